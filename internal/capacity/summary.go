@@ -1,0 +1,159 @@
+package capacity
+
+import (
+	"time"
+
+	"github.com/spillway-lb/spillway/internal/spec"
+)
+
+// Path names a subtree: region, region/zone, or region/zone/instance. Empty parts are not given.
+type Path struct {
+	Region, Zone, Instance string
+}
+
+// String joins the parts that are given with slashes.
+func (p Path) String() string {
+	s := p.Region
+	if p.Zone != "" {
+		s += "/" + p.Zone
+	}
+	if p.Instance != "" {
+		s += "/" + p.Instance
+	}
+	return s
+}
+
+// Summary is the capacity of a subtree at one moment, by model. All amounts are integers, so that Merge is exactly
+// associative and the order in which children report can never change a total.
+//
+// The zero Summary is Merge's identity: a subtree that has nothing. It is not the same as no news; see Book.
+type Summary struct {
+	Path Path
+	// Boot and Seq number the statements of one instance: the greater (Boot, Seq) is the newer. Boot starts as the
+	// process's start time in Unix nanoseconds and is raised by the child when a parent remembers a greater one, so
+	// that a clock set back cannot silence an instance. Zero in a merged Summary.
+	Boot, Seq uint64
+	// Endpoint is where this instance takes forwarded requests, "host:port". Empty in a merged Summary.
+	Endpoint string
+	// Draining instances take no new work. In a merged Summary: every part is draining.
+	Draining bool
+	// Models in ascending order of Name, each once.
+	Models []Model
+	// Acks in ascending order of Parent: the highest ticket of that parent that this Summary already counts, so that
+	// the parent's ledger is credited exactly and no clocks are compared.
+	Acks []Ack
+	// Demand offered by clients, in ascending order of (Service, Model, Cell). Only gateways fill it.
+	Demand []Demand
+}
+
+// Model is what a subtree can do for one model.
+type Model struct {
+	Name string
+	// Ready workers take requests now; Total also counts those that are loading, draining, ejected or lost.
+	Ready, Total int64
+	// Hardware holds learned rates by GPU type, in ascending order of Name.
+	Hardware []Hardware
+	// KVTotal and KVFree are KV-cache room in tokens, over ready workers.
+	KVTotal, KVFree int64
+	// SlotsTotal and SlotsFree are sequence slots, over ready workers.
+	SlotsTotal, SlotsFree int64
+	// Running and Queued requests; Queued counts both the engines' queues and the local tier's.
+	Running, Queued int64
+	// Backlog is prefill work accepted and not yet done, in uncached prompt tokens.
+	Backlog int64
+	// Ahead is, by class, the work in prefill tokens that stands before a new request of that class: predicted queue
+	// wait times prefill rate. Kept as work, not as time, so that it adds up: Wait divides it by the merged rate.
+	Ahead [spec.NumClasses]int64
+	// Headroom is, by class, the extra prompt tokens/s that can be taken inside the class's TTFT target.
+	Headroom [spec.NumClasses]int64
+	// Warm workers could be ready within a second (sleeping, or loaded for another model); Cold ones need a load.
+	Warm, Cold int64
+	// CostMicros is the price of the ready workers, in millionths of a dollar per hour.
+	CostMicros int64
+	// MaxContext is the longest context any ready worker takes, in tokens.
+	MaxContext int64
+	// Prefixes is a bounded sketch of hot cached prefixes, by descending (Tokens, Hash).
+	Prefixes []Prefix
+}
+
+// Hardware is one GPU type's share of a Model's rates.
+type Hardware struct {
+	Name  string
+	Ready int64
+	// PrefillRate and DecodeRate are learned sums over ready workers, in tokens/s.
+	PrefillRate, DecodeRate int64
+}
+
+// Prefix is one entry of the sketch: a cached prefix and its length on the best holder.
+type Prefix struct {
+	Hash   uint64
+	Tokens int64
+}
+
+// Ack credits one parent instance's ledger.
+type Ack struct {
+	Parent string // instance name of the parent
+	Boot   uint64 // the parent's boot, so that a restarted parent's tickets are not confused with the old ones
+	Ticket uint64 // every ticket up to this one is counted in the Summary
+}
+
+// Demand is what clients of one cell ask of one service and model, including what was queued and refused.
+type Demand struct {
+	Service, Model, Cell string
+	// TokensPerSec is offered work in prefill-equivalent tokens/s; RequestsPerSecMilli is requests per 1,000 s.
+	TokensPerSec, RequestsPerSecMilli int64
+}
+
+// Limits that the codec enforces and every producer keeps.
+const (
+	MaxModels   = 256
+	MaxHardware = 32
+	MaxPrefixes = 32
+	MaxAcks     = 64
+	MaxDemand   = 512
+)
+
+// PrefillRate is the sum over hardware, in tokens/s.
+func (m *Model) PrefillRate() int64 {
+	var r int64
+	for i := range m.Hardware {
+		r += m.Hardware[i].PrefillRate
+	}
+	return r
+}
+
+// DecodeRate is the sum over hardware, in tokens/s.
+func (m *Model) DecodeRate() int64 {
+	var r int64
+	for i := range m.Hardware {
+		r += m.Hardware[i].DecodeRate
+	}
+	return r
+}
+
+// Wait is the predicted time until a new request of class c would start its prefill. ok is false when nothing is
+// ready to do it, which is not the same as zero wait.
+func (m *Model) Wait(c spec.Class) (wait time.Duration, ok bool) {
+	r := m.PrefillRate()
+	if r <= 0 || m.Ready <= 0 {
+		return 0, false
+	}
+	return time.Duration(float64(m.Ahead[c]) / float64(r) * float64(time.Second)), true
+}
+
+// Model returns the entry of that name, or nil. It allocates nothing.
+func (s *Summary) Model(name string) *Model {
+	lo, hi := 0, len(s.Models)
+	for lo < hi {
+		mid := int(uint(lo+hi) >> 1)
+		if s.Models[mid].Name < name {
+			lo = mid + 1
+		} else {
+			hi = mid
+		}
+	}
+	if lo < len(s.Models) && s.Models[lo].Name == name {
+		return &s.Models[lo]
+	}
+	return nil
+}

@@ -1,0 +1,50 @@
+package spec
+
+import "fmt"
+
+// Class says how urgent a request is. The order is by urgency: a lower class is served first.
+type Class uint8
+
+// The three classes.
+const (
+	Interactive Class = iota
+	Standard
+	Batch
+	NumClasses = 3
+)
+
+var classNames = [NumClasses]string{"interactive", "standard", "batch"}
+
+// String is the class's name in specs, headers and metrics.
+func (c Class) String() string {
+	if int(c) < len(classNames) {
+		return classNames[c]
+	}
+	return fmt.Sprintf("class(%d)", uint8(c))
+}
+
+// ParseClass reads a class's name. The empty string is Standard.
+func ParseClass(s string) (Class, error) {
+	if s == "" {
+		return Standard, nil
+	}
+	for i, n := range classNames {
+		if s == n {
+			return Class(i), nil
+		}
+	}
+	return Standard, fmt.Errorf("unknown class %q: write interactive, standard or batch", s)
+}
+
+// MarshalText writes the class's name.
+func (c Class) MarshalText() ([]byte, error) { return []byte(c.String()), nil }
+
+// UnmarshalText reads the class's name.
+func (c *Class) UnmarshalText(b []byte) error {
+	v, err := ParseClass(string(b))
+	if err != nil {
+		return err
+	}
+	*c = v
+	return nil
+}

@@ -1,0 +1,191 @@
+package spec
+
+import (
+	"net/netip"
+	"time"
+)
+
+// Spec is the operator's declared state. It is replicated by Raft and never edited in place: a change is a whole new
+// Spec, compared-and-swapped on the version of the one it was based on.
+type Spec struct {
+	// Zone is the DNS zone that Spillway is authoritative for, such as "api.example.": services are names at or below it.
+	Zone Zone `yaml:"zone"`
+	// Services are the DNS names that clients use.
+	Services []Service `yaml:"services"`
+	// Regions are the places that serve, each with the gateways that clients reach.
+	Regions []Region `yaml:"regions"`
+	// Models are what can be asked for.
+	Models []Model `yaml:"models"`
+	// Aliases are names that resolve to weighted models (canary, A/B, blue/green).
+	Aliases []Alias `yaml:"aliases"`
+	// Tenants are who may ask.
+	Tenants []Tenant `yaml:"tenants"`
+	// Steering holds the global tier's policy.
+	Steering Steering `yaml:"steering"`
+	// Routing holds the regional and local tiers' policy.
+	Routing Routing `yaml:"routing"`
+}
+
+// Zone is the DNS zone's own data.
+type Zone struct {
+	// Name is the apex, fully qualified ("api.example.").
+	Name string `yaml:"name"`
+	// Contact is the SOA's responsible mailbox as a DNS name ("hostmaster.api.example."). Default: hostmaster.<name>.
+	Contact string `yaml:"contact"`
+	// Nameservers are the NS names with their addresses (glue), one per global node as resolvers see it.
+	Nameservers []Nameserver `yaml:"nameservers"`
+	// TTL is the TTL of SOA, NS and glue. Default 1h.
+	TTL Duration `yaml:"ttl"`
+}
+
+// Nameserver is one authoritative name with its addresses.
+type Nameserver struct {
+	Name      string       `yaml:"name"`
+	Addresses []netip.Addr `yaml:"addresses"`
+}
+
+// Service is one DNS name that clients use.
+type Service struct {
+	// Name is fully qualified and at or below the zone ("chat.api.example.").
+	Name string `yaml:"name"`
+	// Models the service serves. Empty means all.
+	Models []string `yaml:"models"`
+	// Regions that may answer for the service. Empty means all.
+	Regions []string `yaml:"regions"`
+	// Mode is "latency" (default), "geo", "weighted" or "failover".
+	Mode string `yaml:"mode"`
+	// Weights by region, for mode "weighted".
+	Weights map[string]float64 `yaml:"weights"`
+	// Order of regions, for mode "failover".
+	Order []string `yaml:"order"`
+	// TTL of steered answers. Default 20s, at least 5s.
+	TTL Duration `yaml:"ttl"`
+	// RedirectPort is the port of the gateways' front door as it stands in the Location of a 307. Default: that of
+	// the gateway's own URL.
+	RedirectPort int `yaml:"redirect_port"`
+}
+
+// Region is one place that serves.
+type Region struct {
+	Name string `yaml:"name"`
+	// Place is where it stands, for distances.
+	Place Place `yaml:"place"`
+	// Zones are the failure domains inside it. A drain names them, and a summary from any other zone is refused.
+	Zones []string `yaml:"zones"`
+	// Gateways are the instances that clients reach.
+	Gateways []Gateway `yaml:"gateways"`
+	// Residency lists the jurisdictions the region counts as ("eu", "us"). A tenant that names one may be served only there.
+	Residency []string `yaml:"residency"`
+	// MaxShare caps the part of the region's measured capacity that steering fills, 0..1. Default 0.85.
+	MaxShare float64 `yaml:"max_share"`
+	// BiasMS is added to every client's RTT to this region, in milliseconds; negative attracts.
+	BiasMS float64 `yaml:"bias_ms"`
+}
+
+// Place is a point on the globe.
+type Place struct {
+	City string  `yaml:"city"`
+	Lat  float64 `yaml:"lat"` // degrees, north positive
+	Lon  float64 `yaml:"lon"` // degrees, east positive
+}
+
+// Gateway is one instance of a regional tier as clients see it.
+type Gateway struct {
+	Name string `yaml:"name"`
+	// Addresses are what A and AAAA answer.
+	Addresses []netip.Addr `yaml:"addresses"`
+	// URL is the front door as reached from outside, scheme and port included ("http://127.0.2.1:8080").
+	URL string `yaml:"url"`
+}
+
+// Model is one served model id.
+type Model struct {
+	Name string `yaml:"name"`
+	// MaxContext is the longest prompt plus output, in tokens. 0 means: what the workers say.
+	MaxContext int `yaml:"max_context"`
+	// MaxOutput is assumed where a request names no limit, in tokens. Default 1024.
+	MaxOutput int `yaml:"max_output"`
+	// BytesPerToken turns body bytes into tokens before any were counted. Default 4.
+	BytesPerToken float64 `yaml:"bytes_per_token"`
+	// TTFT is the target time to first token by class. Defaults 1s, 2s, 30s.
+	TTFT Targets `yaml:"ttft"`
+}
+
+// Targets holds one duration for each class.
+type Targets struct {
+	Interactive Duration `yaml:"interactive"`
+	Standard    Duration `yaml:"standard"`
+	Batch       Duration `yaml:"batch"`
+}
+
+// Of returns the class's target.
+func (t Targets) Of(c Class) time.Duration {
+	switch c {
+	case Interactive:
+		return time.Duration(t.Interactive)
+	case Batch:
+		return time.Duration(t.Batch)
+	}
+	return time.Duration(t.Standard)
+}
+
+// Alias is a name that resolves to weighted models.
+type Alias struct {
+	Name    string   `yaml:"name"`
+	Targets []Target `yaml:"targets"`
+}
+
+// Target is one model behind an alias.
+type Target struct {
+	Model  string  `yaml:"model"`
+	Weight float64 `yaml:"weight"`
+}
+
+// Tenant is who is asking.
+type Tenant struct {
+	Name string `yaml:"name"`
+	// Keys are hashed API keys, "sha256:<64 hex digits>" as `spillway config key` prints them. Two may be active while one is rotated.
+	Keys []string `yaml:"keys"`
+	// Class is given to requests that name none, and is the highest a request may name. Default standard.
+	Class Class `yaml:"class"`
+	// Limits bound what the tenant may use. Zero means unlimited.
+	Limits Limits `yaml:"limits"`
+	// Residency lists jurisdictions; the tenant's requests are served only in regions that carry one of them. Empty means anywhere.
+	Residency []string `yaml:"residency"`
+	// Models the tenant may use. Empty means all.
+	Models []string `yaml:"models"`
+}
+
+// Limits of one tenant, per region in this version.
+type Limits struct {
+	RequestsPerMinute int `yaml:"requests_per_minute"`
+	TokensPerMinute   int `yaml:"tokens_per_minute"`
+	Concurrency       int `yaml:"concurrency"`
+}
+
+// Steering is the global tier's policy.
+type Steering struct {
+	// Interval between plans at the leader. Default 1s.
+	Interval Duration `yaml:"interval"`
+	// DeadBand is the relative gain below which a new plan is not published. Default 0.05.
+	DeadBand float64 `yaml:"dead_band"`
+	// MaxStep is the largest part of a cell's traffic one plan may move into one region while its old region is well, 0..1. Default 0.25.
+	MaxStep float64 `yaml:"max_step"`
+}
+
+// Routing is the regional and local tiers' policy.
+type Routing struct {
+	// Policy names the worker-choice policy of local tiers. Default "predictive".
+	Policy string `yaml:"policy"`
+	// Spill allows a region to forward to a peer. Default true.
+	Spill *bool `yaml:"spill"`
+	// SpillMargin is how much cheaper a peer must be, RTT included, before a request spills. Default 20ms.
+	SpillMargin Duration `yaml:"spill_margin"`
+	// MaxBody bounds a request's body, in bytes. Default 8 MiB.
+	MaxBody int64 `yaml:"max_body"`
+	// RetryBudget is the share of requests that may be tried a second time. Default 0.1.
+	RetryBudget float64 `yaml:"retry_budget"`
+}
+
+// Duration is a time.Duration written as "20s" in YAML.
+type Duration time.Duration
