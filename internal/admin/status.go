@@ -1,0 +1,121 @@
+package admin
+
+import "time"
+
+// The words that State fields hold. A state is about what this node knows, so "stale" is not "down".
+const (
+	StateFresh    = "fresh"    // heard of within the last moments
+	StateStale    = "stale"    // not heard of lately: shown as last known
+	StateLost     = "lost"     // not heard of for so long that nothing is sent there while others are well
+	StateUnknown  = "unknown"  // declared in the spec and never heard of
+	StateReady    = "ready"    // a worker that takes requests
+	StateStarting = "starting" // a worker that has not answered yet
+	StateDraining = "draining" // takes nothing new
+	StateSick     = "sick"     // a worker that is ejected
+)
+
+// Status is one node's view of what it stands over. A global node lists every region, a gateway its own region, and a
+// local its own region with its own zone.
+type Status struct {
+	Node        string         `json:"node"`
+	Role        string         `json:"role"` // "global", "regional" or "local"
+	Version     string         `json:"version,omitempty"`
+	StartedAt   time.Time      `json:"started_at"`
+	Raft        *RaftStatus    `json:"raft,omitempty"` // global nodes only
+	SpecVersion uint64         `json:"spec_version"`
+	PlanEpoch   uint64         `json:"plan_epoch"`
+	PlanAgeMS   int64          `json:"plan_age_ms,omitempty"` // since this node took the plan into use
+	Drains      []Drain        `json:"drains,omitempty"`
+	Regions     []RegionStatus `json:"regions"`
+	Notes       []string       `json:"notes,omitempty"` // what qualifies the rest: "no leader", "region tokyo did not answer in 1s"
+}
+
+// RaftStatus is the node's own view of the consensus group.
+type RaftStatus struct {
+	ID            string  `json:"id"`
+	State         string  `json:"state"`  // "leader", "follower", "candidate"
+	Leader        string  `json:"leader"` // empty when none is known
+	Term          uint64  `json:"term"`
+	Applied       uint64  `json:"applied"`
+	Commit        uint64  `json:"commit"`
+	Last          uint64  `json:"last"`
+	LastContactMS int64   `json:"last_contact_ms"` // since the leader was heard; 0 on the leader
+	Voters        []Voter `json:"voters"`
+}
+
+// Voter is one member of the consensus group.
+type Voter struct {
+	ID   string `json:"id"`
+	Addr string `json:"addr"`
+}
+
+// RegionStatus is one region. A gateway answers the uplink question "status" with it.
+type RegionStatus struct {
+	Name        string          `json:"name"`
+	State       string          `json:"state"`
+	AgeMS       int64           `json:"age_ms"` // since the last statement of its freshest gateway
+	Draining    bool            `json:"draining,omitempty"`
+	SpecVersion uint64          `json:"spec_version,omitempty"` // the version its gateway has adopted
+	Gateways    []GatewayStatus `json:"gateways"`
+	Models      []ModelStatus   `json:"models"`
+	Zones       []ZoneStatus    `json:"zones"`
+	Note        string          `json:"note,omitempty"` // "did not answer within 1s: shown as last reported"
+}
+
+// GatewayStatus is one instance of a regional tier.
+type GatewayStatus struct {
+	Name     string `json:"name"`
+	URL      string `json:"url,omitempty"`
+	Endpoint string `json:"endpoint,omitempty"` // where peers forward to
+	State    string `json:"state"`
+	AgeMS    int64  `json:"age_ms"`
+	InFlight int64  `json:"in_flight"` // requests it is relaying
+}
+
+// ZoneStatus is one zone as one of its local instances sees it. A local answers the uplink question "status" with it.
+type ZoneStatus struct {
+	Name     string         `json:"name"`
+	Instance string         `json:"instance"`
+	Endpoint string         `json:"endpoint,omitempty"`
+	State    string         `json:"state"`
+	AgeMS    int64          `json:"age_ms"`
+	Draining bool           `json:"draining,omitempty"`
+	Workers  []WorkerStatus `json:"workers"`
+	Models   []ModelStatus  `json:"models"`
+	Note     string         `json:"note,omitempty"`
+}
+
+// ModelStatus is the capacity of a subtree for one model.
+type ModelStatus struct {
+	Name        string  `json:"name"`
+	Ready       int64   `json:"ready"`
+	Total       int64   `json:"total"`
+	Running     int64   `json:"running"`
+	Queued      int64   `json:"queued"`
+	PrefillRate int64   `json:"prefill_tokens_per_second"`
+	DecodeRate  int64   `json:"decode_tokens_per_second"`
+	Backlog     int64   `json:"backlog_tokens"`
+	KVFree      int64   `json:"kv_free_tokens"`
+	KVTotal     int64   `json:"kv_total_tokens"`
+	WaitSeconds float64 `json:"wait_seconds"` // predicted queue wait of class standard
+	Headroom    int64   `json:"headroom_tokens_per_second"`
+}
+
+// WorkerStatus is one inference server as its local instance knows it.
+type WorkerStatus struct {
+	Name        string   `json:"name"`
+	URL         string   `json:"url"`
+	GPU         string   `json:"gpu,omitempty"`
+	Models      []string `json:"models,omitempty"`
+	State       string   `json:"state"`
+	Reason      string   `json:"reason,omitempty"` // why it is not ready
+	Running     int64    `json:"running"`          // by its own metrics
+	Waiting     int64    `json:"waiting"`          // by its own metrics
+	InFlight    int64    `json:"in_flight"`        // by our ledger
+	KVFree      int64    `json:"kv_free_tokens"`
+	KVTotal     int64    `json:"kv_total_tokens"`
+	Backlog     int64    `json:"backlog_tokens"`
+	PrefillRate float64  `json:"prefill_tokens_per_second"`
+	DecodeRate  float64  `json:"decode_tokens_per_second"`
+	ScrapeAgeMS int64    `json:"scrape_age_ms"`
+}

@@ -1,0 +1,104 @@
+package admin
+
+import (
+	"time"
+
+	"github.com/spillway-lb/spillway/internal/explain"
+)
+
+// The kinds of question that a parent asks a child over the uplink.
+const (
+	AskStatus  = "status"  // payload empty; answered with a RegionStatus or a ZoneStatus
+	AskExplain = "explain" // payload ExplainQuery; answered with []explain.Record, nearest tier first
+)
+
+// ExplainQuery describes a request that nobody sent, so that the decisions it would meet can be replayed.
+type ExplainQuery struct {
+	From         string `json:"from"`    // the client's address, or a prefix
+	Service      string `json:"service"` // empty: the only service, or the first that serves the model
+	Model        string `json:"model"`   // model or alias
+	Tenant       string `json:"tenant,omitempty"`
+	Class        string `json:"class,omitempty"`
+	PromptTokens int64  `json:"prompt_tokens,omitempty"`
+	MaxTokens    int64  `json:"max_tokens,omitempty"`
+}
+
+// ExplainAnswer holds one record for each decision, in the order a request would meet them.
+type ExplainAnswer struct {
+	Records []explain.Record `json:"records"`
+}
+
+// ApplyRequest asks for a new spec.
+type ApplyRequest struct {
+	Name    string `json:"name"`              // the file's name, for error messages
+	Text    string `json:"text"`              // the spec as YAML
+	BasedOn uint64 `json:"based_on"`          // the version it replaces; 0 means whatever is in force
+	DryRun  bool   `json:"dry_run,omitempty"` // say what would happen and change nothing
+}
+
+// ApplyAnswer says what changed, or with DryRun what would.
+type ApplyAnswer struct {
+	Version uint64   `json:"version"` // in force after the call
+	DryRun  bool     `json:"dry_run"`
+	Changes []Change `json:"changes"`
+	Moves   []Move   `json:"moves"`
+}
+
+// Change is one line of a spec diff.
+type Change struct {
+	Path string `json:"path"`
+	From string `json:"from"`
+	To   string `json:"to"`
+}
+
+// Move is one group of clients that a new spec would serve elsewhere.
+type Move struct {
+	Service string  `json:"service"`
+	Cell    string  `json:"cell"`
+	From    string  `json:"from"`
+	To      string  `json:"to"`
+	Share   float64 `json:"share"` // of the service's demand, or of its cells where no demand was seen, 0..1
+}
+
+// SpecAnswer is the spec in force.
+type SpecAnswer struct {
+	Version uint64 `json:"version"`
+	Text    string `json:"text"`
+}
+
+// Drain is one drain in force.
+type Drain struct {
+	Path   string    `json:"path"`            // region, region/zone or region/zone/worker
+	Until  time.Time `json:"until,omitzero"`  // zero: until undrained
+	Reason string    `json:"reason,omitzero"` // the operator's words
+	Actor  string    `json:"actor,omitzero"`  // who asked
+	At     time.Time `json:"at,omitzero"`     // when the leader took it
+}
+
+// DrainRequest asks that a region, zone or worker takes nothing new.
+type DrainRequest struct {
+	Path   string `json:"path"`
+	ForMS  int64  `json:"for_ms,omitempty"` // 0: until undrained
+	Reason string `json:"reason,omitempty"`
+}
+
+// DrainAnswer lists the drains in force after the call.
+type DrainAnswer struct {
+	Drains []Drain `json:"drains"`
+	Note   string  `json:"note,omitempty"` // "every region is drained: clients are still answered"
+}
+
+// Error is what a failed call is told: what went wrong and what to do next.
+type Error struct {
+	Status  int    `json:"-"` // HTTP status
+	Message string `json:"message"`
+	Hint    string `json:"hint,omitempty"`
+}
+
+// Error is the message, with the hint where there is one.
+func (e *Error) Error() string {
+	if e.Hint == "" {
+		return e.Message
+	}
+	return e.Message + "\nhint: " + e.Hint
+}
