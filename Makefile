@@ -1,0 +1,60 @@
+# `make` alone prints this help. Every target runs without privileges.
+SHELL    := /bin/bash
+GO       ?= go
+FUZZTIME ?= 20s
+BENCH    ?= .
+VERSION  := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+LDFLAGS  := -s -w -X main.version=$(VERSION)
+TOOL     := $(GO) tool -modfile=internal/tools/go.mod
+
+.PHONY: help
+help: ## print this help
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: demo
+demo: build ## run a planet on this machine: 3 global nodes, 3 regions, 24 stand-in workers; Ctrl-C stops it
+	./bin/spillway demo
+
+.PHONY: build
+build: ## build the one static binary, bin/spillway
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/spillway ./cmd/spillway
+
+.PHONY: test
+test: ## vet and run every test
+	$(GO) vet ./...
+	$(GO) test ./...
+
+.PHONY: race
+race: ## run every test under the race detector
+	$(GO) test -race ./...
+
+.PHONY: fuzz
+fuzz: ## run every decoder's fuzz test for FUZZTIME (20s) each
+	@set -e; for p in $$($(GO) list ./...); do \
+	  for f in $$($(GO) test -list '^Fuzz' $$p | grep '^Fuzz' || true); do \
+	    echo "== $$p $$f"; $(GO) test -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZTIME) $$p; \
+	  done; done
+
+.PHONY: bench
+bench: ## run the benchmarks five times; BENCH=regexp chooses some
+	$(GO) test -run '^$$' -bench '$(BENCH)' -benchmem -count 5 ./...
+
+.PHONY: lint
+lint: ## check formatting, vet and staticcheck (pinned in internal/tools/go.mod)
+	@out=$$($(TOOL) gofumpt -l .); test -z "$$out" || { echo "run 'make fmt': $$out"; exit 1; }
+	$(GO) vet ./...
+	$(TOOL) staticcheck ./...
+
+.PHONY: fmt
+fmt: ## format the code
+	$(TOOL) gofumpt -w .
+
+.PHONY: generate
+generate: ## write the protobuf code anew; needs protoc (Debian: apt-get install protobuf-compiler)
+	@command -v protoc >/dev/null || { echo "protoc is not installed: apt-get install protobuf-compiler"; exit 1; }
+	GOBIN=$(CURDIR)/bin $(GO) install -modfile=internal/tools/go.mod google.golang.org/protobuf/cmd/protoc-gen-go
+	PATH=$(CURDIR)/bin:$$PATH $(GO) generate ./...
+
+.PHONY: clean
+clean: ## remove what was built and the demo's state
+	rm -rf bin spillway-demo
