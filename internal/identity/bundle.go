@@ -1,0 +1,97 @@
+package identity
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+)
+
+// Files are the PEM files of one node: its certificate chain, leaf first; its private key; the authorities it trusts.
+type Files struct {
+	Cert string
+	Key  string
+	CA   string
+}
+
+// maxPEM bounds each file: a certificate chain of any sense fits many times over.
+const maxPEM = 1 << 20
+
+// bundle is one consistent reading of the three files; immutable.
+type bundle struct {
+	cert  tls.Certificate
+	roots *x509.CertPool
+	id    ID
+}
+
+// readBundle reads and checks the files: the key fits the certificate, the certificate chains to the authority, is in
+// its time, and names one identity. A node that would be refused by every peer should learn so when it starts.
+func readBundle(f Files, now time.Time) (*bundle, error) {
+	certPEM, err := readPEM(f.Cert)
+	if err != nil {
+		return nil, err
+	}
+	keyPEM, err := readPEM(f.Key)
+	if err != nil {
+		return nil, err
+	}
+	caPEM, err := readPEM(f.CA)
+	if err != nil {
+		return nil, err
+	}
+	b := &bundle{roots: x509.NewCertPool()}
+	if b.cert, err = tls.X509KeyPair(certPEM, keyPEM); err != nil {
+		return nil, fmt.Errorf("reading certificate %s with key %s: %w", f.Cert, f.Key, err)
+	}
+	if !b.roots.AppendCertsFromPEM(caPEM) {
+		return nil, fmt.Errorf("reading authority %s: it holds no PEM certificate", f.CA)
+	}
+	if b.id, err = leafID(b.cert.Leaf); err != nil {
+		return nil, fmt.Errorf("reading certificate %s: %w", f.Cert, err)
+	}
+	if err := b.chains(now); err != nil {
+		return nil, fmt.Errorf("checking certificate %s against authority %s: %w", f.Cert, f.CA, err)
+	}
+	return b, nil
+}
+
+// chains verifies our own certificate for both directions, since every node dials and listens with the same one.
+func (b *bundle) chains(now time.Time) error {
+	inter := x509.NewCertPool()
+	for _, der := range b.cert.Certificate[1:] {
+		c, err := x509.ParseCertificate(der)
+		if err != nil {
+			return fmt.Errorf("reading intermediate: %w", err)
+		}
+		inter.AddCert(c)
+	}
+	for _, use := range []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth} {
+		_, err := b.cert.Leaf.Verify(x509.VerifyOptions{
+			Roots: b.roots, Intermediates: inter, CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{use},
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func readPEM(path string) ([]byte, error) {
+	if path == "" {
+		return nil, errors.New("no certificate files named: set cert, key and ca (spillway certs dev makes a set)")
+	}
+	st, err := os.Stat(path)
+	if err != nil {
+		return nil, fmt.Errorf("reading certificates: %w", err)
+	}
+	if !st.Mode().IsRegular() || st.Size() > maxPEM {
+		return nil, fmt.Errorf("reading certificates: %s is not a plain file of at most %d bytes", path, maxPEM)
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("reading certificates: %w", err)
+	}
+	return text, nil
+}

@@ -1,0 +1,123 @@
+package identity
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// Role is what kind of node or person an identity stands for.
+type Role string
+
+// The roles, as they are told apart in a SPIFFE path.
+const (
+	RoleGlobal   Role = "global"   // a node of the global tier
+	RoleGateway  Role = "gateway"  // an instance of a region's gateway tier
+	RoleLocal    Role = "local"    // an instance of a zone's local tier
+	RoleOperator Role = "operator" // a person or a program that administers
+)
+
+const (
+	scheme     = "spiffe://"
+	maxURI     = 2048 // SPIFFE-ID 2.3
+	maxDomain  = 255  // SPIFFE-ID 2.3
+	maxSegment = 128
+)
+
+// ErrBadID is wrapped by every refusal of an identity's text.
+var ErrBadID = errors.New("not a spillway identity")
+
+// ID is one identity. Region is set for gateways and locals, Zone for locals only.
+type ID struct {
+	TrustDomain string
+	Role        Role
+	Region      string
+	Zone        string
+	Name        string
+}
+
+// ParseID reads a SPIFFE URI of one of the four shapes that Valid accepts. It is strict: no escapes, no query, no port,
+// no empty or dotted segment (SPIFFE-ID 2.1 and 2.2), and no role that is not ours.
+func ParseID(uri string) (ID, error) {
+	if len(uri) > maxURI {
+		return ID{}, fmt.Errorf("%w: longer than %d bytes", ErrBadID, maxURI)
+	}
+	rest, ok := strings.CutPrefix(uri, scheme)
+	if !ok {
+		return ID{}, fmt.Errorf("%w: %q does not start with %s", ErrBadID, uri, scheme)
+	}
+	domain, path, _ := strings.Cut(rest, "/")
+	id, ok := fromPath(strings.Split(path, "/"))
+	if !ok {
+		return ID{}, fmt.Errorf("%w: %q has no path that Spillway gives out", ErrBadID, uri)
+	}
+	id.TrustDomain = domain
+	if err := id.Valid(); err != nil {
+		return ID{}, err
+	}
+	return id, nil
+}
+
+// fromPath maps path segments onto an ID without judging the names in them.
+func fromPath(p []string) (ID, bool) {
+	switch {
+	case len(p) == 2 && p[0] == "global":
+		return ID{Role: RoleGlobal, Name: p[1]}, true
+	case len(p) == 2 && p[0] == "operator":
+		return ID{Role: RoleOperator, Name: p[1]}, true
+	case len(p) == 4 && p[0] == "region" && p[2] == "gateway":
+		return ID{Role: RoleGateway, Region: p[1], Name: p[3]}, true
+	case len(p) == 6 && p[0] == "region" && p[2] == "zone" && p[4] == "local":
+		return ID{Role: RoleLocal, Region: p[1], Zone: p[3], Name: p[5]}, true
+	}
+	return ID{}, false
+}
+
+// Valid says what is wrong with an ID that was put together by hand; nil when its String is a proper SPIFFE URI.
+func (id ID) Valid() error {
+	if len(id.TrustDomain) > maxDomain || !clean(id.TrustDomain, false) {
+		return fmt.Errorf("%w: trust domain %q must be 1 to %d of a-z 0-9 . - _", ErrBadID, id.TrustDomain, maxDomain)
+	}
+	region, zone := id.Role == RoleGateway || id.Role == RoleLocal, id.Role == RoleLocal
+	switch {
+	case id.Role != RoleGlobal && id.Role != RoleGateway && id.Role != RoleLocal && id.Role != RoleOperator:
+		return fmt.Errorf("%w: role %q is not global, gateway, local or operator", ErrBadID, id.Role)
+	case !segment(id.Name):
+		return fmt.Errorf("%w: name %q must be 1 to %d of a-z A-Z 0-9 . - _", ErrBadID, id.Name, maxSegment)
+	case region != segment(id.Region) || !region && id.Region != "":
+		return fmt.Errorf("%w: region %q does not suit role %s", ErrBadID, id.Region, id.Role)
+	case zone != segment(id.Zone) || !zone && id.Zone != "":
+		return fmt.Errorf("%w: zone %q does not suit role %s", ErrBadID, id.Zone, id.Role)
+	}
+	return nil
+}
+
+// String is the SPIFFE URI. It is meaningful only for an ID that Valid accepts.
+func (id ID) String() string {
+	base := scheme + id.TrustDomain
+	switch id.Role {
+	case RoleGateway:
+		return base + "/region/" + id.Region + "/gateway/" + id.Name
+	case RoleLocal:
+		return base + "/region/" + id.Region + "/zone/" + id.Zone + "/local/" + id.Name
+	}
+	return base + "/" + string(id.Role) + "/" + id.Name
+}
+
+func segment(s string) bool {
+	return len(s) <= maxSegment && s != "." && s != ".." && clean(s, true)
+}
+
+// clean reports whether s is one or more of the characters SPIFFE allows; a trust domain has no capitals.
+func clean(s string, capitals bool) bool {
+	for i := range len(s) {
+		c := s[i]
+		switch {
+		case c >= 'a' && c <= 'z', c >= '0' && c <= '9', c == '.', c == '-', c == '_':
+		case c >= 'A' && c <= 'Z' && capitals:
+		default:
+			return false
+		}
+	}
+	return s != ""
+}

@@ -1,0 +1,105 @@
+package identity
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+)
+
+// Server is the TLS configuration of a listener that speaks alpn (empty: no protocol is negotiated): TLS 1.3, a client
+// certificate that chains to our authority with exactly one identity of our trust domain, then verify (nil: any such
+// identity). Session tickets are off, so that every connection proves itself anew.
+func (c *Certs) Server(alpn string, verify func(ID) error) *tls.Config {
+	cfg := c.base(alpn)
+	cfg.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
+		b := c.current()
+		one := c.base(alpn)
+		one.ClientAuth = tls.RequireAndVerifyClientCert
+		one.ClientCAs = b.roots
+		one.Certificates = []tls.Certificate{b.cert}
+		one.VerifyConnection = func(cs tls.ConnectionState) error { return admit(cs, alpn, b.id, verify) }
+		return one, nil
+	}
+	return cfg
+}
+
+// Client is the TLS configuration for dialling a peer that speaks alpn, with the same demands as Server. The host name is
+// not checked: a peer is who its certificate's URI says, wherever it runs.
+func (c *Certs) Client(alpn string, verify func(ID) error) *tls.Config {
+	cfg := c.base(alpn)
+	cfg.InsecureSkipVerify = true // only the host name is left out: VerifyConnection below verifies the chain
+	cfg.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+		return &c.current().cert, nil
+	}
+	cfg.VerifyConnection = func(cs tls.ConnectionState) error {
+		b := c.current()
+		if err := chainOf(cs.PeerCertificates, b.roots); err != nil {
+			return err
+		}
+		return admit(cs, alpn, b.id, verify)
+	}
+	return cfg
+}
+
+// PeerID is the identity on the other side of an established connection.
+func PeerID(cs tls.ConnectionState) (ID, error) {
+	if len(cs.PeerCertificates) == 0 {
+		return ID{}, errors.New("peer showed no certificate")
+	}
+	return leafID(cs.PeerCertificates[0])
+}
+
+func (c *Certs) base(alpn string) *tls.Config {
+	cfg := &tls.Config{MinVersion: tls.VersionTLS13, SessionTicketsDisabled: true}
+	if alpn != "" {
+		cfg.NextProtos = []string{alpn}
+	}
+	return cfg
+}
+
+// admit judges a peer whose chain has been verified.
+func admit(cs tls.ConnectionState, alpn string, self ID, verify func(ID) error) error {
+	if cs.NegotiatedProtocol != alpn {
+		return fmt.Errorf("peer does not speak %q", alpn)
+	}
+	id, err := PeerID(cs)
+	if err != nil {
+		return err
+	}
+	if id.TrustDomain != self.TrustDomain {
+		return fmt.Errorf("peer %s is of another trust domain than %s", id, self.TrustDomain)
+	}
+	if verify == nil {
+		return nil
+	}
+	if err := verify(id); err != nil {
+		return fmt.Errorf("peer %s refused: %w", id, err)
+	}
+	return nil
+}
+
+func chainOf(certs []*x509.Certificate, roots *x509.CertPool) error {
+	if len(certs) == 0 {
+		return errors.New("peer showed no certificate")
+	}
+	inter := x509.NewCertPool()
+	for _, c := range certs[1:] {
+		inter.AddCert(c)
+	}
+	_, err := certs[0].Verify(x509.VerifyOptions{
+		Roots: roots, Intermediates: inter, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+	})
+	return err
+}
+
+// leafID reads the one SPIFFE URI of a leaf (X509-SVID 2: exactly one URI SAN, and not an authority).
+func leafID(leaf *x509.Certificate) (ID, error) {
+	switch {
+	case leaf.IsCA:
+		return ID{}, errors.New("certificate is an authority, not a node")
+	case len(leaf.URIs) != 1:
+		return ID{}, fmt.Errorf("certificate carries %d URIs, want exactly one", len(leaf.URIs))
+	}
+	return ParseID(leaf.URIs[0].String())
+}
