@@ -1,0 +1,189 @@
+package openai
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// The types of OpenAI's error object that are used here.
+const (
+	TypeInvalidRequest = "invalid_request_error"
+	TypeAuthentication = "authentication_error"
+	TypePermission     = "permission_error"
+	TypeRateLimit      = "rate_limit_error"
+	TypeUnavailable    = "service_unavailable_error"
+	TypeServer         = "server_error"
+)
+
+// The stable codes. Clients and tests branch on them; their texts may change.
+const (
+	CodeInvalidJSON      = "invalid_json"
+	CodeInvalidValue     = "invalid_value"
+	CodeModelRequired    = "model_required"
+	CodeModelNotFound    = "model_not_found"
+	CodeBodyTooLarge     = "body_too_large"
+	CodeContextTooLong   = "context_too_long"
+	CodeInvalidAPIKey    = "invalid_api_key"
+	CodeModelNotAllowed  = "model_not_allowed"
+	CodeResidency        = "residency"
+	CodeRequests         = "requests_per_minute"
+	CodeTokens           = "tokens_per_minute"
+	CodeConcurrency      = "concurrency"
+	CodeNoCapacity       = "no_capacity"
+	CodeModelNotServed   = "model_not_served"
+	CodeDraining         = "region_draining"
+	CodeDeadline         = "deadline_unmeetable"
+	CodeUpstream         = "upstream_error"
+	CodeUpstreamLost     = "upstream_lost"
+	CodeNotReady         = "not_ready"
+	CodeNotFound         = "not_found"
+	CodeMethodNotAllowed = "method_not_allowed"
+	CodeEncoding         = "unsupported_encoding"
+)
+
+// Bounds of Retry-After: OpenAI's own client does not retry at all when it is told to wait longer than 120 s.
+const (
+	MinRetryAfter = time.Second
+	MaxRetryAfter = 120 * time.Second
+)
+
+// Error is an answer that refuses, in OpenAI's shape.
+type Error struct {
+	// Status is the HTTP status.
+	Status int
+	// Type, Code and Param are for programs, Message for people. Message never holds a key or a prompt.
+	Type, Code, Param, Message string
+	// RetryAfter is sent with 429 and 503, clamped to 1..120 s; zero sends none.
+	RetryAfter time.Duration
+	// NoRetry tells clients that another try cannot help.
+	NoRetry bool
+}
+
+// Error is the code and the message.
+func (e *Error) Error() string { return e.Code + ": " + e.Message }
+
+// Retry is RetryAfter inside its bounds; 0 when none is to be sent.
+func (e *Error) Retry() time.Duration {
+	if e.RetryAfter <= 0 {
+		return 0
+	}
+	return min(max(e.RetryAfter, MinRetryAfter), MaxRetryAfter)
+}
+
+// JSON is the answer's body.
+func (e *Error) JSON() []byte {
+	type inner struct {
+		Message string  `json:"message"`
+		Type    string  `json:"type"`
+		Param   *string `json:"param"`
+		Code    string  `json:"code"`
+	}
+	in := inner{Message: e.Message, Type: e.Type, Code: e.Code}
+	if e.Param != "" {
+		in.Param = &e.Param
+	}
+	b, err := json.Marshal(map[string]inner{"error": in})
+	if err != nil { // strings always marshal
+		return []byte(`{"error":{"message":"internal error","type":"server_error","param":null,"code":"internal"}}`)
+	}
+	return b
+}
+
+// Event is the error as one server-sent event, for a stream that has begun.
+func (e *Error) Event() []byte {
+	return append(append([]byte("data: "), e.JSON()...), '\n', '\n')
+}
+
+func invalid(status int, code, param, message string) *Error {
+	return &Error{Status: status, Type: TypeInvalidRequest, Code: code, Param: param, Message: message, NoRetry: true}
+}
+
+func badType(param, want string) *Error {
+	return invalid(400, CodeInvalidValue, param, fmt.Sprintf("%q must be %s", param, want))
+}
+
+// InvalidJSON refuses a body that cannot be read.
+func InvalidJSON(message string) *Error { return invalid(400, CodeInvalidJSON, "", message) }
+
+// ModelRequired refuses a body that names no model.
+func ModelRequired() *Error {
+	return invalid(400, CodeModelRequired, "model", `name a model: {"model": "..."}`)
+}
+
+// ModelNotFound refuses an unknown model and lists what is served.
+func ModelNotFound(model string, served []string) *Error {
+	if len(model) > 128 {
+		model = model[:128] + "..."
+	}
+	msg := fmt.Sprintf("the model %q is not served here", model)
+	if len(served) > 0 {
+		msg += "; served: " + strings.Join(served[:min(len(served), 64)], ", ")
+	}
+	return invalid(404, CodeModelNotFound, "model", msg)
+}
+
+// ModelNotAllowed refuses a model that the tenant may not use.
+func ModelNotAllowed(model string) *Error {
+	e := invalid(403, CodeModelNotAllowed, "model", fmt.Sprintf("this key may not use the model %q", model))
+	e.Type = TypePermission
+	return e
+}
+
+// BodyTooLarge refuses a body over limit bytes.
+func BodyTooLarge(limit int64) *Error {
+	return invalid(413, CodeBodyTooLarge, "", fmt.Sprintf("the body is larger than %d bytes", limit))
+}
+
+// ContextTooLong refuses a request of tokens (prompt and output) for a model that takes limit.
+func ContextTooLong(tokens, limit int) *Error {
+	return invalid(400, CodeContextTooLong, "messages",
+		fmt.Sprintf("prompt and output come to about %d tokens, the model takes %d", tokens, limit))
+}
+
+// InvalidAPIKey refuses a caller who is not known.
+func InvalidAPIKey() *Error {
+	return &Error{Status: 401, Type: TypeAuthentication, Code: CodeInvalidAPIKey, NoRetry: true,
+		Message: "no valid API key: send it as \"Authorization: Bearer KEY\""}
+}
+
+// Residency refuses a request that no permitted region may serve from here.
+func Residency(region string) *Error {
+	return &Error{Status: 403, Type: TypePermission, Code: CodeResidency, NoRetry: true,
+		Message: fmt.Sprintf("this key may not be served in region %s: its residency allows other jurisdictions only", region)}
+}
+
+// RateLimit refuses what is over the tenant's own limit; code is one of CodeRequests, CodeTokens, CodeConcurrency.
+func RateLimit(code string, retry time.Duration) *Error {
+	return &Error{Status: 429, Type: TypeRateLimit, Code: code, RetryAfter: max(retry, MinRetryAfter),
+		Message: "the key's limit of " + strings.ReplaceAll(code, "_", " ") + " is used up"}
+}
+
+// NoCapacity refuses because nothing here has room.
+func NoCapacity(model string, retry time.Duration) *Error {
+	return &Error{Status: 503, Type: TypeUnavailable, Code: CodeNoCapacity, RetryAfter: max(retry, MinRetryAfter),
+		Message: fmt.Sprintf("no capacity for %s at the moment", model)}
+}
+
+// DeadlineUnmeetable refuses a request that would come too late; tier says who decided.
+func DeadlineUnmeetable(tier string) *Error {
+	return &Error{Status: 504, Type: TypeUnavailable, Code: CodeDeadline, NoRetry: true,
+		Message: "the request's deadline cannot be met (decided by the " + tier + " tier)"}
+}
+
+// Upstream says that the tier or worker below could not be reached or broke before it answered.
+func Upstream(what string) *Error {
+	return &Error{Status: 502, Type: TypeServer, Code: CodeUpstream, Message: what}
+}
+
+// UpstreamLost ends a stream whose worker died.
+func UpstreamLost() *Error {
+	return &Error{Status: 502, Type: TypeServer, Code: CodeUpstreamLost, Message: "the answer broke off: its worker was lost"}
+}
+
+// NotReady refuses because this instance has not yet been told what it serves.
+func NotReady() *Error {
+	return &Error{Status: 503, Type: TypeUnavailable, Code: CodeNotReady, RetryAfter: MinRetryAfter,
+		Message: "this instance has not received its configuration yet"}
+}

@@ -1,0 +1,103 @@
+package openai
+
+import "bytes"
+
+// Usage is the token account of one answer, as the engine stated it.
+type Usage struct {
+	Prompt, Completion, Cached int
+	// Stated is false until the engine said anything; the amounts are then zero and mean nothing.
+	Stated bool
+}
+
+// read takes the amounts of a usage object. Both of OpenAI's spellings are known.
+func (u *Usage) read(v []byte) {
+	o, ok := open(v)
+	if !ok {
+		return
+	}
+	var n Usage
+	for {
+		key, v, ok := o.next()
+		if !ok {
+			break
+		}
+		switch string(key) {
+		case "prompt_tokens", "input_tokens":
+			n.Prompt = amount(v)
+			n.Stated = true
+		case "completion_tokens", "output_tokens":
+			n.Completion = amount(v)
+			n.Stated = true
+		case "prompt_tokens_details", "input_tokens_details":
+			n.Cached = cached(v)
+		}
+	}
+	if n.Stated && !o.bad {
+		*u = n
+	}
+}
+
+func cached(v []byte) int {
+	o, ok := open(v)
+	if !ok {
+		return 0
+	}
+	for {
+		key, v, ok := o.next()
+		if !ok {
+			return 0
+		}
+		if string(key) == "cached_tokens" {
+			return amount(v)
+		}
+	}
+}
+
+// amount is a token count, 0 where the text is none.
+func amount(v []byte) int {
+	n, err := count("usage", v)
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+// tailBytes is how much of an answer's end BodyMeter keeps. Every engine writes usage after the choices.
+const tailBytes = 4096
+
+// BodyMeter reads the usage of an answer that is not a stream, while it passes. The zero value is ready.
+type BodyMeter struct {
+	// Bytes that passed.
+	Bytes int64
+	tail  []byte
+}
+
+// Chunk takes the next bytes of the body.
+func (m *BodyMeter) Chunk(p []byte) {
+	m.Bytes += int64(len(p))
+	if len(p) >= tailBytes {
+		m.tail = append(m.tail[:0], p[len(p)-tailBytes:]...)
+		return
+	}
+	if over := len(m.tail) + len(p) - tailBytes; over > 0 {
+		m.tail = m.tail[:copy(m.tail, m.tail[over:])]
+	}
+	m.tail = append(m.tail, p...)
+}
+
+// Usage is what the body said, once it has passed. A quoted "usage" cannot be mistaken for it: inside a JSON string
+// its quotes are escaped.
+func (m *BodyMeter) Usage() Usage {
+	var u Usage
+	i := bytes.LastIndex(m.tail, []byte(`"usage":`))
+	if i < 0 {
+		return u
+	}
+	rest := m.tail[i+len(`"usage":`):]
+	start := space(rest, 0)
+	var w walk
+	if end := w.value(rest, start); end > 0 {
+		u.read(rest[start:end])
+	}
+	return u
+}

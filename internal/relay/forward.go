@@ -1,0 +1,246 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/spillway-lb/spillway/internal/openai"
+)
+
+const (
+	bufferBytes         = 32 << 10
+	defaultWriteTimeout = 30 * time.Second
+)
+
+// errIdle is the cause when a place stops sending in the middle of an answer.
+var errIdle = errors.New("the answer stood still for too long")
+
+// Forwarder forwards requests. It is safe for concurrent use and must not be copied.
+type Forwarder struct {
+	// Transport carries the requests. It must not be nil.
+	Transport http.RoundTripper
+	// WriteTimeout bounds how long one write to a client may take. Zero means 30 s.
+	WriteTimeout time.Duration
+	// IdleTimeout bounds the silence between two pieces of a body, the first included. Zero means no bound.
+	IdleTimeout time.Duration
+
+	buffers sync.Pool
+}
+
+// Forward sends req, whose context it replaces by one under ctx, and streams the answer to w. It never retries. When
+// Result.Retryable is set nothing has been written to w and the caller may try another place; when Result.Err is set
+// and Started is not, the caller owes the client an answer.
+func (f *Forwarder) Forward(ctx context.Context, w http.ResponseWriter, req *http.Request, obs Observer) (res Result) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer func() { res.Done = time.Now() }()
+	resp, err := f.Transport.RoundTrip(req.WithContext(ctx))
+	if err != nil {
+		res.Err = fmt.Errorf("forwarding the request: %w", err)
+		res.ClientGone = ctx.Err() != nil
+		res.Retryable = !res.ClientGone
+		return res
+	}
+	defer func() { _ = resp.Body.Close() }()
+	res.Status = resp.StatusCode
+	if resp.Header.Get(HeaderNotStarted) != "" {
+		res.refuse(resp)
+		return res
+	}
+	s := stream{f: f, w: w, rc: http.NewResponseController(w), resp: resp, obs: obs, res: &res}
+	s.idle = s.watch(f.IdleTimeout, cancel)
+	s.run(ctx)
+	return res
+}
+
+// refuse keeps an answer that says no work was begun.
+func (r *Result) refuse(resp *http.Response) {
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxRefusal))
+	if err != nil {
+		body = nil
+	}
+	r.NotStarted, r.Retryable = true, true
+	r.Refused = &Refusal{Status: resp.StatusCode, Header: resp.Header, Body: body}
+	r.Err = fmt.Errorf("refused with status %d before any work was begun", resp.StatusCode)
+}
+
+// stream is one answer on its way.
+type stream struct {
+	f        *Forwarder
+	w        http.ResponseWriter
+	rc       *http.ResponseController
+	resp     *http.Response
+	obs      Observer
+	res      *Result
+	idle     *time.Timer
+	deadline time.Time // the client's write deadline as it is set
+	last     [2]byte   // the last bytes written, to end a broken event cleanly
+}
+
+func (s *stream) watch(d time.Duration, cancel context.CancelCauseFunc) *time.Timer {
+	if d <= 0 {
+		return nil
+	}
+	return time.AfterFunc(d, func() { cancel(errIdle) })
+}
+
+// run relays the body. The head of a success waits for the first byte of the body or its clean end.
+func (s *stream) run(ctx context.Context) {
+	buf := s.f.buffer()
+	defer s.f.buffers.Put(buf)
+	if s.idle != nil {
+		defer s.idle.Stop()
+	}
+	s.res.Events = strings.HasPrefix(s.resp.Header.Get("Content-Type"), "text/event-stream")
+	if s.resp.StatusCode/100 != 2 {
+		s.head()
+	}
+	for {
+		n, err := s.resp.Body.Read(*buf)
+		if s.idle != nil {
+			s.idle.Reset(s.f.IdleTimeout)
+		}
+		if n > 0 && !s.piece((*buf)[:n], err == nil) {
+			return
+		}
+		if err == io.EOF {
+			s.finish()
+			return
+		}
+		if err != nil {
+			s.broken(ctx, err)
+			return
+		}
+	}
+}
+
+// piece passes one piece on; false when the client has stopped reading.
+func (s *stream) piece(p []byte, more bool) bool {
+	if s.res.FirstByte.IsZero() {
+		s.res.FirstByte = time.Now()
+	}
+	if !s.res.Started {
+		s.head()
+	}
+	if s.obs != nil {
+		s.obs.Chunk(p)
+	}
+	s.extend()
+	_, err := s.w.Write(p)
+	if err == nil && (more || s.res.Events) {
+		err = s.flush()
+	}
+	if err != nil {
+		s.res.ClientGone = true
+		s.res.Err = fmt.Errorf("writing to the client: %w", err)
+		return false
+	}
+	s.res.Bytes += int64(len(p))
+	s.remember(p)
+	return true
+}
+
+// head writes the answer's head.
+func (s *stream) head() {
+	out := s.w.Header()
+	pass(out, s.resp.Header, nil)
+	if s.res.Events {
+		out.Set("X-Accel-Buffering", "no")
+		out.Set("Cache-Control", "no-cache")
+	}
+	if h, ok := s.obs.(HeadObserver); ok {
+		h.Head(s.resp, out)
+	}
+	s.res.Started = true
+	s.w.WriteHeader(s.resp.StatusCode)
+}
+
+func (s *stream) finish() {
+	if !s.res.Started {
+		s.head()
+	}
+	s.clear()
+}
+
+// broken ends an answer whose sender died. Before the first byte that is no more than a failed attempt.
+func (s *stream) broken(ctx context.Context, err error) {
+	if cause := context.Cause(ctx); errors.Is(cause, errIdle) {
+		err = cause
+	} else if ctx.Err() != nil {
+		s.res.ClientGone = true
+		s.res.Err = fmt.Errorf("relaying the answer: %w", ctx.Err())
+		return
+	}
+	s.res.Err = fmt.Errorf("relaying the answer: %w", err)
+	if !s.res.Started {
+		s.res.Retryable = true
+		return
+	}
+	s.res.Truncated = true
+	if s.res.Events {
+		s.fail()
+	}
+}
+
+// fail tells the client of an event stream that it broke off.
+func (s *stream) fail() {
+	event := openai.UpstreamLost().Event()
+	if s.res.Bytes > 0 && s.last != [2]byte{'\n', '\n'} {
+		event = append([]byte("\n\n"), event...)
+	}
+	s.extend()
+	if _, err := s.w.Write(event); err == nil {
+		_ = s.flush() // nothing is left to be done for a client that has gone too
+	}
+	s.clear()
+}
+
+func (s *stream) flush() error {
+	if err := s.rc.Flush(); err != nil && !errors.Is(err, http.ErrNotSupported) {
+		return err
+	}
+	return nil
+}
+
+// extend moves the client's write deadline, at most twice in its length: each move costs a timer.
+func (s *stream) extend() {
+	d := s.f.WriteTimeout
+	if d <= 0 {
+		d = defaultWriteTimeout
+	}
+	now := time.Now()
+	if s.deadline.Sub(now) > d/2 {
+		return
+	}
+	s.deadline = now.Add(d)
+	_ = s.rc.SetWriteDeadline(s.deadline) // a writer without deadlines is a test's
+}
+
+// clear lifts the write deadline, so that the next answer on a kept connection does not inherit it.
+func (s *stream) clear() {
+	if !s.deadline.IsZero() {
+		_ = s.rc.SetWriteDeadline(time.Time{}) // as above
+	}
+}
+
+func (s *stream) remember(p []byte) {
+	if len(p) >= 2 {
+		s.last = [2]byte{p[len(p)-2], p[len(p)-1]}
+		return
+	}
+	s.last = [2]byte{s.last[1], p[0]}
+}
+
+func (f *Forwarder) buffer() *[]byte {
+	if b, ok := f.buffers.Get().(*[]byte); ok {
+		return b
+	}
+	b := make([]byte, bufferBytes)
+	return &b
+}

@@ -1,0 +1,92 @@
+package relay
+
+import (
+	"net/http"
+	"net/textproto"
+	"strings"
+)
+
+// Headers between tiers. They come from a tier above and are believed only on connections whose certificate says so;
+// Strip removes them from everything else.
+const (
+	HeaderRequestID    = "Spillway-Request-Id"
+	HeaderTenant       = "Spillway-Tenant"
+	HeaderClass        = "Spillway-Class"
+	HeaderHop          = "Spillway-Hop"           // how many times a region passed it on
+	HeaderTicket       = "Spillway-Ticket"        // "<gateway>;<boot>;<n>": the sender's ledger entry
+	HeaderPromptTokens = "Spillway-Prompt-Tokens" // the estimate that was used to choose
+	HeaderMaxTokens    = "Spillway-Max-Tokens"
+	HeaderDeadlineMS   = "Spillway-Deadline-Ms" // what is left of the caller's deadline
+	HeaderRetriesLeft  = "Spillway-Retries-Left"
+	HeaderPrefix       = "Spillway-Prefix" // hash of the prompt's longest known prefix, hexadecimal
+	// HeaderNotStarted on an answer says that no work was begun: the request may be tried elsewhere.
+	HeaderNotStarted = "Spillway-Not-Started"
+)
+
+// Headers for clients.
+const (
+	HeaderXRequestID   = "X-Request-Id"
+	HeaderRoute        = "X-Spillway-Route" // region/zone/worker
+	HeaderServerTiming = "Server-Timing"
+	// HeaderClientDeadline is how a client names its deadline, in milliseconds from arrival.
+	HeaderClientDeadline = "X-Spillway-Deadline-Ms"
+	// HeaderClientClass is how a client asks for a lower class than its own.
+	HeaderClientClass = "X-Spillway-Class"
+)
+
+// ALPN is the protocol between tiers: HTTP/1.1 costs less CPU for each event than HTTP/2 or HTTP/3.
+const ALPN = "http/1.1"
+
+const internalPrefix = "Spillway-"
+
+// Strip removes every Spillway-* header, so that nobody outside can speak as a tier.
+func Strip(h http.Header) {
+	for name := range h {
+		if internal(name) {
+			delete(h, name)
+		}
+	}
+}
+
+func internal(name string) bool {
+	return len(name) >= len(internalPrefix) && strings.EqualFold(name[:len(internalPrefix)], internalPrefix)
+}
+
+// hopByHop reports whether a header belongs to one connection (RFC 9110, 7.6.1) and must not be passed on.
+func hopByHop(name string) bool {
+	switch name {
+	case "Connection", "Proxy-Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization", "Te", "Trailer",
+		"Transfer-Encoding", "Upgrade":
+		return true
+	}
+	return false
+}
+
+// secret reports whether a header carries what the next tier must not see: the caller's credentials.
+func secret(name string) bool {
+	switch name {
+	case "Authorization", "X-Api-Key", "Api-Key", "Cookie":
+		return true
+	}
+	return false
+}
+
+// pass copies the end-to-end headers of src to dst, without those that src's Connection header names, without
+// Spillway-* headers, and without those that drop names.
+func pass(dst, src http.Header, drop func(name string) bool) {
+	var named map[string]bool
+	for _, line := range src["Connection"] {
+		for _, n := range strings.Split(line, ",") {
+			if named == nil {
+				named = map[string]bool{}
+			}
+			named[textproto.CanonicalMIMEHeaderKey(strings.TrimSpace(n))] = true
+		}
+	}
+	for name, values := range src {
+		if hopByHop(name) || internal(name) || named[name] || (drop != nil && drop(name)) {
+			continue
+		}
+		dst[name] = append([]string(nil), values...)
+	}
+}

@@ -1,0 +1,145 @@
+package relay
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spillway-lb/spillway/internal/spec"
+)
+
+// Hop is what one tier tells the next about a request.
+type Hop struct {
+	RequestID string
+	Tenant    string
+	Class     spec.Class
+	// Hops counts how often a region passed the request on to another.
+	Hops int
+	// Ticket is the sender's ledger entry; zero when it keeps none for this receiver.
+	Ticket Ticket
+	// PromptTokens and MaxTokens are what the sender reckoned with. MaxTokens 0: the caller named none.
+	PromptTokens, MaxTokens int
+	// Deadline is what is left of the caller's deadline; 0 when there is none.
+	Deadline time.Duration
+	// RetriesLeft is what is left of the request's one retry.
+	RetriesLeft int
+	// Prefix is the hash of the prompt's longest known prefix; 0 when none is.
+	Prefix uint64
+}
+
+// Ticket names one entry of a parent's ledger.
+type Ticket struct {
+	Parent string // instance name
+	Boot   uint64
+	N      uint64
+}
+
+// String is the ticket as its header carries it; empty for the zero Ticket.
+func (t Ticket) String() string {
+	if t.Parent == "" {
+		return ""
+	}
+	return t.Parent + ";" + strconv.FormatUint(t.Boot, 10) + ";" + strconv.FormatUint(t.N, 10)
+}
+
+// ParseTicket reads a ticket's header. The empty string is the zero Ticket.
+func ParseTicket(s string) (Ticket, error) {
+	if s == "" {
+		return Ticket{}, nil
+	}
+	name, rest, _ := strings.Cut(s, ";")
+	boot, n, ok := strings.Cut(rest, ";")
+	if !ok || name == "" || len(name) > maxName {
+		return Ticket{}, errTicket
+	}
+	t := Ticket{Parent: name}
+	var err1, err2 error
+	t.Boot, err1 = strconv.ParseUint(boot, 10, 64)
+	t.N, err2 = strconv.ParseUint(n, 10, 64)
+	if err1 != nil || err2 != nil {
+		return Ticket{}, errTicket
+	}
+	return t, nil
+}
+
+var errTicket = errors.New(`ticket is not "<gateway>;<boot>;<n>"`)
+
+// maxName bounds names in headers, in bytes.
+const maxName = 253
+
+// maxTokens bounds token counts in headers.
+const maxTokens = 1 << 30
+
+// Set writes the hop's headers.
+func (p *Hop) Set(h http.Header) {
+	text := func(name, v string) {
+		if v != "" {
+			h.Set(name, v)
+		}
+	}
+	number := func(name string, v int) {
+		if v > 0 {
+			h.Set(name, strconv.Itoa(v))
+		}
+	}
+	text(HeaderRequestID, p.RequestID)
+	text(HeaderTenant, p.Tenant)
+	h.Set(HeaderClass, p.Class.String())
+	number(HeaderHop, p.Hops)
+	text(HeaderTicket, p.Ticket.String())
+	number(HeaderPromptTokens, p.PromptTokens)
+	number(HeaderMaxTokens, p.MaxTokens)
+	number(HeaderDeadlineMS, int(p.Deadline/time.Millisecond))
+	number(HeaderRetriesLeft, p.RetriesLeft)
+	if p.Prefix != 0 {
+		h.Set(HeaderPrefix, strconv.FormatUint(p.Prefix, 16))
+	}
+}
+
+// ParseHop reads the hop's headers. An absent header is its zero; a malformed one is an error that names it.
+func ParseHop(h http.Header) (Hop, error) {
+	p := Hop{RequestID: h.Get(HeaderRequestID), Tenant: h.Get(HeaderTenant)}
+	if len(p.RequestID) > maxName || len(p.Tenant) > maxName {
+		return Hop{}, fmt.Errorf("%s or %s is longer than %d bytes", HeaderRequestID, HeaderTenant, maxName)
+	}
+	var err error
+	if p.Class, err = spec.ParseClass(h.Get(HeaderClass)); err != nil {
+		return Hop{}, fmt.Errorf("reading %s: %w", HeaderClass, err)
+	}
+	if p.Ticket, err = ParseTicket(h.Get(HeaderTicket)); err != nil {
+		return Hop{}, fmt.Errorf("reading %s: %w", HeaderTicket, err)
+	}
+	var ms int
+	for _, f := range []struct {
+		name string
+		dst  *int
+	}{
+		{HeaderHop, &p.Hops}, {HeaderPromptTokens, &p.PromptTokens}, {HeaderMaxTokens, &p.MaxTokens},
+		{HeaderDeadlineMS, &ms}, {HeaderRetriesLeft, &p.RetriesLeft},
+	} {
+		if *f.dst, err = whole(h.Get(f.name)); err != nil {
+			return Hop{}, fmt.Errorf("reading %s: %w", f.name, err)
+		}
+	}
+	p.Deadline = time.Duration(ms) * time.Millisecond
+	if v := h.Get(HeaderPrefix); v != "" {
+		if p.Prefix, err = strconv.ParseUint(v, 16, 64); err != nil {
+			return Hop{}, fmt.Errorf("reading %s: %w", HeaderPrefix, err)
+		}
+	}
+	return p, nil
+}
+
+func whole(s string) (int, error) {
+	if s == "" {
+		return 0, nil
+	}
+	n, err := strconv.ParseUint(s, 10, 31)
+	if err != nil || n > maxTokens {
+		return 0, fmt.Errorf("not a whole number up to %d", maxTokens)
+	}
+	return int(n), nil
+}

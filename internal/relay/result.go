@@ -1,0 +1,70 @@
+package relay
+
+import (
+	"net/http"
+	"strconv"
+	"time"
+)
+
+// Observer sees an answer's body pass. It must not keep the slice.
+type Observer interface {
+	Chunk(p []byte)
+}
+
+// HeadObserver is an Observer that also sees the answer's head before it is written: resp as it came, Spillway-* headers
+// included, and out, the header for the client, which it may change.
+type HeadObserver interface {
+	Head(resp *http.Response, out http.Header)
+}
+
+// Result is how one forward went.
+type Result struct {
+	// Status of the answer; 0 when none came.
+	Status int
+	// Started: something reached the client, so nothing may be tried again.
+	Started bool
+	// NotStarted: the place below said that it began no work. Refused holds its answer.
+	NotStarted bool
+	// Retryable: nothing reached the client, and another place may be tried.
+	Retryable bool
+	// ClientGone: the client left or stopped reading.
+	ClientGone bool
+	// Truncated: the answer broke off after it had begun. A stream of events was ended with an error event; for any
+	// other answer the handler must call Abort, so that the client cannot take the part for the whole.
+	Truncated bool
+	// Events: the answer is a stream of server-sent events.
+	Events bool
+	// Err says what went wrong; nil when the answer passed whole.
+	Err error
+	// Refused is an answer with HeaderNotStarted, kept for when no other place can be tried.
+	Refused *Refusal
+	// FirstByte is when the first byte of the body came, Done when Forward ended.
+	FirstByte, Done time.Time
+	// Bytes of body that were relayed.
+	Bytes int64
+}
+
+// Abort ends a handler whose answer broke off, by closing the client's connection.
+func Abort() { panic(http.ErrAbortHandler) }
+
+// Refusal is an answer that was not relayed.
+type Refusal struct {
+	Status int
+	Header http.Header
+	Body   []byte
+}
+
+// maxRefusal bounds a refusal's body, in bytes.
+const maxRefusal = 64 << 10
+
+// Write sends the refusal to the client after all. keepMark keeps HeaderNotStarted, for a caller that is itself a tier.
+func (f *Refusal) Write(w http.ResponseWriter, keepMark bool) {
+	h := w.Header()
+	pass(h, f.Header, nil)
+	h.Set("Content-Length", strconv.Itoa(len(f.Body)))
+	if keepMark {
+		h.Set(HeaderNotStarted, "1")
+	}
+	w.WriteHeader(f.Status)
+	_, _ = w.Write(f.Body) // a caller that has left needs no answer
+}
