@@ -6,23 +6,6 @@ import (
 	"github.com/spillway-lb/spillway/internal/spec"
 )
 
-// Path names a subtree: region, region/zone, or region/zone/instance. Empty parts are not given.
-type Path struct {
-	Region, Zone, Instance string
-}
-
-// String joins the parts that are given with slashes.
-func (p Path) String() string {
-	s := p.Region
-	if p.Zone != "" {
-		s += "/" + p.Zone
-	}
-	if p.Instance != "" {
-		s += "/" + p.Instance
-	}
-	return s
-}
-
 // Summary is the capacity of a subtree at one moment, by model. All amounts are integers, so that Merge is exactly
 // associative and the order in which children report can never change a total.
 //
@@ -44,6 +27,12 @@ type Summary struct {
 	Acks []Ack
 	// Demand offered by clients, in ascending order of (Service, Model, Cell). Only gateways fill it.
 	Demand []Demand
+
+	// several is set once two non-zero parts were merged, so that a sum whose fields happen to be zero (two instances
+	// of different regions that serve nothing) is not mistaken for the identity.
+	several bool
+	// unknown holds the wire fields of a newer version, so that an older node passes them on.
+	unknown string
 }
 
 // Model is what a subtree can do for one model.
@@ -72,8 +61,10 @@ type Model struct {
 	CostMicros int64
 	// MaxContext is the longest context any ready worker takes, in tokens.
 	MaxContext int64
-	// Prefixes is a bounded sketch of hot cached prefixes, by descending (Tokens, Hash).
+	// Prefixes is a bounded sketch of hot cached prefixes, in descending order of Tokens, then ascending order of Hash.
 	Prefixes []Prefix
+
+	unknown string // see Summary
 }
 
 // Hardware is one GPU type's share of a Model's rates.
@@ -82,6 +73,8 @@ type Hardware struct {
 	Ready int64
 	// PrefillRate and DecodeRate are learned sums over ready workers, in tokens/s.
 	PrefillRate, DecodeRate int64
+
+	unknown string // see Summary
 }
 
 // Prefix is one entry of the sketch: a cached prefix and its length on the best holder.
@@ -95,6 +88,8 @@ type Ack struct {
 	Parent string // instance name of the parent
 	Boot   uint64 // the parent's boot, so that a restarted parent's tickets are not confused with the old ones
 	Ticket uint64 // every ticket up to this one is counted in the Summary
+
+	unknown string // see Summary
 }
 
 // Demand is what clients of one cell ask of one service and model, including what was queued and refused.
@@ -102,16 +97,9 @@ type Demand struct {
 	Service, Model, Cell string
 	// TokensPerSec is offered work in prefill-equivalent tokens/s; RequestsPerSecMilli is requests per 1,000 s.
 	TokensPerSec, RequestsPerSecMilli int64
-}
 
-// Limits that the codec enforces and every producer keeps.
-const (
-	MaxModels   = 256
-	MaxHardware = 32
-	MaxPrefixes = 32
-	MaxAcks     = 64
-	MaxDemand   = 512
-)
+	unknown string // see Summary
+}
 
 // PrefillRate is the sum over hardware, in tokens/s.
 func (m *Model) PrefillRate() int64 {

@@ -1,0 +1,190 @@
+package capacity
+
+import (
+	"fmt"
+	"math"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/spillway-lb/spillway/internal/capacity/capacitypb"
+	"github.com/spillway-lb/spillway/internal/spec"
+)
+
+// Encode writes s as protobuf, at most MaxEncoded bytes. It refuses what Decode would refuse; Fit mends that.
+func Encode(s *Summary) ([]byte, error) {
+	if err := s.check(); err != nil {
+		return nil, fmt.Errorf("encoding summary of %s: %w", s.Path, err)
+	}
+	return marshal(summaryToPB(s))
+}
+
+// Decode reads what Encode wrote. It refuses anything over the limits, negative or absurd amounts and disordered
+// lists, and keeps fields that a newer version added so that Encode writes them again.
+func Decode(b []byte) (*Summary, error) {
+	if len(b) > MaxEncoded {
+		return nil, fmt.Errorf("decoding summary: %d bytes: %w", len(b), ErrTooLarge)
+	}
+	var p capacitypb.Summary
+	if err := proto.Unmarshal(b, &p); err != nil {
+		return nil, fmt.Errorf("decoding summary: %w", err)
+	}
+	s, err := summaryFromPB(&p)
+	if err == nil {
+		err = s.check()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("decoding summary: %w", err)
+	}
+	return s, nil
+}
+
+func marshal(m proto.Message) ([]byte, error) {
+	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
+	if err != nil {
+		return nil, fmt.Errorf("encoding: %w", err)
+	}
+	if len(b) > MaxEncoded {
+		return nil, fmt.Errorf("encoding: %d bytes: %w", len(b), ErrTooLarge)
+	}
+	return b, nil
+}
+
+func setUnknown(m proto.Message, u string) {
+	if u != "" {
+		m.ProtoReflect().SetUnknown([]byte(u))
+	}
+}
+
+func getUnknown(m proto.Message) string { return string(m.ProtoReflect().GetUnknown()) }
+
+func summaryToPB(s *Summary) *capacitypb.Summary {
+	p := &capacitypb.Summary{
+		Path: &capacitypb.Path{Region: s.Path.Region, Zone: s.Path.Zone, Instance: s.Path.Instance},
+		Boot: s.Boot, Seq: s.Seq, Endpoint: s.Endpoint, Draining: s.Draining,
+		Models: make([]*capacitypb.Model, len(s.Models)), Acks: make([]*capacitypb.Ack, len(s.Acks)),
+		Demand: make([]*capacitypb.Demand, len(s.Demand)),
+	}
+	for i := range s.Models {
+		p.Models[i] = modelToPB(&s.Models[i])
+	}
+	for i := range s.Acks {
+		a := &s.Acks[i]
+		p.Acks[i] = &capacitypb.Ack{Parent: a.Parent, Boot: a.Boot, Ticket: a.Ticket}
+		setUnknown(p.Acks[i], a.unknown)
+	}
+	for i := range s.Demand {
+		p.Demand[i] = demandToPB(&s.Demand[i])
+	}
+	setUnknown(p, s.unknown)
+	return p
+}
+
+func modelToPB(m *Model) *capacitypb.Model {
+	p := &capacitypb.Model{
+		Name: m.Name, Ready: uint64(m.Ready), Total: uint64(m.Total), Hardware: make([]*capacitypb.Hardware, len(m.Hardware)),
+		KvTotal: uint64(m.KVTotal), KvFree: uint64(m.KVFree), SlotsTotal: uint64(m.SlotsTotal), SlotsFree: uint64(m.SlotsFree),
+		Running: uint64(m.Running), Queued: uint64(m.Queued), Backlog: uint64(m.Backlog),
+		Ahead: classesToPB(&m.Ahead), Headroom: classesToPB(&m.Headroom),
+		Warm: uint64(m.Warm), Cold: uint64(m.Cold), CostMicros: uint64(m.CostMicros), MaxContext: uint64(m.MaxContext),
+	}
+	for i := range m.Hardware {
+		h := &m.Hardware[i]
+		p.Hardware[i] = &capacitypb.Hardware{Name: h.Name, Ready: uint64(h.Ready), PrefillRate: uint64(h.PrefillRate), DecodeRate: uint64(h.DecodeRate)}
+		setUnknown(p.Hardware[i], h.unknown)
+	}
+	for _, x := range m.Prefixes {
+		p.PrefixHashes = append(p.PrefixHashes, x.Hash)
+		p.PrefixTokens = append(p.PrefixTokens, uint64(x.Tokens))
+	}
+	setUnknown(p, m.unknown)
+	return p
+}
+
+// classesToPB leaves an idle model's zeros off the wire.
+func classesToPB(v *[spec.NumClasses]int64) []uint64 {
+	if *v == [spec.NumClasses]int64{} {
+		return nil
+	}
+	out := make([]uint64, len(v))
+	for i := range v {
+		out[i] = uint64(v[i])
+	}
+	return out
+}
+
+func demandToPB(d *Demand) *capacitypb.Demand {
+	p := &capacitypb.Demand{
+		Service: d.Service, Model: d.Model, Cell: d.Cell,
+		TokensPerSec: uint64(d.TokensPerSec), RequestsPerSecMilli: uint64(d.RequestsPerSecMilli),
+	}
+	setUnknown(p, d.unknown)
+	return p
+}
+
+func summaryFromPB(p *capacitypb.Summary) (*Summary, error) {
+	if len(p.Models) > MaxModels || len(p.Acks) > MaxAcks || len(p.Demand) > MaxDemand {
+		return nil, fmt.Errorf("%d models, %d acks, %d demands: over the limits", len(p.Models), len(p.Acks), len(p.Demand))
+	}
+	s := &Summary{
+		Path: Path{Region: p.Path.GetRegion(), Zone: p.Path.GetZone(), Instance: p.Path.GetInstance()},
+		Boot: p.Boot, Seq: p.Seq, Endpoint: p.Endpoint, Draining: p.Draining, unknown: getUnknown(p),
+	}
+	for _, pm := range p.Models {
+		m, err := modelFromPB(pm)
+		if err != nil {
+			return nil, err
+		}
+		s.Models = append(s.Models, m)
+	}
+	for _, a := range p.Acks {
+		s.Acks = append(s.Acks, Ack{Parent: a.Parent, Boot: a.Boot, Ticket: a.Ticket, unknown: getUnknown(a)})
+	}
+	for _, d := range p.Demand {
+		s.Demand = append(s.Demand, demandFromPB(d))
+	}
+	return s, nil
+}
+
+func modelFromPB(p *capacitypb.Model) (Model, error) {
+	if len(p.Hardware) > MaxHardware || len(p.PrefixHashes) > MaxPrefixes || len(p.PrefixHashes) != len(p.PrefixTokens) {
+		return Model{}, fmt.Errorf("%d hardware types, prefix columns of %d and %d: over the limits or unequal", len(p.Hardware), len(p.PrefixHashes), len(p.PrefixTokens))
+	}
+	if len(p.Ahead) > spec.NumClasses || len(p.Headroom) > spec.NumClasses {
+		return Model{}, fmt.Errorf("amounts for %d and %d classes: there are %d", len(p.Ahead), len(p.Headroom), spec.NumClasses)
+	}
+	m := Model{
+		Name: p.Name, Ready: amount(p.Ready), Total: amount(p.Total),
+		KVTotal: amount(p.KvTotal), KVFree: amount(p.KvFree), SlotsTotal: amount(p.SlotsTotal), SlotsFree: amount(p.SlotsFree),
+		Running: amount(p.Running), Queued: amount(p.Queued), Backlog: amount(p.Backlog),
+		Warm: amount(p.Warm), Cold: amount(p.Cold), CostMicros: amount(p.CostMicros), MaxContext: amount(p.MaxContext),
+		unknown: getUnknown(p),
+	}
+	for i, n := range p.Ahead {
+		m.Ahead[i] = amount(n)
+	}
+	for i, n := range p.Headroom {
+		m.Headroom[i] = amount(n)
+	}
+	for _, h := range p.Hardware {
+		m.Hardware = append(m.Hardware, Hardware{Name: h.Name, Ready: amount(h.Ready), PrefillRate: amount(h.PrefillRate), DecodeRate: amount(h.DecodeRate), unknown: getUnknown(h)})
+	}
+	for i, h := range p.PrefixHashes {
+		m.Prefixes = append(m.Prefixes, Prefix{Hash: h, Tokens: amount(p.PrefixTokens[i])})
+	}
+	return m, nil
+}
+
+func demandFromPB(p *capacitypb.Demand) Demand {
+	return Demand{
+		Service: p.Service, Model: p.Model, Cell: p.Cell,
+		TokensPerSec: amount(p.TokensPerSec), RequestsPerSecMilli: amount(p.RequestsPerSecMilli), unknown: getUnknown(p),
+	}
+}
+
+// amount turns what does not fit an int64 into what check refuses.
+func amount(n uint64) int64 {
+	if n > math.MaxInt64 {
+		return -1
+	}
+	return int64(n)
+}

@@ -1,0 +1,141 @@
+package capacity
+
+import "slices"
+
+// Delta is what a statement changed since a snapshot: whole models, whole demands, and everything else anew. It builds
+// on the snapshot, never on an earlier delta, so a lost one never matters.
+type Delta struct {
+	// BaseSeq numbers the snapshot (of the same Path and Boot) that the delta builds on.
+	BaseSeq uint64
+	// Head is the statement without Models and Demand.
+	Head Summary
+	// Changed models, in ascending order of name, and the names of Removed ones.
+	Changed []Change
+	Removed []string
+	// Demand that changed, and RemovedDemand of which only the key counts.
+	Demand        []Demand
+	RemovedDemand []Demand
+	// Partial means that not all changes found room: what is here is true, about the rest nothing is said. It applies
+	// to the newest statement held instead of the snapshot.
+	Partial bool
+}
+
+// Change is one model that differs from the base's.
+type Change struct {
+	Model Model
+	// SamePrefixes means that the sketch did not change and is left out of Model.
+	SamePrefixes bool
+}
+
+// Diff is the Delta that turns base into next. Both must be lawful (see Fit) and of one path and boot.
+func Diff(base, next *Summary) Delta {
+	d := Delta{BaseSeq: base.Seq, Head: *next}
+	d.Head.Models, d.Head.Demand = nil, nil
+	for i := range next.Models {
+		m, old := &next.Models[i], base.Model(next.Models[i].Name)
+		switch {
+		case old == nil:
+			d.Changed = append(d.Changed, Change{Model: *m})
+		case !slices.Equal(old.Prefixes, m.Prefixes):
+			d.Changed = append(d.Changed, Change{Model: *m})
+		case !old.equalButPrefixes(m):
+			c := Change{Model: *m, SamePrefixes: true}
+			c.Model.Prefixes = nil
+			d.Changed = append(d.Changed, c)
+		}
+	}
+	for i := range base.Models {
+		if next.Model(base.Models[i].Name) == nil {
+			d.Removed = append(d.Removed, base.Models[i].Name)
+		}
+	}
+	d.Demand, d.RemovedDemand = diffDemand(base.Demand, next.Demand)
+	return d
+}
+
+func diffDemand(base, next []Demand) (changed, removed []Demand) {
+	for len(base) > 0 || len(next) > 0 {
+		switch {
+		case len(next) == 0 || len(base) > 0 && compareDemand(base[0], next[0]) < 0:
+			removed, base = append(removed, base[0]), base[1:]
+		case len(base) == 0 || compareDemand(base[0], next[0]) > 0:
+			changed, next = append(changed, next[0]), next[1:]
+		default:
+			if base[0] != next[0] {
+				changed = append(changed, next[0])
+			}
+			base, next = base[1:], next[1:]
+		}
+	}
+	return changed, removed
+}
+
+// Apply gives the statement that the delta stands for. The base of a Partial delta is the newest statement held,
+// otherwise the snapshot that BaseSeq numbers; the caller has checked path, boot and number. The result may share
+// memory with both.
+func (d *Delta) Apply(base *Summary) Summary {
+	s := d.Head
+	changed := make([]Model, len(d.Changed))
+	for i, c := range d.Changed {
+		changed[i] = c.Model
+		if old := base.Model(c.Model.Name); c.SamePrefixes && old != nil {
+			changed[i].Prefixes = old.Prefixes
+		}
+	}
+	kept := without(base.Models, func(m *Model) bool { return slices.Contains(d.Removed, m.Name) })
+	s.Models = mergeSorted(kept, changed, MaxModels, compareModel, second)
+	keptDemand := without(base.Demand, func(x *Demand) bool {
+		_, gone := slices.BinarySearchFunc(d.RemovedDemand, *x, compareDemand)
+		return gone
+	})
+	s.Demand = mergeSorted(keptDemand, d.Demand, MaxDemand, compareDemand, second)
+	return s
+}
+
+func second[E any](_, b E) E { return b }
+
+// without shares list when nothing is dropped, which is the common case.
+func without[E any](list []E, drop func(*E) bool) []E {
+	for i := range list {
+		if !drop(&list[i]) {
+			continue
+		}
+		out := slices.Clone(list[:i])
+		for j := i + 1; j < len(list); j++ {
+			if !drop(&list[j]) {
+				out = append(out, list[j])
+			}
+		}
+		return out
+	}
+	return list
+}
+
+// Part is a Partial delta with at most n of the changes, beginning with change number from and going round, so that
+// successive calls with growing from let every change have its turn.
+func (d *Delta) Part(from, n int) Delta {
+	p := Delta{BaseSeq: d.BaseSeq, Head: d.Head, Partial: true}
+	total := d.Len()
+	if n >= total {
+		return *d
+	}
+	take := func(i int) bool { return (i-from%total+total)%total < n }
+	i := 0
+	p.Changed, i = pickFrom(d.Changed, i, take)
+	p.Removed, i = pickFrom(d.Removed, i, take)
+	p.Demand, i = pickFrom(d.Demand, i, take)
+	p.RemovedDemand, _ = pickFrom(d.RemovedDemand, i, take)
+	return p
+}
+
+// Len is the number of changes, of all kinds.
+func (d *Delta) Len() int { return len(d.Changed) + len(d.Removed) + len(d.Demand) + len(d.RemovedDemand) }
+
+func pickFrom[E any](list []E, offset int, take func(int) bool) (out []E, next int) {
+	for i := range list {
+		if take(offset + i) {
+			out = append(out, list[i])
+		}
+	}
+	return out, offset + len(list)
+}

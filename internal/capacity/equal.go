@@ -1,0 +1,23 @@
+package capacity
+
+import "slices"
+
+// Equal reports whether two Summaries say the same. An empty list and an absent one are the same.
+func (s Summary) Equal(t Summary) bool {
+	return s.Path == t.Path && s.Boot == t.Boot && s.Seq == t.Seq && s.Endpoint == t.Endpoint && s.Draining == t.Draining &&
+		s.unknown == t.unknown && slices.Equal(s.Acks, t.Acks) && slices.Equal(s.Demand, t.Demand) &&
+		slices.EqualFunc(s.Models, t.Models, Model.Equal)
+}
+
+// Equal reports whether two Models say the same.
+func (m Model) Equal(n Model) bool { return m.equalButPrefixes(&n) && slices.Equal(m.Prefixes, n.Prefixes) }
+
+func (m *Model) equalButPrefixes(n *Model) bool {
+	x, y := m.amounts(), n.amounts()
+	for i := range x {
+		if *x[i] != *y[i] {
+			return false
+		}
+	}
+	return m.Name == n.Name && m.unknown == n.unknown && slices.Equal(m.Hardware, n.Hardware)
+}

@@ -1,0 +1,101 @@
+package capacity
+
+import (
+	"cmp"
+	"slices"
+)
+
+// Fit makes a Summary that Encode accepts out of one that a busy producer put together: lists sorted, duplicates
+// dropped (the first stays), amounts brought into range, names over the limit dropped, and the smallest demands, then
+// all prefixes, then the last models left out until it fits in MaxEncoded. A lawful Summary comes back unchanged.
+func Fit(s Summary) Summary {
+	if _, err := Encode(&s); err == nil {
+		return s
+	}
+	s = tidy(s)
+	for n := len(s.Demand); ; n /= 2 {
+		s.Demand = largest(s.Demand, n)
+		if _, err := Encode(&s); err == nil || n == 0 {
+			break
+		}
+	}
+	if _, err := Encode(&s); err == nil {
+		return s
+	}
+	for i := range s.Models {
+		s.Models[i].Prefixes = nil
+	}
+	for len(s.Models) > 0 {
+		if _, err := Encode(&s); err == nil {
+			break
+		}
+		s.Models = s.Models[:len(s.Models)/2]
+	}
+	return s
+}
+
+func tidy(s Summary) Summary {
+	s.Models = lawful(s.Models, MaxModels, compareModel, func(m *Model) bool { return checkName("", m.Name, false) == nil })
+	for i := range s.Models {
+		tidyModel(&s.Models[i])
+	}
+	s.Acks = lawful(s.Acks, MaxAcks, compareAck, func(a *Ack) bool { return checkName("", a.Parent, false) == nil })
+	s.Demand = lawful(s.Demand, len(s.Demand), compareDemand, func(d *Demand) bool {
+		d.TokensPerSec, d.RequestsPerSecMilli = clamp(d.TokensPerSec), clamp(d.RequestsPerSecMilli)
+		return cmp.Or(checkName("", d.Service, true), checkName("", d.Model, true), checkName("", d.Cell, true)) == nil
+	})
+	s.Demand = largest(s.Demand, MaxDemand)
+	s.unknown = ""
+	return s
+}
+
+func tidyModel(m *Model) {
+	for _, n := range m.amounts() {
+		*n = clamp(*n)
+	}
+	m.Ready, m.KVFree, m.SlotsFree = min(m.Ready, m.Total), min(m.KVFree, m.KVTotal), min(m.SlotsFree, m.SlotsTotal)
+	m.Hardware = lawful(m.Hardware, MaxHardware, compareHardware, func(h *Hardware) bool {
+		h.Ready, h.PrefillRate, h.DecodeRate = clamp(h.Ready), clamp(h.PrefillRate), clamp(h.DecodeRate)
+		return checkName("", h.Name, false) == nil
+	})
+	prefixes := slices.Clone(m.Prefixes)
+	for i := range prefixes {
+		prefixes[i].Tokens = clamp(prefixes[i].Tokens)
+	}
+	if len(prefixes) > 0 {
+		m.Prefixes = mergePrefixes(prefixes, prefixes[:1]) // sorts, drops duplicates and cuts
+	}
+	m.unknown = ""
+}
+
+// lawful is a sorted copy of list without duplicates and without entries that keep (which may mend them) refuses.
+func lawful[E any](list []E, limit int, order func(E, E) int, keep func(*E) bool) []E {
+	out := make([]E, 0, len(list))
+	for _, e := range list {
+		if keep(&e) {
+			out = append(out, e)
+		}
+	}
+	slices.SortStableFunc(out, order)
+	out = slices.CompactFunc(out, func(a, b E) bool { return order(a, b) == 0 })
+	return out[:min(len(out), limit)]
+}
+
+// largest keeps the n greatest demands, in the order of keys.
+func largest(ds []Demand, n int) []Demand {
+	if len(ds) <= n {
+		return ds
+	}
+	out := slices.Clone(ds)
+	slices.SortFunc(out, func(a, b Demand) int {
+		if c := cmp.Compare(b.TokensPerSec, a.TokensPerSec); c != 0 {
+			return c
+		}
+		return compareDemand(a, b)
+	})
+	out = out[:n]
+	slices.SortFunc(out, compareDemand)
+	return out
+}
+
+func clamp(n int64) int64 { return min(max(n, 0), MaxAmount) }

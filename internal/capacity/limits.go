@@ -1,0 +1,160 @@
+package capacity
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"strings"
+	"unicode/utf8"
+)
+
+// Limits that the codec enforces, Merge keeps and Fit brings about.
+const (
+	MaxModels   = 256
+	MaxHardware = 32
+	MaxPrefixes = 32
+	MaxAcks     = 64
+	MaxDemand   = 512
+	// MaxName is the longest name, in bytes: that of a DNS name.
+	MaxName = 253
+	// MaxAmount is the greatest amount: exact in a float64 and in JSON, and room for sums.
+	MaxAmount = 1 << 53
+	// MaxEncoded is the longest encoded Summary, in bytes.
+	MaxEncoded = 64 << 10
+)
+
+// ErrTooLarge means that a statement encodes to more than MaxEncoded; Fit makes one that does not.
+var ErrTooLarge = errors.New("statement is larger than the limit")
+
+// check refuses what no honest instance says: negative or absurd amounts, disorder, duplicates, overlong names.
+func (s *Summary) check() error {
+	if err := s.Path.check(); err != nil {
+		return err
+	}
+	if err := checkName("endpoint", s.Endpoint, true); err != nil {
+		return err
+	}
+	if len(s.Models) > MaxModels || len(s.Acks) > MaxAcks {
+		return fmt.Errorf("%d models, %d acks: over the limit of %d, %d", len(s.Models), len(s.Acks), MaxModels, MaxAcks)
+	}
+	for i := range s.Models {
+		if i > 0 && s.Models[i-1].Name >= s.Models[i].Name {
+			return errors.New("models are not in ascending order of name")
+		}
+		if err := s.Models[i].check(); err != nil {
+			return fmt.Errorf("model %d: %w", i, err)
+		}
+	}
+	for i := range s.Acks {
+		if i > 0 && s.Acks[i-1].Parent >= s.Acks[i].Parent {
+			return errors.New("acks are not in ascending order of parent")
+		}
+		if err := checkName("ack parent", s.Acks[i].Parent, false); err != nil {
+			return err
+		}
+	}
+	return checkDemand(s.Demand)
+}
+
+func (p Path) check() error {
+	for _, part := range [...]string{p.Region, p.Zone, p.Instance} {
+		if err := checkName("path", part, true); err != nil {
+			return err
+		}
+		if strings.ContainsRune(part, '/') {
+			return errors.New("path part contains a slash")
+		}
+	}
+	return nil
+}
+
+func (m *Model) check() error {
+	if err := checkName("model", m.Name, false); err != nil {
+		return err
+	}
+	if len(m.Hardware) > MaxHardware || len(m.Prefixes) > MaxPrefixes {
+		return fmt.Errorf("%d hardware types, %d prefixes: over the limit of %d, %d", len(m.Hardware), len(m.Prefixes), MaxHardware, MaxPrefixes)
+	}
+	for _, n := range m.amounts() {
+		if err := checkAmount(*n); err != nil {
+			return err
+		}
+	}
+	if m.Ready > m.Total || m.KVFree > m.KVTotal || m.SlotsFree > m.SlotsTotal {
+		return errors.New("a part exceeds its whole (ready, free KV or free slots)")
+	}
+	for i := range m.Hardware {
+		h := &m.Hardware[i]
+		if i > 0 && m.Hardware[i-1].Name >= h.Name {
+			return errors.New("hardware is not in ascending order of name")
+		}
+		if err := cmp.Or(checkName("hardware", h.Name, false), checkAmount(h.Ready), checkAmount(h.PrefillRate), checkAmount(h.DecodeRate)); err != nil {
+			return err
+		}
+	}
+	return m.checkPrefixes()
+}
+
+func (m *Model) checkPrefixes() error {
+	for i, p := range m.Prefixes {
+		if err := checkAmount(p.Tokens); err != nil {
+			return err
+		}
+		if i > 0 && comparePrefix(m.Prefixes[i-1], p) >= 0 {
+			return errors.New("prefixes are not in order")
+		}
+		for _, q := range m.Prefixes[:i] {
+			if q.Hash == p.Hash {
+				return errors.New("prefix given twice")
+			}
+		}
+	}
+	return nil
+}
+
+func checkDemand(ds []Demand) error {
+	if len(ds) > MaxDemand {
+		return fmt.Errorf("%d demands: over the limit of %d", len(ds), MaxDemand)
+	}
+	for i := range ds {
+		d := &ds[i]
+		if i > 0 && compareDemand(ds[i-1], *d) >= 0 {
+			return errors.New("demand is not in ascending order")
+		}
+		if err := cmp.Or(checkName("service", d.Service, true), checkName("model", d.Model, true), checkName("cell", d.Cell, true),
+			checkAmount(d.TokensPerSec), checkAmount(d.RequestsPerSecMilli)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func checkName(what, s string, mayBeEmpty bool) error {
+	switch {
+	case s == "" && !mayBeEmpty:
+		return fmt.Errorf("%s has no name", what)
+	case len(s) > MaxName:
+		return fmt.Errorf("%s name of %d bytes: at most %d", what, len(s), MaxName)
+	case !utf8.ValidString(s):
+		return fmt.Errorf("%s name is not UTF-8", what)
+	case strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r == 0x7f }):
+		return fmt.Errorf("%s name contains a control character", what)
+	}
+	return nil
+}
+
+func checkAmount(n int64) error {
+	if n < 0 || n > MaxAmount {
+		return fmt.Errorf("amount %d is outside 0..2^53", n)
+	}
+	return nil
+}
+
+// amounts are the fields that add up, and MaxContext, in one fixed order.
+func (m *Model) amounts() [19]*int64 {
+	return [...]*int64{
+		&m.Ready, &m.Total, &m.KVTotal, &m.KVFree, &m.SlotsTotal, &m.SlotsFree, &m.Running, &m.Queued, &m.Backlog,
+		&m.Ahead[0], &m.Ahead[1], &m.Ahead[2], &m.Headroom[0], &m.Headroom[1], &m.Headroom[2],
+		&m.Warm, &m.Cold, &m.CostMicros, &m.MaxContext,
+	}
+}

@@ -1,0 +1,149 @@
+package capacity
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+)
+
+// Merge is the sum of two disjoint subtrees. It is associative and commutative and the zero Summary is its identity,
+// so that children may report in any order and any grouping. Amounts stop at MaxAmount; lists keep the first entries
+// of their order up to their limit, which keeps the laws. The result may share memory with a and b: treat all three as
+// immutable.
+func Merge(a, b Summary) Summary {
+	if a.isZero() {
+		return b
+	}
+	if b.isZero() {
+		return a
+	}
+	return Summary{
+		Path:     common(a.Path, b.Path),
+		Draining: a.Draining && b.Draining,
+		Models:   mergeSorted(a.Models, b.Models, MaxModels, compareModel, mergeModel),
+		Acks:     mergeSorted(a.Acks, b.Acks, MaxAcks, compareAck, mergeAck),
+		Demand:   mergeSorted(a.Demand, b.Demand, MaxDemand, compareDemand, mergeDemand),
+		several:  true,
+	}
+}
+
+// Newest is the join of two statements of one subtree: the one with the greater (Boot, Seq). It is associative,
+// commutative and idempotent; a tie keeps a, since an honest instance never says two things under one number.
+func Newest(a, b Summary) Summary {
+	if b.newer(&a) {
+		return b
+	}
+	return a
+}
+
+func (s *Summary) newer(than *Summary) bool {
+	return cmp.Or(cmp.Compare(s.Boot, than.Boot), cmp.Compare(s.Seq, than.Seq)) > 0
+}
+
+// isZero reports whether s is Merge's identity.
+func (s *Summary) isZero() bool {
+	return !s.several && s.Path == Path{} && s.Boot == 0 && s.Seq == 0 && s.Endpoint == "" && !s.Draining &&
+		len(s.Models) == 0 && len(s.Acks) == 0 && len(s.Demand) == 0 && s.unknown == ""
+}
+
+// mergeSorted unites two lists that are sorted by order, joining entries that compare equal, and keeps the first limit.
+// Keeping the first is what makes a bounded union associative: an entry that survives was whole in every part.
+func mergeSorted[E any](a, b []E, limit int, order func(E, E) int, join func(E, E) E) []E {
+	if len(a) == 0 && len(b) <= limit {
+		return b
+	}
+	if len(b) == 0 && len(a) <= limit {
+		return a
+	}
+	out := make([]E, 0, min(len(a)+len(b), limit))
+	for len(out) < limit && (len(a) > 0 || len(b) > 0) {
+		c := 0
+		switch {
+		case len(a) == 0:
+			c = 1
+		case len(b) == 0:
+			c = -1
+		default:
+			c = order(a[0], b[0])
+		}
+		switch {
+		case c < 0:
+			out, a = append(out, a[0]), a[1:]
+		case c > 0:
+			out, b = append(out, b[0]), b[1:]
+		default:
+			out, a, b = append(out, join(a[0], b[0])), a[1:], b[1:]
+		}
+	}
+	return out
+}
+
+func mergeModel(a, b Model) Model {
+	m := Model{Name: a.Name}
+	x, y, z := a.amounts(), b.amounts(), m.amounts()
+	for i := range z {
+		*z[i] = add(*x[i], *y[i])
+	}
+	m.MaxContext = max(a.MaxContext, b.MaxContext)
+	m.Hardware = mergeSorted(a.Hardware, b.Hardware, MaxHardware, compareHardware, mergeHardware)
+	m.Prefixes = mergePrefixes(a.Prefixes, b.Prefixes)
+	return m
+}
+
+func mergeHardware(a, b Hardware) Hardware {
+	return Hardware{
+		Name: a.Name, Ready: add(a.Ready, b.Ready),
+		PrefillRate: add(a.PrefillRate, b.PrefillRate), DecodeRate: add(a.DecodeRate, b.DecodeRate),
+	}
+}
+
+func mergeAck(a, b Ack) Ack {
+	if c := cmp.Or(cmp.Compare(a.Boot, b.Boot), cmp.Compare(a.Ticket, b.Ticket)); c < 0 {
+		a = b
+	}
+	return Ack{Parent: a.Parent, Boot: a.Boot, Ticket: a.Ticket}
+}
+
+func mergeDemand(a, b Demand) Demand {
+	return Demand{
+		Service: a.Service, Model: a.Model, Cell: a.Cell,
+		TokensPerSec:        add(a.TokensPerSec, b.TokensPerSec),
+		RequestsPerSecMilli: add(a.RequestsPerSecMilli, b.RequestsPerSecMilli),
+	}
+}
+
+// mergePrefixes is the union by greatest length, cut to the longest. A prefix that a part cut off had MaxPrefixes
+// longer ones beside it, which the whole has too: so cutting early or late gives the same.
+func mergePrefixes(a, b []Prefix) []Prefix {
+	if len(a) == 0 {
+		return b
+	}
+	if len(b) == 0 {
+		return a
+	}
+	out := append(slices.Clone(a), b...)
+	slices.SortFunc(out, func(p, q Prefix) int {
+		return cmp.Or(cmp.Compare(p.Hash, q.Hash), cmp.Compare(q.Tokens, p.Tokens))
+	})
+	out = slices.CompactFunc(out, func(p, q Prefix) bool { return p.Hash == q.Hash })
+	slices.SortFunc(out, comparePrefix)
+	return out[:min(len(out), MaxPrefixes)]
+}
+
+// add stops at MaxAmount, which is associative for amounts that are not negative.
+func add(a, b int64) int64 { return min(a+b, MaxAmount) }
+
+func compareModel(a, b Model) int       { return strings.Compare(a.Name, b.Name) }
+func compareHardware(a, b Hardware) int { return strings.Compare(a.Name, b.Name) }
+func compareAck(a, b Ack) int           { return strings.Compare(a.Parent, b.Parent) }
+
+func comparePrefix(a, b Prefix) int {
+	return cmp.Or(cmp.Compare(b.Tokens, a.Tokens), cmp.Compare(a.Hash, b.Hash))
+}
+
+func compareDemand(a, b Demand) int {
+	if c := strings.Compare(a.Service, b.Service); c != 0 {
+		return c
+	}
+	return cmp.Or(strings.Compare(a.Model, b.Model), strings.Compare(a.Cell, b.Cell))
+}
