@@ -1,0 +1,156 @@
+package fleet
+
+import (
+	"fmt"
+	"net/netip"
+	"runtime"
+)
+
+// Layout says what a planet consists of and where each part listens. The zero value of every field has a default.
+type Layout struct {
+	// Globals is the number of global nodes. Default 3.
+	Globals int
+	// Regions is the number of regions, 1 to len(Sites). Default 3.
+	Regions int
+	// Gateways is the number of gateways in each region. Default 1.
+	Gateways int
+	// Zones is the number of zones in each region, 1 to 26. Default 2.
+	Zones int
+	// Workers is the number of stand-in workers in each zone. Default 4.
+	Workers int
+	// OneAddress puts everything on 127.0.0.1 with distinct ports, for systems without the rest of 127.0.0.0/8.
+	OneAddress bool
+	// BasePort is the first port used with OneAddress. Default 20000.
+	BasePort int
+}
+
+// DefaultLayout is the demo's planet on this system.
+func DefaultLayout() Layout {
+	return Layout{Globals: 3, Regions: 3, Gateways: 1, Zones: 2, Workers: 4, OneAddress: runtime.GOOS != "linux", BasePort: 20000}
+}
+
+// Site is a place where a region can stand.
+type Site struct {
+	Name      string
+	City      string
+	Lat, Lon  float64
+	Country   string // ISO 3166-1
+	Residency string // the jurisdiction that a region here counts as
+}
+
+// Sites are the places a planet grows into, in order.
+func Sites() []Site {
+	return []Site{
+		{"virginia", "Ashburn", 39.04, -77.49, "US", "us"},
+		{"frankfurt", "Frankfurt", 50.11, 8.68, "DE", "eu"},
+		{"tokyo", "Tokyo", 35.68, 139.69, "JP", "jp"},
+		{"saopaulo", "Sao Paulo", -23.55, -46.63, "BR", "br"},
+		{"mumbai", "Mumbai", 19.08, 72.88, "IN", "in"},
+		{"sydney", "Sydney", -33.87, 151.21, "AU", "au"},
+	}
+}
+
+// check refuses a layout that cannot be built, naming the flag to change.
+func (l Layout) check() error {
+	switch {
+	case l.Globals < 1 || l.Globals > 9:
+		return fmt.Errorf("--globals is %d: choose 1 to 9, odd numbers survive the most", l.Globals)
+	case l.Regions < 1 || l.Regions > len(Sites()):
+		return fmt.Errorf("--regions is %d: choose 1 to %d", l.Regions, len(Sites()))
+	case l.Gateways < 1 || l.Gateways > 9:
+		return fmt.Errorf("--gateways is %d: choose 1 to 9 for each region", l.Gateways)
+	case l.Zones < 1 || l.Zones > 26:
+		return fmt.Errorf("--zones is %d: choose 1 to 26 for each region", l.Zones)
+	case l.Workers < 1 || l.Workers > 200:
+		return fmt.Errorf("--workers is %d: choose 1 to 200 for each zone", l.Workers)
+	}
+	return nil
+}
+
+// Node is one instance of a tier, or one worker, with its addresses.
+type Node struct {
+	Role   string // "global", "regional", "local" or "worker"
+	Name   string
+	Region string
+	Zone   string
+	Addr   map[string]netip.AddrPort // by purpose: dns, http, raft, uplink, peer, metrics
+	GPU    string                    // workers only
+	Model  string                    // workers only
+}
+
+// ports by role and purpose, used when every node has an address of its own.
+var ports = map[string]map[string]uint16{
+	"global":   {"dns": 5300, "http": 8080, "raft": 7000, "uplink": 7100, "metrics": 9100},
+	"regional": {"http": 8080, "peer": 8443, "uplink": 7200, "metrics": 9100},
+	"local":    {"http": 8443, "metrics": 9100},
+	"worker":   {"http": 8000},
+}
+
+// purposes in a fixed order, so that the same layout always gets the same ports.
+var purposes = []string{"dns", "http", "raft", "uplink", "peer", "metrics"}
+
+// serving is the mix of hardware in a zone: worker i of a zone gets entry (zone + i) modulo its length, so that every
+// zone serves both models and no two zones of a region are alike.
+var serving = []struct{ gpu, model string }{
+	{"H100", "llama-3.1-8b"},
+	{"A100-80", "qwen2.5-7b"},
+	{"L40S", "llama-3.1-8b"},
+	{"H100", "qwen2.5-7b"},
+	{"A100-80", "llama-3.1-8b"},
+	{"L4", "qwen2.5-7b"},
+}
+
+// Nodes lists every node of the layout in starting order: workers first, then upward, so that each finds its children.
+func (l Layout) Nodes() []Node {
+	var globals, gateways, locals, workers []Node
+	for i := range l.Globals {
+		globals = append(globals, Node{Role: "global", Name: fmt.Sprintf("g%d", i+1)})
+	}
+	for r, site := range Sites()[:l.Regions] {
+		for g := range l.Gateways {
+			gateways = append(gateways, Node{Role: "regional", Name: fmt.Sprintf("%s-gw%d", site.Name, g+1), Region: site.Name})
+		}
+		for z := range l.Zones {
+			zone := string(rune('a' + z))
+			locals = append(locals, Node{Role: "local", Name: fmt.Sprintf("%s-%s-local1", site.Name, zone), Region: site.Name, Zone: zone})
+			for w := range l.Workers {
+				s := serving[(2*r+3*z+w)%len(serving)]
+				workers = append(workers, Node{Role: "worker", Name: fmt.Sprintf("w%d", w+1), Region: site.Name, Zone: zone, GPU: s.gpu, Model: s.model})
+			}
+		}
+	}
+	next := l.BasePort
+	for tier, nodes := range [][]Node{globals, gateways, locals, workers} {
+		for i := range nodes {
+			nodes[i].Addr = l.addresses(tier+1, i, nodes[i].Role, &next)
+		}
+	}
+	out := append(workers, locals...)
+	return append(append(out, gateways...), globals...)
+}
+
+// addresses gives node i of a tier its address for each purpose: 127.0.<tier>.<i+1>, spreading over 127.<n> beyond 250.
+func (l Layout) addresses(tier, i int, role string, next *int) map[string]netip.AddrPort {
+	out := map[string]netip.AddrPort{}
+	for _, p := range purposes {
+		port, used := ports[role][p]
+		if !used {
+			continue
+		}
+		ip := netip.AddrFrom4([4]byte{127, byte(i / 250), byte(tier), byte(i%250 + 1)})
+		if l.OneAddress {
+			ip, port = netip.AddrFrom4([4]byte{127, 0, 0, 1}), uint16(*next)
+			*next++
+		}
+		out[p] = netip.AddrPortFrom(ip, port)
+	}
+	return out
+}
+
+// ID is the node's name across the planet, also the base of its files.
+func (n Node) ID() string {
+	if n.Role == "worker" {
+		return n.Region + "-" + n.Zone + "-" + n.Name
+	}
+	return n.Name
+}

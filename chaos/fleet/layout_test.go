@@ -1,0 +1,72 @@
+package fleet
+
+import (
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// Every node must be able to listen: no two share an address for any purpose, and no name is used twice.
+func TestLayoutGivesEveryNodeItsOwn(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		l := Layout{
+			Globals: rapid.IntRange(1, 9).Draw(t, "globals"), Regions: rapid.IntRange(1, len(Sites())).Draw(t, "regions"),
+			Gateways: rapid.IntRange(1, 3).Draw(t, "gateways"), Zones: rapid.IntRange(1, 5).Draw(t, "zones"),
+			Workers: rapid.IntRange(1, 40).Draw(t, "workers"), OneAddress: rapid.Bool().Draw(t, "one"), BasePort: 20000,
+		}
+		if err := l.check(); err != nil {
+			t.Fatal(err)
+		}
+		ids, addrs := map[string]bool{}, map[string]string{}
+		for _, n := range l.Nodes() {
+			if ids[n.ID()] {
+				t.Fatalf("two nodes are called %s", n.ID())
+			}
+			ids[n.ID()] = true
+			for purpose, a := range n.Addr {
+				if other, taken := addrs[a.String()]; taken {
+					t.Fatalf("%s wants %s for %s, which is %s", n.ID(), a, purpose, other)
+				}
+				addrs[a.String()] = n.ID() + " " + purpose
+				if !a.Addr().IsLoopback() {
+					t.Fatalf("%s listens on %s, which is not loopback", n.ID(), a)
+				}
+			}
+		}
+	})
+}
+
+func TestEveryZoneServesBothModels(t *testing.T) {
+	served := map[string]map[string]bool{}
+	for _, n := range DefaultLayout().Nodes() {
+		if n.Role != "worker" {
+			continue
+		}
+		zone := n.Region + "/" + n.Zone
+		if served[zone] == nil {
+			served[zone] = map[string]bool{}
+		}
+		served[zone][n.Model] = true
+	}
+	if len(served) != 6 {
+		t.Fatalf("the default planet has %d zones, want 6", len(served))
+	}
+	for zone, models := range served {
+		if len(models) != 2 {
+			t.Errorf("zone %s serves %v, want both models", zone, models)
+		}
+	}
+}
+
+func TestLayoutRefusesWhatItCannotBuild(t *testing.T) {
+	for _, l := range []Layout{
+		{},
+		{Globals: 3, Regions: 99, Gateways: 1, Zones: 1, Workers: 1},
+		{Globals: 3, Regions: 1, Gateways: 1, Zones: 27, Workers: 1},
+		{Globals: 3, Regions: 1, Gateways: 1, Zones: 1},
+	} {
+		if l.check() == nil {
+			t.Errorf("layout %+v is accepted", l)
+		}
+	}
+}
