@@ -1,0 +1,87 @@
+package pick
+
+// lru is a least-recently-used list of hashes in one slice, linked by index.
+type lru struct {
+	at    map[uint64]int32
+	nodes []lruNode
+	free  int32 // first free node, plus one, linked by next; 0 when none
+	head  int32 // most recent, plus one; 0 when empty
+	tail  int32 // least recent, plus one
+}
+
+type lruNode struct {
+	hash       uint64
+	prev, next int32 // plus one; 0 for none
+}
+
+func (l *lru) len() int { return len(l.at) }
+
+// touch moves a hash to the front and says whether it was there.
+func (l *lru) touch(h uint64) bool {
+	n, ok := l.at[h]
+	if !ok {
+		return false
+	}
+	if l.head != n {
+		l.unlink(n)
+		l.front(n)
+	}
+	return true
+}
+
+// add puts a hash that is not there at the front.
+func (l *lru) add(h uint64) {
+	if l.at == nil {
+		l.at = map[uint64]int32{}
+	}
+	n := l.free
+	if n != 0 {
+		l.free = l.nodes[n-1].next
+	} else {
+		l.nodes = append(l.nodes, lruNode{})
+		n = int32(len(l.nodes))
+	}
+	l.nodes[n-1] = lruNode{hash: h}
+	l.front(n)
+	l.at[h] = n
+}
+
+// evict removes the least recent hash and returns it; 0 when the list is empty.
+func (l *lru) evict() uint64 {
+	n := l.tail
+	if n == 0 {
+		return 0
+	}
+	h := l.nodes[n-1].hash
+	l.unlink(n)
+	delete(l.at, h)
+	l.nodes[n-1].next = l.free
+	l.free = n
+	return h
+}
+
+func (l *lru) front(n int32) {
+	e := &l.nodes[n-1]
+	e.prev, e.next = 0, l.head
+	if l.head != 0 {
+		l.nodes[l.head-1].prev = n
+	}
+	l.head = n
+	if l.tail == 0 {
+		l.tail = n
+	}
+}
+
+func (l *lru) unlink(n int32) {
+	e := l.nodes[n-1]
+	if e.prev != 0 {
+		l.nodes[e.prev-1].next = e.next
+	} else {
+		l.head = e.next
+	}
+	if e.next != 0 {
+		l.nodes[e.next-1].prev = e.prev
+	} else {
+		l.tail = e.prev
+	}
+}

@@ -1,0 +1,301 @@
+package pick
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/spillway-lb/spillway/internal/explain"
+	"pgregory.net/rapid"
+)
+
+var t0 = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+
+func testRNG() *rand.Rand { return rand.New(rand.NewPCG(1, 2)) }
+
+// fleet builds n ready workers of the GPU types given in turn.
+func fleet(n int, types ...string) (*View, *Ledger) {
+	l := NewLedger()
+	ws := make([]Worker, n)
+	for i := range ws {
+		p := PriorFor(types[i%len(types)], "llama-3.1-8b")
+		id, _ := l.Add()
+		ws[i] = Worker{ID: id, Name: fmt.Sprintf("w%03d", i), Share: 1, Weight: 1, Rates: p.Rates, KVTotal: p.KVTotal, Slots: 256, MaxContext: 131072}
+	}
+	return NewView(ws, l, NewIndex(2048), Predictive), l
+}
+
+func TestPriorsAreNearTheMeasuredModel(t *testing.T) {
+	for _, c := range []struct {
+		gpu, model           string
+		prefill, kv, step    float64 // tokens/s at 2048, tokens, seconds at one sequence
+		perSeq               float64
+		withinRate, withinKV float64
+	}{
+		{"T4", "Qwen2.5-3B", 3700, 178e3, 0.027, 0.27e-3, .35, .9},
+		{"L4", "Llama-3.1-8B", 3600, 30e3, 0.071, 0.78e-3, .2, .4},
+		{"A100-80G", "Llama-3.1-8B", 13000, 450e3, 0.0108, 0.12e-3, .2, .2},
+		{"H100", "Llama-3.1-8B", 40900, 450e3, 0.0067, 0.075e-3, .2, .2},
+		{"H100x4", "Llama-3.1-70B", 14400, 486e3, 0.0168, 0.06e-3, .25, .2},
+		{"H200x2", "Llama-3.1-70B", 8300, 385e3, 0.0225, 0.08e-3, .25, .25},
+	} {
+		p := PriorFor(c.gpu, c.model)
+		near := func(what string, got, want, within float64) {
+			t.Helper()
+			if got < want*(1-within) || got > want*(1+within) {
+				t.Errorf("%s %s: %s is %.4g, the model says %.4g", c.gpu, c.model, what, got, want)
+			}
+		}
+		near("prefill rate", p.Rates.PrefillRate, c.prefill, c.withinRate)
+		near("KV tokens", float64(p.KVTotal), c.kv, c.withinKV)
+		near("step", p.Rates.StepBase+p.Rates.StepSlope, c.step, .25)
+		near("step per sequence", p.Rates.StepSlope, c.perSeq, .9) // KV heads differ and are not in the name
+	}
+}
+
+func TestPredictivePrefersTheFasterThenSharesTheLoad(t *testing.T) {
+	v, l := fleet(2, "L4", "H100")
+	q := &Query{PromptTokens: 2000, OutputTokens: 200, MaxWait: time.Second}
+	got, ok := Choose(q, v, t0, testRNG(), nil)
+	if !ok || v.Workers[got.Index].Name != "w001" {
+		t.Fatalf("an idle fleet chose %+v, want the H100", got)
+	}
+	for range 40 {
+		l.Dispatch(1, 2000, 2200, v.Workers[1].KVTotal, t0)
+	}
+	if got, ok = Choose(q, v, t0, testRNG(), nil); !ok || v.Workers[got.Index].Name != "w000" {
+		t.Fatalf("with 80k tokens before the H100 it chose %+v, want the idle L4", got)
+	}
+}
+
+func TestPrefixDrawsUntilTheWaitOutweighsIt(t *testing.T) {
+	v, l := fleet(4, "L4")
+	prompt := make([]byte, 32<<10)
+	for i := range prompt {
+		prompt[i] = byte(i * 7)
+	}
+	blocks := Blocks(nil, Seed(1, "acme", "m"), prompt)
+	v.Index.Insert(2, blocks)
+	q := &Query{PromptTokens: 8192, PromptBytes: int64(len(prompt)), OutputTokens: 10, MaxWait: 30 * time.Second, Blocks: blocks}
+	got, _ := Choose(q, v, t0, testRNG(), nil)
+	if got.Index != 2 || got.Cached < 8000 {
+		t.Fatalf("chose %+v, want worker 2 with nearly all of the prompt cached", got)
+	}
+	for range 3 {
+		l.Dispatch(2, 8000, 8000, v.Workers[2].KVTotal, t0)
+	}
+	if got, _ = Choose(q, v, t0, testRNG(), nil); got.Index == 2 {
+		t.Fatal("worker 2 was chosen although its backlog outweighs its cache")
+	}
+	other := &Query{PromptTokens: 8192, PromptBytes: int64(len(prompt)), Blocks: Blocks(nil, Seed(1, "zeta", "m"), prompt)}
+	v.match(other)
+	for i, c := range v.cached {
+		if c != 0 {
+			t.Fatalf("another tenant's identical prompt hits %d tokens on worker %d", c, i)
+		}
+	}
+}
+
+func TestChooseDropsWithAReason(t *testing.T) {
+	v, l := fleet(6, "A100")
+	v.Workers[0].Down = "draining"
+	v.Workers[2].MaxContext = 100
+	v.Workers[3].Slots = 1
+	v.Workers[4].Trials = 1
+	l.Dispatch(3, 1, 1, 0, t0)
+	l.Dispatch(4, 1, 1, 0, t0)
+	l.Dispatch(5, 1, v.Workers[5].KVTotal, v.Workers[5].KVTotal, t0)
+	var rec explain.Record
+	got, ok := Choose(&Query{PromptTokens: 500, OutputTokens: 10, Exclude: []int32{1}}, v, t0, testRNG(), &rec)
+	if ok || got.Reason != ReasonBusy {
+		t.Fatalf("chose %+v, want nobody because busy", got)
+	}
+	want := []string{"draining", dropExcluded, dropNever, dropSlots, dropTrial, dropKV}
+	for i, c := range rec.Candidates {
+		if c.Dropped != want[i] {
+			t.Errorf("%s was dropped for %q, want %q", c.Name, c.Dropped, want[i])
+		}
+	}
+	for i := range v.Workers {
+		v.Workers[i].Down = "ejected"
+	}
+	if got, ok = Choose(&Query{PromptTokens: 5}, v, t0, testRNG(), nil); ok || got.Reason != ReasonNoWorker {
+		t.Fatalf("chose %+v, want no worker", got)
+	}
+}
+
+func TestRoundRobinTakesTurnsAndStepsOver(t *testing.T) {
+	v, _ := fleet(4, "A100")
+	v.Policy = RoundRobin
+	v.Workers[2].Down = "ejected"
+	var got []int
+	for range 6 {
+		d, _ := Choose(&Query{PromptTokens: 10}, v, t0, testRNG(), nil)
+		got = append(got, d.Index)
+	}
+	if fmt.Sprint(got) != "[0 1 3 0 1 3]" {
+		t.Fatalf("turns are %v", got)
+	}
+}
+
+func TestLeastConnectionsFollowsWeights(t *testing.T) {
+	v, l := fleet(2, "A100")
+	v.Policy = LeastConnections
+	v.Workers[1].Weight = 3
+	n := [2]int{}
+	rng := testRNG()
+	for range 400 {
+		d, ok := Choose(&Query{PromptTokens: 10, OutputTokens: 1}, v, t0, rng, nil)
+		if !ok {
+			break
+		}
+		n[d.Index]++
+		l.Dispatch(d.ID, 0, 11, 0, t0)
+		if n[0]+n[1] == 200 {
+			break
+		}
+	}
+	if n[1] < 145 || n[1] > 155 {
+		t.Fatalf("a weight of 3 to 1 gave %v", n)
+	}
+}
+
+func TestPowerOfTwoTakesTheLighter(t *testing.T) {
+	v, l := fleet(2, "A100")
+	v.Policy = PowerOfTwo
+	l.Dispatch(0, 0, 1, 0, t0)
+	rng := testRNG()
+	for range 50 {
+		if d, _ := Choose(&Query{PromptTokens: 10}, v, t0, rng, nil); d.Index != 1 {
+			t.Fatal("the heavier of two was chosen")
+		}
+	}
+}
+
+func TestExplainListsTermsThatAddUp(t *testing.T) {
+	v, l := fleet(3, "A100", "L4")
+	l.Dispatch(0, 4000, 4000, 0, t0)
+	var rec explain.Record
+	got, _ := Choose(&Query{PromptTokens: 1000, OutputTokens: 100, MaxWait: time.Minute}, v, t0, testRNG(), &rec)
+	if len(rec.Candidates) != 3 || rec.Chosen != v.Workers[got.Index].Name || rec.Policy != "predictive" {
+		t.Fatalf("record is %+v", rec)
+	}
+	best := rec.Candidates[0].Seconds()
+	for _, c := range rec.Candidates {
+		best = min(best, c.Seconds())
+		if len(c.Terms) != 4 {
+			t.Errorf("%s has terms %v", c.Name, c.Terms)
+		}
+	}
+	for _, c := range rec.Candidates {
+		if c.Name == rec.Chosen && c.Seconds() > best+nearTie(best) {
+			t.Errorf("%s was chosen at %.4f s although %.4f s was to be had", c.Name, c.Seconds(), best)
+		}
+	}
+}
+
+// TestNeverOverRoom drives random traffic through choice and ledger and holds the promises of admission.
+func TestNeverOverRoom(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		v, l := fleet(rapid.IntRange(1, 6).Draw(t, "workers"), "L4", "A100", "T4")
+		v.Policy = Policy(rapid.IntRange(0, 3).Draw(t, "policy"))
+		for i := range v.Workers {
+			v.Workers[i].Slots = rapid.Int64Range(1, 8).Draw(t, "slots")
+			v.Workers[i].KVTotal = rapid.Int64Range(100, 5000).Draw(t, "kv")
+			if rapid.IntRange(0, 4).Draw(t, "down") == 0 {
+				v.Workers[i].Down = "ejected"
+			}
+		}
+		rng, now := testRNG(), t0
+		var open []Entry
+		for range rapid.IntRange(1, 60).Draw(t, "steps") {
+			now = now.Add(time.Duration(rapid.IntRange(0, 50).Draw(t, "ms")) * time.Millisecond)
+			if len(open) > 0 && rapid.Bool().Draw(t, "end") {
+				i := rapid.IntRange(0, len(open)-1).Draw(t, "which")
+				l.FirstByte(&open[i], now)
+				l.Finish(&open[i], now)
+				l.Finish(&open[i], now)
+				open = append(open[:i], open[i+1:]...)
+				continue
+			}
+			q := &Query{PromptTokens: rapid.Int64Range(1, 3000).Draw(t, "prompt"), OutputTokens: rapid.Int64Range(1, 500).Draw(t, "output"), MaxWait: time.Second}
+			d, ok := Choose(q, v, now, rng, nil)
+			if !ok {
+				continue
+			}
+			w := v.Workers[d.Index]
+			before := l.Load(d.ID, w.Rates.PrefillRate, now)
+			if w.Down != "" || q.PromptTokens >= w.KVTotal {
+				t.Fatalf("chose %s (down %q, %d KV) for %d tokens", w.Name, w.Down, w.KVTotal, q.PromptTokens)
+			}
+			if before.Running > 0 && (before.Running >= w.Slots || before.KV+q.PromptTokens+q.OutputTokens > w.KVTotal) {
+				t.Fatalf("chose %s with %+v for %+v", w.Name, before, *q)
+			}
+			open = append(open, l.Dispatch(d.ID, q.PromptTokens, q.PromptTokens+q.OutputTokens, w.KVTotal, now))
+		}
+		for i := range open {
+			l.Finish(&open[i], now)
+		}
+		for _, w := range v.Workers {
+			if got := l.Load(w.ID, 1, now); got != (Load{}) {
+				t.Fatalf("after the last request %s still holds %+v", w.Name, got)
+			}
+		}
+	})
+}
+
+func benchFleet() (*View, *Query) {
+	v, l := fleet(256, "L4", "A100", "H100", "T4")
+	prompt := make([]byte, 16<<10)
+	rng := testRNG()
+	for i := range prompt {
+		prompt[i] = byte(rng.Uint32())
+	}
+	blocks := Blocks(nil, Seed(1, "acme", "m"), prompt)
+	for i := range v.Workers {
+		for range rng.IntN(8) {
+			l.Dispatch(v.Workers[i].ID, 100+rng.Int64N(1000), 1000, v.Workers[i].KVTotal, t0)
+		}
+		v.Index.Insert(v.Workers[i].ID, blocks[:rng.IntN(len(blocks)+1)])
+	}
+	return v, &Query{PromptTokens: 4096, PromptBytes: int64(len(prompt)), OutputTokens: 300, MaxWait: time.Second, Blocks: blocks}
+}
+
+func TestChooseAllocatesNothing(t *testing.T) {
+	for p := range policyNames {
+		v, q := benchFleet()
+		v.Policy = Policy(p)
+		rng := testRNG()
+		if n := testing.AllocsPerRun(200, func() {
+			if _, ok := Choose(q, v, t0, rng, nil); !ok {
+				t.Fatal("nobody has room")
+			}
+		}); n != 0 {
+			t.Errorf("%s allocates %v times, want 0", v.Policy, n)
+		}
+	}
+}
+
+func BenchmarkChoose256(b *testing.B) {
+	for p, name := range policyNames {
+		b.Run(name, func(b *testing.B) {
+			v, q := benchFleet()
+			v.Policy = Policy(p)
+			rng := testRNG()
+			b.ReportAllocs()
+			for b.Loop() {
+				Choose(q, v, t0, rng, nil)
+			}
+		})
+	}
+}
+
+func BenchmarkBlocks(b *testing.B) {
+	prompt := make([]byte, 16<<10)
+	dst := make([]uint64, 0, MaxBlocks)
+	b.ReportAllocs()
+	for b.Loop() {
+		dst = Blocks(dst[:0], 1, prompt)
+	}
+}
