@@ -76,7 +76,7 @@ func Scan(body []byte, env *Envelope) error {
 		if !ok {
 			break
 		}
-		bit, err := env.member(string(key), v, &o)
+		bit, err := env.member(key, v, &o)
 		if err != nil {
 			return err
 		}
@@ -104,8 +104,8 @@ func Scan(body []byte, env *Envelope) error {
 }
 
 // member takes one member into the envelope and returns its seen bit, 0 for members that a router does not read.
-func (e *Envelope) member(key string, v []byte, o *object) (bit int, err error) {
-	switch key {
+func (e *Envelope) member(key, v []byte, o *object) (bit int, err error) {
+	switch string(key) {
 	case "model":
 		if v[0] != '"' {
 			return 0, badType("model", "a string")
@@ -115,19 +115,19 @@ func (e *Envelope) member(key string, v []byte, o *object) (bit int, err error) 
 		keep(&e.Model, v)
 		return seenModel, nil
 	case "stream":
-		e.Stream, err = boolean(key, v)
+		e.Stream, err = boolean("stream", v)
 		return seenStream, err
 	case "stream_options":
 		e.IncludeUsage = includeUsage(v)
 		return seenOptions, nil
 	case "max_tokens":
-		err = e.limit(key, v)
+		err = e.limit("max_tokens", v)
 		return seenMax, err
 	case "max_completion_tokens", "max_output_tokens":
-		err = e.limit(key, v)
+		err = e.limit("max_completion_tokens", v)
 		return seenMaxCompletion, err
 	case "n":
-		n, err := count(key, v)
+		n, err := count("n", v)
 		e.N = max(n, 1)
 		return seenN, err
 	case "user":

@@ -1,0 +1,263 @@
+package relay_test
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spillway-lb/spillway/internal/openai"
+	"github.com/spillway-lb/spillway/internal/relay"
+)
+
+// hop is a worker behind a forwarder behind a client.
+type hop struct {
+	worker, front *httptest.Server
+	results       chan relay.Result
+	meter         *openai.StreamMeter
+}
+
+func newHop(t *testing.T, idle time.Duration, worker http.HandlerFunc) *hop {
+	t.Helper()
+	h := &hop{worker: httptest.NewServer(worker), results: make(chan relay.Result, 1), meter: &openai.StreamMeter{}}
+	tr := relay.NewTransport(nil)
+	f := &relay.Forwarder{Transport: tr, IdleTimeout: idle}
+	h.front = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, e := relay.ReadBody(w, r, 1<<10)
+		if e != nil {
+			relay.WriteError(w, e)
+			return
+		}
+		req, err := relay.Outbound(r.Context(), r, h.worker.URL+r.URL.Path, body, nil)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		res := f.Forward(r.Context(), w, req, h.meter)
+		h.results <- res
+		if res.Retryable {
+			relay.WriteError(w, openai.Upstream("lost"))
+		}
+		if res.Truncated && !res.Events {
+			relay.Abort()
+		}
+	}))
+	t.Cleanup(func() {
+		h.front.Close()
+		h.worker.Close()
+		tr.CloseIdleConnections()
+		http.DefaultClient.CloseIdleConnections()
+	})
+	return h
+}
+
+func (h *hop) post(t *testing.T, body string) *http.Response {
+	t.Helper()
+	resp, err := http.Post(h.front.URL+"/v1/x", "application/json", strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = resp.Body.Close() })
+	return resp
+}
+
+func events(w http.ResponseWriter, texts ...string) {
+	w.Header().Set("Content-Type", "text/event-stream")
+	for _, s := range texts {
+		_, _ = io.WriteString(w, s)
+		w.(http.Flusher).Flush()
+	}
+}
+
+const event = "data: {\"choices\":[{\"text\":\"a\"}]}\n\n"
+
+func TestForwardStreamsEachEventAsItComes(t *testing.T) {
+	next := make(chan struct{})
+	h := newHop(t, 0, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Spillway-Secret", "x")
+		for range 3 {
+			events(w, event)
+			<-next
+		}
+		events(w, "data: [DONE]\n\n")
+	})
+	resp := h.post(t, "{}")
+	if resp.Header.Get("X-Accel-Buffering") != "no" || resp.Header.Get("Spillway-Secret") != "" {
+		t.Errorf("headers are %v", resp.Header)
+	}
+	r := bufio.NewReader(resp.Body)
+	for range 3 { // each event is read before the worker may send the next
+		line, err := r.ReadString('\n')
+		if err != nil || line+"\n" != event {
+			t.Fatalf("line %q (%v)", line, err)
+		}
+		_, _ = r.ReadString('\n')
+		next <- struct{}{}
+	}
+	if rest, err := io.ReadAll(r); err != nil || string(rest) != "data: [DONE]\n\n" {
+		t.Fatalf("end is %q (%v)", rest, err)
+	}
+	res := <-h.results
+	if res.Err != nil || !res.Started || !res.Events || res.FirstByte.IsZero() || res.Bytes != int64(3*len(event)+14) || !h.meter.Done || h.meter.Events != 3 {
+		t.Fatalf("result %+v, meter %+v", res, h.meter)
+	}
+}
+
+func TestForwardOutcomes(t *testing.T) {
+	die := func() { panic(http.ErrAbortHandler) }
+	for _, tc := range []struct {
+		name   string
+		worker http.HandlerFunc
+		status int
+		body   string // of the answer; "*": anything
+		cut    bool   // the client sees the connection break
+		check  func(relay.Result) bool
+	}{
+		{"dies before the head", func(w http.ResponseWriter, r *http.Request) { die() }, 502, "*", false,
+			func(r relay.Result) bool { return r.Retryable && !r.Started && r.Err != nil }},
+		{"dies between head and first byte", func(w http.ResponseWriter, r *http.Request) {
+			events(w, "")
+			w.(http.Flusher).Flush()
+			die()
+		}, 502, "*", false, func(r relay.Result) bool { return r.Retryable && !r.Started && r.Status == 200 }},
+		{"dies in a stream, inside an event", func(w http.ResponseWriter, r *http.Request) {
+			events(w, event, "data: {\"cho")
+			die()
+		}, 200, event + "data: {\"cho\n\n" + string(openai.UpstreamLost().Event()), false,
+			func(r relay.Result) bool { return r.Truncated && r.Started && !r.Retryable }},
+		{"dies in a stream, between events", func(w http.ResponseWriter, r *http.Request) {
+			events(w, event)
+			die()
+		}, 200, event + string(openai.UpstreamLost().Event()), false, func(r relay.Result) bool { return r.Truncated && !r.Retryable }},
+		{"dies in a body", func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = io.WriteString(w, `{"a":`)
+			w.(http.Flusher).Flush()
+			die()
+		}, 200, `{"a":`, true, func(r relay.Result) bool { return r.Truncated && !r.Retryable && !r.Events }},
+		{"engine's own error", func(w http.ResponseWriter, r *http.Request) { http.Error(w, "oom", 500) }, 500, "oom\n", false,
+			func(r relay.Result) bool { return r.Started && !r.Retryable && r.Err == nil }},
+		{"not started", func(w http.ResponseWriter, r *http.Request) {
+			relay.WriteNotStarted(w, openai.NoCapacity("m", 0))
+		}, 502, "*", false, func(r relay.Result) bool { return r.NotStarted && r.Retryable && r.Refused.Status == 503 }},
+		{"empty answer", func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(204) }, 204, "", false,
+			func(r relay.Result) bool { return r.Started && r.Err == nil }},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			h := newHop(t, 0, tc.worker)
+			resp := h.post(t, "{}")
+			body, err := io.ReadAll(resp.Body)
+			if resp.StatusCode != tc.status || (tc.body != "*" && string(body) != tc.body) || (err != nil) != tc.cut {
+				t.Errorf("client got %d %q (%v)", resp.StatusCode, body, err)
+			}
+			if res := <-h.results; !tc.check(res) {
+				t.Errorf("result is %+v", res)
+			}
+		})
+	}
+}
+
+func TestForwardNobodyListens(t *testing.T) {
+	h := newHop(t, 0, nil)
+	h.worker.Close()
+	if resp := h.post(t, "{}"); resp.StatusCode != 502 {
+		t.Fatalf("status %d", resp.StatusCode)
+	}
+	if res := <-h.results; !res.Retryable {
+		t.Fatalf("result %+v", res)
+	}
+}
+
+func TestForwardCancelPassesThrough(t *testing.T) {
+	left := make(chan time.Time, 1)
+	h := newHop(t, 0, func(w http.ResponseWriter, r *http.Request) {
+		events(w, event)
+		<-r.Context().Done()
+		left <- time.Now()
+	})
+	ctx, cancel := context.WithCancel(context.Background())
+	req, err := http.NewRequestWithContext(ctx, "POST", h.front.URL, strings.NewReader("{}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	if _, err := io.ReadFull(resp.Body, make([]byte, len(event))); err != nil {
+		t.Fatal(err)
+	}
+	gone := time.Now()
+	cancel()
+	if d := (<-left).Sub(gone); d > 100*time.Millisecond {
+		t.Errorf("the worker noticed after %v, want within 100 ms", d)
+	}
+	if res := <-h.results; !res.ClientGone || res.Retryable || res.Truncated {
+		t.Errorf("result %+v", res)
+	}
+}
+
+func TestForwardEndsAStreamThatStandsStill(t *testing.T) {
+	h := newHop(t, 50*time.Millisecond, func(w http.ResponseWriter, r *http.Request) {
+		events(w, event)
+		<-r.Context().Done()
+	})
+	body, err := io.ReadAll(h.post(t, "{}").Body)
+	if err != nil || string(body) != event+string(openai.UpstreamLost().Event()) {
+		t.Fatalf("body %q (%v)", body, err)
+	}
+	if res := <-h.results; !res.Truncated || res.ClientGone {
+		t.Fatalf("result %+v", res)
+	}
+}
+
+func TestReadBodyRefusesLargeBodiesBeforeAndWhileReading(t *testing.T) {
+	h := newHop(t, 0, func(http.ResponseWriter, *http.Request) {})
+	if resp := h.post(t, strings.Repeat("x", 2<<10)); resp.StatusCode != 413 {
+		t.Errorf("a large body with its length got %d, want 413", resp.StatusCode)
+	}
+	resp, err := http.Post(h.front.URL, "application/json", io.MultiReader(strings.NewReader(strings.Repeat("x", 2<<10))))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	if resp.StatusCode != 413 {
+		t.Errorf("a large chunked body got %d, want 413", resp.StatusCode)
+	}
+	req, err := http.NewRequest("POST", h.front.URL, strings.NewReader("zipped"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Content-Encoding", "gzip")
+	zipped, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = zipped.Body.Close() }()
+	if zipped.StatusCode != 415 {
+		t.Errorf("a compressed body got %d, want 415", zipped.StatusCode)
+	}
+}
+
+func TestWriteErrorHeaders(t *testing.T) {
+	w := httptest.NewRecorder()
+	relay.WriteError(w, openai.NoCapacity("m", 2500*time.Millisecond))
+	if w.Code != 503 || w.Header().Get("Retry-After") != "3" || w.Header().Get("Retry-After-Ms") != "2500" || w.Header().Get("X-Should-Retry") != "" {
+		t.Errorf("503 is %d %v", w.Code, w.Header())
+	}
+	w = httptest.NewRecorder()
+	relay.WriteError(w, openai.InvalidAPIKey())
+	if w.Code != 401 || w.Header().Get("X-Should-Retry") != "false" || w.Header().Get("Retry-After") != "" || w.Header().Get("Www-Authenticate") == "" {
+		t.Errorf("401 is %d %v", w.Code, w.Header())
+	}
+	w = httptest.NewRecorder()
+	(&relay.Refusal{Status: 503, Header: http.Header{"Retry-After": {"5"}, relay.HeaderNotStarted: {"1"}}, Body: []byte("x")}).Write(w, false)
+	if w.Code != 503 || w.Header().Get("Retry-After") != "5" || w.Header().Get(relay.HeaderNotStarted) != "" || w.Body.String() != "x" {
+		t.Errorf("refusal is %d %v %q", w.Code, w.Header(), w.Body)
+	}
+}
