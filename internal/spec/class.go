@@ -1,6 +1,10 @@
 package spec
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/spillway-lb/spillway/internal/config/strict"
+)
 
 // Class says how urgent a request is. The order is by urgency: a lower class is served first.
 type Class uint8
@@ -33,7 +37,7 @@ func ParseClass(s string) (Class, error) {
 			return Class(i), nil
 		}
 	}
-	return Standard, fmt.Errorf("unknown class %q: write interactive, standard or batch", s)
+	return Standard, &strict.Hinted{Reason: fmt.Sprintf("unknown class %q", s), Hint: "write interactive, standard or batch"}
 }
 
 // MarshalText writes the class's name.

@@ -24,6 +24,8 @@ type Spec struct {
 	Steering Steering `yaml:"steering"`
 	// Routing holds the regional and local tiers' policy.
 	Routing Routing `yaml:"routing"`
+
+	index *index // what lookups use; nil on a Spec that Decode did not make
 }
 
 // Zone is the DNS zone's own data.
@@ -35,7 +37,7 @@ type Zone struct {
 	// Nameservers are the NS names with their addresses (glue), one per global node as resolvers see it.
 	Nameservers []Nameserver `yaml:"nameservers"`
 	// TTL is the TTL of SOA, NS and glue. Default 1h.
-	TTL Duration `yaml:"ttl"`
+	TTL Duration `yaml:"ttl" default:"1h"`
 }
 
 // Nameserver is one authoritative name with its addresses.
@@ -53,13 +55,13 @@ type Service struct {
 	// Regions that may answer for the service. Empty means all.
 	Regions []string `yaml:"regions"`
 	// Mode is "latency" (default), "geo", "weighted" or "failover".
-	Mode string `yaml:"mode"`
+	Mode string `yaml:"mode" default:"latency"`
 	// Weights by region, for mode "weighted".
 	Weights map[string]float64 `yaml:"weights"`
 	// Order of regions, for mode "failover".
 	Order []string `yaml:"order"`
 	// TTL of steered answers. Default 20s, at least 5s.
-	TTL Duration `yaml:"ttl"`
+	TTL Duration `yaml:"ttl" default:"20s"`
 	// RedirectPort is the port of the gateways' front door as it stands in the Location of a 307. Default: that of
 	// the gateway's own URL.
 	RedirectPort int `yaml:"redirect_port"`
@@ -77,7 +79,7 @@ type Region struct {
 	// Residency lists the jurisdictions the region counts as ("eu", "us"). A tenant that names one may be served only there.
 	Residency []string `yaml:"residency"`
 	// MaxShare caps the part of the region's measured capacity that steering fills, 0..1. Default 0.85.
-	MaxShare float64 `yaml:"max_share"`
+	MaxShare float64 `yaml:"max_share" default:"0.85"`
 	// BiasMS is added to every client's RTT to this region, in milliseconds; negative attracts.
 	BiasMS float64 `yaml:"bias_ms"`
 }
@@ -104,18 +106,18 @@ type Model struct {
 	// MaxContext is the longest prompt plus output, in tokens. 0 means: what the workers say.
 	MaxContext int `yaml:"max_context"`
 	// MaxOutput is assumed where a request names no limit, in tokens. Default 1024.
-	MaxOutput int `yaml:"max_output"`
+	MaxOutput int `yaml:"max_output" default:"1024"`
 	// BytesPerToken turns body bytes into tokens before any were counted. Default 4.
-	BytesPerToken float64 `yaml:"bytes_per_token"`
+	BytesPerToken float64 `yaml:"bytes_per_token" default:"4"`
 	// TTFT is the target time to first token by class. Defaults 1s, 2s, 30s.
 	TTFT Targets `yaml:"ttft"`
 }
 
 // Targets holds one duration for each class.
 type Targets struct {
-	Interactive Duration `yaml:"interactive"`
-	Standard    Duration `yaml:"standard"`
-	Batch       Duration `yaml:"batch"`
+	Interactive Duration `yaml:"interactive" default:"1s"`
+	Standard    Duration `yaml:"standard" default:"2s"`
+	Batch       Duration `yaml:"batch" default:"30s"`
 }
 
 // Of returns the class's target.
@@ -145,9 +147,9 @@ type Target struct {
 type Tenant struct {
 	Name string `yaml:"name"`
 	// Keys are hashed API keys, "sha256:<64 hex digits>" as `spillway config key` prints them. Two may be active while one is rotated.
-	Keys []string `yaml:"keys"`
+	Keys []string `yaml:"keys" secret:"true"`
 	// Class is given to requests that name none, and is the highest a request may name. Default standard.
-	Class Class `yaml:"class"`
+	Class Class `yaml:"class" default:"standard"`
 	// Limits bound what the tenant may use. Zero means unlimited.
 	Limits Limits `yaml:"limits"`
 	// Residency lists jurisdictions; the tenant's requests are served only in regions that carry one of them. Empty means anywhere.
@@ -166,26 +168,23 @@ type Limits struct {
 // Steering is the global tier's policy.
 type Steering struct {
 	// Interval between plans at the leader. Default 1s.
-	Interval Duration `yaml:"interval"`
+	Interval Duration `yaml:"interval" default:"1s"`
 	// DeadBand is the relative gain below which a new plan is not published. Default 0.05.
-	DeadBand float64 `yaml:"dead_band"`
+	DeadBand float64 `yaml:"dead_band" default:"0.05"`
 	// MaxStep is the largest part of a cell's traffic one plan may move into one region while its old region is well, 0..1. Default 0.25.
-	MaxStep float64 `yaml:"max_step"`
+	MaxStep float64 `yaml:"max_step" default:"0.25"`
 }
 
 // Routing is the regional and local tiers' policy.
 type Routing struct {
 	// Policy names the worker-choice policy of local tiers. Default "predictive".
-	Policy string `yaml:"policy"`
+	Policy string `yaml:"policy" default:"predictive"`
 	// Spill allows a region to forward to a peer. Default true.
-	Spill *bool `yaml:"spill"`
+	Spill *bool `yaml:"spill" default:"true"`
 	// SpillMargin is how much cheaper a peer must be, RTT included, before a request spills. Default 20ms.
-	SpillMargin Duration `yaml:"spill_margin"`
+	SpillMargin Duration `yaml:"spill_margin" default:"20ms"`
 	// MaxBody bounds a request's body, in bytes. Default 8 MiB.
-	MaxBody int64 `yaml:"max_body"`
+	MaxBody int64 `yaml:"max_body" default:"8388608"`
 	// RetryBudget is the share of requests that may be tried a second time. Default 0.1.
-	RetryBudget float64 `yaml:"retry_budget"`
+	RetryBudget float64 `yaml:"retry_budget" default:"0.1"`
 }
-
-// Duration is a time.Duration written as "20s" in YAML.
-type Duration time.Duration

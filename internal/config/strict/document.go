@@ -1,0 +1,151 @@
+package strict
+
+import (
+	"cmp"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/goccy/go-yaml/ast"
+	"github.com/goccy/go-yaml/token"
+)
+
+// spot is a place in the text, line and column from 1.
+type spot struct{ line, col int }
+
+func at(tk *token.Token) spot {
+	if tk == nil || tk.Position == nil {
+		return spot{1, 1}
+	}
+	return spot{max(tk.Position.Line, 1), max(tk.Position.Column, 1)}
+}
+
+// Document is one text, its tree, and the mistakes found in it so far.
+type Document struct {
+	name     string
+	lines    []string
+	root     ast.Node
+	values   map[string]spot
+	keys     map[string]spot
+	secrets  map[int]int // line to the first column that must not be shown
+	mistakes []Mistake
+}
+
+// Parse reads a text's YAML. Only what makes the text unreadable as a whole is an error here, always an *Error; name
+// is how messages call the text.
+func Parse(name string, text []byte) (*Document, error) {
+	d := &Document{name: name, values: map[string]spot{}, keys: map[string]spot{}, secrets: map[int]int{}}
+	if len(text) > MaxText {
+		d.add(spot{1, 1}, "$", fmt.Sprintf("the text has %d bytes, more than the %d that are read", len(text), MaxText),
+			"split it, or take out what repeats")
+		return nil, d.Err()
+	}
+	if !utf8.Valid(text) {
+		d.add(spot{1, 1}, "$", "the text is not UTF-8", "save it as UTF-8 without a byte order mark")
+		return nil, d.Err()
+	}
+	d.lines = strings.Split(strings.ReplaceAll(string(text), "\r\n", "\n"), "\n")
+	root, at, reason, hint := parse(text)
+	if reason != "" {
+		if d.secret(at.line) > 0 {
+			reason = "the value of a secret key is not well-formed YAML"
+		}
+		d.add(at, "$", reason, hint)
+		return nil, d.Err()
+	}
+	d.root = root
+	return d, nil
+}
+
+// Decode reads the document into the struct that v points to: defaults first, then what the text says. Mistakes are
+// collected; Err tells whether there were any.
+func (d *Document) Decode(v any) {
+	w := walker{doc: d, anchors: map[string]ast.Node{}}
+	d.values["$"] = spot{1, 1}
+	w.value(d.root, reflect.ValueOf(v).Elem(), "$", false)
+}
+
+// Text returns the scalar that stands under a top-level key, and whether there is one.
+func (d *Document) Text(key string) (string, bool) {
+	for _, kv := range pairs(d.root) {
+		if s, ok := kv.Value.(*ast.StringNode); ok && keyText(kv.Key) == key {
+			return s.Value, true
+		}
+	}
+	return "", false
+}
+
+// Report adds a judge's problems, except those that only echo what could not be read.
+func (d *Document) Report(problems []Problem) {
+	read := len(d.mistakes)
+	for _, p := range problems {
+		if d.echoes(p, d.mistakes[:read]) {
+			continue
+		}
+		d.add(d.place(p), p.Path, p.Reason, p.Hint)
+	}
+}
+
+func (d *Document) echoes(p Problem, read []Mistake) bool {
+	for _, m := range read {
+		if related(m.Path, p.Path) || p.Needs != "" && related(m.Path, p.Needs) {
+			return true
+		}
+	}
+	return false
+}
+
+// related reports whether one path is the other or lies below it.
+func related(a, b string) bool { return below(a, b) || below(b, a) }
+
+func below(child, parent string) bool {
+	rest, ok := strings.CutPrefix(child, parent)
+	return ok && parent != "$" && (rest == "" || rest[0] == '.' || rest[0] == '[')
+}
+
+// place finds a problem's spot: its own, or that of the nearest parent that the text has.
+func (d *Document) place(p Problem) spot {
+	if s, ok := d.keys[p.Path]; ok && p.AtKey {
+		return s
+	}
+	for path := p.Path; path != ""; path = parentPath(path) {
+		if s, ok := d.values[path]; ok {
+			return s
+		}
+	}
+	return spot{1, 1}
+}
+
+func parentPath(path string) string {
+	if i := strings.LastIndexAny(path, ".["); i > 0 {
+		return path[:i]
+	}
+	return ""
+}
+
+func (d *Document) add(s spot, path, reason, hint string) {
+	m := Mistake{Path: path, Line: s.line, Column: s.col, Reason: maskText(reason), Hint: maskText(hint)}
+	d.mistakes = append(d.mistakes, m)
+}
+
+// Err returns every mistake found so far as an *Error, by line, or nil.
+func (d *Document) Err() error {
+	if len(d.mistakes) == 0 {
+		return nil
+	}
+	all := slices.Clone(d.mistakes)
+	for i := range all { // now that every secret on the line is known
+		all[i].Excerpt, all[i].caret = d.excerpt(spot{all[i].Line, all[i].Column})
+	}
+	slices.SortStableFunc(all, func(a, b Mistake) int {
+		return cmp.Or(a.Line-b.Line, a.Column-b.Column)
+	})
+	all = slices.CompactFunc(all, func(a, b Mistake) bool { return a == b })
+	e := &Error{Name: d.name, Mistakes: all}
+	if len(all) > MaxMistakes {
+		e.Mistakes, e.Omitted = all[:MaxMistakes], len(all)-MaxMistakes
+	}
+	return e
+}

@@ -1,0 +1,71 @@
+package strict
+
+import (
+	"slices"
+	"strings"
+)
+
+// nearest returns the known name that key was probably meant to be.
+func nearest(key string, known []string) (string, bool) {
+	best, distance := "", 3
+	for _, k := range known {
+		limit := 1 + len(k)/4
+		if d := edits(fold(key), fold(k)); d < distance && d <= limit {
+			best, distance = k, d
+		}
+	}
+	return best, best != ""
+}
+
+// Suggest ends a hint: the nearest known name where there is one, else what there is to choose from. Noun is what the
+// names are, in the plural ("regions").
+func Suggest(name string, known []string, noun string) string {
+	if near, ok := nearest(name, known); ok {
+		return `did you mean "` + near + `"?`
+	}
+	if len(known) == 0 {
+		return "there are no " + noun + " yet: add one"
+	}
+	list := slices.Clone(known)
+	more := ""
+	if len(list) > 12 {
+		list, more = list[:12], ", ..."
+	}
+	return "the " + noun + " are: " + strings.Join(list, ", ") + more
+}
+
+// fold drops what people vary in a key: case, hyphens and underscores.
+func fold(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r == '-' || r == '_' || r == ' ' {
+			return -1
+		}
+		return r
+	}, strings.ToLower(s))
+}
+
+// edits is the number of characters to insert, delete, replace or swap with a neighbour to turn a into b.
+func edits(a, b string) int {
+	if len(a) > 64 || len(b) > 64 {
+		return max(len(a), len(b))
+	}
+	before, last, row := make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)
+	for j := range last {
+		last[j] = j
+	}
+	for i := 1; i <= len(a); i++ {
+		row[0] = i
+		for j := 1; j <= len(b); j++ {
+			same := 1
+			if a[i-1] == b[j-1] {
+				same = 0
+			}
+			row[j] = min(last[j]+1, row[j-1]+1, last[j-1]+same)
+			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
+				row[j] = min(row[j], before[j-2]+1)
+			}
+		}
+		before, last, row = last, row, before
+	}
+	return last[len(b)]
+}

@@ -1,0 +1,182 @@
+package spec
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spillway-lb/spillway/internal/config/strict"
+)
+
+// Policies are the worker-choice policies that routing.policy may name.
+func Policies() []string {
+	return []string{"predictive", "round_robin", "least_connections", "power_of_two"}
+}
+
+// Modes are the steering modes that a service may name.
+func Modes() []string { return []string{"latency", "geo", "weighted", "failover"} }
+
+// Validate judges a spec whose defaults are filled (Decode fills them) and returns every mistake in it.
+func (s *Spec) Validate() []Problem {
+	j := &judge{spec: s, regions: s.regionNames(), models: names(s.Models, func(m *Model) string { return m.Name }),
+		aliases: names(s.Aliases, func(a *Alias) string { return a.Name })}
+	j.zone()
+	j.services()
+	j.places()
+	j.modelList()
+	j.aliasList()
+	j.tenants()
+	j.policy()
+	return j.found
+}
+
+// judge collects the mistakes of one spec.
+type judge struct {
+	spec                     *Spec
+	regions, models, aliases []string
+	found                    []Problem
+}
+
+func (j *judge) bad(path, reason, hint string) {
+	j.found = append(j.found, Problem{Path: path, Reason: reason, Hint: hint})
+}
+
+func names[T any](list []T, name func(*T) string) []string {
+	out := make([]string, len(list))
+	for i := range list {
+		out[i] = name(&list[i])
+	}
+	return out
+}
+
+// distinct reports every name that stood there before, saying where.
+func (j *judge) distinct(noun string, names []string, path func(i int) string) {
+	first := make(map[string]int, len(names))
+	for i, n := range names {
+		if n == "" {
+			continue
+		}
+		if at, ok := first[n]; ok {
+			j.bad(path(i), fmt.Sprintf("%s %q is there twice", noun, n), "it also stands at "+strings.TrimPrefix(path(at), "$.")+": keep one, or rename it")
+			continue
+		}
+		first[n] = i
+	}
+}
+
+// known reports names that refer to nothing. Needs is where they would be declared.
+func (j *judge) known(noun, needs string, refs, declared []string, path func(i int) string) {
+	for i, n := range refs {
+		if !slices.Contains(declared, n) {
+			j.found = append(j.found, Problem{Path: path(i), Reason: fmt.Sprintf("unknown %s %q", noun, n),
+				Hint: strict.Suggest(n, declared, noun+"s"), Needs: needs})
+		}
+	}
+}
+
+func item(list string) func(i int) string {
+	return func(i int) string { return fmt.Sprintf("%s[%d]", list, i) }
+}
+
+func itemName(list string) func(i int) string {
+	return func(i int) string { return fmt.Sprintf("%s[%d].name", list, i) }
+}
+
+func (j *judge) between(path, noun string, d Duration, low, high time.Duration) {
+	if time.Duration(d) < low || time.Duration(d) > high {
+		j.bad(path, fmt.Sprintf("%s %s is out of range", noun, d), fmt.Sprintf("write a duration from %s to %s", short(low), short(high)))
+	}
+}
+
+// short is a duration without its zero parts: "1h" and not "1h0m0s".
+func short(d time.Duration) string {
+	s := d.String()
+	if strings.HasSuffix(s, "m0s") {
+		s = strings.TrimSuffix(s, "0s")
+	}
+	if strings.HasSuffix(s, "h0m") {
+		s = strings.TrimSuffix(s, "0m")
+	}
+	return s
+}
+
+// share reports a number that is not above 0 and at most 1.
+func (j *judge) share(path, noun string, x float64) {
+	if !(x > 0 && x <= 1) {
+		j.bad(path, fmt.Sprintf("%s %v is not a share", noun, x), "write a number above 0 and at most 1, such as 0.25")
+	}
+}
+
+func finite(x float64) bool { return !math.IsNaN(x) && !math.IsInf(x, 0) }
+
+func fqdnHint(name, example string) string {
+	fixed := strings.ToLower(strings.ReplaceAll(name, "@", "."))
+	if !strings.HasSuffix(fixed, ".") {
+		fixed += "."
+	}
+	if fixed != name && badFQDN(fixed) == "" {
+		return fmt.Sprintf("write %q", fixed)
+	}
+	return fmt.Sprintf("write a full lower-case name that ends with a dot, such as %q", example)
+}
+
+const labelHint = "use lower-case letters, digits and hyphens, at most 63"
+
+const wordHint = "use letters, digits and - _ . / : @ +, at most 128"
+
+func (j *judge) zone() {
+	z := &j.spec.Zone
+	switch {
+	case z.Name == "":
+		j.bad("$.zone.name", "the zone has no name", `write the DNS zone that is delegated to Spillway: zone: {name: "api.example."}`)
+	case badFQDN(z.Name) != "":
+		j.bad("$.zone.name", badFQDN(z.Name), fqdnHint(z.Name, "api.example."))
+	}
+	if z.Contact != "" && badFQDN(z.Contact) != "" && (badFQDN(z.Name) == "" || z.Contact != "hostmaster."+z.Name) {
+		j.bad("$.zone.contact", "contact: "+badFQDN(z.Contact), fqdnHint(z.Contact, "hostmaster.api.example."))
+	}
+	j.between("$.zone.ttl", "ttl", z.TTL, time.Second, 7*24*time.Hour)
+	j.nameservers(z.Nameservers)
+}
+
+func (j *judge) nameservers(list []Nameserver) {
+	const path = "$.zone.nameservers"
+	if len(list) == 0 {
+		j.bad(path, "the zone has no nameservers", "name each global node as resolvers see it, with its address")
+	}
+	for i := range list {
+		n := &list[i]
+		if why := badFQDN(n.Name); why != "" {
+			j.bad(itemName(path)(i), why, fqdnHint(n.Name, "ns1.api.example."))
+		}
+		if len(n.Addresses) == 0 {
+			j.bad(item(path)(i), fmt.Sprintf("nameserver %q has no addresses", n.Name), "write addresses: [192.0.2.53], the glue that resolvers need")
+		}
+		for k, a := range n.Addresses {
+			if why, hint := badAddress(a); why != "" {
+				j.bad(fmt.Sprintf("%s[%d].addresses[%d]", path, i, k), why, hint)
+			}
+		}
+	}
+	j.distinct("nameserver", names(list, func(n *Nameserver) string { return n.Name }), itemName(path))
+	j.distinctAddresses("nameserver address", path, len(list), func(i int) []string { return texts(list[i].Addresses) })
+}
+
+func (j *judge) policy() {
+	s, r := &j.spec.Steering, &j.spec.Routing
+	j.between("$.steering.interval", "interval", s.Interval, 100*time.Millisecond, time.Minute)
+	if !(s.DeadBand >= 0 && s.DeadBand < 1) {
+		j.bad("$.steering.dead_band", fmt.Sprintf("dead_band %v is out of range", s.DeadBand), "write a relative gain from 0 up to 1, such as 0.05")
+	}
+	j.share("$.steering.max_step", "max_step", s.MaxStep)
+	if !slices.Contains(Policies(), r.Policy) {
+		j.bad("$.routing.policy", fmt.Sprintf("unknown policy %q", r.Policy), strict.Suggest(r.Policy, Policies(), "policies"))
+	}
+	j.between("$.routing.spill_margin", "spill_margin", r.SpillMargin, 0, 10*time.Second)
+	if r.MaxBody < 1<<10 || r.MaxBody > 1<<30 {
+		j.bad("$.routing.max_body", fmt.Sprintf("max_body %d is out of range", r.MaxBody), "write bytes, from 1024 to 1073741824")
+	}
+	j.share("$.routing.retry_budget", "retry_budget", r.RetryBudget)
+}

@@ -1,0 +1,189 @@
+package spec
+
+import (
+	"fmt"
+	"net/netip"
+	"strconv"
+	"strings"
+)
+
+func (j *judge) places() {
+	list := j.spec.Regions
+	if len(list) == 0 {
+		j.bad("$.regions", "there are no regions", "write at least one region with a name, a place and a gateway")
+	}
+	for i := range list {
+		j.region(&list[i], item("$.regions")(i))
+	}
+	j.distinct("region", j.regions, itemName("$.regions"))
+	j.distinctAddresses("gateway address", "$.regions", len(list), nil)
+	j.distinctURLs(list)
+}
+
+func (j *judge) region(r *Region, path string) {
+	if why := badLabel(r.Name); why != "" {
+		j.bad(path+".name", "region: "+why, labelHint)
+	}
+	j.place(&r.Place, path+".place")
+	for i, z := range r.Zones {
+		if why := badLabel(z); why != "" {
+			j.bad(item(path+".zones")(i), "zone: "+why, labelHint)
+		}
+	}
+	j.distinct("zone", r.Zones, item(path+".zones"))
+	j.labels(r.Residency, path+".residency")
+	if len(r.Gateways) == 0 {
+		j.bad(path+".gateways", fmt.Sprintf("region %q has no gateways", r.Name), "name at least one gateway with its addresses and its url")
+	}
+	for i := range r.Gateways {
+		j.gateway(&r.Gateways[i], item(path+".gateways")(i))
+	}
+	j.distinct("gateway", names(r.Gateways, func(g *Gateway) string { return g.Name }), itemName(path+".gateways"))
+	j.share(path+".max_share", "max_share", r.MaxShare)
+	if !(r.BiasMS >= -10_000 && r.BiasMS <= 10_000) {
+		j.bad(path+".bias_ms", fmt.Sprintf("bias_ms %v is out of range", r.BiasMS), "write milliseconds from -10000 (attracts) to 10000 (repels)")
+	}
+}
+
+func (j *judge) place(p *Place, path string) {
+	if *p == (Place{}) {
+		j.bad(path, "the region has no place", "write place: {city: Frankfurt, lat: 50.1, lon: 8.7}")
+		return
+	}
+	if !(p.Lat >= -90 && p.Lat <= 90) {
+		j.bad(path+".lat", fmt.Sprintf("latitude %v is out of range", p.Lat), "write degrees from -90 to 90, north positive: are lat and lon swapped?")
+	}
+	if !(p.Lon >= -180 && p.Lon <= 180) {
+		j.bad(path+".lon", fmt.Sprintf("longitude %v is out of range", p.Lon), "write degrees from -180 to 180, east positive")
+	}
+	for _, r := range p.City {
+		if r < ' ' || !strconv.IsPrint(r) {
+			j.bad(path+".city", "the city's name has characters that cannot be printed", "write plain text")
+			return
+		}
+	}
+}
+
+// labels judges a list of jurisdictions.
+func (j *judge) labels(list []string, path string) {
+	for i, l := range list {
+		if why := badLabel(l); why != "" {
+			j.bad(item(path)(i), "residency: "+why, labelHint)
+		}
+	}
+	j.distinct("jurisdiction", list, item(path))
+}
+
+func (j *judge) gateway(g *Gateway, path string) {
+	if why := badLabel(g.Name); why != "" {
+		j.bad(path+".name", "gateway: "+why, labelHint)
+	}
+	if len(g.Addresses) == 0 {
+		j.bad(path+".addresses", fmt.Sprintf("gateway %q has no addresses", g.Name), "write what A and AAAA should answer: addresses: [192.0.2.1]")
+	}
+	for i, a := range g.Addresses {
+		if why, hint := badAddress(a); why != "" {
+			j.bad(item(path+".addresses")(i), why, hint)
+		}
+	}
+	if why := badURL(g.URL); why != "" {
+		j.bad(path+".url", why, `write scheme, host and port as clients reach it: "https://gw1.fra.example:8443"`)
+	}
+}
+
+// badAddress says why an address cannot stand in an answer.
+func badAddress(a netip.Addr) (why, hint string) {
+	switch {
+	case !a.IsValid():
+		return "the address is empty", "write it like 192.0.2.1 or 2001:db8::1"
+	case a.Is4In6():
+		return fmt.Sprintf("address %s is an IPv4 address in IPv6 form", a), "write " + a.Unmap().String()
+	case a.IsUnspecified():
+		return fmt.Sprintf("address %s stands for no host", a), "write the address that clients connect to"
+	case a.IsMulticast() || a == netip.AddrFrom4([4]byte{255, 255, 255, 255}):
+		return fmt.Sprintf("address %s is not one host's", a), "write the address that clients connect to"
+	}
+	return "", ""
+}
+
+// badURL says why a URL is not scheme://host[:port] and nothing else.
+func badURL(s string) string {
+	if s == "" {
+		return "the gateway has no url"
+	}
+	scheme, rest, ok := strings.Cut(s, "://")
+	if !ok || scheme != "http" && scheme != "https" {
+		return "the url does not begin with http:// or https://"
+	}
+	rest = strings.TrimSuffix(rest, "/")
+	if rest == "" {
+		return "the url has no host"
+	}
+	if strings.ContainsAny(rest, "/?#@ \\%\"<>") || strings.ToValidUTF8(rest, "?") != rest {
+		return "the url has more than a host and a port"
+	}
+	host, port := rest, ""
+	if at := strings.LastIndexByte(rest, ':'); at >= 0 && !strings.HasSuffix(rest, "]") {
+		host, port = rest[:at], rest[at+1:]
+		if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+			return fmt.Sprintf("the url has the port %q", port)
+		}
+	}
+	return badHost(host)
+}
+
+func badHost(host string) string {
+	if inner, ok := strings.CutPrefix(host, "["); ok {
+		if a, err := netip.ParseAddr(strings.TrimSuffix(inner, "]")); err != nil || !a.Is6() {
+			return fmt.Sprintf("the url has the host %q", host)
+		}
+		return ""
+	}
+	if _, err := netip.ParseAddr(host); err == nil && !strings.Contains(host, ":") {
+		return ""
+	}
+	if badFQDN(strings.ToLower(strings.TrimSuffix(host, "."))+".") != "" {
+		return fmt.Sprintf("the url has the host %q", host)
+	}
+	return ""
+}
+
+func texts(list []netip.Addr) []string {
+	out := make([]string, len(list))
+	for i, a := range list {
+		out[i] = a.String()
+	}
+	return out
+}
+
+// distinctAddresses reports an address that two holders share. Of returns the addresses of holder i, which stands at
+// path[i]; without it, the holders are the gateways of every region.
+func (j *judge) distinctAddresses(noun, path string, n int, of func(i int) []string) {
+	var all, paths []string
+	put := func(holder string, list []string) {
+		for k, a := range list {
+			all, paths = append(all, a), append(paths, fmt.Sprintf("%s.addresses[%d]", holder, k))
+		}
+	}
+	for i := range n {
+		if of != nil {
+			put(item(path)(i), of(i))
+			continue
+		}
+		for g := range j.spec.Regions[i].Gateways {
+			put(fmt.Sprintf("%s[%d].gateways[%d]", path, i, g), texts(j.spec.Regions[i].Gateways[g].Addresses))
+		}
+	}
+	j.distinct(noun, all, func(i int) string { return paths[i] })
+}
+
+func (j *judge) distinctURLs(list []Region) {
+	var all, paths []string
+	for i := range list {
+		for g := range list[i].Gateways {
+			all = append(all, strings.ToLower(strings.TrimSuffix(list[i].Gateways[g].URL, "/")))
+			paths = append(paths, fmt.Sprintf("$.regions[%d].gateways[%d].url", i, g))
+		}
+	}
+	j.distinct("url", all, func(i int) string { return paths[i] })
+}
