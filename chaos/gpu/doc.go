@@ -1,0 +1,37 @@
+// Package gpu is one simulated inference worker: a pure engine that decides what every step of a continuously batching
+// server does and how long it takes, and an HTTP stand-in that makes the engine look like vLLM.
+//
+// # The engine
+//
+// Engine decides which sequences run, which wait and which are preempted, how many tokens of each a step takes, which
+// blocks of key-value cache they hold, what the prefix cache hits, and when the step ends. It is plain single-threaded
+// Go: time and randomness are arguments, one step is one event however many tokens it makes, and the same seed gives
+// the same run. Step times and cache sizes come from Profile: published measurements where there are some (table.go),
+// the same formulas applied to data sheets elsewhere (derive.go).
+//
+// # The stand-in
+//
+// Server serves /v1/models, /v1/chat/completions, /v1/completions, /health, /ping, /version, /metrics and /chaos. It
+// never ticks while nothing runs. A prompt's tokens are its content's bytes divided by four, rounded up; its prefix is
+// hashed in blocks of 16 tokens. An answer is as long as a lognormal draw seeded by the server's seed and the prompt,
+// never longer than max_tokens, and exactly max_tokens with "ignore_eos": true. Parameters that ask for something the
+// worker cannot do are refused with 400, never ignored.
+//
+// # Chaos
+//
+// POST /chaos takes one JSON object and answers the mode now in force; GET /chaos answers it as well.
+//
+//	{"mode": "ok"}                                      as good as new
+//	{"mode": "fail", "status": 500}                     refuses new requests and health probes with this status
+//	{"mode": "stall"}                                   accepts everything, emits nothing; /health says 200 all the same
+//	{"mode": "slow", "factor": 5}                       every step takes this many times as long
+//	{"mode": "oom"}                                     ends what runs with a CUDA out-of-memory error, refuses the rest with it; /health 503
+//	{"mode": "die_midstream", "after_tokens": 8}        cuts the connection of a stream once it has had this many tokens
+//
+// Every mode also takes "share" (0..1, default 1: the part of the requests that fail or die_midstream hit) and "for" (a
+// duration such as "10s", after which the worker is ok again).
+//
+// # What it never does
+//
+// It computes no tokens and keeps no prompt. Production code never imports it.
+package gpu
