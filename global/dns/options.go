@@ -1,0 +1,62 @@
+package dns
+
+import (
+	"encoding/binary"
+
+	"github.com/miekg/dns"
+)
+
+// ourSize is the UDP payload that we take and, at most, send: it crosses every path unfragmented.
+const ourSize = 1232
+
+// options is what a query's OPT record says (RFC 6891).
+type options struct {
+	present   bool
+	size      int // UDP payload that the client takes, at least 512
+	do        bool
+	nsid      bool
+	keepalive bool
+	subnet    subnet
+}
+
+// read takes over an OPT record's fixed fields and its data.
+func (o *options) read(class uint16, ttl uint32, data []byte) fault {
+	o.present, o.size, o.do = true, max(int(class), dns.MinMsgSize), ttl&0x8000 != 0
+	if ttl>>16&0xff != 0 {
+		return newer // what the options of another version mean is not ours to say
+	}
+	for len(data) > 0 {
+		if len(data) < 4 {
+			return garbled
+		}
+		code, length := binary.BigEndian.Uint16(data), int(binary.BigEndian.Uint16(data[2:]))
+		if data = data[4:]; len(data) < length {
+			return garbled
+		}
+		if !o.option(code, data[:length]) {
+			return garbled
+		}
+		data = data[length:]
+	}
+	return sound
+}
+
+// option takes over one option and reports whether it is well formed. Options that we do not know are ignored.
+func (o *options) option(code uint16, data []byte) bool {
+	switch code {
+	case dns.EDNS0SUBNET:
+		if o.subnet.present {
+			return false
+		}
+		return o.subnet.read(data)
+	case dns.EDNS0NSID:
+		o.nsid = true
+		return len(data) == 0 // RFC 5001, 2.1
+	case dns.EDNS0TCPKEEPALIVE:
+		o.keepalive = true
+		return len(data) == 0 // RFC 7828, 3.2.1
+	case dns.EDNS0COOKIE:
+		return len(data) == 8 || len(data) >= 16 && len(data) <= 40 // RFC 7873, 5.2.2
+	}
+	return true
+}

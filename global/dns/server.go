@@ -1,0 +1,125 @@
+package dns
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Server answers on its addresses until it is stopped. It is used once.
+type Server struct {
+	cfg     Config
+	handler handler
+	ports   []*port
+	conns   *connections
+	started atomic.Bool
+	stopped atomic.Bool
+	done    sync.WaitGroup
+}
+
+// New binds all addresses, so that Addrs is known before Start. An error says which address could not be had.
+func New(cfg Config) (*Server, error) {
+	if cfg.View == nil {
+		return nil, errors.New("dns server: View is missing")
+	}
+	if len(cfg.Listen) == 0 {
+		return nil, errors.New("dns server: no address to listen on; write one such as \"0.0.0.0:53\"")
+	}
+	if cfg.MaxTCP <= 0 {
+		cfg.MaxTCP = defaultMaxTCP
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Observe == nil {
+		cfg.Observe = func(Event) {}
+	}
+	s := &Server{
+		cfg:     cfg,
+		handler: handler{view: cfg.View, nsid: cfg.NSID, idle: uint16(idleTimeout / (100 * time.Millisecond))},
+		conns:   newConnections(cfg.MaxTCP),
+	}
+	for _, addr := range cfg.Listen {
+		p, err := listen(addr)
+		if err != nil {
+			s.closePorts()
+			return nil, fmt.Errorf("dns server: %w", err)
+		}
+		s.ports = append(s.ports, p)
+	}
+	return s, nil
+}
+
+// Addrs are the addresses that the server is bound to, in the order of Config.Listen.
+func (s *Server) Addrs() []netip.AddrPort {
+	out := make([]netip.AddrPort, len(s.ports))
+	for i, p := range s.ports {
+		out[i] = p.addr
+	}
+	return out
+}
+
+// Start begins to answer and returns at once. It does not watch ctx: Stop ends the server.
+func (s *Server) Start(context.Context) error {
+	if s.stopped.Load() || s.started.Swap(true) {
+		return errors.New("dns server: it was started before; make a new one")
+	}
+	for _, p := range s.ports {
+		for _, sock := range p.udp {
+			for range sock.readers {
+				s.done.Go(func() { s.serveUDP(sock) })
+			}
+		}
+		s.done.Go(func() { s.serveTCP(p.tcp) })
+	}
+	return nil
+}
+
+// Stop closes the sockets, lets open connections finish what they were asked, and waits for that until ctx ends.
+func (s *Server) Stop(ctx context.Context) error {
+	if s.stopped.Swap(true) {
+		return nil
+	}
+	s.closePorts()
+	s.conns.finish()
+	finished := make(chan struct{})
+	go func() {
+		s.done.Wait()
+		close(finished)
+	}()
+	select {
+	case <-finished:
+		return nil
+	case <-ctx.Done():
+		s.conns.cut()
+		<-finished // every read and write has failed by now
+		return fmt.Errorf("stopping dns server: connections were cut: %w", ctx.Err())
+	}
+}
+
+func (s *Server) closePorts() {
+	for _, p := range s.ports {
+		p.close()
+	}
+}
+
+// answer makes the answer to one message and tells the observer.
+func (s *Server) answer(dst, msg []byte, from netip.Addr, tcp bool) (out []byte, ok bool) {
+	begin := time.Now()
+	event := Event{Rcode: Dropped, Service: -1, TCP: tcp}
+	defer func() {
+		if r := recover(); r != nil { // one message may cost its own answer, never everybody's
+			s.cfg.Log.Error("answering a message panicked", "panic", fmt.Sprint(r))
+			out, ok = nil, false
+		}
+		event.Dur = time.Since(begin)
+		s.cfg.Observe(event)
+	}()
+	out, event, ok = s.handler.handle(dst, msg, from, tcp)
+	return out, ok
+}

@@ -1,0 +1,113 @@
+package dns
+
+import (
+	"bufio"
+	"encoding/binary"
+	"errors"
+	"io"
+	"net"
+	"time"
+)
+
+// Deadlines of a TCP connection. A message's counts from its first byte to its last, so that a byte now and then does
+// not hold a connection.
+const (
+	idleTimeout    = 10 * time.Second
+	messageTimeout = 2 * time.Second
+	writeTimeout   = 2 * time.Second
+	acceptPause    = 20 * time.Millisecond // when the system has no descriptor left
+	lingerTimeout  = 200 * time.Millisecond
+	lingerBytes    = 128 << 10
+)
+
+// serveTCP accepts connections until the listener is closed.
+func (s *Server) serveTCP(l *net.TCPListener) {
+	for {
+		c, err := l.AcceptTCP()
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil {
+			s.cfg.Log.Warn("accepting a DNS connection failed", "error", err)
+			time.Sleep(acceptPause)
+			continue
+		}
+		conn, ok := s.conns.admit(c)
+		if !ok {
+			_ = c.Close()
+			continue
+		}
+		s.done.Go(func() {
+			defer s.conns.release(conn)
+			s.serveConn(conn)
+		})
+	}
+}
+
+// serveConn answers the messages of one connection in their order. Answers gather while further queries wait, so that
+// a pipelining client costs few writes.
+func (s *Server) serveConn(c *connection) {
+	r, w := bufio.NewReader(c.tcp), bufio.NewWriter(c.tcp)
+	var in []byte
+	out := make([]byte, 2+2*ourSize)
+	from := c.from
+	for {
+		if r.Buffered() == 0 {
+			if flush(c, w) != nil || !c.await(r) {
+				break
+			}
+		}
+		var err error
+		if in, err = readMessage(c, r, in); err != nil {
+			break
+		}
+		reply, ok := s.answer(out[2:], in, from, true)
+		if !ok {
+			continue
+		}
+		if writeMessage(c, w, reply) != nil {
+			break
+		}
+	}
+	_ = flush(c, w)
+	c.linger(r)
+}
+
+// readMessage reads one message with its length before it.
+func readMessage(c *connection, r *bufio.Reader, buf []byte) ([]byte, error) {
+	if err := c.tcp.SetReadDeadline(time.Now().Add(messageTimeout)); err != nil {
+		return buf, err
+	}
+	var length [2]byte
+	if _, err := io.ReadFull(r, length[:]); err != nil {
+		return buf, err
+	}
+	n := int(binary.BigEndian.Uint16(length[:]))
+	if cap(buf) < n {
+		buf = make([]byte, n)
+	}
+	buf = buf[:n]
+	_, err := io.ReadFull(r, buf)
+	return buf, err
+}
+
+func writeMessage(c *connection, w *bufio.Writer, reply []byte) error {
+	if err := c.tcp.SetWriteDeadline(time.Now().Add(writeTimeout)); err != nil {
+		return err
+	}
+	if _, err := w.Write([]byte{byte(len(reply) >> 8), byte(len(reply))}); err != nil {
+		return err
+	}
+	_, err := w.Write(reply)
+	return err
+}
+
+func flush(c *connection, w *bufio.Writer) error {
+	if w.Buffered() == 0 {
+		return nil
+	}
+	if err := c.tcp.SetWriteDeadline(time.Now().Add(writeTimeout)); err != nil {
+		return err
+	}
+	return w.Flush()
+}
