@@ -1,0 +1,200 @@
+package health
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+var t0 = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+
+func newBreaker() *Breaker { return New(Config{}, rand.New(rand.NewPCG(1, 2))) }
+
+func wellBreaker(t *testing.T) *Breaker {
+	t.Helper()
+	b := newBreaker()
+	b.ProbeOK(t0)
+	if b.State() != Closed {
+		t.Fatalf("a new worker is %s after its first good probe", b.State())
+	}
+	return b
+}
+
+func TestNewWorkerTakesNothingUntilProbedThenStartsSlowly(t *testing.T) {
+	b := newBreaker()
+	if b.State() != Open {
+		t.Fatalf("a worker nobody has heard of is %s", b.State())
+	}
+	b.ProbeOK(t0)
+	for _, c := range []struct {
+		after time.Duration
+		want  float64
+	}{{0, 0.1}, {5 * time.Second, 0.5}, {10 * time.Second, 1}, {time.Hour, 1}} {
+		if got := b.Share(t0.Add(c.after)); got != c.want {
+			t.Errorf("share after %v is %v, want %v", c.after, got, c.want)
+		}
+	}
+}
+
+func TestWhatOpens(t *testing.T) {
+	for _, c := range []struct {
+		kind  Kind
+		times int
+	}{{Soft, 5}, {Refused, 2}, {Probe, 2}, {Stalled, 1}, {Broken, 1}} {
+		b := wellBreaker(t)
+		for i := 1; i <= c.times; i++ {
+			if b.State() != Closed {
+				t.Errorf("%s: open after %d, want %d", c.kind, i-1, c.times)
+			}
+			b.Fail(c.kind, t0)
+		}
+		if b.State() != Open || b.Reason() != c.kind {
+			t.Errorf("%s: %s because of %s after %d", c.kind, b.State(), b.Reason(), c.times)
+		}
+	}
+}
+
+func TestASuccessBetweenForgivesSoftFailures(t *testing.T) {
+	b := wellBreaker(t)
+	for range 20 {
+		b.Fail(Soft, t0)
+		b.Fail(Soft, t0)
+		b.OK(t0)
+	}
+	if b.State() != Closed {
+		t.Fatalf("the breaker is %s", b.State())
+	}
+}
+
+func TestSickWorkerComesBackThroughATrial(t *testing.T) {
+	b := wellBreaker(t)
+	b.Fail(Stalled, t0)
+	b.ProbeOK(t0.Add(500 * time.Millisecond))
+	if b.State() != Open {
+		t.Fatal("a health page brought it back before its backoff had passed")
+	}
+	now := t0.Add(2 * time.Second)
+	b.ProbeOK(now)
+	if b.State() != HalfOpen || b.Trials() != 1 {
+		t.Fatalf("after the backoff it is %s with %d trials", b.State(), b.Trials())
+	}
+	b.OK(now)
+	if b.State() != Closed || b.Share(now) != 0.1 {
+		t.Fatalf("after its trial it is %s with a share of %v", b.State(), b.Share(now))
+	}
+}
+
+func TestBackoffGrowsAndIsForgottenAfterARecovery(t *testing.T) {
+	b := wellBreaker(t)
+	now := t0
+	var last time.Duration
+	for range 5 {
+		b.Fail(Stalled, now)
+		wait := b.until.Sub(now)
+		if wait <= last {
+			t.Fatalf("backoff %v follows %v", wait, last)
+		}
+		last = wait
+		now = b.until
+		b.ProbeOK(now)
+	}
+	b.OK(now)
+	now = now.Add(time.Minute)
+	b.Share(now)
+	b.Fail(Stalled, now)
+	if wait := b.until.Sub(now); wait > 2*time.Second {
+		t.Fatalf("after a full recovery the backoff is %v", wait)
+	}
+}
+
+func TestBrokenIsQuarantined(t *testing.T) {
+	b := wellBreaker(t)
+	b.Fail(Refused, t0)
+	b.Fail(Refused, t0)
+	b.Fail(Broken, t0)
+	b.ProbeOK(t0.Add(29 * time.Second))
+	if b.State() != Open || b.Reason() != Broken {
+		t.Fatalf("29 s after a CUDA error it is %s because of %s", b.State(), b.Reason())
+	}
+}
+
+func TestStall(t *testing.T) {
+	b := wellBreaker(t)
+	if b.Stalled(0, t0.Add(time.Hour)) {
+		t.Fatal("an idle worker is called stalled")
+	}
+	b.Began(t0)
+	if b.Stalled(0, t0.Add(9*time.Second)) || !b.Stalled(0, t0.Add(11*time.Second)) {
+		t.Fatal("the limit is not 10 s")
+	}
+	if b.Stalled(30*time.Second, t0.Add(35*time.Second)) {
+		t.Fatal("a long prompt that was expected to take 30 s is called a stall after 35 s")
+	}
+	b.Progress(t0.Add(8 * time.Second))
+	if b.Stalled(0, t0.Add(15*time.Second)) {
+		t.Fatal("progress did not count")
+	}
+	b.Ended()
+	if b.Stalled(0, t0.Add(time.Hour)) {
+		t.Fatal("a worker whose requests ended is called stalled")
+	}
+}
+
+func TestClassify(t *testing.T) {
+	for _, c := range []struct {
+		status int
+		body   string
+		kind   Kind
+		ok     bool
+	}{
+		{400, `{"error":"CUDA error"}`, 0, false},
+		{429, ``, 0, false},
+		{500, `{"message":"CUDA error: an illegal memory access was encountered"}`, Broken, true},
+		{500, `torch.OutOfMemoryError: CUDA out of memory. Tried to allocate`, Broken, true},
+		{503, `EngineDeadError: EngineCore encountered an issue`, Broken, true},
+		{500, `internal`, Soft, true},
+		{503, `overloaded`, 0, false},
+	} {
+		if k, ok := Classify(c.status, []byte(c.body)); k != c.kind || ok != c.ok {
+			t.Errorf("%d %q: %s %v, want %s %v", c.status, c.body, k, ok, c.kind, c.ok)
+		}
+	}
+}
+
+func TestPoolKeepsHalf(t *testing.T) {
+	if MayEject(Soft, 2, 4) || !MayEject(Soft, 1, 4) || !MayEject(Refused, 3, 4) || !MayEject(Soft, 0, 1) {
+		t.Fatal("the bound on ejection does not hold")
+	}
+}
+
+// TestHalfOpenHoldsItsPromise feeds random news: an open worker never takes requests before its backoff and a probe.
+func TestHalfOpenHoldsItsPromise(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		b := newBreaker()
+		now := t0
+		for range rapid.IntRange(1, 80).Draw(t, "steps") {
+			now = now.Add(time.Duration(rapid.IntRange(0, 3000).Draw(t, "ms")) * time.Millisecond)
+			before, until := b.State(), b.until
+			op := rapid.IntRange(0, 6).Draw(t, "op")
+			switch op {
+			case 0:
+				b.OK(now)
+			case 1:
+				b.ProbeOK(now)
+			default:
+				b.Fail(Kind(op-2), now)
+			}
+			if before == Open && b.State() != Open && (op != 1 || now.Before(until)) {
+				t.Fatalf("left open by operation %d, %v before its time", op, until.Sub(now))
+			}
+			if s := b.Share(now); s < 0.1 || s > 1 {
+				t.Fatalf("share is %v", s)
+			}
+			if d := b.until.Sub(now); b.State() == Open && d > 75*time.Second {
+				t.Fatalf("open for %v", d)
+			}
+		}
+	})
+}
