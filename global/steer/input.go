@@ -1,0 +1,84 @@
+package steer
+
+import "github.com/spillway-lb/spillway/internal/spec"
+
+// Input is everything that a plan depends on.
+type Input struct {
+	Spec        *spec.Spec
+	SpecVersion uint64
+	// Cells are the places that demand may name. Demand from a cell that is not listed cannot be placed by distance.
+	Cells []Cell
+	// Regions holds the state of each region, in the order of Spec.Regions.
+	Regions []Region
+	// Demand is what clients offer, refused and queued work included.
+	Demand []Demand
+	// Prev is the plan in force, or nil.
+	Prev *Plan
+}
+
+// Cell is a set of client networks that share a location.
+type Cell struct {
+	Name string
+	RTT  []float32 // seconds, by region in the order of Spec.Regions
+}
+
+// Region is the state of one region as the planner knows it.
+type Region struct {
+	Drained bool
+	Lost    bool
+	Models  []Model
+}
+
+// Model is one region's capacity for one model.
+type Model struct {
+	Name string
+	Rate float64 // prefill-equivalent tokens/s of all ready workers
+	Wait float64 // seconds, predicted and smoothed
+}
+
+// Demand is what the clients of one cell offer for one service and model.
+type Demand struct {
+	Service, Model, Cell string
+	Region               string  // where it arrived; used only for demand that no service of the spec steers
+	Rate                 float64 // prefill-equivalent tokens/s
+}
+
+// allowed is the set of regions that may answer for a service. A list that names none that exist means all.
+func allowed(s *spec.Spec, svc *spec.Service) Set {
+	var out Set
+	for i := range s.Regions {
+		if i < MaxRegions && contains(svc.Regions, s.Regions[i].Name) {
+			out.Add(i)
+		}
+	}
+	if !out.Empty() {
+		return out
+	}
+	for i := range s.Regions {
+		if i < MaxRegions {
+			out.Add(i)
+		}
+	}
+	return out
+}
+
+func contains(list []string, s string) bool {
+	for _, v := range list {
+		if v == s {
+			return true
+		}
+	}
+	return false
+}
+
+func regionIndex(s *spec.Spec, name string) int {
+	for i := range s.Regions {
+		if s.Regions[i].Name == name {
+			return i
+		}
+	}
+	return -1
+}
+
+// bias is what the operator adds to every client's RTT to the region, in seconds.
+func bias(r *spec.Region) float64 { return r.BiasMS / 1000 }

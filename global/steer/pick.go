@@ -1,0 +1,185 @@
+package steer
+
+import (
+	"math"
+	"net/netip"
+)
+
+// Query is one client asking for one service.
+type Query struct {
+	Service int    // index in Spec.Services
+	Cell    int32  // -1 when its place is unknown
+	Key     uint64 // of the client's network, see Key
+	// Drained regions take nothing new while another is well. Lost ones are worse than drained ones. Barred ones are
+	// never picked: residency is law, not preference.
+	Drained, Lost, Barred Set
+}
+
+// Choice is the region picked. Region is -1 only when every region is barred.
+type Choice struct {
+	Region int
+	Reason Reason
+	// Split says that another client of the same cell may be sent elsewhere, so the answer holds for the key's network only.
+	Split bool
+}
+
+// Reason says which rule picked.
+type Reason uint8
+
+// The reasons.
+const (
+	None    Reason = iota
+	Nearest        // cheapest by RTT, wait, bias and price
+	Planned        // by the plan's row for the cell
+	Weight         // by the service's declared weights
+	Order          // first of the failover order
+	Spread         // place unknown: spread by capacity
+	Drained        // every region that is alive is drained: one of those
+	Lost           // every region is lost: answered all the same
+)
+
+var reasonNames = [...]string{"none", "nearest", "planned", "weight", "order", "spread", "all_drained", "all_lost"}
+
+// String is the stable word for metrics and answers.
+func (r Reason) String() string { return reasonNames[r] }
+
+// Networks of clients that are always answered alike.
+const (
+	KeyBits4 = 24
+	KeyBits6 = 48
+)
+
+// Key hashes the network of a client: its /24 or /48.
+func Key(a netip.Addr) uint64 {
+	a = a.Unmap()
+	if a.Is4() {
+		b := a.As4()
+		return mix(uint64(b[0])<<16 | uint64(b[1])<<8 | uint64(b[2]))
+	}
+	b, v := a.As16(), uint64(1)
+	for _, x := range b[:KeyBits6/8] {
+		v = v<<8 | uint64(x)
+	}
+	return mix(v)
+}
+
+// Pick chooses a region. It allocates nothing.
+func (t *Table) Pick(q *Query) Choice {
+	st := &t.services[q.Service]
+	may, override := st.candidates(q)
+	if may.Empty() {
+		return Choice{Region: -1}
+	}
+	c := st.choose(t.geo, q, &may)
+	if override != None {
+		c.Reason = override
+	}
+	return c
+}
+
+// candidates is the best set that is not empty: well, else drained but alive, else lost, else both.
+func (st *serviceTable) candidates(q *Query) (Set, Reason) {
+	var none Set
+	open := st.allowed.Without(&q.Barred, &none)
+	if s := open.Without(&q.Drained, &q.Lost); !s.Empty() {
+		return s, None
+	}
+	if s := open.Without(&q.Lost, &none); !s.Empty() {
+		return s, Drained
+	}
+	if s := open.Without(&q.Drained, &none); !s.Empty() {
+		return s, Lost
+	}
+	return open, Lost
+}
+
+func (st *serviceTable) choose(g *Geography, q *Query, may *Set) Choice {
+	switch rtt := g.row(q.Cell); {
+	case st.mode == byWeight:
+		if r, split := st.rendezvous(st.spread, q.Key, may); r >= 0 {
+			return Choice{r, Weight, split}
+		}
+		return Choice{st.nearest(rtt, may, false), Nearest, false}
+	case st.mode == byOrder:
+		return Choice{st.first(may), Order, false}
+	case rtt == nil:
+		if r, split := st.rendezvous(st.spread, q.Key, may); r >= 0 {
+			return Choice{r, Spread, split}
+		}
+		return Choice{st.nearest(nil, may, true), Spread, false}
+	case st.mode == byPlace:
+		return Choice{st.nearest(rtt, may, false), Nearest, false}
+	}
+	if !st.without.Meets(may) {
+		if r, split := st.rendezvous(st.rows[q.Cell], q.Key, may); r >= 0 {
+			return Choice{r, Planned, split}
+		}
+	}
+	return Choice{st.nearest(g.row(q.Cell), may, true), Nearest, false}
+}
+
+func (st *serviceTable) first(may *Set) int {
+	for _, r := range st.order {
+		if may.Has(int(r)) {
+			return int(r)
+		}
+	}
+	return -1
+}
+
+// nearest is the cheapest of the set. Without a place every RTT counts as equal; without load only RTT and bias count.
+func (st *serviceTable) nearest(rtt []float32, may *Set, load bool) int {
+	best, least := -1, math.Inf(1)
+	for r := range st.bias {
+		if !may.Has(r) {
+			continue
+		}
+		c := st.bias[r]
+		if rtt != nil {
+			c += float64(rtt[r])
+		}
+		if load {
+			c += st.wait[r] + st.price[r]
+		}
+		if c < least {
+			best, least = r, c
+		}
+	}
+	return best
+}
+
+// rendezvous picks by weighted rendezvous hashing: each region's score depends on nothing but the client, the region
+// and its own weight, so only clients of the weight that changed move. split reports that more than one could win.
+func (st *serviceTable) rendezvous(shares []Share, key uint64, may *Set) (region int, split bool) {
+	region = -1
+	least := math.Inf(1)
+	for i := range shares {
+		r := int(shares[i].Region)
+		if !may.Has(r) {
+			continue
+		}
+		split = region >= 0
+		u := (float64(mix(key^st.seed^mix(uint64(r)+1))>>11) + 0.5) / (1 << 53)
+		if score := -math.Log(u) / float64(shares[i].Weight); score < least {
+			region, least = r, score
+		}
+	}
+	return region, split
+}
+
+// mix is the finaliser of splitmix64 (Steele, Lea and Flood 2014): every input bit moves every output bit.
+func mix(x uint64) uint64 {
+	x += 0x9e3779b97f4a7c15
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return x ^ x>>31
+}
+
+// hashString is FNV-1a, 64 bits.
+func hashString(s string) uint64 {
+	h := uint64(14695981039346656037)
+	for i := range len(s) {
+		h = (h ^ uint64(s[i])) * 1099511628211
+	}
+	return h
+}

@@ -1,0 +1,181 @@
+package steer
+
+import (
+	"math"
+
+	"github.com/spillway-lb/spillway/internal/spec"
+)
+
+// Geography is how far each cell is from each region, as one node's databases have it. It is immutable and shared by
+// every Table until the spec or the databases change.
+type Geography struct {
+	Regions int
+	RTT     []float32 // seconds, cell by cell, Regions values for each
+	index   map[string]int32
+}
+
+// NewGeography lays out names (by cell id) and a matrix of len(names) rows with regions values each. A row that starts
+// with NaN is a cell that no network is known to lie in.
+func NewGeography(regions int, names []string, rtt []float32) *Geography {
+	g := &Geography{Regions: regions, RTT: rtt, index: make(map[string]int32, len(names))}
+	for i, n := range names {
+		g.index[n] = int32(i)
+	}
+	return g
+}
+
+// Cells is how many cells there are.
+func (g *Geography) Cells() int {
+	if g == nil || g.Regions == 0 {
+		return 0
+	}
+	return len(g.RTT) / g.Regions
+}
+
+func (g *Geography) cell(name string) (id int32, ok bool) {
+	if g == nil {
+		return 0, false
+	}
+	id, ok = g.index[name]
+	return id, ok
+}
+
+// row is a cell's RTT by region, in seconds; nil for a cell that is not known.
+func (g *Geography) row(cell int32) []float32 {
+	if cell < 0 || int(cell) >= g.Cells() {
+		return nil
+	}
+	row := g.RTT[int(cell)*g.Regions : (int(cell)+1)*g.Regions]
+	if row[0] != row[0] {
+		return nil
+	}
+	return row
+}
+
+type mode uint8
+
+const (
+	byLatency mode = iota
+	byPlace
+	byWeight
+	byOrder
+)
+
+func modeOf(s string) mode {
+	switch s {
+	case "geo":
+		return byPlace
+	case "weighted":
+		return byWeight
+	case "failover":
+		return byOrder
+	}
+	return byLatency
+}
+
+// Table is a Plan made ready for picking on one node: names are indexes, cells are ids. It is immutable.
+type Table struct {
+	geo      *Geography
+	services []serviceTable
+}
+
+type serviceTable struct {
+	mode    mode
+	seed    uint64
+	allowed Set
+	order   []uint16
+	bias    []float64 // seconds, by region
+	wait    []float64 // seconds, by region; what the plan knew
+	price   []float64 // seconds, by region
+	spread  []Share
+	rows    map[int32][]Share
+	without Set // regions that the rows do without
+}
+
+// Compile joins spec, geography and plan. plan may be nil, and may be of an older spec: what it says about names that
+// still exist holds.
+func Compile(s *spec.Spec, g *Geography, plan *Plan) *Table {
+	t := &Table{geo: g, services: make([]serviceTable, len(s.Services))}
+	for i := range s.Services {
+		st := newServiceTable(s, &s.Services[i])
+		if ps := plan.Service(s.Services[i].Name); ps != nil {
+			st.adopt(regionMap(s, plan), plan, ps, g)
+		}
+		if len(st.spread) == 0 || st.mode == byWeight {
+			st.spread = declaredSpread(s, &s.Services[i], st.allowed)
+		}
+		t.services[i] = st
+	}
+	return t
+}
+
+func newServiceTable(s *spec.Spec, svc *spec.Service) serviceTable {
+	n := len(s.Regions)
+	st := serviceTable{
+		mode: modeOf(svc.Mode), seed: hashString(svc.Name), allowed: allowed(s, svc), order: order(s, svc),
+		bias: make([]float64, n), wait: make([]float64, n), price: make([]float64, n),
+	}
+	for r := range s.Regions {
+		st.bias[r] = bias(&s.Regions[r])
+	}
+	return st
+}
+
+// regionMap leads from a plan's region indexes to the spec's; -1 for one that is gone.
+func regionMap(s *spec.Spec, plan *Plan) []int {
+	out := make([]int, len(plan.Regions))
+	for i, name := range plan.Regions {
+		out[i] = regionIndex(s, name)
+	}
+	return out
+}
+
+func (st *serviceTable) adopt(to []int, plan *Plan, ps *Service, g *Geography) {
+	for i, r := range to {
+		if r < 0 || r >= MaxRegions {
+			continue
+		}
+		st.wait[r], st.price[r] = ps.Wait[i], ps.Price[i]
+		if contains(plan.Without, plan.Regions[i]) {
+			st.without.Add(r)
+		}
+	}
+	st.spread = remap(ps.Spread, to)
+	st.rows = make(map[int32][]Share, len(ps.Rows))
+	for i := range ps.Rows {
+		cell, known := g.cell(ps.Rows[i].Cell)
+		if shares := remap(ps.Rows[i].Shares, to); known && len(shares) > 0 {
+			st.rows[cell] = shares
+		}
+	}
+}
+
+func remap(shares []Share, to []int) []Share {
+	var out []Share
+	for _, s := range shares {
+		if r := to[s.Region]; r >= 0 && r < MaxRegions {
+			out = append(out, Share{Region: uint16(r), Weight: s.Weight})
+		}
+	}
+	return out
+}
+
+// declaredSpread is the service's own weights, or evenly over the regions that may answer.
+func declaredSpread(s *spec.Spec, svc *spec.Service, may Set) []Share {
+	parts, sum := make([]float64, len(s.Regions)), 0.0
+	for r := range parts {
+		if may.Has(r) {
+			parts[r] = math.Max(0, svc.Weights[s.Regions[r].Name])
+			sum += parts[r]
+		}
+	}
+	for r := range parts {
+		if sum == 0 && may.Has(r) {
+			parts[r] = 1
+		}
+	}
+	if len(parts) == 0 {
+		return nil
+	}
+	return quantise(parts)
+}
