@@ -1,0 +1,159 @@
+package zone
+
+import (
+	"math/rand/v2"
+	"time"
+
+	"github.com/spillway-lb/spillway/internal/capacity"
+	"github.com/spillway-lb/spillway/internal/explain"
+)
+
+// Two costs are as good as equal when they differ by less than 5 ms or by a tenth: predictions are no better, and a
+// random choice between two keeps gateways that know the same from choosing the same.
+const (
+	nearSeconds = 0.005
+	nearShare   = 1.1
+)
+
+// rank orders candidates before their cost does.
+type rank uint8
+
+const (
+	well rank = iota
+	draining
+	lost
+	out // cannot serve the query at all
+)
+
+// Choose returns where q should go, or ok=false when nothing may take it. It reads only its arguments: the same inputs
+// give the same verdict. It allocates nothing when rec is nil.
+//
+// Order: instances that are well against a fresh peer, by seconds; then peers; then draining instances; then what is
+// lost, since a silent child may still serve and an answer from nobody is certain to be none.
+func Choose(q *Query, v *View, _ time.Time, rng *rand.Rand, rec *explain.Record) (Verdict, bool) {
+	local, localOK, best := v.chooseLocal(q, rng, rec)
+	peer, peerOK := v.choosePeer(q, localOK && best == well && !v.Drained, rng, rec)
+	verdict, ok := settle(q, v, local, localOK, best, peer, peerOK)
+	if !ok {
+		rec.Choose("", ReasonNoneServes)
+		return Verdict{}, false
+	}
+	if rec.On() {
+		rec.Policy = "predictive"
+		name := verdict.Path.String()
+		rec.Choose(name, verdict.Reason)
+		if verdict.Spilled() {
+			rec.Note("forwarded to gateway " + verdict.Peer)
+		}
+	}
+	return verdict, true
+}
+
+// settle weighs the best local against the best peer.
+func settle(q *Query, v *View, local Verdict, localOK bool, best rank, peer peerVerdict, peerOK bool) (Verdict, bool) {
+	switch {
+	case localOK && best == well && !v.Drained:
+		if peerOK && peer.rank == well && local.Seconds > peer.Seconds+q.Margin.Seconds() {
+			peer.Reason = ReasonPeerSooner
+			return peer.Verdict, true
+		}
+		return local, true
+	case peerOK && peer.rank == well:
+		peer.Reason = ReasonNoLocal
+		if v.Drained {
+			peer.Reason = ReasonRegionDrain
+		}
+		return peer.Verdict, true
+	case localOK:
+		if best != well {
+			local.Reason = ReasonLastResort
+		}
+		return local, true
+	case peerOK:
+		peer.Reason = ReasonLastResort
+		return peer.Verdict, true
+	}
+	return Verdict{}, false
+}
+
+// chooseLocal returns the best instance of the best rank that has one.
+func (v *View) chooseLocal(q *Query, rng *rand.Rand, rec *explain.Record) (Verdict, bool, rank) {
+	best, least := out, 0.0
+	for i := range v.Locals {
+		r, s := v.Locals[i].price(q, rec)
+		if r == out {
+			continue
+		}
+		if r < best || r == best && s < least {
+			best, least = r, s
+		}
+	}
+	if best == out {
+		return Verdict{}, false, out
+	}
+	i, s, near := v.pickNear(q, best, least, rng)
+	l := &v.Locals[i]
+	reason := ReasonSoonest
+	if near > 1 {
+		reason = ReasonNearEqual
+	}
+	return Verdict{Path: l.Summary.Path, Endpoint: l.Summary.Endpoint, Reason: reason, Seconds: s}, true, best
+}
+
+// pickNear draws two of the candidates that are as good as the best and returns the better one: power of two choices.
+func (v *View) pickNear(q *Query, best rank, least float64, rng *rand.Rand) (at int, cost float64, near int) {
+	limit := max(least+nearSeconds, least*nearShare)
+	var first, second int
+	var costFirst, costSecond float64
+	for i := range v.Locals {
+		r, s := v.Locals[i].price(q, nil)
+		if r != best || s > limit {
+			continue
+		}
+		near++
+		switch { // a reservoir of two: every pair of candidates is as likely as any other
+		case near == 1:
+			first, costFirst = i, s
+		case near == 2:
+			second, costSecond = i, s
+		default:
+			switch k := rng.IntN(near); k {
+			case 0:
+				first, costFirst = i, s
+			case 1:
+				second, costSecond = i, s
+			}
+		}
+	}
+	if near > 1 && (costSecond < costFirst || costSecond == costFirst && rng.IntN(2) == 0) {
+		return second, costSecond, near
+	}
+	return first, costFirst, near
+}
+
+// price ranks one instance and prices the query there.
+func (l *Local) price(q *Query, rec *explain.Record) (rank, float64) {
+	var h explain.Handle
+	if rec.On() {
+		h = rec.Candidate(l.Summary.Path.String())
+	}
+	if q.excluded(l.Summary.Endpoint) {
+		h.Drop(DropExcluded)
+		return out, 0
+	}
+	m, why := q.fits(l.Summary)
+	if m == nil {
+		h.Drop(why)
+		return out, 0
+	}
+	s := q.seconds(m, l.Summary.Path, l.State == capacity.Fresh, h)
+	switch {
+	case l.State == capacity.Lost:
+		h.Drop(DropLost)
+		return lost, s
+	case l.Drained || l.Summary.Draining:
+		h.Drop(DropDraining)
+		return draining, s
+	}
+	return well, s
+}

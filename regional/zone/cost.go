@@ -1,0 +1,94 @@
+package zone
+
+import (
+	"time"
+
+	"github.com/spillway-lb/spillway/internal/capacity"
+	"github.com/spillway-lb/spillway/internal/explain"
+)
+
+const (
+	// unlearnedRate is the prefill rate of a ready worker nobody has measured yet, in tokens/s: that of a small GPU, so
+	// that unknown hardware is tried and not flooded.
+	unlearnedRate = 3000
+	// unlearnedDecode is the same for decoding.
+	unlearnedDecode = 300
+	// assumedOutput is how many tokens a running sequence still has before it on average.
+	assumedOutput = 256
+	// unknownRTT stands for a round trip to a peer that was never measured.
+	unknownRTT = 150 * time.Millisecond
+	// maxRoomWait caps the predicted wait for KV and slots, in seconds: past that the prediction means only "full".
+	maxRoomWait = 60
+)
+
+// fits returns the child's entry for the query's model, or why the child cannot serve it.
+func (q *Query) fits(s *capacity.Summary) (*capacity.Model, string) {
+	m := s.Model(q.Model)
+	switch {
+	case m == nil:
+		return nil, DropModel
+	case m.Ready <= 0:
+		return nil, DropNotReady
+	case m.MaxContext > 0 && int64(q.PromptTokens+max(q.MaxTokens, 1)) > m.MaxContext:
+		return nil, DropContext
+	}
+	return m, ""
+}
+
+// seconds prices the query at one child and writes the terms down. credit says whether the statement is fresh enough
+// to be believed about caches.
+func (q *Query) seconds(m *capacity.Model, path capacity.Path, credit bool, h explain.Handle) float64 {
+	load := q.Ledger.Uncredited(path, q.Model)
+	rate := float64(m.PrefillRate())
+	if rate <= 0 {
+		rate = unlearnedRate * float64(m.Ready)
+	}
+	wait := float64(m.Ahead[q.Class]+load.Tokens) / rate
+	h.Term("wait", wait)
+	own := rate / float64(m.Ready)
+	prefill := float64(q.PromptTokens) / own
+	h.Term("prefill", prefill)
+	room := q.room(m, load)
+	h.Term("kv_wait", room)
+	total := wait + prefill + room
+	if credit {
+		saved := float64(min(cached(q.Prefix, m.Prefixes), int64(q.PromptTokens))) / own
+		if saved > 0 {
+			h.Term("credit", -saved)
+		}
+		total -= saved
+	}
+	return total
+}
+
+// room is the predicted wait until KV tokens and a sequence slot are free, in seconds.
+func (q *Query) room(m *capacity.Model, load Load) float64 {
+	decode := float64(m.DecodeRate())
+	if decode <= 0 {
+		decode = unlearnedDecode * float64(m.Ready)
+	}
+	var wait float64
+	if m.KVTotal > 0 {
+		if short := int64(q.PromptTokens+q.MaxTokens) - (m.KVFree - load.KV); short > 0 {
+			wait = float64(short) / decode
+		}
+	}
+	if m.SlotsTotal > 0 {
+		if short := load.Requests + 1 - m.SlotsFree; short > 0 {
+			wait = max(wait, float64(short)*assumedOutput/decode)
+		}
+	}
+	return min(wait, maxRoomWait)
+}
+
+// cached is the length of the longest of the query's prefixes that the sketch holds, in tokens.
+func cached(prefix []uint64, sketch []capacity.Prefix) int64 {
+	for i := len(prefix) - 1; i >= 0; i-- {
+		for j := range sketch {
+			if sketch[j].Hash == prefix[i] {
+				return sketch[j].Tokens
+			}
+		}
+	}
+	return 0
+}

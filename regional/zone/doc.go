@@ -1,0 +1,11 @@
+// Package zone decides which local instance of a region serves a request, and when a peer region should serve it
+// instead.
+//
+// Every candidate is priced in predicted seconds to the first token: the wait behind what is already there, the prefill
+// of what is not cached, the wait for room, and for a peer the round trip. What the gateway itself has sent and has not
+// yet seen acknowledged is added from its Ledger, so that many requests between two summaries do not all see the same
+// empty zone.
+//
+// It never sends anything, never queues, and never lets a request hop twice or leave the regions that its tenant's
+// residency allows.
+package zone

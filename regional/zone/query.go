@@ -1,0 +1,48 @@
+package zone
+
+import (
+	"time"
+
+	"github.com/spillway-lb/spillway/internal/spec"
+)
+
+// Query is one request, as far as it matters for where it goes.
+type Query struct {
+	Model string
+	// PromptTokens is the estimated prompt and MaxTokens the expected output, in tokens.
+	PromptTokens, MaxTokens int
+	Class                   spec.Class
+	// Residency lists the jurisdictions that may serve the tenant; empty means anywhere.
+	Residency []string
+	// Hops counts the regions that passed the request on. One is the limit.
+	Hops int
+	// Spill says whether policy lets the request leave the region at all.
+	Spill bool
+	// Margin is how much sooner a peer must be, round trip included, before a request that could be served here leaves.
+	Margin time.Duration
+	// Prefix holds the prompt's chained block hashes, shortest prefix first. Empty: no cache credit.
+	Prefix []uint64
+	// Exclude lists endpoints that have already failed this request.
+	Exclude [2]string
+	// Ledger is what this gateway has under way; nil means nothing.
+	Ledger *Ledger
+}
+
+func (q *Query) excluded(endpoint string) bool {
+	return endpoint == "" || endpoint == q.Exclude[0] || endpoint == q.Exclude[1]
+}
+
+// permits reports whether a region with these labels may serve the query's tenant.
+func (q *Query) permits(labels []string) bool {
+	if len(q.Residency) == 0 {
+		return true
+	}
+	for _, want := range q.Residency {
+		for _, have := range labels {
+			if want == have {
+				return true
+			}
+		}
+	}
+	return false
+}

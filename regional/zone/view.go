@@ -1,0 +1,83 @@
+package zone
+
+import (
+	"time"
+
+	"github.com/spillway-lb/spillway/internal/capacity"
+)
+
+// View is what a gateway knows at one moment. It is immutable.
+type View struct {
+	// Locals are the instances of the region's local tier.
+	Locals []Local
+	// Peers are the other regions, as the last directive told.
+	Peers []Peer
+	// Drained: the operator has drained the whole region. What still arrives goes to a peer if one may take it.
+	Drained bool
+}
+
+// Local is one instance of a zone.
+type Local struct {
+	Summary *capacity.Summary // its newest statement; never nil
+	State   capacity.Freshness
+	Age     time.Duration
+	// Drained: the operator has drained its zone.
+	Drained bool
+}
+
+// Peer is another region.
+type Peer struct {
+	Region    string
+	Gateways  []PeerGateway
+	Summary   *capacity.Summary // nil when nothing is known of it
+	State     capacity.Freshness
+	Age       time.Duration
+	RTT       time.Duration // from this region; zero when unknown
+	Residency []string      // the jurisdictions that it counts as
+	Drained   bool
+}
+
+// PeerGateway is where a peer takes requests from other regions.
+type PeerGateway struct {
+	Name, Endpoint string
+}
+
+// Verdict says where a request goes. It names either a local instance or a peer's gateway.
+type Verdict struct {
+	// Path is the child: region/zone/instance of a local, or only the region of a peer. The ledger is kept by it.
+	Path capacity.Path
+	// Peer is the gateway of the peer region; empty for a local.
+	Peer string
+	// Endpoint is where to forward, "host:port".
+	Endpoint string
+	// Reason is one of the Reason words.
+	Reason string
+	// Seconds is the predicted time to the first token.
+	Seconds float64
+}
+
+// Spilled reports whether the request leaves the region.
+func (v *Verdict) Spilled() bool { return v.Peer != "" }
+
+// The reasons of a verdict, and of none.
+const (
+	ReasonSoonest      = "soonest"           // the zone with the least predicted seconds
+	ReasonNearEqual    = "near_equal"        // one of several that are as good as the best
+	ReasonNoLocal      = "no_local_capacity" // spilled: nothing here can serve it
+	ReasonPeerSooner   = "peer_sooner"       // spilled: a peer is sooner by more than the margin
+	ReasonRegionDrain  = "region_drained"    // spilled: the region is drained
+	ReasonLastResort   = "last_resort"       // draining or lost, and nothing better is left
+	ReasonNoneServes   = "none_serves"       // no candidate at all
+	DropModel          = "model not served"
+	DropNotReady       = "no ready worker"
+	DropContext        = "context too long"
+	DropExcluded       = "already failed this request"
+	DropDraining       = "draining"
+	DropLost           = "lost"
+	DropResidency      = "residency"
+	DropNoNews         = "nothing is known of it"
+	DropNotFresh       = "its headroom is not fresh"
+	DropNoHeadroom     = "no headroom"
+	DropHops           = "hop limit"
+	DropSpillForbidden = "spill is switched off"
+)
