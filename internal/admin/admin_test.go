@@ -1,0 +1,236 @@
+package admin_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/spillway-lb/spillway/internal/admin"
+	"github.com/spillway-lb/spillway/internal/identity"
+	"github.com/spillway-lb/spillway/internal/telemetry"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func start(t *testing.T, cfg admin.Config) *admin.Server {
+	t.Helper()
+	s, err := admin.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		defer cancel()
+		if err := s.Stop(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+func dial(t *testing.T, server string, certs *identity.Certs) *admin.Client {
+	t.Helper()
+	c, err := admin.Dial(server, certs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	return c
+}
+
+func certs(t *testing.T, dir string, id identity.ID) *identity.Certs {
+	t.Helper()
+	ca, err := identity.NewDevCA(dir, "test.example")
+	if err != nil {
+		t.Fatal(err)
+	}
+	id.TrustDomain = "test.example"
+	f, err := ca.Issue(id, dir, time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := identity.Load(f, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func TestSocket(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "run", "admin.sock")
+	var asked admin.DrainRequest
+	var who string
+	start(t, admin.Config{Socket: path, Backend: admin.Backend{
+		Status: func(context.Context) (*admin.Status, error) { return &admin.Status{Node: "g1"}, nil },
+		Drain: func(_ context.Context, r admin.DrainRequest, actor string) (*admin.DrainAnswer, error) {
+			asked, who = r, actor
+			return &admin.DrainAnswer{Drains: []admin.Drain{{Path: r.Path}}}, nil
+		},
+		Undrain: func(_ context.Context, path, _ string) (*admin.DrainAnswer, error) {
+			return nil, admin.BadRequest("nothing is drained at "+path, "spillway status lists drains")
+		},
+	}})
+	for name, mode := range map[string]os.FileMode{path: 0o600, filepath.Dir(path): 0o700} {
+		if st, err := os.Stat(name); err != nil || st.Mode().Perm() != mode {
+			t.Errorf("%s has mode %v (%v), want %v", name, st.Mode().Perm(), err, mode)
+		}
+	}
+	c := dial(t, "unix://"+path, nil)
+	st, err := c.Status(t.Context())
+	if err != nil || st.Node != "g1" {
+		t.Fatalf("status is %+v, %v", st, err)
+	}
+	if _, err := c.Drain(t.Context(), admin.DrainRequest{Path: "fra", ForMS: 5, Reason: "work"}); err != nil {
+		t.Fatal(err)
+	}
+	if asked.Path != "fra" || asked.ForMS != 5 || who == "" {
+		t.Fatalf("drain arrived as %+v by %q", asked, who)
+	}
+	_, err = c.Undrain(t.Context(), "a/b c&d")
+	var e *admin.Error
+	if !errors.As(err, &e) || e.Status != 400 || e.Message != "nothing is drained at a/b c&d" || e.Hint == "" {
+		t.Fatalf("undrain: %v", err)
+	}
+	_, err = c.Spec(t.Context())
+	if !errors.As(err, &e) || e.Status != http.StatusNotImplemented || !strings.Contains(err.Error(), "global node") {
+		t.Fatalf("a verb that the tier lacks: %v", err)
+	}
+}
+
+func TestSecondNodeOnOneSocketIsRefused(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "admin.sock")
+	start(t, admin.Config{Socket: path})
+	if _, err := admin.New(admin.Config{Socket: path}); err == nil || !strings.Contains(err.Error(), "in use") {
+		t.Fatalf("second node: %v", err)
+	}
+}
+
+func TestStaleSocketIsReplaced(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "admin.sock")
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	start(t, admin.Config{Socket: path, Backend: admin.Backend{
+		Status: func(context.Context) (*admin.Status, error) { return &admin.Status{}, nil },
+	}})
+	if _, err := dial(t, path, nil).Status(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestOnlyOperatorsComeInByNetwork(t *testing.T) {
+	dir := t.TempDir()
+	node := certs(t, dir, identity.ID{Role: identity.RoleGlobal, Name: "g1"})
+	s := start(t, admin.Config{Listen: "127.0.0.1:0", Certs: node, Backend: admin.Backend{
+		Drains: func(context.Context) (*admin.DrainAnswer, error) { return &admin.DrainAnswer{Note: "x"}, nil },
+		Drain: func(_ context.Context, _ admin.DrainRequest, actor string) (*admin.DrainAnswer, error) {
+			return &admin.DrainAnswer{Note: actor}, nil
+		},
+	}})
+	server := "https://" + s.ListenAddr().String()
+	ops := dial(t, server, certs(t, dir, identity.ID{Role: identity.RoleOperator, Name: "ops"}))
+	got, err := ops.Drain(t.Context(), admin.DrainRequest{Path: "x"})
+	if err != nil || got.Note != "spiffe://test.example/operator/ops" {
+		t.Fatalf("operator: %+v, %v", got, err)
+	}
+	for name, c := range map[string]*identity.Certs{
+		"a gateway":         certs(t, dir, identity.ID{Role: identity.RoleGateway, Region: "fra", Name: "w1"}),
+		"another authority": certs(t, t.TempDir(), identity.ID{Role: identity.RoleOperator, Name: "ops"}),
+	} {
+		if _, err := dial(t, server, c).Drains(t.Context()); err == nil {
+			t.Errorf("%s may administer", name)
+		}
+	}
+	if _, err := admin.Dial(server, nil); err == nil {
+		t.Error("https without a certificate is tried")
+	}
+}
+
+func TestMetricsListenerShowsOnlyWhatAllMaySee(t *testing.T) {
+	ready := errors.New("no plan")
+	s := start(t, admin.Config{
+		Metrics: "127.0.0.1:0", Gatherer: telemetry.NewRegistry("global", "g1", "v"),
+		Backend: admin.Backend{
+			Ready:  func() error { return ready },
+			Status: func(context.Context) (*admin.Status, error) { return &admin.Status{}, nil },
+		},
+	})
+	fetch := func(path string) (int, string) {
+		t.Helper()
+		req, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+s.MetricsAddr().String()+path, nil)
+		tr := &http.Transport{DisableKeepAlives: true}
+		resp, err := (&http.Client{Transport: tr}).Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		b, _ := io.ReadAll(resp.Body)
+		return resp.StatusCode, string(b)
+	}
+	if code, body := fetch("/metrics"); code != 200 || !strings.Contains(body, `spillway_build_info{go="`) {
+		t.Errorf("/metrics: %d", code)
+	}
+	if code, _ := fetch("/healthz"); code != 200 {
+		t.Errorf("/healthz: %d", code)
+	}
+	if code, body := fetch("/readyz"); code != 503 || !strings.Contains(body, "no plan") {
+		t.Errorf("/readyz before: %d %s", code, body)
+	}
+	ready = nil
+	if code, _ := fetch("/readyz"); code != 200 {
+		t.Errorf("/readyz after: %d", code)
+	}
+	if code, _ := fetch("/v1/status"); code != 404 {
+		t.Errorf("the API is open to anybody: %d", code)
+	}
+}
+
+func TestErrorsSayWhatToDo(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "none.sock")
+	_, err := dial(t, path, nil).Status(t.Context())
+	if err == nil || !strings.Contains(err.Error(), "--server") {
+		t.Errorf("no socket: %v", err)
+	}
+	if _, err := admin.Dial("ftp://x", nil); err == nil || !strings.Contains(err.Error(), "unix://") {
+		t.Errorf("bad scheme: %v", err)
+	}
+	s := start(t, admin.Config{Metrics: "127.0.0.1:0"})
+	_, err = admin.New(admin.Config{Metrics: s.MetricsAddr().String()})
+	if err == nil || !strings.Contains(err.Error(), "metrics wants "+s.MetricsAddr().String()) {
+		t.Errorf("taken port: %v", err)
+	}
+}
+
+func TestStrictBodies(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "a.sock")
+	start(t, admin.Config{Socket: path, Backend: admin.Backend{
+		Explain: func(context.Context, admin.ExplainQuery) (*admin.ExplainAnswer, error) {
+			return &admin.ExplainAnswer{}, nil
+		},
+	}})
+	if _, err := dial(t, path, nil).Explain(t.Context(), admin.ExplainQuery{Model: "m"}); err != nil {
+		t.Fatal(err)
+	}
+	raw := rawClient(t, path)
+	for _, body := range []string{`{"modle":"m"}`, `{} {}`, `[`, ``} {
+		resp, err := raw.Post("http://x/v1/explain", "application/json", strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		if resp.StatusCode != 400 {
+			t.Errorf("%q is answered %d", body, resp.StatusCode)
+		}
+	}
+}

@@ -1,0 +1,40 @@
+package admin
+
+import (
+	"context"
+	"net/http"
+)
+
+// Backend is what one node can do for an operator. A nil function is a verb that this tier does not have.
+type Backend struct {
+	// Status describes the node and what it stands over.
+	Status func(ctx context.Context) (*Status, error)
+	// Explain replays the decisions that a request would meet.
+	Explain func(ctx context.Context, q ExplainQuery) (*ExplainAnswer, error)
+	// Spec returns the spec in force.
+	Spec func(ctx context.Context) (*SpecAnswer, error)
+	// Apply puts a new spec in force, or says what that would do. actor is who asked.
+	Apply func(ctx context.Context, r ApplyRequest, actor string) (*ApplyAnswer, error)
+	// Drain and Undrain return once the change is in force on this node.
+	Drain   func(ctx context.Context, r DrainRequest, actor string) (*DrainAnswer, error)
+	Undrain func(ctx context.Context, path, actor string) (*DrainAnswer, error)
+	// Drains lists the drains in force.
+	Drains func(ctx context.Context) (*DrainAnswer, error)
+	// Ready is nil when the node can do its work; nil function: as soon as it listens.
+	Ready func() error
+}
+
+// BadRequest is the refusal of a call that can never succeed as it is.
+func BadRequest(message, hint string) *Error {
+	return &Error{Status: http.StatusBadRequest, Message: message, Hint: hint}
+}
+
+// Conflict is the refusal of a change that is based on something that has changed since.
+func Conflict(message, hint string) *Error {
+	return &Error{Status: http.StatusConflict, Message: message, Hint: hint}
+}
+
+// Unavailable is the refusal of a call that may succeed later.
+func Unavailable(message, hint string) *Error {
+	return &Error{Status: http.StatusServiceUnavailable, Message: message, Hint: hint}
+}
