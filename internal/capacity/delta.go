@@ -15,8 +15,8 @@ type Delta struct {
 	// Demand that changed, and RemovedDemand of which only the key counts.
 	Demand        []Demand
 	RemovedDemand []Demand
-	// Partial means that not all changes found room: what is here is true, about the rest nothing is said. It applies
-	// to the newest statement held instead of the snapshot.
+	// Partial means that not all changes found room: what is here is true, about the rest nothing is said. It
+	// lies over the newest statement held instead of the snapshot; see Overlay.
 	Partial bool
 }
 
@@ -70,10 +70,13 @@ func diffDemand(base, next []Demand) (changed, removed []Demand) {
 	return changed, removed
 }
 
-// Apply gives the statement that the delta stands for. The base of a Partial delta is the newest statement held,
-// otherwise the snapshot that BaseSeq numbers; the caller has checked path, boot and number. The result may share
-// memory with both.
-func (d *Delta) Apply(base *Summary) Summary {
+// Apply gives the statement that a whole delta stands for: base is the snapshot that BaseSeq numbers; the caller has
+// checked path, boot and number. The result may share memory with both.
+func (d *Delta) Apply(base *Summary) Summary { return d.Overlay(base, base) }
+
+// Overlay is Apply for a Partial delta: its changes replace what held, the newest statement held, says, and base lends
+// the sketches that did not change.
+func (d *Delta) Overlay(base, held *Summary) Summary {
 	s := d.Head
 	changed := make([]Model, len(d.Changed))
 	for i, c := range d.Changed {
@@ -82,9 +85,12 @@ func (d *Delta) Apply(base *Summary) Summary {
 			changed[i].Prefixes = old.Prefixes
 		}
 	}
-	kept := without(base.Models, func(m *Model) bool { return slices.Contains(d.Removed, m.Name) })
+	kept := without(held.Models, func(m *Model) bool {
+		_, gone := slices.BinarySearch(d.Removed, m.Name)
+		return gone
+	})
 	s.Models = mergeSorted(kept, changed, MaxModels, compareModel, second)
-	keptDemand := without(base.Demand, func(x *Demand) bool {
+	keptDemand := without(held.Demand, func(x *Demand) bool {
 		_, gone := slices.BinarySearchFunc(d.RemovedDemand, *x, compareDemand)
 		return gone
 	})
@@ -129,7 +135,9 @@ func (d *Delta) Part(from, n int) Delta {
 }
 
 // Len is the number of changes, of all kinds.
-func (d *Delta) Len() int { return len(d.Changed) + len(d.Removed) + len(d.Demand) + len(d.RemovedDemand) }
+func (d *Delta) Len() int {
+	return len(d.Changed) + len(d.Removed) + len(d.Demand) + len(d.RemovedDemand)
+}
 
 func pickFrom[E any](list []E, offset int, take func(int) bool) (out []E, next int) {
 	for i := range list {

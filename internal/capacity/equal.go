@@ -10,7 +10,9 @@ func (s Summary) Equal(t Summary) bool {
 }
 
 // Equal reports whether two Models say the same.
-func (m Model) Equal(n Model) bool { return m.equalButPrefixes(&n) && slices.Equal(m.Prefixes, n.Prefixes) }
+func (m Model) Equal(n Model) bool {
+	return m.equalButPrefixes(&n) && slices.Equal(m.Prefixes, n.Prefixes)
+}
 
 func (m *Model) equalButPrefixes(n *Model) bool {
 	x, y := m.amounts(), n.amounts()

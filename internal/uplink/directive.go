@@ -1,0 +1,47 @@
+package uplink
+
+import (
+	"time"
+
+	"github.com/spillway-lb/spillway/internal/capacity"
+)
+
+// Directive is what a parent tells a child: policy, drains, and how its peers are.
+type Directive struct {
+	// Index is the applied index of the replicated state that the directive was made from: among several parents'
+	// directives a child adopts the greatest.
+	Index uint64
+	// SpecVersion numbers Spec, the operator's declared state in its canonical text. Empty: nothing declared yet.
+	SpecVersion uint64
+	Spec        []byte
+	// PlanEpoch numbers the steering plan in force, for explanations.
+	PlanEpoch uint64
+	// Drains in force, by path.
+	Drains []Drain
+	// Peers are the other regions, for spilling.
+	Peers []Peer
+	// TicketKeys open redirect tickets, newest first. They are secrets: never log a Directive.
+	TicketKeys [][]byte
+}
+
+// Drain asks that a region, zone or worker takes no new work.
+type Drain struct {
+	Path   string
+	Until  time.Time // zero: until undrained
+	Reason string
+}
+
+// Peer is another region as the parent sees it.
+type Peer struct {
+	Region   string
+	Gateways []PeerGateway
+	// Summary of the region; nil when nothing is known.
+	Summary *capacity.Summary
+	// Age of Summary when the directive was made; RTT between the regions, predicted or measured.
+	Age, RTT time.Duration
+}
+
+// PeerGateway is one gateway of a peer region and where it takes forwarded requests, "host:port".
+type PeerGateway struct {
+	Name, Endpoint string
+}

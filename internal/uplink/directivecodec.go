@@ -1,0 +1,153 @@
+package uplink
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/spillway-lb/spillway/internal/capacity"
+	"github.com/spillway-lb/spillway/internal/uplink/uplinkpb"
+)
+
+// Limits on what a Directive holds.
+const (
+	maxDrains     = 4096
+	maxPeers      = 256
+	maxGateways   = 64
+	maxTicketKeys = 8
+	maxKeyBytes   = 64
+	maxText       = 1024
+)
+
+func encodeDirective(order uint64, d *Directive) ([]byte, error) {
+	if err := d.check(); err != nil {
+		return nil, fmt.Errorf("encoding directive: %w", err)
+	}
+	p := &uplinkpb.Directive{
+		Order: order, Index: d.Index, SpecVersion: d.SpecVersion, Spec: d.Spec, PlanEpoch: d.PlanEpoch, TicketKeys: d.TicketKeys,
+	}
+	for _, x := range d.Drains {
+		w := &uplinkpb.Drain{Path: x.Path, Reason: x.Reason}
+		if !x.Until.IsZero() {
+			w.UntilUnixNano = x.Until.UnixNano()
+		}
+		p.Drains = append(p.Drains, w)
+	}
+	for i := range d.Peers {
+		w, err := peerToPB(&d.Peers[i])
+		if err != nil {
+			return nil, err
+		}
+		p.Peers = append(p.Peers, w)
+	}
+	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(p)
+	if err != nil {
+		return nil, fmt.Errorf("encoding directive: %w", err)
+	}
+	if len(b) > maxDirective {
+		return nil, fmt.Errorf("encoding directive: %d bytes: %w", len(b), ErrTooLarge)
+	}
+	return b, nil
+}
+
+func peerToPB(x *Peer) (*uplinkpb.Peer, error) {
+	w := &uplinkpb.Peer{Region: x.Region, AgeNano: int64(x.Age), RttNano: int64(x.RTT)}
+	for _, g := range x.Gateways {
+		w.Gateways = append(w.Gateways, &uplinkpb.Gateway{Name: g.Name, Endpoint: g.Endpoint})
+	}
+	if x.Summary == nil {
+		return w, nil
+	}
+	s := capacity.Fit(*x.Summary)
+	b, err := capacity.Encode(&s)
+	if err != nil {
+		return nil, fmt.Errorf("encoding peer %s: %w", x.Region, err)
+	}
+	w.Summary = b
+	return w, nil
+}
+
+func decodeDirective(b []byte) (order uint64, d *Directive, err error) {
+	if len(b) > maxDirective {
+		return 0, nil, fmt.Errorf("decoding directive: %w", ErrTooLarge)
+	}
+	var p uplinkpb.Directive
+	if err := proto.Unmarshal(b, &p); err != nil {
+		return 0, nil, fmt.Errorf("decoding directive: %w", err)
+	}
+	d = &Directive{Index: p.Index, SpecVersion: p.SpecVersion, Spec: p.Spec, PlanEpoch: p.PlanEpoch, TicketKeys: p.TicketKeys}
+	if len(p.Drains) > maxDrains || len(p.Peers) > maxPeers {
+		return 0, nil, errors.New("decoding directive: too many drains or peers")
+	}
+	for _, w := range p.Drains {
+		x := Drain{Path: w.Path, Reason: w.Reason}
+		if w.UntilUnixNano != 0 {
+			x.Until = time.Unix(0, w.UntilUnixNano)
+		}
+		d.Drains = append(d.Drains, x)
+	}
+	for _, w := range p.Peers {
+		x, err := peerFromPB(w)
+		if err != nil {
+			return 0, nil, fmt.Errorf("decoding directive: %w", err)
+		}
+		d.Peers = append(d.Peers, x)
+	}
+	if err := d.check(); err != nil {
+		return 0, nil, fmt.Errorf("decoding directive: %w", err)
+	}
+	return p.Order, d, nil
+}
+
+func peerFromPB(w *uplinkpb.Peer) (Peer, error) {
+	x := Peer{Region: w.Region, Age: time.Duration(w.AgeNano), RTT: time.Duration(w.RttNano)}
+	if len(w.Gateways) > maxGateways {
+		return x, errors.New("too many gateways")
+	}
+	for _, g := range w.Gateways {
+		x.Gateways = append(x.Gateways, PeerGateway{Name: g.Name, Endpoint: g.Endpoint})
+	}
+	if len(w.Summary) == 0 {
+		return x, nil
+	}
+	s, err := capacity.Decode(w.Summary)
+	x.Summary = s
+	return x, err
+}
+
+func (d *Directive) check() error {
+	if len(d.Drains) > maxDrains || len(d.Peers) > maxPeers || len(d.TicketKeys) > maxTicketKeys {
+		return fmt.Errorf("%d drains, %d peers, %d ticket keys: over the limits of %d, %d, %d",
+			len(d.Drains), len(d.Peers), len(d.TicketKeys), maxDrains, maxPeers, maxTicketKeys)
+	}
+	for _, k := range d.TicketKeys {
+		if len(k) == 0 || len(k) > maxKeyBytes {
+			return errors.New("a ticket key has an odd length")
+		}
+	}
+	for _, x := range d.Drains {
+		if x.Path == "" || len(x.Path) > maxText || len(x.Reason) > maxText {
+			return errors.New("a drain has no path or too long a text")
+		}
+	}
+	for i := range d.Peers {
+		if err := d.Peers[i].check(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (x *Peer) check() error {
+	if x.Region == "" || len(x.Region) > capacity.MaxName || len(x.Gateways) > maxGateways || x.Age < 0 || x.RTT < 0 {
+		return fmt.Errorf("peer %.64q: no name, too many gateways, or a negative age or RTT", x.Region)
+	}
+	for _, g := range x.Gateways {
+		if len(g.Name) > capacity.MaxName || len(g.Endpoint) > capacity.MaxName {
+			return fmt.Errorf("peer %s: a gateway's name or endpoint is too long", x.Region)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,54 @@
+package uplink
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/spillway-lb/spillway/internal/capacity"
+	"github.com/spillway-lb/spillway/internal/identity"
+	"github.com/spillway-lb/spillway/internal/uplink/uplinkpb"
+)
+
+var errVersion = errors.New("no common protocol version: upgrade the older side")
+
+// PathOf is the subtree that a certificate lets its holder speak for.
+func PathOf(id identity.ID) (capacity.Path, error) {
+	switch id.Role {
+	case identity.RoleGateway:
+		return capacity.Path{Region: id.Region, Instance: id.Name}, nil
+	case identity.RoleLocal:
+		return capacity.Path{Region: id.Region, Zone: id.Zone, Instance: id.Name}, nil
+	}
+	return capacity.Path{}, fmt.Errorf("%s speaks for no subtree: only gateways and locals report upwards", id)
+}
+
+func helloOf(p capacity.Path, boot uint64, endpoint string) *uplinkpb.Hello {
+	return &uplinkpb.Hello{
+		Version: version, MinVersion: minVersion,
+		Region: p.Region, Zone: p.Zone, Instance: p.Instance, Boot: boot, Endpoint: endpoint,
+	}
+}
+
+// checkHello compares the claim with the certificate.
+func checkHello(h *uplinkpb.Hello, id identity.ID) (capacity.Path, error) {
+	want, err := PathOf(id)
+	if err != nil {
+		return want, err
+	}
+	if got := (capacity.Path{Region: h.Region, Zone: h.Zone, Instance: h.Instance}); got != want {
+		return want, fmt.Errorf("%s claims to be %q", id, got.String())
+	}
+	if len(h.Endpoint) > capacity.MaxName {
+		return want, rubbish(ErrTooLarge)
+	}
+	return want, nil
+}
+
+// agreeOn is the highest version that both sides speak.
+func agreeOn(theirs, theirMin uint32) (uint32, error) {
+	v := min(theirs, version)
+	if v < minVersion || v < theirMin {
+		return 0, errVersion
+	}
+	return v, nil
+}

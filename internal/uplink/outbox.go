@@ -1,0 +1,113 @@
+package uplink
+
+import (
+	"time"
+
+	"github.com/spillway-lb/spillway/internal/capacity"
+)
+
+const (
+	snapshotEvery = 10 * time.Second       // with nothing to press for one
+	snapshotLeast = 500 * time.Millisecond // between two that are pressed for by deltas that do not fit
+	window        = 4                      // datagrams under way that the parent has not confirmed
+	probeEvery    = time.Second            // how long a closed window waits before one datagram tries
+)
+
+// outbox decides what goes up in one session of a child. It holds one statement, the newest, and never a queue.
+type outbox struct {
+	latest   *capacity.Summary
+	base     *capacity.Summary // the snapshot that the parent confirmed
+	inFlight bool              // a snapshot is under way
+	begun    time.Time         // when the last snapshot left
+	crowded  bool              // the last delta did not fit
+	sent     []uint64          // numbers of datagrams under way, at most window+1
+	sentSeq  uint64            // the newest number sent
+	sentAt   time.Time
+	turn     int // where the next partial delta begins
+}
+
+// offer replaces the statement to send.
+func (o *outbox) offer(s *capacity.Summary) { o.latest = s }
+
+// datagram is what to send now, or nil: nothing new, the window is closed, or the statement can only go as a snapshot.
+func (o *outbox) datagram(now time.Time) []byte {
+	s := o.latest
+	if s == nil || s.Seq <= o.sentSeq || len(o.sent) >= window && now.Sub(o.sentAt) < probeEvery {
+		return nil
+	}
+	b := o.encode(s)
+	if b == nil {
+		return nil
+	}
+	o.sentSeq, o.sentAt = s.Seq, now
+	if len(o.sent) > window {
+		o.sent = o.sent[1:]
+	}
+	o.sent = append(o.sent, s.Seq)
+	return b
+}
+
+// encode writes the whole difference to the confirmed snapshot if it fits, else as many of the changes as do.
+func (o *outbox) encode(s *capacity.Summary) []byte {
+	base := o.base
+	if base == nil || base.Boot != s.Boot {
+		base = nil
+	}
+	var d capacity.Delta
+	if base != nil {
+		d = capacity.Diff(base, s)
+	} else {
+		d = capacity.Diff(&capacity.Summary{}, s)
+	}
+	b := encodeDelta(&d)
+	o.crowded = b == nil
+	if b != nil || base == nil {
+		return b // without a snapshot, part of the truth would read as the whole of a poor region
+	}
+	for n := d.Len() / 2; ; n /= 2 {
+		part := d.Part(o.turn, n)
+		if b := encodeDelta(&part); b != nil {
+			o.turn += n
+			return b
+		}
+		if n == 0 {
+			return nil
+		}
+	}
+}
+
+func encodeDelta(d *capacity.Delta) []byte {
+	b, err := capacity.EncodeDelta(d)
+	if err != nil || len(b) >= maxDatagram {
+		return nil
+	}
+	return append([]byte{kindDelta}, b...)
+}
+
+// snapshot is the statement to send as a snapshot now, or nil. The caller reports the outcome by settle.
+func (o *outbox) snapshot(now time.Time) *capacity.Summary {
+	if o.latest == nil || o.inFlight {
+		return nil
+	}
+	since := now.Sub(o.begun)
+	if o.base != nil && o.base.Boot == o.latest.Boot && since < snapshotEvery && !(o.crowded && since >= snapshotLeast) {
+		return nil
+	}
+	o.inFlight, o.begun = true, now
+	return o.latest
+}
+
+// settle ends a snapshot's flight; s is nil when it did not arrive.
+func (o *outbox) settle(s *capacity.Summary) {
+	o.inFlight = false
+	if s != nil {
+		o.base, o.turn = s, 0
+	}
+}
+
+// heard opens the window: the parent holds this number or a newer one.
+func (o *outbox) heard(seq uint64) {
+	for len(o.sent) > 0 && o.sent[0] <= seq {
+		o.sent = o.sent[1:]
+	}
+}

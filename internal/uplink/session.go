@@ -1,0 +1,188 @@
+package uplink
+
+import (
+	"context"
+	"errors"
+	"io"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/quic-go/quic-go"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/spillway-lb/spillway/internal/capacity"
+	"github.com/spillway-lb/spillway/internal/identity"
+	"github.com/spillway-lb/spillway/internal/uplink/uplinkpb"
+)
+
+const (
+	silentAfter   = 6 * time.Second // without a word about our statements, though QUIC may be alive
+	streamTimeout = 10 * time.Second
+)
+
+// session is the child's end of one connection.
+type session struct {
+	child    *Child
+	conn     *quic.Conn
+	parent   identity.ID
+	news     chan struct{} // a statement was made, or the parent heard one
+	heardSeq atomic.Uint64
+	heardAt  atomic.Int64 // nanoseconds since begun
+	begun    time.Time
+	landed   chan *capacity.Summary // outcome of the snapshot under way
+	order    uint64                 // of the newest directive
+	work     sync.WaitGroup
+	done     chan struct{}
+}
+
+func startSession(c *Child, conn *quic.Conn, parent identity.ID) *session {
+	s := &session{
+		child: c, conn: conn, parent: parent, begun: time.Now(),
+		news: make(chan struct{}, 1), landed: make(chan *capacity.Summary, 1), done: make(chan struct{}),
+	}
+	for _, loop := range []func(){s.send, s.listen, s.takeDirectives, s.takeAsks} {
+		s.work.Go(loop)
+	}
+	go func() {
+		s.work.Wait()
+		close(s.done)
+	}()
+	return s
+}
+
+// close ends the connection and waits for the session's goroutines.
+func (s *session) close(code quic.ApplicationErrorCode, why string) {
+	s.conn.CloseWithError(code, why)
+	<-s.done
+}
+
+func (s *session) cause() error { return context.Cause(s.conn.Context()) }
+
+// fail ends the connection from within one of its own goroutines.
+func (s *session) fail(code quic.ApplicationErrorCode, why string) { s.conn.CloseWithError(code, why) }
+
+// send is the one goroutine that owns the outbox. Statements come at every interval, so they are its clock too.
+func (s *session) send() {
+	var out outbox
+	ended := s.conn.Context().Done()
+	for {
+		select {
+		case <-ended:
+			return
+		case landed := <-s.landed:
+			out.settle(landed)
+		case <-s.news:
+		}
+		now := time.Now()
+		out.heard(s.heardSeq.Load())
+		out.offer(s.child.latest.Load())
+		if b := out.datagram(now); b != nil {
+			s.sendDatagram(&out, b)
+		}
+		if snap := out.snapshot(now); snap != nil {
+			s.work.Go(func() { s.landed <- s.sendSnapshot(snap) })
+		}
+		if now.Sub(s.begun)-time.Duration(s.heardAt.Load()) > silentAfter {
+			s.fail(codeSilent, "nothing heard")
+			return
+		}
+	}
+}
+
+// sendDatagram cannot block: the window is far smaller than QUIC's queue.
+func (s *session) sendDatagram(out *outbox, b []byte) {
+	var tooLarge *quic.DatagramTooLargeError
+	if err := s.conn.SendDatagram(b); errors.As(err, &tooLarge) {
+		out.crowded = true
+	}
+}
+
+// sendSnapshot is nil unless the parent confirmed. The send loop starts one at a time and landed has room for it.
+func (s *session) sendSnapshot(snap *capacity.Summary) *capacity.Summary {
+	b, err := capacity.Encode(snap)
+	if err != nil {
+		s.child.log.Error("statement cannot be encoded", "error", err)
+		return nil
+	}
+	st, err := s.conn.OpenStreamSync(s.conn.Context())
+	if err != nil {
+		return nil
+	}
+	if _, err := st.Write(append([]byte{kindSnapshot}, b...)); err != nil {
+		st.CancelRead(0)
+		return nil
+	}
+	st.Close()
+	var yes [1]byte
+	if _, err := io.ReadFull(st, yes[:]); err != nil || yes[0] != confirmed {
+		st.CancelRead(0)
+		return nil
+	}
+	st.CancelRead(0)
+	return snap
+}
+
+// listen reads what the parent heard.
+func (s *session) listen() {
+	for {
+		b, err := s.conn.ReceiveDatagram(s.conn.Context())
+		if err != nil {
+			return
+		}
+		if len(b) == 0 || b[0] != kindHeard {
+			continue
+		}
+		var h uplinkpb.Heard
+		if err := proto.Unmarshal(b[1:], &h); err != nil {
+			s.fail(codeRubbish, "datagram")
+			return
+		}
+		s.heardAt.Store(int64(time.Since(s.begun)))
+		if h.Seq > s.heardSeq.Load() {
+			s.heardSeq.Store(h.Seq)
+			poke(s.news)
+		}
+	}
+}
+
+// takeDirectives reads one directive at a time; an overtaken one is dropped.
+func (s *session) takeDirectives() {
+	for {
+		st, err := s.conn.AcceptUniStream(s.conn.Context())
+		if err != nil {
+			return
+		}
+		st.SetReadDeadline(time.Now().Add(streamTimeout))
+		kind, body, err := readMessage(st, maxDirective)
+		st.CancelRead(0)
+		switch {
+		case isRubbish(err):
+			s.fail(codeRubbish, "directive")
+			return
+		case err != nil || kind != kindDirective:
+			continue
+		}
+		order, d, err := decodeDirective(body)
+		if err != nil {
+			s.child.log.Warn("parent's directive cannot be read", "parent", s.parent.String(), "error", err)
+			s.fail(codeRubbish, "directive")
+			return
+		}
+		if order > s.order && s.child.cfg.OnDirective != nil {
+			s.child.cfg.OnDirective(s.parent, d)
+		}
+		s.order = max(s.order, order)
+	}
+}
+
+// takeAsks answers questions, each in its own goroutine; QUIC's stream limit bounds them.
+func (s *session) takeAsks() {
+	for {
+		st, err := s.conn.AcceptStream(s.conn.Context())
+		if err != nil {
+			return
+		}
+		s.work.Go(func() { s.answer(st) })
+	}
+}
