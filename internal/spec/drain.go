@@ -25,7 +25,7 @@ func ParseDrain(path string) (region, zone, worker string, err error) {
 
 func badDrainPart(p string, i int) string {
 	if i < 2 {
-		return badLabel(p)
+		return BadLabel(p)
 	}
 	return badWord(p)
 }

@@ -11,9 +11,9 @@ const maxName = 253
 // maxLabel is the longest DNS label (RFC 1035 2.3.4).
 const maxLabel = 63
 
-// badLabel says why a name is not a DNS label of lower-case letters, digits and hyphens; "" where it is one. Names of
+// BadLabel says why a name is not a DNS label of lower-case letters, digits and hyphens; "" where it is one. Names of
 // regions, zones and gateways are labels because they become parts of DNS names and of certificates' identities.
-func badLabel(s string) string {
+func BadLabel(s string) string {
 	switch {
 	case s == "":
 		return "the name is empty"
@@ -46,7 +46,7 @@ func badFQDN(s string) string {
 		return fmt.Sprintf("name %q has capital letters", s)
 	}
 	for label := range strings.SplitSeq(body, ".") {
-		if badLabel(strings.ReplaceAll(label, "_", "x")) != "" {
+		if BadLabel(strings.ReplaceAll(label, "_", "x")) != "" {
 			return fmt.Sprintf("name %q has the malformed label %q", s, label)
 		}
 	}

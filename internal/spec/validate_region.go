@@ -21,12 +21,12 @@ func (j *judge) places() {
 }
 
 func (j *judge) region(r *Region, path string) {
-	if why := badLabel(r.Name); why != "" {
+	if why := BadLabel(r.Name); why != "" {
 		j.bad(path+".name", "region: "+why, labelHint)
 	}
 	j.place(&r.Place, path+".place")
 	for i, z := range r.Zones {
-		if why := badLabel(z); why != "" {
+		if why := BadLabel(z); why != "" {
 			j.bad(item(path+".zones")(i), "zone: "+why, labelHint)
 		}
 	}
@@ -67,7 +67,7 @@ func (j *judge) place(p *Place, path string) {
 // labels judges a list of jurisdictions.
 func (j *judge) labels(list []string, path string) {
 	for i, l := range list {
-		if why := badLabel(l); why != "" {
+		if why := BadLabel(l); why != "" {
 			j.bad(item(path)(i), "residency: "+why, labelHint)
 		}
 	}
@@ -75,7 +75,7 @@ func (j *judge) labels(list []string, path string) {
 }
 
 func (j *judge) gateway(g *Gateway, path string) {
-	if why := badLabel(g.Name); why != "" {
+	if why := BadLabel(g.Name); why != "" {
 		j.bad(path+".name", "gateway: "+why, labelHint)
 	}
 	if len(g.Addresses) == 0 {

@@ -24,9 +24,9 @@ func (j *judge) services() {
 
 func (j *judge) service(s *Service, path string) {
 	j.serviceName(s.Name, path+".name")
-	j.known("region", "$.regions", s.Regions, j.regions, item(path+".regions"))
+	j.known("region", "$.regions[*].name", s.Regions, j.regions, item(path+".regions"))
 	j.distinct("region", s.Regions, item(path+".regions"))
-	j.known("model", "$.models", s.Models, slices.Concat(j.models, j.aliases), item(path+".models"))
+	j.known("model", "$.models[*].name", s.Models, slices.Concat(j.models, j.aliases), item(path+".models"))
 	j.distinct("model", s.Models, item(path+".models"))
 	j.between(path+".ttl", "ttl", s.TTL, 5*time.Second, time.Hour)
 	if s.RedirectPort < 0 || s.RedirectPort > 65535 {
@@ -74,7 +74,7 @@ func (j *judge) weights(s *Service, path string) {
 	for _, name := range slices.Sorted(maps.Keys(s.Weights)) {
 		w, here := s.Weights[name], at+"."+strict.Key(name)
 		if !slices.Contains(j.regions, name) {
-			j.found = append(j.found, Problem{Path: here, AtKey: true, Needs: "$.regions",
+			j.found = append(j.found, Problem{Path: here, AtKey: true, Needs: "$.regions[*].name",
 				Reason: fmt.Sprintf("unknown region %q", name), Hint: strict.Suggest(name, j.regions, "regions")})
 		} else if len(s.Regions) > 0 && !slices.Contains(s.Regions, name) {
 			j.found = append(j.found, Problem{Path: here, AtKey: true, Needs: path + ".regions",
@@ -102,7 +102,7 @@ func (j *judge) order(s *Service, path string) {
 	if len(s.Order) == 0 {
 		j.bad(path+".mode", `mode "failover" needs an order`, "write order: ["+firstOf(j.regions)+"], the preferred region first")
 	}
-	j.known("region", "$.regions", s.Order, j.regions, item(at))
+	j.known("region", "$.regions[*].name", s.Order, j.regions, item(at))
 	j.distinct("region", s.Order, item(at))
 	for i, name := range s.Order {
 		if len(s.Regions) > 0 && slices.Contains(j.regions, name) && !slices.Contains(s.Regions, name) {
@@ -134,7 +134,7 @@ func (j *judge) childNames() {
 		name := j.spec.Services[i].Name
 		path := itemName("$.services")(i)
 		if parent, ok := taken[name]; ok {
-			j.found = append(j.found, Problem{Path: path, Needs: "$.regions", Reason: fmt.Sprintf("service %q is also the name of a region below service %q", name, parent),
+			j.found = append(j.found, Problem{Path: path, Needs: "$.regions[*].name", Reason: fmt.Sprintf("service %q is also the name of a region below service %q", name, parent),
 				Hint: "rename the service: that name answers for one region alone"})
 		}
 		if badFQDN(name) == "" && len(name)+longest > maxName {
@@ -144,7 +144,7 @@ func (j *judge) childNames() {
 	for i := range j.spec.Zone.Nameservers {
 		name := j.spec.Zone.Nameservers[i].Name
 		if parent, ok := taken[name]; ok {
-			j.found = append(j.found, Problem{Path: itemName("$.zone.nameservers")(i), Needs: "$.regions",
+			j.found = append(j.found, Problem{Path: itemName("$.zone.nameservers")(i), Needs: "$.regions[*].name",
 				Reason: fmt.Sprintf("nameserver %q is also the name of a region below service %q", name, parent), Hint: "rename the nameserver"})
 		}
 		for k := range j.spec.Services {

@@ -22,7 +22,7 @@ func (j *judge) tenants() {
 		}
 		j.keys(t.Keys, path+".keys")
 		j.limits(&t.Limits, path+".limits")
-		j.known("model", "$.models", t.Models, slices.Concat(j.models, j.aliases), item(path+".models"))
+		j.known("model", "$.models[*].name", t.Models, slices.Concat(j.models, j.aliases), item(path+".models"))
 		j.distinct("model", t.Models, item(path+".models"))
 		j.residency(t.Residency, carried, path+".residency")
 	}
@@ -51,7 +51,7 @@ func (j *judge) residency(list, carried []string, path string) {
 		if slices.Contains(j.regions, label) {
 			hint = fmt.Sprintf("%q is a region: residency names jurisdictions, which regions carry in their own residency list", label)
 		}
-		j.found = append(j.found, Problem{Path: item(path)(i), Needs: "$.regions", Reason: fmt.Sprintf("no region carries the residency %q", label), Hint: hint})
+		j.found = append(j.found, Problem{Path: item(path)(i), Needs: "$.regions[*].residency", Reason: fmt.Sprintf("no region carries the residency %q", label), Hint: hint})
 	}
 	j.distinct("jurisdiction", list, item(path))
 }

@@ -6,5 +6,6 @@
 // second documents are refused, so that a page means what it seems to mean.
 //
 // Struct tags: `yaml:"name"` names the key, `default:"20s"` is what an absent key means, `secret:"true"` keeps the value
-// out of every message, `doc:"..."` explains the key to Describe in package config.
+// out of every message. It understands structs, pointers, lists, maps by name, text, numbers, truth values, durations,
+// addresses and whatever implements encoding.TextUnmarshaler; an UnmarshalText may return a *Hinted.
 package strict

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -90,12 +91,15 @@ func (d *Document) Report(problems []Problem) {
 
 func (d *Document) echoes(p Problem, read []Mistake) bool {
 	for _, m := range read {
-		if related(m.Path, p.Path) || p.Needs != "" && related(m.Path, p.Needs) {
+		if related(m.Path, p.Path) || p.Needs != "" && related(anyIndex.ReplaceAllString(m.Path, "[*]"), p.Needs) {
 			return true
 		}
 	}
 	return false
 }
+
+// anyIndex finds the list positions in a path.
+var anyIndex = regexp.MustCompile(`\[\d+\]`)
 
 // related reports whether one path is the other or lies below it.
 func related(a, b string) bool { return below(a, b) || below(b, a) }

@@ -16,8 +16,9 @@ type Problem struct {
 	Hint string
 	// AtKey puts the caret under the key rather than the value: for maps whose keys are names.
 	AtKey bool
-	// Needs is the path that this judgement rests on besides its own, such as "$.regions" for an unknown region. The
-	// problem is left out where that part could not be read, because it would only echo the mistake there.
+	// Needs is what this judgement rests on besides its own path, [*] standing for any position in a list: an unknown
+	// region rests on "$.regions[*].name". The problem is left out where a value there could not be read, because it
+	// would only echo the mistake there.
 	Needs string
 }
 

@@ -1,0 +1,124 @@
+package config
+
+import "time"
+
+// TLS names a process's certificate, its key and the authority that all tiers share. Files are read again when they
+// change.
+type TLS struct {
+	// Cert is the certificate's PEM file.
+	Cert string `yaml:"cert"`
+	// Key is the private key's PEM file, readable by its owner alone.
+	Key string `yaml:"key"`
+	// CA is the PEM file of the authority that signs every tier's certificates.
+	CA string `yaml:"ca"`
+}
+
+// Raft joins the global nodes.
+type Raft struct {
+	// Listen is the address for the other global nodes, host:port.
+	Listen string `yaml:"listen" default:"0.0.0.0:7400"`
+	// Advertise is the address that the others reach this node at. Default: listen.
+	Advertise string `yaml:"advertise"`
+	// Peers are all global nodes by name with the address they advertise, this one included. Empty means a single node.
+	Peers map[string]string `yaml:"peers"`
+	// Heartbeat is how long a follower waits for its leader before it calls an election.
+	Heartbeat time.Duration `yaml:"heartbeat" default:"1s"`
+}
+
+// DNS is the authoritative server.
+type DNS struct {
+	// Listen are the addresses of the DNS server, UDP and TCP, host:port.
+	Listen []string `yaml:"listen" default:"0.0.0.0:53"`
+}
+
+// Redirect is the endpoint that answers 307 to the best region.
+type Redirect struct {
+	// Listen is the address, host:port. Empty turns the endpoint off.
+	Listen string `yaml:"listen"`
+}
+
+// Listener is one address that children connect to by QUIC.
+type Listener struct {
+	// Listen is the UDP address, host:port.
+	Listen string `yaml:"listen" default:"0.0.0.0:7401"`
+}
+
+// Front is the door that clients reach.
+type Front struct {
+	// Listen is the address, host:port.
+	Listen string `yaml:"listen" default:"0.0.0.0:8080"`
+	// TLSCert is the PEM file of the certificate that clients see. Empty serves plain HTTP.
+	TLSCert string `yaml:"tls_cert"`
+	// TLSKey is the PEM file of its private key.
+	TLSKey string `yaml:"tls_key"`
+}
+
+// Peer is the door for spilled requests.
+type Peer struct {
+	// Listen is the address, host:port.
+	Listen string `yaml:"listen" default:"0.0.0.0:7402"`
+	// Advertise is the address that other regions reach it at. Default: listen.
+	Advertise string `yaml:"advertise"`
+}
+
+// LocalHTTP is the door for gateways.
+type LocalHTTP struct {
+	// Listen is the address, host:port.
+	Listen string `yaml:"listen" default:"0.0.0.0:7403"`
+	// Advertise is the address that gateways reach it at. Default: listen.
+	Advertise string `yaml:"advertise"`
+	// Plain serves HTTP without TLS to anybody, for a local tier that stands alone. It then needs no certificate.
+	Plain bool `yaml:"plain"`
+}
+
+// Admin is where operators ask and change things.
+type Admin struct {
+	// Socket is a unix socket that only its owner may open. Default: admin.sock in dir.
+	Socket string `yaml:"socket"`
+	// Listen is an address for operators with a certificate, host:port. Empty turns it off.
+	Listen string `yaml:"listen"`
+}
+
+// Metrics is a plain listener.
+type Metrics struct {
+	// Listen is the address, host:port. Empty turns it off.
+	Listen string `yaml:"listen"`
+}
+
+// Geo tells where clients are.
+type Geo struct {
+	// Databases are mmdb files, the first that knows an address wins. They are read again when they change.
+	Databases []string `yaml:"databases"`
+	// Overrides is a file of "network, latitude, longitude, city, country" lines that win over every database.
+	Overrides string `yaml:"overrides"`
+	// Demo adds made-up places for the documentation networks (192.0.2.0/24 and so on) and for this machine.
+	Demo bool `yaml:"demo"`
+}
+
+// Limits protect a gateway.
+type Limits struct {
+	// MaxStreams bounds the requests that are open at one time.
+	MaxStreams int `yaml:"max_streams" default:"10000"`
+	// HeaderTimeout bounds how long a client may take to send a request's head.
+	HeaderTimeout time.Duration `yaml:"header_timeout" default:"10s"`
+	// BodyTimeout bounds how long a client may take to send a request's body.
+	BodyTimeout time.Duration `yaml:"body_timeout" default:"60s"`
+	// StallTimeout bounds how long a client may leave a chunk of an answer unread.
+	StallTimeout time.Duration `yaml:"stall_timeout" default:"30s"`
+}
+
+// WorkerEntry is one inference server of a zone.
+type WorkerEntry struct {
+	// Name is the worker's name, unique in its zone.
+	Name string `yaml:"name"`
+	// URL is its HTTP server, scheme, host and port.
+	URL string `yaml:"url"`
+	// GPU is the type and number of its GPUs, such as H100 or H100x4: the first guess at its speed.
+	GPU string `yaml:"gpu"`
+	// Models are what it serves. Default: what it says itself.
+	Models []string `yaml:"models"`
+	// Weight scales its share under policies that go by weight.
+	Weight float64 `yaml:"weight" default:"1"`
+	// Labels are free names and values for operators.
+	Labels map[string]string `yaml:"labels"`
+}

@@ -1,0 +1,130 @@
+package config
+
+import "time"
+
+// The roles that a config file may name.
+const (
+	RoleGlobal   = "global"
+	RoleRegional = "regional"
+	RoleLocal    = "local"
+	RoleWorker   = "worker"
+)
+
+// Roles lists every role, in the order of a request's way.
+func Roles() []string { return []string{RoleGlobal, RoleRegional, RoleLocal, RoleWorker} }
+
+// Global is one node of the global tier: it answers DNS and redirects, and takes part in Raft.
+type Global struct {
+	// Role is "global".
+	Role string `yaml:"role"`
+	// Name is the node's name, unique among the global nodes and the same as in its certificate.
+	Name string `yaml:"name"`
+	// Dir keeps the Raft log, snapshots and the last plan. Relative paths count from the config file.
+	Dir string `yaml:"dir"`
+	// TLS holds the node's certificate, spiffe://TRUST-DOMAIN/global/NAME.
+	TLS TLS `yaml:"tls"`
+	// Raft joins the global nodes.
+	Raft Raft `yaml:"raft"`
+	// DNS is the authoritative server.
+	DNS DNS `yaml:"dns"`
+	// HTTP is the redirect endpoint.
+	HTTP Redirect `yaml:"http"`
+	// Uplink is where gateways report their capacity.
+	Uplink Listener `yaml:"uplink"`
+	// Admin is where operators ask and change things.
+	Admin Admin `yaml:"admin"`
+	// Metrics is the plain listener of /metrics, /healthz and /readyz.
+	Metrics Metrics `yaml:"metrics"`
+	// Geo tells where clients are.
+	Geo Geo `yaml:"geo"`
+	// Spec is a spec file that the leader applies when Raft holds none yet.
+	Spec string `yaml:"spec"`
+}
+
+// Regional is one gateway: the front door of a region.
+type Regional struct {
+	// Role is "regional".
+	Role string `yaml:"role"`
+	// Name is the gateway's name as the spec lists it, and the same as in its certificate.
+	Name string `yaml:"name"`
+	// Region is the region's name as the spec lists it.
+	Region string `yaml:"region"`
+	// Dir keeps the last directive, so that the gateway can start while the global tier is away.
+	Dir string `yaml:"dir"`
+	// TLS holds the gateway's certificate, spiffe://TRUST-DOMAIN/region/REGION/gateway/NAME.
+	TLS TLS `yaml:"tls"`
+	// HTTP is the front door that clients reach.
+	HTTP Front `yaml:"http"`
+	// Peer is the door for spilled requests from other regions' gateways.
+	Peer Peer `yaml:"peer"`
+	// Uplink is where the region's locals report their capacity.
+	Uplink Listener `yaml:"uplink"`
+	// Globals are the uplink addresses of every global node, host:port.
+	Globals []string `yaml:"globals"`
+	// Admin is where operators ask and change things.
+	Admin Admin `yaml:"admin"`
+	// Metrics is the plain listener of /metrics, /healthz and /readyz.
+	Metrics Metrics `yaml:"metrics"`
+	// Geo tells where clients are, for the demand that steering works from.
+	Geo Geo `yaml:"geo"`
+	// Limits protect the gateway itself.
+	Limits Limits `yaml:"limits"`
+}
+
+// Local is one instance of a zone's local tier: it queues and chooses workers.
+type Local struct {
+	// Role is "local".
+	Role string `yaml:"role"`
+	// Name is the instance's name, unique in its zone and the same as in its certificate.
+	Name string `yaml:"name"`
+	// Region is the region's name as the spec lists it.
+	Region string `yaml:"region"`
+	// Zone is the zone's name as the spec lists it.
+	Zone string `yaml:"zone"`
+	// Dir keeps the last directive, so that the instance can start while its gateways are away.
+	Dir string `yaml:"dir"`
+	// TLS holds the instance's certificate, spiffe://TRUST-DOMAIN/region/REGION/zone/ZONE/local/NAME.
+	TLS TLS `yaml:"tls"`
+	// HTTP is the door for the region's gateways.
+	HTTP LocalHTTP `yaml:"http"`
+	// Gateways are the uplink addresses of every gateway of the region, host:port.
+	Gateways []string `yaml:"gateways"`
+	// Admin is where operators ask and change things.
+	Admin Admin `yaml:"admin"`
+	// Metrics is the plain listener of /metrics, /healthz and /readyz.
+	Metrics Metrics `yaml:"metrics"`
+	// Workers are the inference servers of this zone.
+	Workers []WorkerEntry `yaml:"workers"`
+	// WorkersFile is a file of more workers, under the key workers, that is watched while the process runs.
+	WorkersFile string `yaml:"workers_file"`
+	// ScrapeInterval is how often each worker's metrics are read.
+	ScrapeInterval time.Duration `yaml:"scrape_interval" default:"1s"`
+	// Policy overrides the spec's routing.policy for this zone: predictive, round_robin, least_connections or power_of_two.
+	Policy string `yaml:"policy"`
+}
+
+// Worker is one stand-in worker: it looks like an inference server and computes nothing.
+type Worker struct {
+	// Role is "worker".
+	Role string `yaml:"role"`
+	// Name is the worker's name in its own metrics and logs.
+	Name string `yaml:"name"`
+	// Listen is the address of its HTTP server, host:port.
+	Listen string `yaml:"listen" default:"127.0.0.1:8000"`
+	// GPU is the type whose timing it imitates, such as H100 or L4.
+	GPU string `yaml:"gpu" default:"H100"`
+	// Model is the model whose timing it imitates.
+	Model string `yaml:"model" default:"Llama-3.1-8B"`
+	// ServedAs are the model ids it answers to. Default: the model's own.
+	ServedAs []string `yaml:"served_as"`
+	// TP is the number of GPUs in tensor parallel.
+	TP int `yaml:"tp" default:"1"`
+	// Seed makes its choices of output length repeatable.
+	Seed uint64 `yaml:"seed"`
+	// Speed runs its clock faster than life: 10 answers ten times as fast.
+	Speed float64 `yaml:"speed" default:"1"`
+	// KVBlocks overrides the size of its KV cache in blocks of 16 tokens. 0 takes what fits the GPU.
+	KVBlocks int `yaml:"kv_blocks"`
+	// Metrics is a further listener for metrics alone; /metrics also stands on the main one.
+	Metrics Metrics `yaml:"metrics"`
+}

@@ -1,0 +1,296 @@
+package config
+
+import (
+	"fmt"
+	"maps"
+	"net"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spillway-lb/spillway/internal/config/strict"
+	"github.com/spillway-lb/spillway/internal/spec"
+)
+
+// checker collects the mistakes of one config.
+type checker struct {
+	found  []Problem
+	places map[string]string // listening address to the path that took it
+}
+
+func (c *checker) bad(path, reason, hint string) {
+	c.found = append(c.found, Problem{Path: path, Reason: reason, Hint: hint})
+}
+
+func (c *Global) validate() []Problem {
+	var k checker
+	k.name("name", c.Name)
+	k.needed("dir", c.Dir, "write a folder that survives restarts, such as /var/lib/spillway")
+	k.tls(&c.TLS)
+	k.listen("raft.listen", c.Raft.Listen, "tcp", true)
+	k.reach("raft.advertise", c.Raft.Advertise, c.Raft.Listen, len(c.Raft.Peers) > 0)
+	k.peers(c)
+	k.between("raft.heartbeat", c.Raft.Heartbeat, 50*time.Millisecond, time.Minute)
+	for i, a := range c.DNS.Listen {
+		k.listen(fmt.Sprintf("dns.listen[%d]", i), a, "dns", true)
+	}
+	k.listen("http.listen", c.HTTP.Listen, "tcp", false)
+	k.listen("uplink.listen", c.Uplink.Listen, "udp", true)
+	k.observe(&c.Admin, &c.Metrics)
+	return k.found
+}
+
+// peers must hold this node at the address it advertises, or it could never count its own vote.
+func (k *checker) peers(c *Global) {
+	at := map[string]string{}
+	for _, name := range slices.Sorted(maps.Keys(c.Raft.Peers)) {
+		path, addr := "raft.peers."+strict.Key(name), c.Raft.Peers[name]
+		k.name(path, name)
+		k.dial(path, addr)
+		if other, ok := at[addr]; ok {
+			k.bad("$."+path, fmt.Sprintf("nodes %q and %q have the same address", other, name), "give each node its own")
+		}
+		at[addr] = name
+	}
+	own, ok := c.Raft.Peers[c.Name]
+	advertised := c.Raft.Advertise
+	if advertised == "" {
+		advertised = c.Raft.Listen
+	}
+	switch {
+	case len(c.Raft.Peers) == 0:
+	case !ok:
+		k.found = append(k.found, Problem{Path: "$.raft.peers", Needs: "$.name", Reason: fmt.Sprintf("the peers do not list this node, %q", c.Name),
+			Hint: "list every global node, this one included, the same on each"})
+	case own != advertised:
+		k.found = append(k.found, Problem{Path: "$.raft.peers." + strict.Key(c.Name), Needs: "$.raft.advertise",
+			Reason: fmt.Sprintf("the peers list this node at %s, but it advertises %s", own, advertised), Hint: "write raft.advertise: " + own})
+	}
+}
+
+func (c *Regional) validate() []Problem {
+	var k checker
+	k.name("name", c.Name)
+	k.name("region", c.Region)
+	k.needed("dir", c.Dir, "write a folder that survives restarts, such as /var/lib/spillway")
+	k.tls(&c.TLS)
+	k.listen("http.listen", c.HTTP.Listen, "tcp", true)
+	if (c.HTTP.TLSCert == "") != (c.HTTP.TLSKey == "") {
+		k.bad("$.http", "tls_cert and tls_key go together", "write both, or neither for plain HTTP")
+	}
+	k.listen("peer.listen", c.Peer.Listen, "tcp", true)
+	k.reach("peer.advertise", c.Peer.Advertise, c.Peer.Listen, true)
+	k.listen("uplink.listen", c.Uplink.Listen, "udp", true)
+	k.dials("globals", c.Globals, "write the uplink address of every global node: globals: [g1.example:7401]")
+	k.observe(&c.Admin, &c.Metrics)
+	if c.Limits.MaxStreams < 1 {
+		k.bad("$.limits.max_streams", fmt.Sprintf("max_streams %d is not positive", c.Limits.MaxStreams), "write how many requests may be open at one time, such as 10000")
+	}
+	k.between("limits.header_timeout", c.Limits.HeaderTimeout, 100*time.Millisecond, time.Hour)
+	k.between("limits.body_timeout", c.Limits.BodyTimeout, 100*time.Millisecond, time.Hour)
+	k.between("limits.stall_timeout", c.Limits.StallTimeout, 100*time.Millisecond, time.Hour)
+	return k.found
+}
+
+func (c *Local) validate() []Problem {
+	var k checker
+	k.name("name", c.Name)
+	k.name("region", c.Region)
+	k.name("zone", c.Zone)
+	k.listen("http.listen", c.HTTP.Listen, "tcp", true)
+	if !c.HTTP.Plain || c.TLS != (TLS{}) {
+		k.tls(&c.TLS)
+	}
+	if !c.HTTP.Plain {
+		k.needed("dir", c.Dir, "write a folder that survives restarts, such as /var/lib/spillway")
+		k.reach("http.advertise", c.HTTP.Advertise, c.HTTP.Listen, true)
+		k.dials("gateways", c.Gateways, "write the uplink address of every gateway of the region: gateways: [gw1.example:7401]")
+	} else {
+		k.reach("http.advertise", c.HTTP.Advertise, c.HTTP.Listen, len(c.Gateways) > 0)
+	}
+	k.observe(&c.Admin, &c.Metrics)
+	k.workers(c.Workers)
+	if len(c.Workers) == 0 && c.WorkersFile == "" {
+		k.bad("$.workers", "the zone has no workers", "list them under workers, or name a workers_file")
+	}
+	k.between("scrape_interval", c.ScrapeInterval, 100*time.Millisecond, time.Minute)
+	if c.Policy != "" && !slices.Contains(spec.Policies(), c.Policy) {
+		k.bad("$.policy", fmt.Sprintf("unknown policy %q", c.Policy), strict.Suggest(c.Policy, spec.Policies(), "policies"))
+	}
+	return k.found
+}
+
+func (k *checker) workers(list []WorkerEntry) {
+	names, urls := map[string]int{}, map[string]int{}
+	for i := range list {
+		w, path := &list[i], fmt.Sprintf("workers[%d]", i)
+		k.name(path+".name", w.Name)
+		k.unique(names, strings.ToLower(w.Name), i, "worker name", path+".name")
+		k.url(path+".url", w.URL)
+		k.unique(urls, strings.ToLower(strings.TrimSuffix(w.URL, "/")), i, "worker url", path+".url")
+		if !(w.Weight > 0 && w.Weight <= 1e6) {
+			k.bad("$."+path+".weight", fmt.Sprintf("weight %v is not positive", w.Weight), "write a number above 0; to take the worker out of service, drain it")
+		}
+	}
+}
+
+func (k *checker) unique(seen map[string]int, value string, i int, noun, path string) {
+	if value == "" {
+		return
+	}
+	if at, ok := seen[value]; ok {
+		k.bad("$."+path, fmt.Sprintf("%s %q is there twice", noun, value), fmt.Sprintf("it also stands at workers[%d]: keep one, or change it", at))
+		return
+	}
+	seen[value] = i
+}
+
+func (c *Worker) validate() []Problem {
+	var k checker
+	k.name("name", c.Name)
+	k.listen("listen", c.Listen, "tcp", true)
+	k.listen("metrics.listen", c.Metrics.Listen, "tcp", false)
+	if c.TP < 1 || c.TP > 64 {
+		k.bad("$.tp", fmt.Sprintf("tp %d is out of range", c.TP), "write how many GPUs run one model, 1 to 64")
+	}
+	if !(c.Speed > 0 && c.Speed <= 1000) {
+		k.bad("$.speed", fmt.Sprintf("speed %v is out of range", c.Speed), "write a number above 0 and at most 1000; 1 is as fast as life")
+	}
+	if c.KVBlocks < 0 {
+		k.bad("$.kv_blocks", fmt.Sprintf("kv_blocks %d is negative", c.KVBlocks), "write blocks of 16 tokens, or leave it out")
+	}
+	return k.found
+}
+
+func (k *checker) observe(a *Admin, m *Metrics) {
+	k.listen("admin.listen", a.Listen, "tcp", false)
+	k.listen("metrics.listen", m.Listen, "tcp", false)
+	// A longer path does not fit the kernel's sockaddr_un.
+	if len(a.Socket) > 100 {
+		k.bad("$.admin.socket", fmt.Sprintf("the socket's path has %d characters, more than 100", len(a.Socket)), "choose a shorter one, such as /run/spillway/admin.sock")
+	}
+}
+
+func (k *checker) needed(path, value, hint string) {
+	if value == "" {
+		k.bad("$."+path, path+" is missing", hint)
+	}
+}
+
+func (k *checker) name(path, value string) {
+	if value == "" {
+		k.bad("$."+path, path+" is missing", "write a name of lower-case letters, digits and hyphens")
+		return
+	}
+	if why := spec.BadLabel(value); why != "" {
+		k.bad("$."+path, why, "use lower-case letters, digits and hyphens, at most 63")
+	}
+}
+
+func (k *checker) tls(t *TLS) {
+	const hint = "`spillway certs dev` makes a certificate, a key and an authority to try with"
+	k.needed("tls.cert", t.Cert, hint)
+	k.needed("tls.key", t.Key, hint)
+	k.needed("tls.ca", t.CA, hint)
+}
+
+func (k *checker) between(path string, d, low, high time.Duration) {
+	if d < low || d > high {
+		k.bad("$."+path, fmt.Sprintf("%s %s is out of range", path, d), fmt.Sprintf("write a duration from %s to %s", low, high))
+	}
+}
+
+// listen judges an address to listen on; a port of 0 is any free one. Net tells UDP and TCP ports apart; DNS takes both.
+func (k *checker) listen(path, addr, network string, needed bool) {
+	if addr == "" {
+		if needed {
+			k.bad("$."+path, path+" is empty", "write host:port, such as 0.0.0.0:8080, or leave the key out for the default")
+		}
+		return
+	}
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil || !isPort(port, 0) || strings.ContainsAny(host, " /") {
+		k.bad("$."+path, fmt.Sprintf("%q is not an address to listen on", addr), "write host:port, such as 0.0.0.0:8080 or [::1]:8080")
+		return
+	}
+	k.taken(path, addr, port, network)
+}
+
+func (k *checker) taken(path, addr, port, network string) {
+	if port == "0" {
+		return
+	}
+	if k.places == nil {
+		k.places = map[string]string{}
+	}
+	nets := []string{network}
+	if network == "dns" {
+		nets = []string{"tcp", "udp"}
+	}
+	for _, n := range nets {
+		if other, ok := k.places[n+" "+addr]; ok {
+			k.bad("$."+path, fmt.Sprintf("%s would listen on %s, which %s has taken", path, addr, other), "give each its own port")
+			return
+		}
+		k.places[n+" "+addr] = path
+	}
+}
+
+func isPort(s string, low int) bool {
+	n, err := strconv.Atoi(s)
+	return err == nil && n >= low && n <= 65535 && s == strconv.Itoa(n)
+}
+
+// reach judges the address that others are told. Where others need it, an address that means "every interface" cannot
+// stand in for it.
+func (k *checker) reach(path, advertise, listen string, needed bool) {
+	if advertise != "" {
+		k.dial(path, advertise)
+		return
+	}
+	host, _, err := net.SplitHostPort(listen)
+	if ip := net.ParseIP(host); needed && err == nil && (host == "" || ip != nil && ip.IsUnspecified()) {
+		k.bad("$."+path, fmt.Sprintf("others cannot reach %s", listen), fmt.Sprintf("write %s: host:port with an address of this machine that they can reach", path))
+	}
+}
+
+func (k *checker) dials(path string, addrs []string, hint string) {
+	if len(addrs) == 0 {
+		k.bad("$."+path, path+" is empty", hint)
+	}
+	for i, a := range addrs {
+		here := fmt.Sprintf("%s[%d]", path, i)
+		k.dial(here, a)
+		if slices.Index(addrs, a) < i {
+			k.bad("$."+here, fmt.Sprintf("address %q is there twice", a), "keep one")
+		}
+	}
+}
+
+func (k *checker) dial(path, addr string) {
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil || host == "" || !isPort(port, 1) || strings.ContainsAny(host, " /") {
+		k.bad("$."+path, fmt.Sprintf("%q is not an address to connect to", addr), "write host:port, such as 10.0.0.1:7401")
+		return
+	}
+	if ip := net.ParseIP(host); ip != nil && ip.IsUnspecified() {
+		k.bad("$."+path, fmt.Sprintf("nobody can connect to %s", addr), "write an address of the machine instead of "+host)
+	}
+}
+
+func (k *checker) url(path, s string) {
+	if s == "" {
+		k.bad("$."+path, path+" is missing", `write scheme, host and port: "http://10.0.0.7:8000"`)
+		return
+	}
+	u, err := url.Parse(s)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
+		k.bad("$."+path, "the url is not one of an HTTP server", `write scheme, host and port, no user and no query: "http://10.0.0.7:8000"`)
+		return
+	}
+	if strings.Trim(u.Path, "/") != "" {
+		k.bad("$."+path, fmt.Sprintf("the url has the path %q", u.Path), "leave the path out: "+u.Scheme+"://"+u.Host)
+	}
+}
