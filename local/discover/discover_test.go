@@ -1,0 +1,161 @@
+package discover
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func TestDecodeGood(t *testing.T) {
+	text, err := os.ReadFile("testdata/good.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ws, err := Decode("good.yaml", text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(ws) != 2 || ws[0].GPU != "H100x4" || ws[0].Weight != 1 || ws[0].Models[0] != "llama-3.1-70b" || ws[1].Weight != 2 || ws[1].Labels["rack"] != "r7" {
+		t.Fatalf("got %+v", ws)
+	}
+}
+
+func TestDecodeSaysWhereAndWhatToWrite(t *testing.T) {
+	for file, want := range map[string][]string{
+		"unknown_key.yaml":      {"unknown_key.yaml:3:5", "url"},
+		"same_name.yaml":        {"same_name.yaml:4:11", `two workers are called "a"`, "hint:"},
+		"metadata_address.yaml": {"metadata_address.yaml:3:10", "169.254.169.254 is no place for a worker"},
+		"weight_negative.yaml":      {"weight_negative.yaml:4:13", "drain the worker"},
+	} {
+		text, err := os.ReadFile(filepath.Join("testdata", file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = Decode(file, text)
+		if err == nil {
+			t.Errorf("%s was taken", file)
+			continue
+		}
+		for _, w := range want {
+			if !strings.Contains(err.Error(), w) {
+				t.Errorf("%s: the message lacks %q:\n%v", file, w, err)
+			}
+		}
+	}
+}
+
+func TestWorkersThatAreRefused(t *testing.T) {
+	for _, u := range []string{"", "worker:80", "http://", "http://a:1/v1", "http://u:p@a:1", "http://a:1?x", "ftp://a:1", "http://[fe80::1]:1", "http://0.0.0.0:1", "http://[::ffff:169.254.1.1]:1"} {
+		if got := Check([]Worker{{Name: "a", URL: u, Weight: 1}}); len(got) != 1 {
+			t.Errorf("URL %q gave %v, want one problem", u, got)
+		}
+	}
+	for _, n := range []string{"", "a/b", "a b", strings.Repeat("x", 64)} {
+		if got := Check([]Worker{{Name: n, URL: "http://a:1", Weight: 1}}); len(got) != 1 {
+			t.Errorf("name %q gave %v, want one problem", n, got)
+		}
+	}
+}
+
+// heard collects what a watcher tells.
+type heard struct {
+	mu    sync.Mutex
+	lists [][]Worker
+	news  chan int
+}
+
+func (h *heard) take(ws []Worker) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.lists = append(h.lists, ws)
+	h.news <- len(ws)
+}
+
+func TestWatcherFollowsTheFileAndKeepsTheLastGoodOne(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "workers.yaml")
+	write := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(file+".new", []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(file+".new", file); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("workers:\n  - {name: a, url: \"http://127.0.0.1:1\"}\n")
+	h := &heard{news: make(chan int, 8)}
+	var log bytes.Buffer
+	w, err := New(Config{
+		Static: []Worker{{Name: "s", URL: "http://127.0.0.1:9", Weight: 1}}, File: file, Poll: time.Millisecond,
+		OnChange: h.take, Log: slog.New(slog.NewTextHandler(&log, nil)),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Start(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	if n := <-h.news; n != 2 {
+		t.Fatalf("first list has %d workers, want 2", n)
+	}
+	write("workers:\n  - {name: s, url: \"http://127.0.0.1:2\"}\n") // clashes with the static one
+	if err := w.Reload(); err == nil || !strings.Contains(err.Error(), `called "s"`) {
+		t.Fatalf("a clash with the configuration says %v", err)
+	}
+	write("workers:\n  - {name: a, url: \"http://127.0.0.1:1\"}\n  - {name: b, url: \"http://127.0.0.1:2\"}\n")
+	if n := <-h.news; n != 3 {
+		t.Fatalf("the next list has %d workers, want 3", n)
+	}
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Reload(); err == nil {
+		t.Fatal("a missing file was taken for an empty one")
+	}
+	w.Stop()
+	select {
+	case n := <-h.news:
+		t.Fatalf("a bad file changed the list to %d workers", n)
+	default:
+	}
+}
+
+func TestWatcherRefusesABadStart(t *testing.T) {
+	none := func([]Worker) {}
+	if _, err := New(Config{File: filepath.Join(t.TempDir(), "none.yaml"), OnChange: none}); err == nil || !strings.Contains(err.Error(), "create it") {
+		t.Errorf("a missing file says %v", err)
+	}
+	if _, err := New(Config{File: "testdata/same_name.yaml", OnChange: none}); err == nil {
+		t.Error("a bad file was taken")
+	}
+	if _, err := New(Config{Static: []Worker{{Name: "a"}}, OnChange: none}); err == nil {
+		t.Error("a worker without URL was taken")
+	}
+}
+
+func FuzzDecode(f *testing.F) {
+	files, _ := filepath.Glob("testdata/*.yaml")
+	for _, name := range files {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		ws, err := Decode("fuzz.yaml", text)
+		if err == nil && len(Check(ws)) != 0 {
+			t.Fatalf("a list was taken that Check refuses: %v", Check(ws))
+		}
+	})
+}

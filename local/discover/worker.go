@@ -1,0 +1,117 @@
+package discover
+
+import (
+	"fmt"
+	"net/netip"
+	"net/url"
+	"strings"
+
+	"github.com/spillway-lb/spillway/internal/config/strict"
+)
+
+// MaxWorkers bounds one zone's list.
+const MaxWorkers = 4096
+
+// Worker is one inference server as the operator declares it.
+type Worker struct {
+	// Name is unique in the zone; drains and status use it.
+	Name string `yaml:"name" doc:"unique in the zone"`
+	// URL is where it listens, "http://host:port".
+	URL string `yaml:"url" doc:"where the inference server listens, http://host:port"`
+	// GPU is its type and how many work together ("H100", "H100x4"); rates are learned, this is where they start.
+	GPU string `yaml:"gpu" doc:"GPU type, H100 or H100x4: where learned rates start"`
+	// Models it serves. Empty means: ask it.
+	Models []string `yaml:"models" doc:"models it serves; empty means that it is asked"`
+	// Weight of its share, relative to its like.
+	Weight float64 `yaml:"weight" default:"1" doc:"its share relative to its like"`
+	// Labels are the operator's own words about it.
+	Labels map[string]string `yaml:"labels" doc:"the operator's own words"`
+}
+
+// list is the form of a workers file.
+type list struct {
+	Workers []Worker `yaml:"workers"`
+}
+
+// Decode reads a workers file; name is what error messages call it. The error lists every mistake with its place.
+func Decode(name string, text []byte) ([]Worker, error) {
+	doc, err := strict.Parse(name, text)
+	if err != nil {
+		return nil, fmt.Errorf("reading workers: %w", err)
+	}
+	var l list
+	doc.Decode(&l)
+	doc.Report(Check(l.Workers))
+	if err := doc.Err(); err != nil {
+		return nil, fmt.Errorf("reading workers: %w", err)
+	}
+	return l.Workers, nil
+}
+
+// Check judges a list of workers.
+func Check(ws []Worker) []strict.Problem {
+	var out []strict.Problem
+	if len(ws) > MaxWorkers {
+		out = append(out, strict.Problem{Path: "$.workers", Reason: fmt.Sprintf("%d workers", len(ws)), Hint: fmt.Sprintf("one local instance takes %d: split the zone", MaxWorkers)})
+	}
+	names, urls := map[string]bool{}, map[string]string{}
+	for i, w := range ws {
+		at := func(field, reason, hint string) {
+			out = append(out, strict.Problem{Path: fmt.Sprintf("$.workers[%d].%s", i, field), Reason: reason, Hint: hint})
+		}
+		switch {
+		case w.Name == "":
+			at("name", "the worker has no name", "give it one that is unique in the zone")
+		case !plain(w.Name):
+			at("name", fmt.Sprintf("the name %q cannot stand in a path or a header", w.Name), "use letters, digits, '.', '_' and '-', at most 63 of them")
+		case names[w.Name]:
+			at("name", fmt.Sprintf("two workers are called %q", w.Name), "give each worker of the zone its own name")
+		}
+		names[w.Name] = true
+		if reason, hint := checkURL(w.URL); reason != "" {
+			at("url", reason, hint)
+		} else if other, taken := urls[strings.TrimRight(w.URL, "/")]; taken {
+			at("url", fmt.Sprintf("worker %q has the same URL", other), "list each inference server once")
+		}
+		urls[strings.TrimRight(w.URL, "/")] = w.Name
+		if !(w.Weight > 0) || w.Weight > 1000 {
+			at("weight", fmt.Sprintf("weight %v is not between 0 and 1000", w.Weight), "leave it out for 1, or drain the worker to send it nothing")
+		}
+		for j, m := range w.Models {
+			if m == "" || len(m) > 253 {
+				at(fmt.Sprintf("models[%d]", j), "the model has no name, or one longer than 253 bytes", "write the id that requests use")
+			}
+		}
+	}
+	return out
+}
+
+func plain(s string) bool {
+	return len(s) <= 63 && strings.IndexFunc(s, func(r rune) bool {
+		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '.' || r == '_' || r == '-')
+	}) < 0
+}
+
+// checkURL refuses what is no worker: another scheme, a path, credentials, and link-local addresses, where clouds keep
+// their metadata.
+func checkURL(s string) (reason, hint string) {
+	const form = "write http://host:port"
+	u, err := url.Parse(s)
+	if err != nil || u.Host == "" || u.Hostname() == "" || (u.Scheme != "http" && u.Scheme != "https") {
+		return fmt.Sprintf("%q is not a worker's URL", s), form
+	}
+	if u.User != nil || u.RawQuery != "" || u.Fragment != "" || strings.Trim(u.Path, "/") != "" {
+		return "a worker's URL holds nothing but scheme, host and port", form
+	}
+	if a, err := netip.ParseAddr(u.Hostname()); err == nil && Forbidden(a) {
+		return fmt.Sprintf("%s is no place for a worker", a), "link-local, multicast and unspecified addresses are refused"
+	}
+	return "", ""
+}
+
+// Forbidden says that no worker may be dialled at the address: link-local (where clouds keep their metadata),
+// multicast or unspecified. A dialler asks it of the address that a name has resolved to.
+func Forbidden(a netip.Addr) bool {
+	a = a.Unmap()
+	return a.IsLinkLocalUnicast() || a.IsMulticast() || a.IsUnspecified()
+}
