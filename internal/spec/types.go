@@ -42,7 +42,9 @@ type Zone struct {
 
 // Nameserver is one authoritative name with its addresses.
 type Nameserver struct {
-	Name      string       `yaml:"name"`
+	// Name is fully qualified ("ns1.api.example.").
+	Name string `yaml:"name"`
+	// Addresses are the glue that resolvers connect to.
 	Addresses []netip.Addr `yaml:"addresses"`
 }
 
@@ -69,6 +71,7 @@ type Service struct {
 
 // Region is one place that serves.
 type Region struct {
+	// Name is a DNS label ("fra"): it stands in child names of services and in certificates.
 	Name string `yaml:"name"`
 	// Place is where it stands, for distances.
 	Place Place `yaml:"place"`
@@ -86,13 +89,14 @@ type Region struct {
 
 // Place is a point on the globe.
 type Place struct {
-	City string  `yaml:"city"`
-	Lat  float64 `yaml:"lat"` // degrees, north positive
-	Lon  float64 `yaml:"lon"` // degrees, east positive
+	City string  `yaml:"city"` // for people
+	Lat  float64 `yaml:"lat"`  // degrees, north positive
+	Lon  float64 `yaml:"lon"`  // degrees, east positive
 }
 
 // Gateway is one instance of a regional tier as clients see it.
 type Gateway struct {
+	// Name is a DNS label, unique in the region and the same as in the gateway's certificate.
 	Name string `yaml:"name"`
 	// Addresses are what A and AAAA answer.
 	Addresses []netip.Addr `yaml:"addresses"`
@@ -102,6 +106,7 @@ type Gateway struct {
 
 // Model is one served model id.
 type Model struct {
+	// Name is the id that clients ask for and workers serve.
 	Name string `yaml:"name"`
 	// MaxContext is the longest prompt plus output, in tokens. 0 means: what the workers say.
 	MaxContext int `yaml:"max_context"`
@@ -133,18 +138,23 @@ func (t Targets) Of(c Class) time.Duration {
 
 // Alias is a name that resolves to weighted models.
 type Alias struct {
-	Name    string   `yaml:"name"`
+	// Name is what clients ask for. It may not be a model's name.
+	Name string `yaml:"name"`
+	// Targets are the models behind it.
 	Targets []Target `yaml:"targets"`
 }
 
 // Target is one model behind an alias.
 type Target struct {
-	Model  string  `yaml:"model"`
+	// Model is a model's name, never another alias.
+	Model string `yaml:"model"`
+	// Weight is the model's part of the requests, relative to the other targets. 0 sends nothing there.
 	Weight float64 `yaml:"weight"`
 }
 
 // Tenant is who is asking.
 type Tenant struct {
+	// Name stands in metrics and headers.
 	Name string `yaml:"name"`
 	// Keys are hashed API keys, "sha256:<64 hex digits>" as `spillway config key` prints them. Two may be active while one is rotated.
 	Keys []string `yaml:"keys" secret:"true"`
@@ -160,9 +170,9 @@ type Tenant struct {
 
 // Limits of one tenant, per region in this version.
 type Limits struct {
-	RequestsPerMinute int `yaml:"requests_per_minute"`
-	TokensPerMinute   int `yaml:"tokens_per_minute"`
-	Concurrency       int `yaml:"concurrency"`
+	RequestsPerMinute int `yaml:"requests_per_minute"` // 0 means unlimited
+	TokensPerMinute   int `yaml:"tokens_per_minute"`   // prompt and output together, 0 means unlimited
+	Concurrency       int `yaml:"concurrency"`         // requests in flight, 0 means unlimited
 }
 
 // Steering is the global tier's policy.

@@ -10,7 +10,7 @@ const mask = "********"
 
 // keyLike finds what looks like an API key, a hash, a token or key material wherever it stands.
 var keyLike = regexp.MustCompile(`(?i)\b(sk|pk|rk|ghp|gho|hf|xox[a-z]|spw|akia|api|key)[-_][a-z0-9_\-]{6,}` +
-	`|sha256:[0-9a-z]\S*|bearer\s+\S+|\beyJ[a-z0-9_\-.]{10,}|\b[a-f0-9]{32,}\b|\b[a-z0-9+/]{40,}={0,2}|-----begin.*`)
+	`|sha256:[0-9a-z]\S*|bearer\s+\S+|\beyJ[a-z0-9_\-.]{10,}|\b[a-f0-9]{32,}\b|\b[a-z0-9+/]{40,}={0,2}|-----begin.*|//[^/\s@"']+@`)
 
 // secretKey finds a key whose value is secret by its name, for text that could not be read as a tree.
 var secretKey = regexp.MustCompile(`(?i)(^|[\s{,"'-])(keys|api_?-?keys?|tokens?|secrets?|passwords?|authorization)["']?\s*:`)
