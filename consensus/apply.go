@@ -1,0 +1,204 @@
+package consensus
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// code says what became of a command.
+type code string
+
+const (
+	codeOK       code = "ok"
+	codeConflict code = "conflict"
+	codeRefused  code = "refused"
+)
+
+const maxMessage = 4096
+
+// result is the answer to one command, the same on every node.
+type result struct {
+	Code    code   `json:"code"`
+	Value   uint64 `json:"value,omitempty"`   // the new version or epoch
+	Current uint64 `json:"current,omitempty"` // on a conflict
+	Index   uint64 `json:"index,omitempty"`   // at which it took place
+	Message string `json:"message,omitempty"` // when refused
+}
+
+// checks judge bodies that this package does not understand. Both are pure; either may be nil.
+type checks struct {
+	spec, plan func(prev, next []byte) error
+}
+
+// entry is a committed log entry.
+type entry struct {
+	index, term uint64
+	data        []byte
+}
+
+// apply is the whole of the replicated state machine: a pure function that shares what did not change with s and
+// writes to nothing in it. An entry it cannot read or does not know changes nothing but the index.
+func apply(s *State, e entry, c checks) (*State, result) {
+	next := *s
+	next.Index, next.Term = e.index, e.term
+	cmd, err := decodeCommand(e.data)
+	if errors.Is(err, errUnknownKind) && cmd.Kind&kindOptional != 0 {
+		return &next, result{Code: codeOK, Index: e.index}
+	} else if err != nil {
+		return &next, refuse("%v", err)
+	}
+	if o, ok := next.outcome(cmd.ID); ok {
+		return &next, result{Code: codeOK, Value: o.Value, Index: o.Index}
+	}
+	r := next.run(cmd, c)
+	if r.Code != codeOK {
+		return &next, r
+	}
+	r.Index = e.index
+	next.remember(cmd.ID, r)
+	return &next, r
+}
+
+// run changes s, a copy that nobody else holds yet; slices are replaced, never written into.
+func (s *State) run(c command, k checks) result {
+	switch c.Kind {
+	case kindPutSpec:
+		return s.putSpec(c, k.spec)
+	case kindPutPlan:
+		return s.putPlan(c, k.plan)
+	case kindPutDrain:
+		return s.putDrain(c)
+	case kindDeleteDrain:
+		return s.deleteDrain(c)
+	case kindExpire:
+		s.Drains = without(s.Drains, func(d Drain) bool { return d.expired(c.At) })
+		return result{Code: codeOK}
+	case kindRotateKey:
+		return s.rotateKey(c)
+	}
+	return refuse("%v", errUnknownKind)
+}
+
+func (s *State) putSpec(c command, check func(prev, next []byte) error) result {
+	if c.BasedOn != s.SpecVersion {
+		return result{Code: codeConflict, Current: s.SpecVersion}
+	}
+	if r, ok := judge("spec", check, s.Spec, c.Body); !ok {
+		return r
+	}
+	s.SpecVersion++
+	s.Spec = c.Body
+	now := SpecEntry{Version: s.SpecVersion, Index: s.Index, Body: c.Body, Actor: c.Actor, At: c.At}
+	s.SpecHistory = prepend(now, s.SpecHistory, maxSpecs)
+	return result{Code: codeOK, Value: s.SpecVersion}
+}
+
+// putPlan also refuses a plan from another term than the entry's: a leader that lost its place while it computed, and
+// whose old plan arrives late, must not overwrite the plan of its successor.
+func (s *State) putPlan(c command, check func(prev, next []byte) error) result {
+	if c.BasedOn != s.PlanEpoch {
+		return result{Code: codeConflict, Current: s.PlanEpoch}
+	}
+	if c.Term != s.Term {
+		return refuse("plan was made in term %d, and it is term %d now: make a new one", c.Term, s.Term)
+	}
+	if r, ok := judge("plan", check, s.Plan, c.Body); !ok {
+		return r
+	}
+	s.PlanEpoch++
+	s.Plan, s.PlanTerm = c.Body, c.Term
+	return result{Code: codeOK, Value: s.PlanEpoch}
+}
+
+func (s *State) putDrain(c command) result {
+	at, found := s.findDrain(c.Path)
+	switch {
+	case c.Path == "":
+		return refuse("a drain needs the path of a region, zone or worker")
+	case !found && len(s.Drains) >= maxDrains:
+		return refuse("%d drains are in force, the most there may be: undrain some first", maxDrains)
+	}
+	d := Drain{Path: c.Path, Until: c.Until, Reason: c.Reason, Actor: c.Actor, At: c.At}
+	drains := slices.Clone(s.Drains)
+	if found {
+		drains[at] = d
+	} else {
+		drains = slices.Insert(drains, at, d)
+	}
+	s.Drains = drains
+	return result{Code: codeOK}
+}
+
+func (s *State) deleteDrain(c command) result {
+	if _, found := s.findDrain(c.Path); !found {
+		return refuse("%q is not drained", c.Path)
+	}
+	s.Drains = without(s.Drains, func(d Drain) bool { return d.Path == c.Path })
+	return result{Code: codeOK}
+}
+
+func (s *State) rotateKey(c command) result {
+	if len(c.Body) != keySize {
+		return refuse("a ticket key has %d bytes, not %d", keySize, len(c.Body))
+	}
+	s.TicketKeys = prepend(Key{Secret: c.Body, At: c.At}, s.TicketKeys, maxKeys)
+	return result{Code: codeOK}
+}
+
+// judge runs a check and turns whatever it does into an answer.
+func judge(what string, check func(prev, next []byte) error, prev, next []byte) (r result, ok bool) {
+	if len(bytes.TrimSpace(next)) == 0 {
+		return refuse("an empty %s would leave nothing to answer from", what), false
+	}
+	if check == nil {
+		return result{}, true
+	}
+	defer func() {
+		if p := recover(); p != nil {
+			r, ok = refuse("%s could not be checked: %v", what, p), false
+		}
+	}()
+	if err := check(prev, next); err != nil {
+		return refuse("%v", err), false
+	}
+	return result{}, true
+}
+
+func (s *State) outcome(id string) (outcome, bool) {
+	if id == "" {
+		return outcome{}, false
+	}
+	i := slices.IndexFunc(s.done, func(o outcome) bool { return o.ID == id })
+	if i < 0 {
+		return outcome{}, false
+	}
+	return s.done[i], true
+}
+
+func (s *State) remember(id string, r result) {
+	if id == "" {
+		return
+	}
+	keep := s.done[max(0, len(s.done)-maxOutcome+1):]
+	s.done = append(slices.Clone(keep), outcome{ID: id, Index: r.Index, Value: r.Value})
+}
+
+func (s *State) findDrain(path string) (int, bool) {
+	return slices.BinarySearchFunc(s.Drains, path, func(d Drain, p string) int { return strings.Compare(d.Path, p) })
+}
+
+func refuse(format string, args ...any) result {
+	m := fmt.Sprintf(format, args...)
+	return result{Code: codeRefused, Message: strings.ToValidUTF8(m[:min(len(m), maxMessage)], "")}
+}
+
+func prepend[T any](v T, old []T, limit int) []T {
+	return append([]T{v}, old[:min(len(old), limit-1)]...)
+}
+
+func without(in []Drain, drop func(Drain) bool) []Drain {
+	return slices.DeleteFunc(slices.Clone(in), drop)
+}

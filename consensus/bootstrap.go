@@ -1,0 +1,54 @@
+package consensus
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/hashicorp/raft"
+)
+
+// bootstrap gives a node without any state the full list of voters. Every node is given the same list and writes the
+// same first entry, so it does not matter which of them start, or when.
+func bootstrap(c *raft.Config, logs raft.LogStore, stable raft.StableStore, snaps raft.SnapshotStore, t raft.Transport, voters raft.Configuration) error {
+	had, err := raft.HasExistingState(logs, stable, snaps)
+	if err != nil {
+		return fmt.Errorf("looking for earlier state: %w", err)
+	}
+	if had {
+		return nil
+	}
+	if err := raft.BootstrapCluster(c, logs, stable, snaps, t, voters); err != nil {
+		return fmt.Errorf("starting a new cluster: %w", err)
+	}
+	return nil
+}
+
+// baseSnapshot makes sure that there is a snapshot, and returns the newest one's index. Without one, raft finds its
+// voters in the log only where it does not replay it, and would start without any. The first entry of a bootstrapped log
+// is that list, the same on all nodes, so an empty state at index 1 is what each of them agrees on.
+func baseSnapshot(logs raft.LogStore, snaps raft.SnapshotStore, t raft.Transport) (uint64, error) {
+	list, err := snaps.List()
+	if err != nil {
+		return 0, fmt.Errorf("listing snapshots: %w", err)
+	}
+	if len(list) > 0 {
+		return list[0].Index, nil
+	}
+	var first raft.Log
+	if err := logs.GetLog(1, &first); errors.Is(err, raft.ErrLogNotFound) {
+		return 0, nil
+	} else if err != nil {
+		return 0, fmt.Errorf("reading first entry: %w", err)
+	}
+	if first.Type != raft.LogConfiguration {
+		return 0, nil
+	}
+	sink, err := snaps.Create(raft.SnapshotVersionMax, 1, first.Term, raft.DecodeConfiguration(first.Data), 1, t)
+	if err != nil {
+		return 0, fmt.Errorf("writing first snapshot: %w", err)
+	}
+	if err := (snapshot{&State{}}).Persist(sink); err != nil {
+		return 0, fmt.Errorf("writing first snapshot: %w", err)
+	}
+	return 1, nil
+}

@@ -1,0 +1,359 @@
+package consensus_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/spillway-lb/spillway/consensus"
+	"github.com/spillway-lb/spillway/internal/identity"
+	"go.uber.org/goleak"
+)
+
+const domain = "test.spillway"
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// cluster is three nodes over loopback TLS.
+type cluster struct {
+	t     *testing.T
+	ca    *identity.DevCA
+	dirs  []string
+	certs []*identity.Certs
+	peers []consensus.Peer
+	nodes []*consensus.Node
+	tune  func(*consensus.Config)
+}
+
+func newCluster(t *testing.T, onDisk bool, tune func(*consensus.Config)) *cluster {
+	t.Helper()
+	ca, err := identity.NewDevCA(t.TempDir(), domain)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &cluster{t: t, ca: ca, tune: tune, nodes: make([]*consensus.Node, 3)}
+	for i := range 3 {
+		dir := ""
+		if onDisk {
+			dir = t.TempDir()
+		}
+		c.dirs = append(c.dirs, dir)
+		c.certs = append(c.certs, c.cert(identity.ID{TrustDomain: domain, Role: identity.RoleGlobal, Name: name(i)}))
+		c.nodes[i] = c.make(i, "127.0.0.1:0")
+		c.peers = append(c.peers, consensus.Peer{ID: name(i), Addr: c.nodes[i].Addr().String()})
+	}
+	t.Cleanup(c.stopAll)
+	for i := range 3 {
+		c.start(i)
+	}
+	return c
+}
+
+func name(i int) string { return fmt.Sprintf("g%d", i+1) }
+
+func (c *cluster) cert(id identity.ID) *identity.Certs {
+	c.t.Helper()
+	f, err := c.ca.Issue(id, c.t.TempDir(), time.Hour)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	certs, err := identity.Load(f, nil)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return certs
+}
+
+func (c *cluster) make(i int, listen string) *consensus.Node {
+	c.t.Helper()
+	cfg := consensus.Config{
+		ID: name(i), Dir: c.dirs[i], Listen: listen, Certs: c.certs[i], Heartbeat: 300 * time.Millisecond,
+	}
+	if testing.Verbose() && os.Getenv("RAFT_LOG") != "" {
+		cfg.Log = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug})).With("node", name(i))
+	}
+	if c.tune != nil {
+		c.tune(&cfg)
+	}
+	n, err := consensus.New(cfg)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return n
+}
+
+func (c *cluster) start(i int) {
+	c.t.Helper()
+	if c.nodes[i] == nil {
+		c.nodes[i] = c.make(i, c.peers[i].Addr)
+	}
+	c.nodes[i].SetPeers(c.peers)
+	if err := c.nodes[i].Start(c.t.Context()); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+func (c *cluster) stop(i int) {
+	c.t.Helper()
+	if c.nodes[i] == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	if err := c.nodes[i].Stop(ctx); err != nil {
+		c.t.Errorf("stopping %s: %v", name(i), err)
+	}
+	c.nodes[i] = nil
+}
+
+func (c *cluster) stopAll() {
+	for i := range c.nodes {
+		c.stop(i)
+	}
+}
+
+// eventually polls until ok, for things that no channel tells.
+func (c *cluster) eventually(what string, ok func() bool) {
+	c.t.Helper()
+	for end := time.Now().Add(20 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			c.t.Fatalf("never came true: %s", what)
+		}
+	}
+}
+
+// leader waits until all nodes up agree on one.
+func (c *cluster) leader() int {
+	c.t.Helper()
+	at := -1
+	c.eventually("one leader that all know", func() bool {
+		at = slices.IndexFunc(c.nodes, func(n *consensus.Node) bool { return n != nil && n.IsLeader() })
+		for _, n := range c.nodes {
+			if at < 0 || n != nil && n.Leader() != name(at) {
+				return false
+			}
+		}
+		return true
+	})
+	return at
+}
+
+func (c *cluster) ctx() context.Context {
+	ctx, cancel := context.WithTimeout(c.t.Context(), 20*time.Second)
+	c.t.Cleanup(cancel)
+	return ctx
+}
+
+// converge waits until all nodes up hold the same state, and returns its hash.
+func (c *cluster) converge() string {
+	c.t.Helper()
+	var hash string
+	c.eventually("equal states", func() bool {
+		hash = ""
+		for _, n := range c.nodes {
+			if n == nil {
+				continue
+			}
+			if h := n.State().Hash(); hash == "" {
+				hash = h
+			} else if h != hash {
+				return false
+			}
+		}
+		return true
+	})
+	return hash
+}
+
+func TestWriteThroughAnyNode(t *testing.T) {
+	var told atomic.Uint64
+	c := newCluster(t, false, func(cfg *consensus.Config) {
+		cfg.OnApply = func(s *consensus.State) { told.Store(s.Index) }
+		cfg.CheckSpec = func(_, next []byte) error {
+			if strings.Contains(string(next), "bad") {
+				return errors.New("line 1: bad word")
+			}
+			return nil
+		}
+	})
+	lead := c.leader()
+	follower := c.nodes[(lead+1)%3]
+	v, err := follower.PutSpec(c.ctx(), 0, []byte("one"), "alice")
+	if err != nil || v != 1 {
+		t.Fatalf("first spec through a follower: version %d, %v", v, err)
+	}
+	if s := follower.State(); s.SpecVersion != 1 || string(s.Spec) != "one" || s.SpecHistory[0].Actor != "alice" {
+		t.Fatalf("a follower does not read what it wrote: %+v", s)
+	}
+	for _, n := range []*consensus.Node{follower, c.nodes[lead]} {
+		_, err = n.PutSpec(c.ctx(), 0, []byte("two"), "bob")
+		if got := (consensus.ErrConflict{}); !errors.As(err, &got) || got.Current != 1 {
+			t.Fatalf("spec based on an old version: %v, want a conflict with 1", err)
+		}
+		_, err = n.PutSpec(c.ctx(), 1, []byte("bad"), "bob")
+		if got := (consensus.ErrRefused{}); !errors.As(err, &got) || got.Reason != "line 1: bad word" {
+			t.Fatalf("spec that the check refuses: %v", err)
+		}
+	}
+	if err := follower.PutDrain(c.ctx(), consensus.Drain{Path: "eu/a", Reason: "test", Actor: "alice"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := follower.DeleteDrain(c.ctx(), "eu/b", "alice"); !errors.As(err, new(consensus.ErrRefused)) {
+		t.Fatalf("ending a drain that is not there: %v", err)
+	}
+	if err := follower.RotateTicketKey(c.ctx()); err != nil {
+		t.Fatal(err)
+	}
+	c.converge()
+	for _, n := range c.nodes {
+		if s := n.State(); len(s.Drains) != 1 || len(s.TicketKeys) != 1 || len(s.TicketKeys[0].Secret) != 32 {
+			t.Fatalf("%s holds %d drains and %d keys, want 1 and 1", n.Status().ID, len(s.Drains), len(s.TicketKeys))
+		}
+	}
+	want := follower.State().Index
+	c.eventually("OnApply is told of the newest state", func() bool { return told.Load() >= want })
+}
+
+func TestPlanIsFenced(t *testing.T) {
+	c := newCluster(t, false, nil)
+	lead := c.leader()
+	if err := c.nodes[lead].Barrier(c.ctx()); err != nil {
+		t.Fatal(err)
+	}
+	epoch, err := c.nodes[lead].PutPlan(c.ctx(), 0, []byte("plan 1"))
+	if err != nil || epoch != 1 {
+		t.Fatalf("first plan: epoch %d, %v", epoch, err)
+	}
+	if _, err := c.nodes[lead].PutPlan(c.ctx(), 0, []byte("plan 0")); !errors.As(err, new(consensus.ErrConflict)) {
+		t.Fatalf("plan based on an old epoch: %v", err)
+	}
+	if _, err := c.nodes[lead].PutPlan(c.ctx(), 1, nil); !errors.As(err, new(consensus.ErrRefused)) {
+		t.Fatalf("empty plan: %v", err)
+	}
+	other := c.nodes[(lead+1)%3]
+	if _, err := other.PutPlan(c.ctx(), 1, []byte("plan 2")); !errors.Is(err, consensus.ErrNotLeader) {
+		t.Fatalf("plan of a follower: %v", err)
+	}
+	if err := other.Barrier(c.ctx()); !errors.Is(err, consensus.ErrNotLeader) {
+		t.Fatalf("barrier at a follower: %v", err)
+	}
+	if s := c.nodes[lead].State(); string(s.Plan) != "plan 1" || s.PlanTerm != c.nodes[lead].Status().Term {
+		t.Fatalf("state holds plan %q of term %d", s.Plan, s.PlanTerm)
+	}
+}
+
+func TestDrainsExpireThroughTheLeader(t *testing.T) {
+	c := newCluster(t, false, nil)
+	n, now := c.nodes[c.leader()], time.Now()
+	for path, until := range map[string]time.Time{"eu": now.Add(time.Minute), "us": now.Add(time.Hour), "ap": {}} {
+		if err := n.PutDrain(c.ctx(), consensus.Drain{Path: path, Until: until}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := n.Expire(c.ctx(), now.Add(time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	var left []string
+	for _, d := range n.State().Drains {
+		left = append(left, d.Path)
+	}
+	if !slices.Equal(left, []string{"ap", "us"}) {
+		t.Fatalf("left in force: %v, want ap and us, in order", left)
+	}
+}
+
+func TestLeaderLossAndReturn(t *testing.T) {
+	c := newCluster(t, true, nil)
+	first := c.leader()
+	if _, err := c.nodes[first].PutSpec(c.ctx(), 0, []byte("one"), "a"); err != nil {
+		t.Fatal(err)
+	}
+	c.stop(first)
+	up := c.nodes[(first+1)%3]
+	if v, err := up.PutSpec(c.ctx(), 1, []byte("two"), "b"); err != nil || v != 2 {
+		t.Fatalf("spec right after the leader stopped: version %d, %v", v, err)
+	}
+	if next := c.leader(); next == first {
+		t.Fatal("a stopped node leads")
+	}
+	c.start(first)
+	c.leader()
+	c.converge()
+	if s := c.nodes[first].State(); s.SpecVersion != 2 || string(s.SpecHistory[1].Body) != "one" {
+		t.Fatalf("the returned node is at version %d", s.SpecVersion)
+	}
+	if st := c.nodes[first].Status(); len(st.Voters) != 3 || st.Leader == "" || st.Applied == 0 {
+		t.Fatalf("status after the return is %+v", st)
+	}
+}
+
+func TestRestartWithoutQuorum(t *testing.T) {
+	c := newCluster(t, true, nil)
+	n := c.nodes[c.leader()]
+	for v := range uint64(20) {
+		if _, err := n.PutSpec(c.ctx(), v, fmt.Appendf(nil, "spec %d", v+1), "a"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := c.converge()
+	c.stopAll()
+
+	c.start(1)
+	alone := c.nodes[1]
+	c.eventually("committed state without a quorum", func() bool { return alone.State().Hash() == want })
+	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+	defer cancel()
+	if err := alone.PutDrain(ctx, consensus.Drain{Path: "eu"}); !errors.Is(err, consensus.ErrNoLeader) {
+		t.Fatalf("write without a quorum: %v, want ErrNoLeader", err)
+	}
+
+	c.start(0)
+	c.start(2)
+	lead := c.leader() // so voters were not forgotten
+	if v, err := c.nodes[(lead+1)%3].PutSpec(c.ctx(), 20, []byte("more"), "a"); err != nil || v != 21 {
+		t.Fatalf("spec after all returned: version %d, %v", v, err)
+	}
+}
+
+func TestStrangersAreRefused(t *testing.T) {
+	c := newCluster(t, false, nil)
+	n := c.nodes[c.leader()]
+	foreign, err := identity.NewDevCA(t.TempDir(), domain)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mine := c.ca
+	c.ca = foreign
+	stranger := c.cert(identity.ID{TrustDomain: domain, Role: identity.RoleGlobal, Name: "g1"})
+	c.ca = mine
+	gateway := c.cert(identity.ID{TrustDomain: domain, Role: identity.RoleGateway, Region: "eu", Name: "gw"})
+	before := n.Refused()
+	for i, certs := range []*identity.Certs{stranger, gateway} {
+		for _, alpn := range []string{"spillway-raft/1", "spillway-propose/1"} {
+			knock(t, n.Addr().String(), certs, alpn)
+		}
+		want := before + uint64(2*(i+1))
+		c.eventually("refusals counted", func() bool { return n.Refused() >= want })
+	}
+	if n.Refused() != before+4 {
+		t.Fatalf("%d refusals counted, want 4", n.Refused()-before)
+	}
+	if _, err := n.PutSpec(c.ctx(), 0, []byte("one"), "a"); err != nil {
+		t.Fatalf("the cluster no longer writes: %v", err)
+	}
+}
+
+func TestPortInUse(t *testing.T) {
+	c := newCluster(t, false, nil)
+	_, err := consensus.New(consensus.Config{ID: "g1", Listen: c.peers[1].Addr, Certs: c.certs[0]})
+	if err == nil || !strings.Contains(err.Error(), c.peers[1].Addr) || !strings.Contains(err.Error(), "g1") {
+		t.Fatalf("error is %v, want one that names the port and who wanted it", err)
+	}
+}

@@ -1,0 +1,99 @@
+package consensus
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// kind is the first byte of a command. A number, once released, keeps its meaning for ever: logs outlive programs.
+type kind byte
+
+const (
+	kindPutSpec     kind = 1
+	kindPutPlan     kind = 2
+	kindPutDrain    kind = 3
+	kindDeleteDrain kind = 4
+	kindExpire      kind = 5
+	kindRotateKey   kind = 6
+
+	// kindOptional marks a command that a node too old to know it may skip without harm.
+	kindOptional kind = 0x80
+)
+
+// Bounds of what a write may carry.
+const (
+	MaxBody    = 512 << 10 // MaxBody is the largest spec or plan in bytes, the largest entry raft suggests
+	maxCommand = MaxBody/3*4 + 16<<10
+	maxName    = 256
+	maxReason  = 1024
+	maxID      = 64
+)
+
+var errUnknownKind = errors.New("command of a kind this node does not know: it is older than the leader: upgrade it")
+
+// command is one write. Everything that differs between nodes (time, chance, term) is in it, put there by the proposer.
+type command struct {
+	Kind    kind      `json:"-"`
+	ID      string    `json:"id,omitempty"` // idempotency key; empty: a repeat is harmless
+	BasedOn uint64    `json:"based_on,omitempty"`
+	Term    uint64    `json:"term,omitempty"` // in which a plan was made
+	Body    []byte    `json:"body,omitempty"`
+	Path    string    `json:"path,omitempty"`
+	Reason  string    `json:"reason,omitempty"`
+	Actor   string    `json:"actor,omitempty"`
+	At      time.Time `json:"at,omitzero"`
+	Until   time.Time `json:"until,omitzero"`
+}
+
+// encodeCommand is the kind and then JSON, which later versions may add fields to.
+func encodeCommand(c command) ([]byte, error) {
+	if err := c.bounded(); err != nil {
+		return nil, ErrRefused{Reason: err.Error()}
+	}
+	text, err := json.Marshal(c)
+	if err != nil {
+		return nil, fmt.Errorf("encoding command: %w", err)
+	}
+	return append([]byte{byte(c.Kind)}, text...), nil
+}
+
+// decodeCommand never panics and never allocates beyond a small multiple of its input.
+func decodeCommand(b []byte) (command, error) {
+	var c command
+	switch {
+	case len(b) == 0:
+		return c, errors.New("command is empty")
+	case len(b) > maxCommand:
+		return c, fmt.Errorf("command is longer than %d bytes", maxCommand)
+	}
+	c.Kind = kind(b[0])
+	if c.Kind < kindPutSpec || c.Kind > kindRotateKey {
+		return c, errUnknownKind
+	}
+	if err := json.Unmarshal(b[1:], &c); err != nil {
+		return c, fmt.Errorf("decoding command: %w", err)
+	}
+	c.At, c.Until = c.At.UTC(), c.Until.UTC()
+	return c, c.bounded()
+}
+
+func (c command) bounded() error {
+	switch {
+	case len(c.Body) > MaxBody:
+		return fmt.Errorf("%d bytes are more than the %d that fit: split or shorten it", len(c.Body), MaxBody)
+	case len(c.Path) > maxName || len(c.Actor) > maxName:
+		return fmt.Errorf("path and actor may have at most %d bytes", maxName)
+	case len(c.Reason) > maxReason:
+		return fmt.Errorf("reason may have at most %d bytes", maxReason)
+	case len(c.ID) > maxID:
+		return fmt.Errorf("idempotency key may have at most %d bytes", maxID)
+	}
+	for _, t := range []time.Time{c.At, c.Until} {
+		if y := t.UTC().Year(); y < 1 || y > 9999 { // beyond that, JSON cannot carry it
+			return errors.New("a time lies outside the years 1 to 9999")
+		}
+	}
+	return nil
+}

@@ -1,0 +1,12 @@
+// Package consensus keeps the state that every global node must agree on: the operator's spec with its history, the
+// steering plan, drains, and the keys that sign redirect tickets. It is hashicorp/raft over mutual TLS, with the rules of
+// the state in one pure function, apply.
+//
+// It decides the order of writes, and whether a write fits the state it was based on: each is a compare-and-swap, checked
+// before it is proposed and again when it is applied, so that no code path skips the check. Any node takes a write and
+// hands it to the leader. Reads are local and never wait: State is the last applied snapshot, and a node that restarts
+// without a quorum has its last known committed state back.
+//
+// It never holds telemetry, never looks into a spec or a plan (Config brings the checks), never reads a clock or draws a
+// random number while applying, never panics on a bad or unknown entry, and never deletes a plan that is in use.
+package consensus

@@ -1,0 +1,99 @@
+package consensus
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+)
+
+// proposalTimeout bounds one proposal from its first byte to its answer.
+const proposalTimeout = 10 * time.Second
+
+// errUnsent wraps an error after which nothing can have been written.
+type errUnsent struct{ error }
+
+func (e errUnsent) Unwrap() error { return e.error }
+
+// forward has the leader propose a command.
+func (n *Node) forward(ctx context.Context, leader string, cmd []byte) (result, error) {
+	c, err := n.dialer.dial(ctx, leader, alpnPropose)
+	if err != nil {
+		return result{}, errUnsent{fmt.Errorf("reaching the leader: %w", err)}
+	}
+	defer c.Close()
+	defer context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Unix(1, 0)) })()
+	if err := writeFrame(c, cmd); err != nil {
+		return result{}, fmt.Errorf("sending to the leader: %w", err)
+	}
+	body, err := readFrame(c, maxAnswer)
+	if err != nil {
+		return result{}, fmt.Errorf("reading the leader's answer: %w", err)
+	}
+	a, err := decodeAnswer(body)
+	switch {
+	case err != nil:
+		return result{}, err
+	case a.NotLeader:
+		return result{}, errUnsent{ErrNotLeader}
+	case a.Unknown:
+		return result{}, ErrUnknownOutcome
+	}
+	n.catchUp(ctx, a.Result.Index)
+	return a.Result, nil
+}
+
+// catchUp waits a moment for our own state to hold what the leader has just written, so that a caller reads its writes.
+func (n *Node) catchUp(ctx context.Context, index uint64) {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	for {
+		changed := n.fsm.next()
+		if n.State().Index >= index {
+			return
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// serveProposal answers one proposal of another node.
+func (n *Node) serveProposal(ctx context.Context, c *tls.Conn) {
+	ctx, cancel := context.WithTimeout(ctx, proposalTimeout)
+	defer cancel()
+	defer context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Unix(1, 0)) })()
+	cmd, err := readFrame(c, maxCommand)
+	if err != nil {
+		n.refused.add(c.RemoteAddr().String(), err)
+		return
+	}
+	body, err := json.Marshal(n.answer(ctx, cmd))
+	if err != nil {
+		n.log.Error("encoding answer failed", "error", err)
+		return
+	}
+	if err := writeFrame(c, body); err != nil && !errors.Is(err, net.ErrClosed) {
+		n.log.Warn("answering proposal failed", "peer", c.RemoteAddr().String(), "error", err)
+	}
+}
+
+func (n *Node) answer(ctx context.Context, cmd []byte) answer {
+	if !n.IsLeader() {
+		return answer{NotLeader: true}
+	}
+	r, err := n.applyHere(ctx, cmd)
+	var unsent errUnsent
+	switch {
+	case errors.As(err, &unsent):
+		return answer{NotLeader: true}
+	case err != nil:
+		return answer{Unknown: true}
+	}
+	return answer{Result: r}
+}

@@ -1,0 +1,161 @@
+package consensus
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/spillway-lb/spillway/internal/identity"
+)
+
+// The protocols of the one listener.
+const (
+	alpnRaft    = "spillway-raft/1"
+	alpnPropose = "spillway-propose/1"
+)
+
+const (
+	handshakeTimeout = 5 * time.Second
+	maxUnproven      = 128 // connections that have not yet shown who they are, or that propose
+	maxStreams       = 32  // raft streams from one peer: its pool, its pipelines, and those it lost track of
+)
+
+// listener accepts both protocols on one port and admits global nodes only.
+type listener struct {
+	ln      net.Listener
+	tls     *tls.Config
+	log     *slog.Logger
+	refused *refusals
+	conns   *conns
+	streams chan net.Conn // to raft
+	propose func(context.Context, *tls.Conn)
+	slots   chan struct{}
+}
+
+// bind takes the port, and says who wanted it if somebody else has it.
+func bind(addr, node string) (net.Listener, error) {
+	ln, err := net.Listen("tcp", addr)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return nil, fmt.Errorf("listening for Raft of global node %s on %s: %w: stop the program that holds this port, or choose another for raft.listen", node, addr, err)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("listening for Raft of global node %s: %w", node, err)
+	}
+	return ln, nil
+}
+
+func newListener(ln net.Listener, certs *identity.Certs, log *slog.Logger, r *refusals, c *conns) *listener {
+	return &listener{
+		ln: ln, tls: serverTLS(certs), log: log, refused: r, conns: c,
+		streams: make(chan net.Conn), slots: make(chan struct{}, maxUnproven),
+	}
+}
+
+// serverTLS picks the protocol by what the client offers, so that each handshake is judged for one protocol.
+func serverTLS(certs *identity.Certs) *tls.Config {
+	raft, propose := certs.Server(alpnRaft, globalOnly), certs.Server(alpnPropose, globalOnly)
+	return &tls.Config{
+		MinVersion: tls.VersionTLS13,
+		GetConfigForClient: func(h *tls.ClientHelloInfo) (*tls.Config, error) {
+			if slices.Contains(h.SupportedProtos, alpnPropose) {
+				return propose.GetConfigForClient(h)
+			}
+			return raft.GetConfigForClient(h)
+		},
+	}
+}
+
+func globalOnly(id identity.ID) error {
+	if id.Role != identity.RoleGlobal {
+		return fmt.Errorf("only global nodes take part in Raft, not role %s", id.Role)
+	}
+	return nil
+}
+
+// run accepts until ctx ends or the listener is closed, and returns when every handler has.
+func (l *listener) run(ctx context.Context) {
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	for delay := time.Duration(0); ctx.Err() == nil; {
+		c, err := l.ln.Accept()
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil { // out of file descriptors, as a rule: wait for some to come back
+			delay = min(max(2*delay, 5*time.Millisecond), time.Second)
+			l.log.Warn("accepting raft connection failed", "error", err)
+			pause(ctx, delay)
+			continue
+		}
+		delay = 0
+		select {
+		case l.slots <- struct{}{}:
+			wg.Go(func() { l.admit(ctx, c) })
+		default:
+			_ = c.Close() // too many strangers at the door
+		}
+	}
+}
+
+// admit finds out who c is and hands it on. It holds a slot until raft has the stream or the proposal is answered.
+func (l *listener) admit(ctx context.Context, c net.Conn) {
+	defer func() { <-l.slots }()
+	t := tls.Server(c, l.tls)
+	if !l.conns.add(t) {
+		return
+	}
+	shake, cancel := context.WithTimeout(ctx, handshakeTimeout)
+	err := t.HandshakeContext(shake)
+	cancel()
+	if err != nil {
+		l.refused.add(c.RemoteAddr().String(), err)
+		l.drop(t)
+		return
+	}
+	if t.ConnectionState().NegotiatedProtocol == alpnPropose {
+		l.propose(ctx, t)
+		l.drop(t)
+		return
+	}
+	l.handOver(ctx, t)
+}
+
+// handOver gives a stream to raft, if its peer has not got too many.
+func (l *listener) handOver(ctx context.Context, t *tls.Conn) {
+	id, err := identity.PeerID(t.ConnectionState())
+	if err != nil || !l.conns.claim(id.Name, maxStreams) {
+		l.drop(t)
+		return
+	}
+	stream := &tracked{Conn: t, leave: func() {
+		l.conns.release(id.Name)
+		l.conns.remove(t)
+	}}
+	select {
+	case l.streams <- stream:
+	case <-ctx.Done():
+		_ = stream.Close()
+	}
+}
+
+func (l *listener) drop(t *tls.Conn) {
+	_ = t.Close()
+	l.conns.remove(t)
+}
+
+// pause waits for d or for the end of ctx.
+func pause(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}

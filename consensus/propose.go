@@ -1,0 +1,139 @@
+package consensus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/hashicorp/raft"
+)
+
+const (
+	holdTimeout    = 7 * time.Second  // how long a write waits for a leader
+	holdJitter     = holdTimeout / 16 // between tries, at most
+	enqueueTimeout = 2 * time.Second
+)
+
+// propose writes a command through whoever leads, and tries again while nobody does. A command whose fate is unknown is
+// sent again only if it has an idempotency key, under which the state remembers what became of it.
+func (n *Node) propose(ctx context.Context, c command) (result, error) {
+	data, err := encodeCommand(c)
+	if err != nil {
+		return result{}, err
+	}
+	until := time.Now().Add(holdTimeout)
+	maybe := false
+	for {
+		r, err := n.try(ctx, data)
+		if err == nil {
+			return r, r.err()
+		}
+		var unsent errUnsent
+		maybe = maybe || !errors.As(err, &unsent)
+		if maybe && c.ID == "" || ctx.Err() != nil || errors.Is(err, ErrStopped) || time.Now().After(until) {
+			return result{}, n.giveUp(ctx, maybe, err)
+		}
+		pause(ctx, holdJitter/8+rand.N(holdJitter))
+	}
+}
+
+// try makes one attempt, here or at the leader.
+func (n *Node) try(ctx context.Context, data []byte) (result, error) {
+	if !n.started.Load() || n.ctx.Err() != nil {
+		return result{}, errUnsent{ErrStopped}
+	}
+	ctx, cancel := context.WithTimeout(ctx, proposalTimeout)
+	defer cancel()
+	defer context.AfterFunc(n.ctx, cancel)()
+	if n.IsLeader() {
+		return n.applyHere(ctx, data)
+	}
+	addr, id := n.raft.LeaderWithID()
+	if addr == "" || string(id) == n.id {
+		return result{}, errUnsent{ErrNoLeader}
+	}
+	return n.forward(ctx, n.addressOf(string(id), string(addr)), data)
+}
+
+func (n *Node) giveUp(ctx context.Context, maybe bool, err error) error {
+	switch {
+	case errors.Is(err, ErrStopped) && !maybe:
+		return ErrStopped
+	case maybe && !errors.Is(err, ErrUnknownOutcome):
+		return fmt.Errorf("%w (%w)", ErrUnknownOutcome, err)
+	case maybe:
+		return err
+	case ctx.Err() != nil:
+		return fmt.Errorf("%w (%w)", ErrNoLeader, ctx.Err())
+	case errors.Is(err, ErrNoLeader):
+		return err
+	}
+	return fmt.Errorf("%w (%w)", ErrNoLeader, err)
+}
+
+// applyHere proposes as the leader. The checks run first, so that what would be refused is kept out of the log.
+func (n *Node) applyHere(ctx context.Context, data []byte) (result, error) {
+	if r, ok := n.foresee(data); !ok {
+		return r, nil
+	}
+	f := n.raft.Apply(data, enqueueTimeout)
+	if err := n.await(ctx, f); err != nil {
+		return result{}, err
+	}
+	r, ok := f.Response().(result)
+	if !ok {
+		return result{}, fmt.Errorf("applying: %w", ErrUnknownOutcome)
+	}
+	return r, nil
+}
+
+// foresee keeps out of the log what cannot be read, and specs and plans that apply would refuse. Anything else, a conflict
+// too, is left to the log to decide, for this node may be behind it.
+func (n *Node) foresee(data []byte) (result, bool) {
+	c, err := decodeCommand(data)
+	if err != nil {
+		return refuse("%v", err), false
+	}
+	if c.Kind != kindPutSpec && c.Kind != kindPutPlan {
+		return result{}, true
+	}
+	s := n.State()
+	_, r := apply(s, entry{index: s.Index + 1, term: n.raft.CurrentTerm(), data: data}, n.fsm.checks)
+	return r, r.Code != codeRefused
+}
+
+// await waits for raft, and no longer than ctx. Raft itself ends every wait when it loses the lead or stops.
+func (n *Node) await(ctx context.Context, f raft.Future) error {
+	done := make(chan error, 1)
+	go func() { done <- f.Error() }() // ends with raft at the latest
+	select {
+	case err := <-done:
+		return sent(err)
+	case <-ctx.Done():
+		return fmt.Errorf("%w (%w)", ErrUnknownOutcome, ctx.Err())
+	}
+}
+
+// sent sorts raft's errors by whether the entry may be in the log.
+func sent(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, raft.ErrNotLeader), errors.Is(err, raft.ErrLeadershipTransferInProgress), errors.Is(err, raft.ErrEnqueueTimeout):
+		return errUnsent{fmt.Errorf("%w (%w)", ErrNotLeader, err)}
+	}
+	return fmt.Errorf("%w (%w)", ErrUnknownOutcome, err)
+}
+
+// err is the result as a caller of the API meets it.
+func (r result) err() error {
+	switch r.Code {
+	case codeOK:
+		return nil
+	case codeConflict:
+		return ErrConflict{Current: r.Current}
+	}
+	return ErrRefused{Reason: r.Message}
+}

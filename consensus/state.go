@@ -1,0 +1,57 @@
+package consensus
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"time"
+)
+
+// Bounds of what the state keeps.
+const (
+	maxSpecs   = 10
+	maxDrains  = 4096
+	maxKeys    = 3
+	maxOutcome = 256
+)
+
+// State is everything that was agreed, as of one log index. It is immutable: do not write to anything reached from it.
+type State struct {
+	Index       uint64      // raft index of the last command applied
+	Term        uint64      // raft term of that command
+	SpecVersion uint64      // 0: none was ever put
+	Spec        []byte      // the operator's text as it was put
+	SpecHistory []SpecEntry // newest first, the current one included, at most 10
+	PlanEpoch   uint64      // 0: none was ever put
+	Plan        []byte      // as the leader encoded it
+	PlanTerm    uint64      // the term whose leader made it
+	Drains      []Drain     // sorted by path
+	TicketKeys  []Key       // newest first, at most 3; the first signs
+
+	done []outcome // oldest first: recent writes with an idempotency key
+}
+
+// SpecEntry is one version of the spec.
+type SpecEntry struct {
+	Version uint64
+	Index   uint64 // raft index at which it took force
+	Body    []byte
+	Actor   string
+	At      time.Time // by the proposing node's clock
+}
+
+// outcome remembers a write that took place, for a proposer that did not hear so.
+type outcome struct {
+	ID    string `json:"id"`
+	Index uint64 `json:"index"`
+	Value uint64 `json:"value"`
+}
+
+// Hash is equal on two nodes exactly when their states are; empty for a state that cannot be written down.
+func (s *State) Hash() string {
+	b, err := encodeState(s)
+	if err != nil {
+		return ""
+	}
+	sum := sha256.Sum256(b)
+	return hex.EncodeToString(sum[:])
+}
