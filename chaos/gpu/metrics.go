@@ -1,0 +1,102 @@
+package gpu
+
+import (
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+)
+
+// outcome is how a request ended, in vLLM's words.
+type outcome uint8
+
+const (
+	outcomeStop outcome = iota
+	outcomeLength
+	outcomeAbort
+	outcomeError
+	outcomes
+)
+
+func (o outcome) String() string { return [...]string{"stop", "length", "abort", "error"}[o] }
+
+// metrics are what the stand-in measures beside the engine's own counters.
+type metrics struct {
+	ended                                  [outcomes]atomic.Uint64
+	ttft, itl, e2e, queue, prefill, decode *histogram
+}
+
+func newMetrics() *metrics {
+	long := []float64{0.3, 0.5, 0.8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60, 120, 240, 480, 960, 1920, 7680}
+	return &metrics{
+		ttft: newHistogram("time_to_first_token_seconds", "Time to first token in seconds.",
+			0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 20, 40, 80, 160, 640, 2560),
+		itl: newHistogram("inter_token_latency_seconds", "Inter-token latency in seconds.",
+			0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 20, 40, 80),
+		e2e:     newHistogram("e2e_request_latency_seconds", "End to end request latency in seconds.", long...),
+		queue:   newHistogram("request_queue_time_seconds", "Time spent waiting in seconds.", long...),
+		prefill: newHistogram("request_prefill_time_seconds", "Time spent in prefill in seconds.", long...),
+		decode:  newHistogram("request_decode_time_seconds", "Time spent in decode in seconds.", long...),
+	}
+}
+
+func (m *metrics) finished(o outcome) { m.ended[o].Add(1) }
+
+// page writes the Prometheus text format.
+type page struct {
+	strings.Builder
+	labels string
+}
+
+func (p *page) one(kind, name, help string, value float64) {
+	p.family(kind, name, help)
+	fmt.Fprintf(p, "vllm:%s{%s} %s\n", name, p.labels, number(value))
+}
+
+func (p *page) family(kind, name, help string) {
+	fmt.Fprintf(p, "# HELP vllm:%s %s\n# TYPE vllm:%s %s\n", name, help, name, kind)
+}
+
+func (p *page) histogram(h *histogram) {
+	p.family("histogram", h.name, h.help)
+	var total uint64
+	for i := range h.counts {
+		total += h.counts[i].Load()
+		bound := "+Inf"
+		if i < len(h.bounds) {
+			bound = number(h.bounds[i])
+		}
+		fmt.Fprintf(p, "vllm:%s_bucket{%s,le=\"%s\"} %d\n", h.name, p.labels, bound, total)
+	}
+	sum := time.Duration(h.sum.Load()).Seconds()
+	fmt.Fprintf(p, "vllm:%s_sum{%s} %s\nvllm:%s_count{%s} %d\n", h.name, p.labels, number(sum), h.name, p.labels, total)
+}
+
+func number(v float64) string { return strconv.FormatFloat(v, 'g', -1, 64) }
+
+func (s *Server) serveMetrics(w http.ResponseWriter, _ *http.Request) {
+	g, c := s.driver.stats()
+	p := &page{labels: fmt.Sprintf("engine=\"0\",model_name=%q", s.cfg.Served)}
+	p.one("gauge", "num_requests_running", "Number of requests in model execution batches.", float64(g.Running))
+	p.one("gauge", "num_requests_waiting", "Number of requests waiting to be processed.", float64(g.Waiting))
+	p.one("gauge", "kv_cache_usage_perc", "KV-cache usage. 1 means 100 percent usage.", g.KVUsage)
+	p.family("gauge", "cache_config_info", "Information of the LLMEngine CacheConfig")
+	fmt.Fprintf(p, "vllm:cache_config_info{block_size=\"%d\",cache_dtype=\"auto\",enable_prefix_caching=\"True\",engine=\"0\",gpu_memory_utilization=\"0.9\",num_gpu_blocks=\"%d\"} 1\n", BlockTokens, g.KVBlocks)
+	p.one("counter", "prefix_cache_queries_total", "Prefix cache queries, in terms of number of queried tokens.", float64(c.PrefixQueries))
+	p.one("counter", "prefix_cache_hits_total", "Prefix cache hits, in terms of number of cached tokens.", float64(c.PrefixHits))
+	p.one("counter", "num_preemptions_total", "Cumulative number of preemption from the engine.", float64(c.Preemptions))
+	p.one("counter", "prompt_tokens_total", "Number of prefill tokens processed.", float64(c.Prompt))
+	p.one("counter", "generation_tokens_total", "Number of generation tokens processed.", float64(c.Generated))
+	p.family("counter", "request_success_total", "Count of successfully processed requests.")
+	for o := range outcomes {
+		fmt.Fprintf(p, "vllm:request_success_total{%s,finished_reason=\"%s\"} %d\n", p.labels, o, s.metrics.ended[o].Load())
+	}
+	m := s.metrics
+	for _, h := range []*histogram{m.ttft, m.itl, m.e2e, m.queue, m.prefill, m.decode} {
+		p.histogram(h)
+	}
+	w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
+	w.Write([]byte(p.String()))
+}
