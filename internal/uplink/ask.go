@@ -95,7 +95,7 @@ func decodeAsk(body []byte) (*uplinkpb.Ask, error) {
 // answer serves one question at the child.
 func (s *session) answer(st *quic.Stream) {
 	defer st.CancelRead(0)
-	st.SetDeadline(time.Now().Add(streamTimeout))
+	st.SetDeadline(time.Now().Add(askTimeout))
 	kind, body, err := readMessage(st, MaxAsk+askOverhead)
 	var q *uplinkpb.Ask
 	if err == nil && kind == kindAsk {

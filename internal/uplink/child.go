@@ -103,13 +103,13 @@ func NewChild(cfg ChildConfig) (*Child, error) {
 	return c, nil
 }
 
-// Start begins connecting and returns at once: a child works while its parents are away. The child runs until Stop or
-// until ctx ends.
+// Start begins connecting and returns at once: a child works while its parents are away. It runs until Stop; the end of
+// ctx does not stop it.
 func (c *Child) Start(ctx context.Context) error {
 	if !c.started.CompareAndSwap(false, true) || c.stopped.Load() {
 		return ErrStopped
 	}
-	ctx, c.cancel = context.WithCancel(ctx)
+	ctx, c.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	c.state()
 	c.done.Go(func() { c.produce(ctx) })
 	for _, l := range c.links {

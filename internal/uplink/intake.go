@@ -3,6 +3,7 @@ package uplink
 import (
 	"context"
 	"errors"
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -74,7 +75,7 @@ func (p *Parent) reject(conn *quic.Conn, id identity.ID, err error) {
 		code = codeVersion
 	case errors.Is(err, errFull):
 		code = codeFull
-	case conn.Context().Err() != nil, errors.Is(err, context.DeadlineExceeded):
+	case conn.Context().Err() != nil, errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded):
 		conn.CloseWithError(codeBye, "no greeting")
 		return
 	}

@@ -125,7 +125,7 @@ func (p *Parent) watch(ctx context.Context, info *quic.ClientInfo) (context.Cont
 // Addr is where children connect.
 func (p *Parent) Addr() net.Addr { return p.transport.Conn.LocalAddr() }
 
-// Start takes children until Stop or until ctx ends.
+// Start takes children until Stop; the end of ctx does not stop it.
 func (p *Parent) Start(ctx context.Context) error {
 	if !p.started.CompareAndSwap(false, true) || p.stopped.Load() {
 		return ErrStopped
@@ -135,7 +135,7 @@ func (p *Parent) Start(ctx context.Context) error {
 		return fmt.Errorf("taking uplinks: %w", err)
 	}
 	p.listener = ln
-	ctx, p.cancel = context.WithCancel(ctx)
+	ctx, p.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	p.done.Go(func() { p.accept(ctx) })
 	return nil
 }

@@ -1,0 +1,198 @@
+package capacity
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+	"pgregory.net/rapid"
+
+	"github.com/spillway-lb/spillway/internal/capacity/capacitypb"
+)
+
+func TestRoundTrip(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s := genSummary(t)
+		b, err := Encode(&s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := Decode(b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !got.Equal(s) {
+			t.Fatalf("got  %+v\nwant %+v", got, s)
+		}
+	})
+}
+
+// TestUnknownFieldsSurvive plays a newer version that added a field to every message.
+func TestUnknownFieldsSurvive(t *testing.T) {
+	s := Merge(busy(2), Summary{})
+	s.Acks = []Ack{{Parent: "g", Boot: 1, Ticket: 2}}
+	s.Demand = []Demand{{Service: "s", Model: "m", Cell: "c", TokensPerSec: 4}}
+	p := summaryToPB(&s)
+	added := protowire.AppendBytes(protowire.AppendTag(nil, 999, protowire.BytesType), []byte("from the future"))
+	for _, m := range []proto.Message{p, p.Models[1], p.Models[1].Hardware[0], p.Acks[0], p.Demand[0]} {
+		m.ProtoReflect().SetUnknown(added)
+	}
+	sent, err := proto.MarshalOptions{Deterministic: true}.Marshal(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := Decode(sent)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := Encode(got)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := strings.Count(string(again), "from the future"); n != 5 || string(again) != string(sent) {
+		t.Fatalf("%d of 5 unknown fields survive; same bytes: %v", n, string(again) == string(sent))
+	}
+}
+
+func TestRefused(t *testing.T) {
+	long := strings.Repeat("x", MaxName+1)
+	for name, spoil := range map[string]func(*Summary){
+		"negative":         func(s *Summary) { s.Models[0].Backlog = -1 },
+		"absurd":           func(s *Summary) { s.Models[0].Running = MaxAmount + 1 },
+		"absurd rate":      func(s *Summary) { s.Models[0].Hardware[0].PrefillRate = MaxAmount + 1 },
+		"ready over total": func(s *Summary) { s.Models[0].Ready = s.Models[0].Total + 1 },
+		"free over total":  func(s *Summary) { s.Models[0].KVFree = s.Models[0].KVTotal + 1 },
+		"disorder":         func(s *Summary) { s.Models[0], s.Models[1] = s.Models[1], s.Models[0] },
+		"twice":            func(s *Summary) { s.Models[1].Name = s.Models[0].Name },
+		"no name":          func(s *Summary) { s.Models[0].Name = "" },
+		"long name":        func(s *Summary) { s.Models[1].Name = long },
+		"long endpoint":    func(s *Summary) { s.Endpoint = long },
+		"slash":            func(s *Summary) { s.Path.Zone = "a/b" },
+		"control":          func(s *Summary) { s.Path.Zone = "a\n" },
+		"not UTF-8":        func(s *Summary) { s.Models[1].Name = "z\xff" },
+		"prefix twice":     func(s *Summary) { s.Models[0].Prefixes = []Prefix{{1, 5}, {1, 4}} },
+		"prefix disorder":  func(s *Summary) { s.Models[0].Prefixes = []Prefix{{1, 4}, {2, 5}} },
+		"ack twice":        func(s *Summary) { s.Acks = []Ack{{Parent: "g"}, {Parent: "g"}} },
+		"demand twice":     func(s *Summary) { s.Demand = []Demand{{Cell: "c"}, {Cell: "c"}} },
+		"negative demand":  func(s *Summary) { s.Demand = []Demand{{Cell: "c", TokensPerSec: -5}} },
+		"many acks": func(s *Summary) {
+			for i := range MaxAcks + 1 {
+				s.Acks = append(s.Acks, Ack{Parent: fmt.Sprintf("%03d", i)})
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := busy(2)
+			spoil(&s)
+			if _, err := Encode(&s); err == nil {
+				t.Error("encoded")
+			}
+			b, err := proto.Marshal(summaryToPB(&s))
+			if err != nil {
+				return // protobuf itself refuses it
+			}
+			if _, err := Decode(b); err == nil {
+				t.Error("decoded")
+			}
+			fit := Fit(s)
+			if _, err := Encode(&fit); err != nil && s.Path.check() == nil && len(s.Endpoint) <= MaxName {
+				t.Errorf("Fit does not mend it: %v", err)
+			}
+		})
+	}
+}
+
+func TestTooLarge(t *testing.T) {
+	s := busy(200)
+	if _, err := Encode(&s); !errors.Is(err, ErrTooLarge) {
+		t.Fatalf("got %v", err)
+	}
+	if _, err := Decode(make([]byte, MaxEncoded+1)); !errors.Is(err, ErrTooLarge) {
+		t.Fatalf("got %v", err)
+	}
+	fit := Fit(s)
+	b, err := Encode(&fit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(fit.Models) != 200 || len(b) > MaxEncoded {
+		t.Fatalf("%d models in %d bytes", len(fit.Models), len(b))
+	}
+	if len(s.Models[0].Prefixes) != MaxPrefixes {
+		t.Fatal("Fit changed its argument")
+	}
+}
+
+func TestFitKeepsTheLargestDemand(t *testing.T) {
+	s := Summary{Path: Path{Region: "us", Instance: "g"}}
+	for i := range 2 * MaxDemand {
+		s.Demand = append(s.Demand, Demand{Service: "chat", Model: "m", Cell: fmt.Sprintf("c%05d", i), TokensPerSec: int64(i)})
+	}
+	fit := Fit(s)
+	if len(fit.Demand) != MaxDemand || fit.Demand[0].TokensPerSec != MaxDemand {
+		t.Fatalf("%d demands, the least %d", len(fit.Demand), fit.Demand[0].TokensPerSec)
+	}
+}
+
+func TestFitLeavesLawfulAlone(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s := genSummary(t)
+		if got := Fit(s); !got.Equal(s) {
+			t.Fatalf("changed %+v to %+v", s, got)
+		}
+	})
+}
+
+func TestColumnsOfUnequalLength(t *testing.T) {
+	b, _ := proto.Marshal(&capacitypb.Summary{Models: []*capacitypb.Model{{Name: "m", PrefixHashes: []uint64{1}}}})
+	if _, err := Decode(b); err == nil {
+		t.Fatal("decoded")
+	}
+}
+
+func FuzzDecode(f *testing.F) {
+	for _, n := range []int{0, 1, 3} {
+		s := busy(n)
+		b, err := Encode(&s)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(b)
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		s, err := Decode(b)
+		if err != nil {
+			return
+		}
+		again, err := Encode(s)
+		if err != nil {
+			t.Fatalf("decoded but cannot be encoded: %v", err)
+		}
+		back, err := Decode(again)
+		if err != nil || !back.Equal(*s) {
+			t.Fatalf("does not come back the same: %v", err)
+		}
+	})
+}
+
+func BenchmarkEncode(b *testing.B) {
+	s := busy(16)
+	for b.Loop() {
+		if _, err := Encode(&s); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkDecode(b *testing.B) {
+	s := busy(16)
+	data, _ := Encode(&s)
+	for b.Loop() {
+		if _, err := Decode(data); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

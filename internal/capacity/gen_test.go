@@ -1,0 +1,81 @@
+package capacity
+
+import (
+	"slices"
+
+	"pgregory.net/rapid"
+)
+
+var (
+	regions = []string{"", "us", "eu"}
+	zones   = []string{"", "a", "b"}
+	names   = []string{"", "x", "y"}
+	models  = []string{"llama", "mixtral", "phi", "qwen"}
+)
+
+// amountGen is mostly small and now and then near the limit, so that sums reach it.
+func amountGen(t *rapid.T, label string) int64 {
+	if rapid.IntRange(0, 9).Draw(t, label+" huge") == 0 {
+		return rapid.Int64Range(MaxAmount-2, MaxAmount).Draw(t, label)
+	}
+	return rapid.Int64Range(0, 1000).Draw(t, label)
+}
+
+func subset(t *rapid.T, from []string, label string) []string {
+	out := rapid.SliceOfDistinct(rapid.SampledFrom(from), rapid.ID).Draw(t, label)
+	slices.Sort(out)
+	return out
+}
+
+func genPrefixes(t *rapid.T) []Prefix {
+	out := rapid.SliceOfNDistinct(rapid.Custom(func(t *rapid.T) Prefix {
+		return Prefix{Hash: uint64(rapid.IntRange(0, 60).Draw(t, "hash")), Tokens: rapid.Int64Range(0, 8).Draw(t, "tokens")}
+	}), 0, MaxPrefixes, func(p Prefix) uint64 { return p.Hash }).Draw(t, "prefixes")
+	slices.SortFunc(out, comparePrefix)
+	return out
+}
+
+func genModel(t *rapid.T, name string) Model {
+	m := Model{Name: name, Prefixes: genPrefixes(t)}
+	for _, n := range m.amounts() {
+		*n = amountGen(t, "amount")
+	}
+	m.Ready, m.KVFree, m.SlotsFree = min(m.Ready, m.Total), min(m.KVFree, m.KVTotal), min(m.SlotsFree, m.SlotsTotal)
+	for _, h := range subset(t, []string{"A100", "H100", "L4"}, "hardware") {
+		m.Hardware = append(m.Hardware, Hardware{Name: h, Ready: amountGen(t, "ready"), PrefillRate: amountGen(t, "prefill"), DecodeRate: amountGen(t, "decode")})
+	}
+	return m
+}
+
+func genDemand(t *rapid.T) []Demand {
+	var out []Demand
+	for _, s := range subset(t, []string{"chat.example", "embed.example"}, "services") {
+		for _, c := range subset(t, []string{"c1", "c2", "c3"}, "cells") {
+			out = append(out, Demand{Service: s, Model: "llama", Cell: c, TokensPerSec: amountGen(t, "tps"), RequestsPerSecMilli: amountGen(t, "rps")})
+		}
+	}
+	return out
+}
+
+// genSummary draws lawful statements, the identity among them.
+func genSummary(t *rapid.T) Summary {
+	if rapid.IntRange(0, 9).Draw(t, "zero") == 0 {
+		return Summary{}
+	}
+	s := Summary{
+		Path: Path{
+			Region: rapid.SampledFrom(regions).Draw(t, "region"), Zone: rapid.SampledFrom(zones).Draw(t, "zone"),
+			Instance: rapid.SampledFrom(names).Draw(t, "instance"),
+		},
+		Boot: rapid.Uint64Range(0, 3).Draw(t, "boot"), Seq: rapid.Uint64Range(0, 5).Draw(t, "seq"),
+		Endpoint: rapid.SampledFrom([]string{"", "127.0.0.1:80"}).Draw(t, "endpoint"),
+		Draining: rapid.Bool().Draw(t, "draining"), Demand: genDemand(t),
+	}
+	for _, name := range subset(t, models, "models") {
+		s.Models = append(s.Models, genModel(t, name))
+	}
+	for _, p := range subset(t, []string{"g1", "g2", "g3"}, "parents") {
+		s.Acks = append(s.Acks, Ack{Parent: p, Boot: rapid.Uint64Range(0, 2).Draw(t, "ack boot"), Ticket: rapid.Uint64Range(0, 9).Draw(t, "ticket")})
+	}
+	return s
+}
