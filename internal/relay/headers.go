@@ -13,6 +13,7 @@ const (
 	HeaderTenant       = "Spillway-Tenant"
 	HeaderClass        = "Spillway-Class"
 	HeaderHop          = "Spillway-Hop"           // how many times a region passed it on
+	HeaderModel        = "Spillway-Model"         // what the model resolved to, so that a receiver can refuse before the body
 	HeaderTicket       = "Spillway-Ticket"        // "<gateway>;<boot>;<n>": the sender's ledger entry
 	HeaderPromptTokens = "Spillway-Prompt-Tokens" // the estimate that was used to choose
 	HeaderMaxTokens    = "Spillway-Max-Tokens"

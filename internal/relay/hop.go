@@ -16,6 +16,8 @@ type Hop struct {
 	RequestID string
 	Tenant    string
 	Class     spec.Class
+	// Model is what the requested model resolved to.
+	Model string
 	// Hops counts how often a region passed the request on to another.
 	Hops int
 	// Ticket is the sender's ledger entry; zero when it keeps none for this receiver.
@@ -88,6 +90,7 @@ func (p *Hop) Set(h http.Header) {
 	text(HeaderRequestID, p.RequestID)
 	text(HeaderTenant, p.Tenant)
 	h.Set(HeaderClass, p.Class.String())
+	text(HeaderModel, p.Model)
 	number(HeaderHop, p.Hops)
 	text(HeaderTicket, p.Ticket.String())
 	number(HeaderPromptTokens, p.PromptTokens)
@@ -101,9 +104,9 @@ func (p *Hop) Set(h http.Header) {
 
 // ParseHop reads the hop's headers. An absent header is its zero; a malformed one is an error that names it.
 func ParseHop(h http.Header) (Hop, error) {
-	p := Hop{RequestID: h.Get(HeaderRequestID), Tenant: h.Get(HeaderTenant)}
-	if len(p.RequestID) > maxName || len(p.Tenant) > maxName {
-		return Hop{}, fmt.Errorf("%s or %s is longer than %d bytes", HeaderRequestID, HeaderTenant, maxName)
+	p := Hop{RequestID: h.Get(HeaderRequestID), Tenant: h.Get(HeaderTenant), Model: h.Get(HeaderModel)}
+	if len(p.RequestID) > maxName || len(p.Tenant) > maxName || len(p.Model) > maxName {
+		return Hop{}, fmt.Errorf("%s, %s or %s is longer than %d bytes", HeaderRequestID, HeaderTenant, HeaderModel, maxName)
 	}
 	var err error
 	if p.Class, err = spec.ParseClass(h.Get(HeaderClass)); err != nil {

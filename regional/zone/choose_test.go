@@ -51,7 +51,7 @@ func TestChoose(t *testing.T) {
 		{"the sooner zone", zone.View{Locals: []zone.Local{local("a", busy), local("b", free)}}, nil, "b:1", zone.ReasonSoonest},
 		{"not the model's", zone.View{Locals: []zone.Local{local("a", model("other", 0))}}, nil, "", zone.ReasonNoneServes},
 		{"nothing ready", zone.View{Locals: []zone.Local{local("a", none)}}, nil, "", zone.ReasonNoneServes},
-		{"context too long", zone.View{Locals: []zone.Local{local("a", free)}}, func(q *zone.Query) { q.PromptTokens = 32_000 }, "", zone.ReasonNoneServes},
+		{"context too long", zone.View{Locals: []zone.Local{local("a", free)}}, func(q *zone.Query) { q.PromptTokens = 41_000 }, "", zone.ReasonNoneServes},
 		{"excluded", zone.View{Locals: []zone.Local{local("a", free), local("b", busy)}}, func(q *zone.Query) { q.Exclude[1] = "a:1" }, "b:1", zone.ReasonSoonest},
 		{"drained zone is left", zone.View{Locals: []zone.Local{with(local("a", free), func(l *zone.Local) { l.Drained = true }), local("b", busy)}}, nil, "b:1", zone.ReasonSoonest},
 		{"drained if nothing else", zone.View{Locals: []zone.Local{with(local("a", free), func(l *zone.Local) { l.Drained = true })}}, nil, "a:1", zone.ReasonLastResort},

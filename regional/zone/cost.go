@@ -29,7 +29,7 @@ func (q *Query) fits(s *capacity.Summary) (*capacity.Model, string) {
 		return nil, DropModel
 	case m.Ready <= 0:
 		return nil, DropNotReady
-	case m.MaxContext > 0 && int64(q.PromptTokens+max(q.MaxTokens, 1)) > m.MaxContext:
+	case m.MaxContext > 0 && int64(TooLongFrom(q.PromptTokens)) >= m.MaxContext:
 		return nil, DropContext
 	}
 	return m, ""
@@ -92,3 +92,7 @@ func cached(prefix []uint64, sketch []capacity.Prefix) int64 {
 	}
 	return 0
 }
+
+// TooLongFrom is the length that a prompt of about tokens tokens surely has. An estimate from bytes may be a quarter too
+// long, and a request that might fit must reach the engine, which counts exactly.
+func TooLongFrom(tokens int) int { return tokens * 4 / 5 }
