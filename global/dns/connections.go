@@ -122,7 +122,8 @@ func (c *connection) end() {
 	_ = c.tcp.SetReadDeadline(time.Unix(1, 0))
 }
 
-// await waits for the first byte of the next message and reports false when the connection is to end.
+// await waits for the first byte of the next message and reports false when the connection is to end. A message that
+// came before the end is still served.
 func (c *connection) await(r *bufio.Reader) bool {
 	if !c.rest() {
 		return false
@@ -131,7 +132,7 @@ func (c *connection) await(r *bufio.Reader) bool {
 	c.owner.mu.Lock()
 	defer c.owner.mu.Unlock()
 	c.idle = false
-	return err == nil && !c.gone
+	return err == nil
 }
 
 // rest marks the connection idle.

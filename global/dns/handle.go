@@ -49,8 +49,12 @@ func (h *handler) handle(dst, msg []byte, from netip.Addr, tcp bool) ([]byte, Ev
 		h.resolve(x)
 	}
 	out, err := h.pack(dst, x, verdict)
-	if err != nil {
-		return nil, event, false
+	if err != nil { // the view holds something that no message can carry
+		x.reply.Rcode, x.reply.Answer, x.reply.Ns, x.reply.Extra = dns.RcodeServerFailure, nil, nil, nil
+		x.reply.Authoritative = false
+		if out, err = h.pack(dst, x, verdict); err != nil {
+			return nil, event, false
+		}
 	}
 	event.Rcode, event.Service, event.Stale = x.reply.Rcode, x.service, x.stale
 	return out, event, true

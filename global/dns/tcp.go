@@ -49,19 +49,19 @@ func (s *Server) serveTCP(l *net.TCPListener) {
 func (s *Server) serveConn(c *connection) {
 	r, w := bufio.NewReader(c.tcp), bufio.NewWriter(c.tcp)
 	var in []byte
-	out := make([]byte, 2+2*ourSize)
-	from := c.from
+	out := make([]byte, 2*ourSize)
 	for {
-		if r.Buffered() == 0 {
-			if flush(c, w) != nil || !c.await(r) {
-				break
-			}
+		if !holdsMessage(r) && flush(c, w) != nil {
+			break // whoever waits for these answers may not send the rest before
+		}
+		if r.Buffered() == 0 && !c.await(r) {
+			break
 		}
 		var err error
 		if in, err = readMessage(c, r, in); err != nil {
 			break
 		}
-		reply, ok := s.answer(out[2:], in, from, true)
+		reply, ok := s.answer(out, in, c.from, true)
 		if !ok {
 			continue
 		}
@@ -71,6 +71,15 @@ func (s *Server) serveConn(c *connection) {
 	}
 	_ = flush(c, w)
 	c.linger(r)
+}
+
+// holdsMessage reports whether a whole message can be read without waiting.
+func holdsMessage(r *bufio.Reader) bool {
+	if r.Buffered() < 2 {
+		return false
+	}
+	length, err := r.Peek(2)
+	return err == nil && r.Buffered() >= 2+int(binary.BigEndian.Uint16(length))
 }
 
 // readMessage reads one message with its length before it.
