@@ -101,7 +101,7 @@ func (d specData) Key(tenant string) (string, error) {
 // Has reports whether some region counts as a jurisdiction.
 func (d specData) Has(residency string) bool { return d.has(residency) }
 
-// place is one line of places.yaml.
+// place is one line of places.csv.
 type place struct {
 	Site
 	Net     int
@@ -129,13 +129,13 @@ func (p *Planet) writeSpec() error {
 		d.Regions = append(d.Regions, r)
 		places = append(places, place{Site: s, Net: sourceNet + i, Country: s.Country})
 	}
-	if err := writeOnce(p.placesPath(), "places.yaml.tmpl", places); err != nil {
+	if err := writeOnce(p.placesPath(), "places.csv.tmpl", places); err != nil {
 		return err
 	}
 	return writeOnce(p.Spec(), "spec.yaml.tmpl", d)
 }
 
-func (p *Planet) placesPath() string { return filepath.Join(p.Dir, "places.yaml") }
+func (p *Planet) placesPath() string { return filepath.Join(p.Dir, "places.csv") }
 
 // nodeData is what the nodes' templates read.
 type nodeData struct {
@@ -169,6 +169,9 @@ func (p *Planet) writeNodes() error {
 	}
 	return nil
 }
+
+// Served is the model id that a worker answers to.
+func (d nodeData) Served() string { return strings.ToLower(d.Model) }
 
 // where lists the nodes of a role in a region and, unless it is empty, a zone.
 func (p *Planet) where(role, region, zone string) []Node {

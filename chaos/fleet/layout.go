@@ -75,7 +75,7 @@ type Node struct {
 	Zone   string
 	Addr   map[string]netip.AddrPort // by purpose: dns, http, raft, uplink, peer, metrics
 	GPU    string                    // workers only
-	Model  string                    // workers only
+	Model  string                    // workers only: what it simulates; it serves the lower-case id
 }
 
 // ports by role and purpose, used when every node has an address of its own.
@@ -92,12 +92,12 @@ var purposes = []string{"dns", "http", "raft", "uplink", "peer", "metrics"}
 // serving is the mix of hardware in a zone: worker i of a zone gets entry (zone + i) modulo its length, so that every
 // zone serves both models and no two zones of a region are alike.
 var serving = []struct{ gpu, model string }{
-	{"H100", "llama-3.1-8b"},
-	{"A100-80", "qwen2.5-7b"},
-	{"L40S", "llama-3.1-8b"},
-	{"H100", "qwen2.5-7b"},
-	{"A100-80", "llama-3.1-8b"},
-	{"L4", "qwen2.5-7b"},
+	{"H100", "Llama-3.1-8B"},
+	{"A100-80", "Qwen2.5-7B"},
+	{"L40S", "Llama-3.1-8B"},
+	{"H100", "Qwen2.5-7B"},
+	{"A100-80", "Llama-3.1-8B"},
+	{"L4", "Qwen2.5-7B"},
 }
 
 // Nodes lists every node of the layout in starting order: workers first, then upward, so that each finds its children.

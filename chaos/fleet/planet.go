@@ -106,7 +106,7 @@ func (p *Planet) Source(i int) (netip.Addr, bool) {
 	return netip.AddrFrom4([4]byte{127, byte(sourceNet + i), 0, 1}), true
 }
 
-// sourceNet is the second byte of the first site's source addresses; see places.yaml.
+// sourceNet is the second byte of the first site's source addresses; see places.csv.
 const sourceNet = 100
 
 func (p *Planet) has(residency string) bool {
