@@ -65,8 +65,7 @@ type record struct {
 func Open(cfg Config) (*Atlas, error) {
 	b := newBuilder()
 	for _, path := range slices.Backward(cfg.Databases) {
-		add := func(p netip.Prefix, at Place) error { return b.add(p, at, SourceDatabase) }
-		if err := readDatabase(path, add); err != nil {
+		if err := readDatabase(path, b.addFrom(SourceDatabase)); err != nil {
 			return nil, err
 		}
 	}

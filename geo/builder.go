@@ -6,6 +6,9 @@ import (
 	"slices"
 )
 
+// maxNodes bounds a tree under construction at 256 MiB, several times what published databases need.
+const maxNodes = 1 << 25
+
 // builder gathers networks into an Atlas; what is added later covers what is there.
 type builder struct {
 	v4, v6  *trie
@@ -31,6 +34,11 @@ func (b *builder) add(p netip.Prefix, at Place, source string) error {
 	return b.put(p, record{place: at, cell: cell, source: source})
 }
 
+// addFrom is add for one source.
+func (b *builder) addFrom(source string) adder {
+	return func(p netip.Prefix, at Place) error { return b.add(p, at, source) }
+}
+
 func (b *builder) addSpecial() error {
 	for _, s := range specialRanges {
 		if err := b.put(netip.MustParsePrefix(s), record{cell: NoCell, source: SourceSpecial}); err != nil {
@@ -51,11 +59,13 @@ func (b *builder) put(p netip.Prefix, r record) error {
 		b.index[r] = i
 	}
 	p = p.Masked()
+	t := b.v6
 	if p.Addr().Is4() {
-		b.v4.insert(p, i)
-		return nil
+		t = b.v4
 	}
-	b.v6.insert(p, i)
+	if t.insert(p, i); len(t.nodes) > maxNodes {
+		return errors.New("too many networks: use a smaller database")
+	}
 	return nil
 }
 

@@ -46,46 +46,64 @@ type flatRecord struct {
 	Longitude   *float64 `maxminddb:"longitude"`
 }
 
-// readDatabase calls add for each network of the file that has a place. The file is read whole and not mapped, because
-// a mapped file that is replaced in place kills the process that reads it.
-func readDatabase(path string, add func(netip.Prefix, Place) error) error {
+// adder takes over one network with its place.
+type adder func(netip.Prefix, Place) error
+
+// readDatabase adds each network of the file that has a place. The file is read whole and not mapped, because a mapped
+// file that is replaced in place kills the process that reads it.
+func readDatabase(path string, add adder) error {
 	body, err := readBounded(path)
 	if err != nil {
 		return err
 	}
+	return scan(path, body, add)
+}
+
+// scan adds each network of a database's bytes that has a place.
+func scan(name string, body []byte, add adder) error {
 	db, err := maxminddb.OpenBytes(body)
 	if err != nil {
-		return fmt.Errorf("reading database %s: %w", path, err)
+		return fmt.Errorf("reading database %s: %w", name, err)
 	}
 	defer db.Close()
-	type located struct {
-		place Place
-		ok    bool
-	}
 	places := make(map[uintptr]located) // records are shared by many networks
 	networks := 0
 	for res := range db.Networks() {
-		if err := res.Err(); err != nil {
-			return fmt.Errorf("reading database %s: %w", path, err)
-		}
 		if networks++; networks > maxNetworks {
-			return fmt.Errorf("reading database %s: more than %d networks", path, maxNetworks)
+			return fmt.Errorf("reading database %s: more than %d networks", name, maxNetworks)
 		}
-		l, known := places[res.Offset()]
-		if !known {
-			if l.place, l.ok, err = decodePlace(res); err != nil {
-				return fmt.Errorf("reading database %s at %s: %w", path, res.Prefix(), err)
-			}
-			places[res.Offset()] = l
+		l, err := locate(res, places)
+		if err == nil && l.ok {
+			err = add(res.Prefix(), l.place)
 		}
-		if !l.ok {
-			continue
-		}
-		if err := add(res.Prefix(), l.place); err != nil {
-			return fmt.Errorf("reading database %s: %w", path, err)
+		if err != nil {
+			return fmt.Errorf("reading database %s at %s: %w", name, res.Prefix(), err)
 		}
 	}
 	return nil
+}
+
+// located is a record's place, if it names one.
+type located struct {
+	place Place
+	ok    bool
+}
+
+// locate decodes a network's record, each of them once.
+func locate(res maxminddb.Result, places map[uintptr]located) (located, error) {
+	if err := res.Err(); err != nil {
+		return located{}, err
+	}
+	if l, known := places[res.Offset()]; known {
+		return l, nil
+	}
+	place, ok, err := decodePlace(res)
+	if err != nil {
+		return located{}, err
+	}
+	l := located{place, ok}
+	places[res.Offset()] = l
+	return l, nil
 }
 
 func readBounded(path string) ([]byte, error) {

@@ -1,0 +1,155 @@
+package geo
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+var (
+	ashburn   = demoCities[0].place
+	frankfurt = demoCities[4].place
+	tokyo     = demoCities[8].place
+)
+
+func TestDistance(t *testing.T) {
+	for _, c := range []struct {
+		a, b Place
+		km   float64
+	}{
+		{ashburn, ashburn, 0},
+		{ashburn, frankfurt, 6545},
+		{frankfurt, tokyo, 9340},
+		{Place{Lat: 0, Lon: 179}, Place{Lat: 0, Lon: -179}, 222.4},
+		{Place{Lat: 90}, Place{Lat: -90}, 20015},
+		{Place{Lat: 10, Lon: 20}, Place{Lat: -10, Lon: -160}, 20015}, // antipodes, where rounding could pass 1
+	} {
+		if got := DistanceKM(c.a, c.b); math.Abs(got-c.km) > 10 {
+			t.Errorf("%v to %v: %.0f km, want %.0f", c.a, c.b, got, c.km)
+		}
+	}
+}
+
+func TestRTT(t *testing.T) {
+	place := func(lat, lon float64) Place { return Place{Lat: lat, Lon: lon} }
+	for _, c := range []struct {
+		name   string
+		a, b   Place
+		lo, hi time.Duration
+	}{
+		{"same city", ashburn, ashburn, 2 * time.Millisecond, 2 * time.Millisecond},
+		{"Virginia to Frankfurt", ashburn, frankfurt, 92 * time.Millisecond, 102 * time.Millisecond},
+		{"Frankfurt to Tokyo goes the long way", frankfurt, tokyo, 215 * time.Millisecond, 240 * time.Millisecond},
+		{"Virginia to Tokyo", ashburn, tokyo, 160 * time.Millisecond, 180 * time.Millisecond},
+		{"Oregon to Tokyo", place(45.8, -119.7), tokyo, 98 * time.Millisecond, 112 * time.Millisecond},
+		{"Sydney to Singapore", place(-33.87, 151.21), place(1.35, 103.82), 88 * time.Millisecond, 102 * time.Millisecond},
+		{"Johannesburg to London: no measured pair", place(-26.2, 28), place(51.5, -0.1), 138 * time.Millisecond, 152 * time.Millisecond},
+	} {
+		if got := RTT(c.a, c.b); got < c.lo || got > c.hi {
+			t.Errorf("%s: %v, want %v to %v", c.name, got, c.lo, c.hi)
+		}
+	}
+}
+
+// TestEuropeToTokyoIsFartherThanToOregonByTheClock is what a single slope gets wrong.
+func TestEuropeToTokyoIsFartherThanToOregonByTheClock(t *testing.T) {
+	oregon := Place{Lat: 45.8, Lon: -119.7}
+	perKM := func(a, b Place) float64 { return float64(RTT(a, b)) / DistanceKM(a, b) }
+	if perKM(frankfurt, tokyo) < 1.3*perKM(frankfurt, oregon) {
+		t.Error("the sub-regions make no difference")
+	}
+}
+
+func genPlace(t *rapid.T, name string) Place {
+	return Place{Lat: rapid.Float64Range(-90, 90).Draw(t, name+" lat"), Lon: rapid.Float64Range(-180, 180).Draw(t, name+" lon")}
+}
+
+func TestRTTIsSymmetricAndAboveLight(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		a, b := genPlace(t, "a"), genPlace(t, "b")
+		there, back := RTT(a, b), RTT(b, a)
+		if d := there - back; d < -time.Microsecond || d > time.Microsecond {
+			t.Fatalf("%v there, %v back", there, back)
+		}
+		const fibreKMPerMS = 100 // of round trip
+		if ms := there.Seconds() * 1000; ms < nearMS || ms < DistanceKM(a, b)/fibreKMPerMS {
+			t.Fatalf("%v for %.0f km is faster than light in fibre", there, DistanceKM(a, b))
+		}
+	})
+}
+
+func TestSubRegionsOfCities(t *testing.T) {
+	for _, c := range []struct {
+		city     string
+		lat, lon float64
+		want     subRegion
+	}{
+		{"Montreal", 45.5, -73.6, northAmericaEast}, {"Dallas", 32.8, -96.8, northAmericaEast},
+		{"Denver", 39.7, -105, northAmericaWest}, {"Honolulu", 21.3, -157.9, northAmericaWest},
+		{"Dublin", 53.3, -6.3, europe}, {"Moscow", 55.8, 37.6, europe}, {"Reykjavik", 64.1, -21.9, europe},
+		{"Mumbai", 19.1, 72.9, southAsia}, {"Dhaka", 23.8, 90.4, southAsia}, {"Colombo", 6.9, 79.9, southAsia},
+		{"Singapore", 1.35, 103.8, southEastAsia}, {"Jakarta", -6.2, 106.8, southEastAsia},
+		{"Hanoi", 21, 105.8, southEastAsia}, {"Manila", 14.6, 121, southEastAsia},
+		{"Hong Kong", 22.3, 114.2, eastAsia}, {"Taipei", 25, 121.5, eastAsia}, {"Seoul", 37.6, 127, eastAsia},
+		{"Osaka", 34.7, 135.5, eastAsia}, {"Sydney", -33.9, 151.2, oceania}, {"Auckland", -36.8, 174.8, oceania},
+		{"Sao Paulo", -23.6, -46.6, elsewhere}, {"Lagos", 6.5, 3.4, elsewhere}, {"Dubai", 25.2, 55.3, elsewhere},
+	} {
+		if got := (Place{Lat: c.lat, Lon: c.lon}).subRegion(); got != c.want {
+			t.Errorf("%s is in sub-region %d, want %d", c.city, got, c.want)
+		}
+	}
+}
+
+func TestCells(t *testing.T) {
+	for _, c := range []struct {
+		p    Place
+		name string
+	}{
+		{ashburn, "n38w078"}, {tokyo, "n34e138"}, {Place{Lat: -33.87, Lon: 151.21}, "s34e150"},
+		{Place{Lat: -0.1, Lon: -0.1}, "s02w002"}, {Place{}, "n00e000"},
+		{Place{Lat: 90, Lon: 180}, "n88w180"}, {Place{Lat: -90, Lon: -180}, "s90w180"},
+		{Place{Lat: 91}, "none"}, {Place{Lat: math.NaN()}, "none"}, {Place{Lon: math.Inf(1)}, "none"},
+	} {
+		if got := CellName(CellOf(c.p)); got != c.name {
+			t.Errorf("%v is in %s, want %s", c.p, got, c.name)
+		}
+	}
+	for id := range int32(NumCells) {
+		if got := CellNamed(CellName(id)); got != id {
+			t.Fatalf("cell %d is named %s, which is %d", id, CellName(id), got)
+		}
+		if got := CellOf(centre(id)); got != id {
+			t.Fatalf("the middle of %d is in %d", id, got)
+		}
+	}
+	for _, name := range []string{"", "none", "n39w078", "s00e000", "n90e000", "n00e180", "x38w078", "n38x078", "n3 w078", "n38w0780"} {
+		if id := CellNamed(name); id != NoCell {
+			t.Errorf("%q is cell %d, want none", name, id)
+		}
+	}
+}
+
+func TestCountries(t *testing.T) {
+	for i := range countries {
+		c := &countries[i]
+		if i > 0 && countries[i-1].code >= c.code {
+			t.Errorf("%s stands before %s", countries[i-1].code, c.code)
+		}
+		p, ok := countryPlace(c.code)
+		if !ok || !p.valid() || p.Country != c.code || len(p.Continent) != 2 {
+			t.Errorf("%s is at %v", c.code, p)
+		}
+	}
+	for _, code := range []string{"", "ZZ", "us", "USA", "\xff"} {
+		if p, ok := countryPlace(code); ok {
+			t.Errorf("%q is at %v", code, p)
+		}
+	}
+	for code, near := range map[string]Place{"DE": frankfurt, "JP": tokyo, "SG": {Lat: 1.35, Lon: 103.8}, "CL": {Lat: -33.4, Lon: -70.7}} {
+		if p, _ := countryPlace(code); DistanceKM(p, near) > 400 {
+			t.Errorf("%s is %.0f km from where it should be", code, DistanceKM(p, near))
+		}
+	}
+}
