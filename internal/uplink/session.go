@@ -18,7 +18,7 @@ import (
 
 const (
 	silentAfter   = 6 * time.Second // without a word about our statements, though QUIC may be alive
-	streamTimeout = time.Minute // for the largest directive over the slowest link worth having
+	streamTimeout = time.Minute     // for the largest directive over the slowest link worth having
 )
 
 // session is the child's end of one connection.
