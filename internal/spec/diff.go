@@ -23,7 +23,9 @@ const (
 )
 
 // String is the change on one line.
-func (c Change) String() string { return fmt.Sprintf("%s: %s -> %s", c.Path, orNone(c.From), orNone(c.To)) }
+func (c Change) String() string {
+	return fmt.Sprintf("%s: %s -> %s", c.Path, orNone(c.From), orNone(c.To))
+}
 
 func orNone(s string) string {
 	if s == "" {

@@ -22,6 +22,9 @@ func Modes() []string { return []string{"latency", "geo", "weighted", "failover"
 func (s *Spec) Validate() []Problem {
 	j := &judge{spec: s, regions: s.regionNames(), models: names(s.Models, func(m *Model) string { return m.Name }),
 		aliases: names(s.Aliases, func(a *Alias) string { return a.Name })}
+	if j.tooMany(); len(j.found) > 0 {
+		return j.found
+	}
 	j.zone()
 	j.services()
 	j.places()
@@ -51,6 +54,22 @@ func names[T any](list []T, name func(*T) string) []string {
 	return out
 }
 
+// enough mistakes are found once nobody would read more: suggestions stop there.
+const enough = 200
+
+// tooMany bounds what every node keeps an index of.
+func (j *judge) tooMany() {
+	s := j.spec
+	for _, l := range []struct {
+		key     string
+		n, most int
+	}{{"regions", len(s.Regions), 1000}, {"services", len(s.Services), 1000}, {"models", len(s.Models), 1000}, {"aliases", len(s.Aliases), 1000}} {
+		if l.n > l.most {
+			j.bad("$."+l.key, fmt.Sprintf("there are %d %s, more than %d", l.n, l.key, l.most), "split the fleet over several zones with a spec each")
+		}
+	}
+}
+
 // distinct reports every name that stood there before, saying where.
 func (j *judge) distinct(noun string, names []string, path func(i int) string) {
 	first := make(map[string]int, len(names))
@@ -68,8 +87,12 @@ func (j *judge) distinct(noun string, names []string, path func(i int) string) {
 
 // known reports names that refer to nothing. Needs is where they would be declared.
 func (j *judge) known(noun, needs string, refs, declared []string, path func(i int) string) {
+	set := make(map[string]bool, len(declared))
+	for _, n := range declared {
+		set[n] = true
+	}
 	for i, n := range refs {
-		if !slices.Contains(declared, n) {
+		if !set[n] && len(j.found) < enough {
 			j.found = append(j.found, Problem{Path: path(i), Reason: fmt.Sprintf("unknown %s %q", noun, n),
 				Hint: strict.Suggest(n, declared, noun+"s"), Needs: needs})
 		}

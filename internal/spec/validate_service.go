@@ -122,35 +122,35 @@ func firstOf(list []string) string {
 // childNames reports names that collide with the child name REGION.SERVICE that every service has in every region, and
 // services whose child names would be too long.
 func (j *judge) childNames() {
-	taken := map[string]string{}
+	services := map[string]bool{}
+	for i := range j.spec.Services {
+		services[j.spec.Services[i].Name] = true
+	}
 	longest := 0
 	for _, r := range j.regions {
 		longest = max(longest, len(r))
-		for i := range j.spec.Services {
-			taken[r+"."+j.spec.Services[i].Name] = j.spec.Services[i].Name
-		}
 	}
 	for i := range j.spec.Services {
-		name := j.spec.Services[i].Name
-		path := itemName("$.services")(i)
-		if parent, ok := taken[name]; ok {
-			j.found = append(j.found, Problem{Path: path, Needs: "$.regions[*].name", Reason: fmt.Sprintf("service %q is also the name of a region below service %q", name, parent),
-				Hint: "rename the service: that name answers for one region alone"})
-		}
+		name, path := j.spec.Services[i].Name, itemName("$.services")(i)
+		j.childName("service", name, path, services)
 		if badFQDN(name) == "" && len(name)+longest > maxName {
 			j.bad(path, "the service's name is too long", fmt.Sprintf("region.service may have at most %d characters", maxName))
 		}
 	}
 	for i := range j.spec.Zone.Nameservers {
-		name := j.spec.Zone.Nameservers[i].Name
-		if parent, ok := taken[name]; ok {
-			j.found = append(j.found, Problem{Path: itemName("$.zone.nameservers")(i), Needs: "$.regions[*].name",
-				Reason: fmt.Sprintf("nameserver %q is also the name of a region below service %q", name, parent), Hint: "rename the nameserver"})
+		name, path := j.spec.Zone.Nameservers[i].Name, itemName("$.zone.nameservers")(i)
+		j.childName("nameserver", name, path, services)
+		if name != "" && services[name] {
+			j.bad(path, fmt.Sprintf("nameserver %q is also a service's name", name), "rename one of them")
 		}
-		for k := range j.spec.Services {
-			if name != "" && j.spec.Services[k].Name == name {
-				j.bad(itemName("$.services")(k), fmt.Sprintf("service %q is also a nameserver's name", name), "rename one of them")
-			}
-		}
+	}
+}
+
+func (j *judge) childName(noun, name, path string, services map[string]bool) {
+	region, parent, _ := strings.Cut(name, ".")
+	if services[parent] && slices.Contains(j.regions, region) {
+		j.found = append(j.found, Problem{Path: path, Needs: "$.regions[*].name",
+			Reason: fmt.Sprintf("%s %q is also the name of a region below service %q", noun, name, parent),
+			Hint:   "rename the " + noun + ": that name answers for one region alone"})
 	}
 }

@@ -32,6 +32,7 @@ type Document struct {
 	keys     map[string]spot
 	secrets  map[int]int // line to the first column that must not be shown
 	mistakes []Mistake
+	omitted  int
 }
 
 // Parse reads a text's YAML. Only what makes the text unreadable as a whole is an error here, always an *Error; name
@@ -80,18 +81,24 @@ func (d *Document) Text(key string) (string, bool) {
 
 // Report adds a judge's problems, except those that only echo what could not be read.
 func (d *Document) Report(problems []Problem) {
-	read := len(d.mistakes)
-	for _, p := range problems {
-		if d.echoes(p, d.mistakes[:read]) {
-			continue
+	unread := make([]string, len(d.mistakes))
+	for i, m := range d.mistakes {
+		if m.Path == "$" { // nothing could be read
+			return
 		}
-		d.add(d.place(p), p.Path, p.Reason, p.Hint)
+		unread[i] = m.Path
+	}
+	for _, p := range problems {
+		if !echoes(p, unread) {
+			d.add(d.place(p), p.Path, p.Reason, p.Hint)
+		}
 	}
 }
 
-func (d *Document) echoes(p Problem, read []Mistake) bool {
-	for _, m := range read {
-		if related(m.Path, p.Path) || p.Needs != "" && related(anyIndex.ReplaceAllString(m.Path, "[*]"), p.Needs) {
+// echoes reports whether a problem rests on a value that could not be read.
+func echoes(p Problem, unread []string) bool {
+	for _, path := range unread {
+		if related(path, p.Path) || p.Needs != "" && related(anyIndex.ReplaceAllString(path, "[*]"), p.Needs) {
 			return true
 		}
 	}
@@ -130,6 +137,10 @@ func parentPath(path string) string {
 }
 
 func (d *Document) add(s spot, path, reason, hint string) {
+	if len(d.mistakes) >= 2*MaxMistakes {
+		d.omitted++
+		return
+	}
 	m := Mistake{Path: path, Line: s.line, Column: s.col, Reason: maskText(reason), Hint: maskText(hint)}
 	d.mistakes = append(d.mistakes, m)
 }
@@ -140,16 +151,13 @@ func (d *Document) Err() error {
 		return nil
 	}
 	all := slices.Clone(d.mistakes)
-	for i := range all { // now that every secret on the line is known
-		all[i].Excerpt, all[i].caret = d.excerpt(spot{all[i].Line, all[i].Column})
-	}
 	slices.SortStableFunc(all, func(a, b Mistake) int {
 		return cmp.Or(a.Line-b.Line, a.Column-b.Column)
 	})
 	all = slices.CompactFunc(all, func(a, b Mistake) bool { return a == b })
-	e := &Error{Name: d.name, Mistakes: all}
-	if len(all) > MaxMistakes {
-		e.Mistakes, e.Omitted = all[:MaxMistakes], len(all)-MaxMistakes
+	shown := all[:min(len(all), MaxMistakes)]
+	for i := range shown { // only now is every secret on the line known
+		shown[i].Excerpt, shown[i].caret = d.excerpt(spot{shown[i].Line, shown[i].Column})
 	}
-	return e
+	return &Error{Name: d.name, Mistakes: shown, Omitted: len(all) - len(shown) + d.omitted}
 }

@@ -2,6 +2,7 @@ package strict
 
 import (
 	"regexp"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 )
@@ -9,8 +10,8 @@ import (
 const mask = "********"
 
 // keyLike finds what looks like an API key, a hash, a token or key material wherever it stands.
-var keyLike = regexp.MustCompile(`(?i)\b(sk|pk|rk|ghp|gho|hf|xox[a-z]|spw|akia|api|key)[-_][a-z0-9_\-]{6,}` +
-	`|sha256:[0-9a-z]\S*|bearer\s+\S+|\beyJ[a-z0-9_\-.]{10,}|\b[a-f0-9]{32,}\b|\b[a-z0-9+/]{40,}={0,2}|-----begin.*|//[^/\s@"']+@`)
+var keyLike = regexp.MustCompile(`(?i)\b(sk-|rk-|gh[a-z]_|hf_|xox[a-z]-|spw-|akia|api[-_]?key[-_])[a-z0-9_\-]{8,}` +
+	`|sha256:[0-9a-z]\S*|bearer\s+\S+|\beyJ[a-z0-9_\-.]{10,}|\b[a-f0-9]{32,}\b|\b[a-z0-9]{40,}|-----begin.*|//[^/\s@"']+@`)
 
 // secretKey finds a key whose value is secret by its name, for text that could not be read as a tree.
 var secretKey = regexp.MustCompile(`(?i)(^|[\s{,"'-])(keys|api_?-?keys?|tokens?|secrets?|passwords?|authorization)["']?\s*:`)
@@ -20,11 +21,17 @@ var anyKey = regexp.MustCompile(`^\s*(-\s+)*[A-Za-z_][\w.-]*\s*:(\s|$)`)
 
 func maskText(s string) string { return keyLike.ReplaceAllString(s, mask) }
 
+// maxLine is the longest line that is shown at all, in bytes.
+const maxLine = 8192
+
 // excerpt returns a line as it may be shown, and the column of the caret in it. Spaces stand for tabs, and a long line
 // is cut around the caret.
 func (d *Document) excerpt(s spot) (string, int) {
 	if s.line > len(d.lines) {
 		return "", s.col
+	}
+	if len(d.lines[s.line-1]) > maxLine {
+		return "(a line of more than " + strconv.Itoa(maxLine) + " bytes)", 0
 	}
 	runes := []rune(strings.ReplaceAll(d.lines[s.line-1], "\t", " "))
 	col := min(max(s.col, 1), len(runes)+1)
@@ -77,6 +84,9 @@ func (d *Document) secret(line int) int {
 		return from
 	}
 	text := d.lines[line-1]
+	if len(text) > maxLine {
+		return 1
+	}
 	if m := secretKey.FindStringIndex(text); m != nil {
 		rest := strings.TrimLeft(text[m[1]:], " \t")
 		return least(from, utf8.RuneCountInString(text)-utf8.RuneCountInString(rest)+1)
@@ -104,7 +114,7 @@ func (d *Document) underSecret(i int) bool {
 	indent, dash := depth(d.lines[i])
 	nearest := !anyKey.MatchString(d.lines[i])
 	for j := i - 1; j >= 0 && j >= i-maxAbove; j-- {
-		if !anyKey.MatchString(d.lines[j]) {
+		if len(d.lines[j]) > maxLine || !anyKey.MatchString(d.lines[j]) {
 			continue
 		}
 		above, aboveDash := depth(d.lines[j])

@@ -89,8 +89,10 @@ func tooDeep(tokens token.Tokens) (spot, string, string) {
 	}
 	flow, line, dashes := 0, 0, 0
 	for i, tk := range tokens {
+		indented := false
 		if tk.Position.Line != line {
 			line, dashes = tk.Position.Line, 0
+			indented = flow == 0 && tk.Position.Column > maxIndent
 		}
 		switch tk.Type {
 		case token.SequenceStartType, token.MappingStartType:
@@ -105,7 +107,6 @@ func tooDeep(tokens token.Tokens) (spot, string, string) {
 				return at(tokens[i-1]), fmt.Sprintf("a key is longer than %d bytes", maxKey), "keys are short names: is a quote missing?"
 			}
 		}
-		indented := flow == 0 && dashes == 1 && tk.Type != token.MappingValueType && tk.Position.Column > maxIndent
 		if flow > maxDepth || flow == 0 && dashes > maxDepth || indented {
 			return at(tk), fmt.Sprintf("lists and maps are nested more than %d deep", maxDepth), "flatten this part"
 		}
@@ -115,7 +116,7 @@ func tooDeep(tokens token.Tokens) (spot, string, string) {
 
 // syntaxHints says what to do about the parser's commonest complaints.
 var syntaxHints = []struct{ says, hint string }{
-	{"\\t", "indent with spaces: YAML does not take tabs"},
+	{"\t", "indent with spaces: YAML does not take tabs"},
 	{"tab", "indent with spaces: YAML does not take tabs"},
 	{"end character of double-quoted", "close the quote"},
 	{"end character of single-quoted", "close the quote"},
@@ -139,8 +140,18 @@ func syntax(err error) (spot, string, string) {
 	says := located.GetMessage()
 	for _, h := range syntaxHints {
 		if strings.Contains(says, h.says) {
-			return at(located.GetToken()), "not well-formed YAML: " + says, h.hint
+			return at(located.GetToken()), "not well-formed YAML: " + plainly(says), h.hint
 		}
 	}
-	return at(located.GetToken()), "not well-formed YAML: " + says, "check the indentation and the quotes of this line"
+	return at(located.GetToken()), "not well-formed YAML: " + plainly(says), "check the indentation and the quotes of this line"
+}
+
+// plainly names what a terminal would not show.
+func plainly(says string) string {
+	return strings.Map(func(r rune) rune {
+		if r < ' ' {
+			return ' '
+		}
+		return r
+	}, strings.ReplaceAll(says, "'\t'", "tab"))
 }

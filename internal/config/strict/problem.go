@@ -64,7 +64,9 @@ func (m *Mistake) write(b *strings.Builder, name string) {
 	fmt.Fprintf(b, "%s:%d:%d: %s\n", name, m.Line, m.Column, m.Reason)
 	if m.Excerpt != "" {
 		fmt.Fprintf(b, "%5d | %s\n", m.Line, m.Excerpt)
-		fmt.Fprintf(b, "      | %s^\n", strings.Repeat(" ", max(m.caret-1, 0)))
+		if m.caret > 0 {
+			fmt.Fprintf(b, "      | %s^\n", strings.Repeat(" ", m.caret-1))
+		}
 	}
 	if m.Hint != "" {
 		fmt.Fprintf(b, "  hint: %s\n", m.Hint)

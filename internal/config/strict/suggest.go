@@ -9,7 +9,7 @@ import (
 func nearest(key string, known []string) (string, bool) {
 	best, distance := "", 3
 	for _, k := range known {
-		limit := 1 + len(k)/4
+		limit := len(k) / 3
 		if d := edits(fold(key), fold(k)); d < distance && d <= limit {
 			best, distance = k, d
 		}

@@ -32,7 +32,7 @@ func (w *walker) wrong(n ast.Node, path, reason, hint string) {
 
 // value reads a node into v. An absent or null node leaves v's defaults.
 func (w *walker) value(n ast.Node, v reflect.Value, path string, secret bool) {
-	n = w.follow(n, path)
+	n = w.follow(n, path, secret)
 	if n == nil || n.Type() == ast.NullType {
 		return
 	}
@@ -62,7 +62,7 @@ func (w *walker) value(n ast.Node, v reflect.Value, path string, secret bool) {
 }
 
 // follow resolves anchors and aliases within the budget, and refuses tags.
-func (w *walker) follow(n ast.Node, path string) ast.Node {
+func (w *walker) follow(n ast.Node, path string, secret bool) ast.Node {
 	for hops := 0; n != nil; hops++ {
 		if w.visits++; w.visits > maxTokens || hops > maxDepth {
 			if w.visits <= maxTokens || w.visits == maxTokens+1 {
@@ -78,6 +78,9 @@ func (w *walker) follow(n ast.Node, path string) ast.Node {
 			name := t.Value.GetToken().Value
 			target, ok := w.anchors[name]
 			if !ok {
+				if secret {
+					name = "NAME"
+				}
 				w.wrong(n, path, fmt.Sprintf("alias *%s has no anchor above it", name), fmt.Sprintf("write &%s before the value it stands for", name))
 				return nil
 			}
@@ -206,12 +209,20 @@ func (w *walker) list(n ast.Node, v reflect.Value, path string, secret bool) {
 	for i, item := range seq.Values {
 		child := path + "[" + strconv.Itoa(i) + "]"
 		if item == nil || item.Type() == ast.NullType {
-			w.wrong(n, child, fmt.Sprintf("item %d of the list is empty", i+1), "give it a value or take it out")
+			w.doc.add(entry(seq, i), child, fmt.Sprintf("item %d of the list is empty", i+1), "give it a value or take it out")
 			continue
 		}
 		w.value(item, out.Index(i), child, secret)
 	}
 	v.Set(out)
+}
+
+// entry is where a list's item begins: at its dash, or where the list does.
+func entry(seq *ast.SequenceNode, i int) spot {
+	if i < len(seq.Entries) && seq.Entries[i] != nil && seq.Entries[i].Start != nil {
+		return at(seq.Entries[i].Start)
+	}
+	return start(seq)
 }
 
 func (w *walker) table(n ast.Node, v reflect.Value, path string, secret bool) {

@@ -1,0 +1,252 @@
+package strict_test
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/spillway-lb/spillway/internal/config/strict"
+)
+
+type page struct {
+	Name  string             `yaml:"name"`
+	Count int                `yaml:"count" default:"3"`
+	Seed  uint64             `yaml:"seed"`
+	Ratio float64            `yaml:"ratio"`
+	On    *bool              `yaml:"on" default:"true"`
+	Wait  time.Duration      `yaml:"wait" default:"1s"`
+	Addr  netip.Addr         `yaml:"addr"`
+	Tags  []string           `yaml:"tags"`
+	Share map[string]float64 `yaml:"share"`
+	Keys  []string           `yaml:"keys" secret:"true"`
+	Part  part               `yaml:"part"`
+	Parts []part             `yaml:"parts"`
+}
+
+type part struct {
+	Name string `yaml:"name"`
+	Size int    `yaml:"size" default:"7"`
+}
+
+func decode(text string) (*page, error) {
+	doc, err := strict.Parse("page.yaml", []byte(text))
+	if err != nil {
+		return nil, err
+	}
+	var p page
+	doc.Decode(&p)
+	return &p, doc.Err()
+}
+
+func yes() *bool { b := true; return &b }
+
+func TestDecode(t *testing.T) {
+	blank := page{Count: 3, On: yes(), Wait: time.Second, Part: part{Size: 7}}
+	with := func(change func(*page)) page { p := blank; change(&p); return p }
+	for _, c := range []struct {
+		name, text string
+		want       page
+	}{
+		{"defaults", "{}", blank},
+		{"null leaves the default", "count:\nname: ~\ntags:\n", blank},
+		{"scalars", "name: a b\ncount: -1\nseed: 18446744073709551615\nratio: 2\naddr: 2001:db8::1\nwait: 1m30s", with(func(p *page) {
+			p.Name, p.Count, p.Seed, p.Ratio, p.Addr, p.Wait = "a b", -1, 1<<64-1, 2, netip.MustParseAddr("2001:db8::1"), 90*time.Second
+		})},
+		{"explicit false", "on: false", with(func(p *page) { p.On = new(bool) })},
+		{"flow and block", "tags: [a, \"b\"]\nparts:\n  - name: x\n  - {name: y, size: 9}\n", with(func(p *page) {
+			p.Tags, p.Parts = []string{"a", "b"}, []part{{"x", 7}, {"y", 9}}
+		})},
+		{"literal text", "name: |\n  two\n  lines\n", with(func(p *page) { p.Name = "two\nlines\n" })},
+		{"map", "share: {us.east: 0.5, \"b c\": 1}", with(func(p *page) { p.Share = map[string]float64{"us.east": 0.5, "b c": 1} })},
+		{"anchor and alias", "parts:\n  - &x {name: x}\n  - *x\n", with(func(p *page) { p.Parts = []part{{"x", 7}, {"x", 7}} })},
+		{"windows lines", "name: a\r\ncount: 4\r\n", with(func(p *page) { p.Name, p.Count = "a", 4 })},
+		{"document start", "---\nname: a\n", with(func(p *page) { p.Name = "a" })},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			got, err := decode(c.text)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(c.want, *got, cmpopts.EquateComparable(netip.Addr{})); diff != "" {
+				t.Fatalf("read (-want +got):\n%s", diff)
+			}
+			again, err := decode(string(strict.Encode(got)))
+			if err != nil {
+				t.Fatalf("what was written cannot be read: %v\n%s", err, strict.Encode(got))
+			}
+			if diff := cmp.Diff(got, again, cmpopts.EquateComparable(netip.Addr{})); diff != "" {
+				t.Fatalf("read back (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestEncodeQuotesWhatWouldMeanSomethingElse(t *testing.T) {
+	for _, name := range []string{"", "true", "null", "12", "0x1f", "1e5", "1_000", "0o7", ".5", "-", "a: b", "a #b", "#", "*a", "&a", "!a", "%a", "@a", "`a`",
+		"a\nb", "\t", " a ", "é", "日本", "2001:db8::1", "12:30:45", "2024-01-01", "NaN", ".inf", "~", "yes", "<<", "=", "- a", "? a", "[a]", "{a}", "a,b",
+		"\x00\x1f\x7f", "\u2028", "\U0001f600", `back\slash`, `"quoted"`, "'"} {
+		p := page{Name: name, Tags: []string{name}, Share: map[string]float64{name + "x": 1}, Count: 1, Wait: 1, Part: part{Size: 1}}
+		got, err := decode(string(strict.Encode(&p)))
+		if err != nil {
+			t.Errorf("%q: %v", name, err)
+			continue
+		}
+		if got.Name != name || got.Tags[0] != name || got.Share[name+"x"] != 1 {
+			t.Errorf("%q came back as %q, %q, %v", name, got.Name, got.Tags, got.Share)
+		}
+	}
+}
+
+// TestBombs holds texts that would cost far more than they say.
+func TestBombs(t *testing.T) {
+	const mib = 1 << 20
+	aliases := "tags: &a [x, x, x, x, x, x, x, x, x, x]\nparts: &b\n"
+	for i := range 20_000 {
+		aliases += fmt.Sprintf("  - {name: &n%d y}\n", i)
+	}
+	keys := strings.Repeat("k", mib/2) + ": 1\n"
+	for name, text := range map[string]string{
+		"too long":           strings.Repeat("a", mib+1),
+		"flow lists":         strings.Repeat("[", mib),
+		"flow maps":          strings.Repeat("{a: ", mib/4),
+		"dashes":             strings.Repeat("- ", mib/2),
+		"question marks":     strings.Repeat("? ", mib/2),
+		"anchors":            strings.Repeat("&a ", mib/3),
+		"tags":               strings.Repeat("!a ", mib/3),
+		"indentation":        staircase(1400),
+		"long key":           keys,
+		"many words":         "tags: [" + strings.Repeat("a,", mib/2-10) + "]",
+		"billion laughs":     laughs(),
+		"many aliases":       aliases + "share: {a: 1}\nkeys: [" + strings.Repeat("*a, ", 100_000) + "]\n",
+		"quotes":             strings.Repeat("\"", mib-1),
+		"colons":             strings.Repeat("a: ", mib/3),
+		"colons and newline": strings.Repeat(":\n", mib/2),
+	} {
+		t.Run(name, func(t *testing.T) {
+			begin := time.Now()
+			_, err := decode(text)
+			if took := time.Since(begin); took > 10*time.Second {
+				t.Errorf("took %v", took)
+			}
+			var e *strict.Error
+			if !errors.As(err, &e) {
+				t.Fatalf("error is %v, want an *Error", err)
+			}
+			if n := len(err.Error()); n > 100_000 {
+				t.Errorf("the message has %d bytes", n)
+			}
+		})
+	}
+}
+
+func staircase(n int) string {
+	var b strings.Builder
+	for i := range n {
+		b.WriteString(strings.Repeat(" ", i) + "a:\n")
+	}
+	return b.String()
+}
+
+func laughs() string {
+	text := "tags: &t0 [ha, ha, ha, ha, ha, ha, ha, ha, ha]\n"
+	for i := range 9 {
+		one := fmt.Sprintf("*t%d", i)
+		text += fmt.Sprintf("x%d: &t%d [%s]\n", i, i+1, strings.TrimSuffix(strings.Repeat(one+", ", 9), ", "))
+	}
+	return text + "parts: *t9\n"
+}
+
+func TestProblemsThatOnlyEchoAreLeftOut(t *testing.T) {
+	doc, err := strict.Parse("page.yaml", []byte("name: [a]\nparts:\n  - {name: [x], size: 1}\n  - {name: y, size: z}\ntags: [q]\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var p page
+	doc.Decode(&p)
+	doc.Report([]strict.Problem{
+		{Path: "$.name", Reason: "echo of the name"},
+		{Path: "$.tags[0]", Reason: "echo of a part's name", Needs: "$.parts[*].name"},
+		{Path: "$.tags[0]", Reason: "rests on what was read", Needs: "$.share"},
+		{Path: "$.parts[1].name", Reason: "beside a mistake"},
+		{Path: "$.absent.below", Reason: "shown at its parent"},
+	})
+	text := doc.Err().Error()
+	if strings.Contains(text, "echo") {
+		t.Errorf("an echo is reported:\n%s", text)
+	}
+	for _, want := range []string{"page.yaml:5:8: rests on what was read", "page.yaml:4:12: beside a mistake", "page.yaml:1:1: shown at its parent"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("%q is missing in:\n%s", want, text)
+		}
+	}
+}
+
+func TestMistakesAreBounded(t *testing.T) {
+	_, err := decode("tags: [" + strings.Repeat("1, ", 1000) + "]")
+	var e *strict.Error
+	if !errors.As(err, &e) || len(e.Mistakes) != strict.MaxMistakes || e.Omitted != 900 {
+		t.Fatalf("error is %.200v", err)
+	}
+}
+
+func TestLongLinesAreCutAroundTheCaret(t *testing.T) {
+	_, err := decode("{name: " + strings.Repeat("ab ", 300) + ", count: x, tags: [" + strings.Repeat("cd, ", 300) + "]}")
+	if err == nil {
+		t.Fatal("taken")
+	}
+	lines := strings.Split(err.Error(), "\n")
+	if len(lines) < 3 || len(lines[1]) > 200 {
+		t.Fatalf("printed:\n%v", err)
+	}
+	if caret := strings.IndexByte(lines[2], '^'); lines[1][caret] != 'x' {
+		t.Fatalf("the caret points at %q:\n%v", lines[1][caret], err)
+	}
+}
+
+func TestSecretsAreMasked(t *testing.T) {
+	for _, text := range []string{
+		"keys: [hunter2, 7]", "keys: hunter2\nkeys: x", "keys:\n  - hunter2\n  - {a: hunter2}", "keys: {a: hunter2}", "kys: hunter2",
+		"keys: |\n  hunter2\n  hunter2\ncount: x", "keys:\n- hunter2\n- [hunter2]", "keys: [\n  a,\n  \"hunter2: x", "{keys: hunter2, count: x}",
+		"password: hunter2", "parts:\n  - token: hunter2", "name: sk-hunter2hunter2\ncount: x\nnames: sk-hunter2hunter2", "sk-hunter2hunter2: 1",
+		"keys:\n  - &k hunter2\ntags: [{x: *k}]\n", "keys:\n  - \"a\n    hunter2\n  count: x", "count: Bearer hunter2", "count: https://a:hunter2@b/",
+		"keys: !!str hunter2", "keys: &a !!str hunter2", "keys: *hunter2", "? keys\n: hunter2", "keys\n: hunter2",
+	} {
+		_, err := decode(text)
+		if err == nil {
+			t.Errorf("%q was taken", text)
+			continue
+		}
+		if strings.Contains(err.Error(), "hunter2") {
+			t.Errorf("%q is shown:\n%v", text, err)
+		}
+	}
+}
+
+func FuzzDecode(f *testing.F) {
+	for _, s := range []string{"{}", "name: a\ntags: [a]\n", "parts:\n  - &x {name: x}\n  - *x\n", "a: |\n  b\n", "? a\n: b", "- - -", "keys: sk-aaaaaaaaaaaa", "%YAML 1.2\n---\na: b", "\xef\xbb\xbfname: a"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		p, err := decode(text)
+		if err != nil {
+			var e *strict.Error
+			if !errors.As(err, &e) || len(e.Mistakes) == 0 {
+				t.Fatalf("error is %v, want mistakes", err)
+			}
+			return
+		}
+		again, err := decode(string(strict.Encode(p)))
+		if err != nil {
+			t.Fatalf("what was written cannot be read: %v\n%s", err, strict.Encode(p))
+		}
+		if diff := cmp.Diff(p, again, cmpopts.EquateComparable(netip.Addr{}), cmpopts.EquateEmpty()); diff != "" {
+			t.Fatalf("read back (-want +got):\n%s", diff)
+		}
+	})
+}
