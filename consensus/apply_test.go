@@ -1,0 +1,204 @@
+package consensus
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+var noon = time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
+
+// drawCommand makes commands that often fit the state and sometimes do not.
+func drawCommand(t *rapid.T, s *State) command {
+	c := command{
+		Kind:  kind(rapid.IntRange(1, 6).Draw(t, "kind")),
+		ID:    rapid.SampledFrom([]string{"", "a", "b", "c", "d"}).Draw(t, "id"),
+		Path:  rapid.SampledFrom([]string{"", "ap", "eu", "eu/a", "us"}).Draw(t, "path"),
+		Actor: "somebody",
+		At:    noon.Add(time.Duration(rapid.IntRange(0, 100).Draw(t, "at")) * time.Minute),
+	}
+	if rapid.Bool().Draw(t, "ends") {
+		c.Until = c.At.Add(time.Duration(rapid.IntRange(1, 100).Draw(t, "for")) * time.Minute)
+	}
+	off := rapid.SampledFrom([]uint64{0, 0, 0, 1}).Draw(t, "off")
+	switch c.Kind {
+	case kindPutSpec:
+		c.BasedOn = s.SpecVersion + off
+	case kindPutPlan:
+		c.BasedOn, c.Term, c.ID = s.PlanEpoch+off, rapid.Uint64Range(1, 2).Draw(t, "term"), ""
+	}
+	c.Body = fmt.Appendf(nil, "body %d", rapid.IntRange(0, 9).Draw(t, "body"))
+	if c.Kind == kindRotateKey && off == 0 {
+		c.Body = bytes.Repeat(c.Body[:1], keySize)
+	}
+	return c
+}
+
+// TestApplyKeepsItsPromises drives random logs and holds what readers of State rely on.
+func TestApplyKeepsItsPromises(t *testing.T) {
+	refuseNine := func(_, next []byte) error {
+		if bytes.HasSuffix(next, []byte("9")) {
+			return errors.New("no nines")
+		}
+		return nil
+	}
+	k := checks{spec: refuseNine, plan: refuseNine}
+	rapid.Check(t, func(t *rapid.T) {
+		s := &State{}
+		for i := range rapid.IntRange(1, 60).Draw(t, "entries") {
+			data, err := encodeCommand(drawCommand(t, s))
+			if err != nil {
+				t.Fatal(err)
+			}
+			e := entry{index: uint64(i + 1), term: 1, data: data}
+			before := s.Hash()
+			next, r := apply(s, e, k)
+			again, r2 := apply(s, e, k)
+			if s.Hash() != before {
+				t.Fatal("apply wrote into the state it was given")
+			}
+			if next.Hash() != again.Hash() || r != r2 {
+				t.Fatal("apply is not a function of its arguments")
+			}
+			hold(t, s, next, r, e.index)
+			s = next
+		}
+		roundTrip(t, s)
+	})
+}
+
+func hold(t *rapid.T, prev, next *State, r result, index uint64) {
+	if next.Index != index || next.SpecVersion < prev.SpecVersion || next.PlanEpoch < prev.PlanEpoch {
+		t.Fatalf("a counter went back: %+v", next)
+	}
+	if r.Code != codeOK {
+		stay := *prev
+		stay.Index, stay.Term = next.Index, next.Term
+		if stay.Hash() != next.Hash() {
+			t.Fatalf("an entry that was answered %q changed the state", r.Code)
+		}
+	}
+	for i := 1; i < len(next.Drains); i++ {
+		if next.Drains[i-1].Path >= next.Drains[i].Path {
+			t.Fatal("drains are not in order")
+		}
+	}
+	if len(next.TicketKeys) > maxKeys || len(next.SpecHistory) > maxSpecs || len(next.done) > maxOutcome {
+		t.Fatal("a bound does not hold")
+	}
+	if next.PlanEpoch > 0 && len(next.Plan) == 0 || next.SpecVersion > 0 && !bytes.Equal(next.Spec, next.SpecHistory[0].Body) {
+		t.Fatal("what is in use is gone")
+	}
+	if strings.HasSuffix(string(next.Plan), "9") || strings.HasSuffix(string(next.Spec), "9") {
+		t.Fatal("the check was skipped")
+	}
+}
+
+func roundTrip(t *rapid.T, s *State) {
+	b, err := encodeState(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := decodeState(bytes.NewReader(b))
+	if err != nil || got.Hash() != s.Hash() || !bytes.Equal(got.Spec, s.Spec) {
+		t.Fatalf("a snapshot restores to another state: %v", err)
+	}
+}
+
+// TestRepeatedWriteTakesPlaceOnce is what a proposer relies on that sends again after a lost answer.
+func TestRepeatedWriteTakesPlaceOnce(t *testing.T) {
+	data, err := encodeCommand(command{Kind: kindPutSpec, ID: "x", Body: []byte("one"), At: noon})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, first := apply(&State{}, entry{index: 1, term: 1, data: data}, checks{})
+	s, second := apply(s, entry{index: 2, term: 1, data: data}, checks{})
+	if first != second || s.SpecVersion != 1 || s.Index != 2 {
+		t.Fatalf("answers %+v and %+v, version %d", first, second, s.SpecVersion)
+	}
+	for i := range maxOutcome {
+		data, err := encodeCommand(command{Kind: kindPutDrain, ID: fmt.Sprint(i), Path: "eu", At: noon})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, _ = apply(s, entry{index: uint64(3 + i), term: 1, data: data}, checks{})
+	}
+	if len(s.done) != maxOutcome || slices.ContainsFunc(s.done, func(o outcome) bool { return o.ID == "x" }) {
+		t.Fatalf("%d outcomes are kept, want the newest %d", len(s.done), maxOutcome)
+	}
+}
+
+func TestBadEntriesChangeNothing(t *testing.T) {
+	base, _ := apply(&State{}, entry{index: 1, term: 1, data: must(t, command{Kind: kindPutSpec, Body: []byte("one"), At: noon})}, checks{})
+	panics := checks{spec: func(_, _ []byte) error { panic("broken check") }}
+	for name, c := range map[string]struct {
+		data []byte
+		want code
+	}{
+		"empty":            {nil, codeRefused},
+		"unknown":          {[]byte{0x7f, '{', '}'}, codeRefused},
+		"unknown optional": {[]byte{0xff, 1, 2}, codeOK},
+		"zero":             {[]byte{0}, codeRefused},
+		"not JSON":         {[]byte{1, '{'}, codeRefused},
+		"trailing":         {append(must(t, command{Kind: kindExpire, At: noon}), '}'), codeRefused},
+		"check panics":     {must(t, command{Kind: kindPutSpec, BasedOn: 1, Body: []byte("two"), At: noon}), codeRefused},
+		"empty spec":       {must(t, command{Kind: kindPutSpec, BasedOn: 1, Body: []byte(" \n"), At: noon}), codeRefused},
+		"old spec":         {must(t, command{Kind: kindPutSpec, BasedOn: 0, Body: []byte("two"), At: noon}), codeConflict},
+		"old term's plan":  {must(t, command{Kind: kindPutPlan, Term: 1, Body: []byte("p"), At: noon}), codeRefused},
+		"short key":        {must(t, command{Kind: kindRotateKey, Body: []byte("short"), At: noon}), codeRefused},
+		"drain of nothing": {must(t, command{Kind: kindPutDrain, At: noon}), codeRefused},
+		"year 10000":       {[]byte("\x03" + `{"path":"eu","until":"9999-12-31T23:59:59-23:00"}`), codeRefused},
+	} {
+		t.Run(name, func(t *testing.T) {
+			next, r := apply(base, entry{index: 2, term: 2, data: c.data}, panics)
+			if r.Code != c.want {
+				t.Fatalf("answer %+v, want %s", r, c.want)
+			}
+			stay := *base
+			stay.Index, stay.Term = 2, 2
+			if next.Hash() != stay.Hash() {
+				t.Fatal("the state changed")
+			}
+		})
+	}
+}
+
+func TestWhatIsTooBigIsNotProposed(t *testing.T) {
+	for name, c := range map[string]command{
+		"body":  {Kind: kindPutSpec, Body: make([]byte, MaxBody+1)},
+		"path":  {Kind: kindPutDrain, Path: strings.Repeat("p", maxName+1)},
+		"until": {Kind: kindPutDrain, Path: "eu", Until: time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC)},
+	} {
+		c.At = noon
+		if _, err := encodeCommand(c); !errors.As(err, new(ErrRefused)) {
+			t.Errorf("%s: %v, want a refusal", name, err)
+		}
+	}
+	if b, err := encodeCommand(command{Kind: kindPutSpec, Body: make([]byte, MaxBody), At: noon}); err != nil || len(b) > maxCommand {
+		t.Errorf("the largest body makes a command of %d bytes, %v; want at most %d", len(b), err, maxCommand)
+	}
+}
+
+func TestSecretsAreNotPrinted(t *testing.T) {
+	k := Key{Secret: []byte("TOPSECRET"), At: noon}
+	for _, text := range []string{fmt.Sprint(k), fmt.Sprintf("%+v %#v", k, k), k.LogValue().String()} {
+		if strings.Contains(text, "TOPSECRET") || strings.Contains(text, "84 79 80") {
+			t.Errorf("printed as %s", text)
+		}
+	}
+}
+
+func must(t testing.TB, c command) []byte {
+	t.Helper()
+	b, err := encodeCommand(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}

@@ -1,0 +1,98 @@
+package consensus
+
+import (
+	"bytes"
+	"encoding/hex"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+var update = flag.Bool("update", false, "write the golden log and snapshot anew; only ever for a new format version")
+
+const (
+	goldenLog      = "log-v1.txt"
+	goldenSnapshot = "state-v1.snap"
+)
+
+// goldenCommands use every kind, and each way of being refused by the state.
+func goldenCommands(t *testing.T) [][]byte {
+	key := bytes.Repeat([]byte{7}, keySize)
+	return [][]byte{
+		must(t, command{Kind: kindPutSpec, ID: "s1", Body: []byte("regions: []\n"), Actor: "alice", At: noon}),
+		must(t, command{Kind: kindPutSpec, ID: "s1", Body: []byte("regions: []\n"), Actor: "alice", At: noon}),
+		must(t, command{Kind: kindPutSpec, ID: "s2", Body: []byte("late"), Actor: "bob", At: noon}),
+		must(t, command{Kind: kindPutSpec, ID: "s3", BasedOn: 1, Body: []byte("regions: [eu]\n"), Actor: "bob", At: noon}),
+		must(t, command{Kind: kindRotateKey, ID: "k1", Body: key, At: noon}),
+		must(t, command{Kind: kindPutPlan, Term: 2, Body: []byte("plan"), At: noon}),
+		must(t, command{Kind: kindPutPlan, Term: 1, BasedOn: 1, Body: []byte("older"), At: noon}),
+		must(t, command{Kind: kindPutDrain, ID: "d1", Path: "us", Until: noon.Add(time.Hour), Reason: "repair", Actor: "bob", At: noon}),
+		must(t, command{Kind: kindPutDrain, ID: "d2", Path: "eu/a", Actor: "bob", At: noon}),
+		must(t, command{Kind: kindPutDrain, ID: "d3", Path: "ap", Actor: "bob", At: noon}),
+		must(t, command{Kind: kindDeleteDrain, ID: "d4", Path: "ap", Actor: "bob", At: noon}),
+		must(t, command{Kind: kindExpire, ID: "e1", At: noon.Add(2 * time.Hour)}),
+		{0xc0, 'f', 'u', 't', 'u', 'r', 'e'},
+		{0x40, 'f', 'u', 't', 'u', 'r', 'e'},
+	}
+}
+
+// TestGoldenLog replays a log as an earlier release wrote it: entry and the hash of the state after it, line by line.
+func TestGoldenLog(t *testing.T) {
+	path := filepath.Join("testdata", goldenLog)
+	if *update {
+		writeGolden(t, path)
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &State{}
+	for i, line := range strings.Split(strings.TrimSpace(string(text)), "\n") {
+		data, hash, _ := strings.Cut(line, " ")
+		raw, err := hex.DecodeString(data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s, _ = apply(s, entry{index: uint64(i + 1), term: 2, data: raw}, checks{}); s.Hash() != hash {
+			t.Fatalf("entry %d now leads to another state: nodes of two releases would differ", i+1)
+		}
+	}
+	if s.SpecVersion != 2 || s.PlanEpoch != 1 || len(s.Drains) != 1 || len(s.TicketKeys) != 1 {
+		t.Fatalf("the log leads to %+v", s)
+	}
+	snap, err := os.Open(filepath.Join("testdata", goldenSnapshot))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer snap.Close()
+	if old, err := decodeState(snap); err != nil || old.Hash() != s.Hash() {
+		t.Fatalf("the golden snapshot is not the golden log's state: %v", err)
+	}
+}
+
+func writeGolden(t *testing.T, path string) {
+	t.Helper()
+	var out strings.Builder
+	s := &State{}
+	for i, data := range goldenCommands(t) {
+		s, _ = apply(s, entry{index: uint64(i + 1), term: 2, data: data}, checks{})
+		fmt.Fprintf(&out, "%x %s\n", data, s.Hash())
+	}
+	snap, err := encodeState(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll("testdata", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(out.String()), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join("testdata", goldenSnapshot), snap, 0o644); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,124 @@
+package consensus
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/raft"
+	"github.com/spillway-lb/spillway/internal/identity"
+)
+
+func discard() *slog.Logger { return slog.New(slog.DiscardHandler) }
+
+func sample(t *testing.T) *State {
+	t.Helper()
+	s := &State{}
+	for i, data := range goldenCommands(t) {
+		s, _ = apply(s, entry{index: uint64(i + 1), term: 2, data: data}, checks{})
+	}
+	return s
+}
+
+func TestDamagedSnapshotLeavesTheStateAlone(t *testing.T) {
+	b, err := encodeState(sample(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := newFSM(checks{}, discard())
+	f.publish(&State{Index: 99})
+	flipped := bytes.Clone(b)
+	flipped[len(b)/2] ^= 1
+	for name, c := range map[string]struct {
+		text io.Reader
+		want string
+	}{
+		"flipped bit": {bytes.NewReader(flipped), "damaged"},
+		"cut short":   {bytes.NewReader(b[:len(b)-1]), "damaged"},
+		"empty":       {strings.NewReader(""), "not a spillway snapshot"},
+		"other file":  {strings.NewReader(strings.Repeat("SQLite format 3", 10)), "not a spillway snapshot"},
+		"read error":  {io.MultiReader(bytes.NewReader(b), failing{}), "disk on fire"},
+	} {
+		if err := f.Restore(io.NopCloser(c.text)); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want %q", name, err, c.want)
+		}
+		if f.state.Load().Index != 99 {
+			t.Fatalf("%s: the state was replaced", name)
+		}
+	}
+	if err := f.Restore(io.NopCloser(bytes.NewReader(b))); err != nil || f.state.Load().Hash() != sample(t).Hash() {
+		t.Fatalf("a whole snapshot: %v, or another state", err)
+	}
+}
+
+type failing struct{}
+
+func (failing) Read([]byte) (int, error) { return 0, errors.New("disk on fire") }
+
+// TestRestartFromSnapshotAndLog restarts a node whose state is partly in a snapshot and partly in the log after it.
+func TestRestartFromSnapshotAndLog(t *testing.T) {
+	ca, err := identity.NewDevCA(t.TempDir(), "test.spillway")
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, err := ca.Issue(identity.ID{TrustDomain: "test.spillway", Role: identity.RoleGlobal, Name: "g1"}, t.TempDir(), time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	certs, err := identity.Load(files, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, ctx := t.TempDir(), t.Context()
+	open := func() *Node {
+		n, err := New(Config{ID: "g1", Dir: dir, Listen: "127.0.0.1:0", Certs: certs, Heartbeat: 50 * time.Millisecond})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := n.Start(ctx); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	put := func(n *Node, from, to uint64) {
+		for v := from; v < to; v++ {
+			if _, err := n.PutSpec(ctx, v, fmt.Appendf(nil, "spec %d", v+1), "a"); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	n := open()
+	put(n, 0, 5)
+	if err := n.raft.Snapshot().Error(); err != nil {
+		t.Fatal(err)
+	}
+	put(n, 5, 8)
+	want := n.State().Hash()
+	if err := n.Stop(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	n = open()
+	defer func() {
+		if err := n.Stop(context.Background()); err != nil {
+			t.Error(err)
+		}
+	}()
+	n.catchUp(ctx, 1)
+	if list, err := raft.NewFileSnapshotStoreWithLogger(dir, retained, hcLogger{to: discard()}); err != nil {
+		t.Fatal(err)
+	} else if metas, err := list.List(); err != nil || metas[0].Index < 2 {
+		t.Fatalf("no snapshot was taken: %v", err)
+	}
+	for end := time.Now().Add(5 * time.Second); n.State().Hash() != want; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("restarted at spec %d, want the state of spec 8", n.State().SpecVersion)
+		}
+	}
+	put(n, 8, 9)
+}
