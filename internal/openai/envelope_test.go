@@ -122,21 +122,6 @@ func TestTokens(t *testing.T) {
 	}
 }
 
-func TestBlocksShareAPrefix(t *testing.T) {
-	a := []byte(strings.Repeat("x", 3*openai.BlockBytes))
-	b := append([]byte(strings.Repeat("x", 2*openai.BlockBytes)), []byte(strings.Repeat("y", openai.BlockBytes))...)
-	ha, hb := openai.Blocks(nil, "t", a, 8), openai.Blocks(nil, "t", b, 8)
-	if len(ha) != 3 || ha[0] != hb[0] || ha[1] != hb[1] || ha[2] == hb[2] || ha[0] == ha[1] {
-		t.Fatalf("hashes are %x and %x: want the first two shared", ha, hb)
-	}
-	if other := openai.Blocks(nil, "u", a, 8); other[0] == ha[0] {
-		t.Fatal("two tenants share a hash")
-	}
-	if got := openai.Blocks(nil, "t", a, 2); len(got) != 2 {
-		t.Fatalf("%d hashes, want the bound of 2", len(got))
-	}
-}
-
 // FuzzScan holds that whatever encoding/json takes with a usable model, Scan takes with the same model, and that Scan
 // never steps outside the body.
 func FuzzScan(f *testing.F) {
