@@ -9,6 +9,7 @@ import (
 const (
 	snapshotEvery = 10 * time.Second       // with nothing to press for one
 	snapshotLeast = 500 * time.Millisecond // between two that are pressed for by deltas that do not fit
+	snapshotShare = 5                      // pressed snapshots take at most one part in this many of a slow link's time
 	window        = 4                      // datagrams under way that the parent has not confirmed
 	probeEvery    = time.Second            // how long a closed window waits before one datagram tries
 )
@@ -19,6 +20,7 @@ type outbox struct {
 	base     *capacity.Summary // the snapshot that the parent confirmed
 	inFlight bool              // a snapshot is under way
 	begun    time.Time         // when the last snapshot left
+	took     time.Duration     // how long the last one was under way
 	crowded  bool              // the last delta did not fit
 	sent     []uint64          // numbers of datagrams under way, at most window+1
 	sentSeq  uint64            // the newest number sent
@@ -89,8 +91,8 @@ func (o *outbox) snapshot(now time.Time) *capacity.Summary {
 	if o.latest == nil || o.inFlight {
 		return nil
 	}
-	since := now.Sub(o.begun)
-	if o.base != nil && o.base.Boot == o.latest.Boot && since < snapshotEvery && !(o.crowded && since >= snapshotLeast) {
+	since, least := now.Sub(o.begun), min(max(snapshotLeast, snapshotShare*o.took), snapshotEvery)
+	if o.base != nil && o.base.Boot == o.latest.Boot && since < snapshotEvery && !(o.crowded && since >= least) {
 		return nil
 	}
 	o.inFlight, o.begun = true, now
@@ -98,8 +100,8 @@ func (o *outbox) snapshot(now time.Time) *capacity.Summary {
 }
 
 // settle ends a snapshot's flight; s is nil when it did not arrive.
-func (o *outbox) settle(s *capacity.Summary) {
-	o.inFlight = false
+func (o *outbox) settle(s *capacity.Summary, now time.Time) {
+	o.inFlight, o.took = false, now.Sub(o.begun)
 	if s != nil {
 		o.base, o.turn = s, 0
 	}

@@ -71,7 +71,7 @@ func (s *session) send() {
 		case <-ended:
 			return
 		case landed := <-s.landed:
-			out.settle(landed)
+			out.settle(landed, time.Now())
 		case <-s.news:
 		}
 		now := time.Now()

@@ -1,0 +1,209 @@
+package uplink
+
+import (
+	"bytes"
+	"errors"
+	"math/rand/v2"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spillway-lb/spillway/internal/capacity"
+	"github.com/spillway-lb/spillway/internal/identity"
+	"github.com/spillway-lb/spillway/internal/uplink/uplinkpb"
+	"google.golang.org/protobuf/proto"
+)
+
+func seeded(n uint64) *rand.Rand { return rand.New(rand.NewPCG(n, 1)) }
+
+func fullDirective() *Directive {
+	return &Directive{
+		Index: 9, SpecVersion: 4, Spec: []byte("regions: []"), PlanEpoch: 3,
+		Drains:     []Drain{{Path: "us/a", Until: time.Unix(0, 12345), Reason: "upgrade"}, {Path: "eu"}},
+		TicketKeys: [][]byte{bytes.Repeat([]byte{7}, 32)},
+		Peers: []Peer{
+			{Region: "eu", Gateways: []PeerGateway{{"g1", "h:1"}}, Age: time.Second, RTT: 80 * time.Millisecond,
+				Summary: &capacity.Summary{Path: capacity.Path{Region: "eu"}, Models: []capacity.Model{{Name: "m", Ready: 1, Total: 2}}}},
+			{Region: "ap"},
+		},
+	}
+}
+
+func TestDirectiveRoundTrip(t *testing.T) {
+	want := fullDirective()
+	b, err := encodeDirective(17, want)
+	if err != nil {
+		t.Fatal(err)
+	}
+	order, got, err := decodeDirective(b)
+	if err != nil || order != 17 || !reflect.DeepEqual(got, want) {
+		t.Fatalf("%d %v\ngot  %+v\nwant %+v", order, err, got, want)
+	}
+}
+
+func TestDirectiveRefused(t *testing.T) {
+	for name, spoil := range map[string]func(*Directive){
+		"drains":      func(d *Directive) { d.Drains = make([]Drain, maxDrains+1) },
+		"drain path":  func(d *Directive) { d.Drains[0].Path = "" },
+		"reason":      func(d *Directive) { d.Drains[0].Reason = strings.Repeat("x", maxText+1) },
+		"peers":       func(d *Directive) { d.Peers = make([]Peer, maxPeers+1) },
+		"peer name":   func(d *Directive) { d.Peers[0].Region = "" },
+		"gateways":    func(d *Directive) { d.Peers[0].Gateways = make([]PeerGateway, maxGateways+1) },
+		"age":         func(d *Directive) { d.Peers[0].Age = -1 },
+		"keys":        func(d *Directive) { d.TicketKeys = make([][]byte, maxTicketKeys+1) },
+		"empty key":   func(d *Directive) { d.TicketKeys = [][]byte{{}} },
+		"whole limit": func(d *Directive) { d.Spec = make([]byte, maxDirective) },
+	} {
+		d := fullDirective()
+		spoil(d)
+		if _, err := encodeDirective(1, d); err == nil {
+			t.Errorf("%s: encoded", name)
+		}
+	}
+	if _, _, err := decodeDirective(make([]byte, maxDirective+1)); !errors.Is(err, ErrTooLarge) {
+		t.Error(err)
+	}
+}
+
+func TestVersions(t *testing.T) {
+	for _, c := range []struct {
+		theirs, theirMin uint32
+		want             uint32
+		ok               bool
+	}{{1, 1, 1, true}, {9, 1, 1, true}, {9, 2, 0, false}, {0, 0, 0, false}} {
+		got, err := agreeOn(c.theirs, c.theirMin)
+		if got != c.want || (err == nil) != c.ok {
+			t.Errorf("%+v: %d %v", c, got, err)
+		}
+	}
+}
+
+func TestFrames(t *testing.T) {
+	var buf bytes.Buffer
+	if err := writeFrame(&buf, helloOf(l2, 3, "e")); err != nil {
+		t.Fatal(err)
+	}
+	var h uplinkpb.Hello
+	if err := readFrame(&buf, &h); err != nil || h.Instance != "l2" {
+		t.Fatal(&h, err)
+	}
+	if err := readFrame(strings.NewReader("\xff\xff\xff\xff"), &h); !isRubbish(err) {
+		t.Error(err)
+	}
+	if err := writeFrame(&buf, &uplinkpb.Hello{Endpoint: strings.Repeat("x", maxHello)}); !errors.Is(err, ErrTooLarge) {
+		t.Error(err)
+	}
+}
+
+func FuzzHello(f *testing.F) {
+	var buf bytes.Buffer
+	_ = writeFrame(&buf, helloOf(l2, 3, "e"))
+	f.Add(buf.Bytes())
+	id := local("a", "l2")
+	f.Fuzz(func(t *testing.T, b []byte) {
+		var h uplinkpb.Hello
+		if readFrame(bytes.NewReader(b), &h) != nil {
+			return
+		}
+		if p, err := checkHello(&h, id); err == nil && (p != l2 || h.Zone != "a") {
+			t.Fatalf("%+v passes for %s", &h, id)
+		}
+		_, _ = agreeOn(h.Version, h.MinVersion)
+	})
+}
+
+func FuzzWelcome(f *testing.F) {
+	var buf bytes.Buffer
+	_ = writeFrame(&buf, &uplinkpb.Welcome{Version: 1, HeldBoot: 5})
+	f.Add(buf.Bytes())
+	f.Fuzz(func(t *testing.T, b []byte) {
+		var w uplinkpb.Welcome
+		if err := readFrame(bytes.NewReader(b), &w); err == nil && proto.Size(&w) > maxHello {
+			t.Fatal("over the limit")
+		}
+	})
+}
+
+func FuzzDirective(f *testing.F) {
+	b, err := encodeDirective(1, fullDirective())
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(b)
+	f.Fuzz(func(t *testing.T, b []byte) {
+		order, d, err := decodeDirective(b)
+		if err != nil {
+			return
+		}
+		if _, err := encodeDirective(order, d); err != nil {
+			t.Fatalf("decoded but cannot be encoded: %v", err)
+		}
+	})
+}
+
+func FuzzInbox(f *testing.F) {
+	s := clock(3)(time.Unix(1, 0))
+	s.Path, s.Boot, s.Seq = l2, 1, 1
+	d := capacity.Diff(&capacity.Summary{}, &s)
+	delta, err := capacity.EncodeDelta(&d)
+	if err != nil {
+		f.Fatal(err)
+	}
+	snap, err := capacity.Encode(&s)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(snap, delta)
+	f.Fuzz(func(t *testing.T, snap, delta []byte) {
+		in := inbox{path: l2, boot: 1}
+		_, _ = in.snapshot(snap)
+		_, _ = in.delta(delta)
+		if in.newest != nil && (in.newest.Path != l2 || in.newest.Boot < 1) {
+			t.Fatalf("holds %+v", in.newest)
+		}
+	})
+}
+
+func FuzzAsk(f *testing.F) {
+	b, _ := proto.Marshal(&uplinkpb.Ask{Kind: "status", TimeoutNano: 5, Payload: []byte("x")})
+	f.Add(append([]byte{kindAsk}, b...))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		_, body, err := readMessage(bytes.NewReader(b), MaxAsk+askOverhead)
+		if err != nil {
+			return
+		}
+		if q, err := decodeAsk(body); err == nil && len(q.Payload) > MaxAsk {
+			t.Fatal("over the limit")
+		}
+		_, _ = decodeAnswer(body)
+	})
+}
+
+func FuzzHeard(f *testing.F) {
+	b, _ := proto.Marshal(&uplinkpb.Heard{Boot: 1, Seq: 5})
+	f.Add(b)
+	f.Fuzz(func(t *testing.T, b []byte) {
+		var h uplinkpb.Heard
+		if proto.Unmarshal(b, &h) != nil {
+			return
+		}
+		o := outbox{sent: []uint64{1, 2, 3}}
+		o.heard(h.Seq)
+		if len(o.sent) > 0 && o.sent[0] <= h.Seq {
+			t.Fatal("still waits for what was heard")
+		}
+	})
+}
+
+func TestPathOf(t *testing.T) {
+	for _, c := range []struct {
+		id   identity.ID
+		want string
+	}{{gateway("g1"), "us/g1"}, {local("a", "l"), "us/a/l"}, {identity.ID{Role: identity.RoleOperator, Name: "o"}, ""}} {
+		p, err := PathOf(c.id)
+		if p.String() != c.want || (err == nil) != (c.want != "") {
+			t.Errorf("%+v: %q %v", c.id, p, err)
+		}
+	}
+}
