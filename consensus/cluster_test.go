@@ -294,6 +294,51 @@ func TestLeaderLossAndReturn(t *testing.T) {
 	}
 }
 
+// TestLeaderCrash kills the leader, writes through a survivor at once, and brings the dead node back.
+func TestLeaderCrash(t *testing.T) {
+	c := newCluster(t, true, nil)
+	first := c.leader()
+	if _, err := c.nodes[first].PutSpec(c.ctx(), 0, []byte("one"), "a"); err != nil {
+		t.Fatal(err)
+	}
+	c.converge()
+	c.nodes[first].Kill()
+	c.nodes[first] = nil
+	begin := time.Now()
+	if v, err := c.nodes[(first+1)%3].PutSpec(c.ctx(), 1, []byte("two"), "b"); err != nil || v != 2 {
+		t.Fatalf("spec right after the leader died: version %d, %v", v, err)
+	}
+	t.Logf("writing took %s after the crash, at a heartbeat of 300ms", time.Since(begin).Round(time.Millisecond))
+	c.start(first)
+	c.leader()
+	c.converge()
+}
+
+// TestFollowerCatchesUpBySnapshot stops a follower until the entries it needs are gone from the leader's log.
+func TestFollowerCatchesUpBySnapshot(t *testing.T) {
+	c := newCluster(t, true, nil)
+	lead := c.leader()
+	behind := (lead + 1) % 3
+	c.stop(behind)
+	for i := range 30 {
+		if err := c.nodes[lead].PutDrain(c.ctx(), consensus.Drain{Path: fmt.Sprintf("eu/z%02d", i)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := c.nodes[lead].Compact(); err != nil {
+		t.Fatal(err)
+	}
+	if first, err := c.nodes[lead].FirstEntry(); err != nil || first < 20 {
+		t.Fatalf("the leader's log still begins at %d, %v", first, err)
+	}
+	c.start(behind)
+	c.leader()
+	c.converge()
+	if got := len(c.nodes[behind].State().Drains); got != 30 {
+		t.Fatalf("the follower has %d drains, want 30", got)
+	}
+}
+
 func TestRestartWithoutQuorum(t *testing.T) {
 	c := newCluster(t, true, nil)
 	n := c.nodes[c.leader()]
