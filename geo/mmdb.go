@@ -67,10 +67,10 @@ func scan(name string, body []byte, add adder) error {
 	}
 	defer db.Close()
 	places := make(map[uintptr]located) // records are shared by many networks
-	networks := 0
+	networks, most := uint(0), min(db.Metadata.NodeCount+1, maxNetworks)
 	for res := range db.Networks() {
-		if networks++; networks > maxNetworks {
-			return fmt.Errorf("reading database %s: more than %d networks", name, maxNetworks)
+		if networks++; networks > most { // a tree of n nodes has n+1 leaves: this one runs in circles, or is too large
+			return fmt.Errorf("reading database %s: more than %d networks", name, most)
 		}
 		l, err := locate(res, places)
 		if err == nil && l.ok {

@@ -319,7 +319,8 @@ func typeRules() []rule {
 		rules = append(rules, rule{"meta type " + dns.TypeToString[meta],
 			query1("chat.api.example.", meta), failed(dns.RcodeNotImplemented, false)})
 	}
-	for _, absent := range []uint16{0, dns.TypeMX, dns.TypeTXT, dns.TypeCNAME, dns.TypeHTTPS, dns.TypeCAA, dns.TypeDS, dns.TypeDNSKEY, dns.TypeHINFO, 666, 65280} {
+	for _, absent := range []uint16{0, dns.TypeMX, dns.TypeTXT, dns.TypeCNAME, dns.TypeHTTPS, dns.TypeCAA, dns.TypeDS,
+		dns.TypeDNSKEY, dns.TypeHINFO, 666, 65280} {
 		rules = append(rules, rule{"absent " + dns.Type(absent).String(),
 			query1("chat.api.example.", absent), nodata(false)})
 	}

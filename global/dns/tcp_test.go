@@ -154,6 +154,7 @@ func TestBusyConnectionIsNotEvicted(t *testing.T) {
 	s := start(t, newWorld(), func(c *Config) { c.MaxTCP = 4 }) // one for each address
 	busy := dial(t, s)
 	ask(t, busy)
+	waitIdle(t, s, 1)
 	q := framed(query1("chat.api.example.", dns.TypeA))
 	if _, err := busy.Write(q[:5]); err != nil {
 		t.Fatal(err)
@@ -192,6 +193,7 @@ func TestStopAnswersWhatWasAsked(t *testing.T) {
 	idle, busy := dial(t, s), dial(t, s)
 	ask(t, idle)
 	ask(t, busy)
+	waitIdle(t, s, 2)
 	q := framed(query1("chat.api.example.", dns.TypeA))
 	if _, err := busy.Write(q[:5]); err != nil {
 		t.Fatal(err)
@@ -214,6 +216,7 @@ func TestStopIsBounded(t *testing.T) {
 	s := start(t, newWorld(), nil)
 	c := dial(t, s)
 	ask(t, c)
+	waitIdle(t, s, 1)
 	if _, err := c.Write([]byte{0}); err != nil {
 		t.Fatal(err)
 	}

@@ -3,6 +3,7 @@ package dns
 import (
 	"errors"
 	"net"
+	"time"
 )
 
 // maxQuery is the largest query that is read over UDP, in bytes: padded ones exceed 512.
@@ -10,6 +11,9 @@ const maxQuery = 4096
 
 // controlSize holds one control message of either family.
 const controlSize = 64
+
+// errorPause is how long a reader rests when the socket fails.
+const errorPause = time.Millisecond
 
 // serveUDP reads, answers and writes one message after the other until the socket is closed. There is no goroutine
 // and no queue for each query, so a flood costs lost packets and never memory.
@@ -24,8 +28,12 @@ func (s *Server) serveUDP(sock *socket) {
 		if errors.Is(err, net.ErrClosed) {
 			return
 		}
-		if err != nil || n > maxQuery {
-			continue // an ICMP error for an answer sent earlier, or a message cut off
+		if err != nil { // an ICMP error for an earlier answer, or a system out of memory: never a reason to spin or end
+			time.Sleep(errorPause)
+			continue
+		}
+		if n > maxQuery {
+			continue // the rest of it is lost
 		}
 		reply, ok := s.answer(out, in[:n], from.Addr(), false)
 		if !ok {

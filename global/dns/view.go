@@ -7,7 +7,7 @@ type View interface {
 	// Zone is the zone's own data. It is shared: do not modify it.
 	Zone() *Zone
 	// Lookup finds the number of a service, or of a region's child name of one, by its fully qualified name in lower
-	// case.
+	// case. Octets that are no plain letters, digits or hyphens come escaped as in a zone file.
 	Lookup(name string) (id int, ok bool)
 	// Exists reports whether a service or child name stands at or below the name, fully qualified and in lower case.
 	Exists(name string) bool
