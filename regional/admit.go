@@ -1,0 +1,179 @@
+package regional
+
+import (
+	"net/http"
+	"net/netip"
+	"strconv"
+	"time"
+
+	"github.com/spillway-lb/spillway/geo"
+	"github.com/spillway-lb/spillway/internal/openai"
+	"github.com/spillway-lb/spillway/internal/relay"
+	"github.com/spillway-lb/spillway/internal/spec"
+	"github.com/spillway-lb/spillway/internal/ticket"
+	"github.com/spillway-lb/spillway/regional/zone"
+)
+
+// admit takes a request through everything that can refuse it before a place is chosen, the cheapest first.
+func (g *Gateway) admit(w http.ResponseWriter, r *http.Request, q *request) *openai.Error {
+	q.state = g.state.Load()
+	if !q.state.ready() {
+		return openai.NotReady()
+	}
+	var e *openai.Error
+	if q.tenant, q.path, e = g.authenticate(r, q.state); e != nil {
+		return e
+	}
+	if !q.state.spec.Permits(q.tenant, q.state.home) {
+		return openai.Residency(g.cfg.Region)
+	}
+	if q.body, e = relay.ReadBody(w, r, q.state.spec.Routing.MaxBody); e != nil {
+		return e
+	}
+	if e = q.scan(); e != nil {
+		return e
+	}
+	svc := q.state.service(r.Host)
+	if svc != nil {
+		q.service = svc.Name
+	}
+	if e = g.resolve(q, svc); e != nil {
+		return e
+	}
+	if e = q.read(r.Header); e != nil {
+		return e
+	}
+	return g.enter(w, q, clientAddr(r))
+}
+
+// authenticate says who is calling: by a key, or by the ticket that a redirect carried.
+func (g *Gateway) authenticate(r *http.Request, st *state) (t *spec.Tenant, path string, e *openai.Error) {
+	path, redirect := withoutTicket(r.URL)
+	if t, ok := st.spec.Authenticate(apiKey(r.Header)); ok {
+		return t, path, nil
+	}
+	if redirect != "" {
+		tk, err := ticket.Open(st.directive.TicketKeys, redirect, time.Now())
+		if t := st.spec.Tenant(tk.Tenant); err == nil && tk.Region == g.cfg.Region && t != nil {
+			return t, path, nil
+		}
+	}
+	return nil, "", openai.InvalidAPIKey()
+}
+
+func (q *request) scan() *openai.Error {
+	err := openai.Scan(q.body, &q.env)
+	if err == nil {
+		return nil
+	}
+	if e, ok := err.(*openai.Error); ok {
+		return e
+	}
+	return openai.InvalidJSON("the body cannot be read")
+}
+
+// resolve turns the name that was asked for into a model that the caller may use.
+func (g *Gateway) resolve(q *request, svc *spec.Service) *openai.Error {
+	g.mu.Lock()
+	u := g.rng.Float64()
+	g.mu.Unlock()
+	asked := q.env.Model
+	name, ok := q.state.spec.Resolve(asked, u)
+	if !ok || svc != nil && !svc.Serves(asked, name) {
+		return openai.ModelNotFound(asked, g.served(q.state, q.tenant, svc))
+	}
+	if !q.tenant.MayUse(asked, name) {
+		return openai.ModelNotAllowed(asked)
+	}
+	q.model = q.state.spec.ModelNamed(name)
+	q.body = openai.WithModel(q.body, &q.env, name)
+	return nil
+}
+
+// read fills the query from the envelope and the caller's headers.
+func (q *request) read(h http.Header) *openai.Error {
+	prompt := q.env.Tokens(q.model.BytesPerToken)
+	if limit := q.model.MaxContext; limit > 0 && zone.TooLongFrom(prompt)+q.env.MaxTokens > limit {
+		return openai.ContextTooLong(prompt+q.env.MaxTokens, limit)
+	}
+	class, deadline, e := wishes(h, q.tenant.Class)
+	if e != nil {
+		return e
+	}
+	q.query = zone.Query{Model: q.model.Name, PromptTokens: prompt, Class: class, Residency: q.tenant.Residency,
+		Spill: q.state.spec.Routing.Spill == nil || *q.state.spec.Routing.Spill, Margin: time.Duration(q.state.spec.Routing.SpillMargin)}
+	q.hop.Tenant, q.hop.Class, q.hop.Model, q.hop.Deadline = q.tenant.Name, class, q.model.Name, deadline
+	q.hop.PromptTokens, q.hop.MaxTokens = prompt, q.env.MaxTokens
+	return nil
+}
+
+// wishes reads what a caller may ask for: a class that is no more urgent than its own, and a deadline.
+func wishes(h http.Header, own spec.Class) (class spec.Class, deadline time.Duration, e *openai.Error) {
+	class = own
+	if v := h.Get(relay.HeaderClientClass); v != "" {
+		c, err := spec.ParseClass(v)
+		if err != nil {
+			return class, 0, badHeader(relay.HeaderClientClass, err.Error())
+		}
+		class = max(own, c)
+	}
+	if v := h.Get(relay.HeaderClientDeadline); v != "" {
+		ms, err := strconv.ParseUint(v, 10, 31)
+		if err != nil || ms == 0 {
+			return class, 0, badHeader(relay.HeaderClientDeadline, "write whole milliseconds from now")
+		}
+		deadline = time.Duration(ms) * time.Millisecond
+	}
+	return class, deadline, nil
+}
+
+func badHeader(name, message string) *openai.Error {
+	return &openai.Error{Status: http.StatusBadRequest, Type: openai.TypeInvalidRequest, Code: openai.CodeInvalidValue, Param: name,
+		Message: name + ": " + message, NoRetry: true}
+}
+
+// enter takes the request out of the tenant's limits and counts it as demand. What is refused for want of capacity was
+// demanded all the same; what is over a tenant's own limit was not.
+func (g *Gateway) enter(w http.ResponseWriter, q *request, client netip.Addr) *openai.Error {
+	cell := g.cell(client)
+	limit := q.env.MaxTokens
+	if limit == 0 {
+		limit = q.model.MaxOutput
+	}
+	now := time.Now()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	q.query.MaxTokens = g.demand.expected(q.model.Name, limit) * q.env.N
+	lease, denial, ok := g.limiter.Admit(q.tenant.Name, q.tenant.Limits, q.query.PromptTokens+q.query.MaxTokens, now)
+	limitHeaders(w.Header(), q.tenant.Limits, g.limiter.Left(q.tenant.Name, q.tenant.Limits, now))
+	if !ok {
+		return openai.RateLimit(denial.Code, denial.Retry)
+	}
+	q.lease, q.leased, q.admitted = lease, true, now
+	g.budget.Request(q.state.spec.Routing.RetryBudget)
+	work := float64(q.query.PromptTokens) + decodeCost*float64(q.query.MaxTokens)
+	g.demand.offer(flow{service: q.service, model: q.model.Name, cell: cell}, work, now)
+	return nil
+}
+
+// cell is the name of where the client is, or empty when that is not known.
+func (g *Gateway) cell(client netip.Addr) string {
+	if g.cfg.Atlas == nil || !client.IsValid() {
+		return ""
+	}
+	fix := g.cfg.Atlas.Locate(client)
+	if fix.Cell == geo.NoCell {
+		return ""
+	}
+	return geo.CellName(fix.Cell)
+}
+
+// settle returns what the request did not use.
+func (g *Gateway) settle(q *request) {
+	if !q.leased {
+		return
+	}
+	g.mu.Lock()
+	g.limiter.Settle(q.lease, q.tokens)
+	g.mu.Unlock()
+}

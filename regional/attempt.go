@@ -1,0 +1,116 @@
+package regional
+
+import (
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spillway-lb/spillway/internal/openai"
+	"github.com/spillway-lb/spillway/internal/relay"
+)
+
+const (
+	// peerAdmission is how long a peer may take to admit a request before its body is sent all the same.
+	peerAdmission = 500 * time.Millisecond
+	// askFrom is the body size from which a peer is asked first: a smaller body costs less than a round trip.
+	askFrom = 16 << 10
+)
+
+// attempt forwards the request to one place and accounts for it.
+func (g *Gateway) attempt(w http.ResponseWriter, r *http.Request, q *request, c choice) relay.Result {
+	p := &passage{g: g, q: q, c: c}
+	defer p.finish()
+	hop := q.hop
+	forwarder := g.locals
+	if c.verdict.Spilled() {
+		forwarder = g.peers
+		hop.Hops++
+	} else {
+		hop.Ticket = relay.Ticket{Parent: g.cfg.Name, Boot: g.boot, N: c.ticket}
+	}
+	if hop.Deadline > 0 {
+		hop.Deadline = max(hop.Deadline-time.Since(q.arrived), time.Millisecond)
+	}
+	req, err := relay.Outbound(r.Context(), r, "https://"+c.verdict.Endpoint+q.path, q.body, &hop)
+	if err != nil {
+		return relay.Result{Err: err}
+	}
+	if c.verdict.Spilled() && len(q.body) >= askFrom {
+		req.Header.Set("Expect", "100-continue")
+	}
+	res := forwarder.Forward(r.Context(), w, req, p)
+	if res.Status == 0 && res.Retryable {
+		g.suspect(c.verdict.Endpoint)
+	}
+	p.res = &res
+	return res
+}
+
+// passage watches one answer pass.
+type passage struct {
+	g      *Gateway
+	q      *request
+	c      choice
+	res    *relay.Result
+	events bool
+	begun  bool
+	stream openai.StreamMeter
+	body   openai.BodyMeter
+}
+
+// Head puts our own headers over those of the tier below.
+func (p *passage) Head(resp *http.Response, out http.Header) {
+	p.events = strings.HasPrefix(resp.Header.Get("Content-Type"), "text/event-stream")
+	out.Set(relay.HeaderXRequestID, p.q.hop.RequestID)
+	if out.Get(relay.HeaderRoute) == "" {
+		out.Set(relay.HeaderRoute, p.c.verdict.Path.String())
+	}
+	out.Add(relay.HeaderServerTiming, "admit;dur="+millis(p.q.admitted.Sub(p.q.arrived))+
+		`, zone;desc="`+p.c.verdict.Path.String()+`";dur=`+millis(time.Since(p.q.admitted)))
+}
+
+func millis(d time.Duration) string {
+	return strconv.FormatFloat(max(d, 0).Seconds()*1000, 'f', 1, 64)
+}
+
+// Chunk counts a piece of the answer. The first one says that the prompt is prefilled.
+func (p *passage) Chunk(b []byte) {
+	if !p.begun {
+		p.begun = true
+		p.g.mu.Lock()
+		p.g.ledger.Prefilled(p.c.verdict.Path, p.c.ticket)
+		p.g.mu.Unlock()
+		p.g.metrics.firstByte(p.q)
+	}
+	if p.events {
+		p.stream.Chunk(b)
+	} else {
+		p.body.Chunk(b)
+	}
+}
+
+// finish takes the attempt out of the ledger and learns what it used.
+func (p *passage) finish() {
+	u := p.stream.Usage
+	if !p.events {
+		u = p.body.Usage()
+	}
+	g := p.g
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.ledger.Finish(p.c.verdict.Path, p.c.ticket)
+	switch {
+	case u.Stated:
+		p.q.tokens = u.Prompt + u.Completion
+		g.demand.learn(p.q.query.Model, u.Completion/max(p.q.env.N, 1))
+	case p.stream.Events > 0:
+		p.q.tokens = p.q.query.PromptTokens + int(p.stream.Events)
+		if p.stream.Done {
+			g.demand.learn(p.q.query.Model, int(p.stream.Events)/max(p.q.env.N, 1))
+		}
+	case p.begun && p.res != nil && p.res.Status/100 == 2:
+		p.q.tokens = p.q.query.PromptTokens + p.q.query.MaxTokens
+	}
+	g.metrics.used(p.q, u, p.stream.Events)
+}

@@ -1,0 +1,73 @@
+package regional
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/spillway-lb/spillway/geo"
+	"github.com/spillway-lb/spillway/internal/identity"
+	"github.com/spillway-lb/spillway/internal/spec"
+)
+
+// Config is what a Gateway needs.
+type Config struct {
+	// Name is the gateway's name as the spec lists it, and Region its region's; both as in the certificate.
+	Name, Region string
+	// Certs is who this gateway is towards other tiers. It must not be nil.
+	Certs *identity.Certs
+	// Dir keeps the last directive. Empty: nothing is kept over a restart.
+	Dir string
+	// HTTPListen is the front door, "host:port".
+	HTTPListen string
+	// HTTPCert and HTTPKey are PEM files for TLS at the front door. Empty: plain HTTP.
+	HTTPCert, HTTPKey string
+	// PeerListen takes spilled requests from other regions' gateways, "host:port".
+	PeerListen string
+	// PeerAdvertise is the address under which other regions reach PeerListen. Empty: the bound address.
+	PeerAdvertise string
+	// UplinkListen is the UDP address for the region's locals, "host:port".
+	UplinkListen string
+	// Globals are the uplink addresses of all global nodes. Empty: the gateway stands alone, on Spec.
+	Globals []string
+	// Spec is in force until a directive brings another. Nil: not ready until then.
+	Spec *spec.Spec
+	// Atlas says where clients are. Nil: demand is reported without cells.
+	Atlas *geo.Live
+	// MaxStreams bounds the requests under way. Zero means 10,000.
+	MaxStreams int
+	// Interval is the time between statements to the global tier. Zero means 250 ms.
+	Interval time.Duration
+	// AdminSocket, AdminListen and MetricsListen are where operators and scrapers ask. Empty: not there.
+	AdminSocket, AdminListen, MetricsListen string
+	// Version is what status calls this build.
+	Version string
+	// Registry takes the metrics. Nil: a registry of the gateway's own.
+	Registry *prometheus.Registry
+	// Log takes what happens; nil discards.
+	Log *slog.Logger
+}
+
+const defaultMaxStreams = 10_000
+
+func (c *Config) check() error {
+	switch {
+	case c.Certs == nil:
+		return errors.New("the gateway needs certificates: set tls, or run `spillway certs dev`")
+	case c.Name == "" || c.Region == "":
+		return errors.New("the gateway needs a name and a region: set name and region")
+	case (c.HTTPCert == "") != (c.HTTPKey == ""):
+		return errors.New("TLS at the front door needs both http.tls_cert and http.tls_key")
+	}
+	id := c.Certs.ID()
+	if id.Role != identity.RoleGateway || id.Name != c.Name || id.Region != c.Region {
+		return fmt.Errorf("the certificate is for %s, this is gateway %s of region %s: issue one for it, or correct name and region", id, c.Name, c.Region)
+	}
+	if c.MaxStreams <= 0 {
+		c.MaxStreams = defaultMaxStreams
+	}
+	return nil
+}

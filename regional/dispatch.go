@@ -1,0 +1,146 @@
+package regional
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/spillway-lb/spillway/internal/openai"
+	"github.com/spillway-lb/spillway/internal/relay"
+	"github.com/spillway-lb/spillway/internal/telemetry"
+	"github.com/spillway-lb/spillway/regional/zone"
+)
+
+// defaultRetryAfter is the hint when nothing is known about when there will be room.
+const defaultRetryAfter = 2 * time.Second
+
+// dispatch chooses a place, forwards, and tries once elsewhere when nothing had begun.
+func (g *Gateway) dispatch(w http.ResponseWriter, r *http.Request, q *request) {
+	var last relay.Result
+	for try := 0; ; try++ {
+		c, ok := g.choose(q)
+		if !ok {
+			g.giveUp(w, q, last, try)
+			return
+		}
+		if d := q.hop.Deadline; d > 0 && c.verdict.Seconds > (d-time.Since(q.arrived)).Seconds() {
+			g.release(c)
+			g.refuse(w, q, openai.DeadlineUnmeetable("regional"))
+			return
+		}
+		last = g.attempt(w, r, q, c)
+		if !last.Retryable || try > 0 || q.hop.RetriesLeft == 0 || !g.mayRetry() {
+			g.end(w, q, c, last)
+			return
+		}
+		q.retried = retryReason(last)
+		q.hop.RetriesLeft = 0
+		q.query.Exclude[0] = c.verdict.Endpoint
+		g.metrics.retries.WithLabelValues(q.retried).Inc()
+	}
+}
+
+// choice is a verdict with its entry in the ledger.
+type choice struct {
+	verdict zone.Verdict
+	ticket  uint64
+}
+
+// choose picks a place and writes the request down in the ledger in one step, so that the next choice sees it.
+func (g *Gateway) choose(q *request) (choice, bool) {
+	v := g.view.Load()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	q.query.Ledger = g.ledger
+	verdict, ok := zone.Choose(&q.query, v, time.Now(), g.rng, nil)
+	if !ok {
+		return choice{}, false
+	}
+	n := g.ledger.Issue(verdict.Path, q.query.Model, int64(q.query.PromptTokens), int64(q.query.PromptTokens+q.query.MaxTokens))
+	return choice{verdict: verdict, ticket: n}, true
+}
+
+func (g *Gateway) release(c choice) {
+	g.mu.Lock()
+	g.ledger.Finish(c.verdict.Path, c.ticket)
+	g.mu.Unlock()
+}
+
+func (g *Gateway) mayRetry() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.budget.Take(time.Now())
+}
+
+func retryReason(res relay.Result) string {
+	switch {
+	case res.NotStarted:
+		return "not_started"
+	case res.Status == 0:
+		return "connection"
+	}
+	return "lost_before_first_byte"
+}
+
+// giveUp answers when no place is left: with what the last place said, if it said anything.
+func (g *Gateway) giveUp(w http.ResponseWriter, q *request, last relay.Result, try int) {
+	switch {
+	case last.Refused != nil:
+		g.pass(w, q, last.Refused)
+	case try > 0:
+		g.refuse(w, q, openai.Upstream("the zone that was chosen could not be reached, and no other can serve the request"))
+	default:
+		g.refuse(w, q, openai.NoCapacity(q.query.Model, defaultRetryAfter))
+	}
+}
+
+// pass sends a refusal of a tier below on.
+func (g *Gateway) pass(w http.ResponseWriter, q *request, f *relay.Refusal) {
+	id := w.Header().Get(relay.HeaderXRequestID)
+	if id != "" {
+		f.Header.Set(relay.HeaderXRequestID, id)
+	}
+	g.metrics.answered(q, f.Status)
+	f.Write(w, q.peer)
+}
+
+// end accounts for a finished attempt and owes the client an answer when none began.
+func (g *Gateway) end(w http.ResponseWriter, q *request, c choice, res relay.Result) {
+	status := res.Status
+	switch {
+	case res.ClientGone:
+		status = statusClientGone
+	case res.Started:
+	case res.Refused != nil:
+		g.pass(w, q, res.Refused)
+		g.logEnd(q, c, res, res.Refused.Status)
+		return
+	default:
+		e := openai.Upstream("the place that was chosen was lost before it answered")
+		g.logEnd(q, c, res, e.Status)
+		g.refuse(w, q, e)
+		return
+	}
+	g.metrics.answered(q, status)
+	g.metrics.finished(q, c, res)
+	g.logEnd(q, c, res, status)
+	if res.Truncated && !res.Events {
+		relay.Abort()
+	}
+}
+
+// statusClientGone stands in metrics and logs for a client that left, as nginx writes it.
+const statusClientGone = 499
+
+// logEnd writes the one line of a request.
+func (g *Gateway) logEnd(q *request, c choice, res relay.Result, status int) {
+	attrs := []any{telemetry.KeyRequest, q.hop.RequestID, telemetry.KeyTenant, q.hop.Tenant, telemetry.KeyModel, q.query.Model, "status", status,
+		"to", c.verdict.Path.String(), "reason", c.verdict.Reason, "tokens", q.tokens, "seconds", time.Since(q.arrived).Seconds()}
+	if q.retried != "" {
+		attrs = append(attrs, "retried", q.retried)
+	}
+	if res.Err != nil && !res.ClientGone {
+		g.log.Warn("request failed", append(attrs, telemetry.Err(res.Err))...)
+		return
+	}
+	g.log.Debug("request served", attrs...)
+}

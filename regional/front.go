@@ -1,0 +1,162 @@
+package regional
+
+import (
+	"encoding/json"
+	"net/http"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/spillway-lb/spillway/internal/openai"
+	"github.com/spillway-lb/spillway/internal/relay"
+	"github.com/spillway-lb/spillway/internal/spec"
+)
+
+// serveFront is the clients' door.
+func (g *Gateway) serveFront(w http.ResponseWriter, r *http.Request) {
+	arrived := time.Now()
+	relay.Strip(r.Header)
+	id := requestID(r.Header, g.newID)
+	w.Header().Set(relay.HeaderXRequestID, id)
+	if r.URL.Path == "/healthz" {
+		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		_, _ = w.Write([]byte("ok\n")) // a prober that has left needs no answer
+		return
+	}
+	want, known := method(r.URL.Path)
+	switch {
+	case !known:
+		g.refuse(w, nil, noSuchPath(r.URL.Path))
+	case r.Method != want:
+		w.Header().Set("Allow", want)
+		g.refuse(w, nil, wrongMethod(want))
+	case r.URL.Path == openai.PathModels:
+		g.serveModels(w, r)
+	default:
+		g.serveRequest(w, r, id, arrived)
+	}
+}
+
+func (g *Gateway) newID() string {
+	g.mu.Lock()
+	a, b := g.rng.Uint64(), g.rng.Uint64()
+	g.mu.Unlock()
+	return "req_" + strconv.FormatUint(a, 36) + strconv.FormatUint(b, 36)
+}
+
+func method(path string) (string, bool) {
+	switch {
+	case path == openai.PathModels:
+		return http.MethodGet, true
+	case openai.Generates(path):
+		return http.MethodPost, true
+	}
+	return "", false
+}
+
+func noSuchPath(path string) *openai.Error {
+	return &openai.Error{Status: http.StatusNotFound, Type: openai.TypeInvalidRequest, Code: openai.CodeNotFound, NoRetry: true,
+		Message: "no such path: " + strconv.Quote(path[:min(len(path), 64)]) + " (served: " + openai.PathChat + ", " + openai.PathCompletions + ", " +
+			openai.PathEmbeddings + ", " + openai.PathResponses + ", " + openai.PathModels + ")"}
+}
+
+func wrongMethod(want string) *openai.Error {
+	return &openai.Error{Status: http.StatusMethodNotAllowed, Type: openai.TypeInvalidRequest, Code: openai.CodeMethodNotAllowed, NoRetry: true,
+		Message: "use " + want + " here"}
+}
+
+// serveRequest takes a client's request from its first header to its last byte.
+func (g *Gateway) serveRequest(w http.ResponseWriter, r *http.Request, id string, arrived time.Time) {
+	q := &request{arrived: arrived, hop: relay.Hop{RequestID: id, RetriesLeft: 1}}
+	if g.inFlight.Add(1) > int64(g.cfg.MaxStreams) {
+		g.inFlight.Add(-1)
+		g.refuse(w, q, openai.NoCapacity("another request", time.Second))
+		return
+	}
+	defer g.inFlight.Add(-1)
+	defer g.settle(q)
+	if e := g.admit(w, r, q); e != nil {
+		g.refuse(w, q, e)
+		return
+	}
+	g.dispatch(w, r, q)
+}
+
+// refuse answers with an error of our own and counts it.
+func (g *Gateway) refuse(w http.ResponseWriter, q *request, e *openai.Error) {
+	g.metrics.refused(q, e)
+	if q != nil && q.peer {
+		relay.WriteNotStarted(w, e)
+		return
+	}
+	relay.WriteError(w, e)
+}
+
+// serveModels lists what the caller may use and anybody serves.
+func (g *Gateway) serveModels(w http.ResponseWriter, r *http.Request) {
+	st := g.state.Load()
+	if !st.ready() {
+		g.refuse(w, nil, openai.NotReady())
+		return
+	}
+	t, _, e := g.authenticate(r, st)
+	if e != nil {
+		g.refuse(w, nil, e)
+		return
+	}
+	type model struct {
+		ID      string `json:"id"`
+		Object  string `json:"object"`
+		Created int64  `json:"created"`
+		OwnedBy string `json:"owned_by"`
+	}
+	list := struct {
+		Object string  `json:"object"`
+		Data   []model `json:"data"`
+	}{Object: "list", Data: []model{}}
+	for _, name := range g.served(st, t, st.service(r.Host)) {
+		list.Data = append(list.Data, model{ID: name, Object: "model", Created: g.started.Unix(), OwnedBy: "spillway"})
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(list) // a caller that has left needs no answer
+}
+
+// served lists models and aliases that some zone or permitted peer has workers for, that the service serves and that the
+// tenant may use.
+func (g *Gateway) served(st *state, t *spec.Tenant, svc *spec.Service) []string {
+	v := g.view.Load()
+	there := func(name string) bool {
+		for i := range v.Locals {
+			if m := v.Locals[i].Summary.Model(name); m != nil && m.Total > 0 {
+				return true
+			}
+		}
+		for i := range v.Peers {
+			p := &v.Peers[i]
+			if p.Summary == nil || !st.spec.Permits(t, st.spec.Region(p.Region)) {
+				continue
+			}
+			if m := p.Summary.Model(name); m != nil && m.Total > 0 {
+				return true
+			}
+		}
+		return false
+	}
+	may := func(asked, model string) bool {
+		return t.MayUse(asked, model) && (svc == nil || svc.Serves(asked, model)) && there(model)
+	}
+	var names []string
+	for i := range st.spec.Models {
+		if n := st.spec.Models[i].Name; may(n, n) {
+			names = append(names, n)
+		}
+	}
+	for i := range st.spec.Aliases {
+		a := &st.spec.Aliases[i]
+		if slices.ContainsFunc(a.Targets, func(x spec.Target) bool { return may(a.Name, x.Model) }) {
+			names = append(names, a.Name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}

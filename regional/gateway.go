@@ -1,0 +1,240 @@
+package regional
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/spillway-lb/spillway/internal/admin"
+	"github.com/spillway-lb/spillway/internal/capacity"
+	"github.com/spillway-lb/spillway/internal/identity"
+	"github.com/spillway-lb/spillway/internal/relay"
+	"github.com/spillway-lb/spillway/internal/telemetry"
+	"github.com/spillway-lb/spillway/internal/uplink"
+	"github.com/spillway-lb/spillway/regional/tenant"
+	"github.com/spillway-lb/spillway/regional/zone"
+)
+
+// Gateway is one instance of a regional tier. It is used once: New, Start, Stop.
+type Gateway struct {
+	cfg     Config
+	log     *slog.Logger
+	boot    uint64
+	started time.Time
+	metrics *metrics
+
+	front, peer *door
+	locals      *relay.Forwarder // to the region's local tier
+	peers       *relay.Forwarder // to other regions
+	parent      *uplink.Parent
+	child       *uplink.Child // nil when the gateway stands alone
+	admin       *admin.Server
+
+	state    atomic.Pointer[state]     // what the last directive said
+	view     atomic.Pointer[zone.View] // what requests choose from
+	inFlight atomic.Int64
+	stopping atomic.Bool
+	stopped  atomic.Bool
+	stale    chan struct{} // asks for a new view
+	cancel   context.CancelFunc
+	done     sync.WaitGroup
+
+	adopting sync.Mutex // one directive at a time; taken before mu
+
+	mu       sync.Mutex // guards what follows; held for microseconds, never while waiting
+	book     *capacity.Book
+	ledger   *zone.Ledger
+	limiter  *tenant.Limiter
+	budget   tenant.Budget
+	demand   *demand
+	suspects map[string]time.Time // endpoints that refused a connection, until when they count as lost
+	rng      *rand.Rand
+}
+
+// New checks the configuration and binds every listener, so that addresses are known before Start.
+func New(cfg Config) (*Gateway, error) {
+	if err := cfg.check(); err != nil {
+		return nil, err
+	}
+	now := time.Now()
+	g := &Gateway{
+		cfg: cfg, log: telemetry.Logger(cfg.Log), boot: uint64(now.UnixNano()), started: now,
+		stale: make(chan struct{}, 1), book: capacity.NewBook(capacity.Thresholds{}), ledger: zone.NewLedger(),
+		limiter: tenant.NewLimiter(), demand: newDemand(), suspects: map[string]time.Time{},
+		rng: rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())),
+	}
+	g.log = g.log.With(telemetry.KeyTier, "regional", telemetry.KeyNode, cfg.Name, telemetry.KeyRegion, cfg.Region)
+	g.view.Store(&zone.View{})
+	if err := g.restore(now); err != nil {
+		return nil, err
+	}
+	if err := g.open(); err != nil {
+		g.close()
+		return nil, err
+	}
+	return g, nil
+}
+
+func (g *Gateway) open() (err error) {
+	if g.cfg.Registry == nil {
+		g.cfg.Registry = telemetry.NewRegistry("regional", g.cfg.Name, g.cfg.Version)
+	}
+	if g.metrics, err = newMetrics(g.cfg.Registry, g); err != nil {
+		return err
+	}
+	g.locals = &relay.Forwarder{Transport: relay.NewTransport(g.cfg.Certs.Client(relay.ALPN, g.isLocal))}
+	toPeers := relay.NewTransport(g.cfg.Certs.Client(relay.ALPN, isGateway))
+	toPeers.ExpectContinueTimeout = peerAdmission
+	g.peers = &relay.Forwarder{Transport: toPeers}
+	if g.front, err = openFront(&g.cfg, http.HandlerFunc(g.serveFront), g.log); err != nil {
+		return err
+	}
+	if g.peer, err = openPeer(&g.cfg, http.HandlerFunc(g.servePeer), g.log); err != nil {
+		return err
+	}
+	if g.parent, err = uplink.NewParent(uplink.ParentConfig{
+		Listen: g.cfg.UplinkListen, Certs: g.cfg.Certs, ChildRole: identity.RoleLocal, Scope: g.isLocal,
+		OnSummary: g.onSummary, OnLost: g.onLost, Directive: g.directiveFor, Log: g.log,
+	}); err != nil {
+		return err
+	}
+	if len(g.cfg.Globals) > 0 {
+		if g.child, err = uplink.NewChild(uplink.ChildConfig{
+			Certs: g.cfg.Certs, Parents: g.cfg.Globals, ParentRole: identity.RoleGlobal,
+			Path: capacity.Path{Region: g.cfg.Region, Instance: g.cfg.Name}, Endpoint: g.endpoint(), Interval: g.cfg.Interval,
+			Summary: g.summary, OnDirective: func(_ identity.ID, d *uplink.Directive) { g.adopt(d) }, OnAsk: g.answer, Log: g.log,
+		}); err != nil {
+			return err
+		}
+	}
+	g.admin, err = admin.New(admin.Config{Socket: g.cfg.AdminSocket, Listen: g.cfg.AdminListen, Metrics: g.cfg.MetricsListen,
+		Certs: g.cfg.Certs, Backend: g.backend(), Gatherer: g.cfg.Registry, Log: g.log})
+	return err
+}
+
+// isLocal is the rule for children and for those that requests are forwarded to: a local of this region, in a zone that
+// the spec lists, if it lists any.
+func (g *Gateway) isLocal(id identity.ID) error {
+	if id.Role != identity.RoleLocal || id.Region != g.cfg.Region {
+		return fmt.Errorf("it is not a local of region %s", g.cfg.Region)
+	}
+	if st := g.state.Load(); !st.hasZone(id.Zone) {
+		return fmt.Errorf("region %s has no zone %s in the spec", g.cfg.Region, id.Zone)
+	}
+	return nil
+}
+
+func isGateway(id identity.ID) error {
+	if id.Role != identity.RoleGateway {
+		return errors.New("it is not a gateway")
+	}
+	return nil
+}
+
+// endpoint is where other regions forward to.
+func (g *Gateway) endpoint() string {
+	if g.cfg.PeerAdvertise != "" {
+		return g.cfg.PeerAdvertise
+	}
+	return g.peer.addr().String()
+}
+
+// HTTPAddr is the front door's address.
+func (g *Gateway) HTTPAddr() net.Addr { return g.front.addr() }
+
+// PeerAddr is where other regions' gateways connect.
+func (g *Gateway) PeerAddr() net.Addr { return g.peer.addr() }
+
+// UplinkAddr is where locals connect.
+func (g *Gateway) UplinkAddr() net.Addr { return g.parent.Addr() }
+
+// MetricsAddr is the metrics listener's address, or nil.
+func (g *Gateway) MetricsAddr() net.Addr { return g.admin.MetricsAddr() }
+
+// Start serves until Stop. It returns when everything listens.
+func (g *Gateway) Start(ctx context.Context) error {
+	if g.stopped.Load() || g.cancel != nil {
+		return errors.New("this gateway was started before: make a new one")
+	}
+	ctx, g.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	g.rebuild(time.Now())
+	g.done.Go(func() { g.watch(ctx) })
+	g.done.Go(g.front.serve)
+	g.done.Go(g.peer.serve)
+	if err := g.parent.Start(ctx); err != nil {
+		return err
+	}
+	if g.child != nil {
+		if err := g.child.Start(ctx); err != nil {
+			return err
+		}
+	}
+	return g.admin.Start(ctx)
+}
+
+// Reload reads certificates and geo databases again. A bad file never replaces a good one.
+func (g *Gateway) Reload() error {
+	err := g.cfg.Certs.Reload()
+	if g.cfg.Atlas != nil {
+		err = errors.Join(err, g.cfg.Atlas.Reload())
+	}
+	return err
+}
+
+// Stop tells the global tier that this gateway drains, lets streams finish until ctx ends, then cuts them. It waits for
+// everything that Start began.
+func (g *Gateway) Stop(ctx context.Context) error {
+	if !g.stopped.CompareAndSwap(false, true) {
+		return nil
+	}
+	g.stopping.Store(true)
+	if g.child != nil {
+		g.child.Wake()
+	}
+	var frontErr, peerErr error
+	var both sync.WaitGroup
+	both.Go(func() { frontErr = g.front.stop(ctx) })
+	both.Go(func() { peerErr = g.peer.stop(ctx) })
+	both.Wait()
+	if g.cancel != nil {
+		g.cancel()
+	}
+	g.close()
+	g.done.Wait()
+	return errors.Join(frontErr, peerErr)
+}
+
+// stopGrace bounds the end of what is not a stream.
+const stopGrace = 2 * time.Second
+
+// close ends what open began; it also serves a Gateway that was never started.
+func (g *Gateway) close() {
+	ctx, cancel := context.WithTimeout(context.Background(), stopGrace)
+	defer cancel()
+	for _, d := range []*door{g.front, g.peer} {
+		if d != nil {
+			d.close()
+		}
+	}
+	if g.child != nil {
+		_ = g.child.Stop(ctx) // bounded by ctx, and nothing depends on it any more
+	}
+	if g.parent != nil {
+		_ = g.parent.Stop(ctx) // as above
+	}
+	if g.admin != nil {
+		_ = g.admin.Stop(ctx) // as above
+	}
+	for _, f := range []*relay.Forwarder{g.locals, g.peers} {
+		if f != nil {
+			f.Transport.(*http.Transport).CloseIdleConnections()
+		}
+	}
+}

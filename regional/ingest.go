@@ -1,0 +1,159 @@
+package regional
+
+import (
+	"context"
+	"time"
+
+	"github.com/spillway-lb/spillway/internal/capacity"
+	"github.com/spillway-lb/spillway/internal/identity"
+	"github.com/spillway-lb/spillway/internal/uplink"
+	"github.com/spillway-lb/spillway/regional/zone"
+)
+
+const (
+	// viewInterval is how often ages are looked at when no news comes.
+	viewInterval = 100 * time.Millisecond
+	// forgetAfter is when an instance that never came back is no longer shown.
+	forgetAfter = 10 * time.Minute
+	// suspectFor is how long an endpoint that refused a connection counts as lost.
+	suspectFor = time.Second
+	// A peer's summary has come through the global tier, which passes it on at the pace of its plans.
+	peerStale = 3 * time.Second
+	peerLost  = 10 * time.Second
+)
+
+// onSummary takes a local's statement and credits it with the tickets that it counts.
+func (g *Gateway) onSummary(_ identity.ID, s *capacity.Summary) {
+	g.mu.Lock()
+	taken := g.book.Put(s, time.Now())
+	if taken {
+		for i := range s.Acks {
+			if a := &s.Acks[i]; a.Parent == g.cfg.Name && a.Boot == g.boot {
+				g.ledger.Ack(s.Path, a.Ticket)
+			}
+		}
+	}
+	g.mu.Unlock()
+	if taken {
+		g.refresh()
+	}
+}
+
+func (g *Gateway) onLost(_ identity.ID, p capacity.Path) {
+	g.mu.Lock()
+	g.book.Drop(p)
+	g.mu.Unlock()
+	g.refresh()
+	if g.child != nil {
+		g.child.Wake()
+	}
+}
+
+// suspect counts an endpoint as lost for a moment: a connection to it failed, and its own silence would be noticed later.
+func (g *Gateway) suspect(endpoint string) {
+	g.mu.Lock()
+	g.suspects[endpoint] = time.Now().Add(suspectFor)
+	g.mu.Unlock()
+	g.rebuild(time.Now())
+}
+
+// refresh asks for a new view; calls that come faster than views are built become one.
+func (g *Gateway) refresh() {
+	select {
+	case g.stale <- struct{}{}:
+	default:
+	}
+}
+
+// watch builds views until ctx ends.
+func (g *Gateway) watch(ctx context.Context) {
+	tick := time.NewTicker(viewInterval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-g.stale:
+		case <-tick.C:
+		}
+		g.rebuild(time.Now())
+	}
+}
+
+// rebuild makes the view that requests choose from.
+func (g *Gateway) rebuild(now time.Time) {
+	st := g.state.Load()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for endpoint, until := range g.suspects {
+		if !now.Before(until) {
+			delete(g.suspects, endpoint)
+		}
+	}
+	children := g.book.View(now).Children
+	v := &zone.View{Locals: make([]zone.Local, 0, len(children)), Drained: st.drained(g.cfg.Region, "", now)}
+	for _, c := range children {
+		if c.State == capacity.Lost && c.Age > forgetAfter {
+			g.book.Forget(c.Summary.Path)
+			g.ledger.Forget(c.Summary.Path)
+			continue
+		}
+		v.Locals = append(v.Locals, zone.Local{Summary: c.Summary, State: g.doubt(c.State, c.Summary.Endpoint), Age: c.Age,
+			Drained: st.drained(g.cfg.Region, c.Summary.Path.Zone, now)})
+	}
+	v.Peers = g.peersOf(st, now)
+	g.view.Store(v)
+}
+
+// doubt lowers a state for an endpoint that is under suspicion.
+func (g *Gateway) doubt(f capacity.Freshness, endpoint string) capacity.Freshness {
+	if _, bad := g.suspects[endpoint]; bad {
+		return capacity.Lost
+	}
+	return f
+}
+
+func (g *Gateway) peersOf(st *state, now time.Time) []zone.Peer {
+	if !st.ready() {
+		return nil
+	}
+	peers := make([]zone.Peer, 0, len(st.directive.Peers))
+	for i := range st.directive.Peers {
+		p := &st.directive.Peers[i]
+		r := st.spec.Region(p.Region)
+		if r == nil || p.Region == g.cfg.Region {
+			continue
+		}
+		age := p.Age + max(now.Sub(st.received), 0)
+		out := zone.Peer{Region: p.Region, Summary: p.Summary, Age: age, State: peerState(age), RTT: p.RTT, Residency: r.Residency,
+			Drained: st.drained(p.Region, "", now), Gateways: g.trusted(p.Gateways)}
+		peers = append(peers, out)
+	}
+	return peers
+}
+
+// trusted leaves out gateways under suspicion, unless they are all there is.
+func (g *Gateway) trusted(all []uplink.PeerGateway) []zone.PeerGateway {
+	out := make([]zone.PeerGateway, 0, len(all))
+	for _, suspects := range []bool{false, true} {
+		for _, x := range all {
+			if _, bad := g.suspects[x.Endpoint]; bad == suspects && x.Endpoint != "" {
+				out = append(out, zone.PeerGateway(x))
+			}
+		}
+		if len(out) > 0 {
+			break
+		}
+	}
+	return out
+}
+
+func peerState(age time.Duration) capacity.Freshness {
+	switch {
+	case age < peerStale:
+		return capacity.Fresh
+	case age < peerLost:
+		return capacity.Stale
+	}
+	return capacity.Lost
+}

@@ -1,0 +1,127 @@
+package regional
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/spillway-lb/spillway/internal/openai"
+	"github.com/spillway-lb/spillway/internal/relay"
+	"github.com/spillway-lb/spillway/internal/telemetry"
+)
+
+// maxLabels bounds the values of tenant and model labels; they come from the spec alone.
+const maxLabels = 1000
+
+// metrics are the gateway's own figures. Labels take values of the spec only.
+type metrics struct {
+	requests, admissions, spills, retries, tokens *prometheus.CounterVec
+	ttft, duration                                *prometheus.HistogramVec
+	tenants, models                               *telemetry.Labels
+}
+
+func newMetrics(r prometheus.Registerer, g *Gateway) (*metrics, error) {
+	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "spillway_regional_" + name, Help: help}, labels)
+	}
+	histogram := func(name, help string) *prometheus.HistogramVec {
+		return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "spillway_regional_" + name, Help: help, Buckets: telemetry.WaitBuckets()}, []string{"model"})
+	}
+	m := &metrics{
+		requests:   counter("requests_total", "Answers by model and status; 499 is a client that left.", "model", "status"),
+		admissions: counter("admissions_total", "Requests by tenant and outcome: admitted, or the code of the refusal.", "tenant", "outcome"),
+		spills:     counter("spills_total", "Requests that went to a peer region, by region and reason.", "to", "reason"),
+		retries:    counter("retries_total", "Second tries by what had happened.", "reason"),
+		tokens:     counter("tokens_total", "Tokens by model and kind: prompt, cached or completion.", "model", "kind"),
+		ttft:       histogram("ttft_seconds", "Time from arrival to the first byte of the answer."),
+		duration:   histogram("request_seconds", "Time from arrival to the last byte of the answer."),
+		tenants:    telemetry.NewLabels(maxLabels), models: telemetry.NewLabels(maxLabels),
+	}
+	gauge := func(name, help string, f func() float64) prometheus.Collector {
+		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, f)
+	}
+	all := []prometheus.Collector{m.requests, m.admissions, m.spills, m.retries, m.tokens, m.ttft, m.duration,
+		gauge("spillway_regional_in_flight", "Requests under way.", func() float64 { return float64(g.inFlight.Load()) }),
+		gauge("spillway_regional_directive_age_seconds", "Age of the last directive; 0 before the first.", g.directiveAge),
+		summaryAges{g}}
+	var errs []error
+	for _, c := range all {
+		errs = append(errs, r.Register(c))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, fmt.Errorf("registering the gateway's metrics: %w", err)
+	}
+	return m, nil
+}
+
+func (g *Gateway) directiveAge() float64 {
+	if st := g.state.Load(); st != nil && st.directive.Index > 0 {
+		return time.Since(st.received).Seconds()
+	}
+	return 0
+}
+
+// refused counts an answer that was our own refusal.
+func (m *metrics) refused(q *request, e *openai.Error) {
+	tenant := ""
+	if q != nil && q.tenant != nil {
+		tenant = m.tenants.Value(q.tenant.Name)
+	}
+	m.admissions.WithLabelValues(tenant, e.Code).Inc()
+	m.requests.WithLabelValues(m.model(q), strconv.Itoa(e.Status)).Inc()
+}
+
+// answered counts an answer that came from below.
+func (m *metrics) answered(q *request, status int) {
+	m.admissions.WithLabelValues(m.tenants.Value(q.tenant.Name), "admitted").Inc()
+	m.requests.WithLabelValues(m.model(q), strconv.Itoa(status)).Inc()
+}
+
+func (m *metrics) finished(q *request, c choice, res relay.Result) {
+	if c.verdict.Spilled() {
+		m.spills.WithLabelValues(c.verdict.Path.Region, c.verdict.Reason).Inc()
+	}
+	m.duration.WithLabelValues(m.model(q)).Observe(res.Done.Sub(q.arrived).Seconds())
+}
+
+func (m *metrics) firstByte(q *request) {
+	m.ttft.WithLabelValues(m.model(q)).Observe(time.Since(q.arrived).Seconds())
+}
+
+func (m *metrics) used(q *request, u openai.Usage, events int64) {
+	model := m.model(q)
+	if !u.Stated {
+		m.tokens.WithLabelValues(model, "completion").Add(float64(events))
+		return
+	}
+	m.tokens.WithLabelValues(model, "prompt").Add(float64(u.Prompt))
+	m.tokens.WithLabelValues(model, "cached").Add(float64(u.Cached))
+	m.tokens.WithLabelValues(model, "completion").Add(float64(u.Completion))
+}
+
+func (m *metrics) model(q *request) string {
+	if q == nil || q.model == nil {
+		return ""
+	}
+	return m.models.Value(q.model.Name)
+}
+
+// summaryAges shows how old the news of each zone instance is.
+type summaryAges struct{ g *Gateway }
+
+func (s summaryAges) desc() *prometheus.Desc {
+	return prometheus.NewDesc("spillway_regional_summary_age_seconds", "Age of the newest statement, by zone instance.", []string{"scope"}, nil)
+}
+
+// Describe implements prometheus.Collector.
+func (s summaryAges) Describe(ch chan<- *prometheus.Desc) { ch <- s.desc() }
+
+// Collect implements prometheus.Collector.
+func (s summaryAges) Collect(ch chan<- prometheus.Metric) {
+	for _, l := range s.g.view.Load().Locals {
+		ch <- prometheus.MustNewConstMetric(s.desc(), prometheus.GaugeValue, l.Age.Seconds(), l.Summary.Path.String())
+	}
+}

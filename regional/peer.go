@@ -1,0 +1,76 @@
+package regional
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/spillway-lb/spillway/internal/openai"
+	"github.com/spillway-lb/spillway/internal/relay"
+	"github.com/spillway-lb/spillway/regional/zone"
+)
+
+// servePeer is the door for other regions' gateways. The connection's certificate has said that it is one.
+func (g *Gateway) servePeer(w http.ResponseWriter, r *http.Request) {
+	q := &request{arrived: time.Now(), state: g.state.Load(), peer: true, path: r.URL.RequestURI()}
+	if !openai.Generates(r.URL.Path) || r.Method != http.MethodPost {
+		g.refuse(w, q, noSuchPath(r.URL.Path))
+		return
+	}
+	if g.inFlight.Add(1) > int64(g.cfg.MaxStreams) {
+		g.inFlight.Add(-1)
+		g.refuse(w, q, openai.NoCapacity("another request", defaultRetryAfter))
+		return
+	}
+	defer g.inFlight.Add(-1)
+	if e := g.admitPeer(w, r, q); e != nil {
+		g.refuse(w, q, e)
+		return
+	}
+	g.dispatch(w, r, q)
+}
+
+// admitPeer judges a spilled request by its headers, before its body is sent: the sender waits for our word.
+func (g *Gateway) admitPeer(w http.ResponseWriter, r *http.Request, q *request) *openai.Error {
+	if !q.state.ready() {
+		return openai.NotReady()
+	}
+	var err error
+	if q.hop, err = relay.ParseHop(r.Header); err != nil {
+		return openai.InvalidJSON("the sending gateway's headers: " + err.Error())
+	}
+	q.hop.Hops = max(q.hop.Hops, 1)
+	q.tenant, q.model = q.state.spec.Tenant(q.hop.Tenant), q.state.spec.ModelNamed(q.hop.Model)
+	switch {
+	case q.tenant == nil:
+		return openai.InvalidAPIKey()
+	case q.model == nil:
+		return openai.ModelNotFound(q.hop.Model, nil)
+	case !q.state.spec.Permits(q.tenant, q.state.home):
+		return openai.Residency(g.cfg.Region)
+	}
+	q.admitted = time.Now()
+	q.query = zone.Query{Model: q.model.Name, PromptTokens: q.hop.PromptTokens, Class: q.hop.Class, Residency: q.tenant.Residency, Hops: q.hop.Hops}
+	limit := q.hop.MaxTokens
+	if limit == 0 {
+		limit = q.model.MaxOutput
+	}
+	if !g.hasRoom(q, limit) {
+		return openai.NoCapacity(q.model.Name, defaultRetryAfter)
+	}
+	var e *openai.Error
+	if q.body, e = relay.ReadBody(w, r, q.state.spec.Routing.MaxBody); e != nil {
+		return e
+	}
+	return q.scan()
+}
+
+// hasRoom reports whether a zone of ours that is well can take the request. A guest is not let in as a last resort.
+func (g *Gateway) hasRoom(q *request, limit int) bool {
+	v := g.view.Load()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	q.query.MaxTokens = g.demand.expected(q.model.Name, limit)
+	q.query.Ledger = g.ledger
+	verdict, ok := zone.Choose(&q.query, v, time.Now(), g.rng, nil)
+	return ok && verdict.Reason != zone.ReasonLastResort && !v.Drained && !g.stopping.Load()
+}

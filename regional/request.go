@@ -1,0 +1,94 @@
+package regional
+
+import (
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/spillway-lb/spillway/internal/openai"
+	"github.com/spillway-lb/spillway/internal/relay"
+	"github.com/spillway-lb/spillway/internal/spec"
+	"github.com/spillway-lb/spillway/regional/tenant"
+	"github.com/spillway-lb/spillway/regional/zone"
+)
+
+// request is one request on its way through the gateway.
+type request struct {
+	arrived  time.Time
+	admitted time.Time
+	state    *state
+	tenant   *spec.Tenant
+	service  string // empty when no service of the spec is meant
+	model    *spec.Model
+	query    zone.Query
+	hop      relay.Hop
+	env      openai.Envelope
+	body     []byte
+	path     string // with the query that goes on
+	lease    tenant.Lease
+	leased   bool
+	peer     bool   // it came from another region's gateway
+	tokens   int    // what it used, once known
+	retried  string // why it was tried twice; empty when it was not
+}
+
+// hostname is a Host header without its port.
+func hostname(host string) string {
+	if h, _, err := net.SplitHostPort(host); err == nil {
+		return h
+	}
+	return host
+}
+
+// clientAddr is the address of the connection. Forwarded headers are not believed: nobody stands before a gateway.
+func clientAddr(r *http.Request) netip.Addr {
+	ap, err := netip.ParseAddrPort(r.RemoteAddr)
+	if err != nil {
+		return netip.Addr{}
+	}
+	return ap.Addr().Unmap()
+}
+
+// ticketParam carries a redirect ticket in the query.
+const ticketParam = "spw"
+
+// withoutTicket is the path and query that go on: a ticket must not reach a worker's log.
+func withoutTicket(u *url.URL) (path, redirect string) {
+	q := u.Query()
+	if !q.Has(ticketParam) {
+		return u.RequestURI(), ""
+	}
+	redirect = q.Get(ticketParam)
+	q.Del(ticketParam)
+	rest := *u
+	rest.RawQuery = q.Encode()
+	return rest.RequestURI(), redirect
+}
+
+// apiKey is the key that the caller sent, in one of the ways that OpenAI's and Azure's clients do.
+func apiKey(h http.Header) string {
+	if v := h.Get("Authorization"); len(v) > 7 && strings.EqualFold(v[:7], "bearer ") {
+		return strings.TrimSpace(v[7:])
+	}
+	if v := h.Get("X-Api-Key"); v != "" {
+		return v
+	}
+	return h.Get("Api-Key")
+}
+
+// requestID is what the caller calls the request, if that can stand in a log, or a new id.
+func requestID(h http.Header, fresh func() string) string {
+	id := h.Get("X-Client-Request-Id")
+	if id == "" || len(id) > 128 {
+		return fresh()
+	}
+	for i := range len(id) {
+		if c := id[i]; c <= ' ' || c > '~' {
+			return fresh()
+		}
+	}
+	return id
+}

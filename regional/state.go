@@ -1,0 +1,71 @@
+package regional
+
+import (
+	"slices"
+	"time"
+
+	"github.com/spillway-lb/spillway/internal/spec"
+	"github.com/spillway-lb/spillway/internal/uplink"
+)
+
+// state is what the gateway was last told. It is immutable.
+type state struct {
+	directive *uplink.Directive
+	spec      *spec.Spec   // nil when nothing was declared yet
+	home      *spec.Region // this region; nil when the spec does not list it
+	received  time.Time    // when the directive came, by the local clock
+}
+
+func newState(d *uplink.Directive, s *spec.Spec, region string, now time.Time) *state {
+	st := &state{directive: d, spec: s, received: now}
+	if s != nil {
+		st.home = s.Region(region)
+	}
+	return st
+}
+
+// ready reports whether requests can be judged at all.
+func (s *state) ready() bool { return s != nil && s.spec != nil && s.home != nil }
+
+// hasZone reports whether the region may have a zone of that name; any, while the spec does not say.
+func (s *state) hasZone(name string) bool {
+	return !s.ready() || len(s.home.Zones) == 0 || slices.Contains(s.home.Zones, name)
+}
+
+// drained reports whether a region (zone empty) or a zone is drained at now.
+func (s *state) drained(region, zone string, now time.Time) bool {
+	if s == nil {
+		return false
+	}
+	path := region
+	if zone != "" {
+		path += "/" + zone
+	}
+	for i := range s.directive.Drains {
+		d := &s.directive.Drains[i]
+		if d.Path == path && (d.Until.IsZero() || now.Before(d.Until)) {
+			return true
+		}
+	}
+	return false
+}
+
+// service is the spec's service behind a Host header: by its name, by a region's child name of it, or the only one.
+func (s *state) service(host string) *spec.Service {
+	name := hostname(host)
+	if svc := s.spec.Service(name); svc != nil {
+		return svc
+	}
+	for i := range len(name) {
+		if name[i] == '.' {
+			if svc := s.spec.Service(name[i+1:]); svc != nil && s.spec.Region(name[:i]) != nil {
+				return svc
+			}
+			break
+		}
+	}
+	if len(s.spec.Services) == 1 {
+		return &s.spec.Services[0]
+	}
+	return nil
+}

@@ -1,0 +1,327 @@
+package regional_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/spillway-lb/spillway/geo"
+	"github.com/spillway-lb/spillway/internal/capacity"
+	"github.com/spillway-lb/spillway/internal/identity"
+	"github.com/spillway-lb/spillway/internal/relay"
+	"github.com/spillway-lb/spillway/internal/spec"
+	"github.com/spillway-lb/spillway/internal/uplink"
+	"github.com/spillway-lb/spillway/regional"
+)
+
+// ticketKey signs the world's redirect tickets.
+func ticketKey() []byte { return []byte("0123456789abcdef0123456789abcdef") }
+
+// worldSpec has two regions of two zones, two models, an alias and tenants of every kind. The key of a tenant is "key-" and
+// its name.
+func worldSpec() string {
+	tenant := func(name, rest string) string {
+		return fmt.Sprintf("  - name: %s\n    keys: [%q]\n%s", name, spec.HashKey("key-"+name), rest)
+	}
+	return `zone:
+  name: api.example.
+  nameservers: [{name: ns1.api.example., addresses: [192.0.2.1]}]
+services:
+  - name: chat.api.example.
+regions:
+  - name: fra
+    place: {city: Frankfurt, lat: 50.1, lon: 8.7}
+    zones: [fra-a, fra-b]
+    gateways: [{name: fra-gw, addresses: [192.0.2.11], url: "http://192.0.2.11:8080"}]
+    residency: [eu]
+  - name: iad
+    place: {city: Ashburn, lat: 39, lon: -77.5}
+    zones: [iad-a]
+    gateways: [{name: iad-gw, addresses: [192.0.2.12], url: "http://192.0.2.12:8080"}]
+    residency: [us]
+models:
+  - name: small
+    max_context: 8192
+  - name: large
+  - name: unserved
+aliases:
+  - name: best
+    targets: [{model: small, weight: 1}]
+routing:
+  max_body: 100000
+tenants:
+` + tenant("acme", "") + tenant("europe", "    residency: [eu]\n") + tenant("america", "    residency: [us]\n") +
+		tenant("narrow", "    models: [large]\n") + tenant("limited", "    limits: {requests_per_minute: 1, tokens_per_minute: 100000}\n") +
+		tenant("urgent", "    class: interactive\n")
+}
+
+// world is a global parent, gateways and locals on loopback, with real certificates and real QUIC.
+type world struct {
+	t      *testing.T
+	ca     *identity.DevCA
+	dir    string
+	logs   *syncBuffer
+	global *uplink.Parent
+
+	mu        sync.Mutex
+	directive uplink.Directive
+	summaries map[capacity.Path]*capacity.Summary
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	dir := t.TempDir()
+	ca, err := identity.NewDevCA(dir, "test.example")
+	must(t, err)
+	w := &world{t: t, ca: ca, dir: dir, logs: &syncBuffer{}, summaries: map[capacity.Path]*capacity.Summary{},
+		directive: uplink.Directive{Index: 7, SpecVersion: 3, Spec: []byte(worldSpec()), PlanEpoch: 5, TicketKeys: [][]byte{ticketKey()}}}
+	w.global, err = uplink.NewParent(uplink.ParentConfig{
+		Listen: "127.0.0.1:0", Certs: w.certs(identity.ID{Role: identity.RoleGlobal, Name: "g1"}), ChildRole: identity.RoleGateway,
+		OnSummary: func(_ identity.ID, s *capacity.Summary) { w.mu.Lock(); w.summaries[s.Path] = s; w.mu.Unlock() },
+		Directive: func(capacity.Path) *uplink.Directive { w.mu.Lock(); defer w.mu.Unlock(); d := w.directive; return &d },
+	})
+	must(t, err)
+	must(t, w.global.Start(context.Background()))
+	t.Cleanup(func() { _ = w.global.Stop(soon(t)) })
+	return w
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// soon is a context for a bounded stop.
+func soon(t *testing.T) context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func (w *world) certs(id identity.ID) *identity.Certs {
+	w.t.Helper()
+	id.TrustDomain = "test.example"
+	files, err := w.ca.Issue(id, w.t.TempDir(), time.Hour)
+	must(w.t, err)
+	c, err := identity.Load(files, nil)
+	must(w.t, err)
+	return c
+}
+
+// change changes what the global tier says, as a later index.
+func (w *world) change(f func(d *uplink.Directive)) {
+	w.mu.Lock()
+	w.directive.Index++
+	f(&w.directive)
+	w.mu.Unlock()
+	w.global.Wake()
+}
+
+func (w *world) heard(p capacity.Path) *capacity.Summary {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.summaries[p]
+}
+
+// gateway starts the gateway of a region.
+func (w *world) gateway(region string, change func(*regional.Config)) *regional.Gateway {
+	w.t.Helper()
+	atlas, err := geo.NewLive(geo.Config{Demo: true})
+	must(w.t, err)
+	cfg := regional.Config{Name: region + "-gw", Region: region, Certs: w.certs(identity.ID{Role: identity.RoleGateway, Region: region, Name: region + "-gw"}),
+		HTTPListen: "127.0.0.1:0", PeerListen: "127.0.0.1:0", UplinkListen: "127.0.0.1:0", Globals: []string{w.global.Addr().String()},
+		Atlas: atlas, Interval: 20 * time.Millisecond, Log: slog.New(slog.NewTextHandler(w.logs, &slog.HandlerOptions{Level: slog.LevelDebug}))}
+	if change != nil {
+		change(&cfg)
+	}
+	g, err := regional.New(cfg)
+	must(w.t, err)
+	must(w.t, g.Start(context.Background()))
+	w.t.Cleanup(func() { _ = g.Stop(soon(w.t)) })
+	return g
+}
+
+// local is a stand-in for a zone's local tier.
+type local struct {
+	server *httptest.Server
+	child  *uplink.Child
+	hits   chan *http.Request
+	bodies chan []byte
+
+	mu      sync.Mutex
+	summary capacity.Summary
+}
+
+// small is a summary's entry for a model with room.
+func small(name string) capacity.Model {
+	return capacity.Model{Name: name, Ready: 2, Total: 2, Hardware: []capacity.Hardware{{Name: "h100", Ready: 2, PrefillRate: 40_000, DecodeRate: 4000}},
+		KVTotal: 800_000, KVFree: 800_000, SlotsTotal: 512, SlotsFree: 512, Headroom: [3]int64{9000, 9000, 9000}, MaxContext: 8192}
+}
+
+// local starts a stand-in with its uplink to the gateway.
+func (w *world) local(g *regional.Gateway, region, zone string, serve http.HandlerFunc, models ...capacity.Model) *local {
+	w.t.Helper()
+	certs := w.certs(identity.ID{Role: identity.RoleLocal, Region: region, Zone: zone, Name: "l1"})
+	l := &local{hits: make(chan *http.Request, 1000), bodies: make(chan []byte, 1000), summary: capacity.Summary{Models: models}}
+	l.server = httptest.NewUnstartedServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		b, _ := io.ReadAll(r.Body)
+		l.hits <- r
+		l.bodies <- b
+		serve(rw, r)
+	}))
+	l.server.TLS = certs.Server(relay.ALPN, func(id identity.ID) error {
+		if id.Role != identity.RoleGateway {
+			return fmt.Errorf("not a gateway")
+		}
+		return nil
+	})
+	l.server.TLS.GetCertificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return nil, nil } // ours comes by GetConfigForClient
+	l.server.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
+	l.server.StartTLS()
+	w.t.Cleanup(l.server.Close)
+	var err error
+	l.child, err = uplink.NewChild(uplink.ChildConfig{
+		Certs: certs, Parents: []string{g.UplinkAddr().String()}, ParentRole: identity.RoleGateway, Path: capacity.Path{Region: region, Zone: zone, Instance: "l1"},
+		Endpoint: l.server.Listener.Addr().String(), Interval: 20 * time.Millisecond,
+		Summary: func(time.Time) capacity.Summary { l.mu.Lock(); defer l.mu.Unlock(); return l.summary },
+		OnAsk: func(_ context.Context, kind string, _ []byte) ([]byte, error) {
+			if kind == "explain" {
+				return []byte(`[{"tier":"local","node":"l1","chosen":"w1"}]`), nil
+			}
+			return []byte(`{"workers":[{"name":"w1","state":"ready"}]}`), nil
+		},
+	})
+	must(w.t, err)
+	must(w.t, l.child.Start(context.Background()))
+	w.t.Cleanup(func() { _ = l.child.Stop(soon(w.t)) })
+	return l
+}
+
+func (l *local) set(f func(*capacity.Summary)) {
+	l.mu.Lock()
+	s := l.summary
+	s.Models = append([]capacity.Model(nil), s.Models...)
+	f(&s)
+	l.summary = s
+	l.mu.Unlock()
+	l.child.Wake()
+}
+
+// eventually waits for a condition that other goroutines bring about.
+func eventually(t *testing.T, what string, f func() bool) {
+	t.Helper()
+	for end := time.Now().Add(5 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+		if f() {
+			return
+		}
+	}
+	t.Fatalf("never came about: %s", what)
+}
+
+// call is a client's request.
+type call struct {
+	method, path, key, body, host string
+	header                        http.Header
+}
+
+func (w *world) do(ctx context.Context, g *regional.Gateway, c call) (*http.Response, error) {
+	if c.method == "" {
+		c.method = "POST"
+	}
+	if c.path == "" {
+		c.path = "/v1/chat/completions"
+	}
+	req, err := http.NewRequestWithContext(ctx, c.method, "http://"+g.HTTPAddr().String()+c.path, strings.NewReader(c.body))
+	if err != nil {
+		return nil, err
+	}
+	for k, v := range c.header {
+		req.Header[k] = v
+	}
+	if c.key != "" {
+		req.Header.Set("Authorization", "Bearer "+c.key)
+	}
+	if c.host != "" {
+		req.Host = c.host
+	}
+	return client(w.t).Do(req)
+}
+
+// client makes a client whose connections end with the test.
+func client(t *testing.T) *http.Client {
+	tr := &http.Transport{}
+	t.Cleanup(tr.CloseIdleConnections)
+	return &http.Client{Transport: tr}
+}
+
+// ask sends a request and reads the whole answer.
+func (w *world) ask(g *regional.Gateway, c call) (*http.Response, string) {
+	w.t.Helper()
+	resp, err := w.do(context.Background(), g, c)
+	must(w.t, err)
+	defer func() { _ = resp.Body.Close() }()
+	b, err := io.ReadAll(resp.Body)
+	must(w.t, err)
+	return resp, string(b)
+}
+
+// served waits until the gateway lists a model.
+func (w *world) served(g *regional.Gateway, model string) {
+	w.t.Helper()
+	eventually(w.t, model+" is served", func() bool {
+		resp, body := w.ask(g, call{method: "GET", path: "/v1/models", key: "key-acme"})
+		return resp.StatusCode == 200 && strings.Contains(body, `"id":"`+model+`"`)
+	})
+}
+
+func code(body string) string {
+	var e struct {
+		Error struct{ Code string }
+	}
+	if json.Unmarshal([]byte(body), &e) != nil {
+		return ""
+	}
+	return e.Error.Code
+}
+
+// reply answers one short completion with usage.
+func reply(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("X-Spillway-Route", "from/below/w1")
+	_, _ = io.WriteString(w, `{"choices":[{"message":{"content":"hi"}}],"usage":{"prompt_tokens":5,"completion_tokens":2}}`)
+}
+
+const ask = `{"model":"small","messages":[{"role":"user","content":"the secret of the prompt"}],"max_tokens":16}`
+
+// syncBuffer is a log that can be read while it is written.
+type syncBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (s *syncBuffer) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.Write(p)
+}
+func (s *syncBuffer) String() string { s.mu.Lock(); defer s.mu.Unlock(); return s.b.String() }
+
+func gatewayID(region string) identity.ID {
+	return identity.ID{Role: identity.RoleGateway, Region: region, Name: region + "-gw"}
+}
+
+func localID(region, zone string) identity.ID {
+	return identity.ID{Role: identity.RoleLocal, Region: region, Zone: zone, Name: "l1"}
+}
