@@ -35,7 +35,7 @@ func TestDecodeSaysWhereAndWhatToWrite(t *testing.T) {
 		"unknown_key.yaml":      {"unknown_key.yaml:3:5", "url"},
 		"same_name.yaml":        {"same_name.yaml:4:11", `two workers are called "a"`, "hint:"},
 		"metadata_address.yaml": {"metadata_address.yaml:3:10", "169.254.169.254 is no place for a worker"},
-		"weight_negative.yaml":      {"weight_negative.yaml:4:13", "drain the worker"},
+		"weight_negative.yaml":  {"weight_negative.yaml:4:13", "drain the worker"},
 	} {
 		text, err := os.ReadFile(filepath.Join("testdata", file))
 		if err != nil {

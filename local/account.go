@@ -1,0 +1,134 @@
+package local
+
+import (
+	"context"
+	"errors"
+	"net"
+	"time"
+
+	"github.com/spillway-lb/spillway/internal/relay"
+	"github.com/spillway-lb/spillway/local/engine"
+	"github.com/spillway-lb/spillway/local/health"
+	"github.com/spillway-lb/spillway/local/pick"
+)
+
+// begin arms an attempt: from now on it can be given up from outside.
+func (f *floor) begin(at *attempt, cancel context.CancelCauseFunc) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	at.cancel = cancel
+}
+
+// firstByte books the prefill as done.
+func (f *floor) firstByte(at *attempt, now time.Time) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	at.first = now
+	at.worker.breaker.Progress(now)
+	f.ledger.FirstByte(&at.entry, now)
+	f.serve(at.pool, now)
+}
+
+// prefilled books the prefill of an answer that is no stream, by prediction: its first byte comes only with its last.
+func (f *floor) prefilled(at *attempt) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	now := time.Now()
+	f.ledger.FirstByte(&at.entry, now)
+	f.serve(at.pool, now)
+}
+
+// progress books that a worker is emitting.
+func (f *floor) progress(at *attempt, now time.Time) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	at.worker.breaker.Progress(now)
+}
+
+// end books an attempt out, learns from it, and gives its room to whoever waits.
+func (f *floor) end(at *attempt, m *meter, res *relay.Result, now time.Time) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	w := at.worker
+	load := f.ledger.Load(w.id, 0, now)
+	f.ledger.Finish(&at.entry, now)
+	w.breaker.Ended()
+	w.open--
+	delete(w.attempts, at)
+	f.judge(w, m, res, now)
+	if res.Err == nil && res.Status/100 == 2 {
+		f.learn(at, m, float64(load.Running+load.ForeignSeqs))
+	}
+	w.refresh(now)
+	f.release(w)
+	f.serve(at.pool, now)
+}
+
+// judge tells the breaker how an attempt went.
+func (f *floor) judge(w *worker, m *meter, res *relay.Result, now time.Time) {
+	switch {
+	case res.ClientGone, res.NotStarted:
+	case res.Err != nil:
+		f.eject(w, health.Refused, now)
+	case res.Status >= 500:
+		if k, ok := health.Classify(res.Status, m.errorBody); ok {
+			f.eject(w, k, now)
+		}
+	default:
+		w.breaker.OK(now)
+	}
+}
+
+// learn takes what an answer says of its worker and of its model's answers.
+func (f *floor) learn(at *attempt, m *meter, seqsAtEnd float64) {
+	w, p, v := at.worker, at.pool, at.visit
+	usage := m.usage()
+	out := float64(m.stream.Events)
+	if usage.Stated {
+		out = float64(usage.Completion)
+		if usage.Prompt > 0 && v.estimate > 0 {
+			p.counted.add(float64(usage.Prompt) / float64(v.estimate))
+		}
+		w.cachedOK = w.cachedOK || usage.Cached > 0
+		if w.cachedOK {
+			w.learner.Hit(float64(at.choice.Cached), float64(usage.Cached))
+		}
+	}
+	if out > 0 {
+		p.output.add(out)
+	}
+	if !m.events || at.first.IsZero() {
+		return
+	}
+	w.learner.FirstToken(at.work, at.first.Sub(at.sent).Seconds())
+	if out >= 8 {
+		w.learner.Step((at.seqs+seqsAtEnd)/2, at.last.Sub(at.first).Seconds()/(out-1))
+	}
+}
+
+// earn saves up the request's share of a retry; spend takes a whole one.
+func (f *floor) earn() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.budget = min(f.budget+f.orders.retryBudget(), retryBurst)
+}
+
+func (f *floor) spend() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.budget < 1 {
+		return false
+	}
+	f.budget--
+	return true
+}
+
+func observation(r *engine.Reading, meanPrompt int64) pick.Observation {
+	return pick.Observation{Running: r.Running, Waiting: r.Waiting, KVUsed: r.KVUsed(), MeanPrompt: meanPrompt}
+}
+
+// unreachable says that a request cannot have reached the worker.
+func unreachable(err error) bool {
+	var op *net.OpError
+	return errors.As(err, &op) && op.Op == "dial"
+}

@@ -1,0 +1,51 @@
+package local
+
+import (
+	"context"
+	"errors"
+
+	"github.com/spillway-lb/spillway/internal/admin"
+)
+
+// newAdmin opens the admin interface: status, explain, metrics and readiness of this instance.
+func (a *Agent) newAdmin() (*admin.Server, error) {
+	return admin.New(admin.Config{
+		Socket: a.cfg.AdminSocket, Listen: a.cfg.AdminListen, Metrics: a.cfg.MetricsListen,
+		Certs: a.cfg.Certs, Gatherer: a.cfg.Registry, Log: a.log,
+		Backend: admin.Backend{Status: a.adminStatus, Explain: a.adminExplain, Ready: a.ready},
+	})
+}
+
+// adminStatus is the instance's zone inside its region.
+func (a *Agent) adminStatus(context.Context) (*admin.Status, error) {
+	o := a.policy.Load()
+	zone := a.Status()
+	return &admin.Status{
+		Node: a.cfg.Name, Role: "local", Version: a.cfg.Version, StartedAt: a.started, SpecVersion: o.specVersion, PlanEpoch: o.planEpoch,
+		Regions: []admin.RegionStatus{{
+			Name: a.cfg.Region, State: admin.StateFresh, Draining: zone.Draining, SpecVersion: o.specVersion,
+			Gateways: []admin.GatewayStatus{}, Models: zone.Models, Zones: []admin.ZoneStatus{zone},
+		}},
+	}, nil
+}
+
+func (a *Agent) adminExplain(_ context.Context, q admin.ExplainQuery) (*admin.ExplainAnswer, error) {
+	recs, err := a.Explain(q)
+	if err != nil {
+		return nil, admin.BadRequest(err.Error(), "")
+	}
+	return &admin.ExplainAnswer{Records: recs}, nil
+}
+
+// ready is nil once a worker takes requests.
+func (a *Agent) ready() error {
+	f := a.floor
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, w := range f.workers {
+		if w.down() == "" && len(w.seats) > 0 {
+			return nil
+		}
+	}
+	return errors.New("no worker is ready")
+}

@@ -1,0 +1,209 @@
+package local
+
+import (
+	"context"
+	"time"
+
+	"github.com/spillway-lb/spillway/internal/capacity"
+	"github.com/spillway-lb/spillway/internal/explain"
+	"github.com/spillway-lb/spillway/internal/openai"
+	"github.com/spillway-lb/spillway/internal/relay"
+	"github.com/spillway-lb/spillway/internal/spec"
+	"github.com/spillway-lb/spillway/local/pick"
+)
+
+// maxAcks bounds the parents that are remembered.
+const maxAcks = capacity.MaxAcks
+
+// enter binds a visit to a worker, now or once one has room. The second result refuses it instead.
+func (a *Agent) enter(ctx context.Context, v *visit) (*attempt, *openai.Error) {
+	f := a.floor
+	at, refusal, waits := f.arrive(v, time.Now())
+	if !waits {
+		return at, refusal
+	}
+	f.poke()
+	var late <-chan time.Time
+	if !v.item.Deadline.IsZero() {
+		t := time.NewTimer(time.Until(v.item.Deadline))
+		defer t.Stop()
+		late = t.C
+	}
+	select {
+	case d := <-v.ready:
+		return d.attempt, d.refusal
+	case <-ctx.Done():
+		return f.leave(v, openai.Upstream("the client left while it waited"))
+	case <-late:
+		return f.leave(v, f.tooLate(v))
+	}
+}
+
+// arrive tries to place a visit and lets it wait otherwise.
+func (f *floor) arrive(v *visit, now time.Time) (at *attempt, refusal *openai.Error, waits bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	p := f.pools[v.model]
+	if p == nil || len(p.workers) == 0 {
+		return nil, openai.ModelNotFound(v.model, f.servedLocked()), false
+	}
+	f.ack(v.hop.Ticket)
+	f.fit(v, p)
+	if p.queue.Len() == 0 {
+		if at = f.place(v, p, now); at != nil {
+			return at, nil, false
+		}
+	}
+	switch reason := f.outlook(v, p, now); reason {
+	case pick.ReasonTooLong:
+		return nil, openai.ContextTooLong(int(v.query.PromptTokens+v.query.OutputTokens), f.longest(p)), false
+	case pick.ReasonNoWorker:
+		return nil, openai.NoCapacity(v.model, openai.MinRetryAfter), false
+	}
+	return f.wait(v, p, now)
+}
+
+// wait puts a visit in the queue, or refuses it or somebody less urgent when the queue is full.
+func (f *floor) wait(v *visit, p *pool, now time.Time) (*attempt, *openai.Error, bool) {
+	if v.ready == nil {
+		v.ready = make(chan verdict, 1)
+	}
+	v.item.Tenant, v.item.Class, v.item.Value = v.hop.Tenant, v.class, v
+	v.item.Work = max(1, v.query.PromptTokens)
+	v.item.Deadline = now.Add(f.patience(v))
+	if !v.deadline.IsZero() && v.deadline.Before(v.item.Deadline) {
+		v.item.Deadline = v.deadline
+	}
+	shed := func(it *visit) {
+		it.ready <- verdict{refusal: openai.NoCapacity(it.model, p.queue.RetryAfter(it.class, now))}
+	}
+	if !p.queue.Push(&v.item, now, func(it *queueItem) { shed(it.Value) }) {
+		return nil, openai.NoCapacity(v.model, p.queue.RetryAfter(v.class, now)), false
+	}
+	f.serve(p, now)
+	return nil, nil, true
+}
+
+// patience is how long a visit may wait when its caller named no deadline: ten times its class's target.
+func (f *floor) patience(v *visit) time.Duration {
+	return max(10*f.orders.ttft(v.model, v.class), 10*time.Second)
+}
+
+// fit fills in what the choice needs and only the floor knows.
+func (f *floor) fit(v *visit, p *pool) {
+	q := &v.query
+	q.PromptTokens = max(1, int64(float64(v.estimate)*min(max(p.counted.or(1), 0.25), 4)))
+	q.OutputTokens = f.expectedOutput(v, p)
+	q.PromptBytes = int64(len(v.env.Prompt))
+	q.Class = v.class
+	q.MaxWait = f.orders.ttft(v.model, v.class) / 2
+	if q.Blocks == nil {
+		q.Blocks = pick.Blocks(v.blocks[:0], pick.Seed(f.secret, v.hop.Tenant, v.model), v.env.Prompt)
+	}
+}
+
+// expectedOutput is half as much again as answers have been, inside what the request allows.
+func (f *floor) expectedOutput(v *visit, p *pool) int64 {
+	if v.r.URL.Path == openai.PathEmbeddings {
+		return 0
+	}
+	limit := int64(v.env.MaxTokens)
+	if limit <= 0 {
+		limit = f.orders.maxOutput(v.model)
+	}
+	return min(limit, int64(max(1.5*p.output.or(256), 16))) * int64(max(v.env.N, 1))
+}
+
+// place binds a visit to a worker that has room; nil when none has.
+func (f *floor) place(v *visit, p *pool, now time.Time) *attempt {
+	choice, ok := pick.Choose(&v.query, p.view, now, f.rng, nil)
+	if !ok {
+		return nil
+	}
+	w := p.workers[choice.Index]
+	uncached := max(v.query.PromptTokens-choice.Cached, 1)
+	load := f.ledger.Load(w.id, w.learner.Rates().PrefillRate, now)
+	at := &attempt{
+		visit: v, worker: w, pool: p, choice: choice, sent: now,
+		work: float64(load.Backlog + load.ForeignBacklog + uncached), seqs: float64(load.Running + load.ForeignSeqs + 1),
+		entry: f.ledger.Dispatch(w.id, uncached, v.query.PromptTokens+v.query.OutputTokens, w.reading.KVTotal, now),
+	}
+	f.index.Insert(w.id, v.query.Blocks)
+	w.breaker.Began(now)
+	w.open++
+	w.attempts[at] = struct{}{}
+	p.prompt.add(float64(v.query.PromptTokens))
+	return at
+}
+
+// outlook says whether waiting is of any use.
+func (f *floor) outlook(v *visit, p *pool, now time.Time) string {
+	probe := *p.view // a copy: looking must not take anybody's turn
+	d, ok := pick.Choose(&v.query, &probe, now, f.rng, nil)
+	if ok {
+		return pick.ReasonBusy
+	}
+	return d.Reason
+}
+
+func (f *floor) longest(p *pool) int {
+	var n int64
+	for i := range p.view.Workers {
+		w := &p.view.Workers[i]
+		n = max(n, w.MaxContext, w.KVTotal)
+	}
+	return int(n)
+}
+
+// leave takes a visit out of the queue. When a place was found in the same moment, the place is used after all.
+func (f *floor) leave(v *visit, refusal *openai.Error) (*attempt, *openai.Error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if v.item.Waiting() {
+		f.pools[v.model].queue.Remove(&v.item)
+		return nil, refusal
+	}
+	d := <-v.ready
+	return d.attempt, d.refusal
+}
+
+func (f *floor) tooLate(v *visit) *openai.Error {
+	now := time.Now()
+	if !v.deadline.IsZero() && !now.Before(v.deadline) {
+		return openai.DeadlineUnmeetable("local")
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return openai.NoCapacity(v.model, f.pools[v.model].queue.RetryAfter(v.class, now))
+}
+
+// ack remembers the highest ticket of each parent: from now on the summary counts it.
+func (f *floor) ack(t relay.Ticket) {
+	if t.Parent == "" {
+		return
+	}
+	old, ok := f.acks[t.Parent]
+	if !ok && len(f.acks) >= maxAcks || ok && (old.Boot > t.Boot || old.Boot == t.Boot && old.Ticket >= t.N) {
+		return
+	}
+	f.acks[t.Parent] = capacity.Ack{Parent: t.Parent, Boot: t.Boot, Ticket: t.N}
+}
+
+// explain replays a choice without making it.
+func (f *floor) explain(v *visit, rec *explain.Record, now time.Time) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	p := f.pools[v.model]
+	if p == nil || len(p.workers) == 0 {
+		rec.Choose("", pick.ReasonNoWorker)
+		return
+	}
+	f.fit(v, p)
+	probe := *p.view
+	pick.Choose(&v.query, &probe, now, f.rng, rec)
+	for c := range spec.Class(spec.NumClasses) {
+		if n := p.queue.Ahead(c); n > 0 {
+			rec.Note(c.String() + ": tokens waiting before a new request: " + itoa(n))
+		}
+	}
+}

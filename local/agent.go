@@ -1,0 +1,173 @@
+package local
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"crypto/tls"
+
+	"github.com/spillway-lb/spillway/internal/admin"
+	"github.com/spillway-lb/spillway/internal/capacity"
+	"github.com/spillway-lb/spillway/internal/identity"
+	"github.com/spillway-lb/spillway/internal/relay"
+	"github.com/spillway-lb/spillway/internal/telemetry"
+	"github.com/spillway-lb/spillway/internal/uplink"
+	"github.com/spillway-lb/spillway/local/discover"
+)
+
+// Agent is one instance of a zone's local tier: New, Start, Stop, once.
+type Agent struct {
+	cfg      Config
+	log      *slog.Logger
+	floor    *floor
+	policy   atomic.Pointer[orders]
+	adopt    sync.Mutex // one directive at a time
+	listener net.Listener
+	http     *http.Server
+	forward  *relay.Forwarder
+	scraper  *http.Client
+	watch    *discover.Watcher
+	uplink   *uplink.Child
+	admin    *admin.Server
+	meters   *meters
+	started  time.Time
+	cancel   context.CancelFunc
+	ctx      context.Context
+	wg       sync.WaitGroup
+}
+
+// New checks the configuration, binds the listeners and reads the workers. Nothing is served before Start.
+func New(cfg Config) (*Agent, error) {
+	if err := cfg.check(); err != nil {
+		return nil, err
+	}
+	if cfg.Registry == nil {
+		cfg.Registry = telemetry.NewRegistry("local", cfg.Name, cfg.Version)
+	}
+	a := &Agent{cfg: cfg, started: time.Now()}
+	a.log = telemetry.Logger(cfg.Log).With(telemetry.KeyTier, "local", telemetry.KeyNode, cfg.Name)
+	a.ctx, a.cancel = context.WithCancel(context.Background())
+	transport := workerTransport()
+	a.forward = &relay.Forwarder{Transport: transport}
+	a.scraper = scrapeClient(transport)
+	a.meters = newMeters(cfg.Registry, a)
+	a.floor = newFloor(cfg)
+	a.policy.Store(firstOrders(cfg))
+	if err := a.open(); err != nil {
+		a.cancel()
+		a.close()
+		return nil, err
+	}
+	return a, nil
+}
+
+// open binds and builds everything that can fail.
+func (a *Agent) open() error {
+	var err error
+	if a.watch, err = discover.New(discover.Config{Static: a.cfg.Workers, File: a.cfg.WorkersFile, OnChange: a.setWorkers, Log: a.log}); err != nil {
+		return err
+	}
+	if a.listener, err = net.Listen("tcp", a.cfg.Listen); err != nil {
+		return fmt.Errorf("local %s/%s wants %s for requests (http.listen): %w", a.cfg.Zone, a.cfg.Name, a.cfg.Listen, err)
+	}
+	if a.cfg.Advertise == "" {
+		a.cfg.Advertise = a.listener.Addr().String()
+	}
+	a.http = &http.Server{
+		Handler: a.routes(), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
+		ErrorLog: slog.NewLogLogger(a.log.Handler(), slog.LevelDebug),
+	}
+	if len(a.cfg.Gateways) > 0 {
+		a.uplink, err = uplink.NewChild(uplink.ChildConfig{
+			Certs: a.cfg.Certs, Parents: a.cfg.Gateways, ParentRole: identity.RoleGateway, Path: a.path(), Endpoint: a.cfg.Advertise,
+			Interval: a.cfg.UplinkInterval, Summary: a.Summary, OnDirective: a.onDirective, OnAsk: a.onAsk, Log: a.log,
+		})
+		if err != nil {
+			return err
+		}
+	}
+	if a.cfg.AdminSocket+a.cfg.AdminListen+a.cfg.MetricsListen != "" {
+		a.admin, err = a.newAdmin()
+	}
+	return err
+}
+
+func (a *Agent) path() capacity.Path {
+	return capacity.Path{Region: a.cfg.Region, Zone: a.cfg.Zone, Instance: a.cfg.Name}
+}
+
+// Addr is where requests are taken.
+func (a *Agent) Addr() net.Addr { return a.listener.Addr() }
+
+// Start serves until Stop; it returns when requests are taken.
+func (a *Agent) Start(ctx context.Context) error {
+	a.recall()
+	if err := a.watch.Start(ctx); err != nil {
+		return err
+	}
+	l := a.listener
+	if !a.cfg.Plain {
+		l = tls.NewListener(l, a.cfg.Certs.Server(relay.ALPN, a.gatewaysOnly))
+	}
+	a.wg.Go(func() {
+		if err := a.http.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+			a.log.Error("taking requests ended", telemetry.Err(err))
+		}
+	})
+	a.wg.Go(a.pump)
+	if a.uplink != nil {
+		if err := a.uplink.Start(context.WithoutCancel(ctx)); err != nil {
+			return err
+		}
+	}
+	if a.admin != nil {
+		return a.admin.Start(ctx)
+	}
+	return nil
+}
+
+// gatewaysOnly admits the gateways of this region.
+func (a *Agent) gatewaysOnly(id identity.ID) error {
+	if id.Role != identity.RoleGateway || id.Region != a.cfg.Region {
+		return fmt.Errorf("%s may not send requests to zone %s/%s: only gateways of its region may", id, a.cfg.Region, a.cfg.Zone)
+	}
+	return nil
+}
+
+// Reload reads the workers file now.
+func (a *Agent) Reload() error { return a.watch.Reload() }
+
+// Stop takes nothing new, lets running answers finish until ctx ends, and waits for every goroutine.
+func (a *Agent) Stop(ctx context.Context) error {
+	var errs []error
+	if a.uplink != nil {
+		errs = append(errs, a.uplink.Stop(ctx))
+	}
+	a.watch.Stop()
+	if err := a.http.Shutdown(ctx); err != nil {
+		errs = append(errs, fmt.Errorf("answers cut short: %w", errors.Join(err, a.http.Close())))
+	}
+	a.cancel()
+	a.wg.Wait()
+	if a.admin != nil {
+		errs = append(errs, a.admin.Stop(ctx))
+	}
+	a.close()
+	return errors.Join(errs...)
+}
+
+func (a *Agent) close() {
+	if a.listener != nil {
+		_ = a.listener.Close() // closed already once served
+	}
+	if t, ok := a.forward.Transport.(*http.Transport); ok {
+		t.CloseIdleConnections()
+	}
+}

@@ -1,0 +1,455 @@
+package local_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"go.uber.org/goleak"
+
+	"github.com/spillway-lb/spillway/internal/admin"
+	"github.com/spillway-lb/spillway/internal/capacity"
+	"github.com/spillway-lb/spillway/internal/relay"
+	"github.com/spillway-lb/spillway/internal/spec"
+	"github.com/spillway-lb/spillway/internal/telemetry"
+	"github.com/spillway-lb/spillway/local"
+	"github.com/spillway-lb/spillway/local/discover"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// vllm is a worker that speaks vLLM's shape: it streams words, counts what runs, and can be told to misbehave.
+type vllm struct {
+	*httptest.Server
+	name    string
+	running atomic.Int64
+	served  atomic.Int64
+	seqs    atomic.Int64 // 0: no bound told
+	mode    atomic.Pointer[string]
+	release chan struct{} // in mode "hold", answers wait for it
+	kv      int
+}
+
+func newVLLM(t *testing.T, name string) *vllm {
+	v := &vllm{name: name, release: make(chan struct{}), kv: 1000}
+	v.set("ok")
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /health", func(http.ResponseWriter, *http.Request) {})
+	mux.HandleFunc("GET /v1/models", func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, `{"object":"list","data":[{"id":"llama-3.1-8b","max_model_len":8192}]}`)
+	})
+	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = fmt.Fprintf(w, "vllm:num_requests_running{engine=\"0\"} %d\nvllm:num_requests_waiting{engine=\"0\"} 0\nvllm:kv_cache_usage_perc 0\nvllm:cache_config_info{block_size=\"16\",num_gpu_blocks=\"%d\"} 1\n", v.running.Load(), v.kv)
+	})
+	mux.HandleFunc("POST /v1/chat/completions", v.chat)
+	v.Server = httptest.NewServer(mux)
+	t.Cleanup(v.Close)
+	return v
+}
+
+func (v *vllm) set(mode string) { v.mode.Store(&mode) }
+
+func (v *vllm) chat(w http.ResponseWriter, r *http.Request) {
+	v.running.Add(1)
+	defer v.running.Add(-1)
+	body, _ := io.ReadAll(r.Body)
+	for name := range r.Header {
+		if strings.HasPrefix(name, "Spillway-") || name == "Authorization" {
+			http.Error(w, "leaked "+name, http.StatusTeapot)
+			return
+		}
+	}
+	switch *v.mode.Load() {
+	case "die":
+		panic(http.ErrAbortHandler)
+	case "oom":
+		w.WriteHeader(http.StatusInternalServerError)
+		_, _ = io.WriteString(w, `{"error":{"message":"CUDA out of memory"}}`)
+		return
+	case "stall":
+		<-r.Context().Done()
+		return
+	case "hold":
+		select {
+		case <-v.release:
+		case <-r.Context().Done():
+			return
+		}
+	}
+	v.served.Add(1)
+	if !bytes.Contains(body, []byte(`"stream":true`)) {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(w, `{"choices":[{"message":{"content":"hello there"}}],"usage":{"prompt_tokens":5,"completion_tokens":2}}`)
+		return
+	}
+	w.Header().Set("Content-Type", "text/event-stream")
+	for i := range 4 {
+		_, _ = fmt.Fprintf(w, "data: {\"choices\":[{\"delta\":{\"content\":\"w%d\"}}]}\n\n", i)
+		w.(http.Flusher).Flush()
+		if *v.mode.Load() == "die_midstream" && i == 1 {
+			panic(http.ErrAbortHandler)
+		}
+		if *v.mode.Load() == "endless" && i == 1 {
+			<-r.Context().Done()
+			return
+		}
+	}
+	_, _ = io.WriteString(w, "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":9,\"completion_tokens\":4}}\n\ndata: [DONE]\n\n")
+}
+
+// start runs a plain agent over the workers and waits until they are ready.
+func start(t *testing.T, change func(*local.Config), workers ...*vllm) *local.Agent {
+	t.Helper()
+	cfg := local.Config{Name: "a", Region: "us", Zone: "us-a", Listen: "127.0.0.1:0", Plain: true, ScrapeInterval: 10 * time.Millisecond}
+	cfg.Registry = telemetry.NewRegistry("local", "a", "test")
+	cfg.Health.SlowStart = time.Nanosecond
+	for _, w := range workers {
+		cfg.Workers = append(cfg.Workers, discover.Worker{Name: w.name, URL: w.URL, GPU: "H100"})
+	}
+	if change != nil {
+		change(&cfg)
+	}
+	a, err := local.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := a.Start(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		defer cancel()
+		if err := a.Stop(ctx); err != nil {
+			t.Errorf("stopping: %v", err)
+		}
+	})
+	eventually(t, "every worker ready", func() bool { return ready(a) == len(workers) })
+	return a
+}
+
+func ready(a *local.Agent) (n int) {
+	for _, w := range a.Status().Workers {
+		if w.State == admin.StateReady {
+			n++
+		}
+	}
+	return n
+}
+
+// model is the capacity that the agent states for the workers' model.
+func model(a *local.Agent) *capacity.Model {
+	s := a.Summary(time.Now())
+	return s.Model("llama-3.1-8b")
+}
+
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(5 * time.Second); !ok(); time.Sleep(2 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("not within 5 s: %s", what)
+		}
+	}
+}
+
+// client keeps no connections, so that no test leaves one behind.
+var client = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+
+func post(t *testing.T, a *local.Agent, body string) (*http.Response, string) {
+	t.Helper()
+	resp, err := client.Post("http://"+a.Addr().String()+"/v1/chat/completions", "application/json", strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	text, _ := io.ReadAll(resp.Body) // a broken answer is some tests' point
+	return resp, string(text)
+}
+
+const (
+	streamed = `{"model":"llama-3.1-8b","stream":true,"messages":[{"role":"user","content":"hi"}]}`
+	whole    = `{"model":"llama-3.1-8b","messages":[{"role":"user","content":"hi"}]}`
+)
+
+func TestStreamsAndAccounts(t *testing.T) {
+	reg := telemetry.NewRegistry("local", "a", "test")
+	a := start(t, func(c *local.Config) { c.Registry = reg }, newVLLM(t, "w1"))
+	resp, text := post(t, a, streamed)
+	if resp.StatusCode != 200 || !strings.HasSuffix(text, "data: [DONE]\n\n") || strings.Count(text, "content") != 4 {
+		t.Fatalf("%d %q", resp.StatusCode, text)
+	}
+	if got := resp.Header.Get(relay.HeaderRoute); got != "us/us-a/w1" {
+		t.Errorf("route is %q", got)
+	}
+	if resp.Header.Get(relay.HeaderXRequestID) == "" || !strings.Contains(resp.Header.Get(relay.HeaderServerTiming), "queue;dur=") {
+		t.Errorf("head is %v", resp.Header)
+	}
+	if resp, text = post(t, a, whole); resp.StatusCode != 200 || !strings.Contains(text, "hello there") {
+		t.Fatalf("%d %q", resp.StatusCode, text)
+	}
+	eventually(t, "the answers' tokens counted", func() bool {
+		n, _ := testutil.GatherAndCount(reg, "spillway_local_tokens_total")
+		return n == 2
+	})
+	want := `# HELP spillway_local_tokens_total Tokens of finished answers, as engines stated or else as counted.
+# TYPE spillway_local_tokens_total counter
+spillway_local_tokens_total{direction="output",model="llama-3.1-8b"} 6
+spillway_local_tokens_total{direction="prompt",model="llama-3.1-8b"} 14
+`
+	eventually(t, "14 prompt and 6 output tokens", func() bool {
+		return testutil.GatherAndCompare(reg, strings.NewReader(want), "spillway_local_tokens_total") == nil
+	})
+	eventually(t, "an empty ledger", func() bool { return idle(a) })
+}
+
+// idle says that no worker holds anything by the ledger.
+func idle(a *local.Agent) bool {
+	for _, w := range a.Status().Workers {
+		if w.InFlight != 0 || w.KVFree != w.KVTotal || w.Backlog != 0 {
+			return false
+		}
+	}
+	return true
+}
+
+func TestBadRequests(t *testing.T) {
+	// The limit is small enough for the server to drain the body after its refusal, which lets any client read it.
+	small := &spec.Spec{Routing: spec.Routing{MaxBody: 210_000}}
+	a := start(t, func(c *local.Config) { c.Spec = small }, newVLLM(t, "w1"))
+	for _, c := range []struct {
+		body   string
+		status int
+		code   string
+	}{
+		{`nonsense`, 400, "invalid_json"},
+		{`{"messages":[]}`, 400, "model_required"},
+		{`{"model":"gpt-9","messages":[]}`, 404, "llama-3.1-8b"},
+		{`{"model":"llama-3.1-8b","messages":[{"content":"` + strings.Repeat("word ", 40000) + `"}]}`, 400, "context_too_long"},
+		{`{"model":"llama-3.1-8b","messages":"` + strings.Repeat("x", 230_000) + `"}`, 413, "body_too_large"},
+	} {
+		if resp, text := post(t, a, c.body); resp.StatusCode != c.status || !strings.Contains(text, c.code) {
+			t.Errorf("%.40q: %d %.200q, want %d with %q", c.body, resp.StatusCode, text, c.status, c.code)
+		}
+	}
+	resp, err := client.Get("http://" + a.Addr().String() + "/v1/models")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	var list struct{ Data []struct{ ID string } }
+	if err := json.NewDecoder(resp.Body).Decode(&list); err != nil || len(list.Data) != 1 || list.Data[0].ID != "llama-3.1-8b" {
+		t.Errorf("models are %+v, %v", list, err)
+	}
+}
+
+func TestDeathBeforeTheFirstByteIsRetriedElsewhere(t *testing.T) {
+	bad, good := newVLLM(t, "w1"), newVLLM(t, "w2")
+	a := start(t, func(c *local.Config) { c.Policy = "round_robin" }, bad, good)
+	bad.set("die")
+	for i := range 20 {
+		if resp, text := post(t, a, streamed); resp.StatusCode != 200 || !strings.Contains(text, "[DONE]") {
+			t.Fatalf("request %d: %d %q", i, resp.StatusCode, text)
+		}
+	}
+	if good.served.Load() != 20 {
+		t.Errorf("the well worker served %d of 20", good.served.Load())
+	}
+}
+
+func TestKilledWorkerCostsNothing(t *testing.T) {
+	dead, good := newVLLM(t, "w1"), newVLLM(t, "w2")
+	a := start(t, func(c *local.Config) { c.Policy = "round_robin" }, dead, good)
+	dead.CloseClientConnections()
+	dead.Close()
+	for i := range 10 {
+		if resp, text := post(t, a, streamed); resp.StatusCode != 200 {
+			t.Fatalf("request %d: %d %q", i, resp.StatusCode, text)
+		}
+	}
+	eventually(t, "the dead worker ejected", func() bool { return ready(a) == 1 })
+}
+
+func TestDeathInMidStreamEndsWithAnErrorEvent(t *testing.T) {
+	w, other := newVLLM(t, "w1"), newVLLM(t, "w2")
+	a := start(t, nil, w, other)
+	w.set("die_midstream")
+	other.set("die_midstream")
+	resp, text := post(t, a, streamed)
+	if resp.StatusCode != 200 || strings.Count(text, "content") != 2 || !strings.Contains(text, `"code":"upstream_lost"`) {
+		t.Fatalf("%d %q", resp.StatusCode, text)
+	}
+	if n := w.served.Load() + other.served.Load(); n != 1 {
+		t.Fatalf("%d workers were asked after the first byte, want 1", n)
+	}
+}
+
+func TestEnginesErrorsPassAndQuarantine(t *testing.T) {
+	w := newVLLM(t, "w1")
+	a := start(t, nil, w)
+	w.set("oom")
+	if resp, text := post(t, a, streamed); resp.StatusCode != 500 || !strings.Contains(text, "CUDA out of memory") {
+		t.Fatalf("%d %q", resp.StatusCode, text)
+	}
+	eventually(t, "quarantine", func() bool {
+		s := a.Status().Workers[0]
+		return s.State == admin.StateSick && strings.Contains(s.Reason, "broken")
+	})
+	if resp, text := post(t, a, streamed); resp.StatusCode != 503 || resp.Header.Get("Retry-After") == "" || !strings.Contains(text, "no_capacity") {
+		t.Fatalf("%d %q", resp.StatusCode, text)
+	}
+}
+
+func TestClientThatLeavesFreesTheWorkerAtOnce(t *testing.T) {
+	w := newVLLM(t, "w1")
+	a := start(t, nil, w)
+	w.set("endless")
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	req, _ := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+a.Addr().String()+"/v1/chat/completions", strings.NewReader(streamed))
+	resp, err := client.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	if line, err := bufio.NewReader(resp.Body).ReadString('\n'); err != nil || !strings.Contains(line, "w0") {
+		t.Fatalf("first line is %q, %v", line, err)
+	}
+	if w.running.Load() != 1 {
+		t.Fatal("nothing runs")
+	}
+	left := time.Now()
+	cancel()
+	eventually(t, "the worker idle", func() bool { return w.running.Load() == 0 })
+	if d := time.Since(left); d > 100*time.Millisecond {
+		t.Errorf("the worker was freed after %v, want 100 ms at most", d)
+	}
+	eventually(t, "the ledger empty", func() bool { return idle(a) })
+}
+
+func TestStalledWorkerIsLeftAndItsRequestsServedElsewhere(t *testing.T) {
+	stalled, good := newVLLM(t, "w1"), newVLLM(t, "w2")
+	a := start(t, func(c *local.Config) {
+		c.Policy = "round_robin"
+		c.Health.Stall = 50 * time.Millisecond
+	}, stalled, good)
+	stalled.set("stall")
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			if resp, text := post(t, a, streamed); resp.StatusCode != 200 || !strings.Contains(text, "[DONE]") {
+				t.Errorf("%d %q", resp.StatusCode, text)
+			}
+		})
+	}
+	wg.Wait()
+	if good.served.Load() != 4 || stalled.served.Load() != 0 {
+		t.Errorf("served %d and %d", good.served.Load(), stalled.served.Load())
+	}
+}
+
+func TestRequestsWaitForRoomAndNotInTheEngine(t *testing.T) {
+	w := newVLLM(t, "w1")
+	w.kv = 4 // 64 tokens: one request at a time
+	a := start(t, nil, w)
+	w.set("hold")
+	body := `{"model":"llama-3.1-8b","stream":true,"max_tokens":40,"messages":[{"role":"user","content":"hi"}]}`
+	var wg sync.WaitGroup
+	for range 3 {
+		wg.Go(func() {
+			if resp, text := post(t, a, body); resp.StatusCode != 200 {
+				t.Errorf("%d %q", resp.StatusCode, text)
+			}
+		})
+	}
+	eventually(t, "one running and two waiting", func() bool {
+		m := model(a)
+		return w.running.Load() == 1 && m.Running == 1 && m.Queued == 2
+	})
+	for range 3 {
+		w.release <- struct{}{}
+		if n := w.running.Load(); n > 1 {
+			t.Errorf("%d run in a worker that has room for one", n)
+		}
+	}
+	wg.Wait()
+}
+
+func TestWaitingClientThatLeavesIsForgotten(t *testing.T) {
+	w := newVLLM(t, "w1")
+	w.kv = 4
+	a := start(t, nil, w)
+	w.set("hold")
+	body := `{"model":"llama-3.1-8b","stream":true,"max_tokens":40,"messages":[{"role":"user","content":"hi"}]}`
+	var wg sync.WaitGroup
+	wg.Go(func() { post(t, a, body) })
+	eventually(t, "one running", func() bool { return w.running.Load() == 1 })
+	ctx, cancel := context.WithCancel(context.Background())
+	wg.Go(func() {
+		req, _ := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+a.Addr().String()+"/v1/chat/completions", strings.NewReader(body))
+		if resp, err := client.Do(req); err == nil {
+			_ = resp.Body.Close()
+			t.Errorf("a cancelled request was answered with %d", resp.StatusCode)
+		}
+	})
+	queued := func() int64 { return model(a).Queued }
+	eventually(t, "one waiting", func() bool { return queued() == 1 })
+	cancel()
+	eventually(t, "nobody waiting", func() bool { return queued() == 0 })
+	w.release <- struct{}{}
+	wg.Wait()
+	if w.served.Load() != 1 {
+		t.Errorf("%d were served, want 1", w.served.Load())
+	}
+}
+
+func TestSummaryIsHonest(t *testing.T) {
+	a := start(t, nil, newVLLM(t, "w1"), newVLLM(t, "w2"))
+	m := model(a)
+	if m == nil || m.Ready != 2 || m.Total != 2 || m.KVTotal != 32000 || m.KVFree != 32000 || m.MaxContext != 8192 || m.PrefillRate() < 40000 || m.Ahead != [3]int64{} {
+		t.Fatalf("summary is %+v", m)
+	}
+	if m.Headroom[0] <= 0 || m.Headroom[0] > m.PrefillRate() || len(m.Hardware) != 1 || m.Hardware[0].Name != "H100" {
+		t.Fatalf("summary is %+v", m)
+	}
+}
+
+func TestExplainListsEveryWorker(t *testing.T) {
+	a := start(t, nil, newVLLM(t, "w1"), newVLLM(t, "w2"))
+	recs, err := a.Explain(admin.ExplainQuery{Model: "llama-3.1-8b", PromptTokens: 500})
+	if err != nil || len(recs) != 1 || len(recs[0].Candidates) != 2 || recs[0].Chosen == "" || recs[0].Candidates[0].Seconds() <= 0 {
+		t.Fatalf("%+v, %v", recs, err)
+	}
+	if !idle(a) {
+		t.Error("explaining left something in the ledger")
+	}
+	if recs, err = a.Explain(admin.ExplainQuery{Model: "none"}); err != nil || recs[0].Chosen != "" || recs[0].Reason != "no_worker" {
+		t.Fatalf("%+v, %v", recs, err)
+	}
+}
+
+func TestWorkersComeAndGoByFile(t *testing.T) {
+	w1, w2 := newVLLM(t, "w1"), newVLLM(t, "w2")
+	file := t.TempDir() + "/workers.yaml"
+	write(t, file, w1)
+	a := start(t, func(c *local.Config) { c.Workers, c.WorkersFile = nil, file }, w1)
+	write(t, file, w1, w2)
+	eventually(t, "the second worker", func() bool { return ready(a) == 2 })
+	write(t, file, w2)
+	if err := a.Reload(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "only the second", func() bool { ws := a.Status().Workers; return len(ws) == 1 && ws[0].Name == "w2" })
+	if resp, _ := post(t, a, streamed); resp.Header.Get(relay.HeaderRoute) != "us/us-a/w2" {
+		t.Errorf("served by %q", resp.Header.Get(relay.HeaderRoute))
+	}
+}

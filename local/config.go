@@ -1,0 +1,79 @@
+package local
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/spillway-lb/spillway/internal/identity"
+	"github.com/spillway-lb/spillway/internal/spec"
+	"github.com/spillway-lb/spillway/local/discover"
+	"github.com/spillway-lb/spillway/local/health"
+	"github.com/spillway-lb/spillway/local/pick"
+	"github.com/spillway-lb/spillway/local/queue"
+)
+
+// Config of an Agent.
+type Config struct {
+	// Name, Region and Zone are the instance's path; the certificate must say the same.
+	Name, Region, Zone string
+	// Dir keeps the last directive across restarts; empty keeps nothing.
+	Dir string
+	// Listen is where requests are taken, "host:port".
+	Listen string
+	// Advertise is where gateways reach Listen. Default: the bound address.
+	Advertise string
+	// Plain serves HTTP without TLS to anybody, for a zone that stands alone.
+	Plain bool
+	// Certs are this instance's; needed unless Plain and without Gateways.
+	Certs *identity.Certs
+	// Gateways are the uplink addresses of every gateway of the region.
+	Gateways []string
+	// Workers are the static ones, WorkersFile a watched file of more.
+	Workers     []discover.Worker
+	WorkersFile string
+	// ScrapeInterval between two looks at a worker, jittered by a tenth. Default 1s.
+	ScrapeInterval time.Duration
+	// UplinkInterval between statements to the gateways. Default 250ms.
+	UplinkInterval time.Duration
+	// Policy overrides the spec's choice of policy; empty follows the spec.
+	Policy string
+	// Spec in force until the first directive; nil means defaults.
+	Spec *spec.Spec
+	// Queue and Health bound and time the two; zero fields take their defaults.
+	Queue  queue.Config
+	Health health.Config
+	// AdminSocket, AdminListen and MetricsListen open the admin interface; empty ones stay shut.
+	AdminSocket, AdminListen, MetricsListen string
+	// Version is shown in status.
+	Version string
+	// Registry for metrics; nil makes one.
+	Registry *prometheus.Registry
+	// Log receives what an operator should know; nil discards it.
+	Log *slog.Logger
+}
+
+func (c *Config) check() error {
+	if c.Name == "" || c.Region == "" || c.Zone == "" {
+		return errors.New("a local instance needs name, region and zone")
+	}
+	if c.Certs == nil && (!c.Plain || len(c.Gateways) > 0) {
+		return errors.New("a local instance needs tls certificates, unless http.plain is set and no gateways are named")
+	}
+	if c.Certs != nil {
+		id := c.Certs.ID()
+		if id.Role != identity.RoleLocal || id.Region != c.Region || id.Zone != c.Zone || id.Name != c.Name {
+			return fmt.Errorf("the certificate is for %s, not for local %s of zone %s/%s: issue one that matches", id, c.Name, c.Region, c.Zone)
+		}
+	}
+	if _, err := pick.ParsePolicy(c.Policy); err != nil {
+		return err
+	}
+	if c.ScrapeInterval <= 0 {
+		c.ScrapeInterval = time.Second
+	}
+	return nil
+}

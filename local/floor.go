@@ -1,0 +1,189 @@
+package local
+
+import (
+	"crypto/rand"
+	"encoding/binary"
+	mrand "math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/spillway-lb/spillway/internal/capacity"
+	"github.com/spillway-lb/spillway/local/health"
+	"github.com/spillway-lb/spillway/local/pick"
+	"github.com/spillway-lb/spillway/local/queue"
+)
+
+// blocksPerWorker bounds the prefix index: about 64 to 1,024 tokens each.
+const blocksPerWorker = 4096
+
+// maxPools bounds the models of one zone.
+const maxPools = capacity.MaxModels
+
+// floor is the zone's state under one lock: workers, ledger, prefix index, and a pool (view and queue) for each model.
+// What is decided on it is decided by the pure packages, in microseconds.
+type floor struct {
+	mu      sync.Mutex
+	cfg     Config
+	rng     *mrand.Rand
+	secret  uint64 // seeds prefix hashes, so that nobody outside can aim for a collision
+	ledger  *pick.Ledger
+	index   *pick.Index
+	workers map[string]*worker
+	pools   map[string]*pool
+	orders  *orders
+	acks    map[string]capacity.Ack
+	budget  float64 // retries that may be made now
+	kick    chan struct{}
+}
+
+// pool is what serves one model.
+type pool struct {
+	model   string
+	view    *pick.View
+	workers []*worker // in the order of view.Workers
+	queue   *queue.Queue[*visit]
+	output  average // tokens of finished answers
+	prompt  average // tokens of prompts
+	counted average // counted over estimated prompt tokens
+}
+
+func newFloor(cfg Config) *floor {
+	var seed [24]byte
+	_, _ = rand.Read(seed[:]) // never fails: the runtime aborts instead
+	u := func(i int) uint64 { return binary.LittleEndian.Uint64(seed[8*i:]) }
+	return &floor{
+		cfg: cfg, rng: mrand.New(mrand.NewPCG(u(0), u(1))), secret: u(2),
+		ledger: pick.NewLedger(), index: pick.NewIndex(blocksPerWorker),
+		workers: map[string]*worker{}, pools: map[string]*pool{}, orders: firstOrders(cfg),
+		acks: map[string]capacity.Ack{}, budget: retryBurst, kick: make(chan struct{}, 1),
+	}
+}
+
+// add takes a worker in; nil when there is no slot for it.
+func (f *floor) add(w *worker, now time.Time) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	id, ok := f.ledger.Add()
+	if !ok {
+		return false
+	}
+	w.id = id
+	w.models = declaredModels(w.declared)
+	w.breaker = health.New(f.cfg.Health, f.rng)
+	w.setPrior()
+	w.attempts = map[*attempt]struct{}{}
+	f.workers[w.declared.Name] = w
+	w.drained = f.orders.drained(f.cfg.Region, f.cfg.Zone, w.declared.Name, now)
+	f.seat(now)
+	return true
+}
+
+// setPrior starts the worker's rates from its GPU type and its first model.
+func (w *worker) setPrior() {
+	model := ""
+	if len(w.models) > 0 {
+		model = w.models[0].ID
+		if w.models[0].Parent != "" {
+			model = w.models[0].Parent
+		}
+	}
+	w.prior = pick.PriorFor(w.declared.GPU, model)
+	w.learner = pick.NewLearner(w.prior.Rates)
+}
+
+// remove lets a worker's answers finish and gives it nothing new.
+func (f *floor) remove(w *worker, now time.Time) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	w.gone = true
+	if f.workers[w.declared.Name] == w {
+		delete(f.workers, w.declared.Name)
+	}
+	f.seat(now)
+	f.release(w)
+}
+
+// release gives a gone worker's slot back once its last answer is over.
+func (f *floor) release(w *worker) {
+	if w.gone && w.open == 0 && w.id >= 0 {
+		f.index.Forget(w.id)
+		f.ledger.Drop(w.id)
+		w.id = -1
+	}
+}
+
+// seat builds the views anew after workers or their models have changed. Queues, averages and turns stay.
+func (f *floor) seat(now time.Time) {
+	names := map[string][]*worker{}
+	for _, w := range f.workers {
+		w.seats = nil
+		for _, m := range w.models {
+			names[m.ID] = append(names[m.ID], w)
+		}
+	}
+	for name := range f.pools {
+		if _, ok := names[name]; !ok {
+			names[name] = nil
+		}
+	}
+	for name, ws := range names {
+		f.seatModel(name, ws, now)
+	}
+}
+
+func (f *floor) seatModel(name string, ws []*worker, now time.Time) {
+	p := f.pools[name]
+	if p == nil {
+		if len(f.pools) >= maxPools {
+			return
+		}
+		p = &pool{model: name, queue: queue.New[*visit](f.cfg.Queue)}
+		f.pools[name] = p
+	}
+	slices.SortFunc(ws, func(a, b *worker) int { return strings.Compare(a.declared.Name, b.declared.Name) })
+	views := make([]pick.Worker, len(ws))
+	limit := f.orders.maxContext(name)
+	for i, w := range ws {
+		longest := w.serves(name).MaxContext
+		if limit > 0 && (longest == 0 || limit < longest) {
+			longest = limit
+		}
+		views[i] = w.view(longest, now)
+		w.seats = append(w.seats, seat{p, i})
+	}
+	v := pick.NewView(views, f.ledger, f.index, f.orders.policy)
+	v.Resume(p.view)
+	p.view, p.workers = v, ws
+}
+
+// obey puts new orders in force.
+func (f *floor) obey(o *orders, now time.Time) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.orders = o
+	for _, w := range f.workers {
+		w.drained = o.drained(f.cfg.Region, f.cfg.Zone, w.declared.Name, now)
+	}
+	f.seat(now)
+	f.serveAll(now)
+}
+
+// served lists the models that have a worker, in order.
+func (f *floor) served() []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.servedLocked()
+}
+
+func (f *floor) servedLocked() []string {
+	var out []string
+	for name, p := range f.pools {
+		if len(p.workers) > 0 {
+			out = append(out, name)
+		}
+	}
+	slices.Sort(out)
+	return out
+}

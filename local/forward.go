@@ -1,0 +1,105 @@
+package local
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/spillway-lb/spillway/internal/openai"
+	"github.com/spillway-lb/spillway/internal/relay"
+)
+
+// retryBurst bounds the retries that may be saved up: a worker that dies takes all its waiting answers with it at once.
+const retryBurst = 64
+
+// serve binds a visit to a worker, relays the answer, and tries once more elsewhere when nothing has reached the client.
+func (a *Agent) serve(w http.ResponseWriter, v *visit) {
+	a.floor.earn()
+	begun := false
+	for {
+		at, refusal := a.enter(v.r.Context(), v)
+		if refusal != nil {
+			if v.r.Context().Err() == nil {
+				a.refuse(w, v, refusal, begun)
+			}
+			return
+		}
+		res := a.attempt(w, v, at)
+		a.meters.done(v, at, &res)
+		if res.Retryable && v.retries > 0 && a.floor.spend() {
+			v.retries--
+			v.exclude(at.choice.ID)
+			a.meters.retries.Inc()
+			begun = true
+			continue
+		}
+		a.finish(w, v, &res, begun)
+		return
+	}
+}
+
+// finish answers for what the relay could not.
+func (a *Agent) finish(w http.ResponseWriter, v *visit, res *relay.Result, begun bool) {
+	switch {
+	case res.Truncated && !res.Events:
+		relay.Abort()
+	case res.Err == nil || res.Started || res.ClientGone:
+	case res.Refused != nil:
+		res.Refused.Write(w, false)
+	default:
+		e := openai.Upstream("the worker could not be reached or broke before it answered")
+		a.meters.refused(e)
+		if v.hop.RequestID != "" {
+			w.Header().Set(relay.HeaderXRequestID, v.hop.RequestID)
+		}
+		if !begun && !a.cfg.Plain && unreachable(res.Err) {
+			relay.WriteNotStarted(w, e)
+			return
+		}
+		relay.WriteError(w, e)
+	}
+}
+
+// exclude remembers a worker that failed this visit.
+func (v *visit) exclude(id int32) {
+	v.excluded[0], v.excluded[1] = id, v.excluded[0]
+	v.query.Exclude = v.excluded[:]
+}
+
+// attempt forwards a visit to one worker and books how it went.
+func (a *Agent) attempt(w http.ResponseWriter, v *visit, at *attempt) relay.Result {
+	ctx, cancel := context.WithCancelCause(v.r.Context())
+	defer cancel(nil)
+	m := &meter{agent: a, at: at}
+	a.floor.begin(at, cancel)
+	if !v.env.Stream {
+		after := time.Duration(1.5*at.choice.Seconds*float64(time.Second)) + 50*time.Millisecond
+		at.prefills = time.AfterFunc(after, func() { a.floor.prefilled(at) })
+		defer at.prefills.Stop()
+	}
+	req, err := relay.Outbound(ctx, v.r, at.worker.declared.URL+v.r.URL.Path, v.body, nil)
+	var res relay.Result
+	if err != nil {
+		res = relay.Result{Err: fmt.Errorf("forwarding the request: %w", err)}
+	} else {
+		res = a.forward.Forward(ctx, w, req, m)
+	}
+	if res.ClientGone && v.r.Context().Err() == nil && errors.Is(context.Cause(ctx), errStalled) {
+		res.ClientGone = false
+		res.Retryable = !res.Started
+	}
+	a.floor.end(at, m, &res, time.Now())
+	if res.Started && res.Status/100 == 2 {
+		prompt, output := m.tokens()
+		a.meters.spent(v.model, prompt, output)
+	}
+	if res.Err != nil && !res.ClientGone {
+		select {
+		case at.worker.look <- struct{}{}:
+		default:
+		}
+	}
+	return res
+}

@@ -1,0 +1,129 @@
+package local
+
+import (
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/spillway-lb/spillway/internal/openai"
+	"github.com/spillway-lb/spillway/internal/relay"
+	"github.com/spillway-lb/spillway/internal/spec"
+)
+
+// routes is the door for gateways, or for anybody when plain.
+func (a *Agent) routes() http.Handler {
+	mux := http.NewServeMux()
+	for _, p := range []string{openai.PathChat, openai.PathCompletions, openai.PathEmbeddings, openai.PathResponses} {
+		mux.HandleFunc("POST "+p, a.generate)
+	}
+	mux.HandleFunc("GET "+openai.PathModels, a.listModels)
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok\n")) })
+	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
+		relay.WriteError(w, &openai.Error{Status: http.StatusNotFound, Type: openai.TypeInvalidRequest, Code: openai.CodeNotFound,
+			Message: "POST to /v1/chat/completions, /v1/completions, /v1/embeddings or /v1/responses, or GET /v1/models", NoRetry: true})
+	})
+	return mux
+}
+
+// generate takes one request for work.
+func (a *Agent) generate(w http.ResponseWriter, r *http.Request) {
+	v, refusal := a.read(w, r)
+	if refusal != nil {
+		a.meters.refused(refusal)
+		relay.WriteError(w, refusal)
+		return
+	}
+	a.serve(w, v)
+}
+
+// read makes a visit of a request.
+func (a *Agent) read(w http.ResponseWriter, r *http.Request) (*visit, *openai.Error) {
+	o := a.policy.Load()
+	v := &visit{r: r, arrived: time.Now(), excluded: [2]int32{-1, -1}}
+	if refusal := a.hop(v); refusal != nil {
+		return nil, refusal
+	}
+	body, refusal := relay.ReadBody(w, r, o.maxBody())
+	if refusal != nil {
+		return nil, refusal
+	}
+	v.body = body
+	if err := openai.Scan(body, &v.env); err != nil {
+		if e := (*openai.Error)(nil); errors.As(err, &e) {
+			return nil, e
+		}
+		return nil, openai.InvalidJSON("the body cannot be read")
+	}
+	v.model = v.env.Model
+	v.estimate = int64(v.hop.PromptTokens)
+	if v.estimate <= 0 {
+		v.estimate = int64(v.env.Tokens(o.bytesPerToken(v.model)))
+	}
+	if v.hop.Deadline > 0 {
+		v.deadline = v.arrived.Add(v.hop.Deadline)
+	}
+	return v, nil
+}
+
+// hop reads what the gateway says of a request. Behind a plain door nobody is believed.
+func (a *Agent) hop(v *visit) *openai.Error {
+	h := v.r.Header
+	v.retries = 1
+	if a.cfg.Plain {
+		relay.Strip(h)
+		v.hop.Tenant = "default"
+		v.hop.RequestID = rand.Text()
+		c, err := spec.ParseClass(h.Get(relay.HeaderClientClass))
+		v.class = c
+		return badHeader(err)
+	}
+	hop, err := relay.ParseHop(h)
+	if err != nil {
+		return badHeader(err)
+	}
+	v.hop, v.class = hop, hop.Class
+	v.retries = min(hop.RetriesLeft, 1)
+	return nil
+}
+
+func badHeader(err error) *openai.Error {
+	if err == nil {
+		return nil
+	}
+	return &openai.Error{Status: http.StatusBadRequest, Type: openai.TypeInvalidRequest, Code: openai.CodeInvalidValue, Message: err.Error(), NoRetry: true}
+}
+
+// refuse answers a visit that was never begun. What another place might serve is marked as not started.
+func (a *Agent) refuse(w http.ResponseWriter, v *visit, e *openai.Error, begun bool) {
+	a.meters.refused(e)
+	elsewhere := e.Code == openai.CodeNoCapacity || e.Code == openai.CodeModelNotFound
+	if v.hop.RequestID != "" {
+		w.Header().Set(relay.HeaderXRequestID, v.hop.RequestID)
+	}
+	if elsewhere && !begun && !a.cfg.Plain {
+		relay.WriteNotStarted(w, e)
+		return
+	}
+	relay.WriteError(w, e)
+}
+
+// listModels answers GET /v1/models with what the zone serves.
+func (a *Agent) listModels(w http.ResponseWriter, _ *http.Request) {
+	type model struct {
+		ID      string `json:"id"`
+		Object  string `json:"object"`
+		Created int64  `json:"created"`
+		OwnedBy string `json:"owned_by"`
+	}
+	list := struct {
+		Object string  `json:"object"`
+		Data   []model `json:"data"`
+	}{Object: "list", Data: []model{}}
+	for _, name := range a.floor.served() {
+		list.Data = append(list.Data, model{ID: name, Object: "model", Created: a.started.Unix(), OwnedBy: "spillway"})
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(list) // a caller that has left needs no answer
+}

@@ -1,0 +1,82 @@
+package local
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/spillway-lb/spillway/internal/openai"
+	"github.com/spillway-lb/spillway/internal/relay"
+)
+
+// progressEvery bounds how often one stream tells the breaker that its worker is emitting.
+const progressEvery = 250 * time.Millisecond
+
+// maxErrorBody is how much of an error answer is kept for the breaker, in bytes. It is looked at and thrown away.
+const maxErrorBody = 4096
+
+// meter watches one answer pass: it books the first byte, counts tokens, and signs the head with the way it came.
+type meter struct {
+	agent     *Agent
+	at        *attempt
+	events    bool
+	status    int
+	stream    openai.StreamMeter
+	body      openai.BodyMeter
+	told      time.Time // when the breaker was last told
+	errorBody []byte
+}
+
+// Head signs the answer's head.
+func (m *meter) Head(resp *http.Response, out http.Header) {
+	m.status = resp.StatusCode
+	m.events = strings.HasPrefix(resp.Header.Get("Content-Type"), "text/event-stream")
+	v, cfg := m.at.visit, &m.agent.cfg
+	out.Set(relay.HeaderRoute, cfg.Region+"/"+cfg.Zone+"/"+m.at.worker.declared.Name)
+	if v.hop.RequestID != "" {
+		out.Set(relay.HeaderXRequestID, v.hop.RequestID)
+	}
+	out.Add(relay.HeaderServerTiming, fmt.Sprintf("queue;dur=%.1f, worker;dur=%.1f",
+		ms(m.at.sent.Sub(v.arrived)), ms(time.Since(m.at.sent))))
+}
+
+func ms(d time.Duration) float64 { return d.Seconds() * 1000 }
+
+// Chunk sees a piece of the body.
+func (m *meter) Chunk(p []byte) {
+	now := time.Now()
+	if m.at.first.IsZero() {
+		m.agent.floor.firstByte(m.at, now)
+		m.told = now
+	}
+	m.at.last = now
+	if now.Sub(m.told) > progressEvery {
+		m.agent.floor.progress(m.at, now)
+		m.told = now
+	}
+	switch {
+	case m.status >= 500:
+		m.errorBody = append(m.errorBody, p[:min(len(p), maxErrorBody-len(m.errorBody))]...)
+	case m.events:
+		m.stream.Chunk(p)
+	default:
+		m.body.Chunk(p)
+	}
+}
+
+// usage is the token account that the engine stated.
+func (m *meter) usage() openai.Usage {
+	if m.events {
+		return m.stream.Usage
+	}
+	return m.body.Usage()
+}
+
+// tokens are the prompt and output tokens of the answer, stated or else counted.
+func (m *meter) tokens() (prompt, output int64) {
+	if u := m.usage(); u.Stated {
+		return int64(u.Prompt), int64(u.Completion)
+	}
+	return m.at.visit.query.PromptTokens, m.stream.Events
+}

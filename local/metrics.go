@@ -1,0 +1,116 @@
+package local
+
+import (
+	"strconv"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/spillway-lb/spillway/internal/openai"
+	"github.com/spillway-lb/spillway/internal/relay"
+	"github.com/spillway-lb/spillway/internal/telemetry"
+)
+
+// meters are the instance's metrics. Labels are bounded: models by the pools there are, codes by those we send.
+type meters struct {
+	agent    *Agent
+	requests *prometheus.CounterVec
+	refusals *prometheus.CounterVec
+	retries  prometheus.Counter
+	tokens   *prometheus.CounterVec
+	waits    *prometheus.HistogramVec
+	ttft     *prometheus.HistogramVec
+
+	workers, inFlight, kvFree, prefill, queued *prometheus.Desc
+}
+
+func newMeters(r *prometheus.Registry, a *Agent) *meters {
+	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "spillway_local_" + name, Help: help}, labels)
+	}
+	histogram := func(name, help string, labels ...string) *prometheus.HistogramVec {
+		return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "spillway_local_" + name, Help: help, Buckets: telemetry.WaitBuckets()}, labels)
+	}
+	desc := func(name, help string, labels ...string) *prometheus.Desc {
+		return prometheus.NewDesc("spillway_local_"+name, help, labels, nil)
+	}
+	m := &meters{
+		agent:    a,
+		requests: counter("attempts_total", "Requests forwarded to a worker, by what came of it.", "model", "outcome"),
+		refusals: counter("refusals_total", "Requests answered without a worker, by code.", "code"),
+		tokens:   counter("tokens_total", "Tokens of finished answers, as engines stated or else as counted.", "model", "direction"),
+		waits:    histogram("queue_wait_seconds", "Time from arrival to being sent to a worker.", "model", "class"),
+		ttft:     histogram("time_to_first_byte_seconds", "Time from being sent to a worker to the answer's first byte.", "model"),
+		retries:  prometheus.NewCounter(prometheus.CounterOpts{Name: "spillway_local_retries_total", Help: "Requests tried a second time on another worker."}),
+		workers:  desc("worker_state", "1 for the state that the worker is in.", "worker", "state"),
+		inFlight: desc("worker_in_flight", "Requests sent to the worker and not finished.", "worker"),
+		kvFree:   desc("worker_kv_free_tokens", "KV cache not reserved, in tokens.", "worker"),
+		prefill:  desc("worker_prefill_tokens_per_second", "Learned prefill rate.", "worker"),
+		queued:   desc("queue_length", "Requests waiting for a worker.", "model"),
+	}
+	r.MustRegister(m.requests, m.refusals, m.tokens, m.waits, m.ttft, m.retries, m)
+	return m
+}
+
+// Describe lists the metrics that are read off the floor when asked for.
+func (m *meters) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{m.workers, m.inFlight, m.kvFree, m.prefill, m.queued} {
+		ch <- d
+	}
+}
+
+// Collect reads them.
+func (m *meters) Collect(ch chan<- prometheus.Metric) {
+	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+	}
+	s := m.agent.Status()
+	for i := range s.Workers {
+		w := &s.Workers[i]
+		gauge(m.workers, 1, w.Name, w.State)
+		gauge(m.inFlight, float64(w.InFlight), w.Name)
+		gauge(m.kvFree, float64(w.KVFree), w.Name)
+		gauge(m.prefill, w.PrefillRate, w.Name)
+	}
+	for name, n := range m.agent.floor.queueLengths() {
+		gauge(m.queued, float64(n), name)
+	}
+}
+
+func (f *floor) queueLengths() map[string]int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	out := make(map[string]int, len(f.pools))
+	for name, p := range f.pools {
+		out[name] = p.queue.Len()
+	}
+	return out
+}
+
+func (m *meters) refused(e *openai.Error) { m.refusals.WithLabelValues(e.Code).Inc() }
+
+// done counts one attempt.
+func (m *meters) done(v *visit, at *attempt, res *relay.Result) {
+	m.requests.WithLabelValues(v.model, outcome(res)).Inc()
+	m.waits.WithLabelValues(v.model, v.class.String()).Observe(at.sent.Sub(v.arrived).Seconds())
+	if !res.FirstByte.IsZero() {
+		m.ttft.WithLabelValues(v.model).Observe(max(0, res.FirstByte.Sub(at.sent)).Seconds())
+	}
+}
+
+// spent counts the tokens of one finished answer.
+func (m *meters) spent(model string, prompt, output int64) {
+	m.tokens.WithLabelValues(model, "prompt").Add(float64(prompt))
+	m.tokens.WithLabelValues(model, "output").Add(float64(output))
+}
+
+func outcome(res *relay.Result) string {
+	switch {
+	case res.ClientGone:
+		return "client_gone"
+	case res.Truncated:
+		return "truncated"
+	case res.Err != nil:
+		return "failed"
+	}
+	return strconv.Itoa(res.Status/100) + "xx"
+}

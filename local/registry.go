@@ -1,0 +1,200 @@
+package local
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/spillway-lb/spillway/internal/telemetry"
+	"github.com/spillway-lb/spillway/local/discover"
+	"github.com/spillway-lb/spillway/local/engine"
+	"github.com/spillway-lb/spillway/local/health"
+)
+
+const (
+	scrapeTimeout = 2 * time.Second
+	modelsEvery   = 30 * time.Second
+)
+
+// errStalled is why an attempt on a worker that emits nothing is given up.
+var errStalled = errors.New("the worker emits nothing")
+
+// setWorkers makes the declared list the real one: new workers are taken in, missing ones let go, changed ones both.
+func (a *Agent) setWorkers(list []discover.Worker) {
+	a.floor.mu.Lock()
+	known := make(map[string]*worker, len(a.floor.workers))
+	for n, w := range a.floor.workers {
+		known[n] = w
+	}
+	a.floor.mu.Unlock()
+	for _, d := range list {
+		if w := known[d.Name]; w != nil && sameWorker(w.declared, d) {
+			delete(known, d.Name)
+		}
+	}
+	for _, w := range known {
+		w.stop()
+		a.floor.remove(w, time.Now())
+	}
+	for _, d := range list {
+		a.floor.mu.Lock()
+		_, have := a.floor.workers[d.Name]
+		a.floor.mu.Unlock()
+		if !have {
+			a.addWorker(d)
+		}
+	}
+	a.wake()
+}
+
+func sameWorker(a, b discover.Worker) bool {
+	return a.URL == b.URL && a.GPU == b.GPU && a.Weight == b.Weight && slices.Equal(a.Models, b.Models)
+}
+
+func (a *Agent) addWorker(d discover.Worker) {
+	e, err := engine.NewVLLM(d.URL, a.scraper)
+	if err != nil {
+		a.log.Error("worker left out", telemetry.KeyWorker, d.Name, telemetry.Err(err))
+		return
+	}
+	ctx, cancel := context.WithCancel(a.ctx)
+	w := &worker{declared: d, engine: e, stop: cancel, look: make(chan struct{}, 1)}
+	if !a.floor.add(w, time.Now()) {
+		cancel()
+		a.log.Error("worker left out: the zone is full", telemetry.KeyWorker, d.Name)
+		return
+	}
+	a.wg.Go(func() { a.observe(ctx, w) })
+}
+
+// observe looks at one worker until ctx ends: at once, then each interval with a tenth of jitter, or when asked to.
+func (a *Agent) observe(ctx context.Context, w *worker) {
+	var asked time.Time
+	for {
+		if now := time.Now(); len(w.declared.Models) == 0 && (asked.IsZero() || now.Sub(asked) > modelsEvery) {
+			if a.askModels(ctx, w) {
+				asked = now
+			}
+		}
+		restarted := a.scrape(ctx, w)
+		if restarted {
+			asked = time.Time{}
+		}
+		wait := time.Duration(float64(a.cfg.ScrapeInterval) * (0.9 + 0.2*rand.Float64()))
+		t := time.NewTimer(wait)
+		select {
+		case <-ctx.Done():
+			t.Stop()
+			return
+		case <-t.C:
+		case <-w.look:
+			t.Stop()
+		}
+	}
+}
+
+// askModels learns what a worker serves. A worker that does not answer keeps what it served before.
+func (a *Agent) askModels(ctx context.Context, w *worker) bool {
+	ctx, cancel := context.WithTimeout(ctx, scrapeTimeout)
+	defer cancel()
+	models, err := w.engine.Models(ctx)
+	if err != nil || len(models) == 0 {
+		return false
+	}
+	f := a.floor
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if w.gone || slices.Equal(models, w.models) {
+		return true
+	}
+	first := len(w.models) == 0
+	w.models = models
+	if first {
+		w.setPrior()
+	}
+	f.seat(time.Now())
+	return true
+}
+
+// scrape probes a worker once and books what it learned.
+func (a *Agent) scrape(ctx context.Context, w *worker) (restarted bool) {
+	probe, cancel := context.WithTimeout(ctx, scrapeTimeout)
+	defer cancel()
+	a.floor.mu.Lock()
+	last := w.reading
+	a.floor.mu.Unlock()
+	err := w.engine.Health(probe)
+	next := last
+	if err == nil {
+		next, err = w.engine.Metrics(probe, last)
+	}
+	if ctx.Err() != nil {
+		return false
+	}
+	before, after := a.floor.booked(w, next, err, time.Now())
+	if before != after {
+		a.log.Info("worker changed state", telemetry.KeyWorker, w.declared.Name, "from", before, "to", after)
+		a.wake()
+	}
+	return err == nil && last.Restarted(&next)
+}
+
+// booked takes a probe's outcome in and returns the worker's state before and after it.
+func (f *floor) booked(w *worker, next engine.Reading, err error, now time.Time) (before, after string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	before = w.state()
+	if w.gone {
+		return before, before
+	}
+	w.drained = f.orders.drained(f.cfg.Region, f.cfg.Zone, w.declared.Name, now)
+	if err != nil {
+		w.breaker.Fail(health.Probe, now)
+	} else {
+		if w.reading.Restarted(&next) {
+			f.index.Forget(w.id)
+		}
+		w.reading = next
+		w.breaker.ProbeOK(now)
+		f.reconcile(w)
+	}
+	if w.breaker.Stalled(w.stallAllowance(f.ledger, now), now) {
+		f.eject(w, health.Stalled, now)
+		for at := range w.attempts {
+			if at.cancel != nil && at.first.IsZero() {
+				at.cancel(errStalled)
+			}
+		}
+	}
+	w.refresh(now)
+	f.serveAll(now)
+	return before, w.state()
+}
+
+// reconcile compares the scrape with the ledger: what is beyond our own was sent by others.
+func (f *floor) reconcile(w *worker) {
+	mean := 1024.0
+	if len(w.seats) > 0 {
+		mean = w.seats[0].pool.prompt.or(mean)
+	}
+	f.ledger.Observe(w.id, observation(&w.reading, int64(mean)))
+}
+
+// eject books a failure, unless the pool would lose too many workers to soft ones.
+func (f *floor) eject(w *worker, k health.Kind, now time.Time) {
+	out, total := 0, 0
+	for _, o := range f.workers {
+		if len(o.seats) > 0 && len(w.seats) > 0 && o.seats[0].pool == w.seats[0].pool {
+			total++
+			if o.breaker.State() == health.Open {
+				out++
+			}
+		}
+	}
+	if health.MayEject(k, out, total) {
+		w.breaker.Fail(k, now)
+	}
+	w.refresh(now)
+}

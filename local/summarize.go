@@ -1,0 +1,117 @@
+package local
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spillway-lb/spillway/internal/capacity"
+	"github.com/spillway-lb/spillway/internal/spec"
+	"github.com/spillway-lb/spillway/local/health"
+)
+
+// decodeBatch is the batch at which a worker's decode rate is stated, in sequences.
+const decodeBatch = 32
+
+// Summary states the zone's capacity now.
+func (a *Agent) Summary(now time.Time) capacity.Summary {
+	f := a.floor
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	s := capacity.Summary{Path: a.path(), Draining: f.orders.drained(a.cfg.Region, a.cfg.Zone, "", now)}
+	for _, p := range f.pools {
+		if len(p.workers) > 0 || p.queue.Len() > 0 {
+			s.Models = append(s.Models, f.summarize(p, now))
+		}
+	}
+	slices.SortFunc(s.Models, func(x, y capacity.Model) int { return strings.Compare(x.Name, y.Name) })
+	for _, k := range f.acks {
+		s.Acks = append(s.Acks, k)
+	}
+	slices.SortFunc(s.Acks, func(x, y capacity.Ack) int { return strings.Compare(x.Parent, y.Parent) })
+	return s
+}
+
+// summarize adds up one model's workers.
+func (f *floor) summarize(p *pool, now time.Time) capacity.Model {
+	m := capacity.Model{Name: p.model, Total: int64(len(p.workers)), Queued: int64(p.queue.Len()), Backlog: p.queue.Work()}
+	soonest, rate := -1.0, 0.0
+	for i, w := range p.workers {
+		v := &p.view.Workers[i]
+		load := f.ledger.Load(w.id, v.Rates.PrefillRate, now)
+		m.Backlog += load.Backlog + load.ForeignBacklog
+		m.Running += load.Running + load.ForeignSeqs
+		if w.reading.Asleep && w.breaker.State() != health.Open {
+			m.Warm++
+		}
+		if v.Down != "" {
+			continue
+		}
+		full := v.Rates.PrefillRate
+		share := v.Share * full
+		m.Ready++
+		m.CostMicros += w.prior.CostMicros
+		m.MaxContext = max(m.MaxContext, v.MaxContext)
+		kv := v.KVTotal
+		if kv == 0 {
+			kv = w.prior.KVTotal
+		}
+		kvFree := max(0, kv-load.KV-load.ForeignKV)
+		m.KVTotal += kv
+		m.KVFree += kvFree
+		slots := max(v.Slots, 256)
+		m.SlotsTotal += slots
+		m.SlotsFree += max(0, slots-load.Running-load.ForeignSeqs)
+		m.Hardware = addHardware(m.Hardware, w.declared.GPU, share, v.Rates.DecodeRate(decodeBatch)*v.Share)
+		wait := float64(load.Backlog+load.ForeignBacklog) / full
+		if soonest < 0 || wait < soonest {
+			soonest = wait
+		}
+		rate += share
+		f.headroom(&m, p, share, wait, float64(kvFree)/float64(kv))
+	}
+	for c := range spec.Class(spec.NumClasses) {
+		m.Ahead[c] = f.ahead(p, c, max(soonest, 0), rate, now)
+	}
+	return m
+}
+
+// ahead is the predicted wait of a new request as work at the pool's rate: what the soonest worker still has to do, and
+// what waits, or what the wait has lately cost where room and not prefill is what lacks.
+func (f *floor) ahead(p *pool, c spec.Class, soonest, rate float64, now time.Time) int64 {
+	queued := float64(p.queue.Ahead(c))
+	if p.queue.Len() > 0 {
+		if wait, ok := p.queue.Wait(c, now); ok {
+			queued = max(queued, min(wait.Seconds(), 600)*rate)
+		}
+	}
+	return int64(queued + soonest*rate)
+}
+
+// headroom adds what one worker could take on inside each class's target: its rate, less as its backlog nears the
+// target, and less over the last tenth of its KV cache.
+func (f *floor) headroom(m *capacity.Model, p *pool, rate, wait, kvFree float64) {
+	for c := range spec.Class(spec.NumClasses) {
+		target := f.orders.ttft(p.model, c).Seconds()
+		m.Headroom[c] += int64(rate * max(0, 1-wait/target) * min(1, 10*kvFree))
+	}
+}
+
+func addHardware(hs []capacity.Hardware, name string, prefill, decode float64) []capacity.Hardware {
+	if name == "" {
+		name = "unknown"
+	}
+	at, found := slices.BinarySearchFunc(hs, name, func(h capacity.Hardware, n string) int { return cmp.Compare(h.Name, n) })
+	if !found {
+		if len(hs) == capacity.MaxHardware {
+			at = len(hs) - 1 // types beyond the limit are counted with the last
+		} else {
+			hs = slices.Insert(hs, at, capacity.Hardware{Name: name})
+		}
+	}
+	hs[at].Ready++
+	hs[at].PrefillRate += int64(prefill)
+	hs[at].DecodeRate += int64(decode)
+	return hs
+}

@@ -1,0 +1,54 @@
+package local
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/spillway-lb/spillway/internal/openai"
+	"github.com/spillway-lb/spillway/internal/relay"
+	"github.com/spillway-lb/spillway/internal/spec"
+	"github.com/spillway-lb/spillway/local/pick"
+	"github.com/spillway-lb/spillway/local/queue"
+)
+
+// visit is one request from its arrival to the last byte of its answer.
+type visit struct {
+	r        *http.Request
+	body     []byte
+	env      openai.Envelope
+	hop      relay.Hop
+	class    spec.Class
+	model    string
+	estimate int64 // prompt tokens as the gateway or we estimated them, before correction
+	query    pick.Query
+	blocks   [pick.MaxBlocks]uint64
+	excluded [2]int32
+	retries  int
+	arrived  time.Time
+	deadline time.Time // the caller's own; zero when none
+
+	item  queue.Item[*visit]
+	ready chan verdict // one verdict for each time it waits
+}
+
+// verdict ends a wait: a place, or a refusal.
+type verdict struct {
+	attempt *attempt
+	refusal *openai.Error
+}
+
+// attempt is one forward to one worker.
+type attempt struct {
+	visit    *visit
+	worker   *worker
+	pool     *pool
+	entry    pick.Entry
+	choice   pick.Verdict
+	sent     time.Time
+	work     float64 // uncached tokens in front of its first token, its own included
+	seqs     float64 // sequences beside it when it was sent
+	cancel   func(error)
+	first    time.Time
+	last     time.Time
+	prefills *time.Timer // for answers that are no streams: books the prefill as done when it should be
+}

@@ -1,0 +1,117 @@
+package local
+
+import (
+	"context"
+	"math"
+	"time"
+
+	"github.com/spillway-lb/spillway/internal/admin"
+	"github.com/spillway-lb/spillway/local/discover"
+	"github.com/spillway-lb/spillway/local/engine"
+	"github.com/spillway-lb/spillway/local/health"
+	"github.com/spillway-lb/spillway/local/pick"
+)
+
+// worker is one inference server as the floor knows it. Everything is guarded by the floor's lock, except declared,
+// engine and the loop's own controls, which do not change.
+type worker struct {
+	declared discover.Worker
+	engine   engine.Engine
+	stop     context.CancelFunc
+	look     chan struct{} // asks for a scrape now
+
+	id       int32 // ledger slot
+	breaker  *health.Breaker
+	learner  *pick.Learner
+	prior    pick.Prior
+	reading  engine.Reading
+	models   []engine.Model
+	seats    []seat
+	drained  bool
+	gone     bool // no longer declared: its answers finish, nothing new
+	open     int  // attempts under way
+	cachedOK bool // the engine reports cached tokens in its usage
+	attempts map[*attempt]struct{}
+}
+
+// seat is the worker's place in one model's view.
+type seat struct {
+	pool *pool
+	at   int
+}
+
+// down says why the worker may not be chosen, in the words of status; empty when it may.
+func (w *worker) down() string {
+	switch {
+	case w.gone:
+		return "gone"
+	case w.drained:
+		return admin.StateDraining
+	case w.reading.Asleep:
+		return "asleep"
+	case w.breaker.State() == health.Open:
+		if w.reading.At.IsZero() {
+			return admin.StateStarting
+		}
+		return "ejected: " + w.breaker.Reason().String()
+	}
+	return ""
+}
+
+// state is the word for status.
+func (w *worker) state() string {
+	switch {
+	case w.drained:
+		return admin.StateDraining
+	case w.breaker.State() == health.Open && w.reading.At.IsZero():
+		return admin.StateStarting
+	case w.breaker.State() == health.Open:
+		return admin.StateSick
+	case w.reading.Asleep:
+		return admin.StateStarting
+	}
+	return admin.StateReady
+}
+
+// view is the worker as the chooser sees it.
+func (w *worker) view(maxContext int64, now time.Time) pick.Worker {
+	return pick.Worker{
+		ID: w.id, Name: w.declared.Name, Down: w.down(), Share: w.breaker.Share(now), Trials: int32(w.breaker.Trials()),
+		Weight: w.declared.Weight, Rates: w.learner.Rates(), KVTotal: w.reading.KVTotal, MaxContext: maxContext,
+	}
+}
+
+// refresh puts the worker's news into every view that shows it.
+func (w *worker) refresh(now time.Time) {
+	for _, s := range w.seats {
+		v := &s.pool.view.Workers[s.at]
+		*v = w.view(v.MaxContext, now)
+	}
+}
+
+// serves returns the model of that name, or nil.
+func (w *worker) serves(name string) *engine.Model {
+	for i := range w.models {
+		if w.models[i].ID == name {
+			return &w.models[i]
+		}
+	}
+	return nil
+}
+
+// declaredModels are the models an operator named, for workers that are not asked.
+func declaredModels(d discover.Worker) []engine.Model {
+	var out []engine.Model
+	for _, m := range d.Models {
+		out = append(out, engine.Model{ID: m})
+	}
+	return out
+}
+
+// stallAllowance is how long a worker's next byte may well take by what was sent to it.
+func (w *worker) stallAllowance(l *pick.Ledger, now time.Time) time.Duration {
+	r := w.learner.Rates()
+	load := l.Load(w.id, 0, now)
+	s := 3 * float64(load.Backlog+load.ForeignBacklog) / r.PrefillRate
+	return time.Duration(math.Min(s, 600) * float64(time.Second))
+}
