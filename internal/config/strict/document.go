@@ -66,6 +66,7 @@ func Parse(name string, text []byte) (*Document, error) {
 func (d *Document) Decode(v any) {
 	w := walker{doc: d, anchors: map[string]ast.Node{}}
 	d.values["$"] = spot{1, 1}
+	SetDefaults(v)
 	w.value(d.root, reflect.ValueOf(v).Elem(), "$", false)
 }
 

@@ -47,7 +47,7 @@ func parse(text []byte) (root ast.Node, where spot, reason, hint string) {
 func onlyDocument(file *ast.File) (ast.Node, spot, string, string) {
 	var body ast.Node
 	for _, doc := range file.Docs {
-		if doc.Body == nil || doc.Body.Type() == ast.CommentType {
+		if doc.Body == nil || doc.Body.Type() == ast.CommentType || doc.Body.Type() == ast.NullType {
 			continue
 		}
 		if body != nil {

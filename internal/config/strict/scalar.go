@@ -51,16 +51,24 @@ func (w *walker) float(n ast.Node, v reflect.Value, path string, secret bool) {
 	switch t := n.(type) {
 	case *ast.FloatNode:
 		if !math.IsInf(t.Value, 0) && !math.IsNaN(t.Value) {
-			v.SetFloat(t.Value)
+			v.SetFloat(unsigned(t.Value))
 			return
 		}
 	case *ast.IntegerNode:
 		if f, err := strconv.ParseFloat(fmt.Sprint(t.Value), 64); err == nil {
-			v.SetFloat(f)
+			v.SetFloat(unsigned(f))
 			return
 		}
 	}
 	w.wrong(n, path, "expected a number, found "+shown(n, secret), "write a finite number such as 0.5, without quotes")
+}
+
+// unsigned turns the negative zero, which no page means, into zero.
+func unsigned(f float64) float64 {
+	if f == 0 {
+		return 0
+	}
+	return f
 }
 
 func (w *walker) integer(n ast.Node, v reflect.Value, path string, secret bool) {

@@ -32,8 +32,8 @@ func (w *walker) wrong(n ast.Node, path, reason, hint string) {
 
 // value reads a node into v. An absent or null node leaves v's defaults.
 func (w *walker) value(n ast.Node, v reflect.Value, path string, secret bool) {
-	n = w.follow(n, path, secret)
-	if n == nil || n.Type() == ast.NullType {
+	n, ok := w.follow(n, path, secret)
+	if !ok || absent(n) {
 		return
 	}
 	if _, ok := w.doc.values[path]; !ok {
@@ -61,14 +61,16 @@ func (w *walker) value(n ast.Node, v reflect.Value, path string, secret bool) {
 	}
 }
 
-// follow resolves anchors and aliases within the budget, and refuses tags.
-func (w *walker) follow(n ast.Node, path string, secret bool) ast.Node {
+func absent(n ast.Node) bool { return n == nil || n.Type() == ast.NullType }
+
+// follow resolves anchors and aliases within the budget, and refuses tags. It is false where it reported a mistake.
+func (w *walker) follow(n ast.Node, path string, secret bool) (ast.Node, bool) {
 	for hops := 0; n != nil; hops++ {
 		if w.visits++; w.visits > maxTokens || hops > maxDepth {
 			if w.visits <= maxTokens || w.visits == maxTokens+1 {
 				w.wrong(n, path, "aliases repeat too much", "write the values out")
 			}
-			return nil
+			return nil, false
 		}
 		switch t := n.(type) {
 		case *ast.AnchorNode:
@@ -82,17 +84,17 @@ func (w *walker) follow(n ast.Node, path string, secret bool) ast.Node {
 					name = "NAME"
 				}
 				w.wrong(n, path, fmt.Sprintf("alias *%s has no anchor above it", name), fmt.Sprintf("write &%s before the value it stands for", name))
-				return nil
+				return nil, false
 			}
 			n = target
 		case *ast.TagNode:
 			w.wrong(n, path, "tags such as "+t.Start.Value+" are not read", "leave the tag out")
-			return nil
+			return nil, false
 		default:
-			return n
+			return n, true
 		}
 	}
-	return nil
+	return nil, true
 }
 
 // hide keeps every line of a secret value out of messages.
@@ -208,7 +210,8 @@ func (w *walker) list(n ast.Node, v reflect.Value, path string, secret bool) {
 	out := reflect.MakeSlice(v.Type(), len(seq.Values), len(seq.Values))
 	for i, item := range seq.Values {
 		child := path + "[" + strconv.Itoa(i) + "]"
-		if item == nil || item.Type() == ast.NullType {
+		item, ok := w.follow(item, child, secret)
+		if ok && absent(item) {
 			w.doc.add(entry(seq, i), child, fmt.Sprintf("item %d of the list is empty", i+1), "give it a value or take it out")
 			continue
 		}
@@ -243,10 +246,11 @@ func (w *walker) table(n ast.Node, v reflect.Value, path string, secret bool) {
 		}
 		w.doc.keys[child] = at(kv.Key.GetToken())
 		item := reflect.New(v.Type().Elem()).Elem()
-		if kv.Value == nil || kv.Value.Type() == ast.NullType {
+		value, ok := w.follow(kv.Value, child, secret)
+		if ok && absent(value) {
 			w.doc.add(at(kv.Key.GetToken()), child, fmt.Sprintf("%q has no value", key), "give it one or take it out")
 		}
-		w.value(kv.Value, item, child, secret)
+		w.value(value, item, child, secret)
 		v.SetMapIndex(reflect.ValueOf(key), item)
 	}
 }

@@ -1,0 +1,399 @@
+package spec_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"pgregory.net/rapid"
+
+	"github.com/spillway-lb/spillway/internal/spec"
+)
+
+var same = cmp.Options{cmpopts.EquateComparable(netip.Addr{}), cmpopts.IgnoreUnexported(spec.Spec{}), cmpopts.EquateEmpty()}
+
+func valid(t testing.TB) *spec.Spec {
+	t.Helper()
+	text, err := os.ReadFile("testdata/valid.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := spec.Decode("valid.yaml", text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func TestDefaults(t *testing.T) {
+	s := valid(t)
+	for what, pair := range map[string][2]any{
+		"contact":         {s.Zone.Contact, "hostmaster.api.example."},
+		"zone ttl":        {time.Duration(s.Zone.TTL), time.Hour},
+		"mode":            {s.Services[0].Mode, "latency"},
+		"ttl":             {time.Duration(s.Services[0].TTL), 20 * time.Second},
+		"max_share":       {s.Regions[0].MaxShare, 0.85},
+		"max_output":      {s.Models[0].MaxOutput, 1024},
+		"bytes_per_token": {s.Models[0].BytesPerToken, 4.0},
+		"interactive":     {s.Models[0].TTFT.Of(spec.Interactive), time.Second},
+		"standard":        {s.Models[0].TTFT.Of(spec.Standard), 2 * time.Second},
+		"batch":           {s.Models[0].TTFT.Of(spec.Batch), 30 * time.Second},
+		"class":           {s.Tenants[0].Class, spec.Standard},
+		"interval":        {time.Duration(s.Steering.Interval), time.Second},
+		"dead_band":       {s.Steering.DeadBand, 0.05},
+		"max_step":        {s.Steering.MaxStep, 0.25},
+		"policy":          {s.Routing.Policy, "predictive"},
+		"spill":           {*s.Routing.Spill, true},
+		"spill_margin":    {time.Duration(s.Routing.SpillMargin), 20 * time.Millisecond},
+		"max_body":        {s.Routing.MaxBody, int64(8 << 20)},
+		"retry_budget":    {s.Routing.RetryBudget, 0.1},
+	} {
+		if pair[0] != pair[1] {
+			t.Errorf("%s is %v, want %v", what, pair[0], pair[1])
+		}
+	}
+}
+
+func TestEncodeOfALiteralGetsDefaults(t *testing.T) {
+	s := &spec.Spec{
+		Zone:     spec.Zone{Name: "api.example.", Nameservers: []spec.Nameserver{{Name: "ns1.api.example.", Addresses: []netip.Addr{netip.MustParseAddr("192.0.2.53")}}}},
+		Services: []spec.Service{{Name: "chat.api.example."}},
+		Regions: []spec.Region{{Name: "fra", Place: spec.Place{Lat: 50, Lon: 8},
+			Gateways: []spec.Gateway{{Name: "gw1", Addresses: []netip.Addr{netip.MustParseAddr("192.0.2.1")}, URL: "http://192.0.2.1:80"}}}},
+		Models:  []spec.Model{{Name: "tiny"}},
+		Tenants: []spec.Tenant{{Name: "acme", Class: spec.Interactive}},
+	}
+	got, err := spec.Decode("literal", spec.Encode(s))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.Services[0].Mode != "latency" || got.Routing.MaxBody != 8<<20 || got.Tenants[0].Class != spec.Interactive {
+		t.Fatalf("got %+v", got)
+	}
+}
+
+func TestLookups(t *testing.T) {
+	s := valid(t)
+	s.Tenants[0].Models = []string{"default"}
+	if s.Tenant("acme") == nil || s.Tenant("nobody") != nil || s.Region("fra").Place.City != "Frankfurt" || s.Region("nrt") != nil {
+		t.Error("tenants or regions are not found")
+	}
+	if s.ModelNamed("llama-8b") == nil || s.ModelNamed("default") != nil || s.AliasNamed("default") == nil {
+		t.Error("models or aliases are not found")
+	}
+	for name, found := range map[string]bool{"chat.api.example.": true, "chat.api.example": true, "CHAT.api.Example.": true, "api.example.": false, "": false, ".": false,
+		strings.Repeat("a", 300): false, "chat.api.example..": false} {
+		if got := s.Service(name); (got != nil) != found {
+			t.Errorf("Service(%q) is %v", name, got)
+		}
+	}
+	us, eu := s.Region("iad"), s.Region("fra")
+	for _, c := range []struct {
+		residency []string
+		us, eu    bool
+	}{{nil, true, true}, {[]string{"eu"}, false, true}, {[]string{"eu", "us"}, true, true}, {[]string{"ch"}, false, false}} {
+		tenant := &spec.Tenant{Residency: c.residency}
+		if s.Permits(tenant, us) != c.us || s.Permits(tenant, eu) != c.eu {
+			t.Errorf("residency %v permits us %v, eu %v", c.residency, s.Permits(tenant, us), s.Permits(tenant, eu))
+		}
+	}
+	acme := s.Tenant("acme")
+	if !acme.MayUse("default", "llama-8b") || acme.MayUse("llama-8b", "llama-8b") || !s.Services[0].Serves("x", "y") {
+		t.Error("lists of models are not honoured")
+	}
+}
+
+func TestAuthenticate(t *testing.T) {
+	s := valid(t)
+	s.Tenants[0].Keys = []string{spec.HashKey("sk-one"), spec.HashKey("sk-two")}
+	s.Tenants = append(s.Tenants, spec.Tenant{Name: "bolt", Keys: []string{spec.HashKey("sk-three")}})
+	s, err := spec.Decode("keys", spec.Encode(s))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for key, want := range map[string]string{"sk-one": "acme", "sk-two": "acme", "sk-three": "bolt", "sk-four": "", "": "", "SK-ONE": "",
+		strings.Repeat("k", 10_000): "", spec.HashKey("sk-one"): ""} {
+		got, ok := s.Authenticate(key)
+		if ok != (want != "") || ok && got.Name != want {
+			t.Errorf("key %.10q belongs to %v, want %q", key, got, want)
+		}
+	}
+}
+
+func TestResolve(t *testing.T) {
+	s := valid(t)
+	s.Aliases[0].Targets = []spec.Target{{Model: "llama-8b", Weight: 0}, {Model: "qwen-32b", Weight: 3}, {Model: "llama-8b", Weight: 1}}
+	for u, want := range map[float64]string{0: "qwen-32b", 0.74: "qwen-32b", 0.75: "llama-8b", 0.9999999: "llama-8b", 1: "llama-8b", 2: "llama-8b", -1: "qwen-32b"} {
+		if got, ok := s.Resolve("default", u); !ok || got != want {
+			t.Errorf("Resolve(default, %v) is %q, %v; want %q", u, got, ok, want)
+		}
+	}
+	if got, ok := s.Resolve("qwen-32b", 0.3); !ok || got != "qwen-32b" {
+		t.Errorf("a model resolves to %q, %v", got, ok)
+	}
+	if _, ok := s.Resolve("gpt", 0.3); ok {
+		t.Error("an unknown name resolves")
+	}
+	s.Aliases[0].Targets = []spec.Target{{Model: "llama-8b"}}
+	if got, ok := s.Resolve("default", 0.3); ok {
+		t.Errorf("an alias without weights resolves to %q", got)
+	}
+}
+
+func TestLookupsAllocateNothing(t *testing.T) {
+	s := valid(t)
+	acme, fra := s.Tenant("acme"), s.Region("fra")
+	key := "sk-" + strings.Repeat("x", 60)
+	if n := testing.AllocsPerRun(1000, func() {
+		s.Authenticate(key)
+		s.Service("Chat.API.example")
+		s.Resolve("default", 0.4)
+		s.Permits(acme, fra)
+		s.ModelNamed("llama-8b")
+		s.Tenant("nobody")
+		acme.MayUse("default", "llama-8b")
+	}); n != 0 {
+		t.Fatalf("lookups allocate %v times, want 0", n)
+	}
+}
+
+func BenchmarkAuthenticate(b *testing.B) {
+	s := valid(b)
+	key := "sk-" + strings.Repeat("x", 60)
+	b.ReportAllocs()
+	for b.Loop() {
+		s.Authenticate(key)
+	}
+}
+
+func BenchmarkResolve(b *testing.B) {
+	s := valid(b)
+	b.ReportAllocs()
+	for b.Loop() {
+		s.Resolve("default", 0.4)
+	}
+}
+
+func BenchmarkDecode(b *testing.B) {
+	s := valid(b)
+	for i := range 1000 {
+		s.Tenants = append(s.Tenants, spec.Tenant{Name: fmt.Sprintf("t%d", i), Keys: []string{spec.HashKey(fmt.Sprint(i))}})
+	}
+	text := spec.Encode(s)
+	b.SetBytes(int64(len(text)))
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := spec.Decode("bench", text); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func TestDrainPaths(t *testing.T) {
+	s := valid(t)
+	for path, want := range map[string]string{
+		"iad": "", "iad/a": "", "iad/a/w1": "", "fra/anything/w-1.2": "", // fra lists no zones
+		"":           "is empty",
+		"iad/":       "is empty",
+		"iad/a/b/c":  "4 parts",
+		"nrt":        `unknown region "nrt"`,
+		"ida":        `did you mean "iad"?`,
+		"iad/c":      `no zone "c": the zones are: a, b`,
+		"iad/a/w 1":  `has the character ' '`,
+		"IAD":        `has the character 'I'`,
+		"iad//w1":    "is empty",
+		"../etc":     "has the character '.'",
+		"iad/a/\x00": "has the character",
+	} {
+		err := s.CheckDrain(path)
+		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("CheckDrain(%q) is %v, want %q", path, err, want)
+		}
+	}
+	r, z, w, err := spec.ParseDrain("iad/a/w1")
+	if r != "iad" || z != "a" || w != "w1" || err != nil {
+		t.Errorf("ParseDrain is %q %q %q %v", r, z, w, err)
+	}
+}
+
+func TestDiff(t *testing.T) {
+	from, to := valid(t), valid(t)
+	if got := spec.Diff(from, to); len(got) != 0 {
+		t.Fatalf("the same spec differs: %v", got)
+	}
+	to.Regions[0], to.Regions[1] = to.Regions[1], to.Regions[0] // order means nothing
+	to.Regions[0].MaxShare = 0.5
+	to.Regions[0].Gateways[0].Addresses = append(to.Regions[0].Gateways[0].Addresses, netip.MustParseAddr("2001:db8::1"))
+	to.Services[0].Weights = map[string]float64{"fra": 2}
+	to.Models = to.Models[:1]
+	to.Aliases[0].Targets = append(to.Aliases[0].Targets, spec.Target{Model: "qwen-32b", Weight: 1})
+	to.Tenants[0].Keys = []string{spec.HashKey("new"), "in the clear"}
+	to.Tenants = append(to.Tenants, spec.Tenant{Name: "bolt"})
+	to.Routing.Spill = new(bool)
+	var got []string
+	for _, c := range spec.Diff(from, to) {
+		got = append(got, c.String())
+	}
+	want := []string{
+		"services[chat.api.example.].weights.fra: (none) -> 2",
+		"regions[fra].gateways[gw1].addresses: [198.51.100.10] -> [198.51.100.10, 2001:db8::1]",
+		"regions[fra].max_share: 0.85 -> 0.5",
+		"models[qwen-32b]: present -> absent",
+		"aliases[default].targets[qwen-32b]: absent -> present",
+		"tenants[acme].keys: [sha256:9f86d081...] -> [" + spec.HashKey("new")[:15] + "..., (not a hash)]",
+		"tenants[bolt]: absent -> present",
+		"routing.spill: true -> false",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Fatalf("changes (-want +got):\n%s", diff)
+	}
+	if first := spec.Diff(nil, from); len(first) == 0 {
+		t.Error("a first spec changes nothing")
+	}
+}
+
+func TestErrorsAreStructured(t *testing.T) {
+	_, err := spec.Decode("a.yaml", []byte("zone: {name: api.example}\n"))
+	var e *spec.Error
+	if !errors.As(err, &e) {
+		t.Fatalf("error is %T", err)
+	}
+	text, err := json.Marshal(e)
+	if err != nil || !strings.Contains(string(text), `"path":"$.zone.name","line":1,"column":14`) {
+		t.Fatalf("as JSON: %s, %v", text, err)
+	}
+}
+
+func TestDurationAndClassText(t *testing.T) {
+	text, err := json.Marshal(struct {
+		D spec.Duration
+		C spec.Class
+	}{spec.Duration(90 * time.Second), spec.Batch})
+	if err != nil || string(text) != `{"D":"1m30s","C":"batch"}` {
+		t.Fatalf("written %s, %v", text, err)
+	}
+	var d spec.Duration
+	if err := d.UnmarshalText([]byte("20")); err == nil || !strings.Contains(err.Error(), "write the unit: 20s") {
+		t.Errorf("a duration without a unit: %v", err)
+	}
+	if c, err := spec.ParseClass(""); c != spec.Standard || err != nil {
+		t.Errorf("no class is %v, %v", c, err)
+	}
+	if _, err := spec.ParseClass("urgent"); err == nil {
+		t.Error("an unknown class is taken")
+	}
+}
+
+func TestManyOfEverythingIsRefusedQuickly(t *testing.T) {
+	var b strings.Builder
+	b.WriteString("regions:\n")
+	for i := range 20_000 {
+		fmt.Fprintf(&b, "  - {name: r%d}\n", i)
+	}
+	_, err := spec.Decode("many.yaml", []byte(b.String()))
+	if err == nil || !strings.Contains(err.Error(), "there are 20000 regions, more than 1000") {
+		t.Fatalf("error is %.300v", err)
+	}
+	b.Reset()
+	b.WriteString("services:\n  - name: chat.api.example.\n    regions: [" + strings.Repeat("nowhere, ", 50_000) + "]\n")
+	_, err = spec.Decode("many.yaml", []byte(b.String()))
+	if err == nil || len(err.Error()) > 100_000 {
+		t.Fatalf("the message has %d bytes", len(err.Error()))
+	}
+}
+
+// TestRoundTrip draws valid specs and reads back what is written.
+func TestRoundTrip(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s := draw(t)
+		text := spec.Encode(s)
+		got, err := spec.Decode("drawn.yaml", text)
+		if err != nil {
+			t.Fatalf("%v\n%s", err, text)
+		}
+		if again := spec.Encode(got); string(again) != string(text) {
+			t.Fatalf("written twice (-first +second):\n%s", cmp.Diff(string(text), string(again)))
+		}
+		if diff := cmp.Diff(s, got, same); diff != "" {
+			t.Fatalf("read back (-want +got):\n%s", diff)
+		}
+		if changes := spec.Diff(s, got); len(changes) != 0 {
+			t.Fatalf("changes: %v", changes)
+		}
+	})
+}
+
+var label = rapid.StringMatching(`[a-z0-9]([a-z0-9-]{0,8}[a-z0-9])?`)
+
+func draw(t *rapid.T) *spec.Spec {
+	positive := rapid.Float64Range(0.001, 1)
+	labels := rapid.SliceOfNDistinct(label, 0, 3, rapid.ID[string])
+	s := &spec.Spec{}
+	s.Zone = spec.Zone{Name: "api.example.", Contact: "ops.api.example.", TTL: spec.Duration(rapid.Int64Range(1e9, 1e13).Draw(t, "ttl")),
+		Nameservers: []spec.Nameserver{{Name: "ns1.elsewhere.", Addresses: []netip.Addr{netip.MustParseAddr("2001:db8::53")}}}}
+	models := rapid.SliceOfNDistinct(rapid.StringMatching(`[A-Za-z0-9][A-Za-z0-9_./:@+-]{0,20}`), 1, 3, rapid.ID[string]).Draw(t, "models")
+	for _, m := range models {
+		s.Models = append(s.Models, spec.Model{Name: m, MaxContext: rapid.SampledFrom([]int{0, 4096, 1 << 20}).Draw(t, "context"), MaxOutput: rapid.IntRange(1, 4096).Draw(t, "output"),
+			BytesPerToken: rapid.Float64Range(0.1, 64).Draw(t, "bytes"), TTFT: spec.Targets{Interactive: spec.Duration(rapid.Int64Range(1, 1e12).Draw(t, "i")), Standard: 1, Batch: 2}})
+	}
+	for i, name := range rapid.SliceOfNDistinct(label, 1, 4, rapid.ID[string]).Draw(t, "regions") {
+		at := netip.AddrFrom4([4]byte{192, 0, 2, byte(i + 1)})
+		s.Regions = append(s.Regions, spec.Region{Name: name, Zones: labels.Draw(t, "zones"), Residency: append(labels.Draw(t, "residency"), "everywhere-else"),
+			Place:    spec.Place{City: rapid.StringMatching(`[\p{L}\p{N}"': #,\[\]{}&*!|>%@\\-]{1,12}`).Draw(t, "city"), Lat: 1 + rapid.Float64Range(0, 89).Draw(t, "lat"), Lon: -1 - rapid.Float64Range(0, 179).Draw(t, "lon")},
+			Gateways: []spec.Gateway{{Name: label.Draw(t, "gateway"), Addresses: []netip.Addr{at}, URL: fmt.Sprintf("http://%s:%d", at, rapid.IntRange(1, 65535).Draw(t, "port"))}},
+			MaxShare: positive.Draw(t, "share"), BiasMS: float64(rapid.IntRange(-10000, 10000).Draw(t, "bias"))})
+	}
+	service := spec.Service{Name: "chat.api.example.", Mode: rapid.SampledFrom(spec.Modes()).Draw(t, "mode"), TTL: spec.Duration(20 * time.Second), RedirectPort: rapid.IntRange(0, 65535).Draw(t, "port"), Models: models[:1]}
+	switch service.Mode {
+	case "weighted":
+		service.Weights = map[string]float64{s.Regions[0].Name: positive.Draw(t, "weight")}
+	case "failover":
+		service.Order = []string{s.Regions[0].Name}
+	}
+	s.Services = []spec.Service{service}
+	s.Aliases = []spec.Alias{{Name: "alias+longer+than+any+model+drawn", Targets: []spec.Target{{Model: models[0], Weight: positive.Draw(t, "target")}}}}
+	for i, name := range rapid.SliceOfNDistinct(rapid.StringMatching(`[A-Za-z0-9_.-]{1,12}`), 0, 3, rapid.ID[string]).Draw(t, "tenants") {
+		s.Tenants = append(s.Tenants, spec.Tenant{Name: name, Keys: []string{spec.HashKey(fmt.Sprint(i))}, Class: spec.Class(rapid.IntRange(0, 2).Draw(t, "class")),
+			Limits: spec.Limits{Concurrency: rapid.IntRange(0, 100).Draw(t, "limit")}, Residency: []string{"everywhere-else"}, Models: models})
+	}
+	spill := rapid.Bool().Draw(t, "spill")
+	s.Steering = spec.Steering{Interval: spec.Duration(time.Second), DeadBand: positive.Draw(t, "band") * 0.9, MaxStep: positive.Draw(t, "step")}
+	s.Routing = spec.Routing{Policy: rapid.SampledFrom(spec.Policies()).Draw(t, "policy"), Spill: &spill, SpillMargin: spec.Duration(rapid.Int64Range(1, 1e10).Draw(t, "margin")),
+		MaxBody: rapid.Int64Range(1024, 1<<30).Draw(t, "body"), RetryBudget: positive.Draw(t, "budget")}
+	return s
+}
+
+func FuzzDecode(f *testing.F) {
+	// Short seeds: the fuzzer spends its time on shrinking long ones.
+	const zone, service = "zone: {name: a., nameservers: [{name: n., addresses: [1.1.1.1]}]}\n", "services: [{name: a.}]\n"
+	const region, model = "regions: [{name: r, place: {lat: 1}, gateways: [{name: g, addresses: [1.1.1.2], url: 'http://b'}]}]\n", "models: [{name: m}]\n"
+	for _, rest := range []string{"", "aliases: [{name: x, targets: [{model: m, weight: 1}]}]\n", "tenants: [{name: t, class: batch, limits: {concurrency: 1}}]\n",
+		"steering: {interval: 2s, dead_band: 0.1}\n", "routing: {policy: round_robin, spill: false}\n"} {
+		f.Add([]byte(zone + service + region + model + rest))
+		f.Add([]byte(rest))
+	}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		s, err := spec.Decode("fuzz", text)
+		if err != nil {
+			var e *spec.Error
+			if !errors.As(err, &e) || len(e.Mistakes) == 0 {
+				t.Fatalf("error is %v, want mistakes", err)
+			}
+			return
+		}
+		again, err := spec.Decode("again", spec.Encode(s))
+		if err != nil {
+			t.Fatalf("what was written cannot be read: %v\n%s", err, spec.Encode(s))
+		}
+		if diff := cmp.Diff(s, again, same); diff != "" {
+			t.Fatalf("read back (-want +got):\n%s", diff)
+		}
+	})
+}
