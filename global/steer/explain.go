@@ -18,7 +18,7 @@ func (t *Table) Explain(s *spec.Spec, q *Query, wait []float64, rec *explain.Rec
 	if wait == nil {
 		wait = st.wait
 	}
-	rtt := t.geo.row(q.Cell)
+	rtt := t.geo.Row(q.Cell)
 	for r := range s.Regions {
 		h := rec.Candidate(s.Regions[r].Name)
 		if rtt != nil {

@@ -94,7 +94,7 @@ func (st *serviceTable) candidates(q *Query) (Set, Reason) {
 }
 
 func (st *serviceTable) choose(g *Geography, q *Query, may *Set) Choice {
-	switch rtt := g.row(q.Cell); {
+	switch rtt := g.Row(q.Cell); {
 	case st.mode == byWeight:
 		if r, split := st.rendezvous(st.spread, q.Key, may); r >= 0 {
 			return Choice{r, Weight, split}
@@ -115,7 +115,7 @@ func (st *serviceTable) choose(g *Geography, q *Query, may *Set) Choice {
 			return Choice{r, Planned, split}
 		}
 	}
-	return Choice{st.nearest(g.row(q.Cell), may, true), Nearest, false}
+	return Choice{st.nearest(g.Row(q.Cell), may, true), Nearest, false}
 }
 
 func (st *serviceTable) first(may *Set) int {

@@ -11,8 +11,8 @@ import (
 // Bounds of one plan. A plan that would not fit keeps the rows with the most demand.
 const (
 	MaxRows    = 4096
-	MaxEncoded = 2 << 20 // bytes
-	WeightSum  = 10000   // what the weights of a row add up to
+	MaxEncoded = 500 << 10 // bytes; the Raft log takes entries up to 512 KiB
+	WeightSum  = 10000     // what the weights of a row add up to
 )
 
 // Plan is the leader's steering table: what cannot be told from distance alone. It is immutable once made.

@@ -19,6 +19,7 @@ type problem struct {
 	wait    [][]float64 // region, model: seconds
 	well    []bool
 	allowed []Set
+	serves  [][]bool // service, model
 	units   []unit
 }
 
@@ -53,9 +54,30 @@ func newProblem(in *Input) *problem {
 	p.allowed = make([]Set, len(in.Spec.Services))
 	for i := range in.Spec.Services {
 		p.allowed[i] = allowed(in.Spec, &in.Spec.Services[i])
+		p.serves = append(p.serves, p.servedBy(&in.Spec.Services[i]))
 	}
 	p.layDemand()
 	return p
+}
+
+// servedBy marks a service's models, those behind its aliases included. A service that lists none serves all.
+func (p *problem) servedBy(svc *spec.Service) []bool {
+	out := make([]bool, len(p.models))
+	for name, m := range p.models {
+		out[m] = len(svc.Models) == 0 || contains(svc.Models, name)
+	}
+	for i := range p.in.Spec.Aliases {
+		a := &p.in.Spec.Aliases[i]
+		if !contains(svc.Models, a.Name) {
+			continue
+		}
+		for _, t := range a.Targets {
+			if m, ok := p.models[t.Model]; ok {
+				out[m] = true
+			}
+		}
+	}
+	return out
 }
 
 func (p *problem) modelIndex(name string) int {

@@ -111,9 +111,12 @@ func (p *problem) rows(next *Plan, shares [][]float64) {
 		}
 		list = append(list, entry{i, q})
 	}
-	if len(list) > MaxRows {
-		sort.SliceStable(list, func(a, b int) bool { return p.units[list[a].unit].total > p.units[list[b].unit].total })
-		list = list[:MaxRows]
+	sort.SliceStable(list, func(a, b int) bool { return p.units[list[a].unit].total > p.units[list[b].unit].total })
+	for n, size := 0, 0; n < len(list); n++ {
+		size += rowBytes(list[n].unit, p, len(list[n].shares))
+		if n == MaxRows || size > rowBudget {
+			list = list[:n]
+		}
 	}
 	for _, e := range list {
 		u := &p.units[e.unit]
@@ -124,6 +127,14 @@ func (p *problem) rows(next *Plan, shares [][]float64) {
 		rows := next.Services[i].Rows
 		sort.Slice(rows, func(a, b int) bool { return rows[a].Cell < rows[b].Cell })
 	}
+}
+
+// rowBudget is what rows may take of a plan, in bytes; the rest is for services and regions.
+const rowBudget = MaxEncoded * 3 / 4
+
+// rowBytes bounds the encoded size of one row.
+func rowBytes(unit int, p *problem, shares int) int {
+	return len(`{"cell":"","shares":[]},`) + len(p.in.Cells[p.units[unit].cell].Name) + shares*len(`{"r":65535,"w":10000},`)
 }
 
 func placed(shares []float64) bool {

@@ -2,7 +2,6 @@ package steer
 
 import (
 	"math"
-	"sort"
 
 	"github.com/spillway-lb/spillway/internal/spec"
 )
@@ -178,10 +177,10 @@ func (p *problem) worst(u *unit) float64 {
 
 // serviceRate is the rate of region r for the models of a service, in tokens/s.
 func (p *problem) serviceRate(svc, r int) float64 {
-	models, sum := p.in.Spec.Services[svc].Models, 0.0
-	for name, m := range p.models {
-		if len(models) == 0 || contains(models, name) {
-			sum += p.rate[r][m]
+	sum := 0.0
+	for m, rate := range p.rate[r] {
+		if p.serves[svc][m] {
+			sum += rate
 		}
 	}
 	return sum
@@ -189,24 +188,14 @@ func (p *problem) serviceRate(svc, r int) float64 {
 
 // serviceWait is the wait of region r for a service, weighted by rate and rounded to 5 ms so that it does not jitter.
 func (p *problem) serviceWait(svc, r int) float64 {
-	models, sum, rate := p.in.Spec.Services[svc].Models, 0.0, p.serviceRate(svc, r)
+	sum, rate := 0.0, p.serviceRate(svc, r)
 	if rate == 0 {
 		return 0
 	}
-	for _, m := range p.sortedModels() {
-		if len(models) == 0 || contains(models, m) {
-			k := p.models[m]
-			sum += p.wait[r][k] * p.rate[r][k]
+	for m, w := range p.wait[r] {
+		if p.serves[svc][m] {
+			sum += w * p.rate[r][m]
 		}
 	}
 	return math.Round(sum/rate*200) / 200
-}
-
-func (p *problem) sortedModels() []string {
-	out := make([]string, 0, len(p.models))
-	for m := range p.models {
-		out = append(out, m)
-	}
-	sort.Strings(out)
-	return out
 }

@@ -19,7 +19,9 @@ type Geography struct {
 func NewGeography(regions int, names []string, rtt []float32) *Geography {
 	g := &Geography{Regions: regions, RTT: rtt, index: make(map[string]int32, len(names))}
 	for i, n := range names {
-		g.index[n] = int32(i)
+		if n != "" {
+			g.index[n] = int32(i)
+		}
 	}
 	return g
 }
@@ -40,8 +42,8 @@ func (g *Geography) cell(name string) (id int32, ok bool) {
 	return id, ok
 }
 
-// row is a cell's RTT by region, in seconds; nil for a cell that is not known.
-func (g *Geography) row(cell int32) []float32 {
+// Row is a cell's RTT by region, in seconds; nil for a cell that is not known.
+func (g *Geography) Row(cell int32) []float32 {
 	if cell < 0 || int(cell) >= g.Cells() {
 		return nil
 	}

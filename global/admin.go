@@ -1,0 +1,184 @@
+package global
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spillway-lb/spillway/consensus"
+	"github.com/spillway-lb/spillway/internal/admin"
+	"github.com/spillway-lb/spillway/internal/spec"
+)
+
+// applied is how long a call waits for its own change to show in this node's answers.
+const applied = 2 * time.Second
+
+func (s *Server) backend() admin.Backend {
+	return admin.Backend{
+		Status: s.status, Explain: s.explain, Spec: s.currentSpec, Apply: s.apply,
+		Drain: s.drain, Undrain: s.undrain, Drains: s.drains, Ready: s.ready,
+	}
+}
+
+func (s *Server) ready() error {
+	if s.view.Load() == nil {
+		return errors.New("no spec is in force: run spillway apply")
+	}
+	return nil
+}
+
+func (s *Server) currentSpec(context.Context) (*admin.SpecAnswer, error) {
+	v, err := s.needView()
+	if err != nil {
+		return nil, err
+	}
+	return &admin.SpecAnswer{Version: v.version, Text: string(v.text)}, nil
+}
+
+func (s *Server) needView() (*View, error) {
+	if v := s.view.Load(); v != nil {
+		return v, nil
+	}
+	return nil, admin.Unavailable("no spec is in force yet", "spillway apply -f spec.yaml")
+}
+
+// apply puts a spec in force, or says what that would change and whom it would move.
+func (s *Server) apply(ctx context.Context, r admin.ApplyRequest, actor string) (*admin.ApplyAnswer, error) {
+	next, err := spec.Decode(r.Name, []byte(r.Text))
+	if err != nil {
+		return nil, admin.BadRequest(err.Error(), "")
+	}
+	v := s.view.Load()
+	out := &admin.ApplyAnswer{DryRun: r.DryRun, Changes: changes(v, next), Moves: []admin.Move{}}
+	version := s.node.State().SpecVersion
+	if r.BasedOn != 0 && r.BasedOn != version {
+		return nil, admin.Conflict(fmt.Sprintf("spec %d is in force, not %d", version, r.BasedOn), "read it again and apply the change to that")
+	}
+	if v != nil {
+		if out.Moves, err = v.moves(next); err != nil {
+			return nil, admin.BadRequest(err.Error(), "")
+		}
+	}
+	if out.Version = version; r.DryRun {
+		return out, nil
+	}
+	out.Version, err = s.node.PutSpec(ctx, version, spec.Encode(next), actor)
+	if err != nil {
+		return nil, refusal(err)
+	}
+	s.log.Info("spec applied", "version", out.Version, "changes", len(out.Changes), "actor", actor)
+	s.await(ctx, func(v *View) bool { return v.version >= out.Version })
+	return out, nil
+}
+
+func changes(v *View, next *spec.Spec) []admin.Change {
+	out, old := []admin.Change{}, &spec.Spec{}
+	if v != nil {
+		old = v.spec
+	}
+	for _, c := range spec.Diff(old, next) {
+		out = append(out, admin.Change{Path: c.Path, From: c.From, To: c.To})
+	}
+	return out
+}
+
+// drain returns once this node's answers do without the path; the others follow within a heartbeat.
+func (s *Server) drain(ctx context.Context, r admin.DrainRequest, actor string) (*admin.DrainAnswer, error) {
+	v, err := s.needView()
+	if err != nil {
+		return nil, err
+	}
+	if err := v.spec.CheckDrain(r.Path); err != nil {
+		return nil, admin.BadRequest(err.Error(), "")
+	}
+	if r.ForMS < 0 {
+		return nil, admin.BadRequest("a drain cannot last a negative time", "leave the time out to drain until undrained")
+	}
+	d := consensus.Drain{Path: r.Path, Reason: r.Reason, Actor: actor, At: time.Now()}
+	if r.ForMS > 0 {
+		d.Until = d.At.Add(time.Duration(r.ForMS) * time.Millisecond)
+	}
+	if err := s.node.PutDrain(ctx, d); err != nil {
+		return nil, refusal(err)
+	}
+	s.log.Info("drained", "path", r.Path, "until", d.Until, "reason", r.Reason, "actor", actor)
+	s.await(ctx, func(v *View) bool { return listed(v.state.Drains, r.Path) })
+	return s.drains(ctx)
+}
+
+func (s *Server) undrain(ctx context.Context, path, actor string) (*admin.DrainAnswer, error) {
+	if _, err := s.needView(); err != nil {
+		return nil, err
+	}
+	if err := s.node.DeleteDrain(ctx, path, actor); err != nil {
+		return nil, refusal(err)
+	}
+	s.log.Info("undrained", "path", path, "actor", actor)
+	s.await(ctx, func(v *View) bool { return !listed(v.state.Drains, path) })
+	return s.drains(ctx)
+}
+
+func (s *Server) drains(context.Context) (*admin.DrainAnswer, error) {
+	out := &admin.DrainAnswer{Drains: drainList(s.node.State().Drains)}
+	if v := s.view.Load(); v != nil && v.allDrained() {
+		out.Note = "every region is drained: clients are answered all the same"
+	}
+	return out, nil
+}
+
+func (v *View) allDrained() bool {
+	for r := range v.regions {
+		if !v.regions[r].drained {
+			return false
+		}
+	}
+	return true
+}
+
+func listed(drains []consensus.Drain, path string) bool {
+	for i := range drains {
+		if drains[i].Path == path {
+			return true
+		}
+	}
+	return false
+}
+
+func drainList(drains []consensus.Drain) []admin.Drain {
+	out := []admin.Drain{}
+	for _, d := range drains {
+		out = append(out, admin.Drain{Path: d.Path, Until: d.Until, Reason: d.Reason, Actor: d.Actor, At: d.At})
+	}
+	return out
+}
+
+// await gives this node's own View a moment to show what was agreed.
+func (s *Server) await(ctx context.Context, shown func(*View) bool) {
+	ctx, cancel := context.WithTimeout(ctx, applied)
+	defer cancel()
+	for {
+		if v := s.view.Load(); v != nil && shown(v) {
+			return
+		}
+		poke(s.news)
+		if !sleep(ctx, 5*time.Millisecond) {
+			return
+		}
+	}
+}
+
+// refusal turns consensus's errors into what an operator is told.
+func refusal(err error) error {
+	var conflict consensus.ErrConflict
+	var refused consensus.ErrRefused
+	switch {
+	case errors.As(err, &conflict):
+		return admin.Conflict(err.Error(), "")
+	case errors.As(err, &refused):
+		return admin.BadRequest(refused.Reason, "")
+	case errors.Is(err, consensus.ErrNoLeader), errors.Is(err, consensus.ErrUnknownOutcome), errors.Is(err, consensus.ErrStopped):
+		return admin.Unavailable(err.Error(), "spillway status shows which nodes are up; answers go on meanwhile")
+	}
+	return err
+}

@@ -1,0 +1,128 @@
+package global
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+
+	"github.com/spillway-lb/spillway/consensus"
+	"github.com/spillway-lb/spillway/internal/telemetry"
+)
+
+// backup writes the last state that answers were made from to a plain file beside Raft's own, so that a node whose Raft
+// log is gone still answers. Ticket keys stay out of it.
+type backup struct {
+	path string // empty: nothing is kept
+	log  *slog.Logger
+	next chan *consensus.State
+}
+
+// backupFile is the file's content.
+type backupFile struct {
+	Index       uint64            `json:"index"`
+	SpecVersion uint64            `json:"spec_version"`
+	Spec        string            `json:"spec"`
+	PlanEpoch   uint64            `json:"plan_epoch"`
+	Plan        json.RawMessage   `json:"plan,omitempty"`
+	Drains      []consensus.Drain `json:"drains,omitempty"`
+}
+
+func newBackup(dir string, log *slog.Logger) *backup {
+	b := &backup{log: log, next: make(chan *consensus.State, 1)}
+	if dir != "" {
+		b.path = filepath.Join(dir, "last-state.json")
+	}
+	return b
+}
+
+// offer leaves the newest state to be written; it never blocks.
+func (b *backup) offer(st *consensus.State) {
+	select {
+	case <-b.next:
+	default:
+	}
+	select {
+	case b.next <- st:
+	default:
+	}
+}
+
+// run writes until ctx ends.
+func (b *backup) run(ctx context.Context) {
+	failed := false
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case st := <-b.next:
+			err := b.write(st)
+			if err != nil && !failed {
+				b.log.Error("backup of the state cannot be written, answers go on", telemetry.Err(err))
+			}
+			failed = err != nil
+		}
+	}
+}
+
+func (b *backup) write(st *consensus.State) error {
+	if b.path == "" {
+		return nil
+	}
+	body, err := json.Marshal(backupFile{
+		Index: st.Index, SpecVersion: st.SpecVersion, Spec: string(st.Spec),
+		PlanEpoch: st.PlanEpoch, Plan: st.Plan, Drains: st.Drains,
+	})
+	if err != nil {
+		return fmt.Errorf("encoding backup: %w", err)
+	}
+	return replaceFile(b.path, body)
+}
+
+// replaceFile makes sure that after a crash there is the old content or the new, never a part.
+func replaceFile(path string, body []byte) (err error) {
+	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*")
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(body)
+	err = errors.Join(err, f.Sync(), f.Close())
+	if err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(f.Name()))
+	}
+	d, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+// load reads the file back; nil when there is none, or none that can be used.
+func (b *backup) load() *consensus.State {
+	if b.path == "" {
+		return nil
+	}
+	body, err := os.ReadFile(b.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	var f backupFile
+	if err == nil {
+		err = json.Unmarshal(body, &f)
+	}
+	if err != nil || f.SpecVersion == 0 {
+		b.log.Warn("backup of the state cannot be used", telemetry.Err(err))
+		return nil
+	}
+	return &consensus.State{
+		Index: f.Index, SpecVersion: f.SpecVersion, Spec: []byte(f.Spec),
+		PlanEpoch: f.PlanEpoch, Plan: f.Plan, Drains: f.Drains,
+	}
+}

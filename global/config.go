@@ -1,0 +1,62 @@
+package global
+
+import (
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/spillway-lb/spillway/consensus"
+	"github.com/spillway-lb/spillway/geo"
+	"github.com/spillway-lb/spillway/internal/identity"
+)
+
+// Config of a Server.
+type Config struct {
+	// Name is the node's name; its certificate must say the same.
+	Name string
+	// Dir holds the Raft log and the backup of the last state. Empty: memory only, nothing survives.
+	Dir string
+	// Certs are who this node is and whom it trusts.
+	Certs *identity.Certs
+	// RaftListen is host:port for the other global nodes; RaftAdvertise is what they dial, when it differs.
+	RaftListen, RaftAdvertise string
+	// Peers are all voters, this node included, the same list on every node.
+	Peers []consensus.Peer
+	// Heartbeat is how long a silent leader is believed in. Default 1s.
+	Heartbeat time.Duration
+	// DNSListen are host:port addresses, each for UDP and TCP.
+	DNSListen []string
+	// NSID names this node to resolvers that ask. Empty: nobody is told.
+	NSID string
+	// HTTPListen is host:port of the redirect endpoint. Empty: none.
+	HTTPListen string
+	// UplinkListen is host:port (UDP) for gateways.
+	UplinkListen string
+	// AdminSocket, AdminListen and MetricsListen are described in admin.Config. Empty: none.
+	AdminSocket, AdminListen, MetricsListen string
+	// Atlas says where addresses are.
+	Atlas *geo.Live
+	// SpecName and Spec are the file and text of a spec that is put in force when Raft holds none. Empty: none.
+	SpecName string
+	Spec     []byte
+	// Version is the program's, for status and metrics.
+	Version string
+	// Registry takes the node's metrics. Nil: a new one.
+	Registry *prometheus.Registry
+	// Log receives what an operator should know. Nil discards it.
+	Log *slog.Logger
+}
+
+func (c *Config) check() error {
+	switch {
+	case c.Name == "":
+		return errors.New("global node has no name: set name")
+	case c.Certs == nil:
+		return errors.New("global node has no certificates: set tls")
+	case c.Atlas == nil:
+		return errors.New("global node has no atlas: set geo")
+	}
+	return nil
+}

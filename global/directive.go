@@ -1,0 +1,53 @@
+package global
+
+import (
+	"time"
+
+	"github.com/spillway-lb/spillway/geo"
+	"github.com/spillway-lb/spillway/internal/capacity"
+	"github.com/spillway-lb/spillway/internal/uplink"
+)
+
+// directive is what a gateway is told: policy as agreed, and its peers as this node sees them.
+func (s *Server) directive(to capacity.Path) *uplink.Directive {
+	v := s.view.Load()
+	if v == nil {
+		return nil
+	}
+	d := &uplink.Directive{
+		Index: v.state.Index, SpecVersion: v.version, Spec: v.text, PlanEpoch: v.state.PlanEpoch,
+		Peers: v.peers(v.region(to.Region), time.Now()),
+	}
+	for _, x := range v.state.Drains {
+		d.Drains = append(d.Drains, uplink.Drain{Path: x.Path, Until: x.Until, Reason: x.Reason})
+	}
+	for _, k := range v.state.TicketKeys {
+		d.TicketKeys = append(d.TicketKeys, k.Secret)
+	}
+	return d
+}
+
+// peers are the regions other than self. Demand and acks are nobody else's business and stay out.
+func (v *View) peers(self int, now time.Time) []uplink.Peer {
+	var out []uplink.Peer
+	for r := range v.regions {
+		x, decl := &v.regions[r], &v.spec.Regions[r]
+		if r == self || !x.heard {
+			continue
+		}
+		sum := x.group.Summary
+		sum.Demand, sum.Acks = nil, nil
+		sum.Draining = sum.Draining || x.drained
+		p := uplink.Peer{Region: decl.Name, Summary: &sum, Age: x.group.Age + now.Sub(v.made)}
+		if self >= 0 {
+			p.RTT = geo.RTT(placeOf(&v.spec.Regions[self]), placeOf(decl))
+		}
+		for _, c := range v.children.Children {
+			if c.Summary.Path.Region == decl.Name && c.State != capacity.Lost && c.Summary.Endpoint != "" {
+				p.Gateways = append(p.Gateways, uplink.PeerGateway{Name: c.Summary.Path.Instance, Endpoint: c.Summary.Endpoint})
+			}
+		}
+		out = append(out, p)
+	}
+	return out
+}

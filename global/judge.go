@@ -1,0 +1,113 @@
+package global
+
+import (
+	"net/netip"
+	"time"
+
+	"github.com/spillway-lb/spillway/consensus"
+	"github.com/spillway-lb/spillway/global/steer"
+	"github.com/spillway-lb/spillway/internal/capacity"
+	"github.com/spillway-lb/spillway/internal/spec"
+)
+
+// newView joins a frame with agreed state and statements; plan and table are the caller's. settled says that this node
+// has been up for long enough to take silence for loss.
+func newView(f *frame, st *consensus.State, children *capacity.View, now time.Time, settled bool) *View {
+	v := &View{frame: f, made: now, state: st, children: children, regions: make([]regionView, len(f.spec.Regions))}
+	for _, g := range children.Regions() {
+		if r := f.region(g.Path.Region); r >= 0 {
+			v.regions[r].heard, v.regions[r].group = true, g
+		}
+	}
+	for r := range v.regions {
+		v.judge(r, settled, now)
+	}
+	v.maskWorkerless()
+	return v
+}
+
+// judge fills in what follows from a region's statements, drains and age.
+func (v *View) judge(region int, settled bool, now time.Time) {
+	r, decl := &v.regions[region], &v.spec.Regions[region]
+	r.drained = drainedAt(v.state.Drains, decl.Name, now) || r.heard && r.group.Summary.Draining
+	r.gone = r.heard && r.group.State == capacity.Lost || !r.heard && settled
+	if r.drained {
+		v.drained.Add(region)
+	}
+	if r.gone {
+		v.gone.Add(region)
+	}
+	r.addrs = addresses(decl, func(gateway string) bool {
+		c, ok := v.children.Child(capacity.Path{Region: decl.Name, Instance: gateway})
+		return !r.heard || ok && c.State != capacity.Lost && (!c.Summary.Draining || r.drained)
+	})
+	if len(r.addrs) == 0 {
+		r.addrs = addresses(decl, func(string) bool { return true })
+	}
+	r.wait = make([]float64, len(v.spec.Services))
+	for s := range r.wait {
+		r.wait[s], _ = v.load(region, s)
+	}
+}
+
+func drainedAt(drains []consensus.Drain, path string, now time.Time) bool {
+	for i := range drains {
+		if drains[i].Path == path && (drains[i].Until.IsZero() || now.Before(drains[i].Until)) {
+			return true
+		}
+	}
+	return false
+}
+
+// load is a region's wait for a service, weighted by rate, in seconds, and how many workers are ready for it.
+func (v *View) load(region, service int) (wait float64, ready int64) {
+	r := &v.regions[region]
+	rate := 0.0
+	for i := range r.group.Summary.Models {
+		m := &r.group.Summary.Models[i]
+		if only := v.ready[service]; only != nil && !only[m.Name] {
+			continue
+		}
+		ready += m.Ready
+		if w, ok := m.Wait(spec.Standard); ok {
+			p := float64(m.PrefillRate())
+			wait += w.Seconds() * p
+			rate += p
+		}
+	}
+	if rate > 0 {
+		wait /= rate
+	}
+	return wait, ready
+}
+
+// maskWorkerless adds, for each service, the regions that have no worker for it while another that is well has.
+func (v *View) maskWorkerless() {
+	v.lost = make([]steer.Set, len(v.spec.Services))
+	for s := range v.lost {
+		var without steer.Set
+		some := false
+		for r := range v.regions {
+			_, ready := v.load(r, s)
+			if v.regions[r].heard && !v.regions[r].gone && ready == 0 {
+				without.Add(r)
+			}
+			some = some || ready > 0 && !v.regions[r].gone && !v.regions[r].drained
+		}
+		v.lost[s] = v.gone
+		if some {
+			v.lost[s] = v.gone.Union(&without)
+		}
+	}
+}
+
+// addresses are those of the region's gateways that keep says.
+func addresses(r *spec.Region, keep func(gateway string) bool) []netip.Addr {
+	var out []netip.Addr
+	for i := range r.Gateways {
+		if keep(r.Gateways[i].Name) {
+			out = append(out, r.Gateways[i].Addresses...)
+		}
+	}
+	return out
+}

@@ -1,0 +1,172 @@
+package global
+
+import (
+	"bytes"
+	"context"
+	"time"
+
+	"github.com/spillway-lb/spillway/consensus"
+	"github.com/spillway-lb/spillway/global/steer"
+	"github.com/spillway-lb/spillway/internal/capacity"
+	"github.com/spillway-lb/spillway/internal/telemetry"
+)
+
+const (
+	// tick is how often the View is made anew without news, so that silence turns into loss.
+	tick = 100 * time.Millisecond
+	// grace is how long after its start a node takes a region that it never heard of for well.
+	grace = 3 * time.Second
+	// unconfirmed is how long without a leader makes answers stale: served all the same, and said to be so.
+	unconfirmed = 30 * time.Second
+	// peersEvery is how often gateways are told how their peers are.
+	peersEvery = time.Second
+)
+
+// keeper makes the next View from agreed state and statements. It belongs to one goroutine.
+type keeper struct {
+	s       *Server
+	frame   *frame
+	badSpec uint64 // version that could not be read, so that it is logged once
+	plan    *steer.Plan
+	table   *steer.Table
+	key     tableKey
+	since   time.Time
+	led     time.Time // when a leader was last known
+	well    wellness
+	told    time.Time
+}
+
+// tableKey says what a table was compiled from.
+type tableKey struct {
+	frame *frame
+	epoch uint64
+	saved bool
+}
+
+// wellness is what the planner and the gateways must hear of at once.
+type wellness struct {
+	version, index uint64
+	drained, gone  steer.Set
+}
+
+func (s *Server) keep(ctx context.Context) {
+	k := &keeper{s: s, led: time.Now()}
+	t := time.NewTicker(tick)
+	defer t.Stop()
+	for {
+		k.next(time.Now())
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+		case <-s.news:
+		}
+	}
+}
+
+// next makes and publishes a View, and tells those who must act on it.
+func (k *keeper) next(now time.Time) {
+	st, saved := k.agreed()
+	if st.SpecVersion == 0 || !k.reframe(st) {
+		return
+	}
+	k.recompile(st, saved, now)
+	v := k.assemble(st, k.s.ingest.view(now), now)
+	k.s.view.Store(v)
+	k.tell(v, now)
+}
+
+// agreed is Raft's state, or the backup's while Raft has none.
+func (k *keeper) agreed() (st *consensus.State, saved bool) {
+	st = k.s.node.State()
+	if st != nil && st.SpecVersion > 0 {
+		return st, false
+	}
+	if k.s.saved != nil {
+		return k.s.saved, true
+	}
+	if st == nil {
+		st = &consensus.State{}
+	}
+	return st, false
+}
+
+// reframe keeps the frame of the last spec that could be read: a spec that this version does not understand must not
+// take a name off the air.
+func (k *keeper) reframe(st *consensus.State) bool {
+	atlas := k.s.cfg.Atlas.Atlas()
+	if k.frame != nil && k.frame.version == st.SpecVersion && k.frame.atlas == atlas && bytes.Equal(k.frame.text, st.Spec) {
+		return true
+	}
+	f, err := newFrame(st.SpecVersion, st.Spec, atlas)
+	if err != nil {
+		if k.badSpec != st.SpecVersion {
+			k.badSpec = st.SpecVersion
+			k.s.log.Error("spec cannot be used, the last one stays", "version", st.SpecVersion, telemetry.Err(err))
+		}
+		return k.frame != nil
+	}
+	k.frame = f
+	return true
+}
+
+func (k *keeper) recompile(st *consensus.State, saved bool, now time.Time) {
+	key := tableKey{k.frame, st.PlanEpoch, saved}
+	if k.table != nil && key == k.key {
+		return
+	}
+	if k.plan == nil || key.epoch != k.key.epoch || key.saved != k.key.saved {
+		k.plan, k.since = k.read(st), now
+	}
+	k.table, k.key = steer.Compile(k.frame.spec, k.frame.geo, k.plan), key
+}
+
+// read decodes the agreed plan. One that cannot be read leaves the one in use.
+func (k *keeper) read(st *consensus.State) *steer.Plan {
+	if len(st.Plan) == 0 {
+		return nil
+	}
+	p, err := steer.Decode(st.Plan)
+	if err != nil {
+		k.s.log.Error("plan cannot be used, the last one stays", "epoch", st.PlanEpoch, telemetry.Err(err))
+		return k.plan
+	}
+	return p
+}
+
+func (k *keeper) assemble(st *consensus.State, children *capacity.View, now time.Time) *View {
+	v := newView(k.frame, st, children, now, now.Sub(k.s.started) > grace)
+	v.plan, v.planSince, v.table, v.stale = k.plan, k.since, k.table, k.unconfirmed(now)
+	return v
+}
+
+func (k *keeper) unconfirmed(now time.Time) bool {
+	if k.s.node.Leader() != "" {
+		k.led = now
+	}
+	return now.Sub(k.led) > unconfirmed
+}
+
+// tell wakes the planner and the gateways when they must act, and the gateways every so often besides.
+func (k *keeper) tell(v *View, now time.Time) {
+	is := wellness{v.version, v.state.Index, v.drained, v.gone}
+	if is != k.well {
+		if is.version != k.well.version || is.drained != k.well.drained || is.gone != k.well.gone {
+			poke(k.s.replan)
+		}
+		k.s.backup.offer(v.state)
+	}
+	if is != k.well || now.Sub(k.told) >= peersEvery {
+		k.told = now
+		k.s.parent.Wake()
+	}
+	k.well = is
+}
+
+// poke wakes a goroutine that will look at everything when it wakes.
+func poke(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}

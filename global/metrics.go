@@ -1,0 +1,143 @@
+package global
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/spillway-lb/spillway/global/dns"
+	"github.com/spillway-lb/spillway/internal/telemetry"
+)
+
+// metrics are this tier's counters. Those of DNS are resolved beforehand, so that counting an answer is one addition.
+type metrics struct {
+	answers   [len(qtypeNames)][len(rcodeNames)]prometheus.Counter
+	dropped   prometheus.Counter
+	stale     prometheus.Counter
+	tcp       prometheus.Counter
+	answer    prometheus.Histogram
+	redirects *prometheus.CounterVec
+	plans     *prometheus.CounterVec
+	solve     prometheus.Histogram
+}
+
+var (
+	qtypeNames = [...]string{"other", "A", "AAAA", "TXT", "SOA", "NS", "ANY"}
+	rcodeNames = [...]string{"NOERROR", "FORMERR", "SERVFAIL", "NXDOMAIN", "NOTIMP", "REFUSED", "other"}
+)
+
+// qtypeIndex maps a query type (RFC 1035 3.2.2, RFC 3596) to its name above.
+func qtypeIndex(qtype uint16) int {
+	switch qtype {
+	case 1:
+		return 1
+	case 28:
+		return 2
+	case 16:
+		return 3
+	case 6:
+		return 4
+	case 2:
+		return 5
+	case 255:
+		return 6
+	}
+	return 0
+}
+
+func newMetrics(reg prometheus.Registerer, s *Server) *metrics {
+	m := &metrics{
+		dropped: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "spillway_global_dns_dropped_total", Help: "DNS messages that were given no answer."}),
+		stale: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "spillway_global_dns_stale_answers_total", Help: "DNS answers from a state that no leader confirms any more."}),
+		tcp: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "spillway_global_dns_tcp_total", Help: "DNS messages that came over TCP."}),
+		answer: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "spillway_global_dns_answer_seconds", Help: "Time to make one DNS answer.", Buckets: telemetry.QuickBuckets()}),
+		redirects: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "spillway_global_redirects_total", Help: "Calls to the redirect endpoint by outcome."}, []string{"outcome"}),
+		plans: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "spillway_global_plans_total", Help: "Plans made at this node while it led, by why they were published or not."}, []string{"reason"}),
+		solve: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "spillway_global_plan_solve_seconds", Help: "Time to solve one plan.", Buckets: telemetry.WaitBuckets()}),
+	}
+	vec := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "spillway_global_dns_answers_total", Help: "DNS answers by query type and response code."}, []string{"qtype", "rcode"})
+	for q := range m.answers {
+		for r := range m.answers[q] {
+			m.answers[q][r] = vec.WithLabelValues(qtypeNames[q], rcodeNames[r])
+		}
+	}
+	reg.MustRegister(m.dropped, m.stale, m.tcp, m.answer, m.redirects, m.plans, m.solve, vec, &viewCollector{s: s})
+	return m
+}
+
+func (m *metrics) observe(e dns.Event) {
+	if e.Rcode == dns.Dropped {
+		m.dropped.Inc()
+		return
+	}
+	m.answers[qtypeIndex(e.Qtype)][min(max(e.Rcode, 0), len(rcodeNames)-1)].Inc()
+	m.answer.Observe(e.Dur.Seconds())
+	if e.Stale {
+		m.stale.Inc()
+	}
+	if e.TCP {
+		m.tcp.Inc()
+	}
+}
+
+// viewCollector reads gauges off the current View when somebody looks.
+type viewCollector struct{ s *Server }
+
+var (
+	descSpec   = prometheus.NewDesc("spillway_global_spec_version", "Version of the spec that answers are made from.", nil, nil)
+	descPlan   = prometheus.NewDesc("spillway_global_plan_epoch", "Epoch of the plan that answers are made from.", nil, nil)
+	descLeader = prometheus.NewDesc("spillway_global_raft_leader", "1 at the leader.", nil, nil)
+	descIndex  = prometheus.NewDesc("spillway_global_raft_applied_index", "Last Raft index applied.", nil, nil)
+	descHeard  = prometheus.NewDesc("spillway_global_summaries_total", "Statements heard from gateways.", nil, nil)
+	descRefuse = prometheus.NewDesc("spillway_global_refused_total", "Connections refused for their certificate or their rubbish.", []string{"listener"}, nil)
+	descRegion = prometheus.NewDesc("spillway_global_region_up", "1 when clients may be sent to the region.", []string{"region", "state"}, nil)
+	descAge    = prometheus.NewDesc("spillway_global_region_age_seconds", "Age of the region's freshest statement.", []string{"region"}, nil)
+	descWait   = prometheus.NewDesc("spillway_global_region_wait_seconds", "Predicted queue wait.", []string{"region", "service"}, nil)
+)
+
+// Describe says nothing beforehand: regions and services come and go with the spec.
+func (c *viewCollector) Describe(chan<- *prometheus.Desc) {}
+
+// Collect reads the View.
+func (c *viewCollector) Collect(out chan<- prometheus.Metric) {
+	put := func(d *prometheus.Desc, v float64, labels ...string) {
+		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+	}
+	count := func(d *prometheus.Desc, v uint64, labels ...string) {
+		out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), labels...)
+	}
+	leader := 0.0
+	if c.s.node.IsLeader() {
+		leader = 1
+	}
+	put(descLeader, leader)
+	count(descHeard, c.s.ingest.count.Load())
+	count(descRefuse, c.s.parent.Refused(), "uplink")
+	count(descRefuse, c.s.node.Refused(), "raft")
+	v := c.s.view.Load()
+	if v == nil {
+		return
+	}
+	put(descSpec, float64(v.version))
+	put(descPlan, float64(v.state.PlanEpoch))
+	put(descIndex, float64(v.state.Index))
+	for r := range v.regions {
+		name, up := v.spec.Regions[r].Name, 1.0
+		if v.drained.Has(r) || v.gone.Has(r) {
+			up = 0
+		}
+		put(descRegion, up, name, v.stateOf(r))
+		if v.regions[r].heard {
+			put(descAge, v.regions[r].group.Age.Seconds(), name)
+		}
+		for s := range v.spec.Services {
+			put(descWait, v.regions[r].wait[s], name, v.spec.Services[s].Name)
+		}
+	}
+}

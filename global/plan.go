@@ -1,0 +1,140 @@
+package global
+
+import (
+	"context"
+	"math"
+	"time"
+
+	"github.com/spillway-lb/spillway/geo"
+	"github.com/spillway-lb/spillway/global/steer"
+	"github.com/spillway-lb/spillway/internal/spec"
+	"github.com/spillway-lb/spillway/internal/telemetry"
+)
+
+// smoothing is the time constant of the waits that plans see: a plan follows what lasts, gateways correct the rest.
+const smoothing = 10 * time.Second
+
+// planner makes plans from Views. It belongs to the leader's goroutine.
+type planner struct {
+	s     *Server
+	waits map[waitKey]float64
+	last  time.Time
+}
+
+type waitKey struct{ region, model string }
+
+// plan solves once and publishes what is worth it.
+func (p *planner) plan(ctx context.Context, v *View) {
+	if !v.settled(time.Since(p.s.started)) {
+		return
+	}
+	in := p.input(v, time.Now())
+	begun := time.Now()
+	res := steer.Solve(in)
+	p.s.metrics.solve.Observe(time.Since(begun).Seconds())
+	if !res.Publish {
+		p.s.metrics.plans.WithLabelValues(res.Reason).Inc()
+		return
+	}
+	body, err := steer.Encode(res.Plan)
+	if err == nil {
+		_, err = p.s.node.PutPlan(ctx, v.state.PlanEpoch, body)
+	}
+	if err != nil {
+		p.s.metrics.plans.WithLabelValues("refused").Inc()
+		p.s.log.Warn("plan was not taken", "reason", res.Reason, telemetry.Err(err))
+		return
+	}
+	p.s.metrics.plans.WithLabelValues(res.Reason).Inc()
+	p.s.log.Debug("plan published", "reason", res.Reason, "cost", res.Cost, "previous", res.PrevCost)
+}
+
+// settled is false while a node has not been up for long enough to take silence for loss.
+func (v *View) settled(up time.Duration) bool {
+	if up > grace {
+		return true
+	}
+	for r := range v.regions {
+		if !v.regions[r].heard {
+			return false
+		}
+	}
+	return true
+}
+
+func (p *planner) input(v *View, now time.Time) *steer.Input {
+	in := v.input()
+	p.smooth(v.spec, in.Regions, now)
+	return in
+}
+
+// input is what the View knows, in the planner's terms.
+func (v *View) input() *steer.Input {
+	in := &steer.Input{Spec: v.spec, SpecVersion: v.version, Prev: v.plan}
+	seen := map[string]bool{}
+	for r := range v.regions {
+		in.Regions = append(in.Regions, v.capacityOf(r))
+		if !v.regions[r].heard || v.regions[r].gone {
+			continue
+		}
+		for _, d := range v.regions[r].group.Summary.Demand {
+			in.Demand = append(in.Demand, v.demandOf(r, d.Service, d.Model, d.Cell, d.TokensPerSec))
+			if cell := geo.CellNamed(d.Cell); cell != geo.NoCell && !seen[d.Cell] {
+				seen[d.Cell] = true
+				if rtt := v.geo.Row(cell); rtt != nil {
+					in.Cells = append(in.Cells, steer.Cell{Name: d.Cell, RTT: rtt})
+				}
+			}
+		}
+	}
+	return in
+}
+
+func (v *View) capacityOf(region int) steer.Region {
+	r := &v.regions[region]
+	out := steer.Region{Drained: r.drained, Lost: r.gone}
+	if !r.heard || r.gone {
+		return out
+	}
+	for i := range r.group.Summary.Models {
+		m := &r.group.Summary.Models[i]
+		wait, ok := m.Wait(spec.Standard)
+		if ok {
+			out.Models = append(out.Models, steer.Model{Name: m.Name, Rate: float64(m.PrefillRate()), Wait: wait.Seconds()})
+		}
+	}
+	return out
+}
+
+// demandOf names the service as the spec does: clients arrive under the service's name or under a region's child of it.
+func (v *View) demandOf(region int, service, model, cell string, rate int64) steer.Demand {
+	if i := v.service(service); i >= 0 {
+		service = v.spec.Services[i].Name
+	}
+	return steer.Demand{
+		Service: service, Model: model, Cell: cell, Region: v.spec.Regions[region].Name, Rate: float64(rate),
+	}
+}
+
+// smooth replaces waits by their moving averages.
+func (p *planner) smooth(s *spec.Spec, regions []steer.Region, now time.Time) {
+	weight := 1.0
+	if !p.last.IsZero() {
+		weight = 1 - math.Exp(-now.Sub(p.last).Seconds()/smoothing.Seconds())
+	}
+	p.last = now
+	next := make(map[waitKey]float64, len(p.waits))
+	for r := range regions {
+		for i := range regions[r].Models {
+			m := &regions[r].Models[i]
+			key := waitKey{s.Regions[r].Name, m.Name}
+			was, known := p.waits[key]
+			if !known {
+				was = m.Wait
+			}
+			m.Wait = was + weight*(m.Wait-was)
+			next[key] = m.Wait
+		}
+	}
+	p.waits = next
+}

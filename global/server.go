@@ -1,0 +1,244 @@
+package global
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/spillway-lb/spillway/consensus"
+	"github.com/spillway-lb/spillway/global/dns"
+	"github.com/spillway-lb/spillway/global/steer"
+	"github.com/spillway-lb/spillway/internal/admin"
+	"github.com/spillway-lb/spillway/internal/identity"
+	"github.com/spillway-lb/spillway/internal/spec"
+	"github.com/spillway-lb/spillway/internal/telemetry"
+	"github.com/spillway-lb/spillway/internal/uplink"
+)
+
+// Server is one global node: New, Start, Stop, once.
+type Server struct {
+	cfg     Config
+	log     *slog.Logger
+	metrics *metrics
+
+	node   *consensus.Node
+	parent *uplink.Parent
+	dns    *dns.Server
+	admin  *admin.Server
+	door   net.Listener // of the redirect endpoint; nil when there is none
+	http   *http.Server
+
+	ingest *ingest
+	backup *backup
+	saved  *consensus.State // what the backup held at the start
+	view   atomic.Pointer[View]
+	news   chan struct{} // wakes the keeper
+	replan chan struct{} // wakes the planner
+
+	started time.Time
+	cancel  context.CancelFunc
+	loops   sync.WaitGroup
+}
+
+// New binds every listener, so that all addresses are known before Start.
+func New(cfg Config) (*Server, error) {
+	if err := cfg.check(); err != nil {
+		return nil, err
+	}
+	if cfg.Registry == nil {
+		cfg.Registry = telemetry.NewRegistry("global", cfg.Name, cfg.Version)
+	}
+	s := &Server{
+		cfg: cfg, log: telemetry.Logger(cfg.Log).With(telemetry.KeyTier, "global", telemetry.KeyNode, cfg.Name),
+		news: make(chan struct{}, 1), replan: make(chan struct{}, 1), started: time.Now(),
+	}
+	s.ingest = newIngest(func() { poke(s.news) })
+	s.backup = newBackup(cfg.Dir, s.log)
+	s.saved = s.backup.load()
+	for _, open := range []func() error{s.openNode, s.openUplink, s.openDNS, s.openHTTP, s.openAdmin} {
+		if err := open(); err != nil {
+			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+			defer cancel()
+			return nil, errors.Join(err, s.stopParts(ctx))
+		}
+	}
+	s.metrics = newMetrics(cfg.Registry, s)
+	return s, nil
+}
+
+func (s *Server) openNode() (err error) {
+	s.node, err = consensus.New(consensus.Config{
+		ID: s.cfg.Name, Dir: s.cfg.Dir, Listen: s.cfg.RaftListen, Advertise: s.cfg.RaftAdvertise, Peers: s.cfg.Peers,
+		Certs: s.cfg.Certs, Heartbeat: s.cfg.Heartbeat, Log: s.log,
+		CheckSpec: checkSpec, CheckPlan: steer.Check, OnApply: func(*consensus.State) { poke(s.news) },
+	})
+	return err
+}
+
+// checkSpec guards the log itself: whoever proposes it, a spec that cannot be read is not taken.
+func checkSpec(_, next []byte) error {
+	sp, err := spec.Decode("spec", next)
+	if err != nil {
+		return err
+	}
+	if len(sp.Regions) > steer.MaxRegions {
+		return fmt.Errorf("spec has %d regions, more than the %d that can be steered", len(sp.Regions), steer.MaxRegions)
+	}
+	return nil
+}
+
+func (s *Server) openUplink() (err error) {
+	s.parent, err = uplink.NewParent(uplink.ParentConfig{
+		Listen: s.cfg.UplinkListen, Certs: s.cfg.Certs, ChildRole: identity.RoleGateway,
+		OnSummary: s.ingest.summary, OnLost: s.ingest.lost, Directive: s.directive, Log: s.log,
+	})
+	return err
+}
+
+func (s *Server) openDNS() (err error) {
+	s.dns, err = dns.New(dns.Config{
+		Listen: s.cfg.DNSListen, NSID: s.cfg.NSID, Log: s.log, View: s.dnsView,
+		Observe: func(e dns.Event) { s.metrics.observe(e) },
+	})
+	return err
+}
+
+// dnsView never returns an interface that holds a nil View.
+func (s *Server) dnsView() dns.View {
+	if v := s.view.Load(); v != nil {
+		return v
+	}
+	return nil
+}
+
+func (s *Server) openHTTP() (err error) {
+	if s.cfg.HTTPListen == "" {
+		return nil
+	}
+	s.door, err = net.Listen("tcp", s.cfg.HTTPListen)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return fmt.Errorf("the redirect endpoint wants %s and another process has it: stop that process or change http.listen", s.cfg.HTTPListen)
+	}
+	if err != nil {
+		return fmt.Errorf("listening for redirects: %w", err)
+	}
+	s.http = &http.Server{
+		Handler: http.HandlerFunc(s.redirect), ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 15 * time.Second,
+		WriteTimeout: 15 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 32 << 10,
+		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
+	}
+	return nil
+}
+
+func (s *Server) openAdmin() (err error) {
+	s.admin, err = admin.New(admin.Config{
+		Socket: s.cfg.AdminSocket, Listen: s.cfg.AdminListen, Metrics: s.cfg.MetricsListen, Certs: s.cfg.Certs,
+		Backend: s.backend(), Gatherer: s.cfg.Registry, Log: s.log,
+	})
+	return err
+}
+
+// SetPeers replaces the list of voters before Start, for nodes that listen on port 0.
+func (s *Server) SetPeers(peers []consensus.Peer) { s.node.SetPeers(peers) }
+
+// RaftAddr is where other global nodes connect.
+func (s *Server) RaftAddr() net.Addr { return s.node.Addr() }
+
+// UplinkAddr is where gateways connect.
+func (s *Server) UplinkAddr() net.Addr { return s.parent.Addr() }
+
+// DNSAddrs are where resolvers ask, over UDP and TCP.
+func (s *Server) DNSAddrs() []netip.AddrPort { return s.dns.Addrs() }
+
+// HTTPAddr is the redirect endpoint's, or nil.
+func (s *Server) HTTPAddr() net.Addr {
+	if s.door == nil {
+		return nil
+	}
+	return s.door.Addr()
+}
+
+// Admin is the node's admin interface, for its addresses.
+func (s *Server) Admin() *admin.Server { return s.admin }
+
+// IsLeader reports whether this node makes the plans.
+func (s *Server) IsLeader() bool { return s.node.IsLeader() }
+
+// Ready is nil once the node answers.
+func (s *Server) Ready() error { return s.ready() }
+
+// Reload reads databases and certificates again; on an error what is in use stays.
+func (s *Server) Reload() error {
+	err := errors.Join(s.cfg.Atlas.Reload(), s.cfg.Certs.Reload())
+	poke(s.news)
+	return err
+}
+
+// Start serves and returns. It does not wait for a leader: a node answers from what it has.
+func (s *Server) Start(ctx context.Context) error {
+	run, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	s.cancel, s.started = cancel, time.Now()
+	if err := s.node.Start(run); err != nil {
+		return err
+	}
+	if err := s.parent.Start(run); err != nil {
+		return err
+	}
+	s.loops.Go(func() { s.keep(run) })
+	s.loops.Go(func() { s.lead(run) })
+	s.loops.Go(func() { s.backup.run(run) })
+	if s.http != nil {
+		s.loops.Go(func() {
+			if err := s.http.Serve(s.door); !errors.Is(err, http.ErrServerClosed) {
+				s.log.Error("redirect endpoint failed", telemetry.Err(err))
+			}
+		})
+	}
+	return errors.Join(s.admin.Start(run), s.dns.Start(run))
+}
+
+// Stop hands leadership on and ends everything within ctx. DNS goes last.
+func (s *Server) Stop(ctx context.Context) error {
+	if s.cancel != nil {
+		s.cancel()
+	}
+	err := s.stopParts(ctx)
+	s.loops.Wait()
+	return err
+}
+
+// stopParts also serves a New that failed half-way.
+func (s *Server) stopParts(ctx context.Context) error {
+	var errs []error
+	if s.admin != nil {
+		errs = append(errs, s.admin.Stop(ctx))
+	}
+	if s.http != nil {
+		errs = append(errs, s.http.Shutdown(ctx), ignoreClosed(s.door.Close()))
+	}
+	if s.parent != nil {
+		errs = append(errs, s.parent.Stop(ctx))
+	}
+	if s.node != nil {
+		errs = append(errs, s.node.Stop(ctx))
+	}
+	if s.dns != nil {
+		errs = append(errs, s.dns.Stop(ctx))
+	}
+	return errors.Join(errs...)
+}
+
+func ignoreClosed(err error) error {
+	if errors.Is(err, net.ErrClosed) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,142 @@
+package global
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/spillway-lb/spillway/internal/admin"
+	"github.com/spillway-lb/spillway/internal/capacity"
+	"github.com/spillway-lb/spillway/internal/spec"
+)
+
+// askBound is how long a region may take to describe itself before it is shown as last known.
+const askBound = time.Second
+
+func (s *Server) status(ctx context.Context) (*admin.Status, error) {
+	out := &admin.Status{
+		Node: s.cfg.Name, Role: "global", Version: s.cfg.Version, StartedAt: s.started,
+		Raft: s.raftStatus(), Regions: []admin.RegionStatus{},
+	}
+	if out.Raft.Leader == "" {
+		out.Notes = append(out.Notes, "no leader: answers go on from the last agreed state, and nothing can be changed")
+	}
+	v := s.view.Load()
+	if v == nil {
+		out.Notes = append(out.Notes, "no spec is in force: run spillway apply")
+		return out, nil
+	}
+	out.SpecVersion, out.PlanEpoch, out.Drains = v.version, v.state.PlanEpoch, drainList(v.state.Drains)
+	if v.plan != nil {
+		out.PlanAgeMS = time.Since(v.planSince).Milliseconds()
+	}
+	if v.version != v.state.SpecVersion {
+		out.Notes = append(out.Notes, fmt.Sprintf("spec %d cannot be read by this version: %d stays in force here", v.state.SpecVersion, v.version))
+	}
+	out.Regions = s.askRegions(ctx, v)
+	return out, nil
+}
+
+func (s *Server) raftStatus() *admin.RaftStatus {
+	st := s.node.Status()
+	out := &admin.RaftStatus{
+		ID: st.ID, State: st.State, Leader: st.Leader, Term: st.Term, Applied: st.Applied, Commit: st.Commit,
+		Last: st.Last, LastContactMS: st.LastContact.Milliseconds(), Voters: []admin.Voter{},
+	}
+	for _, p := range st.Voters {
+		out.Voters = append(out.Voters, admin.Voter{ID: p.ID, Addr: p.Addr})
+	}
+	return out
+}
+
+// askRegions asks all regions at once.
+func (s *Server) askRegions(ctx context.Context, v *View) []admin.RegionStatus {
+	ctx, cancel := context.WithTimeout(ctx, askBound)
+	defer cancel()
+	out := make([]admin.RegionStatus, len(v.regions))
+	var wg sync.WaitGroup
+	for r := range out {
+		wg.Go(func() { out[r] = s.regionStatus(ctx, v, r) })
+	}
+	wg.Wait()
+	return out
+}
+
+// regionStatus is what this node knows of a region, with what the region itself says added where it answers.
+func (s *Server) regionStatus(ctx context.Context, v *View, r int) admin.RegionStatus {
+	out := v.known(r)
+	gateway, ok := v.spokesman(r)
+	if !ok {
+		return out
+	}
+	var said admin.RegionStatus
+	b, err := s.parent.Ask(ctx, gateway, admin.AskStatus, nil)
+	if err == nil {
+		err = json.Unmarshal(b, &said)
+	}
+	if err != nil {
+		out.Note = "did not answer: shown as last reported"
+		return out
+	}
+	out.Zones, out.Models, out.SpecVersion, out.Note = said.Zones, said.Models, said.SpecVersion, said.Note
+	for i := range out.Gateways {
+		for _, g := range said.Gateways {
+			if g.Name == out.Gateways[i].Name {
+				out.Gateways[i].InFlight = g.InFlight
+			}
+		}
+	}
+	return out
+}
+
+// spokesman is the gateway to ask: the freshest that is not lost.
+func (v *View) spokesman(region int) (capacity.Path, bool) {
+	var best *capacity.Child
+	for i := range v.children.Children {
+		c := &v.children.Children[i]
+		if c.Summary.Path.Region != v.spec.Regions[region].Name || c.State == capacity.Lost {
+			continue
+		}
+		if best == nil || c.State < best.State || c.State == best.State && c.Age < best.Age {
+			best = c
+		}
+	}
+	if best == nil {
+		return capacity.Path{}, false
+	}
+	return best.Summary.Path, true
+}
+
+func (v *View) known(region int) admin.RegionStatus {
+	r, decl := &v.regions[region], &v.spec.Regions[region]
+	out := admin.RegionStatus{
+		Name: decl.Name, State: admin.StateUnknown, Draining: r.drained,
+		Gateways: []admin.GatewayStatus{}, Models: []admin.ModelStatus{}, Zones: []admin.ZoneStatus{},
+	}
+	since := time.Since(v.made)
+	if r.heard {
+		out.State, out.AgeMS = r.group.State.String(), (r.group.Age + since).Milliseconds()
+	}
+	for i := range decl.Gateways {
+		g := admin.GatewayStatus{Name: decl.Gateways[i].Name, URL: decl.Gateways[i].URL, State: admin.StateUnknown}
+		if c, ok := v.children.Child(capacity.Path{Region: decl.Name, Instance: g.Name}); ok {
+			g.Endpoint, g.State, g.AgeMS = c.Summary.Endpoint, c.State.String(), (c.Age + since).Milliseconds()
+		}
+		out.Gateways = append(out.Gateways, g)
+	}
+	for i := range r.group.Summary.Models {
+		out.Models = append(out.Models, modelStatus(&r.group.Summary.Models[i]))
+	}
+	return out
+}
+
+func modelStatus(m *capacity.Model) admin.ModelStatus {
+	wait, _ := m.Wait(spec.Standard)
+	return admin.ModelStatus{
+		Name: m.Name, Ready: m.Ready, Total: m.Total, Running: m.Running, Queued: m.Queued,
+		PrefillRate: m.PrefillRate(), DecodeRate: m.DecodeRate(), Backlog: m.Backlog, KVFree: m.KVFree, KVTotal: m.KVTotal,
+		WaitSeconds: wait.Seconds(), Headroom: m.Headroom[spec.Standard],
+	}
+}

@@ -1,0 +1,183 @@
+package global
+
+import (
+	"fmt"
+	"net/netip"
+	"strconv"
+	"time"
+
+	"github.com/spillway-lb/spillway/consensus"
+	"github.com/spillway-lb/spillway/geo"
+	"github.com/spillway-lb/spillway/global/dns"
+	"github.com/spillway-lb/spillway/global/steer"
+	"github.com/spillway-lb/spillway/internal/capacity"
+	"github.com/spillway-lb/spillway/internal/spec"
+)
+
+// View is the immutable snapshot that every reader uses: DNS, redirects, directives, status and explanations.
+type View struct {
+	*frame
+	made      time.Time
+	state     *consensus.State
+	plan      *steer.Plan // nil: none yet
+	planSince time.Time
+	table     *steer.Table
+	stale     bool // no leader has confirmed anything for long
+	children  *capacity.View
+	regions   []regionView
+	drained   steer.Set
+	lost      []steer.Set // by service: lost, or without a worker for it while others have one
+	gone      steer.Set   // lost
+}
+
+// regionView is what this node knows of one region.
+type regionView struct {
+	heard   bool           // false: no gateway has ever spoken
+	group   capacity.Group // meaningful when heard
+	drained bool
+	gone    bool
+	addrs   []netip.Addr // of the gateways that are well, or of all
+	wait    []float64    // by service, seconds
+}
+
+var _ dns.View = (*View)(nil)
+
+// Zone is the zone's own data.
+func (v *View) Zone() *dns.Zone { return v.zone }
+
+// Lookup finds a service's or a child name's id.
+func (v *View) Lookup(name string) (id int, ok bool) {
+	id, ok = v.names[name]
+	return id, ok
+}
+
+// Exists reports whether something stands at or below name.
+func (v *View) Exists(name string) bool {
+	_, ok := v.exists[name]
+	return ok
+}
+
+// Answer picks a region for the client; a child name stands for its region whatever its state.
+func (v *View) Answer(id int, client netip.Addr) dns.Answer {
+	service, region := v.parts(id)
+	out := dns.Answer{TTL: seconds(v.spec.Services[service].TTL), Stale: v.stale}
+	if region < 0 {
+		fix := v.atlas.Locate(client)
+		c := v.pick(service, fix.Cell, client, steer.Set{})
+		region = c.Region
+		out.Scope = fix.Scope
+		if c.Split {
+			out.Scope = max(out.Scope, keyBits(client))
+		}
+	}
+	if region >= 0 {
+		out.Addrs = v.regions[region].addrs
+	}
+	out.OK = len(out.Addrs) > 0
+	return out
+}
+
+// keyBits is how much of an address steer.Key looks at, counted in the address as it was asked for.
+func keyBits(a netip.Addr) uint8 {
+	switch {
+	case a.Is4():
+		return steer.KeyBits4
+	case a.Is4In6():
+		return 96 + steer.KeyBits4
+	}
+	return steer.KeyBits6
+}
+
+func (v *View) query(service int, cell int32, client netip.Addr, barred steer.Set) steer.Query {
+	return steer.Query{
+		Service: service, Cell: cell, Key: steer.Key(client),
+		Drained: v.drained, Lost: v.lost[service], Barred: barred,
+	}
+}
+
+func (v *View) pick(service int, cell int32, client netip.Addr, barred steer.Set) steer.Choice {
+	q := v.query(service, cell, client, barred)
+	return v.table.Pick(&q)
+}
+
+// barred is the set of regions that a tenant's residency forbids; nil tenant: none.
+func (v *View) barred(t *spec.Tenant) steer.Set {
+	var out steer.Set
+	if t == nil {
+		return out
+	}
+	for r := range v.spec.Regions {
+		if !v.spec.Permits(t, &v.spec.Regions[r]) {
+			out.Add(r)
+		}
+	}
+	return out
+}
+
+// Why explains an answer in the texts of a TXT record.
+func (v *View) Why(id int, client netip.Addr) []string {
+	service, region := v.parts(id)
+	fix := v.atlas.Locate(client)
+	reason := "named"
+	if region < 0 {
+		c := v.pick(service, fix.Cell, client, steer.Set{})
+		region, reason = c.Region, c.Reason.String()
+	}
+	out := []string{"service=" + v.spec.Services[service].Name, "reason=" + reason}
+	if region >= 0 {
+		r := &v.spec.Regions[region]
+		out = append(out, "region="+r.Name)
+		if fix.Cell != geo.NoCell {
+			out = append(out, "rtt_ms="+millis(geo.RTT(fix.Place, placeOf(r)).Seconds()))
+		}
+		out = append(out, "wait_ms="+millis(v.regions[region].wait[service]), "region_state="+v.stateOf(region))
+	}
+	out = append(out, placeTexts(fix)...)
+	for r := range v.spec.Regions {
+		if s := v.stateOf(r); s != "fresh" && r != region {
+			out = append(out, "not="+v.spec.Regions[r].Name+" "+s)
+		}
+	}
+	return append(out, v.versions()...)
+}
+
+func (v *View) versions() []string {
+	return []string{
+		"plan_epoch=" + strconv.FormatUint(v.state.PlanEpoch, 10),
+		"spec_version=" + strconv.FormatUint(v.version, 10),
+	}
+}
+
+// Whoami says what is known of a client's address.
+func (v *View) Whoami(client netip.Addr) []string {
+	fix := v.atlas.Locate(client)
+	return append([]string{"client=" + client.String(), "prefix=" + fix.Prefix.String(), "source=" + fix.Source}, placeTexts(fix)...)
+}
+
+func placeTexts(fix geo.Fix) []string {
+	if fix.Cell == geo.NoCell {
+		return []string{"cell=none"}
+	}
+	out := []string{"cell=" + geo.CellName(fix.Cell)}
+	if fix.Place.City != "" {
+		out = append(out, "city="+fix.Place.City)
+	}
+	if fix.Place.Country != "" {
+		out = append(out, "country="+fix.Place.Country)
+	}
+	return out
+}
+
+func millis(seconds float64) string { return fmt.Sprintf("%.1f", seconds*1000) }
+
+// stateOf is the word for a region's state: what keeps clients away first.
+func (v *View) stateOf(region int) string {
+	r := &v.regions[region]
+	switch {
+	case r.drained:
+		return "draining"
+	case !r.heard:
+		return "unknown"
+	}
+	return r.group.State.String()
+}
