@@ -83,7 +83,7 @@ func TestStrangersAreRefused(t *testing.T) {
 				if g.Refused() < 2 || g.Refused() > 60 || w.log.count("uplink peer refused") != 1 || w.log.count(c.reason) != 1 {
 					t.Errorf("refused %d times, logged:\n%s", g.Refused(), strings.Join(w.log.lines, ""))
 				}
-				if g.arrived > 0 || len(g.Children()) > 0 || child.Sessions()[0].Connected || child.Sessions()[0].Err == nil {
+				if g.arrivals() > 0 || len(g.Children()) > 0 || child.Sessions()[0].Connected || child.Sessions()[0].Err == nil {
 					t.Error("heard")
 				}
 				w.stop(child, g)
@@ -116,7 +116,7 @@ func TestChildRefusesParents(t *testing.T) {
 		g := w.parentWith(certs, w.host(1), nil)
 		c := w.start(w.child(2, nil, 1))
 		time.Sleep(10 * time.Second)
-		if s := c.Sessions()[0]; s.Connected || s.Err == nil || !strings.Contains(s.Err.Error(), "it serves region eu, not us") || g.arrived > 0 {
+		if s := c.Sessions()[0]; s.Connected || s.Err == nil || !strings.Contains(s.Err.Error(), "it serves region eu, not us") || g.arrivals() > 0 {
 			t.Fatalf("%+v", s)
 		}
 		w.stop(c, g)
@@ -190,8 +190,8 @@ func TestRubbish(t *testing.T) {
 					t.Error(err)
 				}
 				time.Sleep(time.Second)
-				if g.Refused() != 1 || w.log.count("uplink peer refused") != 1 || g.arrived > 0 || len(g.Children()) > 0 {
-					t.Errorf("refused %d, arrived %d", g.Refused(), g.arrived)
+				if g.Refused() != 1 || w.log.count("uplink peer refused") != 1 || g.arrivals() > 0 || len(g.Children()) > 0 {
+					t.Errorf("refused %d, arrived %d", g.Refused(), g.arrivals())
 				}
 				w.stop(g)
 			})

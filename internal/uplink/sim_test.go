@@ -25,7 +25,6 @@ type planet struct {
 	ca  *identity.DevCA
 	dir string
 	net *wires
-	sim *simnet.Simnet
 	log *record
 	n   int
 }
@@ -33,6 +32,7 @@ type planet struct {
 // wires loses, cuts and slows packets between addresses.
 type wires struct {
 	simnet.PerfectRouter
+	plug  sync.RWMutex // while a host is attached nothing may be delivered: simnet announces it before it is ready
 	mu    sync.Mutex
 	dice  *rand.Rand
 	loss  float64
@@ -48,6 +48,8 @@ func (w *wires) SendPacket(p simnet.Packet) error {
 	if drop {
 		return nil
 	}
+	w.plug.RLock()
+	defer w.plug.RUnlock()
 	return w.PerfectRouter.SendPacket(p)
 }
 
@@ -86,17 +88,16 @@ func onPlanet(t *testing.T, f func(t *testing.T, w *planet)) {
 			t.Fatal(err)
 		}
 		nw := &wires{dice: rand.New(rand.NewPCG(1, 2)), cut: map[string]bool{}, busy: map[string]time.Time{}}
-		w := &planet{t: t, ca: ca, dir: dir, net: nw, sim: &simnet.Simnet{Router: nw}, log: &record{}}
+		w := &planet{t: t, ca: ca, dir: dir, net: nw, log: &record{}}
 		f(t, w)
-		if err := w.sim.Close(); err != nil {
-			t.Error(err)
-		}
 	})
 }
 
 // host attaches a socket at 1.0.0.n:7.
 func (w *planet) host(n int) *simnet.SimConn {
 	addr := &net.UDPAddr{IP: net.IPv4(1, 0, 0, byte(n)).To4(), Port: 7}
+	w.net.plug.Lock()
+	defer w.net.plug.Unlock()
 	one := simnet.Simnet{Router: w.net}
 	c := one.NewEndpoint(addr, simnet.NodeBiDiLinkSettings{LatencyFunc: w.net.delay})
 	if err := one.Start(); err != nil {
@@ -174,6 +175,20 @@ func (d *desk) state(p capacity.Path) (capacity.Freshness, *capacity.Summary) {
 		return capacity.Lost, nil
 	}
 	return c.State, c.Summary
+}
+
+// seen is how many statements arrived since the last call, and how old the worst of them was.
+func (d *desk) seen() (arrived int, worst time.Duration) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	arrived, worst = d.arrived, d.worst
+	d.arrived, d.worst = 0, 0
+	return arrived, worst
+}
+
+func (d *desk) arrivals() int {
+	n, _ := d.seen()
+	return n
 }
 
 func (d *desk) losses() int {
