@@ -1,0 +1,108 @@
+package load
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"net/url"
+	"strconv"
+	"time"
+)
+
+// Target says where requests go: to fixed URLs, or to a service whose address the DNS servers say.
+type Target struct {
+	// URLs are base URLs ("http://127.0.0.1:8080"), used in turn. Either these or Service.
+	URLs []string
+	// Service is the name to resolve ("chat.api.example").
+	Service string
+	// DNS are the servers to ask, "127.0.0.1:5300" or "[::1]:53", used in turn; port 53 where none is written.
+	DNS []string
+	// DNSTimeout is how long a server may take. Default 1s.
+	DNSTimeout time.Duration
+	// Scheme and Port complete the service's URL. Defaults http and 80, or 443 for https.
+	Scheme string
+	Port   int
+}
+
+// Client is somebody who asks, from a place of his own.
+type Client struct {
+	// Name shows in logs.
+	Name string
+	// Source is the address that DNS queries and connections leave from. Invalid means whichever the system takes.
+	Source netip.Addr
+}
+
+// place is one base URL and the address, host:port, to connect to for it.
+type place struct {
+	base *url.URL
+	addr string
+}
+
+// check completes the target and returns its base URLs.
+func (t *Target) check() ([]*url.URL, error) {
+	if (len(t.URLs) > 0) == (t.Service != "") {
+		return nil, errors.New("target: give either URLs or a service to resolve")
+	}
+	if t.Service != "" {
+		base, err := t.checkService()
+		return []*url.URL{base}, err
+	}
+	var list []*url.URL
+	for _, s := range t.URLs {
+		u, err := url.Parse(s)
+		if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+			return nil, fmt.Errorf("target: %q is not a base URL such as http://127.0.0.1:8080", s)
+		}
+		list = append(list, u)
+	}
+	return list, nil
+}
+
+func (t *Target) checkService() (*url.URL, error) {
+	if len(t.DNS) == 0 {
+		return nil, errors.New("target: a service needs DNS servers to ask")
+	}
+	servers := make([]string, len(t.DNS))
+	for i, s := range t.DNS {
+		servers[i] = s
+		if _, err := netip.ParseAddr(s); err == nil {
+			servers[i] = net.JoinHostPort(s, "53")
+		} else if _, _, err := net.SplitHostPort(s); err != nil {
+			return nil, fmt.Errorf("target: DNS server %q: write it as 127.0.0.1:53", s)
+		}
+	}
+	t.DNS = servers
+	if t.DNSTimeout <= 0 {
+		t.DNSTimeout = time.Second
+	}
+	switch t.Scheme {
+	case "":
+		t.Scheme = "http"
+	case "http", "https":
+	default:
+		return nil, fmt.Errorf("target: scheme %q: use http or https", t.Scheme)
+	}
+	if t.Port == 0 {
+		t.Port = defaultPort(t.Scheme)
+	}
+	if t.Port < 1 || t.Port > 65535 {
+		return nil, fmt.Errorf("target: port %d: use 1 to 65535", t.Port)
+	}
+	return &url.URL{Scheme: t.Scheme, Host: net.JoinHostPort(t.Service, strconv.Itoa(t.Port))}, nil
+}
+
+func defaultPort(scheme string) int {
+	if scheme == "https" {
+		return 443
+	}
+	return 80
+}
+
+// portOf returns a URL's port as text.
+func portOf(u *url.URL) string {
+	if p := u.Port(); p != "" {
+		return p
+	}
+	return strconv.Itoa(defaultPort(u.Scheme))
+}

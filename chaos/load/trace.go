@@ -1,0 +1,64 @@
+package load
+
+import (
+	"bufio"
+	"compress/gzip"
+	"fmt"
+	"io"
+	"os"
+)
+
+// Trace is a trace file being played.
+type Trace struct {
+	Source
+	name string
+	file *os.File
+}
+
+// OpenTrace opens a trace in the Azure or the Mooncake format, gzip or plain; which it is shows in its first bytes.
+func OpenTrace(path string, seed uint64) (*Trace, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("opening the trace: %w", err)
+	}
+	source, err := ReadTrace(file, seed)
+	if err != nil {
+		file.Close()
+		return nil, fmt.Errorf("opening the trace %s: %w", path, err)
+	}
+	return &Trace{Source: source, name: path, file: file}, nil
+}
+
+// Next returns the next arrival. Errors name the file and the line.
+func (t *Trace) Next() (Arrival, error) {
+	a, err := t.Source.Next()
+	if err != nil && err != io.EOF {
+		err = fmt.Errorf("%s: %w", t.name, err)
+	}
+	return a, err
+}
+
+// Close closes the file.
+func (t *Trace) Close() error { return t.file.Close() }
+
+// ReadTrace reads a trace as OpenTrace does.
+func ReadTrace(r io.Reader, seed uint64) (Source, error) {
+	buffered := bufio.NewReader(r)
+	if magic, _ := buffered.Peek(2); len(magic) == 2 && magic[0] == 0x1f && magic[1] == 0x8b {
+		unzipped, err := gzip.NewReader(buffered)
+		if err != nil {
+			return nil, fmt.Errorf("reading gzip: %w", err)
+		}
+		buffered = bufio.NewReader(unzipped)
+	}
+	first, err := buffered.Peek(1)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("reading its first byte: %w", err)
+	case first[0] == '{':
+		return Mooncake(buffered, seed), nil
+	case first[0] == 'T' || first[0] >= '0' && first[0] <= '9':
+		return Azure(buffered, seed), nil
+	}
+	return nil, fmt.Errorf("unknown format: use an Azure trace (CSV with TIMESTAMP,ContextTokens,GeneratedTokens) or a Mooncake trace (JSON lines with timestamp, input_length, output_length, hash_ids)")
+}

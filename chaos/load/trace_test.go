@@ -1,0 +1,225 @@
+package load
+
+import (
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// all plays a source to its end.
+func all(t testing.TB, s Source) []Arrival {
+	t.Helper()
+	var list []Arrival
+	for {
+		a, err := s.Next()
+		if errors.Is(err, io.EOF) {
+			return list
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := len(list); n > 0 && a.At < list[n-1].At {
+			t.Fatalf("arrival %d is due at %v, before the one at %v", n, a.At, list[n-1].At)
+		}
+		if a.PromptTokens() < 1 || a.Output < 1 {
+			t.Fatalf("arrival %d: %d tokens in, %d out", len(list), a.PromptTokens(), a.Output)
+		}
+		list = append(list, a)
+	}
+}
+
+func openTrace(t testing.TB, path string, seed uint64) *Trace {
+	t.Helper()
+	trace, err := OpenTrace(path, seed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { trace.Close() })
+	return trace
+}
+
+// shared finds a public trace, which lies beside the repository and not in it.
+func shared(t testing.TB, name string) string {
+	t.Helper()
+	dir, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for {
+		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+			break
+		}
+		up := filepath.Dir(dir)
+		if up == dir {
+			t.Fatal("no go.mod above the test")
+		}
+		dir = up
+	}
+	path := filepath.Join(dir, "..", "shared", "traces", name)
+	if _, err := os.Stat(path); err != nil {
+		t.Skipf("the public trace %s is not here: put the traces into ../shared/traces beside the repository to run this test", name)
+	}
+	return path
+}
+
+func mean(list []Arrival, of func(*Arrival) int) float64 {
+	sum := 0
+	for i := range list {
+		sum += of(&list[i])
+	}
+	return float64(sum) / float64(len(list))
+}
+
+func input(a *Arrival) int  { return a.PromptTokens() }
+func output(a *Arrival) int { return a.Output }
+
+func near(got, want, tolerance float64) bool {
+	return got >= want*(1-tolerance) && got <= want*(1+tolerance)
+}
+
+func TestAzureTrace(t *testing.T) {
+	list := all(t, openTrace(t, shared(t, "azure2023/AzureLLMInferenceTrace_conv.csv.gz"), 1))
+	if len(list) != 19366 {
+		t.Errorf("%d requests, want 19,366", len(list))
+	}
+	if span := list[len(list)-1].At; !near(span.Seconds(), 3502, 0.001) {
+		t.Errorf("span %v", span)
+	}
+	if in, out := mean(list, input), mean(list, output); !near(in, 1155, 0.001) || !near(out, 211, 0.005) {
+		t.Errorf("means %.0f in, %.0f out; published 1,155 and 211", in, out)
+	}
+	if list[0].At != 0 || list[0].PromptTokens() != 374 || list[0].Output != 44 {
+		t.Errorf("first request %+v", list[0])
+	}
+}
+
+func TestMooncakeConversation(t *testing.T) {
+	list := all(t, openTrace(t, shared(t, "mooncake/conversation_0-2640s.jsonl.gz"), 1))
+	if len(list) != 8722 {
+		t.Errorf("%d requests, want 8,722", len(list))
+	}
+	zero := 0
+	for i := range list {
+		if i > 0 && list[i].At == list[i-1].At {
+			zero++
+		}
+		if list[i].Prompt[0].ID != list[0].Prompt[0].ID {
+			t.Fatalf("request %d does not begin with the block that all share", i)
+		}
+	}
+	if zero > len(list)/1000 {
+		t.Errorf("%d of the gaps are zero: the trace is still rounded", zero)
+	}
+	if last := list[len(list)-1].At; last < 2636*time.Second || last > 2643*time.Second {
+		t.Errorf("ends at %v", last)
+	}
+}
+
+func TestMooncakeSynthetic(t *testing.T) {
+	list := all(t, openTrace(t, shared(t, "mooncake/synthetic.jsonl.gz"), 1))
+	if len(list) != 3993 || !near(mean(list, input), 15325, 0.001) || !near(mean(list, output), 149, 0.005) {
+		t.Errorf("%d requests, means %.0f in, %.0f out", len(list), mean(list, input), mean(list, output))
+	}
+	if list[2].At != 40*time.Millisecond || list[3].At != 277*time.Millisecond {
+		t.Errorf("an exact clock was changed: %v, %v", list[2].At, list[3].At)
+	}
+}
+
+func TestAzureSample(t *testing.T) {
+	list := all(t, openTrace(t, "testdata/azure.csv", 1))
+	if len(list) != 40 || list[0].At != 0 {
+		t.Fatalf("%d requests from %v", len(list), list[0].At)
+	}
+	seen := map[uint64]bool{}
+	for _, a := range list {
+		if len(a.Prompt) != 1 || seen[a.Prompt[0].ID] {
+			t.Fatal("two prompts share their text")
+		}
+		seen[a.Prompt[0].ID] = true
+	}
+}
+
+func TestMooncakeSample(t *testing.T) {
+	first := all(t, openTrace(t, "testdata/mooncake.jsonl", 1))
+	again := all(t, openTrace(t, "testdata/mooncake.jsonl", 1))
+	other := all(t, openTrace(t, "testdata/mooncake.jsonl", 2))
+	moved := 0
+	for i := range first {
+		if first[i].At != again[i].At {
+			t.Fatal("one seed, two runs")
+		}
+		if first[i].At != other[i].At {
+			moved++
+		}
+		for _, p := range first[i].Prompt[:len(first[i].Prompt)-1] {
+			if p.Tokens != mooncakeBlock {
+				t.Errorf("a block inside a prompt has %d tokens", p.Tokens)
+			}
+		}
+	}
+	if moved == 0 {
+		t.Error("the seed changes nothing")
+	}
+	if last := first[len(first)-1].At; last < 15*time.Second || last > 18*time.Second {
+		t.Errorf("the last bucket's last arrival is due at %v", last)
+	}
+}
+
+func TestBadTraces(t *testing.T) {
+	for _, c := range []struct{ name, text, says string }{
+		{"fields", "TIMESTAMP,ContextTokens,GeneratedTokens\n2030-01-01 00:00:00.0,1\n", "line 2: 2 fields"},
+		{"time", "2030-13-01 00:00:00.0,1,1\n", "line 1: reading the time"},
+		{"count", "2030-01-01 00:00:00.0,1,-1\n", "GeneratedTokens"},
+		{"JSON", `{"timestamp":0,"input_length":1,"output_length":1}` + "\n{\n", "line 2: reading the record"},
+		{"no time", `{"input_length":1,"output_length":1}`, "timestamp"},
+		{"huge", `{"timestamp":0,"input_length":99999999,"output_length":1}`, "not lengths"},
+		{"long line", "2030-01-01 00:00:00.0," + strings.Repeat("1", 9000), "token too long"},
+		{"other", "hello", "unknown format"},
+		{"empty", "", "first byte"},
+		{"broken gzip", "\x1f\x8b\x00", "gzip"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s, err := ReadTrace(strings.NewReader(c.text), 1)
+			for err == nil {
+				_, err = s.Next()
+			}
+			if !strings.Contains(err.Error(), c.says) {
+				t.Errorf("%v; want %q", err, c.says)
+			}
+		})
+	}
+	if _, err := OpenTrace("testdata/none", 1); err == nil || !strings.Contains(err.Error(), "testdata/none") {
+		t.Errorf("a missing file: %v", err)
+	}
+}
+
+func fuzzSource(f *testing.F, open func(io.Reader) Source) {
+	f.Fuzz(func(t *testing.T, text string) {
+		s := open(strings.NewReader(text))
+		last := time.Duration(0)
+		for range 1000 {
+			a, err := s.Next()
+			if err != nil {
+				return
+			}
+			if a.At < last || a.PromptTokens() < 1 || a.PromptTokens() > maxTokens || a.Output < 1 || a.Output > maxTokens {
+				t.Fatalf("after %v: %v, %d in, %d out", last, a.At, a.PromptTokens(), a.Output)
+			}
+			last = a.At
+		}
+	})
+}
+
+func FuzzAzure(f *testing.F) {
+	f.Add("TIMESTAMP,ContextTokens,GeneratedTokens\n2030-01-01 00:00:00.1234567,1,2\n2029-01-01 00:00:00.0,0,0\n")
+	fuzzSource(f, func(r io.Reader) Source { return Azure(r, 1) })
+}
+
+func FuzzMooncake(f *testing.F) {
+	f.Add(`{"timestamp":0,"input_length":600,"output_length":1,"hash_ids":[0,1]}` + "\n" + `{"timestamp":0,"input_length":9,"output_length":1,"hash_ids":[0]}`)
+	fuzzSource(f, func(r io.Reader) Source { return Mooncake(r, 1) })
+}

@@ -1,0 +1,151 @@
+package load
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"net"
+	"net/netip"
+	"strings"
+	"sync/atomic"
+	"time"
+)
+
+// watch sees the messages of one resolution: it counts queries and their failures, and reads the TTL that net.Resolver
+// keeps to itself.
+type watch struct {
+	counts *dnsCounts
+	least  atomic.Int64 // least TTL seen in seconds, plus one; 0 means none
+}
+
+func (w *watch) ttl() time.Duration {
+	if n := w.least.Load(); n > 0 {
+		return time.Duration(n-1) * time.Second
+	}
+	return defaultTTL
+}
+
+func (w *watch) dial(ctx context.Context, network, server string, local netip.Addr) (net.Conn, error) {
+	dialer := net.Dialer{LocalAddr: sourceOf(network, local)}
+	conn, err := dialer.DialContext(ctx, network, server)
+	if err != nil {
+		w.counts.queries.Add(1)
+		w.counts.failedQueries.Add(1)
+		return nil, fmt.Errorf("reaching the DNS server %s: %w", server, err)
+	}
+	if udp, ok := conn.(*net.UDPConn); ok {
+		return &queryConn{UDPConn: udp, watch: w}, nil
+	}
+	return conn, nil
+}
+
+// sourceOf returns the local end for a network, or nil to let the system choose.
+func sourceOf(network string, local netip.Addr) net.Addr {
+	switch {
+	case !local.IsValid():
+		return nil
+	case strings.HasPrefix(network, "udp"):
+		return &net.UDPAddr{IP: local.AsSlice()}
+	}
+	return &net.TCPAddr{IP: local.AsSlice()}
+}
+
+// queryConn carries one question over UDP.
+type queryConn struct {
+	*net.UDPConn
+	watch    *watch
+	asked    bool
+	answered bool
+}
+
+func (c *queryConn) Write(b []byte) (int, error) {
+	c.asked = true
+	c.watch.counts.queries.Add(1)
+	return c.UDPConn.Write(b)
+}
+
+func (c *queryConn) Read(b []byte) (int, error) {
+	n, err := c.UDPConn.Read(b)
+	if err == nil {
+		c.read(b[:n])
+	}
+	return n, err
+}
+
+func (c *queryConn) read(msg []byte) {
+	rcode, ttl, ok := readAnswer(msg)
+	if !ok || c.answered {
+		return
+	}
+	c.answered = true
+	if rcode != 0 {
+		c.watch.counts.failedQueries.Add(1)
+		return
+	}
+	for ttl >= 0 {
+		old := c.watch.least.Load()
+		if old != 0 && old <= ttl+1 || c.watch.least.CompareAndSwap(old, ttl+1) {
+			return
+		}
+	}
+}
+
+// Close counts a question that nobody answered.
+func (c *queryConn) Close() error {
+	if c.asked && !c.answered {
+		c.watch.counts.failedQueries.Add(1)
+	}
+	return c.UDPConn.Close()
+}
+
+const dnsHeader = 12
+
+// readAnswer returns a response's code and the least TTL of its answers, -1 where there are none; false when it is no
+// well-formed response.
+func readAnswer(msg []byte) (rcode int, ttl int64, ok bool) {
+	if len(msg) < dnsHeader || msg[2]&0x80 == 0 {
+		return 0, 0, false
+	}
+	rcode, ttl = int(msg[3]&0x0f), -1
+	at := dnsHeader
+	for range binary.BigEndian.Uint16(msg[4:]) {
+		if at = skipName(msg, at); at < 0 || at+4 > len(msg) {
+			return 0, 0, false
+		}
+		at += 4
+	}
+	for range binary.BigEndian.Uint16(msg[6:]) {
+		if at = skipName(msg, at); at < 0 || at+10 > len(msg) {
+			return 0, 0, false
+		}
+		this := int64(binary.BigEndian.Uint32(msg[at+4:]))
+		if ttl < 0 || this < ttl {
+			ttl = this
+		}
+		at += 10 + int(binary.BigEndian.Uint16(msg[at+8:]))
+		if at > len(msg) {
+			return 0, 0, false
+		}
+	}
+	return rcode, ttl, true
+}
+
+// skipName returns where a name ends, or -1.
+func skipName(msg []byte, at int) int {
+	for at < len(msg) {
+		switch n := int(msg[at]); {
+		case n == 0:
+			return at + 1
+		case n&0xc0 == 0xc0:
+			if at+2 > len(msg) {
+				return -1
+			}
+			return at + 2
+		case n&0xc0 != 0:
+			return -1
+		default:
+			at += 1 + n
+		}
+	}
+	return -1
+}
