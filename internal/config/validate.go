@@ -60,7 +60,7 @@ func (k *checker) peers(c *Global) {
 		advertised = c.Raft.Listen
 	}
 	switch {
-	case len(c.Raft.Peers) == 0:
+	case len(c.Raft.Peers) == 0 || c.Name == "":
 	case !ok:
 		k.found = append(k.found, Problem{Path: "$.raft.peers", Needs: "$.name", Reason: fmt.Sprintf("the peers do not list this node, %q", c.Name),
 			Hint: "list every global node, this one included, the same on each"})
@@ -191,6 +191,10 @@ func (k *checker) name(path, value string) {
 
 func (k *checker) tls(t *TLS) {
 	const hint = "`spillway certs dev` makes a certificate, a key and an authority to try with"
+	if *t == (TLS{}) {
+		k.bad("$.tls", "tls is missing: every tier shows the others a certificate", hint)
+		return
+	}
 	k.needed("tls.cert", t.Cert, hint)
 	k.needed("tls.key", t.Key, hint)
 	k.needed("tls.ca", t.CA, hint)
@@ -198,7 +202,8 @@ func (k *checker) tls(t *TLS) {
 
 func (k *checker) between(path string, d, low, high time.Duration) {
 	if d < low || d > high {
-		k.bad("$."+path, fmt.Sprintf("%s %s is out of range", path, d), fmt.Sprintf("write a duration from %s to %s", low, high))
+		k.bad("$."+path, fmt.Sprintf("%s %s is out of range", path, strict.FormatDuration(d)),
+			fmt.Sprintf("write a duration from %s to %s", strict.FormatDuration(low), strict.FormatDuration(high)))
 	}
 }
 

@@ -10,7 +10,7 @@ import (
 type Duration time.Duration
 
 // String is the duration as YAML writes it.
-func (d Duration) String() string { return time.Duration(d).String() }
+func (d Duration) String() string { return strict.FormatDuration(time.Duration(d)) }
 
 // MarshalText writes the duration with its units.
 func (d Duration) MarshalText() ([]byte, error) { return []byte(d.String()), nil }

@@ -120,9 +120,9 @@ type Model struct {
 
 // Targets holds one duration for each class.
 type Targets struct {
-	Interactive Duration `yaml:"interactive" default:"1s"`
-	Standard    Duration `yaml:"standard" default:"2s"`
-	Batch       Duration `yaml:"batch" default:"30s"`
+	Interactive Duration `yaml:"interactive" default:"1s"` // for people who wait at a screen
+	Standard    Duration `yaml:"standard" default:"2s"`    // for most programs
+	Batch       Duration `yaml:"batch" default:"30s"`      // for work that nobody waits for
 }
 
 // Of returns the class's target.

@@ -109,20 +109,8 @@ func itemName(list string) func(i int) string {
 
 func (j *judge) between(path, noun string, d Duration, low, high time.Duration) {
 	if time.Duration(d) < low || time.Duration(d) > high {
-		j.bad(path, fmt.Sprintf("%s %s is out of range", noun, d), fmt.Sprintf("write a duration from %s to %s", short(low), short(high)))
+		j.bad(path, fmt.Sprintf("%s %s is out of range", noun, d), fmt.Sprintf("write a duration from %s to %s", strict.FormatDuration(low), strict.FormatDuration(high)))
 	}
-}
-
-// short is a duration without its zero parts: "1h" and not "1h0m0s".
-func short(d time.Duration) string {
-	s := d.String()
-	if strings.HasSuffix(s, "m0s") {
-		s = strings.TrimSuffix(s, "0s")
-	}
-	if strings.HasSuffix(s, "h0m") {
-		s = strings.TrimSuffix(s, "0m")
-	}
-	return s
 }
 
 // share reports a number that is not above 0 and at most 1.

@@ -70,10 +70,11 @@ func (d *Document) Decode(v any) {
 	w.value(d.root, reflect.ValueOf(v).Elem(), "$", false)
 }
 
-// Text returns the scalar that stands under a top-level key, and whether there is one.
+// Text returns the text that stands under a top-level key, and whether there is one.
 func (d *Document) Text(key string) (string, bool) {
 	for _, kv := range pairs(d.root) {
 		if s, ok := kv.Value.(*ast.StringNode); ok && keyText(kv.Key) == key {
+			d.values["$."+key] = start(s)
 			return s.Value, true
 		}
 	}

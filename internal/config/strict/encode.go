@@ -108,7 +108,7 @@ func isScalar(t reflect.Type) bool {
 func scalarText(v reflect.Value) string {
 	switch x := v.Interface().(type) {
 	case time.Duration:
-		return x.String()
+		return FormatDuration(x)
 	case encoding.TextMarshaler:
 		text, err := x.MarshalText()
 		if err != nil {

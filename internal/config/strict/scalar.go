@@ -145,6 +145,18 @@ func ParseDuration(s string) (time.Duration, error) {
 	return 0, &Hinted{fmt.Sprintf("%q is not a duration", clip(s)), "write a number with a unit: 250ms, 20s, 5m, 1h30m"}
 }
 
+// FormatDuration writes a duration without its zero parts: "1h" and not "1h0m0s".
+func FormatDuration(d time.Duration) string {
+	s := d.String()
+	if strings.HasSuffix(s, "m0s") {
+		s = strings.TrimSuffix(s, "0s")
+	}
+	if strings.HasSuffix(s, "h0m") {
+		s = strings.TrimSuffix(s, "0m")
+	}
+	return s
+}
+
 func bareZero(s string) bool { return strings.Trim(s, "+-0.") == "" }
 
 func parseAddr(s string) (netip.Addr, error) {

@@ -170,8 +170,11 @@ func (w *walker) zero(kv *ast.MappingValueNode, f reflect.StructField, v reflect
 			return
 		}
 	}
-	w.wrong(kv.Value, path, fmt.Sprintf("%s cannot be zero", fieldName(f)),
-		fmt.Sprintf("leave the key out for the default (%s), or write the smallest value you mean", def))
+	what, instead := "zero", ", or write the smallest value you mean"
+	if v.Kind() == reflect.String || v.Kind() == reflect.Slice {
+		what, instead = "empty", ""
+	}
+	w.wrong(kv.Value, path, fmt.Sprintf("%s cannot be %s", fieldName(f), what), fmt.Sprintf("leave the key out for the default (%s)%s", def, instead))
 }
 
 func isText(t reflect.Type) bool {

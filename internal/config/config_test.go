@@ -1,0 +1,219 @@
+package config_test
+
+import (
+	"bytes"
+	"errors"
+	"flag"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/spillway-lb/spillway/internal/config"
+	"github.com/spillway-lb/spillway/internal/spec"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// TestMistakes reads configs that hold one mistake each, named after it, and compares what is printed.
+func TestMistakes(t *testing.T) {
+	files, err := filepath.Glob("testdata/mistakes/*.yaml")
+	if err != nil || len(files) < 30 {
+		t.Fatalf("found %d files, %v; want at least 30", len(files), err)
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".yaml"), func(t *testing.T) {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = config.Decode(filepath.Base(file), text)
+			if err == nil {
+				t.Fatal("the config was taken")
+			}
+			if strings.Contains(err.Error(), "hunter2") {
+				t.Errorf("a password is shown:\n%v", err)
+			}
+			golden(t, strings.TrimSuffix(file, ".yaml")+".golden", err.Error()+"\n")
+		})
+	}
+}
+
+func golden(t *testing.T, file, got string) {
+	t.Helper()
+	if *update {
+		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), got); diff != "" {
+		t.Errorf("printed (-want +got):\n%s", diff)
+	}
+}
+
+// TestDescribe compares what is printed of every key with golden files, and holds that no key goes unexplained.
+func TestDescribe(t *testing.T) {
+	for _, role := range append(config.Roles(), "spec") {
+		var b bytes.Buffer
+		if err := config.Describe(&b, role); err != nil {
+			t.Fatal(err)
+		}
+		golden(t, "testdata/describe-"+role+".golden", b.String())
+		lines := strings.Split(strings.TrimSuffix(b.String(), "\n"), "\n")
+		for i, line := range lines {
+			if !strings.HasPrefix(line, " ") && (i+1 == len(lines) || !strings.HasPrefix(lines[i+1], "    ")) {
+				t.Errorf("%s: key %q has no explanation", role, line)
+			}
+		}
+	}
+	if err := config.Describe(&bytes.Buffer{}, "globl"); err == nil || !strings.Contains(err.Error(), `did you mean "global"?`) {
+		t.Errorf("describing an unknown role: %v", err)
+	}
+}
+
+// TestInitWritesWhatCanBeRead reads every example that Init writes.
+func TestInitWritesWhatCanBeRead(t *testing.T) {
+	for role, want := range map[string]any{"global": &config.Global{}, "regional": &config.Regional{}, "local": &config.Local{}, "worker": &config.Worker{}} {
+		var b bytes.Buffer
+		if err := config.Init(&b, role); err != nil {
+			t.Fatal(err)
+		}
+		got, err := config.Decode("/etc/spillway/"+role+".yaml", b.Bytes())
+		if err != nil {
+			t.Errorf("%v", err)
+		}
+		if reflect.TypeOf(got) != reflect.TypeOf(want) || config.RoleOf(b.Bytes()) != role {
+			t.Errorf("%s reads as %T", role, got)
+		}
+	}
+	var b bytes.Buffer
+	if err := config.Init(&b, "spec"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := spec.Decode("spec.yaml", b.Bytes()); err != nil {
+		t.Error(err)
+	}
+	if config.RoleOf(b.Bytes()) != "" {
+		t.Error("a spec names a role")
+	}
+	if err := config.Init(&b, "planet"); err == nil {
+		t.Error("an example for an unknown role")
+	}
+}
+
+func TestLoadFileCompletes(t *testing.T) {
+	dir := t.TempDir()
+	text, err := os.ReadFile("testdata/local.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text = bytes.Replace(text, []byte("dir: /var/lib/spillway"), []byte("dir: state\nworkers_file: more.yaml"), 1)
+	path := filepath.Join(dir, "l1.yaml")
+	if err := os.WriteFile(path, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	got, err := config.LoadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := &config.Local{Role: "local", Name: "l1", Region: "fra", Zone: "a", Dir: filepath.Join(dir, "state"),
+		TLS:      config.TLS{Cert: filepath.Join(dir, "l1.pem"), Key: filepath.Join(dir, "l1.key"), CA: filepath.Join(dir, "ca.pem")},
+		HTTP:     config.LocalHTTP{Listen: "10.0.1.11:7403", Advertise: "10.0.1.11:7403"},
+		Gateways: []string{"10.0.1.1:7401"}, Admin: config.Admin{Socket: filepath.Join(dir, "state", "admin.sock")},
+		Workers: []config.WorkerEntry{{Name: "w1", URL: "http://10.0.1.21:8000", GPU: "H100", Weight: 1}}, WorkersFile: filepath.Join(dir, "more.yaml"), ScrapeInterval: time.Second}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Fatalf("read (-want +got):\n%s", diff)
+	}
+	if _, err := config.LoadFile(filepath.Join(dir, "absent.yaml")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("an absent file: %v", err)
+	}
+	if _, err := config.LoadFile(dir); err == nil {
+		t.Error("a folder is taken")
+	}
+}
+
+func TestLoadFileReadsNoMoreThanAConfigMayHave(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "big.yaml")
+	if err := os.WriteFile(path, bytes.Repeat([]byte("# filler\n"), 1<<18), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := config.LoadFile(path); err == nil || !strings.Contains(err.Error(), "more than the 1048576 that are read") {
+		t.Fatalf("error is %v", err)
+	}
+}
+
+func TestEncodeRoundTrips(t *testing.T) {
+	for _, role := range config.Roles() {
+		text, err := os.ReadFile("testdata/" + role + ".yaml")
+		if err != nil {
+			t.Fatal(err)
+		}
+		roundTrip(t, text)
+	}
+}
+
+func roundTrip(t *testing.T, text []byte) {
+	t.Helper()
+	got, err := config.Decode("/etc/a.yaml", text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := config.Decode("/etc/a.yaml", config.Encode(got))
+	if err != nil {
+		t.Fatalf("what was written cannot be read: %v\n%s", err, config.Encode(got))
+	}
+	if diff := cmp.Diff(got, again); diff != "" {
+		t.Fatalf("read back (-want +got):\n%s", diff)
+	}
+}
+
+func TestLocalThatStandsAlone(t *testing.T) {
+	got, err := config.Decode("l.yaml", []byte("role: local\nname: l1\nregion: fra\nzone: a\nhttp: {listen: \":0\", plain: true}\nworkers: [{name: w1, url: http://10.0.0.1:8000}]\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if l := got.(*config.Local); !l.HTTP.Plain || l.Admin.Socket != "" {
+		t.Fatalf("read %+v", l)
+	}
+}
+
+func TestDecodeWorkers(t *testing.T) {
+	got, err := config.DecodeWorkers("w.yaml", []byte("workers:\n  - {name: w1, url: \"http://10.0.0.1:8000\", labels: {rack: r1}}\n"))
+	if err != nil || len(got) != 1 || got[0].Weight != 1 || got[0].Labels["rack"] != "r1" {
+		t.Fatalf("read %+v, %v", got, err)
+	}
+	if _, err := config.DecodeWorkers("w.yaml", []byte("workers:\n  - {name: w1}\n")); err == nil || !strings.Contains(err.Error(), "w.yaml:2:5") {
+		t.Fatalf("error is %v", err)
+	}
+	if _, err := config.DecodeWorkers("w.yaml", []byte("workers: [")); err == nil {
+		t.Fatal("an unreadable file is taken")
+	}
+}
+
+func FuzzDecode(f *testing.F) {
+	for _, role := range config.Roles() {
+		text, err := os.ReadFile("testdata/" + role + ".yaml")
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		if _, err := config.Decode("/etc/a.yaml", text); err != nil {
+			var e *config.Error
+			if !errors.As(err, &e) || len(e.Mistakes) == 0 {
+				t.Fatalf("error is %v, want mistakes", err)
+			}
+			return
+		}
+		roundTrip(t, text)
+	})
+}
