@@ -1,0 +1,248 @@
+package local_test
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"os"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/spillway-lb/spillway/internal/admin"
+	"github.com/spillway-lb/spillway/internal/capacity"
+	"github.com/spillway-lb/spillway/internal/explain"
+	"github.com/spillway-lb/spillway/internal/identity"
+	"github.com/spillway-lb/spillway/internal/relay"
+	"github.com/spillway-lb/spillway/internal/spec"
+	"github.com/spillway-lb/spillway/internal/uplink"
+	"github.com/spillway-lb/spillway/local"
+	"github.com/spillway-lb/spillway/local/discover"
+)
+
+const specText = `
+zone: {name: api.example., nameservers: [{name: ns1.api.example., addresses: [127.0.0.1]}]}
+services: [{name: chat.api.example.}]
+regions:
+  - name: us
+    place: {city: Ashburn, lat: 39, lon: -77.5}
+    zones: [us-a]
+    gateways: [{name: g, addresses: [127.0.0.1], url: "http://127.0.0.1:8080"}]
+models: [{name: llama-3.1-8b}]
+tenants: []
+routing: {policy: least_connections}
+`
+
+// planet is one gateway's side of the links to a local, over real certificates.
+type planet struct {
+	t         *testing.T
+	dir       string
+	ca        *identity.DevCA
+	gateway   *identity.Certs
+	parent    *uplink.Parent
+	latest    atomic.Pointer[capacity.Summary]
+	directive atomic.Pointer[uplink.Directive]
+}
+
+func newPlanet(t *testing.T) *planet {
+	t.Helper()
+	p := &planet{t: t, dir: t.TempDir()}
+	var err error
+	if p.ca, err = identity.NewDevCA(p.dir, "test.example"); err != nil {
+		t.Fatal(err)
+	}
+	p.gateway = p.certs(identity.ID{TrustDomain: "test.example", Role: identity.RoleGateway, Region: "us", Name: "g"})
+	p.parent, err = uplink.NewParent(uplink.ParentConfig{
+		Listen: "127.0.0.1:0", Certs: p.gateway, ChildRole: identity.RoleLocal,
+		OnSummary: func(_ identity.ID, s *capacity.Summary) { p.latest.Store(s) },
+		Directive: func(capacity.Path) *uplink.Directive { return p.directive.Load() },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.parent.Start(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = p.parent.Stop(context.Background()) })
+	return p
+}
+
+func (p *planet) certs(id identity.ID) *identity.Certs {
+	p.t.Helper()
+	dir, err := os.MkdirTemp(p.dir, "id")
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	files, err := p.ca.Issue(id, dir, time.Hour)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	c, err := identity.Load(files, nil)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return c
+}
+
+// join makes an agent report to the planet's gateway.
+func (p *planet) join(c *local.Config) {
+	c.Plain = false
+	c.Dir = p.dir + "/state"
+	c.Certs = p.certs(identity.ID{TrustDomain: "test.example", Role: identity.RoleLocal, Region: "us", Zone: "us-a", Name: "a"})
+	c.Gateways = []string{p.parent.Addr().String()}
+	c.UplinkInterval = 20 * time.Millisecond
+}
+
+// post sends a request the way a gateway does.
+func (p *planet) post(certs *identity.Certs, a *local.Agent, hop relay.Hop, body string) (*http.Response, string, error) {
+	tr := relay.NewTransport(certs.Client(relay.ALPN, nil))
+	defer tr.CloseIdleConnections()
+	req, _ := http.NewRequest(http.MethodPost, "https://"+a.Addr().String()+"/v1/chat/completions", strings.NewReader(body))
+	req.Header.Set("Authorization", "Bearer must-not-travel")
+	hop.Set(req.Header)
+	resp, err := tr.RoundTrip(req)
+	if err != nil {
+		return nil, "", err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	text, err := io.ReadAll(resp.Body)
+	return resp, string(text), err
+}
+
+func TestReportsUpwardsAndObeys(t *testing.T) {
+	p := newPlanet(t)
+	a := start(t, p.join, newVLLM(t, "w1"), newVLLM(t, "w2"))
+	heard := func() *capacity.Model {
+		if s := p.latest.Load(); s != nil {
+			return s.Model("llama-3.1-8b")
+		}
+		return nil
+	}
+	eventually(t, "two ready workers heard of", func() bool { m := heard(); return m != nil && m.Ready == 2 })
+	if s := p.latest.Load(); s.Endpoint != a.Addr().String() || s.Path.String() != "us/us-a/a" {
+		t.Fatalf("summary is from %q at %q", s.Path.String(), s.Endpoint)
+	}
+
+	hop := relay.Hop{RequestID: "r1", Tenant: "acme", Class: spec.Interactive, RetriesLeft: 1, Ticket: relay.Ticket{Parent: "g", Boot: 7, N: 42}}
+	resp, text, err := p.post(p.gateway, a, hop, streamed)
+	if err != nil || resp.StatusCode != 200 || !strings.Contains(text, "[DONE]") || resp.Header.Get(relay.HeaderXRequestID) != "r1" {
+		t.Fatalf("%v %v %q", err, resp, text)
+	}
+	eventually(t, "the ticket credited", func() bool {
+		s := p.latest.Load()
+		return len(s.Acks) == 1 && s.Acks[0] == capacity.Ack{Parent: "g", Boot: 7, Ticket: 42}
+	})
+
+	p.directive.Store(&uplink.Directive{Index: 5, SpecVersion: 1, Spec: []byte(specText), Drains: []uplink.Drain{{Path: "us/us-a/w1"}}})
+	p.parent.Wake()
+	eventually(t, "worker w1 drained", func() bool { return heard().Ready == 1 })
+	for range 5 {
+		if resp, _, err := p.post(p.gateway, a, hop, streamed); err != nil || resp.Header.Get(relay.HeaderRoute) != "us/us-a/w2" {
+			t.Fatalf("%v: served by %v", err, resp)
+		}
+	}
+	p.directive.Store(&uplink.Directive{Index: 6, SpecVersion: 1, Spec: []byte(specText), Drains: []uplink.Drain{{Path: "us/us-a"}}})
+	p.parent.Wake()
+	eventually(t, "the zone draining and w1 back", func() bool { return p.latest.Load().Draining && heard().Ready == 2 })
+	p.directive.Store(&uplink.Directive{Index: 4})
+	p.parent.Wake()
+	p.ask(admin.AskStatus, nil, new(admin.ZoneStatus))
+	if !p.latest.Load().Draining {
+		t.Error("an older directive was obeyed")
+	}
+}
+
+// ask puts a question to the local and decodes its answer.
+func (p *planet) ask(kind string, payload, into any) {
+	p.t.Helper()
+	text, _ := json.Marshal(payload)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	answer, err := p.parent.Ask(ctx, capacity.Path{Region: "us", Zone: "us-a", Instance: "a"}, kind, text)
+	if err != nil {
+		p.t.Fatalf("asking %s: %v", kind, err)
+	}
+	if err := json.Unmarshal(answer, into); err != nil {
+		p.t.Fatalf("asking %s: %v", kind, err)
+	}
+}
+
+func TestAnswersItsGateway(t *testing.T) {
+	p := newPlanet(t)
+	p.directive.Store(&uplink.Directive{Index: 1, SpecVersion: 1, Spec: []byte(specText)})
+	start(t, p.join, newVLLM(t, "w1"))
+	eventually(t, "a session", func() bool { return p.latest.Load() != nil })
+	var z admin.ZoneStatus
+	p.ask(admin.AskStatus, nil, &z)
+	if z.Name != "us-a" || z.Instance != "a" || len(z.Workers) != 1 || z.Workers[0].State != admin.StateReady || z.Workers[0].KVTotal != 16000 {
+		t.Errorf("status is %+v", z)
+	}
+	eventually(t, "the spec's policy in force", func() bool {
+		var recs []explain.Record
+		p.ask(admin.AskExplain, admin.ExplainQuery{Model: "llama-3.1-8b", PromptTokens: 10}, &recs)
+		return len(recs) == 1 && recs[0].Tier == "local" && recs[0].Chosen == "w1" && recs[0].Policy == "least_connections"
+	})
+}
+
+func TestOnlyGatewaysOfTheRegionMaySend(t *testing.T) {
+	p := newPlanet(t)
+	a := start(t, p.join, newVLLM(t, "w1"))
+	for _, id := range []identity.ID{
+		{TrustDomain: "test.example", Role: identity.RoleGateway, Region: "eu", Name: "g"},
+		{TrustDomain: "test.example", Role: identity.RoleOperator, Name: "op"},
+	} {
+		if _, _, err := p.post(p.certs(id), a, relay.Hop{}, streamed); err == nil {
+			t.Errorf("%s was let in", id)
+		}
+	}
+	resp, text, err := p.post(p.gateway, a, relay.Hop{Tenant: "acme"}, `{"model":"other"}`)
+	if err != nil || resp.StatusCode != 404 || resp.Header.Get(relay.HeaderNotStarted) == "" {
+		t.Errorf("%v %v %q: a model that the zone does not serve must be marked as not started", err, resp, text)
+	}
+}
+
+func TestWorksOnFromTheLastDirective(t *testing.T) {
+	p := newPlanet(t)
+	var dir string
+	t.Run("first life", func(t *testing.T) {
+		a := start(t, func(c *local.Config) { p.join(c); dir = c.Dir }, newVLLM(t, "w1"), newVLLM(t, "w2"))
+		p.directive.Store(&uplink.Directive{Index: 9, SpecVersion: 3, Spec: []byte(specText), Drains: []uplink.Drain{{Path: "us/us-a/w1"}}})
+		p.parent.Wake()
+		eventually(t, "the drain in force", func() bool { return ready(a) == 1 })
+	})
+	a := start(t, func(c *local.Config) {
+		c.Dir = dir
+		c.Workers = append(c.Workers, discover.Worker{Name: "w1", URL: "http://127.0.0.1:9", Models: []string{"llama-3.1-8b"}})
+	}, newVLLM(t, "w2"))
+	recs, err := a.Explain(admin.ExplainQuery{Model: "llama-3.1-8b"})
+	if err != nil || recs[0].Policy != "least_connections" || recs[0].Candidates[0].Dropped != admin.StateDraining {
+		t.Fatalf("after a restart without gateways: %+v, %v", recs, err)
+	}
+}
+
+func TestConfigMistakesSayWhatToDo(t *testing.T) {
+	p := newPlanet(t)
+	taken := start(t, nil)
+	for want, change := range map[string]func(*local.Config){
+		"needs name":              func(c *local.Config) { c.Name = "" },
+		"http.plain":              func(c *local.Config) { c.Plain = false },
+		"issue one that matches":  func(c *local.Config) { p.join(c); c.Zone = "us-b" },
+		"unknown policy":          func(c *local.Config) { c.Policy = "best" },
+		"for requests (http.list": func(c *local.Config) { c.Listen = taken.Addr().String() },
+		"create it":               func(c *local.Config) { c.WorkersFile = p.dir + "/none.yaml" },
+	} {
+		cfg := local.Config{Name: "a", Region: "us", Zone: "us-a", Listen: "127.0.0.1:0", Plain: true}
+		change(&cfg)
+		a, err := local.New(cfg)
+		if err == nil {
+			_ = a.Stop(context.Background())
+			t.Errorf("%q: taken", want)
+			continue
+		}
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("the message lacks %q: %v", want, err)
+		}
+	}
+}
