@@ -63,7 +63,10 @@ func pause(ctx context.Context, d time.Duration) bool {
 }
 
 func (c *caller) inTurn(tried map[string]bool) place {
-	start := int(c.turn.Add(1))
+	start := int(c.turn.Load())
+	if len(tried) == 0 { // a retry takes nobody's turn
+		start = int(c.turn.Add(1))
+	}
 	for i := range c.bases {
 		base := c.bases[(start+i)%len(c.bases)]
 		if p := literal(base); !tried[p.addr] {

@@ -161,7 +161,7 @@ func (g *Generator) readStream(body io.Reader, r *result) {
 		failed := meter.Failed
 		meter.Chunk(buf[:n])
 		if meter.Failed && !failed {
-			r.code = errorCode(buf[max(bytes.Index(buf[:n], []byte("{")), 0):n])
+			r.code = errorCode(errorObject(buf[:n]))
 		}
 		if made := int(meter.Events - before); made > 0 {
 			now := time.Now()
@@ -229,6 +229,12 @@ func errorCode(body []byte) string {
 		return plain(s)
 	}
 	return plain(e.Error.Type)
+}
+
+// errorObject returns what begins with the object that holds an error, out of some events.
+func errorObject(events []byte) []byte {
+	at := max(bytes.Index(events, []byte(`"error"`)), 0)
+	return events[max(bytes.LastIndexByte(events[:at], '{'), 0):]
 }
 
 // plain makes a word fit for a table out of what a server sent.

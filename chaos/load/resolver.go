@@ -15,6 +15,9 @@ import (
 const (
 	// defaultTTL is how long an answer counts whose TTL could not be read, as over TCP.
 	defaultTTL = time.Second
+	// reserve lets the connection's own deadline strike before the context's, so that a silent server is counted before
+	// the next one is asked.
+	reserve = 100 * time.Millisecond
 	// maxNames bounds the cache.
 	maxNames = 256
 )
@@ -95,9 +98,9 @@ func (r *resolver) keep(name string, a cachedAnswer) {
 
 // ask sends the question to one server.
 func (r *resolver) ask(ctx context.Context, server, name string) ([]netip.Addr, time.Duration, error) {
-	ctx, cancel := context.WithTimeout(ctx, r.timeout)
+	w := &watch{counts: r.counts, until: time.Now().Add(r.timeout)}
+	ctx, cancel := context.WithDeadline(ctx, w.until.Add(reserve))
 	defer cancel()
-	w := &watch{counts: r.counts}
 	stub := net.Resolver{
 		PreferGo: true,
 		Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {

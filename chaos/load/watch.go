@@ -15,6 +15,7 @@ import (
 // keeps to itself.
 type watch struct {
 	counts *dnsCounts
+	until  time.Time    // when the server's time is over; net.Resolver by itself waits for five seconds
 	least  atomic.Int64 // least TTL seen in seconds, plus one; 0 means none
 }
 
@@ -26,7 +27,10 @@ func (w *watch) ttl() time.Duration {
 }
 
 func (w *watch) dial(ctx context.Context, network, server string, local netip.Addr) (net.Conn, error) {
-	dialer := net.Dialer{LocalAddr: sourceOf(network, local)}
+	if !time.Now().Before(w.until) {
+		return nil, context.DeadlineExceeded // a second attempt of net.Resolver's own
+	}
+	dialer := net.Dialer{LocalAddr: sourceOf(network, local), Deadline: w.until}
 	conn, err := dialer.DialContext(ctx, network, server)
 	if err != nil {
 		w.counts.queries.Add(1)
@@ -36,7 +40,7 @@ func (w *watch) dial(ctx context.Context, network, server string, local netip.Ad
 	if udp, ok := conn.(*net.UDPConn); ok {
 		return &queryConn{UDPConn: udp, watch: w}, nil
 	}
-	return conn, nil
+	return &streamConn{Conn: conn, watch: w}, nil
 }
 
 // sourceOf returns the local end for a network, or nil to let the system choose.
@@ -56,6 +60,11 @@ type queryConn struct {
 	watch    *watch
 	asked    bool
 	answered bool
+}
+
+// SetDeadline shortens the resolver's own patience.
+func (c *queryConn) SetDeadline(t time.Time) error {
+	return c.UDPConn.SetDeadline(earlier(t, c.watch.until))
 }
 
 func (c *queryConn) Write(b []byte) (int, error) {
@@ -96,6 +105,39 @@ func (c *queryConn) Close() error {
 		c.watch.counts.failedQueries.Add(1)
 	}
 	return c.UDPConn.Close()
+}
+
+// streamConn carries a question over TCP, after an answer that was too large for UDP.
+type streamConn struct {
+	net.Conn
+	watch  *watch
+	failed bool
+}
+
+// SetDeadline shortens the resolver's own patience.
+func (c *streamConn) SetDeadline(t time.Time) error {
+	return c.Conn.SetDeadline(earlier(t, c.watch.until))
+}
+
+func (c *streamConn) Write(b []byte) (int, error) {
+	c.watch.counts.queries.Add(1)
+	return c.Conn.Write(b)
+}
+
+func (c *streamConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if err != nil && !c.failed {
+		c.failed = true
+		c.watch.counts.failedQueries.Add(1)
+	}
+	return n, err
+}
+
+func earlier(a, b time.Time) time.Time {
+	if a.IsZero() || b.Before(a) {
+		return b
+	}
+	return a
 }
 
 const dnsHeader = 12
