@@ -48,8 +48,7 @@ func (f *floor) summarize(p *pool, now time.Time) capacity.Model {
 		if v.Down != "" {
 			continue
 		}
-		full := v.Rates.PrefillRate
-		share := v.Share * full
+		full := v.Rates.PrefillRate // a slow start is a matter among the zone's workers, not of what it can do
 		m.Ready++
 		m.CostMicros += w.prior.CostMicros
 		m.MaxContext = max(m.MaxContext, v.MaxContext)
@@ -63,13 +62,13 @@ func (f *floor) summarize(p *pool, now time.Time) capacity.Model {
 		slots := max(v.Slots, 256)
 		m.SlotsTotal += slots
 		m.SlotsFree += max(0, slots-load.Running-load.ForeignSeqs)
-		m.Hardware = addHardware(m.Hardware, w.declared.GPU, share, v.Rates.DecodeRate(decodeBatch)*v.Share)
+		m.Hardware = addHardware(m.Hardware, w.declared.GPU, full, v.Rates.DecodeRate(decodeBatch))
 		wait := float64(load.Backlog+load.ForeignBacklog) / full
 		if soonest < 0 || wait < soonest {
 			soonest = wait
 		}
-		rate += share
-		f.headroom(&m, p, share, wait, float64(kvFree)/float64(kv))
+		rate += full
+		f.headroom(&m, p, full, wait, float64(kvFree)/float64(kv))
 	}
 	for c := range spec.Class(spec.NumClasses) {
 		m.Ahead[c] = f.ahead(p, c, max(soonest, 0), rate, now)

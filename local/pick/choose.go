@@ -65,6 +65,12 @@ func cachedTokens(blocks int, q *Query) int32 {
 func (v *View) screen(q *Query, now time.Time, rec *explain.Record) string {
 	v.cands = v.cands[:0]
 	reason := ReasonNoWorker
+	v.top = 0
+	for i := range v.Workers {
+		if w := &v.Workers[i]; w.Down == "" {
+			v.top = max(v.top, w.share())
+		}
+	}
 	for i := range v.Workers {
 		w := &v.Workers[i]
 		drop := v.room(q, int32(i), now)
@@ -135,7 +141,7 @@ func (v *View) room(q *Query, at int32, now time.Time) string {
 			return dropLong
 		}
 	}
-	if q.MaxWait > 0 && back > q.MaxWait.Seconds()*w.Rates.PrefillRate*w.share() {
+	if q.MaxWait > 0 && back > q.MaxWait.Seconds()*w.Rates.PrefillRate*v.share(w) {
 		return dropBacklog
 	}
 	return ""
@@ -143,6 +149,9 @@ func (v *View) room(q *Query, at int32, now time.Time) string {
 
 // isLong says whether a request is so large for its worker that it may hold only a share of it.
 func isLong(need, total int64) bool { return need > total/4 }
+
+// share is the worker's own, relative to the greatest.
+func (v *View) share(w *Worker) float64 { return w.share() / v.top }
 
 func (w *Worker) share() float64 {
 	if w.Share <= 0 || w.Share > 1 {

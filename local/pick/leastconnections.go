@@ -18,5 +18,5 @@ func (v *View) leastConnections(q *Query, rng *rand.Rand, rec *explain.Record) i
 // connections counts the new request too, so that weights matter between idle workers.
 func (v *View) connections(at int32) float64 {
 	w := &v.Workers[at]
-	return float64(v.Ledger.at(w.ID).seqs()+1) / (w.weight() * w.share())
+	return float64(v.Ledger.at(w.ID).seqs()+1) / (w.weight() * v.share(w))
 }

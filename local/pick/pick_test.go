@@ -125,6 +125,24 @@ func TestChooseDropsWithAReason(t *testing.T) {
 	}
 }
 
+func TestSharesCountRelativeToTheGreatest(t *testing.T) {
+	v, l := fleet(2, "A100")
+	q := &Query{PromptTokens: 1000, OutputTokens: 10, MaxWait: time.Second}
+	v.Workers[0].Share, v.Workers[1].Share = 0.1, 0.1
+	for i := range v.Workers {
+		l.Dispatch(v.Workers[i].ID, 3000, 3000, 0, t0) // a quarter of a second
+	}
+	if _, ok := Choose(q, v, t0, testRNG(), nil); !ok {
+		t.Fatal("a zone whose workers all start slowly was throttled")
+	}
+	v.Workers[1].Share = 1
+	for range 20 {
+		if got, _ := Choose(q, v, t0, testRNG(), nil); got.Index != 1 {
+			t.Fatal("a recovering worker was preferred to its equal that is well")
+		}
+	}
+}
+
 func TestRoundRobinTakesTurnsAndStepsOver(t *testing.T) {
 	v, _ := fleet(4, "A100")
 	v.Policy = RoundRobin

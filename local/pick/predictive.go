@@ -43,7 +43,7 @@ func (v *View) cost(q *Query, at int32) terms {
 	w := &v.Workers[at]
 	s := v.Ledger.at(w.ID)
 	r := &w.Rates
-	rate := r.PrefillRate * w.share() * w.weight()
+	rate := r.PrefillRate * v.share(w) * w.weight()
 	seqs := float64(s.seqs())
 	var t terms
 	t.wait = v.back[at] / rate

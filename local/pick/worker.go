@@ -14,7 +14,8 @@ type Worker struct {
 	Name string
 	// Down says why the worker may not be chosen ("draining", "ejected", "loading"); empty when it may.
 	Down string
-	// Share of its usual speed that a recovering or new worker is trusted with, over 0 and up to 1.
+	// Share of its usual speed that a recovering or new worker is trusted with, over 0 and up to 1. It counts relative
+	// to the greatest in the view, so that a zone whose workers all start slowly is not throttled by that.
 	Share float64
 	// Trials bounds the requests at once while the worker is on trial after a failure; 0 means no such bound.
 	Trials int32
@@ -43,6 +44,7 @@ type View struct {
 	Policy Policy
 
 	cursor uint32    // round robin's place
+	top    float64   // greatest share of any worker that is up: shares count relative to it
 	cands  []int32   // candidates of the current choice, as indices into Workers
 	costs  []float64 // their costs in seconds or in the policy's own unit
 	back   []float64 // prefill backlog of the candidates, in tokens
