@@ -76,6 +76,15 @@ func TestMergeSums(t *testing.T) {
 	}
 }
 
+// TestNothingIsNotTheIdentity: two idle regions sum to a Summary whose fields are all zero, and which still counts as
+// not draining when a third that drains is added.
+func TestNothingIsNotTheIdentity(t *testing.T) {
+	a, b, c := Summary{Path: Path{Region: "us"}}, Summary{Path: Path{Region: "eu"}}, Summary{Path: Path{Region: "ap"}, Draining: true}
+	if x, y := Merge(Merge(a, b), c), Merge(a, Merge(b, c)); x.Draining || y.Draining || x.Path != y.Path {
+		t.Fatalf("%+v\n%+v", x, y)
+	}
+}
+
 // TestMergeKeepsLimits also shows that cutting is independent of the order of merging.
 func TestMergeKeepsLimits(t *testing.T) {
 	zone := func(i int) Summary {

@@ -160,6 +160,60 @@ func TestInboxKeepsTwoBases(t *testing.T) {
 	}
 }
 
+// many is a statement of 40 models, too many for a datagram.
+func many(seq uint64) *capacity.Summary {
+	s := &capacity.Summary{Path: l2, Boot: 1, Seq: seq}
+	for i := range 40 {
+		s.Models = append(s.Models, capacity.Model{Name: fmt.Sprintf("model-%02d-with-a-name-of-some-length", i), Backlog: int64(seq), Total: 1})
+	}
+	return s
+}
+
+// TestPartsWaitForASnapshot: a part sent first would look like a poor region.
+func TestPartsWaitForASnapshot(t *testing.T) {
+	var out outbox
+	now := time.Unix(0, 0)
+	out.offer(many(1))
+	if out.datagram(now) != nil || out.snapshot(now) == nil {
+		t.Fatal("the first statement of 40 models must go as a snapshot alone")
+	}
+	out.settle(many(1), now)
+	out.offer(many(2))
+	if out.datagram(now) == nil {
+		t.Fatal("after it, parts may go")
+	}
+}
+
+// TestPartsLieOverTheNewest: two parts in turn both count, although both build on one snapshot.
+func TestPartsLieOverTheNewest(t *testing.T) {
+	var out outbox
+	now := time.Unix(0, 0)
+	in := inbox{path: l2, boot: 1}
+	b, err := capacity.Encode(many(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := in.snapshot(b); err != nil {
+		t.Fatal(err)
+	}
+	out.settle(many(1), now)
+	news := func() (n int) {
+		for _, m := range in.newest.Models {
+			if m.Backlog > 1 {
+				n++
+			}
+		}
+		return n
+	}
+	for seq := uint64(2); seq <= 3; seq++ {
+		before := news()
+		out.offer(many(seq))
+		if s, err := in.delta(out.datagram(now)[1:]); err != nil || len(s.Models) != 40 || news() <= before {
+			t.Fatalf("part %d: %d models are news, before %d, %v", seq, news(), before, err)
+		}
+	}
+}
+
 func TestBackoff(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		rng := seeded(rapid.Uint64().Draw(t, "seed"))

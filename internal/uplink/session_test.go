@@ -327,3 +327,36 @@ func TestClockSetBack(t *testing.T) {
 		w.stop(c, g)
 	})
 }
+
+// TestLossComesBeforeReturn: however slow OnLost is, no statement of the next session overtakes it.
+func TestLossComesBeforeReturn(t *testing.T) {
+	onPlanet(t, func(t *testing.T, w *planet) {
+		var losing, overtaken atomic.Bool
+		var returned atomic.Int64
+		g := w.parent(1, w.host(1), func(c *ParentConfig) {
+			c.OnLost = func(identity.ID, capacity.Path) {
+				losing.Store(true)
+				time.Sleep(time.Second)
+				losing.Store(false)
+			}
+			c.OnSummary = func(identity.ID, *capacity.Summary) {
+				returned.Add(1)
+				if losing.Load() {
+					overtaken.Store(true)
+				}
+			}
+		})
+		certs, socket := w.certs(local("a", "l2")), w.host(2)
+		same := func(c *ChildConfig) { c.Certs, c.socket = certs, socket }
+		c := w.start(w.child(20, same, 1))
+		time.Sleep(time.Second)
+		w.stop(c)
+		returned.Store(0)
+		c = w.start(w.child(21, same, 1))
+		time.Sleep(3 * time.Second)
+		if overtaken.Load() || returned.Load() == 0 {
+			t.Fatalf("overtaken %v, %d statements after the return", overtaken.Load(), returned.Load())
+		}
+		w.stop(c, g)
+	})
+}
