@@ -151,7 +151,7 @@ func (g *Gateway) enter(w http.ResponseWriter, q *request, client netip.Addr) *o
 	}
 	q.lease, q.leased, q.admitted = lease, true, now
 	g.budget.Request(q.state.spec.Routing.RetryBudget)
-	work := float64(q.query.PromptTokens) + decodeCost*float64(q.query.MaxTokens)
+	work := float64(q.query.PromptTokens) + outputCost(g.view.Load(), q.model.Name)*float64(q.query.MaxTokens)
 	g.demand.offer(flow{service: q.service, model: q.model.Name, cell: cell}, work, now)
 	return nil
 }

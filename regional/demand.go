@@ -5,13 +5,15 @@ import (
 	"time"
 
 	"github.com/spillway-lb/spillway/internal/capacity"
+	"github.com/spillway-lb/spillway/regional/zone"
 )
 
 const (
 	demandWindow = 10 * time.Second // time constant of the decay
 	maxDemand    = 4 * capacity.MaxDemand
-	// decodeCost is what one output token costs in prefill tokens while nothing was measured.
-	decodeCost = 8.0
+	// decodeCost is what one output token costs in prefill tokens where no worker was measured, and the bounds of what
+	// measurements may make of it.
+	decodeCost, minDecodeCost, maxDecodeCost = 8.0, 1.0, 32.0
 	// outputGain is the weight of one answer in the learned output length.
 	outputGain = 0.05
 )
@@ -81,6 +83,21 @@ func (d *demand) rates(now time.Time) []capacity.Demand {
 			RequestsPerSecMilli: int64(math.Ceil(r.requests / demandWindow.Seconds() * 1000))})
 	}
 	return out
+}
+
+// outputCost is what one output token of a model costs in prefill tokens, by the rates of the region's workers.
+func outputCost(v *zone.View, model string) float64 {
+	var prefill, decode int64
+	for i := range v.Locals {
+		if m := v.Locals[i].Summary.Model(model); m != nil {
+			prefill += m.PrefillRate()
+			decode += m.DecodeRate()
+		}
+	}
+	if prefill <= 0 || decode <= 0 {
+		return decodeCost
+	}
+	return min(max(float64(prefill)/float64(decode), minDecodeCost), maxDecodeCost)
 }
 
 // learn takes the output length of a finished answer.

@@ -82,6 +82,10 @@ func New(cfg Config) (*Gateway, error) {
 	return g, nil
 }
 
+// maxSilence bounds the wait for the next piece of an answer. It is long: an answer that is not streamed is silent until
+// its last token. Shorter silences are the local tier's to judge, which knows what a worker has to do.
+const maxSilence = 15 * time.Minute
+
 func (g *Gateway) open() (err error) {
 	if g.cfg.Registry == nil {
 		g.cfg.Registry = telemetry.NewRegistry("regional", g.cfg.Name, g.cfg.Version)
@@ -89,10 +93,10 @@ func (g *Gateway) open() (err error) {
 	if g.metrics, err = newMetrics(g.cfg.Registry, g); err != nil {
 		return err
 	}
-	g.locals = &relay.Forwarder{Transport: relay.NewTransport(g.cfg.Certs.Client(relay.ALPN, g.isLocal))}
+	g.locals = &relay.Forwarder{Transport: relay.NewTransport(g.cfg.Certs.Client(relay.ALPN, g.isLocal)), IdleTimeout: maxSilence}
 	toPeers := relay.NewTransport(g.cfg.Certs.Client(relay.ALPN, isGateway))
 	toPeers.ExpectContinueTimeout = peerAdmission
-	g.peers = &relay.Forwarder{Transport: toPeers}
+	g.peers = &relay.Forwarder{Transport: toPeers, IdleTimeout: maxSilence}
 	if g.front, err = openFront(&g.cfg, http.HandlerFunc(g.serveFront), g.log); err != nil {
 		return err
 	}

@@ -67,7 +67,7 @@ tenants:
 
 // world is a global parent, gateways and locals on loopback, with real certificates and real QUIC.
 type world struct {
-	t      *testing.T
+	t      testing.TB
 	ca     *identity.DevCA
 	dir    string
 	logs   *syncBuffer
@@ -78,7 +78,7 @@ type world struct {
 	summaries map[capacity.Path]*capacity.Summary
 }
 
-func newWorld(t *testing.T) *world {
+func newWorld(t testing.TB) *world {
 	t.Helper()
 	dir := t.TempDir()
 	ca, err := identity.NewDevCA(dir, "test.example")
@@ -96,7 +96,7 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-func must(t *testing.T, err error) {
+func must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
@@ -104,7 +104,7 @@ func must(t *testing.T, err error) {
 }
 
 // soon is a context for a bounded stop.
-func soon(t *testing.T) context.Context {
+func soon(t testing.TB) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	t.Cleanup(cancel)
 	return ctx
@@ -220,7 +220,7 @@ func (l *local) set(f func(*capacity.Summary)) {
 }
 
 // eventually waits for a condition that other goroutines bring about.
-func eventually(t *testing.T, what string, f func() bool) {
+func eventually(t testing.TB, what string, f func() bool) {
 	t.Helper()
 	for end := time.Now().Add(5 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 		if f() {
@@ -260,7 +260,7 @@ func (w *world) do(ctx context.Context, g *regional.Gateway, c call) (*http.Resp
 }
 
 // client makes a client whose connections end with the test.
-func client(t *testing.T) *http.Client {
+func client(t testing.TB) *http.Client {
 	tr := &http.Transport{}
 	t.Cleanup(tr.CloseIdleConnections)
 	return &http.Client{Transport: tr}

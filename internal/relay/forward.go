@@ -27,7 +27,7 @@ type Forwarder struct {
 	Transport http.RoundTripper
 	// WriteTimeout bounds how long one write to a client may take. Zero means 30 s.
 	WriteTimeout time.Duration
-	// IdleTimeout bounds the silence between two pieces of a body, the first included. Zero means no bound.
+	// IdleTimeout bounds the silence before the answer's head and between any two pieces of its body. Zero means no bound.
 	IdleTimeout time.Duration
 
 	buffers sync.Pool
@@ -40,11 +40,13 @@ func (f *Forwarder) Forward(ctx context.Context, w http.ResponseWriter, req *htt
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer func() { res.Done = time.Now() }()
+	idle := f.watch(cancel)
+	if idle != nil {
+		defer idle.Stop()
+	}
 	resp, err := f.Transport.RoundTrip(req.WithContext(ctx))
 	if err != nil {
-		res.Err = fmt.Errorf("forwarding the request: %w", err)
-		res.ClientGone = ctx.Err() != nil
-		res.Retryable = !res.ClientGone
+		res.unreached(ctx, err)
 		return res
 	}
 	defer func() { _ = resp.Body.Close() }()
@@ -53,10 +55,27 @@ func (f *Forwarder) Forward(ctx context.Context, w http.ResponseWriter, req *htt
 		res.refuse(resp)
 		return res
 	}
-	s := stream{f: f, w: w, rc: http.NewResponseController(w), resp: resp, obs: obs, res: &res}
-	s.idle = s.watch(f.IdleTimeout, cancel)
+	s := stream{f: f, w: w, rc: http.NewResponseController(w), resp: resp, obs: obs, res: &res, idle: idle}
 	s.run(ctx)
 	return res
+}
+
+func (f *Forwarder) watch(cancel context.CancelCauseFunc) *time.Timer {
+	if f.IdleTimeout <= 0 {
+		return nil
+	}
+	return time.AfterFunc(f.IdleTimeout, func() { cancel(errIdle) })
+}
+
+// unreached records that no answer came: the place's fault, unless it was the client that left.
+func (r *Result) unreached(ctx context.Context, err error) {
+	if cause := context.Cause(ctx); errors.Is(cause, errIdle) {
+		err = cause
+	} else {
+		r.ClientGone = ctx.Err() != nil
+	}
+	r.Err = fmt.Errorf("forwarding the request: %w", err)
+	r.Retryable = !r.ClientGone
 }
 
 // refuse keeps an answer that says no work was begun.
@@ -83,20 +102,10 @@ type stream struct {
 	last     [2]byte   // the last bytes written, to end a broken event cleanly
 }
 
-func (s *stream) watch(d time.Duration, cancel context.CancelCauseFunc) *time.Timer {
-	if d <= 0 {
-		return nil
-	}
-	return time.AfterFunc(d, func() { cancel(errIdle) })
-}
-
 // run relays the body. The head of a success waits for the first byte of the body or its clean end.
 func (s *stream) run(ctx context.Context) {
 	buf := s.f.buffer()
 	defer s.f.buffers.Put(buf)
-	if s.idle != nil {
-		defer s.idle.Stop()
-	}
 	s.res.Events = strings.HasPrefix(s.resp.Header.Get("Content-Type"), "text/event-stream")
 	if s.resp.StatusCode/100 != 2 {
 		s.head()

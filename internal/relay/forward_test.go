@@ -216,6 +216,19 @@ func TestForwardEndsAStreamThatStandsStill(t *testing.T) {
 	}
 }
 
+func TestForwardGivesUpOnAPlaceThatNeverAnswers(t *testing.T) {
+	h := newHop(t, 50*time.Millisecond, func(_ http.ResponseWriter, r *http.Request) {
+		_, _ = io.ReadAll(r.Body) // only then does the server watch the connection
+		<-r.Context().Done()
+	})
+	if resp := h.post(t, "{}"); resp.StatusCode != 502 {
+		t.Fatalf("status %d", resp.StatusCode)
+	}
+	if res := <-h.results; !res.Retryable || res.ClientGone || res.Started {
+		t.Fatalf("result %+v", res)
+	}
+}
+
 func TestReadBodyRefusesLargeBodiesBeforeAndWhileReading(t *testing.T) {
 	h := newHop(t, 0, func(http.ResponseWriter, *http.Request) {})
 	if resp := h.post(t, strings.Repeat("x", 2<<10)); resp.StatusCode != 413 {
