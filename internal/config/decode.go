@@ -17,10 +17,12 @@ type Problem = strict.Problem
 
 // file is what every role's config can do.
 type file interface {
-	// complete fills what follows from other keys. Paths count from base.
-	complete(base string)
+	// rebase makes relative paths count from base.
+	rebase(base string)
 	// validate returns every mistake.
 	validate() []Problem
+	// complete fills what follows from other keys.
+	complete()
 }
 
 // blank returns an empty config of the role, or nil.
@@ -53,11 +55,12 @@ func Decode(name string, text []byte) (any, error) {
 		return nil, doc.Err()
 	}
 	doc.Decode(cfg)
+	cfg.rebase(filepath.Dir(name))
 	doc.Report(cfg.validate())
 	if err := doc.Err(); err != nil {
 		return nil, err
 	}
-	cfg.complete(filepath.Dir(name))
+	cfg.complete()
 	return cfg, nil
 }
 
@@ -85,29 +88,6 @@ func RoleOf(text []byte) string {
 // Encode writes a *Global, *Regional, *Local or *Worker as YAML, leaving out what is zero.
 func Encode(cfg any) []byte { return strict.Encode(cfg) }
 
-// workersFile is the shape of the file that Local.WorkersFile names.
-type workersFile struct {
-	// Workers are the zone's inference servers.
-	Workers []WorkerEntry `yaml:"workers"`
-}
-
-// DecodeWorkers reads the text of a workers file. An error is always an *Error.
-func DecodeWorkers(name string, text []byte) ([]WorkerEntry, error) {
-	doc, err := strict.Parse(name, text)
-	if err != nil {
-		return nil, err
-	}
-	var f workersFile
-	doc.Decode(&f)
-	var c checker
-	c.workers(f.Workers)
-	doc.Report(c.found)
-	if err := doc.Err(); err != nil {
-		return nil, err
-	}
-	return f.Workers, nil
-}
-
 // rebase makes relative paths count from base.
 func rebase(base string, paths ...*string) {
 	for _, p := range paths {
@@ -126,44 +106,51 @@ func (g *Geo) rebase(base string) {
 	}
 }
 
-func (a *Admin) complete(base, dir string) {
+// rebase also fills in the default, because its length is judged like any other's.
+func (a *Admin) rebase(base, dir string) {
 	rebase(base, &a.Socket)
 	if a.Socket == "" && dir != "" {
 		a.Socket = filepath.Join(dir, "admin.sock")
 	}
 }
 
-func (c *Global) complete(base string) {
+func (c *Global) rebase(base string) {
 	rebase(base, &c.Dir, &c.Spec)
 	c.TLS.rebase(base)
 	c.Geo.rebase(base)
-	c.Admin.complete(base, c.Dir)
-	fallback(&c.Raft.Advertise, c.Raft.Listen)
+	c.Admin.rebase(base, c.Dir)
 }
 
-func (c *Regional) complete(base string) {
+func (c *Regional) rebase(base string) {
 	rebase(base, &c.Dir, &c.HTTP.TLSCert, &c.HTTP.TLSKey)
 	c.TLS.rebase(base)
 	c.Geo.rebase(base)
-	c.Admin.complete(base, c.Dir)
-	fallback(&c.Peer.Advertise, c.Peer.Listen)
+	c.Admin.rebase(base, c.Dir)
 }
 
-func (c *Local) complete(base string) {
+func (c *Local) rebase(base string) {
 	rebase(base, &c.Dir, &c.WorkersFile)
 	c.TLS.rebase(base)
-	c.Admin.complete(base, c.Dir)
-	fallback(&c.HTTP.Advertise, c.HTTP.Listen)
+	c.Admin.rebase(base, c.Dir)
 }
 
-func (c *Worker) complete(string) {
+func (c *Worker) rebase(string) {}
+
+func (c *Global) complete() { advertise(&c.Raft.Advertise, c.Raft.Listen) }
+
+func (c *Regional) complete() { advertise(&c.Peer.Advertise, c.Peer.Listen) }
+
+func (c *Local) complete() { advertise(&c.HTTP.Advertise, c.HTTP.Listen) }
+
+func (c *Worker) complete() {
 	if len(c.ServedAs) == 0 {
 		c.ServedAs = []string{c.Model}
 	}
 }
 
-func fallback(s *string, to string) {
-	if *s == "" {
-		*s = to
+// advertise falls back to the address that is listened on, where that is one that others could reach.
+func advertise(to *string, listen string) {
+	if *to == "" && !everywhere(listen) {
+		*to = listen
 	}
 }

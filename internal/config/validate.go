@@ -255,10 +255,16 @@ func (k *checker) reach(path, advertise, listen string, needed bool) {
 		k.dial(path, advertise)
 		return
 	}
-	host, _, err := net.SplitHostPort(listen)
-	if ip := net.ParseIP(host); needed && err == nil && (host == "" || ip != nil && ip.IsUnspecified()) {
+	if needed && everywhere(listen) {
 		k.bad("$."+path, fmt.Sprintf("others cannot reach %s", listen), fmt.Sprintf("write %s: host:port with an address of this machine that they can reach", path))
 	}
+}
+
+// everywhere reports whether an address means every interface of the machine.
+func everywhere(addr string) bool {
+	host, _, err := net.SplitHostPort(addr)
+	ip := net.ParseIP(host)
+	return err == nil && (host == "" || ip != nil && ip.IsUnspecified())
 }
 
 func (k *checker) dials(path string, addrs []string, hint string) {
