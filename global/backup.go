@@ -121,8 +121,9 @@ func (b *backup) load() *consensus.State {
 		b.log.Warn("backup of the state cannot be used", telemetry.Err(err))
 		return nil
 	}
+	// Index stays 0, so that a gateway that holds anything agreed keeps it.
 	return &consensus.State{
-		Index: f.Index, SpecVersion: f.SpecVersion, Spec: []byte(f.Spec),
+		SpecVersion: f.SpecVersion, Spec: []byte(f.Spec),
 		PlanEpoch: f.PlanEpoch, Plan: f.Plan, Drains: f.Drains,
 	}
 }

@@ -43,13 +43,18 @@ func (s *Server) lead(ctx context.Context) {
 			term, p = now, &planner{s: s}
 		}
 		s.duties(ctx)
-		if v := s.view.Load(); v != nil && v.version == s.node.State().SpecVersion {
+		if v := s.view.Load(); v != nil && v.current(s.node.State()) {
 			s.within(ctx, "planning", func(ctx context.Context) error {
 				p.plan(ctx, v)
 				return nil
 			})
 		}
 	}
+}
+
+// current reports whether the View shows the spec and plan that a new plan would be based on.
+func (v *View) current(st *consensus.State) bool {
+	return v.version == st.SpecVersion && v.state.PlanEpoch == st.PlanEpoch
 }
 
 func (s *Server) interval() time.Duration {

@@ -50,6 +50,7 @@ func TestPlanet(t *testing.T) {
 	t.Run("apply", p.testApply)
 	t.Run("workerless", p.testWorkerless)
 	t.Run("demand", p.testDemand)
+	t.Run("metrics", p.testMetrics)
 }
 
 func (p *planet) testNearest(t *testing.T) {
@@ -348,6 +349,27 @@ func (p *planet) testDemand(t *testing.T) {
 	})
 	g.summary.Store(capacityOf(10000, 8))
 	g.child.Wake()
+}
+
+func (p *planet) testMetrics(t *testing.T) {
+	families, err := p.nodes[0].cfg.Registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum := map[string]float64{}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			sum[f.GetName()] += m.GetCounter().GetValue() + m.GetGauge().GetValue()
+		}
+	}
+	for name, least := range map[string]float64{
+		"spillway_global_dns_answers_total": 10, "spillway_global_redirects_total": 3, "spillway_global_region_up": 3,
+		"spillway_global_summaries_total": 10, "spillway_global_plan_epoch": 1, "spillway_global_spec_version": 2,
+	} {
+		if sum[name] < least {
+			t.Errorf("%s adds up to %v, want at least %v", name, sum[name], least)
+		}
+	}
 }
 
 // flood asks a node until told to stop, and counts what went wrong.
