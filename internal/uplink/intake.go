@@ -1,9 +1,6 @@
 package uplink
 
 import (
-	"context"
-	"errors"
-	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -21,8 +18,6 @@ const (
 	directiveGap   = 20 * time.Millisecond
 )
 
-var errFull = errors.New("this parent has all the children it takes")
-
 // intake is the parent's end of one connection.
 type intake struct {
 	parent   *Parent
@@ -39,144 +34,6 @@ type intake struct {
 	mu  sync.Mutex // of in
 	in  inbox
 	end chan struct{} // closed once the session is over and OnLost, if due, has returned
-}
-
-// serve greets a child and keeps its session until the connection ends.
-func (p *Parent) serve(ctx context.Context, conn *quic.Conn) {
-	id, err := identity.PeerID(conn.ConnectionState().TLS)
-	if err != nil {
-		conn.CloseWithError(codeRefused, "no identity")
-		return
-	}
-	s, err := p.greet(ctx, conn, id)
-	if err != nil {
-		p.reject(conn, id, err)
-		return
-	}
-	var work sync.WaitGroup
-	for _, loop := range []func() error{s.takeDatagrams, s.takeSnapshots, s.pushDirectives} {
-		work.Go(func() {
-			if err := loop(); isRubbish(err) {
-				p.reject(conn, id, err)
-			}
-		})
-	}
-	work.Wait()
-	p.leave(ctx, s)
-}
-
-// reject closes a connection; refusals of honest peers by a full or stopping parent are not counted.
-func (p *Parent) reject(conn *quic.Conn, id identity.ID, err error) {
-	code := codeRefused
-	switch {
-	case isRubbish(err):
-		code = codeRubbish
-	case errors.Is(err, errVersion):
-		code = codeVersion
-	case errors.Is(err, errFull):
-		code = codeFull
-	case conn.Context().Err() != nil, errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded):
-		conn.CloseWithError(codeBye, "no greeting")
-		return
-	}
-	conn.CloseWithError(code, err.Error()[:min(len(err.Error()), 200)])
-	p.refused.refuse(id.String(), err.Error())
-}
-
-// greet reads the Hello, enters the session in place of an older one of the same path, and answers.
-func (p *Parent) greet(ctx context.Context, conn *quic.Conn, id identity.ID) (*intake, error) {
-	soon, cancel := context.WithTimeout(conn.Context(), handshakeTimeout)
-	defer cancel()
-	control, err := conn.AcceptStream(soon)
-	if err != nil {
-		return nil, err
-	}
-	control.SetDeadline(time.Now().Add(handshakeTimeout))
-	var h uplinkpb.Hello
-	if err := readFrame(control, &h); err != nil {
-		return nil, err
-	}
-	v, err := agreeOn(h.Version, h.MinVersion)
-	if err != nil {
-		return nil, err
-	}
-	path, err := checkHello(&h, id)
-	if err != nil {
-		return nil, err
-	}
-	s := &intake{
-		parent: p, conn: conn, id: id, path: path, endpoint: h.Endpoint, since: time.Now(),
-		push: make(chan struct{}, 1), end: make(chan struct{}), in: inbox{path: path, boot: h.Boot},
-	}
-	held, err := p.enter(s)
-	if err != nil {
-		return nil, err
-	}
-	if err := writeFrame(control, &uplinkpb.Welcome{Version: v, HeldBoot: held, Boot: p.boot}); err != nil {
-		p.leave(ctx, s)
-		return nil, err
-	}
-	return s, nil
-}
-
-// enter makes s its path's session and waits until the one before it, if any, is over, so that no word about the old
-// session can come after one about the new.
-func (p *Parent) enter(s *intake) (held uint64, err error) {
-	p.mu.Lock()
-	old := p.sessions[s.path]
-	if old == nil && len(p.sessions) >= p.cfg.MaxChildren {
-		p.mu.Unlock()
-		return 0, errFull
-	}
-	p.sessions[s.path] = s
-	held = p.held[s.path]
-	p.mu.Unlock()
-	if old != nil {
-		old.conn.CloseWithError(codeReplaced, "a newer session of the same path")
-		<-old.end
-	}
-	p.log.Info("uplink child connected", "child", s.id.String(), "address", s.conn.RemoteAddr().String())
-	return held, nil
-}
-
-// leave ends a session. It tells OnLost unless a newer session has taken the path or the parent itself is stopping.
-func (p *Parent) leave(ctx context.Context, s *intake) {
-	defer close(s.end)
-	if !p.owns(s) {
-		return
-	}
-	if ctx.Err() == nil {
-		p.log.Warn("uplink child lost", "child", s.id.String(), "error", context.Cause(s.conn.Context()))
-		if p.cfg.OnLost != nil {
-			p.cfg.OnLost(s.id, s.path)
-		}
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.sessions[s.path] == s {
-		delete(p.sessions, s.path)
-	}
-}
-
-func (p *Parent) owns(s *intake) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.sessions[s.path] == s
-}
-
-// remember keeps the greatest boot of a path, so that a child whose clock was set back can be told.
-func (p *Parent) remember(path capacity.Path, boot uint64) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if _, known := p.held[path]; !known && len(p.held) >= 2*p.cfg.MaxChildren {
-		for gone := range p.held {
-			if p.sessions[gone] == nil {
-				delete(p.held, gone)
-				break
-			}
-		}
-	}
-	p.held[path] = max(p.held[path], boot)
 }
 
 func (s *intake) takeDatagrams() error {
