@@ -86,6 +86,7 @@ func (c *Chaos) hits(mode Mode, draw float64) bool { return c.Mode == mode && dr
 type chaosBox struct {
 	now    atomic.Pointer[Chaos]
 	mu     sync.Mutex
+	turn   uint64 // counts changes, so that a late timer ends only its own mode
 	expiry *time.Timer
 }
 
@@ -95,6 +96,7 @@ func (b *chaosBox) get() *Chaos { return b.now.Load() }
 func (b *chaosBox) close() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.turn++
 	if b.expiry != nil {
 		b.expiry.Stop()
 	}
@@ -114,10 +116,9 @@ func (s *Server) SetChaos(c Chaos) error {
 		s.chaos.expiry = nil
 	}
 	s.applyChaos(c)
-	if span > 0 {
-		var own *time.Timer
-		own = time.AfterFunc(span, func() { s.expireChaos(own) })
-		s.chaos.expiry = own
+	s.chaos.turn++
+	if turn := s.chaos.turn; span > 0 {
+		s.chaos.expiry = time.AfterFunc(span, func() { s.expireChaos(turn) })
 	}
 	s.log.Warn("chaos mode set", "mode", string(c.Mode), "for", c.For)
 	return nil
@@ -133,11 +134,10 @@ func (s *Server) applyChaos(c Chaos) {
 }
 
 // expireChaos ends a mode unless another one has been set since.
-func (s *Server) expireChaos(own *time.Timer) {
+func (s *Server) expireChaos(turn uint64) {
 	s.chaos.mu.Lock()
 	defer s.chaos.mu.Unlock()
-	if s.chaos.expiry == own {
-		s.chaos.expiry = nil
+	if s.chaos.turn == turn {
 		s.applyChaos(Chaos{Mode: ModeOK})
 	}
 }

@@ -1,6 +1,7 @@
 package gpu
 
 import (
+	"strconv"
 	"sync/atomic"
 	"time"
 )
@@ -10,12 +11,18 @@ type histogram struct {
 	name   string
 	help   string
 	bounds []float64 // seconds, ascending
+	labels []string  // the bounds as text, and +Inf
 	counts []atomic.Uint64
 	sum    atomic.Int64 // nanoseconds
 }
 
 func newHistogram(name, help string, bounds ...float64) *histogram {
-	return &histogram{name: name, help: help, bounds: bounds, counts: make([]atomic.Uint64, len(bounds)+1)}
+	h := &histogram{name: name, help: help, bounds: bounds, counts: make([]atomic.Uint64, len(bounds)+1)}
+	for _, b := range bounds {
+		h.labels = append(h.labels, strconv.FormatFloat(b, 'g', -1, 64))
+	}
+	h.labels = append(h.labels, "+Inf")
+	return h
 }
 
 func (h *histogram) observe(d time.Duration) {

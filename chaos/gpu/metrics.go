@@ -4,9 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
-	"strings"
 	"sync/atomic"
-	"time"
 )
 
 // outcome is how a request ended, in vLLM's words.
@@ -44,59 +42,27 @@ func newMetrics() *metrics {
 
 func (m *metrics) finished(o outcome) { m.ended[o].Add(1) }
 
-// page writes the Prometheus text format.
-type page struct {
-	strings.Builder
-	labels string
-}
-
-func (p *page) one(kind, name, help string, value float64) {
-	p.family(kind, name, help)
-	fmt.Fprintf(p, "vllm:%s{%s} %s\n", name, p.labels, number(value))
-}
-
-func (p *page) family(kind, name, help string) {
-	fmt.Fprintf(p, "# HELP vllm:%s %s\n# TYPE vllm:%s %s\n", name, help, name, kind)
-}
-
-func (p *page) histogram(h *histogram) {
-	p.family("histogram", h.name, h.help)
-	var total uint64
-	for i := range h.counts {
-		total += h.counts[i].Load()
-		bound := "+Inf"
-		if i < len(h.bounds) {
-			bound = number(h.bounds[i])
-		}
-		fmt.Fprintf(p, "vllm:%s_bucket{%s,le=\"%s\"} %d\n", h.name, p.labels, bound, total)
-	}
-	sum := time.Duration(h.sum.Load()).Seconds()
-	fmt.Fprintf(p, "vllm:%s_sum{%s} %s\nvllm:%s_count{%s} %d\n", h.name, p.labels, number(sum), h.name, p.labels, total)
-}
-
-func number(v float64) string { return strconv.FormatFloat(v, 'g', -1, 64) }
-
 func (s *Server) serveMetrics(w http.ResponseWriter, _ *http.Request) {
 	g, c := s.driver.stats()
-	p := &page{labels: fmt.Sprintf("engine=\"0\",model_name=%q", s.cfg.Served)}
+	p := &page{labels: `engine="0",model_name=` + strconv.Quote(s.cfg.Served), b: make([]byte, 0, 16<<10)}
 	p.one("gauge", "num_requests_running", "Number of requests in model execution batches.", float64(g.Running))
 	p.one("gauge", "num_requests_waiting", "Number of requests waiting to be processed.", float64(g.Waiting))
 	p.one("gauge", "kv_cache_usage_perc", "KV-cache usage. 1 means 100 percent usage.", g.KVUsage)
 	p.family("gauge", "cache_config_info", "Information of the LLMEngine CacheConfig")
-	fmt.Fprintf(p, "vllm:cache_config_info{block_size=\"%d\",cache_dtype=\"auto\",enable_prefix_caching=\"True\",engine=\"0\",gpu_memory_utilization=\"0.9\",num_gpu_blocks=\"%d\"} 1\n", BlockTokens, g.KVBlocks)
+	p.b = fmt.Appendf(p.b, "vllm:cache_config_info{block_size=\"%d\",cache_dtype=\"auto\",enable_prefix_caching=\"True\",engine=\"0\",gpu_memory_utilization=\"0.9\",num_gpu_blocks=\"%d\"} 1\n", BlockTokens, g.KVBlocks)
 	p.one("counter", "prefix_cache_queries_total", "Prefix cache queries, in terms of number of queried tokens.", float64(c.PrefixQueries))
 	p.one("counter", "prefix_cache_hits_total", "Prefix cache hits, in terms of number of cached tokens.", float64(c.PrefixHits))
 	p.one("counter", "num_preemptions_total", "Cumulative number of preemption from the engine.", float64(c.Preemptions))
 	p.one("counter", "prompt_tokens_total", "Number of prefill tokens processed.", float64(c.Prompt))
 	p.one("counter", "generation_tokens_total", "Number of generation tokens processed.", float64(c.Generated))
 	p.family("counter", "request_success_total", "Count of successfully processed requests.")
-	for o := range outcomes {
-		fmt.Fprintf(p, "vllm:request_success_total{%s,finished_reason=\"%s\"} %d\n", p.labels, o, s.metrics.ended[o].Load())
-	}
 	m := s.metrics
+	for o := range outcomes {
+		p.line("request_success_total", "", "finished_reason", o.String(), float64(m.ended[o].Load()))
+	}
 	for _, h := range []*histogram{m.ttft, m.itl, m.e2e, m.queue, m.prefill, m.decode} {
 		p.histogram(h)
 	}
 	w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
-	w.Write([]byte(p.String()))
+	w.Write(p.b)
 }
