@@ -16,7 +16,7 @@ func Choose(q *Query, v *View, now time.Time, rng *rand.Rand, rec *explain.Recor
 		rec.Query = fmt.Sprintf("prompt=%d output=%d class=%s", q.PromptTokens, q.OutputTokens, q.Class)
 	}
 	v.match(q)
-	reason := v.screen(q, now, rec)
+	reason := v.screen(q, v.Ledger.clock(now), rec)
 	if len(v.cands) == 0 {
 		rec.Choose("", reason)
 		return Verdict{Index: -1, ID: -1, Reason: reason}, false
@@ -47,30 +47,31 @@ func (v *View) match(q *Query) {
 		return
 	}
 	v.Index.match(q.Blocks)
+	perByte := float64(q.PromptTokens) / float64(q.PromptBytes)
 	for i := range v.Workers {
-		v.cached[i] = cachedTokens(v.Index.matched(v.Workers[i].ID), q)
+		v.cached[i] = cachedTokens(v.Index.matched(v.Workers[i].ID), perByte, q)
 	}
 }
 
 // cachedTokens turns matched blocks into prompt tokens. A hit never covers the last token: the engine must compute it.
-func cachedTokens(blocks int, q *Query) int32 {
+func cachedTokens(blocks int, perByte float64, q *Query) int32 {
 	if blocks == 0 {
 		return 0
 	}
-	n := blockEnd(blocks) * q.PromptTokens / q.PromptBytes
-	return int32(max(0, min(n, q.PromptTokens-1)))
+	return int32(max(0, min(int64(float64(blockEnd(blocks))*perByte), q.PromptTokens-1)))
 }
 
 // screen fills v.cands with the workers that have room, and names the best hope when there is none.
-func (v *View) screen(q *Query, now time.Time, rec *explain.Record) string {
+func (v *View) screen(q *Query, now int64, rec *explain.Record) string {
 	v.cands = v.cands[:0]
 	reason := ReasonNoWorker
-	v.top = 0
+	top := 0.0
 	for i := range v.Workers {
 		if w := &v.Workers[i]; w.Down == "" {
-			v.top = max(v.top, w.share())
+			top = max(top, w.share())
 		}
 	}
+	v.perTop = 1 / max(top, 1e-9)
 	for i := range v.Workers {
 		w := &v.Workers[i]
 		drop := v.room(q, int32(i), now)
@@ -105,7 +106,7 @@ const (
 )
 
 // room says why worker at has no room for q now; empty when it has.
-func (v *View) room(q *Query, at int32, now time.Time) string {
+func (v *View) room(q *Query, at int32, now int64) string {
 	w := &v.Workers[at]
 	if w.Down != "" {
 		return w.Down
@@ -151,7 +152,7 @@ func (v *View) room(q *Query, at int32, now time.Time) string {
 func isLong(need, total int64) bool { return need > total/4 }
 
 // share is the worker's own, relative to the greatest.
-func (v *View) share(w *Worker) float64 { return w.share() / v.top }
+func (v *View) share(w *Worker) float64 { return w.share() * v.perTop }
 
 func (w *Worker) share() float64 {
 	if w.Share <= 0 || w.Share > 1 {

@@ -12,6 +12,7 @@ const MaxWorkers = 4096
 type Ledger struct {
 	slots []slot
 	gen   uint32
+	epoch time.Time // of its clock, which counts in nanoseconds
 }
 
 // NewLedger returns an empty ledger.
@@ -69,7 +70,7 @@ func (l *Ledger) Dispatch(worker int32, prefill, kv, kvTotal int64, now time.Tim
 	}
 	e := Entry{worker: worker, gen: s.gen, prefill: max(prefill, 0), kv: max(kv, 0), state: entryPrefill}
 	e.long = kvTotal > 0 && isLong(e.kv, kvTotal)
-	e.pos = s.push(e.prefill, now)
+	e.pos = s.push(e.prefill, l.clock(now))
 	s.running++
 	s.backlog += e.prefill
 	s.kv += e.kv
@@ -88,7 +89,7 @@ func (l *Ledger) FirstByte(e *Entry, now time.Time) {
 	}
 	e.state = entryDecode
 	s.backlog -= e.prefill
-	s.pop(e.pos, now)
+	s.pop(e.pos, l.clock(now))
 }
 
 // Finish books the request out, however it ended.
@@ -105,6 +106,14 @@ func (l *Ledger) Finish(e *Entry, now time.Time) {
 	if e.long {
 		s.longKV -= e.kv
 	}
+}
+
+// clock turns a moment into the ledger's own count.
+func (l *Ledger) clock(now time.Time) int64 {
+	if l.epoch.IsZero() {
+		l.epoch = now
+	}
+	return int64(now.Sub(l.epoch))
 }
 
 func (l *Ledger) of(e *Entry) *slot {
@@ -141,7 +150,7 @@ func (l *Ledger) Load(id int32, rate float64, now time.Time) Load {
 		return Load{}
 	}
 	return Load{
-		Running: int64(s.running), Backlog: int64(s.ownBacklog(now, rate)), KV: s.kv,
+		Running: int64(s.running), Backlog: int64(s.ownBacklog(l.clock(now), rate)), KV: s.kv,
 		ForeignSeqs: s.foreignSeqs, ForeignBacklog: s.foreignBacklog, ForeignKV: s.foreignKV,
 	}
 }

@@ -43,11 +43,11 @@ func (v *View) cost(q *Query, at int32) terms {
 	w := &v.Workers[at]
 	s := v.Ledger.at(w.ID)
 	r := &w.Rates
-	rate := r.PrefillRate * v.share(w) * w.weight()
+	perToken := 1 / (r.PrefillRate * v.share(w) * w.weight())
 	seqs := float64(s.seqs())
 	var t terms
-	t.wait = v.back[at] / rate
-	t.prefill = r.PrefillBase + float64(q.PromptTokens-int64(float64(v.cached[at])*r.trust()))/rate
+	t.wait = v.back[at] * perToken
+	t.prefill = r.PrefillBase + (float64(q.PromptTokens)-float64(v.cached[at])*r.trust())*perToken
 	out := float64(q.OutputTokens)
 	t.decode = out * r.StepSlope * seqs
 	if w.KVTotal > 0 && seqs > 0 {

@@ -44,7 +44,7 @@ type View struct {
 	Policy Policy
 
 	cursor uint32    // round robin's place
-	top    float64   // greatest share of any worker that is up: shares count relative to it
+	perTop float64   // one over the greatest share of any worker that is up: shares count relative to it
 	cands  []int32   // candidates of the current choice, as indices into Workers
 	costs  []float64 // their costs in seconds or in the policy's own unit
 	back   []float64 // prefill backlog of the candidates, in tokens
