@@ -143,8 +143,8 @@ func (c *Regional) complete() { advertise(&c.Peer.Advertise, c.Peer.Listen) }
 func (c *Local) complete() { advertise(&c.HTTP.Advertise, c.HTTP.Listen) }
 
 func (c *Worker) complete() {
-	if len(c.ServedAs) == 0 {
-		c.ServedAs = []string{c.Model}
+	if c.ServedAs == "" {
+		c.ServedAs = c.Model
 	}
 }
 

@@ -95,16 +95,10 @@ type Geo struct {
 	Demo bool `yaml:"demo"`
 }
 
-// Limits protect a gateway.
+// Limits protect a gateway from its clients.
 type Limits struct {
 	// MaxStreams bounds the requests that are open at one time.
 	MaxStreams int `yaml:"max_streams" default:"10000"`
-	// HeaderTimeout bounds how long a client may take to send a request's head.
-	HeaderTimeout time.Duration `yaml:"header_timeout" default:"10s"`
-	// BodyTimeout bounds how long a client may take to send a request's body.
-	BodyTimeout time.Duration `yaml:"body_timeout" default:"60s"`
-	// StallTimeout bounds how long a client may leave a chunk of an answer unread.
-	StallTimeout time.Duration `yaml:"stall_timeout" default:"30s"`
 }
 
 // WorkerEntry is one inference server of a zone.

@@ -107,24 +107,20 @@ type Local struct {
 type Worker struct {
 	// Role is "worker".
 	Role string `yaml:"role"`
-	// Name is the worker's name in its own metrics and logs.
+	// Name is what people call the worker.
 	Name string `yaml:"name"`
-	// Listen is the address of its HTTP server, host:port.
+	// Listen is the address of its HTTP server, host:port. It also serves /metrics and /health.
 	Listen string `yaml:"listen" default:"127.0.0.1:8000"`
 	// GPU is the type whose timing it imitates, such as H100 or L4.
 	GPU string `yaml:"gpu" default:"H100"`
 	// Model is the model whose timing it imitates.
 	Model string `yaml:"model" default:"Llama-3.1-8B"`
-	// ServedAs are the model ids it answers to. Default: the model's own.
-	ServedAs []string `yaml:"served_as"`
-	// TP is the number of GPUs in tensor parallel.
-	TP int `yaml:"tp" default:"1"`
+	// ServedAs is the model id it answers to. Default: model.
+	ServedAs string `yaml:"served_as"`
+	// TP is the number of GPUs in tensor parallel. 0 takes the fewest that hold the model.
+	TP int `yaml:"tp"`
 	// Seed makes its choices of output length repeatable.
 	Seed uint64 `yaml:"seed"`
 	// Speed runs its clock faster than life: 10 answers ten times as fast.
 	Speed float64 `yaml:"speed" default:"1"`
-	// KVBlocks overrides the size of its KV cache in blocks of 16 tokens. 0 takes what fits the GPU.
-	KVBlocks int `yaml:"kv_blocks"`
-	// Metrics is a further listener for metrics alone; /metrics also stands on the main one.
-	Metrics Metrics `yaml:"metrics"`
 }

@@ -88,9 +88,6 @@ func (c *Regional) validate() []Problem {
 	if c.Limits.MaxStreams < 1 {
 		k.bad("$.limits.max_streams", fmt.Sprintf("max_streams %d is not positive", c.Limits.MaxStreams), "write how many requests may be open at one time, such as 10000")
 	}
-	k.between("limits.header_timeout", c.Limits.HeaderTimeout, 100*time.Millisecond, time.Hour)
-	k.between("limits.body_timeout", c.Limits.BodyTimeout, 100*time.Millisecond, time.Hour)
-	k.between("limits.stall_timeout", c.Limits.StallTimeout, 100*time.Millisecond, time.Hour)
 	return k.found
 }
 
@@ -151,15 +148,11 @@ func (c *Worker) validate() []Problem {
 	var k checker
 	k.name("name", c.Name)
 	k.listen("listen", c.Listen, "tcp", true)
-	k.listen("metrics.listen", c.Metrics.Listen, "tcp", false)
-	if c.TP < 1 || c.TP > 64 {
-		k.bad("$.tp", fmt.Sprintf("tp %d is out of range", c.TP), "write how many GPUs run one model, 1 to 64")
+	if c.TP < 0 || c.TP > 64 {
+		k.bad("$.tp", fmt.Sprintf("tp %d is out of range", c.TP), "write how many GPUs run one model, 1 to 64, or leave it out")
 	}
 	if !(c.Speed > 0 && c.Speed <= 1000) {
 		k.bad("$.speed", fmt.Sprintf("speed %v is out of range", c.Speed), "write a number above 0 and at most 1000; 1 is as fast as life")
-	}
-	if c.KVBlocks < 0 {
-		k.bad("$.kv_blocks", fmt.Sprintf("kv_blocks %d is negative", c.KVBlocks), "write blocks of 16 tokens, or leave it out")
 	}
 	return k.found
 }
