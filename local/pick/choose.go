@@ -115,7 +115,8 @@ func (v *View) room(q *Query, at int32, now int64) string {
 		return dropExcluded
 	}
 	need := q.PromptTokens + q.OutputTokens
-	if w.MaxContext > 0 && q.PromptTokens >= w.MaxContext || w.KVTotal > 0 && q.PromptTokens >= w.KVTotal {
+	// An estimate may be a quarter too long, and what might fit must reach the engine, which counts exactly.
+	if sure := q.PromptTokens * 4 / 5; w.MaxContext > 0 && sure >= w.MaxContext || w.KVTotal > 0 && sure >= w.KVTotal {
 		return dropNever
 	}
 	s := v.Ledger.at(w.ID)
