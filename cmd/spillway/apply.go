@@ -1,0 +1,105 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/spillway-lb/spillway/internal/admin"
+	"github.com/spillway-lb/spillway/internal/spec"
+)
+
+func applyCommand() *cobra.Command {
+	var (
+		to     target
+		file   string
+		dryRun bool
+		req    admin.ApplyRequest
+	)
+	cmd := &cobra.Command{
+		Use:   "apply -f spec.yaml",
+		Short: "Replace the declared state: services, regions, models, tenants, policy",
+		Long: `Replace the declared state: services, regions, models, tenants, policy.
+
+The file is checked here first, so a mistake is shown with its line before anything is sent. With --dry-run the nodes
+answer what would change and which clients would move, and change nothing.`,
+		Example: "  spillway apply -f spec.yaml --dry-run\n  spillway apply -f spec.yaml",
+		GroupID: "operate",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			text, err := readFile(file, cmd.InOrStdin())
+			if err != nil {
+				return err
+			}
+			if _, err := spec.Decode(file, text); err != nil {
+				fmt.Fprintln(cmd.ErrOrStderr(), err)
+				fmt.Fprintln(cmd.ErrOrStderr(), "spillway: nothing was applied")
+				return errQuiet
+			}
+			req.Name, req.Text, req.DryRun = file, string(text), dryRun
+			return to.call(cmd.Context(), func(ctx context.Context, c *admin.Client) error {
+				a, err := c.Apply(ctx, req)
+				if err != nil {
+					return err
+				}
+				printApply(cmd.OutOrStdout(), a)
+				return nil
+			})
+		},
+	}
+	to.flags(cmd)
+	cmd.Flags().StringVarP(&file, "file", "f", "", "the spec; - reads standard input")
+	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "say what would change and change nothing")
+	cmd.Flags().Uint64Var(&req.BasedOn, "based-on", 0, "refuse unless this version is in force (default: whatever is)")
+	must(cmd.MarkFlagRequired("file"))
+	return cmd
+}
+
+func readFile(name string, stdin io.Reader) ([]byte, error) {
+	if name == "-" {
+		return io.ReadAll(io.LimitReader(stdin, 2<<20))
+	}
+	b, err := os.ReadFile(name)
+	if err != nil {
+		return nil, fmt.Errorf("reading the spec: %w", err)
+	}
+	return b, nil
+}
+
+func printApply(w io.Writer, a *admin.ApplyAnswer) {
+	verb := fmt.Sprintf("applied: spec v%d is in force", a.Version)
+	if a.DryRun {
+		verb = fmt.Sprintf("dry run: spec v%d stays in force", a.Version)
+	}
+	if len(a.Changes) == 0 {
+		fmt.Fprintf(w, "%s, nothing differs\n", verb)
+		return
+	}
+	fmt.Fprintln(w, verb)
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "\nCHANGE\tFROM\tTO")
+	for _, c := range a.Changes {
+		fmt.Fprintf(t, "%s\t%s\t%s\n", c.Path, orDash(c.From), orDash(c.To))
+	}
+	if len(a.Moves) > 0 {
+		fmt.Fprintln(t, "\nCLIENTS OF\tSERVICE\tFROM\tTO\tSHARE OF SERVICE")
+		for _, m := range a.Moves {
+			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%.1f %%\n", m.Cell, m.Service, orDash(m.From), orDash(m.To), m.Share*100)
+		}
+	}
+	t.Flush()
+	if len(a.Moves) == 0 {
+		fmt.Fprintln(w, "\nno client moves")
+	}
+}
+
+func orDash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
+}

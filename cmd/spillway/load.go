@@ -1,0 +1,162 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/spillway-lb/spillway/chaos/load"
+)
+
+// loadRun holds the flags of one run of load.
+type loadRun struct {
+	urls, dns, sources, models []string
+	service, keyFile, trace    string
+	path, output               string
+	port                       int
+	rate                       float64
+	length                     time.Duration
+	prompt, outTokens, shared  int
+	scale                      load.Scale
+	stream                     bool
+	seed                       uint64
+}
+
+func loadCommand() *cobra.Command {
+	r := loadRun{}
+	cmd := &cobra.Command{
+		Use:   "load",
+		Short: "Send requests at a rate or from a recorded trace, and report what came of each",
+		Long: `Send requests at a rate or from a recorded trace, and report what came of each.
+
+The loop is open: a request leaves when it is due, whatever became of the ones before it, so a slow system cannot hide
+behind a slow client. Latency runs from when a request was due. Refused requests are counted by status and code and
+never mixed into latencies. A request of which nothing was received is sent elsewhere once.`,
+		Example: `  spillway load --url http://127.0.2.1:8080 --key-file acme.key --rate 5 --for 30s
+  spillway load --dns 127.0.1.1:5300,127.0.1.2:5300 --service chat.spillway.test --port 8080 --key-file acme.key --rate 20
+  spillway load --dns 127.0.1.1:5300 --service chat.spillway.test --port 8080 --key-file acme.key \
+      --trace AzureLLMInferenceTrace_conv.csv.gz --for 2m --trace-rate 0.5`,
+		GroupID: "operate",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return r.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
+		},
+	}
+	r.flags(cmd)
+	return cmd
+}
+
+func (r *loadRun) flags(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringSliceVar(&r.urls, "url", nil, "base URLs to send to in turn")
+	f.StringVar(&r.service, "service", "", "DNS name to resolve and send to, instead of --url")
+	f.StringSliceVar(&r.dns, "dns", nil, "name servers for --service, host:port")
+	f.IntVar(&r.port, "port", 0, "port of the service (default 80)")
+	f.StringSliceVar(&r.sources, "source", nil, "addresses to send from in turn, to pose as clients in other places")
+	f.StringVar(&r.keyFile, "key-file", "", "file with the API key")
+	f.StringSliceVar(&r.models, "model", []string{"llama-3.1-8b", "qwen2.5-7b"}, "models to ask for, in equal parts")
+	f.StringVar(&r.path, "path", "/v1/chat/completions", "path to post to")
+	f.BoolVar(&r.stream, "stream", true, "ask for one event per token")
+	f.DurationVar(&r.length, "for", 30*time.Second, "how long to send; 0 to the end of the trace")
+	f.Float64Var(&r.rate, "rate", 2, "requests per second, Poisson")
+	f.IntVar(&r.prompt, "prompt-tokens", 500, "median prompt length, in tokens")
+	f.IntVar(&r.outTokens, "output-tokens", 60, "median answer length, in tokens")
+	f.IntVar(&r.shared, "shared-tokens", 0, "prompt tokens that all requests share, at the front")
+	f.StringVar(&r.trace, "trace", "", "replay this file instead: Azure 2023 (.csv) or Mooncake (.jsonl), may be gzipped")
+	f.Float64Var(&r.scale.Rate, "trace-rate", 1, "play the trace this much faster")
+	f.Float64Var(&r.scale.Tokens, "trace-tokens", 1, "multiply the trace's lengths by this")
+	f.IntVar(&r.scale.MaxPrompt, "max-prompt", 0, "cut longer prompts, in tokens")
+	f.IntVar(&r.scale.MaxOutput, "max-output", 0, "cut longer answers, in tokens")
+	f.Uint64Var(&r.seed, "seed", 1, "repeats a run's choices")
+	outputFlag(cmd, &r.output)
+}
+
+func (r *loadRun) run(ctx context.Context, out, errOut io.Writer) error {
+	cfg, closeSource, err := r.config()
+	if err != nil {
+		return err
+	}
+	defer closeSource()
+	g, err := load.New(cfg)
+	if err != nil {
+		return err
+	}
+	stop := showProgress(errOut, g, r.length)
+	err = g.Run(ctx)
+	stop()
+	rep := g.Report()
+	if r.output == "json" {
+		return errors.Join(err, printJSON(out, rep))
+	}
+	return errors.Join(err, rep.Print(out))
+}
+
+// config turns the flags into a run. The second result closes what the source reads.
+func (r *loadRun) config() (load.Config, func(), error) {
+	source, closeSource, err := r.source()
+	if err != nil {
+		return load.Config{}, nil, err
+	}
+	key, err := r.key()
+	if err != nil {
+		return load.Config{}, nil, err
+	}
+	clients, err := r.clients()
+	if err != nil {
+		return load.Config{}, nil, err
+	}
+	return load.Config{
+		Source: source, Clients: clients, Models: r.models, Key: key, Path: r.path, Stream: r.stream, Seed: r.seed,
+		Target: load.Target{URLs: r.urls, Service: r.service, DNS: r.dns, Port: r.port},
+	}, closeSource, nil
+}
+
+func (r *loadRun) source() (load.Source, func(), error) {
+	r.scale.For = r.length
+	if r.trace != "" {
+		t, err := load.OpenTrace(r.trace, r.seed)
+		if err != nil {
+			return nil, nil, err
+		}
+		return load.Scaled(t, r.scale), func() { t.Close() }, nil
+	}
+	p := load.Poisson{
+		Rate: r.rate, For: r.length, Seed: r.seed,
+		Prompt: lengths(r.prompt), Output: lengths(r.outTokens),
+	}
+	if r.shared > 0 {
+		p.Groups, p.PrefixTokens = 1, r.shared
+	}
+	s, err := load.NewPoisson(p)
+	return s, func() {}, err
+}
+
+func (r *loadRun) key() (string, error) {
+	if r.keyFile == "" {
+		return "", nil
+	}
+	b, err := os.ReadFile(r.keyFile)
+	if err != nil {
+		return "", fmt.Errorf("reading the API key: %w", err)
+	}
+	return strings.TrimSpace(string(b)), nil
+}
+
+func (r *loadRun) clients() ([]load.Client, error) {
+	var out []load.Client
+	for _, s := range r.sources {
+		a, err := netip.ParseAddr(s)
+		if err != nil {
+			return nil, fmt.Errorf("--source %q: write an address of this machine, such as 127.100.0.1", s)
+		}
+		out = append(out, load.Client{Name: s, Source: a})
+	}
+	return out, nil
+}

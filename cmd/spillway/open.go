@@ -1,0 +1,126 @@
+package main
+
+import (
+	"fmt"
+	"log/slog"
+	"os"
+
+	"github.com/spillway-lb/spillway/chaos/fleet"
+	"github.com/spillway-lb/spillway/chaos/gpu"
+	"github.com/spillway-lb/spillway/consensus"
+	"github.com/spillway-lb/spillway/geo"
+	"github.com/spillway-lb/spillway/global"
+	"github.com/spillway-lb/spillway/internal/config"
+	"github.com/spillway-lb/spillway/internal/identity"
+	"github.com/spillway-lb/spillway/local"
+	"github.com/spillway-lb/spillway/local/discover"
+	"github.com/spillway-lb/spillway/regional"
+)
+
+// openRole builds the node that a config file describes, with its listeners bound and nothing started.
+func openRole(path string, log *slog.Logger) (fleet.Role, error) {
+	cfg, err := config.LoadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	switch c := cfg.(type) {
+	case *config.Global:
+		return openGlobal(c, log)
+	case *config.Regional:
+		return openRegional(c, log)
+	case *config.Local:
+		return openLocal(c, log)
+	case *config.Worker:
+		return openWorker(c, log)
+	}
+	return nil, fmt.Errorf("%s: no tier runs a %T", path, cfg)
+}
+
+func openGlobal(c *config.Global, log *slog.Logger) (fleet.Role, error) {
+	certs, err := openCerts(c.TLS, log)
+	if err != nil {
+		return nil, err
+	}
+	atlas, err := openAtlas(c.Geo)
+	if err != nil {
+		return nil, err
+	}
+	var text []byte
+	if c.Spec != "" {
+		if text, err = os.ReadFile(c.Spec); err != nil {
+			return nil, fmt.Errorf("reading the first spec: %w", err)
+		}
+	}
+	var peers []consensus.Peer
+	for id, addr := range c.Raft.Peers {
+		peers = append(peers, consensus.Peer{ID: id, Addr: addr})
+	}
+	return global.New(global.Config{
+		Name: c.Name, Dir: c.Dir, Certs: certs, Atlas: atlas, Log: log, Version: version,
+		RaftListen: c.Raft.Listen, RaftAdvertise: c.Raft.Advertise, Peers: peers, Heartbeat: c.Raft.Heartbeat,
+		DNSListen: c.DNS.Listen, HTTPListen: c.HTTP.Listen, UplinkListen: c.Uplink.Listen,
+		AdminSocket: c.Admin.Socket, AdminListen: c.Admin.Listen, MetricsListen: c.Metrics.Listen,
+		SpecName: c.Spec, Spec: text,
+	})
+}
+
+func openRegional(c *config.Regional, log *slog.Logger) (fleet.Role, error) {
+	certs, err := openCerts(c.TLS, log)
+	if err != nil {
+		return nil, err
+	}
+	atlas, err := openAtlas(c.Geo)
+	if err != nil {
+		return nil, err
+	}
+	return regional.New(regional.Config{
+		Name: c.Name, Region: c.Region, Dir: c.Dir, Certs: certs, Atlas: atlas, Log: log, Version: version,
+		HTTPListen: c.HTTP.Listen, HTTPCert: c.HTTP.TLSCert, HTTPKey: c.HTTP.TLSKey,
+		PeerListen: c.Peer.Listen, PeerAdvertise: c.Peer.Advertise, UplinkListen: c.Uplink.Listen, Globals: c.Globals,
+		AdminSocket: c.Admin.Socket, AdminListen: c.Admin.Listen, MetricsListen: c.Metrics.Listen,
+		MaxStreams: c.Limits.MaxStreams,
+	})
+}
+
+func openLocal(c *config.Local, log *slog.Logger) (fleet.Role, error) {
+	certs, err := openCerts(c.TLS, log)
+	if err != nil {
+		return nil, err
+	}
+	var workers []discover.Worker
+	for _, w := range c.Workers {
+		workers = append(workers, discover.Worker{Name: w.Name, URL: w.URL, GPU: w.GPU, Models: w.Models, Weight: w.Weight, Labels: w.Labels})
+	}
+	return local.New(local.Config{
+		Name: c.Name, Region: c.Region, Zone: c.Zone, Dir: c.Dir, Certs: certs, Log: log, Version: version,
+		Listen: c.HTTP.Listen, Advertise: c.HTTP.Advertise, Plain: c.HTTP.Plain, Gateways: c.Gateways,
+		Workers: workers, WorkersFile: c.WorkersFile, ScrapeInterval: c.ScrapeInterval, Policy: c.Policy,
+		AdminSocket: c.Admin.Socket, AdminListen: c.Admin.Listen, MetricsListen: c.Metrics.Listen,
+	})
+}
+
+func openWorker(c *config.Worker, log *slog.Logger) (fleet.Role, error) {
+	return gpu.New(gpu.Config{
+		Listen: c.Listen, GPU: c.GPU, Model: c.Model, Served: c.ServedAs, TP: c.TP, Seed: c.Seed, Speed: c.Speed, Log: log,
+	})
+}
+
+// openCerts loads a node's certificate; a node without one gets nil, and says itself whether it can do without.
+func openCerts(t config.TLS, log *slog.Logger) (*identity.Certs, error) {
+	if t == (config.TLS{}) {
+		return nil, nil
+	}
+	certs, err := identity.Load(identity.Files{Cert: t.Cert, Key: t.Key, CA: t.CA}, log)
+	if err != nil {
+		return nil, fmt.Errorf("loading the certificate: %w", err)
+	}
+	return certs, nil
+}
+
+func openAtlas(g config.Geo) (*geo.Live, error) {
+	atlas, err := geo.NewLive(geo.Config{Databases: g.Databases, OverridesFile: g.Overrides, Demo: g.Demo})
+	if err != nil {
+		return nil, fmt.Errorf("opening the geo databases: %w", err)
+	}
+	return atlas, nil
+}

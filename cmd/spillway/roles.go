@@ -1,0 +1,124 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/spillway-lb/spillway/chaos/fleet"
+	"github.com/spillway-lb/spillway/internal/config"
+)
+
+func globalCommand() *cobra.Command {
+	return roleCommand(config.RoleGlobal, "Run a global node: DNS, redirects, steering, Raft")
+}
+
+func regionalCommand() *cobra.Command {
+	return roleCommand(config.RoleRegional, "Run a gateway: the front door of a region")
+}
+
+func localCommand() *cobra.Command {
+	return roleCommand(config.RoleLocal, "Run a local instance: the GPU workers of a zone")
+}
+
+func workerCommand() *cobra.Command {
+	return roleCommand(config.RoleWorker, "Run a stand-in GPU worker that looks like vLLM and computes nothing")
+}
+
+// roleCommand runs one node from its config file until it is asked to stop.
+func roleCommand(role, short string) *cobra.Command {
+	var file, level string
+	cmd := &cobra.Command{
+		Use:     role + " -c FILE",
+		Short:   short,
+		Long:    short + ".\n\n`spillway config init " + role + "` writes a commented FILE, `spillway config describe " + role + "` explains every key.\nSIGHUP reads certificates, geo databases and lists of workers again; SIGTERM or Ctrl-C stops in order.",
+		Example: "  spillway config init " + role + " > " + role + ".yaml\n  spillway " + role + " -c " + role + ".yaml",
+		GroupID: "run",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			log, err := newLog(cmd, level)
+			if err != nil {
+				return err
+			}
+			if err := expectRole(file, role); err != nil {
+				return err
+			}
+			return serve(cmd.Context(), file, log)
+		},
+	}
+	cmd.Flags().StringVarP(&file, "config", "c", "", "the node's config file")
+	cmd.Flags().StringVar(&level, "log-level", "info", "debug, info, warn or error")
+	must(cmd.MarkFlagRequired("config"))
+	return cmd
+}
+
+func newLog(cmd *cobra.Command, level string) (*slog.Logger, error) {
+	var l slog.Level
+	if err := l.UnmarshalText([]byte(level)); err != nil {
+		return nil, fmt.Errorf("unknown --log-level %q: write debug, info, warn or error", level)
+	}
+	return slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: l})), nil
+}
+
+// expectRole catches a file given to the wrong verb before it says something confusing about every key.
+func expectRole(file, role string) error {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return fmt.Errorf("reading the config: %w", err)
+	}
+	if got := config.RoleOf(text); got != "" && got != role {
+		return fmt.Errorf("%s is the config of role %s: run `spillway %s -c %s`", file, got, got, file)
+	}
+	return nil
+}
+
+// stopTimeout bounds an orderly stop: streams that still run then are cut.
+const stopTimeout = 30 * time.Second
+
+func serve(ctx context.Context, file string, log *slog.Logger) error {
+	node, err := openRole(file, log)
+	if err != nil {
+		return err
+	}
+	// Nodes are stopped in order and not cut, so their context outlives the signal.
+	if err := node.Start(context.WithoutCancel(ctx)); err != nil {
+		return err
+	}
+	log.Info("serving", "config", file, "version", version)
+	reload := make(chan os.Signal, 1)
+	signal.Notify(reload, syscall.SIGHUP)
+	defer signal.Stop(reload)
+	for {
+		select {
+		case <-reload:
+			reloadNode(node, log)
+		case <-ctx.Done():
+			log.Info("stopping")
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
+			defer cancel()
+			return node.Stop(ctx)
+		}
+	}
+}
+
+// reloader is a node that reads its certificates, geo databases or lists of workers again while it runs.
+type reloader interface{ Reload() error }
+
+func reloadNode(node fleet.Role, log *slog.Logger) {
+	r, ok := node.(reloader)
+	if !ok {
+		log.Warn("this role has nothing to reload")
+		return
+	}
+	if err := r.Reload(); err != nil {
+		log.Error("reload refused, what was loaded before stays in force", "error", err)
+		return
+	}
+	log.Info("reloaded")
+}

@@ -1,0 +1,158 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/spillway-lb/spillway/internal/admin"
+)
+
+func statusCommand() *cobra.Command {
+	var (
+		to      target
+		output  string
+		workers bool
+	)
+	cmd := &cobra.Command{
+		Use:     "status",
+		Short:   "Show the tree of regions, zones and workers with their live capacity",
+		Example: "  spillway status\n  spillway status --workers\n  spillway status -o json",
+		GroupID: "operate",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return to.call(cmd.Context(), func(ctx context.Context, c *admin.Client) error {
+				s, err := c.Status(ctx)
+				if err != nil {
+					return err
+				}
+				if output == "json" {
+					return printJSON(cmd.OutOrStdout(), s)
+				}
+				printStatus(cmd.OutOrStdout(), s, workers)
+				return nil
+			})
+		},
+	}
+	to.flags(cmd)
+	cmd.Flags().BoolVar(&workers, "workers", false, "show each worker")
+	outputFlag(cmd, &output)
+	return cmd
+}
+
+func printStatus(w io.Writer, s *admin.Status, workers bool) {
+	fmt.Fprintf(w, "%s (%s)  spec v%d  plan %d, %s old\n", s.Node, s.Role, s.SpecVersion, s.PlanEpoch, age(s.PlanAgeMS))
+	if r := s.Raft; r != nil {
+		leader := "no leader: answering from the last plan"
+		if r.Leader != "" {
+			leader = "leader " + r.Leader
+		}
+		fmt.Fprintf(w, "raft: %s, this node is %s, term %d, applied %d, %d voters\n", leader, strings.ToLower(r.State), r.Term, r.Applied, len(r.Voters))
+	}
+	for _, d := range s.Drains {
+		fmt.Fprintf(w, "drain: %s%s%s\n", d.Path, until(d.Until), because(d.Reason, d.Actor))
+	}
+	for _, n := range s.Notes {
+		fmt.Fprintf(w, "note: %s\n", n)
+	}
+	fmt.Fprintln(w)
+
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "NAME\tSTATE\tAGE\tMODEL\tREADY\tRUNNING\tQUEUED\tWAIT\tPREFILL tok/s\tDECODE tok/s\tKV FREE tok")
+	for _, r := range s.Regions {
+		row(t, r.Name, state(r.State, r.Draining), age(r.AgeMS), r.Models)
+		for _, z := range r.Zones {
+			row(t, "  "+z.Name+" ("+z.Instance+")", state(z.State, z.Draining), age(z.AgeMS), z.Models)
+			for _, wk := range z.Workers {
+				if workers {
+					workerRow(t, wk)
+				}
+			}
+		}
+	}
+	t.Flush()
+	for _, r := range s.Regions {
+		if r.Note != "" {
+			fmt.Fprintf(w, "note: region %s: %s\n", r.Name, r.Note)
+		}
+	}
+}
+
+// row prints one line for each model of a subtree, with the name on the first only.
+func row(t io.Writer, name, state, age string, models []admin.ModelStatus) {
+	if len(models) == 0 {
+		fmt.Fprintf(t, "%s\t%s\t%s\t-\t-\t-\t-\t-\t-\t-\t-\n", name, state, age)
+	}
+	for i, m := range models {
+		if i > 0 {
+			name, state, age = "", "", ""
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%d/%d\t%d\t%d\t%s\t%s\t%s\t%s\n", name, state, age, m.Name, m.Ready, m.Total,
+			m.Running, m.Queued, seconds(m.WaitSeconds), count(m.PrefillRate), count(m.DecodeRate), count(m.KVFree))
+	}
+}
+
+func workerRow(t io.Writer, w admin.WorkerStatus) {
+	st := w.State
+	if w.Reason != "" {
+		st += " (" + w.Reason + ")"
+	}
+	fmt.Fprintf(t, "    %s %s\t%s\t%s\t%s\t\t%d\t%d\t\t%s\t%s\t%s\n", w.Name, w.GPU, st, age(w.ScrapeAgeMS), strings.Join(w.Models, ","),
+		w.Running, w.Waiting, count(int64(w.PrefillRate)), count(int64(w.DecodeRate)), count(w.KVFree))
+}
+
+func state(s string, draining bool) string {
+	if draining {
+		return s + ", draining"
+	}
+	return s
+}
+
+func until(t time.Time) string {
+	if t.IsZero() {
+		return " until undrained"
+	}
+	return " until " + t.Local().Format(time.TimeOnly)
+}
+
+func because(reason, actor string) string {
+	if reason == "" {
+		return " (by " + actor + ")"
+	}
+	return fmt.Sprintf(" (%s, by %s)", reason, actor)
+}
+
+// age prints a duration in milliseconds with the precision a reader needs.
+func age(ms int64) string {
+	d := time.Duration(ms) * time.Millisecond
+	switch {
+	case d < time.Second:
+		return d.String()
+	case d < time.Minute:
+		return d.Round(100 * time.Millisecond).String()
+	}
+	return d.Round(time.Second).String()
+}
+
+// seconds prints a predicted time.
+func seconds(s float64) string {
+	return (time.Duration(s * float64(time.Second))).Round(time.Millisecond).String()
+}
+
+// count prints large amounts with k and M, three digits of them.
+func count(n int64) string {
+	switch {
+	case n >= 10_000_000:
+		return fmt.Sprintf("%.0fM", float64(n)/1e6)
+	case n >= 1_000_000:
+		return fmt.Sprintf("%.2fM", float64(n)/1e6)
+	case n >= 10_000:
+		return fmt.Sprintf("%.0fk", float64(n)/1e3)
+	}
+	return fmt.Sprint(n)
+}
