@@ -59,9 +59,11 @@ func TestDemo(t *testing.T) {
 
 func TestSpecialIsNotTailored(t *testing.T) {
 	a := open(t, Config{})
-	for _, addr := range []string{"10.1.2.3", "100.64.0.1", "127.0.0.1", "169.254.1.1", "172.31.0.1", "192.0.2.1",
+	for _, addr := range []string{
+		"10.1.2.3", "100.64.0.1", "127.0.0.1", "169.254.1.1", "172.31.0.1", "192.0.2.1",
 		"192.168.1.1", "198.18.0.1", "224.0.0.1", "255.255.255.255", "0.0.0.0", "::", "::1", "fc00::1", "fe80::1%eth0",
-		"ff02::1", "2001:db8::1", "64:ff9b:1::1", "::ffff:10.0.0.1", "64:ff9b::10.0.0.1", "2002:a00:1::1"} {
+		"ff02::1", "2001:db8::1", "64:ff9b:1::1", "::ffff:10.0.0.1", "64:ff9b::10.0.0.1", "2002:a00:1::1",
+	} {
 		if f := at(t, a, addr); f.Cell != NoCell || f.Source != SourceSpecial || f.Scope == 0 {
 			t.Errorf("%s: %+v, want special, with a scope that covers nobody else", addr, f)
 		}

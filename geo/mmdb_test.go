@@ -33,15 +33,19 @@ func countryOnly(code string) mmdbtype.Map {
 }
 
 func flat(name, country string, lat, lon float64) mmdbtype.Map {
-	return mmdbtype.Map{"city": mmdbtype.String(name), "country_code": mmdbtype.String(country),
-		"latitude": mmdbtype.Float64(lat), "longitude": mmdbtype.Float64(lon)}
+	return mmdbtype.Map{
+		"city": mmdbtype.String(name), "country_code": mmdbtype.String(country),
+		"latitude": mmdbtype.Float64(lat), "longitude": mmdbtype.Float64(lon),
+	}
 }
 
 // write makes a database and returns its bytes.
 func write(t testing.TB, version int, networks ...network) []byte {
 	t.Helper()
-	w, err := mmdbwriter.New(mmdbwriter.Options{IPVersion: version, DatabaseType: "Test-City", RecordSize: 24,
-		IncludeReservedNetworks: true})
+	w, err := mmdbwriter.New(mmdbwriter.Options{
+		IPVersion: version, DatabaseType: "Test-City", RecordSize: 24,
+		IncludeReservedNetworks: true,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

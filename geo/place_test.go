@@ -86,15 +86,29 @@ func TestSubRegionsOfCities(t *testing.T) {
 		lat, lon float64
 		want     subRegion
 	}{
-		{"Montreal", 45.5, -73.6, northAmericaEast}, {"Dallas", 32.8, -96.8, northAmericaEast},
-		{"Denver", 39.7, -105, northAmericaWest}, {"Honolulu", 21.3, -157.9, northAmericaWest},
-		{"Dublin", 53.3, -6.3, europe}, {"Moscow", 55.8, 37.6, europe}, {"Reykjavik", 64.1, -21.9, europe},
-		{"Mumbai", 19.1, 72.9, southAsia}, {"Dhaka", 23.8, 90.4, southAsia}, {"Colombo", 6.9, 79.9, southAsia},
-		{"Singapore", 1.35, 103.8, southEastAsia}, {"Jakarta", -6.2, 106.8, southEastAsia},
-		{"Hanoi", 21, 105.8, southEastAsia}, {"Manila", 14.6, 121, southEastAsia},
-		{"Hong Kong", 22.3, 114.2, eastAsia}, {"Taipei", 25, 121.5, eastAsia}, {"Seoul", 37.6, 127, eastAsia},
-		{"Osaka", 34.7, 135.5, eastAsia}, {"Sydney", -33.9, 151.2, oceania}, {"Auckland", -36.8, 174.8, oceania},
-		{"Sao Paulo", -23.6, -46.6, elsewhere}, {"Lagos", 6.5, 3.4, elsewhere}, {"Dubai", 25.2, 55.3, elsewhere},
+		{"Montreal", 45.5, -73.6, northAmericaEast},
+		{"Dallas", 32.8, -96.8, northAmericaEast},
+		{"Denver", 39.7, -105, northAmericaWest},
+		{"Honolulu", 21.3, -157.9, northAmericaWest},
+		{"Dublin", 53.3, -6.3, europe},
+		{"Moscow", 55.8, 37.6, europe},
+		{"Reykjavik", 64.1, -21.9, europe},
+		{"Mumbai", 19.1, 72.9, southAsia},
+		{"Dhaka", 23.8, 90.4, southAsia},
+		{"Colombo", 6.9, 79.9, southAsia},
+		{"Singapore", 1.35, 103.8, southEastAsia},
+		{"Jakarta", -6.2, 106.8, southEastAsia},
+		{"Hanoi", 21, 105.8, southEastAsia},
+		{"Manila", 14.6, 121, southEastAsia},
+		{"Hong Kong", 22.3, 114.2, eastAsia},
+		{"Taipei", 25, 121.5, eastAsia},
+		{"Seoul", 37.6, 127, eastAsia},
+		{"Osaka", 34.7, 135.5, eastAsia},
+		{"Sydney", -33.9, 151.2, oceania},
+		{"Auckland", -36.8, 174.8, oceania},
+		{"Sao Paulo", -23.6, -46.6, elsewhere},
+		{"Lagos", 6.5, 3.4, elsewhere},
+		{"Dubai", 25.2, 55.3, elsewhere},
 	} {
 		if got := (Place{Lat: c.lat, Lon: c.lon}).subRegion(); got != c.want {
 			t.Errorf("%s is in sub-region %d, want %d", c.city, got, c.want)
@@ -107,10 +121,16 @@ func TestCells(t *testing.T) {
 		p    Place
 		name string
 	}{
-		{ashburn, "n38w078"}, {tokyo, "n34e138"}, {Place{Lat: -33.87, Lon: 151.21}, "s34e150"},
-		{Place{Lat: -0.1, Lon: -0.1}, "s02w002"}, {Place{}, "n00e000"},
-		{Place{Lat: 90, Lon: 180}, "n88w180"}, {Place{Lat: -90, Lon: -180}, "s90w180"},
-		{Place{Lat: 91}, "none"}, {Place{Lat: math.NaN()}, "none"}, {Place{Lon: math.Inf(1)}, "none"},
+		{ashburn, "n38w078"},
+		{tokyo, "n34e138"},
+		{Place{Lat: -33.87, Lon: 151.21}, "s34e150"},
+		{Place{Lat: -0.1, Lon: -0.1}, "s02w002"},
+		{Place{}, "n00e000"},
+		{Place{Lat: 90, Lon: 180}, "n88w180"},
+		{Place{Lat: -90, Lon: -180}, "s90w180"},
+		{Place{Lat: 91}, "none"},
+		{Place{Lat: math.NaN()}, "none"},
+		{Place{Lon: math.Inf(1)}, "none"},
 	} {
 		if got := CellName(CellOf(c.p)); got != c.name {
 			t.Errorf("%v is in %s, want %s", c.p, got, c.name)

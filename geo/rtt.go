@@ -60,12 +60,16 @@ var slope = [numSubRegions][numSubRegions]float64{
 	northAmericaEast: {northAmericaEast: 17.4, northAmericaWest: 15.3},
 	northAmericaWest: {northAmericaWest: 16.9},
 	europe:           {europe: 17.6, northAmericaEast: 13.9, northAmericaWest: 16.0, southEastAsia: 15.5, southAsia: 17.6},
-	eastAsia: {eastAsia: 17.3, southEastAsia: 14.7, northAmericaWest: 12.7, northAmericaEast: 14.8, europe: 23.6,
-		southAsia: 20.8},
+	eastAsia: {
+		eastAsia: 17.3, southEastAsia: 14.7, northAmericaWest: 12.7, northAmericaEast: 14.8, europe: 23.6,
+		southAsia: 20.8,
+	},
 	southEastAsia: {southAsia: 13.7, northAmericaWest: 11.8, northAmericaEast: 14.4},
 	southAsia:     {northAmericaEast: 16.1, northAmericaWest: 16.5},
-	oceania: {eastAsia: 15.7, southEastAsia: 14.1, southAsia: 14.4, europe: 15.1, northAmericaEast: 12.0,
-		northAmericaWest: 11.0},
+	oceania: {
+		eastAsia: 15.7, southEastAsia: 14.1, southAsia: 14.4, europe: 15.1, northAmericaEast: 12.0,
+		northAmericaWest: 11.0,
+	},
 }
 
 func slopeOf(a, b subRegion) float64 {

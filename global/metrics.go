@@ -46,22 +46,30 @@ func qtypeIndex(qtype uint16) int {
 func newMetrics(reg prometheus.Registerer, s *Server) *metrics {
 	m := &metrics{
 		dropped: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "spillway_global_dns_dropped_total", Help: "DNS messages that were given no answer."}),
+			Name: "spillway_global_dns_dropped_total", Help: "DNS messages that were given no answer.",
+		}),
 		stale: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "spillway_global_dns_stale_answers_total", Help: "DNS answers from a state that no leader confirms any more."}),
+			Name: "spillway_global_dns_stale_answers_total", Help: "DNS answers from a state that no leader confirms any more.",
+		}),
 		tcp: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "spillway_global_dns_tcp_total", Help: "DNS messages that came over TCP."}),
+			Name: "spillway_global_dns_tcp_total", Help: "DNS messages that came over TCP.",
+		}),
 		answer: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "spillway_global_dns_answer_seconds", Help: "Time to make one DNS answer.", Buckets: telemetry.QuickBuckets()}),
+			Name: "spillway_global_dns_answer_seconds", Help: "Time to make one DNS answer.", Buckets: telemetry.QuickBuckets(),
+		}),
 		redirects: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "spillway_global_redirects_total", Help: "Calls to the redirect endpoint by outcome."}, []string{"outcome"}),
+			Name: "spillway_global_redirects_total", Help: "Calls to the redirect endpoint by outcome.",
+		}, []string{"outcome"}),
 		plans: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "spillway_global_plans_total", Help: "Plans made at this node while it led, by why they were published or not."}, []string{"reason"}),
+			Name: "spillway_global_plans_total", Help: "Plans made at this node while it led, by why they were published or not.",
+		}, []string{"reason"}),
 		solve: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "spillway_global_plan_solve_seconds", Help: "Time to solve one plan.", Buckets: telemetry.WaitBuckets()}),
+			Name: "spillway_global_plan_solve_seconds", Help: "Time to solve one plan.", Buckets: telemetry.WaitBuckets(),
+		}),
 	}
 	vec := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "spillway_global_dns_answers_total", Help: "DNS answers by query type and response code."}, []string{"qtype", "rcode"})
+		Name: "spillway_global_dns_answers_total", Help: "DNS answers by query type and response code.",
+	}, []string{"qtype", "rcode"})
 	for q := range m.answers {
 		for r := range m.answers[q] {
 			m.answers[q][r] = vec.WithLabelValues(qtypeNames[q], rcodeNames[r])

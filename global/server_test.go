@@ -191,7 +191,7 @@ func (p *planet) testDrain(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if out, err = c.Drain(t.Context(), admin.DrainRequest{Path: "tokyo", ForMS: 300}); err != nil {
+	if _, err = c.Drain(t.Context(), admin.DrainRequest{Path: "tokyo", ForMS: 300}); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, 3*time.Second, "a drain with an end ends", func() bool {

@@ -2,6 +2,7 @@ package local
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -10,8 +11,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"crypto/tls"
 
 	"github.com/spillway-lb/spillway/internal/admin"
 	"github.com/spillway-lb/spillway/internal/capacity"

@@ -35,7 +35,6 @@ type vllm struct {
 	name    string
 	running atomic.Int64
 	served  atomic.Int64
-	seqs    atomic.Int64 // 0: no bound told
 	mode    atomic.Pointer[string]
 	release chan struct{} // in mode "hold", answers wait for it
 	kv      int

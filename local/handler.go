@@ -21,8 +21,10 @@ func (a *Agent) routes() http.Handler {
 	mux.HandleFunc("GET "+openai.PathModels, a.listModels)
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok\n")) })
 	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
-		relay.WriteError(w, &openai.Error{Status: http.StatusNotFound, Type: openai.TypeInvalidRequest, Code: openai.CodeNotFound,
-			Message: "POST to /v1/chat/completions, /v1/completions, /v1/embeddings or /v1/responses, or GET /v1/models", NoRetry: true})
+		relay.WriteError(w, &openai.Error{
+			Status: http.StatusNotFound, Type: openai.TypeInvalidRequest, Code: openai.CodeNotFound,
+			Message: "POST to /v1/chat/completions, /v1/completions, /v1/embeddings or /v1/responses, or GET /v1/models", NoRetry: true,
+		})
 	})
 	return mux
 }

@@ -100,8 +100,10 @@ func (q *request) read(h http.Header) *openai.Error {
 	if e != nil {
 		return e
 	}
-	q.query = zone.Query{Model: q.model.Name, PromptTokens: prompt, Class: class, Residency: q.tenant.Residency,
-		Spill: q.state.spec.Routing.Spill == nil || *q.state.spec.Routing.Spill, Margin: time.Duration(q.state.spec.Routing.SpillMargin)}
+	q.query = zone.Query{
+		Model: q.model.Name, PromptTokens: prompt, Class: class, Residency: q.tenant.Residency,
+		Spill: q.state.spec.Routing.Spill == nil || *q.state.spec.Routing.Spill, Margin: time.Duration(q.state.spec.Routing.SpillMargin),
+	}
 	q.hop.Tenant, q.hop.Class, q.hop.Model, q.hop.Deadline = q.tenant.Name, class, q.model.Name, deadline
 	q.hop.PromptTokens, q.hop.MaxTokens = prompt, q.env.MaxTokens
 	return nil
@@ -128,8 +130,10 @@ func wishes(h http.Header, own spec.Class) (class spec.Class, deadline time.Dura
 }
 
 func badHeader(name, message string) *openai.Error {
-	return &openai.Error{Status: http.StatusBadRequest, Type: openai.TypeInvalidRequest, Code: openai.CodeInvalidValue, Param: name,
-		Message: name + ": " + message, NoRetry: true}
+	return &openai.Error{
+		Status: http.StatusBadRequest, Type: openai.TypeInvalidRequest, Code: openai.CodeInvalidValue, Param: name,
+		Message: name + ": " + message, NoRetry: true,
+	}
 }
 
 // enter takes the request out of the tenant's limits and counts it as demand. What is refused for want of capacity was

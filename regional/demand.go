@@ -78,9 +78,11 @@ func (d *demand) rates(now time.Time) []capacity.Demand {
 			delete(d.flows, f)
 			continue
 		}
-		out = append(out, capacity.Demand{Service: f.service, Model: f.model, Cell: f.cell,
+		out = append(out, capacity.Demand{
+			Service: f.service, Model: f.model, Cell: f.cell,
 			TokensPerSec:        int64(math.Ceil(r.tokens / demandWindow.Seconds())),
-			RequestsPerSecMilli: int64(math.Ceil(r.requests / demandWindow.Seconds() * 1000))})
+			RequestsPerSecMilli: int64(math.Ceil(r.requests / demandWindow.Seconds() * 1000)),
+		})
 	}
 	return out
 }

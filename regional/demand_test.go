@@ -56,8 +56,10 @@ func TestExpectedOutputIsLearned(t *testing.T) {
 
 func TestOutputCostFollowsTheWorkers(t *testing.T) {
 	view := func(prefill, decode int64) *zone.View {
-		return &zone.View{Locals: []zone.Local{{Summary: &capacity.Summary{Models: []capacity.Model{{Name: "m",
-			Hardware: []capacity.Hardware{{Name: "h100", PrefillRate: prefill, DecodeRate: decode}}}}}}}}
+		return &zone.View{Locals: []zone.Local{{Summary: &capacity.Summary{Models: []capacity.Model{{
+			Name:     "m",
+			Hardware: []capacity.Hardware{{Name: "h100", PrefillRate: prefill, DecodeRate: decode}},
+		}}}}}}
 	}
 	for _, tc := range []struct {
 		prefill, decode int64

@@ -133,8 +133,10 @@ const statusClientGone = 499
 
 // logEnd writes the one line of a request.
 func (g *Gateway) logEnd(q *request, c choice, res relay.Result, status int) {
-	attrs := []any{telemetry.KeyRequest, q.hop.RequestID, telemetry.KeyTenant, q.hop.Tenant, telemetry.KeyModel, q.query.Model, "status", status,
-		"to", c.verdict.Path.String(), "reason", c.verdict.Reason, "tokens", q.tokens, "seconds", time.Since(q.arrived).Seconds()}
+	attrs := []any{
+		telemetry.KeyRequest, q.hop.RequestID, telemetry.KeyTenant, q.hop.Tenant, telemetry.KeyModel, q.query.Model, "status", status,
+		"to", c.verdict.Path.String(), "reason", c.verdict.Reason, "tokens", q.tokens, "seconds", time.Since(q.arrived).Seconds(),
+	}
 	if q.retried != "" {
 		attrs = append(attrs, "retried", q.retried)
 	}

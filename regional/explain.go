@@ -28,8 +28,10 @@ func (g *Gateway) explain(ctx context.Context, ask admin.ExplainQuery) ([]explai
 	if err != nil {
 		return nil, err
 	}
-	rec := explain.Record{Tier: "regional", Node: g.cfg.Name,
-		Query: fmt.Sprintf("%s, %d prompt and %d output tokens, class %s", q.Model, q.PromptTokens, q.MaxTokens, q.Class)}
+	rec := explain.Record{
+		Tier: "regional", Node: g.cfg.Name,
+		Query: fmt.Sprintf("%s, %d prompt and %d output tokens, class %s", q.Model, q.PromptTokens, q.MaxTokens, q.Class),
+	}
 	if ask.Model != q.Model {
 		rec.Note(fmt.Sprintf("%s is an alias; this time it resolved to %s", ask.Model, q.Model))
 	}
@@ -78,8 +80,10 @@ func explainQuery(ask admin.ExplainQuery, st *state) (*zone.Query, error) {
 	if err != nil {
 		return nil, err
 	}
-	q := &zone.Query{Model: name, PromptTokens: explainPrompt, MaxTokens: explainOutput, Class: class,
-		Spill: st.spec.Routing.Spill == nil || *st.spec.Routing.Spill, Margin: time.Duration(st.spec.Routing.SpillMargin)}
+	q := &zone.Query{
+		Model: name, PromptTokens: explainPrompt, MaxTokens: explainOutput, Class: class,
+		Spill: st.spec.Routing.Spill == nil || *st.spec.Routing.Spill, Margin: time.Duration(st.spec.Routing.SpillMargin),
+	}
 	if ask.PromptTokens > 0 {
 		q.PromptTokens = int(min(ask.PromptTokens, 1<<30))
 	}

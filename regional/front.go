@@ -55,14 +55,18 @@ func method(path string) (string, bool) {
 }
 
 func noSuchPath(path string) *openai.Error {
-	return &openai.Error{Status: http.StatusNotFound, Type: openai.TypeInvalidRequest, Code: openai.CodeNotFound, NoRetry: true,
+	return &openai.Error{
+		Status: http.StatusNotFound, Type: openai.TypeInvalidRequest, Code: openai.CodeNotFound, NoRetry: true,
 		Message: "no such path: " + strconv.Quote(path[:min(len(path), 64)]) + " (served: " + openai.PathChat + ", " + openai.PathCompletions + ", " +
-			openai.PathEmbeddings + ", " + openai.PathResponses + ", " + openai.PathModels + ")"}
+			openai.PathEmbeddings + ", " + openai.PathResponses + ", " + openai.PathModels + ")",
+	}
 }
 
 func wrongMethod(want string) *openai.Error {
-	return &openai.Error{Status: http.StatusMethodNotAllowed, Type: openai.TypeInvalidRequest, Code: openai.CodeMethodNotAllowed, NoRetry: true,
-		Message: "use " + want + " here"}
+	return &openai.Error{
+		Status: http.StatusMethodNotAllowed, Type: openai.TypeInvalidRequest, Code: openai.CodeMethodNotAllowed, NoRetry: true,
+		Message: "use " + want + " here",
+	}
 }
 
 // serveRequest takes a client's request from its first header to its last byte.

@@ -118,8 +118,10 @@ func (g *Gateway) open() (err error) {
 			return err
 		}
 	}
-	g.admin, err = admin.New(admin.Config{Socket: g.cfg.AdminSocket, Listen: g.cfg.AdminListen, Metrics: g.cfg.MetricsListen,
-		Certs: g.cfg.Certs, Backend: g.backend(), Gatherer: g.cfg.Registry, Log: g.log})
+	g.admin, err = admin.New(admin.Config{
+		Socket: g.cfg.AdminSocket, Listen: g.cfg.AdminListen, Metrics: g.cfg.MetricsListen,
+		Certs: g.cfg.Certs, Backend: g.backend(), Gatherer: g.cfg.Registry, Log: g.log,
+	})
 	return err
 }
 

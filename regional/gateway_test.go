@@ -24,7 +24,8 @@ func TestRequestReachesALocalWithWhatItNeeds(t *testing.T) {
 	l := w.local(g, "fra", "fra-a", reply, small("small"))
 	w.served(g, "small")
 	resp, body := w.ask(g, call{key: "key-acme", body: strings.Replace(ask, "small", "best", 1), header: http.Header{
-		"Spillway-Tenant": {"root"}, "Spillway-Hop": {"1"}, "X-Client-Request-Id": {"mine-1"}, "Connection": {"X-Gone"}, "X-Gone": {"1"}, "Traceparent": {"00-a"}}})
+		"Spillway-Tenant": {"root"}, "Spillway-Hop": {"1"}, "X-Client-Request-Id": {"mine-1"}, "Connection": {"X-Gone"}, "X-Gone": {"1"}, "Traceparent": {"00-a"},
+	}})
 	if resp.StatusCode != 200 || !strings.Contains(body, "hi") || resp.Header.Get("X-Request-Id") != "mine-1" ||
 		resp.Header.Get("X-Spillway-Route") != "from/below/w1" || !strings.Contains(resp.Header.Get("Server-Timing"), `zone;desc="fra/fra-a/l1"`) {
 		t.Fatalf("answer is %d %q %v", resp.StatusCode, body, resp.Header)
@@ -242,7 +243,8 @@ func pair(t *testing.T) (w *world, fra, iad *regional.Gateway) {
 	w.change(func(d *uplink.Directive) {
 		d.Peers = []uplink.Peer{
 			{Region: "fra", Gateways: []uplink.PeerGateway{{Name: "fra-gw", Endpoint: fra.PeerAddr().String()}}, Summary: &room, RTT: 90 * time.Millisecond},
-			{Region: "iad", Gateways: []uplink.PeerGateway{{Name: "iad-gw", Endpoint: iad.PeerAddr().String()}}, Summary: &room, RTT: 90 * time.Millisecond}}
+			{Region: "iad", Gateways: []uplink.PeerGateway{{Name: "iad-gw", Endpoint: iad.PeerAddr().String()}}, Summary: &room, RTT: 90 * time.Millisecond},
+		}
 	})
 	return w, fra, iad
 }
@@ -448,8 +450,10 @@ func TestStopLetsStreamsFinish(t *testing.T) {
 func TestPortInUseSaysWhoWantsIt(t *testing.T) {
 	w := newWorld(t)
 	g := w.gateway("fra", nil)
-	_, err := regional.New(regional.Config{Name: "iad-gw", Region: "iad", Certs: w.certs(gatewayID("iad")),
-		HTTPListen: g.HTTPAddr().String(), PeerListen: "127.0.0.1:0", UplinkListen: "127.0.0.1:0"})
+	_, err := regional.New(regional.Config{
+		Name: "iad-gw", Region: "iad", Certs: w.certs(gatewayID("iad")),
+		HTTPListen: g.HTTPAddr().String(), PeerListen: "127.0.0.1:0", UplinkListen: "127.0.0.1:0",
+	})
 	if err == nil || !strings.Contains(err.Error(), g.HTTPAddr().String()) || !strings.Contains(err.Error(), "front door") {
 		t.Fatalf("error is %v", err)
 	}

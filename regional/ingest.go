@@ -98,8 +98,10 @@ func (g *Gateway) rebuild(now time.Time) {
 			g.ledger.Forget(c.Summary.Path)
 			continue
 		}
-		v.Locals = append(v.Locals, zone.Local{Summary: c.Summary, State: g.doubt(c.State, c.Summary.Endpoint), Age: c.Age,
-			Drained: st.drained(g.cfg.Region, c.Summary.Path.Zone, now)})
+		v.Locals = append(v.Locals, zone.Local{
+			Summary: c.Summary, State: g.doubt(c.State, c.Summary.Endpoint), Age: c.Age,
+			Drained: st.drained(g.cfg.Region, c.Summary.Path.Zone, now),
+		})
 	}
 	v.Peers = g.peersOf(st, now)
 	g.view.Store(v)
@@ -125,8 +127,10 @@ func (g *Gateway) peersOf(st *state, now time.Time) []zone.Peer {
 			continue
 		}
 		age := p.Age + max(now.Sub(st.received), 0)
-		out := zone.Peer{Region: p.Region, Summary: p.Summary, Age: age, State: peerState(age), RTT: p.RTT, Residency: r.Residency,
-			Drained: st.drained(p.Region, "", now), Gateways: g.trusted(p.Gateways)}
+		out := zone.Peer{
+			Region: p.Region, Summary: p.Summary, Age: age, State: peerState(age), RTT: p.RTT, Residency: r.Residency,
+			Drained: st.drained(p.Region, "", now), Gateways: g.trusted(p.Gateways),
+		}
 		peers = append(peers, out)
 	}
 	return peers

@@ -43,10 +43,12 @@ func newMetrics(r prometheus.Registerer, g *Gateway) (*metrics, error) {
 	gauge := func(name, help string, f func() float64) prometheus.Collector {
 		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, f)
 	}
-	all := []prometheus.Collector{m.requests, m.admissions, m.spills, m.retries, m.tokens, m.ttft, m.duration,
+	all := []prometheus.Collector{
+		m.requests, m.admissions, m.spills, m.retries, m.tokens, m.ttft, m.duration,
 		gauge("spillway_regional_in_flight", "Requests under way.", func() float64 { return float64(g.inFlight.Load()) }),
 		gauge("spillway_regional_directive_age_seconds", "Age of the last directive; 0 before the first.", g.directiveAge),
-		summaryAges{g}}
+		summaryAges{g},
+	}
 	var errs []error
 	for _, c := range all {
 		errs = append(errs, r.Register(c))

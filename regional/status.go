@@ -87,8 +87,10 @@ func (g *Gateway) regionStatus(ctx context.Context) admin.RegionStatus {
 	g.mu.Lock()
 	sum := g.standing(st, now)
 	g.mu.Unlock()
-	r := admin.RegionStatus{Name: g.cfg.Region, State: admin.StateFresh, Draining: v.Drained || g.stopping.Load(), Models: modelStatuses(&sum),
-		Gateways: []admin.GatewayStatus{{Name: g.cfg.Name, URL: g.url(st), Endpoint: g.endpoint(), State: admin.StateFresh, InFlight: g.inFlight.Load()}}}
+	r := admin.RegionStatus{
+		Name: g.cfg.Region, State: admin.StateFresh, Draining: v.Drained || g.stopping.Load(), Models: modelStatuses(&sum),
+		Gateways: []admin.GatewayStatus{{Name: g.cfg.Name, URL: g.url(st), Endpoint: g.endpoint(), State: admin.StateFresh, InFlight: g.inFlight.Load()}},
+	}
 	if st != nil {
 		r.SpecVersion = st.directive.SpecVersion
 	}
@@ -151,8 +153,10 @@ func (g *Gateway) zoneStatus(ctx context.Context, l *zone.Local) admin.ZoneStatu
 }
 
 func peerStatus(p *zone.Peer) admin.RegionStatus {
-	r := admin.RegionStatus{Name: p.Region, State: p.State.String(), AgeMS: p.Age.Milliseconds(), Draining: p.Drained,
-		Note: "as the global tier last told this gateway"}
+	r := admin.RegionStatus{
+		Name: p.Region, State: p.State.String(), AgeMS: p.Age.Milliseconds(), Draining: p.Drained,
+		Note: "as the global tier last told this gateway",
+	}
 	for _, x := range p.Gateways {
 		r.Gateways = append(r.Gateways, admin.GatewayStatus{Name: x.Name, Endpoint: x.Endpoint, State: p.State.String()})
 	}
@@ -169,9 +173,11 @@ func modelStatuses(s *capacity.Summary) []admin.ModelStatus {
 	for i := range s.Models {
 		m := &s.Models[i]
 		wait, _ := m.Wait(spec.Standard) // zero where nothing is ready, which Ready tells
-		out = append(out, admin.ModelStatus{Name: m.Name, Ready: m.Ready, Total: m.Total, Running: m.Running, Queued: m.Queued,
+		out = append(out, admin.ModelStatus{
+			Name: m.Name, Ready: m.Ready, Total: m.Total, Running: m.Running, Queued: m.Queued,
 			PrefillRate: m.PrefillRate(), DecodeRate: m.DecodeRate(), Backlog: m.Backlog, KVFree: m.KVFree, KVTotal: m.KVTotal,
-			WaitSeconds: wait.Seconds(), Headroom: m.Headroom[spec.Standard]})
+			WaitSeconds: wait.Seconds(), Headroom: m.Headroom[spec.Standard],
+		})
 	}
 	return out
 }

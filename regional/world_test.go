@@ -83,8 +83,10 @@ func newWorld(t testing.TB) *world {
 	dir := t.TempDir()
 	ca, err := identity.NewDevCA(dir, "test.example")
 	must(t, err)
-	w := &world{t: t, ca: ca, dir: dir, logs: &syncBuffer{}, summaries: map[capacity.Path]*capacity.Summary{},
-		directive: uplink.Directive{Index: 7, SpecVersion: 3, Spec: []byte(worldSpec()), PlanEpoch: 5, TicketKeys: [][]byte{ticketKey()}}}
+	w := &world{
+		t: t, ca: ca, dir: dir, logs: &syncBuffer{}, summaries: map[capacity.Path]*capacity.Summary{},
+		directive: uplink.Directive{Index: 7, SpecVersion: 3, Spec: []byte(worldSpec()), PlanEpoch: 5, TicketKeys: [][]byte{ticketKey()}},
+	}
 	w.global, err = uplink.NewParent(uplink.ParentConfig{
 		Listen: "127.0.0.1:0", Certs: w.certs(identity.ID{Role: identity.RoleGlobal, Name: "g1"}), ChildRole: identity.RoleGateway,
 		OnSummary: func(_ identity.ID, s *capacity.Summary) { w.mu.Lock(); w.summaries[s.Path] = s; w.mu.Unlock() },
@@ -140,9 +142,11 @@ func (w *world) gateway(region string, change func(*regional.Config)) *regional.
 	w.t.Helper()
 	atlas, err := geo.NewLive(geo.Config{Demo: true})
 	must(w.t, err)
-	cfg := regional.Config{Name: region + "-gw", Region: region, Certs: w.certs(identity.ID{Role: identity.RoleGateway, Region: region, Name: region + "-gw"}),
+	cfg := regional.Config{
+		Name: region + "-gw", Region: region, Certs: w.certs(identity.ID{Role: identity.RoleGateway, Region: region, Name: region + "-gw"}),
 		HTTPListen: "127.0.0.1:0", PeerListen: "127.0.0.1:0", UplinkListen: "127.0.0.1:0", Globals: []string{w.global.Addr().String()},
-		Atlas: atlas, Interval: 20 * time.Millisecond, Log: slog.New(slog.NewTextHandler(w.logs, &slog.HandlerOptions{Level: slog.LevelDebug}))}
+		Atlas: atlas, Interval: 20 * time.Millisecond, Log: slog.New(slog.NewTextHandler(w.logs, &slog.HandlerOptions{Level: slog.LevelDebug})),
+	}
 	if change != nil {
 		change(&cfg)
 	}
@@ -166,8 +170,10 @@ type local struct {
 
 // small is a summary's entry for a model with room.
 func small(name string) capacity.Model {
-	return capacity.Model{Name: name, Ready: 2, Total: 2, Hardware: []capacity.Hardware{{Name: "h100", Ready: 2, PrefillRate: 40_000, DecodeRate: 4000}},
-		KVTotal: 800_000, KVFree: 800_000, SlotsTotal: 512, SlotsFree: 512, Headroom: [3]int64{9000, 9000, 9000}, MaxContext: 8192}
+	return capacity.Model{
+		Name: name, Ready: 2, Total: 2, Hardware: []capacity.Hardware{{Name: "h100", Ready: 2, PrefillRate: 40_000, DecodeRate: 4000}},
+		KVTotal: 800_000, KVFree: 800_000, SlotsTotal: 512, SlotsFree: 512, Headroom: [3]int64{9000, 9000, 9000}, MaxContext: 8192,
+	}
 }
 
 // local starts a stand-in with its uplink to the gateway.
@@ -207,16 +213,6 @@ func (w *world) local(g *regional.Gateway, region, zone string, serve http.Handl
 	must(w.t, l.child.Start(context.Background()))
 	w.t.Cleanup(func() { _ = l.child.Stop(soon(w.t)) })
 	return l
-}
-
-func (l *local) set(f func(*capacity.Summary)) {
-	l.mu.Lock()
-	s := l.summary
-	s.Models = append([]capacity.Model(nil), s.Models...)
-	f(&s)
-	l.summary = s
-	l.mu.Unlock()
-	l.child.Wake()
 }
 
 // eventually waits for a condition that other goroutines bring about.

@@ -236,10 +236,11 @@ func TestSameSeedSameRun(t *testing.T) {
 		}
 		return drain(t, e, epoch)
 	}
-	if run(1) != run(1) {
+	first, again := run(1), run(1)
+	if first != again {
 		t.Error("one seed, two runs")
 	}
-	if run(1) == run(2) {
+	if first == run(2) {
 		t.Error("the seed changes nothing")
 	}
 }

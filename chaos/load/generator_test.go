@@ -229,8 +229,10 @@ func TestLostRequestsAskDNSAnew(t *testing.T) {
 		}
 		names.set("127.0.0.1")
 	}()
-	r := run(t, Config{Source: &burst{n: 1}, Stream: true, Clients: []Client{{Source: netip.MustParseAddr("127.0.0.1")}},
-		Target: Target{Service: "chat.api.example", DNS: []string{names.addr()}, Port: portNumber(t, s.URL)}})
+	r := run(t, Config{
+		Source: &burst{n: 1}, Stream: true, Clients: []Client{{Source: netip.MustParseAddr("127.0.0.1")}},
+		Target: Target{Service: "chat.api.example", DNS: []string{names.addr()}, Port: portNumber(t, s.URL)},
+	})
 	<-moved
 	if r.OK != 1 || r.Retried != 1 {
 		t.Errorf("ok %d, retried %d, lost %d", r.OK, r.Retried, r.Lost)
@@ -266,8 +268,10 @@ func TestRedirectDropsTheKey(t *testing.T) {
 	})
 	port.Store(int64(portNumber(t, s.URL)))
 	names := serveNames(t, 60, 0, "127.0.0.1")
-	r := run(t, Config{Source: &burst{n: 3}, Stream: true, Key: "k",
-		Target: Target{Service: "chat.api.example", DNS: []string{names.addr()}, Port: int(port.Load())}})
+	r := run(t, Config{
+		Source: &burst{n: 3}, Stream: true, Key: "k",
+		Target: Target{Service: "chat.api.example", DNS: []string{names.addr()}, Port: int(port.Load())},
+	})
 	if r.OK != 3 || r.Redirected != 3 || direct.Load() != 3 || keys.Load() != 0 {
 		t.Errorf("ok %d, redirected %d, arrived %d, with key %d", r.OK, r.Redirected, direct.Load(), keys.Load())
 	}

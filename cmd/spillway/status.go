@@ -141,7 +141,7 @@ func age(ms int64) string {
 
 // seconds prints a predicted time.
 func seconds(s float64) string {
-	return (time.Duration(s * float64(time.Second))).Round(time.Millisecond).String()
+	return time.Duration(s * float64(time.Second)).Round(time.Millisecond).String()
 }
 
 // count prints large amounts with k and M, three digits of them.

@@ -15,7 +15,8 @@ func FuzzQuery(f *testing.F) {
 	for _, b := range [][]byte{
 		q, edns(q, 1232, 0, ecs(1, 24, 0, 81, 2, 69)), edns(q, 1232, bitDO, opt1(10, make([]byte, 24)...)),
 		query1("_why.chat.api.example.", dns.TypeTXT), query1("api.example.", dns.TypeNS),
-		flags(q, 4<<11), flags(q, bitQR), {0x12, 0x34, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0xc0, 12, 0, 1, 0, 1},
+		flags(q, 4<<11), flags(q, bitQR),
+		{0x12, 0x34, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0xc0, 12, 0, 1, 0, 1},
 		chaosQuery("id.server."), query1("wide.api.example.", dns.TypeA),
 	} {
 		f.Add(b, false)

@@ -200,8 +200,10 @@ func ednsRules() []rule {
 		{"payload 0 counts as 512", edns(q, 0, 0, nil), ok(1, true).and(plainOPT)},
 		{"version 1", edns(q, 4096, 1<<16, nil), failed(dns.RcodeBadVers, true).and(plainOPT)},
 		{"version 255 with DO", edns(q, 4096, 255<<16|bitDO, nil), failed(dns.RcodeBadVers, true)},
-		{"version 1 with options nobody understands", edns(q, 4096, 1<<16, opt1(8, 9)),
-			failed(dns.RcodeBadVers, true).and(plainOPT)},
+		{
+			"version 1 with options nobody understands", edns(q, 4096, 1<<16, opt1(8, 9)),
+			failed(dns.RcodeBadVers, true).and(plainOPT),
+		},
 		{"two OPT", edns(edns(q, 4096, 0, nil), 4096, 0, nil), failed(dns.RcodeFormatError, true)},
 		{"OPT with an owner", ownerOPT, failed(dns.RcodeFormatError, false)},
 		{"OPT in the answer section", early, failed(dns.RcodeFormatError, false)},
@@ -220,8 +222,10 @@ func ednsRules() []rule {
 		{"cookie of 9", edns(q, 4096, 0, opt1(10, make([]byte, 9)...)), failed(dns.RcodeFormatError, true)},
 		{"cookie of 41", edns(q, 4096, 0, opt1(10, make([]byte, 41)...)), failed(dns.RcodeFormatError, true)},
 		{"padding is not echoed", edns(q, 4096, 0, opt1(12, make([]byte, 700)...)), ok(1, true).and(plainOPT)},
-		{"opcode with OPT", flags(edns(q, 4096, 0, nil), 5<<11),
-			want{rcode: dns.RcodeNotImplemented, flags: 5 << 11, opt: true, check: plainOPT}},
+		{
+			"opcode with OPT", flags(edns(q, 4096, 0, nil), 5<<11),
+			want{rcode: dns.RcodeNotImplemented, flags: 5 << 11, opt: true, check: plainOPT},
+		},
 	}
 }
 
@@ -309,20 +313,28 @@ func typeRules() []rule {
 				t.Errorf("answer %v", m.Answer)
 			}
 		})},
-		{"why", query1("_why.chat.api.example.", dns.TypeTXT),
-			ok(1, false).and(txt("region=eu", `quote=\"\\`, "client=127.0.0.1"))},
+		{
+			"why", query1("_why.chat.api.example.", dns.TypeTXT),
+			ok(1, false).and(txt("region=eu", `quote=\"\\`, "client=127.0.0.1")),
+		},
 		{"whoami", query1("_WHOAMI.api.example.", dns.TypeTXT), ok(1, false).and(txt("client=127.0.0.1"))},
 		{"AXFR", query1("api.example.", dns.TypeAXFR), failed(dns.RcodeRefused, false)},
 		{"IXFR", query1("api.example.", dns.TypeIXFR), failed(dns.RcodeRefused, false)},
 	}
 	for _, meta := range []uint16{dns.TypeOPT, dns.TypeTSIG, dns.TypeTKEY, dns.TypeMAILA, dns.TypeMAILB} {
-		rules = append(rules, rule{"meta type " + dns.TypeToString[meta],
-			query1("chat.api.example.", meta), failed(dns.RcodeNotImplemented, false)})
+		rules = append(rules, rule{
+			"meta type " + dns.TypeToString[meta],
+			query1("chat.api.example.", meta), failed(dns.RcodeNotImplemented, false),
+		})
 	}
-	for _, absent := range []uint16{0, dns.TypeMX, dns.TypeTXT, dns.TypeCNAME, dns.TypeHTTPS, dns.TypeCAA, dns.TypeDS,
-		dns.TypeDNSKEY, dns.TypeHINFO, 666, 65280} {
-		rules = append(rules, rule{"absent " + dns.Type(absent).String(),
-			query1("chat.api.example.", absent), nodata(false)})
+	for _, absent := range []uint16{
+		0, dns.TypeMX, dns.TypeTXT, dns.TypeCNAME, dns.TypeHTTPS, dns.TypeCAA, dns.TypeDS,
+		dns.TypeDNSKEY, dns.TypeHINFO, 666, 65280,
+	} {
+		rules = append(rules, rule{
+			"absent " + dns.Type(absent).String(),
+			query1("chat.api.example.", absent), nodata(false),
+		})
 	}
 	return rules
 }

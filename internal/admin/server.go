@@ -2,6 +2,7 @@ package admin
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -10,8 +11,6 @@ import (
 	"os"
 	"sync"
 	"time"
-
-	"crypto/tls"
 
 	"github.com/prometheus/client_golang/prometheus"
 

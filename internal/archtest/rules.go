@@ -81,20 +81,26 @@ func exactly(name string) func(string) bool { return func(p string) bool { retur
 // keep their full path.
 func rules() []rule {
 	rs := []rule{
-		{anyOf("global", "regional", "local", "consensus", "geo", "internal"), in("chaos"),
-			"production never imports chaos: what breaks things must not be able to run by accident"},
+		{
+			anyOf("global", "regional", "local", "consensus", "geo", "internal"), in("chaos"),
+			"production never imports chaos: what breaks things must not be able to run by accident",
+		},
 		{not(in("cmd")), in("cmd"), "cmd only wires and prints: nothing can depend on it"},
 		{in("consensus"), in("internal/capacity"), "consensus never holds telemetry: capacity is soft state and stays out of Raft"},
 		{in("consensus"), in("internal/uplink"), "consensus knows nothing of the tiers"},
 		{in("consensus"), anyOf(tiers...), "consensus knows nothing of the tiers"},
 		{in("geo"), anyOf("global", "regional", "local", "consensus"), "geo answers where an address is, for every tier alike"},
 		{in("internal"), anyOf("global", "regional", "local", "consensus", "geo"), "internal packages stand under the tiers, never on them"},
-		{not(in("global/dns")), exactly("github.com/miekg/dns"),
-			"the DNS library is frozen upstream: global/dns is the only place that imports it, so that a move touches one package"},
+		{
+			not(in("global/dns")), exactly("github.com/miekg/dns"),
+			"the DNS library is frozen upstream: global/dns is the only place that imports it, so that a move touches one package",
+		},
 		{not(anyOf("consensus")), exactly("github.com/hashicorp/raft"), "Raft stays behind consensus"},
 		{not(anyOf("internal/uplink")), exactly("github.com/quic-go/quic-go"), "QUIC stays behind internal/uplink"},
-		{not(in("internal/tools")), exactly("github.com/hashicorp/raft-boltdb"),
-			"the bare raft-boltdb rests on a dead store that crashes under -race: use raft-boltdb/v2"},
+		{
+			not(in("internal/tools")), exactly("github.com/hashicorp/raft-boltdb"),
+			"the bare raft-boltdb rests on a dead store that crashes under -race: use raft-boltdb/v2",
+		},
 	}
 	for _, a := range tiers {
 		for _, b := range tiers {

@@ -129,8 +129,10 @@ func TestViewZones(t *testing.T) {
 // TestViewRegions: two gateways of a region speak of the same workers, and each of its own clients.
 func TestViewRegions(t *testing.T) {
 	gateway := func(region, name string, ready int64, draining bool) *Summary {
-		return &Summary{Path: Path{Region: region, Instance: name}, Boot: 1, Seq: 1, Endpoint: "e", Draining: draining,
-			Models: []Model{{Name: "m", Ready: ready, Total: ready}}, Demand: []Demand{{Service: "s", Cell: "c", TokensPerSec: 10}}}
+		return &Summary{
+			Path: Path{Region: region, Instance: name}, Boot: 1, Seq: 1, Endpoint: "e", Draining: draining,
+			Models: []Model{{Name: "m", Ready: ready, Total: ready}}, Demand: []Demand{{Service: "s", Cell: "c", TokensPerSec: 10}},
+		}
 	}
 	b := NewBook(Thresholds{})
 	b.Put(gateway("us", "g1", 4, true), at(1000))

@@ -130,8 +130,10 @@ func BenchmarkMerge(b *testing.B) {
 func busy(n int) Summary {
 	s := Summary{Path: Path{"us", "a", "x"}, Boot: 1, Seq: 1, Endpoint: "127.0.0.1:8080"}
 	for i := range n {
-		m := Model{Name: fmt.Sprintf("model-%03d", i), Ready: 4, Total: 4, KVTotal: 1e6, KVFree: 5e5, Running: 17, Backlog: 12345,
-			Hardware: []Hardware{{Name: "H100", Ready: 4, PrefillRate: 40000, DecodeRate: 9000}}}
+		m := Model{
+			Name: fmt.Sprintf("model-%03d", i), Ready: 4, Total: 4, KVTotal: 1e6, KVFree: 5e5, Running: 17, Backlog: 12345,
+			Hardware: []Hardware{{Name: "H100", Ready: 4, PrefillRate: 40000, DecodeRate: 9000}},
+		}
 		for j := range MaxPrefixes {
 			m.Prefixes = append(m.Prefixes, Prefix{Hash: uint64(i*1000+j) * 0x9e3779b97f4a7c15, Tokens: int64(5000 - j)})
 		}

@@ -124,11 +124,13 @@ func TestLoadFileCompletes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := &config.Local{Role: "local", Name: "l1", Region: "fra", Zone: "a", Dir: filepath.Join(dir, "state"),
+	want := &config.Local{
+		Role: "local", Name: "l1", Region: "fra", Zone: "a", Dir: filepath.Join(dir, "state"),
 		TLS:      config.TLS{Cert: filepath.Join(dir, "l1.pem"), Key: filepath.Join(dir, "l1.key"), CA: filepath.Join(dir, "ca.pem")},
 		HTTP:     config.LocalHTTP{Listen: "10.0.1.11:7403", Advertise: "10.0.1.11:7403"},
 		Gateways: []string{"10.0.1.1:7401"}, Admin: config.Admin{Socket: filepath.Join(dir, "state", "admin.sock")},
-		Workers: []config.WorkerEntry{{Name: "w1", URL: "http://10.0.1.21:8000", GPU: "H100", Weight: 1}}, WorkersFile: filepath.Join(dir, "more.yaml"), ScrapeInterval: time.Second}
+		Workers: []config.WorkerEntry{{Name: "w1", URL: "http://10.0.1.21:8000", GPU: "H100", Weight: 1}}, WorkersFile: filepath.Join(dir, "more.yaml"), ScrapeInterval: time.Second,
+	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Fatalf("read (-want +got):\n%s", diff)
 	}
@@ -188,8 +190,10 @@ func TestLocalThatStandsAlone(t *testing.T) {
 func FuzzDecode(f *testing.F) {
 	// Short seeds: the fuzzer spends its time on shrinking long ones.
 	const tier = "name: a\ndir: d\ntls: {cert: c, key: k, ca: a}\n"
-	for _, text := range []string{"role: worker\nname: a\n", "role: global\n" + tier, "role: regional\nregion: r\npeer: {listen: \"h:1\"}\nglobals: [\"g:1\"]\n" + tier,
-		"role: local\nregion: r\nzone: z\nhttp: {listen: \"h:1\"}\ngateways: [\"g:1\"]\nworkers: [{name: w, url: http://w}]\n" + tier} {
+	for _, text := range []string{
+		"role: worker\nname: a\n", "role: global\n" + tier, "role: regional\nregion: r\npeer: {listen: \"h:1\"}\nglobals: [\"g:1\"]\n" + tier,
+		"role: local\nregion: r\nzone: z\nhttp: {listen: \"h:1\"}\ngateways: [\"g:1\"]\nworkers: [{name: w, url: http://w}]\n" + tier,
+	} {
 		f.Add([]byte(text))
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {

@@ -62,11 +62,15 @@ func (k *checker) peers(c *Global) {
 	switch {
 	case len(c.Raft.Peers) == 0 || c.Name == "":
 	case !ok:
-		k.found = append(k.found, Problem{Path: "$.raft.peers", Needs: "$.name", Reason: fmt.Sprintf("the peers do not list this node, %q", c.Name),
-			Hint: "list every global node, this one included, the same on each"})
+		k.found = append(k.found, Problem{
+			Path: "$.raft.peers", Needs: "$.name", Reason: fmt.Sprintf("the peers do not list this node, %q", c.Name),
+			Hint: "list every global node, this one included, the same on each",
+		})
 	case own != advertised:
-		k.found = append(k.found, Problem{Path: "$.raft.peers." + strict.Key(c.Name), Needs: "$.raft.advertise",
-			Reason: fmt.Sprintf("the peers list this node at %s, but it advertises %s", own, advertised), Hint: "write raft.advertise: " + own})
+		k.found = append(k.found, Problem{
+			Path: "$.raft.peers." + strict.Key(c.Name), Needs: "$.raft.advertise",
+			Reason: fmt.Sprintf("the peers list this node at %s, but it advertises %s", own, advertised), Hint: "write raft.advertise: " + own,
+		})
 	}
 }
 

@@ -15,17 +15,22 @@ func TestScan(t *testing.T) {
 		want       openai.Envelope
 		prompt     string
 	}{
-		{"chat", `{"model":"llama-8b","messages":[{"role":"user","content":"hello"}],"max_tokens":256,"stream":true,"stream_options":{"include_usage":true}}`,
+		{
+			"chat", `{"model":"llama-8b","messages":[{"role":"user","content":"hello"}],"max_tokens":256,"stream":true,"stream_options":{"include_usage":true}}`,
 			openai.Envelope{Model: "llama-8b", MaxTokens: 256, Stream: true, IncludeUsage: true, N: 1, PromptBytes: len("user") + len("hello")},
-			`[{"role":"user","content":"hello"}]`},
+			`[{"role":"user","content":"hello"}]`,
+		},
 		{"spaces and order", " {\n \"n\" : 3 , \"prompt\" : \"a\\\"b\" ,\t\"model\":\"m\" } \n", openai.Envelope{Model: "m", N: 3, PromptBytes: 4}, `"a\"b"`},
 		{"token ids", `{"model":"m","prompt":[1,22,333]}`, openai.Envelope{Model: "m", N: 1, PromptIDs: 3}, `[1,22,333]`},
 		{"key spelt with escapes", `{"mod\u0065l":"m","input":"x"}`, openai.Envelope{Model: "m", N: 1, PromptBytes: 1}, `"x"`},
 		{"model spelt with escapes", `{"model":"a\u002fb"}`, openai.Envelope{Model: "a/b", N: 1}, ``},
 		{"smaller limit holds", `{"model":"m","max_tokens":10,"max_completion_tokens":5}`, openai.Envelope{Model: "m", N: 1, MaxTokens: 5}, ``},
 		{"nulls", `{"model":"m","max_tokens":null,"stream":null,"n":null,"user":"u"}`, openai.Envelope{Model: "m", N: 1, User: "u"}, ``},
-		{"image", `{"model":"m","messages":[{"content":[{"image_url":{"url":"data:image/png;base64,AAAA"}}]}]}`,
-			openai.Envelope{Model: "m", N: 1, Images: 1}, `[{"content":[{"image_url":{"url":"data:image/png;base64,AAAA"}}]}]`},
+		{
+			"image", `{"model":"m","messages":[{"content":[{"image_url":{"url":"data:image/png;base64,AAAA"}}]}]}`,
+			openai.Envelope{Model: "m", N: 1, Images: 1},
+			`[{"content":[{"image_url":{"url":"data:image/png;base64,AAAA"}}]}]`,
+		},
 		{"tools are prompt", `{"model":"m","tools":[{"name":"abc"}]}`, openai.Envelope{Model: "m", N: 1, PromptBytes: 3}, ``},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -125,8 +130,10 @@ func TestTokens(t *testing.T) {
 // FuzzScan holds that whatever encoding/json takes with a usable model, Scan takes with the same model, and that Scan
 // never steps outside the body.
 func FuzzScan(f *testing.F) {
-	for _, s := range []string{`{"model":"m","messages":[{"role":"user","content":"hé\n\\"}],"n":2}`, `{"model":"m","prompt":[1,2.5e3,-4]}`,
-		`{"mod\u0065l":"x"}`, `{`, `{"a":{"b":[true,false,null]},"model":"z"}`, `{"model":"m","x":"\\\""}`} {
+	for _, s := range []string{
+		`{"model":"m","messages":[{"role":"user","content":"hé\n\\"}],"n":2}`, `{"model":"m","prompt":[1,2.5e3,-4]}`,
+		`{"mod\u0065l":"x"}`, `{`, `{"a":{"b":[true,false,null]},"model":"z"}`, `{"model":"m","x":"\\\""}`,
+	} {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {

@@ -144,32 +144,42 @@ func ContextTooLong(tokens, limit int) *Error {
 
 // InvalidAPIKey refuses a caller who is not known.
 func InvalidAPIKey() *Error {
-	return &Error{Status: 401, Type: TypeAuthentication, Code: CodeInvalidAPIKey, NoRetry: true,
-		Message: "no valid API key: send it as \"Authorization: Bearer KEY\""}
+	return &Error{
+		Status: 401, Type: TypeAuthentication, Code: CodeInvalidAPIKey, NoRetry: true,
+		Message: "no valid API key: send it as \"Authorization: Bearer KEY\"",
+	}
 }
 
 // Residency refuses a request that no permitted region may serve from here.
 func Residency(region string) *Error {
-	return &Error{Status: 403, Type: TypePermission, Code: CodeResidency, NoRetry: true,
-		Message: fmt.Sprintf("this key may not be served in region %s: its residency allows other jurisdictions only", region)}
+	return &Error{
+		Status: 403, Type: TypePermission, Code: CodeResidency, NoRetry: true,
+		Message: fmt.Sprintf("this key may not be served in region %s: its residency allows other jurisdictions only", region),
+	}
 }
 
 // RateLimit refuses what is over the tenant's own limit; code is one of CodeRequests, CodeTokens, CodeConcurrency.
 func RateLimit(code string, retry time.Duration) *Error {
-	return &Error{Status: 429, Type: TypeRateLimit, Code: code, RetryAfter: max(retry, MinRetryAfter),
-		Message: "the key's limit of " + strings.ReplaceAll(code, "_", " ") + " is used up"}
+	return &Error{
+		Status: 429, Type: TypeRateLimit, Code: code, RetryAfter: max(retry, MinRetryAfter),
+		Message: "the key's limit of " + strings.ReplaceAll(code, "_", " ") + " is used up",
+	}
 }
 
 // NoCapacity refuses because nothing here has room.
 func NoCapacity(model string, retry time.Duration) *Error {
-	return &Error{Status: 503, Type: TypeUnavailable, Code: CodeNoCapacity, RetryAfter: max(retry, MinRetryAfter),
-		Message: fmt.Sprintf("no capacity for %s at the moment", model)}
+	return &Error{
+		Status: 503, Type: TypeUnavailable, Code: CodeNoCapacity, RetryAfter: max(retry, MinRetryAfter),
+		Message: fmt.Sprintf("no capacity for %s at the moment", model),
+	}
 }
 
 // DeadlineUnmeetable refuses a request that would come too late; tier says who decided.
 func DeadlineUnmeetable(tier string) *Error {
-	return &Error{Status: 504, Type: TypeUnavailable, Code: CodeDeadline, NoRetry: true,
-		Message: "the request's deadline cannot be met (decided by the " + tier + " tier)"}
+	return &Error{
+		Status: 504, Type: TypeUnavailable, Code: CodeDeadline, NoRetry: true,
+		Message: "the request's deadline cannot be met (decided by the " + tier + " tier)",
+	}
 }
 
 // Upstream says that the tier or worker below could not be reached or broke before it answered.
@@ -184,6 +194,8 @@ func UpstreamLost() *Error {
 
 // NotReady refuses because this instance has not yet been told what it serves.
 func NotReady() *Error {
-	return &Error{Status: 503, Type: TypeUnavailable, Code: CodeNotReady, RetryAfter: MinRetryAfter,
-		Message: "this instance has not received its configuration yet"}
+	return &Error{
+		Status: 503, Type: TypeUnavailable, Code: CodeNotReady, RetryAfter: MinRetryAfter,
+		Message: "this instance has not received its configuration yet",
+	}
 }

@@ -77,7 +77,6 @@ type walk struct {
 	numbers int // bare numbers: token ids, where a prompt is given as tokens
 	images  int // strings that are data: URLs
 	kinds   [maxDepth / 64]uint64
-	broken  bool
 }
 
 // value returns the index after the value that starts at i, or -1 when its structure is broken.

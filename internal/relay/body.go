@@ -24,8 +24,10 @@ func ReadBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, *ope
 		return nil, openai.BodyTooLarge(limit)
 	}
 	if enc := r.Header.Get("Content-Encoding"); enc != "" && !strings.EqualFold(enc, "identity") {
-		return nil, &openai.Error{Status: http.StatusUnsupportedMediaType, Type: openai.TypeInvalidRequest,
-			Code: openai.CodeEncoding, Message: "send the body without Content-Encoding", NoRetry: true}
+		return nil, &openai.Error{
+			Status: http.StatusUnsupportedMediaType, Type: openai.TypeInvalidRequest,
+			Code: openai.CodeEncoding, Message: "send the body without Content-Encoding", NoRetry: true,
+		}
 	}
 	rc := http.NewResponseController(w)
 	if rc.SetReadDeadline(time.Now().Add(bodyTimeout)) == nil {

@@ -117,18 +117,22 @@ func TestForwardOutcomes(t *testing.T) {
 		cut    bool   // the client sees the connection break
 		check  func(relay.Result) bool
 	}{
-		{"dies before the head", func(w http.ResponseWriter, r *http.Request) { die() }, 502, "*", false,
-			func(r relay.Result) bool { return r.Retryable && !r.Started && r.Err != nil }},
+		{
+			"dies before the head", func(w http.ResponseWriter, r *http.Request) { die() }, 502, "*", false,
+			func(r relay.Result) bool { return r.Retryable && !r.Started && r.Err != nil },
+		},
 		{"dies between head and first byte", func(w http.ResponseWriter, r *http.Request) {
 			events(w, "")
 			w.(http.Flusher).Flush()
 			die()
 		}, 502, "*", false, func(r relay.Result) bool { return r.Retryable && !r.Started && r.Status == 200 }},
-		{"dies in a stream, inside an event", func(w http.ResponseWriter, r *http.Request) {
-			events(w, event, "data: {\"cho")
-			die()
-		}, 200, event + "data: {\"cho\n\n" + string(openai.UpstreamLost().Event()), false,
-			func(r relay.Result) bool { return r.Truncated && r.Started && !r.Retryable }},
+		{
+			"dies in a stream, inside an event", func(w http.ResponseWriter, r *http.Request) {
+				events(w, event, "data: {\"cho")
+				die()
+			}, 200, event + "data: {\"cho\n\n" + string(openai.UpstreamLost().Event()), false,
+			func(r relay.Result) bool { return r.Truncated && r.Started && !r.Retryable },
+		},
 		{"dies in a stream, between events", func(w http.ResponseWriter, r *http.Request) {
 			events(w, event)
 			die()
@@ -139,13 +143,17 @@ func TestForwardOutcomes(t *testing.T) {
 			w.(http.Flusher).Flush()
 			die()
 		}, 200, `{"a":`, true, func(r relay.Result) bool { return r.Truncated && !r.Retryable && !r.Events }},
-		{"engine's own error", func(w http.ResponseWriter, r *http.Request) { http.Error(w, "oom", 500) }, 500, "oom\n", false,
-			func(r relay.Result) bool { return r.Started && !r.Retryable && r.Err == nil }},
+		{
+			"engine's own error", func(w http.ResponseWriter, r *http.Request) { http.Error(w, "oom", 500) }, 500, "oom\n", false,
+			func(r relay.Result) bool { return r.Started && !r.Retryable && r.Err == nil },
+		},
 		{"not started", func(w http.ResponseWriter, r *http.Request) {
 			relay.WriteNotStarted(w, openai.NoCapacity("m", 0))
 		}, 502, "*", false, func(r relay.Result) bool { return r.NotStarted && r.Retryable && r.Refused.Status == 503 }},
-		{"empty answer", func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(204) }, 204, "", false,
-			func(r relay.Result) bool { return r.Started && r.Err == nil }},
+		{
+			"empty answer", func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(204) }, 204, "", false,
+			func(r relay.Result) bool { return r.Started && r.Err == nil },
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			h := newHop(t, 0, tc.worker)

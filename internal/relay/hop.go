@@ -120,8 +120,11 @@ func ParseHop(h http.Header) (Hop, error) {
 		name string
 		dst  *int
 	}{
-		{HeaderHop, &p.Hops}, {HeaderPromptTokens, &p.PromptTokens}, {HeaderMaxTokens, &p.MaxTokens},
-		{HeaderDeadlineMS, &ms}, {HeaderRetriesLeft, &p.RetriesLeft},
+		{HeaderHop, &p.Hops},
+		{HeaderPromptTokens, &p.PromptTokens},
+		{HeaderMaxTokens, &p.MaxTokens},
+		{HeaderDeadlineMS, &ms},
+		{HeaderRetriesLeft, &p.RetriesLeft},
 	} {
 		if *f.dst, err = whole(h.Get(f.name)); err != nil {
 			return Hop{}, fmt.Errorf("reading %s: %w", f.name, err)

@@ -65,8 +65,10 @@ func TestEncodeOfALiteralGetsDefaults(t *testing.T) {
 	s := &spec.Spec{
 		Zone:     spec.Zone{Name: "api.example.", Nameservers: []spec.Nameserver{{Name: "ns1.api.example.", Addresses: []netip.Addr{netip.MustParseAddr("192.0.2.53")}}}},
 		Services: []spec.Service{{Name: "chat.api.example."}},
-		Regions: []spec.Region{{Name: "fra", Place: spec.Place{Lat: 50, Lon: 8},
-			Gateways: []spec.Gateway{{Name: "gw1", Addresses: []netip.Addr{netip.MustParseAddr("192.0.2.1")}, URL: "http://192.0.2.1:80"}}}},
+		Regions: []spec.Region{{
+			Name: "fra", Place: spec.Place{Lat: 50, Lon: 8},
+			Gateways: []spec.Gateway{{Name: "gw1", Addresses: []netip.Addr{netip.MustParseAddr("192.0.2.1")}, URL: "http://192.0.2.1:80"}},
+		}},
 		Models:  []spec.Model{{Name: "tiny"}},
 		Tenants: []spec.Tenant{{Name: "acme", Class: spec.Interactive}},
 	}
@@ -88,8 +90,10 @@ func TestLookups(t *testing.T) {
 	if s.ModelNamed("llama-8b") == nil || s.ModelNamed("default") != nil || s.AliasNamed("default") == nil {
 		t.Error("models or aliases are not found")
 	}
-	for name, found := range map[string]bool{"chat.api.example.": true, "chat.api.example": true, "CHAT.api.Example.": true, "api.example.": false, "": false, ".": false,
-		strings.Repeat("a", 300): false, "chat.api.example..": false} {
+	for name, found := range map[string]bool{
+		"chat.api.example.": true, "chat.api.example": true, "CHAT.api.Example.": true, "api.example.": false, "": false, ".": false,
+		strings.Repeat("a", 300): false, "chat.api.example..": false,
+	} {
 		if got := s.Service(name); (got != nil) != found {
 			t.Errorf("Service(%q) is %v", name, got)
 		}
@@ -118,8 +122,10 @@ func TestAuthenticate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for key, want := range map[string]string{"sk-one": "acme", "sk-two": "acme", "sk-three": "bolt", "sk-four": "", "": "", "SK-ONE": "",
-		strings.Repeat("k", 10_000): "", spec.HashKey("sk-one"): ""} {
+	for key, want := range map[string]string{
+		"sk-one": "acme", "sk-two": "acme", "sk-three": "bolt", "sk-four": "", "": "", "SK-ONE": "",
+		strings.Repeat("k", 10_000): "", spec.HashKey("sk-one"): "",
+	} {
 		got, ok := s.Authenticate(key)
 		if ok != (want != "") || ok && got.Name != want {
 			t.Errorf("key %.10q belongs to %v, want %q", key, got, want)
@@ -336,19 +342,25 @@ func draw(t *rapid.T) *spec.Spec {
 	positive := rapid.Float64Range(0.001, 1)
 	labels := rapid.SliceOfNDistinct(label, 0, 3, rapid.ID[string])
 	s := &spec.Spec{}
-	s.Zone = spec.Zone{Name: "api.example.", Contact: "ops.api.example.", TTL: spec.Duration(rapid.Int64Range(1e9, 1e13).Draw(t, "ttl")),
-		Nameservers: []spec.Nameserver{{Name: "ns1.elsewhere.", Addresses: []netip.Addr{netip.MustParseAddr("2001:db8::53")}}}}
+	s.Zone = spec.Zone{
+		Name: "api.example.", Contact: "ops.api.example.", TTL: spec.Duration(rapid.Int64Range(1e9, 1e13).Draw(t, "ttl")),
+		Nameservers: []spec.Nameserver{{Name: "ns1.elsewhere.", Addresses: []netip.Addr{netip.MustParseAddr("2001:db8::53")}}},
+	}
 	models := rapid.SliceOfNDistinct(rapid.StringMatching(`[A-Za-z0-9][A-Za-z0-9_./:@+-]{0,20}`), 1, 3, rapid.ID[string]).Draw(t, "models")
 	for _, m := range models {
-		s.Models = append(s.Models, spec.Model{Name: m, MaxContext: rapid.SampledFrom([]int{0, 4096, 1 << 20}).Draw(t, "context"), MaxOutput: rapid.IntRange(1, 4096).Draw(t, "output"),
-			BytesPerToken: rapid.Float64Range(0.1, 64).Draw(t, "bytes"), TTFT: spec.Targets{Interactive: spec.Duration(rapid.Int64Range(1, 1e12).Draw(t, "i")), Standard: 1, Batch: 2}})
+		s.Models = append(s.Models, spec.Model{
+			Name: m, MaxContext: rapid.SampledFrom([]int{0, 4096, 1 << 20}).Draw(t, "context"), MaxOutput: rapid.IntRange(1, 4096).Draw(t, "output"),
+			BytesPerToken: rapid.Float64Range(0.1, 64).Draw(t, "bytes"), TTFT: spec.Targets{Interactive: spec.Duration(rapid.Int64Range(1, 1e12).Draw(t, "i")), Standard: 1, Batch: 2},
+		})
 	}
 	for i, name := range rapid.SliceOfNDistinct(label, 1, 4, rapid.ID[string]).Draw(t, "regions") {
 		at := netip.AddrFrom4([4]byte{192, 0, 2, byte(i + 1)})
-		s.Regions = append(s.Regions, spec.Region{Name: name, Zones: labels.Draw(t, "zones"), Residency: append(labels.Draw(t, "residency"), "everywhere-else"),
+		s.Regions = append(s.Regions, spec.Region{
+			Name: name, Zones: labels.Draw(t, "zones"), Residency: append(labels.Draw(t, "residency"), "everywhere-else"),
 			Place:    spec.Place{City: rapid.StringMatching(`[\p{L}\p{N}"': #,\[\]{}&*!|>%@\\-]{1,12}`).Draw(t, "city"), Lat: 1 + rapid.Float64Range(0, 89).Draw(t, "lat"), Lon: -1 - rapid.Float64Range(0, 179).Draw(t, "lon")},
 			Gateways: []spec.Gateway{{Name: label.Draw(t, "gateway"), Addresses: []netip.Addr{at}, URL: fmt.Sprintf("http://%s:%d", at, rapid.IntRange(1, 65535).Draw(t, "port"))}},
-			MaxShare: positive.Draw(t, "share"), BiasMS: float64(rapid.IntRange(-10000, 10000).Draw(t, "bias"))})
+			MaxShare: positive.Draw(t, "share"), BiasMS: float64(rapid.IntRange(-10000, 10000).Draw(t, "bias")),
+		})
 	}
 	service := spec.Service{Name: "chat.api.example.", Mode: rapid.SampledFrom(spec.Modes()).Draw(t, "mode"), TTL: spec.Duration(20 * time.Second), RedirectPort: rapid.IntRange(0, 65535).Draw(t, "port"), Models: models[:1]}
 	switch service.Mode {
@@ -360,13 +372,17 @@ func draw(t *rapid.T) *spec.Spec {
 	s.Services = []spec.Service{service}
 	s.Aliases = []spec.Alias{{Name: "alias+longer+than+any+model+drawn", Targets: []spec.Target{{Model: models[0], Weight: positive.Draw(t, "target")}}}}
 	for i, name := range rapid.SliceOfNDistinct(rapid.StringMatching(`[A-Za-z0-9_.-]{1,12}`), 0, 3, rapid.ID[string]).Draw(t, "tenants") {
-		s.Tenants = append(s.Tenants, spec.Tenant{Name: name, Keys: []string{spec.HashKey(fmt.Sprint(i))}, Class: spec.Class(rapid.IntRange(0, 2).Draw(t, "class")),
-			Limits: spec.Limits{Concurrency: rapid.IntRange(0, 100).Draw(t, "limit")}, Residency: []string{"everywhere-else"}, Models: models})
+		s.Tenants = append(s.Tenants, spec.Tenant{
+			Name: name, Keys: []string{spec.HashKey(fmt.Sprint(i))}, Class: spec.Class(rapid.IntRange(0, 2).Draw(t, "class")),
+			Limits: spec.Limits{Concurrency: rapid.IntRange(0, 100).Draw(t, "limit")}, Residency: []string{"everywhere-else"}, Models: models,
+		})
 	}
 	spill := rapid.Bool().Draw(t, "spill")
 	s.Steering = spec.Steering{Interval: spec.Duration(time.Second), DeadBand: positive.Draw(t, "band") * 0.9, MaxStep: positive.Draw(t, "step")}
-	s.Routing = spec.Routing{Policy: rapid.SampledFrom(spec.Policies()).Draw(t, "policy"), Spill: &spill, SpillMargin: spec.Duration(rapid.Int64Range(1, 1e10).Draw(t, "margin")),
-		MaxBody: rapid.Int64Range(1024, 1<<30).Draw(t, "body"), RetryBudget: positive.Draw(t, "budget")}
+	s.Routing = spec.Routing{
+		Policy: rapid.SampledFrom(spec.Policies()).Draw(t, "policy"), Spill: &spill, SpillMargin: spec.Duration(rapid.Int64Range(1, 1e10).Draw(t, "margin")),
+		MaxBody: rapid.Int64Range(1024, 1<<30).Draw(t, "body"), RetryBudget: positive.Draw(t, "budget"),
+	}
 	return s
 }
 
@@ -374,8 +390,10 @@ func FuzzDecode(f *testing.F) {
 	// Short seeds: the fuzzer spends its time on shrinking long ones.
 	const zone, service = "zone: {name: a., nameservers: [{name: n., addresses: [1.1.1.1]}]}\n", "services: [{name: a.}]\n"
 	const region, model = "regions: [{name: r, place: {lat: 1}, gateways: [{name: g, addresses: [1.1.1.2], url: 'http://b'}]}]\n", "models: [{name: m}]\n"
-	for _, rest := range []string{"", "aliases: [{name: x, targets: [{model: m, weight: 1}]}]\n", "tenants: [{name: t, class: batch, limits: {concurrency: 1}}]\n",
-		"steering: {interval: 2s, dead_band: 0.1}\n", "routing: {policy: round_robin, spill: false}\n"} {
+	for _, rest := range []string{
+		"", "aliases: [{name: x, targets: [{model: m, weight: 1}]}]\n", "tenants: [{name: t, class: batch, limits: {concurrency: 1}}]\n",
+		"steering: {interval: 2s, dead_band: 0.1}\n", "routing: {policy: round_robin, spill: false}\n",
+	} {
 		f.Add([]byte(zone + service + region + model + rest))
 		f.Add([]byte(rest))
 	}

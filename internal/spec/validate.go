@@ -20,8 +20,10 @@ func Modes() []string { return []string{"latency", "geo", "weighted", "failover"
 
 // Validate judges a spec whose defaults are filled (Decode fills them) and returns every mistake in it.
 func (s *Spec) Validate() []Problem {
-	j := &judge{spec: s, regions: s.regionNames(), models: names(s.Models, func(m *Model) string { return m.Name }),
-		aliases: names(s.Aliases, func(a *Alias) string { return a.Name })}
+	j := &judge{
+		spec: s, regions: s.regionNames(), models: names(s.Models, func(m *Model) string { return m.Name }),
+		aliases: names(s.Aliases, func(a *Alias) string { return a.Name }),
+	}
 	if j.tooMany(); len(j.found) > 0 {
 		return j.found
 	}
@@ -93,8 +95,10 @@ func (j *judge) known(noun, needs string, refs, declared []string, path func(i i
 	}
 	for i, n := range refs {
 		if !set[n] && len(j.found) < enough {
-			j.found = append(j.found, Problem{Path: path(i), Reason: fmt.Sprintf("unknown %s %q", noun, n),
-				Hint: strict.Suggest(n, declared, noun+"s"), Needs: needs})
+			j.found = append(j.found, Problem{
+				Path: path(i), Reason: fmt.Sprintf("unknown %s %q", noun, n),
+				Hint: strict.Suggest(n, declared, noun+"s"), Needs: needs,
+			})
 		}
 	}
 }

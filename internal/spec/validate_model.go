@@ -66,8 +66,10 @@ func (j *judge) targets(a *Alias, path string) {
 		if slices.Contains(j.aliases, t.Model) && !slices.Contains(j.models, t.Model) {
 			j.bad(here+".model", fmt.Sprintf("target %q is an alias", t.Model), "an alias resolves to models only: write its models here")
 		} else if !slices.Contains(j.models, t.Model) {
-			j.found = append(j.found, Problem{Path: here + ".model", Needs: "$.models[*].name",
-				Reason: fmt.Sprintf("unknown model %q", t.Model), Hint: strict.Suggest(t.Model, j.models, "models")})
+			j.found = append(j.found, Problem{
+				Path: here + ".model", Needs: "$.models[*].name",
+				Reason: fmt.Sprintf("unknown model %q", t.Model), Hint: strict.Suggest(t.Model, j.models, "models"),
+			})
 		}
 		if t.Weight < 0 || !finite(t.Weight) {
 			j.bad(here+".weight", fmt.Sprintf("weight %v is negative", t.Weight), "write 0 to send nothing there, or a number above 0")

@@ -47,8 +47,10 @@ func (j *judge) serviceName(name, path string) {
 		return
 	}
 	if zone != "" && badFQDN(zone) == "" && name != zone && !strings.HasSuffix(name, "."+zone) {
-		j.found = append(j.found, Problem{Path: path, Reason: fmt.Sprintf("service %q is outside the zone %q", name, zone),
-			Hint: fmt.Sprintf("write a name at or below the zone, such as %q", firstLabel(name)+"."+zone), Needs: "$.zone.name"})
+		j.found = append(j.found, Problem{
+			Path: path, Reason: fmt.Sprintf("service %q is outside the zone %q", name, zone),
+			Hint: fmt.Sprintf("write a name at or below the zone, such as %q", firstLabel(name)+"."+zone), Needs: "$.zone.name",
+		})
 	}
 }
 
@@ -74,11 +76,15 @@ func (j *judge) weights(s *Service, path string) {
 	for _, name := range slices.Sorted(maps.Keys(s.Weights)) {
 		w, here := s.Weights[name], at+"."+strict.Key(name)
 		if !slices.Contains(j.regions, name) {
-			j.found = append(j.found, Problem{Path: here, AtKey: true, Needs: "$.regions[*].name",
-				Reason: fmt.Sprintf("unknown region %q", name), Hint: strict.Suggest(name, j.regions, "regions")})
+			j.found = append(j.found, Problem{
+				Path: here, AtKey: true, Needs: "$.regions[*].name",
+				Reason: fmt.Sprintf("unknown region %q", name), Hint: strict.Suggest(name, j.regions, "regions"),
+			})
 		} else if len(s.Regions) > 0 && !slices.Contains(s.Regions, name) {
-			j.found = append(j.found, Problem{Path: here, AtKey: true, Needs: path + ".regions",
-				Reason: fmt.Sprintf("region %q has a weight but is not among the service's regions", name), Hint: "add it to regions, or take the weight out"})
+			j.found = append(j.found, Problem{
+				Path: here, AtKey: true, Needs: path + ".regions",
+				Reason: fmt.Sprintf("region %q has a weight but is not among the service's regions", name), Hint: "add it to regions, or take the weight out",
+			})
 		}
 		if w < 0 || !finite(w) {
 			j.bad(here, fmt.Sprintf("weight %v is negative", w), "write 0 to send nothing there, or a number above 0")
@@ -106,8 +112,10 @@ func (j *judge) order(s *Service, path string) {
 	j.distinct("region", s.Order, item(at))
 	for i, name := range s.Order {
 		if len(s.Regions) > 0 && slices.Contains(j.regions, name) && !slices.Contains(s.Regions, name) {
-			j.found = append(j.found, Problem{Path: item(at)(i), Needs: path + ".regions",
-				Reason: fmt.Sprintf("region %q is in the order but not among the service's regions", name), Hint: "add it to regions, or take it out of the order"})
+			j.found = append(j.found, Problem{
+				Path: item(at)(i), Needs: path + ".regions",
+				Reason: fmt.Sprintf("region %q is in the order but not among the service's regions", name), Hint: "add it to regions, or take it out of the order",
+			})
 		}
 	}
 }
@@ -149,8 +157,10 @@ func (j *judge) childNames() {
 func (j *judge) childName(noun, name, path string, services map[string]bool) {
 	region, parent, _ := strings.Cut(name, ".")
 	if services[parent] && slices.Contains(j.regions, region) {
-		j.found = append(j.found, Problem{Path: path, Needs: "$.regions[*].name",
+		j.found = append(j.found, Problem{
+			Path: path, Needs: "$.regions[*].name",
 			Reason: fmt.Sprintf("%s %q is also the name of a region below service %q", noun, name, parent),
-			Hint:   "rename the " + noun + ": that name answers for one region alone"})
+			Hint:   "rename the " + noun + ": that name answers for one region alone",
+		})
 	}
 }

@@ -23,8 +23,10 @@ func fullDirective() *Directive {
 		Drains:     []Drain{{Path: "us/a", Until: time.Unix(0, 12345), Reason: "upgrade"}, {Path: "eu"}},
 		TicketKeys: [][]byte{bytes.Repeat([]byte{7}, 32)},
 		Peers: []Peer{
-			{Region: "eu", Gateways: []PeerGateway{{"g1", "h:1"}}, Age: time.Second, RTT: 80 * time.Millisecond,
-				Summary: &capacity.Summary{Path: capacity.Path{Region: "eu"}, Models: []capacity.Model{{Name: "m", Ready: 1, Total: 2}}}},
+			{
+				Region: "eu", Gateways: []PeerGateway{{"g1", "h:1"}}, Age: time.Second, RTT: 80 * time.Millisecond,
+				Summary: &capacity.Summary{Path: capacity.Path{Region: "eu"}, Models: []capacity.Model{{Name: "m", Ready: 1, Total: 2}}},
+			},
 			{Region: "ap"},
 		},
 	}

@@ -16,9 +16,11 @@ import (
 
 // model is one worker's worth of a model: 10,000 tokens/s of prefill and room for all.
 func model(name string, ahead int64) capacity.Model {
-	return capacity.Model{Name: name, Ready: 1, Total: 1, Hardware: []capacity.Hardware{{Name: "h100", Ready: 1, PrefillRate: 10_000, DecodeRate: 1000}},
+	return capacity.Model{
+		Name: name, Ready: 1, Total: 1, Hardware: []capacity.Hardware{{Name: "h100", Ready: 1, PrefillRate: 10_000, DecodeRate: 1000}},
 		KVTotal: 400_000, KVFree: 400_000, SlotsTotal: 256, SlotsFree: 256, Ahead: [spec.NumClasses]int64{ahead, ahead, ahead},
-		Headroom: [spec.NumClasses]int64{5000, 5000, 5000}, MaxContext: 32_000}
+		Headroom: [spec.NumClasses]int64{5000, 5000, 5000}, MaxContext: 32_000,
+	}
 }
 
 func local(zoneName string, ms ...capacity.Model) zone.Local {
@@ -26,8 +28,10 @@ func local(zoneName string, ms ...capacity.Model) zone.Local {
 }
 
 func peer(region string, rtt time.Duration, ms ...capacity.Model) zone.Peer {
-	return zone.Peer{Region: region, Gateways: []zone.PeerGateway{{Name: region + "-gw", Endpoint: region + ":1"}}, RTT: rtt,
-		Summary: &capacity.Summary{Path: capacity.Path{Region: region}, Models: ms}}
+	return zone.Peer{
+		Region: region, Gateways: []zone.PeerGateway{{Name: region + "-gw", Endpoint: region + ":1"}}, RTT: rtt,
+		Summary: &capacity.Summary{Path: capacity.Path{Region: region}, Models: ms},
+	}
 }
 
 func query() *zone.Query {
@@ -58,8 +62,10 @@ func TestChoose(t *testing.T) {
 		{"lost if nothing else", zone.View{Locals: []zone.Local{with(local("a", free), func(l *zone.Local) { l.State = capacity.Lost })}}, nil, "a:1", zone.ReasonLastResort},
 		{"stale is usable", zone.View{Locals: []zone.Local{with(local("a", free), func(l *zone.Local) { l.State = capacity.Stale })}}, nil, "a:1", zone.ReasonSoonest},
 		{"spill when nothing is here", zone.View{Peers: []zone.Peer{peer("ams", 10*time.Millisecond, free)}}, nil, "ams:1", zone.ReasonNoLocal},
-		{"spill before a lost local", zone.View{Locals: []zone.Local{with(local("a", free), func(l *zone.Local) { l.State = capacity.Lost })},
-			Peers: []zone.Peer{peer("ams", 10*time.Millisecond, free)}}, nil, "ams:1", zone.ReasonNoLocal},
+		{"spill before a lost local", zone.View{
+			Locals: []zone.Local{with(local("a", free), func(l *zone.Local) { l.State = capacity.Lost })},
+			Peers:  []zone.Peer{peer("ams", 10*time.Millisecond, free)},
+		}, nil, "ams:1", zone.ReasonNoLocal},
 		{"the sooner peer", zone.View{Locals: []zone.Local{local("a", busy)}, Peers: []zone.Peer{peer("ams", 10*time.Millisecond, free)}}, nil, "ams:1", zone.ReasonPeerSooner},
 		{"not for less than RTT and margin", zone.View{Locals: []zone.Local{local("a", model("m", 1000))}, Peers: []zone.Peer{peer("ams", 90*time.Millisecond, free)}}, nil, "a:1", zone.ReasonSoonest},
 		{"not to stale headroom", zone.View{Locals: []zone.Local{local("a", busy)}, Peers: []zone.Peer{with(peer("ams", 10*time.Millisecond, free), func(p *zone.Peer) { p.State = capacity.Stale })}}, nil, "a:1", zone.ReasonSoonest},
@@ -67,14 +73,20 @@ func TestChoose(t *testing.T) {
 		{"never twice", zone.View{Peers: []zone.Peer{peer("ams", 10*time.Millisecond, free)}}, func(q *zone.Query) { q.Hops = 1 }, "", zone.ReasonNoneServes},
 		{"not when policy forbids", zone.View{Peers: []zone.Peer{peer("ams", 10*time.Millisecond, free)}}, func(q *zone.Query) { q.Spill = false }, "", zone.ReasonNoneServes},
 		{"not out of residency", zone.View{Peers: []zone.Peer{peer("iad", 10*time.Millisecond, free)}}, func(q *zone.Query) { q.Residency = []string{"eu"} }, "", zone.ReasonNoneServes},
-		{"inside residency", zone.View{Peers: []zone.Peer{peer("iad", time.Millisecond, free), with(peer("ams", 10*time.Millisecond, free), func(p *zone.Peer) { p.Residency = []string{"eu"} })}},
-			func(q *zone.Query) { q.Residency = []string{"eu"} }, "ams:1", zone.ReasonNoLocal},
+		{
+			"inside residency",
+			zone.View{Peers: []zone.Peer{peer("iad", time.Millisecond, free), with(peer("ams", 10*time.Millisecond, free), func(p *zone.Peer) { p.Residency = []string{"eu"} })}},
+			func(q *zone.Query) { q.Residency = []string{"eu"} }, "ams:1", zone.ReasonNoLocal,
+		},
 		{"drained region goes to a peer", zone.View{Drained: true, Locals: []zone.Local{local("a", free)}, Peers: []zone.Peer{peer("ams", 10*time.Millisecond, free)}}, nil, "ams:1", zone.ReasonRegionDrain},
 		{"drained region without a peer serves", zone.View{Drained: true, Locals: []zone.Local{local("a", free)}}, nil, "a:1", zone.ReasonSoonest},
 		{"no room for KV", zone.View{Locals: []zone.Local{local("a", with(free, func(m *capacity.Model) { m.KVFree = 10 })), local("b", model("m", 2000))}}, nil, "b:1", zone.ReasonSoonest},
 		{"no slot", zone.View{Locals: []zone.Local{local("a", with(free, func(m *capacity.Model) { m.SlotsFree = 0 })), local("b", model("m", 1000))}}, nil, "b:1", zone.ReasonSoonest},
-		{"cached prefix", zone.View{Locals: []zone.Local{local("a", free), local("b", with(model("m", 200), func(m *capacity.Model) { m.Prefixes = []capacity.Prefix{{Hash: 7, Tokens: 900}} }))}},
-			func(q *zone.Query) { q.Prefix = []uint64{6, 7} }, "b:1", zone.ReasonSoonest},
+		{
+			"cached prefix",
+			zone.View{Locals: []zone.Local{local("a", free), local("b", with(model("m", 200), func(m *capacity.Model) { m.Prefixes = []capacity.Prefix{{Hash: 7, Tokens: 900}} }))}},
+			func(q *zone.Query) { q.Prefix = []uint64{6, 7} }, "b:1", zone.ReasonSoonest,
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			q := query()

@@ -88,9 +88,11 @@ func TestDecode(t *testing.T) {
 }
 
 func TestEncodeQuotesWhatWouldMeanSomethingElse(t *testing.T) {
-	for _, name := range []string{"", "true", "null", "12", "0x1f", "1e5", "1_000", "0o7", ".5", "-", "a: b", "a #b", "#", "*a", "&a", "!a", "%a", "@a", "`a`",
+	for _, name := range []string{
+		"", "true", "null", "12", "0x1f", "1e5", "1_000", "0o7", ".5", "-", "a: b", "a #b", "#", "*a", "&a", "!a", "%a", "@a", "`a`",
 		"a\nb", "\t", " a ", "é", "日本", "2001:db8::1", "12:30:45", "2024-01-01", "NaN", ".inf", "~", "yes", "<<", "=", "- a", "? a", "[a]", "{a}", "a,b",
-		"\x00\x1f\x7f", "\u2028", "\U0001f600", `back\slash`, `"quoted"`, "'"} {
+		"\x00\x1f\x7f", "\u2028", "\U0001f600", `back\slash`, `"quoted"`, "'",
+	} {
 		p := page{Name: name, Tags: []string{name}, Share: map[string]float64{name + "x": 1}, Count: 1, Wait: 1, Part: part{Size: 1}}
 		got, err := decode(string(strict.Encode(&p)))
 		if err != nil {
