@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
@@ -80,18 +79,20 @@ func printApply(w io.Writer, a *admin.ApplyAnswer) {
 		return
 	}
 	fmt.Fprintln(w, verb)
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "\nCHANGE\tFROM\tTO")
-	for _, c := range a.Changes {
-		fmt.Fprintf(t, "%s\t%s\t%s\n", c.Path, orDash(c.From), orDash(c.To))
-	}
-	if len(a.Moves) > 0 {
-		fmt.Fprintln(t, "\nCLIENTS OF\tSERVICE\tFROM\tTO\tSHARE OF SERVICE")
-		for _, m := range a.Moves {
-			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%.1f %%\n", m.Cell, m.Service, orDash(m.From), orDash(m.To), m.Share*100)
+	table(w, func(t io.Writer) {
+		fmt.Fprintln(t, "\nCHANGE\tFROM\tTO")
+		for _, c := range a.Changes {
+			fmt.Fprintf(t, "%s\t%s\t%s\n", c.Path, orDash(c.From), orDash(c.To))
 		}
+	})
+	if len(a.Moves) > 0 {
+		table(w, func(t io.Writer) {
+			fmt.Fprintln(t, "\nCLIENTS OF\tSERVICE\tFROM\tTO\tSHARE OF SERVICE")
+			for _, m := range a.Moves {
+				fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%.1f %%\n", m.Cell, m.Service, orDash(m.From), orDash(m.To), m.Share*100)
+			}
+		})
 	}
-	t.Flush()
 	if len(a.Moves) == 0 {
 		fmt.Fprintln(w, "\nno client moves")
 	}

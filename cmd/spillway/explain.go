@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
@@ -60,25 +59,16 @@ func explainCommand() *cobra.Command {
 func printRecord(w io.Writer, r *explain.Record) {
 	fmt.Fprintf(w, "%s (%s): %s\n", r.Tier, r.Node, r.Query)
 	terms := termNames(r)
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(t, "  \tCANDIDATE\tCOST")
-	for _, n := range terms {
-		fmt.Fprintf(t, "\t%s", strings.ToUpper(n))
-	}
-	fmt.Fprintln(t, "\tDROPPED")
-	for _, c := range r.Candidates {
-		mark := " "
-		if c.Name == r.Chosen {
-			mark = "*"
-		}
-		fmt.Fprintf(t, "  %s\t%s\t%s", mark, c.Name, termSeconds(c.Seconds(), len(c.Terms) > 0))
+	table(w, func(t io.Writer) {
+		fmt.Fprint(t, "  \tCANDIDATE\tCOST")
 		for _, n := range terms {
-			s, ok := termOf(c, n)
-			fmt.Fprintf(t, "\t%s", termSeconds(s, ok))
+			fmt.Fprintf(t, "\t%s", strings.ToUpper(n))
 		}
-		fmt.Fprintf(t, "\t%s\n", c.Dropped)
-	}
-	t.Flush()
+		fmt.Fprintln(t, "\tDROPPED")
+		for _, c := range r.Candidates {
+			candidateRow(t, c, terms, c.Name == r.Chosen)
+		}
+	})
 	chosen := r.Chosen
 	if chosen == "" {
 		chosen = "none"
@@ -88,6 +78,19 @@ func printRecord(w io.Writer, r *explain.Record) {
 		fmt.Fprintf(w, "  note: %s\n", n)
 	}
 	fmt.Fprintln(w)
+}
+
+func candidateRow(t io.Writer, c explain.Candidate, terms []string, chosen bool) {
+	mark := " "
+	if chosen {
+		mark = "*"
+	}
+	fmt.Fprintf(t, "  %s\t%s\t%s", mark, c.Name, termSeconds(c.Seconds(), len(c.Terms) > 0))
+	for _, n := range terms {
+		s, ok := termOf(c, n)
+		fmt.Fprintf(t, "\t%s", termSeconds(s, ok))
+	}
+	fmt.Fprintf(t, "\t%s\n", c.Dropped)
 }
 
 // termNames lists the terms of all candidates in the order they first appear.

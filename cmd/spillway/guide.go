@@ -5,7 +5,6 @@ import (
 	"io"
 	"path/filepath"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/spillway-lb/spillway/chaos/fleet"
 )
@@ -75,12 +74,12 @@ func joinAddrs(p *fleet.Planet) string {
 
 // printProcesses lists the children with the lines that would start each by hand.
 func printProcesses(w io.Writer, p *fleet.Planet, ps *fleet.Processes) {
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "\n  PID\tNODE\tSTARTED AS")
-	for i := len(p.Nodes) - 1; i >= 0; i-- {
-		n := p.Nodes[i]
-		fmt.Fprintf(t, "  %d\t%s\tspillway %s -c %s\n", ps.PID(n), n.ID(), n.Role, p.Config(n))
-	}
-	t.Flush()
+	table(w, func(t io.Writer) {
+		fmt.Fprintln(t, "\n  PID\tNODE\tSTARTED AS")
+		for i := len(p.Nodes) - 1; i >= 0; i-- {
+			n := p.Nodes[i]
+			fmt.Fprintf(t, "  %d\t%s\tspillway %s -c %s\n", ps.PID(n), n.ID(), n.Role, p.Config(n))
+		}
+	})
 	fmt.Fprintf(w, "\n  logs are in %s\n", filepath.Join(p.Dir, "log"))
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -62,23 +61,27 @@ func printStatus(w io.Writer, s *admin.Status, workers bool) {
 	}
 	fmt.Fprintln(w)
 
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "NAME\tSTATE\tAGE\tMODEL\tREADY\tRUNNING\tQUEUED\tWAIT\tPREFILL tok/s\tDECODE tok/s\tKV FREE tok")
-	for _, r := range s.Regions {
-		row(t, r.Name, state(r.State, r.Draining), age(r.AgeMS), r.Models)
-		for _, z := range r.Zones {
-			row(t, "  "+z.Name+" ("+z.Instance+")", state(z.State, z.Draining), age(z.AgeMS), z.Models)
-			for _, wk := range z.Workers {
-				if workers {
-					workerRow(t, wk)
-				}
-			}
+	table(w, func(t io.Writer) {
+		fmt.Fprintln(t, "NAME\tSTATE\tAGE\tMODEL\tREADY\tRUNNING\tQUEUED\tWAIT\tPREFILL tok/s\tDECODE tok/s\tKV FREE tok")
+		for _, r := range s.Regions {
+			regionRows(t, r, workers)
 		}
-	}
-	t.Flush()
+	})
 	for _, r := range s.Regions {
 		if r.Note != "" {
 			fmt.Fprintf(w, "note: region %s: %s\n", r.Name, r.Note)
+		}
+	}
+}
+
+func regionRows(t io.Writer, r admin.RegionStatus, workers bool) {
+	row(t, r.Name, state(r.State, r.Draining), age(r.AgeMS), r.Models)
+	for _, z := range r.Zones {
+		row(t, "  "+z.Name+" ("+z.Instance+")", state(z.State, z.Draining), age(z.AgeMS), z.Models)
+		for _, wk := range z.Workers {
+			if workers {
+				workerRow(t, wk)
+			}
 		}
 	}
 }

@@ -1,0 +1,18 @@
+package main
+
+import (
+	"bytes"
+	"io"
+	"text/tabwriter"
+)
+
+// table aligns tab-separated rows and writes them without the trailing spaces that an empty last column leaves.
+func table(w io.Writer, rows func(io.Writer)) {
+	var b bytes.Buffer
+	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	rows(t)
+	t.Flush()
+	for line := range bytes.Lines(b.Bytes()) {
+		w.Write(append(bytes.TrimRight(line, " \n"), '\n'))
+	}
+}
