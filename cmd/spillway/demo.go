@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -127,6 +128,9 @@ func (d *demo) start(ctx context.Context, out, errOut io.Writer, p *fleet.Planet
 		log = slog.New(slog.NewTextHandler(errOut, nil))
 	}
 	r, err := fleet.Run(ctx, p, openRole, log)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		err = fmt.Errorf("%w\nhint: is another demo running? stop it, or move this one with --one-address --base-port %d", err, d.layout.BasePort+1000)
+	}
 	if err != nil {
 		return nil, err
 	}

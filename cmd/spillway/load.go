@@ -100,6 +100,9 @@ func (r *loadRun) run(ctx context.Context, out, errOut io.Writer) error {
 
 // config turns the flags into a run. The second result closes what the source reads.
 func (r *loadRun) config() (load.Config, func(), error) {
+	if (len(r.urls) > 0) == (r.service != "") || (r.service != "") != (len(r.dns) > 0) {
+		return load.Config{}, nil, errors.New("say where to: --url http://HOST:PORT, or --service NAME with --dns SERVER:PORT")
+	}
 	source, closeSource, err := r.source()
 	if err != nil {
 		return load.Config{}, nil, err

@@ -36,6 +36,18 @@ func run(ctx context.Context, args []string) error {
 // errQuiet ends a command unsuccessfully when everything has been said already.
 var errQuiet = errors.New("already reported")
 
+// knownVerb says what a mistyped verb was probably meant to be.
+func knownVerb(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	hint := "`spillway --help` lists the verbs"
+	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+		hint = "did you mean `spillway " + near[0] + "`?"
+	}
+	return fmt.Errorf("there is no verb %q\nhint: %s", args[0], hint)
+}
+
 func newRoot() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "spillway",
@@ -48,6 +60,8 @@ Look:           spillway status, spillway explain
 Change:         spillway apply, spillway drain, spillway undrain`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
+		Args:          knownVerb,
+		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.AddGroup(
 		&cobra.Group{ID: "start", Title: "Start here:"},
