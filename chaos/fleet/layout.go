@@ -22,6 +22,9 @@ type Layout struct {
 	OneAddress bool
 	// BasePort is the first port used with OneAddress. Default 20000.
 	BasePort int
+	// Net is the second byte of the nodes' addresses without OneAddress, 0 to 89, so that planets can run side by side
+	// on one machine. Default 0.
+	Net int `json:",omitempty"`
 }
 
 // DefaultLayout is the demo's planet on this system.
@@ -63,6 +66,8 @@ func (l Layout) check() error {
 		return fmt.Errorf("--zones is %d: choose 1 to 26 for each region", l.Zones)
 	case l.Workers < 1 || l.Workers > 200:
 		return fmt.Errorf("--workers is %d: choose 1 to 200 for each zone", l.Workers)
+	case l.Net < 0 || l.Net > 89:
+		return fmt.Errorf("the planet's network is 127.%d.0.0: choose 0 to 89, clients pose from those above", l.Net)
 	}
 	return nil
 }
@@ -129,7 +134,8 @@ func (l Layout) Nodes() []Node {
 	return append(append(out, gateways...), globals...)
 }
 
-// addresses gives node i of a tier its address for each purpose: 127.0.<tier>.<i+1>, spreading over 127.<n> beyond 250.
+// addresses gives node i of a tier its address for each purpose: 127.<Net>.<tier>.<i+1>, spreading over the
+// networks after it beyond 250.
 func (l Layout) addresses(tier, i int, role string, next *int) map[string]netip.AddrPort {
 	out := map[string]netip.AddrPort{}
 	for _, p := range purposes {
@@ -137,7 +143,7 @@ func (l Layout) addresses(tier, i int, role string, next *int) map[string]netip.
 		if !used {
 			continue
 		}
-		ip := netip.AddrFrom4([4]byte{127, byte(i / 250), byte(tier), byte(i%250 + 1)})
+		ip := netip.AddrFrom4([4]byte{127, byte(l.Net + i/250), byte(tier), byte(i%250 + 1)})
 		if l.OneAddress {
 			ip, port = netip.AddrFrom4([4]byte{127, 0, 0, 1}), uint16(*next)
 			*next++

@@ -13,6 +13,7 @@ func TestLayoutGivesEveryNodeItsOwn(t *testing.T) {
 			Globals: rapid.IntRange(1, 9).Draw(t, "globals"), Regions: rapid.IntRange(1, len(Sites())).Draw(t, "regions"),
 			Gateways: rapid.IntRange(1, 3).Draw(t, "gateways"), Zones: rapid.IntRange(1, 5).Draw(t, "zones"),
 			Workers: rapid.IntRange(1, 40).Draw(t, "workers"), OneAddress: rapid.Bool().Draw(t, "one"), BasePort: 20000,
+			Net: rapid.IntRange(0, 89).Draw(t, "net"),
 		}
 		if err := l.check(); err != nil {
 			t.Fatal(err)
@@ -64,6 +65,7 @@ func TestLayoutRefusesWhatItCannotBuild(t *testing.T) {
 		{Globals: 3, Regions: 99, Gateways: 1, Zones: 1, Workers: 1},
 		{Globals: 3, Regions: 1, Gateways: 1, Zones: 27, Workers: 1},
 		{Globals: 3, Regions: 1, Gateways: 1, Zones: 1},
+		{Globals: 3, Regions: 1, Gateways: 1, Zones: 1, Workers: 1, Net: 90},
 	} {
 		if l.check() == nil {
 			t.Errorf("layout %+v is accepted", l)

@@ -21,9 +21,9 @@ func write(t *testing.T, l Layout) *Planet {
 }
 
 func TestSpecIsValidForEveryNumberOfRegions(t *testing.T) {
-	for regions := 1; regions <= len(Sites()); regions++ {
-		l := DefaultLayout()
-		l.Regions = regions
+	for i := range 2 * len(Sites()) {
+		l, regions := DefaultLayout(), i/2+1
+		l.Regions, l.OneAddress = regions, i%2 == 1
 		p := write(t, l)
 		text, err := os.ReadFile(p.Spec())
 		if err != nil {

@@ -3,6 +3,7 @@ package spec
 import (
 	"fmt"
 	"math"
+	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -176,7 +177,7 @@ func (j *judge) nameservers(list []Nameserver) {
 		}
 	}
 	j.distinct("nameserver", names(list, func(n *Nameserver) string { return n.Name }), itemName(path))
-	j.distinctAddresses("nameserver address", path, len(list), func(i int) []string { return texts(list[i].Addresses) })
+	j.distinctAddresses("nameserver address", path, len(list), func(i int) []netip.Addr { return list[i].Addresses })
 }
 
 func (j *judge) policy() {

@@ -148,21 +148,16 @@ func badHost(host string) string {
 	return ""
 }
 
-func texts(list []netip.Addr) []string {
-	out := make([]string, len(list))
-	for i, a := range list {
-		out[i] = a.String()
-	}
-	return out
-}
-
-// distinctAddresses reports an address that two holders share. Of returns the addresses of holder i, which stands at
-// path[i]; without it, the holders are the gateways of every region.
-func (j *judge) distinctAddresses(noun, path string, n int, of func(i int) []string) {
+// distinctAddresses reports an address that two holders share. Loopback addresses may be shared: on one machine it is
+// ports that tell instances apart. Of returns the addresses of holder i, which stands at path[i]; without it, the
+// holders are the gateways of every region.
+func (j *judge) distinctAddresses(noun, path string, n int, of func(i int) []netip.Addr) {
 	var all, paths []string
-	put := func(holder string, list []string) {
+	put := func(holder string, list []netip.Addr) {
 		for k, a := range list {
-			all, paths = append(all, a), append(paths, fmt.Sprintf("%s.addresses[%d]", holder, k))
+			if !a.IsLoopback() {
+				all, paths = append(all, a.String()), append(paths, fmt.Sprintf("%s.addresses[%d]", holder, k))
+			}
 		}
 	}
 	for i := range n {
@@ -171,7 +166,7 @@ func (j *judge) distinctAddresses(noun, path string, n int, of func(i int) []str
 			continue
 		}
 		for g := range j.spec.Regions[i].Gateways {
-			put(fmt.Sprintf("%s[%d].gateways[%d]", path, i, g), texts(j.spec.Regions[i].Gateways[g].Addresses))
+			put(fmt.Sprintf("%s[%d].gateways[%d]", path, i, g), j.spec.Regions[i].Gateways[g].Addresses)
 		}
 	}
 	j.distinct(noun, all, func(i int) string { return paths[i] })
