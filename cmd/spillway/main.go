@@ -61,7 +61,9 @@ Change:         spillway apply, spillway drain, spillway undrain`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Args:          knownVerb,
-		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		// One slip more than cobra's zero: "statos" is meant to be "status".
+		SuggestionsMinimumDistance: 2,
+		RunE:                       func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.AddGroup(
 		&cobra.Group{ID: "start", Title: "Start here:"},
