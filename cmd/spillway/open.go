@@ -100,9 +100,13 @@ func openLocal(c *config.Local, log *slog.Logger) (fleet.Role, error) {
 }
 
 func openWorker(c *config.Worker, log *slog.Logger) (fleet.Role, error) {
-	return gpu.New(gpu.Config{
+	w, err := gpu.New(gpu.Config{
 		Listen: c.Listen, GPU: c.GPU, Model: c.Model, Served: c.ServedAs, TP: c.TP, Seed: c.Seed, Speed: c.Speed, Log: log,
 	})
+	if err != nil {
+		return nil, fmt.Errorf("opening worker %s: %w", c.Name, err)
+	}
+	return w, nil
 }
 
 // openCerts loads a node's certificate; a node without one gets nil, and says itself whether it can do without.

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"slices"
 	"syscall"
 	"time"
 
@@ -72,7 +73,7 @@ func expectRole(file, role string) error {
 	if err != nil {
 		return fmt.Errorf("reading the config: %w", err)
 	}
-	if got := config.RoleOf(text); got != "" && got != role {
+	if got := config.RoleOf(text); got != role && slices.Contains(config.Roles(), got) {
 		return fmt.Errorf("%s is the config of role %s: run `spillway %s -c %s`", file, got, got, file)
 	}
 	return nil

@@ -3,7 +3,6 @@ package config
 import (
 	"fmt"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"github.com/spillway-lb/spillway/internal/config/strict"
@@ -73,16 +72,15 @@ func noRole(role string) Problem {
 	return Problem{Path: "$.role", Reason: reason, Hint: hint}
 }
 
-// RoleOf returns the role that a config file's text names, or "" where it names none that exists, as in a spec.
+// RoleOf returns the role that a config file's text names, be there such a role or not, or "" where it names none, as
+// in a spec.
 func RoleOf(text []byte) string {
 	doc, err := strict.Parse("", text)
 	if err != nil {
 		return ""
 	}
-	if role, _ := doc.Text("role"); slices.Contains(Roles(), role) {
-		return role
-	}
-	return ""
+	role, _ := doc.Text("role")
+	return role
 }
 
 // Encode writes a *Global, *Regional, *Local or *Worker as YAML, leaving out what is zero.

@@ -1,0 +1,110 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+	"github.com/spf13/cobra"
+)
+
+// TestMain lets the test binary be run as the binary itself, by scripts and as the nodes of a planet of processes.
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){"spillway": main})
+}
+
+// TestScripts runs what people type and compares what they read.
+func TestScripts(t *testing.T) {
+	testscript.Run(t, testscript.Params{
+		Dir:                 filepath.Join("testdata", "script"),
+		RequireExplicitExec: true,
+		RequireUniqueNames:  true,
+		Setup: func(e *testscript.Env) error {
+			e.Setenv("XDG_RUNTIME_DIR", filepath.Join(e.WorkDir, "run")) // nodes of this user are none of the script's
+			return nil
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"occupy": occupy,
+			"expand": expand,
+		},
+	})
+}
+
+// occupy takes a free port of the network ("tcp" or "udp") until the script ends and puts its address into a variable:
+// occupy tcp NAME.
+func occupy(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: occupy tcp|udp NAME")
+	}
+	if args[0] == "udp" {
+		c, err := net.ListenPacket("udp", "127.0.0.1:0")
+		ts.Check(err)
+		ts.Defer(func() { c.Close() })
+		ts.Setenv(args[1], c.LocalAddr().String())
+		return
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	ts.Check(err)
+	ts.Defer(func() { l.Close() })
+	ts.Setenv(args[1], l.Addr().String())
+}
+
+// expand replaces $NAME by the script's variables in files.
+func expand(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) == 0 {
+		ts.Fatalf("usage: expand FILE...")
+	}
+	for _, name := range args {
+		path := ts.MkAbs(name)
+		b, err := os.ReadFile(path)
+		ts.Check(err)
+		ts.Check(os.WriteFile(path, []byte(os.Expand(string(b), ts.Getenv)), 0o644))
+	}
+}
+
+// Every verb shows how it is used: nobody should have to guess a command line.
+func TestEveryVerbHasAnExample(t *testing.T) {
+	var walk func(*cobra.Command)
+	walk = func(c *cobra.Command) {
+		for _, child := range c.Commands() {
+			if child.Name() != "help" && child.Name() != "completion" {
+				walk(child)
+			}
+		}
+		if c.HasSubCommands() {
+			return
+		}
+		out, _, err := spillway(t, append(strings.Fields(c.CommandPath())[1:], "--help")...)
+		if err != nil {
+			t.Errorf("%s --help: %v", c.CommandPath(), err)
+		}
+		if !strings.Contains(out, "Examples:\n  "+c.CommandPath()) && !strings.Contains(out, "  "+c.CommandPath()+" -c") {
+			t.Errorf("%s --help shows no example of it:\n%s", c.CommandPath(), out)
+		}
+		if c.Short == "" {
+			t.Errorf("%s does not say what it is for", c.CommandPath())
+		}
+	}
+	walk(newRoot())
+}
+
+// spillway runs one command line in this process.
+func spillway(t *testing.T, args ...string) (stdout, stderr string, err error) {
+	t.Helper()
+	return spillwayIn(t.Context(), args...)
+}
+
+func spillwayIn(ctx context.Context, args ...string) (stdout, stderr string, err error) {
+	var out, errOut bytes.Buffer
+	root := newRoot()
+	root.SetArgs(args)
+	root.SetOut(&out)
+	root.SetErr(&errOut)
+	err = root.ExecuteContext(ctx)
+	return out.String(), errOut.String(), err
+}
