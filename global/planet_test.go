@@ -69,6 +69,7 @@ type planet struct {
 
 // gate is a gateway that says what it is told to say.
 type gate struct {
+	name      string
 	child     *uplink.Child
 	summary   atomic.Pointer[capacity.Summary]
 	directive atomic.Pointer[uplink.Directive]
@@ -163,7 +164,7 @@ func (p *planet) alive() (out []*Server) {
 
 func (p *planet) newGate(region, name string) *gate {
 	p.t.Helper()
-	g := &gate{}
+	g := &gate{name: name}
 	g.summary.Store(capacityOf(10000, 8))
 	var parents []string
 	for _, s := range p.nodes {
@@ -200,7 +201,11 @@ func (g *gate) ask(ctx context.Context, region, kind string, payload []byte) ([]
 	}
 	if kind == admin.AskStatus {
 		return json.Marshal(admin.RegionStatus{
-			Name: region, Zones: []admin.ZoneStatus{{Name: "a", Instance: "l1"}}, Models: []admin.ModelStatus{{Name: "m1", Ready: 8}},
+			Name: region, Models: []admin.ModelStatus{{Name: "m1", Ready: 8}},
+			Zones: []admin.ZoneStatus{{
+				Name: "a", Instance: "l1", State: admin.StateFresh, Workers: []admin.WorkerStatus{{Name: "w1"}, {Name: "w2"}},
+			}},
+			Gateways: []admin.GatewayStatus{{Name: g.name, InFlight: 7}},
 		})
 	}
 	var q admin.ExplainQuery

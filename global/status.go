@@ -2,8 +2,8 @@ package global
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -64,49 +64,12 @@ func (s *Server) askRegions(ctx context.Context, v *View) []admin.RegionStatus {
 	return out
 }
 
-// regionStatus is what this node knows of a region, with what the region itself says added where it answers.
-func (s *Server) regionStatus(ctx context.Context, v *View, r int) admin.RegionStatus {
-	out := v.known(r)
-	gateway, ok := v.spokesman(r)
-	if !ok {
-		return out
-	}
-	var said admin.RegionStatus
-	b, err := s.parent.Ask(ctx, gateway, admin.AskStatus, nil)
-	if err == nil {
-		err = json.Unmarshal(b, &said)
-	}
-	if err != nil {
-		out.Note = "did not answer: shown as last reported"
-		return out
-	}
-	out.Zones, out.Models, out.SpecVersion, out.Note = said.Zones, said.Models, said.SpecVersion, said.Note
-	for i := range out.Gateways {
-		for _, g := range said.Gateways {
-			if g.Name == out.Gateways[i].Name {
-				out.Gateways[i].InFlight = g.InFlight
-			}
-		}
-	}
-	return out
-}
-
 // spokesman is the gateway to ask: the freshest that is not lost.
 func (v *View) spokesman(region int) (capacity.Path, bool) {
-	var best *capacity.Child
-	for i := range v.children.Children {
-		c := &v.children.Children[i]
-		if c.Summary.Path.Region != v.spec.Regions[region].Name || c.State == capacity.Lost {
-			continue
-		}
-		if best == nil || c.State < best.State || c.State == best.State && c.Age < best.Age {
-			best = c
-		}
+	if g := v.gatewaysOf(region); len(g) > 0 {
+		return g[0].Summary.Path, true
 	}
-	if best == nil {
-		return capacity.Path{}, false
-	}
-	return best.Summary.Path, true
+	return capacity.Path{}, false
 }
 
 func (v *View) known(region int) admin.RegionStatus {
@@ -126,10 +89,22 @@ func (v *View) known(region int) admin.RegionStatus {
 		}
 		out.Gateways = append(out.Gateways, g)
 	}
+	for _, c := range v.children.Children {
+		if p := c.Summary.Path; p.Region == decl.Name && !declares(decl, p.Instance) {
+			out.Gateways = append(out.Gateways, admin.GatewayStatus{
+				Name: p.Instance, Endpoint: c.Summary.Endpoint, State: c.State.String(), AgeMS: (c.Age + since).Milliseconds(),
+			})
+		}
+	}
 	for i := range r.group.Summary.Models {
 		out.Models = append(out.Models, modelStatus(&r.group.Summary.Models[i]))
 	}
 	return out
+}
+
+// declares reports whether the spec lists the gateway: one that runs and is not listed gets no clients.
+func declares(r *spec.Region, gateway string) bool {
+	return slices.ContainsFunc(r.Gateways, func(g spec.Gateway) bool { return g.Name == gateway })
 }
 
 func modelStatus(m *capacity.Model) admin.ModelStatus {

@@ -1,0 +1,51 @@
+package global
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/spillway-lb/spillway/internal/admin"
+)
+
+// testMistakes sends every kind of mistake that package spec knows through the operators' interface: what comes out at
+// the other end must be what the reader of specs printed, to the byte, and nothing may have been applied.
+func (p *planet) testMistakes(t *testing.T) {
+	files, err := filepath.Glob("../internal/spec/testdata/mistakes/*.yaml")
+	if err != nil || len(files) < 30 {
+		t.Fatalf("found %d files, %v; want at least 30", len(files), err)
+	}
+	c := p.admin(p.nodes[1])
+	before, err := c.Spec(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want, err := os.ReadFile(strings.TrimSuffix(file, ".yaml") + ".golden")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, dry := range []bool{true, false} {
+			_, err = c.Apply(t.Context(), admin.ApplyRequest{Name: filepath.Base(file), Text: string(text), DryRun: dry})
+			var e *admin.Error
+			if !errors.As(err, &e) || e.Status != 400 {
+				t.Errorf("%s, dry run %v: %v, want a refusal", file, dry, err)
+				continue
+			}
+			if e.Error()+"\n" != string(want) {
+				t.Errorf("%s, dry run %v: the operator reads\n%s\nwant\n%s", file, dry, e.Error(), want)
+			}
+		}
+	}
+	after, err := c.Spec(t.Context())
+	if err != nil || after.Version != before.Version || after.Text != before.Text {
+		t.Errorf("spec %d became %d, %v", before.Version, after.Version, err)
+	}
+	t.Logf("%d mistakes came through unchanged", len(files))
+}

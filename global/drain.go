@@ -1,0 +1,162 @@
+package global
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spillway-lb/spillway/consensus"
+	"github.com/spillway-lb/spillway/internal/admin"
+	"github.com/spillway-lb/spillway/internal/spec"
+)
+
+// drain returns once this node's answers do without the path; the others follow within a heartbeat.
+func (s *Server) drain(ctx context.Context, r admin.DrainRequest, actor string) (*admin.DrainAnswer, error) {
+	v, err := s.needView()
+	if err != nil {
+		return nil, err
+	}
+	if err := v.spec.CheckDrain(r.Path); err != nil {
+		return nil, admin.BadRequest(err.Error(), "")
+	}
+	if r.ForMS < 0 {
+		return nil, admin.BadRequest("a drain cannot last a negative time", "leave the time out to drain until undrained")
+	}
+	note, err := s.checkBelow(ctx, v, r.Path)
+	if err != nil {
+		return nil, err
+	}
+	d := consensus.Drain{Path: r.Path, Reason: r.Reason, Actor: actor, At: time.Now()}
+	if r.ForMS > 0 {
+		d.Until = d.At.Add(time.Duration(r.ForMS) * time.Millisecond)
+	}
+	if err := s.node.PutDrain(ctx, d); err != nil {
+		return nil, refusal(err)
+	}
+	s.log.Info("drained", "path", r.Path, "until", d.Until, "reason", r.Reason, "actor", actor)
+	s.await(ctx, func(v *View) bool { return listed(v.state.Drains, r.Path) })
+	out, err := s.drains(ctx)
+	if out != nil && note != "" {
+		out.Note = strings.TrimPrefix(out.Note+"; "+note, "; ")
+	}
+	return out, err
+}
+
+func (s *Server) undrain(ctx context.Context, path, actor string) (*admin.DrainAnswer, error) {
+	if _, err := s.needView(); err != nil {
+		return nil, err
+	}
+	if err := s.node.DeleteDrain(ctx, path, actor); err != nil {
+		return nil, refusal(err)
+	}
+	s.log.Info("undrained", "path", path, "actor", actor)
+	s.await(ctx, func(v *View) bool { return !listed(v.state.Drains, path) })
+	return s.drains(ctx)
+}
+
+func (s *Server) drains(context.Context) (*admin.DrainAnswer, error) {
+	out := &admin.DrainAnswer{Drains: drainList(s.node.State().Drains)}
+	if v := s.view.Load(); v != nil && v.allDrained() {
+		out.Note = "every region is drained: clients are answered all the same"
+	}
+	return out, nil
+}
+
+func (v *View) allDrained() bool {
+	for r := range v.regions {
+		if !v.regions[r].drained {
+			return false
+		}
+	}
+	return true
+}
+
+func listed(drains []consensus.Drain, path string) bool {
+	for i := range drains {
+		if drains[i].Path == path {
+			return true
+		}
+	}
+	return false
+}
+
+func drainList(drains []consensus.Drain) []admin.Drain {
+	out := []admin.Drain{}
+	for _, d := range drains {
+		out = append(out, admin.Drain{Path: d.Path, Until: d.Until, Reason: d.Reason, Actor: d.Actor, At: d.At})
+	}
+	return out
+}
+
+// checkBelow asks the region itself for what a spec does not list: workers, and the zones of a region that lists none.
+// A name that the region does not know is refused; where it cannot say, the drain is taken with a note, because a region
+// that does not answer may be the very reason for it.
+func (s *Server) checkBelow(ctx context.Context, v *View, path string) (note string, err error) {
+	region, zone, worker, err := spec.ParseDrain(path)
+	if err != nil || zone == "" {
+		return "", err
+	}
+	ctx, cancel := context.WithTimeout(ctx, askBound)
+	defer cancel()
+	known := s.regionStatus(ctx, v, v.region(region))
+	zones := zonesOf(&known)
+	declared := v.spec.Region(region).Zones
+	switch {
+	case len(known.Zones) == 0:
+		return fmt.Sprintf("region %s did not say what it has: %s was not looked for there", region, path), nil
+	case !slices.Contains(zones, zone) && !slices.Contains(declared, zone):
+		return "", admin.BadRequest(fmt.Sprintf("region %s has no zone %q", region, zone), "its zones are "+strings.Join(zones, ", "))
+	case worker == "":
+		return "", nil
+	}
+	return checkWorker(&known, region, zone, worker)
+}
+
+// checkWorker looks for a worker among those that the zone's instances list.
+func checkWorker(known *admin.RegionStatus, region, zone, worker string) (note string, err error) {
+	var names []string
+	heard, silent := false, false
+	for i := range known.Zones {
+		z := &known.Zones[i]
+		if z.Name != zone {
+			continue
+		}
+		heard = true
+		// An instance that is gone, or that is shown as last reported, may stand over workers that nobody lists.
+		silent = silent || z.State == admin.StateLost || z.State == admin.StateUnknown || z.Note != ""
+		for _, w := range z.Workers {
+			names = append(names, w.Name)
+		}
+	}
+	slices.Sort(names)
+	switch {
+	case slices.Contains(names, worker):
+		return "", nil
+	case silent || !heard:
+		return fmt.Sprintf("zone %s/%s did not say what it has: worker %s was not looked for there", region, zone, worker), nil
+	case len(names) == 0:
+		return "", admin.BadRequest(fmt.Sprintf("zone %s/%s has no workers", region, zone), "spillway status --workers lists them")
+	}
+	return "", admin.BadRequest(fmt.Sprintf("zone %s/%s has no worker %q", region, zone, worker), "its workers are "+listing(slices.Compact(names)))
+}
+
+func zonesOf(r *admin.RegionStatus) (names []string) {
+	for i := range r.Zones {
+		names = append(names, r.Zones[i].Name)
+	}
+	slices.SortFunc(names, cmp.Compare[string])
+	return slices.Compact(names)
+}
+
+// maxListed is how many names a refusal lists.
+const maxListed = 32
+
+func listing(names []string) string {
+	if extra := len(names) - maxListed; extra > 0 {
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:maxListed], ", "), extra)
+	}
+	return strings.Join(names, ", ")
+}
