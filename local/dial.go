@@ -2,11 +2,9 @@ package local
 
 import (
 	"fmt"
-	"net"
 	"net/http"
 	"net/netip"
 	"syscall"
-	"time"
 
 	"github.com/spillway-lb/spillway/internal/relay"
 	"github.com/spillway-lb/spillway/local/discover"
@@ -15,7 +13,8 @@ import (
 // workerTransport dials workers. The address that a name resolved to is checked, not the name.
 func workerTransport() *http.Transport {
 	t := relay.NewTransport(nil)
-	d := &net.Dialer{Timeout: time.Second, KeepAlive: 15 * time.Second, Control: permitted}
+	d := relay.NewDialer()
+	d.Control = permitted
 	t.DialContext = d.DialContext
 	return t
 }

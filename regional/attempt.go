@@ -1,9 +1,11 @@
 package regional
 
 import (
+	"context"
 	"net/http"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/spillway-lb/spillway/internal/openai"
@@ -32,15 +34,18 @@ func (g *Gateway) attempt(w http.ResponseWriter, r *http.Request, q *request, c 
 	if hop.Deadline > 0 {
 		hop.Deadline = max(hop.Deadline-time.Since(q.arrived), time.Millisecond)
 	}
-	req, err := relay.Outbound(r.Context(), r, "https://"+c.verdict.Endpoint+q.path, q.body, &hop)
+	ctx, cancel := context.WithCancelCause(r.Context())
+	defer cancel(nil)
+	g.depart(p, cancel)
+	req, err := relay.Outbound(ctx, r, "https://"+c.verdict.Endpoint+q.path, q.body, &hop)
 	if err != nil {
 		return relay.Result{Err: err}
 	}
 	if c.verdict.Spilled() && len(q.body) >= askFrom {
 		req.Header.Set("Expect", "100-continue")
 	}
-	res := forwarder.Forward(r.Context(), w, req, p)
-	if res.Status == 0 && res.Retryable {
+	res := forwarder.Forward(ctx, w, req, p)
+	if res.Status == 0 && res.Retryable && !res.GivenUp() {
 		g.suspect(c.verdict.Endpoint)
 	}
 	p.res = &res
@@ -57,6 +62,12 @@ type passage struct {
 	begun  bool
 	stream openai.StreamMeter
 	body   openai.BodyMeter
+
+	place  *place
+	cancel context.CancelCauseFunc
+	sent   time.Time
+	doomed bool         // it was given up and is about to end
+	heard  atomic.Int64 // as in place
 }
 
 // Head puts our own headers over those of the tier below.
@@ -76,6 +87,9 @@ func millis(d time.Duration) string {
 
 // Chunk counts a piece of the answer. The first one says that the prompt is prefilled.
 func (p *passage) Chunk(b []byte) {
+	now := int64(time.Since(p.g.started))
+	p.heard.Store(now)
+	p.place.heard.Store(now)
 	if !p.begun {
 		p.begun = true
 		p.g.mu.Lock()
@@ -100,6 +114,7 @@ func (p *passage) finish() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.ledger.Finish(p.c.verdict.Path, p.c.ticket)
+	g.land(p)
 	switch {
 	case u.Stated:
 		p.q.tokens = u.Prompt + u.Completion

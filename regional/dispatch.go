@@ -28,7 +28,7 @@ func (g *Gateway) dispatch(w http.ResponseWriter, r *http.Request, q *request) {
 			return
 		}
 		last = g.attempt(w, r, q, c)
-		if !last.Retryable || try > 0 || q.hop.RetriesLeft == 0 || !g.mayRetry() {
+		if !last.Retryable || try > 0 || q.hop.RetriesLeft == 0 || !(q.paid || g.mayRetry()) {
 			g.end(w, q, c, last)
 			return
 		}
@@ -75,6 +75,8 @@ func retryReason(res relay.Result) string {
 	switch {
 	case res.NotStarted:
 		return "not_started"
+	case res.GivenUp():
+		return "place_lost"
 	case res.Status == 0:
 		return "connection"
 	}

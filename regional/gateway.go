@@ -55,6 +55,7 @@ type Gateway struct {
 	budget   tenant.Budget
 	demand   *demand
 	suspects map[string]time.Time // endpoints that refused a connection, until when they count as lost
+	places   map[string]*place    // endpoints with attempts under way
 	rng      *rand.Rand
 }
 
@@ -67,7 +68,7 @@ func New(cfg Config) (*Gateway, error) {
 	g := &Gateway{
 		cfg: cfg, log: telemetry.Logger(cfg.Log), boot: uint64(now.UnixNano()), started: now,
 		stale: make(chan struct{}, 1), book: capacity.NewBook(capacity.Thresholds{}), ledger: zone.NewLedger(),
-		limiter: tenant.NewLimiter(), demand: newDemand(), suspects: map[string]time.Time{},
+		limiter: tenant.NewLimiter(), demand: newDemand(), suspects: map[string]time.Time{}, places: map[string]*place{},
 		rng: rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())),
 	}
 	g.log = g.log.With(telemetry.KeyTier, "regional", telemetry.KeyNode, cfg.Name, telemetry.KeyRegion, cfg.Region)

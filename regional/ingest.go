@@ -91,12 +91,16 @@ func (g *Gateway) rebuild(now time.Time) {
 		}
 	}
 	children := g.book.View(now).Children
+	heard := st.gateways() // endpoints that somebody speaks for
 	v := &zone.View{Locals: make([]zone.Local, 0, len(children)), Drained: st.drained(g.cfg.Region, "", now)}
 	for _, c := range children {
 		if c.State == capacity.Lost && c.Age > forgetAfter {
 			g.book.Forget(c.Summary.Path)
 			g.ledger.Forget(c.Summary.Path)
 			continue
+		}
+		if c.State != capacity.Lost {
+			heard[c.Summary.Endpoint] = true
 		}
 		v.Locals = append(v.Locals, zone.Local{
 			Summary: c.Summary, State: g.doubt(c.State, c.Summary.Endpoint), Age: c.Age,
@@ -105,6 +109,7 @@ func (g *Gateway) rebuild(now time.Time) {
 	}
 	v.Peers = g.peersOf(st, now)
 	g.view.Store(v)
+	g.reap(v, heard, now)
 }
 
 // doubt lowers a state for an endpoint that is under suspicion.

@@ -33,6 +33,7 @@ type request struct {
 	peer     bool   // it came from another region's gateway
 	tokens   int    // what it used, once known
 	retried  string // why it was tried twice; empty when it was not
+	paid     bool   // its second try is taken out of the budget already
 }
 
 // hostname is a Host header without its port.

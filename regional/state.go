@@ -50,6 +50,20 @@ func (s *state) drained(region, zone string, now time.Time) bool {
 	return false
 }
 
+// gateways are the endpoints of the peers' gateways that the global tier hears from.
+func (s *state) gateways() map[string]bool {
+	out := map[string]bool{}
+	if s == nil {
+		return out
+	}
+	for i := range s.directive.Peers {
+		for _, x := range s.directive.Peers[i].Gateways {
+			out[x.Endpoint] = true
+		}
+	}
+	return out
+}
+
 // service is the spec's service behind a Host header: by its name, by a region's child name of it, or the only one.
 func (s *state) service(host string) *spec.Service {
 	name := hostname(host)

@@ -179,6 +179,12 @@ func small(name string) capacity.Model {
 // local starts a stand-in with its uplink to the gateway.
 func (w *world) local(g *regional.Gateway, region, zone string, serve http.HandlerFunc, models ...capacity.Model) *local {
 	w.t.Helper()
+	return w.localBehind(g.UplinkAddr().String(), region, zone, serve, models...)
+}
+
+// localBehind is local with the address at which it reaches its gateway.
+func (w *world) localBehind(parent, region, zone string, serve http.HandlerFunc, models ...capacity.Model) *local {
+	w.t.Helper()
 	certs := w.certs(identity.ID{Role: identity.RoleLocal, Region: region, Zone: zone, Name: "l1"})
 	l := &local{hits: make(chan *http.Request, 1000), bodies: make(chan []byte, 1000), summary: capacity.Summary{Models: models}}
 	l.server = httptest.NewUnstartedServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
@@ -199,7 +205,7 @@ func (w *world) local(g *regional.Gateway, region, zone string, serve http.Handl
 	w.t.Cleanup(l.server.Close)
 	var err error
 	l.child, err = uplink.NewChild(uplink.ChildConfig{
-		Certs: certs, Parents: []string{g.UplinkAddr().String()}, ParentRole: identity.RoleGateway, Path: capacity.Path{Region: region, Zone: zone, Instance: "l1"},
+		Certs: certs, Parents: []string{parent}, ParentRole: identity.RoleGateway, Path: capacity.Path{Region: region, Zone: zone, Instance: "l1"},
 		Endpoint: l.server.Listener.Addr().String(), Interval: 20 * time.Millisecond,
 		Summary: func(time.Time) capacity.Summary { l.mu.Lock(); defer l.mu.Unlock(); return l.summary },
 		OnAsk: func(_ context.Context, kind string, _ []byte) ([]byte, error) {

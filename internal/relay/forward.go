@@ -18,8 +18,13 @@ const (
 	defaultWriteTimeout = 30 * time.Second
 )
 
+// ErrGivenUp is the cause, itself or wrapped, with which a caller cancels Forward's context when it has lost faith in the
+// place and not in the client: without a first byte the request may be tried elsewhere, and a stream that has begun is
+// ended with an error event.
+var ErrGivenUp = errors.New("the place was given up")
+
 // errIdle is the cause when a place stops sending in the middle of an answer.
-var errIdle = errors.New("the answer stood still for too long")
+var errIdle = fmt.Errorf("%w: the answer stood still for too long", ErrGivenUp)
 
 // Forwarder forwards requests. It is safe for concurrent use and must not be copied.
 type Forwarder struct {
@@ -69,7 +74,7 @@ func (f *Forwarder) watch(cancel context.CancelCauseFunc) *time.Timer {
 
 // unreached records that no answer came: the place's fault, unless it was the client that left.
 func (r *Result) unreached(ctx context.Context, err error) {
-	if cause := context.Cause(ctx); errors.Is(cause, errIdle) {
+	if cause := context.Cause(ctx); errors.Is(cause, ErrGivenUp) {
 		err = cause
 	} else {
 		r.ClientGone = ctx.Err() != nil
@@ -179,7 +184,7 @@ func (s *stream) finish() {
 
 // broken ends an answer whose sender died. Before the first byte that is no more than a failed attempt.
 func (s *stream) broken(ctx context.Context, err error) {
-	if cause := context.Cause(ctx); errors.Is(cause, errIdle) {
+	if cause := context.Cause(ctx); errors.Is(cause, ErrGivenUp) {
 		err = cause
 	} else if ctx.Err() != nil {
 		s.res.ClientGone = true

@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"errors"
 	"net/http"
 	"strconv"
 	"time"
@@ -16,6 +17,9 @@ type Observer interface {
 type HeadObserver interface {
 	Head(resp *http.Response, out http.Header)
 }
+
+// GivenUp reports whether the caller gave the place up, or it was silent for too long.
+func (r *Result) GivenUp() bool { return errors.Is(r.Err, ErrGivenUp) }
 
 // Result is how one forward went.
 type Result struct {
