@@ -2,6 +2,7 @@ package global
 
 import (
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/spillway-lb/spillway/consensus"
@@ -101,12 +102,18 @@ func (v *View) maskWorkerless() {
 	}
 }
 
-// addresses are those of the region's gateways that keep says.
+// addresses are those of the region's gateways that keep says, each once: gateways may share one, and a set of records
+// holds no duplicates (RFC 2181, 5).
 func addresses(r *spec.Region, keep func(gateway string) bool) []netip.Addr {
 	var out []netip.Addr
 	for i := range r.Gateways {
-		if keep(r.Gateways[i].Name) {
-			out = append(out, r.Gateways[i].Addresses...)
+		if !keep(r.Gateways[i].Name) {
+			continue
+		}
+		for _, a := range r.Gateways[i].Addresses {
+			if !slices.Contains(out, a) {
+				out = append(out, a)
+			}
 		}
 	}
 	return out

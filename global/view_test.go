@@ -2,6 +2,8 @@ package global
 
 import (
 	"net/netip"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -9,6 +11,7 @@ import (
 	"github.com/spillway-lb/spillway/geo"
 	"github.com/spillway-lb/spillway/global/steer"
 	"github.com/spillway-lb/spillway/internal/capacity"
+	"github.com/spillway-lb/spillway/internal/spec"
 )
 
 // stillView is a View with every region fresh, made without any node.
@@ -61,6 +64,39 @@ func TestScopes(t *testing.T) {
 	for name, want := range map[string]bool{"api.example.": true, service: true, "example.": false, "x." + service: false} {
 		if v.Exists(name) != want {
 			t.Errorf("Exists(%q) is %v", name, !want)
+		}
+	}
+}
+
+func TestGatewaysThatShareAnAddressAreAnsweredOnce(t *testing.T) {
+	a, b := netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("127.0.0.2")
+	r := &spec.Region{Gateways: []spec.Gateway{
+		{Name: "g1", Addresses: []netip.Addr{a}}, {Name: "g2", Addresses: []netip.Addr{b, a}}, {Name: "g3", Addresses: []netip.Addr{b}},
+	}}
+	if got := addresses(r, func(string) bool { return true }); !slices.Equal(got, []netip.Addr{a, b}) {
+		t.Errorf("answered with %v", got)
+	}
+	if got := addresses(r, func(name string) bool { return name == "g3" }); !slices.Equal(got, []netip.Addr{b}) {
+		t.Errorf("with g3 alone answered with %v", got)
+	}
+}
+
+// TestExplanationsTellNobodysSecrets holds what anybody may ask for against what only operators may know.
+func TestExplanationsTellNobodysSecrets(t *testing.T) {
+	v := stillView(t)
+	secrets := []string{"acme", "eurocorp", "sha256", "127.0.", "http", ":8080", "gv", "gf", "gt", "h100", "spec.yaml", "10000"}
+	for _, client := range []string{"192.0.2.7", "198.51.100.7", "10.1.2.3", "2001:db8::1", "8.8.8.8", "::1"} {
+		addr := netip.MustParseAddr(client)
+		texts := v.Whoami(addr)
+		for id := range len(v.names) {
+			texts = append(texts, v.Why(id, addr)...)
+		}
+		for _, text := range texts {
+			for _, s := range secrets {
+				if strings.Contains(text, s) {
+					t.Errorf("%s is told %q", client, text)
+				}
+			}
 		}
 	}
 }

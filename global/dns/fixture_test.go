@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -22,7 +23,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type world struct {
 	zone  Zone
 	names map[string]int
-	many  int // addresses of "wide"
+	many  int // addresses of "wide", of each family
+	lines int // of an explanation; 0: a few short ones
 	panic bool
 }
 
@@ -82,7 +84,7 @@ func (w *world) Answer(id int, client netip.Addr) Answer {
 	case wide:
 		a := Answer{TTL: 20, OK: true}
 		for i := range w.many {
-			a.Addrs = append(a.Addrs, netip.AddrFrom4([4]byte{203, 0, 113, byte(i)}))
+			a.Addrs = append(a.Addrs, netip.AddrFrom4([4]byte{203, 0, 113, byte(i)}), netip.AddrFrom16([16]byte{0x20, 1, 15: byte(i)}))
 		}
 		return a
 	case sixOnly:
@@ -100,6 +102,9 @@ func (w *world) Answer(id int, client netip.Addr) Answer {
 }
 
 func (w *world) Why(_ int, client netip.Addr) []string {
+	if w.lines > 0 {
+		return slices.Repeat([]string{strings.Repeat("x", 40)}, w.lines)
+	}
 	return []string{"region=eu", `quote="\`, "client=" + client.String()}
 }
 

@@ -19,6 +19,7 @@ type handler struct {
 type exchange struct {
 	q       query
 	from    netip.Addr // the resolver
+	size    int        // of the query, in bytes
 	tcp     bool
 	view    View
 	zone    *Zone
@@ -32,7 +33,7 @@ type exchange struct {
 // handle appends the answer to a message to dst[:0]. It reports false when there is to be none.
 func (h *handler) handle(dst, msg []byte, from netip.Addr, tcp bool) ([]byte, Event, bool) {
 	q, verdict := parse(msg)
-	x := &exchange{q: q, from: from.Unmap(), tcp: tcp, reply: new(dns.Msg), service: -1}
+	x := &exchange{q: q, from: from.Unmap(), size: len(msg), tcp: tcp, reply: new(dns.Msg), service: -1}
 	event := Event{Qtype: q.qtype, Rcode: Dropped, Service: -1, TCP: tcp}
 	if verdict == mute {
 		return nil, event, false
@@ -121,41 +122,6 @@ func (h *handler) chaos(x *exchange) {
 	txt := x.txt(0, []string{h.nsid})
 	txt.Hdr.Class = dns.ClassCHAOS
 	x.reply.Answer = append(x.reply.Answer, txt)
-}
-
-// pack writes the answer, cut down to what the client takes.
-func (h *handler) pack(dst []byte, x *exchange, verdict fault) ([]byte, error) {
-	m := x.reply
-	m.Compress = true
-	var opt []dns.RR
-	if x.q.options.present {
-		opt = []dns.RR{h.opt(x, verdict)}
-	}
-	glue := m.Extra
-	m.Extra = append(glue[:len(glue):len(glue)], opt...)
-	out, err := m.PackBuffer(dst)
-	if err != nil || len(out) <= x.limit() {
-		return out, err
-	}
-	if len(glue) > 0 { // they spare a query, but nobody needs them
-		m.Extra = opt
-		if out, err = m.PackBuffer(dst); err != nil || len(out) <= x.limit() {
-			return out, err
-		}
-	}
-	m.Truncated, m.Answer, m.Ns, m.Extra = true, nil, nil, opt
-	return m.PackBuffer(dst)
-}
-
-// limit is how large the answer may be.
-func (x *exchange) limit() int {
-	switch {
-	case x.tcp:
-		return dns.MaxMsgSize
-	case x.q.options.present:
-		return min(x.q.options.size, ourSize)
-	}
-	return dns.MinMsgSize
 }
 
 // opt is the answer's own OPT record: only what was asked for and what we know goes into it.

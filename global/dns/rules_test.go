@@ -1,6 +1,7 @@
 package dns
 
 import (
+	"fmt"
 	"bytes"
 	"encoding/binary"
 	"slices"
@@ -300,8 +301,8 @@ func typeRules() []rule {
 				t.Errorf("SOA %v", soa)
 			}
 		})},
-		{"NS with glue", query1("api.example.", dns.TypeNS), ok(2, false).and(func(t *testing.T, m *dns.Msg, _ []byte) {
-			if len(m.Extra) != 2 { // only of the name that stands in the zone
+		{"NS with glue", edns(query1("api.example.", dns.TypeNS), 1232, 0, opt1(12, make([]byte, 60)...)), ok(2, true).and(func(t *testing.T, m *dns.Msg, _ []byte) {
+			if len(m.Extra) != 3 { // of the name that stands in the zone, and the OPT
 				t.Errorf("additional %v", m.Extra)
 			}
 		})},
@@ -320,6 +321,11 @@ func typeRules() []rule {
 		{"whoami", query1("_WHOAMI.api.example.", dns.TypeTXT), ok(1, false).and(txt("client=127.0.0.1"))},
 		{"AXFR", query1("api.example.", dns.TypeAXFR), failed(dns.RcodeRefused, false)},
 		{"IXFR", query1("api.example.", dns.TypeIXFR), failed(dns.RcodeRefused, false)},
+	}
+	for _, other := range []uint16{dns.TypeHTTPS, dns.TypeSVCB, dns.TypeCAA, dns.TypeMX, dns.TypeDNSKEY, 65280} {
+		rules = append(rules, rule{
+			fmt.Sprintf("type %d is NODATA", other), query1("chat.api.example.", other), nodata(false),
+		})
 	}
 	for _, meta := range []uint16{dns.TypeOPT, dns.TypeTSIG, dns.TypeTKEY, dns.TypeMAILA, dns.TypeMAILB} {
 		rules = append(rules, rule{
