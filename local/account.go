@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"slices"
 	"time"
 
 	"github.com/spillway-lb/spillway/internal/relay"
@@ -106,21 +107,27 @@ func (f *floor) learn(at *attempt, m *meter, seqsAtEnd float64) {
 	}
 }
 
-// earn saves up the request's share of a retry; spend takes a whole one.
+// earn saves up the request's share of a retry.
 func (f *floor) earn() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.budget = min(f.budget+f.orders.retryBudget(), retryBurst)
 }
 
-func (f *floor) spend() bool {
+// spend takes a whole retry for a visit, if there is one and some worker that has not failed the visit could take it.
+func (f *floor) spend(v *visit) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.budget < 1 {
+	if f.budget < 1 || !f.elsewhere(v) {
 		return false
 	}
 	f.budget--
 	return true
+}
+
+func (f *floor) elsewhere(v *visit) bool {
+	ws := f.pools[v.model].view.Workers
+	return slices.ContainsFunc(ws, func(w pick.Worker) bool { return w.Down == "" && !slices.Contains(v.query.Exclude, w.ID) })
 }
 
 func observation(r *engine.Reading, meanPrompt int64) pick.Observation {

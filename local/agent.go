@@ -54,7 +54,7 @@ func New(cfg Config) (*Agent, error) {
 	a.log = telemetry.Logger(cfg.Log).With(telemetry.KeyTier, "local", telemetry.KeyNode, cfg.Name)
 	a.ctx, a.cancel = context.WithCancel(context.Background())
 	transport := workerTransport()
-	a.forward = &relay.Forwarder{Transport: transport}
+	a.forward = &relay.Forwarder{Transport: transport, IdleTimeout: maxSilence}
 	a.scraper = scrapeClient(transport)
 	a.meters = newMeters(cfg.Registry, a)
 	a.floor = newFloor(cfg)
@@ -66,6 +66,10 @@ func New(cfg Config) (*Agent, error) {
 	}
 	return a, nil
 }
+
+// maxSilence bounds the wait for the next piece of an answer from a worker that is well otherwise. It is long: an answer
+// that is not streamed is silent until its last token.
+const maxSilence = 15 * time.Minute
 
 // open binds and builds everything that can fail.
 func (a *Agent) open() error {
@@ -121,6 +125,7 @@ func (a *Agent) Start(ctx context.Context) error {
 		}
 	})
 	a.wg.Go(a.pump)
+	a.wg.Go(a.patrol)
 	if a.uplink != nil {
 		if err := a.uplink.Start(context.WithoutCancel(ctx)); err != nil {
 			return err

@@ -35,6 +35,7 @@ type vllm struct {
 	name    string
 	running atomic.Int64
 	served  atomic.Int64
+	tokens  atomic.Int64 // what its metrics say it has generated
 	mode    atomic.Pointer[string]
 	release chan struct{} // in mode "hold", answers wait for it
 	kv      int
@@ -44,12 +45,16 @@ func newVLLM(t *testing.T, name string) *vllm {
 	v := &vllm{name: name, release: make(chan struct{}), kv: 1000}
 	v.set("ok")
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /health", func(http.ResponseWriter, *http.Request) {})
+	mux.HandleFunc("GET /health", func(_ http.ResponseWriter, r *http.Request) {
+		if *v.mode.Load() == "freeze" {
+			<-r.Context().Done()
+		}
+	})
 	mux.HandleFunc("GET /v1/models", func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, `{"object":"list","data":[{"id":"llama-3.1-8b","max_model_len":8192}]}`)
 	})
 	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, _ *http.Request) {
-		_, _ = fmt.Fprintf(w, "vllm:num_requests_running{engine=\"0\"} %d\nvllm:num_requests_waiting{engine=\"0\"} 0\nvllm:kv_cache_usage_perc 0\nvllm:cache_config_info{block_size=\"16\",num_gpu_blocks=\"%d\"} 1\n", v.running.Load(), v.kv)
+		_, _ = fmt.Fprintf(w, "vllm:num_requests_running{engine=\"0\"} %d\nvllm:num_requests_waiting{engine=\"0\"} 0\nvllm:kv_cache_usage_perc 0\nvllm:cache_config_info{block_size=\"16\",num_gpu_blocks=\"%d\"} 1\nvllm:generation_tokens_total %d\n", v.running.Load(), v.kv, v.tokens.Load())
 	})
 	mux.HandleFunc("POST /v1/chat/completions", v.chat)
 	v.Server = httptest.NewServer(mux)
@@ -76,7 +81,7 @@ func (v *vllm) chat(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusInternalServerError)
 		_, _ = io.WriteString(w, `{"error":{"message":"CUDA out of memory"}}`)
 		return
-	case "stall":
+	case "stall", "freeze":
 		<-r.Context().Done()
 		return
 	case "hold":

@@ -31,6 +31,7 @@ type floor struct {
 	ledger  *pick.Ledger
 	index   *pick.Index
 	workers map[string]*worker
+	leaving map[*worker]struct{} // no longer declared, with answers under way
 	pools   map[string]*pool
 	orders  *orders
 	acks    map[string]capacity.Ack
@@ -56,7 +57,7 @@ func newFloor(cfg Config) *floor {
 	return &floor{
 		cfg: cfg, rng: mrand.New(mrand.NewPCG(u(0), u(1))), secret: u(2),
 		ledger: pick.NewLedger(), index: pick.NewIndex(blocksPerWorker),
-		workers: map[string]*worker{}, pools: map[string]*pool{}, orders: firstOrders(cfg),
+		workers: map[string]*worker{}, leaving: map[*worker]struct{}{}, pools: map[string]*pool{}, orders: firstOrders(cfg),
 		acks: map[string]capacity.Ack{}, budget: retryBurst, kick: make(chan struct{}, 1),
 	}
 }
@@ -97,7 +98,8 @@ func (w *worker) setPrior() {
 func (f *floor) remove(w *worker, now time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	w.gone = true
+	w.gone, w.seats = true, nil // its place in the views is another's from here on
+	f.leaving[w] = struct{}{}
 	if f.workers[w.declared.Name] == w {
 		delete(f.workers, w.declared.Name)
 	}
@@ -110,6 +112,7 @@ func (f *floor) release(w *worker) {
 	if w.gone && w.open == 0 && w.id >= 0 {
 		f.index.Forget(w.id)
 		f.ledger.Drop(w.id)
+		delete(f.leaving, w)
 		w.id = -1
 	}
 }

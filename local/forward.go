@@ -2,7 +2,6 @@ package local
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"time"
@@ -28,9 +27,9 @@ func (a *Agent) serve(w http.ResponseWriter, v *visit) {
 		}
 		res := a.attempt(w, v, at)
 		a.meters.done(v, at, &res)
-		if res.Retryable && v.retries > 0 && a.floor.spend() {
+		v.exclude(at.choice.ID)
+		if res.Retryable && v.retries > 0 && a.floor.spend(v) {
 			v.retries--
-			v.exclude(at.choice.ID)
 			a.meters.retries.Inc()
 			begun = true
 			continue
@@ -40,7 +39,7 @@ func (a *Agent) serve(w http.ResponseWriter, v *visit) {
 	}
 }
 
-// finish answers for what the relay could not.
+// finish answers for what the relay could not. A second try that this zone could not make is handed back to the gateway.
 func (a *Agent) finish(w http.ResponseWriter, v *visit, res *relay.Result, begun bool) {
 	switch {
 	case res.Truncated && !res.Events:
@@ -54,7 +53,7 @@ func (a *Agent) finish(w http.ResponseWriter, v *visit, res *relay.Result, begun
 		if v.hop.RequestID != "" {
 			w.Header().Set(relay.HeaderXRequestID, v.hop.RequestID)
 		}
-		if !begun && !a.cfg.Plain && unreachable(res.Err) {
+		if !a.cfg.Plain && (v.retries > 0 || !begun && unreachable(res.Err)) {
 			relay.WriteNotStarted(w, e)
 			return
 		}
@@ -85,10 +84,6 @@ func (a *Agent) attempt(w http.ResponseWriter, v *visit, at *attempt) relay.Resu
 		res = relay.Result{Err: fmt.Errorf("forwarding the request: %w", err)}
 	} else {
 		res = a.forward.Forward(ctx, w, req, m)
-	}
-	if res.ClientGone && v.r.Context().Err() == nil && errors.Is(context.Cause(ctx), errStalled) {
-		res.ClientGone = false
-		res.Retryable = !res.Started
 	}
 	a.floor.end(at, m, &res, time.Now())
 	if res.Started && res.Status/100 == 2 {

@@ -2,7 +2,6 @@ package local
 
 import (
 	"context"
-	"errors"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -17,9 +16,6 @@ const (
 	scrapeTimeout = 2 * time.Second
 	modelsEvery   = 30 * time.Second
 )
-
-// errStalled is why an attempt on a worker that emits nothing is given up.
-var errStalled = errors.New("the worker emits nothing")
 
 // setWorkers makes the declared list the real one: new workers are taken in, missing ones let go, changed ones both.
 func (a *Agent) setWorkers(list []discover.Worker) {
@@ -156,18 +152,14 @@ func (f *floor) booked(w *worker, next engine.Reading, err error, now time.Time)
 		if w.reading.Restarted(&next) {
 			f.index.Forget(w.id)
 		}
+		if next.OutputTokens > w.reading.OutputTokens || next.PromptTokens > w.reading.PromptTokens {
+			w.breaker.Progress(now) // answers that are no streams show nothing until they are whole
+		}
 		w.reading = next
 		w.breaker.ProbeOK(now)
 		f.reconcile(w)
 	}
-	if w.breaker.Stalled(w.stallAllowance(f.ledger, now), now) {
-		f.eject(w, health.Stalled, now)
-		for at := range w.attempts {
-			if at.cancel != nil && at.first.IsZero() {
-				at.cancel(errStalled)
-			}
-		}
-	}
+	f.inspect(w, now)
 	w.refresh(now)
 	f.serveAll(now)
 	return before, w.state()

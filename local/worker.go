@@ -2,7 +2,6 @@ package local
 
 import (
 	"context"
-	"math"
 	"time"
 
 	"github.com/spillway-lb/spillway/internal/admin"
@@ -106,12 +105,4 @@ func declaredModels(d discover.Worker) []engine.Model {
 		out = append(out, engine.Model{ID: m})
 	}
 	return out
-}
-
-// stallAllowance is how long a worker's next byte may well take by what was sent to it.
-func (w *worker) stallAllowance(l *pick.Ledger, now time.Time) time.Duration {
-	r := w.learner.Rates()
-	load := l.Load(w.id, 0, now)
-	s := 3 * float64(load.Backlog+load.ForeignBacklog) / r.PrefillRate
-	return time.Duration(math.Min(s, 600) * float64(time.Second))
 }

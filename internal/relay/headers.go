@@ -20,7 +20,8 @@ const (
 	HeaderDeadlineMS   = "Spillway-Deadline-Ms" // what is left of the caller's deadline
 	HeaderRetriesLeft  = "Spillway-Retries-Left"
 	HeaderPrefix       = "Spillway-Prefix" // hash of the prompt's longest known prefix, hexadecimal
-	// HeaderNotStarted on an answer says that no work was begun: the request may be tried elsewhere.
+	// HeaderNotStarted on an answer says that the request may be tried elsewhere: no work was begun, or nothing came of it
+	// and its one retry is unspent.
 	HeaderNotStarted = "Spillway-Not-Started"
 )
 

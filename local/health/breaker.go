@@ -203,10 +203,37 @@ func (b *Breaker) Ended() {
 func (b *Breaker) Progress(now time.Time) { b.progress = now }
 
 // Stalled says whether the worker has held requests and emitted nothing for longer than Stall plus what is expected,
-// the predicted time to its next byte.
+// the predicted time to its next byte. Of a worker whose last probe failed a quarter of Stall is believed.
 func (b *Breaker) Stalled(expected time.Duration, now time.Time) bool {
-	return b.inFlight > 0 && now.Sub(b.progress) > b.cfg.Stall+max(expected, 0)
+	limit := b.cfg.Stall
+	if b.probes > 0 {
+		limit /= doubted
+	}
+	return b.Silence(now) > limit+max(expected, 0)
 }
+
+// Dead says whether the worker is out for what a dead process also does (it fails its probes, it stalls, it says that
+// it is broken) and has held requests and emitted nothing for so long that none of them will be answered. A worker that
+// is merely too busy to answer probes goes on emitting.
+func (b *Breaker) Dead(now time.Time) bool {
+	if b.state != Open || b.reason == Soft || b.reason == Refused {
+		return false
+	}
+	return b.Silence(now) > min(b.cfg.Stall, deadSilence)
+}
+
+// Silence is how long the worker has held requests and emitted nothing; 0 when it holds none.
+func (b *Breaker) Silence(now time.Time) time.Duration {
+	if b.inFlight == 0 {
+		return 0
+	}
+	return max(now.Sub(b.progress), 0)
+}
+
+const (
+	doubted     = 4               // by how much a failed probe shortens the patience with silence
+	deadSilence = 2 * time.Second // of a worker that is out already
+)
 
 func (b *Breaker) open(k Kind, now time.Time) {
 	if b.state == Open {

@@ -142,6 +142,51 @@ func TestStall(t *testing.T) {
 	}
 }
 
+func TestAFailedProbeShortensThePatienceWithSilence(t *testing.T) {
+	b := wellBreaker(t)
+	b.Began(t0)
+	b.Fail(Probe, t0.Add(time.Second))
+	if b.Stalled(0, t0.Add(2*time.Second)) || !b.Stalled(0, t0.Add(3*time.Second)) {
+		t.Fatal("the limit is not a quarter of 10 s")
+	}
+	if b.Stalled(5*time.Second, t0.Add(7*time.Second)) {
+		t.Fatal("what was expected to take 5 s is called a stall after 7 s")
+	}
+	b.ProbeOK(t0.Add(3 * time.Second))
+	if b.Stalled(0, t0.Add(9*time.Second)) {
+		t.Fatal("a probe that succeeded again did not restore the patience")
+	}
+}
+
+func TestDeadIsOutAndSilent(t *testing.T) {
+	for kind, want := range map[Kind]bool{Probe: true, Stalled: true, Broken: true, Soft: false, Refused: false} {
+		b := wellBreaker(t)
+		b.Began(t0)
+		for range 5 {
+			b.Fail(kind, t0)
+		}
+		if b.Dead(t0.Add(time.Second)) {
+			t.Errorf("%s: dead after a second of silence", kind)
+		}
+		if got := b.Dead(t0.Add(3 * time.Second)); got != want {
+			t.Errorf("%s: dead is %v after 3 s of silence, want %v", kind, got, want)
+		}
+		b.Progress(t0.Add(2500 * time.Millisecond))
+		if b.Dead(t0.Add(3 * time.Second)) {
+			t.Errorf("%s: a worker that emits is called dead", kind)
+		}
+		b.Ended()
+		if b.Dead(t0.Add(time.Hour)) {
+			t.Errorf("%s: a worker that holds nothing is called dead", kind)
+		}
+	}
+	b := wellBreaker(t)
+	b.Began(t0)
+	if b.Dead(t0.Add(time.Hour)) {
+		t.Error("a worker that is not out is called dead")
+	}
+}
+
 func TestClassify(t *testing.T) {
 	for _, c := range []struct {
 		status int
