@@ -46,6 +46,9 @@ func (s *Server) needView() (*View, error) {
 // apply puts a spec in force, or says what that would change and whom it would move.
 func (s *Server) apply(ctx context.Context, r admin.ApplyRequest, actor string) (*admin.ApplyAnswer, error) {
 	next, err := spec.Decode(r.Name, []byte(r.Text))
+	if err == nil {
+		err = steerable(next)
+	}
 	if err != nil {
 		return nil, admin.BadRequest(err.Error(), "")
 	}

@@ -104,14 +104,14 @@ func replaceFile(path string, body []byte) (err error) {
 	return errors.Join(d.Sync(), d.Close())
 }
 
-// load reads the file back; nil when there is none, or none that can be used.
-func (b *backup) load() *consensus.State {
+// load reads the file back; nil when there is none, or none that can be used. index is how far Raft had come.
+func (b *backup) load() (st *consensus.State, index uint64) {
 	if b.path == "" {
-		return nil
+		return nil, 0
 	}
 	body, err := os.ReadFile(b.path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil
+		return nil, 0
 	}
 	var f backupFile
 	if err == nil {
@@ -119,11 +119,11 @@ func (b *backup) load() *consensus.State {
 	}
 	if err != nil || f.SpecVersion == 0 {
 		b.log.Warn("backup of the state cannot be used", telemetry.Err(err))
-		return nil
+		return nil, 0
 	}
 	// Index stays 0, so that a gateway that holds anything agreed keeps it.
 	return &consensus.State{
 		SpecVersion: f.SpecVersion, Spec: []byte(f.Spec),
 		PlanEpoch: f.PlanEpoch, Plan: f.Plan, Drains: f.Drains,
-	}
+	}, f.Index
 }

@@ -57,21 +57,21 @@ func TestNodeWithoutRaftAnswersFromTheBackup(t *testing.T) {
 func TestBackupKeepsNoSecretAndSurvivesRubbish(t *testing.T) {
 	dir := t.TempDir()
 	b := newBackup(dir, telemetry.Logger(nil))
-	if b.load() != nil {
+	if st, _ := b.load(); st != nil {
 		t.Error("a backup that was never written is loaded")
 	}
-	st := &consensus.State{SpecVersion: 3, Spec: []byte("x"), Plan: []byte(`{"a":1}`), PlanEpoch: 9, TicketKeys: []consensus.Key{{Secret: []byte("hush")}}}
+	st := &consensus.State{Index: 5, SpecVersion: 3, Spec: []byte("x"), Plan: []byte(`{"a":1}`), PlanEpoch: 9, TicketKeys: []consensus.Key{{Secret: []byte("hush")}}}
 	if err := b.write(st); err != nil {
 		t.Fatal(err)
 	}
-	got := b.load()
-	if got == nil || got.SpecVersion != 3 || got.PlanEpoch != 9 || string(got.Plan) != `{"a":1}` || got.TicketKeys != nil {
+	got, index := b.load()
+	if got == nil || index != 5 || got.Index != 0 || got.SpecVersion != 3 || got.PlanEpoch != 9 || string(got.Plan) != `{"a":1}` || got.TicketKeys != nil {
 		t.Fatalf("loaded %+v", got)
 	}
 	if err := os.WriteFile(filepath.Join(dir, "last-state.json"), []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if b.load() != nil {
+	if st, _ := b.load(); st != nil {
 		t.Error("rubbish is loaded")
 	}
 	left, err := os.ReadDir(dir)

@@ -11,8 +11,8 @@ import (
 // directive is what a gateway is told: policy as agreed, and its peers as this node sees them.
 func (s *Server) directive(to capacity.Path) *uplink.Directive {
 	v := s.view.Load()
-	if v == nil {
-		return nil
+	if v == nil || v.from == firstState {
+		return nil // a file that nobody has agreed on is enough to answer from, not to serve by
 	}
 	d := &uplink.Directive{
 		Index: v.state.Index, SpecVersion: v.version, Spec: v.text, PlanEpoch: v.state.PlanEpoch,

@@ -30,8 +30,8 @@ func newFrame(version uint64, text []byte, atlas *geo.Atlas) (*frame, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading spec %d: %w", version, err)
 	}
-	if len(s.Regions) > steer.MaxRegions {
-		return nil, fmt.Errorf("spec %d has %d regions, more than the %d that can be steered", version, len(s.Regions), steer.MaxRegions)
+	if err := steerable(s); err != nil {
+		return nil, fmt.Errorf("reading spec %d: %w", version, err)
 	}
 	f := &frame{version: version, text: text, spec: s, atlas: atlas}
 	f.geo = geography(s, atlas)
@@ -70,6 +70,9 @@ func zoneOf(s *spec.Spec, version uint64) *dns.Zone {
 	}
 	return z
 }
+
+// unsure keeps resolvers from remembering absences: a name that is missing from a mere file may well be agreed on.
+func (f *frame) unsure() { f.zone.Negative = 0 }
 
 func seconds(d spec.Duration) uint32 { return uint32(time.Duration(d) / time.Second) }
 

@@ -40,11 +40,12 @@ type keeper struct {
 type tableKey struct {
 	frame *frame
 	epoch uint64
-	saved bool
+	from  origin
 }
 
 // wellness is what the planner and the gateways must hear of at once.
 type wellness struct {
+	from           origin
 	version, index uint64
 	drained, gone  steer.Set
 }
@@ -66,34 +67,19 @@ func (s *Server) keep(ctx context.Context) {
 
 // next makes and publishes a View, and tells those who must act on it.
 func (k *keeper) next(now time.Time) {
-	st, saved := k.agreed()
-	if st.SpecVersion == 0 || !k.reframe(st) {
+	st, from := k.s.source.choose(k.s.node.State(), k.s.node.Leader() != "", now)
+	if st == nil || !k.reframe(st, from) {
 		return
 	}
-	k.recompile(st, saved, now)
-	v := k.assemble(st, k.s.ingest.view(now), now)
+	k.recompile(st, from, now)
+	v := k.assemble(st, from, k.s.ingest.view(now), now)
 	k.s.view.Store(v)
 	k.tell(v, now)
 }
 
-// agreed is Raft's state, or the backup's while Raft has none.
-func (k *keeper) agreed() (st *consensus.State, saved bool) {
-	st = k.s.node.State()
-	if st != nil && st.SpecVersion > 0 {
-		return st, false
-	}
-	if k.s.saved != nil {
-		return k.s.saved, true
-	}
-	if st == nil {
-		st = &consensus.State{}
-	}
-	return st, false
-}
-
 // reframe keeps the frame of the last spec that could be read: a spec that this version does not understand must not
 // take a name off the air.
-func (k *keeper) reframe(st *consensus.State) bool {
+func (k *keeper) reframe(st *consensus.State, from origin) bool {
 	atlas := k.s.cfg.Atlas.Atlas()
 	if k.frame != nil && k.frame.version == st.SpecVersion && k.frame.atlas == atlas && bytes.Equal(k.frame.text, st.Spec) {
 		return true
@@ -106,16 +92,19 @@ func (k *keeper) reframe(st *consensus.State) bool {
 		}
 		return k.frame != nil
 	}
+	if from == firstState {
+		f.unsure()
+	}
 	k.frame = f
 	return true
 }
 
-func (k *keeper) recompile(st *consensus.State, saved bool, now time.Time) {
-	key := tableKey{k.frame, st.PlanEpoch, saved}
+func (k *keeper) recompile(st *consensus.State, from origin, now time.Time) {
+	key := tableKey{k.frame, st.PlanEpoch, from}
 	if k.table != nil && key == k.key {
 		return
 	}
-	if k.plan == nil || key.epoch != k.key.epoch || key.saved != k.key.saved {
+	if k.plan == nil || key.epoch != k.key.epoch || key.from != k.key.from {
 		k.plan, k.since = k.read(st), now
 	}
 	k.table, k.key = steer.Compile(k.frame.spec, k.frame.geo, k.plan), key
@@ -134,9 +123,10 @@ func (k *keeper) read(st *consensus.State) *steer.Plan {
 	return p
 }
 
-func (k *keeper) assemble(st *consensus.State, children *capacity.View, now time.Time) *View {
+func (k *keeper) assemble(st *consensus.State, from origin, children *capacity.View, now time.Time) *View {
 	v := newView(k.frame, st, children, now, now.Sub(k.s.started) > grace)
-	v.plan, v.planSince, v.table, v.stale = k.plan, k.since, k.table, k.unconfirmed(now)
+	v.from, v.plan, v.planSince, v.table = from, k.plan, k.since, k.table
+	v.stale = k.unconfirmed(now) || from == firstState
 	return v
 }
 
@@ -149,12 +139,14 @@ func (k *keeper) unconfirmed(now time.Time) bool {
 
 // tell wakes the planner and the gateways when they must act, and the gateways every so often besides.
 func (k *keeper) tell(v *View, now time.Time) {
-	is := wellness{v.version, v.state.Index, v.drained, v.gone}
+	is := wellness{v.from, v.version, v.state.Index, v.drained, v.gone}
 	if is != k.well {
 		if is.version != k.well.version || is.drained != k.well.drained || is.gone != k.well.gone {
 			poke(k.s.replan)
 		}
-		k.s.backup.offer(v.state)
+		if v.from == agreedState {
+			k.s.backup.offer(v.state)
+		}
 	}
 	if is != k.well || now.Sub(k.told) >= peersEvery {
 		k.told = now

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/spillway-lb/spillway/consensus"
-	"github.com/spillway-lb/spillway/internal/spec"
 	"github.com/spillway-lb/spillway/internal/telemetry"
 )
 
@@ -52,9 +51,9 @@ func (s *Server) lead(ctx context.Context) {
 	}
 }
 
-// current reports whether the View shows the spec and plan that a new plan would be based on.
+// current reports whether the View shows the spec and plan that a new plan would be based on: agreed ones.
 func (v *View) current(st *consensus.State) bool {
-	return v.version == st.SpecVersion && v.state.PlanEpoch == st.PlanEpoch
+	return v.from == agreedState && v.version == st.SpecVersion && v.state.PlanEpoch == st.PlanEpoch
 }
 
 func (s *Server) interval() time.Duration {
@@ -67,7 +66,7 @@ func (s *Server) interval() time.Duration {
 // duties are the writes that a leader owes the others.
 func (s *Server) duties(ctx context.Context) {
 	st, now := s.node.State(), time.Now()
-	if st.SpecVersion == 0 && len(s.cfg.Spec) > 0 {
+	if st.SpecVersion == 0 && s.source.first != nil {
 		s.within(ctx, "putting the first spec in force", s.putFirstSpec)
 	}
 	if len(st.TicketKeys) == 0 || now.Sub(st.TicketKeys[0].At) > rotateEvery {
@@ -82,11 +81,7 @@ func (s *Server) duties(ctx context.Context) {
 }
 
 func (s *Server) putFirstSpec(ctx context.Context) error {
-	sp, err := spec.Decode(s.cfg.SpecName, s.cfg.Spec)
-	if err != nil {
-		return err
-	}
-	_, err = s.node.PutSpec(ctx, 0, spec.Encode(sp), "file:"+s.cfg.SpecName)
+	_, err := s.node.PutSpec(ctx, 0, s.source.first.Spec, "file:"+s.cfg.SpecName)
 	if errors.As(err, new(consensus.ErrConflict)) {
 		return nil // another leader was faster
 	}

@@ -124,15 +124,21 @@ func (p *planet) certs(id identity.ID) *identity.Certs {
 
 func (p *planet) newNode(name, raft string) *Server {
 	p.t.Helper()
+	return p.newNodeIn(name, raft, "", specText())
+}
+
+// newNodeIn makes a node that keeps its state in dir and has a spec file of this text.
+func (p *planet) newNodeIn(name, raft, dir, text string) *Server {
+	p.t.Helper()
 	atlas, err := geo.NewLive(geo.Config{Demo: true})
 	if err != nil {
 		p.t.Fatal(err)
 	}
 	s, err := New(Config{
-		Name: name, Certs: p.certs(identity.ID{Role: identity.RoleGlobal, Name: name}), RaftListen: raft,
+		Name: name, Dir: dir, Certs: p.certs(identity.ID{Role: identity.RoleGlobal, Name: name}), RaftListen: raft,
 		Heartbeat: 150 * time.Millisecond, DNSListen: []string{"127.0.0.1:0"}, HTTPListen: "127.0.0.1:0",
 		UplinkListen: "127.0.0.1:0", AdminSocket: filepath.Join(p.dir, name+".sock"), Atlas: atlas,
-		SpecName: "spec.yaml", Spec: []byte(specText()), Version: "test",
+		SpecName: "spec.yaml", Spec: []byte(text), Version: "test",
 	})
 	if err != nil {
 		p.t.Fatal(err)

@@ -38,7 +38,7 @@ type Server struct {
 
 	ingest *ingest
 	backup *backup
-	saved  *consensus.State // what the backup held at the start
+	source *source
 	view   atomic.Pointer[View]
 	news   chan struct{} // wakes the keeper
 	replan chan struct{} // wakes the planner
@@ -62,7 +62,7 @@ func New(cfg Config) (*Server, error) {
 	}
 	s.ingest = newIngest(func() { poke(s.news) })
 	s.backup = newBackup(cfg.Dir, s.log)
-	s.saved = s.backup.load()
+	s.source = newSource(s.backup, cfg.SpecName, cfg.Spec, s.log)
 	for _, open := range []func() error{s.openNode, s.openUplink, s.openDNS, s.openHTTP, s.openAdmin} {
 		if err := open(); err != nil {
 			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
@@ -89,6 +89,11 @@ func checkSpec(_, next []byte) error {
 	if err != nil {
 		return err
 	}
+	return steerable(sp)
+}
+
+// steerable refuses what package spec allows and package steer cannot do.
+func steerable(sp *spec.Spec) error {
 	if len(sp.Regions) > steer.MaxRegions {
 		return fmt.Errorf("spec has %d regions, more than the %d that can be steered", len(sp.Regions), steer.MaxRegions)
 	}

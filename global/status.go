@@ -32,6 +32,12 @@ func (s *Server) status(ctx context.Context) (*admin.Status, error) {
 	if v.plan != nil {
 		out.PlanAgeMS = time.Since(v.planSince).Milliseconds()
 	}
+	switch v.from {
+	case firstState:
+		out.Notes = append(out.Notes, "nothing is agreed yet: answering from the spec file")
+	case savedState:
+		out.Notes = append(out.Notes, "Raft is not as far again as it was: answering from the last state that was written down")
+	}
 	if v.version != v.state.SpecVersion {
 		out.Notes = append(out.Notes, fmt.Sprintf("spec %d cannot be read by this version: %d stays in force here", v.state.SpecVersion, v.version))
 	}

@@ -19,6 +19,7 @@ type View struct {
 	*frame
 	made      time.Time
 	state     *consensus.State
+	from      origin
 	plan      *steer.Plan // nil: none yet
 	planSince time.Time
 	table     *steer.Table

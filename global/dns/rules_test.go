@@ -1,9 +1,9 @@
 package dns
 
 import (
-	"fmt"
 	"bytes"
 	"encoding/binary"
+	"fmt"
 	"slices"
 	"testing"
 
