@@ -28,7 +28,7 @@ func (p *problem) decide(next *Plan) Result {
 		res.Reason = "spec"
 	case !slices.Equal(prev.Without, next.Without):
 		res.Reason = "regions"
-	case res.PrevCost > res.Cost*(1+p.deadBand())+1e-9:
+	case res.PrevCost-res.Cost > p.deadBand()*math.Max(math.Abs(res.Cost), leastCost):
 		res.Reason = "gain"
 	case pricesMoved(prev, next):
 		res.Reason = "prices"
@@ -47,6 +47,9 @@ func (p *problem) decide(next *Plan) Result {
 	return res
 }
 
+// leastCost is what gains are measured against at least, in seconds: a bias may bring the cost down to nothing or below.
+const leastCost = 0.001
+
 func (p *problem) deadBand() float64 {
 	if d := p.in.Spec.Steering.DeadBand; d > 0 {
 		return d
@@ -61,11 +64,12 @@ func (p *problem) maxStep() float64 {
 	return 0.25
 }
 
-// before is where the unit goes under the plan in force: its row, or the region that Pick finds.
+// before is where the unit goes under the plan in force: its row, or the region that Pick finds. A unit that no plan can
+// place, because nothing is there to serve it, has nothing to gain.
 func (p *problem) before(u *unit, prev *Plan) []float64 {
 	out := make([]float64, p.regions())
 	svc := &p.in.Spec.Services[u.svc]
-	if u.cell < 0 || fixedMode(svc.Mode) {
+	if u.cell < 0 || fixedMode(svc.Mode) || !placed(u.share) {
 		copy(out, u.share)
 		return out
 	}
