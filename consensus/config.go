@@ -99,13 +99,13 @@ func voters(id, self string, peers []Peer) (raft.Configuration, error) {
 }
 
 // raftConfig is the library's configuration, for the reasons in the comments.
-func (c Config) raftConfig(restore bool) *raft.Config {
+func (c Config) raftConfig(restore bool, log hcLogger) *raft.Config {
 	r := raft.DefaultConfig()
 	r.LocalID = raft.ServerID(c.ID)
-	r.Logger = hcLogger{to: c.Log}
+	r.Logger = log
 	r.HeartbeatTimeout, r.ElectionTimeout = c.Heartbeat, c.Heartbeat
 	r.LeaderLeaseTimeout = c.Heartbeat / 2
-	r.CommitTimeout = min(50*time.Millisecond, c.Heartbeat/4)
+	r.CommitTimeout = c.Heartbeat / 2                              // only a fallback: followers learn of a commit from announce
 	r.SnapshotInterval, r.SnapshotThreshold = 30*time.Second, 1024 // the state is small: a short log is a fast start
 	r.TrailingLogs = 10240                                         // a follower hours behind needs no snapshot
 	r.ShutdownOnRemove = false                                     // a removed node still answers DNS from its last state

@@ -9,11 +9,15 @@ import (
 	"slices"
 
 	"github.com/hashicorp/go-hclog"
+
+	"github.com/spillway-lb/spillway/internal/telemetry"
 )
 
-// hcLogger lets raft log through slog. Raft's Info is day-to-day business and becomes Debug; its Debug is dropped.
+// hcLogger lets raft log through slog. Raft's Info is day-to-day business and becomes Debug; its Debug is dropped. What
+// it warns of it would repeat several times a second while a peer is down: echo thins that.
 type hcLogger struct {
 	to   *slog.Logger
+	echo *echo // nil lets everything through
 	name string
 	args []any
 }
@@ -31,7 +35,17 @@ func (l hcLogger) Log(level hclog.Level, msg string, args ...any) {
 	if !ok || !l.to.Enabled(context.Background(), at) {
 		return
 	}
-	l.to.Log(context.Background(), at, msg, plain(args)...)
+	args = plain(args)
+	if at >= slog.LevelWarn && l.echo != nil {
+		left, pass := l.echo.pass(msg, args)
+		if !pass {
+			return
+		}
+		if left > 0 {
+			args = append(args, telemetry.KeyLeftOut, left)
+		}
+	}
+	l.to.Log(context.Background(), at, msg, args...)
 }
 
 // plain turns the formats that raft passes as values into text.
@@ -77,7 +91,7 @@ func (l hcLogger) ImpliedArgs() []any { return l.args }
 func (l hcLogger) Name() string       { return l.name }
 
 func (l hcLogger) With(args ...any) hclog.Logger {
-	return hcLogger{to: l.to.With(plain(args)...), name: l.name, args: slices.Concat(l.args, args)}
+	return hcLogger{to: l.to.With(plain(args)...), echo: l.echo, name: l.name, args: slices.Concat(l.args, args)}
 }
 
 func (l hcLogger) Named(name string) hclog.Logger {
@@ -88,7 +102,7 @@ func (l hcLogger) Named(name string) hclog.Logger {
 }
 
 func (l hcLogger) ResetNamed(name string) hclog.Logger {
-	return hcLogger{to: l.to, name: name, args: l.args}
+	return hcLogger{to: l.to, echo: l.echo, name: name, args: l.args}
 }
 
 // SetLevel does nothing: slog's handler decides.

@@ -51,16 +51,17 @@ func bind(addr, node string) (net.Listener, error) {
 	return ln, nil
 }
 
-func newListener(ln net.Listener, certs *identity.Certs, log *slog.Logger, r *refusals, c *conns) *listener {
+func newListener(ln net.Listener, certs *identity.Certs, log *slog.Logger, r *refusals, c *conns, voter func(identity.ID) error) *listener {
 	return &listener{
-		ln: ln, tls: serverTLS(certs), log: log, refused: r, conns: c,
+		ln: ln, tls: serverTLS(certs, voter), log: log, refused: r, conns: c,
 		streams: make(chan net.Conn), slots: make(chan struct{}, maxUnproven),
 	}
 }
 
-// serverTLS picks the protocol by what the client offers, so that each handshake is judged for one protocol.
-func serverTLS(certs *identity.Certs) *tls.Config {
-	raft, propose := certs.Server(alpnRaft, globalOnly), certs.Server(alpnPropose, globalOnly)
+// serverTLS picks the protocol by what the client offers, so that each handshake is judged for one protocol. Any global
+// node may propose; only voters speak Raft.
+func serverTLS(certs *identity.Certs, voter func(identity.ID) error) *tls.Config {
+	raft, propose := certs.Server(alpnRaft, voter), certs.Server(alpnPropose, globalOnly)
 	return &tls.Config{
 		MinVersion: tls.VersionTLS13,
 		GetConfigForClient: func(h *tls.ClientHelloInfo) (*tls.Config, error) {

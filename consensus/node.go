@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
+
+	"github.com/spillway-lb/spillway/internal/identity"
 )
 
 const (
@@ -36,6 +38,7 @@ type Node struct {
 	listen  *listener
 	fsm     *fsm
 	dialer  dialer
+	written chan struct{} // something was committed here that the others should hear of
 
 	ctx     context.Context // ends when the node stops
 	cancel  context.CancelFunc
@@ -60,10 +63,10 @@ func New(c Config) (*Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	n := &Node{cfg: c, id: c.ID, log: c.Log, refused: newRefusals(c.Log), conns: newConns()}
+	n := &Node{cfg: c, id: c.ID, log: c.Log, refused: newRefusals(c.Log), conns: newConns(), written: make(chan struct{}, 1)}
 	n.ctx, n.cancel = context.WithCancel(context.Background())
 	n.fsm = newFSM(checks{spec: c.CheckSpec, plan: c.CheckPlan}, c.Log)
-	n.listen = newListener(ln, c.Certs, c.Log, n.refused, n.conns)
+	n.listen = newListener(ln, c.Certs, c.Log, n.refused, n.conns, n.voter)
 	n.listen.propose = n.serveProposal
 	return n, nil
 }
@@ -93,6 +96,7 @@ func (n *Node) Start(ctx context.Context) error {
 	n.started.Store(true)
 	n.wg.Go(func() { n.listen.run(n.ctx) })
 	n.wg.Go(n.follow)
+	n.wg.Go(n.announce)
 	return nil
 }
 
@@ -108,17 +112,18 @@ func (n *Node) open() error {
 	for _, v := range conf.Servers {
 		n.addrs[string(v.ID)], names[string(v.Address)] = string(v.Address), string(v.ID)
 	}
-	n.dialer = dialer{ctx: n.ctx, certs: n.cfg.Certs, names: names, refused: n.refused, conns: n.conns}
-	logs, stable, snaps, err := n.stores()
+	log := hcLogger{to: n.log, echo: &echo{names: names}}
+	n.dialer = dialer{ctx: n.ctx, certs: n.cfg.Certs, names: names, refused: n.refused, conns: n.conns, log: log}
+	logs, stable, snaps, err := n.stores(log)
 	if err != nil {
 		return err
 	}
 	n.transport = raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
-		ServerAddressProvider: provider(n.addrs), Logger: hcLogger{to: n.log},
+		ServerAddressProvider: provider(n.addrs), Logger: log,
 		Stream:  &streams{dialer: n.dialer, accept: n.listen.streams, advertise: self, stop: make(chan struct{})},
 		MaxPool: poolSize, Timeout: rpcTimeout,
 	})
-	c := n.cfg.raftConfig(n.store != nil)
+	c := n.cfg.raftConfig(n.store != nil, log)
 	if err := bootstrap(c, logs, stable, snaps, n.transport, conf); err != nil {
 		return err
 	}
@@ -133,7 +138,7 @@ func (n *Node) open() error {
 	return err
 }
 
-func (n *Node) stores() (raft.LogStore, raft.StableStore, raft.SnapshotStore, error) {
+func (n *Node) stores(log hcLogger) (raft.LogStore, raft.StableStore, raft.SnapshotStore, error) {
 	if n.cfg.Dir == "" {
 		mem := raft.NewInmemStore()
 		return mem, mem, raft.NewInmemSnapshotStore(), nil
@@ -141,7 +146,7 @@ func (n *Node) stores() (raft.LogStore, raft.StableStore, raft.SnapshotStore, er
 	if err := os.MkdirAll(n.cfg.Dir, 0o700); err != nil {
 		return nil, nil, nil, err
 	}
-	snaps, err := raft.NewFileSnapshotStoreWithLogger(filepath.Clean(n.cfg.Dir), retained, hcLogger{to: n.log})
+	snaps, err := raft.NewFileSnapshotStoreWithLogger(filepath.Clean(n.cfg.Dir), retained, log)
 	if err != nil {
 		return nil, nil, nil, fmt.Errorf("opening snapshots in %s: %w", n.cfg.Dir, err)
 	}
@@ -187,6 +192,30 @@ func (n *Node) mark(last uint64) uint64 {
 		return last
 	}
 	return now
+}
+
+// announce lets the others know at once what was committed here. Raft tells its followers with the next entry, or when
+// CommitTimeout has passed without one; a barrier is such an entry, and an empty one.
+func (n *Node) announce() {
+	for {
+		select {
+		case <-n.written:
+			_ = n.raft.Barrier(enqueueTimeout).Error() // who no longer leads has nothing to announce
+		case <-n.ctx.Done():
+			return
+		}
+	}
+}
+
+// voter is the rule for Raft streams: only those that the configuration lists speak Raft with this node.
+func (n *Node) voter(id identity.ID) error {
+	if err := globalOnly(id); err != nil {
+		return err
+	}
+	if _, ok := n.addrs[id.Name]; !ok {
+		return fmt.Errorf("global node %s is not among the configured raft peers: list it under raft.peers on every node, or stop it", id.Name)
+	}
+	return nil
 }
 
 // addressOf is where a node lives by our configuration, or else by raft's.

@@ -86,6 +86,10 @@ func (n *Node) applyHere(ctx context.Context, data []byte) (result, error) {
 	if !ok {
 		return result{}, fmt.Errorf("applying: %w", ErrUnknownOutcome)
 	}
+	select {
+	case n.written <- struct{}{}:
+	default: // an announcement is due already, and will cover this one
+	}
 	return r, nil
 }
 

@@ -105,7 +105,7 @@ func TestReplayFitsRaftsQueue(t *testing.T) {
 		t.Fatalf("first snapshot at %d, %v", base, err)
 	}
 	s.base = base
-	c := Config{ID: "g1", Heartbeat: defaultHeartbeat, Log: discard()}.raftConfig(true)
+	c := Config{ID: "g1", Heartbeat: defaultHeartbeat, Log: discard()}.raftConfig(true, hcLogger{to: discard()})
 	r, err := raft.NewRaft(c, newFSM(checks{}, discard()), s, s, snaps, trans)
 	if err != nil {
 		t.Fatal(err)

@@ -62,6 +62,7 @@ type dialer struct {
 	names   map[string]string // address to node name
 	refused *refusals
 	conns   *conns
+	log     hcLogger
 }
 
 func (d dialer) dial(ctx context.Context, addr, alpn string) (net.Conn, error) {
@@ -76,6 +77,7 @@ func (d dialer) dial(ctx context.Context, addr, alpn string) (net.Conn, error) {
 		_ = raw.Close()
 		return nil, err
 	}
+	d.log.back(addr)
 	if !d.conns.add(c) {
 		return nil, ErrStopped
 	}

@@ -16,6 +16,7 @@ const (
 	KeyPeer    = "peer"
 	KeyActor   = "actor"
 	KeyError   = "error"
+	KeyLeftOut = "left_out" // lines like this one that were not written
 )
 
 // Logger is l, or a logger that discards when l is nil.
