@@ -70,6 +70,9 @@ type planet struct {
 // gate is a gateway that says what it is told to say.
 type gate struct {
 	name      string
+	links     map[string]*link // by global node
+	frozen    chan struct{}    // closed to thaw; nil: never frozen
+	mu        sync.Mutex
 	child     *uplink.Child
 	summary   atomic.Pointer[capacity.Summary]
 	directive atomic.Pointer[uplink.Directive]
@@ -170,17 +173,21 @@ func (p *planet) alive() (out []*Server) {
 
 func (p *planet) newGate(region, name string) *gate {
 	p.t.Helper()
-	g := &gate{name: name}
+	g := &gate{name: name, links: map[string]*link{}}
 	g.summary.Store(capacityOf(10000, 8))
 	var parents []string
 	for _, s := range p.nodes {
-		parents = append(parents, s.UplinkAddr().String())
+		g.links[s.cfg.Name] = newLink(p.t, s.UplinkAddr().String())
+		parents = append(parents, g.links[s.cfg.Name].addr())
 	}
 	var err error
 	g.child, err = uplink.NewChild(uplink.ChildConfig{
 		Certs:   p.certs(identity.ID{Role: identity.RoleGateway, Region: region, Name: name}),
 		Parents: parents, ParentRole: identity.RoleGlobal, Endpoint: "127.0.0.1:9", Interval: 50 * time.Millisecond,
-		Summary: func(time.Time) capacity.Summary { return *g.summary.Load() },
+		Summary: func(time.Time) capacity.Summary {
+			g.hold()
+			return *g.summary.Load()
+		},
 		OnDirective: func(_ identity.ID, d *uplink.Directive) {
 			if old := g.directive.Load(); old == nil || old.Index <= d.Index {
 				g.directive.Store(d)
@@ -225,6 +232,7 @@ func (g *gate) stop() {
 	if g.child == nil {
 		return
 	}
+	g.thaw()
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	g.child.Stop(ctx)
