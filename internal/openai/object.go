@@ -15,6 +15,7 @@ type object struct {
 	i     int
 	first bool
 	bad   bool
+	quick bool // values are stepped over and not counted
 	walk  walk
 }
 
@@ -58,8 +59,13 @@ func (o *object) next() (key, value []byte, ok bool) {
 		return o.fail()
 	}
 	start := space(o.d, i+1)
-	o.walk = walk{}
-	if end = o.walk.value(o.d, start); end < 0 {
+	if o.quick {
+		end = skip(o.d, start)
+	} else {
+		o.walk = walk{}
+		end = o.walk.value(o.d, start)
+	}
+	if end < 0 {
 		return o.fail()
 	}
 	o.i = end
