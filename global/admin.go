@@ -1,6 +1,7 @@
 package global
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -45,7 +46,7 @@ func (s *Server) needView() (*View, error) {
 
 // apply puts a spec in force, or says what that would change and whom it would move.
 func (s *Server) apply(ctx context.Context, r admin.ApplyRequest, actor string) (*admin.ApplyAnswer, error) {
-	next, err := spec.Decode(r.Name, []byte(r.Text))
+	next, err := spec.Decode(cmp.Or(r.Name, "spec"), []byte(r.Text))
 	if err == nil {
 		err = steerable(next)
 	}

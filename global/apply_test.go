@@ -43,6 +43,10 @@ func (p *planet) testMistakes(t *testing.T) {
 			}
 		}
 	}
+	_, err = c.Apply(t.Context(), admin.ApplyRequest{Text: "zone: 1"})
+	if err == nil || !strings.Contains(err.Error(), "spec:1:7: ") {
+		t.Errorf("a spec without a name: %v", err)
+	}
 	after, err := c.Spec(t.Context())
 	if err != nil || after.Version != before.Version || after.Text != before.Text {
 		t.Errorf("spec %d became %d, %v", before.Version, after.Version, err)

@@ -95,7 +95,7 @@ func checkSpec(_, next []byte) error {
 // steerable refuses what package spec allows and package steer cannot do.
 func steerable(sp *spec.Spec) error {
 	if len(sp.Regions) > steer.MaxRegions {
-		return fmt.Errorf("spec has %d regions, more than the %d that can be steered", len(sp.Regions), steer.MaxRegions)
+		return fmt.Errorf("spec has %d regions, more than the %d that can be steered: split them over several planets", len(sp.Regions), steer.MaxRegions)
 	}
 	return nil
 }

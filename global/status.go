@@ -21,7 +21,7 @@ func (s *Server) status(ctx context.Context) (*admin.Status, error) {
 		Raft: s.raftStatus(), Regions: []admin.RegionStatus{},
 	}
 	if out.Raft.Leader == "" {
-		out.Notes = append(out.Notes, "no leader: answers go on from the last agreed state, and nothing can be changed")
+		out.Notes = append(out.Notes, "no leader: answers go on, and nothing can be changed")
 	}
 	v := s.view.Load()
 	if v == nil {
