@@ -74,6 +74,9 @@ func (d *demo) run(ctx context.Context, out, errOut io.Writer) error {
 	if err != nil {
 		return err
 	}
+	if _, err := checkFile(planet.Spec()); err != nil { // an operator may have edited it
+		return err
+	}
 	l := d.layout
 	fmt.Fprintf(out, "Spillway demo: %d global nodes, %d regions x %d gateways x %d zones x %d workers, all on loopback.\n",
 		l.Globals, l.Regions, l.Gateways, l.Zones, l.Workers)
@@ -182,5 +185,9 @@ func lookup(ctx context.Context, server netip.AddrPort, name string) ([]netip.Ad
 	}}
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	return r.LookupNetIP(ctx, "ip4", name)
+	addrs, err := r.LookupNetIP(ctx, "ip4", name)
+	if dns := (*net.DNSError)(nil); errors.As(err, &dns) {
+		dns.Server = server.String() // the library names the one of resolv.conf, which was not asked
+	}
+	return addrs, err
 }

@@ -40,7 +40,7 @@ func TestReadmeCommandsExist(t *testing.T) {
 	if n := strings.Count(text, "\n"); n > 200 {
 		t.Errorf("the README has %d lines, more than anyone reads", n)
 	}
-	calls := regexp.MustCompile("(?:\\./bin/)?spillway ([a-z|]+)((?: [a-z|-]+)*)").FindAllStringSubmatch(text, -1)
+	calls := regexp.MustCompile(`(?:\./bin/)?spillway ([a-z|]+)((?: [a-z|-]+)*)`).FindAllStringSubmatch(text, -1)
 	if len(calls) < 10 {
 		t.Fatalf("only %d commands found", len(calls))
 	}
