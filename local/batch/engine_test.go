@@ -1,0 +1,147 @@
+package batch_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/spillway-lb/spillway/local/batch"
+)
+
+// embed answers an embeddings body as an engine would: each input's vector is its own text, in hexadecimal digits as
+// numbers, and the results come in any order.
+func embed(t testing.TB, body []byte, rng *rand.Rand) []byte {
+	t.Helper()
+	var req struct {
+		Input json.RawMessage `json:"input"`
+	}
+	if err := json.Unmarshal(body, &req); err != nil {
+		t.Fatalf("the engine cannot read %q: %v", body, err)
+	}
+	inputs := inputsOf(t, req.Input)
+	data := make([]string, len(inputs))
+	tokens := 0
+	for i, in := range inputs {
+		numbers := make([]string, 0, len(in))
+		for _, c := range []byte(in) {
+			numbers = append(numbers, fmt.Sprint(int(c)))
+		}
+		tokens += len(in)
+		data[i] = fmt.Sprintf(`{"object":"embedding", "index" : %d,"embedding":[%s]}`, i, strings.Join(numbers, ","))
+	}
+	if rng != nil {
+		rng.Shuffle(len(data), func(i, j int) { data[i], data[j] = data[j], data[i] })
+	}
+	return fmt.Appendf(nil, `{"id":"e-1","object":"list","data":[%s],"model":"m","usage":{"prompt_tokens":%d,"total_tokens": %d,"prompt_tokens_details":{"cached_tokens":1}}}`,
+		strings.Join(data, ", "), tokens, tokens)
+}
+
+// inputsOf is what the engine takes the inputs for, as compact JSON.
+func inputsOf(t testing.TB, raw json.RawMessage) []string {
+	t.Helper()
+	var v any
+	if err := json.Unmarshal(raw, &v); err != nil {
+		t.Fatal(err)
+	}
+	list, ok := v.([]any)
+	if !ok {
+		return []string{compact(v)}
+	}
+	if _, flat := list[0].(float64); flat {
+		return []string{compact(v)}
+	}
+	out := make([]string, len(list))
+	for i := range list {
+		out[i] = compact(list[i])
+	}
+	return out
+}
+
+func compact(v any) string {
+	b, err := json.Marshal(v)
+	if err != nil {
+		panic(err)
+	}
+	return string(b)
+}
+
+// result is an embeddings answer as its owner reads it.
+type result struct {
+	Data []struct {
+		Index     int
+		Embedding []int
+	}
+	Usage struct {
+		Prompt  int `json:"prompt_tokens"`
+		Total   int `json:"total_tokens"`
+		Details any `json:"prompt_tokens_details"`
+	}
+}
+
+func read(t testing.TB, a batch.Answer) result {
+	t.Helper()
+	var text []byte
+	for _, piece := range a {
+		text = append(text, piece...)
+	}
+	if len(text) != a.Len() {
+		t.Fatalf("the answer says %d bytes and has %d", a.Len(), len(text))
+	}
+	var r result
+	if err := json.Unmarshal(text, &r); err != nil {
+		t.Fatalf("the answer %q cannot be read: %v", text, err)
+	}
+	return r
+}
+
+// texts are the inputs that an answer's vectors stand for, by index.
+func (r *result) texts(t testing.TB) []string {
+	t.Helper()
+	out := make([]string, len(r.Data))
+	for i, d := range r.Data {
+		if d.Index != i {
+			t.Fatalf("result %d says index %d", i, d.Index)
+		}
+		b := make([]byte, len(d.Embedding))
+		for k, c := range d.Embedding {
+			b[k] = byte(c)
+		}
+		out[i] = string(b)
+	}
+	return out
+}
+
+// tensors answers a KServe body: the one output holds each row twice over.
+func tensors(t testing.TB, body []byte, nested bool) []byte {
+	t.Helper()
+	var req struct {
+		ID     string
+		Inputs []struct {
+			Name  string
+			Shape []int
+			Data  []json.RawMessage
+		}
+	}
+	if err := json.Unmarshal(body, &req); err != nil {
+		t.Fatalf("the engine cannot read %q: %v", body, err)
+	}
+	in := req.Inputs[0]
+	var flat []string
+	for _, d := range in.Data {
+		flat = append(flat, strings.FieldsFunc(string(d), func(r rune) bool { return strings.ContainsRune("[], ", r) })...)
+	}
+	per := len(flat) / in.Shape[0]
+	var data []string
+	for r := range in.Shape[0] {
+		row := strings.Join(flat[r*per:(r+1)*per], ",")
+		row += "," + row
+		if nested {
+			row = "[" + row + "]"
+		}
+		data = append(data, row)
+	}
+	return fmt.Appendf(nil, `{"model_name":"m","id":%q,"outputs":[{"name":"y","datatype":"FP32","shape":[%d,%d],"data":[%s]}]}`,
+		req.ID, in.Shape[0], 2*per, strings.Join(data, ","))
+}
