@@ -9,7 +9,7 @@ import (
 func (p *problem) decide(next *Plan) Result {
 	aim := make([][]float64, len(p.units))
 	for i := range p.units {
-		aim[i] = p.units[i].share
+		aim[i] = p.written(&p.units[i])
 	}
 	res := Result{Plan: next, Cost: p.meanCost(aim)}
 	prev := p.in.Prev
@@ -44,7 +44,32 @@ func (p *problem) decide(next *Plan) Result {
 		}
 	}
 	p.rows(next, aim)
+	if res.Publish && same(prev, next) { // as when more cells want a row than there may be
+		res.Publish, res.Reason = false, "dead_band"
+	}
 	return res
+}
+
+// written is the unit's aim as a row can hold it: without specks, in whole weights. Judged by anything else, a plan
+// could gain by what no plan can say.
+func (p *problem) written(u *unit) []float64 {
+	if u.cell < 0 || fixedMode(p.in.Spec.Services[u.svc].Mode) || !placed(u.share) {
+		return u.share
+	}
+	out := make([]float64, len(u.share))
+	for _, s := range quantise(u.share) {
+		out[s.Region] = float64(s.Weight) / WeightSum
+	}
+	return out
+}
+
+// same reports whether two plans say the same.
+func same(prev, next *Plan) bool {
+	return prev.SpecVersion == next.SpecVersion && slices.Equal(prev.Without, next.Without) &&
+		alike(prev, next, func(a, b *Service) bool {
+			return slices.Equal(a.Wait, b.Wait) && slices.Equal(a.Price, b.Price) && slices.Equal(a.Spread, b.Spread) &&
+				slices.EqualFunc(a.Rows, b.Rows, func(x, y Row) bool { return x.Cell == y.Cell && slices.Equal(x.Shares, y.Shares) })
+		})
 }
 
 // leastCost is what gains are measured against at least, in seconds: a bias may bring the cost down to nothing or below.

@@ -37,7 +37,7 @@ type Global struct {
 	Metrics Metrics `yaml:"metrics"`
 	// Geo tells where clients are.
 	Geo Geo `yaml:"geo"`
-	// Spec is a spec file that the leader applies when Raft holds none yet.
+	// Spec is a spec file that the leader applies when Raft holds none yet. Until then DNS is answered from it.
 	Spec string `yaml:"spec"`
 }
 
