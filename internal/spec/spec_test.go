@@ -382,6 +382,7 @@ func draw(t *rapid.T) *spec.Spec {
 	s.Routing = spec.Routing{
 		Policy: rapid.SampledFrom(spec.Policies()).Draw(t, "policy"), Spill: &spill, SpillMargin: spec.Duration(rapid.Int64Range(1, 1e10).Draw(t, "margin")),
 		MaxBody: rapid.Int64Range(1024, 1<<30).Draw(t, "body"), RetryBudget: positive.Draw(t, "budget"),
+		Batch: batching(t, models),
 	}
 	return s
 }

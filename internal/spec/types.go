@@ -197,4 +197,27 @@ type Routing struct {
 	MaxBody int64 `yaml:"max_body" default:"8388608"`
 	// RetryBudget is the share of requests that may be tried a second time. Default 0.1.
 	RetryBudget float64 `yaml:"retry_budget" default:"0.1"`
+	// Batch says how local tiers merge small requests into one call of a worker.
+	Batch Batching `yaml:"batch"`
+}
+
+// Batching is how local tiers merge embeddings and `infer` requests for one model into one call of a worker.
+type Batching struct {
+	// Enabled merges requests that differ in nothing but their inputs. Default true.
+	Enabled *bool `yaml:"enabled" default:"true"`
+	// MaxSize bounds the inputs of one call. Default 64.
+	MaxSize int `yaml:"max_size" default:"64"`
+	// PreferredSizes are sizes that suit the engine, ascending: a call that is not full is rounded down to one of them.
+	PreferredSizes []int `yaml:"preferred_sizes"`
+	// MaxDelay bounds how long a request waits for others while its model's workers are busy. An idle worker is never
+	// kept waiting. Default 5ms.
+	MaxDelay Duration `yaml:"max_delay" default:"5ms"`
+	// MaxBytes bounds the bodies that make one call, in bytes. Default 1 MiB.
+	MaxBytes int64 `yaml:"max_bytes" default:"1048576"`
+	// AcrossTenants lets requests of different tenants share a call, and identical ones an answer. The call then takes
+	// the turn of the tenant that came first. Default: each tenant's requests are merged apart.
+	AcrossTenants bool `yaml:"across_tenants"`
+	// InferModels are the models whose /v2/models/M/infer tensors have the batch as their first dimension. Requests for
+	// any other model are never merged: rows of something else must not be taken for a batch.
+	InferModels []string `yaml:"infer_models"`
 }
