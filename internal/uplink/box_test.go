@@ -26,6 +26,7 @@ func TestBoxesAgree(t *testing.T) {
 		in := inbox{path: l2, boot: 1}
 		now, seq, boot := time.Unix(0, 0), uint64(0), uint64(1)
 		said := map[uint64]*capacity.Summary{}
+		var latest *statement
 		var flying [][]byte
 		var snap *capacity.Summary
 		check := func(s *capacity.Summary) {
@@ -73,7 +74,8 @@ func TestBoxesAgree(t *testing.T) {
 				}
 			}
 			said[seq] = &s
-			out.offer(&s)
+			latest = follow(latest, &s)
+			out.offer(latest)
 			if b := out.datagram(now); b != nil {
 				if len(b) > maxDatagram {
 					t.Fatalf("datagram of %d bytes", len(b))
@@ -173,12 +175,12 @@ func many(seq uint64) *capacity.Summary {
 func TestPartsWaitForASnapshot(t *testing.T) {
 	var out outbox
 	now := time.Unix(0, 0)
-	out.offer(many(1))
+	out.offer(follow(nil, many(1)))
 	if out.datagram(now) != nil || out.snapshot(now) == nil {
 		t.Fatal("the first statement of 40 models must go as a snapshot alone")
 	}
 	out.settle(many(1), now)
-	out.offer(many(2))
+	out.offer(follow(nil, many(2)))
 	if out.datagram(now) == nil {
 		t.Fatal("after it, parts may go")
 	}
@@ -207,7 +209,7 @@ func TestPartsLieOverTheNewest(t *testing.T) {
 	}
 	for seq := uint64(2); seq <= 3; seq++ {
 		before := news()
-		out.offer(many(seq))
+		out.offer(follow(nil, many(seq)))
 		if s, err := in.delta(out.datagram(now)[1:]); err != nil || len(s.Models) != 40 || news() <= before {
 			t.Fatalf("part %d: %d models are news, before %d, %v", seq, news(), before, err)
 		}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/spillway-lb/spillway/internal/capacity"
 	"github.com/spillway-lb/spillway/internal/identity"
+	"github.com/spillway-lb/spillway/internal/telemetry"
 )
 
 const (
@@ -55,7 +56,8 @@ type Child struct {
 	cfg       ChildConfig
 	log       *slog.Logger
 	boot      atomic.Uint64
-	latest    atomic.Pointer[capacity.Summary]
+	latest    atomic.Pointer[statement]
+	repeats   telemetry.Repeats
 	wake      chan struct{}
 	links     []*link
 	transport *quic.Transport
@@ -176,7 +178,7 @@ func (c *Child) state() {
 	s := c.cfg.Summary(time.Now())
 	s.Path, s.Endpoint, s.Boot, s.Seq = c.cfg.Path, c.cfg.Endpoint, c.boot.Load(), seq+1
 	s = capacity.Fit(s)
-	c.latest.Store(&s)
+	c.latest.Store(follow(c.latest.Load(), &s))
 	for _, l := range c.links {
 		if cur := l.current.Load(); cur != nil {
 			poke(cur.news)
@@ -185,17 +187,24 @@ func (c *Child) state() {
 }
 
 // exceed raises Boot above what a parent remembers of an earlier life.
-func (c *Child) exceed(held uint64) {
+func (c *Child) exceed(parent string, held uint64) {
 	for {
 		own := c.boot.Load()
 		if held <= own {
 			return
 		}
 		if c.boot.CompareAndSwap(own, held+1) {
-			c.log.Warn("a parent remembers a greater boot: the clock was set back, or two instances share this certificate")
+			c.warn("a parent remembers a greater boot", parent, errTwins)
 			c.Wake()
 			return
 		}
+	}
+}
+
+// warn logs trouble with a parent, and thins it while it lasts.
+func (c *Child) warn(msg, parent string, err error) {
+	if left, ok := c.repeats.Pass(msg, parent, time.Now()); ok {
+		c.log.Warn(msg, "parent", parent, telemetry.Err(err), telemetry.KeyLeftOut, left)
 	}
 }
 

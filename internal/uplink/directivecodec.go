@@ -21,12 +21,17 @@ const (
 	maxText       = 1024
 )
 
-func encodeDirective(order uint64, d *Directive) ([]byte, error) {
+// encodeDirective writes a directive. With specOf other than 0 the spec is left out: the child holds it from the directive
+// of that order.
+func encodeDirective(order, specOf uint64, d *Directive) ([]byte, error) {
 	if err := d.check(); err != nil {
 		return nil, fmt.Errorf("encoding directive: %w", err)
 	}
 	p := &uplinkpb.Directive{
-		Order: order, Index: d.Index, SpecVersion: d.SpecVersion, Spec: d.Spec, PlanEpoch: d.PlanEpoch, TicketKeys: d.TicketKeys,
+		Order: order, Index: d.Index, SpecVersion: d.SpecVersion, PlanEpoch: d.PlanEpoch, TicketKeys: d.TicketKeys, SpecOf: specOf,
+	}
+	if specOf == 0 {
+		p.Spec = d.Spec
 	}
 	for _, x := range d.Drains {
 		w := &uplinkpb.Drain{Path: x.Path, Reason: x.Reason}
@@ -69,17 +74,17 @@ func peerToPB(x *Peer) (*uplinkpb.Peer, error) {
 	return w, nil
 }
 
-func decodeDirective(b []byte) (order uint64, d *Directive, err error) {
+func decodeDirective(b []byte) (order, specOf uint64, d *Directive, err error) {
 	if len(b) > maxDirective {
-		return 0, nil, fmt.Errorf("decoding directive: %w", ErrTooLarge)
+		return 0, 0, nil, fmt.Errorf("decoding directive: %w", ErrTooLarge)
 	}
 	var p uplinkpb.Directive
 	if err := proto.Unmarshal(b, &p); err != nil {
-		return 0, nil, fmt.Errorf("decoding directive: %w", err)
+		return 0, 0, nil, fmt.Errorf("decoding directive: %w", err)
 	}
 	d = &Directive{Index: p.Index, SpecVersion: p.SpecVersion, Spec: p.Spec, PlanEpoch: p.PlanEpoch, TicketKeys: p.TicketKeys}
 	if len(p.Drains) > maxDrains || len(p.Peers) > maxPeers {
-		return 0, nil, errors.New("decoding directive: too many drains or peers")
+		return 0, 0, nil, errors.New("decoding directive: too many drains or peers")
 	}
 	for _, w := range p.Drains {
 		x := Drain{Path: w.Path, Reason: w.Reason}
@@ -91,14 +96,14 @@ func decodeDirective(b []byte) (order uint64, d *Directive, err error) {
 	for _, w := range p.Peers {
 		x, err := peerFromPB(w)
 		if err != nil {
-			return 0, nil, fmt.Errorf("decoding directive: %w", err)
+			return 0, 0, nil, fmt.Errorf("decoding directive: %w", err)
 		}
 		d.Peers = append(d.Peers, x)
 	}
 	if err := d.check(); err != nil {
-		return 0, nil, fmt.Errorf("decoding directive: %w", err)
+		return 0, 0, nil, fmt.Errorf("decoding directive: %w", err)
 	}
-	return p.Order, d, nil
+	return p.Order, p.SpecOf, d, nil
 }
 
 func peerFromPB(w *uplinkpb.Peer) (Peer, error) {

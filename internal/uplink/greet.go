@@ -11,6 +11,7 @@ import (
 
 	"github.com/spillway-lb/spillway/internal/capacity"
 	"github.com/spillway-lb/spillway/internal/identity"
+	"github.com/spillway-lb/spillway/internal/telemetry"
 	"github.com/spillway-lb/spillway/internal/uplink/uplinkpb"
 )
 
@@ -110,8 +111,18 @@ func (p *Parent) enter(s *intake) (held uint64, err error) {
 		old.conn.CloseWithError(codeReplaced, "a newer session of the same path")
 		<-old.end
 	}
-	p.log.Info("uplink child connected", "child", s.id.String(), "address", s.conn.RemoteAddr().String())
+	p.arrived(s)
 	return held, nil
+}
+
+// arrived logs a session: each that follows a loss that was logged, and otherwise one a minute of each child, for two
+// instances that share a certificate replace each other for ever.
+func (p *Parent) arrived(s *intake) {
+	child := s.id.String()
+	left, ok := p.arrivals.Pass("connected", child, time.Now())
+	if _, back := p.losses.Back(child); ok || back {
+		p.log.Info("uplink child connected", "child", child, "address", s.conn.RemoteAddr().String(), telemetry.KeyLeftOut, left)
+	}
 }
 
 // leave ends a session. It tells OnLost unless a newer session has taken the path or the parent itself is stopping.
@@ -121,7 +132,9 @@ func (p *Parent) leave(ctx context.Context, s *intake) {
 		return
 	}
 	if ctx.Err() == nil {
-		p.log.Warn("uplink child lost", "child", s.id.String(), "error", context.Cause(s.conn.Context()))
+		if left, ok := p.losses.Pass("lost", s.id.String(), time.Now()); ok {
+			p.log.Warn("uplink child lost", "child", s.id.String(), telemetry.Err(context.Cause(s.conn.Context())), telemetry.KeyLeftOut, left)
+		}
 		if p.cfg.OnLost != nil {
 			p.cfg.OnLost(s.id, s.path)
 		}

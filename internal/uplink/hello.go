@@ -9,7 +9,10 @@ import (
 	"github.com/spillway-lb/spillway/internal/uplink/uplinkpb"
 )
 
-var errVersion = errors.New("no common protocol version: upgrade the older side")
+var (
+	errVersion = errors.New("no common protocol version: upgrade the older side")
+	errTwins   = errors.New("the clock was set back, or two instances share this certificate")
+)
 
 // PathOf is the subtree that a certificate lets its holder speak for.
 func PathOf(id identity.ID) (capacity.Path, error) {

@@ -30,6 +30,8 @@ type intake struct {
 	count    atomic.Uint64
 	boot     atomic.Uint64 // of the newest statement
 	last     atomic.Int64  // nanoseconds since since
+	held     atomic.Uint64 // order of the directive whose spec the child said it holds
+	brief    briefing
 
 	mu  sync.Mutex // of in
 	in  inbox
@@ -41,6 +43,11 @@ func (s *intake) takeDatagrams() error {
 		b, err := s.conn.ReceiveDatagram(s.conn.Context())
 		if err != nil {
 			return err
+		}
+		if len(b) > 0 && b[0] == kindHeld {
+			if err := s.takeHeld(b[1:]); err != nil {
+				return err
+			}
 		}
 		if len(b) == 0 || b[0] != kindDelta {
 			continue
@@ -57,6 +64,16 @@ func (s *intake) takeDatagrams() error {
 		}
 		s.deliver(statement)
 	}
+}
+
+// takeHeld notes which spec need not be sent again. Any order may stand there: only that of the last spec sent counts.
+func (s *intake) takeHeld(b []byte) error {
+	var h uplinkpb.Held
+	if err := proto.Unmarshal(b, &h); err != nil {
+		return rubbish(err)
+	}
+	s.held.Store(h.Order)
+	return nil
 }
 
 // confirm tells the child how far it is heard. A lost one is made good by the next.
@@ -138,7 +155,7 @@ func (s *intake) pushDirectives() error {
 }
 
 func (s *intake) sendDirective(order uint64, d *Directive) {
-	b, err := encodeDirective(order, d)
+	b, err := s.brief.encode(order, s.held.Load(), d)
 	if err != nil {
 		if s.parent.refused.first("directive\x00" + err.Error()) {
 			s.parent.log.Error("directive cannot be sent", "error", err)

@@ -13,6 +13,7 @@ import (
 	"github.com/quic-go/quic-go"
 
 	"github.com/spillway-lb/spillway/internal/identity"
+	"github.com/spillway-lb/spillway/internal/telemetry"
 	"github.com/spillway-lb/spillway/internal/uplink/uplinkpb"
 )
 
@@ -151,7 +152,7 @@ func (l *link) dial(ctx context.Context) (*session, error) {
 		conn.CloseWithError(codeOf(err), "no welcome")
 		return nil, err
 	}
-	l.child.exceed(welcome.HeldBoot)
+	l.child.exceed(id.String(), welcome.HeldBoot)
 	return startSession(l.child, conn, id), nil
 }
 
@@ -186,19 +187,19 @@ func (l *link) up(s *session) {
 	poke(s.news)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !l.now.Connected {
-		l.child.log.Info("uplink connected", "parent", s.parent.String(), "address", l.addr)
+	if left, back := l.child.repeats.Back(l.addr); back || l.now.Parent == (identity.ID{}) {
+		l.child.log.Info("uplink connected", "parent", s.parent.String(), "address", l.addr, telemetry.KeyLeftOut, left)
 	}
 	l.now = Session{Address: l.addr, Parent: s.parent, Connected: true, Since: time.Now()}
 }
 
-// down notes the loss, and logs it once until the next success.
+// down notes the loss, and logs it once until the next success, and at most once a minute if sessions come and go.
 func (l *link) down(err error) {
 	l.current.Store(nil)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.now.Connected || l.now.Parent == (identity.ID{}) && l.backoff.last == 0 {
-		l.child.log.Warn("uplink down, retrying", "address", l.addr, "error", err)
+		l.child.warn("uplink down, retrying", l.addr, err)
 	}
 	if l.now.Connected {
 		l.now.Since = time.Now()

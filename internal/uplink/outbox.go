@@ -12,11 +12,30 @@ const (
 	snapshotShare = 5                      // pressed snapshots take at most one part in this many of a slow link's time
 	window        = 4                      // datagrams under way that the parent has not confirmed
 	probeEvery    = time.Second            // how long a closed window waits before one datagram tries
+	quietFor      = 375 * time.Millisecond // with nothing new to say; a little less than two of the usual intervals
 )
+
+// statement is a summary, and the number of the first of the unbroken row of equal ones that it stands in.
+type statement struct {
+	*capacity.Summary
+	since uint64
+}
+
+// follow puts a summary into the row of the one before it, if it says the same.
+func follow(old *statement, s *capacity.Summary) *statement {
+	if old != nil {
+		same := *s
+		same.Seq = old.Seq
+		if same.Equal(*old.Summary) {
+			return &statement{s, old.since}
+		}
+	}
+	return &statement{s, s.Seq}
+}
 
 // outbox decides what goes up in one session of a child. It holds one statement, the newest, and never a queue.
 type outbox struct {
-	latest   *capacity.Summary
+	latest   *statement
 	base     *capacity.Summary // the snapshot that the parent confirmed
 	inFlight bool              // a snapshot is under way
 	begun    time.Time         // when the last snapshot left
@@ -25,19 +44,24 @@ type outbox struct {
 	sent     []uint64          // numbers of datagrams under way, at most window+1
 	sentSeq  uint64            // the newest number sent
 	sentAt   time.Time
+	known    uint64 // the greatest number that the parent is known to hold
 	turn     int // where the next partial delta begins
 }
 
 // offer replaces the statement to send.
-func (o *outbox) offer(s *capacity.Summary) { o.latest = s }
+func (o *outbox) offer(s *statement) { o.latest = s }
 
-// datagram is what to send now, or nil: nothing new, the window is closed, or the statement can only go as a snapshot.
+// datagram is what to send now, or nil: nothing new, nothing new to say and said not long ago, the window is closed, or
+// the statement can only go as a snapshot.
 func (o *outbox) datagram(now time.Time) []byte {
 	s := o.latest
 	if s == nil || s.Seq <= o.sentSeq || len(o.sent) >= window && now.Sub(o.sentAt) < probeEvery {
 		return nil
 	}
-	b := o.encode(s)
+	if o.quiet(now) {
+		return nil
+	}
+	b := o.encode(s.Summary)
 	if b == nil {
 		return nil
 	}
@@ -48,6 +72,18 @@ func (o *outbox) datagram(now time.Time) []byte {
 	o.sent = append(o.sent, s.Seq)
 	return b
 }
+
+// quiet says that the parent holds what there is to say, and heard it so lately that nobody can take it for old. Once a
+// datagram goes unanswered it is not quiet: then every statement goes, so that a loss ages nothing.
+func (o *outbox) quiet(now time.Time) bool {
+	return !o.crowded && !o.unheard() && o.repeats() && now.Sub(o.sentAt) < quietFor
+}
+
+// repeats says that the statement to send only repeats what the parent holds.
+func (o *outbox) repeats() bool { return o.known >= o.latest.since }
+
+// unheard says that the newest datagram was not answered yet.
+func (o *outbox) unheard() bool { return len(o.sent) > 0 }
 
 // encode writes the whole difference to the confirmed snapshot if it fits, else as many of the changes as do.
 func (o *outbox) encode(s *capacity.Summary) []byte {
@@ -96,7 +132,7 @@ func (o *outbox) snapshot(now time.Time) *capacity.Summary {
 		return nil
 	}
 	o.inFlight, o.begun = true, now
-	return o.latest
+	return o.latest.Summary
 }
 
 // settle ends a snapshot's flight; s is nil when it did not arrive.
@@ -109,6 +145,7 @@ func (o *outbox) settle(s *capacity.Summary, now time.Time) {
 
 // heard opens the window: the parent holds this number or a newer one.
 func (o *outbox) heard(seq uint64) {
+	o.known = max(o.known, seq)
 	for len(o.sent) > 0 && o.sent[0] <= seq {
 		o.sent = o.sent[1:]
 	}

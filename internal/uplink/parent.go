@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"slices"
 	"sync"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/spillway-lb/spillway/internal/capacity"
 	"github.com/spillway-lb/spillway/internal/identity"
+	"github.com/spillway-lb/spillway/internal/telemetry"
 )
 
 // ParentConfig is what a Parent needs.
@@ -27,7 +29,7 @@ type ParentConfig struct {
 	// ChildRole is what a child's certificate must say.
 	ChildRole identity.Role
 	// Scope is a further rule for children, such as "of my region"; nil allows every child of the role. It is called
-	// during handshakes, possibly concurrently.
+	// during handshakes and by Recheck, possibly concurrently.
 	Scope func(identity.ID) error
 	// OnSummary takes a statement; s must be treated as immutable. Its path is the one that the certificate names. It may
 	// be called concurrently and late by a moment: a Book sorts that out. It must not block.
@@ -50,6 +52,8 @@ type Parent struct {
 	cfg       ParentConfig
 	log       *slog.Logger
 	refused   refusals
+	arrivals  telemetry.Repeats
+	losses    telemetry.Repeats
 	surge     surge
 	transport *quic.Transport
 	tls       *tls.Config
@@ -105,6 +109,19 @@ func (p *Parent) admit(id identity.ID) error {
 		return p.cfg.Scope(id)
 	}
 	return nil
+}
+
+// Recheck applies the rule for children again to every session, and ends those that it no longer allows. The owner calls
+// it when what Scope looks at has changed. It does not wait for the sessions' ends, which OnLost tells of.
+func (p *Parent) Recheck() {
+	p.mu.Lock()
+	sessions := slices.Collect(maps.Values(p.sessions))
+	p.mu.Unlock()
+	for _, s := range sessions {
+		if err := p.admit(s.id); err != nil {
+			p.reject(s.conn, s.id, err)
+		}
+	}
 }
 
 // watch counts handshakes that failed because we refused the peer's certificate.

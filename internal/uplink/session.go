@@ -19,6 +19,7 @@ import (
 const (
 	silentAfter   = 6 * time.Second // without a word about our statements, though QUIC may be alive
 	streamTimeout = time.Minute     // for the largest directive over the slowest link worth having
+	doubtAfter    = 100 * time.Millisecond
 )
 
 // session is the child's end of one connection.
@@ -31,7 +32,7 @@ type session struct {
 	heardAt  atomic.Int64 // nanoseconds since begun
 	begun    time.Time
 	landed   chan *capacity.Summary // outcome of the snapshot under way
-	order    uint64                 // of the newest directive
+	orders   orders
 	work     sync.WaitGroup
 	done     chan struct{}
 }
@@ -66,6 +67,8 @@ func (s *session) fail(code quic.ApplicationErrorCode, why string) { s.conn.Clos
 func (s *session) send() {
 	var out outbox
 	ended := s.conn.Context().Done()
+	doubt := time.NewTimer(time.Hour) // one datagram in a quiet time was not confirmed: it may be lost
+	defer doubt.Stop()
 	for {
 		select {
 		case <-ended:
@@ -73,12 +76,22 @@ func (s *session) send() {
 		case landed := <-s.landed:
 			out.settle(landed, time.Now())
 		case <-s.news:
+		case <-doubt.C:
+			if out.heard(s.heardSeq.Load()); out.unheard() {
+				s.child.Wake() // for another statement, which will not be kept back
+			}
 		}
 		now := time.Now()
 		out.heard(s.heardSeq.Load())
 		out.offer(s.child.latest.Load())
 		if b := out.datagram(now); b != nil {
 			s.sendDatagram(&out, b)
+			if out.repeats() {
+				doubt.Reset(doubtAfter + s.conn.ConnectionStats().SmoothedRTT)
+			}
+		}
+		if !out.unheard() {
+			doubt.Stop()
 		}
 		if snap := out.snapshot(now); snap != nil {
 			s.work.Go(func() { s.landed <- s.sendSnapshot(snap) })
@@ -102,7 +115,7 @@ func (s *session) sendDatagram(out *outbox, b []byte) {
 func (s *session) sendSnapshot(snap *capacity.Summary) *capacity.Summary {
 	b, err := capacity.Encode(snap)
 	if err != nil {
-		s.child.log.Error("statement cannot be encoded", "error", err)
+		s.child.warn("statement cannot be encoded", s.parent.String(), err)
 		return nil
 	}
 	st, err := s.conn.OpenStreamSync(s.conn.Context())
@@ -163,16 +176,29 @@ func (s *session) takeDirectives() {
 		case err != nil || kind != kindDirective:
 			continue
 		}
-		order, d, err := decodeDirective(body)
+		brought, d, err := s.orders.take(body)
 		if err != nil {
-			s.child.log.Warn("parent's directive cannot be read", "parent", s.parent.String(), "error", err)
+			s.child.warn("parent's directive cannot be read", s.parent.String(), err)
 			s.fail(codeRubbish, "directive")
 			return
 		}
-		if order > s.order && s.child.cfg.OnDirective != nil {
+		if d == nil {
+			continue
+		}
+		if brought != 0 {
+			s.confirmSpec(brought)
+		}
+		if s.child.cfg.OnDirective != nil {
 			s.child.cfg.OnDirective(s.parent, d)
 		}
-		s.order = max(s.order, order)
+	}
+}
+
+// confirmSpec tells the parent that it need not send this spec again. When that is lost, it does.
+func (s *session) confirmSpec(order uint64) {
+	b, err := proto.Marshal(&uplinkpb.Held{Order: order})
+	if err == nil {
+		_ = s.conn.SendDatagram(append([]byte{kindHeld}, b...))
 	}
 }
 

@@ -39,11 +39,15 @@ type wires struct {
 	cut   map[string]bool // by IP
 	bytes int             // a second, of each receiver; 0 is unlimited
 	busy  map[string]time.Time
+	sum   int // bytes that were not lost
 }
 
 func (w *wires) SendPacket(p simnet.Packet) error {
 	w.mu.Lock()
 	drop := w.dice.Float64() < w.loss || w.cut[ip(p.From)] || w.cut[ip(p.To)]
+	if !drop {
+		w.sum += len(p.Data)
+	}
 	w.mu.Unlock()
 	if drop {
 		return nil
@@ -68,6 +72,12 @@ func (w *wires) delay(p simnet.Packet) time.Duration {
 	}
 	w.busy[ip(p.To)] = start.Add(time.Second * time.Duration(len(p.Data)) / time.Duration(w.bytes))
 	return w.busy[ip(p.To)].Sub(now) + latency
+}
+
+func (w *wires) delivered() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.sum
 }
 
 func (w *wires) set(f func()) {

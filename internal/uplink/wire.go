@@ -34,6 +34,7 @@ const (
 	kindHeard     = 3
 	kindDirective = 4
 	kindAsk       = 5
+	kindHeld      = 6
 )
 
 // confirmed is the one byte that answers a snapshot.

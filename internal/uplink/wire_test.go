@@ -34,11 +34,11 @@ func fullDirective() *Directive {
 
 func TestDirectiveRoundTrip(t *testing.T) {
 	want := fullDirective()
-	b, err := encodeDirective(17, want)
+	b, err := encodeDirective(17, 0, want)
 	if err != nil {
 		t.Fatal(err)
 	}
-	order, got, err := decodeDirective(b)
+	order, _, got, err := decodeDirective(b)
 	if err != nil || order != 17 || !reflect.DeepEqual(got, want) {
 		t.Fatalf("%d %v\ngot  %+v\nwant %+v", order, err, got, want)
 	}
@@ -59,11 +59,11 @@ func TestDirectiveRefused(t *testing.T) {
 	} {
 		d := fullDirective()
 		spoil(d)
-		if _, err := encodeDirective(1, d); err == nil {
+		if _, err := encodeDirective(1, 0, d); err == nil {
 			t.Errorf("%s: encoded", name)
 		}
 	}
-	if _, _, err := decodeDirective(make([]byte, maxDirective+1)); !errors.Is(err, ErrTooLarge) {
+	if _, _, _, err := decodeDirective(make([]byte, maxDirective+1)); !errors.Is(err, ErrTooLarge) {
 		t.Error(err)
 	}
 }
@@ -128,17 +128,17 @@ func FuzzWelcome(f *testing.F) {
 }
 
 func FuzzDirective(f *testing.F) {
-	b, err := encodeDirective(1, fullDirective())
+	b, err := encodeDirective(1, 0, fullDirective())
 	if err != nil {
 		f.Fatal(err)
 	}
 	f.Add(b)
 	f.Fuzz(func(t *testing.T, b []byte) {
-		order, d, err := decodeDirective(b)
+		order, specOf, d, err := decodeDirective(b)
 		if err != nil {
 			return
 		}
-		if _, err := encodeDirective(order, d); err != nil {
+		if _, err := encodeDirective(order, specOf, d); err != nil {
 			t.Fatalf("decoded but cannot be encoded: %v", err)
 		}
 	})

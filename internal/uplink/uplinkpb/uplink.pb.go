@@ -241,6 +241,7 @@ type Directive struct {
 	Drains        []*Drain               `protobuf:"bytes,6,rep,name=drains,proto3" json:"drains,omitempty"`
 	Peers         []*Peer                `protobuf:"bytes,7,rep,name=peers,proto3" json:"peers,omitempty"`
 	TicketKeys    [][]byte               `protobuf:"bytes,8,rep,name=ticket_keys,json=ticketKeys,proto3" json:"ticket_keys,omitempty"`
+	SpecOf        uint64                 `protobuf:"varint,9,opt,name=spec_of,json=specOf,proto3" json:"spec_of,omitempty"` // the spec is that of the directive of this order, which the child said it holds; spec is left out
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -331,6 +332,58 @@ func (x *Directive) GetTicketKeys() [][]byte {
 	return nil
 }
 
+func (x *Directive) GetSpecOf() uint64 {
+	if x != nil {
+		return x.SpecOf
+	}
+	return 0
+}
+
+// Held is a child's datagram: the spec of the directive of that order arrived, and need not be sent again.
+type Held struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Order         uint64                 `protobuf:"varint,1,opt,name=order,proto3" json:"order,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Held) Reset() {
+	*x = Held{}
+	mi := &file_uplink_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Held) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Held) ProtoMessage() {}
+
+func (x *Held) ProtoReflect() protoreflect.Message {
+	mi := &file_uplink_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Held.ProtoReflect.Descriptor instead.
+func (*Held) Descriptor() ([]byte, []int) {
+	return file_uplink_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *Held) GetOrder() uint64 {
+	if x != nil {
+		return x.Order
+	}
+	return 0
+}
+
 type Drain struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Path          string                 `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
@@ -342,7 +395,7 @@ type Drain struct {
 
 func (x *Drain) Reset() {
 	*x = Drain{}
-	mi := &file_uplink_proto_msgTypes[4]
+	mi := &file_uplink_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -354,7 +407,7 @@ func (x *Drain) String() string {
 func (*Drain) ProtoMessage() {}
 
 func (x *Drain) ProtoReflect() protoreflect.Message {
-	mi := &file_uplink_proto_msgTypes[4]
+	mi := &file_uplink_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -367,7 +420,7 @@ func (x *Drain) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Drain.ProtoReflect.Descriptor instead.
 func (*Drain) Descriptor() ([]byte, []int) {
-	return file_uplink_proto_rawDescGZIP(), []int{4}
+	return file_uplink_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Drain) GetPath() string {
@@ -404,7 +457,7 @@ type Peer struct {
 
 func (x *Peer) Reset() {
 	*x = Peer{}
-	mi := &file_uplink_proto_msgTypes[5]
+	mi := &file_uplink_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -416,7 +469,7 @@ func (x *Peer) String() string {
 func (*Peer) ProtoMessage() {}
 
 func (x *Peer) ProtoReflect() protoreflect.Message {
-	mi := &file_uplink_proto_msgTypes[5]
+	mi := &file_uplink_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -429,7 +482,7 @@ func (x *Peer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Peer.ProtoReflect.Descriptor instead.
 func (*Peer) Descriptor() ([]byte, []int) {
-	return file_uplink_proto_rawDescGZIP(), []int{5}
+	return file_uplink_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Peer) GetRegion() string {
@@ -477,7 +530,7 @@ type Gateway struct {
 
 func (x *Gateway) Reset() {
 	*x = Gateway{}
-	mi := &file_uplink_proto_msgTypes[6]
+	mi := &file_uplink_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -489,7 +542,7 @@ func (x *Gateway) String() string {
 func (*Gateway) ProtoMessage() {}
 
 func (x *Gateway) ProtoReflect() protoreflect.Message {
-	mi := &file_uplink_proto_msgTypes[6]
+	mi := &file_uplink_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -502,7 +555,7 @@ func (x *Gateway) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Gateway.ProtoReflect.Descriptor instead.
 func (*Gateway) Descriptor() ([]byte, []int) {
-	return file_uplink_proto_rawDescGZIP(), []int{6}
+	return file_uplink_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Gateway) GetName() string {
@@ -531,7 +584,7 @@ type Ask struct {
 
 func (x *Ask) Reset() {
 	*x = Ask{}
-	mi := &file_uplink_proto_msgTypes[7]
+	mi := &file_uplink_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -543,7 +596,7 @@ func (x *Ask) String() string {
 func (*Ask) ProtoMessage() {}
 
 func (x *Ask) ProtoReflect() protoreflect.Message {
-	mi := &file_uplink_proto_msgTypes[7]
+	mi := &file_uplink_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -556,7 +609,7 @@ func (x *Ask) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ask.ProtoReflect.Descriptor instead.
 func (*Ask) Descriptor() ([]byte, []int) {
-	return file_uplink_proto_rawDescGZIP(), []int{7}
+	return file_uplink_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Ask) GetKind() string {
@@ -590,7 +643,7 @@ type Answer struct {
 
 func (x *Answer) Reset() {
 	*x = Answer{}
-	mi := &file_uplink_proto_msgTypes[8]
+	mi := &file_uplink_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -602,7 +655,7 @@ func (x *Answer) String() string {
 func (*Answer) ProtoMessage() {}
 
 func (x *Answer) ProtoReflect() protoreflect.Message {
-	mi := &file_uplink_proto_msgTypes[8]
+	mi := &file_uplink_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -615,7 +668,7 @@ func (x *Answer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Answer.ProtoReflect.Descriptor instead.
 func (*Answer) Descriptor() ([]byte, []int) {
-	return file_uplink_proto_rawDescGZIP(), []int{8}
+	return file_uplink_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Answer) GetPayload() []byte {
@@ -652,7 +705,7 @@ const file_uplink_proto_rawDesc = "" +
 	"\x04boot\x18\x03 \x01(\x04R\x04boot\"-\n" +
 	"\x05Heard\x12\x12\n" +
 	"\x04boot\x18\x01 \x01(\x04R\x04boot\x12\x10\n" +
-	"\x03seq\x18\x02 \x01(\x04R\x03seq\"\x91\x02\n" +
+	"\x03seq\x18\x02 \x01(\x04R\x03seq\"\xaa\x02\n" +
 	"\tDirective\x12\x14\n" +
 	"\x05order\x18\x01 \x01(\x04R\x05order\x12\x14\n" +
 	"\x05index\x18\x02 \x01(\x04R\x05index\x12!\n" +
@@ -663,7 +716,10 @@ const file_uplink_proto_rawDesc = "" +
 	"\x06drains\x18\x06 \x03(\v2\x19.spillway.uplink.v1.DrainR\x06drains\x12.\n" +
 	"\x05peers\x18\a \x03(\v2\x18.spillway.uplink.v1.PeerR\x05peers\x12\x1f\n" +
 	"\vticket_keys\x18\b \x03(\fR\n" +
-	"ticketKeys\"[\n" +
+	"ticketKeys\x12\x17\n" +
+	"\aspec_of\x18\t \x01(\x04R\x06specOf\"\x1c\n" +
+	"\x04Held\x12\x14\n" +
+	"\x05order\x18\x01 \x01(\x04R\x05order\"[\n" +
 	"\x05Drain\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x12&\n" +
 	"\x0funtil_unix_nano\x18\x02 \x01(\x03R\runtilUnixNano\x12\x16\n" +
@@ -697,22 +753,23 @@ func file_uplink_proto_rawDescGZIP() []byte {
 	return file_uplink_proto_rawDescData
 }
 
-var file_uplink_proto_msgTypes = make([]protoimpl.MessageInfo, 9)
+var file_uplink_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
 var file_uplink_proto_goTypes = []any{
 	(*Hello)(nil),     // 0: spillway.uplink.v1.Hello
 	(*Welcome)(nil),   // 1: spillway.uplink.v1.Welcome
 	(*Heard)(nil),     // 2: spillway.uplink.v1.Heard
 	(*Directive)(nil), // 3: spillway.uplink.v1.Directive
-	(*Drain)(nil),     // 4: spillway.uplink.v1.Drain
-	(*Peer)(nil),      // 5: spillway.uplink.v1.Peer
-	(*Gateway)(nil),   // 6: spillway.uplink.v1.Gateway
-	(*Ask)(nil),       // 7: spillway.uplink.v1.Ask
-	(*Answer)(nil),    // 8: spillway.uplink.v1.Answer
+	(*Held)(nil),      // 4: spillway.uplink.v1.Held
+	(*Drain)(nil),     // 5: spillway.uplink.v1.Drain
+	(*Peer)(nil),      // 6: spillway.uplink.v1.Peer
+	(*Gateway)(nil),   // 7: spillway.uplink.v1.Gateway
+	(*Ask)(nil),       // 8: spillway.uplink.v1.Ask
+	(*Answer)(nil),    // 9: spillway.uplink.v1.Answer
 }
 var file_uplink_proto_depIdxs = []int32{
-	4, // 0: spillway.uplink.v1.Directive.drains:type_name -> spillway.uplink.v1.Drain
-	5, // 1: spillway.uplink.v1.Directive.peers:type_name -> spillway.uplink.v1.Peer
-	6, // 2: spillway.uplink.v1.Peer.gateways:type_name -> spillway.uplink.v1.Gateway
+	5, // 0: spillway.uplink.v1.Directive.drains:type_name -> spillway.uplink.v1.Drain
+	6, // 1: spillway.uplink.v1.Directive.peers:type_name -> spillway.uplink.v1.Peer
+	7, // 2: spillway.uplink.v1.Peer.gateways:type_name -> spillway.uplink.v1.Gateway
 	3, // [3:3] is the sub-list for method output_type
 	3, // [3:3] is the sub-list for method input_type
 	3, // [3:3] is the sub-list for extension type_name
@@ -731,7 +788,7 @@ func file_uplink_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_uplink_proto_rawDesc), len(file_uplink_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   9,
+			NumMessages:   10,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
