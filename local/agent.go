@@ -19,6 +19,7 @@ import (
 	"github.com/spillway-lb/spillway/internal/telemetry"
 	"github.com/spillway-lb/spillway/internal/uplink"
 	"github.com/spillway-lb/spillway/local/discover"
+	"github.com/spillway-lb/spillway/local/engine"
 )
 
 // Agent is one instance of a zone's local tier: New, Start, Stop, once.
@@ -31,7 +32,7 @@ type Agent struct {
 	listener net.Listener
 	http     *http.Server
 	forward  *relay.Forwarder
-	scraper  *http.Client
+	scraper  *engine.Client
 	watch    *discover.Watcher
 	uplink   *uplink.Child
 	admin    *admin.Server

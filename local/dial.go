@@ -8,6 +8,7 @@ import (
 
 	"github.com/spillway-lb/spillway/internal/relay"
 	"github.com/spillway-lb/spillway/local/discover"
+	"github.com/spillway-lb/spillway/local/engine"
 )
 
 // workerTransport dials workers. The address that a name resolved to is checked, not the name.
@@ -30,7 +31,10 @@ func permitted(_, address string, _ syscall.RawConn) error {
 	return nil
 }
 
+// scrapesAtOnce bounds the questions to workers that are under way at one time.
+const scrapesAtOnce = 64
+
 // scrapeClient asks workers about themselves. Redirects are not followed: a worker speaks for itself only.
-func scrapeClient(t http.RoundTripper) *http.Client {
-	return &http.Client{Transport: t, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+func scrapeClient(t http.RoundTripper) *engine.Client {
+	return engine.NewClient(&http.Client{Transport: t, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}, scrapesAtOnce)
 }

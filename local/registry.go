@@ -50,7 +50,7 @@ func sameWorker(a, b discover.Worker) bool {
 }
 
 func (a *Agent) addWorker(d discover.Worker) {
-	e, err := engine.NewVLLM(d.URL, a.scraper)
+	e, err := engine.New(engine.NameAuto, engine.Config{Base: d.URL, Client: a.scraper})
 	if err != nil {
 		a.log.Error("worker left out", telemetry.KeyWorker, d.Name, telemetry.Err(err))
 		return

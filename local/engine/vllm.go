@@ -2,108 +2,143 @@ package engine
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
-	"io"
-	"net/http"
-	"net/url"
 	"strings"
 	"time"
 )
 
-// VLLM reads vLLM and the engines that imitate its pages.
-type VLLM struct {
-	base   string
-	client *http.Client
+// vllm reads vLLM and the engines that imitate its pages. Its labels are model_name and engine: with data parallelism
+// there is one series for each engine, and all of them count. Names have changed and both are read. KV usage counts
+// blocks of live sequences only; cached blocks are free.
+type vllm struct{ server }
+
+func (*vllm) Name() string { return "vllm" }
+
+// Health asks /health, which is 503 once the engine's core has died.
+func (v *vllm) Health(ctx context.Context) error { return v.ok(ctx, "/health") }
+
+// Models asks /v1/models; adapters come with their parent.
+func (v *vllm) Models(ctx context.Context) ([]Model, error) { return v.list(ctx) }
+
+func (v *vllm) Metrics(ctx context.Context, last Reading) (Reading, error) {
+	return v.scrape(ctx, v.metricsAt("/metrics"), last, parseVLLM)
 }
 
-// NewVLLM returns a reader for the worker at base, "http://host:port". The client must not follow redirects.
-func NewVLLM(base string, client *http.Client) (*VLLM, error) {
-	u, err := url.Parse(base)
-	if err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https") {
-		return nil, fmt.Errorf("worker URL %q is not of the form http://host:port", base)
-	}
-	if client == nil {
-		return nil, errors.New("reading a worker needs an HTTP client")
-	}
-	return &VLLM{base: strings.TrimRight(base, "/"), client: client}, nil
+// Load takes an adapter in. The engine must run with VLLM_ALLOW_RUNTIME_LORA_UPDATING.
+func (v *vllm) Load(ctx context.Context, s Source) error {
+	body := map[string]string{"lora_name": s.ID, "lora_path": s.Path}
+	return unless(v.client.command(ctx, v.at("/v1/load_lora_adapter"), body), "already")
 }
 
-// Health asks /health.
-func (v *VLLM) Health(ctx context.Context) error {
-	_, err := v.get(ctx, "/health", 64<<10)
+// Unload lets an adapter go.
+func (v *vllm) Unload(ctx context.Context, id string) error {
+	body := map[string]string{"lora_name": id}
+	return unless(v.client.command(ctx, v.at("/v1/unload_lora_adapter"), body), "cannot be found", "not found")
+}
+
+// Sleep moves the weights to the host's memory and drops the KV cache (level 1). The engine must run with
+// --enable-sleep-mode and VLLM_SERVER_DEV_MODE.
+func (v *vllm) Sleep(ctx context.Context) error {
+	return v.client.command(ctx, v.at("/sleep?level=1"), struct{}{})
+}
+
+// Wake brings them back, in seconds.
+func (v *vllm) Wake(ctx context.Context) error {
+	return v.client.command(ctx, v.at("/wake_up"), struct{}{})
+}
+
+// unless forgives a refusal that says that what is asked for is so already.
+func unless(err error, words ...string) error {
+	var s *StatusError
+	if !errors.As(err, &s) || s.Status >= 500 {
+		return err
+	}
+	for _, w := range words {
+		if strings.Contains(s.Body, w) {
+			return nil
+		}
+	}
 	return err
 }
 
-// Metrics asks /metrics.
-func (v *VLLM) Metrics(ctx context.Context, last Reading) (Reading, error) {
-	page, err := v.get(ctx, "/metrics", MaxPage)
-	if err != nil {
-		return last, err
+// parseVLLM reads vLLM's metrics. It is lenient: lines that it does not know are passed over, and what no line says
+// keeps its value from last.
+func parseVLLM(text []byte, last Reading, now time.Time) (Reading, bool) {
+	var s sheet
+	for l := range lines(text, "vllm:") {
+		switch string(l.name) {
+		case "vllm:cache_config_info":
+			s.geometry(l, "num_gpu_blocks", "block_size")
+		case "vllm:engine_sleep_state":
+			// One series for each state; another than "awake" at one means sleep.
+			if labels, _, _ := l.read(); string(label(labels, "sleep_state")) != "awake" {
+				s.add(qAsleep, l)
+			}
+		case "vllm:lora_requests_info":
+			s.lora(l)
+		default:
+			if q := vllmNames(l.name); q != qNone {
+				s.add(q, l)
+			}
+		}
 	}
-	next := ParseVLLM(page, last)
-	next.At = time.Now()
-	return next, nil
+	if s.taken == 0 {
+		return last, false
+	}
+	return s.onto(last, now), true
 }
 
-// Models asks /v1/models.
-func (v *VLLM) Models(ctx context.Context) ([]Model, error) {
-	page, err := v.get(ctx, "/v1/models", maxModels)
-	if err != nil {
-		return nil, err
+func vllmNames(name []byte) quantity {
+	switch string(name) {
+	case "vllm:num_requests_running":
+		return qRunning
+	case "vllm:num_requests_waiting":
+		return qWaiting
+	case "vllm:kv_cache_usage_perc":
+		return qUsage
+	case "vllm:gpu_cache_usage_perc":
+		return qOldUsage
+	case "vllm:prompt_tokens_total":
+		return qPrompt
+	case "vllm:generation_tokens_total":
+		return qOutput
+	case "vllm:prefix_cache_queries_total":
+		return qQueries
+	case "vllm:prefix_cache_hits_total":
+		return qHits
+	case "vllm:gpu_prefix_cache_queries_total":
+		return qOldQueries
+	case "vllm:gpu_prefix_cache_hits_total":
+		return qOldHits
+	case "vllm:num_preemptions_total":
+		return qPreemptions
+	case "vllm:request_success_total":
+		return qServed
 	}
-	return ParseModels(page)
+	return qNone
 }
 
-// ParseModels reads an OpenAI-style list of models, with vLLM's max_model_len and parent where they are given.
-func ParseModels(page []byte) ([]Model, error) {
-	var list struct {
-		Data []struct {
-			ID     string  `json:"id"`
-			Parent *string `json:"parent"`
-			MaxLen float64 `json:"max_model_len"`
-		} `json:"data"`
+// geometry reads the KV cache's size, which vLLM and SGLang tell in labels. Before the cache is laid out they say None.
+func (s *sheet) geometry(l series, blocks, size string) {
+	labels, _, ok := l.read()
+	n, ok1 := number(labels, blocks)
+	b, ok2 := number(labels, size)
+	if !ok || !ok1 || !ok2 || n < 1 || b < 1 {
+		return
 	}
-	if err := json.Unmarshal(page, &list); err != nil {
-		return nil, fmt.Errorf("reading the list of models: %w", err)
-	}
-	var out []Model
-	for _, d := range list.Data {
-		if d.ID == "" || len(d.ID) > 253 || len(out) == maxNamed {
-			continue
-		}
-		m := Model{ID: d.ID}
-		if d.MaxLen >= 1 && d.MaxLen <= 1<<40 {
-			m.MaxContext = int64(d.MaxLen)
-		}
-		if d.Parent != nil {
-			m.Parent = *d.Parent
-		}
-		out = append(out, m)
-	}
-	return out, nil
+	// The labels are the value: only those that name an engine tell parts apart.
+	s.put(qKV, hash(hash(fnvBasis, label(labels, "engine")), label(labels, "dp_rank")), n*b)
 }
 
-func (v *VLLM) get(ctx context.Context, path string, limit int64) ([]byte, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, v.base+path, nil)
-	if err != nil {
-		return nil, fmt.Errorf("asking %s: %w", path, err)
+func (s *sheet) lora(l series) {
+	labels, at, ok := l.read()
+	if !ok || !(at >= 0 && at <= maxTokens) {
+		s.ignored++
+		return
 	}
-	resp, err := v.client.Do(req)
-	if err != nil {
-		return nil, fmt.Errorf("asking %s: %w", path, err)
+	s.taken++
+	s.adapters.put(labels, at)
+	if n, ok := number(labels, "max_lora"); ok && n >= 1 && n <= maxSeqs && !s.said(qMaxAdapters) {
+		s.put(qMaxAdapters, 0, n)
 	}
-	defer func() { _ = resp.Body.Close() }()
-	body, err := io.ReadAll(io.LimitReader(resp.Body, limit+1))
-	if err != nil {
-		return nil, fmt.Errorf("reading %s: %w", path, err)
-	}
-	if int64(len(body)) > limit {
-		return nil, fmt.Errorf("reading %s: %w of %d bytes", path, ErrTooLarge, limit)
-	}
-	if resp.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("asking %s: status %d", path, resp.StatusCode)
-	}
-	return body, nil
 }

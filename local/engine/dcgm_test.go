@@ -1,0 +1,53 @@
+package engine
+
+import (
+	"errors"
+	"net/http"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestCardsOfAMachineAndOfAWorker(t *testing.T) {
+	const mib = 1 << 20
+	all, ok := parseDCGM(golden(t, "dcgm.txt"), nil, GPUs{Cards: []Card{{Name: "3", Used: 7, XID: 31}}}, now)
+	want := []Card{
+		{Name: "0", Used: 75000 * mib, Free: 5120 * mib},
+		{Name: "1", Used: 75000 * mib, Free: 5120 * mib, RemapFailed: true},
+		{Name: "2", Used: 75000 * mib, Free: 5120 * mib, XID: 79},
+		{Name: "3", Used: 7, Free: 5120 * mib}, // its blank value is ignored, and an XID that is no longer told is over
+	}
+	if diff := cmp.Diff(GPUs{At: now, Cards: want, Ignored: 1}, all); !ok || diff != "" {
+		t.Error(ok, diff)
+	}
+	for _, only := range [][]string{{"2"}, {"GPU-00000002-5a5a-4b4b-8c8c-123456789abc"}, {"nvidia2"}} {
+		one, _ := parseDCGM(golden(t, "dcgm.txt"), only, GPUs{}, now)
+		if diff := cmp.Diff(want[2:3], one.Cards); diff != "" {
+			t.Error(only, diff)
+		}
+	}
+	if _, ok := parseDCGM([]byte("vllm:x 1\n"), nil, GPUs{}, now); ok {
+		t.Error("another's page was taken for the exporter's")
+	}
+}
+
+func TestAskingAnExporter(t *testing.T) {
+	w := &worker{pages: map[string]string{"/metrics": string(golden(t, "dcgm.txt"))}}
+	base := serve(t, "vllm", w).(*vllm).base
+	client := NewClient(http.DefaultClient, 2)
+	e, err := NewExporter(base, []string{"1"}, client)
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, err := e.Read(t.Context(), GPUs{})
+	if err != nil || len(first.Cards) != 1 || !first.Cards[0].RemapFailed || first.At.IsZero() {
+		t.Errorf("%+v, %v", first, err)
+	}
+	w.set("/metrics", "nothing")
+	if again, err := e.Read(t.Context(), first); !errors.Is(err, ErrForeign) || !cmp.Equal(again, first) {
+		t.Errorf("%+v, %v", again, err)
+	}
+	if _, err := NewExporter("exporter:9400", nil, client); err == nil {
+		t.Error("no URL was taken for one")
+	}
+}
