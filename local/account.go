@@ -1,6 +1,7 @@
 package local
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"net"
@@ -26,6 +27,9 @@ func (f *floor) firstByte(at *attempt, now time.Time) {
 	defer f.mu.Unlock()
 	at.first = now
 	at.worker.breaker.Progress(now)
+	if at.visit.env.Stream {
+		at.worker.latency.Observe(int64(at.seqs), now.Sub(at.sent).Seconds(), now)
+	}
 	f.ledger.FirstByte(&at.entry, now)
 	f.serve(at.pool, now)
 }
@@ -58,7 +62,7 @@ func (f *floor) end(at *attempt, m *meter, res *relay.Result, now time.Time) {
 	delete(w.attempts, at)
 	f.judge(w, m, res, now)
 	if res.Err == nil && res.Status/100 == 2 {
-		f.learn(at, m, float64(load.Running+load.ForeignSeqs))
+		f.learn(at, m, load)
 	}
 	w.refresh(now)
 	f.release(w)
@@ -74,6 +78,9 @@ func (f *floor) judge(w *worker, m *meter, res *relay.Result, now time.Time) {
 	case res.Status >= 500:
 		if k, ok := health.Classify(res.Status, m.errorBody); ok {
 			f.eject(w, k, now)
+			if outOfMemory(m.errorBody) {
+				w.overcommit.OutOfMemory(now)
+			}
 		}
 	default:
 		w.breaker.OK(now)
@@ -81,7 +88,7 @@ func (f *floor) judge(w *worker, m *meter, res *relay.Result, now time.Time) {
 }
 
 // learn takes what an answer says of its worker and of its model's answers.
-func (f *floor) learn(at *attempt, m *meter, seqsAtEnd float64) {
+func (f *floor) learn(at *attempt, m *meter, atEnd pick.Load) {
 	w, p, v := at.worker, at.pool, at.visit
 	usage := m.usage()
 	out := float64(m.stream.Events)
@@ -96,14 +103,16 @@ func (f *floor) learn(at *attempt, m *meter, seqsAtEnd float64) {
 		}
 	}
 	if out > 0 {
-		p.output.add(out)
+		f.lengths.Observe(v.model, v.hop.Tenant, v.query.PromptTokens, int64(out)/int64(max(v.env.N, 1)))
 	}
 	if !m.events || at.first.IsZero() {
 		return
 	}
 	w.learner.FirstToken(at.work, at.first.Sub(at.sent).Seconds())
 	if out >= 8 {
-		w.learner.Step((at.seqs+seqsAtEnd)/2, at.last.Sub(at.first).Seconds()/(out-1))
+		seqs := float64(atEnd.Running + atEnd.ForeignSeqs)
+		held := float64(atEnd.KV + atEnd.ForeignKV)
+		w.learner.Step((at.seqs+seqs)/2, (at.held+held)/2, at.last.Sub(at.first).Seconds()/(out-1))
 	}
 }
 
@@ -132,6 +141,12 @@ func (f *floor) elsewhere(v *visit) bool {
 
 func observation(r *engine.Reading, meanPrompt int64) pick.Observation {
 	return pick.Observation{Running: r.Running, Waiting: r.Waiting, KVUsed: r.KVUsed(), MeanPrompt: meanPrompt}
+}
+
+// outOfMemory says that an error answer comes of a worker that ran out of memory.
+func outOfMemory(body []byte) bool {
+	low := bytes.ToLower(body)
+	return bytes.Contains(low, []byte("out of memory")) || bytes.Contains(low, []byte("outofmemory"))
 }
 
 // unreachable says that a request cannot have reached the worker.

@@ -93,17 +93,25 @@ func (f *floor) patience(v *visit) time.Duration {
 func (f *floor) fit(v *visit, p *pool) {
 	q := &v.query
 	q.PromptTokens = max(1, int64(float64(v.estimate)*min(max(p.counted.or(1), 0.25), 4)))
-	q.OutputTokens = f.expectedOutput(v, p)
+	q.OutputTokens = f.expectedOutput(v)
 	q.PromptBytes = int64(len(v.env.Prompt))
 	q.Class = v.class
 	q.MaxWait = f.orders.ttft(v.model, v.class) / 2
 	if q.Blocks == nil {
 		q.Blocks = pick.Blocks(v.blocks[:0], pick.Seed(f.secret, v.hop.Tenant, v.model), v.env.Prompt)
+		q.Key = f.orders.hashKey(v)
 	}
 }
 
-// expectedOutput is half as much again as answers have been, inside what the request allows.
-func (f *floor) expectedOutput(v *visit, p *pool) int64 {
+// What is reserved of KV cache for an answer: the length that so many of such answers do not exceed.
+const (
+	reserveShare  = 0.8
+	usualOutput   = 384 // tokens, of a model that has answered nothing
+	leastReserved = 16
+)
+
+// expectedOutput is what such answers' lengths have been, inside what the request allows.
+func (f *floor) expectedOutput(v *visit) int64 {
 	if v.r.URL.Path == openai.PathEmbeddings {
 		return 0
 	}
@@ -111,7 +119,8 @@ func (f *floor) expectedOutput(v *visit, p *pool) int64 {
 	if limit <= 0 {
 		limit = f.orders.maxOutput(v.model)
 	}
-	return min(limit, int64(max(1.5*p.output.or(256), 16))) * int64(max(v.env.N, 1))
+	likely := f.lengths.Predict(v.model, v.hop.Tenant, v.query.PromptTokens, reserveShare, usualOutput)
+	return min(limit, max(likely, leastReserved)) * int64(max(v.env.N, 1))
 }
 
 // place binds a visit to a worker that has room; nil when none has.
@@ -126,6 +135,7 @@ func (f *floor) place(v *visit, p *pool, now time.Time) *attempt {
 	at := &attempt{
 		visit: v, worker: w, pool: p, choice: choice, sent: now,
 		work: float64(load.Backlog + load.ForeignBacklog + uncached), seqs: float64(load.Running + load.ForeignSeqs + 1),
+		held:  float64(load.KV + load.ForeignKV + v.query.PromptTokens),
 		entry: f.ledger.Dispatch(w.id, uncached, v.query.PromptTokens+v.query.OutputTokens, w.reading.KVTotal, now),
 	}
 	f.index.Insert(w.id, v.query.Blocks)
@@ -138,8 +148,7 @@ func (f *floor) place(v *visit, p *pool, now time.Time) *attempt {
 
 // outlook says whether waiting is of any use.
 func (f *floor) outlook(v *visit, p *pool, now time.Time) string {
-	probe := *p.view // a copy: looking must not take anybody's turn
-	d, ok := pick.Choose(&v.query, &probe, now, f.rng, nil)
+	d, ok := pick.Look(&v.query, p.view, now, f.rng, nil)
 	if ok {
 		return pick.ReasonBusy
 	}
@@ -199,8 +208,7 @@ func (f *floor) explain(v *visit, rec *explain.Record, now time.Time) {
 		return
 	}
 	f.fit(v, p)
-	probe := *p.view
-	pick.Choose(&v.query, &probe, now, f.rng, rec)
+	pick.Look(&v.query, p.view, now, f.rng, rec)
 	for c := range spec.Class(spec.NumClasses) {
 		if n := p.queue.Ahead(c); n > 0 {
 			rec.Note(c.String() + ": tokens waiting before a new request: " + itoa(n))

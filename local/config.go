@@ -39,6 +39,8 @@ type Config struct {
 	ScrapeInterval time.Duration
 	// UplinkInterval between statements to the gateways. Default 250ms.
 	UplinkInterval time.Duration
+	// PrefixIndex bounds the memory of the prefix index, in bytes. Default 128 MiB.
+	PrefixIndex int
 	// Policy overrides the spec's choice of policy; empty follows the spec.
 	Policy string
 	// Spec in force until the first directive; nil means defaults.
@@ -71,6 +73,9 @@ func (c *Config) check() error {
 	}
 	if _, err := pick.ParsePolicy(c.Policy); err != nil {
 		return err
+	}
+	if c.PrefixIndex <= 0 {
+		c.PrefixIndex = 128 << 20
 	}
 	if c.ScrapeInterval <= 0 {
 		c.ScrapeInterval = time.Second

@@ -15,8 +15,8 @@ import (
 	"github.com/spillway-lb/spillway/local/queue"
 )
 
-// blocksPerWorker bounds the prefix index: about 64 to 1,024 tokens each.
-const blocksPerWorker = 4096
+// maxLengths bounds the places of the prediction of answers' lengths, about 300 bytes each.
+const maxLengths = 8192
 
 // maxPools bounds the models of one zone.
 const maxPools = capacity.MaxModels
@@ -30,6 +30,7 @@ type floor struct {
 	secret  uint64 // seeds prefix hashes, so that nobody outside can aim for a collision
 	ledger  *pick.Ledger
 	index   *pick.Index
+	lengths *pick.Lengths
 	workers map[string]*worker
 	leaving map[*worker]struct{} // no longer declared, with answers under way
 	pools   map[string]*pool
@@ -45,7 +46,6 @@ type pool struct {
 	view    *pick.View
 	workers []*worker // in the order of view.Workers
 	queue   *queue.Queue[*visit]
-	output  average // tokens of finished answers
 	prompt  average // tokens of prompts
 	counted average // counted over estimated prompt tokens
 }
@@ -56,7 +56,7 @@ func newFloor(cfg Config) *floor {
 	u := func(i int) uint64 { return binary.LittleEndian.Uint64(seed[8*i:]) }
 	return &floor{
 		cfg: cfg, rng: mrand.New(mrand.NewPCG(u(0), u(1))), secret: u(2),
-		ledger: pick.NewLedger(), index: pick.NewIndex(blocksPerWorker),
+		ledger: pick.NewLedger(), index: pick.NewIndex(cfg.PrefixIndex), lengths: pick.NewLengths(maxLengths),
 		workers: map[string]*worker{}, leaving: map[*worker]struct{}{}, pools: map[string]*pool{}, orders: firstOrders(cfg),
 		acks: map[string]capacity.Ack{}, budget: retryBurst, kick: make(chan struct{}, 1),
 	}
@@ -73,6 +73,7 @@ func (f *floor) add(w *worker, now time.Time) bool {
 	w.id = id
 	w.models = declaredModels(w.declared)
 	w.breaker = health.New(f.cfg.Health, f.rng)
+	w.overcommit = pick.NewOvercommit(f.orders.overcommit())
 	w.setPrior()
 	w.attempts = map[*attempt]struct{}{}
 	f.workers[w.declared.Name] = w
@@ -92,6 +93,7 @@ func (w *worker) setPrior() {
 	}
 	w.prior = pick.PriorFor(w.declared.GPU, model)
 	w.learner = pick.NewLearner(w.prior.Rates)
+	w.latency = pick.Latency{}
 }
 
 // remove lets a worker's answers finish and gives it nothing new.
@@ -168,6 +170,7 @@ func (f *floor) obey(o *orders, now time.Time) {
 	f.orders = o
 	for _, w := range f.workers {
 		w.drained = o.drained(f.cfg.Region, f.cfg.Zone, w.declared.Name, now)
+		w.overcommit.Limit(o.overcommit(), now)
 	}
 	f.seat(now)
 	f.serveAll(now)

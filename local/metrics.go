@@ -19,6 +19,7 @@ type meters struct {
 	tokens   *prometheus.CounterVec
 	waits    *prometheus.HistogramVec
 	ttft     *prometheus.HistogramVec
+	errors   *prometheus.HistogramVec
 
 	workers, inFlight, kvFree, prefill, queued *prometheus.Desc
 }
@@ -40,6 +41,10 @@ func newMeters(r *prometheus.Registry, a *Agent) *meters {
 		tokens:   counter("tokens_total", "Tokens of finished answers, as engines stated or else as counted.", "model", "direction"),
 		waits:    histogram("queue_wait_seconds", "Time from arrival to being sent to a worker.", "model", "class"),
 		ttft:     histogram("time_to_first_byte_seconds", "Time from being sent to a worker to the answer's first byte.", "model"),
+		errors: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "spillway_local_prediction_error_ratio", Buckets: []float64{.1, .2, .33, .5, .67, .8, .9, 1, 1.1, 1.25, 1.5, 2, 3, 5, 10},
+			Help: "Observed over predicted time to first token of streams: 1 is a true prediction, above it workers were slower.",
+		}, []string{"model"}),
 		retries:  prometheus.NewCounter(prometheus.CounterOpts{Name: "spillway_local_retries_total", Help: "Requests tried a second time on another worker."}),
 		workers:  desc("worker_state", "1 for the state that the worker is in.", "worker", "state"),
 		inFlight: desc("worker_in_flight", "Requests sent to the worker and not finished.", "worker"),
@@ -47,7 +52,7 @@ func newMeters(r *prometheus.Registry, a *Agent) *meters {
 		prefill:  desc("worker_prefill_tokens_per_second", "Learned prefill rate.", "worker"),
 		queued:   desc("queue_length", "Requests waiting for a worker.", "model"),
 	}
-	r.MustRegister(m.requests, m.refusals, m.tokens, m.waits, m.ttft, m.retries, m)
+	r.MustRegister(m.requests, m.refusals, m.tokens, m.waits, m.ttft, m.errors, m.retries, m)
 	return m
 }
 
@@ -93,7 +98,11 @@ func (m *meters) done(v *visit, at *attempt, res *relay.Result) {
 	m.requests.WithLabelValues(v.model, outcome(res)).Inc()
 	m.waits.WithLabelValues(v.model, v.class.String()).Observe(at.sent.Sub(v.arrived).Seconds())
 	if !res.FirstByte.IsZero() {
-		m.ttft.WithLabelValues(v.model).Observe(max(0, res.FirstByte.Sub(at.sent)).Seconds())
+		seconds := max(0, res.FirstByte.Sub(at.sent)).Seconds()
+		m.ttft.WithLabelValues(v.model).Observe(seconds)
+		if v.env.Stream && res.Status/100 == 2 && at.choice.Seconds > 0 {
+			m.errors.WithLabelValues(v.model).Observe(seconds / at.choice.Seconds)
+		}
 	}
 }
 

@@ -63,6 +63,14 @@ func (o *orders) retryBudget() float64 {
 	return defaultRetryBudget
 }
 
+// overcommit is how much of a worker's KV cache may be promised, as a factor.
+func (o *orders) overcommit() float64 {
+	if x := o.spec.Routing.KVOvercommit; x > 0 {
+		return x
+	}
+	return 1
+}
+
 // ttft is the target time to first token of a model and class.
 func (o *orders) ttft(model string, c spec.Class) time.Duration {
 	if m := o.spec.ModelNamed(model); m != nil {

@@ -151,6 +151,11 @@ func (f *floor) booked(w *worker, next engine.Reading, err error, now time.Time)
 	} else {
 		if w.reading.Restarted(&next) {
 			f.index.Forget(w.id)
+		} else if next.Preemptions > w.reading.Preemptions && !w.reading.At.IsZero() {
+			w.overcommit.Preempted(now)
+		}
+		if next.KVTotal != w.reading.KVTotal {
+			f.index.Reach(w.id, next.KVTotal, f.bytesPerToken(w))
 		}
 		if next.OutputTokens > w.reading.OutputTokens || next.PromptTokens > w.reading.PromptTokens {
 			w.breaker.Progress(now) // answers that are no streams show nothing until they are whole
@@ -172,6 +177,14 @@ func (f *floor) reconcile(w *worker) {
 		mean = w.seats[0].pool.prompt.or(mean)
 	}
 	f.ledger.Observe(w.id, observation(&w.reading, int64(mean)))
+}
+
+// bytesPerToken is that of the worker's first model.
+func (f *floor) bytesPerToken(w *worker) float64 {
+	if len(w.models) == 0 {
+		return f.orders.bytesPerToken("")
+	}
+	return f.orders.bytesPerToken(w.models[0].ID)
 }
 
 // eject books a failure, unless the pool would lose too many workers to soft ones.

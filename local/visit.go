@@ -47,6 +47,7 @@ type attempt struct {
 	sent     time.Time
 	work     float64 // uncached tokens in front of its first token, its own included
 	seqs     float64 // sequences beside it when it was sent
+	held     float64 // KV tokens held then
 	cancel   func(error)
 	first    time.Time
 	last     time.Time

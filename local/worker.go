@@ -19,18 +19,21 @@ type worker struct {
 	stop     context.CancelFunc
 	look     chan struct{} // asks for a scrape now
 
-	id       int32 // ledger slot
-	breaker  *health.Breaker
-	learner  *pick.Learner
-	prior    pick.Prior
-	reading  engine.Reading
-	models   []engine.Model
-	seats    []seat
-	drained  bool
-	gone     bool // no longer declared: its answers finish, nothing new
-	open     int  // attempts under way
-	cachedOK bool // the engine reports cached tokens in its usage
-	attempts map[*attempt]struct{}
+	id      int32 // ledger slot
+	breaker *health.Breaker
+	learner *pick.Learner
+	prior   pick.Prior
+	latency pick.Latency
+	// overcommit is how much of the KV cache may be promised.
+	overcommit pick.Overcommit
+	reading    engine.Reading
+	models     []engine.Model
+	seats      []seat
+	drained    bool
+	gone       bool // no longer declared: its answers finish, nothing new
+	open       int  // attempts under way
+	cachedOK   bool // the engine reports cached tokens in its usage
+	attempts   map[*attempt]struct{}
 }
 
 // seat is the worker's place in one model's view.
@@ -77,14 +80,15 @@ func (w *worker) view(maxContext int64, now time.Time) pick.Worker {
 	return pick.Worker{
 		ID: w.id, Name: w.declared.Name, Down: w.down(), Share: w.breaker.Share(now), Trials: int32(w.breaker.Trials()),
 		Weight: w.declared.Weight, Rates: w.learner.Rates(), KVTotal: w.reading.KVTotal, MaxContext: maxContext,
+		Latency: &w.latency, Overcommit: w.overcommit.Factor(now),
 	}
 }
 
 // refresh puts the worker's news into every view that shows it.
 func (w *worker) refresh(now time.Time) {
 	for _, s := range w.seats {
-		v := &s.pool.view.Workers[s.at]
-		*v = w.view(v.MaxContext, now)
+		v := s.pool.view
+		v.Set(s.at, w.view(v.Workers[s.at].MaxContext, now))
 	}
 }
 

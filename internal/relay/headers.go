@@ -32,6 +32,8 @@ const (
 	HeaderServerTiming = "Server-Timing"
 	// HeaderClientDeadline is how a client names its deadline, in milliseconds from arrival.
 	HeaderClientDeadline = "X-Spillway-Deadline-Ms"
+	// HeaderClientSession names a conversation, so that its requests can be kept together.
+	HeaderClientSession = "X-Session-Id"
 	// HeaderClientClass is how a client asks for a lower class than its own.
 	HeaderClientClass = "X-Spillway-Class"
 )

@@ -189,6 +189,13 @@ type Steering struct {
 type Routing struct {
 	// Policy names the worker-choice policy of local tiers. Default "predictive".
 	Policy string `yaml:"policy" default:"predictive"`
+	// HashKey is what the policy consistent_hash keeps requests together by: "session" (the header X-Session-Id, else
+	// the body's user), "tenant", "prefix" (the first 1 KiB of the prompt) or "header:NAME". A request without it goes by
+	// its prefix. Default "session".
+	HashKey string `yaml:"hash_key" default:"session"`
+	// KVOvercommit is the most of a worker's KV cache that requests in flight may be promised together, prompts and
+	// predicted answers, as a factor. It falls by itself for a worker that preempts or runs out of memory. Default 1.
+	KVOvercommit float64 `yaml:"kv_overcommit" default:"1"`
 	// Spill allows a region to forward to a peer. Default true.
 	Spill *bool `yaml:"spill" default:"true"`
 	// SpillMargin is how much cheaper a peer must be, RTT included, before a request spills. Default 20ms.

@@ -13,7 +13,11 @@ import (
 
 // Policies are the worker-choice policies that routing.policy may name.
 func Policies() []string {
-	return []string{"predictive", "round_robin", "least_connections", "power_of_two"}
+	return []string{
+		"predictive", "round_robin", "weighted_round_robin", "random", "weighted_random", "power_of_two", "least_connections",
+		"weighted_least_connections", "least_queue", "least_pending_tokens", "least_response_time", "gpu_utilization", "gpu_aware",
+		"consistent_hash", "prefix_affinity", "sticky_until_saturated", "prequal", "lmetric",
+	}
 }
 
 // Modes are the steering modes that a service may name.
@@ -189,6 +193,10 @@ func (j *judge) policy() {
 	j.share("$.steering.max_step", "max_step", s.MaxStep)
 	if !slices.Contains(Policies(), r.Policy) {
 		j.bad("$.routing.policy", fmt.Sprintf("unknown policy %q", r.Policy), strict.Suggest(r.Policy, Policies(), "policies"))
+	}
+	j.hashKey(r.HashKey)
+	if !(r.KVOvercommit >= 0.5 && r.KVOvercommit <= 2) {
+		j.bad("$.routing.kv_overcommit", fmt.Sprintf("kv_overcommit %v is out of range", r.KVOvercommit), "write a factor from 0.5 to 2, such as 1")
 	}
 	j.hashKey(r.HashKey)
 	if !(r.KVOvercommit >= 0.5 && r.KVOvercommit <= 2) {

@@ -11,76 +11,85 @@ import (
 
 // Choose picks the worker for q, or says by the verdict's reason why there is none. It allocates nothing when rec is nil.
 func Choose(q *Query, v *View, now time.Time, rng *rand.Rand, rec *explain.Record) (Verdict, bool) {
+	v.looking = false
+	return v.choose(q, now, rng, rec)
+}
+
+// Look says what Choose would, without taking anybody's turn.
+func Look(q *Query, v *View, now time.Time, rng *rand.Rand, rec *explain.Record) (Verdict, bool) {
+	v.looking = true
+	return v.choose(q, now, rng, rec)
+}
+
+func (v *View) choose(q *Query, now time.Time, rng *rand.Rand, rec *explain.Record) (Verdict, bool) {
+	v.ask(q, now, rng)
+	rule := v.Policy.rule()
 	if rec.On() {
-		rec.Policy = v.Policy.String()
+		rec.Policy = rule.name
 		rec.Query = fmt.Sprintf("prompt=%d output=%d class=%s", q.PromptTokens, q.OutputTokens, q.Class)
 	}
-	v.match(q)
-	reason := v.screen(q, v.Ledger.clock(now), rec)
+	v.settle()
+	reason := v.screen(rec)
 	if len(v.cands) == 0 {
 		rec.Choose("", reason)
 		return Verdict{Index: -1, ID: -1, Reason: reason}, false
 	}
-	var at int32
-	switch v.Policy {
-	case RoundRobin:
-		at = v.roundRobin(q, rec)
-	case LeastConnections:
-		at = v.leastConnections(q, rng, rec)
-	case PowerOfTwo:
-		at = v.powerOfTwo(q, rng, rec)
-	default:
-		at = v.predictive(q, rng, rec)
+	v.match()
+	if v.adapters && v.Policy != Predictive {
+		v.preferAdapters()
 	}
+	at := rule.choose(v)
 	w := &v.Workers[at]
-	rec.Choose(w.Name, v.Policy.reason())
-	return Verdict{
-		Index: int(at), ID: w.ID, Reason: v.Policy.reason(),
-		Seconds: v.ttft(q, at), Cached: int64(v.cached[at]),
-	}, true
+	if rec.On() {
+		v.record(rule, rec)
+		rec.Choose(w.Name, rule.reason)
+	}
+	return Verdict{Index: int(at), ID: w.ID, Reason: rule.reason, Seconds: v.ttft(at), Cached: int64(v.cached[at])}, true
 }
 
-// match fills v.cached from the prefix index.
-func (v *View) match(q *Query) {
-	if v.Index == nil || len(q.Blocks) == 0 || q.PromptBytes <= 0 {
-		clear(v.cached)
-		return
-	}
-	v.Index.match(q.Blocks)
-	perByte := float64(q.PromptTokens) / float64(q.PromptBytes)
-	for i := range v.Workers {
-		v.cached[i] = cachedTokens(v.Index.matched(v.Workers[i].ID), perByte, q)
+// asked is the request that is being placed, in the units that costs are reckoned in.
+type asked struct {
+	q       *Query
+	when    time.Time
+	now     int64 // by the ledger's clock, in nanoseconds
+	rng     *rand.Rand
+	prompt  int64
+	need    int64   // KV cache, in tokens
+	uncut   float64 // prompt in tokens
+	out     float64 // expected output in tokens
+	context float64 // mean context while it decodes, in thousands of tokens
+	patient float64 // how long a backlog may be, in seconds; 0 for any
+}
+
+// maxAsk bounds the tokens of a request, far above any engine's context, so that sums cannot overflow.
+const maxAsk = 1 << 40
+
+func (v *View) ask(q *Query, now time.Time, rng *rand.Rand) {
+	prompt := max(0, min(q.PromptTokens, maxAsk))
+	out := max(0, min(q.OutputTokens, maxAsk))
+	v.asked = asked{
+		q: q, when: now, now: v.Ledger.clock(now), rng: rng, prompt: prompt, need: prompt + out,
+		uncut: float64(prompt), out: float64(out), context: (float64(prompt) + float64(out)/2) / kilo, patient: max(q.MaxWait, 0).Seconds(),
 	}
 }
 
-// cachedTokens turns matched blocks into prompt tokens. A hit never covers the last token: the engine must compute it.
-func cachedTokens(blocks int, perByte float64, q *Query) int32 {
-	if blocks == 0 {
-		return 0
-	}
-	return int32(max(0, min(int64(float64(blockEnd(blocks))*perByte), q.PromptTokens-1)))
-}
-
-// screen fills v.cands with the workers that have room, and names the best hope when there is none.
-func (v *View) screen(q *Query, now int64, rec *explain.Record) string {
-	v.cands = v.cands[:0]
+// screen fills v.cands with the workers that have room, and names the best hope when there is none. A worker of whom
+// something impossible is believed is a candidate only when there is no other.
+func (v *View) screen(rec *explain.Record) string {
+	v.cands, v.odd = v.cands[:0], v.odd[:0]
 	reason := ReasonNoWorker
-	top := 0.0
-	for i := range v.Workers {
-		if w := &v.Workers[i]; w.Down == "" {
-			top = max(top, w.share())
-		}
-	}
-	v.perTop = 1 / max(top, 1e-9)
-	for i := range v.Workers {
-		w := &v.Workers[i]
-		drop := v.room(q, int32(i), now)
+	for i := range v.brief {
+		drop := v.room(i)
 		if drop == "" {
-			v.cands = append(v.cands, int32(i))
+			if v.brief[i].odd {
+				v.odd = append(v.odd, int32(i))
+			} else {
+				v.cands = append(v.cands, int32(i))
+			}
 			continue
 		}
 		if rec.On() {
-			rec.Candidate(w.Name).Drop(drop)
+			rec.Candidate(v.Workers[i].Name).Drop(drop)
 		}
 		switch drop {
 		case dropSlots, dropKV, dropLong, dropBacklog, dropTrial:
@@ -89,6 +98,14 @@ func (v *View) screen(q *Query, now int64, rec *explain.Record) string {
 			if reason == ReasonNoWorker {
 				reason = ReasonTooLong
 			}
+		}
+	}
+	if len(v.cands) == 0 {
+		v.cands, v.odd = v.odd, v.cands
+	}
+	for _, at := range v.odd {
+		if rec.On() {
+			rec.Candidate(v.Workers[at].Name).Drop(dropOdd)
 		}
 	}
 	return reason
@@ -103,47 +120,48 @@ const (
 	dropLong     = "long prompts have their share"
 	dropBacklog  = "prefill backlog over the target"
 	dropNever    = "longer than the worker takes"
+	dropOdd      = "what is believed of it cannot be"
+	dropGone     = "not in the ledger"
 )
 
-// room says why worker at has no room for q now; empty when it has.
-func (v *View) room(q *Query, at int32, now int64) string {
-	w := &v.Workers[at]
-	if w.Down != "" {
-		return w.Down
+// room says why worker at has no room for the request now; empty when it has.
+func (v *View) room(at int) string {
+	b := &v.brief[at]
+	if b.down {
+		return v.Workers[at].Down
 	}
-	if len(q.Exclude) > 0 && slices.Contains(q.Exclude, w.ID) {
+	if len(v.q.Exclude) > 0 && slices.Contains(v.q.Exclude, b.id) {
 		return dropExcluded
 	}
-	need := q.PromptTokens + q.OutputTokens
 	// An estimate may be a quarter too long, and what might fit must reach the engine, which counts exactly.
-	if sure := q.PromptTokens * 4 / 5; w.MaxContext > 0 && sure >= w.MaxContext || w.KVTotal > 0 && sure >= w.KVTotal {
+	if sure := v.prompt * 4 / 5; sure >= b.longest {
 		return dropNever
 	}
-	s := v.Ledger.at(w.ID)
-	if s == nil {
-		return dropNever
+	a := v.Ledger.account(b.id)
+	if a == nil {
+		return dropGone
 	}
-	back := s.backlogAt(now, w.Rates.PrefillRate)
+	back := a.backlogAt(v.now, b.rate)
 	v.back[at] = back
-	seqs := s.seqs()
-	if w.Trials > 0 && s.running >= w.Trials {
+	if b.trials > 0 && a.running >= b.trials {
 		return dropTrial
 	}
+	seqs := a.seqs()
 	if seqs == 0 {
 		return ""
 	}
-	if w.Slots > 0 && seqs >= w.Slots {
+	if seqs >= b.slots {
 		return dropSlots
 	}
-	if w.KVTotal > 0 {
-		if s.heldKV()+need > w.KVTotal {
+	if b.kv > 0 {
+		if a.heldKV()+v.need > b.admitted {
 			return dropKV
 		}
-		if isLong(need, w.KVTotal) && s.longKV > 0 && s.longKV+need > w.KVTotal/2 {
+		if a.longKV > 0 && isLong(v.need, b.kv) && a.longKV+v.need > b.kv/2 {
 			return dropLong
 		}
 	}
-	if q.MaxWait > 0 && back > q.MaxWait.Seconds()*w.Rates.PrefillRate*v.share(w) {
+	if v.patient > 0 && back > v.patient*b.trusted {
 		return dropBacklog
 	}
 	return ""
@@ -152,42 +170,25 @@ func (v *View) room(q *Query, at int32, now int64) string {
 // isLong says whether a request is so large for its worker that it may hold only a share of it.
 func isLong(need, total int64) bool { return need > total/4 }
 
-// share is the worker's own, relative to the greatest.
-func (v *View) share(w *Worker) float64 { return w.share() * v.perTop }
-
-func (w *Worker) share() float64 {
-	if w.Share <= 0 || w.Share > 1 {
-		return 1
+// match fills v.cached for the candidates from the prefix index.
+func (v *View) match() {
+	q := v.q
+	if v.Index == nil || len(q.Blocks) == 0 || q.PromptBytes <= 0 || !v.Index.match(q.Blocks) {
+		for _, at := range v.cands {
+			v.cached[at] = 0
+		}
+		return
 	}
-	return w.Share
-}
-
-func (w *Worker) weight() float64 {
-	if w.Weight <= 0 {
-		return 1
-	}
-	return w.Weight
-}
-
-// lightest returns the candidate with the least cost in v.costs, ties within slack at random.
-func (v *View) lightest(rng *rand.Rand, slack func(best float64) float64) int32 {
-	best := v.costs[v.cands[0]]
-	for _, at := range v.cands[1:] {
-		best = min(best, v.costs[at])
-	}
-	limit := best + slack(best)
-	var chosen int32 = -1
-	seen := 0
+	perByte := v.uncut / float64(q.PromptBytes)
 	for _, at := range v.cands {
-		if v.costs[at] > limit {
-			continue
-		}
-		seen++
-		if chosen < 0 || rng.IntN(seen) == 0 {
-			chosen = at
-		}
+		v.cached[at] = cachedTokens(v.Index.matched(v.brief[at].id), perByte, v.prompt)
 	}
-	return chosen
 }
 
-func exact(float64) float64 { return 0 }
+// cachedTokens turns matched blocks into prompt tokens. A hit never covers the last token: the engine must compute it.
+func cachedTokens(blocks int, perByte float64, prompt int64) int32 {
+	if blocks == 0 {
+		return 0
+	}
+	return int32(max(0, min(int64(float64(blockEnd(blocks))*perByte), prompt-1, 1<<30)))
+}

@@ -2,12 +2,18 @@ package pick
 
 import "math"
 
-// fit is a robust recursive least-squares line y = a + b x with exponential forgetting, two unknowns, in closed form.
+// features of a fit: 1, and two quantities.
+const features = 3
+
+type vector [features]float64
+
+// fit is a robust recursive least-squares plane y = w0 + w1 x1 + w2 x2 with exponential forgetting. An unused quantity is
+// always 0 and its weight stays at the prior.
 type fit struct {
-	a, b          float64 // current line
-	a0, b0        float64 // prior
-	p00, p01, p11 float64 // covariance
-	scale         float64 // running size of residuals, for clipping
+	w, w0 vector           // current weights, and the prior's
+	p     [features]vector // covariance
+	q     vector           // the prior's uncertainty of each weight, in units of the first one's
+	scale float64          // running size of residuals, for clipping
 }
 
 const (
@@ -15,43 +21,66 @@ const (
 	huber  = 2.0   // residuals beyond so many scales are clipped
 )
 
-func newFit(a, b float64) fit {
-	// The prior's own uncertainty: half the intercept, half the slope.
-	return fit{a: a, b: b, a0: a, b0: b, p00: 25, p11: 25 * (b / max(a, 1e-6)) * (b / max(a, 1e-6)), scale: 0.5 * (a + b)}
+func newFit(prior vector) fit {
+	f := fit{w: prior, w0: prior}
+	for i := range f.q {
+		// The prior's own uncertainty: each weight by its own size.
+		f.q[i] = prior[i] / max(prior[0], 1e-6)
+		f.scale += 0.5 * prior[i]
+	}
+	f.q[0] = 1
+	for i := range f.p {
+		f.p[i][i] = 25 * f.q[i] * f.q[i]
+	}
+	return f
 }
 
-func (f *fit) observe(x, y float64) {
-	r := y - (f.a + f.b*x)
+// observe takes in that y was seen at x1 and x2.
+func (f *fit) observe(x1, x2, y float64) {
+	x := vector{1, x1, x2}
+	r := y - (f.w[0] + f.w[1]*x1 + f.w[2]*x2)
 	clip := huber * f.scale
 	f.scale = max(0.98*f.scale+0.02*math.Min(math.Abs(r), 4*f.scale), 1e-6)
 	r = max(-clip, min(clip, r))
-	// Gain for features (1, x).
-	u0 := f.p00 + f.p01*x
-	u1 := f.p01 + f.p11*x
-	d := forget + u0 + u1*x
-	if !(d > 0) || math.IsInf(d, 0) {
-		*f = newFit(f.a0, f.b0)
+	var gain vector
+	d := forget
+	for i := range gain {
+		for j := range x {
+			gain[i] += f.p[i][j] * x[j]
+		}
+		d += gain[i] * x[i]
+	}
+	if !(d > 0) || math.IsInf(d, 0) || math.IsNaN(r) {
+		*f = newFit(f.w0)
 		return
 	}
-	g0, g1 := u0/d, u1/d
-	f.a += g0 * r
-	f.b += g1 * r
-	f.p00 = (f.p00 - g0*u0) / forget
-	f.p01 = (f.p01 - g0*u1) / forget
-	f.p11 = (f.p11 - g1*u1) / forget
+	for i := range gain {
+		f.w[i] += gain[i] / d * r
+	}
+	for i := range f.p {
+		for j := range f.p[i] {
+			f.p[i][j] -= gain[i] * gain[j] / d
+			f.p[i][j] /= forget
+		}
+	}
 	f.tame()
 }
 
-// tame keeps the line within reach of the prior and the covariance from winding up while x does not vary.
+// tame keeps the weights within reach of the prior and the covariance from winding up while a quantity does not vary.
 func (f *fit) tame() {
-	f.a = max(0, min(f.a, f.a0*spread))
-	f.b = max(f.b0/spread, min(f.b, f.b0*spread))
-	q := f.b0 / max(f.a0, 1e-6)
-	f.p00 = max(1e-9, min(f.p00, 100))
-	f.p11 = max(1e-9*q*q, min(f.p11, 100*q*q))
-	if lim := 0.999 * math.Sqrt(f.p00*f.p11); math.Abs(f.p01) > lim {
-		f.p01 = math.Copysign(lim, f.p01)
+	f.w[0] = max(0, min(f.w[0], f.w0[0]*spread))
+	for i := 1; i < features; i++ {
+		f.w[i] = max(f.w0[i]/spread, min(f.w[i], f.w0[i]*spread))
+	}
+	for i := range f.p {
+		qq := f.q[i] * f.q[i]
+		f.p[i][i] = max(1e-9*qq, min(f.p[i][i], 100*qq))
+	}
+	for i := range f.p {
+		for j := range i {
+			lim := 0.999 * math.Sqrt(f.p[i][i]*f.p[j][j])
+			c := max(-lim, min(lim, (f.p[i][j]+f.p[j][i])/2))
+			f.p[i][j], f.p[j][i] = c, c
+		}
 	}
 }
-
-func (f *fit) bounded() (a, b float64) { return f.a, f.b }

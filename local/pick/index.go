@@ -3,24 +3,68 @@ package pick
 import "math/bits"
 
 // Index remembers which workers were sent which prompt blocks, as a guess at what their caches hold. Each worker's
-// part is a least-recently-used list bounded in blocks, and the whole is therefore bounded by workers x blocks.
+// part is a least-recently-used list, as long as the worker's own cache is believed to reach, and shorter when all
+// lists together would need more memory than the index may have: then every worker has an equal part of that.
 //
 // An Index has one writer and no lock.
 type Index struct {
-	perWorker int
-	words     int // of 64 workers in each holder set
-	entries   map[uint64]int32
-	sets      []uint64 // holder sets, words each
-	counts    []int32  // holders of each set
-	free      []int32
-	lists     []lru
-	hits      []uint16 // scratch: blocks matched by worker
-	live      []uint64 // scratch: workers still matching
+	bytes   int
+	words   int // of 64 workers in each holder set
+	bound   int // blocks of one worker, out of the memory
+	most    []int32
+	entries map[uint64]int32
+	sets    []uint64 // holder sets, words each
+	counts  []int32  // holders of each set
+	free    []int32
+	lists   []lru
+	hits    []uint16 // scratch: blocks matched by worker
+	live    []uint64 // scratch: workers still matching
 }
 
-// NewIndex returns an empty index that keeps at most perWorker blocks for each worker.
-func NewIndex(perWorker int) *Index {
-	return &Index{perWorker: max(perWorker, 1), words: 1, entries: map[uint64]int32{}, live: make([]uint64, 1)}
+const (
+	// usualBlocks is the length of a worker's list where Reach has not been called.
+	usualBlocks = 4096
+	minBlocks   = 16
+	// maxIndexBlocks bounds one worker's list whatever its cache.
+	maxIndexBlocks = 1 << 17
+)
+
+// blockBytes is what one block of one worker takes at most: its node, its places in the list's and the index's maps, and
+// a holder set of its own, slices and maps being as full as they come.
+func blockBytes(words int) int { return 24 + 2*40 + 8 + 10*words }
+
+// NewIndex returns an empty index that never takes more than so many bytes.
+func NewIndex(bytes int) *Index {
+	x := &Index{bytes: max(bytes, 1), words: 1, entries: map[uint64]int32{}, live: make([]uint64, 1)}
+	return x
+}
+
+// Reach sets how many blocks of prompts a worker's cache is believed to hold: kv tokens at so many bytes each, taking
+// middling blocks; 0 tokens when the engine does not say.
+func (x *Index) Reach(worker int32, kv int64, bytesPerToken float64) {
+	if worker < 0 || worker >= MaxWorkers {
+		return
+	}
+	x.grow(worker)
+	n := float64(usualBlocks)
+	if kv > 0 && bytesPerToken > 0 {
+		n = float64(min(kv, maxAsk)) * bytesPerToken / middleSize
+	}
+	x.most[worker] = int32(max(minBlocks, min(n, maxIndexBlocks)))
+	x.trim(worker)
+}
+
+// limit is the length of a worker's list now.
+func (x *Index) limit(worker int32) int { return max(1, min(int(x.most[worker]), x.bound)) }
+
+func (x *Index) trim(worker int32) {
+	l, limit := &x.lists[worker], x.limit(worker)
+	for l.len() > limit {
+		x.unset(l.evict(), worker)
+	}
+	if len(l.nodes) > 2*limit+minBlocks {
+		*l = l.newest(limit)
+	}
 }
 
 // Insert notes that worker was sent a prompt of these blocks.
@@ -28,10 +72,10 @@ func (x *Index) Insert(worker int32, blocks []uint64) {
 	if worker < 0 || worker >= MaxWorkers {
 		return
 	}
-	x.reach(worker)
-	l := &x.lists[worker]
-	if len(blocks) > x.perWorker {
-		blocks = blocks[:x.perWorker]
+	x.grow(worker)
+	l, limit := &x.lists[worker], x.limit(worker)
+	if len(blocks) > limit {
+		blocks = blocks[:limit]
 	}
 	// Backwards, so that a chain is forgotten from its end and never loses its beginning first.
 	for i := len(blocks) - 1; i >= 0; i-- {
@@ -39,7 +83,7 @@ func (x *Index) Insert(worker int32, blocks []uint64) {
 		if l.touch(h) {
 			continue
 		}
-		if l.len() >= x.perWorker {
+		if l.len() >= limit {
 			x.unset(l.evict(), worker)
 		}
 		l.add(h)
@@ -61,8 +105,9 @@ func (x *Index) Forget(worker int32) {
 // Len is the number of distinct blocks known.
 func (x *Index) Len() int { return len(x.entries) }
 
-// match works out, for every worker, how many leading blocks it holds; matched reads the result.
-func (x *Index) match(blocks []uint64) {
+// match works out, for every worker, how many leading blocks it holds; matched reads the result. It says whether
+// anybody holds the first.
+func (x *Index) match(blocks []uint64) bool {
 	clear(x.hits)
 	live := x.live
 	clear(live)
@@ -84,13 +129,17 @@ func (x *Index) match(blocks []uint64) {
 			any |= live[w]
 		}
 		if any == 0 {
-			return
+			return i > 0
 		}
 		n = i + 1
+	}
+	if n == 0 {
+		return false
 	}
 	for w, m := range live {
 		x.mark(w, m, n)
 	}
+	return true
 }
 
 func (x *Index) mark(word int, m uint64, n int) {
@@ -107,21 +156,40 @@ func (x *Index) matched(worker int32) int {
 	return int(x.hits[worker])
 }
 
-// reach makes room for a worker's slot; growing re-lays the sets and happens a few times in a process's life.
-func (x *Index) reach(worker int32) {
+// grow makes room for a worker's slot and shares the memory anew.
+func (x *Index) grow(worker int32) {
+	if int(worker) < len(x.lists) {
+		return
+	}
 	for int(worker) >= len(x.lists) {
 		x.lists = append(x.lists, lru{})
+		x.most = append(x.most, usualBlocks)
 	}
-	if need := int(worker)/64 + 1; need > x.words {
-		words := max(need, 2*x.words)
-		sets := make([]uint64, len(x.counts)*words)
-		for i := range x.counts {
-			copy(sets[i*words:], x.sets[i*x.words:(i+1)*x.words])
+	words := x.words
+	if need := int(worker)/64 + 1; need > words {
+		words = max(need, 2*words)
+	}
+	x.hits = make([]uint16, words*64)
+	x.bound = max(1, x.bytes/(len(x.lists)*blockBytes(words)))
+	if words != x.words {
+		x.rebuild(words)
+		return
+	}
+	for w := range x.lists {
+		x.trim(int32(w))
+	}
+}
+
+// rebuild lays everything out anew for wider holder sets, without what the memory has no room for any more. It happens
+// a few times in a process's life.
+func (x *Index) rebuild(words int) {
+	x.words, x.live = words, make([]uint64, words)
+	x.entries, x.sets, x.counts, x.free = map[uint64]int32{}, nil, nil, nil
+	for w := range x.lists {
+		x.lists[w] = x.lists[w].newest(x.limit(int32(w)))
+		for h := range x.lists[w].at {
+			x.set(h, int32(w))
 		}
-		x.sets, x.words, x.live = sets, words, make([]uint64, words)
-	}
-	if n := x.words * 64; len(x.hits) < n {
-		x.hits = make([]uint16, n)
 	}
 }
 

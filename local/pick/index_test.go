@@ -10,9 +10,13 @@ import (
 func TestIndexAgainstAModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		bound := rapid.IntRange(1, 12).Draw(t, "bound")
-		x := NewIndex(bound)
+		x := NewIndex(1 << 30)
 		held := map[int32][]uint64{} // most recent last
 		workers := []int32{0, 1, 63, 64, 200}
+		x.grow(200)
+		for w := range x.most {
+			x.most[w] = int32(bound)
+		}
 		for range rapid.IntRange(1, 60).Draw(t, "steps") {
 			w := rapid.SampledFrom(workers).Draw(t, "worker")
 			if rapid.IntRange(0, 15).Draw(t, "op") == 0 {

@@ -10,9 +10,12 @@ const MaxWorkers = 4096
 //
 // A Ledger has one writer and no lock.
 type Ledger struct {
-	slots []slot
-	gen   uint32
-	epoch time.Time // of its clock, which counts in nanoseconds
+	accounts []account
+	slots    []slot
+	gen      uint32
+	epoch    time.Time // of its clock, which counts in nanoseconds and never goes back
+	last     int64
+	skew     int64
 }
 
 // NewLedger returns an empty ledger.
@@ -21,23 +24,25 @@ func NewLedger() *Ledger { return &Ledger{} }
 // Add takes a free slot for a worker. ok is false when MaxWorkers slots are taken.
 func (l *Ledger) Add() (id int32, ok bool) {
 	l.gen++
-	for i := range l.slots {
-		if !l.slots[i].used {
-			l.slots[i] = slot{used: true, gen: l.gen, ring: l.slots[i].ring}
+	for i := range l.accounts {
+		if l.accounts[i].running < 0 {
+			l.accounts[i] = account{}
+			l.slots[i] = slot{gen: l.gen, ring: l.slots[i].ring}
 			return int32(i), true
 		}
 	}
 	if len(l.slots) >= MaxWorkers {
 		return -1, false
 	}
-	l.slots = append(l.slots, slot{used: true, gen: l.gen})
+	l.accounts = append(l.accounts, account{})
+	l.slots = append(l.slots, slot{gen: l.gen})
 	return int32(len(l.slots) - 1), true
 }
 
 // Drop gives a worker's slot back. Entries still open on it are forgotten, and finishing them later does nothing.
 func (l *Ledger) Drop(id int32) {
-	if s := l.at(id); s != nil {
-		s.used = false
+	if a := l.account(id); a != nil {
+		a.running = -1
 	}
 }
 
@@ -64,71 +69,88 @@ const (
 // Dispatch books a request on a worker: prefill uncached prompt tokens, and kv tokens of cache out of the worker's
 // kvTotal (0 when unknown).
 func (l *Ledger) Dispatch(worker int32, prefill, kv, kvTotal int64, now time.Time) Entry {
-	s := l.at(worker)
-	if s == nil {
+	a := l.account(worker)
+	if a == nil {
 		return Entry{worker: worker}
 	}
-	e := Entry{worker: worker, gen: s.gen, prefill: max(prefill, 0), kv: max(kv, 0), state: entryPrefill}
+	s := &l.slots[worker]
+	e := Entry{worker: worker, gen: s.gen, prefill: max(0, min(prefill, maxAsk)), kv: max(0, min(kv, 2*maxAsk)), state: entryPrefill}
 	e.long = kvTotal > 0 && isLong(e.kv, kvTotal)
-	e.pos = s.push(e.prefill, l.clock(now))
-	s.running++
-	s.backlog += e.prefill
-	s.kv += e.kv
+	e.pos = s.push(a, e.prefill, l.clock(now))
+	a.running++
+	a.backlog += e.prefill
+	a.kv += e.kv
 	if e.long {
-		s.longKV += e.kv
+		a.longKV += e.kv
 	}
-	s.peak = max(s.peak, s.running)
+	s.prefilling++
+	s.since++
+	s.peak = max(s.peak, a.running)
+	s.peakKV = max(s.peakKV, a.kv)
 	return e
 }
 
 // FirstByte books the request's prefill as done.
 func (l *Ledger) FirstByte(e *Entry, now time.Time) {
-	s := l.of(e)
-	if s == nil || e.state != entryPrefill {
+	a := l.of(e)
+	if a == nil || e.state != entryPrefill {
 		return
 	}
 	e.state = entryDecode
-	s.backlog -= e.prefill
-	s.pop(e.pos, l.clock(now))
+	a.backlog -= e.prefill
+	s := &l.slots[e.worker]
+	s.prefilling--
+	s.pop(a, e.pos, l.clock(now))
 }
 
 // Finish books the request out, however it ended.
 func (l *Ledger) Finish(e *Entry, now time.Time) {
-	s := l.of(e)
-	if s == nil || e.state == entryNone || e.state == entryDone {
+	a := l.of(e)
+	if a == nil || e.state == entryNone || e.state == entryDone {
 		e.state = entryDone
 		return
 	}
 	l.FirstByte(e, now)
 	e.state = entryDone
-	s.running--
-	s.kv -= e.kv
+	a.running--
+	a.kv -= e.kv
 	if e.long {
-		s.longKV -= e.kv
+		a.longKV -= e.kv
 	}
 }
 
-// clock turns a moment into the ledger's own count.
+// backstep is how far a clock may seem to go back because callers read it before they waited for their turn.
+const backstep = int64(time.Second)
+
+// clock turns a moment into the ledger's own count. A clock that is set back goes on from where the count was.
 func (l *Ledger) clock(now time.Time) int64 {
 	if l.epoch.IsZero() {
 		l.epoch = now
 	}
-	return int64(now.Sub(l.epoch))
+	t := int64(now.Sub(l.epoch)) + l.skew
+	if t < l.last {
+		if l.last-t > backstep {
+			l.skew += l.last - t
+		}
+		return l.last
+	}
+	l.last = t
+	return t
 }
 
-func (l *Ledger) of(e *Entry) *slot {
-	s := l.at(e.worker)
-	if s == nil || s.gen != e.gen {
+func (l *Ledger) of(e *Entry) *account {
+	a := l.account(e.worker)
+	if a == nil || l.slots[e.worker].gen != e.gen {
 		return nil
 	}
-	return s
+	return a
 }
 
-func (l *Ledger) at(id int32) *slot {
-	if id < 0 || int(id) >= len(l.slots) || !l.slots[id].used {
+func (l *Ledger) account(id int32) *account {
+	if id < 0 || int(id) >= len(l.accounts) || l.accounts[id].running < 0 {
 		return nil
 	}
-	return &l.slots[id]
+	return &l.accounts[id]
 }
 
 // Load is one worker's account.
@@ -145,12 +167,12 @@ type Load struct {
 
 // Load reads one worker's account; rate is its prefill rate in tokens/s.
 func (l *Ledger) Load(id int32, rate float64, now time.Time) Load {
-	s := l.at(id)
-	if s == nil {
+	a := l.account(id)
+	if a == nil {
 		return Load{}
 	}
 	return Load{
-		Running: int64(s.running), Backlog: int64(s.ownBacklog(l.clock(now), rate)), KV: s.kv,
-		ForeignSeqs: s.foreignSeqs, ForeignBacklog: s.foreignBacklog, ForeignKV: s.foreignKV,
+		Running: int64(a.running), Backlog: int64(a.ownBacklog(l.clock(now), rate)), KV: a.kv,
+		ForeignSeqs: int64(a.foreignSeqs), ForeignBacklog: a.foreignBacklog, ForeignKV: a.foreignKV,
 	}
 }

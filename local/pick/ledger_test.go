@@ -129,14 +129,15 @@ func TestLearnerFindsRatesThroughNoise(t *testing.T) {
 		}
 		l.FirstToken(work, y*math.Exp(0.1*rng.NormFloat64()))
 		seqs := 1 + 40*rng.Float64()
-		l.Step(seqs, (0.02+0.0003*seqs)*math.Exp(0.05*rng.NormFloat64()))
+		ctx := seqs * (500 + 4000*rng.Float64())
+		l.Step(seqs, ctx, (0.02+0.0003*seqs+0.0001*ctx/1000)*math.Exp(0.05*rng.NormFloat64()))
 	}
 	r := l.Rates()
 	if r.PrefillRate < 4800 || r.PrefillRate > 7200 {
 		t.Errorf("learned %.0f tokens/s, the truth is 6000", r.PrefillRate)
 	}
-	if s := r.StepBase + 20*r.StepSlope; s < 0.0235 || s > 0.0285 {
-		t.Errorf("learned a step of %.4f s at 20 sequences, the truth is 0.026", s)
+	if s := r.Step(20, 40e3); s < 0.027 || s > 0.033 {
+		t.Errorf("learned a step of %.4f s at 20 sequences of 2k context, the truth is 0.030", s)
 	}
 }
 
@@ -146,7 +147,7 @@ func TestLearnerStaysSaneOnRubbish(t *testing.T) {
 		l := NewLearner(prior)
 		for range rapid.IntRange(1, 200).Draw(t, "n") {
 			l.FirstToken(rapid.Float64().Draw(t, "work"), rapid.Float64().Draw(t, "s"))
-			l.Step(rapid.Float64().Draw(t, "seqs"), rapid.Float64().Draw(t, "step"))
+			l.Step(rapid.Float64().Draw(t, "seqs"), rapid.Float64().Draw(t, "context"), rapid.Float64().Draw(t, "step"))
 			l.Hit(rapid.Float64().Draw(t, "believed"), rapid.Float64().Draw(t, "actual"))
 		}
 		r := l.Rates()

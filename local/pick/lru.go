@@ -85,3 +85,22 @@ func (l *lru) unlink(n int32) {
 		l.tail = e.prev
 	}
 }
+
+// newest returns a list of the most recent hashes, at most so many, that takes no more memory than they need.
+func (l *lru) newest(most int) lru {
+	n := min(l.len(), most)
+	if n == 0 {
+		return lru{}
+	}
+	next := lru{at: make(map[uint64]int32, n), nodes: make([]lruNode, n)}
+	at := l.head
+	for i := range int32(n) {
+		e := l.nodes[at-1]
+		next.nodes[i] = lruNode{hash: e.hash, prev: i, next: i + 2}
+		next.at[e.hash] = i + 1
+		at = e.next
+	}
+	next.nodes[n-1].next = 0
+	next.head, next.tail = 1, int32(n)
+	return next
+}

@@ -23,7 +23,14 @@ func fleet(n int, types ...string) (*View, *Ledger) {
 		id, _ := l.Add()
 		ws[i] = Worker{ID: id, Name: fmt.Sprintf("w%03d", i), Share: 1, Weight: 1, Rates: p.Rates, KVTotal: p.KVTotal, Slots: 256, MaxContext: 131072}
 	}
-	return NewView(ws, l, NewIndex(2048), Predictive), l
+	return NewView(ws, l, NewIndex(64<<20), Predictive), l
+}
+
+// change edits one worker of a view, as news of it would.
+func change(v *View, at int, edit func(*Worker)) {
+	w := v.Workers[at]
+	edit(&w)
+	v.Set(at, w)
 }
 
 func TestPriorsAreNearTheMeasuredModel(t *testing.T) {
@@ -49,8 +56,8 @@ func TestPriorsAreNearTheMeasuredModel(t *testing.T) {
 		}
 		near("prefill rate", p.Rates.PrefillRate, c.prefill, c.withinRate)
 		near("KV tokens", float64(p.KVTotal), c.kv, c.withinKV)
-		near("step", p.Rates.StepBase+p.Rates.StepSlope, c.step, .25)
-		near("step per sequence", p.Rates.StepSlope, c.perSeq, .9) // KV heads differ and are not in the name
+		near("step", p.Rates.Step(1, 1000), c.step, .25)
+		near("step per sequence", p.Rates.StepSlope+p.Rates.StepContext, c.perSeq, .9) // KV heads differ and are not in the name
 	}
 }
 
@@ -89,20 +96,17 @@ func TestPrefixDrawsUntilTheWaitOutweighsIt(t *testing.T) {
 		t.Fatal("worker 2 was chosen although its backlog outweighs its cache")
 	}
 	other := &Query{PromptTokens: 8192, PromptBytes: int64(len(prompt)), Blocks: Blocks(nil, Seed(1, "zeta", "m"), prompt)}
-	v.match(other)
-	for i, c := range v.cached {
-		if c != 0 {
-			t.Fatalf("another tenant's identical prompt hits %d tokens on worker %d", c, i)
-		}
+	if got, _ = Choose(other, v, t0, testRNG(), nil); got.Cached != 0 {
+		t.Fatalf("another tenant's identical prompt hits %d tokens on worker %d", got.Cached, got.Index)
 	}
 }
 
 func TestChooseDropsWithAReason(t *testing.T) {
 	v, l := fleet(6, "A100")
-	v.Workers[0].Down = "draining"
-	v.Workers[2].MaxContext = 100
-	v.Workers[3].Slots = 1
-	v.Workers[4].Trials = 1
+	change(v, 0, func(w *Worker) { w.Down = "draining" })
+	change(v, 2, func(w *Worker) { w.MaxContext = 100 })
+	change(v, 3, func(w *Worker) { w.Slots = 1 })
+	change(v, 4, func(w *Worker) { w.Trials = 1 })
 	l.Dispatch(3, 1, 1, 0, t0)
 	l.Dispatch(4, 1, 1, 0, t0)
 	l.Dispatch(5, 1, v.Workers[5].KVTotal, v.Workers[5].KVTotal, t0)
@@ -118,7 +122,7 @@ func TestChooseDropsWithAReason(t *testing.T) {
 		}
 	}
 	for i := range v.Workers {
-		v.Workers[i].Down = "ejected"
+		change(v, i, func(w *Worker) { w.Down = "ejected" })
 	}
 	if got, ok = Choose(&Query{PromptTokens: 5}, v, t0, testRNG(), nil); ok || got.Reason != ReasonNoWorker {
 		t.Fatalf("chose %+v, want no worker", got)
@@ -128,14 +132,15 @@ func TestChooseDropsWithAReason(t *testing.T) {
 func TestSharesCountRelativeToTheGreatest(t *testing.T) {
 	v, l := fleet(2, "A100")
 	q := &Query{PromptTokens: 1000, OutputTokens: 10, MaxWait: time.Second}
-	v.Workers[0].Share, v.Workers[1].Share = 0.1, 0.1
+	change(v, 0, func(w *Worker) { w.Share = 0.1 })
+	change(v, 1, func(w *Worker) { w.Share = 0.1 })
 	for i := range v.Workers {
 		l.Dispatch(v.Workers[i].ID, 3000, 3000, 0, t0) // a quarter of a second
 	}
 	if _, ok := Choose(q, v, t0, testRNG(), nil); !ok {
 		t.Fatal("a zone whose workers all start slowly was throttled")
 	}
-	v.Workers[1].Share = 1
+	change(v, 1, func(w *Worker) { w.Share = 1 })
 	for range 20 {
 		if got, _ := Choose(q, v, t0, testRNG(), nil); got.Index != 1 {
 			t.Fatal("a recovering worker was preferred to its equal that is well")
@@ -146,7 +151,7 @@ func TestSharesCountRelativeToTheGreatest(t *testing.T) {
 func TestRoundRobinTakesTurnsAndStepsOver(t *testing.T) {
 	v, _ := fleet(4, "A100")
 	v.Policy = RoundRobin
-	v.Workers[2].Down = "ejected"
+	change(v, 2, func(w *Worker) { w.Down = "ejected" })
 	var got []int
 	for range 6 {
 		d, _ := Choose(&Query{PromptTokens: 10}, v, t0, testRNG(), nil)
@@ -157,10 +162,10 @@ func TestRoundRobinTakesTurnsAndStepsOver(t *testing.T) {
 	}
 }
 
-func TestLeastConnectionsFollowsWeights(t *testing.T) {
+func TestWeightedLeastConnectionsFollowsWeights(t *testing.T) {
 	v, l := fleet(2, "A100")
-	v.Policy = LeastConnections
-	v.Workers[1].Weight = 3
+	v.Policy = WeightedLeastConnections
+	change(v, 1, func(w *Worker) { w.Weight = 3 })
 	n := [2]int{}
 	rng := testRNG()
 	for range 400 {
@@ -217,12 +222,12 @@ func TestExplainListsTermsThatAddUp(t *testing.T) {
 func TestNeverOverRoom(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		v, l := fleet(rapid.IntRange(1, 6).Draw(t, "workers"), "L4", "A100", "T4")
-		v.Policy = Policy(rapid.IntRange(0, 3).Draw(t, "policy"))
+		v.Policy = Policy(rapid.IntRange(0, len(rules)-1).Draw(t, "policy"))
 		for i := range v.Workers {
-			v.Workers[i].Slots = rapid.Int64Range(1, 8).Draw(t, "slots")
-			v.Workers[i].KVTotal = rapid.Int64Range(100, 5000).Draw(t, "kv")
+			change(v, i, func(w *Worker) { w.Slots = rapid.Int64Range(1, 8).Draw(t, "slots") })
+			change(v, i, func(w *Worker) { w.KVTotal = rapid.Int64Range(100, 5000).Draw(t, "kv") })
 			if rapid.IntRange(0, 4).Draw(t, "down") == 0 {
-				v.Workers[i].Down = "ejected"
+				change(v, i, func(w *Worker) { w.Down = "ejected" })
 			}
 		}
 		rng, now := testRNG(), t0
@@ -263,9 +268,10 @@ func TestNeverOverRoom(t *testing.T) {
 	})
 }
 
-func benchFleet() (*View, *Query) {
-	v, l := fleet(256, "L4", "A100", "H100", "T4")
-	prompt := make([]byte, 16<<10)
+// benchFleet has n workers with load and a query of 8,000 tokens of which most workers hold some.
+func benchFleet(n int) (*View, *Query) {
+	v, l := fleet(n, "L4", "A100", "H100", "T4")
+	prompt := make([]byte, 32<<10)
 	rng := testRNG()
 	for i := range prompt {
 		prompt[i] = byte(rng.Uint32())
@@ -277,12 +283,12 @@ func benchFleet() (*View, *Query) {
 		}
 		v.Index.Insert(v.Workers[i].ID, blocks[:rng.IntN(len(blocks)+1)])
 	}
-	return v, &Query{PromptTokens: 4096, PromptBytes: int64(len(prompt)), OutputTokens: 300, MaxWait: time.Second, Blocks: blocks}
+	return v, &Query{PromptTokens: 8192, PromptBytes: int64(len(prompt)), OutputTokens: 300, MaxWait: time.Second, Blocks: blocks, Key: 7}
 }
 
 func TestChooseAllocatesNothing(t *testing.T) {
-	for p := range policyNames {
-		v, q := benchFleet()
+	for p := range rules {
+		v, q := benchFleet(256)
 		v.Policy = Policy(p)
 		rng := testRNG()
 		if n := testing.AllocsPerRun(200, func() {
@@ -295,10 +301,10 @@ func TestChooseAllocatesNothing(t *testing.T) {
 	}
 }
 
-func BenchmarkChoose256(b *testing.B) {
-	for p, name := range policyNames {
-		b.Run(name, func(b *testing.B) {
-			v, q := benchFleet()
+func BenchmarkChoose1000(b *testing.B) {
+	for p := range rules {
+		b.Run(rules[p].name, func(b *testing.B) {
+			v, q := benchFleet(1000)
 			v.Policy = Policy(p)
 			rng := testRNG()
 			b.ReportAllocs()

@@ -1,20 +1,13 @@
 package pick
 
-import (
-	"math/rand/v2"
-
-	"github.com/spillway-lb/spillway/internal/explain"
-)
-
 // powerOfTwo draws two candidates and takes the one with fewer sequences for its weight.
-func (v *View) powerOfTwo(q *Query, rng *rand.Rand, rec *explain.Record) int32 {
-	v.record(q, rec)
+func (v *View) powerOfTwo() int32 {
 	n := len(v.cands)
-	i := rng.IntN(n)
+	i := v.rng.IntN(n)
 	if n == 1 {
 		return v.cands[i]
 	}
-	j := rng.IntN(n - 1)
+	j := v.rng.IntN(n - 1)
 	if j >= i {
 		j++
 	}

@@ -1,13 +1,15 @@
 package pick
 
-import (
-	"math/rand/v2"
-
-	"github.com/spillway-lb/spillway/internal/explain"
-)
+import "math"
 
 // kvSoft is the part of a worker's KV cache over which a new request is expected to wait or to preempt.
 const kvSoft = 0.9
+
+// What an adapter costs that is not in the GPU's memory, in seconds.
+const (
+	loadAdapter = 0.5 // into a free place
+	swapAdapter = 1.5 // into another's
+)
 
 // terms of a worker's cost, in seconds.
 type terms struct {
@@ -15,54 +17,58 @@ type terms struct {
 	prefill float64 // this request's own, uncached
 	kvWait  float64 // until its KV is free
 	decode  float64 // what it costs the sequences that run beside it
+	adapter float64 // until the model's adapter is loaded
 }
 
-func (t terms) sum() float64 { return t.wait + t.prefill + t.kvWait + t.decode }
+func (t *terms) sum() float64 { return t.wait + t.prefill + t.kvWait + t.decode + t.adapter }
 
 // predictive takes the worker with the fewest predicted seconds, near-ties at random.
-func (v *View) predictive(q *Query, rng *rand.Rand, rec *explain.Record) int32 {
+func (v *View) predictive() int32 {
 	for _, at := range v.cands {
-		t := v.cost(q, at)
+		t := v.cost(at)
 		v.costs[at] = t.sum()
-		if rec.On() {
-			h := rec.Candidate(v.Workers[at].Name)
-			h.Term("wait", t.wait)
-			h.Term("prefill", t.prefill)
-			h.Term("kv_wait", t.kvWait)
-			h.Term("decode", t.decode)
-		}
 	}
-	return v.lightest(rng, nearTie)
+	return v.lightest(nearTie)
 }
 
 // nearTie is how much worse than the best a worker may be and still share its luck: without it, equal workers would
 // all be hit in the same order by every instance that sees the same numbers.
 func nearTie(best float64) float64 { return max(0.001, 0.02*best) }
 
-func (v *View) cost(q *Query, at int32) terms {
-	w := &v.Workers[at]
-	s := v.Ledger.at(w.ID)
-	r := &w.Rates
-	perToken := 1 / (r.PrefillRate * v.share(w) * w.weight())
-	seqs := float64(s.seqs())
-	var t terms
-	t.wait = v.back[at] * perToken
-	t.prefill = r.PrefillBase + (float64(q.PromptTokens)-float64(v.cached[at])*r.trust())*perToken
-	out := float64(q.OutputTokens)
-	t.decode = out * r.StepSlope * seqs
-	if w.KVTotal > 0 && seqs > 0 {
-		soft := kvSoft * float64(w.KVTotal)
-		held := float64(s.heldKV())
-		if over := held + float64(q.PromptTokens) + out - soft; over > 0 && held > 0 {
-			life := out * (r.StepBase + r.StepSlope*seqs)
+func (v *View) cost(at int32) (t terms) {
+	b := &v.brief[at]
+	a := &v.Ledger.accounts[b.id]
+	seqs := float64(a.seqs())
+	t.wait = v.back[at] * b.perToken
+	t.prefill = b.base + (v.uncut-float64(v.cached[at])*b.hit)*b.perToken
+	t.decode = v.out * (b.slope + b.context*v.context) * seqs
+	if b.kv > 0 && seqs > 0 {
+		held := float64(a.heldKV())
+		if over := held + v.uncut + v.out - kvSoft*float64(b.kv); over > 0 && held > 0 {
+			life := v.out * (b.step + b.slope*seqs + b.context*held/kilo)
 			t.kvWait = min(over/held, 1) * life
+		}
+	}
+	if v.adapters {
+		switch v.Workers[at].Adapter {
+		case AdapterFree:
+			t.adapter = loadAdapter
+		case AdapterFull:
+			t.adapter = swapAdapter
 		}
 	}
 	return t
 }
 
+// maxSeconds bounds a prediction: what is beyond belief counts as this.
+const maxSeconds = 3600
+
 // ttft is the predicted time to first token on one worker, whatever the policy was.
-func (v *View) ttft(q *Query, at int32) float64 {
-	t := v.cost(q, at)
-	return t.wait + t.prefill + t.kvWait
+func (v *View) ttft(at int32) float64 {
+	t := v.cost(at)
+	s := t.wait + t.prefill + t.kvWait + t.adapter
+	if math.IsNaN(s) {
+		return maxSeconds
+	}
+	return max(0, min(s, maxSeconds))
 }

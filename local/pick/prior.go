@@ -70,7 +70,7 @@ func PriorFor(gpuType, model string) Prior {
 	return Prior{
 		Rates: Rates{
 			PrefillBase: 0.015 + step, PrefillRate: 1 / (1.05 * perToken),
-			StepBase: step, StepSlope: kvPerK + 0.15*perToken + 0.000006,
+			StepBase: step, StepSlope: 0.15*perToken + 0.000006, StepContext: kvPerK,
 		},
 		KVTotal:    int64(max(room/kvBytes, 4096)),
 		CostMicros: g.micros * int64(n),

@@ -6,23 +6,29 @@ type Rates struct {
 	PrefillBase float64
 	// PrefillRate is uncached prompt tokens per second.
 	PrefillRate float64
-	// StepBase and StepSlope give the seconds between two tokens of a sequence: StepBase + StepSlope x sequences.
-	StepBase, StepSlope float64
+	// StepBase, StepSlope and StepContext give the seconds between two tokens of a sequence:
+	// StepBase + StepSlope x sequences + StepContext x thousands of tokens of context of all of them.
+	StepBase, StepSlope, StepContext float64
 	// Trust is the part of believed prefix hits that turned out to be true, 0..1; 0 means not known, taken as 1.
 	Trust float64
 }
 
 func (r *Rates) trust() float64 {
-	if r.Trust <= 0 || r.Trust > 1 {
+	if !(r.Trust > 0 && r.Trust <= 1) {
 		return 1
 	}
 	return r.Trust
 }
 
-// DecodeRate is output tokens per second at so many sequences together.
+// Step is the seconds between two tokens of one of so many sequences, with so many tokens of context between them.
+func (r *Rates) Step(seqs, context float64) float64 {
+	return r.StepBase + r.StepSlope*seqs + r.StepContext*context/kilo
+}
+
+// DecodeRate is output tokens per second at so many sequences together, of a thousand tokens of context each.
 func (r *Rates) DecodeRate(seqs float64) float64 {
-	step := r.StepBase + r.StepSlope*seqs
-	if step <= 0 {
+	step := r.Step(seqs, kilo*seqs)
+	if !(step > 0) {
 		return 0
 	}
 	return seqs / step
@@ -32,7 +38,6 @@ func (r *Rates) DecodeRate(seqs float64) float64 {
 // far from what was expected pulls no harder than one at the edge of the believable, so a stalled answer or a
 // clock jump cannot spoil the rates; and they stay within spread of the prior, so that nothing absurd can be learned.
 type Learner struct {
-	prior   Rates
 	prefill fit
 	step    fit
 	trust   float64
@@ -45,34 +50,38 @@ const (
 
 // NewLearner starts from a prior.
 func NewLearner(prior Rates) *Learner {
-	l := &Learner{prior: prior, trust: 1}
-	l.prefill = newFit(prior.PrefillBase, kilo/prior.PrefillRate)
-	l.step = newFit(prior.StepBase, prior.StepSlope)
-	return l
+	return &Learner{
+		prefill: newFit(vector{prior.PrefillBase, kilo / prior.PrefillRate}),
+		step:    newFit(vector{prior.StepBase, prior.StepSlope, prior.StepContext}),
+		trust:   1,
+	}
 }
 
 // Rates returns what is believed now.
 func (l *Learner) Rates() Rates {
-	pb, ps := l.prefill.bounded()
-	sb, ss := l.step.bounded()
-	return Rates{PrefillBase: pb, PrefillRate: kilo / ps, StepBase: sb, StepSlope: ss, Trust: max(l.trust, 0.01)}
+	p, s := &l.prefill.w, &l.step.w
+	return Rates{
+		PrefillBase: p[0], PrefillRate: kilo / p[1],
+		StepBase: s[0], StepSlope: s[1], StepContext: s[2], Trust: max(l.trust, 0.01),
+	}
 }
 
 // FirstToken learns from a time to first token: seconds after dispatch, with work uncached prompt tokens in front of
 // it, its own included. Absurd observations are ignored.
 func (l *Learner) FirstToken(work, seconds float64) {
-	if !(work >= 1) || !(seconds > 0) || seconds > 600 {
+	if !(work >= 1) || work > maxAsk || !(seconds > 0) || seconds > 600 {
 		return
 	}
-	l.prefill.observe(work/kilo, seconds)
+	l.prefill.observe(work/kilo, 0, seconds)
 }
 
-// Step learns from the mean time between tokens of one sequence, with so many sequences running.
-func (l *Learner) Step(seqs, seconds float64) {
-	if !(seqs >= 1) || !(seconds > 0) || seconds > 60 {
+// Step learns from the mean time between tokens of one sequence, with so many sequences running and so many tokens of
+// context between them. Absurd observations are ignored.
+func (l *Learner) Step(seqs, context, seconds float64) {
+	if !(seqs >= 1) || seqs > maxSeqs || !(context >= 0) || context > maxAsk || !(seconds > 0) || seconds > 60 {
 		return
 	}
-	l.step.observe(seqs, seconds)
+	l.step.observe(seqs, context/kilo, seconds)
 }
 
 // Hit learns how much of a believed prefix hit was true; both in tokens.

@@ -1,35 +1,29 @@
 package pick
 
-import (
-	"github.com/spillway-lb/spillway/internal/explain"
-)
-
-// roundRobin takes the workers in turn, stepping over those that have no room.
-func (v *View) roundRobin(q *Query, rec *explain.Record) int32 {
-	n := uint32(len(v.Workers))
-	chosen := v.cands[0]
-	for _, at := range v.cands {
-		if uint32(at) >= v.cursor%n {
+// roundRobin takes the workers in turn, stepping over those that have no room. A worker that is trusted with a share
+// of its speed takes only that share of its turns.
+func (v *View) roundRobin() int32 {
+	n := len(v.cands)
+	first := 0
+	for i, at := range v.cands {
+		if uint32(at) >= v.cursor%uint32(len(v.Workers)) {
+			first = i
+			break
+		}
+	}
+	chosen := v.cands[first]
+	for i := range n {
+		at := v.cands[(first+i)%n]
+		if s := v.relative(at); s >= 1 || v.rng.Float64() < s {
 			chosen = at
 			break
 		}
 	}
-	v.cursor = (uint32(chosen) + 1) % n
-	v.record(q, rec)
+	if !v.looking {
+		v.cursor = (uint32(chosen) + 1) % uint32(len(v.Workers))
+	}
 	return chosen
 }
 
-// record writes down the predicted seconds of every candidate, for policies that do not look at them.
-func (v *View) record(q *Query, rec *explain.Record) {
-	if !rec.On() {
-		return
-	}
-	for _, at := range v.cands {
-		t := v.cost(q, at)
-		h := rec.Candidate(v.Workers[at].Name)
-		h.Term("wait", t.wait)
-		h.Term("prefill", t.prefill)
-		h.Term("kv_wait", t.kvWait)
-		h.Term("decode", t.decode)
-	}
-}
+// relative is the worker's share against the greatest there is, without its weight.
+func (v *View) relative(at int32) float64 { return v.Workers[at].share() / max(v.top, 1e-9) }

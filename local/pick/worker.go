@@ -1,7 +1,10 @@
 package pick
 
 import (
+	"math"
 	"time"
+
+	"github.com/cespare/xxhash/v2"
 
 	"github.com/spillway-lb/spillway/internal/spec"
 )
@@ -23,51 +26,34 @@ type Worker struct {
 	Weight float64
 	// Rates are the worker's learned rates.
 	Rates Rates
+	// Latency is what its first tokens have taken; nil means that nothing is known. It is read, never written.
+	Latency *Latency
+	// GPU is the part of the time that its GPU was busy, as scraped, up to 1; 0 means that nobody says.
+	GPU float64
+	// Adapter says how near the model is when the model is an adapter.
+	Adapter Adapter
 	// KVTotal is the KV cache in tokens; 0 means that the engine does not say, and is not limited by it.
 	KVTotal int64
+	// Overcommit is how much of KVTotal may be promised, as a factor; 0 means 1.
+	Overcommit float64
 	// Slots is the number of sequences the engine runs at once; 0 means that it does not say.
 	Slots int64
 	// MaxContext is the longest prompt plus output in tokens; 0 means that the engine does not say.
 	MaxContext int64
+
+	key uint64 // hash of Name
 }
 
-// View is what one choice looks at. Workers is an immutable snapshot; Ledger and Index are the writer's own and
-// are read, except for their scratch space. Make one with NewView.
-type View struct {
-	// Workers that serve the model, in any stable order.
-	Workers []Worker
-	// Ledger of what was dispatched.
-	Ledger *Ledger
-	// Index of cached prefixes; nil when prefixes are not looked at.
-	Index *Index
-	// Policy that decides.
-	Policy Policy
+// Adapter is how near a LoRA adapter is on one worker.
+type Adapter uint8
 
-	cursor uint32    // round robin's place
-	perTop float64   // one over the greatest share of any worker that is up: shares count relative to it
-	cands  []int32   // candidates of the current choice, as indices into Workers
-	costs  []float64 // their costs in seconds or in the policy's own unit
-	back   []float64 // prefill backlog of the candidates, in tokens
-	cached []int32   // tokens of the prompt each worker has, by index into Workers
-}
-
-// NewView returns a view with scratch space for its workers.
-func NewView(workers []Worker, ledger *Ledger, index *Index, policy Policy) *View {
-	return &View{
-		Workers: workers, Ledger: ledger, Index: index, Policy: policy,
-		cands:  make([]int32, 0, len(workers)),
-		costs:  make([]float64, len(workers)),
-		back:   make([]float64, len(workers)),
-		cached: make([]int32, len(workers)),
-	}
-}
-
-// Resume takes over the place of an older view, so that replacing the snapshot does not restart round robin.
-func (v *View) Resume(old *View) {
-	if old != nil {
-		v.cursor = old.cursor
-	}
-}
+// The states of an adapter.
+const (
+	AdapterNone Adapter = iota // the model is no adapter, or nobody says
+	AdapterHeld                // in the GPU's memory now
+	AdapterFree                // not there, and there is a free place for it
+	AdapterFull                // not there, and another must go first
+)
 
 // Query is what one request asks of a worker.
 type Query struct {
@@ -83,6 +69,8 @@ type Query struct {
 	MaxWait time.Duration
 	// Blocks are the prompt's chained block hashes (see Blocks); nil when prefixes do not matter.
 	Blocks []uint64
+	// Key is what consistent_hash goes by; 0 means that the request has none and may go anywhere.
+	Key uint64
 	// Exclude are workers that already failed this request.
 	Exclude []int32
 }
@@ -106,3 +94,42 @@ const (
 	ReasonBusy     = "busy"      // somebody will have room
 	ReasonTooLong  = "too_long"  // no worker could ever hold the request
 )
+
+// odd says that something is believed of the worker that cannot be: a number that is not one, or no speed at all.
+func (w *Worker) odd() bool {
+	r := &w.Rates
+	sum := r.PrefillBase + r.PrefillRate + r.StepBase + r.StepSlope + r.StepContext + r.Trust + w.Share + w.Weight + w.GPU + w.Overcommit
+	return !(r.PrefillRate > 0) || !(1/r.PrefillRate < 1e6) || r.PrefillBase < 0 || r.StepBase < 0 || r.StepSlope < 0 || r.StepContext < 0 ||
+		math.IsNaN(sum) || math.IsInf(sum, 0)
+}
+
+func (w *Worker) share() float64 {
+	if !(w.Share > 0 && w.Share <= 1) {
+		return 1
+	}
+	return w.Share
+}
+
+// standing is the worker's share while it is up.
+func (w *Worker) standing() float64 {
+	if w.Down != "" {
+		return 0
+	}
+	return w.share()
+}
+
+func (w *Worker) weight() float64 {
+	if !(w.Weight > 0) {
+		return 1
+	}
+	return w.Weight
+}
+
+func (w *Worker) overcommit() float64 {
+	if !(w.Overcommit > 0) {
+		return 1
+	}
+	return min(w.Overcommit, MaxOvercommit)
+}
+
+func hashName(name string) uint64 { return xxhash.Sum64String(name) }

@@ -1,0 +1,38 @@
+package spec
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/spillway-lb/spillway/internal/config/strict"
+)
+
+// What routing.hash_key may say; HashKeyHeader stands before a header's name.
+const (
+	HashKeySession = "session"
+	HashKeyTenant  = "tenant"
+	HashKeyPrefix  = "prefix"
+	HashKeyHeader  = "header:"
+)
+
+// hashKey judges routing.hash_key.
+func (j *judge) hashKey(s string) {
+	const path = "$.routing.hash_key"
+	name, ok := strings.CutPrefix(s, HashKeyHeader)
+	switch {
+	case ok && !isToken(name):
+		j.bad(path, fmt.Sprintf("hash_key names the malformed header %q", name), `write a header's name after "header:", such as "header:X-Conversation"`)
+	case !ok && s != HashKeySession && s != HashKeyTenant && s != HashKeyPrefix:
+		j.bad(path, fmt.Sprintf("unknown hash_key %q", s), strict.Suggest(s, []string{HashKeySession, HashKeyTenant, HashKeyPrefix, HashKeyHeader + "NAME"}, "keys"))
+	}
+}
+
+// isToken says whether s can be a header's name (RFC 9110, 5.6.2).
+func isToken(s string) bool {
+	for i := range len(s) {
+		if c := s[i]; c <= ' ' || c >= 0x7f || strings.IndexByte("\"(),/:;<=>?@[\\]{}", c) >= 0 {
+			return false
+		}
+	}
+	return s != "" && len(s) <= maxWord
+}

@@ -1,0 +1,140 @@
+package pick
+
+import "math"
+
+// View is what one choice looks at: a snapshot of the workers, and the ledger and the index, which are the writer's
+// own and are only read, except for their scratch space. Make one with NewView.
+type View struct {
+	// Workers that serve the model, in any stable order. Change one with Set, never in place.
+	Workers []Worker
+	// Ledger of what was dispatched.
+	Ledger *Ledger
+	// Index of cached prefixes; nil when prefixes are not looked at.
+	Index *Index
+	// Policy that decides.
+	Policy Policy
+
+	brief    []brief   // what every choice reads of the workers, close together
+	top      float64   // greatest share of any worker that is up: shares count relative to it
+	dirty    bool      // top has to be found anew
+	adapters bool      // some worker says whether it holds the model's adapter
+	cursor   uint32    // round robin's place
+	turns    []float64 // weighted round robin's credit, by worker
+
+	asked
+	looking bool
+	cands   []int32   // candidates of the current choice, as indices into Workers
+	odd     []int32   // those with room of whom something impossible is believed
+	costs   []float64 // the candidates' costs in the policy's own unit, by index into Workers
+	back    []float64 // prefill backlog of the candidates, in tokens
+	cached  []int32   // tokens of the prompt that each candidate has
+}
+
+// brief is the part of a Worker that every choice reads, with what can be worked out beforehand.
+type brief struct {
+	rate     float64 // prefill tokens/s
+	trusted  float64 // of which its share is trusted
+	perToken float64 // seconds for an uncached token, share and weight counted
+	base     float64
+	hit      float64 // part of believed prefix hits that is true
+	slope    float64 // seconds that a sequence adds to a step
+	context  float64 // seconds that a thousand tokens of context add to a step
+	step     float64
+	power    float64 // weight times share
+	kv       int64   // 0 when not known
+	admitted int64   // KV tokens that may be promised
+	slots    int64
+	longest  int64 // prompt, in tokens
+	id       int32
+	trials   int32
+	down     bool
+	odd      bool
+}
+
+// NewView returns a view with scratch space for its workers.
+func NewView(workers []Worker, ledger *Ledger, index *Index, policy Policy) *View {
+	n := len(workers)
+	v := &View{
+		Workers: workers, Ledger: ledger, Index: index, Policy: policy, dirty: true,
+		brief: make([]brief, n), turns: make([]float64, n), cands: make([]int32, 0, n), odd: make([]int32, 0, n),
+		costs: make([]float64, n), back: make([]float64, n), cached: make([]int32, n),
+	}
+	for i := range workers {
+		workers[i].key = hashName(workers[i].Name)
+	}
+	return v
+}
+
+// Set puts news of a worker into its place.
+func (v *View) Set(at int, w Worker) {
+	old := v.Workers[at].standing()
+	if w.Name == v.Workers[at].Name {
+		w.key = v.Workers[at].key
+	} else {
+		w.key = hashName(w.Name)
+	}
+	v.Workers[at] = w
+	if s := w.standing(); s > v.top || s < old && old >= v.top {
+		v.dirty = true
+	}
+	if !v.dirty {
+		v.sum(at)
+	}
+}
+
+// settle works the briefs out after the greatest share has changed.
+func (v *View) settle() {
+	if !v.dirty {
+		return
+	}
+	v.top, v.adapters, v.dirty = 0, false, false
+	for i := range v.Workers {
+		v.top = max(v.top, v.Workers[i].standing())
+	}
+	for i := range v.Workers {
+		v.sum(i)
+	}
+}
+
+// sum works one brief out.
+func (v *View) sum(at int) {
+	w := &v.Workers[at]
+	r := &w.Rates
+	share := w.share() / max(v.top, 1e-9)
+	power := w.weight() * share
+	b := brief{
+		rate: r.PrefillRate, trusted: r.PrefillRate * share, perToken: 1 / (r.PrefillRate * power), base: r.PrefillBase, hit: r.trust(),
+		slope: r.StepSlope, context: r.StepContext, step: r.StepBase, power: power,
+		kv: max(w.KVTotal, 0), slots: w.Slots, longest: math.MaxInt64, id: w.ID, trials: w.Trials, down: w.Down != "", odd: w.odd(),
+	}
+	if b.slots <= 0 {
+		b.slots = math.MaxInt64
+	}
+	b.admitted = int64(float64(b.kv) * w.overcommit())
+	if w.MaxContext > 0 {
+		b.longest = w.MaxContext
+	}
+	if b.kv > 0 {
+		b.longest = min(b.longest, b.kv)
+	}
+	v.brief[at] = b
+	v.adapters = v.adapters || w.Adapter != AdapterNone
+}
+
+// Resume takes over the turns of an older view, so that replacing the snapshot does not start them anew.
+func (v *View) Resume(old *View) {
+	if old == nil {
+		return
+	}
+	v.cursor = old.cursor
+	credit := make(map[int32]float64, len(old.Workers))
+	for i := range old.Workers {
+		credit[old.Workers[i].ID] = old.turns[i]
+	}
+	for i := range v.Workers {
+		v.turns[i] = credit[v.Workers[i].ID]
+	}
+}
+
+// seqs are the sequences on a worker, ours and others'.
+func (v *View) seqs(at int32) float64 { return float64(v.Ledger.accounts[v.brief[at].id].seqs()) }
