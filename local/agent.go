@@ -85,7 +85,8 @@ func (a *Agent) open() error {
 		a.cfg.Advertise = a.listener.Addr().String()
 	}
 	a.http = &http.Server{
-		Handler: a.routes(), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
+		Handler: relay.Guard(a.routes()), ReadHeaderTimeout: 5 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
+		ConnState: relay.NewCrowd(0).Track,
 		ErrorLog: slog.NewLogLogger(a.log.Handler(), slog.LevelDebug),
 	}
 	if len(a.cfg.Gateways) > 0 {

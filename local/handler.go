@@ -47,7 +47,7 @@ func (a *Agent) read(w http.ResponseWriter, r *http.Request) (*visit, *openai.Er
 	if refusal := a.hop(v); refusal != nil {
 		return nil, refusal
 	}
-	body, refusal := relay.ReadBody(w, r, o.maxBody())
+	body, refusal := relay.ReadBody(w, r, o.maxBody(), 0)
 	if refusal != nil {
 		return nil, refusal
 	}

@@ -27,7 +27,7 @@ func (g *Gateway) admit(w http.ResponseWriter, r *http.Request, q *request) *ope
 	if !q.state.spec.Permits(q.tenant, q.state.home) {
 		return openai.Residency(g.cfg.Region)
 	}
-	if q.body, e = relay.ReadBody(w, r, q.state.spec.Routing.MaxBody); e != nil {
+	if q.body, e = relay.ReadBody(w, r, q.state.spec.Routing.MaxBody, g.cfg.BodyTimeout); e != nil {
 		return e
 	}
 	if e = q.scan(); e != nil {

@@ -39,6 +39,12 @@ type Config struct {
 	Atlas *geo.Live
 	// MaxStreams bounds the requests under way. Zero means 10,000.
 	MaxStreams int
+	// MaxConnections bounds the open connections of each door: one more closes the longest idle. Zero means 20,000.
+	MaxConnections int
+	// HeaderTimeout bounds the time from a request's first byte to the end of its headers. Zero means 5 s.
+	HeaderTimeout time.Duration
+	// BodyTimeout bounds the time in which a body must arrive. Zero means 30 s.
+	BodyTimeout time.Duration
 	// Interval is the time between statements to the global tier. Zero means 250 ms.
 	Interval time.Duration
 	// AdminSocket, AdminListen and MetricsListen are where operators and scrapers ask. Empty: not there.
@@ -51,7 +57,10 @@ type Config struct {
 	Log *slog.Logger
 }
 
-const defaultMaxStreams = 10_000
+const (
+	defaultMaxStreams    = 10_000
+	defaultHeaderTimeout = 5 * time.Second
+)
 
 func (c *Config) check() error {
 	switch {
@@ -68,6 +77,9 @@ func (c *Config) check() error {
 	}
 	if c.MaxStreams <= 0 {
 		c.MaxStreams = defaultMaxStreams
+	}
+	if c.HeaderTimeout <= 0 {
+		c.HeaderTimeout = defaultHeaderTimeout
 	}
 	return nil
 }

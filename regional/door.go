@@ -28,7 +28,7 @@ func openFront(cfg *Config, h http.Handler, log *slog.Logger) (*door, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := newDoor(l, h, log)
+	d := newDoor(cfg, l, h, log)
 	if cfg.HTTPCert == "" {
 		return d, nil
 	}
@@ -47,7 +47,7 @@ func openPeer(cfg *Config, h http.Handler, log *slog.Logger) (*door, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := newDoor(l, h, log)
+	d := newDoor(cfg, l, h, log)
 	d.http.TLSConfig = cfg.Certs.Server(relay.ALPN, isGateway)
 	d.http.TLSNextProto = map[string]func(*http.Server, *tls.Conn, http.Handler){} // not nil: no HTTP/2
 	return d, nil
@@ -64,14 +64,35 @@ func listen(addr, who, key string) (net.Listener, error) {
 	return l, nil
 }
 
-func newDoor(l net.Listener, h http.Handler, log *slog.Logger) *door {
+// The idle time is longer than the 90 s after which Go's clients close: a server that closes first can meet a request on
+// its way.
+const (
+	idleTimeout = 2 * time.Minute
+	maxHeader   = 32 << 10
+)
+
+func newDoor(cfg *Config, l net.Listener, h http.Handler, log *slog.Logger) *door {
 	return &door{listener: l, log: log, http: &http.Server{
-		Handler:           h,
-		ReadHeaderTimeout: 10 * time.Second,
-		IdleTimeout:       2 * time.Minute,
-		MaxHeaderBytes:    32 << 10,
+		Handler:           relay.Guard(h),
+		ReadHeaderTimeout: cfg.HeaderTimeout,
+		IdleTimeout:       idleTimeout,
+		MaxHeaderBytes:    maxHeader,
+		ConnState:         relay.NewCrowd(cfg.MaxConnections).Track,
 		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+		HTTP2:             http2Bounds(),
 	}}
+}
+
+// http2Bounds are in force where clients come over TLS. A client that opens and resets streams in haste (CVE-2023-44487)
+// has no more of them at work than MaxConcurrentStreams; net/http ends its connection when four times as many wait.
+func http2Bounds() *http.HTTP2Config {
+	return &http.HTTP2Config{
+		MaxConcurrentStreams: 128,
+		MaxReadFrameSize:     64 << 10,
+		SendPingTimeout:      30 * time.Second,
+		PingTimeout:          15 * time.Second,
+		WriteByteTimeout:     30 * time.Second,
+	}
 }
 
 func (d *door) addr() net.Addr { return d.listener.Addr() }

@@ -209,4 +209,3 @@ func TestFrozenPeerIsLeftOnceTheGlobalTierNamesItNoMore(t *testing.T) {
 		t.Fatalf("got %s", got)
 	}
 }
-

@@ -58,7 +58,7 @@ func (g *Gateway) admitPeer(w http.ResponseWriter, r *http.Request, q *request) 
 		return openai.NoCapacity(q.model.Name, defaultRetryAfter)
 	}
 	var e *openai.Error
-	if q.body, e = relay.ReadBody(w, r, q.state.spec.Routing.MaxBody); e != nil {
+	if q.body, e = relay.ReadBody(w, r, q.state.spec.Routing.MaxBody, g.cfg.BodyTimeout); e != nil {
 		return e
 	}
 	return q.scan()

@@ -58,14 +58,13 @@ const ticketParam = "spw"
 
 // withoutTicket is the path and query that go on: a ticket must not reach a worker's log.
 func withoutTicket(u *url.URL) (path, redirect string) {
+	rest := url.URL{Path: u.Path, RawQuery: u.RawQuery} // spelt anew: one way of writing a path goes on
 	q := u.Query()
-	if !q.Has(ticketParam) {
-		return u.RequestURI(), ""
+	if q.Has(ticketParam) {
+		redirect = q.Get(ticketParam)
+		q.Del(ticketParam)
+		rest.RawQuery = q.Encode()
 	}
-	redirect = q.Get(ticketParam)
-	q.Del(ticketParam)
-	rest := *u
-	rest.RawQuery = q.Encode()
 	return rest.RequestURI(), redirect
 }
 

@@ -78,7 +78,8 @@ func openRegional(c *config.Regional, log *slog.Logger) (fleet.Role, error) {
 		HTTPListen: c.HTTP.Listen, HTTPCert: c.HTTP.TLSCert, HTTPKey: c.HTTP.TLSKey,
 		PeerListen: c.Peer.Listen, PeerAdvertise: c.Peer.Advertise, UplinkListen: c.Uplink.Listen, Globals: c.Globals,
 		AdminSocket: c.Admin.Socket, AdminListen: c.Admin.Listen, MetricsListen: c.Metrics.Listen,
-		MaxStreams: c.Limits.MaxStreams,
+		MaxStreams: c.Limits.MaxStreams, MaxConnections: c.Limits.MaxConnections,
+		HeaderTimeout: c.Limits.HeaderTimeout, BodyTimeout: c.Limits.BodyTimeout,
 	})
 }
 

@@ -99,6 +99,12 @@ type Geo struct {
 type Limits struct {
 	// MaxStreams bounds the requests that are open at one time.
 	MaxStreams int `yaml:"max_streams" default:"10000"`
+	// MaxConnections bounds the connections that are open at each door; one more closes the longest idle.
+	MaxConnections int `yaml:"max_connections" default:"20000"`
+	// HeaderTimeout is how long a client may take to send a request's headers.
+	HeaderTimeout time.Duration `yaml:"header_timeout" default:"5s"`
+	// BodyTimeout is how long a client may take to send a request's body.
+	BodyTimeout time.Duration `yaml:"body_timeout" default:"30s"`
 }
 
 // WorkerEntry is one inference server of a zone.

@@ -92,6 +92,11 @@ func (c *Regional) validate() []Problem {
 	if c.Limits.MaxStreams < 1 {
 		k.bad("$.limits.max_streams", fmt.Sprintf("max_streams %d is not positive", c.Limits.MaxStreams), "write how many requests may be open at one time, such as 10000")
 	}
+	if c.Limits.MaxConnections < 1 {
+		k.bad("$.limits.max_connections", fmt.Sprintf("max_connections %d is not positive", c.Limits.MaxConnections), "write how many connections may be open at one time, such as 20000")
+	}
+	k.between("limits.header_timeout", c.Limits.HeaderTimeout, 100*time.Millisecond, time.Minute)
+	k.between("limits.body_timeout", c.Limits.BodyTimeout, time.Second, 10*time.Minute)
 	return k.found
 }
 

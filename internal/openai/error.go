@@ -24,6 +24,7 @@ const (
 	CodeModelRequired    = "model_required"
 	CodeModelNotFound    = "model_not_found"
 	CodeBodyTooLarge     = "body_too_large"
+	CodeBodyTooSlow      = "body_too_slow"
 	CodeContextTooLong   = "context_too_long"
 	CodeInvalidAPIKey    = "invalid_api_key"
 	CodeModelNotAllowed  = "model_not_allowed"
@@ -134,6 +135,13 @@ func ModelNotAllowed(model string) *Error {
 // BodyTooLarge refuses a body over limit bytes.
 func BodyTooLarge(limit int64) *Error {
 	return invalid(413, CodeBodyTooLarge, "", fmt.Sprintf("the body is larger than %d bytes", limit))
+}
+
+// BodyTooSlow refuses a body that was not there in time.
+func BodyTooSlow(within time.Duration) *Error {
+	e := invalid(408, CodeBodyTooSlow, "", fmt.Sprintf("the body did not arrive within %s", within))
+	e.NoRetry = false
+	return e
 }
 
 // ContextTooLong refuses a request of tokens (prompt and output) for a model that takes limit.

@@ -5,21 +5,25 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"os"
 	"strings"
 	"time"
 
 	"github.com/spillway-lb/spillway/internal/openai"
 )
 
-// bodyTimeout bounds how long a caller may take to send a body, so that slow senders cannot hold memory for ever.
-const bodyTimeout = 30 * time.Second
+// DefaultBodyTimeout bounds how long a caller may take to send a body when nothing else is configured.
+const DefaultBodyTimeout = 30 * time.Second
 
 // firstAlloc bounds what is set aside on the word of a Content-Length alone.
 const firstAlloc = 1 << 20
 
-// ReadBody reads a request's whole body, at most limit bytes. A body that says it is larger is refused before a byte
-// of it is read.
-func ReadBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, *openai.Error) {
+// ReadBody reads a request's whole body, at most limit bytes and in no more time than within, so that slow senders cannot
+// hold memory for ever; 0 means DefaultBodyTimeout. A body that says it is larger is refused before a byte of it is read.
+func ReadBody(w http.ResponseWriter, r *http.Request, limit int64, within time.Duration) ([]byte, *openai.Error) {
+	if within <= 0 {
+		within = DefaultBodyTimeout
+	}
 	if r.ContentLength > limit {
 		return nil, openai.BodyTooLarge(limit)
 	}
@@ -30,20 +34,23 @@ func ReadBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, *ope
 		}
 	}
 	rc := http.NewResponseController(w)
-	if rc.SetReadDeadline(time.Now().Add(bodyTimeout)) == nil {
+	if rc.SetReadDeadline(time.Now().Add(within)) == nil {
 		defer func() { _ = rc.SetReadDeadline(time.Time{}) }()
 	}
 	buf := bytes.NewBuffer(make([]byte, 0, min(max(r.ContentLength, 0), firstAlloc)+bytes.MinRead))
 	if _, err := buf.ReadFrom(http.MaxBytesReader(w, r.Body, limit)); err != nil {
-		return nil, bodyError(err, limit)
+		return nil, bodyError(err, limit, within)
 	}
 	return buf.Bytes(), nil
 }
 
-func bodyError(err error, limit int64) *openai.Error {
+func bodyError(err error, limit int64, within time.Duration) *openai.Error {
 	var tooLarge *http.MaxBytesError
-	if errors.As(err, &tooLarge) {
+	switch {
+	case errors.As(err, &tooLarge):
 		return openai.BodyTooLarge(limit)
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return openai.BodyTooSlow(within)
 	}
 	e := openai.InvalidJSON("the body could not be read to its end")
 	if errors.Is(err, io.ErrUnexpectedEOF) {

@@ -27,7 +27,7 @@ func newHop(t *testing.T, idle time.Duration, worker http.HandlerFunc) *hop {
 	tr := relay.NewTransport(nil)
 	f := &relay.Forwarder{Transport: tr, IdleTimeout: idle}
 	h.front = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		body, e := relay.ReadBody(w, r, 1<<10)
+		body, e := relay.ReadBody(w, r, 1<<10, 0)
 		if e != nil {
 			relay.WriteError(w, e)
 			return

@@ -1,0 +1,74 @@
+package relay
+
+import (
+	"io"
+	"net/http"
+	"time"
+)
+
+const (
+	// maxLinger and lingerTime bound what is still read of a body after its request was refused.
+	maxLinger  = 64 << 20
+	lingerTime = 5 * time.Second
+	// unaskedTime is lingerTime for a caller that waits to be asked for its body and was not. It should send nothing.
+	unaskedTime = 250 * time.Millisecond
+)
+
+// Guard wraps the handler of a door that strangers reach by HTTP/1.1.
+//
+// A refusal is written before the rest of the body is read, and then the rest is read and thrown away within bounds: a
+// client that first sends and then listens would otherwise meet a reset and never see why. What is still unread after
+// that ends the connection, so that it can never be taken for another request. For the same reason a chunked body is the
+// last on its connection: RFC 9112, 6.1 asks that of a request that also had a Content-Length, which net/http hides.
+//
+// Answers that may be written before the body is read need a Content-Length.
+func Guard(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.ProtoMajor != 1 || r.ContentLength == 0 {
+			next.ServeHTTP(w, r)
+			return
+		}
+		rc := http.NewResponseController(w)
+		if err := rc.EnableFullDuplex(); err != nil { // a writer of a test
+			next.ServeHTTP(w, r)
+			return
+		}
+		if len(r.TransferEncoding) > 0 {
+			w.Header().Set("Connection", "close")
+		}
+		body := &watched{ReadCloser: r.Body}
+		inner := *r // the server looks at the body in r itself
+		inner.Body = body
+		next.ServeHTTP(w, &inner)
+		within := lingerTime
+		if r.Header.Get("Expect") != "" && !body.begun {
+			within = unaskedTime
+		}
+		if !body.ended && !body.linger(rc, within) {
+			Abort()
+		}
+	})
+}
+
+// watched knows whether a body was read to its end.
+type watched struct {
+	io.ReadCloser
+	ended, begun bool
+}
+
+func (b *watched) Read(p []byte) (int, error) {
+	b.begun = true
+	n, err := b.ReadCloser.Read(p)
+	b.ended = b.ended || err == io.EOF
+	return n, err
+}
+
+// linger reads what is left of a body; true when that is all of it. Otherwise the deadline stays, so that nothing after
+// it waits for the rest.
+func (b *watched) linger(rc *http.ResponseController, within time.Duration) bool {
+	if rc.SetReadDeadline(time.Now().Add(within)) != nil || rc.Flush() != nil {
+		return false
+	}
+	_, _ = io.CopyN(io.Discard, b, maxLinger) // what matters is whether the end was reached
+	return b.ended && rc.SetReadDeadline(time.Time{}) == nil
+}
