@@ -88,7 +88,11 @@ func (p *Parent) greet(ctx context.Context, conn *quic.Conn, id identity.ID) (*i
 	if err != nil {
 		return nil, err
 	}
-	if err := writeFrame(control, &uplinkpb.Welcome{Version: v, HeldBoot: held, Boot: p.boot}); err != nil {
+	err = p.admit(id) // again: a Recheck between the handshake and enter did not see this session
+	if err == nil {
+		err = writeFrame(control, &uplinkpb.Welcome{Version: v, HeldBoot: held, Boot: p.boot})
+	}
+	if err != nil {
 		p.leave(ctx, s)
 		return nil, err
 	}

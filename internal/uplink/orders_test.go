@@ -128,10 +128,10 @@ func TestASpecIsSentOnce(t *testing.T) {
 		wakes(1)
 		version.Store(1)
 		wakes(2)
+		w.stop(c, g) // after which nobody writes got
 		want := append(slices.Repeat([]string{"1 1048576"}, len(got)-3), "2 5", "1 1048576", "1 1048576")
 		if len(got) < 23 || !slices.Equal(got, want) {
 			t.Errorf("directives were %v", got)
 		}
-		w.stop(c, g)
 	})
 }

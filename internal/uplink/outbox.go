@@ -45,7 +45,7 @@ type outbox struct {
 	sentSeq  uint64            // the newest number sent
 	sentAt   time.Time
 	known    uint64 // the greatest number that the parent is known to hold
-	turn     int // where the next partial delta begins
+	turn     int    // where the next partial delta begins
 }
 
 // offer replaces the statement to send.

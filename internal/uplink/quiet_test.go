@@ -121,6 +121,7 @@ func TestTwinsDoNotFillTheLog(t *testing.T) {
 		same := func(c *ChildConfig) { c.Certs = certs }
 		a, b := w.start(w.child(2, same, 1)), w.start(w.child(3, same, 1))
 		time.Sleep(10 * time.Minute)
+		w.stop(a, b, g)
 		lines := len(w.log.lines)
 		if lines < 5 || lines > 100 {
 			t.Errorf("%d lines in ten minutes", lines)
@@ -128,6 +129,5 @@ func TestTwinsDoNotFillTheLog(t *testing.T) {
 		if w.log.count("left_out=") == 0 {
 			t.Error("nobody says how many lines were left out")
 		}
-		w.stop(a, b, g)
 	})
 }
