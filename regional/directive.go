@@ -48,6 +48,7 @@ func (g *Gateway) adopt(d *uplink.Directive) {
 	if !newer {
 		return
 	}
+	g.parent.Recheck() // a zone may have left the spec
 	g.log.Info("directive adopted", "index", d.Index, "spec_version", d.SpecVersion, "plan_epoch", d.PlanEpoch)
 	g.mu.Lock()
 	g.limiter.Retain(func(name string) bool { return s != nil && s.Tenant(name) != nil })

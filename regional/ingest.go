@@ -94,7 +94,7 @@ func (g *Gateway) rebuild(now time.Time) {
 	heard := st.gateways() // endpoints that somebody speaks for
 	v := &zone.View{Locals: make([]zone.Local, 0, len(children)), Drained: st.drained(g.cfg.Region, "", now)}
 	for _, c := range children {
-		if c.State == capacity.Lost && c.Age > forgetAfter {
+		if c.State == capacity.Lost && c.Age > forgetAfter || !st.hasZone(c.Summary.Path.Zone) {
 			g.book.Forget(c.Summary.Path)
 			g.ledger.Forget(c.Summary.Path)
 			continue
