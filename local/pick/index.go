@@ -31,7 +31,7 @@ const (
 
 // blockBytes is what one block of one worker takes at most: its node, its places in the list's and the index's maps, and
 // a holder set of its own, slices and maps being as full as they come.
-func blockBytes(words int) int { return 24 + 2*40 + 8 + 10*words }
+func blockBytes(words int) int { return 24 + 2*52 + 8 + 10*words }
 
 // NewIndex returns an empty index that never takes more than so many bytes.
 func NewIndex(bytes int) *Index {

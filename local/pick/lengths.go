@@ -1,6 +1,9 @@
 package pick
 
-import "math/bits"
+import (
+	"math"
+	"math/bits"
+)
 
 // Lengths predicts how long answers will be, from a histogram for each model, tenant and octave of prompt length that
 // forgets by halves. A place with little evidence leans on the next wider one: the model's answers to prompts of that
@@ -176,5 +179,5 @@ func lengthBin(n int64) int {
 func lengthEnd(b int) float64 {
 	o, quarter := b/4, b%4
 	first := float64(int64(1) << o)
-	return max(first, first*(1+float64(quarter+1)/4)-1)
+	return max(first, math.Ceil(first*(1+float64(quarter+1)/4)-1))
 }

@@ -1,0 +1,189 @@
+package pick
+
+import (
+	"encoding/binary"
+	"fmt"
+	"runtime"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+// TestIndexFlood holds the index to its bytes under a million distinct prefixes, while workers join.
+func TestIndexFlood(t *testing.T) {
+	const bound = 24 << 20
+	heap := func() int64 {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapAlloc)
+	}
+	before := heap()
+	x := NewIndex(bound)
+	blocks := make([]uint64, 4)
+	check := func(when string) {
+		t.Helper()
+		if got := heap() - before; got > bound {
+			t.Fatalf("%s the index takes %d bytes, over its bound of %d", when, got, bound)
+		}
+	}
+	for i := range 1_000_000 {
+		workers := 1 + i/10_000 // from 1 to 100 of them
+		for b := range blocks {
+			blocks[b] = chain(uint64(i), uint64(b))
+		}
+		w := int32(i % workers)
+		if i%10_000 == 0 {
+			x.Reach(w, 4<<20, 4)
+		}
+		x.Insert(w, blocks)
+		if i%250_000 == 99_999 {
+			check(fmt.Sprintf("after %d prefixes and %d workers", i+1, workers))
+		}
+	}
+	check("after the flood")
+	if !x.match(blocks) || x.matched(int32(999_999%100)) != len(blocks) {
+		t.Fatal("the newest prefix is not known")
+	}
+	if x.Len() < 1000 {
+		t.Fatalf("only %d blocks are kept", x.Len())
+	}
+	runtime.KeepAlive(x)
+}
+
+func TestReachFollowsTheEnginesCache(t *testing.T) {
+	x := NewIndex(1 << 30)
+	x.Reach(0, 100_000, 4) // 400,000 bytes: 390 blocks of 1 KiB
+	x.Reach(1, 0, 4)
+	if x.limit(0) != 390 || x.limit(1) != usualBlocks {
+		t.Fatalf("lists may be %d and %d blocks long", x.limit(0), x.limit(1))
+	}
+	var buf [8]byte
+	for i := range uint64(2000) {
+		binary.LittleEndian.PutUint64(buf[:], i)
+		x.Insert(0, []uint64{i})
+	}
+	x.Reach(0, 10_000, 4)
+	if got := x.lists[0].len(); got != 39 {
+		t.Fatalf("after its cache shrank a worker's list has %d blocks, want 39", got)
+	}
+	if !x.match([]uint64{1999}) || x.matched(0) != 1 {
+		t.Fatal("the newest block went with the oldest")
+	}
+}
+
+func TestLengthsLearnByTenantAndPromptLength(t *testing.T) {
+	l := NewLengths(100)
+	if got := l.Predict("m", "a", 1000, 0.8, 384); got != 384 {
+		t.Fatalf("nothing is known and %d is predicted", got)
+	}
+	for i := range 200 {
+		l.Observe("m", "short", 1000, 20)
+		l.Observe("m", "long", 1000, 2000)
+		l.Observe("m", "mixed", 1000, []int64{10, 10, 10, 10, 500}[i%5])
+	}
+	near := func(tenant string, share float64, low, high int64) {
+		t.Helper()
+		if got := l.Predict("m", tenant, 1010, share, 384); got < low || got > high {
+			t.Errorf("%s at %v: %d predicted, want %d to %d", tenant, share, got, low, high)
+		}
+	}
+	near("short", 0.8, 20, 180)
+	near("long", 0.8, 1900, 2400)
+	near("mixed", 0.5, 10, 60)
+	near("mixed", 0.9, 450, 900)
+	if got := l.Predict("m", "newcomer", 1000, 0.5, 384); got < 10 || got > 500 {
+		t.Errorf("a new tenant is believed to get %d, want what others got", got)
+	}
+	for range 600 {
+		l.Observe("m", "long", 1000, 30) // it changed its ways
+	}
+	near("long", 0.8, 30, 200)
+}
+
+func TestLengthsAreBoundedAndSane(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		most := rapid.IntRange(1, 20).Draw(t, "most")
+		l := NewLengths(most)
+		for i := range rapid.IntRange(1, 300).Draw(t, "n") {
+			l.Observe(fmt.Sprint(i%3), fmt.Sprint(rapid.IntRange(0, 1000).Draw(t, "tenant")), rapid.Int64().Draw(t, "prompt"), rapid.Int64().Draw(t, "output"))
+			if l.Len() > max(most, 4) || len(l.places) > max(most, 4) {
+				t.Fatalf("%d places, the bound is %d", l.Len(), most)
+			}
+		}
+		if got := l.Predict("1", "7", rapid.Int64().Draw(t, "p"), rapid.Float64().Draw(t, "share"), 100); got < 0 || got > 1<<20 {
+			t.Fatalf("predicted %d tokens", got)
+		}
+	})
+	for n := int64(1); n < 1<<17; n += 1 + n/50 {
+		if b := lengthBin(n); float64(n) > lengthEnd(b) || b > 0 && float64(n) <= lengthEnd(b-1) && lengthEnd(b-1) > float64(n) {
+			t.Fatalf("a length of %d is in bin %d, which ends at %v", n, b, lengthEnd(b))
+		}
+	}
+}
+
+func TestOvercommitFallsFastAndRecoversSlowly(t *testing.T) {
+	o := NewOvercommit(1.2)
+	if o.Factor(t0) != 1.2 {
+		t.Fatal("it does not start at its limit")
+	}
+	o.Preempted(t0)
+	o.Preempted(t0.Add(time.Second)) // the same wave
+	if f := o.Factor(t0.Add(time.Second)); f < 1.07 || f > 1.1 {
+		t.Fatalf("after one wave of preemptions the factor is %v", f)
+	}
+	for i := range 100 {
+		o.OutOfMemory(t0.Add(time.Duration(10+10*i) * time.Second))
+	}
+	low := t0.Add(1001 * time.Second)
+	if f := o.Factor(low); f < 0.6 || f > 0.63 {
+		t.Fatalf("after many OOMs the factor is %v, want about half of the limit", f)
+	}
+	if f := o.Factor(low.Add(time.Minute)); f > 0.7 {
+		t.Fatalf("a minute later it is %v already", f)
+	}
+	if f := o.Factor(low.Add(time.Hour)); f != 1.2 {
+		t.Fatalf("an hour later it is %v, want the limit", f)
+	}
+	if f := o.Factor(t0.Add(-time.Hour)); f < 0.6 || f > 1.2 {
+		t.Fatalf("with the clock set back it is %v", f)
+	}
+}
+
+func TestOvercommitBoundsWhatIsPromised(t *testing.T) {
+	v, l := fleet(1, "A100")
+	change(v, 0, func(w *Worker) { w.KVTotal = 1000; w.Overcommit = 0.5 })
+	l.Dispatch(0, 0, 400, 1000, t0)
+	q := &Query{PromptTokens: 50, OutputTokens: 100}
+	if d, ok := Choose(q, v, t0, testRNG(), nil); ok || d.Reason != ReasonBusy {
+		t.Fatalf("550 tokens were promised of 500: %+v", d)
+	}
+	change(v, 0, func(w *Worker) { w.Overcommit = 0.6 })
+	if _, ok := Choose(q, v, t0, testRNG(), nil); !ok {
+		t.Fatal("550 tokens were not promised of 600")
+	}
+}
+
+// TestClockSetBack: the ledger goes on counting from where it was, and nothing turns negative or stands still.
+func TestClockSetBack(t *testing.T) {
+	l := NewLedger()
+	id, _ := l.Add()
+	e := l.Dispatch(id, 1000, 1000, 0, t0.Add(time.Hour))
+	back := t0.Add(-time.Hour)
+	if got := l.Load(id, 1000, back).Backlog; got != 1000 {
+		t.Fatalf("the backlog is %d at the moment the clock is set back", got)
+	}
+	if got := l.Load(id, 1000, back.Add(500*time.Millisecond)).Backlog; got != 500 {
+		t.Fatalf("half a second later the backlog is %d, want 500", got)
+	}
+	if got := l.Load(id, 1000, back.Add(499*time.Millisecond)).Backlog; got != 500 {
+		t.Fatalf("a late caller made the clock go back: %d", got)
+	}
+	l.Finish(&e, back)
+	var lat Latency
+	lat.Observe(1, 0.5, t0)
+	if p := lat.Peak(0.1, back); p != 0.5 {
+		t.Fatalf("the peak is %v before it was seen", p)
+	}
+}
