@@ -64,15 +64,18 @@ func (s *Server) refuseIll(w http.ResponseWriter, draw float64) bool {
 	return true
 }
 
-func (s *Server) readJob(w http.ResponseWriter, r *http.Request, k kind) (*job, bool) {
+func (s *Server) readBody(w http.ResponseWriter, r *http.Request) ([]byte, bool) {
 	raw, err := io.ReadAll(http.MaxBytesReader(w, r.Body, s.cfg.MaxBody))
-	var tooLarge *http.MaxBytesError
-	switch {
-	case errors.As(err, &tooLarge):
+	if tooLarge := (*http.MaxBytesError)(nil); errors.As(err, &tooLarge) {
 		refuse(w, http.StatusRequestEntityTooLarge, fmt.Sprintf("the body is larger than %d bytes", tooLarge.Limit))
+	}
+	return raw, err == nil // any other error is a client that left while it was sending
+}
+
+func (s *Server) readJob(w http.ResponseWriter, r *http.Request, k kind) (*job, bool) {
+	raw, ok := s.readBody(w, r)
+	if !ok {
 		return nil, false
-	case err != nil:
-		return nil, false // the client left while it was sending
 	}
 	j, err := decode(k, raw, s.cfg.Served, s.driver.limits(), s.cfg.Seed)
 	switch {
