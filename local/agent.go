@@ -58,6 +58,7 @@ func New(cfg Config) (*Agent, error) {
 	a.forward = &relay.Forwarder{Transport: transport, IdleTimeout: maxSilence}
 	a.scraper = scrapeClient(transport)
 	a.meters = newMeters(cfg.Registry, a)
+	cfg.Registry.MustRegister(newEngineMeters(a))
 	a.floor = newFloor(cfg)
 	a.policy.Store(firstOrders(cfg))
 	if err := a.open(); err != nil {

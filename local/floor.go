@@ -124,8 +124,10 @@ func (f *floor) seat(now time.Time) {
 	names := map[string][]*worker{}
 	for _, w := range f.workers {
 		w.seats = nil
-		for _, m := range w.models {
-			names[m.ID] = append(names[m.ID], w)
+		for i := range w.models {
+			if m := &w.models[i]; m.Takes() {
+				names[m.ID] = append(names[m.ID], w)
+			}
 		}
 	}
 	for name := range f.pools {

@@ -10,6 +10,7 @@ import (
 	"github.com/spillway-lb/spillway/local/discover"
 	"github.com/spillway-lb/spillway/local/engine"
 	"github.com/spillway-lb/spillway/local/health"
+	"github.com/spillway-lb/spillway/local/pick"
 )
 
 const (
@@ -46,11 +47,12 @@ func (a *Agent) setWorkers(list []discover.Worker) {
 }
 
 func sameWorker(a, b discover.Worker) bool {
-	return a.URL == b.URL && a.GPU == b.GPU && a.Weight == b.Weight && slices.Equal(a.Models, b.Models)
+	return a.URL == b.URL && a.GPU == b.GPU && a.Weight == b.Weight && slices.Equal(a.Models, b.Models) &&
+		a.Engine == b.Engine && a.Metrics == b.Metrics && a.GPUMetrics == b.GPUMetrics && slices.Equal(a.GPUs, b.GPUs)
 }
 
 func (a *Agent) addWorker(d discover.Worker) {
-	e, err := engine.New(engine.NameAuto, engine.Config{Base: d.URL, Client: a.scraper})
+	e, err := engine.New(d.Engine, engine.Config{Base: d.URL, Metrics: d.Metrics, Client: a.scraper})
 	if err != nil {
 		a.log.Error("worker left out", telemetry.KeyWorker, d.Name, telemetry.Err(err))
 		return
@@ -123,11 +125,17 @@ func (a *Agent) scrape(ctx context.Context, w *worker) (restarted bool) {
 	a.floor.mu.Unlock()
 	err := w.engine.Health(probe)
 	next := last
+	var unread error
 	if err == nil {
-		next, err = w.engine.Metrics(probe, last)
+		next, unread = w.engine.Metrics(probe, last)
 	}
 	if ctx.Err() != nil {
 		return false
+	}
+	if unread != nil {
+		// It is well by its own word: its load stays as it was and grows old.
+		next.At = time.Now()
+		a.floor.missed(w)
 	}
 	before, after := a.floor.booked(w, next, err, time.Now())
 	if before != after {
@@ -160,9 +168,10 @@ func (f *floor) booked(w *worker, next engine.Reading, err error, now time.Time)
 		if next.OutputTokens > w.reading.OutputTokens || next.PromptTokens > w.reading.PromptTokens {
 			w.breaker.Progress(now) // answers that are no streams show nothing until they are whole
 		}
+		told := next.LoadAt.After(w.reading.LoadAt)
 		w.reading = next
 		w.breaker.ProbeOK(now)
-		f.reconcile(w)
+		f.reconcile(w, told, now)
 	}
 	f.inspect(w, now)
 	w.refresh(now)
@@ -170,8 +179,25 @@ func (f *floor) booked(w *worker, next engine.Reading, err error, now time.Time)
 	return before, w.state()
 }
 
-// reconcile compares the scrape with the ledger: what is beyond our own was sent by others.
-func (f *floor) reconcile(w *worker) {
+// loadForgotten is how old the last told load may be before what others sent by it counts as worked off.
+const loadForgotten = 30 * time.Second
+
+// missed counts a metrics page that could not be read.
+func (f *floor) missed(w *worker) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	w.unread++
+}
+
+// reconcile compares the scrape with the ledger: what is beyond our own was sent by others. A scrape that told no load
+// changes nothing until the last one that did is too old to mean anything.
+func (f *floor) reconcile(w *worker, told bool, now time.Time) {
+	if !told {
+		if now.Sub(w.reading.LoadAt) > loadForgotten {
+			f.ledger.Observe(w.id, pick.Observation{KVUsed: -1})
+		}
+		return
+	}
 	mean := 1024.0
 	if len(w.seats) > 0 {
 		mean = w.seats[0].pool.prompt.or(mean)

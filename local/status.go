@@ -44,12 +44,14 @@ func (f *floor) workerStatus(now time.Time) []admin.WorkerStatus {
 		r := w.learner.Rates()
 		load := f.ledger.Load(w.id, r.PrefillRate, now)
 		s := admin.WorkerStatus{
-			Name: w.declared.Name, URL: w.declared.URL, GPU: w.declared.GPU, State: w.state(), Reason: w.down(),
+			Name: w.declared.Name, URL: w.declared.URL, GPU: w.declared.GPU, Engine: w.engine.Name(), State: w.state(), Reason: w.down(),
 			Running: w.reading.Running, Waiting: w.reading.Waiting, InFlight: load.Running,
 			KVTotal: w.reading.KVTotal, KVFree: max(0, w.reading.KVTotal-load.KV-load.ForeignKV), Backlog: load.Backlog + load.ForeignBacklog,
 			PrefillRate: r.PrefillRate, DecodeRate: r.DecodeRate(decodeBatch),
 		}
-		if !w.reading.At.IsZero() {
+		if at := w.reading.LoadAt; !at.IsZero() {
+			s.ScrapeAgeMS = now.Sub(at).Milliseconds()
+		} else if !w.reading.At.IsZero() {
 			s.ScrapeAgeMS = now.Sub(w.reading.At).Milliseconds()
 		}
 		for _, m := range w.models {

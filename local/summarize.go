@@ -59,7 +59,7 @@ func (f *floor) summarize(p *pool, now time.Time) capacity.Model {
 		kvFree := max(0, kv-load.KV-load.ForeignKV)
 		m.KVTotal += kv
 		m.KVFree += kvFree
-		slots := max(v.Slots, 256)
+		slots := cmp.Or(v.Slots, 256)
 		m.SlotsTotal += slots
 		m.SlotsFree += max(0, slots-load.Running-load.ForeignSeqs)
 		m.Hardware = addHardware(m.Hardware, w.declared.GPU, full, v.Rates.DecodeRate(decodeBatch))

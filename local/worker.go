@@ -19,6 +19,9 @@ type worker struct {
 	stop     context.CancelFunc
 	look     chan struct{} // asks for a scrape now
 
+	cards  engine.GPUs // of its exporter, where it has one
+	unread float64     // metrics pages that could not be read
+
 	id      int32 // ledger slot
 	breaker *health.Breaker
 	learner *pick.Learner
@@ -79,7 +82,7 @@ func (w *worker) state() string {
 func (w *worker) view(maxContext int64, now time.Time) pick.Worker {
 	return pick.Worker{
 		ID: w.id, Name: w.declared.Name, Down: w.down(), Share: w.breaker.Share(now), Trials: int32(w.breaker.Trials()),
-		Weight: w.declared.Weight, Rates: w.learner.Rates(), KVTotal: w.reading.KVTotal, MaxContext: maxContext,
+		Weight: w.declared.Weight, Rates: w.learner.Rates(), KVTotal: w.reading.KVTotal, Slots: w.reading.Slots, MaxContext: maxContext,
 		Latency: &w.latency, Overcommit: w.overcommit.Factor(now),
 	}
 }

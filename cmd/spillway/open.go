@@ -90,7 +90,10 @@ func openLocal(c *config.Local, log *slog.Logger) (fleet.Role, error) {
 	}
 	var workers []discover.Worker
 	for _, w := range c.Workers {
-		workers = append(workers, discover.Worker{Name: w.Name, URL: w.URL, GPU: w.GPU, Models: w.Models, Weight: w.Weight, Labels: w.Labels})
+		workers = append(workers, discover.Worker{
+			Name: w.Name, URL: w.URL, GPU: w.GPU, Models: w.Models, Weight: w.Weight, Labels: w.Labels,
+			Engine: w.Engine, Metrics: w.Metrics, GPUMetrics: w.GPUMetrics, GPUs: w.GPUs,
+		})
 	}
 	return local.New(local.Config{
 		Name: c.Name, Region: c.Region, Zone: c.Zone, Dir: c.Dir, Certs: certs, Log: log, Version: version,

@@ -119,6 +119,14 @@ type WorkerEntry struct {
 	Models []string `yaml:"models"`
 	// Weight scales its share under policies that go by weight.
 	Weight float64 `yaml:"weight" default:"1"`
+	// Engine is what it is. Default: found out by asking it.
+	Engine string `yaml:"engine"`
+	// Metrics is the address of its metrics page, where that is not the engine's usual one.
+	Metrics string `yaml:"metrics"`
+	// GPUMetrics is the address of a DCGM exporter for its GPUs, such as http://10.0.1.21:9400/metrics.
+	GPUMetrics string `yaml:"gpu_metrics"`
+	// GPUs are those of the exporter's that are its own, by index, UUID or device. Default: all.
+	GPUs []string `yaml:"gpus"`
 	// Labels are free names and values for operators.
 	Labels map[string]string `yaml:"labels"`
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/spillway-lb/spillway/internal/config/strict"
+	"github.com/spillway-lb/spillway/local/engine"
 )
 
 // MaxWorkers bounds one zone's list.
@@ -24,6 +25,14 @@ type Worker struct {
 	Models []string `yaml:"models" doc:"models it serves; empty means that it is asked"`
 	// Weight of its share, relative to its like.
 	Weight float64 `yaml:"weight" default:"1" doc:"its share relative to its like"`
+	// Engine is the dialect it speaks. Empty means that it is found out.
+	Engine string `yaml:"engine" doc:"what it is: auto finds out, or vllm, sglang, trtllm, triton, tgi, llamacpp, ollama, openai"`
+	// Metrics is the address of its metrics page where that is not the engine's usual one.
+	Metrics string `yaml:"metrics" doc:"address of its metrics page, where that is not the engine's usual one"`
+	// GPUMetrics is the address of a DCGM exporter on its machine, and GPUs are those of that machine's that are its own
+	// (index, UUID or device); none named means all.
+	GPUMetrics string   `yaml:"gpu_metrics" doc:"address of a DCGM exporter for its GPUs, http://host:9400/metrics"`
+	GPUs       []string `yaml:"gpus" doc:"which of the exporter's GPUs are its own: index, UUID or device; empty means all"`
 	// Labels are the operator's own words about it.
 	Labels map[string]string `yaml:"labels" doc:"the operator's own words"`
 }
@@ -77,6 +86,17 @@ func Check(ws []Worker) []strict.Problem {
 		if !(w.Weight > 0) || w.Weight > 1000 {
 			at("weight", fmt.Sprintf("weight %v is not between 0 and 1000", w.Weight), "leave it out for 1, or drain the worker to send it nothing")
 		}
+		if !engine.Known(w.Engine) {
+			at("engine", fmt.Sprintf("unknown engine %q", w.Engine), strict.Suggest(w.Engine, engine.Names(), "engines"))
+		}
+		for field, address := range map[string]string{"metrics": w.Metrics, "gpu_metrics": w.GPUMetrics} {
+			if reason, hint := checkPage(address); reason != "" {
+				at(field, reason, hint)
+			}
+		}
+		if len(w.GPUs) > 0 && w.GPUMetrics == "" {
+			at("gpus", "gpus choose among an exporter's, and gpu_metrics names none", "write gpu_metrics: http://host:9400/metrics, or leave gpus out")
+		}
 		for j, m := range w.Models {
 			if m == "" || len(m) > 253 {
 				at(fmt.Sprintf("models[%d]", j), "the model has no name, or one longer than 253 bytes", "write the id that requests use")
@@ -105,6 +125,22 @@ func checkURL(s string) (reason, hint string) {
 	}
 	if a, err := netip.ParseAddr(u.Hostname()); err == nil && Forbidden(a) {
 		return fmt.Sprintf("%s is no place for a worker", a), "link-local, multicast and unspecified addresses are refused"
+	}
+	return "", ""
+}
+
+// checkPage refuses what is no page of a worker's machine; none at all is fine.
+func checkPage(s string) (reason, hint string) {
+	if s == "" {
+		return "", ""
+	}
+	u, err := url.Parse(s)
+	if err != nil || u.User != nil || u.Fragment != "" {
+		return fmt.Sprintf("%q is not a page's address", s), "write http://host:port/metrics"
+	}
+	u.Path, u.RawQuery = "", ""
+	if reason, _ := checkURL(u.String()); reason != "" {
+		return reason, "write http://host:port/metrics"
 	}
 	return "", ""
 }

@@ -73,6 +73,9 @@ type Model struct {
 	State State
 }
 
+// Takes says that requests for the model may be sent, if only to wait until it has loaded.
+func (m *Model) Takes() bool { return m.State != Unloaded }
+
 // Limits of what is read from a worker.
 const (
 	MaxPage   = 4 << 20   // metrics, in bytes
