@@ -54,6 +54,7 @@ type asked struct {
 	now     int64 // by the ledger's clock, in nanoseconds
 	rng     *rand.Rand
 	prompt  int64
+	longest int64   // of its sequences' prompts
 	need    int64   // KV cache, in tokens
 	uncut   float64 // prompt in tokens
 	out     float64 // expected output in tokens
@@ -68,7 +69,7 @@ func (v *View) ask(q *Query, now time.Time, rng *rand.Rand) {
 	prompt := max(0, min(q.PromptTokens, maxAsk))
 	out := max(0, min(q.OutputTokens, maxAsk))
 	v.asked = asked{
-		q: q, when: now, now: v.Ledger.clock(now), rng: rng, prompt: prompt, need: prompt + out,
+		q: q, when: now, now: v.Ledger.clock(now), rng: rng, prompt: prompt, longest: min(q.longest(), maxAsk), need: min(q.KV(), 2*maxAsk),
 		uncut: float64(prompt), out: float64(out), context: (float64(prompt) + float64(out)/2) / kilo, patient: max(q.MaxWait, 0).Seconds(),
 	}
 }
@@ -134,7 +135,7 @@ func (v *View) room(at int) string {
 		return dropExcluded
 	}
 	// An estimate may be a quarter too long, and what might fit must reach the engine, which counts exactly.
-	if sure := v.prompt * 4 / 5; sure >= b.longest {
+	if sure := v.longest * 4 / 5; sure >= b.longest {
 		return dropNever
 	}
 	a := v.Ledger.account(b.id)

@@ -59,6 +59,8 @@ const (
 type Query struct {
 	// PromptTokens is the estimated or counted length of the prompt.
 	PromptTokens int64
+	// Longest is the longest prompt of a request that holds several, each a sequence of its own; 0 when it holds one.
+	Longest int64
 	// PromptBytes is the length in bytes of what Blocks were hashed from; it turns matched blocks into tokens.
 	PromptBytes int64
 	// OutputTokens is the expected length of the answer.
