@@ -178,6 +178,32 @@ func TestAnotherEngineAtTheAddressIsNoticed(t *testing.T) {
 	}
 }
 
+func TestNamingAWorkerDoesNotWaitForIt(t *testing.T) {
+	hold := make(chan struct{})
+	asked := make(chan struct{}, 8)
+	s := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		asked <- struct{}{}
+		<-hold
+	}))
+	defer s.Close()
+	defer close(hold)
+	e, err := New(NameAuto, Config{Base: s.URL, Client: NewClient(s.Client(), 4)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- e.Health(ctx) }()
+	<-asked
+	if n := e.Name(); n != NameAuto {
+		t.Errorf("while it is asked it is called %s", n)
+	}
+	cancel()
+	if err := <-done; !errors.Is(err, context.Canceled) {
+		t.Errorf("a caller that leaves gets %v", err)
+	}
+}
+
 func TestAWorkerThatIsStillLoadingIsNotGuessedAt(t *testing.T) {
 	w := &worker{header: "llama.cpp", pages: map[string]string{"/health": "503!", "/v1/models": "503!", "/props": "503!", "/metrics": "503!"}}
 	e := serve(t, NameAuto, w)

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 )
 
 // ErrUndetected means that a worker answers and is no engine that is known, or not yet: one that is still loading its
@@ -18,46 +19,50 @@ var ErrUndetected = errors.New("the worker speaks no known dialect: it serves ne
 // worker has been away it finds out anew, because another engine may have come back at the address.
 type auto struct {
 	server
-	mu     sync.Mutex // one detection at a time
-	engine Engine     // nil until found
-	away   bool       // it did not answer, and has to be asked again who it is
+	asking sync.Mutex             // one detection at a time
+	found  atomic.Pointer[Engine] // nil until found; read without waiting for a detection
+	away   atomic.Bool            // it did not answer, and has to be asked again who it is
 }
 
 func newAuto(s server) *auto { return &auto{server: s} }
 
 // Name is the engine that was found, or auto.
 func (a *auto) Name() string {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.engine == nil {
-		return NameAuto
+	if e := a.Found(); e != nil {
+		return e.Name()
 	}
-	return a.engine.Name()
+	return NameAuto
 }
 
 // Found is the engine that the worker turned out to be; nil while that is not known.
 func (a *auto) Found() Engine {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.engine
+	if e := a.found.Load(); e != nil {
+		return *e
+	}
+	return nil
 }
 
 // find returns the engine, asking when it is not known.
 func (a *auto) find(ctx context.Context) (Engine, error) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.engine != nil && !a.away {
-		return a.engine, nil
+	if e := a.Found(); e != nil && !a.away.Load() {
+		return e, nil
+	}
+	a.asking.Lock()
+	defer a.asking.Unlock()
+	e := a.Found()
+	if e != nil && !a.away.Load() {
+		return e, nil
 	}
 	name, err := a.ask(ctx)
 	if err != nil {
 		return nil, err
 	}
-	a.away = false
-	if a.engine == nil || a.engine.Name() != name {
-		a.engine = dialect(name, a.server)
+	if e == nil || e.Name() != name {
+		e = dialect(name, a.server)
+		a.found.Store(&e)
 	}
-	return a.engine, nil
+	a.away.Store(false)
+	return e, nil
 }
 
 func (a *auto) Health(ctx context.Context) error {
@@ -66,9 +71,7 @@ func (a *auto) Health(ctx context.Context) error {
 		return err
 	}
 	if err = e.Health(ctx); err != nil {
-		a.mu.Lock()
-		a.away = true
-		a.mu.Unlock()
+		a.away.Store(true)
 	}
 	return err
 }
