@@ -157,7 +157,7 @@ func (f *floor) seatModel(name string, ws []*worker, now time.Time) {
 		if limit > 0 && (longest == 0 || limit < longest) {
 			longest = limit
 		}
-		views[i] = w.view(longest, now)
+		views[i] = w.view(name, longest, now)
 		w.seats = append(w.seats, seat{p, i})
 	}
 	v := pick.NewView(views, f.ledger, f.index, f.orders.policy)

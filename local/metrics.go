@@ -21,7 +21,7 @@ type meters struct {
 	ttft     *prometheus.HistogramVec
 	errors   *prometheus.HistogramVec
 
-	workers, inFlight, kvFree, prefill, queued *prometheus.Desc
+	workers, inFlight, kvFree, overcommit, prefixes, prefill, queued *prometheus.Desc
 }
 
 func newMeters(r *prometheus.Registry, a *Agent) *meters {
@@ -45,12 +45,14 @@ func newMeters(r *prometheus.Registry, a *Agent) *meters {
 			Name: "spillway_local_prediction_error_ratio", Buckets: []float64{.1, .2, .33, .5, .67, .8, .9, 1, 1.1, 1.25, 1.5, 2, 3, 5, 10},
 			Help: "Observed over predicted time to first token of streams: 1 is a true prediction, above it workers were slower.",
 		}, []string{"model"}),
-		retries:  prometheus.NewCounter(prometheus.CounterOpts{Name: "spillway_local_retries_total", Help: "Requests tried a second time on another worker."}),
-		workers:  desc("worker_state", "1 for the state that the worker is in.", "worker", "state"),
-		inFlight: desc("worker_in_flight", "Requests sent to the worker and not finished.", "worker"),
-		kvFree:   desc("worker_kv_free_tokens", "KV cache not reserved, in tokens.", "worker"),
-		prefill:  desc("worker_prefill_tokens_per_second", "Learned prefill rate.", "worker"),
-		queued:   desc("queue_length", "Requests waiting for a worker.", "model"),
+		retries:    prometheus.NewCounter(prometheus.CounterOpts{Name: "spillway_local_retries_total", Help: "Requests tried a second time on another worker."}),
+		workers:    desc("worker_state", "1 for the state that the worker is in.", "worker", "state"),
+		inFlight:   desc("worker_in_flight", "Requests sent to the worker and not finished.", "worker"),
+		kvFree:     desc("worker_kv_free_tokens", "KV cache not reserved, in tokens.", "worker"),
+		overcommit: desc("worker_kv_overcommit_ratio", "Part of the KV cache that may be promised: it falls when the worker preempts or runs out of memory.", "worker"),
+		prefixes:   desc("prefix_index_blocks", "Distinct prompt blocks that some worker is believed to have cached."),
+		prefill:    desc("worker_prefill_tokens_per_second", "Learned prefill rate.", "worker"),
+		queued:     desc("queue_length", "Requests waiting for a worker.", "model"),
 	}
 	r.MustRegister(m.requests, m.refusals, m.tokens, m.waits, m.ttft, m.errors, m.retries, m)
 	return m
@@ -58,7 +60,7 @@ func newMeters(r *prometheus.Registry, a *Agent) *meters {
 
 // Describe lists the metrics that are read off the floor when asked for.
 func (m *meters) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{m.workers, m.inFlight, m.kvFree, m.prefill, m.queued} {
+	for _, d := range []*prometheus.Desc{m.workers, m.inFlight, m.kvFree, m.overcommit, m.prefixes, m.prefill, m.queued} {
 		ch <- d
 	}
 }
@@ -74,11 +76,19 @@ func (m *meters) Collect(ch chan<- prometheus.Metric) {
 		gauge(m.workers, 1, w.Name, w.State)
 		gauge(m.inFlight, float64(w.InFlight), w.Name)
 		gauge(m.kvFree, float64(w.KVFree), w.Name)
+		gauge(m.overcommit, w.KVOvercommit, w.Name)
 		gauge(m.prefill, w.PrefillRate, w.Name)
 	}
+	gauge(m.prefixes, float64(m.agent.floor.prefixes()))
 	for name, n := range m.agent.floor.queueLengths() {
 		gauge(m.queued, float64(n), name)
 	}
+}
+
+func (f *floor) prefixes() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.index.Len()
 }
 
 func (f *floor) queueLengths() map[string]int {

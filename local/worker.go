@@ -2,6 +2,7 @@ package local
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/spillway-lb/spillway/internal/admin"
@@ -78,20 +79,38 @@ func (w *worker) state() string {
 	return admin.StateReady
 }
 
-// view is the worker as the chooser sees it.
-func (w *worker) view(maxContext int64, now time.Time) pick.Worker {
+// view is the worker as the chooser of one model sees it.
+func (w *worker) view(model string, maxContext int64, now time.Time) pick.Worker {
 	return pick.Worker{
 		ID: w.id, Name: w.declared.Name, Down: w.down(), Share: w.breaker.Share(now), Trials: int32(w.breaker.Trials()),
 		Weight: w.declared.Weight, Rates: w.learner.Rates(), KVTotal: w.reading.KVTotal, Slots: w.reading.Slots, MaxContext: maxContext,
-		Latency: &w.latency, Overcommit: w.overcommit.Factor(now),
+		Latency: &w.latency, Overcommit: w.overcommit.Factor(now), Adapter: w.adapter(model), GPU: w.cards.Busy(),
 	}
+}
+
+// adapter says how near a model is that is an adapter.
+func (w *worker) adapter(model string) pick.Adapter {
+	r := &w.reading
+	if r.MaxAdapters <= 0 {
+		return pick.AdapterNone
+	}
+	if m := w.serves(model); m == nil || m.Parent == "" {
+		return pick.AdapterNone
+	}
+	if _, held := slices.BinarySearch(r.Adapters, model); held {
+		return pick.AdapterHeld
+	}
+	if int64(len(r.Adapters)) < r.MaxAdapters {
+		return pick.AdapterFree
+	}
+	return pick.AdapterFull
 }
 
 // refresh puts the worker's news into every view that shows it.
 func (w *worker) refresh(now time.Time) {
 	for _, s := range w.seats {
 		v := s.pool.view
-		v.Set(s.at, w.view(v.Workers[s.at].MaxContext, now))
+		v.Set(s.at, w.view(s.pool.model, v.Workers[s.at].MaxContext, now))
 	}
 }
 

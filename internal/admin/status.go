@@ -103,20 +103,22 @@ type ModelStatus struct {
 
 // WorkerStatus is one inference server as its local instance knows it.
 type WorkerStatus struct {
-	Name        string   `json:"name"`
-	URL         string   `json:"url"`
-	GPU         string   `json:"gpu,omitempty"`
-	Engine      string   `json:"engine,omitempty"` // the dialect it speaks; auto while that is not known
-	Models      []string `json:"models,omitempty"`
-	State       string   `json:"state"`
-	Reason      string   `json:"reason,omitempty"` // why it is not ready
-	Running     int64    `json:"running"`          // by its own metrics
-	Waiting     int64    `json:"waiting"`          // by its own metrics
-	InFlight    int64    `json:"in_flight"`        // by our ledger
-	KVFree      int64    `json:"kv_free_tokens"`
-	KVTotal     int64    `json:"kv_total_tokens"`
-	Backlog     int64    `json:"backlog_tokens"`
-	PrefillRate float64  `json:"prefill_tokens_per_second"`
-	DecodeRate  float64  `json:"decode_tokens_per_second"`
-	ScrapeAgeMS int64    `json:"scrape_age_ms"`
+	Name     string   `json:"name"`
+	URL      string   `json:"url"`
+	GPU      string   `json:"gpu,omitempty"`
+	Engine   string   `json:"engine,omitempty"` // the dialect it speaks; auto while that is not known
+	Models   []string `json:"models,omitempty"`
+	State    string   `json:"state"`
+	Reason   string   `json:"reason,omitempty"` // why it is not ready
+	Running  int64    `json:"running"`          // by its own metrics
+	Waiting  int64    `json:"waiting"`          // by its own metrics
+	InFlight int64    `json:"in_flight"`        // by our ledger
+	KVFree   int64    `json:"kv_free_tokens"`
+	KVTotal  int64    `json:"kv_total_tokens"`
+	Backlog  int64    `json:"backlog_tokens"`
+	// KVOvercommit is the factor of the KV cache that may be promised now; it falls when the worker preempts.
+	KVOvercommit float64 `json:"kv_overcommit,omitempty"`
+	PrefillRate  float64 `json:"prefill_tokens_per_second"`
+	DecodeRate   float64 `json:"decode_tokens_per_second"`
+	ScrapeAgeMS  int64   `json:"scrape_age_ms"`
 }

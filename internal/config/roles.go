@@ -99,6 +99,8 @@ type Local struct {
 	WorkersFile string `yaml:"workers_file"`
 	// ScrapeInterval is how often each worker's metrics are read.
 	ScrapeInterval time.Duration `yaml:"scrape_interval" default:"1s"`
+	// PrefixIndex bounds the memory of the index of prompts' prefixes that workers have cached, in bytes.
+	PrefixIndex int64 `yaml:"prefix_index" default:"134217728"`
 	// Policy overrides the spec's routing.policy for this zone: predictive, round_robin, least_connections or power_of_two.
 	Policy string `yaml:"policy"`
 }

@@ -31,6 +31,17 @@ type Card struct {
 	RemapFailed bool
 	// Used and Free memory, in bytes. Engines take nearly all of it when they start.
 	Used, Free int64
+	// Busy is the part of the time that the card computed, 0..1; 0 also when the exporter does not say.
+	Busy float64
+}
+
+// Busy is the mean of what the cards say; 0 when they say nothing.
+func (g *GPUs) Busy() float64 {
+	sum := 0.0
+	for i := range g.Cards {
+		sum += g.Cards[i].Busy
+	}
+	return sum / max(float64(len(g.Cards)), 1)
 }
 
 // Exporter reads NVIDIA's DCGM exporter.
@@ -146,6 +157,8 @@ func cardField(name []byte) func(*Card, float64) {
 		return func(c *Card, v float64) { c.Used = int64(v * mib) }
 	case "DCGM_FI_DEV_FB_FREE":
 		return func(c *Card, v float64) { c.Free = int64(v * mib) }
+	case "DCGM_FI_DEV_GPU_UTIL":
+		return func(c *Card, v float64) { c.Busy = min(v/100, 1) }
 	}
 	return nil
 }

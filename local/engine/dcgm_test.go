@@ -12,10 +12,10 @@ func TestCardsOfAMachineAndOfAWorker(t *testing.T) {
 	const mib = 1 << 20
 	all, ok := parseDCGM(golden(t, "dcgm.txt"), nil, GPUs{Cards: []Card{{Name: "3", Used: 7, XID: 31}}}, now)
 	want := []Card{
-		{Name: "0", Used: 75000 * mib, Free: 5120 * mib},
-		{Name: "1", Used: 75000 * mib, Free: 5120 * mib, RemapFailed: true},
-		{Name: "2", Used: 75000 * mib, Free: 5120 * mib, XID: 79},
-		{Name: "3", Used: 7, Free: 5120 * mib}, // its blank value is ignored, and an XID that is no longer told is over
+		{Name: "0", Used: 75000 * mib, Free: 5120 * mib, Busy: 0.97},
+		{Name: "1", Used: 75000 * mib, Free: 5120 * mib, Busy: 0.97, RemapFailed: true},
+		{Name: "2", Used: 75000 * mib, Free: 5120 * mib, Busy: 0.97, XID: 79},
+		{Name: "3", Used: 7, Free: 5120 * mib, Busy: 0.97}, // its blank value is ignored, and an XID that is no longer told is over
 	}
 	if diff := cmp.Diff(GPUs{At: now, Cards: want, Ignored: 1}, all); !ok || diff != "" {
 		t.Error(ok, diff)
