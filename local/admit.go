@@ -58,6 +58,9 @@ func (f *floor) arrive(v *visit, now time.Time) (at *attempt, refusal *openai.Er
 	case pick.ReasonTooLong:
 		return nil, openai.ContextTooLong(int(v.query.PromptTokens+v.query.OutputTokens), f.longest(p)), false
 	case pick.ReasonNoWorker:
+		if f.rouse(p, now) {
+			break
+		}
 		return nil, openai.NoCapacity(v.model, openai.MinRetryAfter), false
 	}
 	return f.wait(v, p, now)

@@ -128,6 +128,7 @@ func (a *Agent) Start(ctx context.Context) error {
 		}
 	})
 	a.wg.Go(a.pump)
+	a.wg.Go(a.rouser)
 	a.wg.Go(a.patrol)
 	if a.uplink != nil {
 		if err := a.uplink.Start(context.WithoutCancel(ctx)); err != nil {

@@ -38,6 +38,8 @@ type floor struct {
 	acks    map[string]capacity.Ack
 	budget  float64 // retries that may be made now
 	kick    chan struct{}
+	// sleepers are the workers to be woken.
+	sleepers chan *worker
 }
 
 // pool is what serves one model.
@@ -58,7 +60,7 @@ func newFloor(cfg Config) *floor {
 		cfg: cfg, rng: mrand.New(mrand.NewPCG(u(0), u(1))), secret: u(2),
 		ledger: pick.NewLedger(), index: pick.NewIndex(cfg.PrefixIndex), lengths: pick.NewLengths(maxLengths),
 		workers: map[string]*worker{}, leaving: map[*worker]struct{}{}, pools: map[string]*pool{}, orders: firstOrders(cfg),
-		acks: map[string]capacity.Ack{}, budget: retryBurst, kick: make(chan struct{}, 1),
+		acks: map[string]capacity.Ack{}, budget: retryBurst, kick: make(chan struct{}, 1), sleepers: make(chan *worker, maxRousing),
 	}
 }
 

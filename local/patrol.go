@@ -87,5 +87,8 @@ func (f *floor) expected(w *worker, now time.Time) time.Duration {
 			seconds = max(seconds, at.choice.Seconds+float64(at.visit.query.OutputTokens)*step)
 		}
 	}
+	if w.loading() {
+		return coldLoad
+	}
 	return time.Duration(min(slack*seconds, maxExpected.Seconds()) * float64(time.Second))
 }

@@ -32,7 +32,7 @@ func (f *floor) serve(p *pool, now time.Time) {
 func (f *floor) serveAll(now time.Time) (waiting bool) {
 	for _, p := range f.pools {
 		f.serve(p, now)
-		if p.queue.Len() > 0 && f.hopeless(p) {
+		if p.queue.Len() > 0 && f.hopeless(p) && !p.rousing(now) {
 			f.refuseAll(p, now)
 		}
 		waiting = waiting || p.queue.Len() > 0

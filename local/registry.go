@@ -48,7 +48,7 @@ func (a *Agent) setWorkers(list []discover.Worker) {
 
 func sameWorker(a, b discover.Worker) bool {
 	return a.URL == b.URL && a.GPU == b.GPU && a.Weight == b.Weight && slices.Equal(a.Models, b.Models) &&
-		a.Engine == b.Engine && a.Metrics == b.Metrics && a.GPUMetrics == b.GPUMetrics && slices.Equal(a.GPUs, b.GPUs)
+		a.Engine == b.Engine && a.Metrics == b.Metrics && a.GPUMetrics == b.GPUMetrics && slices.Equal(a.GPUs, b.GPUs) && a.Wake == b.Wake
 }
 
 func (a *Agent) addWorker(d discover.Worker) {

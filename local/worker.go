@@ -22,6 +22,7 @@ type worker struct {
 
 	cards  engine.GPUs // of its exporter, where it has one
 	unread float64     // metrics pages that could not be read
+	roused time.Time   // when it was last told to wake up
 
 	id      int32 // ledger slot
 	breaker *health.Breaker

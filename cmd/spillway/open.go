@@ -92,7 +92,7 @@ func openLocal(c *config.Local, log *slog.Logger) (fleet.Role, error) {
 	for _, w := range c.Workers {
 		workers = append(workers, discover.Worker{
 			Name: w.Name, URL: w.URL, GPU: w.GPU, Models: w.Models, Weight: w.Weight, Labels: w.Labels,
-			Engine: w.Engine, Metrics: w.Metrics, GPUMetrics: w.GPUMetrics, GPUs: w.GPUs,
+			Engine: w.Engine, Metrics: w.Metrics, GPUMetrics: w.GPUMetrics, GPUs: w.GPUs, Wake: w.Wake,
 		})
 	}
 	return local.New(local.Config{

@@ -127,6 +127,8 @@ type WorkerEntry struct {
 	GPUMetrics string `yaml:"gpu_metrics"`
 	// GPUs are those of the exporter's that are its own, by index, UUID or device. Default: all.
 	GPUs []string `yaml:"gpus"`
+	// Wake lets it be woken when a request finds it asleep and nobody else serves the model.
+	Wake bool `yaml:"wake"`
 	// Labels are free names and values for operators.
 	Labels map[string]string `yaml:"labels"`
 }

@@ -33,6 +33,8 @@ type Worker struct {
 	// (index, UUID or device); none named means all.
 	GPUMetrics string   `yaml:"gpu_metrics" doc:"address of a DCGM exporter for its GPUs, http://host:9400/metrics"`
 	GPUs       []string `yaml:"gpus" doc:"which of the exporter's GPUs are its own: index, UUID or device; empty means all"`
+	// Wake lets it be woken when a request finds it asleep and nobody else serves the model.
+	Wake bool `yaml:"wake" doc:"whether it is woken when a request finds it asleep and nobody else serves the model"`
 	// Labels are the operator's own words about it.
 	Labels map[string]string `yaml:"labels" doc:"the operator's own words"`
 }
