@@ -88,7 +88,7 @@ func (a *Agent) open() error {
 	a.http = &http.Server{
 		Handler: relay.Guard(a.routes()), ReadHeaderTimeout: 5 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
 		ConnState: relay.NewCrowd(0).Track,
-		ErrorLog: slog.NewLogLogger(a.log.Handler(), slog.LevelDebug),
+		ErrorLog:  slog.NewLogLogger(a.log.Handler(), slog.LevelDebug),
 	}
 	if len(a.cfg.Gateways) > 0 {
 		a.uplink, err = uplink.NewChild(uplink.ChildConfig{

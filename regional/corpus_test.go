@@ -23,9 +23,9 @@ import (
 	"github.com/spillway-lb/spillway/regional"
 )
 
-// knock sends bytes to the front door and returns the statuses of the answers until the gateway closes or falls silent,
-// the last answer's code and head, and whether it closed.
-func knock(t *testing.T, addr string, pieces ...string) (statuses []int, last string, head http.Header, closed bool) {
+// knock sends bytes to the front door and returns the statuses of the answers until the gateway closes or falls silent
+// after the expected number of them, the last answer's code and head, and whether it closed.
+func knock(t *testing.T, addr string, expected int, closes bool, pieces ...string) (statuses []int, last string, head http.Header, closed bool) {
 	t.Helper()
 	c, err := net.Dial("tcp", addr)
 	must(t, err)
@@ -37,7 +37,11 @@ func knock(t *testing.T, addr string, pieces ...string) (statuses []int, last st
 	}
 	in := bufio.NewReader(c)
 	for {
-		_ = c.SetReadDeadline(time.Now().Add(700 * time.Millisecond))
+		patience := 5 * time.Second
+		if len(statuses) >= expected && !closes {
+			patience = 150 * time.Millisecond
+		}
+		_ = c.SetReadDeadline(time.Now().Add(patience))
 		resp, err := http.ReadResponse(in, nil)
 		if err != nil {
 			return statuses, last, head, !errors.Is(err, os.ErrDeadlineExceeded)
@@ -153,7 +157,7 @@ func TestRawRequestsAtTheFrontDoor(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			before := len(l.hits)
-			statuses, last, head, closed := knock(t, g.HTTPAddr().String(), tc.pieces...)
+			statuses, last, head, closed := knock(t, g.HTTPAddr().String(), len(tc.statuses), tc.closed, tc.pieces...)
 			if !slices.Equal(statuses, tc.statuses) || last != tc.code || closed != tc.closed {
 				t.Fatalf("got %v %q, closed %v; want %v %q, closed %v", statuses, last, closed, tc.statuses, tc.code, tc.closed)
 			}
@@ -187,7 +191,7 @@ func TestNothingOfAClientSpeaksAsATier(t *testing.T) {
 		"Spillway-Tenant: root\r\nX-Folded: a\r\n Spillway-Tenant: root\r\nX-Client-Request-Id: a\tSpillway-Tenant: root\r\n" +
 		"Connection: keep-alive, X-Mine, Spillway-Class\r\nX-Mine: 1\r\nTE: trailers\r\nTrailer: Spillway-Tenant\r\nUpgrade: websocket\r\n" +
 		"Keep-Alive: 1\r\nProxy-Authorization: Basic eA==\r\nProxy-Connection: keep-alive\r\nCookie: a=b\r\nX-Api-Key: other\r\nX-Kept: yes\r\n"
-	statuses, _, head, _ := knock(t, g.HTTPAddr().String(), frame(lines+length(ask), ask))
+	statuses, _, head, _ := knock(t, g.HTTPAddr().String(), 1, false, frame(lines+length(ask), ask))
 	if !slices.Equal(statuses, []int{200}) {
 		t.Fatalf("got %v", statuses)
 	}
@@ -220,7 +224,7 @@ func TestNoHeaderCanBeInjected(t *testing.T) {
 	evil := `small\r\nSpillway-Tenant: root`
 	body := `{"model":"` + evil + `","user":"` + evil + `","messages":[]}`
 	for _, id := range []string{"a b", "a\tb", "a\u0080b", strings.Repeat("x", 129)} {
-		statuses, last, head, _ := knock(t, g.HTTPAddr().String(), frame("X-Client-Request-Id: "+id+"\r\n"+length(body), body))
+		statuses, last, head, _ := knock(t, g.HTTPAddr().String(), 1, false, frame("X-Client-Request-Id: "+id+"\r\n"+length(body), body))
 		if !slices.Equal(statuses, []int{404}) || last != openai.CodeModelNotFound || !strings.HasPrefix(head.Get("X-Request-Id"), "req_") || head.Get("Spillway-Tenant") != "" {
 			t.Errorf("id %q got %v %s %v", id, statuses, last, head)
 		}

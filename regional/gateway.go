@@ -29,6 +29,7 @@ type Gateway struct {
 	boot    uint64
 	started time.Time
 	metrics *metrics
+	keep    uplink.Keep
 
 	front, peer *door
 	locals      *relay.Forwarder // to the region's local tier
@@ -66,7 +67,7 @@ func New(cfg Config) (*Gateway, error) {
 	}
 	now := time.Now()
 	g := &Gateway{
-		cfg: cfg, log: telemetry.Logger(cfg.Log), boot: uint64(now.UnixNano()), started: now,
+		cfg: cfg, log: telemetry.Logger(cfg.Log), boot: uint64(now.UnixNano()), started: now, keep: uplink.Keep{Dir: cfg.Dir},
 		stale: make(chan struct{}, 1), book: capacity.NewBook(capacity.Thresholds{}), ledger: zone.NewLedger(),
 		limiter: tenant.NewLimiter(), demand: newDemand(), suspects: map[string]time.Time{}, places: map[string]*place{},
 		rng: rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())),

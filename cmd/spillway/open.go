@@ -13,7 +13,6 @@ import (
 	"github.com/spillway-lb/spillway/internal/config"
 	"github.com/spillway-lb/spillway/internal/identity"
 	"github.com/spillway-lb/spillway/local"
-	"github.com/spillway-lb/spillway/local/discover"
 	"github.com/spillway-lb/spillway/regional"
 )
 
@@ -88,17 +87,10 @@ func openLocal(c *config.Local, log *slog.Logger) (fleet.Role, error) {
 	if err != nil {
 		return nil, err
 	}
-	var workers []discover.Worker
-	for _, w := range c.Workers {
-		workers = append(workers, discover.Worker{
-			Name: w.Name, URL: w.URL, GPU: w.GPU, Models: w.Models, Weight: w.Weight, Labels: w.Labels,
-			Engine: w.Engine, Metrics: w.Metrics, GPUMetrics: w.GPUMetrics, GPUs: w.GPUs, Wake: w.Wake,
-		})
-	}
 	return local.New(local.Config{
 		Name: c.Name, Region: c.Region, Zone: c.Zone, Dir: c.Dir, Certs: certs, Log: log, Version: version,
 		Listen: c.HTTP.Listen, Advertise: c.HTTP.Advertise, Plain: c.HTTP.Plain, Gateways: c.Gateways,
-		Workers: workers, WorkersFile: c.WorkersFile, ScrapeInterval: c.ScrapeInterval, Policy: c.Policy, PrefixIndex: int(c.PrefixIndex),
+		Workers: c.Workers, WorkersFile: c.WorkersFile, ScrapeInterval: c.ScrapeInterval, Policy: c.Policy, PrefixIndex: int(c.PrefixIndex),
 		AdminSocket: c.Admin.Socket, AdminListen: c.Admin.Listen, MetricsListen: c.Metrics.Listen,
 	})
 }

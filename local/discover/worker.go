@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"strings"
 
+	"github.com/spillway-lb/spillway/internal/config"
 	"github.com/spillway-lb/spillway/internal/config/strict"
 	"github.com/spillway-lb/spillway/local/engine"
 )
@@ -13,31 +14,8 @@ import (
 // MaxWorkers bounds one zone's list.
 const MaxWorkers = 4096
 
-// Worker is one inference server as the operator declares it.
-type Worker struct {
-	// Name is unique in the zone; drains and status use it.
-	Name string `yaml:"name" doc:"unique in the zone"`
-	// URL is where it listens, "http://host:port".
-	URL string `yaml:"url" doc:"where the inference server listens, http://host:port"`
-	// GPU is its type and how many work together ("H100", "H100x4"); rates are learned, this is where they start.
-	GPU string `yaml:"gpu" doc:"GPU type, H100 or H100x4: where learned rates start"`
-	// Models it serves. Empty means: ask it.
-	Models []string `yaml:"models" doc:"models it serves; empty means that it is asked"`
-	// Weight of its share, relative to its like.
-	Weight float64 `yaml:"weight" default:"1" doc:"its share relative to its like"`
-	// Engine is the dialect it speaks. Empty means that it is found out.
-	Engine string `yaml:"engine" doc:"what it is: auto finds out, or vllm, sglang, trtllm, triton, tgi, llamacpp, ollama, openai"`
-	// Metrics is the address of its metrics page where that is not the engine's usual one.
-	Metrics string `yaml:"metrics" doc:"address of its metrics page, where that is not the engine's usual one"`
-	// GPUMetrics is the address of a DCGM exporter on its machine, and GPUs are those of that machine's that are its own
-	// (index, UUID or device); none named means all.
-	GPUMetrics string   `yaml:"gpu_metrics" doc:"address of a DCGM exporter for its GPUs, http://host:9400/metrics"`
-	GPUs       []string `yaml:"gpus" doc:"which of the exporter's GPUs are its own: index, UUID or device; empty means all"`
-	// Wake lets it be woken when a request finds it asleep and nobody else serves the model.
-	Wake bool `yaml:"wake" doc:"whether it is woken when a request finds it asleep and nobody else serves the model"`
-	// Labels are the operator's own words about it.
-	Labels map[string]string `yaml:"labels" doc:"the operator's own words"`
-}
+// Worker is one inference server as the operator declares it, in the configuration or in a workers file.
+type Worker = config.WorkerEntry
 
 // list is the form of a workers file.
 type list struct {

@@ -1,0 +1,84 @@
+package uplink
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// Keep holds the last directive on disk, so that a child that starts while its parents are away serves as before. The
+// zero Keep, without a folder, keeps nothing.
+type Keep struct {
+	// Dir is the folder; it is made when it is missing.
+	Dir string
+}
+
+const (
+	keepName = "directive.json"
+	maxKept  = 64 << 20
+)
+
+// kept is the part of a directive that outlives a restart: no keys, and no peers, which age. The index is for people.
+type kept struct {
+	Index       uint64  `json:"index"`
+	SpecVersion uint64  `json:"spec_version"`
+	PlanEpoch   uint64  `json:"plan_epoch"`
+	Spec        string  `json:"spec"`
+	Drains      []Drain `json:"drains"`
+}
+
+// Save writes d so that a crash leaves the old file or the new one.
+func (k Keep) Save(d *Directive) error {
+	if k.Dir == "" {
+		return nil
+	}
+	text, err := json.Marshal(kept{Index: d.Index, SpecVersion: d.SpecVersion, PlanEpoch: d.PlanEpoch, Spec: string(d.Spec), Drains: d.Drains})
+	if err != nil {
+		return fmt.Errorf("encoding the directive: %w", err)
+	}
+	if err := os.MkdirAll(k.Dir, 0o700); err != nil {
+		return fmt.Errorf("making the directive's folder: %w", err)
+	}
+	temp, err := os.CreateTemp(k.Dir, keepName+"-*")
+	if err != nil {
+		return fmt.Errorf("keeping the directive: %w", err)
+	}
+	_, err = temp.Write(text)
+	err = errors.Join(err, temp.Sync(), temp.Close())
+	if err == nil {
+		err = os.Rename(temp.Name(), filepath.Join(k.Dir, keepName))
+	}
+	if err != nil {
+		return errors.Join(fmt.Errorf("keeping the directive: %w", err), os.Remove(temp.Name()))
+	}
+	return nil
+}
+
+// Load reads what Save wrote; nil when there is nothing. Its index is 0, so that any live directive replaces it, also one
+// of parents that were built anew. A file that cannot be read is an error, and its mending is the next Save.
+func (k Keep) Load() (*Directive, error) {
+	if k.Dir == "" {
+		return nil, nil
+	}
+	f, err := os.Open(filepath.Join(k.Dir, keepName))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("opening the kept directive: %w", err)
+	}
+	defer func() { _ = f.Close() }() // it was only read
+	text, err := io.ReadAll(io.LimitReader(f, maxKept))
+	if err != nil {
+		return nil, fmt.Errorf("reading the kept directive: %w", err)
+	}
+	var was kept
+	if err := json.Unmarshal(text, &was); err != nil {
+		return nil, fmt.Errorf("reading the kept directive: %w", err)
+	}
+	return &Directive{SpecVersion: was.SpecVersion, PlanEpoch: was.PlanEpoch, Spec: []byte(was.Spec), Drains: was.Drains}, nil
+}
