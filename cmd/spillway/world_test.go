@@ -210,12 +210,12 @@ func (w *world) sends(server netip.AddrPort, subnet netip.Prefix, region string)
 	if err != nil {
 		return err
 	}
-	if len(a.addrs) == 0 || a.addrs[0] != w.gateway(region).Addr["http"].Addr() {
-		return fmt.Errorf("%v %v, want the gateway of %s", a.rcode, a.addrs, region)
-	}
 	why, err := w.why(server, subnet)
 	if err != nil {
 		return err
+	}
+	if len(a.addrs) == 0 || a.addrs[0] != w.gateway(region).Addr["http"].Addr() {
+		return fmt.Errorf("%v %v, want the gateway of %s; _why says %q", a.rcode, a.addrs, region, why.texts)
 	}
 	if why.text("region") != region {
 		return fmt.Errorf("_why says %q, want region %s", why.texts, region)
@@ -264,6 +264,26 @@ func eventually(t *testing.T, within time.Duration, what string, f func() error)
 		}
 		if took > within {
 			t.Fatalf("after %s, not yet: %s: %v", within, what, err)
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+// settles waits until f is nil for good: it looks on for the whole bound and returns when f last failed.
+func settles(t *testing.T, bound time.Duration, what string, f func() error) time.Duration {
+	t.Helper()
+	began, last := time.Now(), time.Duration(0)
+	for {
+		err := f()
+		took := time.Since(began)
+		if err != nil {
+			last = took
+		}
+		switch {
+		case err == nil && took > bound:
+			return last
+		case took > patience:
+			t.Fatalf("after %s, not yet: %s: %v", patience, what, err)
 		}
 		time.Sleep(5 * time.Millisecond)
 	}
