@@ -56,7 +56,7 @@ func (f *floor) arrive(v *visit, now time.Time) (at *attempt, refusal *openai.Er
 	}
 	switch reason := f.outlook(v, p, now); reason {
 	case pick.ReasonTooLong:
-		return nil, openai.ContextTooLong(int(v.query.PromptTokens+v.query.OutputTokens), f.longest(p)), false
+		return nil, openai.ContextTooLong(int(v.query.Length()), f.longest(p)), false
 	case pick.ReasonNoWorker:
 		if f.rouse(p, now) {
 			break
@@ -95,7 +95,11 @@ func (f *floor) patience(v *visit) time.Duration {
 // fit fills in what the choice needs and only the floor knows.
 func (f *floor) fit(v *visit, p *pool) {
 	q := &v.query
-	q.PromptTokens = max(1, int64(float64(v.estimate)*min(max(p.counted.or(1), 0.25), 4)))
+	counted := min(max(p.counted.or(1), 0.25), 4)
+	q.PromptTokens = max(1, int64(float64(v.estimate)*counted))
+	if v.longest > 0 {
+		q.Longest = max(1, int64(float64(v.longest)*counted))
+	}
 	q.OutputTokens = f.expectedOutput(v)
 	q.PromptBytes = int64(len(v.env.Prompt))
 	q.Class = v.class
@@ -115,7 +119,7 @@ const (
 
 // expectedOutput is what such answers' lengths have been, inside what the request allows.
 func (f *floor) expectedOutput(v *visit) int64 {
-	if v.r.URL.Path == openai.PathEmbeddings {
+	if v.r.URL.Path == openai.PathEmbeddings || v.longest > 0 {
 		return 0
 	}
 	limit := int64(v.env.MaxTokens)
@@ -139,7 +143,7 @@ func (f *floor) place(v *visit, p *pool, now time.Time) *attempt {
 		visit: v, worker: w, pool: p, choice: choice, sent: now,
 		work: float64(load.Backlog + load.ForeignBacklog + uncached), seqs: float64(load.Running + load.ForeignSeqs + 1),
 		held:  float64(load.KV + load.ForeignKV + v.query.PromptTokens),
-		entry: f.ledger.Dispatch(w.id, uncached, v.query.PromptTokens+v.query.OutputTokens, w.reading.KVTotal, now),
+		entry: f.ledger.Dispatch(w.id, uncached, v.query.KV(), w.reading.KVTotal, now),
 	}
 	f.index.Insert(w.id, v.query.Blocks)
 	w.breaker.Began(now)

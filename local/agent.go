@@ -37,6 +37,7 @@ type Agent struct {
 	uplink   *uplink.Child
 	admin    *admin.Server
 	meters   *meters
+	batcher  *batcher
 	started  time.Time
 	cancel   context.CancelFunc
 	ctx      context.Context
@@ -58,6 +59,7 @@ func New(cfg Config) (*Agent, error) {
 	a.forward = &relay.Forwarder{Transport: transport, IdleTimeout: maxSilence}
 	a.scraper = scrapeClient(transport)
 	a.meters = newMeters(cfg.Registry, a)
+	a.batcher = newBatcher(a)
 	cfg.Registry.MustRegister(newEngineMeters(a))
 	a.floor = newFloor(cfg)
 	a.policy.Store(firstOrders(cfg))
@@ -162,6 +164,7 @@ func (a *Agent) Stop(ctx context.Context) error {
 	if err := a.http.Shutdown(ctx); err != nil {
 		errs = append(errs, fmt.Errorf("answers cut short: %w", errors.Join(err, a.http.Close())))
 	}
+	a.batcher.close()
 	a.cancel()
 	a.wg.Wait()
 	if a.admin != nil {

@@ -78,7 +78,7 @@ func (a *Agent) attempt(w http.ResponseWriter, v *visit, at *attempt) relay.Resu
 		at.prefills = time.AfterFunc(after, func() { a.floor.prefilled(at) })
 		defer at.prefills.Stop()
 	}
-	req, err := relay.Outbound(ctx, v.r, at.worker.declared.URL+v.r.URL.Path, v.body, nil)
+	req, err := relay.Outbound(ctx, v.r, at.worker.declared.URL+v.r.URL.EscapedPath(), v.body, nil)
 	var res relay.Result
 	if err != nil {
 		res = relay.Result{Err: fmt.Errorf("forwarding the request: %w", err)}

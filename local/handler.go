@@ -15,15 +15,18 @@ import (
 // routes is the door for gateways, or for anybody when plain.
 func (a *Agent) routes() http.Handler {
 	mux := http.NewServeMux()
-	for _, p := range []string{openai.PathChat, openai.PathCompletions, openai.PathEmbeddings, openai.PathResponses} {
+	for _, p := range []string{openai.PathChat, openai.PathCompletions, openai.PathResponses} {
 		mux.HandleFunc("POST "+p, a.generate)
 	}
+	mux.HandleFunc("POST "+openai.PathEmbeddings, a.embed)
+	mux.HandleFunc("POST "+openai.PatternInfer, a.infer)
+	mux.HandleFunc("POST "+openai.PatternInferVersion, a.infer)
 	mux.HandleFunc("GET "+openai.PathModels, a.listModels)
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok\n")) })
 	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
 		relay.WriteError(w, &openai.Error{
 			Status: http.StatusNotFound, Type: openai.TypeInvalidRequest, Code: openai.CodeNotFound,
-			Message: "POST to /v1/chat/completions, /v1/completions, /v1/embeddings or /v1/responses, or GET /v1/models", NoRetry: true,
+			Message: "POST to /v1/chat/completions, /v1/completions, /v1/embeddings, /v1/responses or /v2/models/MODEL/infer, or GET /v1/models", NoRetry: true,
 		})
 	})
 	return mux
@@ -63,9 +66,7 @@ func (a *Agent) read(w http.ResponseWriter, r *http.Request) (*visit, *openai.Er
 	if v.estimate <= 0 {
 		v.estimate = int64(v.env.Tokens(o.bytesPerToken(v.model)))
 	}
-	if v.hop.Deadline > 0 {
-		v.deadline = v.arrived.Add(v.hop.Deadline)
-	}
+	v.times(r.Header, a.cfg.Plain)
 	return v, nil
 }
 

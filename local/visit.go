@@ -20,12 +20,14 @@ type visit struct {
 	class    spec.Class
 	model    string
 	estimate int64 // prompt tokens as the gateway or we estimated them, before correction
+	longest  int64 // tokens of the longest input when there are several, each a sequence of its own; 0 otherwise
 	query    pick.Query
 	blocks   [pick.MaxBlocks]uint64
 	excluded [2]int32
 	retries  int
 	arrived  time.Time
 	deadline time.Time // the caller's own; zero when none
+	due      time.Time // when the caller wants its first token; zero when it does not say
 
 	item  queue.Item[*visit]
 	ready chan verdict // one verdict for each time it waits
