@@ -139,6 +139,7 @@ func (k *checker) workers(list []WorkerEntry) {
 		k.unique(names, strings.ToLower(w.Name), i, "worker name", path+".name")
 		k.url(path+".url", w.URL)
 		k.unique(urls, strings.ToLower(strings.TrimSuffix(w.URL, "/")), i, "worker url", path+".url")
+		k.dialect(w, path)
 		if !(w.Weight > 0 && w.Weight <= 1e6) {
 			k.bad("$."+path+".weight", fmt.Sprintf("weight %v is not positive", w.Weight), "write a number above 0; to take the worker out of service, drain it")
 		}

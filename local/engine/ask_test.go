@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/spillway-lb/spillway/internal/config"
 )
 
 // worker is a server with some of an engine's pages; what is not among them is 404. A page "POST /x" answers a POST.
@@ -431,6 +433,12 @@ func TestWhatIsNoWorkersAddress(t *testing.T) {
 	}
 	if _, err := New("vllm2", Config{Base: "http://w", Client: c}); err == nil || !strings.Contains(err.Error(), "sglang") || Known("vllm2") || !Known("") || !Known("tgi") {
 		t.Errorf("an unknown engine says %v", err)
+	}
+}
+
+func TestEveryNameMayStandInAConfigFile(t *testing.T) {
+	if diff := cmp.Diff(config.Engines(), Names()); diff != "" {
+		t.Error(diff)
 	}
 }
 
