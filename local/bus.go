@@ -68,7 +68,7 @@ func (s *bus) ride(r *rider) (*share, *openai.Error) {
 	case got := <-r.done:
 		return got, nil
 	case <-stop:
-		return nil, openai.NoCapacity(s.model, openai.MinRetryAfter)
+		return nil, openai.Upstream("this instance stopped before the answer was there")
 	case <-gone:
 	case <-late:
 		refusal = openai.DeadlineUnmeetable("local")
