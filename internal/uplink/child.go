@@ -155,17 +155,17 @@ func (c *Child) Sessions() []Session {
 func (c *Child) produce(ctx context.Context) {
 	tick := time.NewTicker(c.cfg.Interval)
 	defer tick.Stop()
-	for {
+	for last := time.Now(); ; last = time.Now() {
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
 		case <-c.wake:
+			if early := statementGap - time.Since(last); early > 0 && !pause(ctx, early) {
+				return
+			}
 		}
 		c.state()
-		if !pause(ctx, statementGap) {
-			return
-		}
 	}
 }
 
