@@ -205,10 +205,10 @@ func TestStreamsAndAccounts(t *testing.T) {
 		n, _ := testutil.GatherAndCount(reg, "spillway_local_tokens_total")
 		return n == 2
 	})
-	want := `# HELP spillway_local_tokens_total Tokens of finished answers, as engines stated or else as counted.
+	want := `# HELP spillway_local_tokens_total Tokens of answers by model, class and kind (prompt, of which cached, and completion); source tells what engines stated from what was estimated.
 # TYPE spillway_local_tokens_total counter
-spillway_local_tokens_total{direction="output",model="llama-3.1-8b"} 6
-spillway_local_tokens_total{direction="prompt",model="llama-3.1-8b"} 14
+spillway_local_tokens_total{class="standard",kind="completion",model="llama-3.1-8b",source="stated"} 6
+spillway_local_tokens_total{class="standard",kind="prompt",model="llama-3.1-8b",source="stated"} 14
 `
 	eventually(t, "14 prompt and 6 output tokens", func() bool {
 		return testutil.GatherAndCompare(reg, strings.NewReader(want), "spillway_local_tokens_total") == nil

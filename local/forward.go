@@ -87,8 +87,7 @@ func (a *Agent) attempt(w http.ResponseWriter, v *visit, at *attempt) relay.Resu
 	}
 	a.floor.end(at, m, &res, time.Now())
 	if res.Started && res.Status/100 == 2 {
-		prompt, output := m.tokens()
-		a.meters.spent(v.model, prompt, output)
+		a.meters.spent(v, m.account())
 	}
 	if res.Err != nil && !res.ClientGone {
 		select {

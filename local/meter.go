@@ -73,10 +73,11 @@ func (m *meter) usage() openai.Usage {
 	return m.body.Usage()
 }
 
-// tokens are the prompt and output tokens of the answer, stated or else counted.
-func (m *meter) tokens() (prompt, output int64) {
-	if u := m.usage(); u.Stated {
-		return int64(u.Prompt), int64(u.Completion)
+// account is what the answer used, stated or else estimated.
+func (m *meter) account() openai.Usage {
+	q := &m.at.visit.query
+	if m.events {
+		return m.stream.Account(int(q.PromptTokens))
 	}
-	return m.at.visit.query.PromptTokens, m.stream.Events
+	return m.body.Account(int(q.PromptTokens), int(q.OutputTokens))
 }

@@ -38,7 +38,7 @@ func newMeters(r *prometheus.Registry, a *Agent) *meters {
 		agent:    a,
 		requests: counter("attempts_total", "Requests forwarded to a worker, by what came of it.", "model", "outcome"),
 		refusals: counter("refusals_total", "Requests answered without a worker, by code.", "code"),
-		tokens:   counter("tokens_total", "Tokens of finished answers, as engines stated or else as counted.", "model", "direction"),
+		tokens:   counter("tokens_total", "Tokens of answers by model, class and kind (prompt, of which cached, and completion); source tells what engines stated from what was estimated.", "model", "class", "kind", "source"),
 		waits:    histogram("queue_wait_seconds", "Time from arrival to being sent to a worker.", "model", "class"),
 		ttft:     histogram("time_to_first_byte_seconds", "Time from being sent to a worker to the answer's first byte.", "model"),
 		errors: prometheus.NewHistogramVec(prometheus.HistogramOpts{
@@ -116,10 +116,13 @@ func (m *meters) done(v *visit, at *attempt, res *relay.Result) {
 	}
 }
 
-// spent counts the tokens of one finished answer.
-func (m *meters) spent(model string, prompt, output int64) {
-	m.tokens.WithLabelValues(model, "prompt").Add(float64(prompt))
-	m.tokens.WithLabelValues(model, "output").Add(float64(output))
+// spent counts the tokens of one answer.
+func (m *meters) spent(v *visit, u openai.Usage) {
+	for kind, n := range map[string]int{"prompt": u.Prompt, "cached": u.Cached, "completion": u.Completion} {
+		if n > 0 {
+			m.tokens.WithLabelValues(v.model, v.class.String(), kind, u.Source()).Add(float64(n))
+		}
+	}
 }
 
 func outcome(res *relay.Result) string {

@@ -106,26 +106,28 @@ func (p *passage) Chunk(b []byte) {
 
 // finish takes the attempt out of the ledger and learns what it used.
 func (p *passage) finish() {
-	u := p.stream.Usage
-	if !p.events {
-		u = p.body.Usage()
-	}
+	u := p.account()
 	g := p.g
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.ledger.Finish(p.c.verdict.Path, p.c.ticket)
 	g.land(p)
-	switch {
-	case u.Stated:
-		p.q.tokens = u.Prompt + u.Completion
+	p.q.tokens = u.Prompt + u.Completion
+	if u.Stated || p.stream.Done {
 		g.demand.learn(p.q.query.Model, u.Completion/max(p.q.env.N, 1))
-	case p.stream.Events > 0:
-		p.q.tokens = p.q.query.PromptTokens + int(p.stream.Events)
-		if p.stream.Done {
-			g.demand.learn(p.q.query.Model, int(p.stream.Events)/max(p.q.env.N, 1))
-		}
-	case p.begun && p.res != nil && p.res.Status/100 == 2:
-		p.q.tokens = p.q.query.PromptTokens + p.q.query.MaxTokens
 	}
-	g.metrics.used(p.q, u, p.stream.Events)
+	g.metrics.used(p.q, &u)
+}
+
+// account is what the answer used; nothing for one that is an error.
+func (p *passage) account() openai.Usage {
+	switch {
+	case p.res == nil || p.res.Status/100 != 2:
+		return openai.Usage{}
+	case p.events:
+		return p.stream.Account(p.q.query.PromptTokens)
+	case strings.HasPrefix(p.q.path, openai.PathEmbeddings):
+		return p.body.Account(p.q.query.PromptTokens, 0)
+	}
+	return p.body.Account(p.q.query.PromptTokens, p.q.query.MaxTokens)
 }

@@ -35,7 +35,7 @@ func newMetrics(r prometheus.Registerer, g *Gateway) (*metrics, error) {
 		admissions: counter("admissions_total", "Requests by tenant and outcome: admitted, or the code of the refusal.", "tenant", "outcome"),
 		spills:     counter("spills_total", "Requests that went to a peer region, by region and reason.", "to", "reason"),
 		retries:    counter("retries_total", "Second tries by what had happened.", "reason"),
-		tokens:     counter("tokens_total", "Tokens by model and kind: prompt, cached or completion.", "model", "kind"),
+		tokens:     counter("tokens_total", "Tokens of answers by model, class and kind (prompt, of which cached, and completion); source tells what engines stated from what was estimated.", "model", "class", "kind", "source"),
 		ttft:       histogram("ttft_seconds", "Time from arrival to the first byte of the answer."),
 		duration:   histogram("request_seconds", "Time from arrival to the last byte of the answer."),
 		tenants:    telemetry.NewLabels(maxLabels), models: telemetry.NewLabels(maxLabels),
@@ -93,15 +93,13 @@ func (m *metrics) firstByte(q *request) {
 	m.ttft.WithLabelValues(m.model(q)).Observe(time.Since(q.arrived).Seconds())
 }
 
-func (m *metrics) used(q *request, u openai.Usage, events int64) {
-	model := m.model(q)
-	if !u.Stated {
-		m.tokens.WithLabelValues(model, "completion").Add(float64(events))
-		return
+// used counts an answer's tokens.
+func (m *metrics) used(q *request, u *openai.Usage) {
+	for kind, n := range map[string]int{"prompt": u.Prompt, "cached": u.Cached, "completion": u.Completion} {
+		if n > 0 {
+			m.tokens.WithLabelValues(m.model(q), q.query.Class.String(), kind, u.Source()).Add(float64(n))
+		}
 	}
-	m.tokens.WithLabelValues(model, "prompt").Add(float64(u.Prompt))
-	m.tokens.WithLabelValues(model, "cached").Add(float64(u.Cached))
-	m.tokens.WithLabelValues(model, "completion").Add(float64(u.Completion))
 }
 
 func (m *metrics) model(q *request) string {

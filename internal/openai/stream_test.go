@@ -127,3 +127,34 @@ func BenchmarkStreamMeterEvent(b *testing.B) {
 		m.Chunk(event)
 	}
 }
+
+func TestAccountIsStatedOrSaysThatItIsAnEstimate(t *testing.T) {
+	events := strings.Repeat("data: {\"choices\":[{\"delta\":{\"content\":\"a\"}}]}\n\n", 3)
+	for _, tc := range []struct {
+		name, stream string
+		want         openai.Usage
+	}{
+		{"nothing came", "", openai.Usage{}},
+		{"not asked for", "data: {\"choices\":[{\"delta\":{\"role\":\"assistant\",\"content\":\"\"}}]}\n\n" + events + "data: [DONE]\n\n", openai.Usage{Prompt: 40, Completion: 3}},
+		{"broken off", events, openai.Usage{Prompt: 40, Completion: 3}},
+		{"stated", events + "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":9,\"completion_tokens\":7}}\n\n", openai.Usage{Prompt: 9, Completion: 7, Stated: true}},
+	} {
+		var m openai.StreamMeter
+		m.Chunk([]byte(tc.stream))
+		if got := m.Account(40); got != tc.want {
+			t.Errorf("%s: account is %+v, want %+v", tc.name, got, tc.want)
+		}
+	}
+	var m openai.BodyMeter
+	if got := m.Account(40, 8); got != (openai.Usage{}) {
+		t.Errorf("an empty body's account is %+v", got)
+	}
+	m.Chunk([]byte(`{"choices":[]}`))
+	if got := m.Account(40, 8); got != (openai.Usage{Prompt: 40, Completion: 8}) || got.Source() != "estimated" {
+		t.Errorf("account is %+v", got)
+	}
+	m.Chunk([]byte(`{"usage":{"prompt_tokens":5,"total_tokens":5}}`))
+	if got := m.Account(40, 8); got != (openai.Usage{Prompt: 5, Stated: true}) || got.Source() != "stated" {
+		t.Errorf("account is %+v", got)
+	}
+}

@@ -2,11 +2,30 @@ package openai
 
 import "bytes"
 
-// Usage is the token account of one answer, as the engine stated it.
+// Usage is the token account of one answer.
 type Usage struct {
 	Prompt, Completion, Cached int
-	// Stated is false until the engine said anything; the amounts are then zero and mean nothing.
+	// Stated: the engine said so. Otherwise the amounts are zero, or an Account's estimate.
 	Stated bool
+}
+
+// Source is where the amounts are from, for metrics.
+func (u *Usage) Source() string {
+	if u.Stated {
+		return "stated"
+	}
+	return "estimated"
+}
+
+// Account is the stream's usage as the engine stated it. Without a statement, because the caller did not ask for one
+// (stream_options.include_usage) or the stream broke off, it is an estimate: of the prompt the one that is given, and of
+// the completion the events that carried content. That is the number of tokens where an engine sends each by itself, and
+// too few where it puts several into one event (speculative decoding, stream intervals).
+func (m *StreamMeter) Account(prompt int) Usage {
+	if m.Usage.Stated || m.Bytes == 0 {
+		return m.Usage
+	}
+	return Usage{Prompt: prompt, Completion: int(m.Events)}
 }
 
 // read takes the amounts of a usage object. Both of OpenAI's spellings are known.
@@ -100,4 +119,14 @@ func (m *BodyMeter) Usage() Usage {
 		u.read(rest[start:end])
 	}
 	return u
+}
+
+// Account is the body's usage as the engine stated it, or else the estimates that are given: nothing in a body says how
+// many tokens it took.
+func (m *BodyMeter) Account(prompt, completion int) Usage {
+	u := m.Usage()
+	if u.Stated || m.Bytes == 0 {
+		return u
+	}
+	return Usage{Prompt: prompt, Completion: completion}
 }

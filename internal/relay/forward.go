@@ -123,7 +123,7 @@ func (s *stream) run(ctx context.Context) {
 		if n > 0 && !s.piece((*buf)[:n], err == nil) {
 			return
 		}
-		if err == io.EOF {
+		if err == io.EOF && !s.cut(ctx) {
 			s.finish()
 			return
 		}
@@ -132,6 +132,12 @@ func (s *stream) run(ctx context.Context) {
 			return
 		}
 	}
+}
+
+// cut reports whether the end of a body without a length may be one that we have made: a place that sees us hang up can
+// still end its answer properly, on a connection that is not quite closed.
+func (s *stream) cut(ctx context.Context) bool {
+	return s.resp.ContentLength < 0 && errors.Is(context.Cause(ctx), ErrGivenUp)
 }
 
 // piece passes one piece on; false when the client has stopped reading.

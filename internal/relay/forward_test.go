@@ -3,6 +3,7 @@ package relay_test
 import (
 	"bufio"
 	"context"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -280,5 +281,33 @@ func TestWriteErrorHeaders(t *testing.T) {
 	(&relay.Refusal{Status: 503, Header: http.Header{"Retry-After": {"5"}, relay.HeaderNotStarted: {"1"}}, Body: []byte("x")}).Write(w, false)
 	if w.Code != 503 || w.Header().Get("Retry-After") != "5" || w.Header().Get(relay.HeaderNotStarted) != "" || w.Body.String() != "x" {
 		t.Errorf("refusal is %d %v %q", w.Code, w.Header(), w.Body)
+	}
+}
+
+// politeTransport ends its answer properly when it is hung up on, after one event.
+type politeTransport struct{ began chan struct{} }
+
+func (p politeTransport) RoundTrip(r *http.Request) (*http.Response, error) {
+	in, out := io.Pipe()
+	go func() {
+		_, _ = io.WriteString(out, event)
+		close(p.began)
+		<-r.Context().Done()
+		_ = out.Close()
+	}()
+	return &http.Response{StatusCode: 200, Header: http.Header{"Content-Type": {"text/event-stream"}}, Body: in, ContentLength: -1}, nil
+}
+
+func TestForwardNeverTakesAnEndOfItsOwnMakingForTheAnswers(t *testing.T) {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	p := politeTransport{began: make(chan struct{})}
+	go func() {
+		<-p.began
+		cancel(fmt.Errorf("%w: nothing is heard of it", relay.ErrGivenUp))
+	}()
+	w := httptest.NewRecorder()
+	res := (&relay.Forwarder{Transport: p}).Forward(ctx, w, httptest.NewRequest("POST", "/", nil), nil)
+	if !res.Truncated || !res.GivenUp() || w.Body.String() != event+string(openai.UpstreamLost().Event()) {
+		t.Fatalf("result %+v, body %q", res, w.Body)
 	}
 }
