@@ -64,8 +64,8 @@ func (s *Server) apply(ctx context.Context, r admin.ApplyRequest, actor string) 
 			return nil, admin.BadRequest(err.Error(), "")
 		}
 	}
-	if out.Version = version; r.DryRun {
-		return out, nil
+	if out.Version = version; r.DryRun || v != nil && v.version == version && len(out.Changes) == 0 {
+		return out, nil // a version that changes nothing would only hide the last one that did
 	}
 	out.Version, err = s.node.PutSpec(ctx, version, spec.Encode(next), actor)
 	if err != nil {

@@ -42,18 +42,25 @@ func (s *Server) lead(ctx context.Context) {
 			term, p = now, &planner{s: s}
 		}
 		s.duties(ctx)
-		if v := s.view.Load(); v != nil && v.current(s.node.State()) {
-			s.within(ctx, "planning", func(ctx context.Context) error {
-				p.plan(ctx, v)
-				return nil
-			})
+		v := s.view.Load()
+		if v == nil {
+			continue
 		}
+		if !v.current(s.node.State()) {
+			poke(s.replan) // the keeper is about to catch up: a whole interval later would be late
+			continue
+		}
+		s.within(ctx, "planning", func(ctx context.Context) error {
+			p.plan(ctx, v)
+			return nil
+		})
 	}
 }
 
-// current reports whether the View shows the spec and plan that a new plan would be based on: agreed ones.
+// current reports whether the View shows all that is agreed by now, drains included: a plan made from an older View
+// would send clients back to where an operator has just called them away from.
 func (v *View) current(st *consensus.State) bool {
-	return v.from == agreedState && v.version == st.SpecVersion && v.state.PlanEpoch == st.PlanEpoch
+	return v.from == agreedState && v.version == st.SpecVersion && v.state.Index == st.Index
 }
 
 func (s *Server) interval() time.Duration {

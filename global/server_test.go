@@ -301,6 +301,9 @@ func (p *planet) testApply(t *testing.T) {
 	if err != nil || out.Version != now.Version+1 {
 		t.Fatalf("apply: %+v, %v", out, err)
 	}
+	if again, err := c.Apply(t.Context(), admin.ApplyRequest{Name: "s.yaml", Text: away}); err != nil || again.Version != out.Version || len(again.Changes) != 0 {
+		t.Errorf("applying what is in force makes %+v (%v), want version %d unchanged", again, err, out.Version)
+	}
 	eventually(t, time.Second, "Tokyo's clients leave", func() bool {
 		for _, s := range p.alive() {
 			if region(s, clients["tokyo"]) == "tokyo" {
