@@ -60,6 +60,7 @@ func (f *floor) end(at *attempt, m *meter, res *relay.Result, now time.Time) {
 	w.breaker.Ended()
 	w.open--
 	delete(w.attempts, at)
+	at.pool.queue.Settle(&at.visit.item, at.spent(m, res))
 	f.judge(w, m, res, now)
 	if res.Err == nil && res.Status/100 == 2 {
 		f.learn(at, m, load)
@@ -108,6 +109,7 @@ func (f *floor) learn(at *attempt, m *meter, atEnd pick.Load) {
 	if !m.events || at.first.IsZero() {
 		return
 	}
+	w.breaker.Took(at.slowness(), at.first)
 	w.learner.FirstToken(at.work, at.first.Sub(at.sent).Seconds())
 	if out >= 8 {
 		seqs := float64(atEnd.Running + atEnd.ForeignSeqs)

@@ -51,6 +51,9 @@ func (f *floor) arrive(v *visit, now time.Time) (at *attempt, refusal *openai.Er
 	f.fit(v, p)
 	if p.queue.Len() == 0 {
 		if at = f.place(v, p, now); at != nil {
+			f.line(v, p, now)
+			v.item.Cost = at.cost()
+			p.queue.Pass(&v.item, now)
 			return at, nil, false
 		}
 	}
@@ -64,27 +67,6 @@ func (f *floor) arrive(v *visit, now time.Time) (at *attempt, refusal *openai.Er
 		return nil, openai.NoCapacity(v.model, openai.MinRetryAfter), false
 	}
 	return f.wait(v, p, now)
-}
-
-// wait puts a visit in the queue, or refuses it or somebody less urgent when the queue is full.
-func (f *floor) wait(v *visit, p *pool, now time.Time) (*attempt, *openai.Error, bool) {
-	if v.ready == nil {
-		v.ready = make(chan verdict, 1)
-	}
-	v.item.Tenant, v.item.Class, v.item.Value = v.hop.Tenant, v.class, v
-	v.item.Work = max(1, v.query.PromptTokens)
-	v.item.Deadline = now.Add(f.patience(v))
-	if !v.deadline.IsZero() && v.deadline.Before(v.item.Deadline) {
-		v.item.Deadline = v.deadline
-	}
-	shed := func(it *visit) {
-		it.ready <- verdict{refusal: openai.NoCapacity(it.model, p.queue.RetryAfter(it.class, now))}
-	}
-	if !p.queue.Push(&v.item, now, func(it *queueItem) { shed(it.Value) }) {
-		return nil, openai.NoCapacity(v.model, p.queue.RetryAfter(v.class, now)), false
-	}
-	f.serve(p, now)
-	return nil, nil, true
 }
 
 // patience is how long a visit may wait when its caller named no deadline: ten times its class's target.
@@ -140,7 +122,7 @@ func (f *floor) place(v *visit, p *pool, now time.Time) *attempt {
 	uncached := max(v.query.PromptTokens-choice.Cached, 1)
 	load := f.ledger.Load(w.id, w.learner.Rates().PrefillRate, now)
 	at := &attempt{
-		visit: v, worker: w, pool: p, choice: choice, sent: now,
+		visit: v, worker: w, pool: p, choice: choice, sent: now, pace: 1 / w.learner.Rates().PrefillRate,
 		work: float64(load.Backlog + load.ForeignBacklog + uncached), seqs: float64(load.Running + load.ForeignSeqs + 1),
 		held:  float64(load.KV + load.ForeignKV + v.query.PromptTokens),
 		entry: f.ledger.Dispatch(w.id, uncached, v.query.KV(), w.reading.KVTotal, now),
@@ -150,6 +132,7 @@ func (f *floor) place(v *visit, p *pool, now time.Time) *attempt {
 	w.open++
 	w.attempts[at] = struct{}{}
 	p.prompt.add(float64(v.query.PromptTokens))
+	p.pace.add(at.pace)
 	return at
 }
 
@@ -176,7 +159,7 @@ func (f *floor) leave(v *visit, refusal *openai.Error) (*attempt, *openai.Error)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if v.item.Waiting() {
-		f.pools[v.model].queue.Remove(&v.item)
+		f.pools[v.model].queue.Remove(&v.item, time.Now())
 		return nil, refusal
 	}
 	d := <-v.ready
@@ -190,7 +173,7 @@ func (f *floor) tooLate(v *visit) *openai.Error {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return openai.NoCapacity(v.model, f.pools[v.model].queue.RetryAfter(v.class, now))
+	return f.noRoom(v, f.pools[v.model], now)
 }
 
 // ack remembers the highest ticket of each parent: from now on the summary counts it.

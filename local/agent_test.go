@@ -306,7 +306,7 @@ func TestEnginesErrorsPassAndQuarantine(t *testing.T) {
 	}
 	eventually(t, "quarantine", func() bool {
 		s := a.Status().Workers[0]
-		return s.State == admin.StateSick && strings.Contains(s.Reason, "broken")
+		return s.State == admin.StateSick && strings.Contains(s.Reason, "out_of_memory")
 	})
 	if resp, text := post(t, a, streamed); resp.StatusCode != 503 || resp.Header.Get("Retry-After") == "" || !strings.Contains(text, "no_capacity") {
 		t.Fatalf("%d %q", resp.StatusCode, text)

@@ -40,6 +40,7 @@ type floor struct {
 	kick    chan struct{}
 	// sleepers are the workers to be woken.
 	sleepers chan *worker
+	swept    time.Time // when the workers were last compared
 }
 
 // pool is what serves one model.
@@ -49,6 +50,8 @@ type pool struct {
 	workers []*worker // in the order of view.Workers
 	queue   *queue.Queue[*visit]
 	prompt  average // tokens of prompts
+	pace    average // seconds that its workers take for a prompt token
+	panics  bool    // so few workers take requests that doubts no longer count
 	counted average // counted over estimated prompt tokens
 }
 
@@ -74,7 +77,7 @@ func (f *floor) add(w *worker, now time.Time) bool {
 	}
 	w.id = id
 	w.models = declaredModels(w.declared)
-	w.breaker = health.New(f.cfg.Health, f.rng)
+	w.breaker = health.New(f.orders.health(f.cfg.Health), f.rng)
 	w.overcommit = pick.NewOvercommit(f.orders.overcommit())
 	w.setPrior()
 	w.attempts = map[*attempt]struct{}{}
@@ -148,7 +151,7 @@ func (f *floor) seatModel(name string, ws []*worker, now time.Time) {
 		if len(f.pools) >= maxPools {
 			return
 		}
-		p = &pool{model: name, queue: queue.New[*visit](f.cfg.Queue)}
+		p = &pool{model: name, queue: queue.New[*visit](f.orders.queue(name, f.cfg.Queue))}
 		f.pools[name] = p
 	}
 	slices.SortFunc(ws, func(a, b *worker) int { return strings.Compare(a.declared.Name, b.declared.Name) })
@@ -159,7 +162,7 @@ func (f *floor) seatModel(name string, ws []*worker, now time.Time) {
 		if limit > 0 && (longest == 0 || limit < longest) {
 			longest = limit
 		}
-		views[i] = w.view(name, longest, now)
+		views[i] = p.relent(w, w.view(name, longest, now))
 		w.seats = append(w.seats, seat{p, i})
 	}
 	v := pick.NewView(views, f.ledger, f.index, f.orders.policy)
@@ -175,6 +178,10 @@ func (f *floor) obey(o *orders, now time.Time) {
 	for _, w := range f.workers {
 		w.drained = o.drained(f.cfg.Region, f.cfg.Zone, w.declared.Name, now)
 		w.overcommit.Limit(o.overcommit(), now)
+		w.breaker.Configure(o.health(f.cfg.Health))
+	}
+	for name, p := range f.pools {
+		p.queue.Configure(o.queue(name, f.cfg.Queue))
 	}
 	f.seat(now)
 	f.serveAll(now)

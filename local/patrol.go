@@ -43,6 +43,7 @@ func (a *Agent) patrol() {
 func (f *floor) patrol(now time.Time) (stalled []string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	f.care(now)
 	for name, w := range f.workers {
 		if w.open > 0 && f.inspect(w, now) {
 			w.refresh(now)

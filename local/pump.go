@@ -8,8 +8,6 @@ import (
 	"github.com/spillway-lb/spillway/local/queue"
 )
 
-type queueItem = queue.Item[*visit]
-
 // pumpEvery is how often waiting requests are looked at besides the moments when something changed: a worker's backlog
 // also melts by the clock.
 const pumpEvery = 10 * time.Millisecond
@@ -18,9 +16,11 @@ const pumpEvery = 10 * time.Millisecond
 func (f *floor) serve(p *pool, now time.Time) {
 	for p.queue.Len() > 0 {
 		var at *attempt
-		it := p.queue.Next(now, func(it *queueItem) bool {
-			at = f.place(it.Value, p, now)
-			return at != nil
+		it := p.queue.Next(now, func(it *queueItem) (answer queue.Answer) {
+			if at, answer = f.try(it.Value, p, now); at != nil {
+				it.Cost = at.cost()
+			}
+			return answer
 		})
 		if it == nil {
 			return
@@ -53,7 +53,8 @@ func (f *floor) hopeless(p *pool) bool {
 // refuseAll empties a queue whose workers are all gone, so that the tier above can try elsewhere at once.
 func (f *floor) refuseAll(p *pool, now time.Time) {
 	for p.queue.Len() > 0 {
-		it := p.queue.Next(now, func(*queueItem) bool { return true })
+		it := p.queue.Next(now, func(*queueItem) queue.Answer { return queue.Placed })
+		p.queue.Settle(it, 0)
 		it.Value.ready <- verdict{refusal: openai.NoCapacity(p.model, openai.MinRetryAfter)}
 	}
 }

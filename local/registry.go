@@ -77,6 +77,7 @@ func (a *Agent) observe(ctx context.Context, w *worker) {
 			}
 		}
 		restarted := a.scrape(ctx, w)
+		a.warm(ctx, w)
 		if restarted {
 			asked = time.Time{}
 		}
@@ -174,6 +175,7 @@ func (f *floor) booked(w *worker, next engine.Reading, err error, now time.Time)
 		f.reconcile(w, told, now)
 	}
 	f.inspect(w, now)
+	f.alarm(w, now)
 	w.refresh(now)
 	f.serveAll(now)
 	return before, w.state()
@@ -211,21 +213,4 @@ func (f *floor) bytesPerToken(w *worker) float64 {
 		return f.orders.bytesPerToken("")
 	}
 	return f.orders.bytesPerToken(w.models[0].ID)
-}
-
-// eject books a failure, unless the pool would lose too many workers to soft ones.
-func (f *floor) eject(w *worker, k health.Kind, now time.Time) {
-	out, total := 0, 0
-	for _, o := range f.workers {
-		if len(o.seats) > 0 && len(w.seats) > 0 && o.seats[0].pool == w.seats[0].pool {
-			total++
-			if o.breaker.State() == health.Open {
-				out++
-			}
-		}
-	}
-	if health.MayEject(k, out, total) {
-		w.breaker.Fail(k, now)
-	}
-	w.refresh(now)
 }

@@ -50,6 +50,7 @@ type attempt struct {
 	work     float64 // uncached tokens in front of its first token, its own included
 	seqs     float64 // sequences beside it when it was sent
 	held     float64 // KV tokens held then
+	pace     float64 // seconds that the worker takes for a prompt token
 	cancel   func(error)
 	first    time.Time
 	last     time.Time

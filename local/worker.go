@@ -35,9 +35,10 @@ type worker struct {
 	models     []engine.Model
 	seats      []seat
 	drained    bool
-	gone       bool // no longer declared: its answers finish, nothing new
-	open       int  // attempts under way
-	cachedOK   bool // the engine reports cached tokens in its usage
+	leave      health.Drain // since when it is drained or gone
+	gone       bool         // no longer declared: its answers finish, nothing new
+	open       int          // attempts under way
+	cachedOK   bool         // the engine reports cached tokens in its usage
 	attempts   map[*attempt]struct{}
 }
 
@@ -56,6 +57,8 @@ func (w *worker) down() string {
 		return admin.StateDraining
 	case w.reading.Asleep:
 		return "asleep"
+	case w.breaker.State() == health.Warming:
+		return "warming up"
 	case w.breaker.State() == health.Open:
 		if w.reading.At.IsZero() {
 			return admin.StateStarting
@@ -70,7 +73,7 @@ func (w *worker) state() string {
 	switch {
 	case w.drained:
 		return admin.StateDraining
-	case w.breaker.State() == health.Open && w.reading.At.IsZero():
+	case w.breaker.State() == health.Open && w.reading.At.IsZero(), w.breaker.State() == health.Warming:
 		return admin.StateStarting
 	case w.breaker.State() == health.Open:
 		return admin.StateSick
@@ -111,7 +114,7 @@ func (w *worker) adapter(model string) pick.Adapter {
 func (w *worker) refresh(now time.Time) {
 	for _, s := range w.seats {
 		v := s.pool.view
-		v.Set(s.at, w.view(s.pool.model, v.Workers[s.at].MaxContext, now))
+		v.Set(s.at, s.pool.relent(w, w.view(s.pool.model, v.Workers[s.at].MaxContext, now)))
 	}
 }
 

@@ -18,6 +18,7 @@ func WriteError(w http.ResponseWriter, e *openai.Error) {
 	if d := e.Retry(); d > 0 {
 		h.Set("Retry-After", strconv.FormatInt(int64((d+time.Second-1)/time.Second), 10))
 		h.Set("Retry-After-Ms", strconv.FormatInt(d.Milliseconds(), 10))
+		h.Set("X-Should-Retry", "true")
 	}
 	if e.NoRetry {
 		h.Set("X-Should-Retry", "false")

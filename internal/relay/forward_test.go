@@ -269,7 +269,7 @@ func TestReadBodyRefusesLargeBodiesBeforeAndWhileReading(t *testing.T) {
 func TestWriteErrorHeaders(t *testing.T) {
 	w := httptest.NewRecorder()
 	relay.WriteError(w, openai.NoCapacity("m", 2500*time.Millisecond))
-	if w.Code != 503 || w.Header().Get("Retry-After") != "3" || w.Header().Get("Retry-After-Ms") != "2500" || w.Header().Get("X-Should-Retry") != "" {
+	if w.Code != 503 || w.Header().Get("Retry-After") != "3" || w.Header().Get("Retry-After-Ms") != "2500" || w.Header().Get("X-Should-Retry") != "true" {
 		t.Errorf("503 is %d %v", w.Code, w.Header())
 	}
 	w = httptest.NewRecorder()

@@ -204,6 +204,10 @@ type Routing struct {
 	MaxBody int64 `yaml:"max_body" default:"8388608"`
 	// RetryBudget is the share of requests that may be tried a second time. Default 0.1.
 	RetryBudget float64 `yaml:"retry_budget" default:"0.1"`
+	// Queue says how requests wait at local tiers while no worker has room.
+	Queue Queueing `yaml:"queue"`
+	// Health says when local tiers take a worker out, and how it comes back.
+	Health Healthing `yaml:"health"`
 	// Batch says how local tiers merge small requests into one call of a worker.
 	Batch Batching `yaml:"batch"`
 }

@@ -198,14 +198,12 @@ func (j *judge) policy() {
 	if !(r.KVOvercommit >= 0.5 && r.KVOvercommit <= 2) {
 		j.bad("$.routing.kv_overcommit", fmt.Sprintf("kv_overcommit %v is out of range", r.KVOvercommit), "write a factor from 0.5 to 2, such as 1")
 	}
-	j.hashKey(r.HashKey)
-	if !(r.KVOvercommit >= 0.5 && r.KVOvercommit <= 2) {
-		j.bad("$.routing.kv_overcommit", fmt.Sprintf("kv_overcommit %v is out of range", r.KVOvercommit), "write a factor from 0.5 to 2, such as 1")
-	}
 	j.between("$.routing.spill_margin", "spill_margin", r.SpillMargin, 0, 10*time.Second)
 	if r.MaxBody < 1<<10 || r.MaxBody > 1<<30 {
 		j.bad("$.routing.max_body", fmt.Sprintf("max_body %d is out of range", r.MaxBody), "write bytes, from 1024 to 1073741824")
 	}
 	j.share("$.routing.retry_budget", "retry_budget", r.RetryBudget)
+	j.queue(&r.Queue)
+	j.health(&r.Health)
 	j.batch(&r.Batch)
 }

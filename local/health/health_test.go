@@ -42,7 +42,7 @@ func TestWhatOpens(t *testing.T) {
 	for _, c := range []struct {
 		kind  Kind
 		times int
-	}{{Soft, 5}, {Refused, 2}, {Probe, 2}, {Stalled, 1}, {Broken, 1}} {
+	}{{Soft, 5}, {Refused, 2}, {Probe, 2}, {Stalled, 1}, {Broken, 1}, {OOM, 1}, {GPU, 1}, {Erring, 1}, {Slow, 1}} {
 		b := wellBreaker(t)
 		for i := 1; i <= c.times; i++ {
 			if b.State() != Closed {
@@ -159,7 +159,7 @@ func TestAFailedProbeShortensThePatienceWithSilence(t *testing.T) {
 }
 
 func TestDeadIsOutAndSilent(t *testing.T) {
-	for kind, want := range map[Kind]bool{Probe: true, Stalled: true, Broken: true, Soft: false, Refused: false} {
+	for kind, want := range map[Kind]bool{Probe: true, Stalled: true, Broken: true, OOM: true, GPU: true, Soft: false, Refused: false, Slow: false, Erring: false} {
 		b := wellBreaker(t)
 		b.Began(t0)
 		for range 5 {
@@ -197,7 +197,7 @@ func TestClassify(t *testing.T) {
 		{400, `{"error":"CUDA error"}`, 0, false},
 		{429, ``, 0, false},
 		{500, `{"message":"CUDA error: an illegal memory access was encountered"}`, Broken, true},
-		{500, `torch.OutOfMemoryError: CUDA out of memory. Tried to allocate`, Broken, true},
+		{500, `torch.OutOfMemoryError: CUDA out of memory. Tried to allocate`, OOM, true},
 		{503, `EngineDeadError: EngineCore encountered an issue`, Broken, true},
 		{500, `internal`, Soft, true},
 		{503, `overloaded`, 0, false},
@@ -208,36 +208,35 @@ func TestClassify(t *testing.T) {
 	}
 }
 
-func TestPoolKeepsHalf(t *testing.T) {
-	if MayEject(Soft, 2, 4) || !MayEject(Soft, 1, 4) || !MayEject(Refused, 3, 4) || !MayEject(Soft, 0, 1) {
-		t.Fatal("the bound on ejection does not hold")
-	}
-}
-
-// TestHalfOpenHoldsItsPromise feeds random news: an open worker never takes requests before its backoff and a probe.
-func TestHalfOpenHoldsItsPromise(t *testing.T) {
+// TestOpenHoldsItsPromise feeds random news: an open worker never takes requests before its backoff and a probe.
+func TestOpenHoldsItsPromise(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		b := newBreaker()
+		b := New(Config{WarmUp: rapid.Bool().Draw(t, "warm")}, rand.New(rand.NewPCG(1, 2)))
 		now := t0
 		for range rapid.IntRange(1, 80).Draw(t, "steps") {
-			now = now.Add(time.Duration(rapid.IntRange(0, 3000).Draw(t, "ms")) * time.Millisecond)
-			before, until := b.State(), b.until
-			op := rapid.IntRange(0, 6).Draw(t, "op")
+			now = now.Add(time.Duration(rapid.IntRange(-500, 3000).Draw(t, "ms")) * time.Millisecond)
+			before, until := b.State(), b.Until()
+			op := rapid.IntRange(-3, int(numKinds)-1).Draw(t, "op")
 			switch op {
-			case 0:
+			case -3:
+				b.Warmed(now)
+			case -2:
 				b.OK(now)
-			case 1:
+			case -1:
 				b.ProbeOK(now)
 			default:
-				b.Fail(Kind(op-2), now)
+				b.Fail(Kind(op), now)
 			}
-			if before == Open && b.State() != Open && (op != 1 || now.Before(until)) {
+			if before == Open && b.State() != Open && (op != -1 || now.Before(until)) {
 				t.Fatalf("left open by operation %d, %v before its time", op, until.Sub(now))
+			}
+			if !before.Takes() && b.State().Takes() && b.cfg.WarmUp && op != -3 {
+				t.Fatalf("takes requests after operation %d without a warm-up", op)
 			}
 			if s := b.Share(now); s < 0.1 || s > 1 {
 				t.Fatalf("share is %v", s)
 			}
-			if d := b.until.Sub(now); b.State() == Open && d > 75*time.Second {
+			if d := b.Until().Sub(now); b.State() == Open && before != Open && d > 75*time.Second {
 				t.Fatalf("open for %v", d)
 			}
 		}

@@ -1,6 +1,30 @@
-// Package queue decides who waits, who enters and who is refused: one bounded queue for each model, classes by weight
-// with aging, tenants in turn inside a class, first come first served inside a tenant.
+// Package queue decides who waits, who enters and who is refused while no worker has room: one Queue for each model.
 //
-// It never chooses a worker (a request is bound to one only when one has room, and the caller says whether there is),
+// # Order
+//
+// A class (interactive, standard, batch) is served by weight, and the weight grows with the age of its oldest request,
+// so that no class starves. Inside a class tenants are served by virtual token counter (VTC, OSDI'24): each tenant's
+// counter holds what it has cost so far, in seconds of GPU time for its uncached prompt tokens and twice its output
+// tokens, and the tenant with the least goes next. What a request costs is estimated when it enters and settled when it
+// ends. A tenant that comes back after it had nothing waiting is lifted to the least counter of those who wait, or, when
+// nobody waits, to that of the tenant that left last: idleness earns no credit. Two tenants who both always wait differ
+// by at most 2 max(largest prompt, all running output), and nobody's flood moves anybody else's turn. An endless parade
+// of new tenants cannot hold an old one back either: a fair-share clock runs along, and nobody is let in far behind it.
+// Inside a tenant the earliest due time goes first.
+//
+// A request that finds no room may be overtaken a few times and is then waited for. One that is held back because long
+// requests have their share of every worker lets everybody pass, its own tenant's shorter requests included: it waits
+// for its share and not for room.
+//
+// # Refusal
+//
+// The queue is bounded by count and bytes, in all, by class and by tenant. Over the bound the newest of the least urgent
+// class goes first; among equals, the newest of a tenant that holds more than the newcomer. As the queue saturates, new
+// batch requests are refused with a growing probability before anything is full. A request whose own deadline cannot be
+// met at the measured drain rate is refused at once.
+//
+// # What it never does
+//
+// It never chooses a worker: a request is bound to one only when one has room, and the caller says whether there is. It
 // never reads a clock, starts no goroutine and holds no lock: one writer owns a Queue.
 package queue

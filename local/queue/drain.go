@@ -5,37 +5,57 @@ import (
 	"time"
 )
 
-// drain measures how fast work leaves a queue: a rate that forgets with a time constant of drainWindow.
+// drain measures how fast work leaves a queue in which something waits: a rate that forgets over drainWindow. Its clock
+// stands still while nothing waits, for what leaves then says nothing of what could.
 type drain struct {
-	rate float64 // tokens per second
-	at   time.Time
-	from time.Time
+	busy  bool
+	at    time.Time
+	age   float64 // seconds that the clock has run
+	score float64 // work that left, forgetting
 }
 
 const drainWindow = 10.0 // seconds
 
-// count books work that left. Rates from the first moments are corrected for the window's being mostly empty.
-func (d *drain) count(work int64, now time.Time) {
-	if d.at.IsZero() {
-		d.at, d.from = now, now
-	}
-	d.decay(now)
-	d.rate += float64(work) / drainWindow
+func (d *drain) begin(now time.Time) { d.busy, d.at = true, now }
+
+func (d *drain) end(now time.Time) {
+	d.run(now)
+	d.busy = false
 }
 
-func (d *drain) decay(now time.Time) {
-	if dt := now.Sub(d.at).Seconds(); dt > 0 {
-		d.rate *= math.Exp(-dt / drainWindow)
+func (d *drain) run(now time.Time) {
+	if dt := now.Sub(d.at).Seconds(); d.busy && dt > 0 {
+		d.score *= math.Exp(-dt / drainWindow)
+		d.age += dt
 		d.at = now
 	}
 }
 
+// count books work that left.
+func (d *drain) count(work int64, now time.Time) {
+	d.run(now)
+	d.score += float64(work)
+}
+
+// sure says that enough was seen to refuse somebody by it.
+func (d *drain) sure() bool { return d.age >= 1 }
+
+// perSecond is the rate, corrected for the window's being mostly empty at first.
 func (d *drain) perSecond(now time.Time) float64 {
-	if d.at.IsZero() {
-		return 0
-	}
 	c := *d
-	c.decay(now)
-	age := max(now.Sub(d.from).Seconds(), 0.1)
-	return c.rate / (1 - math.Exp(-age/drainWindow))
+	c.run(now)
+	return c.score / (drainWindow * (1 - math.Exp(-max(c.age, 0.1)/drainWindow)))
+}
+
+// time is how long work takes to leave. ok is false when nothing has left yet.
+func (d *drain) time(work int64, now time.Time) (time.Duration, bool) {
+	rate := d.perSecond(now)
+	if !(rate > 0) {
+		return 0, false
+	}
+	s := float64(work) / rate
+	if s > 1e9 {
+		s = 1e9
+	}
+	return time.Duration(s * float64(time.Second)), true
 }

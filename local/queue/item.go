@@ -6,47 +6,82 @@ import (
 	"github.com/spillway-lb/spillway/internal/spec"
 )
 
-// Item is one waiting request. The caller owns it and keeps it to remove it.
+// Item is one request. The caller owns it, keeps it to remove or settle it, and may push it again after that.
 type Item[T any] struct {
-	// Tenant whose turn it takes.
+	// Tenant who asks.
 	Tenant string
 	// Class it waits in.
 	Class spec.Class
-	// Work is what it costs in prefill tokens; it is what the queue's bound and drain rate count.
+	// Work is its prefill in tokens; drain rate and predicted waits are measured in it.
 	Work int64
+	// Bytes of memory that it holds while it waits.
+	Bytes int64
+	// Cost is what it is expected to take in seconds of GPU time: uncached prompt tokens and twice its output tokens, by
+	// the time one prompt token takes. The try of Next may correct it once a worker is known.
+	Cost float64
+	// Due is when its first token should come: the order inside its tenant. Zero is due at once.
+	Due time.Time
 	// Deadline after which it is of no use to serve it; zero means none.
 	Deadline time.Time
 	// Value is the caller's own.
 	Value T
 
-	enqueued   time.Time
-	skips      int
-	lane       *lane[T] // nil when it does not wait
-	next, prev *Item[T] // in the lane, by arrival
-	newer      *Item[T] // in the class, by arrival
-	older      *Item[T]
+	enqueued     time.Time
+	seq          uint64
+	skips        int
+	state        state
+	at           int      // in its lane's heap
+	lane         *lane[T] // nil when the queue knows nothing of it
+	newer, older *Item[T] // in the class, by arrival
 }
 
-// Waiting says whether the item is in a queue.
-func (i *Item[T]) Waiting() bool { return i.lane != nil }
+type state uint8
 
-// Enqueued is when it was pushed.
+const (
+	out     state = iota // not in the queue
+	waiting              // for a worker with room
+	running              // entered and not settled
+)
+
+// Waiting says whether the item waits.
+func (i *Item[T]) Waiting() bool { return i.state == waiting }
+
+// Enqueued is when it was pushed last.
 func (i *Item[T]) Enqueued() time.Time { return i.enqueued }
 
-// lane is one tenant's items in one class, first come first served; lanes with items form a ring.
-type lane[T any] struct {
-	tenant     string
-	head, tail *Item[T]
-	n          int
-	next, prev *lane[T]
+// Bounds of one request's cost, in seconds of GPU time.
+const (
+	minCost = 1e-9
+	maxCost = 86400.0
+)
+
+func bounded(cost float64) float64 {
+	if !(cost > minCost) { // NaN too
+		return minCost
+	}
+	return min(cost, maxCost)
 }
 
-// line is one class: the ring of its lanes and all its items by arrival.
-type line[T any] struct {
-	lanes          map[string]*lane[T]
-	turn           *lane[T] // whose turn is next; nil when nobody waits
-	oldest, newest *Item[T]
-	n              int
-	work           int64
-	pass           float64 // virtual time: the class with the least is served next
+// tidy makes what a caller may have got wrong harmless.
+func (i *Item[T]) tidy() {
+	i.Class = clamp(i.Class)
+	i.Work, i.Bytes = max(i.Work, 1), max(i.Bytes, 0)
+	i.Cost = bounded(i.Cost)
+}
+
+// before is the order inside a tenant: due first, then first come.
+func (i *Item[T]) before(o *Item[T]) bool {
+	if !i.Due.Equal(o.Due) {
+		return i.Due.Before(o.Due)
+	}
+	return i.seq < o.seq
+}
+
+func (i *Item[T]) place() *int { return &i.at }
+
+func clamp(c spec.Class) spec.Class {
+	if c >= spec.NumClasses {
+		return spec.Batch
+	}
+	return c
 }

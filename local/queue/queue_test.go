@@ -2,40 +2,180 @@ package queue
 
 import (
 	"fmt"
+	"math"
+	"math/rand/v2"
 	"testing"
 	"time"
 
-	"github.com/spillway-lb/spillway/internal/spec"
 	"pgregory.net/rapid"
+
+	"github.com/spillway-lb/spillway/internal/spec"
 )
 
 var t0 = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
 type item = Item[int]
 
-func take(*item) bool { return true }
+func take(*item) Answer { return Placed }
 
-func TestTenantsTakeTurnsAndKeepTheirOrder(t *testing.T) {
-	q := New[int](Config{})
-	for i := range 6 {
-		q.Push(&item{Tenant: "big", Class: spec.Standard, Work: 10, Value: i}, t0, nil)
-	}
-	q.Push(&item{Tenant: "small", Class: spec.Standard, Work: 10, Value: 100}, t0, nil)
-	q.Push(&item{Tenant: "small", Class: spec.Standard, Work: 10, Value: 101}, t0, nil)
-	var got []int
+func dice() *rand.Rand { return rand.New(rand.NewPCG(1, 2)) }
+
+func ms(n int) time.Duration { return time.Duration(n) * time.Millisecond }
+
+// order takes everything and settles it at its cost.
+func order(q *Queue[int]) (got []int) {
 	for it := q.Next(t0, take); it != nil; it = q.Next(t0, take) {
+		q.Settle(it, it.Cost)
 		got = append(got, it.Value)
 	}
-	if fmt.Sprint(got) != "[0 100 1 101 2 3 4 5]" {
+	return got
+}
+
+func TestTenantsTakeTurnsByCost(t *testing.T) {
+	q := New[int](Config{})
+	for i := range 4 {
+		q.Push(&item{Tenant: "big", Class: spec.Standard, Cost: 2, Value: i}, t0, dice(), nil)
+	}
+	for i := range 4 {
+		q.Push(&item{Tenant: "small", Class: spec.Standard, Cost: 1, Value: 100 + i}, t0, dice(), nil)
+	}
+	if got := fmt.Sprint(order(q)); got != "[0 100 101 1 102 103 2 3]" {
 		t.Fatalf("order is %v", got)
 	}
 }
 
+func TestEarliestDueFirstInsideATenant(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		q := New[int](Config{})
+		due := rapid.SliceOfN(rapid.IntRange(0, 9), 1, 60).Draw(t, "due")
+		for i, d := range due {
+			q.Push(&item{Tenant: "a", Due: t0.Add(time.Duration(d) * time.Second), Value: i}, t0, dice(), nil)
+		}
+		last := -1
+		for _, v := range order(q) {
+			if last >= 0 && (due[v] < due[last] || due[v] == due[last] && v < last) {
+				t.Fatalf("%d (due %d) came after %d (due %d)", v, due[v], last, due[last])
+			}
+			last = v
+		}
+	})
+}
+
+func TestIdlenessEarnsNoCredit(t *testing.T) {
+	q := New[int](Config{})
+	push := func(tenant string, v int) { q.Push(&item{Tenant: tenant, Cost: 1, Value: v}, t0, dice(), nil) }
+	for i := range 100 {
+		push("busy", i)
+	}
+	for range 50 {
+		q.Settle(q.Next(t0, take), 1)
+	}
+	for i := range 10 {
+		push("back", 1000+i)
+	}
+	n := 0
+	for range 10 {
+		if it := q.Next(t0, take); it.Value >= 1000 {
+			n++
+		}
+	}
+	if n < 4 || n > 6 {
+		t.Fatalf("who came back got %d of 10, half is fair", n)
+	}
+}
+
+func TestWhoComesWhenNobodyWaitsStartsWhereTheLastOneLeft(t *testing.T) {
+	q := New[int](Config{})
+	for range 20 {
+		it := &item{Tenant: "busy", Cost: 1}
+		q.Pass(it, t0)
+		q.Settle(it, 1)
+	}
+	q.Push(&item{Tenant: "new", Cost: 1, Value: 1}, t0, dice(), nil)
+	q.Push(&item{Tenant: "busy", Cost: 1, Value: 2}, t0, dice(), nil)
+	l := &q.lines[spec.Interactive]
+	if got, want := l.lanes["new"].counter, l.lanes["busy"].counter; got != want {
+		t.Fatalf("the newcomer stands at %v, who was there at %v", got, want)
+	}
+}
+
+// TestBacklogged holds the bound of VTC: |Wf - Wg| <= 2 max(largest prompt, output of a full batch), for estimates that
+// are right and for none at all.
+func TestBackloggedTenantsDifferByNoMoreThanTheBound(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		const slots = 4
+		exact := rapid.Bool().Draw(t, "exact")
+		prompt, output := rapid.Float64Range(0.01, 5), rapid.Float64Range(0.01, 5)
+		q := New[int](Config{MaxItems: 1 << 20, TenantShare: 1})
+		type job struct {
+			it  *item
+			out float64
+		}
+		var running []job
+		var work [2]float64
+		out := map[*item]float64{}
+		push := func(who int) {
+			in := prompt.Draw(t, "prompt")
+			it := &item{Tenant: string(rune('f' + who)), Value: who, Cost: in}
+			out[it] = 2 * output.Draw(t, "output")
+			if exact {
+				it.Cost += out[it]
+			}
+			q.Push(it, t0, dice(), nil)
+		}
+		for who := range 2 {
+			for range 3 {
+				push(who)
+			}
+		}
+		longest, most := 5.0, 10.0*slots
+		for range rapid.IntRange(1, 150).Draw(t, "steps") {
+			for len(running) < slots {
+				it := q.Next(t0, take)
+				work[it.Value] += it.Cost
+				push(it.Value)
+				running = append(running, job{it, out[it]})
+			}
+			i := rapid.IntRange(0, len(running)-1).Draw(t, "ends")
+			j := running[i]
+			running = append(running[:i], running[i+1:]...)
+			if exact {
+				q.Settle(j.it, j.it.Cost)
+			} else {
+				work[j.it.Value] += j.out
+				q.Settle(j.it, j.it.Cost+j.out)
+			}
+			if gap := math.Abs(work[0] - work[1]); gap > 2*max(longest, most) {
+				t.Fatalf("one has had %v s more than the other", gap)
+			}
+		}
+	})
+}
+
+// TestParade sends new tenants for ever: each would enter at the least counter, and one old tenant must still be served.
+func TestAnEndlessParadeOfNewTenantsStarvesNobody(t *testing.T) {
+	q := New[int](Config{MaxTenants: 64})
+	old := &item{Tenant: "old", Cost: 50, Value: -1}
+	q.Push(old, t0, dice(), nil)
+	q.Push(&item{Tenant: "old", Cost: 1, Value: -2}, t0, dice(), nil)
+	q.Push(&item{Tenant: "new", Cost: 1, Value: 0}, t0, dice(), nil)
+	q.Settle(q.Next(t0, take), 50)
+	for i := range 1000 {
+		q.Push(&item{Tenant: fmt.Sprint("t", i), Cost: 1, Value: i}, t0, dice(), nil)
+		it := q.Next(t0, take)
+		if it.Value == -2 {
+			return
+		}
+		q.Settle(it, 1)
+	}
+	t.Fatal("a tenant that had had 50 s waited for 1,000 newcomers with 1 s each")
+}
+
 func TestClassesShareByWeightAndNobodyStarves(t *testing.T) {
-	q := New[int](Config{MaxItems: 10000, Aging: time.Hour})
+	q := New[int](Config{MaxItems: 10000, Aging: time.Hour, ClassShare: [3]float64{1, 1, 1}, TenantShare: 1})
 	for i := range 1000 {
 		for c := spec.Interactive; c < spec.NumClasses; c++ {
-			q.Push(&item{Tenant: "t", Class: c, Work: 100, Value: i}, t0, nil)
+			q.Push(&item{Tenant: "t", Class: c, Cost: 100, Value: i}, t0, dice(), nil)
 		}
 	}
 	var n [spec.NumClasses]int
@@ -47,32 +187,33 @@ func TestClassesShareByWeightAndNobodyStarves(t *testing.T) {
 	}
 }
 
-func TestAgeBringsALowClassForward(t *testing.T) {
-	q := New[int](Config{Aging: time.Second})
-	now := t0
-	q.Push(&item{Tenant: "b", Class: spec.Batch, Work: 100, Value: -1}, now, nil)
-	served := 0
-	for ; served < 1000; served++ {
-		q.Push(&item{Tenant: "i", Class: spec.Interactive, Work: 100}, now, nil)
-		now = now.Add(time.Second)
-		if q.Next(now, take).Value == -1 {
-			break
+// TestAging keeps interactive backlogged for ever: whatever the weights, batch is served in a bounded time.
+func TestNoClassStarves(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		weights := [3]float64{rapid.Float64Range(1, 1000).Draw(t, "i"), 1, rapid.Float64Range(0.01, 1).Draw(t, "b")}
+		q := New[int](Config{Aging: time.Second, Weights: weights})
+		now := t0
+		q.Push(&item{Tenant: "b", Class: spec.Batch, Cost: rapid.Float64Range(0.1, 10).Draw(t, "cost"), Value: -1}, now, dice(), nil)
+		for range 100_000 {
+			q.Push(&item{Tenant: "i", Class: spec.Interactive, Cost: 1}, now, dice(), nil)
+			now = now.Add(time.Second)
+			if q.Next(now, take).Value == -1 {
+				return
+			}
 		}
-	}
-	if served > 8 {
-		t.Fatalf("the batch request let %d younger interactive ones pass, want at most 8", served)
-	}
+		t.Fatal("batch was never served")
+	})
 }
 
 func TestIdleClassGetsNoCredit(t *testing.T) {
 	q := New[int](Config{Aging: time.Hour})
 	for range 100 {
-		q.Push(&item{Tenant: "i", Class: spec.Interactive, Work: 1000}, t0, nil)
-		q.Push(&item{Tenant: "i", Class: spec.Interactive, Work: 1000}, t0, nil)
+		q.Push(&item{Tenant: "i", Class: spec.Interactive, Cost: 1}, t0, dice(), nil)
+		q.Push(&item{Tenant: "i", Class: spec.Interactive, Cost: 1}, t0, dice(), nil)
 		q.Next(t0, take)
 	}
 	for range 50 {
-		q.Push(&item{Tenant: "b", Class: spec.Batch, Work: 1000}, t0, nil)
+		q.Push(&item{Tenant: "b", Class: spec.Batch, Cost: 1}, t0, dice(), nil)
 	}
 	batch := 0
 	for range 34 {
@@ -85,161 +226,117 @@ func TestIdleClassGetsNoCredit(t *testing.T) {
 	}
 }
 
-func TestFullQueueShedsLeastUrgentNewestFirst(t *testing.T) {
-	q := New[int](Config{MaxItems: 3})
-	q.Push(&item{Tenant: "a", Class: spec.Batch, Work: 1, Value: 1}, t0, nil)
-	q.Push(&item{Tenant: "a", Class: spec.Batch, Work: 1, Value: 2}, t0, nil)
-	q.Push(&item{Tenant: "a", Class: spec.Standard, Work: 1, Value: 3}, t0, nil)
-	var shed []int
-	drop := func(it *item) { shed = append(shed, it.Value) }
-	if q.Push(&item{Tenant: "b", Class: spec.Batch, Work: 1}, t0, drop) {
-		t.Fatal("a batch request pushed out its equal")
-	}
-	if !q.Push(&item{Tenant: "b", Class: spec.Interactive, Work: 1}, t0, drop) || fmt.Sprint(shed) != "[2]" {
-		t.Fatalf("shed %v, want the newest batch request", shed)
-	}
-	if q.Len() != 3 {
-		t.Fatalf("%d wait, the bound is 3", q.Len())
-	}
-}
-
 func TestRequestWithoutRoomIsOvertakenOnlySoOften(t *testing.T) {
 	q := New[int](Config{MaxSkips: 4})
-	q.Push(&item{Tenant: "long", Class: spec.Standard, Work: 1, Value: -1}, t0, nil)
+	q.Push(&item{Tenant: "large", Class: spec.Standard, Value: -1}, t0, dice(), nil)
 	for i := range 20 {
-		q.Push(&item{Tenant: "short", Class: spec.Standard, Work: 1, Value: i}, t0, nil)
+		q.Push(&item{Tenant: "small", Class: spec.Standard, Value: i}, t0, dice(), nil)
 	}
-	short := func(it *item) bool { return it.Value >= 0 }
+	small := func(it *item) Answer {
+		if it.Value < 0 {
+			return NoRoom
+		}
+		return Placed
+	}
 	n := 0
-	for q.Next(t0, short) != nil {
+	for q.Next(t0, small) != nil {
 		n++
 	}
 	if n != 4 {
-		t.Fatalf("%d overtook the long request, want 4", n)
+		t.Fatalf("%d overtook the large request, want 4", n)
 	}
 	if it := q.Next(t0, take); it == nil || it.Value != -1 {
-		t.Fatalf("with room again %+v went first, want the long request", it)
+		t.Fatalf("with room again %+v went first, want the large request", it)
+	}
+}
+
+func TestLongRequestsThatHaveTheirShareBlockNobody(t *testing.T) {
+	q := New[int](Config{MaxSkips: 4})
+	for i := range 2 {
+		q.Push(&item{Tenant: "a", Value: -1 - i}, t0, dice(), nil)
+	}
+	for i := range 20 {
+		q.Push(&item{Tenant: string(rune('a' + i%2)), Value: i}, t0, dice(), nil)
+	}
+	held := func(it *item) Answer {
+		if it.Value < 0 {
+			return Held
+		}
+		return Placed
+	}
+	n := 0
+	for q.Next(t0, held) != nil {
+		n++
+	}
+	if n != 20 || q.Len() != 2 {
+		t.Fatalf("%d short requests passed and %d wait, want 20 and the 2 long ones", n, q.Len())
+	}
+}
+
+func TestDrainRateCountsOnlyTheTimeInWhichSomethingWaits(t *testing.T) {
+	q := New[int](Config{})
+	now := t0
+	for range 100 {
+		q.Push(&item{Tenant: "a", Class: spec.Standard, Work: 1000}, now, dice(), nil)
+	}
+	for range 50 { // 10 s at 5,000 tokens/s
+		q.Next(now, take)
+		now = now.Add(ms(200))
+	}
+	if got, ok := q.Wait(spec.Standard, now); !ok || got < 8*time.Second || got > 12*time.Second {
+		t.Fatalf("50,000 tokens at 5,000/s are predicted to take %v", got)
+	}
+	if r := q.RetryAfter("a", spec.Standard, now); r < 4*time.Second || r > 6*time.Second {
+		t.Fatalf("retry after %v", r)
+	}
+	if r := q.RetryAfter("b", spec.Standard, now); r != time.Second {
+		t.Fatalf("a tenant with nothing waiting is told %v", r)
+	}
+	for q.Next(now, take) != nil {
+	}
+	rate := q.drain.perSecond(now)
+	if later := q.drain.perSecond(now.Add(time.Hour)); later != rate {
+		t.Fatalf("after an idle hour the rate fell from %v to %v", rate, later)
+	}
+	if r := New[int](Config{}).RetryAfter("a", spec.Batch, now); r < time.Second || r > 120*time.Second {
+		t.Fatalf("an unknown drain rate says %v", r)
+	}
+}
+
+func TestAnsweringLateIsRefusedAtOnce(t *testing.T) {
+	q := New[int](Config{})
+	now := t0
+	for range 100 {
+		q.Push(&item{Tenant: "a", Class: spec.Standard, Work: 1000}, now, dice(), nil)
+	}
+	for range 20 {
+		q.Next(now, take)
+		now = now.Add(ms(200))
+	}
+	for tenant, want := range map[string]Refusal{"a": Late, "b": Accepted} {
+		it := &item{Tenant: tenant, Class: spec.Standard, Work: 1000, Deadline: now.Add(5 * time.Second)}
+		if r := q.Push(it, now, dice(), nil); r != want {
+			t.Errorf("tenant %s with 5 s left: %s, want %s", tenant, r, want)
+		}
+	}
+	if r := q.Push(&item{Tenant: "b", Deadline: now}, now, dice(), nil); r != Late {
+		t.Errorf("a deadline that has passed: %s", r)
 	}
 }
 
 func TestExpireDropsOnlyThePast(t *testing.T) {
 	q := New[int](Config{})
 	for i := range 4 {
-		q.Push(&item{Tenant: "a", Class: spec.Class(i % 3), Work: 1, Value: i, Deadline: t0.Add(time.Duration(i) * time.Second)}, t0, nil)
+		q.Push(&item{Tenant: "a", Class: spec.Class(i % 3), Value: i, Deadline: t0.Add(time.Duration(i+1) * time.Second)}, t0, dice(), nil)
 	}
-	q.Push(&item{Tenant: "a", Work: 1, Value: 9}, t0, nil)
+	q.Push(&item{Tenant: "a", Value: 9}, t0, dice(), nil)
 	n := 0
-	q.Expire(t0.Add(2*time.Second), func(it *item) {
+	q.Expire(t0.Add(3*time.Second), func(it *item) {
 		if n++; it.Value > 2 {
 			t.Errorf("%d was dropped before its deadline", it.Value)
 		}
 	})
 	if n != 3 || q.Len() != 2 {
 		t.Fatalf("%d dropped and %d left, want 3 and 2", n, q.Len())
-	}
-}
-
-func TestRetryAfterFollowsTheDrainRate(t *testing.T) {
-	q := New[int](Config{})
-	now := t0
-	for range 100 {
-		q.Push(&item{Tenant: "a", Class: spec.Standard, Work: 1000}, now, nil)
-	}
-	for range 50 { // 10 s at 5,000 tokens/s
-		q.Next(now, take)
-		now = now.Add(200 * time.Millisecond)
-	}
-	got, ok := q.Wait(spec.Standard, now)
-	if !ok || got < 8*time.Second || got > 12*time.Second {
-		t.Fatalf("50,000 tokens at 5,000/s are predicted to take %v", got)
-	}
-	if r := q.RetryAfter(spec.Standard, now); r < 4*time.Second || r > 6*time.Second {
-		t.Fatalf("retry after %v", r)
-	}
-	if r := New[int](Config{}).RetryAfter(spec.Batch, now); r < time.Second || r > 120*time.Second {
-		t.Fatalf("an unknown drain rate says %v", r)
-	}
-}
-
-// TestInvariants pushes, takes, removes and expires at random against a plain slice.
-func TestInvariants(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		cfg := Config{MaxItems: rapid.IntRange(1, 12).Draw(t, "items"), MaxWork: rapid.Int64Range(1, 400).Draw(t, "work"), MaxSkips: 3}
-		q := New[int](cfg)
-		waiting := map[*item]bool{}
-		gone := func(it *item) {
-			if !waiting[it] || it.Waiting() {
-				t.Fatalf("item %d left but was not waiting", it.Value)
-			}
-			delete(waiting, it)
-		}
-		last := map[string]int{}
-		now, id := t0, 0
-		for range rapid.IntRange(1, 120).Draw(t, "steps") {
-			now = now.Add(time.Duration(rapid.IntRange(0, 500).Draw(t, "ms")) * time.Millisecond)
-			switch rapid.IntRange(0, 5).Draw(t, "op") {
-			case 0, 1, 2:
-				id++
-				it := &item{
-					Tenant: rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "tenant"), Class: spec.Class(rapid.IntRange(0, 4).Draw(t, "class")),
-					Work: rapid.Int64Range(-1, 200).Draw(t, "w"), Value: id, Deadline: now.Add(3 * time.Second),
-				}
-				waiting[it] = true
-				if !q.Push(it, now, gone) {
-					gone(it)
-				}
-			case 3:
-				room := rapid.Int64Range(0, 200).Draw(t, "room")
-				if it := q.Next(now, func(it *item) bool { return it.Work <= room }); it != nil {
-					gone(it)
-					key := it.Tenant + it.Class.String()
-					if it.Value < last[key] {
-						t.Fatalf("%s: %d came after %d", key, it.Value, last[key])
-					}
-					last[key] = it.Value
-				}
-			case 4:
-				for it := range waiting {
-					q.Remove(it)
-					q.Remove(it)
-					gone(it)
-					break
-				}
-			case 5:
-				q.Expire(now, gone)
-			}
-			var work int64
-			for it := range waiting {
-				work += it.Work
-			}
-			if q.Len() != len(waiting) || q.Work() != work || q.Len() > cfg.MaxItems || q.Work() > cfg.MaxWork {
-				t.Fatalf("queue has %d items and %d tokens, the slice %d and %d, bounds %d and %d", q.Len(), q.Work(), len(waiting), work, cfg.MaxItems, cfg.MaxWork)
-			}
-			for c := range spec.Class(spec.NumClasses) {
-				if a := q.Ahead(c); a < 0 || a > q.Work() {
-					t.Fatalf("%d tokens stand before %s in a queue of %d", a, c, q.Work())
-				}
-			}
-		}
-		for q.Len() > 0 {
-			gone(q.Next(now, take))
-		}
-		for c := range q.lines {
-			if l := &q.lines[c]; len(l.lanes) != 0 || l.turn != nil || l.oldest != nil || l.newest != nil || l.work != 0 {
-				t.Fatalf("an empty queue keeps %+v", *l)
-			}
-		}
-	})
-}
-
-func BenchmarkPushNext(b *testing.B) {
-	q := New[int](Config{})
-	for i := range 500 {
-		q.Push(&item{Tenant: fmt.Sprint(i % 20), Class: spec.Class(i % 3), Work: 100}, t0, nil)
-	}
-	b.ReportAllocs()
-	for b.Loop() {
-		it := q.Next(t0, take)
-		q.Push(it, t0, nil)
 	}
 }

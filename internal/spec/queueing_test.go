@@ -1,0 +1,68 @@
+package spec_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/spillway-lb/spillway/internal/spec"
+)
+
+func queueing(t *rapid.T) spec.Queueing {
+	part := rapid.Float64Range(0.01, 1)
+	weight := rapid.Float64Range(0.001, 1000)
+	return spec.Queueing{
+		MaxRequests: rapid.IntRange(1, 1<<20).Draw(t, "requests"), MaxBytes: rapid.Int64Range(1<<16, 1<<36).Draw(t, "bytes"),
+		ClassShares: spec.QueueShares{Interactive: part.Draw(t, "i"), Standard: part.Draw(t, "s"), Batch: part.Draw(t, "b")},
+		Weights:     spec.QueueWeights{Interactive: weight.Draw(t, "wi"), Standard: weight.Draw(t, "ws"), Batch: weight.Draw(t, "wb")},
+		TenantShare: part.Draw(t, "tenant"), Aging: spec.Duration(rapid.Int64Range(1e7, 1e12).Draw(t, "aging")), ShedFrom: part.Draw(t, "shed"),
+	}
+}
+
+func healthing(t *rapid.T) spec.Healthing {
+	part := rapid.Float64Range(0.01, 1)
+	long := func(name string) spec.Duration {
+		return spec.Duration(rapid.Int64Range(int64(time.Second), int64(time.Minute)).Draw(t, name))
+	}
+	warm := rapid.Bool().Draw(t, "warm")
+	return spec.Healthing{
+		Failures: rapid.IntRange(1, 1000).Draw(t, "failures"), Backoff: long("backoff"), MaxBackoff: spec.Duration(time.Hour),
+		Quarantine: long("quarantine"), SlowStart: long("slow"), Stall: long("stall"), WarmUp: &warm, MaxEjected: part.Draw(t, "ejected"),
+		Panic: part.Draw(t, "panic"), ErrorRate: part.Draw(t, "errors"), SlowFactor: rapid.Float64Range(1.5, 1000).Draw(t, "factor"),
+		DrainDeadline: long("drain"),
+	}
+}
+
+func TestMistakesInQueueAndHealthNameTheirPlace(t *testing.T) {
+	const head = `
+zone: {name: a., nameservers: [{name: n., addresses: [1.1.1.1]}]}
+services: [{name: a.}]
+regions: [{name: r, place: {lat: 1}, gateways: [{name: g, addresses: [1.1.1.2], url: 'http://b'}]}]
+models: [{name: m}]
+`
+	if _, err := spec.Decode("ok.yaml", []byte(head)); err != nil {
+		t.Fatal(err)
+	}
+	for text, want := range map[string]string{
+		"queue: {max_requests: 0}":                  "max_requests cannot be zero",
+		"queue: {max_bytes: 10}":                    "write a whole number from 65536",
+		"queue: {tenant_share: 1.5}":                "tenant_share 1.5 is not a share",
+		"queue: {class_shares: {batch: 0}}":         "batch cannot be zero",
+		"queue: {weights: {interactive: -1}}":       "the interactive weight -1",
+		"queue: {aging: 0s}":                        "aging cannot be zero",
+		"queue: {weigths: {batch: 1}}":              "weights",
+		"health: {backoff: 2m, max_backoff: 1m}":    "max_backoff 1m is out of range",
+		"health: {stall: 10}":                       "10s",
+		"health: {panic: 2}":                        "panic 2 is not a share",
+		"health: {slow_factor: 1}":                  "slow_factor 1 is out of range",
+		"health: {warm_up: maybe}":                  "warm_up",
+		"health: {failures: 0, drain_deadline: 0s}": "drain_deadline cannot be zero",
+	} {
+		_, err := spec.Decode("bad.yaml", []byte(head+"routing: {"+text+"}\n"))
+		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "bad.yaml:6:") {
+			t.Errorf("%s: error is %v, want one at line 6 with %q", text, err, want)
+		}
+	}
+}

@@ -1,0 +1,100 @@
+package local
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/spillway-lb/spillway/internal/openai"
+	"github.com/spillway-lb/spillway/internal/telemetry"
+	"github.com/spillway-lb/spillway/local/engine"
+	"github.com/spillway-lb/spillway/local/health"
+)
+
+// warmUpTimeout bounds a warm-up request: kernels are compiled and caches filled by the first one.
+const warmUpTimeout = 30 * time.Second
+
+// warm sends a worker that waits for it one request of ours, and books how it went.
+func (a *Agent) warm(ctx context.Context, w *worker) {
+	model, waits := a.floor.cold(w)
+	if !waits {
+		return
+	}
+	err := a.warmUp(ctx, w, model)
+	if ctx.Err() != nil {
+		return
+	}
+	if err != nil {
+		a.log.Warn("worker failed its warm-up request", telemetry.KeyWorker, w.declared.Name, telemetry.Err(err))
+	}
+	a.floor.warmed(w, err, time.Now())
+	a.wake()
+}
+
+// cold says whether a worker waits for its warm-up, and the model to ask for; none when it serves none yet.
+func (f *floor) cold(w *worker) (model string, waits bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if w.gone || w.reading.Asleep || w.breaker.State() != health.Warming {
+		return "", false
+	}
+	for i := range w.models {
+		if w.models[i].State == engine.Ready { // asking for another would load it
+			return w.models[i].ID, true
+		}
+	}
+	return "", true
+}
+
+// warmed books a warm-up request.
+func (f *floor) warmed(w *worker, err error, now time.Time) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if w.gone {
+		return
+	}
+	if err != nil {
+		w.breaker.Fail(health.WarmUp, now)
+	} else {
+		w.breaker.Warmed(now)
+	}
+	f.alarm(w, now)
+	w.refresh(now)
+	f.serveAll(now)
+}
+
+// warmUp asks for one token. Any computed answer will do, a refusal of the request too: a model that completes nothing
+// is warm as far as can be told.
+func (a *Agent) warmUp(ctx context.Context, w *worker, model string) error {
+	if model == "" {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, warmUpTimeout)
+	defer cancel()
+	body, err := json.Marshal(map[string]any{"model": model, "prompt": "Hello", "max_tokens": 1})
+	if err != nil {
+		return fmt.Errorf("writing the warm-up request: %w", err)
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, w.declared.URL+openai.PathCompletions, bytes.NewReader(body))
+	if err != nil {
+		return fmt.Errorf("writing the warm-up request: %w", err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := a.forward.Transport.RoundTrip(req)
+	if err != nil {
+		return fmt.Errorf("warming up: %w", err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	text, err := io.ReadAll(io.LimitReader(resp.Body, maxErrorBody))
+	if err != nil {
+		return fmt.Errorf("reading the answer to the warm-up request: %w", err)
+	}
+	if _, bad := health.Classify(resp.StatusCode, text); bad {
+		return fmt.Errorf("the warm-up request was answered with status %d", resp.StatusCode)
+	}
+	return nil
+}
