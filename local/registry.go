@@ -53,6 +53,10 @@ func sameWorker(a, b discover.Worker) bool {
 
 func (a *Agent) addWorker(d discover.Worker) {
 	e, err := engine.New(d.Engine, engine.Config{Base: d.URL, Metrics: d.Metrics, Client: a.scraper})
+	var cards *engine.Exporter
+	if err == nil && d.GPUMetrics != "" {
+		cards, err = engine.NewExporter(d.GPUMetrics, d.GPUs, a.scraper)
+	}
 	if err != nil {
 		a.log.Error("worker left out", telemetry.KeyWorker, d.Name, telemetry.Err(err))
 		return
@@ -65,6 +69,9 @@ func (a *Agent) addWorker(d discover.Worker) {
 		return
 	}
 	a.wg.Go(func() { a.observe(ctx, w) })
+	if cards != nil {
+		a.wg.Go(func() { a.watchCards(ctx, w, cards) })
+	}
 }
 
 // observe looks at one worker until ctx ends: at once, then each interval with a tenth of jitter, or when asked to.
