@@ -5,10 +5,8 @@ import (
 	"time"
 
 	"github.com/spillway-lb/spillway/internal/capacity"
-	"github.com/spillway-lb/spillway/internal/explain"
 	"github.com/spillway-lb/spillway/internal/openai"
 	"github.com/spillway-lb/spillway/internal/relay"
-	"github.com/spillway-lb/spillway/internal/spec"
 	"github.com/spillway-lb/spillway/local/pick"
 )
 
@@ -186,22 +184,4 @@ func (f *floor) ack(t relay.Ticket) {
 		return
 	}
 	f.acks[t.Parent] = capacity.Ack{Parent: t.Parent, Boot: t.Boot, Ticket: t.N}
-}
-
-// explain replays a choice without making it.
-func (f *floor) explain(v *visit, rec *explain.Record, now time.Time) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	p := f.pools[v.model]
-	if p == nil || len(p.workers) == 0 {
-		rec.Choose("", pick.ReasonNoWorker)
-		return
-	}
-	f.fit(v, p)
-	pick.Look(&v.query, p.view, now, f.rng, rec)
-	for c := range spec.Class(spec.NumClasses) {
-		if n := p.queue.Ahead(c); n > 0 {
-			rec.Note(c.String() + ": tokens waiting before a new request: " + itoa(n))
-		}
-	}
 }

@@ -35,6 +35,7 @@ type vllm struct {
 	name    string
 	running atomic.Int64
 	served  atomic.Int64
+	full    atomic.Int64 // how full its metrics say that its KV cache is, 0 or 1
 	tokens  atomic.Int64 // what its metrics say it has generated
 	mode    atomic.Pointer[string]
 	release chan struct{} // in mode "hold", answers wait for it
@@ -54,7 +55,7 @@ func newVLLM(t *testing.T, name string) *vllm {
 		_, _ = io.WriteString(w, `{"object":"list","data":[{"id":"llama-3.1-8b","max_model_len":8192}]}`)
 	})
 	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, _ *http.Request) {
-		_, _ = fmt.Fprintf(w, "vllm:num_requests_running{engine=\"0\"} %d\nvllm:num_requests_waiting{engine=\"0\"} 0\nvllm:kv_cache_usage_perc 0\nvllm:cache_config_info{block_size=\"16\",num_gpu_blocks=\"%d\"} 1\nvllm:generation_tokens_total %d\n", v.running.Load(), v.kv, v.tokens.Load())
+		_, _ = fmt.Fprintf(w, "vllm:num_requests_running{engine=\"0\"} %d\nvllm:num_requests_waiting{engine=\"0\"} 0\nvllm:kv_cache_usage_perc %d\nvllm:cache_config_info{block_size=\"16\",num_gpu_blocks=\"%d\"} 1\nvllm:generation_tokens_total %d\n", v.running.Load(), v.full.Load(), v.kv, v.tokens.Load())
 	})
 	mux.HandleFunc("POST /v1/chat/completions", v.chat)
 	v.Server = httptest.NewServer(mux)

@@ -1,0 +1,73 @@
+package local
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spillway-lb/spillway/internal/explain"
+	"github.com/spillway-lb/spillway/internal/spec"
+	"github.com/spillway-lb/spillway/local/pick"
+)
+
+// maxNamedModels bounds how many of a worker's models an explanation names.
+const maxNamedModels = 4
+
+// explain replays a choice without making it. Every worker of the zone is in the record: those of the model with their
+// costs or with what drops them, the others with what they serve instead.
+func (f *floor) explain(v *visit, rec *explain.Record, now time.Time) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	p := f.pools[v.model]
+	if p == nil || len(p.workers) == 0 {
+		rec.Choose("", pick.ReasonNoWorker)
+	} else {
+		f.fit(v, p)
+		pick.Look(&v.query, p.view, now, f.rng, rec)
+		for c := range spec.Class(spec.NumClasses) {
+			if n := p.queue.Ahead(c); n > 0 {
+				rec.Note(c.String() + ": tokens waiting before a new request: " + itoa(n))
+			}
+		}
+	}
+	f.explainOthers(v.model, rec)
+}
+
+// explainOthers lists the workers that do not serve the model, by name.
+func (f *floor) explainOthers(model string, rec *explain.Record) {
+	why := map[string]string{}
+	for name, w := range f.workers {
+		if w.serves(model) == nil {
+			why[name] = w.serving()
+		}
+	}
+	for w := range f.leaving {
+		if _, again := f.workers[w.declared.Name]; !again {
+			why[w.declared.Name] = "no longer declared: its last answers run"
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(why)) {
+		rec.Candidate(name).Drop(why[name])
+	}
+}
+
+// serving says what a worker serves, for those who looked for something else.
+func (w *worker) serving() string {
+	switch {
+	case w.down() != "" && len(w.models) == 0:
+		return w.down()
+	case len(w.models) == 0:
+		return "serves no model"
+	}
+	var names []string
+	for _, m := range w.models[:min(len(w.models), maxNamedModels)] {
+		names = append(names, m.ID)
+	}
+	out := "another model: serves " + strings.Join(names, ", ")
+	if more := len(w.models) - len(names); more > 0 {
+		out += fmt.Sprintf(" and %d more", more)
+	}
+	return out
+}

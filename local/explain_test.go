@@ -1,0 +1,94 @@
+package local_test
+
+import (
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/spillway-lb/spillway/internal/admin"
+	"github.com/spillway-lb/spillway/internal/explain"
+	"github.com/spillway-lb/spillway/internal/spec"
+	"github.com/spillway-lb/spillway/internal/uplink"
+	"github.com/spillway-lb/spillway/local"
+	"github.com/spillway-lb/spillway/local/discover"
+)
+
+// others adds workers that cannot be chosen for the model: one of another model and one that was never heard of.
+func others(c *local.Config) {
+	c.Workers = append(c.Workers,
+		discover.Worker{Name: "other", URL: "http://127.0.0.1:9", Models: []string{"a", "b", "c", "d", "e"}},
+		discover.Worker{Name: "silent", URL: "http://127.0.0.1:10"})
+}
+
+// dropped is what an explanation says of every worker; empty for one that could be chosen.
+func dropped(t *testing.T, recs []explain.Record, err error) map[string]string {
+	t.Helper()
+	if err != nil || len(recs) != 1 {
+		t.Fatalf("%+v, %v", recs, err)
+	}
+	out := map[string]string{}
+	for _, c := range recs[0].Candidates {
+		if _, twice := out[c.Name]; twice {
+			t.Errorf("worker %s is listed twice", c.Name)
+		}
+		if c.Dropped == "" && len(c.Terms) == 0 {
+			t.Errorf("worker %s has neither a cost nor a reason", c.Name)
+		}
+		out[c.Name] = c.Dropped
+	}
+	return out
+}
+
+func TestExplainSaysOfEveryWorkerWhatKeepsItOut(t *testing.T) {
+	p := newPlanet(t)
+	ok, sick, full := newVLLM(t, "ok"), newVLLM(t, "sick"), newVLLM(t, "full")
+	a := start(t, func(c *local.Config) { p.join(c); others(c) }, ok, sick, full, newVLLM(t, "drained"))
+	p.directive.Store(&uplink.Directive{Index: 5, SpecVersion: 1, Spec: []byte(specText), Drains: []uplink.Drain{{Path: "us/us-a/drained"}}})
+	p.parent.Wake()
+	sick.CloseClientConnections()
+	sick.Close()
+	full.set("hold")
+	full.full.Store(1)
+	held := make(chan struct{})
+	go func() { // sent by somebody else
+		defer close(held)
+		if resp, err := client.Post(full.URL+"/v1/chat/completions", "application/json", strings.NewReader(whole)); err == nil {
+			_, _ = io.Copy(io.Discard, resp.Body)
+			_ = resp.Body.Close()
+		}
+	}()
+	var got map[string]string
+	want := map[string]string{"ok": "", "full": "no free KV cache", "drained": "draining", "silent": "starting", "other": "another model: serves a, b, c, d and 1 more"}
+	eventually(t, "every worker with its reason", func() bool {
+		recs, err := a.Explain(admin.ExplainQuery{Model: "llama-3.1-8b", PromptTokens: 100})
+		got = dropped(t, recs, err)
+		if got["ok"] != "" || recs[0].Chosen != "ok" || !strings.Contains(got["sick"], "ejected: ") {
+			return false
+		}
+		for name, why := range want {
+			if got[name] != why {
+				return false
+			}
+		}
+		return len(got) == 6
+	})
+	close(full.release)
+	<-held
+	recs, err := a.Explain(admin.ExplainQuery{Model: "nobody's"})
+	if got = dropped(t, recs, err); len(got) != 6 || recs[0].Chosen != "" || !strings.HasPrefix(got["ok"], "another model: serves llama") {
+		t.Errorf("of a model that nobody serves it says %v, chosen %q", got, recs[0].Chosen)
+	}
+}
+
+func TestExplainListsEveryWorkerUnderEveryPolicy(t *testing.T) {
+	w1, w2 := newVLLM(t, "w1"), newVLLM(t, "w2")
+	for _, policy := range spec.Policies() {
+		t.Run(policy, func(t *testing.T) {
+			a := start(t, func(c *local.Config) { c.Policy = policy; others(c) }, w1, w2)
+			recs, err := a.Explain(admin.ExplainQuery{Model: "llama-3.1-8b", PromptTokens: 500})
+			if got := dropped(t, recs, err); len(got) != 4 || recs[0].Chosen == "" || recs[0].Policy != policy {
+				t.Errorf("%s chose %q and listed %v", recs[0].Policy, recs[0].Chosen, got)
+			}
+		})
+	}
+}
