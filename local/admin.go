@@ -12,7 +12,7 @@ func (a *Agent) newAdmin() (*admin.Server, error) {
 	return admin.New(admin.Config{
 		Socket: a.cfg.AdminSocket, Listen: a.cfg.AdminListen, Metrics: a.cfg.MetricsListen,
 		Certs: a.cfg.Certs, Gatherer: a.cfg.Registry, Log: a.log,
-		Backend: admin.Backend{Status: a.adminStatus, Explain: a.adminExplain, Ready: a.ready},
+		Backend: admin.Backend{Status: a.adminStatus, Explain: a.adminExplain, Queue: a.adminQueue, Ready: a.ready},
 	})
 }
 

@@ -54,7 +54,7 @@ func newMeters(r *prometheus.Registry, a *Agent) *meters {
 		prefill:    desc("worker_prefill_tokens_per_second", "Learned prefill rate.", "worker"),
 		queued:     desc("queue_length", "Requests waiting for a worker.", "model"),
 	}
-	r.MustRegister(m.requests, m.refusals, m.tokens, m.waits, m.ttft, m.errors, m.retries, m)
+	r.MustRegister(m.requests, m.refusals, m.tokens, m.waits, m.ttft, m.errors, m.retries, m, newQueueMeters(a))
 	return m
 }
 

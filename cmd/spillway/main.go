@@ -74,6 +74,7 @@ Change:         spillway apply, spillway drain, spillway undrain`,
 	root.AddCommand(
 		demoCommand(),
 		globalCommand(), regionalCommand(), localCommand(), workerCommand(),
+		getCommand(),
 		statusCommand(), explainCommand(), applyCommand(), drainCommand(), undrainCommand(), loadCommand(),
 		configCommand(), certsCommand(), versionCommand(),
 	)

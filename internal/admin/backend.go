@@ -11,6 +11,8 @@ type Backend struct {
 	Status func(ctx context.Context) (*Status, error)
 	// Explain replays the decisions that a request would meet.
 	Explain func(ctx context.Context, q ExplainQuery) (*ExplainAnswer, error)
+	// Queue says who waits in a local instance.
+	Queue func(ctx context.Context) (*QueueAnswer, error)
 	// Spec returns the spec in force.
 	Spec func(ctx context.Context) (*SpecAnswer, error)
 	// Apply puts a new spec in force, or says what that would do. actor is who asked.

@@ -27,6 +27,7 @@ func (s *Server) api() http.Handler {
 	b := &s.cfg.Backend
 	mux := s.plain()
 	get(mux, pathStatus, b.Status)
+	get(mux, pathQueue, b.Queue)
 	get(mux, pathSpec, b.Spec)
 	get(mux, pathDrains, b.Drains)
 	post(mux, "POST "+pathExplain, b.Explain != nil, func(r *http.Request, q ExplainQuery) (*ExplainAnswer, error) {
