@@ -2,9 +2,11 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -37,12 +39,15 @@ func getQueueCommand() *cobra.Command {
 		tenants bool
 	)
 	cmd := &cobra.Command{
-		Use:     "queue --server unix:///path/of/a/local/admin.sock",
+		Use:     "queue [--server unix:///path/of/a/local/admin.sock]",
 		Short:   "Show who waits for a worker in one local instance, and whom it refuses",
-		Long:    "Show who waits for a worker in one local instance, and whom it refuses. Queues are a local instance's own: name\nits admin socket with --server.",
+		Long:    "Show who waits for a worker in one local instance, and whom it refuses. Queues are a local instance's own: name\nits admin socket with --server where more than one runs on this machine.",
 		Example: "  spillway get queue --server unix:///run/spillway/local-a.sock\n  spillway get queue --tenants --server https://10.0.0.7:7404 --cert op.pem --key op.key --ca ca.pem",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := to.oneLocal(); err != nil {
+				return err
+			}
 			return to.call(cmd.Context(), func(ctx context.Context, c *admin.Client) error {
 				q, err := c.Queue(ctx)
 				if err != nil {
@@ -60,6 +65,24 @@ func getQueueCommand() *cobra.Command {
 	cmd.Flags().BoolVar(&tenants, "tenants", false, "show each tenant")
 	outputFlag(cmd, &output)
 	return cmd
+}
+
+// oneLocal makes the only local instance that runs on this machine the one to ask, when none is named.
+func (t *target) oneLocal() error {
+	if t.servers != "" {
+		return nil
+	}
+	found, err := filepath.Glob(filepath.Join(admin.RuntimeDir(), "local-*.sock"))
+	switch {
+	case err != nil:
+		return fmt.Errorf("looking for local instances: %w", err)
+	case len(found) == 0:
+		return errors.New("no local instance runs on this machine\nhint: name one with --server unix:///path/of/its/admin.sock")
+	case len(found) > 1:
+		return fmt.Errorf("%d local instances run on this machine\nhint: name one with --server, such as unix://%s", len(found), found[0])
+	}
+	t.servers = "unix://" + found[0]
+	return nil
 }
 
 func printQueue(w io.Writer, q *admin.QueueAnswer, tenants bool) {
@@ -92,10 +115,10 @@ func queueRows(t io.Writer, classes []admin.QueueClass, tenants bool) {
 			continue
 		}
 		for _, k := range c.Tenants {
-			fmt.Fprintf(t, "    %s\t\t%d\t%d\t%s\t\t\t%+.1f GPU s\n", k.Tenant, k.Waiting, k.Running, count(k.Tokens), k.AheadSeconds)
+			fmt.Fprintf(t, "    %s\t\t%d\t%d\t%s\t\t\t\t\t\t%+.1f GPU s ahead\n", k.Tenant, k.Waiting, k.Running, count(k.Tokens), k.AheadSeconds)
 		}
 		if more := c.TenantCount - len(c.Tenants); more > 0 {
-			fmt.Fprintf(t, "    and %d more tenants\n", more)
+			fmt.Fprintf(t, "    and %d more tenants\t\t\t\t\t\t\t\t\t\t\n", more)
 		}
 	}
 }
