@@ -301,10 +301,14 @@ func TestChooseAllocatesNothing(t *testing.T) {
 	}
 }
 
-func BenchmarkChoose1000(b *testing.B) {
+func BenchmarkChoose256(b *testing.B) { benchChoose(b, 256) }
+
+func BenchmarkChoose1000(b *testing.B) { benchChoose(b, 1000) }
+
+func benchChoose(b *testing.B, workers int) {
 	for p := range rules {
 		b.Run(rules[p].name, func(b *testing.B) {
-			v, q := benchFleet(1000)
+			v, q := benchFleet(workers)
 			v.Policy = Policy(p)
 			rng := testRNG()
 			b.ReportAllocs()
