@@ -18,6 +18,7 @@ import (
 func getCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "get queue",
+		Example: "  spillway get queue\n  spillway get queue --tenants",
 		Short:   "Show one part of a node in full: who waits in a zone",
 		GroupID: "operate",
 		Args: func(_ *cobra.Command, args []string) error {

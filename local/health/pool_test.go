@@ -9,6 +9,9 @@ import (
 )
 
 func TestDoubtsTakeOutHalfAndNeverTheLast(t *testing.T) {
+	if (Config{MaxEjected: 1}).MayEject(Soft, 3, 4) {
+		t.Error("the last worker of four may go")
+	}
 	for _, c := range []struct {
 		kind       Kind
 		out, total int
