@@ -28,6 +28,7 @@ func (g *Gateway) dispatch(w http.ResponseWriter, r *http.Request, q *request) {
 			return
 		}
 		last = g.attempt(w, r, q, c)
+		q.spilled = c.verdict.Spilled()
 		if !last.Retryable || try > 0 || q.hop.RetriesLeft == 0 || !(q.paid || g.mayRetry()) {
 			g.end(w, q, c, last)
 			return
@@ -95,8 +96,13 @@ func (g *Gateway) giveUp(w http.ResponseWriter, q *request, last relay.Result, t
 	}
 }
 
-// pass sends a refusal of a tier below on.
+// pass sends a refusal of a tier below on. What a peer has against a request that is good here (it knows the tenant or
+// the model otherwise than we do) is not the caller's to mend: for the caller there is no room.
 func (g *Gateway) pass(w http.ResponseWriter, q *request, f *relay.Refusal) {
+	if q.spilled && f.Status < http.StatusInternalServerError {
+		g.refuse(w, q, openai.NoCapacity(q.query.Model, defaultRetryAfter))
+		return
+	}
 	id := w.Header().Get(relay.HeaderXRequestID)
 	if id != "" {
 		f.Header.Set(relay.HeaderXRequestID, id)

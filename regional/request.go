@@ -33,6 +33,7 @@ type request struct {
 	peer     bool   // it came from another region's gateway
 	tokens   int    // what it used, once known
 	retried  string // why it was tried twice; empty when it was not
+	spilled  bool   // its last try went to a peer
 	paid     bool   // its second try is taken out of the budget already
 }
 
