@@ -262,10 +262,9 @@ spillway_local_batch_calls_total{model="bge",reason="idle"} 2
 		t.Error(err)
 	}
 	eventually(t, "the answers' tokens counted", func() bool {
-		return testutil.GatherAndCompare(reg, strings.NewReader(`# HELP spillway_local_tokens_total Tokens of finished answers, as engines stated or else as counted.
+		return testutil.GatherAndCompare(reg, strings.NewReader(`# HELP spillway_local_tokens_total Tokens of answers by model, class and kind (prompt, of which cached, and completion); source tells what engines stated from what was estimated.
 # TYPE spillway_local_tokens_total counter
-spillway_local_tokens_total{direction="output",model="bge"} 0
-spillway_local_tokens_total{direction="prompt",model="bge"} 430
+spillway_local_tokens_total{class="standard",kind="prompt",model="bge",source="stated"} 430
 `), "spillway_local_tokens_total") == nil
 	})
 }
