@@ -31,7 +31,7 @@ func Describe(w io.Writer, role string) error {
 		return unknownKind(role)
 	}
 	d := describer{w: w, comments: map[string]string{}}
-	for _, source := range []string{rolesSource, partsSource, spec.Source()} {
+	for _, source := range append([]string{rolesSource, partsSource}, spec.Sources()...) {
 		if err := d.read(source); err != nil {
 			return fmt.Errorf("reading the comments of the config's structs: %w", err)
 		}

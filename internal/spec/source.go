@@ -1,9 +1,13 @@
 package spec
 
-import _ "embed" // types.go, whose comments explain the keys
+import _ "embed" // the files whose comments explain the keys
 
 //go:embed types.go
-var source string
+var typesSource string
 
-// Source is the Go text of the spec's types: its comments are what `spillway config describe spec` prints.
-func Source() string { return source }
+//go:embed queueing.go
+var queueingSource string
+
+// Sources are the texts of the files that declare the spec's types: their comments are the words that
+// `config describe spec` prints, so that a key is explained in one place.
+func Sources() []string { return []string{typesSource, queueingSource} }
