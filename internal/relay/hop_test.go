@@ -77,3 +77,24 @@ func FuzzParseTicket(f *testing.F) {
 		}
 	})
 }
+
+// Whatever a header holds, reading it never panics, and what is read is written and read again the same.
+func FuzzParseHop(f *testing.F) {
+	f.Add("acme", "small", "1", "gw;7;42", "12", "ff")
+	f.Add("", "", "-1", ";;", "99999999999", "xyz")
+	f.Fuzz(func(t *testing.T, tenant, model, hops, ticket, tokens, prefix string) {
+		h := http.Header{
+			relay.HeaderTenant: {tenant}, relay.HeaderModel: {model}, relay.HeaderHop: {hops},
+			relay.HeaderTicket: {ticket}, relay.HeaderPromptTokens: {tokens}, relay.HeaderPrefix: {prefix},
+		}
+		hop, err := relay.ParseHop(h)
+		if err != nil {
+			return
+		}
+		again := http.Header{}
+		hop.Set(again)
+		if back, err := relay.ParseHop(again); err != nil || back != hop {
+			t.Fatalf("%+v comes back as %+v (%v)", hop, back, err)
+		}
+	})
+}
