@@ -59,18 +59,3 @@ func TestReadmeCommandsExist(t *testing.T) {
 		}
 	}
 }
-
-// TestEveryCommandHasAnExample holds what `--help` promises.
-func TestEveryCommandHasAnExample(t *testing.T) {
-	for _, cmd := range newRoot().Commands() {
-		if cmd.Name() == "help" || cmd.Name() == "completion" {
-			continue
-		}
-		runnable := append(cmd.Commands(), cmd)
-		for _, c := range runnable {
-			if c.Runnable() && c.Example == "" {
-				t.Errorf("%s has no example", c.CommandPath())
-			}
-		}
-	}
-}
