@@ -30,9 +30,13 @@ race: ## run every test under the race detector
 
 .PHONY: fuzz
 fuzz: ## run every decoder's fuzz test for FUZZTIME (20s) each
-	@set -e; for p in $$($(GO) list ./...); do \
+# Before Go 1.27 the end of -fuzztime may race with the fuzzer's own shutdown and fail with a bare "context deadline
+# exceeded" (golang/go#75804). That is let pass when no failing input was written.
+	@set -e -o pipefail; log=$$(mktemp); trap 'rm -f $$log' EXIT; for p in $$($(GO) list ./...); do \
 	  for f in $$($(GO) test -list '^Fuzz' $$p | grep '^Fuzz' || true); do \
-	    echo "== $$p $$f"; $(GO) test -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 1x $$p; \
+	    echo "== $$p $$f"; \
+	    $(GO) test -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 1x $$p 2>&1 | tee $$log || \
+	      { grep -qx ' *context deadline exceeded' $$log && ! grep -q 'Failing input' $$log; }; \
 	  done; done
 
 .PHONY: bench
