@@ -126,6 +126,7 @@ func (d *demo) start(ctx context.Context, out, errOut io.Writer, p *fleet.Planet
 	if d.processes {
 		return d.spawn(ctx, out, p)
 	}
+	growDescriptors(descriptors)
 	log := slog.New(slog.DiscardHandler)
 	if d.verbose {
 		log = slog.New(slog.NewTextHandler(errOut, nil))

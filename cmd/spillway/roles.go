@@ -50,6 +50,10 @@ func roleCommand(role, short string) *cobra.Command {
 			if err := expectRole(file, role); err != nil {
 				return err
 			}
+			growDescriptors(descriptors)
+			if role != config.RoleWorker { // nobody's traffic passes through a stand-in
+				go keepCalm(cmd.Context())
+			}
 			return serve(cmd.Context(), file, log)
 		},
 	}
@@ -81,6 +85,9 @@ func expectRole(file, role string) error {
 
 // stopTimeout bounds an orderly stop: streams that still run then are cut.
 const stopTimeout = 30 * time.Second
+
+// descriptors is how many a node has room for from the start; a table of that size takes 80 KB.
+const descriptors = 8192
 
 func serve(ctx context.Context, file string, log *slog.Logger) error {
 	node, err := openRole(file, log)
