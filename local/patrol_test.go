@@ -54,7 +54,7 @@ func TestFrozenWorkersStreamEndsWithAnErrorEvent(t *testing.T) {
 // An answer that is no stream is silent until it is whole; what the engine says it has generated counts as progress.
 func TestLongAnswerThatIsNoStreamIsNotTakenForAStall(t *testing.T) {
 	w := newVLLM(t, "w1")
-	a := start(t, func(c *local.Config) { c.Health.Stall = 150 * time.Millisecond }, w)
+	a := start(t, func(c *local.Config) { c.Health.Stall = 700 * time.Millisecond }, w)
 	w.set("hold")
 	done := make(chan struct{})
 	go func() {
@@ -63,7 +63,7 @@ func TestLongAnswerThatIsNoStreamIsNotTakenForAStall(t *testing.T) {
 			t.Errorf("%d %q", resp.StatusCode, text)
 		}
 	}()
-	for end := time.Now().Add(time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(2 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 		w.tokens.Add(1)
 	}
 	if s := a.Status().Workers[0]; s.State != admin.StateReady {

@@ -88,6 +88,7 @@ func TestFrozenLocalsRequestsGoElsewhereOnceItIsLost(t *testing.T) {
 	a := w.localBehind(c.addr(), "fra", "fra-a", frozen, small("small"))
 	b := w.local(g, "fra", "fra-b", reply, behind("small"))
 	w.tally("fra", 4)
+	w.served(g, "small")
 	var wg sync.WaitGroup
 	for range 8 {
 		wg.Go(func() {

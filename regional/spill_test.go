@@ -129,6 +129,7 @@ func TestSpillHappensWhenTheRegionHasNoRoom(t *testing.T) {
 	home := small("small")
 	l := r.local(r.fra, "fra", "fra-a", reply, home)
 	r.tally("fra", 2)
+	r.world.served(r.fra, "small")
 	if resp, _ := r.ask(r.fra, call{key: "key-acme", body: ask}); resp.StatusCode != 200 || len(l.hits) != 1 || len(served) != 0 {
 		t.Fatalf("with room at home it got %d, %d at home and %d away", resp.StatusCode, len(l.hits), len(served))
 	}
@@ -210,6 +211,7 @@ func TestPeerAnswersBeforeTheBody(t *testing.T) {
 	r := newRegions(t, nil)
 	l := r.local(r.iad, "iad", "iad-a", reply, small("small"))
 	r.tally("iad", 2)
+	r.world.served(r.iad, "small")
 	for tenant, want := range map[string]string{"europe": "HTTP/1.1 403 ", "acme": "HTTP/1.1 100 "} {
 		conn, err := tls.Dial("tcp", r.iad.PeerAddr().String(), r.certs(gatewayID("fra")).Client(relay.ALPN, nil))
 		must(t, err)
