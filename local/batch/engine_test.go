@@ -14,13 +14,11 @@ import (
 // numbers, and the results come in any order.
 func embed(t testing.TB, body []byte, rng *rand.Rand) []byte {
 	t.Helper()
-	var req struct {
-		Input json.RawMessage `json:"input"`
-	}
+	var req map[string]json.RawMessage // by exact key: Go's structs would take "inPut" for "input", engines do not
 	if err := json.Unmarshal(body, &req); err != nil {
 		t.Fatalf("the engine cannot read %q: %v", body, err)
 	}
-	inputs := inputsOf(t, req.Input)
+	inputs := inputsOf(t, req["input"])
 	data := make([]string, len(inputs))
 	tokens := 0
 	for i, in := range inputs {
