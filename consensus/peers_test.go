@@ -75,13 +75,17 @@ func TestADownPeerIsNotLoggedForEver(t *testing.T) {
 	c.stop(down)
 	c.eventually("a failed heartbeat logged", func() bool { return len(log.with("failed to heartbeat")) > 0 })
 	time.Sleep(2 * time.Second) // about seven more would be logged in this time
-	if got := log.with("failed to heartbeat", c.peers[down].Addr); len(got) != 1 {
-		t.Errorf("failed heartbeats were logged %d times within a minute, want once:\n%s", len(got), strings.Join(got, ""))
+	// A peer that takes its time to stop may be heard once more in between: each absence is logged once.
+	back := len(log.with("raft peer is back"))
+	if got := log.with("failed to heartbeat", c.peers[down].Addr); len(got) != 1+back {
+		t.Errorf("failed heartbeats were logged %d times within a minute and %d absences:\n%s", len(got), 1+back, strings.Join(got, ""))
 	}
 	c.start(down)
-	c.eventually("its return logged", func() bool { return len(log.with("raft peer is back", "peer="+name(down), "left_out=")) > 0 })
-	if got := log.with("raft peer is back"); len(got) != 1 {
-		t.Errorf("the return was logged %d times, want once:\n%s", len(got), strings.Join(got, ""))
+	c.eventually("its return logged", func() bool {
+		return len(log.with("raft peer is back", "peer="+name(down), "left_out=")) > back
+	})
+	if got := log.with("raft peer is back"); len(got) != back+1 {
+		t.Errorf("the return was logged %d times, want once for each absence:\n%s", len(got), strings.Join(got, ""))
 	}
 }
 
