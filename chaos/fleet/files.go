@@ -151,7 +151,7 @@ func (p *Planet) writeNodes() error {
 		d := nodeData{
 			Node: n, Dir: filepath.Join(p.Dir, "state", n.ID()),
 			Cert: filepath.Join(p.certDir(), n.Name+".pem"), KeyFile: filepath.Join(p.certDir(), n.Name+".key"),
-			CA: filepath.Join(p.certDir(), "ca.pem"), Socket: n.socket(), Places: p.placesPath(), Spec: p.Spec(),
+			CA: filepath.Join(p.certDir(), "ca.pem"), Socket: n.Socket(), Places: p.placesPath(), Spec: p.Spec(),
 			Seed: seed(n.ID()),
 		}
 		switch n.Role {

@@ -181,8 +181,8 @@ func (n Node) identity() (identity.ID, bool) {
 	return id, true
 }
 
-// socket is where a node's admin interface listens.
-func (n Node) socket() string { return filepath.Join(admin.RuntimeDir(), n.Role+"-"+n.Name+".sock") }
+// Socket is where a node's admin interface listens.
+func (n Node) Socket() string { return filepath.Join(admin.RuntimeDir(), n.Role+"-"+n.Name+".sock") }
 
 // missing reports whether a file is yet to be written.
 func missing(path string) (bool, error) {

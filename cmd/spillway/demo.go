@@ -90,7 +90,13 @@ func (d *demo) run(ctx context.Context, out, errOut io.Writer) error {
 	if err != nil {
 		return errors.Join(err, stop())
 	}
-	fmt.Fprintf(out, "  first DNS answer %.1f s after start: %s is %s\n\n", time.Since(began).Seconds(), fleet.Service, answer)
+	fmt.Fprintf(out, "  first DNS answer %.1f s after start: %s is %s\n", time.Since(began).Seconds(), fleet.Service, answer)
+	if err := settled(ctx, planet); err != nil {
+		fmt.Fprintln(out, "  note:", err)
+	} else {
+		fmt.Fprintf(out, "  all %d workers ready %.1f s after start\n", len(planet.Of("worker")), time.Since(began).Seconds())
+	}
+	fmt.Fprintln(out)
 	printGuide(out, planet, d.processes)
 
 	traffic, err := d.background(ctx, out, planet)
