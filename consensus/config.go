@@ -46,6 +46,11 @@ type Config struct {
 	// OnApply is told of each new state, the newest one only when several came at once. It is called from one goroutine
 	// and must not block. nil: nobody is told.
 	OnApply func(*State)
+	// Aside is what this node tells the other voters outside the log, four times a second and when nudged: soft state,
+	// at most 256 KiB, of which the newest counts. nil: nothing is told.
+	Aside func() []byte
+	// OnAside is told of what another voter said. It must not block and must expect any bytes.
+	OnAside func(from string, body []byte)
 }
 
 // Peer is one voter.

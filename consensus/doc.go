@@ -5,7 +5,8 @@
 // It decides the order of writes, and whether a write fits the state it was based on: each is a compare-and-swap, checked
 // before it is proposed and again when it is applied, so that no code path skips the check. Any node takes a write and
 // hands it to the leader. Reads are local and never wait: State is the last applied snapshot, and a node that restarts
-// without a quorum has its last known committed state back.
+// without a quorum has its last known committed state back. Beside the log, voters tell each other what Config.Aside says,
+// over the same mutual TLS: soft state that is never written down.
 //
 // It never holds telemetry, never looks into a spec or a plan (Config brings the checks), never reads a clock or draws a
 // random number while applying, never panics on a bad or unknown entry, and never deletes a plan that is in use.

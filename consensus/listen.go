@@ -19,6 +19,7 @@ import (
 const (
 	alpnRaft    = "spillway-raft/1"
 	alpnPropose = "spillway-propose/1"
+	alpnAside   = "spillway-aside/1"
 )
 
 const (
@@ -27,7 +28,7 @@ const (
 	maxStreams       = 32  // raft streams from one peer: its pool, its pipelines, and those it lost track of
 )
 
-// listener accepts both protocols on one port and admits global nodes only.
+// listener accepts all protocols on one port and admits global nodes only.
 type listener struct {
 	ln      net.Listener
 	tls     *tls.Config
@@ -36,6 +37,7 @@ type listener struct {
 	conns   *conns
 	streams chan net.Conn // to raft
 	propose func(context.Context, *tls.Conn)
+	hear    func(*tls.Conn)
 	slots   chan struct{}
 }
 
@@ -59,14 +61,17 @@ func newListener(ln net.Listener, certs *identity.Certs, log *slog.Logger, r *re
 }
 
 // serverTLS picks the protocol by what the client offers, so that each handshake is judged for one protocol. Any global
-// node may propose; only voters speak Raft.
+// node may propose; only voters speak Raft or tell what they hear.
 func serverTLS(certs *identity.Certs, voter func(identity.ID) error) *tls.Config {
-	raft, propose := certs.Server(alpnRaft, voter), certs.Server(alpnPropose, globalOnly)
+	raft, propose, aside := certs.Server(alpnRaft, voter), certs.Server(alpnPropose, globalOnly), certs.Server(alpnAside, voter)
 	return &tls.Config{
 		MinVersion: tls.VersionTLS13,
 		GetConfigForClient: func(h *tls.ClientHelloInfo) (*tls.Config, error) {
-			if slices.Contains(h.SupportedProtos, alpnPropose) {
+			switch {
+			case slices.Contains(h.SupportedProtos, alpnPropose):
 				return propose.GetConfigForClient(h)
+			case slices.Contains(h.SupportedProtos, alpnAside):
+				return aside.GetConfigForClient(h)
 			}
 			return raft.GetConfigForClient(h)
 		},
@@ -105,9 +110,11 @@ func (l *listener) run(ctx context.Context) {
 	}
 }
 
-// admit finds out who c is and hands it on. It holds a slot until raft has the stream or the proposal is answered.
+// admit finds out who c is and hands it on. It holds a slot until raft has the stream, the proposal is answered, or a
+// known peer begins to talk.
 func (l *listener) admit(ctx context.Context, c net.Conn) {
-	defer func() { <-l.slots }()
+	leave := sync.OnceFunc(func() { <-l.slots })
+	defer leave()
 	t := tls.Server(c, l.tls)
 	if !l.conns.add(t) {
 		return
@@ -120,12 +127,17 @@ func (l *listener) admit(ctx context.Context, c net.Conn) {
 		l.drop(t)
 		return
 	}
-	if t.ConnectionState().NegotiatedProtocol == alpnPropose {
+	switch t.ConnectionState().NegotiatedProtocol {
+	case alpnPropose:
 		l.propose(ctx, t)
 		l.drop(t)
-		return
+	case alpnAside:
+		leave()
+		l.hear(t)
+		l.drop(t)
+	default:
+		l.handOver(ctx, t)
 	}
-	l.handOver(ctx, t)
 }
 
 // handOver gives a stream to raft, if its peer has not got too many.

@@ -40,6 +40,9 @@ type Node struct {
 	dialer  dialer
 	written chan struct{} // something was committed here that the others should hear of
 
+	nudge  sync.Mutex
+	nudged chan struct{} // closed to have the asides said now
+
 	ctx     context.Context // ends when the node stops
 	cancel  context.CancelFunc
 	wg      sync.WaitGroup
@@ -63,11 +66,11 @@ func New(c Config) (*Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	n := &Node{cfg: c, id: c.ID, log: c.Log, refused: newRefusals(c.Log), conns: newConns(), written: make(chan struct{}, 1)}
+	n := &Node{cfg: c, id: c.ID, log: c.Log, refused: newRefusals(c.Log), conns: newConns(), written: make(chan struct{}, 1), nudged: make(chan struct{})}
 	n.ctx, n.cancel = context.WithCancel(context.Background())
 	n.fsm = newFSM(checks{spec: c.CheckSpec, plan: c.CheckPlan}, c.Log)
 	n.listen = newListener(ln, c.Certs, c.Log, n.refused, n.conns, n.voter)
-	n.listen.propose = n.serveProposal
+	n.listen.propose, n.listen.hear = n.serveProposal, n.hear
 	return n, nil
 }
 
@@ -97,6 +100,11 @@ func (n *Node) Start(ctx context.Context) error {
 	n.wg.Go(func() { n.listen.run(n.ctx) })
 	n.wg.Go(n.follow)
 	n.wg.Go(n.announce)
+	for id, addr := range n.addrs {
+		if id != n.id && n.cfg.Aside != nil {
+			n.wg.Go(func() { n.talk(addr) })
+		}
+	}
 	return nil
 }
 

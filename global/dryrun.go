@@ -41,10 +41,10 @@ func (v *View) moves(next *spec.Spec) ([]admin.Move, error) {
 
 // solved is the View as it would be under a frame once its plan has settled.
 func (v *View) solved(f *frame) *View {
-	out := newView(f, v.state, v.children, time.Now(), true)
+	out := newView(f, v.state, v.children, v.quorum, time.Now(), true)
 	for r := range out.regions {
 		if old := v.region(f.spec.Regions[r].Name); old >= 0 && !v.regions[old].heard && !v.regions[old].gone {
-			out.regions[r].gone = false // still too early to tell
+			out.regions[r].gone, out.regions[r].dead = false, false // still too early to tell
 		}
 	}
 	in := out.input()

@@ -102,6 +102,9 @@ func (v *View) qualify(rec *explain.Record, service int) {
 		} else {
 			rec.Note(c.Name + ": no gateway has been heard of")
 		}
+		if x.unheard && len(x.heardBy) > 0 {
+			rec.Note(c.Name + ": " + x.hearsay())
+		}
 	}
 }
 

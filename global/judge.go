@@ -12,9 +12,9 @@ import (
 )
 
 // newView joins a frame with agreed state and statements; plan and table are the caller's. settled says that this node
-// has been up for long enough to take silence for loss.
-func newView(f *frame, st *consensus.State, children *capacity.View, now time.Time, settled bool) *View {
-	v := &View{frame: f, made: now, state: st, children: children, regions: make([]regionView, len(f.spec.Regions))}
+// has been up for long enough to take silence for loss, and q what the other nodes hear.
+func newView(f *frame, st *consensus.State, children *capacity.View, q *quorum, now time.Time, settled bool) *View {
+	v := &View{frame: f, made: now, state: st, children: children, quorum: q, regions: make([]regionView, len(f.spec.Regions))}
 	for _, g := range children.Regions() {
 		if r := f.region(g.Path.Region); r >= 0 {
 			v.regions[r].heard, v.regions[r].group = true, g
@@ -27,11 +27,19 @@ func newView(f *frame, st *consensus.State, children *capacity.View, now time.Ti
 	return v
 }
 
-// judge fills in what follows from a region's statements, drains and age.
+// judge fills in what follows from a region's statements, drains and age. A region that this node does not hear is kept
+// out of its answers unless another node hears it, and counts as dead when a majority does not.
 func (v *View) judge(region int, settled bool, now time.Time) {
 	r, decl := &v.regions[region], &v.spec.Regions[region]
 	r.drained = drainedAt(v.state.Drains, decl.Name, now) || r.heard && r.group.Summary.Draining
-	r.gone = r.heard && r.group.State == capacity.Lost || !r.heard && settled
+	if r.heard && r.group.State == capacity.Lost || !r.heard && settled {
+		r.unheard, r.heardBy = true, v.quorum.hearing(decl.Name)
+		r.gone, r.dead = len(r.heardBy) == 0, v.quorum.dead(decl.Name)
+		v.unheard.Add(region)
+	}
+	if r.dead {
+		v.dead.Add(region)
+	}
 	if r.drained {
 		v.drained.Add(region)
 	}

@@ -48,6 +48,7 @@ type wellness struct {
 	from           origin
 	version, index uint64
 	drained, gone  steer.Set
+	unheard, dead  steer.Set
 }
 
 func (s *Server) keep(ctx context.Context) {
@@ -124,7 +125,8 @@ func (k *keeper) read(st *consensus.State) *steer.Plan {
 }
 
 func (k *keeper) assemble(st *consensus.State, from origin, children *capacity.View, now time.Time) *View {
-	v := newView(k.frame, st, children, now, now.Sub(k.s.started) > grace)
+	q := &quorum{voters: k.s.node.Voters(), others: k.s.bench.fresh(now)}
+	v := newView(k.frame, st, children, q, now, now.Sub(k.s.started) > grace)
 	v.from, v.plan, v.planSince, v.table = from, k.plan, k.since, k.table
 	v.stale = k.unconfirmed(now) || from == firstState
 	return v
@@ -139,10 +141,13 @@ func (k *keeper) unconfirmed(now time.Time) bool {
 
 // tell wakes the planner and the gateways when they must act, and the gateways every so often besides.
 func (k *keeper) tell(v *View, now time.Time) {
-	is := wellness{v.from, v.version, v.state.Index, v.drained, v.gone}
+	is := wellness{v.from, v.version, v.state.Index, v.drained, v.gone, v.unheard, v.dead}
 	if is != k.well {
-		if is.version != k.well.version || is.drained != k.well.drained || is.gone != k.well.gone {
+		if is.version != k.well.version || is.drained != k.well.drained || is.gone != k.well.gone || is.dead != k.well.dead {
 			poke(k.s.replan)
+		}
+		if is.unheard != k.well.unheard {
+			k.s.node.Nudge()
 		}
 		if v.from == agreedState {
 			k.s.backup.offer(v.state)

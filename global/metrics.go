@@ -98,15 +98,16 @@ func (m *metrics) observe(e dns.Event) {
 type viewCollector struct{ s *Server }
 
 var (
-	descSpec   = prometheus.NewDesc("spillway_global_spec_version", "Version of the spec that answers are made from.", nil, nil)
-	descPlan   = prometheus.NewDesc("spillway_global_plan_epoch", "Epoch of the plan that answers are made from.", nil, nil)
-	descLeader = prometheus.NewDesc("spillway_global_raft_leader", "1 at the leader.", nil, nil)
-	descIndex  = prometheus.NewDesc("spillway_global_raft_applied_index", "Last Raft index applied.", nil, nil)
-	descHeard  = prometheus.NewDesc("spillway_global_summaries_total", "Statements heard from gateways.", nil, nil)
-	descRefuse = prometheus.NewDesc("spillway_global_refused_total", "Connections refused for their certificate or their rubbish.", []string{"listener"}, nil)
-	descRegion = prometheus.NewDesc("spillway_global_region_up", "1 when clients may be sent to the region.", []string{"region", "state"}, nil)
-	descAge    = prometheus.NewDesc("spillway_global_region_age_seconds", "Age of the region's freshest statement.", []string{"region"}, nil)
-	descWait   = prometheus.NewDesc("spillway_global_region_wait_seconds", "Predicted queue wait.", []string{"region", "service"}, nil)
+	descSpec      = prometheus.NewDesc("spillway_global_spec_version", "Version of the spec that answers are made from.", nil, nil)
+	descPlan      = prometheus.NewDesc("spillway_global_plan_epoch", "Epoch of the plan that answers are made from.", nil, nil)
+	descLeader    = prometheus.NewDesc("spillway_global_raft_leader", "1 at the leader.", nil, nil)
+	descIndex     = prometheus.NewDesc("spillway_global_raft_applied_index", "Last Raft index applied.", nil, nil)
+	descHeard     = prometheus.NewDesc("spillway_global_summaries_total", "Statements heard from gateways.", nil, nil)
+	descRefuse    = prometheus.NewDesc("spillway_global_refused_total", "Connections refused for their certificate or their rubbish.", []string{"listener"}, nil)
+	descRegion    = prometheus.NewDesc("spillway_global_region_up", "1 when clients may be sent to the region.", []string{"region", "state"}, nil)
+	descAge       = prometheus.NewDesc("spillway_global_region_age_seconds", "Age of the region's freshest statement.", []string{"region"}, nil)
+	descObservers = prometheus.NewDesc("spillway_global_region_observers", "Global nodes that hear the region, this one included.", []string{"region"}, nil)
+	descWait      = prometheus.NewDesc("spillway_global_region_wait_seconds", "Predicted queue wait.", []string{"region", "service"}, nil)
 )
 
 // Describe says nothing beforehand: regions and services come and go with the spec.
@@ -141,6 +142,7 @@ func (c *viewCollector) Collect(out chan<- prometheus.Metric) {
 			up = 0
 		}
 		put(descRegion, up, name, v.stateOf(r))
+		put(descObservers, float64(v.observers(r)), name)
 		if v.regions[r].heard {
 			put(descAge, v.regions[r].group.Age.Seconds(), name)
 		}

@@ -28,6 +28,11 @@ func (p *planner) plan(ctx context.Context, v *View) {
 	if !v.settled(time.Since(p.s.started)) {
 		return
 	}
+	if name := v.hearsay(); name != "" {
+		p.s.metrics.plans.WithLabelValues("blind").Inc()
+		p.s.log.Debug("no plan from here: a region that others hear has never spoken to this node", "region", name)
+		return
+	}
 	in := p.input(v, time.Now())
 	begun := time.Now()
 	res := steer.Solve(in)
@@ -62,6 +67,17 @@ func (v *View) settled(up time.Duration) bool {
 	return true
 }
 
+// hearsay is a region whose capacity this node has never been told while others hear it: a plan made without it would
+// send its clients away. Empty when there is none.
+func (v *View) hearsay() string {
+	for r := range v.regions {
+		if x := &v.regions[r]; !x.heard && x.unheard && !x.dead && len(x.heardBy) > 0 {
+			return v.spec.Regions[r].Name
+		}
+	}
+	return ""
+}
+
 func (p *planner) input(v *View, now time.Time) *steer.Input {
 	in := v.input()
 	p.smooth(v.spec, in.Regions, now)
@@ -74,7 +90,7 @@ func (v *View) input() *steer.Input {
 	seen := map[string]bool{}
 	for r := range v.regions {
 		in.Regions = append(in.Regions, v.capacityOf(r))
-		if !v.regions[r].heard || v.regions[r].gone {
+		if !v.regions[r].heard || v.regions[r].dead {
 			continue
 		}
 		for _, d := range v.regions[r].group.Summary.Demand {
@@ -92,8 +108,8 @@ func (v *View) input() *steer.Input {
 
 func (v *View) capacityOf(region int) steer.Region {
 	r := &v.regions[region]
-	out := steer.Region{Drained: r.drained, Lost: r.gone}
-	if !r.heard || r.gone {
+	out := steer.Region{Drained: r.drained, Lost: r.dead}
+	if !r.heard || r.dead { // one that only some nodes have lost keeps its last capacity
 		return out
 	}
 	for i := range r.group.Summary.Models {

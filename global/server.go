@@ -37,6 +37,7 @@ type Server struct {
 	http   *http.Server
 
 	ingest *ingest
+	bench  *bench
 	backup *backup
 	source *source
 	view   atomic.Pointer[View]
@@ -61,6 +62,7 @@ func New(cfg Config) (*Server, error) {
 		news: make(chan struct{}, 1), replan: make(chan struct{}, 1), started: time.Now(),
 	}
 	s.ingest = newIngest(func() { poke(s.news) })
+	s.bench = newBench(func() { poke(s.news) })
 	s.backup = newBackup(cfg.Dir, s.log)
 	s.source = newSource(s.backup, cfg.SpecName, cfg.Spec, s.log)
 	for _, open := range []func() error{s.openNode, s.openUplink, s.openDNS, s.openHTTP, s.openAdmin} {
@@ -79,6 +81,7 @@ func (s *Server) openNode() (err error) {
 		ID: s.cfg.Name, Dir: s.cfg.Dir, Listen: s.cfg.RaftListen, Advertise: s.cfg.RaftAdvertise, Peers: s.cfg.Peers,
 		Certs: s.cfg.Certs, Heartbeat: s.cfg.Heartbeat, Log: s.log,
 		CheckSpec: checkSpec, CheckPlan: steer.Check, OnApply: func(*consensus.State) { poke(s.news) },
+		Aside: s.testimony, OnAside: s.bench.take,
 	})
 	return err
 }

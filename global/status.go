@@ -41,6 +41,11 @@ func (s *Server) status(ctx context.Context) (*admin.Status, error) {
 	if v.version != v.state.SpecVersion {
 		out.Notes = append(out.Notes, fmt.Sprintf("spec %d cannot be read by this version: %d stays in force here", v.state.SpecVersion, v.version))
 	}
+	for r := range v.regions {
+		if x := &v.regions[r]; x.unheard && len(x.heardBy) > 0 {
+			out.Notes = append(out.Notes, v.spec.Regions[r].Name+": "+x.hearsay())
+		}
+	}
 	out.Regions = s.askRegions(ctx, v)
 	return out, nil
 }

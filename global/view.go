@@ -25,10 +25,13 @@ type View struct {
 	table     *steer.Table
 	stale     bool // no leader has confirmed anything for long
 	children  *capacity.View
+	quorum    *quorum
 	regions   []regionView
 	drained   steer.Set
 	lost      []steer.Set // by service: lost, or without a worker for it while others have one
-	gone      steer.Set   // lost
+	gone      steer.Set   // lost, as far as this node and the others can tell
+	unheard   steer.Set   // lost to this node
+	dead      steer.Set   // not heard by a majority of nodes: what a plan does without
 }
 
 // regionView is what this node knows of one region.
@@ -36,7 +39,10 @@ type regionView struct {
 	heard   bool           // false: no gateway has ever spoken
 	group   capacity.Group // meaningful when heard
 	drained bool
-	gone    bool
+	unheard bool         // lost to this node
+	heardBy []string     // other nodes that hear it all the same; filled in when unheard
+	gone    bool         // unheard, and nobody else hears it
+	dead    bool         // unheard, by a majority of nodes
 	addrs   []netip.Addr // of the gateways that are well, or of all
 	wait    []float64    // by service, seconds
 }

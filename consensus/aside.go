@@ -1,0 +1,90 @@
+package consensus
+
+import (
+	"context"
+	"crypto/tls"
+	"net"
+	"time"
+
+	"github.com/spillway-lb/spillway/internal/identity"
+)
+
+// What nodes tell each other outside the log: small statements, the newest of which counts. They need neither a leader
+// nor a quorum, and no write waits for them.
+const (
+	asideEvery   = 250 * time.Millisecond
+	asideTimeout = 2 * time.Second // to connect, or to take one statement
+	asideSilence = 10 * time.Second
+	maxAside     = 256 << 10 // bytes of one statement
+	maxAsides    = 2         // connections from one peer: one that is dying, and its successor
+)
+
+// Nudge has the next aside said now rather than in its turn.
+func (n *Node) Nudge() {
+	n.nudge.Lock()
+	defer n.nudge.Unlock()
+	close(n.nudged)
+	n.nudged = make(chan struct{})
+}
+
+func (n *Node) nextNudge() <-chan struct{} {
+	n.nudge.Lock()
+	defer n.nudge.Unlock()
+	return n.nudged
+}
+
+// Voters is how many nodes vote. It counts only after Start.
+func (n *Node) Voters() int { return len(n.addrs) }
+
+// talk tells one peer what Aside says until the node stops. A connection that fails is made anew.
+func (n *Node) talk(addr string) {
+	for delay := asideEvery; n.ctx.Err() == nil; delay = min(2*delay, 8*asideEvery) {
+		ctx, cancel := context.WithTimeout(n.ctx, asideTimeout)
+		c, err := n.dialer.dial(ctx, addr, alpnAside)
+		cancel()
+		if err == nil {
+			n.tell(c)
+			_ = c.Close()
+			delay = asideEvery
+		}
+		pause(n.ctx, delay)
+	}
+}
+
+// tell says Aside over one connection until it breaks.
+func (n *Node) tell(c net.Conn) {
+	t := time.NewTicker(asideEvery)
+	defer t.Stop()
+	for {
+		nudged := n.nextNudge()
+		if c.SetWriteDeadline(time.Now().Add(asideTimeout)) != nil || writeFrame(c, n.cfg.Aside()) != nil {
+			return
+		}
+		select {
+		case <-n.ctx.Done():
+			return
+		case <-t.C:
+		case <-nudged:
+		}
+	}
+}
+
+// hear takes what a peer says until its connection breaks or falls silent.
+func (n *Node) hear(c *tls.Conn) {
+	id, err := identity.PeerID(c.ConnectionState())
+	if err != nil || n.cfg.OnAside == nil || !n.conns.claim("aside "+id.Name, maxAsides) {
+		return
+	}
+	defer n.conns.release("aside " + id.Name)
+	for {
+		if c.SetReadDeadline(time.Now().Add(asideSilence)) != nil {
+			return
+		}
+		body, err := readFrame(c, maxAside)
+		if err != nil {
+			n.refused.add(c.RemoteAddr().String(), err)
+			return
+		}
+		n.cfg.OnAside(id.Name, body)
+	}
+}
