@@ -4,7 +4,8 @@
 // Statements of gateways arrive over the uplink (ingest.go) and agreed state over Raft; one goroutine joins the two
 // into the next View (keep.go). A drain, or the loss of a region, is a mask in the View and acts at once; the plan
 // follows. Nodes tell each other which gateways they hear (witness.go): a region that one node has lost stays in its
-// answers while another hears it, and only a majority takes it out of the plan. Every node answers from its own View whether or not there is a leader or a quorum.
+// answers while another hears it, and only a majority takes it out of the plan. Every node answers from its own View
+// whether or not there is a leader or a quorum.
 //
 // It decides nothing about where a client goes: that is package steer. It never makes an answer wait for Raft, a
 // gateway or a disk.
