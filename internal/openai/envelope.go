@@ -35,6 +35,9 @@ type Envelope struct {
 	PromptIDs int
 	// Images counts inline images.
 	Images int
+
+	optionsStart, optionsEnd int  // where the raw value of stream_options stands in the body; equal when there is none
+	oddOptions               bool // as MayAskUsage says
 }
 
 // Tokens estimates the prompt's length in tokens.
@@ -118,7 +121,7 @@ func (e *Envelope) member(key, v []byte, o *object) (bit int, err error) {
 		e.Stream, err = boolean("stream", v)
 		return seenStream, err
 	case "stream_options":
-		e.IncludeUsage = includeUsage(v)
+		e.options(v, o.i)
 		return seenOptions, nil
 	case "max_tokens":
 		err = e.limit("max_tokens", v)
@@ -202,22 +205,6 @@ func count(key string, v []byte) (int, error) {
 		n = n*10 + int(c-'0')
 	}
 	return n, nil
-}
-
-func includeUsage(v []byte) bool {
-	o, ok := open(v)
-	if !ok {
-		return false
-	}
-	for {
-		key, v, ok := o.next()
-		if !ok {
-			return false
-		}
-		if string(key) == "include_usage" {
-			return string(v) == "true"
-		}
-	}
 }
 
 // WithModel returns body with its model replaced: an alias must reach the engine as the model it resolved to. It

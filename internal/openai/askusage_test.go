@@ -1,0 +1,98 @@
+package openai_test
+
+import (
+	"encoding/json"
+	"reflect"
+	"testing"
+
+	"github.com/spillway-lb/spillway/internal/openai"
+)
+
+func TestWithUsage(t *testing.T) {
+	for _, tc := range []struct{ in, want string }{
+		{`{"model":"m","stream":true}`, `{"stream_options":{"include_usage":true},"model":"m","stream":true}`},
+		{` {"stream":true,"model":"m","stream_options":null}`, ` {"stream":true,"model":"m","stream_options":{"include_usage":true}}`},
+		{`{"stream":true,"stream_options":{},"model":"m"}`, `{"stream":true,"stream_options":{"include_usage":true},"model":"m"}`},
+		{`{"stream":true,"stream_options":{ "a":[1] },"model":"m"}`, `{"stream":true,"stream_options":{"include_usage":true, "a":[1] },"model":"m"}`},
+		{`{"stream":true,"stream_options":{"a":1,"include_usage" : false},"model":"m"}`, `{"stream":true,"stream_options":{"a":1,"include_usage" : true},"model":"m"}`},
+		{`{"stream":true,"stream_options":{"include_usage":null},"model":"m"}`, `{"stream":true,"stream_options":{"include_usage":true},"model":"m"}`},
+		{`{"stream":true,"stream_options":{"continuous_usage_stats":false},"model":"m"}`, `{"stream":true,"stream_options":{"include_usage":true,"continuous_usage_stats":false},"model":"m"}`},
+	} {
+		var env openai.Envelope
+		if err := openai.Scan([]byte(tc.in), &env); err != nil {
+			t.Fatal(err)
+		}
+		if !env.MayAskUsage() {
+			t.Errorf("%s: may not ask", tc.in)
+			continue
+		}
+		got := openai.WithUsage([]byte(tc.in), &env)
+		if string(got) != tc.want {
+			t.Errorf("%s: got %s, want %s", tc.in, got, tc.want)
+		}
+		if raw := string(got[env.ModelStart:env.ModelEnd]); raw != `"m"` {
+			t.Errorf("%s: the model is taken to be %s", tc.in, raw)
+		}
+	}
+}
+
+func TestUsageIsNotAskedForWhereItCouldMeanSomethingElse(t *testing.T) {
+	for _, in := range []string{
+		`{"model":"m"}`,
+		`{"model":"m","stream":false}`,
+		`{"model":"m","stream":true,"stream_options":{"include_usage":true}}`,
+		`{"model":"m","stream":true,"stream_options":{"include_usage":1}}`,
+		`{"model":"m","stream":true,"stream_options":{"include_usage":"yes"}}`,
+		`{"model":"m","stream":true,"stream_options":{"include_usage":false,"include_usage":true}}`,
+		`{"model":"m","stream":true,"stream_options":{"include_usage":false,"include_\u0075sage":false}}`,
+		`{"model":"m","stream":true,"stream_options":{"continuous_usage_stats":true}}`,
+		`{"model":"m","stream":true,"stream_options":7}`,
+		`{"model":"m","stream":true,"stream_options":[]}`,
+	} {
+		var env openai.Envelope
+		if err := openai.Scan([]byte(in), &env); err != nil {
+			t.Fatal(err)
+		}
+		if env.MayAskUsage() {
+			t.Errorf("%s: would be asked", in)
+		}
+	}
+}
+
+// To a full decoder, the body differs from the original in nothing but the question.
+func FuzzWithUsage(f *testing.F) {
+	f.Add([]byte(`{"model":"m","stream":true}`))
+	f.Add([]byte(`{"stream":true,"stream_options":{"a":1,"include_usage":false},"model":"m"}`))
+	f.Add([]byte(`{"stream":true,"stream_options":null,"model":"m"}`))
+	f.Fuzz(func(t *testing.T, body []byte) {
+		var env openai.Envelope
+		if openai.Scan(body, &env) != nil || !env.MayAskUsage() {
+			return
+		}
+		model := string(body[env.ModelStart:env.ModelEnd])
+		got := openai.WithUsage(body, &env)
+		if string(got[env.ModelStart:env.ModelEnd]) != model {
+			t.Fatalf("the model moved in %q", got)
+		}
+		var after openai.Envelope
+		if err := openai.Scan(got, &after); err != nil || !after.IncludeUsage {
+			t.Fatalf("%q became %q: %v", body, got, err)
+		}
+		var a, b map[string]any
+		if json.Unmarshal(body, &a) != nil {
+			return // the scan checks the structure only
+		}
+		if err := json.Unmarshal(got, &b); err != nil {
+			t.Fatalf("%q: %v", got, err)
+		}
+		options, _ := a["stream_options"].(map[string]any)
+		if options == nil {
+			options = map[string]any{}
+		}
+		options["include_usage"] = true
+		a["stream_options"] = options
+		if !reflect.DeepEqual(a, b) {
+			t.Fatalf("%q became %q", body, got)
+		}
+	})
+}
