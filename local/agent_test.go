@@ -35,6 +35,7 @@ type vllm struct {
 	name    string
 	running atomic.Int64
 	served  atomic.Int64
+	posts   atomic.Int64 // requests for an answer that reached it
 	full    atomic.Int64 // how full its metrics say that its KV cache is, 0 or 1
 	tokens  atomic.Int64 // what its metrics say it has generated
 	mode    atomic.Pointer[string]
@@ -68,6 +69,7 @@ func (v *vllm) set(mode string) { v.mode.Store(&mode) }
 func (v *vllm) chat(w http.ResponseWriter, r *http.Request) {
 	v.running.Add(1)
 	defer v.running.Add(-1)
+	v.posts.Add(1)
 	body, _ := io.ReadAll(r.Body)
 	for name := range r.Header {
 		if strings.HasPrefix(name, "Spillway-") || name == "Authorization" {
@@ -82,6 +84,11 @@ func (v *vllm) chat(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusInternalServerError)
 		_, _ = io.WriteString(w, `{"error":{"message":"CUDA out of memory"}}`)
 		return
+	case "strict":
+		if bytes.Contains(body, []byte("stream_options")) {
+			http.Error(w, `{"error":{"message":"Extra inputs are not permitted","param":"stream_options"}}`, http.StatusBadRequest)
+			return
+		}
 	case "stall", "freeze":
 		<-r.Context().Done()
 		return
@@ -109,6 +116,10 @@ func (v *vllm) chat(w http.ResponseWriter, r *http.Request) {
 			<-r.Context().Done()
 			return
 		}
+	}
+	if m := *v.mode.Load(); m == "strict" || m == "usage" && !bytes.Contains(body, []byte(`"include_usage":true`)) {
+		_, _ = io.WriteString(w, "data: [DONE]\n\n")
+		return
 	}
 	_, _ = io.WriteString(w, "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":9,\"completion_tokens\":4}}\n\ndata: [DONE]\n\n")
 }

@@ -78,12 +78,13 @@ func (a *Agent) attempt(w http.ResponseWriter, v *visit, at *attempt) relay.Resu
 		at.prefills = time.AfterFunc(after, func() { a.floor.prefilled(at) })
 		defer at.prefills.Stop()
 	}
-	req, err := relay.Outbound(ctx, v.r, at.worker.declared.URL+v.r.URL.EscapedPath(), v.body, nil)
+	body, opts := a.wording(v, at.worker)
+	req, err := relay.Outbound(ctx, v.r, at.worker.declared.URL+v.r.URL.EscapedPath(), body, nil)
 	var res relay.Result
 	if err != nil {
 		res = relay.Result{Err: fmt.Errorf("forwarding the request: %w", err)}
 	} else {
-		res = a.forward.Forward(ctx, w, req, m)
+		res = a.forward.ForwardAs(ctx, w, req, m, opts)
 	}
 	a.floor.end(at, m, &res, time.Now())
 	if res.Started && res.Status/100 == 2 {

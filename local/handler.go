@@ -67,6 +67,7 @@ func (a *Agent) read(w http.ResponseWriter, r *http.Request) (*visit, *openai.Er
 		v.estimate = int64(v.env.Tokens(o.bytesPerToken(v.model)))
 	}
 	v.times(r.Header, a.cfg.Plain)
+	v.asks(o, a.cfg.Plain)
 	return v, nil
 }
 

@@ -15,6 +15,7 @@ import (
 type visit struct {
 	r        *http.Request
 	body     []byte
+	asking   []byte // the body with the question for usage; nil when it is not to be asked
 	env      openai.Envelope
 	hop      relay.Hop
 	class    spec.Class

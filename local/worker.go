@@ -3,6 +3,7 @@ package local
 import (
 	"context"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/spillway-lb/spillway/internal/admin"
@@ -23,6 +24,8 @@ type worker struct {
 	cards  engine.GPUs // of its exporter, where it has one
 	unread float64     // metrics pages that could not be read
 	roused time.Time   // when it was last told to wake up
+
+	refused atomic.Int64 // when it last refused the question for a stream's usage, in Unix nanoseconds
 
 	id      int32 // ledger slot
 	breaker *health.Breaker

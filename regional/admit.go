@@ -106,6 +106,7 @@ func (q *request) read(h http.Header) *openai.Error {
 	}
 	q.hop.Tenant, q.hop.Class, q.hop.Model, q.hop.Deadline = q.tenant.Name, class, q.model.Name, deadline
 	q.hop.PromptTokens, q.hop.MaxTokens = prompt, q.env.MaxTokens
+	q.hop.AskUsage = q.state.spec.Routing.AsksUsage() && q.env.MayAskUsage() // what path it is for, the local tier knows
 	return nil
 }
 

@@ -44,7 +44,7 @@ func (g *Gateway) attempt(w http.ResponseWriter, r *http.Request, q *request, c 
 	if c.verdict.Spilled() && len(q.body) >= askFrom {
 		req.Header.Set("Expect", "100-continue")
 	}
-	res := forwarder.Forward(ctx, w, req, p)
+	res := forwarder.ForwardAs(ctx, w, req, p, relay.Options{HideUsage: q.hop.AskUsage && !q.peer})
 	if res.Status == 0 && res.Retryable && !res.GivenUp() {
 		g.suspect(c.verdict.Endpoint)
 	}

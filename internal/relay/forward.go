@@ -41,7 +41,12 @@ type Forwarder struct {
 // Forward sends req, whose context it replaces by one under ctx, and streams the answer to w. It never retries. When
 // Result.Retryable is set nothing has been written to w and the caller may try another place; when Result.Err is set
 // and Started is not, the caller owes the client an answer.
-func (f *Forwarder) Forward(ctx context.Context, w http.ResponseWriter, req *http.Request, obs Observer) (res Result) {
+func (f *Forwarder) Forward(ctx context.Context, w http.ResponseWriter, req *http.Request, obs Observer) Result {
+	return f.ForwardAs(ctx, w, req, obs, Options{})
+}
+
+// ForwardAs is Forward with options.
+func (f *Forwarder) ForwardAs(ctx context.Context, w http.ResponseWriter, req *http.Request, obs Observer, opts Options) (res Result) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer func() { res.Done = time.Now() }()
@@ -49,7 +54,7 @@ func (f *Forwarder) Forward(ctx context.Context, w http.ResponseWriter, req *htt
 	if idle != nil {
 		defer idle.Stop()
 	}
-	resp, err := f.Transport.RoundTrip(req.WithContext(ctx))
+	resp, err := f.send(ctx, req, &opts)
 	if err != nil {
 		res.unreached(ctx, err)
 		return res
@@ -61,6 +66,7 @@ func (f *Forwarder) Forward(ctx context.Context, w http.ResponseWriter, req *htt
 		return res
 	}
 	s := stream{f: f, w: w, rc: http.NewResponseController(w), resp: resp, obs: obs, res: &res, idle: idle}
+	s.hide = opts.HideUsage && resp.StatusCode/100 == 2 && resp.Header.Get("Content-Encoding") == ""
 	s.run(ctx)
 	return res
 }
@@ -105,6 +111,8 @@ type stream struct {
 	idle     *time.Timer
 	deadline time.Time // the client's write deadline as it is set
 	last     [2]byte   // the last bytes written, to end a broken event cleanly
+	hide     bool      // take the usage out of an event stream
+	unasked  openai.Unasked
 }
 
 // run relays the body. The head of a success waits for the first byte of the body or its clean end.
@@ -112,6 +120,7 @@ func (s *stream) run(ctx context.Context) {
 	buf := s.f.buffer()
 	defer s.f.buffers.Put(buf)
 	s.res.Events = strings.HasPrefix(s.resp.Header.Get("Content-Type"), "text/event-stream")
+	s.hide = s.hide && s.res.Events
 	if s.resp.StatusCode/100 != 2 {
 		s.head()
 	}
@@ -124,6 +133,9 @@ func (s *stream) run(ctx context.Context) {
 			return
 		}
 		if err == io.EOF && !s.cut(ctx) {
+			if rest := s.unasked.Rest(); len(rest) > 0 && !s.write(rest, false) {
+				return
+			}
 			s.finish()
 			return
 		}
@@ -151,6 +163,14 @@ func (s *stream) piece(p []byte, more bool) bool {
 	if s.obs != nil {
 		s.obs.Chunk(p)
 	}
+	if s.hide {
+		p = s.unasked.Pass(p)
+	}
+	return len(p) == 0 || s.write(p, more)
+}
+
+// write sends a piece to the client; false when it has stopped reading.
+func (s *stream) write(p []byte, more bool) bool {
 	s.extend()
 	_, err := s.w.Write(p)
 	if err == nil && (more || s.res.Events) {
@@ -170,6 +190,9 @@ func (s *stream) piece(p []byte, more bool) bool {
 func (s *stream) head() {
 	out := s.w.Header()
 	pass(out, s.resp.Header, nil)
+	if s.hide {
+		out.Del("Content-Length")
+	}
 	if s.res.Events {
 		out.Set("X-Accel-Buffering", "no")
 		out.Set("Cache-Control", "no-cache")

@@ -7,7 +7,9 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -309,5 +311,109 @@ func TestForwardNeverTakesAnEndOfItsOwnMakingForTheAnswers(t *testing.T) {
 	res := (&relay.Forwarder{Transport: p}).Forward(ctx, w, httptest.NewRequest("POST", "/", nil), nil)
 	if !res.Truncated || !res.GivenUp() || w.Body.String() != event+string(openai.UpstreamLost().Event()) {
 		t.Fatalf("result %+v, body %q", res, w.Body)
+	}
+}
+
+const stated = "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":9,\"completion_tokens\":1}}\n\n"
+
+// newAsker is a front that asks for usage on its client's behalf; refused counts the places that would not have it.
+func newAsker(t *testing.T, refused *atomic.Int64, meter *openai.StreamMeter, worker http.HandlerFunc) *httptest.Server {
+	t.Helper()
+	back := httptest.NewServer(worker)
+	tr := relay.NewTransport(nil)
+	f := &relay.Forwarder{Transport: tr}
+	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		req, err := relay.Outbound(r.Context(), r, back.URL, []byte("asking"), nil)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		_ = f.ForwardAs(r.Context(), w, req, meter, relay.Options{
+			HideUsage: true, Original: []byte("original"), Refused: func() { refused.Add(1) },
+		})
+	}))
+	t.Cleanup(func() {
+		front.Close()
+		back.Close()
+		tr.CloseIdleConnections()
+		http.DefaultClient.CloseIdleConnections()
+	})
+	return front
+}
+
+func TestForwardHidesTheUsageFromTheClientAndNotFromTheMeter(t *testing.T) {
+	for name, tc := range map[string]struct {
+		header http.Header
+		want   string
+	}{
+		"a stream":           {nil, event + "data: [DONE]\n\n"},
+		"with a length":      {http.Header{"Content-Length": {strconv.Itoa(len(event + stated + "data: [DONE]\n\n"))}}, event + "data: [DONE]\n\n"},
+		"an encoded stream":  {http.Header{"Content-Encoding": {"br"}}, event + stated + "data: [DONE]\n\n"},
+		"not a stream":       {http.Header{"Content-Type": {"text/plain"}}, event + stated + "data: [DONE]\n\n"},
+		"cut before the end": {http.Header{"X-Cut": {"1"}}, event + "data: [DONE]\n\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var refused atomic.Int64
+			var meter openai.StreamMeter
+			front := newAsker(t, &refused, &meter, func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Content-Type", "text/event-stream")
+				for k, v := range tc.header {
+					w.Header()[k] = v
+				}
+				_, _ = io.WriteString(w, event+stated[:10])
+				w.(http.Flusher).Flush()
+				_, _ = io.WriteString(w, stated[10:]+"data: [DONE]\n\n")
+			})
+			resp, err := http.Post(front.URL, "application/json", strings.NewReader("original"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = resp.Body.Close() }()
+			got, err := io.ReadAll(resp.Body)
+			if err != nil || string(got) != tc.want {
+				t.Errorf("the client got %q (%v), want %q", got, err, tc.want)
+			}
+			if meter.Usage.Prompt != 9 || !meter.Done {
+				t.Errorf("the meter saw %+v", meter)
+			}
+		})
+	}
+}
+
+func TestForwardSendsTheOriginalToAPlaceThatRefusesTheQuestionForUsage(t *testing.T) {
+	for name, tc := range map[string]struct {
+		status  int
+		body    string
+		refused int64
+		got     string
+	}{
+		"named":           {400, `{"error":{"param":"stream_options"}}`, 1, event},
+		"unprocessable":   {422, `{"detail":[{"loc":["body","stream_options","include_usage"]}]}`, 1, event},
+		"another mistake": {400, `{"error":{"message":"the prompt is too long"}}`, 0, `{"error":{"message":"the prompt is too long"}}`},
+		"long":            {400, strings.Repeat("x", 100<<10), 0, strings.Repeat("x", 100<<10)},
+		"overloaded":      {503, `stream_options`, 0, `stream_options`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var refused atomic.Int64
+			front := newAsker(t, &refused, &openai.StreamMeter{}, func(w http.ResponseWriter, r *http.Request) {
+				if body, _ := io.ReadAll(r.Body); string(body) != "original" {
+					w.WriteHeader(tc.status)
+					_, _ = io.WriteString(w, tc.body)
+					return
+				}
+				events(w, event)
+			})
+			resp, err := http.Post(front.URL, "application/json", strings.NewReader("original"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = resp.Body.Close() }()
+			if got, err := io.ReadAll(resp.Body); err != nil || string(got) != tc.got {
+				t.Errorf("the client got %.100q (%v), want %.100q", got, err, tc.got)
+			}
+			if refused.Load() != tc.refused {
+				t.Errorf("%d refusals, want %d", refused.Load(), tc.refused)
+			}
+		})
 	}
 }

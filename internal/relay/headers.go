@@ -19,7 +19,8 @@ const (
 	HeaderMaxTokens    = "Spillway-Max-Tokens"
 	HeaderDeadlineMS   = "Spillway-Deadline-Ms" // what is left of the caller's deadline
 	HeaderRetriesLeft  = "Spillway-Retries-Left"
-	HeaderPrefix       = "Spillway-Prefix" // hash of the prompt's longest known prefix, hexadecimal
+	HeaderPrefix       = "Spillway-Prefix"    // hash of the prompt's longest known prefix, hexadecimal
+	HeaderAskUsage     = "Spillway-Ask-Usage" // "1": ask for the usage of a stream; its client did not, and the sender hides it
 	// HeaderNotStarted on an answer says that the request may be tried elsewhere: no work was begun, or nothing came of it
 	// and its one retry is unspent.
 	HeaderNotStarted = "Spillway-Not-Started"

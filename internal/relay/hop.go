@@ -30,6 +30,8 @@ type Hop struct {
 	RetriesLeft int
 	// Prefix is the hash of the prompt's longest known prefix; 0 when none is.
 	Prefix uint64
+	// AskUsage: the worker is to be asked for the usage of the stream. The client did not ask; the sender hides it.
+	AskUsage bool
 }
 
 // Ticket names one entry of a parent's ledger.
@@ -97,6 +99,9 @@ func (p *Hop) Set(h http.Header) {
 	number(HeaderMaxTokens, p.MaxTokens)
 	number(HeaderDeadlineMS, int(p.Deadline/time.Millisecond))
 	number(HeaderRetriesLeft, p.RetriesLeft)
+	if p.AskUsage {
+		h.Set(HeaderAskUsage, "1")
+	}
 	if p.Prefix != 0 {
 		h.Set(HeaderPrefix, strconv.FormatUint(p.Prefix, 16))
 	}
@@ -131,6 +136,7 @@ func ParseHop(h http.Header) (Hop, error) {
 		}
 	}
 	p.Deadline = time.Duration(ms) * time.Millisecond
+	p.AskUsage = h.Get(HeaderAskUsage) == "1"
 	if v := h.Get(HeaderPrefix); v != "" {
 		if p.Prefix, err = strconv.ParseUint(v, 16, 64); err != nil {
 			return Hop{}, fmt.Errorf("reading %s: %w", HeaderPrefix, err)

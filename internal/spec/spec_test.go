@@ -383,7 +383,7 @@ func draw(t *rapid.T) *spec.Spec {
 		Policy: rapid.SampledFrom(spec.Policies()).Draw(t, "policy"), Spill: &spill, SpillMargin: spec.Duration(rapid.Int64Range(1, 1e10).Draw(t, "margin")),
 		HashKey: rapid.SampledFrom([]string{"session", "tenant", "prefix", "header:X-A"}).Draw(t, "key"), KVOvercommit: 0.5 + 1.5*positive.Draw(t, "overcommit"),
 		MaxBody: rapid.Int64Range(1024, 1<<30).Draw(t, "body"), RetryBudget: positive.Draw(t, "budget"),
-		Batch: batching(t, models), Queue: queueing(t), Health: healthing(t),
+		Batch: batching(t, models), Queue: queueing(t), Health: healthing(t), UsageInStreams: &spill,
 	}
 	return s
 }

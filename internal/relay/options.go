@@ -1,0 +1,61 @@
+package relay
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net/http"
+)
+
+// Options are what is peculiar to one forward. The zero value forwards plainly.
+type Options struct {
+	// HideUsage takes the usage out of the client's stream: it was asked for by us, not by the client. The observer sees
+	// it. An answer with a Content-Encoding is left alone.
+	HideUsage bool
+	// Original is the body as the client sent it, where the request's own body asks for usage in addition. A place that
+	// refuses the question (400 or 422, naming stream_options) is sent the original at once, and Refused is called.
+	Original []byte
+	// Refused is called when the place refused the question for usage. It must not be nil where Original is set.
+	Refused func()
+}
+
+// maxComplaint is how much of a refusal is looked at for its reason, in bytes.
+const maxComplaint = 16 << 10
+
+// send sends a request, twice when it was refused for what we added to it: that is not the client's fault and cost no work.
+func (f *Forwarder) send(ctx context.Context, req *http.Request, opts *Options) (*http.Response, error) {
+	resp, err := f.Transport.RoundTrip(req.WithContext(ctx))
+	if err != nil || opts.Original == nil || !refusesUsage(resp) {
+		return resp, err
+	}
+	_ = resp.Body.Close() // it was read, or is longer than a complaint needs to be
+	opts.Refused()
+	again := req.Clone(ctx)
+	again.Body = io.NopCloser(bytes.NewReader(opts.Original))
+	again.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(opts.Original)), nil }
+	again.ContentLength = int64(len(opts.Original))
+	return f.Transport.RoundTrip(again)
+}
+
+// refusesUsage reports whether an answer complains of stream_options. What it reads of the body is put back.
+func refusesUsage(resp *http.Response) bool {
+	if resp.StatusCode != http.StatusBadRequest && resp.StatusCode != http.StatusUnprocessableEntity {
+		return false
+	}
+	text, err := io.ReadAll(io.LimitReader(resp.Body, maxComplaint))
+	rest := resp.Body
+	var tail io.Reader = rest
+	if err != nil {
+		tail = failed{err}
+	}
+	resp.Body = struct {
+		io.Reader
+		io.Closer
+	}{io.MultiReader(bytes.NewReader(text), tail), rest}
+	return bytes.Contains(text, []byte("stream_options")) || bytes.Contains(text, []byte("include_usage"))
+}
+
+// failed is the end of a body that broke off.
+type failed struct{ err error }
+
+func (f failed) Read([]byte) (int, error) { return 0, f.err }
