@@ -100,7 +100,7 @@ func (f *Unasked) usage(piece []byte) bool {
 		f.held = piece[:n]
 	}
 	data, ok := bytes.CutPrefix(bytes.TrimRight(piece, "\r\n"), []byte("data:"))
-	return ok && bytes.IndexAny(data, "\r\n") < 0 && onlyUsage(data)
+	return ok && !bytes.ContainsAny(data, "\r\n") && onlyUsage(data)
 }
 
 // onlyUsage reports whether an event's data is an object with empty choices and a usage.
