@@ -27,6 +27,7 @@ func (f *floor) firstByte(at *attempt, now time.Time) {
 	defer f.mu.Unlock()
 	at.first = now
 	at.worker.breaker.Progress(now)
+	at.worker.deep.Heard(now)
 	if at.visit.env.Stream {
 		at.worker.latency.Observe(int64(at.seqs), now.Sub(at.sent).Seconds(), now)
 	}

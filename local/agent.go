@@ -38,6 +38,7 @@ type Agent struct {
 	admin    *admin.Server
 	meters   *meters
 	batcher  *batcher
+	deep     chan struct{} // holds one for each deep probe under way
 	started  time.Time
 	cancel   context.CancelFunc
 	ctx      context.Context
@@ -52,7 +53,7 @@ func New(cfg Config) (*Agent, error) {
 	if cfg.Registry == nil {
 		cfg.Registry = telemetry.NewRegistry("local", cfg.Name, cfg.Version)
 	}
-	a := &Agent{cfg: cfg, started: time.Now()}
+	a := &Agent{cfg: cfg, started: time.Now(), deep: make(chan struct{}, maxDeepProbes)}
 	a.log = telemetry.Logger(cfg.Log).With(telemetry.KeyTier, "local", telemetry.KeyNode, cfg.Name)
 	a.ctx, a.cancel = context.WithCancel(context.Background())
 	transport := workerTransport()

@@ -85,6 +85,7 @@ func (a *Agent) observe(ctx context.Context, w *worker) {
 		}
 		restarted := a.scrape(ctx, w)
 		a.warm(ctx, w)
+		a.deepProbe(ctx, w)
 		if restarted {
 			asked = time.Time{}
 		}

@@ -11,7 +11,6 @@ import (
 
 	"github.com/spillway-lb/spillway/internal/openai"
 	"github.com/spillway-lb/spillway/internal/telemetry"
-	"github.com/spillway-lb/spillway/local/engine"
 	"github.com/spillway-lb/spillway/local/health"
 )
 
@@ -24,7 +23,10 @@ func (a *Agent) warm(ctx context.Context, w *worker) {
 	if !waits {
 		return
 	}
-	err := a.warmUp(ctx, w, model)
+	var err error
+	if model != "" {
+		err = a.askOneToken(ctx, w, model, warmUpTimeout)
+	}
 	if ctx.Err() != nil {
 		return
 	}
@@ -42,12 +44,8 @@ func (f *floor) cold(w *worker) (model string, waits bool) {
 	if w.gone || w.reading.Asleep || w.breaker.State() != health.Warming {
 		return "", false
 	}
-	for i := range w.models {
-		if w.models[i].State == engine.Ready { // asking for another would load it
-			return w.models[i].ID, true
-		}
-	}
-	return "", true
+	model, _ = w.readyModel()
+	return model, true
 }
 
 // warmed books a warm-up request.
@@ -67,34 +65,31 @@ func (f *floor) warmed(w *worker, err error, now time.Time) {
 	f.serveAll(now)
 }
 
-// warmUp asks for one token. Any computed answer will do, a refusal of the request too: a model that completes nothing
-// is warm as far as can be told.
-func (a *Agent) warmUp(ctx context.Context, w *worker, model string) error {
-	if model == "" {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, warmUpTimeout)
+// askOneToken asks for one token. Any computed answer will do, a refusal of the request too: a model that completes
+// nothing is well as far as can be told.
+func (a *Agent) askOneToken(ctx context.Context, w *worker, model string, within time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	body, err := json.Marshal(map[string]any{"model": model, "prompt": "Hello", "max_tokens": 1})
 	if err != nil {
-		return fmt.Errorf("writing the warm-up request: %w", err)
+		return fmt.Errorf("writing a request for one token: %w", err)
 	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, w.declared.URL+openai.PathCompletions, bytes.NewReader(body))
 	if err != nil {
-		return fmt.Errorf("writing the warm-up request: %w", err)
+		return fmt.Errorf("writing a request for one token: %w", err)
 	}
 	req.Header.Set("Content-Type", "application/json")
 	resp, err := a.forward.Transport.RoundTrip(req)
 	if err != nil {
-		return fmt.Errorf("warming up: %w", err)
+		return fmt.Errorf("asking for one token: %w", err)
 	}
 	defer func() { _ = resp.Body.Close() }()
 	text, err := io.ReadAll(io.LimitReader(resp.Body, maxErrorBody))
 	if err != nil {
-		return fmt.Errorf("reading the answer to the warm-up request: %w", err)
+		return fmt.Errorf("reading the answer to a request for one token: %w", err)
 	}
 	if _, bad := health.Classify(resp.StatusCode, text); bad {
-		return fmt.Errorf("the warm-up request was answered with status %d", resp.StatusCode)
+		return fmt.Errorf("a request for one token was answered with status %d", resp.StatusCode)
 	}
 	return nil
 }

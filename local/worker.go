@@ -32,6 +32,7 @@ type worker struct {
 	learner *pick.Learner
 	prior   pick.Prior
 	latency pick.Latency
+	deep    health.Deep
 	// overcommit is how much of the KV cache may be promised.
 	overcommit pick.Overcommit
 	reading    engine.Reading

@@ -63,6 +63,9 @@ type Healthing struct {
 	Stall Duration `yaml:"stall" default:"10s"`
 	// WarmUp sends a worker a one-token request before its first traffic and each time it comes back. Default true.
 	WarmUp *bool `yaml:"warm_up" default:"true"`
+	// DeepProbe is how long a worker may give no token before it is asked for one: one that answers health probes and
+	// nothing else is taken out. It costs an idle worker one token each time. Default 0s: off.
+	DeepProbe Duration `yaml:"deep_probe"`
 	// MaxEjected is the part of a model's workers that error answers and being an outlier may take out. Default 0.5.
 	MaxEjected float64 `yaml:"max_ejected" default:"0.5"`
 	// Panic is the part of a model's workers that must take requests: below it those that are out for error answers, for
@@ -101,6 +104,9 @@ func (j *judge) health(h *Healthing) {
 	j.between(path+".quarantine", "quarantine", h.Quarantine, time.Second, time.Hour)
 	j.between(path+".slow_start", "slow_start", h.SlowStart, time.Millisecond, time.Hour)
 	j.between(path+".stall", "stall", h.Stall, time.Second, time.Hour)
+	if h.DeepProbe != 0 {
+		j.between(path+".deep_probe", "deep_probe", h.DeepProbe, time.Second, 24*time.Hour)
+	}
 	j.share(path+".max_ejected", "max_ejected", h.MaxEjected)
 	j.share(path+".panic", "panic", h.Panic)
 	j.share(path+".error_rate", "error_rate", h.ErrorRate)

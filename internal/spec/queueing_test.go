@@ -31,7 +31,7 @@ func healthing(t *rapid.T) spec.Healthing {
 		Failures: rapid.IntRange(1, 1000).Draw(t, "failures"), Backoff: long("backoff"), MaxBackoff: spec.Duration(time.Hour),
 		Quarantine: long("quarantine"), SlowStart: long("slow"), Stall: long("stall"), WarmUp: &warm, MaxEjected: part.Draw(t, "ejected"),
 		Panic: part.Draw(t, "panic"), ErrorRate: part.Draw(t, "errors"), SlowFactor: rapid.Float64Range(1.5, 1000).Draw(t, "factor"),
-		DrainDeadline: long("drain"),
+		DrainDeadline: long("drain"), DeepProbe: long("deep"),
 	}
 }
 
@@ -54,6 +54,7 @@ models: [{name: m}]
 		"queue: {aging: 0s}":                        "aging cannot be zero",
 		"queue: {weigths: {batch: 1}}":              "weights",
 		"health: {backoff: 2m, max_backoff: 1m}":    "max_backoff 1m is out of range",
+		"health: {deep_probe: 10ms}":                "deep_probe 10ms is out of range",
 		"health: {stall: 10}":                       "10s",
 		"health: {panic: 2}":                        "panic 2 is not a share",
 		"health: {slow_factor: 1}":                  "slow_factor 1 is out of range",

@@ -7,22 +7,23 @@ type Kind uint8
 
 // The kinds.
 const (
-	Soft    Kind = iota // an error answer or a broken stream: several in a row open
-	Refused             // nobody listens or the connection died before an answer: two in a row open
-	Stalled             // took requests and emitted nothing: opens at once
-	Broken              // says itself that its GPU or engine is gone: opens at once and for longer
-	Probe               // a health probe failed: two in a row open, unless it emits
-	OOM                 // says that its memory ran out: opens at once and for longer
-	GPU                 // the exporter says that its hardware is broken: opens at once and for longer
-	Erring              // fails far more often than its pool: opens at once
-	Slow                // far slower than its pool: opens at once
-	WarmUp              // the warm-up request failed: back to open
+	Soft      Kind = iota // an error answer or a broken stream: several in a row open
+	Refused               // nobody listens or the connection died before an answer: two in a row open
+	Stalled               // took requests and emitted nothing: opens at once
+	Broken                // says itself that its GPU or engine is gone: opens at once and for longer
+	Probe                 // a health probe failed: two in a row open, unless it emits
+	OOM                   // says that its memory ran out: opens at once and for longer
+	GPU                   // the exporter says that its hardware is broken: opens at once and for longer
+	Erring                // fails far more often than its pool: opens at once
+	Slow                  // far slower than its pool: opens at once
+	WarmUp                // the warm-up request failed: back to open
+	DeepProbe             // answers health probes, and was asked for one token and gave none: opens at once
 	numKinds
 )
 
 // String names the kind in reasons and metrics.
 func (k Kind) String() string {
-	names := [numKinds]string{"errors", "refused", "stalled", "broken", "probe", "out_of_memory", "gpu", "error_rate", "latency", "warm_up"}
+	names := [numKinds]string{"errors", "refused", "stalled", "broken", "probe", "out_of_memory", "gpu", "error_rate", "latency", "warm_up", "deep_probe"}
 	if k < numKinds {
 		return names[k]
 	}

@@ -61,5 +61,5 @@ func (c Config) Panics(taking, total int) bool {
 
 // Relents says whether the worker may be used in a panic: it is out for a doubt or a stall, and its last probe passed.
 func (b *Breaker) Relents() bool {
-	return b.state == Open && b.opened > 0 && b.probes == 0 && (b.reason.doubt() || b.reason == Stalled)
+	return b.state == Open && b.opened > 0 && b.probes == 0 && (b.reason.doubt() || b.reason == Stalled || b.reason == DeepProbe)
 }
