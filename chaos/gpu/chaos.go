@@ -19,6 +19,7 @@ const (
 	ModeStall        Mode = "stall"
 	ModeSlow         Mode = "slow"
 	ModeOOM          Mode = "oom"
+	ModeLeak         Mode = "leak"
 	ModeDieMidstream Mode = "die_midstream"
 )
 
@@ -34,6 +35,10 @@ type Chaos struct {
 	AfterTokens int `json:"after_tokens,omitempty"`
 	// Share is the part of the requests that ModeFail and ModeDieMidstream hit, 0..1. Default 1.
 	Share float64 `json:"share,omitempty"`
+	// Requests is how many requests ModeLeak survives after each start. Default 100.
+	Requests int `json:"requests,omitempty"`
+	// Restart is how long ModeLeak is away each time, such as "10s", the default.
+	Restart string `json:"restart,omitempty"`
 	// For ends the mode after this long, such as "10s". Empty means until told otherwise.
 	For string `json:"for,omitempty"`
 }
@@ -51,14 +56,20 @@ func (c Chaos) withDefaults() Chaos {
 	if c.Share == 0 && (c.Mode == ModeFail || c.Mode == ModeDieMidstream) {
 		c.Share = 1
 	}
+	if c.Mode == ModeLeak {
+		c.Requests = orDefault(c.Requests, 100)
+		if c.Restart == "" {
+			c.Restart = "10s"
+		}
+	}
 	return c
 }
 
 func (c Chaos) check() (time.Duration, error) {
 	switch c.Mode {
-	case ModeOK, ModeFail, ModeStall, ModeSlow, ModeOOM, ModeDieMidstream:
+	case ModeOK, ModeFail, ModeStall, ModeSlow, ModeOOM, ModeLeak, ModeDieMidstream:
 	default:
-		return 0, fmt.Errorf("unknown mode %q: use ok, fail, stall, slow, oom or die_midstream", c.Mode)
+		return 0, fmt.Errorf("unknown mode %q: use ok, fail, stall, slow, oom, leak or die_midstream", c.Mode)
 	}
 	switch {
 	case c.Mode == ModeFail && (c.Status < 400 || c.Status > 599):
@@ -69,14 +80,23 @@ func (c Chaos) check() (time.Duration, error) {
 		return 0, fmt.Errorf("after_tokens %d: use 1 or more", c.AfterTokens)
 	case c.Share < 0 || c.Share > 1:
 		return 0, fmt.Errorf("share %v: use 0 to 1", c.Share)
-	case c.For == "":
+	}
+	if _, err := span("restart", c.Restart); err != nil {
+		return 0, err
+	}
+	return span("for", c.For)
+}
+
+// span reads a duration that may be left out.
+func span(field, text string) (time.Duration, error) {
+	if text == "" {
 		return 0, nil
 	}
-	span, err := time.ParseDuration(c.For)
-	if err != nil || span <= 0 {
-		return 0, fmt.Errorf("for %q: use a positive duration such as \"10s\"", c.For)
+	d, err := time.ParseDuration(text)
+	if err != nil || d <= 0 {
+		return 0, fmt.Errorf("%s %q: use a positive duration such as \"10s\"", field, text)
 	}
-	return span, nil
+	return d, nil
 }
 
 // hits reports whether a request that drew this number in [0,1) is among the chosen.
@@ -85,9 +105,11 @@ func (c *Chaos) hits(mode Mode, draw float64) bool { return c.Mode == mode && dr
 // chaosBox holds the mode in force and the timer that ends it.
 type chaosBox struct {
 	now    atomic.Pointer[Chaos]
+	out    atomic.Bool // a leak has killed the process, and the next has not started yet
 	mu     sync.Mutex
 	turn   uint64 // counts changes, so that a late timer ends only its own mode
 	expiry *time.Timer
+	leak   leak
 }
 
 func (b *chaosBox) set(c Chaos) { b.now.Store(&c) }
@@ -99,6 +121,9 @@ func (b *chaosBox) close() {
 	b.turn++
 	if b.expiry != nil {
 		b.expiry.Stop()
+	}
+	if t := b.leak.rebirth; t != nil {
+		t.Stop()
 	}
 }
 
@@ -125,6 +150,7 @@ func (s *Server) SetChaos(c Chaos) error {
 }
 
 func (s *Server) applyChaos(c Chaos) {
+	s.plug()
 	s.chaos.set(c)
 	factor := 1.0
 	if c.Mode == ModeSlow {

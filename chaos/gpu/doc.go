@@ -27,6 +27,8 @@
 //	{"mode": "stall"}                                   accepts everything, emits nothing; /health says 200 all the same
 //	{"mode": "slow", "factor": 5}                       every step takes this many times as long
 //	{"mode": "oom"}                                     ends what runs with a CUDA out-of-memory error, refuses the rest with it; /health 503
+//	{"mode": "leak", "requests": 100, "restart": "10s"} every request leaves memory behind; after so many the process runs
+//	                                                    out of it as in oom, is away, and starts anew with an empty cache
 //	{"mode": "die_midstream", "after_tokens": 8}        cuts the connection of a stream once it has had this many tokens
 //
 // Every mode also takes "share" (0..1, default 1: the part of the requests that fail or die_midstream hit) and "for" (a

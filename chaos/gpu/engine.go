@@ -144,6 +144,12 @@ func (e *Engine) CancelAll() []*Sequence {
 	return all
 }
 
+// Restart forgets every sequence, the cache and the totals, as a new process would.
+func (e *Engine) Restart() {
+	e.CancelAll()
+	e.pool, e.counters, e.stepping = newPool(e.profile.Blocks), Counters{}, false
+}
+
 // Next returns when something happens next; false when nothing will until a Submit.
 func (e *Engine) Next() (time.Time, bool) {
 	switch {

@@ -20,6 +20,8 @@ var errOOM = errors.New(oomMessage)
 func (s *Server) generate(k kind) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		draw := s.chance.draw()
+		s.taken.Add(1)
+		s.seep()
 		if s.refuseIll(w, draw) {
 			return
 		}
@@ -55,7 +57,7 @@ func (s *Server) refuseIll(w http.ResponseWriter, draw float64) bool {
 	switch {
 	case c.hits(ModeFail, draw):
 		refuse(w, c.Status, "the worker was told to fail")
-	case c.Mode == ModeOOM:
+	case c.Mode == ModeOOM || s.chaos.out.Load():
 		refuse(w, http.StatusInternalServerError, oomMessage)
 	default:
 		return false

@@ -53,10 +53,10 @@ func (s *Server) models(w http.ResponseWriter, _ *http.Request) {
 }
 
 func (s *Server) health(w http.ResponseWriter, _ *http.Request) {
-	switch c := s.chaos.get(); c.Mode {
-	case ModeFail:
+	switch c := s.chaos.get(); {
+	case c.Mode == ModeFail:
 		w.WriteHeader(c.Status)
-	case ModeOOM:
+	case c.Mode == ModeOOM || s.chaos.out.Load():
 		w.WriteHeader(http.StatusServiceUnavailable)
 	default:
 		w.WriteHeader(http.StatusOK)

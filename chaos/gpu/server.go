@@ -49,6 +49,7 @@ type Server struct {
 	chaos    chaosBox
 	chance   chance
 	ids      atomic.Uint64
+	taken    atomic.Uint64
 	started  time.Time
 	handlers sync.WaitGroup
 	stop     context.CancelFunc
@@ -110,6 +111,9 @@ func (s *Server) Gauges() Gauges {
 	gauges, _ := s.driver.stats()
 	return gauges
 }
+
+// Taken returns how many requests to generate have come in so far, whatever became of them.
+func (s *Server) Taken() uint64 { return s.taken.Load() }
 
 // Start serves until Stop. It returns at once.
 func (s *Server) Start(ctx context.Context) error {
