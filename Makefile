@@ -43,6 +43,10 @@ fuzz: ## run every decoder's fuzz test for FUZZTIME (20s) each
 bench: ## run the benchmarks five times; BENCH=regexp chooses some
 	$(GO) test -run '^$$' -bench '$(BENCH)' -benchmem -count 5 ./...
 
+.PHONY: compare
+compare: ## compare policies in a zone with a slow, a lying and a leaking worker, and show fairness (7 min); COMPARE="-seeds 1 -policies all"
+	$(GO) run ./chaos/compare $(COMPARE)
+
 .PHONY: lint
 lint: ## check formatting, vet and staticcheck (pinned in internal/tools/go.mod)
 	@out=$$($(TOOL) gofumpt -l .); test -z "$$out" || { echo "run 'make fmt': $$out"; exit 1; }

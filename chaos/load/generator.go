@@ -46,6 +46,10 @@ type Config struct {
 	Seed uint64
 	// TLS is used for https targets. Nil means the system's roots.
 	TLS *tls.Config
+	// Headers are added to every request. Values never go to logs.
+	Headers http.Header
+	// OnOutcome is told what came of each request, by many goroutines at once. Nil tells nobody.
+	OnOutcome func(Outcome)
 	// Log receives what goes wrong. Nil discards.
 	Log *slog.Logger
 }

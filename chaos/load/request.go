@@ -35,6 +35,7 @@ const (
 type result struct {
 	verdict verdict
 	region  string
+	route   string
 	status  int
 	code    string
 	first   time.Time // first token
@@ -74,7 +75,9 @@ func (g *Generator) one(ctx context.Context, c *caller, a *Arrival, due time.Tim
 	if r.err != nil && r.verdict != abandoned {
 		g.cfg.Log.Debug("request failed", "client", c.client.Name, "error", r.err)
 	}
-	g.stats.book(&r, due, time.Now(), a)
+	now := time.Now()
+	g.stats.book(&r, due, now, a)
+	g.tell(&r, due, now)
 }
 
 // attempt sends the request to one place and follows redirects from there.
@@ -107,6 +110,9 @@ func (g *Generator) post(ctx context.Context, c *caller, addr string, target *ur
 	if err != nil {
 		return nil, fmt.Errorf("making the request: %w", err)
 	}
+	for name, values := range g.cfg.Headers {
+		req.Header[name] = values
+	}
 	req.Header.Set("Content-Type", "application/json")
 	if key != "" {
 		req.Header.Set("Authorization", "Bearer "+key)
@@ -129,7 +135,8 @@ func location(resp *http.Response, from *url.URL) (*url.URL, bool) {
 // receive reads an answer to its end.
 func (g *Generator) receive(resp *http.Response) result {
 	defer resp.Body.Close()
-	r := result{status: resp.StatusCode, region: regionOf(resp.Header.Get("X-Spillway-Route"))}
+	route := resp.Header.Get("X-Spillway-Route")
+	r := result{status: resp.StatusCode, route: route, region: regionOf(route)}
 	switch {
 	case resp.StatusCode != http.StatusOK:
 		r.verdict = refused

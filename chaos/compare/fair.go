@@ -1,0 +1,126 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/spillway-lb/spillway/chaos/load"
+	"github.com/spillway-lb/spillway/internal/identity"
+	"github.com/spillway-lb/spillway/internal/relay"
+	"github.com/spillway-lb/spillway/internal/spec"
+	"github.com/spillway-lb/spillway/local"
+)
+
+const (
+	fairWorkers = 4
+	lightPart   = 0.25 // of the zone's capacity that the light tenant asks for: half of its share
+	floodPart   = 5.0  // that the other asks for: ten times its share
+)
+
+// fairness shows one tenant's times to first token, alone and next to another that floods the zone. Behind a plain door
+// everybody is one tenant, so the requests come as a gateway sends them.
+func fairness(ctx context.Context, o *options, each float64) error {
+	fmt.Printf("\nTwo tenants, one zone of %d healthy workers: one asks for %.0f %% of what the zone can do, the other for %.0f %%, ten times its share.\n",
+		fairWorkers, 100*lightPart, 100*floodPart)
+	for seed := range uint64(o.seeds) {
+		progress("fairness, run %d of %d...", seed+1, o.seeds)
+		var both [2]*result
+		err := together(o.oneByOne, 2, func(i int) (err error) {
+			both[i], err = beside(ctx, o, seed+1, each*fairWorkers, i == 1)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		progress("")
+		alone, next := first(both[0]), first(both[1])
+		fmt.Printf("seed %d: the light tenant's TTFT p99 is %.2f s alone and %.2f s next to the flood: %.2f times (p50 %.2f s and %.2f s; %d and %d of %d requests answered)\n",
+			seed+1, quantile(alone, 0.99).Seconds(), quantile(next, 0.99).Seconds(), quantile(next, 0.99).Seconds()/max(quantile(alone, 0.99).Seconds(), 1e-9),
+			quantile(alone, 0.5).Seconds(), quantile(next, 0.5).Seconds(), len(alone), len(next), len(both[1].outcomes))
+	}
+	return nil
+}
+
+// first are the times to first token of whole answers, ascending.
+func first(r *result) []time.Duration {
+	var out []time.Duration
+	for i := range r.outcomes {
+		if o := &r.outcomes[i]; o.Verdict == "ok" {
+			out = append(out, o.First.Sub(o.Due))
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// beside runs the light tenant's requests, next to a flood or not, and returns what came of them.
+func beside(ctx context.Context, o *options, seed uint64, rate float64, flooded bool) (*result, error) {
+	dir, err := os.MkdirTemp("", "compare")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	gateway, instance, err := certificates(dir)
+	if err != nil {
+		return nil, err
+	}
+	z, err := newZone(ctx, o, fairWorkers, seed, func(c *local.Config) { c.Plain, c.Certs = false, instance })
+	if err != nil {
+		return nil, err
+	}
+	tenant := func(name string, seed uint64, rate float64) (*result, error) {
+		source, err := o.arrivals(seed, rate, o.span)
+		if err != nil {
+			return nil, err
+		}
+		h := http.Header{}
+		hop := relay.Hop{Tenant: name, Class: spec.Interactive, Model: o.model, RetriesLeft: 1}
+		hop.Set(h)
+		return send(ctx, load.Config{
+			Source: source, Target: load.Target{URLs: []string{"https://" + z.agent.Addr().String()}}, Models: []string{o.model}, Seed: seed,
+			Headers: h, TLS: gateway.Client(relay.ALPN, nil), MaxInFlight: 8192,
+		})
+	}
+	var light *result
+	err = together(false, 2, func(i int) (err error) {
+		switch {
+		case i == 0:
+			light, err = tenant("light", seed, rate*lightPart)
+		case flooded:
+			_, err = tenant("flood", seed+1000, rate*floodPart)
+		}
+		return err
+	})
+	return light, errors.Join(err, z.stop())
+}
+
+// certificates for the zone and for who sends to it.
+func certificates(dir string) (gateway, instance *identity.Certs, err error) {
+	ca, err := identity.NewDevCA(dir, "compare.test")
+	if err != nil {
+		return nil, nil, err
+	}
+	issue := func(id identity.ID, sub string) (*identity.Certs, error) {
+		at := filepath.Join(dir, sub)
+		if err := os.Mkdir(at, 0o700); err != nil {
+			return nil, err
+		}
+		files, err := ca.Issue(id, at, time.Hour)
+		if err != nil {
+			return nil, err
+		}
+		return identity.Load(files, nil)
+	}
+	gateway, err = issue(identity.ID{TrustDomain: "compare.test", Role: identity.RoleGateway, Region: "here", Name: "g"}, "g")
+	if err != nil {
+		return nil, nil, err
+	}
+	instance, err = issue(identity.ID{TrustDomain: "compare.test", Role: identity.RoleLocal, Region: "here", Zone: "a", Name: "l1"}, "l")
+	return gateway, instance, err
+}
