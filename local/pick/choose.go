@@ -54,6 +54,7 @@ type asked struct {
 	now     int64 // by the ledger's clock, in nanoseconds
 	rng     *rand.Rand
 	prompt  int64
+	answer  int64   // expected, in tokens
 	longest int64   // of its sequences' prompts
 	need    int64   // KV cache, in tokens
 	uncut   float64 // prompt in tokens
@@ -69,7 +70,7 @@ func (v *View) ask(q *Query, now time.Time, rng *rand.Rand) {
 	prompt := max(0, min(q.PromptTokens, maxAsk))
 	out := max(0, min(q.OutputTokens, maxAsk))
 	v.asked = asked{
-		q: q, when: now, now: v.Ledger.clock(now), rng: rng, prompt: prompt, longest: min(q.longest(), maxAsk), need: min(q.KV(), 2*maxAsk),
+		q: q, when: now, now: v.Ledger.clock(now), rng: rng, prompt: prompt, answer: out, longest: min(q.longest(), maxAsk), need: min(q.KV(), 2*maxAsk),
 		uncut: float64(prompt), out: float64(out), context: (float64(prompt) + float64(out)/2) / kilo, patient: max(q.MaxWait, 0).Seconds(),
 	}
 }
@@ -79,10 +80,10 @@ func (v *View) ask(q *Query, now time.Time, rng *rand.Rand) {
 func (v *View) screen(rec *explain.Record) string {
 	v.cands, v.odd = v.cands[:0], v.odd[:0]
 	reason := ReasonNoWorker
-	for i := range v.brief {
+	for i := range v.gates {
 		drop := v.room(i)
-		if drop == "" {
-			if v.brief[i].odd {
+		if drop == dropNot {
+			if v.gates[i].odd {
 				v.odd = append(v.odd, int32(i))
 			} else {
 				v.cands = append(v.cands, int32(i))
@@ -90,7 +91,7 @@ func (v *View) screen(rec *explain.Record) string {
 			continue
 		}
 		if rec.On() {
-			rec.Candidate(v.Workers[i].Name).Drop(drop)
+			rec.Candidate(v.Workers[i].Name).Drop(v.dropped(i, drop))
 		}
 		switch drop {
 		case dropSlots, dropKV, dropLong, dropBacklog, dropTrial:
@@ -106,30 +107,49 @@ func (v *View) screen(rec *explain.Record) string {
 	}
 	for _, at := range v.odd {
 		if rec.On() {
-			rec.Candidate(v.Workers[at].Name).Drop(dropOdd)
+			rec.Candidate(v.Workers[at].Name).Drop(dropOdd.String())
 		}
 	}
 	return reason
 }
 
-// What drops a worker.
+// drop is what keeps a worker from being a candidate.
+type drop uint8
+
 const (
-	dropExcluded = "failed this request"
-	dropTrial    = "on trial"
-	dropSlots    = "no free sequence"
-	dropKV       = "no free KV cache"
-	dropLong     = "long prompts have their share"
-	dropBacklog  = "prefill backlog over the target"
-	dropNever    = "longer than the worker takes"
-	dropOdd      = "what is believed of it cannot be"
-	dropGone     = "not in the ledger"
+	dropNot      drop = iota // nothing: it has room
+	dropDown                 // Worker.Down says why
+	dropExcluded             // it failed this request
+	dropTrial
+	dropSlots
+	dropKV
+	dropLong
+	dropBacklog
+	dropNever
+	dropOdd
+	dropGone
 )
 
-// room says why worker at has no room for the request now; empty when it has.
-func (v *View) room(at int) string {
-	b := &v.brief[at]
-	if b.down {
+// String is the drop in records.
+func (d drop) String() string {
+	return [...]string{
+		"", "down", "failed this request", "on trial", "no free sequence", "no free KV cache", "long prompts have their share",
+		"prefill backlog over the target", "longer than the worker takes", "what is believed of it cannot be", "not in the ledger",
+	}[d]
+}
+
+func (v *View) dropped(at int, d drop) string {
+	if d == dropDown {
 		return v.Workers[at].Down
+	}
+	return d.String()
+}
+
+// room says why worker at has no room for the request now.
+func (v *View) room(at int) drop {
+	b := &v.gates[at]
+	if b.down {
+		return dropDown
 	}
 	if len(v.q.Exclude) > 0 && slices.Contains(v.q.Exclude, b.id) {
 		return dropExcluded
@@ -143,21 +163,23 @@ func (v *View) room(at int) string {
 		return dropGone
 	}
 	back := a.backlogAt(v.now, b.rate)
-	v.back[at] = back
+	seqs := a.seqs()
+	v.back[at], v.count[at], v.tight[at] = back, float64(seqs), false
 	if b.trials > 0 && a.running >= b.trials {
 		return dropTrial
 	}
-	seqs := a.seqs()
 	if seqs == 0 {
-		return ""
+		return dropNot
 	}
-	if seqs >= b.slots {
+	if seqs >= int64(b.slots) {
 		return dropSlots
 	}
 	if b.kv > 0 {
-		if a.heldKV()+v.need > b.admitted {
+		held := a.heldKV()
+		if held+v.need > b.admitted {
 			return dropKV
 		}
+		v.tight[at] = held+v.prompt+v.answer > b.soft
 		if a.longKV > 0 && isLong(v.need, b.kv) && a.longKV+v.need > b.kv/2 {
 			return dropLong
 		}
@@ -165,7 +187,7 @@ func (v *View) room(at int) string {
 	if v.patient > 0 && back > v.patient*b.trusted {
 		return dropBacklog
 	}
-	return ""
+	return dropNot
 }
 
 // isLong says whether a request is so large for its worker that it may hold only a share of it.
@@ -181,8 +203,11 @@ func (v *View) match() {
 		return
 	}
 	perByte := v.uncut / float64(q.PromptBytes)
+	for n := range min(len(q.Blocks), MaxBlocks) + 1 {
+		v.worth[n] = cachedTokens(n, perByte, v.prompt)
+	}
 	for _, at := range v.cands {
-		v.cached[at] = cachedTokens(v.Index.matched(v.brief[at].id), perByte, v.prompt)
+		v.cached[at] = v.worth[min(v.Index.matched(v.gates[at].id), MaxBlocks)]
 	}
 }
 

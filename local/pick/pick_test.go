@@ -115,7 +115,7 @@ func TestChooseDropsWithAReason(t *testing.T) {
 	if ok || got.Reason != ReasonBusy {
 		t.Fatalf("chose %+v, want nobody because busy", got)
 	}
-	want := []string{"draining", dropExcluded, dropNever, dropSlots, dropTrial, dropKV}
+	want := []string{"draining", dropExcluded.String(), dropNever.String(), dropSlots.String(), dropTrial.String(), dropKV.String()}
 	for i, c := range rec.Candidates {
 		if c.Dropped != want[i] {
 			t.Errorf("%s was dropped for %q, want %q", c.Name, c.Dropped, want[i])

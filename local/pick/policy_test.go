@@ -168,12 +168,12 @@ func TestNothingImpossibleIsChosen(t *testing.T) {
 			}
 			if odd[d.Index] {
 				for _, c := range rec.Candidates {
-					if c.Dropped == dropOdd {
+					if c.Dropped == dropOdd.String() {
 						t.Fatalf("%s is listed as odd although only odd ones were to be had", c.Name)
 					}
 				}
 				for i := range n {
-					if !odd[i] && v.room(i) == "" {
+					if !odd[i] && v.room(i) == dropNot {
 						t.Fatalf("%s chose the impossible worker %d over %d", v.Policy, d.Index, i)
 					}
 				}

@@ -25,10 +25,20 @@ func (t *terms) sum() float64 { return t.wait + t.prefill + t.kvWait + t.decode 
 // predictive takes the worker with the fewest predicted seconds, near-ties at random.
 func (v *View) predictive() int32 {
 	for _, at := range v.cands {
-		t := v.cost(at)
-		v.costs[at] = t.sum()
+		v.costs[at] = v.seconds(at)
 	}
 	return v.lightest(nearTie)
+}
+
+// seconds is the sum of the terms of a worker's cost. It is what nearly all of a choice's time goes into: terms are kept
+// apart only where somebody reads them.
+func (v *View) seconds(at int32) float64 {
+	if v.adapters || v.tight[at] {
+		t := v.cost(at)
+		return t.sum()
+	}
+	b := &v.brief[at]
+	return b.base + (v.back[at]+v.uncut-float64(v.cached[at])*b.hit)*b.perToken + v.out*(b.slope+b.context*v.context)*v.count[at]
 }
 
 // nearTie is how much worse than the best a worker may be and still share its luck: without it, equal workers would

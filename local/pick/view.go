@@ -14,7 +14,8 @@ type View struct {
 	// Policy that decides.
 	Policy Policy
 
-	brief    []brief   // what every choice reads of the workers, close together
+	gates    []gate    // what every choice reads of every worker, close together
+	brief    []brief   // and of every candidate
 	top      float64   // greatest share of any worker that is up: shares count relative to it
 	dirty    bool      // top has to be found anew
 	adapters bool      // some worker says whether it holds the model's adapter
@@ -23,17 +24,34 @@ type View struct {
 
 	asked
 	looking bool
-	cands   []int32   // candidates of the current choice, as indices into Workers
-	odd     []int32   // those with room of whom something impossible is believed
-	costs   []float64 // the candidates' costs in the policy's own unit, by index into Workers
-	back    []float64 // prefill backlog of the candidates, in tokens
-	cached  []int32   // tokens of the prompt that each candidate has
+	cands   []int32              // candidates of the current choice, as indices into Workers
+	odd     []int32              // those with room of whom something impossible is believed
+	costs   []float64            // the candidates' costs in the policy's own unit, by index into Workers
+	back    []float64            // prefill backlog of the candidates, in tokens
+	count   []float64            // sequences on them
+	tight   []bool               // they have so little KV cache left that the request would wait for it
+	cached  []int32              // tokens of the prompt that each candidate has
+	worth   [MaxBlocks + 1]int32 // tokens of the prompt in so many of its blocks
 }
 
-// brief is the part of a Worker that every choice reads, with what can be worked out beforehand.
-type brief struct {
+// gate is the part of a Worker that says whether it has room, with what can be worked out beforehand. A fleet's gates
+// are read in a row by every choice: they fill a cache line each.
+type gate struct {
 	rate     float64 // prefill tokens/s
 	trusted  float64 // of which its share is trusted
+	kv       int64   // 0 when not known
+	soft     int64   // KV tokens over which a request waits for its own
+	admitted int64   // KV tokens that may be promised
+	longest  int64   // prompt, in tokens
+	slots    int32
+	id       int32
+	trials   int32
+	down     bool
+	odd      bool
+}
+
+// brief is the part that says what a request costs there.
+type brief struct {
 	perToken float64 // seconds for an uncached token, share and weight counted
 	base     float64
 	hit      float64 // part of believed prefix hits that is true
@@ -41,14 +59,9 @@ type brief struct {
 	context  float64 // seconds that a thousand tokens of context add to a step
 	step     float64
 	power    float64 // weight times share
+	rate     float64 // prefill tokens/s
 	kv       int64   // 0 when not known
-	admitted int64   // KV tokens that may be promised
-	slots    int64
-	longest  int64 // prompt, in tokens
 	id       int32
-	trials   int32
-	down     bool
-	odd      bool
 }
 
 // NewView returns a view with scratch space for its workers.
@@ -56,8 +69,8 @@ func NewView(workers []Worker, ledger *Ledger, index *Index, policy Policy) *Vie
 	n := len(workers)
 	v := &View{
 		Workers: workers, Ledger: ledger, Index: index, Policy: policy, dirty: true,
-		brief: make([]brief, n), turns: make([]float64, n), cands: make([]int32, 0, n), odd: make([]int32, 0, n),
-		costs: make([]float64, n), back: make([]float64, n), cached: make([]int32, n),
+		gates: make([]gate, n), brief: make([]brief, n), turns: make([]float64, n), cands: make([]int32, 0, n), odd: make([]int32, 0, n),
+		costs: make([]float64, n), back: make([]float64, n), count: make([]float64, n), tight: make([]bool, n), cached: make([]int32, n),
 	}
 	for i := range workers {
 		workers[i].key = hashName(workers[i].Name)
@@ -102,22 +115,26 @@ func (v *View) sum(at int) {
 	r := &w.Rates
 	share := w.share() / max(v.top, 1e-9)
 	power := w.weight() * share
-	b := brief{
-		rate: r.PrefillRate, trusted: r.PrefillRate * share, perToken: 1 / (r.PrefillRate * power), base: r.PrefillBase, hit: r.trust(),
-		slope: r.StepSlope, context: r.StepContext, step: r.StepBase, power: power,
-		kv: max(w.KVTotal, 0), slots: w.Slots, longest: math.MaxInt64, id: w.ID, trials: w.Trials, down: w.Down != "", odd: w.odd(),
+	kv := max(w.KVTotal, 0)
+	g := gate{
+		rate: r.PrefillRate, trusted: r.PrefillRate * share, kv: kv, soft: math.MaxInt64, admitted: int64(float64(kv) * w.overcommit()),
+		longest: math.MaxInt64, slots: math.MaxInt32, id: w.ID, trials: w.Trials, down: w.Down != "", odd: w.odd(),
 	}
-	if b.slots <= 0 {
-		b.slots = math.MaxInt64
+	if w.Slots > 0 {
+		g.slots = int32(min(w.Slots, math.MaxInt32))
 	}
-	b.admitted = int64(float64(b.kv) * w.overcommit())
 	if w.MaxContext > 0 {
-		b.longest = w.MaxContext
+		g.longest = w.MaxContext
 	}
-	if b.kv > 0 {
-		b.longest = min(b.longest, b.kv)
+	if kv > 0 {
+		g.soft = int64(kvSoft * float64(kv))
+		g.longest = min(g.longest, kv)
 	}
-	v.brief[at] = b
+	v.gates[at] = g
+	v.brief[at] = brief{
+		perToken: 1 / (r.PrefillRate * power), base: r.PrefillBase, hit: r.trust(), slope: r.StepSlope, context: r.StepContext,
+		step: r.StepBase, power: power, rate: r.PrefillRate, kv: kv, id: w.ID,
+	}
 	v.adapters = v.adapters || w.Adapter != AdapterNone
 }
 
