@@ -74,7 +74,7 @@ func beside(ctx context.Context, o *options, seed uint64, rate float64, flooded 
 	if err != nil {
 		return nil, err
 	}
-	tenant := func(name string, seed uint64, rate float64) (*result, error) {
+	tenant := func(ctx context.Context, name string, seed uint64, rate float64) (*result, error) {
 		source, err := o.arrivals(seed, rate, o.span)
 		if err != nil {
 			return nil, err
@@ -88,12 +88,16 @@ func beside(ctx context.Context, o *options, seed uint64, rate float64, flooded 
 		})
 	}
 	var light *result
+	noise, enough := context.WithCancel(ctx)
 	err = together(false, 2, func(i int) (err error) {
-		switch {
-		case i == 0:
-			light, err = tenant("light", seed, rate*lightPart)
-		case flooded:
-			_, err = tenant("flood", seed+1000, rate*floodPart)
+		if i == 0 {
+			defer enough()
+			light, err = tenant(ctx, "light", seed, rate*lightPart)
+		} else if flooded {
+			_, err = tenant(noise, "flood", seed+1000, rate*floodPart)
+			if ctx.Err() == nil && errors.Is(err, context.Canceled) {
+				err = nil // nobody listens to the flood once the light tenant is done
+			}
 		}
 		return err
 	})
