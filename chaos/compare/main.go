@@ -28,6 +28,7 @@ type options struct {
 	faults, fair bool
 	healthless   bool
 	oneByOne     bool
+	dump         string // file of all outcomes; empty for none
 	prompt, out  load.Lengths
 }
 
@@ -64,6 +65,7 @@ func parse(args []string) (*options, error) {
 	f.BoolVar(&o.fair, "fair", true, "then show what a tenant notices of another one's flood")
 	f.BoolVar(&o.healthless, "healthless", true, "then show the policies alone, with ejection for stalls, errors and latency off (one seed)")
 	f.BoolVar(&o.oneByOne, "one-by-one", false, "run the policies one after the other instead of side by side")
+	f.StringVar(&o.dump, "dump", "", "write every request's outcome to this file, as CSV")
 	if err := f.Parse(args); err != nil {
 		return nil, err
 	}
@@ -119,10 +121,11 @@ func table(ctx context.Context, o *options, rate float64, seeds int, health bool
 		progress("run %d of %d, %v each...", seed+1, seeds, o.span)
 		err := together(o.oneByOne, len(o.policies), func(i int) error {
 			r, err := play(ctx, o, trial{policy: o.policies[i], seed: uint64(seed + 1), rate: rate, span: o.span, faults: o.faults, health: health, workers: o.workers})
-			if err == nil {
-				sums[i].add(r)
+			if err != nil {
+				return err
 			}
-			return err
+			sums[i].add(r)
+			return o.write(o.policies[i], seed+1, health, r)
 		})
 		if err != nil {
 			return err
