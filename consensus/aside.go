@@ -13,6 +13,7 @@ import (
 // nor a quorum, and no write waits for them.
 const (
 	asideEvery   = 250 * time.Millisecond
+	membersEvery = time.Second // between two looks at who takes part
 	asideTimeout = 2 * time.Second // to connect, or to take one statement
 	asideSilence = 10 * time.Second
 	maxAside     = 256 << 10 // bytes of one statement
@@ -33,26 +34,55 @@ func (n *Node) nextNudge() <-chan struct{} {
 	return n.nudged
 }
 
-// Voters is how many nodes vote. It counts only after Start.
-func (n *Node) Voters() int { return len(n.addrs) }
-
-// talk tells one peer what Aside says until the node stops. A connection that fails is made anew.
-func (n *Node) talk(addr string) {
-	for delay := asideEvery; n.ctx.Err() == nil; delay = min(2*delay, 8*asideEvery) {
-		ctx, cancel := context.WithTimeout(n.ctx, asideTimeout)
-		c, err := n.dialer.dial(ctx, addr, alpnAside)
-		cancel()
-		if err == nil {
-			n.tell(c)
-			_ = c.Close()
-			delay = asideEvery
+// converse talks to every other member for as long as it is one.
+func (n *Node) converse() {
+	if n.cfg.Aside == nil {
+		return
+	}
+	talks := map[string]context.CancelFunc{} // by address
+	for n.ctx.Err() == nil {
+		members := map[string]bool{}
+		for _, m := range n.Members() {
+			if m.ID == n.id {
+				continue
+			}
+			members[m.Addr] = true
+			if talks[m.Addr] == nil {
+				ctx, cancel := context.WithCancel(n.ctx)
+				talks[m.Addr] = cancel
+				n.wg.Go(func() { n.talk(ctx, m.Addr) })
+			}
 		}
-		pause(n.ctx, delay)
+		for addr, end := range talks {
+			if !members[addr] {
+				end()
+				delete(talks, addr)
+			}
+		}
+		pause(n.ctx, membersEvery)
+	}
+	for _, end := range talks {
+		end()
 	}
 }
 
-// tell says Aside over one connection until it breaks.
-func (n *Node) tell(c net.Conn) {
+// talk tells one member what Aside says until ctx ends. A connection that fails is made anew.
+func (n *Node) talk(ctx context.Context, addr string) {
+	for delay := asideEvery; ctx.Err() == nil; delay = min(2*delay, 8*asideEvery) {
+		dial, cancel := context.WithTimeout(ctx, asideTimeout)
+		c, err := n.dialer.dial(dial, addr, alpnAside)
+		cancel()
+		if err == nil {
+			n.tell(ctx, c)
+			_ = c.Close()
+			delay = asideEvery
+		}
+		pause(ctx, delay)
+	}
+}
+
+// tell says Aside over one connection until it breaks or ctx ends.
+func (n *Node) tell(ctx context.Context, c net.Conn) {
 	t := time.NewTicker(asideEvery)
 	defer t.Stop()
 	for {
@@ -61,7 +91,7 @@ func (n *Node) tell(c net.Conn) {
 			return
 		}
 		select {
-		case <-n.ctx.Done():
+		case <-ctx.Done():
 			return
 		case <-t.C:
 		case <-nudged:

@@ -31,6 +31,9 @@ type Config struct {
 	// Peers are all voters, this node included, the same on every node; empty: this node alone. It counts when a node
 	// without any state starts, and later for finding out at which address a voter is.
 	Peers []Peer
+	// Join keeps a node without any state from starting a cluster of its own: it waits to be added to one (AddMember).
+	// Peers then are those that it may be spoken to by, itself included.
+	Join bool
 	// Certs prove who this node is and whom it trusts.
 	Certs *identity.Certs
 	// Heartbeat is how long a silent leader is believed in; a lost one is replaced in about twice this. Default 1 s,

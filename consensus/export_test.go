@@ -24,3 +24,6 @@ func (n *Node) Compact() error {
 
 // FirstEntry is the index of the oldest entry in the log on disk.
 func (n *Node) FirstEntry() (uint64, error) { return n.store.FirstIndex() }
+
+// DecodeMembership is decodeMembership.
+var DecodeMembership = decodeMembership

@@ -53,17 +53,17 @@ func bind(addr, node string) (net.Listener, error) {
 	return ln, nil
 }
 
-func newListener(ln net.Listener, certs *identity.Certs, log *slog.Logger, r *refusals, c *conns, voter func(identity.ID) error) *listener {
+func newListener(ln net.Listener, certs *identity.Certs, log *slog.Logger, r *refusals, c *conns, member func(identity.ID) error) *listener {
 	return &listener{
-		ln: ln, tls: serverTLS(certs, voter), log: log, refused: r, conns: c,
+		ln: ln, tls: serverTLS(certs, member), log: log, refused: r, conns: c,
 		streams: make(chan net.Conn), slots: make(chan struct{}, maxUnproven),
 	}
 }
 
 // serverTLS picks the protocol by what the client offers, so that each handshake is judged for one protocol. Any global
-// node may propose; only voters speak Raft or tell what they hear.
-func serverTLS(certs *identity.Certs, voter func(identity.ID) error) *tls.Config {
-	raft, propose, aside := certs.Server(alpnRaft, voter), certs.Server(alpnPropose, globalOnly), certs.Server(alpnAside, voter)
+// node may propose; only members speak Raft or tell what they hear.
+func serverTLS(certs *identity.Certs, member func(identity.ID) error) *tls.Config {
+	raft, propose, aside := certs.Server(alpnRaft, member), certs.Server(alpnPropose, globalOnly), certs.Server(alpnAside, member)
 	return &tls.Config{
 		MinVersion: tls.VersionTLS13,
 		GetConfigForClient: func(h *tls.ClientHelloInfo) (*tls.Config, error) {

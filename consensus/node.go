@@ -69,7 +69,7 @@ func New(c Config) (*Node, error) {
 	n := &Node{cfg: c, id: c.ID, log: c.Log, refused: newRefusals(c.Log), conns: newConns(), written: make(chan struct{}, 1), nudged: make(chan struct{})}
 	n.ctx, n.cancel = context.WithCancel(context.Background())
 	n.fsm = newFSM(checks{spec: c.CheckSpec, plan: c.CheckPlan}, c.Log)
-	n.listen = newListener(ln, c.Certs, c.Log, n.refused, n.conns, n.voter)
+	n.listen = newListener(ln, c.Certs, c.Log, n.refused, n.conns, n.member)
 	n.listen.propose, n.listen.hear = n.serveProposal, n.hear
 	return n, nil
 }
@@ -100,11 +100,7 @@ func (n *Node) Start(ctx context.Context) error {
 	n.wg.Go(func() { n.listen.run(n.ctx) })
 	n.wg.Go(n.follow)
 	n.wg.Go(n.announce)
-	for id, addr := range n.addrs {
-		if id != n.id && n.cfg.Aside != nil {
-			n.wg.Go(func() { n.talk(addr) })
-		}
-	}
+	n.wg.Go(n.converse)
 	return nil
 }
 
@@ -132,8 +128,10 @@ func (n *Node) open() error {
 		MaxPool: poolSize, Timeout: rpcTimeout,
 	})
 	c := n.cfg.raftConfig(n.store != nil, log)
-	if err := bootstrap(c, logs, stable, snaps, n.transport, conf); err != nil {
-		return err
+	if !n.cfg.Join {
+		if err := bootstrap(c, logs, stable, snaps, n.transport, conf); err != nil {
+			return err
+		}
 	}
 	base, err := baseSnapshot(logs, snaps, n.transport)
 	if err != nil {
@@ -215,13 +213,14 @@ func (n *Node) announce() {
 	}
 }
 
-// voter is the rule for Raft streams: only those that the configuration lists speak Raft with this node.
-func (n *Node) voter(id identity.ID) error {
+// member is the rule for Raft streams: only those that the configuration lists, or that an operator has added, speak
+// Raft with this node.
+func (n *Node) member(id identity.ID) error {
 	if err := globalOnly(id); err != nil {
 		return err
 	}
-	if _, ok := n.addrs[id.Name]; !ok {
-		return fmt.Errorf("global node %s is not among the configured raft peers: list it under raft.peers on every node, or stop it", id.Name)
+	if _, ok := n.addrs[id.Name]; !ok && !n.isMember(id.Name) {
+		return fmt.Errorf("global node %s is neither among the configured raft peers nor a member: list it under raft.peers on every node, or `spillway members add` it, or stop it", id.Name)
 	}
 	return nil
 }

@@ -23,16 +23,25 @@ func (n *Node) propose(ctx context.Context, c command) (result, error) {
 	if err != nil {
 		return result{}, err
 	}
+	r, err := n.persist(ctx, data, c.ID != "")
+	if err != nil {
+		return result{}, err
+	}
+	return r, r.err()
+}
+
+// persist tries until a leader has taken data. What is not repeatable is sent again only if it cannot have arrived.
+func (n *Node) persist(ctx context.Context, data []byte, repeatable bool) (result, error) {
 	until := time.Now().Add(holdTimeout)
 	maybe := false
 	for {
 		r, err := n.try(ctx, data)
 		if err == nil {
-			return r, r.err()
+			return r, nil
 		}
 		var unsent errUnsent
 		maybe = maybe || !errors.As(err, &unsent)
-		if maybe && c.ID == "" || ctx.Err() != nil || errors.Is(err, ErrStopped) || time.Now().After(until) {
+		if maybe && !repeatable || ctx.Err() != nil || errors.Is(err, ErrStopped) || time.Now().After(until) {
 			return result{}, n.giveUp(ctx, maybe, err)
 		}
 		pause(ctx, holdJitter/8+rand.N(holdJitter))
@@ -75,6 +84,9 @@ func (n *Node) giveUp(ctx context.Context, maybe bool, err error) error {
 
 // applyHere proposes as the leader. The checks run first, so that what would be refused is kept out of the log.
 func (n *Node) applyHere(ctx context.Context, data []byte) (result, error) {
+	if len(data) > 0 && kind(data[0]) == kindMembership {
+		return n.reformHere(ctx, data[1:])
+	}
 	if r, ok := n.foresee(data); !ok {
 		return r, nil
 	}

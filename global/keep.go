@@ -125,8 +125,7 @@ func (k *keeper) read(st *consensus.State) *steer.Plan {
 }
 
 func (k *keeper) assemble(st *consensus.State, from origin, children *capacity.View, now time.Time) *View {
-	q := &quorum{voters: k.s.node.Voters(), others: k.s.bench.fresh(now)}
-	v := newView(k.frame, st, children, q, now, now.Sub(k.s.started) > grace)
+	v := newView(k.frame, st, children, k.s.quorum(now), now, now.Sub(k.s.started) > grace)
 	v.from, v.plan, v.planSince, v.table = from, k.plan, k.since, k.table
 	v.stale = k.unconfirmed(now) || from == firstState
 	return v

@@ -31,7 +31,7 @@ func stillView(tb testing.TB) *View {
 		s.Path, s.Boot, s.Seq = capacity.Path{Region: region, Instance: gw}, 1, 1
 		book.Put(s, now)
 	}
-	v := newView(f, &consensus.State{}, book.View(now), &quorum{voters: 1}, now, true)
+	v := newView(f, &consensus.State{}, book.View(now), &quorum{self: "g1", voters: []string{"g1"}}, now, true)
 	v.plan = steer.Solve(v.input()).Plan
 	v.table = steer.Compile(f.spec, f.geo, v.plan)
 	return v

@@ -100,7 +100,8 @@ func (b *bench) fresh(now time.Time) map[string]testimony {
 
 // quorum is what the nodes together say of regions.
 type quorum struct {
-	voters int
+	self   string
+	voters []string
 	others map[string]testimony
 }
 
@@ -115,15 +116,27 @@ func (q *quorum) hearing(region string) (nodes []string) {
 	return nodes
 }
 
-// dead reports whether a majority of the nodes, this one included, hears a region no longer.
+// dead reports whether a majority of the voters hears a region no longer, given that this node does not.
 func (q *quorum) dead(region string) bool {
-	deaf := 1
-	for _, t := range q.others {
-		if t.Settled && !t.hears(region) {
+	deaf := 0
+	for _, name := range q.voters {
+		t, said := q.others[name]
+		if name == q.self || said && t.Settled && !t.hears(region) {
 			deaf++
 		}
 	}
-	return 2*deaf > q.voters
+	return 2*deaf > len(q.voters)
+}
+
+// quorum is what is known of the other nodes now.
+func (s *Server) quorum(now time.Time) *quorum {
+	q := &quorum{self: s.cfg.Name, others: s.bench.fresh(now)}
+	for _, m := range s.node.Members() {
+		if m.Voter {
+			q.voters = append(q.voters, m.ID)
+		}
+	}
+	return q
 }
 
 // observers counts the nodes that hear a region.

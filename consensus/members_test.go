@@ -1,0 +1,202 @@
+package consensus_test
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/spillway-lb/spillway/consensus"
+	"github.com/spillway-lb/spillway/internal/identity"
+)
+
+// join makes a node that no other has in its list.
+func (c *cluster) join(name string) *consensus.Node {
+	c.t.Helper()
+	cfg := consensus.Config{
+		ID: name, Dir: c.t.TempDir(), Listen: "127.0.0.1:0", Join: true, Heartbeat: 300 * 1e6,
+		Certs: c.cert(identity.ID{TrustDomain: domain, Role: identity.RoleGlobal, Name: name}),
+	}
+	n, err := consensus.New(cfg)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	n.SetPeers(append(slices.Clone(c.peers), consensus.Peer{ID: name, Addr: n.Addr().String()}))
+	if err := n.Start(c.t.Context()); err != nil {
+		c.t.Fatal(err)
+	}
+	c.nodes = append(c.nodes, n)
+	c.peers = append(c.peers, consensus.Peer{ID: name, Addr: n.Addr().String()})
+	return n
+}
+
+func refusedFor(err error, text string) bool {
+	var r consensus.ErrRefused
+	return errors.As(err, &r) && strings.Contains(r.Reason, text)
+}
+
+// TestMembersComeAndGo adds an edge without a vote and then a voter, through a follower; hands leadership to the new
+// voter; removes an old one; and refuses what would end the cluster.
+func TestMembersComeAndGo(t *testing.T) {
+	c := newCluster(t, false, nil)
+	lead := c.leader()
+	follower := c.nodes[(lead+1)%3]
+	if _, err := follower.PutSpec(c.ctx(), 0, []byte("one"), "a"); err != nil {
+		t.Fatal(err)
+	}
+	edge := c.join("edge")
+	if edge.State().SpecVersion != 0 || edge.Leader() != "" {
+		t.Fatal("a node that nobody added has a cluster")
+	}
+	if err := follower.AddMember(c.ctx(), c.peers[3], false); err != nil {
+		t.Fatal(err)
+	}
+	c.eventually("the edge follows", func() bool { return edge.State().SpecVersion == 1 })
+	if v, err := edge.PutSpec(c.ctx(), 1, []byte("two"), "a"); err != nil || v != 2 {
+		t.Fatalf("writing through the edge: %d, %v", v, err)
+	}
+	if err := edge.Lead(c.ctx(), "edge"); !refusedFor(err, "no vote") {
+		t.Fatalf("an edge may lead: %v", err)
+	}
+	fourth := c.join("g4")
+	if err := follower.AddMember(c.ctx(), c.peers[4], true); err != nil {
+		t.Fatal(err)
+	}
+	c.eventually("all know five members", func() bool {
+		return !slices.ContainsFunc(c.nodes, func(n *consensus.Node) bool { return len(n.Members()) != 5 })
+	})
+	c.eventually("the new voter is up to date", func() bool { return fourth.State().SpecVersion == 2 })
+	if err := edge.Lead(c.ctx(), "g4"); err != nil {
+		t.Fatal(err)
+	}
+	c.eventually("the new voter leads", fourth.IsLeader)
+	if err := edge.RemoveMember(c.ctx(), name(lead)); err != nil {
+		t.Fatal(err)
+	}
+	c.eventually("four are left", func() bool { return len(fourth.Members()) == 4 })
+	for text, err := range map[string]error{
+		"is no member":    fourth.RemoveMember(c.ctx(), "g9"),
+		"host:port":       fourth.AddMember(c.ctx(), consensus.Peer{ID: "g8", Addr: "nowhere"}, true),
+		"lives at":        fourth.AddMember(c.ctx(), consensus.Peer{ID: "g8", Addr: c.peers[3].Addr}, true),
+		"remove it first": fourth.AddMember(c.ctx(), c.peers[(lead+1)%3], false),
+	} {
+		if !refusedFor(err, text) {
+			t.Errorf("want a refusal that says %q, got %v", text, err)
+		}
+	}
+	if v, err := fourth.PutSpec(c.ctx(), 2, []byte("three"), "a"); err != nil || v != 3 {
+		t.Fatalf("the cluster no longer writes: %d, %v", v, err)
+	}
+}
+
+// TestArchiveGoesForward restores an old spec into a cluster that has gone on since, and into one that is new.
+func TestArchiveGoesForward(t *testing.T) {
+	c := newCluster(t, true, nil)
+	n := c.nodes[c.leader()]
+	for i, text := range []string{"one", "two"} {
+		if _, err := n.PutSpec(c.ctx(), uint64(i), []byte(text), "a"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := n.PutDrain(c.ctx(), consensus.Drain{Path: "eu"}); err != nil {
+		t.Fatal(err)
+	}
+	archive, err := n.Archive()
+	if err != nil {
+		t.Fatal(err)
+	}
+	held, err := consensus.Contents(archive)
+	if err != nil || held.SpecVersion != 2 || len(held.Drains) != 1 {
+		t.Fatalf("archive holds %+v (%v)", held, err)
+	}
+	damaged := append([]byte{}, archive...)
+	damaged[len(damaged)/2] ^= 1
+	if _, err := n.RestoreArchive(c.ctx(), damaged, "op"); !refusedFor(err, "checksum") {
+		t.Fatalf("a damaged archive: %v", err)
+	}
+	for i, text := range []string{"three", "four", "five"} {
+		if _, err := n.PutSpec(c.ctx(), uint64(2+i), []byte(text), "a"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := n.DeleteDrain(c.ctx(), "eu", "a"); err != nil {
+		t.Fatal(err)
+	}
+	before := n.State().Index
+	version, err := n.RestoreArchive(c.ctx(), archive, "op")
+	if err != nil || version != 6 {
+		t.Fatalf("restoring: version %d, %v", version, err)
+	}
+	c.converge()
+	for _, x := range c.nodes {
+		s := x.State()
+		if string(s.Spec) != "two" || s.SpecVersion != 6 || len(s.Drains) != 1 || s.Index <= before || s.SpecHistory[0].Actor != "op" || string(s.SpecHistory[1].Body) != "five" {
+			t.Fatalf("after the restore: %+v", s)
+		}
+	}
+
+	// A cluster whose logs were wiped goes on past everything that anybody may have seen of the old one.
+	fresh := newCluster(t, true, nil)
+	m := fresh.nodes[fresh.leader()]
+	if version, err = m.RestoreArchive(fresh.ctx(), archive, "op"); err != nil || version != 3 {
+		t.Fatalf("restoring into a new cluster: version %d, %v", version, err)
+	}
+	if s := m.State(); s.Index <= held.Index || string(s.Spec) != "two" {
+		t.Fatalf("index %d is not past the archive's %d", s.Index, held.Index)
+	}
+	fresh.converge()
+	// What was restored survives a restart of everybody.
+	fresh.stopAll()
+	for i := range 3 {
+		fresh.start(i)
+	}
+	fresh.eventually("the restored spec is there again", func() bool { return fresh.nodes[0].State().SpecVersion == 3 })
+}
+
+// TestRecoverFromALostMajority: one node of three is left. Alone it cannot write; recovered it can, keeps what was
+// agreed, and takes new members.
+func TestRecoverFromALostMajority(t *testing.T) {
+	c := newCluster(t, true, nil)
+	if _, err := c.nodes[c.leader()].PutSpec(c.ctx(), 0, []byte("one"), "a"); err != nil {
+		t.Fatal(err)
+	}
+	c.converge()
+	for i := range 3 {
+		c.stop(i)
+	}
+	cfg := consensus.Config{ID: "g1", Dir: c.dirs[0], Certs: c.certs[0], Peers: c.peers}
+	s, err := consensus.Recover(cfg)
+	if err != nil || string(s.Spec) != "one" {
+		t.Fatalf("recovering: %+v, %v", s, err)
+	}
+	c.start(0)
+	n := c.nodes[0]
+	c.eventually("it leads alone", n.IsLeader)
+	if got := n.Members(); len(got) != 1 || got[0].ID != "g1" || !got[0].Voter {
+		t.Fatalf("members after recovery: %+v", got)
+	}
+	if v, err := n.PutSpec(c.ctx(), 1, []byte("two"), "a"); err != nil || v != 2 {
+		t.Fatalf("writing after recovery: %d, %v", v, err)
+	}
+	c.dirs[1] = t.TempDir() // the second machine comes back wiped
+	c.tune = func(cfg *consensus.Config) { cfg.Join = true }
+	c.start(1)
+	if err := n.AddMember(c.ctx(), c.peers[1], true); err != nil {
+		t.Fatal(err)
+	}
+	c.eventually("the new second node follows", func() bool { return c.nodes[1].State().SpecVersion == 2 })
+
+	if _, err := consensus.Recover(consensus.Config{ID: "g1", Dir: t.TempDir(), Certs: c.certs[0], Peers: c.peers}); !errors.Is(err, consensus.ErrNothingToRecover) {
+		t.Fatalf("recovering an empty folder: %v", err)
+	}
+}
+
+func FuzzMembership(f *testing.F) {
+	f.Add([]byte(`{"do":"add","id":"g4","addr":"127.0.0.1:1","vote":true}`))
+	f.Add([]byte(`{"do":"lead"}`))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if m, err := consensus.DecodeMembership(b); err == nil && m.Do != "add" && m.Do != "remove" && m.Do != "lead" {
+			t.Fatalf("took %+v", m)
+		}
+	})
+}
