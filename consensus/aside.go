@@ -13,7 +13,7 @@ import (
 // nor a quorum, and no write waits for them.
 const (
 	asideEvery   = 250 * time.Millisecond
-	membersEvery = time.Second // between two looks at who takes part
+	membersEvery = time.Second     // between two looks at who takes part
 	asideTimeout = 2 * time.Second // to connect, or to take one statement
 	asideSilence = 10 * time.Second
 	maxAside     = 256 << 10 // bytes of one statement

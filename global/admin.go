@@ -19,6 +19,8 @@ func (s *Server) backend() admin.Backend {
 	return admin.Backend{
 		Status: s.status, Explain: s.explain, Spec: s.currentSpec, Apply: s.apply,
 		Drain: s.drain, Undrain: s.undrain, Drains: s.drains, Ready: s.ready,
+		Members: s.members, AddMember: s.addMember, RemoveMember: s.removeMember, Lead: s.handOver,
+		Archive: s.archive, Restore: s.restore,
 	}
 }
 

@@ -24,6 +24,8 @@ type Config struct {
 	RaftListen, RaftAdvertise string
 	// Peers are all voters, this node included, the same list on every node.
 	Peers []consensus.Peer
+	// Join keeps a node without state from starting a cluster of its own: it waits to be added (consensus.Config.Join).
+	Join bool
 	// Heartbeat is how long a silent leader is believed in. Default 1s.
 	Heartbeat time.Duration
 	// DNSListen are host:port addresses, each for UDP and TCP.

@@ -78,7 +78,7 @@ func New(cfg Config) (*Server, error) {
 
 func (s *Server) openNode() (err error) {
 	s.node, err = consensus.New(consensus.Config{
-		ID: s.cfg.Name, Dir: s.cfg.Dir, Listen: s.cfg.RaftListen, Advertise: s.cfg.RaftAdvertise, Peers: s.cfg.Peers,
+		ID: s.cfg.Name, Dir: s.cfg.Dir, Listen: s.cfg.RaftListen, Advertise: s.cfg.RaftAdvertise, Peers: s.cfg.Peers, Join: s.cfg.Join,
 		Certs: s.cfg.Certs, Heartbeat: s.cfg.Heartbeat, Log: s.log,
 		CheckSpec: checkSpec, CheckPlan: steer.Check, OnApply: func(*consensus.State) { poke(s.news) },
 		Aside: s.testimony, OnAside: s.bench.take,

@@ -56,7 +56,7 @@ func openGlobal(c *config.Global, log *slog.Logger) (fleet.Role, error) {
 	}
 	return global.New(global.Config{
 		Name: c.Name, Dir: c.Dir, Certs: certs, Atlas: atlas, Log: log, Version: version,
-		RaftListen: c.Raft.Listen, RaftAdvertise: c.Raft.Advertise, Peers: peers, Heartbeat: c.Raft.Heartbeat,
+		RaftListen: c.Raft.Listen, RaftAdvertise: c.Raft.Advertise, Peers: peers, Join: c.Raft.Join, Heartbeat: c.Raft.Heartbeat,
 		DNSListen: c.DNS.Listen, HTTPListen: c.HTTP.Listen, UplinkListen: c.Uplink.Listen,
 		AdminSocket: c.Admin.Socket, AdminListen: c.Admin.Listen, MetricsListen: c.Metrics.Listen,
 		SpecName: c.Spec, Spec: text,

@@ -22,6 +22,14 @@ type Backend struct {
 	Undrain func(ctx context.Context, path, actor string) (*DrainAnswer, error)
 	// Drains lists the drains in force.
 	Drains func(ctx context.Context) (*DrainAnswer, error)
+	// Members lists the global nodes; AddMember, RemoveMember and Lead change who takes part and who leads.
+	Members      func(ctx context.Context) (*MembersAnswer, error)
+	AddMember    func(ctx context.Context, r MemberRequest, actor string) (*MembersAnswer, error)
+	RemoveMember func(ctx context.Context, name, actor string) (*MembersAnswer, error)
+	Lead         func(ctx context.Context, r LeaderRequest, actor string) (*MembersAnswer, error)
+	// Archive is the agreed state as a file's content, and Restore puts the spec and drains of one back in force.
+	Archive func(ctx context.Context) (*ArchiveAnswer, error)
+	Restore func(ctx context.Context, r ArchiveRequest, actor string) (*RestoreAnswer, error)
 	// Ready is nil when the node can do its work; nil function: as soon as it listens.
 	Ready func() error
 }

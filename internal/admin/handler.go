@@ -47,6 +47,7 @@ func (s *Server) api() http.Handler {
 		out, err := b.Undrain(r.Context(), r.URL.Query().Get("path"), actor(r))
 		answer(w, out, err)
 	})
+	membersAPI(mux, b)
 	mux.HandleFunc("GET /debug/pprof/", pprof.Index)
 	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
 	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)

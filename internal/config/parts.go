@@ -21,6 +21,9 @@ type Raft struct {
 	Advertise string `yaml:"advertise"`
 	// Peers are all global nodes by name with the address they advertise, this one included. Empty means a single node.
 	Peers map[string]string `yaml:"peers"`
+	// Join has a node without any state wait until an operator adds it with "spillway members add", instead of
+	// starting a cluster with its peers. List under peers those that it may be spoken to by, this node included.
+	Join bool `yaml:"join"`
 	// Heartbeat is how long a follower waits for its leader before it calls an election.
 	Heartbeat time.Duration `yaml:"heartbeat" default:"1s"`
 }

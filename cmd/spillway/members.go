@@ -1,0 +1,158 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/spillway-lb/spillway/internal/admin"
+)
+
+func membersCommand() *cobra.Command {
+	var (
+		to     target
+		output string
+	)
+	cmd := &cobra.Command{
+		Use:   "members",
+		Short: "List the global nodes; add or remove one, or hand leadership on",
+		Long: `List the global nodes: who votes and who leads. A node is added while the others run: give it a config with
+raft.join: true and the others under raft.peers, start it, and add it from any node.`,
+		Example: `  spillway members
+  spillway members add g4 10.0.4.1:7400
+  spillway members add edge1 10.9.0.1:7400 --non-voter
+  spillway members lead g2
+  spillway members remove g1 --reason "machine retired"`,
+		GroupID: "operate",
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return fmt.Errorf("there is no %q for members\nhint: add, remove or lead", args[0])
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return to.call(cmd.Context(), func(ctx context.Context, c *admin.Client) error {
+				a, err := c.Members(ctx)
+				if err != nil {
+					return err
+				}
+				if output == "json" {
+					return printJSON(cmd.OutOrStdout(), a)
+				}
+				printMembers(cmd.OutOrStdout(), a)
+				return nil
+			})
+		},
+	}
+	to.flags(cmd)
+	outputFlag(cmd, &output)
+	cmd.AddCommand(memberAddCommand(), memberRemoveCommand(), memberLeadCommand())
+	return cmd
+}
+
+func memberAddCommand() *cobra.Command {
+	var (
+		to     target
+		edge   bool
+		reason string
+	)
+	cmd := &cobra.Command{
+		Use:   "add NAME HOST:PORT",
+		Short: "Have a global node take part",
+		Long: `Have a global node take part. HOST:PORT is its raft.advertise. A new voter counts for the majority at once, so start
+it first, and add voters one at a time; with --non-voter it follows and answers without counting, which suits name
+servers at the edge.`,
+		Example: "  spillway members add g4 10.0.4.1:7400\n  spillway members add edge1 10.9.0.1:7400 --non-voter",
+		Args:    exactly("NAME and HOST:PORT", 2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return changeMembers(cmd, &to, func(ctx context.Context, c *admin.Client) (*admin.MembersAnswer, error) {
+				return c.AddMember(ctx, admin.MemberRequest{Name: args[0], Addr: args[1], Voter: !edge, Reason: reason})
+			})
+		},
+	}
+	to.flags(cmd)
+	cmd.Flags().BoolVar(&edge, "non-voter", false, "follow and answer without counting for a majority")
+	cmd.Flags().StringVar(&reason, "reason", "", "why, for the log")
+	return cmd
+}
+
+func memberRemoveCommand() *cobra.Command {
+	var to target
+	cmd := &cobra.Command{
+		Use:     "remove NAME",
+		Short:   "Take a global node out; it answers from its last state until it is stopped",
+		Example: "  spillway members remove g1",
+		Args:    exactly("NAME", 1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return changeMembers(cmd, &to, func(ctx context.Context, c *admin.Client) (*admin.MembersAnswer, error) {
+				return c.RemoveMember(ctx, args[0])
+			})
+		},
+	}
+	to.flags(cmd)
+	return cmd
+}
+
+func memberLeadCommand() *cobra.Command {
+	var to target
+	cmd := &cobra.Command{
+		Use:     "lead [NAME]",
+		Short:   "Hand leadership to a voter, or to whichever is the most up to date",
+		Example: "  spillway members lead g2",
+		Args:    cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			name := ""
+			if len(args) > 0 {
+				name = args[0]
+			}
+			return changeMembers(cmd, &to, func(ctx context.Context, c *admin.Client) (*admin.MembersAnswer, error) {
+				return c.Lead(ctx, name)
+			})
+		},
+	}
+	to.flags(cmd)
+	return cmd
+}
+
+// changeMembers makes a change and shows who takes part afterwards.
+func changeMembers(cmd *cobra.Command, to *target, do func(context.Context, *admin.Client) (*admin.MembersAnswer, error)) error {
+	return to.call(cmd.Context(), func(ctx context.Context, c *admin.Client) error {
+		a, err := do(ctx, c)
+		if err != nil {
+			return err
+		}
+		printMembers(cmd.OutOrStdout(), a)
+		return nil
+	})
+}
+
+func printMembers(w io.Writer, a *admin.MembersAnswer) {
+	voters := 0
+	table(w, func(t io.Writer) {
+		fmt.Fprintln(t, "NAME\tADDRESS\tVOTE\tLEADS")
+		for _, m := range a.Members {
+			vote, leads := "no", "-"
+			if m.Voter {
+				vote = "yes"
+				voters++
+			}
+			if m.Leader {
+				leads = "yes"
+			}
+			fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", m.Name, m.Addr, vote, leads)
+		}
+	})
+	fmt.Fprintf(w, "as %s sees it; of %d with a vote, %d may be lost before nothing can be changed\n", a.Node, voters, max(voters-1, 0)/2)
+}
+
+// exactly asks for n arguments by their names.
+func exactly(names string, n int) cobra.PositionalArgs {
+	return func(_ *cobra.Command, args []string) error {
+		if len(args) != n {
+			return fmt.Errorf("say %s", names)
+		}
+		return nil
+	}
+}

@@ -1,0 +1,82 @@
+package global
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/spillway-lb/spillway/consensus"
+	"github.com/spillway-lb/spillway/internal/admin"
+)
+
+// members lists the global nodes.
+func (s *Server) members(context.Context) (*admin.MembersAnswer, error) {
+	out := &admin.MembersAnswer{Node: s.cfg.Name, Members: []admin.Member{}}
+	for _, m := range s.node.Members() {
+		out.Members = append(out.Members, admin.Member{Name: m.ID, Addr: m.Addr, Voter: m.Voter, Leader: m.Leader})
+	}
+	return out, nil
+}
+
+func (s *Server) addMember(ctx context.Context, r admin.MemberRequest, actor string) (*admin.MembersAnswer, error) {
+	if err := s.node.AddMember(ctx, consensus.Peer{ID: r.Name, Addr: r.Addr}, r.Voter); err != nil {
+		return nil, refusal(err)
+	}
+	s.log.Info("member added", "member", r.Name, "addr", r.Addr, "voter", r.Voter, "actor", actor, "reason", r.Reason)
+	return s.members(ctx)
+}
+
+func (s *Server) removeMember(ctx context.Context, name, actor string) (*admin.MembersAnswer, error) {
+	if err := s.node.RemoveMember(ctx, name); err != nil {
+		return nil, refusal(err)
+	}
+	s.log.Info("member removed", "member", name, "actor", actor)
+	return s.members(ctx)
+}
+
+func (s *Server) handOver(ctx context.Context, r admin.LeaderRequest, actor string) (*admin.MembersAnswer, error) {
+	if err := s.node.Lead(ctx, r.To); err != nil {
+		return nil, refusal(err)
+	}
+	s.log.Info("leadership handed on", "to", r.To, "actor", actor)
+	s.await(ctx, func(*View) bool { return s.node.Leader() != "" && (r.To == "" || s.node.Leader() == r.To) })
+	return s.members(ctx)
+}
+
+func (s *Server) archive(context.Context) (*admin.ArchiveAnswer, error) {
+	if s.node.State().SpecVersion == 0 {
+		return nil, admin.Unavailable("nothing is agreed yet: there is nothing to save", "spillway apply -f spec.yaml")
+	}
+	b, err := s.node.Archive()
+	if err != nil {
+		return nil, err
+	}
+	return &admin.ArchiveAnswer{Data: b}, nil
+}
+
+func (s *Server) restore(ctx context.Context, r admin.ArchiveRequest, actor string) (*admin.RestoreAnswer, error) {
+	old, err := consensus.Contents(r.Data)
+	if err != nil {
+		return nil, admin.BadRequest(err.Error(), "`spillway snapshot inspect FILE` says whether a file is whole")
+	}
+	if err := checkSpec(nil, old.Spec); err != nil {
+		return nil, admin.BadRequest("the spec in the file: "+err.Error(), "")
+	}
+	version, err := s.node.RestoreArchive(ctx, r.Data, actor)
+	if errors.Is(err, consensus.ErrNotLeader) {
+		return nil, admin.Unavailable(fmt.Sprintf("only the leader can restore, and that is %s", orNobody(s.node.Leader())), "name the leader's admin address with --server")
+	}
+	if err != nil {
+		return nil, refusal(err)
+	}
+	s.log.Warn("state restored from an archive", "version", version, "archived_version", old.SpecVersion, "actor", actor, "reason", r.Reason)
+	s.await(ctx, func(v *View) bool { return v.version >= version })
+	return &admin.RestoreAnswer{Version: version}, nil
+}
+
+func orNobody(name string) string {
+	if name == "" {
+		return "nobody now"
+	}
+	return name
+}

@@ -1,0 +1,109 @@
+package admin
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+)
+
+const (
+	pathMembers = "/v1/members"
+	pathLeader  = "/v1/leader"
+	pathArchive = "/v1/snapshot"
+)
+
+// Member is one global node as Raft's configuration in force at the node asked has it.
+type Member struct {
+	Name   string `json:"name"`
+	Addr   string `json:"addr"` // host:port for Raft
+	Voter  bool   `json:"voter"`
+	Leader bool   `json:"leader"`
+}
+
+// MembersAnswer lists the members after the call.
+type MembersAnswer struct {
+	Node    string   `json:"node"` // who was asked
+	Members []Member `json:"members"`
+}
+
+// MemberRequest adds a member, or gives one its vote.
+type MemberRequest struct {
+	Name   string `json:"name"`
+	Addr   string `json:"addr"`
+	Voter  bool   `json:"voter"`
+	Reason string `json:"reason,omitempty"`
+}
+
+// LeaderRequest hands leadership on.
+type LeaderRequest struct {
+	To string `json:"to,omitempty"` // empty: whichever voter is the most up to date
+}
+
+// ArchiveAnswer is a node's state as a snapshot. It holds the keys that sign redirect tickets.
+type ArchiveAnswer struct {
+	Data []byte `json:"data"`
+}
+
+// ArchiveRequest puts an archived spec and its drains back in force. Only the leader takes it.
+type ArchiveRequest struct {
+	Data   []byte `json:"data"`
+	Reason string `json:"reason,omitempty"`
+}
+
+// RestoreAnswer says which version the restored spec has become.
+type RestoreAnswer struct {
+	Version uint64 `json:"version"`
+}
+
+// membersAPI adds the calls about the cluster itself.
+func membersAPI(mux *http.ServeMux, b *Backend) {
+	get(mux, pathMembers, b.Members)
+	get(mux, pathArchive, b.Archive)
+	post(mux, "POST "+pathMembers, b.AddMember != nil, func(r *http.Request, q MemberRequest) (*MembersAnswer, error) {
+		return b.AddMember(r.Context(), q, actor(r))
+	})
+	post(mux, "POST "+pathLeader, b.Lead != nil, func(r *http.Request, q LeaderRequest) (*MembersAnswer, error) {
+		return b.Lead(r.Context(), q, actor(r))
+	})
+	post(mux, "PUT "+pathArchive, b.Restore != nil, func(r *http.Request, q ArchiveRequest) (*RestoreAnswer, error) {
+		return b.Restore(r.Context(), q, actor(r))
+	})
+	mux.HandleFunc("DELETE "+pathMembers, func(w http.ResponseWriter, r *http.Request) {
+		if b.RemoveMember == nil {
+			writeError(w, notHere())
+			return
+		}
+		out, err := b.RemoveMember(r.Context(), r.URL.Query().Get("name"), actor(r))
+		answer(w, out, err)
+	})
+}
+
+// Members lists the global nodes.
+func (c *Client) Members(ctx context.Context) (*MembersAnswer, error) {
+	return call[MembersAnswer](ctx, c, http.MethodGet, pathMembers, nil)
+}
+
+// AddMember adds a global node.
+func (c *Client) AddMember(ctx context.Context, r MemberRequest) (*MembersAnswer, error) {
+	return call[MembersAnswer](ctx, c, http.MethodPost, pathMembers, r)
+}
+
+// RemoveMember takes a global node out.
+func (c *Client) RemoveMember(ctx context.Context, name string) (*MembersAnswer, error) {
+	return call[MembersAnswer](ctx, c, http.MethodDelete, pathMembers+"?name="+url.QueryEscape(name), nil)
+}
+
+// Lead hands leadership on.
+func (c *Client) Lead(ctx context.Context, to string) (*MembersAnswer, error) {
+	return call[MembersAnswer](ctx, c, http.MethodPost, pathLeader, LeaderRequest{To: to})
+}
+
+// Archive fetches the node's state.
+func (c *Client) Archive(ctx context.Context) (*ArchiveAnswer, error) {
+	return call[ArchiveAnswer](ctx, c, http.MethodGet, pathArchive, nil)
+}
+
+// Restore puts an archived spec back in force.
+func (c *Client) Restore(ctx context.Context, r ArchiveRequest) (*RestoreAnswer, error) {
+	return call[RestoreAnswer](ctx, c, http.MethodPut, pathArchive, r)
+}
