@@ -23,6 +23,7 @@ type frame struct {
 	names   map[string]int      // fully qualified name to id, see id
 	exists  map[string]struct{} // those names and everything between them and the apex
 	ready   []map[string]bool   // by service: its models; nil means all
+	https   []uint16            // by region: see httpsPort
 }
 
 func newFrame(version uint64, text []byte, atlas *geo.Atlas) (*frame, error) {
@@ -36,6 +37,9 @@ func newFrame(version uint64, text []byte, atlas *geo.Atlas) (*frame, error) {
 	f := &frame{version: version, text: text, spec: s, atlas: atlas}
 	f.geo = geography(s, atlas)
 	f.zone = zoneOf(s, version)
+	for r := range s.Regions {
+		f.https = append(f.https, httpsPort(&s.Regions[r]))
+	}
 	f.nameAll()
 	return f, nil
 }

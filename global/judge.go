@@ -1,11 +1,15 @@
 package global
 
 import (
+	"cmp"
 	"net/netip"
+	"net/url"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/spillway-lb/spillway/consensus"
+	"github.com/spillway-lb/spillway/global/dns"
 	"github.com/spillway-lb/spillway/global/steer"
 	"github.com/spillway-lb/spillway/internal/capacity"
 	"github.com/spillway-lb/spillway/internal/spec"
@@ -53,10 +57,32 @@ func (v *View) judge(region int, settled bool, now time.Time) {
 	if len(r.addrs) == 0 {
 		r.addrs = addresses(decl, func(string) bool { return true })
 	}
+	r.ready = dns.NewRecords(r.addrs, v.https[region])
 	r.wait = make([]float64, len(v.spec.Services))
 	for s := range r.wait {
 		r.wait[s], _ = v.load(region, s)
 	}
+}
+
+// httpsPort is where every gateway of the region speaks HTTPS; 0 where one does not, or not at the same port.
+func httpsPort(r *spec.Region) uint16 {
+	port := ""
+	for i := range r.Gateways {
+		u, err := url.Parse(r.Gateways[i].URL)
+		if err != nil || u.Scheme != "https" {
+			return 0
+		}
+		p := cmp.Or(u.Port(), "443")
+		if port != "" && p != port {
+			return 0
+		}
+		port = p
+	}
+	n, err := strconv.ParseUint(port, 10, 16)
+	if err != nil {
+		return 0
+	}
+	return uint16(n)
 }
 
 func drainedAt(drains []consensus.Drain, path string, now time.Time) bool {

@@ -13,6 +13,8 @@ type metrics struct {
 	dropped   prometheus.Counter
 	stale     prometheus.Counter
 	tcp       prometheus.Counter
+	fast      prometheus.Counter
+	limited   prometheus.Counter
 	answer    prometheus.Histogram
 	redirects *prometheus.CounterVec
 	plans     *prometheus.CounterVec
@@ -52,10 +54,16 @@ func newMetrics(reg prometheus.Registerer, s *Server) *metrics {
 			Name: "spillway_global_dns_stale_answers_total", Help: "DNS answers from a state that no leader confirms any more.",
 		}),
 		tcp: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "spillway_global_dns_tcp_total", Help: "DNS messages that came over TCP.",
+			Name: "spillway_global_dns_tcp_total", Help: "DNS answers over TCP and TLS.",
+		}),
+		fast: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "spillway_global_dns_fast_answers_total", Help: "DNS answers that took the fast path.",
+		}),
+		limited: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "spillway_global_dns_limited_total", Help: "DNS answers over the rate: truncated, or not sent.",
 		}),
 		answer: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "spillway_global_dns_answer_seconds", Help: "Time to make one DNS answer.", Buckets: telemetry.QuickBuckets(),
+			Name: "spillway_global_dns_answer_seconds", Help: "Time to make one DNS answer, once for each batch on the fast path.", Buckets: telemetry.QuickBuckets(),
 		}),
 		redirects: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "spillway_global_redirects_total", Help: "Calls to the redirect endpoint by outcome.",
@@ -75,22 +83,29 @@ func newMetrics(reg prometheus.Registerer, s *Server) *metrics {
 			m.answers[q][r] = vec.WithLabelValues(qtypeNames[q], rcodeNames[r])
 		}
 	}
-	reg.MustRegister(m.dropped, m.stale, m.tcp, m.answer, m.redirects, m.plans, m.solve, vec, &viewCollector{s: s})
+	reg.MustRegister(m.dropped, m.stale, m.tcp, m.fast, m.limited, m.answer, m.redirects, m.plans, m.solve, vec, &viewCollector{s: s})
 	return m
 }
 
 func (m *metrics) observe(e dns.Event) {
-	if e.Rcode == dns.Dropped {
-		m.dropped.Inc()
+	n := float64(e.N)
+	if e.Limited != dns.Unlimited {
+		m.limited.Add(n)
+	}
+	if e.Rcode == dns.Dropped || e.Limited == dns.Withheld {
+		m.dropped.Add(n)
 		return
 	}
-	m.answers[qtypeIndex(e.Qtype)][min(max(e.Rcode, 0), len(rcodeNames)-1)].Inc()
+	m.answers[qtypeIndex(e.Qtype)][min(max(e.Rcode, 0), len(rcodeNames)-1)].Add(n)
 	m.answer.Observe(e.Dur.Seconds())
 	if e.Stale {
-		m.stale.Inc()
+		m.stale.Add(n)
 	}
-	if e.TCP {
-		m.tcp.Inc()
+	if e.By != dns.UDP {
+		m.tcp.Add(n)
+	}
+	if e.Fast {
+		m.fast.Add(n)
 	}
 }
 

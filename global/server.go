@@ -113,7 +113,7 @@ func (s *Server) openUplink() (err error) {
 
 func (s *Server) openDNS() (err error) {
 	s.dns, err = dns.New(dns.Config{
-		Listen: s.cfg.DNSListen, NSID: s.cfg.NSID, Log: s.log, View: s.dnsView,
+		Listen: s.cfg.DNSListen, NSID: s.cfg.NSID, Log: s.log, View: s.dnsView, Explain: true,
 		Observe: func(e dns.Event) { s.metrics.observe(e) },
 	})
 	return err

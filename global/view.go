@@ -44,6 +44,7 @@ type regionView struct {
 	gone    bool         // unheard, and nobody else hears it
 	dead    bool         // unheard, by a majority of nodes
 	addrs   []netip.Addr // of the gateways that are well, or of all
+	ready   *dns.Records // the same, as they go out
 	wait    []float64    // by service, seconds
 }
 
@@ -53,8 +54,8 @@ var _ dns.View = (*View)(nil)
 func (v *View) Zone() *dns.Zone { return v.zone }
 
 // Lookup finds a service's or a child name's id.
-func (v *View) Lookup(name string) (id int, ok bool) {
-	id, ok = v.names[name]
+func (v *View) Lookup(name []byte) (id int, ok bool) {
+	id, ok = v.names[string(name)]
 	return id, ok
 }
 
@@ -78,7 +79,7 @@ func (v *View) Answer(id int, client netip.Addr) dns.Answer {
 		}
 	}
 	if region >= 0 {
-		out.Addrs = v.regions[region].addrs
+		out.Addrs, out.Ready = v.regions[region].addrs, v.regions[region].ready
 	}
 	out.OK = len(out.Addrs) > 0
 	return out
@@ -153,6 +154,16 @@ func (v *View) versions() []string {
 		"plan_epoch=" + strconv.FormatUint(v.state.PlanEpoch, 10),
 		"spec_version=" + strconv.FormatUint(v.version, 10),
 	}
+}
+
+// State says how new the View is.
+func (v *View) State() []string {
+	confirmed := "yes"
+	if v.stale {
+		confirmed = "no"
+	}
+	return append(v.versions(), "index="+strconv.FormatUint(v.state.Index, 10), "confirmed="+confirmed,
+		"age_ms="+millis(time.Since(v.made).Seconds()))
 }
 
 // Whoami says what is known of a client's address.

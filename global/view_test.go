@@ -57,7 +57,7 @@ func TestScopes(t *testing.T) {
 			t.Errorf("%s: %+v, want scope %d", client, a, want)
 		}
 	}
-	id, ok := v.Lookup("tokyo." + service)
+	id, ok := v.Lookup([]byte("tokyo." + service))
 	if a := v.Answer(id, netip.MustParseAddr("192.0.2.7")); !ok || a.Scope != 0 || a.Addrs[0] != gatewayAddr["tokyo"] {
 		t.Errorf("child name: %+v, want Tokyo for everybody", a)
 	}

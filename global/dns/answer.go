@@ -1,6 +1,7 @@
 package dns
 
 import (
+	"encoding/hex"
 	"net/netip"
 	"strings"
 
@@ -11,21 +12,15 @@ import (
 const (
 	whyLabel    = "_why."
 	whoamiLabel = "_whoami."
-)
-
-// Timers of the SOA, for secondaries that there are none of; testers want them within RFC 1912's bounds.
-const (
-	soaRefresh = 3600
-	soaRetry   = 900
-	soaExpire  = 1_209_600
+	viewLabel   = "_view."
 )
 
 // hinfoTTL is that of the minimal answer to ANY (RFC 8482), in seconds.
 const hinfoTTL = 3600
 
 // answer fills in the answer to a question within the zone.
-func (x *exchange) answer() {
-	if !x.exists() {
+func (x *exchange) answer(debug bool) {
+	if !x.exists(debug) {
 		x.reply.Rcode = dns.RcodeNameError
 		x.negative()
 		return
@@ -33,35 +28,38 @@ func (x *exchange) answer() {
 	switch x.q.qtype {
 	case dns.TypeA, dns.TypeAAAA:
 		x.addresses()
+	case dns.TypeHTTPS, dns.TypeSVCB:
+		x.bindings()
+	case dns.TypeCAA:
+		x.authorities()
 	case dns.TypeSOA:
 		if x.lower == x.zone.Name {
-			x.reply.Answer = append(x.reply.Answer, x.soa(x.zone.TTL, x.q.name))
+			x.reply.Answer = append(x.reply.Answer, x.zone.soa(x.q.name, x.zone.TTL))
 		}
 	case dns.TypeNS:
 		if x.lower == x.zone.Name {
 			x.nameservers()
 		}
 	case dns.TypeTXT:
-		x.explanations()
+		if debug {
+			x.explanations()
+		}
 	case dns.TypeANY:
 		hinfo := &dns.HINFO{Hdr: x.header(dns.TypeHINFO, hinfoTTL), Cpu: "RFC8482"}
 		x.reply.Answer = append(x.reply.Answer, hinfo)
 	}
 	if len(x.reply.Answer) == 0 {
-		x.scope = 0 // RFC 7871, 7.4: what is not there is not there for anybody
+		x.remarks.scope = 0 // RFC 7871, 7.4: what is not there is not there for anybody
 		x.negative()
 	}
 }
 
 // exists reports whether anything stands at or below the name.
-func (x *exchange) exists() bool {
-	if x.lower == x.zone.Name || x.lower == whoamiLabel+x.zone.Name {
+func (x *exchange) exists(debug bool) bool {
+	if x.lower == x.zone.Name || debug && x.explains() || x.view.Exists(x.lower) {
 		return true
 	}
-	if _, ok := x.why(); ok || x.view.Exists(x.lower) {
-		return true
-	}
-	if _, ok := x.view.Lookup(x.lower); ok {
+	if _, ok := x.view.Lookup([]byte(x.lower)); ok {
 		return true
 	}
 	for _, ns := range x.zone.NS {
@@ -72,13 +70,22 @@ func (x *exchange) exists() bool {
 	return false
 }
 
+// explains reports whether the name is one of those that explain.
+func (x *exchange) explains() bool {
+	if x.lower == whoamiLabel+x.zone.Name || x.lower == viewLabel+x.zone.Name {
+		return true
+	}
+	_, ok := x.why()
+	return ok
+}
+
 // why is the service that the name asks an explanation of.
 func (x *exchange) why() (int, bool) {
 	service, ok := strings.CutPrefix(x.lower, whyLabel)
 	if !ok {
 		return 0, false
 	}
-	return x.view.Lookup(service)
+	return x.view.Lookup([]byte(service))
 }
 
 // addresses answers A and AAAA: a name server's own, or those that the view sends the client to.
@@ -89,18 +96,41 @@ func (x *exchange) addresses() {
 			return
 		}
 	}
-	id, ok := x.view.Lookup(x.lower)
-	if !ok {
+	if a, ok := x.steer(); ok {
+		x.add(a.Addrs, a.TTL)
+	}
+}
+
+// bindings answers HTTPS and SVCB with the gateways that A and AAAA would answer, where they speak TLS.
+func (x *exchange) bindings() {
+	if a, ok := x.steer(); ok && a.Ready != nil && a.Ready.binding != nil {
+		rr := &dns.RFC3597{Hdr: x.header(x.q.qtype, a.TTL), Rdata: hex.EncodeToString(a.Ready.binding)}
+		x.reply.Answer = append(x.reply.Answer, rr)
+	}
+}
+
+// authorities answers CAA, which stands at the apex and holds for all below (RFC 8659, 3).
+func (x *exchange) authorities() {
+	if x.lower != x.zone.Name {
 		return
+	}
+	for _, c := range x.zone.CAA {
+		rr := &dns.CAA{Hdr: x.header(dns.TypeCAA, x.zone.TTL), Flag: c.Flags, Tag: c.Tag, Value: escapeTXT(c.Value)}
+		x.reply.Answer = append(x.reply.Answer, rr)
+	}
+}
+
+// steer asks the view where the client is sent, and reports false where the name is no service's or there is nowhere.
+func (x *exchange) steer() (Answer, bool) {
+	id, ok := x.view.Lookup([]byte(x.lower))
+	if !ok {
+		return Answer{}, false
 	}
 	x.service = id
 	a := x.view.Answer(id, x.client())
-	x.stale = a.Stale
-	if !a.OK {
-		return
-	}
-	x.scope = a.Scope
-	x.add(a.Addrs, a.TTL)
+	x.stale, x.remarks.ede = a.Stale, a.ede()
+	x.remarks.scope = a.Scope
+	return a, a.OK
 }
 
 // add answers with the addresses that are of the type that was asked for.
@@ -149,11 +179,13 @@ func (x *exchange) explanations() {
 		lines = x.view.Why(id, x.client())
 	} else if x.lower == whoamiLabel+x.zone.Name {
 		lines = x.view.Whoami(x.client())
+	} else if x.lower == viewLabel+x.zone.Name {
+		lines = x.view.State()
 	}
 	if len(lines) == 0 {
 		return
 	}
-	x.scope = familyBits(x.q.options.subnet.family)
+	x.remarks.scope = familyBits(x.q.options.subnet.family)
 	x.reply.Answer = append(x.reply.Answer, x.txt(0, lines))
 }
 
@@ -167,19 +199,7 @@ func (x *exchange) client() netip.Addr {
 
 // negative adds the SOA that says how long an absence may be remembered (RFC 2308).
 func (x *exchange) negative() {
-	x.reply.Ns = append(x.reply.Ns, x.soa(min(x.zone.TTL, x.zone.Negative), x.zone.Name))
-}
-
-func (x *exchange) soa(ttl uint32, owner string) *dns.SOA {
-	primary := x.zone.Name
-	if len(x.zone.NS) > 0 {
-		primary = x.zone.NS[0].Name
-	}
-	return &dns.SOA{
-		Hdr: dns.RR_Header{Name: owner, Rrtype: dns.TypeSOA, Class: dns.ClassINET, Ttl: ttl},
-		Ns:  primary, Mbox: x.zone.Contact, Serial: x.zone.Serial,
-		Refresh: soaRefresh, Retry: soaRetry, Expire: soaExpire, Minttl: x.zone.Negative,
-	}
+	x.reply.Ns = append(x.reply.Ns, x.zone.soa(x.zone.Name, min(x.zone.TTL, x.zone.Negative)))
 }
 
 // header is that of a record at the question's name, as it was written.

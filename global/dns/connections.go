@@ -22,13 +22,20 @@ type connections struct {
 
 // connection is one client's, idle while it waits for the first byte of a message.
 type connection struct {
-	tcp   *net.TCPConn
+	conn  stream
+	by    Transport
 	from  netip.Addr
 	owner *connections
 
 	idle  bool // guarded by owner.mu, as are the next two
 	since time.Time
 	gone  bool // it was told to end
+}
+
+// stream is a TCP connection, or one under TLS.
+type stream interface {
+	net.Conn
+	CloseWrite() error
 }
 
 func newConnections(limit int) *connections {
@@ -40,7 +47,7 @@ func newConnections(limit int) *connections {
 
 // admit takes a connection in, or reports false when there is no room and nobody idle to make it.
 func (cs *connections) admit(c *net.TCPConn) (*connection, bool) {
-	conn := &connection{tcp: c, from: c.RemoteAddr().(*net.TCPAddr).AddrPort().Addr().Unmap(), owner: cs}
+	conn := &connection{conn: c, by: TCP, from: c.RemoteAddr().(*net.TCPAddr).AddrPort().Addr().Unmap(), owner: cs}
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
 	if cs.stopping {
@@ -78,7 +85,7 @@ func (cs *connections) evict(of *netip.Addr) bool {
 
 // release forgets a connection that has ended.
 func (cs *connections) release(c *connection) {
-	_ = c.tcp.Close()
+	_ = c.conn.Close()
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
 	cs.forget(c)
@@ -112,14 +119,14 @@ func (cs *connections) cut() {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
 	for c := range cs.open {
-		_ = c.tcp.Close()
+		_ = c.conn.Close()
 	}
 }
 
 // end wakes an idle connection's reader for good. The caller holds owner.mu.
 func (c *connection) end() {
 	c.gone, c.idle = true, false
-	_ = c.tcp.SetReadDeadline(time.Unix(1, 0))
+	_ = c.conn.SetReadDeadline(time.Unix(1, 0))
 }
 
 // await waits for the first byte of the next message and reports false when the connection is to end. A message that
@@ -143,15 +150,15 @@ func (c *connection) rest() bool {
 		return false
 	}
 	c.idle, c.since = true, time.Now()
-	return c.tcp.SetReadDeadline(c.since.Add(idleTimeout)) == nil
+	return c.conn.SetReadDeadline(c.since.Add(idleTimeout)) == nil
 }
 
 // linger ends the connection so that answers on their way arrive: closing with queries unread would reset it, and the
 // reset would overtake them.
 func (c *connection) linger(r io.Reader) {
-	if c.tcp.CloseWrite() != nil {
+	if c.conn.CloseWrite() != nil {
 		return
 	}
-	_ = c.tcp.SetReadDeadline(time.Now().Add(lingerTimeout))
+	_ = c.conn.SetReadDeadline(time.Now().Add(lingerTimeout))
 	_, _ = io.CopyN(io.Discard, r, lingerBytes)
 }

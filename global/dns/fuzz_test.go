@@ -23,10 +23,10 @@ func FuzzQuery(f *testing.F) {
 		f.Add(b, true)
 	}
 	w := newWorld()
-	h := handler{view: func() View { return w }, nsid: "g1", idle: 100}
+	h := handler{view: func() View { return w }, nsid: "g1", debug: true, idle: 100}
 	from := netip.MustParseAddr("192.0.2.9")
 	f.Fuzz(func(t *testing.T, msg []byte, tcp bool) {
-		out, event, ok := h.handle(make([]byte, 0, 2*ourSize), msg, from, tcp)
+		out, event, ok := h.handle(make([]byte, 0, 2*ourSize), msg, from, transport(tcp))
 		if !ok {
 			if event.Rcode != Dropped {
 				t.Fatalf("dropped, and event %+v", event)
@@ -55,15 +55,22 @@ func FuzzQuery(f *testing.F) {
 	})
 }
 
+func transport(tcp bool) Transport {
+	if tcp {
+		return TCP
+	}
+	return UDP
+}
+
 func BenchmarkHandle(b *testing.B) {
 	w := newWorld()
-	h := handler{view: func() View { return w }, nsid: "g1", idle: 100}
+	h := handler{view: func() View { return w }, nsid: "g1", debug: true, idle: 100}
 	msg := edns(query1("chat.api.example.", dns.TypeA), 1232, 0, ecs(1, 24, 0, 81, 2, 69))
 	from := netip.MustParseAddr("192.0.2.9")
 	buf := make([]byte, 2*ourSize)
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, _, ok := h.handle(buf, msg, from, false); !ok {
+		if _, _, ok := h.handle(buf, msg, from, UDP); !ok {
 			b.Fatal("no answer")
 		}
 	}

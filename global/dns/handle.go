@@ -1,18 +1,22 @@
 package dns
 
 import (
-	"encoding/hex"
 	"net/netip"
 	"strings"
+	"time"
 
 	"github.com/miekg/dns"
 )
 
-// handler turns one message into its answer. It is a function of its arguments and holds no state between messages.
+// handler turns one message into its answer. Between messages it remembers only how fast it answers whom.
 type handler struct {
-	view func() View
-	nsid string
-	idle uint16 // TCP idle timeout, in 100 ms, as RFC 7828 states it
+	view    func() View
+	secrets func() []Secret
+	limiter *limiter // nil: nobody is limited
+	nsid    string
+	version string
+	debug   bool   // names that explain are answered
+	idle    uint16 // TCP idle timeout, in 100 ms, as RFC 7828 states it
 }
 
 // exchange is one question on its way to an answer.
@@ -20,46 +24,78 @@ type exchange struct {
 	q       query
 	from    netip.Addr // the resolver
 	size    int        // of the query, in bytes
-	tcp     bool
+	by      Transport
+	proven  bool // by its cookie: the resolver is where it says
 	view    View
 	zone    *Zone
 	lower   string // the question's name in lower case
 	reply   *dns.Msg
-	scope   uint8
+	remarks remarks
 	service int
 	stale   bool
 }
 
 // handle appends the answer to a message to dst[:0]. It reports false when there is to be none.
-func (h *handler) handle(dst, msg []byte, from netip.Addr, tcp bool) ([]byte, Event, bool) {
+func (h *handler) handle(dst, msg []byte, from netip.Addr, by Transport) ([]byte, Event, bool) {
 	q, verdict := parse(msg)
-	x := &exchange{q: q, from: from.Unmap(), size: len(msg), tcp: tcp, reply: new(dns.Msg), service: -1}
-	event := Event{Qtype: q.qtype, Rcode: Dropped, Service: -1, TCP: tcp}
+	x := &exchange{q: q, from: from.Unmap(), size: len(msg), by: by, reply: new(dns.Msg), service: -1}
+	event := Event{N: 1, Qtype: q.qtype, Rcode: Dropped, Service: -1, By: by}
 	if verdict == mute {
 		return nil, event, false
 	}
+	now := time.Now()
 	x.head()
-	switch verdict {
-	case foreign:
+	x.know(h, verdict, now)
+	switch {
+	case verdict == foreign:
 		x.reply.Rcode = dns.RcodeNotImplemented
-	case garbled:
-		x.reply.Rcode = dns.RcodeFormatError
-	case newer:
+	case verdict == newer:
 		x.reply.Rcode = dns.RcodeBadVers
+	case verdict == asksCookie && x.remarks.cookie.server: // RFC 7873, 5.4
+	case verdict != sound:
+		x.reply.Rcode = dns.RcodeFormatError
 	default:
 		h.resolve(x)
 	}
-	out, err := h.pack(dst, x, verdict)
+	out, err := x.pack(dst)
 	if err != nil { // the view holds something that no message can carry
 		x.reply.Rcode, x.reply.Answer, x.reply.Ns, x.reply.Extra = dns.RcodeServerFailure, nil, nil, nil
 		x.reply.Authoritative = false
-		if out, err = h.pack(dst, x, verdict); err != nil {
+		if out, err = x.pack(dst); err != nil {
 			return nil, event, false
 		}
 	}
 	event.Rcode, event.Service, event.Stale = x.reply.Rcode, x.service, x.stale
-	return out, event, true
+	if by == UDP && !x.proven {
+		out, event.Limited = h.limiter.apply(out, x.from, classOf(x.reply.Rcode, x.service), now)
+	}
+	return out, event, out != nil
 }
+
+// know fills in what does not depend on the question.
+func (x *exchange) know(h *handler, verdict fault, now time.Time) {
+	x.remarks.sound = verdict == sound || verdict == asksCookie
+	x.remarks.nsid = h.nsid
+	if x.remarks.sound {
+		x.remarks.cookie, x.proven = x.q.options.cookie.check(h.cookieSecrets(), x.from, now)
+	}
+	if x.by != UDP {
+		x.remarks.idle = h.idle
+	}
+	if x.by == TLS {
+		x.remarks.pad = padding
+	}
+}
+
+func (h *handler) cookieSecrets() []Secret {
+	if h.secrets == nil {
+		return nil
+	}
+	return h.secrets()
+}
+
+// padding hides what is asked by the size of its answer (RFC 8467, 4.1).
+const padding = 468
 
 // head sets what every answer carries: flags are copied one by one, because those that a query must not set are lost.
 func (x *exchange) head() {
@@ -98,7 +134,11 @@ func (h *handler) resolve(x *exchange) {
 		x.reply.Rcode = dns.RcodeNotImplemented
 	default:
 		x.reply.Authoritative = true
-		x.answer()
+		if x.q.options.version {
+			x.remarks.version, x.remarks.serial = true, x.zone.Serial
+			x.remarks.labels = uint8(dns.CountLabel(x.zone.Name))
+		}
+		x.answer(h.debug)
 	}
 }
 
@@ -111,39 +151,21 @@ func metaType(t uint16) bool {
 	return false
 }
 
-// chaos tells the node's name to those who ask for it in class CH, and nothing else.
+// chaos tells the node's name and version to those who ask for them in class CH, as far as they are told to anybody.
 func (h *handler) chaos(x *exchange) {
-	known := x.lower == "id.server." || x.lower == "hostname.bind."
-	if h.nsid == "" || !known || x.q.qtype != dns.TypeTXT && x.q.qtype != dns.TypeANY {
+	text := ""
+	switch x.lower {
+	case "id.server.", "hostname.bind.":
+		text = h.nsid
+	case "version.server.", "version.bind.":
+		text = h.version
+	}
+	if text == "" || x.q.qtype != dns.TypeTXT && x.q.qtype != dns.TypeANY {
 		x.reply.Rcode = dns.RcodeRefused
 		return
 	}
 	x.reply.Authoritative = true
-	txt := x.txt(0, []string{h.nsid})
+	txt := x.txt(0, []string{text})
 	txt.Hdr.Class = dns.ClassCHAOS
 	x.reply.Answer = append(x.reply.Answer, txt)
-}
-
-// opt is the answer's own OPT record: only what was asked for and what we know goes into it.
-func (h *handler) opt(x *exchange, verdict fault) *dns.OPT {
-	o := &dns.OPT{Hdr: dns.RR_Header{Name: ".", Rrtype: dns.TypeOPT}}
-	o.SetUDPSize(ourSize)
-	if x.q.options.do {
-		o.SetDo()
-	}
-	if verdict != sound {
-		return o
-	}
-	if s := &x.q.options.subnet; s.present {
-		o.Option = append(o.Option, &dns.EDNS0_LOCAL{Code: dns.EDNS0SUBNET, Data: s.echo(x.scope)})
-	}
-	if x.q.options.nsid && h.nsid != "" {
-		o.Option = append(o.Option, &dns.EDNS0_NSID{Code: dns.EDNS0NSID, Nsid: hex.EncodeToString([]byte(h.nsid))})
-	}
-	if x.q.options.keepalive && x.tcp {
-		o.Option = append(o.Option, &dns.EDNS0_LOCAL{
-			Code: dns.EDNS0TCPKEEPALIVE, Data: []byte{byte(h.idle >> 8), byte(h.idle)},
-		})
-	}
-	return o
 }

@@ -20,24 +20,18 @@ type port struct {
 	addr netip.AddrPort
 	udp  []*socket
 	tcp  *net.TCPListener
-}
-
-// socket is one UDP socket with a fixed number of readers.
-type socket struct {
-	conn    *net.UDPConn
-	readers int
-	control bool // messages carry the address that they were sent to
+	tls  bool // DNS over TLS, and no UDP
 }
 
 // listen binds an address for TCP and UDP. Port 0 takes a port that is free in both.
-func listen(text string) (*port, error) {
+func listen(text string, dedicated bool) (*port, error) {
 	addr, err := resolve(text)
 	if err != nil {
 		return nil, err
 	}
 	const tries = 16
 	for i := 1; ; i++ {
-		p, err := bind(addr)
+		p, err := bind(addr, dedicated)
 		if err == nil {
 			return p, nil
 		}
@@ -70,7 +64,7 @@ func explain(text string, err error) error {
 }
 
 // bind takes the TCP port first: it cannot be shared, so two servers never mix on one port unnoticed.
-func bind(addr netip.AddrPort) (*port, error) {
+func bind(addr netip.AddrPort, dedicated bool) (*port, error) {
 	tcp, err := net.ListenTCP("tcp"+version(addr), net.TCPAddrFromAddrPort(addr))
 	if err != nil {
 		return nil, err
@@ -81,8 +75,9 @@ func bind(addr netip.AddrPort) (*port, error) {
 		p.close()
 		return nil, err
 	}
-	if err := p.bindUDP(); err != nil {
+	if err := p.bindUDP(dedicated); err != nil {
 		p.close()
+		p.release()
 		return nil, err
 	}
 	return p, nil
@@ -97,30 +92,45 @@ func alone(addr netip.AddrPort) error {
 	return probe.Close()
 }
 
-func (p *port) bindUDP() error {
-	workers := min(runtime.GOMAXPROCS(0), maxSockets)
-	sockets, readers := workers, 1
+func (p *port) bindUDP(dedicated bool) error {
+	sockets := Readers()
 	if !canShare {
-		sockets, readers = 1, workers
+		sockets = 1
 	}
+	control := canShare && p.addr.Addr().IsUnspecified()
 	for range sockets {
-		control := p.addr.Addr().IsUnspecified()
 		conn, err := listenUDP(p.addr, control)
 		if err != nil {
 			return err
 		}
-		p.udp = append(p.udp, &socket{conn: conn, readers: readers, control: control && canShare})
 		if err := conn.SetReadBuffer(receiveBuffer); err != nil {
+			_ = conn.Close()
 			return err
 		}
+		sock, err := newSocket(conn, control, dedicated)
+		if err != nil {
+			return err
+		}
+		p.udp = append(p.udp, sock)
 	}
 	return nil
 }
 
+// Readers is how many UDP readers each address of a server gets that is made now.
+func Readers() int { return min(runtime.GOMAXPROCS(0), maxSockets) }
+
+// close ends reading; answers to what was read may still be written.
 func (p *port) close() {
 	_ = p.tcp.Close()
 	for _, s := range p.udp {
-		_ = s.conn.Close()
+		s.close()
+	}
+}
+
+// release gives the UDP sockets back, once nobody uses them any more.
+func (p *port) release() {
+	for _, s := range p.udp {
+		s.release()
 	}
 }
 

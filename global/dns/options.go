@@ -16,7 +16,10 @@ type options struct {
 	do        bool
 	nsid      bool
 	keepalive bool
+	padded    bool
+	version   bool // asks for the zone's version
 	subnet    subnet
+	cookie    cookie
 }
 
 // read takes over an OPT record's fixed fields and its data.
@@ -49,14 +52,19 @@ func (o *options) option(code uint16, data []byte) bool {
 			return false
 		}
 		return o.subnet.read(data)
+	case dns.EDNS0COOKIE:
+		return o.cookie.read(data)
 	case dns.EDNS0NSID:
 		o.nsid = true
 		return len(data) == 0 // RFC 5001, 2.1
 	case dns.EDNS0TCPKEEPALIVE:
 		o.keepalive = true
 		return len(data) == 0 // RFC 7828, 3.2.1
-	case dns.EDNS0COOKIE:
-		return len(data) == 8 || len(data) >= 16 && len(data) <= 40 // RFC 7873, 5.2.2
+	case codeZoneVersion:
+		o.version = true
+		return len(data) == 0 // RFC 9660, 3.1
+	case dns.EDNS0PADDING:
+		o.padded = true
 	}
 	return true
 }

@@ -21,11 +21,12 @@ type query struct {
 type fault uint8
 
 const (
-	sound   fault = iota
-	mute          // not worth an answer, or dangerous to answer
-	garbled       // FORMERR
-	newer         // BADVERS: an EDNS version above ours
-	foreign       // NOTIMP: an opcode that we do not serve
+	sound      fault = iota
+	mute             // not worth an answer, or dangerous to answer
+	garbled          // FORMERR
+	newer            // BADVERS: an EDNS version above ours
+	foreign          // NOTIMP: an opcode that we do not serve
+	asksCookie       // no question, but a cookie: FORMERR unless there are cookies to be had
 )
 
 const headerLen = 12
@@ -66,7 +67,10 @@ func (q *query) body(b []byte) fault {
 		records[i] = int(binary.BigEndian.Uint16(b[6+2*i:]))
 	}
 	verdict := q.records(b, off, records)
-	if verdict == sound && binary.BigEndian.Uint16(b[4:]) != 1 {
+	if questions := binary.BigEndian.Uint16(b[4:]); verdict == sound && questions != 1 {
+		if questions == 0 && q.options.cookie.client {
+			return asksCookie
+		}
 		return garbled // RFC 9619
 	}
 	return verdict

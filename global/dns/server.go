@@ -2,10 +2,12 @@ package dns
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -17,6 +19,9 @@ type Server struct {
 	handler handler
 	ports   []*port
 	conns   *connections
+	tls     *tls.Config
+	slow    *slowPath
+	readers sync.WaitGroup
 	started atomic.Bool
 	stopped atomic.Bool
 	done    sync.WaitGroup
@@ -39,23 +44,36 @@ func New(cfg Config) (*Server, error) {
 	if cfg.Observe == nil {
 		cfg.Observe = func(Event) {}
 	}
+	if cfg.Slow <= 0 {
+		cfg.Slow = runtime.GOMAXPROCS(0)
+	}
 	s := &Server{
-		cfg:     cfg,
-		handler: handler{view: cfg.View, nsid: cfg.NSID, idle: uint16(idleTimeout / (100 * time.Millisecond))},
-		conns:   newConnections(cfg.MaxTCP),
+		cfg: cfg,
+		handler: handler{
+			view: cfg.View, secrets: cfg.Secrets, limiter: newLimiter(cfg.Rate, cfg.Slip), nsid: cfg.NSID,
+			version: cfg.Version, debug: cfg.Explain, idle: uint16(idleTimeout / (100 * time.Millisecond)),
+		},
+		conns: newConnections(cfg.MaxTCP),
+		slow:  newSlowPath(),
 	}
 	for _, addr := range cfg.Listen {
-		p, err := listen(addr)
+		p, err := listen(addr, cfg.Dedicated)
 		if err != nil {
 			s.closePorts()
+			s.release()
 			return nil, fmt.Errorf("dns server: %w", err)
 		}
 		s.ports = append(s.ports, p)
 	}
+	if err := s.openTLS(); err != nil {
+		s.closePorts()
+		s.release()
+		return nil, fmt.Errorf("dns server: %w", err)
+	}
 	return s, nil
 }
 
-// Addrs are the addresses that the server is bound to, in the order of Config.Listen.
+// Addrs are the addresses that the server is bound to, in the order of Config.Listen and then of Config.TLSListen.
 func (s *Server) Addrs() []netip.AddrPort {
 	out := make([]netip.AddrPort, len(s.ports))
 	for i, p := range s.ports {
@@ -69,14 +87,22 @@ func (s *Server) Start(context.Context) error {
 	if s.stopped.Load() || s.started.Swap(true) {
 		return errors.New("dns server: it was started before; make a new one")
 	}
+	s.slow.fill()
 	for _, p := range s.ports {
 		for _, sock := range p.udp {
-			for range sock.readers {
-				s.done.Go(func() { s.serveUDP(sock) })
+			for range readersEach {
+				s.readers.Go(newReader(s, sock).run)
 			}
 		}
-		s.done.Go(func() { s.serveTCP(p.tcp) })
+		s.done.Go(func() { s.serveTCP(p) })
 	}
+	for range s.cfg.Slow {
+		s.done.Go(s.serveSlow)
+	}
+	s.done.Go(func() {
+		s.readers.Wait()
+		close(s.slow.ready)
+	})
 	return nil
 }
 
@@ -86,6 +112,7 @@ func (s *Server) Stop(ctx context.Context) error {
 		return nil
 	}
 	s.closePorts()
+	defer s.release()
 	s.conns.finish()
 	finished := make(chan struct{})
 	go func() {
@@ -108,10 +135,16 @@ func (s *Server) closePorts() {
 	}
 }
 
+func (s *Server) release() {
+	for _, p := range s.ports {
+		p.release()
+	}
+}
+
 // answer makes the answer to one message and tells the observer.
-func (s *Server) answer(dst, msg []byte, from netip.Addr, tcp bool) (out []byte, ok bool) {
+func (s *Server) answer(dst, msg []byte, from netip.Addr, by Transport) (out []byte, ok bool) {
 	begin := time.Now()
-	event := Event{Rcode: Dropped, Service: -1, TCP: tcp}
+	event := Event{N: 1, Rcode: Dropped, Service: -1, By: by}
 	defer func() {
 		if r := recover(); r != nil { // one message may cost its own answer, never everybody's
 			s.cfg.Log.Error("answering a message panicked", "panic", fmt.Sprint(r))
@@ -120,6 +153,6 @@ func (s *Server) answer(dst, msg []byte, from netip.Addr, tcp bool) (out []byte,
 		event.Dur = time.Since(begin)
 		s.cfg.Observe(event)
 	}()
-	out, event, ok = s.handler.handle(dst, msg, from, tcp)
+	out, event, ok = s.handler.handle(dst, msg, from, by)
 	return out, ok
 }

@@ -46,12 +46,12 @@ func TestAddressesOverUDPAreNoAmplifier(t *testing.T) {
 
 func TestEveryAddressGetsItsTurn(t *testing.T) {
 	w := newWorld()
-	h := handler{view: func() View { return w }}
+	h := handler{view: func() View { return w }, debug: true}
 	seen := map[string]int{}
 	raw := query1("wide.api.example.", dns.TypeA)
 	for id := range 2000 {
 		binary.BigEndian.PutUint16(raw, uint16(id))
-		out, _, _ := h.handle(nil, raw, home, false)
+		out, _, _ := h.handle(nil, raw, home, UDP)
 		for _, rr := range unpack(t, out).Answer {
 			seen[rr.String()]++
 		}
@@ -69,7 +69,7 @@ func TestEveryAddressGetsItsTurn(t *testing.T) {
 // TestNothingIsAnAmplifier asks every name for every common type in the shortest way there is.
 func TestNothingIsAnAmplifier(t *testing.T) {
 	w := newWorld()
-	h := handler{view: func() View { return w }}
+	h := handler{view: func() View { return w }, debug: true}
 	names := []string{"api.example.", "nope.api.example.", "deep.api.example.", "_whoami.api.example.", "_why.chat.api.example.", "example.", "ns1.dns.api.example."}
 	for name := range w.names {
 		names = append(names, name)
@@ -77,7 +77,7 @@ func TestNothingIsAnAmplifier(t *testing.T) {
 	for _, name := range names {
 		for _, qtype := range []uint16{1, 2, 5, 6, 12, 15, 16, 28, 33, 41, 43, 48, 64, 65, 252, 255, 257} {
 			for _, raw := range [][]byte{query1(name, qtype), edns(query1(name, qtype), 4096, 0, nil)} {
-				out, _, _ := h.handle(nil, raw, home, false)
+				out, _, _ := h.handle(nil, raw, home, UDP)
 				if len(out) > maxGain*len(raw) {
 					t.Errorf("%s %s: %d bytes for %d", name, dns.TypeToString[qtype], len(out), len(raw))
 				}

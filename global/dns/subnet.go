@@ -3,6 +3,8 @@ package dns
 import (
 	"encoding/binary"
 	"net/netip"
+
+	"github.com/miekg/dns"
 )
 
 // subnet is a query's Client Subnet option (RFC 7871).
@@ -53,14 +55,12 @@ func (s *subnet) client() (netip.Addr, bool) {
 	return netip.AddrFrom16(s.octets), true
 }
 
-// echo is the option's data with the scope of the answer. A client that withholds its address gets scope 0.
-func (s *subnet) echo(scope uint8) []byte {
+// append writes the option with the scope of the answer. A client that withholds its address gets scope 0.
+func (s *subnet) append(b []byte, scope uint8) []byte {
 	n := (int(s.source) + 7) / 8
-	out := make([]byte, 4, 4+n)
-	binary.BigEndian.PutUint16(out, s.family)
-	out[2] = s.source
-	if s.source != 0 {
-		out[3] = min(scope, familyBits(s.family))
+	if s.source == 0 {
+		scope = 0
 	}
-	return append(out, s.octets[:n]...)
+	b = append(b, 0, dns.EDNS0SUBNET, 0, byte(4+n), byte(s.family>>8), byte(s.family), s.source, min(scope, familyBits(s.family)))
+	return append(b, s.octets[:n]...)
 }

@@ -21,9 +21,9 @@ const (
 )
 
 // serveTCP accepts connections until the listener is closed.
-func (s *Server) serveTCP(l *net.TCPListener) {
+func (s *Server) serveTCP(p *port) {
 	for {
-		c, err := l.AcceptTCP()
+		c, err := p.tcp.AcceptTCP()
 		if errors.Is(err, net.ErrClosed) {
 			return
 		}
@@ -39,7 +39,9 @@ func (s *Server) serveTCP(l *net.TCPListener) {
 		}
 		s.done.Go(func() {
 			defer s.conns.release(conn)
-			s.serveConn(conn)
+			if !p.tls || s.secure(conn) {
+				s.serveConn(conn)
+			}
 		})
 	}
 }
@@ -47,7 +49,7 @@ func (s *Server) serveTCP(l *net.TCPListener) {
 // serveConn answers the messages of one connection in their order. Answers gather while further queries wait, so that
 // a pipelining client costs few writes.
 func (s *Server) serveConn(c *connection) {
-	r, w := bufio.NewReader(c.tcp), bufio.NewWriter(c.tcp)
+	r, w := bufio.NewReader(c.conn), bufio.NewWriter(c.conn)
 	var in []byte
 	out := make([]byte, 2*ourSize)
 	for {
@@ -61,7 +63,7 @@ func (s *Server) serveConn(c *connection) {
 		if in, err = readMessage(c, r, in); err != nil {
 			break
 		}
-		reply, ok := s.answer(out, in, c.from, true)
+		reply, ok := s.answer(out, in, c.from, c.by)
 		if !ok {
 			continue
 		}
@@ -84,7 +86,7 @@ func holdsMessage(r *bufio.Reader) bool {
 
 // readMessage reads one message with its length before it.
 func readMessage(c *connection, r *bufio.Reader, buf []byte) ([]byte, error) {
-	if err := c.tcp.SetReadDeadline(time.Now().Add(messageTimeout)); err != nil {
+	if err := c.conn.SetReadDeadline(time.Now().Add(messageTimeout)); err != nil {
 		return buf, err
 	}
 	var length [2]byte
@@ -101,7 +103,7 @@ func readMessage(c *connection, r *bufio.Reader, buf []byte) ([]byte, error) {
 }
 
 func writeMessage(c *connection, w *bufio.Writer, reply []byte) error {
-	if err := c.tcp.SetWriteDeadline(time.Now().Add(writeTimeout)); err != nil {
+	if err := c.conn.SetWriteDeadline(time.Now().Add(writeTimeout)); err != nil {
 		return err
 	}
 	if _, err := w.Write([]byte{byte(len(reply) >> 8), byte(len(reply))}); err != nil {
@@ -115,7 +117,7 @@ func flush(c *connection, w *bufio.Writer) error {
 	if w.Buffered() == 0 {
 		return nil
 	}
-	if err := c.tcp.SetWriteDeadline(time.Now().Add(writeTimeout)); err != nil {
+	if err := c.conn.SetWriteDeadline(time.Now().Add(writeTimeout)); err != nil {
 		return err
 	}
 	return w.Flush()

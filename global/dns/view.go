@@ -7,8 +7,8 @@ type View interface {
 	// Zone is the zone's own data. It is shared: do not modify it.
 	Zone() *Zone
 	// Lookup finds the number of a service, or of a region's child name of one, by its fully qualified name in lower
-	// case. Octets that are no plain letters, digits or hyphens come escaped as in a zone file.
-	Lookup(name string) (id int, ok bool)
+	// case. Octets that are no plain letters, digits or hyphens come escaped as in a zone file. It must not keep name.
+	Lookup(name []byte) (id int, ok bool)
 	// Exists reports whether a service or child name stands at or below the name, fully qualified and in lower case.
 	Exists(name string) bool
 	// Answer says where a client is sent for a service.
@@ -17,6 +17,8 @@ type View interface {
 	Why(id int, client netip.Addr) []string
 	// Whoami says what is known of a client's address as "key=value" texts.
 	Whoami(client netip.Addr) []string
+	// State says how new the snapshot is as "key=value" texts.
+	State() []string
 }
 
 // Zone is what a zone says of itself.
@@ -33,6 +35,14 @@ type Zone struct {
 	Negative uint32
 	// NS are the authoritative names; the first is the SOA's primary.
 	NS []NameServer
+	// CAA are the authorities that may issue certificates for names in the zone. Empty: any.
+	CAA []CAA
+}
+
+// CAA is one property of RFC 8659.
+type CAA struct {
+	Flags      uint8
+	Tag, Value string
 }
 
 // NameServer is one authoritative name, fully qualified and in lower case, with its addresses.
@@ -45,13 +55,28 @@ type NameServer struct {
 type Answer struct {
 	// Addrs are IPv4 and IPv6 addresses in the order of the answer. They are shared: do not modify them.
 	Addrs []netip.Addr
+	// Ready are the same addresses made ready; nil sends every such query the slow way.
+	Ready *Records
 	// TTL in seconds.
 	TTL uint32
 	// Scope is how many bits of the client's address the answer depends on, as RFC 7871 counts them.
 	Scope uint8
 	// Stale tells that the answer comes from a plan that nobody confirms any more.
 	Stale bool
+	// Forced tells that an operator's hand decided it: without a drain the client would be sent elsewhere.
+	Forced bool
 	// OK is false when there is nowhere to send anybody: the server then says that the name has no address, never
 	// that it does not exist.
 	OK bool
+}
+
+// ede is the Extended DNS Error that goes with the answer.
+func (a *Answer) ede() uint16 {
+	switch {
+	case a.Stale:
+		return edeStale
+	case a.Forced:
+		return edeForged
+	}
+	return noEDE
 }
