@@ -26,6 +26,9 @@ func (f *floor) firstByte(at *attempt, now time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	at.first = now
+	if at.hedge {
+		f.index.Insert(at.worker.id, at.visit.query.Blocks) // not before: one that is outrun leaves nothing to find
+	}
 	at.worker.breaker.Progress(now)
 	at.worker.deep.Heard(now)
 	if at.visit.env.Stream {
@@ -61,7 +64,11 @@ func (f *floor) end(at *attempt, m *meter, res *relay.Result, now time.Time) {
 	w.breaker.Ended()
 	w.open--
 	delete(w.attempts, at)
-	at.pool.queue.Settle(&at.visit.item, at.spent(m, res))
+	at.over = true
+	if !res.Outrun {
+		at.pool.queue.Settle(&at.visit.item, at.spent(m, res)) // of two attempts the one that answered is charged
+	}
+	f.surprised(at, res, now)
 	f.judge(w, m, res, now)
 	if res.Err == nil && res.Status/100 == 2 {
 		f.learn(at, m, load)
@@ -74,7 +81,7 @@ func (f *floor) end(at *attempt, m *meter, res *relay.Result, now time.Time) {
 // judge tells the breaker how an attempt went.
 func (f *floor) judge(w *worker, m *meter, res *relay.Result, now time.Time) {
 	switch {
-	case res.ClientGone, res.NotStarted:
+	case res.ClientGone, res.NotStarted, res.Outrun:
 	case res.Err != nil:
 		f.eject(w, health.Refused, now)
 	case res.Status >= 500:

@@ -116,6 +116,12 @@ func (f *floor) place(v *visit, p *pool, now time.Time) *attempt {
 	if !ok {
 		return nil
 	}
+	f.index.Insert(choice.ID, v.query.Blocks)
+	return f.book(v, p, choice, now)
+}
+
+// book writes an attempt down.
+func (f *floor) book(v *visit, p *pool, choice pick.Verdict, now time.Time) *attempt {
 	w := p.workers[choice.Index]
 	uncached := max(v.query.PromptTokens-choice.Cached, 1)
 	load := f.ledger.Load(w.id, w.learner.Rates().PrefillRate, now)
@@ -125,7 +131,7 @@ func (f *floor) place(v *visit, p *pool, now time.Time) *attempt {
 		held:  float64(load.KV + load.ForeignKV + v.query.PromptTokens),
 		entry: f.ledger.Dispatch(w.id, uncached, v.query.KV(), w.reading.KVTotal, now),
 	}
-	f.index.Insert(w.id, v.query.Blocks)
+	at.foreseen = f.foreseen(at)
 	w.breaker.Began(now)
 	w.open++
 	w.attempts[at] = struct{}{}

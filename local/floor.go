@@ -53,6 +53,8 @@ type pool struct {
 	pace    average // seconds that its workers take for a prompt token
 	panics  bool    // so few workers take requests that doubts no longer count
 	counted average // counted over estimated prompt tokens
+	// surprises are how streams and other answers have kept to their predictions.
+	surprises [2]pick.Surprise
 }
 
 func newFloor(cfg Config) *floor {

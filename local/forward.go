@@ -25,8 +25,7 @@ func (a *Agent) serve(w http.ResponseWriter, v *visit) {
 			}
 			return
 		}
-		res := a.attempt(w, v, at)
-		a.meters.done(v, at, &res)
+		at, res := a.send(w, v, at)
 		v.exclude(at.choice.ID)
 		if res.Retryable && v.retries > 0 && a.floor.spend(v) {
 			v.retries--
@@ -67,9 +66,9 @@ func (v *visit) exclude(id int32) {
 	v.query.Exclude = v.excluded[:]
 }
 
-// attempt forwards a visit to one worker and books how it went.
-func (a *Agent) attempt(w http.ResponseWriter, v *visit, at *attempt) relay.Result {
-	ctx, cancel := context.WithCancelCause(v.r.Context())
+// attempt forwards a visit to one worker and books how it went. What reaches the client must be claimed first.
+func (a *Agent) attempt(ctx context.Context, w http.ResponseWriter, v *visit, at *attempt, claim func() bool) relay.Result {
+	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	m := &meter{agent: a, at: at}
 	a.floor.begin(at, cancel)
@@ -79,6 +78,7 @@ func (a *Agent) attempt(w http.ResponseWriter, v *visit, at *attempt) relay.Resu
 		defer at.prefills.Stop()
 	}
 	body, opts := a.wording(v, at.worker)
+	opts.Claim = claim
 	req, err := relay.Outbound(ctx, v.r, at.worker.declared.URL+v.r.URL.EscapedPath(), body, nil)
 	var res relay.Result
 	if err != nil {
@@ -90,7 +90,7 @@ func (a *Agent) attempt(w http.ResponseWriter, v *visit, at *attempt) relay.Resu
 	if res.Started && res.Status/100 == 2 {
 		a.meters.spent(v, m.account())
 	}
-	if res.Err != nil && !res.ClientGone {
+	if res.Err != nil && !res.ClientGone && !res.Outrun {
 		select {
 		case at.worker.look <- struct{}{}:
 		default:

@@ -16,6 +16,7 @@ type meters struct {
 	requests *prometheus.CounterVec
 	refusals *prometheus.CounterVec
 	retries  prometheus.Counter
+	hedges   *prometheus.CounterVec
 	tokens   *prometheus.CounterVec
 	waits    *prometheus.HistogramVec
 	ttft     *prometheus.HistogramVec
@@ -45,6 +46,7 @@ func newMeters(r *prometheus.Registry, a *Agent) *meters {
 			Name: "spillway_local_prediction_error_ratio", Buckets: []float64{.1, .2, .33, .5, .67, .8, .9, 1, 1.1, 1.25, 1.5, 2, 3, 5, 10},
 			Help: "Observed over predicted time to first token of streams: 1 is a true prediction, above it workers were slower.",
 		}, []string{"model"}),
+		hedges:     counter("hedges_total", "Requests whose first byte was overdue, by what came of a second attempt beside the first: won, lost, failed, or not made (no_budget, no_room).", "model", "outcome"),
 		retries:    prometheus.NewCounter(prometheus.CounterOpts{Name: "spillway_local_retries_total", Help: "Requests tried a second time on another worker."}),
 		workers:    desc("worker_state", "1 for the state that the worker is in.", "worker", "state"),
 		inFlight:   desc("worker_in_flight", "Requests sent to the worker and not finished.", "worker"),
@@ -54,7 +56,7 @@ func newMeters(r *prometheus.Registry, a *Agent) *meters {
 		prefill:    desc("worker_prefill_tokens_per_second", "Learned prefill rate.", "worker"),
 		queued:     desc("queue_length", "Requests waiting for a worker.", "model"),
 	}
-	r.MustRegister(m.requests, m.refusals, m.tokens, m.waits, m.ttft, m.errors, m.retries, m, newQueueMeters(a))
+	r.MustRegister(m.requests, m.refusals, m.tokens, m.waits, m.ttft, m.errors, m.retries, m.hedges, m, newQueueMeters(a))
 	return m
 }
 
@@ -106,7 +108,9 @@ func (m *meters) refused(e *openai.Error) { m.refusals.WithLabelValues(e.Code).I
 // done counts one attempt.
 func (m *meters) done(v *visit, at *attempt, res *relay.Result) {
 	m.requests.WithLabelValues(v.model, outcome(res)).Inc()
-	m.waits.WithLabelValues(v.model, v.class.String()).Observe(at.sent.Sub(v.arrived).Seconds())
+	if !at.hedge {
+		m.waits.WithLabelValues(v.model, v.class.String()).Observe(at.sent.Sub(v.arrived).Seconds())
+	}
 	if !res.FirstByte.IsZero() {
 		seconds := max(0, res.FirstByte.Sub(at.sent)).Seconds()
 		m.ttft.WithLabelValues(v.model).Observe(seconds)
@@ -127,6 +131,8 @@ func (m *meters) spent(v *visit, u openai.Usage) {
 
 func outcome(res *relay.Result) string {
 	switch {
+	case res.Outrun:
+		return "outrun"
 	case res.ClientGone:
 		return "client_gone"
 	case res.Truncated:

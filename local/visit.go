@@ -52,6 +52,9 @@ type attempt struct {
 	seqs     float64 // sequences beside it when it was sent
 	held     float64 // KV tokens held then
 	pace     float64 // seconds that the worker takes for a prompt token
+	foreseen float64 // the predicted time to its first byte, in seconds
+	hedge    bool    // it is the second attempt of a race
+	over     bool
 	cancel   func(error)
 	first    time.Time
 	last     time.Time

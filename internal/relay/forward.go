@@ -65,7 +65,7 @@ func (f *Forwarder) ForwardAs(ctx context.Context, w http.ResponseWriter, req *h
 		res.refuse(resp)
 		return res
 	}
-	s := stream{f: f, w: w, rc: http.NewResponseController(w), resp: resp, obs: obs, res: &res, idle: idle}
+	s := stream{f: f, w: w, rc: http.NewResponseController(w), resp: resp, obs: obs, res: &res, idle: idle, claim: opts.Claim}
 	s.hide = opts.HideUsage && resp.StatusCode/100 == 2 && resp.Header.Get("Content-Encoding") == ""
 	s.run(ctx)
 	return res
@@ -80,9 +80,13 @@ func (f *Forwarder) watch(cancel context.CancelCauseFunc) *time.Timer {
 
 // unreached records that no answer came: the place's fault, unless it was the client that left.
 func (r *Result) unreached(ctx context.Context, err error) {
-	if cause := context.Cause(ctx); errors.Is(cause, ErrGivenUp) {
+	switch cause := context.Cause(ctx); {
+	case errors.Is(cause, ErrOutrun):
+		r.outrun()
+		return
+	case errors.Is(cause, ErrGivenUp):
 		err = cause
-	} else {
+	default:
 		r.ClientGone = ctx.Err() != nil
 	}
 	r.Err = fmt.Errorf("forwarding the request: %w", err)
@@ -111,7 +115,8 @@ type stream struct {
 	idle     *time.Timer
 	deadline time.Time // the client's write deadline as it is set
 	last     [2]byte   // the last bytes written, to end a broken event cleanly
-	hide     bool      // take the usage out of an event stream
+	claim    func() bool
+	hide     bool // take the usage out of an event stream
 	unasked  openai.Unasked
 }
 
@@ -121,8 +126,8 @@ func (s *stream) run(ctx context.Context) {
 	defer s.f.buffers.Put(buf)
 	s.res.Events = strings.HasPrefix(s.resp.Header.Get("Content-Type"), "text/event-stream")
 	s.hide = s.hide && s.res.Events
-	if s.resp.StatusCode/100 != 2 {
-		s.head()
+	if s.resp.StatusCode/100 != 2 && !s.head() {
+		return
 	}
 	for {
 		n, err := s.resp.Body.Read(*buf)
@@ -154,11 +159,12 @@ func (s *stream) cut(ctx context.Context) bool {
 
 // piece passes one piece on; false when the client has stopped reading.
 func (s *stream) piece(p []byte, more bool) bool {
-	if s.res.FirstByte.IsZero() {
-		s.res.FirstByte = time.Now()
+	now := time.Now()
+	if !s.res.Started && !s.head() {
+		return false
 	}
-	if !s.res.Started {
-		s.head()
+	if s.res.FirstByte.IsZero() {
+		s.res.FirstByte = now
 	}
 	if s.obs != nil {
 		s.obs.Chunk(p)
@@ -186,8 +192,12 @@ func (s *stream) write(p []byte, more bool) bool {
 	return true
 }
 
-// head writes the answer's head.
-func (s *stream) head() {
+// head writes the answer's head; false when another attempt has done so.
+func (s *stream) head() bool {
+	if s.claim != nil && !s.claim() {
+		s.res.outrun()
+		return false
+	}
 	out := s.w.Header()
 	pass(out, s.resp.Header, nil)
 	if s.hide {
@@ -202,11 +212,12 @@ func (s *stream) head() {
 	}
 	s.res.Started = true
 	s.w.WriteHeader(s.resp.StatusCode)
+	return true
 }
 
 func (s *stream) finish() {
-	if !s.res.Started {
-		s.head()
+	if !s.res.Started && !s.head() {
+		return
 	}
 	s.clear()
 }
@@ -215,6 +226,9 @@ func (s *stream) finish() {
 func (s *stream) broken(ctx context.Context, err error) {
 	if cause := context.Cause(ctx); errors.Is(cause, ErrGivenUp) {
 		err = cause
+	} else if errors.Is(cause, ErrOutrun) {
+		s.res.outrun()
+		return
 	} else if ctx.Err() != nil {
 		s.res.ClientGone = true
 		s.res.Err = fmt.Errorf("relaying the answer: %w", ctx.Err())

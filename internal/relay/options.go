@@ -3,6 +3,7 @@ package relay
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io"
 	"net/http"
 )
@@ -17,6 +18,17 @@ type Options struct {
 	Original []byte
 	// Refused is called when the place refused the question for usage. It must not be nil where Original is set.
 	Refused func()
+	// Claim is asked once, before anything is written to the client: false ends the forward as outrun by another. Nil
+	// means that there is no other.
+	Claim func() bool
+}
+
+// ErrOutrun is the cause with which a caller cancels Forward's context when another attempt has answered the client.
+var ErrOutrun = errors.New("another attempt was faster")
+
+// outrun records that another attempt answers the client.
+func (r *Result) outrun() {
+	r.Outrun, r.Err = true, ErrOutrun
 }
 
 // maxComplaint is how much of a refusal is looked at for its reason, in bytes.

@@ -33,6 +33,8 @@ type Result struct {
 	Retryable bool
 	// ClientGone: the client left or stopped reading.
 	ClientGone bool
+	// Outrun: another attempt answered the client, and this one was cancelled before it wrote anything.
+	Outrun bool
 	// Truncated: the answer broke off after it had begun. A stream of events was ended with an error event; for any
 	// other answer the handler must call Abort, so that the client cannot take the part for the whole.
 	Truncated bool

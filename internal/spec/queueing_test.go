@@ -55,6 +55,8 @@ models: [{name: m}]
 		"queue: {weigths: {batch: 1}}":              "weights",
 		"health: {backoff: 2m, max_backoff: 1m}":    "max_backoff 1m is out of range",
 		"health: {deep_probe: 10ms}":                "deep_probe 10ms is out of range",
+		"hedge: {after: 1ms}":                       "after 1ms is out of range",
+		"hedge: {quantile: 1}":                      "quantile 1 is out of range",
 		"health: {stall: 10}":                       "10s",
 		"health: {panic: 2}":                        "panic 2 is not a share",
 		"health: {slow_factor: 1}":                  "slow_factor 1 is out of range",

@@ -8,6 +8,9 @@ var typesSource string
 //go:embed queueing.go
 var queueingSource string
 
+//go:embed hedging.go
+var hedgingSource string
+
 // Sources are the texts of the files that declare the spec's types: their comments are the words that
 // `config describe spec` prints, so that a key is explained in one place.
-func Sources() []string { return []string{typesSource, queueingSource} }
+func Sources() []string { return []string{typesSource, queueingSource, hedgingSource} }

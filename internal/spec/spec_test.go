@@ -384,6 +384,7 @@ func draw(t *rapid.T) *spec.Spec {
 		HashKey: rapid.SampledFrom([]string{"session", "tenant", "prefix", "header:X-A"}).Draw(t, "key"), KVOvercommit: 0.5 + 1.5*positive.Draw(t, "overcommit"),
 		MaxBody: rapid.Int64Range(1024, 1<<30).Draw(t, "body"), RetryBudget: positive.Draw(t, "budget"),
 		Batch: batching(t, models), Queue: queueing(t), Health: healthing(t), UsageInStreams: &spill,
+		Hedge: spec.Hedging{Enabled: spill, After: spec.Duration(time.Second), Quantile: 0.5 + positive.Draw(t, "quantile")*0.4},
 	}
 	return s
 }

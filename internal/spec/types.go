@@ -204,6 +204,8 @@ type Routing struct {
 	MaxBody int64 `yaml:"max_body" default:"8388608"`
 	// RetryBudget is the share of requests that may be tried a second time. Default 0.1.
 	RetryBudget float64 `yaml:"retry_budget" default:"0.1"`
+	// Hedge says when local tiers send a request to a second worker as well.
+	Hedge Hedging `yaml:"hedge"`
 	// UsageInStreams has engines state the usage of every chat and completions stream, so that tenants' tokens are counted
 	// and not guessed. A client that did not ask for it is not shown it. Default true.
 	UsageInStreams *bool `yaml:"usage_in_streams" default:"true"`

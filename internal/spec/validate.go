@@ -206,4 +206,5 @@ func (j *judge) policy() {
 	j.queue(&r.Queue)
 	j.health(&r.Health)
 	j.batch(&r.Batch)
+	j.hedge(&r.Hedge)
 }
