@@ -81,7 +81,7 @@ func (f *floor) end(at *attempt, m *meter, res *relay.Result, now time.Time) {
 // judge tells the breaker how an attempt went.
 func (f *floor) judge(w *worker, m *meter, res *relay.Result, now time.Time) {
 	switch {
-	case res.ClientGone, res.NotStarted, res.Outrun:
+	case res.ClientGone, res.NotStarted, res.Outrun, errors.Is(res.Err, errZoneDrained):
 	case res.Err != nil:
 		f.eject(w, health.Refused, now)
 	case res.Status >= 500:
@@ -137,7 +137,7 @@ func (f *floor) earn() {
 func (f *floor) spend(v *visit) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.budget < 1 || !f.elsewhere(v) {
+	if f.budget < 1 || f.closed(time.Now()) || !f.elsewhere(v) {
 		return false
 	}
 	f.budget--

@@ -46,6 +46,9 @@ func (f *floor) arrive(v *visit, now time.Time) (at *attempt, refusal *openai.Er
 		return nil, openai.ModelNotFound(v.model, f.servedLocked()), false
 	}
 	f.ack(v.hop.Ticket)
+	if f.closed(now) {
+		return nil, openai.NoCapacity(v.model, openai.MinRetryAfter), false
+	}
 	f.fit(v, p)
 	if p.queue.Len() == 0 {
 		if at = f.place(v, p, now); at != nil {

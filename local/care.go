@@ -17,6 +17,7 @@ var errDrained = fmt.Errorf("%w: the worker's drain has reached its deadline", r
 
 // care looks for what no single answer shows: outliers, and answers that outlast a drain.
 func (f *floor) care(now time.Time) {
+	f.leaveTaking(now)
 	for _, w := range f.workers {
 		w.leave.Set(w.drained, now)
 		f.hurry(w, now)
@@ -39,11 +40,7 @@ func (f *floor) hurry(w *worker, now time.Time) {
 	if w.open == 0 || !w.leave.Overdue(f.orders.drainDeadline(), now) {
 		return
 	}
-	for at := range w.attempts {
-		if at.cancel != nil {
-			at.cancel(errDrained)
-		}
-	}
+	w.giveUp(errDrained)
 }
 
 // sweep takes the worst outlier of a pool out, one at a time.

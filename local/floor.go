@@ -40,7 +40,8 @@ type floor struct {
 	kick    chan struct{}
 	// sleepers are the workers to be woken.
 	sleepers chan *worker
-	swept    time.Time // when the workers were last compared
+	drain    health.Drain // since when the zone is drained
+	swept    time.Time    // when the workers were last compared
 }
 
 // pool is what serves one model.

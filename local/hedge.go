@@ -128,7 +128,7 @@ func (f *floor) hedge(r *race) (at *attempt, why string) {
 		return nil, ""
 	case f.budget < 1:
 		return nil, hedgeNoBudget
-	case p.queue.Len() > 0:
+	case p.queue.Len() > 0 || f.closed(now):
 		return nil, hedgeNoRoom
 	}
 	q := r.v.query

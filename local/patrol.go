@@ -68,11 +68,7 @@ func (f *floor) inspect(w *worker, now time.Time) (out bool) {
 		f.eject(w, health.Stalled, now)
 	}
 	if stalled || w.breaker.Dead(now) {
-		for at := range w.attempts {
-			if at.cancel != nil {
-				at.cancel(errStalled)
-			}
-		}
+		w.giveUp(errStalled)
 	}
 	return before != w.breaker.State()
 }

@@ -77,7 +77,8 @@ type Healthing struct {
 	// SlowFactor is how many times the median latency of the model's workers makes an outlier, each compared with what
 	// its GPU type should take. Default 5.
 	SlowFactor float64 `yaml:"slow_factor" default:"5"`
-	// DrainDeadline is how long answers of a drained or removed worker may run on before they are ended. Default 10m.
+	// DrainDeadline is how long answers of a drained or removed worker, or of a drained zone, may run on before they are
+	// ended. Then a drained zone takes nothing any more. Default 10m.
 	DrainDeadline Duration `yaml:"drain_deadline" default:"10m"`
 }
 
