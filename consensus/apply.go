@@ -59,6 +59,7 @@ func apply(s *State, e entry, c checks) (*State, result) {
 	}
 	r.Index = e.index
 	next.remember(cmd.ID, r)
+	next.audit(cmd)
 	return &next, r
 }
 
@@ -78,6 +79,8 @@ func (s *State) run(c command, k checks) result {
 		return result{Code: codeOK}
 	case kindRotateKey:
 		return s.rotateKey(c)
+	case kindNote:
+		return result{Code: codeOK}
 	}
 	return refuse("%v", errUnknownKind)
 }

@@ -22,7 +22,7 @@ func Contents(archive []byte) (*State, error) { return decodeState(bytes.NewRead
 // RestoreArchive puts an archived spec and its drains back in force in place of what is agreed now. Only the leader can.
 // Versions do not go back: the restored spec takes the version after the greater of both, so that whoever compares
 // versions or SOA serials sees a step forward. The plan is not restored: it was made for other capacity.
-func (n *Node) RestoreArchive(ctx context.Context, archive []byte, actor string) (version uint64, err error) {
+func (n *Node) RestoreArchive(ctx context.Context, archive []byte, by By) (version uint64, err error) {
 	old, err := Contents(archive)
 	switch {
 	case err != nil:
@@ -33,7 +33,7 @@ func (n *Node) RestoreArchive(ctx context.Context, archive []byte, actor string)
 		return 0, ErrNotLeader
 	}
 	now := n.State()
-	next := old.raised(now, actor, time.Now().UTC().Round(0))
+	next := old.raised(now, by.Actor, time.Now().UTC().Round(0))
 	body, err := encodeState(next)
 	if err != nil {
 		return 0, err
@@ -41,7 +41,9 @@ func (n *Node) RestoreArchive(ctx context.Context, archive []byte, actor string)
 	if err := n.restoreUser(ctx, next, body); err != nil {
 		return 0, err
 	}
-	return next.SpecVersion, n.RotateTicketKey(ctx) // an entry of its own: the state's index is past both histories from here
+	// An entry of its own: the state's index is past both histories from here.
+	err = n.Note(ctx, by, "restore", fmt.Sprintf("spec %d as spec %d", old.SpecVersion, next.SpecVersion))
+	return next.SpecVersion, err
 }
 
 // raised is an archived state as it may follow on what is agreed now.
@@ -49,7 +51,10 @@ func (s *State) raised(now *State, actor string, at time.Time) *State {
 	out := &State{
 		Index: max(s.Index, now.Index), Term: max(s.Term, now.Term), SpecVersion: max(s.SpecVersion, now.SpecVersion) + 1,
 		Spec: s.Spec, PlanEpoch: now.PlanEpoch, Plan: now.Plan, PlanTerm: now.PlanTerm, Drains: s.Drains,
-		TicketKeys: now.TicketKeys,
+		TicketKeys: now.TicketKeys, Audit: now.Audit,
+	}
+	if len(now.Audit) == 0 { // a new cluster goes on with the old one's audit
+		out.Audit = s.Audit
 	}
 	if len(out.TicketKeys) == 0 {
 		out.TicketKeys = s.TicketKeys

@@ -205,7 +205,7 @@ func TestWriteThroughAnyNode(t *testing.T) {
 	if err := follower.PutDrain(c.ctx(), consensus.Drain{Path: "eu/a", Reason: "test", Actor: "alice"}); err != nil {
 		t.Fatal(err)
 	}
-	if err := follower.DeleteDrain(c.ctx(), "eu/b", "alice"); !errors.As(err, new(consensus.ErrRefused)) {
+	if err := follower.DeleteDrain(c.ctx(), "eu/b", by); !errors.As(err, new(consensus.ErrRefused)) {
 		t.Fatalf("ending a drain that is not there: %v", err)
 	}
 	if err := follower.RotateTicketKey(c.ctx()); err != nil {

@@ -17,6 +17,7 @@ const (
 	kindDeleteDrain kind = 4
 	kindExpire      kind = 5
 	kindRotateKey   kind = 6
+	kindNote        kind = 7 // something done outside the log, for the audit
 
 	// kindOptional marks a command that a node too old to know it may skip without harm.
 	kindOptional kind = 0x80
@@ -28,6 +29,7 @@ const (
 	maxCommand = MaxBody/3*4 + 16<<10
 	maxName    = 256
 	maxReason  = 1024
+	maxDetail  = 8 << 10
 	maxID      = 64
 )
 
@@ -43,6 +45,8 @@ type command struct {
 	Path    string    `json:"path,omitempty"`
 	Reason  string    `json:"reason,omitempty"`
 	Actor   string    `json:"actor,omitempty"`
+	Action  string    `json:"action,omitempty"` // of a note
+	Detail  string    `json:"detail,omitempty"` // what differs, for the audit
 	At      time.Time `json:"at,omitzero"`
 	Until   time.Time `json:"until,omitzero"`
 }
@@ -69,7 +73,7 @@ func decodeCommand(b []byte) (command, error) {
 		return c, fmt.Errorf("command is longer than %d bytes", maxCommand)
 	}
 	c.Kind = kind(b[0])
-	if c.Kind < kindPutSpec || c.Kind > kindRotateKey {
+	if c.Kind < kindPutSpec || c.Kind > kindNote {
 		return c, errUnknownKind
 	}
 	if err := json.Unmarshal(b[1:], &c); err != nil {
@@ -87,6 +91,8 @@ func (c command) bounded() error {
 		return fmt.Errorf("path and actor may have at most %d bytes", maxName)
 	case len(c.Reason) > maxReason:
 		return fmt.Errorf("reason may have at most %d bytes", maxReason)
+	case len(c.Detail) > maxDetail || len(c.Action) > maxName:
+		return fmt.Errorf("what differs may have at most %d bytes, and the action %d", maxDetail, maxName)
 	case len(c.ID) > maxID:
 		return fmt.Errorf("idempotency key may have at most %d bytes", maxID)
 	}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"slices"
+	"strings"
 
 	"github.com/hashicorp/raft"
 )
@@ -60,22 +61,22 @@ type membership struct {
 
 // AddMember has a node take part, or changes the address or the vote of one that does. The node must be running with
 // Config.Join, or must be started so; until then a new voter counts for the majority without being able to give its part.
-func (n *Node) AddMember(ctx context.Context, p Peer, voter bool) error {
-	return n.reform(ctx, membership{Do: "add", ID: p.ID, Addr: p.Addr, Vote: voter})
+func (n *Node) AddMember(ctx context.Context, p Peer, voter bool, by By) error {
+	return n.reform(ctx, membership{Do: "add", ID: p.ID, Addr: p.Addr, Vote: voter}, by)
 }
 
 // RemoveMember takes a node out of the cluster. It keeps answering from its last state until it is stopped.
-func (n *Node) RemoveMember(ctx context.Context, id string) error {
-	return n.reform(ctx, membership{Do: "remove", ID: id})
+func (n *Node) RemoveMember(ctx context.Context, id string, by By) error {
+	return n.reform(ctx, membership{Do: "remove", ID: id}, by)
 }
 
 // Lead hands leadership to a voter; to "" means whichever is the most up to date.
-func (n *Node) Lead(ctx context.Context, to string) error {
-	return n.reform(ctx, membership{Do: "lead", ID: to})
+func (n *Node) Lead(ctx context.Context, to string, by By) error {
+	return n.reform(ctx, membership{Do: "lead", ID: to}, by)
 }
 
-// reform has the leader change the membership.
-func (n *Node) reform(ctx context.Context, m membership) error {
+// reform has the leader change the membership, and puts it into the audit.
+func (n *Node) reform(ctx context.Context, m membership, by By) error {
 	if err := m.check(); err != nil {
 		return ErrRefused{Reason: err.Error()}
 	}
@@ -84,10 +85,24 @@ func (n *Node) reform(ctx context.Context, m membership) error {
 		return fmt.Errorf("encoding the change: %w", err)
 	}
 	r, err := n.persist(ctx, append([]byte{byte(kindMembership)}, text...), false)
+	if err == nil {
+		err = r.err()
+	}
 	if err != nil {
 		return err
 	}
-	return r.err()
+	return n.Note(ctx, by, m.action(), strings.TrimSpace(m.ID+" "+m.Addr))
+}
+
+// action is the change's name in the audit.
+func (m membership) action() string {
+	switch {
+	case m.Do == "lead":
+		return "hand leadership on"
+	case m.Do == "add" && !m.Vote:
+		return "member add without a vote"
+	}
+	return "member " + m.Do
 }
 
 func decodeMembership(b []byte) (m membership, err error) {

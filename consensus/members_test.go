@@ -10,6 +10,8 @@ import (
 	"github.com/spillway-lb/spillway/internal/identity"
 )
 
+var by = consensus.By{Actor: "op", Reason: "test"}
+
 // join makes a node that no other has in its list.
 func (c *cluster) join(name string) *consensus.Node {
 	c.t.Helper()
@@ -48,37 +50,37 @@ func TestMembersComeAndGo(t *testing.T) {
 	if edge.State().SpecVersion != 0 || edge.Leader() != "" {
 		t.Fatal("a node that nobody added has a cluster")
 	}
-	if err := follower.AddMember(c.ctx(), c.peers[3], false); err != nil {
+	if err := follower.AddMember(c.ctx(), c.peers[3], false, by); err != nil {
 		t.Fatal(err)
 	}
 	c.eventually("the edge follows", func() bool { return edge.State().SpecVersion == 1 })
 	if v, err := edge.PutSpec(c.ctx(), 1, []byte("two"), "a"); err != nil || v != 2 {
 		t.Fatalf("writing through the edge: %d, %v", v, err)
 	}
-	if err := edge.Lead(c.ctx(), "edge"); !refusedFor(err, "no vote") {
+	if err := edge.Lead(c.ctx(), "edge", by); !refusedFor(err, "no vote") {
 		t.Fatalf("an edge may lead: %v", err)
 	}
 	fourth := c.join("g4")
-	if err := follower.AddMember(c.ctx(), c.peers[4], true); err != nil {
+	if err := follower.AddMember(c.ctx(), c.peers[4], true, by); err != nil {
 		t.Fatal(err)
 	}
 	c.eventually("all know five members", func() bool {
 		return !slices.ContainsFunc(c.nodes, func(n *consensus.Node) bool { return len(n.Members()) != 5 })
 	})
 	c.eventually("the new voter is up to date", func() bool { return fourth.State().SpecVersion == 2 })
-	if err := edge.Lead(c.ctx(), "g4"); err != nil {
+	if err := edge.Lead(c.ctx(), "g4", by); err != nil {
 		t.Fatal(err)
 	}
 	c.eventually("the new voter leads", fourth.IsLeader)
-	if err := edge.RemoveMember(c.ctx(), name(lead)); err != nil {
+	if err := edge.RemoveMember(c.ctx(), name(lead), by); err != nil {
 		t.Fatal(err)
 	}
 	c.eventually("four are left", func() bool { return len(fourth.Members()) == 4 })
 	for text, err := range map[string]error{
-		"is no member":    fourth.RemoveMember(c.ctx(), "g9"),
-		"host:port":       fourth.AddMember(c.ctx(), consensus.Peer{ID: "g8", Addr: "nowhere"}, true),
-		"lives at":        fourth.AddMember(c.ctx(), consensus.Peer{ID: "g8", Addr: c.peers[3].Addr}, true),
-		"remove it first": fourth.AddMember(c.ctx(), c.peers[(lead+1)%3], false),
+		"is no member":    fourth.RemoveMember(c.ctx(), "g9", by),
+		"host:port":       fourth.AddMember(c.ctx(), consensus.Peer{ID: "g8", Addr: "nowhere"}, true, by),
+		"lives at":        fourth.AddMember(c.ctx(), consensus.Peer{ID: "g8", Addr: c.peers[3].Addr}, true, by),
+		"remove it first": fourth.AddMember(c.ctx(), c.peers[(lead+1)%3], false, by),
 	} {
 		if !refusedFor(err, text) {
 			t.Errorf("want a refusal that says %q, got %v", text, err)
@@ -111,7 +113,7 @@ func TestArchiveGoesForward(t *testing.T) {
 	}
 	damaged := append([]byte{}, archive...)
 	damaged[len(damaged)/2] ^= 1
-	if _, err := n.RestoreArchive(c.ctx(), damaged, "op"); !refusedFor(err, "checksum") {
+	if _, err := n.RestoreArchive(c.ctx(), damaged, by); !refusedFor(err, "checksum") {
 		t.Fatalf("a damaged archive: %v", err)
 	}
 	for i, text := range []string{"three", "four", "five"} {
@@ -119,11 +121,11 @@ func TestArchiveGoesForward(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := n.DeleteDrain(c.ctx(), "eu", "a"); err != nil {
+	if err := n.DeleteDrain(c.ctx(), "eu", by); err != nil {
 		t.Fatal(err)
 	}
 	before := n.State().Index
-	version, err := n.RestoreArchive(c.ctx(), archive, "op")
+	version, err := n.RestoreArchive(c.ctx(), archive, by)
 	if err != nil || version != 6 {
 		t.Fatalf("restoring: version %d, %v", version, err)
 	}
@@ -138,7 +140,7 @@ func TestArchiveGoesForward(t *testing.T) {
 	// A cluster whose logs were wiped goes on past everything that anybody may have seen of the old one.
 	fresh := newCluster(t, true, nil)
 	m := fresh.nodes[fresh.leader()]
-	if version, err = m.RestoreArchive(fresh.ctx(), archive, "op"); err != nil || version != 3 {
+	if version, err = m.RestoreArchive(fresh.ctx(), archive, by); err != nil || version != 3 {
 		t.Fatalf("restoring into a new cluster: version %d, %v", version, err)
 	}
 	if s := m.State(); s.Index <= held.Index || string(s.Spec) != "two" {
@@ -181,7 +183,7 @@ func TestRecoverFromALostMajority(t *testing.T) {
 	c.dirs[1] = t.TempDir() // the second machine comes back wiped
 	c.tune = func(cfg *consensus.Config) { cfg.Join = true }
 	c.start(1)
-	if err := n.AddMember(c.ctx(), c.peers[1], true); err != nil {
+	if err := n.AddMember(c.ctx(), c.peers[1], true, by); err != nil {
 		t.Fatal(err)
 	}
 	c.eventually("the new second node follows", func() bool { return c.nodes[1].State().SpecVersion == 2 })

@@ -28,6 +28,7 @@ type wireState struct {
 	Drains      []Drain     `json:"drains,omitempty"`
 	Keys        []wireKey   `json:"keys,omitempty"`
 	Done        []outcome   `json:"done,omitempty"`
+	Audit       []Record    `json:"audit,omitempty"`
 }
 
 type wireKey struct {
@@ -39,7 +40,7 @@ type wireKey struct {
 func encodeState(s *State) ([]byte, error) {
 	w := wireState{
 		Index: s.Index, Term: s.Term, SpecVersion: s.SpecVersion, Specs: s.SpecHistory,
-		PlanEpoch: s.PlanEpoch, Plan: s.Plan, PlanTerm: s.PlanTerm, Drains: s.Drains, Done: s.done,
+		PlanEpoch: s.PlanEpoch, Plan: s.Plan, PlanTerm: s.PlanTerm, Drains: s.Drains, Done: s.done, Audit: s.Audit,
 	}
 	for _, k := range s.TicketKeys {
 		w.Keys = append(w.Keys, wireKey(k))
@@ -79,7 +80,7 @@ func decodeState(r io.Reader) (*State, error) {
 func (w wireState) state() (*State, error) {
 	s := &State{
 		Index: w.Index, Term: w.Term, SpecVersion: w.SpecVersion, SpecHistory: w.Specs,
-		PlanEpoch: w.PlanEpoch, Plan: w.Plan, PlanTerm: w.PlanTerm, Drains: w.Drains, done: w.Done,
+		PlanEpoch: w.PlanEpoch, Plan: w.Plan, PlanTerm: w.PlanTerm, Drains: w.Drains, done: w.Done, Audit: w.Audit,
 	}
 	for _, k := range w.Keys {
 		s.TicketKeys = append(s.TicketKeys, Key(k))
@@ -89,12 +90,15 @@ func (w wireState) state() (*State, error) {
 		sorted = sorted && s.Drains[i-1].Path < s.Drains[i].Path
 	}
 	switch {
-	case len(s.SpecHistory) > maxSpecs || len(s.TicketKeys) > maxKeys || len(s.Drains) > maxDrains || len(s.done) > maxOutcome:
+	case len(s.SpecHistory) > maxSpecs || len(s.TicketKeys) > maxKeys || len(s.Drains) > maxDrains || len(s.done) > maxOutcome || len(s.Audit) > maxAudit:
 		return nil, errors.New("reading snapshot: it holds more than a state may")
 	case !sorted:
 		return nil, errors.New("reading snapshot: its drains are not in order")
 	case (s.SpecVersion == 0) != (len(s.SpecHistory) == 0), (s.PlanEpoch == 0) != (len(s.Plan) == 0):
 		return nil, errors.New("reading snapshot: a version without its content")
+	}
+	if err := Verify(s.Audit); err != nil {
+		return nil, fmt.Errorf("reading snapshot: audit: %w", err)
 	}
 	if len(s.SpecHistory) > 0 {
 		if s.SpecHistory[0].Version != s.SpecVersion {

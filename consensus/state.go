@@ -26,6 +26,7 @@ type State struct {
 	PlanTerm    uint64      // the term whose leader made it
 	Drains      []Drain     // sorted by path
 	TicketKeys  []Key       // newest first, at most 3; the first signs
+	Audit       []Record    // oldest first, at most 256: what operators changed
 
 	done []outcome // oldest first: recent writes with an idempotency key
 }

@@ -4,16 +4,41 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
+	"strings"
 	"time"
 )
 
 // PutSpec replaces the spec, if basedOn is still its version, and returns the new version. The first is based on 0. Its
 // errors are ErrConflict, ErrRefused, ErrNoLeader, ErrUnknownOutcome or ErrStopped, as with all writes.
 func (n *Node) PutSpec(ctx context.Context, basedOn uint64, body []byte, actor string) (version uint64, err error) {
+	return n.ChangeSpec(ctx, basedOn, body, By{Actor: actor}, "")
+}
+
+// By is who makes a change, and why.
+type By struct {
+	Actor, Reason string
+}
+
+// ChangeSpec is PutSpec with a reason, and with what differs for the audit, of which at most 8 KiB are kept.
+func (n *Node) ChangeSpec(ctx context.Context, basedOn uint64, body []byte, by By, detail string) (version uint64, err error) {
 	c := n.write(kindPutSpec)
-	c.BasedOn, c.Body, c.Actor = basedOn, body, actor
+	c.BasedOn, c.Body, c.Actor, c.Reason = basedOn, body, by.Actor, by.Reason
+	if c.Detail = detail; len(detail) > maxDetail {
+		c.Detail = strings.ToValidUTF8(detail[:maxDetail-len(cut)], "") + cut
+	}
 	r, err := n.propose(ctx, c)
 	return r.Value, err
+}
+
+// cut stands for the rest of a detail.
+const cut = "\n..."
+
+// Note puts something that was done outside the log into the audit.
+func (n *Node) Note(ctx context.Context, by By, action, subject string) error {
+	c := n.write(kindNote)
+	c.Actor, c.Reason, c.Action, c.Path = by.Actor, by.Reason, action, subject
+	_, err := n.propose(ctx, c)
+	return err
 }
 
 // PutPlan replaces the plan, if basedOn is still its epoch and this node still leads in the term in which it proposes.
@@ -51,9 +76,9 @@ func (n *Node) PutDrain(ctx context.Context, d Drain) error {
 }
 
 // DeleteDrain ends a drain; ErrRefused when there is none of that path.
-func (n *Node) DeleteDrain(ctx context.Context, path, actor string) error {
+func (n *Node) DeleteDrain(ctx context.Context, path string, by By) error {
 	c := n.write(kindDeleteDrain)
-	c.Path, c.Actor = path, actor
+	c.Path, c.Actor, c.Reason = path, by.Actor, by.Reason
 	_, err := n.propose(ctx, c)
 	return err
 }

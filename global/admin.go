@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/spillway-lb/spillway/consensus"
@@ -20,7 +21,7 @@ func (s *Server) backend() admin.Backend {
 		Status: s.status, Explain: s.explain, Spec: s.currentSpec, Apply: s.apply,
 		Drain: s.drain, Undrain: s.undrain, Drains: s.drains, Ready: s.ready,
 		Members: s.members, AddMember: s.addMember, RemoveMember: s.removeMember, Lead: s.handOver,
-		Archive: s.archive, Restore: s.restore,
+		Audit: s.auditRecords, Archive: s.archive, Restore: s.restore,
 	}
 }
 
@@ -69,13 +70,22 @@ func (s *Server) apply(ctx context.Context, r admin.ApplyRequest, actor string) 
 	if out.Version = version; r.DryRun || v != nil && v.version == version && len(out.Changes) == 0 {
 		return out, nil // a version that changes nothing would only hide the last one that did
 	}
-	out.Version, err = s.node.PutSpec(ctx, version, spec.Encode(next), actor)
+	out.Version, err = s.node.ChangeSpec(ctx, version, spec.Encode(next), consensus.By{Actor: actor, Reason: r.Reason}, inLines(out.Changes))
 	if err != nil {
 		return nil, refusal(err)
 	}
 	s.log.Info("spec applied", "version", out.Version, "changes", len(out.Changes), "actor", actor)
 	s.await(ctx, func(v *View) bool { return v.version >= out.Version })
 	return out, nil
+}
+
+// inLines is a diff as the audit keeps it.
+func inLines(changes []admin.Change) string {
+	var out strings.Builder
+	for _, c := range changes {
+		out.WriteString(spec.Change(c).String() + "\n")
+	}
+	return out.String()
 }
 
 func changes(v *View, next *spec.Spec) []admin.Change {

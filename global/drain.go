@@ -45,14 +45,14 @@ func (s *Server) drain(ctx context.Context, r admin.DrainRequest, actor string) 
 	return out, err
 }
 
-func (s *Server) undrain(ctx context.Context, path, actor string) (*admin.DrainAnswer, error) {
+func (s *Server) undrain(ctx context.Context, path, reason, actor string) (*admin.DrainAnswer, error) {
 	if _, err := s.needView(); err != nil {
 		return nil, err
 	}
-	if err := s.node.DeleteDrain(ctx, path, actor); err != nil {
+	if err := s.node.DeleteDrain(ctx, path, consensus.By{Actor: actor, Reason: reason}); err != nil {
 		return nil, refusal(err)
 	}
-	s.log.Info("undrained", "path", path, "actor", actor)
+	s.log.Info("undrained", "path", path, "actor", actor, "reason", reason)
 	s.await(ctx, func(v *View) bool { return !listed(v.state.Drains, path) })
 	return s.drains(ctx)
 }

@@ -40,7 +40,7 @@ func (p *planet) testDrainBelow(t *testing.T) {
 		t.Errorf("a silent region held a drain up for %s", took)
 	}
 	for _, path := range []string{"virginia/a/w2", "virginia/b", "virginia/b/w1", "tokyo/a/w9"} {
-		if _, err := c.Undrain(t.Context(), path); err != nil {
+		if _, err := c.Undrain(t.Context(), path, "test"); err != nil {
 			t.Error(err)
 		}
 	}

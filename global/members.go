@@ -19,27 +19,30 @@ func (s *Server) members(context.Context) (*admin.MembersAnswer, error) {
 }
 
 func (s *Server) addMember(ctx context.Context, r admin.MemberRequest, actor string) (*admin.MembersAnswer, error) {
-	if err := s.node.AddMember(ctx, consensus.Peer{ID: r.Name, Addr: r.Addr}, r.Voter); err != nil {
+	if err := s.node.AddMember(ctx, consensus.Peer{ID: r.Name, Addr: r.Addr}, r.Voter, consensus.By{Actor: actor, Reason: r.Reason}); err != nil {
 		return nil, refusal(err)
 	}
 	s.log.Info("member added", "member", r.Name, "addr", r.Addr, "voter", r.Voter, "actor", actor, "reason", r.Reason)
 	return s.members(ctx)
 }
 
-func (s *Server) removeMember(ctx context.Context, name, actor string) (*admin.MembersAnswer, error) {
-	if err := s.node.RemoveMember(ctx, name); err != nil {
+func (s *Server) removeMember(ctx context.Context, name, reason, actor string) (*admin.MembersAnswer, error) {
+	if err := s.node.RemoveMember(ctx, name, consensus.By{Actor: actor, Reason: reason}); err != nil {
 		return nil, refusal(err)
 	}
-	s.log.Info("member removed", "member", name, "actor", actor)
+	s.log.Info("member removed", "member", name, "actor", actor, "reason", reason)
 	return s.members(ctx)
 }
 
 func (s *Server) handOver(ctx context.Context, r admin.LeaderRequest, actor string) (*admin.MembersAnswer, error) {
-	if err := s.node.Lead(ctx, r.To); err != nil {
+	if err := s.node.Lead(ctx, r.To, consensus.By{Actor: actor, Reason: r.Reason}); err != nil {
 		return nil, refusal(err)
 	}
-	s.log.Info("leadership handed on", "to", r.To, "actor", actor)
+	s.log.Info("leadership handed on", "to", r.To, "actor", actor, "reason", r.Reason)
 	s.await(ctx, func(*View) bool { return s.node.Leader() != "" && (r.To == "" || s.node.Leader() == r.To) })
+	if now := s.node.Leader(); r.To != "" && now != r.To {
+		return nil, admin.Unavailable(fmt.Sprintf("leadership was given up, but went to %s and not to %s", orNobody(now), r.To), "try again when the nodes are less busy")
+	}
 	return s.members(ctx)
 }
 
@@ -62,7 +65,7 @@ func (s *Server) restore(ctx context.Context, r admin.ArchiveRequest, actor stri
 	if err := checkSpec(nil, old.Spec); err != nil {
 		return nil, admin.BadRequest("the spec in the file: "+err.Error(), "")
 	}
-	version, err := s.node.RestoreArchive(ctx, r.Data, actor)
+	version, err := s.node.RestoreArchive(ctx, r.Data, consensus.By{Actor: actor, Reason: r.Reason})
 	if errors.Is(err, consensus.ErrNotLeader) {
 		return nil, admin.Unavailable(fmt.Sprintf("only the leader can restore, and that is %s", orNobody(s.node.Leader())), "name the leader's admin address with --server")
 	}

@@ -18,11 +18,11 @@ func TestMembersAndArchiveThroughTheAdminInterface(t *testing.T) {
 		next = p.nodes[1]
 	}
 	c := p.admin(p.nodes[2])
-	if _, err := c.Lead(t.Context(), next.cfg.Name); err != nil {
+	if _, err := c.Lead(t.Context(), admin.LeaderRequest{To: next.cfg.Name}); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, 5*time.Second, "the node named leads", next.IsLeader)
-	if _, err := c.RemoveMember(t.Context(), "g9"); err == nil || !strings.Contains(err.Error(), "no member") {
+	if _, err := c.RemoveMember(t.Context(), "g9", ""); err == nil || !strings.Contains(err.Error(), "no member") {
 		t.Errorf("removing a stranger: %v", err)
 	}
 	saved, err := c.Archive(t.Context())

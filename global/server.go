@@ -39,6 +39,7 @@ type Server struct {
 	ingest *ingest
 	bench  *bench
 	backup *backup
+	audit  *auditor
 	source *source
 	view   atomic.Pointer[View]
 	news   chan struct{} // wakes the keeper
@@ -64,6 +65,7 @@ func New(cfg Config) (*Server, error) {
 	s.ingest = newIngest(func() { poke(s.news) })
 	s.bench = newBench(func() { poke(s.news) })
 	s.backup = newBackup(cfg.Dir, s.log)
+	s.audit = newAuditor(cfg.Dir, s.log)
 	s.source = newSource(s.backup, cfg.SpecName, cfg.Spec, s.log)
 	for _, open := range []func() error{s.openNode, s.openUplink, s.openDNS, s.openHTTP, s.openAdmin} {
 		if err := open(); err != nil {
@@ -80,7 +82,10 @@ func (s *Server) openNode() (err error) {
 	s.node, err = consensus.New(consensus.Config{
 		ID: s.cfg.Name, Dir: s.cfg.Dir, Listen: s.cfg.RaftListen, Advertise: s.cfg.RaftAdvertise, Peers: s.cfg.Peers, Join: s.cfg.Join,
 		Certs: s.cfg.Certs, Heartbeat: s.cfg.Heartbeat, Log: s.log,
-		CheckSpec: checkSpec, CheckPlan: steer.Check, OnApply: func(*consensus.State) { poke(s.news) },
+		CheckSpec: checkSpec, CheckPlan: steer.Check, OnApply: func(*consensus.State) {
+			poke(s.news)
+			poke(s.audit.wake)
+		},
 		Aside: s.testimony, OnAside: s.bench.take,
 	})
 	return err
@@ -203,6 +208,7 @@ func (s *Server) Start(ctx context.Context) error {
 	s.loops.Go(func() { s.keep(run) })
 	s.loops.Go(func() { s.lead(run) })
 	s.loops.Go(func() { s.backup.run(run) })
+	s.loops.Go(func() { s.audit.run(run, s.node.State) })
 	if s.http != nil {
 		s.loops.Go(func() {
 			if err := s.http.Serve(s.door); !errors.Is(err, http.ErrServerClosed) {

@@ -164,7 +164,7 @@ func (p *planet) testDrain(t *testing.T) {
 			t.Errorf("clients of %s moved though it is not drained", name)
 		}
 	}
-	if _, err := c.Undrain(t.Context(), "frankfurt"); err != nil {
+	if _, err := c.Undrain(t.Context(), "frankfurt", "test"); err != nil {
 		t.Fatal(err)
 	}
 	back := eventually(t, time.Second, "Frankfurt's clients are back", func() bool { return p.answers(clients["frankfurt"], "frankfurt") })
@@ -190,7 +190,7 @@ func (p *planet) testDrain(t *testing.T) {
 	}
 	eventually(t, time.Second, "with every region drained each client is still answered with its own", p.allNearest)
 	for _, name := range []string{"frankfurt", "tokyo", "virginia"} {
-		if _, err = c.Undrain(t.Context(), name); err != nil {
+		if _, err = c.Undrain(t.Context(), name, "test"); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -222,7 +222,7 @@ func (p *planet) testDirective(t *testing.T) {
 	if len(peer.Gateways) != 1 || peer.Gateways[0].Endpoint != "127.0.0.1:9" {
 		t.Errorf("peer's gateways are %+v", peer.Gateways)
 	}
-	if _, err := p.admin(p.nodes[0]).Undrain(t.Context(), "virginia/a"); err != nil {
+	if _, err := p.admin(p.nodes[0]).Undrain(t.Context(), "virginia/a", "test"); err != nil {
 		t.Fatal(err)
 	}
 }

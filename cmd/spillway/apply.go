@@ -54,6 +54,7 @@ answer what would change and which clients would move, and change nothing.`,
 	cmd.Flags().StringVarP(&file, "file", "f", "", "the spec; - reads standard input")
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "say what would change and change nothing")
 	cmd.Flags().Uint64Var(&req.BasedOn, "based-on", 0, "refuse unless this version is in force (default: whatever is)")
+	cmd.Flags().StringVar(&req.Reason, "reason", "", "why, for the audit")
 	must(cmd.MarkFlagRequired("file"))
 	return cmd
 }

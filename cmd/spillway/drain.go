@@ -49,7 +49,10 @@ func drainCommand() *cobra.Command {
 }
 
 func undrainCommand() *cobra.Command {
-	var to target
+	var (
+		to     target
+		reason string
+	)
 	cmd := &cobra.Command{
 		Use:     "undrain region|zone|worker NAME",
 		Short:   "Let a drained region, zone or worker take traffic again",
@@ -59,7 +62,7 @@ func undrainCommand() *cobra.Command {
 		Args:    scopeArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return to.call(cmd.Context(), func(ctx context.Context, c *admin.Client) error {
-				a, err := c.Undrain(ctx, args[1])
+				a, err := c.Undrain(ctx, args[1], reason)
 				if err != nil {
 					return err
 				}
@@ -70,6 +73,7 @@ func undrainCommand() *cobra.Command {
 		},
 	}
 	to.flags(cmd)
+	cmd.Flags().StringVar(&reason, "reason", "", "why, for the audit")
 	return cmd
 }
 

@@ -76,7 +76,7 @@ Change:         spillway apply, spillway drain, spillway undrain`,
 		globalCommand(), regionalCommand(), localCommand(), workerCommand(),
 		getCommand(),
 		statusCommand(), explainCommand(), applyCommand(), drainCommand(), undrainCommand(), loadCommand(),
-		membersCommand(), snapshotCommand(), recoverCommand(),
+		membersCommand(), snapshotCommand(), recoverCommand(), auditCommand(),
 		configCommand(), certsCommand(), versionCommand(),
 	)
 	return root

@@ -74,12 +74,15 @@ servers at the edge.`,
 	}
 	to.flags(cmd)
 	cmd.Flags().BoolVar(&edge, "non-voter", false, "follow and answer without counting for a majority")
-	cmd.Flags().StringVar(&reason, "reason", "", "why, for the log")
+	cmd.Flags().StringVar(&reason, "reason", "", "why, for the audit")
 	return cmd
 }
 
 func memberRemoveCommand() *cobra.Command {
-	var to target
+	var (
+		to     target
+		reason string
+	)
 	cmd := &cobra.Command{
 		Use:     "remove NAME",
 		Short:   "Take a global node out; it answers from its last state until it is stopped",
@@ -87,16 +90,20 @@ func memberRemoveCommand() *cobra.Command {
 		Args:    exactly("NAME", 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return changeMembers(cmd, &to, func(ctx context.Context, c *admin.Client) (*admin.MembersAnswer, error) {
-				return c.RemoveMember(ctx, args[0])
+				return c.RemoveMember(ctx, args[0], reason)
 			})
 		},
 	}
 	to.flags(cmd)
+	cmd.Flags().StringVar(&reason, "reason", "", "why, for the audit")
 	return cmd
 }
 
 func memberLeadCommand() *cobra.Command {
-	var to target
+	var (
+		to     target
+		reason string
+	)
 	cmd := &cobra.Command{
 		Use:     "lead [NAME]",
 		Short:   "Hand leadership to a voter, or to whichever is the most up to date",
@@ -108,11 +115,12 @@ func memberLeadCommand() *cobra.Command {
 				name = args[0]
 			}
 			return changeMembers(cmd, &to, func(ctx context.Context, c *admin.Client) (*admin.MembersAnswer, error) {
-				return c.Lead(ctx, name)
+				return c.Lead(ctx, admin.LeaderRequest{To: name, Reason: reason})
 			})
 		},
 	}
 	to.flags(cmd)
+	cmd.Flags().StringVar(&reason, "reason", "", "why, for the audit")
 	return cmd
 }
 

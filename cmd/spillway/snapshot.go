@@ -167,6 +167,6 @@ A cluster that was started from nothing goes on past everything the saved one ha
 	}
 	to.flags(cmd)
 	cmd.Flags().BoolVar(&yes, "yes", false, "do it")
-	cmd.Flags().StringVar(&reason, "reason", "", "why, for the log")
+	cmd.Flags().StringVar(&reason, "reason", "", "why, for the audit")
 	return cmd
 }

@@ -77,7 +77,7 @@ func TestSocket(t *testing.T) {
 			asked, who = r, actor
 			return &admin.DrainAnswer{Drains: []admin.Drain{{Path: r.Path}}}, nil
 		},
-		Undrain: func(_ context.Context, path, _ string) (*admin.DrainAnswer, error) {
+		Undrain: func(_ context.Context, path, _, _ string) (*admin.DrainAnswer, error) {
 			return nil, admin.BadRequest("nothing is drained at "+path, "spillway status lists drains")
 		},
 	}})
@@ -97,7 +97,7 @@ func TestSocket(t *testing.T) {
 	if asked.Path != "fra" || asked.ForMS != 5 || who == "" {
 		t.Fatalf("drain arrived as %+v by %q", asked, who)
 	}
-	_, err = c.Undrain(t.Context(), "a/b c&d")
+	_, err = c.Undrain(t.Context(), "a/b c&d", "test")
 	var e *admin.Error
 	if !errors.As(err, &e) || e.Status != 400 || e.Message != "nothing is drained at a/b c&d" || e.Hint == "" {
 		t.Fatalf("undrain: %v", err)

@@ -19,17 +19,19 @@ type Backend struct {
 	Apply func(ctx context.Context, r ApplyRequest, actor string) (*ApplyAnswer, error)
 	// Drain and Undrain return once the change is in force on this node.
 	Drain   func(ctx context.Context, r DrainRequest, actor string) (*DrainAnswer, error)
-	Undrain func(ctx context.Context, path, actor string) (*DrainAnswer, error)
+	Undrain func(ctx context.Context, path, reason, actor string) (*DrainAnswer, error)
 	// Drains lists the drains in force.
 	Drains func(ctx context.Context) (*DrainAnswer, error)
 	// Members lists the global nodes; AddMember, RemoveMember and Lead change who takes part and who leads.
 	Members      func(ctx context.Context) (*MembersAnswer, error)
 	AddMember    func(ctx context.Context, r MemberRequest, actor string) (*MembersAnswer, error)
-	RemoveMember func(ctx context.Context, name, actor string) (*MembersAnswer, error)
+	RemoveMember func(ctx context.Context, name, reason, actor string) (*MembersAnswer, error)
 	Lead         func(ctx context.Context, r LeaderRequest, actor string) (*MembersAnswer, error)
 	// Archive is the agreed state as a file's content, and Restore puts the spec and drains of one back in force.
 	Archive func(ctx context.Context) (*ArchiveAnswer, error)
 	Restore func(ctx context.Context, r ArchiveRequest, actor string) (*RestoreAnswer, error)
+	// Audit lists the newest changes.
+	Audit func(ctx context.Context) (*AuditAnswer, error)
 	// Ready is nil when the node can do its work; nil function: as soon as it listens.
 	Ready func() error
 }

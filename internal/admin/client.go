@@ -90,8 +90,8 @@ func (c *Client) Drain(ctx context.Context, r DrainRequest) (*DrainAnswer, error
 }
 
 // Undrain takes a drain back.
-func (c *Client) Undrain(ctx context.Context, path string) (*DrainAnswer, error) {
-	return call[DrainAnswer](ctx, c, http.MethodDelete, pathDrains+"?path="+url.QueryEscape(path), nil)
+func (c *Client) Undrain(ctx context.Context, path, reason string) (*DrainAnswer, error) {
+	return call[DrainAnswer](ctx, c, http.MethodDelete, pathDrains+"?"+url.Values{"path": {path}, "reason": {reason}}.Encode(), nil)
 }
 
 // Drains lists the drains in force.

@@ -44,10 +44,11 @@ func (s *Server) api() http.Handler {
 			writeError(w, notHere())
 			return
 		}
-		out, err := b.Undrain(r.Context(), r.URL.Query().Get("path"), actor(r))
+		out, err := b.Undrain(r.Context(), r.URL.Query().Get("path"), r.URL.Query().Get("reason"), actor(r))
 		answer(w, out, err)
 	})
 	membersAPI(mux, b)
+	get(mux, pathAudit, b.Audit)
 	mux.HandleFunc("GET /debug/pprof/", pprof.Index)
 	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
 	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)

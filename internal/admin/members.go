@@ -36,7 +36,8 @@ type MemberRequest struct {
 
 // LeaderRequest hands leadership on.
 type LeaderRequest struct {
-	To string `json:"to,omitempty"` // empty: whichever voter is the most up to date
+	To     string `json:"to,omitempty"` // empty: whichever voter is the most up to date
+	Reason string `json:"reason,omitempty"`
 }
 
 // ArchiveAnswer is a node's state as a snapshot. It holds the keys that sign redirect tickets.
@@ -73,7 +74,7 @@ func membersAPI(mux *http.ServeMux, b *Backend) {
 			writeError(w, notHere())
 			return
 		}
-		out, err := b.RemoveMember(r.Context(), r.URL.Query().Get("name"), actor(r))
+		out, err := b.RemoveMember(r.Context(), r.URL.Query().Get("name"), r.URL.Query().Get("reason"), actor(r))
 		answer(w, out, err)
 	})
 }
@@ -89,13 +90,13 @@ func (c *Client) AddMember(ctx context.Context, r MemberRequest) (*MembersAnswer
 }
 
 // RemoveMember takes a global node out.
-func (c *Client) RemoveMember(ctx context.Context, name string) (*MembersAnswer, error) {
-	return call[MembersAnswer](ctx, c, http.MethodDelete, pathMembers+"?name="+url.QueryEscape(name), nil)
+func (c *Client) RemoveMember(ctx context.Context, name, reason string) (*MembersAnswer, error) {
+	return call[MembersAnswer](ctx, c, http.MethodDelete, pathMembers+"?"+url.Values{"name": {name}, "reason": {reason}}.Encode(), nil)
 }
 
 // Lead hands leadership on.
-func (c *Client) Lead(ctx context.Context, to string) (*MembersAnswer, error) {
-	return call[MembersAnswer](ctx, c, http.MethodPost, pathLeader, LeaderRequest{To: to})
+func (c *Client) Lead(ctx context.Context, r LeaderRequest) (*MembersAnswer, error) {
+	return call[MembersAnswer](ctx, c, http.MethodPost, pathLeader, r)
 }
 
 // Archive fetches the node's state.

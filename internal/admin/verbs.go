@@ -34,6 +34,7 @@ type ApplyRequest struct {
 	Text    string `json:"text"`              // the spec as YAML
 	BasedOn uint64 `json:"based_on"`          // the version it replaces; 0 means whatever is in force
 	DryRun  bool   `json:"dry_run,omitempty"` // say what would happen and change nothing
+	Reason  string `json:"reason,omitempty"`  // why, for the audit
 }
 
 // ApplyAnswer says what changed, or with DryRun what would.
