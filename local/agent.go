@@ -33,7 +33,9 @@ type Agent struct {
 	http     *http.Server
 	forward  *relay.Forwarder
 	scraper  *engine.Client
-	watch    *discover.Watcher
+	watch    *discover.Sources
+	names    *serverNames
+	door     *door
 	uplink   *uplink.Child
 	admin    *admin.Server
 	meters   *meters
@@ -56,12 +58,13 @@ func New(cfg Config) (*Agent, error) {
 	a := &Agent{cfg: cfg, started: time.Now(), deep: make(chan struct{}, maxDeepProbes)}
 	a.log = telemetry.Logger(cfg.Log).With(telemetry.KeyTier, "local", telemetry.KeyNode, cfg.Name)
 	a.ctx, a.cancel = context.WithCancel(context.Background())
-	transport := workerTransport()
+	a.names = &serverNames{}
+	transport := workerTransport(a.names)
 	a.forward = &relay.Forwarder{Transport: transport, IdleTimeout: maxSilence}
 	a.scraper = scrapeClient(transport)
 	a.meters = newMeters(cfg.Registry, a)
 	a.batcher = newBatcher(a)
-	cfg.Registry.MustRegister(newEngineMeters(a))
+	cfg.Registry.MustRegister(newEngineMeters(a), newSourceMeters(a))
 	a.floor = newFloor(cfg)
 	a.policy.Store(firstOrders(cfg))
 	if err := a.open(); err != nil {
@@ -79,11 +82,14 @@ const maxSilence = 15 * time.Minute
 // open binds and builds everything that can fail.
 func (a *Agent) open() error {
 	var err error
-	if a.watch, err = discover.New(discover.Config{Static: a.cfg.Workers, File: a.cfg.WorkersFile, OnChange: a.setWorkers, Log: a.log}); err != nil {
+	if a.watch, err = discover.New(a.sources()); err != nil {
 		return err
 	}
 	if a.listener, err = net.Listen("tcp", a.cfg.Listen); err != nil {
 		return fmt.Errorf("local %s/%s wants %s for requests (http.listen): %w", a.cfg.Zone, a.cfg.Name, a.cfg.Listen, err)
+	}
+	if a.door, err = a.openDoor(); err != nil {
+		return err
 	}
 	if a.cfg.Advertise == "" {
 		a.cfg.Advertise = a.listener.Addr().String()
@@ -130,6 +136,7 @@ func (a *Agent) Start(ctx context.Context) error {
 			a.log.Error("taking requests ended", telemetry.Err(err))
 		}
 	})
+	a.door.start()
 	a.wg.Go(a.pump)
 	a.wg.Go(a.rouser)
 	a.wg.Go(a.patrol)
@@ -152,7 +159,7 @@ func (a *Agent) gatewaysOnly(id identity.ID) error {
 	return nil
 }
 
-// Reload reads the workers file now.
+// Reload reads the files of workers and tokens now.
 func (a *Agent) Reload() error { return a.watch.Reload() }
 
 // Stop takes nothing new, lets running answers finish until ctx ends, and waits for every goroutine.
@@ -161,6 +168,7 @@ func (a *Agent) Stop(ctx context.Context) error {
 	if a.uplink != nil {
 		errs = append(errs, a.uplink.Stop(ctx))
 	}
+	errs = append(errs, a.door.stop(ctx))
 	a.watch.Stop()
 	if err := a.http.Shutdown(ctx); err != nil {
 		errs = append(errs, fmt.Errorf("answers cut short: %w", errors.Join(err, a.http.Close())))
@@ -179,7 +187,8 @@ func (a *Agent) close() {
 	if a.listener != nil {
 		_ = a.listener.Close() // closed already once served
 	}
-	if t, ok := a.forward.Transport.(*http.Transport); ok {
+	a.door.close()
+	if t, ok := a.forward.Transport.(interface{ CloseIdleConnections() }); ok {
 		t.CloseIdleConnections()
 	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/spillway-lb/spillway/internal/config"
 	"github.com/spillway-lb/spillway/internal/identity"
 	"github.com/spillway-lb/spillway/internal/spec"
 	"github.com/spillway-lb/spillway/local/discover"
@@ -35,6 +36,9 @@ type Config struct {
 	// Workers are the static ones, WorkersFile a watched file of more.
 	Workers     []discover.Worker
 	WorkersFile string
+	// Discover finds workers in DNS, Registration lets them sign themselves in.
+	Discover     config.Discover
+	Registration config.Registration
 	// ScrapeInterval between two looks at a worker, jittered by a tenth. Default 1s.
 	ScrapeInterval time.Duration
 	// UplinkInterval between statements to the gateways. Default 250ms.

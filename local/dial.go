@@ -12,12 +12,13 @@ import (
 )
 
 // workerTransport dials workers. The address that a name resolved to is checked, not the name.
-func workerTransport() *http.Transport {
+func workerTransport(names *serverNames) http.RoundTripper {
 	t := relay.NewTransport(nil)
 	d := relay.NewDialer()
 	d.Control = permitted
 	t.DialContext = d.DialContext
-	return t
+	t.DialTLSContext = names.dialer(d.DialContext)
+	return &namedTransport{Transport: t, names: names}
 }
 
 func permitted(_, address string, _ syscall.RawConn) error {

@@ -2,6 +2,7 @@ package local
 
 import (
 	"context"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -20,6 +21,9 @@ const (
 
 // setWorkers makes the declared list the real one: new workers are taken in, missing ones let go, changed ones both.
 func (a *Agent) setWorkers(list []discover.Worker) {
+	if a.names.set(list) {
+		a.closeIdle() // they were made for another name at that address
+	}
 	a.floor.mu.Lock()
 	known := make(map[string]*worker, len(a.floor.workers))
 	for n, w := range a.floor.workers {
@@ -48,7 +52,7 @@ func (a *Agent) setWorkers(list []discover.Worker) {
 
 func sameWorker(a, b discover.Worker) bool {
 	return a.URL == b.URL && a.GPU == b.GPU && a.Weight == b.Weight && slices.Equal(a.Models, b.Models) &&
-		a.Engine == b.Engine && a.Metrics == b.Metrics && a.GPUMetrics == b.GPUMetrics && slices.Equal(a.GPUs, b.GPUs) && a.Wake == b.Wake
+		a.Engine == b.Engine && a.Metrics == b.Metrics && a.GPUMetrics == b.GPUMetrics && slices.Equal(a.GPUs, b.GPUs) && a.Wake == b.Wake && a.ServerName == b.ServerName && maps.Equal(a.Labels, b.Labels)
 }
 
 func (a *Agent) addWorker(d discover.Worker) {

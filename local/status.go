@@ -21,6 +21,9 @@ func (a *Agent) Status() admin.ZoneStatus {
 		Name: a.cfg.Zone, Instance: a.cfg.Name, Endpoint: a.cfg.Advertise, State: admin.StateFresh, Draining: s.Draining,
 		Models: []admin.ModelStatus{}, Workers: a.floor.workerStatus(now),
 	}
+	for i := range z.Workers {
+		z.Workers[i].Source = a.watch.Source(z.Workers[i].Name)
+	}
 	for i := range s.Models {
 		z.Models = append(z.Models, modelStatus(&s.Models[i]))
 	}

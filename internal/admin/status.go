@@ -106,6 +106,7 @@ type WorkerStatus struct {
 	Name     string   `json:"name"`
 	URL      string   `json:"url"`
 	GPU      string   `json:"gpu,omitempty"`
+	Source   string   `json:"source,omitempty"` // what it was found by: static, file, dns or registration
 	Engine   string   `json:"engine,omitempty"` // the dialect it speaks; auto while that is not known
 	Models   []string `json:"models,omitempty"`
 	State    string   `json:"state"`

@@ -127,7 +127,7 @@ func (c *Regional) rebase(base string) {
 }
 
 func (c *Local) rebase(base string) {
-	rebase(base, &c.Dir, &c.WorkersFile)
+	rebase(base, &c.Dir, &c.WorkersFile, &c.Registration.TokenFile)
 	c.TLS.rebase(base)
 	c.Admin.rebase(base, c.Dir)
 }

@@ -19,6 +19,9 @@ var rolesSource string
 //go:embed parts.go
 var partsSource string
 
+//go:embed discover.go
+var discoverSource string
+
 // Describe prints every key of a role's config file, or of the spec: its type, its default and what it means. The
 // meanings are the comments of the very structs that files are read into.
 func Describe(w io.Writer, role string) error {
@@ -31,7 +34,7 @@ func Describe(w io.Writer, role string) error {
 		return unknownKind(role)
 	}
 	d := describer{w: w, comments: map[string]string{}}
-	for _, source := range append([]string{rolesSource, partsSource}, spec.Sources()...) {
+	for _, source := range append([]string{rolesSource, partsSource, discoverSource}, spec.Sources()...) {
 		if err := d.read(source); err != nil {
 			return fmt.Errorf("reading the comments of the config's structs: %w", err)
 		}

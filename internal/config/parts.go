@@ -116,6 +116,8 @@ type WorkerEntry struct {
 	Name string `yaml:"name"`
 	// URL is its HTTP server, scheme, host and port.
 	URL string `yaml:"url"`
+	// ServerName is the name that the certificate of an https worker is for, where url holds an address.
+	ServerName string `yaml:"server_name"`
 	// GPU is the type and number of its GPUs, such as H100 or H100x4: the first guess at its speed.
 	GPU string `yaml:"gpu"`
 	// Models are what it serves. Default: what it says itself.

@@ -97,6 +97,10 @@ type Local struct {
 	Workers []WorkerEntry `yaml:"workers"`
 	// WorkersFile is a file of more workers, under the key workers, that is watched while the process runs.
 	WorkersFile string `yaml:"workers_file"`
+	// Discover finds more workers in DNS.
+	Discover Discover `yaml:"discover"`
+	// Registration lets workers sign themselves in.
+	Registration Registration `yaml:"registration"`
 	// ScrapeInterval is how often each worker's metrics are read.
 	ScrapeInterval time.Duration `yaml:"scrape_interval" default:"1s"`
 	// PrefixIndex bounds the memory of the index of prompts' prefixes that workers have cached, in bytes.

@@ -118,9 +118,11 @@ func (c *Local) validate() []Problem {
 	}
 	k.observe(&c.Admin, &c.Metrics)
 	k.workers(c.Workers)
-	if len(c.Workers) == 0 && c.WorkersFile == "" {
-		k.bad("$.workers", "the zone has no workers", "list them under workers, or name a workers_file")
+	if len(c.Workers) == 0 && c.WorkersFile == "" && len(c.Discover.DNS) == 0 && c.Registration.Listen == "" {
+		k.bad("$.workers", "the zone has no workers", "list them under workers, name a workers_file, or let them be found by discover.dns or registration")
 	}
+	k.discover(&c.Discover)
+	k.registration(&c.Registration)
 	k.between("scrape_interval", c.ScrapeInterval, 100*time.Millisecond, time.Minute)
 	if c.PrefixIndex < 1<<20 || c.PrefixIndex > 64<<30 {
 		k.bad("$.prefix_index", fmt.Sprintf("prefix_index %d is out of range", c.PrefixIndex), "write bytes, from 1048576 (1 MiB) to 68719476736 (64 GiB)")

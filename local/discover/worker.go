@@ -66,6 +66,9 @@ func Check(ws []Worker) []strict.Problem {
 		if !(w.Weight > 0) || w.Weight > 1000 {
 			at("weight", fmt.Sprintf("weight %v is not between 0 and 1000", w.Weight), "leave it out for 1, or drain the worker to send it nothing")
 		}
+		if len(w.ServerName) > 253 || !worded(w.ServerName) {
+			at("server_name", fmt.Sprintf("%q is not a host's name", w.ServerName), "write the name that the worker's certificate is for")
+		}
 		if !engine.Known(w.Engine) {
 			at("engine", fmt.Sprintf("unknown engine %q", w.Engine), strict.Suggest(w.Engine, engine.Names(), "engines"))
 		}
@@ -86,8 +89,20 @@ func Check(ws []Worker) []strict.Problem {
 	return out
 }
 
+// checked judges the workers of one place.
+func checked(where string, ws []Worker) error {
+	for _, p := range Check(ws) {
+		return fmt.Errorf("workers of %s: %s: %s; hint: %s", where, p.Path, p.Reason, p.Hint)
+	}
+	return nil
+}
+
 func plain(s string) bool {
-	return len(s) <= 63 && strings.IndexFunc(s, func(r rune) bool {
+	return len(s) <= 63 && worded(s)
+}
+
+func worded(s string) bool {
+	return strings.IndexFunc(s, func(r rune) bool {
 		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '.' || r == '_' || r == '-')
 	}) < 0
 }
@@ -125,9 +140,30 @@ func checkPage(s string) (reason, hint string) {
 	return "", ""
 }
 
-// Forbidden says that no worker may be dialled at the address: link-local (where clouds keep their metadata),
-// multicast or unspecified. A dialler asks it of the address that a name has resolved to.
+// Forbidden says that no worker may be dialled at the address: link-local (where clouds keep their metadata), the places
+// where some clouds keep them instead, multicast, broadcast or unspecified. A dialler asks it of the address that a name
+// has resolved to.
 func Forbidden(a netip.Addr) bool {
-	a = a.Unmap()
-	return a.IsLinkLocalUnicast() || a.IsMulticast() || a.IsUnspecified()
+	a = inner(a.WithZone("").Unmap())
+	if a.IsLinkLocalUnicast() || a.IsMulticast() || a.IsUnspecified() {
+		return true
+	}
+	switch a.String() {
+	case "255.255.255.255",
+		"fd00:ec2::254",   // EC2's metadata
+		"100.100.100.200", // Alibaba Cloud's
+		"192.0.0.192",     // Oracle Cloud's
+		"168.63.129.16":   // Azure's host agent
+		return true
+	}
+	return false
+}
+
+// inner is the IPv4 address that a NAT64 address (RFC 6052, 64:ff9b::/96) leads to, or the address itself.
+func inner(a netip.Addr) netip.Addr {
+	b := a.As16()
+	if a.Is6() && [12]byte(b[:12]) == [12]byte{0, 0x64, 0xff, 0x9b} {
+		return netip.AddrFrom4([4]byte(b[12:]))
+	}
+	return a
 }

@@ -1,0 +1,43 @@
+package identity
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+)
+
+// Open is the TLS configuration of a listener for callers that have no certificate of ours and prove themselves in
+// another way. They still see who answers.
+func (c *Certs) Open() *tls.Config {
+	cfg := c.base("")
+	cfg.GetCertificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return &c.current().cert, nil }
+	return cfg
+}
+
+// Trust is the TLS configuration for dialling such a listener: the other side's certificate must chain to the authority
+// in caFile and name an identity that verify accepts. The host name is not checked, as in Certs.Client.
+func Trust(caFile string, verify func(ID) error) (*tls.Config, error) {
+	text, err := readPEM(caFile)
+	if err != nil {
+		return nil, err
+	}
+	roots := x509.NewCertPool()
+	if !roots.AppendCertsFromPEM(text) {
+		return nil, fmt.Errorf("reading authority %s: it holds no PEM certificate", caFile)
+	}
+	return &tls.Config{
+		MinVersion:         tls.VersionTLS13,
+		InsecureSkipVerify: true, // only the host name is left out: VerifyConnection below verifies the chain
+		VerifyConnection: func(cs tls.ConnectionState) error {
+			if err := chainOf(cs.PeerCertificates, roots); err != nil {
+				return err
+			}
+			id, err := PeerID(cs)
+			if err != nil {
+				return errors.Join(errors.New("the listener is none of Spillway's"), err)
+			}
+			return verify(id)
+		},
+	}, nil
+}

@@ -1,0 +1,259 @@
+package discover
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/spillway-lb/spillway/internal/config"
+)
+
+// zone is what a test's DNS knows.
+type zone struct {
+	mu    sync.Mutex
+	recs  map[string][]record // "name TypeA"
+	fails map[string]string   // outcome
+}
+
+func (z *zone) set(q string, addrs ...string) {
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	var out []record
+	for _, a := range addrs {
+		out = append(out, record{addr: netip.MustParseAddr(a)})
+	}
+	z.recs[q] = out
+}
+
+func (z *zone) fail(q, outcome string) {
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	z.fails[q] = outcome
+}
+
+func (z *zone) lookup(_ context.Context, q question) ([]record, error) {
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	key := q.name + " " + q.kind.String()
+	if f := z.fails[key]; f != "" {
+		return nil, &lookupError{f, errors.New(f)}
+	}
+	return slices.Clone(z.recs[key]), nil
+}
+
+// watchName runs one name over a zone under virtual time and gives what it has found last.
+func watchName(t *testing.T, cfg config.DNSName, check func(z *zone, found func() string, n *name, log *bytes.Buffer)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		z := &zone{recs: map[string][]record{}, fails: map[string]string{}}
+		var (
+			mu   sync.Mutex
+			last []Worker
+			log  bytes.Buffer
+		)
+		d := &config.Discover{DNS: []config.DNSName{cfg}, Interval: 10 * time.Second, Grace: time.Minute}
+		n := newName(d, 0, slog.New(slog.NewTextHandler(&log, nil)), func(ws []Worker) {
+			mu.Lock()
+			defer mu.Unlock()
+			last = ws
+		})
+		n.lookup = z.lookup
+		ctx, cancel := context.WithCancel(context.Background())
+		done := make(chan struct{})
+		found := func() string {
+			time.Sleep(11 * time.Second) // one round at the least
+			mu.Lock()
+			defer mu.Unlock()
+			if p := Check(last); len(p) > 0 {
+				t.Errorf("workers that Check refuses: %v", p)
+			}
+			var out []string
+			for _, w := range last {
+				out = append(out, fmt.Sprintf("%s=%s*%g", w.Name, w.URL, w.Weight))
+			}
+			return strings.Join(out, " ")
+		}
+		go func() { defer close(done); n.run(ctx) }()
+		check(z, found, n, &log)
+		cancel()
+		<-done
+	})
+}
+
+const vllmA, vllmAAAA = "vllm.test. TypeA", "vllm.test. TypeAAAA"
+
+func TestNameGrowsAndShrinks(t *testing.T) {
+	cfg := config.DNSName{Name: "vllm.test", Port: 8000, GPU: "H100", Labels: map[string]string{"rack": "r7"}}
+	watchName(t, cfg, func(z *zone, found func() string, _ *name, _ *bytes.Buffer) {
+		z.set(vllmA, "10.0.0.2", "10.0.0.1", "10.0.0.2")
+		if got := found(); got != "dns-10-0-0-1-8000=http://10.0.0.1:8000*1 dns-10-0-0-2-8000=http://10.0.0.2:8000*1" {
+			t.Errorf("found %s", got)
+		}
+		z.set(vllmA, "10.0.0.3")
+		z.set(vllmAAAA, "fd00::1")
+		if got := found(); got != "dns-10-0-0-3-8000=http://10.0.0.3:8000*1 dns-fd00-0000-0000-0000-0000-0000-0000-0001-8000=http://[fd00::1]:8000*1" {
+			t.Errorf("then found %s", got)
+		}
+	})
+}
+
+func TestNothingThatFailsTakesAWorkerAway(t *testing.T) {
+	for _, outcome := range []string{"nxdomain", "refused", "malformed", "unreachable"} {
+		watchName(t, config.DNSName{Name: "vllm.test", Port: 8000}, func(z *zone, found func() string, n *name, log *bytes.Buffer) {
+			z.set(vllmA, "10.0.0.1")
+			found()
+			z.fail(vllmA, outcome)
+			for range 100 {
+				if got := found(); got != "dns-10-0-0-1-8000=http://10.0.0.1:8000*1" {
+					t.Fatalf("%s: found %q", outcome, got)
+				}
+			}
+			n.mu.Lock()
+			if n.oldest < 15*time.Minute || n.counts[outcome] < 50 {
+				t.Errorf("%s: the answer is %s old, lookups are %v", outcome, n.oldest, n.counts)
+			}
+			n.mu.Unlock()
+			z.fail(vllmA, "")
+			z.set(vllmA, "10.0.0.2")
+			if got := found(); got != "dns-10-0-0-2-8000=http://10.0.0.2:8000*1" {
+				t.Errorf("%s: once mended found %q", outcome, got)
+			}
+			if strings.Count(log.String(), "lookups fail") != 1 || strings.Count(log.String(), "answers again") != 1 {
+				t.Errorf("%s: trouble and its end are not logged once each:\n%s", outcome, log)
+			}
+		})
+	}
+}
+
+func TestOneFamilyThatFailsLeavesTheOtherAlone(t *testing.T) {
+	watchName(t, config.DNSName{Name: "vllm.test", Port: 8000}, func(z *zone, found func() string, _ *name, _ *bytes.Buffer) {
+		z.fail(vllmAAAA, "refused")
+		z.set(vllmA, "10.0.0.1")
+		found()
+		z.set(vllmA, "10.0.0.2")
+		if got := found(); got != "dns-10-0-0-2-8000=http://10.0.0.2:8000*1" {
+			t.Errorf("found %q", got)
+		}
+	})
+}
+
+func TestAnEmptyAnswerIsBelievedAfterTheGrace(t *testing.T) {
+	watchName(t, config.DNSName{Name: "vllm.test", Port: 8000}, func(z *zone, found func() string, _ *name, log *bytes.Buffer) {
+		z.set(vllmA, "10.0.0.1")
+		found()
+		z.set(vllmA)
+		if found() == "" || found() == "" {
+			t.Error("a blip took the worker away")
+		}
+		for range 8 {
+			found()
+		}
+		if got := found(); got != "" {
+			t.Errorf("after the grace found %q", got)
+		}
+		if strings.Count(log.String(), "for the grace") != 1 || strings.Count(log.String(), "are gone") != 1 {
+			t.Errorf("logged:\n%s", log)
+		}
+	})
+}
+
+func TestAddressesThatAreNoWorkersAreLeftOut(t *testing.T) {
+	watchName(t, config.DNSName{Name: "vllm.test", Port: 80}, func(z *zone, found func() string, _ *name, log *bytes.Buffer) {
+		z.set(vllmA, "169.254.169.254", "10.0.0.1", "0.0.0.0", "224.0.0.1", "100.100.100.200")
+		z.set(vllmAAAA, "fe80::1", "::", "fd00:ec2::254", "64:ff9b::a9fe:a9fe")
+		found()
+		if got := found(); got != "dns-10-0-0-1-80=http://10.0.0.1:80*1" {
+			t.Errorf("found %q", got)
+		}
+		if n := strings.Count(log.String(), "left out"); n != 8 {
+			t.Errorf("%d lines, want one for each of 8 addresses:\n%s", n, log)
+		}
+	})
+}
+
+func TestServiceRecords(t *testing.T) {
+	cfg := config.DNSName{Name: "_http._tcp.vllm.test", Type: config.TypeSRV, Scheme: "https", Prefix: "s"}
+	watchName(t, cfg, func(z *zone, found func() string, n *name, _ *bytes.Buffer) {
+		const srv = "_http._tcp.vllm.test. TypeSRV"
+		z.mu.Lock()
+		z.recs[srv] = []record{
+			{target: "c.test.", port: 8003, priority: 20, weight: 1}, {target: "a.test.", port: 8001, priority: 10, weight: 60},
+			{target: "b.test.", port: 8002, priority: 10, weight: 0}, {target: "same.test.", port: 8001, priority: 10, weight: 5},
+		}
+		z.mu.Unlock()
+		z.set("a.test. TypeA", "10.0.0.1")
+		z.set("b.test. TypeA", "10.0.0.2")
+		z.set("c.test. TypeA", "10.0.0.3")
+		z.set("same.test. TypeA", "10.0.0.1")
+		if got := found(); got != "s-10-0-0-1-8001=https://10.0.0.1:8001*60 s-10-0-0-2-8002=https://10.0.0.2:8002*1" {
+			t.Errorf("found %s", got)
+		}
+		if ws, _ := n.round(t.Context()); ws[0].ServerName != "a.test" {
+			t.Errorf("its certificate is to be for %q", ws[0].ServerName)
+		}
+		z.set("a.test. TypeA")
+		z.set("b.test. TypeA")
+		z.set("same.test. TypeA")
+		found()
+		time.Sleep(2 * time.Minute)
+		if got := found(); got != "s-10-0-0-3-8003=https://10.0.0.3:8003*1" {
+			t.Errorf("once the first priority has no address found %q", got)
+		}
+	})
+}
+
+// TestTrack holds that failures never change what is believed, and that answers with records always do.
+func TestTrack(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var (
+			tr    track
+			now   = time.Unix(1e9, 0)
+			grace = time.Minute
+			empty time.Time
+		)
+		for range rapid.IntRange(1, 60).Draw(t, "steps") {
+			now = now.Add(time.Duration(rapid.IntRange(-5, 40).Draw(t, "seconds")) * time.Second) // clocks step back too
+			before := slices.Clone(tr.records)
+			switch rapid.IntRange(0, 2).Draw(t, "outcome") {
+			case 0:
+				tr.learn(nil, errors.New("x"), grace, now)
+				if !slices.Equal(before, tr.records) {
+					t.Fatal("a failure changed the records")
+				}
+			case 1:
+				tr.learn(nil, nil, grace, now)
+				if len(before) > 0 && empty.IsZero() {
+					empty = now
+				}
+				if len(tr.records) == 0 && len(before) > 0 && now.Sub(empty) < grace {
+					t.Fatalf("believed an empty answer after %s", now.Sub(empty))
+				}
+				if len(tr.records) == 0 {
+					empty = time.Time{}
+				}
+			case 2:
+				a := netip.AddrFrom4([4]byte{10, 0, 0, byte(rapid.IntRange(1, 9).Draw(t, "address"))})
+				tr.learn([]record{{addr: a}, {addr: a}}, nil, grace, now)
+				empty = time.Time{}
+				if len(tr.records) != 1 || tr.records[0].addr != a || tr.kept(now) != 0 {
+					t.Fatalf("an answer was not believed: %v", tr.records)
+				}
+			}
+			if tr.kept(now) < 0 {
+				t.Fatal("a negative age")
+			}
+		}
+	})
+}
+

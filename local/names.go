@@ -1,0 +1,90 @@
+package local
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"maps"
+	"net"
+	"net/http"
+	"net/url"
+	"sync"
+	"time"
+
+	"github.com/spillway-lb/spillway/local/discover"
+)
+
+// serverNames are the names of https workers that are dialled by address: what their certificates and Host are for.
+type serverNames struct {
+	mu sync.RWMutex
+	by map[string]string // host:port of the URL to the name
+}
+
+// set takes the names from the workers; true when the name of an address has changed.
+func (n *serverNames) set(list []discover.Worker) (changed bool) {
+	by := map[string]string{}
+	for i := range list {
+		if u, err := url.Parse(list[i].URL); err == nil && u.Scheme == "https" && list[i].ServerName != "" {
+			by[withPort(u)] = list[i].ServerName
+		}
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	changed = !maps.Equal(by, n.by)
+	n.by = by
+	return changed
+}
+
+func withPort(u *url.URL) string { return net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), "443")) }
+
+func (n *serverNames) of(hostport string) string {
+	n.mu.RLock()
+	defer n.mu.RUnlock()
+	return n.by[hostport]
+}
+
+// handshakeTimeout bounds TLS with a worker.
+const handshakeTimeout = 2 * time.Second
+
+// dialer opens TLS connections whose certificate must be for the worker's name, or for the host of its URL.
+func (n *serverNames) dialer(dial func(context.Context, string, string) (net.Conn, error)) func(context.Context, string, string) (net.Conn, error) {
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		raw, err := dial(ctx, network, address)
+		if err != nil {
+			return nil, err
+		}
+		host, _, err := net.SplitHostPort(address)
+		if err != nil {
+			_ = raw.Close()
+			return nil, err
+		}
+		c := tls.Client(raw, &tls.Config{ServerName: cmp.Or(n.of(address), host), MinVersion: tls.VersionTLS12})
+		ctx, cancel := context.WithTimeout(ctx, handshakeTimeout)
+		defer cancel()
+		if err := c.HandshakeContext(ctx); err != nil {
+			_ = raw.Close()
+			return nil, err
+		}
+		return c, nil
+	}
+}
+
+// namedTransport also sends the worker's name as Host, for workers behind a server of several.
+type namedTransport struct {
+	*http.Transport
+	names *serverNames
+}
+
+// RoundTrip follows no redirect, as no transport does.
+func (t *namedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.URL.Scheme == "https" {
+		if name := t.names.of(withPort(r.URL)); name != "" {
+			r = r.WithContext(r.Context()) // a copy: the caller's stays as it is
+			r.Host = name
+			if p := r.URL.Port(); p != "" && p != "443" {
+				r.Host = net.JoinHostPort(name, p)
+			}
+		}
+	}
+	return t.Transport.RoundTrip(r)
+}
