@@ -66,7 +66,7 @@ func (n *name) run(ctx context.Context) {
 		wait := n.interval
 		if !ok {
 			wait = min(retry, n.interval)
-			retry *= 2
+			retry = 2 * wait
 		} else {
 			retry = firstRetry
 		}

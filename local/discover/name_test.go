@@ -80,7 +80,7 @@ func watchName(t *testing.T, cfg config.DNSName, check func(z *zone, found func(
 			}
 			var out []string
 			for _, w := range last {
-				out = append(out, fmt.Sprintf("%s=%s*%g", w.Name, w.URL, w.Weight))
+				out = append(out, strings.TrimSuffix(fmt.Sprintf("%s=%s*%g@%s", w.Name, w.URL, w.Weight, w.ServerName), "@"))
 			}
 			return strings.Join(out, " ")
 		}
@@ -184,7 +184,7 @@ func TestAddressesThatAreNoWorkersAreLeftOut(t *testing.T) {
 
 func TestServiceRecords(t *testing.T) {
 	cfg := config.DNSName{Name: "_http._tcp.vllm.test", Type: config.TypeSRV, Scheme: "https", Prefix: "s"}
-	watchName(t, cfg, func(z *zone, found func() string, n *name, _ *bytes.Buffer) {
+	watchName(t, cfg, func(z *zone, found func() string, _ *name, _ *bytes.Buffer) {
 		const srv = "_http._tcp.vllm.test. TypeSRV"
 		z.mu.Lock()
 		z.recs[srv] = []record{
@@ -196,18 +196,15 @@ func TestServiceRecords(t *testing.T) {
 		z.set("b.test. TypeA", "10.0.0.2")
 		z.set("c.test. TypeA", "10.0.0.3")
 		z.set("same.test. TypeA", "10.0.0.1")
-		if got := found(); got != "s-10-0-0-1-8001=https://10.0.0.1:8001*60 s-10-0-0-2-8002=https://10.0.0.2:8002*1" {
+		if got := found(); got != "s-10-0-0-1-8001=https://10.0.0.1:8001*60@a.test s-10-0-0-2-8002=https://10.0.0.2:8002*1@b.test" {
 			t.Errorf("found %s", got)
-		}
-		if ws, _ := n.round(t.Context()); ws[0].ServerName != "a.test" {
-			t.Errorf("its certificate is to be for %q", ws[0].ServerName)
 		}
 		z.set("a.test. TypeA")
 		z.set("b.test. TypeA")
 		z.set("same.test. TypeA")
 		found()
 		time.Sleep(2 * time.Minute)
-		if got := found(); got != "s-10-0-0-3-8003=https://10.0.0.3:8003*1" {
+		if got := found(); got != "s-10-0-0-3-8003=https://10.0.0.3:8003*1@c.test" {
 			t.Errorf("once the first priority has no address found %q", got)
 		}
 	})
