@@ -1,0 +1,486 @@
+package discover
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/spillway-lb/spillway/internal/config"
+	"github.com/spillway-lb/spillway/internal/spec"
+)
+
+const tokenA, tokenB = "token-a-0123456789abcdef", "token-b-0123456789abcdef"
+
+// open makes the sources of an instance whose door two tokens open.
+func open(t *testing.T, change func(*Config)) *Sources {
+	t.Helper()
+	cfg := Config{
+		Static:   []Worker{at("static", "http://10.0.0.250:8000")},
+		OnChange: func([]Worker) {},
+		Registration: config.Registration{
+			Listen: "unused", Tokens: []string{spec.HashKey(tokenA), spec.HashKey(tokenB)}, Allow: []string{"10.0.0.0/16", "0.0.0.0/0", "::/0"},
+			Lease: 30 * time.Second, MaxWorkers: 4,
+		},
+	}
+	if change != nil {
+		change(&cfg)
+	}
+	s, err := New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.door.allow.lookup = func(_ context.Context, host string) ([]netip.Addr, error) {
+		switch host {
+		case "w.test":
+			return []netip.Addr{netip.MustParseAddr("10.0.0.9"), netip.MustParseAddr("10.0.0.8")}, nil
+		case "half.test":
+			return []netip.Addr{netip.MustParseAddr("10.0.0.9"), netip.MustParseAddr("169.254.169.254")}, nil
+		case "local.test":
+			return []netip.Addr{netip.MustParseAddr("127.0.0.1")}, nil
+		}
+		return nil, errors.New("no such host")
+	}
+	return s
+}
+
+func call(s *Sources, method, path, token, body string) (int, string) {
+	r := httptest.NewRequest(method, path, strings.NewReader(body))
+	if token != "" {
+		r.Header.Set("Authorization", "Bearer "+token)
+	}
+	w := httptest.NewRecorder()
+	s.Door().ServeHTTP(w, r)
+	var e struct{ Error struct{ Code, Message string } }
+	_ = json.Unmarshal(w.Body.Bytes(), &e)
+	if w.Code != http.StatusOK {
+		return w.Code, e.Error.Code
+	}
+	return w.Code, w.Body.String()
+}
+
+// TestNoRequestForgery registers workers at places where a router must not be sent.
+func TestNoRequestForgery(t *testing.T) {
+	narrow := func(c *Config) { c.Registration.Allow = []string{"10.0.0.0/16"} }
+	for _, c := range []struct {
+		url, reason string
+		change      func(*Config)
+	}{
+		{"http://169.254.169.254:80", "bad_url", nil},
+		{"http://[fe80::1]:80", "bad_url", nil},
+		{"http://[fe80::1%25eth0]:80", "bad_url", nil},
+		{"http://[::ffff:169.254.169.254]:80", "bad_url", nil},
+		{"http://[64:ff9b::a9fe:a9fe]:80", "bad_url", nil},
+		{"http://[fd00:ec2::254]:80", "bad_url", nil},
+		{"http://100.100.100.200:80", "bad_url", nil},
+		{"http://0.0.0.0:80", "bad_url", nil},
+		{"http://[::]:80", "bad_url", nil},
+		{"http://224.0.0.1:80", "bad_url", nil},
+		{"http://127.0.0.1:8000", "not_allowed", nil}, // 0.0.0.0/0 was not meant to open loopback
+		{"http://[::1]:8000", "not_allowed", nil},
+		{"http://[::ffff:127.0.0.1]:8000", "not_allowed", nil},
+		{"http://192.168.0.1:8000", "not_allowed", narrow},
+		{"http://[fd00::1]:8000", "not_allowed", narrow},
+		{"http://local.test:8000", "not_allowed", nil},
+		{"http://half.test:8000", "not_allowed", nil}, // one bad address spoils a name
+		{"http://2130706433:8000", "unresolved", nil},
+		{"http://0x7f.1:8000", "unresolved", nil},
+		{"http://nobody.test:8000", "unresolved", nil},
+		{"http://user:pw@10.0.0.1:8000", "bad_url", nil},
+		{"http://10.0.0.1:8000/v1", "bad_url", nil},
+		{"http://10.0.0.1:8000/?x=1", "bad_url", nil},
+		{"http://10.0.0.1:8000#x", "bad_url", nil},
+		{"http://10.0.0.1:0", "bad_url", nil},
+		{"http://10.0.0.1:99999", "bad_url", nil},
+		{"file:///etc/passwd", "bad_url", nil},
+		{"gopher://10.0.0.1:70", "bad_url", nil},
+		{"unix:///run/x.sock", "bad_url", nil},
+		{"10.0.0.1:8000", "bad_url", nil},
+		{"", "bad_url", nil},
+	} {
+		s := open(t, c.change)
+		status, reason := call(s, "PUT", "/v1/workers/w1", tokenA, fmt.Sprintf(`{"url":%q}`, c.url))
+		if status < 400 || reason != c.reason {
+			t.Errorf("%s: %d %s, want %s", c.url, status, reason, c.reason)
+		}
+		if s.Stats().Refused[c.reason] != 1 || s.Stats().Registered != 0 {
+			t.Errorf("%s: counted %+v", c.url, s.Stats())
+		}
+	}
+	for _, page := range []string{"http://10.0.0.2:9400/metrics", "https://10.0.0.1:9400/metrics", "http://169.254.169.254/latest", "http://u@10.0.0.1/metrics", "ftp://10.0.0.1/", "x"} {
+		for _, key := range []string{"metrics", "gpu_metrics"} {
+			if status, reason := call(open(t, nil), "PUT", "/v1/workers/w1", tokenA, fmt.Sprintf(`{"url":"http://10.0.0.1:8000",%q:%q}`, key, page)); reason != "bad_url" {
+				t.Errorf("%s %s: %d %s", key, page, status, reason)
+			}
+		}
+	}
+}
+
+func TestTheAddressThatWasCheckedIsTheOneInUse(t *testing.T) {
+	s := open(t, nil)
+	if status, body := call(s, "PUT", "/v1/workers/w1", tokenA, `{"url":"https://w.test:8443/","gpu":"H100","labels":{"rack":"r7"},"metrics":"http://w.test:9090/metrics"}`); status != 200 || !strings.Contains(body, `"url":"https://10.0.0.8:8443"`) {
+		t.Fatalf("%d %s", status, body)
+	}
+	w := s.door.book.workers()[0]
+	if w.URL != "https://10.0.0.8:8443" || w.ServerName != "w.test" || w.Metrics != "http://10.0.0.8:9090/metrics" || w.Labels["rack"] != "r7" || w.Weight != 1 {
+		t.Errorf("the worker is %+v", w)
+	}
+	// A name that also leads to the address in use does not move the worker.
+	s.door.allow.lookup = func(context.Context, string) ([]netip.Addr, error) {
+		return []netip.Addr{netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.8")}, nil
+	}
+	call(s, "PUT", "/v1/workers/w1", tokenA, `{"url":"https://w.test:8443"}`)
+	if w := s.door.book.workers()[0]; w.URL != "https://10.0.0.8:8443" {
+		t.Errorf("the worker moved to %s", w.URL)
+	}
+	loop := open(t, func(c *Config) { c.Registration.Allow = []string{"127.0.0.0/8"} })
+	if status, body := call(loop, "PUT", "/v1/workers/w1", tokenA, `{"url":"http://127.0.0.1:8000"}`); status != 200 {
+		t.Errorf("loopback that is named: %d %s", status, body)
+	}
+}
+
+func TestRegistrationsThatAreRefused(t *testing.T) {
+	good := `{"url":"http://10.0.0.1:8000"}`
+	for name, c := range map[string]struct {
+		method, path, token, body string
+		status                    int
+		reason                    string
+	}{
+		"no token":            {"PUT", "/v1/workers/w1", "", good, 401, "unauthorized"},
+		"wrong token":         {"PUT", "/v1/workers/w1", tokenA + "x", good, 401, "unauthorized"},
+		"short token":         {"PUT", "/v1/workers/w1", "abc", good, 401, "unauthorized"},
+		"other method":        {"POST", "/v1/workers/w1", tokenA, good, 404, "not_found"},
+		"other path":          {"PUT", "/v1/worker/w1", tokenA, good, 404, "not_found"},
+		"name with a slash":   {"PUT", "/v1/workers/a/b", tokenA, good, 400, "bad_name"},
+		"no name":             {"PUT", "/v1/workers/", tokenA, good, 400, "bad_name"},
+		"no JSON":             {"PUT", "/v1/workers/w1", tokenA, "url: x", 400, "bad_body"},
+		"two objects":         {"PUT", "/v1/workers/w1", tokenA, good + good, 400, "bad_body"},
+		"unknown key":         {"PUT", "/v1/workers/w1", tokenA, `{"url":"http://10.0.0.1:8000","uri":1}`, 400, "bad_body"},
+		"key in capitals":     {"PUT", "/v1/workers/w1", tokenA, `{"URL":"http://10.0.0.1:8000"}`, 400, "bad_body"},
+		"key twice":           {"PUT", "/v1/workers/w1", tokenA, `{"url":"http://10.0.0.1:8000","url":"http://10.0.0.2:8000"}`, 400, "bad_body"},
+		"label twice":         {"PUT", "/v1/workers/w1", tokenA, `{"url":"http://10.0.0.1:8000","labels":{"a":"1","a":"2"}}`, 400, "bad_body"},
+		"wrong kind":          {"PUT", "/v1/workers/w1", tokenA, `{"url":7}`, 400, "bad_body"},
+		"control characters":  {"PUT", "/v1/workers/w1", tokenA, `{"url":"http://10.0.0.1:8000","gpu":"a\nb"}`, 400, "bad_body"},
+		"too large":           {"PUT", "/v1/workers/w1", tokenA, `{"url":"` + strings.Repeat("x", maxBody) + `"}`, 413, "bad_body"},
+		"unknown engine":      {"PUT", "/v1/workers/w1", tokenA, `{"url":"http://10.0.0.1:8000","engine":"vlm"}`, 400, "bad_worker"},
+		"negative weight":     {"PUT", "/v1/workers/w1", tokenA, `{"url":"http://10.0.0.1:8000","weight":-1}`, 400, "bad_worker"},
+		"a static one's name": {"PUT", "/v1/workers/static", tokenA, good, 409, "held"},
+		"a static one's URL":  {"PUT", "/v1/workers/w1", tokenA, `{"url":"http://10.0.0.250:8000"}`, 409, "held"},
+		"another's name":      {"PUT", "/v1/workers/b", tokenA, good, 409, "taken"},
+		"another's URL":       {"PUT", "/v1/workers/w1", tokenA, `{"url":"http://10.0.0.200:8000/"}`, 409, "taken"},
+		"leaving, another's":  {"DELETE", "/v1/workers/b", tokenA, "", 404, "unknown"},
+		"leaving, nobody":     {"DELETE", "/v1/workers/c", tokenA, "", 404, "unknown"},
+	} {
+		s := open(t, nil)
+		if status, body := call(s, "PUT", "/v1/workers/b", tokenB, `{"url":"http://10.0.0.200:8000"}`); status != 200 {
+			t.Fatalf("%d %s", status, body)
+		}
+		if status, reason := call(s, c.method, c.path, c.token, c.body); status != c.status || reason != c.reason {
+			t.Errorf("%s: %d %s, want %d %s", name, status, reason, c.status, c.reason)
+		}
+		if !slices.Contains(reasons(), c.reason) || s.Stats().Refused[c.reason] != 1 || len(s.Stats().Refused) != len(reasons()) {
+			t.Errorf("%s: counted %v", name, s.Stats().Refused)
+		}
+	}
+}
+
+func TestTheRoomIsBounded(t *testing.T) {
+	s := open(t, nil)
+	for i := range 5 {
+		status, reason := call(s, "PUT", fmt.Sprintf("/v1/workers/w%d", i), tokenA, fmt.Sprintf(`{"url":"http://10.0.0.%d:8000"}`, i+1))
+		if want := map[bool]int{true: 200, false: 503}[i < 4]; status != want {
+			t.Errorf("worker %d: %d %s, want %d", i, status, reason, want)
+		}
+	}
+	if status, _ := call(s, "PUT", "/v1/workers/w0", tokenA, `{"url":"http://10.0.0.1:8000"}`); status != 200 {
+		t.Errorf("a renewal in a full book: %d", status)
+	}
+}
+
+func TestWrongTokensAreSlowedAndRightOnesNot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := open(t, nil)
+		statuses := map[int]int{}
+		for range 50 {
+			status, _ := call(s, "PUT", "/v1/workers/w1", "guess-0123456789abcdef", "{}")
+			statuses[status]++
+		}
+		if statuses[401] != burst || statuses[429] != 50-burst {
+			t.Errorf("answers are %v", statuses)
+		}
+		if status, _ := call(s, "PUT", "/v1/workers/w1", tokenA, `{"url":"http://10.0.0.1:8000"}`); status != 200 {
+			t.Errorf("the right token from the same address: %d", status)
+		}
+		time.Sleep(refill)
+		if status, _ := call(s, "PUT", "/v1/workers/w1", "guess", "{}"); status != 401 {
+			t.Errorf("after a while: %d", status)
+		}
+	})
+	var p patience
+	now := time.Unix(1e9, 0)
+	for i := range 2 * maxPatience {
+		p.fail(netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}), now)
+	}
+	if len(p.spent) > maxPatience {
+		t.Errorf("%d addresses are remembered", len(p.spent))
+	}
+	if !p.fail(netip.MustParseAddr("10.9.9.9"), now.Add(time.Hour)) {
+		t.Error("addresses are never forgotten")
+	}
+}
+
+func TestLeasesEndAndRenewalsKeepThem(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var told [][]Worker
+		var log bytes.Buffer
+		s := open(t, func(c *Config) {
+			c.OnChange = func(ws []Worker) { told = append(told, ws) }
+			c.Log = slog.New(slog.NewTextHandler(&log, nil))
+		})
+		if err := s.Start(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		put := func(name, body string) {
+			if status, body := call(s, "PUT", "/v1/workers/"+name, tokenA, body); status != 200 {
+				t.Fatalf("%d %s", status, body)
+			}
+		}
+		put("w1", `{"url":"http://10.0.0.1:8000"}`)
+		put("w2", `{"url":"http://10.0.0.2:8000"}`)
+		for range 30 {
+			time.Sleep(10 * time.Second)
+			put("w1", `{"url":"http://10.0.0.1:8000"}`)
+		}
+		if n := len(told); n != 3 || len(told[1]) != 3 || len(told[2]) != 2 {
+			t.Fatalf("told %d times, want both workers once and w2's end once: %v", n, told)
+		}
+		if st := s.Stats(); st.Expired != 1 || st.Registered != 32 {
+			t.Errorf("counted %+v", st)
+		}
+		put("w1", `{"url":"http://10.0.0.1:8000","labels":{"a":"b"}}`)
+		time.Sleep(time.Second)
+		if n := len(told); n != 4 || told[3][1].Labels["a"] != "b" {
+			t.Errorf("a change of labels is not told: %v", told)
+		}
+		if status, _ := call(s, "DELETE", "/v1/workers/w1", tokenA, ""); status != 200 {
+			t.Errorf("leaving: %d", status)
+		}
+		time.Sleep(time.Second)
+		if n := len(told); n != 5 || len(told[4]) != 1 {
+			t.Errorf("after w1 left: %v", told[n-1])
+		}
+		s.Stop()
+		if strings.Count(log.String(), "nobody has renewed") != 1 || strings.Contains(log.String(), tokenA) {
+			t.Errorf("logged:\n%s", &log)
+		}
+	})
+}
+
+func TestRegisteredWorkersSurviveARestart(t *testing.T) {
+	dir := t.TempDir()
+	with := func(change func(*Config)) *Sources {
+		return open(t, func(c *Config) {
+			c.Dir = dir
+			if change != nil {
+				change(c)
+			}
+		})
+	}
+	s := with(nil)
+	if err := s.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	call(s, "PUT", "/v1/workers/w1", tokenA, `{"url":"http://10.0.0.1:8000","gpu":"H100","labels":{"a":"b"}}`)
+	call(s, "PUT", "/v1/workers/w2", tokenB, `{"url":"http://10.1.0.2:8000"}`)
+	file := filepath.Join(dir, "registered.json")
+	for end := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+		if b, err := os.ReadFile(file); err == nil && bytes.Contains(b, []byte("w2")) {
+			if bytes.Contains(b, []byte(tokenA)) {
+				t.Error("a token is on disk")
+			}
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatal("nothing kept")
+		}
+	}
+	s.Stop()
+	names := func(s *Sources) string {
+		var out []string
+		for _, w := range s.lists[Registered] {
+			out = append(out, w.Name+w.GPU+w.Labels["a"])
+		}
+		return strings.Join(out, " ")
+	}
+	if got := names(with(nil)); got != "w1H100b w2" {
+		t.Errorf("recalled %q", got)
+	}
+	if got := names(with(func(c *Config) { c.Registration.Allow = []string{"10.0.0.0/16"} })); got != "w1H100b" {
+		t.Errorf("with a narrower allow recalled %q", got)
+	}
+	if got := names(with(func(c *Config) { c.Registration.Tokens = c.Registration.Tokens[1:] })); got != "w2" {
+		t.Errorf("with a token withdrawn recalled %q", got)
+	}
+	if err := os.WriteFile(file, []byte("[{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got := names(with(nil)); got != "" {
+		t.Errorf("from a broken file recalled %q", got)
+	}
+}
+
+func TestTokenFileIsReadAgain(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "tokens")
+	put := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put("# two\n\n" + spec.HashKey(tokenA) + "\n")
+	var log bytes.Buffer
+	s := open(t, func(c *Config) {
+		c.Registration.Tokens, c.Registration.TokenFile = nil, file
+		c.Log = slog.New(slog.NewTextHandler(&log, nil))
+	})
+	tk := s.door.tokens
+	now := time.Now()
+	opens := func(token string) bool {
+		now = now.Add(2 * tokensEvery)
+		_, ok := tk.owner(token, now)
+		return ok
+	}
+	if !opens(tokenA) || opens(tokenB) {
+		t.Fatal("the first file is not in force")
+	}
+	put(spec.HashKey(tokenB) + "\n# longer than it was\n")
+	if opens(tokenA) || !opens(tokenB) {
+		t.Error("the second file is not in force")
+	}
+	put(tokenA + "\n")
+	if !opens(tokenB) || !opens(tokenB) || strings.Count(log.String(), "token file refused") != 1 || strings.Contains(log.String(), tokenA) {
+		t.Errorf("a file with a plain token: %s", &log)
+	}
+	if err := s.Reload(); err == nil || strings.Contains(err.Error(), tokenA) {
+		t.Errorf("reloading it says %v", err)
+	}
+	for _, c := range []config.Registration{{TokenFile: file + ".none"}, {TokenFile: file}, {Tokens: []string{"x"}}, {}} {
+		c.Listen = "unused"
+		if _, err := New(Config{OnChange: func([]Worker) {}, Registration: c}); err == nil {
+			t.Errorf("%+v was taken", c)
+		}
+	}
+}
+
+// TestBook holds that a name and a URL have one lease, that nobody ends another's, and that the room is kept.
+func TestBook(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		b := newBook(3, 30*time.Second)
+		now := time.Unix(1e9, 0)
+		type believed struct {
+			by    owner
+			until time.Time
+		}
+		model := map[string]believed{}
+		for range rapid.IntRange(1, 80).Draw(t, "steps") {
+			now = now.Add(time.Duration(rapid.IntRange(0, 20).Draw(t, "seconds")) * time.Second)
+			name := rapid.SampledFrom([]string{"a", "b", "c", "d", "e"}).Draw(t, "name")
+			by := owner{byte(rapid.IntRange(1, 2).Draw(t, "owner"))}
+			held, is := model[name]
+			switch rapid.IntRange(0, 2).Draw(t, "step") {
+			case 0:
+				url := fmt.Sprintf("http://10.0.0.%d:8000", rapid.IntRange(1, 5).Draw(t, "url"))
+				if _, no := b.put(at(name, url), by, now); no == nil {
+					if is && held.by != by {
+						t.Fatalf("%s was taken over", name)
+					}
+					model[name] = believed{by, now.Add(30 * time.Second)}
+				}
+			case 1:
+				if no := b.leave(name, by); (no == nil) != (is && held.by == by) {
+					t.Fatalf("%s leaves: %v", name, no)
+				} else if no == nil {
+					delete(model, name)
+				}
+			case 2:
+				for _, n := range b.expire(now) {
+					if now.Before(model[n].until) {
+						t.Fatalf("%s expired early", n)
+					}
+					delete(model, n)
+				}
+				if next := b.next(); !next.IsZero() && !next.After(now) {
+					t.Fatal("a lease that is over was left")
+				}
+			}
+			urls := map[string]bool{}
+			for _, w := range b.workers() {
+				if urls[w.URL] {
+					t.Fatalf("%s twice", w.URL)
+				}
+				urls[w.URL] = true
+			}
+			if len(urls) > 3 || !slices.Equal(slices.Sorted(maps.Keys(model)), slices.Sorted(maps.Keys(b.leases))) {
+				t.Fatalf("the book has %v, want %v", b.leases, model)
+			}
+		}
+	})
+}
+
+func FuzzDecodeRegistration(f *testing.F) {
+	f.Add([]byte(`{"url":"http://10.0.0.1:8000","gpu":"H100x4","models":["a"],"weight":2,"engine":"vllm","metrics":"http://10.0.0.1/m","gpu_metrics":"","gpus":["0"],"wake":true,"labels":{"a":"b"}}`))
+	f.Add([]byte(`{"url":"x","url":"y"}`))
+	f.Add([]byte(`{"labels":{"a":1}} `))
+	f.Add([]byte(`{"labels":null,"models":null}`))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		r, err := DecodeRegistration(text)
+		if err != nil {
+			if len(err.Error()) > 4096 {
+				t.Fatalf("an error of %d bytes", len(err.Error()))
+			}
+			return
+		}
+		again, err := json.Marshal(r)
+		if err != nil {
+			t.Fatalf("%+v cannot be written: %v", r, err)
+		}
+		if _, err := DecodeRegistration(again); err != nil {
+			t.Fatalf("%s was taken, and what it says is refused: %v", text, err)
+		}
+		if len(r.Labels) > maxLabels || len(r.Models) > maxList {
+			t.Fatal("more than the bounds")
+		}
+	})
+}
+
+func FuzzTokensAndKept(f *testing.F) {
+	f.Add([]byte(spec.HashKey("a")))
+	f.Add([]byte(`[{"Owner":"00","Worker":{"Name":"a","URL":"http://10.0.0.1:1"}}]`))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		if found, err := parseTokens(text); err != nil && len(found) > 0 || len(found) > maxTokens {
+			t.Fatalf("%d tokens, %v", len(found), err)
+		}
+		entries, _ := decodeEntries(text) // what is refused is empty
+		for _, e := range entries {
+			if w, _, ok := e.worker(); ok {
+				_ = Check([]Worker{w})
+			}
+		}
+	})
+}
+
