@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"maps"
 	"net"
 	"net/http"
@@ -18,6 +19,8 @@ import (
 type serverNames struct {
 	mu sync.RWMutex
 	by map[string]string // host:port of the URL to the name
+	// roots that sign workers' certificates; nil for the machine's.
+	roots *x509.CertPool
 }
 
 // set takes the names from the workers; true when the name of an address has changed.
@@ -58,7 +61,7 @@ func (n *serverNames) dialer(dial func(context.Context, string, string) (net.Con
 			_ = raw.Close()
 			return nil, err
 		}
-		c := tls.Client(raw, &tls.Config{ServerName: cmp.Or(n.of(address), host), MinVersion: tls.VersionTLS12})
+		c := tls.Client(raw, &tls.Config{ServerName: cmp.Or(n.of(address), host), RootCAs: n.roots, MinVersion: tls.VersionTLS12})
 		ctx, cancel := context.WithTimeout(ctx, handshakeTimeout)
 		defer cancel()
 		if err := c.HandshakeContext(ctx); err != nil {

@@ -66,7 +66,9 @@ func call(s *Sources, method, path, token, body string) (int, string) {
 	}
 	w := httptest.NewRecorder()
 	s.Door().ServeHTTP(w, r)
-	var e struct{ Error struct{ Code, Message string } }
+	var e struct {
+		Error struct{ Code, Message string }
+	}
 	_ = json.Unmarshal(w.Body.Bytes(), &e)
 	if w.Code != http.StatusOK {
 		return w.Code, e.Error.Code
@@ -266,6 +268,7 @@ func TestLeasesEndAndRenewalsKeepThem(t *testing.T) {
 			time.Sleep(10 * time.Second)
 			put("w1", `{"url":"http://10.0.0.1:8000"}`)
 		}
+		synctest.Wait()
 		if n := len(told); n != 3 || len(told[1]) != 3 || len(told[2]) != 2 {
 			t.Fatalf("told %d times, want both workers once and w2's end once: %v", n, told)
 		}
@@ -274,6 +277,7 @@ func TestLeasesEndAndRenewalsKeepThem(t *testing.T) {
 		}
 		put("w1", `{"url":"http://10.0.0.1:8000","labels":{"a":"b"}}`)
 		time.Sleep(time.Second)
+		synctest.Wait()
 		if n := len(told); n != 4 || told[3][1].Labels["a"] != "b" {
 			t.Errorf("a change of labels is not told: %v", told)
 		}
@@ -281,6 +285,7 @@ func TestLeasesEndAndRenewalsKeepThem(t *testing.T) {
 			t.Errorf("leaving: %d", status)
 		}
 		time.Sleep(time.Second)
+		synctest.Wait()
 		if n := len(told); n != 5 || len(told[4]) != 1 {
 			t.Errorf("after w1 left: %v", told[n-1])
 		}
@@ -373,7 +378,8 @@ func TestTokenFileIsReadAgain(t *testing.T) {
 		t.Error("the second file is not in force")
 	}
 	put(tokenA + "\n")
-	if !opens(tokenB) || !opens(tokenB) || strings.Count(log.String(), "token file refused") != 1 || strings.Contains(log.String(), tokenA) {
+	opens(tokenB)
+	if !opens(tokenB) || strings.Count(log.String(), "token file refused") != 1 || strings.Contains(log.String(), tokenA) {
 		t.Errorf("a file with a plain token: %s", &log)
 	}
 	if err := s.Reload(); err == nil || strings.Contains(err.Error(), tokenA) {
@@ -483,4 +489,3 @@ func FuzzTokensAndKept(f *testing.F) {
 		}
 	})
 }
-

@@ -1,0 +1,252 @@
+package local_test
+
+import (
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"golang.org/x/net/dns/dnsmessage"
+
+	"github.com/spillway-lb/spillway/internal/config"
+	"github.com/spillway-lb/spillway/internal/spec"
+	"github.com/spillway-lb/spillway/internal/telemetry"
+	"github.com/spillway-lb/spillway/local"
+)
+
+const workerToken = "a-token-of-enough-length"
+
+func registering(lease time.Duration) func(*local.Config) {
+	return func(c *local.Config) {
+		c.Registration = config.Registration{Listen: "127.0.0.1:0", Tokens: []string{spec.HashKey(workerToken)}, Allow: []string{"127.0.0.0/8"}, Lease: lease}
+	}
+}
+
+// value is that of a metric of one series.
+func value(t *testing.T, reg *prometheus.Registry, name string) float64 {
+	t.Helper()
+	all, err := reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range all {
+		if f.GetName() == name {
+			return f.GetMetric()[0].GetCounter().GetValue()
+		}
+	}
+	t.Fatalf("no metric %s", name)
+	return 0
+}
+
+func register(t *testing.T, a *local.Agent, method, name, at string) (int, string) {
+	t.Helper()
+	req, err := http.NewRequest(method, "http://"+a.RegistrationAddr().String()+"/v1/workers/"+name, strings.NewReader(`{"url":"`+at+`","gpu":"H100","labels":{"rack":"r7"}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer "+workerToken)
+	resp, err := client.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode, string(text)
+}
+
+func TestARegisteredWorkerServesUntilItsLeaseEnds(t *testing.T) {
+	reg := telemetry.NewRegistry("local", "a", "test")
+	a := start(t, func(c *local.Config) { registering(time.Second)(c); c.Registry = reg })
+	w := newVLLM(t, "w1")
+	if status, text := register(t, a, "PUT", "w1", w.URL); status != 200 || !strings.Contains(text, `"lease_seconds":1,`) {
+		t.Fatalf("registering: %d %s", status, text)
+	}
+	eventually(t, "the worker ready", func() bool { return ready(a) == 1 })
+	if s := a.Status().Workers[0]; s.Source != "registration" || s.Name != "w1" {
+		t.Errorf("status shows %+v", s)
+	}
+	if resp, text := post(t, a, whole); resp.StatusCode != 200 {
+		t.Fatalf("%d %s", resp.StatusCode, text)
+	}
+	w.CloseClientConnections()
+	w.Close() // no DELETE
+	eventually(t, "the worker gone", func() bool { return len(a.Status().Workers) == 0 })
+	if n, err := testutil.GatherAndCount(reg, "spillway_local_lease_expiries_total", "spillway_local_workers", "spillway_local_registrations_refused_total"); err != nil || n < 3 {
+		t.Errorf("%d metrics of sources, %v", n, err)
+	}
+	if got := value(t, reg, "spillway_local_lease_expiries_total"); got != 1 {
+		t.Errorf("lease_expiries_total is %v, want 1", got)
+	}
+}
+
+// TestAStreamOutlivesItsWorkersLease holds an answer until the worker has left by either way.
+func TestAStreamOutlivesItsWorkersLease(t *testing.T) {
+	for _, way := range []string{"expiry", "farewell"} {
+		lease := time.Minute
+		if way == "expiry" {
+			lease = time.Second
+		}
+		a := start(t, registering(lease))
+		w := newVLLM(t, "w1")
+		w.set("hold")
+		if status, text := register(t, a, "PUT", "w1", w.URL); status != 200 {
+			t.Fatalf("registering: %d %s", status, text)
+		}
+		eventually(t, "the worker ready", func() bool { return ready(a) == 1 })
+		done := make(chan string, 1)
+		go func() {
+			resp, err := client.Post("http://"+a.Addr().String()+"/v1/chat/completions", "application/json", strings.NewReader(streamed))
+			if err != nil {
+				done <- err.Error()
+				return
+			}
+			defer func() { _ = resp.Body.Close() }()
+			text, _ := io.ReadAll(resp.Body) // a broken answer shows in the text
+			done <- string(text)
+		}()
+		eventually(t, "the request at the worker", func() bool { return w.running.Load() == 1 })
+		if way == "farewell" {
+			if status, text := register(t, a, "DELETE", "w1", ""); status != 200 {
+				t.Fatalf("leaving: %d %s", status, text)
+			}
+		}
+		eventually(t, "the worker gone", func() bool { return len(a.Status().Workers) == 0 })
+		close(w.release)
+		if text := <-done; !strings.HasSuffix(text, "data: [DONE]\n\n") {
+			t.Errorf("%s: the answer is %q", way, text)
+		}
+	}
+}
+
+// TestAWorkersRedirectsAreNotFollowed registers a worker that points the scraper and the forwarder elsewhere.
+func TestAWorkersRedirectsAreNotFollowed(t *testing.T) {
+	var hits atomic.Int64
+	secret := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { hits.Add(1) }))
+	defer secret.Close()
+	var asked atomic.Int64
+	liar := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case r.URL.Path == "/health":
+		case r.URL.Path == "/v1/models":
+			_, _ = io.WriteString(w, `{"object":"list","data":[{"id":"llama-3.1-8b","max_model_len":8192}]}`)
+		default:
+			asked.Add(1)
+			http.Redirect(w, r, secret.URL+r.URL.Path, http.StatusTemporaryRedirect)
+		}
+	}))
+	defer liar.Close()
+	a := start(t, registering(time.Minute))
+	if status, text := register(t, a, "PUT", "w1", liar.URL); status != 200 {
+		t.Fatalf("registering: %d %s", status, text)
+	}
+	eventually(t, "the worker ready", func() bool { return ready(a) == 1 && asked.Load() > 3 })
+	noFollow := &http.Client{Transport: client.Transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	resp, err := noFollow.Post("http://"+a.Addr().String()+"/v1/chat/completions", "application/json", strings.NewReader(whole))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = resp.Body.Close()
+	if hits.Load() != 0 {
+		t.Errorf("the place that the worker points at was asked %d times", hits.Load())
+	}
+}
+
+// serviceDNS answers SRV questions with the ports it is told, all at 127.0.0.1.
+type serviceDNS struct {
+	conn  net.PacketConn
+	ports atomic.Pointer[[]uint16]
+}
+
+func newServiceDNS(t *testing.T) *serviceDNS {
+	t.Helper()
+	conn, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &serviceDNS{conn: conn}
+	s.ports.Store(&[]uint16{})
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		buf := make([]byte, 4096)
+		for {
+			n, from, err := conn.ReadFrom(buf)
+			if err != nil {
+				return
+			}
+			var q dnsmessage.Message
+			if q.Unpack(buf[:n]) == nil {
+				out, _ := s.answer(q).Pack() // what cannot be packed is not answered
+				_, _ = conn.WriteTo(out, from)
+			}
+		}
+	}()
+	t.Cleanup(func() { _ = conn.Close(); <-done })
+	return s
+}
+
+func (s *serviceDNS) answer(q dnsmessage.Message) *dnsmessage.Message {
+	m := &dnsmessage.Message{Header: dnsmessage.Header{ID: q.ID, Response: true}, Questions: q.Questions}
+	h := dnsmessage.ResourceHeader{Name: q.Questions[0].Name, Class: dnsmessage.ClassINET}
+	switch q.Questions[0].Type {
+	case dnsmessage.TypeSRV:
+		for _, p := range *s.ports.Load() {
+			m.Answers = append(m.Answers, dnsmessage.Resource{Header: h, Body: &dnsmessage.SRVResource{Priority: 1, Weight: 1, Port: p, Target: dnsmessage.MustNewName("host.test.")}})
+		}
+	case dnsmessage.TypeA:
+		m.Answers = []dnsmessage.Resource{{Header: h, Body: &dnsmessage.AResource{A: [4]byte{127, 0, 0, 1}}}}
+	}
+	return m
+}
+
+func (s *serviceDNS) set(t *testing.T, workers ...*vllm) {
+	t.Helper()
+	var ports []uint16
+	for _, w := range workers {
+		u, err := url.Parse(w.URL)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := strconv.ParseUint(u.Port(), 10, 16)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ports = append(ports, uint16(p))
+	}
+	s.ports.Store(&ports)
+}
+
+func TestWorkersInDNSComeAndGo(t *testing.T) {
+	dns := newServiceDNS(t)
+	w1, w2, w3 := newVLLM(t, "w1"), newVLLM(t, "w2"), newVLLM(t, "w3")
+	dns.set(t, w1)
+	a := start(t, func(c *local.Config) {
+		c.Discover = config.Discover{
+			Resolver: netip.MustParseAddrPort(dns.conn.LocalAddr().String()).String(), Interval: 100 * time.Millisecond, Grace: time.Minute,
+			DNS: []config.DNSName{{Name: "_http._tcp.vllm.test", Type: config.TypeSRV, GPU: "H100", Labels: map[string]string{"pool": "x"}}},
+		}
+	})
+	eventually(t, "the first worker ready", func() bool { return ready(a) == 1 })
+	if s := a.Status().Workers[0]; s.Source != "dns" || !strings.HasPrefix(s.Name, "dns-127-0-0-1-") || s.GPU != "H100" {
+		t.Errorf("status shows %+v", s)
+	}
+	dns.set(t, w1, w2, w3)
+	eventually(t, "three workers ready", func() bool { return ready(a) == 3 })
+	dns.set(t, w3)
+	eventually(t, "one worker left", func() bool { return len(a.Status().Workers) == 1 && a.Status().Workers[0].URL == w3.URL })
+	if resp, text := post(t, a, whole); resp.StatusCode != 200 || w3.served.Load() != 1 {
+		t.Errorf("%d %s", resp.StatusCode, text)
+	}
+}
