@@ -23,6 +23,7 @@ type Breaker struct {
 	flow    flow
 	record  record
 	card    cards
+	seen    time.Time // the latest moment that it was told of
 }
 
 // New returns a breaker for a worker that nobody has heard of: it takes nothing until a probe has succeeded.
@@ -52,6 +53,7 @@ func (b *Breaker) Trials() int {
 
 // Fail books a failure.
 func (b *Breaker) Fail(k Kind, now time.Time) {
+	b.see(now)
 	switch k {
 	case Soft:
 		b.record.add(false, now)
@@ -81,6 +83,7 @@ func (b *Breaker) emits(now time.Time) bool {
 
 // OK books an answer that went well.
 func (b *Breaker) OK(now time.Time) {
+	b.see(now)
 	b.soft, b.refused = 0, 0
 	b.record.add(true, now)
 	if b.state != HalfOpen {
@@ -93,6 +96,7 @@ func (b *Breaker) OK(now time.Time) {
 
 // ProbeOK books a successful health probe: with the backoff passed, a worker that was out is warmed up.
 func (b *Breaker) ProbeOK(now time.Time) {
+	b.see(now)
 	b.probes = 0
 	if b.state != Open || now.Before(b.until) {
 		return
@@ -127,9 +131,10 @@ const minShare = 0.1
 // Share of its usual load that the worker should get, over 0 and up to 1: less while it starts slowly, and half while
 // its GPU is nearly out of memory.
 func (b *Breaker) Share(now time.Time) float64 {
+	b.see(now)
 	s := 1.0
 	if b.ramping {
-		if s = now.Sub(b.since).Seconds() / b.cfg.SlowStart.Seconds(); s >= 1 {
+		if s = max(0, now.Sub(b.since)).Seconds() / b.cfg.SlowStart.Seconds(); s >= 1 {
 			b.ramping, b.opened, s = false, 0, 1
 		}
 	}

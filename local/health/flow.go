@@ -16,6 +16,7 @@ const (
 
 // Began books a request sent, and Ended one that is over, however it ended.
 func (b *Breaker) Began(now time.Time) {
+	b.see(now)
 	if b.flow.inFlight == 0 {
 		b.flow.progress, b.flow.spoke = now, false
 	}
@@ -30,7 +31,10 @@ func (b *Breaker) Ended() {
 }
 
 // Progress books bytes of any answer.
-func (b *Breaker) Progress(now time.Time) { b.flow.progress, b.flow.spoke = now, true }
+func (b *Breaker) Progress(now time.Time) {
+	b.see(now)
+	b.flow.progress, b.flow.spoke = now, true
+}
 
 // Stalled says whether the worker has held requests and emitted nothing for longer than Stall plus what is expected,
 // the predicted time to its next byte. Of a worker whose last probe failed a quarter of Stall is believed.
@@ -54,6 +58,7 @@ func (b *Breaker) Dead(now time.Time) bool {
 
 // Silence is how long the worker has held requests and emitted nothing; 0 when it holds none.
 func (b *Breaker) Silence(now time.Time) time.Duration {
+	b.see(now)
 	if b.flow.inFlight == 0 {
 		return 0
 	}

@@ -43,6 +43,7 @@ func (b *Breaker) Took(slowness float64, now time.Time) {
 
 // errorRate and latency are the recent means; ok is false when too little was seen.
 func (b *Breaker) errorRate(now time.Time) (rate float64, ok bool) {
+	b.see(now)
 	b.record.forget(now)
 	if b.record.answers < b.cfg.Samples {
 		return 0, false
@@ -51,6 +52,7 @@ func (b *Breaker) errorRate(now time.Time) (rate float64, ok bool) {
 }
 
 func (b *Breaker) latency(now time.Time) (slowness float64, ok bool) {
+	b.see(now)
 	b.record.forget(now)
 	if b.record.timed < b.cfg.Samples {
 		return 0, false
