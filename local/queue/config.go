@@ -34,7 +34,11 @@ type Config struct {
 	Reach int
 }
 
-const maxReach = 16
+const (
+	maxReach = 16
+	// minWeight and maxWeight keep what is reckoned with weights a number.
+	minWeight, maxWeight = 1e-6, 1e6
+)
 
 func (c Config) withDefaults() Config {
 	c.MaxItems = positive(c.MaxItems, 4096)
@@ -45,7 +49,7 @@ func (c Config) withDefaults() Config {
 		c.ClassShare[i] = share(c.ClassShare[i], def)
 	}
 	for i, def := range [spec.NumClasses]float64{16, 4, 1} {
-		c.Weights[i] = positive(finite(c.Weights[i]), def)
+		c.Weights[i] = max(minWeight, min(positive(finite(c.Weights[i]), def), maxWeight))
 	}
 	for i, def := range [spec.NumClasses]time.Duration{time.Second, 2 * time.Second, 30 * time.Second} {
 		c.Targets[i] = positive(c.Targets[i], def)

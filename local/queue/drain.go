@@ -14,7 +14,11 @@ type drain struct {
 	score float64 // work that left, forgetting
 }
 
-const drainWindow = 10.0 // seconds
+const (
+	drainWindow = 10.0 // seconds
+	// backstep is how far a clock may seem to go back because callers read it before they waited for their turn, in seconds.
+	backstep = 1.0
+)
 
 func (d *drain) begin(now time.Time) { d.busy, d.at = true, now }
 
@@ -24,10 +28,14 @@ func (d *drain) end(now time.Time) {
 }
 
 func (d *drain) run(now time.Time) {
-	if dt := now.Sub(d.at).Seconds(); d.busy && dt > 0 {
+	dt := now.Sub(d.at).Seconds()
+	switch {
+	case d.busy && dt > 0:
 		d.score *= math.Exp(-dt / drainWindow)
 		d.age += dt
 		d.at = now
+	case dt < -backstep:
+		d.at = now // the clock was set back: it goes on from here
 	}
 }
 

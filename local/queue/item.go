@@ -55,6 +55,9 @@ const (
 	maxCost = 86400.0
 )
 
+// maxSize bounds what one request is believed to be, in tokens or bytes, so that sums cannot overflow.
+const maxSize = 1 << 40
+
 func bounded(cost float64) float64 {
 	if !(cost > minCost) { // NaN too
 		return minCost
@@ -65,7 +68,7 @@ func bounded(cost float64) float64 {
 // tidy makes what a caller may have got wrong harmless.
 func (i *Item[T]) tidy() {
 	i.Class = clamp(i.Class)
-	i.Work, i.Bytes = max(i.Work, 1), max(i.Bytes, 0)
+	i.Work, i.Bytes = max(1, min(i.Work, maxSize)), max(0, min(i.Bytes, maxSize))
 	i.Cost = bounded(i.Cost)
 }
 
