@@ -21,8 +21,8 @@ func (f *floor) begin(at *attempt, cancel context.CancelCauseFunc) {
 	at.cancel = cancel
 }
 
-// firstByte books the prefill as done.
-func (f *floor) firstByte(at *attempt, now time.Time) {
+// firstByte books the prefill as done, and learns from a stream's how fast the worker is: its last byte may be a minute away.
+func (f *floor) firstByte(at *attempt, stream bool, now time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	at.first = now
@@ -35,6 +35,11 @@ func (f *floor) firstByte(at *attempt, now time.Time) {
 		at.worker.latency.Observe(int64(at.seqs), now.Sub(at.sent).Seconds(), now)
 	}
 	f.ledger.FirstByte(&at.entry, now)
+	if stream {
+		at.worker.breaker.Took(at.slowness(), now)
+		at.worker.learner.FirstToken(at.work, now.Sub(at.sent).Seconds())
+		at.worker.refresh(now)
+	}
 	f.serve(at.pool, now)
 }
 
@@ -117,8 +122,6 @@ func (f *floor) learn(at *attempt, m *meter, atEnd pick.Load) {
 	if !m.events || at.first.IsZero() {
 		return
 	}
-	w.breaker.Took(at.slowness(), at.first)
-	w.learner.FirstToken(at.work, at.first.Sub(at.sent).Seconds())
 	if out >= 8 {
 		seqs := float64(atEnd.Running + atEnd.ForeignSeqs)
 		held := float64(atEnd.KV + atEnd.ForeignKV)

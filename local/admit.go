@@ -87,6 +87,7 @@ func (f *floor) fit(v *visit, p *pool) {
 	q.PromptBytes = int64(len(v.env.Prompt))
 	q.Class = v.class
 	q.MaxWait = f.orders.ttft(v.model, v.class) / 2
+	q.Contended = false
 	if q.Blocks == nil {
 		q.Blocks = pick.Blocks(v.blocks[:0], pick.Seed(f.secret, v.hop.Tenant, v.model), v.env.Prompt)
 		q.Key = f.orders.hashKey(v)

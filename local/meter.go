@@ -47,7 +47,7 @@ func ms(d time.Duration) float64 { return d.Seconds() * 1000 }
 func (m *meter) Chunk(p []byte) {
 	now := time.Now()
 	if m.at.first.IsZero() {
-		m.agent.floor.firstByte(m.at, now)
+		m.agent.floor.firstByte(m.at, m.events && m.status/100 == 2, now)
 		m.told = now
 	}
 	m.at.last = now

@@ -70,6 +70,7 @@ func (f *floor) noRoom(v *visit, p *pool, now time.Time) *openai.Error {
 
 // try places a waiting visit if a worker has room.
 func (f *floor) try(v *visit, p *pool, now time.Time) (*attempt, queue.Answer) {
+	v.query.Contended = p.queue.Len() > 1
 	at := f.place(v, p, now)
 	switch {
 	case at != nil:

@@ -29,6 +29,7 @@ func (v *View) choose(q *Query, now time.Time, rng *rand.Rand, rec *explain.Reco
 		rec.Query = fmt.Sprintf("prompt=%d output=%d class=%s", q.PromptTokens, q.OutputTokens, q.Class)
 	}
 	v.settle()
+	v.known = v.Index != nil && len(q.Blocks) > 0 && q.PromptBytes > 0 && v.Index.match(q.Blocks)
 	reason := v.screen(rec)
 	if len(v.cands) == 0 {
 		rec.Choose("", reason)
@@ -164,6 +165,9 @@ func (v *View) room(at int) drop {
 	}
 	back := a.backlogAt(v.now, b.rate)
 	seqs := a.seqs()
+	if late := a.late(v.now, b.rate, b.base); late > 0 {
+		back += late * b.rate
+	}
 	v.back[at], v.count[at], v.tight[at] = back, float64(seqs), false
 	if b.trials > 0 && a.running >= b.trials {
 		return dropTrial
@@ -179,15 +183,24 @@ func (v *View) room(at int) drop {
 		if held+v.need > b.admitted {
 			return dropKV
 		}
-		v.tight[at] = held+v.prompt+v.answer > b.soft
+		v.tight[at] = held+v.prompt+v.answer > b.kv-b.kv/10
 		if a.longKV > 0 && isLong(v.need, b.kv) && a.longKV+v.need > b.kv/2 {
 			return dropLong
 		}
 	}
-	if v.patient > 0 && back > v.patient*b.trusted {
+	if v.patient > 0 && back > v.patience(b)*b.trusted {
 		return dropBacklog
 	}
 	return dropNot
+}
+
+// patience is how long a worker's backlog may be, in seconds. While others wait too it is no longer than what keeps the
+// worker busy, for what is in an engine nobody can overtake; but a worker that holds most of the prompt is worth its wait.
+func (v *View) patience(b *gate) float64 {
+	if !v.q.Contended || v.known && 2*blockEnd(v.Index.matched(b.id)) >= v.q.PromptBytes {
+		return v.patient
+	}
+	return min(v.patient, b.feed())
 }
 
 // isLong says whether a request is so large for its worker that it may hold only a share of it.
@@ -196,7 +209,7 @@ func isLong(need, total int64) bool { return need > total/4 }
 // match fills v.cached for the candidates from the prefix index.
 func (v *View) match() {
 	q := v.q
-	if v.Index == nil || len(q.Blocks) == 0 || q.PromptBytes <= 0 || !v.Index.match(q.Blocks) {
+	if !v.known {
 		for _, at := range v.cands {
 			v.cached[at] = 0
 		}

@@ -14,11 +14,13 @@ type fit struct {
 	p     [features]vector // covariance
 	q     vector           // the prior's uncertainty of each weight, in units of the first one's
 	scale float64          // running size of residuals, for clipping
+	run   int              // clipped residuals in a row, negative ones counted below zero
 }
 
 const (
 	forget = 0.995 // about the last 200 observations count
 	huber  = 2.0   // residuals beyond so many scales are clipped
+	news   = 4     // so many of them in a row, to one side, are no outliers: things have changed
 )
 
 func newFit(prior vector) fit {
@@ -40,6 +42,9 @@ func (f *fit) observe(x1, x2, y float64) {
 	x := vector{1, x1, x2}
 	r := y - (f.w[0] + f.w[1]*x1 + f.w[2]*x2)
 	clip := huber * f.scale
+	if f.surprised(r, clip) {
+		clip = huber * f.scale
+	}
 	f.scale = max(0.98*f.scale+0.02*math.Min(math.Abs(r), 4*f.scale), 1e-6)
 	r = max(-clip, min(clip, r))
 	var gain vector
@@ -64,6 +69,28 @@ func (f *fit) observe(x1, x2, y float64) {
 		}
 	}
 	f.tame()
+}
+
+// surprised says that things have changed, and makes the fit as open to news as it was in the beginning.
+func (f *fit) surprised(r, clip float64) bool {
+	switch {
+	case r > clip:
+		f.run = max(f.run, 0) + 1
+	case r < -clip:
+		f.run = min(f.run, 0) - 1
+	default:
+		f.run = 0
+	}
+	if f.run > -news && f.run < news {
+		return false
+	}
+	f.run = 0
+	f.scale = math.Min(math.Abs(r), 10*f.scale)
+	for i := range f.p {
+		f.p[i] = vector{}
+		f.p[i][i] = 25 * f.q[i] * f.q[i]
+	}
+	return true
 }
 
 // tame keeps the weights within reach of the prior and the covariance from winding up while a quantity does not vary.

@@ -156,3 +156,69 @@ func TestLearnerStaysSaneOnRubbish(t *testing.T) {
 		}
 	})
 }
+
+// TestAWorkerThatIsLateIsAvoidedBeforeItAnswers: a worker that has taken far longer than it should for the oldest prompt
+// costs what it is late by, and has no room once that is over the patience; one first token clears it.
+func TestAWorkerThatIsLateIsAvoidedBeforeItAnswers(t *testing.T) {
+	v, l := fleet(2, "L4")
+	q := &Query{PromptTokens: 500, OutputTokens: 50, MaxWait: time.Second}
+	silent := l.Dispatch(0, 500, 600, v.Workers[0].KVTotal, t0)
+	next := l.Dispatch(0, 500, 600, v.Workers[0].KVTotal, t0)
+	for range 12 {
+		e := l.Dispatch(1, 0, 600, v.Workers[1].KVTotal, t0)
+		l.FirstByte(&e, t0)
+	}
+	if d, ok := Choose(q, v, t0.Add(300*time.Millisecond), testRNG(), nil); !ok || d.Index != 0 {
+		t.Fatalf("a worker that is not late yet is avoided: %+v", d)
+	}
+	if d, ok := Choose(q, v, t0.Add(1500*time.Millisecond), testRNG(), nil); !ok || d.Index != 1 {
+		t.Fatalf("1.5 s of silence, where 0.3 s were due, and it is still chosen: %+v", d)
+	}
+	at := t0.Add(5 * time.Second)
+	Look(q, v, at, testRNG(), nil)
+	if r := v.room(0); r != dropBacklog {
+		t.Errorf("after 5 s of silence it has room: %q", r)
+	}
+	l.FirstByte(&silent, at)
+	if d, ok := Choose(q, v, at.Add(10*time.Millisecond), testRNG(), nil); !ok || d.Index != 0 {
+		t.Errorf("it has spoken and is not believed: %+v", d)
+	}
+	l.FirstByte(&next, at)
+	if a := l.account(0).late(l.clock(at.Add(time.Hour)), 1000, 0.1); a != 0 {
+		t.Errorf("nothing is before its first token, and it is %v s late", a)
+	}
+}
+
+// TestLearnerNoticesAChange: a worker that has become four times as slow is known for it within ten answers, and one
+// stalled answer changes nothing.
+func TestLearnerNoticesAChange(t *testing.T) {
+	prior := PriorFor("", "llama-3.1-8b").Rates
+	l := NewLearner(prior)
+	rng := testRNG()
+	answer := func(slow float64) {
+		work := 100 + 2000*rng.Float64()
+		l.FirstToken(work, slow*(0.09+work/3600)*math.Exp(0.05*rng.NormFloat64()))
+	}
+	for range 200 {
+		answer(1)
+	}
+	before := l.Rates().PrefillRate
+	l.FirstToken(500, 60)
+	if after := l.Rates().PrefillRate; math.Abs(after/before-1) > 0.1 {
+		t.Errorf("one stalled answer took the rate from %v to %v", before, after)
+	}
+	for range 10 {
+		answer(4)
+	}
+	r := l.Rates()
+	if got := r.PrefillBase + 1000/r.PrefillRate; got < 0.8 || got > 2 {
+		t.Errorf("ten slow answers later 1,000 tokens are believed to take %.2f s, want about 1.5", got)
+	}
+	for range 10 {
+		answer(1)
+	}
+	r = l.Rates()
+	if got := r.PrefillBase + 1000/r.PrefillRate; got > 0.6 {
+		t.Errorf("ten quick answers later 1,000 tokens are believed to take %.2f s, want about 0.37", got)
+	}
+}

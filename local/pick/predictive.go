@@ -3,7 +3,7 @@ package pick
 import "math"
 
 // kvSoft is the part of a worker's KV cache over which a new request is expected to wait or to preempt.
-const kvSoft = 0.9
+const kvSoft = 0.9 // View.room reckons with it in whole tokens
 
 // What an adapter costs that is not in the GPU's memory, in seconds.
 const (

@@ -1,12 +1,13 @@
 package pick
 
-// account is what every choice reads of one worker in a Ledger: one cache line.
+// account is what every choice reads of one worker in a Ledger.
 type account struct {
 	running     int32 // ours, dispatched and not finished; negative while nobody has the slot
 	foreignSeqs int32
 	backlog     int64
 	headTokens  int64 // of the oldest prefill not yet done; 0 when there is none
 	headAt      int64 // when it became the oldest, in nanoseconds of the ledger's clock
+	heardAt     int64 // when any prefill was last seen done
 	kv          int64
 	longKV      int64
 
@@ -34,6 +35,27 @@ func (a *account) ownBacklog(now int64, rate float64) float64 {
 
 func (a *account) backlogAt(now int64, rate float64) float64 {
 	return a.ownBacklog(now, rate) + float64(a.foreignBacklog)
+}
+
+// What a first token may take, as a multiple of what is believed and some scheduling, before the worker is late.
+const (
+	lateFactor = 2.0
+	lateGrace  = 0.05 // seconds
+)
+
+// late is how much longer than it may well take nothing has come of the oldest prefill, in seconds. A worker that is late
+// is slower than believed, or does nothing at all: which of them shows only when it answers, or never, and until then
+// the best guess at what it still takes is what it has taken too long already.
+func (a *account) late(now int64, rate, base float64) float64 {
+	if a.headTokens == 0 {
+		return 0
+	}
+	quiet := float64(now-max(a.headAt, a.heardAt)) * 1e-9
+	s := quiet - lateFactor*(base+float64(a.headTokens+a.foreignBacklog)/rate) - lateGrace
+	if !(s > 0) {
+		return 0
+	}
+	return min(s, maxSeconds)
 }
 
 // slot is the rest of a worker's account.
@@ -84,6 +106,7 @@ func (s *slot) pop(a *account, pos uint64, now int64) {
 	if pos < s.head || pos >= s.tail {
 		return
 	}
+	a.heardAt = now
 	mask := uint64(len(s.ring) - 1)
 	s.ring[pos&mask].done = true
 	for s.head < s.tail && s.ring[s.head&mask].done {

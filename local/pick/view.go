@@ -24,6 +24,7 @@ type View struct {
 
 	asked
 	looking bool
+	known   bool      // somebody holds the beginning of the prompt
 	cands   []int32              // candidates of the current choice, as indices into Workers
 	odd     []int32              // those with room of whom something impossible is believed
 	costs   []float64            // the candidates' costs in the policy's own unit, by index into Workers
@@ -39,8 +40,8 @@ type View struct {
 type gate struct {
 	rate     float64 // prefill tokens/s
 	trusted  float64 // of which its share is trusted
+	base     float64 // seconds of a first token that do not depend on the prompt
 	kv       int64   // 0 when not known
-	soft     int64   // KV tokens over which a request waits for its own
 	admitted int64   // KV tokens that may be promised
 	longest  int64   // prompt, in tokens
 	slots    int32
@@ -49,6 +50,15 @@ type gate struct {
 	down     bool
 	odd      bool
 }
+
+// How much prefill keeps an engine busy until it can be sent more: twice what a first token takes besides the prompt,
+// which is a step and its scheduling. More than that only waits in the engine, where nobody can overtake it any more.
+const (
+	feedFactor = 2.0
+	minFeed    = 0.05 // seconds
+)
+
+func (g *gate) feed() float64 { return max(minFeed, feedFactor*g.base) }
 
 // brief is the part that says what a request costs there.
 type brief struct {
@@ -117,7 +127,7 @@ func (v *View) sum(at int) {
 	power := w.weight() * share
 	kv := max(w.KVTotal, 0)
 	g := gate{
-		rate: r.PrefillRate, trusted: r.PrefillRate * share, kv: kv, soft: math.MaxInt64, admitted: int64(float64(kv) * w.overcommit()),
+		rate: r.PrefillRate, trusted: r.PrefillRate * share, base: r.PrefillBase, kv: kv, admitted: int64(float64(kv) * w.overcommit()),
 		longest: math.MaxInt64, slots: math.MaxInt32, id: w.ID, trials: w.Trials, down: w.Down != "", odd: w.odd(),
 	}
 	if w.Slots > 0 {
@@ -127,7 +137,6 @@ func (v *View) sum(at int) {
 		g.longest = w.MaxContext
 	}
 	if kv > 0 {
-		g.soft = int64(kvSoft * float64(kv))
 		g.longest = min(g.longest, kv)
 	}
 	v.gates[at] = g

@@ -69,6 +69,8 @@ type Query struct {
 	Class spec.Class
 	// MaxWait is how long a worker's prefill backlog may be for it to count as having room. An idle worker always has.
 	MaxWait time.Duration
+	// Contended says that others wait as well: a worker then has room only while little waits inside it.
+	Contended bool
 	// Blocks are the prompt's chained block hashes (see Blocks); nil when prefixes do not matter.
 	Blocks []uint64
 	// Key is what consistent_hash goes by; 0 means that the request has none and may go anywhere.
