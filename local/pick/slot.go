@@ -50,9 +50,11 @@ func (a *account) late(now int64, rate, base float64) float64 {
 	if a.headTokens == 0 {
 		return 0
 	}
-	quiet := float64(now-max(a.headAt, a.heardAt)) * 1e-9
-	s := quiet - lateFactor*(base+float64(a.headTokens+a.foreignBacklog)/rate) - lateGrace
+	s := float64(now-max(a.headAt, a.heardAt))*1e-9 - lateFactor*base - lateGrace
 	if !(s > 0) {
+		return 0
+	}
+	if s -= lateFactor * float64(a.headTokens+a.foreignBacklog) / rate; !(s > 0) {
 		return 0
 	}
 	return min(s, maxSeconds)
