@@ -10,8 +10,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestIndexFlood holds the index to its bytes under a million distinct prefixes, while workers join.
-func TestIndexFlood(t *testing.T) {
+// TestPain08_AMillionPrefixesStayInTheBound holds the index to its bytes under a million distinct prefixes, while workers join.
+func TestPain08_AMillionPrefixesStayInTheBound(t *testing.T) {
 	const bound = 24 << 20
 	heap := func() int64 {
 		var m runtime.MemStats

@@ -295,8 +295,8 @@ func TestPrequalAvoidsTheHotAndTheSlow(t *testing.T) {
 	}
 }
 
-// TestAffinityMakesNoHotSpot is pain 9: one shared system prompt pins everyone to one worker.
-func TestAffinityMakesNoHotSpot(t *testing.T) {
+// TestPain09_OneSharedPromptPinsNobody: one shared system prompt pins everyone to one worker.
+func TestPain09_OneSharedPromptPinsNobody(t *testing.T) {
 	for _, p := range []Policy{Predictive, PrefixAffinity} {
 		t.Run(p.String(), func(t *testing.T) {
 			v, l := fleet(4, "A100")
@@ -389,8 +389,8 @@ func TestLookingTakesNoTurn(t *testing.T) {
 	}
 }
 
-// TestOneScrapeDrawsNotEverybody is pain 1: between two scrapes an idle-looking GPU must not take the whole traffic.
-func TestOneScrapeDrawsNotEverybody(t *testing.T) {
+// TestPain01_OneScrapeDrawsNotEverybody: between two scrapes an idle-looking GPU must not take the whole traffic.
+func TestPain01_OneScrapeDrawsNotEverybody(t *testing.T) {
 	for _, p := range []Policy{GPUUtilization, GPUAware} {
 		v, l := fleet(4, "A100")
 		v.Policy = p
