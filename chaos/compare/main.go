@@ -53,7 +53,7 @@ func parse(args []string) (*options, error) {
 		prompt: load.Lengths{Median: 500, P90: 1500, Max: 4000}, out: load.Lengths{Median: 60, P90: 120, Max: 200}, workers: 8,
 	}
 	f := flag.NewFlagSet("compare", flag.ContinueOnError)
-	names := f.String("policies", "round_robin,least_connections,predictive", "policies to compare, or all")
+	names := f.String("policies", "round_robin,least_connections,predictive", "policies to compare, or all, or none for fairness alone")
 	f.IntVar(&o.seeds, "seeds", 3, "how many runs with arrivals of their own")
 	f.DurationVar(&o.span, "for", time.Minute, "how long requests arrive in each run")
 	f.DurationVar(&o.after, "after", 10*time.Second, "when the three workers fall ill")
@@ -70,8 +70,11 @@ func parse(args []string) (*options, error) {
 		return nil, err
 	}
 	o.policies = strings.Split(*names, ",")
-	if *names == "all" {
+	switch *names {
+	case "all":
 		o.policies = pick.Policies()
+	case "none":
+		o.policies = nil
 	}
 	for _, p := range o.policies {
 		if _, err := pick.ParsePolicy(p); err != nil {
@@ -88,6 +91,9 @@ func compare(ctx context.Context, o *options) error {
 	each, err := capacity(o)
 	if err != nil {
 		return err
+	}
+	if len(o.policies) == 0 {
+		return fairness(ctx, o, each)
 	}
 	rate := each * float64(o.workers) * o.busy
 	fmt.Printf("One zone, %d stand-in workers (%s, %s, each good for %.2f requests/s), %.1f requests/s: %.0f %% of what the healthy zone can do.\n",
