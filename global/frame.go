@@ -72,6 +72,13 @@ func zoneOf(s *spec.Spec, version uint64) *dns.Zone {
 	for _, n := range s.Zone.Nameservers {
 		z.NS = append(z.NS, dns.NameServer{Name: n.Name, Addrs: n.Addresses})
 	}
+	for _, c := range s.Zone.CAA {
+		flags := uint8(0)
+		if c.Critical {
+			flags = 128
+		}
+		z.CAA = append(z.CAA, dns.CAA{Flags: flags, Tag: c.Tag, Value: c.Value})
+	}
 	return z
 }
 

@@ -38,6 +38,18 @@ type Zone struct {
 	Nameservers []Nameserver `yaml:"nameservers"`
 	// TTL is the TTL of SOA, NS and glue. Default 1h.
 	TTL Duration `yaml:"ttl" default:"1h"`
+	// CAA says which authorities may issue certificates for names in the zone (RFC 8659). Empty means any.
+	CAA []CAA `yaml:"caa"`
+}
+
+// CAA is one property of the zone's certification authorities.
+type CAA struct {
+	// Tag is "issue", "issuewild", "issuemail" or "iodef".
+	Tag string `yaml:"tag"`
+	// Value is an authority's domain ("letsencrypt.org"), ";" for none at all, or for iodef a URL.
+	Value string `yaml:"value"`
+	// Critical lets authorities that do not know the tag issue nothing.
+	Critical bool `yaml:"critical"`
 }
 
 // Nameserver is one authoritative name with its addresses.
