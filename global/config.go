@@ -9,6 +9,7 @@ import (
 
 	"github.com/spillway-lb/spillway/consensus"
 	"github.com/spillway-lb/spillway/geo"
+	"github.com/spillway-lb/spillway/global/dns"
 	"github.com/spillway-lb/spillway/internal/identity"
 )
 
@@ -32,6 +33,8 @@ type Config struct {
 	DNSListen []string
 	// NSID names this node to resolvers that ask. Empty: nobody is told.
 	NSID string
+	// DNS says how questions are answered; what the node knows itself, such as addresses and secrets, it fills in.
+	DNS dns.Config
 	// HTTPListen is host:port of the redirect endpoint. Empty: none.
 	HTTPListen string
 	// UplinkListen is host:port (UDP) for gateways.

@@ -34,6 +34,8 @@ type keeper struct {
 	led     time.Time // when a leader was last known
 	well    wellness
 	told    time.Time
+	calm    calm
+	cookies cookies
 }
 
 // tableKey says what a table was compiled from.
@@ -128,6 +130,8 @@ func (k *keeper) assemble(st *consensus.State, from origin, children *capacity.V
 	v := newView(k.frame, st, children, k.s.quorum(now), now, now.Sub(k.s.started) > grace)
 	v.from, v.plan, v.planSince, v.table = from, k.plan, k.since, k.table
 	v.stale = k.unconfirmed(now) || from == firstState
+	v.restless = k.calm.restless(v.drained, v.gone, now)
+	v.secrets = k.cookies.of(st.TicketKeys, now)
 	return v
 }
 

@@ -15,6 +15,7 @@ import (
 
 	"github.com/spillway-lb/spillway/consensus"
 	"github.com/spillway-lb/spillway/geo"
+	"github.com/spillway-lb/spillway/global/dns"
 	"github.com/spillway-lb/spillway/internal/admin"
 	"github.com/spillway-lb/spillway/internal/capacity"
 	"github.com/spillway-lb/spillway/internal/explain"
@@ -139,7 +140,7 @@ func (p *planet) newNodeIn(name, raft, dir, text string) *Server {
 	}
 	s, err := New(Config{
 		Name: name, Dir: dir, Certs: p.certs(identity.ID{Role: identity.RoleGlobal, Name: name}), RaftListen: raft,
-		Heartbeat: 150 * time.Millisecond, DNSListen: []string{"127.0.0.1:0"}, HTTPListen: "127.0.0.1:0",
+		Heartbeat: 150 * time.Millisecond, DNSListen: []string{"127.0.0.1:0"}, DNS: dns.Config{Explain: true, TLSListen: []string{"127.0.0.1:0"}}, HTTPListen: "127.0.0.1:0",
 		UplinkListen: "127.0.0.1:0", AdminSocket: filepath.Join(p.dir, name+".sock"), Atlas: atlas,
 		SpecName: "spec.yaml", Spec: []byte(text), Version: "test",
 	})

@@ -116,22 +116,6 @@ func (s *Server) openUplink() (err error) {
 	return err
 }
 
-func (s *Server) openDNS() (err error) {
-	s.dns, err = dns.New(dns.Config{
-		Listen: s.cfg.DNSListen, NSID: s.cfg.NSID, Log: s.log, View: s.dnsView, Explain: true,
-		Observe: func(e dns.Event) { s.metrics.observe(e) },
-	})
-	return err
-}
-
-// dnsView never returns an interface that holds a nil View.
-func (s *Server) dnsView() dns.View {
-	if v := s.view.Load(); v != nil {
-		return v
-	}
-	return nil
-}
-
 func (s *Server) openHTTP() (err error) {
 	if s.cfg.HTTPListen == "" {
 		return nil

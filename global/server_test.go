@@ -42,6 +42,7 @@ func TestPlanet(t *testing.T) {
 	p.settle()
 	t.Run("nearest", p.testNearest)
 	t.Run("why", p.testWhy)
+	t.Run("tls", p.testTLS)
 	t.Run("redirect", p.testRedirect)
 	t.Run("drain", p.testDrain)
 	t.Run("drain of what is not there", p.testDrainBelow)

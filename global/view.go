@@ -30,8 +30,10 @@ type View struct {
 	drained   steer.Set
 	lost      []steer.Set // by service: lost, or without a worker for it while others have one
 	gone      steer.Set   // lost, as far as this node and the others can tell
-	unheard   steer.Set   // lost to this node
-	dead      steer.Set   // not heard by a majority of nodes: what a plan does without
+	restless  bool        // a drain or a failover is under way
+	secrets   []dns.Secret
+	unheard   steer.Set // lost to this node
+	dead      steer.Set // not heard by a majority of nodes: what a plan does without
 }
 
 // regionView is what this node knows of one region.
@@ -68,11 +70,13 @@ func (v *View) Exists(name string) bool {
 // Answer picks a region for the client; a child name stands for its region whatever its state.
 func (v *View) Answer(id int, client netip.Addr) dns.Answer {
 	service, region := v.parts(id)
-	out := dns.Answer{TTL: seconds(v.spec.Services[service].TTL), Stale: v.stale}
+	out := dns.Answer{TTL: v.ttl(service), Stale: v.stale}
 	if region < 0 {
 		fix := v.atlas.Locate(client)
-		c := v.pick(service, fix.Cell, client, steer.Set{})
+		q := v.query(service, fix.Cell, client, steer.Set{})
+		c := v.table.Pick(&q)
 		region = c.Region
+		out.Forced = v.forced(&q, region)
 		out.Scope = fix.Scope
 		if c.Split {
 			out.Scope = max(out.Scope, keyBits(client))

@@ -54,10 +54,14 @@ func openGlobal(c *config.Global, log *slog.Logger) (fleet.Role, error) {
 	for id, addr := range c.Raft.Peers {
 		peers = append(peers, consensus.Peer{ID: id, Addr: addr})
 	}
+	resolver, err := openDNS(&c.DNS)
+	if err != nil {
+		return nil, err
+	}
 	return global.New(global.Config{
 		Name: c.Name, Dir: c.Dir, Certs: certs, Atlas: atlas, Log: log, Version: version,
 		RaftListen: c.Raft.Listen, RaftAdvertise: c.Raft.Advertise, Peers: peers, Join: c.Raft.Join, Heartbeat: c.Raft.Heartbeat,
-		DNSListen: c.DNS.Listen, HTTPListen: c.HTTP.Listen, UplinkListen: c.Uplink.Listen,
+		DNSListen: c.DNS.Listen, NSID: c.DNS.Identity, DNS: resolver, HTTPListen: c.HTTP.Listen, UplinkListen: c.Uplink.Listen,
 		AdminSocket: c.Admin.Socket, AdminListen: c.Admin.Listen, MetricsListen: c.Metrics.Listen,
 		SpecName: c.Spec, Spec: text,
 	})

@@ -3,8 +3,12 @@ package dns
 import (
 	"crypto/tls"
 	"log/slog"
+	"runtime"
 	"time"
 )
+
+// Readers is how many readers an address gets unless a Config says otherwise: one for each processor.
+func Readers() int { return min(runtime.GOMAXPROCS(0), maxSockets) }
 
 // Config of a Server.
 type Config struct {
@@ -31,8 +35,10 @@ type Config struct {
 	Slip int
 	// Dedicated lets each UDP reader keep one of the scheduler's processors while it waits: a query then wakes no
 	// scheduler, which saves about 2.4 µs of CPU where few queries come at a time. The process must be given as many
-	// processors more (runtime.GOMAXPROCS) as there are Readers.
+	// processors more (runtime.GOMAXPROCS) as there are readers.
 	Dedicated bool
+	// Readers is how many goroutines read at each address over UDP. Default: Readers().
+	Readers int
 	// Log receives what an operator should know. Nil discards it.
 	Log *slog.Logger
 	// Observe is called after each message or batch of messages, from several goroutines, and must not block. Nil

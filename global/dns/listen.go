@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"runtime"
 	"syscall"
 )
 
@@ -24,14 +23,14 @@ type port struct {
 }
 
 // listen binds an address for TCP and UDP. Port 0 takes a port that is free in both.
-func listen(text string, dedicated bool) (*port, error) {
+func listen(text string, cfg *Config) (*port, error) {
 	addr, err := resolve(text)
 	if err != nil {
 		return nil, err
 	}
 	const tries = 16
 	for i := 1; ; i++ {
-		p, err := bind(addr, dedicated)
+		p, err := bind(addr, cfg)
 		if err == nil {
 			return p, nil
 		}
@@ -64,7 +63,7 @@ func explain(text string, err error) error {
 }
 
 // bind takes the TCP port first: it cannot be shared, so two servers never mix on one port unnoticed.
-func bind(addr netip.AddrPort, dedicated bool) (*port, error) {
+func bind(addr netip.AddrPort, cfg *Config) (*port, error) {
 	tcp, err := net.ListenTCP("tcp"+version(addr), net.TCPAddrFromAddrPort(addr))
 	if err != nil {
 		return nil, err
@@ -75,7 +74,7 @@ func bind(addr netip.AddrPort, dedicated bool) (*port, error) {
 		p.close()
 		return nil, err
 	}
-	if err := p.bindUDP(dedicated); err != nil {
+	if err := p.bindUDP(cfg); err != nil {
 		p.close()
 		p.release()
 		return nil, err
@@ -92,8 +91,8 @@ func alone(addr netip.AddrPort) error {
 	return probe.Close()
 }
 
-func (p *port) bindUDP(dedicated bool) error {
-	sockets := Readers()
+func (p *port) bindUDP(cfg *Config) error {
+	sockets := cfg.Readers
 	if !canShare {
 		sockets = 1
 	}
@@ -107,7 +106,7 @@ func (p *port) bindUDP(dedicated bool) error {
 			_ = conn.Close()
 			return err
 		}
-		sock, err := newSocket(conn, control, dedicated)
+		sock, err := newSocket(conn, control, cfg.Dedicated)
 		if err != nil {
 			return err
 		}
@@ -115,9 +114,6 @@ func (p *port) bindUDP(dedicated bool) error {
 	}
 	return nil
 }
-
-// Readers is how many UDP readers each address of a server gets that is made now.
-func Readers() int { return min(runtime.GOMAXPROCS(0), maxSockets) }
 
 // close ends reading; answers to what was read may still be written.
 func (p *port) close() {

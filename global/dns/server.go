@@ -44,6 +44,9 @@ func New(cfg Config) (*Server, error) {
 	if cfg.Observe == nil {
 		cfg.Observe = func(Event) {}
 	}
+	if cfg.Readers <= 0 {
+		cfg.Readers = Readers()
+	}
 	if cfg.Slow <= 0 {
 		cfg.Slow = runtime.GOMAXPROCS(0)
 	}
@@ -57,7 +60,7 @@ func New(cfg Config) (*Server, error) {
 		slow:  newSlowPath(),
 	}
 	for _, addr := range cfg.Listen {
-		p, err := listen(addr, cfg.Dedicated)
+		p, err := listen(addr, &cfg)
 		if err != nil {
 			s.closePorts()
 			s.release()

@@ -114,6 +114,7 @@ func (a *Admin) rebase(base, dir string) {
 
 func (c *Global) rebase(base string) {
 	rebase(base, &c.Dir, &c.Spec)
+	rebase(base, &c.DNS.TLS.Cert, &c.DNS.TLS.Key)
 	c.TLS.rebase(base)
 	c.Geo.rebase(base)
 	c.Admin.rebase(base, c.Dir)

@@ -32,6 +32,37 @@ type Raft struct {
 type DNS struct {
 	// Listen are the addresses of the DNS server, UDP and TCP, host:port.
 	Listen []string `yaml:"listen" default:"0.0.0.0:53"`
+	// TLS serves DNS over TLS (RFC 7858) too.
+	TLS DNSTLS `yaml:"tls"`
+	// Identity names this node to those who ask for it (NSID, and id.server in class CH). Empty tells nobody.
+	Identity string `yaml:"identity"`
+	// ShowVersion tells the program's version to those who ask for version.bind in class CH.
+	ShowVersion bool `yaml:"show_version"`
+	// Quiet leaves the debug names unanswered: _why.SERVICE, _whoami.ZONE and _view.ZONE, type TXT.
+	Quiet bool `yaml:"quiet"`
+	// Rate bounds the answers about one service that one network (/24 or /56) gets over UDP in a second, unless it shows
+	// a DNS cookie of ours. Loopback is never limited.
+	Rate int `yaml:"rate" default:"1000"`
+	// Unlimited turns rate off.
+	Unlimited bool `yaml:"unlimited"`
+	// Slip sends every so manyth answer over the rate truncated, so that real clients come again over TCP, and the others
+	// not at all.
+	Slip int `yaml:"slip" default:"1"`
+	// MaxConnections bounds the connections over TCP and TLS; one more closes the longest idle.
+	MaxConnections int `yaml:"max_connections" default:"512"`
+	// Dedicated keeps a thread for each core that waits for queries in the kernel. It saves CPU above some thousand
+	// queries a second, in a process that is this node's alone.
+	Dedicated bool `yaml:"dedicated"`
+}
+
+// DNSTLS is DNS over TLS.
+type DNSTLS struct {
+	// Listen are the TCP addresses, host:port; the usual port is 853. Empty turns it off.
+	Listen []string `yaml:"listen"`
+	// Cert is the PEM file of the certificate that resolvers see, read at the start. Default: the node's own.
+	Cert string `yaml:"cert"`
+	// Key is the PEM file of its private key.
+	Key string `yaml:"key"`
 }
 
 // Redirect is the endpoint that answers 307 to the best region.

@@ -33,9 +33,7 @@ func (c *Global) validate() []Problem {
 	k.reach("raft.advertise", c.Raft.Advertise, c.Raft.Listen, len(c.Raft.Peers) > 0)
 	k.peers(c)
 	k.between("raft.heartbeat", c.Raft.Heartbeat, 50*time.Millisecond, time.Minute)
-	for i, a := range c.DNS.Listen {
-		k.listen(fmt.Sprintf("dns.listen[%d]", i), a, "dns", true)
-	}
+	k.dns(&c.DNS)
 	k.listen("http.listen", c.HTTP.Listen, "tcp", false)
 	k.listen("uplink.listen", c.Uplink.Listen, "udp", true)
 	k.observe(&c.Admin, &c.Metrics)
