@@ -40,7 +40,7 @@ type embedJob struct {
 // embeddings answers POST /v1/embeddings. An input costs its prefill and nothing else: its vector is there when the
 // engine would make the first token.
 func (s *Server) embeddings(w http.ResponseWriter, r *http.Request) {
-	if s.refuseIll(w, s.chance.draw()) {
+	if s.refuseIll(w, s.chance.draw()) || s.sleeping(w) {
 		return
 	}
 	raw, ok := s.readBody(w, r)

@@ -22,13 +22,14 @@ func (s *Server) generate(k kind) http.HandlerFunc {
 		draw := s.chance.draw()
 		s.taken.Add(1)
 		s.seep()
-		if s.refuseIll(w, draw) {
+		if s.refuseIll(w, draw) || s.sleeping(w) {
 			return
 		}
 		j, ok := s.readJob(w, r, k)
 		if !ok {
 			return
 		}
+		defer s.shelf.use(j.model)()
 		a, err := s.driver.submit(Request{Prefix: j.input.prefix, PromptTokens: j.input.tokens, OutputTokens: j.output})
 		switch {
 		case errors.Is(err, ErrFull):
@@ -79,7 +80,7 @@ func (s *Server) readJob(w http.ResponseWriter, r *http.Request, k kind) (*job, 
 	if !ok {
 		return nil, false
 	}
-	j, err := decode(k, raw, s.cfg.Served, s.driver.limits(), s.cfg.Seed)
+	j, err := decode(k, raw, s.serves(raw), s.driver.limits(), s.cfg.Seed)
 	switch {
 	case errors.Is(err, errModel):
 		refuse(w, http.StatusNotFound, strings.TrimPrefix(err.Error(), errModel.Error()+": "))

@@ -60,6 +60,7 @@ func (s *Server) serveMetrics(w http.ResponseWriter, _ *http.Request) {
 	for o := range outcomes {
 		p.line("request_success_total", "", "finished_reason", o.String(), float64(m.ended[o].Load()))
 	}
+	s.shelf.metrics(p, s.cfg.Adapters)
 	for _, h := range []*histogram{m.ttft, m.itl, m.e2e, m.queue, m.prefill, m.decode} {
 		p.histogram(h)
 	}

@@ -49,7 +49,7 @@ func (s *Server) models(w http.ResponseWriter, _ *http.Request) {
 		ID: s.cfg.Served, Object: "model", Created: s.started.Unix(), OwnedBy: "vllm",
 		Root: s.cfg.Model, MaxModelLen: s.driver.limits().MaxModelLen,
 	}
-	writeJSON(w, http.StatusOK, map[string]any{"object": "list", "data": []modelEntry{entry}})
+	writeJSON(w, http.StatusOK, map[string]any{"object": "list", "data": append([]modelEntry{entry}, s.adapterEntries()...)})
 }
 
 func (s *Server) health(w http.ResponseWriter, _ *http.Request) {

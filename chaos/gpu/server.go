@@ -29,6 +29,10 @@ type Config struct {
 	Seed uint64
 	// Speed scales life: 10 runs everything ten times as fast. Default 1.
 	Speed float64
+	// ColdStart is how long waking up or loading an adapter takes, on the wall's clock. 0 is at once.
+	ColdStart time.Duration
+	// Adapters bounds the LoRA adapters that are held at one time. 0 takes none, and has no endpoints for them.
+	Adapters int
 	// Limits bound batches, sequences, context and the queue. Zero fields take the engine's defaults.
 	Limits Limits
 	// MaxBody bounds a request's body, in bytes. Default 16 MiB.
@@ -47,6 +51,7 @@ type Server struct {
 	driver   *driver
 	metrics  *metrics
 	chaos    chaosBox
+	shelf    shelf
 	chance   chance
 	ids      atomic.Uint64
 	taken    atomic.Uint64
@@ -90,7 +95,7 @@ func New(c Config) (*Server, error) {
 	s := &Server{
 		cfg: c, profile: profile, log: c.Log, listener: listener,
 		metrics: newMetrics(), chance: chance{rng: rand.New(rand.NewPCG(c.Seed, 0xc4a05))},
-		stop: func() {},
+		stop: func() {}, shelf: shelf{adapters: map[string]*adapter{}},
 	}
 	s.driver = newDriver(engine, c.Speed, s.metrics)
 	s.chaos.set(Chaos{Mode: ModeOK})
@@ -165,6 +170,7 @@ func (s *Server) routes() http.Handler {
 	mux.HandleFunc("GET /ping", s.health)
 	mux.HandleFunc("GET /version", s.version)
 	mux.HandleFunc("GET /metrics", s.serveMetrics)
+	s.shelfRoutes(mux)
 	mux.HandleFunc("GET /chaos", s.getChaos)
 	mux.HandleFunc("POST /chaos", s.postChaos)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -103,6 +103,7 @@ func openLocal(c *config.Local, log *slog.Logger) (fleet.Role, error) {
 func openWorker(c *config.Worker, log *slog.Logger) (fleet.Role, error) {
 	w, err := gpu.New(gpu.Config{
 		Listen: c.Listen, GPU: c.GPU, Model: c.Model, Served: c.ServedAs, TP: c.TP, Seed: c.Seed, Speed: c.Speed, Log: log,
+		ColdStart: c.ColdStart, Adapters: c.Adapters,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("opening worker %s: %w", c.Name, err)

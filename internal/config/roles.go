@@ -129,4 +129,8 @@ type Worker struct {
 	Seed uint64 `yaml:"seed"`
 	// Speed runs its clock faster than life: 10 answers ten times as fast.
 	Speed float64 `yaml:"speed" default:"1"`
+	// ColdStart is how long it takes to wake up or to load an adapter, by the clock on the wall. 0 is at once.
+	ColdStart time.Duration `yaml:"cold_start"`
+	// Adapters bounds the LoRA adapters that it holds at one time. 0 means that it takes none.
+	Adapters int `yaml:"adapters"`
 }

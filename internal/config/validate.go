@@ -167,6 +167,10 @@ func (c *Worker) validate() []Problem {
 	if !(c.Speed > 0 && c.Speed <= 1000) {
 		k.bad("$.speed", fmt.Sprintf("speed %v is out of range", c.Speed), "write a number above 0 and at most 1000; 1 is as fast as life")
 	}
+	k.between("cold_start", c.ColdStart, 0, 10*time.Minute)
+	if c.Adapters < 0 || c.Adapters > 256 {
+		k.bad("$.adapters", fmt.Sprintf("adapters %d is out of range", c.Adapters), "write how many LoRA adapters fit at one time, 1 to 256, or leave it out for none")
+	}
 	return k.found
 }
 
