@@ -163,8 +163,13 @@ type WorkerEntry struct {
 	GPUMetrics string `yaml:"gpu_metrics"`
 	// GPUs are those of the exporter's that are its own, by index, UUID or device. Default: all.
 	GPUs []string `yaml:"gpus"`
-	// Wake lets it be woken when a request finds it asleep and nobody else serves the model.
+	// Wake lets it be woken when a request finds it asleep and nobody else serves the model, and be put to sleep when all
+	// its models have been idle for their idle_after.
 	Wake bool `yaml:"wake"`
+	// MaxModels bounds the models that may be loaded at one time, a base model of adapters not counted: one that is
+	// asked for takes the place of the one that was used the longest ago. 0 means: the adapter slots that the engine
+	// tells of, else no bound.
+	MaxModels int `yaml:"max_models"`
 	// Labels are free names and values for operators.
 	Labels map[string]string `yaml:"labels"`
 }

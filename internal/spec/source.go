@@ -11,6 +11,9 @@ var queueingSource string
 //go:embed hedging.go
 var hedgingSource string
 
+//go:embed warmth.go
+var warmthSource string
+
 // Sources are the texts of the files that declare the spec's types: their comments are the words that
 // `config describe spec` prints, so that a key is explained in one place.
-func Sources() []string { return []string{typesSource, queueingSource, hedgingSource} }
+func Sources() []string { return []string{typesSource, queueingSource, hedgingSource, warmthSource} }

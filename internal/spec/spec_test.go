@@ -338,6 +338,14 @@ func TestRoundTrip(t *testing.T) {
 
 var label = rapid.StringMatching(`[a-z0-9]([a-z0-9-]{0,8}[a-z0-9])?`)
 
+func drawAutoscaling(t *rapid.T) spec.Autoscaling {
+	least := rapid.IntRange(0, 5).Draw(t, "least")
+	return spec.Autoscaling{
+		Target: rapid.Float64Range(0.05, 1).Draw(t, "use"), Min: &least, Max: rapid.SampledFrom([]int{0, 5, 9}).Draw(t, "most"),
+		ColdStart: spec.Duration(rapid.Int64Range(1e6, 7e12).Draw(t, "cold")), ScaleDownAfter: spec.Duration(rapid.Int64Range(1e10, 3e12).Draw(t, "after")),
+	}
+}
+
 func draw(t *rapid.T) *spec.Spec {
 	positive := rapid.Float64Range(0.001, 1)
 	labels := rapid.SliceOfNDistinct(label, 0, 3, rapid.ID[string])
@@ -351,7 +359,12 @@ func draw(t *rapid.T) *spec.Spec {
 		s.Models = append(s.Models, spec.Model{
 			Name: m, MaxContext: rapid.SampledFrom([]int{0, 4096, 1 << 20}).Draw(t, "context"), MaxOutput: rapid.IntRange(1, 4096).Draw(t, "output"),
 			BytesPerToken: rapid.Float64Range(0.1, 64).Draw(t, "bytes"), TTFT: spec.Targets{Interactive: spec.Duration(rapid.Int64Range(1, 1e12).Draw(t, "i")), Standard: 1, Batch: 2},
+			WarmReplicas: rapid.IntRange(0, 9).Draw(t, "warm"), IdleAfter: spec.Duration(rapid.SampledFrom([]int64{0, 1e10, 1e13}).Draw(t, "idle")),
+			Autoscaling: drawAutoscaling(t),
 		})
+		if first := s.Models[0].Name; m != first && rapid.Bool().Draw(t, "adapter") {
+			s.Models[len(s.Models)-1].Parent, s.Models[len(s.Models)-1].Load.Path = first, "/adapters/"+m
+		}
 	}
 	for i, name := range rapid.SliceOfNDistinct(label, 1, 4, rapid.ID[string]).Draw(t, "regions") {
 		at := netip.AddrFrom4([4]byte{192, 0, 2, byte(i + 1)})

@@ -128,6 +128,16 @@ type Model struct {
 	BytesPerToken float64 `yaml:"bytes_per_token" default:"4"`
 	// TTFT is the target time to first token by class. Defaults 1s, 2s, 30s.
 	TTFT Targets `yaml:"ttft"`
+	// Parent is the base model of a LoRA adapter. Empty for whole models.
+	Parent string `yaml:"parent"`
+	// Load says how workers come by a model that they do not have.
+	Load LoadFrom `yaml:"load"`
+	// WarmReplicas is how many workers of a zone keep the model loaded and awake, asked for or not. Default 0.
+	WarmReplicas int `yaml:"warm_replicas"`
+	// IdleAfter is how long a replica may be unused before its worker lets it go or is put to sleep. 0 means never.
+	IdleAfter Duration `yaml:"idle_after"`
+	// Autoscaling is what desired replicas are reckoned by.
+	Autoscaling Autoscaling `yaml:"autoscaling"`
 }
 
 // Targets holds one duration for each class.

@@ -39,6 +39,7 @@ func (j *judge) model(m *Model, path string) {
 			j.bad(path+".ttft."+c.String(), fmt.Sprintf("the %s target %s is not positive", c, m.TTFT.Of(c)), "write a duration such as 2s")
 		}
 	}
+	j.warmth(m, path)
 }
 
 func (j *judge) aliasList() {
