@@ -68,6 +68,7 @@ func (f *floor) end(at *attempt, m *meter, res *relay.Result, now time.Time) {
 	f.ledger.Finish(&at.entry, now)
 	w.breaker.Ended()
 	w.open--
+	w.ended(at.pool.model, now)
 	delete(w.attempts, at)
 	at.over = true
 	if !res.Outrun {

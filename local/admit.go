@@ -62,17 +62,17 @@ func (f *floor) arrive(v *visit, now time.Time) (at *attempt, refusal *openai.Er
 	case pick.ReasonTooLong:
 		return nil, openai.ContextTooLong(int(v.query.Length()), f.longest(p)), false
 	case pick.ReasonNoWorker:
-		if f.rouse(p, now) {
-			break
+		if refusal = f.awaitLoad(v, now); refusal != nil {
+			return nil, refusal, false
 		}
-		return nil, openai.NoCapacity(v.model, openai.MinRetryAfter), false
 	}
 	return f.wait(v, p, now)
 }
 
-// patience is how long a visit may wait when its caller named no deadline: ten times its class's target.
+// patience is how long a visit may wait when its caller named no deadline: ten times its class's target, and what its
+// model may take to load.
 func (f *floor) patience(v *visit) time.Duration {
-	return max(10*f.orders.ttft(v.model, v.class), 10*time.Second)
+	return max(10*f.orders.ttft(v.model, v.class), 10*time.Second) + v.cold
 }
 
 // fit fills in what the choice needs and only the floor knows.
@@ -138,6 +138,7 @@ func (f *floor) book(v *visit, p *pool, choice pick.Verdict, now time.Time) *att
 	at.foreseen = f.foreseen(at)
 	w.breaker.Began(now)
 	w.open++
+	w.began(v.model, now)
 	w.attempts[at] = struct{}{}
 	p.prompt.add(float64(v.query.PromptTokens))
 	p.pace.add(at.pace)

@@ -40,6 +40,7 @@ type Agent struct {
 	admin    *admin.Server
 	meters   *meters
 	batcher  *batcher
+	warmth   *warmMeters
 	deep     chan struct{} // holds one for each deep probe under way
 	started  time.Time
 	cancel   context.CancelFunc
@@ -63,6 +64,7 @@ func New(cfg Config) (*Agent, error) {
 	a.forward = &relay.Forwarder{Transport: transport, IdleTimeout: maxSilence}
 	a.scraper = scrapeClient(transport)
 	a.meters = newMeters(cfg.Registry, a)
+	a.warmth = newWarmMeters(cfg.Registry, a)
 	a.batcher = newBatcher(a)
 	cfg.Registry.MustRegister(newEngineMeters(a), newSourceMeters(a))
 	a.floor = newFloor(cfg)
@@ -138,7 +140,7 @@ func (a *Agent) Start(ctx context.Context) error {
 	})
 	a.door.start()
 	a.wg.Go(a.pump)
-	a.wg.Go(a.rouser)
+	a.wg.Go(a.warden)
 	a.wg.Go(a.patrol)
 	if a.uplink != nil {
 		if err := a.uplink.Start(context.WithoutCancel(ctx)); err != nil {

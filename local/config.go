@@ -15,6 +15,7 @@ import (
 	"github.com/spillway-lb/spillway/local/health"
 	"github.com/spillway-lb/spillway/local/pick"
 	"github.com/spillway-lb/spillway/local/queue"
+	"github.com/spillway-lb/spillway/local/warm"
 )
 
 // Config of an Agent.
@@ -52,6 +53,8 @@ type Config struct {
 	// Queue and Health bound and time the two; zero fields take their defaults.
 	Queue  queue.Config
 	Health health.Config
+	// Warm bounds and times the loading of models; zero fields take their defaults.
+	Warm warm.Config
 	// AdminSocket, AdminListen and MetricsListen open the admin interface; empty ones stay shut.
 	AdminSocket, AdminListen, MetricsListen string
 	// Version is shown in status.

@@ -43,7 +43,7 @@ func status(a *local.Agent, name string) admin.WorkerStatus {
 func TestAnyServerServesWithNothingButItsAddress(t *testing.T) {
 	servers := map[string]*httptest.Server{
 		"openai":   other(t, map[string]string{"/v1/models": `{"data":[{"id":"m-openai"}]}`}),
-		"ollama":   other(t, map[string]string{"/v1/models": `{"data":[]}`, "/api/version": `{"version":"0.30.0"}`, "/api/tags": `{"models":[{"model":"m-ollama"}]}`, "/api/ps": `{"models":[]}`}),
+		"ollama":   other(t, map[string]string{"/v1/models": `{"data":[]}`, "/api/version": `{"version":"0.30.0"}`, "/api/tags": `{"models":[{"model":"m-ollama"}]}`, "/api/ps": `{"models":[{"model":"m-ollama"}]}`}),
 		"llamacpp": other(t, map[string]string{"/health": "ok", "/v1/models": `{"data":[{"id":"m-llamacpp","owned_by":"llamacpp"}]}`, "/props": `{"total_slots":2,"default_generation_settings":{"n_ctx":4096}}`, "/slots": `[{"is_processing":false},{"is_processing":false}]`}),
 		"sglang":   other(t, map[string]string{"/health": "ok", "/v1/models": `{"data":[{"id":"m-sglang"}]}`, "/metrics": "sglang:num_running_reqs 1\nsglang:max_total_num_tokens 9000\n"}),
 	}

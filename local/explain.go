@@ -26,6 +26,9 @@ func (f *floor) explain(v *visit, rec *explain.Record, now time.Time) {
 	} else {
 		f.fit(v, p)
 		pick.Look(&v.query, p.view, now, f.rng, rec)
+		if f.hopeless(p) {
+			rec.Note(f.coldNote(v.model, now))
+		}
 		for c := range spec.Class(spec.NumClasses) {
 			if n := p.queue.Ahead(c); n > 0 {
 				rec.Note(c.String() + ": tokens waiting before a new request: " + itoa(n))

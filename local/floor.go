@@ -13,6 +13,7 @@ import (
 	"github.com/spillway-lb/spillway/local/health"
 	"github.com/spillway-lb/spillway/local/pick"
 	"github.com/spillway-lb/spillway/local/queue"
+	"github.com/spillway-lb/spillway/local/warm"
 )
 
 // maxLengths bounds the places of the prediction of answers' lengths, about 300 bytes each.
@@ -38,10 +39,13 @@ type floor struct {
 	acks    map[string]capacity.Ack
 	budget  float64 // retries that may be made now
 	kick    chan struct{}
-	// sleepers are the workers to be woken.
-	sleepers chan *worker
-	drain    health.Drain // since when the zone is drained
-	swept    time.Time    // when the workers were last compared
+	// thaw asks the warden to look at what is loaded.
+	thaw    chan struct{}
+	last    *census // of what is loaded
+	loads   loadTimes
+	warming warm.Config
+	drain   health.Drain // since when the zone is drained
+	swept   time.Time    // when the workers were last compared
 }
 
 // pool is what serves one model.
@@ -66,7 +70,8 @@ func newFloor(cfg Config) *floor {
 		cfg: cfg, rng: mrand.New(mrand.NewPCG(u(0), u(1))), secret: u(2),
 		ledger: pick.NewLedger(), index: pick.NewIndex(cfg.PrefixIndex), lengths: pick.NewLengths(maxLengths),
 		workers: map[string]*worker{}, leaving: map[*worker]struct{}{}, pools: map[string]*pool{}, orders: firstOrders(cfg),
-		acks: map[string]capacity.Ack{}, budget: retryBurst, kick: make(chan struct{}, 1), sleepers: make(chan *worker, maxRousing),
+		acks: map[string]capacity.Ack{}, budget: retryBurst, kick: make(chan struct{}, 1), thaw: make(chan struct{}, 1),
+		loads: loadTimes{}, warming: cfg.Warm.WithDefaults(),
 	}
 }
 
@@ -83,7 +88,7 @@ func (f *floor) add(w *worker, now time.Time) bool {
 	w.breaker = health.New(f.orders.health(f.cfg.Health), f.rng)
 	w.overcommit = pick.NewOvercommit(f.orders.overcommit())
 	w.setPrior()
-	w.attempts = map[*attempt]struct{}{}
+	w.attempts, w.places = map[*attempt]struct{}{}, map[string]*place{}
 	f.workers[w.declared.Name] = w
 	w.drained = f.orders.drained(f.cfg.Region, f.cfg.Zone, w.declared.Name, now)
 	f.seat(now)
@@ -129,13 +134,13 @@ func (f *floor) release(w *worker) {
 
 // seat builds the views anew after workers or their models have changed. Queues, averages and turns stay.
 func (f *floor) seat(now time.Time) {
+	f.changed()
 	names := map[string][]*worker{}
 	for _, w := range f.workers {
 		w.seats = nil
-		for i := range w.models {
-			if m := &w.models[i]; m.Takes() {
-				names[m.ID] = append(names[m.ID], w)
-			}
+		f.survey(w, now)
+		for name := range w.places {
+			names[name] = append(names[name], w)
 		}
 	}
 	for name := range f.pools {
@@ -161,7 +166,7 @@ func (f *floor) seatModel(name string, ws []*worker, now time.Time) {
 	views := make([]pick.Worker, len(ws))
 	limit := f.orders.maxContext(name)
 	for i, w := range ws {
-		longest := w.serves(name).MaxContext
+		longest := w.contextOf(name)
 		if limit > 0 && (longest == 0 || limit < longest) {
 			longest = limit
 		}

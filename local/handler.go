@@ -102,7 +102,8 @@ func badHeader(err error) *openai.Error {
 // refuse answers a visit that was never begun. What another place might serve is marked as not started.
 func (a *Agent) refuse(w http.ResponseWriter, v *visit, e *openai.Error, begun bool) {
 	a.meters.refused(e)
-	elsewhere := e.Code == openai.CodeNoCapacity || e.Code == openai.CodeModelNotFound
+	elsewhere := e.Code == openai.CodeNoCapacity || e.Code == openai.CodeModelNotFound ||
+		e.Code == openai.CodeModelLoading || e.Code == openai.CodeModelLoadFailed
 	if v.hop.RequestID != "" {
 		w.Header().Set(relay.HeaderXRequestID, v.hop.RequestID)
 	}

@@ -32,8 +32,10 @@ func (f *floor) serve(p *pool, now time.Time) {
 func (f *floor) serveAll(now time.Time) (waiting bool) {
 	for _, p := range f.pools {
 		f.serve(p, now)
-		if p.queue.Len() > 0 && f.hopeless(p) && !p.rousing(now) {
-			f.refuseAll(p, now)
+		if p.queue.Len() > 0 && f.hopeless(p) {
+			if loads, refusal := f.expecting(p, now); !loads {
+				f.refuseAll(p, refusal, now)
+			}
 		}
 		waiting = waiting || p.queue.Len() > 0
 	}
@@ -51,11 +53,11 @@ func (f *floor) hopeless(p *pool) bool {
 }
 
 // refuseAll empties a queue whose workers are all gone, so that the tier above can try elsewhere at once.
-func (f *floor) refuseAll(p *pool, now time.Time) {
+func (f *floor) refuseAll(p *pool, refusal *openai.Error, now time.Time) {
 	for p.queue.Len() > 0 {
 		it := p.queue.Next(now, func(*queueItem) queue.Answer { return queue.Placed })
 		p.queue.Settle(it, 0)
-		it.Value.ready <- verdict{refusal: openai.NoCapacity(p.model, openai.MinRetryAfter)}
+		it.Value.ready <- verdict{refusal: refusal}
 	}
 }
 

@@ -52,7 +52,8 @@ func (a *Agent) setWorkers(list []discover.Worker) {
 
 func sameWorker(a, b discover.Worker) bool {
 	return a.URL == b.URL && a.GPU == b.GPU && a.Weight == b.Weight && slices.Equal(a.Models, b.Models) &&
-		a.Engine == b.Engine && a.Metrics == b.Metrics && a.GPUMetrics == b.GPUMetrics && slices.Equal(a.GPUs, b.GPUs) && a.Wake == b.Wake && a.ServerName == b.ServerName && maps.Equal(a.Labels, b.Labels)
+		a.Engine == b.Engine && a.Metrics == b.Metrics && a.GPUMetrics == b.GPUMetrics && slices.Equal(a.GPUs, b.GPUs) && a.Wake == b.Wake && a.ServerName == b.ServerName && maps.Equal(a.Labels, b.Labels) &&
+		a.MaxModels == b.MaxModels
 }
 
 func (a *Agent) addWorker(d discover.Worker) {
@@ -82,7 +83,7 @@ func (a *Agent) addWorker(d discover.Worker) {
 func (a *Agent) observe(ctx context.Context, w *worker) {
 	var asked time.Time
 	for {
-		if now := time.Now(); len(w.declared.Models) == 0 && (asked.IsZero() || now.Sub(asked) > modelsEvery) {
+		if now := time.Now(); len(w.declared.Models) == 0 && (asked.IsZero() || w.stale.Swap(false) || now.Sub(asked) > modelsEvery) {
 			if a.askModels(ctx, w) {
 				asked = now
 			}
@@ -110,13 +111,20 @@ func (a *Agent) observe(ctx context.Context, w *worker) {
 func (a *Agent) askModels(ctx context.Context, w *worker) bool {
 	ctx, cancel := context.WithTimeout(ctx, scrapeTimeout)
 	defer cancel()
+	f := a.floor
+	f.mu.Lock()
+	turn := w.turn
+	f.mu.Unlock()
 	models, err := w.engine.Models(ctx)
 	if err != nil || len(models) == 0 {
 		return false
 	}
-	f := a.floor
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if turn != w.turn {
+		w.stale.Store(true) // something was loaded or let go meanwhile
+		return true
+	}
 	if w.gone || slices.Equal(models, w.models) {
 		return true
 	}
@@ -134,7 +142,7 @@ func (a *Agent) scrape(ctx context.Context, w *worker) (restarted bool) {
 	probe, cancel := context.WithTimeout(ctx, scrapeTimeout)
 	defer cancel()
 	a.floor.mu.Lock()
-	last := w.reading
+	last, turn := w.reading, w.turn
 	a.floor.mu.Unlock()
 	err := w.engine.Health(probe)
 	next := last
@@ -150,7 +158,7 @@ func (a *Agent) scrape(ctx context.Context, w *worker) (restarted bool) {
 		next.At = time.Now()
 		a.floor.missed(w)
 	}
-	before, after := a.floor.booked(w, next, err, time.Now())
+	before, after := a.floor.booked(w, next, turn, err, time.Now())
 	if before != after {
 		a.log.Info("worker changed state", telemetry.KeyWorker, w.declared.Name, "from", before, "to", after)
 		a.wake()
@@ -159,7 +167,7 @@ func (a *Agent) scrape(ctx context.Context, w *worker) (restarted bool) {
 }
 
 // booked takes a probe's outcome in and returns the worker's state before and after it.
-func (f *floor) booked(w *worker, next engine.Reading, err error, now time.Time) (before, after string) {
+func (f *floor) booked(w *worker, next engine.Reading, turn uint64, err error, now time.Time) (before, after string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	before = w.state()
@@ -167,8 +175,13 @@ func (f *floor) booked(w *worker, next engine.Reading, err error, now time.Time)
 		return before, before
 	}
 	w.drained = f.orders.drained(f.cfg.Region, f.cfg.Zone, w.declared.Name, now)
+	if turn != w.turn {
+		next.Asleep = w.reading.Asleep // it was woken or put to sleep meanwhile: what it said is older
+	}
 	if err != nil {
-		w.breaker.Fail(health.Probe, now)
+		if !w.loading() { // an engine may be deaf while it loads; what became of the load tells
+			w.breaker.Fail(health.Probe, now)
+		}
 	} else {
 		if w.reading.Restarted(&next) {
 			f.index.Forget(w.id)
@@ -186,6 +199,11 @@ func (f *floor) booked(w *worker, next engine.Reading, err error, now time.Time)
 		w.breaker.ProbeOK(now)
 		f.reconcile(w, told, now)
 	}
+	if name := w.engine.Name(); name != w.dialect {
+		w.dialect = name // what it is decides what it can load
+		f.seat(now)
+	}
+	f.rested(now)
 	f.inspect(w, now)
 	f.alarm(w, now)
 	w.refresh(now)

@@ -36,6 +36,7 @@ func modelStatus(m *capacity.Model) admin.ModelStatus {
 		Name: m.Name, Ready: m.Ready, Total: m.Total, Running: m.Running, Queued: m.Queued, PrefillRate: m.PrefillRate(),
 		DecodeRate: m.DecodeRate(), Backlog: m.Backlog, KVFree: m.KVFree, KVTotal: m.KVTotal,
 		WaitSeconds: wait.Seconds(), Headroom: m.Headroom[spec.Standard],
+		Warm: m.Warm, Cold: m.Cold,
 	}
 }
 
@@ -60,6 +61,7 @@ func (f *floor) workerStatus(now time.Time) []admin.WorkerStatus {
 		for _, m := range w.models {
 			s.Models = append(s.Models, m.ID)
 		}
+		s.ModelStates = w.modelStates()
 		out = append(out, s)
 	}
 	slices.SortFunc(out, func(x, y admin.WorkerStatus) int { return strings.Compare(x.Name, y.Name) })

@@ -8,7 +8,6 @@ import (
 
 	"github.com/spillway-lb/spillway/internal/capacity"
 	"github.com/spillway-lb/spillway/internal/spec"
-	"github.com/spillway-lb/spillway/local/health"
 )
 
 // decodeBatch is the batch at which a worker's decode rate is stated, in sequences.
@@ -42,9 +41,7 @@ func (f *floor) summarize(p *pool, now time.Time) capacity.Model {
 		load := f.ledger.Load(w.id, v.Rates.PrefillRate, now)
 		m.Backlog += load.Backlog + load.ForeignBacklog
 		m.Running += load.Running + load.ForeignSeqs
-		if w.reading.Asleep && w.breaker.State() != health.Open {
-			m.Warm++
-		}
+		f.latent(&m, w, now)
 		if v.Down != "" {
 			continue
 		}

@@ -27,8 +27,9 @@ type visit struct {
 	excluded [2]int32
 	retries  int
 	arrived  time.Time
-	deadline time.Time // the caller's own; zero when none
-	due      time.Time // when the caller wants its first token; zero when it does not say
+	deadline time.Time     // the caller's own; zero when none
+	due      time.Time     // when the caller wants its first token; zero when it does not say
+	cold     time.Duration // how much longer it may wait because its model must be loaded
 
 	item  queue.Item[*visit]
 	ready chan verdict // one verdict for each time it waits

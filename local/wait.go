@@ -60,6 +60,9 @@ func (f *floor) wait(v *visit, p *pool, now time.Time) (*attempt, *openai.Error,
 		return nil, f.noRoom(v, p, now), false
 	}
 	f.serve(p, now)
+	if p.queue.Len() == 1 {
+		f.changed() // the first one to wait may need a model that is not loaded
+	}
 	return nil, nil, true
 }
 

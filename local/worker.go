@@ -1,6 +1,7 @@
 package local
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"sync/atomic"
@@ -11,6 +12,7 @@ import (
 	"github.com/spillway-lb/spillway/local/engine"
 	"github.com/spillway-lb/spillway/local/health"
 	"github.com/spillway-lb/spillway/local/pick"
+	"github.com/spillway-lb/spillway/local/warm"
 )
 
 // worker is one inference server as the floor knows it. Everything is guarded by the floor's lock, except declared,
@@ -23,7 +25,7 @@ type worker struct {
 
 	cards  engine.GPUs // of its exporter, where it has one
 	unread float64     // metrics pages that could not be read
-	roused time.Time   // when it was last told to wake up
+	stale  atomic.Bool // its list of models is to be asked for anew
 
 	refused atomic.Int64 // when it last refused the question for a stream's usage, in Unix nanoseconds
 
@@ -37,6 +39,10 @@ type worker struct {
 	overcommit pick.Overcommit
 	reading    engine.Reading
 	models     []engine.Model
+	places     map[string]*place // by model, those that it could load included
+	nap        nap
+	turn       uint64 // counts changes of its places, so that an older list of models is not believed
+	dialect    string // the engine's name when its places were last surveyed
 	seats      []seat
 	drained    bool
 	leave      health.Drain // since when it is drained or gone
@@ -59,6 +65,10 @@ func (w *worker) down() string {
 		return "gone"
 	case w.drained:
 		return admin.StateDraining
+	case w.nap.state == warm.Loading:
+		return "waking up"
+	case w.nap.state == warm.Unloading:
+		return "falling asleep"
 	case w.reading.Asleep:
 		return "asleep"
 	case w.breaker.State() == health.Warming:
@@ -90,7 +100,7 @@ func (w *worker) state() string {
 // view is the worker as the chooser of one model sees it.
 func (w *worker) view(model string, maxContext int64, now time.Time) pick.Worker {
 	return pick.Worker{
-		ID: w.id, Name: w.declared.Name, Down: w.down(), Share: w.breaker.Share(now), Trials: int32(w.breaker.Trials()),
+		ID: w.id, Name: w.declared.Name, Down: cmp.Or(w.down(), w.coldWord(model)), Share: w.breaker.Share(now), Trials: int32(w.breaker.Trials()),
 		Weight: w.declared.Weight, Rates: w.learner.Rates(), KVTotal: w.reading.KVTotal, Slots: w.reading.Slots, MaxContext: maxContext,
 		Latency: &w.latency, Overcommit: w.overcommit.Factor(now), Adapter: w.adapter(model), GPU: w.cards.Busy(),
 	}

@@ -99,6 +99,8 @@ type ModelStatus struct {
 	KVTotal     int64   `json:"kv_total_tokens"`
 	WaitSeconds float64 `json:"wait_seconds"` // predicted queue wait of class standard
 	Headroom    int64   `json:"headroom_tokens_per_second"`
+	Warm        int64   `json:"warm,omitempty"` // workers that are asleep or could load it in a moment
+	Cold        int64   `json:"cold,omitempty"` // workers that could load it
 }
 
 // WorkerStatus is one inference server as its local instance knows it.
@@ -117,6 +119,8 @@ type WorkerStatus struct {
 	KVFree   int64    `json:"kv_free_tokens"`
 	KVTotal  int64    `json:"kv_total_tokens"`
 	Backlog  int64    `json:"backlog_tokens"`
+	// ModelStates are the models that it has, or could load, and that take no requests now: cold, loading or unloading.
+	ModelStates map[string]string `json:"model_states,omitempty"`
 	// KVOvercommit is the factor of the KV cache that may be promised now; it falls when the worker preempts.
 	KVOvercommit float64 `json:"kv_overcommit,omitempty"`
 	PrefillRate  float64 `json:"prefill_tokens_per_second"`

@@ -33,6 +33,8 @@ const (
 	CodeTokens           = "tokens_per_minute"
 	CodeConcurrency      = "concurrency"
 	CodeNoCapacity       = "no_capacity"
+	CodeModelLoading     = "model_loading"
+	CodeModelLoadFailed  = "model_load_failed"
 	CodeModelNotServed   = "model_not_served"
 	CodeDraining         = "region_draining"
 	CodeDeadline         = "deadline_unmeetable"
@@ -179,6 +181,22 @@ func NoCapacity(model string, retry time.Duration) *Error {
 	return &Error{
 		Status: 503, Type: TypeUnavailable, Code: CodeNoCapacity, RetryAfter: max(retry, MinRetryAfter),
 		Message: fmt.Sprintf("no capacity for %s at the moment", model),
+	}
+}
+
+// ModelLoading refuses a request whose deadline comes before its model is loaded, which is expected in so long.
+func ModelLoading(model string, ready time.Duration) *Error {
+	return &Error{
+		Status: 503, Type: TypeUnavailable, Code: CodeModelLoading, RetryAfter: max(ready, MinRetryAfter),
+		Message: fmt.Sprintf("%s is not in memory and takes about %s to load, which is more than the request may wait", model, ready.Round(100*time.Millisecond)),
+	}
+}
+
+// ModelLoadFailed refuses because no worker could load the model; it is tried again in so long.
+func ModelLoadFailed(model string, again time.Duration) *Error {
+	return &Error{
+		Status: 503, Type: TypeUnavailable, Code: CodeModelLoadFailed, RetryAfter: max(again, MinRetryAfter),
+		Message: fmt.Sprintf("no worker could load %s; the next try is in %s", model, again.Round(100*time.Millisecond)),
 	}
 }
 

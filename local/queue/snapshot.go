@@ -109,3 +109,8 @@ func (l *line[T]) describe(list []TenantSnapshot, ln *lane[T], now time.Time) []
 	}
 	return append(list, t)
 }
+
+// Oldest is how long the oldest request of class c has waited; 0 when none does.
+func (q *Queue[T]) Oldest(c spec.Class, now time.Time) time.Duration {
+	return q.lines[clamp(c)].age(now)
+}
