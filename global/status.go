@@ -124,5 +124,6 @@ func modelStatus(m *capacity.Model) admin.ModelStatus {
 		Name: m.Name, Ready: m.Ready, Total: m.Total, Running: m.Running, Queued: m.Queued,
 		PrefillRate: m.PrefillRate(), DecodeRate: m.DecodeRate(), Backlog: m.Backlog, KVFree: m.KVFree, KVTotal: m.KVTotal,
 		WaitSeconds: wait.Seconds(), Headroom: m.Headroom[spec.Standard],
+		Warm: m.Warm, Cold: m.Cold,
 	}
 }

@@ -22,7 +22,7 @@ func (g *Gateway) dispatch(w http.ResponseWriter, r *http.Request, q *request) {
 			g.giveUp(w, q, last, try)
 			return
 		}
-		if d := q.hop.Deadline; d > 0 && c.verdict.Seconds > (d-time.Since(q.arrived)).Seconds() {
+		if d := q.hop.Deadline; d > 0 && c.verdict.Reason != zone.ReasonCold && c.verdict.Seconds > (d-time.Since(q.arrived)).Seconds() {
 			g.release(c)
 			g.refuse(w, q, openai.DeadlineUnmeetable("regional"))
 			return

@@ -177,6 +177,7 @@ func modelStatuses(s *capacity.Summary) []admin.ModelStatus {
 			Name: m.Name, Ready: m.Ready, Total: m.Total, Running: m.Running, Queued: m.Queued,
 			PrefillRate: m.PrefillRate(), DecodeRate: m.DecodeRate(), Backlog: m.Backlog, KVFree: m.KVFree, KVTotal: m.KVTotal,
 			WaitSeconds: wait.Seconds(), Headroom: m.Headroom[spec.Standard],
+			Warm: m.Warm, Cold: m.Cold,
 		})
 	}
 	return out

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -95,9 +97,35 @@ func row(t io.Writer, name, state, age string, models []admin.ModelStatus) {
 		if i > 0 {
 			name, state, age = "", "", ""
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%d/%d\t%d\t%d\t%s\t%s\t%s\t%s\n", name, state, age, m.Name, m.Ready, m.Total,
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%d\t%d\t%s\t%s\t%s\t%s\n", name, state, age, m.Name, readyOf(&m),
 			m.Running, m.Queued, seconds(m.WaitSeconds), count(m.PrefillRate), count(m.DecodeRate), count(m.KVFree))
 	}
+}
+
+// readyOf is "1/3", with the workers that are asleep or could load the model behind it.
+func readyOf(m *admin.ModelStatus) string {
+	s := fmt.Sprintf("%d/%d", m.Ready, m.Total)
+	if m.Warm > 0 {
+		s += fmt.Sprintf(" +%d warm", m.Warm)
+	}
+	if m.Cold > 0 {
+		s += fmt.Sprintf(" +%d cold", m.Cold)
+	}
+	return s
+}
+
+// workerModels names a worker's models, with the state of those that take no requests.
+func workerModels(w *admin.WorkerStatus) string {
+	var out []string
+	for _, m := range w.Models {
+		if w.ModelStates[m] == "" {
+			out = append(out, m)
+		}
+	}
+	for _, m := range slices.Sorted(maps.Keys(w.ModelStates)) {
+		out = append(out, m+" ("+w.ModelStates[m]+")")
+	}
+	return strings.Join(out, ",")
 }
 
 func workerRow(t io.Writer, w admin.WorkerStatus) {
@@ -105,7 +133,7 @@ func workerRow(t io.Writer, w admin.WorkerStatus) {
 	if w.Reason != "" {
 		st += " (" + w.Reason + ")"
 	}
-	fmt.Fprintf(t, "    %s %s\t%s\t%s\t%s\t\t%d\t%d\t\t%s\t%s\t%s\n", w.Name, w.GPU, st, age(w.ScrapeAgeMS), strings.Join(w.Models, ","),
+	fmt.Fprintf(t, "    %s %s\t%s\t%s\t%s\t\t%d\t%d\t\t%s\t%s\t%s\n", w.Name, w.GPU, st, age(w.ScrapeAgeMS), workerModels(&w),
 		w.Running, w.Waiting, count(int64(w.PrefillRate)), count(int64(w.DecodeRate)), count(w.KVFree))
 }
 

@@ -20,6 +20,7 @@ type rank uint8
 
 const (
 	well rank = iota
+	cold      // nothing is ready, and the zone can load the model or wake a worker
 	draining
 	lost
 	out // cannot serve the query at all
@@ -28,8 +29,8 @@ const (
 // Choose returns where q should go, or ok=false when nothing may take it. It reads only its arguments: the same inputs
 // give the same verdict. It allocates nothing when rec is nil.
 //
-// Order: instances that are well against a fresh peer, by seconds; then peers; then draining instances; then what is
-// lost, since a silent child may still serve and an answer from nobody is certain to be none.
+// Order: instances that are well against a fresh peer, by seconds; then peers; then instances that must load the model
+// first; then draining ones; then what is lost, since a silent child may still serve and an answer from nobody is certain to be none.
 func Choose(q *Query, v *View, _ time.Time, rng *rand.Rand, rec *explain.Record) (Verdict, bool) {
 	local, localOK, best := v.chooseLocal(q, rng, rec)
 	peer, peerOK := v.choosePeer(q, localOK && best == well && !v.Drained, rng, rec)
@@ -65,7 +66,11 @@ func settle(q *Query, v *View, local Verdict, localOK bool, best rank, peer peer
 		}
 		return peer.Verdict, true
 	case localOK:
-		if best != well {
+		switch best {
+		case well:
+		case cold:
+			local.Reason = ReasonCold
+		default:
 			local.Reason = ReasonLastResort
 		}
 		return local, true
@@ -143,6 +148,10 @@ func (l *Local) price(q *Query, rec *explain.Record) (rank, float64) {
 	}
 	m, why := q.fits(l.Summary)
 	if m == nil {
+		if s, ok := q.coldSeconds(l); ok {
+			h.Term("load", s)
+			return cold, s
+		}
 		h.Drop(why)
 		return out, 0
 	}

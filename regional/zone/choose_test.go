@@ -45,6 +45,8 @@ func with[T any](v T, change func(*T)) T { change(&v); return v }
 func TestChoose(t *testing.T) {
 	busy, free := model("m", 20_000), model("m", 0)
 	none := with(free, func(m *capacity.Model) { m.Ready = 0 })
+	warm := with(none, func(m *capacity.Model) { m.Warm = 1 })
+	cold := with(none, func(m *capacity.Model) { m.Cold = 2 })
 	for _, tc := range []struct {
 		name   string
 		view   zone.View
@@ -55,6 +57,13 @@ func TestChoose(t *testing.T) {
 		{"the sooner zone", zone.View{Locals: []zone.Local{local("a", busy), local("b", free)}}, nil, "b:1", zone.ReasonSoonest},
 		{"not the model's", zone.View{Locals: []zone.Local{local("a", model("other", 0))}}, nil, "", zone.ReasonNoneServes},
 		{"nothing ready", zone.View{Locals: []zone.Local{local("a", none)}}, nil, "", zone.ReasonNoneServes},
+		{"a load at home if nothing is ready", zone.View{Locals: []zone.Local{local("a", none), local("b", cold)}}, nil, "b:1", zone.ReasonCold},
+		{"waking before loading", zone.View{Locals: []zone.Local{local("a", cold), local("b", warm)}}, nil, "b:1", zone.ReasonCold},
+		{"ready before cold", zone.View{Locals: []zone.Local{local("a", cold), local("b", busy)}}, nil, "b:1", zone.ReasonSoonest},
+		{"a peer that is ready before a load at home", zone.View{Locals: []zone.Local{local("a", warm)}, Peers: []zone.Peer{peer("ams", 10*time.Millisecond, free)}}, nil, "ams:1", zone.ReasonNoLocal},
+		{"never into a peer's cold capacity", zone.View{Peers: []zone.Peer{peer("ams", 10*time.Millisecond, warm)}}, nil, "", zone.ReasonNoneServes},
+		{"a load at home before a draining zone", zone.View{Locals: []zone.Local{local("a", cold), with(local("b", free), func(l *zone.Local) { l.Drained = true })}}, nil, "a:1", zone.ReasonCold},
+		{"no load for whom another region sent", zone.View{Locals: []zone.Local{local("a", cold)}}, func(q *zone.Query) { q.Hops = 1 }, "", zone.ReasonNoneServes},
 		{"context too long", zone.View{Locals: []zone.Local{local("a", free)}}, func(q *zone.Query) { q.PromptTokens = 41_000 }, "", zone.ReasonNoneServes},
 		{"excluded", zone.View{Locals: []zone.Local{local("a", free), local("b", busy)}}, func(q *zone.Query) { q.Exclude[1] = "a:1" }, "b:1", zone.ReasonSoonest},
 		{"drained zone is left", zone.View{Locals: []zone.Local{with(local("a", free), func(l *zone.Local) { l.Drained = true }), local("b", busy)}}, nil, "b:1", zone.ReasonSoonest},

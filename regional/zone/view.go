@@ -66,6 +66,7 @@ const (
 	ReasonNoLocal      = "no_local_capacity" // spilled: nothing here can serve it
 	ReasonPeerSooner   = "peer_sooner"       // spilled: a peer is sooner by more than the margin
 	ReasonRegionDrain  = "region_drained"    // spilled: the region is drained
+	ReasonCold         = "cold_start"        // nothing is ready anywhere: the zone loads the model first
 	ReasonLastResort   = "last_resort"       // draining or lost, and nothing better is left
 	ReasonNoneServes   = "none_serves"       // no candidate at all
 	DropModel          = "model not served"

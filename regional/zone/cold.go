@@ -1,0 +1,25 @@
+package zone
+
+import "github.com/spillway-lb/spillway/internal/capacity"
+
+// What a load is taken to last, in seconds. A summary says how many workers could have a model and not how long that
+// takes: the zone knows, lets the request wait or refuses it with the time that it has measured.
+const (
+	warmSeconds = 2
+	coldSeconds = 30
+)
+
+// coldSeconds prices a zone that has the model nowhere ready and could have. Only at home: a request spills into what is
+// ready, never into a load.
+func (q *Query) coldSeconds(l *Local) (float64, bool) {
+	m := l.Summary.Model(q.Model)
+	switch {
+	case q.Hops > 0 || m == nil || m.Ready > 0 || m.Warm+m.Cold <= 0:
+		return 0, false
+	case l.State == capacity.Lost || l.Drained || l.Summary.Draining:
+		return 0, false
+	case m.Warm > 0:
+		return warmSeconds, true
+	}
+	return coldSeconds, true
+}
