@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/spillway-lb/spillway/internal/openai"
 	"github.com/spillway-lb/spillway/internal/relay"
 	"github.com/spillway-lb/spillway/internal/spec"
 )
@@ -20,7 +21,7 @@ func (f *floor) leaveTaking(now time.Time) {
 		return
 	}
 	for _, p := range f.pools {
-		f.refuseAll(p, now)
+		f.refuseAll(p, openai.NoCapacity(p.model, openai.MinRetryAfter), now)
 	}
 	for _, w := range f.workers {
 		w.giveUp(errZoneDrained)
