@@ -1,0 +1,140 @@
+package steer
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+)
+
+// hubs are where the measured world of reference 5.3 has its regions: latitude and longitude, degrees.
+var hubs = [][2]float64{
+	{39, -77}, {41, -93}, {37, -122}, {45, -120}, {34, -84}, {45, -73}, {-23, -46}, {51, 0}, {50, 8}, {48, 2},
+	{53, -6}, {59, 18}, {40, -4}, {45, 9}, {52, 21}, {25, 55}, {19, 73}, {28, 77}, {1, 104}, {-6, 107},
+	{22, 114}, {31, 121}, {40, 116}, {35, 139}, {34, 135}, {37, 127}, {25, 121}, {-34, 151}, {-26, 28}, {32, 35},
+}
+
+const utilisation = 0.78
+
+// planetMarkets draws the world that the speed target is stated for.
+func planetMarkets(clients, models int) []*market {
+	rng := rand.New(rand.NewPCG(7, 7))
+	places := make([][2]float64, clients)
+	for c := range places {
+		h := hubs[rng.IntN(len(hubs))]
+		places[c] = [2]float64{h[0] + rng.NormFloat64()*6, h[1] + rng.NormFloat64()*8}
+	}
+	var out []*market
+	for range models {
+		out = append(out, planetMarket(rng, places))
+	}
+	return out
+}
+
+func planetMarket(rng *rand.Rand, places [][2]float64) *market {
+	m := &market{regions: len(hubs) + 1, clients: len(places)}
+	sum := 0.0
+	for _, p := range places {
+		hour := 0.35 + 0.65*math.Pow(0.5+0.5*math.Cos((14+p[1]/15-15)/24*2*math.Pi), 1.5)
+		m.demand = append(m.demand, math.Exp(rng.NormFloat64())*hour)
+		sum += m.demand[len(m.demand)-1]
+	}
+	for c := range m.demand {
+		m.demand[c] /= sum
+	}
+	room, all := make([]float64, len(hubs)), 0.0
+	for r := range room {
+		if rng.Float64() >= 0.35 {
+			room[r] = math.Exp(rng.NormFloat64() * 0.7)
+		}
+		all += room[r]
+	}
+	for r := range room {
+		k := room[r] / all / utilisation
+		m.segs = append(m.segs, []segment{{0.70 * k, 0}, {0.15 * k, 0.020}, {0.10 * k, 0.120}, {0.05 * k, 0.500}})
+	}
+	m.segs = append(m.segs, []segment{{math.Inf(1), 5}})
+	for c, p := range places {
+		european := p[1] > -10 && p[1] < 30 && p[0] > 36 && c%2 == 0
+		for r, h := range hubs {
+			switch inEurope := h[1] > -12 && h[1] < 32 && h[0] > 36; {
+			case room[r] == 0, european && !inEurope:
+				m.cost = append(m.cost, math.Inf(1))
+			default:
+				m.cost = append(m.cost, 0.002+kilometres(p, h)/100*0.00135)
+			}
+		}
+		m.cost = append(m.cost, 0)
+	}
+	return m
+}
+
+func kilometres(a, b [2]float64) float64 {
+	const rad = math.Pi / 180
+	s, l := math.Sin((b[0]-a[0])*rad/2), math.Sin((b[1]-a[1])*rad/2)
+	return 2 * 6371 * math.Asin(math.Sqrt(s*s+math.Cos(a[0]*rad)*math.Cos(b[0]*rad)*l*l))
+}
+
+// noisy is the market ten per cent of noise later, and where the old assignment stands in it.
+func noisy(rng *rand.Rand, m *market, x []float64) (*market, []float64) {
+	next := *m
+	next.demand = make([]float64, m.clients)
+	sum := 0.0
+	for c, d := range m.demand {
+		next.demand[c] = d * math.Exp(rng.NormFloat64()*0.10)
+		sum += next.demand[c]
+	}
+	y := make([]float64, len(x))
+	for c := range next.demand {
+		next.demand[c] /= sum
+		for r := range m.regions {
+			y[c*m.regions+r] = x[c*m.regions+r] * next.demand[c] / m.demand[c]
+		}
+	}
+	return &next, y
+}
+
+func TestPlanetIsSolvedExactly(t *testing.T) {
+	var f flow
+	rng := rand.New(rand.NewPCG(1, 1))
+	for _, m := range planetMarkets(200, 10) {
+		f.cold(m)
+		feasible(t, m, &f)
+		proof(t, m, &f, "cold")
+		next, x := noisy(rng, m, append([]float64(nil), f.x...))
+		if !f.warm(next, x) {
+			t.Fatal("warm did not finish")
+		}
+		feasible(t, next, &f)
+		proof(t, next, &f, "warm")
+	}
+}
+
+func BenchmarkFlowCold(b *testing.B) {
+	markets := planetMarkets(200, 50)
+	var f flow
+	for b.Loop() {
+		for _, m := range markets {
+			f.cold(m)
+		}
+	}
+	b.ReportMetric(float64(f.augs)/float64(b.N)/float64(len(markets)), "augmentations/model")
+}
+
+func BenchmarkFlowWarm(b *testing.B) {
+	rng := rand.New(rand.NewPCG(1, 1))
+	var markets []*market
+	var starts [][]float64
+	var f flow
+	for _, m := range planetMarkets(200, 50) {
+		f.cold(m)
+		next, x := noisy(rng, m, append([]float64(nil), f.x...))
+		markets, starts = append(markets, next), append(starts, x)
+	}
+	f.augs = 0
+	for b.Loop() {
+		for i, m := range markets {
+			f.warm(m, starts[i])
+		}
+	}
+	b.ReportMetric(float64(f.augs)/float64(b.N)/float64(len(markets)), "augmentations/model")
+}
