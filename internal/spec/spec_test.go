@@ -49,6 +49,10 @@ func TestDefaults(t *testing.T) {
 		"interval":        {time.Duration(s.Steering.Interval), time.Second},
 		"dead_band":       {s.Steering.DeadBand, 0.05},
 		"max_step":        {s.Steering.MaxStep, 0.25},
+		"min_shift":       {s.Steering.MinShift, 0.02},
+		"slew":            {s.Steering.Slew, 0.25},
+		"ramp":            {time.Duration(*s.Steering.Ramp), 30 * time.Second},
+		"drain_guard":     {*s.Steering.DrainGuard, 0.5},
 		"policy":          {s.Routing.Policy, "predictive"},
 		"spill":           {*s.Routing.Spill, true},
 		"spill_margin":    {time.Duration(s.Routing.SpillMargin), 20 * time.Millisecond},
@@ -391,7 +395,18 @@ func draw(t *rapid.T) *spec.Spec {
 		})
 	}
 	spill := rapid.Bool().Draw(t, "spill")
-	s.Steering = spec.Steering{Interval: spec.Duration(time.Second), DeadBand: positive.Draw(t, "band") * 0.9, MaxStep: positive.Draw(t, "step")}
+	ramp, guard := spec.Duration(rapid.Int64Range(0, 1e12).Draw(t, "ramp")), positive.Draw(t, "guard")/2
+	s.Steering = spec.Steering{
+		Interval: spec.Duration(time.Second), DeadBand: positive.Draw(t, "band") * 0.9, MaxStep: positive.Draw(t, "step"),
+		MinShift: positive.Draw(t, "shift"), Slew: positive.Draw(t, "slew"), Ramp: &ramp, DrainGuard: &guard,
+		DollarMS: rapid.Float64Range(0, 100).Draw(t, "dollar"),
+	}
+	s.Services[0].SessionTokens, s.Services[0].PrefixTokens = rapid.IntRange(0, 1000).Draw(t, "session"), rapid.IntRange(0, 1000).Draw(t, "prefix")
+	if rapid.Bool().Draw(t, "canary") {
+		s.Services[0].Canary = spec.Canary{Region: s.Regions[0].Name, Share: positive.Draw(t, "share") * 0.9}
+	}
+	s.Regions[0].BiasPercent, s.Regions[0].Preferred = float64(rapid.IntRange(-99, 99).Draw(t, "percent")), rapid.Bool().Draw(t, "preferred")
+	s.Regions[0].Quotas = map[string]float64{models[0]: positive.Draw(t, "quota")}
 	s.Routing = spec.Routing{
 		Policy: rapid.SampledFrom(spec.Policies()).Draw(t, "policy"), Spill: &spill, SpillMargin: spec.Duration(rapid.Int64Range(1, 1e10).Draw(t, "margin")),
 		HashKey: rapid.SampledFrom([]string{"session", "tenant", "prefix", "header:X-A"}).Draw(t, "key"), KVOvercommit: 0.5 + 1.5*positive.Draw(t, "overcommit"),

@@ -76,9 +76,29 @@ type Service struct {
 	Order []string `yaml:"order"`
 	// TTL of steered answers. Default 20s, at least 5s.
 	TTL Duration `yaml:"ttl" default:"20s"`
+	// MinWarm makes mode "failover" a pilot light: a region of the order counts as able to take over while it has at
+	// least this many workers ready or warm, and is filled no further than they carry before the next one is. 0: the
+	// first region of the order that is well takes all.
+	MinWarm int `yaml:"min_warm"`
+	// Canary sends a part of every cell's clients to one region, in any mode, and nobody else.
+	Canary Canary `yaml:"canary"`
+	// SessionTokens is the cached context of a typical live session, in tokens. A client moves only for a gain above
+	// the time that its next region needs to compute it again. 0: moves are free.
+	SessionTokens int `yaml:"session_tokens"`
+	// PrefixTokens is the part of a typical prompt that a warm prefix cache saves, in tokens: regions whose caches hold
+	// fewer of the hot prefixes cost the time to compute it. 0: warmth does not count.
+	PrefixTokens int `yaml:"prefix_tokens"`
 	// RedirectPort is the port of the gateways' front door as it stands in the Location of a 307. Default: that of
 	// the gateway's own URL.
 	RedirectPort int `yaml:"redirect_port"`
+}
+
+// Canary is a region that takes a stated part of a service's clients.
+type Canary struct {
+	// Region that takes them. Empty means no canary.
+	Region string `yaml:"region"`
+	// Share of every cell's clients, above 0 and below 1.
+	Share float64 `yaml:"share"`
 }
 
 // Region is one place that serves.
@@ -97,6 +117,15 @@ type Region struct {
 	MaxShare float64 `yaml:"max_share" default:"0.85"`
 	// BiasMS is added to every client's RTT to this region, in milliseconds; negative attracts.
 	BiasMS float64 `yaml:"bias_ms"`
+	// BiasPercent makes the region look nearer (1..99) or farther (-99..-1) by that part of every client's RTT. Change
+	// it in small steps: clients halfway between regions move all at once.
+	BiasPercent float64 `yaml:"bias_percent"`
+	// Preferred regions (reserved capacity) are filled to their share before any other gets a client, in mode "latency".
+	Preferred bool `yaml:"preferred"`
+	// EgressCost of the region's answers, in dollars per million tokens. It counts by steering.dollar_ms.
+	EgressCost float64 `yaml:"egress_cost"`
+	// Quotas cap, by model, the tokens/s that steering sends here whatever the capacity is.
+	Quotas map[string]float64 `yaml:"quotas"`
 }
 
 // Place is a point on the globe.
@@ -205,6 +234,18 @@ type Steering struct {
 	DeadBand float64 `yaml:"dead_band" default:"0.05"`
 	// MaxStep is the largest part of a cell's traffic one plan may move into one region while its old region is well, 0..1. Default 0.25.
 	MaxStep float64 `yaml:"max_step" default:"0.25"`
+	// MinShift is the part of a cell's traffic below which a change is left out of a plan, 0..1. Default 0.02.
+	MinShift float64 `yaml:"min_shift" default:"0.02"`
+	// Slew is the part of a region's capacity that plans may add to its load per second while the clients' old regions
+	// are well, 0..1. Default 0.25.
+	Slew float64 `yaml:"slew" default:"0.25"`
+	// Ramp is how long a region that returns from a drain or a loss takes to get its whole share. 0 returns it at once. Default 30s.
+	Ramp *Duration `yaml:"ramp" default:"30s"`
+	// DrainGuard is the part of all capacity that may be kept out of use automatically, because few of its workers are
+	// well; an operator's drains are not counted. 0 never does so. Default 0.5.
+	DrainGuard *float64 `yaml:"drain_guard" default:"0.5"`
+	// DollarMS is what saving one dollar per million tokens is worth, in milliseconds. Default 0: money does not count.
+	DollarMS float64 `yaml:"dollar_ms"`
 }
 
 // Routing is the regional and local tiers' policy.

@@ -186,12 +186,8 @@ func (j *judge) nameservers(list []Nameserver) {
 }
 
 func (j *judge) policy() {
-	s, r := &j.spec.Steering, &j.spec.Routing
-	j.between("$.steering.interval", "interval", s.Interval, 100*time.Millisecond, time.Minute)
-	if !(s.DeadBand >= 0 && s.DeadBand < 1) {
-		j.bad("$.steering.dead_band", fmt.Sprintf("dead_band %v is out of range", s.DeadBand), "write a relative gain from 0 up to 1, such as 0.05")
-	}
-	j.share("$.steering.max_step", "max_step", s.MaxStep)
+	j.steering(&j.spec.Steering)
+	r := &j.spec.Routing
 	if !slices.Contains(Policies(), r.Policy) {
 		j.bad("$.routing.policy", fmt.Sprintf("unknown policy %q", r.Policy), strict.Suggest(r.Policy, Policies(), "policies"))
 	}

@@ -40,9 +40,7 @@ func (j *judge) region(r *Region, path string) {
 	}
 	j.distinct("gateway", names(r.Gateways, func(g *Gateway) string { return g.Name }), itemName(path+".gateways"))
 	j.share(path+".max_share", "max_share", r.MaxShare)
-	if !(r.BiasMS >= -10_000 && r.BiasMS <= 10_000) {
-		j.bad(path+".bias_ms", fmt.Sprintf("bias_ms %v is out of range", r.BiasMS), "write milliseconds from -10000 (attracts) to 10000 (repels)")
-	}
+	j.regionSteering(r, path)
 }
 
 func (j *judge) place(p *Place, path string) {

@@ -38,6 +38,7 @@ func (j *judge) service(s *Service, path string) {
 	}
 	j.weights(s, path)
 	j.order(s, path)
+	j.serviceSteering(s, path)
 }
 
 func (j *judge) serviceName(name, path string) {
