@@ -28,7 +28,8 @@ type backupFile struct {
 	SpecVersion uint64            `json:"spec_version"`
 	Spec        string            `json:"spec"`
 	PlanEpoch   uint64            `json:"plan_epoch"`
-	Plan        json.RawMessage   `json:"plan,omitempty"`
+	Plan        json.RawMessage   `json:"plan,omitempty"` // as older releases wrote it, when plans were JSON
+	PlanBytes   []byte            `json:"plan_bytes,omitempty"`
 	Drains      []consensus.Drain `json:"drains,omitempty"`
 }
 
@@ -75,7 +76,7 @@ func (b *backup) write(st *consensus.State) error {
 	}
 	body, err := json.Marshal(backupFile{
 		Index: st.Index, SpecVersion: st.SpecVersion, Spec: string(st.Spec),
-		PlanEpoch: st.PlanEpoch, Plan: st.Plan, Drains: st.Drains,
+		PlanEpoch: st.PlanEpoch, PlanBytes: st.Plan, Drains: st.Drains,
 	})
 	if err != nil {
 		return fmt.Errorf("encoding backup: %w", err)
@@ -121,9 +122,12 @@ func (b *backup) load() (st *consensus.State, index uint64) {
 		b.log.Warn("backup of the state cannot be used", telemetry.Err(err))
 		return nil, 0
 	}
+	if len(f.PlanBytes) == 0 {
+		f.PlanBytes = f.Plan
+	}
 	// Index stays 0, so that a gateway that holds anything agreed keeps it.
 	return &consensus.State{
 		SpecVersion: f.SpecVersion, Spec: []byte(f.Spec),
-		PlanEpoch: f.PlanEpoch, Plan: f.Plan, Drains: f.Drains,
+		PlanEpoch: f.PlanEpoch, Plan: f.PlanBytes, Drains: f.Drains,
 	}, f.Index
 }

@@ -68,6 +68,20 @@ func TestBackupKeepsNoSecretAndSurvivesRubbish(t *testing.T) {
 	if got == nil || index != 5 || got.Index != 0 || got.SpecVersion != 3 || got.PlanEpoch != 9 || string(got.Plan) != `{"a":1}` || got.TicketKeys != nil {
 		t.Fatalf("loaded %+v", got)
 	}
+	old := []byte(`{"index":5,"spec_version":3,"spec":"x","plan_epoch":9,"plan":{"spec":3}}`)
+	if err := os.WriteFile(b.path, old, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got, _ := b.load(); got == nil || string(got.Plan) != `{"spec":3}` {
+		t.Errorf("of an older release's backup %+v is loaded", got)
+	}
+	st.Plan = []byte{2, 0, 255, 10}
+	if err := b.write(st); err != nil {
+		t.Fatal(err)
+	}
+	if got, _ := b.load(); got == nil || string(got.Plan) != string(st.Plan) {
+		t.Errorf("a plan in bytes is loaded as %+v", got)
+	}
 	if err := os.WriteFile(filepath.Join(dir, "last-state.json"), []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
 	}

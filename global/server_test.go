@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/spillway-lb/spillway/geo"
+	"github.com/spillway-lb/spillway/global/steer"
 	"github.com/spillway-lb/spillway/internal/admin"
 	"github.com/spillway-lb/spillway/internal/capacity"
 	"github.com/spillway-lb/spillway/internal/ticket"
@@ -352,7 +353,7 @@ func (p *planet) testDemand(t *testing.T) {
 			return false
 		}
 		w := svc.Rows[0].Shares[0].Weight
-		return w > 4500 && w < 5500
+		return w > steer.WeightSum*45/100 && w < steer.WeightSum*55/100
 	})
 	g.summary.Store(capacityOf(10000, 8))
 	g.child.Wake()

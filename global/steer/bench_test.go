@@ -1,16 +1,48 @@
 package steer
 
 import (
+	"fmt"
 	"math"
 	"math/rand/v2"
+	"syscall"
 	"testing"
+	"time"
+
+	"github.com/spillway-lb/spillway/internal/spec"
 )
 
 // hubs are where the measured world of reference 5.3 has its regions: latitude and longitude, degrees.
 var hubs = [][2]float64{
-	{39, -77}, {41, -93}, {37, -122}, {45, -120}, {34, -84}, {45, -73}, {-23, -46}, {51, 0}, {50, 8}, {48, 2},
-	{53, -6}, {59, 18}, {40, -4}, {45, 9}, {52, 21}, {25, 55}, {19, 73}, {28, 77}, {1, 104}, {-6, 107},
-	{22, 114}, {31, 121}, {40, 116}, {35, 139}, {34, 135}, {37, 127}, {25, 121}, {-34, 151}, {-26, 28}, {32, 35},
+	{39, -77},
+	{41, -93},
+	{37, -122},
+	{45, -120},
+	{34, -84},
+	{45, -73},
+	{-23, -46},
+	{51, 0},
+	{50, 8},
+	{48, 2},
+	{53, -6},
+	{59, 18},
+	{40, -4},
+	{45, 9},
+	{52, 21},
+	{25, 55},
+	{19, 73},
+	{28, 77},
+	{1, 104},
+	{-6, 107},
+	{22, 114},
+	{31, 121},
+	{40, 116},
+	{35, 139},
+	{34, 135},
+	{37, 127},
+	{25, 121},
+	{-34, 151},
+	{-26, 28},
+	{32, 35},
 }
 
 const utilisation = 0.78
@@ -137,4 +169,84 @@ func BenchmarkFlowWarm(b *testing.B) {
 		}
 	}
 	b.ReportMetric(float64(f.augs)/float64(b.N)/float64(len(markets)), "augmentations/model")
+}
+
+// planet is the same world as an Input: each model asked for under a service of its own, or all of them under one.
+func planet(cells, models int, oneService bool) *Input {
+	in := &Input{Spec: &spec.Spec{Steering: spec.Steering{DeadBand: 0.05, MaxStep: 0.25}}, SpecVersion: 1}
+	for r := range hubs {
+		in.Spec.Regions = append(in.Spec.Regions, spec.Region{Name: fmt.Sprintf("r%02d", r), MaxShare: 0.85})
+		in.Regions = append(in.Regions, Region{})
+	}
+	if oneService {
+		in.Spec.Services = []spec.Service{{Name: "s.", Mode: "latency"}}
+	}
+	for k, m := range planetMarkets(cells, models) {
+		model := fmt.Sprintf("m%02d", k)
+		in.Spec.Models = append(in.Spec.Models, spec.Model{Name: model})
+		service := "s."
+		if !oneService {
+			service = model + "."
+			in.Spec.Services = append(in.Spec.Services, spec.Service{Name: service, Mode: "latency", Models: []string{model}})
+		}
+		for r, segs := range m.segs[:len(hubs)] {
+			all := 0.0
+			for _, s := range segs {
+				all += s.room
+			}
+			in.Regions[r].Models = append(in.Regions[r].Models, Model{Name: model, Rate: all * 1e5, Ready: 8})
+		}
+		for c, d := range m.demand {
+			if k == 0 {
+				cell := Cell{Name: fmt.Sprintf("c%04d", c)}
+				for r := range hubs {
+					k := m.cost[c*m.regions+r]
+					if math.IsInf(k, 1) {
+						k = 0.4
+					}
+					cell.RTT = append(cell.RTT, float32(k))
+				}
+				in.Cells = append(in.Cells, cell)
+			}
+			in.Demand = append(in.Demand, Demand{Service: service, Model: model, Cell: in.Cells[c].Name, Rate: d * 1e5})
+		}
+	}
+	return in
+}
+
+// shake is the same world with ten per cent of noise on the demand.
+func shake(rng *rand.Rand, in *Input) *Input {
+	out := *in
+	out.Demand = append([]Demand(nil), in.Demand...)
+	for i := range out.Demand {
+		out.Demand[i].Rate *= math.Exp(rng.NormFloat64() * 0.10)
+	}
+	return &out
+}
+
+func benchmarkSolve(b *testing.B, one, warm bool) {
+	in := planet(200, 50, one)
+	if warm {
+		in.Prev = Solve(in).Plan
+		in = shake(rand.New(rand.NewPCG(2, 2)), in)
+	}
+	begun := cpuTime()
+	for b.Loop() {
+		Solve(in)
+	}
+	b.ReportMetric((cpuTime()-begun).Seconds()*1000/float64(b.N), "cpu-ms/op")
+}
+
+func BenchmarkSolveColdServicePerModel(b *testing.B) { benchmarkSolve(b, false, false) }
+func BenchmarkSolveWarmServicePerModel(b *testing.B) { benchmarkSolve(b, false, true) }
+func BenchmarkSolveColdOneService(b *testing.B)      { benchmarkSolve(b, true, false) }
+func BenchmarkSolveWarmOneService(b *testing.B)      { benchmarkSolve(b, true, true) }
+
+// cpuTime is what this process has used of all cores together.
+func cpuTime() time.Duration {
+	var u syscall.Rusage
+	if syscall.Getrusage(syscall.RUSAGE_SELF, &u) != nil {
+		return 0
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }

@@ -40,6 +40,9 @@ func (p *Plan) valid() error {
 	if len(p.Regions) == 0 || len(p.Regions) > MaxRegions {
 		return fmt.Errorf("plan has %d regions, want 1 to %d", len(p.Regions), MaxRegions)
 	}
+	if len(p.Ramp) != 0 && len(p.Ramp) != len(p.Regions) {
+		return fmt.Errorf("plan has %d ramps for %d regions", len(p.Ramp), len(p.Regions))
+	}
 	rows := 0
 	for i := range p.Services {
 		s := &p.Services[i]
@@ -66,14 +69,14 @@ func (s *Service) valid(regions int) error {
 			return fmt.Errorf("wait or price of region %d is out of range", r)
 		}
 	}
-	if err := sharesValid(s.Spread, regions); err != nil {
+	if err := sharesValid(s.Spread, regions, WeightSum); err != nil {
 		return fmt.Errorf("spread: %w", err)
 	}
 	for i := range s.Rows {
 		if i > 0 && s.Rows[i-1].Cell >= s.Rows[i].Cell {
 			return errors.New("rows are out of order")
 		}
-		if err := sharesValid(s.Rows[i].Shares, regions); err != nil {
+		if err := sharesValid(s.Rows[i].Shares, regions, WeightSum); err != nil {
 			return fmt.Errorf("cell %s: %w", s.Rows[i].Cell, err)
 		}
 	}
@@ -83,8 +86,8 @@ func (s *Service) valid(regions int) error {
 // seconds also refuses NaN, which compares false with everything.
 func seconds(v float64) bool { return v >= 0 && v <= maxSeconds }
 
-// sharesValid holds the rule that matters most: nobody is ever sent nowhere.
-func sharesValid(shares []Share, regions int) error {
+// sharesValid holds the rule that matters most: nobody is ever sent nowhere. whole is what the weights must add up to.
+func sharesValid(shares []Share, regions, whole int) error {
 	sum := 0
 	for i, s := range shares {
 		if int(s.Region) >= regions || s.Weight == 0 {
@@ -95,8 +98,8 @@ func sharesValid(shares []Share, regions int) error {
 		}
 		sum += int(s.Weight)
 	}
-	if sum != WeightSum {
-		return fmt.Errorf("weights add up to %d, want %d", sum, WeightSum)
+	if sum != whole {
+		return fmt.Errorf("weights add up to %d, want %d", sum, whole)
 	}
 	return nil
 }

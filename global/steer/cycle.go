@@ -123,9 +123,5 @@ func (f *flow) turn(part float64) {
 			f.shift(u, int(v), part)
 		}
 	}
-	for _, v := range f.path {
-		if int(v) != n {
-			f.row(int(v))
-		}
-	}
+	f.refresh()
 }

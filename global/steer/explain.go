@@ -25,7 +25,11 @@ func (t *Table) Explain(s *spec.Spec, q *Query, wait []float64, rec *explain.Rec
 			h.Term("rtt", float64(rtt[r]))
 		}
 		h.Term("wait", wait[r])
-		h.Term("bias", st.bias[r])
+		bend := 0.0
+		if rtt != nil {
+			bend = float64(rtt[r]) * (st.stretch[r] - 1)
+		}
+		h.Term("bias", st.bias[r]+bend)
 		if st.price[r] > 0 {
 			h.Term("price", st.price[r])
 		}

@@ -17,12 +17,13 @@ type flow struct {
 	prev []int32
 	seen []int32 // marks for finding cycles
 	path []int32
-	augs int // augmentations so far, over all markets
+	old  []bool // n: rows of w that an assignment has overtaken
+	augs int    // augmentations so far, over all markets
 }
 
 // bound is how many augmentations one market may take. Real ones take a few for each client and region; the bound is
 // there so that no input, however odd, holds the leader up.
-func (f *flow) bound() int { return 64 * (f.m.clients + f.n*f.n) }
+func (f *flow) bound() int { return 64 * (f.m.clients + f.n) }
 
 func (f *flow) reset(m *market) {
 	f.m, f.n = m, m.regions
@@ -33,6 +34,8 @@ func (f *flow) reset(m *market) {
 	f.dist = grown(f.dist, f.n+1)
 	f.prev = grown(f.prev, f.n+1)
 	f.seen = grown(f.seen, f.n+1)
+	f.old = grown(f.old, f.n)
+	clear(f.old)
 }
 
 func grown[T any](s []T, n int) []T {
@@ -80,7 +83,7 @@ func (f *flow) warm(m *market, x []float64) bool {
 	for r := range f.n {
 		f.row(r)
 	}
-	return f.cancel(f.bound())
+	return f.cancel(256 + 4*(m.clients+f.n)) // beyond that, cold is faster
 }
 
 // row finds the cheapest displacements out of region r anew.
@@ -142,17 +145,13 @@ func (f *flow) push(c int, amount float64, left int) int {
 		_, most := m.enter(c, first, f.x[c*n+first])
 		part = math.Min(part, most)
 		amount -= part
-		f.path = f.path[:0]
 		for r := best; f.prev[r] >= 0; r = int(f.prev[r]) {
 			f.shift(int(f.prev[r]), r, part)
-			f.path = append(f.path, int32(r))
 		}
 		f.x[c*n+first] += part
+		f.touch(c, first)
 		f.load[best] += part
-		f.row(first)
-		for _, r := range f.path {
-			f.row(int(r))
-		}
+		f.refresh()
 		f.augs++
 	}
 	if amount > 0 { // dust stays together with the rest
@@ -164,7 +163,8 @@ func (f *flow) push(c int, amount float64, left int) int {
 func (f *flow) give(c, r int, amount float64) {
 	f.x[c*f.n+r] += amount
 	f.load[r] += amount
-	f.row(r)
+	f.touch(c, r)
+	f.refresh()
 }
 
 // relax shortens distances over displacements (Bellman and Ford). It reports false where predecessors go in a circle.
@@ -216,6 +216,30 @@ func (f *flow) shift(r, t int, amount float64) {
 	c := int(f.via[r*f.n+t])
 	f.x[c*f.n+r] = math.Max(0, f.x[c*f.n+r]-amount)
 	f.x[c*f.n+t] += amount
+	f.touch(c, r)
+	f.touch(c, t)
+}
+
+// touch notes that client c's part of region r has changed. Where moves cost, what it pays for coming to r has changed
+// with it, wherever it comes from.
+func (f *flow) touch(c, r int) {
+	f.old[r] = true
+	if f.m.kept == nil {
+		return
+	}
+	for t, x := range f.x[c*f.n : (c+1)*f.n] {
+		f.old[t] = f.old[t] || x > dust
+	}
+}
+
+// refresh finds the displacements anew that touch has noted.
+func (f *flow) refresh() {
+	for r, old := range f.old {
+		if old {
+			f.row(r)
+			f.old[r] = false
+		}
+	}
 }
 
 // prices is what a little of each region's capacity is worth, in seconds: what leaving it would save, by itself or by

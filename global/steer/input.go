@@ -26,7 +26,9 @@ type Cell struct {
 type Region struct {
 	Drained bool
 	Lost    bool
-	Models  []Model
+	// Ramp is the part of its capacity that a region on its way back may get, below 1; 0 means all of it.
+	Ramp   float64
+	Models []Model
 }
 
 // Model is one region's capacity for one model.
@@ -34,6 +36,13 @@ type Model struct {
 	Name string
 	Rate float64 // prefill-equivalent tokens/s of all ready workers
 	Wait float64 // seconds, predicted and smoothed
+	// Ready workers have the Rate. Warm ones would be ready within a second and are used before the reserve. Cold ones
+	// need a load and are never counted.
+	Ready, Warm float64
+	// Total is how many workers there are in any state; 0: not known.
+	Total float64
+	// Warmth is the part of the model's hot prefixes that the region's caches hold, 0..1.
+	Warmth float64
 }
 
 // Demand is what the clients of one cell offer for one service and model.
@@ -79,6 +88,3 @@ func regionIndex(s *spec.Spec, name string) int {
 	}
 	return -1
 }
-
-// bias is what the operator adds to every client's RTT to the region, in seconds.
-func bias(r *spec.Region) float64 { return r.BiasMS / 1000 }

@@ -12,7 +12,7 @@ type market struct {
 	demand  []float64   // by client; they add up to 1
 	cost    []float64   // client by client, regions values each: seconds, +Inf where it may not go
 	kept    []float64   // laid out like cost: how much may stay where it is without the cost of a move; nil: moves are free
-	move    float64     // seconds that moving costs
+	move    []float64   // by client: seconds that moving costs; nil like kept
 	segs    [][]segment // by region, in order of price
 }
 
@@ -23,13 +23,17 @@ type segment struct {
 }
 
 // The marginal prices of capacity, in seconds. A region is free up to relaxed of its share, dear above that, and what is
-// held back from steering is given away only when there is no room elsewhere.
+// held back from steering is given away only when there is no room elsewhere. Beyond all capacity the price rises with
+// every further crowding of what there is, so that an overload that cannot be avoided is shared by capacity.
 const (
 	relaxed      = 0.70 / 0.85 // of the share
 	priceBusy    = 0.020
 	priceWarm    = 0.120 // workers that must first wake up
 	priceReserve = 10.0
+	priceCrowd   = 2.0 // more than the last, for each crowding
 	priceNowhere = 100.0
+	crowding     = 1.3
+	crowds       = 12
 )
 
 const (
@@ -76,7 +80,7 @@ func (m *market) enter(c, r int, x float64) (cost, amount float64) {
 	if free := m.kept[i] - x; free > dust {
 		return m.cost[i], free
 	}
-	return m.cost[i] + m.move, math.Inf(1)
+	return m.cost[i] + m.move[c], math.Inf(1)
 }
 
 // leave is what client c saves by a little less in region r, of which it has x, and how much at that saving.
@@ -84,7 +88,7 @@ func (m *market) leave(c, r int, x float64) (cost, amount float64) {
 	i := c*m.regions + r
 	if m.kept != nil {
 		if over := x - m.kept[i]; over > dust {
-			return m.cost[i] + m.move, over
+			return m.cost[i] + m.move[c], over
 		}
 	}
 	return m.cost[i], x
@@ -103,7 +107,7 @@ func (m *market) value(x []float64) float64 {
 			load[r] += x[i]
 			sum += x[i] * m.cost[i]
 			if m.kept != nil {
-				sum += math.Max(0, x[i]-m.kept[i]) * m.move
+				sum += math.Max(0, x[i]-m.kept[i]) * m.move[c]
 			}
 		}
 	}

@@ -36,9 +36,10 @@ const (
 	Spread         // place unknown: spread by capacity
 	Drained        // every region that is alive is drained: one of those
 	Lost           // every region is lost: answered all the same
+	Canary         // one of the part of clients that the canary region takes
 )
 
-var reasonNames = [...]string{"none", "nearest", "planned", "weight", "order", "spread", "all_drained", "all_lost"}
+var reasonNames = [...]string{"none", "nearest", "planned", "weight", "order", "spread", "all_drained", "all_lost", "canary"}
 
 // String is the stable word for metrics and answers.
 func (r Reason) String() string { return reasonNames[r] }
@@ -70,11 +71,57 @@ func (t *Table) Pick(q *Query) Choice {
 	if may.Empty() {
 		return Choice{Region: -1}
 	}
-	c := st.choose(t.geo, q, &may)
+	split := st.narrow(q.Key, &may)
+	var c Choice
+	if st.canary >= 0 && may.Has(st.canary) && !may.only(st.canary) {
+		c, split = st.tryOut(t.geo, q, &may), true
+	} else {
+		c = st.choose(t.geo, q, &may)
+	}
+	c.Split = c.Split || split
 	if override != None {
 		c.Reason = override
 	}
 	return c
+}
+
+// tryOut sends a fixed part of the networks to the canary and keeps all others away from it.
+func (st *serviceTable) tryOut(g *Geography, q *Query, may *Set) Choice {
+	if draw(q.Key^st.seed, canarySalt) < st.trial {
+		return Choice{st.canary, Canary, true}
+	}
+	var only, none Set
+	only.Add(st.canary)
+	rest := may.Without(&only, &none)
+	return st.choose(g, q, &rest)
+}
+
+// narrow keeps networks out of regions on their way back, all but the part that those may get by now. It reports
+// whether another network could be treated otherwise.
+func (st *serviceTable) narrow(key uint64, may *Set) (split bool) {
+	for r, part := range st.ramp {
+		if part == 0 || !may.Has(r) || may.only(r) {
+			continue
+		}
+		split = true
+		if draw(key^st.seed, rampSalt+uint64(r)) >= float64(part)/256 {
+			var only, none Set
+			only.Add(r)
+			*may = may.Without(&only, &none)
+		}
+	}
+	return split
+}
+
+// Salts keep draws for different purposes apart from each other and from rendezvous.
+const (
+	canarySalt = 1 << 32
+	rampSalt   = 1 << 33
+)
+
+// draw is a number in (0,1) that depends on nothing but its arguments.
+func draw(key, salt uint64) float64 {
+	return (float64(mix(key^mix(salt+1))>>11) + 0.5) / (1 << 53)
 }
 
 // candidates is the best set that is not empty: well, else drained but alive, else lost, else both.
@@ -101,6 +148,11 @@ func (st *serviceTable) choose(g *Geography, q *Query, may *Set) Choice {
 		}
 		return Choice{st.nearest(rtt, may, false), Nearest, false}
 	case st.mode == byOrder:
+		if st.pilot && !st.without.Meets(may) {
+			if r, split := st.rendezvous(st.spread, q.Key, may); r >= 0 {
+				return Choice{r, Order, split}
+			}
+		}
 		return Choice{st.first(may), Order, false}
 	case rtt == nil:
 		if r, split := st.rendezvous(st.spread, q.Key, may); r >= 0 {
@@ -136,7 +188,7 @@ func (st *serviceTable) nearest(rtt []float32, may *Set, load bool) int {
 		}
 		c := st.bias[r]
 		if rtt != nil {
-			c += float64(rtt[r])
+			c += float64(rtt[r]) * st.stretch[r]
 		}
 		if load {
 			c += st.wait[r] + st.price[r]
@@ -159,8 +211,7 @@ func (st *serviceTable) rendezvous(shares []Share, key uint64, may *Set) (region
 			continue
 		}
 		split = region >= 0
-		u := (float64(mix(key^st.seed^mix(uint64(r)+1))>>11) + 0.5) / (1 << 53)
-		if score := -math.Log(u) / float64(shares[i].Weight); score < least {
+		if score := -math.Log(draw(key^st.seed, uint64(r))) / float64(shares[i].Weight); score < least {
 			region, least = r, score
 		}
 	}

@@ -1,18 +1,12 @@
 package steer
 
-import (
-	"bytes"
-	"encoding/json"
-	"fmt"
-	"io"
-	"sort"
-)
+import "sort"
 
 // Bounds of one plan. A plan that would not fit keeps the rows with the most demand.
 const (
-	MaxRows    = 4096
-	MaxEncoded = 500 << 10 // bytes; the Raft log takes entries up to 512 KiB
-	WeightSum  = 10000     // what the weights of a row add up to
+	MaxRows    = 8192
+	MaxEncoded = 64 << 10 // bytes; every node of the planet gets every plan
+	WeightSum  = 256      // what the weights of a row add up to
 )
 
 // Plan is the leader's steering table: what cannot be told from distance alone. It is immutable once made.
@@ -24,6 +18,9 @@ type Plan struct {
 	// Without lists the regions that were drained or lost when the plan was made, in ascending order. Rows are not
 	// used while one of them is well again, so that its return does not wait for the next plan.
 	Without []string `json:"without,omitempty"`
+	// Ramp is what regions on their way back may get, in 256ths, in the order of Regions; 0 means all of it. Nil: none
+	// is. Rows and prices of mode "latency" follow it already; the other modes thin out their clients by it.
+	Ramp []uint8 `json:"ramp,omitempty"`
 	// Services in ascending order of Name.
 	Services []Service `json:"services"`
 }
@@ -51,38 +48,6 @@ type Row struct {
 type Share struct {
 	Region uint16 `json:"r"`
 	Weight uint16 `json:"w"`
-}
-
-// Encode writes the plan for the Raft log.
-func Encode(p *Plan) ([]byte, error) {
-	b, err := json.Marshal(p)
-	if err != nil {
-		return nil, fmt.Errorf("encoding a plan: %w", err)
-	}
-	if len(b) > MaxEncoded {
-		return nil, fmt.Errorf("plan is %d bytes, over the limit of %d", len(b), MaxEncoded)
-	}
-	return b, nil
-}
-
-// Decode reads a plan and refuses one that no Solve could have made.
-func Decode(b []byte) (*Plan, error) {
-	if len(b) > MaxEncoded {
-		return nil, fmt.Errorf("plan is %d bytes, over the limit of %d", len(b), MaxEncoded)
-	}
-	d := json.NewDecoder(bytes.NewReader(b))
-	d.DisallowUnknownFields()
-	p := new(Plan)
-	if err := d.Decode(p); err != nil {
-		return nil, fmt.Errorf("decoding a plan: %w", err)
-	}
-	if _, err := d.Token(); err != io.EOF {
-		return nil, fmt.Errorf("decoding a plan: bytes follow its end")
-	}
-	if err := p.valid(); err != nil {
-		return nil, fmt.Errorf("decoding a plan: %w", err)
-	}
-	return p, nil
 }
 
 // Service returns the part of that name, or nil.

@@ -2,7 +2,7 @@ package steer
 
 import (
 	"math"
-	"sort"
+	"slices"
 
 	"github.com/spillway-lb/spillway/internal/spec"
 )
@@ -14,13 +14,23 @@ const missing = 0.15 // seconds
 type problem struct {
 	in      *Input
 	models  map[string]int
-	rate    [][]float64 // region, model: tokens/s of ready workers
-	room    [][]float64 // region, model: tokens/s not yet given away
-	wait    [][]float64 // region, model: seconds
+	names   map[string]int // regions
+	shops   [][]shop       // region, model
 	well    []bool
 	allowed []Set
 	serves  [][]bool // service, model
+	bias    [][]float64
 	units   []unit
+}
+
+// shop is what one region has of one model.
+type shop struct {
+	rate   float64 // tokens/s of ready workers
+	wait   float64 // seconds
+	worker float64 // tokens/s of one worker
+	cold   float64 // 0..1, part of the hot prefixes that its caches lack
+	booked float64 // tokens/s taken by demand that has no choice
+	segs   [4 + crowds]segment
 }
 
 // unit is the demand of one cell for one service. It may be split over regions but every part carries the same mix of
@@ -29,10 +39,12 @@ type unit struct {
 	svc   int
 	cell  int // index in Input.Cells, -1 when its place is unknown
 	need  []part
-	total float64   // tokens/s
-	cost  []float64 // seconds by region, +Inf where it may not go
+	total float64   // tokens/s, without the canary's part
+	base  []float64 // seconds by region without wait, +Inf where it may not go
+	cost  []float64 // seconds by region with wait and hops, +Inf where nothing serves it
+	was   []float64 // 0..1 by region under the plan in force; nil when there is none, or nothing to compare
 	share []float64 // 0..1 by region, what Solve decides
-	left  float64   // 0..1, not placed yet
+	fixed bool      // its region does not depend on what others ask for
 }
 
 type part struct {
@@ -41,7 +53,12 @@ type part struct {
 }
 
 func newProblem(in *Input) *problem {
-	p := &problem{in: in, models: map[string]int{}}
+	p := &problem{in: in, models: map[string]int{}, names: map[string]int{}}
+	for r := range in.Spec.Regions {
+		if _, twice := p.names[in.Spec.Regions[r].Name]; !twice {
+			p.names[in.Spec.Regions[r].Name] = r
+		}
+	}
 	for _, m := range in.Spec.Models {
 		p.modelIndex(m.Name)
 	}
@@ -51,10 +68,15 @@ func newProblem(in *Input) *problem {
 		}
 	}
 	p.layRegions()
-	p.allowed = make([]Set, len(in.Spec.Services))
 	for i := range in.Spec.Services {
-		p.allowed[i] = allowed(in.Spec, &in.Spec.Services[i])
-		p.serves = append(p.serves, p.servedBy(&in.Spec.Services[i]))
+		svc := &in.Spec.Services[i]
+		p.allowed = append(p.allowed, allowed(in.Spec, svc))
+		p.serves = append(p.serves, p.servedBy(svc))
+		bs := make([]float64, p.regions())
+		for r := range bs {
+			bs[r] = bias(in.Spec, svc, r)
+		}
+		p.bias = append(p.bias, bs)
 	}
 	p.layDemand()
 	return p
@@ -63,12 +85,16 @@ func newProblem(in *Input) *problem {
 // servedBy marks a service's models, those behind its aliases included. A service that lists none serves all.
 func (p *problem) servedBy(svc *spec.Service) []bool {
 	out := make([]bool, len(p.models))
+	listed := make(map[string]bool, len(svc.Models))
+	for _, name := range svc.Models {
+		listed[name] = true
+	}
 	for name, m := range p.models {
-		out[m] = len(svc.Models) == 0 || contains(svc.Models, name)
+		out[m] = len(svc.Models) == 0 || listed[name]
 	}
 	for i := range p.in.Spec.Aliases {
 		a := &p.in.Spec.Aliases[i]
-		if !contains(svc.Models, a.Name) {
+		if !listed[a.Name] {
 			continue
 		}
 		for _, t := range a.Targets {
@@ -89,28 +115,76 @@ func (p *problem) modelIndex(name string) int {
 	return i
 }
 
-func (p *problem) regions() int { return len(p.in.Spec.Regions) }
+func (p *problem) regions() int { return min(len(p.in.Spec.Regions), MaxRegions) }
+
+func (p *problem) region(name string) int {
+	if r, ok := p.names[name]; ok && r < p.regions() {
+		return r
+	}
+	return -1
+}
 
 func (p *problem) layRegions() {
 	n := p.regions()
-	p.rate, p.room, p.wait = make([][]float64, n), make([][]float64, n), make([][]float64, n)
-	p.well = make([]bool, n)
+	p.shops, p.well = make([][]shop, n), make([]bool, n)
 	for r := range n {
-		p.rate[r] = make([]float64, len(p.models))
-		p.room[r] = make([]float64, len(p.models))
-		p.wait[r] = make([]float64, len(p.models))
+		p.shops[r] = make([]shop, len(p.models))
 		if r >= len(p.in.Regions) {
 			continue
 		}
 		st := &p.in.Regions[r]
 		p.well[r] = !st.Drained && !st.Lost
-		for _, m := range st.Models {
-			k := p.models[m.Name]
-			p.rate[r][k] = math.Max(0, m.Rate)
-			p.wait[r][k] = math.Min(math.Max(0, m.Wait), maxSeconds)
-			p.room[r][k] = p.rate[r][k] * maxShare(&p.in.Spec.Regions[r])
+		for i := range st.Models {
+			p.shops[r][p.models[st.Models[i].Name]] = newShop(&p.in.Spec.Regions[r], &st.Models[i], st.ramp())
 		}
 	}
+}
+
+// newShop prices a region's capacity for a model: its share in two segments, then workers that would first wake up, and
+// last what is held back from steering. Cold workers, which need a load, are no capacity at all.
+func newShop(decl *spec.Region, m *Model, ramp float64) shop {
+	out := shop{
+		rate: amount(m.Rate), wait: max(0, finite(m.Wait, maxSeconds)),
+		cold: 1 - max(0, finite(m.Warmth, 1)),
+	}
+	out.worker = out.rate / max(1, amount(m.Ready))
+	left := math.Inf(1)
+	if q, ok := decl.Quotas[m.Name]; ok {
+		left = amount(q)
+	}
+	share := maxShare(decl)
+	for i, s := range []segment{
+		{out.rate * share * relaxed, 0},
+		{out.rate * share * (1 - relaxed), priceBusy},
+		{out.worker * amount(m.Warm) * share, priceWarm},
+		{out.rate * (1 - share), priceReserve},
+	} {
+		s.room = min(s.room*ramp, left)
+		left -= s.room
+		out.segs[i] = s
+	}
+	out.crowd()
+	return out
+}
+
+// crowd adds what the region takes beyond its capacity when there is no room anywhere.
+func (s *shop) crowd() {
+	all := 0.0
+	for _, g := range s.segs[:4] {
+		all += g.room
+	}
+	for i := range crowds {
+		s.segs[4+i] = segment{all * (crowding - 1), priceReserve + priceCrowd*float64(1+i)}
+		all *= crowding
+	}
+}
+
+// ramp is the part of its capacity that the region takes, 0..1.
+func (r *Region) ramp() float64 {
+	if r.Ramp > 0 && r.Ramp < 1 {
+		return r.Ramp
+	}
+	return 1
 }
 
 func maxShare(r *spec.Region) float64 {
@@ -120,8 +194,27 @@ func maxShare(r *spec.Region) float64 {
 	return 0.85
 }
 
+// claim is one line of demand, by index.
+type claim struct {
+	svc, cell, model int
+	rate             float64
+}
+
 // layDemand sums demand into units, in an order that does not depend on the order of arrival.
 func (p *problem) layDemand() {
+	claims := p.claims()
+	for at := 0; at < len(claims); {
+		end := at
+		for end < len(claims) && claims[end].svc == claims[at].svc && claims[end].cell == claims[at].cell {
+			end++
+		}
+		p.units = append(p.units, p.newUnit(claims[at:end]))
+		at = end
+	}
+}
+
+// claims is the demand that the spec's services steer, sorted; the rest is booked where it arrived.
+func (p *problem) claims() []claim {
 	cells := make(map[string]int, len(p.in.Cells))
 	for i := range p.in.Cells {
 		cells[p.in.Cells[i].Name] = i
@@ -130,80 +223,173 @@ func (p *problem) layDemand() {
 	for i := range p.in.Spec.Services {
 		services[p.in.Spec.Services[i].Name] = i
 	}
-	type key struct{ svc, cell int }
-	sums := map[key]map[int]float64{}
-	for _, d := range p.in.Demand {
+	out := make([]claim, 0, len(p.in.Demand))
+	for i := range p.in.Demand {
+		d := &p.in.Demand[i]
 		m, known := p.models[d.Model]
-		if !known || !(d.Rate > 0) {
+		rate := amount(d.Rate)
+		if !known || rate == 0 {
 			continue
 		}
-		svc, steered := services[d.Service]
-		if !steered {
-			p.arrived(d.Region, m, d.Rate)
+		c := claim{svc: -1, cell: -1, model: m, rate: rate}
+		if svc, steered := services[d.Service]; steered {
+			c.svc = svc
+			if cell, ok := cells[d.Cell]; ok {
+				c.cell = cell
+			}
+		} else if c.cell = p.region(d.Region); c.cell < 0 {
 			continue
 		}
-		cell, ok := cells[d.Cell]
-		if !ok {
-			cell = -1
-		}
-		k := key{svc, cell}
-		if sums[k] == nil {
-			sums[k] = map[int]float64{}
-		}
-		sums[k][m] += d.Rate
+		out = append(out, c)
 	}
-	for k, need := range sums {
-		p.units = append(p.units, p.newUnit(k.svc, k.cell, need))
+	slices.SortFunc(out, compareClaims)
+	steered, _ := slices.BinarySearchFunc(out, 0, func(c claim, svc int) int { return c.svc - svc })
+	for _, c := range out[:steered] { // such as clients of a bare address: they stay where they are
+		p.shops[c.cell][c.model].booked += c.rate
 	}
-	sort.Slice(p.units, func(i, j int) bool {
-		if p.units[i].svc != p.units[j].svc {
-			return p.units[i].svc < p.units[j].svc
-		}
-		return p.units[i].cell < p.units[j].cell
-	})
+	return out[steered:]
 }
 
-// arrived books demand that DNS did not send, such as clients of a bare address: it stays where it is.
-func (p *problem) arrived(region string, model int, rate float64) {
-	if r := regionIndex(p.in.Spec, region); r >= 0 {
-		p.room[r][model] -= rate
+func compareClaims(a, b claim) int {
+	switch {
+	case a.svc != b.svc:
+		return a.svc - b.svc
+	case a.cell != b.cell:
+		return a.cell - b.cell
+	case a.model != b.model:
+		return a.model - b.model
+	case a.rate < b.rate:
+		return -1
+	case a.rate > b.rate:
+		return 1
 	}
+	return 0
 }
 
-func (p *problem) newUnit(svc, cell int, need map[int]float64) unit {
-	u := unit{svc: svc, cell: cell, left: 1, share: make([]float64, p.regions())}
-	for m, rate := range need {
-		u.need = append(u.need, part{m, rate})
+func (p *problem) newUnit(claims []claim) unit {
+	u := unit{svc: claims[0].svc, cell: claims[0].cell}
+	svc := &p.in.Spec.Services[u.svc]
+	keep := 1.0
+	canary := p.canary(u.svc)
+	if canary >= 0 {
+		keep = 1 - svc.Canary.Share
 	}
-	sort.Slice(u.need, func(i, j int) bool { return u.need[i].model < u.need[j].model })
+	for _, c := range claims {
+		if canary >= 0 {
+			p.shops[canary][c.model].booked += c.rate * svc.Canary.Share
+		}
+		if last := len(u.need) - 1; last >= 0 && u.need[last].model == c.model {
+			u.need[last].rate += c.rate * keep
+			continue
+		}
+		u.need = append(u.need, part{c.model, c.rate * keep})
+	}
 	for _, n := range u.need {
 		u.total += n.rate
 	}
-	u.cost = make([]float64, p.regions())
+	three := make([]float64, 3*p.regions())
+	u.share, u.base, u.cost = three[:p.regions()], three[p.regions():2*p.regions()], three[2*p.regions():]
 	for r := range u.cost {
+		u.base[r] = p.base(&u, r)
 		u.cost[r] = p.cost(&u, r)
 	}
 	return u
 }
 
-// cost is what the unit pays in region r, in seconds: RTT, wait, bias, and a hop for models that are not there.
-func (p *problem) cost(u *unit, r int) float64 {
-	if !p.well[r] || !p.allowed[u.svc].Has(r) {
+// canary is the region that takes a fixed part of a service's clients now; -1 for none.
+func (p *problem) canary(svc int) int {
+	c := &p.in.Spec.Services[svc].Canary
+	r := p.region(c.Region)
+	if !(c.Share > 0 && c.Share < 1) || r < 0 || !p.well[r] || !p.allowed[svc].Has(r) {
+		return -1
+	}
+	return r
+}
+
+// open reports whether the service's own clients, those of the canary apart, may go to region r now.
+func (p *problem) open(svc, r int) bool {
+	return p.well[r] && p.allowed[svc].Has(r) && (p.in.Spec.Services[svc].Canary.Region != p.in.Spec.Regions[r].Name || p.alone(svc, r))
+}
+
+// alone reports whether no region but r may serve the service now, so that even a canary must.
+func (p *problem) alone(svc, r int) bool {
+	for i := range p.regions() {
+		if i != r && p.well[i] && p.allowed[svc].Has(i) {
+			return false
+		}
+	}
+	return true
+}
+
+// base is what the unit pays in region r before any wait, in seconds: RTT as the operator bends it, and bias.
+func (p *problem) base(u *unit, r int) float64 {
+	if !p.open(u.svc, r) {
 		return math.Inf(1)
 	}
-	c := bias(&p.in.Spec.Regions[r])
-	if u.cell >= 0 && r < len(p.in.Cells[u.cell].RTT) {
-		c += float64(p.in.Cells[u.cell].RTT[r])
+	c := p.bias[u.svc][r]
+	if u.cell >= 0 {
+		c += p.in.Cells[u.cell].rtt(r) * stretch(&p.in.Spec.Regions[r])
+	}
+	return c
+}
+
+// load is what a model's queue and cold caches cost in region r, in seconds.
+func (p *problem) load(svc, r, m int) float64 {
+	s := &p.shops[r][m]
+	return s.wait + s.cold*p.seconds(p.in.Spec.Services[svc].PrefixTokens, s)
+}
+
+// seconds is how long one worker computes a prompt of so many tokens.
+func (p *problem) seconds(tokens int, s *shop) float64 {
+	if tokens <= 0 || s.worker <= 0 {
+		return 0
+	}
+	return min(float64(tokens)/s.worker, maxSeconds)
+}
+
+// cost is what the unit pays in region r, in seconds: RTT, wait, bias, and a hop for models that are not there.
+func (p *problem) cost(u *unit, r int) float64 {
+	c := u.base[r]
+	if math.IsInf(c, 1) {
+		return c
 	}
 	served := 0.0
 	for _, n := range u.need {
-		if p.rate[r][n.model] > 0 {
+		if p.shops[r][n.model].rate > 0 {
 			served += n.rate
-			c += p.wait[r][n.model] * n.rate / u.total
+			c += p.load(u.svc, r, n.model) * n.rate / u.total
 		}
 	}
 	if served == 0 {
 		return math.Inf(1)
 	}
-	return c + missing*(1-served/u.total)
+	return c + missing*max(0, 1-served/u.total)
+}
+
+// hopeless reports whether no region can serve any of the unit.
+func (u *unit) hopeless() bool {
+	for _, c := range u.cost {
+		if !math.IsInf(c, 1) {
+			return false
+		}
+	}
+	return true
+}
+
+// order is the failover order: the regions that the service lists, then the others as the spec lists them.
+func order(s *spec.Spec, svc *spec.Service) []uint16 {
+	var out []uint16
+	var seen Set
+	for _, name := range svc.Order {
+		if r := regionIndex(s, name); r >= 0 && r < MaxRegions && !seen.Has(r) {
+			seen.Add(r)
+			out = append(out, uint16(r))
+		}
+	}
+	for r := range min(len(s.Regions), MaxRegions) {
+		if !seen.Has(r) {
+			out = append(out, uint16(r))
+		}
+	}
+	return out
 }

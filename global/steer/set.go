@@ -15,6 +15,13 @@ func (s *Set) Add(i int) { s[i>>6] |= 1 << (i & 63) }
 // Empty reports whether nothing is in.
 func (s *Set) Empty() bool { return s[0]|s[1]|s[2]|s[3] == 0 }
 
+// only reports whether i is all that is in.
+func (s *Set) only(i int) bool {
+	var one Set
+	one.Add(i)
+	return *s == one
+}
+
 // Without is the set less what a and b hold.
 func (s *Set) Without(a, b *Set) Set {
 	var out Set

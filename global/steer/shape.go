@@ -1,23 +1,26 @@
 package steer
 
 import (
+	"cmp"
 	"math"
+	"slices"
 	"sort"
 )
 
 // skeleton is the plan without its rows: names, waits, prices and the spread of clients of no known place.
 func (p *problem) skeleton(prices [][]float64) *Plan {
 	out := &Plan{SpecVersion: p.in.SpecVersion}
-	for r := range p.in.Spec.Regions {
+	for r := range p.regions() {
 		out.Regions = append(out.Regions, p.in.Spec.Regions[r].Name)
 		if !p.well[r] {
 			out.Without = append(out.Without, p.in.Spec.Regions[r].Name)
 		}
 	}
+	out.Ramp = p.ramps()
 	sort.Strings(out.Without)
 	for s := range p.in.Spec.Services {
 		svc := Service{Name: p.in.Spec.Services[s].Name, Spread: p.spread(s)}
-		for r := range p.in.Spec.Regions {
+		for r := range p.regions() {
 			svc.Wait = append(svc.Wait, p.serviceWait(s, r))
 			svc.Price = append(svc.Price, math.Round(prices[s][r]*1000)/1000)
 		}
@@ -27,15 +30,34 @@ func (p *problem) skeleton(prices [][]float64) *Plan {
 	return out
 }
 
+// ramps is each region's part of what it may get, in 256ths, 0 for all; nil when no region is on its way back.
+func (p *problem) ramps() []uint8 {
+	out, some := make([]uint8, p.regions()), false
+	for r := range out {
+		if f := p.ramp(r); f < 1 {
+			out[r], some = uint8(max(1, f*256)), true
+		}
+	}
+	if !some {
+		return nil
+	}
+	return out
+}
+
 // spread shares clients of no known place by the service's weights or by capacity; failing both, evenly; and over
 // every region that may answer when none is well.
 func (p *problem) spread(svc int) []Share {
 	s := &p.in.Spec.Services[svc]
+	if s.Mode == "failover" && s.MinWarm > 0 {
+		if w := p.pilot(svc); w != nil {
+			return quantise(w)
+		}
+	}
 	w := p.normal(svc, func(r int) float64 {
 		if s.Mode == "weighted" {
 			return s.Weights[p.in.Spec.Regions[r].Name]
 		}
-		return p.serviceRate(svc, r) * maxShare(&p.in.Spec.Regions[r])
+		return p.serviceRate(svc, r) * maxShare(&p.in.Spec.Regions[r]) * p.ramp(r)
 	})
 	if w == nil {
 		w = p.normal(svc, func(int) float64 { return 1 })
@@ -66,6 +88,9 @@ func quantise(parts []float64) []Share {
 	var out []Share
 	var rest []float64
 	given := 0
+	if !(sum > 0) {
+		return nil
+	}
 	for r, f := range parts {
 		if f/sum < least && r != top {
 			continue
@@ -94,28 +119,31 @@ func quantise(parts []float64) []Share {
 
 // rows writes the units' shares down, leaving out those that Pick finds by itself. When there are too many, those with
 // the least demand go.
-func (p *problem) rows(next *Plan, shares [][]float64) {
+func (p *problem) rows(next *Plan) {
 	type entry struct {
 		unit   int
 		shares []Share
 	}
 	var list []entry
+	at := p.indexIn(next)
 	for i := range p.units {
 		u := &p.units[i]
-		if u.cell < 0 || fixedMode(p.in.Spec.Services[u.svc].Mode) || !placed(shares[i]) {
+		if u.cell < 0 || u.fixed || !placed(u.share) {
 			continue
 		}
-		q := quantise(shares[i])
-		if len(q) == 1 && int(q[0].Region) == p.cheapest(u, next) {
+		q := quantise(u.share)
+		svc := next.Service(p.in.Spec.Services[u.svc].Name)
+		if len(q) == 1 && int(q[0].Region) == p.found(u, next, svc, at) {
 			continue
 		}
 		list = append(list, entry{i, q})
 	}
-	sort.SliceStable(list, func(a, b int) bool { return p.units[list[a].unit].total > p.units[list[b].unit].total })
-	for n, size := 0, 0; n < len(list); n++ {
-		size += rowBytes(list[n].unit, p, len(list[n].shares))
-		if n == MaxRows || size > rowBudget {
+	slices.SortStableFunc(list, func(a, b entry) int { return cmp.Compare(p.units[b.unit].total, p.units[a.unit].total) })
+	size := newRowSize()
+	for n := range list {
+		if n == MaxRows || size.add(p.in.Cells[p.units[list[n].unit].cell].Name, list[n].shares) > rowBudget {
 			list = list[:n]
+			break
 		}
 	}
 	for _, e := range list {
@@ -124,17 +152,8 @@ func (p *problem) rows(next *Plan, shares [][]float64) {
 		svc.Rows = append(svc.Rows, Row{Cell: p.in.Cells[u.cell].Name, Shares: e.shares})
 	}
 	for i := range next.Services {
-		rows := next.Services[i].Rows
-		sort.Slice(rows, func(a, b int) bool { return rows[a].Cell < rows[b].Cell })
+		slices.SortFunc(next.Services[i].Rows, func(a, b Row) int { return cmp.Compare(a.Cell, b.Cell) })
 	}
-}
-
-// rowBudget is what rows may take of a plan, in bytes; the rest is for services and regions.
-const rowBudget = MaxEncoded * 3 / 4
-
-// rowBytes bounds the encoded size of one row.
-func rowBytes(unit int, p *problem, shares int) int {
-	return len(`{"cell":"","shares":[]},`) + len(p.in.Cells[p.units[unit].cell].Name) + shares*len(`{"r":65535,"w":10000},`)
 }
 
 func placed(shares []float64) bool {
@@ -144,33 +163,4 @@ func placed(shares []float64) bool {
 		}
 	}
 	return false
-}
-
-// cheapest is the region that Pick would find for the unit under a plan without a row for it.
-func (p *problem) cheapest(u *unit, plan *Plan) int {
-	svc := plan.Service(p.in.Spec.Services[u.svc].Name)
-	best, least := -1, math.Inf(1)
-	for r := range p.regions() {
-		if svc == nil || !p.well[r] || !p.allowed[u.svc].Has(r) {
-			continue
-		}
-		k := planRegion(plan, p.in.Spec.Regions[r].Name)
-		if k < 0 {
-			continue
-		}
-		c := float64(p.in.Cells[u.cell].RTT[r]) + bias(&p.in.Spec.Regions[r]) + svc.Wait[k] + svc.Price[k]
-		if c < least {
-			best, least = r, c
-		}
-	}
-	return best
-}
-
-func planRegion(p *Plan, name string) int {
-	for i, n := range p.Regions {
-		if n == name {
-			return i
-		}
-	}
-	return -1
 }

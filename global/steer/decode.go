@@ -1,0 +1,246 @@
+package steer
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+)
+
+// Bounds of a plan of version 1, as it may still stand in a Raft log.
+const (
+	maxJSON      = 500 << 10
+	jsonWeights  = 10000
+	maxNameBytes = 255
+)
+
+// Decode reads a plan of any version and refuses one that no Solve could have made.
+func Decode(b []byte) (*Plan, error) {
+	p, err := decode(b)
+	if err == nil {
+		err = p.valid()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("decoding a plan: %w", err)
+	}
+	return p, nil
+}
+
+func decode(b []byte) (*Plan, error) {
+	switch {
+	case len(b) > 0 && b[0] == version2 && len(b) > MaxEncoded:
+		return nil, fmt.Errorf("it is %d bytes, over the limit of %d", len(b), MaxEncoded)
+	case len(b) > 0 && b[0] == version2:
+		r := &reader{b: b[1:]}
+		return r.plan()
+	case len(b) > 0 && b[0] < ' ':
+		return nil, fmt.Errorf("it is of version %d, and this node knows versions up to %d: upgrade it", b[0], version2)
+	}
+	return decodeJSON(b)
+}
+
+// decodeJSON reads version 1.
+func decodeJSON(b []byte) (*Plan, error) {
+	if len(b) > maxJSON {
+		return nil, fmt.Errorf("it is %d bytes, over the limit of %d", len(b), maxJSON)
+	}
+	d := json.NewDecoder(bytes.NewReader(b))
+	d.DisallowUnknownFields()
+	p := new(Plan)
+	if err := d.Decode(p); err != nil {
+		return nil, err
+	}
+	if _, err := d.Token(); err != io.EOF {
+		return nil, errors.New("bytes follow its end")
+	}
+	for i := range p.Services {
+		s := &p.Services[i]
+		if err := rescale(&s.Spread, len(p.Regions)); err != nil {
+			return nil, fmt.Errorf("service %s: spread: %w", s.Name, err)
+		}
+		for k := range s.Rows {
+			if err := rescale(&s.Rows[k].Shares, len(p.Regions)); err != nil {
+				return nil, fmt.Errorf("service %s: cell %s: %w", s.Name, s.Rows[k].Cell, err)
+			}
+		}
+	}
+	return p, nil
+}
+
+// rescale turns the weights of version 1 into today's.
+func rescale(shares *[]Share, regions int) error {
+	if regions > MaxRegions {
+		return fmt.Errorf("%d regions are too many", regions)
+	}
+	if err := sharesValid(*shares, regions, jsonWeights); err != nil {
+		return err
+	}
+	parts := make([]float64, regions)
+	for _, s := range *shares {
+		parts[s.Region] = float64(s.Weight)
+	}
+	*shares = quantise(parts)
+	return nil
+}
+
+// reader reads version 2. After the first mistake it returns zeros and keeps the error.
+type reader struct {
+	b     []byte
+	err   error
+	lists [][]Share
+	cells []string
+}
+
+func (r *reader) fail(format string, args ...any) {
+	if r.err == nil {
+		r.err = fmt.Errorf(format, args...)
+	}
+	r.b = nil
+}
+
+func (r *reader) number() uint64 {
+	v, n := binary.Uvarint(r.b)
+	if n <= 0 {
+		r.fail("it ends early")
+		return 0
+	}
+	r.b = r.b[n:]
+	return v
+}
+
+// count reads how many things follow, each of which takes at least so many bytes.
+func (r *reader) count(least int) int {
+	n := r.number()
+	if n > uint64(len(r.b)/least) {
+		r.fail("it ends early")
+		return 0
+	}
+	return int(n)
+}
+
+// index reads a number below n.
+func (r *reader) index(n int) int {
+	v := r.number()
+	if v >= uint64(n) {
+		r.fail("index %d is out of range", v)
+		return 0
+	}
+	return int(v)
+}
+
+func (r *reader) text() string {
+	n := r.count(1)
+	if n > maxNameBytes {
+		r.fail("a name has %d bytes", n)
+		return ""
+	}
+	s := string(r.b[:n])
+	r.b = r.b[n:]
+	return s
+}
+
+func (r *reader) plan() (*Plan, error) {
+	p := &Plan{SpecVersion: r.number()}
+	for range r.count(1) {
+		p.Regions = append(p.Regions, r.text())
+	}
+	for range r.count(1) {
+		if i := r.index(len(p.Regions)); r.err == nil {
+			p.Without = append(p.Without, p.Regions[i])
+		}
+	}
+	if n := r.count(1); n > 0 {
+		p.Ramp = append([]uint8(nil), r.b[:n]...)
+		r.b = r.b[n:]
+	}
+	r.names()
+	for range r.count(3) {
+		r.lists = append(r.lists, r.shares())
+	}
+	rows := 0
+	for range r.count(3) {
+		p.Services = append(p.Services, r.service(len(p.Regions), &rows))
+	}
+	if r.err == nil && len(r.b) > 0 {
+		r.fail("bytes follow its end")
+	}
+	return p, r.err
+}
+
+func (r *reader) names() {
+	last := ""
+	for range r.count(2) {
+		n := r.number()
+		if n > uint64(len(last)) {
+			r.fail("a name shares %d bytes with one of %d", n, len(last))
+			return
+		}
+		name := last[:n] + r.text()
+		if len(name) > maxNameBytes {
+			r.fail("a name has %d bytes", len(name))
+			return
+		}
+		r.cells = append(r.cells, name)
+		last = name
+	}
+}
+
+func (r *reader) shares() []Share {
+	n := r.count(2)
+	if n > MaxRegions {
+		r.fail("a list of %d shares is too long", n)
+		return nil
+	}
+	out := make([]Share, 0, n)
+	at := 0
+	for range n {
+		at += r.index(MaxRegions)
+		w := r.index(WeightSum + 1)
+		if at >= MaxRegions {
+			r.fail("region %d is out of range", at)
+			return nil
+		}
+		out = append(out, Share{Region: uint16(at), Weight: uint16(w)})
+	}
+	return out
+}
+
+func (r *reader) service(regions int, rows *int) Service {
+	s := Service{Name: r.text()}
+	if 2*regions > len(r.b) {
+		r.fail("it ends early")
+		return s
+	}
+	s.Wait, s.Price = make([]float64, regions), make([]float64, regions)
+	for k := range regions {
+		s.Wait[k], s.Price[k] = float64(r.number())/1000, float64(r.number())/1000
+	}
+	s.Spread = r.listed()
+	n := r.count(2)
+	if *rows += n; *rows > MaxRows {
+		r.fail("it has more than %d rows", MaxRows)
+		return s
+	}
+	cell := 0
+	for range n {
+		if cell += r.index(len(r.cells)); cell >= len(r.cells) {
+			r.fail("cell %d is out of range", cell)
+			return s
+		}
+		if r.err == nil {
+			s.Rows = append(s.Rows, Row{Cell: r.cells[cell], Shares: r.listed()})
+		}
+	}
+	return s
+}
+
+// listed reads which list of shares is meant. Rows that share one share its memory: a plan is never changed.
+func (r *reader) listed() []Share {
+	i := r.index(len(r.lists))
+	if r.err != nil {
+		return nil
+	}
+	return r.lists[i]
+}

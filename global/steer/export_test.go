@@ -1,0 +1,4 @@
+package steer
+
+// EncodeAny writes also what Encode refuses.
+var EncodeAny = encode
