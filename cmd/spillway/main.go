@@ -73,7 +73,7 @@ Change:         spillway apply, spillway drain, spillway undrain`,
 	)
 	root.AddCommand(
 		demoCommand(),
-		globalCommand(), regionalCommand(), localCommand(), workerCommand(),
+		globalCommand(), regionalCommand(), localCommand(), workerCommand(), registerCommand(),
 		getCommand(),
 		statusCommand(), explainCommand(), applyCommand(), drainCommand(), undrainCommand(), loadCommand(),
 		membersCommand(), snapshotCommand(), recoverCommand(), auditCommand(),

@@ -130,6 +130,9 @@ func workerModels(w *admin.WorkerStatus) string {
 
 func workerRow(t io.Writer, w admin.WorkerStatus) {
 	st := w.State
+	if w.Source != "" && w.Source != "static" {
+		st += ", by " + w.Source
+	}
 	if w.Reason != "" {
 		st += " (" + w.Reason + ")"
 	}

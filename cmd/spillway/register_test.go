@@ -1,0 +1,94 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spillway-lb/spillway/chaos/gpu"
+	"github.com/spillway-lb/spillway/internal/spec"
+	"github.com/spillway-lb/spillway/local"
+)
+
+// TestRegisterFromBesideAnEngine runs a zone that knows no worker, an engine, and the verb that brings them together: by
+// plain HTTP, and by TLS with the instance's own certificate.
+func TestRegisterFromBesideAnEngine(t *testing.T) {
+	const token = "0123456789abcdef0123456789abcdef"
+	for _, scheme := range []string{"http", "https"} {
+		dir := t.TempDir()
+		file := func(name, text string) string {
+			t.Helper()
+			path := filepath.Join(dir, name)
+			if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			return path
+		}
+		tls, args := "", []string{}
+		if scheme == "https" {
+			if _, _, err := spillway(t, "certs", "dev", "--dir", dir, "region/fra/zone/a/local/l1"); err != nil {
+				t.Fatal(err)
+			}
+			tls, args = "tls: {cert: l1.pem, key: l1.key, ca: ca.pem}\n", []string{"--ca", filepath.Join(dir, "ca.pem")}
+		}
+		file("tokens", "# the sidecars'\n"+spec.HashKey(token)+"\n")
+		node, err := openRole(file("local.yaml", "role: local\nname: l1\nregion: fra\nzone: a\n"+tls+
+			"http: {listen: \"127.0.0.1:0\", plain: true}\nscrape_interval: 100ms\n"+
+			"registration: {listen: \"127.0.0.1:0\", token_file: tokens, allow: [127.0.0.0/8], lease: 3s}\n"), slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Fatal(err)
+		}
+		zone := node.(*local.Agent)
+		engine, err := gpu.New(gpu.Config{Listen: "127.0.0.1:0", GPU: "H100", Model: "Llama-3.1-8B", Speed: 10})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range []interface{ Start(context.Context) error }{zone, engine} {
+			if err := r.Start(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		said, tokenFile := make(chan string, 1), file("token", token+"\n")
+		go func() {
+			out, errOut, err := spillwayIn(ctx, append([]string{"register"}, append(args, "--local", fmt.Sprintf("%s://%s", scheme, zone.RegistrationAddr()),
+				"--name", "w1", "--url", engine.URL(), "--gpu", "H100", "--label", "rack=r7", "--token-file", tokenFile)...)...)
+			said <- fmt.Sprint(out, errOut, err)
+		}()
+		within(t, "the worker there and ready", func() bool {
+			ws := zone.Status().Workers
+			return len(ws) == 1 && ws[0].State == "ready" && ws[0].Name == "w1" && ws[0].Source == "registration"
+		})
+		time.Sleep(4 * time.Second) // longer than a lease: renewals keep it
+		if len(zone.Status().Workers) != 1 {
+			t.Errorf("%s: the lease was not renewed", scheme)
+		}
+		cancel()
+		out := <-said
+		for _, line := range []string{"the engine is up", "registered as w1 at " + engine.URL() + ", lease 3s", "signed off", "<nil>"} {
+			if !strings.Contains(out, line) {
+				t.Errorf("%s: it does not say %q:\n%s", scheme, line, out)
+			}
+		}
+		within(t, "the worker gone", func() bool { return len(zone.Status().Workers) == 0 })
+		for _, r := range []interface{ Stop(context.Context) error }{zone, engine} {
+			if err := r.Stop(context.WithoutCancel(ctx)); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+}
+
+func within(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); !ok(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("not within 20 s: %s", what)
+		}
+	}
+}
