@@ -89,7 +89,7 @@ func (f *floor) fit(v *visit, p *pool) {
 	q.MaxWait = f.orders.ttft(v.model, v.class) / 2
 	q.Contended = false
 	if q.Blocks == nil {
-		q.Blocks = pick.Blocks(v.blocks[:0], pick.Seed(f.secret, v.hop.Tenant, v.model), v.env.Prompt)
+		q.Blocks = pick.Blocks(v.blocks[:0], pick.Seed(f.secret, f.orders.prefixOwner(v.hop.Tenant), v.model), v.env.Prompt)
 		q.Key = f.orders.hashKey(v)
 	}
 }

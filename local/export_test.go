@@ -1,6 +1,14 @@
 package local
 
-import "github.com/prometheus/client_golang/prometheus/testutil"
+import (
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/spillway-lb/spillway/internal/openai"
+	"github.com/spillway-lb/spillway/local/pick"
+)
 
 // Riding counts the requests for a model that are on its bus.
 func (a *Agent) Riding(model string) int {
@@ -12,4 +20,22 @@ func (a *Agent) SpendAll() {
 	a.floor.mu.Lock()
 	defer a.floor.mu.Unlock()
 	a.floor.budget = -1000
+}
+
+// SpecVersion is the version of the spec in force.
+func (a *Agent) SpecVersion() uint64 { return a.policy.Load().specVersion }
+
+// KnowsPrefix says whether a tenant's request would find its prompt's beginning cached on some worker.
+func (a *Agent) KnowsPrefix(tenant, model, body string) bool {
+	v := &visit{r: &http.Request{URL: pathURL(openai.PathChat), Header: http.Header{}}, model: model, estimate: 1000, excluded: [2]int32{-1, -1}}
+	v.hop.Tenant = tenant
+	if openai.Scan([]byte(body), &v.env) != nil {
+		return false
+	}
+	a.floor.mu.Lock()
+	defer a.floor.mu.Unlock()
+	p := a.floor.pools[model]
+	a.floor.fit(v, p)
+	choice, ok := pick.Choose(&v.query, p.view, time.Now(), a.floor.rng, nil)
+	return ok && choice.Cached > 0
 }

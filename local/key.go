@@ -15,7 +15,8 @@ const (
 
 // hashKey is what the policy consistent_hash keeps a request together by, as the spec says: its session, its tenant, a
 // header or the beginning of its prompt. A request without such a thing goes by the beginning of its prompt. Every
-// instance of a zone comes to the same key, and no two tenants share one.
+// instance of a zone comes to the same key, and no two tenants share one, but for
+// the beginnings of prompts inside a prefix group.
 func (o *orders) hashKey(v *visit) uint64 {
 	seed := pick.Seed(0, v.hop.Tenant, v.model)
 	by := o.spec.Routing.HashKey
@@ -36,5 +37,6 @@ func (o *orders) hashKey(v *visit) uint64 {
 	if len(v.env.Prompt) == 0 {
 		return 0
 	}
+	seed = pick.Seed(0, o.prefixOwner(v.hop.Tenant), v.model)
 	return pick.Key(seed, string(v.env.Prompt[:min(len(v.env.Prompt), keyedPrefix)]))
 }

@@ -17,7 +17,7 @@ const outputCost = 2
 // line fills in what the queue needs to know of a visit.
 func (f *floor) line(v *visit, p *pool, now time.Time) {
 	it := &v.item
-	it.Tenant, it.Class, it.Value = v.hop.Tenant, v.class, v
+	it.Tenant, it.Class, it.Value, it.Weight = v.hop.Tenant, v.class, v, f.orders.weight(v.hop.Tenant)
 	it.Work, it.Bytes = max(1, v.query.PromptTokens), int64(len(v.body))
 	it.Cost = cost(v.query.PromptTokens, v.expected(), p.pace.or(defaultPace))
 	it.Deadline = now.Add(f.patience(v))

@@ -55,6 +55,7 @@ models: [{name: m}]
 		"queue: {weigths: {batch: 1}}":              "weights",
 		"health: {backoff: 2m, max_backoff: 1m}":    "max_backoff 1m is out of range",
 		"health: {deep_probe: 10ms}":                "deep_probe 10ms is out of range",
+		"long_share: 1.5":                           "long_share 1.5 is not a share",
 		"hedge: {after: 1ms}":                       "after 1ms is out of range",
 		"hedge: {quantile: 1}":                      "quantile 1 is out of range",
 		"health: {stall: 10}":                       "10s",

@@ -390,6 +390,7 @@ func draw(t *rapid.T) *spec.Spec {
 	s.Aliases = []spec.Alias{{Name: "alias+longer+than+any+model+drawn", Targets: []spec.Target{{Model: models[0], Weight: positive.Draw(t, "target")}}}}
 	for i, name := range rapid.SliceOfNDistinct(rapid.StringMatching(`[A-Za-z0-9_.-]{1,12}`), 0, 3, rapid.ID[string]).Draw(t, "tenants") {
 		s.Tenants = append(s.Tenants, spec.Tenant{
+			Weight: 0.5 + positive.Draw(t, "weight"), PrefixGroup: rapid.SampledFrom([]string{"", "g"}).Draw(t, "group"),
 			Name: name, Keys: []string{spec.HashKey(fmt.Sprint(i))}, Class: spec.Class(rapid.IntRange(0, 2).Draw(t, "class")),
 			Limits: spec.Limits{Concurrency: rapid.IntRange(0, 100).Draw(t, "limit")}, Residency: []string{"everywhere-else"}, Models: models,
 		})
@@ -411,7 +412,7 @@ func draw(t *rapid.T) *spec.Spec {
 		Policy: rapid.SampledFrom(spec.Policies()).Draw(t, "policy"), Spill: &spill, SpillMargin: spec.Duration(rapid.Int64Range(1, 1e10).Draw(t, "margin")),
 		HashKey: rapid.SampledFrom([]string{"session", "tenant", "prefix", "header:X-A"}).Draw(t, "key"), KVOvercommit: 0.5 + 1.5*positive.Draw(t, "overcommit"),
 		MaxBody: rapid.Int64Range(1024, 1<<30).Draw(t, "body"), RetryBudget: positive.Draw(t, "budget"),
-		Batch: batching(t, models), Queue: queueing(t), Health: healthing(t), UsageInStreams: &spill,
+		Batch: batching(t, models), Queue: queueing(t), Health: healthing(t), UsageInStreams: &spill, LongShare: positive.Draw(t, "long"),
 		Hedge: spec.Hedging{Enabled: spill, After: spec.Duration(time.Second), Quantile: 0.5 + positive.Draw(t, "quantile")*0.4},
 	}
 	return s

@@ -217,6 +217,12 @@ type Tenant struct {
 	Residency []string `yaml:"residency"`
 	// Models the tenant may use. Empty means all.
 	Models []string `yaml:"models"`
+	// Weight is the tenant's share of a busy local tier beside the other tenants of its class. Default 1.
+	Weight float64 `yaml:"weight" default:"1"`
+	// PrefixGroup lets the tenants that name the same group find each other's cached prompts. Faster for tenants that share
+	// long system prompts; but how soon an answer begins then tells each of them whether another has lately sent the same
+	// beginning. Group only tenants that may know that of each other. Default: no tenant is told anything of another.
+	PrefixGroup string `yaml:"prefix_group"`
 }
 
 // Limits of one tenant, per region in this version.
@@ -259,6 +265,9 @@ type Routing struct {
 	// KVOvercommit is the most of a worker's KV cache that requests in flight may be promised together, prompts and
 	// predicted answers, as a factor. It falls by itself for a worker that preempts or runs out of memory. Default 1.
 	KVOvercommit float64 `yaml:"kv_overcommit" default:"1"`
+	// LongShare is the part of a worker's KV cache that long requests (over a quarter of it each) may hold together, so that
+	// they cannot keep short ones out. One is always let in. 1 is no bound. Default 0.5.
+	LongShare float64 `yaml:"long_share" default:"0.5"`
 	// Spill allows a region to forward to a peer. Default true.
 	Spill *bool `yaml:"spill" default:"true"`
 	// SpillMargin is how much cheaper a peer must be, RTT included, before a request spills. Default 20ms.

@@ -195,6 +195,7 @@ func (j *judge) policy() {
 	if !(r.KVOvercommit >= 0.5 && r.KVOvercommit <= 2) {
 		j.bad("$.routing.kv_overcommit", fmt.Sprintf("kv_overcommit %v is out of range", r.KVOvercommit), "write a factor from 0.5 to 2, such as 1")
 	}
+	j.share("$.routing.long_share", "long_share", r.LongShare)
 	j.between("$.routing.spill_margin", "spill_margin", r.SpillMargin, 0, 10*time.Second)
 	if r.MaxBody < 1<<10 || r.MaxBody > 1<<30 {
 		j.bad("$.routing.max_body", fmt.Sprintf("max_body %d is out of range", r.MaxBody), "write bytes, from 1024 to 1073741824")

@@ -25,6 +25,12 @@ func (j *judge) tenants() {
 		j.known("model", "$.models[*].name", t.Models, slices.Concat(j.models, j.aliases), item(path+".models"))
 		j.distinct("model", t.Models, item(path+".models"))
 		j.residency(t.Residency, carried, path+".residency")
+		if t.Weight != 0 {
+			j.number(path+".weight", "the weight", t.Weight, 0.001, 1000)
+		}
+		if why := badWord(t.PrefixGroup); t.PrefixGroup != "" && why != "" {
+			j.bad(path+".prefix_group", "prefix_group: "+why, wordHint)
+		}
 	}
 	j.distinct("tenant", names(list, func(t *Tenant) string { return t.Name }), itemName("$.tenants"))
 	j.sharedKeys(list)

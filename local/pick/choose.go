@@ -184,7 +184,7 @@ func (v *View) room(at int) drop {
 			return dropKV
 		}
 		v.tight[at] = held+v.prompt+v.answer > b.kv-b.kv/10
-		if a.longKV > 0 && isLong(v.need, b.kv) && a.longKV+v.need > b.kv/2 {
+		if a.longKV > 0 && isLong(v.need, b.kv) && a.longKV+v.need > v.longKV(b.kv) {
 			return dropLong
 		}
 	}

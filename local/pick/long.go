@@ -10,3 +10,11 @@ func HeldBack(v *View) bool {
 	}
 	return false
 }
+
+// longKV is how much of a worker's KV cache long requests may hold together.
+func (v *View) longKV(total int64) int64 {
+	if v.LongShare > 0 && v.LongShare <= 1 {
+		return int64(v.LongShare * float64(total))
+	}
+	return total / 2
+}

@@ -327,3 +327,25 @@ func BenchmarkBlocks(b *testing.B) {
 		dst = Blocks(dst[:0], 1, prompt)
 	}
 }
+
+// TestLongShareBoundsWhatLongRequestsHoldTogether: a request of over a quarter of the cache is long, and one is always let in.
+func TestLongShareBoundsWhatLongRequestsHoldTogether(t *testing.T) {
+	policy, _ := ParsePolicy("predictive")
+	for share, want := range map[float64]int{0: 1, 0.3: 1, 0.6: 2, 0.9: 3, 1: 3, 7: 1} {
+		l := NewLedger()
+		id, _ := l.Add()
+		v := NewView([]Worker{{ID: id, Name: "w", KVTotal: 10_000, Rates: PriorFor("H100", "m").Rates}}, l, nil, policy)
+		v.LongShare = share
+		q := &Query{PromptTokens: 2900, OutputTokens: 10}
+		n := 0
+		for ; n < 5; n++ {
+			if _, ok := Choose(q, v, t0, rand.New(rand.NewPCG(1, 2)), nil); !ok {
+				break
+			}
+			l.Dispatch(id, 1, q.KV(), 10_000, t0)
+		}
+		if n != want {
+			t.Errorf("with a share of %v, %d long requests were let in, want %d", share, n, want)
+		}
+	}
+}

@@ -13,6 +13,9 @@ type View struct {
 	Index *Index
 	// Policy that decides.
 	Policy Policy
+	// LongShare is the part of a worker's KV cache that long requests may hold together; 0 is half. Set it before the first
+	// choice.
+	LongShare float64
 
 	gates    []gate    // what every choice reads of every worker, close together
 	brief    []brief   // and of every candidate

@@ -40,6 +40,7 @@ func (q *Queue[T]) Push(it *Item[T], now time.Time, rng *rand.Rand, evict func(*
 	it.tidy()
 	l := &q.lines[it.Class]
 	ln := l.lane(it.Tenant, q.cfg.MaxTenants)
+	l.weigh(ln, it.Weight)
 	r := q.judge(it, ln, now, rng)
 	switch {
 	case r != Accepted:

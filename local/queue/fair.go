@@ -20,9 +20,9 @@ func (l *line[T]) lift(ln *lane[T]) {
 
 // charge books a cost on a tenant and on the class's fair-share clock.
 func (l *line[T]) charge(ln *lane[T], cost float64) {
-	ln.counter = max(0, ln.counter+cost)
+	ln.counter = max(0, ln.counter+cost/ln.weight)
 	if len(l.waiting) > 0 {
-		l.clock += cost / float64(len(l.waiting))
+		l.clock += cost / max(l.weights, minWeight)
 	}
 	if ln.at >= 0 {
 		l.waiting.fix(ln.at)

@@ -16,6 +16,8 @@ type Item[T any] struct {
 	Work int64
 	// Bytes of memory that it holds while it waits.
 	Bytes int64
+	// Weight is the tenant's share of its class while others of it wait, beside theirs; 0 is 1.
+	Weight float64
 	// Cost is what it is expected to take in seconds of GPU time: uncached prompt tokens and twice its output tokens, by
 	// the time one prompt token takes. The try of Next may correct it once a worker is known.
 	Cost float64
@@ -49,6 +51,12 @@ func (i *Item[T]) Waiting() bool { return i.state == waiting }
 // Enqueued is when it was pushed last.
 func (i *Item[T]) Enqueued() time.Time { return i.enqueued }
 
+// Bounds of a tenant's weight.
+const (
+	minWeight = 0.001
+	maxWeight = 1000.0
+)
+
 // Bounds of one request's cost, in seconds of GPU time.
 const (
 	minCost = 1e-9
@@ -70,6 +78,7 @@ func (i *Item[T]) tidy() {
 	i.Class = clamp(i.Class)
 	i.Work, i.Bytes = max(1, min(i.Work, maxSize)), max(0, min(i.Bytes, maxSize))
 	i.Cost = bounded(i.Cost)
+	i.Weight = min(max(positive(finite(i.Weight), 1), minWeight), maxWeight)
 }
 
 // before is the order inside a tenant: due first, then first come.

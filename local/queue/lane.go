@@ -7,10 +7,11 @@ type lane[T any] struct {
 	work    int64
 	bytes   int64
 	running int
-	counter float64 // virtual time of the tenant, in seconds of GPU time
-	joined  uint64  // when it began to wait; among equals the longest waiting goes first
-	at      int     // in the class's heap; -1 when nothing of it waits
-	resting bool    // on the list of those that neither wait nor run
+	counter float64 // virtual time of the tenant: seconds of GPU time over its weight
+	weight  float64
+	joined  uint64 // when it began to wait; among equals the longest waiting goes first
+	at      int    // in the class's heap; -1 when nothing of it waits
+	resting bool   // on the list of those that neither wait nor run
 	longer  *lane[T]
 	shorter *lane[T]
 }
@@ -32,6 +33,7 @@ type line[T any] struct {
 	lanes          map[string]*lane[T]
 	others         lane[T] // tenants beyond the bound share it
 	waiting        heap[*lane[T]]
+	weights        float64  // of the lanes that wait
 	longest, rests *lane[T] // ends of the list of resting lanes: who has rested longest goes first
 	oldest, newest *Item[T]
 	running        int
@@ -65,6 +67,31 @@ func (l *line[T]) lane(tenant string, max int) *lane[T] {
 	ln.tenant = tenant
 	l.lanes[tenant] = ln
 	return ln
+}
+
+// weigh gives a tenant's lane the weight that its newest request names. Those who share a lane weigh 1 together.
+func (l *line[T]) weigh(ln *lane[T], weight float64) {
+	if ln == &l.others {
+		weight = 1
+	}
+	if ln.at >= 0 {
+		l.weights += weight - ln.weight
+	}
+	ln.weight = weight
+}
+
+// begin and end keep the lanes that wait.
+func (l *line[T]) begin(ln *lane[T]) {
+	l.waiting.push(ln)
+	l.weights += ln.weight
+}
+
+func (l *line[T]) end(ln *lane[T]) {
+	l.waiting.remove(ln.at)
+	if l.weights -= ln.weight; len(l.waiting) == 0 {
+		l.weights = 0 // what rounding has left
+	}
+	l.left = ln.counter
 }
 
 // rest puts a lane that neither waits nor runs on the list of those whose place may be given away.

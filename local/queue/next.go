@@ -105,7 +105,7 @@ func (q *Queue[T]) take(it *Item[T], now time.Time) *Item[T] {
 	l, ln := &q.lines[it.Class], it.lane
 	it.Cost = bounded(it.Cost)
 	l.pass += it.Cost / q.weight(it.Class, now)
-	l.slack = max(it.Cost, 0.999*l.slack)
+	l.slack = max(it.Cost/ln.weight, 0.999*l.slack)
 	l.charge(ln, it.Cost)
 	q.drain.count(it.Work, now)
 	q.cut(it, now)

@@ -51,6 +51,7 @@ func (q *Queue[T]) Pass(it *Item[T], now time.Time) {
 	it.enqueued = now
 	l := &q.lines[it.Class]
 	ln := l.lane(it.Tenant, q.cfg.MaxTenants)
+	l.weigh(ln, it.Weight)
 	l.wakeUp(ln)
 	if ln.at < 0 {
 		l.lift(ln)
@@ -115,7 +116,7 @@ func (q *Queue[T]) add(it *Item[T], ln *lane[T], now time.Time) {
 		l.lift(ln)
 		ln.joined = q.seq
 		ln.items.push(it)
-		l.waiting.push(ln)
+		l.begin(ln)
 	} else {
 		ln.items.push(it)
 	}
@@ -133,8 +134,7 @@ func (q *Queue[T]) cut(it *Item[T], now time.Time) {
 	ln.work -= it.Work
 	ln.bytes -= it.Bytes
 	if len(ln.items) == 0 {
-		l.waiting.remove(ln.at)
-		l.left = ln.counter
+		l.end(ln)
 	}
 	l.unlink(it)
 	q.n--

@@ -342,3 +342,47 @@ func TestExpireDropsOnlyThePast(t *testing.T) {
 		t.Fatalf("%d dropped and %d left, want 3 and 2", n, q.Len())
 	}
 }
+
+// TestSharesOfTenantsFollowTheirWeights: while all of them wait, each is served GPU time by its weight, whatever its
+// requests cost, whoever comes and goes beside them, and however far the estimates are out.
+func TestSharesOfTenantsFollowTheirWeights(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		n := rapid.IntRange(2, 5).Draw(t, "tenants")
+		weights := make([]float64, n)
+		total := 0.0
+		for i := range weights {
+			weights[i] = rapid.Float64Range(0.25, 4).Draw(t, "weight")
+			total += weights[i]
+		}
+		rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 1))
+		guests := rapid.Bool().Draw(t, "guests")
+		q := New[int](Config{MaxItems: 1 << 20, TenantShare: 1})
+		push := func(who int) {
+			q.Push(&item{Tenant: string(rune('a' + who)), Weight: weights[who], Class: spec.Standard, Value: who, Cost: 0.1 + rng.Float64()}, t0, dice(), nil)
+		}
+		for who := range n {
+			push(who)
+			push(who)
+		}
+		work, all := make([]float64, n), 0.0
+		for i := range 4000 {
+			if guests && i%50 == 0 {
+				q.Push(&item{Tenant: fmt.Sprint("guest", i), Class: spec.Standard, Value: -1, Cost: 0.1}, t0, dice(), nil)
+			}
+			it := q.Next(t0, take)
+			cost := it.Cost * (0.5 + rng.Float64())
+			q.Settle(it, cost)
+			if it.Value < 0 {
+				continue
+			}
+			work[it.Value] += cost
+			all += cost
+			push(it.Value)
+		}
+		for who := range n {
+			if got, want := work[who]/all, weights[who]/total; math.Abs(got-want) > 0.01 {
+				t.Fatalf("tenant %d of weights %v had a share of %.3f, want %.3f", who, weights, got, want)
+			}
+		}
+	})
+}
