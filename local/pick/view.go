@@ -27,7 +27,7 @@ type View struct {
 
 	asked
 	looking bool
-	known   bool      // somebody holds the beginning of the prompt
+	known   bool                 // somebody holds the beginning of the prompt
 	cands   []int32              // candidates of the current choice, as indices into Workers
 	odd     []int32              // those with room of whom something impossible is believed
 	costs   []float64            // the candidates' costs in the policy's own unit, by index into Workers

@@ -22,7 +22,7 @@ func (l *line[T]) lift(ln *lane[T]) {
 func (l *line[T]) charge(ln *lane[T], cost float64) {
 	ln.counter = max(0, ln.counter+cost/ln.weight)
 	if len(l.waiting) > 0 {
-		l.clock += cost / max(l.weights, minWeight)
+		l.clock += cost / max(l.weights, lightest)
 	}
 	if ln.at >= 0 {
 		l.waiting.fix(ln.at)

@@ -53,8 +53,8 @@ func (i *Item[T]) Enqueued() time.Time { return i.enqueued }
 
 // Bounds of a tenant's weight.
 const (
-	minWeight = 0.001
-	maxWeight = 1000.0
+	lightest = 0.001
+	heaviest = 1000.0
 )
 
 // Bounds of one request's cost, in seconds of GPU time.
@@ -78,7 +78,7 @@ func (i *Item[T]) tidy() {
 	i.Class = clamp(i.Class)
 	i.Work, i.Bytes = max(1, min(i.Work, maxSize)), max(0, min(i.Bytes, maxSize))
 	i.Cost = bounded(i.Cost)
-	i.Weight = min(max(positive(finite(i.Weight), 1), minWeight), maxWeight)
+	i.Weight = min(max(positive(finite(i.Weight), 1), lightest), heaviest)
 }
 
 // before is the order inside a tenant: due first, then first come.
