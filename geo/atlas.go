@@ -51,6 +51,7 @@ type Fix struct {
 type Atlas struct {
 	v4, v6  *table
 	records []record
+	spots   []int32 // by record: its cell
 	cells   []Cell
 }
 

@@ -35,21 +35,23 @@ func (c *calm) restless(drained, gone steer.Set, now time.Time) bool {
 
 // ttl is how long a service's answer lives, in seconds.
 func (v *View) ttl(service int) uint32 {
-	t := seconds(v.spec.Services[service].TTL)
+	t := v.ttls[service]
 	if v.restless {
 		return max(t/hurry, min(t, leastTT))
 	}
 	return t
 }
 
-// forced reports whether an operator's drain sends the client where he would not go without it.
-func (v *View) forced(q *steer.Query, region int) bool {
+// forced reports whether an operator's drain sends the client where he would not go without it, and whether that hangs
+// on the client.
+func (v *View) forced(q *steer.Query, region int) (forced, split bool) {
 	if v.drained.Empty() {
-		return false
+		return false, false
 	}
 	open := *q
 	open.Drained = steer.Set{}
-	return v.table.Pick(&open).Region != region
+	c := v.table.Pick(&open)
+	return c.Region != region, c.Split
 }
 
 // cookies keeps the secrets that were derived last.

@@ -24,6 +24,7 @@ type frame struct {
 	exists  map[string]struct{} // those names and everything between them and the apex
 	ready   []map[string]bool   // by service: its models; nil means all
 	https   []uint16            // by region: see httpsPort
+	ttls    []uint32            // by service, seconds
 }
 
 func newFrame(version uint64, text []byte, atlas *geo.Atlas) (*frame, error) {
@@ -92,6 +93,7 @@ func (f *frame) nameAll() {
 	f.names, f.exists = map[string]int{}, map[string]struct{}{}
 	for i := range f.spec.Services {
 		svc := &f.spec.Services[i]
+		f.ttls = append(f.ttls, seconds(svc.TTL))
 		f.name(svc.Name, f.id(i, -1))
 		for r := range f.spec.Regions {
 			f.name(f.spec.Regions[r].Name+"."+svc.Name, f.id(i, r))

@@ -36,6 +36,7 @@ type keeper struct {
 	told    time.Time
 	calm    calm
 	cookies cookies
+	memo    *memo
 }
 
 // tableKey says what a table was compiled from.
@@ -132,6 +133,8 @@ func (k *keeper) assemble(st *consensus.State, from origin, children *capacity.V
 	v.stale = k.unconfirmed(now) || from == firstState
 	v.restless = k.calm.restless(v.drained, v.gone, now)
 	v.secrets = k.cookies.of(st.TicketKeys, now)
+	k.memo = k.memo.of(v)
+	v.memo = k.memo
 	return v
 }
 

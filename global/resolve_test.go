@@ -10,7 +10,6 @@ import (
 
 	"github.com/spillway-lb/spillway/consensus"
 	"github.com/spillway-lb/spillway/global/steer"
-	"github.com/spillway-lb/spillway/internal/spec"
 )
 
 func TestCookieSecretsFollowTheTicketKeys(t *testing.T) {
@@ -72,7 +71,7 @@ func TestAnswersLiveShorterWhileThingsChange(t *testing.T) {
 	}
 	v := stillView(t)
 	for ttl, want := range map[uint32]uint32{20: 5, 60: 15, 8: 5, 5: 5} {
-		v.spec.Services[0].TTL = spec.Duration(time.Duration(ttl) * time.Second)
+		v.ttls[0] = ttl
 		v.restless = true
 		if got := v.ttl(0); got != want {
 			t.Errorf("%d s become %d, want %d", ttl, got, want)

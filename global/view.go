@@ -32,6 +32,7 @@ type View struct {
 	gone      steer.Set   // lost, as far as this node and the others can tell
 	restless  bool        // a drain or a failover is under way
 	secrets   []dns.Secret
+	memo      *memo     // nil: nothing is remembered
 	unheard   steer.Set // lost to this node
 	dead      steer.Set // not heard by a majority of nodes: what a plan does without
 }
@@ -72,13 +73,11 @@ func (v *View) Answer(id int, client netip.Addr) dns.Answer {
 	service, region := v.parts(id)
 	out := dns.Answer{TTL: v.ttl(service), Stale: v.stale}
 	if region < 0 {
-		fix := v.atlas.Locate(client)
-		q := v.query(service, fix.Cell, client, steer.Set{})
-		c := v.table.Pick(&q)
-		region = c.Region
-		out.Forced = v.forced(&q, region)
-		out.Scope = fix.Scope
-		if c.Split {
+		var cell int32
+		cell, out.Scope = v.atlas.Spot(client)
+		var split bool
+		region, split, out.Forced = v.send(service, cell, client)
+		if split {
 			out.Scope = max(out.Scope, keyBits(client))
 		}
 	}
@@ -87,6 +86,23 @@ func (v *View) Answer(id int, client netip.Addr) dns.Answer {
 	}
 	out.OK = len(out.Addrs) > 0
 	return out
+}
+
+// send picks a region, or recalls what was picked for the cell.
+func (v *View) send(service int, cell int32, client netip.Addr) (region int, split, forced bool) {
+	entry := v.memo.entry(service, cell)
+	if entry != nil {
+		if e := entry.Load(); e != 0 && e&memoDiffer == 0 {
+			return int(e&memoRegion) - 1, false, e&memoForced != 0
+		}
+	}
+	q := v.query(service, cell, client, steer.Set{})
+	c := v.table.Pick(&q)
+	forced, differ := v.forced(&q, c.Region)
+	if entry != nil {
+		entry.Store(note(c.Region, c.Split || differ, forced))
+	}
+	return c.Region, c.Split, forced
 }
 
 // keyBits is how much of an address steer.Key looks at, counted in the address as it was asked for.

@@ -16,7 +16,12 @@ type fast struct {
 	h    *handler
 	name [maxName]byte // of the question, in lower case, as View.Lookup wants it
 	soa  soa
+	// options and remarks are of the message at hand.
+	options options
+	remarks remarks
 }
+
+func newFast(h *handler) fast { return fast{h: h, remarks: remarks{sound: true}} }
 
 // maxName is the longest name in wire format, in octets (RFC 1035, 2.3.4).
 const maxName = 255
@@ -28,47 +33,65 @@ type question struct {
 	qtype uint16
 }
 
+// outcome is what became of a message on the fast path, as small as it can be told.
+type outcome struct {
+	qtype   uint16
+	limited Limited
+	stale   bool
+	failed  bool // a panic, or no room in the slow path: it is lost
+}
+
+// event is what the observer is told of n messages.
+func (o outcome) event(n int) Event {
+	if o.failed {
+		return Event{N: n, Rcode: Dropped, Service: -1}
+	}
+	return Event{N: n, Qtype: o.qtype, Service: -1, Fast: true, Stale: o.stale, Limited: o.limited}
+}
+
 // answer writes the answer to a message into dst, which has room for ourSize, and reports false when it declines. An
 // answer of no bytes is one that is not to be sent.
-func (f *fast) answer(dst, msg []byte, from netip.Addr, now time.Time) (n int, event Event, ok bool) {
-	var o options
-	from = from.Unmap()
+func (f *fast) answer(dst, msg []byte, from netip.Addr, now time.Time) (n int, out outcome, ok bool) {
 	q, ok := f.question(msg)
-	if !ok || !readOPT(&o, msg, q.end) || o.nsid || o.version {
-		return 0, Event{}, false
+	if !ok {
+		return 0, out, false
+	}
+	o := &f.options
+	*o = options{}
+	if !readOPT(o, msg, q.end) || o.nsid || o.version {
+		return 0, out, false
 	}
 	view := f.h.view()
 	if view == nil {
-		return 0, Event{}, false
+		return 0, out, false
 	}
 	id, ok := view.Lookup(f.name[:q.text])
 	if !ok {
-		return 0, Event{}, false
+		return 0, out, false
 	}
+	from = from.Unmap()
 	client, given := o.subnet.client()
 	if !given {
 		client = from
 	}
 	a := view.Answer(id, client)
 	if !a.OK || a.Ready == nil {
-		return 0, Event{}, false
+		return 0, out, false
 	}
-	r := remarks{sound: true, scope: a.Scope, ede: a.ede()}
-	var proven bool
+	r := &f.remarks
+	r.scope, r.ede, r.cookie.server = a.Scope, a.ede(), false
+	proven := false
 	if o.cookie.client {
 		r.cookie, proven = o.cookie.check(f.h.cookieSecrets(), from, now)
 	}
-	n, ok = f.write(dst, msg, &q, &o, &r, &a, view.Zone(), proven)
-	if !ok {
-		return 0, Event{}, false
+	n, ok = f.write(dst, msg, &q, &a, view.Zone(), proven)
+	out.qtype, out.stale = q.qtype, a.Stale
+	if ok && !proven && f.h.limiter != nil {
+		var b []byte
+		b, out.limited = f.h.limiter.apply(dst[:n], from, classOf(dns.RcodeSuccess, id), now)
+		n = len(b)
 	}
-	event = Event{N: 1, Qtype: q.qtype, Service: -1, Fast: true, Stale: a.Stale}
-	if !proven && f.h.limiter != nil {
-		var out []byte
-		out, event.Limited = f.h.limiter.apply(dst[:n], from, classOf(dns.RcodeSuccess, id), now)
-		n = len(out)
-	}
-	return n, event, true
+	return n, out, ok
 }
 
 // question reads header and question, and declines what is not plain.
@@ -135,7 +158,8 @@ func readOPT(o *options, b []byte, off int) bool {
 const optRoom = optHead + 4 + 4 + 16 + 4 + cookieLen + 6
 
 // write makes the answer. It declines what has to be truncated.
-func (f *fast) write(dst, msg []byte, q *question, o *options, r *remarks, a *Answer, z *Zone, proven bool) (int, bool) {
+func (f *fast) write(dst, msg []byte, q *question, a *Answer, z *Zone, proven bool) (int, bool) {
+	o, r := &f.options, &f.remarks
 	limit := o.limit()
 	goal := limit
 	if !proven {

@@ -22,7 +22,7 @@ func newPaths(w *world) *paths {
 	p := &paths{slow: handler{
 		view: func() View { return w }, secrets: func() []Secret { return secrets }, nsid: "g1", debug: true, idle: 100,
 	}}
-	p.fast.h = &p.slow
+	p.fast = newFast(&p.slow)
 	return p
 }
 
@@ -31,7 +31,8 @@ func (p *paths) agree(t *testing.T, msg []byte, from netip.Addr) bool {
 	t.Helper()
 	buf := make([]byte, ourSize)
 	before := slices.Clone(msg)
-	n, event, ok := p.fast.answer(buf, msg, from, time.Now())
+	n, outcome, ok := p.fast.answer(buf, msg, from, time.Now())
+	event := outcome.event(1)
 	if !bytes.Equal(before, msg) {
 		t.Fatalf("the query was written to: %x", msg)
 	}

@@ -129,9 +129,9 @@ func TestSlip(t *testing.T) {
 			switch {
 			case !ok:
 				t.Fatal("declined")
-			case event.Limited == Withheld && n == 0:
+			case event.limited == Withheld && n == 0:
 				withheld++
-			case event.Limited == Slipped:
+			case event.limited == Slipped:
 				slipped++
 				if m := unpack(t, buf[:n]); !m.Truncated || len(m.Answer) != 0 || subnetOf(m) == nil || !m.IsEdns0().Do() || len(m.Question) != 1 {
 					t.Fatalf("slipped %v", m)

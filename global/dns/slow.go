@@ -63,6 +63,6 @@ func (s *Server) serveSlow() {
 // decline hands a message to the slow path, or counts it as lost.
 func (r *reader) decline(msg, oob []byte, from netip.AddrPort) {
 	if !r.s.slow.offer(r.sock, msg, oob, from) {
-		r.count(Event{N: 1, Rcode: Dropped, Service: -1})
+		r.count(outcome{failed: true})
 	}
 }

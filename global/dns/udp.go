@@ -21,56 +21,59 @@ type reader struct {
 	s     *Server
 	sock  *socket
 	fast  fast
-	batch [maxKinds]Event
+	batch [maxKinds]outcome // what became of this batch's messages, each kind once
+	many  [maxKinds]int     // how many of each kind
 	kinds int
 }
 
-// maxKinds is how many different events one batch tells apart before it reports.
+// maxKinds is how many different outcomes one batch tells apart before it reports.
 const maxKinds = 16
 
 func newReader(s *Server, sock *socket) *reader {
-	return &reader{s: s, sock: sock, fast: fast{h: &s.handler}}
+	return &reader{s: s, sock: sock, fast: newFast(&s.handler)}
 }
 
 // answer answers one message at once, or hands it to the slow path and returns nothing.
 func (r *reader) answer(dst, msg []byte, from netip.Addr, now time.Time) (n int, slow bool) {
-	defer func() {
-		if p := recover(); p != nil { // one message may cost its own answer, never everybody's
-			r.s.cfg.Log.Error("answering a message panicked", "panic", fmt.Sprint(p))
-			r.count(Event{N: 1, Rcode: Dropped, Service: -1})
-			n, slow = 0, false
-		}
-	}()
-	n, event, ok := r.fast.answer(dst, msg, from, now)
+	defer r.survive(&n, &slow)
+	n, out, ok := r.fast.answer(dst, msg, from, now)
 	if ok {
-		r.count(event)
+		r.count(out)
+		return n, false
 	}
-	return n, !ok
+	return 0, true
 }
 
-// count adds an event to those of its kind in this batch.
-func (r *reader) count(e Event) {
+// survive lets a message that panics cost its own answer, never everybody's.
+func (r *reader) survive(n *int, slow *bool) {
+	if p := recover(); p != nil {
+		r.s.cfg.Log.Error("answering a message panicked", "panic", fmt.Sprint(p))
+		r.count(outcome{failed: true})
+		*n, *slow = 0, false
+	}
+}
+
+// count adds an outcome to those of its kind in this batch.
+func (r *reader) count(o outcome) {
 	for i := range r.batch[:r.kinds] {
-		n := r.batch[i].N
-		r.batch[i].N = e.N
-		if r.batch[i] == e {
-			r.batch[i].N += n
+		if r.batch[i] == o {
+			r.many[i]++
 			return
 		}
-		r.batch[i].N = n
 	}
 	if r.kinds == maxKinds {
 		r.report(0)
 	}
-	r.batch[r.kinds] = e
+	r.batch[r.kinds], r.many[r.kinds] = o, 1
 	r.kinds++
 }
 
 // report tells the observer what was counted; each took dur.
 func (r *reader) report(dur time.Duration) {
 	for i := range r.batch[:r.kinds] {
-		r.batch[i].Dur = dur
-		r.s.cfg.Observe(r.batch[i])
+		event := r.batch[i].event(r.many[i])
+		event.Dur = dur
+		r.s.cfg.Observe(event)
 	}
 	r.kinds = 0
 }
