@@ -66,12 +66,12 @@ func (a *Agent) read(w http.ResponseWriter, r *http.Request) (*visit, *openai.Er
 	if v.estimate <= 0 {
 		v.estimate = int64(v.env.Tokens(o.bytesPerToken(v.model)))
 	}
-	v.times(r.Header, a.cfg.Plain)
 	v.asks(o, a.cfg.Plain)
 	return v, nil
 }
 
-// hop reads what the gateway says of a request. Behind a plain door nobody is believed.
+// hop reads what the gateway and the client say of a request in its head. Behind a plain door nobody is believed to be a
+// gateway.
 func (a *Agent) hop(v *visit) *openai.Error {
 	h := v.r.Header
 	v.retries = 1
@@ -81,7 +81,10 @@ func (a *Agent) hop(v *visit) *openai.Error {
 		v.hop.RequestID = rand.Text()
 		c, err := spec.ParseClass(h.Get(relay.HeaderClientClass))
 		v.class = c
-		return badHeader(err)
+		if err != nil {
+			return badHeader(err)
+		}
+		return v.times(h)
 	}
 	hop, err := relay.ParseHop(h)
 	if err != nil {
@@ -89,7 +92,7 @@ func (a *Agent) hop(v *visit) *openai.Error {
 	}
 	v.hop, v.class = hop, hop.Class
 	v.retries = min(hop.RetriesLeft, 1)
-	return nil
+	return v.times(h)
 }
 
 func badHeader(err error) *openai.Error {

@@ -45,6 +45,5 @@ func (a *Agent) readInfer(w http.ResponseWriter, r *http.Request) (*visit, *open
 		v.estimate = max(1, int64(float64(len(v.body))/o.bytesPerToken(v.model)))
 	}
 	v.longest = 1 // tensors have no context to be too long for
-	v.times(r.Header, a.cfg.Plain)
 	return v, nil
 }

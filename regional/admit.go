@@ -3,7 +3,6 @@ package regional
 import (
 	"net/http"
 	"net/netip"
-	"strconv"
 	"time"
 
 	"github.com/spillway-lb/spillway/geo"
@@ -110,7 +109,8 @@ func (q *request) read(h http.Header) *openai.Error {
 	return nil
 }
 
-// wishes reads what a caller may ask for: a class that is no more urgent than its own, and a deadline.
+// wishes reads what a caller may ask for: a class that is no more urgent than its own, and a deadline. When its
+// first token should come is read here for its mistakes, and by the local tier for its order.
 func wishes(h http.Header, own spec.Class) (class spec.Class, deadline time.Duration, e *openai.Error) {
 	class = own
 	if v := h.Get(relay.HeaderClientClass); v != "" {
@@ -120,14 +120,8 @@ func wishes(h http.Header, own spec.Class) (class spec.Class, deadline time.Dura
 		}
 		class = max(own, c)
 	}
-	if v := h.Get(relay.HeaderClientDeadline); v != "" {
-		ms, err := strconv.ParseUint(v, 10, 31)
-		if err != nil || ms == 0 {
-			return class, 0, badHeader(relay.HeaderClientDeadline, "write whole milliseconds from now")
-		}
-		deadline = time.Duration(ms) * time.Millisecond
-	}
-	return class, deadline, nil
+	t, e := relay.ReadTimes(h)
+	return class, t.Deadline, e
 }
 
 func badHeader(name, message string) *openai.Error {

@@ -71,6 +71,8 @@ func TestRefusals(t *testing.T) {
 		{"unknown path", call{key: "key-acme", path: "/v1/nothing", body: ask}, 404, openai.CodeNotFound},
 		{"wrong method", call{method: "GET", key: "key-acme"}, 405, openai.CodeMethodNotAllowed},
 		{"bad class", call{key: "key-acme", body: ask, header: http.Header{"X-Spillway-Class": {"now"}}}, 400, openai.CodeInvalidValue},
+		{"bad timeout", call{key: "key-acme", body: ask, header: http.Header{"X-Request-Timeout-Ms": {"5s"}}}, 400, openai.CodeInvalidValue},
+		{"bad objective", call{key: "key-acme", body: ask, header: http.Header{"X-Slo-Ttft-Ms": {"0"}}}, 400, openai.CodeInvalidValue},
 		{"bad deadline", call{key: "key-acme", body: ask, header: http.Header{"X-Spillway-Deadline-Ms": {"soon"}}}, 400, openai.CodeInvalidValue},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -1,0 +1,54 @@
+package relay
+
+import (
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/spillway-lb/spillway/internal/openai"
+)
+
+// Headers in which clients of other routers name what they expect. They pass every tier as they came.
+const (
+	HeaderRequestTimeout = "X-Request-Timeout-Ms" // when the caller gives up, in milliseconds from arrival
+	HeaderSLOTTFT        = "X-Slo-Ttft-Ms"        // when the first token should come, in milliseconds from arrival
+	HeaderLLMDSLOTTFT    = "X-Llm-D-Slo-Ttft-Ms"  // as llm-d's clients write it
+	maxTimeMS            = 24 * 60 * 60 * 1000    // a day: what is longer is no shorter than that
+	timeHint             = ": write whole milliseconds from arrival, from 1 to 2147483647"
+)
+
+// Times is when a client wants its answer, from the request's arrival. 0 says nothing.
+type Times struct {
+	// Deadline after which the answer is of no use.
+	Deadline time.Duration
+	// FirstToken is when it should begin. Being late is no reason to refuse it.
+	FirstToken time.Duration
+}
+
+// ReadTimes reads a client's headers. Where several name the same, the soonest holds. It returns a 400 that says what to
+// write for a value that cannot be read: a caller whose deadline is passed over would never find out.
+func ReadTimes(h http.Header) (t Times, e *openai.Error) {
+	for _, f := range [...]struct {
+		name string
+		dst  *time.Duration
+	}{
+		{HeaderClientDeadline, &t.Deadline},
+		{HeaderRequestTimeout, &t.Deadline},
+		{HeaderSLOTTFT, &t.FirstToken},
+		{HeaderLLMDSLOTTFT, &t.FirstToken},
+	} {
+		for _, text := range h[f.name] {
+			ms, err := strconv.ParseUint(text, 10, 31)
+			if err != nil || ms == 0 {
+				return Times{}, &openai.Error{
+					Status: http.StatusBadRequest, Type: openai.TypeInvalidRequest, Code: openai.CodeInvalidValue, Param: f.name,
+					Message: f.name + timeHint, NoRetry: true,
+				}
+			}
+			if d := time.Duration(min(ms, maxTimeMS)) * time.Millisecond; *f.dst == 0 || d < *f.dst {
+				*f.dst = d
+			}
+		}
+	}
+	return t, nil
+}
