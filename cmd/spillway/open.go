@@ -108,7 +108,7 @@ func openWorker(c *config.Worker, log *slog.Logger) (fleet.Role, error) {
 	if err != nil {
 		return nil, fmt.Errorf("opening worker %s: %w", c.Name, err)
 	}
-	return w, nil
+	return signedUp(w, c, log)
 }
 
 // openCerts loads a node's certificate; a node without one gets nil, and says itself whether it can do without.

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spillway-lb/spillway/chaos/fleet"
 	"github.com/spillway-lb/spillway/chaos/gpu"
 	"github.com/spillway-lb/spillway/internal/spec"
 	"github.com/spillway-lb/spillway/local"
@@ -90,5 +91,43 @@ func within(t *testing.T, what string, ok func() bool) {
 		if time.Now().After(end) {
 			t.Fatalf("not within 20 s: %s", what)
 		}
+	}
+}
+
+// TestAStandInSignsItselfIn does the same by the stand-in's own config.
+func TestAStandInSignsItselfIn(t *testing.T) {
+	const token = "0123456789abcdef0123456789abcdef"
+	dir := t.TempDir()
+	run := func(name, text string) fleet.Role {
+		t.Helper()
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		node, err := openRole(path, slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := node.Start(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		return node
+	}
+	if err := os.WriteFile(filepath.Join(dir, "token"), []byte(token+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	zone := run("local.yaml", "role: local\nname: l1\nregion: fra\nzone: a\nhttp: {listen: \"127.0.0.1:0\", plain: true}\nscrape_interval: 100ms\n"+
+		"registration: {listen: \"127.0.0.1:0\", tokens: [\""+spec.HashKey(token)+"\"], allow: [127.0.0.0/8], lease: 1m}\n").(*local.Agent)
+	worker := run("worker.yaml", "role: worker\nname: w1\nlisten: 127.0.0.1:0\nregister: {locals: [\"http://"+zone.RegistrationAddr().String()+"\"], token_file: token}\n")
+	within(t, "the worker there and ready", func() bool {
+		ws := zone.Status().Workers
+		return len(ws) == 1 && ws[0].State == "ready" && ws[0].Name == "w1" && ws[0].GPU == "H100"
+	})
+	if err := worker.Stop(t.Context()); err != nil {
+		t.Error(err)
+	}
+	within(t, "the worker gone", func() bool { return len(zone.Status().Workers) == 0 })
+	if err := zone.Stop(context.WithoutCancel(t.Context())); err != nil {
+		t.Error(err)
 	}
 }

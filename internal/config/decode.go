@@ -133,7 +133,7 @@ func (c *Local) rebase(base string) {
 	c.Admin.rebase(base, c.Dir)
 }
 
-func (c *Worker) rebase(string) {}
+func (c *Worker) rebase(base string) { rebase(base, &c.Register.TokenFile, &c.Register.CA) }
 
 func (c *Global) complete() { advertise(&c.Raft.Advertise, c.Raft.Listen) }
 

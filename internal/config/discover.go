@@ -50,6 +50,8 @@ type DNSName struct {
 	GPUMetricsPort int `yaml:"gpu_metrics_port"`
 	// Wake lets them be woken when a request finds them asleep and nobody else serves the model.
 	Wake bool `yaml:"wake"`
+	// MaxModels bounds the models that each may have loaded at one time, as a listed worker's max_models does.
+	MaxModels int `yaml:"max_models"`
 	// Labels are free names and values.
 	Labels map[string]string `yaml:"labels"`
 }
@@ -68,6 +70,18 @@ type Registration struct {
 	Lease time.Duration `yaml:"lease" default:"30s"`
 	// MaxWorkers bounds the workers that are registered at one time.
 	MaxWorkers int `yaml:"max_workers" default:"256"`
+}
+
+// Register has a stand-in worker sign itself in.
+type Register struct {
+	// Locals are where the zone's local instances take registrations: scheme, host and port of each one's registration.listen.
+	Locals []string `yaml:"locals"`
+	// TokenFile is the file of the token that they let in.
+	TokenFile string `yaml:"token_file"`
+	// CA is the authority of their certificates, where they speak TLS.
+	CA string `yaml:"ca"`
+	// Advertise is the address that they reach this worker at, host:port. Default: listen.
+	Advertise string `yaml:"advertise"`
 }
 
 // maxDNSNames bounds the names of one instance; each has a lookup of its own.
@@ -124,6 +138,9 @@ func (k *checker) dnsName(path string, n *DNSName) {
 	if n.Engine != "" && !slices.Contains(Engines(), n.Engine) {
 		k.bad("$."+path+".engine", fmt.Sprintf("unknown engine %q", n.Engine), strict.Suggest(n.Engine, Engines(), "engines"))
 	}
+	if n.MaxModels < 0 || n.MaxModels > 1000 {
+		k.bad("$."+path+".max_models", fmt.Sprintf("max_models %d is out of range", n.MaxModels), "write how many models fit at one time, 1 to 1000, or leave it out")
+	}
 	for key, port := range map[string]int{"metrics_port": n.MetricsPort, "gpu_metrics_port": n.GPUMetricsPort} {
 		if port < 0 || port > 65535 {
 			k.bad("$."+path+"."+key, fmt.Sprintf("%d is not a port", port), "write 1 to 65535, or leave it out")
@@ -146,6 +163,23 @@ func badHost(s string) string {
 		}
 	}
 	return ""
+}
+
+func (k *checker) register(r *Register, listen string) {
+	if len(r.Locals) == 0 {
+		if r.TokenFile+r.CA+r.Advertise != "" {
+			k.bad("$.register", "register names no local instance", "write locals: [\"http://10.0.1.11:7404\"], or take the section out")
+		}
+		return
+	}
+	for i, l := range r.Locals {
+		k.url(fmt.Sprintf("register.locals[%d]", i), l)
+		if strings.HasPrefix(l, "https:") && r.CA == "" {
+			k.bad("$.register", "a local instance that speaks TLS needs ca", "write ca: FILE with the authority of its certificate")
+		}
+	}
+	k.needed("register.token_file", r.TokenFile, "write the file that holds the key that `spillway config key` prints")
+	k.reach("register.advertise", r.Advertise, listen, true)
 }
 
 func (k *checker) registration(r *Registration) {

@@ -133,4 +133,6 @@ type Worker struct {
 	ColdStart time.Duration `yaml:"cold_start"`
 	// Adapters bounds the LoRA adapters that it holds at one time. 0 means that it takes none.
 	Adapters int `yaml:"adapters"`
+	// Register has it sign itself in with a zone, as spillway register does for an engine.
+	Register Register `yaml:"register"`
 }

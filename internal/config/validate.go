@@ -161,6 +161,7 @@ func (c *Worker) validate() []Problem {
 	var k checker
 	k.name("name", c.Name)
 	k.listen("listen", c.Listen, "tcp", true)
+	k.register(&c.Register, c.Listen)
 	if c.TP < 0 || c.TP > 64 {
 		k.bad("$.tp", fmt.Sprintf("tp %d is out of range", c.TP), "write how many GPUs run one model, 1 to 64, or leave it out")
 	}

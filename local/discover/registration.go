@@ -33,6 +33,8 @@ type Registration struct {
 	GPUs []string `json:"gpus,omitempty"`
 	// Wake lets it be woken when a request finds it asleep.
 	Wake bool `json:"wake,omitempty"`
+	// MaxModels bounds the models that it may have loaded at one time; 0 means no bound of ours.
+	MaxModels int `json:"max_models,omitempty"`
 	// Labels are free names and values.
 	Labels map[string]string `json:"labels,omitempty"`
 }
@@ -61,7 +63,7 @@ func DecodeRegistration(text []byte) (Registration, error) {
 	labels := json.RawMessage{}
 	fields := map[string]any{
 		"url": &r.URL, "gpu": &r.GPU, "models": &r.Models, "weight": &r.Weight, "engine": &r.Engine, "metrics": &r.Metrics,
-		"gpu_metrics": &r.GPUMetrics, "gpus": &r.GPUs, "wake": &r.Wake, "labels": &labels,
+		"gpu_metrics": &r.GPUMetrics, "gpus": &r.GPUs, "wake": &r.Wake, "max_models": &r.MaxModels, "labels": &labels,
 	}
 	err := object(text, func(key string) (any, error) {
 		if to := fields[key]; to != nil {
@@ -167,6 +169,8 @@ func kindOf(place any) string {
 		return "a list of texts"
 	case *float64:
 		return "a number"
+	case *int:
+		return "a whole number"
 	case *bool:
 		return "true or false"
 	}
@@ -177,7 +181,7 @@ func kindOf(place any) string {
 func (r *Registration) worker(name string) Worker {
 	w := Worker{
 		Name: name, URL: r.URL, GPU: r.GPU, Models: r.Models, Weight: r.Weight, Engine: r.Engine, Metrics: r.Metrics,
-		GPUMetrics: r.GPUMetrics, GPUs: r.GPUs, Wake: r.Wake, Labels: r.Labels,
+		GPUMetrics: r.GPUMetrics, GPUs: r.GPUs, Wake: r.Wake, MaxModels: r.MaxModels, Labels: r.Labels,
 	}
 	if w.Weight == 0 {
 		w.Weight = 1
