@@ -51,7 +51,7 @@ type Fix struct {
 type Atlas struct {
 	v4, v6  *table
 	records []record
-	spots   []int32 // by record: its cell
+	spots   spots
 	cells   []Cell
 }
 
@@ -129,5 +129,7 @@ func (a *Atlas) Locate(addr netip.Addr) Fix {
 // Cells lists the cells that some network lies in, in ascending order of ID. The slice is shared: do not modify it.
 func (a *Atlas) Cells() []Cell { return a.cells }
 
-// Bytes is the memory that the two prefix tables hold.
-func (a *Atlas) Bytes() int { return a.v4.bytes() + a.v6.bytes() }
+// Bytes is the memory that the prefix tables hold.
+func (a *Atlas) Bytes() int {
+	return a.v4.bytes() + a.v6.bytes() + a.spots.Map.v4.bytes() + a.spots.Map.v6.bytes()
+}

@@ -70,7 +70,7 @@ func (b *builder) put(p netip.Prefix, r record) error {
 }
 
 func (b *builder) atlas() *Atlas {
-	return &Atlas{v4: b.v4.compile(), v6: b.v6.compile(), records: b.records, spots: spotsOf(b.records), cells: cellsOf(b.records)}
+	return &Atlas{v4: b.v4.compile(), v6: b.v6.compile(), records: b.records, spots: spotsOf(b.v4, b.v6, b.records), cells: cellsOf(b.records)}
 }
 
 // cellsOf lists the cells of the records. The place nearest to a cell's middle stands for it, named in preference to

@@ -3,6 +3,7 @@ package global
 import (
 	"slices"
 	"sync/atomic"
+	"time"
 
 	"github.com/spillway-lb/spillway/geo"
 	"github.com/spillway-lb/spillway/global/steer"
@@ -15,6 +16,9 @@ type memo struct {
 	drained  steer.Set
 	lost     []steer.Set
 	services []atomic.Pointer[cellMemo]
+	atlas    *geo.Atlas
+	made     time.Time
+	wide     []atomic.Pointer[geo.Map] // by service, see widen
 }
 
 // cellMemo holds one entry for each cell, and at the end for clients of none; 0 is not known yet.
@@ -32,12 +36,14 @@ const memoServices = 256
 
 // of returns m where it holds for the View, or a new one.
 func (m *memo) of(v *View) *memo {
-	if m != nil && m.table == v.table && m.drained == v.drained && slices.Equal(m.lost, v.lost) {
+	if m != nil && m.table == v.table && m.atlas == v.atlas && m.drained == v.drained && slices.Equal(m.lost, v.lost) {
 		return m
 	}
 	return &memo{
 		table: v.table, drained: v.drained, lost: v.lost,
 		services: make([]atomic.Pointer[cellMemo], min(len(v.lost), memoServices)),
+		wide:     make([]atomic.Pointer[geo.Map], min(len(v.lost), maxWide)),
+		made:     v.made, atlas: v.atlas,
 	}
 }
 

@@ -191,6 +191,7 @@ func (s *Server) Start(ctx context.Context) error {
 	}
 	s.loops.Go(func() { s.keep(run) })
 	s.loops.Go(func() { s.lead(run) })
+	s.loops.Go(func() { s.widen(run) })
 	s.loops.Go(func() { s.backup.run(run) })
 	s.loops.Go(func() { s.audit.run(run, s.node.State) })
 	if s.http != nil {

@@ -74,11 +74,13 @@ func (v *View) Answer(id int, client netip.Addr) dns.Answer {
 	out := dns.Answer{TTL: v.ttl(service), Stale: v.stale}
 	if region < 0 {
 		var cell int32
-		cell, out.Scope = v.atlas.Spot(client)
-		var split bool
-		region, split, out.Forced = v.send(service, cell, client)
-		if split {
-			out.Scope = max(out.Scope, keyBits(client))
+		region, out.Forced, cell, out.Scope = v.find(service, client)
+		if region < 0 {
+			var split bool
+			region, split, out.Forced = v.send(service, cell, client)
+			if split {
+				out.Scope = max(out.Scope, keyBits(client))
+			}
 		}
 	}
 	if region >= 0 {
