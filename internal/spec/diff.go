@@ -98,10 +98,10 @@ func (d *differ) lists(path string, a, b reflect.Value) {
 	}
 }
 
-// itemKey is what a list's item is called by: its name, or for an alias's target its model.
+// itemKey is what a list's item is called by: its name, or for an alias's target its model and conditions.
 func itemKey(v reflect.Value) string {
 	if t, ok := v.Interface().(Target); ok {
-		return t.Model
+		return t.key()
 	}
 	return v.FieldByName("Name").String()
 }

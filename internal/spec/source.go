@@ -5,6 +5,9 @@ import _ "embed" // the files whose comments explain the keys
 //go:embed types.go
 var typesSource string
 
+//go:embed rules.go
+var rulesSource string
+
 //go:embed queueing.go
 var queueingSource string
 
@@ -16,4 +19,4 @@ var warmthSource string
 
 // Sources are the texts of the files that declare the spec's types: their comments are the words that
 // `config describe spec` prints, so that a key is explained in one place.
-func Sources() []string { return []string{typesSource, queueingSource, hedgingSource, warmthSource} }
+func Sources() []string { return []string{typesSource, rulesSource, queueingSource, hedgingSource, warmthSource} }

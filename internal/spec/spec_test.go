@@ -387,7 +387,7 @@ func draw(t *rapid.T) *spec.Spec {
 		service.Order = []string{s.Regions[0].Name}
 	}
 	s.Services = []spec.Service{service}
-	s.Aliases = []spec.Alias{{Name: "alias+longer+than+any+model+drawn", Targets: []spec.Target{{Model: models[0], Weight: positive.Draw(t, "target")}}}}
+	rules(t, s, models)
 	for i, name := range rapid.SliceOfNDistinct(rapid.StringMatching(`[A-Za-z0-9_.-]{1,12}`), 0, 3, rapid.ID[string]).Draw(t, "tenants") {
 		s.Tenants = append(s.Tenants, spec.Tenant{
 			Weight: 0.5 + positive.Draw(t, "weight"), PrefixGroup: rapid.SampledFrom([]string{"", "g"}).Draw(t, "group"),
@@ -395,6 +395,7 @@ func draw(t *rapid.T) *spec.Spec {
 			Limits: spec.Limits{Concurrency: rapid.IntRange(0, 100).Draw(t, "limit")}, Residency: []string{"everywhere-else"}, Models: models,
 		})
 	}
+	pools(t, s, models)
 	spill := rapid.Bool().Draw(t, "spill")
 	ramp, guard := spec.Duration(rapid.Int64Range(0, 1e12).Draw(t, "ramp")), positive.Draw(t, "guard")/2
 	s.Steering = spec.Steering{

@@ -20,6 +20,8 @@ type Spec struct {
 	Aliases []Alias `yaml:"aliases"`
 	// Tenants are who may ask.
 	Tenants []Tenant `yaml:"tenants"`
+	// Pools are workers set apart for some of the requests. The first pool that a request matches is its own.
+	Pools []Pool `yaml:"pools"`
 	// Steering holds the global tier's policy.
 	Steering Steering `yaml:"steering"`
 	// Routing holds the regional and local tiers' policy.
@@ -153,6 +155,9 @@ type Model struct {
 	MaxContext int `yaml:"max_context"`
 	// MaxOutput is assumed where a request names no limit, in tokens. Default 1024.
 	MaxOutput int `yaml:"max_output" default:"1024"`
+	// OutputLimit is the longest answer a request may have, in tokens: one that asks for more gets 400, and one that names
+	// no limit gets this one. 0 means none but the model's context.
+	OutputLimit int `yaml:"output_limit"`
 	// BytesPerToken turns body bytes into tokens before any were counted. Default 4.
 	BytesPerToken float64 `yaml:"bytes_per_token" default:"4"`
 	// TTFT is the target time to first token by class. Defaults 1s, 2s, 30s.
@@ -167,6 +172,10 @@ type Model struct {
 	IdleAfter Duration `yaml:"idle_after"`
 	// Autoscaling is what desired replicas are reckoned by.
 	Autoscaling Autoscaling `yaml:"autoscaling"`
+	// Fallback is a smaller model that answers instead when no worker can meet the class's target time to first token
+	// and the fallback can, for tenants that allow it. The answer's header X-Spillway-Fallback then names both. It may
+	// have a fallback in turn. Embeddings and `infer` have none: their numbers differ from model to model.
+	Fallback string `yaml:"fallback"`
 }
 
 // Targets holds one duration for each class.
@@ -185,22 +194,6 @@ func (t Targets) Of(c Class) time.Duration {
 		return time.Duration(t.Batch)
 	}
 	return time.Duration(t.Standard)
-}
-
-// Alias is a name that resolves to weighted models.
-type Alias struct {
-	// Name is what clients ask for. It may not be a model's name.
-	Name string `yaml:"name"`
-	// Targets are the models behind it.
-	Targets []Target `yaml:"targets"`
-}
-
-// Target is one model behind an alias.
-type Target struct {
-	// Model is a model's name, never another alias.
-	Model string `yaml:"model"`
-	// Weight is the model's part of the requests, relative to the other targets. 0 sends nothing there.
-	Weight float64 `yaml:"weight"`
 }
 
 // Tenant is who is asking.
@@ -223,6 +216,9 @@ type Tenant struct {
 	// long system prompts; but how soon an answer begins then tells each of them whether another has lately sent the same
 	// beginning. Group only tenants that may know that of each other. Default: no tenant is told anything of another.
 	PrefixGroup string `yaml:"prefix_group"`
+	// Fallback lets a model's fallback answer the tenant's requests. In a zone that stands alone, where everybody is the
+	// tenant "default", this tenant's own entry says so.
+	Fallback bool `yaml:"fallback"`
 }
 
 // Limits of one tenant, per region in this version.

@@ -24,26 +24,37 @@ func Policies() []string {
 func Modes() []string { return []string{"latency", "geo", "weighted", "failover"} }
 
 // Validate judges a spec whose defaults are filled (Decode fills them) and returns every mistake in it.
-func (s *Spec) Validate() []Problem {
+func (s *Spec) Validate() []Problem { return s.judge(false) }
+
+func (s *Spec) judge(alone bool) []Problem {
 	j := &judge{
-		spec: s, regions: s.regionNames(), models: names(s.Models, func(m *Model) string { return m.Name }),
+		alone: alone, spec: s, regions: s.regionNames(), models: names(s.Models, func(m *Model) string { return m.Name }),
 		aliases: names(s.Aliases, func(a *Alias) string { return a.Name }),
 	}
 	if j.tooMany(); len(j.found) > 0 {
 		return j.found
 	}
-	j.zone()
-	j.services()
-	j.places()
+	if !alone || s.Zone.Name != "" || len(s.Zone.Nameservers) > 0 {
+		j.zone()
+	}
+	if !alone || len(s.Services) > 0 {
+		j.services()
+	}
+	if !alone || len(s.Regions) > 0 {
+		j.places()
+	}
 	j.modelList()
 	j.aliasList()
+	j.fallbacks()
 	j.tenants()
+	j.pools()
 	j.policy()
 	return j.found
 }
 
 // judge collects the mistakes of one spec.
 type judge struct {
+	alone                    bool // the spec is of a zone that stands alone
 	spec                     *Spec
 	regions, models, aliases []string
 	found                    []Problem

@@ -9,7 +9,7 @@ import (
 
 func (j *judge) modelList() {
 	list := j.spec.Models
-	if len(list) == 0 {
+	if len(list) == 0 && !j.alone {
 		j.bad("$.models", "there are no models", "write at least one model's name, as the workers serve it")
 	}
 	for i := range list {
@@ -30,6 +30,9 @@ func (j *judge) model(m *Model, path string) {
 	}
 	if m.MaxContext > 0 && m.MaxOutput > m.MaxContext {
 		j.bad(path+".max_output", fmt.Sprintf("max_output %d is more than max_context %d", m.MaxOutput, m.MaxContext), "the context holds prompt and output: write less")
+	}
+	if m.OutputLimit < 0 || m.MaxContext > 0 && m.OutputLimit > m.MaxContext {
+		j.bad(path+".output_limit", fmt.Sprintf("output_limit %d is out of range", m.OutputLimit), "write tokens, at most max_context, or leave it out for no limit")
 	}
 	if !(m.BytesPerToken > 0 && m.BytesPerToken <= 64) {
 		j.bad(path+".bytes_per_token", fmt.Sprintf("bytes_per_token %v is out of range", m.BytesPerToken), "write a number above 0 and at most 64, such as 4")
@@ -52,35 +55,11 @@ func (j *judge) aliasList() {
 			j.bad(path+".name", fmt.Sprintf("alias %q hides the model of that name", a.Name), "rename the alias: a model always answers to its own name")
 		}
 		j.targets(a, path+".targets")
+		if !slices.Contains(stickies(), a.Sticky) {
+			j.bad(path+".sticky", fmt.Sprintf("unknown sticky %q", a.Sticky), strict.Suggest(a.Sticky, stickies(), "words"))
+		}
 	}
 	j.distinct("alias", j.aliases, itemName("$.aliases"))
-}
-
-func (j *judge) targets(a *Alias, path string) {
-	if len(a.Targets) == 0 {
-		j.bad(path, fmt.Sprintf("alias %q has no targets", a.Name), "write targets: [{model: "+firstOf(j.models)+", weight: 1}]")
-		return
-	}
-	sum := 0.0
-	for i, t := range a.Targets {
-		here := item(path)(i)
-		if slices.Contains(j.aliases, t.Model) && !slices.Contains(j.models, t.Model) {
-			j.bad(here+".model", fmt.Sprintf("target %q is an alias", t.Model), "an alias resolves to models only: write its models here")
-		} else if !slices.Contains(j.models, t.Model) {
-			j.found = append(j.found, Problem{
-				Path: here + ".model", Needs: "$.models[*].name",
-				Reason: fmt.Sprintf("unknown model %q", t.Model), Hint: strict.Suggest(t.Model, j.models, "models"),
-			})
-		}
-		if t.Weight < 0 || !finite(t.Weight) {
-			j.bad(here+".weight", fmt.Sprintf("weight %v is negative", t.Weight), "write 0 to send nothing there, or a number above 0")
-		}
-		sum += max(t.Weight, 0)
-	}
-	if !(sum > 0) || !finite(sum) {
-		j.bad(path, fmt.Sprintf("the weights of alias %q sum to %s", a.Name, sumWord(sum)), "give at least one target a weight above 0, such as weight: 1")
-	}
-	j.distinct("model", names(a.Targets, func(t *Target) string { return t.Model }), func(i int) string { return item(path)(i) + ".model" })
 }
 
 func sumWord(sum float64) string {

@@ -1,0 +1,39 @@
+package route
+
+import (
+	"slices"
+
+	"github.com/spillway-lb/spillway/internal/spec"
+)
+
+// PoolOf is the first pool that a request matches, and its bit; nil and 0 when it goes to the workers of no pool.
+func PoolOf(s *spec.Spec, tenant, model string, c spec.Class) (p *spec.Pool, bit uint64) {
+	for i := range s.Pools[:min(len(s.Pools), spec.MaxPools)] {
+		p := &s.Pools[i]
+		if in(p.Tenants, tenant) && in(p.Models, model) && in(p.Classes, c) {
+			return p, 1 << i
+		}
+	}
+	return nil, 0
+}
+
+func in[T comparable](list []T, x T) bool { return len(list) == 0 || slices.Contains(list, x) }
+
+// PoolsWith are the pools that a worker with these labels is in, as bits; 0 when it is in none.
+func PoolsWith(s *spec.Spec, labels map[string]string) (bits uint64) {
+	for i := range s.Pools[:min(len(s.Pools), spec.MaxPools)] {
+		if carries(labels, s.Pools[i].Labels) {
+			bits |= 1 << i
+		}
+	}
+	return bits
+}
+
+func carries(have, want map[string]string) bool {
+	for k, v := range want {
+		if got, ok := have[k]; !ok || got != v {
+			return false
+		}
+	}
+	return len(want) > 0
+}
