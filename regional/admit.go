@@ -3,6 +3,8 @@ package regional
 import (
 	"net/http"
 	"net/netip"
+	"net/url"
+	"strings"
 	"time"
 
 	"github.com/spillway-lb/spillway/geo"
@@ -29,14 +31,14 @@ func (g *Gateway) admit(w http.ResponseWriter, r *http.Request, q *request) *ope
 	if q.body, e = relay.ReadBody(w, r, q.state.spec.Routing.MaxBody, g.cfg.BodyTimeout); e != nil {
 		return e
 	}
-	if e = q.scan(); e != nil {
+	if e = q.scan(r.URL); e != nil {
 		return e
 	}
 	svc := q.state.service(r.Host)
 	if svc != nil {
 		q.service = svc.Name
 	}
-	if e = g.resolve(q, svc); e != nil {
+	if e = g.resolve(r, q, svc); e != nil {
 		return e
 	}
 	if e = q.read(r.Header); e != nil {
@@ -60,7 +62,15 @@ func (g *Gateway) authenticate(r *http.Request, st *state) (t *spec.Tenant, path
 	return nil, "", openai.InvalidAPIKey()
 }
 
-func (q *request) scan() *openai.Error {
+// scan reads the envelope, or for an inference the path: its body is the engine's own business.
+func (q *request) scan(u *url.URL) *openai.Error {
+	q.raw = q.body
+	if model, ok := openai.InferModel(u.EscapedPath()); ok {
+		q.infer, q.inferPath = true, u.EscapedPath()
+		_, q.args, _ = strings.Cut(q.path, "?")
+		q.env.Model, q.env.N = model, 1
+		return nil
+	}
 	err := openai.Scan(q.body, &q.env)
 	if err == nil {
 		return nil
@@ -71,28 +81,21 @@ func (q *request) scan() *openai.Error {
 	return openai.InvalidJSON("the body cannot be read")
 }
 
-// resolve turns the name that was asked for into a model that the caller may use.
-func (g *Gateway) resolve(q *request, svc *spec.Service) *openai.Error {
-	g.mu.Lock()
-	u := g.rng.Float64()
-	g.mu.Unlock()
-	asked := q.env.Model
-	name, ok := q.state.spec.Resolve(asked, u)
-	if !ok || svc != nil && !svc.Serves(asked, name) {
-		return openai.ModelNotFound(asked, g.served(q.state, q.tenant, svc))
+// promptTokens estimates what the request costs to read. Tensors are taken for text of their length.
+func (q *request) promptTokens() int {
+	if q.infer {
+		return max(1, int(float64(len(q.body))/q.model.BytesPerToken))
 	}
-	if !q.tenant.MayUse(asked, name) {
-		return openai.ModelNotAllowed(asked)
-	}
-	q.model = q.state.spec.ModelNamed(name)
-	q.body = openai.WithModel(q.body, &q.env, name)
-	return nil
+	return q.env.Tokens(q.model.BytesPerToken)
 }
 
 // read fills the query from the envelope and the caller's headers.
 func (q *request) read(h http.Header) *openai.Error {
-	prompt := q.env.Tokens(q.model.BytesPerToken)
-	if limit := q.model.MaxContext; limit > 0 && zone.TooLongFrom(prompt)+q.env.MaxTokens > limit {
+	prompt := q.promptTokens()
+	if limit := q.model.OutputLimit; limit > 0 && q.env.MaxTokens > limit {
+		return openai.OutputTooLong(q.env.MaxTokens, limit)
+	}
+	if limit := q.model.MaxContext; limit > 0 && !q.infer && zone.TooLongFrom(prompt)+q.env.MaxTokens > limit {
 		return openai.ContextTooLong(prompt+q.env.MaxTokens, limit)
 	}
 	class, deadline, e := wishes(h, q.tenant.Class)
@@ -135,14 +138,12 @@ func badHeader(name, message string) *openai.Error {
 // demanded all the same; what is over a tenant's own limit was not.
 func (g *Gateway) enter(w http.ResponseWriter, q *request, client netip.Addr) *openai.Error {
 	cell := g.cell(client)
-	limit := q.env.MaxTokens
-	if limit == 0 {
-		limit = q.model.MaxOutput
-	}
 	now := time.Now()
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	q.query.MaxTokens = g.demand.expected(q.model.Name, limit) * q.env.N
+	if !q.infer {
+		q.query.MaxTokens = g.demand.expected(q.model.Name, outputLimit(q.model, q.env.MaxTokens)) * q.env.N
+	}
 	lease, denial, ok := g.limiter.Admit(q.tenant.Name, q.tenant.Limits, q.query.PromptTokens+q.query.MaxTokens, now)
 	limitHeaders(w.Header(), q.tenant.Limits, g.limiter.Left(q.tenant.Name, q.tenant.Limits, now))
 	if !ok {

@@ -126,7 +126,7 @@ func (p *passage) account() openai.Usage {
 		return openai.Usage{}
 	case p.events:
 		return p.stream.Account(p.q.query.PromptTokens)
-	case strings.HasPrefix(p.q.path, openai.PathEmbeddings):
+	case p.q.infer, strings.HasPrefix(p.q.path, openai.PathEmbeddings):
 		return p.body.Account(p.q.query.PromptTokens, 0)
 	}
 	return p.body.Account(p.q.query.PromptTokens, p.q.query.MaxTokens)

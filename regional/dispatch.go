@@ -17,7 +17,7 @@ const defaultRetryAfter = 2 * time.Second
 func (g *Gateway) dispatch(w http.ResponseWriter, r *http.Request, q *request) {
 	var last relay.Result
 	for try := 0; ; try++ {
-		c, ok := g.choose(q)
+		c, ok := g.place(w, q)
 		if !ok {
 			g.giveUp(w, q, last, try)
 			return

@@ -3,12 +3,15 @@ package regional
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"math/rand/v2"
 	"time"
 
 	"github.com/spillway-lb/spillway/internal/admin"
 	"github.com/spillway-lb/spillway/internal/capacity"
 	"github.com/spillway-lb/spillway/internal/explain"
+	"github.com/spillway-lb/spillway/internal/route"
 	"github.com/spillway-lb/spillway/internal/spec"
 	"github.com/spillway-lb/spillway/regional/zone"
 )
@@ -24,7 +27,7 @@ func (g *Gateway) explain(ctx context.Context, ask admin.ExplainQuery) ([]explai
 	if !st.ready() {
 		return nil, fmt.Errorf("gateway %s has not received its configuration yet", g.cfg.Name)
 	}
-	q, err := explainQuery(ask, st)
+	q, rule, err := explainQuery(ask, st)
 	if err != nil {
 		return nil, err
 	}
@@ -32,8 +35,8 @@ func (g *Gateway) explain(ctx context.Context, ask admin.ExplainQuery) ([]explai
 		Tier: "regional", Node: g.cfg.Name,
 		Query: fmt.Sprintf("%s, %d prompt and %d output tokens, class %s", q.Model, q.PromptTokens, q.MaxTokens, q.Class),
 	}
-	if ask.Model != q.Model {
-		rec.Note(fmt.Sprintf("%s is an alias; this time it resolved to %s", ask.Model, q.Model))
+	if rule.Target != nil {
+		rec.Note(rule.Why())
 	}
 	rec.Note(fmt.Sprintf("spec version %d, plan epoch %d, directive %d, %s old", st.directive.SpecVersion, st.directive.PlanEpoch,
 		st.directive.Index, time.Since(st.received).Round(time.Millisecond)))
@@ -46,7 +49,11 @@ func (g *Gateway) explain(ctx context.Context, ask admin.ExplainQuery) ([]explai
 	g.mu.Lock()
 	q.Ledger = g.ledger
 	verdict, ok := zone.Choose(q, v, time.Now(), g.rng, &rec)
+	if rule.Rule != route.RulePin {
+		verdict, ok = g.explainFallback(st, ask.Tenant, q, verdict, ok, v, &rec)
+	}
 	g.mu.Unlock()
+	ask.Model, ask.Target = q.Model, "" // what is below resolves nothing
 	if !ok || verdict.Spilled() {
 		return []explain.Record{rec}, nil
 	}
@@ -71,17 +78,42 @@ func (g *Gateway) explainBelow(ctx context.Context, p capacity.Path, ask admin.E
 	return records
 }
 
-func explainQuery(ask admin.ExplainQuery, st *state) (*zone.Query, error) {
-	name, ok := st.spec.Resolve(ask.Model, 0)
-	if !ok {
-		return nil, fmt.Errorf("no model or alias is called %q: see /v1/models", ask.Model)
+// explainFallback says which fallback would answer instead, if one would.
+func (g *Gateway) explainFallback(st *state, tenant string, q *zone.Query, verdict zone.Verdict, ok bool, v *zone.View, rec *explain.Record) (zone.Verdict, bool) {
+	m := st.spec.ModelNamed(q.Model)
+	target := m.TTFT.Of(q.Class)
+	if ok && meets(&verdict, target) {
+		return verdict, ok
+	}
+	for f := range route.Fallbacks(st.spec, st.spec.Tenant(tenant), m) {
+		alt := *q
+		alt.Model = f.Name
+		if instead, found := zone.Choose(&alt, v, time.Now(), g.rng, nil); found && meets(&instead, target) {
+			rec.Note(fmt.Sprintf("%s cannot meet the target of %s; its fallback %s can, in %.3fs at %s, and would answer", m.Name, target, f.Name, instead.Seconds, instead.Path))
+			q.Model = f.Name
+			return instead, true
+		}
+	}
+	return verdict, ok
+}
+
+func explainQuery(ask admin.ExplainQuery, st *state) (*zone.Query, route.Answer, error) {
+	rule, err := route.Resolve(st.spec, &route.Ask{
+		Model: ask.Model, Pin: ask.Target, Tenant: ask.Tenant, Session: ask.Session, Header: ask.Headers, Client: ask.From,
+		Chance: rand.Float64(),
+	})
+	if errors.Is(err, route.ErrUnknown) {
+		err = fmt.Errorf("no model or alias is called %q: see /v1/models", ask.Model)
+	}
+	if err != nil {
+		return nil, rule, err
 	}
 	class, err := spec.ParseClass(ask.Class)
 	if err != nil {
-		return nil, err
+		return nil, rule, err
 	}
 	q := &zone.Query{
-		Model: name, PromptTokens: explainPrompt, MaxTokens: explainOutput, Class: class,
+		Model: rule.Model, PromptTokens: explainPrompt, MaxTokens: explainOutput, Class: class,
 		Spill: st.spec.Routing.Spill == nil || *st.spec.Routing.Spill, Margin: time.Duration(st.spec.Routing.SpillMargin),
 	}
 	if ask.PromptTokens > 0 {
@@ -93,9 +125,12 @@ func explainQuery(ask admin.ExplainQuery, st *state) (*zone.Query, error) {
 	if ask.Tenant != "" {
 		t := st.spec.Tenant(ask.Tenant)
 		if t == nil {
-			return nil, fmt.Errorf("no tenant is called %q", ask.Tenant)
+			return nil, rule, fmt.Errorf("no tenant is called %q", ask.Tenant)
 		}
-		q.Residency, q.Class = t.Residency, max(class, t.Class)
+		q.Residency, q.Class = t.Residency, t.Class
+		if ask.Class != "" {
+			q.Class = max(class, t.Class)
+		}
 	}
-	return q, nil
+	return q, rule, nil
 }

@@ -3,6 +3,7 @@ package regional
 import (
 	"encoding/json"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 	"time"
@@ -23,7 +24,7 @@ func (g *Gateway) serveFront(w http.ResponseWriter, r *http.Request) {
 		_, _ = w.Write([]byte("ok\n")) // a prober that has left needs no answer
 		return
 	}
-	want, known := method(r.URL.Path)
+	want, known := method(r.URL)
 	switch {
 	case !known:
 		g.refuse(w, nil, noSuchPath(r.URL.Path))
@@ -44,21 +45,30 @@ func (g *Gateway) newID() string {
 	return "req_" + strconv.FormatUint(a, 36) + strconv.FormatUint(b, 36)
 }
 
-func method(path string) (string, bool) {
+func method(u *url.URL) (string, bool) {
 	switch {
-	case path == openai.PathModels:
+	case u.Path == openai.PathModels:
 		return http.MethodGet, true
-	case openai.Generates(path):
+	case generates(u):
 		return http.MethodPost, true
 	}
 	return "", false
+}
+
+// generates says that a POST there asks a model for work.
+func generates(u *url.URL) bool {
+	if openai.Generates(u.Path) {
+		return true
+	}
+	_, ok := openai.InferModel(u.EscapedPath())
+	return ok
 }
 
 func noSuchPath(path string) *openai.Error {
 	return &openai.Error{
 		Status: http.StatusNotFound, Type: openai.TypeInvalidRequest, Code: openai.CodeNotFound, NoRetry: true,
 		Message: "no such path: " + strconv.Quote(path[:min(len(path), 64)]) + " (served: " + openai.PathChat + ", " + openai.PathCompletions + ", " +
-			openai.PathEmbeddings + ", " + openai.PathResponses + ", " + openai.PathModels + ")",
+			openai.PathEmbeddings + ", " + openai.PathResponses + ", /v2/models/MODEL/infer, " + openai.PathModels + ")",
 	}
 }
 

@@ -18,9 +18,9 @@ const maxLabels = 1000
 
 // metrics are the gateway's own figures. Labels take values of the spec only.
 type metrics struct {
-	requests, admissions, spills, retries, tokens *prometheus.CounterVec
-	ttft, duration                                *prometheus.HistogramVec
-	tenants, models                               *telemetry.Labels
+	requests, admissions, spills, retries, tokens, fallbacks *prometheus.CounterVec
+	ttft, duration                                           *prometheus.HistogramVec
+	tenants, models                                          *telemetry.Labels
 }
 
 func newMetrics(r prometheus.Registerer, g *Gateway) (*metrics, error) {
@@ -36,6 +36,7 @@ func newMetrics(r prometheus.Registerer, g *Gateway) (*metrics, error) {
 		spills:     counter("spills_total", "Requests that went to a peer region, by region and reason.", "to", "reason"),
 		retries:    counter("retries_total", "Second tries by what had happened.", "reason"),
 		tokens:     counter("tokens_total", "Tokens of answers by model, class and kind (prompt, of which cached, and completion); source tells what engines stated from what was estimated.", "model", "class", "kind", "source"),
+		fallbacks:  counter("fallbacks_total", "Requests that a model's fallback answered, by the model that was meant and the one that served.", "model", "served"),
 		ttft:       histogram("ttft_seconds", "Time from arrival to the first byte of the answer."),
 		duration:   histogram("request_seconds", "Time from arrival to the last byte of the answer."),
 		tenants:    telemetry.NewLabels(maxLabels), models: telemetry.NewLabels(maxLabels),
@@ -44,7 +45,7 @@ func newMetrics(r prometheus.Registerer, g *Gateway) (*metrics, error) {
 		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, f)
 	}
 	all := []prometheus.Collector{
-		m.requests, m.admissions, m.spills, m.retries, m.tokens, m.ttft, m.duration,
+		m.requests, m.admissions, m.spills, m.retries, m.tokens, m.fallbacks, m.ttft, m.duration,
 		gauge("spillway_regional_in_flight", "Requests under way.", func() float64 { return float64(g.inFlight.Load()) }),
 		gauge("spillway_regional_directive_age_seconds", "Age of the last directive; 0 before the first.", g.directiveAge),
 		summaryAges{g},
@@ -100,6 +101,10 @@ func (m *metrics) used(q *request, u *openai.Usage) {
 			m.tokens.WithLabelValues(m.model(q), q.query.Class.String(), kind, u.Source()).Add(float64(n))
 		}
 	}
+}
+
+func (m *metrics) fellBack(meant, served string) {
+	m.fallbacks.WithLabelValues(m.models.Value(meant), m.models.Value(served)).Inc()
 }
 
 func (m *metrics) model(q *request) string {

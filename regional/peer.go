@@ -12,7 +12,7 @@ import (
 // servePeer is the door for other regions' gateways. The connection's certificate has said that it is one.
 func (g *Gateway) servePeer(w http.ResponseWriter, r *http.Request) {
 	q := &request{arrived: time.Now(), state: g.state.Load(), peer: true, path: r.URL.RequestURI()}
-	if !openai.Generates(r.URL.Path) || r.Method != http.MethodPost {
+	if !generates(r.URL) || r.Method != http.MethodPost {
 		g.refuse(w, q, noSuchPath(r.URL.Path))
 		return
 	}
@@ -50,18 +50,14 @@ func (g *Gateway) admitPeer(w http.ResponseWriter, r *http.Request, q *request) 
 	}
 	q.admitted = time.Now()
 	q.query = zone.Query{Model: q.model.Name, PromptTokens: q.hop.PromptTokens, Class: q.hop.Class, Residency: q.tenant.Residency, Hops: q.hop.Hops}
-	limit := q.hop.MaxTokens
-	if limit == 0 {
-		limit = q.model.MaxOutput
-	}
-	if !g.hasRoom(q, limit) {
+	if !g.hasRoom(q, outputLimit(q.model, q.hop.MaxTokens)) {
 		return openai.NoCapacity(q.model.Name, defaultRetryAfter)
 	}
 	var e *openai.Error
 	if q.body, e = relay.ReadBody(w, r, q.state.spec.Routing.MaxBody, g.cfg.BodyTimeout); e != nil {
 		return e
 	}
-	return q.scan()
+	return q.scan(r.URL)
 }
 
 // hasRoom reports whether a zone of ours that is well can take the request. A guest is not let in as a last resort.

@@ -17,24 +17,29 @@ import (
 
 // request is one request on its way through the gateway.
 type request struct {
-	arrived  time.Time
-	admitted time.Time
-	state    *state
-	tenant   *spec.Tenant
-	service  string // empty when no service of the spec is meant
-	model    *spec.Model
-	query    zone.Query
-	hop      relay.Hop
-	env      openai.Envelope
-	body     []byte
-	path     string // with the query that goes on
-	lease    tenant.Lease
-	leased   bool
-	peer     bool   // it came from another region's gateway
-	tokens   int    // what it used, once known
-	retried  string // why it was tried twice; empty when it was not
-	spilled  bool   // its last try went to a peer
-	paid     bool   // its second try is taken out of the budget already
+	arrived   time.Time
+	admitted  time.Time
+	state     *state
+	tenant    *spec.Tenant
+	service   string // empty when no service of the spec is meant
+	model     *spec.Model
+	query     zone.Query
+	hop       relay.Hop
+	env       openai.Envelope
+	raw       []byte // the body as it came
+	body      []byte // as it goes on
+	infer     bool   // KServe's protocol: the model stands in the path
+	settled   bool   // the caller insists on the model
+	path      string // with the query that goes on
+	lease     tenant.Lease
+	leased    bool
+	peer      bool   // it came from another region's gateway
+	tokens    int    // what it used, once known
+	retried   string // why it was tried twice; empty when it was not
+	spilled   bool   // its last try went to a peer
+	inferPath string // of an inference, escaped, as it came
+	args      string // the query of its path that goes on
+	paid      bool   // its second try is taken out of the budget already
 }
 
 // hostname is a Host header without its port.

@@ -14,13 +14,16 @@ const (
 
 // ExplainQuery describes a request that nobody sent, so that the decisions it would meet can be replayed.
 type ExplainQuery struct {
-	From         string `json:"from"`    // the client's address, or a prefix
-	Service      string `json:"service"` // empty: the only service, or the first that serves the model
-	Model        string `json:"model"`   // model or alias
-	Tenant       string `json:"tenant,omitempty"`
-	Class        string `json:"class,omitempty"`
-	PromptTokens int64  `json:"prompt_tokens,omitempty"`
-	MaxTokens    int64  `json:"max_tokens,omitempty"`
+	From         string              `json:"from"`    // the client's address, or a prefix
+	Service      string              `json:"service"` // empty: the only service, or the first that serves the model
+	Model        string              `json:"model"`   // model or alias
+	Tenant       string              `json:"tenant,omitempty"`
+	Class        string              `json:"class,omitempty"`
+	Session      string              `json:"session,omitempty"` // what the request names as its session; empty: nothing
+	Target       string              `json:"target,omitempty"`  // what it pins an alias to; empty: nothing
+	Headers      map[string][]string `json:"headers,omitempty"` // of the request, canonical, for conditions
+	PromptTokens int64               `json:"prompt_tokens,omitempty"`
+	MaxTokens    int64               `json:"max_tokens,omitempty"`
 }
 
 // ExplainAnswer holds one record for each decision, in the order a request would meet them.

@@ -152,6 +152,11 @@ func ContextTooLong(tokens, limit int) *Error {
 		fmt.Sprintf("prompt and output come to about %d tokens, the model takes %d", tokens, limit))
 }
 
+// OutputTooLong refuses a request that wants more output tokens than the model gives.
+func OutputTooLong(asked, limit int) *Error {
+	return invalid(400, CodeInvalidValue, "max_tokens", fmt.Sprintf("max_tokens is too large: %d. This model gives at most %d output tokens", asked, limit))
+}
+
 // InvalidAPIKey refuses a caller who is not known.
 func InvalidAPIKey() *Error {
 	return &Error{

@@ -1,5 +1,7 @@
 package openai
 
+import "strings"
+
 // Paths that a front door serves.
 const (
 	PathChat        = "/v1/chat/completions"
@@ -8,6 +10,13 @@ const (
 	PathResponses   = "/v1/responses"
 	PathModels      = "/v1/models"
 )
+
+// Continues reports whether a POST to the path, query and all, asks for text that continues a prompt: any model's answer
+// has the same form. The numbers of embeddings and inferences differ from model to model.
+func Continues(path string) bool {
+	path, _, _ = strings.Cut(path, "?")
+	return path == PathChat || path == PathCompletions || path == PathResponses
+}
 
 // Generates reports whether a POST to the path asks a model for work.
 func Generates(path string) bool {

@@ -37,6 +37,10 @@ const (
 	HeaderClientSession = "X-Session-Id"
 	// HeaderClientClass is how a client asks for a lower class than its own.
 	HeaderClientClass = "X-Spillway-Class"
+	// HeaderClientTarget is how a client insists on one of an alias's targets, by its model's name.
+	HeaderClientTarget = "X-Spillway-Target"
+	// HeaderFallback on an answer says that a smaller model gave it: "asked -> served".
+	HeaderFallback = "X-Spillway-Fallback"
 )
 
 // ALPN is the protocol between tiers: HTTP/1.1 costs less CPU for each event than HTTP/2 or HTTP/3.
