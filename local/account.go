@@ -150,7 +150,9 @@ func (f *floor) spend(v *visit) bool {
 
 func (f *floor) elsewhere(v *visit) bool {
 	ws := f.pools[v.model].view.Workers
-	return slices.ContainsFunc(ws, func(w pick.Worker) bool { return w.Down == "" && !slices.Contains(v.query.Exclude, w.ID) })
+	return slices.ContainsFunc(ws, func(w pick.Worker) bool {
+		return w.Down == "" && v.query.For(&w) && !slices.Contains(v.query.Exclude, w.ID)
+	})
 }
 
 func observation(r *engine.Reading, meanPrompt int64) pick.Observation {

@@ -60,11 +60,13 @@ func (f *floor) arrive(v *visit, now time.Time) (at *attempt, refusal *openai.Er
 	}
 	switch reason := f.outlook(v, p, now); reason {
 	case pick.ReasonTooLong:
-		return nil, openai.ContextTooLong(int(v.query.Length()), f.longest(p)), false
+		return nil, openai.ContextTooLong(int(v.query.Length()), f.longest(v, p)), false
 	case pick.ReasonNoWorker:
 		if refusal = f.awaitLoad(v, now); refusal != nil {
 			return nil, refusal, false
 		}
+	case pick.ReasonNoPool:
+		return nil, f.noPool(v), false
 	}
 	return f.wait(v, p, now)
 }
@@ -86,6 +88,7 @@ func (f *floor) fit(v *visit, p *pool) {
 	q.OutputTokens = f.expectedOutput(v)
 	q.PromptBytes = int64(len(v.env.Prompt))
 	q.Class = v.class
+	f.assign(v)
 	q.MaxWait = f.orders.ttft(v.model, v.class) / 2
 	q.Contended = false
 	if q.Blocks == nil {
@@ -154,10 +157,13 @@ func (f *floor) outlook(v *visit, p *pool, now time.Time) string {
 	return d.Reason
 }
 
-func (f *floor) longest(p *pool) int {
+func (f *floor) longest(v *visit, p *pool) int {
 	var n int64
 	for i := range p.view.Workers {
 		w := &p.view.Workers[i]
+		if !v.query.For(w) {
+			continue
+		}
 		n = max(n, w.MaxContext, w.KVTotal)
 	}
 	return int(n)

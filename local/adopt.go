@@ -45,6 +45,10 @@ func (a *Agent) take(d *uplink.Directive, now *orders) error {
 
 // recall puts the directive of the last life in force, so that a restart without gateways serves as before.
 func (a *Agent) recall() {
+	if a.specs.path != "" { // the file says what holds, not a gateway of another life
+		a.floor.obey(a.policy.Load(), time.Now())
+		return
+	}
 	d, err := uplink.Keep{Dir: a.cfg.Dir}.Load()
 	if err == nil && d != nil {
 		err = a.take(d, a.policy.Load())

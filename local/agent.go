@@ -36,6 +36,7 @@ type Agent struct {
 	watch    *discover.Sources
 	names    *serverNames
 	door     *door
+	specs    specFile
 	uplink   *uplink.Child
 	admin    *admin.Server
 	meters   *meters
@@ -57,6 +58,10 @@ func New(cfg Config) (*Agent, error) {
 		cfg.Registry = telemetry.NewRegistry("local", cfg.Name, cfg.Version)
 	}
 	a := &Agent{cfg: cfg, started: time.Now(), deep: make(chan struct{}, maxDeepProbes)}
+	if err := a.firstSpec(); err != nil {
+		return nil, err
+	}
+	cfg = a.cfg
 	a.log = telemetry.Logger(cfg.Log).With(telemetry.KeyTier, "local", telemetry.KeyNode, cfg.Name)
 	a.ctx, a.cancel = context.WithCancel(context.Background())
 	a.names = &serverNames{}
@@ -142,6 +147,9 @@ func (a *Agent) Start(ctx context.Context) error {
 	a.wg.Go(a.pump)
 	a.wg.Go(a.warden)
 	a.wg.Go(a.patrol)
+	if a.specs.path != "" {
+		a.wg.Go(a.watchSpec)
+	}
 	if a.uplink != nil {
 		if err := a.uplink.Start(context.WithoutCancel(ctx)); err != nil {
 			return err
@@ -161,8 +169,8 @@ func (a *Agent) gatewaysOnly(id identity.ID) error {
 	return nil
 }
 
-// Reload reads the files of workers and tokens now.
-func (a *Agent) Reload() error { return a.watch.Reload() }
+// Reload reads the files of workers, of tokens and of the spec now.
+func (a *Agent) Reload() error { return errors.Join(a.watch.Reload(), a.reloadSpec()) }
 
 // Stop takes nothing new, lets running answers finish until ctx ends, and waits for every goroutine.
 func (a *Agent) Stop(ctx context.Context) error {

@@ -3,6 +3,7 @@ package local
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
@@ -11,6 +12,7 @@ import (
 	"github.com/spillway-lb/spillway/internal/admin"
 	"github.com/spillway-lb/spillway/internal/explain"
 	"github.com/spillway-lb/spillway/internal/openai"
+	"github.com/spillway-lb/spillway/internal/route"
 	"github.com/spillway-lb/spillway/internal/spec"
 )
 
@@ -39,20 +41,32 @@ func (a *Agent) Explain(q admin.ExplainQuery) ([]explain.Record, error) {
 	if err != nil {
 		return nil, err
 	}
-	model := q.Model
-	if m, ok := a.policy.Load().spec.Resolve(model, rand.Float64()); ok {
-		model = m
+	o, model := a.policy.Load(), q.Model
+	rec := explain.Record{Tier: "local", Node: a.path().String()}
+	rule, err := route.Resolve(o.spec, &route.Ask{
+		Model: q.Model, Pin: q.Target, Tenant: q.Tenant, Session: q.Session, Header: q.Headers, Client: q.From, Chance: rand.Float64(),
+	})
+	if err == nil && rule.Target != nil {
+		model = rule.Model
+		rec.Note(rule.Why())
+	}
+	if not := (*route.NotATarget)(nil); errors.As(err, &not) {
+		return nil, err
 	}
 	v := &visit{
 		r: &http.Request{Method: http.MethodPost, URL: pathURL(openai.PathChat)}, model: model, class: c,
 		estimate: max(q.PromptTokens, 1), excluded: [2]int32{-1, -1},
 	}
 	v.hop.Tenant = q.Tenant
+	if a.cfg.Plain {
+		v.hop.Tenant, v.class = spec.TenantAlone, a.classAlone(c, q.Class != "")
+	}
 	v.env.MaxTokens, v.env.N = int(max(min(q.MaxTokens, 1<<30), 0)), 1
-	rec := explain.Record{Tier: "local", Node: a.path().String()}
+	v.named = v.env.MaxTokens
+	a.explainRules(v, o, rule.Rule, &rec)
 	a.floor.explain(v, &rec, time.Now())
 	if rec.Query == "" {
-		rec.Query = "model " + model + ": no worker serves it"
+		rec.Query = "model " + v.model + ": no worker serves it"
 	}
 	return []explain.Record{rec}, nil
 }

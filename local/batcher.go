@@ -10,6 +10,7 @@ import (
 
 	"github.com/spillway-lb/spillway/internal/openai"
 	"github.com/spillway-lb/spillway/internal/relay"
+	"github.com/spillway-lb/spillway/internal/route"
 	"github.com/spillway-lb/spillway/internal/telemetry"
 	"github.com/spillway-lb/spillway/local/batch"
 )
@@ -104,6 +105,9 @@ func (b *batcher) ride(w http.ResponseWriter, v *visit, part *batch.Part) {
 	r := &rider{visit: v, part: part, done: make(chan *share, 1)}
 	if !a.policy.Load().spec.Routing.Batch.AcrossTenants {
 		r.tenant = v.hop.Tenant
+	}
+	if p, _ := route.PoolOf(a.policy.Load().spec, v.hop.Tenant, v.model, v.class); p != nil {
+		r.tenant += "\x00" + p.Name // workers that are set apart are not shared by the way of a call
 	}
 	s := b.board(v.model)
 	if s == nil {

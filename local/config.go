@@ -50,6 +50,8 @@ type Config struct {
 	Policy string
 	// Spec in force until the first directive; nil means defaults.
 	Spec *spec.Spec
+	// SpecFile is read and watched by a zone that stands alone, instead of Spec.
+	SpecFile string
 	// Queue and Health bound and time the two; zero fields take their defaults.
 	Queue  queue.Config
 	Health health.Config

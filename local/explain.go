@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/spillway-lb/spillway/internal/explain"
+	"github.com/spillway-lb/spillway/internal/route"
 	"github.com/spillway-lb/spillway/internal/spec"
 	"github.com/spillway-lb/spillway/local/pick"
 )
@@ -73,4 +74,17 @@ func (w *worker) serving() string {
 		out += fmt.Sprintf(" and %d more", more)
 	}
 	return out
+}
+
+// explainRules says which fallback would answer instead, where one would, and which pool the request is of.
+func (a *Agent) explainRules(v *visit, o *orders, rule string, rec *explain.Record) {
+	if m := o.spec.ModelNamed(v.model); a.cfg.Plain && m != nil && rule != route.RulePin {
+		if f := a.fallback(v, o, m); f != nil {
+			rec.Note(fmt.Sprintf("%s cannot meet the target of %s; its fallback %s can, and would answer", m.Name, o.ttft(m.Name, v.class), f.Name))
+			v.model = f.Name
+		}
+	}
+	if p, _ := route.PoolOf(o.spec, v.hop.Tenant, v.model, v.class); p != nil {
+		rec.Note("the request is of the pool " + p.Name)
+	}
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/spillway-lb/spillway/internal/capacity"
+	"github.com/spillway-lb/spillway/internal/route"
 	"github.com/spillway-lb/spillway/local/health"
 	"github.com/spillway-lb/spillway/local/pick"
 	"github.com/spillway-lb/spillway/local/queue"
@@ -89,6 +90,7 @@ func (f *floor) add(w *worker, now time.Time) bool {
 	w.overcommit = pick.NewOvercommit(f.orders.overcommit())
 	w.setPrior()
 	w.attempts, w.places = map[*attempt]struct{}{}, map[string]*place{}
+	w.pools = route.PoolsWith(f.orders.spec, w.declared.Labels)
 	f.workers[w.declared.Name] = w
 	w.drained = f.orders.drained(f.cfg.Region, f.cfg.Zone, w.declared.Name, now)
 	f.seat(now)
@@ -186,6 +188,7 @@ func (f *floor) obey(o *orders, now time.Time) {
 	f.orders = o
 	for _, w := range f.workers {
 		w.drained = o.drained(f.cfg.Region, f.cfg.Zone, w.declared.Name, now)
+		w.pools = route.PoolsWith(o.spec, w.declared.Labels)
 		w.overcommit.Limit(o.overcommit(), now)
 		w.breaker.Configure(o.health(f.cfg.Health))
 	}

@@ -40,6 +40,7 @@ func (a *Agent) generate(w http.ResponseWriter, r *http.Request) {
 		relay.WriteError(w, refusal)
 		return
 	}
+	a.fallBack(w, v)
 	a.serve(w, v)
 }
 
@@ -61,13 +62,15 @@ func (a *Agent) read(w http.ResponseWriter, r *http.Request) (*visit, *openai.Er
 		}
 		return nil, openai.InvalidJSON("the body cannot be read")
 	}
-	v.model = v.env.Model
+	if refusal := a.resolve(v, o); refusal != nil {
+		return nil, refusal
+	}
 	v.estimate = int64(v.hop.PromptTokens)
 	if v.estimate <= 0 {
 		v.estimate = int64(v.env.Tokens(o.bytesPerToken(v.model)))
 	}
 	v.asks(o, a.cfg.Plain)
-	return v, nil
+	return v, a.limit(v, o)
 }
 
 // hop reads what the gateway and the client say of a request in its head. Behind a plain door nobody is believed to be a
@@ -77,10 +80,10 @@ func (a *Agent) hop(v *visit) *openai.Error {
 	v.retries = 1
 	if a.cfg.Plain {
 		relay.Strip(h)
-		v.hop.Tenant = "default"
+		v.hop.Tenant = spec.TenantAlone
 		v.hop.RequestID = rand.Text()
 		c, err := spec.ParseClass(h.Get(relay.HeaderClientClass))
-		v.class = c
+		v.class = a.classAlone(c, h.Get(relay.HeaderClientClass) != "")
 		if err != nil {
 			return badHeader(err)
 		}
@@ -129,7 +132,7 @@ func (a *Agent) listModels(w http.ResponseWriter, _ *http.Request) {
 		Object string  `json:"object"`
 		Data   []model `json:"data"`
 	}{Object: "list", Data: []model{}}
-	for _, name := range a.floor.served() {
+	for _, name := range a.offered() {
 		list.Data = append(list.Data, model{ID: name, Object: "model", Created: a.started.Unix(), OwnedBy: "spillway"})
 	}
 	w.Header().Set("Content-Type", "application/json")

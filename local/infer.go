@@ -31,7 +31,7 @@ func (a *Agent) infer(w http.ResponseWriter, r *http.Request) {
 // taken for text of their length.
 func (a *Agent) readInfer(w http.ResponseWriter, r *http.Request) (*visit, *openai.Error) {
 	o := a.policy.Load()
-	v := &visit{r: r, arrived: time.Now(), excluded: [2]int32{-1, -1}, model: r.PathValue("model")}
+	v := &visit{r: r, arrived: time.Now(), excluded: [2]int32{-1, -1}}
 	if refusal := a.hop(v); refusal != nil {
 		return nil, refusal
 	}
@@ -39,7 +39,10 @@ func (a *Agent) readInfer(w http.ResponseWriter, r *http.Request) (*visit, *open
 	if v.body, refusal = relay.ReadBody(w, r, o.maxBody(), 0); refusal != nil {
 		return nil, refusal
 	}
-	v.env.Model, v.env.N = v.model, 1
+	v.env.Model, v.env.N = r.PathValue("model"), 1
+	if refusal = a.resolve(v, o); refusal != nil {
+		return nil, refusal
+	}
 	v.estimate = int64(v.hop.PromptTokens)
 	if v.estimate <= 0 {
 		v.estimate = max(1, int64(float64(len(v.body))/o.bytesPerToken(v.model)))

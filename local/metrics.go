@@ -17,6 +17,7 @@ type meters struct {
 	refusals *prometheus.CounterVec
 	retries  prometheus.Counter
 	hedges   *prometheus.CounterVec
+	falls    *prometheus.CounterVec
 	tokens   *prometheus.CounterVec
 	waits    *prometheus.HistogramVec
 	ttft     *prometheus.HistogramVec
@@ -40,6 +41,7 @@ func newMeters(r *prometheus.Registry, a *Agent) *meters {
 		requests: counter("attempts_total", "Requests forwarded to a worker, by what came of it.", "model", "outcome"),
 		refusals: counter("refusals_total", "Requests answered without a worker, by code.", "code"),
 		tokens:   counter("tokens_total", "Tokens of answers by model, class and kind (prompt, of which cached, and completion); source tells what engines stated from what was estimated.", "model", "class", "kind", "source"),
+		falls:    counter("fallbacks_total", "Requests that a model's fallback answered, by the model that was meant and the one that served.", "model", "served"),
 		waits:    histogram("queue_wait_seconds", "Time from arrival to being sent to a worker.", "model", "class"),
 		ttft:     histogram("time_to_first_byte_seconds", "Time from being sent to a worker to the answer's first byte.", "model"),
 		errors: prometheus.NewHistogramVec(prometheus.HistogramOpts{
@@ -56,7 +58,7 @@ func newMeters(r *prometheus.Registry, a *Agent) *meters {
 		prefill:    desc("worker_prefill_tokens_per_second", "Learned prefill rate.", "worker"),
 		queued:     desc("queue_length", "Requests waiting for a worker.", "model"),
 	}
-	r.MustRegister(m.requests, m.refusals, m.tokens, m.waits, m.ttft, m.errors, m.retries, m.hedges, m, newQueueMeters(a))
+	r.MustRegister(m.requests, m.refusals, m.tokens, m.waits, m.ttft, m.errors, m.retries, m.falls, m.hedges, m, newQueueMeters(a))
 	return m
 }
 

@@ -16,16 +16,22 @@ const pumpEvery = 10 * time.Millisecond
 func (f *floor) serve(p *pool, now time.Time) {
 	for p.queue.Len() > 0 {
 		var at *attempt
+		var refusal *openai.Error
 		it := p.queue.Next(now, func(it *queueItem) (answer queue.Answer) {
 			if at, answer = f.try(it.Value, p, now); at != nil {
 				it.Cost = at.cost()
+			} else if refusal = f.forlorn(it.Value, p); refusal != nil {
+				return queue.Placed
 			}
 			return answer
 		})
 		if it == nil {
 			return
 		}
-		it.Value.ready <- verdict{attempt: at}
+		if at == nil {
+			p.queue.Settle(it, 0)
+		}
+		it.Value.ready <- verdict{attempt: at, refusal: refusal}
 	}
 }
 

@@ -20,8 +20,11 @@ type visit struct {
 	hop      relay.Hop
 	class    spec.Class
 	model    string
-	estimate int64 // prompt tokens as the gateway or we estimated them, before correction
-	longest  int64 // tokens of the longest input when there are several, each a sequence of its own; 0 otherwise
+	raw      []byte // the body as it came; body is what goes on
+	named    int    // the output limit that the request named, in tokens; 0 when none
+	pinned   bool   // the caller insists on the model
+	estimate int64  // prompt tokens as the gateway or we estimated them, before correction
+	longest  int64  // tokens of the longest input when there are several, each a sequence of its own; 0 otherwise
 	query    pick.Query
 	blocks   [pick.MaxBlocks]uint64
 	excluded [2]int32

@@ -44,6 +44,7 @@ type worker struct {
 	turn       uint64 // counts changes of its places, so that an older list of models is not believed
 	dialect    string // the engine's name when its places were last surveyed
 	seats      []seat
+	pools      uint64 // those it is set apart for, as bits
 	drained    bool
 	leave      health.Drain // since when it is drained or gone
 	gone       bool         // no longer declared: its answers finish, nothing new
@@ -102,7 +103,7 @@ func (w *worker) view(model string, maxContext int64, now time.Time) pick.Worker
 	return pick.Worker{
 		ID: w.id, Name: w.declared.Name, Down: cmp.Or(w.down(), w.coldWord(model)), Share: w.breaker.Share(now), Trials: int32(w.breaker.Trials()),
 		Weight: w.declared.Weight, Rates: w.learner.Rates(), KVTotal: w.reading.KVTotal, Slots: w.reading.Slots, MaxContext: maxContext,
-		Latency: &w.latency, Overcommit: w.overcommit.Factor(now), Adapter: w.adapter(model), GPU: w.cards.Busy(),
+		Latency: &w.latency, Overcommit: w.overcommit.Factor(now), Adapter: w.adapter(model), GPU: w.cards.Busy(), Pools: w.pools,
 	}
 }
 

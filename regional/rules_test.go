@@ -8,6 +8,7 @@ import (
 
 	"github.com/spillway-lb/spillway/internal/capacity"
 	"github.com/spillway-lb/spillway/internal/openai"
+	"github.com/spillway-lb/spillway/internal/uplink"
 	"github.com/spillway-lb/spillway/regional"
 )
 
@@ -32,7 +33,7 @@ func ruled(t *testing.T, models ...capacity.Model) (*world, *regional.Gateway, *
 		}
 		text = strings.Replace(text, r[0], r[1], 1)
 	}
-	w.directive.Spec = []byte(text)
+	w.change(func(d *uplink.Directive) { d.Spec = []byte(text) })
 	g := w.gateway("fra", nil)
 	l := w.local(g, "fra", "fra-a", reply, models...)
 	for i := range models {
@@ -206,9 +207,10 @@ func TestExplainNamesTheRule(t *testing.T) {
 // TestInferencePassesTheGateway: KServe's protocol names the model in the path, and the body is the engine's own.
 func TestInferencePassesTheGateway(t *testing.T) {
 	w := newWorld(t)
-	w.directive.Spec = []byte(strings.Replace(worldSpec(), "  - name: large\n", "  - name: org/resnet-50\n  - name: large\n", 1) +
-		"")
-	w.directive.Spec = []byte(strings.Replace(string(w.directive.Spec), "targets: [{model: small, weight: 1}]", "targets: [{model: org/resnet-50, weight: 1}]", 1))
+	text := strings.Replace(worldSpec(), "  - name: large\n", "  - name: org/resnet-50\n  - name: large\n", 1)
+	w.change(func(d *uplink.Directive) {
+		d.Spec = []byte(strings.Replace(text, "targets: [{model: small, weight: 1}]", "targets: [{model: org/resnet-50, weight: 1}]", 1))
+	})
 	g := w.gateway("fra", nil)
 	l := w.local(g, "fra", "fra-a", reply, small("org/resnet-50"))
 	w.served(g, "org/resnet-50")
@@ -252,10 +254,10 @@ func TestInferenceSpills(t *testing.T) {
 	r := newRegions(t, nil)
 	l := r.local(r.iad, "iad", "iad-a", reply, small("small"))
 	r.world.served(r.iad, "small")
-	resp, body := r.ask(r.fra, call{key: "key-acme", path: "/v2/models/best/infer", body: "\xffnot JSON"})
-	if resp.StatusCode != 200 {
-		t.Fatalf("%d %s", resp.StatusCode, body)
-	}
+	eventually(t, "an inference spills", func() bool {
+		resp, _ := r.ask(r.fra, call{key: "key-acme", path: "/v2/models/best/infer", body: "\xffnot JSON"})
+		return resp.StatusCode == 200
+	})
 	if got := <-l.hits; got.URL.Path != "/v2/models/small/infer" || got.Header.Get("Spillway-Hop") != "1" {
 		t.Errorf("arrived as %s with %v", got.URL.Path, got.Header)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net/http"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -14,18 +15,21 @@ import (
 
 func explainCommand() *cobra.Command {
 	var (
-		to     target
-		output string
-		q      admin.ExplainQuery
+		to      target
+		output  string
+		q       admin.ExplainQuery
+		headers map[string]string
 	)
 	cmd := &cobra.Command{
 		Use:   "explain --from ADDR --model M",
 		Short: "Replay one decision through all three tiers, with every candidate and its cost in seconds",
 		Example: `  spillway explain --from 198.51.100.10 --model llama-3.1-8b
-  spillway explain --from 203.0.113.7 --model fast --tenant acme --prompt-tokens 8000`,
+  spillway explain --from 203.0.113.7 --model fast --tenant acme --prompt-tokens 8000
+  spillway explain --from 203.0.113.7 --model best --session s-17 --header X-Cohort=beta`,
 		GroupID: "operate",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			q.Headers = canonical(headers)
 			return to.call(cmd.Context(), func(ctx context.Context, c *admin.Client) error {
 				a, err := c.Explain(ctx, q)
 				if err != nil {
@@ -48,12 +52,23 @@ func explainCommand() *cobra.Command {
 	f.StringVar(&q.Service, "service", "", "the DNS name the client uses (default: the first that serves the model)")
 	f.StringVar(&q.Tenant, "tenant", "", "ask as this tenant, for its residency and class")
 	f.StringVar(&q.Class, "class", "", "interactive, standard or batch (default: the tenant's)")
+	f.StringVar(&q.Session, "session", "", "the request's session, which keeps it to an alias's target")
+	f.StringVar(&q.Target, "target", "", "the target that the caller insists on (X-Spillway-Target)")
+	f.StringToStringVar(&headers, "header", nil, "a header of the request, NAME=VALUE, for targets with conditions")
 	f.Int64Var(&q.PromptTokens, "prompt-tokens", 1000, "length of the prompt, in tokens")
 	f.Int64Var(&q.MaxTokens, "max-tokens", 200, "most tokens to generate")
 	must(cmd.MarkFlagRequired("from"))
 	must(cmd.MarkFlagRequired("model"))
 	outputFlag(cmd, &output)
 	return cmd
+}
+
+func canonical(headers map[string]string) map[string][]string {
+	out := http.Header{}
+	for name, value := range headers {
+		out.Add(name, value)
+	}
+	return out
 }
 
 func printRecord(w io.Writer, r *explain.Record) {

@@ -128,7 +128,7 @@ func (c *Regional) rebase(base string) {
 }
 
 func (c *Local) rebase(base string) {
-	rebase(base, &c.Dir, &c.WorkersFile, &c.Registration.TokenFile)
+	rebase(base, &c.Dir, &c.WorkersFile, &c.Spec, &c.Registration.TokenFile)
 	c.TLS.rebase(base)
 	c.Admin.rebase(base, c.Dir)
 }

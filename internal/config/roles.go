@@ -101,6 +101,10 @@ type Local struct {
 	Discover Discover `yaml:"discover"`
 	// Registration lets workers sign themselves in.
 	Registration Registration `yaml:"registration"`
+	// Spec is a spec file for a zone that stands alone (http.plain and no gateways), watched while the process runs: models,
+	// aliases, pools, routing and the tenant "default", who is everybody there. What concerns DNS and regions may be left
+	// out. A zone behind gateways gets its spec from them.
+	Spec string `yaml:"spec"`
 	// ScrapeInterval is how often each worker's metrics are read.
 	ScrapeInterval time.Duration `yaml:"scrape_interval" default:"1s"`
 	// PrefixIndex bounds the memory of the index of prompts' prefixes that workers have cached, in bytes.

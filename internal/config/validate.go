@@ -114,6 +114,9 @@ func (c *Local) validate() []Problem {
 	} else {
 		k.reach("http.advertise", c.HTTP.Advertise, c.HTTP.Listen, len(c.Gateways) > 0)
 	}
+	if c.Spec != "" && (!c.HTTP.Plain || len(c.Gateways) > 0) {
+		k.bad("$.spec", "a zone behind gateways gets its spec from them", "take spec out and use `spillway apply`, or set http.plain and name no gateways")
+	}
 	k.observe(&c.Admin, &c.Metrics)
 	k.workers(c.Workers)
 	if len(c.Workers) == 0 && c.WorkersFile == "" && len(c.Discover.DNS) == 0 && c.Registration.Listen == "" {

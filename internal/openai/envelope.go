@@ -1,6 +1,7 @@
 package openai
 
 import (
+	"bytes"
 	"math"
 	"strconv"
 )
@@ -217,4 +218,22 @@ func WithModel(body []byte, env *Envelope, model string) []byte {
 	out = append(out, body[:env.ModelStart]...)
 	out = appendQuoted(out, model)
 	return append(out, body[env.ModelEnd:]...)
+}
+
+// WithLimit returns a well-formed body of a request to path with an output limit at its end, where engines take it for
+// the last word.
+func WithLimit(body []byte, path string, tokens int) []byte {
+	end := bytes.LastIndexByte(body, '}')
+	if end < 0 {
+		return body
+	}
+	key := `,"max_tokens":`
+	if path == PathResponses {
+		key = `,"max_output_tokens":`
+	}
+	out := make([]byte, 0, len(body)+len(key)+10)
+	out = append(out, body[:end]...)
+	out = append(out, key...)
+	out = strconv.AppendInt(out, int64(tokens), 10)
+	return append(out, body[end:]...)
 }

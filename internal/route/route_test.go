@@ -313,3 +313,12 @@ func TestPools(t *testing.T) {
 		t.Error("pools beyond the bound count")
 	}
 }
+
+func BenchmarkResolve(b *testing.B) {
+	s := world(b, "{model: old, weight: 95}, {model: new, weight: 5}, {model: third, weight: 1, when: {header: {name: X-Cohort, value: beta}}}")
+	q := route.Ask{Model: "best", Tenant: "acme", Session: "session-17", Header: map[string][]string{"Accept": {"*/*"}, "X-Cohort": {"alpha"}}}
+	b.ReportAllocs()
+	for b.Loop() {
+		_, _ = route.Resolve(s, &q)
+	}
+}

@@ -24,6 +24,8 @@ type hashedKey struct {
 	tenant *Tenant
 }
 
+var nothing index
+
 func newIndex(s *Spec) *index {
 	x := &index{
 		tenants: make(map[string]*Tenant, len(s.Tenants)), services: make(map[string]*Service, len(s.Services)),
@@ -60,6 +62,9 @@ func (s *Spec) lookups() *index {
 	if s.index != nil {
 		return s.index
 	}
+	if len(s.Models)+len(s.Aliases)+len(s.Tenants)+len(s.Services)+len(s.Regions) == 0 {
+		return &nothing // no spec at all is common where a zone stands alone, and asked on every request
+	}
 	return newIndex(s)
 }
 
@@ -69,7 +74,7 @@ func (s *Spec) Tenant(name string) *Tenant { return s.lookups().tenants[name] }
 // Region returns the region of that name, or nil.
 func (s *Spec) Region(name string) *Region { return s.lookups().regions[name] }
 
-// ModelNamed returns the model of that name, or nil. An alias is not a model: Resolve it first.
+// ModelNamed returns the model of that name, or nil. An alias is not a model: package route resolves it.
 func (s *Spec) ModelNamed(name string) *Model { return s.lookups().models[name] }
 
 // AliasNamed returns the alias of that name, or nil.
@@ -91,39 +96,6 @@ func (s *Spec) Service(fqdn string) *Service {
 		name = append(name, '.')
 	}
 	return s.lookups().services[string(name)]
-}
-
-// Resolve turns what a client asked for into a model's name: a model is itself, an alias is one of its targets by
-// weight, chosen by u in [0,1). It is false for a name that is neither.
-func (s *Spec) Resolve(model string, u float64) (string, bool) {
-	x := s.lookups()
-	if _, ok := x.models[model]; ok {
-		return model, true
-	}
-	a, ok := x.aliases[model]
-	if !ok {
-		return "", false
-	}
-	return a.pick(u)
-}
-
-func (a *Alias) pick(u float64) (string, bool) {
-	total := 0.0
-	for i := range a.Targets {
-		total += a.Targets[i].Weight
-	}
-	at, last := u*total, ""
-	for i := range a.Targets {
-		t := &a.Targets[i]
-		if t.Weight <= 0 {
-			continue
-		}
-		if last = t.Model; at < t.Weight {
-			break
-		}
-		at -= t.Weight
-	}
-	return last, last != ""
 }
 
 // Permits reports whether the tenant's residency lets the region serve its requests.

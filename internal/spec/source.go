@@ -19,4 +19,6 @@ var warmthSource string
 
 // Sources are the texts of the files that declare the spec's types: their comments are the words that
 // `config describe spec` prints, so that a key is explained in one place.
-func Sources() []string { return []string{typesSource, rulesSource, queueingSource, hedgingSource, warmthSource} }
+func Sources() []string {
+	return []string{typesSource, rulesSource, queueingSource, hedgingSource, warmthSource}
+}

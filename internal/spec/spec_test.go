@@ -137,26 +137,6 @@ func TestAuthenticate(t *testing.T) {
 	}
 }
 
-func TestResolve(t *testing.T) {
-	s := valid(t)
-	s.Aliases[0].Targets = []spec.Target{{Model: "llama-8b", Weight: 0}, {Model: "qwen-32b", Weight: 3}, {Model: "llama-8b", Weight: 1}}
-	for u, want := range map[float64]string{0: "qwen-32b", 0.74: "qwen-32b", 0.75: "llama-8b", 0.9999999: "llama-8b", 1: "llama-8b", 2: "llama-8b", -1: "qwen-32b"} {
-		if got, ok := s.Resolve("default", u); !ok || got != want {
-			t.Errorf("Resolve(default, %v) is %q, %v; want %q", u, got, ok, want)
-		}
-	}
-	if got, ok := s.Resolve("qwen-32b", 0.3); !ok || got != "qwen-32b" {
-		t.Errorf("a model resolves to %q, %v", got, ok)
-	}
-	if _, ok := s.Resolve("gpt", 0.3); ok {
-		t.Error("an unknown name resolves")
-	}
-	s.Aliases[0].Targets = []spec.Target{{Model: "llama-8b"}}
-	if got, ok := s.Resolve("default", 0.3); ok {
-		t.Errorf("an alias without weights resolves to %q", got)
-	}
-}
-
 func TestLookupsAllocateNothing(t *testing.T) {
 	s := valid(t)
 	acme, fra := s.Tenant("acme"), s.Region("fra")
@@ -164,7 +144,7 @@ func TestLookupsAllocateNothing(t *testing.T) {
 	if n := testing.AllocsPerRun(1000, func() {
 		s.Authenticate(key)
 		s.Service("Chat.API.example")
-		s.Resolve("default", 0.4)
+		s.AliasNamed("default")
 		s.Permits(acme, fra)
 		s.ModelNamed("llama-8b")
 		s.Tenant("nobody")
@@ -180,14 +160,6 @@ func BenchmarkAuthenticate(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		s.Authenticate(key)
-	}
-}
-
-func BenchmarkResolve(b *testing.B) {
-	s := valid(b)
-	b.ReportAllocs()
-	for b.Loop() {
-		s.Resolve("default", 0.4)
 	}
 }
 

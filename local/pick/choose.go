@@ -30,7 +30,7 @@ func (v *View) choose(q *Query, now time.Time, rng *rand.Rand, rec *explain.Reco
 	}
 	v.settle()
 	v.known = v.Index != nil && len(q.Blocks) > 0 && q.PromptBytes > 0 && v.Index.match(q.Blocks)
-	reason := v.screen(rec)
+	reason := v.among(rec)
 	if len(v.cands) == 0 {
 		rec.Choose("", reason)
 		return Verdict{Index: -1, ID: -1, Reason: reason}, false
@@ -81,8 +81,20 @@ func (v *View) ask(q *Query, now time.Time, rng *rand.Rand) {
 func (v *View) screen(rec *explain.Record) string {
 	v.cands, v.odd = v.cands[:0], v.odd[:0]
 	reason := ReasonNoWorker
+	if len(v.gates) > 0 {
+		reason = ReasonNoPool
+	}
 	for i := range v.gates {
-		drop := v.room(i)
+		drop := dropNot
+		if v.walled {
+			drop = v.barred(i)
+		}
+		if drop == dropNot {
+			drop = v.room(i)
+			if reason == ReasonNoPool {
+				reason = ReasonNoWorker
+			}
+		}
 		if drop == dropNot {
 			if v.gates[i].odd {
 				v.odd = append(v.odd, int32(i))
@@ -129,6 +141,8 @@ const (
 	dropNever
 	dropOdd
 	dropGone
+	dropKept  // it is set apart for a pool
+	dropApart // it is not
 )
 
 // String is the drop in records.
@@ -136,6 +150,7 @@ func (d drop) String() string {
 	return [...]string{
 		"", "down", "failed this request", "on trial", "no free sequence", "no free KV cache", "long prompts have their share",
 		"prefill backlog over the target", "longer than the worker takes", "what is believed of it cannot be", "not in the ledger",
+		"set apart for a pool that the request is not of", "not of the request's pool",
 	}[d]
 }
 

@@ -1,10 +1,13 @@
 package pick
 
 // HeldBack says, after a choice found nobody, whether some worker had room but for long requests' having their share of
-// it already. Such a request waits for the share and not for room: shorter ones may pass it.
+// it already, or but for being of another pool. Such a request waits for its share and not for room: others may pass it.
 func HeldBack(v *View) bool {
 	for i := range v.gates {
-		if v.room(i) == dropLong {
+		switch drop := v.room(i); {
+		case drop == dropLong:
+			return true
+		case drop == dropNot && v.walled && v.barred(i) != dropNot:
 			return true
 		}
 	}

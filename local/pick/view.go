@@ -27,6 +27,9 @@ type View struct {
 
 	asked
 	looking bool
+	pooled  bool                 // some worker is set apart for a pool
+	walled  bool                 // pools matter to the current choice
+	open    bool                 // workers of no pool may be chosen in it
 	known   bool                 // somebody holds the beginning of the prompt
 	cands   []int32              // candidates of the current choice, as indices into Workers
 	odd     []int32              // those with room of whom something impossible is believed
@@ -113,7 +116,7 @@ func (v *View) settle() {
 	if !v.dirty {
 		return
 	}
-	v.top, v.adapters, v.dirty = 0, false, false
+	v.top, v.adapters, v.pooled, v.dirty = 0, false, false, false
 	for i := range v.Workers {
 		v.top = max(v.top, v.Workers[i].standing())
 	}
@@ -148,6 +151,7 @@ func (v *View) sum(at int) {
 		step: r.StepBase, power: power, rate: r.PrefillRate, kv: kv, id: w.ID,
 	}
 	v.adapters = v.adapters || w.Adapter != AdapterNone
+	v.pooled = v.pooled || w.Pools != 0
 }
 
 // Resume takes over the turns of an older view, so that replacing the snapshot does not start them anew.

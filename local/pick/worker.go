@@ -40,6 +40,8 @@ type Worker struct {
 	Slots int64
 	// MaxContext is the longest prompt plus output in tokens; 0 means that the engine does not say.
 	MaxContext int64
+	// Pools are the pools that the worker is set apart for, as bits; 0 means none.
+	Pools uint64
 
 	key uint64 // hash of Name
 }
@@ -77,6 +79,10 @@ type Query struct {
 	Key uint64
 	// Exclude are workers that already failed this request.
 	Exclude []int32
+	// Pools are the pools whose workers may take the request, as bits; 0 means the workers of no pool.
+	Pools uint64
+	// Overflow lets workers of no pool take it as well while none of its pools has room.
+	Overflow bool
 }
 
 // Verdict names the worker and why.
@@ -97,6 +103,7 @@ const (
 	ReasonNoWorker = "no_worker" // nobody serves the model now: waiting in the queue is of no use
 	ReasonBusy     = "busy"      // somebody will have room
 	ReasonTooLong  = "too_long"  // no worker could ever hold the request
+	ReasonNoPool   = "no_pool"   // the model has workers, and none of them is for this request
 )
 
 // odd says that something is believed of the worker that cannot be: a number that is not one, or no speed at all.
