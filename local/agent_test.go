@@ -150,7 +150,7 @@ func start(t *testing.T, change func(*local.Config), workers ...*vllm) *local.Ag
 			t.Errorf("stopping: %v", err)
 		}
 	})
-	eventually(t, "every worker ready", func() bool { return ready(a) == len(workers) })
+	eventually(t, "every worker ready", func() bool { return ready(a) >= len(workers) }) // change may add some
 	return a
 }
 
