@@ -43,6 +43,14 @@ fuzz: ## run every decoder's fuzz test for FUZZTIME (20s) each
 bench: ## run the benchmarks five times; BENCH=regexp chooses some
 	$(GO) test -run '^$$' -bench '$(BENCH)' -benchmem -count 5 ./...
 
+.PHONY: bench-local
+bench-local: ## measure the local tier five times and print it against its targets
+	@mkdir -p bin
+	$(GO) test -run '^$$' -bench '^Benchmark(ChoosePercentiles|Match220KB|IndexFlood)$$' -benchmem -count 5 ./local/pick > bin/bench-local.txt
+	$(GO) test -run '^$$' -bench '^BenchmarkSubmitDispatchFinish$$' -benchmem -count 5 ./local/queue >> bin/bench-local.txt
+	$(GO) test -run '^$$' -bench '^BenchmarkScrape100Workers$$' -benchtime 1x -count 5 ./local >> bin/bench-local.txt
+	@$(GO) run ./chaos/targets < bin/bench-local.txt
+
 .PHONY: compare
 compare: ## compare policies in a zone with a slow, a lying and a leaking worker, and show fairness (7 min); COMPARE="-seeds 1 -policies all"
 	$(GO) run ./chaos/compare $(COMPARE)

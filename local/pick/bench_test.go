@@ -53,3 +53,31 @@ func BenchmarkMatch220KB(b *testing.B) {
 		v.Index.match(dst)
 	}
 }
+
+// BenchmarkIndexFlood reports what the index takes once a million distinct prefixes of four blocks have gone to 100
+// workers, as a part of the memory that it may have.
+func BenchmarkIndexFlood(b *testing.B) {
+	const bound, workers, prefixes = 24 << 20, 100, 1_000_000
+	heap := func() float64 {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return float64(m.HeapAlloc)
+	}
+	var took float64
+	for b.Loop() {
+		before := heap()
+		x := NewIndex(bound)
+		blocks := make([]uint64, 4)
+		for i := range prefixes {
+			for n := range blocks {
+				blocks[n] = chain(uint64(i), uint64(n))
+			}
+			x.Insert(int32(i%workers), blocks)
+		}
+		took = heap() - before
+		runtime.KeepAlive(x)
+	}
+	b.ReportMetric(100*took/bound, "%bound")
+	b.ReportMetric(b.Elapsed().Seconds()*1e9/float64(b.N)/prefixes, "ns/prefix")
+}

@@ -199,8 +199,10 @@ func (v *View) room(at int) drop {
 			return dropKV
 		}
 		v.tight[at] = held+v.prompt+v.answer > b.kv-b.kv/10
-		if a.longKV > 0 && isLong(v.need, b.kv) && a.longKV+v.need > v.longKV(b.kv) {
-			return dropLong
+		if isLong(v.need, b.kv) {
+			if l := v.Ledger.slots[b.id].longKV; l > 0 && l+v.need > v.longKV(b.kv) {
+				return dropLong
+			}
 		}
 	}
 	if v.patient > 0 && back > v.patience(b)*b.trusted {

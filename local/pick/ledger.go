@@ -81,7 +81,7 @@ func (l *Ledger) Dispatch(worker int32, prefill, kv, kvTotal int64, now time.Tim
 	a.backlog += e.prefill
 	a.kv += e.kv
 	if e.long {
-		a.longKV += e.kv
+		s.longKV += e.kv
 	}
 	s.prefilling++
 	s.since++
@@ -115,7 +115,7 @@ func (l *Ledger) Finish(e *Entry, now time.Time) {
 	a.running--
 	a.kv -= e.kv
 	if e.long {
-		a.longKV -= e.kv
+		l.slots[e.worker].longKV -= e.kv
 	}
 }
 

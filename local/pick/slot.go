@@ -9,7 +9,6 @@ type account struct {
 	headAt      int64 // when it became the oldest, in nanoseconds of the ledger's clock
 	heardAt     int64 // when any prefill was last seen done
 	kv          int64
-	longKV      int64
 
 	foreignBacklog, foreignKV int64
 }
@@ -70,6 +69,7 @@ type slot struct {
 	gen            uint32
 	prefilling     int32 // ours, sent and without a first byte
 	foreignWaiting int32
+	longKV         int64 // of long requests
 	since          int32 // sent since the last scrape
 	peak           int32 // most running since the last scrape
 	peakKV         int64 // most reserved since the last scrape
