@@ -8,6 +8,7 @@ import (
 	"github.com/spillway-lb/spillway/internal/openai"
 	"github.com/spillway-lb/spillway/internal/relay"
 	"github.com/spillway-lb/spillway/local/pick"
+	"github.com/spillway-lb/spillway/local/queue"
 )
 
 // maxAcks bounds the parents that are remembered.
@@ -119,6 +120,7 @@ func (f *floor) expectedOutput(v *visit) int64 {
 
 // place binds a visit to a worker that has room; nil when none has.
 func (f *floor) place(v *visit, p *pool, now time.Time) *attempt {
+	v.query.Spare = p.queue.Standing(v.hop.Tenant, v.class) == queue.Over
 	choice, ok := pick.Choose(&v.query, p.view, now, f.rng, nil)
 	if !ok {
 		return nil

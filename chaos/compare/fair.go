@@ -30,9 +30,9 @@ func fairness(ctx context.Context, o *options, each float64) error {
 		fairWorkers, 100*lightPart, 100*floodPart)
 	for seed := range uint64(o.seeds) {
 		progress("fairness, run %d of %d...", seed+1, o.seeds)
-		var both [2]*result
+		var both, floods [2]*result
 		err := together(o.oneByOne, 2, func(i int) (err error) {
-			both[i], err = beside(ctx, o, seed+1, each*fairWorkers, i == 1)
+			both[i], floods[i], err = beside(ctx, o, seed+1, each*fairWorkers, i == 1)
 			return err
 		})
 		if err != nil {
@@ -43,9 +43,9 @@ func fairness(ctx context.Context, o *options, each float64) error {
 			return err
 		}
 		alone, next := first(both[0]), first(both[1])
-		fmt.Printf("seed %d: the light tenant's TTFT p99 is %.2f s alone and %.2f s next to the flood: %.2f times (p50 %.2f s and %.2f s; %d and %d of %d requests answered)\n",
+		fmt.Printf("seed %d: the light tenant's TTFT p99 is %.2f s alone and %.2f s next to the flood: %.2f times (p50 %.2f s and %.2f s; %d and %d of %d requests answered; %.1f/s of the flood, %.1f/s of its part)\n",
 			seed+1, quantile(alone, 0.99).Seconds(), quantile(next, 0.99).Seconds(), quantile(next, 0.99).Seconds()/max(quantile(alone, 0.99).Seconds(), 1e-9),
-			quantile(alone, 0.5).Seconds(), quantile(next, 0.5).Seconds(), len(alone), len(next), len(both[1].outcomes))
+			quantile(alone, 0.5).Seconds(), quantile(next, 0.5).Seconds(), len(alone), len(next), len(both[1].outcomes), float64(len(first(floods[1])))/o.span.Seconds(), each*fairWorkers*(1-lightPart))
 	}
 	return nil
 }
@@ -62,20 +62,20 @@ func first(r *result) []time.Duration {
 	return out
 }
 
-// beside runs the light tenant's requests, next to a flood or not, and returns what came of them.
-func beside(ctx context.Context, o *options, seed uint64, rate float64, flooded bool) (*result, error) {
+// beside runs the light tenant's requests, next to a flood or not, and returns what came of them and of the flood.
+func beside(ctx context.Context, o *options, seed uint64, rate float64, flooded bool) (light, flood *result, err error) {
 	dir, err := os.MkdirTemp("", "compare")
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	defer os.RemoveAll(dir)
 	gateway, instance, err := certificates(dir)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	z, err := newZone(ctx, o, fairWorkers, seed, func(c *local.Config) { c.Plain, c.Certs = false, instance })
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	tenant := func(ctx context.Context, name string, seed uint64, rate float64) (*result, error) {
 		source, err := o.arrivals(seed, rate, o.span)
@@ -90,21 +90,20 @@ func beside(ctx context.Context, o *options, seed uint64, rate float64, flooded 
 			Headers: h, TLS: gateway.Client(relay.ALPN, nil), MaxInFlight: 8192,
 		})
 	}
-	var light *result
 	noise, enough := context.WithCancel(ctx)
 	err = together(false, 2, func(i int) (err error) {
 		if i == 0 {
 			defer enough()
 			light, err = tenant(ctx, "light", seed, rate*lightPart)
 		} else if flooded {
-			_, err = tenant(noise, "flood", seed+1000, rate*floodPart)
+			flood, err = tenant(noise, "flood", seed+1000, rate*floodPart)
 			if ctx.Err() == nil && errors.Is(err, context.Canceled) {
 				err = nil // nobody listens to the flood once the light tenant is done
 			}
 		}
 		return err
 	})
-	return light, errors.Join(err, z.stop())
+	return light, flood, errors.Join(err, z.stop())
 }
 
 // certificates for the zone and for who sends to it.

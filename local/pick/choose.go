@@ -195,7 +195,7 @@ func (v *View) room(at int) drop {
 	}
 	if b.kv > 0 {
 		held := a.heldKV()
-		if held+v.need > b.admitted {
+		if held+v.need > b.admitted || v.q.Spare && held+v.need > b.admitted-b.admitted/10 {
 			return dropKV
 		}
 		v.tight[at] = held+v.prompt+v.answer > b.kv-b.kv/10

@@ -187,3 +187,47 @@ func TestClockSetBack(t *testing.T) {
 		t.Fatalf("the peak is %v before it was seen", p)
 	}
 }
+
+// TestSpareLeavesATenthFree: who has its part already leaves a tenth of the cache to others.
+func TestSpareLeavesATenthFree(t *testing.T) {
+	v, l := fleet(1, "A100")
+	change(v, 0, func(w *Worker) { w.KVTotal = 1000 })
+	l.Dispatch(0, 0, 800, 1000, t0)
+	q := &Query{PromptTokens: 50, OutputTokens: 100, Spare: true}
+	if d, ok := Choose(q, v, t0, testRNG(), nil); ok || d.Reason != ReasonBusy {
+		t.Fatalf("950 of 1,000 tokens were given to who has its part: %+v", d)
+	}
+	q.Spare = false
+	if _, ok := Choose(q, v, t0, testRNG(), nil); !ok {
+		t.Fatal("and not to who has not")
+	}
+}
+
+// TestContendedFeedsAndNoMore: while others wait a worker's backlog is what keeps it busy, unless it holds the prompt.
+func TestContendedFeedsAndNoMore(t *testing.T) {
+	v, l := fleet(1, "L4")
+	prompt := make([]byte, 8<<10)
+	blocks := Blocks(nil, 1, prompt)
+	e := l.Dispatch(0, 1200, 2000, 0, t0) // a third of a second on an L4
+	q := &Query{PromptTokens: 2000, PromptBytes: int64(len(prompt)), OutputTokens: 10, Blocks: blocks, MaxWait: time.Second}
+	look := func() bool {
+		_, ok := Look(q, v, t0, testRNG(), nil)
+		return ok
+	}
+	if !look() {
+		t.Fatal("a backlog under the patience is no room")
+	}
+	q.Contended = true
+	if look() {
+		t.Error("a third of a second waits in the engine and more is sent there")
+	}
+	v.Index.Insert(0, blocks)
+	if !look() {
+		t.Error("a worker that holds the prompt is not worth its wait")
+	}
+	v.Index.Forget(0)
+	l.FirstByte(&e, t0)
+	if !look() {
+		t.Error("a worker with nothing before it has no room")
+	}
+}

@@ -57,14 +57,11 @@ type gate struct {
 	odd      bool
 }
 
-// How much prefill keeps an engine busy until it can be sent more: twice what a first token takes besides the prompt,
-// which is a step and its scheduling. More than that only waits in the engine, where nobody can overtake it any more.
-const (
-	feedFactor = 2.0
-	minFeed    = 0.05 // seconds
-)
+// How much prefill keeps an engine busy until it can be sent more: what a first token takes besides the prompt, which is a
+// step and its scheduling. More than that only waits in the engine, where nobody can overtake it any more.
+const minFeed = 0.05 // seconds
 
-func (g *gate) feed() float64 { return max(minFeed, feedFactor*g.base) }
+func (g *gate) feed() float64 { return max(minFeed, g.base) }
 
 // brief is the part that says what a request costs there.
 type brief struct {

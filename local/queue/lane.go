@@ -37,6 +37,7 @@ type line[T any] struct {
 	longest, rests *lane[T] // ends of the list of resting lanes: who has rested longest goes first
 	oldest, newest *Item[T]
 	running        int
+	rested         int // lanes on the list of resting ones
 	n              int
 	work           int64
 	bytes          int64
@@ -102,6 +103,7 @@ func (l *line[T]) rest(ln *lane[T]) {
 	if cap(ln.items) > keepItems {
 		ln.items = nil
 	}
+	l.rested++
 	ln.resting, ln.longer, ln.shorter = true, l.rests, nil
 	if l.rests != nil {
 		l.rests.shorter = ln
@@ -125,6 +127,7 @@ func (l *line[T]) wakeUp(ln *lane[T]) {
 	} else {
 		l.rests = ln.longer
 	}
+	l.rested--
 	ln.resting, ln.longer, ln.shorter = false, nil, nil
 }
 
