@@ -47,6 +47,32 @@ func value(t *testing.T, reg *prometheus.Registry, name string) float64 {
 	return 0
 }
 
+// renewed renews the worker's lease until ok, so that a slow machine does not lose it meanwhile.
+func renewed(t *testing.T, a *local.Agent, w *vllm, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
+		if status, text := register(t, a, "PUT", w.name, w.URL); status != 200 {
+			t.Fatalf("renewing: %d %s", status, text)
+		}
+		if ok() {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatal("not within a minute")
+		}
+	}
+}
+
+// gone waits for the end of the one worker, which may take a lease.
+func gone(t *testing.T, a *local.Agent) {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); len(a.Status().Workers) > 0; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("the worker is still there after a minute")
+		}
+	}
+}
+
 func register(t *testing.T, a *local.Agent, method, name, at string) (int, string) {
 	t.Helper()
 	req, err := http.NewRequest(method, "http://"+a.RegistrationAddr().String()+"/v1/workers/"+name, strings.NewReader(`{"url":"`+at+`","gpu":"H100","labels":{"rack":"r7"}}`))
@@ -68,12 +94,12 @@ func register(t *testing.T, a *local.Agent, method, name, at string) (int, strin
 
 func TestARegisteredWorkerServesUntilItsLeaseEnds(t *testing.T) {
 	reg := telemetry.NewRegistry("local", "a", "test")
-	a := start(t, func(c *local.Config) { registering(time.Second)(c); c.Registry = reg })
+	a := start(t, func(c *local.Config) { registering(3 * time.Second)(c); c.Registry = reg })
 	w := newVLLM(t, "w1")
-	if status, text := register(t, a, "PUT", "w1", w.URL); status != 200 || !strings.Contains(text, `"lease_seconds":1,`) {
+	if status, text := register(t, a, "PUT", "w1", w.URL); status != 200 || !strings.Contains(text, `"lease_seconds":3,`) {
 		t.Fatalf("registering: %d %s", status, text)
 	}
-	eventually(t, "the worker ready", func() bool { return ready(a) == 1 })
+	renewed(t, a, w, func() bool { return ready(a) == 1 })
 	if s := a.Status().Workers[0]; s.Source != "registration" || s.Name != "w1" {
 		t.Errorf("status shows %+v", s)
 	}
@@ -82,7 +108,7 @@ func TestARegisteredWorkerServesUntilItsLeaseEnds(t *testing.T) {
 	}
 	w.CloseClientConnections()
 	w.Close() // no DELETE
-	eventually(t, "the worker gone", func() bool { return len(a.Status().Workers) == 0 })
+	gone(t, a)
 	if n, err := testutil.GatherAndCount(reg, "spillway_local_lease_expiries_total", "spillway_local_workers", "spillway_local_registrations_refused_total"); err != nil || n < 3 {
 		t.Errorf("%d metrics of sources, %v", n, err)
 	}
@@ -96,7 +122,7 @@ func TestAStreamOutlivesItsWorkersLease(t *testing.T) {
 	for _, way := range []string{"expiry", "farewell"} {
 		lease := time.Minute
 		if way == "expiry" {
-			lease = time.Second
+			lease = 3 * time.Second
 		}
 		a := start(t, registering(lease))
 		w := newVLLM(t, "w1")
@@ -104,7 +130,7 @@ func TestAStreamOutlivesItsWorkersLease(t *testing.T) {
 		if status, text := register(t, a, "PUT", "w1", w.URL); status != 200 {
 			t.Fatalf("registering: %d %s", status, text)
 		}
-		eventually(t, "the worker ready", func() bool { return ready(a) == 1 })
+		renewed(t, a, w, func() bool { return ready(a) == 1 })
 		done := make(chan string, 1)
 		go func() {
 			resp, err := client.Post("http://"+a.Addr().String()+"/v1/chat/completions", "application/json", strings.NewReader(streamed))
@@ -116,13 +142,13 @@ func TestAStreamOutlivesItsWorkersLease(t *testing.T) {
 			text, _ := io.ReadAll(resp.Body) // a broken answer shows in the text
 			done <- string(text)
 		}()
-		eventually(t, "the request at the worker", func() bool { return w.running.Load() == 1 })
+		renewed(t, a, w, func() bool { return w.running.Load() == 1 })
 		if way == "farewell" {
 			if status, text := register(t, a, "DELETE", "w1", ""); status != 200 {
 				t.Fatalf("leaving: %d %s", status, text)
 			}
 		}
-		eventually(t, "the worker gone", func() bool { return len(a.Status().Workers) == 0 })
+		gone(t, a)
 		close(w.release)
 		if text := <-done; !strings.HasSuffix(text, "data: [DONE]\n\n") {
 			t.Errorf("%s: the answer is %q", way, text)
