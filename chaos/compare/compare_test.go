@@ -55,6 +55,19 @@ func TestOneTrial(t *testing.T) {
 	}
 }
 
+// TestABusyMachineIsSaidSo: figures of a run that could not send on time are marked.
+func TestABusyMachineIsSaidSo(t *testing.T) {
+	for lag, want := range map[time.Duration]bool{10 * time.Millisecond: false, time.Second: true} {
+		s := &sum{slo: time.Second, workers: 1}
+		s.add(&result{span: time.Second, taken: []uint64{1}, lag: lag, outcomes: []load.Outcome{{Verdict: "ok"}}})
+		var out bytes.Buffer
+		printSums(&out, []*sum{s}, false)
+		if got := strings.Contains(out.String(), "NO EVIDENCE"); got != want {
+			t.Errorf("with a lag of %v: %s", lag, out.String())
+		}
+	}
+}
+
 func TestOutcomesAreCountedOnce(t *testing.T) {
 	s := &sum{slo: time.Second, workers: 1}
 	due := time.Unix(100, 0)

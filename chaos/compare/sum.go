@@ -13,6 +13,9 @@ import (
 	"github.com/spillway-lb/spillway/chaos/load"
 )
 
+// maxLag is how late requests may leave by p99 before a run says more of the machine than of the policies.
+const maxLag = 250 * time.Millisecond
+
 // sum is one policy over all its runs.
 type sum struct {
 	policy  string
@@ -114,6 +117,9 @@ func printSums(w io.Writer, sums []*sum, faults bool) {
 	}
 	fmt.Fprintf(w, "mean of %d runs (least..greatest); W columns are the share of all requests that each worker was sent, in %%; requests left late by p99 %v at most\n",
 		len(sums[0].runs), worstLag(sums).Round(time.Millisecond))
+	if worstLag(sums) > maxLag {
+		fmt.Fprintf(w, "THIS IS NO EVIDENCE: the machine was too busy to send on time. Run it again when nothing else runs.\n")
+	}
 }
 
 func (s *sum) print(t io.Writer) {
