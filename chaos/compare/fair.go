@@ -42,6 +42,9 @@ func fairness(ctx context.Context, o *options, each float64) error {
 		if err := errors.Join(o.write("alone", int(seed)+1, true, both[0]), o.write("beside", int(seed)+1, true, both[1])); err != nil {
 			return err
 		}
+		if max(both[0].lag, both[1].lag) > maxLag {
+			fmt.Println("THIS IS NO EVIDENCE: the machine was too busy to send on time. Run it again when nothing else runs.")
+		}
 		alone, next := first(both[0]), first(both[1])
 		fmt.Printf("seed %d: the light tenant's TTFT p99 is %.2f s alone and %.2f s next to the flood: %.2f times (p50 %.2f s and %.2f s; %d and %d of %d requests answered; %.1f/s of the flood, %.1f/s of its part)\n",
 			seed+1, quantile(alone, 0.99).Seconds(), quantile(next, 0.99).Seconds(), quantile(next, 0.99).Seconds()/max(quantile(alone, 0.99).Seconds(), 1e-9),
