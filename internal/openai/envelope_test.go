@@ -173,3 +173,26 @@ func BenchmarkScan20KB(b *testing.B) {
 		}
 	}
 }
+
+// FuzzWithLimit: what was well-formed stays so, with the limit as its last member and everything else as it was.
+func FuzzWithLimit(f *testing.F) {
+	f.Add([]byte(`{"model":"m","max_tokens":null} `), 7)
+	f.Add([]byte(`{"model":"m","metadata":{"a":"}"}}`), 1)
+	f.Fuzz(func(t *testing.T, body []byte, n int) {
+		var env, got openai.Envelope
+		n = 1 + int(uint(n)%1_000_000)
+		if !json.Valid(body) || openai.Scan(body, &env) != nil {
+			return
+		}
+		out := openai.WithLimit(body, openai.PathChat, n)
+		var last struct {
+			MaxTokens int `json:"max_tokens"`
+		}
+		if err := json.Unmarshal(out, &last); err != nil || last.MaxTokens != n {
+			t.Fatalf("%s: %v, limit %d", out, err, last.MaxTokens)
+		}
+		if env.MaxTokens == 0 && openai.Scan(out, &got) == nil && (got.Model != env.Model || got.PromptBytes != env.PromptBytes || got.MaxTokens != n) {
+			t.Fatalf("%s: %+v, was %+v", out, got, env)
+		}
+	})
+}

@@ -397,12 +397,17 @@ func FuzzDecode(f *testing.F) {
 	const region, model = "regions: [{name: r, place: {lat: 1}, gateways: [{name: g, addresses: [1.1.1.2], url: 'http://b'}]}]\n", "models: [{name: m}]\n"
 	for _, rest := range []string{
 		"", "aliases: [{name: x, targets: [{model: m, weight: 1}]}]\n", "tenants: [{name: t, class: batch, limits: {concurrency: 1}}]\n",
-		"steering: {interval: 2s, dead_band: 0.1}\n", "routing: {policy: round_robin, spill: false}\n",
+		"pools: [{name: p, labels: {a: b}, classes: [interactive]}]\n", "steering: {interval: 2s, dead_band: 0.1}\n", "routing: {policy: round_robin, spill: false}\n",
 	} {
 		f.Add([]byte(zone + service + region + model + rest))
 		f.Add([]byte(rest))
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
+		if s, err := spec.DecodeAlone("fuzz", text); err == nil {
+			if _, err := spec.DecodeAlone("again", spec.Encode(s)); err != nil {
+				t.Fatalf("what was written of a zone alone cannot be read: %v\n%s", err, spec.Encode(s))
+			}
+		}
 		s, err := spec.Decode("fuzz", text)
 		if err != nil {
 			var e *spec.Error
