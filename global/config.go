@@ -10,6 +10,7 @@ import (
 	"github.com/spillway-lb/spillway/consensus"
 	"github.com/spillway-lb/spillway/geo"
 	"github.com/spillway-lb/spillway/global/dns"
+	"github.com/spillway-lb/spillway/internal/admin"
 	"github.com/spillway-lb/spillway/internal/identity"
 )
 
@@ -41,6 +42,8 @@ type Config struct {
 	UplinkListen string
 	// AdminSocket, AdminListen and MetricsListen are described in admin.Config. Empty: none.
 	AdminSocket, AdminListen, MetricsListen string
+	// AdminGrants are what callers of AdminListen may do.
+	AdminGrants []admin.Grant
 	// Atlas says where addresses are.
 	Atlas *geo.Live
 	// SpecName and Spec are the file and text of a spec that is put in force when Raft holds none. Empty: none.

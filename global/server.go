@@ -137,7 +137,7 @@ func (s *Server) openHTTP() (err error) {
 
 func (s *Server) openAdmin() (err error) {
 	s.admin, err = admin.New(admin.Config{
-		Socket: s.cfg.AdminSocket, Listen: s.cfg.AdminListen, Metrics: s.cfg.MetricsListen, Certs: s.cfg.Certs,
+		Socket: s.cfg.AdminSocket, Listen: s.cfg.AdminListen, Metrics: s.cfg.MetricsListen, Grants: s.cfg.AdminGrants, Certs: s.cfg.Certs,
 		Backend: s.backend(), Gatherer: s.cfg.Registry, Log: s.log,
 	})
 	return err

@@ -10,7 +10,7 @@ import (
 // newAdmin opens the admin interface: status, explain, metrics and readiness of this instance.
 func (a *Agent) newAdmin() (*admin.Server, error) {
 	return admin.New(admin.Config{
-		Socket: a.cfg.AdminSocket, Listen: a.cfg.AdminListen, Metrics: a.cfg.MetricsListen,
+		Socket: a.cfg.AdminSocket, Listen: a.cfg.AdminListen, Metrics: a.cfg.MetricsListen, Grants: a.cfg.AdminGrants,
 		Certs: a.cfg.Certs, Gatherer: a.cfg.Registry, Log: a.log,
 		Backend: admin.Backend{Status: a.adminStatus, Explain: a.adminExplain, Queue: a.adminQueue, Ready: a.ready},
 	})

@@ -8,6 +8,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/spillway-lb/spillway/internal/admin"
 	"github.com/spillway-lb/spillway/internal/config"
 	"github.com/spillway-lb/spillway/internal/identity"
 	"github.com/spillway-lb/spillway/internal/spec"
@@ -59,6 +60,8 @@ type Config struct {
 	Warm warm.Config
 	// AdminSocket, AdminListen and MetricsListen open the admin interface; empty ones stay shut.
 	AdminSocket, AdminListen, MetricsListen string
+	// AdminGrants are what callers of AdminListen may do.
+	AdminGrants []admin.Grant
 	// Version is shown in status.
 	Version string
 	// Registry for metrics; nil makes one.

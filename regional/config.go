@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/spillway-lb/spillway/geo"
+	"github.com/spillway-lb/spillway/internal/admin"
 	"github.com/spillway-lb/spillway/internal/identity"
 	"github.com/spillway-lb/spillway/internal/spec"
 )
@@ -49,6 +50,8 @@ type Config struct {
 	Interval time.Duration
 	// AdminSocket, AdminListen and MetricsListen are where operators and scrapers ask. Empty: not there.
 	AdminSocket, AdminListen, MetricsListen string
+	// AdminGrants are what callers of AdminListen may do.
+	AdminGrants []admin.Grant
 	// Version is what status calls this build.
 	Version string
 	// Registry takes the metrics. Nil: a registry of the gateway's own.

@@ -121,7 +121,7 @@ func (g *Gateway) open() (err error) {
 		}
 	}
 	g.admin, err = admin.New(admin.Config{
-		Socket: g.cfg.AdminSocket, Listen: g.cfg.AdminListen, Metrics: g.cfg.MetricsListen,
+		Socket: g.cfg.AdminSocket, Listen: g.cfg.AdminListen, Metrics: g.cfg.MetricsListen, Grants: g.cfg.AdminGrants,
 		Certs: g.cfg.Certs, Backend: g.backend(), Gatherer: g.cfg.Registry, Log: g.log,
 	})
 	return err

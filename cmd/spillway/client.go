@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -27,6 +28,7 @@ const callTimeout = 10 * time.Second
 type target struct {
 	servers          string
 	cert, key, roots string
+	token            string // its file
 }
 
 func (t *target) flags(cmd *cobra.Command) {
@@ -34,6 +36,7 @@ func (t *target) flags(cmd *cobra.Command) {
 	f.StringVar(&t.servers, "server", os.Getenv("SPILLWAY_SERVER"), "admin addresses to try in turn, comma-separated: unix:///path/to.sock or https://host:port\n(default $SPILLWAY_SERVER, then the sockets of global nodes running here)")
 	f.StringVar(&t.cert, "cert", os.Getenv("SPILLWAY_CERT"), "operator certificate for https servers (PEM; default $SPILLWAY_CERT)")
 	f.StringVar(&t.key, "key", os.Getenv("SPILLWAY_KEY"), "its key (PEM; default $SPILLWAY_KEY)")
+	f.StringVar(&t.token, "token-file", os.Getenv("SPILLWAY_TOKEN_FILE"), "file of a bearer token for https servers, instead of a certificate (default $SPILLWAY_TOKEN_FILE)")
 	f.StringVar(&t.roots, "ca", os.Getenv("SPILLWAY_CA"), "the CA that signed the nodes' certificates (PEM; default $SPILLWAY_CA)")
 }
 
@@ -56,7 +59,7 @@ func (t *target) call(ctx context.Context, f func(context.Context, *admin.Client
 			silent = append(silent, err.Error())
 			continue
 		}
-		c, err := admin.Dial(s, certs)
+		c, err := t.dial(s, certs)
 		if err != nil {
 			return err
 		}
@@ -64,6 +67,26 @@ func (t *target) call(ctx context.Context, f func(context.Context, *admin.Client
 		return f(ctx, c)
 	}
 	return fmt.Errorf("no node takes connections:\n  %s\nhint: is one running? `spillway demo` starts a planet", strings.Join(silent, "\n  "))
+}
+
+// dial uses the token for https servers where one is given.
+func (t *target) dial(server string, certs *identity.Certs) (*admin.Client, error) {
+	if t.token == "" || !strings.HasPrefix(server, "https://") {
+		return admin.Dial(server, certs)
+	}
+	token, err := os.ReadFile(t.token)
+	if err != nil {
+		return nil, fmt.Errorf("reading the token: %w", err)
+	}
+	pem, err := os.ReadFile(t.roots)
+	if err != nil {
+		return nil, fmt.Errorf("reading the CA, which --token-file needs too (--ca): %w", err)
+	}
+	roots := x509.NewCertPool()
+	if !roots.AppendCertsFromPEM(pem) {
+		return nil, fmt.Errorf("%s holds no certificate in PEM form", t.roots)
+	}
+	return admin.DialToken(server, roots, strings.TrimSpace(string(token)))
 }
 
 // reach tries a connection to a server without saying anything on it.
@@ -86,7 +109,7 @@ func reach(ctx context.Context, server string) error {
 
 // certs loads the operator's certificate where one is given; unix sockets need none.
 func (t *target) certs() (*identity.Certs, error) {
-	if t.cert == "" && t.key == "" && t.roots == "" {
+	if t.cert == "" && t.key == "" && (t.roots == "" || t.token != "") {
 		return nil, nil
 	}
 	return identity.Load(identity.Files{Cert: t.cert, Key: t.key, CA: t.roots}, nil)

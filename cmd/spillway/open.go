@@ -10,6 +10,7 @@ import (
 	"github.com/spillway-lb/spillway/consensus"
 	"github.com/spillway-lb/spillway/geo"
 	"github.com/spillway-lb/spillway/global"
+	"github.com/spillway-lb/spillway/internal/admin"
 	"github.com/spillway-lb/spillway/internal/config"
 	"github.com/spillway-lb/spillway/internal/identity"
 	"github.com/spillway-lb/spillway/local"
@@ -62,7 +63,7 @@ func openGlobal(c *config.Global, log *slog.Logger) (fleet.Role, error) {
 		Name: c.Name, Dir: c.Dir, Certs: certs, Atlas: atlas, Log: log, Version: version,
 		RaftListen: c.Raft.Listen, RaftAdvertise: c.Raft.Advertise, Peers: peers, Join: c.Raft.Join, Heartbeat: c.Raft.Heartbeat,
 		DNSListen: c.DNS.Listen, NSID: c.DNS.Identity, DNS: resolver, HTTPListen: c.HTTP.Listen, UplinkListen: c.Uplink.Listen,
-		AdminSocket: c.Admin.Socket, AdminListen: c.Admin.Listen, MetricsListen: c.Metrics.Listen,
+		AdminSocket: c.Admin.Socket, AdminListen: c.Admin.Listen, MetricsListen: c.Metrics.Listen, AdminGrants: grants(c.Admin),
 		SpecName: c.Spec, Spec: text,
 	})
 }
@@ -80,7 +81,7 @@ func openRegional(c *config.Regional, log *slog.Logger) (fleet.Role, error) {
 		Name: c.Name, Region: c.Region, Dir: c.Dir, Certs: certs, Atlas: atlas, Log: log, Version: version,
 		HTTPListen: c.HTTP.Listen, HTTPCert: c.HTTP.TLSCert, HTTPKey: c.HTTP.TLSKey,
 		PeerListen: c.Peer.Listen, PeerAdvertise: c.Peer.Advertise, UplinkListen: c.Uplink.Listen, Globals: c.Globals,
-		AdminSocket: c.Admin.Socket, AdminListen: c.Admin.Listen, MetricsListen: c.Metrics.Listen,
+		AdminSocket: c.Admin.Socket, AdminListen: c.Admin.Listen, MetricsListen: c.Metrics.Listen, AdminGrants: grants(c.Admin),
 		MaxStreams: c.Limits.MaxStreams, MaxConnections: c.Limits.MaxConnections,
 		HeaderTimeout: c.Limits.HeaderTimeout, BodyTimeout: c.Limits.BodyTimeout,
 	})
@@ -96,7 +97,7 @@ func openLocal(c *config.Local, log *slog.Logger) (fleet.Role, error) {
 		Listen: c.HTTP.Listen, Advertise: c.HTTP.Advertise, Plain: c.HTTP.Plain, Gateways: c.Gateways,
 		Workers: c.Workers, WorkersFile: c.WorkersFile, SpecFile: c.Spec, Discover: c.Discover, Registration: c.Registration,
 		ScrapeInterval: c.ScrapeInterval, Policy: c.Policy, PrefixIndex: int(c.PrefixIndex),
-		AdminSocket: c.Admin.Socket, AdminListen: c.Admin.Listen, MetricsListen: c.Metrics.Listen,
+		AdminSocket: c.Admin.Socket, AdminListen: c.Admin.Listen, MetricsListen: c.Metrics.Listen, AdminGrants: grants(c.Admin),
 	})
 }
 
@@ -109,6 +110,15 @@ func openWorker(c *config.Worker, log *slog.Logger) (fleet.Role, error) {
 		return nil, fmt.Errorf("opening worker %s: %w", c.Name, err)
 	}
 	return signedUp(w, c, log)
+}
+
+// grants are the roles that a config gives; it was checked when it was read.
+func grants(a config.Admin) (out []admin.Grant) {
+	for _, g := range a.Grants {
+		role, _ := admin.ParseRole(g.Role)
+		out = append(out, admin.Grant{Name: g.Name, Role: role, Token: g.Token})
+	}
+	return out
 }
 
 // openCerts loads a node's certificate; a node without one gets nil, and says itself whether it can do without.

@@ -3,6 +3,7 @@ package admin
 import (
 	"bytes"
 	"context"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -22,6 +23,7 @@ type Client struct {
 	server string
 	base   string
 	http   *http.Client
+	token  string
 }
 
 // Dial prepares calls to server, "unix:///path/admin.sock" or "https://host:port"; a bare path is a socket. certs is
@@ -43,7 +45,7 @@ func Dial(server string, certs *identity.Certs) (*Client, error) {
 			return new(net.Dialer).DialContext(ctx, "unix", path)
 		}
 	case u.Scheme == "https" && certs == nil:
-		return nil, fmt.Errorf("server %s needs an operator's certificate: give --cert, --key and --ca", server)
+		return nil, fmt.Errorf("server %s needs an operator's certificate or a token: give --cert, --key and --ca, or --token-file and --ca", server)
 	case u.Scheme == "https":
 		c.base = "https://" + u.Host
 		t.TLSClientConfig = certs.Client(alpn, nodesOnly)
@@ -51,6 +53,17 @@ func Dial(server string, certs *identity.Certs) (*Client, error) {
 		return nil, fmt.Errorf("server %q: write unix:///path/admin.sock or https://host:port", server)
 	}
 	return c, nil
+}
+
+// DialToken prepares calls to "https://host:port" that prove themselves by a bearer token. roots are the authorities that
+// signed the nodes' certificates.
+func DialToken(server string, roots *x509.CertPool, token string) (*Client, error) {
+	u, err := url.Parse(server)
+	if err != nil || u.Scheme != "https" {
+		return nil, fmt.Errorf("server %q: a token is for https://host:port", server)
+	}
+	t := &http.Transport{MaxIdleConns: 2, DisableCompression: true, TLSClientConfig: identity.Anonymous(roots, alpn, nodesOnly)}
+	return &Client{server: server, base: "https://" + u.Host, http: &http.Client{Transport: t}, token: token}, nil
 }
 
 // nodesOnly keeps an operator's certificate from posing as a node.
@@ -114,6 +127,9 @@ func call[A any](ctx context.Context, c *Client, method, path string, body any) 
 	req, err := http.NewRequestWithContext(ctx, method, c.base+path, in)
 	if err != nil {
 		return nil, fmt.Errorf("making the call: %w", err)
+	}
+	if c.token != "" {
+		req.Header.Set("Authorization", "Bearer "+c.token)
 	}
 	resp, err := c.http.Do(req)
 	if err != nil {

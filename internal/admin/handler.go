@@ -22,40 +22,49 @@ const (
 // maxBody bounds a call, in bytes: a spec with thousands of tenants fits.
 const maxBody = 8 << 20
 
-// api is the operators' interface. Who may reach it was decided by the listener.
+// api is the operators' interface. Who may come in at all was decided by the listener, and by role what they may do.
 func (s *Server) api() http.Handler {
-	b := &s.cfg.Backend
 	mux := s.plain()
-	get(mux, pathStatus, b.Status)
-	get(mux, pathQueue, b.Queue)
-	get(mux, pathSpec, b.Spec)
-	get(mux, pathDrains, b.Drains)
-	post(mux, "POST "+pathExplain, b.Explain != nil, func(r *http.Request, q ExplainQuery) (*ExplainAnswer, error) {
-		return b.Explain(r.Context(), q)
-	})
-	post(mux, "PUT "+pathSpec, b.Apply != nil, func(r *http.Request, q ApplyRequest) (*ApplyAnswer, error) {
-		return b.Apply(r.Context(), q, actor(r))
-	})
-	post(mux, "POST "+pathDrains, b.Drain != nil, func(r *http.Request, q DrainRequest) (*DrainAnswer, error) {
-		return b.Drain(r.Context(), q, actor(r))
-	})
-	mux.HandleFunc("DELETE "+pathDrains, func(w http.ResponseWriter, r *http.Request) {
-		if b.Undrain == nil {
-			writeError(w, notHere())
-			return
-		}
-		out, err := b.Undrain(r.Context(), r.URL.Query().Get("path"), r.URL.Query().Get("reason"), actor(r))
-		answer(w, out, err)
-	})
-	membersAPI(mux, b)
-	get(mux, pathAudit, b.Audit)
-	mux.HandleFunc("GET /debug/pprof/", pprof.Index)
-	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
-	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
+	routes := s.routes()
+	for _, t := range routes {
+		mux.HandleFunc(t.method+" "+t.path, s.guarded(t))
+	}
+	mux.HandleFunc("GET "+pathOpenAPI, s.guarded(route{needs: Viewer, serve: serveDescription(routes)}))
+	for path, serve := range map[string]http.HandlerFunc{
+		"GET /debug/pprof/": pprof.Index, "GET /debug/pprof/profile": pprof.Profile, "GET /debug/pprof/trace": pprof.Trace,
+	} {
+		mux.HandleFunc(path, s.guarded(route{needs: Operator, serve: func(w http.ResponseWriter, r *http.Request, _ string) { serve(w, r) }}))
+	}
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		writeError(w, &Error{Status: http.StatusNotFound, Message: "no such call: " + r.Method + " " + r.URL.Path})
+		writeError(w, &Error{Status: http.StatusNotFound, Message: "no such call: " + r.Method + " " + r.URL.Path, Hint: "GET " + pathOpenAPI + " lists the calls"})
 	})
 	return mux
+}
+
+// routes are the calls, in the order of the description.
+func (s *Server) routes() []route {
+	b := &s.cfg.Backend
+	var explain func(context.Context, ExplainQuery, string) (*ExplainAnswer, error)
+	if b.Explain != nil {
+		explain = func(ctx context.Context, q ExplainQuery, _ string) (*ExplainAnswer, error) { return b.Explain(ctx, q) }
+	}
+	return []route{
+		look(pathStatus, "Describe the node and what it stands over.", b.Status),
+		change(http.MethodPost, pathExplain, "Replay the decisions that a request would meet.", explain).by(Viewer),
+		look(pathQueue, "Say who waits in a local instance.", b.Queue),
+		look(pathSpec, "Return the spec in force.", b.Spec),
+		change(http.MethodPut, pathSpec, "Put a new spec in force, or say what that would do.", b.Apply),
+		look(pathDrains, "List the drains in force.", b.Drains),
+		change(http.MethodPost, pathDrains, "Send nothing new to a region, a zone or a worker.", b.Drain),
+		remove(pathDrains, "path", "Let a drained region, zone or worker take traffic again.", b.Undrain),
+		look(pathAudit, "List the newest changes: who, what, when and why.", b.Audit),
+		look(pathMembers, "List the global nodes.", b.Members),
+		change(http.MethodPost, pathMembers, "Have a global node take part.", b.AddMember).by(Admin),
+		remove(pathMembers, "name", "Take a global node out.", b.RemoveMember).by(Admin),
+		change(http.MethodPost, pathLeader, "Hand leadership on.", b.Lead).by(Admin),
+		look(pathArchive, "Return the agreed state, its secrets included.", b.Archive).by(Admin),
+		change(http.MethodPut, pathArchive, "Put an archived spec and its drains back in force.", b.Restore).by(Admin),
+	}
 }
 
 // plain is what anybody who reaches the metrics listener may see.
@@ -75,46 +84,6 @@ func (s *Server) plain() *http.ServeMux {
 		io.WriteString(w, "ok\n")
 	})
 	return mux
-}
-
-func get[A any](mux *http.ServeMux, path string, call func(context.Context) (*A, error)) {
-	mux.HandleFunc("GET "+path, func(w http.ResponseWriter, r *http.Request) {
-		if call == nil {
-			writeError(w, notHere())
-			return
-		}
-		out, err := call(r.Context())
-		answer(w, out, err)
-	})
-}
-
-func post[Q, A any](mux *http.ServeMux, pattern string, have bool, call func(*http.Request, Q) (*A, error)) {
-	mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
-		var q Q
-		if !have {
-			writeError(w, notHere())
-			return
-		}
-		if err := decode(http.MaxBytesReader(w, r.Body, maxBody), &q); err != nil {
-			writeError(w, BadRequest("body is not what this call takes: "+err.Error(), ""))
-			return
-		}
-		out, err := call(r, q)
-		answer(w, out, err)
-	})
-}
-
-// decode is strict, so that a misspelt field is never silently without effect.
-func decode(body io.Reader, into any) error {
-	d := json.NewDecoder(body)
-	d.DisallowUnknownFields()
-	if err := d.Decode(into); err != nil {
-		return err
-	}
-	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return errors.New("something follows the JSON value")
-	}
-	return nil
 }
 
 func notHere() *Error {

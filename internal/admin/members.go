@@ -56,29 +56,6 @@ type RestoreAnswer struct {
 	Version uint64 `json:"version"`
 }
 
-// membersAPI adds the calls about the cluster itself.
-func membersAPI(mux *http.ServeMux, b *Backend) {
-	get(mux, pathMembers, b.Members)
-	get(mux, pathArchive, b.Archive)
-	post(mux, "POST "+pathMembers, b.AddMember != nil, func(r *http.Request, q MemberRequest) (*MembersAnswer, error) {
-		return b.AddMember(r.Context(), q, actor(r))
-	})
-	post(mux, "POST "+pathLeader, b.Lead != nil, func(r *http.Request, q LeaderRequest) (*MembersAnswer, error) {
-		return b.Lead(r.Context(), q, actor(r))
-	})
-	post(mux, "PUT "+pathArchive, b.Restore != nil, func(r *http.Request, q ArchiveRequest) (*RestoreAnswer, error) {
-		return b.Restore(r.Context(), q, actor(r))
-	})
-	mux.HandleFunc("DELETE "+pathMembers, func(w http.ResponseWriter, r *http.Request) {
-		if b.RemoveMember == nil {
-			writeError(w, notHere())
-			return
-		}
-		out, err := b.RemoveMember(r.Context(), r.URL.Query().Get("name"), r.URL.Query().Get("reason"), actor(r))
-		answer(w, out, err)
-	})
-}
-
 // Members lists the global nodes.
 func (c *Client) Members(ctx context.Context) (*MembersAnswer, error) {
 	return call[MembersAnswer](ctx, c, http.MethodGet, pathMembers, nil)

@@ -26,6 +26,9 @@ type Config struct {
 	Listen string
 	// Metrics is host:port for /metrics, /healthz and /readyz, in the clear. Empty: none.
 	Metrics string
+	// Grants are the roles of callers from the network. Without a grant for a certificate, every operator's certificate
+	// has the role Admin; without one for a token, nobody comes in without a certificate.
+	Grants []Grant
 	// Certs are needed with Listen.
 	Certs *identity.Certs
 	// Backend answers.
@@ -54,6 +57,9 @@ type door struct {
 // New binds the listeners.
 func New(cfg Config) (*Server, error) {
 	s := &Server{cfg: cfg, log: telemetry.Logger(cfg.Log)}
+	if err := check(cfg.Grants); err != nil {
+		return nil, fmt.Errorf("admin.grants: %w", err)
+	}
 	err := errors.Join(s.openSocket(), s.openListen(), s.openMetrics())
 	if err != nil {
 		s.close()
@@ -85,7 +91,11 @@ func (s *Server) openListen() error {
 	if err != nil {
 		return err
 	}
-	s.add(tls.NewListener(l, s.cfg.Certs.Server(alpn, operatorsOnly)), s.api(), "")
+	door := s.cfg.Certs.Server(alpn, operatorsOnly)
+	if s.takesTokens() {
+		door = s.cfg.Certs.OpenServer(alpn, operatorsOnly)
+	}
+	s.add(tls.NewListener(l, door), s.api(), "")
 	return nil
 }
 

@@ -111,6 +111,20 @@ type Admin struct {
 	Socket string `yaml:"socket"`
 	// Listen is an address for operators with a certificate, host:port. Empty turns it off.
 	Listen string `yaml:"listen"`
+	// Grants say what callers from the network may do. Without any, every certificate of the operator role may do
+	// everything, and nobody comes in without one.
+	Grants []Grant `yaml:"grants"`
+}
+
+// Grant is what one caller of the admin listener may do.
+type Grant struct {
+	// Name is the name in an operator's certificate or, with a token, what the audit calls the caller.
+	Name string `yaml:"name"`
+	// Role is "viewer" (look), "operator" (also apply, drain and undrain) or "admin" (also members, leadership, snapshots).
+	Role string `yaml:"role"`
+	// Token is the hash of a bearer token, "sha256:<64 hex digits>" as "spillway config key" prints it. Empty: the caller
+	// needs a certificate.
+	Token string `yaml:"token" secret:"true"`
 }
 
 // Metrics is a plain listener.

@@ -182,8 +182,32 @@ func (k *checker) observe(a *Admin, m *Metrics) {
 	k.listen("admin.listen", a.Listen, "tcp", false)
 	k.listen("metrics.listen", m.Listen, "tcp", false)
 	// A longer path does not fit the kernel's sockaddr_un.
+	k.grants(a)
 	if len(a.Socket) > 100 {
 		k.bad("$.admin.socket", fmt.Sprintf("the socket's path has %d characters, more than 100", len(a.Socket)), "choose a shorter one, such as /run/spillway/admin.sock")
+	}
+}
+
+func (k *checker) grants(a *Admin) {
+	names := map[string]bool{}
+	for i, g := range a.Grants {
+		path := fmt.Sprintf("$.admin.grants[%d]", i)
+		switch {
+		case g.Name == "":
+			k.bad(path, "the grant has no name", "write the name in the operator's certificate, or any name for a token")
+		case names[g.Name]:
+			k.bad(path+".name", fmt.Sprintf("two grants are for %q", g.Name), "keep one of them")
+		}
+		names[g.Name] = true
+		if !slices.Contains([]string{"viewer", "operator", "admin"}, g.Role) {
+			k.bad(path+".role", fmt.Sprintf("there is no role %q", g.Role), "write viewer, operator or admin")
+		}
+		if g.Token != "" && !spec.IsHashedKey(g.Token) {
+			k.bad(path+".token", "the token is not a hash", "run `spillway config key`, keep what it prints first, and write the sha256:... here")
+		}
+	}
+	if len(a.Grants) > 0 && a.Listen == "" {
+		k.bad("$.admin.grants", "grants are for callers from the network, and admin.listen is not set", "set admin.listen, or leave the grants out")
 	}
 }
 

@@ -32,7 +32,7 @@ func TestParseID(t *testing.T) {
 		"spiffe://Demo.local/global/g1":                      nil,
 		"spiffe://demo.local/region/eu/zone/a/local":         nil,
 		"spiffe://demo.local/region//gateway/g1":             nil,
-		"spiffe://demo.local/elsewhere/g1":                        nil,
+		"spiffe://demo.local/elsewhere/g1":                   nil,
 		"spiffe://demo.local/global/" + long:                 nil,
 		"spiffe://demo.local/global/a\n":                     nil,
 		"spiffe://" + strings.Repeat("d", 256) + "/global/a": nil,

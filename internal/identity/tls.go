@@ -11,14 +11,29 @@ import (
 // certificate that chains to our authority with exactly one identity of our trust domain, then verify (nil: any such
 // identity). Session tickets are off, so that every connection proves itself anew.
 func (c *Certs) Server(alpn string, verify func(ID) error) *tls.Config {
+	return c.server(alpn, verify, tls.RequireAndVerifyClientCert)
+}
+
+// OpenServer is Server for a listener that also takes clients without a certificate, who must prove themselves by other
+// means. A certificate that is shown must satisfy verify all the same.
+func (c *Certs) OpenServer(alpn string, verify func(ID) error) *tls.Config {
+	return c.server(alpn, verify, tls.VerifyClientCertIfGiven)
+}
+
+func (c *Certs) server(alpn string, verify func(ID) error, auth tls.ClientAuthType) *tls.Config {
 	cfg := c.base(alpn)
 	cfg.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
 		b := c.current()
 		one := c.base(alpn)
-		one.ClientAuth = tls.RequireAndVerifyClientCert
+		one.ClientAuth = auth
 		one.ClientCAs = b.roots
 		one.Certificates = []tls.Certificate{b.cert}
-		one.VerifyConnection = func(cs tls.ConnectionState) error { return admit(cs, alpn, b.id, verify) }
+		one.VerifyConnection = func(cs tls.ConnectionState) error {
+			if auth != tls.RequireAndVerifyClientCert && len(cs.PeerCertificates) == 0 {
+				return nil
+			}
+			return admit(cs, alpn, b.id, verify)
+		}
 		return one, nil
 	}
 	return cfg
@@ -38,6 +53,23 @@ func (c *Certs) Client(alpn string, verify func(ID) error) *tls.Config {
 			return err
 		}
 		return admit(cs, alpn, b.id, verify)
+	}
+	return cfg
+}
+
+// Anonymous is the TLS configuration for dialling a peer without a certificate of one's own: the peer's must chain to one
+// of the roots and satisfy verify.
+func Anonymous(roots *x509.CertPool, alpn string, verify func(ID) error) *tls.Config {
+	cfg := &tls.Config{MinVersion: tls.VersionTLS13, NextProtos: []string{alpn}, InsecureSkipVerify: true} // see Client
+	cfg.VerifyConnection = func(cs tls.ConnectionState) error {
+		if err := chainOf(cs.PeerCertificates, roots); err != nil {
+			return err
+		}
+		id, err := PeerID(cs)
+		if err != nil {
+			return err
+		}
+		return verify(id)
 	}
 	return cfg
 }

@@ -149,6 +149,12 @@ func (s *Spec) Authenticate(key string) (*Tenant, bool) {
 	return found, found != nil
 }
 
+// IsHashedKey reports whether s is the hash of a key as HashKey makes it.
+func IsHashedKey(s string) bool {
+	_, ok := parseKeyHash(s)
+	return ok
+}
+
 func parseKeyHash(s string) (sum [sha256.Size]byte, ok bool) {
 	digits, ok := strings.CutPrefix(s, keyPrefix)
 	if !ok || len(digits) != 2*len(sum) || digits != strings.ToLower(digits) {

@@ -1,0 +1,101 @@
+package admin
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+)
+
+// route is one call of the API: what it is, who may make it, and what it takes and answers.
+type route struct {
+	method, path string
+	summary      string
+	needs        Role
+	params       []string // of the query
+	in, out      any      // zero values, for the description; in is nil without a body
+	serve        func(w http.ResponseWriter, r *http.Request, actor string)
+}
+
+// look is a call that changes nothing. A nil call is one that this tier does not have.
+func look[A any](path, summary string, call func(context.Context) (*A, error)) route {
+	return route{
+		method: http.MethodGet, path: path, summary: summary, needs: Viewer, out: *new(A),
+		serve: func(w http.ResponseWriter, r *http.Request, _ string) {
+			if call == nil {
+				writeError(w, notHere())
+				return
+			}
+			out, err := call(r.Context())
+			answer(w, out, err)
+		},
+	}
+}
+
+// change is a call with a body.
+func change[Q, A any](method, path, summary string, call func(context.Context, Q, string) (*A, error)) route {
+	return route{
+		method: method, path: path, summary: summary, needs: Operator, in: *new(Q), out: *new(A),
+		serve: func(w http.ResponseWriter, r *http.Request, actor string) {
+			var q Q
+			if call == nil {
+				writeError(w, notHere())
+				return
+			}
+			if err := decode(http.MaxBytesReader(w, r.Body, maxBody), &q); err != nil {
+				writeError(w, BadRequest("body is not what this call takes: "+err.Error(), ""))
+				return
+			}
+			out, err := call(r.Context(), q, actor)
+			answer(w, out, err)
+		},
+	}
+}
+
+// remove is a call that takes what it removes, and why, in the query.
+func remove[A any](path, param, summary string, call func(ctx context.Context, what, reason, actor string) (*A, error)) route {
+	return route{
+		method: http.MethodDelete, path: path, summary: summary, needs: Operator, params: []string{param, "reason"}, out: *new(A),
+		serve: func(w http.ResponseWriter, r *http.Request, actor string) {
+			if call == nil {
+				writeError(w, notHere())
+				return
+			}
+			q := r.URL.Query()
+			out, err := call(r.Context(), q.Get(param), q.Get("reason"), actor)
+			answer(w, out, err)
+		},
+	}
+}
+
+// by is the route for callers of a role.
+func (t route) by(needs Role) route {
+	t.needs = needs
+	return t
+}
+
+// guarded serves a route to those who may.
+func (s *Server) guarded(t route) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		name, role := s.caller(r)
+		if role < t.needs {
+			writeError(w, denied(name, role, t.needs))
+			return
+		}
+		t.serve(w, r, name)
+	}
+}
+
+// decode is strict, so that a misspelt field is never silently without effect.
+func decode(body io.Reader, into any) error {
+	d := json.NewDecoder(body)
+	d.DisallowUnknownFields()
+	if err := d.Decode(into); err != nil {
+		return err
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return errors.New("something follows the JSON value")
+	}
+	return nil
+}
