@@ -18,16 +18,33 @@ const errorPause = time.Millisecond
 // reader answers what comes in at one socket. There is one goroutine for each reader, none for each query, and no
 // queue but the bounded one of the slow path, so a flood costs lost packets and never memory.
 type reader struct {
-	s     *Server
-	sock  *socket
-	fast  fast
-	batch [maxKinds]outcome // what became of this batch's messages, each kind once
-	many  [maxKinds]int     // how many of each kind
-	kinds int
+	s    *Server
+	sock *socket
+	fast fast
+	tally
 }
 
-// maxKinds is how many different outcomes one batch tells apart before it reports.
-const maxKinds = 16
+// tally counts outcomes until they are worth reporting: telling the observer costs more than an answer does.
+type tally struct {
+	batch    [maxKinds]outcome // each kind once
+	many     [maxKinds]int     // how many of each kind
+	kinds    int
+	sum      int           // of many
+	took     time.Duration // for one message, when it was measured last
+	reported time.Time
+}
+
+// Bounds of what is counted and not reported yet.
+const (
+	maxKinds    = 16
+	reportEvery = 512
+	reportAfter = 100 * time.Millisecond
+)
+
+// due reports whether what is counted should be reported by now.
+func (t *tally) due(now time.Time) bool {
+	return t.sum >= reportEvery || now.Sub(t.reported) >= reportAfter
+}
 
 func newReader(s *Server, sock *socket) *reader {
 	return &reader{s: s, sock: sock, fast: newFast(&s.handler)}
@@ -53,8 +70,9 @@ func (r *reader) survive(n *int, slow *bool) {
 	}
 }
 
-// count adds an outcome to those of its kind in this batch.
+// count adds an outcome to those of its kind.
 func (r *reader) count(o outcome) {
+	r.sum++
 	for i := range r.batch[:r.kinds] {
 		if r.batch[i] == o {
 			r.many[i]++
@@ -62,18 +80,19 @@ func (r *reader) count(o outcome) {
 		}
 	}
 	if r.kinds == maxKinds {
-		r.report(0)
+		r.report(r.reported)
+		r.sum = 1
 	}
 	r.batch[r.kinds], r.many[r.kinds] = o, 1
 	r.kinds++
 }
 
-// report tells the observer what was counted; each took dur.
-func (r *reader) report(dur time.Duration) {
+// report tells the observer what was counted.
+func (r *reader) report(now time.Time) {
 	for i := range r.batch[:r.kinds] {
 		event := r.batch[i].event(r.many[i])
-		event.Dur = dur
+		event.Dur = r.took
 		r.s.cfg.Observe(event)
 	}
-	r.kinds = 0
+	r.kinds, r.sum, r.reported = 0, 0, now
 }

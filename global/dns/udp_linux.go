@@ -83,6 +83,7 @@ type header struct {
 // batch is the memory of one reader's system calls. The kernel writes into it, so it is allocated once and never
 // moves; strides that are no power of two keep the messages apart in the caches.
 type batch struct {
+	used     int // how many messages the last call read
 	in, out  [batchSize]header
 	iin, iou [batchSize]unix.Iovec
 	from     [batchSize]unix.RawSockaddrInet6
@@ -92,7 +93,7 @@ type batch struct {
 }
 
 func newBatch(control bool) *batch {
-	b := new(batch)
+	b := &batch{used: batchSize}
 	for i := range batchSize {
 		b.iin[i].Base, b.iou[i].Base = &b.queries[i][0], &b.answers[i][0]
 		b.iin[i].SetLen(maxQuery + 1)
@@ -114,10 +115,14 @@ func (r *reader) run() {
 		defer runtime.UnlockOSThread()
 	}
 	b := newBatch(r.sock.control)
+	defer func() { r.report(time.Now()) }()
 	for !r.sock.closed.Load() {
 		n, errno := b.receive(r.sock)
 		switch {
 		case errno == unix.EINTR || errno == unix.EAGAIN:
+			if r.sum > 0 {
+				r.report(time.Now())
+			}
 			runtime.Gosched() // a dedicated reader's thread may be wanted
 			continue
 		case errno != 0: // an ICMP error for an earlier answer, or a system out of memory: never a reason to spin or end
@@ -129,25 +134,35 @@ func (r *reader) run() {
 		}
 		begin := time.Now()
 		ready := r.serve(b, n, begin)
-		r.report(time.Since(begin) / time.Duration(n))
+		if r.due(begin) {
+			r.took = time.Since(begin) / time.Duration(n)
+			r.report(begin)
+		}
 		b.send(r.sock, ready)
 	}
 }
 
 // receive waits for at least one message and takes all that are there.
 func (b *batch) receive(s *socket) (int, syscall.Errno) {
-	for i := range b.in {
+	for i := range b.used { // what the last call wrote over
 		b.in[i].msg.Namelen = unix.SizeofSockaddrInet6
 		if s.control {
 			b.in[i].msg.SetControllen(controlSize)
 		}
 	}
+	var n uintptr
+	var errno syscall.Errno
 	if s.dedicated {
-		n, _, errno := syscall.RawSyscall6(unix.SYS_RECVMMSG, uintptr(s.fd), uintptr(unsafe.Pointer(&b.in[0])), batchSize, unix.MSG_WAITFORONE, 0, 0)
-		return int(n), errno
+		n, _, errno = syscall.RawSyscall6(unix.SYS_RECVMMSG, uintptr(s.fd), uintptr(unsafe.Pointer(&b.in[0])), batchSize, unix.MSG_WAITFORONE, 0, 0)
+	} else {
+		n, _, errno = syscall.Syscall6(unix.SYS_RECVMMSG, uintptr(s.fd), uintptr(unsafe.Pointer(&b.in[0])), batchSize, unix.MSG_WAITFORONE, 0, 0)
 	}
-	n, _, errno := syscall.Syscall6(unix.SYS_RECVMMSG, uintptr(s.fd), uintptr(unsafe.Pointer(&b.in[0])), batchSize, unix.MSG_WAITFORONE, 0, 0)
-	return int(n), errno
+	if errno != 0 {
+		b.used = batchSize
+		return 0, errno
+	}
+	b.used = int(n)
+	return b.used, 0
 }
 
 // serve answers n messages and returns how many answers stand in the batch.

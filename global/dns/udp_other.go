@@ -45,7 +45,8 @@ func (r *reader) run() {
 		if slow {
 			r.decline(in[:n], nil, from)
 		}
-		r.report(time.Since(begin))
+		r.took = time.Since(begin)
+		r.report(begin)
 		if length > 0 {
 			r.sock.reply(out[:length], nil, from)
 		}
