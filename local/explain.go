@@ -26,7 +26,10 @@ func (f *floor) explain(v *visit, rec *explain.Record, now time.Time) {
 		rec.Choose("", pick.ReasonNoWorker)
 	} else {
 		f.fit(v, p)
-		pick.Look(&v.query, p.view, now, f.rng, rec)
+		d, room := pick.Look(&v.query, p.view, now, f.rng, rec)
+		if rec.On() {
+			rec.Note("queue: " + f.foresee(v, p, d.Reason, room, now))
+		}
 		if f.hopeless(p) {
 			rec.Note(f.coldNote(v.model, now))
 		}

@@ -2,7 +2,9 @@ package local_test
 
 import (
 	"io"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/spillway-lb/spillway/internal/admin"
@@ -91,4 +93,40 @@ func TestExplainListsEveryWorkerUnderEveryPolicy(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Explain says what the queue would do with such a request, without making it wait.
+func TestExplainForeseesTheQueue(t *testing.T) {
+	w := newVLLM(t, "w1")
+	w.kv = 4
+	a := start(t, func(c *local.Config) { c.Queue.MaxItems, c.Queue.TenantShare = 4, 0.5 }, w)
+	says := func(want string, q admin.ExplainQuery) {
+		t.Helper()
+		q.Model = "llama-3.1-8b"
+		var notes []string
+		eventually(t, "queue: "+want, func() bool {
+			recs, err := a.Explain(q)
+			if err != nil {
+				t.Fatal(err)
+			}
+			notes = recs[0].Notes
+			return slices.ContainsFunc(notes, func(n string) bool { return strings.HasPrefix(n, "queue: "+want) })
+		})
+	}
+	says("sent at once", admin.ExplainQuery{PromptTokens: 5})
+	says("refused: longer than", admin.ExplainQuery{PromptTokens: 100_000})
+	w.set("hold")
+	var wg sync.WaitGroup
+	wg.Go(func() { send(t, a, "X-Test", "1") })
+	eventually(t, "one running", func() bool { return w.running.Load() == 1 })
+	says("waits", admin.ExplainQuery{PromptTokens: 5})
+	for range 2 {
+		wg.Go(func() { send(t, a, "X-Test", "1") })
+	}
+	says("refused: tenant_full: try again in 10s", admin.ExplainQuery{PromptTokens: 5, Tenant: "default"})
+	says("waits", admin.ExplainQuery{PromptTokens: 5, Tenant: "another"})
+	for range 3 {
+		w.release <- struct{}{}
+	}
+	wg.Wait()
 }

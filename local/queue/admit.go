@@ -60,18 +60,14 @@ func (q *Queue[T]) Push(it *Item[T], now time.Time, rng *rand.Rand, evict func(*
 
 // judge says whether an item may wait, as far as that does not depend on others.
 func (q *Queue[T]) judge(it *Item[T], ln *lane[T], now time.Time, rng *rand.Rand) Refusal {
-	if n, b := q.cfg.tenantBound(it.Class); len(ln.items) >= n || ln.bytes+it.Bytes > b {
+	if q.tenantFull(it, ln) {
 		return TenantFull
 	}
-	if it.Class == spec.Batch {
-		if p := q.shedProbability(q.Saturation(now)); p > 0 && rng.Float64() < p {
-			return Shed
-		}
+	if p := q.shedding(it.Class, now); p > 0 && rng.Float64() < p {
+		return Shed
 	}
-	if !it.Deadline.IsZero() {
-		if wait, ok := q.waitOf(ln, it.Class, it.Work, now); !now.Before(it.Deadline) || ok && q.drain.sure() && wait > it.Deadline.Sub(now) {
-			return Late
-		}
+	if q.late(it, ln, now) {
+		return Late
 	}
 	return Accepted
 }
@@ -101,13 +97,7 @@ func (q *Queue[T]) makeRoom(it *Item[T], ln *lane[T], now time.Time, evict func(
 	if q.fits(it, 0, 0) {
 		return true
 	}
-	var n int
-	var bytes int64
-	for c := it.Class + 1; c < spec.NumClasses; c++ {
-		n += q.lines[c].n
-		bytes += q.lines[c].bytes
-	}
-	if q.fits(it, n, bytes) {
+	if q.outranks(it) {
 		for !q.fits(it, 0, 0) {
 			q.evict(q.leastUrgent(), now, evict)
 		}
