@@ -28,7 +28,7 @@ func (f *floor) explain(v *visit, rec *explain.Record, now time.Time) {
 		f.fit(v, p)
 		d, room := pick.Look(&v.query, p.view, now, f.rng, rec)
 		if rec.On() {
-			rec.Note("queue: " + f.foresee(v, p, d.Reason, room, now))
+			rec.Note("queue: " + f.queueNote(v, p, d.Reason, room, now))
 		}
 		if f.hopeless(p) {
 			rec.Note(f.coldNote(v.model, now))

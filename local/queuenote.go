@@ -9,9 +9,9 @@ import (
 	"github.com/spillway-lb/spillway/local/queue"
 )
 
-// foresee says in words what a request would meet at the door of a model's queue now. room and reason are what the choice
+// queueNote says in words what a request would meet at the door of a model's queue now. room and reason are what the choice
 // of a worker has come to.
-func (f *floor) foresee(v *visit, p *pool, reason string, room bool, now time.Time) string {
+func (f *floor) queueNote(v *visit, p *pool, reason string, room bool, now time.Time) string {
 	switch {
 	case f.closed(now):
 		return "refused: the drain of the zone has reached its deadline"
