@@ -18,7 +18,7 @@ func (f *floor) queueNote(v *visit, p *pool, reason string, room bool, now time.
 	case room && p.queue.Len() == 0:
 		return "sent at once: nobody waits and a worker has room"
 	case !room && reason == pick.ReasonTooLong:
-		return fmt.Sprintf("refused: longer than the %d tokens that any worker takes", f.longest(p))
+		return fmt.Sprintf("refused: longer than the %d tokens that any worker takes", f.longest(v, p))
 	case !room && reason == pick.ReasonNoWorker:
 		return "refused: no worker takes requests, unless one is woken or loads the model"
 	}
