@@ -3,6 +3,7 @@ package local
 import (
 	"context"
 	"errors"
+	"net"
 
 	"github.com/spillway-lb/spillway/internal/admin"
 )
@@ -12,8 +13,16 @@ func (a *Agent) newAdmin() (*admin.Server, error) {
 	return admin.New(admin.Config{
 		Socket: a.cfg.AdminSocket, Listen: a.cfg.AdminListen, Metrics: a.cfg.MetricsListen, Grants: a.cfg.AdminGrants,
 		Certs: a.cfg.Certs, Gatherer: a.cfg.Registry, Log: a.log,
-		Backend: admin.Backend{Status: a.adminStatus, Explain: a.adminExplain, Queue: a.adminQueue, Ready: a.ready},
+		Backend: admin.Backend{Status: a.adminStatus, Explain: a.adminExplain, Queue: a.adminQueue, Autoscaling: a.adminAutoscaling, Ready: a.ready},
 	})
+}
+
+// MetricsAddr is the bound address of the metrics listener, or nil.
+func (a *Agent) MetricsAddr() net.Addr {
+	if a.admin == nil {
+		return nil
+	}
+	return a.admin.MetricsAddr()
 }
 
 // adminStatus is the instance's zone inside its region.

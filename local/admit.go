@@ -44,13 +44,15 @@ func (f *floor) arrive(v *visit, now time.Time) (at *attempt, refusal *openai.Er
 	defer f.mu.Unlock()
 	p := f.pools[v.model]
 	if p == nil || len(p.workers) == 0 {
+		f.offered(v, now)
 		return nil, openai.ModelNotFound(v.model, f.servedLocked()), false
 	}
 	f.ack(v.hop.Ticket)
+	f.fit(v, p)
+	f.offered(v, now)
 	if f.closed(now) {
 		return nil, openai.NoCapacity(v.model, openai.MinRetryAfter), false
 	}
-	f.fit(v, p)
 	if p.queue.Len() == 0 {
 		if at = f.place(v, p, now); at != nil {
 			f.line(v, p, now)
@@ -126,6 +128,7 @@ func (f *floor) place(v *visit, p *pool, now time.Time) *attempt {
 		return nil
 	}
 	f.index.Insert(choice.ID, v.query.Blocks)
+	f.placed(v, choice.Cached, now)
 	return f.book(v, p, choice, now)
 }
 
@@ -177,6 +180,7 @@ func (f *floor) leave(v *visit, refusal *openai.Error) (*attempt, *openai.Error)
 	defer f.mu.Unlock()
 	if v.item.Waiting() {
 		f.pools[v.model].queue.Remove(&v.item, time.Now())
+		f.gaveUp(v, time.Now())
 		return nil, refusal
 	}
 	d := <-v.ready

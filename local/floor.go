@@ -44,9 +44,12 @@ type floor struct {
 	thaw    chan struct{}
 	last    *census // of what is loaded
 	loads   loadTimes
-	warming warm.Config
-	drain   health.Drain // since when the zone is drained
-	swept   time.Time    // when the workers were last compared
+	scalers map[string]*scaler
+	// reckoned is when desired replicas were.
+	reckoned time.Time
+	warming  warm.Config
+	drain    health.Drain // since when the zone is drained
+	swept    time.Time    // when the workers were last compared
 }
 
 // pool is what serves one model.
@@ -72,7 +75,7 @@ func newFloor(cfg Config) *floor {
 		ledger: pick.NewLedger(), index: pick.NewIndex(cfg.PrefixIndex), lengths: pick.NewLengths(maxLengths),
 		workers: map[string]*worker{}, leaving: map[*worker]struct{}{}, pools: map[string]*pool{}, orders: firstOrders(cfg),
 		acks: map[string]capacity.Ack{}, budget: retryBurst, kick: make(chan struct{}, 1), thaw: make(chan struct{}, 1),
-		loads: loadTimes{}, warming: cfg.Warm.WithDefaults(),
+		loads: loadTimes{}, scalers: map[string]*scaler{}, warming: cfg.Warm.WithDefaults(),
 	}
 }
 

@@ -32,6 +32,7 @@ type visit struct {
 	arrived  time.Time
 	deadline time.Time     // the caller's own; zero when none
 	due      time.Time     // when the caller wants its first token; zero when it does not say
+	offered  bool          // it was counted as demand
 	cold     time.Duration // how much longer it may wait because its model must be loaded
 
 	item  queue.Item[*visit]

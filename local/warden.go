@@ -43,6 +43,7 @@ func (a *Agent) warden() {
 		case <-a.ctx.Done():
 			return
 		case <-tick.C:
+			a.floor.reckon(time.Now())
 		case <-a.floor.thaw:
 		}
 		for _, c := range a.floor.chores(time.Now()) {

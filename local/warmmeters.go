@@ -52,7 +52,7 @@ func newWarmMeters(r *prometheus.Registry, a *Agent) *warmMeters {
 		places:  prometheus.NewDesc("spillway_local_worker_models", "Models of a worker by state: ready, loading, unloading or cold.", []string{"worker", "state"}, nil),
 		waiting: prometheus.NewDesc("spillway_local_waitingfor_load", "Requests that wait while no worker has their model in memory.", []string{"model"}, nil),
 	}
-	r.MustRegister(m.loads, m.seconds, m)
+	r.MustRegister(m.loads, m.seconds, m, newScaleMeters(a))
 	return m
 }
 

@@ -13,6 +13,8 @@ type Backend struct {
 	Explain func(ctx context.Context, q ExplainQuery) (*ExplainAnswer, error)
 	// Queue says who waits in a local instance.
 	Queue func(ctx context.Context) (*QueueAnswer, error)
+	// Autoscaling says how many replicas a local instance's models should have; an empty model means all.
+	Autoscaling func(ctx context.Context, model string) (*AutoscalingAnswer, error)
 	// Spec returns the spec in force.
 	Spec func(ctx context.Context) (*SpecAnswer, error)
 	// Apply puts a new spec in force, or says what that would do. actor is who asked.

@@ -73,6 +73,7 @@ func (s *Server) plain() *http.ServeMux {
 	if s.cfg.Gatherer != nil {
 		mux.Handle("GET /metrics", promhttp.HandlerFor(s.cfg.Gatherer, promhttp.HandlerOpts{MaxRequestsInFlight: 4}))
 	}
+	mux.HandleFunc("GET "+pathAutoscaling, s.autoscaling)
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "ok\n") })
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
 		if ready := s.cfg.Backend.Ready; ready != nil {

@@ -23,7 +23,8 @@ type Autoscaling struct {
 	// Min is the least number of replicas. With 0 a model that nobody has asked for of late wants none. Default 1.
 	Min *int `yaml:"min" default:"1"`
 	Max int  `yaml:"max"` // the most replicas; 0 means no bound
-	// ColdStart is how long a new replica takes until it serves, if it is not to be learned from loads. Default 2m.
+	// ColdStart is how long a new replica takes until it serves, from the moment that it is asked for: demand is looked
+	// at so far ahead. Default 2m.
 	ColdStart Duration `yaml:"cold_start" default:"2m"`
 	// ScaleDownAfter is how long fewer replicas must have been enough before fewer are asked for. Default 5m.
 	ScaleDownAfter Duration `yaml:"scale_down_after" default:"5m"`
