@@ -50,7 +50,8 @@ func (m *Meter) Rates(now time.Time) (rate, trend Demand) {
 	lived := max(now.Sub(m.since).Seconds(), 0)
 	late, early := m.sum(0, halfSteps), m.sum(halfSteps, meterSteps)
 	rate = late.over(max(min(span, lived), meterStep.Seconds()))
-	if before := min(lived-span, float64(meterSteps-halfSteps)*meterStep.Seconds()); before >= meterStep.Seconds() {
+	const before = float64(meterSteps-halfSteps) * float64(meterStep) / float64(time.Second)
+	if lived >= span+before { // a short past would be mostly noise
 		old := early.over(before)
 		half := (span + before) / 2 // between the middles of the two
 		trend = Demand{growth(rate.Prefill, old.Prefill) / half, growth(rate.Decode, old.Decode) / half}

@@ -104,7 +104,7 @@ func TestMoreDemandNeverWantsLess(t *testing.T) {
 	})
 }
 
-// TestNoiseDoesNotFlap: demand that stays around a mean settles after the first window.
+// TestNoiseDoesNotFlap: demand that stays around a mean, half as much and more by the second, settles.
 func TestNoiseDoesNotFlap(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var m scale.Meter
@@ -114,17 +114,16 @@ func TestNoiseDoesNotFlap(t *testing.T) {
 		out, _ := run(&m, &s, scale.Config{Target: 0.7, Min: 1}, dawn, 1800, func(int) scale.Demand {
 			return scale.Demand{Prefill: mean * (0.5 + rng.Float64())}
 		})
-		changes, down := 0, 0
+		// Five windows pass: it may come down once in each, and stays near what the mean needs.
+		down, least, most := 0, out[301].Desired, 0
 		for i := 301; i < len(out); i++ {
-			if out[i].Desired != out[i-1].Desired {
-				changes++
-			}
+			least, most = min(least, out[i].Desired), max(most, out[i].Desired)
 			if out[i].Desired < out[i-1].Desired {
 				down++
 			}
 		}
-		if changes > 6 || down > 3 {
-			t.Fatalf("%d changes, %d of them down, in 25 minutes of steady demand", changes, down)
+		if down > 5 || float64(most) > 1.6*float64(least)+1 {
+			t.Fatalf("%d times down, between %d and %d replicas, in 25 minutes of steady demand", down, least, most)
 		}
 	})
 }
