@@ -19,6 +19,8 @@ type planner struct {
 	s     *Server
 	waits map[waitKey]float64
 	last  time.Time
+	back  steer.Returns
+	guard steer.Guard
 }
 
 type waitKey struct{ region, model string }
@@ -81,6 +83,8 @@ func (v *View) hearsay() string {
 func (p *planner) input(v *View, now time.Time) *steer.Input {
 	in := v.input()
 	p.smooth(v.spec, in.Regions, now)
+	p.back.Mark(in, now)
+	p.guard.Mark(in, now)
 	return in
 }
 
@@ -114,10 +118,11 @@ func (v *View) capacityOf(region int) steer.Region {
 	}
 	for i := range r.group.Summary.Models {
 		m := &r.group.Summary.Models[i]
-		wait, ok := m.Wait(spec.Standard)
-		if ok {
-			out.Models = append(out.Models, steer.Model{Name: m.Name, Rate: float64(m.PrefillRate()), Wait: wait.Seconds()})
+		x := steer.Model{Name: m.Name, Ready: float64(m.Ready), Warm: float64(m.Warm), Total: float64(m.Total)}
+		if wait, ok := m.Wait(spec.Standard); ok { // else nobody is ready, whatever rates were learned
+			x.Rate, x.Wait, x.Warmth = float64(m.PrefillRate()), wait.Seconds(), v.warmth(m)
 		}
+		out.Models = append(out.Models, x)
 	}
 	return out
 }

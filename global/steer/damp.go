@@ -335,7 +335,7 @@ func pricesMoved(prev, next *Plan) bool {
 	return !alike(prev, next, func(a, b *Service) bool {
 		for r := range b.Price {
 			was, is := a.Price[r]+a.Wait[r], b.Price[r]+b.Wait[r]
-			if math.Abs(is-was) > math.Max(0.010, 0.25*math.Max(is, was)) {
+			if math.Abs(is-was) > math.Max(0.025, 0.25*math.Max(is, was)) {
 				return false
 			}
 		}

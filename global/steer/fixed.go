@@ -4,7 +4,12 @@ import "math"
 
 // placeFixed books the demand whose region does not depend on what others ask for.
 func (p *problem) placeFixed() {
-	pilots := map[int][]float64{}
+	p.pilots = map[int][]float64{}
+	for s := range p.in.Spec.Services {
+		if svc := &p.in.Spec.Services[s]; svc.Mode == "failover" && svc.MinWarm > 0 {
+			p.pilots[s] = p.pilot(s)
+		}
+	}
 	for i := range p.units {
 		u := &p.units[i]
 		var to []float64
@@ -12,10 +17,7 @@ func (p *problem) placeFixed() {
 		case svc.Mode == "weighted":
 			to = p.normal(u.svc, func(r int) float64 { return svc.Weights[p.in.Spec.Regions[r].Name] * p.ramp(r) })
 		case svc.Mode == "failover" && svc.MinWarm > 0:
-			if _, done := pilots[u.svc]; !done {
-				pilots[u.svc] = p.pilot(u.svc)
-			}
-			to = pilots[u.svc]
+			to = p.pilots[u.svc]
 		case svc.Mode == "failover":
 			to = p.only(p.firstInOrder(u.svc))
 		case svc.Mode == "geo" && u.cell >= 0:

@@ -27,7 +27,9 @@ type Region struct {
 	Drained bool
 	Lost    bool
 	// Ramp is the part of its capacity that a region on its way back may get, below 1; 0 means all of it.
-	Ramp   float64
+	Ramp float64
+	// Sick regions have too few workers that are well and get nobody while another has room. See Guard.
+	Sick   bool
 	Models []Model
 }
 

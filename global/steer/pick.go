@@ -195,6 +195,8 @@ func (st *serviceTable) nearest(rtt []float32, may *Set, load bool) int {
 		}
 		if c < least {
 			best, least = r, c
+		} else if best < 0 { // whatever its RTT is said to be, it is better than nobody
+			best = r
 		}
 	}
 	return best

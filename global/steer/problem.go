@@ -21,6 +21,7 @@ type problem struct {
 	serves  [][]bool // service, model
 	bias    [][]float64
 	units   []unit
+	pilots  map[int][]float64 // shares of the services that fail over to pilot lights
 }
 
 // shop is what one region has of one model.
@@ -134,6 +135,9 @@ func (p *problem) layRegions() {
 		}
 		st := &p.in.Regions[r]
 		p.well[r] = !st.Drained && !st.Lost
+		if st.Sick {
+			continue // as if it had no worker
+		}
 		for i := range st.Models {
 			p.shops[r][p.models[st.Models[i].Name]] = newShop(&p.in.Spec.Regions[r], &st.Models[i], st.ramp())
 		}

@@ -48,10 +48,8 @@ func (p *problem) ramps() []uint8 {
 // every region that may answer when none is well.
 func (p *problem) spread(svc int) []Share {
 	s := &p.in.Spec.Services[svc]
-	if s.Mode == "failover" && s.MinWarm > 0 {
-		if w := p.pilot(svc); w != nil {
-			return quantise(w)
-		}
+	if w := p.pilots[svc]; w != nil {
+		return quantise(w)
 	}
 	w := p.normal(svc, func(r int) float64 {
 		if s.Mode == "weighted" {
@@ -80,8 +78,8 @@ const least = 0.005
 func quantise(parts []float64) []Share {
 	sum, top := 0.0, 0
 	for r, f := range parts {
-		sum += f
-		if f > parts[top] {
+		sum += amount(f)
+		if amount(f) > amount(parts[top]) {
 			top = r
 		}
 	}
@@ -92,6 +90,7 @@ func quantise(parts []float64) []Share {
 		return nil
 	}
 	for r, f := range parts {
+		f = amount(f)
 		if f/sum < least && r != top {
 			continue
 		}
