@@ -58,13 +58,13 @@ func check(grants []Grant) error {
 		raw, err := hex.DecodeString(sum)
 		switch {
 		case g.Name == "":
-			return errors.New("a grant needs a name: that of the operator's certificate, or any for a token")
+			return errors.New("a grant needs a name: that of the operator's certificate, or any with a token")
 		case names[g.Name]:
 			return fmt.Errorf("two grants are for %q: keep one", g.Name)
 		case g.Role == Nobody:
 			return fmt.Errorf("the grant for %s has no role: write viewer, operator or admin", g.Name)
 		case g.Token != "" && (!isHash || err != nil || len(raw) != sha256.Size):
-			return fmt.Errorf("the token of %s is no hash: `spillway config key` prints a token and its hash, sha256:...", g.Name)
+			return fmt.Errorf("the token of %s is no hash: `spillway config key` prints a token, and the hash that belongs here", g.Name)
 		}
 		names[g.Name] = true
 	}
