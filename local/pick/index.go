@@ -2,7 +2,8 @@ package pick
 
 import "math/bits"
 
-// Index remembers which workers were sent which prompt blocks, as a guess at what their caches hold. Each worker's
+// Index remembers which workers were sent which prompt blocks, as a guess at what their caches hold; of workers in exact
+// mode (see Follow) it knows, as far as their events tell. Each worker's
 // part is a least-recently-used list, as long as the worker's own cache is believed to reach, and shorter when all
 // lists together would need more memory than the index may have: then every worker has an equal part of that.
 //
@@ -17,8 +18,9 @@ type Index struct {
 	counts  []int32  // holders of each set
 	free    []int32
 	lists   []lru
-	hits    []uint16 // scratch: blocks matched by worker
-	live    []uint64 // scratch: workers still matching
+	mirrors []*mirror // of workers in exact mode; nil for the others
+	hits    []uint16  // scratch: blocks matched by worker
+	live    []uint64  // scratch: workers still matching
 }
 
 const (
@@ -54,11 +56,19 @@ func (x *Index) Reach(worker int32, kv int64, bytesPerToken float64) {
 	x.trim(worker)
 }
 
-// limit is the length of a worker's list now.
-func (x *Index) limit(worker int32) int { return max(1, min(int(x.most[worker]), x.bound)) }
+// limit is the length of a worker's list now. In exact mode it is the list of what is only guessed.
+func (x *Index) limit(worker int32) int {
+	if x.mirrors[worker] != nil {
+		return max(1, min(int(x.most[worker]), x.bound/4))
+	}
+	return max(1, min(int(x.most[worker]), x.bound))
+}
 
 func (x *Index) trim(worker int32) {
 	l, limit := &x.lists[worker], x.limit(worker)
+	if m := x.mirrors[worker]; m != nil {
+		x.trimMirror(worker, m)
+	}
 	for l.len() > limit {
 		x.unset(l.evict(), worker)
 	}
@@ -73,14 +83,14 @@ func (x *Index) Insert(worker int32, blocks []uint64) {
 		return
 	}
 	x.grow(worker)
-	l, limit := &x.lists[worker], x.limit(worker)
+	l, limit, m := &x.lists[worker], x.limit(worker), x.mirrors[worker]
 	if len(blocks) > limit {
 		blocks = blocks[:limit]
 	}
 	// Backwards, so that a chain is forgotten from its end and never loses its beginning first.
 	for i := len(blocks) - 1; i >= 0; i-- {
 		h := blocks[i]
-		if l.touch(h) {
+		if l.touch(h) || m != nil && m.linked.touch(h) {
 			continue
 		}
 		if l.len() >= limit {
@@ -99,6 +109,13 @@ func (x *Index) Forget(worker int32) {
 	l := &x.lists[worker]
 	for l.len() > 0 {
 		x.unset(l.evict(), worker)
+	}
+	if m := x.mirrors[worker]; m != nil {
+		for m.linked.len() > 0 {
+			x.unset(m.linked.evict(), worker)
+		}
+		x.mirrors[worker] = nil
+		x.Follow(worker)
 	}
 }
 
@@ -164,6 +181,7 @@ func (x *Index) grow(worker int32) {
 	for int(worker) >= len(x.lists) {
 		x.lists = append(x.lists, lru{})
 		x.most = append(x.most, usualBlocks)
+		x.mirrors = append(x.mirrors, nil)
 	}
 	words := x.words
 	if need := int(worker)/64 + 1; need > words {
@@ -189,6 +207,12 @@ func (x *Index) rebuild(words int) {
 		x.lists[w] = x.lists[w].newest(x.limit(int32(w)))
 		for h := range x.lists[w].at {
 			x.set(h, int32(w))
+		}
+		if m := x.mirrors[w]; m != nil {
+			for h := range m.linked.at {
+				x.set(h, int32(w))
+			}
+			x.trim(int32(w))
 		}
 	}
 }

@@ -60,6 +60,19 @@ func (l *lru) evict() uint64 {
 	return h
 }
 
+// remove takes a hash out, wherever it stands, and says whether it was there.
+func (l *lru) remove(h uint64) bool {
+	n, ok := l.at[h]
+	if !ok {
+		return false
+	}
+	l.unlink(n)
+	delete(l.at, h)
+	l.nodes[n-1].next = l.free
+	l.free = n
+	return true
+}
+
 func (l *lru) front(n int32) {
 	e := &l.nodes[n-1]
 	e.prev, e.next = 0, l.head
