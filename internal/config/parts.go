@@ -177,6 +177,11 @@ type WorkerEntry struct {
 	GPUMetrics string `yaml:"gpu_metrics"`
 	// GPUs are those of the exporter's that are its own, by index, UUID or device. Default: all.
 	GPUs []string `yaml:"gpus"`
+	// KVEvents are the addresses, tcp://host:port, at which it publishes its cache events, one for each data-parallel rank.
+	// What it has cached is then known and not guessed.
+	KVEvents []string `yaml:"kv_events"`
+	// KVReplay are the addresses at which it answers for events that were missed, in the order of kv_events.
+	KVReplay []string `yaml:"kv_replay"`
 	// Wake lets it be woken when a request finds it asleep and nobody else serves the model, and be put to sleep when all
 	// its models have been idle for their idle_after.
 	Wake bool `yaml:"wake"`

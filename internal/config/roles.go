@@ -139,4 +139,10 @@ type Worker struct {
 	Adapters int `yaml:"adapters"`
 	// Register has it sign itself in with a zone, as spillway register does for an engine.
 	Register Register `yaml:"register"`
+	// KVEvents is the address at which it publishes its cache events as vLLM does, host:port. Empty publishes none.
+	KVEvents string `yaml:"kv_events"`
+	// KVReplay is the address at which it answers for events that were missed, host:port. Empty turns that off.
+	KVReplay string `yaml:"kv_replay"`
+	// KVForm is how an event is written: map, as engines do now, or array, as they used to.
+	KVForm string `yaml:"kv_form" default:"map"`
 }

@@ -143,6 +143,9 @@ func (k *checker) workers(list []WorkerEntry) {
 		k.url(path+".url", w.URL)
 		k.unique(urls, strings.ToLower(strings.TrimSuffix(w.URL, "/")), i, "worker url", path+".url")
 		k.dialect(w, path)
+		for _, p := range w.KVProblems() {
+			k.bad("$."+path+"."+p.Path, p.Reason, p.Hint)
+		}
 		if !(w.Weight > 0 && w.Weight <= 1e6) {
 			k.bad("$."+path+".weight", fmt.Sprintf("weight %v is not positive", w.Weight), "write a number above 0; to take the worker out of service, drain it")
 		}
@@ -175,6 +178,7 @@ func (c *Worker) validate() []Problem {
 	if c.Adapters < 0 || c.Adapters > 256 {
 		k.bad("$.adapters", fmt.Sprintf("adapters %d is out of range", c.Adapters), "write how many LoRA adapters fit at one time, 1 to 256, or leave it out for none")
 	}
+	c.kvStandIn(&k)
 	return k.found
 }
 

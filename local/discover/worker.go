@@ -83,6 +83,9 @@ func Check(ws []Worker) []strict.Problem {
 		if w.MaxModels < 0 || w.MaxModels > 1000 {
 			at("max_models", fmt.Sprintf("max_models %d is out of range", w.MaxModels), "write how many models fit at one time, 1 to 1000, or leave it out")
 		}
+		for _, p := range w.KVProblems() {
+			at(p.Path, p.Reason, p.Hint)
+		}
 		for j, m := range w.Models {
 			if m == "" || len(m) > 253 {
 				at(fmt.Sprintf("models[%d]", j), "the model has no name, or one longer than 253 bytes", "write the id that requests use")
