@@ -78,6 +78,7 @@ func (f *floor) end(at *attempt, m *meter, res *relay.Result, now time.Time) {
 	f.judge(w, m, res, now)
 	if res.Err == nil && res.Status/100 == 2 {
 		f.learn(at, m, load)
+		f.claim(at, m.usage(), now)
 	}
 	w.refresh(now)
 	f.release(w)

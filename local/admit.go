@@ -138,7 +138,7 @@ func (f *floor) book(v *visit, p *pool, choice pick.Verdict, now time.Time) *att
 	uncached := max(v.query.PromptTokens-choice.Cached, 1)
 	load := f.ledger.Load(w.id, w.learner.Rates().PrefillRate, now)
 	at := &attempt{
-		visit: v, worker: w, pool: p, choice: choice, sent: now, pace: 1 / w.learner.Rates().PrefillRate,
+		visit: v, worker: w, pool: p, choice: choice, sent: now, exact: w.modeIndex(), pace: 1 / w.learner.Rates().PrefillRate,
 		work: float64(load.Backlog + load.ForeignBacklog + uncached), seqs: float64(load.Running + load.ForeignSeqs + 1),
 		held:  float64(load.KV + load.ForeignKV + v.query.PromptTokens),
 		entry: f.ledger.Dispatch(w.id, uncached, v.query.KV(), w.reading.KVTotal, now),

@@ -71,7 +71,7 @@ func New(cfg Config) (*Agent, error) {
 	a.meters = newMeters(cfg.Registry, a)
 	a.warmth = newWarmMeters(cfg.Registry, a)
 	a.batcher = newBatcher(a)
-	cfg.Registry.MustRegister(newEngineMeters(a), newSourceMeters(a))
+	cfg.Registry.MustRegister(newEngineMeters(a), newSourceMeters(a), newFeedMeters(a))
 	a.floor = newFloor(cfg)
 	a.policy.Store(firstOrders(cfg))
 	if err := a.open(); err != nil {

@@ -21,6 +21,7 @@ func (f *floor) care(now time.Time) {
 	for _, w := range f.workers {
 		w.leave.Set(w.drained, now)
 		f.hurry(w, now)
+		f.tend(w, now)
 	}
 	for w := range f.leaving {
 		w.leave.Set(true, now)

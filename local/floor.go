@@ -50,6 +50,7 @@ type floor struct {
 	warming  warm.Config
 	drain    health.Drain // since when the zone is drained
 	swept    time.Time    // when the workers were last compared
+	hits     [2]hitScore  // by whether the prefix index was exact
 }
 
 // pool is what serves one model.
@@ -131,6 +132,7 @@ func (f *floor) remove(w *worker, now time.Time) {
 func (f *floor) release(w *worker) {
 	if w.gone && w.open == 0 && w.id >= 0 {
 		f.index.Forget(w.id)
+		f.index.Doubt(w.id)
 		f.ledger.Drop(w.id)
 		delete(f.leaving, w)
 		w.id = -1

@@ -53,7 +53,7 @@ func (a *Agent) setWorkers(list []discover.Worker) {
 func sameWorker(a, b discover.Worker) bool {
 	return a.URL == b.URL && a.GPU == b.GPU && a.Weight == b.Weight && slices.Equal(a.Models, b.Models) &&
 		a.Engine == b.Engine && a.Metrics == b.Metrics && a.GPUMetrics == b.GPUMetrics && slices.Equal(a.GPUs, b.GPUs) && a.Wake == b.Wake && a.ServerName == b.ServerName && maps.Equal(a.Labels, b.Labels) &&
-		a.MaxModels == b.MaxModels
+		a.MaxModels == b.MaxModels && slices.Equal(a.KVEvents, b.KVEvents) && slices.Equal(a.KVReplay, b.KVReplay)
 }
 
 func (a *Agent) addWorker(d discover.Worker) {
@@ -67,13 +67,14 @@ func (a *Agent) addWorker(d discover.Worker) {
 		return
 	}
 	ctx, cancel := context.WithCancel(a.ctx)
-	w := &worker{declared: d, engine: e, stop: cancel, look: make(chan struct{}, 1)}
+	w := &worker{declared: d, engine: e, stop: cancel, look: make(chan struct{}, 1), feed: feed{streams: make([]streamState, len(d.KVEvents))}}
 	if !a.floor.add(w, time.Now()) {
 		cancel()
 		a.log.Error("worker left out: the zone is full", telemetry.KeyWorker, d.Name)
 		return
 	}
 	a.wg.Go(func() { a.observe(ctx, w) })
+	a.listen(ctx, w)
 	if cards != nil {
 		a.wg.Go(func() { a.watchCards(ctx, w, cards) })
 	}

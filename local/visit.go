@@ -56,6 +56,7 @@ type attempt struct {
 	work     float64 // uncached tokens in front of its first token, its own included
 	seqs     float64 // sequences beside it when it was sent
 	held     float64 // KV tokens held then
+	exact    int     // 1 when the worker's cache was known and not guessed, else 0
 	pace     float64 // seconds that the worker takes for a prompt token
 	foreseen float64 // the predicted time to its first byte, in seconds
 	hedge    bool    // it is the second attempt of a race

@@ -51,6 +51,7 @@ type worker struct {
 	open       int          // attempts under way
 	cachedOK   bool         // the engine reports cached tokens in its usage
 	attempts   map[*attempt]struct{}
+	feed       feed // its cache events, where it offers them
 }
 
 // seat is the worker's place in one model's view.

@@ -19,6 +19,9 @@
 // never longer than max_tokens, and exactly max_tokens with "ignore_eos": true. Parameters that ask for something the
 // worker cannot do are refused with 400, never ignored.
 //
+// With Config.KVEvents it publishes what its prefix cache gains and loses as vLLM does, over ZeroMQ, and POST
+// /reset_prefix_cache empties the cache.
+//
 // # Chaos
 //
 // POST /chaos takes one JSON object and answers the mode now in force; GET /chaos answers it as well.

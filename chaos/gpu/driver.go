@@ -23,6 +23,9 @@ type driver struct {
 	engine  *Engine
 	stalled bool
 	dead    bool // out of memory: nothing is taken
+
+	publisher *publisher // of cache events; nil for none
+	array     bool       // that they are arrays
 }
 
 // answer is one request's way back from the engine to its handler.
@@ -93,7 +96,9 @@ func (d *driver) tick() (time.Duration, bool) {
 		if d.wall(now.Sub(next)) > late {
 			next = now
 		}
-		d.deliver(d.engine.Advance(next), next)
+		made := d.engine.Advance(next)
+		d.tell()
+		d.deliver(made, next)
 	}
 	return 0, false
 }

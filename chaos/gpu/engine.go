@@ -221,7 +221,11 @@ func (e *Engine) complete(now time.Time) {
 // publish makes the sequence's newly full blocks hit for others.
 func (e *Engine) publish(s *Sequence) {
 	for full := s.computed / BlockTokens; s.sealed < full; s.sealed++ {
-		e.pool.seal(s.blocks[s.sealed], s.hash(s.sealed))
+		parent := uint64(0)
+		if s.sealed > 0 {
+			parent = s.hash(s.sealed - 1)
+		}
+		e.pool.seal(s.blocks[s.sealed], s.hash(s.sealed), parent, s.sealed > 0)
 	}
 }
 

@@ -22,6 +22,8 @@ type pool struct {
 	newest int32
 	idle   int // blocks in the list of unreferenced cached ones
 	used   int // blocks with references
+	// journal is told what the cache gains and loses; nil when nobody listens.
+	journal *journal
 }
 
 func newPool(total int) *pool {
@@ -64,6 +66,7 @@ func (p *pool) alloc() (int32, bool) {
 		id = p.oldest
 		p.unlink(id)
 		delete(p.index, p.blocks[id].hash)
+		p.journal.removed(p.blocks[id].hash)
 	default:
 		return none, false
 	}
@@ -72,13 +75,25 @@ func (p *pool) alloc() (int32, bool) {
 	return id, true
 }
 
-// seal publishes a full block's content. The first block with the same content keeps the name.
-func (p *pool) seal(id int32, hash uint64) {
+// seal publishes a full block's content, which follows the parent's when it is a child. The first block with the same
+// content keeps the name.
+func (p *pool) seal(id int32, hash, parent uint64, child bool) {
 	if _, taken := p.index[hash]; taken || p.blocks[id].cached {
 		return
 	}
 	p.index[hash] = id
 	p.blocks[id].hash, p.blocks[id].cached = hash, true
+	p.journal.stored(hash, parent, child)
+}
+
+// reset forgets all content; false while blocks are referenced.
+func (p *pool) reset() bool {
+	if p.used > 0 {
+		return false
+	}
+	*p = pool{total: p.total, index: map[uint64]int32{}, oldest: none, newest: none, journal: p.journal}
+	p.journal.cleared()
+	return true
 }
 
 // release drops one reference. Content that may hit again stays until its place is needed.

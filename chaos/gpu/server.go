@@ -35,6 +35,12 @@ type Config struct {
 	Adapters int
 	// Limits bound batches, sequences, context and the queue. Zero fields take the engine's defaults.
 	Limits Limits
+	// KVEvents is the address to publish cache events on, as vLLM does; empty publishes none.
+	KVEvents string
+	// KVReplay is the address to answer for missed ones on; empty answers for none.
+	KVReplay string
+	// KVArrays writes events as arrays, as engines used to, instead of maps.
+	KVArrays bool
 	// MaxBody bounds a request's body, in bytes. Default 16 MiB.
 	MaxBody int64
 	// Log receives what happens. Nil discards.
@@ -98,6 +104,13 @@ func New(c Config) (*Server, error) {
 		stop: func() {}, shelf: shelf{adapters: map[string]*adapter{}},
 	}
 	s.driver = newDriver(engine, c.Speed, s.metrics)
+	if c.KVEvents != "" {
+		if s.driver.publisher, err = newPublisher(&s.cfg); err != nil {
+			listener.Close()
+			return nil, err
+		}
+		s.driver.array, engine.pool.journal = c.KVArrays, &journal{}
+	}
 	s.chaos.set(Chaos{Mode: ModeOK})
 	return s, nil
 }
@@ -107,6 +120,29 @@ func (s *Server) Addr() net.Addr { return s.listener.Addr() }
 
 // URL returns the worker's base URL.
 func (s *Server) URL() string { return "http://" + s.listener.Addr().String() }
+
+// KVEvents is where cache events are published, tcp://host:port; empty where they are not.
+func (s *Server) KVEvents() string {
+	if s.driver.publisher == nil {
+		return ""
+	}
+	return "tcp://" + s.driver.publisher.events.Addr().String()
+}
+
+// KVReplay is where missed cache events are answered for.
+func (s *Server) KVReplay() string {
+	if s.driver.publisher == nil || s.driver.publisher.again == nil {
+		return ""
+	}
+	return "tcp://" + s.driver.publisher.again.Addr().String()
+}
+
+// resetPrefixCache empties the prefix cache, as vLLM's endpoint of that name does.
+func (s *Server) resetPrefixCache(w http.ResponseWriter, _ *http.Request) {
+	if !s.driver.forget() {
+		http.Error(w, "blocks are in use: ask again when nothing runs", http.StatusServiceUnavailable)
+	}
+}
 
 // Profile returns what is simulated.
 func (s *Server) Profile() Profile { return s.profile }
@@ -135,6 +171,9 @@ func (s *Server) Start(ctx context.Context) error {
 		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
 	}
 	s.driver.start()
+	if p := s.driver.publisher; p != nil {
+		p.start()
+	}
 	go func() {
 		if err := s.http.Serve(s.listener); !errors.Is(err, http.ErrServerClosed) {
 			s.log.Error("worker stopped serving", "error", err)
@@ -148,6 +187,9 @@ func (s *Server) Start(ctx context.Context) error {
 // process would.
 func (s *Server) Stop(ctx context.Context) error {
 	s.chaos.close()
+	if p := s.driver.publisher; p != nil {
+		defer p.close()
+	}
 	if s.http == nil {
 		return s.listener.Close()
 	}
@@ -171,6 +213,7 @@ func (s *Server) routes() http.Handler {
 	mux.HandleFunc("GET /version", s.version)
 	mux.HandleFunc("GET /metrics", s.serveMetrics)
 	s.shelfRoutes(mux)
+	mux.HandleFunc("POST /reset_prefix_cache", s.resetPrefixCache)
 	mux.HandleFunc("GET /chaos", s.getChaos)
 	mux.HandleFunc("POST /chaos", s.postChaos)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -136,6 +136,9 @@ func workerRow(t io.Writer, w admin.WorkerStatus) {
 	if w.Reason != "" {
 		st += " (" + w.Reason + ")"
 	}
+	if w.Prefix != "" {
+		st += ", cache " + w.Prefix
+	}
 	fmt.Fprintf(t, "    %s %s\t%s\t%s\t%s\t\t%d\t%d\t\t%s\t%s\t%s\n", w.Name, w.GPU, st, age(w.ScrapeAgeMS), workerModels(&w),
 		w.Running, w.Waiting, count(int64(w.PrefillRate)), count(int64(w.DecodeRate)), count(w.KVFree))
 }

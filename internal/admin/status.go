@@ -123,7 +123,9 @@ type WorkerStatus struct {
 	ModelStates map[string]string `json:"model_states,omitempty"`
 	// KVOvercommit is the factor of the KV cache that may be promised now; it falls when the worker preempts.
 	KVOvercommit float64 `json:"kv_overcommit,omitempty"`
-	PrefillRate  float64 `json:"prefill_tokens_per_second"`
-	DecodeRate   float64 `json:"decode_tokens_per_second"`
-	ScrapeAgeMS  int64   `json:"scrape_age_ms"`
+	// Prefix says whether what the worker has cached is known by its events or guessed; empty where no events are asked for.
+	Prefix      string  `json:"prefix_index,omitempty"`
+	PrefillRate float64 `json:"prefill_tokens_per_second"`
+	DecodeRate  float64 `json:"decode_tokens_per_second"`
+	ScrapeAgeMS int64   `json:"scrape_age_ms"`
 }

@@ -62,14 +62,14 @@ const (
 
 // stream follows one engine.
 type stream struct {
-	cfg      Config
-	sink     Sink
-	order    order
-	dec      Decoder
-	state    State
-	told     bool // that it is lost
-	replays  float64 // that may be asked for now
-	asked    time.Time
+	cfg     Config
+	sink    Sink
+	order   order
+	dec     Decoder
+	state   State
+	told    bool    // that it is lost
+	replays float64 // that may be asked for now
+	asked   time.Time
 }
 
 // Follow reads a stream until ctx ends, and connects again whenever it is lost.
