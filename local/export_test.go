@@ -39,3 +39,31 @@ func (a *Agent) KnowsPrefix(tenant, model, body string) bool {
 	choice, ok := pick.Choose(&v.query, p.view, time.Now(), a.floor.rng, nil)
 	return ok && choice.Cached > 0
 }
+
+// Believed is how much of a prompt its only worker is believed to have cached, in tokens of four bytes.
+func (a *Agent) Believed(body string) int64 {
+	v := &visit{r: &http.Request{URL: pathURL(openai.PathChat), Header: http.Header{}}, excluded: [2]int32{-1, -1}}
+	v.hop.Tenant = "default"
+	if err := openai.Scan([]byte(body), &v.env); err != nil {
+		panic(err)
+	}
+	v.model = v.env.Model
+	a.floor.mu.Lock()
+	defer a.floor.mu.Unlock()
+	p := a.floor.pools[v.model]
+	a.floor.fit(v, p)
+	v.query.PromptTokens = v.query.PromptBytes / 4
+	d, _ := pick.Look(&v.query, p.view, time.Now(), a.floor.rng, nil)
+	return d.Cached
+}
+
+// Hits is the sum of all tokens of prompts, and of those believed too much and too little to be cached.
+func (a *Agent) Hits(exact bool) (prompt, over, under float64) {
+	a.floor.mu.Lock()
+	defer a.floor.mu.Unlock()
+	h := a.floor.hits[0]
+	if exact {
+		h = a.floor.hits[1]
+	}
+	return h.prompt, h.over, h.under
+}

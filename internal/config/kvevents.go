@@ -16,7 +16,9 @@ const maxRanks = 64
 // KVProblems judges what the entry says of its worker's cache events. Paths are relative to the entry.
 func (w *WorkerEntry) KVProblems() []strict.Problem {
 	var out []strict.Problem
-	bad := func(path, reason, hint string) { out = append(out, strict.Problem{Path: path, Reason: reason, Hint: hint}) }
+	bad := func(path, reason, hint string) {
+		out = append(out, strict.Problem{Path: path, Reason: reason, Hint: hint})
+	}
 	for key, list := range map[string][]string{"kv_events": w.KVEvents, "kv_replay": w.KVReplay} {
 		for i, a := range list {
 			at := fmt.Sprintf("%s[%d]", key, i)

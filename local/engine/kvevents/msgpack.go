@@ -3,7 +3,6 @@ package kvevents
 import (
 	"encoding/binary"
 	"errors"
-	"math"
 
 	"github.com/cespare/xxhash/v2"
 )
@@ -124,20 +123,6 @@ func (p *pack) integer() (uint64, bool) {
 	return 0, false
 }
 
-// number reads a whole number or a float.
-func (p *pack) number() (float64, bool) {
-	switch p.peek() {
-	case 0xca:
-		p.b = p.b[1:]
-		return float64(math.Float32frombits(uint32(p.uint(4)))), !p.bad
-	case 0xcb:
-		p.b = p.b[1:]
-		return math.Float64frombits(p.uint(8)), !p.bad
-	}
-	v, ok := p.integer()
-	return float64(int64(v)), ok
-}
-
 // hash reads a block's hash, an integer or bytes, as a key. 0 is a key like another.
 func (p *pack) hash() (uint64, bool) {
 	if v, ok := p.integer(); ok {
@@ -154,6 +139,10 @@ func (p *pack) hash() (uint64, bool) {
 // skip steps over whatever comes, without recursion: what nests deeply costs a counter.
 func (p *pack) skip() {
 	for left := uint64(1); left > 0 && !p.bad; left-- {
+		if n := whole(p.peek()); n > 0 && n <= len(p.b) { // a prompt's tokens, most of all that comes
+			p.b = p.b[n:]
+			continue
+		}
 		if n, ok := p.array(); ok {
 			left += uint64(n)
 			continue
@@ -164,6 +153,17 @@ func (p *pack) skip() {
 		}
 		p.scalar()
 	}
+}
+
+// whole is how many bytes a whole number takes by its first; 0 when it is none.
+func whole(c byte) int {
+	switch {
+	case c < 0x80, c >= 0xe0:
+		return 1
+	case c >= 0xcc && c <= 0xcf:
+		return 1 + 1<<(c-0xcc)
+	}
+	return 0
 }
 
 func (p *pack) scalar() {
