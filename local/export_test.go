@@ -67,3 +67,11 @@ func (a *Agent) Hits(exact bool) (prompt, over, under float64) {
 	}
 	return h.prompt, h.over, h.under
 }
+
+// Linked is how many of our own blocks are known to be in a worker's cache by its events.
+func (a *Agent) Linked(worker string) int {
+	a.floor.mu.Lock()
+	defer a.floor.mu.Unlock()
+	_, ours, _ := a.floor.index.Mirrored(a.floor.workers[worker].id)
+	return ours
+}

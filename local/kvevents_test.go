@@ -118,9 +118,14 @@ func TestExactModeFollowsTheEngine(t *testing.T) {
 				t.Fatalf("without events %d tokens are believed: the test shows nothing", got)
 			}
 			// Other people's prompts push ours out.
-			complete(t, "http://"+exact.Addr().String(), prompt)
-			eventually(t, "the prompt is believed again", func() bool { return exact.Believed(body) > 3000 })
-			time.Sleep(300 * time.Millisecond)
+			// On a machine so busy that events come late a prompt stays a guess, and is tried again.
+			for deadline := time.Now().Add(time.Minute); exact.Linked("w") == 0 && time.Now().Before(deadline); time.Sleep(500 * time.Millisecond) {
+				resetCache(t, s)
+				complete(t, "http://"+exact.Addr().String(), prompt)
+			}
+			if got := exact.Believed(body); got < 3000 {
+				t.Fatalf("%d tokens are believed of a prompt that is linked", got)
+			}
 			for i := range 1 + s.Gauges().KVBlocks*16/7000 {
 				complete(t, s.URL(), text(fmt.Sprint("other", i), 30000))
 			}
