@@ -1,8 +1,14 @@
-// Package dns answers authoritatively for one zone, over UDP and TCP, from an immutable View that its owner swaps.
+// Package dns answers authoritatively for one zone, over UDP, TCP and TLS, from an immutable View that its owner swaps.
 //
-// It decides everything that belongs to the protocol: which messages are dropped, refused or malformed, what EDNS and
-// Client Subnet (RFC 7871) options mean, which names exist, how large an answer may be, and when a connection has to
-// go. It never decides which region a client is sent to, never recurses, never signs, and nothing on the path of an
-// answer waits for another node, a lock that a writer holds, or a disk. It is the only package that imports a DNS
-// library.
+// It decides everything that belongs to the protocol: which messages are dropped, refused or malformed, what EDNS,
+// Client Subnet (RFC 7871) and cookies (RFC 7873, 9018) mean, which names exist, how large an answer may be, who gets
+// too many, and when a connection has to go. It never decides which region a client is sent to, never recurses, never
+// signs, and nothing on the path of an answer waits for another node, a lock that a writer holds, or a disk. It is the
+// only package that imports a DNS library.
+//
+// There are two paths to an answer. The fast one (fast.go) takes what nearly every query is: it reads the bytes in
+// place, copies records that were made beforehand, and allocates nothing; each reader of a socket runs it by itself and
+// reads and writes in batches. Everything else goes to a fixed number of goroutines (slow.go) that use the library
+// (handle.go), so that what is odd and slow takes nobody's time but its own. Both answer alike, which FuzzPathsAgree
+// holds.
 package dns
