@@ -18,6 +18,7 @@ type flow struct {
 	seen []int32 // marks for finding cycles
 	path []int32
 	old  []bool // n: rows of w that an assignment has overtaken
+	hot  []bool // n: regions whose distance fell since their row was looked at
 	augs int    // augmentations so far, over all markets
 }
 
@@ -36,6 +37,7 @@ func (f *flow) reset(m *market) {
 	f.seen = grown(f.seen, f.n+1)
 	f.old = grown(f.old, f.n)
 	clear(f.old)
+	f.hot = grown(f.hot, f.n)
 }
 
 func grown[T any](s []T, n int) []T {
@@ -170,16 +172,23 @@ func (f *flow) give(c, r int, amount float64) {
 // relax shortens distances over displacements (Bellman and Ford). It reports false where predecessors go in a circle.
 func (f *flow) relax() bool {
 	n := f.n
+	for r := range n {
+		f.hot[r] = !math.IsInf(f.dist[r], 1)
+	}
 	for range n {
 		changed := false
 		for r := range n {
-			d := f.dist[r]
-			if math.IsInf(d, 1) {
+			if !f.hot[r] {
 				continue
 			}
+			f.hot[r] = false
+			if f.load[r] <= dust {
+				continue // nobody to displace
+			}
+			d := f.dist[r]
 			for t, w := range f.w[r*n : (r+1)*n] {
 				if d+w < f.dist[t]-whisker {
-					f.dist[t], f.prev[t], changed = d+w, int32(r), true
+					f.dist[t], f.prev[t], f.hot[t], changed = d+w, int32(r), true, true
 				}
 			}
 		}

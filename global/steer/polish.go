@@ -111,9 +111,10 @@ func (s *shop) down(load float64) (price, used float64) {
 	begin, slack := 0.0, s.slack()
 	price, used = 0, load
 	for _, g := range s.segs {
-		if load-begin > slack {
-			price, used = g.price, load-begin
+		if load-begin <= slack {
+			return price, used
 		}
+		price, used = g.price, load-begin
 		begin += g.room
 	}
 	if load-begin > slack {
