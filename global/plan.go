@@ -83,8 +83,8 @@ func (v *View) hearsay() string {
 func (p *planner) input(v *View, now time.Time) *steer.Input {
 	in := v.input()
 	p.smooth(v.spec, in.Regions, now)
-	p.back.Mark(in, now)
 	p.guard.Mark(in, now)
+	p.back.Mark(in, now)
 	return in
 }
 

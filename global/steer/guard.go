@@ -7,10 +7,12 @@ import (
 
 // Guard takes regions out of use by itself while few of their workers are well, and brings them back when enough have
 // been well for a while; but never more than a part of all capacity, because when most of the world looks sick it is
-// more likely the looking that is. Regions that nobody hears of are none of its business: no data is not bad data. The
-// figures are those of Google's service load balancing policy. The zero Guard is ready.
+// more likely the looking that is. Regions that nobody hears of are none of its business: no data is not bad data. Nor are
+// regions that it has not yet seen well: those are starting. The figures are those of Google's service load balancing
+// policy. The zero Guard is ready.
 type Guard struct {
 	sick map[string]time.Time // since when enough of its workers have been well; zero: not yet
+	seen map[string]bool      // regions that were well at some time
 }
 
 const (
@@ -27,12 +29,13 @@ func (g *Guard) Mark(in *Input, now time.Time) {
 		most = max(0, min(finite(*d, 1), guardedMax))
 	}
 	var list []suspect
-	all := 0.0
+	all, seen := 0.0, map[string]bool{}
 	for r := range min(len(in.Regions), len(in.Spec.Regions)) {
 		s := newSuspect(in, r)
 		all += s.total
 		in.Regions[r].Sick = false
-		if s.total > 0 && !in.Regions[r].Drained && !in.Regions[r].Lost {
+		seen[s.name] = g.seen[s.name] || s.total > 0 && s.ready >= wellAbove
+		if s.total > 0 && seen[s.name] && !in.Regions[r].Drained && !in.Regions[r].Lost {
 			s.since, s.was = g.sick[s.name]
 			list = append(list, s)
 		}
@@ -51,7 +54,7 @@ func (g *Guard) Mark(in *Input, now time.Time) {
 			in.Regions[s.region].Sick = true
 		}
 	}
-	g.sick = next
+	g.sick, g.seen = next, seen
 }
 
 // suspect is one region as the Guard sees it.

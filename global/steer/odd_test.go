@@ -127,6 +127,24 @@ func fleet(ready ...float64) *steer.Input {
 	return in
 }
 
+// wakeful is a Guard that has seen so many regions well.
+func wakeful(regions int) (g steer.Guard) {
+	ready := make([]float64, regions)
+	for r := range ready {
+		ready[r] = 10
+	}
+	g.Mark(fleet(ready...), time.Unix(-1, 0))
+	return g
+}
+
+func TestGuardLeavesStartingRegionsAlone(t *testing.T) {
+	in := fleet(0, 1, 10)
+	var g steer.Guard
+	if g.Mark(in, time.Unix(0, 0)); len(sickOnes(in)) > 0 {
+		t.Errorf("%v are out though they have only begun to start", sickOnes(in))
+	}
+}
+
 func sickOnes(in *steer.Input) (out []int) {
 	for r := range in.Regions {
 		if in.Regions[r].Sick {
@@ -140,7 +158,7 @@ func TestGuardNeverTakesMoreThanHalf(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		ready := rapid.SliceOfN(rapid.Float64Range(0, 10), 1, 10).Draw(t, "ready")
 		in := fleet(ready...)
-		var g steer.Guard
+		g := wakeful(len(ready))
 		for s := range 5 {
 			for r := range in.Regions {
 				in.Regions[r].Models[0].Ready = rapid.Float64Range(0, 10).Draw(t, "now")
@@ -163,18 +181,18 @@ func TestGuardNeverTakesMoreThanHalf(t *testing.T) {
 
 func TestGuardTakesTheWorstAndBringsItBackLater(t *testing.T) {
 	in := fleet(2, 1, 10, 10)
-	var g steer.Guard
+	g := wakeful(4)
 	at := func(s int) { g.Mark(in, time.Unix(int64(s), 0)) }
 	if at(0); len(sickOnes(in)) != 2 {
 		t.Errorf("%v are out, want the two with a quarter of their workers or less", sickOnes(in))
 	}
 	in = fleet(2, 1, 2, 2)
-	g = steer.Guard{}
+	g = wakeful(4)
 	if at(0); len(sickOnes(in)) != 2 || !in.Regions[1].Sick {
 		t.Errorf("%v are out, want no more than half, the worst first", sickOnes(in))
 	}
 	in = fleet(1, 10, 10)
-	g = steer.Guard{}
+	g = wakeful(3)
 	at(0)
 	in.Regions[0].Models[0].Ready = 3 // better, but not well: three tenths
 	if at(1); !in.Regions[0].Sick {
@@ -195,7 +213,7 @@ func TestGuardTakesTheWorstAndBringsItBackLater(t *testing.T) {
 func TestNoDataIsNotUnhealthy(t *testing.T) {
 	in := fleet(10, 10, 10)
 	in.Regions[0].Models = nil // nothing is known
-	var g steer.Guard
+	g := wakeful(3)
 	g.Mark(in, time.Unix(0, 0))
 	if out := sickOnes(in); len(out) > 0 {
 		t.Errorf("%v are out though nobody said they are unwell", out)
@@ -219,7 +237,7 @@ func TestGuardOffDrainsNothing(t *testing.T) {
 	in := fleet(0, 10)
 	off := 0.0
 	in.Spec.Steering.DrainGuard = &off
-	var g steer.Guard
+	g := wakeful(2)
 	if g.Mark(in, time.Unix(0, 0)); len(sickOnes(in)) > 0 {
 		t.Error("a guard of 0 still takes a region out")
 	}

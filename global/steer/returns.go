@@ -30,7 +30,7 @@ func (t *Returns) Mark(in *Input, now time.Time) {
 	out, since := make(map[string]bool), make(map[string]time.Time)
 	for r := range min(len(in.Regions), len(in.Spec.Regions)) {
 		name, st := in.Spec.Regions[r].Name, &in.Regions[r]
-		if st.Ramp = 0; st.Drained || st.Lost {
+		if st.Ramp = 0; st.Drained || st.Lost || st.Sick {
 			out[name] = true
 			continue
 		}

@@ -66,8 +66,8 @@ func (w *dnsWorld) second(t int, demand float64) (use [2]float64) {
 	now := time.Unix(int64(t), 0)
 	heard := w.past[max(0, t-w.delay)]
 	w.in.Demand = []steer.Demand{{Service: service, Model: model, Cell: "here", Rate: heard}}
-	w.returns.Mark(w.in, now)
 	w.guard.Mark(w.in, now)
+	w.returns.Mark(w.in, now)
 	if res := steer.Solve(w.in); res.Publish {
 		w.in.Prev = res.Plan
 		w.plans++

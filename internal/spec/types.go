@@ -243,8 +243,9 @@ type Steering struct {
 	Slew float64 `yaml:"slew" default:"0.25"`
 	// Ramp is how long a region that returns from a drain or a loss takes to get its whole share. 0 returns it at once. Default 30s.
 	Ramp *Duration `yaml:"ramp" default:"30s"`
-	// DrainGuard is the part of all capacity that may be kept out of use automatically, because few of its workers are
-	// well; an operator's drains are not counted. 0 never does so. Default 0.5.
+	// DrainGuard is the most of all workers that may be kept out of use automatically: a region of which less than a
+	// quarter is ready gets nobody in mode "latency" until more than a third has been for a minute. An operator's drains
+	// are not counted. 0 never does so. Default 0.5.
 	DrainGuard *float64 `yaml:"drain_guard" default:"0.5"`
 	// DollarMS is what saving one dollar per million tokens is worth, in milliseconds. Default 0: money does not count.
 	DollarMS float64 `yaml:"dollar_ms"`
