@@ -371,7 +371,7 @@ func (p *planet) testMetrics(t *testing.T) {
 		}
 	}
 	for name, least := range map[string]float64{
-		"spillway_global_dns_answers_total": 10, "spillway_global_redirects_total": 3, "spillway_global_region_up": 3,
+		"spillway_global_dns_answers_total": 10, "spillway_global_dns_fast_answers_total": 10, "spillway_global_redirects_total": 3, "spillway_global_region_up": 3,
 		"spillway_global_summaries_total": 10, "spillway_global_plan_epoch": 1, "spillway_global_spec_version": 2,
 	} {
 		if sum[name] < least {
