@@ -26,7 +26,6 @@ type dnsWorld struct {
 	table      *steer.Table
 	plans      int
 	past       []float64 // demand, second by second
-	told       bool      // the planner knows the heaviest networks
 }
 
 const (
@@ -34,10 +33,10 @@ const (
 	capacityB = 50000.0
 )
 
-func newDNSWorld(ttl, delay int, heavy, told bool) *dnsWorld {
+func newDNSWorld(ttl, delay int, heavy bool) *dnsWorld {
 	const resolvers = 3000
 	rng := rand.New(rand.NewPCG(3, 3))
-	w := &dnsWorld{ttl: ttl, delay: delay, heavy: heavy, told: told, in: &steer.Input{Spec: oneService(2), SpecVersion: 1}}
+	w := &dnsWorld{ttl: ttl, delay: delay, heavy: heavy, in: &steer.Input{Spec: oneService(2), SpecVersion: 1}}
 	w.in.Spec.Steering.Interval = spec.Duration(time.Second)
 	w.in.Regions = []steer.Region{
 		{Models: []steer.Model{{Name: model, Rate: capacityA, Ready: 10, Total: 10}}},
@@ -126,7 +125,7 @@ func TestStepOfDemand(t *testing.T) {
 		heavy      bool
 		over       float64 // seconds, at most
 	}{{30, 15, false, 50}, {10, 15, false, 35}, {30, 2, false, 40}, {10, 2, false, 20}, {30, 15, true, 60}} {
-		w := newDNSWorld(c.ttl, c.delay, c.heavy, false)
+		w := newDNSWorld(c.ttl, c.delay, c.heavy)
 		o := w.step()
 		t.Logf("TTL %d, delay %d, heavy resolvers %v: %s, %d plans", c.ttl, c.delay, c.heavy, o, w.plans)
 		if o.over > c.over || o.deviation > 0.005 || o.peak > 1.31 {
@@ -143,7 +142,7 @@ func TestStepOfDemand(t *testing.T) {
 
 // TestARegionReturnsByItsRamp loses the near region, brings it back, and watches its load grow.
 func TestARegionReturnsByItsRamp(t *testing.T) {
-	w := newDNSWorld(5, 1, false, false)
+	w := newDNSWorld(5, 1, false)
 	ramp := spec.Duration(40 * time.Second)
 	w.in.Spec.Steering.Ramp = &ramp
 	var at [200]float64
