@@ -46,23 +46,6 @@ func (n *Node) forward(ctx context.Context, leader string, cmd []byte) (result, 
 	return a.Result, nil
 }
 
-// catchUp waits a moment for our own state to hold what the leader has just written, so that a caller reads its writes.
-func (n *Node) catchUp(ctx context.Context, index uint64) {
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
-	defer cancel()
-	for {
-		changed := n.fsm.next()
-		if n.State().Index >= index {
-			return
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return
-		}
-	}
-}
-
 // serveProposal answers one proposal of another node.
 func (n *Node) serveProposal(ctx context.Context, c *tls.Conn) {
 	ctx, cancel := context.WithTimeout(ctx, proposalTimeout)

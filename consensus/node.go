@@ -40,6 +40,8 @@ type Node struct {
 	dialer  dialer
 	written chan struct{} // something was committed here that the others should hear of
 
+	restoring sync.RWMutex // held to read while a command is proposed here, so that a restore overwrites none
+
 	nudge  sync.Mutex
 	nudged chan struct{} // closed to have the asides said now
 

@@ -87,6 +87,11 @@ func (n *Node) applyHere(ctx context.Context, data []byte) (result, error) {
 	if len(data) > 0 && kind(data[0]) == kindMembership {
 		return n.reformHere(ctx, data[1:])
 	}
+	if len(data) == 1 && kind(data[0]) == kindReadIndex {
+		return n.readHere(ctx)
+	}
+	n.restoring.RLock()
+	defer n.restoring.RUnlock()
 	if r, ok := n.foresee(data); !ok {
 		return r, nil
 	}
