@@ -32,24 +32,37 @@ func (n *Node) RestoreArchive(ctx context.Context, archive []byte, by By) (versi
 	case !n.IsLeader():
 		return 0, ErrNotLeader
 	}
+	// A command that was agreed between the look at the state and its replacement would be lost with its author told that
+	// it stands: none is proposed meanwhile, and those under way are waited for.
+	n.restoring.Lock()
+	version, err = n.replace(ctx, old, by)
+	n.restoring.Unlock()
+	if err != nil {
+		return 0, err
+	}
+	// An entry of its own: the state's index is past both histories from here.
+	err = n.Note(ctx, by, "restore", fmt.Sprintf("spec %d as spec %d", old.SpecVersion, version))
+	return version, err
+}
+
+// replace puts an archived state in the place of the one in force, and returns the version of its spec.
+func (n *Node) replace(ctx context.Context, old *State, by By) (version uint64, err error) {
+	if err := n.Barrier(ctx); err != nil {
+		return 0, err
+	}
 	now := n.State()
 	next := old.raised(now, by.Actor, time.Now().UTC().Round(0))
 	body, err := encodeState(next)
 	if err != nil {
 		return 0, err
 	}
-	if err := n.restoreUser(ctx, next, body); err != nil {
-		return 0, err
-	}
-	// An entry of its own: the state's index is past both histories from here.
-	err = n.Note(ctx, by, "restore", fmt.Sprintf("spec %d as spec %d", old.SpecVersion, next.SpecVersion))
-	return next.SpecVersion, err
+	return next.SpecVersion, n.restoreUser(ctx, next, body)
 }
 
 // raised is an archived state as it may follow on what is agreed now.
 func (s *State) raised(now *State, actor string, at time.Time) *State {
 	out := &State{
-		Index: max(s.Index, now.Index), Term: max(s.Term, now.Term), SpecVersion: max(s.SpecVersion, now.SpecVersion) + 1,
+		Index: max(s.Index, now.Index) + 1, Term: max(s.Term, now.Term), SpecVersion: max(s.SpecVersion, now.SpecVersion) + 1,
 		Spec: s.Spec, PlanEpoch: now.PlanEpoch, Plan: now.Plan, PlanTerm: now.PlanTerm, Drains: s.Drains,
 		TicketKeys: now.TicketKeys, Audit: now.Audit,
 	}
