@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"strings"
 	"time"
 
@@ -21,7 +20,7 @@ func (s *Server) backend() admin.Backend {
 		Status: s.status, Explain: s.explain, Spec: s.currentSpec, Apply: s.apply,
 		Drain: s.drain, Undrain: s.undrain, Drains: s.drains, Ready: s.ready,
 		Members: s.members, AddMember: s.addMember, RemoveMember: s.removeMember, Lead: s.handOver,
-		Audit: s.auditRecords, Archive: s.archive, Restore: s.restore,
+		SpecNow: s.agreedSpec, DrainsNow: s.agreedDrains, Audit: s.auditRecords, Archive: s.archive, Restore: s.restore,
 	}
 }
 
@@ -56,12 +55,12 @@ func (s *Server) apply(ctx context.Context, r admin.ApplyRequest, actor string) 
 	if err != nil {
 		return nil, admin.BadRequest(err.Error(), "")
 	}
+	version, err := s.versionFor(ctx, r.BasedOn)
+	if err != nil {
+		return nil, err
+	}
 	v := s.view.Load()
 	out := &admin.ApplyAnswer{DryRun: r.DryRun, Changes: changes(v, next), Moves: []admin.Move{}}
-	version := s.node.State().SpecVersion
-	if r.BasedOn != 0 && r.BasedOn != version {
-		return nil, admin.Conflict(fmt.Sprintf("spec %d is in force, not %d", version, r.BasedOn), "read it again and apply the change to that")
-	}
 	if v != nil {
 		if out.Moves, err = v.moves(next); err != nil {
 			return nil, admin.BadRequest(err.Error(), "")

@@ -53,6 +53,7 @@ func TestPlanet(t *testing.T) {
 	t.Run("siblings", p.testSiblings)
 	t.Run("apply", p.testApply)
 	t.Run("mistakes", p.testMistakes)
+	t.Run("agreed", p.testAgreed)
 	t.Run("workerless", p.testWorkerless)
 	t.Run("demand", p.testDemand)
 	t.Run("metrics", p.testMetrics)

@@ -17,6 +17,10 @@ type Backend struct {
 	Autoscaling func(ctx context.Context, model string) (*AutoscalingAnswer, error)
 	// Spec returns the spec in force.
 	Spec func(ctx context.Context) (*SpecAnswer, error)
+	// SpecNow and DrainsNow are Spec and Drains with every write made before the call, wherever it was made; they need a
+	// leader.
+	SpecNow   func(ctx context.Context) (*SpecAnswer, error)
+	DrainsNow func(ctx context.Context) (*DrainAnswer, error)
 	// Apply puts a new spec in force, or says what that would do. actor is who asked.
 	Apply func(ctx context.Context, r ApplyRequest, actor string) (*ApplyAnswer, error)
 	// Drain and Undrain return once the change is in force on this node.

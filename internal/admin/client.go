@@ -92,6 +92,16 @@ func (c *Client) Spec(ctx context.Context) (*SpecAnswer, error) {
 	return call[SpecAnswer](ctx, c, http.MethodGet, pathSpec, nil)
 }
 
+// SpecNow is Spec with every write made before the call, wherever it was made. It needs a leader.
+func (c *Client) SpecNow(ctx context.Context) (*SpecAnswer, error) {
+	return call[SpecAnswer](ctx, c, http.MethodGet, pathSpec+"?"+paramLinearizable+"=1", nil)
+}
+
+// DrainsNow is Drains likewise.
+func (c *Client) DrainsNow(ctx context.Context) (*DrainAnswer, error) {
+	return call[DrainAnswer](ctx, c, http.MethodGet, pathDrains+"?"+paramLinearizable+"=1", nil)
+}
+
 // Apply puts a new spec in force, or with DryRun says what that would do.
 func (c *Client) Apply(ctx context.Context, r ApplyRequest) (*ApplyAnswer, error) {
 	return call[ApplyAnswer](ctx, c, http.MethodPut, pathSpec, r)

@@ -19,6 +19,9 @@ const (
 	pathDrains  = "/v1/drains"
 )
 
+// paramLinearizable asks for an answer that holds every write made before the question, wherever it was made.
+const paramLinearizable = "linearizable"
+
 // maxBody bounds a call, in bytes: a spec with thousands of tenants fits.
 const maxBody = 8 << 20
 
@@ -52,9 +55,9 @@ func (s *Server) routes() []route {
 		look(pathStatus, "Describe the node and what it stands over.", b.Status),
 		change(http.MethodPost, pathExplain, "Replay the decisions that a request would meet.", explain).by(Viewer),
 		look(pathQueue, "Say who waits in a local instance.", b.Queue),
-		look(pathSpec, "Return the spec in force.", b.Spec),
+		exactly(look(pathSpec, "Return the spec in force.", b.Spec), b.SpecNow),
 		change(http.MethodPut, pathSpec, "Put a new spec in force, or say what that would do.", b.Apply),
-		look(pathDrains, "List the drains in force.", b.Drains),
+		exactly(look(pathDrains, "List the drains in force.", b.Drains), b.DrainsNow),
 		change(http.MethodPost, pathDrains, "Send nothing new to a region, a zone or a worker.", b.Drain),
 		remove(pathDrains, "path", "Let a drained region, zone or worker take traffic again.", b.Undrain),
 		look(pathAudit, "List the newest changes: who, what, when and why.", b.Audit),

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"strconv"
 )
 
 // route is one call of the API: what it is, who may make it, and what it takes and answers.
@@ -31,6 +32,23 @@ func look[A any](path, summary string, call func(context.Context) (*A, error)) r
 			answer(w, out, err)
 		},
 	}
+}
+
+// exactly has ?linearizable=1 answered by another call.
+func exactly[A any](t route, call func(context.Context) (*A, error)) route {
+	exact, local := look(t.path, t.summary, call), t.serve
+	t.params = append(t.params, paramLinearizable)
+	t.serve = func(w http.ResponseWriter, r *http.Request, actor string) {
+		switch v := r.URL.Query().Get(paramLinearizable); v {
+		case "", "0", "false":
+			local(w, r, actor)
+		case "1", "true":
+			exact.serve(w, r, actor)
+		default:
+			writeError(w, BadRequest(paramLinearizable+" is "+strconv.Quote(v), "write 1, or leave it out to read what this node has"))
+		}
+	}
+	return t
 }
 
 // change is a call with a body.
