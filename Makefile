@@ -51,6 +51,10 @@ bench-local: ## measure the local tier five times and print it against its targe
 	$(GO) test -run '^$$' -bench '^BenchmarkScrape100Workers$$' -benchtime 1x -count 5 ./local >> bin/bench-local.txt
 	@$(GO) run ./chaos/targets < bin/bench-local.txt
 
+.PHONY: linear
+linear: ## check 200 random schedules of faults against a linearizable register (LINEAR_RUNS, LINEAR_SEED)
+	LINEAR_RUNS=$${LINEAR_RUNS:-200} $(GO) test -run '^TestLinearizable$$' -count 1 -parallel 4 -timeout 60m -v ./consensus | grep -v '^ *\(===\|--- PASS: TestLinearizable/\)'
+
 .PHONY: compare
 compare: ## compare policies in a zone with a slow, a lying and a leaking worker, and show fairness (7 min); COMPARE="-seeds 1 -policies all"
 	$(GO) run ./chaos/compare $(COMPARE)

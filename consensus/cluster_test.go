@@ -30,9 +30,20 @@ type cluster struct {
 	peers []consensus.Peer
 	nodes []*consensus.Node
 	tune  func(*consensus.Config)
+	seen  func(by int) []consensus.Peer // the peers at the addresses at which a node reaches them; nil: peers
 }
 
 func newCluster(t *testing.T, onDisk bool, tune func(*consensus.Config)) *cluster {
+	t.Helper()
+	c := layCluster(t, onDisk, tune)
+	for i := range 3 {
+		c.start(i)
+	}
+	return c
+}
+
+// layCluster is newCluster without starting a node.
+func layCluster(t *testing.T, onDisk bool, tune func(*consensus.Config)) *cluster {
 	t.Helper()
 	ca, err := identity.NewDevCA(t.TempDir(), domain)
 	if err != nil {
@@ -42,7 +53,7 @@ func newCluster(t *testing.T, onDisk bool, tune func(*consensus.Config)) *cluste
 	for i := range 3 {
 		dir := ""
 		if onDisk {
-			dir = t.TempDir()
+			dir = memoryDir(t)
 		}
 		c.dirs = append(c.dirs, dir)
 		c.certs = append(c.certs, c.cert(identity.ID{TrustDomain: domain, Role: identity.RoleGlobal, Name: name(i)}))
@@ -50,10 +61,18 @@ func newCluster(t *testing.T, onDisk bool, tune func(*consensus.Config)) *cluste
 		c.peers = append(c.peers, consensus.Peer{ID: name(i), Addr: c.nodes[i].Addr().String()})
 	}
 	t.Cleanup(c.stopAll)
-	for i := range 3 {
-		c.start(i)
-	}
 	return c
+}
+
+// memoryDir is a folder in memory where the system has one: a test of the protocol must not wait for the disk's other
+// users.
+func memoryDir(t *testing.T) string {
+	dir, err := os.MkdirTemp("/dev/shm", "spillway-test-*")
+	if err != nil {
+		return t.TempDir()
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return dir
 }
 
 func name(i int) string { return fmt.Sprintf("g%d", i+1) }
@@ -94,7 +113,11 @@ func (c *cluster) start(i int) {
 	if c.nodes[i] == nil {
 		c.nodes[i] = c.make(i, c.peers[i].Addr)
 	}
-	c.nodes[i].SetPeers(c.peers)
+	peers := c.peers
+	if c.seen != nil {
+		peers = c.seen(i)
+	}
+	c.nodes[i].SetPeers(peers)
 	if err := c.nodes[i].Start(c.t.Context()); err != nil {
 		c.t.Fatal(err)
 	}
