@@ -3,6 +3,7 @@ module github.com/spillway-lb/spillway
 go 1.26.0
 
 require (
+	github.com/anishathalye/porcupine v1.3.1 // tests only
 	github.com/cespare/xxhash/v2 v2.3.0
 	github.com/goccy/go-yaml v1.19.2
 	github.com/google/go-cmp v0.7.0
@@ -27,8 +28,6 @@ require (
 	google.golang.org/protobuf v1.36.12
 	pgregory.net/rapid v1.3.0
 )
-
-require github.com/anishathalye/porcupine v1.3.1
 
 require (
 	github.com/armon/go-metrics v0.4.1 // indirect
