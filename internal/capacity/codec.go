@@ -62,7 +62,7 @@ func summaryToPB(s *Summary) *capacitypb.Summary {
 		Path: &capacitypb.Path{Region: s.Path.Region, Zone: s.Path.Zone, Instance: s.Path.Instance},
 		Boot: s.Boot, Seq: s.Seq, Endpoint: s.Endpoint, Draining: s.Draining,
 		Models: make([]*capacitypb.Model, len(s.Models)), Acks: make([]*capacitypb.Ack, len(s.Acks)),
-		Demand: make([]*capacitypb.Demand, len(s.Demand)),
+		Demand: make([]*capacitypb.Demand, len(s.Demand)), Rtts: rttsToPB(s.RTTs),
 	}
 	for i := range s.Models {
 		p.Models[i] = modelToPB(&s.Models[i])
@@ -122,8 +122,8 @@ func demandToPB(d *Demand) *capacitypb.Demand {
 }
 
 func summaryFromPB(p *capacitypb.Summary) (*Summary, error) {
-	if len(p.Models) > MaxModels || len(p.Acks) > MaxAcks || len(p.Demand) > MaxDemand {
-		return nil, fmt.Errorf("%d models, %d acks, %d demands: over the limits", len(p.Models), len(p.Acks), len(p.Demand))
+	if len(p.Models) > MaxModels || len(p.Acks) > MaxAcks || len(p.Demand) > MaxDemand || len(p.Rtts) > MaxRTTs {
+		return nil, fmt.Errorf("%d models, %d acks, %d demands, %d round trips: over the limits", len(p.Models), len(p.Acks), len(p.Demand), len(p.Rtts))
 	}
 	s := &Summary{
 		Path: Path{Region: p.Path.GetRegion(), Zone: p.Path.GetZone(), Instance: p.Path.GetInstance()},
@@ -142,6 +142,7 @@ func summaryFromPB(p *capacitypb.Summary) (*Summary, error) {
 	for _, d := range p.Demand {
 		s.Demand = append(s.Demand, demandFromPB(d))
 	}
+	s.RTTs = rttsFromPB(p.Rtts)
 	return s, nil
 }
 

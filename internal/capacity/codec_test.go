@@ -35,9 +35,10 @@ func TestUnknownFieldsSurvive(t *testing.T) {
 	s := Merge(busy(2), Summary{})
 	s.Acks = []Ack{{Parent: "g", Boot: 1, Ticket: 2}}
 	s.Demand = []Demand{{Service: "s", Model: "m", Cell: "c", TokensPerSec: 4}}
+	s.RTTs = []RTT{{Cell: "c", Samples: 1, TotalMicros: 2, AgeSec: 3}}
 	p := summaryToPB(&s)
 	added := protowire.AppendBytes(protowire.AppendTag(nil, 999, protowire.BytesType), []byte("from the future"))
-	for _, m := range []proto.Message{p, p.Models[1], p.Models[1].Hardware[0], p.Acks[0], p.Demand[0]} {
+	for _, m := range []proto.Message{p, p.Models[1], p.Models[1].Hardware[0], p.Acks[0], p.Demand[0], p.Rtts[0]} {
 		m.ProtoReflect().SetUnknown(added)
 	}
 	sent, err := proto.MarshalOptions{Deterministic: true}.Marshal(p)
@@ -52,8 +53,8 @@ func TestUnknownFieldsSurvive(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n := strings.Count(string(again), "from the future"); n != 5 || string(again) != string(sent) {
-		t.Fatalf("%d of 5 unknown fields survive; same bytes: %v", n, string(again) == string(sent))
+	if n := strings.Count(string(again), "from the future"); n != 6 || string(again) != string(sent) {
+		t.Fatalf("%d of 6 unknown fields survive; same bytes: %v", n, string(again) == string(sent))
 	}
 }
 
@@ -78,6 +79,10 @@ func TestRefused(t *testing.T) {
 		"ack twice":        func(s *Summary) { s.Acks = []Ack{{Parent: "g"}, {Parent: "g"}} },
 		"demand twice":     func(s *Summary) { s.Demand = []Demand{{Cell: "c"}, {Cell: "c"}} },
 		"negative demand":  func(s *Summary) { s.Demand = []Demand{{Cell: "c", TokensPerSec: -5}} },
+		"rtt twice":        func(s *Summary) { s.RTTs = []RTT{{Cell: "c"}, {Cell: "c"}} },
+		"rtt of no cell":   func(s *Summary) { s.RTTs = []RTT{{Samples: 1}} },
+		"negative rtt":     func(s *Summary) { s.RTTs = []RTT{{Cell: "c", TotalMicros: -1}} },
+		"absurd rtt":       func(s *Summary) { s.RTTs = []RTT{{Cell: "c", AgeSec: MaxAmount + 1}} },
 		"many acks": func(s *Summary) {
 			for i := range MaxAcks + 1 {
 				s.Acks = append(s.Acks, Ack{Parent: fmt.Sprintf("%03d", i)})

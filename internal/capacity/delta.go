@@ -7,7 +7,7 @@ import "slices"
 type Delta struct {
 	// BaseSeq numbers the snapshot (of the same Path and Boot) that the delta builds on.
 	BaseSeq uint64
-	// Head is the statement without Models and Demand.
+	// Head is the statement without Models, Demand and RTTs.
 	Head Summary
 	// Changed models, in ascending order of name, and the names of Removed ones.
 	Changed []Change
@@ -15,6 +15,9 @@ type Delta struct {
 	// Demand that changed, and RemovedDemand of which only the key counts.
 	Demand        []Demand
 	RemovedDemand []Demand
+	// RTTs that changed, and the cells of RemovedRTTs, in ascending order.
+	RTTs        []RTT
+	RemovedRTTs []string
 	// Partial means that not all changes found room: what is here is true, about the rest nothing is said. It
 	// lies over the newest statement held instead of the snapshot; see Overlay.
 	Partial bool
@@ -30,7 +33,7 @@ type Change struct {
 // Diff is the Delta that turns base into next. Both must be lawful (see Fit) and of one path and boot.
 func Diff(base, next *Summary) Delta {
 	d := Delta{BaseSeq: base.Seq, Head: *next}
-	d.Head.Models, d.Head.Demand = nil, nil
+	d.Head.Models, d.Head.Demand, d.Head.RTTs = nil, nil, nil
 	for i := range next.Models {
 		m, old := &next.Models[i], base.Model(next.Models[i].Name)
 		switch {
@@ -50,6 +53,7 @@ func Diff(base, next *Summary) Delta {
 		}
 	}
 	d.Demand, d.RemovedDemand = diffDemand(base.Demand, next.Demand)
+	d.RTTs, d.RemovedRTTs = diffRTTs(base.RTTs, next.RTTs)
 	return d
 }
 
@@ -95,6 +99,7 @@ func (d *Delta) Overlay(base, held *Summary) Summary {
 		return gone
 	})
 	s.Demand = mergeSorted(keptDemand, d.Demand, MaxDemand, compareDemand, second)
+	s.RTTs = mergeSorted(d.keptRTTs(held.RTTs), d.RTTs, MaxRTTs, compareRTT, second)
 	return s
 }
 
@@ -130,13 +135,15 @@ func (d *Delta) Part(from, n int) Delta {
 	p.Changed, i = pickFrom(d.Changed, i, take)
 	p.Removed, i = pickFrom(d.Removed, i, take)
 	p.Demand, i = pickFrom(d.Demand, i, take)
-	p.RemovedDemand, _ = pickFrom(d.RemovedDemand, i, take)
+	p.RemovedDemand, i = pickFrom(d.RemovedDemand, i, take)
+	p.RTTs, i = pickFrom(d.RTTs, i, take)
+	p.RemovedRTTs, _ = pickFrom(d.RemovedRTTs, i, take)
 	return p
 }
 
 // Len is the number of changes, of all kinds.
 func (d *Delta) Len() int {
-	return len(d.Changed) + len(d.Removed) + len(d.Demand) + len(d.RemovedDemand)
+	return len(d.Changed) + len(d.Removed) + len(d.Demand) + len(d.RemovedDemand) + len(d.RTTs) + len(d.RemovedRTTs)
 }
 
 func pickFrom[E any](list []E, offset int, take func(int) bool) (out []E, next int) {

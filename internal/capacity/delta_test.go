@@ -95,6 +95,8 @@ func TestDeltaRefused(t *testing.T) {
 		"prefixes and same": func(d *Delta) { d.Changed[0].SamePrefixes = true },
 		"disorder":          func(d *Delta) { d.Changed = append(d.Changed, d.Changed[0]) },
 		"removed disorder":  func(d *Delta) { d.Removed = []string{"b", "a"} },
+		"removed rtts":      func(d *Delta) { d.RemovedRTTs = []string{"b", "a"} },
+		"head with rtts":    func(d *Delta) { d.Head.RTTs = []RTT{{Cell: "c"}} },
 		"negative":          func(d *Delta) { d.Changed[0].Model.Ready = -1 },
 	} {
 		next := busy(1)
@@ -111,6 +113,7 @@ func FuzzDecodeDelta(f *testing.F) {
 	next.Models[1].Backlog = 5
 	next.Models = next.Models[1:]
 	next.Demand = []Demand{{Service: "s", Cell: "c", TokensPerSec: 1}}
+	next.RTTs = []RTT{{Cell: "c", Samples: 3, TotalMicros: 9000, AgeSec: 1}}
 	d := Diff(&base, &next)
 	b, err := EncodeDelta(&d)
 	if err != nil {

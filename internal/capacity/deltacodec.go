@@ -16,7 +16,10 @@ func EncodeDelta(d *Delta) ([]byte, error) {
 	if err := d.check(); err != nil {
 		return nil, fmt.Errorf("encoding delta of %s: %w", d.Head.Path, err)
 	}
-	p := &capacitypb.Delta{BaseSeq: d.BaseSeq, Head: summaryToPB(&d.Head), Removed: d.Removed, Partial: d.Partial}
+	p := &capacitypb.Delta{
+		BaseSeq: d.BaseSeq, Head: summaryToPB(&d.Head), Removed: d.Removed, Partial: d.Partial,
+		Rtts: rttsToPB(d.RTTs), RemovedRtts: d.RemovedRTTs,
+	}
 	for i := range d.Changed {
 		p.Changed = append(p.Changed, &capacitypb.Change{Model: modelToPB(&d.Changed[i].Model), SamePrefixes: d.Changed[i].SamePrefixes})
 	}
@@ -50,7 +53,8 @@ func DecodeDelta(b []byte) (*Delta, error) {
 }
 
 func deltaFromPB(p *capacitypb.Delta) (*Delta, error) {
-	if len(p.Changed) > MaxModels || len(p.Removed) > MaxModels || len(p.Demand) > MaxDemand || len(p.RemovedDemand) > MaxDemand {
+	if len(p.Changed) > MaxModels || len(p.Removed) > MaxModels || len(p.Demand) > MaxDemand || len(p.RemovedDemand) > MaxDemand ||
+		len(p.Rtts) > MaxRTTs || len(p.RemovedRtts) > MaxRTTs {
 		return nil, errors.New("more changes than a statement has entries")
 	}
 	if p.Head == nil {
@@ -60,7 +64,10 @@ func deltaFromPB(p *capacitypb.Delta) (*Delta, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &Delta{BaseSeq: p.BaseSeq, Head: *head, Removed: p.Removed, Partial: p.Partial}
+	d := &Delta{
+		BaseSeq: p.BaseSeq, Head: *head, Removed: p.Removed, Partial: p.Partial,
+		RTTs: rttsFromPB(p.Rtts), RemovedRTTs: p.RemovedRtts,
+	}
 	for _, c := range p.Changed {
 		if c.Model == nil {
 			return nil, errors.New("change without a model")
@@ -81,8 +88,8 @@ func deltaFromPB(p *capacitypb.Delta) (*Delta, error) {
 }
 
 func (d *Delta) check() error {
-	if len(d.Head.Models) > 0 || len(d.Head.Demand) > 0 {
-		return errors.New("the head carries models or demand")
+	if len(d.Head.Models) > 0 || len(d.Head.Demand) > 0 || len(d.Head.RTTs) > 0 {
+		return errors.New("the head carries models, demand or round trips")
 	}
 	if len(d.Changed) > MaxModels || len(d.Removed) > MaxModels {
 		return errors.New("more changes than a statement has models")
@@ -107,5 +114,8 @@ func (d *Delta) check() error {
 	if err := checkDemand(d.Demand); err != nil {
 		return err
 	}
-	return checkDemand(d.RemovedDemand)
+	if err := checkDemand(d.RemovedDemand); err != nil {
+		return err
+	}
+	return d.checkRTTs()
 }

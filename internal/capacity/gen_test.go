@@ -57,6 +57,14 @@ func genDemand(t *rapid.T) []Demand {
 	return out
 }
 
+func genRTTs(t *rapid.T) []RTT {
+	var out []RTT
+	for _, c := range subset(t, []string{"c1", "c2", "c3"}, "measured cells") {
+		out = append(out, RTT{Cell: c, Samples: amountGen(t, "samples"), TotalMicros: amountGen(t, "micros"), AgeSec: amountGen(t, "age")})
+	}
+	return out
+}
+
 // genSummary draws lawful statements, the identity among them.
 func genSummary(t *rapid.T) Summary {
 	if rapid.IntRange(0, 9).Draw(t, "zero") == 0 {
@@ -69,7 +77,7 @@ func genSummary(t *rapid.T) Summary {
 		},
 		Boot: rapid.Uint64Range(0, 3).Draw(t, "boot"), Seq: rapid.Uint64Range(0, 5).Draw(t, "seq"),
 		Endpoint: rapid.SampledFrom([]string{"", "127.0.0.1:80"}).Draw(t, "endpoint"),
-		Draining: rapid.Bool().Draw(t, "draining"), Demand: genDemand(t),
+		Draining: rapid.Bool().Draw(t, "draining"), Demand: genDemand(t), RTTs: genRTTs(t),
 	}
 	for _, name := range subset(t, models, "models") {
 		s.Models = append(s.Models, genModel(t, name))

@@ -15,6 +15,7 @@ const (
 	MaxPrefixes = 32
 	MaxAcks     = 64
 	MaxDemand   = 512
+	MaxRTTs     = 512
 	// MaxName is the longest name, in bytes: that of a DNS name.
 	MaxName = 253
 	// MaxAmount is the greatest amount: exact in a float64 and in JSON, and room for sums.
@@ -53,7 +54,10 @@ func (s *Summary) check() error {
 			return err
 		}
 	}
-	return checkDemand(s.Demand)
+	if err := checkDemand(s.Demand); err != nil {
+		return err
+	}
+	return checkRTTs(s.RTTs)
 }
 
 func (p Path) check() error {

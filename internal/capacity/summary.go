@@ -27,6 +27,8 @@ type Summary struct {
 	Acks []Ack
 	// Demand offered by clients, in ascending order of (Service, Model, Cell). Only gateways fill it.
 	Demand []Demand
+	// RTTs that gateways measured on clients' connections, in ascending order of Cell. Only gateways fill it.
+	RTTs []RTT
 
 	// several is set once two non-zero parts were merged, so that a sum whose fields happen to be zero (two instances
 	// of different regions that serve nothing) is not mistaken for the identity.

@@ -94,6 +94,7 @@ type Summary struct {
 	Models        []*Model               `protobuf:"bytes,6,rep,name=models,proto3" json:"models,omitempty"`
 	Acks          []*Ack                 `protobuf:"bytes,7,rep,name=acks,proto3" json:"acks,omitempty"`
 	Demand        []*Demand              `protobuf:"bytes,8,rep,name=demand,proto3" json:"demand,omitempty"`
+	Rtts          []*RTT                 `protobuf:"bytes,9,rep,name=rtts,proto3" json:"rtts,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -180,6 +181,13 @@ func (x *Summary) GetAcks() []*Ack {
 func (x *Summary) GetDemand() []*Demand {
 	if x != nil {
 		return x.Demand
+	}
+	return nil
+}
+
+func (x *Summary) GetRtts() []*RTT {
+	if x != nil {
+		return x.Rtts
 	}
 	return nil
 }
@@ -577,23 +585,94 @@ func (x *Demand) GetRequestsPerSecMilli() uint64 {
 	return 0
 }
 
+// RTT is what gateways measured of one cell's clients.
+type RTT struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Cell          string                 `protobuf:"bytes,1,opt,name=cell,proto3" json:"cell,omitempty"`
+	Samples       uint64                 `protobuf:"varint,2,opt,name=samples,proto3" json:"samples,omitempty"`
+	TotalMicros   uint64                 `protobuf:"varint,3,opt,name=total_micros,json=totalMicros,proto3" json:"total_micros,omitempty"`
+	AgeSec        uint64                 `protobuf:"varint,4,opt,name=age_sec,json=ageSec,proto3" json:"age_sec,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RTT) Reset() {
+	*x = RTT{}
+	mi := &file_capacity_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RTT) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RTT) ProtoMessage() {}
+
+func (x *RTT) ProtoReflect() protoreflect.Message {
+	mi := &file_capacity_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RTT.ProtoReflect.Descriptor instead.
+func (*RTT) Descriptor() ([]byte, []int) {
+	return file_capacity_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *RTT) GetCell() string {
+	if x != nil {
+		return x.Cell
+	}
+	return ""
+}
+
+func (x *RTT) GetSamples() uint64 {
+	if x != nil {
+		return x.Samples
+	}
+	return 0
+}
+
+func (x *RTT) GetTotalMicros() uint64 {
+	if x != nil {
+		return x.TotalMicros
+	}
+	return 0
+}
+
+func (x *RTT) GetAgeSec() uint64 {
+	if x != nil {
+		return x.AgeSec
+	}
+	return 0
+}
+
 // Delta is what changed since the snapshot numbered (head.boot, base_seq).
 type Delta struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	BaseSeq       uint64                 `protobuf:"varint,1,opt,name=base_seq,json=baseSeq,proto3" json:"base_seq,omitempty"`
-	Head          *Summary               `protobuf:"bytes,2,opt,name=head,proto3" json:"head,omitempty"` // everything but models and demand, whole
+	Head          *Summary               `protobuf:"bytes,2,opt,name=head,proto3" json:"head,omitempty"` // everything but models, demand and round trips, whole
 	Changed       []*Change              `protobuf:"bytes,3,rep,name=changed,proto3" json:"changed,omitempty"`
 	Removed       []string               `protobuf:"bytes,4,rep,name=removed,proto3" json:"removed,omitempty"`
 	Demand        []*Demand              `protobuf:"bytes,5,rep,name=demand,proto3" json:"demand,omitempty"`
 	RemovedDemand []*DemandKey           `protobuf:"bytes,6,rep,name=removed_demand,json=removedDemand,proto3" json:"removed_demand,omitempty"`
 	Partial       bool                   `protobuf:"varint,7,opt,name=partial,proto3" json:"partial,omitempty"`
+	Rtts          []*RTT                 `protobuf:"bytes,8,rep,name=rtts,proto3" json:"rtts,omitempty"`
+	RemovedRtts   []string               `protobuf:"bytes,9,rep,name=removed_rtts,json=removedRtts,proto3" json:"removed_rtts,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Delta) Reset() {
 	*x = Delta{}
-	mi := &file_capacity_proto_msgTypes[6]
+	mi := &file_capacity_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -605,7 +684,7 @@ func (x *Delta) String() string {
 func (*Delta) ProtoMessage() {}
 
 func (x *Delta) ProtoReflect() protoreflect.Message {
-	mi := &file_capacity_proto_msgTypes[6]
+	mi := &file_capacity_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -618,7 +697,7 @@ func (x *Delta) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Delta.ProtoReflect.Descriptor instead.
 func (*Delta) Descriptor() ([]byte, []int) {
-	return file_capacity_proto_rawDescGZIP(), []int{6}
+	return file_capacity_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Delta) GetBaseSeq() uint64 {
@@ -670,6 +749,20 @@ func (x *Delta) GetPartial() bool {
 	return false
 }
 
+func (x *Delta) GetRtts() []*RTT {
+	if x != nil {
+		return x.Rtts
+	}
+	return nil
+}
+
+func (x *Delta) GetRemovedRtts() []string {
+	if x != nil {
+		return x.RemovedRtts
+	}
+	return nil
+}
+
 type Change struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Model         *Model                 `protobuf:"bytes,1,opt,name=model,proto3" json:"model,omitempty"`
@@ -680,7 +773,7 @@ type Change struct {
 
 func (x *Change) Reset() {
 	*x = Change{}
-	mi := &file_capacity_proto_msgTypes[7]
+	mi := &file_capacity_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -692,7 +785,7 @@ func (x *Change) String() string {
 func (*Change) ProtoMessage() {}
 
 func (x *Change) ProtoReflect() protoreflect.Message {
-	mi := &file_capacity_proto_msgTypes[7]
+	mi := &file_capacity_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -705,7 +798,7 @@ func (x *Change) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Change.ProtoReflect.Descriptor instead.
 func (*Change) Descriptor() ([]byte, []int) {
-	return file_capacity_proto_rawDescGZIP(), []int{7}
+	return file_capacity_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Change) GetModel() *Model {
@@ -733,7 +826,7 @@ type DemandKey struct {
 
 func (x *DemandKey) Reset() {
 	*x = DemandKey{}
-	mi := &file_capacity_proto_msgTypes[8]
+	mi := &file_capacity_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -745,7 +838,7 @@ func (x *DemandKey) String() string {
 func (*DemandKey) ProtoMessage() {}
 
 func (x *DemandKey) ProtoReflect() protoreflect.Message {
-	mi := &file_capacity_proto_msgTypes[8]
+	mi := &file_capacity_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -758,7 +851,7 @@ func (x *DemandKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DemandKey.ProtoReflect.Descriptor instead.
 func (*DemandKey) Descriptor() ([]byte, []int) {
-	return file_capacity_proto_rawDescGZIP(), []int{8}
+	return file_capacity_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *DemandKey) GetService() string {
@@ -790,7 +883,7 @@ const file_capacity_proto_rawDesc = "" +
 	"\x04Path\x12\x16\n" +
 	"\x06region\x18\x01 \x01(\tR\x06region\x12\x12\n" +
 	"\x04zone\x18\x02 \x01(\tR\x04zone\x12\x1a\n" +
-	"\binstance\x18\x03 \x01(\tR\binstance\"\xb1\x02\n" +
+	"\binstance\x18\x03 \x01(\tR\binstance\"\xe0\x02\n" +
 	"\aSummary\x12.\n" +
 	"\x04path\x18\x01 \x01(\v2\x1a.spillway.capacity.v1.PathR\x04path\x12\x12\n" +
 	"\x04boot\x18\x02 \x01(\x04R\x04boot\x12\x10\n" +
@@ -799,7 +892,8 @@ const file_capacity_proto_rawDesc = "" +
 	"\bdraining\x18\x05 \x01(\bR\bdraining\x123\n" +
 	"\x06models\x18\x06 \x03(\v2\x1b.spillway.capacity.v1.ModelR\x06models\x12-\n" +
 	"\x04acks\x18\a \x03(\v2\x19.spillway.capacity.v1.AckR\x04acks\x124\n" +
-	"\x06demand\x18\b \x03(\v2\x1c.spillway.capacity.v1.DemandR\x06demand\"\xa9\x04\n" +
+	"\x06demand\x18\b \x03(\v2\x1c.spillway.capacity.v1.DemandR\x06demand\x12-\n" +
+	"\x04rtts\x18\t \x03(\v2\x19.spillway.capacity.v1.RTTR\x04rtts\"\xa9\x04\n" +
 	"\x05Model\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05ready\x18\x02 \x01(\x04R\x05ready\x12\x14\n" +
@@ -840,7 +934,12 @@ const file_capacity_proto_rawDesc = "" +
 	"\x05model\x18\x02 \x01(\tR\x05model\x12\x12\n" +
 	"\x04cell\x18\x03 \x01(\tR\x04cell\x12$\n" +
 	"\x0etokens_per_sec\x18\x04 \x01(\x04R\ftokensPerSec\x123\n" +
-	"\x16requests_per_sec_milli\x18\x05 \x01(\x04R\x13requestsPerSecMilli\"\xbf\x02\n" +
+	"\x16requests_per_sec_milli\x18\x05 \x01(\x04R\x13requestsPerSecMilli\"o\n" +
+	"\x03RTT\x12\x12\n" +
+	"\x04cell\x18\x01 \x01(\tR\x04cell\x12\x18\n" +
+	"\asamples\x18\x02 \x01(\x04R\asamples\x12!\n" +
+	"\ftotal_micros\x18\x03 \x01(\x04R\vtotalMicros\x12\x17\n" +
+	"\aage_sec\x18\x04 \x01(\x04R\x06ageSec\"\x91\x03\n" +
 	"\x05Delta\x12\x19\n" +
 	"\bbase_seq\x18\x01 \x01(\x04R\abaseSeq\x121\n" +
 	"\x04head\x18\x02 \x01(\v2\x1d.spillway.capacity.v1.SummaryR\x04head\x126\n" +
@@ -848,7 +947,9 @@ const file_capacity_proto_rawDesc = "" +
 	"\aremoved\x18\x04 \x03(\tR\aremoved\x124\n" +
 	"\x06demand\x18\x05 \x03(\v2\x1c.spillway.capacity.v1.DemandR\x06demand\x12F\n" +
 	"\x0eremoved_demand\x18\x06 \x03(\v2\x1f.spillway.capacity.v1.DemandKeyR\rremovedDemand\x12\x18\n" +
-	"\apartial\x18\a \x01(\bR\apartial\"`\n" +
+	"\apartial\x18\a \x01(\bR\apartial\x12-\n" +
+	"\x04rtts\x18\b \x03(\v2\x19.spillway.capacity.v1.RTTR\x04rtts\x12!\n" +
+	"\fremoved_rtts\x18\t \x03(\tR\vremovedRtts\"`\n" +
 	"\x06Change\x121\n" +
 	"\x05model\x18\x01 \x01(\v2\x1b.spillway.capacity.v1.ModelR\x05model\x12#\n" +
 	"\rsame_prefixes\x18\x02 \x01(\bR\fsamePrefixes\"O\n" +
@@ -869,7 +970,7 @@ func file_capacity_proto_rawDescGZIP() []byte {
 	return file_capacity_proto_rawDescData
 }
 
-var file_capacity_proto_msgTypes = make([]protoimpl.MessageInfo, 9)
+var file_capacity_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
 var file_capacity_proto_goTypes = []any{
 	(*Path)(nil),      // 0: spillway.capacity.v1.Path
 	(*Summary)(nil),   // 1: spillway.capacity.v1.Summary
@@ -877,26 +978,29 @@ var file_capacity_proto_goTypes = []any{
 	(*Hardware)(nil),  // 3: spillway.capacity.v1.Hardware
 	(*Ack)(nil),       // 4: spillway.capacity.v1.Ack
 	(*Demand)(nil),    // 5: spillway.capacity.v1.Demand
-	(*Delta)(nil),     // 6: spillway.capacity.v1.Delta
-	(*Change)(nil),    // 7: spillway.capacity.v1.Change
-	(*DemandKey)(nil), // 8: spillway.capacity.v1.DemandKey
+	(*RTT)(nil),       // 6: spillway.capacity.v1.RTT
+	(*Delta)(nil),     // 7: spillway.capacity.v1.Delta
+	(*Change)(nil),    // 8: spillway.capacity.v1.Change
+	(*DemandKey)(nil), // 9: spillway.capacity.v1.DemandKey
 }
 var file_capacity_proto_depIdxs = []int32{
 	0,  // 0: spillway.capacity.v1.Summary.path:type_name -> spillway.capacity.v1.Path
 	2,  // 1: spillway.capacity.v1.Summary.models:type_name -> spillway.capacity.v1.Model
 	4,  // 2: spillway.capacity.v1.Summary.acks:type_name -> spillway.capacity.v1.Ack
 	5,  // 3: spillway.capacity.v1.Summary.demand:type_name -> spillway.capacity.v1.Demand
-	3,  // 4: spillway.capacity.v1.Model.hardware:type_name -> spillway.capacity.v1.Hardware
-	1,  // 5: spillway.capacity.v1.Delta.head:type_name -> spillway.capacity.v1.Summary
-	7,  // 6: spillway.capacity.v1.Delta.changed:type_name -> spillway.capacity.v1.Change
-	5,  // 7: spillway.capacity.v1.Delta.demand:type_name -> spillway.capacity.v1.Demand
-	8,  // 8: spillway.capacity.v1.Delta.removed_demand:type_name -> spillway.capacity.v1.DemandKey
-	2,  // 9: spillway.capacity.v1.Change.model:type_name -> spillway.capacity.v1.Model
-	10, // [10:10] is the sub-list for method output_type
-	10, // [10:10] is the sub-list for method input_type
-	10, // [10:10] is the sub-list for extension type_name
-	10, // [10:10] is the sub-list for extension extendee
-	0,  // [0:10] is the sub-list for field type_name
+	6,  // 4: spillway.capacity.v1.Summary.rtts:type_name -> spillway.capacity.v1.RTT
+	3,  // 5: spillway.capacity.v1.Model.hardware:type_name -> spillway.capacity.v1.Hardware
+	1,  // 6: spillway.capacity.v1.Delta.head:type_name -> spillway.capacity.v1.Summary
+	8,  // 7: spillway.capacity.v1.Delta.changed:type_name -> spillway.capacity.v1.Change
+	5,  // 8: spillway.capacity.v1.Delta.demand:type_name -> spillway.capacity.v1.Demand
+	9,  // 9: spillway.capacity.v1.Delta.removed_demand:type_name -> spillway.capacity.v1.DemandKey
+	6,  // 10: spillway.capacity.v1.Delta.rtts:type_name -> spillway.capacity.v1.RTT
+	2,  // 11: spillway.capacity.v1.Change.model:type_name -> spillway.capacity.v1.Model
+	12, // [12:12] is the sub-list for method output_type
+	12, // [12:12] is the sub-list for method input_type
+	12, // [12:12] is the sub-list for extension type_name
+	12, // [12:12] is the sub-list for extension extendee
+	0,  // [0:12] is the sub-list for field type_name
 }
 
 func init() { file_capacity_proto_init() }
@@ -910,7 +1014,7 @@ func file_capacity_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_capacity_proto_rawDesc), len(file_capacity_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   9,
+			NumMessages:   10,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
