@@ -173,3 +173,42 @@ func TestCountries(t *testing.T) {
 		}
 	}
 }
+
+// TestRTTGrowsWithDistance: inside one pair of sub-regions the farther place is never the nearer one by the clock.
+func TestRTTGrowsWithDistance(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		from, pair := genPlace(t, "from"), rapid.SampledFrom(boxes[:]).Draw(t, "box")
+		in := func(name string) Place {
+			return Place{
+				Lat: rapid.Float64Range(pair.south, pair.north-1e-9).Draw(t, name+" lat"),
+				Lon: rapid.Float64Range(pair.west, pair.east-1e-9).Draw(t, name+" lon"),
+			}
+		}
+		a, b := in("a"), in("b")
+		if a.subRegion() != b.subRegion() {
+			t.Skip("boxes overlap")
+		}
+		if (DistanceKM(from, a) < DistanceKM(from, b)) && RTT(from, a) > RTT(from, b) {
+			t.Fatalf("%v at %.0f km, %v at %.0f km", RTT(from, a), DistanceKM(from, a), RTT(from, b), DistanceKM(from, b))
+		}
+	})
+}
+
+// TestSlopesAreTheMeasuredOnes compares the table with the 25 pairs of the fit, in milliseconds per 1,000 km.
+func TestSlopesAreTheMeasuredOnes(t *testing.T) {
+	const eu, nae, naw, eas, sea, sas, oc = europe, northAmericaEast, northAmericaWest, eastAsia, southEastAsia, southAsia, oceania
+	fit := []struct {
+		a, b subRegion
+		want float64
+	}{
+		{eu, eu, 17.6}, {nae, nae, 17.4}, {nae, naw, 15.3}, {naw, naw, 16.9}, {eu, nae, 13.9}, {eu, naw, 16.0}, {eas, eas, 17.3},
+		{eas, sea, 14.7}, {eas, naw, 12.7}, {eas, nae, 14.8}, {eas, eu, 23.6}, {eu, sea, 15.5}, {eu, sas, 17.6}, {eas, sas, 20.8},
+		{sea, sas, 13.7}, {sea, naw, 11.8}, {sea, nae, 14.4}, {sas, nae, 16.1}, {sas, naw, 16.5}, {oc, eas, 15.7}, {oc, sea, 14.1},
+		{oc, sas, 14.4}, {oc, eu, 15.1}, {oc, nae, 12.0}, {oc, naw, 11.0}, {elsewhere, eu, 15.3}, {elsewhere, elsewhere, 15.3},
+	}
+	for _, f := range fit {
+		if slopeOf(f.a, f.b) != f.want || slopeOf(f.b, f.a) != f.want {
+			t.Errorf("%d to %d: %g there, %g back, want %g", f.a, f.b, slopeOf(f.a, f.b), slopeOf(f.b, f.a), f.want)
+		}
+	}
+}

@@ -1,0 +1,109 @@
+package geo
+
+import (
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+// threeRegions are Ashburn, Frankfurt and Tokyo.
+func threeRegions() []Place { return []Place{ashburn, frankfurt, tokyo} }
+
+const ms = time.Millisecond
+
+// blend estimates from Frankfurt, where Frankfurt's region measured a median.
+func blend(median time.Duration, n float64, age time.Duration) Estimate {
+	m := make([]Measured, 3)
+	m[1] = Measured{Median: median, Samples: n, Age: age}
+	return Blend(frankfurt, threeRegions(), m, time.Hour)[1]
+}
+
+func TestBlend(t *testing.T) {
+	prior := RTT(frankfurt, frankfurt)
+	for _, c := range []struct {
+		name   string
+		median time.Duration
+		n      float64
+		age    time.Duration
+		want   time.Duration
+		source string
+	}{
+		{"nothing was measured", 0, 0, 0, prior, RTTPrior},
+		{"no sample is left", 300 * ms, 0, 0, prior, RTTPrior},
+		{"a last mile is no distance", prior + 20*ms, 1000, 0, prior, RTTMeasured},
+		{"as many samples as the prior is worth", prior + 225*ms, priorWeight, 0, prior + 100*ms, RTTMeasured},
+		{"three times as many", prior + 225*ms, 3 * priorWeight, 0, prior + 150*ms, RTTMeasured},
+		{"faster than the prior", prior / 2, priorWeight, 0, prior * 3 / 4, RTTMeasured},
+		{"too old", 300 * ms, 1000, time.Hour + 1, prior, RTTAged},
+		{"a broken link", MaxRTT + 1, 1000, 0, prior, RTTImpossible},
+	} {
+		got := blend(c.median, c.n, c.age)
+		if d := got.RTT - c.want; d < -time.Microsecond || d > time.Microsecond || got.Source != c.source || got.Prior != prior {
+			t.Errorf("%s: %v by %s, want %v by %s", c.name, got.RTT, got.Source, c.want, c.source)
+		}
+	}
+}
+
+// TestImpossibleRTT: loopback, or a proxy beside the gateway, is no client in another continent.
+func TestImpossibleRTT(t *testing.T) {
+	m := []Measured{{}, {}, {Median: 5 * ms, Samples: 1e6}}
+	if e := Blend(frankfurt, threeRegions(), m, time.Hour)[2]; e.Source != RTTImpossible || e.RTT != e.Prior {
+		t.Errorf("Frankfurt to Tokyo in 5 ms: %+v", e)
+	}
+}
+
+// TestLastMileChangesNoChoice: what all measured regions have in excess is the client's own access.
+func TestLastMileChangesNoChoice(t *testing.T) {
+	m := make([]Measured, 3)
+	for i, at := range threeRegions() {
+		m[i] = Measured{Median: RTT(frankfurt, at) + 24*ms, Samples: 500}
+	}
+	for _, e := range Blend(frankfurt, threeRegions(), m, time.Hour) {
+		if d := e.RTT - e.Prior; d < -time.Microsecond || d > time.Microsecond {
+			t.Errorf("%v for a prior of %v", e.RTT, e.Prior)
+		}
+	}
+	m[2].Median += 100 * ms
+	if e := Blend(frankfurt, threeRegions(), m, time.Hour); e[2].RTT-e[2].Prior < 90*ms || e[0].RTT-e[0].Prior > ms {
+		t.Errorf("the detour to Tokyo does not show: %+v", e)
+	}
+}
+
+func TestBlendLaws(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		from, to := genPlace(t, "from"), []Place{genPlace(t, "a"), genPlace(t, "b")}
+		m := make([]Measured, len(to))
+		for i := range m {
+			m[i] = Measured{
+				Median:  time.Duration(rapid.Int64Range(-1, int64(4*time.Second)).Draw(t, "median")),
+				Samples: rapid.Float64Range(-1, 1e9).Draw(t, "samples"),
+				Age:     time.Duration(rapid.Int64Range(0, int64(2*time.Hour)).Draw(t, "age")),
+			}
+		}
+		for i, e := range Blend(from, to, m, time.Hour) {
+			if e.RTT < floor(DistanceKM(from, to[i])) || e.RTT > max(e.Prior, MaxRTT) {
+				t.Fatalf("%v over %.0f km", e.RTT, DistanceKM(from, to[i]))
+			}
+			if e.Source != RTTMeasured && e.RTT != e.Prior {
+				t.Fatalf("%s changes %v to %v", e.Source, e.Prior, e.RTT)
+			}
+			lo, hi := min(e.Prior, m[i].Median-lastMile), max(e.Prior, m[i].Median)
+			if e.Source == RTTMeasured && (e.RTT < lo-1 || e.RTT > hi+1) {
+				t.Fatalf("%v is outside of %v and %v", e.RTT, lo, hi)
+			}
+		}
+	})
+}
+
+// TestMoreSamplesWeighMore: the blend goes from the prior towards the measurement and never past it.
+func TestMoreSamplesWeighMore(t *testing.T) {
+	last := RTT(frankfurt, frankfurt)
+	for n := 1.0; n < 1e6; n *= 3 {
+		got := blend(200*ms, n, 0).RTT
+		if got <= last || got > 200*ms {
+			t.Fatalf("%v with %g samples, %v with fewer", got, n, last)
+		}
+		last = got
+	}
+}
