@@ -201,10 +201,33 @@ func TestSlopesAreTheMeasuredOnes(t *testing.T) {
 		a, b subRegion
 		want float64
 	}{
-		{eu, eu, 17.6}, {nae, nae, 17.4}, {nae, naw, 15.3}, {naw, naw, 16.9}, {eu, nae, 13.9}, {eu, naw, 16.0}, {eas, eas, 17.3},
-		{eas, sea, 14.7}, {eas, naw, 12.7}, {eas, nae, 14.8}, {eas, eu, 23.6}, {eu, sea, 15.5}, {eu, sas, 17.6}, {eas, sas, 20.8},
-		{sea, sas, 13.7}, {sea, naw, 11.8}, {sea, nae, 14.4}, {sas, nae, 16.1}, {sas, naw, 16.5}, {oc, eas, 15.7}, {oc, sea, 14.1},
-		{oc, sas, 14.4}, {oc, eu, 15.1}, {oc, nae, 12.0}, {oc, naw, 11.0}, {elsewhere, eu, 15.3}, {elsewhere, elsewhere, 15.3},
+		{eu, eu, 17.6},
+		{nae, nae, 17.4},
+		{nae, naw, 15.3},
+		{naw, naw, 16.9},
+		{eu, nae, 13.9},
+		{eu, naw, 16.0},
+		{eas, eas, 17.3},
+		{eas, sea, 14.7},
+		{eas, naw, 12.7},
+		{eas, nae, 14.8},
+		{eas, eu, 23.6},
+		{eu, sea, 15.5},
+		{eu, sas, 17.6},
+		{eas, sas, 20.8},
+		{sea, sas, 13.7},
+		{sea, naw, 11.8},
+		{sea, nae, 14.4},
+		{sas, nae, 16.1},
+		{sas, naw, 16.5},
+		{oc, eas, 15.7},
+		{oc, sea, 14.1},
+		{oc, sas, 14.4},
+		{oc, eu, 15.1},
+		{oc, nae, 12.0},
+		{oc, naw, 11.0},
+		{elsewhere, eu, 15.3},
+		{elsewhere, elsewhere, 15.3},
 	}
 	for _, f := range fit {
 		if slopeOf(f.a, f.b) != f.want || slopeOf(f.b, f.a) != f.want {

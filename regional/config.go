@@ -38,6 +38,9 @@ type Config struct {
 	Spec *spec.Spec
 	// Atlas says where clients are. Nil: demand is reported without cells.
 	Atlas *geo.Live
+	// MeasuredFor is how long the round trip of a client's network is remembered after it was last measured. Zero
+	// means 6 h; negative: nothing is measured.
+	MeasuredFor time.Duration
 	// MaxStreams bounds the requests under way. Zero means 10,000.
 	MaxStreams int
 	// MaxConnections bounds the open connections of each door: one more closes the longest idle. Zero means 20,000.
@@ -63,6 +66,7 @@ type Config struct {
 const (
 	defaultMaxStreams    = 10_000
 	defaultHeaderTimeout = 5 * time.Second
+	defaultInterval      = 250 * time.Millisecond
 )
 
 func (c *Config) check() error {
@@ -80,6 +84,9 @@ func (c *Config) check() error {
 	}
 	if c.MaxStreams <= 0 {
 		c.MaxStreams = defaultMaxStreams
+	}
+	if c.Interval <= 0 {
+		c.Interval = defaultInterval
 	}
 	if c.HeaderTimeout <= 0 {
 		c.HeaderTimeout = defaultHeaderTimeout

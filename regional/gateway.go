@@ -37,6 +37,7 @@ type Gateway struct {
 	parent      *uplink.Parent
 	child       *uplink.Child // nil when the gateway stands alone
 	admin       *admin.Server
+	meter       *meter // nil when nothing is measured
 
 	state    atomic.Pointer[state]     // what the last directive said
 	view     atomic.Pointer[zone.View] // what requests choose from
@@ -102,6 +103,8 @@ func (g *Gateway) open() (err error) {
 	if g.front, err = openFront(&g.cfg, http.HandlerFunc(g.serveFront), g.log); err != nil {
 		return err
 	}
+	g.meter = newMeter(g.cfg.Atlas, g.cfg.MeasuredFor, func(outcome string) { g.metrics.samples.WithLabelValues(outcome).Inc() })
+	g.meter.attach(g.front)
 	if g.peer, err = openPeer(&g.cfg, http.HandlerFunc(g.servePeer), g.log); err != nil {
 		return err
 	}
@@ -174,6 +177,9 @@ func (g *Gateway) Start(ctx context.Context) error {
 	ctx, g.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	g.rebuild(time.Now())
 	g.done.Go(func() { g.watch(ctx) })
+	if g.meter != nil {
+		g.done.Go(func() { g.meter.run(ctx, reportEvery*g.cfg.Interval) })
+	}
 	g.done.Go(g.front.serve)
 	g.done.Go(g.peer.serve)
 	if err := g.parent.Start(ctx); err != nil {

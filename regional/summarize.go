@@ -6,14 +6,14 @@ import (
 	"github.com/spillway-lb/spillway/internal/capacity"
 )
 
-// summary is what the gateway tells the global tier: the merge of its zones, and what its clients ask for.
+// summary is what the gateway tells the global tier: the merge of its zones, what its clients ask for and how far they are.
 func (g *Gateway) summary(now time.Time) capacity.Summary {
 	st := g.state.Load()
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	s := capacity.Summary{Models: g.standing(st, now).Models}
 	s.Draining = g.stopping.Load() || st.drained(g.cfg.Region, "", now)
-	s.Demand = g.demand.rates(now)
+	s.Demand, s.RTTs = g.demand.rates(now), g.meter.reported()
 	return capacity.Fit(s)
 }
 
