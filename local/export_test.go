@@ -10,6 +10,9 @@ import (
 	"github.com/spillway-lb/spillway/local/pick"
 )
 
+// RetryBurst bounds the retries that may be saved up.
+const RetryBurst = retryBurst
+
 // Riding counts the requests for a model that are on its bus.
 func (a *Agent) Riding(model string) int {
 	return int(testutil.ToFloat64(a.batcher.riding.WithLabelValues(model)))

@@ -1,0 +1,244 @@
+package local_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/spillway-lb/spillway/internal/openai"
+	"github.com/spillway-lb/spillway/internal/relay"
+	"github.com/spillway-lb/spillway/local"
+	"github.com/spillway-lb/spillway/local/discover"
+)
+
+// chatter starts a worker that serves model m and answers chats with chat.
+func chatter(t *testing.T, name string, chat http.HandlerFunc) func(*local.Config) {
+	t.Helper()
+	s := other(t, map[string]string{"/v1/models": `{"data":[{"id":"m"}]}`})
+	next := s.Config.Handler
+	s.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == openai.PathChat {
+			chat(w, r)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+	return func(c *local.Config) { c.Workers = append(c.Workers, discover.Worker{Name: name, URL: s.URL}) }
+}
+
+// among starts an agent over workers that serve model m.
+func among(t *testing.T, change func(*local.Config), workers ...func(*local.Config)) *local.Agent {
+	t.Helper()
+	a := start(t, func(c *local.Config) {
+		for _, w := range workers {
+			w(c)
+		}
+		if change != nil {
+			change(c)
+		}
+	})
+	eventually(t, "every worker ready", func() bool { return ready(a) == len(workers) })
+	return a
+}
+
+// leaver posts a body, and the returned function makes it leave and waits until it has.
+func leaver(t *testing.T, a *local.Agent, body string) (leave func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	gone := make(chan struct{})
+	go func() {
+		defer close(gone)
+		req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+a.Addr().String()+"/v1/chat/completions", strings.NewReader(body))
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		if resp, err := client.Do(req); err == nil {
+			_ = resp.Body.Close()
+			t.Errorf("a request that was left has been answered with %d", resp.StatusCode)
+		}
+	}()
+	return func() { cancel(); <-gone }
+}
+
+// TestClientThatLeavesAnAnswerThatIsNoStreamFreesTheWorkerAtOnce: no byte has passed yet, and none would for a minute. The
+// worker sees its request end within 100 ms, by the best of five tries: a busy machine may hold any one of them up.
+func TestClientThatLeavesAnAnswerThatIsNoStreamFreesTheWorkerAtOnce(t *testing.T) {
+	began, ended := make(chan struct{}), make(chan time.Time)
+	a := among(t, nil, chatter(t, "w1", func(_ http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		began <- struct{}{}
+		<-r.Context().Done()
+		ended <- time.Now()
+	}))
+	var best time.Duration
+	for range 5 {
+		leave := leaver(t, a, `{"model":"m","messages":[]}`)
+		<-began
+		left := time.Now()
+		leave()
+		if d := (<-ended).Sub(left); best == 0 || d < best {
+			best = d
+		}
+	}
+	t.Logf("the worker was freed %v after its client had left", best)
+	if best > 100*time.Millisecond {
+		t.Errorf("the worker was freed %v after its client had left, want 100 ms at most", best)
+	}
+	eventually(t, "the ledger empty", func() bool { return idle(a) })
+	if s := status(a, "w1"); s.State != "ready" {
+		t.Errorf("the worker was blamed for a client that left: %+v", s)
+	}
+}
+
+// TestComputedAnswersAreNeverRetried: whatever status an engine computes is the answer, streamed or not, with its own words
+// and Retry-After, and one worker is asked once.
+func TestComputedAnswersAreNeverRetried(t *testing.T) {
+	var status, calls atomic.Int64
+	chat := func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		calls.Add(1)
+		w.Header().Set("Retry-After", "7")
+		w.WriteHeader(int(status.Load()))
+		_, _ = io.WriteString(w, `{"error":{"message":"so says the engine"}}`)
+	}
+	a := among(t, func(c *local.Config) { c.Health.Failures = 1000 }, chatter(t, "w1", chat), chatter(t, "w2", chat))
+	for _, code := range []int{400, 401, 403, 404, 405, 408, 409, 413, 415, 422, 425, 429, 451, 499, 500, 501, 502, 503, 504, 507, 529, 599} {
+		status.Store(int64(code))
+		for _, body := range []string{`{"model":"m","messages":[]}`, `{"model":"m","stream":true,"messages":[]}`} {
+			calls.Store(0)
+			resp, text := post(t, a, body)
+			if resp.StatusCode != code || !strings.Contains(text, "so says the engine") || resp.Header.Get("Retry-After") != "7" {
+				t.Errorf("an engine's %d came as %d %q, Retry-After %q", code, resp.StatusCode, text, resp.Header.Get("Retry-After"))
+			}
+			if n := calls.Load(); n != 1 {
+				t.Errorf("a request that was answered with %d was sent %d times", code, n)
+			}
+		}
+	}
+}
+
+// TestRetriesStayInsideTheirBudget: every first attempt dies, as when all workers are restarted at once. Of all requests
+// at most a tenth, and the burst that was saved up, are sent twice, and none a third time.
+func TestRetriesStayInsideTheirBudget(t *testing.T) {
+	const enough = 1000
+	var mu sync.Mutex
+	tries := map[string]int{}
+	var first, twice atomic.Int64
+	chat := func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		mu.Lock()
+		tries[r.Header.Get("X-Test")]++
+		n := tries[r.Header.Get("X-Test")]
+		mu.Unlock()
+		switch n {
+		case 1:
+			first.Add(1)
+			panic(http.ErrAbortHandler)
+		case 2:
+			twice.Add(1)
+		default:
+			t.Errorf("a request was sent %d times", n)
+		}
+		_, _ = io.WriteString(w, `{"choices":[]}`)
+	}
+	var workers []func(*local.Config)
+	for i := range 8 {
+		workers = append(workers, chatter(t, fmt.Sprint("w", i), chat))
+	}
+	a := among(t, func(c *local.Config) { c.Health.Backoff, c.Health.MaxBackoff = 1, 1 }, workers...) // back at the next probe
+	var sent, served atomic.Int64
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			for first.Load() < enough && sent.Load() < 20*enough {
+				req, err := http.NewRequest(http.MethodPost, "http://"+a.Addr().String()+"/v1/chat/completions", strings.NewReader(`{"model":"m","messages":[]}`))
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				req.Header.Set("X-Test", fmt.Sprint(sent.Add(1)))
+				resp, err := client.Do(req)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				_ = resp.Body.Close()
+				switch resp.StatusCode {
+				case http.StatusOK:
+					served.Add(1)
+				case http.StatusServiceUnavailable: // all are out until the next probe
+					time.Sleep(2 * time.Millisecond)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	may := int64(local.RetryBurst) + sent.Load()/10
+	t.Logf("of %d requests %d reached a worker, %d twice (at most %d may), %d were served", sent.Load(), first.Load(), twice.Load(), may, served.Load())
+	if first.Load() < enough || twice.Load() > may || twice.Load() < local.RetryBurst || served.Load() != twice.Load() {
+		t.Errorf("of %d requests %d reached a worker, %d twice, %d were served", sent.Load(), first.Load(), twice.Load(), served.Load())
+	}
+}
+
+// TestBackPressureReachesTheWorker: a client that stops reading stops its worker within the sockets' buffers, costs no
+// memory here, and gets every byte once it reads again.
+func TestBackPressureReachesTheWorker(t *testing.T) {
+	const total, held = 192 << 20, 48 << 20
+	event := []byte("data: " + strings.Repeat("x", 32<<10-8) + "\n\n")
+	var written atomic.Int64
+	a := among(t, nil, chatter(t, "w1", func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		w.Header().Set("Content-Type", "text/event-stream")
+		for written.Load() < total {
+			n, err := w.Write(event)
+			if err != nil {
+				return
+			}
+			written.Add(int64(n))
+		}
+	}))
+	conn, err := net.Dial("tcp", a.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	var before, during runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	body := `{"model":"m","stream":true,"messages":[]}`
+	if _, err := fmt.Fprintf(conn, "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", len(body), body); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "an answer that has begun and stands", func() bool {
+		n := written.Load()
+		time.Sleep(300 * time.Millisecond)
+		return n > 0 && written.Load() == n
+	})
+	stood := written.Load()
+	runtime.GC()
+	runtime.ReadMemStats(&during)
+	grown := int64(during.HeapAlloc) - int64(before.HeapAlloc)
+	t.Logf("the worker stood after %d KiB; the heap grew by %d KiB", stood>>10, grown>>10)
+	if stood > held || grown > 8<<20 {
+		t.Errorf("a client that reads nothing let its worker write %d bytes, and the heap grew by %d", stood, grown)
+	}
+	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	n, err := io.Copy(io.Discard, resp.Body)
+	if err != nil || n < total || n != written.Load() || resp.Header.Get(relay.HeaderRoute) != "us/us-a/w1" {
+		t.Errorf("reading again gave %d bytes of %d (%v), by %q", n, written.Load(), err, resp.Header.Get(relay.HeaderRoute))
+	}
+}
