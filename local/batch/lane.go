@@ -39,6 +39,18 @@ type group[T any] struct {
 	bytes int64
 }
 
+// see notices a clock that was set back: who waits is not made to wait for the difference as well.
+func (g *group[T]) see(now time.Time) {
+	if !g.items[0].added.After(now) {
+		return
+	}
+	for _, it := range g.items {
+		if it.added.After(now) {
+			it.added = now
+		}
+	}
+}
+
 // maxGroups bounds how many kinds of request wait side by side; others go alone.
 const maxGroups = 64
 
@@ -162,6 +174,7 @@ func (l *Lane[T]) Next(now time.Time) *Call[T] {
 	why := Idle
 	for _, g := range l.groups {
 		r := Idle
+		g.see(now)
 		switch {
 		case g.size >= l.size() || g.bytes >= l.cfg.MaxBytes:
 			r = Full
