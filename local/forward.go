@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"net/url"
 	"time"
 
 	"github.com/spillway-lb/spillway/internal/openai"
@@ -79,7 +80,7 @@ func (a *Agent) attempt(ctx context.Context, w http.ResponseWriter, v *visit, at
 	}
 	body, opts := a.wording(v, at.worker)
 	opts.Claim = claim
-	req, err := relay.Outbound(ctx, v.r, at.worker.declared.URL+v.r.URL.EscapedPath(), body, nil)
+	req, err := relay.Outbound(ctx, v.r, at.worker.declared.URL+target(v.r.URL), body, nil)
 	var res relay.Result
 	if err != nil {
 		res = relay.Result{Err: fmt.Errorf("forwarding the request: %w", err)}
@@ -97,4 +98,12 @@ func (a *Agent) attempt(ctx context.Context, w http.ResponseWriter, v *visit, at
 		}
 	}
 	return res
+}
+
+// target is what a worker is asked for: the path, and the query as the client wrote it (some engines want api-version).
+func target(u *url.URL) string {
+	if u.RawQuery == "" {
+		return u.EscapedPath()
+	}
+	return u.EscapedPath() + "?" + u.RawQuery
 }

@@ -134,6 +134,9 @@ func (c *Local) validate() []Problem {
 	return k.found
 }
 
+// maxWeight bounds a worker's weight, wherever the worker is declared: local/discover holds the same bound.
+const maxWeight = 1000
+
 func (k *checker) workers(list []WorkerEntry) {
 	names, urls := map[string]int{}, map[string]int{}
 	for i := range list {
@@ -146,8 +149,8 @@ func (k *checker) workers(list []WorkerEntry) {
 		for _, p := range w.KVProblems() {
 			k.bad("$."+path+"."+p.Path, p.Reason, p.Hint)
 		}
-		if !(w.Weight > 0 && w.Weight <= 1e6) {
-			k.bad("$."+path+".weight", fmt.Sprintf("weight %v is not positive", w.Weight), "write a number above 0; to take the worker out of service, drain it")
+		if !(w.Weight > 0 && w.Weight <= maxWeight) {
+			k.bad("$."+path+".weight", fmt.Sprintf("weight %v is not between 0 and 1000", w.Weight), "leave it out for 1; to take the worker out of service, drain it")
 		}
 	}
 }
