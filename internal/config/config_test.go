@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -76,6 +77,22 @@ func TestDescribe(t *testing.T) {
 	}
 	if err := config.Describe(&bytes.Buffer{}, "globl"); err == nil || !strings.Contains(err.Error(), `did you mean "global"?`) {
 		t.Errorf("describing an unknown role: %v", err)
+	}
+}
+
+// TestDescribeNamesEveryPolicy: who reads what routing.policy may be need not look elsewhere.
+func TestDescribeNamesEveryPolicy(t *testing.T) {
+	var b bytes.Buffer
+	if err := config.Describe(&b, "spec"); err != nil {
+		t.Fatal(err)
+	}
+	_, after, _ := strings.Cut(b.String(), "\nrouting.policy  ")
+	_, after, _ = strings.Cut(after, "\n")
+	line, _, _ := strings.Cut(after, "\n")
+	for _, p := range spec.Policies() {
+		if !regexp.MustCompile(`\b` + p + `\b`).MatchString(line) {
+			t.Errorf("routing.policy may be %s, and is described as %q", p, line)
+		}
 	}
 }
 

@@ -139,10 +139,8 @@ func typeWord(t reflect.Type) string {
 
 func plural(word string) string {
 	switch word {
-	case "text":
-		return "texts"
-	case "IP address":
-		return "IP addresses"
+	case "IP address", "class":
+		return word + "es"
 	}
 	return word + "s"
 }

@@ -109,7 +109,7 @@ type Local struct {
 	ScrapeInterval time.Duration `yaml:"scrape_interval" default:"1s"`
 	// PrefixIndex bounds the memory of the index of prompts' prefixes that workers have cached, in bytes.
 	PrefixIndex int64 `yaml:"prefix_index" default:"134217728"`
-	// Policy overrides the spec's routing.policy for this zone: predictive, round_robin, least_connections or power_of_two.
+	// Policy overrides the spec's routing.policy for this zone; `spillway config describe spec` lists them. Empty follows the spec.
 	Policy string `yaml:"policy"`
 }
 

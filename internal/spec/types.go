@@ -253,7 +253,10 @@ type Steering struct {
 
 // Routing is the regional and local tiers' policy.
 type Routing struct {
-	// Policy names the worker-choice policy of local tiers. Default "predictive".
+	// Policy names the worker-choice policy of local tiers: predictive, round_robin, weighted_round_robin, random,
+	// weighted_random, power_of_two, least_connections, weighted_least_connections, least_queue, least_pending_tokens,
+	// least_response_time, gpu_utilization, gpu_aware, consistent_hash, prefix_affinity, sticky_until_saturated, prequal
+	// or lmetric. Default predictive.
 	Policy string `yaml:"policy" default:"predictive"`
 	// HashKey is what the policy consistent_hash keeps requests together by: "session" (the header X-Session-Id, else
 	// the body's user), "tenant", "prefix" (the first 1 KiB of the prompt) or "header:NAME". A request without it goes by
