@@ -112,7 +112,10 @@ func (s *State) putPlan(c command, check func(prev, next []byte) error) result {
 		return r
 	}
 	s.PlanEpoch++
-	s.Plan, s.PlanTerm = c.Body, c.Term
+	s.Plan, s.PlanTerm, s.PlanOrigin = c.Body, c.Term, Origin{}
+	if c.Actor != "" { // earlier releases did not say
+		s.PlanOrigin = Origin{Actor: c.Actor, Reason: c.Reason, Detail: c.Detail, At: c.At}
+	}
 	return result{Code: codeOK, Value: s.PlanEpoch}
 }
 

@@ -63,7 +63,7 @@ func (n *Node) replace(ctx context.Context, old *State, by By) (version uint64, 
 func (s *State) raised(now *State, actor string, at time.Time) *State {
 	out := &State{
 		Index: max(s.Index, now.Index) + 1, Term: max(s.Term, now.Term), SpecVersion: max(s.SpecVersion, now.SpecVersion) + 1,
-		Spec: s.Spec, PlanEpoch: now.PlanEpoch, Plan: now.Plan, PlanTerm: now.PlanTerm, Drains: s.Drains,
+		Spec: s.Spec, PlanEpoch: now.PlanEpoch, Plan: now.Plan, PlanTerm: now.PlanTerm, PlanOrigin: now.PlanOrigin, Drains: s.Drains,
 		TicketKeys: now.TicketKeys, Audit: now.Audit,
 	}
 	if len(now.Audit) == 0 { // a new cluster goes on with the old one's audit

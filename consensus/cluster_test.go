@@ -250,18 +250,19 @@ func TestPlanIsFenced(t *testing.T) {
 	if err := c.nodes[lead].Barrier(c.ctx()); err != nil {
 		t.Fatal(err)
 	}
-	epoch, err := c.nodes[lead].PutPlan(c.ctx(), 0, []byte("plan 1"))
+	by := consensus.By{Actor: "g1", Reason: "gain"}
+	epoch, err := c.nodes[lead].PutPlan(c.ctx(), 0, []byte("plan 1"), by, "costs")
 	if err != nil || epoch != 1 {
 		t.Fatalf("first plan: epoch %d, %v", epoch, err)
 	}
-	if _, err := c.nodes[lead].PutPlan(c.ctx(), 0, []byte("plan 0")); !errors.As(err, new(consensus.ErrConflict)) {
+	if _, err := c.nodes[lead].PutPlan(c.ctx(), 0, []byte("plan 0"), by, "costs"); !errors.As(err, new(consensus.ErrConflict)) {
 		t.Fatalf("plan based on an old epoch: %v", err)
 	}
-	if _, err := c.nodes[lead].PutPlan(c.ctx(), 1, nil); !errors.As(err, new(consensus.ErrRefused)) {
+	if _, err := c.nodes[lead].PutPlan(c.ctx(), 1, nil, by, "costs"); !errors.As(err, new(consensus.ErrRefused)) {
 		t.Fatalf("empty plan: %v", err)
 	}
 	other := c.nodes[(lead+1)%3]
-	if _, err := other.PutPlan(c.ctx(), 1, []byte("plan 2")); !errors.Is(err, consensus.ErrNotLeader) {
+	if _, err := other.PutPlan(c.ctx(), 1, []byte("plan 2"), by, "costs"); !errors.Is(err, consensus.ErrNotLeader) {
 		t.Fatalf("plan of a follower: %v", err)
 	}
 	if err := other.Barrier(c.ctx()); !errors.Is(err, consensus.ErrNotLeader) {
@@ -269,6 +270,8 @@ func TestPlanIsFenced(t *testing.T) {
 	}
 	if s := c.nodes[lead].State(); string(s.Plan) != "plan 1" || s.PlanTerm != c.nodes[lead].Status().Term {
 		t.Fatalf("state holds plan %q of term %d", s.Plan, s.PlanTerm)
+	} else if o := s.PlanOrigin; o.Actor != "g1" || o.Reason != "gain" || o.Detail != "costs" || o.At.IsZero() {
+		t.Fatalf("the plan comes from %+v", o)
 	}
 }
 

@@ -25,6 +25,7 @@ type wireState struct {
 	PlanEpoch   uint64      `json:"plan_epoch,omitempty"`
 	Plan        []byte      `json:"plan,omitempty"`
 	PlanTerm    uint64      `json:"plan_term,omitempty"`
+	PlanOrigin  Origin      `json:"plan_origin,omitzero"`
 	Drains      []Drain     `json:"drains,omitempty"`
 	Keys        []wireKey   `json:"keys,omitempty"`
 	Done        []outcome   `json:"done,omitempty"`
@@ -40,7 +41,7 @@ type wireKey struct {
 func encodeState(s *State) ([]byte, error) {
 	w := wireState{
 		Index: s.Index, Term: s.Term, SpecVersion: s.SpecVersion, Specs: s.SpecHistory,
-		PlanEpoch: s.PlanEpoch, Plan: s.Plan, PlanTerm: s.PlanTerm, Drains: s.Drains, Done: s.done, Audit: s.Audit,
+		PlanEpoch: s.PlanEpoch, Plan: s.Plan, PlanTerm: s.PlanTerm, PlanOrigin: s.PlanOrigin, Drains: s.Drains, Done: s.done, Audit: s.Audit,
 	}
 	for _, k := range s.TicketKeys {
 		w.Keys = append(w.Keys, wireKey(k))
@@ -80,7 +81,7 @@ func decodeState(r io.Reader) (*State, error) {
 func (w wireState) state() (*State, error) {
 	s := &State{
 		Index: w.Index, Term: w.Term, SpecVersion: w.SpecVersion, SpecHistory: w.Specs,
-		PlanEpoch: w.PlanEpoch, Plan: w.Plan, PlanTerm: w.PlanTerm, Drains: w.Drains, done: w.Done, Audit: w.Audit,
+		PlanEpoch: w.PlanEpoch, Plan: w.Plan, PlanTerm: w.PlanTerm, PlanOrigin: w.PlanOrigin, Drains: w.Drains, done: w.Done, Audit: w.Audit,
 	}
 	for _, k := range w.Keys {
 		s.TicketKeys = append(s.TicketKeys, Key(k))

@@ -24,6 +24,7 @@ type State struct {
 	PlanEpoch   uint64      // 0: none was ever put
 	Plan        []byte      // as the leader encoded it
 	PlanTerm    uint64      // the term whose leader made it
+	PlanOrigin  Origin      // who made it and why; zero for one of an earlier release
 	Drains      []Drain     // sorted by path
 	TicketKeys  []Key       // newest first, at most 3; the first signs
 	Audit       []Record    // oldest first, at most 256: what operators changed
@@ -38,6 +39,14 @@ type SpecEntry struct {
 	Body    []byte
 	Actor   string
 	At      time.Time // by the proposing node's clock
+}
+
+// Origin says where a plan comes from. Only the leader that solved it knows.
+type Origin struct {
+	Actor  string    `json:"actor,omitempty"`
+	Reason string    `json:"reason,omitempty"`
+	Detail string    `json:"detail,omitempty"` // opaque here
+	At     time.Time `json:"at,omitzero"`      // by the leader's clock
 }
 
 // outcome remembers a write that took place, for a proposer that did not hear so.

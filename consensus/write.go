@@ -42,14 +42,14 @@ func (n *Node) Note(ctx context.Context, by By, action, subject string) error {
 }
 
 // PutPlan replaces the plan, if basedOn is still its epoch and this node still leads in the term in which it proposes.
-// Only a leader has a plan to propose: elsewhere it is ErrNotLeader.
-func (n *Node) PutPlan(ctx context.Context, basedOn uint64, body []byte) (epoch uint64, err error) {
+// Only a leader has a plan to propose: elsewhere it is ErrNotLeader. by and detail go with the plan, see Origin.
+func (n *Node) PutPlan(ctx context.Context, basedOn uint64, body []byte, by By, detail string) (epoch uint64, err error) {
 	if !n.started.Load() {
 		return 0, ErrStopped
 	}
 	c := n.write(kindPutPlan)
 	c.ID, c.Term = "", n.raft.CurrentTerm() // a repeat would only conflict
-	c.BasedOn, c.Body = basedOn, body
+	c.BasedOn, c.Body, c.Actor, c.Reason, c.Detail = basedOn, body, by.Actor, by.Reason, detail
 	if !n.IsLeader() {
 		return 0, ErrNotLeader
 	}

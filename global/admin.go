@@ -21,6 +21,7 @@ func (s *Server) backend() admin.Backend {
 		Drain: s.drain, Undrain: s.undrain, Drains: s.drains, Ready: s.ready,
 		Members: s.members, AddMember: s.addMember, RemoveMember: s.removeMember, Lead: s.handOver,
 		SpecNow: s.agreedSpec, DrainsNow: s.agreedDrains, Audit: s.auditRecords, Archive: s.archive, Restore: s.restore,
+		Plan: s.planShow, PlanDiff: s.planDiff, PlanHistory: s.planHistory,
 	}
 }
 

@@ -115,7 +115,7 @@ func compare(before, after *View, i, j int, weight map[int32]float64) []admin.Mo
 // sample picks for the n-th of a row of client networks that lie evenly in the space of hashes.
 func (v *View) sample(service int, cell int32, n uint64) string {
 	q := steer.Query{
-		Service: service, Cell: cell, Key: n * 0x9e3779b97f4a7c15, Drained: v.drained, Lost: v.lost[service],
+		Service: service, Cell: cell, Key: n * golden, Drained: v.drained, Lost: v.lost[service],
 	}
 	if r := v.table.Pick(&q).Region; r >= 0 {
 		return v.spec.Regions[r].Name

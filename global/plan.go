@@ -5,6 +5,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/spillway-lb/spillway/consensus"
 	"github.com/spillway-lb/spillway/geo"
 	"github.com/spillway-lb/spillway/global/steer"
 	"github.com/spillway-lb/spillway/internal/spec"
@@ -45,7 +46,7 @@ func (p *planner) plan(ctx context.Context, v *View) {
 	}
 	body, err := steer.Encode(res.Plan)
 	if err == nil {
-		_, err = p.s.node.PutPlan(ctx, v.state.PlanEpoch, body)
+		_, err = p.s.node.PutPlan(ctx, v.state.PlanEpoch, body, consensus.By{Actor: p.s.cfg.Name, Reason: res.Reason}, costsOf(&res))
 	}
 	if err != nil {
 		p.s.metrics.plans.WithLabelValues("refused").Inc()

@@ -40,6 +40,7 @@ type Server struct {
 	bench  *bench
 	backup *backup
 	audit  *auditor
+	plans  *history
 	source *source
 	view   atomic.Pointer[View]
 	news   chan struct{} // wakes the keeper
@@ -66,6 +67,7 @@ func New(cfg Config) (*Server, error) {
 	s.bench = newBench(func() { poke(s.news) })
 	s.backup = newBackup(cfg.Dir, s.log)
 	s.audit = newAuditor(cfg.Dir, s.log)
+	s.plans = new(history)
 	s.source = newSource(s.backup, cfg.SpecName, cfg.Spec, s.log)
 	for _, open := range []func() error{s.openNode, s.openUplink, s.openDNS, s.openHTTP, s.openAdmin} {
 		if err := open(); err != nil {
@@ -82,7 +84,8 @@ func (s *Server) openNode() (err error) {
 	s.node, err = consensus.New(consensus.Config{
 		ID: s.cfg.Name, Dir: s.cfg.Dir, Listen: s.cfg.RaftListen, Advertise: s.cfg.RaftAdvertise, Peers: s.cfg.Peers, Join: s.cfg.Join,
 		Certs: s.cfg.Certs, Heartbeat: s.cfg.Heartbeat, Log: s.log,
-		CheckSpec: checkSpec, CheckPlan: steer.Check, OnApply: func(*consensus.State) {
+		CheckSpec: checkSpec, CheckPlan: steer.Check, OnApply: func(st *consensus.State) {
+			s.plans.take(st, time.Now())
 			poke(s.news)
 			poke(s.audit.wake)
 		},

@@ -55,6 +55,8 @@ func TestPlanet(t *testing.T) {
 	t.Run("mistakes", p.testMistakes)
 	t.Run("workerless", p.testWorkerless)
 	t.Run("demand", p.testDemand)
+	t.Run("plans", p.testPlans)
+	t.Run("drain in the diff", p.testDrainDiff)
 	t.Run("metrics", p.testMetrics)
 	t.Run("agreed", p.testAgreed) // last: a region that was drained comes back by a ramp
 }

@@ -75,7 +75,7 @@ Change:         spillway apply, spillway drain, spillway undrain`,
 		demoCommand(),
 		globalCommand(), regionalCommand(), localCommand(), workerCommand(), registerCommand(),
 		getCommand(),
-		statusCommand(), explainCommand(), applyCommand(), drainCommand(), undrainCommand(), loadCommand(),
+		statusCommand(), explainCommand(), planCommand(), applyCommand(), drainCommand(), undrainCommand(), loadCommand(),
 		membersCommand(), snapshotCommand(), recoverCommand(), auditCommand(),
 		configCommand(), certsCommand(), versionCommand(),
 	)

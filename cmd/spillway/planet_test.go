@@ -192,6 +192,18 @@ func (w *world) testApply(t *testing.T) {
 		t.Errorf("apply prints:\n%s", out)
 	}
 	eventually(t, patience, "the new spec steers", func() error { return w.steered(places("virginia")) })
+	for verb, like := range map[string]string{
+		"show":    `(?s)^plan \d+: in force at g\d for .*, made by g\d at .* \(\w+\)\nspec v2, term \d+, \d+ bytes.*REGION +WAIT +PRICE +SPREAD +CELLS.*\n  virginia `,
+		"diff":    `^from plan \d+ \(made by g\d at .* \(\w+\)\) to plan \d+ `,
+		"history": `(?m)^EPOCH +WHEN +REASON +COST +BEFORE +BYTES +SPEC +CELLS MOVED +SHARE +BY\n\d+ `,
+	} {
+		eventually(t, patience, "plan "+verb, func() error {
+			if out := w.spillway(t, "plan", verb); !regexp.MustCompile(like).MatchString(out) {
+				return fmt.Errorf("nothing like %s:\n%s", like, out)
+			}
+			return nil
+		})
+	}
 	if out := w.spillway(t, "apply", "-f", repelled); !strings.Contains(out, "nothing differs") {
 		t.Errorf("applying the same again prints:\n%s", out)
 	}

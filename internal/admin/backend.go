@@ -38,6 +38,12 @@ type Backend struct {
 	Restore func(ctx context.Context, r ArchiveRequest, actor string) (*RestoreAnswer, error)
 	// Audit lists the newest changes.
 	Audit func(ctx context.Context) (*AuditAnswer, error)
+	// Plan returns a plan that the node remembers; epoch 0 is the one in force.
+	Plan func(ctx context.Context, epoch uint64) (*PlanAnswer, error)
+	// PlanDiff says what moved from one plan to another. to 0 is the one in force, from 0 the one before to.
+	PlanDiff func(ctx context.Context, from, to uint64) (*PlanDiffAnswer, error)
+	// PlanHistory lists the newest plans that the node has seen, at most limit of them.
+	PlanHistory func(ctx context.Context, limit uint64) (*PlanHistoryAnswer, error)
 	// Ready is nil when the node can do its work; nil function: as soon as it listens.
 	Ready func() error
 }

@@ -51,12 +51,16 @@ func (s *Server) routes() []route {
 	if b.Explain != nil {
 		explain = func(ctx context.Context, q ExplainQuery, _ string) (*ExplainAnswer, error) { return b.Explain(ctx, q) }
 	}
+	plan, planDiff, planHistory := b.plans()
 	return []route{
 		look(pathStatus, "Describe the node and what it stands over.", b.Status),
 		change(http.MethodPost, pathExplain, "Replay the decisions that a request would meet.", explain).by(Viewer),
 		look(pathQueue, "Say who waits in a local instance.", b.Queue),
 		exactly(look(pathSpec, "Return the spec in force.", b.Spec), b.SpecNow),
 		change(http.MethodPut, pathSpec, "Put a new spec in force, or say what that would do.", b.Apply),
+		numbered(pathPlan, "Return a plan: prices, displaced cells, and where it comes from.", []string{"epoch"}, plan),
+		numbered(pathPlanDiff, "Say what moved between two plans.", []string{"from", "to"}, planDiff),
+		numbered(pathPlanHistory, "List the newest plans that the node has seen.", []string{"limit"}, planHistory),
 		exactly(look(pathDrains, "List the drains in force.", b.Drains), b.DrainsNow),
 		change(http.MethodPost, pathDrains, "Send nothing new to a region, a zone or a worker.", b.Drain),
 		remove(pathDrains, "path", "Let a drained region, zone or worker take traffic again.", b.Undrain),

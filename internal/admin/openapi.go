@@ -57,7 +57,7 @@ func (d *describer) operation(t route) object {
 	}
 	var params []object
 	for _, name := range t.params {
-		params = append(params, object{"name": name, "in": "query", "required": name != "reason" && name != paramLinearizable, "schema": object{"type": "string"}})
+		params = append(params, object{"name": name, "in": "query", "required": name != "reason" && !t.optional && name != paramLinearizable, "schema": object{"type": "string"}})
 	}
 	if params != nil {
 		op["parameters"] = params

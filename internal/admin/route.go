@@ -15,6 +15,7 @@ type route struct {
 	summary      string
 	needs        Role
 	params       []string // of the query
+	optional     bool     // none of the params is needed
 	in, out      any      // zero values, for the description; in is nil without a body
 	serve        func(w http.ResponseWriter, r *http.Request, actor string)
 }
