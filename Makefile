@@ -55,6 +55,10 @@ bench-local: ## measure the local tier five times and print it against its targe
 linear: ## check 200 random schedules of faults against a linearizable register (LINEAR_RUNS, LINEAR_SEED)
 	LINEAR_RUNS=$${LINEAR_RUNS:-200} $(GO) test -run '^TestLinearizable$$' -count 1 -parallel 4 -timeout 60m -v ./consensus | grep -v '^ *\(===\|--- PASS: TestLinearizable/\)'
 
+.PHONY: kills
+kills: ## kill -9 the Raft leader 100 times in the middle of applies (SPILLWAY_KILLS)
+	SPILLWAY_KILLS=$${SPILLWAY_KILLS:-100} $(GO) test -run '^TestLeaderKills$$' -count 1 -timeout 60m -v ./cmd/spillway
+
 .PHONY: compare
 compare: ## compare policies in a zone with a slow, a lying and a leaking worker, and show fairness (7 min); COMPARE="-seeds 1 -policies all"
 	$(GO) run ./chaos/compare $(COMPARE)
