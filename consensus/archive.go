@@ -100,21 +100,30 @@ var ErrNothingToRecover = errors.New("the folder holds no Raft state")
 // Recover makes a stopped node the only voter of its cluster, with everything that its log holds, for when a majority
 // is gone for good. Every other node must then be wiped and added anew: two nodes recovered apart are two clusters. It
 // returns the state that the node will start from. Entries that no majority had confirmed count as agreed from here on.
-func Recover(c Config) (*State, error) {
+// With parts, what is damaged is put aside first and the log cut before it, which loses what came after.
+func Recover(c Config, parts bool) (*State, error) {
 	c, err := c.prepared()
 	if err != nil {
 		return nil, err
 	}
-	if _, err := os.Stat(filepath.Join(c.Dir, "raft.db")); c.Dir == "" || err != nil {
+	if _, err := os.Stat(filepath.Join(c.Dir, logFile)); c.Dir == "" || err != nil {
 		return nil, fmt.Errorf("recovering %q: %w", c.Dir, ErrNothingToRecover)
 	}
 	n := &Node{cfg: c, id: c.ID, log: c.Log}
 	log := hcLogger{to: c.Log}
+	if parts {
+		if err := salvage(c.Dir, log); err != nil {
+			return nil, fmt.Errorf("recovering %s: %w", c.Dir, err)
+		}
+	}
 	logs, stable, snaps, err := n.stores(log)
 	if err != nil {
 		return nil, err
 	}
 	defer n.store.Close()
+	if err := intact(c.Dir, snaps, n.store); err != nil {
+		return nil, fmt.Errorf("recovering %s: %w", c.Dir, err)
+	}
 	had, err := raft.HasExistingState(logs, stable, snaps)
 	switch {
 	case err != nil:

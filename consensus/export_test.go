@@ -27,3 +27,16 @@ func (n *Node) FirstEntry() (uint64, error) { return n.store.FirstIndex() }
 
 // DecodeMembership is decodeMembership.
 var DecodeMembership = decodeMembership
+
+// BreakDisk has every write to the disk answered with err; nil mends it.
+func (n *Node) BreakDisk(err error) {
+	if err == nil {
+		n.store.disk.fault.Store(nil)
+		return
+	}
+	fault := func() error { return err }
+	n.store.disk.fault.Store(&fault)
+}
+
+// FailedWrites counts what the disk did not take.
+func (n *Node) FailedWrites() uint64 { return n.store.disk.failed.Load() }

@@ -167,7 +167,7 @@ func TestRecoverFromALostMajority(t *testing.T) {
 		c.stop(i)
 	}
 	cfg := consensus.Config{ID: "g1", Dir: c.dirs[0], Certs: c.certs[0], Peers: c.peers}
-	s, err := consensus.Recover(cfg)
+	s, err := consensus.Recover(cfg, false)
 	if err != nil || string(s.Spec) != "one" {
 		t.Fatalf("recovering: %+v, %v", s, err)
 	}
@@ -188,7 +188,7 @@ func TestRecoverFromALostMajority(t *testing.T) {
 	}
 	c.eventually("the new second node follows", func() bool { return c.nodes[1].State().SpecVersion == 2 })
 
-	if _, err := consensus.Recover(consensus.Config{ID: "g1", Dir: t.TempDir(), Certs: c.certs[0], Peers: c.peers}); !errors.Is(err, consensus.ErrNothingToRecover) {
+	if _, err := consensus.Recover(consensus.Config{ID: "g1", Dir: t.TempDir(), Certs: c.certs[0], Peers: c.peers}, false); !errors.Is(err, consensus.ErrNothingToRecover) {
 		t.Fatalf("recovering an empty folder: %v", err)
 	}
 }

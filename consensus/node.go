@@ -124,6 +124,11 @@ func (n *Node) open() error {
 	if err != nil {
 		return err
 	}
+	if n.store != nil {
+		if err := errors.Join(intact(n.cfg.Dir, snaps, n.store), n.store.checkRoom()); err != nil {
+			return err
+		}
+	}
 	n.transport = raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
 		ServerAddressProvider: provider(n.addrs), Logger: log,
 		Stream:  &streams{dialer: n.dialer, accept: n.listen.streams, advertise: self, stop: make(chan struct{})},
@@ -143,6 +148,9 @@ func (n *Node) open() error {
 		n.store.base = base
 	}
 	n.raft, err = raft.NewRaft(c, n.fsm, logs, stable, snaps, n.transport)
+	if err == nil && n.store != nil {
+		n.store.disk.armed.Store(true)
+	}
 	return err
 }
 
@@ -161,6 +169,10 @@ func (n *Node) stores(log hcLogger) (raft.LogStore, raft.StableStore, raft.Snaps
 	n.store, err = openStore(n.cfg.Dir)
 	if err != nil {
 		return nil, nil, nil, err
+	}
+	n.store.disk.log = n.log
+	if n.ctx != nil { // there is none while recovering
+		n.store.disk.done = n.ctx.Done()
 	}
 	return n.store, n.store, snaps, nil
 }

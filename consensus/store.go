@@ -27,6 +27,7 @@ type store struct {
 	*raftboltdb.BoltStore
 	staged atomic.Uint64
 	base   uint64 // index of the newest snapshot when the node started
+	disk   disk
 }
 
 var (
@@ -36,12 +37,14 @@ var (
 
 // openStore opens dir's raft.db, and fails after a second if another process holds it.
 func openStore(dir string) (*store, error) {
-	path := filepath.Join(dir, "raft.db")
+	path := filepath.Join(dir, logFile)
 	opts := &bbolt.Options{Timeout: time.Second, NoFreelistSync: true, FreelistType: bbolt.FreelistMapType}
-	b, err := raftboltdb.New(raftboltdb.Options{Path: path, BoltOptions: opts})
+	b, err := openBolt(raftboltdb.Options{Path: path, BoltOptions: opts})
 	switch {
 	case errors.Is(err, bolterrors.ErrTimeout):
 		return nil, fmt.Errorf("opening %s: another process holds it: stop that node, or give this one a directory of its own", path)
+	case errors.Is(err, bolterrors.ErrInvalid), errors.Is(err, bolterrors.ErrChecksum), errors.Is(err, bolterrors.ErrVersionMismatch):
+		return nil, ErrDamaged{What: "the log " + path, Err: err}
 	case err != nil:
 		return nil, fmt.Errorf("opening %s: %w", path, err)
 	}
@@ -60,20 +63,44 @@ func (s *store) StageCommitIndex(i uint64) error {
 // StoreLog is StoreLogs for one entry.
 func (s *store) StoreLog(l *raft.Log) error { return s.StoreLogs([]*raft.Log{l}) }
 
-// StoreLogs writes entries, and with the last of them, in one transaction, the staged commit index.
+// StoreLogs writes entries, each with the staged commit index and a checksum, in one transaction.
 func (s *store) StoreLogs(logs []*raft.Log) error {
-	if n := len(logs); n > 0 {
-		last := *logs[n-1]
-		last.Extensions = binary.BigEndian.AppendUint64(nil, min(s.staged.Load(), last.Index))
-		logs = append(append(make([]*raft.Log, 0, n), logs[:n-1]...), &last)
+	sealed := make([]*raft.Log, len(logs))
+	for i, l := range logs {
+		c := *l
+		c.Extensions = seal(&c, min(s.staged.Load(), c.Index))
+		sealed[i] = &c
 	}
-	return s.BoltStore.StoreLogs(logs)
+	return s.disk.write(func() error { return s.BoltStore.StoreLogs(sealed) })
+}
+
+// GetLog reads an entry, and refuses one that is not as it was written.
+func (s *store) GetLog(i uint64, l *raft.Log) error {
+	if err := s.BoltStore.GetLog(i, l); err != nil {
+		return err
+	}
+	return unseal(l)
+}
+
+// DeleteRange drops entries.
+func (s *store) DeleteRange(first, last uint64) error {
+	return s.disk.write(func() error { return s.BoltStore.DeleteRange(first, last) })
+}
+
+// Set keeps a value for raft; see insist.
+func (s *store) Set(k, v []byte) error {
+	return s.disk.insist(func() error { return s.BoltStore.Set(k, v) })
+}
+
+// SetUint64 keeps a number for raft; see insist.
+func (s *store) SetUint64(k []byte, v uint64) error {
+	return s.disk.insist(func() error { return s.BoltStore.SetUint64(k, v) })
 }
 
 // markApplied records that everything up to i is applied, and so committed. Raft's own record goes with the next entry,
 // which may be long in coming: this one is for the last writes before a quiet time.
 func (s *store) markApplied(i uint64) error {
-	if err := s.SetUint64([]byte(appliedKey), i); err != nil {
+	if err := s.disk.write(func() error { return s.BoltStore.SetUint64([]byte(appliedKey), i) }); err != nil {
 		return fmt.Errorf("recording applied index: %w", err)
 	}
 	return nil
@@ -102,7 +129,7 @@ func (s *store) recorded(last uint64) (uint64, error) {
 	if err := s.GetLog(last, &l); err != nil && !errors.Is(err, raft.ErrLogNotFound) {
 		return 0, err
 	}
-	if len(l.Extensions) == 8 {
+	if len(l.Extensions) >= 8 { // older releases wrote the index alone
 		known = max(known, binary.BigEndian.Uint64(l.Extensions))
 	}
 	return known, nil

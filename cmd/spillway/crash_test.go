@@ -63,6 +63,7 @@ func TestLeaderKills(t *testing.T) {
 		w, s := c.killLeader(t)
 		without, silent = append(without, w), append(silent, s)
 	}
+	c.verify(t)
 	c.eventuallyMore(t, "writes after the last kill")
 	stop()
 	c.verify(t)
@@ -154,7 +155,7 @@ func (c *crashes) busy(t *testing.T) (stop func()) {
 // write applies one spec after another through one node, on top of whatever is in force.
 func (c *crashes) write(ctx context.Context, t *testing.T, i int, text string) {
 	for ; ctx.Err() == nil; time.Sleep(rand.N(30 * time.Millisecond)) {
-		if c.life[i].Load()%2 == 0 || c.unverified() > 100 {
+		if c.life[i].Load()%2 == 0 || c.unverified() > 200 {
 			continue
 		}
 		n := c.serial.Add(1)
@@ -264,8 +265,8 @@ func (c *crashes) killLeader(t *testing.T) (without, silent time.Duration) {
 		}
 		return nil
 	})
-	c.eventuallyMore(t, "writes before a kill")
 	c.verify(t) // so that there is room for more writes
+	c.eventuallyMore(t, "writes before a kill")
 	for end := time.Now().Add(time.Second); c.flying.Load() == 0 && time.Now().Before(end); time.Sleep(100 * time.Microsecond) {
 		continue
 	}

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 
 	"github.com/spf13/cobra"
 
@@ -12,8 +13,9 @@ import (
 
 func recoverCommand() *cobra.Command {
 	var (
-		file string
-		yes  bool
+		file  string
+		yes   bool
+		parts bool
 	)
 	cmd := &cobra.Command{
 		Use:   "recover -c FILE --yes",
@@ -21,7 +23,10 @@ func recoverCommand() *cobra.Command {
 		Long: `Make a stopped global node the only voter of its cluster, with everything in its log, for when a majority is gone for
 good. While they may come back, wait: answers go on without a majority. Choose the node whose log is the longest
 ("last" in ` + "`spillway status -o json`" + `), stop every other node that is left and wipe its dir, recover this one, start it, and
-add the others anew with raft.join: true. Two nodes recovered apart are two clusters.`,
+add the others anew with raft.join: true. Two nodes recovered apart are two clusters.
+
+A damaged snapshot or log is refused. When it is all that is left, --salvage puts what is damaged aside, in the same dir,
+and goes on with what is whole: changes after the damage are lost.`,
 		Example: "  spillway recover -c global.yaml --yes",
 		GroupID: "operate",
 		Args:    cobra.NoArgs,
@@ -48,7 +53,8 @@ add the others anew with raft.join: true. Two nodes recovered apart are two clus
 			for id, addr := range c.Raft.Peers {
 				peers = append(peers, consensus.Peer{ID: id, Addr: addr})
 			}
-			s, err := consensus.Recover(consensus.Config{ID: c.Name, Dir: c.Dir, Advertise: c.Raft.Advertise, Peers: peers, Certs: certs})
+			log := slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: slog.LevelWarn}))
+			s, err := consensus.Recover(consensus.Config{ID: c.Name, Dir: c.Dir, Advertise: c.Raft.Advertise, Peers: peers, Certs: certs, Log: log}, parts)
 			if errors.Is(err, consensus.ErrNothingToRecover) {
 				return fmt.Errorf("%w\nhint: is dir in %s the right one?", err, file)
 			}
@@ -63,5 +69,6 @@ add the others anew with raft.join: true. Two nodes recovered apart are two clus
 	cmd.Flags().StringVarP(&file, "config", "c", "", "the node's config file")
 	must(cmd.MarkFlagRequired("config"))
 	cmd.Flags().BoolVar(&yes, "yes", false, "do it")
+	cmd.Flags().BoolVar(&parts, "salvage", false, "put damaged parts of the state aside and go on without them")
 	return cmd
 }
