@@ -26,6 +26,9 @@ var ErrGivenUp = errors.New("the place was given up")
 // errIdle is the cause when a place stops sending in the middle of an answer.
 var errIdle = fmt.Errorf("%w: the answer stood still for too long", ErrGivenUp)
 
+// errNoAnswer means that a place sent what is HTTP and no answer to a request.
+var errNoAnswer = errors.New("the answer is none")
+
 // Forwarder forwards requests. It is safe for concurrent use and must not be copied.
 type Forwarder struct {
 	// Transport carries the requests. It must not be nil.
@@ -60,6 +63,10 @@ func (f *Forwarder) ForwardAs(ctx context.Context, w http.ResponseWriter, req *h
 		return res
 	}
 	defer func() { _ = resp.Body.Close() }()
+	if resp.StatusCode < http.StatusOK { // 101 or a number that is none; nobody could be sent it
+		res.unreached(ctx, fmt.Errorf("%w: status %d", errNoAnswer, resp.StatusCode))
+		return res
+	}
 	res.Status = resp.StatusCode
 	if resp.Header.Get(HeaderNotStarted) != "" {
 		res.refuse(resp)
