@@ -69,6 +69,8 @@ func (f *floor) deepProbed(w *worker, err error, began, now time.Time) (out bool
 		w.breaker.OK(now)
 		w.refresh(now)
 		return false
+	case overslept(began, now, deepTimeout):
+		return false
 	case w.open > 0 || w.deep.Since().After(began):
 		return false
 	}

@@ -32,17 +32,24 @@ func (a *Agent) patrol() {
 			return
 		case <-tick.C:
 		}
-		if stalled := a.floor.patrol(time.Now()); len(stalled) > 0 {
+		stalled, stood := a.floor.patrol(time.Now())
+		if stood > 0 {
+			a.log.Warn("this process stood still: what workers did meanwhile is not held against them", "seconds", stood.Seconds())
+		}
+		if len(stalled) > 0 {
 			a.log.Warn("workers hold requests and emit nothing", telemetry.KeyWorker, stalled)
 			a.wake()
 		}
 	}
 }
 
-// patrol inspects every worker that holds answers and names those that it took out.
-func (f *floor) patrol(now time.Time) (stalled []string) {
+// patrol inspects every worker that holds answers and names those that it took out. It also says for how long this
+// process stood still before it, 0 when it did not.
+func (f *floor) patrol(now time.Time) (stalled []string, stood time.Duration) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	f.forgive(now)
+	f.walked, stood, f.stood = now, f.stood, 0
 	f.care(now)
 	for name, w := range f.workers {
 		if w.open > 0 && f.inspect(w, now) {
@@ -56,7 +63,7 @@ func (f *floor) patrol(now time.Time) (stalled []string) {
 	if len(stalled) > 0 {
 		f.serveAll(now)
 	}
-	return stalled
+	return stalled, stood
 }
 
 // inspect takes a worker out that is silent for clearly longer than predicted, and gives up what is under way on one that

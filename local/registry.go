@@ -145,6 +145,7 @@ func (a *Agent) scrape(ctx context.Context, w *worker) (restarted bool) {
 	a.floor.mu.Lock()
 	last, turn := w.reading, w.turn
 	a.floor.mu.Unlock()
+	began := time.Now()
 	err := w.engine.Health(probe)
 	next := last
 	var unread error
@@ -154,6 +155,15 @@ func (a *Agent) scrape(ctx context.Context, w *worker) (restarted bool) {
 	if ctx.Err() != nil {
 		return false
 	}
+	if err != nil && overslept(began, time.Now(), scrapeTimeout) && !w.excused {
+		w.excused = true
+		select {
+		case w.look <- struct{}{}:
+		default:
+		}
+		return false
+	}
+	w.excused = false
 	if unread != nil {
 		// It is well by its own word: its load stays as it was and grows old.
 		next.At = time.Now()
@@ -171,6 +181,7 @@ func (a *Agent) scrape(ctx context.Context, w *worker) (restarted bool) {
 func (f *floor) booked(w *worker, next engine.Reading, turn uint64, err error, now time.Time) (before, after string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	f.forgive(now)
 	before = w.state()
 	if w.gone {
 		return before, before

@@ -24,11 +24,15 @@ func (a *Agent) warm(ctx context.Context, w *worker) {
 		return
 	}
 	var err error
+	began := time.Now()
 	if model != "" {
 		err = a.askOneToken(ctx, w, model, warmUpTimeout)
 	}
 	if ctx.Err() != nil {
 		return
+	}
+	if err != nil && overslept(began, time.Now(), warmUpTimeout) {
+		return // it is asked again
 	}
 	if err != nil {
 		a.log.Warn("worker failed its warm-up request", telemetry.KeyWorker, w.declared.Name, telemetry.Err(err))

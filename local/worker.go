@@ -25,7 +25,9 @@ type worker struct {
 
 	cards  engine.GPUs // of its exporter, where it has one
 	unread float64     // metrics pages that could not be read
-	stale  atomic.Bool // its list of models is to be asked for anew
+	// excused says that the last probe failed while this process stood still. It is its loop's own.
+	excused bool
+	stale   atomic.Bool // its list of models is to be asked for anew
 
 	refused atomic.Int64 // when it last refused the question for a stream's usage, in Unix nanoseconds
 

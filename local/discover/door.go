@@ -218,13 +218,14 @@ func (d *Door) publish(changed bool) {
 
 // run ends leases when their time is over, and keeps the book on disk.
 func (d *Door) run(ctx context.Context) {
+	var next time.Time
 	for {
 		d.mu.Lock()
-		gone := d.book.expire(time.Now())
+		gone := d.book.tick(time.Now(), next)
 		if len(gone) > 0 {
 			d.sources.put(Registered, d.book.workers())
 		}
-		next := d.book.next()
+		next = d.book.next()
 		entries := d.book.entries()
 		d.mu.Unlock()
 		for _, name := range gone {

@@ -393,6 +393,30 @@ func TestTokenFileIsReadAgain(t *testing.T) {
 	}
 }
 
+// TestAStoppedProcessTakesNobodyForGone: a zone that was stopped for an hour finds every lease over. It gives each worker
+// a term to renew in, and ends the leases of those that do not.
+func TestAStoppedProcessTakesNobodyForGone(t *testing.T) {
+	b := newBook(3, 30*time.Second)
+	now := time.Unix(1e9, 0)
+	for i, name := range []string{"a", "b", "c"} {
+		if _, no := b.put(at(name, fmt.Sprintf("http://10.0.0.%d:8000", i+1)), owner{1}, now.Add(time.Duration(i)*time.Second)); no != nil {
+			t.Fatal(no)
+		}
+	}
+	due := b.next()
+	now = due.Add(time.Hour)
+	if gone := b.tick(now, due); len(gone) > 0 || len(b.workers()) != 3 {
+		t.Fatalf("after an hour's stop %v are taken for gone", gone)
+	}
+	if _, no := b.put(at("b", "http://10.0.0.2:8000"), owner{1}, now.Add(10*time.Second)); no != nil {
+		t.Fatal(no)
+	}
+	due = b.next()
+	if gone := b.tick(due.Add(time.Second), due); !slices.Equal(gone, []string{"a", "c"}) {
+		t.Errorf("a term later %v are gone, want those that have not renewed", gone)
+	}
+}
+
 // TestBook holds that a name and a URL have one lease, that nobody ends another's, and that the room is kept.
 func TestBook(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

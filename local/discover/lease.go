@@ -64,6 +64,21 @@ func (b *book) leave(name string, by owner) *refused {
 	return nil
 }
 
+// overslept is how late a look at the book may come before it was this process that stood still, and not the workers.
+const overslept = 2 * time.Second
+
+// tick is expire for a look that was due at a time. When it comes much later than that, because this process was stopped
+// or its machine slept, nobody could have renewed: each worker has a whole term to show that it is there.
+func (b *book) tick(now, due time.Time) (names []string) {
+	if due.IsZero() || now.Sub(due) <= overslept {
+		return b.expire(now)
+	}
+	for _, l := range b.leases {
+		l.until = now.Add(b.term)
+	}
+	return nil
+}
+
 // expire ends the leases that nobody has renewed.
 func (b *book) expire(now time.Time) (names []string) {
 	for n, l := range b.leases {

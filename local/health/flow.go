@@ -30,6 +30,14 @@ func (b *Breaker) Ended() {
 	}
 }
 
+// Forgive restarts the clock of silence: for a time nobody has looked at what the worker emits.
+func (b *Breaker) Forgive(now time.Time) {
+	b.see(now)
+	if now.After(b.flow.progress) {
+		b.flow.progress = now
+	}
+}
+
 // Progress books bytes of any answer.
 func (b *Breaker) Progress(now time.Time) {
 	b.see(now)
