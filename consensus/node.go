@@ -25,7 +25,11 @@ const (
 	stopTimeout     = 10 * time.Second
 	rpcTimeout      = 10 * time.Second
 	poolSize        = 3
-	retained        = 2 // snapshots
+	// unpipelined has raft wait for each answer before it sends the next entries. Its pipeline locks up when a follower
+	// refuses entries while more are being sent: that follower then gets heartbeats and never an entry again, and the
+	// leader cannot be stopped (hashicorp/raft#612). A round trip carries 64 entries, many times what we write.
+	unpipelined = 1
+	retained    = 2 // snapshots
 )
 
 // Node is one member of the cluster. Safe for concurrent use.
@@ -38,6 +42,7 @@ type Node struct {
 	listen  *listener
 	fsm     *fsm
 	dialer  dialer
+	heard   *heard
 	written chan struct{} // something was committed here that the others should hear of
 
 	restoring sync.RWMutex // held to read while a command is proposed here, so that a restore overwrites none
@@ -68,7 +73,7 @@ func New(c Config) (*Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	n := &Node{cfg: c, id: c.ID, log: c.Log, refused: newRefusals(c.Log), conns: newConns(), written: make(chan struct{}, 1), nudged: make(chan struct{})}
+	n := &Node{cfg: c, id: c.ID, log: c.Log, refused: newRefusals(c.Log), conns: newConns(), heard: newHeard(), written: make(chan struct{}, 1), nudged: make(chan struct{})}
 	n.ctx, n.cancel = context.WithCancel(context.Background())
 	n.fsm = newFSM(checks{spec: c.CheckSpec, plan: c.CheckPlan}, c.Log)
 	n.listen = newListener(ln, c.Certs, c.Log, n.refused, n.conns, n.member)
@@ -132,7 +137,7 @@ func (n *Node) open() error {
 	n.transport = raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
 		ServerAddressProvider: provider(n.addrs), Logger: log,
 		Stream:  &streams{dialer: n.dialer, accept: n.listen.streams, advertise: self, stop: make(chan struct{})},
-		MaxPool: poolSize, Timeout: rpcTimeout,
+		MaxPool: poolSize, Timeout: rpcTimeout, MaxRPCsInFlight: unpipelined,
 	})
 	c := n.cfg.raftConfig(n.store != nil, log)
 	if !n.cfg.Join {
@@ -170,7 +175,7 @@ func (n *Node) stores(log hcLogger) (raft.LogStore, raft.StableStore, raft.Snaps
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	n.store.disk.log = n.log
+	n.store.disk.log, n.store.disk.observe = n.log, n.cfg.OnDisk
 	if n.ctx != nil { // there is none while recovering
 		n.store.disk.done = n.ctx.Done()
 	}
