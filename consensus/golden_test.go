@@ -46,21 +46,7 @@ func TestGoldenLog(t *testing.T) {
 	if *update {
 		writeGolden(t, path)
 	}
-	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := &State{}
-	for i, line := range strings.Split(strings.TrimSpace(string(text)), "\n") {
-		data, hash, _ := strings.Cut(line, " ")
-		raw, err := hex.DecodeString(data)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if s, _ = apply(s, entry{index: uint64(i + 1), term: 2, data: raw}, checks{}); s.Hash() != hash {
-			t.Fatalf("entry %d now leads to another state: nodes of two releases would differ", i+1)
-		}
-	}
+	s := replay(t, path)
 	if s.SpecVersion != 2 || s.PlanEpoch != 1 || len(s.Drains) != 1 || len(s.TicketKeys) != 1 {
 		t.Fatalf("the log leads to %+v", s)
 	}
@@ -74,22 +60,48 @@ func TestGoldenLog(t *testing.T) {
 	}
 }
 
-func writeGolden(t *testing.T, path string) {
+// replay applies a golden log and compares the state after each entry with the hash beside it.
+func replay(t *testing.T, path string) *State {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &State{}
+	for i, line := range strings.Split(strings.TrimSpace(string(text)), "\n") {
+		data, hash, _ := strings.Cut(line, " ")
+		raw, err := hex.DecodeString(data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s, _ = apply(s, entry{index: uint64(i + 1), term: 2, data: raw}, checks{}); s.Hash() != hash {
+			t.Fatalf("entry %d of %s now leads to another state: nodes of two releases would differ", i+1, path)
+		}
+	}
+	return s
+}
+
+func writeLog(t *testing.T, path string, commands [][]byte) *State {
 	t.Helper()
 	var out strings.Builder
 	s := &State{}
-	for i, data := range goldenCommands(t) {
+	for i, data := range commands {
 		s, _ = apply(s, entry{index: uint64(i + 1), term: 2, data: data}, checks{})
 		fmt.Fprintf(&out, "%x %s\n", data, s.Hash())
-	}
-	snap, err := encodeState(s)
-	if err != nil {
-		t.Fatal(err)
 	}
 	if err := os.MkdirAll("testdata", 0o755); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.WriteFile(path, []byte(out.String()), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func writeGolden(t *testing.T, path string) {
+	t.Helper()
+	snap, err := encodeState(writeLog(t, path, goldenCommands(t)))
+	if err != nil {
 		t.Fatal(err)
 	}
 	if err := os.WriteFile(filepath.Join("testdata", goldenSnapshot), snap, 0o644); err != nil {

@@ -41,6 +41,9 @@ func intact(dir string, snaps raft.SnapshotStore, s *store) error {
 		return err
 	}
 	for id, why := range bad {
+		if errors.As(why, new(ErrNewer)) {
+			return why
+		}
 		return ErrDamaged{What: "snapshot " + filepath.Join(dir, snapshotDir, id), Err: why}
 	}
 	if at, err := s.damagedFrom(base); err != nil {
@@ -138,6 +141,9 @@ func salvage(dir string, log hcLogger) error {
 		return err
 	}
 	for id, why := range bad {
+		if errors.As(why, new(ErrNewer)) {
+			return why
+		}
 		log.to.Warn("damaged snapshot put aside", "snapshot", id, "error", why)
 		if err := os.Rename(filepath.Join(dir, snapshotDir, id), filepath.Join(dir, "damaged-"+id)); err != nil {
 			return err

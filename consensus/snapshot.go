@@ -7,14 +7,38 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strconv"
 	"time"
 )
 
 // A snapshot is a magic line, the state as JSON, and the SHA-256 of both.
 const (
-	snapshotMagic = "spillway state 1\n"
-	maxSnapshot   = 64 << 20
+	snapshotName    = "spillway state "
+	snapshotVersion = 1
+	snapshotMagic   = "spillway state 1\n"
+	maxSnapshot     = 64 << 20
 )
+
+// ErrNewer means that a snapshot was written by a later release. It is whole, and must not be taken for damaged.
+type ErrNewer struct {
+	Version uint64 // of the format
+}
+
+// Error says what to do next.
+func (e ErrNewer) Error() string {
+	return fmt.Sprintf("snapshot of format %d, and this release knows formats up to %d: it was written by a later release: run that release on this node", e.Version, snapshotVersion)
+}
+
+// newer is the version in a snapshot's first line when it is beyond what we know.
+func newer(b []byte) (version uint64, ok bool) {
+	line, _, _ := bytes.Cut(b[:min(len(b), len(snapshotMagic)+20)], []byte("\n"))
+	text, ok := bytes.CutPrefix(line, []byte(snapshotName))
+	if !ok {
+		return 0, false
+	}
+	version, err := strconv.ParseUint(string(text), 10, 64)
+	return version, err == nil && version > snapshotVersion
+}
 
 // wireState is State as it is written: later versions may add fields. Its keys carry their secrets.
 type wireState struct {
@@ -58,9 +82,12 @@ func encodeState(s *State) ([]byte, error) {
 // decodeState reads a snapshot to its end and trusts nothing before the sum fits.
 func decodeState(r io.Reader) (*State, error) {
 	b, err := io.ReadAll(io.LimitReader(r, maxSnapshot+1))
+	later, isLater := newer(b)
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("reading snapshot: %w", err)
+	case isLater:
+		return nil, fmt.Errorf("reading snapshot: %w", ErrNewer{Version: later})
 	case len(b) > maxSnapshot:
 		return nil, fmt.Errorf("reading snapshot: longer than %d bytes", maxSnapshot)
 	case len(b) < len(snapshotMagic)+sha256.Size || !bytes.HasPrefix(b, []byte(snapshotMagic)):

@@ -1,0 +1,53 @@
+package consensus
+
+import (
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+// TestExpiryGoesByTheEntry holds that clocks decide nothing while the log is applied: whatever the time is at the node,
+// and however the leader's clock jumped between two entries, a drain ends at the entry that says so, and comes back for
+// none. Raft itself measures with the monotonic clock, which no clock step moves.
+func TestExpiryGoesByTheEntry(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s, index := &State{}, uint64(0)
+		do := func(c command) {
+			data, err := encodeCommand(c)
+			if err != nil {
+				t.Fatal(err)
+			}
+			index++
+			s, _ = apply(s, entry{index: index, term: 1, data: data}, checks{})
+		}
+		until := map[string]time.Time{}
+		for range rapid.IntRange(1, 30).Draw(t, "entries") {
+			clock := noon.Add(time.Duration(rapid.Int64Range(-1e6, 1e6).Draw(t, "clock, s")) * time.Second) // forth and back
+			if rapid.Bool().Draw(t, "drain") {
+				path := rapid.SampledFrom([]string{"eu", "us", "ap"}).Draw(t, "path")
+				end := time.Time{}
+				if rapid.Bool().Draw(t, "ends") {
+					end = clock.Add(time.Duration(rapid.Int64Range(1, 1e5).Draw(t, "for, s")) * time.Second)
+				}
+				do(command{Kind: kindPutDrain, Path: path, Until: end, At: clock})
+				until[path] = end
+				continue
+			}
+			do(command{Kind: kindExpire, At: clock})
+			for path, end := range until {
+				if !end.IsZero() && !clock.Before(end) {
+					delete(until, path)
+				}
+			}
+		}
+		if len(s.Drains) != len(until) {
+			t.Fatalf("%d drains are in force, want %d", len(s.Drains), len(until))
+		}
+		for _, d := range s.Drains {
+			if end, ok := until[d.Path]; !ok || !end.Equal(d.Until) {
+				t.Fatalf("drain of %s ends %s, want %s", d.Path, d.Until, end)
+			}
+		}
+	})
+}
