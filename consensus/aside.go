@@ -41,8 +41,9 @@ func (n *Node) converse() {
 	}
 	talks := map[string]context.CancelFunc{} // by address
 	for n.ctx.Err() == nil {
-		members := map[string]bool{}
-		for _, m := range n.Members() {
+		members, all := map[string]bool{}, n.Members()
+		n.heard.keep(all)
+		for _, m := range all {
 			if m.ID == n.id {
 				continue
 			}
@@ -115,6 +116,7 @@ func (n *Node) hear(c *tls.Conn) {
 			n.refused.add(c.RemoteAddr().String(), err)
 			return
 		}
+		n.heard.note(id.Name)
 		n.cfg.OnAside(id.Name, body)
 	}
 }

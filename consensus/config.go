@@ -49,6 +49,12 @@ type Config struct {
 	// OnApply is told of each new state, the newest one only when several came at once. It is called from one goroutine
 	// and must not block. nil: nobody is told.
 	OnApply func(*State)
+	// OnProposal is told what became of each write made through this node: "ok", "conflict", "refused", "no_leader",
+	// "unknown" or "stopped". OnCommit is told how long the leader, if it is this node, took to have one agreed and applied,
+	// and OnDisk how long a write to the log took to be on the disk. None may block; nil: nobody is told.
+	OnProposal func(outcome string)
+	OnCommit   func(took time.Duration)
+	OnDisk     func(took time.Duration)
 	// Aside is what this node tells the other voters outside the log, four times a second and when nudged: soft state,
 	// at most 256 KiB, of which the newest counts. nil: nothing is told.
 	Aside func() []byte

@@ -20,18 +20,27 @@ func (e errUnsent) Unwrap() error { return e.error }
 
 // forward has the leader propose a command.
 func (n *Node) forward(ctx context.Context, leader string, cmd []byte) (result, error) {
-	c, err := n.dialer.dial(ctx, leader, alpnPropose)
+	r, err := n.exchange(ctx, leader, cmd)
+	if err == nil {
+		n.catchUp(ctx, r.Index)
+	}
+	return r, err
+}
+
+// exchange sends one command to the node at addr and reads the answer.
+func (n *Node) exchange(ctx context.Context, addr string, cmd []byte) (result, error) {
+	c, err := n.dialer.dial(ctx, addr, alpnPropose)
 	if err != nil {
-		return result{}, errUnsent{fmt.Errorf("reaching the leader: %w", err)}
+		return result{}, errUnsent{fmt.Errorf("reaching %s: %w", addr, err)}
 	}
 	defer c.Close()
 	defer context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Unix(1, 0)) })()
 	if err := writeFrame(c, cmd); err != nil {
-		return result{}, fmt.Errorf("sending to the leader: %w", err)
+		return result{}, fmt.Errorf("sending to %s: %w", addr, err)
 	}
 	body, err := readFrame(c, maxAnswer)
 	if err != nil {
-		return result{}, fmt.Errorf("reading the leader's answer: %w", err)
+		return result{}, fmt.Errorf("reading the answer of %s: %w", addr, err)
 	}
 	a, err := decodeAnswer(body)
 	switch {
@@ -42,7 +51,6 @@ func (n *Node) forward(ctx context.Context, leader string, cmd []byte) (result, 
 	case a.Unknown:
 		return result{}, ErrUnknownOutcome
 	}
-	n.catchUp(ctx, a.Result.Index)
 	return a.Result, nil
 }
 
@@ -67,6 +75,9 @@ func (n *Node) serveProposal(ctx context.Context, c *tls.Conn) {
 }
 
 func (n *Node) answer(ctx context.Context, cmd []byte) answer {
+	if len(cmd) == 1 && kind(cmd[0]) == kindProgress && n.started.Load() {
+		return answer{Result: result{Code: codeOK, Index: n.raft.AppliedIndex()}}
+	}
 	if !n.IsLeader() {
 		return answer{NotLeader: true}
 	}

@@ -59,8 +59,9 @@ type membership struct {
 	Vote bool   `json:"vote,omitempty"`
 }
 
-// AddMember has a node take part, or changes the address or the vote of one that does. The node must be running with
-// Config.Join, or must be started so; until then a new voter counts for the majority without being able to give its part.
+// AddMember has a node take part, or changes the address or the vote of one that does. A new voter must be running, with
+// Config.Join: it follows first, and has its vote when it has caught up. If it has not within seven seconds the error is
+// ErrRefused, and it goes on following without a vote.
 func (n *Node) AddMember(ctx context.Context, p Peer, voter bool, by By) error {
 	return n.reform(ctx, membership{Do: "add", ID: p.ID, Addr: p.Addr, Vote: voter}, by)
 }
@@ -147,11 +148,10 @@ func (n *Node) reformHere(ctx context.Context, body []byte) (result, error) {
 	case "lead":
 		f = n.leadership(m.ID)
 	default:
-		add := n.raft.AddNonvoter
 		if m.Vote {
-			add = n.raft.AddVoter
+			return n.addVoter(ctx, m)
 		}
-		f = add(raft.ServerID(m.ID), raft.ServerAddress(m.Addr), 0, enqueueTimeout)
+		f = n.raft.AddNonvoter(raft.ServerID(m.ID), raft.ServerAddress(m.Addr), 0, enqueueTimeout)
 	}
 	if err := n.await(ctx, f); err != nil {
 		return result{}, err

@@ -91,6 +91,47 @@ func TestMembersComeAndGo(t *testing.T) {
 	}
 }
 
+// TestAVoteIsEarned adds a voter that does not run: it gets no vote, and so takes none away. Once it runs and has caught
+// up, it gets one.
+func TestAVoteIsEarned(t *testing.T) {
+	c := newCluster(t, false, nil)
+	n := c.nodes[c.leader()]
+	if _, err := n.PutSpec(c.ctx(), 0, []byte("one"), "a"); err != nil {
+		t.Fatal(err)
+	}
+	absent := c.join("g4")
+	addr := c.peers[3]
+	if err := absent.Stop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	c.nodes, c.peers = c.nodes[:3], c.peers[:3]
+	if err := n.AddMember(c.ctx(), addr, true, by); !refusedFor(err, "without a vote") || !refusedFor(err, "is it running") {
+		t.Fatalf("a vote for a node that is not there: %v", err)
+	}
+	voters := func() (count int) {
+		for _, m := range n.Members() {
+			if m.Voter {
+				count++
+			}
+		}
+		return count
+	}
+	if voters() != 3 || len(n.Members()) != 4 {
+		t.Fatalf("%d voters among %d members, want 3 and 4", voters(), len(n.Members()))
+	}
+	fourth := c.join("g4")
+	if err := n.RemoveMember(c.ctx(), "g4", by); err != nil { // it lives elsewhere now
+		t.Fatal(err)
+	}
+	if err := n.AddMember(c.ctx(), c.peers[3], true, by); err != nil {
+		t.Fatal(err)
+	}
+	if voters() != 4 {
+		t.Fatalf("%d voters, want 4", voters())
+	}
+	c.eventually("the new voter has the spec", func() bool { return fourth.State().SpecVersion == 1 })
+}
+
 // TestArchiveGoesForward restores an old spec into a cluster that has gone on since, and into one that is new.
 func TestArchiveGoesForward(t *testing.T) {
 	c := newCluster(t, true, nil)

@@ -24,10 +24,34 @@ func (n *Node) propose(ctx context.Context, c command) (result, error) {
 		return result{}, err
 	}
 	r, err := n.persist(ctx, data, c.ID != "")
-	if err != nil {
-		return result{}, err
+	if err == nil {
+		err = r.err()
 	}
-	return r, r.err()
+	n.outcome(err)
+	return r, err
+}
+
+// outcome tells what became of a write.
+func (n *Node) outcome(err error) {
+	if n.cfg.OnProposal != nil {
+		n.cfg.OnProposal(outcomeOf(err))
+	}
+}
+
+func outcomeOf(err error) string {
+	switch {
+	case err == nil:
+		return "ok"
+	case errors.As(err, new(ErrConflict)):
+		return "conflict"
+	case errors.As(err, new(ErrRefused)):
+		return "refused"
+	case errors.Is(err, ErrUnknownOutcome):
+		return "unknown"
+	case errors.Is(err, ErrStopped):
+		return "stopped"
+	}
+	return "no_leader"
 }
 
 // persist tries until a leader has taken data. What is not repeatable is sent again only if it cannot have arrived.
@@ -95,9 +119,13 @@ func (n *Node) applyHere(ctx context.Context, data []byte) (result, error) {
 	if r, ok := n.foresee(data); !ok {
 		return r, nil
 	}
+	begun := time.Now()
 	f := n.raft.Apply(data, enqueueTimeout)
 	if err := n.await(ctx, f); err != nil {
 		return result{}, err
+	}
+	if n.cfg.OnCommit != nil {
+		n.cfg.OnCommit(time.Since(begun))
 	}
 	r, ok := f.Response().(result)
 	if !ok {

@@ -55,6 +55,14 @@ func (n *Node) Leader() string {
 	return string(id)
 }
 
+// DiskFailures counts writes that the disk did not take.
+func (n *Node) DiskFailures() uint64 {
+	if !n.started.Load() || n.store == nil {
+		return 0
+	}
+	return n.store.disk.failed.Load()
+}
+
 // Refused counts connections refused because of the peer's certificate or because it sent rubbish.
 func (n *Node) Refused() uint64 { return n.refused.count.Load() }
 

@@ -58,10 +58,11 @@ func (n *Node) PutPlan(ctx context.Context, basedOn uint64, body []byte, by By, 
 		return 0, err
 	}
 	r, err := n.try(ctx, data)
-	if err != nil {
-		return 0, err
+	if err == nil {
+		err = r.err()
 	}
-	return r.Value, r.err()
+	n.outcome(err)
+	return r.Value, err
 }
 
 // PutDrain puts a drain in force, in place of an earlier one of the same path.

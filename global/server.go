@@ -81,6 +81,7 @@ func New(cfg Config) (*Server, error) {
 }
 
 func (s *Server) openNode() (err error) {
+	raft := newRaftMetrics(s.cfg.Registry)
 	s.node, err = consensus.New(consensus.Config{
 		ID: s.cfg.Name, Dir: s.cfg.Dir, Listen: s.cfg.RaftListen, Advertise: s.cfg.RaftAdvertise, Peers: s.cfg.Peers, Join: s.cfg.Join,
 		Certs: s.cfg.Certs, Heartbeat: s.cfg.Heartbeat, Log: s.log,
@@ -89,8 +90,10 @@ func (s *Server) openNode() (err error) {
 			poke(s.news)
 			poke(s.audit.wake)
 		},
+		OnProposal: raft.proposed, OnCommit: raft.committed, OnDisk: raft.written,
 		Aside: s.testimony, OnAside: s.bench.take,
 	})
+	raft.node = s.node
 	return err
 }
 

@@ -23,6 +23,7 @@ func (s *Server) status(ctx context.Context) (*admin.Status, error) {
 	if out.Raft.Leader == "" {
 		out.Notes = append(out.Notes, "no leader: answers go on, and nothing can be changed")
 	}
+	out.Notes = append(out.Notes, s.silentVoters(len(out.Raft.Voters))...)
 	v := s.view.Load()
 	if v == nil {
 		out.Notes = append(out.Notes, "no spec is in force: run spillway apply")
@@ -60,6 +61,16 @@ func (s *Server) raftStatus() *admin.RaftStatus {
 		out.Voters = append(out.Voters, admin.Voter{ID: p.ID, Addr: p.Addr})
 	}
 	return out
+}
+
+// silentVoters names voters that are not heard of: each lowers how many more may be lost.
+func (s *Server) silentVoters(voters int) (notes []string) {
+	silent := s.node.Silent()
+	for _, x := range silent {
+		notes = append(notes, fmt.Sprintf("%s has a vote and was not heard of for %s: %d more may be lost before nothing can be changed; if it is gone for good: `spillway members remove %s`",
+			x.ID, x.For.Round(time.Second), max(0, (voters-1)/2-len(silent)), x.ID))
+	}
+	return notes
 }
 
 // askRegions asks all regions at once.

@@ -61,8 +61,8 @@ func memberAddCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "add NAME HOST:PORT",
 		Short: "Have a global node take part",
-		Long: `Have a global node take part. HOST:PORT is its raft.advertise. A new voter counts for the majority at once, so start
-it first, and add voters one at a time; with --non-voter it follows and answers without counting, which suits name
+		Long: `Have a global node take part. HOST:PORT is its raft.advertise. Start it first: a new voter follows, and gets its vote
+when it has caught up; with --non-voter it follows and answers without ever counting for a majority, which suits name
 servers at the edge.`,
 		Example: "  spillway members add g4 10.0.4.1:7400\n  spillway members add edge1 10.9.0.1:7400 --non-voter",
 		Args:    exactly("NAME and HOST:PORT", 2),

@@ -1,0 +1,74 @@
+package consensus
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/hashicorp/raft"
+)
+
+// kindProgress asks any node how far it has applied the log. It never enters the log.
+const kindProgress kind = 0x7d
+
+const (
+	catchUpBound   = 7 * time.Second // of a new voter, from the change to its vote
+	progressEvery  = 100 * time.Millisecond
+	progressWithin = time.Second
+	nearEnough     = 64 // entries, as many as one message of raft's carries
+)
+
+// addVoter has a node follow first and gives it its vote when it has caught up. A voter that is not up to date, or not
+// up at all, counts for the majority and cannot give its part: with two of three lost, or one of two, nobody could write.
+func (n *Node) addVoter(ctx context.Context, m membership) (result, error) {
+	id, addr := raft.ServerID(m.ID), raft.ServerAddress(m.Addr)
+	if !n.votes(m.ID) {
+		if err := n.await(ctx, n.raft.AddNonvoter(id, addr, 0, enqueueTimeout)); err != nil {
+			return result{}, err
+		}
+		if why := n.awaitCaughtUp(ctx, m); why != "" {
+			return refuse("%s takes part without a vote: %s: when `spillway status` there shows it following, add it again", m.ID, why), nil
+		}
+	}
+	if err := n.await(ctx, n.raft.AddVoter(id, addr, 0, enqueueTimeout)); err != nil {
+		return result{}, err
+	}
+	return result{Code: codeOK, Index: n.State().Index}, nil
+}
+
+func (n *Node) votes(id string) bool {
+	for _, m := range n.Members() {
+		if m.ID == id {
+			return m.Voter
+		}
+	}
+	return false
+}
+
+// awaitCaughtUp asks a member until it has its own addition, and lacks no more than a message's worth of what came since;
+// else it says what is missing.
+func (n *Node) awaitCaughtUp(ctx context.Context, m membership) (why string) {
+	ctx, cancel := context.WithTimeout(ctx, catchUpBound)
+	defer cancel()
+	for added := n.raft.CommitIndex(); ctx.Err() == nil; pause(ctx, progressEvery) {
+		goal := n.raft.CommitIndex()
+		at, err := n.progressOf(ctx, n.addressOf(m.ID, m.Addr))
+		switch {
+		case err != nil:
+			why = fmt.Sprintf("it did not answer at %s within %s (%v): is it running, with raft.join: true?", m.Addr, catchUpBound, err)
+		case at >= added && at+nearEnough >= goal:
+			return ""
+		default:
+			why = fmt.Sprintf("after %s it has %d of %d log entries", catchUpBound, at, goal)
+		}
+	}
+	return why
+}
+
+// progressOf asks the node at addr how far it has applied the log.
+func (n *Node) progressOf(ctx context.Context, addr string) (uint64, error) {
+	ctx, cancel := context.WithTimeout(ctx, progressWithin)
+	defer cancel()
+	r, err := n.exchange(ctx, addr, []byte{byte(kindProgress)})
+	return r.Index, err
+}
