@@ -46,6 +46,9 @@ type Config struct {
 	AdminGrants []admin.Grant
 	// Atlas says where addresses are.
 	Atlas *geo.Live
+	// MeasuredFor is how long a round trip that gateways measured counts. Zero means 6 h; negative: steering goes by
+	// distance alone.
+	MeasuredFor time.Duration
 	// SpecName and Spec are the file and text of a spec that is put in force when Raft holds none. Empty: none.
 	SpecName string
 	Spec     []byte
@@ -65,6 +68,9 @@ func (c *Config) check() error {
 		return errors.New("global node has no certificates: set tls")
 	case c.Atlas == nil:
 		return errors.New("global node has no atlas: set geo")
+	}
+	if c.MeasuredFor == 0 {
+		c.MeasuredFor = geo.MeasuredFor
 	}
 	return nil
 }

@@ -47,9 +47,12 @@ func (v *View) solved(f *frame) *View {
 			out.regions[r].gone, out.regions[r].dead = false, false // still too early to tell
 		}
 	}
+	if v.near != nil {
+		out.adopt(nearness(f, v.children, v.near.limit, out.made))
+	}
 	in := out.input()
 	out.plan = steer.Solve(in).Plan
-	out.table = steer.Compile(f.spec, f.geo, out.plan)
+	out.table = steer.Compile(f.spec, out.geo, out.plan)
 	return out
 }
 

@@ -84,6 +84,11 @@ func (v *View) explain(q admin.ExplainQuery, rec *explain.Record) (region, servi
 	}
 	c := v.table.Explain(v.spec, &query, waits, rec)
 	v.qualify(rec, service)
+	for r := range v.regions {
+		if e, ok := v.estimate(fix.Cell, r); ok {
+			rec.Note(rttNote(v.spec.Regions[r].Name, &e))
+		}
+	}
 	rec.Note(strings.Join(append(placeTexts(fix), "source="+fix.Source), " "))
 	rec.Note(strings.Join(v.versions(), " ") + fmt.Sprintf(" plan_age=%s", time.Since(v.planSince).Round(time.Millisecond)))
 	return c.Region, service, nil

@@ -18,7 +18,7 @@ type frame struct {
 	text    []byte
 	spec    *spec.Spec
 	atlas   *geo.Atlas
-	geo     *steer.Geography
+	geo     *steer.Geography // the priors
 	zone    *dns.Zone
 	names   map[string]int      // fully qualified name to id, see id
 	exists  map[string]struct{} // those names and everything between them and the apex

@@ -18,7 +18,7 @@ import (
 // newView joins a frame with agreed state and statements; plan and table are the caller's. settled says that this node
 // has been up for long enough to take silence for loss, and q what the other nodes hear.
 func newView(f *frame, st *consensus.State, children *capacity.View, q *quorum, now time.Time, settled bool) *View {
-	v := &View{frame: f, made: now, state: st, children: children, quorum: q, regions: make([]regionView, len(f.spec.Regions))}
+	v := &View{frame: f, geo: f.geo, made: now, state: st, children: children, quorum: q, regions: make([]regionView, len(f.spec.Regions))}
 	for _, g := range children.Regions() {
 		if r := f.region(g.Path.Region); r >= 0 {
 			v.regions[r].heard, v.regions[r].group = true, g

@@ -37,11 +37,13 @@ type keeper struct {
 	calm    calm
 	cookies cookies
 	memo    *memo
+	near    *near
 }
 
 // tableKey says what a table was compiled from.
 type tableKey struct {
 	frame *frame
+	geo   *steer.Geography
 	epoch uint64
 	from  origin
 }
@@ -75,8 +77,10 @@ func (k *keeper) next(now time.Time) {
 	if st == nil || !k.reframe(st, from) {
 		return
 	}
+	children := k.s.ingest.view(now)
+	k.learn(children, now)
 	k.recompile(st, from, now)
-	v := k.assemble(st, from, k.s.ingest.view(now), now)
+	v := k.assemble(st, from, children, now)
 	k.s.view.Store(v)
 	k.tell(v, now)
 }
@@ -104,14 +108,14 @@ func (k *keeper) reframe(st *consensus.State, from origin) bool {
 }
 
 func (k *keeper) recompile(st *consensus.State, from origin, now time.Time) {
-	key := tableKey{k.frame, st.PlanEpoch, from}
+	key := tableKey{k.frame, k.near.geo, st.PlanEpoch, from}
 	if k.table != nil && key == k.key {
 		return
 	}
 	if k.plan == nil || key.epoch != k.key.epoch || key.from != k.key.from {
 		k.plan, k.since = k.read(st), now
 	}
-	k.table, k.key = steer.Compile(k.frame.spec, k.frame.geo, k.plan), key
+	k.table, k.key = steer.Compile(k.frame.spec, k.near.geo, k.plan), key
 }
 
 // read decodes the agreed plan. One that cannot be read leaves the one in use.
@@ -129,6 +133,7 @@ func (k *keeper) read(st *consensus.State) *steer.Plan {
 
 func (k *keeper) assemble(st *consensus.State, from origin, children *capacity.View, now time.Time) *View {
 	v := newView(k.frame, st, children, k.s.quorum(now), now, now.Sub(k.s.started) > grace)
+	v.adopt(k.near)
 	v.from, v.plan, v.planSince, v.table = from, k.plan, k.since, k.table
 	v.stale = k.unconfirmed(now) || from == firstState
 	v.restless = k.calm.restless(v.drained, v.gone, now)

@@ -17,6 +17,8 @@ import (
 // View is the immutable snapshot that every reader uses: DNS, redirects, directives, status and explanations.
 type View struct {
 	*frame
+	geo       *steer.Geography // the frame's, or with what was measured blended in
+	near      *near            // nil: nothing was measured
 	made      time.Time
 	state     *consensus.State
 	from      origin
@@ -157,8 +159,8 @@ func (v *View) Why(id int, client netip.Addr) []string {
 	if region >= 0 {
 		r := &v.spec.Regions[region]
 		out = append(out, "region="+r.Name)
-		if fix.Cell != geo.NoCell {
-			out = append(out, "rtt_ms="+millis(geo.RTT(fix.Place, placeOf(r)).Seconds()))
+		if e, ok := v.estimate(fix.Cell, region); ok {
+			out = append(out, rttTexts(&e)...)
 		}
 		out = append(out, "wait_ms="+millis(v.regions[region].wait[service]), "region_state="+v.stateOf(region))
 	}
