@@ -10,6 +10,7 @@ import (
 type Live struct {
 	cfg    Config
 	atlas  atomic.Pointer[Atlas]
+	read   atomic.Pointer[[]stamp] // the files as they were just before they were last read
 	reload sync.Mutex // one reload at a time; readers never take it
 }
 
@@ -26,6 +27,8 @@ func NewLive(cfg Config) (*Live, error) {
 func (l *Live) Reload() error {
 	l.reload.Lock()
 	defer l.reload.Unlock()
+	before := l.cfg.stamps() // a change while they are read is seen later
+	l.read.Store(&before)
 	a, err := Open(l.cfg)
 	if err != nil {
 		return err

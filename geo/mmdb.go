@@ -66,8 +66,11 @@ func scan(name string, body []byte, add adder) error {
 		return fmt.Errorf("reading database %s: %w", name, err)
 	}
 	defer db.Close()
+	if v := db.Metadata.IPVersion; v != 4 && v != 6 {
+		return fmt.Errorf("reading database %s: it is of IP version %d", name, v)
+	}
 	places := make(map[uintptr]located) // records are shared by many networks
-	networks, most := uint(0), min(db.Metadata.NodeCount+1, maxNetworks)
+	placed, networks, most := 0, uint(0), min(db.Metadata.NodeCount+1, maxNetworks)
 	for res := range db.Networks() {
 		if networks++; networks > most { // a tree of n nodes has n+1 leaves: this one runs in circles, or is too large
 			return fmt.Errorf("reading database %s: more than %d networks", name, most)
@@ -75,10 +78,15 @@ func scan(name string, body []byte, add adder) error {
 		l, err := locate(res, places)
 		if err == nil && l.ok {
 			err = add(res.Prefix(), l.place)
+			placed++
 		}
 		if err != nil {
 			return fmt.Errorf("reading database %s at %s: %w", name, res.Prefix(), err)
 		}
+	}
+	if placed == 0 { // well made, and of no use: one such must not replace a good one
+		return fmt.Errorf("reading database %s: none of its %d networks has a place: use a database of cities or countries, this is of type %q",
+			name, networks, db.Metadata.DatabaseType)
 	}
 	return nil
 }

@@ -1,0 +1,94 @@
+package geo
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// TestWatch replaces files under a running watch: good ones come into force, a bad one never does.
+func TestWatch(t *testing.T) {
+	dir := t.TempDir()
+	db, over := filepath.Join(dir, "x.mmdb"), filepath.Join(dir, "over.csv")
+	stamped := time.Now()
+	put := func(path string, body []byte) { // by rename, as careful people do, and with a time of its own
+		t.Helper()
+		if err := os.WriteFile(path+".new", body, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		stamped = stamped.Add(time.Second)
+		if err := os.Chtimes(path+".new", stamped, stamped); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(path+".new", path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	london := write(t, 6, network{"81.2.69.0/24", city("London", "GB", 51.5, -0.1, 20)})
+	paris := write(t, 6, network{"81.2.69.0/24", city("Paris", "FR", 48.9, 2.3, 20)})
+	put(db, london)
+	put(over, []byte("10.0.0.0/8, 1, 2, Home"))
+	synctest.Test(t, func(t *testing.T) {
+		l, err := NewLive(Config{Databases: []string{db}, OverridesFile: over})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var log bytes.Buffer
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() {
+			l.Watch(ctx, time.Second, slog.New(slog.NewTextHandler(&log, nil)))
+			close(done)
+		}()
+		look := func(n int) { time.Sleep(time.Duration(n) * time.Second); synctest.Wait() }
+		look(1)
+		first := l.Atlas()
+		look(5)
+		if l.Atlas() != first {
+			t.Error("files that did not change were read again")
+		}
+		put(db, paris)
+		look(1)
+		expect(t, l.Atlas(), "81.2.69.1", "London", SourceDatabase, "81.2.69.0/24", 24) // it may still be being written
+		look(2)
+		expect(t, l.Atlas(), "81.2.69.1", "Paris", SourceDatabase, "81.2.69.0/24", 24)
+
+		for name, bad := range map[string]func(){
+			"half a database": func() { put(db, paris[:len(paris)/2]) },
+			"bad overrides":   func() { put(db, paris); put(over, []byte("10.0.0.0/8, here")) },
+			"no file":         func() { put(over, []byte("10.0.0.0/8, 1, 2, Home")); _ = os.Remove(db) },
+		} {
+			log.Reset()
+			bad()
+			look(4)
+			expect(t, l.Atlas(), "81.2.69.1", "Paris", SourceDatabase, "81.2.69.0/24", 24)
+			expect(t, l.Atlas(), "10.1.1.1", "Home", SourceOverride, "10.0.0.0/8", 8)
+			if n := strings.Count(log.String(), "cannot be used"); n != 1 {
+				t.Errorf("%s is reported %d times: %s", name, n, &log)
+			}
+			put(db, paris)
+			put(over, []byte("10.0.0.0/8, 1, 2, Home"))
+			look(4)
+		}
+		put(db, london)
+		look(4)
+		expect(t, l.Atlas(), "81.2.69.1", "London", SourceDatabase, "81.2.69.0/24", 24)
+		cancel()
+		<-done
+	})
+}
+
+// TestNothingToWatch returns at once.
+func TestNothingToWatch(t *testing.T) {
+	l, err := NewLive(Config{Demo: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Watch(t.Context(), time.Hour, slog.New(slog.DiscardHandler))
+}
