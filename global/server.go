@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/spillway-lb/spillway/consensus"
+	"github.com/spillway-lb/spillway/geo"
 	"github.com/spillway-lb/spillway/global/dns"
 	"github.com/spillway-lb/spillway/global/steer"
 	"github.com/spillway-lb/spillway/internal/admin"
@@ -198,6 +199,7 @@ func (s *Server) Start(ctx context.Context) error {
 	s.loops.Go(func() { s.keep(run) })
 	s.loops.Go(func() { s.lead(run) })
 	s.loops.Go(func() { s.widen(run) })
+	s.loops.Go(func() { s.cfg.Atlas.Watch(run, geo.WatchEvery, s.log) })
 	s.loops.Go(func() { s.backup.run(run) })
 	s.loops.Go(func() { s.audit.run(run, s.node.State) })
 	if s.http != nil {

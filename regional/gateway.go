@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/spillway-lb/spillway/geo"
 	"github.com/spillway-lb/spillway/internal/admin"
 	"github.com/spillway-lb/spillway/internal/capacity"
 	"github.com/spillway-lb/spillway/internal/identity"
@@ -179,6 +180,9 @@ func (g *Gateway) Start(ctx context.Context) error {
 	g.done.Go(func() { g.watch(ctx) })
 	if g.meter != nil {
 		g.done.Go(func() { g.meter.run(ctx, reportEvery*g.cfg.Interval) })
+	}
+	if g.cfg.Atlas != nil {
+		g.done.Go(func() { g.cfg.Atlas.Watch(ctx, geo.WatchEvery, g.log) })
 	}
 	g.done.Go(g.front.serve)
 	g.done.Go(g.peer.serve)

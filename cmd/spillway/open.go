@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"time"
 
 	"github.com/spillway-lb/spillway/chaos/fleet"
 	"github.com/spillway-lb/spillway/chaos/gpu"
@@ -64,7 +65,7 @@ func openGlobal(c *config.Global, log *slog.Logger) (fleet.Role, error) {
 		RaftListen: c.Raft.Listen, RaftAdvertise: c.Raft.Advertise, Peers: peers, Join: c.Raft.Join, Heartbeat: c.Raft.Heartbeat,
 		DNSListen: c.DNS.Listen, NSID: c.DNS.Identity, DNS: resolver, HTTPListen: c.HTTP.Listen, UplinkListen: c.Uplink.Listen,
 		AdminSocket: c.Admin.Socket, AdminListen: c.Admin.Listen, MetricsListen: c.Metrics.Listen, AdminGrants: grants(c.Admin),
-		SpecName: c.Spec, Spec: text,
+		SpecName: c.Spec, Spec: text, MeasuredFor: measuredFor(c.Geo),
 	})
 }
 
@@ -83,7 +84,7 @@ func openRegional(c *config.Regional, log *slog.Logger) (fleet.Role, error) {
 		PeerListen: c.Peer.Listen, PeerAdvertise: c.Peer.Advertise, UplinkListen: c.Uplink.Listen, Globals: c.Globals,
 		AdminSocket: c.Admin.Socket, AdminListen: c.Admin.Listen, MetricsListen: c.Metrics.Listen, AdminGrants: grants(c.Admin),
 		MaxStreams: c.Limits.MaxStreams, MaxConnections: c.Limits.MaxConnections,
-		HeaderTimeout: c.Limits.HeaderTimeout, BodyTimeout: c.Limits.BodyTimeout,
+		HeaderTimeout: c.Limits.HeaderTimeout, BodyTimeout: c.Limits.BodyTimeout, MeasuredFor: measuredFor(c.Geo),
 	})
 }
 
@@ -132,6 +133,14 @@ func openCerts(t config.TLS, log *slog.Logger) (*identity.Certs, error) {
 		return nil, fmt.Errorf("loading the certificate: %w", err)
 	}
 	return certs, nil
+}
+
+// measuredFor is the tiers' word for it: in a config 0s means off, in a tier's Config zero means the default.
+func measuredFor(g config.Geo) time.Duration {
+	if g.MeasuredFor == 0 {
+		return -1
+	}
+	return g.MeasuredFor
 }
 
 func openAtlas(g config.Geo) (*geo.Live, error) {

@@ -135,12 +135,16 @@ type Metrics struct {
 
 // Geo tells where clients are.
 type Geo struct {
-	// Databases are mmdb files, the first that knows an address wins. They are read again when they change.
+	// Databases are mmdb files, the first that knows an address wins. They are read again when they change, and a bad one
+	// never replaces a good one.
 	Databases []string `yaml:"databases"`
 	// Overrides is a file of "network, latitude, longitude, city, country" lines that win over every database.
 	Overrides string `yaml:"overrides"`
 	// Demo adds made-up places for the documentation networks (192.0.2.0/24 and so on) and for this machine.
 	Demo bool `yaml:"demo"`
+	// MeasuredFor is how long the round trips count that gateways measure on clients' connections: gateways report them,
+	// and global nodes blend them into the distances that they steer by. 0s turns both off.
+	MeasuredFor time.Duration `yaml:"measured_for" default:"6h"`
 }
 
 // Limits protect a gateway from its clients.

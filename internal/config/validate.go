@@ -33,6 +33,7 @@ func (c *Global) validate() []Problem {
 	k.reach("raft.advertise", c.Raft.Advertise, c.Raft.Listen, len(c.Raft.Peers) > 0)
 	k.peers(c)
 	k.between("raft.heartbeat", c.Raft.Heartbeat, 50*time.Millisecond, time.Minute)
+	k.geo(&c.Geo)
 	k.dns(&c.DNS)
 	k.listen("http.listen", c.HTTP.Listen, "tcp", false)
 	k.listen("uplink.listen", c.Uplink.Listen, "udp", true)
@@ -93,6 +94,7 @@ func (c *Regional) validate() []Problem {
 	if c.Limits.MaxConnections < 1 {
 		k.bad("$.limits.max_connections", fmt.Sprintf("max_connections %d is not positive", c.Limits.MaxConnections), "write how many connections may be open at one time, such as 20000")
 	}
+	k.geo(&c.Geo)
 	k.between("limits.header_timeout", c.Limits.HeaderTimeout, 100*time.Millisecond, time.Minute)
 	k.between("limits.body_timeout", c.Limits.BodyTimeout, time.Second, 10*time.Minute)
 	return k.found
@@ -243,6 +245,13 @@ func (k *checker) tls(t *TLS) {
 	k.needed("tls.cert", t.Cert, hint)
 	k.needed("tls.key", t.Key, hint)
 	k.needed("tls.ca", t.CA, hint)
+}
+
+func (k *checker) geo(g *Geo) {
+	if d := g.MeasuredFor; d != 0 && (d < time.Minute || d > 24*time.Hour) {
+		k.bad("$.geo.measured_for", fmt.Sprintf("geo.measured_for %s is out of range", strict.FormatDuration(d)),
+			"write a duration from 1m to 24h, or 0s to steer by distance alone")
+	}
 }
 
 func (k *checker) between(path string, d, low, high time.Duration) {
