@@ -11,7 +11,7 @@ type Live struct {
 	cfg    Config
 	atlas  atomic.Pointer[Atlas]
 	read   atomic.Pointer[[]stamp] // the files as they were just before they were last read
-	reload sync.Mutex // one reload at a time; readers never take it
+	reload sync.Mutex              // one reload at a time; readers never take it
 }
 
 // NewLive opens the first Atlas.

@@ -66,8 +66,9 @@ func scan(name string, body []byte, add adder) error {
 		return fmt.Errorf("reading database %s: %w", name, err)
 	}
 	defer db.Close()
-	if v := db.Metadata.IPVersion; v != 4 && v != 6 {
-		return fmt.Errorf("reading database %s: it is of IP version %d", name, v)
+	if m := &db.Metadata; m.IPVersion != 4 && m.IPVersion != 6 || m.BinaryFormatMajorVersion != 2 {
+		return fmt.Errorf("reading database %s: it is of IP version %d and format %d: known are 4 and 6, and format 2",
+			name, m.IPVersion, m.BinaryFormatMajorVersion)
 	}
 	places := make(map[uintptr]located) // records are shared by many networks
 	placed, networks, most := 0, uint(0), min(db.Metadata.NodeCount+1, maxNetworks)
