@@ -55,7 +55,7 @@ models:
 tenants:
   - {name: acme, keys: [%q]}
   - {name: eurocorp, keys: [%q], residency: [eu]}
-steering: {interval: 200ms}
+steering: {interval: 200ms, ramp: 0s}
 `, spec.HashKey(apiKey1), spec.HashKey(euKey))
 }
 
