@@ -48,11 +48,12 @@ type floor struct {
 	// reckoned is when desired replicas were.
 	reckoned time.Time
 	warming  warm.Config
-	drain    health.Drain  // since when the zone is drained
-	swept    time.Time     // when the workers were last compared
-	walked   time.Time     // when the patrol last looked at every worker
-	stood    time.Duration // for how long this process was stopped, until the patrol has said so
-	hits     [2]hitScore   // by whether the prefix index was exact
+	drain    health.Drain        // since when the zone is drained
+	wants    map[stock]time.Time // until when somebody waits for what only some pools' workers may load
+	swept    time.Time           // when the workers were last compared
+	walked   time.Time           // when the patrol last looked at every worker
+	stood    time.Duration       // for how long this process was stopped, until the patrol has said so
+	hits     [2]hitScore         // by whether the prefix index was exact
 }
 
 // pool is what serves one model.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/spillway-lb/spillway/internal/capacity"
+	"github.com/spillway-lb/spillway/internal/route"
 	"github.com/spillway-lb/spillway/internal/spec"
 )
 
@@ -36,8 +37,12 @@ func (a *Agent) Summary(now time.Time) capacity.Summary {
 func (f *floor) summarize(p *pool, now time.Time) capacity.Model {
 	m := capacity.Model{Name: p.model, Total: int64(len(p.workers)), Queued: int64(p.queue.Len()), Backlog: p.queue.Work()}
 	soonest, rate := -1.0, 0.0
+	shared := f.shared(p)
 	for i, w := range p.workers {
 		v := &p.view.Workers[i]
+		if shared && route.SetApart(f.orders.spec, v.Pools, p.model) {
+			continue
+		}
 		load := f.ledger.Load(w.id, v.Rates.PrefillRate, now)
 		m.Backlog += load.Backlog + load.ForeignBacklog
 		m.Running += load.Running + load.ForeignSeqs
@@ -71,6 +76,21 @@ func (f *floor) summarize(p *pool, now time.Time) capacity.Model {
 		m.Ahead[c] = f.ahead(p, c, max(soonest, 0), rate, now)
 	}
 	return m
+}
+
+// shared says that some worker takes anybody's requests for the model. What is stated then leaves out the workers that are
+// set apart for tenants: a gateway would send everybody there. Where there are no others they are stated all the same, or
+// their own tenants would find no way to them; who else comes is refused and sent on.
+func (f *floor) shared(p *pool) bool {
+	if len(f.orders.spec.Pools) == 0 {
+		return false
+	}
+	for i := range p.view.Workers {
+		if v := &p.view.Workers[i]; v.Down == "" && !route.SetApart(f.orders.spec, v.Pools, p.model) {
+			return true
+		}
+	}
+	return false
 }
 
 // ahead is the predicted wait of a new request as work at the pool's rate: what the soonest worker still has to do, and

@@ -226,6 +226,7 @@ func (f *floor) loaded(c chore, models []engine.Model, took time.Duration, err e
 		return
 	}
 	p.state, p.failed, p.retry = warm.Loaded, 0, time.Time{}
+	delete(f.wants, stock{c.model, w.pools})
 	f.loads.add(c.model, took.Seconds())
 	if models != nil {
 		w.models = models

@@ -26,8 +26,7 @@ const (
 type census struct {
 	at      time.Time
 	zone    warm.Zone
-	models  []string
-	index   map[string]int
+	index   map[stock]int
 	workers []*worker
 	places  [][]string // names of each worker's places
 }
@@ -37,7 +36,7 @@ func (f *floor) count(now time.Time) *census {
 	if c := f.last; c != nil && now.Sub(c.at) < censusFor && !now.Before(c.at) {
 		return c
 	}
-	c := &census{at: now, index: map[string]int{}}
+	c := &census{at: now, index: map[stock]int{}}
 	for _, w := range f.workers {
 		c.workers = append(c.workers, w)
 	}
@@ -45,6 +44,7 @@ func (f *floor) count(now time.Time) *census {
 	for _, w := range c.workers {
 		f.countWorker(c, w, now)
 	}
+	f.parted(c, now)
 	f.last = c
 	return c
 }
@@ -78,7 +78,7 @@ func (f *floor) countWorker(c *census, w *worker, now time.Time) {
 	for _, name := range names {
 		p := w.places[name]
 		z.Places = append(z.Places, warm.Place{
-			Model: f.countModel(c, name, now), State: p.state, Since: p.since, Used: p.used, Open: p.open,
+			Model: f.countModel(c, stock{name, w.pools}, now), State: p.state, Since: p.since, Used: p.used, Open: p.open,
 			Seconds: f.loadSeconds(w, name, p), Failed: p.failed, Retry: p.retry, Fixed: p.fixed,
 		})
 	}
@@ -86,28 +86,28 @@ func (f *floor) countWorker(c *census, w *worker, now time.Time) {
 	c.places = append(c.places, names)
 }
 
-// countModel is the model's place in the census.
-func (f *floor) countModel(c *census, name string, now time.Time) int {
-	if i, ok := c.index[name]; ok {
+// countModel is a stock's place in the census.
+func (f *floor) countModel(c *census, k stock, now time.Time) int {
+	if i, ok := c.index[k]; ok {
 		return i
 	}
+	name := k.model
 	var m warm.Model
 	if s := f.orders.spec.ModelNamed(name); s != nil {
 		m.Floor, m.Idle = s.WarmReplicas, time.Duration(s.IdleAfter)
 	}
 	if p := f.pools[name]; p != nil && p.queue.Len() > 0 {
 		m.Waiting = p.queue.Len()
-		for k := range spec.Class(spec.NumClasses) {
-			m.Oldest = max(m.Oldest, p.queue.Oldest(k, now))
+		for class := range spec.Class(spec.NumClasses) {
+			m.Oldest = max(m.Oldest, p.queue.Oldest(class, now))
 		}
 		if wait, ok := p.queue.Wait(spec.Batch, now); ok {
 			m.Wait = wait.Seconds()
 		}
 	}
-	c.index[name] = len(c.models)
-	c.models = append(c.models, name)
+	c.index[k] = len(c.zone.Models)
 	c.zone.Models = append(c.zone.Models, m)
-	return len(c.models) - 1
+	return c.index[k]
 }
 
 // maxModels is how many models the worker holds at one time; 0 for no bound.
@@ -123,17 +123,13 @@ func (w *worker) maxModels() int {
 
 // outlookCold says what may be expected of a model that nobody has ready.
 func (f *floor) outlookCold(model string, now time.Time) warm.Outlook {
-	c := f.count(now)
-	i, ok := c.index[model]
-	if !ok {
-		return warm.Outlook{}
-	}
-	return warm.Look(f.warming, &c.zone, i, now)
+	_, o := f.outlookFor(model, nil, now)
+	return o
 }
 
 // awaitLoad lets a visit wait for its model to be loaded, or refuses it at once when that is of no use.
 func (f *floor) awaitLoad(v *visit, now time.Time) *openai.Error {
-	o := f.outlookCold(v.model, now)
+	k, o := f.outlookFor(v.model, &v.query, now)
 	switch o.Hope {
 	case warm.None:
 		return openai.NoCapacity(v.model, openai.MinRetryAfter)
@@ -144,6 +140,7 @@ func (f *floor) awaitLoad(v *visit, now time.Time) *openai.Error {
 		return openai.ModelLoading(v.model, o.Wait)
 	}
 	v.cold = min(2*o.Wait, maxColdWait)
+	f.want(k, now.Add(f.patience(v)))
 	return nil
 }
 

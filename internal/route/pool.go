@@ -29,6 +29,17 @@ func PoolsWith(s *spec.Spec, labels map[string]string) (bits uint64) {
 	return bits
 }
 
+// SetApart says that a worker in these pools is no capacity for everybody who asks for a model: each of its pools that
+// the model's requests may be of is for certain tenants.
+func SetApart(s *spec.Spec, pools uint64, model string) bool {
+	for i := range s.Pools[:min(len(s.Pools), spec.MaxPools)] {
+		if p := &s.Pools[i]; pools&(1<<i) != 0 && len(p.Tenants) == 0 && in(p.Models, model) {
+			return false
+		}
+	}
+	return pools != 0
+}
+
 func carries(have, want map[string]string) bool {
 	for k, v := range want {
 		if got, ok := have[k]; !ok || got != v {
