@@ -62,10 +62,11 @@ type pool struct {
 	view    *pick.View
 	workers []*worker // in the order of view.Workers
 	queue   *queue.Queue[*visit]
-	prompt  average // tokens of prompts
-	pace    average // seconds that its workers take for a prompt token
-	panics  bool    // so few workers take requests that doubts no longer count
-	counted average // counted over estimated prompt tokens
+	prompt  average          // tokens of prompts
+	pace    average          // seconds that its workers take for a prompt token
+	panics  bool             // so few workers take requests that doubts no longer count
+	counted average          // counted over estimated prompt tokens
+	turns   map[uint64]*turn // by the requests' pools
 	// surprises are how streams and other answers have kept to their predictions.
 	surprises [2]pick.Surprise
 }

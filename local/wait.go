@@ -73,14 +73,19 @@ func (f *floor) noRoom(v *visit, p *pool, now time.Time) *openai.Error {
 
 // try places a waiting visit if a worker has room.
 func (f *floor) try(v *visit, p *pool, now time.Time) (*attempt, queue.Answer) {
+	if p.yields(v) {
+		return nil, queue.Held
+	}
 	v.query.Contended = p.queue.Len() > 1 && p.queue.Standing(v.hop.Tenant, v.class) != queue.Under
 	at := f.place(v, p, now)
 	switch {
 	case at != nil:
+		p.passed(v)
 		return at, queue.Placed
 	case v.query.Spare && p.queue.Rivals(v.hop.Tenant, v.class):
 		return nil, queue.Held // it has its share: nobody waits for it
 	case pick.HeldBack(p.view):
+		p.held(v)
 		return nil, queue.Held
 	}
 	return nil, queue.NoRoom

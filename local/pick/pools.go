@@ -25,6 +25,20 @@ func (v *View) barred(at int) drop {
 	return dropApart
 }
 
+// Walled says, after a choice found nobody, that room is lacking on the request's own workers while others, of other pools,
+// may have some. It is not waiting for long requests' share.
+func Walled(v *View) bool {
+	if !v.walled {
+		return false
+	}
+	for i := range v.gates {
+		if v.barred(i) == dropNot && v.room(i) == dropLong {
+			return false
+		}
+	}
+	return true
+}
+
 // For says whether a worker is for the request, had it room: by its pools alone.
 func (q *Query) For(w *Worker) bool {
 	return w.Pools&q.Pools != 0 || w.Pools == 0 && (q.Pools == 0 || q.Overflow)
