@@ -63,8 +63,14 @@ func (s *Server) apply(ctx context.Context, r admin.ApplyRequest, actor string) 
 	v := s.view.Load()
 	out := &admin.ApplyAnswer{DryRun: r.DryRun, Changes: changes(v, next), Moves: []admin.Move{}}
 	if v != nil {
-		if out.Moves, err = v.moves(next); err != nil {
+		s.demand.add(v.demands(), time.Now())
+		minutes := s.demand.newest(minutesFor(r.DryRun))
+		h, err := v.rehearse(next, minutes)
+		if err != nil {
 			return nil, admin.BadRequest(err.Error(), "")
+		}
+		if out.Moves = h.moves(); r.DryRun {
+			out.Replay = h.report(minutes)
 		}
 	}
 	if out.Version = version; r.DryRun || v != nil && v.version == version && len(out.Changes) == 0 {

@@ -1,13 +1,10 @@
 package global
 
 import (
-	"cmp"
-	"slices"
 	"time"
 
 	"github.com/spillway-lb/spillway/geo"
 	"github.com/spillway-lb/spillway/global/steer"
-	"github.com/spillway-lb/spillway/internal/admin"
 	"github.com/spillway-lb/spillway/internal/spec"
 )
 
@@ -16,31 +13,48 @@ const (
 	samples = 16
 	// maxMoves bounds an answer; the largest are kept.
 	maxMoves = 500
+	// replayBudget is how long a dry run may take: minutes that it leaves no time for are not replayed, and said to be so.
+	replayBudget = 4 * time.Second
 )
 
-// moves is what traffic a new spec would serve elsewhere. Both specs are solved afresh on the same demand and capacity,
-// so that only the change of spec shows, not what the plan in force is still damping.
-func (v *View) moves(next *spec.Spec) ([]admin.Move, error) {
+// rehearsal is a new spec beside the one in force. Each is solved afresh for every minute of observed demand, on the
+// capacity of now, so that only the change of spec shows, not what the plan in force is still damping.
+type rehearsal struct {
+	before, after *View
+	to            []int    // by service before: its index after, or -1
+	services      []*tally // by service before
+	minutes       int      // that were replayed
+}
+
+// rehearse replays the minutes, newest first, through both specs.
+func (v *View) rehearse(next *spec.Spec, minutes []observed) (*rehearsal, error) {
 	f, err := newFrame(v.version+1, spec.Encode(next), v.atlas)
 	if err != nil {
 		return nil, err
 	}
-	before, after := v.solved(v.frame), v.solved(f)
-	demand := before.demandByCell()
-	var out []admin.Move
+	h := &rehearsal{before: v.as(v.frame), after: v.as(f)}
 	for i := range v.spec.Services {
-		if j := f.service(v.spec.Services[i].Name); j >= 0 {
-			out = append(out, compare(before, after, i, j, demand[i])...)
-		}
+		h.to = append(h.to, f.service(v.spec.Services[i].Name))
+		h.services = append(h.services, newTally())
 	}
-	slices.SortStableFunc(out, func(a, b admin.Move) int {
-		return cmp.Or(cmp.Compare(b.Share, a.Share), cmp.Compare(a.Service, b.Service), cmp.Compare(a.Cell, b.Cell))
-	})
-	return append([]admin.Move{}, out[:min(len(out), maxMoves)]...), nil
+	begun := time.Now()
+	for i := range minutes {
+		if i > 0 && time.Since(begun) > replayBudget {
+			break
+		}
+		h.replay(minutes[i].demand)
+		h.minutes++
+	}
+	if len(minutes) == 0 {
+		h.before.settleOn(nil)
+		h.after.settleOn(nil)
+	}
+	h.quiet()
+	return h, nil
 }
 
-// solved is the View as it would be under a frame once its plan has settled.
-func (v *View) solved(f *frame) *View {
+// as is the View as it would be under a frame, with no plan yet.
+func (v *View) as(f *frame) *View {
 	out := newView(f, v.state, v.children, v.quorum, time.Now(), true)
 	for r := range out.regions {
 		if old := v.region(f.spec.Regions[r].Name); old >= 0 && !v.regions[old].heard && !v.regions[old].gone {
@@ -50,78 +64,125 @@ func (v *View) solved(f *frame) *View {
 	if v.near != nil {
 		out.adopt(nearness(f, v.children, v.near.limit, out.made))
 	}
-	in := out.input()
-	out.plan = steer.Solve(in).Plan
-	out.table = steer.Compile(f.spec, out.geo, out.plan)
 	return out
 }
 
-// demandByCell is each cell's part of each service's demand; empty for a service that nobody asks for.
-func (v *View) demandByCell() []map[int32]float64 {
-	out := make([]map[int32]float64, len(v.spec.Services))
-	total := make([]float64, len(out))
-	for r := range v.regions {
-		for _, d := range v.regions[r].group.Summary.Demand {
-			s := v.service(d.Service)
-			if s < 0 || d.TokensPerSec <= 0 {
+// settleOn gives the View the plan that a demand leads to in the end.
+func (v *View) settleOn(demand []steer.Demand) {
+	v.plan = nil
+	in := v.input()
+	in.Demand, in.Cells = demand, nil
+	seen := map[string]bool{}
+	for i := range demand {
+		name := demand[i].Cell
+		if cell := geo.CellNamed(name); cell != geo.NoCell && !seen[name] {
+			seen[name] = true
+			if rtt := v.geo.Row(cell); rtt != nil {
+				in.Cells = append(in.Cells, steer.Cell{Name: name, RTT: rtt})
+			}
+		}
+	}
+	v.plan = steer.Solve(in).Plan
+	v.table = steer.Compile(v.spec, v.geo, v.plan)
+}
+
+// minutesFor is how much of the past an apply looks at: a dry run all of it.
+func minutesFor(dryRun bool) int {
+	if dryRun {
+		return int(replayed/time.Minute) + 1
+	}
+	return 1
+}
+
+// replay solves both specs for one minute and adds up what moves.
+func (h *rehearsal) replay(demand []steer.Demand) {
+	h.before.settleOn(demand)
+	h.after.settleOn(demand)
+	for i, byCell := range h.before.demandByCell(demand) {
+		if h.to[i] < 0 {
+			continue
+		}
+		for cell, weight := range byCell {
+			h.compare(i, cell, weight, h.services[i])
+		}
+	}
+}
+
+// quiet adds, for every service, the cells that nobody has asked from; each counts alike.
+func (h *rehearsal) quiet() {
+	for i := range h.services {
+		t := h.services[i]
+		if h.to[i] < 0 {
+			continue
+		}
+		asked, still := t.cells(), newTally()
+		for _, c := range h.before.atlas.Cells() {
+			if _, ok := asked[c.ID]; ok {
 				continue
 			}
-			if out[s] == nil {
-				out[s] = map[int32]float64{}
+			t.quiet++
+			if h.compare(i, c.ID, 1, still) {
+				t.quietMoved++
 			}
-			out[s][geo.CellNamed(d.Cell)] += float64(d.TokensPerSec)
-			total[s] += float64(d.TokensPerSec)
 		}
+		t.still = still
 	}
-	for s := range out {
-		for c := range out[s] {
-			out[s][c] /= total[s]
-		}
-	}
-	return out
 }
 
-// compare lists the moves of one service, i before and j after, weighted by demand or else by cell.
-func compare(before, after *View, i, j int, weight map[int32]float64) []admin.Move {
-	if len(weight) == 0 {
-		cells := before.atlas.Cells()
-		weight = make(map[int32]float64, len(cells))
-		for _, c := range cells {
-			weight[c.ID] = 1 / float64(len(cells))
+// compare adds to t what one cell of a service asks, and reports whether anything of it moves.
+func (h *rehearsal) compare(service int, cell int32, weight float64, t *tally) (moved bool) {
+	for n := range uint64(samples) {
+		a, x := h.before.sample(service, cell, n)
+		b, y := h.after.sample(h.to[service], cell, n)
+		part := weight / samples
+		if !x && !y {
+			part = weight // one client network is as good as another
+		}
+		f := flow{cell: cell, from: h.before.regionName(a), to: h.after.regionName(b)}
+		t.add(f, part, h.before.predicted(service, cell, a), h.after.predicted(h.to[service], cell, b))
+		if moved = moved || f.from != f.to; !x && !y {
+			break
 		}
 	}
-	type key struct {
-		cell     int32
-		from, to string
-	}
-	sum := map[key]float64{}
-	for cell, w := range weight {
-		for n := range uint64(samples) {
-			from, to := before.sample(i, cell, n), after.sample(j, cell, n)
-			if from != to {
-				sum[key{cell, from, to}] += w / samples
-			}
-		}
-	}
-	var out []admin.Move
-	for k, share := range sum {
-		out = append(out, admin.Move{
-			Service: before.spec.Services[i].Name, Cell: geo.CellName(k.cell), From: k.from, To: k.to, Share: share,
-		})
-	}
-	slices.SortFunc(out, func(a, b admin.Move) int {
-		return cmp.Or(cmp.Compare(a.Cell, b.Cell), cmp.Compare(a.From, b.From), cmp.Compare(a.To, b.To))
-	})
-	return out
+	return moved
 }
 
 // sample picks for the n-th of a row of client networks that lie evenly in the space of hashes.
-func (v *View) sample(service int, cell int32, n uint64) string {
-	q := steer.Query{
-		Service: service, Cell: cell, Key: n * golden, Drained: v.drained, Lost: v.lost[service],
+func (v *View) sample(service int, cell int32, n uint64) (region int, split bool) {
+	q := steer.Query{Service: service, Cell: cell, Key: n * golden, Drained: v.drained, Lost: v.lost[service]}
+	c := v.table.Pick(&q)
+	return c.Region, c.Split
+}
+
+// predicted is a cell's RTT to a region and the wait there as it is measured now, in seconds; negative when unknown.
+func (v *View) predicted(service int, cell int32, region int) float64 {
+	row := v.geo.Row(cell)
+	if region < 0 || row == nil {
+		return -1
 	}
-	if r := v.table.Pick(&q).Region; r >= 0 {
-		return v.spec.Regions[r].Name
+	return float64(row[region]) + v.regions[region].wait[service]
+}
+
+func (v *View) regionName(region int) string {
+	if region < 0 {
+		return ""
 	}
-	return ""
+	return v.spec.Regions[region].Name
+}
+
+// demandByCell is what each service is asked for by cell, in tokens/s; cells that the map does not know are one.
+func (v *View) demandByCell(demand []steer.Demand) []map[int32]float64 {
+	out := make([]map[int32]float64, len(v.spec.Services))
+	for i := range demand {
+		d := &demand[i]
+		s := v.service(d.Service)
+		if s < 0 {
+			continue
+		}
+		if out[s] == nil {
+			out[s] = map[int32]float64{}
+		}
+		out[s][geo.CellNamed(d.Cell)] += d.Rate
+	}
+	return out
 }

@@ -42,6 +42,7 @@ type Server struct {
 	backup *backup
 	audit  *auditor
 	plans  *history
+	demand *demandLog
 	source *source
 	view   atomic.Pointer[View]
 	news   chan struct{} // wakes the keeper
@@ -68,7 +69,7 @@ func New(cfg Config) (*Server, error) {
 	s.bench = newBench(func() { poke(s.news) })
 	s.backup = newBackup(cfg.Dir, s.log)
 	s.audit = newAuditor(cfg.Dir, s.log)
-	s.plans = new(history)
+	s.plans, s.demand = new(history), new(demandLog)
 	s.source = newSource(s.backup, cfg.SpecName, cfg.Spec, s.log)
 	for _, open := range []func() error{s.openNode, s.openUplink, s.openDNS, s.openHTTP, s.openAdmin} {
 		if err := open(); err != nil {
@@ -200,6 +201,7 @@ func (s *Server) Start(ctx context.Context) error {
 	s.loops.Go(func() { s.lead(run) })
 	s.loops.Go(func() { s.widen(run) })
 	s.loops.Go(func() { s.cfg.Atlas.Watch(run, geo.WatchEvery, s.log) })
+	s.loops.Go(func() { s.watch(run) })
 	s.loops.Go(func() { s.backup.run(run) })
 	s.loops.Go(func() { s.audit.run(run, s.node.State) })
 	if s.http != nil {

@@ -25,7 +25,8 @@ func applyCommand() *cobra.Command {
 		Long: `Replace the declared state: services, regions, models, tenants, policy.
 
 The file is checked here first, so a mistake is shown with its line before anything is sent. With --dry-run the nodes
-answer what would change and which clients would move, and change nothing.`,
+replay the demand that they have seen in the last 15 minutes through both specs, and answer what would change, which
+clients would move and what the median of RTT and wait would become; they change nothing.`,
 		Example: "  spillway apply -f spec.yaml --dry-run\n  spillway apply -f spec.yaml",
 		GroupID: "operate",
 		Args:    cobra.NoArgs,
@@ -86,17 +87,59 @@ func printApply(w io.Writer, a *admin.ApplyAnswer) {
 			fmt.Fprintf(t, "%s\t%s\t%s\n", c.Path, orDash(c.From), orDash(c.To))
 		}
 	})
+	printReplay(w, a.Replay)
 	if len(a.Moves) > 0 {
 		table(w, func(t io.Writer) {
 			fmt.Fprintln(t, "\nCLIENTS OF\tSERVICE\tFROM\tTO\tSHARE OF SERVICE")
 			for _, m := range a.Moves {
-				fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%.1f %%\n", m.Cell, m.Service, orDash(m.From), orDash(m.To), m.Share*100)
+				fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", m.Cell, m.Service, orDash(m.From), orDash(m.To), moveShare(&m))
 			}
 		})
 	}
 	if len(a.Moves) == 0 {
 		fmt.Fprintln(w, "\nno client moves")
 	}
+}
+
+func moveShare(m *admin.Move) string {
+	if m.Quiet {
+		return percent(m.Share) + " of its cells (no demand seen)"
+	}
+	return percent(m.Share)
+}
+
+// printReplay sums up what the demand of the last minutes would have met.
+func printReplay(w io.Writer, r *admin.Replay) {
+	if r == nil {
+		return
+	}
+	fmt.Fprintf(w, "\nreplayed %s of observed demand, on the capacity and with the waits of now\n", minutes(r.Minutes))
+	table(w, func(t io.Writer) {
+		fmt.Fprintln(t, "SERVICE\tDEMAND MOVED\tCELLS MOVED\tP50 RTT + WAIT\tNO DEMAND SEEN")
+		for _, s := range r.Services {
+			demand, cells, p50 := "-", "-", "-"
+			if s.Cells > 0 {
+				demand, cells = percent(s.Moved), fmt.Sprintf("%d of %d", s.CellsMoved, s.Cells)
+			}
+			if s.P50Before > 0 || s.P50After > 0 {
+				p50 = arrow(cost(s.P50Before), cost(s.P50After))
+			}
+			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%d cells, %d would move\n", s.Service, demand, cells, p50, s.QuietCells, s.QuietCellsMoved)
+		}
+	})
+	for _, n := range r.Notes {
+		fmt.Fprintf(w, "note: %s\n", n)
+	}
+}
+
+func minutes(n int) string {
+	switch n {
+	case 0:
+		return "nothing"
+	case 1:
+		return "1 minute"
+	}
+	return fmt.Sprintf("%d minutes", n)
 }
 
 func orDash(s string) string {

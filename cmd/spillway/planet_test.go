@@ -178,7 +178,10 @@ func (w *world) testApply(t *testing.T) {
 	repelled := put("repelled.yaml", "residency: [us]", "residency: [us]\n    bias_ms: 9000")
 	eventually(t, patience, "the dry run shows changes and moves", func() error {
 		out := w.spillway(t, "apply", "-f", repelled, "--dry-run")
-		for _, want := range []string{`(?m)^dry run: spec v1 stays in force$`, `(?m)^CHANGE +FROM +TO$`, `(?m)bias_ms.* 9000`, `(?m)CLIENTS OF +SERVICE +FROM +TO`, `(?m)virginia +frankfurt`} {
+		for _, want := range []string{
+			`(?m)^dry run: spec v1 stays in force$`, `(?m)^CHANGE +FROM +TO$`, `(?m)bias_ms.* 9000`, `(?m)CLIENTS OF +SERVICE +FROM +TO`, `(?m)virginia +frankfurt`,
+			`(?m)^replayed 1?\d minutes? of observed demand`, `(?m)^SERVICE +DEMAND MOVED +CELLS MOVED +P50 RTT \+ WAIT +NO DEMAND SEEN\n.* [1-9][\d.]* % +1 of \d+ +[\d.]+ms -> [\d.]+ms +\d+ cells, \d+ would move$`,
+		} {
 			if !regexp.MustCompile(want).MatchString(out) {
 				return fmt.Errorf("nothing like %s:\n%s", want, out)
 			}

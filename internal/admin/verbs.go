@@ -46,6 +46,30 @@ type ApplyAnswer struct {
 	DryRun  bool     `json:"dry_run"`
 	Changes []Change `json:"changes"`
 	Moves   []Move   `json:"moves"`
+	Replay  *Replay  `json:"replay,omitempty"` // of a dry run
+}
+
+// Replay is what the demand of the last minutes would have met under a new spec, beside the one in force. Both are solved
+// afresh for each minute, on the capacity and with the waits of now: a wait does not grow with the load that moves.
+type Replay struct {
+	Minutes  int             `json:"minutes"` // of observed demand that were replayed, 15 at most; 0: none was seen
+	Services []ReplayService `json:"services"`
+	Notes    []string        `json:"notes,omitempty"`
+}
+
+// ReplayService sums up one service.
+type ReplayService struct {
+	Service    string  `json:"service"`
+	Moved      float64 `json:"moved"`       // part of its demand that another region would serve, 0..1
+	Cells      int     `json:"cells"`       // with demand
+	CellsMoved int     `json:"cells_moved"` // some of whose clients would move
+	// P50Before and P50After are the median over its demand of RTT and predicted wait, in seconds; 0 without demand from
+	// known places.
+	P50Before float64 `json:"p50_seconds_before"`
+	P50After  float64 `json:"p50_seconds_after"`
+	// QuietCells had no demand of late, and QuietCellsMoved of them would move.
+	QuietCells      int `json:"quiet_cells"`
+	QuietCellsMoved int `json:"quiet_cells_moved"`
 }
 
 // Change is one line of a spec diff.
@@ -61,7 +85,8 @@ type Move struct {
 	Cell    string  `json:"cell"`
 	From    string  `json:"from"`
 	To      string  `json:"to"`
-	Share   float64 `json:"share"` // of the service's demand, or of its cells where no demand was seen, 0..1
+	Share   float64 `json:"share"`           // of the service's demand, or of its cells where no demand was seen, 0..1
+	Quiet   bool    `json:"quiet,omitempty"` // no demand was seen for the service: each cell counts alike
 }
 
 // SpecAnswer is the spec in force.
