@@ -11,7 +11,6 @@ import (
 	"github.com/spillway-lb/spillway/internal/openai"
 	"github.com/spillway-lb/spillway/internal/relay"
 	"github.com/spillway-lb/spillway/internal/spec"
-	"github.com/spillway-lb/spillway/internal/ticket"
 	"github.com/spillway-lb/spillway/regional/zone"
 )
 
@@ -54,10 +53,10 @@ func (g *Gateway) authenticate(r *http.Request, st *state) (t *spec.Tenant, path
 		return t, path, nil
 	}
 	if redirect != "" {
-		tk, err := ticket.Open(st.directive.TicketKeys, redirect, time.Now())
-		if t := st.spec.Tenant(tk.Tenant); err == nil && tk.Region == g.cfg.Region && t != nil {
+		if t := g.ticketed(st, redirect, r.Host, time.Now()); t != nil {
 			return t, path, nil
 		}
+		return nil, "", badTicket()
 	}
 	return nil, "", openai.InvalidAPIKey()
 }

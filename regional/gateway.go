@@ -46,6 +46,7 @@ type Gateway struct {
 	stopping atomic.Bool
 	stopped  atomic.Bool
 	stale    chan struct{} // asks for a new view
+	tickets  *followed
 	cancel   context.CancelFunc
 	done     sync.WaitGroup
 
@@ -71,7 +72,7 @@ func New(cfg Config) (*Gateway, error) {
 	g := &Gateway{
 		cfg: cfg, log: telemetry.Logger(cfg.Log), boot: uint64(now.UnixNano()), started: now, keep: uplink.Keep{Dir: cfg.Dir},
 		stale: make(chan struct{}, 1), book: capacity.NewBook(capacity.Thresholds{}), ledger: zone.NewLedger(),
-		limiter: tenant.NewLimiter(), demand: newDemand(), suspects: map[string]time.Time{}, places: map[string]*place{},
+		tickets: newFollowed(), limiter: tenant.NewLimiter(), demand: newDemand(), suspects: map[string]time.Time{}, places: map[string]*place{},
 		rng: rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())),
 	}
 	g.log = g.log.With(telemetry.KeyTier, "regional", telemetry.KeyNode, cfg.Name, telemetry.KeyRegion, cfg.Region)

@@ -132,6 +132,17 @@ func TestTicketIsAcceptedAndStripped(t *testing.T) {
 			t.Errorf("an %s ticket got %d", name, resp.StatusCode)
 		}
 	}
+	once := ticket.Mint(ticketKey(), ticket.Ticket{Tenant: "acme", Service: "chat.api.example.", Region: "fra", Expires: time.Now().Add(ticket.Life), Nonce: 42})
+	other := ticket.Mint(ticketKey(), ticket.Ticket{Tenant: "acme", Service: "talk.api.example.", Region: "fra", Expires: time.Now().Add(ticket.Life)})
+	for i, c := range []struct {
+		ticket string
+		want   int
+	}{{once, 200}, {once, 401}, {other, 401}} {
+		resp, body := w.ask(g, call{path: "/v1/chat/completions?spw=" + c.ticket, body: ask, host: "fra.chat.api.example:8080"})
+		if resp.StatusCode != c.want || c.want == 401 && !strings.Contains(body, "one call, one service, one region") {
+			t.Errorf("call %d got %d %s, want %d", i, resp.StatusCode, body, c.want)
+		}
+	}
 	if strings.Contains(w.logs.String(), "spw=") {
 		t.Error("a ticket is in the logs")
 	}

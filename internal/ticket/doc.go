@@ -2,7 +2,7 @@
 // because most clients drop Authorization when a redirect leads to another host. A ticket says which tenant was
 // authenticated, for which service and region, and until when.
 //
-// It decides whether a ticket is ours, whole and still good. It never decides what the tenant may do, keeps no memory of
-// tickets seen (a ticket may be used more than once until it expires), carries no key or prompt, and hides nothing: its
-// fields are signed, not encrypted.
+// It decides whether a ticket is ours, whole and still good, and Seen whether one gateway has seen it before: the memory is
+// that gateway's own, and another one of the region would take the ticket once more. It never decides what the tenant may
+// do, carries no key or prompt, and hides nothing: a ticket's fields are signed, not encrypted.
 package ticket

@@ -15,6 +15,7 @@ var (
 	ErrMalformed = errors.New("ticket is malformed")
 	ErrForged    = errors.New("ticket is not signed by a key in use")
 	ErrExpired   = errors.New("ticket has expired")
+	ErrEarly     = errors.New("ticket is good for longer than any is minted for: the clocks are too far apart")
 )
 
 // MinKey is the shortest key, in bytes, that signs or opens.
@@ -79,8 +80,11 @@ func Open(keys [][]byte, s string, now time.Time) (Ticket, error) {
 	if !signed(keys, body, mac) {
 		return Ticket{}, ErrForged
 	}
-	if !now.Before(t.Expires) {
+	switch {
+	case !now.Before(t.Expires):
 		return Ticket{}, ErrExpired
+	case t.Expires.After(now.Add(Life + Skew)): // longer than Seen remembers
+		return Ticket{}, ErrEarly
 	}
 	return t, nil
 }
