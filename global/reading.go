@@ -10,7 +10,7 @@ import (
 	"github.com/spillway-lb/spillway/internal/admin"
 )
 
-// reading is a plan as clients are answered by it, with the spec and the map of a frame. What was drained or lost when
+// reading is a plan as clients are answered by it, with the spec and the round trips of a View. What was drained or lost when
 // the plan was made counts as drained here: the plan's rows were made for that.
 type reading struct {
 	*frame
@@ -19,10 +19,10 @@ type reading struct {
 	without steer.Set
 }
 
-func (f *frame) reading(p *steer.Plan) *reading {
-	r := &reading{frame: f, plan: p, table: steer.Compile(f.spec, f.geo, p)}
+func (v *View) reading(p *steer.Plan) *reading {
+	r := &reading{frame: v.frame, plan: p, table: steer.Compile(v.spec, v.geo, p)}
 	for _, name := range p.Without {
-		if i := f.region(name); i >= 0 {
+		if i := v.region(name); i >= 0 {
 			r.without.Add(i)
 		}
 	}

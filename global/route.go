@@ -161,9 +161,8 @@ func (c *caller) regionOf(region int, model string, fix geo.Fix) routeRegion {
 	out := routeRegion{Region: v.spec.Regions[region].Name, BaseURL: origin.String() + "/v1", State: v.stateOf(region)}
 	wait, _ := v.waitFor(region, c.service, model)
 	out.Wait = rounded(wait)
-	if fix.Cell != geo.NoCell {
-		rtt := geo.RTT(fix.Place, placeOf(&v.spec.Regions[region]))
-		near, whole := rounded(rtt.Seconds()), rounded(rtt.Seconds()+wait)
+	if e, ok := v.estimate(fix.Cell, region); ok {
+		near, whole := rounded(e.RTT.Seconds()), rounded(e.RTT.Seconds()+wait)
 		out.RTT, out.Predicted = &near, &whole
 	}
 	return out
