@@ -84,19 +84,25 @@ func New(cfg Config) (*Server, error) {
 
 func (s *Server) openNode() (err error) {
 	raft := newRaftMetrics(s.cfg.Registry)
-	s.node, err = consensus.New(consensus.Config{
+	s.node, err = consensus.New(Rules(consensus.Config{
 		ID: s.cfg.Name, Dir: s.cfg.Dir, Listen: s.cfg.RaftListen, Advertise: s.cfg.RaftAdvertise, Peers: s.cfg.Peers, Join: s.cfg.Join,
 		Certs: s.cfg.Certs, Heartbeat: s.cfg.Heartbeat, Log: s.log,
-		CheckSpec: checkSpec, CheckPlan: steer.Check, OnApply: func(st *consensus.State) {
+		OnApply: func(st *consensus.State) {
 			s.plans.take(st, time.Now())
 			poke(s.news)
 			poke(s.audit.wake)
 		},
 		OnProposal: raft.proposed, OnCommit: raft.committed, OnDisk: raft.written,
 		Aside: s.testimony, OnAside: s.bench.take,
-	})
+	}))
 	raft.node = s.node
 	return err
+}
+
+// Rules adds what this tier's state must fulfil. Whoever replays the log without it may come to another state.
+func Rules(c consensus.Config) consensus.Config {
+	c.CheckSpec, c.CheckPlan = checkSpec, steer.Check
+	return c
 }
 
 // checkSpec guards the log itself: whoever proposes it, a spec that cannot be read is not taken.

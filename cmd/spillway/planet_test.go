@@ -77,6 +77,13 @@ func (w *world) testStatus(t *testing.T) {
 	if s.Node != "g2" || len(s.Regions) != 3 || s.Raft == nil || len(s.Raft.Voters) != 3 {
 		t.Errorf("the JSON status has node %q, %d regions, raft %+v", s.Node, len(s.Regions), s.Raft)
 	}
+	var spec admin.SpecAnswer
+	if err := json.Unmarshal([]byte(w.spillway(t, "get", "spec", "--linearizable", "-o", "json", "--server", socket("global", "g3"))), &spec); err != nil || spec.Version != s.SpecVersion || !strings.Contains(spec.Text, fleet.Service) {
+		t.Errorf("get spec prints version %d (%v), want %d", spec.Version, err, s.SpecVersion)
+	}
+	if out := w.spillway(t, "get", "drains", "--linearizable"); out != "nothing is drained\n" {
+		t.Errorf("get drains prints %q", out)
+	}
 	own := w.spillway(t, "status", "--server", socket("regional", "tokyo-gw1"))
 	if !strings.Contains(own, "tokyo-gw1 (regional)") || !strings.Contains(own, "(tokyo-a-local1)") || strings.Contains(own, "(frankfurt-a-local1)") {
 		t.Errorf("a gateway's status does not show the zones of its own region alone:\n%s", own)

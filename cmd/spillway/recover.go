@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/spillway-lb/spillway/consensus"
+	"github.com/spillway-lb/spillway/global"
 	"github.com/spillway-lb/spillway/internal/config"
 )
 
@@ -54,7 +55,7 @@ and goes on with what is whole: changes after the damage are lost.`,
 				peers = append(peers, consensus.Peer{ID: id, Addr: addr})
 			}
 			log := slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: slog.LevelWarn}))
-			s, err := consensus.Recover(consensus.Config{ID: c.Name, Dir: c.Dir, Advertise: c.Raft.Advertise, Peers: peers, Certs: certs, Log: log}, parts)
+			s, err := consensus.Recover(global.Rules(consensus.Config{ID: c.Name, Dir: c.Dir, Advertise: c.Raft.Advertise, Peers: peers, Certs: certs, Log: log}), parts)
 			if errors.Is(err, consensus.ErrNothingToRecover) {
 				return fmt.Errorf("%w\nhint: is dir in %s the right one?", err, file)
 			}
