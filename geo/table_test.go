@@ -115,12 +115,21 @@ func BenchmarkLocate(b *testing.B) {
 		addrs[i] = netip.AddrFrom4([4]byte{byte(v >> 24), byte(v >> 16), byte(v >> 8), byte(v)})
 	}
 	b.Run("locate", func(b *testing.B) {
-		b.ReportMetric(float64(atlas.Bytes())/(1<<20), "MiB")
 		b.ReportAllocs()
 		var cells int32
 		for i := 0; b.Loop(); i++ {
 			cells += atlas.Locate(addrs[i&(1<<14-1)]).Cell
 		}
+		b.ReportMetric(float64(atlas.Bytes())/(1<<20), "MiB")
+	})
+	b.Run("spot", func(b *testing.B) {
+		b.ReportAllocs()
+		var cells int32
+		for i := 0; b.Loop(); i++ {
+			cell, _ := atlas.Spot(addrs[i&(1<<14-1)])
+			cells += cell
+		}
+		b.ReportMetric(float64(atlas.spots.Map.v4.bytes()+atlas.spots.Map.v6.bytes())/(1<<20), "MiB")
 	})
 	b.Run("table", func(b *testing.B) {
 		b.ReportAllocs()

@@ -122,6 +122,7 @@ var (
 	descRegion    = prometheus.NewDesc("spillway_global_region_up", "1 when clients may be sent to the region.", []string{"region", "state"}, nil)
 	descAge       = prometheus.NewDesc("spillway_global_region_age_seconds", "Age of the region's freshest statement.", []string{"region"}, nil)
 	descObservers = prometheus.NewDesc("spillway_global_region_observers", "Global nodes that hear the region, this one included.", []string{"region"}, nil)
+	descMeasured  = prometheus.NewDesc("spillway_global_measured_cells", "Cells whose round trip to some region was measured by its gateways.", nil, nil)
 	descWait      = prometheus.NewDesc("spillway_global_region_wait_seconds", "Predicted queue wait.", []string{"region", "service"}, nil)
 )
 
@@ -151,6 +152,9 @@ func (c *viewCollector) Collect(out chan<- prometheus.Metric) {
 	put(descSpec, float64(v.version))
 	put(descPlan, float64(v.state.PlanEpoch))
 	put(descIndex, float64(v.state.Index))
+	if v.near != nil {
+		put(descMeasured, float64(len(v.near.cells)))
+	}
 	for r := range v.regions {
 		name, up := v.spec.Regions[r].Name, 1.0
 		if v.drained.Has(r) || v.gone.Has(r) {
