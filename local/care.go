@@ -33,6 +33,7 @@ func (f *floor) care(now time.Time) {
 	f.swept = now
 	for _, p := range f.pools {
 		f.sweep(p, now)
+		p.fade(now)
 	}
 }
 

@@ -104,7 +104,7 @@ func (w *worker) state() string {
 // view is the worker as the chooser of one model sees it.
 func (w *worker) view(model string, maxContext int64, now time.Time) pick.Worker {
 	return pick.Worker{
-		ID: w.id, Name: w.declared.Name, Down: cmp.Or(w.down(), w.coldWord(model)), Share: w.breaker.Share(now), Trials: int32(w.breaker.Trials()),
+		ID: w.id, Name: w.declared.Name, Down: cmp.Or(w.down(), w.coldWord(model)), Share: w.breaker.Share(now), Trials: w.trials(),
 		Weight: w.declared.Weight, Rates: w.learner.Rates(), KVTotal: w.reading.KVTotal, Slots: w.reading.Slots, MaxContext: maxContext,
 		Latency: &w.latency, Overcommit: w.overcommit.Factor(now), Adapter: w.adapter(model), GPU: w.cards.Busy(), Pools: w.pools,
 	}

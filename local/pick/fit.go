@@ -15,6 +15,10 @@ type fit struct {
 	q     vector           // the prior's uncertainty of each weight, in units of the first one's
 	scale float64          // running size of residuals, for clipping
 	run   int              // clipped residuals in a row, negative ones counted below zero
+	kept  vector           // what was believed before it faded; it counts while doubted is set
+	heard bool             // something was observed since the last fade
+	// doubted says that what was believed has faded, and nothing was observed since.
+	doubted bool
 }
 
 const (
@@ -40,6 +44,7 @@ func newFit(prior vector) fit {
 // observe takes in that y was seen at x1 and x2.
 func (f *fit) observe(x1, x2, y float64) {
 	x := vector{1, x1, x2}
+	f.recall(&x, y)
 	r := y - (f.w[0] + f.w[1]*x1 + f.w[2]*x2)
 	clip := huber * f.scale
 	if f.surprised(r, clip) {

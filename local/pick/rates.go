@@ -1,5 +1,7 @@
 package pick
 
+import "time"
+
 // Rates is how fast one worker is, as the chooser uses it.
 type Rates struct {
 	// PrefillBase is the part of a time to first token that does not depend on the prompt, in seconds.
@@ -41,6 +43,9 @@ type Learner struct {
 	prefill fit
 	step    fit
 	trust   float64
+	faded   time.Time // when it last faded, or might have
+	half    time.Duration
+	since   time.Time // when a doubted worker had come to its peers' pace; zero before
 }
 
 const (
@@ -72,7 +77,9 @@ func (l *Learner) FirstToken(work, seconds float64) {
 	if !(work >= 1) || work > maxAsk || !(seconds > 0) || seconds > 600 {
 		return
 	}
+	doubted := l.prefill.doubted
 	l.prefill.observe(work/kilo, 0, seconds)
+	l.settle(&l.prefill, doubted)
 }
 
 // Step learns from the mean time between tokens of one sequence, with so many sequences running and so many tokens of

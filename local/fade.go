@@ -1,0 +1,36 @@
+package local
+
+import (
+	"time"
+
+	"github.com/spillway-lb/spillway/local/pick"
+)
+
+// fade lets what is believed against the pool's silent workers fade towards what the others take. A worker of several
+// pools is compared in the first. Where nobody answers there is nothing to compare with, and nobody is preferred.
+func (p *pool) fade(now time.Time) {
+	var prefill, step []float64
+	for _, w := range p.workers {
+		if a, b, ok := w.learner.Pace(); ok {
+			prefill, step = append(prefill, a), append(step, b)
+		}
+	}
+	a, b := pick.Median(prefill), pick.Median(step)
+	for _, w := range p.workers {
+		if len(w.seats) > 0 && w.seats[0].pool == p && w.learner.Fade(a, b, now) {
+			w.refresh(now)
+		}
+	}
+}
+
+// trials is how many requests at once the worker may have: one while it is on trial, and one while it is given the benefit
+// of a doubt, so that a worker that is slow after all is not flooded.
+func (w *worker) trials() int32 {
+	if n := w.breaker.Trials(); n > 0 {
+		return int32(n)
+	}
+	if w.learner.Doubted() {
+		return 1
+	}
+	return 0
+}
