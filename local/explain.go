@@ -11,6 +11,7 @@ import (
 	"github.com/spillway-lb/spillway/internal/route"
 	"github.com/spillway-lb/spillway/internal/spec"
 	"github.com/spillway-lb/spillway/local/pick"
+	"github.com/spillway-lb/spillway/local/warm"
 )
 
 // maxNamedModels bounds how many of a worker's models an explanation names.
@@ -27,7 +28,8 @@ func (f *floor) explain(v *visit, rec *explain.Record, now time.Time) {
 	} else {
 		f.fit(v, p)
 		d, room := pick.Look(&v.query, p.view, now, f.rng, rec)
-		if rec.On() {
+		loads := f.hopeless(p) && f.outlookCold(p.model, now).Hope > warm.Failed // then it waits for that, as noted below
+		if rec.On() && !(loads && d.Reason == pick.ReasonNoWorker) {
 			rec.Note("queue: " + f.queueNote(v, p, d.Reason, room, now))
 		}
 		if f.hopeless(p) {
@@ -46,7 +48,7 @@ func (f *floor) explain(v *visit, rec *explain.Record, now time.Time) {
 func (f *floor) explainOthers(model string, rec *explain.Record) {
 	why := map[string]string{}
 	for name, w := range f.workers {
-		if w.serves(model) == nil {
+		if w.serves(model) == nil && w.places[model] == nil {
 			why[name] = w.serving()
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/spillway-lb/spillway/chaos/gpu"
+	"github.com/spillway-lb/spillway/internal/admin"
 	"github.com/spillway-lb/spillway/internal/spec"
 	"github.com/spillway-lb/spillway/local"
 )
@@ -90,4 +91,17 @@ func askAs(t *testing.T, a *local.Agent, model, class string) string {
 
 func newRequest(a *local.Agent, body string) (*http.Request, error) {
 	return http.NewRequest(http.MethodPost, "http://"+a.Addr().String()+"/v1/chat/completions", strings.NewReader(body))
+}
+
+// TestExplainSaysOneThingOfAColdModel: a worker that could load the model is listed once, and what becomes of the request is
+// said once: it waits for the load.
+func TestExplainSaysOneThingOfAColdModel(t *testing.T) {
+	a := warmZone(t, []spec.Model{lora("sql")}, nil, standIn(t, 2, time.Second))
+	recs, err := a.Explain(admin.ExplainQuery{Model: "sql"})
+	if why := dropped(t, recs, err); len(why) != 1 || why["w1"] != "cold" {
+		t.Errorf("the workers are explained as %v", why)
+	}
+	if notes := strings.Join(recs[0].Notes, "; "); strings.Contains(notes, "refused") || !strings.Contains(notes, "a request waits for it") {
+		t.Errorf("the request is explained as %q", notes)
+	}
 }

@@ -88,7 +88,11 @@ func printRecord(w io.Writer, r *explain.Record) {
 	if chosen == "" {
 		chosen = "none"
 	}
-	fmt.Fprintf(w, "  chosen: %s (%s, by %s)\n", chosen, r.Reason, r.Policy)
+	why := r.Reason
+	if r.Policy != "" {
+		why += ", by " + r.Policy
+	}
+	fmt.Fprintf(w, "  chosen: %s (%s)\n", chosen, why)
 	for _, n := range r.Notes {
 		fmt.Fprintf(w, "  note: %s\n", n)
 	}
