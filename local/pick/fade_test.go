@@ -9,7 +9,7 @@ import (
 )
 
 // TestWhatSpeaksAgainstAWorkerFades: whatever was learned and whatever the peers are said to take, what is believed comes
-// within a twentieth of the peers in ten half-lives without an answer, never passes them, leaves alone what speaks for the
+// within a twentieth of the peers in twelve half-lives without an answer, never passes them, leaves alone what speaks for the
 // worker, and is never NaN, clocks that go back included.
 func TestWhatSpeaksAgainstAWorkerFades(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
@@ -22,7 +22,7 @@ func TestWhatSpeaksAgainstAWorkerFades(t *testing.T) {
 		now := t0
 		l.Fade(peers, peers, now)
 		p0, s0, _ := l.Pace()
-		for range 75 { // 2 s each
+		for range 90 { // 2 s each
 			now = now.Add(2 * time.Second)
 			l.Fade(peers, peers, now)
 		}
