@@ -1,9 +1,11 @@
 package local
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -27,6 +29,10 @@ type Config struct {
 	Dir string
 	// Listen is where requests are taken, "host:port".
 	Listen string
+	// Listener and Dial stand in for the network, towards those who ask and towards workers, where a zone is run inside
+	// one process; nil: the network.
+	Listener net.Listener
+	Dial     Dial
 	// Advertise is where gateways reach Listen. Default: the bound address.
 	Advertise string
 	// Plain serves HTTP without TLS to anybody, for a zone that stands alone.
@@ -69,6 +75,9 @@ type Config struct {
 	// Log receives what an operator should know; nil discards it.
 	Log *slog.Logger
 }
+
+// Dial opens a connection, as net.Dialer.DialContext does.
+type Dial func(ctx context.Context, network, address string) (net.Conn, error)
 
 func (c *Config) check() error {
 	if c.Name == "" || c.Region == "" || c.Zone == "" {

@@ -11,13 +11,16 @@ import (
 	"github.com/spillway-lb/spillway/local/engine"
 )
 
-// workerTransport dials workers. The address that a name resolved to is checked, not the name.
-func workerTransport(names *serverNames) http.RoundTripper {
+// workerTransport dials workers, by dial where that is given. The address that a name resolved to is checked, not the name.
+func workerTransport(names *serverNames, dial Dial) http.RoundTripper {
 	t := relay.NewTransport(nil)
-	d := relay.NewDialer()
-	d.Control = permitted
-	t.DialContext = d.DialContext
-	t.DialTLSContext = names.dialer(d.DialContext)
+	if dial == nil {
+		d := relay.NewDialer()
+		d.Control = permitted
+		dial = d.DialContext
+	}
+	t.DialContext = dial
+	t.DialTLSContext = names.dialer(dial)
 	return &namedTransport{Transport: t, names: names}
 }
 

@@ -88,7 +88,7 @@ func beside(ctx context.Context, o *options, seed uint64, rate float64, flooded 
 		h := http.Header{}
 		hop := relay.Hop{Tenant: name, Class: spec.Interactive, Model: o.model, RetriesLeft: 1}
 		hop.Set(h)
-		return send(ctx, load.Config{
+		return o.send(ctx, load.Config{
 			Source: source, Target: load.Target{URLs: []string{"https://" + z.agent.Addr().String()}}, Models: []string{o.model}, Seed: seed,
 			Headers: h, TLS: gateway.Client(relay.ALPN, nil), MaxInFlight: 8192,
 		})

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/spillway-lb/spillway/chaos/load"
+	"github.com/spillway-lb/spillway/chaos/memnet"
 	"github.com/spillway-lb/spillway/local/pick"
 )
 
@@ -30,6 +31,8 @@ type options struct {
 	oneByOne     bool
 	dump         string // file of all outcomes; empty for none
 	prompt, out  load.Lengths
+	net          *memnet.Net              // nil: loopback
+	bubble       func(func() error) error // runs a trial in a time of its own; nil: here and now
 }
 
 func main() {

@@ -55,7 +55,7 @@ func play(ctx context.Context, o *options, t trial) (*result, error) {
 		}
 	})
 	defer ill.Stop()
-	r, err := send(ctx, load.Config{
+	r, err := o.send(ctx, load.Config{
 		Source: source, Target: load.Target{URLs: []string{"http://" + z.agent.Addr().String()}}, Models: []string{o.model}, Seed: t.seed,
 	})
 	if err == nil {
@@ -68,8 +68,11 @@ func play(ctx context.Context, o *options, t trial) (*result, error) {
 }
 
 // send plays a load and gathers its outcomes. Nothing is sent twice by the client: what is tried again, the zone tries.
-func send(ctx context.Context, c load.Config) (*result, error) {
+func (o *options) send(ctx context.Context, c load.Config) (*result, error) {
 	r := &result{}
+	if o.net != nil {
+		c.Dial = o.net.DialContext
+	}
 	var mu sync.Mutex
 	c.Stream, c.Retries, c.Timeout = true, -1, patience
 	c.OnOutcome = func(out load.Outcome) {

@@ -25,8 +25,15 @@ type zone struct {
 func newZone(ctx context.Context, o *options, n int, seed uint64, change func(*local.Config)) (*zone, error) {
 	z := &zone{}
 	cfg := local.Config{Name: "l1", Region: "here", Zone: "a", Listen: "127.0.0.1:0", Plain: true}
+	if o.net != nil {
+		l, err := o.net.Listen("10.0.0.1:8080")
+		if err != nil {
+			return nil, err
+		}
+		cfg.Listener, cfg.Dial = l, o.net.DialContext
+	}
 	for i := range n {
-		w, err := gpu.New(gpu.Config{Listen: "127.0.0.1:0", GPU: o.gpu, Model: o.model, Seed: seed<<8 + uint64(i)})
+		w, err := o.worker(i, seed)
 		if err == nil {
 			z.workers = append(z.workers, w)
 			err = w.Start(ctx)
@@ -50,6 +57,18 @@ func newZone(ctx context.Context, o *options, n int, seed uint64, change func(*l
 		return nil, errors.Join(err, z.stop())
 	}
 	return z, nil
+}
+
+// worker makes one stand-in.
+func (o *options) worker(i int, seed uint64) (*gpu.Server, error) {
+	c := gpu.Config{Listen: "127.0.0.1:0", GPU: o.gpu, Model: o.model, Seed: seed<<8 + uint64(i)}
+	if o.net != nil {
+		var err error
+		if c.Listener, err = o.net.Listen(fmt.Sprintf("10.0.1.%d:8000", i+1)); err != nil {
+			return nil, err
+		}
+	}
+	return gpu.New(c)
 }
 
 // ready waits until every worker takes requests.

@@ -17,6 +17,8 @@ import (
 type Config struct {
 	// Listen is the address to serve on; "127.0.0.1:0" picks a port.
 	Listen string
+	// Listener is used instead of Listen where it is given.
+	Listener net.Listener
 	// GPU is the kind of card: T4, L4, L40S, A100, H100, H200 or B200.
 	GPU string
 	// Model is what is simulated, such as "Llama-3.1-8B".
@@ -94,7 +96,10 @@ func New(c Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	listener, err := net.Listen("tcp", c.Listen)
+	listener := c.Listener
+	if listener == nil {
+		listener, err = net.Listen("tcp", c.Listen)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("worker %s wants %s: %w", c.Served, c.Listen, err)
 	}

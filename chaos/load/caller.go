@@ -26,6 +26,7 @@ type caller struct {
 
 	mu         sync.Mutex
 	transports map[string]*http.Transport
+	dial       Dial // nil: the network
 }
 
 // errNowhere is returned when there is no address to send to.
@@ -122,6 +123,9 @@ func (c *caller) transport(addr string) *http.Transport {
 	dialer := &net.Dialer{Timeout: 2 * time.Second, LocalAddr: sourceOf("tcp", c.client.Source)}
 	t := &http.Transport{
 		DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
+			if c.dial != nil {
+				return c.dial(ctx, network, addr)
+			}
 			return dialer.DialContext(ctx, network, addr)
 		},
 		TLSClientConfig:     c.tls.Clone(),

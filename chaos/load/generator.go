@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"math/rand/v2"
+	"net"
 	"net/http"
 	"strings"
 	"sync"
@@ -46,6 +47,8 @@ type Config struct {
 	Seed uint64
 	// TLS is used for https targets. Nil means the system's roots.
 	TLS *tls.Config
+	// Dial stands in for the network, for targets inside this process; nil: the network.
+	Dial Dial
 	// Headers are added to every request. Values never go to logs.
 	Headers http.Header
 	// OnOutcome is told what came of each request, by many goroutines at once. Nil tells nobody.
@@ -53,6 +56,9 @@ type Config struct {
 	// Log receives what goes wrong. Nil discards.
 	Log *slog.Logger
 }
+
+// Dial opens a connection, as net.Dialer.DialContext does.
+type Dial func(ctx context.Context, network, address string) (net.Conn, error)
 
 // Generator plays a source against a target. It is single use.
 type Generator struct {
@@ -78,7 +84,7 @@ func New(c Config) (*Generator, error) {
 		slots: make(chan struct{}, c.MaxInFlight), stats: newStats(),
 	}
 	for _, client := range c.Clients {
-		one := &caller{client: client, bases: bases, tls: c.TLS, transports: map[string]*http.Transport{}}
+		one := &caller{client: client, bases: bases, tls: c.TLS, dial: c.Dial, transports: map[string]*http.Transport{}}
 		if c.Target.Service != "" {
 			one.resolver = newResolver(c.Target.DNS, client.Source, c.Target.DNSTimeout, &g.stats.dns)
 		}

@@ -1,0 +1,100 @@
+package memnet
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"sync"
+	"syscall"
+)
+
+// backlog is how many connections wait to be accepted.
+const backlog = 1024
+
+// Net is one network. The zero value is ready.
+type Net struct {
+	mu        sync.Mutex
+	listeners map[string]*listener
+	ports     uint16 // last one given to a client
+}
+
+// Listen takes an address, host:port. It is an error when somebody has it.
+func (n *Net) Listen(address string) (net.Listener, error) {
+	at, err := netip.ParseAddrPort(address)
+	if err != nil {
+		return nil, fmt.Errorf("listening in memory: %w", err)
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.listeners == nil {
+		n.listeners = map[string]*listener{}
+	}
+	if n.listeners[address] != nil {
+		return nil, &net.OpError{Op: "listen", Net: "memory", Addr: net.TCPAddrFromAddrPort(at), Err: syscall.EADDRINUSE}
+	}
+	l := &listener{net: n, at: at, conns: make(chan net.Conn, backlog), done: make(chan struct{})}
+	n.listeners[address] = l
+	return l, nil
+}
+
+// DialContext connects to an address that somebody listens on.
+func (n *Net) DialContext(ctx context.Context, _, address string) (net.Conn, error) {
+	n.mu.Lock()
+	l := n.listeners[address]
+	n.ports++
+	from := netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), n.ports)
+	n.mu.Unlock()
+	if l == nil {
+		return nil, &net.OpError{Op: "dial", Net: "memory", Err: syscall.ECONNREFUSED}
+	}
+	near, far := pair(net.TCPAddrFromAddrPort(from), net.TCPAddrFromAddrPort(l.at))
+	select {
+	case l.conns <- far:
+		return near, nil
+	case <-l.done:
+		return nil, &net.OpError{Op: "dial", Net: "memory", Err: syscall.ECONNREFUSED}
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+type listener struct {
+	net   *Net
+	at    netip.AddrPort
+	conns chan net.Conn
+	done  chan struct{}
+	once  sync.Once
+}
+
+// Accept is the next connection.
+func (l *listener) Accept() (net.Conn, error) {
+	select {
+	case c := <-l.conns:
+		return c, nil
+	case <-l.done:
+		return nil, net.ErrClosed
+	}
+}
+
+// Close gives the address back and ends connections that were not accepted.
+func (l *listener) Close() error {
+	l.once.Do(func() {
+		l.net.mu.Lock()
+		delete(l.net.listeners, l.at.String())
+		l.net.mu.Unlock()
+		close(l.done)
+		for {
+			select {
+			case c := <-l.conns:
+				_ = c.Close()
+			default:
+				return
+			}
+		}
+	})
+	return nil
+}
+
+// Addr is the address listened on.
+func (l *listener) Addr() net.Addr { return net.TCPAddrFromAddrPort(l.at) }
