@@ -31,8 +31,8 @@ type options struct {
 	oneByOne     bool
 	dump         string // file of all outcomes; empty for none
 	prompt, out  load.Lengths
-	net          *memnet.Net              // nil: loopback
-	bubble       func(func() error) error // runs a trial in a time of its own; nil: here and now
+	net          *memnet.Net                             // nil: loopback
+	bubble       func(func(context.Context) error) error // runs a trial in a time of its own; nil: here and now
 }
 
 func main() {
@@ -129,7 +129,11 @@ func table(ctx context.Context, o *options, rate float64, seeds int, health bool
 	for seed := range seeds {
 		progress("run %d of %d, %v each...", seed+1, seeds, o.span)
 		err := together(o.oneByOne, len(o.policies), func(i int) error {
-			r, err := play(ctx, o, trial{policy: o.policies[i], seed: uint64(seed + 1), rate: rate, span: o.span, faults: o.faults, health: health, workers: o.workers})
+			var r *result
+			err := o.run(ctx, func(ctx context.Context) (err error) {
+				r, err = play(ctx, o, trial{policy: o.policies[i], seed: uint64(seed + 1), rate: rate, span: o.span, faults: o.faults, health: health, workers: o.workers})
+				return err
+			})
 			if err != nil {
 				return err
 			}
@@ -143,6 +147,14 @@ func table(ctx context.Context, o *options, rate float64, seeds int, health bool
 	progress("")
 	printSums(os.Stdout, sums, o.faults)
 	return ctx.Err()
+}
+
+// run makes a run, in a time of its own where there is one.
+func (o *options) run(ctx context.Context, f func(context.Context) error) error {
+	if o.bubble == nil {
+		return f(ctx)
+	}
+	return o.bubble(f)
 }
 
 // together runs n things side by side, or one by one.

@@ -1,63 +1,100 @@
 package main
 
 import (
+	"context"
 	"flag"
-	"os"
 	"strings"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"github.com/spillway-lb/spillway/chaos/memnet"
 )
 
-var virtual = flag.String("virtual", "", "run the comparison in virtual time with these flags of the program, such as \"-seeds 3\"")
+var virtual = flag.String("virtual", "", "compare in virtual time, with these flags of the program, such as \"-seeds 3\"")
 
-// TestVirtual is what `make compare` runs: the tables, in virtual time, so that a busy machine cannot spoil them.
+// TestVirtual is what `make compare` runs: whole zones in virtual time, so that a busy machine cannot spoil the figures.
 func TestVirtual(t *testing.T) {
 	if *virtual == "" {
-		t.Skip("a comparison of minutes: make compare runs it")
+		t.Skip("a comparison takes minutes: make compare runs it")
 	}
-	o, err := parse(strings.Fields(*virtual))
-	if err != nil {
-		t.Fatal(err)
-	}
-	o.oneByOne = true
-	o.bubble = func(run func() error) (err error) {
-		synctest.Test(t, func(*testing.T) {
-			o.net = &memnet.Net{}
-			err = run()
-		})
-		return err
-	}
+	o := inVirtualTime(t, strings.Fields(*virtual)...)
 	if err := compare(t.Context(), o); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// TestFloodInVirtualTime holds what users of a zone notice of another one's flood, over the real stack.
-func TestFloodInVirtualTime(t *testing.T) {
-	o, err := parse([]string{"-for", "60s"})
+// inVirtualTime has every run live in a bubble, on a network of its own.
+func inVirtualTime(t *testing.T, flags ...string) *options {
+	t.Helper()
+	o, err := parse(flags)
 	if err != nil {
 		t.Fatal(err)
 	}
+	o.oneByOne = true
+	o.bubble = func(run func(context.Context) error) (err error) {
+		synctest.Test(t, func(t *testing.T) {
+			o.net = &memnet.Net{}
+			err = run(t.Context())
+		})
+		return err
+	}
+	return o
+}
+
+// TestAFloodIsNoticedLittle: over the real stack and in virtual time, a tenant that asks for a quarter of a zone loses
+// nothing next to one that asks for five times the zone, and waits little longer; and the flood gets what is left.
+func TestAFloodIsNoticedLittle(t *testing.T) {
+	o := inVirtualTime(t, "-for", "100s")
 	each, err := capacity(o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var p99 [2]time.Duration
-	for i := range p99 {
-		begun := time.Now()
-		synctest.Test(t, func(t *testing.T) {
-			o.net = &memnet.Net{}
-			light, _, err := beside(t.Context(), o, 1, each*fairWorkers, i == 1)
-			if err != nil {
-				t.Fatal(err)
-			}
-			p99[i] = quantile(first(light), 0.99)
-			t.Logf("flooded %v: %d of %d answered, TTFT p50 %s p99 %s", i == 1, len(first(light)), len(light.outcomes), quantile(first(light), 0.5), p99[i])
+	var light, flood [2]*result
+	for i := range light {
+		err := o.run(t.Context(), func(ctx context.Context) (err error) {
+			light[i], flood[i], err = beside(ctx, o, 1, each*fairWorkers, i == 1)
+			return err
 		})
-		t.Logf("took %s", time.Since(begun))
+		if err != nil {
+			t.Fatal(err)
+		}
 	}
-	_ = os.Stdout
+	alone, next := first(light[0]), first(light[1])
+	t.Log(ratio(alone, next))
+	served := float64(len(first(flood[1]))) / (o.span - quiet).Seconds()
+	if len(next) != len(light[1].outcomes) || quantile(next, 0.99) > quantile(alone, 0.99)*3/2 || served < each*fairWorkers*(1-lightPart) {
+		t.Errorf("%d of %d answered; %s; %.1f/s of the flood", len(next), len(light[1].outcomes), ratio(alone, next), served)
+	}
+}
+
+// TestIllWorkersHarmPredictiveLeast: three of eight workers fall ill; predictive answers at least as many in time as the
+// policies that look at nothing or at counts alone, and sends the slow worker the least.
+func TestIllWorkersHarmPredictiveLeast(t *testing.T) {
+	o := inVirtualTime(t, "-for", "40s")
+	each, err := capacity(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := map[string]row{}
+	for _, p := range o.policies {
+		s := &sum{policy: p, slo: o.slo, workers: o.workers}
+		err := o.run(t.Context(), func(ctx context.Context) error {
+			r, err := play(ctx, o, trial{policy: p, seed: 1, rate: each * float64(o.workers) * o.busy, span: o.span, faults: true, health: true, workers: o.workers})
+			if err == nil {
+				s.add(r)
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		rows[p] = s.runs[0]
+		t.Logf("%s: %+v", p, rows[p])
+	}
+	best := rows["predictive"]
+	for p, r := range rows {
+		if best.good < 0.97*r.good || p != "predictive" && best.taken[slowed] > r.taken[slowed] {
+			t.Errorf("predictive answers %.1f/s in time and gives the slow worker %d, %s %.1f/s and %d", best.good, best.taken[slowed], p, r.good, r.taken[slowed])
+		}
+	}
 }

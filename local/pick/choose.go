@@ -126,6 +126,10 @@ func (v *View) screen(rec *explain.Record) string {
 	return reason
 }
 
+// spared is the part of the KV cache, as its inverse, that a tenant over its share leaves to the others. Less than a fifth
+// does not hold the longest of their prompts on small GPUs, and they wait for answers to end.
+const spared = 5
+
 // drop is what keeps a worker from being a candidate.
 type drop uint8
 
@@ -195,7 +199,7 @@ func (v *View) room(at int) drop {
 	}
 	if b.kv > 0 {
 		held := a.heldKV()
-		if held+v.need > b.admitted || v.q.Spare && held+v.need > b.admitted-b.admitted/10 {
+		if held+v.need > b.admitted || v.q.Spare && held+v.need > b.admitted-b.admitted/spared {
 			return dropKV
 		}
 		v.tight[at] = held+v.prompt+v.answer > b.kv-b.kv/10
@@ -217,7 +221,7 @@ func (v *View) patience(b *gate) float64 {
 	if !v.q.Contended || v.known && 2*blockEnd(v.Index.matched(b.id)) >= v.q.PromptBytes {
 		return v.patient
 	}
-	return min(v.patient, b.feed())
+	return min(v.patient, feed)
 }
 
 // isLong says whether a request is so large for its worker that it may hold only a share of it.

@@ -188,14 +188,14 @@ func TestClockSetBack(t *testing.T) {
 	}
 }
 
-// TestSpareLeavesATenthFree: who has its part already leaves a tenth of the cache to others.
-func TestSpareLeavesATenthFree(t *testing.T) {
+// TestSpareLeavesAFifthFree: who has its part already leaves a fifth of the cache to others.
+func TestSpareLeavesAFifthFree(t *testing.T) {
 	v, l := fleet(1, "A100")
 	change(v, 0, func(w *Worker) { w.KVTotal = 1000 })
-	l.Dispatch(0, 0, 800, 1000, t0)
+	l.Dispatch(0, 0, 700, 1000, t0)
 	q := &Query{PromptTokens: 50, OutputTokens: 100, Spare: true}
 	if d, ok := Choose(q, v, t0, testRNG(), nil); ok || d.Reason != ReasonBusy {
-		t.Fatalf("950 of 1,000 tokens were given to who has its part: %+v", d)
+		t.Fatalf("850 of 1,000 tokens were given to who has its part: %+v", d)
 	}
 	q.Spare = false
 	if _, ok := Choose(q, v, t0, testRNG(), nil); !ok {

@@ -57,11 +57,10 @@ type gate struct {
 	odd      bool
 }
 
-// How much prefill keeps an engine busy until it can be sent more: what a first token takes besides the prompt, which is a
-// step and its scheduling. More than that only waits in the engine, where nobody can overtake it any more.
-const minFeed = 0.05 // seconds
-
-func (g *gate) feed() float64 { return max(minFeed, g.base) }
+// feed is how much prefill keeps an engine busy until it can be sent more, in seconds: a step and its scheduling. More
+// than that only waits in the engine, where nobody can overtake it any more. It does not follow the learned base: that
+// holds what the engine's own queue costs, so that the one would feed the other.
+const feed = 0.05
 
 // brief is the part that says what a request costs there.
 type brief struct {

@@ -73,7 +73,7 @@ type Query struct {
 	MaxWait time.Duration
 	// Contended says that others wait as well: a worker then has room only while little waits inside it.
 	Contended bool
-	// Spare asks for a tenth of a worker's KV cache to stay free: whoever asks has its part of the zone already.
+	// Spare asks for a fifth of a worker's KV cache to stay free: whoever asks has its part of the zone already.
 	Spare bool
 	// Blocks are the prompt's chained block hashes (see Blocks); nil when prefixes do not matter.
 	Blocks []uint64
