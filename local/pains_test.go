@@ -186,7 +186,7 @@ func TestPain06_LargePromptsAtHighConcurrency(t *testing.T) {
 	few, _ := run(20, 100)
 	many, cpu := run(200, 400)
 	t.Logf("first token p50: %v with 20 callers, %v with 200: %.1f times; %v of CPU each", few.Round(time.Millisecond), many.Round(time.Millisecond), many.Seconds()/few.Seconds(), cpu.Round(time.Microsecond))
-	if cpu > time.Second/130 {
+	if cpu > time.Second/130 && !raceDetector {
 		t.Errorf("a request takes %v of CPU: more than a core's part of 130 requests/s", cpu)
 	}
 	if many > 30*few+time.Second {
