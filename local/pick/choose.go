@@ -58,6 +58,7 @@ type asked struct {
 	answer  int64   // expected, in tokens
 	longest int64   // of its sequences' prompts
 	need    int64   // KV cache, in tokens
+	sure    int64   // tokens of its longest prompt that are beyond doubt
 	uncut   float64 // prompt in tokens
 	out     float64 // expected output in tokens
 	context float64 // mean context while it decodes, in thousands of tokens
@@ -72,7 +73,7 @@ func (v *View) ask(q *Query, now time.Time, rng *rand.Rand) {
 	out := max(0, min(q.OutputTokens, maxAsk))
 	v.asked = asked{
 		q: q, when: now, now: v.Ledger.clock(now), rng: rng, prompt: prompt, answer: out, longest: min(q.longest(), maxAsk), need: min(q.KV(), 2*maxAsk),
-		uncut: float64(prompt), out: float64(out), context: (float64(prompt) + float64(out)/2) / kilo, patient: max(q.MaxWait, 0).Seconds(),
+		sure: min(q.longest(), maxAsk) * 4 / 5, uncut: float64(prompt), out: float64(out), context: (float64(prompt) + float64(out)/2) / kilo, patient: max(q.MaxWait, 0).Seconds(),
 	}
 }
 
@@ -80,10 +81,7 @@ func (v *View) ask(q *Query, now time.Time, rng *rand.Rand) {
 // something impossible is believed is a candidate only when there is no other.
 func (v *View) screen(rec *explain.Record) string {
 	v.cands, v.odd = v.cands[:0], v.odd[:0]
-	reason := ReasonNoWorker
-	if len(v.gates) > 0 {
-		reason = ReasonNoPool
-	}
+	reason, pooled := ReasonNoWorker, len(v.gates) == 0
 	for i := range v.gates {
 		drop := dropNot
 		if v.walled {
@@ -91,9 +89,7 @@ func (v *View) screen(rec *explain.Record) string {
 		}
 		if drop == dropNot {
 			drop = v.room(i)
-			if reason == ReasonNoPool {
-				reason = ReasonNoWorker
-			}
+			pooled = true
 		}
 		if drop == dropNot {
 			if v.gates[i].odd {
@@ -114,6 +110,9 @@ func (v *View) screen(rec *explain.Record) string {
 				reason = ReasonTooLong
 			}
 		}
+	}
+	if !pooled {
+		reason = ReasonNoPool
 	}
 	if len(v.cands) == 0 {
 		v.cands, v.odd = v.odd, v.cands
@@ -175,7 +174,7 @@ func (v *View) room(at int) drop {
 		return dropExcluded
 	}
 	// An estimate may be a quarter too long, and what might fit must reach the engine, which counts exactly.
-	if sure := v.longest * 4 / 5; sure >= b.longest {
+	if v.sure >= b.longest {
 		return dropNever
 	}
 	a := v.Ledger.account(b.id)
