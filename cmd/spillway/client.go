@@ -33,7 +33,7 @@ type target struct {
 
 func (t *target) flags(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringVar(&t.servers, "server", os.Getenv("SPILLWAY_SERVER"), "admin addresses to try in turn, comma-separated: unix:///path/to.sock or https://host:port\n(default $SPILLWAY_SERVER, then the sockets of global nodes running here)")
+	f.StringVar(&t.servers, "server", os.Getenv("SPILLWAY_SERVER"), "admin addresses to try in turn, comma-separated: unix:///path/to.sock or https://host:port\n(default $SPILLWAY_SERVER, then the sockets of global nodes running here, or of a zone alone)")
 	f.StringVar(&t.cert, "cert", os.Getenv("SPILLWAY_CERT"), "operator certificate for https servers (PEM; default $SPILLWAY_CERT)")
 	f.StringVar(&t.key, "key", os.Getenv("SPILLWAY_KEY"), "its key (PEM; default $SPILLWAY_KEY)")
 	f.StringVar(&t.token, "token-file", os.Getenv("SPILLWAY_TOKEN_FILE"), "file of a bearer token for https servers, instead of a certificate (default $SPILLWAY_TOKEN_FILE)")
@@ -115,12 +115,16 @@ func (t *target) certs() (*identity.Certs, error) {
 	return identity.Load(identity.Files{Cert: t.cert, Key: t.key, CA: t.roots}, nil)
 }
 
-// list is the servers named, or else the sockets of the global nodes that run on this machine.
+// list is the servers named, or else the sockets of the global nodes that run on this machine, or of the local instances
+// where there are none.
 func (t *target) list() []string {
 	if t.servers != "" {
 		return strings.Split(t.servers, ",")
 	}
 	found, _ := filepath.Glob(filepath.Join(admin.RuntimeDir(), "global-*.sock"))
+	if len(found) == 0 {
+		found, _ = filepath.Glob(filepath.Join(admin.RuntimeDir(), "local-*.sock"))
+	}
 	sort.Strings(found)
 	for i, s := range found {
 		found[i] = "unix://" + s

@@ -1,9 +1,11 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/spillway-lb/spillway/chaos/fleet"
@@ -98,8 +100,21 @@ func openLocal(c *config.Local, log *slog.Logger) (fleet.Role, error) {
 		Listen: c.HTTP.Listen, Advertise: c.HTTP.Advertise, Plain: c.HTTP.Plain, Gateways: c.Gateways,
 		Workers: c.Workers, WorkersFile: c.WorkersFile, SpecFile: c.Spec, Discover: c.Discover, Registration: c.Registration,
 		ScrapeInterval: c.ScrapeInterval, Policy: c.Policy, PrefixIndex: int(c.PrefixIndex),
-		AdminSocket: c.Admin.Socket, AdminListen: c.Admin.Listen, MetricsListen: c.Metrics.Listen, AdminGrants: grants(c.Admin),
+		AdminSocket: socketOf(c), AdminListen: c.Admin.Listen, MetricsListen: c.Metrics.Listen, AdminGrants: grants(c.Admin),
 	})
+}
+
+// socketOf is where operators' commands find a local instance: as its config says or, without a dir, among this user's
+// running nodes, unless another instance of that name is there.
+func socketOf(c *config.Local) string {
+	if c.Admin.Socket != "" {
+		return c.Admin.Socket
+	}
+	socket := filepath.Join(admin.RuntimeDir(), "local-"+c.Name+".sock")
+	if len(socket) > 90 || reach(context.Background(), "unix://"+socket) == nil {
+		return ""
+	}
+	return socket
 }
 
 func openWorker(c *config.Worker, log *slog.Logger) (fleet.Role, error) {

@@ -107,7 +107,8 @@ type LocalHTTP struct {
 
 // Admin is where operators ask and change things.
 type Admin struct {
-	// Socket is a unix socket that only its owner may open. Default: admin.sock in dir.
+	// Socket is a unix socket that only its owner may open. Default: admin.sock in dir; for a local instance without a dir,
+	// local-NAME.sock in $XDG_RUNTIME_DIR/spillway.
 	Socket string `yaml:"socket"`
 	// Listen is an address for operators with a certificate, host:port. Empty turns it off.
 	Listen string `yaml:"listen"`
