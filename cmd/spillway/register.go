@@ -74,6 +74,8 @@ The instances need registration.listen, registration.allow and the token's hash:
 	f.Float64Var(&r.Weight, "weight", 1, "share under policies that go by weight")
 	f.StringVar(&r.Metrics, "metrics", "", "its metrics page at the same host, where that is not the engine's usual one")
 	f.StringVar(&r.GPUMetrics, "gpu-metrics", "", "the DCGM exporter at the same host, such as http://10.0.0.7:9400/metrics")
+	f.StringSliceVar(&r.KVEvents, "kv-events", nil, "where it publishes its cache events, tcp://host:port at the same host, one for each data-parallel rank")
+	f.StringSliceVar(&r.KVReplay, "kv-replay", nil, "where it answers for missed ones, in the order of --kv-events")
 	f.StringToStringVar(&r.Labels, "label", nil, "name=value, any number of them")
 	for _, name := range []string{"local", "name", "url", "token-file"} {
 		must(cmd.MarkFlagRequired(name))

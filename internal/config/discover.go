@@ -48,6 +48,9 @@ type DNSName struct {
 	MetricsPort int `yaml:"metrics_port"`
 	// GPUMetricsPort is the port of the DCGM exporter at each worker's address.
 	GPUMetricsPort int `yaml:"gpu_metrics_port"`
+	// KVEventsPort and KVReplayPort are where each worker publishes its cache events and answers for missed ones.
+	KVEventsPort int `yaml:"kv_events_port"`
+	KVReplayPort int `yaml:"kv_replay_port"` // see kv_events_port
 	// Wake lets them be woken when a request finds them asleep and nobody else serves the model.
 	Wake bool `yaml:"wake"`
 	// MaxModels bounds the models that each may have loaded at one time, as a listed worker's max_models does.
@@ -141,10 +144,13 @@ func (k *checker) dnsName(path string, n *DNSName) {
 	if n.MaxModels < 0 || n.MaxModels > 1000 {
 		k.bad("$."+path+".max_models", fmt.Sprintf("max_models %d is out of range", n.MaxModels), "write how many models fit at one time, 1 to 1000, or leave it out")
 	}
-	for key, port := range map[string]int{"metrics_port": n.MetricsPort, "gpu_metrics_port": n.GPUMetricsPort} {
+	for key, port := range map[string]int{"metrics_port": n.MetricsPort, "gpu_metrics_port": n.GPUMetricsPort, "kv_events_port": n.KVEventsPort, "kv_replay_port": n.KVReplayPort} {
 		if port < 0 || port > 65535 {
 			k.bad("$."+path+"."+key, fmt.Sprintf("%d is not a port", port), "write 1 to 65535, or leave it out")
 		}
+	}
+	if n.KVReplayPort != 0 && n.KVEventsPort == 0 {
+		k.bad("$."+path+".kv_replay_port", "kv_replay_port answers for missed events, and kv_events_port is not set", "write kv_events_port too")
 	}
 }
 

@@ -77,6 +77,13 @@ func (l *allowList) pin(ctx context.Context, w *Worker, last string) *refused {
 			return no
 		}
 	}
+	for _, stream := range [][]string{w.KVEvents, w.KVReplay} {
+		for i := range stream {
+			if no := pinStream(&stream[i], host, at); no != nil {
+				return no
+			}
+		}
+	}
 	w.URL = u.Scheme + "://" + netip.AddrPortFrom(at, port).String()
 	if _, err := netip.ParseAddr(host); err != nil && u.Scheme == "https" {
 		w.ServerName = host
@@ -111,6 +118,20 @@ func pinPage(page *string, host string, at netip.Addr) *refused {
 		*page = u.String()
 	}
 	return no
+}
+
+// pinStream lets cache events come from the worker's own host alone.
+func pinStream(stream *string, host string, at netip.Addr) *refused {
+	u, err := url.Parse(*stream)
+	port := uint64(0)
+	if err == nil {
+		port, err = strconv.ParseUint(u.Port(), 10, 16)
+	}
+	if err != nil || port == 0 || u.Scheme != "tcp" || u.Hostname() != host || u.User != nil || u.Path != "" || u.RawQuery != "" || u.Fragment != "" {
+		return refuse(http.StatusBadRequest, "bad_url", "kv_events and kv_replay stand at the URL's own host: write tcp://"+host+":PORT")
+	}
+	*stream = "tcp://" + netip.AddrPortFrom(at, uint16(port)).String()
+	return nil
 }
 
 // address is the one address that a host stands for, when the list permits it and every other that it might stand for.

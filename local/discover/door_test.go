@@ -133,6 +133,24 @@ func TestNoRequestForgery(t *testing.T) {
 	}
 }
 
+// TestCacheEventsComeFromTheWorkersOwnHost: a stream at another host is refused, one at its own is pinned.
+func TestCacheEventsComeFromTheWorkersOwnHost(t *testing.T) {
+	for _, stream := range []string{"tcp://10.0.0.2:5557", "tcp://169.254.169.254:80", "http://10.0.0.1:5557", "tcp://10.0.0.1", "tcp://10.0.0.1:0", "tcp://u@10.0.0.1:5557", "tcp://10.0.0.1:5557/x", "tcp://*:5557", "ipc:///tmp/x", ""} {
+		for _, key := range []string{"kv_events", "kv_replay"} {
+			if status, reason := call(open(t, nil), "PUT", "/v1/workers/w1", tokenA, fmt.Sprintf(`{"url":"http://10.0.0.1:8000",%q:[%q]}`, key, stream)); reason != "bad_url" {
+				t.Errorf("%s %s: %d %s", key, stream, status, reason)
+			}
+		}
+	}
+	s := open(t, nil)
+	if status, body := call(s, "PUT", "/v1/workers/w1", tokenA, `{"url":"http://w.test:8000","kv_events":["tcp://w.test:5557"],"kv_replay":["tcp://w.test:5558"]}`); status != 200 {
+		t.Fatalf("%d %s", status, body)
+	}
+	if w := s.door.book.workers()[0]; w.KVEvents[0] != "tcp://10.0.0.8:5557" || w.KVReplay[0] != "tcp://10.0.0.8:5558" {
+		t.Fatalf("the worker is %+v", w)
+	}
+}
+
 func TestTheAddressThatWasCheckedIsTheOneInUse(t *testing.T) {
 	s := open(t, nil)
 	if status, body := call(s, "PUT", "/v1/workers/w1", tokenA, `{"url":"https://w.test:8443/","gpu":"H100","labels":{"rack":"r7"},"metrics":"http://w.test:9090/metrics"}`); status != 200 || !strings.Contains(body, `"url":"https://10.0.0.8:8443"`) {

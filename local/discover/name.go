@@ -227,6 +227,13 @@ func (n *name) worker(a netip.Addr, port uint16, host string, weight float64) Wo
 		return fmt.Sprintf("http://%s/metrics", netip.AddrPortFrom(a, uint16(port)))
 	}
 	w.Metrics, w.GPUMetrics = page(n.cfg.MetricsPort), page(n.cfg.GPUMetricsPort)
+	stream := func(port int) []string {
+		if port == 0 {
+			return nil
+		}
+		return []string{"tcp://" + netip.AddrPortFrom(a, uint16(port)).String()}
+	}
+	w.KVEvents, w.KVReplay = stream(n.cfg.KVEventsPort), stream(n.cfg.KVReplayPort)
 	return w
 }
 

@@ -31,6 +31,10 @@ type Registration struct {
 	GPUMetrics string `json:"gpu_metrics,omitempty"`
 	// GPUs are those of the exporter's that are its own; empty means all.
 	GPUs []string `json:"gpus,omitempty"`
+	// KVEvents and KVReplay are where it publishes its cache events and answers for missed ones, tcp://host:port at the
+	// host of URL, one for each data-parallel rank.
+	KVEvents []string `json:"kv_events,omitempty"`
+	KVReplay []string `json:"kv_replay,omitempty"`
 	// Wake lets it be woken when a request finds it asleep.
 	Wake bool `json:"wake,omitempty"`
 	// MaxModels bounds the models that it may have loaded at one time; 0 means no bound of ours.
@@ -63,7 +67,7 @@ func DecodeRegistration(text []byte) (Registration, error) {
 	labels := json.RawMessage{}
 	fields := map[string]any{
 		"url": &r.URL, "gpu": &r.GPU, "models": &r.Models, "weight": &r.Weight, "engine": &r.Engine, "metrics": &r.Metrics,
-		"gpu_metrics": &r.GPUMetrics, "gpus": &r.GPUs, "wake": &r.Wake, "max_models": &r.MaxModels, "labels": &labels,
+		"gpu_metrics": &r.GPUMetrics, "gpus": &r.GPUs, "kv_events": &r.KVEvents, "kv_replay": &r.KVReplay, "wake": &r.Wake, "max_models": &r.MaxModels, "labels": &labels,
 	}
 	err := object(text, func(key string) (any, error) {
 		if to := fields[key]; to != nil {
@@ -104,7 +108,7 @@ func decodeLabels(text []byte) (map[string]string, error) {
 
 // check bounds what Check does not.
 func (r *Registration) check() error {
-	texts := map[string][]string{"url": {r.URL}, "gpu": {r.GPU}, "engine": {r.Engine}, "metrics": {r.Metrics}, "gpu_metrics": {r.GPUMetrics}, "models": r.Models, "gpus": r.GPUs}
+	texts := map[string][]string{"url": {r.URL}, "gpu": {r.GPU}, "engine": {r.Engine}, "metrics": {r.Metrics}, "gpu_metrics": {r.GPUMetrics}, "models": r.Models, "gpus": r.GPUs, "kv_events": r.KVEvents, "kv_replay": r.KVReplay}
 	for _, v := range r.Labels {
 		texts["labels"] = append(texts["labels"], v)
 	}
@@ -181,7 +185,7 @@ func kindOf(place any) string {
 func (r *Registration) worker(name string) Worker {
 	w := Worker{
 		Name: name, URL: r.URL, GPU: r.GPU, Models: r.Models, Weight: r.Weight, Engine: r.Engine, Metrics: r.Metrics,
-		GPUMetrics: r.GPUMetrics, GPUs: r.GPUs, Wake: r.Wake, MaxModels: r.MaxModels, Labels: r.Labels,
+		GPUMetrics: r.GPUMetrics, GPUs: r.GPUs, KVEvents: slices.Clone(r.KVEvents), KVReplay: slices.Clone(r.KVReplay), Wake: r.Wake, MaxModels: r.MaxModels, Labels: r.Labels,
 	}
 	if w.Weight == 0 {
 		w.Weight = 1
