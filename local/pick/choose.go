@@ -186,7 +186,8 @@ func (v *View) room(at int) drop {
 	if late := a.late(v.now, b.rate, b.base); late > 0 {
 		back += late * b.rate
 	}
-	v.back[at], v.count[at], v.tight[at] = back, float64(seqs), false
+	load := &v.loads[at]
+	load.back, load.count, load.tight = back, float64(seqs), false
 	if b.trials > 0 && a.running >= b.trials {
 		return dropTrial
 	}
@@ -201,7 +202,7 @@ func (v *View) room(at int) drop {
 		if held+v.need > b.admitted || v.q.Spare && held+v.need > b.admitted-b.admitted/spared {
 			return dropKV
 		}
-		v.tight[at] = held+v.prompt+v.answer > b.kv-b.kv/10
+		load.tight = held+v.prompt+v.answer > b.kv-b.kv/10
 		if isLong(v.need, b.kv) {
 			if l := v.Ledger.slots[b.id].longKV; l > 0 && l+v.need > v.longKV(b.kv) {
 				return dropLong

@@ -22,5 +22,5 @@ func (v *View) busy(at int32) float64 {
 	if known := v.Workers[at].GPU; known > 0 {
 		return min(known, 1) + float64(v.Ledger.slots[b.id].since)/batch
 	}
-	return v.seqs(at)/batch + v.back[at]/b.rate
+	return v.seqs(at)/batch + v.loads[at].back/b.rate
 }

@@ -10,7 +10,7 @@ func (v *View) leastPendingTokens() int32 {
 }
 
 // pending are the tokens that a worker would have before this request's first one.
-func (v *View) pending(at int32) float64 { return v.back[at] + v.uncached(at) }
+func (v *View) pending(at int32) float64 { return v.loads[at].back + v.uncached(at) }
 
 // uncached is the part of the prompt that a worker would have to compute, in tokens.
 func (v *View) uncached(at int32) float64 { return v.uncut - float64(v.cached[at])*v.brief[at].hit }

@@ -33,12 +33,13 @@ func (v *View) predictive() int32 {
 // seconds is the sum of the terms of a worker's cost. It is what nearly all of a choice's time goes into: terms are kept
 // apart only where somebody reads them.
 func (v *View) seconds(at int32) float64 {
-	if v.adapters || v.tight[at] {
+	load := &v.loads[at]
+	if v.adapters || load.tight {
 		t := v.cost(at)
 		return t.sum()
 	}
 	b := &v.brief[at]
-	return b.base + (v.back[at]+v.uncut-float64(v.cached[at])*b.hit)*b.perToken + v.out*(b.slope+b.context*v.context)*v.count[at]
+	return b.base + (load.back+v.uncut-float64(v.cached[at])*b.hit)*b.perToken + v.out*(b.slope+b.context*v.context)*load.count
 }
 
 // nearTie is how much worse than the best a worker may be and still share its luck: without it, equal workers would
@@ -49,7 +50,7 @@ func (v *View) cost(at int32) (t terms) {
 	b := &v.brief[at]
 	a := &v.Ledger.accounts[b.id]
 	seqs := float64(a.seqs())
-	t.wait = v.back[at] * b.perToken
+	t.wait = v.loads[at].back * b.perToken
 	t.prefill = b.base + (v.uncut-float64(v.cached[at])*b.hit)*b.perToken
 	t.decode = v.out * (b.slope + b.context*v.context) * seqs
 	if b.kv > 0 && seqs > 0 {

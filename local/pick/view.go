@@ -34,9 +34,7 @@ type View struct {
 	cands   []int32              // candidates of the current choice, as indices into Workers
 	odd     []int32              // those with room of whom something impossible is believed
 	costs   []float64            // the candidates' costs in the policy's own unit, by index into Workers
-	back    []float64            // prefill backlog of the candidates, in tokens
-	count   []float64            // sequences on them
-	tight   []bool               // they have so little KV cache left that the request would wait for it
+	loads   []load               // what was found on each while it was screened
 	cached  []int32              // tokens of the prompt that each candidate has
 	worth   [MaxBlocks + 1]int32 // tokens of the prompt in so many of its blocks
 }
@@ -62,6 +60,13 @@ type gate struct {
 // holds what the engine's own queue costs, so that the one would feed the other.
 const feed = 0.05
 
+// load is what a choice found on a worker.
+type load struct {
+	back  float64 // prefill backlog, in tokens
+	count float64 // sequences
+	tight bool    // so little KV cache is left that the request would wait for it
+}
+
 // brief is the part that says what a request costs there.
 type brief struct {
 	perToken float64 // seconds for an uncached token, share and weight counted
@@ -82,7 +87,7 @@ func NewView(workers []Worker, ledger *Ledger, index *Index, policy Policy) *Vie
 	v := &View{
 		Workers: workers, Ledger: ledger, Index: index, Policy: policy, dirty: true,
 		gates: make([]gate, n), brief: make([]brief, n), turns: make([]float64, n), cands: make([]int32, 0, n), odd: make([]int32, 0, n),
-		costs: make([]float64, n), back: make([]float64, n), count: make([]float64, n), tight: make([]bool, n), cached: make([]int32, n),
+		costs: make([]float64, n), loads: make([]load, n), cached: make([]int32, n),
 	}
 	for i := range workers {
 		workers[i].key = hashName(workers[i].Name)
