@@ -107,8 +107,16 @@ func TestExactModeFollowsTheEngine(t *testing.T) {
 			resetCache(t, s)
 			complete(t, "http://"+exact.Addr().String(), prompt)
 			body := completion(prompt)
-			eventually(t, "the prompt is believed", func() bool { return exact.Believed(body) > 3000 && status(exact, "w").Prefix == "exact" })
-			time.Sleep(200 * time.Millisecond) // its blocks are linked meanwhile
+			linked := func() bool {
+				return exact.Linked("w") > 0 && exact.Believed(body) > 3000 && status(exact, "w").Prefix == "exact"
+			}
+			// On a machine so busy that events come late a prompt stays a guess or loses its credit, and is tried again.
+			for i := 1; !linked() && i <= 1200; i++ {
+				if time.Sleep(50 * time.Millisecond); i%40 == 0 {
+					resetCache(t, s)
+					complete(t, "http://"+exact.Addr().String(), prompt)
+				}
+			}
 			if got := exact.Believed(body); got < 3000 {
 				t.Fatalf("%d of 4000 tokens are believed once they are linked", got)
 			}
