@@ -36,7 +36,7 @@ func (p *planet) testDrainBelow(t *testing.T) {
 	defer p.gates["tokyo"].mute.Store(false)
 	begun := time.Now()
 	p.drainUnchecked(t, "tokyo/a/w9")
-	if took := time.Since(begun); took > 6*time.Second { // the bound itself is a second; the machine may be busy
+	if took := time.Since(begun); took > 2*time.Second {
 		t.Errorf("a silent region held a drain up for %s", took)
 	}
 	for _, path := range []string{"virginia/a/w2", "virginia/b", "virginia/b/w1", "tokyo/a/w9"} {
