@@ -126,35 +126,6 @@ func (s *shop) down(load float64) (price, used float64) {
 // slack is the load that is too little to count.
 func (s *shop) slack() float64 { return s.rate * dust }
 
-// What capacity is judged at when the question is whether a plan is worth publishing, in seconds. The share is a target
-// and capacity the limit: what is right to the last token when a plan is made is not worth a new plan for that token.
-const (
-	judgedReserve = 0.25
-	overload      = 2.0
-)
-
-// judged is the price that a segment's price stands for where plans are judged.
-func judged(price float64) float64 {
-	if price == priceReserve {
-		return judgedReserve
-	}
-	return math.Min(price, overload)
-}
-
-// value is what a load costs beside latency, in seconds times tokens/s.
-func (s *shop) value(load float64) float64 {
-	sum := 0.0
-	for _, g := range s.segs {
-		part := math.Max(0, math.Min(load, g.room))
-		sum += part * judged(g.price)
-		load -= part
-	}
-	if load > s.slack() {
-		sum += load * overload
-	}
-	return sum
-}
-
 // loads is what each region gets of each model, in tokens/s, when units are shared out as shares says.
 func (p *problem) loads(shares func(*unit) []float64) [][]float64 {
 	out := make([][]float64, p.regions())
