@@ -216,6 +216,34 @@ func TestPartsLieOverTheNewest(t *testing.T) {
 	}
 }
 
+// TestProbesDouble: while nothing is confirmed, four datagrams go at once and then one after each doubled wait, up to a
+// second; a confirmation opens the window again.
+func TestProbesDouble(t *testing.T) {
+	out := outbox{patience: 100 * time.Millisecond}
+	now := time.Unix(0, 0)
+	seq := uint64(0)
+	next := func() (waited time.Duration) {
+		for ; ; waited += 10 * time.Millisecond {
+			seq++
+			out.offer(follow(nil, &capacity.Summary{Path: l2, Boot: 1, Seq: seq}))
+			if out.datagram(now.Add(waited)) != nil {
+				now = now.Add(waited)
+				return waited
+			}
+		}
+	}
+	for range 2 {
+		var waits []int64
+		for range 9 {
+			waits = append(waits, next().Milliseconds())
+		}
+		if want := []int64{0, 0, 0, 0, 100, 200, 400, 800, 1000}; !slices.Equal(waits, want) {
+			t.Errorf("waits %v ms, want %v", waits, want)
+		}
+		out.heard(seq)
+	}
+}
+
 func TestBackoff(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		rng := seeded(rapid.Uint64().Draw(t, "seed"))

@@ -11,7 +11,7 @@ const (
 	snapshotLeast = 500 * time.Millisecond // between two that are pressed for by deltas that do not fit
 	snapshotShare = 5                      // pressed snapshots take at most one part in this many of a slow link's time
 	window        = 4                      // datagrams under way that the parent has not confirmed
-	probeEvery    = time.Second            // how long a closed window waits before one datagram tries
+	probeMost     = time.Second            // the longest that a closed window waits before one datagram tries
 	quietFor      = 375 * time.Millisecond // with nothing new to say; a little less than two of the usual intervals
 )
 
@@ -41,6 +41,8 @@ type outbox struct {
 	begun    time.Time         // when the last snapshot left
 	took     time.Duration     // how long the last one was under way
 	crowded  bool              // the last delta did not fit
+	patience time.Duration     // how long a datagram's confirmation may take before it is missed
+	probes   int               // datagrams sent through the closed window since the parent was heard
 	sent     []uint64          // numbers of datagrams under way, at most window+1
 	sentSeq  uint64            // the newest number sent
 	sentAt   time.Time
@@ -55,10 +57,10 @@ func (o *outbox) offer(s *statement) { o.latest = s }
 // the statement can only go as a snapshot.
 func (o *outbox) datagram(now time.Time) []byte {
 	s := o.latest
-	if s == nil || s.Seq <= o.sentSeq || len(o.sent) >= window && now.Sub(o.sentAt) < probeEvery {
+	if s == nil || s.Seq <= o.sentSeq || o.quiet(now) {
 		return nil
 	}
-	if o.quiet(now) {
+	if o.closed() && now.Sub(o.sentAt) < o.wait() {
 		return nil
 	}
 	b := o.encode(s.Summary)
@@ -66,11 +68,24 @@ func (o *outbox) datagram(now time.Time) []byte {
 		return nil
 	}
 	o.sentSeq, o.sentAt = s.Seq, now
+	if o.closed() {
+		o.probes++
+	}
 	if len(o.sent) > window {
 		o.sent = o.sent[1:]
 	}
 	o.sent = append(o.sent, s.Seq)
 	return b
+}
+
+// closed says that so much is unanswered that either the link is slow, or many in a row were lost.
+func (o *outbox) closed() bool { return len(o.sent) >= window }
+
+// wait is how long after the newest datagram the next may tell what that one should have told. Behind a closed window it
+// doubles each time, as the probes of RFC 9002, section 6.2 do: losses in a row are overcome before the child counts as
+// lost, and a slow link is not filled.
+func (o *outbox) wait() time.Duration {
+	return min(max(o.patience, statementGap)<<min(o.probes, 10), probeMost)
 }
 
 // quiet says that the parent holds what there is to say, and heard it so lately that nobody can take it for old. Once a
@@ -147,6 +162,6 @@ func (o *outbox) settle(s *capacity.Summary, now time.Time) {
 func (o *outbox) heard(seq uint64) {
 	o.known = max(o.known, seq)
 	for len(o.sent) > 0 && o.sent[0] <= seq {
-		o.sent = o.sent[1:]
+		o.sent, o.probes = o.sent[1:], 0
 	}
 }

@@ -70,7 +70,7 @@ func TestQuietLoss5Percent(t *testing.T) {
 		}
 		arrived, _ := g.seen()
 		t.Logf("%d statements arrived; of 36000 looks %d stale, %d lost", arrived, stale, lost)
-		if lost > 0 || stale > 360 || g.losses() > 0 {
+		if lost > 0 || stale > 10 || g.losses() > 0 {
 			t.Error("too much is lost")
 		}
 		w.stop(c, g)

@@ -19,7 +19,7 @@ import (
 const (
 	silentAfter   = 6 * time.Second // without a word about our statements, though QUIC may be alive
 	streamTimeout = time.Minute     // for the largest directive over the slowest link worth having
-	doubtAfter    = 100 * time.Millisecond
+	granularity   = 20 * time.Millisecond // of the wait for a confirmation: a parent's scheduling, and timers
 )
 
 // session is the child's end of one connection.
@@ -67,7 +67,7 @@ func (s *session) fail(code quic.ApplicationErrorCode, why string) { s.conn.Clos
 func (s *session) send() {
 	var out outbox
 	ended := s.conn.Context().Done()
-	doubt := time.NewTimer(time.Hour) // one datagram in a quiet time was not confirmed: it may be lost
+	doubt := time.NewTimer(time.Hour) // the newest datagram is not confirmed in time: it may be lost
 	defer doubt.Stop()
 	for {
 		select {
@@ -84,11 +84,10 @@ func (s *session) send() {
 		now := time.Now()
 		out.heard(s.heardSeq.Load())
 		out.offer(s.child.latest.Load())
+		out.patience = s.patience()
 		if b := out.datagram(now); b != nil {
 			s.sendDatagram(&out, b)
-			if out.repeats() {
-				doubt.Reset(doubtAfter + s.conn.ConnectionStats().SmoothedRTT)
-			}
+			doubt.Reset(out.wait())
 		}
 		if !out.unheard() {
 			doubt.Stop()
@@ -101,6 +100,12 @@ func (s *session) send() {
 			return
 		}
 	}
+}
+
+// patience is the probe timeout of RFC 9002, section 6.2.1. The parent confirms at once, so nothing is added for its delay.
+func (s *session) patience() time.Duration {
+	stats := s.conn.ConnectionStats()
+	return stats.SmoothedRTT + max(4*stats.MeanDeviation, granularity)
 }
 
 // sendDatagram cannot block: the window is far smaller than QUIC's queue.
