@@ -36,7 +36,7 @@ func (v *View) peers(self int, now time.Time) []uplink.Peer {
 			continue
 		}
 		sum := x.group.Summary
-		sum.Demand, sum.Acks, sum.RTTs = nil, nil, nil
+		sum.Demand, sum.Acks, sum.RTTs, sum.Outcomes = nil, nil, nil, nil
 		sum.Draining = sum.Draining || x.drained
 		p := uplink.Peer{Region: decl.Name, Summary: &sum, Age: x.group.Age + now.Sub(v.made)}
 		if self >= 0 {

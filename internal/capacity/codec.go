@@ -63,6 +63,7 @@ func summaryToPB(s *Summary) *capacitypb.Summary {
 		Boot: s.Boot, Seq: s.Seq, Endpoint: s.Endpoint, Draining: s.Draining,
 		Models: make([]*capacitypb.Model, len(s.Models)), Acks: make([]*capacitypb.Ack, len(s.Acks)),
 		Demand: make([]*capacitypb.Demand, len(s.Demand)), Rtts: rttsToPB(s.RTTs),
+		Outcomes: outcomesToPB(s.Outcomes),
 	}
 	for i := range s.Models {
 		p.Models[i] = modelToPB(&s.Models[i])
@@ -143,7 +144,9 @@ func summaryFromPB(p *capacitypb.Summary) (*Summary, error) {
 		s.Demand = append(s.Demand, demandFromPB(d))
 	}
 	s.RTTs = rttsFromPB(p.Rtts)
-	return s, nil
+	var err error
+	s.Outcomes, err = outcomesFromPB(p.Outcomes)
+	return s, err
 }
 
 func modelFromPB(p *capacitypb.Model) (Model, error) {

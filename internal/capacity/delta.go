@@ -7,7 +7,7 @@ import "slices"
 type Delta struct {
 	// BaseSeq numbers the snapshot (of the same Path and Boot) that the delta builds on.
 	BaseSeq uint64
-	// Head is the statement without Models, Demand and RTTs.
+	// Head is the statement without Models, Demand, RTTs and Outcomes.
 	Head Summary
 	// Changed models, in ascending order of name, and the names of Removed ones.
 	Changed []Change
@@ -18,6 +18,9 @@ type Delta struct {
 	// RTTs that changed, and the cells of RemovedRTTs, in ascending order.
 	RTTs        []RTT
 	RemovedRTTs []string
+	// Outcomes that changed, and RemovedOutcomes of which only the key counts.
+	Outcomes        []Outcome
+	RemovedOutcomes []Outcome
 	// Partial means that not all changes found room: what is here is true, about the rest nothing is said. It
 	// lies over the newest statement held instead of the snapshot; see Overlay.
 	Partial bool
@@ -33,7 +36,7 @@ type Change struct {
 // Diff is the Delta that turns base into next. Both must be lawful (see Fit) and of one path and boot.
 func Diff(base, next *Summary) Delta {
 	d := Delta{BaseSeq: base.Seq, Head: *next}
-	d.Head.Models, d.Head.Demand, d.Head.RTTs = nil, nil, nil
+	d.Head.Models, d.Head.Demand, d.Head.RTTs, d.Head.Outcomes = nil, nil, nil, nil
 	for i := range next.Models {
 		m, old := &next.Models[i], base.Model(next.Models[i].Name)
 		switch {
@@ -54,6 +57,7 @@ func Diff(base, next *Summary) Delta {
 	}
 	d.Demand, d.RemovedDemand = diffDemand(base.Demand, next.Demand)
 	d.RTTs, d.RemovedRTTs = diffRTTs(base.RTTs, next.RTTs)
+	d.Outcomes, d.RemovedOutcomes = diffOutcomes(base.Outcomes, next.Outcomes)
 	return d
 }
 
@@ -100,6 +104,7 @@ func (d *Delta) Overlay(base, held *Summary) Summary {
 	})
 	s.Demand = mergeSorted(keptDemand, d.Demand, MaxDemand, compareDemand, second)
 	s.RTTs = mergeSorted(d.keptRTTs(held.RTTs), d.RTTs, MaxRTTs, compareRTT, second)
+	s.Outcomes = mergeSorted(d.keptOutcomes(held.Outcomes), d.Outcomes, MaxOutcomes, compareOutcome, second)
 	return s
 }
 
@@ -137,13 +142,16 @@ func (d *Delta) Part(from, n int) Delta {
 	p.Demand, i = pickFrom(d.Demand, i, take)
 	p.RemovedDemand, i = pickFrom(d.RemovedDemand, i, take)
 	p.RTTs, i = pickFrom(d.RTTs, i, take)
-	p.RemovedRTTs, _ = pickFrom(d.RemovedRTTs, i, take)
+	p.RemovedRTTs, i = pickFrom(d.RemovedRTTs, i, take)
+	p.Outcomes, i = pickFrom(d.Outcomes, i, take)
+	p.RemovedOutcomes, _ = pickFrom(d.RemovedOutcomes, i, take)
 	return p
 }
 
 // Len is the number of changes, of all kinds.
 func (d *Delta) Len() int {
-	return len(d.Changed) + len(d.Removed) + len(d.Demand) + len(d.RemovedDemand) + len(d.RTTs) + len(d.RemovedRTTs)
+	return len(d.Changed) + len(d.Removed) + len(d.Demand) + len(d.RemovedDemand) + len(d.RTTs) + len(d.RemovedRTTs) +
+		len(d.Outcomes) + len(d.RemovedOutcomes)
 }
 
 func pickFrom[E any](list []E, offset int, take func(int) bool) (out []E, next int) {

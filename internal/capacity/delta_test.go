@@ -91,13 +91,15 @@ func TestDeltaFitsADatagram(t *testing.T) {
 
 func TestDeltaRefused(t *testing.T) {
 	for name, spoil := range map[string]func(*Delta){
-		"head with models":  func(d *Delta) { d.Head.Models = []Model{{Name: "m"}} },
-		"prefixes and same": func(d *Delta) { d.Changed[0].SamePrefixes = true },
-		"disorder":          func(d *Delta) { d.Changed = append(d.Changed, d.Changed[0]) },
-		"removed disorder":  func(d *Delta) { d.Removed = []string{"b", "a"} },
-		"removed rtts":      func(d *Delta) { d.RemovedRTTs = []string{"b", "a"} },
-		"head with rtts":    func(d *Delta) { d.Head.RTTs = []RTT{{Cell: "c"}} },
-		"negative":          func(d *Delta) { d.Changed[0].Model.Ready = -1 },
+		"head with models":   func(d *Delta) { d.Head.Models = []Model{{Name: "m"}} },
+		"prefixes and same":  func(d *Delta) { d.Changed[0].SamePrefixes = true },
+		"disorder":           func(d *Delta) { d.Changed = append(d.Changed, d.Changed[0]) },
+		"removed disorder":   func(d *Delta) { d.Removed = []string{"b", "a"} },
+		"removed rtts":       func(d *Delta) { d.RemovedRTTs = []string{"b", "a"} },
+		"removed outcomes":   func(d *Delta) { d.RemovedOutcomes = []Outcome{{Model: "b"}, {Model: "a"}} },
+		"head with outcomes": func(d *Delta) { d.Head.Outcomes = []Outcome{{Model: "m"}} },
+		"head with rtts":     func(d *Delta) { d.Head.RTTs = []RTT{{Cell: "c"}} },
+		"negative":           func(d *Delta) { d.Changed[0].Model.Ready = -1 },
 	} {
 		next := busy(1)
 		d := Diff(&Summary{}, &next)

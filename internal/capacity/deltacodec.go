@@ -1,6 +1,7 @@
 package capacity
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -19,6 +20,7 @@ func EncodeDelta(d *Delta) ([]byte, error) {
 	p := &capacitypb.Delta{
 		BaseSeq: d.BaseSeq, Head: summaryToPB(&d.Head), Removed: d.Removed, Partial: d.Partial,
 		Rtts: rttsToPB(d.RTTs), RemovedRtts: d.RemovedRTTs,
+		Outcomes: outcomesToPB(d.Outcomes), RemovedOutcomes: outcomeKeysToPB(d.RemovedOutcomes),
 	}
 	for i := range d.Changed {
 		p.Changed = append(p.Changed, &capacitypb.Change{Model: modelToPB(&d.Changed[i].Model), SamePrefixes: d.Changed[i].SamePrefixes})
@@ -54,7 +56,7 @@ func DecodeDelta(b []byte) (*Delta, error) {
 
 func deltaFromPB(p *capacitypb.Delta) (*Delta, error) {
 	if len(p.Changed) > MaxModels || len(p.Removed) > MaxModels || len(p.Demand) > MaxDemand || len(p.RemovedDemand) > MaxDemand ||
-		len(p.Rtts) > MaxRTTs || len(p.RemovedRtts) > MaxRTTs {
+		len(p.Rtts) > MaxRTTs || len(p.RemovedRtts) > MaxRTTs || len(p.RemovedOutcomes) > MaxOutcomes {
 		return nil, errors.New("more changes than a statement has entries")
 	}
 	if p.Head == nil {
@@ -66,7 +68,10 @@ func deltaFromPB(p *capacitypb.Delta) (*Delta, error) {
 	}
 	d := &Delta{
 		BaseSeq: p.BaseSeq, Head: *head, Removed: p.Removed, Partial: p.Partial,
-		RTTs: rttsFromPB(p.Rtts), RemovedRTTs: p.RemovedRtts,
+		RTTs: rttsFromPB(p.Rtts), RemovedRTTs: p.RemovedRtts, RemovedOutcomes: outcomeKeysFromPB(p.RemovedOutcomes),
+	}
+	if d.Outcomes, err = outcomesFromPB(p.Outcomes); err != nil {
+		return nil, err
 	}
 	for _, c := range p.Changed {
 		if c.Model == nil {
@@ -88,8 +93,8 @@ func deltaFromPB(p *capacitypb.Delta) (*Delta, error) {
 }
 
 func (d *Delta) check() error {
-	if len(d.Head.Models) > 0 || len(d.Head.Demand) > 0 || len(d.Head.RTTs) > 0 {
-		return errors.New("the head carries models, demand or round trips")
+	if len(d.Head.Models) > 0 || len(d.Head.Demand) > 0 || len(d.Head.RTTs) > 0 || len(d.Head.Outcomes) > 0 {
+		return errors.New("the head carries models, demand, round trips or outcomes")
 	}
 	if len(d.Changed) > MaxModels || len(d.Removed) > MaxModels {
 		return errors.New("more changes than a statement has models")
@@ -117,5 +122,5 @@ func (d *Delta) check() error {
 	if err := checkDemand(d.RemovedDemand); err != nil {
 		return err
 	}
-	return d.checkRTTs()
+	return cmp.Or(d.checkRTTs(), d.checkOutcomes())
 }

@@ -65,6 +65,20 @@ func genRTTs(t *rapid.T) []RTT {
 	return out
 }
 
+func genOutcomes(t *rapid.T) []Outcome {
+	var out []Outcome
+	for _, stage := range []uint64{0, 7} {
+		for _, m := range subset(t, models, "served models") {
+			o := Outcome{Stage: stage, Service: "chat.", Model: m, Requests: amountGen(t, "requests"), Faults: amountGen(t, "faults"), Refused: amountGen(t, "refused")}
+			for range 3 {
+				o.TTFT[rapid.IntRange(0, TTFTBuckets-1).Draw(t, "bucket")] = amountGen(t, "ttft")
+			}
+			out = append(out, o)
+		}
+	}
+	return out
+}
+
 // genSummary draws lawful statements, the identity among them.
 func genSummary(t *rapid.T) Summary {
 	if rapid.IntRange(0, 9).Draw(t, "zero") == 0 {
@@ -77,7 +91,7 @@ func genSummary(t *rapid.T) Summary {
 		},
 		Boot: rapid.Uint64Range(0, 3).Draw(t, "boot"), Seq: rapid.Uint64Range(0, 5).Draw(t, "seq"),
 		Endpoint: rapid.SampledFrom([]string{"", "127.0.0.1:80"}).Draw(t, "endpoint"),
-		Draining: rapid.Bool().Draw(t, "draining"), Demand: genDemand(t), RTTs: genRTTs(t),
+		Draining: rapid.Bool().Draw(t, "draining"), Demand: genDemand(t), RTTs: genRTTs(t), Outcomes: genOutcomes(t),
 	}
 	for _, name := range subset(t, models, "models") {
 		s.Models = append(s.Models, genModel(t, name))

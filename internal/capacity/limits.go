@@ -16,6 +16,7 @@ const (
 	MaxAcks     = 64
 	MaxDemand   = 512
 	MaxRTTs     = 512
+	MaxOutcomes = 256
 	// MaxName is the longest name, in bytes: that of a DNS name.
 	MaxName = 253
 	// MaxAmount is the greatest amount: exact in a float64 and in JSON, and room for sums.
@@ -57,7 +58,7 @@ func (s *Summary) check() error {
 	if err := checkDemand(s.Demand); err != nil {
 		return err
 	}
-	return checkRTTs(s.RTTs)
+	return cmp.Or(checkRTTs(s.RTTs), checkOutcomes(s.Outcomes))
 }
 
 func (p Path) check() error {

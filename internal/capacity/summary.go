@@ -29,6 +29,9 @@ type Summary struct {
 	Demand []Demand
 	// RTTs that gateways measured on clients' connections, in ascending order of Cell. Only gateways fill it.
 	RTTs []RTT
+	// Outcomes of requests, in ascending order of (Stage, Service, Model). Only gateways fill it, and only while a stage is
+	// under way.
+	Outcomes []Outcome
 
 	// several is set once two non-zero parts were merged, so that a sum whose fields happen to be zero (two instances
 	// of different regions that serve nothing) is not mistaken for the identity.

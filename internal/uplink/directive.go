@@ -22,6 +22,10 @@ type Directive struct {
 	Peers []Peer
 	// TicketKeys open redirect tickets, newest first. They are secrets: never log a Directive.
 	TicketKeys [][]byte
+	// Stage numbers the trial of a spec that is under way anywhere, 0 when there is none: outcomes are reported under it.
+	Stage uint64
+	// Candidate says that Spec is the one on trial, and this child serves by it.
+	Candidate bool
 }
 
 // Drain asks that a region, zone or worker takes no new work.

@@ -33,6 +33,9 @@ func encodeDirective(order, specOf uint64, d *Directive) ([]byte, error) {
 	if specOf == 0 {
 		p.Spec = d.Spec
 	}
+	if d.Stage != 0 {
+		p.Stage = &uplinkpb.Stage{Number: d.Stage, Candidate: d.Candidate}
+	}
 	for _, x := range d.Drains {
 		w := &uplinkpb.Drain{Path: x.Path, Reason: x.Reason}
 		if !x.Until.IsZero() {
@@ -82,7 +85,10 @@ func decodeDirective(b []byte) (order, specOf uint64, d *Directive, err error) {
 	if err := proto.Unmarshal(b, &p); err != nil {
 		return 0, 0, nil, fmt.Errorf("decoding directive: %w", err)
 	}
-	d = &Directive{Index: p.Index, SpecVersion: p.SpecVersion, Spec: p.Spec, PlanEpoch: p.PlanEpoch, TicketKeys: p.TicketKeys}
+	d = &Directive{
+		Index: p.Index, SpecVersion: p.SpecVersion, Spec: p.Spec, PlanEpoch: p.PlanEpoch, TicketKeys: p.TicketKeys,
+		Stage: p.Stage.GetNumber(), Candidate: p.Stage.GetNumber() != 0 && p.Stage.GetCandidate(),
+	}
 	if len(p.Drains) > maxDrains || len(p.Peers) > maxPeers {
 		return 0, 0, nil, errors.New("decoding directive: too many drains or peers")
 	}

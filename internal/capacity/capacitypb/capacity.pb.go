@@ -95,6 +95,7 @@ type Summary struct {
 	Acks          []*Ack                 `protobuf:"bytes,7,rep,name=acks,proto3" json:"acks,omitempty"`
 	Demand        []*Demand              `protobuf:"bytes,8,rep,name=demand,proto3" json:"demand,omitempty"`
 	Rtts          []*RTT                 `protobuf:"bytes,9,rep,name=rtts,proto3" json:"rtts,omitempty"`
+	Outcomes      []*Outcome             `protobuf:"bytes,60,rep,name=outcomes,proto3" json:"outcomes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -188,6 +189,13 @@ func (x *Summary) GetDemand() []*Demand {
 func (x *Summary) GetRtts() []*RTT {
 	if x != nil {
 		return x.Rtts
+	}
+	return nil
+}
+
+func (x *Summary) GetOutcomes() []*Outcome {
+	if x != nil {
+		return x.Outcomes
 	}
 	return nil
 }
@@ -654,25 +662,129 @@ func (x *RTT) GetAgeSec() uint64 {
 	return 0
 }
 
-// Delta is what changed since the snapshot numbered (head.boot, base_seq).
-type Delta struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	BaseSeq       uint64                 `protobuf:"varint,1,opt,name=base_seq,json=baseSeq,proto3" json:"base_seq,omitempty"`
-	Head          *Summary               `protobuf:"bytes,2,opt,name=head,proto3" json:"head,omitempty"` // everything but models, demand and round trips, whole
-	Changed       []*Change              `protobuf:"bytes,3,rep,name=changed,proto3" json:"changed,omitempty"`
-	Removed       []string               `protobuf:"bytes,4,rep,name=removed,proto3" json:"removed,omitempty"`
-	Demand        []*Demand              `protobuf:"bytes,5,rep,name=demand,proto3" json:"demand,omitempty"`
-	RemovedDemand []*DemandKey           `protobuf:"bytes,6,rep,name=removed_demand,json=removedDemand,proto3" json:"removed_demand,omitempty"`
-	Partial       bool                   `protobuf:"varint,7,opt,name=partial,proto3" json:"partial,omitempty"`
-	Rtts          []*RTT                 `protobuf:"bytes,8,rep,name=rtts,proto3" json:"rtts,omitempty"`
-	RemovedRtts   []string               `protobuf:"bytes,9,rep,name=removed_rtts,json=removedRtts,proto3" json:"removed_rtts,omitempty"`
+// Outcome is what became of requests at gateways, for the guard of a staged spec.
+type Outcome struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Stage    uint64                 `protobuf:"varint,1,opt,name=stage,proto3" json:"stage,omitempty"` // 0: before the stage that is under way
+	Service  string                 `protobuf:"bytes,2,opt,name=service,proto3" json:"service,omitempty"`
+	Model    string                 `protobuf:"bytes,3,opt,name=model,proto3" json:"model,omitempty"`
+	Requests uint64                 `protobuf:"varint,4,opt,name=requests,proto3" json:"requests,omitempty"`
+	Faults   uint64                 `protobuf:"varint,5,opt,name=faults,proto3" json:"faults,omitempty"`
+	Refused  uint64                 `protobuf:"varint,6,opt,name=refused,proto3" json:"refused,omitempty"`
+	// The histogram of times to first token without its empty ends: the first bucket that is here, and the counts.
+	TtftFirst     uint32   `protobuf:"varint,7,opt,name=ttft_first,json=ttftFirst,proto3" json:"ttft_first,omitempty"`
+	Ttft          []uint64 `protobuf:"varint,8,rep,packed,name=ttft,proto3" json:"ttft,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
+func (x *Outcome) Reset() {
+	*x = Outcome{}
+	mi := &file_capacity_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Outcome) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Outcome) ProtoMessage() {}
+
+func (x *Outcome) ProtoReflect() protoreflect.Message {
+	mi := &file_capacity_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Outcome.ProtoReflect.Descriptor instead.
+func (*Outcome) Descriptor() ([]byte, []int) {
+	return file_capacity_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *Outcome) GetStage() uint64 {
+	if x != nil {
+		return x.Stage
+	}
+	return 0
+}
+
+func (x *Outcome) GetService() string {
+	if x != nil {
+		return x.Service
+	}
+	return ""
+}
+
+func (x *Outcome) GetModel() string {
+	if x != nil {
+		return x.Model
+	}
+	return ""
+}
+
+func (x *Outcome) GetRequests() uint64 {
+	if x != nil {
+		return x.Requests
+	}
+	return 0
+}
+
+func (x *Outcome) GetFaults() uint64 {
+	if x != nil {
+		return x.Faults
+	}
+	return 0
+}
+
+func (x *Outcome) GetRefused() uint64 {
+	if x != nil {
+		return x.Refused
+	}
+	return 0
+}
+
+func (x *Outcome) GetTtftFirst() uint32 {
+	if x != nil {
+		return x.TtftFirst
+	}
+	return 0
+}
+
+func (x *Outcome) GetTtft() []uint64 {
+	if x != nil {
+		return x.Ttft
+	}
+	return nil
+}
+
+// Delta is what changed since the snapshot numbered (head.boot, base_seq).
+type Delta struct {
+	state           protoimpl.MessageState `protogen:"open.v1"`
+	BaseSeq         uint64                 `protobuf:"varint,1,opt,name=base_seq,json=baseSeq,proto3" json:"base_seq,omitempty"`
+	Head            *Summary               `protobuf:"bytes,2,opt,name=head,proto3" json:"head,omitempty"` // everything but models, demand and round trips, whole
+	Changed         []*Change              `protobuf:"bytes,3,rep,name=changed,proto3" json:"changed,omitempty"`
+	Removed         []string               `protobuf:"bytes,4,rep,name=removed,proto3" json:"removed,omitempty"`
+	Demand          []*Demand              `protobuf:"bytes,5,rep,name=demand,proto3" json:"demand,omitempty"`
+	RemovedDemand   []*DemandKey           `protobuf:"bytes,6,rep,name=removed_demand,json=removedDemand,proto3" json:"removed_demand,omitempty"`
+	Partial         bool                   `protobuf:"varint,7,opt,name=partial,proto3" json:"partial,omitempty"`
+	Rtts            []*RTT                 `protobuf:"bytes,8,rep,name=rtts,proto3" json:"rtts,omitempty"`
+	RemovedRtts     []string               `protobuf:"bytes,9,rep,name=removed_rtts,json=removedRtts,proto3" json:"removed_rtts,omitempty"`
+	Outcomes        []*Outcome             `protobuf:"bytes,60,rep,name=outcomes,proto3" json:"outcomes,omitempty"`
+	RemovedOutcomes []*OutcomeKey          `protobuf:"bytes,61,rep,name=removed_outcomes,json=removedOutcomes,proto3" json:"removed_outcomes,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
+}
+
 func (x *Delta) Reset() {
 	*x = Delta{}
-	mi := &file_capacity_proto_msgTypes[7]
+	mi := &file_capacity_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -684,7 +796,7 @@ func (x *Delta) String() string {
 func (*Delta) ProtoMessage() {}
 
 func (x *Delta) ProtoReflect() protoreflect.Message {
-	mi := &file_capacity_proto_msgTypes[7]
+	mi := &file_capacity_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -697,7 +809,7 @@ func (x *Delta) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Delta.ProtoReflect.Descriptor instead.
 func (*Delta) Descriptor() ([]byte, []int) {
-	return file_capacity_proto_rawDescGZIP(), []int{7}
+	return file_capacity_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Delta) GetBaseSeq() uint64 {
@@ -763,6 +875,80 @@ func (x *Delta) GetRemovedRtts() []string {
 	return nil
 }
 
+func (x *Delta) GetOutcomes() []*Outcome {
+	if x != nil {
+		return x.Outcomes
+	}
+	return nil
+}
+
+func (x *Delta) GetRemovedOutcomes() []*OutcomeKey {
+	if x != nil {
+		return x.RemovedOutcomes
+	}
+	return nil
+}
+
+type OutcomeKey struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Stage         uint64                 `protobuf:"varint,1,opt,name=stage,proto3" json:"stage,omitempty"`
+	Service       string                 `protobuf:"bytes,2,opt,name=service,proto3" json:"service,omitempty"`
+	Model         string                 `protobuf:"bytes,3,opt,name=model,proto3" json:"model,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OutcomeKey) Reset() {
+	*x = OutcomeKey{}
+	mi := &file_capacity_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OutcomeKey) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OutcomeKey) ProtoMessage() {}
+
+func (x *OutcomeKey) ProtoReflect() protoreflect.Message {
+	mi := &file_capacity_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OutcomeKey.ProtoReflect.Descriptor instead.
+func (*OutcomeKey) Descriptor() ([]byte, []int) {
+	return file_capacity_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *OutcomeKey) GetStage() uint64 {
+	if x != nil {
+		return x.Stage
+	}
+	return 0
+}
+
+func (x *OutcomeKey) GetService() string {
+	if x != nil {
+		return x.Service
+	}
+	return ""
+}
+
+func (x *OutcomeKey) GetModel() string {
+	if x != nil {
+		return x.Model
+	}
+	return ""
+}
+
 type Change struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Model         *Model                 `protobuf:"bytes,1,opt,name=model,proto3" json:"model,omitempty"`
@@ -773,7 +959,7 @@ type Change struct {
 
 func (x *Change) Reset() {
 	*x = Change{}
-	mi := &file_capacity_proto_msgTypes[8]
+	mi := &file_capacity_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -785,7 +971,7 @@ func (x *Change) String() string {
 func (*Change) ProtoMessage() {}
 
 func (x *Change) ProtoReflect() protoreflect.Message {
-	mi := &file_capacity_proto_msgTypes[8]
+	mi := &file_capacity_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -798,7 +984,7 @@ func (x *Change) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Change.ProtoReflect.Descriptor instead.
 func (*Change) Descriptor() ([]byte, []int) {
-	return file_capacity_proto_rawDescGZIP(), []int{8}
+	return file_capacity_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Change) GetModel() *Model {
@@ -826,7 +1012,7 @@ type DemandKey struct {
 
 func (x *DemandKey) Reset() {
 	*x = DemandKey{}
-	mi := &file_capacity_proto_msgTypes[9]
+	mi := &file_capacity_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -838,7 +1024,7 @@ func (x *DemandKey) String() string {
 func (*DemandKey) ProtoMessage() {}
 
 func (x *DemandKey) ProtoReflect() protoreflect.Message {
-	mi := &file_capacity_proto_msgTypes[9]
+	mi := &file_capacity_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -851,7 +1037,7 @@ func (x *DemandKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DemandKey.ProtoReflect.Descriptor instead.
 func (*DemandKey) Descriptor() ([]byte, []int) {
-	return file_capacity_proto_rawDescGZIP(), []int{9}
+	return file_capacity_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *DemandKey) GetService() string {
@@ -883,7 +1069,7 @@ const file_capacity_proto_rawDesc = "" +
 	"\x04Path\x12\x16\n" +
 	"\x06region\x18\x01 \x01(\tR\x06region\x12\x12\n" +
 	"\x04zone\x18\x02 \x01(\tR\x04zone\x12\x1a\n" +
-	"\binstance\x18\x03 \x01(\tR\binstance\"\xe0\x02\n" +
+	"\binstance\x18\x03 \x01(\tR\binstance\"\x9b\x03\n" +
 	"\aSummary\x12.\n" +
 	"\x04path\x18\x01 \x01(\v2\x1a.spillway.capacity.v1.PathR\x04path\x12\x12\n" +
 	"\x04boot\x18\x02 \x01(\x04R\x04boot\x12\x10\n" +
@@ -893,7 +1079,8 @@ const file_capacity_proto_rawDesc = "" +
 	"\x06models\x18\x06 \x03(\v2\x1b.spillway.capacity.v1.ModelR\x06models\x12-\n" +
 	"\x04acks\x18\a \x03(\v2\x19.spillway.capacity.v1.AckR\x04acks\x124\n" +
 	"\x06demand\x18\b \x03(\v2\x1c.spillway.capacity.v1.DemandR\x06demand\x12-\n" +
-	"\x04rtts\x18\t \x03(\v2\x19.spillway.capacity.v1.RTTR\x04rtts\"\xa9\x04\n" +
+	"\x04rtts\x18\t \x03(\v2\x19.spillway.capacity.v1.RTTR\x04rtts\x129\n" +
+	"\boutcomes\x18< \x03(\v2\x1d.spillway.capacity.v1.OutcomeR\boutcomes\"\xa9\x04\n" +
 	"\x05Model\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05ready\x18\x02 \x01(\x04R\x05ready\x12\x14\n" +
@@ -939,7 +1126,17 @@ const file_capacity_proto_rawDesc = "" +
 	"\x04cell\x18\x01 \x01(\tR\x04cell\x12\x18\n" +
 	"\asamples\x18\x02 \x01(\x04R\asamples\x12!\n" +
 	"\ftotal_micros\x18\x03 \x01(\x04R\vtotalMicros\x12\x17\n" +
-	"\aage_sec\x18\x04 \x01(\x04R\x06ageSec\"\x91\x03\n" +
+	"\aage_sec\x18\x04 \x01(\x04R\x06ageSec\"\xd0\x01\n" +
+	"\aOutcome\x12\x14\n" +
+	"\x05stage\x18\x01 \x01(\x04R\x05stage\x12\x18\n" +
+	"\aservice\x18\x02 \x01(\tR\aservice\x12\x14\n" +
+	"\x05model\x18\x03 \x01(\tR\x05model\x12\x1a\n" +
+	"\brequests\x18\x04 \x01(\x04R\brequests\x12\x16\n" +
+	"\x06faults\x18\x05 \x01(\x04R\x06faults\x12\x18\n" +
+	"\arefused\x18\x06 \x01(\x04R\arefused\x12\x1d\n" +
+	"\n" +
+	"ttft_first\x18\a \x01(\rR\tttftFirst\x12\x12\n" +
+	"\x04ttft\x18\b \x03(\x04R\x04ttft\"\x99\x04\n" +
 	"\x05Delta\x12\x19\n" +
 	"\bbase_seq\x18\x01 \x01(\x04R\abaseSeq\x121\n" +
 	"\x04head\x18\x02 \x01(\v2\x1d.spillway.capacity.v1.SummaryR\x04head\x126\n" +
@@ -949,7 +1146,14 @@ const file_capacity_proto_rawDesc = "" +
 	"\x0eremoved_demand\x18\x06 \x03(\v2\x1f.spillway.capacity.v1.DemandKeyR\rremovedDemand\x12\x18\n" +
 	"\apartial\x18\a \x01(\bR\apartial\x12-\n" +
 	"\x04rtts\x18\b \x03(\v2\x19.spillway.capacity.v1.RTTR\x04rtts\x12!\n" +
-	"\fremoved_rtts\x18\t \x03(\tR\vremovedRtts\"`\n" +
+	"\fremoved_rtts\x18\t \x03(\tR\vremovedRtts\x129\n" +
+	"\boutcomes\x18< \x03(\v2\x1d.spillway.capacity.v1.OutcomeR\boutcomes\x12K\n" +
+	"\x10removed_outcomes\x18= \x03(\v2 .spillway.capacity.v1.OutcomeKeyR\x0fremovedOutcomes\"R\n" +
+	"\n" +
+	"OutcomeKey\x12\x14\n" +
+	"\x05stage\x18\x01 \x01(\x04R\x05stage\x12\x18\n" +
+	"\aservice\x18\x02 \x01(\tR\aservice\x12\x14\n" +
+	"\x05model\x18\x03 \x01(\tR\x05model\"`\n" +
 	"\x06Change\x121\n" +
 	"\x05model\x18\x01 \x01(\v2\x1b.spillway.capacity.v1.ModelR\x05model\x12#\n" +
 	"\rsame_prefixes\x18\x02 \x01(\bR\fsamePrefixes\"O\n" +
@@ -970,18 +1174,20 @@ func file_capacity_proto_rawDescGZIP() []byte {
 	return file_capacity_proto_rawDescData
 }
 
-var file_capacity_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
+var file_capacity_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
 var file_capacity_proto_goTypes = []any{
-	(*Path)(nil),      // 0: spillway.capacity.v1.Path
-	(*Summary)(nil),   // 1: spillway.capacity.v1.Summary
-	(*Model)(nil),     // 2: spillway.capacity.v1.Model
-	(*Hardware)(nil),  // 3: spillway.capacity.v1.Hardware
-	(*Ack)(nil),       // 4: spillway.capacity.v1.Ack
-	(*Demand)(nil),    // 5: spillway.capacity.v1.Demand
-	(*RTT)(nil),       // 6: spillway.capacity.v1.RTT
-	(*Delta)(nil),     // 7: spillway.capacity.v1.Delta
-	(*Change)(nil),    // 8: spillway.capacity.v1.Change
-	(*DemandKey)(nil), // 9: spillway.capacity.v1.DemandKey
+	(*Path)(nil),       // 0: spillway.capacity.v1.Path
+	(*Summary)(nil),    // 1: spillway.capacity.v1.Summary
+	(*Model)(nil),      // 2: spillway.capacity.v1.Model
+	(*Hardware)(nil),   // 3: spillway.capacity.v1.Hardware
+	(*Ack)(nil),        // 4: spillway.capacity.v1.Ack
+	(*Demand)(nil),     // 5: spillway.capacity.v1.Demand
+	(*RTT)(nil),        // 6: spillway.capacity.v1.RTT
+	(*Outcome)(nil),    // 7: spillway.capacity.v1.Outcome
+	(*Delta)(nil),      // 8: spillway.capacity.v1.Delta
+	(*OutcomeKey)(nil), // 9: spillway.capacity.v1.OutcomeKey
+	(*Change)(nil),     // 10: spillway.capacity.v1.Change
+	(*DemandKey)(nil),  // 11: spillway.capacity.v1.DemandKey
 }
 var file_capacity_proto_depIdxs = []int32{
 	0,  // 0: spillway.capacity.v1.Summary.path:type_name -> spillway.capacity.v1.Path
@@ -989,18 +1195,21 @@ var file_capacity_proto_depIdxs = []int32{
 	4,  // 2: spillway.capacity.v1.Summary.acks:type_name -> spillway.capacity.v1.Ack
 	5,  // 3: spillway.capacity.v1.Summary.demand:type_name -> spillway.capacity.v1.Demand
 	6,  // 4: spillway.capacity.v1.Summary.rtts:type_name -> spillway.capacity.v1.RTT
-	3,  // 5: spillway.capacity.v1.Model.hardware:type_name -> spillway.capacity.v1.Hardware
-	1,  // 6: spillway.capacity.v1.Delta.head:type_name -> spillway.capacity.v1.Summary
-	8,  // 7: spillway.capacity.v1.Delta.changed:type_name -> spillway.capacity.v1.Change
-	5,  // 8: spillway.capacity.v1.Delta.demand:type_name -> spillway.capacity.v1.Demand
-	9,  // 9: spillway.capacity.v1.Delta.removed_demand:type_name -> spillway.capacity.v1.DemandKey
-	6,  // 10: spillway.capacity.v1.Delta.rtts:type_name -> spillway.capacity.v1.RTT
-	2,  // 11: spillway.capacity.v1.Change.model:type_name -> spillway.capacity.v1.Model
-	12, // [12:12] is the sub-list for method output_type
-	12, // [12:12] is the sub-list for method input_type
-	12, // [12:12] is the sub-list for extension type_name
-	12, // [12:12] is the sub-list for extension extendee
-	0,  // [0:12] is the sub-list for field type_name
+	7,  // 5: spillway.capacity.v1.Summary.outcomes:type_name -> spillway.capacity.v1.Outcome
+	3,  // 6: spillway.capacity.v1.Model.hardware:type_name -> spillway.capacity.v1.Hardware
+	1,  // 7: spillway.capacity.v1.Delta.head:type_name -> spillway.capacity.v1.Summary
+	10, // 8: spillway.capacity.v1.Delta.changed:type_name -> spillway.capacity.v1.Change
+	5,  // 9: spillway.capacity.v1.Delta.demand:type_name -> spillway.capacity.v1.Demand
+	11, // 10: spillway.capacity.v1.Delta.removed_demand:type_name -> spillway.capacity.v1.DemandKey
+	6,  // 11: spillway.capacity.v1.Delta.rtts:type_name -> spillway.capacity.v1.RTT
+	7,  // 12: spillway.capacity.v1.Delta.outcomes:type_name -> spillway.capacity.v1.Outcome
+	9,  // 13: spillway.capacity.v1.Delta.removed_outcomes:type_name -> spillway.capacity.v1.OutcomeKey
+	2,  // 14: spillway.capacity.v1.Change.model:type_name -> spillway.capacity.v1.Model
+	15, // [15:15] is the sub-list for method output_type
+	15, // [15:15] is the sub-list for method input_type
+	15, // [15:15] is the sub-list for extension type_name
+	15, // [15:15] is the sub-list for extension extendee
+	0,  // [0:15] is the sub-list for field type_name
 }
 
 func init() { file_capacity_proto_init() }
@@ -1014,7 +1223,7 @@ func file_capacity_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_capacity_proto_rawDesc), len(file_capacity_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   10,
+			NumMessages:   12,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

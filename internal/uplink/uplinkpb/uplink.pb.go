@@ -242,6 +242,7 @@ type Directive struct {
 	Peers         []*Peer                `protobuf:"bytes,7,rep,name=peers,proto3" json:"peers,omitempty"`
 	TicketKeys    [][]byte               `protobuf:"bytes,8,rep,name=ticket_keys,json=ticketKeys,proto3" json:"ticket_keys,omitempty"`
 	SpecOf        uint64                 `protobuf:"varint,9,opt,name=spec_of,json=specOf,proto3" json:"spec_of,omitempty"` // the spec is that of the directive of this order, which the child said it holds; spec is left out
+	Stage         *Stage                 `protobuf:"bytes,60,opt,name=stage,proto3" json:"stage,omitempty"`                 // absent: no spec is on trial
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -339,6 +340,66 @@ func (x *Directive) GetSpecOf() uint64 {
 	return 0
 }
 
+func (x *Directive) GetStage() *Stage {
+	if x != nil {
+		return x.Stage
+	}
+	return nil
+}
+
+// Stage is a trial of a spec.
+type Stage struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Number        uint64                 `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`
+	Candidate     bool                   `protobuf:"varint,2,opt,name=candidate,proto3" json:"candidate,omitempty"` // the directive's spec is the one on trial
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Stage) Reset() {
+	*x = Stage{}
+	mi := &file_uplink_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Stage) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Stage) ProtoMessage() {}
+
+func (x *Stage) ProtoReflect() protoreflect.Message {
+	mi := &file_uplink_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Stage.ProtoReflect.Descriptor instead.
+func (*Stage) Descriptor() ([]byte, []int) {
+	return file_uplink_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *Stage) GetNumber() uint64 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+func (x *Stage) GetCandidate() bool {
+	if x != nil {
+		return x.Candidate
+	}
+	return false
+}
+
 // Held is a child's datagram: the spec of the directive of that order arrived, and need not be sent again.
 type Held struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -349,7 +410,7 @@ type Held struct {
 
 func (x *Held) Reset() {
 	*x = Held{}
-	mi := &file_uplink_proto_msgTypes[4]
+	mi := &file_uplink_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -361,7 +422,7 @@ func (x *Held) String() string {
 func (*Held) ProtoMessage() {}
 
 func (x *Held) ProtoReflect() protoreflect.Message {
-	mi := &file_uplink_proto_msgTypes[4]
+	mi := &file_uplink_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -374,7 +435,7 @@ func (x *Held) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Held.ProtoReflect.Descriptor instead.
 func (*Held) Descriptor() ([]byte, []int) {
-	return file_uplink_proto_rawDescGZIP(), []int{4}
+	return file_uplink_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Held) GetOrder() uint64 {
@@ -395,7 +456,7 @@ type Drain struct {
 
 func (x *Drain) Reset() {
 	*x = Drain{}
-	mi := &file_uplink_proto_msgTypes[5]
+	mi := &file_uplink_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -407,7 +468,7 @@ func (x *Drain) String() string {
 func (*Drain) ProtoMessage() {}
 
 func (x *Drain) ProtoReflect() protoreflect.Message {
-	mi := &file_uplink_proto_msgTypes[5]
+	mi := &file_uplink_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -420,7 +481,7 @@ func (x *Drain) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Drain.ProtoReflect.Descriptor instead.
 func (*Drain) Descriptor() ([]byte, []int) {
-	return file_uplink_proto_rawDescGZIP(), []int{5}
+	return file_uplink_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Drain) GetPath() string {
@@ -457,7 +518,7 @@ type Peer struct {
 
 func (x *Peer) Reset() {
 	*x = Peer{}
-	mi := &file_uplink_proto_msgTypes[6]
+	mi := &file_uplink_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -469,7 +530,7 @@ func (x *Peer) String() string {
 func (*Peer) ProtoMessage() {}
 
 func (x *Peer) ProtoReflect() protoreflect.Message {
-	mi := &file_uplink_proto_msgTypes[6]
+	mi := &file_uplink_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -482,7 +543,7 @@ func (x *Peer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Peer.ProtoReflect.Descriptor instead.
 func (*Peer) Descriptor() ([]byte, []int) {
-	return file_uplink_proto_rawDescGZIP(), []int{6}
+	return file_uplink_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Peer) GetRegion() string {
@@ -530,7 +591,7 @@ type Gateway struct {
 
 func (x *Gateway) Reset() {
 	*x = Gateway{}
-	mi := &file_uplink_proto_msgTypes[7]
+	mi := &file_uplink_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -542,7 +603,7 @@ func (x *Gateway) String() string {
 func (*Gateway) ProtoMessage() {}
 
 func (x *Gateway) ProtoReflect() protoreflect.Message {
-	mi := &file_uplink_proto_msgTypes[7]
+	mi := &file_uplink_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -555,7 +616,7 @@ func (x *Gateway) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Gateway.ProtoReflect.Descriptor instead.
 func (*Gateway) Descriptor() ([]byte, []int) {
-	return file_uplink_proto_rawDescGZIP(), []int{7}
+	return file_uplink_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Gateway) GetName() string {
@@ -584,7 +645,7 @@ type Ask struct {
 
 func (x *Ask) Reset() {
 	*x = Ask{}
-	mi := &file_uplink_proto_msgTypes[8]
+	mi := &file_uplink_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -596,7 +657,7 @@ func (x *Ask) String() string {
 func (*Ask) ProtoMessage() {}
 
 func (x *Ask) ProtoReflect() protoreflect.Message {
-	mi := &file_uplink_proto_msgTypes[8]
+	mi := &file_uplink_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -609,7 +670,7 @@ func (x *Ask) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ask.ProtoReflect.Descriptor instead.
 func (*Ask) Descriptor() ([]byte, []int) {
-	return file_uplink_proto_rawDescGZIP(), []int{8}
+	return file_uplink_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Ask) GetKind() string {
@@ -643,7 +704,7 @@ type Answer struct {
 
 func (x *Answer) Reset() {
 	*x = Answer{}
-	mi := &file_uplink_proto_msgTypes[9]
+	mi := &file_uplink_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -655,7 +716,7 @@ func (x *Answer) String() string {
 func (*Answer) ProtoMessage() {}
 
 func (x *Answer) ProtoReflect() protoreflect.Message {
-	mi := &file_uplink_proto_msgTypes[9]
+	mi := &file_uplink_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -668,7 +729,7 @@ func (x *Answer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Answer.ProtoReflect.Descriptor instead.
 func (*Answer) Descriptor() ([]byte, []int) {
-	return file_uplink_proto_rawDescGZIP(), []int{9}
+	return file_uplink_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Answer) GetPayload() []byte {
@@ -705,7 +766,7 @@ const file_uplink_proto_rawDesc = "" +
 	"\x04boot\x18\x03 \x01(\x04R\x04boot\"-\n" +
 	"\x05Heard\x12\x12\n" +
 	"\x04boot\x18\x01 \x01(\x04R\x04boot\x12\x10\n" +
-	"\x03seq\x18\x02 \x01(\x04R\x03seq\"\xaa\x02\n" +
+	"\x03seq\x18\x02 \x01(\x04R\x03seq\"\xdb\x02\n" +
 	"\tDirective\x12\x14\n" +
 	"\x05order\x18\x01 \x01(\x04R\x05order\x12\x14\n" +
 	"\x05index\x18\x02 \x01(\x04R\x05index\x12!\n" +
@@ -717,7 +778,11 @@ const file_uplink_proto_rawDesc = "" +
 	"\x05peers\x18\a \x03(\v2\x18.spillway.uplink.v1.PeerR\x05peers\x12\x1f\n" +
 	"\vticket_keys\x18\b \x03(\fR\n" +
 	"ticketKeys\x12\x17\n" +
-	"\aspec_of\x18\t \x01(\x04R\x06specOf\"\x1c\n" +
+	"\aspec_of\x18\t \x01(\x04R\x06specOf\x12/\n" +
+	"\x05stage\x18< \x01(\v2\x19.spillway.uplink.v1.StageR\x05stage\"=\n" +
+	"\x05Stage\x12\x16\n" +
+	"\x06number\x18\x01 \x01(\x04R\x06number\x12\x1c\n" +
+	"\tcandidate\x18\x02 \x01(\bR\tcandidate\"\x1c\n" +
 	"\x04Held\x12\x14\n" +
 	"\x05order\x18\x01 \x01(\x04R\x05order\"[\n" +
 	"\x05Drain\x12\x12\n" +
@@ -753,28 +818,30 @@ func file_uplink_proto_rawDescGZIP() []byte {
 	return file_uplink_proto_rawDescData
 }
 
-var file_uplink_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
+var file_uplink_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
 var file_uplink_proto_goTypes = []any{
 	(*Hello)(nil),     // 0: spillway.uplink.v1.Hello
 	(*Welcome)(nil),   // 1: spillway.uplink.v1.Welcome
 	(*Heard)(nil),     // 2: spillway.uplink.v1.Heard
 	(*Directive)(nil), // 3: spillway.uplink.v1.Directive
-	(*Held)(nil),      // 4: spillway.uplink.v1.Held
-	(*Drain)(nil),     // 5: spillway.uplink.v1.Drain
-	(*Peer)(nil),      // 6: spillway.uplink.v1.Peer
-	(*Gateway)(nil),   // 7: spillway.uplink.v1.Gateway
-	(*Ask)(nil),       // 8: spillway.uplink.v1.Ask
-	(*Answer)(nil),    // 9: spillway.uplink.v1.Answer
+	(*Stage)(nil),     // 4: spillway.uplink.v1.Stage
+	(*Held)(nil),      // 5: spillway.uplink.v1.Held
+	(*Drain)(nil),     // 6: spillway.uplink.v1.Drain
+	(*Peer)(nil),      // 7: spillway.uplink.v1.Peer
+	(*Gateway)(nil),   // 8: spillway.uplink.v1.Gateway
+	(*Ask)(nil),       // 9: spillway.uplink.v1.Ask
+	(*Answer)(nil),    // 10: spillway.uplink.v1.Answer
 }
 var file_uplink_proto_depIdxs = []int32{
-	5, // 0: spillway.uplink.v1.Directive.drains:type_name -> spillway.uplink.v1.Drain
-	6, // 1: spillway.uplink.v1.Directive.peers:type_name -> spillway.uplink.v1.Peer
-	7, // 2: spillway.uplink.v1.Peer.gateways:type_name -> spillway.uplink.v1.Gateway
-	3, // [3:3] is the sub-list for method output_type
-	3, // [3:3] is the sub-list for method input_type
-	3, // [3:3] is the sub-list for extension type_name
-	3, // [3:3] is the sub-list for extension extendee
-	0, // [0:3] is the sub-list for field type_name
+	6, // 0: spillway.uplink.v1.Directive.drains:type_name -> spillway.uplink.v1.Drain
+	7, // 1: spillway.uplink.v1.Directive.peers:type_name -> spillway.uplink.v1.Peer
+	4, // 2: spillway.uplink.v1.Directive.stage:type_name -> spillway.uplink.v1.Stage
+	8, // 3: spillway.uplink.v1.Peer.gateways:type_name -> spillway.uplink.v1.Gateway
+	4, // [4:4] is the sub-list for method output_type
+	4, // [4:4] is the sub-list for method input_type
+	4, // [4:4] is the sub-list for extension type_name
+	4, // [4:4] is the sub-list for extension extendee
+	0, // [0:4] is the sub-list for field type_name
 }
 
 func init() { file_uplink_proto_init() }
@@ -788,7 +855,7 @@ func file_uplink_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_uplink_proto_rawDesc), len(file_uplink_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   10,
+			NumMessages:   11,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -1,0 +1,196 @@
+package capacity
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spillway-lb/spillway/internal/capacity/capacitypb"
+)
+
+// TTFTBuckets is the number of buckets of a Times: four to each doubling, from 1 ms to about a minute.
+const TTFTBuckets = 64
+
+// Times is a histogram of times to first token. Bucket i counts those up to TTFTBound(i); the last one takes the rest.
+type Times [TTFTBuckets]int64
+
+// TTFTBound is the upper bound of a bucket; of the last one, which has none, where it would be.
+func TTFTBound(i int) time.Duration {
+	return time.Duration(float64(time.Millisecond) * math.Exp2(float64(i+1)/4))
+}
+
+// TTFTBucket is where a time is counted.
+func TTFTBucket(d time.Duration) int {
+	if d <= time.Millisecond {
+		return 0
+	}
+	i := int(math.Ceil(4*math.Log2(d.Seconds()*1000))) - 1
+	return min(max(i, 0), TTFTBuckets-1)
+}
+
+// Outcome is what became of the requests that clients made of one service and model at a gateway while one spec was in
+// force there. It is what the guard of a staged spec judges, and is reported only while a stage is under way.
+type Outcome struct {
+	// Stage is the number of the stage during which the requests came; 0: in the minutes before the stage under way.
+	Stage          uint64
+	Service, Model string // empty where the request did not come so far as to have one
+	// Requests that were answered: those with a first byte, and those that were refused. Clients that left before are
+	// not counted.
+	Requests int64
+	// Faults of them ended by our own fault: an answer of 5xx, or one that broke off.
+	Faults int64
+	// Refused of them were answered 4xx.
+	Refused int64
+	// TTFT counts the times from arrival to first byte of answers of 2xx.
+	TTFT Times
+
+	unknown string // see Summary
+}
+
+func compareOutcome(a, b Outcome) int {
+	if c := cmp.Compare(a.Stage, b.Stage); c != 0 {
+		return c
+	}
+	return cmp.Or(strings.Compare(a.Service, b.Service), strings.Compare(a.Model, b.Model))
+}
+
+func mergeOutcome(a, b Outcome) Outcome {
+	o := Outcome{Stage: a.Stage, Service: a.Service, Model: a.Model}
+	o.Add(&a)
+	o.Add(&b)
+	return o
+}
+
+// Add counts another's requests, whatever their key.
+func (o *Outcome) Add(x *Outcome) {
+	o.Requests, o.Faults, o.Refused = add(o.Requests, x.Requests), add(o.Faults, x.Faults), add(o.Refused, x.Refused)
+	for i := range o.TTFT {
+		o.TTFT[i] = add(o.TTFT[i], x.TTFT[i])
+	}
+}
+
+// tidy brings amounts into range; it is false for an entry that cannot be mended.
+func (o *Outcome) tidy() bool {
+	o.Requests, o.Faults, o.Refused = clamp(o.Requests), clamp(o.Faults), clamp(o.Refused)
+	for i := range o.TTFT {
+		o.TTFT[i] = clamp(o.TTFT[i])
+	}
+	return cmp.Or(checkName("", o.Service, true), checkName("", o.Model, true)) == nil
+}
+
+func checkOutcomes(os []Outcome) error {
+	if len(os) > MaxOutcomes {
+		return fmt.Errorf("%d outcomes: over the limit of %d", len(os), MaxOutcomes)
+	}
+	for i := range os {
+		o := &os[i]
+		if i > 0 && compareOutcome(os[i-1], *o) >= 0 {
+			return errors.New("outcomes are not in ascending order")
+		}
+		if err := cmp.Or(checkName("service", o.Service, true), checkName("model", o.Model, true),
+			checkAmount(o.Requests), checkAmount(o.Faults), checkAmount(o.Refused)); err != nil {
+			return err
+		}
+		for _, n := range o.TTFT {
+			if err := checkAmount(n); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// diffOutcomes lists the entries of next that base does not hold, and of those that only base holds the keys.
+func diffOutcomes(base, next []Outcome) (changed, removed []Outcome) {
+	for i := range next {
+		if at, ok := slices.BinarySearchFunc(base, next[i], compareOutcome); !ok || base[at] != next[i] {
+			changed = append(changed, next[i])
+		}
+	}
+	for i := range base {
+		if _, ok := slices.BinarySearchFunc(next, base[i], compareOutcome); !ok {
+			removed = append(removed, Outcome{Stage: base[i].Stage, Service: base[i].Service, Model: base[i].Model})
+		}
+	}
+	return changed, removed
+}
+
+func (d *Delta) keptOutcomes(held []Outcome) []Outcome {
+	return without(held, func(o *Outcome) bool {
+		_, gone := slices.BinarySearchFunc(d.RemovedOutcomes, *o, compareOutcome)
+		return gone
+	})
+}
+
+func (d *Delta) checkOutcomes() error {
+	if err := checkOutcomes(d.RemovedOutcomes); err != nil {
+		return fmt.Errorf("removed: %w", err)
+	}
+	return checkOutcomes(d.Outcomes)
+}
+
+func outcomesToPB(os []Outcome) []*capacitypb.Outcome {
+	out := make([]*capacitypb.Outcome, len(os))
+	for i := range os {
+		o := &os[i]
+		p := &capacitypb.Outcome{
+			Stage: o.Stage, Service: o.Service, Model: o.Model,
+			Requests: uint64(o.Requests), Faults: uint64(o.Faults), Refused: uint64(o.Refused),
+		}
+		first, last := 0, len(o.TTFT)
+		for first < last && o.TTFT[first] == 0 {
+			first++
+		}
+		for last > first && o.TTFT[last-1] == 0 {
+			last--
+		}
+		if first < last {
+			p.TtftFirst = uint32(first)
+		}
+		for _, n := range o.TTFT[first:last] {
+			p.Ttft = append(p.Ttft, uint64(n))
+		}
+		setUnknown(p, o.unknown)
+		out[i] = p
+	}
+	return out
+}
+
+func outcomesFromPB(ps []*capacitypb.Outcome) ([]Outcome, error) {
+	if len(ps) > MaxOutcomes {
+		return nil, fmt.Errorf("%d outcomes: over the limit of %d", len(ps), MaxOutcomes)
+	}
+	var out []Outcome
+	for _, p := range ps {
+		if uint64(p.TtftFirst)+uint64(len(p.Ttft)) > TTFTBuckets {
+			return nil, fmt.Errorf("times to first token in buckets up to %d: there are %d", uint64(p.TtftFirst)+uint64(len(p.Ttft)), TTFTBuckets)
+		}
+		o := Outcome{
+			Stage: p.Stage, Service: p.Service, Model: p.Model,
+			Requests: amount(p.Requests), Faults: amount(p.Faults), Refused: amount(p.Refused), unknown: getUnknown(p),
+		}
+		for i, n := range p.Ttft {
+			o.TTFT[int(p.TtftFirst)+i] = amount(n)
+		}
+		out = append(out, o)
+	}
+	return out, nil
+}
+
+func outcomeKeysToPB(os []Outcome) (out []*capacitypb.OutcomeKey) {
+	for i := range os {
+		out = append(out, &capacitypb.OutcomeKey{Stage: os[i].Stage, Service: os[i].Service, Model: os[i].Model})
+	}
+	return out
+}
+
+func outcomeKeysFromPB(ps []*capacitypb.OutcomeKey) (out []Outcome) {
+	for _, p := range ps {
+		out = append(out, Outcome{Stage: p.Stage, Service: p.Service, Model: p.Model})
+	}
+	return out
+}
