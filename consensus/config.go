@@ -11,6 +11,7 @@ import (
 
 	"github.com/hashicorp/raft"
 	"github.com/spillway-lb/spillway/internal/identity"
+	"github.com/spillway-lb/spillway/internal/network"
 )
 
 const (
@@ -36,6 +37,8 @@ type Config struct {
 	Join bool
 	// Certs prove who this node is and whom it trusts.
 	Certs *identity.Certs
+	// Network stands in for the system's where nodes run inside one process; nil: the system's.
+	Network network.Network
 	// Heartbeat is how long a silent leader is believed in; a lost one is replaced in about twice this. Default 1 s,
 	// which suits round trips up to 80 ms; 2 s across oceans.
 	Heartbeat time.Duration

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/spillway-lb/spillway/internal/identity"
+	"github.com/spillway-lb/spillway/internal/network"
 )
 
 // The protocols of the one listener.
@@ -42,7 +43,10 @@ type listener struct {
 }
 
 // bind takes the port, and says who wanted it if somebody else has it.
-func bind(addr, node string) (net.Listener, error) {
+func bind(nw network.Network, addr, node string) (net.Listener, error) {
+	if nw != nil {
+		return nw.Listen(addr)
+	}
 	ln, err := net.Listen("tcp", addr)
 	if errors.Is(err, syscall.EADDRINUSE) {
 		return nil, fmt.Errorf("listening for Raft of global node %s on %s: %w: stop the program that holds this port, or choose another for raft.listen", node, addr, err)

@@ -69,7 +69,7 @@ func New(c Config) (*Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	ln, err := bind(c.Listen, c.ID)
+	ln, err := bind(c.Network, c.Listen, c.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -124,7 +124,7 @@ func (n *Node) open() error {
 		n.addrs[string(v.ID)], names[string(v.Address)] = string(v.Address), string(v.ID)
 	}
 	log := hcLogger{to: n.log, echo: &echo{names: names}}
-	n.dialer = dialer{ctx: n.ctx, certs: n.cfg.Certs, names: names, refused: n.refused, conns: n.conns, log: log}
+	n.dialer = dialer{network: n.cfg.Network, ctx: n.ctx, certs: n.cfg.Certs, names: names, refused: n.refused, conns: n.conns, log: log}
 	logs, stable, snaps, err := n.stores(log)
 	if err != nil {
 		return err

@@ -10,6 +10,7 @@ import (
 
 	"github.com/hashicorp/raft"
 	"github.com/spillway-lb/spillway/internal/identity"
+	"github.com/spillway-lb/spillway/internal/network"
 )
 
 // streams is raft's view of the network: streams that listener admitted, and streams dialled with our certificate.
@@ -57,6 +58,7 @@ func (a address) String() string { return string(a) }
 
 // dialer opens connections to peers until ctx ends.
 type dialer struct {
+	network network.Network // nil: the system's
 	ctx     context.Context
 	certs   *identity.Certs
 	names   map[string]string // address to node name
@@ -66,8 +68,11 @@ type dialer struct {
 }
 
 func (d dialer) dial(ctx context.Context, addr, alpn string) (net.Conn, error) {
-	var nd net.Dialer
-	raw, err := nd.DialContext(ctx, "tcp", addr)
+	open := new(net.Dialer).DialContext
+	if d.network != nil {
+		open = d.network.DialContext
+	}
+	raw, err := open(ctx, "tcp", addr)
 	if err != nil {
 		return nil, err
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/spillway-lb/spillway/global/dns"
 	"github.com/spillway-lb/spillway/internal/admin"
 	"github.com/spillway-lb/spillway/internal/identity"
+	"github.com/spillway-lb/spillway/internal/network"
 )
 
 // Config of a Server.
@@ -52,6 +53,9 @@ type Config struct {
 	// SpecName and Spec are the file and text of a spec that is put in force when Raft holds none. Empty: none.
 	SpecName string
 	Spec     []byte
+	// Network stands in for the system's where nodes run inside one process, and then questions come by AnswerDNS alone;
+	// nil: the system's.
+	Network network.Network
 	// Version is the program's, for status and metrics.
 	Version string
 	// Registry takes the node's metrics. Nil: a new one.

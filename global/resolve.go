@@ -4,6 +4,7 @@ import (
 	"crypto/hkdf"
 	"crypto/sha256"
 	"crypto/tls"
+	"net/netip"
 	"time"
 
 	"github.com/spillway-lb/spillway/consensus"
@@ -14,6 +15,7 @@ import (
 func (s *Server) openDNS() (err error) {
 	cfg := s.cfg.DNS
 	cfg.Listen, cfg.NSID, cfg.Log = s.cfg.DNSListen, s.cfg.NSID, s.log
+	cfg.Deaf = s.cfg.Network != nil
 	cfg.View, cfg.Secrets = s.dnsView, s.cookieSecrets
 	cfg.Observe = func(e dns.Event) { s.metrics.observe(e) }
 	if cfg.TLS == nil {
@@ -21,6 +23,11 @@ func (s *Server) openDNS() (err error) {
 	}
 	s.dns, err = dns.New(cfg)
 	return err
+}
+
+// AnswerDNS appends to dst[:0] what a question over UDP would be answered; ok is false where it would not be answered.
+func (s *Server) AnswerDNS(dst, msg []byte, from netip.Addr) (out []byte, ok bool) {
+	return s.dns.Answer(dst, msg, from)
 }
 
 // plainTLS shows the node's own certificate to anybody: resolvers have none of ours.

@@ -85,7 +85,7 @@ func New(cfg Config) (*Server, error) {
 func (s *Server) openNode() (err error) {
 	raft := newRaftMetrics(s.cfg.Registry)
 	s.node, err = consensus.New(Rules(consensus.Config{
-		ID: s.cfg.Name, Dir: s.cfg.Dir, Listen: s.cfg.RaftListen, Advertise: s.cfg.RaftAdvertise, Peers: s.cfg.Peers, Join: s.cfg.Join,
+		Network: s.cfg.Network, ID: s.cfg.Name, Dir: s.cfg.Dir, Listen: s.cfg.RaftListen, Advertise: s.cfg.RaftAdvertise, Peers: s.cfg.Peers, Join: s.cfg.Join,
 		Certs: s.cfg.Certs, Heartbeat: s.cfg.Heartbeat, Log: s.log,
 		OnApply: func(st *consensus.State) {
 			s.plans.take(st, time.Now())
@@ -124,7 +124,7 @@ func steerable(sp *spec.Spec) error {
 
 func (s *Server) openUplink() (err error) {
 	s.parent, err = uplink.NewParent(uplink.ParentConfig{
-		Listen: s.cfg.UplinkListen, Certs: s.cfg.Certs, ChildRole: identity.RoleGateway,
+		Network: s.cfg.Network, Listen: s.cfg.UplinkListen, Certs: s.cfg.Certs, ChildRole: identity.RoleGateway,
 		OnSummary: s.ingest.summary, OnLost: s.ingest.lost, Directive: s.directive, Log: s.log,
 	})
 	return err
@@ -134,7 +134,7 @@ func (s *Server) openHTTP() (err error) {
 	if s.cfg.HTTPListen == "" {
 		return nil
 	}
-	s.door, err = net.Listen("tcp", s.cfg.HTTPListen)
+	s.door, err = s.listen(s.cfg.HTTPListen)
 	if errors.Is(err, syscall.EADDRINUSE) {
 		return fmt.Errorf("the redirect endpoint wants %s and another process has it: stop that process or change http.listen", s.cfg.HTTPListen)
 	}
@@ -147,6 +147,13 @@ func (s *Server) openHTTP() (err error) {
 		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
 	}
 	return nil
+}
+
+func (s *Server) listen(addr string) (net.Listener, error) {
+	if s.cfg.Network != nil {
+		return s.cfg.Network.Listen(addr)
+	}
+	return net.Listen("tcp", addr)
 }
 
 func (s *Server) openAdmin() (err error) {

@@ -65,7 +65,7 @@ func New(cfg Config) (*Agent, error) {
 	a.log = telemetry.Logger(cfg.Log).With(telemetry.KeyTier, "local", telemetry.KeyNode, cfg.Name)
 	a.ctx, a.cancel = context.WithCancel(context.Background())
 	a.names = &serverNames{}
-	transport := workerTransport(a.names, cfg.Dial)
+	transport := workerTransport(a.names, cfg.Network)
 	a.forward = &relay.Forwarder{Transport: transport, IdleTimeout: maxSilence}
 	a.scraper = scrapeClient(transport)
 	a.meters = newMeters(cfg.Registry, a)
@@ -92,10 +92,7 @@ func (a *Agent) open() error {
 	if a.watch, err = discover.New(a.sources()); err != nil {
 		return err
 	}
-	if a.listener = a.cfg.Listener; a.listener == nil {
-		a.listener, err = net.Listen("tcp", a.cfg.Listen)
-	}
-	if err != nil {
+	if a.listener, err = a.cfg.listen(); err != nil {
 		return fmt.Errorf("local %s/%s wants %s for requests (http.listen): %w", a.cfg.Zone, a.cfg.Name, a.cfg.Listen, err)
 	}
 	if a.door, err = a.openDoor(); err != nil {
@@ -111,7 +108,7 @@ func (a *Agent) open() error {
 	}
 	if len(a.cfg.Gateways) > 0 {
 		a.uplink, err = uplink.NewChild(uplink.ChildConfig{
-			Certs: a.cfg.Certs, Parents: a.cfg.Gateways, ParentRole: identity.RoleGateway, Path: a.path(), Endpoint: a.cfg.Advertise,
+			Network: a.cfg.Network, Certs: a.cfg.Certs, Parents: a.cfg.Gateways, ParentRole: identity.RoleGateway, Path: a.path(), Endpoint: a.cfg.Advertise,
 			Interval: a.cfg.UplinkInterval, Summary: a.Summary, OnDirective: a.onDirective, OnAsk: a.onAsk, Log: a.log,
 		})
 		if err != nil {

@@ -1,7 +1,6 @@
 package local
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -13,6 +12,7 @@ import (
 	"github.com/spillway-lb/spillway/internal/admin"
 	"github.com/spillway-lb/spillway/internal/config"
 	"github.com/spillway-lb/spillway/internal/identity"
+	"github.com/spillway-lb/spillway/internal/network"
 	"github.com/spillway-lb/spillway/internal/spec"
 	"github.com/spillway-lb/spillway/local/discover"
 	"github.com/spillway-lb/spillway/local/health"
@@ -29,10 +29,9 @@ type Config struct {
 	Dir string
 	// Listen is where requests are taken, "host:port".
 	Listen string
-	// Listener and Dial stand in for the network, towards those who ask and towards workers, where a zone is run inside
-	// one process; nil: the network.
-	Listener net.Listener
-	Dial     Dial
+	// Network stands in for the system's, towards those who ask, workers and gateways, where a zone is run inside one
+	// process; nil: the system's.
+	Network network.Network
 	// Advertise is where gateways reach Listen. Default: the bound address.
 	Advertise string
 	// Plain serves HTTP without TLS to anybody, for a zone that stands alone.
@@ -76,8 +75,12 @@ type Config struct {
 	Log *slog.Logger
 }
 
-// Dial opens a connection, as net.Dialer.DialContext does.
-type Dial func(ctx context.Context, network, address string) (net.Conn, error)
+func (c *Config) listen() (net.Listener, error) {
+	if c.Network != nil {
+		return c.Network.Listen(c.Listen)
+	}
+	return net.Listen("tcp", c.Listen)
+}
 
 func (c *Config) check() error {
 	if c.Name == "" || c.Region == "" || c.Zone == "" {

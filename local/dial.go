@@ -6,18 +6,20 @@ import (
 	"net/netip"
 	"syscall"
 
+	"github.com/spillway-lb/spillway/internal/network"
 	"github.com/spillway-lb/spillway/internal/relay"
 	"github.com/spillway-lb/spillway/local/discover"
 	"github.com/spillway-lb/spillway/local/engine"
 )
 
-// workerTransport dials workers, by dial where that is given. The address that a name resolved to is checked, not the name.
-func workerTransport(names *serverNames, dial Dial) http.RoundTripper {
+// workerTransport dials workers, over nw where that is given. The address that a name resolved to is checked, not the name.
+func workerTransport(names *serverNames, nw network.Network) http.RoundTripper {
 	t := relay.NewTransport(nil)
-	if dial == nil {
-		d := relay.NewDialer()
-		d.Control = permitted
-		dial = d.DialContext
+	d := relay.NewDialer()
+	d.Control = permitted
+	dial := d.DialContext
+	if nw != nil {
+		dial = nw.DialContext
 	}
 	t.DialContext = dial
 	t.DialTLSContext = names.dialer(dial)

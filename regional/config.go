@@ -11,6 +11,7 @@ import (
 	"github.com/spillway-lb/spillway/geo"
 	"github.com/spillway-lb/spillway/internal/admin"
 	"github.com/spillway-lb/spillway/internal/identity"
+	"github.com/spillway-lb/spillway/internal/network"
 	"github.com/spillway-lb/spillway/internal/spec"
 )
 
@@ -55,6 +56,8 @@ type Config struct {
 	AdminSocket, AdminListen, MetricsListen string
 	// AdminGrants are what callers of AdminListen may do.
 	AdminGrants []admin.Grant
+	// Network stands in for the system's where nodes run inside one process; nil: the system's.
+	Network network.Network
 	// Version is what status calls this build.
 	Version string
 	// Registry takes the metrics. Nil: a registry of the gateway's own.

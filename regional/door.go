@@ -24,7 +24,7 @@ type door struct {
 
 // openFront opens the clients' door.
 func openFront(cfg *Config, h http.Handler, log *slog.Logger) (*door, error) {
-	l, err := listen(cfg.HTTPListen, "gateway "+cfg.Name+"'s front door", "http.listen")
+	l, err := listen(cfg, cfg.HTTPListen, "gateway "+cfg.Name+"'s front door", "http.listen")
 	if err != nil {
 		return nil, err
 	}
@@ -43,7 +43,7 @@ func openFront(cfg *Config, h http.Handler, log *slog.Logger) (*door, error) {
 
 // openPeer opens the door for other regions' gateways.
 func openPeer(cfg *Config, h http.Handler, log *slog.Logger) (*door, error) {
-	l, err := listen(cfg.PeerListen, "gateway "+cfg.Name+"'s door for peers", "peer.listen")
+	l, err := listen(cfg, cfg.PeerListen, "gateway "+cfg.Name+"'s door for peers", "peer.listen")
 	if err != nil {
 		return nil, err
 	}
@@ -53,7 +53,10 @@ func openPeer(cfg *Config, h http.Handler, log *slog.Logger) (*door, error) {
 	return d, nil
 }
 
-func listen(addr, who, key string) (net.Listener, error) {
+func listen(cfg *Config, addr, who, key string) (net.Listener, error) {
+	if cfg.Network != nil {
+		return cfg.Network.Listen(addr)
+	}
 	l, err := net.Listen("tcp", addr)
 	if errors.Is(err, syscall.EADDRINUSE) {
 		return nil, fmt.Errorf("%s wants %s and another process has it: stop that process or change %s", who, addr, key)

@@ -98,8 +98,8 @@ func (g *Gateway) open() (err error) {
 	if g.metrics, err = newMetrics(g.cfg.Registry, g); err != nil {
 		return err
 	}
-	g.locals = &relay.Forwarder{Transport: relay.NewTransport(g.cfg.Certs.Client(relay.ALPN, g.isLocal)), IdleTimeout: maxSilence}
-	toPeers := relay.NewTransport(g.cfg.Certs.Client(relay.ALPN, isGateway))
+	g.locals = &relay.Forwarder{Transport: g.transport(g.isLocal), IdleTimeout: maxSilence}
+	toPeers := g.transport(isGateway)
 	toPeers.ExpectContinueTimeout = peerAdmission
 	g.peers = &relay.Forwarder{Transport: toPeers, IdleTimeout: maxSilence}
 	if g.front, err = openFront(&g.cfg, http.HandlerFunc(g.serveFront), g.log); err != nil {
@@ -111,14 +111,14 @@ func (g *Gateway) open() (err error) {
 		return err
 	}
 	if g.parent, err = uplink.NewParent(uplink.ParentConfig{
-		Listen: g.cfg.UplinkListen, Certs: g.cfg.Certs, ChildRole: identity.RoleLocal, Scope: g.isLocal,
+		Network: g.cfg.Network, Listen: g.cfg.UplinkListen, Certs: g.cfg.Certs, ChildRole: identity.RoleLocal, Scope: g.isLocal,
 		OnSummary: g.onSummary, OnLost: g.onLost, Directive: g.directiveFor, Log: g.log,
 	}); err != nil {
 		return err
 	}
 	if len(g.cfg.Globals) > 0 {
 		if g.child, err = uplink.NewChild(uplink.ChildConfig{
-			Certs: g.cfg.Certs, Parents: g.cfg.Globals, ParentRole: identity.RoleGlobal,
+			Network: g.cfg.Network, Certs: g.cfg.Certs, Parents: g.cfg.Globals, ParentRole: identity.RoleGlobal,
 			Path: capacity.Path{Region: g.cfg.Region, Instance: g.cfg.Name}, Endpoint: g.endpoint(), Interval: g.cfg.Interval,
 			Summary: g.summary, OnDirective: func(_ identity.ID, d *uplink.Directive) { g.adopt(d) }, OnAsk: g.answer, Log: g.log,
 		}); err != nil {
@@ -130,6 +130,15 @@ func (g *Gateway) open() (err error) {
 		Certs: g.cfg.Certs, Backend: g.backend(), Gatherer: g.cfg.Registry, Log: g.log,
 	})
 	return err
+}
+
+// transport goes to nodes that the rule allows.
+func (g *Gateway) transport(rule func(identity.ID) error) *http.Transport {
+	t := relay.NewTransport(g.cfg.Certs.Client(relay.ALPN, rule))
+	if g.cfg.Network != nil {
+		t.DialContext = g.cfg.Network.DialContext
+	}
+	return t
 }
 
 // isLocal is the rule for children and for those that requests are forwarded to: a local of this region, in a zone that

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"net/netip"
 	"time"
 
 	"github.com/spillway-lb/spillway/chaos/gpu"
@@ -26,11 +27,7 @@ func newZone(ctx context.Context, o *options, n int, seed uint64, change func(*l
 	z := &zone{}
 	cfg := local.Config{Name: "l1", Region: "here", Zone: "a", Listen: "127.0.0.1:0", Plain: true}
 	if o.net != nil {
-		l, err := o.net.Listen("10.0.0.1:8080")
-		if err != nil {
-			return nil, err
-		}
-		cfg.Listener, cfg.Dial = l, o.net.DialContext
+		cfg.Listen, cfg.Network = "10.0.0.1:8080", o.net.Host(netip.MustParseAddr("10.0.0.1"))
 	}
 	for i := range n {
 		w, err := o.worker(i, seed)

@@ -3,6 +3,7 @@ package memnet
 import (
 	"io"
 	"net"
+	"net/netip"
 	"os"
 	"sync"
 	"syscall"
@@ -12,16 +13,27 @@ import (
 // window is how many bytes are on their way in one direction before the writer waits.
 const window = 64 << 10
 
+var errReset = &net.OpError{Op: "use", Net: "memory", Err: syscall.ECONNRESET}
+
 // conn is one end of a connection.
 type conn struct {
+	net        *Net
 	in, out    *way
 	near, peer net.Addr
 }
 
 // pair is both ends of a connection.
-func pair(client, server net.Addr) (near, far net.Conn) {
+func (n *Net) pair(from, to netip.AddrPort) (near, far net.Conn) {
 	up, down := newWay(), newWay()
-	return &conn{in: down, out: up, near: client, peer: server}, &conn{in: up, out: down, near: server, peer: client}
+	client, server := net.TCPAddrFromAddrPort(from), net.TCPAddrFromAddrPort(to)
+	a, b := &conn{n, down, up, client, server}, &conn{n, up, down, server, client}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.open == nil {
+		n.open = map[*conn]struct{}{}
+	}
+	n.open[a], n.open[b] = struct{}{}, struct{}{}
+	return a, b
 }
 
 func (c *conn) Read(b []byte) (int, error)  { return c.in.read(b) }
@@ -29,6 +41,9 @@ func (c *conn) Write(b []byte) (int, error) { return c.out.write(b) }
 
 // Close ends both directions: the other side reads what is on its way, and then the end.
 func (c *conn) Close() error {
+	c.net.mu.Lock()
+	delete(c.net.open, c)
+	c.net.mu.Unlock()
 	c.out.end()
 	c.in.abandon()
 	return nil
@@ -53,6 +68,16 @@ func (c *conn) SetWriteDeadline(t time.Time) error {
 	return nil
 }
 
+// reset breaks both directions at once, and what is on its way is lost.
+func (c *conn) reset() {
+	for _, w := range []*way{c.in, c.out} {
+		w.mu.Lock()
+		w.broken, w.buf = true, nil
+		w.news.Broadcast()
+		w.mu.Unlock()
+	}
+}
+
 // way is one direction.
 type way struct {
 	mu             sync.Mutex
@@ -61,6 +86,7 @@ type way struct {
 	ended          bool // nothing more will be written
 	abandoned      bool // nobody will read
 	gone           bool // this end was closed by its reader
+	broken         bool // a side vanished
 	reader, writer limit
 }
 
@@ -83,6 +109,8 @@ func (w *way) read(b []byte) (int, error) {
 		switch {
 		case w.gone:
 			return 0, net.ErrClosed
+		case w.broken:
+			return 0, errReset
 		case w.reader.over:
 			return 0, os.ErrDeadlineExceeded
 		case len(w.buf) > 0 && len(b) > 0:
@@ -109,6 +137,8 @@ func (w *way) write(b []byte) (n int, err error) {
 		switch {
 		case w.ended:
 			return n, net.ErrClosed
+		case w.broken:
+			return n, errReset
 		case w.abandoned:
 			return n, &net.OpError{Op: "write", Net: "memory", Err: syscall.EPIPE}
 		case w.writer.over:
@@ -148,21 +178,26 @@ func (w *way) abandon() {
 func (w *way) deadline(l *limit, t time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	l.set(t, &w.mu, w.news)
+}
+
+// set replaces the deadline; mu is held, and guards it.
+func (l *limit) set(t time.Time, mu *sync.Mutex, news *sync.Cond) {
 	l.stop()
 	l.over = !t.IsZero() && !t.After(time.Now())
 	if !t.IsZero() && !l.over {
 		var timer *time.Timer
 		timer = time.AfterFunc(time.Until(t), func() {
-			w.mu.Lock()
-			defer w.mu.Unlock()
+			mu.Lock()
+			defer mu.Unlock()
 			if l.timer == timer {
 				l.over = true
-				w.news.Broadcast()
+				news.Broadcast()
 			}
 		})
 		l.timer = timer
 	}
-	w.news.Broadcast()
+	news.Broadcast()
 }
 
 func (l *limit) stop() {

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"sync"
 	"syscall"
+	"time"
 )
 
 // backlog is how many connections wait to be accepted.
@@ -14,8 +15,14 @@ const backlog = 1024
 
 // Net is one network. The zero value is ready.
 type Net struct {
+	// Delay is how long a datagram is on its way; nil: no time. It is set before the first one is sent.
+	Delay func(from, to netip.Addr) time.Duration
+
 	mu        sync.Mutex
 	listeners map[string]*listener
+	sockets   map[netip.AddrPort]*socket
+	open      map[*conn]struct{}
+	cut       map[netip.Addr]bool
 	ports     uint16 // last one given to a client
 }
 
@@ -38,23 +45,35 @@ func (n *Net) Listen(address string) (net.Listener, error) {
 	return l, nil
 }
 
-// DialContext connects to an address that somebody listens on.
+// DialContext connects from 127.0.0.1 to an address that somebody listens on.
 func (n *Net) DialContext(ctx context.Context, _, address string) (net.Conn, error) {
+	return n.dial(ctx, netip.AddrFrom4([4]byte{127, 0, 0, 1}), address)
+}
+
+func (n *Net) dial(ctx context.Context, host netip.Addr, address string) (net.Conn, error) {
+	at, err := netip.ParseAddrPort(address)
+	if err != nil {
+		return nil, fmt.Errorf("dialling in memory: %w", err)
+	}
 	n.mu.Lock()
 	l := n.listeners[address]
-	n.ports++
-	from := netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), n.ports)
+	if n.cut[host] || n.cut[at.Addr()] {
+		l = nil
+	}
+	from := netip.AddrPortFrom(host, n.port())
 	n.mu.Unlock()
 	if l == nil {
 		return nil, &net.OpError{Op: "dial", Net: "memory", Err: syscall.ECONNREFUSED}
 	}
-	near, far := pair(net.TCPAddrFromAddrPort(from), net.TCPAddrFromAddrPort(l.at))
+	near, far := n.pair(from, l.at)
 	select {
 	case l.conns <- far:
 		return near, nil
 	case <-l.done:
+		_, _ = near.Close(), far.Close()
 		return nil, &net.OpError{Op: "dial", Net: "memory", Err: syscall.ECONNREFUSED}
 	case <-ctx.Done():
+		_, _ = near.Close(), far.Close()
 		return nil, ctx.Err()
 	}
 }

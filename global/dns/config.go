@@ -14,6 +14,8 @@ func Readers() int { return min(runtime.GOMAXPROCS(0), maxSockets) }
 type Config struct {
 	// Listen holds host:port addresses; each is served over UDP and TCP. Port 0 takes a free one.
 	Listen []string
+	// Deaf opens no socket: questions come by Answer alone.
+	Deaf bool
 	// TLSListen holds host:port addresses for DNS over TLS (RFC 7858). Empty: none.
 	TLSListen []string
 	// TLS is what those addresses show; nil where there are none. The server sets the protocol's name itself.

@@ -20,6 +20,7 @@ type Server struct {
 	ports   []*port
 	conns   *connections
 	tls     *tls.Config
+	inHand  inHand
 	slow    *slowPath
 	readers sync.WaitGroup
 	started atomic.Bool
@@ -32,7 +33,9 @@ func New(cfg Config) (*Server, error) {
 	if cfg.View == nil {
 		return nil, errors.New("dns server: View is missing")
 	}
-	if len(cfg.Listen) == 0 {
+	if cfg.Deaf {
+		cfg.Listen, cfg.TLSListen = nil, nil
+	} else if len(cfg.Listen) == 0 {
 		return nil, errors.New("dns server: no address to listen on; write one such as \"0.0.0.0:53\"")
 	}
 	if cfg.MaxTCP <= 0 {

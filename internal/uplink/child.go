@@ -14,6 +14,7 @@ import (
 
 	"github.com/spillway-lb/spillway/internal/capacity"
 	"github.com/spillway-lb/spillway/internal/identity"
+	"github.com/spillway-lb/spillway/internal/network"
 	"github.com/spillway-lb/spillway/internal/telemetry"
 )
 
@@ -45,6 +46,8 @@ type ChildConfig struct {
 	OnDirective func(parent identity.ID, d *Directive)
 	// OnAsk answers a parent's question within ctx, at most MaxAsk bytes. It may be called concurrently. Nil refuses.
 	OnAsk func(ctx context.Context, kind string, payload []byte) ([]byte, error)
+	// Network stands in for the system's where nodes run inside one process; nil: the system's.
+	Network network.Network
 	// Log takes changes of session state; nil discards.
 	Log *slog.Logger
 
@@ -93,7 +96,7 @@ func NewChild(cfg ChildConfig) (*Child, error) {
 	}
 	socket := cfg.socket
 	if socket == nil {
-		if socket, err = net.ListenUDP("udp", nil); err != nil {
+		if socket, err = listen(cfg.Network, ":0"); err != nil {
 			return nil, fmt.Errorf("opening a socket for uplinks: %w", err)
 		}
 	}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/spillway-lb/spillway/internal/capacity"
 	"github.com/spillway-lb/spillway/internal/identity"
+	"github.com/spillway-lb/spillway/internal/network"
 	"github.com/spillway-lb/spillway/internal/telemetry"
 )
 
@@ -39,6 +40,8 @@ type ParentConfig struct {
 	OnLost func(id identity.ID, p capacity.Path)
 	// Directive makes the directive for a child, or nil for none. It must not block. Nil sends none.
 	Directive func(p capacity.Path) *Directive
+	// Network stands in for the system's where nodes run inside one process; nil: the system's.
+	Network network.Network
 	// Log takes changes of session state and refusals; nil discards.
 	Log *slog.Logger
 	// MaxChildren bounds the sessions; zero means capacity.MaxChildren.
@@ -84,7 +87,7 @@ func NewParent(cfg ParentConfig) (*Parent, error) {
 	socket := cfg.socket
 	if socket == nil {
 		var err error
-		if socket, err = net.ListenPacket("udp", cfg.Listen); err != nil {
+		if socket, err = listen(cfg.Network, cfg.Listen); err != nil {
 			return nil, fmt.Errorf("%s wants UDP %s for its children's uplinks: %w: free it, or set another uplink listen address", cfg.Certs.ID(), cfg.Listen, err)
 		}
 	}

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/quic-go/quic-go"
+
+	"github.com/spillway-lb/spillway/internal/network"
 )
 
 const (
@@ -32,6 +34,14 @@ func quicConfig(uni int64) *quic.Config {
 		InitialStreamReceiveWindow: 128 << 10, MaxStreamReceiveWindow: 1 << 20,
 		InitialConnectionReceiveWindow: 256 << 10, MaxConnectionReceiveWindow: 4 << 20,
 	}
+}
+
+// listen opens a socket; nil: on the system's network.
+func listen(nw network.Network, addr string) (net.PacketConn, error) {
+	if nw != nil {
+		return nw.ListenPacket(addr)
+	}
+	return net.ListenPacket("udp", addr)
 }
 
 // resetKey derives the stateless-reset key (RFC 9000 section 10.3) from the node's private key, so that children of a

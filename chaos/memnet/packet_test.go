@@ -1,0 +1,104 @@
+package memnet_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"os"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/spillway-lb/spillway/chaos/memnet"
+)
+
+var one, two = netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.2")
+
+func TestDatagramsTakeTheirTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := &memnet.Net{Delay: func(netip.Addr, netip.Addr) time.Duration { return 40 * time.Millisecond }}
+		a, err := n.Host(one).ListenPacket(":0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := n.Host(two).ListenPacket("10.0.0.2:7")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := n.Host(two).ListenPacket("10.0.0.2:7"); !errors.Is(err, syscall.EADDRINUSE) {
+			t.Errorf("a second socket: %v", err)
+		}
+		begun, buf := time.Now(), []byte("hello")
+		if _, err := a.WriteTo(buf, b.LocalAddr()); err != nil {
+			t.Fatal(err)
+		}
+		copy(buf, "later") // the sender's buffer is his again
+		got := make([]byte, 10)
+		k, from, err := b.ReadFrom(got)
+		if err != nil || !bytes.Equal(got[:k], []byte("hello")) || from.String() != a.LocalAddr().String() || time.Since(begun) != 40*time.Millisecond {
+			t.Fatalf("%q from %s after %s (%v)", got[:k], from, time.Since(begun), err)
+		}
+		_ = b.SetReadDeadline(time.Now().Add(time.Second))
+		if _, _, err := b.ReadFrom(got); !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("a deadline: %v", err)
+		}
+		if _, err := a.WriteTo(buf, net.UDPAddrFromAddrPort(netip.MustParseAddrPort("10.0.0.9:9"))); err != nil {
+			t.Errorf("to nobody: %v", err)
+		}
+		a.Close()
+		b.Close()
+		if _, err := a.WriteTo(buf, b.LocalAddr()); !errors.Is(err, net.ErrClosed) {
+			t.Errorf("after its close: %v", err)
+		}
+		time.Sleep(time.Second) // what is on its way arrives nowhere
+	})
+}
+
+func TestCutTakesAHostOffTheNetwork(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := &memnet.Net{}
+		l, err := n.Host(two).Listen("10.0.0.2:80")
+		if err != nil {
+			t.Fatal(err)
+		}
+		near, err := n.Host(one).DialContext(context.Background(), "tcp", "10.0.0.2:80")
+		if err != nil {
+			t.Fatal(err)
+		}
+		far, err := l.Accept()
+		if err != nil || far.RemoteAddr().(*net.TCPAddr).AddrPort().Addr() != one {
+			t.Fatalf("accepted from %s (%v)", far.RemoteAddr(), err)
+		}
+		broken := make(chan error)
+		go func() {
+			_, err := far.Read(make([]byte, 1))
+			broken <- err
+		}()
+		synctest.Wait()
+		n.Cut(one)
+		if err := <-broken; !errors.Is(err, syscall.ECONNRESET) {
+			t.Errorf("reading from a host that is gone: %v", err)
+		}
+		if _, err := near.Write([]byte("x")); !errors.Is(err, syscall.ECONNRESET) {
+			t.Errorf("writing from it: %v", err)
+		}
+		if _, err := n.Host(one).DialContext(context.Background(), "tcp", "10.0.0.2:80"); !errors.Is(err, syscall.ECONNREFUSED) {
+			t.Errorf("dialling from it: %v", err)
+		}
+		a, _ := n.Host(one).ListenPacket(":0")
+		b, _ := n.Host(two).ListenPacket(":0")
+		_, _ = a.WriteTo([]byte("lost"), b.LocalAddr())
+		n.Mend(one)
+		_, _ = a.WriteTo([]byte("found"), b.LocalAddr())
+		got := make([]byte, 10)
+		if k, _, _ := b.ReadFrom(got); string(got[:k]) != "found" {
+			t.Errorf("the first datagram is %q", got[:k])
+		}
+		for _, c := range []interface{ Close() error }{near, far, a, b, l} {
+			_ = c.Close()
+		}
+	})
+}

@@ -1,0 +1,234 @@
+package world
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/spillway-lb/spillway/chaos/gpu"
+	"github.com/spillway-lb/spillway/chaos/memnet"
+	"github.com/spillway-lb/spillway/consensus"
+	"github.com/spillway-lb/spillway/geo"
+	"github.com/spillway-lb/spillway/global"
+	"github.com/spillway-lb/spillway/global/dns"
+	"github.com/spillway-lb/spillway/internal/identity"
+	"github.com/spillway-lb/spillway/local"
+	"github.com/spillway-lb/spillway/local/discover"
+	"github.com/spillway-lb/spillway/regional"
+)
+
+// Planet runs. It belongs to one bubble.
+type Planet struct {
+	Net      *memnet.Net
+	Globals  []*global.Server
+	Gateways []*regional.Gateway
+	Agents   []*local.Agent
+	Workers  [][]*gpu.Server // by region
+
+	cfg   Config
+	ca    *identity.DevCA
+	atlas *geo.Live
+	parts []part // in starting order
+}
+
+// part is what starts and stops.
+type part interface {
+	Start(context.Context) error
+	Stop(context.Context) error
+}
+
+// New starts a planet and waits until it answers and every worker is ready.
+func New(ctx context.Context, cfg Config) (*Planet, error) {
+	p := &Planet{Net: &memnet.Net{Delay: delay}, cfg: cfg}
+	for _, step := range []func(context.Context) error{p.found, p.work, p.gather, p.steer, p.ready} {
+		if err := step(ctx); err != nil {
+			return nil, errors.Join(err, p.Stop(ctx))
+		}
+	}
+	return p, nil
+}
+
+// delay is a datagram's: a millisecond inside a region, 40 ms between any two places.
+func delay(from, to netip.Addr) time.Duration {
+	a, b := from.As4(), to.As4()
+	if a[1] != 1 && b[1] != 1 && a[2] == b[2] {
+		return time.Millisecond
+	}
+	return 40 * time.Millisecond
+}
+
+// found makes the authority and the map.
+func (p *Planet) found(context.Context) (err error) {
+	if p.ca, err = identity.NewDevCA(p.cfg.Dir, "spillway.test"); err != nil {
+		return err
+	}
+	places := filepath.Join(p.cfg.Dir, "places.csv")
+	if err := os.WriteFile(places, []byte(p.cfg.places()), 0o600); err != nil {
+		return err
+	}
+	p.atlas, err = geo.NewLive(geo.Config{OverridesFile: places})
+	return err
+}
+
+func (p *Planet) certs(id identity.ID) (*identity.Certs, error) {
+	id.TrustDomain = "spillway.test"
+	f, err := p.ca.Issue(id, p.cfg.Dir, 1000*time.Hour)
+	if err != nil {
+		return nil, err
+	}
+	return identity.Load(f, nil)
+}
+
+// start starts a part that was made without an error.
+func (p *Planet) start(ctx context.Context, x part, err error) error {
+	if err != nil {
+		return err
+	}
+	p.parts = append(p.parts, x)
+	return x.Start(ctx)
+}
+
+// work starts the workers.
+func (p *Planet) work(ctx context.Context) error {
+	for r := range p.cfg.Regions {
+		var shift []*gpu.Server
+		for w := range p.cfg.Regions[r].Workers {
+			l, err := p.Net.Listen(workerHost(r, w).String() + ":8000")
+			if err != nil {
+				return err
+			}
+			s, err := gpu.New(gpu.Config{Listener: l, GPU: GPU, Model: Model, Seed: p.cfg.Seed<<16 + uint64(r)<<8 + uint64(w)})
+			if err := p.start(ctx, s, err); err != nil {
+				return err
+			}
+			shift = append(shift, s)
+		}
+		p.Workers = append(p.Workers, shift)
+	}
+	return nil
+}
+
+// gather starts the zones and the gateways before them.
+func (p *Planet) gather(ctx context.Context) error {
+	for r := range p.cfg.Regions {
+		if err := p.region(ctx, r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *Planet) region(ctx context.Context, r int) error {
+	name := p.cfg.Regions[r].Name
+	certs, err := p.certs(identity.ID{Role: identity.RoleLocal, Region: name, Zone: "a", Name: name + "-a"})
+	if err != nil {
+		return err
+	}
+	own, gw := localHost(r), GatewayHost(r)
+	c := local.Config{
+		Name: name + "-a", Region: name, Zone: "a", Certs: certs, Network: p.Net.Host(own), Listen: own.String() + ":8443",
+		Gateways: []string{gw.String() + ":7200"}, Log: p.cfg.Log,
+	}
+	for w, s := range p.Workers[r] {
+		c.Workers = append(c.Workers, discover.Worker{Name: fmt.Sprintf("w%d", w+1), URL: s.URL()})
+	}
+	a, err := local.New(c)
+	if err := p.start(ctx, a, err); err != nil {
+		return err
+	}
+	p.Agents = append(p.Agents, a)
+	if certs, err = p.certs(identity.ID{Role: identity.RoleGateway, Region: name, Name: name + "-gw"}); err != nil {
+		return err
+	}
+	var globals []string
+	for i := range p.cfg.Globals {
+		globals = append(globals, GlobalHost(i).String()+":7100")
+	}
+	g, err := regional.New(regional.Config{
+		Name: name + "-gw", Region: name, Certs: certs, Network: p.Net.Host(gw), Atlas: p.atlas, Dir: p.dir(name + "-gw"),
+		HTTPListen: gw.String() + ":8080", PeerListen: gw.String() + ":8443", UplinkListen: gw.String() + ":7200",
+		Globals: globals, Log: p.cfg.Log,
+	})
+	p.Gateways = append(p.Gateways, g)
+	return p.start(ctx, g, err)
+}
+
+// steer starts the global nodes.
+func (p *Planet) steer(ctx context.Context) error {
+	for i := range p.cfg.Globals {
+		s, err := p.node(i)
+		p.Globals = append(p.Globals, s)
+		if err := p.start(ctx, s, err); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *Planet) node(i int) (*global.Server, error) {
+	name, host := fmt.Sprintf("g%d", i+1), GlobalHost(i).String()
+	certs, err := p.certs(identity.ID{Role: identity.RoleGlobal, Name: name})
+	if err != nil {
+		return nil, err
+	}
+	var peers []consensus.Peer
+	for k := range p.cfg.Globals {
+		peers = append(peers, consensus.Peer{ID: fmt.Sprintf("g%d", k+1), Addr: GlobalHost(k).String() + ":7000"})
+	}
+	return global.New(global.Config{
+		Name: name, Dir: p.dir(name), Certs: certs, Network: p.Net.Host(GlobalHost(i)), Atlas: p.atlas, Peers: peers,
+		RaftListen: host + ":7000", UplinkListen: host + ":7100", HTTPListen: host + ":8080", DNS: dns.Config{Explain: true},
+		SpecName: "spec.yaml", Spec: []byte(p.cfg.spec()), Log: p.cfg.Log,
+	})
+}
+
+func (p *Planet) dir(name string) string {
+	if !p.cfg.Keep {
+		return ""
+	}
+	return filepath.Join(p.cfg.Dir, "state-"+name)
+}
+
+// ready waits until every region's workers are all there and the first plan is in force.
+func (p *Planet) ready(ctx context.Context) error {
+	for end := time.Now().Add(time.Minute); time.Now().Before(end) && ctx.Err() == nil; time.Sleep(100 * time.Millisecond) {
+		if p.settled() {
+			return nil
+		}
+	}
+	return errors.Join(errors.New("the planet did not come up within a minute"), ctx.Err())
+}
+
+func (p *Planet) settled() bool {
+	for i := range p.Globals {
+		if v, err := p.Ask(i, Client(0, 0), "_view."+Zone); err != nil || v.Fields["plan_epoch"] == "" || v.Fields["plan_epoch"] == "0" {
+			return false
+		}
+	}
+	for r, a := range p.Agents {
+		ready := int64(0)
+		for _, m := range a.Summary(time.Now()).Models {
+			ready += m.Ready
+		}
+		if ready < int64(p.cfg.Regions[r].Workers) {
+			return false
+		}
+	}
+	return true
+}
+
+// Stop ends everything, the last started first.
+func (p *Planet) Stop(context.Context) error {
+	var errs []error
+	for i := len(p.parts) - 1; i >= 0; i-- {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		errs = append(errs, p.parts[i].Stop(ctx))
+		cancel()
+	}
+	p.parts = nil
+	return errors.Join(errs...)
+}
