@@ -28,9 +28,11 @@ type result struct {
 	Message string `json:"message,omitempty"` // when refused
 }
 
-// checks judge bodies that this package does not understand. Both are pure; either may be nil.
+// checks judge bodies that this package does not understand. All are pure; any may be nil.
 type checks struct {
 	spec, plan func(prev, next []byte) error
+	// holds says how long resolvers hold what a spec has them answered. It is pure too, and may be nil.
+	holds func(spec []byte) Holds
 }
 
 // entry is a committed log entry.
@@ -67,7 +69,7 @@ func apply(s *State, e entry, c checks) (*State, result) {
 func (s *State) run(c command, k checks) result {
 	switch c.Kind {
 	case kindPutSpec:
-		return s.putSpec(c, k.spec)
+		return s.putSpec(c, k)
 	case kindPutPlan:
 		return s.putPlan(c, k.plan)
 	case kindPutDrain:
@@ -81,16 +83,24 @@ func (s *State) run(c command, k checks) result {
 		return s.rotateKey(c)
 	case kindNote:
 		return result{Code: codeOK}
+	case kindSign:
+		return s.sign(c, k.holds)
 	}
 	return refuse("%v", errUnknownKind)
 }
 
-func (s *State) putSpec(c command, check func(prev, next []byte) error) result {
+func (s *State) putSpec(c command, k checks) result {
 	if c.BasedOn != s.SpecVersion {
 		return result{Code: codeConflict, Current: s.SpecVersion}
 	}
-	if r, ok := judge("spec", check, s.Spec, c.Body); !ok {
+	if r, ok := judge("spec", k.spec, s.Spec, c.Body); !ok {
 		return r
+	}
+	if s.Signing != nil {
+		if err := s.Signing.checkZone(held(k.holds, c.Body)); err != nil {
+			return refuse("%v", err)
+		}
+		s.Signing = s.Signing.outlive(held(k.holds, s.Spec), c.At)
 	}
 	s.SpecVersion++
 	s.Spec = c.Body

@@ -13,7 +13,7 @@ import (
 )
 
 // Archive is this node's state in the form of a snapshot, with its checksum. It holds the secrets of the state: whoever
-// has it can sign redirect tickets until the keys have been rotated out.
+// has it can sign redirect tickets until the keys have been rotated out, and the zone until its key has been rolled.
 func (n *Node) Archive() ([]byte, error) { return encodeState(n.State()) }
 
 // Contents says what an archive holds, and refuses one that is damaged.
@@ -50,8 +50,14 @@ func (n *Node) replace(ctx context.Context, old *State, by By) (version uint64, 
 	if err := n.Barrier(ctx); err != nil {
 		return 0, err
 	}
-	now := n.State()
-	next := old.raised(now, by.Actor, time.Now().UTC().Round(0))
+	now, at := n.State(), time.Now().UTC().Round(0)
+	if now.Signing != nil {
+		if err := now.Signing.checkZone(held(n.cfg.Holds, old.Spec)); err != nil {
+			return 0, ErrRefused{Reason: err.Error()}
+		}
+	}
+	next := old.raised(now, by.Actor, at)
+	next.Signing = next.Signing.outlive(held(n.cfg.Holds, now.Spec), at)
 	body, err := encodeState(next)
 	if err != nil {
 		return 0, err
@@ -68,6 +74,9 @@ func (s *State) raised(now *State, actor string, at time.Time) *State {
 	}
 	if len(now.Audit) == 0 { // a new cluster goes on with the old one's audit
 		out.Audit = s.Audit
+	}
+	if out.Signing = now.Signing; out.Signing == nil { // the parent may still have the DS of the archived key
+		out.Signing = s.Signing
 	}
 	if len(out.TicketKeys) == 0 {
 		out.TicketKeys = s.TicketKeys
@@ -141,7 +150,7 @@ func Recover(c Config, parts bool) (*State, error) {
 	_, transport := raft.NewInmemTransport(addr)
 	defer transport.Close()
 	alone := raft.Configuration{Servers: []raft.Server{{ID: raft.ServerID(c.ID), Address: addr}}}
-	state := newFSM(checks{spec: c.CheckSpec, plan: c.CheckPlan}, c.Log)
+	state := newFSM(checks{spec: c.CheckSpec, plan: c.CheckPlan, holds: c.Holds}, c.Log)
 	if err := raft.RecoverCluster(c.raftConfig(false, log), state, logs, stable, snaps, transport, alone); err != nil {
 		return nil, fmt.Errorf("recovering %s: %w", c.Dir, err)
 	}

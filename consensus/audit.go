@@ -85,6 +85,11 @@ func (s *State) audited(c command) (action, subject string) {
 		return "undrain", c.Path
 	case kindNote:
 		return c.Action, c.Path
+	case kindSign:
+		if s.Signing == nil {
+			return "dnssec " + c.Action, c.Path + " is not signed any more"
+		}
+		return "dnssec " + c.Action, c.Path + " is " + string(s.Signing.Phase)
 	}
 	return "", ""
 }

@@ -18,6 +18,7 @@ const (
 	kindExpire      kind = 5
 	kindRotateKey   kind = 6
 	kindNote        kind = 7 // something done outside the log, for the audit
+	kindSign        kind = 8 // a change of how the zone is signed, see Signing
 
 	// kindOptional marks a command that a node too old to know it may skip without harm.
 	kindOptional kind = 0x80
@@ -45,7 +46,7 @@ type command struct {
 	Path    string    `json:"path,omitempty"`
 	Reason  string    `json:"reason,omitempty"`
 	Actor   string    `json:"actor,omitempty"`
-	Action  string    `json:"action,omitempty"` // of a note
+	Action  string    `json:"action,omitempty"` // of a note, or what is done to the zone's signing
 	Detail  string    `json:"detail,omitempty"` // what differs, for the audit
 	At      time.Time `json:"at,omitzero"`
 	Until   time.Time `json:"until,omitzero"`
@@ -73,7 +74,7 @@ func decodeCommand(b []byte) (command, error) {
 		return c, fmt.Errorf("command is longer than %d bytes", maxCommand)
 	}
 	c.Kind = kind(b[0])
-	if c.Kind < kindPutSpec || c.Kind > kindNote {
+	if c.Kind < kindPutSpec || c.Kind > kindSign {
 		return c, errUnknownKind
 	}
 	if err := json.Unmarshal(b[1:], &c); err != nil {

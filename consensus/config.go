@@ -49,6 +49,9 @@ type Config struct {
 	CheckSpec func(prev, next []byte) error
 	// CheckPlan judges a plan likewise.
 	CheckPlan func(prev, next []byte) error
+	// Holds says for how long resolvers may hold what a spec that was agreed on has them answered, for the steps of a
+	// signed zone. It must be pure as CheckSpec. nil: not at all.
+	Holds func(spec []byte) Holds
 	// OnApply is told of each new state, the newest one only when several came at once. It is called from one goroutine
 	// and must not block. nil: nobody is told.
 	OnApply func(*State)

@@ -14,6 +14,7 @@ func FuzzApply(f *testing.F) {
 		{Kind: kindRotateKey, Body: bytes.Repeat([]byte{1}, keySize), At: noon},
 		{Kind: kindPutPlan, Term: 1, Body: []byte("plan"), At: noon},
 		{Kind: kindExpire, At: noon},
+		{Kind: kindSign, Action: SignEnable, Path: "api.example.", Body: bytes.Repeat([]byte{1}, zoneKeySize), At: noon},
 	} {
 		f.Add(must(f, c))
 	}
@@ -41,6 +42,7 @@ func FuzzDecodeState(f *testing.F) {
 	}
 	f.Add(b)
 	f.Add([]byte(snapshotMagic))
+	f.Add([]byte(`{"signing":{"zone":"api.example.","phase":"signed","keys":[{"secret":"AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE="}]}}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		_, _ = decodeState(bytes.NewReader(data)) // the sum stops nearly everything: the rest is reached below
 		var w wireState

@@ -75,7 +75,7 @@ func New(c Config) (*Node, error) {
 	}
 	n := &Node{cfg: c, id: c.ID, log: c.Log, refused: newRefusals(c.Log), conns: newConns(), heard: newHeard(), written: make(chan struct{}, 1), nudged: make(chan struct{})}
 	n.ctx, n.cancel = context.WithCancel(context.Background())
-	n.fsm = newFSM(checks{spec: c.CheckSpec, plan: c.CheckPlan}, c.Log)
+	n.fsm = newFSM(checks{spec: c.CheckSpec, plan: c.CheckPlan, holds: c.Holds}, c.Log)
 	n.listen = newListener(ln, c.Certs, c.Log, n.refused, n.conns, n.member)
 	n.listen.propose, n.listen.hear = n.serveProposal, n.hear
 	return n, nil
@@ -170,6 +170,10 @@ func (n *Node) stores(log hcLogger) (raft.LogStore, raft.StableStore, raft.Snaps
 	snaps, err := raft.NewFileSnapshotStoreWithLogger(filepath.Clean(n.cfg.Dir), retained, log)
 	if err != nil {
 		return nil, nil, nil, fmt.Errorf("opening snapshots in %s: %w", n.cfg.Dir, err)
+	}
+	// Snapshots hold the state's secrets, and raft writes them for everybody to read: dir may be an operator's own.
+	if err := os.Chmod(filepath.Join(n.cfg.Dir, snapshotDir), 0o700); err != nil {
+		return nil, nil, nil, fmt.Errorf("closing the snapshots in %s to others: %w", n.cfg.Dir, err)
 	}
 	n.store, err = openStore(n.cfg.Dir)
 	if err != nil {

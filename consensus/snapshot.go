@@ -54,6 +54,8 @@ type wireState struct {
 	Keys        []wireKey   `json:"keys,omitempty"`
 	Done        []outcome   `json:"done,omitempty"`
 	Audit       []Record    `json:"audit,omitempty"`
+
+	Signing *wireSigning `json:"signing,omitempty"`
 }
 
 type wireKey struct {
@@ -70,6 +72,7 @@ func encodeState(s *State) ([]byte, error) {
 	for _, k := range s.TicketKeys {
 		w.Keys = append(w.Keys, wireKey(k))
 	}
+	w.Signing = s.Signing.wire()
 	text, err := json.Marshal(w)
 	if err != nil {
 		return nil, fmt.Errorf("encoding state: %w", err)
@@ -124,6 +127,10 @@ func (w wireState) state() (*State, error) {
 		return nil, errors.New("reading snapshot: its drains are not in order")
 	case (s.SpecVersion == 0) != (len(s.SpecHistory) == 0), (s.PlanEpoch == 0) != (len(s.Plan) == 0):
 		return nil, errors.New("reading snapshot: a version without its content")
+	}
+	var err error
+	if s.Signing, err = w.Signing.signing(); err != nil {
+		return nil, fmt.Errorf("reading snapshot: %w", err)
 	}
 	if err := Verify(s.Audit); err != nil {
 		return nil, fmt.Errorf("reading snapshot: audit: %w", err)

@@ -27,6 +27,7 @@ type State struct {
 	PlanOrigin  Origin      // who made it and why; zero for one of an earlier release
 	Drains      []Drain     // sorted by path
 	TicketKeys  []Key       // newest first, at most 3; the first signs
+	Signing     *Signing    // of the zone; nil: it is not signed
 	Audit       []Record    // oldest first, at most 256: what operators changed
 
 	done []outcome // oldest first: recent writes with an idempotency key
