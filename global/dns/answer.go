@@ -21,7 +21,7 @@ const hinfoTTL = 3600
 // answer fills in the answer to a question within the zone.
 func (x *exchange) answer(debug bool) {
 	if !x.exists(debug) {
-		x.reply.Rcode = dns.RcodeNameError
+		x.reply.Rcode, x.absent = dns.RcodeNameError, true
 		x.negative()
 		return
 	}
@@ -44,6 +44,10 @@ func (x *exchange) answer(debug bool) {
 		if debug {
 			x.explanations()
 		}
+	case dns.TypeDNSKEY, dns.TypeCDS, dns.TypeCDNSKEY:
+		x.keys()
+	case dns.TypeNSEC:
+		x.denial()
 	case dns.TypeANY:
 		hinfo := &dns.HINFO{Hdr: x.header(dns.TypeHINFO, hinfoTTL), Cpu: "RFC8482"}
 		x.reply.Answer = append(x.reply.Answer, hinfo)
@@ -128,7 +132,7 @@ func (x *exchange) steer() (Answer, bool) {
 	}
 	x.service = id
 	a := x.view.Answer(id, x.client())
-	x.stale, x.remarks.ede = a.Stale, a.ede()
+	x.given, x.stale, x.remarks.ede = a, a.Stale, a.ede()
 	x.remarks.scope = a.Scope
 	return a, a.OK
 }

@@ -16,6 +16,7 @@ type fast struct {
 	h    *handler
 	name [maxName]byte // of the question, in lower case, as View.Lookup wants it
 	soa  soa
+	seal seal
 	// options and remarks are of the message at hand.
 	options options
 	remarks remarks
@@ -79,12 +80,17 @@ func (f *fast) answer(dst, msg []byte, from netip.Addr, now time.Time) (n int, o
 		return 0, out, false
 	}
 	r := &f.remarks
-	r.scope, r.ede, r.cookie.server = a.Scope, a.ede(), false
+	zone := view.Zone()
+	r.scope, r.ede, r.cookie.server, r.signed = a.Scope, a.ede(), false, o.do && zone.Signer != nil
 	proven := false
 	if o.cookie.client {
 		r.cookie, proven = o.cookie.check(f.h.cookieSecrets(), from, now)
 	}
-	n, ok = f.write(dst, msg, &q, &a, view.Zone(), proven)
+	if r.signed {
+		n, ok = f.prove(dst, msg, &q, &a, zone, proven, now)
+	} else {
+		n, ok = f.write(dst, msg, &q, &a, zone, proven)
+	}
 	out.qtype, out.stale = q.qtype, a.Stale
 	if ok && !proven && f.h.limiter != nil {
 		var b []byte

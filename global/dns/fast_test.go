@@ -27,7 +27,7 @@ func newPaths(w *world) *paths {
 }
 
 // agree holds that the fast path declines a message or answers it as the library's path does, and reports which.
-func (p *paths) agree(t *testing.T, msg []byte, from netip.Addr) bool {
+func (p *paths) agree(t testing.TB, msg []byte, from netip.Addr) bool {
 	t.Helper()
 	buf := make([]byte, ourSize)
 	before := slices.Clone(msg)
@@ -47,8 +47,10 @@ func (p *paths) agree(t *testing.T, msg []byte, from netip.Addr) bool {
 	for _, m := range []*dns.Msg{a, b} { // the library's path writes the SOA in lower case, whatever the question's is
 		for i, rr := range m.Ns {
 			m.Ns[i] = dns.Copy(rr)
-			soa := m.Ns[i].(*dns.SOA)
-			soa.Hdr.Name, soa.Ns, soa.Mbox = strings.ToLower(soa.Hdr.Name), strings.ToLower(soa.Ns), strings.ToLower(soa.Mbox)
+			if soa, ok := m.Ns[i].(*dns.SOA); ok {
+				soa.Ns, soa.Mbox = strings.ToLower(soa.Ns), strings.ToLower(soa.Mbox)
+			}
+			m.Ns[i].Header().Name = strings.ToLower(m.Ns[i].Header().Name)
 		}
 	}
 	if a.String() != b.String() || !bytes.Equal(buf[:4], out[:4]) {
@@ -133,6 +135,10 @@ func FuzzPathsAgree(f *testing.F) {
 	}
 	f.Add(edns(query1("wide.api.example.", dns.TypeAAAA), 1232, 0, ecs(2, 56, 0, 0x20, 1, 0xd, 0xb8, 1, 2, 3)), true, byte(100))
 	f.Add(edns(query1("CHAT.api.example.", dns.TypeHTTPS), 512, bitDO, opt1(10, make([]byte, 24)...)), true, byte(1))
+	for _, qtype := range []uint16{dns.TypeA, dns.TypeAAAA, dns.TypeSVCB} {
+		f.Add(edns(query1("WIDE.api.example.", qtype), 900, bitDO|0x4000, nil), false, byte(9))
+	}
+	signer := newWorld().sign(f, ShowDS, newKey(f, 1)).zone.Signer
 	f.Fuzz(func(t *testing.T, msg []byte, six bool, many byte) {
 		w := differentWorld()
 		w.many = int(many)
@@ -141,6 +147,11 @@ func FuzzPathsAgree(f *testing.F) {
 			from = netip.MustParseAddr("2001:db8:44::1")
 		}
 		newPaths(w).agree(t, msg, from)
+		w.zone.Signer = signer
+		p := newPaths(w)
+		p.agree(t, msg, from)
+		p.slow.handle(make([]byte, 0, 2*ourSize), msg, from, UDP) // makes the signatures that the fast path lacks
+		p.agree(t, msg, from)
 	})
 }
 

@@ -27,6 +27,7 @@ type world struct {
 	lines int // of an explanation; 0: a few short ones
 	panic bool
 	https uint16 // port of the gateways' HTTPS
+	short uint32 // TTL of chat's answers while it is shortened; 0: it is not
 }
 
 const (
@@ -81,6 +82,9 @@ var (
 // Answer also makes the records ready, as a view does beforehand.
 func (w *world) Answer(id int, client netip.Addr) Answer {
 	a := w.answer(id, client)
+	if w.short > 0 {
+		a.TTL, a.Full = w.short, a.TTL
+	}
 	if a.OK {
 		a.Ready = NewRecords(a.Addrs, w.https)
 	}

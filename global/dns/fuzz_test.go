@@ -24,8 +24,15 @@ func FuzzQuery(f *testing.F) {
 	}
 	w := newWorld()
 	h := handler{view: func() View { return w }, nsid: "g1", debug: true, idle: 100}
+	signed := newWorld().sign(f, ShowDS, newKey(f, 1))
+	hs := handler{view: func() View { return signed }, nsid: "g1", debug: true, idle: 100}
 	from := netip.MustParseAddr("192.0.2.9")
 	f.Fuzz(func(t *testing.T, msg []byte, tcp bool) {
+		if out, _, ok := hs.handle(make([]byte, 0, 2*ourSize), msg, from, transport(tcp)); ok {
+			if err := new(dns.Msg).Unpack(out); err != nil || !tcp && len(out) > ourSize {
+				t.Fatalf("signed answer %x to %x: %v", out, msg, err)
+			}
+		}
 		out, event, ok := h.handle(make([]byte, 0, 2*ourSize), msg, from, transport(tcp))
 		if !ok {
 			if event.Rcode != Dropped {

@@ -21,18 +21,22 @@ type handler struct {
 
 // exchange is one question on its way to an answer.
 type exchange struct {
-	q       query
-	from    netip.Addr // the resolver
-	size    int        // of the query, in bytes
-	by      Transport
-	proven  bool // by its cookie: the resolver is where it says
-	view    View
-	zone    *Zone
-	lower   string // the question's name in lower case
-	reply   *dns.Msg
-	remarks remarks
-	service int
-	stale   bool
+	q           query
+	from        netip.Addr // the resolver
+	size        int        // of the query, in bytes
+	by          Transport
+	proven      bool // by its cookie: the resolver is where it says
+	view        View
+	zone        *Zone
+	lower       string // the question's name in lower case
+	reply       *dns.Msg
+	remarks     remarks
+	service     int
+	stale       bool
+	given       Answer // of the view, where it was asked
+	absent      bool   // nothing stands at or below the name, whatever the reply's code is
+	proved      bool   // with signatures
+	first, keep int    // the portion of the addresses that is answered, see portion
 }
 
 // handle appends the answer to a message to dst[:0]. It reports false when there is to be none.
@@ -56,6 +60,7 @@ func (h *handler) handle(dst, msg []byte, from netip.Addr, by Transport) ([]byte
 		x.reply.Rcode = dns.RcodeFormatError
 	default:
 		h.resolve(x)
+		x.prove(now)
 	}
 	out, err := x.pack(dst)
 	if err != nil { // the view holds something that no message can carry
@@ -67,7 +72,7 @@ func (h *handler) handle(dst, msg []byte, from netip.Addr, by Transport) ([]byte
 	}
 	event.Rcode, event.Service, event.Stale = x.reply.Rcode, x.service, x.stale
 	if by == UDP && !x.proven {
-		out, event.Limited = h.limiter.apply(out, x.from, classOf(x.reply.Rcode, x.service), now)
+		out, event.Limited = h.limiter.apply(out, x.from, x.class(), now)
 	}
 	return out, event, out != nil
 }
@@ -130,6 +135,8 @@ func (h *handler) resolve(x *exchange) {
 		x.reply.Rcode = dns.RcodeRefused
 	case x.q.qtype == dns.TypeAXFR || x.q.qtype == dns.TypeIXFR:
 		x.reply.Rcode = dns.RcodeRefused
+	case x.q.qtype == dns.TypeNXNAME: // RFC 9824, 3.5
+		x.reply.Rcode, x.remarks.ede = dns.RcodeFormatError, edeType
 	case metaType(x.q.qtype):
 		x.reply.Rcode = dns.RcodeNotImplemented
 	default:

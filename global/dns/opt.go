@@ -10,6 +10,7 @@ import (
 type remarks struct {
 	rcode   int  // whole: the upper bits stand in the OPT
 	sound   bool // the query's options were understood
+	signed  bool // the answer is from a signed zone, with what proves it
 	scope   uint8
 	ede     uint16 // an Extended DNS Error (RFC 8914), or noEDE
 	cookie  cookie
@@ -26,6 +27,8 @@ const (
 	noEDE     = 0
 	edeStale  = 3
 	edeForged = 4
+	edeBusy   = 14 // "not ready": a signature cannot be made now
+	edeType   = 30 // "invalid query type"
 )
 
 // optHead is an OPT record's length without options.
@@ -40,6 +43,9 @@ func (r *remarks) append(b []byte, q *options) []byte {
 	b = append(b, 0, 0, byte(dns.TypeOPT), ourSize>>8, ourSize&0xff, byte(r.rcode>>4), 0, 0, 0, 0, 0)
 	if q.do {
 		b[start+7] = 0x80
+	}
+	if q.co && r.signed {
+		b[start+7] |= 0x40
 	}
 	if r.sound {
 		b = r.options(b, q)

@@ -14,6 +14,7 @@ type options struct {
 	present   bool
 	size      int // UDP payload that the client takes, at least 512
 	do        bool
+	co        bool // compact denial may come with NXDOMAIN (RFC 9824, 5.1)
 	nsid      bool
 	keepalive bool
 	padded    bool
@@ -24,7 +25,7 @@ type options struct {
 
 // read takes over an OPT record's fixed fields and its data.
 func (o *options) read(class uint16, ttl uint32, data []byte) fault {
-	o.present, o.size, o.do = true, max(int(class), dns.MinMsgSize), ttl&0x8000 != 0
+	o.present, o.size, o.do, o.co = true, max(int(class), dns.MinMsgSize), ttl&0x8000 != 0, ttl&0x4000 != 0
 	if ttl>>16&0xff != 0 {
 		return newer // what the options of another version mean is not ours to say
 	}

@@ -50,7 +50,7 @@ func (x *exchange) shrink(dst, out []byte, opt int) ([]byte, error) {
 			return out, err
 		}
 	}
-	if x.thin(len(out) + opt - x.goal()) {
+	if !x.proved && x.thin(len(out)+opt-x.goal()) {
 		out, err = m.PackBuffer(dst)
 	}
 	if err != nil || len(out)+opt <= x.limit() {

@@ -20,6 +20,8 @@ type Records struct {
 	v4, v6 []byte
 	// binding is the data of the HTTPS and SVCB records; nil where clients may not be told to speak TLS.
 	binding []byte
+	// What signatures of each are found by.
+	digest4, digest6, digestB digest
 }
 
 // NewRecords makes a set ready. A port that is not 0 says that all addresses speak HTTPS there: the set then holds a
@@ -36,6 +38,7 @@ func NewRecords(addrs []netip.Addr, httpsPort uint16) *Records {
 	if httpsPort != 0 && len(addrs) > 0 {
 		r.binding = appendBinding(nil, addrs, httpsPort)
 	}
+	r.digest4, r.digest6, r.digestB = digestOf(r.v4), digestOf(r.v6), digestOf(r.binding)
 	return r
 }
 
@@ -82,6 +85,17 @@ func appendHints(b []byte, key byte, hints []byte) []byte {
 	}
 	b = binary.BigEndian.AppendUint16(append(b, 0, key), uint16(len(hints)))
 	return append(b, hints...)
+}
+
+// digest is that of the records of a type.
+func (r *Records) digest(qtype uint16) digest {
+	switch qtype {
+	case dns.TypeA:
+		return r.digest4
+	case dns.TypeAAAA:
+		return r.digest6
+	}
+	return r.digestB
 }
 
 // of returns the address records of a type and the size of each.

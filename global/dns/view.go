@@ -35,6 +35,8 @@ type Zone struct {
 	Negative uint32
 	// NS are the authoritative names; the first is the SOA's primary.
 	NS []NameServer
+	// Signer signs the zone for those who ask for signatures. Nil: it is not signed.
+	Signer *Signer
 	// CAA are the authorities that may issue certificates for names in the zone. Empty: any.
 	CAA []CAA
 }
@@ -59,6 +61,12 @@ type Answer struct {
 	Ready *Records
 	// TTL in seconds.
 	TTL uint32
+	// Full is the TTL that the answer has at other times, when TTL is shortened: signatures state it, so that they hold
+	// for both. 0: TTL is not shortened.
+	Full uint32
+	// Kinds are the types that the name may be answered with, whoever asks: a denial of another type leaves them standing.
+	// Those of Ready count in any case.
+	Kinds Kinds
 	// Scope is how many bits of the client's address the answer depends on, as RFC 7871 counts them.
 	Scope uint8
 	// Stale tells that the answer comes from a plan that nobody confirms any more.

@@ -1,0 +1,110 @@
+package dns
+
+import (
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/sha256"
+	"encoding/asn1"
+	"encoding/base64"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"math/big"
+
+	"github.com/miekg/dns"
+)
+
+// Key signs a zone: ECDSA P-256 with SHA-256, which is algorithm 13 (RFC 6605). One key is both key-signing and
+// zone-signing: every node holds it anyway, so that a key apart would protect nothing, and the set of keys stays small.
+type Key struct {
+	private *ecdsa.PrivateKey
+	data    []byte // of its DNSKEY record
+	tag     uint16
+}
+
+// Fixed fields of our DNSKEY records: a zone's key that a DS may point to.
+const (
+	keyFlags     = dns.ZONE | dns.SEP
+	keyProtocol  = 3
+	keyAlgorithm = dns.ECDSAP256SHA256
+)
+
+// NewKey makes a key of its secret, the scalar in 32 bytes.
+func NewKey(secret []byte) (*Key, error) {
+	private, err := ecdsa.ParseRawPrivateKey(elliptic.P256(), secret)
+	if err != nil {
+		return nil, errors.New("that is no private key of ECDSA P-256") // the cause might tell of the secret
+	}
+	point, err := private.PublicKey.Bytes()
+	if err != nil {
+		return nil, fmt.Errorf("encoding the public key: %w", err)
+	}
+	k := &Key{private: private, data: append([]byte{keyFlags >> 8, keyFlags & 0xff, keyProtocol, keyAlgorithm}, point[1:]...)}
+	k.tag = tagOf(k.data)
+	return k, nil
+}
+
+// tagOf is the key tag of a DNSKEY record's data (RFC 4034, appendix B).
+func tagOf(data []byte) uint16 {
+	sum := uint32(0)
+	for i, c := range data {
+		sum += uint32(c) << (8 * (1 - i&1))
+	}
+	return uint16(sum + sum>>16)
+}
+
+// Tag finds the key among a zone's few; it is not unique in the world.
+func (k *Key) Tag() uint16 { return k.tag }
+
+// String hides the secret.
+func (k *Key) String() string { return fmt.Sprintf("zone key %d", k.tag) }
+
+// GoString hides the secret.
+func (k *Key) GoString() string { return k.String() }
+
+// DNSKEY is the data of the key's record as zone files write it.
+func (k *Key) DNSKEY() string {
+	return fmt.Sprintf("%d %d %d %s", keyFlags, keyProtocol, keyAlgorithm, base64.StdEncoding.EncodeToString(k.data[4:]))
+}
+
+// DS is the data of the record that the zone's parent shows for the key, with a digest of SHA-256, as zone files write it.
+func (k *Key) DS(zone string) string {
+	d := k.ds(wireName(zone))
+	return fmt.Sprintf("%d %d %d %X", k.tag, keyAlgorithm, dns.SHA256, d[4:])
+}
+
+// ds is the data of that record, and of the CDS.
+func (k *Key) ds(zone []byte) []byte {
+	sum := sha256.Sum256(append(append([]byte(nil), zone...), k.data...))
+	b := binary.BigEndian.AppendUint16(nil, k.tag)
+	return append(append(b, keyAlgorithm, dns.SHA256), sum[:]...)
+}
+
+// signatureSize is that of a signature itself, in octets (RFC 6605, 4).
+const signatureSize = 64
+
+// sign signs a SHA-256. The same comes out every time and on every node (RFC 6979).
+func (k *Key) sign(dst, sum []byte) ([]byte, error) {
+	der, err := k.private.Sign(nil, sum, crypto.SHA256)
+	if err != nil {
+		return nil, err
+	}
+	var pair struct{ R, S *big.Int }
+	if _, err := asn1.Unmarshal(der, &pair); err != nil {
+		return nil, err
+	}
+	var raw [signatureSize]byte
+	pair.R.FillBytes(raw[:signatureSize/2])
+	pair.S.FillBytes(raw[signatureSize/2:])
+	return append(dst, raw[:]...), nil
+}
+
+// rawRR is a record of any type with its data in wire format.
+func rawRR(owner string, rtype uint16, ttl uint32, data []byte) *dns.RFC3597 {
+	return &dns.RFC3597{
+		Hdr:   dns.RR_Header{Name: owner, Rrtype: rtype, Class: dns.ClassINET, Ttl: ttl},
+		Rdata: hex.EncodeToString(data),
+	}
+}

@@ -1,0 +1,607 @@
+package dns
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/miekg/dns"
+	"pgregory.net/rapid"
+)
+
+func newKey(t testing.TB, fill byte) *Key {
+	t.Helper()
+	k, err := NewKey(bytes.Repeat([]byte{fill}, 32))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
+// sign signs a world with keys.
+func (w *world) sign(t testing.TB, wish Wish, keys ...*Key) *world {
+	t.Helper()
+	s, err := NewSigner(SignerConfig{Zone: w.zone.Name, Keys: keys, KeyTTL: 3600, Lifetime: 72 * time.Hour, Parent: wish, Kept: NewSignatures()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.zone.Signer = s
+	return w
+}
+
+func signedWorld(t testing.TB) *world {
+	w := differentWorld()
+	w.zone.CAA = []CAA{{Tag: "issue", Value: "letsencrypt.org"}}
+	return w.sign(t, ShowDS, newKey(t, 1))
+}
+
+// validator believes one DS, as a resolver does.
+type validator struct {
+	ds   *dns.DS
+	keys []*dns.DNSKEY
+	now  time.Time
+}
+
+// newValidator fetches the keys and proves them by the DS.
+func newValidator(t testing.TB, p *paths, ds string) *validator {
+	t.Helper()
+	rr, err := dns.NewRR("api.example. 3600 IN DS " + ds)
+	if err != nil {
+		t.Fatal(err)
+	}
+	v := &validator{ds: rr.(*dns.DS), now: time.Now()}
+	m := p.ask(t, query1("api.example.", dns.TypeDNSKEY))
+	for _, rr := range m.Answer {
+		if k, ok := rr.(*dns.DNSKEY); ok {
+			v.keys = append(v.keys, k)
+		}
+	}
+	trusted := slices.IndexFunc(v.keys, func(k *dns.DNSKEY) bool {
+		d := k.ToDS(dns.SHA256)
+		return d.Digest == strings.ToLower(v.ds.Digest) && d.KeyTag == v.ds.KeyTag
+	})
+	if trusted < 0 {
+		t.Fatalf("none of the keys is that of the DS: %v", m)
+	}
+	all := v.keys
+	v.keys = all[trusted : trusted+1]
+	v.section(t, m.Answer)
+	v.keys = all
+	return v
+}
+
+// section holds that each set of records in it is signed by a key.
+func (v *validator) section(t testing.TB, section []dns.RR) {
+	t.Helper()
+	sets := map[string][]dns.RR{}
+	var sigs []*dns.RRSIG
+	for _, rr := range section {
+		if s, ok := rr.(*dns.RRSIG); ok {
+			sigs = append(sigs, s)
+			continue
+		}
+		h := rr.Header()
+		if h.Rrtype == dns.TypeOPT {
+			continue
+		}
+		key := strings.ToLower(h.Name) + dns.TypeToString[h.Rrtype]
+		sets[key] = append(sets[key], rr)
+	}
+	for name, set := range sets {
+		proved := false
+		for _, s := range sigs {
+			if strings.ToLower(s.Hdr.Name)+dns.TypeToString[s.TypeCovered] != name {
+				continue
+			}
+			if s.Hdr.Ttl != set[0].Header().Ttl || s.OrigTtl < s.Hdr.Ttl || s.Algorithm != dns.ECDSAP256SHA256 || s.SignerName != "api.example." {
+				t.Errorf("the signature of %s does not go with it: %v", name, s)
+			}
+			if !s.ValidityPeriod(v.now) || !s.ValidityPeriod(v.now.Add(48*time.Hour)) || !s.ValidityPeriod(v.now.Add(-30*time.Minute)) {
+				t.Errorf("the signature of %s is not valid around now: %v", name, s)
+			}
+			for _, k := range v.keys {
+				proved = proved || k.KeyTag() == s.KeyTag && s.Verify(k, set) == nil
+			}
+		}
+		if !proved {
+			t.Errorf("nothing proves %s: %v\n%v", name, set, sigs)
+		}
+	}
+}
+
+// denial returns the one NSEC record of an answer.
+func denial(m *dns.Msg) *dns.NSEC {
+	for _, rr := range append(slices.Clone(m.Ns), m.Answer...) {
+		if n, ok := rr.(*dns.NSEC); ok {
+			return n
+		}
+	}
+	return nil
+}
+
+// ask asks over UDP with DO, and over the fast path too where that answers.
+func (p *paths) ask(t testing.TB, q []byte) *dns.Msg {
+	t.Helper()
+	msg := edns(q, 1232, bitDO, nil)
+	return p.exchange(t, msg, UDP)
+}
+
+func (p *paths) exchange(t testing.TB, msg []byte, by Transport) *dns.Msg {
+	t.Helper()
+	out, _, ok := p.slow.handle(make([]byte, 0, 2*ourSize), msg, home, by)
+	if !ok {
+		t.Fatalf("no answer to %x", msg)
+	}
+	m := unpack(t, out)
+	if by == UDP {
+		p.agree(t, msg, home)
+	}
+	return m
+}
+
+// TestEveryAnswerIsProved asks for everything there is and is not, and validates all of it from the DS down.
+func TestEveryAnswerIsProved(t *testing.T) {
+	w := signedWorld(t)
+	p := newPaths(w)
+	v := newValidator(t, p, newKey(t, 1).DS("api.example."))
+	for _, c := range []struct {
+		name  string
+		qtype uint16
+		types string // of the NSEC where the answer is a denial
+	}{
+		{"chat.api.example.", dns.TypeA, ""},
+		{"ChAt.ApI.eXaMpLe.", dns.TypeA, ""},
+		{"chat.api.example.", dns.TypeAAAA, "A SVCB HTTPS"},
+		{"CHAT.api.example.", dns.TypeAAAA, "A SVCB HTTPS"},
+		{"chat.api.example.", dns.TypeHTTPS, ""},
+		{"chat.api.example.", dns.TypeSVCB, ""},
+		{"chat.api.example.", dns.TypeTXT, "A SVCB HTTPS"},
+		{"chat.api.example.", dns.TypeMX, "A SVCB HTTPS"},
+		{"chat.api.example.", dns.TypeDNSKEY, "A SVCB HTTPS"},
+		{"eu.chat.api.example.", dns.TypeA, ""},
+		{"wide.api.example.", dns.TypeA, ""},
+		{"wide.api.example.", dns.TypeAAAA, ""},
+		{"six.deep.api.example.", dns.TypeAAAA, ""},
+		{"six.deep.api.example.", dns.TypeA, "AAAA SVCB HTTPS"},
+		{"idle.api.example.", dns.TypeA, " "},
+		{"deep.api.example.", dns.TypeA, " "},
+		{"api.example.", dns.TypeSOA, ""},
+		{"api.example.", dns.TypeNS, ""},
+		{"api.example.", dns.TypeCAA, ""},
+		{"api.example.", dns.TypeDNSKEY, ""},
+		{"api.example.", dns.TypeCDS, ""},
+		{"api.example.", dns.TypeCDNSKEY, ""},
+		{"api.example.", dns.TypeA, "NS SOA DNSKEY CDS CDNSKEY CAA"},
+		{"api.example.", dns.TypeDS, "NS SOA DNSKEY CDS CDNSKEY CAA"},
+		{"ns1.dns.api.example.", dns.TypeA, ""},
+		{"ns1.dns.api.example.", dns.TypeAAAA, ""},
+		{"ns1.dns.api.example.", dns.TypeTXT, "A AAAA"},
+		{"_why.chat.api.example.", dns.TypeTXT, ""},
+		{"_why.chat.api.example.", dns.TypeA, "TXT"},
+		{"_whoami.api.example.", dns.TypeTXT, ""},
+		{"chat.api.example.", dns.TypeANY, ""},
+		{"nope.api.example.", dns.TypeA, "NXNAME"},
+		{"NOPE.a.b.api.example.", dns.TypeTXT, "NXNAME"},
+		{"*.api.example.", dns.TypeA, "NXNAME"},
+		{`\000.chat.api.example.`, dns.TypeA, "NXNAME"},
+		{`a\.b\"\007.api.example.`, dns.TypeNSEC, "NXNAME"},
+		{"nope.api.example.", dns.TypeRRSIG, "NXNAME"},
+	} {
+		t.Run(c.name+" "+dns.TypeToString[c.qtype], func(t *testing.T) {
+			q := new(dns.Msg).SetQuestion(c.name, c.qtype)
+			raw, err := q.Pack()
+			if err != nil {
+				t.Fatal(err)
+			}
+			for range 2 { // the second time the signatures are there
+				m := p.exchange(t, edns(raw, 1232, bitDO, nil), UDP)
+				if m.Truncated {
+					m = p.exchange(t, edns(raw, 1232, bitDO, nil), TCP)
+				}
+				v.section(t, m.Answer)
+				v.section(t, m.Ns)
+				v.section(t, m.Extra)
+				v.holdsDenial(t, m, c.types)
+			}
+		})
+	}
+}
+
+// holdsDenial compares the NSEC of an answer with the types that it is to have; with none, it holds that there is no such.
+func (v *validator) holdsDenial(t *testing.T, m *dns.Msg, types string) {
+	t.Helper()
+	n := denial(m)
+	if types == "" {
+		if n != nil || len(m.Answer) < 2 || m.Rcode != dns.RcodeSuccess {
+			t.Fatalf("not an answer: %v", m)
+		}
+		return
+	}
+	if n == nil || len(m.Answer) > 0 || len(m.Ns) != 4 || m.Rcode != dns.RcodeSuccess {
+		t.Fatalf("not a denial: %v", m)
+	}
+	want := []uint16{dns.TypeRRSIG, dns.TypeNSEC}
+	for _, name := range strings.Fields(types) {
+		want = append(want, dns.StringToType[name])
+	}
+	slices.Sort(want)
+	if !slices.Equal(n.TypeBitMap, want) {
+		t.Errorf("the denial has the types %v, want %v", n.TypeBitMap, want)
+	}
+	name := m.Question[0].Name
+	if n.Hdr.Name != name || n.NextDomain != `\000.`+strings.ToLower(name) || n.Hdr.Ttl != 30 {
+		t.Errorf("the denial of %s is %v", name, n)
+	}
+}
+
+func TestTypesOfProofCanBeAskedFor(t *testing.T) {
+	p := newPaths(signedWorld(t))
+	v := newValidator(t, p, newKey(t, 1).DS("api.example."))
+	m := p.ask(t, query1("chat.api.example.", dns.TypeNSEC))
+	v.section(t, m.Answer)
+	if n := denial(m); len(m.Answer) != 2 || n == nil || !slices.Contains(n.TypeBitMap, dns.TypeA) {
+		t.Errorf("NSEC is answered %v", m)
+	}
+	m = p.ask(t, query1("chat.api.example.", dns.TypeRRSIG))
+	if len(m.Answer) != 1 || len(m.Ns) != 0 || m.Answer[0].(*dns.RRSIG).TypeCovered != dns.TypeNSEC {
+		t.Errorf("RRSIG is answered %v", m)
+	}
+	m = p.ask(t, query1("chat.api.example.", dns.TypeNXNAME))
+	if m.Rcode != dns.RcodeFormatError || m.Authoritative || !strings.Contains(m.IsEdns0().String(), "EDE: 30") {
+		t.Errorf("NXNAME is answered %v", m)
+	}
+}
+
+// TestUnsignedToThoseWhoDoNotAsk holds that without DO nothing of the signing shows, NXDOMAIN included.
+func TestUnsignedToThoseWhoDoNotAsk(t *testing.T) {
+	plain, signed := newPaths(differentWorld()), newPaths(differentWorld().sign(t, ShowDS, newKey(t, 1)))
+	for _, name := range []string{"chat.api.example.", "nope.api.example.", "api.example.", "deep.api.example."} {
+		for _, qtype := range []uint16{dns.TypeA, dns.TypeAAAA, dns.TypeHTTPS, dns.TypeNS, dns.TypeTXT, dns.TypeANY} {
+			for _, q := range [][]byte{query1(name, qtype), edns(query1(name, qtype), 1232, 0x4000, nil)} {
+				a, b := plain.exchange(t, q, UDP), signed.exchange(t, q, UDP)
+				if a.String() != b.String() {
+					t.Errorf("%s %d: %v and %v", name, qtype, a, b)
+				}
+			}
+		}
+	}
+	if m := signed.exchange(t, query1("api.example.", dns.TypeDNSKEY), UDP); len(m.Answer) != 1 {
+		t.Errorf("the keys are not to be had without DO: %v", m)
+	}
+}
+
+// TestCompactAnswersOK holds what RFC 9824, 5.1 says of the flag.
+func TestCompactAnswersOK(t *testing.T) {
+	p := newPaths(signedWorld(t))
+	v := newValidator(t, p, newKey(t, 1).DS("api.example."))
+	const co = 0x4000
+	m := p.exchange(t, edns(query1("nope.api.example.", dns.TypeA), 1232, bitDO|co, nil), UDP)
+	if m.Rcode != dns.RcodeNameError || m.IsEdns0().Hdr.Ttl&co == 0 || !m.IsEdns0().Do() {
+		t.Errorf("NXDOMAIN is not restored: %v", m)
+	}
+	v.section(t, m.Ns)
+	for _, qtype := range []uint16{dns.TypeA, dns.TypeAAAA} {
+		m = p.exchange(t, edns(query1("chat.api.example.", qtype), 1232, bitDO|co, nil), UDP)
+		if m.Rcode != dns.RcodeSuccess || m.IsEdns0().Hdr.Ttl&co == 0 {
+			t.Errorf("the flag is not returned: %v", m)
+		}
+	}
+	if m = p.ask(t, query1("nope.api.example.", dns.TypeA)); m.Rcode != dns.RcodeSuccess || m.IsEdns0().Hdr.Ttl&co != 0 {
+		t.Errorf("the flag is set for one that does not know it: %v", m)
+	}
+}
+
+// TestNodesSignAlike holds that a signature depends on the keys and the hour alone.
+func TestNodesSignAlike(t *testing.T) {
+	a, b := newPaths(signedWorld(t)), newPaths(signedWorld(t))
+	for _, name := range []string{"chat.api.example.", "nope.api.example.", "api.example."} {
+		for _, qtype := range []uint16{dns.TypeA, dns.TypeAAAA, dns.TypeDNSKEY} {
+			if x, y := a.ask(t, query1(name, qtype)), b.ask(t, query1(name, qtype)); x.String() != y.String() {
+				t.Errorf("two nodes answer\n%v\n%v", x, y)
+			}
+		}
+	}
+}
+
+// TestShortenedTTLs holds that the signature of calm times goes with an answer while a drain is under way.
+func TestShortenedTTLs(t *testing.T) {
+	w := signedWorld(t)
+	p := newPaths(w)
+	v := newValidator(t, p, newKey(t, 1).DS("api.example."))
+	p.ask(t, query1("chat.api.example.", dns.TypeA))
+	made := w.zone.Signer.kept.Made()
+	w.short = 5
+	m := p.ask(t, query1("chat.api.example.", dns.TypeA))
+	v.section(t, m.Answer)
+	if m.Answer[0].Header().Ttl != 5 || w.zone.Signer.kept.Made() != made || m.Answer[1].(*dns.RRSIG).OrigTtl != 20 {
+		t.Errorf("a shortened answer is signed anew: %v", m)
+	}
+	if !p.agree(t, edns(query1("chat.api.example.", dns.TypeA), 1232, bitDO, nil), home) {
+		t.Error("the fast path declines a shortened answer")
+	}
+}
+
+// TestRollsKeepBothKeysInTheSet holds that either key proves the set, and that the first signs answers.
+func TestRollsKeepBothKeysInTheSet(t *testing.T) {
+	old, next := newKey(t, 1), newKey(t, 2)
+	for _, keys := range [][]*Key{{old, next}, {next, old}} {
+		p := newPaths(differentWorld().sign(t, ShowDS, keys...))
+		for _, trusted := range keys {
+			v := newValidator(t, p, trusted.DS("api.example."))
+			m := p.ask(t, query1("api.example.", dns.TypeCDS))
+			v.keys = slices.DeleteFunc(v.keys, func(k *dns.DNSKEY) bool { return k.KeyTag() != trusted.Tag() })
+			v.section(t, m.Answer)
+		}
+		v := newValidator(t, p, keys[1].DS("api.example."))
+		m := p.ask(t, query1("chat.api.example.", dns.TypeA))
+		v.section(t, m.Answer)
+		if sig := m.Answer[1].(*dns.RRSIG); len(m.Answer) != 2 || sig.KeyTag != keys[0].Tag() {
+			t.Errorf("the answer is signed by %d, want %d alone", sig.KeyTag, keys[0].Tag())
+		}
+	}
+	if m := newPaths(differentWorld().sign(t, RemoveDS, old)).ask(t, query1("api.example.", dns.TypeCDS)); m.Answer[0].(*dns.CDS).String() != "api.example.\t3600\tIN\tCDS\t0 0 0 00" {
+		t.Errorf("the parent is asked to remove the DS by %v", m.Answer[0])
+	}
+	if m := newPaths(differentWorld().sign(t, NoWish, old)).ask(t, query1("api.example.", dns.TypeCDS)); len(m.Answer) != 0 || slices.Contains(denial(m).TypeBitMap, dns.TypeCDS) {
+		t.Errorf("the parent is asked for something: %v", m)
+	}
+}
+
+// TestSignedSizes holds limits: what does not fit is truncated or, addresses, sent in portions that are sets of their own.
+func TestSignedSizes(t *testing.T) {
+	w := signedWorld(t)
+	p := newPaths(w)
+	v := newValidator(t, p, newKey(t, 1).DS("api.example."))
+	sets := map[string]bool{}
+	for id := range 400 {
+		for _, size := range []uint16{512, 700, 1232} {
+			q := edns(with(query1("wide.api.example.", dns.TypeAAAA), func(b []byte) { b[0], b[1] = byte(id>>8), byte(id) }), size, bitDO, nil)
+			out, _, _ := p.slow.handle(make([]byte, 0, 2*ourSize), q, home, UDP)
+			if len(out) > int(size) || len(out) > maxGain*len(q)+w.zone.Signer.sizeRRSIG()+sizeAAAA {
+				t.Fatalf("%d bytes to one that takes %d and asked with %d", len(out), size, len(q))
+			}
+			m := unpack(t, out)
+			if m.Truncated || len(m.Answer) < 2 {
+				t.Fatalf("nothing left: %v", m)
+			}
+			if set := fmt.Sprint(m.Answer[:len(m.Answer)-1]); !sets[set] {
+				sets[set] = true
+				v.section(t, m.Answer)
+			}
+			p.agree(t, q, home)
+		}
+	}
+	if len(sets) > 4*w.many {
+		t.Errorf("%d sets of %d addresses had to be signed", len(sets), w.many)
+	}
+	w.many = 3
+	m := p.exchange(t, edns(query1("api.example.", dns.TypeDNSKEY), 512, bitDO, nil), UDP)
+	if v.section(t, m.Answer); m.Truncated || len(m.Answer) != 2 {
+		t.Errorf("the keys do not fit 512 bytes: %v", m)
+	}
+	w.zone.CAA = slices.Repeat([]CAA{{Tag: "issue", Value: strings.Repeat("x", 200)}}, 2)
+	if m = p.exchange(t, edns(query1("api.example.", dns.TypeCAA), 512, bitDO, nil), UDP); !m.Truncated || len(m.Answer) != 0 {
+		t.Errorf("a signature was left out: %v", m)
+	}
+}
+
+// TestFastPathProves holds that what was asked for once is answered by the fast path from then on.
+func TestFastPathProves(t *testing.T) {
+	p := newPaths(signedWorld(t))
+	for _, name := range []string{"chat.api.example.", "ChAt.aPi.ExAmPlE.", "eu.chat.api.example.", "six.deep.api.example.", "wide.api.example."} {
+		for _, qtype := range []uint16{dns.TypeA, dns.TypeAAAA, dns.TypeHTTPS, dns.TypeSVCB} {
+			q := query1(name, qtype)
+			for what, msg := range map[string][]byte{
+				"plain": edns(q, 1232, bitDO, nil), "compact": edns(q, 1232, bitDO|0x4000, nil), "subnet": edns(q, 4096, bitDO, ecs(1, 24, 0, 81, 2, 69)),
+				"cookie": edns(q, 1232, bitDO, opt1(10, make([]byte, 8)...)), "small": edns(q, 700, bitDO, nil),
+			} {
+				p.agree(t, msg, home)
+				p.exchange(t, msg, UDP)
+				wide := name == "wide.api.example." && (qtype == dns.TypeHTTPS || qtype == dns.TypeSVCB)
+				if !p.agree(t, msg, home) && !wide {
+					t.Errorf("%s %s %s is declined", name, dns.TypeToString[qtype], what)
+				}
+			}
+		}
+	}
+}
+
+// TestAbsentNamesAreBounded holds that a flood of names that do not exist costs a bounded part of a processor, and takes
+// no signature from those that do.
+func TestAbsentNamesAreBounded(t *testing.T) {
+	w := signedWorld(t)
+	p := newPaths(w)
+	p.ask(t, query1("chat.api.example.", dns.TypeA))
+	kept, now := w.zone.Signer.kept, time.Now()
+	for range 2 * signsPerSecond {
+		kept.spare(now)
+	}
+	if kept.Refused() == 0 {
+		t.Fatal("nothing is ever refused")
+	}
+	m := p.ask(t, query1("more.api.example.", dns.TypeA))
+	if m.Rcode != dns.RcodeServerFailure || !strings.Contains(m.IsEdns0().String(), "EDE: 14") || len(m.Ns) != 0 {
+		t.Errorf("one name too many is answered %v", m)
+	}
+	if m = p.ask(t, query1("chat.api.example.", dns.TypeAAAA)); m.Rcode != dns.RcodeSuccess || len(m.Ns) != 4 {
+		t.Errorf("a name that exists is answered %v", m)
+	}
+	if !kept.spare(now.Add(3 * time.Second)) {
+		t.Error("it never ends")
+	}
+	if !kept.spare(now.Add(-time.Hour)) {
+		t.Error("a clock that goes back stops it")
+	}
+}
+
+// TestSignaturesAreMadeAnewInTime walks the clock through a week.
+func TestSignaturesAreMadeAnewInTime(t *testing.T) {
+	s := signedWorld(t).zone.Signer
+	set := &answerSet{owner: []byte("chat.api.example."), rtype: dns.TypeA, ttl: 20}
+	begin, last := time.Now().Truncate(time.Minute), ""
+	changes := 0
+	for now := begin; now.Before(begin.Add(7 * 24 * time.Hour)); now = now.Add(10 * time.Minute) {
+		sig, err := s.signature(keepSet, 0, set, [][]byte{{1, 2, 3, 4}}, now)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if string(sig) != last {
+			last = string(sig)
+			changes++
+		}
+		m := &dns.RRSIG{}
+		m.Expiration, m.Inception = be32(sig[8:]), be32(sig[12:])
+		if !m.ValidityPeriod(now) || !m.ValidityPeriod(now.Add(53*time.Hour)) || !m.ValidityPeriod(now.Add(-59*time.Minute)) {
+			t.Fatalf("at %s the signature is valid from %d to %d", now, m.Inception, m.Expiration)
+		}
+	}
+	if changes < 9 || changes > 11 || s.kept.Made() != uint64(changes) {
+		t.Errorf("%d signatures in a week, %d made; want one every 18 hours", changes, s.kept.Made())
+	}
+}
+
+func be32(b []byte) uint32 { return uint32(b[0])<<24 | uint32(b[1])<<16 | uint32(b[2])<<8 | uint32(b[3]) }
+
+// TestSuccessors holds that the next name is behind, and that nothing fits between, for names of any length.
+func TestSuccessors(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var name []byte
+		for len(name) < maxName-65 && rapid.IntRange(0, 9).Draw(t, "more") > 0 {
+			name = appendLabel(t, name, rapid.IntRange(1, 63).Draw(t, "label"))
+		}
+		for rest := maxName - 1 - len(name); rest > 1 && rapid.Bool().Draw(t, "fill"); rest = maxName - 1 - len(name) {
+			name = appendLabel(t, name, min(rest-1, 63))
+		}
+		name = append(name, 0)
+		next := successor(name)
+		if len(next) > maxName {
+			t.Fatalf("%x is too long", next)
+		}
+		if len(name) > 1 && canonical(name, next) >= 0 && bytes.IndexFunc(name[1:], func(r rune) bool { return r != 0xff }) >= 0 && name[1] != 0xff {
+			t.Fatalf("%x is not behind %x", next, name)
+		}
+	})
+}
+
+func appendLabel(t *rapid.T, b []byte, n int) []byte {
+	b = append(b, byte(n))
+	for range n {
+		b = append(b, rapid.SampledFrom([]byte("\x00@-09[_az\xfe\xff")).Draw(t, "octet"))
+	}
+	return b
+}
+
+// canonical compares names in wire format in the order of RFC 4034, 6.1.
+func canonical(a, b []byte) int {
+	x, y := split(a), split(b)
+	for i := 0; i < len(x) && i < len(y); i++ {
+		if c := bytes.Compare(x[len(x)-1-i], y[len(y)-1-i]); c != 0 {
+			return c
+		}
+	}
+	return len(x) - len(y)
+}
+
+func split(b []byte) (labels [][]byte) {
+	for b[0] != 0 {
+		labels = append(labels, b[1:1+b[0]])
+		b = b[1+b[0]:]
+	}
+	return labels
+}
+
+// TestLongNamesAreDenied asks for names that leave no room for the usual next name.
+func TestLongNamesAreDenied(t *testing.T) {
+	p := newPaths(signedWorld(t))
+	v := newValidator(t, p, newKey(t, 1).DS("api.example."))
+	for n := 230; n <= maxName-len(wireName("api.example.")); n++ {
+		name := ""
+		for rest := n; rest > 1; {
+			l := min(63, rest-1)
+			if rest-1-l == 1 {
+				l--
+			}
+			name += strings.Repeat("x", l) + "."
+			rest -= l + 1
+		}
+		m := p.exchange(t, edns(query1(name+"api.example.", dns.TypeA), 1232, bitDO, nil), UDP)
+		v.section(t, m.Ns)
+		if d := denial(m); d == nil || !strings.EqualFold(d.Hdr.Name, name+"api.example.") || d.NextDomain == d.Hdr.Name {
+			t.Fatalf("a name of %d octets is answered %v", n+13, m)
+		}
+	}
+}
+
+func TestKeysHideTheirSecret(t *testing.T) {
+	k := newKey(t, 'S')
+	for _, text := range []string{fmt.Sprint(k), fmt.Sprintf("%v %+v %#v %s", k, k, k, k), k.DNSKEY(), k.DS("api.example.")} {
+		if strings.Contains(text, "SSSS") || strings.Contains(text, "83 83") || strings.Contains(text, "5353") {
+			t.Errorf("printed as %s", text)
+		}
+	}
+	for _, bad := range [][]byte{nil, make([]byte, 32), bytes.Repeat([]byte{0xff}, 32), make([]byte, 31)} {
+		if _, err := NewKey(bad); err == nil {
+			t.Errorf("%x is taken for a key", bad)
+		}
+	}
+}
+
+// TestFastPathProvesWithoutAllocation holds it for answers and denials.
+func TestFastPathProvesWithoutAllocation(t *testing.T) {
+	w := newStill()
+	w.world = signedWorld(t)
+	p := newPaths(nil)
+	p.slow.view = func() View { return w }
+	buf, now := make([]byte, ourSize), time.Now()
+	for what, msg := range map[string][]byte{
+		"answer": edns(query1("chat.api.example.", dns.TypeA), 1232, bitDO, nil),
+		"denial": edns(query1("chat.api.example.", dns.TypeAAAA), 1232, bitDO, nil),
+	} {
+		p.slow.handle(make([]byte, 0, 2*ourSize), msg, home, UDP)
+		if n := testing.AllocsPerRun(1000, func() {
+			if _, _, ok := p.fast.answer(buf, msg, home, now); !ok {
+				t.Fatal("declined")
+			}
+		}); n != 0 {
+			t.Errorf("%s: %v allocations", what, n)
+		}
+	}
+}
+
+func BenchmarkProve(b *testing.B) {
+	w := newStill()
+	w.world = signedWorld(b)
+	p := newPaths(nil)
+	p.slow.view = func() View { return w }
+	buf, now := make([]byte, ourSize), time.Now()
+	for _, c := range []struct {
+		what string
+		msg  []byte
+	}{
+		{"unsigned", edns(query1("chat.api.example.", dns.TypeA), 1232, 0, nil)},
+		{"answer", edns(query1("chat.api.example.", dns.TypeA), 1232, bitDO, nil)},
+		{"denial", edns(query1("chat.api.example.", dns.TypeAAAA), 1232, bitDO, nil)},
+	} {
+		p.slow.handle(make([]byte, 0, 2*ourSize), c.msg, home, UDP)
+		b.Run(c.what, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, _, ok := p.fast.answer(buf, c.msg, home, now); !ok {
+					b.Fatal("declined")
+				}
+			}
+		})
+	}
+	b.Run("signing", func(b *testing.B) {
+		set := &answerSet{owner: []byte("chat.api.example."), rtype: dns.TypeA, ttl: 20}
+		for b.Loop() {
+			if _, err := w.zone.Signer.make(0, set, [][]byte{{1, 2, 3, 4}}, now.Unix()); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+}
+
