@@ -49,13 +49,17 @@ const (
 
 // listen follows a worker's cache events until ctx ends.
 func (a *Agent) listen(ctx context.Context, w *worker) {
-	d := &net.Dialer{
-		Timeout: 5 * time.Second, Control: permitted,
-		KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 5 * time.Second, Interval: 2 * time.Second, Count: 3},
+	dial := a.cfg.Dial
+	if dial == nil {
+		d := &net.Dialer{
+			Timeout: 5 * time.Second, Control: permitted,
+			KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 5 * time.Second, Interval: 2 * time.Second, Count: 3},
+		}
+		dial = d.DialContext
 	}
 	log := a.log.With(telemetry.KeyWorker, w.declared.Name)
 	for rank, address := range w.declared.KVEvents {
-		cfg := kvevents.Config{Events: address, Dial: d.DialContext, Log: log}
+		cfg := kvevents.Config{Events: address, Dial: dial, Log: log}
 		if len(w.declared.KVReplay) > rank {
 			cfg.Replay = w.declared.KVReplay[rank]
 		}

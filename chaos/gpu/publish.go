@@ -41,12 +41,14 @@ type numbered struct {
 }
 
 func newPublisher(c *Config) (*publisher, error) {
-	p := &publisher{log: c.Log, heard: map[chan numbered]struct{}{}}
+	p := &publisher{log: c.Log, heard: map[chan numbered]struct{}{}, events: c.KVEventsListener, again: c.KVReplayListener}
 	var err error
-	if p.events, err = net.Listen("tcp", c.KVEvents); err != nil {
-		return nil, fmt.Errorf("worker %s wants %s for its cache events: %w", c.Served, c.KVEvents, err)
+	if p.events == nil {
+		if p.events, err = net.Listen("tcp", c.KVEvents); err != nil {
+			return nil, fmt.Errorf("worker %s wants %s for its cache events: %w", c.Served, c.KVEvents, err)
+		}
 	}
-	if c.KVReplay != "" {
+	if p.again == nil && c.KVReplay != "" {
 		if p.again, err = net.Listen("tcp", c.KVReplay); err != nil {
 			p.events.Close()
 			return nil, fmt.Errorf("worker %s wants %s to replay its cache events: %w", c.Served, c.KVReplay, err)

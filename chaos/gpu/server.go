@@ -41,6 +41,8 @@ type Config struct {
 	KVEvents string
 	// KVReplay is the address to answer for missed ones on; empty answers for none.
 	KVReplay string
+	// KVEventsListener and KVReplayListener are used instead of the two where they are given.
+	KVEventsListener, KVReplayListener net.Listener
 	// KVArrays writes events as arrays, as engines used to, instead of maps.
 	KVArrays bool
 	// MaxBody bounds a request's body, in bytes. Default 16 MiB.
@@ -109,7 +111,7 @@ func New(c Config) (*Server, error) {
 		stop: func() {}, shelf: shelf{adapters: map[string]*adapter{}},
 	}
 	s.driver = newDriver(engine, c.Speed, s.metrics)
-	if c.KVEvents != "" {
+	if c.KVEvents != "" || c.KVEventsListener != nil {
 		if s.driver.publisher, err = newPublisher(&s.cfg); err != nil {
 			listener.Close()
 			return nil, err

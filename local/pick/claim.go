@@ -154,7 +154,7 @@ func (x *Index) link(worker int32, m *mirror, c *claim) linkage {
 		return linkVoid
 	}
 	c.end = int32(min((c.prompt+c.output)/size, 2*maxNeed))
-	if c.sent <= m.cleared || m.forgot >= c.sent {
+	if m.forgot >= c.sent {
 		return linkUnsure
 	}
 	found, seen := uint64(0), [fitYes + 1]int{}

@@ -114,14 +114,14 @@ func (x *Index) Remove(worker int32, rank int, hashes []uint64, now time.Time) {
 	}
 }
 
-// Clear takes in that one rank's cache is empty. What was only guessed of the worker goes as well.
+// Clear takes in that one rank's cache is empty. What was only guessed of the worker goes as well. Claims stay: what was
+// stored before the clear is gone by the order of events, whatever the clock says of when the prompt was sent.
 func (x *Index) Clear(worker int32, rank int, now time.Time) {
 	m := x.mirror(worker)
 	if m == nil {
 		return
 	}
 	m.heard, m.silent = max(m.heard, now.UnixMilli()), 0
-	m.claims, m.cleared = nil, m.heard
 	for key, n := range m.at {
 		b := &m.blocks[n-1]
 		if b.key != key || int(b.rank) != rank {

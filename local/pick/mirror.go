@@ -25,11 +25,10 @@ type mirror struct {
 	spare  int32 // free cells, plus one
 	kept   int   // cells in use
 
-	runs    []run // the newest stores, a ring
-	runAt   int
-	forgot  int64 // when the newest run that the ring has lost was stored
-	lost    int64 // when a block was last forgotten for want of memory
-	cleared int64
+	runs   []run // the newest stores, a ring
+	runAt  int
+	forgot int64 // when the newest run that the ring has lost was stored
+	lost   int64 // when a block was last forgotten for want of memory
 
 	claims    []claim
 	mostClaim int
