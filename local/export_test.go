@@ -78,3 +78,14 @@ func (a *Agent) Linked(worker string) int {
 	_, ours, _ := a.floor.index.Mirrored(a.floor.workers[worker].id)
 	return ours
 }
+
+// Claimed is what became of the prompts that were looked for among a worker's events.
+func (a *Agent) Claimed(worker string) map[string]uint64 {
+	a.floor.mu.Lock()
+	defer a.floor.mu.Unlock()
+	m := map[string]uint64{}
+	for o, n := range a.floor.index.Claimed(a.floor.workers[worker].id) {
+		m[pick.Outcome(o).String()] = n
+	}
+	return m
+}

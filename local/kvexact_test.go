@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -201,5 +203,62 @@ func TestExactModeErrsLess(t *testing.T) {
 	}
 	if ratio[true] > ratio[false]/2 {
 		t.Errorf("exact mode errs by %.3f of the prompt, the guess by %.3f", ratio[true], ratio[false])
+	}
+}
+
+// talk is a conversation that grows by a turn each time.
+type talk struct {
+	name  string
+	bytes int
+}
+
+// TestMostPromptsAreLinked: many clients at once, whose prompts are of all lengths or all of the same, in conversations or
+// not, and others who use the worker beside the router.
+func TestMostPromptsAreLinked(t *testing.T) {
+	for _, c := range []struct {
+		name          string
+		least, spread int // bytes of a first prompt
+		turns         int
+		foreign       float64 // part of the requests that go past the router
+		rate          float64 // requests/s
+	}{
+		{"singles", 400, 12000, 1, 0, 1},
+		{"singles of one length", 4000, 1, 1, 0, 2},
+		{"talks", 400, 6000, 6, 0, 2},
+		{"talks beside others", 400, 6000, 6, 0.3, 2},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			inLab(t, func(l *lab) {
+				s := l.engine(false, 1)
+				a := l.router(fed(s, false))
+				l.complete(s.URL(), text("first", 400))
+				l.within(time.Second, "events are heard", func() bool { return status(a, "w").Prefix == "exact" })
+				rng := rand.New(rand.NewPCG(1, 2))
+				var wg sync.WaitGroup
+				for i := range 200 {
+					talk := &talk{name: fmt.Sprint("talk", i/c.turns), bytes: 0}
+					r := rand.New(rand.NewPCG(uint64(i/c.turns), 3))
+					talk.bytes = c.least + r.IntN(c.spread)
+					for range i % c.turns {
+						talk.bytes += 200 + r.IntN(1500)
+					}
+					to := address(a)
+					if rng.Float64() < c.foreign {
+						to = s.URL()
+					}
+					wg.Go(func() {
+						body := strings.Replace(completion(text(talk.name, talk.bytes)), `"max_tokens"`, `"stream":true,"max_tokens"`, 1)
+						if err := l.post(to+"/v1/completions", body); err != nil {
+							t.Error(err)
+						}
+					})
+					time.Sleep(time.Duration(rng.ExpFloat64() / c.rate * float64(time.Second)))
+				}
+				wg.Wait()
+				time.Sleep(3 * time.Second)
+				prompt, over, under := a.Hits(true)
+				t.Logf("%v; %.0f prompt tokens, %.0f believed too many, %.0f too few: %.1f %%", a.Claimed("w"), prompt, over, under, 100*(over+under)/prompt)
+			})
+		})
 	}
 }

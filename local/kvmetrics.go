@@ -4,12 +4,14 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/spillway-lb/spillway/local/pick"
 )
 
 // feedMeters are the metrics of cache events and of what they are worth.
 type feedMeters struct {
-	agent                                              *Agent
-	events, stream, exact, age, known, forgotten, hits *prometheus.Desc
+	agent                                                      *Agent
+	events, stream, claims, exact, age, known, forgotten, hits *prometheus.Desc
 }
 
 func newFeedMeters(a *Agent) *feedMeters {
@@ -20,6 +22,7 @@ func newFeedMeters(a *Agent) *feedMeters {
 		agent:     a,
 		events:    desc("worker_kv_events_total", "Cache events of the worker, by kind; ignored ones are of unknown kinds or not of the GPU's cache of whole prefixes.", "worker", "kind"),
 		stream:    desc("worker_kv_stream_total", "What has happened to the worker's stream of cache events: gap, restart, garbled, lost.", "worker", "what"),
+		claims:    desc("worker_kv_claims_total", "Answers whose prompts were looked for among the worker's cache events, by outcome: linked to their blocks, shared between a few that could be theirs, unsure, void (nothing had to be stored), refuted (nothing was), unheard.", "worker", "outcome"),
 		exact:     desc("worker_prefix_exact", "1 while what the worker has cached is known by its events, 0 while it is guessed.", "worker"),
 		age:       desc("worker_kv_event_age_seconds", "Time since the worker's last cache event.", "worker"),
 		known:     desc("worker_kv_known_blocks", "Blocks of the worker's cache that its events have told of.", "worker"),
@@ -30,7 +33,7 @@ func newFeedMeters(a *Agent) *feedMeters {
 
 // Describe lists the metrics.
 func (m *feedMeters) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{m.events, m.stream, m.exact, m.age, m.known, m.forgotten, m.hits} {
+	for _, d := range []*prometheus.Desc{m.events, m.stream, m.claims, m.exact, m.age, m.known, m.forgotten, m.hits} {
 		ch <- d
 	}
 }
@@ -58,6 +61,9 @@ func (m *feedMeters) Collect(ch chan<- prometheus.Metric) {
 		}
 		for what, i := range map[string]int{"gap": countGap, "restart": countRestart, "garbled": countGarbled, "lost": countLost} {
 			say(m.stream, prometheus.CounterValue, w.feed.counts[i], name, what)
+		}
+		for o, n := range f.index.Claimed(w.id) {
+			say(m.claims, prometheus.CounterValue, float64(n), name, pick.Outcome(o).String())
 		}
 		say(m.exact, prometheus.GaugeValue, float64(w.modeIndex()), name)
 		if !w.feed.heard.IsZero() {

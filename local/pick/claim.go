@@ -2,6 +2,7 @@ package pick
 
 import (
 	"math"
+	"slices"
 	"time"
 )
 
@@ -21,13 +22,16 @@ type Claim struct {
 }
 
 // Grace is how long after the first byte a prompt's blocks may show among the events; after it they count as not stored.
+// So long, too, is waited for other claims to take what fits several.
 const Grace = 2 * time.Second
 
 const (
 	// settleAfter is how long after the first byte is waited at least, so that the events of that step are in.
 	settleAfter = 50 * time.Millisecond
-	// lag is how long after the first byte a chain may show that is linked: later ones are others'.
+	// lag is how long after the first byte a chain may show that is linked where none showed in time: later ones are others'.
 	lag = 500 * time.Millisecond
+	// maxTied is how many chains a prompt may rest on that could be any of them.
+	maxTied = 8
 )
 
 // maxSilent is how many claims in a row may find no event at all before the stream counts as silent.
@@ -51,15 +55,18 @@ type claim struct {
 	sent        int64 // milliseconds
 	ready, due  int64
 	last        int64 // when its chain may show at the latest
+	found       [maxTied]uint64
+	fits        int // chains that fit; found has the first of them
 }
 
 // Verdicts on a claim.
 type linkage uint8
 
 const (
-	linkNone   linkage = iota // no chain fits
-	linkUnsure                // more than one may
-	linkVoid                  // nothing had to be stored, or more than is looked at
+	linkNone    linkage = iota // no chain fits
+	linkSeveral                // any of a few does, and each is there
+	linkUnsure                 // more than one may
+	linkVoid                   // nothing had to be stored, or more than is looked at
 	linkDone
 )
 
@@ -78,7 +85,8 @@ func (x *Index) Claim(worker int32, c *Claim, now time.Time) {
 		sent: c.Sent.UnixMilli(), ready: first.Add(settleAfter).UnixMilli(), due: first.Add(Grace).UnixMilli(), last: first.Add(lag).UnixMilli(),
 	}
 	if now.UnixMilli() >= n.ready && m.tokens != 0 {
-		if x.link(worker, m, &n) != linkNone {
+		if v := x.link(worker, m, &n); !v.waits() {
+			m.claimed[v.outcome()]++
 			return
 		}
 	}
@@ -97,35 +105,54 @@ func (x *Index) Settle(worker int32, now time.Time) (silent bool) {
 		return false
 	}
 	t := now.UnixMilli()
-	kept := m.claims[:0]
-	for i := range m.claims {
-		c := m.claims[i]
-		if t < c.ready {
-			kept = append(kept, c)
-			continue
+	for again := true; again; { // what one takes is no other's
+		again = false
+		kept := m.claims[:0]
+		for i := range m.claims {
+			c := m.claims[i]
+			if t < c.ready {
+				kept = append(kept, c)
+				continue
+			}
+			v := x.link(worker, m, &c)
+			if v.waits() && t < c.due {
+				kept = append(kept, c)
+				continue
+			}
+			again = again || v == linkDone
+			m.claimed[x.conclude(worker, m, &c, v)]++
 		}
-		switch found := x.link(worker, m, &c); {
-		case found != linkNone: // what is not sure stays a guess
-		case t < c.due:
-			kept = append(kept, c)
-		default:
-			x.refute(worker, m, &c)
-		}
+		clear(m.claims[len(kept):])
+		m.claims = kept
 	}
-	clear(m.claims[len(kept):])
-	m.claims = kept
 	return m.silent >= maxSilent
 }
 
+// waits says that more may be known of the claim later.
+func (v linkage) waits() bool { return v == linkNone || v == linkSeveral }
+
+// conclude ends a claim that need not or cannot wait any longer.
+func (x *Index) conclude(worker int32, m *mirror, c *claim, v linkage) Outcome {
+	switch {
+	case v == linkNone:
+		return x.refute(worker, m, c)
+	case v == linkSeveral && m.kept+c.fits*int(c.need)*2 <= 2*m.most:
+		x.tieAll(worker, m, c)
+		return Shared
+	}
+	return v.outcome()
+}
+
 // refute takes the credit away from a prompt that was never stored, except for what the answer itself said was cached.
-// Where nothing was heard in its time, or the heard is forgotten, nothing is known.
-func (x *Index) refute(worker int32, m *mirror, c *claim) {
+// Where nothing was heard in its time, the heard is forgotten, or another prompt that begins alike may have stored it as
+// well (engines tell of what two store at once only once), nothing is known.
+func (x *Index) refute(worker int32, m *mirror, c *claim) Outcome {
 	if m.heard < c.sent {
 		m.silent++
-		return
+		return Unheard
 	}
-	if c.cached < 0 || m.forgot >= c.sent || m.lost >= c.sent {
-		return
+	if c.cached < 0 || m.forgot >= c.sent || m.lost >= c.sent || m.hides(c) {
+		return Unsure
 	}
 	l := &x.lists[worker]
 	for i, h := range c.blocks {
@@ -133,6 +160,14 @@ func (x *Index) refute(worker int32, m *mirror, c *claim) {
 			x.unset(h, worker)
 		}
 	}
+	return Refuted
+}
+
+// hides says whether something longer that was stored in the claim's time could hold its prompt.
+func (m *mirror) hides(c *claim) bool {
+	return slices.ContainsFunc(m.runs, func(r run) bool {
+		return r.at >= c.sent && r.at <= c.last && (r.depth == 0 || r.depth >= c.need && r.depth-r.n < c.need)
+	})
 }
 
 // tokensTo is where byte block i ends, in tokens of that prompt.
@@ -157,31 +192,55 @@ func (x *Index) link(worker int32, m *mirror, c *claim) linkage {
 	if m.forgot >= c.sent {
 		return linkUnsure
 	}
-	found, seen := uint64(0), [fitYes + 1]int{}
+	for _, until := range [...]int64{c.ready, c.last, math.MaxInt64} {
+		if seen := m.sift(c, until); seen != (sieve{}) {
+			return x.decide(worker, m, c, seen, until)
+		}
+	}
+	return linkNone
+}
+
+// sieve counts the chains of a span by how they fit.
+type sieve [fitYes + 1]int
+
+// sift looks for the claim's chain among what was stored after it was sent and until then.
+func (m *mirror) sift(c *claim, until int64) (seen sieve) {
+	c.fits = 0
 	for i := range m.runs { // the newest first
 		r := &m.runs[(m.runAt+2*len(m.runs)-1-i)%len(m.runs)]
 		if r.at < c.sent {
 			break
 		}
-		key, f := m.candidate(r, c)
-		if f == fitYes && r.at > c.last {
-			f = fitMaybe
+		if r.at > until {
+			continue
 		}
+		key, f := m.candidate(r, c)
 		if f == fitYes {
-			if key == found {
+			if slices.Contains(c.found[:min(c.fits, maxTied)], key) {
 				continue
 			}
-			found = key
+			if c.fits < maxTied {
+				c.found[c.fits] = key
+			}
+			c.fits++
 		}
-		seen[f]++
+		if f != fitNo {
+			seen[f]++
+		}
 	}
+	return seen
+}
+
+// decide says what to make of the chains of the first span that has any: an engine tells of a prompt before it answers,
+// so what comes later is another's.
+func (x *Index) decide(worker int32, m *mirror, c *claim, seen sieve, until int64) linkage {
 	switch {
-	case seen[fitYes] == 0 && seen[fitMaybe] == 0:
-		return linkNone
-	case seen[fitYes] != 1 || seen[fitMaybe]+seen[fitGone] > 0:
+	case until > c.last || seen[fitMaybe]+seen[fitGone] > 0 || c.fits > maxTied:
 		return linkUnsure
+	case c.fits > 1:
+		return linkSeveral
 	}
-	x.tie(worker, m, c, found)
+	x.tie(worker, m, c, c.found[0], true)
 	return linkDone
 }
 
@@ -264,15 +323,24 @@ func (m *mirror) knownEnd(c *claim) (key uint64, depth int32) {
 		if !ok {
 			break
 		}
-		if e := m.ends[n-1]; e.depth < c.need {
+		if e := m.ends[n-1]; e.depth > 0 && e.depth < c.need {
 			key, depth = e.key, e.depth
 		}
 	}
 	return key, depth
 }
 
-// tie lets the claim's byte blocks rest on the chain that ends with the block of that key.
-func (x *Index) tie(worker int32, m *mirror, c *claim, key uint64) {
+// tieAll lets the claim's byte blocks rest on each of the chains that may be theirs: they go with the first block of any,
+// and so are never believed for longer than they are there.
+func (x *Index) tieAll(worker int32, m *mirror, c *claim) {
+	for _, key := range c.found[:c.fits] {
+		x.tie(worker, m, c, key, false)
+	}
+}
+
+// tie lets the claim's byte blocks rest on the chain that ends with the block of that key, and takes it where it is the
+// claim's for sure.
+func (x *Index) tie(worker int32, m *mirror, c *claim, key uint64, sure bool) {
 	path := make([]int32, c.need+1) // by depth, plus one
 	low := c.need + 1
 	for depth := c.need; depth > 0; depth-- {
@@ -281,10 +349,10 @@ func (x *Index) tie(worker int32, m *mirror, c *claim, key uint64) {
 			break
 		}
 		b := &m.blocks[n-1]
-		if b.root == 0 && b.depth == 0 { // a stub: now its depth is known
+		if sure && b.root == 0 && b.depth == 0 { // a stub: now its depth is known
 			b.depth = depth
 		}
-		if b.fresh > 0 && (depth == c.need || c.start >= 0 && depth > c.start) {
+		if sure && b.fresh > 0 && (depth == c.need || c.start >= 0 && depth > c.start) {
 			b.fresh--
 		}
 		path[depth], low = n, depth
@@ -298,7 +366,7 @@ func (x *Index) tie(worker int32, m *mirror, c *claim, key uint64) {
 		if to > c.need {
 			return
 		}
-		if from+1 >= low && !x.rest(worker, m, h, path[from+1:to+1]) {
+		if from+1 >= low && !x.rest(worker, m, h, path[from+1:to+1], sure) {
 			return
 		}
 		from = to
@@ -306,7 +374,7 @@ func (x *Index) tie(worker int32, m *mirror, c *claim, key uint64) {
 }
 
 // rest lets one byte block rest on the engine blocks of a path.
-func (x *Index) rest(worker int32, m *mirror, h uint64, path []int32) bool {
+func (x *Index) rest(worker int32, m *mirror, h uint64, path []int32, sure bool) bool {
 	if len(path) == 0 {
 		return true // two byte blocks within one of the engine's: the first stands for it
 	}
@@ -326,7 +394,9 @@ func (x *Index) rest(worker int32, m *mirror, h uint64, path []int32) bool {
 	for int(n) > len(m.ends) {
 		m.ends = append(m.ends, end{})
 	}
-	m.ends[n-1] = end{key: last.key, depth: m.depth(last)}
+	if m.ends[n-1] = (end{}); sure {
+		m.ends[n-1] = end{key: last.key, depth: m.depth(last)}
+	}
 	x.trim(worker)
 	return true
 }

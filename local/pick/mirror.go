@@ -36,6 +36,7 @@ type mirror struct {
 	heard     int64 // when the newest event came, in milliseconds
 	silent    int   // claims in a row with no event in their time
 	evicted   uint64
+	claimed   [outcomes]uint64
 }
 
 // engineBlock is one block of the engine's cache.
