@@ -125,7 +125,7 @@ func (e *ear) book(ev *kvevents.Event, first bool) {
 		f.index.Remove(w.id, e.rank, ev.Hashes, now)
 	case kvevents.Cleared:
 		kind = countCleared
-		f.index.Clear(w.id, e.rank, now)
+		f.clearCache(w, e.rank, now)
 	}
 	if first {
 		w.feed.counts[kind]++
@@ -161,8 +161,18 @@ func (e *ear) Gap() {
 func (e *ear) Restart() {
 	e.change(func(f *floor, w *worker) {
 		w.feed.counts[countRestart]++
-		f.index.Clear(w.id, e.rank, time.Now())
+		f.clearCache(w, e.rank, time.Now())
 	})
+}
+
+// clearCache books that one rank's cache is empty. What is on its way to the worker will be cached nevertheless.
+func (f *floor) clearCache(w *worker, rank int, now time.Time) {
+	f.index.Clear(w.id, rank, now)
+	for at := range w.attempts {
+		if at.first.IsZero() && !at.hedge {
+			f.index.Insert(w.id, at.visit.query.Blocks)
+		}
+	}
 }
 
 // Garbled counts what could not be read.
