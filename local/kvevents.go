@@ -49,13 +49,13 @@ const (
 
 // listen follows a worker's cache events until ctx ends.
 func (a *Agent) listen(ctx context.Context, w *worker) {
-	dial := a.cfg.Dial
-	if dial == nil {
-		d := &net.Dialer{
-			Timeout: 5 * time.Second, Control: permitted,
-			KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 5 * time.Second, Interval: 2 * time.Second, Count: 3},
-		}
-		dial = d.DialContext
+	d := &net.Dialer{
+		Timeout: 5 * time.Second, Control: permitted,
+		KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 5 * time.Second, Interval: 2 * time.Second, Count: 3},
+	}
+	dial := d.DialContext
+	if a.cfg.Network != nil {
+		dial = a.cfg.Network.DialContext
 	}
 	log := a.log.With(telemetry.KeyWorker, w.declared.Name)
 	for rank, address := range w.declared.KVEvents {

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httputil"
+	"net/netip"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -45,10 +46,16 @@ func (c *lateConn) Read(b []byte) (int, error) {
 	return n, err
 }
 
-func (l *lab) dial(ctx context.Context, network, address string) (net.Conn, error) {
-	c, err := l.net.DialContext(ctx, network, address)
-	if err == nil && l.late > 0 && l.events[address] {
-		c = &lateConn{c, l.late}
+// view is a router's of the network.
+type view struct {
+	*memnet.Host
+	lab *lab
+}
+
+func (v view) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
+	c, err := v.Host.DialContext(ctx, network, address)
+	if err == nil && v.lab.late > 0 && v.lab.events[address] {
+		c = &lateConn{c, v.lab.late}
 	}
 	return c, err
 }
@@ -99,8 +106,9 @@ func (l *lab) router(w discover.Worker) *local.Agent {
 	a := start(l.T, func(c *local.Config) {
 		w.Name, w.GPU, w.Models = "w", "L4", []string{"m"}
 		c.ScrapeInterval = time.Second
-		c.Workers, c.Dial = []discover.Worker{w}, l.dial
-		c.Listener, _ = l.net.Listen(l.host())
+		c.Workers = []discover.Worker{w}
+		c.Listen = l.host()
+		c.Network = view{l.net.Host(netip.MustParseAddrPort(c.Listen).Addr()), l}
 	})
 	l.within(5*time.Second, "the worker is ready", func() bool { return ready(a) == 1 })
 	return a
