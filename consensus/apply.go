@@ -81,6 +81,8 @@ func (s *State) run(c command, k checks) result {
 		return result{Code: codeOK}
 	case kindRotateKey:
 		return s.rotateKey(c)
+	case kindWant:
+		return s.want(c)
 	case kindNote:
 		return result{Code: codeOK}
 	case kindSign:
@@ -93,7 +95,7 @@ func (s *State) putSpec(c command, k checks) result {
 	if c.BasedOn != s.SpecVersion {
 		return result{Code: codeConflict, Current: s.SpecVersion}
 	}
-	if r, ok := judge("spec", k.spec, s.Spec, c.Body); !ok {
+	if r, ok := judge("spec", unless(c.Judged, k.spec), s.Spec, c.Body); !ok {
 		return r
 	}
 	if s.Signing != nil {
@@ -118,7 +120,7 @@ func (s *State) putPlan(c command, check func(prev, next []byte) error) result {
 	if c.Term != s.Term {
 		return refuse("plan was made in term %d, and it is term %d now: make a new one", c.Term, s.Term)
 	}
-	if r, ok := judge("plan", check, s.Plan, c.Body); !ok {
+	if r, ok := judge("plan", unless(c.Judged, check), s.Plan, c.Body); !ok {
 		return r
 	}
 	s.PlanEpoch++
@@ -162,6 +164,32 @@ func (s *State) rotateKey(c command) result {
 	}
 	s.TicketKeys = prepend(Key{Secret: c.Body, At: c.At}, s.TicketKeys, maxKeys)
 	return result{Code: codeOK}
+}
+
+// want has a member down for a vote, or strikes it off: whether it is a member at all is raft's to know, and the leader's
+// to look at.
+func (s *State) want(c command) result {
+	at, found := slices.BinarySearch(s.Wanted, c.Path)
+	switch wanted := c.Action == actionWant; {
+	case c.Path == "":
+		return refuse("a vote needs the name of a member")
+	case wanted && !found && len(s.Wanted) >= maxWanted:
+		return refuse("%d members wait for a vote, the most that may", maxWanted)
+	case wanted && !found:
+		s.Wanted = slices.Insert(slices.Clone(s.Wanted), at, c.Path)
+	case !wanted && found:
+		s.Wanted = slices.Delete(slices.Clone(s.Wanted), at, at+1)
+	}
+	return result{Code: codeOK}
+}
+
+// unless drops a check that the leader has made. What a version is based on is the same on every node, so is its verdict;
+// and a node that starts again must not judge every spec of its log anew before it serves.
+func unless(judged bool, check func(prev, next []byte) error) func(prev, next []byte) error {
+	if judged {
+		return nil
+	}
+	return check
 }
 
 // judge runs a check and turns whatever it does into an answer.

@@ -20,6 +20,8 @@ const (
 	kindNote        kind = 7 // something done outside the log, for the audit
 	kindSign        kind = 8 // a change of how the zone is signed, see Signing
 
+	kindWant kind = kindOptional | 1 // a member is to have a vote, or no longer: see State.Wanted
+
 	// kindOptional marks a command that a node too old to know it may skip without harm.
 	kindOptional kind = 0x80
 )
@@ -50,6 +52,7 @@ type command struct {
 	Detail  string    `json:"detail,omitempty"` // what differs, for the audit
 	At      time.Time `json:"at,omitzero"`
 	Until   time.Time `json:"until,omitzero"`
+	Judged  bool      `json:"judged,omitempty"` // the leader checked the body against what it is based on
 }
 
 // encodeCommand is the kind and then JSON, which later versions may add fields to.
@@ -74,7 +77,7 @@ func decodeCommand(b []byte) (command, error) {
 		return c, fmt.Errorf("command is longer than %d bytes", maxCommand)
 	}
 	c.Kind = kind(b[0])
-	if c.Kind < kindPutSpec || c.Kind > kindSign {
+	if (c.Kind < kindPutSpec || c.Kind > kindSign) && c.Kind != kindWant {
 		return c, errUnknownKind
 	}
 	if err := json.Unmarshal(b[1:], &c); err != nil {

@@ -42,6 +42,9 @@ type Config struct {
 	// Heartbeat is how long a silent leader is believed in; a lost one is replaced in about twice this. Default 1 s,
 	// which suits round trips up to 80 ms; 2 s across oceans.
 	Heartbeat time.Duration
+	// Keep says what the leader does by itself about voters that are silent for long. It needs Aside and OnAside. The zero
+	// value removes nobody.
+	Keep Keep
 	// Log takes what there is to say; nil discards it.
 	Log *slog.Logger
 	// CheckSpec judges a spec before it is proposed and again as it is applied. It must be pure: it runs on every node
@@ -125,10 +128,10 @@ func (c Config) raftConfig(restore bool, log hcLogger) *raft.Config {
 	r.Logger = log
 	r.HeartbeatTimeout, r.ElectionTimeout = c.Heartbeat, c.Heartbeat
 	r.LeaderLeaseTimeout = c.Heartbeat / 2
-	r.CommitTimeout = c.Heartbeat / 2                              // only a fallback: followers learn of a commit from announce
-	r.SnapshotInterval, r.SnapshotThreshold = 30*time.Second, 1024 // the state is small: a short log is a fast start
-	r.TrailingLogs = 10240                                         // a follower hours behind needs no snapshot
-	r.ShutdownOnRemove = false                                     // a removed node still answers DNS from its last state
+	r.CommitTimeout = c.Heartbeat / 2                             // only a fallback: followers learn of a commit from announce
+	r.SnapshotInterval, r.SnapshotThreshold = 2*time.Second, 1024 // the state is small: a short log is a fast start, also of a node that never runs for long
+	r.TrailingLogs = 10240                                        // a follower hours behind needs no snapshot
+	r.ShutdownOnRemove = false                                    // a removed node still answers DNS from its last state
 	r.NoLegacyTelemetry = true
 	r.RestoreCommittedLogs = restore
 	return r

@@ -2,8 +2,9 @@
 // steering plan, drains, and the keys that sign redirect tickets. It is hashicorp/raft over mutual TLS, with the rules of
 // the state in one pure function, apply.
 //
-// It decides the order of writes, and whether a write fits the state it was based on: each is a compare-and-swap, checked
-// before it is proposed and again when it is applied, so that no code path skips the check. Any node takes a write and
+// It decides the order of writes, and whether a write fits the state it was based on: each is a compare-and-swap, and the
+// leader judges it before it is proposed; what it did not judge is judged when it is applied, so that no code path skips
+// the check. Any node takes a write and
 // hands it to the leader. Reads are local and never wait: State is the last applied snapshot, and a node that restarts
 // without a quorum has its last known committed state back. Beside the log, voters tell each other what Config.Aside says,
 // over the same mutual TLS: soft state that is never written down.

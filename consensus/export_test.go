@@ -1,6 +1,9 @@
 package consensus
 
-import "context"
+import (
+	"context"
+	"time"
+)
 
 // Kill ends the node as a crash would, as far as peers can see: no leadership is handed on, and nothing is recorded.
 func (n *Node) Kill() {
@@ -40,3 +43,15 @@ func (n *Node) BreakDisk(err error) {
 
 // FailedWrites counts what the disk did not take.
 func (n *Node) FailedWrites() uint64 { return n.store.disk.failed.Load() }
+
+// Unhear has a node believe that it last heard a member that much longer ago.
+func (n *Node) Unhear(id string, by time.Duration) {
+	n.heard.mu.Lock()
+	defer n.heard.mu.Unlock()
+	if at, ok := n.heard.at[id]; ok {
+		n.heard.at[id] = at.Add(-by)
+	}
+}
+
+// Inquire has a node ask the others at once whether it is a member.
+func (n *Node) Inquire(ctx context.Context) { n.inquire(ctx) }

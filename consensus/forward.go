@@ -76,7 +76,10 @@ func (n *Node) serveProposal(ctx context.Context, c *tls.Conn) {
 
 func (n *Node) answer(ctx context.Context, cmd []byte) answer {
 	if len(cmd) == 1 && kind(cmd[0]) == kindProgress && n.started.Load() {
-		return answer{Result: result{Code: codeOK, Index: n.raft.AppliedIndex()}}
+		return answer{Result: result{Code: codeOK, Index: n.applied()}}
+	}
+	if len(cmd) > 1 && len(cmd) <= 1+maxName && kind(cmd[0]) == kindStanding && n.started.Load() {
+		return answer{Result: n.tellOf(string(cmd[1:]))}
 	}
 	if !n.IsLeader() {
 		return answer{NotLeader: true}

@@ -35,14 +35,20 @@ func (h *heard) keep(members []Member) {
 	}
 }
 
-// silence is how long a member has been quiet, at most as long as this node runs.
-func (h *heard) silence(id string, now time.Time) time.Duration {
+// quiet is how long ago a member was heard, or else how long this node has run without hearing it.
+func (h *heard) quiet(id string, now time.Time) (d time.Duration, heard bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if at, ok := h.at[id]; ok {
-		return now.Sub(at)
+		return now.Sub(at), true
 	}
-	return now.Sub(h.since)
+	return now.Sub(h.since), false
+}
+
+// silence is how long a member has been quiet, at most as long as this node runs.
+func (h *heard) silence(id string, now time.Time) time.Duration {
+	d, _ := h.quiet(id, now)
+	return d
 }
 
 // Silence is a voter that tells this node nothing.
@@ -53,7 +59,7 @@ type Silence struct {
 
 // Silent are the other voters that this node has not heard of for half a minute; none where no asides are told.
 func (n *Node) Silent() (out []Silence) {
-	if n.cfg.Aside == nil || n.cfg.OnAside == nil {
+	if !n.converses() {
 		return nil
 	}
 	now := time.Now()

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"net"
 	"slices"
-	"strings"
 
 	"github.com/hashicorp/raft"
 )
@@ -61,7 +60,7 @@ type membership struct {
 
 // AddMember has a node take part, or changes the address or the vote of one that does. A new voter must be running, with
 // Config.Join: it follows first, and has its vote when it has caught up. If it has not within seven seconds the error is
-// ErrRefused, and it goes on following without a vote.
+// ErrRefused, and the leader gives it its vote when it has kept up for ten.
 func (n *Node) AddMember(ctx context.Context, p Peer, voter bool, by By) error {
 	return n.reform(ctx, membership{Do: "add", ID: p.ID, Addr: p.Addr, Vote: voter}, by)
 }
@@ -85,14 +84,21 @@ func (n *Node) reform(ctx context.Context, m membership, by By) error {
 	if err != nil {
 		return fmt.Errorf("encoding the change: %w", err)
 	}
-	r, err := n.persist(ctx, append([]byte{byte(kindMembership)}, text...), false)
-	if err == nil {
+	known := n.isMember(m.ID)
+	// To make the same change twice is harmless, if it names its member. The leader may be lost as it waits for one to
+	// catch up.
+	r, err := n.persist(ctx, append([]byte{byte(kindMembership)}, text...), m.ID != "", catchUpBound+n.hold())
+	if err == nil && !(r.Value == goneAlready && known) { // else a first try took place, and we did not hear so
 		err = r.err()
 	}
-	if err != nil {
+	if err != nil && r.Value != addedWithoutVote {
 		return err
 	}
-	return n.Note(ctx, by, m.action(), strings.TrimSpace(m.ID+" "+m.Addr))
+	m.Vote = m.Vote && err == nil
+	if noted := n.Note(ctx, by, m.action(), m.subject()); err == nil {
+		return noted
+	}
+	return err
 }
 
 // action is the change's name in the audit.
@@ -133,13 +139,16 @@ func (m membership) check() error {
 }
 
 // reformHere changes the membership as the leader.
-func (n *Node) reformHere(ctx context.Context, body []byte) (result, error) {
-	m, err := decodeMembership(body)
-	if err != nil {
-		return refuse("%v", err), nil
+func (n *Node) reformHere(ctx context.Context, m membership) (result, error) {
+	if m.Do == "lead" && m.ID == n.id {
+		return result{Code: codeOK, Index: n.State().Index}, nil // as it is
 	}
 	if why := n.objection(m); why != "" {
-		return refuse("%s", why), nil
+		r := refuse("%s", why)
+		if m.Do == "remove" && !n.isMember(m.ID) {
+			r.Value = goneAlready
+		}
+		return r, nil
 	}
 	var f raft.Future
 	switch m.Do {
@@ -156,11 +165,16 @@ func (n *Node) reformHere(ctx context.Context, body []byte) (result, error) {
 	if err := n.await(ctx, f); err != nil {
 		return result{}, err
 	}
+	if m.Do != "lead" {
+		if err := n.want(ctx, m.ID, actionVoted); err != nil {
+			return result{}, err
+		}
+	}
 	return result{Code: codeOK, Index: n.State().Index}, nil
 }
 
 func (n *Node) leadership(to string) raft.Future {
-	if to == "" || to == n.id {
+	if to == "" {
 		return n.raft.LeadershipTransfer()
 	}
 	return n.raft.LeadershipTransferToServer(raft.ServerID(to), raft.ServerAddress(n.addressOf(to, n.addressIn(to))))

@@ -45,6 +45,8 @@ type Node struct {
 	heard   *heard
 	written chan struct{} // something was committed here that the others should hear of
 
+	outside atomic.Pointer[Outside] // what other members say, if they say that this node is none
+
 	restoring sync.RWMutex // held to read while a command is proposed here, so that a restore overwrites none
 
 	nudge  sync.Mutex
@@ -108,6 +110,8 @@ func (n *Node) Start(ctx context.Context) error {
 	n.wg.Go(n.follow)
 	n.wg.Go(n.announce)
 	n.wg.Go(n.converse)
+	n.wg.Go(n.tend)
+	n.wg.Go(n.wonder)
 	return nil
 }
 

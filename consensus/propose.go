@@ -1,6 +1,7 @@
 package consensus
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -11,7 +12,8 @@ import (
 )
 
 const (
-	holdTimeout    = 7 * time.Second  // how long a write waits for a leader
+	holdTimeout    = 7 * time.Second  // how long a write waits for a leader, at least
+	holdBeats      = 7                // in heartbeats: an election takes two, or five when a first one fails
 	holdJitter     = holdTimeout / 16 // between tries, at most
 	enqueueTimeout = 2 * time.Second
 )
@@ -23,13 +25,16 @@ func (n *Node) propose(ctx context.Context, c command) (result, error) {
 	if err != nil {
 		return result{}, err
 	}
-	r, err := n.persist(ctx, data, c.ID != "")
+	r, err := n.persist(ctx, data, c.ID != "", n.hold())
 	if err == nil {
 		err = r.err()
 	}
 	n.outcome(err)
 	return r, err
 }
+
+// hold is how long a write waits for a leader.
+func (n *Node) hold() time.Duration { return max(holdTimeout, holdBeats*n.cfg.Heartbeat) }
 
 // outcome tells what became of a write.
 func (n *Node) outcome(err error) {
@@ -54,9 +59,10 @@ func outcomeOf(err error) string {
 	return "no_leader"
 }
 
-// persist tries until a leader has taken data. What is not repeatable is sent again only if it cannot have arrived.
-func (n *Node) persist(ctx context.Context, data []byte, repeatable bool) (result, error) {
-	until := time.Now().Add(holdTimeout)
+// persist tries until a leader has taken data, and begins no try after hold. What is not repeatable is sent again only if
+// it cannot have arrived.
+func (n *Node) persist(ctx context.Context, data []byte, repeatable bool, hold time.Duration) (result, error) {
+	until := time.Now().Add(hold)
 	maybe := false
 	for {
 		r, err := n.try(ctx, data)
@@ -109,14 +115,19 @@ func (n *Node) giveUp(ctx context.Context, maybe bool, err error) error {
 // applyHere proposes as the leader. The checks run first, so that what would be refused is kept out of the log.
 func (n *Node) applyHere(ctx context.Context, data []byte) (result, error) {
 	if len(data) > 0 && kind(data[0]) == kindMembership {
-		return n.reformHere(ctx, data[1:])
+		m, err := decodeMembership(data[1:])
+		if err != nil {
+			return refuse("%v", err), nil
+		}
+		return n.reformHere(ctx, m)
 	}
 	if len(data) == 1 && kind(data[0]) == kindReadIndex {
 		return n.readHere(ctx)
 	}
 	n.restoring.RLock()
 	defer n.restoring.RUnlock()
-	if r, ok := n.foresee(data); !ok {
+	data, r, ok := n.foresee(data)
+	if !ok {
 		return r, nil
 	}
 	begun := time.Now()
@@ -127,8 +138,7 @@ func (n *Node) applyHere(ctx context.Context, data []byte) (result, error) {
 	if n.cfg.OnCommit != nil {
 		n.cfg.OnCommit(time.Since(begun))
 	}
-	r, ok := f.Response().(result)
-	if !ok {
+	if r, ok = f.Response().(result); !ok {
 		return result{}, fmt.Errorf("applying: %w", ErrUnknownOutcome)
 	}
 	select {
@@ -138,19 +148,35 @@ func (n *Node) applyHere(ctx context.Context, data []byte) (result, error) {
 	return r, nil
 }
 
-// foresee keeps out of the log what cannot be read, and specs and plans that apply would refuse. Anything else, a conflict
-// too, is left to the log to decide, for this node may be behind it.
-func (n *Node) foresee(data []byte) (result, bool) {
+// foresee keeps out of the log what cannot be read, and specs and plans that apply would refuse; those that it would take
+// are marked as judged. Anything else, a conflict too, is left to the log to decide, for this node may be behind it.
+func (n *Node) foresee(data []byte) ([]byte, result, bool) {
 	c, err := decodeCommand(data)
 	if err != nil {
-		return refuse("%v", err), false
+		return nil, refuse("%v", err), false
 	}
 	if c.Kind != kindPutSpec && c.Kind != kindPutPlan {
-		return result{}, true
+		return data, result{}, true
 	}
-	s := n.State()
-	_, r := apply(s, entry{index: s.Index + 1, term: n.raft.CurrentTerm(), data: data}, n.fsm.checks)
-	return r, r.Code != codeRefused
+	if c.Judged { // not by us: a proposer has no say in this
+		c.Judged = false
+		if data, err = encodeCommand(c); err != nil {
+			return nil, refuse("%v", err), false
+		}
+	}
+	s := *n.State()
+	s.Term = n.raft.CurrentTerm()
+	r := s.run(c, n.fsm.checks)
+	if r.Code == codeOK {
+		data = markJudged(data)
+	}
+	return data, r, r.Code != codeRefused
+}
+
+// markJudged adds the mark to an encoded command with a body, and leaves alone what a later release may have put there.
+func markJudged(data []byte) []byte {
+	end := bytes.LastIndexByte(data, '}')
+	return append(bytes.Clone(data[:end]), `,"judged":true}`...)
 }
 
 // await waits for raft, and no longer than ctx. Raft itself ends every wait when it loses the lead or stops.

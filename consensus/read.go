@@ -14,9 +14,9 @@ const kindReadIndex kind = 0x7e
 var errOldLeader = errors.New("the leader is of a release without linearizable reads: upgrade it, or read at the leader after a write")
 
 // Read is State once it holds everything that was written, by anybody, before the call. It needs a leader, waits up to
-// seven seconds for one, and costs a round trip to a majority. Its errors are ErrNoLeader or ErrStopped.
+// seven seconds, or seven heartbeats, for one, and costs a round trip to a majority. Its errors are ErrNoLeader or ErrStopped.
 func (n *Node) Read(ctx context.Context) (*State, error) {
-	ctx, cancel := context.WithTimeout(ctx, holdTimeout)
+	ctx, cancel := context.WithTimeout(ctx, n.hold())
 	defer cancel()
 	index, err := n.readIndex(ctx)
 	switch {
@@ -33,7 +33,7 @@ func (n *Node) Read(ctx context.Context) (*State, error) {
 
 // readIndex asks whoever leads. To ask again is harmless.
 func (n *Node) readIndex(ctx context.Context) (uint64, error) {
-	r, err := n.persist(ctx, []byte{byte(kindReadIndex)}, true)
+	r, err := n.persist(ctx, []byte{byte(kindReadIndex)}, true, n.hold())
 	if err != nil {
 		return 0, err
 	}

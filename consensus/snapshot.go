@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"time"
 )
@@ -54,6 +55,7 @@ type wireState struct {
 	Keys        []wireKey   `json:"keys,omitempty"`
 	Done        []outcome   `json:"done,omitempty"`
 	Audit       []Record    `json:"audit,omitempty"`
+	Wanted      []string    `json:"wanted,omitempty"`
 
 	Signing *wireSigning `json:"signing,omitempty"`
 }
@@ -67,7 +69,7 @@ type wireKey struct {
 func encodeState(s *State) ([]byte, error) {
 	w := wireState{
 		Index: s.Index, Term: s.Term, SpecVersion: s.SpecVersion, Specs: s.SpecHistory,
-		PlanEpoch: s.PlanEpoch, Plan: s.Plan, PlanTerm: s.PlanTerm, PlanOrigin: s.PlanOrigin, Drains: s.Drains, Done: s.done, Audit: s.Audit,
+		PlanEpoch: s.PlanEpoch, Plan: s.Plan, PlanTerm: s.PlanTerm, PlanOrigin: s.PlanOrigin, Drains: s.Drains, Done: s.done, Audit: s.Audit, Wanted: s.Wanted,
 	}
 	for _, k := range s.TicketKeys {
 		w.Keys = append(w.Keys, wireKey(k))
@@ -111,7 +113,7 @@ func decodeState(r io.Reader) (*State, error) {
 func (w wireState) state() (*State, error) {
 	s := &State{
 		Index: w.Index, Term: w.Term, SpecVersion: w.SpecVersion, SpecHistory: w.Specs,
-		PlanEpoch: w.PlanEpoch, Plan: w.Plan, PlanTerm: w.PlanTerm, PlanOrigin: w.PlanOrigin, Drains: w.Drains, done: w.Done, Audit: w.Audit,
+		PlanEpoch: w.PlanEpoch, Plan: w.Plan, PlanTerm: w.PlanTerm, PlanOrigin: w.PlanOrigin, Drains: w.Drains, done: w.Done, Audit: w.Audit, Wanted: w.Wanted,
 	}
 	for _, k := range w.Keys {
 		s.TicketKeys = append(s.TicketKeys, Key(k))
@@ -121,8 +123,10 @@ func (w wireState) state() (*State, error) {
 		sorted = sorted && s.Drains[i-1].Path < s.Drains[i].Path
 	}
 	switch {
-	case len(s.SpecHistory) > maxSpecs || len(s.TicketKeys) > maxKeys || len(s.Drains) > maxDrains || len(s.done) > maxOutcome || len(s.Audit) > maxAudit:
+	case len(s.SpecHistory) > maxSpecs || len(s.TicketKeys) > maxKeys || len(s.Drains) > maxDrains || len(s.done) > maxOutcome || len(s.Audit) > maxAudit || len(s.Wanted) > maxWanted:
 		return nil, errors.New("reading snapshot: it holds more than a state may")
+	case !slices.IsSorted(s.Wanted):
+		return nil, errors.New("reading snapshot: its candidates are not in order")
 	case !sorted:
 		return nil, errors.New("reading snapshot: its drains are not in order")
 	case (s.SpecVersion == 0) != (len(s.SpecHistory) == 0), (s.PlanEpoch == 0) != (len(s.Plan) == 0):

@@ -12,6 +12,7 @@ const (
 	maxDrains  = 4096
 	maxKeys    = 3
 	maxOutcome = 256
+	maxWanted  = 64
 )
 
 // State is everything that was agreed, as of one log index. It is immutable: do not write to anything reached from it.
@@ -29,6 +30,7 @@ type State struct {
 	TicketKeys  []Key       // newest first, at most 3; the first signs
 	Signing     *Signing    // of the zone; nil: it is not signed
 	Audit       []Record    // oldest first, at most 256: what operators changed
+	Wanted      []string    // members that get a vote once they keep up, sorted, at most 64
 
 	done []outcome // oldest first: recent writes with an idempotency key
 }

@@ -26,7 +26,7 @@ func (n *Node) Status() Status {
 		return s
 	}
 	s.State, s.Leader = stateName(n.raft.State()), n.Leader()
-	s.Term, s.Applied = n.raft.CurrentTerm(), n.raft.AppliedIndex()
+	s.Term, s.Applied = n.raft.CurrentTerm(), n.applied()
 	s.Commit, s.Last = n.raft.CommitIndex(), n.raft.LastIndex()
 	if s.State == "leader" {
 		s.LastContact = 0
@@ -41,6 +41,16 @@ func (n *Node) Status() Status {
 		}
 	}
 	return s
+}
+
+// applied is the last log index whose entry has been applied. Raft's own figure runs ahead: it counts an entry when it is
+// queued, and a node that starts again queues its whole log.
+func (n *Node) applied() uint64 {
+	queued := n.raft.AppliedIndex()
+	if n.raft.Stats()["fsm_pending"] == "0" {
+		return queued
+	}
+	return n.State().Index
 }
 
 // IsLeader reports whether this node leads, as far as it knows.

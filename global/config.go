@@ -31,6 +31,8 @@ type Config struct {
 	Join bool
 	// Heartbeat is how long a silent leader is believed in. Default 1s.
 	Heartbeat time.Duration
+	// Keep says what the leader does by itself about voters that are silent for long. Zero: nothing.
+	Keep consensus.Keep
 	// DNSListen are host:port addresses, each for UDP and TCP.
 	DNSListen []string
 	// NSID names this node to resolvers that ask. Empty: nobody is told.

@@ -9,13 +9,49 @@ import (
 	"github.com/spillway-lb/spillway/internal/admin"
 )
 
-// members lists the global nodes.
-func (s *Server) members(context.Context) (*admin.MembersAnswer, error) {
-	out := &admin.MembersAnswer{Node: s.cfg.Name, Members: []admin.Member{}}
-	for _, m := range s.node.Members() {
-		out.Members = append(out.Members, admin.Member{Name: m.ID, Addr: m.Addr, Voter: m.Voter, Leader: m.Leader})
+// members lists the global nodes and how they do, as far as this node knows.
+func (s *Server) members(ctx context.Context) (*admin.MembersAnswer, error) {
+	out := &admin.MembersAnswer{Node: s.cfg.Name, Members: []admin.Member{}, Outside: s.outside()}
+	all := s.node.Standings(ctx)
+	for _, m := range all {
+		a := admin.Member{
+			Name: m.ID, Addr: m.Addr, Voter: m.Voter, Leader: m.Leader, Health: health(m), Outlook: s.node.Keeping().Outlook(all, m.ID),
+		}
+		if m.Heard && !m.Self {
+			quiet := m.Quiet.Milliseconds()
+			a.LastContactMS = &quiet
+		}
+		if m.Asked {
+			a.Behind = &m.Behind
+		}
+		out.Members = append(out.Members, a)
 	}
 	return out, nil
+}
+
+// health is a member's state in a word.
+func health(m consensus.Standing) string {
+	const far = 1000 // entries: what a follower that keeps up never lacks
+	switch {
+	case !m.Well():
+		return admin.HealthSilent
+	case m.Asked && m.Behind > far:
+		return admin.HealthBehind
+	}
+	return admin.HealthWell
+}
+
+// outside says that this node is no member, and how it becomes one; empty for a member.
+func (s *Server) outside() string {
+	o, ok := s.node.Outside()
+	if !ok {
+		return ""
+	}
+	text := o.By + " says that this node is no member"
+	if o.Why != "" {
+		text += ", " + o.Why
+	}
+	return fmt.Sprintf("%s: it answers from its last state and follows nobody: `spillway members add %s HOST:PORT` at any other global node takes it back", text, s.cfg.Name)
 }
 
 func (s *Server) addMember(ctx context.Context, r admin.MemberRequest, actor string) (*admin.MembersAnswer, error) {

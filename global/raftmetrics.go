@@ -24,6 +24,7 @@ var (
 	descKnown    = prometheus.NewDesc("spillway_global_raft_leader_known", "1 while this node knows a leader.", nil, nil)
 	descVoters   = prometheus.NewDesc("spillway_global_raft_voters", "Nodes with a vote.", nil, nil)
 	descSilent   = prometheus.NewDesc("spillway_global_raft_silent_voters", "Voters that this node has not heard of for half a minute.", nil, nil)
+	descOutside  = prometheus.NewDesc("spillway_global_raft_outside", "1 while other members say that this node is none.", nil, nil)
 	descDiskFail = prometheus.NewDesc("spillway_global_raft_disk_failures_total", "Writes that the disk did not take.", nil, nil)
 )
 
@@ -62,6 +63,11 @@ func (m *raftMetrics) Collect(out chan<- prometheus.Metric) {
 	known := 0.0
 	if s.Leader != "" {
 		known = 1
+	}
+	if _, outside := m.node.Outside(); outside {
+		put(descOutside, 1)
+	} else {
+		put(descOutside, 0)
 	}
 	put(descTerm, float64(s.Term))
 	put(descCommit, float64(s.Commit))

@@ -86,7 +86,7 @@ func (s *Server) openNode() (err error) {
 	raft := newRaftMetrics(s.cfg.Registry)
 	s.node, err = consensus.New(Rules(consensus.Config{
 		Network: s.cfg.Network, ID: s.cfg.Name, Dir: s.cfg.Dir, Listen: s.cfg.RaftListen, Advertise: s.cfg.RaftAdvertise, Peers: s.cfg.Peers, Join: s.cfg.Join,
-		Certs: s.cfg.Certs, Heartbeat: s.cfg.Heartbeat, Log: s.log,
+		Certs: s.cfg.Certs, Heartbeat: s.cfg.Heartbeat, Keep: s.cfg.Keep, Log: s.log,
 		OnApply: func(st *consensus.State) {
 			s.plans.take(st, time.Now())
 			poke(s.news)

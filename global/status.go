@@ -24,6 +24,9 @@ func (s *Server) status(ctx context.Context) (*admin.Status, error) {
 		out.Notes = append(out.Notes, "no leader: answers go on, and nothing can be changed")
 	}
 	out.Notes = append(out.Notes, s.silentVoters(len(out.Raft.Voters))...)
+	if text := s.outside(); text != "" {
+		out.Notes = append(out.Notes, text)
+	}
 	v := s.view.Load()
 	if v == nil {
 		out.Notes = append(out.Notes, "no spec is in force: run spillway apply")
@@ -66,9 +69,13 @@ func (s *Server) raftStatus() *admin.RaftStatus {
 // silentVoters names voters that are not heard of: each lowers how many more may be lost.
 func (s *Server) silentVoters(voters int) (notes []string) {
 	silent := s.node.Silent()
+	if len(silent) == 0 {
+		return nil
+	}
+	all := s.node.Known()
 	for _, x := range silent {
-		notes = append(notes, fmt.Sprintf("%s has a vote and was not heard of for %s: %d more may be lost before nothing can be changed; if it is gone for good: `spillway members remove %s`",
-			x.ID, x.For.Round(time.Second), max(0, (voters-1)/2-len(silent)), x.ID))
+		notes = append(notes, fmt.Sprintf("%s has a vote and was not heard of for %s: %d more may be lost before nothing can be changed; it %s; if it is gone for good: `spillway members remove %s`",
+			x.ID, x.For.Round(time.Second), max(0, (voters-1)/2-len(silent)), s.node.Keeping().Outlook(all, x.ID), x.ID))
 	}
 	return notes
 }

@@ -102,6 +102,8 @@ func spawnGlobals(t *testing.T) *crashes {
 			text, err := os.ReadFile(c.ps.Log(n))
 			if err != nil || strings.Contains(string(text), "panic:") || strings.Contains(string(text), "DATA RACE") {
 				t.Errorf("%s (%v) says:\n%s", n.Name, err, text)
+			} else if t.Failed() {
+				t.Logf("%s says last:\n%s", n.Name, text[max(0, len(text)-4000):])
 			}
 		}
 	})
@@ -333,6 +335,11 @@ func (c *crashes) verify(t *testing.T) {
 	c.acked = map[string]string{}
 	c.checked += len(due)
 	c.mu.Unlock()
+	defer func() {
+		if t.Failed() {
+			c.describe(t)
+		}
+	}()
 	for i := range c.admin {
 		var missing []string
 		eventually(t, patience, "every acknowledged write is in the audit of "+c.Nodes[i].Name, func() error {
@@ -355,5 +362,19 @@ func (c *crashes) verify(t *testing.T) {
 			}
 			return nil
 		})
+	}
+}
+
+// describe says where each node stands.
+func (c *crashes) describe(t *testing.T) {
+	for i, n := range c.Nodes {
+		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+		a, err := c.admin[i].Status(ctx)
+		cancel()
+		if err != nil {
+			t.Logf("%s: %v", n.Name, err)
+			continue
+		}
+		t.Logf("%s: spec %d, %+v, %q", n.Name, a.SpecVersion, *a.Raft, a.Notes)
 	}
 }

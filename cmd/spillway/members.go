@@ -1,9 +1,11 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
+	"strconv"
 
 	"github.com/spf13/cobra"
 
@@ -19,7 +21,10 @@ func membersCommand() *cobra.Command {
 		Use:   "members",
 		Short: "List the global nodes; add or remove one, or hand leadership on",
 		Long: `List the global nodes: who votes and who leads. A node is added while the others run: give it a config with
-raft.join: true and the others under raft.peers, start it, and add it from any node.`,
+raft.join: true and the others under raft.peers, start it, and add it from any node.
+
+HEARD is when the node asked last heard of a member, BEHIND how many log entries that lacks. A voter that no other has
+heard of for raft.remove_after is taken out by the leader, if raft.min_voters are left; OUTLOOK says so beforehand.`,
 		Example: `  spillway members
   spillway members add g4 10.0.4.1:7400
   spillway members add edge1 10.9.0.1:7400 --non-voter
@@ -62,7 +67,7 @@ func memberAddCommand() *cobra.Command {
 		Use:   "add NAME HOST:PORT",
 		Short: "Have a global node take part",
 		Long: `Have a global node take part. HOST:PORT is its raft.advertise. Start it first: a new voter follows, and gets its vote
-when it has caught up; with --non-voter it follows and answers without ever counting for a majority, which suits name
+when it has caught up, or later when it has kept up for 10s; with --non-voter it follows and answers without ever counting for a majority, which suits name
 servers at the edge.`,
 		Example: "  spillway members add g4 10.0.4.1:7400\n  spillway members add edge1 10.9.0.1:7400 --non-voter",
 		Args:    exactly("NAME and HOST:PORT", 2),
@@ -139,7 +144,7 @@ func changeMembers(cmd *cobra.Command, to *target, do func(context.Context, *adm
 func printMembers(w io.Writer, a *admin.MembersAnswer) {
 	voters := 0
 	table(w, func(t io.Writer) {
-		fmt.Fprintln(t, "NAME\tADDRESS\tVOTE\tLEADS")
+		fmt.Fprintln(t, "NAME\tADDRESS\tVOTE\tLEADS\tHEALTH\tHEARD\tBEHIND\tOUTLOOK")
 		for _, m := range a.Members {
 			vote, leads := "no", "-"
 			if m.Voter {
@@ -149,9 +154,19 @@ func printMembers(w io.Writer, a *admin.MembersAnswer) {
 			if m.Leader {
 				leads = "yes"
 			}
-			fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", m.Name, m.Addr, vote, leads)
+			heard, behind := "-", "-"
+			if m.LastContactMS != nil {
+				heard = age(*m.LastContactMS) + " ago"
+			}
+			if m.Behind != nil {
+				behind = strconv.FormatUint(*m.Behind, 10)
+			}
+			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", m.Name, m.Addr, vote, leads, cmp.Or(m.Health, "-"), heard, behind, cmp.Or(m.Outlook, "-"))
 		}
 	})
+	if a.Outside != "" {
+		fmt.Fprintf(w, "note: %s\n", a.Outside)
+	}
 	fmt.Fprintf(w, "as %s sees it; of %d with a vote, %d may be lost before nothing can be changed\n", a.Node, voters, max(voters-1, 0)/2)
 }
 

@@ -65,6 +65,7 @@ func openGlobal(c *config.Global, log *slog.Logger) (fleet.Role, error) {
 	return global.New(global.Config{
 		Name: c.Name, Dir: c.Dir, Certs: certs, Atlas: atlas, Log: log, Version: version,
 		RaftListen: c.Raft.Listen, RaftAdvertise: c.Raft.Advertise, Peers: peers, Join: c.Raft.Join, Heartbeat: c.Raft.Heartbeat,
+		Keep:      consensus.Keep{RemoveAfter: c.Raft.RemoveAfter, MinVoters: c.Raft.MinVoters},
 		DNSListen: c.DNS.Listen, NSID: c.DNS.Identity, DNS: resolver, HTTPListen: c.HTTP.Listen, UplinkListen: c.Uplink.Listen,
 		AdminSocket: c.Admin.Socket, AdminListen: c.Admin.Listen, MetricsListen: c.Metrics.Listen, AdminGrants: grants(c.Admin),
 		SpecName: c.Spec, Spec: text, MeasuredFor: measuredFor(c.Geo),

@@ -18,12 +18,25 @@ type Member struct {
 	Addr   string `json:"addr"` // host:port for Raft
 	Voter  bool   `json:"voter"`
 	Leader bool   `json:"leader"`
+
+	Health        string  `json:"health"`                    // "well", "behind" or "silent", to the node asked
+	LastContactMS *int64  `json:"last_contact_ms,omitempty"` // since the node asked heard of it; none of itself, nor if it never did
+	Behind        *uint64 `json:"behind,omitempty"`          // log entries that it lacks of what the node asked has
+	Outlook       string  `json:"outlook,omitempty"`         // what the leader will do about it by itself
 }
+
+// The words that Member.Health holds.
+const (
+	HealthWell   = "well"
+	HealthBehind = "behind"
+	HealthSilent = "silent"
+)
 
 // MembersAnswer lists the members after the call.
 type MembersAnswer struct {
 	Node    string   `json:"node"` // who was asked
 	Members []Member `json:"members"`
+	Outside string   `json:"outside,omitempty"` // set when the node asked was taken out, and says how it comes back
 }
 
 // MemberRequest adds a member, or gives one its vote.

@@ -26,6 +26,10 @@ type Raft struct {
 	Join bool `yaml:"join"`
 	// Heartbeat is how long a follower waits for its leader before it calls an election.
 	Heartbeat time.Duration `yaml:"heartbeat" default:"1s"`
+	// RemoveAfter is how long a voter must be silent to every other before the leader takes it out by itself. 0 never does.
+	RemoveAfter time.Duration `yaml:"remove_after" default:"72h"`
+	// MinVoters is how many voters must be left after that, at least 3: of three, none is ever taken out.
+	MinVoters int `yaml:"min_voters" default:"3"`
 }
 
 // DNS is the authoritative server.

@@ -33,12 +33,23 @@ func (c *Global) validate() []Problem {
 	k.reach("raft.advertise", c.Raft.Advertise, c.Raft.Listen, len(c.Raft.Peers) > 0)
 	k.peers(c)
 	k.between("raft.heartbeat", c.Raft.Heartbeat, 50*time.Millisecond, time.Minute)
+	k.keep(&c.Raft)
 	k.geo(&c.Geo)
 	k.dns(&c.DNS)
 	k.listen("http.listen", c.HTTP.Listen, "tcp", false)
 	k.listen("uplink.listen", c.Uplink.Listen, "udp", true)
 	k.observe(&c.Admin, &c.Metrics)
 	return k.found
+}
+
+// keep bounds what the leader may do about dead voters.
+func (k *checker) keep(r *Raft) {
+	if d := r.RemoveAfter; d != 0 && (d < time.Minute || d > 365*24*time.Hour) {
+		k.bad("$.raft.remove_after", fmt.Sprintf("raft.remove_after %s is out of range", strict.FormatDuration(d)), "write a duration from 1m to 8760h, such as 72h, or 0 to remove nobody")
+	}
+	if r.MinVoters < 3 || r.MinVoters > 9 {
+		k.bad("$.raft.min_voters", fmt.Sprintf("raft.min_voters %d is out of range", r.MinVoters), "write 3 to 9: with two voters one loss stops every change; remove_after: 0 keeps everybody")
+	}
 }
 
 // peers must hold this node at the address it advertises, or it could never count its own vote.
