@@ -4,11 +4,12 @@ import "math"
 
 // What capacity is judged at when the question is whether a plan is worth publishing, in seconds. The share is a target
 // and capacity the limit: what is right to the last token when a plan is made is not worth a new plan for that token. So
-// the reserve, which steering sells last and dear, is judged by what it costs who is served there: a longer wait that
-// grows towards the limit, as reference 5.1 has it (0.12 s up to 0.95 of capacity, 0.5 s up to all of it).
+// the reserve, which steering sells last and dear, is judged by what it costs who is served there: a wait that grows
+// towards the limit, in two steps as in reference 5.1 (there 0.12 s and 0.5 s). The first step is a little above the
+// longest usual detour, or a region that is full would be left over its target for good.
 const (
 	judgedNear = 2.0 / 3 // of the reserve
-	judgedLow  = 0.12
+	judgedLow  = 0.16
 	judgedHigh = 0.5
 	overload   = 2.0
 )
