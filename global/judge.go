@@ -116,7 +116,9 @@ func (v *View) load(region, service int) (wait float64, ready int64) {
 	return wait, ready
 }
 
-// maskWorkerless adds, for each service, the regions that have no worker for it while another that is well has.
+// maskWorkerless adds, for each service, the regions that have no worker for it while another that is well has. Where the
+// plan decides who goes where, warm workers are workers: it sends somebody to them only when that is sooner than waiting
+// elsewhere, or as a pilot light. The other modes wake nobody while somebody is ready.
 func (v *View) maskWorkerless() {
 	v.lost = make([]steer.Set, len(v.spec.Services))
 	for s := range v.lost {
@@ -124,7 +126,7 @@ func (v *View) maskWorkerless() {
 		some := false
 		for r := range v.regions {
 			_, ready := v.load(r, s)
-			if v.regions[r].heard && !v.regions[r].gone && ready == 0 {
+			if v.regions[r].heard && !v.regions[r].gone && ready == 0 && !v.wakes(r, s) {
 				without.Add(r)
 			}
 			some = some || ready > 0 && !v.regions[r].gone && !v.regions[r].drained
@@ -134,6 +136,19 @@ func (v *View) maskWorkerless() {
 			v.lost[s] = v.gone.Union(&without)
 		}
 	}
+}
+
+// wakes reports whether clients of a service may be sent to a region to have its warm workers woken.
+func (v *View) wakes(region, service int) bool {
+	svc := &v.spec.Services[service]
+	planned := svc.Mode == "" || svc.Mode == "latency" || svc.Mode == "failover" && svc.MinWarm > 0
+	sum := &v.regions[region].group.Summary
+	for i := range sum.Models {
+		if only := v.ready[service]; planned && sum.Models[i].Warm > 0 && (only == nil || only[sum.Models[i].Name]) {
+			return true
+		}
+	}
+	return false
 }
 
 // addresses are those of the region's gateways that keep says, each once: gateways may share one, and a set of records

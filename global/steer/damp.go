@@ -225,7 +225,7 @@ func (p *problem) damp() {
 	for r := range hold {
 		room := 0.0
 		for m := range p.shops[r] {
-			room += p.shops[r][m].rate
+			room += p.shops[r][m].able
 		}
 		if hold[r] = 1; gain[r] > room*p.slew() {
 			hold[r] = room * p.slew() / gain[r]
@@ -319,7 +319,7 @@ func (p *problem) meanCost(shares func(*unit) []float64) (cost, pure float64) {
 	}
 	for r := range load {
 		for m, l := range load[r] {
-			if s := &p.shops[r][m]; s.rate > 0 {
+			if s := &p.shops[r][m]; s.able > 0 {
 				sum += s.value(l) - s.value(s.booked)
 			}
 		}

@@ -252,7 +252,8 @@ func (f *flow) refresh() {
 }
 
 // prices is what a little of each region's capacity is worth, in seconds: what leaving it would save, by itself or by
-// letting somebody in who was kept out. With them added, every client is where it is cheapest.
+// letting somebody in who was kept out; in a region that has nobody, what the first would pay. With them added, every
+// client is where it is cheapest.
 func (f *flow) prices(out []float64) []float64 {
 	n := f.n
 	out = grown(out, n)
@@ -262,6 +263,8 @@ func (f *flow) prices(out []float64) []float64 {
 			out[r] = p
 		} else if f.load[r] > dust {
 			out[r] = 0
+		} else if p, room := f.m.up(r, 0); room > 0 {
+			out[r] = p
 		}
 	}
 	for range n {

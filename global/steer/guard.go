@@ -16,7 +16,7 @@ type Guard struct {
 }
 
 const (
-	sickBelow  = 0.25 // of its workers are ready
+	sickBelow  = 0.25 // of its workers are ready, or could be
 	wellAbove  = 0.35
 	wellFor    = time.Minute
 	guardedMax = 0.5
@@ -71,8 +71,9 @@ func newSuspect(in *Input, r int) suspect {
 	s := suspect{region: r, name: in.Spec.Regions[r].Name}
 	for i := range in.Regions[r].Models {
 		m := &in.Regions[r].Models[i]
-		s.ready += amount(m.Ready)
-		s.total += amount(m.Total)
+		total := amount(m.Total)
+		s.ready += min(total, amount(m.Ready)+amount(m.Warm)+amount(m.Cold)) // asleep or not loaded is not sick
+		s.total += total
 	}
 	if s.total > 0 {
 		s.ready /= s.total

@@ -38,9 +38,9 @@ type Model struct {
 	Name string
 	Rate float64 // prefill-equivalent tokens/s of all ready workers
 	Wait float64 // seconds, predicted and smoothed
-	// Ready workers have the Rate. Warm ones would be ready within a second and are used before the reserve. Cold ones
-	// need a load and are never counted.
-	Ready, Warm float64
+	// Ready workers have the Rate. Warm ones would be ready within a second or so and are used before the reserve. Cold
+	// ones need a load and are no capacity, but they are well.
+	Ready, Warm, Cold float64
 	// Total is how many workers there are in any state; 0: not known.
 	Total float64
 	// Warmth is the part of the model's hot prefixes that the region's caches hold, 0..1.

@@ -96,7 +96,7 @@ func (p *problem) clients(k int, lost []float64) (g buyers) {
 // sold reports whether any region that the unit may go to has workers for model k.
 func (p *problem) sold(u *unit, k int) bool {
 	for r := range u.base {
-		if !math.IsInf(u.base[r], 1) && p.shops[r][k].rate > 0 {
+		if !math.IsInf(u.base[r], 1) && p.shops[r][k].able > 0 {
 			return true
 		}
 	}
@@ -134,7 +134,7 @@ func (p *problem) lay(m *market, k int, g buyers) (warm []float64) {
 		row := m.cost[b.client*n : (b.client+1)*n]
 		for r := range u.base {
 			row[r] = math.Inf(1)
-			if p.shops[r][k].rate > 0 {
+			if p.shops[r][k].able > 0 {
 				row[r] = u.base[r] + p.load(u.svc, r, k)
 			}
 		}
@@ -251,7 +251,7 @@ func (p *problem) weights(u *unit) []float64 {
 			continue
 		}
 		for _, n := range u.need {
-			w[r] += p.shops[r][n.model].rate * (n.rate / u.total) * p.ramp(r)
+			w[r] += p.shops[r][n.model].able * (n.rate / u.total) * p.ramp(r)
 		}
 		sum += w[r]
 	}

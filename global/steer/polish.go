@@ -50,10 +50,10 @@ func (p *problem) improve(u *unit, load [][]float64, up, down []float64) bool {
 	u.share[from] -= part
 	u.share[to] += part
 	for _, n := range u.need {
-		if p.shops[from][n.model].rate > 0 {
+		if p.shops[from][n.model].able > 0 {
 			load[from][n.model] -= part * n.rate
 		}
-		if p.shops[to][n.model].rate > 0 {
+		if p.shops[to][n.model].able > 0 {
 			load[to][n.model] += part * n.rate
 		}
 	}
@@ -67,7 +67,7 @@ func (p *problem) margins(u *unit, r int, load []float64) (up, down float64) {
 		return
 	}
 	for _, n := range u.need {
-		if s := &p.shops[r][n.model]; s.rate > 0 {
+		if s := &p.shops[r][n.model]; s.able > 0 {
 			more, _ := s.up(load[n.model])
 			less, _ := s.down(load[n.model])
 			up += more * n.rate / u.total
@@ -82,7 +82,7 @@ func (p *problem) span(u *unit, r int, load []float64, more bool) float64 {
 	out := 1.0
 	for _, n := range u.need {
 		s := &p.shops[r][n.model]
-		if s.rate <= 0 {
+		if s.able <= 0 {
 			continue
 		}
 		_, room := s.down(load[n.model])
@@ -124,7 +124,7 @@ func (s *shop) down(load float64) (price, used float64) {
 }
 
 // slack is the load that is too little to count.
-func (s *shop) slack() float64 { return s.rate * dust }
+func (s *shop) slack() float64 { return s.able * dust }
 
 // loads is what each region gets of each model, in tokens/s, when units are shared out as shares says.
 func (p *problem) loads(shares func(*unit) []float64) [][]float64 {
@@ -133,7 +133,7 @@ func (p *problem) loads(shares func(*unit) []float64) [][]float64 {
 	for r := range out {
 		out[r] = all[r*len(p.models) : (r+1)*len(p.models)]
 		for m := range out[r] {
-			if p.shops[r][m].rate > 0 {
+			if p.shops[r][m].able > 0 {
 				out[r][m] = p.shops[r][m].booked
 			}
 		}
@@ -146,7 +146,7 @@ func (p *problem) loads(shares func(*unit) []float64) [][]float64 {
 		for r, f := range shares(u) {
 			if f > 0 {
 				for _, n := range u.need {
-					if p.shops[r][n.model].rate > 0 { // else it hops, which is in its cost
+					if p.shops[r][n.model].able > 0 { // else it hops, which is in its cost
 						out[r][n.model] += f * n.rate
 					}
 				}

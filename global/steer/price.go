@@ -15,7 +15,7 @@ func (p *problem) prices(worth [][]float64) [][]float64 {
 		for r := range out[s] {
 			switch {
 			case !p.well[r]:
-			case p.serviceRate(s, r) > 0:
+			case p.serviceAble(s, r) > 0:
 				out[s][r] = min(p.priceOf(s, r, mix, worth), noCapacity)
 			case some:
 				out[s][r] = noCapacity
@@ -35,7 +35,7 @@ func (p *problem) mix(svc int) (mix []float64, some bool) {
 		asked += mix[m]
 		if p.serves[svc][m] {
 			for r := range p.shops {
-				rate[m] += p.shops[r][m].rate
+				rate[m] += p.shops[r][m].able
 			}
 		}
 		all += rate[m]
@@ -56,7 +56,7 @@ func (p *problem) priceOf(svc, r int, mix []float64, worth [][]float64) float64 
 	for m, part := range mix {
 		switch s := &p.shops[r][m]; {
 		case part <= 0:
-		case s.rate <= 0:
+		case s.able <= 0:
 			sum += part * missing
 		default:
 			sum += part * s.cold * p.seconds(p.in.Spec.Services[svc].PrefixTokens, s)
@@ -74,6 +74,17 @@ func (p *problem) serviceRate(svc, r int) float64 {
 	for m := range p.shops[r] {
 		if p.serves[svc][m] {
 			sum += p.shops[r][m].rate
+		}
+	}
+	return sum
+}
+
+// serviceAble is the same with warm workers counted.
+func (p *problem) serviceAble(svc, r int) float64 {
+	sum := 0.0
+	for m := range p.shops[r] {
+		if p.serves[svc][m] {
+			sum += p.shops[r][m].able
 		}
 	}
 	return sum

@@ -27,6 +27,7 @@ type problem struct {
 // shop is what one region has of one model.
 type shop struct {
 	rate   float64 // tokens/s of ready workers
+	able   float64 // tokens/s of ready and warm workers; 0: nobody can serve the model
 	wait   float64 // seconds
 	worker float64 // tokens/s of one worker
 	cold   float64 // 0..1, part of the hot prefixes that its caches lack
@@ -128,6 +129,7 @@ func (p *problem) region(name string) int {
 func (p *problem) layRegions() {
 	n := p.regions()
 	p.shops, p.well = make([][]shop, n), make([]bool, n)
+	typical := p.typical()
 	for r := range n {
 		p.shops[r] = make([]shop, len(p.models))
 		if r >= len(p.in.Regions) {
@@ -139,19 +141,24 @@ func (p *problem) layRegions() {
 			continue // as if it had no worker
 		}
 		for i := range st.Models {
-			p.shops[r][p.models[st.Models[i].Name]] = newShop(&p.in.Spec.Regions[r], &st.Models[i], st.ramp())
+			k := p.models[st.Models[i].Name]
+			p.shops[r][k] = newShop(&p.in.Spec.Regions[r], &st.Models[i], st.ramp(), typical[k])
 		}
 	}
 }
 
 // newShop prices a region's capacity for a model: its share in two segments, then workers that would first wake up, and
-// last what is held back from steering. Cold workers, which need a load, are no capacity at all.
-func newShop(decl *spec.Region, m *Model, ramp float64) shop {
+// last what is held back from steering. Cold workers, which need a load, are no capacity at all. typical is what a worker
+// does where none of the region's own is ready to tell, in tokens/s.
+func newShop(decl *spec.Region, m *Model, ramp, typical float64) shop {
 	out := shop{
 		rate: amount(m.Rate), wait: max(0, finite(m.Wait, maxSeconds)),
 		cold: 1 - max(0, finite(m.Warmth, 1)),
 	}
-	out.worker = out.rate / max(1, amount(m.Ready))
+	if out.worker = out.rate / max(1, amount(m.Ready)); out.worker <= 0 {
+		out.worker = typical
+	}
+	out.able = out.rate + out.worker*amount(m.Warm)
 	left := math.Inf(1)
 	if q, ok := decl.Quotas[m.Name]; ok {
 		left = amount(q)
@@ -359,7 +366,7 @@ func (p *problem) cost(u *unit, r int) float64 {
 	}
 	served := 0.0
 	for _, n := range u.need {
-		if p.shops[r][n.model].rate > 0 {
+		if p.shops[r][n.model].able > 0 {
 			served += n.rate
 			c += p.load(u.svc, r, n.model) * n.rate / u.total
 		}

@@ -44,8 +44,8 @@ func (p *problem) ramps() []uint8 {
 	return out
 }
 
-// spread shares clients of no known place by the service's weights or by capacity; failing both, evenly; and over
-// every region that may answer when none is well.
+// spread shares clients of no known place by the service's weights or by capacity, that of warm workers where nobody is
+// ready; failing both, evenly; and over every region that may answer when none is well.
 func (p *problem) spread(svc int) []Share {
 	s := &p.in.Spec.Services[svc]
 	if w := p.pilots[svc]; w != nil {
@@ -57,6 +57,9 @@ func (p *problem) spread(svc int) []Share {
 		}
 		return p.serviceRate(svc, r) * maxShare(&p.in.Spec.Regions[r]) * p.ramp(r)
 	})
+	if w == nil {
+		w = p.normal(svc, func(r int) float64 { return p.serviceAble(svc, r) * maxShare(&p.in.Spec.Regions[r]) * p.ramp(r) })
+	}
 	if w == nil {
 		w = p.normal(svc, func(int) float64 { return 1 })
 	}
