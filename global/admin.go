@@ -22,6 +22,7 @@ func (s *Server) backend() admin.Backend {
 		Members: s.members, AddMember: s.addMember, RemoveMember: s.removeMember, Lead: s.handOver,
 		SpecNow: s.agreedSpec, DrainsNow: s.agreedDrains, Audit: s.auditRecords, Archive: s.archive, Restore: s.restore,
 		Plan: s.planShow, PlanDiff: s.planDiff, PlanHistory: s.planHistory,
+		DNSSEC: s.dnssec, ChangeDNSSEC: s.changeDNSSEC,
 	}
 }
 

@@ -15,7 +15,8 @@ import (
 )
 
 // backup writes the last state that answers were made from to a plain file beside Raft's own, so that a node whose Raft
-// log is gone still answers. Ticket keys stay out of it.
+// log is gone still answers. Ticket keys stay out of it; the zone's are in it, for unsigned answers would be taken for
+// forged ones, and so nobody else may read it.
 type backup struct {
 	path string // empty: nothing is kept
 	log  *slog.Logger
@@ -31,6 +32,7 @@ type backupFile struct {
 	Plan        json.RawMessage   `json:"plan,omitempty"` // as older releases wrote it, when plans were JSON
 	PlanBytes   []byte            `json:"plan_bytes,omitempty"`
 	Drains      []consensus.Drain `json:"drains,omitempty"`
+	Signing     json.RawMessage   `json:"signing,omitempty"`
 }
 
 func newBackup(dir string, log *slog.Logger) *backup {
@@ -74,9 +76,13 @@ func (b *backup) write(st *consensus.State) error {
 	if b.path == "" {
 		return nil
 	}
+	signing, err := consensus.EncodeSigning(st.Signing)
+	if err != nil {
+		return fmt.Errorf("encoding backup: %w", err)
+	}
 	body, err := json.Marshal(backupFile{
 		Index: st.Index, SpecVersion: st.SpecVersion, Spec: string(st.Spec),
-		PlanEpoch: st.PlanEpoch, PlanBytes: st.Plan, Drains: st.Drains,
+		PlanEpoch: st.PlanEpoch, PlanBytes: st.Plan, Drains: st.Drains, Signing: signing,
 	})
 	if err != nil {
 		return fmt.Errorf("encoding backup: %w", err)
@@ -125,9 +131,13 @@ func (b *backup) load() (st *consensus.State, index uint64) {
 	if len(f.PlanBytes) == 0 {
 		f.PlanBytes = f.Plan
 	}
+	signing, err := consensus.DecodeSigning(f.Signing)
+	if err != nil {
+		b.log.Warn("the zone's keys in the backup cannot be used: answers are unsigned until Raft has them", telemetry.Err(err))
+	}
 	// Index stays 0, so that a gateway that holds anything agreed keeps it.
 	return &consensus.State{
 		SpecVersion: f.SpecVersion, Spec: []byte(f.Spec),
-		PlanEpoch: f.PlanEpoch, Plan: f.PlanBytes, Drains: f.Drains,
+		PlanEpoch: f.PlanEpoch, Plan: f.PlanBytes, Drains: f.Drains, Signing: signing,
 	}, f.Index
 }

@@ -26,6 +26,7 @@ func newView(f *frame, st *consensus.State, children *capacity.View, q *quorum, 
 	}
 	for r := range v.regions {
 		v.judge(r, settled, now)
+		v.kinds |= v.regions[r].ready.Kinds()
 	}
 	v.maskWorkerless()
 	return v

@@ -36,6 +36,7 @@ type keeper struct {
 	told    time.Time
 	calm    calm
 	cookies cookies
+	sealer  sealer
 	memo    *memo
 	near    *near
 }
@@ -57,7 +58,7 @@ type wellness struct {
 }
 
 func (s *Server) keep(ctx context.Context) {
-	k := &keeper{s: s, led: time.Now()}
+	k := &keeper{s: s, led: time.Now(), sealer: sealer{kept: s.signatures}}
 	t := time.NewTicker(tick)
 	defer t.Stop()
 	for {
@@ -138,6 +139,7 @@ func (k *keeper) assemble(st *consensus.State, from origin, children *capacity.V
 	v.stale = k.unconfirmed(now) || from == firstState
 	v.restless = k.calm.restless(v.drained, v.gone, now)
 	v.secrets = k.cookies.of(st.TicketKeys, now)
+	v.sealed = k.seal(st)
 	k.memo = k.memo.of(v)
 	v.memo = k.memo
 	return v

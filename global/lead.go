@@ -79,12 +79,19 @@ func (s *Server) duties(ctx context.Context) {
 	if len(st.TicketKeys) == 0 || now.Sub(st.TicketKeys[0].At) > rotateEvery {
 		s.within(ctx, "rotating the ticket key", s.node.RotateTicketKey)
 	}
+	if st.Signing.Ready(now) {
+		s.within(ctx, "taking the next step of signing the zone", s.stepSigning)
+	}
 	for _, d := range st.Drains {
 		if !d.Until.IsZero() && !now.Before(d.Until) {
 			s.within(ctx, "ending drains", func(ctx context.Context) error { return s.node.Expire(ctx, now) })
 			break
 		}
 	}
+}
+
+func (s *Server) stepSigning(ctx context.Context) error {
+	return s.node.StepSigning(ctx, time.Now())
 }
 
 func (s *Server) putFirstSpec(ctx context.Context) error {

@@ -123,6 +123,9 @@ var (
 	descAge       = prometheus.NewDesc("spillway_global_region_age_seconds", "Age of the region's freshest statement.", []string{"region"}, nil)
 	descObservers = prometheus.NewDesc("spillway_global_region_observers", "Global nodes that hear the region, this one included.", []string{"region"}, nil)
 	descMeasured  = prometheus.NewDesc("spillway_global_measured_cells", "Cells whose round trip to some region was measured by its gateways.", nil, nil)
+	descSigned    = prometheus.NewDesc("spillway_global_dnssec_signatures_total", "Signatures that were made, each for one answer set of the zone.", nil, nil)
+	descUnsigned  = prometheus.NewDesc("spillway_global_dnssec_refused_total", "DNS answers that failed because too many absent names had to be denied anew.", nil, nil)
+	descPhase     = prometheus.NewDesc("spillway_global_dnssec_phase", "1 for the phase that the signing of the zone is in, as spillway dnssec shows it.", []string{"phase"}, nil)
 	descWait      = prometheus.NewDesc("spillway_global_region_wait_seconds", "Predicted queue wait.", []string{"region", "service"}, nil)
 )
 
@@ -145,10 +148,13 @@ func (c *viewCollector) Collect(out chan<- prometheus.Metric) {
 	count(descHeard, c.s.ingest.count.Load())
 	count(descRefuse, c.s.parent.Refused(), "uplink")
 	count(descRefuse, c.s.node.Refused(), "raft")
+	count(descSigned, c.s.signatures.Made())
+	count(descUnsigned, c.s.signatures.Refused())
 	v := c.s.view.Load()
 	if v == nil {
 		return
 	}
+	put(descPhase, 1, v.phase())
 	put(descSpec, float64(v.version))
 	put(descPlan, float64(v.state.PlanEpoch))
 	put(descIndex, float64(v.state.Index))

@@ -82,6 +82,11 @@ type gate struct {
 
 func newPlanet(t *testing.T) *planet {
 	t.Helper()
+	return newPlanetOf(t, specText())
+}
+
+func newPlanetOf(t *testing.T, text string) *planet {
+	t.Helper()
 	p := &planet{t: t, dir: t.TempDir(), gates: map[string]*gate{}}
 	var err error
 	if p.ca, err = identity.NewDevCA(p.dir, "test.example"); err != nil {
@@ -89,7 +94,7 @@ func newPlanet(t *testing.T) *planet {
 	}
 	var peers []consensus.Peer
 	for i := range 3 {
-		s := p.newNode(fmt.Sprintf("g%d", i+1), "127.0.0.1:0")
+		s := p.newNodeIn(fmt.Sprintf("g%d", i+1), "127.0.0.1:0", "", text)
 		p.nodes = append(p.nodes, s)
 		peers = append(peers, consensus.Peer{ID: s.cfg.Name, Addr: s.RaftAddr().String()})
 	}

@@ -44,6 +44,9 @@ type Server struct {
 	plans  *history
 	demand *demandLog
 	source *source
+	// signatures are those of the zone, kept while Views come and go.
+	signatures *dns.Signatures
+
 	view   atomic.Pointer[View]
 	news   chan struct{} // wakes the keeper
 	replan chan struct{} // wakes the planner
@@ -69,7 +72,7 @@ func New(cfg Config) (*Server, error) {
 	s.bench = newBench(func() { poke(s.news) })
 	s.backup = newBackup(cfg.Dir, s.log)
 	s.audit = newAuditor(cfg.Dir, s.log)
-	s.plans, s.demand = new(history), new(demandLog)
+	s.plans, s.demand, s.signatures = new(history), new(demandLog), dns.NewSignatures()
 	s.source = newSource(s.backup, cfg.SpecName, cfg.Spec, s.log)
 	for _, open := range []func() error{s.openNode, s.openUplink, s.openDNS, s.openHTTP, s.openAdmin} {
 		if err := open(); err != nil {
@@ -101,7 +104,7 @@ func (s *Server) openNode() (err error) {
 
 // Rules adds what this tier's state must fulfil. Whoever replays the log without it may come to another state.
 func Rules(c consensus.Config) consensus.Config {
-	c.CheckSpec, c.CheckPlan = checkSpec, steer.Check
+	c.CheckSpec, c.CheckPlan, c.Holds = checkSpec, steer.Check, holdsOf
 	return c
 }
 

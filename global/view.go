@@ -34,6 +34,8 @@ type View struct {
 	gone      steer.Set   // lost, as far as this node and the others can tell
 	restless  bool        // a drain or a failover is under way
 	secrets   []dns.Secret
+	sealed    *dns.Zone // the frame's, signed as is agreed; nil: the frame's
+	kinds     dns.Kinds // what any of the regions answers
 	memo      *memo     // nil: nothing is remembered
 	unheard   steer.Set // lost to this node
 	dead      steer.Set // not heard by a majority of nodes: what a plan does without
@@ -56,7 +58,12 @@ type regionView struct {
 var _ dns.View = (*View)(nil)
 
 // Zone is the zone's own data.
-func (v *View) Zone() *dns.Zone { return v.zone }
+func (v *View) Zone() *dns.Zone {
+	if v.sealed != nil {
+		return v.sealed
+	}
+	return v.zone
+}
 
 // Lookup finds a service's or a child name's id.
 func (v *View) Lookup(name []byte) (id int, ok bool) {
@@ -73,8 +80,9 @@ func (v *View) Exists(name string) bool {
 // Answer picks a region for the client; a child name stands for its region whatever its state.
 func (v *View) Answer(id int, client netip.Addr) dns.Answer {
 	service, region := v.parts(id)
-	out := dns.Answer{TTL: v.ttl(service), Stale: v.stale}
+	out := dns.Answer{TTL: v.ttl(service), Full: v.ttls[service], Stale: v.stale}
 	if region < 0 {
+		out.Kinds = v.kinds
 		var cell int32
 		region, out.Forced, cell, out.Scope = v.find(service, client)
 		if region < 0 {

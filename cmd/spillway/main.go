@@ -76,7 +76,7 @@ Change:         spillway apply, spillway drain, spillway undrain`,
 		globalCommand(), regionalCommand(), localCommand(), workerCommand(), registerCommand(),
 		getCommand(),
 		statusCommand(), explainCommand(), planCommand(), applyCommand(), drainCommand(), undrainCommand(), loadCommand(),
-		membersCommand(), snapshotCommand(), recoverCommand(), auditCommand(),
+		membersCommand(), snapshotCommand(), recoverCommand(), auditCommand(), dnssecCommand(),
 		configCommand(), certsCommand(), versionCommand(),
 	)
 	return root

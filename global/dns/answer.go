@@ -15,7 +15,7 @@ const (
 	viewLabel   = "_view."
 )
 
-// hinfoTTL is that of the minimal answer to ANY (RFC 8482), in seconds.
+// hinfoTTL is that of the minimal answer to ANY (RFC 8482) at most, in seconds.
 const hinfoTTL = 3600
 
 // answer fills in the answer to a question within the zone.
@@ -49,7 +49,7 @@ func (x *exchange) answer(debug bool) {
 	case dns.TypeNSEC:
 		x.denial()
 	case dns.TypeANY:
-		hinfo := &dns.HINFO{Hdr: x.header(dns.TypeHINFO, hinfoTTL), Cpu: "RFC8482"}
+		hinfo := &dns.HINFO{Hdr: x.header(dns.TypeHINFO, min(hinfoTTL, x.zone.TTL)), Cpu: "RFC8482"}
 		x.reply.Answer = append(x.reply.Answer, hinfo)
 	}
 	if len(x.reply.Answer) == 0 {

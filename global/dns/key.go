@@ -4,6 +4,7 @@ import (
 	"crypto"
 	"crypto/ecdsa"
 	"crypto/elliptic"
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/asn1"
 	"encoding/base64"
@@ -30,6 +31,22 @@ const (
 	keyProtocol  = 3
 	keyAlgorithm = dns.ECDSAP256SHA256
 )
+
+// NewSecret is that of a new random key, with the key's tag.
+func NewSecret() (secret []byte, tag uint16, err error) {
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, 0, fmt.Errorf("making a key: %w", err)
+	}
+	if secret, err = private.Bytes(); err != nil {
+		return nil, 0, fmt.Errorf("making a key: %w", err)
+	}
+	k, err := NewKey(secret)
+	if err != nil {
+		return nil, 0, err
+	}
+	return secret, k.tag, nil
+}
 
 // NewKey makes a key of its secret, the scalar in 32 bytes.
 func NewKey(secret []byte) (*Key, error) {

@@ -463,7 +463,9 @@ func TestSignaturesAreMadeAnewInTime(t *testing.T) {
 	}
 }
 
-func be32(b []byte) uint32 { return uint32(b[0])<<24 | uint32(b[1])<<16 | uint32(b[2])<<8 | uint32(b[3]) }
+func be32(b []byte) uint32 {
+	return uint32(b[0])<<24 | uint32(b[1])<<16 | uint32(b[2])<<8 | uint32(b[3])
+}
 
 // TestSuccessors holds that the next name is behind, and that nothing fits between, for names of any length.
 func TestSuccessors(t *testing.T) {
@@ -604,4 +606,3 @@ func BenchmarkProve(b *testing.B) {
 		}
 	})
 }
-

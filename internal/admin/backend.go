@@ -44,6 +44,9 @@ type Backend struct {
 	PlanDiff func(ctx context.Context, from, to uint64) (*PlanDiffAnswer, error)
 	// PlanHistory lists the newest plans that the node has seen, at most limit of them.
 	PlanHistory func(ctx context.Context, limit uint64) (*PlanHistoryAnswer, error)
+	// DNSSEC says how the zone is signed, and ChangeDNSSEC takes a step that is an operator's to take.
+	DNSSEC       func(ctx context.Context) (*DNSSECAnswer, error)
+	ChangeDNSSEC func(ctx context.Context, r DNSSECRequest, actor string) (*DNSSECAnswer, error)
 	// Ready is nil when the node can do its work; nil function: as soon as it listens.
 	Ready func() error
 }

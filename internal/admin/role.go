@@ -20,7 +20,7 @@ const (
 	Nobody   Role = iota
 	Viewer        // look: status, explain, the spec, drains, queues, the audit
 	Operator      // run the fleet: apply, drain, undrain, profiles
-	Admin         // the cluster itself: members, leadership, snapshots, which hold secrets
+	Admin         // the cluster itself: members, leadership, the zone's keys, snapshots, which hold secrets
 )
 
 var roleNames = [...]string{"nobody", "viewer", "operator", "admin"}

@@ -329,6 +329,10 @@ func draw(t *rapid.T) *spec.Spec {
 	s.Zone = spec.Zone{
 		Name: "api.example.", Contact: "ops.api.example.", TTL: spec.Duration(rapid.Int64Range(1e9, 1e13).Draw(t, "ttl")),
 		Nameservers: []spec.Nameserver{{Name: "ns1.elsewhere.", Addresses: []netip.Addr{netip.MustParseAddr("2001:db8::53")}}},
+		DNSSEC: spec.DNSSEC{
+			SignatureLifetime: rapid.SampledFrom([]spec.Duration{0, spec.Duration(60 * 24 * time.Hour)}).Draw(t, "signatures"),
+			KeyTTL:            spec.Duration(rapid.Int64Range(1e9, 1e13).Draw(t, "key ttl")), DSTTL: 1e10, Propagation: 1e9,
+		},
 	}
 	models := rapid.SliceOfNDistinct(rapid.StringMatching(`[A-Za-z0-9][A-Za-z0-9_./:@+-]{0,20}`), 1, 3, rapid.ID[string]).Draw(t, "models")
 	for _, m := range models {

@@ -42,6 +42,8 @@ type Zone struct {
 	TTL Duration `yaml:"ttl" default:"1h"`
 	// CAA says which authorities may issue certificates for names in the zone (RFC 8659). Empty means any.
 	CAA []CAA `yaml:"caa"`
+	// DNSSEC is how the zone is signed while it is.
+	DNSSEC DNSSEC `yaml:"dnssec"`
 }
 
 // CAA is one property of the zone's certification authorities.

@@ -171,6 +171,7 @@ func (j *judge) zone() {
 	j.between("$.zone.ttl", "ttl", z.TTL, time.Second, 7*24*time.Hour)
 	j.nameservers(z.Nameservers)
 	j.caa(z.CAA)
+	j.dnssec(&z.DNSSEC)
 }
 
 func (j *judge) nameservers(list []Nameserver) {
