@@ -63,7 +63,7 @@ func summaryToPB(s *Summary) *capacitypb.Summary {
 		Boot: s.Boot, Seq: s.Seq, Endpoint: s.Endpoint, Draining: s.Draining,
 		Models: make([]*capacitypb.Model, len(s.Models)), Acks: make([]*capacitypb.Ack, len(s.Acks)),
 		Demand: make([]*capacitypb.Demand, len(s.Demand)), Rtts: rttsToPB(s.RTTs),
-		Outcomes: outcomesToPB(s.Outcomes),
+		Networks: networksToPB(s.Networks), Outcomes: outcomesToPB(s.Outcomes),
 	}
 	for i := range s.Models {
 		p.Models[i] = modelToPB(&s.Models[i])
@@ -87,6 +87,7 @@ func modelToPB(m *Model) *capacitypb.Model {
 		Running: uint64(m.Running), Queued: uint64(m.Queued), Backlog: uint64(m.Backlog),
 		Ahead: classesToPB(&m.Ahead), Headroom: classesToPB(&m.Headroom),
 		Warm: uint64(m.Warm), Cold: uint64(m.Cold), CostMicros: uint64(m.CostMicros), MaxContext: uint64(m.MaxContext),
+		WarmMillis: uint64(m.WarmMillis), ColdMillis: uint64(m.ColdMillis),
 	}
 	for i := range m.Hardware {
 		h := &m.Hardware[i]
@@ -123,8 +124,9 @@ func demandToPB(d *Demand) *capacitypb.Demand {
 }
 
 func summaryFromPB(p *capacitypb.Summary) (*Summary, error) {
-	if len(p.Models) > MaxModels || len(p.Acks) > MaxAcks || len(p.Demand) > MaxDemand || len(p.Rtts) > MaxRTTs {
-		return nil, fmt.Errorf("%d models, %d acks, %d demands, %d round trips: over the limits", len(p.Models), len(p.Acks), len(p.Demand), len(p.Rtts))
+	if len(p.Models) > MaxModels || len(p.Acks) > MaxAcks || len(p.Demand) > MaxDemand || len(p.Rtts) > MaxRTTs || len(p.Networks) > MaxNetworks {
+		return nil, fmt.Errorf("%d models, %d acks, %d demands, %d round trips, %d networks: over the limits",
+			len(p.Models), len(p.Acks), len(p.Demand), len(p.Rtts), len(p.Networks))
 	}
 	s := &Summary{
 		Path: Path{Region: p.Path.GetRegion(), Zone: p.Path.GetZone(), Instance: p.Path.GetInstance()},
@@ -143,7 +145,7 @@ func summaryFromPB(p *capacitypb.Summary) (*Summary, error) {
 	for _, d := range p.Demand {
 		s.Demand = append(s.Demand, demandFromPB(d))
 	}
-	s.RTTs = rttsFromPB(p.Rtts)
+	s.RTTs, s.Networks = rttsFromPB(p.Rtts), networksFromPB(p.Networks)
 	var err error
 	s.Outcomes, err = outcomesFromPB(p.Outcomes)
 	return s, err
@@ -161,6 +163,7 @@ func modelFromPB(p *capacitypb.Model) (Model, error) {
 		KVTotal: amount(p.KvTotal), KVFree: amount(p.KvFree), SlotsTotal: amount(p.SlotsTotal), SlotsFree: amount(p.SlotsFree),
 		Running: amount(p.Running), Queued: amount(p.Queued), Backlog: amount(p.Backlog),
 		Warm: amount(p.Warm), Cold: amount(p.Cold), CostMicros: amount(p.CostMicros), MaxContext: amount(p.MaxContext),
+		WarmMillis: amount(p.WarmMillis), ColdMillis: amount(p.ColdMillis),
 		unknown: getUnknown(p),
 	}
 	for i, n := range p.Ahead {

@@ -84,6 +84,10 @@ func TestRefused(t *testing.T) {
 		"absurd times":     func(s *Summary) { s.Outcomes = []Outcome{{Model: "m", TTFT: Times{5: MaxAmount + 1}}} },
 		"rtt twice":        func(s *Summary) { s.RTTs = []RTT{{Cell: "c"}, {Cell: "c"}} },
 		"rtt of no cell":   func(s *Summary) { s.RTTs = []RTT{{Samples: 1}} },
+		"network twice":    func(s *Summary) { s.Networks = []Network{{Cell: "c", Number: 7}, {Cell: "c", Number: 7}} },
+		"no network":       func(s *Summary) { s.Networks = []Network{{Cell: "c", Number: 1 << 30}} },
+		"negative network": func(s *Summary) { s.Networks = []Network{{Cell: "c", TokensPerSec: -1}} },
+		"negative load":    func(s *Summary) { s.Models[0].WarmMillis = -1 },
 		"negative rtt":     func(s *Summary) { s.RTTs = []RTT{{Cell: "c", TotalMicros: -1}} },
 		"absurd rtt":       func(s *Summary) { s.RTTs = []RTT{{Cell: "c", AgeSec: MaxAmount + 1}} },
 		"many acks": func(s *Summary) {

@@ -7,7 +7,7 @@ import "slices"
 type Delta struct {
 	// BaseSeq numbers the snapshot (of the same Path and Boot) that the delta builds on.
 	BaseSeq uint64
-	// Head is the statement without Models, Demand, RTTs and Outcomes.
+	// Head is the statement without Models, Demand, RTTs, Networks and Outcomes.
 	Head Summary
 	// Changed models, in ascending order of name, and the names of Removed ones.
 	Changed []Change
@@ -18,6 +18,8 @@ type Delta struct {
 	// RTTs that changed, and the cells of RemovedRTTs, in ascending order.
 	RTTs        []RTT
 	RemovedRTTs []string
+	// Networks that changed, and RemovedNetworks of which only the key counts.
+	Networks, RemovedNetworks []Network
 	// Outcomes that changed, and RemovedOutcomes of which only the key counts.
 	Outcomes        []Outcome
 	RemovedOutcomes []Outcome
@@ -36,7 +38,8 @@ type Change struct {
 // Diff is the Delta that turns base into next. Both must be lawful (see Fit) and of one path and boot.
 func Diff(base, next *Summary) Delta {
 	d := Delta{BaseSeq: base.Seq, Head: *next}
-	d.Head.Models, d.Head.Demand, d.Head.RTTs, d.Head.Outcomes = nil, nil, nil, nil
+	d.Head.Models, d.Head.Demand, d.Head.RTTs = nil, nil, nil
+	d.Head.Networks, d.Head.Outcomes = nil, nil
 	for i := range next.Models {
 		m, old := &next.Models[i], base.Model(next.Models[i].Name)
 		switch {
@@ -57,6 +60,7 @@ func Diff(base, next *Summary) Delta {
 	}
 	d.Demand, d.RemovedDemand = diffDemand(base.Demand, next.Demand)
 	d.RTTs, d.RemovedRTTs = diffRTTs(base.RTTs, next.RTTs)
+	d.Networks, d.RemovedNetworks = diffNetworks(base.Networks, next.Networks)
 	d.Outcomes, d.RemovedOutcomes = diffOutcomes(base.Outcomes, next.Outcomes)
 	return d
 }
@@ -104,6 +108,7 @@ func (d *Delta) Overlay(base, held *Summary) Summary {
 	})
 	s.Demand = mergeSorted(keptDemand, d.Demand, MaxDemand, compareDemand, second)
 	s.RTTs = mergeSorted(d.keptRTTs(held.RTTs), d.RTTs, MaxRTTs, compareRTT, second)
+	s.Networks = mergeSorted(d.keptNetworks(held.Networks), d.Networks, MaxNetworks, compareNetwork, second)
 	s.Outcomes = mergeSorted(d.keptOutcomes(held.Outcomes), d.Outcomes, MaxOutcomes, compareOutcome, second)
 	return s
 }
@@ -143,6 +148,8 @@ func (d *Delta) Part(from, n int) Delta {
 	p.RemovedDemand, i = pickFrom(d.RemovedDemand, i, take)
 	p.RTTs, i = pickFrom(d.RTTs, i, take)
 	p.RemovedRTTs, i = pickFrom(d.RemovedRTTs, i, take)
+	p.Networks, i = pickFrom(d.Networks, i, take)
+	p.RemovedNetworks, i = pickFrom(d.RemovedNetworks, i, take)
 	p.Outcomes, i = pickFrom(d.Outcomes, i, take)
 	p.RemovedOutcomes, _ = pickFrom(d.RemovedOutcomes, i, take)
 	return p
@@ -151,7 +158,7 @@ func (d *Delta) Part(from, n int) Delta {
 // Len is the number of changes, of all kinds.
 func (d *Delta) Len() int {
 	return len(d.Changed) + len(d.Removed) + len(d.Demand) + len(d.RemovedDemand) + len(d.RTTs) + len(d.RemovedRTTs) +
-		len(d.Outcomes) + len(d.RemovedOutcomes)
+		len(d.Networks) + len(d.RemovedNetworks) + len(d.Outcomes) + len(d.RemovedOutcomes)
 }
 
 func pickFrom[E any](list []E, offset int, take func(int) bool) (out []E, next int) {

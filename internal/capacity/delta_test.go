@@ -98,6 +98,8 @@ func TestDeltaRefused(t *testing.T) {
 		"removed rtts":       func(d *Delta) { d.RemovedRTTs = []string{"b", "a"} },
 		"removed outcomes":   func(d *Delta) { d.RemovedOutcomes = []Outcome{{Model: "b"}, {Model: "a"}} },
 		"head with outcomes": func(d *Delta) { d.Head.Outcomes = []Outcome{{Model: "m"}} },
+		"head with networks": func(d *Delta) { d.Head.Networks = []Network{{Number: 1}} },
+		"removed networks":   func(d *Delta) { d.RemovedNetworks = []Network{{Number: 2}, {Number: 1}} },
 		"head with rtts":     func(d *Delta) { d.Head.RTTs = []RTT{{Cell: "c"}} },
 		"negative":           func(d *Delta) { d.Changed[0].Model.Ready = -1 },
 	} {

@@ -20,6 +20,7 @@ func EncodeDelta(d *Delta) ([]byte, error) {
 	p := &capacitypb.Delta{
 		BaseSeq: d.BaseSeq, Head: summaryToPB(&d.Head), Removed: d.Removed, Partial: d.Partial,
 		Rtts: rttsToPB(d.RTTs), RemovedRtts: d.RemovedRTTs,
+		Networks: networksToPB(d.Networks), RemovedNetworks: networksToPB(d.RemovedNetworks),
 		Outcomes: outcomesToPB(d.Outcomes), RemovedOutcomes: outcomeKeysToPB(d.RemovedOutcomes),
 	}
 	for i := range d.Changed {
@@ -56,7 +57,8 @@ func DecodeDelta(b []byte) (*Delta, error) {
 
 func deltaFromPB(p *capacitypb.Delta) (*Delta, error) {
 	if len(p.Changed) > MaxModels || len(p.Removed) > MaxModels || len(p.Demand) > MaxDemand || len(p.RemovedDemand) > MaxDemand ||
-		len(p.Rtts) > MaxRTTs || len(p.RemovedRtts) > MaxRTTs || len(p.RemovedOutcomes) > MaxOutcomes {
+		len(p.Rtts) > MaxRTTs || len(p.RemovedRtts) > MaxRTTs || len(p.RemovedOutcomes) > MaxOutcomes ||
+		len(p.Networks) > MaxNetworks || len(p.RemovedNetworks) > MaxNetworks {
 		return nil, errors.New("more changes than a statement has entries")
 	}
 	if p.Head == nil {
@@ -69,6 +71,7 @@ func deltaFromPB(p *capacitypb.Delta) (*Delta, error) {
 	d := &Delta{
 		BaseSeq: p.BaseSeq, Head: *head, Removed: p.Removed, Partial: p.Partial,
 		RTTs: rttsFromPB(p.Rtts), RemovedRTTs: p.RemovedRtts, RemovedOutcomes: outcomeKeysFromPB(p.RemovedOutcomes),
+		Networks: networksFromPB(p.Networks), RemovedNetworks: networksFromPB(p.RemovedNetworks),
 	}
 	if d.Outcomes, err = outcomesFromPB(p.Outcomes); err != nil {
 		return nil, err
@@ -93,8 +96,8 @@ func deltaFromPB(p *capacitypb.Delta) (*Delta, error) {
 }
 
 func (d *Delta) check() error {
-	if len(d.Head.Models) > 0 || len(d.Head.Demand) > 0 || len(d.Head.RTTs) > 0 || len(d.Head.Outcomes) > 0 {
-		return errors.New("the head carries models, demand, round trips or outcomes")
+	if len(d.Head.Models) > 0 || len(d.Head.Demand) > 0 || len(d.Head.RTTs) > 0 || len(d.Head.Networks) > 0 || len(d.Head.Outcomes) > 0 {
+		return errors.New("the head carries models, demand, round trips, networks or outcomes")
 	}
 	if len(d.Changed) > MaxModels || len(d.Removed) > MaxModels {
 		return errors.New("more changes than a statement has models")
@@ -122,5 +125,5 @@ func (d *Delta) check() error {
 	if err := checkDemand(d.RemovedDemand); err != nil {
 		return err
 	}
-	return cmp.Or(d.checkRTTs(), d.checkOutcomes())
+	return cmp.Or(d.checkRTTs(), checkNetworks(d.Networks), checkNetworks(d.RemovedNetworks), d.checkOutcomes())
 }

@@ -6,7 +6,7 @@ import "slices"
 func (s Summary) Equal(t Summary) bool {
 	return s.Path == t.Path && s.Boot == t.Boot && s.Seq == t.Seq && s.Endpoint == t.Endpoint && s.Draining == t.Draining &&
 		s.unknown == t.unknown && slices.Equal(s.Acks, t.Acks) && slices.Equal(s.Demand, t.Demand) &&
-		slices.Equal(s.RTTs, t.RTTs) && slices.Equal(s.Outcomes, t.Outcomes) &&
+		slices.Equal(s.RTTs, t.RTTs) && slices.Equal(s.Networks, t.Networks) && slices.Equal(s.Outcomes, t.Outcomes) &&
 		slices.EqualFunc(s.Models, t.Models, Model.Equal)
 }
 
@@ -22,5 +22,5 @@ func (m *Model) equalButPrefixes(n *Model) bool {
 			return false
 		}
 	}
-	return m.Name == n.Name && m.unknown == n.unknown && slices.Equal(m.Hardware, n.Hardware)
+	return m.Name == n.Name && m.WarmMillis == n.WarmMillis && m.ColdMillis == n.ColdMillis && m.unknown == n.unknown && slices.Equal(m.Hardware, n.Hardware)
 }

@@ -7,7 +7,7 @@ import (
 
 // Fit makes a Summary that Encode accepts out of one that a busy producer put together: lists sorted, duplicates
 // dropped (the first stays), amounts brought into range, names over the limit dropped, and the smallest demands, then
-// all round trips and outcomes, then all prefixes, then the last models left out until it fits in MaxEncoded. A lawful Summary comes back unchanged.
+// all round trips, networks and outcomes, then all prefixes, then the last models left out until it fits in MaxEncoded. A lawful Summary comes back unchanged.
 func Fit(s Summary) Summary {
 	if _, err := Encode(&s); err == nil {
 		return s
@@ -22,7 +22,7 @@ func Fit(s Summary) Summary {
 	if _, err := Encode(&s); err == nil {
 		return s
 	}
-	s.RTTs, s.Outcomes = nil, nil
+	s.RTTs, s.Networks, s.Outcomes = nil, nil, nil
 	for i := range s.Models {
 		s.Models[i].Prefixes = nil
 	}
@@ -47,6 +47,7 @@ func tidy(s Summary) Summary {
 	})
 	s.Demand = largest(s.Demand, MaxDemand)
 	s.RTTs = lawful(s.RTTs, MaxRTTs, compareRTT, (*RTT).tidy)
+	s.Networks = lawful(s.Networks, MaxNetworks, compareNetwork, (*Network).tidy)
 	s.Outcomes = lawful(s.Outcomes, MaxOutcomes, compareOutcome, (*Outcome).tidy)
 	s.unknown = ""
 	return s
@@ -56,6 +57,7 @@ func tidyModel(m *Model) {
 	for _, n := range m.amounts() {
 		*n = clamp(*n)
 	}
+	m.WarmMillis, m.ColdMillis = clamp(m.WarmMillis), clamp(m.ColdMillis)
 	m.Ready, m.KVFree, m.SlotsFree = min(m.Ready, m.Total), min(m.KVFree, m.KVTotal), min(m.SlotsFree, m.SlotsTotal)
 	m.Hardware = lawful(m.Hardware, MaxHardware, compareHardware, func(h *Hardware) bool {
 		h.Ready, h.PrefillRate, h.DecodeRate = clamp(h.Ready), clamp(h.PrefillRate), clamp(h.DecodeRate)

@@ -40,6 +40,7 @@ func genModel(t *rapid.T, name string) Model {
 	for _, n := range m.amounts() {
 		*n = amountGen(t, "amount")
 	}
+	m.WarmMillis, m.ColdMillis = amountGen(t, "warm millis"), amountGen(t, "cold millis")
 	m.Ready, m.KVFree, m.SlotsFree = min(m.Ready, m.Total), min(m.KVFree, m.KVTotal), min(m.SlotsFree, m.SlotsTotal)
 	for _, h := range subset(t, []string{"A100", "H100", "L4"}, "hardware") {
 		m.Hardware = append(m.Hardware, Hardware{Name: h, Ready: amountGen(t, "ready"), PrefillRate: amountGen(t, "prefill"), DecodeRate: amountGen(t, "decode")})
@@ -79,6 +80,17 @@ func genOutcomes(t *rapid.T) []Outcome {
 	return out
 }
 
+func genNetworks(t *rapid.T) []Network {
+	var out []Network
+	for _, c := range subset(t, []string{"c1", "c2"}, "cells of networks") {
+		for _, n := range rapid.SliceOfDistinct(rapid.SampledFrom([]uint64{0, 7, 1<<24 - 1, 1 << 48, 1<<49 - 1}), rapid.ID).Draw(t, "networks") {
+			out = append(out, Network{Service: "chat.example", Cell: c, Number: n, TokensPerSec: amountGen(t, "tps")})
+		}
+	}
+	slices.SortFunc(out, compareNetwork)
+	return out
+}
+
 // genSummary draws lawful statements, the identity among them.
 func genSummary(t *rapid.T) Summary {
 	if rapid.IntRange(0, 9).Draw(t, "zero") == 0 {
@@ -91,7 +103,7 @@ func genSummary(t *rapid.T) Summary {
 		},
 		Boot: rapid.Uint64Range(0, 3).Draw(t, "boot"), Seq: rapid.Uint64Range(0, 5).Draw(t, "seq"),
 		Endpoint: rapid.SampledFrom([]string{"", "127.0.0.1:80"}).Draw(t, "endpoint"),
-		Draining: rapid.Bool().Draw(t, "draining"), Demand: genDemand(t), RTTs: genRTTs(t), Outcomes: genOutcomes(t),
+		Draining: rapid.Bool().Draw(t, "draining"), Demand: genDemand(t), RTTs: genRTTs(t), Outcomes: genOutcomes(t), Networks: genNetworks(t),
 	}
 	for _, name := range subset(t, models, "models") {
 		s.Models = append(s.Models, genModel(t, name))

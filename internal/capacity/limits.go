@@ -17,6 +17,7 @@ const (
 	MaxDemand   = 512
 	MaxRTTs     = 512
 	MaxOutcomes = 256
+	MaxNetworks = 512
 	// MaxName is the longest name, in bytes: that of a DNS name.
 	MaxName = 253
 	// MaxAmount is the greatest amount: exact in a float64 and in JSON, and room for sums.
@@ -58,7 +59,7 @@ func (s *Summary) check() error {
 	if err := checkDemand(s.Demand); err != nil {
 		return err
 	}
-	return cmp.Or(checkRTTs(s.RTTs), checkOutcomes(s.Outcomes))
+	return cmp.Or(checkRTTs(s.RTTs), checkNetworks(s.Networks), checkOutcomes(s.Outcomes))
 }
 
 func (p Path) check() error {
@@ -84,6 +85,9 @@ func (m *Model) check() error {
 		if err := checkAmount(*n); err != nil {
 			return err
 		}
+	}
+	if err := cmp.Or(checkAmount(m.WarmMillis), checkAmount(m.ColdMillis)); err != nil {
+		return err
 	}
 	if m.Ready > m.Total || m.KVFree > m.KVTotal || m.SlotsFree > m.SlotsTotal {
 		return errors.New("a part exceeds its whole (ready, free KV or free slots)")

@@ -24,6 +24,7 @@ func Merge(a, b Summary) Summary {
 		Acks:     mergeSorted(a.Acks, b.Acks, MaxAcks, compareAck, mergeAck),
 		Demand:   mergeSorted(a.Demand, b.Demand, MaxDemand, compareDemand, mergeDemand),
 		RTTs:     mergeSorted(a.RTTs, b.RTTs, MaxRTTs, compareRTT, mergeRTT),
+		Networks: mergeSorted(a.Networks, b.Networks, MaxNetworks, compareNetwork, mergeNetwork),
 		Outcomes: mergeSorted(a.Outcomes, b.Outcomes, MaxOutcomes, compareOutcome, mergeOutcome),
 		several:  true,
 	}
@@ -45,7 +46,7 @@ func (s *Summary) newer(than *Summary) bool {
 // isZero reports whether s is Merge's identity.
 func (s *Summary) isZero() bool {
 	return !s.several && s.Path == Path{} && s.Boot == 0 && s.Seq == 0 && s.Endpoint == "" && !s.Draining &&
-		len(s.Models) == 0 && len(s.Acks) == 0 && len(s.Demand) == 0 && len(s.RTTs) == 0 && len(s.Outcomes) == 0 && s.unknown == ""
+		len(s.Models) == 0 && len(s.Acks) == 0 && len(s.Demand) == 0 && len(s.RTTs) == 0 && len(s.Networks) == 0 && len(s.Outcomes) == 0 && s.unknown == ""
 }
 
 // mergeSorted unites two lists that are sorted by order, joining entries that compare equal, and keeps the first limit.
@@ -87,6 +88,7 @@ func mergeModel(a, b Model) Model {
 		*z[i] = add(*x[i], *y[i])
 	}
 	m.MaxContext = max(a.MaxContext, b.MaxContext)
+	m.WarmMillis, m.ColdMillis = sooner(a.WarmMillis, b.WarmMillis), sooner(a.ColdMillis, b.ColdMillis)
 	m.Hardware = mergeSorted(a.Hardware, b.Hardware, MaxHardware, compareHardware, mergeHardware)
 	m.Prefixes = mergePrefixes(a.Prefixes, b.Prefixes)
 	return m

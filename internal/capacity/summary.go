@@ -29,6 +29,8 @@ type Summary struct {
 	Demand []Demand
 	// RTTs that gateways measured on clients' connections, in ascending order of Cell. Only gateways fill it.
 	RTTs []RTT
+	// Networks of clients that ask for much, in ascending order of (Service, Cell, Number). Only gateways fill it.
+	Networks []Network
 	// Outcomes of requests, in ascending order of (Stage, Service, Model). Only gateways fill it, and only while a stage is
 	// under way.
 	Outcomes []Outcome
@@ -62,6 +64,8 @@ type Model struct {
 	Headroom [spec.NumClasses]int64
 	// Warm workers could be ready within a second (sleeping, or loaded for another model); Cold ones need a load.
 	Warm, Cold int64
+	// WarmMillis and ColdMillis are how long the soonest of them takes to be ready, in milliseconds; 0: not known.
+	WarmMillis, ColdMillis int64
 	// CostMicros is the price of the ready workers, in millionths of a dollar per hour.
 	CostMicros int64
 	// MaxContext is the longest context any ready worker takes, in tokens.

@@ -54,7 +54,7 @@ func (v *View) Total() Summary {
 //
 // A child whose path names no zone is a gateway, which speaks for its whole region; two gateways of a region speak of
 // the same workers. So of those the freshest is believed (among equally fresh ones, the one that sees the most
-// workers), their Demand, RTTs and Outcomes add up, since each took other clients, and the region drains when all do.
+// workers), their Demand, RTTs, Networks and Outcomes add up, since each took other clients, and the region drains when all do.
 func (v *View) Regions() []Group {
 	return v.group(func(p Path) (Path, bool) { return Path{Region: p.Region}, true })
 }
@@ -127,11 +127,13 @@ func agree(witnesses []Child) Summary {
 		}
 		draining = draining && w.Summary.Draining
 		demand.Demand = mergeSorted(demand.Demand, w.Summary.Demand, MaxDemand, compareDemand, mergeDemand)
+		demand.Networks = mergeSorted(demand.Networks, w.Summary.Networks, MaxNetworks, compareNetwork, mergeNetwork)
 		demand.RTTs = mergeSorted(demand.RTTs, w.Summary.RTTs, MaxRTTs, compareRTT, mergeRTT)
 		demand.Outcomes = mergeSorted(demand.Outcomes, w.Summary.Outcomes, MaxOutcomes, compareOutcome, mergeOutcome)
 	}
 	s := *best.Summary
 	s.Draining, s.Demand, s.RTTs, s.Outcomes = draining, demand.Demand, demand.RTTs, demand.Outcomes
+	s.Networks = demand.Networks
 	return s
 }
 

@@ -95,6 +95,7 @@ type Summary struct {
 	Acks          []*Ack                 `protobuf:"bytes,7,rep,name=acks,proto3" json:"acks,omitempty"`
 	Demand        []*Demand              `protobuf:"bytes,8,rep,name=demand,proto3" json:"demand,omitempty"`
 	Rtts          []*RTT                 `protobuf:"bytes,9,rep,name=rtts,proto3" json:"rtts,omitempty"`
+	Networks      []*Network             `protobuf:"bytes,10,rep,name=networks,proto3" json:"networks,omitempty"`
 	Outcomes      []*Outcome             `protobuf:"bytes,60,rep,name=outcomes,proto3" json:"outcomes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -193,6 +194,13 @@ func (x *Summary) GetRtts() []*RTT {
 	return nil
 }
 
+func (x *Summary) GetNetworks() []*Network {
+	if x != nil {
+		return x.Networks
+	}
+	return nil
+}
+
 func (x *Summary) GetOutcomes() []*Outcome {
 	if x != nil {
 		return x.Outcomes
@@ -222,6 +230,8 @@ type Model struct {
 	// The sketch as two columns of one length: ten bytes an entry, so that a delta of two models fits a datagram.
 	PrefixHashes  []uint64 `protobuf:"fixed64,18,rep,packed,name=prefix_hashes,json=prefixHashes,proto3" json:"prefix_hashes,omitempty"`
 	PrefixTokens  []uint64 `protobuf:"varint,19,rep,packed,name=prefix_tokens,json=prefixTokens,proto3" json:"prefix_tokens,omitempty"`
+	WarmMillis    uint64   `protobuf:"varint,20,opt,name=warm_millis,json=warmMillis,proto3" json:"warm_millis,omitempty"`
+	ColdMillis    uint64   `protobuf:"varint,21,opt,name=cold_millis,json=coldMillis,proto3" json:"cold_millis,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -387,6 +397,20 @@ func (x *Model) GetPrefixTokens() []uint64 {
 		return x.PrefixTokens
 	}
 	return nil
+}
+
+func (x *Model) GetWarmMillis() uint64 {
+	if x != nil {
+		return x.WarmMillis
+	}
+	return 0
+}
+
+func (x *Model) GetColdMillis() uint64 {
+	if x != nil {
+		return x.ColdMillis
+	}
+	return 0
 }
 
 type Hardware struct {
@@ -764,11 +788,80 @@ func (x *Outcome) GetTtft() []uint64 {
 	return nil
 }
 
+// Network is a client network that asks for much of what its cell asks for.
+type Network struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Service       string                 `protobuf:"bytes,1,opt,name=service,proto3" json:"service,omitempty"`
+	Cell          string                 `protobuf:"bytes,2,opt,name=cell,proto3" json:"cell,omitempty"`
+	Number        uint64                 `protobuf:"varint,3,opt,name=number,proto3" json:"number,omitempty"` // the upper 24 bits of an IPv4 address; 2^48 plus the upper 48 of an IPv6 address
+	TokensPerSec  uint64                 `protobuf:"varint,4,opt,name=tokens_per_sec,json=tokensPerSec,proto3" json:"tokens_per_sec,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Network) Reset() {
+	*x = Network{}
+	mi := &file_capacity_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Network) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Network) ProtoMessage() {}
+
+func (x *Network) ProtoReflect() protoreflect.Message {
+	mi := &file_capacity_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Network.ProtoReflect.Descriptor instead.
+func (*Network) Descriptor() ([]byte, []int) {
+	return file_capacity_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *Network) GetService() string {
+	if x != nil {
+		return x.Service
+	}
+	return ""
+}
+
+func (x *Network) GetCell() string {
+	if x != nil {
+		return x.Cell
+	}
+	return ""
+}
+
+func (x *Network) GetNumber() uint64 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+func (x *Network) GetTokensPerSec() uint64 {
+	if x != nil {
+		return x.TokensPerSec
+	}
+	return 0
+}
+
 // Delta is what changed since the snapshot numbered (head.boot, base_seq).
 type Delta struct {
 	state           protoimpl.MessageState `protogen:"open.v1"`
 	BaseSeq         uint64                 `protobuf:"varint,1,opt,name=base_seq,json=baseSeq,proto3" json:"base_seq,omitempty"`
-	Head            *Summary               `protobuf:"bytes,2,opt,name=head,proto3" json:"head,omitempty"` // everything but models, demand and round trips, whole
+	Head            *Summary               `protobuf:"bytes,2,opt,name=head,proto3" json:"head,omitempty"` // everything but models, demand, round trips, networks and outcomes, whole
 	Changed         []*Change              `protobuf:"bytes,3,rep,name=changed,proto3" json:"changed,omitempty"`
 	Removed         []string               `protobuf:"bytes,4,rep,name=removed,proto3" json:"removed,omitempty"`
 	Demand          []*Demand              `protobuf:"bytes,5,rep,name=demand,proto3" json:"demand,omitempty"`
@@ -776,6 +869,8 @@ type Delta struct {
 	Partial         bool                   `protobuf:"varint,7,opt,name=partial,proto3" json:"partial,omitempty"`
 	Rtts            []*RTT                 `protobuf:"bytes,8,rep,name=rtts,proto3" json:"rtts,omitempty"`
 	RemovedRtts     []string               `protobuf:"bytes,9,rep,name=removed_rtts,json=removedRtts,proto3" json:"removed_rtts,omitempty"`
+	Networks        []*Network             `protobuf:"bytes,10,rep,name=networks,proto3" json:"networks,omitempty"`
+	RemovedNetworks []*Network             `protobuf:"bytes,11,rep,name=removed_networks,json=removedNetworks,proto3" json:"removed_networks,omitempty"`
 	Outcomes        []*Outcome             `protobuf:"bytes,60,rep,name=outcomes,proto3" json:"outcomes,omitempty"`
 	RemovedOutcomes []*OutcomeKey          `protobuf:"bytes,61,rep,name=removed_outcomes,json=removedOutcomes,proto3" json:"removed_outcomes,omitempty"`
 	unknownFields   protoimpl.UnknownFields
@@ -784,7 +879,7 @@ type Delta struct {
 
 func (x *Delta) Reset() {
 	*x = Delta{}
-	mi := &file_capacity_proto_msgTypes[8]
+	mi := &file_capacity_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -796,7 +891,7 @@ func (x *Delta) String() string {
 func (*Delta) ProtoMessage() {}
 
 func (x *Delta) ProtoReflect() protoreflect.Message {
-	mi := &file_capacity_proto_msgTypes[8]
+	mi := &file_capacity_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -809,7 +904,7 @@ func (x *Delta) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Delta.ProtoReflect.Descriptor instead.
 func (*Delta) Descriptor() ([]byte, []int) {
-	return file_capacity_proto_rawDescGZIP(), []int{8}
+	return file_capacity_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Delta) GetBaseSeq() uint64 {
@@ -875,6 +970,20 @@ func (x *Delta) GetRemovedRtts() []string {
 	return nil
 }
 
+func (x *Delta) GetNetworks() []*Network {
+	if x != nil {
+		return x.Networks
+	}
+	return nil
+}
+
+func (x *Delta) GetRemovedNetworks() []*Network {
+	if x != nil {
+		return x.RemovedNetworks
+	}
+	return nil
+}
+
 func (x *Delta) GetOutcomes() []*Outcome {
 	if x != nil {
 		return x.Outcomes
@@ -900,7 +1009,7 @@ type OutcomeKey struct {
 
 func (x *OutcomeKey) Reset() {
 	*x = OutcomeKey{}
-	mi := &file_capacity_proto_msgTypes[9]
+	mi := &file_capacity_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -912,7 +1021,7 @@ func (x *OutcomeKey) String() string {
 func (*OutcomeKey) ProtoMessage() {}
 
 func (x *OutcomeKey) ProtoReflect() protoreflect.Message {
-	mi := &file_capacity_proto_msgTypes[9]
+	mi := &file_capacity_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -925,7 +1034,7 @@ func (x *OutcomeKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OutcomeKey.ProtoReflect.Descriptor instead.
 func (*OutcomeKey) Descriptor() ([]byte, []int) {
-	return file_capacity_proto_rawDescGZIP(), []int{9}
+	return file_capacity_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *OutcomeKey) GetStage() uint64 {
@@ -959,7 +1068,7 @@ type Change struct {
 
 func (x *Change) Reset() {
 	*x = Change{}
-	mi := &file_capacity_proto_msgTypes[10]
+	mi := &file_capacity_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -971,7 +1080,7 @@ func (x *Change) String() string {
 func (*Change) ProtoMessage() {}
 
 func (x *Change) ProtoReflect() protoreflect.Message {
-	mi := &file_capacity_proto_msgTypes[10]
+	mi := &file_capacity_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -984,7 +1093,7 @@ func (x *Change) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Change.ProtoReflect.Descriptor instead.
 func (*Change) Descriptor() ([]byte, []int) {
-	return file_capacity_proto_rawDescGZIP(), []int{10}
+	return file_capacity_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Change) GetModel() *Model {
@@ -1012,7 +1121,7 @@ type DemandKey struct {
 
 func (x *DemandKey) Reset() {
 	*x = DemandKey{}
-	mi := &file_capacity_proto_msgTypes[11]
+	mi := &file_capacity_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1024,7 +1133,7 @@ func (x *DemandKey) String() string {
 func (*DemandKey) ProtoMessage() {}
 
 func (x *DemandKey) ProtoReflect() protoreflect.Message {
-	mi := &file_capacity_proto_msgTypes[11]
+	mi := &file_capacity_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1037,7 +1146,7 @@ func (x *DemandKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DemandKey.ProtoReflect.Descriptor instead.
 func (*DemandKey) Descriptor() ([]byte, []int) {
-	return file_capacity_proto_rawDescGZIP(), []int{11}
+	return file_capacity_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *DemandKey) GetService() string {
@@ -1069,7 +1178,7 @@ const file_capacity_proto_rawDesc = "" +
 	"\x04Path\x12\x16\n" +
 	"\x06region\x18\x01 \x01(\tR\x06region\x12\x12\n" +
 	"\x04zone\x18\x02 \x01(\tR\x04zone\x12\x1a\n" +
-	"\binstance\x18\x03 \x01(\tR\binstance\"\x9b\x03\n" +
+	"\binstance\x18\x03 \x01(\tR\binstance\"\xd6\x03\n" +
 	"\aSummary\x12.\n" +
 	"\x04path\x18\x01 \x01(\v2\x1a.spillway.capacity.v1.PathR\x04path\x12\x12\n" +
 	"\x04boot\x18\x02 \x01(\x04R\x04boot\x12\x10\n" +
@@ -1080,7 +1189,9 @@ const file_capacity_proto_rawDesc = "" +
 	"\x04acks\x18\a \x03(\v2\x19.spillway.capacity.v1.AckR\x04acks\x124\n" +
 	"\x06demand\x18\b \x03(\v2\x1c.spillway.capacity.v1.DemandR\x06demand\x12-\n" +
 	"\x04rtts\x18\t \x03(\v2\x19.spillway.capacity.v1.RTTR\x04rtts\x129\n" +
-	"\boutcomes\x18< \x03(\v2\x1d.spillway.capacity.v1.OutcomeR\boutcomes\"\xa9\x04\n" +
+	"\bnetworks\x18\n" +
+	" \x03(\v2\x1d.spillway.capacity.v1.NetworkR\bnetworks\x129\n" +
+	"\boutcomes\x18< \x03(\v2\x1d.spillway.capacity.v1.OutcomeR\boutcomes\"\xeb\x04\n" +
 	"\x05Model\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05ready\x18\x02 \x01(\x04R\x05ready\x12\x14\n" +
@@ -1105,7 +1216,11 @@ const file_capacity_proto_rawDesc = "" +
 	"\vmax_context\x18\x11 \x01(\x04R\n" +
 	"maxContext\x12#\n" +
 	"\rprefix_hashes\x18\x12 \x03(\x06R\fprefixHashes\x12#\n" +
-	"\rprefix_tokens\x18\x13 \x03(\x04R\fprefixTokens\"x\n" +
+	"\rprefix_tokens\x18\x13 \x03(\x04R\fprefixTokens\x12\x1f\n" +
+	"\vwarm_millis\x18\x14 \x01(\x04R\n" +
+	"warmMillis\x12\x1f\n" +
+	"\vcold_millis\x18\x15 \x01(\x04R\n" +
+	"coldMillis\"x\n" +
 	"\bHardware\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05ready\x18\x02 \x01(\x04R\x05ready\x12!\n" +
@@ -1136,7 +1251,12 @@ const file_capacity_proto_rawDesc = "" +
 	"\arefused\x18\x06 \x01(\x04R\arefused\x12\x1d\n" +
 	"\n" +
 	"ttft_first\x18\a \x01(\rR\tttftFirst\x12\x12\n" +
-	"\x04ttft\x18\b \x03(\x04R\x04ttft\"\x99\x04\n" +
+	"\x04ttft\x18\b \x03(\x04R\x04ttft\"u\n" +
+	"\aNetwork\x12\x18\n" +
+	"\aservice\x18\x01 \x01(\tR\aservice\x12\x12\n" +
+	"\x04cell\x18\x02 \x01(\tR\x04cell\x12\x16\n" +
+	"\x06number\x18\x03 \x01(\x04R\x06number\x12$\n" +
+	"\x0etokens_per_sec\x18\x04 \x01(\x04R\ftokensPerSec\"\x9e\x05\n" +
 	"\x05Delta\x12\x19\n" +
 	"\bbase_seq\x18\x01 \x01(\x04R\abaseSeq\x121\n" +
 	"\x04head\x18\x02 \x01(\v2\x1d.spillway.capacity.v1.SummaryR\x04head\x126\n" +
@@ -1147,6 +1267,9 @@ const file_capacity_proto_rawDesc = "" +
 	"\apartial\x18\a \x01(\bR\apartial\x12-\n" +
 	"\x04rtts\x18\b \x03(\v2\x19.spillway.capacity.v1.RTTR\x04rtts\x12!\n" +
 	"\fremoved_rtts\x18\t \x03(\tR\vremovedRtts\x129\n" +
+	"\bnetworks\x18\n" +
+	" \x03(\v2\x1d.spillway.capacity.v1.NetworkR\bnetworks\x12H\n" +
+	"\x10removed_networks\x18\v \x03(\v2\x1d.spillway.capacity.v1.NetworkR\x0fremovedNetworks\x129\n" +
 	"\boutcomes\x18< \x03(\v2\x1d.spillway.capacity.v1.OutcomeR\boutcomes\x12K\n" +
 	"\x10removed_outcomes\x18= \x03(\v2 .spillway.capacity.v1.OutcomeKeyR\x0fremovedOutcomes\"R\n" +
 	"\n" +
@@ -1174,7 +1297,7 @@ func file_capacity_proto_rawDescGZIP() []byte {
 	return file_capacity_proto_rawDescData
 }
 
-var file_capacity_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
+var file_capacity_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
 var file_capacity_proto_goTypes = []any{
 	(*Path)(nil),       // 0: spillway.capacity.v1.Path
 	(*Summary)(nil),    // 1: spillway.capacity.v1.Summary
@@ -1184,10 +1307,11 @@ var file_capacity_proto_goTypes = []any{
 	(*Demand)(nil),     // 5: spillway.capacity.v1.Demand
 	(*RTT)(nil),        // 6: spillway.capacity.v1.RTT
 	(*Outcome)(nil),    // 7: spillway.capacity.v1.Outcome
-	(*Delta)(nil),      // 8: spillway.capacity.v1.Delta
-	(*OutcomeKey)(nil), // 9: spillway.capacity.v1.OutcomeKey
-	(*Change)(nil),     // 10: spillway.capacity.v1.Change
-	(*DemandKey)(nil),  // 11: spillway.capacity.v1.DemandKey
+	(*Network)(nil),    // 8: spillway.capacity.v1.Network
+	(*Delta)(nil),      // 9: spillway.capacity.v1.Delta
+	(*OutcomeKey)(nil), // 10: spillway.capacity.v1.OutcomeKey
+	(*Change)(nil),     // 11: spillway.capacity.v1.Change
+	(*DemandKey)(nil),  // 12: spillway.capacity.v1.DemandKey
 }
 var file_capacity_proto_depIdxs = []int32{
 	0,  // 0: spillway.capacity.v1.Summary.path:type_name -> spillway.capacity.v1.Path
@@ -1195,21 +1319,24 @@ var file_capacity_proto_depIdxs = []int32{
 	4,  // 2: spillway.capacity.v1.Summary.acks:type_name -> spillway.capacity.v1.Ack
 	5,  // 3: spillway.capacity.v1.Summary.demand:type_name -> spillway.capacity.v1.Demand
 	6,  // 4: spillway.capacity.v1.Summary.rtts:type_name -> spillway.capacity.v1.RTT
-	7,  // 5: spillway.capacity.v1.Summary.outcomes:type_name -> spillway.capacity.v1.Outcome
-	3,  // 6: spillway.capacity.v1.Model.hardware:type_name -> spillway.capacity.v1.Hardware
-	1,  // 7: spillway.capacity.v1.Delta.head:type_name -> spillway.capacity.v1.Summary
-	10, // 8: spillway.capacity.v1.Delta.changed:type_name -> spillway.capacity.v1.Change
-	5,  // 9: spillway.capacity.v1.Delta.demand:type_name -> spillway.capacity.v1.Demand
-	11, // 10: spillway.capacity.v1.Delta.removed_demand:type_name -> spillway.capacity.v1.DemandKey
-	6,  // 11: spillway.capacity.v1.Delta.rtts:type_name -> spillway.capacity.v1.RTT
-	7,  // 12: spillway.capacity.v1.Delta.outcomes:type_name -> spillway.capacity.v1.Outcome
-	9,  // 13: spillway.capacity.v1.Delta.removed_outcomes:type_name -> spillway.capacity.v1.OutcomeKey
-	2,  // 14: spillway.capacity.v1.Change.model:type_name -> spillway.capacity.v1.Model
-	15, // [15:15] is the sub-list for method output_type
-	15, // [15:15] is the sub-list for method input_type
-	15, // [15:15] is the sub-list for extension type_name
-	15, // [15:15] is the sub-list for extension extendee
-	0,  // [0:15] is the sub-list for field type_name
+	8,  // 5: spillway.capacity.v1.Summary.networks:type_name -> spillway.capacity.v1.Network
+	7,  // 6: spillway.capacity.v1.Summary.outcomes:type_name -> spillway.capacity.v1.Outcome
+	3,  // 7: spillway.capacity.v1.Model.hardware:type_name -> spillway.capacity.v1.Hardware
+	1,  // 8: spillway.capacity.v1.Delta.head:type_name -> spillway.capacity.v1.Summary
+	11, // 9: spillway.capacity.v1.Delta.changed:type_name -> spillway.capacity.v1.Change
+	5,  // 10: spillway.capacity.v1.Delta.demand:type_name -> spillway.capacity.v1.Demand
+	12, // 11: spillway.capacity.v1.Delta.removed_demand:type_name -> spillway.capacity.v1.DemandKey
+	6,  // 12: spillway.capacity.v1.Delta.rtts:type_name -> spillway.capacity.v1.RTT
+	8,  // 13: spillway.capacity.v1.Delta.networks:type_name -> spillway.capacity.v1.Network
+	8,  // 14: spillway.capacity.v1.Delta.removed_networks:type_name -> spillway.capacity.v1.Network
+	7,  // 15: spillway.capacity.v1.Delta.outcomes:type_name -> spillway.capacity.v1.Outcome
+	10, // 16: spillway.capacity.v1.Delta.removed_outcomes:type_name -> spillway.capacity.v1.OutcomeKey
+	2,  // 17: spillway.capacity.v1.Change.model:type_name -> spillway.capacity.v1.Model
+	18, // [18:18] is the sub-list for method output_type
+	18, // [18:18] is the sub-list for method input_type
+	18, // [18:18] is the sub-list for extension type_name
+	18, // [18:18] is the sub-list for extension extendee
+	0,  // [0:18] is the sub-list for field type_name
 }
 
 func init() { file_capacity_proto_init() }
@@ -1223,7 +1350,7 @@ func file_capacity_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_capacity_proto_rawDesc), len(file_capacity_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   12,
+			NumMessages:   13,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -1,0 +1,141 @@
+package capacity
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/spillway-lb/spillway/internal/capacity/capacitypb"
+)
+
+// Network is a client network that asks for much of what its cell asks of a service, so that steering may not count it
+// like any other. Of clients nothing but the network is told, and only of the heaviest.
+type Network struct {
+	Service, Cell string
+	// Number is the network: see NetworkNumber.
+	Number uint64
+	// TokensPerSec is offered work in prefill-equivalent tokens/s, over all models: never more than was asked for.
+	TokensPerSec int64
+
+	unknown string // see Summary
+}
+
+// Clients of one network are answered alike.
+const (
+	NetworkBits4 = 24
+	NetworkBits6 = 48
+)
+
+// NetworkNumber is the network of a client as a number: the upper 24 bits of an IPv4 address, or 2^48 plus the upper 48
+// bits of an IPv6 address.
+func NetworkNumber(a netip.Addr) uint64 {
+	a = a.Unmap()
+	if a.Is4() {
+		b := a.As4()
+		return uint64(b[0])<<16 | uint64(b[1])<<8 | uint64(b[2])
+	}
+	b, v := a.As16(), uint64(1)
+	for _, x := range b[:NetworkBits6/8] {
+		v = v<<8 | uint64(x)
+	}
+	return v
+}
+
+// NetworkPrefix undoes NetworkNumber; false for a number that stands for no network.
+func NetworkPrefix(n uint64) (netip.Prefix, bool) {
+	switch {
+	case n < 1<<NetworkBits4:
+		return netip.PrefixFrom(netip.AddrFrom4([4]byte{byte(n >> 16), byte(n >> 8), byte(n)}), NetworkBits4), true
+	case n>>NetworkBits6 == 1:
+		var b [16]byte
+		for i := range NetworkBits6 / 8 {
+			b[i] = byte(n >> (NetworkBits6 - 8 - 8*i))
+		}
+		return netip.PrefixFrom(netip.AddrFrom16(b), NetworkBits6), true
+	}
+	return netip.Prefix{}, false
+}
+
+func compareNetwork(a, b Network) int {
+	if c := strings.Compare(a.Service, b.Service); c != 0 {
+		return c
+	}
+	return cmp.Or(strings.Compare(a.Cell, b.Cell), cmp.Compare(a.Number, b.Number))
+}
+
+func mergeNetwork(a, b Network) Network {
+	a.TokensPerSec, a.unknown = add(a.TokensPerSec, b.TokensPerSec), ""
+	return a
+}
+
+// tidy brings the amount into range; it is false for an entry that cannot be mended.
+func (n *Network) tidy() bool {
+	n.TokensPerSec = clamp(n.TokensPerSec)
+	_, ok := NetworkPrefix(n.Number)
+	return ok && cmp.Or(checkName("", n.Service, true), checkName("", n.Cell, true)) == nil
+}
+
+func checkNetworks(ns []Network) error {
+	if len(ns) > MaxNetworks {
+		return fmt.Errorf("%d networks: over the limit of %d", len(ns), MaxNetworks)
+	}
+	for i := range ns {
+		n := &ns[i]
+		if i > 0 && compareNetwork(ns[i-1], *n) >= 0 {
+			return errors.New("networks are not in ascending order")
+		}
+		if _, ok := NetworkPrefix(n.Number); !ok {
+			return fmt.Errorf("%#x is no network", n.Number)
+		}
+		if err := cmp.Or(checkName("service", n.Service, true), checkName("cell", n.Cell, true), checkAmount(n.TokensPerSec)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// diffNetworks lists the entries of next that base does not hold, and those of base that next has no entry for.
+func diffNetworks(base, next []Network) (changed, removed []Network) {
+	for i := range next {
+		if at, ok := slices.BinarySearchFunc(base, next[i], compareNetwork); !ok || base[at] != next[i] {
+			changed = append(changed, next[i])
+		}
+	}
+	for i := range base {
+		if _, ok := slices.BinarySearchFunc(next, base[i], compareNetwork); !ok {
+			removed = append(removed, base[i])
+		}
+	}
+	return changed, removed
+}
+
+func (d *Delta) keptNetworks(held []Network) []Network {
+	return without(held, func(n *Network) bool {
+		_, gone := slices.BinarySearchFunc(d.RemovedNetworks, *n, compareNetwork)
+		return gone
+	})
+}
+
+func networksToPB(ns []Network) []*capacitypb.Network {
+	var out []*capacitypb.Network
+	for i := range ns {
+		n := &ns[i]
+		p := &capacitypb.Network{Service: n.Service, Cell: n.Cell, Number: n.Number, TokensPerSec: uint64(n.TokensPerSec)}
+		setUnknown(p, n.unknown)
+		out = append(out, p)
+	}
+	return out
+}
+
+func networksFromPB(ps []*capacitypb.Network) []Network {
+	var out []Network
+	for _, p := range ps {
+		out = append(out, Network{
+			Service: p.Service, Cell: p.Cell, Number: p.Number, TokensPerSec: amount(p.TokensPerSec), unknown: getUnknown(p),
+		})
+	}
+	return out
+}
