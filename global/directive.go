@@ -27,7 +27,7 @@ func (s *Server) directive(to capacity.Path) *uplink.Directive {
 	return d
 }
 
-// peers are the regions other than self. Demand, round trips and acks are nobody else's business and stay out.
+// peers are the regions other than self. Demand, networks, round trips and acks are nobody else's business and stay out.
 func (v *View) peers(self int, now time.Time) []uplink.Peer {
 	var out []uplink.Peer
 	for r := range v.regions {
@@ -36,7 +36,7 @@ func (v *View) peers(self int, now time.Time) []uplink.Peer {
 			continue
 		}
 		sum := x.group.Summary
-		sum.Demand, sum.Acks, sum.RTTs, sum.Outcomes = nil, nil, nil, nil
+		sum.Demand, sum.Acks, sum.RTTs, sum.Networks, sum.Outcomes = nil, nil, nil, nil, nil
 		sum.Draining = sum.Draining || x.drained
 		p := uplink.Peer{Region: decl.Name, Summary: &sum, Age: x.group.Age + now.Sub(v.made)}
 		if self >= 0 {

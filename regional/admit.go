@@ -152,6 +152,7 @@ func (g *Gateway) enter(w http.ResponseWriter, q *request, client netip.Addr) *o
 	g.budget.Request(q.state.spec.Routing.RetryBudget)
 	work := float64(q.query.PromptTokens) + outputCost(g.view.Load(), q.model.Name)*float64(q.query.MaxTokens)
 	g.demand.offer(flow{service: q.service, model: q.model.Name, cell: cell}, work, now)
+	g.demand.heavy.offer(q.service, cell, client, work, now)
 	return nil
 }
 

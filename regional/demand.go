@@ -23,6 +23,7 @@ const (
 type demand struct {
 	flows   map[flow]*rate
 	outputs map[string]float64 // learned output tokens of a request by model
+	heavy   *heavies
 }
 
 type flow struct{ service, model, cell string }
@@ -32,7 +33,9 @@ type rate struct {
 	at               time.Time
 }
 
-func newDemand() *demand { return &demand{flows: map[flow]*rate{}, outputs: map[string]float64{}} }
+func newDemand() *demand {
+	return &demand{flows: map[flow]*rate{}, outputs: map[string]float64{}, heavy: newHeavies()}
+}
 
 // offer counts one request.
 func (d *demand) offer(f flow, tokens float64, now time.Time) {

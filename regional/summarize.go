@@ -14,6 +14,7 @@ func (g *Gateway) summary(now time.Time) capacity.Summary {
 	s := capacity.Summary{Models: g.standing(st, now).Models}
 	s.Draining = g.stopping.Load() || st.drained(g.cfg.Region, "", now)
 	s.Demand, s.RTTs = g.demand.rates(now), g.meter.reported()
+	s.Networks = g.demand.heavy.report(s.Demand, now)
 	return capacity.Fit(s)
 }
 

@@ -59,12 +59,15 @@ func NetworkPrefix(n uint64) (netip.Prefix, bool) {
 	return netip.Prefix{}, false
 }
 
-func compareNetwork(a, b Network) int {
-	if c := strings.Compare(a.Service, b.Service); c != 0 {
+// Compare orders networks as a Summary lists them: by service, cell, then number.
+func (n Network) Compare(o Network) int {
+	if c := strings.Compare(n.Service, o.Service); c != 0 {
 		return c
 	}
-	return cmp.Or(strings.Compare(a.Cell, b.Cell), cmp.Compare(a.Number, b.Number))
+	return cmp.Or(strings.Compare(n.Cell, o.Cell), cmp.Compare(n.Number, o.Number))
 }
+
+func compareNetwork(a, b Network) int { return a.Compare(b) }
 
 func mergeNetwork(a, b Network) Network {
 	a.TokensPerSec, a.unknown = add(a.TokensPerSec, b.TokensPerSec), ""
