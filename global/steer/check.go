@@ -1,6 +1,7 @@
 package steer
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 )
@@ -43,7 +44,7 @@ func (p *Plan) valid() error {
 	if len(p.Ramp) != 0 && len(p.Ramp) != len(p.Regions) {
 		return fmt.Errorf("plan has %d ramps for %d regions", len(p.Ramp), len(p.Regions))
 	}
-	rows := 0
+	rows, pins := 0, 0
 	for i := range p.Services {
 		s := &p.Services[i]
 		if i > 0 && p.Services[i-1].Name >= s.Name {
@@ -53,6 +54,12 @@ func (p *Plan) valid() error {
 			return fmt.Errorf("service %s: %w", s.Name, err)
 		}
 		rows += len(s.Rows)
+		for k := range s.Rows {
+			pins += len(s.Rows[k].Pins)
+		}
+	}
+	if pins > MaxPins {
+		return fmt.Errorf("plan has %d pins, over the limit of %d", pins, MaxPins)
 	}
 	if rows > MaxRows {
 		return fmt.Errorf("plan has %d rows, over the limit of %d", rows, MaxRows)
@@ -76,7 +83,7 @@ func (s *Service) valid(regions int) error {
 		if i > 0 && s.Rows[i-1].Cell >= s.Rows[i].Cell {
 			return errors.New("rows are out of order")
 		}
-		if err := sharesValid(s.Rows[i].Shares, regions, WeightSum); err != nil {
+		if err := cmp.Or(sharesValid(s.Rows[i].Shares, regions, WeightSum), pinsValid(s.Rows[i].Pins, regions)); err != nil {
 			return fmt.Errorf("cell %s: %w", s.Rows[i].Cell, err)
 		}
 	}

@@ -45,8 +45,8 @@ func TestAPlanOfVersionOneIsStillRead(t *testing.T) {
 }
 
 func TestAPlanOfALaterVersionIsRefusedInWords(t *testing.T) {
-	_, err := steer.Decode([]byte{3, 0, 0})
-	if err == nil || !strings.Contains(err.Error(), "version 3") || !strings.Contains(err.Error(), "upgrade") {
+	_, err := steer.Decode([]byte{4, 0, 0})
+	if err == nil || !strings.Contains(err.Error(), "version 4") || !strings.Contains(err.Error(), "upgrade") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -42,14 +42,23 @@ func (p *problem) before(u *unit, prev *Plan, at []int) []float64 {
 	if svc == nil {
 		return nil
 	}
-	for _, s := range svc.row(p.in.Cells[u.cell].Name) {
-		if r := p.region(prev.Regions[s.Region]); r >= 0 {
-			out[r] = float64(s.Weight) / WeightSum
+	if row := svc.row(p.in.Cells[u.cell].Name); row != nil {
+		if mine, ok := row.in(func(r uint16) int { return p.region(prev.Regions[r]) }); ok {
+			u.row = &mine
+			return u.settle(&mine, hashString(svc.Name))
+		}
+		for _, s := range row.Shares {
+			if r := p.region(prev.Regions[s.Region]); r >= 0 {
+				out[r] = float64(s.Weight) / WeightSum
+			}
 		}
 	}
 	if !placed(out) {
 		if r := p.found(u, prev, svc, at); r >= 0 {
 			out[r] = 1
+			for i := range u.heavy {
+				u.heavy[i].home = r
+			}
 		}
 	}
 	return out
@@ -146,12 +155,9 @@ func (p *problem) written(u *unit) []float64 {
 	if !placed(u.share) {
 		return u.share
 	}
-	out := make([]float64, len(u.share))
-	for _, s := range quantise(u.share) {
-		out[s.Region] = float64(s.Weight) / WeightSum
-	}
+	_, out := p.rowFor(u, u.share)
 	if u.was != nil && u.stays() && shift(u.was, out) < p.minShift() {
-		copy(out, u.was)
+		return u.was
 	}
 	return out
 }
@@ -180,7 +186,9 @@ func same(prev, next *Plan) bool {
 	return prev.SpecVersion == next.SpecVersion && slices.Equal(prev.Without, next.Without) && slices.Equal(prev.Ramp, next.Ramp) &&
 		alike(prev, next, func(a, b *Service) bool {
 			return slices.Equal(a.Wait, b.Wait) && slices.Equal(a.Price, b.Price) && slices.Equal(a.Spread, b.Spread) &&
-				slices.EqualFunc(a.Rows, b.Rows, func(x, y Row) bool { return x.Cell == y.Cell && slices.Equal(x.Shares, y.Shares) })
+				slices.EqualFunc(a.Rows, b.Rows, func(x, y Row) bool {
+					return x.Cell == y.Cell && slices.Equal(x.Shares, y.Shares) && slices.Equal(x.Pins, y.Pins)
+				})
 		})
 }
 

@@ -30,13 +30,13 @@ func Decode(b []byte) (*Plan, error) {
 
 func decode(b []byte) (*Plan, error) {
 	switch {
-	case len(b) > 0 && b[0] == version2 && len(b) > MaxEncoded:
+	case len(b) > 0 && (b[0] == version2 || b[0] == version3) && len(b) > MaxEncoded:
 		return nil, fmt.Errorf("it is %d bytes, over the limit of %d", len(b), MaxEncoded)
-	case len(b) > 0 && b[0] == version2:
-		r := &reader{b: b[1:]}
+	case len(b) > 0 && (b[0] == version2 || b[0] == version3):
+		r := &reader{b: b[1:], pinned: b[0] == version3}
 		return r.plan()
 	case len(b) > 0 && b[0] < ' ':
-		return nil, fmt.Errorf("it is of version %d, and this node knows versions up to %d: upgrade it", b[0], version2)
+		return nil, fmt.Errorf("it is of version %d, and this node knows versions up to %d: upgrade it", b[0], PlanVersion)
 	}
 	return decodeJSON(b)
 }
@@ -87,10 +87,11 @@ func rescale(shares *[]Share, regions int) error {
 
 // reader reads version 2. After the first mistake it returns zeros and keeps the error.
 type reader struct {
-	b     []byte
-	err   error
-	lists [][]Share
-	cells []string
+	b      []byte
+	err    error
+	lists  [][]Share
+	cells  []string
+	pinned bool
 }
 
 func (r *reader) fail(format string, args ...any) {
@@ -163,6 +164,9 @@ func (r *reader) plan() (*Plan, error) {
 	for range r.count(3) {
 		p.Services = append(p.Services, r.service(len(p.Regions), &rows))
 	}
+	if r.pinned {
+		r.pins(p)
+	}
 	if r.err == nil && len(r.b) > 0 {
 		r.fail("bytes follow its end")
 	}
@@ -234,6 +238,34 @@ func (r *reader) service(regions int, rows *int) Service {
 		}
 	}
 	return s
+}
+
+// pins reads what version 3 adds. A plan without any is of version 2.
+func (r *reader) pins(p *Plan) {
+	rows := r.count(5)
+	if rows == 0 {
+		r.fail("it is of version 3 and has no pins")
+		return
+	}
+	for range rows {
+		svc := r.index(len(p.Services))
+		if r.err != nil {
+			return
+		}
+		s := &p.Services[svc]
+		row, n := r.index(len(s.Rows)), r.count(2)
+		if r.err == nil && (n == 0 || n > maxRowPins || len(s.Rows[row].Pins) > 0) {
+			r.fail("row %d of service %d has %d pins, or has them twice", row, svc, n)
+		}
+		if r.err != nil {
+			return
+		}
+		at := uint64(0)
+		for range n {
+			at += r.number()
+			s.Rows[row].Pins = append(s.Rows[row].Pins, Pin{Network: at, Region: uint16(r.index(MaxRegions))})
+		}
+	}
 }
 
 // listed reads which list of shares is meant. Rows that share one share its memory: a plan is never changed.

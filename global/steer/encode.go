@@ -8,15 +8,24 @@ import (
 	"sort"
 )
 
-// version2 is the first byte of a plan as it is written now. Plans of version 1 are JSON and start with a brace.
-const version2 = 2
+// version2 is the first byte of a plan as it is written now, and version3 of one with pins. Plans of version 1 are JSON
+// and start with a brace.
+const (
+	version2 = 2
+	version3 = 3
+)
+
+// PlanVersion is the newest version of a plan that this release reads. One that holds no pins is written as version 2.
+const PlanVersion = version3
 
 // A plan of version 2 is, after its version byte: spec version; regions; without, as indexes of regions; ramp, empty or a
 // byte for each region; the names of all cells that have a row, in order, each as the length that it shares with the one
 // before and the rest; all different lists of shares; services. A service is its name, waits and prices in milliseconds,
 // its spread as the index of a list of shares, and its rows: the distance to the cell before and the index of the list.
 // A list of shares is its length and, for each, the distance to the region before and the weight. Numbers are unsigned
-// varints, texts are a length and bytes.
+// varints, texts are a length and bytes. Version 3 goes on with the pins: the number of rows that have some, and for each
+// the indexes of its service and of the row, the number of pins, and for each the distance to the network before and the
+// region.
 
 // Encode writes the plan for the Raft log. Waits and prices are kept to the millisecond.
 func Encode(p *Plan) ([]byte, error) {
@@ -29,7 +38,10 @@ func Encode(p *Plan) ([]byte, error) {
 func encode(p *Plan) ([]byte, error) {
 	w := &writer{lists: map[string]int{}, cells: map[string]int{}}
 	w.gather(p)
-	w.b = append(w.b, version2)
+	pinned := p.pinned()
+	if w.b = append(w.b, version2); pinned > 0 {
+		w.b[0] = version3
+	}
 	w.number(p.SpecVersion)
 	w.number(uint64(len(p.Regions)))
 	for _, r := range p.Regions {
@@ -47,6 +59,9 @@ func encode(p *Plan) ([]byte, error) {
 	w.number(uint64(len(p.Services)))
 	for i := range p.Services {
 		w.service(&p.Services[i])
+	}
+	if pinned > 0 {
+		w.pins(p, pinned)
 	}
 	if len(w.b) > MaxEncoded {
 		return nil, fmt.Errorf("plan is %d bytes, over the limit of %d: steer fewer services or regions by one spec", len(w.b), MaxEncoded)
@@ -108,6 +123,39 @@ func appendShares(b []byte, shares []Share) []byte {
 		at = s.Region
 	}
 	return b
+}
+
+// pinned is how many rows have pins.
+func (p *Plan) pinned() (n int) {
+	for i := range p.Services {
+		for k := range p.Services[i].Rows {
+			if len(p.Services[i].Rows[k].Pins) > 0 {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+func (w *writer) pins(p *Plan, rows int) {
+	w.number(uint64(rows))
+	for i := range p.Services {
+		for k := range p.Services[i].Rows {
+			pins := p.Services[i].Rows[k].Pins
+			if len(pins) == 0 {
+				continue
+			}
+			w.number(uint64(i))
+			w.number(uint64(k))
+			w.number(uint64(len(pins)))
+			at := uint64(0)
+			for _, x := range pins {
+				w.number(x.Network - at)
+				w.number(uint64(x.Region))
+				at = x.Network
+			}
+		}
+	}
 }
 
 func (w *writer) without(p *Plan) error {
@@ -172,9 +220,12 @@ type rowSize struct {
 func newRowSize() *rowSize { return &rowSize{lists: map[string]bool{}, cells: map[string]bool{}} }
 
 // add counts one more row and returns the sum.
-func (z *rowSize) add(cell string, shares []Share) int {
+func (z *rowSize) add(cell string, row *Row) int {
 	z.bytes += 2 * 2 // distance and index, up to 2^14
-	if key := string(appendShares(nil, shares)); !z.lists[key] {
+	if len(row.Pins) > 0 {
+		z.bytes += 8 + 10*len(row.Pins)
+	}
+	if key := string(appendShares(nil, row.Shares)); !z.lists[key] {
 		z.lists[key] = true
 		z.bytes += len(key)
 	}

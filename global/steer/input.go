@@ -12,6 +12,8 @@ type Input struct {
 	Regions []Region
 	// Demand is what clients offer, refused and queued work included.
 	Demand []Demand
+	// Heavy are the client networks that ask for most of their cells; they are part of Demand.
+	Heavy []Heavy
 	// Prev is the plan in force, or nil.
 	Prev *Plan
 }

@@ -3,6 +3,8 @@ package steer
 import (
 	"math"
 	"net/netip"
+
+	"github.com/spillway-lb/spillway/internal/capacity"
 )
 
 // Query is one client asking for one service.
@@ -37,31 +39,23 @@ const (
 	Drained        // every region that is alive is drained: one of those
 	Lost           // every region is lost: answered all the same
 	Canary         // one of the part of clients that the canary region takes
+	Pinned         // by the plan's row for the cell, which names the client's network: it asks for much
 )
 
-var reasonNames = [...]string{"none", "nearest", "planned", "weight", "order", "spread", "all_drained", "all_lost", "canary"}
+var reasonNames = [...]string{"none", "nearest", "planned", "weight", "order", "spread", "all_drained", "all_lost", "canary", "pinned"}
 
 // String is the stable word for metrics and answers.
 func (r Reason) String() string { return reasonNames[r] }
 
 // Networks of clients that are always answered alike.
 const (
-	KeyBits4 = 24
-	KeyBits6 = 48
+	KeyBits4 = capacity.NetworkBits4
+	KeyBits6 = capacity.NetworkBits6
 )
 
 // Key hashes the network of a client: its /24 or /48.
 func Key(a netip.Addr) uint64 {
-	a = a.Unmap()
-	if a.Is4() {
-		b := a.As4()
-		return mix(uint64(b[0])<<16 | uint64(b[1])<<8 | uint64(b[2]))
-	}
-	b, v := a.As16(), uint64(1)
-	for _, x := range b[:KeyBits6/8] {
-		v = v<<8 | uint64(x)
-	}
-	return mix(v)
+	return mix(capacity.NetworkNumber(a))
 }
 
 // Pick chooses a region. It allocates nothing.
@@ -163,8 +157,12 @@ func (st *serviceTable) choose(g *Geography, q *Query, may *Set) Choice {
 		return Choice{st.nearest(rtt, may, false), Nearest, false}
 	}
 	if !st.without.Meets(may) {
-		if r, split := st.rendezvous(st.rows[q.Cell], q.Key, may); r >= 0 {
-			return Choice{r, Planned, split}
+		row := st.rows[q.Cell]
+		if r := row.pinned(q.Key); r >= 0 && may.Has(r) {
+			return Choice{r, Pinned, true}
+		}
+		if r, split := st.rendezvous(row.shares, q.Key, may); r >= 0 {
+			return Choice{r, Planned, split || len(row.pins) > 0}
 		}
 	}
 	return Choice{st.nearest(g.Row(q.Cell), may, true), Nearest, false}
@@ -213,11 +211,16 @@ func (st *serviceTable) rendezvous(shares []Share, key uint64, may *Set) (region
 			continue
 		}
 		split = region >= 0
-		if score := -math.Log(draw(key^st.seed, uint64(r))) / float64(shares[i].Weight); score < least {
-			region, least = r, score
+		if v := score(key^st.seed, shares[i]); v < least {
+			region, least = r, v
 		}
 	}
 	return region, split
+}
+
+// score is what a region bids for a seeded key: the lowest wins.
+func score(key uint64, s Share) float64 {
+	return -math.Log(draw(key, uint64(s.Region))) / float64(s.Weight)
 }
 
 // mix is the finaliser of splitmix64 (Steele, Lea and Flood 2014): every input bit moves every output bit.

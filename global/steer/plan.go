@@ -38,10 +38,11 @@ type Service struct {
 	Rows []Row `json:"rows,omitempty"`
 }
 
-// Row splits one cell's clients among regions.
+// Row splits one cell's clients among regions: first by Pins, in ascending order of Network, and all others by Shares.
 type Row struct {
 	Cell   string  `json:"cell"`
 	Shares []Share `json:"shares"`
+	Pins   []Pin   `json:"pins,omitempty"`
 }
 
 // Share is one region's part; the weights of a row add up to WeightSum.
@@ -62,11 +63,11 @@ func (p *Plan) Service(name string) *Service {
 	return nil
 }
 
-// row returns the shares of a cell, or nil when it has no row.
-func (s *Service) row(cell string) []Share {
+// row returns a cell's row, or nil when it has none.
+func (s *Service) row(cell string) *Row {
 	i := sort.Search(len(s.Rows), func(i int) bool { return s.Rows[i].Cell >= cell })
 	if i < len(s.Rows) && s.Rows[i].Cell == cell {
-		return s.Rows[i].Shares
+		return &s.Rows[i]
 	}
 	return nil
 }

@@ -46,6 +46,8 @@ type unit struct {
 	cost  []float64 // seconds by region with wait and hops, +Inf where nothing serves it
 	was   []float64 // 0..1 by region under the plan in force; nil when there is none, or nothing to compare
 	share []float64 // 0..1 by region, what Solve decides
+	heavy []weighed // networks that ask for a good part of it
+	row   *Row      // of the plan in force, in the spec's regions; nil: none
 	fixed bool      // its region does not depend on what others ask for
 }
 
@@ -81,6 +83,7 @@ func newProblem(in *Input) *problem {
 		p.bias = append(p.bias, bs)
 	}
 	p.layDemand()
+	p.layHeavy()
 	return p
 }
 

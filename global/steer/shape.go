@@ -123,8 +123,8 @@ func quantise(parts []float64) []Share {
 // the least demand go.
 func (p *problem) rows(next *Plan) {
 	type entry struct {
-		unit   int
-		shares []Share
+		unit int
+		row  Row
 	}
 	var list []entry
 	at := p.indexIn(next)
@@ -133,17 +133,23 @@ func (p *problem) rows(next *Plan) {
 		if u.cell < 0 || u.fixed || !placed(u.share) {
 			continue
 		}
-		q := quantise(u.share)
+		row, _ := p.rowFor(u, u.share)
+		q := row.Shares
 		svc := next.Service(p.in.Spec.Services[u.svc].Name)
-		if len(q) == 1 && int(q[0].Region) == p.found(u, next, svc, at) {
+		if len(q) == 1 && len(row.Pins) == 0 && int(q[0].Region) == p.found(u, next, svc, at) {
 			continue
 		}
-		list = append(list, entry{i, q})
+		list = append(list, entry{i, row})
 	}
 	slices.SortStableFunc(list, func(a, b entry) int { return cmp.Compare(p.units[b.unit].total, p.units[a.unit].total) })
-	size := newRowSize()
+	size, pins := newRowSize(), 0
 	for n := range list {
-		if n == MaxRows || size.add(p.in.Cells[p.units[list[n].unit].cell].Name, list[n].shares) > rowBudget {
+		e := &list[n]
+		if pins += len(e.row.Pins); pins > MaxPins {
+			pins -= len(e.row.Pins)
+			e.row = Row{Shares: quantise(p.units[e.unit].share)}
+		}
+		if n == MaxRows || size.add(p.in.Cells[p.units[e.unit].cell].Name, &e.row) > rowBudget {
 			list = list[:n]
 			break
 		}
@@ -151,7 +157,7 @@ func (p *problem) rows(next *Plan) {
 	for _, e := range list {
 		u := &p.units[e.unit]
 		svc := next.Service(p.in.Spec.Services[u.svc].Name)
-		svc.Rows = append(svc.Rows, Row{Cell: p.in.Cells[u.cell].Name, Shares: e.shares})
+		svc.Rows = append(svc.Rows, Row{Cell: p.in.Cells[u.cell].Name, Shares: e.row.Shares, Pins: e.row.Pins})
 	}
 	for i := range next.Services {
 		slices.SortFunc(next.Services[i].Rows, func(a, b Row) int { return cmp.Compare(a.Cell, b.Cell) })

@@ -1,7 +1,9 @@
 package steer
 
 import (
+	"cmp"
 	"math"
+	"slices"
 
 	"github.com/spillway-lb/spillway/internal/spec"
 )
@@ -91,7 +93,7 @@ type serviceTable struct {
 	wait    []float64 // seconds, by region; what the plan knew
 	price   []float64 // seconds, by region
 	spread  []Share
-	rows    map[int32][]Share
+	rows    map[int32]rowTable
 	without Set // regions that the rows do without
 	canary  int // region that takes a fixed part of the clients; -1 for none
 	trial   float64
@@ -159,13 +161,51 @@ func (st *serviceTable) adopt(to []int, plan *Plan, ps *Service, g *Geography) {
 		}
 	}
 	st.spread = remap(ps.Spread, to)
-	st.rows = make(map[int32][]Share, len(ps.Rows))
+	st.rows = make(map[int32]rowTable, len(ps.Rows))
 	for i := range ps.Rows {
 		cell, known := g.cell(ps.Rows[i].Cell)
 		if shares := remap(ps.Rows[i].Shares, to); known && len(shares) > 0 {
-			st.rows[cell] = shares
+			st.rows[cell] = rowTable{shares, pinTable(ps.Rows[i].Pins, to)}
 		}
 	}
+}
+
+// rowTable is a row made ready for picking.
+type rowTable struct {
+	shares []Share
+	pins   []pinned // in ascending order of key
+}
+
+type pinned struct {
+	key    uint64
+	region int
+}
+
+func pinTable(pins []Pin, to []int) (out []pinned) {
+	for _, p := range pins {
+		if r := to[p.Region]; r >= 0 && r < MaxRegions {
+			out = append(out, pinned{mix(p.Network), r})
+		}
+	}
+	slices.SortFunc(out, func(a, b pinned) int { return cmp.Compare(a.key, b.key) })
+	return out
+}
+
+// pinned is the region that the network of a key is pinned to, or -1.
+func (r *rowTable) pinned(key uint64) int {
+	lo, hi := 0, len(r.pins)
+	for lo < hi {
+		mid := (lo + hi) / 2
+		if r.pins[mid].key < key {
+			lo = mid + 1
+		} else {
+			hi = mid
+		}
+	}
+	if lo < len(r.pins) && r.pins[lo].key == key {
+		return r.pins[lo].region
+	}
+	return -1
 }
 
 func remap(shares []Share, to []int) []Share {
