@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/spillway-lb/spillway/internal/admin"
+	"github.com/spillway-lb/spillway/internal/capacity"
 	"github.com/spillway-lb/spillway/internal/explain"
 )
 
@@ -84,6 +85,9 @@ func (v *View) explain(q admin.ExplainQuery, rec *explain.Record) (region, servi
 	}
 	c := v.table.Explain(v.spec, &query, waits, rec)
 	v.qualify(rec, service)
+	if note := v.pinNote(c, &query, capacity.NetworkNumber(client)); note != "" {
+		rec.Note(note)
+	}
 	for r := range v.regions {
 		if e, ok := v.estimate(fix.Cell, r); ok {
 			rec.Note(rttNote(v.spec.Regions[r].Name, &e))

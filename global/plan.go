@@ -83,6 +83,9 @@ func (v *View) hearsay() string {
 
 func (p *planner) input(v *View, now time.Time) *steer.Input {
 	in := v.input()
+	if q := v.quorum; !p.s.bench.reads(steer.PlanVersion, q.self, q.voters) {
+		in.Heavy = nil // a node of the release before could not read the plan
+	}
 	p.smooth(v.spec, in.Regions, now)
 	p.guard.Mark(in, now)
 	p.back.Mark(in, now)
@@ -91,7 +94,7 @@ func (p *planner) input(v *View, now time.Time) *steer.Input {
 
 // input is what the View knows, in the planner's terms.
 func (v *View) input() *steer.Input {
-	in := &steer.Input{Spec: v.spec, SpecVersion: v.version, Prev: v.plan}
+	in := &steer.Input{Spec: v.spec, SpecVersion: v.version, Prev: v.plan, Heavy: v.heavies()}
 	seen := map[string]bool{}
 	for r := range v.regions {
 		in.Regions = append(in.Regions, v.capacityOf(r))

@@ -95,7 +95,7 @@ func (r *reading) describe(service int, n uint64) admin.PlanService {
 		return out
 	}
 	for i := range ps.Rows {
-		out.Rows = append(out.Rows, admin.PlanRow{Cell: ps.Rows[i].Cell, Shares: r.named(ps.Rows[i].Shares)})
+		out.Rows = append(out.Rows, admin.PlanRow{Cell: ps.Rows[i].Cell, Shares: r.named(ps.Rows[i].Shares), Pinned: r.pins(ps.Rows[i].Pins)})
 	}
 	return out
 }

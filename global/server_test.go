@@ -55,6 +55,7 @@ func TestPlanet(t *testing.T) {
 	t.Run("mistakes", p.testMistakes)
 	t.Run("workerless", p.testWorkerless)
 	t.Run("demand", p.testDemand)
+	t.Run("heavy network", p.testHeavy)
 	t.Run("plans", p.testPlans)
 	t.Run("drain in the diff", p.testDrainDiff)
 	t.Run("metrics", p.testMetrics)

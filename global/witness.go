@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/spillway-lb/spillway/global/steer"
 	"github.com/spillway-lb/spillway/internal/capacity"
 )
 
@@ -21,6 +22,8 @@ type testimony struct {
 	Settled bool `json:"settled"`
 	// Heard are the gateways that are not lost to it, as region/gateway, in order.
 	Heard []string `json:"heard"`
+	// Plans is the newest version of a plan that the node reads; 0: it is of a release that does not say.
+	Plans int `json:"plans,omitempty"`
 }
 
 // hears reports whether any gateway of a region is heard.
@@ -32,7 +35,7 @@ func (t *testimony) hears(region string) bool {
 
 // testify is this node's own testimony.
 func testify(children *capacity.View, settled bool) testimony {
-	t := testimony{Settled: settled, Heard: []string{}}
+	t := testimony{Settled: settled, Heard: []string{}, Plans: steer.PlanVersion}
 	for i := range children.Children {
 		if c := &children.Children[i]; c.State != capacity.Lost {
 			t.Heard = append(t.Heard, c.Summary.Path.String())

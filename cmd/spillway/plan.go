@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -163,11 +164,24 @@ func printPlanService(w io.Writer, s *admin.PlanService) {
 		return
 	}
 	table(w, func(t io.Writer) {
-		fmt.Fprintln(t, "  DISPLACED\tSHARES")
+		fmt.Fprintln(t, "  DISPLACED\tSHARES\tPINNED")
 		for _, r := range s.Rows {
-			fmt.Fprintf(t, "  %s\t%s\n", r.Cell, shares(r.Shares))
+			fmt.Fprintf(t, "  %s\t%s\t%s\n", r.Cell, shares(r.Shares), pinned(r.Pinned))
 		}
 	})
+}
+
+// pinned lists heavy networks by region, a few of them.
+func pinned(pins []admin.PlanPin) string {
+	const most = 4
+	var out []string
+	for _, p := range pins[:min(len(pins), most)] {
+		out = append(out, p.Network+" "+p.Region)
+	}
+	if more := len(pins) - most; more > 0 {
+		out = append(out, fmt.Sprintf("and %d more", more))
+	}
+	return cmp.Or(strings.Join(out, ", "), "-")
 }
 
 func printPlanDiff(w io.Writer, a *admin.PlanDiffAnswer) {

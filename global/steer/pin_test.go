@@ -422,4 +422,3 @@ func FuzzDecodePins(f *testing.F) {
 		answersEverybody(t, p)
 	})
 }
-

@@ -64,7 +64,15 @@ type PlanRegion struct {
 // PlanRow splits one cell's clients among regions.
 type PlanRow struct {
 	Cell   string      `json:"cell"`
-	Shares []PlanShare `json:"shares"`
+	Shares []PlanShare `json:"shares"` // of the clients that are not pinned
+	// Pinned are the client networks that ask for so much of the cell that each is sent to a region by name.
+	Pinned []PlanPin `json:"pinned,omitempty"`
+}
+
+// PlanPin is one client network and where it is sent.
+type PlanPin struct {
+	Network string `json:"network"`
+	Region  string `json:"region"`
 }
 
 // PlanShare is one region's part.
