@@ -7,8 +7,12 @@ import (
 	"time"
 )
 
+// processors is how many the process was given. It is taken before anybody raises GOMAXPROCS for threads that only
+// wait: a second reader on one core halves the batches and doubles the wake-ups.
+var processors = runtime.GOMAXPROCS(0)
+
 // Readers is how many readers an address gets unless a Config says otherwise: one for each processor.
-func Readers() int { return min(runtime.GOMAXPROCS(0), maxSockets) }
+func Readers() int { return min(processors, maxSockets) }
 
 // Config of a Server.
 type Config struct {

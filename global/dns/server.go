@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -51,7 +50,7 @@ func New(cfg Config) (*Server, error) {
 		cfg.Readers = Readers()
 	}
 	if cfg.Slow <= 0 {
-		cfg.Slow = runtime.GOMAXPROCS(0)
+		cfg.Slow = processors
 	}
 	s := &Server{
 		cfg: cfg,

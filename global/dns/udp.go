@@ -18,9 +18,10 @@ const errorPause = time.Millisecond
 // reader answers what comes in at one socket. There is one goroutine for each reader, none for each query, and no
 // queue but the bounded one of the slow path, so a flood costs lost packets and never memory.
 type reader struct {
-	s    *Server
-	sock *socket
-	fast fast
+	s     *Server
+	sock  *socket
+	fast  fast
+	clock clock
 	tally
 }
 

@@ -132,7 +132,7 @@ func (r *reader) run() {
 		if r.sock.closed.Load() {
 			return // a closed socket reads as empty messages
 		}
-		begin := time.Now()
+		begin := r.clock.now()
 		ready := r.serve(b, n, begin)
 		if r.due(begin) {
 			r.took = time.Since(begin) / time.Duration(n)

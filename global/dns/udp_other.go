@@ -6,7 +6,6 @@ import (
 	"errors"
 	"net"
 	"net/netip"
-	"runtime"
 	"time"
 )
 
@@ -14,7 +13,7 @@ import (
 type socket struct{ conn *net.UDPConn }
 
 // readersEach is how many readers a socket has: systems without SO_REUSEPORT as Linux has it get one socket.
-var readersEach = min(runtime.GOMAXPROCS(0), maxSockets)
+var readersEach = Readers()
 
 func newSocket(conn *net.UDPConn, _, _ bool) (*socket, error) { return &socket{conn: conn}, nil }
 
@@ -40,7 +39,7 @@ func (r *reader) run() {
 		if n > maxQuery {
 			continue // the rest of it is lost
 		}
-		begin := time.Now()
+		begin := r.clock.now()
 		length, slow := r.answer(out[:ourSize], in[:n], from.Addr(), begin)
 		if slow {
 			r.decline(in[:n], nil, from)
