@@ -25,19 +25,27 @@ func leaf(record int32, depth int) entry { return entry(record)<<lenBits | entry
 func (e entry) record() int32 { return int32(e >> lenBits) }
 func (e entry) length() int   { return int(e & (1<<lenBits - 1)) }
 
-// node is one step of 8 bits.
-type node struct {
-	start [4]uint64 // bit i set: a run starts at slot i
-	base  [4]uint32 // for each word, the index of the run before its first start
+// node is one step of 8 bits: four words, which fill one line of the processor's cache.
+type node [4]word
+
+// word is 64 slots of a node.
+type word struct {
+	start uint64 // bit i set: a run starts at slot i; the first slot's is not marked
+	base  uint32 // the index of the run that the first slot is in
+	entry entry  // that run, so that slots before the first start need no further load of memory
 }
 
 // lookup returns the leaf that an address is under.
 func (t *table) lookup(a bytes16) entry {
 	e := t.first[uint(a[0])<<8|uint(a[1])]
 	for i := 2; e&nodeFlag != 0; i++ {
-		n, slot := &t.nodes[e&^nodeFlag], a[i]
-		w := slot >> 6
-		e = t.runs[n.base[w]+uint32(bits.OnesCount64(n.start[w]<<(63-slot&63)))]
+		slot := a[i]
+		w := &t.nodes[e&^nodeFlag][slot>>6]
+		if past := w.start << (63 - slot&63); past != 0 {
+			e = t.runs[w.base+uint32(bits.OnesCount64(past))]
+		} else {
+			e = w.entry
+		}
 	}
 	return e
 }
@@ -72,12 +80,15 @@ func (t *trie) step(out *table, link int32, depth int) entry {
 	t.fill(out, slots[:], link, depth, depth+8)
 	var n node
 	for i, e := range slots {
-		if i&63 == 0 {
-			n.base[i>>6] = uint32(len(out.runs)) - 1
-		}
-		if i == 0 || e != slots[i-1] {
-			n.start[i>>6] |= 1 << (i & 63)
+		w, starts := &n[i>>6], i == 0 || e != slots[i-1]
+		if starts {
 			out.runs = append(out.runs, e)
+		}
+		switch {
+		case i&63 == 0:
+			w.base, w.entry = uint32(len(out.runs))-1, e
+		case starts:
+			w.start |= 1 << (i & 63)
 		}
 	}
 	out.nodes = append(out.nodes, n)
@@ -85,4 +96,4 @@ func (t *trie) step(out *table, link int32, depth int) entry {
 }
 
 // bytes is the memory that the table holds.
-func (t *table) bytes() int { return len(t.first)*4 + len(t.nodes)*48 + len(t.runs)*4 }
+func (t *table) bytes() int { return len(t.first)*4 + len(t.nodes)*64 + len(t.runs)*4 }

@@ -85,8 +85,8 @@ func wireName(name string) []byte {
 
 // Timers of the SOA, for secondaries that there are none of; testers want them within RFC 1912's bounds.
 const (
-	soaRefresh = 3600
-	soaRetry   = 900
+	soaRefresh = 14_400
+	soaRetry   = 3600
 	soaExpire  = 1_209_600
 )
 
