@@ -9,7 +9,7 @@ TOOL     := $(GO) tool -modfile=internal/tools/go.mod
 
 .PHONY: help
 help: ## print this help
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: demo
 demo: build ## run a planet on this machine: 3 global nodes, 3 regions, 24 stand-in workers; Ctrl-C stops it
@@ -50,6 +50,14 @@ bench-local: ## measure the local tier five times and print it against its targe
 	$(GO) test -run '^$$' -bench '^BenchmarkSubmitDispatchFinish$$' -benchmem -count 5 ./local/queue >> bin/bench-local.txt
 	$(GO) test -run '^$$' -bench '^BenchmarkScrape100Workers$$' -benchtime 1x -count 5 ./local >> bin/bench-local.txt
 	@$(GO) run ./chaos/targets < bin/bench-local.txt
+
+.PHONY: bench-dns
+bench-dns: build ## measure DNS answers beside gdnsd, Knot and CoreDNS, where they are installed, against the targets; BENCH_DNS="-rounds 5"
+	$(GO) run ./chaos/dnsbench $(BENCH_DNS)
+
+.PHONY: compliance
+compliance: build ## put two global nodes before DNS's testers in a network namespace; KEEP=1 DIR=d keeps their output
+	./chaos/compliance/run.sh bin/spillway
 
 .PHONY: linear
 linear: ## check 200 random schedules of faults against a linearizable register (LINEAR_RUNS, LINEAR_SEED)
