@@ -54,6 +54,8 @@ bench-local: ## measure the local tier five times and print it against its targe
 .PHONY: bench-dns
 bench-dns: build ## measure DNS answers beside gdnsd, Knot and CoreDNS, where they are installed, against the targets; BENCH_DNS="-rounds 5"
 	$(GO) run ./chaos/dnsbench $(BENCH_DNS)
+	$(GO) test -c -o bin/global.test ./global
+	cd global && SPILLWAY_SWAPS=$${SPILLWAY_SWAPS:-9} ../bin/global.test -test.run '^TestPlanSwapsUnderLoad$$' -test.v | grep -v '^=== \|level='
 
 .PHONY: compliance
 compliance: build ## put two global nodes before DNS's testers in a network namespace; KEEP=1 DIR=d keeps their output

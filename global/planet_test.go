@@ -143,6 +143,11 @@ func (p *planet) newNodeIn(name, raft, dir, text string) *Server {
 	if err != nil {
 		p.t.Fatal(err)
 	}
+	return p.newNodeOn(name, raft, dir, text, atlas)
+}
+
+func (p *planet) newNodeOn(name, raft, dir, text string, atlas *geo.Live) *Server {
+	p.t.Helper()
 	s, err := New(Config{
 		Name: name, Dir: dir, Certs: p.certs(identity.ID{Role: identity.RoleGlobal, Name: name}), RaftListen: raft,
 		Heartbeat: 150 * time.Millisecond, DNSListen: []string{"127.0.0.1:0"}, DNS: dns.Config{Explain: true, TLSListen: []string{"127.0.0.1:0"}}, HTTPListen: "127.0.0.1:0",

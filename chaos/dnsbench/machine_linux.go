@@ -11,16 +11,14 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/spillway-lb/spillway/chaos/dnsload"
 )
 
 // alone keeps this thread on one core, and asks for this process and its children to go before all else, which the
 // system may refuse.
 func alone(core int) error {
-	if _, err := unix.Setsid(); err == nil { // a session is what the scheduler shares the machine among
-		_ = unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGTERM), 0, 0, 0)
-		_ = os.WriteFile("/proc/self/autogroup", []byte("-20"), 0)
-	}
-	_ = unix.Setpriority(unix.PRIO_PROCESS, 0, -20)
+	dnsload.Priority()
 	var set unix.CPUSet
 	set.Set(core)
 	return unix.SchedSetaffinity(0, &set)

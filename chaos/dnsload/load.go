@@ -22,6 +22,8 @@ type Load struct {
 	Rate float64
 	// Window is how many queries are outstanding at most where there is no Rate. Default 128.
 	Window int
+	// Patience is how long an answer may take before its query counts as lost. Default 500 ms.
+	Patience time.Duration
 }
 
 // Result is what came of a Load.

@@ -1,6 +1,7 @@
 package dnsload
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"fmt"
@@ -18,8 +19,6 @@ const (
 	perSocket = 4096 // queries of one socket that may be outstanding; a power of two
 	batch     = 32
 	largest   = 1232
-	// lostAfter is how long an answer may take before its query counts as lost.
-	lostAfter = 500 * time.Millisecond
 	buffer    = 4 << 20 // bytes
 )
 
@@ -83,12 +82,11 @@ type run struct {
 func (l *Load) Run(ctx context.Context, d time.Duration) (Result, error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	r := &run{Load: l, q: Question(l.Name, 24)}
+	mine := *l
+	r := &run{Load: &mine, q: Question(l.Name, 24)}
 	r.question = len(r.q) - 11 - 4 - 7
 	r.out, r.in = newMessages(len(r.q), r.q), newMessages(largest, nil)
-	if r.Window <= 0 {
-		r.Window = 128
-	}
+	r.Window, r.Patience = cmp.Or(r.Window, 128), cmp.Or(r.Patience, 500*time.Millisecond)
 	defer func() {
 		for _, s := range r.sockets {
 			if s != nil {
@@ -111,13 +109,13 @@ func (l *Load) Run(ctx context.Context, d time.Duration) (Result, error) {
 		} else {
 			r.keepWindow(now)
 		}
-		if now-swept > lostAfter/8 {
+		if now-swept > r.Patience/8 {
 			swept = now
 			r.sweep(now)
 		}
 	}
 	r.Took = time.Since(r.began)
-	for time.Since(r.began) < r.Took+lostAfter && r.waiting() {
+	for time.Since(r.began) < r.Took+r.Patience && r.waiting() {
 		for _, s := range r.sockets {
 			r.receive(s)
 		}
@@ -238,7 +236,7 @@ func (r *run) take(s *socket, b []byte, now time.Duration) {
 func (r *run) sweep(now time.Duration) {
 	for _, s := range r.sockets {
 		for i := range s.slots {
-			if at := &s.slots[i]; at.busy && now-at.due > lostAfter {
+			if at := &s.slots[i]; at.busy && now-at.due > r.Patience {
 				at.busy = false
 				s.outstanding--
 				r.Lost++
