@@ -122,7 +122,7 @@ func (v *View) capacityOf(region int) steer.Region {
 	}
 	for i := range r.group.Summary.Models {
 		m := &r.group.Summary.Models[i]
-		x := steer.Model{Name: m.Name, Ready: float64(m.Ready), Warm: float64(m.Warm), Cold: float64(m.Cold), Total: float64(m.Total)}
+		x := steer.Model{Name: m.Name, Ready: float64(m.Ready), Warm: float64(m.Warm), Cold: float64(m.Cold), Wake: float64(m.WarmMillis) / 1000, Total: float64(m.Total)}
 		if wait, ok := m.Wait(spec.Standard); ok { // else nobody is ready, whatever rates were learned
 			x.Rate, x.Wait, x.Warmth = float64(m.PrefillRate()), wait.Seconds(), v.warmth(m)
 		}

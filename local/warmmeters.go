@@ -1,6 +1,7 @@
 package local
 
 import (
+	"math"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -23,12 +24,24 @@ func (f *floor) latent(m *capacity.Model, w *worker, now time.Time) {
 	switch {
 	case asleep && w.declared.Wake && !now.Before(w.nap.retry):
 		m.Warm++
+		m.WarmMillis = soonest(m.WarmMillis, f.wakeSeconds(w))
 	case asleep, p == nil, p.state == warm.Loaded, now.Before(p.retry):
 	case f.loadSeconds(w, m.Name, p) <= warmWithin:
 		m.Warm++
+		m.WarmMillis = soonest(m.WarmMillis, f.loadSeconds(w, m.Name, p))
 	default:
 		m.Cold++
+		m.ColdMillis = soonest(m.ColdMillis, f.loadSeconds(w, m.Name, p))
 	}
+}
+
+// soonest is the shorter of a time in milliseconds, 0 for none, and one in seconds.
+func soonest(millis int64, seconds float64) int64 {
+	is := max(1, int64(math.Ceil(seconds*1000)))
+	if millis == 0 {
+		return is
+	}
+	return min(millis, is)
 }
 
 // warmMeters are the metrics of what is loaded. Labels are bounded: models by the pools there are, workers by the list.

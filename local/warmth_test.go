@@ -113,7 +113,7 @@ func TestAColdModelIsLoadedOnceForAllWhoWait(t *testing.T) {
 	w1, w2 := standIn(t, 2, 300*time.Millisecond), standIn(t, 2, 300*time.Millisecond)
 	var cfg *local.Config
 	a := warmZone(t, []spec.Model{lora("sql")}, func(c *local.Config) { cfg = c }, w1, w2)
-	if s := a.Summary(time.Now()); s.Model("sql") == nil || s.Model("sql").Warm != 2 || s.Model("sql").Ready != 0 {
+	if s := a.Summary(time.Now()); s.Model("sql") == nil || s.Model("sql").Warm != 2 || s.Model("sql").Ready != 0 || s.Model("sql").WarmMillis != 2000 {
 		t.Errorf("an adapter that two workers could load in a moment is stated as %+v", s.Model("sql"))
 	}
 	// The first who asks leaves before the load has ended: that must not end it.
@@ -137,7 +137,7 @@ func TestAColdModelIsLoadedOnceForAllWhoWait(t *testing.T) {
 	if n := gathered(t, *cfg, "spillway_local_model_changes_total"); n != 1 {
 		t.Errorf("%v changes were counted", n)
 	}
-	if s := a.Summary(time.Now()); s.Model("sql").Ready != 1 || s.Model("sql").Warm != 1 {
+	if s := a.Summary(time.Now()); s.Model("sql").Ready != 1 || s.Model("sql").Warm != 1 || s.Model("sql").WarmMillis < 250 || s.Model("sql").WarmMillis == 2000 {
 		t.Errorf("stated as %+v", s.Model("sql"))
 	}
 	other := status(a, "w1")
@@ -272,7 +272,7 @@ func TestEnginesThatLoadModels(t *testing.T) {
 				cfg.Workers = []discover.Worker{{Name: "w", URL: s.URL, Engine: c.engine, Metrics: s.URL + "/metrics"}}
 			})
 			eventually(t, "it is ready", func() bool { return ready(a) == 1 && status(a, "w").ModelStates["m"] == "cold" })
-			if n := a.Summary(time.Now()); n.Model("m").Cold != 1 {
+			if n := a.Summary(time.Now()); n.Model("m").Cold != 1 || n.Model("m").ColdMillis != 30_000 {
 				t.Errorf("stated as %+v", n.Model("m"))
 			}
 			if n := all(t, a, "m", 20); n != 20 || calls.Load() != 1 {

@@ -43,6 +43,8 @@ type Model struct {
 	// Ready workers have the Rate. Warm ones would be ready within a second or so and are used before the reserve. Cold
 	// ones need a load and are no capacity, but they are well.
 	Ready, Warm, Cold float64
+	// Wake is how long the soonest of the warm ones takes to be ready, in seconds; 0: not known.
+	Wake float64
 	// Total is how many workers there are in any state; 0: not known.
 	Total float64
 	// Warmth is the part of the model's hot prefixes that the region's caches hold, 0..1.

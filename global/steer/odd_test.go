@@ -29,6 +29,7 @@ func madWorld(t *rapid.T) *steer.Input {
 		for m := range in.Regions[r].Models {
 			x := &in.Regions[r].Models[m]
 			x.Rate, x.Wait, x.Ready, x.Warm, x.Total, x.Warmth = odd(t), odd(t), odd(t), odd(t), odd(t), odd(t)
+			x.Cold, x.Wake = odd(t), odd(t)
 		}
 		in.Regions[r].Ramp = odd(t)
 		d := &in.Spec.Regions[r]

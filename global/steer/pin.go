@@ -21,7 +21,8 @@ const (
 	// one moment, and somebody is always left.
 	heavyMost = 0.95
 	// A pinned network leaves its region when that would have more than its part by this much of the cell, and by this
-	// much of the network: below that the move is worse than the excess.
+	// much of the network: below that the move is worse than the excess. A network that fits nowhere goes where most room
+	// is, which then has at most 1-1/R of the network too much, R being the number of regions.
 	pinSlack, pinShare = 0.02, 0.125
 )
 

@@ -170,7 +170,7 @@ func newShop(decl *spec.Region, m *Model, ramp, typical float64) shop {
 	for i, s := range []segment{
 		{out.rate * share * relaxed, 0},
 		{out.rate * share * (1 - relaxed), priceBusy},
-		{out.worker * amount(m.Warm) * share, priceWarm},
+		{out.worker * amount(m.Warm) * share, waking(m.Wake)},
 		{out.rate * (1 - share), priceReserve},
 	} {
 		s.room = min(s.room*ramp, left)

@@ -35,6 +35,20 @@ func TestARegionThatSleepsTakesWhatOthersHaveNoRoomFor(t *testing.T) {
 	}
 }
 
+// TestASlowWakingCostsMore: 5 s to wake are shared out over a minute at 208 ms, more than the 180 ms to the ready region.
+func TestASlowWakingCostsMore(t *testing.T) {
+	for wake, sleeper := range map[float64]bool{0: true, 2: true, 4: true, 5: false, 30: false, 1e9: false} {
+		in := three(1500, 1000, 0, 1000)
+		in.Cells[0].RTT = []float32{0.010, 0.020, 0.200}
+		in.Regions[0].Models[0].Ready, in.Regions[2].Models[0].Ready = 10, 10
+		asleep(&in.Regions[1], 20)
+		in.Regions[1].Models[0].Wake = wake
+		if got := loads(in, steer.Solve(in).Plan); (got[1] > 0) != sleeper {
+			t.Errorf("waking in %v s: loads are %v", wake, got)
+		}
+	}
+}
+
 func TestPlacesWithoutDemandDoNotWakeARegion(t *testing.T) {
 	in := three(500, 1000, 0, 1000)
 	asleep(&in.Regions[1], 20)

@@ -29,8 +29,8 @@ const (
 // Choose returns where q should go, or ok=false when nothing may take it. It reads only its arguments: the same inputs
 // give the same verdict. It allocates nothing when rec is nil.
 //
-// Order: instances that are well against a fresh peer, by seconds; then peers; then instances that must load the model
-// first; then draining ones; then what is lost, since a silent child may still serve and an answer from nobody is certain to be none.
+// Order: instances that are well against a fresh peer, by seconds; then peers against instances that must load the model
+// first, by seconds; then draining ones; then what is lost, since a silent child may still serve and an answer from nobody is certain to be none.
 func Choose(q *Query, v *View, _ time.Time, rng *rand.Rand, rec *explain.Record) (Verdict, bool) {
 	local, localOK, best := v.chooseLocal(q, rng, rec)
 	peer, peerOK := v.choosePeer(q, localOK && best == well && !v.Drained, rng, rec)
@@ -58,6 +58,9 @@ func settle(q *Query, v *View, local Verdict, localOK bool, best rank, peer peer
 			peer.Reason = ReasonPeerSooner
 			return peer.Verdict, true
 		}
+		return local, true
+	case peerOK && peer.rank == well && localOK && best == cold && !v.Drained && local.Seconds+q.Margin.Seconds() < peer.Seconds:
+		local.Reason = ReasonCold // loading here is sooner than the queue there
 		return local, true
 	case peerOK && peer.rank == well:
 		peer.Reason = ReasonNoLocal

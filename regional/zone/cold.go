@@ -2,8 +2,7 @@ package zone
 
 import "github.com/spillway-lb/spillway/internal/capacity"
 
-// What a load is taken to last, in seconds. A summary says how many workers could have a model and not how long that
-// takes: the zone knows, lets the request wait or refuses it with the time that it has measured.
+// What a load is taken to last where the zone does not say, in seconds: one of the release before does not.
 const (
 	warmSeconds = 2
 	coldSeconds = 30
@@ -18,8 +17,6 @@ func (q *Query) coldSeconds(l *Local) (float64, bool) {
 		return 0, false
 	case l.State == capacity.Lost || l.Drained || l.Summary.Draining:
 		return 0, false
-	case m.Warm > 0:
-		return warmSeconds, true
 	}
-	return coldSeconds, true
+	return m.LoadSeconds(warmSeconds, coldSeconds)
 }
