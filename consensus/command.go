@@ -28,7 +28,7 @@ const (
 
 // Bounds of what a write may carry.
 const (
-	MaxBody    = 512 << 10 // MaxBody is the largest spec or plan in bytes, the largest entry raft suggests
+	MaxBody    = 3 << 20 // MaxBody is the largest spec or plan in bytes: a spec of 10,000 objects has 1.8 MB
 	maxCommand = MaxBody/3*4 + 16<<10
 	maxName    = 256
 	maxReason  = 1024
@@ -53,6 +53,17 @@ type command struct {
 	At      time.Time `json:"at,omitzero"`
 	Until   time.Time `json:"until,omitzero"`
 	Judged  bool      `json:"judged,omitempty"` // the leader checked the body against what it is based on
+}
+
+// noun is what the body of a command is called.
+func (k kind) noun() string {
+	switch k {
+	case kindPutSpec:
+		return "spec"
+	case kindPutPlan:
+		return "plan"
+	}
+	return "body"
 }
 
 // encodeCommand is the kind and then JSON, which later versions may add fields to.
@@ -90,7 +101,7 @@ func decodeCommand(b []byte) (command, error) {
 func (c command) bounded() error {
 	switch {
 	case len(c.Body) > MaxBody:
-		return fmt.Errorf("%d bytes are more than the %d that fit: split or shorten it", len(c.Body), MaxBody)
+		return fmt.Errorf("the %s has %d bytes as it is kept, more than the %d that fit: take out what repeats, or split it over several planets", c.Kind.noun(), len(c.Body), MaxBody)
 	case len(c.Path) > maxName || len(c.Actor) > maxName:
 		return fmt.Errorf("path and actor may have at most %d bytes", maxName)
 	case len(c.Reason) > maxReason:

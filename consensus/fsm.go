@@ -16,6 +16,8 @@ type fsm struct {
 	log    *slog.Logger
 	state  atomic.Pointer[State] // one writer: raft's FSM goroutine
 
+	since atomic.Int64 // bytes of commands applied since the last snapshot
+
 	mu      sync.Mutex
 	changed chan struct{} // closed when state was replaced, then replaced itself
 }
@@ -39,6 +41,7 @@ func (f *fsm) ApplyBatch(logs []*raft.Log) []any {
 		if l.Type != raft.LogCommand {
 			continue
 		}
+		f.since.Add(int64(len(l.Data)))
 		var r result
 		s, r = apply(s, entry{index: l.Index, term: l.Term, data: l.Data}, f.checks)
 		if r.Code == codeRefused {
@@ -51,7 +54,10 @@ func (f *fsm) ApplyBatch(logs []*raft.Log) []any {
 }
 
 // Snapshot takes the immutable state; encoding it is left to Persist, which does not hold up Apply.
-func (f *fsm) Snapshot() (raft.FSMSnapshot, error) { return snapshot{f.state.Load()}, nil }
+func (f *fsm) Snapshot() (raft.FSMSnapshot, error) {
+	f.since.Store(0)
+	return snapshot{f.state.Load()}, nil
+}
 
 // Restore replaces the state with a snapshot's, or leaves it alone when the snapshot is not whole.
 func (f *fsm) Restore(r io.ReadCloser) error {

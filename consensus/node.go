@@ -30,6 +30,8 @@ const (
 	// leader cannot be stopped (hashicorp/raft#612). A round trip carries 64 entries, many times what we write.
 	unpipelined = 1
 	retained    = 2 // snapshots
+
+	snapshotBytes = 8 << 20 // of commands since the last snapshot: what a node reads again in well under a second
 )
 
 // Node is one member of the cluster. Safe for concurrent use.
@@ -56,7 +58,9 @@ type Node struct {
 	cancel  context.CancelFunc
 	wg      sync.WaitGroup
 	started atomic.Bool
-	stopped atomic.Bool
+
+	shortening atomic.Bool // a snapshot is under way
+	stopped    atomic.Bool
 
 	// Set once by Start, before started.
 	raft      *raft.Raft
@@ -203,6 +207,7 @@ func (n *Node) follow() {
 				n.cfg.OnApply(s)
 			}
 			quiet.Reset(markDelay)
+			n.shorten()
 		}
 		select {
 		case <-changed:
@@ -212,6 +217,19 @@ func (n *Node) follow() {
 			return
 		}
 	}
+}
+
+// shorten has a snapshot taken when the log has grown by more than a start should have to read again. Raft itself counts
+// entries, and a spec may have a thousand times the size of another.
+func (n *Node) shorten() {
+	if n.store == nil || n.fsm.since.Load() < snapshotBytes || !n.shortening.CompareAndSwap(false, true) {
+		return
+	}
+	n.wg.Go(func() {
+		defer n.shortening.Store(false)
+		// What raft refuses it has a reason for, such as nothing new; the next entry tries again.
+		_ = n.await(n.ctx, n.raft.Snapshot())
+	})
 }
 
 // mark records the applied index if it moved since the last record.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"time"
 
@@ -57,6 +58,10 @@ func (s *Server) apply(ctx context.Context, r admin.ApplyRequest, actor string) 
 	if err != nil {
 		return nil, admin.BadRequest(err.Error(), "")
 	}
+	body := specs.encode(next)
+	if len(body) > consensus.MaxBody {
+		return nil, admin.BadRequest(fmt.Sprintf("the spec has %d bytes as it is kept, more than the %d that fit", len(body), consensus.MaxBody), "take out what repeats, or split it over several planets")
+	}
 	version, err := s.versionFor(ctx, r.BasedOn)
 	if err != nil {
 		return nil, err
@@ -77,7 +82,7 @@ func (s *Server) apply(ctx context.Context, r admin.ApplyRequest, actor string) 
 	if out.Version = version; r.DryRun || v != nil && v.version == version && len(out.Changes) == 0 {
 		return out, nil // a version that changes nothing would only hide the last one that did
 	}
-	out.Version, err = s.node.ChangeSpec(ctx, version, spec.Encode(next), consensus.By{Actor: actor, Reason: r.Reason}, inLines(out.Changes))
+	out.Version, err = s.node.ChangeSpec(ctx, version, body, consensus.By{Actor: actor, Reason: r.Reason}, inLines(out.Changes))
 	if err != nil {
 		return nil, refusal(err)
 	}

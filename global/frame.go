@@ -28,7 +28,7 @@ type frame struct {
 }
 
 func newFrame(version uint64, text []byte, atlas *geo.Atlas) (*frame, error) {
-	s, err := spec.Decode("spec", text)
+	s, err := specs.read(text)
 	if err != nil {
 		return nil, fmt.Errorf("reading spec %d: %w", version, err)
 	}

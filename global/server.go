@@ -110,7 +110,7 @@ func Rules(c consensus.Config) consensus.Config {
 
 // checkSpec guards the log itself: whoever proposes it, a spec that cannot be read is not taken.
 func checkSpec(_, next []byte) error {
-	sp, err := spec.Decode("spec", next)
+	sp, err := specs.read(next)
 	if err != nil {
 		return err
 	}

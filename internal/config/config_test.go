@@ -162,10 +162,10 @@ func TestLoadFileCompletes(t *testing.T) {
 
 func TestLoadFileReadsNoMoreThanAConfigMayHave(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "big.yaml")
-	if err := os.WriteFile(path, bytes.Repeat([]byte("# filler\n"), 1<<18), 0o600); err != nil {
+	if err := os.WriteFile(path, bytes.Repeat([]byte("# filler\n"), 1<<19), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := config.LoadFile(path); err == nil || !strings.Contains(err.Error(), "more than the 1048576 that are read") {
+	if _, err := config.LoadFile(path); err == nil || !strings.Contains(err.Error(), "more than the 3145728 that are read") {
 		t.Fatalf("error is %v", err)
 	}
 }

@@ -29,7 +29,12 @@ func (s *Spec) Validate() []Problem { return s.judge(false) }
 func (s *Spec) judge(alone bool) []Problem {
 	j := &judge{
 		alone: alone, spec: s, regions: s.regionNames(), models: names(s.Models, func(m *Model) string { return m.Name }),
-		aliases: names(s.Aliases, func(a *Alias) string { return a.Name }),
+		aliases: names(s.Aliases, func(a *Alias) string { return a.Name }), tenantList: names(s.Tenants, func(t *Tenant) string { return t.Name }),
+		sets: map[*string]map[string]bool{},
+	}
+	j.askable = slices.Concat(j.models, j.aliases)
+	if alone {
+		j.tenantList = append(j.tenantList, TenantAlone)
 	}
 	if j.tooMany(); len(j.found) > 0 {
 		return j.found
@@ -57,7 +62,10 @@ type judge struct {
 	alone                    bool // the spec is of a zone that stands alone
 	spec                     *Spec
 	regions, models, aliases []string
+	askable, tenantList      []string // models and aliases; tenants
 	found                    []Problem
+
+	sets map[*string]map[string]bool // of the lists above, by their first element, made when one is first looked into
 }
 
 func (j *judge) bad(path, reason, hint string) {
@@ -105,10 +113,10 @@ func (j *judge) distinct(noun string, names []string, path func(i int) string) {
 
 // known reports names that refer to nothing. Needs is where they would be declared.
 func (j *judge) known(noun, needs string, refs, declared []string, path func(i int) string) {
-	set := make(map[string]bool, len(declared))
-	for _, n := range declared {
-		set[n] = true
+	if len(refs) == 0 {
+		return
 	}
+	set := j.setOf(declared)
 	for i, n := range refs {
 		if !set[n] && len(j.found) < enough {
 			j.found = append(j.found, Problem{
@@ -117,6 +125,22 @@ func (j *judge) known(noun, needs string, refs, declared []string, path func(i i
 			})
 		}
 	}
+}
+
+// setOf is a list that stays as it is, to look names up in: thousands of tenants may refer to thousands of models.
+func (j *judge) setOf(list []string) map[string]bool {
+	if len(list) == 0 {
+		return nil
+	}
+	if set, ok := j.sets[&list[0]]; ok {
+		return set
+	}
+	set := make(map[string]bool, len(list))
+	for _, n := range list {
+		set[n] = true
+	}
+	j.sets[&list[0]] = set
+	return set
 }
 
 func item(list string) func(i int) string {

@@ -79,11 +79,7 @@ func unseen(name string) bool {
 
 // tenantNames judges references to tenants. In a zone that stands alone there is one, declared or not.
 func (j *judge) tenantNames(refs []string, path string) {
-	declared := names(j.spec.Tenants, func(t *Tenant) string { return t.Name })
-	if j.alone {
-		declared = append(declared, TenantAlone)
-	}
-	j.known("tenant", "$.tenants[*].name", refs, declared, item(path))
+	j.known("tenant", "$.tenants[*].name", refs, j.tenantList, item(path))
 	j.distinct("tenant", refs, item(path))
 }
 

@@ -26,7 +26,7 @@ func (j *judge) service(s *Service, path string) {
 	j.serviceName(s.Name, path+".name")
 	j.known("region", "$.regions[*].name", s.Regions, j.regions, item(path+".regions"))
 	j.distinct("region", s.Regions, item(path+".regions"))
-	j.known("model", "$.models[*].name", s.Models, slices.Concat(j.models, j.aliases), item(path+".models"))
+	j.known("model", "$.models[*].name", s.Models, j.askable, item(path+".models"))
 	j.distinct("model", s.Models, item(path+".models"))
 	j.between(path+".ttl", "ttl", s.TTL, 5*time.Second, time.Hour)
 	if s.RedirectPort < 0 || s.RedirectPort > 65535 {

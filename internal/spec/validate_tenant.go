@@ -22,7 +22,7 @@ func (j *judge) tenants() {
 		}
 		j.keys(t.Keys, path+".keys")
 		j.limits(&t.Limits, path+".limits")
-		j.known("model", "$.models[*].name", t.Models, slices.Concat(j.models, j.aliases), item(path+".models"))
+		j.known("model", "$.models[*].name", t.Models, j.askable, item(path+".models"))
 		j.distinct("model", t.Models, item(path+".models"))
 		j.residency(t.Residency, carried, path+".residency")
 		if t.Weight != 0 {

@@ -14,8 +14,8 @@ import (
 // Bounds on one text. They keep a hostile page from costing more than it says: the parser recurses once per level and
 // keeps a path per node.
 const (
-	MaxText   = 1 << 20 // bytes
-	maxTokens = 300_000
+	MaxText   = 3 << 20 // bytes
+	maxTokens = 600_000
 	maxDepth  = 16
 	maxKey    = 128 // bytes
 	maxIndent = 256 // columns
