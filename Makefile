@@ -69,6 +69,10 @@ linear: ## check 200 random schedules of faults against a linearizable register 
 kills: ## kill -9 the Raft leader 100 times in the middle of applies (SPILLWAY_KILLS)
 	SPILLWAY_KILLS=$${SPILLWAY_KILLS:-100} $(GO) test -run '^TestLeaderKills$$' -count 1 -timeout 60m -v ./cmd/spillway
 
+.PHONY: large
+large: ## apply specs of 10,000 objects to three nodes, restart a follower, and hold both to their targets; needs a quiet machine
+	SPILLWAY_LARGE=1 $(GO) test -run '^TestLarge$$' -count 1 -timeout 10m -v ./global
+
 .PHONY: compare
 compare: ## compare policies in a zone with a slow, a lying and a leaking worker, and show fairness, in virtual time; COMPARE="-seeds 1 -policies all"
 	$(GO) test ./chaos/compare -run '^TestVirtual$$' -count 1 -timeout 1h -v -args -virtual "-seeds 3 $(COMPARE)"

@@ -5,6 +5,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -71,14 +72,13 @@ func BenchmarkLargeDiff(b *testing.B) {
 }
 
 // TestLarge applies specs of 10,000 objects to three nodes over loopback, with their logs on disk, and restarts a
-// follower after twenty of them. It prints how long each takes; SPILLWAY_LARGE=1 holds them to the targets, which needs
-// a quiet machine.
+// follower after twenty of them. It prints how long each takes and holds them to their targets, which needs a quiet
+// machine: `make large`.
 func TestLarge(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes half a minute")
+	if os.Getenv("SPILLWAY_LARGE") == "" {
+		t.Skip("measures: run make large")
 	}
-	strict := os.Getenv("SPILLWAY_LARGE") != ""
-	p := &planet{t: t, dir: t.TempDir(), gates: map[string]*gate{}}
+	p := &planet{t: t, dir: t.TempDir(), gates: map[string]*gate{}, beat: time.Second}
 	var err error
 	if p.ca, err = identity.NewDevCA(p.dir, "test.example"); err != nil {
 		t.Fatal(err)
@@ -111,6 +111,7 @@ func TestLarge(t *testing.T) {
 	const applies = 20
 	texts := []string{largeSpec(2), largeSpec(3)}
 	var took, everywhere []time.Duration
+	used := processorTime()
 	version := uint64(0)
 	for i := range applies {
 		at := p.nodes[i%3] // the leader and both followers in turn
@@ -127,12 +128,14 @@ func TestLarge(t *testing.T) {
 		})
 		everywhere = append(everywhere, time.Since(begun))
 	}
+	used = processorTime() - used
 	slices.Sort(took)
 	slices.Sort(everywhere)
-	t.Logf("apply of %d bytes: p50 %s, max %s; until every node answers by it p50 %s, max %s", len(texts[0]),
-		took[applies/2].Round(time.Millisecond), took[applies-1].Round(time.Millisecond), everywhere[applies/2].Round(time.Millisecond), everywhere[applies-1].Round(time.Millisecond))
+	t.Logf("apply of %d bytes: p50 %s, max %s; until every node answers by it p50 %s, max %s; %s of processor time each, for all three nodes", len(texts[0]),
+		took[applies/2].Round(time.Millisecond), took[applies-1].Round(time.Millisecond), everywhere[applies/2].Round(time.Millisecond), everywhere[applies-1].Round(time.Millisecond), (used / applies).Round(time.Millisecond))
 
 	var restarts []time.Duration
+	used = processorTime()
 	for range 5 {
 		at := (slices.Index(p.nodes, p.leader()) + 1) % 3
 		addr := p.nodes[at].RaftAddr().String()
@@ -145,14 +148,13 @@ func TestLarge(t *testing.T) {
 		if err := s.Start(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		answers := eventually(t, patience, "it answers by the spec in force", func() bool { v := s.view.Load(); return v != nil && v.version >= version })
-		_ = answers
 		eventually(t, patience, "it follows", func() bool { return shows(s, version) && s.node.Leader() != "" })
 		restarts = append(restarts, time.Since(begun))
 	}
 	slices.Sort(restarts)
-	t.Logf("restart of a follower with %d such specs in its log: p50 %s, max %s", applies, restarts[2].Round(time.Millisecond), restarts[4].Round(time.Millisecond))
-	if strict && (took[applies/2] > time.Second || restarts[2] > 3*time.Second) {
+	t.Logf("restart of a follower with %d such specs in its log: p50 %s, max %s; %s of processor time each, with what goes on beside it", applies,
+		restarts[2].Round(time.Millisecond), restarts[4].Round(time.Millisecond), ((processorTime() - used) / 5).Round(time.Millisecond))
+	if took[applies/2] > time.Second || restarts[2] > 3*time.Second {
 		t.Error("want an apply under 1s and a restart under 3s")
 	}
 }
@@ -165,6 +167,9 @@ func TestTooLarge(t *testing.T) {
 	_, err := c.Apply(t.Context(), admin.ApplyRequest{Name: "s.yaml", Text: text})
 	if err == nil || !strings.Contains(err.Error(), "more than the 3145728 that are read") {
 		t.Errorf("a text beyond the bound: %v", err)
+	}
+	if os.Getenv("SPILLWAY_LARGE") == "" {
+		return // what follows takes long
 	}
 	var wide strings.Builder
 	head, _, _ := strings.Cut(specText(), "tenants:")
@@ -183,4 +188,13 @@ func (r *reader) forget() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.last = nil
+}
+
+// processorTime is what this process has used of all processors.
+func processorTime() time.Duration {
+	var u syscall.Rusage
+	if syscall.Getrusage(syscall.RUSAGE_SELF, &u) != nil {
+		return 0
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }

@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/netip"
+	"os"
 	"path/filepath"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -66,6 +68,16 @@ type planet struct {
 	dir   string
 	nodes []*Server
 	gates map[string]*gate
+	beat  time.Duration // of Raft, at least
+}
+
+// heartbeat is short, so that elections are, and longer on a machine that is too busy to keep to it.
+func heartbeat() time.Duration {
+	load := 0.0
+	if text, err := os.ReadFile("/proc/loadavg"); err == nil {
+		_, _ = fmt.Sscan(string(text), &load) // 0 where there is none
+	}
+	return time.Duration(min(max(1, load/float64(2*runtime.NumCPU())), 7) * float64(150*time.Millisecond))
 }
 
 // gate is a gateway that says what it is told to say.
@@ -150,7 +162,7 @@ func (p *planet) newNodeOn(name, raft, dir, text string, atlas *geo.Live) *Serve
 	p.t.Helper()
 	s, err := New(Config{
 		Name: name, Dir: dir, Certs: p.certs(identity.ID{Role: identity.RoleGlobal, Name: name}), RaftListen: raft,
-		Heartbeat: 150 * time.Millisecond, DNSListen: []string{"127.0.0.1:0"}, DNS: dns.Config{Explain: true, TLSListen: []string{"127.0.0.1:0"}}, HTTPListen: "127.0.0.1:0",
+		Heartbeat: max(p.beat, heartbeat()), DNSListen: []string{"127.0.0.1:0"}, DNS: dns.Config{Explain: true, TLSListen: []string{"127.0.0.1:0"}}, HTTPListen: "127.0.0.1:0",
 		UplinkListen: "127.0.0.1:0", AdminSocket: filepath.Join(p.dir, name+".sock"), Atlas: atlas,
 		SpecName: "spec.yaml", Spec: []byte(text), Version: "test",
 	})
