@@ -50,8 +50,17 @@ type Estimate struct {
 // measured regions' excess has in common was taken off as the clients' last mile. A measurement older than limit, or
 // faster than light or absurdly slow, does not count. The result is never under the fibre floor.
 func Blend(from Place, to []Place, m []Measured, limit time.Duration) []Estimate {
+	return estimates(from, to, m, limit, lastMile)
+}
+
+// BlendPaths is Blend between regions' own gateways, which have no last mile.
+func BlendPaths(from Place, to []Place, m []Measured, limit time.Duration) []Estimate {
+	return estimates(from, to, m, limit, 0)
+}
+
+// estimates takes at most access off as the last mile.
+func estimates(from Place, to []Place, m []Measured, limit, access time.Duration) []Estimate {
 	out := make([]Estimate, len(to))
-	access := lastMile
 	for i := range to {
 		out[i] = Estimate{Prior: RTT(from, to[i]), Measured: m[i]}
 		e := &out[i]

@@ -107,3 +107,21 @@ func TestMoreSamplesWeighMore(t *testing.T) {
 		last = got
 	}
 }
+
+// TestPathsHaveNoLastMile: what is the same to every region is a client's access, and between regions it is distance.
+func TestPathsHaveNoLastMile(t *testing.T) {
+	from, to := Place{Lat: 39, Lon: -77.5}, []Place{{Lat: 50, Lon: 8.7}, {Lat: 35.7, Lon: 139.7}}
+	m := make([]Measured, len(to))
+	for i := range to {
+		m[i] = Measured{Median: RTT(from, to[i]) + 20*time.Millisecond, Samples: 1e9}
+	}
+	clients, paths := Blend(from, to, m, time.Hour), BlendPaths(from, to, m, time.Hour)
+	for i := range to {
+		if d := clients[i].RTT - clients[i].Prior; d.Abs() > time.Microsecond {
+			t.Errorf("to %d clients are %s over the prior, want nothing", i, d)
+		}
+		if d := paths[i].RTT - paths[i].Prior; (d - 20*time.Millisecond).Abs() > time.Microsecond {
+			t.Errorf("to %d the path is %s over the prior, want 20ms", i, d)
+		}
+	}
+}

@@ -3,7 +3,6 @@ package global
 import (
 	"time"
 
-	"github.com/spillway-lb/spillway/geo"
 	"github.com/spillway-lb/spillway/internal/capacity"
 	"github.com/spillway-lb/spillway/internal/uplink"
 )
@@ -40,7 +39,7 @@ func (v *View) peers(self int, now time.Time) []uplink.Peer {
 		sum.Draining = sum.Draining || x.drained
 		p := uplink.Peer{Region: decl.Name, Summary: &sum, Age: x.group.Age + now.Sub(v.made)}
 		if self >= 0 {
-			p.RTT = geo.RTT(placeOf(&v.spec.Regions[self]), placeOf(decl))
+			p.RTT, p.RTTSamples = v.path(self, r)
 		}
 		for _, c := range v.children.Children {
 			if c.Summary.Path.Region == decl.Name && c.State != capacity.Lost && c.Summary.Endpoint != "" {

@@ -26,6 +26,7 @@ type near struct {
 	frame *frame
 	geo   *steer.Geography
 	cells map[int32][]geo.Estimate // by region; cells of which nothing was measured are not there
+	peers map[int][]geo.Estimate   // by region and region; those that measured nothing are not there
 	made  time.Time
 	limit time.Duration // measurements older than this do not count; negative: none does
 }
@@ -33,6 +34,7 @@ type near struct {
 // nearness blends what each region's gateways say into a frame's priors.
 func nearness(f *frame, children *capacity.View, limit time.Duration, now time.Time) *near {
 	n := &near{frame: f, geo: f.geo, made: now, limit: limit}
+	n.peers = n.paths(children)
 	measured := n.gather(children)
 	if len(measured) == 0 {
 		return n

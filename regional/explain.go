@@ -40,6 +40,9 @@ func (g *Gateway) explain(ctx context.Context, ask admin.ExplainQuery) ([]explai
 	}
 	rec.Note(fmt.Sprintf("spec version %d, plan epoch %d, directive %d, %s old", st.directive.SpecVersion, st.directive.PlanEpoch,
 		st.directive.Index, time.Since(st.received).Round(time.Millisecond)))
+	for _, note := range st.peerNotes() {
+		rec.Note(note)
+	}
 	if t := st.spec.Tenant(ask.Tenant); t != nil && !st.spec.Permits(t, st.home) {
 		rec.Policy = "residency"
 		rec.Choose("", zone.DropResidency)

@@ -58,6 +58,7 @@ type Gateway struct {
 	limiter  *tenant.Limiter
 	budget   tenant.Budget
 	demand   *demand
+	peerRTTs *peerRTTs
 	suspects map[string]time.Time // endpoints that refused a connection, until when they count as lost
 	places   map[string]*place    // endpoints with attempts under way
 	rng      *rand.Rand
@@ -72,7 +73,7 @@ func New(cfg Config) (*Gateway, error) {
 	g := &Gateway{
 		cfg: cfg, log: telemetry.Logger(cfg.Log), boot: uint64(now.UnixNano()), started: now, keep: uplink.Keep{Dir: cfg.Dir},
 		stale: make(chan struct{}, 1), book: capacity.NewBook(capacity.Thresholds{}), ledger: zone.NewLedger(),
-		tickets: newFollowed(), limiter: tenant.NewLimiter(), demand: newDemand(), suspects: map[string]time.Time{}, places: map[string]*place{},
+		tickets: newFollowed(), limiter: tenant.NewLimiter(), demand: newDemand(), peerRTTs: newPeerRTTs(), suspects: map[string]time.Time{}, places: map[string]*place{},
 		rng: rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())),
 	}
 	g.log = g.log.With(telemetry.KeyTier, "regional", telemetry.KeyNode, cfg.Name, telemetry.KeyRegion, cfg.Region)
@@ -101,6 +102,7 @@ func (g *Gateway) open() (err error) {
 	g.locals = &relay.Forwarder{Transport: g.transport(g.isLocal), IdleTimeout: maxSilence}
 	toPeers := g.transport(isGateway)
 	toPeers.ExpectContinueTimeout = peerAdmission
+	g.meterPeers(toPeers)
 	g.peers = &relay.Forwarder{Transport: toPeers, IdleTimeout: maxSilence}
 	if g.front, err = openFront(&g.cfg, http.HandlerFunc(g.serveFront), g.log); err != nil {
 		return err
@@ -191,6 +193,7 @@ func (g *Gateway) Start(ctx context.Context) error {
 	if g.meter != nil {
 		g.done.Go(func() { g.meter.run(ctx, reportEvery*g.cfg.Interval) })
 	}
+	g.done.Go(func() { g.probe(ctx, g.peers.Transport.(*http.Transport)) })
 	if g.cfg.Atlas != nil {
 		g.done.Go(func() { g.cfg.Atlas.Watch(ctx, geo.WatchEvery, g.log) })
 	}

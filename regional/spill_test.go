@@ -157,6 +157,15 @@ func TestSpillHappensWhenTheRegionHasNoRoom(t *testing.T) {
 	if len(l.hits) != 1 {
 		t.Errorf("home was asked %d times", len(l.hits))
 	}
+	eventually(t, "the round trip to the peer is reported", func() bool {
+		s := r.heard(capacity.Path{Region: "fra", Instance: "fra-gw"})
+		for i := range s.RTTs {
+			if region, ok := s.RTTs[i].Region(); ok && region == "iad" && s.RTTs[i].Samples > 0 && s.RTTs[i].Micros() > 0 {
+				return true
+			}
+		}
+		return false
+	})
 }
 
 // Both regions are full and each believes that the other has room: a request must not go round.

@@ -13,7 +13,7 @@ func (g *Gateway) summary(now time.Time) capacity.Summary {
 	defer g.mu.Unlock()
 	s := capacity.Summary{Models: g.standing(st, now).Models}
 	s.Draining = g.stopping.Load() || st.drained(g.cfg.Region, "", now)
-	s.Demand, s.RTTs = g.demand.rates(now), g.meter.reported()
+	s.Demand, s.RTTs = g.demand.rates(now), g.peerRTTs.report(g.meter.reported(), now)
 	s.Networks = g.demand.heavy.report(s.Demand, now)
 	return capacity.Fit(s)
 }

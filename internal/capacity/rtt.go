@@ -25,6 +25,16 @@ type RTT struct {
 	unknown string // see Summary
 }
 
+// cellRegion begins the cells that stand for another region's gateways instead of clients. No cell of clients is called
+// so, and a release that does not know it passes over what it says.
+const cellRegion = "region/"
+
+// CellOfRegion is the Cell of an RTT to another region's gateways.
+func CellOfRegion(region string) string { return cellRegion + region }
+
+// Region is the other region that the RTT leads to; false for one to clients.
+func (r *RTT) Region() (string, bool) { return strings.CutPrefix(r.Cell, cellRegion) }
+
 // Micros is the median, or the mean of several gateways' medians, in microseconds; 0 when nothing was measured.
 func (r *RTT) Micros() int64 {
 	if r.Samples <= 0 {

@@ -43,6 +43,8 @@ type Peer struct {
 	Summary *capacity.Summary
 	// Age of Summary when the directive was made; RTT between the regions, predicted or measured.
 	Age, RTT time.Duration
+	// RTTSamples is how many measurements are in the RTT; 0: it is predicted from the distance.
+	RTTSamples int64
 }
 
 // PeerGateway is one gateway of a peer region and where it takes forwarded requests, "host:port".

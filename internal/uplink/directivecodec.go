@@ -61,7 +61,7 @@ func encodeDirective(order, specOf uint64, d *Directive) ([]byte, error) {
 }
 
 func peerToPB(x *Peer) (*uplinkpb.Peer, error) {
-	w := &uplinkpb.Peer{Region: x.Region, AgeNano: int64(x.Age), RttNano: int64(x.RTT)}
+	w := &uplinkpb.Peer{Region: x.Region, AgeNano: int64(x.Age), RttNano: int64(x.RTT), RttSamples: uint64(max(x.RTTSamples, 0))}
 	for _, g := range x.Gateways {
 		w.Gateways = append(w.Gateways, &uplinkpb.Gateway{Name: g.Name, Endpoint: g.Endpoint})
 	}
@@ -113,7 +113,7 @@ func decodeDirective(b []byte) (order, specOf uint64, d *Directive, err error) {
 }
 
 func peerFromPB(w *uplinkpb.Peer) (Peer, error) {
-	x := Peer{Region: w.Region, Age: time.Duration(w.AgeNano), RTT: time.Duration(w.RttNano)}
+	x := Peer{Region: w.Region, Age: time.Duration(w.AgeNano), RTT: time.Duration(w.RttNano), RTTSamples: int64(min(w.RttSamples, capacity.MaxAmount))}
 	if len(w.Gateways) > maxGateways {
 		return x, errors.New("too many gateways")
 	}

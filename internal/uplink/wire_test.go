@@ -25,7 +25,7 @@ func fullDirective() *Directive {
 		Stage: 41, Candidate: true,
 		Peers: []Peer{
 			{
-				Region: "eu", Gateways: []PeerGateway{{"g1", "h:1"}}, Age: time.Second, RTT: 80 * time.Millisecond,
+				Region: "eu", Gateways: []PeerGateway{{"g1", "h:1"}}, Age: time.Second, RTT: 80 * time.Millisecond, RTTSamples: 12,
 				Summary: &capacity.Summary{Path: capacity.Path{Region: "eu"}, Models: []capacity.Model{{Name: "m", Ready: 1, Total: 2}}},
 			},
 			{Region: "ap"},

@@ -512,6 +512,7 @@ type Peer struct {
 	Summary       []byte                 `protobuf:"bytes,3,opt,name=summary,proto3" json:"summary,omitempty"` // package capacity's encoding; absent when nothing is known
 	AgeNano       int64                  `protobuf:"varint,4,opt,name=age_nano,json=ageNano,proto3" json:"age_nano,omitempty"`
 	RttNano       int64                  `protobuf:"varint,5,opt,name=rtt_nano,json=rttNano,proto3" json:"rtt_nano,omitempty"`
+	RttSamples    uint64                 `protobuf:"varint,6,opt,name=rtt_samples,json=rttSamples,proto3" json:"rtt_samples,omitempty"` // 0: rtt is predicted
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -577,6 +578,13 @@ func (x *Peer) GetAgeNano() int64 {
 func (x *Peer) GetRttNano() int64 {
 	if x != nil {
 		return x.RttNano
+	}
+	return 0
+}
+
+func (x *Peer) GetRttSamples() uint64 {
+	if x != nil {
+		return x.RttSamples
 	}
 	return 0
 }
@@ -788,13 +796,15 @@ const file_uplink_proto_rawDesc = "" +
 	"\x05Drain\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x12&\n" +
 	"\x0funtil_unix_nano\x18\x02 \x01(\x03R\runtilUnixNano\x12\x16\n" +
-	"\x06reason\x18\x03 \x01(\tR\x06reason\"\xa7\x01\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\"\xc8\x01\n" +
 	"\x04Peer\x12\x16\n" +
 	"\x06region\x18\x01 \x01(\tR\x06region\x127\n" +
 	"\bgateways\x18\x02 \x03(\v2\x1b.spillway.uplink.v1.GatewayR\bgateways\x12\x18\n" +
 	"\asummary\x18\x03 \x01(\fR\asummary\x12\x19\n" +
 	"\bage_nano\x18\x04 \x01(\x03R\aageNano\x12\x19\n" +
-	"\brtt_nano\x18\x05 \x01(\x03R\arttNano\"9\n" +
+	"\brtt_nano\x18\x05 \x01(\x03R\arttNano\x12\x1f\n" +
+	"\vrtt_samples\x18\x06 \x01(\x04R\n" +
+	"rttSamples\"9\n" +
 	"\aGateway\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1a\n" +
 	"\bendpoint\x18\x02 \x01(\tR\bendpoint\"V\n" +
