@@ -231,9 +231,12 @@ func appendTimed(b, all []byte, size int, ttl uint32) []byte {
 	return b
 }
 
-// appendSome appends keep of the records, beginning with one that turns with the query's id.
+// appendSome appends keep of the records. Where those are not all, they begin with one that turns with the query's id.
 func appendSome(b, all []byte, size, keep, id int, ttl uint32) []byte {
 	n := len(all) / size
+	if keep == n { // there is room for all after all, and nothing to be fair about
+		return appendTimed(b, all, size, ttl)
+	}
 	start := len(b)
 	for i := range keep {
 		at := (id + i) % n * size
