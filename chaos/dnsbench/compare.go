@@ -13,7 +13,8 @@ import (
 	"github.com/spillway-lb/spillway/chaos/dnsload"
 )
 
-// bounds are how much of a peer's CPU time per answer ours may take: where both are saturated, and at a fixed rate.
+// bounds are how much of a peer's CPU time per answer ours may take: where both are saturated, and at a fixed rate. 0:
+// there is no bound.
 var bounds = map[string]struct{ saturated, rated float64 }{
 	"gdnsd":   {1.00, 1.05},
 	"knot":    {0.65, 0},
@@ -115,11 +116,14 @@ func row(out io.Writer, rate float64, label string, ours, it *named, peer bool) 
 		if rate > 0 {
 			bound = bounds[label].rated
 		}
-		verdict := "met"
-		if median(all) > bound {
-			verdict = "MISSED"
+		verdict := fmt.Sprintf("<= %.2f\tmet", bound)
+		switch {
+		case bound == 0:
+			verdict = "none\t"
+		case median(all) > bound:
+			verdict = fmt.Sprintf("<= %.2f\tMISSED", bound)
 		}
-		ratio = fmt.Sprintf("%.3f\t%.2f\t%.2f\t<= %.2f\t%s", median(all), slices.Min(all), slices.Max(all), bound, verdict)
+		ratio = fmt.Sprintf("%.3f\t%.3f\t%.3f\t%s", median(all), slices.Min(all), slices.Max(all), verdict)
 	}
 	fmt.Fprintf(out, "%s\t%s\t%.2f\t%s\t%.0f\t%s\t%s\t%d\t%d of %d\n", what, label, median(it.perAnswer), ratio,
 		float64(it.Answered)/it.Took.Seconds(), it.P50, it.P99, it.Wrong+it.Bad, it.Lost, it.Sent)

@@ -38,7 +38,7 @@ func main() {
 	flag.IntVar(&o.rounds, "rounds", 10, "turns of each server")
 	flag.DurationVar(&o.window, "window", time.Second, "length of a turn")
 	rates := flag.String("rates", "0,30000,200000", "queries per second; 0: as many as are answered")
-	peers := flag.String("peers", "gdnsd,knot,coredns", "servers to compare with")
+	peers := flag.String("peers", "gdnsd,knot,coredns,coredns-file", "servers to compare with")
 	flag.Parse()
 	var stop context.CancelFunc
 	contextOfRun, stop = signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -95,7 +95,7 @@ func (o *options) start(dir string, w *world) (all []*server, err error) {
 		if i > 0 && !slices.Contains(o.peers, s.label) {
 			continue
 		}
-		if path := os.Getenv(strings.ToUpper(s.label)); path != "" && i > 0 {
+		if path := os.Getenv(strings.ToUpper(s.program)); path != "" && i > 0 {
 			s.program = path
 		}
 		if err := s.find(); err != nil {

@@ -26,7 +26,7 @@ const (
 // server is one of those that are compared.
 type server struct {
 	label   string
-	program string // found in the path, or the value of the environment variable of that name in capitals
+	program string // found in the path, or the value of an environment variable: COREDNS=/where/it/is
 	debian  string // package that holds it
 	command []string
 	addr    netip.AddrPort
@@ -39,7 +39,8 @@ func servers(spillway string) []*server {
 		{label: "spillway", program: spillway, command: []string{"global", "-c", "spillway.yaml"}},
 		{label: "gdnsd", program: "gdnsd", debian: "gdnsd", command: []string{"-c", "gdnsd", "start"}},
 		{label: "knot", program: "knotd", debian: "knot knot-module-geoip", command: []string{"-c", "knot.conf"}},
-		{label: "coredns", program: "coredns", command: []string{"-quiet", "-conf", "Corefile"}},
+		{label: "coredns", program: "coredns", command: []string{"-quiet", "-conf", "Corefile"}},      // by its template plugin
+		{label: "coredns-file", program: "coredns", command: []string{"-quiet", "-conf", "Corefile"}}, // by its file plugin
 	}
 }
 
