@@ -77,6 +77,10 @@ large: ## apply specs of 10,000 objects to three nodes, restart a follower, and 
 compare: ## compare policies in a zone with a slow, a lying and a leaking worker, and show fairness, in virtual time; COMPARE="-seeds 1 -policies all"
 	$(GO) test ./chaos/compare -run '^TestVirtual$$' -count 1 -timeout 1h -v -args -virtual "-seeds 3 $(COMPARE)"
 
+.PHONY: step
+step: ## step one region's demand to 1.3 of its capacity, in virtual time, and print how it settles; STEP="-seeds 1"
+	$(GO) test ./chaos/step -run '^TestTable$$' -count 1 -timeout 2h -v -args -step $(STEP) | grep -v '^=== '
+
 .PHONY: lint
 lint: ## check formatting, vet and staticcheck (pinned in internal/tools/go.mod)
 	@out=$$($(TOOL) gofumpt -l .); test -z "$$out" || { echo "run 'make fmt': $$out"; exit 1; }

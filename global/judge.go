@@ -39,7 +39,9 @@ func (v *View) judge(region int, settled bool, now time.Time) {
 	r.drained = drainedAt(v.state.Drains, decl.Name, now) || r.heard && r.group.Summary.Draining
 	if r.heard && r.group.State == capacity.Lost || !r.heard && settled {
 		r.unheard, r.heardBy = true, v.quorum.hearing(decl.Name)
-		r.gone, r.dead = len(r.heardBy) == 0, v.quorum.dead(decl.Name)
+		if !v.quorum.muffled.Has(region) {
+			r.gone, r.dead = len(r.heardBy) == 0, v.quorum.dead(decl.Name)
+		}
 		v.unheard.Add(region)
 	}
 	if r.dead {

@@ -39,6 +39,7 @@ type keeper struct {
 	sealer  sealer
 	memo    *memo
 	near    *near
+	muffle  muffle
 }
 
 // tableKey says what a table was compiled from.
@@ -133,16 +134,25 @@ func (k *keeper) read(st *consensus.State) *steer.Plan {
 }
 
 func (k *keeper) assemble(st *consensus.State, from origin, children *capacity.View, now time.Time) *View {
-	v := newView(k.frame, st, children, k.s.quorum(now), now, now.Sub(k.s.started) > grace)
+	v := newView(k.frame, st, children, k.quorum(children, now), now, now.Sub(k.s.started) > grace)
 	v.adopt(k.near)
 	v.from, v.plan, v.planSince, v.table = from, k.plan, k.since, k.table
 	v.stale = k.unconfirmed(now) || from == firstState
+	v.led = k.led
 	v.restless = k.calm.restless(v.drained, v.gone, now)
 	v.secrets = k.cookies.of(st.TicketKeys, now)
 	v.sealed = k.seal(st)
 	k.memo = k.memo.of(v)
 	v.memo = k.memo
 	return v
+}
+
+// quorum is what the nodes together say of regions, and what this one's silence does not say.
+func (k *keeper) quorum(children *capacity.View, now time.Time) *quorum {
+	q := k.s.quorum(now)
+	q.muffled = k.muffle.next(k.frame, children, k.s.node.Leader() != "", now)
+	k.s.muffled.Store(k.muffle.deaf || !q.muffled.Empty())
+	return q
 }
 
 func (k *keeper) unconfirmed(now time.Time) bool {

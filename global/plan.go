@@ -17,11 +17,13 @@ const smoothing = 10 * time.Second
 
 // planner makes plans from Views. It belongs to the leader's goroutine.
 type planner struct {
-	s     *Server
-	waits map[waitKey]float64
-	last  time.Time
-	back  steer.Returns
-	guard steer.Guard
+	s       *Server
+	waits   map[waitKey]float64
+	rates   steadies[waitKey]
+	demands steadies[demandKey]
+	last    time.Time
+	back    steer.Returns
+	guard   steer.Guard
 }
 
 type waitKey struct{ region, model string }
@@ -34,6 +36,11 @@ func (p *planner) plan(ctx context.Context, v *View) {
 	if name := v.hearsay(); name != "" {
 		p.s.metrics.plans.WithLabelValues("blind").Inc()
 		p.s.log.Debug("no plan from here: a region that others hear has never spoken to this node", "region", name)
+		return
+	}
+	if !v.quorum.muffled.Empty() {
+		p.s.metrics.plans.WithLabelValues("blind").Inc()
+		p.s.log.Debug("no plan from here: not every region has been heard again that fell silent together")
 		return
 	}
 	in := p.input(v, time.Now())
@@ -87,6 +94,7 @@ func (p *planner) input(v *View, now time.Time) *steer.Input {
 		in.Heavy = nil // a node of the release before could not read the plan
 	}
 	p.smooth(v.spec, in.Regions, now)
+	p.calm(v, in, now)
 	p.guard.Mark(in, now)
 	p.back.Mark(in, now)
 	return in

@@ -51,6 +51,7 @@ type Server struct {
 	news   chan struct{} // wakes the keeper
 	replan chan struct{} // wakes the planner
 
+	muffled atomic.Bool // silence about regions says nothing: see muffle
 	started time.Time
 	cancel  context.CancelFunc
 	loops   sync.WaitGroup

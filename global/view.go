@@ -25,7 +25,8 @@ type View struct {
 	plan      *steer.Plan // nil: none yet
 	planSince time.Time
 	table     *steer.Table
-	stale     bool // no leader has confirmed anything for long
+	stale     bool      // no leader has confirmed anything for long
+	led       time.Time // when a leader was last known
 	children  *capacity.View
 	quorum    *quorum
 	regions   []regionView
@@ -171,6 +172,9 @@ func (v *View) Why(id int, client netip.Addr) []string {
 			out = append(out, rttTexts(&e)...)
 		}
 		out = append(out, "wait_ms="+millis(v.regions[region].wait[service]), "region_state="+v.stateOf(region))
+		if g := &v.regions[region]; g.heard && g.group.State != capacity.Fresh {
+			out = append(out, "region_age_ms="+millis((g.group.Age+time.Since(v.made)).Seconds()))
+		}
 	}
 	out = append(out, placeTexts(fix)...)
 	for r := range v.spec.Regions {
@@ -195,7 +199,7 @@ func (v *View) State() []string {
 		confirmed = "no"
 	}
 	return append(v.versions(), "index="+strconv.FormatUint(v.state.Index, 10), "confirmed="+confirmed,
-		"age_ms="+millis(time.Since(v.made).Seconds()))
+		"age_ms="+millis(time.Since(v.made).Seconds()), "led_ms="+millis(time.Since(v.led).Seconds()))
 }
 
 // Whoami says what is known of a client's address.

@@ -106,6 +106,8 @@ type quorum struct {
 	self   string
 	voters []string
 	others map[string]testimony
+	// muffled are regions whose silence says nothing, because this node fell deaf to all at once.
+	muffled steer.Set
 }
 
 // hearing are the other nodes that hear a region, by name.
@@ -163,7 +165,7 @@ func (r *regionView) hearsay() string {
 // testimony is what this node tells the others now.
 func (s *Server) testimony() []byte {
 	now := time.Now()
-	b, err := json.Marshal(testify(s.ingest.view(now), now.Sub(s.started) > grace))
+	b, err := json.Marshal(testify(s.ingest.view(now), now.Sub(s.started) > grace && !s.muffled.Load()))
 	if err != nil {
 		return nil // strings and a bool: it does not come to this
 	}

@@ -25,15 +25,41 @@ func (h *Host) DialContext(ctx context.Context, _, address string) (net.Conn, er
 
 // Cut takes a host off the network, as if its plug were pulled: its connections break, what it sends and what is sent to
 // it is lost, and nobody can connect.
-func (n *Net) Cut(host netip.Addr) {
+func (n *Net) Cut(host netip.Addr) { n.sever(link{a: host}) }
+
+// Mend puts a host back.
+func (n *Net) Mend(host netip.Addr) { n.join(link{a: host}) }
+
+// Sever does to what passes between two hosts what Cut does to all of one's.
+func (n *Net) Sever(a, b netip.Addr) { n.sever(between(a, b)) }
+
+// Join undoes Sever.
+func (n *Net) Join(a, b netip.Addr) { n.join(between(a, b)) }
+
+// link is what passes between two hosts, the lesser one first; b is not valid for all that passes a.
+type link struct{ a, b netip.Addr }
+
+func between(a, b netip.Addr) link {
+	if b.Less(a) {
+		a, b = b, a
+	}
+	return link{a, b}
+}
+
+// severed reports whether nothing passes between two hosts; n.mu is held.
+func (n *Net) severed(a, b netip.Addr) bool {
+	return n.cut[link{a: a}] || n.cut[link{a: b}] || n.cut[between(a, b)]
+}
+
+func (n *Net) sever(l link) {
 	n.mu.Lock()
 	if n.cut == nil {
-		n.cut = map[netip.Addr]bool{}
+		n.cut = map[link]bool{}
 	}
-	n.cut[host] = true
+	n.cut[l] = true
 	var broken []*conn
 	for c := range n.open {
-		if hostOf(c.near) == host || hostOf(c.peer) == host {
+		if n.severed(hostOf(c.near), hostOf(c.peer)) {
 			broken = append(broken, c)
 		}
 	}
@@ -43,11 +69,10 @@ func (n *Net) Cut(host netip.Addr) {
 	}
 }
 
-// Mend puts a host back.
-func (n *Net) Mend(host netip.Addr) {
+func (n *Net) join(l link) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	delete(n.cut, host)
+	delete(n.cut, l)
 }
 
 func hostOf(a net.Addr) netip.Addr { return a.(*net.TCPAddr).AddrPort().Addr() }

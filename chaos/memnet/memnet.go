@@ -22,7 +22,7 @@ type Net struct {
 	listeners map[string]*listener
 	sockets   map[netip.AddrPort]*socket
 	open      map[*conn]struct{}
-	cut       map[netip.Addr]bool
+	cut       map[link]bool
 	ports     uint16 // last one given to a client
 }
 
@@ -57,7 +57,7 @@ func (n *Net) dial(ctx context.Context, host netip.Addr, address string) (net.Co
 	}
 	n.mu.Lock()
 	l := n.listeners[address]
-	if n.cut[host] || n.cut[at.Addr()] {
+	if n.severed(host, at.Addr()) {
 		l = nil
 	}
 	from := netip.AddrPortFrom(host, n.port())

@@ -113,7 +113,7 @@ func (s *socket) WriteTo(b []byte, addr net.Addr) (int, error) {
 func (n *Net) deliver(d datagram, to netip.AddrPort) {
 	n.mu.Lock()
 	s := n.sockets[to]
-	if n.cut[d.from.Addr()] || n.cut[to.Addr()] {
+	if n.severed(d.from.Addr(), to.Addr()) {
 		s = nil
 	}
 	n.mu.Unlock()

@@ -59,7 +59,7 @@ func Client(r, n int) netip.Addr {
 	return netip.AddrFrom4([4]byte{byte(20 + r), byte(n >> 8), byte(n), 7})
 }
 
-// GlobalHost, gateway and the others are where nodes live.
+// GlobalHost is where global node i lives.
 func GlobalHost(i int) netip.Addr { return netip.AddrFrom4([4]byte{10, 1, 0, byte(i + 1)}) }
 
 // GatewayHost is where region r's gateway lives.

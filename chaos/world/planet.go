@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/spillway-lb/spillway/chaos/gpu"
@@ -231,4 +232,18 @@ func (p *Planet) Stop(context.Context) error {
 	}
 	p.parts = nil
 	return errors.Join(errs...)
+}
+
+// StopGlobal ends a global node. Cut its host first, and it goes as one that is killed: nobody hears its farewell.
+func (p *Planet) StopGlobal(i int) error {
+	p.parts = slices.DeleteFunc(p.parts, func(x part) bool { return x == part(p.Globals[i]) })
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	return p.Globals[i].Stop(ctx)
+}
+
+// StartGlobal starts a node anew that was stopped, from what it wrote down.
+func (p *Planet) StartGlobal(ctx context.Context, i int) (err error) {
+	p.Globals[i], err = p.node(i)
+	return p.start(ctx, p.Globals[i], err)
 }
