@@ -3,5 +3,6 @@
 // settled, how steady it is there, what became of requests, and how many clients moved: the measures of the table on
 // the stability of DNS feedback that the design rests on.
 //
-// `make step` does it in virtual time, with a whole planet of real tiers. It never decides where a client goes.
+// `make step` does it in virtual time, with a whole planet of real tiers; `spillway load --step` does it to a planet that
+// runs (watch.go). Both read their figures off the same kind of series (gauge.go). It never decides where a client goes.
 package step

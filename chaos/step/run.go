@@ -20,8 +20,8 @@ const (
 	low, high, others = 0.7, 1.3, 0.4
 	// warm is how long demand is low before it rises.
 	warm = 120 * time.Second
-	// late is the target time to first token that the spec has by default for the class of these requests.
-	late = 2 * time.Second
+	// Late is the target time to first token that the spec has by default for the class of these requests.
+	Late = 2 * time.Second
 )
 
 // Options of a run.
@@ -217,7 +217,7 @@ func (x *run) book(since time.Duration, r world.Reply) {
 	switch {
 	case r.Err != nil || r.Status != 200 || r.First == 0:
 		x.res.Shed++
-	case r.First > late:
+	case r.First > Late:
 		x.res.Late++
 	}
 }

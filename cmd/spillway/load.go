@@ -27,6 +27,8 @@ type loadRun struct {
 	scale                      load.Scale
 	stream                     bool
 	seed                       uint64
+	step, place                string
+	to                         target // asked what the region of a step can do
 }
 
 func loadCommand() *cobra.Command {
@@ -42,7 +44,9 @@ never mixed into latencies. A request of which nothing was received is sent else
 		Example: `  spillway load --url http://127.0.2.1:8080 --key-file acme.key --rate 5 --for 30s
   spillway load --dns 127.0.1.1:5300,127.0.1.2:5300 --service chat.spillway.test --port 8080 --key-file acme.key --rate 20
   spillway load --dns 127.0.1.1:5300 --service chat.spillway.test --port 8080 --key-file acme.key \
-      --trace AzureLLMInferenceTrace_conv.csv.gz --for 2m --trace-rate 0.5`,
+      --trace AzureLLMInferenceTrace_conv.csv.gz --for 2m --trace-rate 0.5
+  spillway load --step virginia --place 127.100.0.0/16 --dns 127.0.1.1:5300 --service chat.spillway.test --port 8080 \
+      --key-file acme.key --model qwen2.5-7b --prompt-tokens 8000 --output-tokens 8 --for 3m`,
 		GroupID: "operate",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -75,10 +79,16 @@ func (r *loadRun) flags(cmd *cobra.Command) {
 	f.IntVar(&r.scale.MaxPrompt, "max-prompt", 0, "cut longer prompts, in tokens")
 	f.IntVar(&r.scale.MaxOutput, "max-output", 0, "cut longer answers, in tokens")
 	f.Uint64Var(&r.seed, "seed", 1, "repeats a run's choices")
+	f.StringVar(&r.step, "step", "", "instead, have clients ask for 0.7 of this region's capacity for a minute and then for 1.3 of it, and show how\nits load settles; with --place")
+	f.StringVar(&r.place, "place", "", "network of this machine that the clients of --step ask from, such as 127.100.0.0/16")
+	r.to.flags(cmd)
 	outputFlag(cmd, &r.output)
 }
 
 func (r *loadRun) run(ctx context.Context, out, errOut io.Writer) error {
+	if r.step != "" {
+		return r.runStep(ctx, out, errOut)
+	}
 	cfg, closeSource, err := r.config()
 	if err != nil {
 		return err
