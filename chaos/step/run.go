@@ -55,6 +55,7 @@ type Result struct {
 	Late    int     // begun to be answered after the target
 	Wrong   int     // DNS answers that were none, or named no region
 	Answers []Series
+	Live    bool // of a planet that runs: what only the lab can see is missing
 }
 
 // run is one experiment under way.

@@ -23,7 +23,14 @@ func Print(w io.Writer, rows []Row) error {
 			lo, mean, hi := math.Inf(1), 0.0, math.Inf(-1)
 			for _, x := range r.Results {
 				v := f.of(x)
+				if x.Live && !f.live {
+					v = math.NaN() // not seen from outside
+				}
 				lo, mean, hi = min(lo, v), mean+v/float64(len(r.Results)), max(hi, v)
+			}
+			if math.IsNaN(mean) {
+				fmt.Fprint(t, "\t-")
+				continue
 			}
 			fmt.Fprintf(t, "\t"+f.form, mean)
 			if fmt.Sprintf(f.form, lo) != fmt.Sprintf(f.form, hi) {
@@ -38,23 +45,24 @@ func Print(w io.Writer, rows []Row) error {
 type column struct {
 	form string
 	of   func(*Result) float64
+	live bool // also known of a planet that runs
 }
 
 var columns = []column{
-	{"%.0f", func(r *Result) float64 { return r.Near.Over }},
-	{"%.2f", func(r *Result) float64 { return r.Near.Peak }},
-	{"%.0f", func(r *Result) float64 { return r.Near.Settle }},
-	{"%.2f", func(r *Result) float64 { return r.Near.Settled }},
-	{"%.3f", func(r *Result) float64 { return r.Near.SD }},
-	{"%.2f", func(r *Result) float64 { return r.Near.Dip }},
-	{"%.2f", func(r *Result) float64 { return r.Far }},
-	{"%.0f", func(r *Result) float64 { return float64(r.Plans) }},
-	{"%.1f%%", func(r *Result) float64 { return 100 * r.Once }},
-	{"%.1f%%", func(r *Result) float64 { return 100 * r.Again }},
-	{"%.2f%%", func(r *Result) float64 { return 100 * share(r.Shed, r.Sent) }},
-	{"%.2f%%", func(r *Result) float64 { return 100 * share(r.Late, r.Sent) }},
-	{"%.2f", func(r *Result) float64 { return r.Served.Settled }},
-	{"%.3f", func(r *Result) float64 { return r.Served.SD }},
+	{"%.0f", func(r *Result) float64 { return r.Near.Over }, true},
+	{"%.2f", func(r *Result) float64 { return r.Near.Peak }, true},
+	{"%.0f", func(r *Result) float64 { return r.Near.Settle }, true},
+	{"%.2f", func(r *Result) float64 { return r.Near.Settled }, true},
+	{"%.3f", func(r *Result) float64 { return r.Near.SD }, true},
+	{"%.2f", func(r *Result) float64 { return r.Near.Dip }, true},
+	{"%.2f", func(r *Result) float64 { return r.Far }, false},
+	{"%.0f", func(r *Result) float64 { return float64(r.Plans) }, false},
+	{"%.1f%%", func(r *Result) float64 { return 100 * r.Once }, true},
+	{"%.1f%%", func(r *Result) float64 { return 100 * r.Again }, true},
+	{"%.2f%%", func(r *Result) float64 { return 100 * share(r.Shed, r.Sent) }, true},
+	{"%.2f%%", func(r *Result) float64 { return 100 * share(r.Late, r.Sent) }, true},
+	{"%.2f", func(r *Result) float64 { return r.Served.Settled }, false},
+	{"%.3f", func(r *Result) float64 { return r.Served.SD }, false},
 }
 
 func share(n, of int) float64 {

@@ -18,17 +18,20 @@ type Watch struct {
 	Name    string   // that is asked for
 	Clients []netip.Addr
 	Home    map[netip.Addr]bool // addresses of the region that is looked at
+	From    time.Duration       // moves count from then on
 	Failed  int                 // questions without an answer
 
 	until []time.Time
 	home  []bool
 	moves []int
 	turn  int
+	begun time.Time
 }
 
 // Run watches until ctx ends, and returns the part of the clients that are sent home, once a second.
 func (w *Watch) Run(ctx context.Context) (parts []float64) {
 	w.until, w.home, w.moves = make([]time.Time, len(w.Clients)), make([]bool, len(w.Clients)), make([]int, len(w.Clients))
+	w.begun = time.Now()
 	t := time.NewTicker(time.Second)
 	defer t.Stop()
 	for {
@@ -60,7 +63,7 @@ func (w *Watch) refresh(i int) {
 	}
 	if first { // so that not all ask in the same second ever after
 		ttl = ttl * time.Duration(i%8+1) / 8
-	} else if w.home[i] != w.Home[to] {
+	} else if w.home[i] != w.Home[to] && time.Since(w.begun) >= w.From {
 		w.moves[i]++
 	}
 	w.home[i], w.until[i] = w.Home[to], time.Now().Add(ttl)

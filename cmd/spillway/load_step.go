@@ -74,7 +74,7 @@ func (r *loadRun) runStep(ctx context.Context, out, errOut io.Writer) error {
 	if err != nil {
 		return err
 	}
-	s.watch = &step.Watch{Servers: r.dns, Name: r.service, Clients: clients, Home: home}
+	s.watch = &step.Watch{Servers: r.dns, Name: r.service, Clients: clients, Home: home, From: stepWarm}
 	fmt.Fprintf(errOut, "%s can do %.1f requests/s: %.1f/s for %s, then %.1f/s for %s\n", r.step, s.capacity, stepLow*s.capacity, stepWarm, stepHigh*s.capacity, r.length)
 	s.begun = time.Now()
 	seen := make(chan []float64)
@@ -178,7 +178,7 @@ func (s *stepRun) read(parts []float64) {
 		}
 		x.Util = append(x.Util, asked*part)
 	}
-	s.result.Near = x.Measure()
+	s.result.Live, s.result.Near = true, x.Measure()
 	s.result.Once, s.result.Again = s.watch.Moved()
 	s.result.Wrong = s.watch.Failed
 }
