@@ -60,13 +60,13 @@ type Result struct {
 
 // run is one experiment under way.
 type run struct {
-	o       *Options
-	planet  *world.Planet
-	crowd   *crowd
-	callers [regions]*world.Caller
-	rate    float64 // requests/s that a worker can do
-	begun   time.Time
-	flying  sync.WaitGroup
+	o      *Options
+	planet *world.Planet
+	crowd  *crowd
+	caller *world.Caller
+	rate   float64 // requests/s that a worker can do
+	begun  time.Time
+	flying sync.WaitGroup
 
 	mu     sync.Mutex
 	res    Result
@@ -86,16 +86,12 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	for r := range x.callers {
-		x.callers[r] = x.planet.Caller(r)
-	}
+	x.caller = x.planet.Caller()
 	x.crowd = newCrowd(x.planet, &o, o.Seed)
 	x.begun = time.Now()
 	err = x.live(ctx)
 	x.flying.Wait()
-	for _, c := range x.callers {
-		c.Close()
-	}
+	x.caller.Close()
 	return &x.res, errors.Join(err, x.planet.Stop(ctx))
 }
 
@@ -193,15 +189,16 @@ func (x *run) epoch() (n int) {
 
 // send has one of a place's clients ask.
 func (x *run) send(ctx context.Context, place int, since time.Duration, rng *rand.Rand) {
-	var to netip.Addr // invalid: by a redirect
-	if rng.Float64() >= x.o.Redirect {
-		to = x.crowd.draw(place, rng).to
+	who := x.crowd.draw(place, rng)
+	from, to := who.client, who.to
+	if rng.Float64() < x.o.Redirect {
+		to = netip.Addr{} // by a redirect
 	}
 	prompt := text(rng, x.o.Prompt)
 	x.flying.Go(func() {
 		ctx, cancel := context.WithTimeout(ctx, time.Minute)
 		defer cancel()
-		x.book(since, x.callers[place].Post(ctx, to, prompt, x.o.Output))
+		x.book(since, x.caller.Post(ctx, from, to, prompt, x.o.Output))
 	})
 }
 

@@ -71,9 +71,9 @@ func TestTable(t *testing.T) {
 // TestAStepIsTakenCalmly holds what the table shows, at one seed and shorter.
 func TestAStepIsTakenCalmly(t *testing.T) {
 	o := options()
-	o.TTL, o.For, o.Resolvers = 10*time.Second, 2*time.Minute, 1000
+	o.TTL, o.For, o.Resolvers = 10*time.Second, 4*time.Minute, 1000
 	r := play(t, o)
-	if r.Near.Over > 30 || r.Near.SD > 0.005 || r.Near.Dip > 0.1 || r.Far > 0.85 || r.Again > 0.05 || r.Plans > 10 || r.Wrong > 0 {
+	if r.Near.Over > 30 || r.Near.SD > 0.02 || r.Near.Dip > 0.15 || r.Far > 0.85 || r.Again > 0.05 || r.Plans > 20 || r.Wrong > 0 {
 		t.Errorf("%+v", r)
 	}
 }

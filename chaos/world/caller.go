@@ -14,23 +14,27 @@ import (
 	"time"
 )
 
-// Caller asks over HTTP from one place.
+// Caller asks over HTTP, from whichever client's address: gateways count whose network asks for how much, and where a
+// network's resolver is sent has to be where its clients are.
 type Caller struct {
 	p    *Planet
-	from netip.Addr
 	http http.Client
 	turn atomic.Uint32 // which global node redirects next
 }
 
-// Caller is one in region r's place.
-func (p *Planet) Caller(r int) *Caller {
-	c := &Caller{p: p, from: Client(r, 0)}
-	c.http.Transport = &http.Transport{DialContext: c.dial, MaxIdleConnsPerHost: 512, IdleConnTimeout: 30 * time.Second, DisableCompression: true}
+// fromKey carries the client's address to where it dials.
+type fromKey struct{}
+
+// Caller makes one.
+func (p *Planet) Caller() *Caller {
+	c := &Caller{p: p}
+	c.http.Transport = &http.Transport{DialContext: c.dial, DisableKeepAlives: true, DisableCompression: true}
 	return c
 }
 
 // dial goes to an address as it is, for the service's name to a global node, and for a child of it to its region.
 func (c *Caller) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	from, _ := ctx.Value(fromKey{}).(netip.Addr)
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
 		return nil, err
@@ -41,13 +45,13 @@ func (c *Caller) dial(ctx context.Context, network, address string) (net.Conn, e
 	case host+"." == Service:
 		to = GlobalHost(node)
 	default:
-		a, err := c.p.Ask(node, c.from, host+".")
+		a, err := c.p.Ask(node, from, host+".")
 		if err != nil {
 			return nil, fmt.Errorf("resolving %s: %w", host, err)
 		}
 		to = a.Addr
 	}
-	return c.p.Net.Host(c.from).DialContext(ctx, network, net.JoinHostPort(to.String(), port))
+	return c.p.Net.Host(from).DialContext(ctx, network, net.JoinHostPort(to.String(), port))
 }
 
 // Reply is what came of a request.
@@ -58,14 +62,14 @@ type Reply struct {
 	Err    error
 }
 
-// Post asks for a completion of a prompt, at a gateway's address, or by a redirect when to is not valid.
-func (c *Caller) Post(ctx context.Context, to netip.Addr, prompt string, output int) (r Reply) {
+// Post asks for a completion of a prompt from a client's address, at a gateway's address, or by a redirect when to is not valid.
+func (c *Caller) Post(ctx context.Context, from, to netip.Addr, prompt string, output int) (r Reply) {
 	host := strings.TrimSuffix(Service, ".")
 	if to.IsValid() {
 		host = to.String()
 	}
 	body := fmt.Sprintf(`{"model":%q,"prompt":%q,"max_tokens":%d,"ignore_eos":true,"stream":true}`, Model, prompt, output)
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+host+":8080/v1/completions", bytes.NewReader([]byte(body)))
+	req, err := http.NewRequestWithContext(context.WithValue(ctx, fromKey{}, from), http.MethodPost, "http://"+host+":8080/v1/completions", bytes.NewReader([]byte(body)))
 	if err != nil {
 		return Reply{Err: err}
 	}

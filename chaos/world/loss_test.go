@@ -116,16 +116,17 @@ func (s *siege) demand() {
 	s.stop = cancel
 	prompt := func(n int) string { return strings.Repeat(fmt.Sprintf("%07d ", n), 1000) }
 	for place, busy := range []float64{1.2, 0.3, 0.3} {
-		c := s.p.Caller(place)
+		c := s.p.Caller()
 		each := time.Duration(float64(time.Second) / (rate * busy * float64(s.p.cfg.Regions[place].Workers)))
 		s.load.Go(func() {
 			defer c.Close()
 			var flying sync.WaitGroup
 			defer flying.Wait()
 			for n := 0; ctx.Err() == nil; n++ {
-				a, err := s.p.Ask(0, Client(place, n%crowdEach), Service)
+				from := Client(place, n%crowdEach)
+				a, err := s.p.Ask(0, from, Service)
 				if err == nil {
-					flying.Go(func() { c.Post(ctx, a.Addr, prompt(place*1e6+n), 8) })
+					flying.Go(func() { c.Post(ctx, from, a.Addr, prompt(place*1e6+n), 8) })
 				}
 				time.Sleep(each)
 			}
