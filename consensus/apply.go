@@ -87,13 +87,22 @@ func (s *State) run(c command, k checks) result {
 		return result{Code: codeOK}
 	case kindSign:
 		return s.sign(c, k.holds)
+	case kindStage:
+		return s.putStage(c, k)
+	case kindEndStage:
+		return s.endStage(c)
+	case kindMarkStage:
+		return s.markStage(c)
 	}
 	return refuse("%v", errUnknownKind)
 }
 
 func (s *State) putSpec(c command, k checks) result {
-	if c.BasedOn != s.SpecVersion {
-		return result{Code: codeConflict, Current: s.SpecVersion}
+	if r, ok := s.mayChange(c); !ok {
+		return r
+	}
+	if c.Trial != nil && (len(s.Spec) == 0 || len(c.Trial.Regions) > 0 || c.Ends != 0) {
+		return refuse("a spec can be tried everywhere only while there is one to go back to")
 	}
 	if r, ok := judge("spec", unless(c.Judged, k.spec), s.Spec, c.Body); !ok {
 		return r
@@ -103,6 +112,10 @@ func (s *State) putSpec(c command, k checks) result {
 			return refuse("%v", err)
 		}
 		s.Signing = s.Signing.outlive(held(k.holds, s.Spec), c.At)
+	}
+	s.Stage = nil
+	if c.Trial != nil {
+		s.beginStage(c, s.Spec)
 	}
 	s.SpecVersion++
 	s.Spec = c.Body

@@ -17,7 +17,7 @@ var noon = time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
 // drawCommand makes commands that often fit the state and sometimes do not.
 func drawCommand(t *rapid.T, s *State) command {
 	c := command{
-		Kind:  kind(rapid.IntRange(1, 6).Draw(t, "kind")),
+		Kind:  rapid.SampledFrom([]kind{1, 2, 3, 4, 5, 6, kindStage, kindEndStage, kindMarkStage}).Draw(t, "kind"),
 		ID:    rapid.SampledFrom([]string{"", "a", "b", "c", "d"}).Draw(t, "id"),
 		Path:  rapid.SampledFrom([]string{"", "ap", "eu", "eu/a", "us"}).Draw(t, "path"),
 		Actor: "somebody",
@@ -30,10 +30,13 @@ func drawCommand(t *rapid.T, s *State) command {
 	switch c.Kind {
 	case kindPutSpec:
 		c.BasedOn = s.SpecVersion + off
+	case kindStage:
+		c.BasedOn = s.SpecVersion + off
 	case kindPutPlan:
 		c.BasedOn, c.Term, c.ID = s.PlanEpoch+off, rapid.Uint64Range(1, 2).Draw(t, "term"), ""
 	}
 	c.Body = fmt.Appendf(nil, "body %d", rapid.IntRange(0, 9).Draw(t, "body"))
+	drawStage(t, s, &c)
 	if c.Kind == kindRotateKey && off == 0 {
 		c.Body = bytes.Repeat(c.Body[:1], keySize)
 	}

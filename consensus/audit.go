@@ -74,7 +74,12 @@ func (s *State) audit(c command) {
 // audited names what an operator did; plans and keys are nobody's decision and are not audited.
 func (s *State) audited(c command) (action, subject string) {
 	switch c.Kind {
+	case kindStage, kindEndStage:
+		return s.auditedStage(c)
 	case kindPutSpec:
+		if c.Ends != 0 || c.Trial != nil {
+			return s.auditedStage(c)
+		}
 		return "apply", "spec " + strconv.FormatUint(s.SpecVersion, 10)
 	case kindPutDrain:
 		if c.Until.IsZero() {

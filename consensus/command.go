@@ -17,8 +17,11 @@ const (
 	kindDeleteDrain kind = 4
 	kindExpire      kind = 5
 	kindRotateKey   kind = 6
-	kindNote        kind = 7 // something done outside the log, for the audit
-	kindSign        kind = 8 // a change of how the zone is signed, see Signing
+	kindNote        kind = 7  // something done outside the log, for the audit
+	kindSign        kind = 8  // a change of how the zone is signed, see Signing
+	kindStage       kind = 9  // a spec on trial in some regions
+	kindEndStage    kind = 10 // the end of a stage that leaves the spec in force as it is
+	kindMarkStage   kind = 11
 
 	kindWant kind = kindOptional | 1 // a member is to have a vote, or no longer: see State.Wanted
 
@@ -53,6 +56,12 @@ type command struct {
 	At      time.Time `json:"at,omitzero"`
 	Until   time.Time `json:"until,omitzero"`
 	Judged  bool      `json:"judged,omitempty"` // the leader checked the body against what it is based on
+
+	// Of stages. A node too old to know them still takes each spec that comes into force.
+	Trial   *Trial        `json:"trial,omitempty"`   // with a spec: it is on trial
+	Ends    uint64        `json:"ends,omitempty"`    // the stage that the command ends, or marks
+	Replace bool          `json:"replace,omitempty"` // a stage under way ends unpromoted
+	Elapsed time.Duration `json:"elapsed,omitempty"` // of a stage's window
 }
 
 // noun is what the body of a command is called.
@@ -88,7 +97,7 @@ func decodeCommand(b []byte) (command, error) {
 		return c, fmt.Errorf("command is longer than %d bytes", maxCommand)
 	}
 	c.Kind = kind(b[0])
-	if (c.Kind < kindPutSpec || c.Kind > kindSign) && c.Kind != kindWant {
+	if (c.Kind < kindPutSpec || c.Kind > kindMarkStage) && c.Kind != kindWant {
 		return c, errUnknownKind
 	}
 	if err := json.Unmarshal(b[1:], &c); err != nil {
@@ -110,6 +119,11 @@ func (c command) bounded() error {
 		return fmt.Errorf("what differs may have at most %d bytes, and the action %d", maxDetail, maxName)
 	case len(c.ID) > maxID:
 		return fmt.Errorf("idempotency key may have at most %d bytes", maxID)
+	}
+	if c.Trial != nil {
+		if err := c.Trial.bounded(); err != nil {
+			return err
+		}
 	}
 	for _, t := range []time.Time{c.At, c.Until} {
 		if y := t.UTC().Year(); y < 1 || y > 9999 { // beyond that, JSON cannot carry it

@@ -9,6 +9,9 @@
 // without a quorum has its last known committed state back. Beside the log, voters tell each other what Config.Aside says,
 // over the same mutual TLS: soft state that is never written down.
 //
+// A spec may be on trial first (stage.go), in some regions beside the one in force or everywhere: the stage, how much of
+// its window has passed and how it ends are agreed like everything else, so that a change of leaders loses nothing.
+//
 // It never holds telemetry, never looks into a spec or a plan (Config brings the checks), never reads a clock or draws a
 // random number while applying, never panics on a bad or unknown entry, and never deletes a plan that is in use.
 package consensus

@@ -15,6 +15,9 @@ func FuzzApply(f *testing.F) {
 		{Kind: kindPutPlan, Term: 1, Body: []byte("plan"), At: noon},
 		{Kind: kindExpire, At: noon},
 		{Kind: kindSign, Action: SignEnable, Path: "api.example.", Body: bytes.Repeat([]byte{1}, zoneKeySize), At: noon},
+		{Kind: kindStage, Trial: &Trial{Regions: []string{"eu"}, Guard: "error_rate<2%", Window: 1}, Body: []byte("spec"), At: noon},
+		{Kind: kindPutSpec, Trial: &Trial{Window: 1}, Ends: 1, Body: []byte("spec"), At: noon},
+		{Kind: kindMarkStage, Ends: 1, Elapsed: 1, Detail: "figures", At: noon},
 	} {
 		f.Add(must(f, c))
 	}

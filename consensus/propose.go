@@ -155,7 +155,7 @@ func (n *Node) foresee(data []byte) ([]byte, result, bool) {
 	if err != nil {
 		return nil, refuse("%v", err), false
 	}
-	if c.Kind != kindPutSpec && c.Kind != kindPutPlan {
+	if c.Kind != kindPutSpec && c.Kind != kindPutPlan && c.Kind != kindStage {
 		return data, result{}, true
 	}
 	if c.Judged { // not by us: a proposer has no say in this

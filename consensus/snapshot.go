@@ -47,6 +47,7 @@ type wireState struct {
 	Term        uint64      `json:"term"`
 	SpecVersion uint64      `json:"spec_version,omitempty"`
 	Specs       []SpecEntry `json:"specs,omitempty"`
+	Stage       *Stage      `json:"stage,omitempty"`
 	PlanEpoch   uint64      `json:"plan_epoch,omitempty"`
 	Plan        []byte      `json:"plan,omitempty"`
 	PlanTerm    uint64      `json:"plan_term,omitempty"`
@@ -68,7 +69,7 @@ type wireKey struct {
 // encodeState has one encoding for each state, so that hashes of it compare states.
 func encodeState(s *State) ([]byte, error) {
 	w := wireState{
-		Index: s.Index, Term: s.Term, SpecVersion: s.SpecVersion, Specs: s.SpecHistory,
+		Index: s.Index, Term: s.Term, SpecVersion: s.SpecVersion, Specs: s.SpecHistory, Stage: s.Stage,
 		PlanEpoch: s.PlanEpoch, Plan: s.Plan, PlanTerm: s.PlanTerm, PlanOrigin: s.PlanOrigin, Drains: s.Drains, Done: s.done, Audit: s.Audit, Wanted: s.Wanted,
 	}
 	for _, k := range s.TicketKeys {
@@ -112,7 +113,7 @@ func decodeState(r io.Reader) (*State, error) {
 // state checks what apply upholds: a whole file may still have been written by something else.
 func (w wireState) state() (*State, error) {
 	s := &State{
-		Index: w.Index, Term: w.Term, SpecVersion: w.SpecVersion, SpecHistory: w.Specs,
+		Index: w.Index, Term: w.Term, SpecVersion: w.SpecVersion, SpecHistory: w.Specs, Stage: w.Stage,
 		PlanEpoch: w.PlanEpoch, Plan: w.Plan, PlanTerm: w.PlanTerm, PlanOrigin: w.PlanOrigin, Drains: w.Drains, done: w.Done, Audit: w.Audit, Wanted: w.Wanted,
 	}
 	for _, k := range w.Keys {
@@ -131,6 +132,9 @@ func (w wireState) state() (*State, error) {
 		return nil, errors.New("reading snapshot: its drains are not in order")
 	case (s.SpecVersion == 0) != (len(s.SpecHistory) == 0), (s.PlanEpoch == 0) != (len(s.Plan) == 0):
 		return nil, errors.New("reading snapshot: a version without its content")
+	}
+	if err := s.Stage.check(); err != nil {
+		return nil, fmt.Errorf("reading snapshot: %w", err)
 	}
 	var err error
 	if s.Signing, err = w.Signing.signing(); err != nil {

@@ -21,6 +21,7 @@ type State struct {
 	Term        uint64      // raft term of that command
 	SpecVersion uint64      // 0: none was ever put
 	Spec        []byte      // the operator's text as it was put
+	Stage       *Stage      // a spec on trial; nil: none
 	SpecHistory []SpecEntry // newest first, the current one included, at most 10
 	PlanEpoch   uint64      // 0: none was ever put
 	Plan        []byte      // as the leader encoded it

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
-	"strings"
 	"time"
 )
 
@@ -21,13 +20,7 @@ type By struct {
 
 // ChangeSpec is PutSpec with a reason, and with what differs for the audit, of which at most 8 KiB are kept.
 func (n *Node) ChangeSpec(ctx context.Context, basedOn uint64, body []byte, by By, detail string) (version uint64, err error) {
-	c := n.write(kindPutSpec)
-	c.BasedOn, c.Body, c.Actor, c.Reason = basedOn, body, by.Actor, by.Reason
-	if c.Detail = detail; len(detail) > maxDetail {
-		c.Detail = strings.ToValidUTF8(detail[:maxDetail-len(cut)], "") + cut
-	}
-	r, err := n.propose(ctx, c)
-	return r.Value, err
+	return n.Change(ctx, Change{BasedOn: basedOn, Body: body, By: by, Detail: detail})
 }
 
 // cut stands for the rest of a detail.
