@@ -22,6 +22,7 @@ func (s *Server) backend() admin.Backend {
 		Drain: s.drain, Undrain: s.undrain, Drains: s.drains, Ready: s.ready,
 		Members: s.members, AddMember: s.addMember, RemoveMember: s.removeMember, Lead: s.handOver,
 		SpecNow: s.agreedSpec, DrainsNow: s.agreedDrains, Audit: s.auditRecords, Archive: s.archive, Restore: s.restore,
+		Stage: s.stageShow, EndStage: s.endStage,
 		Plan: s.planShow, PlanDiff: s.planDiff, PlanHistory: s.planHistory,
 		DNSSEC: s.dnssec, ChangeDNSSEC: s.changeDNSSEC,
 	}
@@ -67,6 +68,10 @@ func (s *Server) apply(ctx context.Context, r admin.ApplyRequest, actor string) 
 		return nil, err
 	}
 	v := s.view.Load()
+	trial, err := trialOf(&r, v, next)
+	if err != nil {
+		return nil, err
+	}
 	out := &admin.ApplyAnswer{DryRun: r.DryRun, Changes: changes(v, next), Moves: []admin.Move{}}
 	if v != nil {
 		s.demand.add(v.demands(), time.Now())
@@ -79,16 +84,20 @@ func (s *Server) apply(ctx context.Context, r admin.ApplyRequest, actor string) 
 			out.Replay = h.report(minutes)
 		}
 	}
-	if out.Version = version; r.DryRun || v != nil && v.version == version && len(out.Changes) == 0 {
+	under := s.node.State().Stage
+	out.Stage = proposed(trial, version)
+	if out.Version = version; r.DryRun || v != nil && v.version == version && len(out.Changes) == 0 && (under == nil || !r.Replace) {
+		if !r.DryRun {
+			out.Stage = nil
+		}
 		return out, nil // a version that changes nothing would only hide the last one that did
 	}
-	out.Version, err = s.node.ChangeSpec(ctx, version, body, consensus.By{Actor: actor, Reason: r.Reason}, inLines(out.Changes))
-	if err != nil {
-		return nil, refusal(err)
+	if under != nil && !r.Replace {
+		return nil, onTrialAlready(under)
 	}
-	s.log.Info("spec applied", "version", out.Version, "changes", len(out.Changes), "actor", actor)
-	s.await(ctx, func(v *View) bool { return v.version >= out.Version })
-	return out, nil
+	return out, s.change(ctx, out, consensus.Change{
+		BasedOn: version, Body: body, By: consensus.By{Actor: actor, Reason: r.Reason}, Detail: inLines(out.Changes), Trial: trial, Replace: r.Replace,
+	})
 }
 
 // inLines is a diff as the audit keeps it.

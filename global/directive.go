@@ -20,6 +20,7 @@ func (s *Server) directive(to capacity.Path) *uplink.Directive {
 	for _, x := range v.state.Drains {
 		d.Drains = append(d.Drains, uplink.Drain{Path: x.Path, Until: x.Until, Reason: x.Reason})
 	}
+	v.try(d, to.Region)
 	for _, k := range v.state.TicketKeys {
 		d.TicketKeys = append(d.TicketKeys, k.Secret)
 	}

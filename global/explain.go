@@ -25,6 +25,9 @@ func (s *Server) explain(ctx context.Context, q admin.ExplainQuery) (*admin.Expl
 	if err != nil {
 		return nil, err
 	}
+	if note := v.onTrial(); note != "" {
+		rec.Note(note)
+	}
 	out := &admin.ExplainAnswer{Records: []explain.Record{rec}}
 	if region < 0 {
 		return out, nil

@@ -18,6 +18,7 @@ type metrics struct {
 	answer    prometheus.Histogram
 	redirects *prometheus.CounterVec
 	plans     *prometheus.CounterVec
+	stages    *prometheus.CounterVec
 	solve     prometheus.Histogram
 }
 
@@ -71,6 +72,9 @@ func newMetrics(reg prometheus.Registerer, s *Server) *metrics {
 		plans: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "spillway_global_plans_total", Help: "Plans made at this node while it led, by why they were published or not.",
 		}, []string{"reason"}),
+		stages: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "spillway_global_stages_total", Help: "Trials of specs that the guard ended while this node led: promote or rollback.",
+		}, []string{"action"}),
 		solve: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "spillway_global_plan_solve_seconds", Help: "Time to solve one plan.", Buckets: telemetry.WaitBuckets(),
 		}),
@@ -83,7 +87,15 @@ func newMetrics(reg prometheus.Registerer, s *Server) *metrics {
 			m.answers[q][r] = vec.WithLabelValues(qtypeNames[q], rcodeNames[r])
 		}
 	}
-	reg.MustRegister(m.dropped, m.stale, m.tcp, m.fast, m.limited, m.answer, m.redirects, m.plans, m.solve, vec, &viewCollector{s: s})
+	onTrial := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "spillway_global_stage_on_trial", Help: "1 while a spec is on trial.",
+	}, func() float64 {
+		if s.node.State().Stage != nil {
+			return 1
+		}
+		return 0
+	})
+	reg.MustRegister(onTrial, m.stages, m.dropped, m.stale, m.tcp, m.fast, m.limited, m.answer, m.redirects, m.plans, m.solve, vec, &viewCollector{s: s})
 	return m
 }
 

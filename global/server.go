@@ -216,6 +216,7 @@ func (s *Server) Start(ctx context.Context) error {
 	}
 	s.loops.Go(func() { s.keep(run) })
 	s.loops.Go(func() { s.lead(run) })
+	s.loops.Go(func() { s.watchStage(run) })
 	s.loops.Go(func() { s.widen(run) })
 	s.loops.Go(func() { s.cfg.Atlas.Watch(run, geo.WatchEvery, s.log) })
 	s.loops.Go(func() { s.watch(run) })

@@ -33,6 +33,7 @@ func (s *Server) status(ctx context.Context) (*admin.Status, error) {
 		return out, nil
 	}
 	out.SpecVersion, out.PlanEpoch, out.Drains = v.version, v.state.PlanEpoch, drainList(v.state.Drains)
+	out.Stage = stageStatus(v.state.Stage, v.state.SpecVersion)
 	if v.plan != nil {
 		out.PlanAgeMS = time.Since(v.planSince).Milliseconds()
 	}

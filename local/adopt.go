@@ -1,6 +1,7 @@
 package local
 
 import (
+	"bytes"
 	"fmt"
 	"time"
 
@@ -30,7 +31,7 @@ func (a *Agent) onDirective(parent identity.ID, d *uplink.Directive) {
 // take puts a directive in force.
 func (a *Agent) take(d *uplink.Directive, now *orders) error {
 	s := now.spec
-	if d.SpecVersion != now.specVersion && len(d.Spec) > 0 {
+	if len(d.Spec) > 0 && (d.SpecVersion != now.specVersion || !bytes.Equal(d.Spec, now.text)) {
 		var err error
 		if s, err = spec.Decode(fmt.Sprintf("spec version %d", d.SpecVersion), d.Spec); err != nil {
 			return err

@@ -14,6 +14,7 @@ type orders struct {
 	specVersion uint64
 	planEpoch   uint64
 	spec        *spec.Spec // never nil
+	text        []byte     // that spec was decoded from
 	policy      pick.Policy
 	drains      []uplink.Drain
 }
@@ -38,7 +39,7 @@ func makeOrders(cfg Config, d *uplink.Directive, s *spec.Spec) *orders {
 	if s == nil {
 		s = &spec.Spec{}
 	}
-	o := &orders{index: d.Index, specVersion: d.SpecVersion, planEpoch: d.PlanEpoch, spec: s, drains: d.Drains}
+	o := &orders{index: d.Index, specVersion: d.SpecVersion, planEpoch: d.PlanEpoch, spec: s, text: d.Spec, drains: d.Drains}
 	name := cfg.Policy
 	if name == "" {
 		name = s.Routing.Policy

@@ -60,6 +60,7 @@ type passage struct {
 	res    *relay.Result
 	events bool
 	begun  bool
+	status int
 	stream openai.StreamMeter
 	body   openai.BodyMeter
 
@@ -72,6 +73,7 @@ type passage struct {
 
 // Head puts our own headers over those of the tier below.
 func (p *passage) Head(resp *http.Response, out http.Header) {
+	p.status = resp.StatusCode
 	p.events = strings.HasPrefix(resp.Header.Get("Content-Type"), "text/event-stream")
 	out.Set(relay.HeaderXRequestID, p.q.hop.RequestID)
 	if out.Get(relay.HeaderRoute) == "" {
@@ -96,6 +98,7 @@ func (p *passage) Chunk(b []byte) {
 		p.g.ledger.Prefilled(p.c.verdict.Path, p.c.ticket)
 		p.g.mu.Unlock()
 		p.g.metrics.firstByte(p.q)
+		p.g.outcome(p.q, p.status, time.Since(p.q.arrived))
 	}
 	if p.events {
 		p.stream.Chunk(b)

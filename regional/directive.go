@@ -1,6 +1,7 @@
 package regional
 
 import (
+	"bytes"
 	"fmt"
 	"strings"
 	"time"
@@ -30,7 +31,7 @@ func (g *Gateway) adopt(d *uplink.Directive) {
 		d = &same
 	}
 	newer := old == nil || d.Index > old.directive.Index
-	if len(d.Spec) > 0 && (s == nil || newer && (d.SpecVersion != old.directive.SpecVersion || old.directive.Index == 0)) {
+	if len(d.Spec) > 0 && (s == nil || newer && (d.SpecVersion != old.directive.SpecVersion || !bytes.Equal(d.Spec, old.directive.Spec))) {
 		decoded, err := spec.Decode(fmt.Sprintf("spec version %d", d.SpecVersion), d.Spec)
 		if err != nil {
 			g.log.Error("spec refused, the last good one stays in force", "version", d.SpecVersion, telemetry.Err(err))
@@ -39,12 +40,13 @@ func (g *Gateway) adopt(d *uplink.Directive) {
 		s = decoded
 	}
 	g.state.Store(newState(d, s, g.cfg.Region, time.Now()))
+	g.outcomes.begin(d.Stage, time.Now())
 	g.refresh()
 	if !newer {
 		return
 	}
 	g.parent.Recheck() // a zone may have left the spec
-	g.log.Info("directive adopted", "index", d.Index, "spec_version", d.SpecVersion, "plan_epoch", d.PlanEpoch)
+	g.log.Info("directive adopted", "index", d.Index, "spec_version", d.SpecVersion, "on_trial", d.Candidate, "plan_epoch", d.PlanEpoch)
 	g.mu.Lock()
 	g.limiter.Retain(func(name string) bool { return s != nil && s.Tenant(name) != nil })
 	g.mu.Unlock()

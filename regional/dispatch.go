@@ -108,6 +108,7 @@ func (g *Gateway) pass(w http.ResponseWriter, q *request, f *relay.Refusal) {
 		f.Header.Set(relay.HeaderXRequestID, id)
 	}
 	g.metrics.answered(q, f.Status)
+	g.outcome(q, f.Status, 0)
 	f.Write(w, q.peer)
 }
 
@@ -127,6 +128,12 @@ func (g *Gateway) end(w http.ResponseWriter, q *request, c choice, res relay.Res
 		g.logEnd(q, c, res, e.Status)
 		g.refuse(w, q, e)
 		return
+	}
+	if status != statusClientGone {
+		g.outcome(q, status, 0)
+	}
+	if res.Truncated && !res.ClientGone {
+		g.broken(q, status)
 	}
 	g.metrics.answered(q, status)
 	g.metrics.finished(q, c, res)

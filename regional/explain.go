@@ -38,6 +38,9 @@ func (g *Gateway) explain(ctx context.Context, ask admin.ExplainQuery) ([]explai
 	if rule.Target != nil {
 		rec.Note(rule.Why())
 	}
+	if st.directive.Candidate {
+		rec.Note(fmt.Sprintf("spec version %d is on trial here (stage %d)", st.directive.SpecVersion, st.directive.Stage))
+	}
 	rec.Note(fmt.Sprintf("spec version %d, plan epoch %d, directive %d, %s old", st.directive.SpecVersion, st.directive.PlanEpoch,
 		st.directive.Index, time.Since(st.received).Round(time.Millisecond)))
 	for _, note := range st.peerNotes() {

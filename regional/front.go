@@ -99,6 +99,7 @@ func (g *Gateway) serveRequest(w http.ResponseWriter, r *http.Request, id string
 // refuse answers with an error of our own and counts it.
 func (g *Gateway) refuse(w http.ResponseWriter, q *request, e *openai.Error) {
 	g.metrics.refused(q, e)
+	g.outcome(q, e.Status, 0)
 	if q != nil && q.peer {
 		relay.WriteNotStarted(w, e)
 		return

@@ -47,6 +47,7 @@ type Gateway struct {
 	stopped  atomic.Bool
 	stale    chan struct{} // asks for a new view
 	tickets  *followed
+	outcomes outcomes
 	cancel   context.CancelFunc
 	done     sync.WaitGroup
 

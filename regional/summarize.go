@@ -15,6 +15,7 @@ func (g *Gateway) summary(now time.Time) capacity.Summary {
 	s.Draining = g.stopping.Load() || st.drained(g.cfg.Region, "", now)
 	s.Demand, s.RTTs = g.demand.rates(now), g.peerRTTs.report(g.meter.reported(), now)
 	s.Networks = g.demand.heavy.report(s.Demand, now)
+	s.Outcomes = g.outcomes.reports(now)
 	return capacity.Fit(s)
 }
 

@@ -17,7 +17,7 @@ import (
 
 func getCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:     "get queue|autoscaling|spec|drains",
+		Use:     "get queue|autoscaling|spec|stage|drains",
 		Example: "  spillway get queue\n  spillway get queue --tenants\n  spillway get autoscaling\n  spillway get spec --linearizable",
 		Short:   "Show one part of a node in full: who waits in a zone, how many replicas it asks for, what is agreed",
 		GroupID: "operate",
@@ -25,11 +25,11 @@ func getCommand() *cobra.Command {
 			if len(args) == 0 {
 				return fmt.Errorf("get what?\nhint: `spillway get queue --server unix:///path/of/a/local/admin.sock`")
 			}
-			return fmt.Errorf("there is no %q to get\nhint: `spillway get queue`, `autoscaling`, `spec` or `drains`", args[0])
+			return fmt.Errorf("there is no %q to get\nhint: `spillway get queue`, `autoscaling`, `spec`, `stage` or `drains`", args[0])
 		},
 		RunE: func(*cobra.Command, []string) error { return nil },
 	}
-	cmd.AddCommand(getQueueCommand(), getAutoscalingCommand(), getSpecCommand(), getDrainsCommand())
+	cmd.AddCommand(getQueueCommand(), getAutoscalingCommand(), getSpecCommand(), getStageCommand(), getDrainsCommand())
 	return cmd
 }
 

@@ -75,7 +75,7 @@ Change:         spillway apply, spillway drain, spillway undrain`,
 		demoCommand(),
 		globalCommand(), regionalCommand(), localCommand(), workerCommand(), registerCommand(),
 		getCommand(),
-		statusCommand(), explainCommand(), planCommand(), applyCommand(), drainCommand(), undrainCommand(), loadCommand(),
+		statusCommand(), explainCommand(), planCommand(), applyCommand(), promoteCommand(), rollbackCommand(), drainCommand(), undrainCommand(), loadCommand(),
 		membersCommand(), snapshotCommand(), recoverCommand(), auditCommand(), dnssecCommand(),
 		configCommand(), certsCommand(), versionCommand(),
 	)

@@ -23,6 +23,9 @@ type Backend struct {
 	DrainsNow func(ctx context.Context) (*DrainAnswer, error)
 	// Apply puts a new spec in force, or says what that would do. actor is who asked.
 	Apply func(ctx context.Context, r ApplyRequest, actor string) (*ApplyAnswer, error)
+	// Stage says what is on trial, and EndStage promotes it or takes it back.
+	Stage    func(ctx context.Context) (*StageAnswer, error)
+	EndStage func(ctx context.Context, r StageRequest, actor string) (*StageAnswer, error)
 	// Drain and Undrain return once the change is in force on this node.
 	Drain   func(ctx context.Context, r DrainRequest, actor string) (*DrainAnswer, error)
 	Undrain func(ctx context.Context, path, reason, actor string) (*DrainAnswer, error)

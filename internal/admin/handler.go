@@ -58,6 +58,8 @@ func (s *Server) routes() []route {
 		look(pathQueue, "Say who waits in a local instance.", b.Queue),
 		exactly(look(pathSpec, "Return the spec in force.", b.Spec), b.SpecNow),
 		change(http.MethodPut, pathSpec, "Put a new spec in force, or say what that would do.", b.Apply),
+		look(pathStage, "Say which spec is on trial, and how it does.", b.Stage),
+		change(http.MethodPost, pathStage, "Promote the spec on trial, or take it back.", b.EndStage),
 		numbered(pathPlan, "Return a plan: prices, displaced cells, and where it comes from.", []string{"epoch"}, plan),
 		numbered(pathPlanDiff, "Say what moved between two plans.", []string{"from", "to"}, planDiff),
 		numbered(pathPlanHistory, "List the newest plans that the node has seen.", []string{"limit"}, planHistory),

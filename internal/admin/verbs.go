@@ -38,6 +38,12 @@ type ApplyRequest struct {
 	BasedOn uint64 `json:"based_on"`          // the version it replaces; 0 means whatever is in force
 	DryRun  bool   `json:"dry_run,omitempty"` // say what would happen and change nothing
 	Reason  string `json:"reason,omitempty"`  // why, for the audit
+
+	// With Stage or Guard the spec is on trial first: in the regions of Stage, or everywhere.
+	Stage   []string `json:"stage,omitempty"`
+	ForMS   int64    `json:"for_ms,omitempty"`  // then it is promoted; 0: when somebody says so
+	Guard   string   `json:"guard,omitempty"`   // what takes it back, such as "error_rate<2%,ttft_p99<1.5x"
+	Replace bool     `json:"replace,omitempty"` // of what is on trial
 }
 
 // ApplyAnswer says what changed, or with DryRun what would.
@@ -47,6 +53,8 @@ type ApplyAnswer struct {
 	Changes []Change `json:"changes"`
 	Moves   []Move   `json:"moves"`
 	Replay  *Replay  `json:"replay,omitempty"` // of a dry run
+	// Stage is what is on trial after the call, or with DryRun what would be; Moves then come with its promotion.
+	Stage *StageStatus `json:"stage,omitempty"`
 }
 
 // Replay is what the demand of the last minutes would have met under a new spec, beside the one in force. Both are solved
