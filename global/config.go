@@ -1,6 +1,7 @@
 package global
 
 import (
+	"crypto/x509"
 	"errors"
 	"log/slog"
 	"time"
@@ -41,6 +42,10 @@ type Config struct {
 	DNS dns.Config
 	// HTTPListen is host:port of the redirect endpoint. Empty: none.
 	HTTPListen string
+	// MaxProxied is how many requests are passed on at once. Zero means DefaultMaxProxied.
+	MaxProxied int
+	// ProxyRoots are the authorities that gateways' front doors are checked against; nil: the system's.
+	ProxyRoots *x509.CertPool
 	// UplinkListen is host:port (UDP) for gateways.
 	UplinkListen string
 	// AdminSocket, AdminListen and MetricsListen are described in admin.Config. Empty: none.

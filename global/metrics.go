@@ -95,6 +95,9 @@ func newMetrics(reg prometheus.Registerer, s *Server) *metrics {
 		}
 		return 0
 	})
+	if s.proxy != nil {
+		s.proxy.register(reg)
+	}
 	reg.MustRegister(onTrial, m.stages, m.dropped, m.stale, m.tcp, m.fast, m.limited, m.answer, m.redirects, m.plans, m.solve, vec, &viewCollector{s: s})
 	return m
 }

@@ -42,6 +42,10 @@ func (s *Server) redirect(w http.ResponseWriter, r *http.Request) {
 		s.route(w, r)
 		return
 	}
+	if s.proxy != nil && s.proxy.wanted(r) {
+		s.proxy.serve(w, r)
+		return
+	}
 	to, fail := s.locate(r, time.Now())
 	if fail != nil {
 		s.metrics.redirects.WithLabelValues(fail.Code).Inc()

@@ -36,6 +36,7 @@ type Server struct {
 	admin  *admin.Server
 	door   net.Listener // of the redirect endpoint; nil when there is none
 	http   *http.Server
+	proxy  *proxy // nil when there is no redirect endpoint
 
 	ingest *ingest
 	bench  *bench
@@ -145,6 +146,7 @@ func (s *Server) openHTTP() (err error) {
 	if err != nil {
 		return fmt.Errorf("listening for redirects: %w", err)
 	}
+	s.proxy = newProxy(s)
 	s.http = &http.Server{
 		Handler: http.HandlerFunc(s.redirect), ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 15 * time.Second,
 		WriteTimeout: 15 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 32 << 10,
@@ -249,7 +251,7 @@ func (s *Server) stopParts(ctx context.Context) error {
 		errs = append(errs, s.admin.Stop(ctx))
 	}
 	if s.http != nil {
-		errs = append(errs, s.http.Shutdown(ctx), ignoreClosed(s.door.Close()))
+		errs = append(errs, s.stopDoor(ctx))
 	}
 	if s.parent != nil {
 		errs = append(errs, s.parent.Stop(ctx))
@@ -261,6 +263,16 @@ func (s *Server) stopParts(ctx context.Context) error {
 		errs = append(errs, s.dns.Stop(ctx))
 	}
 	return errors.Join(errs...)
+}
+
+// stopDoor takes nothing new, lets what is passed on finish until ctx ends, and cuts the rest.
+func (s *Server) stopDoor(ctx context.Context) error {
+	err := s.http.Shutdown(ctx)
+	if err != nil {
+		err = errors.Join(err, s.http.Close())
+	}
+	s.proxy.close()
+	return errors.Join(err, ignoreClosed(s.door.Close()))
 }
 
 func ignoreClosed(err error) error {

@@ -21,7 +21,7 @@ func (g *Gateway) admit(w http.ResponseWriter, r *http.Request, q *request) *ope
 		return openai.NotReady()
 	}
 	var e *openai.Error
-	if q.tenant, q.path, e = g.authenticate(r, q.state); e != nil {
+	if q.tenant, q.path, q.client, e = g.authenticate(r, q.state); e != nil {
 		return e
 	}
 	if !q.state.spec.Permits(q.tenant, q.state.home) {
@@ -43,22 +43,25 @@ func (g *Gateway) admit(w http.ResponseWriter, r *http.Request, q *request) *ope
 	if e = q.read(r.Header); e != nil {
 		return e
 	}
-	return g.enter(w, q, clientAddr(r))
+	return g.enter(w, q, q.client)
 }
 
 // authenticate says who is calling: by a key, or by the ticket that a redirect carried.
-func (g *Gateway) authenticate(r *http.Request, st *state) (t *spec.Tenant, path string, e *openai.Error) {
+func (g *Gateway) authenticate(r *http.Request, st *state) (t *spec.Tenant, path string, client netip.Addr, e *openai.Error) {
 	path, redirect := withoutTicket(r.URL)
 	if t, ok := st.spec.Authenticate(apiKey(r.Header)); ok {
-		return t, path, nil
+		return t, path, clientAddr(r), nil
 	}
 	if redirect != "" {
-		if t := g.ticketed(st, redirect, r.Host, time.Now()); t != nil {
-			return t, path, nil
+		if t, client := g.ticketed(st, redirect, r.Host, time.Now()); t != nil {
+			if !client.IsValid() {
+				client = clientAddr(r)
+			}
+			return t, path, client, nil
 		}
-		return nil, "", badTicket()
+		return nil, "", client, badTicket()
 	}
-	return nil, "", openai.InvalidAPIKey()
+	return nil, "", client, openai.InvalidAPIKey()
 }
 
 // scan reads the envelope, or for an inference the path: its body is the engine's own business.

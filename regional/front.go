@@ -114,7 +114,7 @@ func (g *Gateway) serveModels(w http.ResponseWriter, r *http.Request) {
 		g.refuse(w, nil, openai.NotReady())
 		return
 	}
-	t, _, e := g.authenticate(r, st)
+	t, _, _, e := g.authenticate(r, st)
 	if e != nil {
 		g.refuse(w, nil, e)
 		return

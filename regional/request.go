@@ -39,8 +39,9 @@ type request struct {
 	spilled   bool   // its last try went to a peer
 	inferPath string // of an inference, escaped, as it came
 	args      string // the query of its path that goes on
-	counted   bool   // among the outcomes
-	paid      bool   // its second try is taken out of the budget already
+	client    netip.Addr
+	counted   bool // among the outcomes
+	paid      bool // its second try is taken out of the budget already
 }
 
 // hostname is a Host header without its port.

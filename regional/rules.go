@@ -3,6 +3,7 @@ package regional
 import (
 	"errors"
 	"net/http"
+	"net/netip"
 	"time"
 
 	"github.com/spillway-lb/spillway/internal/openai"
@@ -20,7 +21,7 @@ func (g *Gateway) resolve(r *http.Request, q *request, svc *spec.Service) *opena
 	asked := q.env.Model
 	a, err := route.Resolve(q.state.spec, &route.Ask{
 		Model: asked, Pin: r.Header.Get(relay.HeaderClientTarget), Tenant: q.tenant.Name, Header: r.Header, Chance: chance,
-		Session: r.Header.Get(relay.HeaderClientSession), User: q.env.User, Client: address(r),
+		Session: r.Header.Get(relay.HeaderClientSession), User: q.env.User, Client: address(q.client),
 	})
 	if not := (*route.NotATarget)(nil); errors.As(err, &not) {
 		return badHeader(relay.HeaderClientTarget, not.Error())
@@ -119,8 +120,8 @@ func (g *Gateway) fallBack(w http.ResponseWriter, q *request, m *spec.Model) {
 }
 
 // address is the caller's as text, empty when it is not known.
-func address(r *http.Request) string {
-	if a := clientAddr(r); a.IsValid() {
+func address(a netip.Addr) string {
+	if a.IsValid() {
 		return a.String()
 	}
 	return ""

@@ -2,6 +2,7 @@ package regional
 
 import (
 	"net/http"
+	"net/netip"
 	"sync"
 	"time"
 
@@ -30,17 +31,19 @@ func (f *followed) first(t ticket.Ticket, now time.Time) bool {
 }
 
 // ticketed is the tenant that a redirect's ticket vouches for: for this region, for the service that the call names, and
-// once at this gateway. nil when it does not.
-func (g *Gateway) ticketed(st *state, text, host string, now time.Time) *spec.Tenant {
+// once at this gateway. nil when it does not. client is who asked, when a global node passes the request on: a header that
+// says so is not believed.
+func (g *Gateway) ticketed(st *state, text, host string, now time.Time) (t *spec.Tenant, client netip.Addr) {
 	tk, err := ticket.Open(st.directive.TicketKeys, text, now)
 	if err != nil || tk.Region != g.cfg.Region {
-		return nil
+		return nil, client
 	}
 	svc, t := st.service(host), st.spec.Tenant(tk.Tenant)
 	if svc == nil || svc.Name != tk.Service || t == nil || !g.tickets.first(tk, now) {
-		return nil
+		return nil, client
 	}
-	return t
+	client, _ = netip.ParseAddr(tk.Client) // empty when the client comes itself
+	return t, client
 }
 
 // badTicket tells all reasons alike: which it was is nobody's business but the operator's.

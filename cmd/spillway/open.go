@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/x509"
 	"fmt"
 	"log/slog"
 	"os"
@@ -62,14 +63,34 @@ func openGlobal(c *config.Global, log *slog.Logger) (fleet.Role, error) {
 	if err != nil {
 		return nil, err
 	}
+	roots, err := proxyRoots(c.HTTP.ProxyCA)
+	if err != nil {
+		return nil, err
+	}
 	return global.New(global.Config{
 		Name: c.Name, Dir: c.Dir, Certs: certs, Atlas: atlas, Log: log, Version: version,
 		RaftListen: c.Raft.Listen, RaftAdvertise: c.Raft.Advertise, Peers: peers, Join: c.Raft.Join, Heartbeat: c.Raft.Heartbeat,
 		Keep:      consensus.Keep{RemoveAfter: c.Raft.RemoveAfter, MinVoters: c.Raft.MinVoters},
-		DNSListen: c.DNS.Listen, NSID: c.DNS.Identity, DNS: resolver, HTTPListen: c.HTTP.Listen, UplinkListen: c.Uplink.Listen,
+		DNSListen: c.DNS.Listen, NSID: c.DNS.Identity, DNS: resolver, HTTPListen: c.HTTP.Listen, MaxProxied: c.HTTP.MaxProxied, ProxyRoots: roots, UplinkListen: c.Uplink.Listen,
 		AdminSocket: c.Admin.Socket, AdminListen: c.Admin.Listen, MetricsListen: c.Metrics.Listen, AdminGrants: grants(c.Admin),
 		SpecName: c.Spec, Spec: text, MeasuredFor: measuredFor(c.Geo),
 	})
+}
+
+// proxyRoots reads the authorities of the gateways' front doors; nil: the system's alone.
+func proxyRoots(file string) (*x509.CertPool, error) {
+	if file == "" {
+		return nil, nil
+	}
+	b, err := os.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("reading http.proxy_ca: %w", err)
+	}
+	pool, err := global.Roots(b)
+	if err != nil {
+		return nil, fmt.Errorf("reading http.proxy_ca %s: %w", file, err)
+	}
+	return pool, nil
 }
 
 func openRegional(c *config.Regional, log *slog.Logger) (fleet.Role, error) {

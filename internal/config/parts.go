@@ -73,6 +73,12 @@ type DNSTLS struct {
 type Redirect struct {
 	// Listen is the address, host:port. Empty turns the endpoint off.
 	Listen string `yaml:"listen"`
+	// MaxProxied bounds the requests that this node passes on at once, for services whose redirect_proxy allows it; beyond
+	// it the answer is 503 with Retry-After.
+	MaxProxied int `yaml:"max_proxied" default:"256"`
+	// ProxyCA is a PEM file of authorities that the gateways' front doors are checked against, beside the system's, when
+	// requests are passed on to https. It is read at the start.
+	ProxyCA string `yaml:"proxy_ca"`
 }
 
 // Listener is one address that children connect to by QUIC.

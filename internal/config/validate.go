@@ -37,6 +37,7 @@ func (c *Global) validate() []Problem {
 	k.geo(&c.Geo)
 	k.dns(&c.DNS)
 	k.listen("http.listen", c.HTTP.Listen, "tcp", false)
+	k.proxy(&c.HTTP)
 	k.listen("uplink.listen", c.Uplink.Listen, "udp", true)
 	k.observe(&c.Admin, &c.Metrics)
 	return k.found

@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"net/http"
+	"strings"
 )
 
 // Outbound builds the request that goes on to url: the caller's method and end-to-end headers without its credentials
@@ -26,4 +28,38 @@ func Outbound(ctx context.Context, in *http.Request, url string, body []byte, ho
 		hop.Set(out.Header)
 	}
 	return out, nil
+}
+
+// Through builds a request that passes on whole to url, whose host it names: the caller's method and end-to-end headers,
+// without its credentials, without Spillway-* headers and without what it says of where it comes from, and the body as it
+// comes. length is -1 when it is not known; a nil body is none. The body is not closed.
+func Through(ctx context.Context, in *http.Request, url string, body io.Reader, length int64) (*http.Request, error) {
+	var open io.Reader
+	if body != nil {
+		open = io.NopCloser(body)
+	}
+	out, err := http.NewRequestWithContext(ctx, in.Method, url, open)
+	if err != nil {
+		return nil, fmt.Errorf("building the request to a region: %w", err)
+	}
+	if body != nil {
+		out.ContentLength = length
+	}
+	pass(out.Header, in.Header, func(name string) bool {
+		return secret(name) || claimed(name) || name == "Accept-Encoding" || name == "Content-Length" || name == "Expect" || name == "Prefer"
+	})
+	if out.Header["User-Agent"] == nil {
+		out.Header["User-Agent"] = nil // the transport would add its own
+	}
+	out.Header.Set("Accept-Encoding", "identity")
+	return out, nil
+}
+
+// claimed reports whether a header says where a request comes from: nobody outside is believed.
+func claimed(name string) bool {
+	switch name {
+	case "Forwarded", "Via", "X-Real-Ip", "X-Client-Ip", "True-Client-Ip":
+		return true
+	}
+	return strings.HasPrefix(name, "X-Forwarded-")
 }

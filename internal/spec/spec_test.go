@@ -355,7 +355,7 @@ func draw(t *rapid.T) *spec.Spec {
 			MaxShare: positive.Draw(t, "share"), BiasMS: float64(rapid.IntRange(-10000, 10000).Draw(t, "bias")),
 		})
 	}
-	service := spec.Service{Name: "chat.api.example.", Mode: rapid.SampledFrom(spec.Modes()).Draw(t, "mode"), TTL: spec.Duration(20 * time.Second), RedirectPort: rapid.IntRange(0, 65535).Draw(t, "port"), Models: models[:1]}
+	service := spec.Service{Name: "chat.api.example.", Mode: rapid.SampledFrom(spec.Modes()).Draw(t, "mode"), TTL: spec.Duration(20 * time.Second), RedirectPort: rapid.IntRange(0, 65535).Draw(t, "port"), Models: models[:1], RedirectProxy: rapid.SampledFrom([]string{spec.ProxyNever, spec.ProxyAsked, spec.ProxyAlways}).Draw(t, "proxy")}
 	switch service.Mode {
 	case "weighted":
 		service.Weights = map[string]float64{s.Regions[0].Name: positive.Draw(t, "weight")}

@@ -95,6 +95,10 @@ type Service struct {
 	// RedirectPort is the port of the gateways' front door as it stands in the Location of a 307. Default: that of
 	// the gateway's own URL.
 	RedirectPort int `yaml:"redirect_port"`
+	// RedirectProxy says whether the redirect endpoint passes requests on to the region instead of answering 307, for
+	// clients that cannot follow: "never"; "asked", for those with the header Prefer: proxy; or "always", but for those
+	// with Prefer: redirect. Every byte then goes through a global node.
+	RedirectProxy string `yaml:"redirect_proxy" default:"never"`
 }
 
 // Canary is a region that takes a stated part of a service's clients.

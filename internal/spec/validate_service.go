@@ -32,6 +32,9 @@ func (j *judge) service(s *Service, path string) {
 	if s.RedirectPort < 0 || s.RedirectPort > 65535 {
 		j.bad(path+".redirect_port", fmt.Sprintf("%d is not a port", s.RedirectPort), "write 1 to 65535, or leave it out")
 	}
+	if !slices.Contains(proxyWords, s.RedirectProxy) {
+		j.bad(path+".redirect_proxy", fmt.Sprintf("unknown word %q", s.RedirectProxy), strict.Suggest(s.RedirectProxy, proxyWords, "words"))
+	}
 	if !slices.Contains(Modes(), s.Mode) {
 		j.bad(path+".mode", fmt.Sprintf("unknown mode %q", s.Mode), strict.Suggest(s.Mode, Modes(), "modes"))
 		return
@@ -40,6 +43,15 @@ func (j *judge) service(s *Service, path string) {
 	j.order(s, path)
 	j.serviceSteering(s, path)
 }
+
+// What service.redirect_proxy may say.
+const (
+	ProxyNever  = "never"
+	ProxyAsked  = "asked"
+	ProxyAlways = "always"
+)
+
+var proxyWords = []string{ProxyNever, ProxyAsked, ProxyAlways}
 
 func (j *judge) serviceName(name, path string) {
 	zone := j.spec.Zone.Name

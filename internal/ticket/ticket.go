@@ -22,12 +22,13 @@ var (
 const MinKey = 16
 
 const (
-	version  = 1
+	version  = 1 // without a client, as earlier releases know it
+	proxied  = 2 // with one
 	maxField = 255
 	macSize  = 16                             // half of SHA-256, which RFC 2104 section 5 allows
 	header   = 1 + 8 + 8                      // version, expiry, nonce
 	minSize  = header + 3 + macSize           // with three empty fields
-	maxSize  = minSize + 3*maxField           // in bytes
+	maxSize  = minSize + 1 + 4*maxField       // in bytes
 	maxText  = (maxSize*8 + 5) / 6            // in base64 characters
 	maxKeys  = 8                              // more are not tried: each costs a hash
 	maxUnix  = 1<<40 - 1                      // seconds; the year 36812, which time.Time can still hold
@@ -41,6 +42,7 @@ type Ticket struct {
 	Region  string    // where the redirect sent the client
 	Expires time.Time // first second at which it is no longer good; fractions are dropped
 	Nonce   uint64    // tells tickets of one second apart
+	Client  string    // the client's address, when the global tier passes its request on; empty: the client comes itself
 }
 
 // Mint signs t with key. It is empty when t cannot be carried: a field over 255 bytes, an expiry before 1970, or a key
@@ -50,10 +52,18 @@ func Mint(key []byte, t Ticket) string {
 		return ""
 	}
 	b := make([]byte, 0, maxSize)
-	b = append(b, version)
+	if t.Client == "" {
+		b = append(b, version)
+	} else {
+		b = append(b, proxied)
+	}
 	b = binary.BigEndian.AppendUint64(b, uint64(t.Expires.Unix()))
 	b = binary.BigEndian.AppendUint64(b, t.Nonce)
-	for _, f := range [...]string{t.Tenant, t.Service, t.Region} {
+	fields := []string{t.Tenant, t.Service, t.Region}
+	if t.Client != "" {
+		fields = append(fields, t.Client)
+	}
+	for _, f := range fields {
 		if len(f) > maxField {
 			return ""
 		}
@@ -92,19 +102,24 @@ func Open(keys [][]byte, s string, now time.Time) (Ticket, error) {
 // parse reads a body; there is exactly one body for each Ticket.
 func parse(b []byte) (t Ticket, ok bool) {
 	expires := binary.BigEndian.Uint64(b[1:])
-	if b[0] != version || expires > maxUnix {
+	v := b[0]
+	if v != version && v != proxied || expires > maxUnix {
 		return Ticket{}, false
 	}
 	t.Expires = time.Unix(int64(expires), 0)
 	t.Nonce = binary.BigEndian.Uint64(b[9:])
 	b = b[header:]
-	for _, f := range [...]*string{&t.Tenant, &t.Service, &t.Region} {
+	fields := []*string{&t.Tenant, &t.Service, &t.Region}
+	if v == proxied {
+		fields = append(fields, &t.Client)
+	}
+	for _, f := range fields {
 		if len(b) == 0 || len(b) < 1+int(b[0]) {
 			return Ticket{}, false
 		}
 		*f, b = string(b[1:1+int(b[0])]), b[1+int(b[0]):]
 	}
-	return t, len(b) == 0
+	return t, len(b) == 0 && (t.Client != "") == (v == proxied)
 }
 
 func signed(keys [][]byte, body, mac []byte) bool {
