@@ -130,14 +130,11 @@ func (p *proxy) wanted(r *http.Request) bool {
 
 // serve passes one request on and counts what became of it.
 func (p *proxy) serve(w http.ResponseWriter, r *http.Request) {
-	outcome, up, fail := p.pass(w, r)
+	outcome, fail := p.pass(w, r)
 	if fail != nil {
 		outcome = fail.Code
 		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(lastWord)) // the server's own may have passed
 		relay.WriteError(w, fail)
-		if up != nil {
-			_ = up.whole(w) // what is left of the body; Connection: close stands already
-		}
 	}
 	p.total.WithLabelValues(outcome).Inc()
 	p.s.metrics.redirects.WithLabelValues("proxied").Inc()
@@ -153,29 +150,28 @@ const (
 	outcomeBroken = "broken"
 )
 
-func (p *proxy) pass(w http.ResponseWriter, r *http.Request) (outcome string, up *upload, fail *openai.Error) {
+func (p *proxy) pass(w http.ResponseWriter, r *http.Request) (outcome string, fail *openai.Error) {
 	c, fail := p.s.caller(r)
 	if fail != nil {
-		return "", nil, fail
+		return "", fail
 	}
 	if c.view.redirected(r.URL, time.Now()) {
-		return "", nil, looping(c)
+		return "", looping(c)
 	}
 	select {
 	case p.room <- struct{}{}:
 		defer func() { <-p.room }()
 	default:
-		return "", nil, openai.NoCapacity("another request", busyRetry)
+		return "", openai.NoCapacity("another request", busyRetry)
 	}
 	up, model, fail := receive(w, r, c.view.spec.Routing.MaxBody)
 	if fail != nil {
-		return "", nil, fail
+		return "", fail
 	}
 	ctx, cancel := context.WithTimeoutCause(r.Context(), maxPassage, errTooLong)
 	defer cancel()
 	res, fail := p.tries(ctx, w, r, c, up, model)
-	outcome, fail = p.end(w, up, res, fail)
-	return outcome, up, fail
+	return p.end(up, res, fail)
 }
 
 // tries goes through the caller's regions until one can be connected to.
@@ -222,8 +218,9 @@ func (p *proxy) try(ctx context.Context, w http.ResponseWriter, r *http.Request,
 	return p.relay.Forward(ctx, w, req, &passage{left: maxAnswer, cancel: cancel, asked: asked}), nil
 }
 
-// end settles what is left of the client's body, and what the client is told when nobody has answered.
-func (p *proxy) end(w http.ResponseWriter, up *upload, res relay.Result, fail *openai.Error) (string, *openai.Error) {
+// end says what became of a request, and what the client is told when nobody has answered. From here on nothing reads the
+// client's body but the server itself, see relay.Guard.
+func (p *proxy) end(up *upload, res relay.Result, fail *openai.Error) (string, *openai.Error) {
 	cause := up.stop()
 	switch {
 	case fail != nil:
@@ -234,9 +231,6 @@ func (p *proxy) end(w http.ResponseWriter, up *upload, res relay.Result, fail *o
 	case res.Started && res.Err != nil:
 		return "truncated", nil
 	case res.Started:
-		if !up.whole(w) {
-			return outcomeBroken, nil // an answer to less than the whole request: the connection cannot be used again
-		}
 		return outcomeServed, nil
 	case cause != nil:
 		fail = cause
@@ -244,9 +238,6 @@ func (p *proxy) end(w http.ResponseWriter, up *upload, res relay.Result, fail *o
 		fail = openai.NoCapacity("another request", busyRetry)
 	default:
 		fail = openai.Upstream("no region could be reached")
-	}
-	if !up.ended {
-		w.Header().Set("Connection", "close")
 	}
 	return "", fail
 }

@@ -54,6 +54,7 @@ func (s *Server) redirect(w http.ResponseWriter, r *http.Request) {
 	}
 	s.metrics.redirects.WithLabelValues("redirected").Inc()
 	w.Header().Set("Location", to)
+	w.Header().Set("Content-Length", "0") // it can be told from what follows before the body is read
 	w.WriteHeader(http.StatusTemporaryRedirect)
 }
 

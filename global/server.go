@@ -19,6 +19,7 @@ import (
 	"github.com/spillway-lb/spillway/global/steer"
 	"github.com/spillway-lb/spillway/internal/admin"
 	"github.com/spillway-lb/spillway/internal/identity"
+	"github.com/spillway-lb/spillway/internal/relay"
 	"github.com/spillway-lb/spillway/internal/spec"
 	"github.com/spillway-lb/spillway/internal/telemetry"
 	"github.com/spillway-lb/spillway/internal/uplink"
@@ -148,7 +149,7 @@ func (s *Server) openHTTP() (err error) {
 	}
 	s.proxy = newProxy(s)
 	s.http = &http.Server{
-		Handler: http.HandlerFunc(s.redirect), ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 15 * time.Second,
+		Handler: relay.Guard(http.HandlerFunc(s.redirect)), ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 15 * time.Second,
 		WriteTimeout: 15 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 32 << 10,
 		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
 	}

@@ -12,13 +12,6 @@ import (
 	"github.com/spillway-lb/spillway/internal/openai"
 )
 
-const (
-	// maxLinger and lingerTime bound what is still read of a body that nobody wanted to the end, so that the client can
-	// read its answer first.
-	maxLinger  = 1 << 20
-	lingerTime = 2 * time.Second
-)
-
 // upload is a client's body on its way. At most maxPeek of it are held. The transport reads it in a goroutine of its own,
 // which may outlive the answer: after stop it reads nothing more.
 type upload struct {
@@ -30,7 +23,6 @@ type upload struct {
 	mu      sync.Mutex // held while the source is read
 	left    int64
 	started bool
-	ended   bool
 	stopped bool
 	failed  error
 }
@@ -51,7 +43,7 @@ func receive(w http.ResponseWriter, r *http.Request, limit int64) (up *upload, m
 	case r.ContentLength > limit:
 		return nil, "", openai.BodyTooLarge(limit)
 	case r.Body == nil || r.ContentLength == 0:
-		u.length, u.ended = 0, true
+		u.length = 0
 		u.wait(maxPassage)
 	case r.ContentLength > 0 && r.ContentLength <= maxPeek:
 		u.wait(bodySilence)
@@ -93,7 +85,6 @@ func (u *upload) Read(p []byte) (int, error) {
 	}
 	switch {
 	case err == io.EOF:
-		u.ended = true
 		u.wait(maxPassage) // else the server takes the silence after the body for a client that left
 	case err != nil:
 		u.failed = err
@@ -130,19 +121,4 @@ func (u *upload) stop() *openai.Error {
 		return openai.BodyTooSlow(bodySilence)
 	}
 	return openai.InvalidJSON("the body broke off")
-}
-
-// whole reads what is left of the body within bounds, once stopped; false when that is not all.
-func (u *upload) whole(w http.ResponseWriter) bool {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if u.ended || u.length == 0 {
-		return true
-	}
-	if u.failed != nil && !errors.Is(u.failed, errBodyTooLarge) || u.rc.Flush() != nil {
-		return false
-	}
-	u.wait(lingerTime)
-	n, err := io.Copy(io.Discard, io.LimitReader(u.src, maxLinger+1))
-	return err == nil && n <= maxLinger
 }
