@@ -6,10 +6,13 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/spillway-lb/spillway/geo"
 	"github.com/spillway-lb/spillway/internal/capacity"
 	"github.com/spillway-lb/spillway/internal/openai"
 	"github.com/spillway-lb/spillway/internal/relay"
@@ -109,6 +112,33 @@ func TestLimitsAndTheirHeaders(t *testing.T) {
 	resp, body := w.ask(g, call{key: "key-limited", body: ask})
 	if resp.StatusCode != 429 || code(body) != openai.CodeRequests || resp.Header.Get("Retry-After") == "" || resp.Header.Get("X-Ratelimit-Reset-Requests") == "" {
 		t.Fatalf("second is %d %s %v", resp.StatusCode, body, resp.Header)
+	}
+}
+
+// TestProxiedTicketSaysWhoAsks: demand counts for the client that a global node speaks for, whatever headers claim.
+func TestProxiedTicketSaysWhoAsks(t *testing.T) {
+	w := newWorld(t)
+	g := w.gateway("fra", nil)
+	w.local(g, "fra", "fra-a", reply, small("small"))
+	w.served(g, "small")
+	atlas, err := geo.Open(geo.Config{Demo: true})
+	must(t, err)
+	cell := func(addr string) string { return geo.CellName(atlas.Locate(netip.MustParseAddr(addr)).Cell) }
+	tk := ticket.Mint(ticketKey(), ticket.Ticket{
+		Tenant: "acme", Service: "chat.api.example.", Region: "fra", Expires: time.Now().Add(ticket.Life), Client: "203.0.113.7",
+	})
+	resp, body := w.ask(g, call{
+		path: "/v1/chat/completions?spw=" + tk, body: ask, host: "fra.chat.api.example:8080", header: http.Header{"X-Forwarded-For": {"198.51.100.7"}},
+	})
+	if resp.StatusCode != 200 {
+		t.Fatalf("got %d %s", resp.StatusCode, body)
+	}
+	eventually(t, "the demand is reported", func() bool {
+		s := w.heard(capacity.Path{Region: "fra", Instance: "fra-gw"})
+		return s != nil && slices.ContainsFunc(s.Demand, func(d capacity.Demand) bool { return d.Cell == cell("203.0.113.7") })
+	})
+	if s := w.heard(capacity.Path{Region: "fra", Instance: "fra-gw"}); len(s.Demand) != 1 {
+		t.Errorf("demand is %+v", s.Demand)
 	}
 }
 

@@ -85,6 +85,7 @@ func TestRoundTrip(t *testing.T) {
 		in := ticket.Ticket{
 			Tenant: field.Draw(t, "tenant"), Service: field.Draw(t, "service"), Region: field.Draw(t, "region"),
 			Expires: time.Unix(rapid.Int64Range(1, 1<<40-1).Draw(t, "expires"), 0), Nonce: rapid.Uint64().Draw(t, "nonce"),
+			Client: rapid.SampledFrom([]string{"", "", "192.0.2.7", "2001:db8::1"}).Draw(t, "client"),
 		}
 		out, err := ticket.Open([][]byte{newKey, oldKey}, ticket.Mint(oldKey, in), in.Expires.Add(-time.Second))
 		if err != nil || out != in {
@@ -96,6 +97,9 @@ func TestRoundTrip(t *testing.T) {
 // FuzzOpen holds that whatever opens is exactly what Mint would have written.
 func FuzzOpen(f *testing.F) {
 	f.Add(ticket.Mint(oldKey, sample))
+	passed := sample
+	passed.Client = "192.0.2.7"
+	f.Add(ticket.Mint(oldKey, passed))
 	f.Add("")
 	f.Add(strings.Repeat("A", 60))
 	f.Fuzz(func(t *testing.T, s string) {
