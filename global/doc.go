@@ -7,6 +7,9 @@
 // answers while another hears it, and only a majority takes it out of the plan. Every node answers from its own View
 // whether or not there is a leader or a quorum.
 //
+// A spec may be on trial: the leader judges it by what gateways report (trial.go, package stage). Where a service allows
+// it, requests of clients that cannot follow a redirect are passed on (proxy.go), as the redirect would have sent them.
+//
 // It decides nothing about where a client goes: that is package steer. It never makes an answer wait for Raft, a
 // gateway or a disk.
 package global

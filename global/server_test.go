@@ -129,6 +129,9 @@ func (p *planet) testRedirect(t *testing.T) {
 	if err != nil || got.Tenant != "acme" || got.Region != "virginia" || got.Service != service {
 		t.Errorf("ticket is %+v, %v", got, err)
 	}
+	if left := time.Until(got.Expires); left > ticket.Life || ticket.Life != 30*time.Second || got.Client != "" {
+		t.Errorf("the ticket is good for %s, for %q", left, got.Client)
+	}
 	resp = p.call(t, p.nodes[0], "/v1/models", euKey)
 	if to := resp.Header.Get("Location"); !strings.HasPrefix(to, "http://frankfurt.chat.api.example:8080/v1/models?spw=") {
 		t.Errorf("a tenant that must stay in the EU is sent to %s", to)

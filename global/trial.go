@@ -26,7 +26,8 @@ const (
 	guardEvery = 250 * time.Millisecond
 	// longestStep is how much one look may add to the window: a leader that was paused has not watched meanwhile.
 	longestStep = time.Second
-	// A mark in the log is written once in markPart of the window.
+	// A mark in the log is written once in markPart of the window, so that a change of leaders costs the trial no more
+	// than that much time; without a window, or after it, once in markMost while the figures change.
 	markPart            = 20
 	markLeast, markMost = time.Second, 30 * time.Second
 )
@@ -80,8 +81,11 @@ func (w *warden) look(ctx context.Context, now time.Time) {
 
 // mark writes down now and then how far the trial has come.
 func (w *warden) mark(ctx context.Context, g *consensus.Stage, figures string, now time.Time) {
-	every := min(max(g.Window/markPart, markLeast), markMost)
-	if now.Sub(w.marked) < every || w.pending == 0 && figures == w.figures {
+	every, passing := markMost, g.Elapsed < g.Window
+	if passing {
+		every = min(max(g.Window/markPart, markLeast), markMost)
+	}
+	if now.Sub(w.marked) < every || figures == w.figures && !(passing && w.pending > 0) {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, dutyTimeout)
