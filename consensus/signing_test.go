@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -288,5 +290,67 @@ func TestSnapshotsWithBrokenKeysAreRefused(t *testing.T) {
 		if _, err := decodeState(bytes.NewReader(b)); err == nil {
 			t.Errorf("%s: a snapshot with it is taken", name)
 		}
+	}
+}
+
+const goldenSigning = "log-signing-v1.txt"
+
+// signingCommands lead through every phase, and go back on leaving.
+func signingCommands(t *testing.T) [][]byte {
+	t.Helper()
+	var out [][]byte
+	at := noon
+	add := func(action string, body []byte) {
+		at = at.Add(time.Hour)
+		out = append(out, must(t, command{Kind: kindSign, ID: fmt.Sprint(len(out)), Action: action, Path: "api.example.", Body: body, Actor: "alice", Reason: "golden", At: at}))
+	}
+	key := func(fill byte) []byte { return bytes.Repeat([]byte{fill}, zoneKeySize) }
+	out = append(out, must(t, command{Kind: kindPutSpec, ID: "s", Body: []byte("300 100"), Actor: "alice", At: at}))
+	add(SignEnable, key(1))
+	add(signStep, nil)
+	add(SignSeen, nil)
+	add(SignRoll, key(2))
+	out = append(out, must(t, command{Kind: kindPutSpec, ID: "s2", BasedOn: 1, Body: []byte("600 60"), Actor: "alice", At: at}))
+	add(signStep, nil)
+	add(SignSeen, nil)
+	add(SignRoll, key(3)) // refused
+	add(signStep, nil)
+	add(SignDisable, nil)
+	add(SignEnable, key(4))
+	add(SignDisable, nil)
+	add(SignSeen, nil)
+	add(signStep, nil)
+	add(SignEnable, key(5))
+	return out
+}
+
+// TestGoldenSigningLog replays a log of this release: later ones must come to the same states by it.
+func TestGoldenSigningLog(t *testing.T) {
+	path := filepath.Join("testdata", goldenSigning)
+	var text strings.Builder
+	s, phases := &State{}, ""
+	for i, data := range signingCommands(t) {
+		s, _ = apply(s, entry{index: uint64(i + 1), term: 2, data: data}, checks{holds: holdsOf})
+		fmt.Fprintf(&text, "%x %s\n", data, s.Hash())
+		if s.Signing != nil {
+			phases += string(s.Signing.Phase) + " "
+		} else {
+			phases += "- "
+		}
+	}
+	if want := "- new publish signed rolling rolling replace retiring retiring signed leaving publish leaving unsigning - new "; phases != want {
+		t.Errorf("the log leads through %s, want %s", phases, want)
+	}
+	if *update {
+		if err := os.WriteFile(path, []byte(text.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(want) != text.String() {
+		t.Errorf("%s now leads to other states: nodes of two releases would differ", path)
 	}
 }

@@ -41,7 +41,7 @@ func snapshotSaveCommand() *cobra.Command {
 		Use:   "save FILE",
 		Short: "Write a node's agreed state to a file",
 		Long: `Write a node's agreed state to a file: the spec with its history, the plan and the drains. The file also holds the keys
-that sign redirect tickets, so only its owner may read it.`,
+that sign redirect tickets and the zone, so only its owner may read it.`,
 		Example: "  spillway snapshot save state.snap",
 		Args:    exactly("FILE", 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -123,6 +123,9 @@ func printState(w io.Writer, s *consensus.State) {
 			fmt.Fprintf(t, "%d\t%s\t%s\t%d\n", e.Version, e.At.Format("2006-01-02 15:04:05Z07:00"), e.Actor, len(e.Body))
 		}
 	})
+	if g := s.Signing; g != nil {
+		fmt.Fprintf(w, "zone %s is signed by %d keys; %s since %s\n", g.Zone, len(g.Keys), g.Phase, g.Since.Format("2006-01-02 15:04:05Z07:00"))
+	}
 	for _, d := range s.Drains {
 		fmt.Fprintf(w, "drained: %s %q\n", d.Path, d.Reason)
 	}

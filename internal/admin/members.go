@@ -53,7 +53,7 @@ type LeaderRequest struct {
 	Reason string `json:"reason,omitempty"`
 }
 
-// ArchiveAnswer is a node's state as a snapshot. It holds the keys that sign redirect tickets.
+// ArchiveAnswer is a node's state as a snapshot. It holds the keys that sign redirect tickets and the zone.
 type ArchiveAnswer struct {
 	Data []byte `json:"data"`
 }
