@@ -71,6 +71,14 @@ func (p *planet) alike(name string, qtype uint16, signed bool) bool {
 // phase waits until every node shows a phase of the signing.
 func (p *planet) phase(t *testing.T, want consensus.Phase) {
 	t.Helper()
+	defer func() {
+		for _, s := range p.alive() {
+			if t.Failed() {
+				a, err := s.dnssec(t.Context())
+				t.Logf("%s: %+v, %v; raft %+v, silent %+v", s.cfg.Name, a, err, s.node.Status(), s.node.Silent())
+			}
+		}
+	}()
 	eventually(t, 60*time.Second, "the zone is "+string(want)+" at every node", func() bool {
 		for _, s := range p.alive() {
 			if v := s.view.Load(); v == nil || v.phase() != string(want) {
