@@ -80,7 +80,7 @@ func (p *planet) phase(t *testing.T, want consensus.Phase) {
 			}
 		}
 	}()
-	eventually(t, 60*time.Second, "the zone is "+string(want)+" at every node", func() bool {
+	eventually(t, 2*time.Minute, "the zone is "+string(want)+" at every node", func() bool {
 		for _, s := range p.alive() {
 			if v := s.view.Load(); v == nil || v.phase() != string(want) {
 				return false

@@ -25,9 +25,9 @@ const (
 	signatureWays   = 4
 )
 
-// signsPerSecond bounds what is signed for one answer alone: names that do not exist, and explanations. At some 25 µs
+// signsPerSecond bounds what is signed for one answer alone: names that do not exist, and explanations. At some 60 µs
 // each it is an eighth of a processor.
-const signsPerSecond = 5000
+const signsPerSecond = 2000
 
 // NewSignatures makes an empty store.
 func NewSignatures() *Signatures {
