@@ -143,11 +143,6 @@ func (p *planet) certs(id identity.ID) *identity.Certs {
 	return c
 }
 
-func (p *planet) newNode(name, raft string) *Server {
-	p.t.Helper()
-	return p.newNodeIn(name, raft, "", specText())
-}
-
 // newNodeIn makes a node that keeps its state in dir and has a spec file of this text.
 func (p *planet) newNodeIn(name, raft, dir, text string) *Server {
 	p.t.Helper()
