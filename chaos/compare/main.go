@@ -31,8 +31,9 @@ type options struct {
 	oneByOne     bool
 	dump         string // file of all outcomes; empty for none
 	prompt, out  load.Lengths
-	net          *memnet.Net                             // nil: loopback
-	bubble       func(func(context.Context) error) error // runs a trial in a time of its own; nil: here and now
+	net          *memnet.Net // nil: loopback
+	// bubble runs a trial in a time and on a network of its own; nil: here and now.
+	bubble func(func(context.Context, *memnet.Net) error) error
 }
 
 func main() {
@@ -154,7 +155,10 @@ func (o *options) run(ctx context.Context, f func(context.Context) error) error 
 	if o.bubble == nil {
 		return f(ctx)
 	}
-	return o.bubble(f)
+	return o.bubble(func(ctx context.Context, n *memnet.Net) error {
+		o.net = n // of these options, which may be a copy: on any other network virtual time would stand still
+		return f(ctx)
+	})
 }
 
 // together runs n things side by side, or one by one.

@@ -31,11 +31,8 @@ func inVirtualTime(t *testing.T, flags ...string) *options {
 		t.Fatal(err)
 	}
 	o.oneByOne = true
-	o.bubble = func(run func(context.Context) error) (err error) {
-		synctest.Test(t, func(t *testing.T) {
-			o.net = &memnet.Net{}
-			err = run(t.Context())
-		})
+	o.bubble = func(run func(context.Context, *memnet.Net) error) (err error) {
+		synctest.Test(t, func(t *testing.T) { err = run(t.Context(), &memnet.Net{}) })
 		return err
 	}
 	return o
