@@ -16,6 +16,16 @@
 // requests have their share of every worker lets everybody pass, its own tenant's shorter requests included: it waits
 // for its share and not for room.
 //
+// # Guests
+//
+// A fair order is not enough: what is in an engine cannot be overtaken, and a work-conserving server that does not
+// preempt owes a newcomer nothing before what runs has run (VTC's bound is all running output). So the queue also says who
+// is beyond his part: a tenant with more than its equal part of the GPU time that runs, and of what waits, is a guest
+// (Guest) as long as anybody else waits, runs or has asked in the last 10 s. Guests are let in only where others would not
+// notice (local/pick/guest.go), and who is held back for that leaves its turn to the others at once (Beyond). Somebody is
+// always no guest, nobody is held back below his part, and a tenant alone is never one: what it costs is the throughput that
+// a flood has from very large steps, and only while it is not alone.
+//
 // # Refusal
 //
 // The queue is bounded by count and bytes, in all, by class and by tenant. Over the bound the newest of the least urgent

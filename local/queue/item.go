@@ -28,6 +28,7 @@ type Item[T any] struct {
 	// Value is the caller's own.
 	Value T
 
+	booked       float64 // cost while it runs
 	enqueued     time.Time
 	seq          uint64
 	skips        int

@@ -7,6 +7,7 @@ type lane[T any] struct {
 	work    int64
 	bytes   int64
 	running int
+	busy    float64 // what those that run are expected to cost, in seconds of GPU time
 	counter float64 // virtual time of the tenant: seconds of GPU time over its weight
 	weight  float64
 	joined  uint64 // when it began to wait; among equals the longest waiting goes first
@@ -37,7 +38,8 @@ type line[T any] struct {
 	longest, rests *lane[T] // ends of the list of resting lanes: who has rested longest goes first
 	oldest, newest *Item[T]
 	running        int
-	rested         int // lanes on the list of resting ones
+	busy           float64 // of its lanes
+	rested         int     // lanes on the list of resting ones
 	n              int
 	work           int64
 	bytes          int64

@@ -14,6 +14,7 @@ const (
 	NoRoom Answer = iota // no worker has room for it now
 	Held                 // workers have room, but not for one as long as it: shorter ones may pass
 	Placed               // it is bound to a worker
+	Beyond               // it is beyond its tenant's part (see Guest) and others would notice: they go first
 )
 
 // heldReach is how many of a tenant's requests are looked past when they are held.
@@ -85,6 +86,8 @@ func (l *lane[T]) next(t *tried[T], try func(*Item[T]) Answer) *Item[T] {
 		case NoRoom:
 			t.passed[t.n] = it
 			t.n++
+			return nil
+		case Beyond:
 			return nil
 		}
 	}

@@ -15,6 +15,7 @@ type Queue[T any] struct {
 	seq   uint64
 	drain drain
 	stuck *Item[T] // overtaken often enough: nobody passes it any more
+	asked [2]asked // who asked last, and when somebody else last did
 }
 
 // New returns an empty queue.
@@ -48,6 +49,7 @@ func (q *Queue[T]) Pass(it *Item[T], now time.Time) {
 	}
 	q.forget(it)
 	it.tidy()
+	q.ask(it.Tenant, now)
 	it.enqueued = now
 	l := &q.lines[it.Class]
 	ln := l.lane(it.Tenant, q.cfg.MaxTenants)
@@ -67,6 +69,9 @@ func (l *line[T]) enter(it *Item[T], ln *lane[T]) {
 	it.lane, it.state = ln, running
 	ln.running++
 	l.running++
+	it.booked = it.Cost
+	ln.busy += it.booked
+	l.busy += it.booked
 }
 
 // Settle books a request that entered out, at what it really cost in seconds of GPU time; 0 when it came to nothing.
@@ -83,6 +88,14 @@ func (q *Queue[T]) Settle(it *Item[T], cost float64) {
 	it.lane, it.state = nil, out
 	ln.running--
 	l.running--
+	ln.busy -= it.booked
+	l.busy -= it.booked
+	if ln.running == 0 {
+		ln.busy = 0 // what rounding has left
+	}
+	if l.running == 0 {
+		l.busy = 0
+	}
 	l.rest(ln)
 }
 
