@@ -91,6 +91,9 @@ func (v *View) screen(rec *explain.Record) string {
 			drop = v.room(i)
 			pooled = true
 		}
+		if drop == dropNot && v.q.Guest {
+			drop = v.host(i)
+		}
 		if drop == dropNot {
 			if v.gates[i].odd {
 				v.odd = append(v.odd, int32(i))
@@ -103,7 +106,7 @@ func (v *View) screen(rec *explain.Record) string {
 			rec.Candidate(v.Workers[i].Name).Drop(v.dropped(i, drop))
 		}
 		switch drop {
-		case dropSlots, dropKV, dropLong, dropBacklog, dropTrial:
+		case dropSlots, dropKV, dropLong, dropBacklog, dropTrial, dropGuest:
 			reason = ReasonBusy
 		case dropNever:
 			if reason == ReasonNoWorker {
@@ -146,6 +149,7 @@ const (
 	dropGone
 	dropKept  // it is set apart for a pool
 	dropApart // it is not
+	dropGuest // others would notice
 )
 
 // String is the drop in records.
@@ -154,6 +158,7 @@ func (d drop) String() string {
 		"", "down", "failed this request", "on trial", "no free sequence", "no free KV cache", "long prompts have their share",
 		"prefill backlog over the target", "longer than the worker takes", "what is believed of it cannot be", "not in the ledger",
 		"set apart for a pool that the request is not of", "not of the request's pool",
+		"its tenant has its part, and others would notice",
 	}[d]
 }
 

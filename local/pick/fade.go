@@ -20,7 +20,7 @@ const (
 // Where a worker's rates are compared with its prior's: a prompt of 1,000 tokens, and 8 sequences of as many.
 var (
 	usualPrompt = vector{1, 1, 0}
-	usualStep   = vector{1, 8, 8}
+	usualStep   = vector{1, 8, 0}
 )
 
 // Pace is how long the worker takes for a usual prompt and a usual step, as multiples of its prior. ok is false when

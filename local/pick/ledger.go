@@ -100,6 +100,8 @@ func (l *Ledger) FirstByte(e *Entry, now time.Time) {
 	a.backlog -= e.prefill
 	s := &l.slots[e.worker]
 	s.prefilling--
+	s.prefilled.Tokens += e.prefill
+	s.prefilled.Prompts++
 	s.pop(a, e.pos, l.clock(now))
 }
 

@@ -41,7 +41,9 @@ func (r *Rates) DecodeRate(seqs float64) float64 {
 // clock jump cannot spoil the rates; and they stay within spread of the prior, so that nothing absurd can be learned.
 type Learner struct {
 	prefill fit
-	step    fit
+	step    fit     // seconds by load: see burden
+	slope   float64 // of a step, per sequence and per thousand tokens of context: the prior's
+	context float64
 	trust   float64
 	faded   time.Time // when it last faded, or might have
 	half    time.Duration
@@ -57,18 +59,27 @@ const (
 func NewLearner(prior Rates) *Learner {
 	return &Learner{
 		prefill: newFit(vector{prior.PrefillBase, kilo / prior.PrefillRate}),
-		step:    newFit(vector{prior.StepBase, prior.StepSlope, prior.StepContext}),
-		trust:   1,
+		step:    newFit(vector{prior.StepBase, prior.StepSlope + prior.StepContext}),
+		slope:   prior.StepSlope, context: prior.StepContext,
+		trust: 1,
 	}
 }
 
 // Rates returns what is believed now.
 func (l *Learner) Rates() Rates {
 	p, s := &l.prefill.w, &l.step.w
+	k := s[1] / (l.slope + l.context)
 	return Rates{
 		PrefillBase: p[0], PrefillRate: kilo / p[1],
-		StepBase: s[0], StepSlope: s[1], StepContext: s[2], Trust: max(l.trust, 0.01),
+		StepBase: s[0], StepSlope: k * l.slope, StepContext: k * l.context, Trust: max(l.trust, 0.01),
 	}
+}
+
+// burden is how many times a sequence of a thousand tokens' context a step bears. Sequences and context are one quantity
+// to the fit, in the proportion of the prior, which is the GPU's (FLOP/s to bytes/s) more than the worker's: a worker's
+// contexts grow with its sequences, so that two slopes would not be told apart, and either would be anything.
+func (l *Learner) burden(seqs, context float64) float64 {
+	return (l.slope*seqs + l.context*context/kilo) / (l.slope + l.context)
 }
 
 // FirstToken learns from a time to first token: seconds after dispatch, with work uncached prompt tokens in front of
@@ -88,7 +99,7 @@ func (l *Learner) Step(seqs, context, seconds float64) {
 	if !(seqs >= 1) || seqs > maxSeqs || !(context >= 0) || context > maxAsk || !(seconds > 0) || seconds > 60 {
 		return
 	}
-	l.step.observe(seqs, context/kilo, seconds)
+	l.step.observe(l.burden(seqs, context), 0, seconds)
 }
 
 // Hit learns how much of a believed prefix hit was true; both in tokens.

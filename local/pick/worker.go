@@ -75,6 +75,8 @@ type Query struct {
 	Contended bool
 	// Spare asks for a fifth of a worker's KV cache to stay free: whoever asks has its part of the zone already.
 	Spare bool
+	// Guest says that the request is beyond its tenant's part: it takes what others would not notice. See guest.go.
+	Guest bool
 	// Blocks are the prompt's chained block hashes (see Blocks); nil when prefixes do not matter.
 	Blocks []uint64
 	// Key is what consistent_hash goes by; 0 means that the request has none and may go anywhere.

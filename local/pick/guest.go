@@ -1,0 +1,58 @@
+package pick
+
+// A guest is a request beyond its tenant's part of a zone, while others want theirs (queue.Guest). What a guest takes, the
+// others notice in two ways only, for a worker's engine shares each step among all that it holds: their prefill waits for
+// the step under way and shares the next one, and every step is as long as what is decoded in it. So a guest is let into
+// an engine in such pieces that neither is much: one prompt at a time, and a bounded batch. The rest waits in the
+// queue, where others pass it. That is Sarathi-Serve's bound on a step (OSDI'24, "stall-free batching": chunks of a few
+// hundred tokens, decodes first), kept from outside, because nobody outside chooses an engine's chunks.
+//
+// The bound on prefill is in tokens and not in seconds: rates are learned from answers, and under a flood these say least.
+
+const (
+	// guestPrefill is how much prefill may stand in an engine when a guest joins it, its own included, in tokens: what a
+	// step takes in about the time that it needs for reading the weights anyway (peak FLOP/s over bytes/s: 150 to 300
+	// tokens from A100 to H200). A longer prompt must have the engine's prefill to itself.
+	guestPrefill = 256
+	// guestStep is how many times as long as that of a lone sequence a worker's step may become by guests.
+	guestStep = 1.5
+	// guestSeqs may be there in any case, whatever is believed of steps.
+	guestSeqs = 4
+)
+
+// host says whether a worker that has room has it for a guest.
+func (v *View) host(i int) drop {
+	b := &v.brief[i]
+	a := v.Ledger.account(b.id)
+	if back := a.backlog + a.foreignBacklog; back > 0 && back+v.prompt > guestPrefill {
+		return dropGuest
+	}
+	seqs := float64(a.seqs())
+	if seqs < guestSeqs {
+		return dropNot
+	}
+	alone := b.step + b.slope + b.context*v.context
+	if alone+b.slope*seqs+b.context*float64(a.heldKV())/kilo > guestStep*alone {
+		return dropGuest
+	}
+	return dropNot
+}
+
+// Prefilled counts what a worker has prefilled since it was added: prompts whose first byte has come.
+type Prefilled struct{ Tokens, Prompts int64 }
+
+// Prefilled reads a worker's count.
+func (l *Ledger) Prefilled(id int32) Prefilled {
+	if l.account(id) == nil {
+		return Prefilled{}
+	}
+	return l.slots[id].prefilled
+}
+
+// hidden is the part of a step without prefill that a step with a whole prompt hides: weights are read while it computes.
+const hidden = 0.85
+
+// Slowed is how much longer steps have taken for what was prefilled meanwhile, in seconds.
+func (r *Rates) Slowed(from, to Prefilled) float64 {
+	return max(0, float64(to.Tokens-from.Tokens)/r.PrefillRate-hidden*r.StepBase*float64(to.Prompts-from.Prompts))
+}
