@@ -35,6 +35,7 @@ func (f *floor) firstByte(at *attempt, stream bool, now time.Time) {
 		at.worker.latency.Observe(int64(at.seqs), now.Sub(at.sent).Seconds(), now)
 	}
 	f.ledger.FirstByte(&at.entry, now)
+	at.before = f.ledger.Prefilled(at.worker.id)
 	if stream {
 		at.worker.breaker.Took(at.slowness(), now)
 		at.worker.learner.FirstToken(at.work, now.Sub(at.sent).Seconds())
@@ -127,7 +128,7 @@ func (f *floor) learn(at *attempt, m *meter, atEnd pick.Load) {
 	if out >= 8 {
 		seqs := float64(atEnd.Running + atEnd.ForeignSeqs)
 		held := float64(atEnd.KV + atEnd.ForeignKV)
-		w.learner.Step((at.seqs+seqs)/2, (at.held+held)/2, at.last.Sub(at.first).Seconds()/(out-1))
+		w.learner.Step((at.seqs+seqs)/2, (at.held+held)/2, f.decoding(at)/(out-1))
 	}
 }
 

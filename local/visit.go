@@ -53,13 +53,14 @@ type attempt struct {
 	entry    pick.Entry
 	choice   pick.Verdict
 	sent     time.Time
-	work     float64 // uncached tokens in front of its first token, its own included
-	seqs     float64 // sequences beside it when it was sent
-	held     float64 // KV tokens held then
-	exact    int     // 1 when the worker's cache was known and not guessed, else 0
-	pace     float64 // seconds that the worker takes for a prompt token
-	foreseen float64 // the predicted time to its first byte, in seconds
-	hedge    bool    // it is the second attempt of a race
+	work     float64        // uncached tokens in front of its first token, its own included
+	seqs     float64        // sequences beside it when it was sent
+	held     float64        // KV tokens held then
+	exact    int            // 1 when the worker's cache was known and not guessed, else 0
+	pace     float64        // seconds that the worker takes for a prompt token
+	foreseen float64        // the predicted time to its first byte, in seconds
+	before   pick.Prefilled // by the worker when the first byte came
+	hedge    bool           // it is the second attempt of a race
 	over     bool
 	cancel   func(error)
 	first    time.Time

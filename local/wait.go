@@ -82,6 +82,8 @@ func (f *floor) try(v *visit, p *pool, now time.Time) (*attempt, queue.Answer) {
 	case at != nil:
 		p.passed(v)
 		return at, queue.Placed
+	case v.query.Guest:
+		return nil, queue.Beyond
 	case v.query.Spare && p.queue.Rivals(v.hop.Tenant, v.class):
 		return nil, queue.Held // it has its share: nobody waits for it
 	case pick.HeldBack(p.view):
