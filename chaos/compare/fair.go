@@ -25,17 +25,36 @@ const (
 	quiet = 20 * time.Second
 )
 
+// fairCounted is how many requests of the light tenant count: a p99 wants some hundreds.
+const fairCounted = 500
+
+// fairnesses shows fairness on each kind of GPU: what a flood does to others depends on how much of a first token is
+// waiting for steps, and that on how fast prompts are.
+func fairnesses(ctx context.Context, all *options) error {
+	for _, kind := range all.fairGPUs {
+		o := *all
+		o.gpu, o.seeds = kind, all.fairSeeds
+		each, err := capacity(&o)
+		if err != nil {
+			return err
+		}
+		o.span = quiet + time.Duration(fairCounted/(each*fairWorkers*lightPart)*float64(time.Second))
+		if err := fairness(ctx, &o, each); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // fairness shows one tenant's times to first token, alone and next to another that floods the zone. Behind a plain door
 // everybody is one tenant, so the requests come as a gateway sends them.
-func fairness(ctx context.Context, all *options, each float64) error {
-	longer := *all
-	longer.span *= 3 // a p99 wants some hundred requests of the light tenant
-	o := &longer
-	fmt.Printf("\nTwo tenants, one zone of %d healthy workers: one asks for %.0f %% of what the zone can do, the other for %.0f %%, ten times its share.\n",
-		fairWorkers, 100*lightPart, 100*floodPart)
+func fairness(ctx context.Context, o *options, each float64) error {
+	fmt.Printf("\nTwo tenants, one zone of %d healthy %s: one asks for %.0f %% of what the zone can do, the other for %.0f %%, ten times its share.\n",
+		fairWorkers, o.gpu, 100*lightPart, 100*floodPart)
 	var alone, next []time.Duration
+	var least, most, served float64
 	for seed := range uint64(o.seeds) {
-		progress("fairness, run %d of %d...", seed+1, o.seeds)
+		progress("fairness on %s, run %d of %d...", o.gpu, seed+1, o.seeds)
 		var both, floods [2]*result
 		err := together(o.oneByOne, 2, func(i int) (err error) {
 			return o.run(ctx, func(ctx context.Context) (err error) {
@@ -47,27 +66,38 @@ func fairness(ctx context.Context, all *options, each float64) error {
 			return err
 		}
 		progress("")
-		if err := errors.Join(o.write("alone", int(seed)+1, true, both[0]), o.write("beside", int(seed)+1, true, both[1])); err != nil {
+		if err := errors.Join(o.write("alone "+o.gpu, int(seed)+1, true, both[0]), o.write("beside "+o.gpu, int(seed)+1, true, both[1])); err != nil {
 			return err
 		}
 		if max(both[0].lag, both[1].lag) > maxLag {
 			fmt.Println("THIS IS NO EVIDENCE: the machine was too busy to send on time. Run it again when nothing else runs.")
 		}
-		fmt.Printf("seed %d: %s; %d of %d answered; %.1f/s of the flood, %.1f/s of its part\n", seed+1, ratio(first(both[0]), first(both[1])),
-			len(first(both[1])), len(both[1].outcomes), float64(len(first(floods[1])))/(o.span-quiet).Seconds(), each*fairWorkers*(1-lightPart))
-		alone, next = append(alone, first(both[0])...), append(next, first(both[1])...)
+		a, b := first(both[0]), first(both[1])
+		rate := float64(len(first(floods[1]))) / (o.span - quiet).Seconds()
+		fmt.Printf("seed %d: %s; %d of %d answered; %.1f/s of the flood\n", seed+1, ratio(a, b), len(b), len(both[1].outcomes), rate)
+		alone, next = append(alone, a...), append(next, b...)
+		x := times(a, b)
+		if seed == 0 {
+			least = x
+		}
+		least, most, served = min(least, x), max(most, x), served+rate/float64(o.seeds)
 	}
 	slices.Sort(alone)
 	slices.Sort(next)
-	fmt.Printf("all %d: %s\n", o.seeds, ratio(alone, next))
+	fmt.Printf("all %d on %s: %s (by seed %.2f..%.2f); %.1f/s of the flood\n", o.seeds, o.gpu, ratio(alone, next), least, most, served)
 	return nil
+}
+
+// times is how many times as long as alone the p99 takes next to the flood, both ascending.
+func times(alone, next []time.Duration) float64 {
+	return quantile(next, 0.99).Seconds() / max(quantile(alone, 0.99).Seconds(), 1e-9)
 }
 
 // ratio compares times to first token, both ascending.
 func ratio(alone, next []time.Duration) string {
 	p50, p99 := quantile(alone, 0.5).Seconds(), quantile(alone, 0.99).Seconds()
 	n50, n99 := quantile(next, 0.5).Seconds(), quantile(next, 0.99).Seconds()
-	return fmt.Sprintf("the light tenant's TTFT p99 is %.2f s alone and %.2f s next to the flood, %.2f times; p50 %.2f s and %.2f s", p99, n99, n99/max(p99, 1e-9), p50, n50)
+	return fmt.Sprintf("the light tenant's TTFT p99 is %.3f s alone and %.3f s next to the flood, %.2f times; p50 %.3f s and %.3f s", p99, n99, times(alone, next), p50, n50)
 }
 
 // first are the times to first token of whole answers, ascending.
@@ -131,6 +161,9 @@ func beside(ctx context.Context, o *options, seed uint64, rate float64, flooded 
 	})
 	if light != nil {
 		light.outcomes = slices.DeleteFunc(light.outcomes, func(o load.Outcome) bool { return o.Due.Sub(begun) < quiet })
+	}
+	if flood != nil { // what begins while it is let go is not what it had next to the other
+		flood.outcomes = slices.DeleteFunc(flood.outcomes, func(out load.Outcome) bool { return out.First.Sub(begun) > o.span })
 	}
 	return light, flood, errors.Join(err, z.stop())
 }

@@ -26,6 +26,8 @@ type options struct {
 	slo          time.Duration // for a first token
 	gpu, model   string
 	workers      int
+	fairGPUs     []string
+	fairSeeds    int
 	faults, fair bool
 	healthless   bool
 	oneByOne     bool
@@ -67,13 +69,15 @@ func parse(args []string) (*options, error) {
 	f.StringVar(&o.model, "model", "Llama-3.1-8B", "model of the stand-in workers")
 	f.BoolVar(&o.faults, "faults", true, "make three workers ill")
 	f.BoolVar(&o.fair, "fair", true, "then show what a tenant notices of another one's flood")
+	kinds := f.String("fair-gpus", "L4,H100", "GPUs of the stand-in workers for that")
+	f.IntVar(&o.fairSeeds, "fair-seeds", 5, "runs of that with arrivals of their own, on each")
 	f.BoolVar(&o.healthless, "healthless", true, "then show the policies alone, with ejection for stalls, errors and latency off (one seed)")
 	f.BoolVar(&o.oneByOne, "one-by-one", false, "run the policies one after the other instead of side by side")
 	f.StringVar(&o.dump, "dump", "", "write every request's outcome to this file, as CSV")
 	if err := f.Parse(args); err != nil {
 		return nil, err
 	}
-	o.policies = strings.Split(*names, ",")
+	o.policies, o.fairGPUs = strings.Split(*names, ","), strings.Split(*kinds, ",")
 	switch *names {
 	case "all":
 		o.policies = pick.Policies()
@@ -85,7 +89,7 @@ func parse(args []string) (*options, error) {
 			return nil, err
 		}
 	}
-	if o.seeds < 1 || !(o.busy > 0) || o.busy > 10 {
+	if o.seeds < 1 || o.fairSeeds < 1 || !(o.busy > 0) || o.busy > 10 {
 		return nil, errors.New("use at least one seed, and a load over 0 and up to 10")
 	}
 	return o, nil
@@ -97,7 +101,7 @@ func compare(ctx context.Context, o *options) error {
 		return err
 	}
 	if len(o.policies) == 0 {
-		return fairness(ctx, o, each)
+		return fairnesses(ctx, o)
 	}
 	rate := each * float64(o.workers) * o.busy
 	fmt.Printf("One zone, %d stand-in workers (%s, %s, each good for %.2f requests/s), %.1f requests/s: %.0f %% of what the healthy zone can do.\n",
@@ -116,7 +120,7 @@ func compare(ctx context.Context, o *options) error {
 		}
 	}
 	if o.fair {
-		return fairness(ctx, o, each)
+		return fairnesses(ctx, o)
 	}
 	return nil
 }
