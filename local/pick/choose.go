@@ -31,6 +31,10 @@ func (v *View) choose(q *Query, now time.Time, rng *rand.Rand, rec *explain.Reco
 	v.settle()
 	v.known = v.Index != nil && len(q.Blocks) > 0 && q.PromptBytes > 0 && v.Index.match(q.Blocks)
 	reason := v.among(rec)
+	if q.Guest && len(v.cands) > 0 {
+		v.hosts(rec)
+		reason = ReasonBusy
+	}
 	if len(v.cands) == 0 {
 		rec.Choose("", reason)
 		return Verdict{Index: -1, ID: -1, Reason: reason}, false
@@ -91,9 +95,6 @@ func (v *View) screen(rec *explain.Record) string {
 			drop = v.room(i)
 			pooled = true
 		}
-		if drop == dropNot && v.q.Guest {
-			drop = v.host(i)
-		}
 		if drop == dropNot {
 			if v.gates[i].odd {
 				v.odd = append(v.odd, int32(i))
@@ -106,7 +107,7 @@ func (v *View) screen(rec *explain.Record) string {
 			rec.Candidate(v.Workers[i].Name).Drop(v.dropped(i, drop))
 		}
 		switch drop {
-		case dropSlots, dropKV, dropLong, dropBacklog, dropTrial, dropGuest:
+		case dropSlots, dropKV, dropLong, dropBacklog, dropTrial:
 			reason = ReasonBusy
 		case dropNever:
 			if reason == ReasonNoWorker {

@@ -1,5 +1,7 @@
 package pick
 
+import "github.com/spillway-lb/spillway/internal/explain"
+
 // A guest is a request beyond its tenant's part of a zone, while others want theirs (queue.Guest). What a guest takes, the
 // others notice in two ways only, for a worker's engine shares each step among all that it holds: their prefill waits for
 // the step under way and shares the next one, and every step is as long as what is decoded in it. So a guest is let into
@@ -20,22 +22,29 @@ const (
 	guestSeqs = 4
 )
 
+// hosts leaves the candidates that have room for a guest.
+func (v *View) hosts(rec *explain.Record) {
+	kept := v.cands[:0]
+	for _, at := range v.cands {
+		if v.host(at) {
+			kept = append(kept, at)
+		} else if rec.On() {
+			rec.Candidate(v.Workers[at].Name).Drop(dropGuest.String())
+		}
+	}
+	v.cands = kept
+}
+
 // host says whether a worker that has room has it for a guest.
-func (v *View) host(i int) drop {
-	b := &v.brief[i]
+func (v *View) host(at int32) bool {
+	b := &v.brief[at]
 	a := v.Ledger.account(b.id)
 	if back := a.backlog + a.foreignBacklog; back > 0 && back+v.prompt > guestPrefill {
-		return dropGuest
+		return false
 	}
 	seqs := float64(a.seqs())
-	if seqs < guestSeqs {
-		return dropNot
-	}
 	alone := b.step + b.slope + b.context*v.context
-	if alone+b.slope*seqs+b.context*float64(a.heldKV())/kilo > guestStep*alone {
-		return dropGuest
-	}
-	return dropNot
+	return seqs < guestSeqs || !(alone+b.slope*seqs+b.context*float64(a.heldKV())/kilo > guestStep*alone)
 }
 
 // Prefilled counts what a worker has prefilled since it was added: prompts whose first byte has come.
