@@ -26,7 +26,7 @@ EOF
 node g1 $ns1 $ns1v6 127.1.0.1
 node g2 $ns2 $ns2v6 127.1.0.2
 
-above() { # the root and example., which delegate; one server holds both
+above() { # above DS: the root and example., which delegate; one server holds both
   mkdir -p "$DIR/knot"
   cat >"$DIR/root.zone" <<EOF
 . 3600 SOA ns.root-servers.test. hostmaster.root-servers.test. 1 7200 1800 1209600 900
@@ -41,6 +41,7 @@ example. 3600 NS ns1.example.
 ns1.example. 3600 A $parent
 $zone. 3600 NS ns1.$zone.
 $zone. 3600 NS ns2.$zone.
+${1:-}
 ns1.$zone. 3600 A $ns1
 ns1.$zone. 3600 AAAA $ns1v6
 ns2.$zone. 3600 A $ns2
@@ -66,6 +67,7 @@ zone:
 EOF
   printf '. 3600000 NS ns.root-servers.test.\nns.root-servers.test. 3600000 A %s\n' $parent >"$DIR/hints"
   knotd -c "$DIR/knot.conf" >"$DIR/knot.log" 2>&1 &
+  above=$!
 }
 have knotd && above
 

@@ -42,5 +42,6 @@ want() {
 . "$here/planet.sh"
 . "$here/rules.sh"
 . "$here/testers.sh"
+. "$here/signed.sh"
 echo "passed $passed, failed $failed, skipped $skipped"
 [ "$failed" = 0 ]
