@@ -24,6 +24,7 @@ type planner struct {
 	last    time.Time
 	back    steer.Returns
 	guard   steer.Guard
+	solved  steer.Memory
 }
 
 type waitKey struct{ region, model string }
@@ -93,6 +94,7 @@ func (p *planner) input(v *View, now time.Time) *steer.Input {
 	if q := v.quorum; !p.s.bench.reads(steer.PlanVersion, q.self, q.voters) {
 		in.Heavy = nil // a node of the release before could not read the plan
 	}
+	in.Memory = &p.solved
 	p.smooth(v.spec, in.Regions, now)
 	p.calm(v, in, now)
 	p.guard.Mark(in, now)

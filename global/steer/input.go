@@ -16,6 +16,8 @@ type Input struct {
 	Heavy []Heavy
 	// Prev is the plan in force, or nil.
 	Prev *Plan
+	// Memory is the solver's own, or nil. It makes the next Solve cheaper.
+	Memory *Memory
 }
 
 // Cell is a set of client networks that share a location.

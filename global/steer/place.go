@@ -1,6 +1,9 @@
 package steer
 
-import "math"
+import (
+	"math"
+	"slices"
+)
 
 // speck is the part of a unit or of a rate that is not worth placing.
 const speck = 1e-6
@@ -8,20 +11,30 @@ const speck = 1e-6
 // place solves each model's market exactly and gives every unit the mean of its models' shares, weighted by demand.
 // It returns what a little of each region's capacity is worth, in seconds, by model and region; nil for a model that
 // nobody asks for.
-func (p *problem) place() (worth [][]float64) {
+func (p *problem) place() (worth [][]float64) { return p.placeWith(new(flow)) }
+
+func (p *problem) placeWith(f *flow) (worth [][]float64) {
 	worth = make([][]float64, len(p.models))
-	var f flow
 	var m market
 	lost := make([]float64, len(p.units)) // parts that no region serves
 	over := make([]float64, len(p.units)) // parts that found no room
+	names := p.remembered()
 	for k := range worth {
 		g := p.clients(k, lost)
 		if len(g.rates) == 0 {
 			continue
 		}
 		warm := p.lay(&m, k, g)
-		if g.mixed || warm == nil || !f.warm(&m, warm) {
+		if names != nil && g.mixed {
+			warm = p.in.Memory.recall(p, names[k], &g, &m)
+		} else if g.mixed {
+			warm = nil
+		}
+		if warm == nil || !f.warm(&m, warm) {
 			f.cold(&m)
+		}
+		if names != nil && g.mixed {
+			p.in.Memory.remember(p, names[k], &g, &m, f.x)
 		}
 		for _, b := range g.buyers {
 			u := &p.units[b.unit]
@@ -43,10 +56,25 @@ func (p *problem) place() (worth [][]float64) {
 	return worth
 }
 
+// remembered makes the Memory ready and returns the models' names; nil where there is none, or nothing that it is for:
+// markets of units that ask for one model begin where clients are by the plan in force, which is as good.
+func (p *problem) remembered() []string {
+	if p.in.Memory == nil || !slices.ContainsFunc(p.units, func(u unit) bool { return len(u.need) > 1 }) {
+		return nil
+	}
+	p.in.Memory.begin(p)
+	names := make([]string, len(p.models))
+	for name, k := range p.models {
+		names[k] = name
+	}
+	return names
+}
+
 // buyers are the units that ask for one model. Those that stand in one cell and pay alike are one client.
 type buyers struct {
 	buyers []buyer
 	rates  []float64 // tokens/s by client
+	first  []int     // a unit of each client
 	total  float64
 	mixed  bool // some ask for other models besides: where they are now says little about where this one should be
 }
@@ -67,8 +95,8 @@ type kind struct {
 // clients lists the units that have a choice and ask for model k. What no region can serve is noted in lost.
 func (p *problem) clients(k int, lost []float64) (g buyers) {
 	known := map[kind]int{}
-	for i := range p.units {
-		u := &p.units[i]
+	for _, at := range p.asks[k] {
+		i, u := int(at), &p.units[at]
 		rate := u.rate(k)
 		if u.fixed || !(rate > 0) {
 			continue
@@ -83,7 +111,7 @@ func (p *problem) clients(k int, lost []float64) (g buyers) {
 		if !ok {
 			c = len(g.rates)
 			known[like] = c
-			g.rates = append(g.rates, 0)
+			g.rates, g.first = append(g.rates, 0), append(g.first, i)
 		}
 		g.buyers = append(g.buyers, buyer{i, c, rate})
 		g.rates[c] += rate

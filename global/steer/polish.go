@@ -3,7 +3,7 @@ package steer
 import "math"
 
 // passes bounds how often the units of several models are gone over.
-const passes = 6
+const passes = 12
 
 // polish improves units that ask for several models. Each model's market alone is exact, but such a unit can be sent to
 // one place only for all of them, and the mean of its models' wishes may overfill a region that is short of one. Parts

@@ -21,6 +21,7 @@ type problem struct {
 	serves  [][]bool // service, model
 	bias    [][]float64
 	units   []unit
+	asks    [][]int32         // by model: the units that ask for it
 	pilots  map[int][]float64 // shares of the services that fail over to pilot lights
 }
 
@@ -46,6 +47,7 @@ type unit struct {
 	cost  []float64 // seconds by region with wait and hops, +Inf where nothing serves it
 	was   []float64 // 0..1 by region under the plan in force; nil when there is none, or nothing to compare
 	share []float64 // 0..1 by region, what Solve decides
+	kind  int32     // see Memory
 	heavy []weighed // networks that ask for a good part of it
 	row   *Row      // of the plan in force, in the spec's regions; nil: none
 	fixed bool      // its region does not depend on what others ask for
@@ -84,6 +86,12 @@ func newProblem(in *Input) *problem {
 	}
 	p.layDemand()
 	p.layHeavy()
+	p.asks = make([][]int32, len(p.models))
+	for i := range p.units {
+		for _, n := range p.units[i].need {
+			p.asks[n.model] = append(p.asks[n.model], int32(i))
+		}
+	}
 	return p
 }
 
