@@ -190,11 +190,14 @@ func (f *floor) leave(v *visit, refusal *openai.Error) (*attempt, *openai.Error)
 
 func (f *floor) tooLate(v *visit) *openai.Error {
 	now := time.Now()
-	if !v.deadline.IsZero() && !now.Before(v.deadline) {
-		return openai.DeadlineUnmeetable("local")
-	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if e := f.notLoaded(v, now); e != nil {
+		return e
+	}
+	if v.late(now) {
+		return openai.DeadlineUnmeetable("local")
+	}
 	return f.noRoom(v, f.pools[v.model], now)
 }
 

@@ -109,7 +109,7 @@ func badHeader(err error) *openai.Error {
 func (a *Agent) refuse(w http.ResponseWriter, v *visit, e *openai.Error, begun bool) {
 	a.meters.refused(e)
 	elsewhere := e.Code == openai.CodeNoCapacity || e.Code == openai.CodeModelNotFound ||
-		e.Code == openai.CodeModelLoading || e.Code == openai.CodeModelLoadFailed
+		e.Code == openai.CodeModelLoading || e.Code == openai.CodeModelLoadFailed || e.Code == openai.CodeDeadline && !e.NoRetry
 	if v.hop.RequestID != "" {
 		w.Header().Set(relay.HeaderXRequestID, v.hop.RequestID)
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/spillway-lb/spillway/internal/spec"
 	"github.com/spillway-lb/spillway/local/engine"
 	"github.com/spillway-lb/spillway/local/health"
+	"github.com/spillway-lb/spillway/local/pick"
 	"github.com/spillway-lb/spillway/local/warm"
 )
 
@@ -137,12 +138,37 @@ func (f *floor) awaitLoad(v *visit, now time.Time) *openai.Error {
 		return openai.ModelLoadFailed(v.model, o.Wait)
 	}
 	if !v.deadline.IsZero() && now.Add(o.Wait).After(v.deadline) {
-		return openai.ModelLoading(v.model, o.Wait)
+		return openai.DeadlineBeforeLoad("local", v.model, o.Wait)
 	}
 	v.cold = min(2*o.Wait, maxColdWait)
 	f.want(k, now.Add(f.patience(v)))
 	return nil
 }
+
+// notLoaded refuses a visit that has waited for a load until its own deadline, or for as long as anybody may; nil when it
+// waited for something else.
+func (f *floor) notLoaded(v *visit, now time.Time) *openai.Error {
+	p := f.pools[v.model]
+	if v.cold == 0 || p == nil {
+		return nil
+	}
+	if d, _ := pick.Look(&v.query, p.view, now, f.rng, nil); d.Reason != pick.ReasonNoWorker {
+		return nil
+	}
+	_, o := f.outlookFor(v.model, &v.query, now)
+	switch {
+	case o.Hope == warm.None:
+		return nil
+	case v.late(now):
+		return openai.DeadlineBeforeLoad("local", v.model, o.Wait)
+	case o.Hope == warm.Failed:
+		return openai.ModelLoadFailed(v.model, o.Wait)
+	}
+	return openai.ModelLoading(v.model, o.Wait)
+}
+
+// late says that the caller's own deadline has passed.
+func (v *visit) late(now time.Time) bool { return !v.deadline.IsZero() && !now.Before(v.deadline) }
 
 // expecting says that a model which nobody has ready will be, or refuses those who wait for it.
 func (f *floor) expecting(p *pool, now time.Time) (yes bool, refusal *openai.Error) {

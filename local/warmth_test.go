@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -184,20 +185,38 @@ func TestAFailedLoadGoesToTheNextWorker(t *testing.T) {
 func TestWhoCannotWaitForALoadIsToldAtOnce(t *testing.T) {
 	w := standIn(t, 1, time.Hour)
 	a := warmZone(t, []spec.Model{lora("sql")}, nil, w)
-	req, err := http.NewRequestWithContext(context.Background(), http.MethodPost, "http://"+a.Addr().String()+"/v1/chat/completions", strings.NewReader(asks("sql")))
+	resp, text := withDeadline(t, a, "sql", 300*time.Millisecond)
+	if resp.StatusCode != http.StatusGatewayTimeout || !strings.Contains(text, "deadline_unmeetable") || resp.Header.Get("Retry-After") != "2" || resp.Header.Get("x-should-retry") == "false" {
+		t.Errorf("%d %s %v", resp.StatusCode, text, resp.Header)
+	}
+}
+
+// TestADeadlineThatPassesDuringALoad: the answer is of the same kind as the one to who could not wait at all. Only who
+// named no deadline is told that the zone has no room for the model.
+func TestADeadlineThatPassesDuringALoad(t *testing.T) {
+	w := standIn(t, 1, time.Hour)
+	a := warmZone(t, []spec.Model{lora("sql")}, nil, w)
+	resp, text := withDeadline(t, a, "sql", 3*time.Second) // a load is believed to take 2 s
+	if resp.StatusCode != http.StatusGatewayTimeout || !strings.Contains(text, "deadline_unmeetable") || !strings.Contains(text, "load") || resp.Header.Get("Retry-After") == "" || resp.Header.Get("x-should-retry") == "false" {
+		t.Errorf("%d %s %v", resp.StatusCode, text, resp.Header)
+	}
+}
+
+// withDeadline asks for a model, for an answer within so long.
+func withDeadline(t *testing.T, a *local.Agent, model string, within time.Duration) (*http.Response, string) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(context.Background(), http.MethodPost, "http://"+a.Addr().String()+"/v1/chat/completions", strings.NewReader(asks(model)))
 	if err != nil {
 		t.Fatal(err)
 	}
-	req.Header.Set(relay.HeaderClientDeadline, "300")
+	req.Header.Set(relay.HeaderClientDeadline, strconv.FormatInt(within.Milliseconds(), 10))
 	resp, err := client.Do(req)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = resp.Body.Close() }()
 	text, _ := io.ReadAll(resp.Body) // checked by what it holds
-	if resp.StatusCode != http.StatusServiceUnavailable || !bytes.Contains(text, []byte("model_loading")) || resp.Header.Get("Retry-After") != "2" {
-		t.Errorf("%d %s %v", resp.StatusCode, text, resp.Header)
-	}
+	return resp, string(text)
 }
 
 func TestTheModelUsedTheLongestAgoMakesRoom(t *testing.T) {

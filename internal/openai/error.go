@@ -189,11 +189,12 @@ func NoCapacity(model string, retry time.Duration) *Error {
 	}
 }
 
-// ModelLoading refuses a request whose deadline comes before its model is loaded, which is expected in so long.
+// ModelLoading refuses a request that named no deadline and has waited long enough for its model to be loaded, which is
+// expected in so long.
 func ModelLoading(model string, ready time.Duration) *Error {
 	return &Error{
 		Status: 503, Type: TypeUnavailable, Code: CodeModelLoading, RetryAfter: max(ready, MinRetryAfter),
-		Message: fmt.Sprintf("%s is not in memory and takes about %s to load, which is more than the request may wait", model, ready.Round(100*time.Millisecond)),
+		Message: fmt.Sprintf("%s is not in memory and takes about %s more to load, which is longer than requests wait", model, ready.Round(100*time.Millisecond)),
 	}
 }
 
@@ -211,6 +212,15 @@ func DeadlineUnmeetable(tier string) *Error {
 		Status: 504, Type: TypeUnavailable, Code: CodeDeadline, NoRetry: true,
 		Message: "the request's deadline cannot be met (decided by the " + tier + " tier)",
 	}
+}
+
+// DeadlineBeforeLoad refuses a request whose deadline comes before its model is loaded, which is expected in so long. Unlike
+// other deadlines it may be met elsewhere, and here a little later.
+func DeadlineBeforeLoad(tier, model string, ready time.Duration) *Error {
+	e := DeadlineUnmeetable(tier)
+	e.NoRetry, e.RetryAfter = false, max(ready, MinRetryAfter)
+	e.Message += fmt.Sprintf(": %s is not in memory and takes about %s to load", model, ready.Round(100*time.Millisecond))
+	return e
 }
 
 // Upstream says that the tier or worker below could not be reached or broke before it answered.
