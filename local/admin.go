@@ -31,6 +31,7 @@ func (a *Agent) adminStatus(context.Context) (*admin.Status, error) {
 	zone := a.Status()
 	return &admin.Status{
 		Node: a.cfg.Name, Role: "local", Version: a.cfg.Version, StartedAt: a.started, SpecVersion: o.specVersion, PlanEpoch: o.planEpoch,
+		SpecFile: a.specStatus(),
 		Regions: []admin.RegionStatus{{
 			Name: a.cfg.Region, State: admin.StateFresh, Draining: zone.Draining, SpecVersion: o.specVersion,
 			Gateways: []admin.GatewayStatus{}, Models: zone.Models, Zones: []admin.ZoneStatus{zone},

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/spillway-lb/spillway/internal/admin"
 	"github.com/spillway-lb/spillway/internal/config/strict"
 	"github.com/spillway-lb/spillway/internal/spec"
 	"github.com/spillway-lb/spillway/internal/telemetry"
@@ -21,9 +22,10 @@ const specPoll = time.Second
 // specFile is the spec of a zone that stands alone, as its file was last read.
 type specFile struct {
 	mu   sync.Mutex
-	path string // empty: there is none
-	text []byte // of the last good file
-	bad  string // the last refusal, so that it is logged once
+	path string    // empty: there is none
+	text []byte    // of the last good file
+	at   time.Time // when that was written
+	bad  string    // the last refusal, so that it is logged once
 }
 
 // read returns the spec when the file has changed, nil when it has not.
@@ -45,6 +47,9 @@ func (s *specFile) read() (*spec.Spec, error) {
 		return nil, err
 	}
 	s.text = text
+	if info, err := f.Stat(); err == nil {
+		s.at = info.ModTime()
+	}
 	return out, nil
 }
 
@@ -88,6 +93,16 @@ func (a *Agent) reloadSpec() error {
 	a.wake()
 	a.log.Info("spec adopted", "file", a.specs.path, "spec_version", o.specVersion)
 	return nil
+}
+
+// specStatus is what a zone that stands alone goes by; nil for one that hears from gateways.
+func (a *Agent) specStatus() *admin.SpecFile {
+	if len(a.cfg.Gateways) > 0 {
+		return nil
+	}
+	a.specs.mu.Lock()
+	defer a.specs.mu.Unlock()
+	return &admin.SpecFile{Path: a.specs.path, ChangedAt: a.specs.at}
 }
 
 // watchSpec looks at the file until the agent stops, and logs each different refusal once.

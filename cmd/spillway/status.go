@@ -46,8 +46,20 @@ func statusCommand() *cobra.Command {
 	return cmd
 }
 
+// inForce is what a node goes by.
+func inForce(s *admin.Status) string {
+	switch f := s.SpecFile; {
+	case f == nil:
+		return fmt.Sprintf("spec v%d  plan %d, %s old", s.SpecVersion, s.PlanEpoch, age(s.PlanAgeMS))
+	case f.Path == "":
+		return "stands alone, no spec file: defaults are in force"
+	default:
+		return fmt.Sprintf("stands alone, spec file %s of %s", f.Path, f.ChangedAt.Format(time.DateTime))
+	}
+}
+
 func printStatus(w io.Writer, s *admin.Status, workers bool) {
-	fmt.Fprintf(w, "%s (%s)  spec v%d  plan %d, %s old\n", s.Node, s.Role, s.SpecVersion, s.PlanEpoch, age(s.PlanAgeMS))
+	fmt.Fprintf(w, "%s (%s)  %s\n", s.Node, s.Role, inForce(s))
 	if r := s.Raft; r != nil {
 		leader := "no leader: answering from the last plan"
 		if r.Leader != "" {

@@ -24,11 +24,18 @@ type Status struct {
 	Raft        *RaftStatus    `json:"raft,omitempty"` // global nodes only
 	SpecVersion uint64         `json:"spec_version"`
 	Stage       *StageStatus   `json:"stage,omitempty"` // a spec on trial
+	SpecFile    *SpecFile      `json:"spec_file,omitempty"` // of a zone that stands alone; it has no versions and no plan
 	PlanEpoch   uint64         `json:"plan_epoch"`
 	PlanAgeMS   int64          `json:"plan_age_ms,omitempty"` // since this node took the plan into use
 	Drains      []Drain        `json:"drains,omitempty"`
 	Regions     []RegionStatus `json:"regions"`
 	Notes       []string       `json:"notes,omitempty"` // what qualifies the rest: "no leader", "region tokyo did not answer in 1s"
+}
+
+// SpecFile is what a zone that stands alone goes by.
+type SpecFile struct {
+	Path      string    `json:"path,omitempty"` // empty: none is given, and defaults hold
+	ChangedAt time.Time `json:"changed_at,omitzero"`
 }
 
 // RaftStatus is the node's own view of the consensus group.
