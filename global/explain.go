@@ -122,6 +122,9 @@ func (v *View) qualify(rec *explain.Record, service int) {
 
 // parseFrom reads an address, or a prefix for its first address.
 func parseFrom(from string) (netip.Addr, error) {
+	if from == "" {
+		return netip.Addr{}, admin.BadRequest("a global node chooses a region by the client's address, and none is given", "add --from 192.0.2.7, or ask a gateway or a local instance")
+	}
 	if p, err := netip.ParsePrefix(from); err == nil {
 		return p.Masked().Addr(), nil
 	}

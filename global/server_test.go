@@ -253,7 +253,7 @@ func (p *planet) testExplain(t *testing.T) {
 	if len(terms) != 3 || terms[0].Name != "rtt" || terms[1].Name != "wait" || terms[2].Name != "bias" || terms[0].Seconds <= 0 {
 		t.Errorf("terms are %+v", terms)
 	}
-	for _, bad := range []admin.ExplainQuery{{From: "x"}, {From: "192.0.2.1", Model: "none"}, {From: "192.0.2.1", Tenant: "none"}, {From: "192.0.2.1", Service: "none"}} {
+	for _, bad := range []admin.ExplainQuery{{From: "x"}, {Model: "m1"}, {From: "192.0.2.1", Model: "none"}, {From: "192.0.2.1", Tenant: "none"}, {From: "192.0.2.1", Service: "none"}} {
 		var e *admin.Error
 		if _, err := c.Explain(t.Context(), bad); !errors.As(err, &e) || e.Status != 400 || e.Hint == "" {
 			t.Errorf("%+v: %v", bad, err)

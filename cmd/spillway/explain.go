@@ -21,11 +21,12 @@ func explainCommand() *cobra.Command {
 		headers map[string]string
 	)
 	cmd := &cobra.Command{
-		Use:   "explain --from ADDR --model M",
+		Use:   "explain [--from ADDR] --model M",
 		Short: "Replay one decision through all three tiers, with every candidate and its cost in seconds",
 		Example: `  spillway explain --from 198.51.100.10 --model llama-3.1-8b
   spillway explain --from 203.0.113.7 --model fast --tenant acme --prompt-tokens 8000
-  spillway explain --from 203.0.113.7 --model best --session s-17 --header X-Cohort=beta`,
+  spillway explain --from 203.0.113.7 --model best --session s-17 --header X-Cohort=beta
+  spillway explain --model llama-3.1-8b --server unix:///run/spillway/zone.sock`,
 		GroupID: "operate",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -47,7 +48,7 @@ func explainCommand() *cobra.Command {
 	}
 	to.flags(cmd)
 	f := cmd.Flags()
-	f.StringVar(&q.From, "from", "", "the client's address")
+	f.StringVar(&q.From, "from", "", "the client's address; a global node needs it to choose a region")
 	f.StringVar(&q.Model, "model", "", "model or alias")
 	f.StringVar(&q.Service, "service", "", "the DNS name the client uses (default: the first that serves the model)")
 	f.StringVar(&q.Tenant, "tenant", "", "ask as this tenant, for its residency and class")
@@ -57,7 +58,6 @@ func explainCommand() *cobra.Command {
 	f.StringToStringVar(&headers, "header", nil, "a header of the request, NAME=VALUE, for targets with conditions")
 	f.Int64Var(&q.PromptTokens, "prompt-tokens", 1000, "length of the prompt, in tokens")
 	f.Int64Var(&q.MaxTokens, "max-tokens", 200, "most tokens to generate")
-	must(cmd.MarkFlagRequired("from"))
 	must(cmd.MarkFlagRequired("model"))
 	outputFlag(cmd, &output)
 	return cmd
