@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"runtime"
+	"runtime/pprof"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -143,6 +144,9 @@ func (c *cluster) stop(i int) {
 	defer cancel()
 	if err := c.nodes[i].Stop(ctx); err != nil {
 		c.t.Errorf("stopping %s: %v", name(i), err)
+		var stacks strings.Builder // what it waits for
+		_ = pprof.Lookup("goroutine").WriteTo(&stacks, 1)
+		c.t.Log(stacks.String())
 	}
 	c.nodes[i] = nil
 }

@@ -35,6 +35,7 @@ func TestPlanet(t *testing.T) {
 }
 
 func (w *world) testReasons(t *testing.T) {
+	w.untilFresh(t)
 	seen := map[string]bool{}
 	for from, subnet := range subnets() {
 		why, err := w.why(w.DNS()[0], subnet)
@@ -56,7 +57,27 @@ func (w *world) testReasons(t *testing.T) {
 	}
 }
 
+// untilFresh waits until every name server has heard every region lately: on a busy machine summaries may be late.
+func (w *world) untilFresh(t *testing.T) {
+	t.Helper()
+	eventually(t, patience, "every region is fresh to every name server", func() error {
+		for _, server := range w.DNS() {
+			for from, subnet := range subnets() {
+				why, err := w.why(server, subnet)
+				if err != nil {
+					return err
+				}
+				if state := why.text("region_state"); state != "fresh" {
+					return fmt.Errorf("%s is %s to %s", from, state, server)
+				}
+			}
+		}
+		return nil
+	})
+}
+
 func (w *world) testStatus(t *testing.T) {
+	w.untilFresh(t)
 	out := w.spillway(t, "status", "--workers")
 	for _, want := range []string{
 		`(?m)^g1 \(global\)  spec v1  plan \d+, \S+ old$`,
