@@ -268,12 +268,12 @@ func TestEveryRankIsFollowed(t *testing.T) {
 	inLab(t, func(l *lab) {
 		ranks := []*gpu.Server{l.engine(false, 50), l.engine(true, 50)}
 		var next atomic.Int64
-		front := &httputil.ReverseProxy{Transport: l.client.Transport, Director: func(r *http.Request) {
+		front := &httputil.ReverseProxy{Transport: l.client.Transport, Rewrite: func(r *httputil.ProxyRequest) {
 			n := 0
-			if r.Method == http.MethodPost {
+			if r.Out.Method == http.MethodPost {
 				n = int(next.Add(1)) % len(ranks)
 			}
-			r.URL.Scheme, r.URL.Host = "http", ranks[n].Addr().String()
+			r.Out.URL.Scheme, r.Out.URL.Host = "http", ranks[n].Addr().String()
 		}}
 		listener, err := l.net.Listen(l.host())
 		if err != nil {

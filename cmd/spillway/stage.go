@@ -28,7 +28,7 @@ func endStageCommand(action, short string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     action,
 		Short:   short,
-		Example: "  spillway get stage\n  spillway " + action + ` --reason "CHG-7"`,
+		Example: "  spillway " + action + ` --reason "CHG-7"` + "\n  spillway get stage",
 		GroupID: "operate",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

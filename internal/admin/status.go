@@ -23,7 +23,7 @@ type Status struct {
 	StartedAt   time.Time      `json:"started_at"`
 	Raft        *RaftStatus    `json:"raft,omitempty"` // global nodes only
 	SpecVersion uint64         `json:"spec_version"`
-	Stage       *StageStatus   `json:"stage,omitempty"` // a spec on trial
+	Stage       *StageStatus   `json:"stage,omitempty"`     // a spec on trial
 	SpecFile    *SpecFile      `json:"spec_file,omitempty"` // of a zone that stands alone; it has no versions and no plan
 	PlanEpoch   uint64         `json:"plan_epoch"`
 	PlanAgeMS   int64          `json:"plan_age_ms,omitempty"` // since this node took the plan into use

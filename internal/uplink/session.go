@@ -17,8 +17,8 @@ import (
 )
 
 const (
-	silentAfter   = 6 * time.Second // without a word about our statements, though QUIC may be alive
-	streamTimeout = time.Minute     // for the largest directive over the slowest link worth having
+	silentAfter   = 6 * time.Second       // without a word about our statements, though QUIC may be alive
+	streamTimeout = time.Minute           // for the largest directive over the slowest link worth having
 	granularity   = 20 * time.Millisecond // of the wait for a confirmation: a parent's scheduling, and timers
 )
 

@@ -22,7 +22,7 @@ func fullDirective() *Directive {
 		Index: 9, SpecVersion: 4, Spec: []byte("regions: []"), PlanEpoch: 3,
 		Drains:     []Drain{{Path: "us/a", Until: time.Unix(0, 12345), Reason: "upgrade"}, {Path: "eu"}},
 		TicketKeys: [][]byte{bytes.Repeat([]byte{7}, 32)},
-		Stage: 41, Candidate: true,
+		Stage:      41, Candidate: true,
 		Peers: []Peer{
 			{
 				Region: "eu", Gateways: []PeerGateway{{"g1", "h:1"}}, Age: time.Second, RTT: 80 * time.Millisecond, RTTSamples: 12,
