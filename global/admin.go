@@ -59,7 +59,7 @@ func (s *Server) apply(ctx context.Context, r admin.ApplyRequest, actor string) 
 	if err != nil {
 		return nil, admin.BadRequest(err.Error(), "")
 	}
-	body := specs.encode(next)
+	body := encodeSpec(next)
 	if len(body) > consensus.MaxBody {
 		return nil, admin.BadRequest(fmt.Sprintf("the spec has %d bytes as it is kept, more than the %d that fit", len(body), consensus.MaxBody), "take out what repeats, or split it over several planets")
 	}

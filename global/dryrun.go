@@ -28,7 +28,7 @@ type rehearsal struct {
 
 // rehearse replays the minutes, newest first, through both specs.
 func (v *View) rehearse(next *spec.Spec, minutes []observed) (*rehearsal, error) {
-	f, err := newFrame(v.version+1, specs.encode(next), v.atlas)
+	f, err := newFrame(v.version+1, encodeSpec(next), v.atlas)
 	if err != nil {
 		return nil, err
 	}

@@ -125,7 +125,7 @@ func (k *keeper) read(st *consensus.State) *steer.Plan {
 	if len(st.Plan) == 0 {
 		return nil
 	}
-	p, err := steer.Decode(st.Plan)
+	p, err := plans.read(st.Plan)
 	if err != nil {
 		k.s.log.Error("plan cannot be used, the last one stays", "epoch", st.PlanEpoch, telemetry.Err(err))
 		return k.plan

@@ -141,6 +141,7 @@ func TestLarge(t *testing.T) {
 		addr := p.nodes[at].RaftAddr().String()
 		p.stop(p.nodes[at])
 		specs.forget()
+		plans.forget()
 		begun := time.Now()
 		s := p.newNodeIn(p.nodes[at].cfg.Name, addr, dirs[at], specText())
 		p.nodes[at] = s
@@ -184,7 +185,7 @@ func TestTooLarge(t *testing.T) {
 }
 
 // forget starts anew, as a new process would.
-func (r *reader) forget() {
+func (r *reader[T]) forget() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.last = nil

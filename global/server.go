@@ -107,7 +107,7 @@ func (s *Server) openNode() (err error) {
 
 // Rules adds what this tier's state must fulfil. Whoever replays the log without it may come to another state.
 func Rules(c consensus.Config) consensus.Config {
-	c.CheckSpec, c.CheckPlan, c.Holds = checkSpec, steer.Check, holdsOf
+	c.CheckSpec, c.CheckPlan, c.Holds = checkSpec, checkPlan, holdsOf
 	return c
 }
 

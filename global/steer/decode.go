@@ -131,15 +131,18 @@ func (r *reader) index(n int) int {
 	return int(v)
 }
 
-func (r *reader) text() string {
+func (r *reader) text() string { return string(r.bytes()) }
+
+// bytes is the plan's own memory.
+func (r *reader) bytes() []byte {
 	n := r.count(1)
 	if n > maxNameBytes {
 		r.fail("a name has %d bytes", n)
-		return ""
+		return nil
 	}
-	s := string(r.b[:n])
+	b := r.b[:n]
 	r.b = r.b[n:]
-	return s
+	return b
 }
 
 func (r *reader) plan() (*Plan, error) {
@@ -173,21 +176,30 @@ func (r *reader) plan() (*Plan, error) {
 	return p, r.err
 }
 
+// names reads thousands of them into one string.
 func (r *reader) names() {
-	last := ""
-	for range r.count(2) {
-		n := r.number()
-		if n > uint64(len(last)) {
-			r.fail("a name shares %d bytes with one of %d", n, len(last))
+	n := r.count(2)
+	all, ends, last := make([]byte, 0, 8*n), make([]int, 0, n), 0
+	for range n {
+		shared := r.number()
+		if shared > uint64(len(all)-last) {
+			r.fail("a name shares %d bytes with one of %d", shared, len(all)-last)
 			return
 		}
-		name := last[:n] + r.text()
-		if len(name) > maxNameBytes {
-			r.fail("a name has %d bytes", len(name))
+		rest := r.bytes()
+		if int(shared)+len(rest) > maxNameBytes {
+			r.fail("a name has %d bytes", int(shared)+len(rest))
 			return
 		}
-		r.cells = append(r.cells, name)
-		last = name
+		begin := len(all)
+		all = append(append(all, all[last:last+int(shared)]...), rest...)
+		ends, last = append(ends, len(all)), begin
+	}
+	text, begin := string(all), 0
+	r.cells = make([]string, 0, n)
+	for _, end := range ends {
+		r.cells = append(r.cells, text[begin:end])
+		begin = end
 	}
 }
 
@@ -226,6 +238,9 @@ func (r *reader) service(regions int, rows *int) Service {
 	if *rows += n; *rows > MaxRows {
 		r.fail("it has more than %d rows", MaxRows)
 		return s
+	}
+	if n > 0 {
+		s.Rows = make([]Row, 0, n)
 	}
 	cell := 0
 	for range n {

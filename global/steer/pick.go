@@ -157,7 +157,7 @@ func (st *serviceTable) choose(g *Geography, q *Query, may *Set) Choice {
 		return Choice{st.nearest(rtt, may, false), Nearest, false}
 	}
 	if !st.without.Meets(may) {
-		row := st.rows[q.Cell]
+		row := st.row(q.Cell)
 		if r := row.pinned(q.Key); r >= 0 && may.Has(r) {
 			return Choice{r, Pinned, true}
 		}

@@ -93,9 +93,10 @@ type serviceTable struct {
 	wait    []float64 // seconds, by region; what the plan knew
 	price   []float64 // seconds, by region
 	spread  []Share
-	rows    map[int32]rowTable
-	without Set // regions that the rows do without
-	canary  int // region that takes a fixed part of the clients; -1 for none
+	rows    []rowTable
+	at      map[int32]int32 // cell to index in rows
+	without Set             // regions that the rows do without
+	canary  int             // region that takes a fixed part of the clients; -1 for none
 	trial   float64
 	pilot   bool    // the spread is what regions of the failover order carry
 	ramp    []uint8 // what regions on their way back may get, in 256ths, 0 for all; nil: none is
@@ -161,14 +162,43 @@ func (st *serviceTable) adopt(to []int, plan *Plan, ps *Service, g *Geography) {
 		}
 	}
 	st.spread = remap(ps.Spread, to)
-	st.rows = make(map[int32]rowTable, len(ps.Rows))
+	st.rows, st.at = make([]rowTable, 0, len(ps.Rows)), make(map[int32]int32, len(ps.Rows))
+	same := unmoved(to)
 	for i := range ps.Rows {
 		cell, known := g.cell(ps.Rows[i].Cell)
-		if shares := remap(ps.Rows[i].Shares, to); known && len(shares) > 0 {
-			st.rows[cell] = rowTable{shares, pinTable(ps.Rows[i].Pins, to)}
+		if !known {
+			continue
+		}
+		shares := ps.Rows[i].Shares // the plan's own: neither is ever changed
+		if !same {
+			shares = remap(shares, to)
+		}
+		if len(shares) > 0 {
+			st.at[cell] = int32(len(st.rows))
+			st.rows = append(st.rows, rowTable{shares, pinTable(ps.Rows[i].Pins, to)})
 		}
 	}
 }
+
+// unmoved reports whether a plan counts regions as the spec does.
+func unmoved(to []int) bool {
+	for i, r := range to {
+		if i != r || i >= MaxRegions {
+			return false
+		}
+	}
+	return true
+}
+
+// row is a cell's row; an empty one where the plan has none.
+func (st *serviceTable) row(cell int32) *rowTable {
+	if i, ok := st.at[cell]; ok {
+		return &st.rows[i]
+	}
+	return &noRow
+}
+
+var noRow rowTable
 
 // rowTable is a row made ready for picking.
 type rowTable struct {

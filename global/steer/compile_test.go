@@ -1,0 +1,121 @@
+package steer_test
+
+import (
+	"math"
+	"slices"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/spillway-lb/spillway/global/steer"
+)
+
+// TestAPlanSaysTheSameInAnyOrderOfRegions compiles a plan that counts regions as the spec does, whose lists a Table
+// shares, and the same plan that counts them the other way round, whose lists it makes anew: they pick alike.
+func TestAPlanSaysTheSameInAnyOrderOfRegions(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		n, cells := rapid.IntRange(1, 6).Draw(t, "regions"), rapid.IntRange(1, 20).Draw(t, "cells")
+		s := oneService(n)
+		names, rtt := make([]string, cells), make([]float32, cells*n)
+		for c := range names {
+			names[c] = cellName(c)
+		}
+		for i := range rtt {
+			rtt[i] = float32(rapid.IntRange(1, 300).Draw(t, "rtt")) / 1000
+		}
+		if gap := rapid.IntRange(0, cells).Draw(t, "gap"); gap < cells { // no network lies there
+			names[gap], rtt[gap*n] = "", float32(math.NaN())
+		}
+		g := steer.NewGeography(n, names, rtt)
+		plan := drawPlan(t, n, cells)
+		body, err := steer.Encode(plan)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if plan, err = steer.Decode(body); err != nil {
+			t.Fatal(err)
+		}
+		same, turned := steer.Compile(s, g, plan), steer.Compile(s, g, turn(plan))
+		for cell := int32(-1); cell <= int32(cells); cell++ {
+			for i := range 20 {
+				q := steer.Query{Cell: cell, Key: prefixKey(i)}
+				if a, b := same.Pick(&q), turned.Pick(&q); a != b {
+					t.Fatalf("cell %d: %+v, and %+v with regions turned round", cell, a, b)
+				} else if want, has := only(plan, cell, names); has && (a.Reason != steer.Planned || want >= 0 && a.Region != want) {
+					t.Fatalf("cell %d goes to %+v, and its row says %d", cell, a, want)
+				}
+			}
+		}
+		if again, _ := steer.Encode(plan); string(again) != string(body) {
+			t.Fatal("compiling or picking changed the plan")
+		}
+	})
+}
+
+// drawPlan draws rows for some of the cells, and for one that is nowhere.
+func drawPlan(t *rapid.T, regions, cells int) *steer.Plan {
+	shares := func() (out []steer.Share) {
+		left := steer.WeightSum
+		for r := range regions - 1 {
+			if w := rapid.IntRange(0, min(left-1, 128)).Draw(t, "weight"); w > 0 {
+				out, left = append(out, steer.Share{Region: uint16(r), Weight: uint16(w)}), left-w
+			}
+		}
+		return append(out, steer.Share{Region: uint16(regions - 1), Weight: uint16(left)})
+	}
+	one := steer.Service{Name: service, Wait: make([]float64, regions), Price: make([]float64, regions), Spread: shares()}
+	plan := &steer.Plan{SpecVersion: 1}
+	for r := range regions {
+		plan.Regions = append(plan.Regions, oneService(regions).Regions[r].Name)
+		one.Price[r] = float64(rapid.IntRange(0, 50).Draw(t, "price")) / 1000
+	}
+	for c := range cells + 1 {
+		if rapid.Bool().Draw(t, "row") {
+			one.Rows = append(one.Rows, steer.Row{Cell: cellName(c), Shares: shares()})
+		}
+	}
+	plan.Services = []steer.Service{one}
+	return plan
+}
+
+// turn counts a plan's regions the other way round.
+func turn(p *steer.Plan) *steer.Plan {
+	n := len(p.Regions)
+	list := func(in []steer.Share) []steer.Share {
+		out := slices.Clone(in)
+		slices.Reverse(out)
+		for i := range out {
+			out[i].Region = uint16(n-1) - out[i].Region
+		}
+		return out
+	}
+	out, one := *p, p.Services[0]
+	out.Regions = slices.Clone(p.Regions)
+	one.Wait, one.Price, one.Rows = slices.Clone(one.Wait), slices.Clone(one.Price), slices.Clone(one.Rows)
+	slices.Reverse(out.Regions)
+	slices.Reverse(one.Wait)
+	slices.Reverse(one.Price)
+	one.Spread = list(one.Spread)
+	for i := range one.Rows {
+		one.Rows[i].Shares = list(one.Rows[i].Shares)
+	}
+	out.Services = []steer.Service{one}
+	return &out
+}
+
+// only is the one region that a cell's row names, -1 where it names several; false where there is no row.
+func only(p *steer.Plan, cell int32, names []string) (region int, has bool) {
+	if cell < 0 || int(cell) >= len(names) || names[cell] == "" {
+		return -1, false
+	}
+	rows := p.Services[0].Rows
+	i, ok := slices.BinarySearchFunc(rows, names[cell], func(r steer.Row, name string) int { return strings.Compare(r.Cell, name) })
+	if !ok {
+		return -1, false
+	}
+	if len(rows[i].Shares) == 1 {
+		return int(rows[i].Shares[0].Region), true
+	}
+	return -1, true
+}
