@@ -2,6 +2,7 @@ package global
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"net/netip"
 	"os"
@@ -46,9 +47,13 @@ func TestPlanSwapsUnderLoad(t *testing.T) {
 		p.gates[region] = p.newGate(region, gw)
 	}
 	eventually(t, 20*time.Second, "the node leads and answers", func() bool {
-		return s.node.IsLeader() && region(s, clients["tokyo"]) == "tokyo"
+		return s.node.IsLeader() && s.view.Load().version > 0 && region(s, clients["tokyo"]) == "tokyo"
 	})
 
+	if turns > 1 {
+		s.tellSwapCost(t, 500)
+		ownCore(t)
+	}
 	to := s.dns.Addrs()[0]
 	l := dnsload.Load{Server: to, Name: service, Subnets: asked, Rate: rate, Patience: 10 * time.Second}
 	var ratios []float64
@@ -109,13 +114,7 @@ func (p *planet) busyNode() (*Server, []uint32) {
 
 // swapPlans has the group agree on another plan again and again, until stop.
 func (s *Server) swapPlans(t *testing.T) (stop func()) {
-	var plans [3][]byte // made beforehand: it is their taking that is measured
-	for i := range plans {
-		var err error
-		if plans[i], err = steer.Encode(s.anotherPlan(i)); err != nil {
-			t.Fatal(err)
-		}
-	}
+	plans := s.otherPlans(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() {
@@ -133,7 +132,43 @@ func (s *Server) swapPlans(t *testing.T) (stop func()) {
 	}
 }
 
-// anotherPlan splits every second cell of the atlas among all regions, in a way that turns with i.
+// tellSwapCost logs what one swap costs a node that nobody asks anything: from the proposal to the View.
+func (s *Server) tellSwapCost(t *testing.T, n int) {
+	plans := s.otherPlans(t)
+	runtime.GC()
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	begun, used, first := time.Now(), processorTime(), s.node.State().PlanEpoch
+	for i := range n {
+		epoch, err := s.node.PutPlan(t.Context(), s.node.State().PlanEpoch, plans[i%len(plans)], consensus.By{Actor: "test", Reason: "swap"}, "")
+		if err != nil && !errors.As(err, new(consensus.ErrConflict)) { // the node's own planner may be faster
+			t.Fatal(err)
+		}
+		for s.view.Load().state.PlanEpoch < epoch {
+			time.Sleep(100 * time.Microsecond)
+		}
+	}
+	took, cpu := time.Since(begun), processorTime()-used
+	runtime.ReadMemStats(&after)
+	if swaps := s.node.State().PlanEpoch - first; swaps < uint64(n) {
+		t.Fatalf("%d swaps of %d took place", swaps, n)
+	}
+	t.Logf("a swap of a plan of %d bytes: %s of CPU, %s, %d allocations of %d KiB", len(plans[0]), cpu/time.Duration(n),
+		took/time.Duration(n), (after.Mallocs-before.Mallocs)/uint64(n), (after.TotalAlloc-before.TotalAlloc)/uint64(n)>>10)
+}
+
+// otherPlans are made beforehand, for it is their taking that is measured; and more than a node remembers.
+func (s *Server) otherPlans(t *testing.T) (plans [24][]byte) {
+	for i := range plans {
+		var err error
+		if plans[i], err = steer.Encode(s.anotherPlan(i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return plans
+}
+
+// anotherPlan splits every second cell of the atlas among all regions, in a way that turns with i and that no other i has.
 func (s *Server) anotherPlan(i int) *steer.Plan {
 	v := s.view.Load()
 	out := &steer.Plan{SpecVersion: v.version}
@@ -142,13 +177,13 @@ func (s *Server) anotherPlan(i int) *steer.Plan {
 		out.Regions = append(out.Regions, v.spec.Regions[r].Name)
 		one.Wait, one.Price = append(one.Wait, 0), append(one.Price, 0)
 	}
-	n := len(out.Regions)
+	n, weight := len(out.Regions), uint16(20+i)
 	shares := func(turn int) []steer.Share {
 		all := make([]steer.Share, n)
 		for r := range all {
-			all[r] = steer.Share{Region: uint16(r), Weight: 32}
+			all[r] = steer.Share{Region: uint16(r), Weight: weight}
 		}
-		all[turn%n].Weight = uint16(steer.WeightSum - 32*(n-1))
+		all[turn%n].Weight = uint16(steer.WeightSum - int(weight)*(n-1))
 		return all
 	}
 	one.Spread = shares(i)
