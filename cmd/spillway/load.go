@@ -46,7 +46,7 @@ never mixed into latencies. A request of which nothing was received is sent else
   spillway load --dns 127.0.1.1:5300 --service chat.spillway.test --port 8080 --key-file acme.key \
       --trace AzureLLMInferenceTrace_conv.csv.gz --for 2m --trace-rate 0.5
   spillway load --step virginia --place 127.100.0.0/16 --dns 127.0.1.1:5300 --service chat.spillway.test --port 8080 \
-      --key-file acme.key --model qwen2.5-7b --prompt-tokens 8000 --output-tokens 8 --for 3m`,
+      --key-file acme.key --model qwen2.5-7b --prompt-tokens 1000 --output-tokens 8 --for 3m`,
 		GroupID: "operate",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
