@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -39,7 +40,7 @@ func TestWatch(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var log bytes.Buffer
+		var log said
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() {
@@ -64,13 +65,13 @@ func TestWatch(t *testing.T) {
 			"bad overrides":   func() { put(db, paris); put(over, []byte("10.0.0.0/8, here")) },
 			"no file":         func() { put(over, []byte("10.0.0.0/8, 1, 2, Home")); _ = os.Remove(db) },
 		} {
-			log.Reset()
+			log.reset()
 			bad()
 			look(4)
 			expect(t, l.Atlas(), "81.2.69.1", "Paris", SourceDatabase, "81.2.69.0/24", 24)
 			expect(t, l.Atlas(), "10.1.1.1", "Home", SourceOverride, "10.0.0.0/8", 8)
 			if n := strings.Count(log.String(), "cannot be used"); n != 1 {
-				t.Errorf("%s is reported %d times: %s", name, n, &log)
+				t.Errorf("%s is reported %d times: %s", name, n, log.String())
 			}
 			put(db, paris)
 			put(over, []byte("10.0.0.0/8, 1, 2, Home"))
@@ -82,6 +83,30 @@ func TestWatch(t *testing.T) {
 		cancel()
 		<-done
 	})
+}
+
+// said is a log that is read beside its writer.
+type said struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (s *said) Write(b []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.text.Write(b)
+}
+
+func (s *said) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.text.String()
+}
+
+func (s *said) reset() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.text.Reset()
 }
 
 // TestNothingToWatch returns at once.
