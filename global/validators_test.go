@@ -53,8 +53,14 @@ func signedPlanet(t *testing.T) (*planet, *admin.Client) {
 
 func (p *planet) change(t *testing.T, c *admin.Client, action string) {
 	t.Helper()
-	if _, err := c.ChangeDNSSEC(t.Context(), admin.DNSSECRequest{Action: action, Reason: "test"}); err != nil {
-		t.Fatal(err)
+	for end := time.Now().Add(20 * time.Second); ; time.Sleep(100 * time.Millisecond) {
+		_, err := c.ChangeDNSSEC(t.Context(), admin.DNSSECRequest{Action: action, Reason: "test"})
+		if err == nil {
+			return
+		}
+		if !strings.Contains(err.Error(), consensus.ErrNoLeader.Error()) || time.Now().After(end) {
+			t.Fatal(err)
+		}
 	}
 }
 
