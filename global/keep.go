@@ -117,7 +117,7 @@ func (k *keeper) recompile(st *consensus.State, from origin, now time.Time) {
 	if k.plan == nil || key.epoch != k.key.epoch || key.from != k.key.from {
 		k.plan, k.since = k.read(st), now
 	}
-	k.table, k.key = steer.Compile(k.frame.spec, k.near.geo, k.plan), key
+	k.table, k.key = steer.Recompile(k.table, k.frame.spec, k.near.geo, k.plan), key
 }
 
 // read decodes the agreed plan. One that cannot be read leaves the one in use.

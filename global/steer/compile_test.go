@@ -53,6 +53,59 @@ func TestAPlanSaysTheSameInAnyOrderOfRegions(t *testing.T) {
 	})
 }
 
+// TestATableMadeFromAnotherSaysTheSame makes one table of the other, along plans with the same cells and with other
+// ones, and geographies with the same names and with other ones: each picks as one does that was made by itself.
+func TestATableMadeFromAnotherSaysTheSame(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		n, cells := rapid.IntRange(1, 4).Draw(t, "regions"), rapid.IntRange(1, 12).Draw(t, "cells")
+		s := oneService(n)
+		var prev *steer.Table
+		var g *steer.Geography
+		var plan *steer.Plan
+		for range rapid.IntRange(2, 6).Draw(t, "plans") {
+			switch {
+			case g == nil || rapid.IntRange(0, 3).Draw(t, "names") == 0:
+				names, rtt := make([]string, cells), make([]float32, cells*n)
+				by := rapid.IntRange(0, cells-1).Draw(t, "shift")
+				for c := range names {
+					names[c] = cellName((c + by) % cells)
+				}
+				g = steer.NewGeography(n, names, rtt)
+			case rapid.Bool().Draw(t, "measured"):
+				g = g.With(map[int32][]float32{0: make([]float32, n)})
+			}
+			next := drawPlan(t, n, cells)
+			if plan != nil && rapid.Bool().Draw(t, "same cells") {
+				next.Services[0].Rows = slices.Clone(plan.Services[0].Rows)
+				for i := range next.Services[0].Rows {
+					next.Services[0].Rows[i].Shares = next.Services[0].Spread
+				}
+			}
+			plan = next
+			used := plan
+			if rapid.IntRange(0, 4).Draw(t, "turned") == 0 {
+				used = turn(plan)
+			}
+			if rapid.IntRange(0, 6).Draw(t, "gone") == 0 { // the spec has other regions than the plan
+				clone := *used
+				clone.Regions = slices.Clone(used.Regions)
+				clone.Regions[0] = "elsewhere"
+				used = &clone
+			}
+			own := steer.Compile(s, g, used)
+			prev = steer.Recompile(prev, s, g, used)
+			for cell := int32(-1); cell <= int32(cells); cell++ {
+				for i := range 8 {
+					q := steer.Query{Cell: cell, Key: prefixKey(i)}
+					if a, b := own.Pick(&q), prev.Pick(&q); a != b {
+						t.Fatalf("cell %d: %+v by itself, %+v made from another", cell, a, b)
+					}
+				}
+			}
+		}
+	})
+}
+
 // drawPlan draws rows for some of the cells, and for one that is nowhere.
 func drawPlan(t *rapid.T, regions, cells int) *steer.Plan {
 	shares := func() (out []steer.Share) {

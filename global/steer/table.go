@@ -14,12 +14,13 @@ type Geography struct {
 	Regions int
 	RTT     []float32 // seconds, cell by cell, Regions values for each
 	index   map[string]int32
+	names   *int // stands for index, which is not comparable
 }
 
 // NewGeography lays out names (by cell id) and a matrix of len(names) rows with regions values each. A row that starts
 // with NaN is a cell that no network is known to lie in.
 func NewGeography(regions int, names []string, rtt []float32) *Geography {
-	g := &Geography{Regions: regions, RTT: rtt, index: make(map[string]int32, len(names))}
+	g := &Geography{Regions: regions, RTT: rtt, index: make(map[string]int32, len(names)), names: new(int)}
 	for i, n := range names {
 		if n != "" {
 			g.index[n] = int32(i)
@@ -94,7 +95,8 @@ type serviceTable struct {
 	price   []float64 // seconds, by region
 	spread  []Share
 	rows    []rowTable
-	at      map[int32]int32 // cell to index in rows
+	at      map[int32]int32 // cell to index in rows; tables share it
+	cells   []Row           // what at was made from
 	without Set             // regions that the rows do without
 	canary  int             // region that takes a fixed part of the clients; -1 for none
 	trial   float64
@@ -104,12 +106,17 @@ type serviceTable struct {
 
 // Compile joins spec, geography and plan. plan may be nil, and may be of an older spec: what it says about names that
 // still exist holds.
-func Compile(s *spec.Spec, g *Geography, plan *Plan) *Table {
+func Compile(s *spec.Spec, g *Geography, plan *Plan) *Table { return Recompile(nil, s, g, plan) }
+
+// Recompile is Compile, and cheaper where the plan has rows for the same cells as that of prev, which may be nil: what
+// leads from cells to rows is then shared, and only what rows say is made anew.
+func Recompile(prev *Table, s *spec.Spec, g *Geography, plan *Plan) *Table {
 	t := &Table{geo: g, services: make([]serviceTable, len(s.Services))}
 	for i := range s.Services {
 		st := newServiceTable(s, &s.Services[i])
 		if ps := plan.Service(s.Services[i].Name); ps != nil {
-			st.adopt(regionMap(s, plan), plan, ps, g)
+			st.adopt(regionMap(s, plan), plan, ps)
+			st.place(g, ps.Rows, prev.before(i, g))
 			st.pilot = st.mode == byOrder && s.Services[i].MinWarm > 0 && len(st.spread) > 0
 		}
 		if len(st.spread) == 0 || st.mode == byWeight {
@@ -145,7 +152,7 @@ func regionMap(s *spec.Spec, plan *Plan) []int {
 	return out
 }
 
-func (st *serviceTable) adopt(to []int, plan *Plan, ps *Service, g *Geography) {
+func (st *serviceTable) adopt(to []int, plan *Plan, ps *Service) {
 	for i, r := range to {
 		if r < 0 || r >= MaxRegions {
 			continue
@@ -162,23 +169,43 @@ func (st *serviceTable) adopt(to []int, plan *Plan, ps *Service, g *Geography) {
 		}
 	}
 	st.spread = remap(ps.Spread, to)
-	st.rows, st.at = make([]rowTable, 0, len(ps.Rows)), make(map[int32]int32, len(ps.Rows))
+	st.rows = make([]rowTable, len(ps.Rows))
 	same := unmoved(to)
 	for i := range ps.Rows {
-		cell, known := g.cell(ps.Rows[i].Cell)
-		if !known {
-			continue
-		}
 		shares := ps.Rows[i].Shares // the plan's own: neither is ever changed
 		if !same {
 			shares = remap(shares, to)
 		}
 		if len(shares) > 0 {
-			st.at[cell] = int32(len(st.rows))
-			st.rows = append(st.rows, rowTable{shares, pinTable(ps.Rows[i].Pins, to)})
+			st.rows[i] = rowTable{shares, pinTable(ps.Rows[i].Pins, to)}
 		}
 	}
 }
+
+// place says which cell each row is for. Rows of cells that are not known are for nobody.
+func (st *serviceTable) place(g *Geography, rows []Row, before *serviceTable) {
+	st.cells = rows
+	if before != nil && slices.EqualFunc(before.cells, rows, sameCell) {
+		st.at = before.at
+		return
+	}
+	st.at = make(map[int32]int32, len(rows))
+	for i := range rows {
+		if cell, known := g.cell(rows[i].Cell); known {
+			st.at[cell] = int32(i)
+		}
+	}
+}
+
+// before is the part of the service of the same index, if the table's cells are those of g; else nil.
+func (t *Table) before(service int, g *Geography) *serviceTable {
+	if t == nil || t.geo == nil || g == nil || t.geo.names == nil || t.geo.names != g.names || service >= len(t.services) {
+		return nil
+	}
+	return &t.services[service]
+}
+
+func sameCell(a, b Row) bool { return a.Cell == b.Cell }
 
 // unmoved reports whether a plan counts regions as the spec does.
 func unmoved(to []int) bool {
