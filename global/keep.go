@@ -150,8 +150,10 @@ func (k *keeper) assemble(st *consensus.State, from origin, children *capacity.V
 // quorum is what the nodes together say of regions, and what this one's silence does not say.
 func (k *keeper) quorum(children *capacity.View, now time.Time) *quorum {
 	q := k.s.quorum(now)
-	q.muffled = k.muffle.next(k.frame, children, k.s.node.Leader() != "", now)
-	k.s.muffled.Store(k.muffle.deaf || !q.muffled.Empty())
+	k.muffle.muster(k.frame, k.plan, now)
+	silent := k.muffle.next(k.frame, children, k.s.node.Leader() != "", now)
+	k.s.muffled.Store(k.muffle.deaf || !silent.Empty())
+	q.mute(k.frame, silent)
 	return q
 }
 

@@ -27,6 +27,8 @@ type muffle struct {
 	set  map[string]bool      // those whose silence says nothing
 	deaf bool                 // nobody is heard
 	woke time.Time            // when somebody was heard again, or a leader known again
+
+	mustered bool // a plan has been read: see muster
 }
 
 // next takes what is heard now, and returns the regions, by index, whose silence says nothing.

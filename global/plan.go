@@ -2,7 +2,6 @@ package global
 
 import (
 	"context"
-	"math"
 	"time"
 
 	"github.com/spillway-lb/spillway/consensus"
@@ -12,15 +11,13 @@ import (
 	"github.com/spillway-lb/spillway/internal/telemetry"
 )
 
-// smoothing is the time constant of the waits that plans see: a plan follows what lasts, gateways correct the rest.
-const smoothing = 10 * time.Second
-
 // planner makes plans from Views. It belongs to the leader's goroutine.
 type planner struct {
 	s       *Server
 	waits   map[waitKey]float64
 	rates   steadies[waitKey]
 	demands steadies[demandKey]
+	heavy   crowd
 	last    time.Time
 	back    steer.Returns
 	guard   steer.Guard
@@ -95,7 +92,7 @@ func (p *planner) input(v *View, now time.Time) *steer.Input {
 		in.Heavy = nil // a node of the release before could not read the plan
 	}
 	in.Memory = &p.solved
-	p.smooth(v.spec, in.Regions, now)
+	p.smooth(v, in.Regions, now)
 	p.calm(v, in, now)
 	p.guard.Mark(in, now)
 	p.back.Mark(in, now)
@@ -149,27 +146,4 @@ func (v *View) demandOf(region int, service, model, cell string, rate int64) ste
 	return steer.Demand{
 		Service: service, Model: model, Cell: cell, Region: v.spec.Regions[region].Name, Rate: float64(rate),
 	}
-}
-
-// smooth replaces waits by their moving averages.
-func (p *planner) smooth(s *spec.Spec, regions []steer.Region, now time.Time) {
-	weight := 1.0
-	if !p.last.IsZero() {
-		weight = 1 - math.Exp(-now.Sub(p.last).Seconds()/smoothing.Seconds())
-	}
-	p.last = now
-	next := make(map[waitKey]float64, len(p.waits))
-	for r := range regions {
-		for i := range regions[r].Models {
-			m := &regions[r].Models[i]
-			key := waitKey{s.Regions[r].Name, m.Name}
-			was, known := p.waits[key]
-			if !known {
-				was = m.Wait
-			}
-			m.Wait = was + weight*(m.Wait-was)
-			next[key] = m.Wait
-		}
-	}
-	p.waits = next
 }

@@ -79,6 +79,7 @@ func (p *planner) calm(v *View, in *steer.Input, now time.Time) {
 		}
 	}
 	p.calmDemand(v, in.Demand, now)
+	in.Heavy = p.heavy.calm(in.Heavy, v.requestTokens(), now)
 }
 
 // calmRates steadies each region's rate by worker, so that workers that come and go count at once.
