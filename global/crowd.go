@@ -10,7 +10,8 @@ import (
 )
 
 // What networks ask for is steadied as demand is. One that makes few requests trembles by half of itself, and leaves its
-// gateways' lists and comes back: a plan that followed would pin it here and there without end.
+// gateways' lists and comes back: a plan that followed would pin it here and there without end. It is what each has of
+// all that lasts: together they tremble little, and ask for what they are told to ask for.
 const (
 	networkWindow = 30 * time.Second // that gateways take networks' rates over
 	// networkStays is how long a network that is not told any more is counted on, less and less.
@@ -43,11 +44,16 @@ func (c *crowd) calm(heavy []steer.Heavy, tokens map[cellKey]float64, now time.T
 		return nil
 	}
 	c.keep(sums, now)
-	out := make([]steer.Heavy, 0, len(c.told))
+	out, read, lasts := make([]steer.Heavy, 0, len(c.told)), map[cellKey]float64{}, map[cellKey]float64{}
 	for k := range c.told {
-		rate := c.rates.of(k).next(sums[k], c.trembles(k, tokens), now)
-		if rate > 0 {
-			out = append(out, steer.Heavy{Service: k.service, Cell: k.cell, Network: k.network, Rate: rate})
+		h := steer.Heavy{Service: k.service, Cell: k.cell, Network: k.network, Rate: c.rates.of(k).next(sums[k], c.trembles(k, tokens), now)}
+		out = append(out, h)
+		read[cellKey{k.service, k.cell}] += sums[k]
+		lasts[cellKey{k.service, k.cell}] += h.Rate
+	}
+	for i := range out {
+		if k := (cellKey{out[i].Service, out[i].Cell}); lasts[k] > 0 {
+			out[i].Rate *= read[k] / lasts[k]
 		}
 	}
 	slices.SortFunc(out, func(a, b steer.Heavy) int {

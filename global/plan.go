@@ -13,15 +13,16 @@ import (
 
 // planner makes plans from Views. It belongs to the leader's goroutine.
 type planner struct {
-	s       *Server
-	waits   map[waitKey]float64
-	rates   steadies[waitKey]
-	demands steadies[demandKey]
-	heavy   crowd
-	last    time.Time
-	back    steer.Returns
-	guard   steer.Guard
-	solved  steer.Memory
+	s        *Server
+	waits    map[waitKey]float64
+	rates    steadies[waitKey]
+	demands  steadies[demandKey]
+	heavy    crowd
+	backlogs backlogs
+	last     time.Time
+	back     steer.Returns
+	guard    steer.Guard
+	solved   steer.Memory
 }
 
 type waitKey struct{ region, model string }

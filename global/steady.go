@@ -75,9 +75,10 @@ func (p *planner) calm(v *View, in *steer.Input, now time.Time) {
 		for i := range in.Regions[r].Models {
 			m := &in.Regions[r].Models[i]
 			tokens, requests := v.offered(r, m.Name)
-			m.Wait = max(0, m.Wait-queueing(m, tokens, requests))
+			m.Wait = max(0, m.Wait-p.backlogs.of(waitKey{v.spec.Regions[r].Name, m.Name}, queueing(m, tokens, requests), now))
 		}
 	}
+	p.backlogs.forget(now)
 	p.calmDemand(v, in.Demand, now)
 	in.Heavy = p.heavy.calm(in.Heavy, v.requestTokens(), now)
 }
