@@ -14,6 +14,9 @@ import (
 // all that lasts: together they tremble little, and ask for what they are told to ask for.
 const (
 	networkWindow = 30 * time.Second // that gateways take networks' rates over
+	// lastingRequests are how many a figure is a mean of, as far as the longest time constant allows.
+	lastingRequests = 30
+	longest         = 5 * time.Minute
 	// networkStays is how long a network that is not told any more is counted on, less and less.
 	networkStays = 2 * time.Minute
 	// maxCrowd bounds the networks that are remembered. Beyond it only those that are told are.
@@ -46,7 +49,7 @@ func (c *crowd) calm(heavy []steer.Heavy, tokens map[cellKey]float64, now time.T
 	c.keep(sums, now)
 	out, read, lasts := make([]steer.Heavy, 0, len(c.told)), map[cellKey]float64{}, map[cellKey]float64{}
 	for k := range c.told {
-		h := steer.Heavy{Service: k.service, Cell: k.cell, Network: k.network, Rate: c.rates.of(k).next(sums[k], c.trembles(k, tokens), now)}
+		h := steer.Heavy{Service: k.service, Cell: k.cell, Network: k.network, Rate: c.next(k, sums[k], tokens[cellKey{k.service, k.cell}], now)}
 		out = append(out, h)
 		read[cellKey{k.service, k.cell}] += sums[k]
 		lasts[cellKey{k.service, k.cell}] += h.Rate
@@ -77,17 +80,21 @@ func (c *crowd) keep(sums map[networkKey]float64, now time.Time) {
 	c.rates.keep(all)
 }
 
-// trembles is the part of itself by which chance moves what a network asks for: more, the fewer requests that is.
-func (c *crowd) trembles(k networkKey, tokens map[cellKey]float64) float64 {
-	each := tokens[cellKey{k.service, k.cell}]
-	rate := c.rates.of(k).value
+// next takes a reading of a network and returns what lasts. The fewer requests it makes, the more chance moves what it asks
+// for, and the longer it takes to know.
+func (c *crowd) next(k networkKey, read, tokens float64, now time.Time) float64 {
+	s := c.rates.of(k)
+	tolerance := 0.0
 	switch {
-	case rate <= 0:
-		return 0
-	case each <= 0:
-		return math.Inf(1)
+	case s.value <= 0:
+	case tokens <= 0:
+		tolerance = math.Inf(1)
+	default:
+		seconds := tokens / s.value // from one request to the next
+		tolerance = chance * math.Sqrt(seconds/networkWindow.Seconds())
+		s.over = max(steadyOver, time.Duration(min(lastingRequests*seconds, longest.Seconds())*float64(time.Second)))
 	}
-	return chance / math.Sqrt(networkWindow.Seconds()*rate/each)
+	return s.next(read, tolerance, now)
 }
 
 // requestTokens is what a request comes to on the mean, by service and cell, in tokens.

@@ -1,6 +1,7 @@
 package global
 
 import (
+	"cmp"
 	"math"
 	"time"
 
@@ -22,7 +23,8 @@ const (
 type steady struct {
 	value  float64
 	at     time.Time
-	follow time.Time // until when it is taken as it is
+	follow time.Time     // until when it is taken as it is
+	over   time.Duration // time constant where it is not steadyOver
 }
 
 // next takes a reading and returns the figure; tolerance is the part of itself that chance may move it by.
@@ -40,7 +42,7 @@ func (s *steady) next(x, tolerance float64, now time.Time) float64 {
 		s.value = x
 		return x
 	}
-	over := min(max(now.Sub(s.follow), demandWindow), steadyOver) // longer and longer, so that the last reading counts for little
+	over := min(max(now.Sub(s.follow), demandWindow), cmp.Or(s.over, steadyOver)) // longer and longer, so that the last reading counts for little
 	s.value += (1 - math.Exp(-dt.Seconds()/over.Seconds())) * (x - s.value)
 	return s.value
 }
