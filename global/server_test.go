@@ -338,7 +338,9 @@ func (p *planet) testApply(t *testing.T) {
 
 func (p *planet) testWorkerless(t *testing.T) {
 	g := p.gates["virginia"]
-	g.summary.Store(capacityOf(0, 0))
+	none := capacityOf(0, 0)
+	none.Models[0].Total = 0 // with eight that are not well, a plan made just then keeps the region out for a minute: steer.Guard
+	g.summary.Store(none)
 	g.child.Wake()
 	eventually(t, time.Second, "a region without workers gets nobody", func() bool { return p.answers(clients["virginia"], "frankfurt") })
 	g.summary.Store(capacityOf(10000, 8))
