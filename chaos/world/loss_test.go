@@ -94,11 +94,6 @@ func besiege(t *testing.T, dir string, restart bool) *siege {
 	}
 	s.demand()
 	s.watch(90 * time.Second)
-	for node := range s.seen {
-		for c := range s.seen[node] {
-			s.seen[node][c].flips = 0
-		}
-	}
 	if _, far := s.spread(); far == 0 {
 		t.Fatal("the plan sends nobody away: the region is not full, and the test shows little")
 	}
@@ -214,7 +209,9 @@ func (s *siege) since() string {
 
 // lose cuts all but the first node off, and every gateway from every node.
 func (s *siege) lose() {
-	s.lost = time.Now()
+	for node := range s.up {
+		s.look(node) // a plan may have come since the last time
+	}
 	for i := 1; i < 3; i++ {
 		s.p.Net.Cut(GlobalHost(i))
 		s.up[i] = false
@@ -231,6 +228,13 @@ func (s *siege) lose() {
 			}
 		}
 	}
+	s.look(0) // and one may have been under way
+	for node := range s.seen {
+		for c := range s.seen[node] {
+			s.seen[node][c].flips = 0
+		}
+	}
+	s.lost = time.Now()
 }
 
 // returning ends the loss: from now on moves are counted.
