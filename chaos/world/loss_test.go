@@ -48,6 +48,9 @@ func TestAllButOneGlobalNodeAndEveryUplinkAreLost(t *testing.T) {
 		{"nodes were killed and start anew", true, func(s *siege) { s.nodes(); s.uplinks(0, 1, 2) }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			if raceDetector && !c.restart {
+				t.Skip("one way back is enough for the race detector, and takes it minutes")
+			}
 			dir := t.TempDir()
 			synctest.Test(t, func(t *testing.T) {
 				s := besiege(t, dir, c.restart)
