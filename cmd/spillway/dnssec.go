@@ -63,40 +63,34 @@ once it does.`,
 	return cmd
 }
 
-// dnssecDSCommand prints records on standard output and nothing else there, to be handed on as they are.
 func dnssecDSCommand() *cobra.Command {
-	var to target
-	cmd := &cobra.Command{
-		Use:     "ds",
-		Short:   "Print the DS record that the parent zone is to show",
-		Example: "  spillway dnssec ds",
-		Args:    cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return to.call(cmd.Context(), func(ctx context.Context, c *admin.Client) error {
-				a, err := c.DNSSEC(ctx)
-				if err != nil {
-					return err
-				}
-				if len(a.DS) == 0 {
-					return fmt.Errorf("the parent zone is to show no DS: %s is %s\nhint: %s", a.Zone, a.Phase, a.Next)
-				}
-				for _, ds := range a.DS {
-					fmt.Fprintln(cmd.OutOrStdout(), ds)
-				}
-				return nil
-			})
-		},
-	}
-	to.flags(cmd)
-	return cmd
+	return dnssecRecords("ds", "Print the DS record that the parent zone is to show", func(a *admin.DNSSECAnswer) ([]string, error) {
+		if len(a.DS) == 0 {
+			return nil, fmt.Errorf("the parent zone is to show no DS: %s is %s\nhint: %s", a.Zone, a.Phase, a.Next)
+		}
+		return a.DS, nil
+	})
 }
 
 func dnssecKeysCommand() *cobra.Command {
+	return dnssecRecords("keys", "Print the zone's public keys as records; the first signs answers", func(a *admin.DNSSECAnswer) (records []string, err error) {
+		if len(a.Keys) == 0 {
+			return nil, errors.New("the zone is not signed\nhint: " + a.Next)
+		}
+		for _, k := range a.Keys {
+			records = append(records, k.Record)
+		}
+		return records, nil
+	})
+}
+
+// dnssecRecords prints records on standard output and nothing else there, to be handed on as they are.
+func dnssecRecords(use, short string, records func(*admin.DNSSECAnswer) ([]string, error)) *cobra.Command {
 	var to target
 	cmd := &cobra.Command{
-		Use:     "keys",
-		Short:   "Print the zone's public keys as records; the first signs answers",
-		Example: "  spillway dnssec keys",
+		Use:     use,
+		Short:   short,
+		Example: "  spillway dnssec " + use,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return to.call(cmd.Context(), func(ctx context.Context, c *admin.Client) error {
@@ -104,13 +98,11 @@ func dnssecKeysCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				if len(a.Keys) == 0 {
-					return errors.New("the zone is not signed\nhint: " + a.Next)
+				lines, err := records(a)
+				for _, line := range lines {
+					fmt.Fprintln(cmd.OutOrStdout(), line)
 				}
-				for _, k := range a.Keys {
-					fmt.Fprintln(cmd.OutOrStdout(), k.Record)
-				}
-				return nil
+				return err
 			})
 		},
 	}
