@@ -32,6 +32,7 @@ func TestPlanet(t *testing.T) {
 	t.Run("disconnect", w.testDisconnect)
 	t.Run("strangers", w.testStrangers)
 	t.Run("apply", w.testApply)
+	t.Run("signing", w.testSigning)
 }
 
 func (w *world) testReasons(t *testing.T) {
