@@ -118,15 +118,40 @@ func TestDelvValidates(t *testing.T) {
 	}
 }
 
-// unbound is a validating resolver on loopback that trusts one DS.
+// unbound is a validating resolver on loopback that trusts one DS. It cannot be told to draw a port, and one that was
+// free a moment ago may not be now: then it says so and ends, and is given another.
 func (p *planet) unbound(t *testing.T, ds string) (port string) {
 	t.Helper()
-	l, err := net.ListenPacket("udp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	for range 10 {
+		if port := p.unboundAt(t, freePort(t), ds); port != "" {
+			return port
+		}
 	}
-	_, port, _ = net.SplitHostPort(l.LocalAddr().String())
-	l.Close()
+	t.Fatal("unbound found no port free, 10 times")
+	return ""
+}
+
+// freePort is free for UDP and for TCP, as a resolver needs it.
+func freePort(t *testing.T) string {
+	t.Helper()
+	for {
+		tcp, err := net.Listen("tcp4", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, port, _ := net.SplitHostPort(tcp.Addr().String())
+		udp, err := net.ListenPacket("udp4", "127.0.0.1:"+port)
+		tcp.Close()
+		if err == nil {
+			udp.Close()
+			return port
+		}
+	}
+}
+
+// unboundAt starts unbound and waits for its first answer. It returns no port where that was taken.
+func (p *planet) unboundAt(t *testing.T, port, ds string) string {
+	t.Helper()
 	dir := t.TempDir()
 	conf := &strings.Builder{}
 	fmt.Fprintf(conf, "server:\n interface: 127.0.0.1@%s\n do-daemonize: no\n username: \"\"\n chroot: \"\"\n directory: %q\n pidfile: \"\"\n use-syslog: no\n", port, dir)
@@ -145,15 +170,34 @@ func (p *planet) unbound(t *testing.T, ds string) (port string) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
+	ended := make(chan struct{})
+	go func() {
+		_ = cmd.Wait()
+		close(ended)
+	}()
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
+		<-ended
 		if t.Failed() {
 			t.Logf("unbound says\n%s", log.String())
 		}
 	})
-	eventually(t, 20*time.Second, "unbound answers", func() bool { return strings.Contains(dig(t, port, service, "A"), "status: NOERROR") })
-	return port
+	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); {
+		select {
+		case <-ended:
+			if strings.Contains(log.String(), "Address already in use") {
+				return ""
+			}
+			t.Fatal("unbound ended by itself")
+		default:
+		}
+		if strings.Contains(dig(t, port, service, "A"), "status: NOERROR") {
+			return port
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	t.Fatal("after 20s unbound gives no answer")
+	return ""
 }
 
 func dig(t *testing.T, port, name, qtype string) string {
