@@ -2,6 +2,7 @@ package pick
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -30,6 +31,8 @@ func (v *View) choose(q *Query, now time.Time, rng *rand.Rand, rec *explain.Reco
 	}
 	v.settle()
 	v.known = v.Index != nil && len(q.Blocks) > 0 && q.PromptBytes > 0 && v.Index.match(q.Blocks)
+	v.match()
+	v.pruning = v.Policy == Predictive && !q.Guest && !rec.On()
 	reason := v.among(rec)
 	if q.Guest && len(v.cands) > 0 {
 		v.hosts(rec)
@@ -39,7 +42,7 @@ func (v *View) choose(q *Query, now time.Time, rng *rand.Rand, rec *explain.Reco
 		rec.Choose("", reason)
 		return Verdict{Index: -1, ID: -1, Reason: reason}, false
 	}
-	v.match()
+	v.credit()
 	if v.adapters && v.Policy != Predictive {
 		v.preferAdapters()
 	}
@@ -85,8 +88,12 @@ func (v *View) ask(q *Query, now time.Time, rng *rand.Rand) {
 // something impossible is believed is a candidate only when there is no other.
 func (v *View) screen(rec *explain.Record) string {
 	v.cands, v.odd = v.cands[:0], v.odd[:0]
+	v.best, v.limit = math.Inf(1), math.Inf(1)
 	reason, pooled := ReasonNoWorker, len(v.gates) == 0
 	for i := range v.gates {
+		if v.pruning && v.least(i) > v.limit {
+			continue
+		}
 		drop := dropNot
 		if v.walled {
 			drop = v.barred(i)
@@ -100,6 +107,9 @@ func (v *View) screen(rec *explain.Record) string {
 				v.odd = append(v.odd, int32(i))
 			} else {
 				v.cands = append(v.cands, int32(i))
+				if v.pruning {
+					v.found(int32(i))
+				}
 			}
 			continue
 		}
@@ -233,22 +243,31 @@ func (v *View) patience(b *gate) float64 {
 // isLong says whether a request is so large for its worker that it may hold only a share of it.
 func isLong(need, total int64) bool { return need > total/4 }
 
-// match fills v.cached for the candidates from the prefix index.
+// match fills v.worth, where anybody holds the beginning of the prompt.
 func (v *View) match() {
-	q := v.q
 	if !v.known {
-		for _, at := range v.cands {
-			v.cached[at] = 0
-		}
 		return
 	}
+	q := v.q
 	perByte := v.uncut / float64(q.PromptBytes)
 	for n := range min(len(q.Blocks), MaxBlocks) + 1 {
 		v.worth[n] = cachedTokens(n, perByte, v.prompt)
 	}
+}
+
+// credit fills v.cached for the candidates.
+func (v *View) credit() {
 	for _, at := range v.cands {
-		v.cached[at] = v.worth[min(v.Index.matched(v.gates[at].id), MaxBlocks)]
+		v.cached[at] = v.held(v.gates[at].id)
 	}
+}
+
+// held is how much of the prompt a worker has, in tokens.
+func (v *View) held(id int32) int32 {
+	if !v.known {
+		return 0
+	}
+	return v.worth[min(v.Index.matched(id), MaxBlocks)]
 }
 
 // cachedTokens turns matched blocks into prompt tokens. A hit never covers the last token: the engine must compute it.

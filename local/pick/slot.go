@@ -16,13 +16,16 @@ type account struct {
 func (a *account) seqs() int64   { return int64(a.running) + int64(a.foreignSeqs) }
 func (a *account) heldKV() int64 { return a.kv + a.foreignKV }
 
+// headMost is the part of the oldest prefill that a worker is credited with at most.
+const headMost = 0.95
+
 // ownBacklog is our own prefill not yet done. The oldest is credited with what the worker can have got through since
 // it became the oldest, and never with all of it: only its first byte proves that.
 func (a *account) ownBacklog(now int64, rate float64) float64 {
 	if a.backlog == 0 {
 		return 0
 	}
-	done, most := float64(now-a.headAt)*1e-9*rate, 0.95*float64(a.headTokens)
+	done, most := float64(now-a.headAt)*1e-9*rate, headMost*float64(a.headTokens)
 	if !(done < most) {
 		done = most
 	}

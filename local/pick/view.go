@@ -19,6 +19,7 @@ type View struct {
 
 	gates    []gate    // what every choice reads of every worker, close together
 	brief    []brief   // and of every candidate
+	lanes    []lane    // and what says whether it can be near the best
 	top      float64   // greatest share of any worker that is up: shares count relative to it
 	dirty    bool      // top has to be found anew
 	adapters bool      // some worker says whether it holds the model's adapter
@@ -27,6 +28,9 @@ type View struct {
 
 	asked
 	looking bool
+	pruning bool                 // workers that cannot be near the best are passed over
+	best    float64              // least cost found yet
+	limit   float64              // cost beyond which nobody is near it
 	pooled  bool                 // some worker is set apart for a pool
 	walled  bool                 // pools matter to the current choice
 	open    bool                 // workers of no pool may be chosen in it
@@ -86,7 +90,7 @@ func NewView(workers []Worker, ledger *Ledger, index *Index, policy Policy) *Vie
 	n := len(workers)
 	v := &View{
 		Workers: workers, Ledger: ledger, Index: index, Policy: policy, dirty: true,
-		gates: make([]gate, n), brief: make([]brief, n), turns: make([]float64, n), cands: make([]int32, 0, n), odd: make([]int32, 0, n),
+		gates: make([]gate, n), brief: make([]brief, n), lanes: make([]lane, n), turns: make([]float64, n), cands: make([]int32, 0, n), odd: make([]int32, 0, n),
 		costs: make([]float64, n), loads: make([]load, n), cached: make([]int32, n),
 	}
 	for i := range workers {
@@ -151,6 +155,7 @@ func (v *View) sum(at int) {
 		perToken: 1 / (r.PrefillRate * power), base: r.PrefillBase, hit: r.trust(), slope: r.StepSlope, context: r.StepContext,
 		step: r.StepBase, power: power, rate: r.PrefillRate, kv: kv, id: w.ID,
 	}
+	v.lanes[at] = lane{rate: r.PrefillRate, perToken: 1 / (r.PrefillRate * power), base: r.PrefillBase, hit: r.trust(), slope: r.StepSlope, context: r.StepContext, id: w.ID}
 	v.adapters = v.adapters || w.Adapter != AdapterNone
 	v.pooled = v.pooled || w.Pools != 0
 }

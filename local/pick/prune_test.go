@@ -1,0 +1,80 @@
+package pick
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/spillway-lb/spillway/internal/explain"
+)
+
+// TestPassedOverOrNotTheChoiceIsTheSame chooses twice: once as a request does, passing over who cannot be near the best,
+// and once for the record, where everybody is looked at.
+func TestPassedOverOrNotTheChoiceIsTheSame(t *testing.T) {
+	found, refused := 0, 0
+	rapid.Check(t, func(t *rapid.T) {
+		v, l := fleet(rapid.IntRange(1, 24).Draw(t, "workers"), "L4", "A100", "H100", "T4")
+		rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 1))
+		blocks := Blocks(nil, Seed(1, "acme", "m"), make([]byte, 16<<10))
+		now := t0
+		for i := range v.Workers {
+			change(v, i, func(w *Worker) { rough(w, rng) })
+			w := v.Workers[i]
+			for range rng.IntN(6) {
+				e := l.Dispatch(w.ID, 1+rng.Int64N(20_000), rng.Int64N(20_000), w.KVTotal, now)
+				if rng.IntN(2) == 0 {
+					l.FirstByte(&e, now.Add(time.Duration(rng.IntN(500))*time.Millisecond))
+				}
+			}
+			v.Index.Insert(w.ID, blocks[:rng.IntN(len(blocks)+1)])
+		}
+		now = now.Add(time.Duration(rng.IntN(6000)) * time.Millisecond)
+		q := &Query{
+			PromptTokens: rng.Int64N(12_000), PromptBytes: 16 << 10, OutputTokens: rng.Int64N(2000), Blocks: blocks, Pools: uint64(rng.IntN(2)),
+			MaxWait: time.Duration(rng.IntN(3000)) * time.Millisecond, Contended: rng.IntN(3) == 0, Spare: rng.IntN(3) == 0, Overflow: rng.IntN(2) == 0,
+		}
+		if rng.IntN(4) == 0 {
+			q.Exclude = []int32{v.Workers[0].ID}
+		}
+		seed := rng.Uint64()
+		full, fullOK := Choose(q, v, now, rand.New(rand.NewPCG(seed, 2)), &explain.Record{})
+		fast, fastOK := Choose(q, v, now, rand.New(rand.NewPCG(seed, 2)), nil)
+		if full != fast || fullOK != fastOK {
+			t.Fatalf("with everybody looked at %+v %v, without %+v %v", full, fullOK, fast, fastOK)
+		}
+		if fastOK {
+			found++
+		} else {
+			refused++
+		}
+	})
+	if found == 0 || refused == 0 {
+		t.Errorf("%d found somebody and %d nobody: the test saw one side only", found, refused)
+	}
+}
+
+// rough gives a worker some of what real ones have.
+func rough(w *Worker, rng *rand.Rand) {
+	w.Share = 0.1 + 0.9*rng.Float64()
+	w.Rates.PrefillRate *= 0.25 + 2*rng.Float64()
+	switch rng.IntN(10) {
+	case 0:
+		w.Down = "draining"
+	case 1:
+		w.Trials = 1
+	case 2:
+		w.Slots = 2
+	case 3:
+		w.KVTotal = 20_000
+	case 4:
+		w.MaxContext = 4096
+	case 5:
+		w.Adapter = Adapter(1 + rng.IntN(3))
+	case 6:
+		w.Pools = 1
+	case 7:
+		w.Rates.StepSlope = 0
+	}
+}
