@@ -21,10 +21,13 @@ func TestPassedOverOrNotTheChoiceIsTheSame(t *testing.T) {
 		now := t0
 		alike := rng.IntN(2) == 0 // many are near the best
 		for i := range v.Workers {
-			if alike && rng.IntN(4) > 0 {
-				continue
-			}
-			change(v, i, func(w *Worker) { rough(w, rng) })
+			change(v, i, func(w *Worker) {
+				if alike && rng.IntN(4) > 0 {
+					w.Rates.PrefillRate = 8000 * (1 + 0.02*rng.Float64())
+					return
+				}
+				rough(w, rng)
+			})
 			w := v.Workers[i]
 			for range rng.IntN(6) {
 				e := l.Dispatch(w.ID, 1+rng.Int64N(20_000), rng.Int64N(20_000), w.KVTotal, now)
@@ -34,24 +37,26 @@ func TestPassedOverOrNotTheChoiceIsTheSame(t *testing.T) {
 			}
 			v.Index.Insert(w.ID, blocks[:rng.IntN(len(blocks)+1)])
 		}
-		now = now.Add(time.Duration(rng.IntN(6000)) * time.Millisecond)
-		q := &Query{
-			PromptTokens: rng.Int64N(12_000), PromptBytes: 16 << 10, OutputTokens: rng.Int64N(2000), Blocks: blocks, Pools: uint64(rng.IntN(2)),
-			MaxWait: time.Duration(rng.IntN(3000)) * time.Millisecond, Contended: rng.IntN(3) == 0, Spare: rng.IntN(3) == 0, Overflow: rng.IntN(2) == 0,
-		}
-		if rng.IntN(4) == 0 {
-			q.Exclude = []int32{v.Workers[0].ID}
-		}
-		seed := rng.Uint64()
-		full, fullOK := Choose(q, v, now, rand.New(rand.NewPCG(seed, 2)), &explain.Record{})
-		fast, fastOK := Choose(q, v, now, rand.New(rand.NewPCG(seed, 2)), nil)
-		if full != fast || fullOK != fastOK {
-			t.Fatalf("with everybody looked at %+v %v, without %+v %v", full, fullOK, fast, fastOK)
-		}
-		if fastOK {
-			found++
-		} else {
-			refused++
+		for range 20 {
+			now = now.Add(time.Duration(rng.IntN(400)) * time.Millisecond)
+			q := &Query{
+				PromptTokens: rng.Int64N(12_000), PromptBytes: 16 << 10, OutputTokens: rng.Int64N(2000), Blocks: blocks, Pools: uint64(rng.IntN(2)),
+				MaxWait: time.Duration(rng.IntN(3000)) * time.Millisecond, Contended: rng.IntN(3) == 0, Spare: rng.IntN(3) == 0, Overflow: rng.IntN(2) == 0,
+			}
+			if rng.IntN(4) == 0 {
+				q.Exclude = []int32{v.Workers[0].ID}
+			}
+			seed := rng.Uint64()
+			full, fullOK := Choose(q, v, now, rand.New(rand.NewPCG(seed, 2)), &explain.Record{})
+			fast, fastOK := Choose(q, v, now, rand.New(rand.NewPCG(seed, 2)), nil)
+			if full != fast || fullOK != fastOK {
+				t.Fatalf("with everybody looked at %+v %v, without %+v %v", full, fullOK, fast, fastOK)
+			}
+			if fastOK {
+				found++
+			} else {
+				refused++
+			}
 		}
 	})
 	if found == 0 || refused == 0 {
