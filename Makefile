@@ -57,6 +57,11 @@ bench-dns: build ## measure DNS answers beside gdnsd, Knot and CoreDNS, where th
 	$(GO) test -c -o bin/global.test ./global
 	cd global && SPILLWAY_SWAPS=$${SPILLWAY_SWAPS:-9} ../bin/global.test -test.run '^TestPlanSwapsUnderLoad$$' -test.v | grep -v '^=== \|level='
 
+.PHONY: bench-http
+bench-http: build ## measure requests, events and streams beside HAProxy and nginx, where they are installed, against the targets; BENCH_HTTP="-rounds 3 -suites event"
+	$(GO) build -o bin/httpbench.bin ./chaos/httpbench
+	./bin/httpbench.bin $(BENCH_HTTP)
+
 .PHONY: compliance
 compliance: build ## put two global nodes before DNS's testers in a network namespace; KEEP=1 DIR=d keeps their output
 	./chaos/compliance/run.sh bin/spillway
