@@ -39,6 +39,7 @@ type checks struct {
 type entry struct {
 	index, term uint64
 	data        []byte
+	read        *foreseen // nil: nothing was foreseen
 }
 
 // apply is the whole of the replicated state machine: a pure function that shares what did not change with s and
@@ -46,7 +47,7 @@ type entry struct {
 func apply(s *State, e entry, c checks) (*State, result) {
 	next := *s
 	next.Index, next.Term = e.index, e.term
-	cmd, err := decodeCommand(e.data)
+	cmd, err := e.read.read(e.data)
 	if errors.Is(err, errUnknownKind) && cmd.Kind&kindOptional != 0 {
 		return &next, result{Code: codeOK, Index: e.index}
 	} else if err != nil {

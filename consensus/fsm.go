@@ -16,6 +16,8 @@ type fsm struct {
 	log    *slog.Logger
 	state  atomic.Pointer[State] // one writer: raft's FSM goroutine
 
+	foreseen foreseen
+
 	since atomic.Int64 // bytes of commands applied since the last snapshot
 
 	mu      sync.Mutex
@@ -43,7 +45,7 @@ func (f *fsm) ApplyBatch(logs []*raft.Log) []any {
 		}
 		f.since.Add(int64(len(l.Data)))
 		var r result
-		s, r = apply(s, entry{index: l.Index, term: l.Term, data: l.Data}, f.checks)
+		s, r = apply(s, entry{index: l.Index, term: l.Term, data: l.Data, read: &f.foreseen}, f.checks)
 		if r.Code == codeRefused {
 			f.log.Warn("entry refused by the state's rules", "index", l.Index, "reason", r.Message)
 		}

@@ -168,7 +168,8 @@ func (n *Node) foresee(data []byte) ([]byte, result, bool) {
 	s.Term = n.raft.CurrentTerm()
 	r := s.run(c, n.fsm.checks)
 	if r.Code == codeOK {
-		data = markJudged(data)
+		data, c.Judged = markJudged(data), true
+		n.fsm.foreseen.note(data, c)
 	}
 	return data, r, r.Code != codeRefused
 }
