@@ -22,6 +22,12 @@ type Directive struct {
 	Peers []Peer
 	// TicketKeys open redirect tickets, newest first. They are secrets: never log a Directive.
 	TicketKeys [][]byte
+	// PrefixSeed starts the hashes by which summaries name hot prefixes, so that parent and child mean the same; 0: none are
+	// named. It is a secret: who has it can test guesses of prompts.
+	PrefixSeed uint64
+	// Locals are the live instances of the child's zone, itself among them, where the child is a local. Empty: the parent
+	// does not say.
+	Locals []PeerGateway
 	// Stage numbers the trial of a spec that is under way anywhere, 0 when there is none: outcomes are reported under it.
 	Stage uint64
 	// Candidate says that Spec is the one on trial, and this child serves by it.
@@ -47,7 +53,7 @@ type Peer struct {
 	RTTSamples int64
 }
 
-// PeerGateway is one gateway of a peer region and where it takes forwarded requests, "host:port".
+// PeerGateway is one gateway of a peer region, or one instance of a zone, and where it takes forwarded requests, "host:port".
 type PeerGateway struct {
 	Name, Endpoint string
 }

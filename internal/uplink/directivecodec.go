@@ -29,6 +29,7 @@ func encodeDirective(order, specOf uint64, d *Directive) ([]byte, error) {
 	}
 	p := &uplinkpb.Directive{
 		Order: order, Index: d.Index, SpecVersion: d.SpecVersion, PlanEpoch: d.PlanEpoch, TicketKeys: d.TicketKeys, SpecOf: specOf,
+		PrefixSeed: d.PrefixSeed, Locals: gatewaysToPB(d.Locals),
 	}
 	if specOf == 0 {
 		p.Spec = d.Spec
@@ -62,9 +63,7 @@ func encodeDirective(order, specOf uint64, d *Directive) ([]byte, error) {
 
 func peerToPB(x *Peer) (*uplinkpb.Peer, error) {
 	w := &uplinkpb.Peer{Region: x.Region, AgeNano: int64(x.Age), RttNano: int64(x.RTT), RttSamples: uint64(max(x.RTTSamples, 0))}
-	for _, g := range x.Gateways {
-		w.Gateways = append(w.Gateways, &uplinkpb.Gateway{Name: g.Name, Endpoint: g.Endpoint})
-	}
+	w.Gateways = gatewaysToPB(x.Gateways)
 	if x.Summary == nil {
 		return w, nil
 	}
@@ -75,6 +74,20 @@ func peerToPB(x *Peer) (*uplinkpb.Peer, error) {
 	}
 	w.Summary = b
 	return w, nil
+}
+
+func gatewaysToPB(gs []PeerGateway) (out []*uplinkpb.Gateway) {
+	for _, g := range gs {
+		out = append(out, &uplinkpb.Gateway{Name: g.Name, Endpoint: g.Endpoint})
+	}
+	return out
+}
+
+func gatewaysFromPB(gs []*uplinkpb.Gateway) (out []PeerGateway) {
+	for _, g := range gs {
+		out = append(out, PeerGateway{Name: g.Name, Endpoint: g.Endpoint})
+	}
+	return out
 }
 
 func decodeDirective(b []byte) (order, specOf uint64, d *Directive, err error) {
@@ -89,9 +102,10 @@ func decodeDirective(b []byte) (order, specOf uint64, d *Directive, err error) {
 		Index: p.Index, SpecVersion: p.SpecVersion, Spec: p.Spec, PlanEpoch: p.PlanEpoch, TicketKeys: p.TicketKeys,
 		Stage: p.Stage.GetNumber(), Candidate: p.Stage.GetNumber() != 0 && p.Stage.GetCandidate(),
 	}
-	if len(p.Drains) > maxDrains || len(p.Peers) > maxPeers {
-		return 0, 0, nil, errors.New("decoding directive: too many drains or peers")
+	if len(p.Drains) > maxDrains || len(p.Peers) > maxPeers || len(p.Locals) > maxGateways {
+		return 0, 0, nil, errors.New("decoding directive: too many drains, peers or locals")
 	}
+	d.PrefixSeed, d.Locals = p.PrefixSeed, gatewaysFromPB(p.Locals)
 	for _, w := range p.Drains {
 		x := Drain{Path: w.Path, Reason: w.Reason}
 		if w.UntilUnixNano != 0 {
@@ -117,9 +131,7 @@ func peerFromPB(w *uplinkpb.Peer) (Peer, error) {
 	if len(w.Gateways) > maxGateways {
 		return x, errors.New("too many gateways")
 	}
-	for _, g := range w.Gateways {
-		x.Gateways = append(x.Gateways, PeerGateway{Name: g.Name, Endpoint: g.Endpoint})
-	}
+	x.Gateways = gatewaysFromPB(w.Gateways)
 	if len(w.Summary) == 0 {
 		return x, nil
 	}
@@ -148,16 +160,23 @@ func (d *Directive) check() error {
 			return err
 		}
 	}
-	return nil
+	if len(d.Locals) > maxGateways {
+		return fmt.Errorf("%d instances of a zone: over the limit of %d", len(d.Locals), maxGateways)
+	}
+	return checkGateways("the zone", d.Locals)
 }
 
 func (x *Peer) check() error {
 	if x.Region == "" || len(x.Region) > capacity.MaxName || len(x.Gateways) > maxGateways || x.Age < 0 || x.RTT < 0 {
 		return fmt.Errorf("peer %.64q: no name, too many gateways, or a negative age or RTT", x.Region)
 	}
-	for _, g := range x.Gateways {
+	return checkGateways("peer "+x.Region, x.Gateways)
+}
+
+func checkGateways(of string, gs []PeerGateway) error {
+	for _, g := range gs {
 		if len(g.Name) > capacity.MaxName || len(g.Endpoint) > capacity.MaxName {
-			return fmt.Errorf("peer %s: a gateway's name or endpoint is too long", x.Region)
+			return fmt.Errorf("%s: an instance's name or endpoint is too long", of)
 		}
 	}
 	return nil

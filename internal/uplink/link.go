@@ -30,6 +30,8 @@ type Session struct {
 	// Parent is who answered there; zero before the first session.
 	Parent    identity.ID
 	Connected bool
+	// Heard is when the parent last confirmed a statement, in the session that is there; its beginning before the first.
+	Heard time.Time
 	// Since is when the session began or was lost.
 	Since time.Time
 	// RTT as QUIC measures it; zero while not connected.
@@ -213,6 +215,7 @@ func (l *link) status() Session {
 	l.mu.Unlock()
 	if s := l.current.Load(); s != nil && out.Connected {
 		out.RTT = s.conn.ConnectionStats().SmoothedRTT
+		out.Heard = s.begun.Add(time.Duration(s.heardAt.Load()))
 	}
 	return out
 }

@@ -241,8 +241,10 @@ type Directive struct {
 	Drains        []*Drain               `protobuf:"bytes,6,rep,name=drains,proto3" json:"drains,omitempty"`
 	Peers         []*Peer                `protobuf:"bytes,7,rep,name=peers,proto3" json:"peers,omitempty"`
 	TicketKeys    [][]byte               `protobuf:"bytes,8,rep,name=ticket_keys,json=ticketKeys,proto3" json:"ticket_keys,omitempty"`
-	SpecOf        uint64                 `protobuf:"varint,9,opt,name=spec_of,json=specOf,proto3" json:"spec_of,omitempty"` // the spec is that of the directive of this order, which the child said it holds; spec is left out
-	Stage         *Stage                 `protobuf:"bytes,60,opt,name=stage,proto3" json:"stage,omitempty"`                 // absent: no spec is on trial
+	SpecOf        uint64                 `protobuf:"varint,9,opt,name=spec_of,json=specOf,proto3" json:"spec_of,omitempty"`               // the spec is that of the directive of this order, which the child said it holds; spec is left out
+	PrefixSeed    uint64                 `protobuf:"fixed64,20,opt,name=prefix_seed,json=prefixSeed,proto3" json:"prefix_seed,omitempty"` // of the hashes in sketches of prefixes; 0: there are none
+	Locals        []*Gateway             `protobuf:"bytes,21,rep,name=locals,proto3" json:"locals,omitempty"`                             // the live instances of the child's zone, the child among them
+	Stage         *Stage                 `protobuf:"bytes,60,opt,name=stage,proto3" json:"stage,omitempty"`                               // absent: no spec is on trial
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -338,6 +340,20 @@ func (x *Directive) GetSpecOf() uint64 {
 		return x.SpecOf
 	}
 	return 0
+}
+
+func (x *Directive) GetPrefixSeed() uint64 {
+	if x != nil {
+		return x.PrefixSeed
+	}
+	return 0
+}
+
+func (x *Directive) GetLocals() []*Gateway {
+	if x != nil {
+		return x.Locals
+	}
+	return nil
 }
 
 func (x *Directive) GetStage() *Stage {
@@ -774,7 +790,7 @@ const file_uplink_proto_rawDesc = "" +
 	"\x04boot\x18\x03 \x01(\x04R\x04boot\"-\n" +
 	"\x05Heard\x12\x12\n" +
 	"\x04boot\x18\x01 \x01(\x04R\x04boot\x12\x10\n" +
-	"\x03seq\x18\x02 \x01(\x04R\x03seq\"\xdb\x02\n" +
+	"\x03seq\x18\x02 \x01(\x04R\x03seq\"\xb1\x03\n" +
 	"\tDirective\x12\x14\n" +
 	"\x05order\x18\x01 \x01(\x04R\x05order\x12\x14\n" +
 	"\x05index\x18\x02 \x01(\x04R\x05index\x12!\n" +
@@ -786,7 +802,10 @@ const file_uplink_proto_rawDesc = "" +
 	"\x05peers\x18\a \x03(\v2\x18.spillway.uplink.v1.PeerR\x05peers\x12\x1f\n" +
 	"\vticket_keys\x18\b \x03(\fR\n" +
 	"ticketKeys\x12\x17\n" +
-	"\aspec_of\x18\t \x01(\x04R\x06specOf\x12/\n" +
+	"\aspec_of\x18\t \x01(\x04R\x06specOf\x12\x1f\n" +
+	"\vprefix_seed\x18\x14 \x01(\x06R\n" +
+	"prefixSeed\x123\n" +
+	"\x06locals\x18\x15 \x03(\v2\x1b.spillway.uplink.v1.GatewayR\x06locals\x12/\n" +
 	"\x05stage\x18< \x01(\v2\x19.spillway.uplink.v1.StageR\x05stage\"=\n" +
 	"\x05Stage\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x04R\x06number\x12\x1c\n" +
@@ -845,13 +864,14 @@ var file_uplink_proto_goTypes = []any{
 var file_uplink_proto_depIdxs = []int32{
 	6, // 0: spillway.uplink.v1.Directive.drains:type_name -> spillway.uplink.v1.Drain
 	7, // 1: spillway.uplink.v1.Directive.peers:type_name -> spillway.uplink.v1.Peer
-	4, // 2: spillway.uplink.v1.Directive.stage:type_name -> spillway.uplink.v1.Stage
-	8, // 3: spillway.uplink.v1.Peer.gateways:type_name -> spillway.uplink.v1.Gateway
-	4, // [4:4] is the sub-list for method output_type
-	4, // [4:4] is the sub-list for method input_type
-	4, // [4:4] is the sub-list for extension type_name
-	4, // [4:4] is the sub-list for extension extendee
-	0, // [0:4] is the sub-list for field type_name
+	8, // 2: spillway.uplink.v1.Directive.locals:type_name -> spillway.uplink.v1.Gateway
+	4, // 3: spillway.uplink.v1.Directive.stage:type_name -> spillway.uplink.v1.Stage
+	8, // 4: spillway.uplink.v1.Peer.gateways:type_name -> spillway.uplink.v1.Gateway
+	5, // [5:5] is the sub-list for method output_type
+	5, // [5:5] is the sub-list for method input_type
+	5, // [5:5] is the sub-list for extension type_name
+	5, // [5:5] is the sub-list for extension extendee
+	0, // [0:5] is the sub-list for field type_name
 }
 
 func init() { file_uplink_proto_init() }
