@@ -42,6 +42,7 @@ type Gateway struct {
 
 	state    atomic.Pointer[state]     // what the last directive said
 	view     atomic.Pointer[zone.View] // what requests choose from
+	roster   atomic.Pointer[roster]    // who is live in each zone
 	inFlight atomic.Int64
 	stopping atomic.Bool
 	stopped  atomic.Bool

@@ -91,6 +91,7 @@ func (g *Gateway) rebuild(now time.Time) {
 		}
 	}
 	children := g.book.View(now).Children
+	g.callRoll(children)
 	heard := st.gateways() // endpoints that somebody speaks for
 	v := &zone.View{Locals: make([]zone.Local, 0, len(children)), Drained: st.drained(g.cfg.Region, "", now)}
 	for _, c := range children {
