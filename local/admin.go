@@ -53,7 +53,7 @@ func (a *Agent) ready() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, w := range f.workers {
-		if w.down() == "" && len(w.seats) > 0 {
+		if w.ill() == "" && len(w.seats) > 0 { // another instance's counts: we would serve it if that one died
 			return nil
 		}
 	}

@@ -13,6 +13,7 @@ import (
 
 // onDirective adopts a gateway's directive when it is newer than what is in force.
 func (a *Agent) onDirective(parent identity.ID, d *uplink.Directive) {
+	a.kin.told(parent, d)
 	a.adopt.Lock()
 	defer a.adopt.Unlock()
 	now := a.policy.Load()
@@ -52,6 +53,7 @@ func (a *Agent) recall() {
 	}
 	d, err := uplink.Keep{Dir: a.cfg.Dir}.Load()
 	if err == nil && d != nil {
+		a.kin.remember(d)
 		err = a.take(d, a.policy.Load())
 	}
 	if err != nil {

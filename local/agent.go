@@ -35,6 +35,7 @@ type Agent struct {
 	scraper  *engine.Client
 	watch    *discover.Sources
 	names    *serverNames
+	kin      *siblings
 	door     *door
 	specs    specFile
 	uplink   *uplink.Child
@@ -64,7 +65,7 @@ func New(cfg Config) (*Agent, error) {
 	cfg = a.cfg
 	a.log = telemetry.Logger(cfg.Log).With(telemetry.KeyTier, "local", telemetry.KeyNode, cfg.Name)
 	a.ctx, a.cancel = context.WithCancel(context.Background())
-	a.names = &serverNames{}
+	a.names, a.kin = &serverNames{}, a.newSiblings()
 	transport := workerTransport(a.names, cfg.Network)
 	a.forward = &relay.Forwarder{Transport: transport, IdleTimeout: maxSilence}
 	a.scraper = scrapeClient(transport)
@@ -102,7 +103,7 @@ func (a *Agent) open() error {
 		a.cfg.Advertise = a.listener.Addr().String()
 	}
 	a.http = &http.Server{
-		Handler: relay.Guard(a.routes()), ReadHeaderTimeout: 5 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
+		Handler: relay.Guard(a.gate(a.routes())), ReadHeaderTimeout: 5 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
 		ConnState: relay.NewCrowd(0).Track,
 		ErrorLog:  slog.NewLogLogger(a.log.Handler(), slog.LevelDebug),
 	}
@@ -136,7 +137,7 @@ func (a *Agent) Start(ctx context.Context) error {
 	}
 	l := a.listener
 	if !a.cfg.Plain {
-		l = tls.NewListener(l, a.cfg.Certs.Server(relay.ALPN, a.gatewaysOnly))
+		l = tls.NewListener(l, a.cfg.Certs.Server(relay.ALPN, a.callers))
 	}
 	a.wg.Go(func() {
 		if err := a.http.Serve(l); !errors.Is(err, http.ErrServerClosed) {
@@ -154,6 +155,7 @@ func (a *Agent) Start(ctx context.Context) error {
 		if err := a.uplink.Start(context.WithoutCancel(ctx)); err != nil {
 			return err
 		}
+		a.wg.Go(a.divide)
 	}
 	if a.admin != nil {
 		return a.admin.Start(ctx)

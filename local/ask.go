@@ -20,7 +20,7 @@ import (
 func (a *Agent) onAsk(_ context.Context, kind string, payload []byte) ([]byte, error) {
 	switch kind {
 	case admin.AskStatus:
-		return json.Marshal(a.Status())
+		return json.Marshal(a.ownStatus())
 	case admin.AskExplain:
 		var q admin.ExplainQuery
 		if err := json.Unmarshal(payload, &q); err != nil {

@@ -74,7 +74,7 @@ func (f *floor) eject(w *worker, k health.Kind, now time.Time) {
 // standing counts the workers of a pool that are meant to take requests, and those that do.
 func (p *pool) standing() (taking, total int) {
 	for _, w := range p.workers {
-		if w.gone || w.drained || !w.has(p.model) {
+		if w.gone || w.drained || w.elsewhere != "" || !w.has(p.model) {
 			continue
 		}
 		total++
@@ -103,7 +103,7 @@ func (f *floor) alarm(w *worker, now time.Time) {
 
 // relent lets a worker that is out for a doubt be chosen while its pool panics.
 func (p *pool) relent(w *worker, v pick.Worker) pick.Worker {
-	if p.panics && !w.gone && !w.drained && w.has(p.model) && w.breaker.Relents() {
+	if p.panics && !w.gone && !w.drained && w.elsewhere == "" && w.has(p.model) && w.breaker.Relents() {
 		v.Down = ""
 	}
 	return v

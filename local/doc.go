@@ -10,6 +10,7 @@
 // Where to look: a request passes handler.go, route.go (aliases, pools, fallback, where the zone stands alone), admit.go,
 // wait.go and pump.go (the queue), forward.go and hedge.go, meter.go (what its answer says) and account.go (what is
 // learned of it). Workers come through door.go and registry.go and are watched by patrol.go, care.go, warm.go and
-// deepprobe.go; what they have cached, by kvevents.go. Models that are not loaded are warmth.go's and warden.go's;
-// autoscaling is scaling.go's. floor.go is the state that all of it shares, under one lock.
+// deepprobe.go; siblings.go and division.go share them with the zone's other instances; what they have cached is
+// kvevents.go's. Models that are not loaded are warmth.go's and warden.go's; autoscaling is scaling.go's. floor.go is the
+// state that all of it shares, under one lock.
 package local

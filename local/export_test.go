@@ -1,6 +1,7 @@
 package local
 
 import (
+	"io"
 	"net/http"
 	"time"
 
@@ -89,3 +90,8 @@ func (a *Agent) Claimed(worker string) map[string]uint64 {
 	}
 	return m
 }
+
+// Sighting is a sibling's answer, and ReadSighting decodes one.
+type Sighting = sighting
+
+func ReadSighting(r io.Reader) (*Sighting, error) { return readSighting(r) }

@@ -7,7 +7,7 @@ import (
 )
 
 // fade lets what is believed against the pool's silent workers fade towards what the others take. A worker of several
-// pools is compared in the first. Where nobody answers there is nothing to compare with, and nobody is preferred.
+// pools is compared in the first, and one that another instance serves is not silent. Where nobody answers there is nothing to compare with, and nobody is preferred.
 func (p *pool) fade(now time.Time) {
 	var prefill, step []float64
 	for _, w := range p.workers {
@@ -17,7 +17,7 @@ func (p *pool) fade(now time.Time) {
 	}
 	a, b := pick.Median(prefill), pick.Median(step)
 	for _, w := range p.workers {
-		if len(w.seats) > 0 && w.seats[0].pool == p && w.learner.Fade(a, b, now) {
+		if len(w.seats) > 0 && w.seats[0].pool == p && w.elsewhere == "" && w.learner.Fade(a, b, now) {
 			w.refresh(now)
 		}
 	}

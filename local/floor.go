@@ -54,6 +54,7 @@ type floor struct {
 	walked   time.Time           // when the patrol last looked at every worker
 	stood    time.Duration       // for how long this process was stopped, until the patrol has said so
 	hits     [2]hitScore         // by whether the prefix index was exact
+	split    *division           // of the workers among the zone's instances; nil: all are ours
 }
 
 // pool is what serves one model.
@@ -100,6 +101,7 @@ func (f *floor) add(w *worker, now time.Time) bool {
 	w.attempts, w.places = map[*attempt]struct{}{}, map[string]*place{}
 	w.pools = route.PoolsWith(f.orders.spec, w.declared.Labels)
 	f.workers[w.declared.Name] = w
+	w.elsewhere = f.whose(w)
 	w.drained = f.orders.drained(f.cfg.Region, f.cfg.Zone, w.declared.Name, now)
 	f.seat(now)
 	return true

@@ -23,7 +23,7 @@ type meters struct {
 	ttft     *prometheus.HistogramVec
 	errors   *prometheus.HistogramVec
 
-	workers, inFlight, kvFree, overcommit, prefixes, prefill, queued *prometheus.Desc
+	workers, inFlight, kvFree, overcommit, prefixes, prefill, queued, instances, owned *prometheus.Desc
 }
 
 func newMeters(r *prometheus.Registry, a *Agent) *meters {
@@ -56,6 +56,8 @@ func newMeters(r *prometheus.Registry, a *Agent) *meters {
 		overcommit: desc("worker_kv_overcommit_ratio", "Part of the KV cache that may be promised: it falls when the worker preempts or runs out of memory.", "worker"),
 		prefixes:   desc("prefix_index_blocks", "Distinct prompt blocks that some worker is believed to have cached."),
 		prefill:    desc("worker_prefill_tokens_per_second", "Learned prefill rate.", "worker"),
+		instances:  desc("instances", "Live instances of the zone, this one included, among which its workers are divided."),
+		owned:      desc("workers_served", "Workers that this instance serves: those of the zone less the other instances'."),
 		queued:     desc("queue_length", "Requests waiting for a worker.", "model"),
 	}
 	r.MustRegister(m.requests, m.refusals, m.tokens, m.waits, m.ttft, m.errors, m.retries, m.falls, m.hedges, m, newQueueMeters(a))
@@ -64,7 +66,7 @@ func newMeters(r *prometheus.Registry, a *Agent) *meters {
 
 // Describe lists the metrics that are read off the floor when asked for.
 func (m *meters) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{m.workers, m.inFlight, m.kvFree, m.overcommit, m.prefixes, m.prefill, m.queued} {
+	for _, d := range []*prometheus.Desc{m.workers, m.inFlight, m.kvFree, m.overcommit, m.prefixes, m.prefill, m.queued, m.instances, m.owned} {
 		ch <- d
 	}
 }
@@ -83,6 +85,9 @@ func (m *meters) Collect(ch chan<- prometheus.Metric) {
 		gauge(m.overcommit, w.KVOvercommit, w.Name)
 		gauge(m.prefill, w.PrefillRate, w.Name)
 	}
+	instances, owned := m.agent.share()
+	gauge(m.instances, float64(instances))
+	gauge(m.owned, float64(owned))
 	gauge(m.prefixes, float64(m.agent.floor.prefixes()))
 	for name, n := range m.agent.floor.queueLengths() {
 		gauge(m.queued, float64(n), name)

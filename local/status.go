@@ -30,6 +30,19 @@ func (a *Agent) Status() admin.ZoneStatus {
 	return z
 }
 
+// ownStatus is Status with the workers that this instance serves alone: who asks several instances wants each worker once.
+func (a *Agent) ownStatus() admin.ZoneStatus {
+	z := a.Status()
+	f := a.floor
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	z.Workers = slices.DeleteFunc(z.Workers, func(s admin.WorkerStatus) bool {
+		w := f.workers[s.Name]
+		return w != nil && w.elsewhere != ""
+	})
+	return z
+}
+
 func modelStatus(m *capacity.Model) admin.ModelStatus {
 	wait, _ := m.Wait(spec.Standard)
 	return admin.ModelStatus{

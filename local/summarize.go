@@ -35,11 +35,15 @@ func (a *Agent) Summary(now time.Time) capacity.Summary {
 
 // summarize adds up one model's workers.
 func (f *floor) summarize(p *pool, now time.Time) capacity.Model {
-	m := capacity.Model{Name: p.model, Total: int64(len(p.workers)), Queued: int64(p.queue.Len()), Backlog: p.queue.Work()}
+	m := capacity.Model{Name: p.model, Queued: int64(p.queue.Len()), Backlog: p.queue.Work()}
 	soonest, rate := -1.0, 0.0
 	shared := f.shared(p)
 	for i, w := range p.workers {
 		v := &p.view.Workers[i]
+		if w.elsewhere != "" {
+			continue // who serves it speaks for it
+		}
+		m.Total++
 		if shared && route.SetApart(f.orders.spec, v.Pools, p.model) {
 			continue
 		}

@@ -39,7 +39,9 @@ func (f *floor) count(now time.Time) *census {
 	}
 	c := &census{at: now, index: map[stock]int{}}
 	for _, w := range f.workers {
-		c.workers = append(c.workers, w)
+		if w.elsewhere == "" {
+			c.workers = append(c.workers, w)
+		}
 	}
 	slices.SortFunc(c.workers, func(a, b *worker) int { return strings.Compare(a.declared.Name, b.declared.Name) })
 	for _, w := range c.workers {
@@ -95,7 +97,7 @@ func (f *floor) countModel(c *census, k stock, now time.Time) int {
 	name := k.model
 	var m warm.Model
 	if s := f.orders.spec.ModelNamed(name); s != nil {
-		m.Floor, m.Idle = s.WarmReplicas, time.Duration(s.IdleAfter)
+		m.Floor, m.Idle = f.portion(s.WarmReplicas), time.Duration(s.IdleAfter)
 	}
 	if p := f.pools[name]; p != nil && p.queue.Len() > 0 {
 		m.Waiting = p.queue.Len()

@@ -49,6 +49,8 @@ type worker struct {
 	pools      uint64 // those it is set apart for, as bits
 	drained    bool
 	leave      health.Drain // since when it is drained or gone
+	elsewhere  string       // why another of the zone's instances serves it; empty when we do
+	ours       time.Time    // when it came to us from another
 	gone       bool         // no longer declared: its answers finish, nothing new
 	open       int          // attempts under way
 	cachedOK   bool         // the engine reports cached tokens in its usage
@@ -63,7 +65,10 @@ type seat struct {
 }
 
 // down says why the worker may not be chosen, in the words of status; empty when it may.
-func (w *worker) down() string {
+func (w *worker) down() string { return cmp.Or(w.elsewhere, w.ill()) }
+
+// ill is down, whoever serves the worker.
+func (w *worker) ill() string {
 	switch {
 	case w.gone:
 		return "gone"
@@ -104,7 +109,7 @@ func (w *worker) state() string {
 // view is the worker as the chooser of one model sees it.
 func (w *worker) view(model string, maxContext int64, now time.Time) pick.Worker {
 	return pick.Worker{
-		ID: w.id, Name: w.declared.Name, Down: cmp.Or(w.down(), w.coldWord(model)), Share: w.breaker.Share(now), Trials: w.trials(),
+		ID: w.id, Name: w.declared.Name, Down: cmp.Or(w.down(), w.coldWord(model)), Share: w.breaker.Share(now) * w.handover(now), Trials: w.trials(),
 		Weight: w.declared.Weight, Rates: w.learner.Rates(), KVTotal: w.reading.KVTotal, Slots: w.reading.Slots, MaxContext: maxContext,
 		Latency: &w.latency, Overcommit: w.overcommit.Factor(now), Adapter: w.adapter(model), GPU: w.cards.Busy(), Pools: w.pools,
 	}

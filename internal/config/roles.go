@@ -93,7 +93,8 @@ type Local struct {
 	Admin Admin `yaml:"admin"`
 	// Metrics is the plain listener of /metrics, /healthz and /readyz.
 	Metrics Metrics `yaml:"metrics"`
-	// Workers are the inference servers of this zone.
+	// Workers are the inference servers of this zone. A zone may have several local instances: name the same workers, and
+	// the same gateways, at each, and they divide the workers among those of them that are there.
 	Workers []WorkerEntry `yaml:"workers"`
 	// WorkersFile is a file of more workers, under the key workers, that is watched while the process runs.
 	WorkersFile string `yaml:"workers_file"`
