@@ -57,7 +57,7 @@ func (p *Planet) sameLayout() error {
 	if err := json.Unmarshal(b, &was); err != nil {
 		return fmt.Errorf("reading %s: %w", p.layoutPath(), err)
 	}
-	if was != p.Layout {
+	if was.whole() != p.Layout.whole() {
 		return fmt.Errorf("%s holds a planet of another shape: %+v, asked for %+v\nhint: use the same flags, another --dir, or remove the folder", p.Dir, was, p.Layout)
 	}
 	return nil

@@ -16,6 +16,8 @@ type Layout struct {
 	Gateways int
 	// Zones is the number of zones in each region, 1 to 26. Default 2.
 	Zones int
+	// Locals is the number of local instances in each zone, which divide its workers among them. Default 1.
+	Locals int `json:",omitempty"`
 	// Workers is the number of stand-in workers in each zone. Default 4.
 	Workers int
 	// OneAddress puts everything on 127.0.0.1 with distinct ports, for systems without the rest of 127.0.0.0/8.
@@ -29,7 +31,7 @@ type Layout struct {
 
 // DefaultLayout is the demo's planet on this system.
 func DefaultLayout() Layout {
-	return Layout{Globals: 3, Regions: 3, Gateways: 1, Zones: 2, Workers: 4, OneAddress: runtime.GOOS != "linux", BasePort: 20000}
+	return Layout{Globals: 3, Regions: 3, Gateways: 1, Zones: 2, Locals: 1, Workers: 4, OneAddress: runtime.GOOS != "linux", BasePort: 20000}
 }
 
 // Site is a place where a region can stand.
@@ -53,6 +55,12 @@ func Sites() []Site {
 	}
 }
 
+// whole is the layout with what 0 stands for.
+func (l Layout) whole() Layout {
+	l.Locals = max(l.Locals, 1)
+	return l
+}
+
 // check refuses a layout that cannot be built, naming the flag to change.
 func (l Layout) check() error {
 	switch {
@@ -64,6 +72,8 @@ func (l Layout) check() error {
 		return fmt.Errorf("--gateways is %d: choose 1 to 9 for each region", l.Gateways)
 	case l.Zones < 1 || l.Zones > 26:
 		return fmt.Errorf("--zones is %d: choose 1 to 26 for each region", l.Zones)
+	case l.Locals < 0 || l.Locals > 9:
+		return fmt.Errorf("--locals is %d: choose 1 to 9 for each zone", l.Locals)
 	case l.Workers < 1 || l.Workers > 200:
 		return fmt.Errorf("--workers is %d: choose 1 to 200 for each zone", l.Workers)
 	case l.Net < 0 || l.Net > 89:
@@ -117,7 +127,9 @@ func (l Layout) Nodes() []Node {
 		}
 		for z := range l.Zones {
 			zone := string(rune('a' + z))
-			locals = append(locals, Node{Role: "local", Name: fmt.Sprintf("%s-%s-local1", site.Name, zone), Region: site.Name, Zone: zone})
+			for i := range max(l.Locals, 1) {
+				locals = append(locals, Node{Role: "local", Name: fmt.Sprintf("%s-%s-local%d", site.Name, zone, i+1), Region: site.Name, Zone: zone})
+			}
 			for w := range l.Workers {
 				s := serving[(2*r+3*z+w)%len(serving)]
 				workers = append(workers, Node{Role: "worker", Name: fmt.Sprintf("w%d", w+1), Region: site.Name, Zone: zone, GPU: s.gpu, Model: s.model})

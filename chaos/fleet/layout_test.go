@@ -12,7 +12,7 @@ func TestLayoutGivesEveryNodeItsOwn(t *testing.T) {
 		l := Layout{
 			Globals: rapid.IntRange(1, 9).Draw(t, "globals"), Regions: rapid.IntRange(1, len(Sites())).Draw(t, "regions"),
 			Gateways: rapid.IntRange(1, 3).Draw(t, "gateways"), Zones: rapid.IntRange(1, 5).Draw(t, "zones"),
-			Workers: rapid.IntRange(1, 40).Draw(t, "workers"), OneAddress: rapid.Bool().Draw(t, "one"), BasePort: 20000,
+			Locals: rapid.IntRange(0, 3).Draw(t, "locals"), Workers: rapid.IntRange(1, 40).Draw(t, "workers"), OneAddress: rapid.Bool().Draw(t, "one"), BasePort: 20000,
 			Net: rapid.IntRange(0, 89).Draw(t, "net"),
 		}
 		if err := l.check(); err != nil {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"strings"
 	"time"
 
 	"github.com/spillway-lb/spillway/internal/spec"
@@ -17,8 +18,12 @@ type Config struct {
 	Keep bool
 	// Globals is the number of global nodes.
 	Globals int
-	// Regions, in order. Each has one gateway and one zone.
+	// Regions, in order.
 	Regions []Region
+	// Gateways and Zones of each region, and Locals of each zone; 0 means 1. A region's workers are dealt out to its zones.
+	Gateways, Zones, Locals int
+	// Routing is what the spec says under that key, as YAML; empty: defaults.
+	Routing string
 	// TTL of the service's answers.
 	TTL time.Duration
 	// Steering is what the spec says under that key, as YAML; empty: defaults.
@@ -62,10 +67,33 @@ func Client(r, n int) netip.Addr {
 // GlobalHost is where global node i lives.
 func GlobalHost(i int) netip.Addr { return netip.AddrFrom4([4]byte{10, 1, 0, byte(i + 1)}) }
 
-// GatewayHost is where region r's gateway lives.
-func GatewayHost(r int) netip.Addr { return netip.AddrFrom4([4]byte{10, 2, byte(r), 1}) }
+// GatewayHost is where region r's first gateway lives.
+func GatewayHost(r int) netip.Addr { return GatewayHostOf(r, 0) }
 
-func localHost(r int) netip.Addr { return netip.AddrFrom4([4]byte{10, 3, byte(r), 1}) }
+// GatewayHostOf is where gateway g of region r lives.
+func GatewayHostOf(r, g int) netip.Addr { return netip.AddrFrom4([4]byte{10, 2, byte(r), byte(g + 1)}) }
+
+// LocalHost is where instance l of zone z of region r lives.
+func LocalHost(r, z, l int) netip.Addr {
+	return netip.AddrFrom4([4]byte{10, 3, byte(r), byte(16*z + l + 1)})
+}
+
+// zoneName is a zone's name: a, b and so on.
+func zoneName(z int) string { return string(rune('a' + z)) }
+
+func gatewayName(region string, g int) string {
+	if g == 0 {
+		return region + "-gw"
+	}
+	return fmt.Sprintf("%s-gw%d", region, g+1)
+}
+
+func localName(region string, z, l int) string {
+	if l == 0 {
+		return region + "-" + zoneName(z)
+	}
+	return fmt.Sprintf("%s-%s%d", region, zoneName(z), l+1)
+}
 
 func workerHost(r, w int) netip.Addr { return netip.AddrFrom4([4]byte{10, 4, byte(r), byte(w + 1)}) }
 
@@ -82,12 +110,22 @@ func (c *Config) spec() string {
 	out := "zone:\n  name: " + Zone + "\n  nameservers: [{name: ns1." + Zone + ", addresses: [" + GlobalHost(0).String() + "]}]\n"
 	out += fmt.Sprintf("services:\n  - {name: %s, ttl: %s}\nregions:\n", Service, c.TTL)
 	for i, r := range c.Regions {
-		gw := GatewayHost(i)
-		out += fmt.Sprintf("  - {name: %s, place: {lat: %g, lon: %g}, zones: [a], gateways: [{name: %s-gw, addresses: [%s], url: \"http://%s:8080\"}]}\n",
-			r.Name, r.Lat, r.Lon, r.Name, gw, gw)
+		var zones, gateways []string
+		for z := range c.Zones {
+			zones = append(zones, zoneName(z))
+		}
+		for g := range c.Gateways {
+			gw := GatewayHostOf(i, g)
+			gateways = append(gateways, fmt.Sprintf("{name: %s, addresses: [%s], url: \"http://%s:8080\"}", gatewayName(r.Name, g), gw, gw))
+		}
+		out += fmt.Sprintf("  - {name: %s, place: {lat: %g, lon: %g}, zones: [%s], gateways: [%s]}\n",
+			r.Name, r.Lat, r.Lon, strings.Join(zones, ", "), strings.Join(gateways, ", "))
 	}
 	out += "models:\n  - {name: " + Model + "}\n"
 	out += fmt.Sprintf("tenants:\n  - {name: acme, keys: [%q]}\n", spec.HashKey(Key))
+	if c.Routing != "" {
+		out += "routing: " + c.Routing + "\n"
+	}
 	if c.Steering != "" {
 		out += "steering: " + c.Steering + "\n"
 	}

@@ -26,9 +26,9 @@ import (
 type Planet struct {
 	Net      *memnet.Net
 	Globals  []*global.Server
-	Gateways []*regional.Gateway
-	Agents   []*local.Agent
-	Workers  [][]*gpu.Server // by region
+	Gateways [][]*regional.Gateway // by region
+	Agents   [][]*local.Agent      // by region, zone by zone
+	Workers  [][]*gpu.Server       // by region
 
 	cfg   Config
 	ca    *identity.DevCA
@@ -44,6 +44,7 @@ type part interface {
 
 // New starts a planet and waits until it answers and every worker is ready.
 func New(ctx context.Context, cfg Config) (*Planet, error) {
+	cfg.Gateways, cfg.Zones, cfg.Locals = max(cfg.Gateways, 1), max(cfg.Zones, 1), max(cfg.Locals, 1)
 	p := &Planet{Net: &memnet.Net{Delay: delay}, cfg: cfg}
 	for _, step := range []func(context.Context) error{p.found, p.work, p.gather, p.steer, p.ready} {
 		if err := step(ctx); err != nil {
@@ -124,38 +125,64 @@ func (p *Planet) gather(ctx context.Context) error {
 }
 
 func (p *Planet) region(ctx context.Context, r int) error {
-	name := p.cfg.Regions[r].Name
-	certs, err := p.certs(identity.ID{Role: identity.RoleLocal, Region: name, Zone: "a", Name: name + "-a"})
-	if err != nil {
-		return err
+	p.Agents, p.Gateways = append(p.Agents, nil), append(p.Gateways, nil)
+	for z := range p.cfg.Zones {
+		for l := range p.cfg.Locals {
+			a, err := p.agent(r, z, l)
+			if err := p.start(ctx, a, err); err != nil {
+				return err
+			}
+			p.Agents[r] = append(p.Agents[r], a)
+		}
 	}
-	own, gw := localHost(r), GatewayHost(r)
+	for i := range p.cfg.Gateways {
+		g, err := p.gateway(r, i)
+		if err := p.start(ctx, g, err); err != nil {
+			return err
+		}
+		p.Gateways[r] = append(p.Gateways[r], g)
+	}
+	return nil
+}
+
+func (p *Planet) agent(r, z, l int) (*local.Agent, error) {
+	region, own := p.cfg.Regions[r].Name, LocalHost(r, z, l)
+	name := localName(region, z, l)
+	certs, err := p.certs(identity.ID{Role: identity.RoleLocal, Region: region, Zone: zoneName(z), Name: name})
+	if err != nil {
+		return nil, err
+	}
 	c := local.Config{
-		Name: name + "-a", Region: name, Zone: "a", Certs: certs, Network: p.Net.Host(own), Listen: own.String() + ":8443",
-		Gateways: []string{gw.String() + ":7200"}, Log: p.cfg.Log,
+		Name: name, Region: region, Zone: zoneName(z), Certs: certs, Network: p.Net.Host(own), Listen: own.String() + ":8443",
+		Dir: p.dir(name), Log: p.cfg.Log,
+	}
+	for g := range p.cfg.Gateways {
+		c.Gateways = append(c.Gateways, GatewayHostOf(r, g).String()+":7200")
 	}
 	for w, s := range p.Workers[r] {
-		c.Workers = append(c.Workers, discover.Worker{Name: fmt.Sprintf("w%d", w+1), URL: s.URL()})
+		if w%p.cfg.Zones == z {
+			c.Workers = append(c.Workers, discover.Worker{Name: fmt.Sprintf("w%d", w+1), URL: s.URL()})
+		}
 	}
-	a, err := local.New(c)
-	if err := p.start(ctx, a, err); err != nil {
-		return err
-	}
-	p.Agents = append(p.Agents, a)
-	if certs, err = p.certs(identity.ID{Role: identity.RoleGateway, Region: name, Name: name + "-gw"}); err != nil {
-		return err
+	return local.New(c)
+}
+
+func (p *Planet) gateway(r, i int) (*regional.Gateway, error) {
+	region, own := p.cfg.Regions[r].Name, GatewayHostOf(r, i)
+	name := gatewayName(region, i)
+	certs, err := p.certs(identity.ID{Role: identity.RoleGateway, Region: region, Name: name})
+	if err != nil {
+		return nil, err
 	}
 	var globals []string
 	for i := range p.cfg.Globals {
 		globals = append(globals, GlobalHost(i).String()+":7100")
 	}
-	g, err := regional.New(regional.Config{
-		Name: name + "-gw", Region: name, Certs: certs, Network: p.Net.Host(gw), Atlas: p.atlas, Dir: p.dir(name + "-gw"),
-		HTTPListen: gw.String() + ":8080", PeerListen: gw.String() + ":8443", UplinkListen: gw.String() + ":7200",
+	return regional.New(regional.Config{
+		Name: name, Region: region, Certs: certs, Network: p.Net.Host(own), Atlas: p.atlas, Dir: p.dir(name),
+		HTTPListen: own.String() + ":8080", PeerListen: own.String() + ":8443", UplinkListen: own.String() + ":7200",
 		Globals: globals, Log: p.cfg.Log,
 	})
-	p.Gateways = append(p.Gateways, g)
-	return p.start(ctx, g, err)
 }
 
 // steer starts the global nodes.
@@ -210,16 +237,26 @@ func (p *Planet) settled() bool {
 			return false
 		}
 	}
-	for r, a := range p.Agents {
-		ready := int64(0)
-		for _, m := range a.Summary(time.Now()).Models {
-			ready += m.Ready
-		}
-		if ready < int64(p.cfg.Regions[r].Workers) {
+	for r := range p.Agents {
+		if p.Ready(r) != int64(p.cfg.Regions[r].Workers) {
 			return false
 		}
 	}
 	return true
+}
+
+// Ready is how many workers of a region its instances report as ready now, all together.
+func (p *Planet) Ready(r int) (ready int64) {
+	for _, a := range p.Agents[r] {
+		if a == nil {
+			continue
+		}
+		s := a.Summary(time.Now())
+		for i := range s.Models {
+			ready += s.Models[i].Ready
+		}
+	}
+	return ready
 }
 
 // Stop ends everything, the last started first.
@@ -232,6 +269,28 @@ func (p *Planet) Stop(context.Context) error {
 	}
 	p.parts = nil
 	return errors.Join(errs...)
+}
+
+// KillLocal takes an instance of a region away, counted zone by zone, as one that is killed: nobody hears its farewell.
+func (p *Planet) KillLocal(r, i int) error {
+	a := p.Agents[r][i]
+	p.Net.Cut(LocalHost(r, i/p.cfg.Locals, i%p.cfg.Locals))
+	p.parts = slices.DeleteFunc(p.parts, func(x part) bool { return x == part(a) })
+	p.Agents[r][i] = nil
+	ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond)
+	defer cancel()
+	if err := a.Stop(ctx); err != nil && !errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	return nil
+}
+
+// StartLocal starts an instance anew that was killed.
+func (p *Planet) StartLocal(ctx context.Context, r, i int) (err error) {
+	z, l := i/p.cfg.Locals, i%p.cfg.Locals
+	p.Net.Mend(LocalHost(r, z, l))
+	p.Agents[r][i], err = p.agent(r, z, l)
+	return p.start(ctx, p.Agents[r][i], err)
 }
 
 // StopGlobal ends a global node. Cut its host first, and it goes as one that is killed: nobody hears its farewell.

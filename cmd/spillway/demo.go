@@ -58,6 +58,7 @@ func layoutFlags(cmd *cobra.Command, l *fleet.Layout) {
 	f.IntVar(&l.Regions, "regions", l.Regions, "regions")
 	f.IntVar(&l.Gateways, "gateways", l.Gateways, "gateways in each region")
 	f.IntVar(&l.Zones, "zones", l.Zones, "zones in each region")
+	f.IntVar(&l.Locals, "locals", l.Locals, "local instances in each zone, which divide its workers among them")
 	f.IntVar(&l.Workers, "workers", l.Workers, "stand-in workers in each zone")
 	f.BoolVar(&l.OneAddress, "one-address", l.OneAddress, "use 127.0.0.1 only, with distinct ports (default where the system has no other)")
 	f.IntVar(&l.BasePort, "base-port", l.BasePort, "first port with --one-address")
