@@ -27,6 +27,10 @@ func (f *floor) explain(v *visit, rec *explain.Record, now time.Time) {
 		rec.Choose("", pick.ReasonNoWorker)
 	} else {
 		f.fit(v, p)
+		f.guest(v, p, now)
+		if rec.On() && v.query.Contended {
+			rec.Note(guestNote(v))
+		}
 		d, room := pick.Look(&v.query, p.view, now, f.rng, rec)
 		loads := f.hopeless(p) && f.outlookCold(p.model, now).Hope > warm.Failed // then it waits for that, as noted below
 		if rec.On() && !(loads && d.Reason == pick.ReasonNoWorker) {
@@ -42,6 +46,15 @@ func (f *floor) explain(v *visit, rec *explain.Record, now time.Time) {
 		}
 	}
 	f.explainOthers(v.model, rec)
+}
+
+// guestNote says how a tenant beyond its part is placed.
+func guestNote(v *visit) string {
+	note := "tenant " + v.hop.Tenant + " has more than its part of what runs here, and others ask as well: "
+	if v.query.Guest {
+		return note + "it is a guest, let in only where they would not notice"
+	}
+	return note + "it finds workers full sooner, and once anybody waits it is a guest"
 }
 
 // explainOthers lists the workers that do not serve the model, by name.

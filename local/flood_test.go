@@ -2,11 +2,16 @@ package local
 
 import (
 	"fmt"
+	"net/http"
 	"slices"
+	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/spillway-lb/spillway/chaos/load"
+	"github.com/spillway-lb/spillway/internal/explain"
+	"github.com/spillway-lb/spillway/internal/openai"
 	"github.com/spillway-lb/spillway/internal/spec"
 )
 
@@ -144,4 +149,31 @@ func TestFloodsOfOtherKinds(t *testing.T) {
 			t.Errorf("%s: %.2f times, over %.1f", m.name, r, m.within)
 		}
 	}
+}
+
+// TestExplainSaysWhoIsAGuest asks in the middle of a flood why each of the two would be placed where.
+func TestExplainSaysWhoIsAGuest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		light := &flow{tenant: "light", class: spec.Interactive, rate: 3, until: time.Minute, prompt: chatPrompt, out: chatOutput, seed: 1}
+		flood := &flow{tenant: "flood", class: spec.Interactive, rate: 60, until: time.Minute, prompt: chatPrompt, out: chatOutput, seed: 2}
+		z := newFloodZone(t, "L4", floodWorkers, light, flood)
+		for time.Since(z.begun) < 8*time.Second {
+			time.Sleep(10 * time.Millisecond)
+			z.tick(time.Now())
+		}
+		notes := func(tenant string) string {
+			v := &visit{model: floodModel, estimate: 500, class: spec.Interactive, arrived: time.Now(), excluded: [2]int32{-1, -1}}
+			v.hop.Tenant = tenant
+			v.r = &http.Request{Method: http.MethodPost, URL: pathURL(openai.PathChat), Header: http.Header{}}
+			var rec explain.Record
+			z.f.explain(v, &rec, time.Now())
+			return strings.Join(rec.Notes, "\n")
+		}
+		if got := notes("flood"); !strings.Contains(got, "tenant flood has more than its part") {
+			t.Errorf("of the flood it is said:\n%s", got)
+		}
+		if got := notes("light"); strings.Contains(got, "more than its part") {
+			t.Errorf("of the light tenant it is said:\n%s", got)
+		}
+	})
 }
