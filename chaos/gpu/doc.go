@@ -17,7 +17,9 @@
 // prefix is hashed in blocks of 16 tokens. An embedding costs its input's prefill and nothing else. An answer is as long
 // as a lognormal draw seeded by the server's seed and the prompt,
 // never longer than max_tokens, and exactly max_tokens with "ignore_eos": true. Parameters that ask for something the
-// worker cannot do are refused with 400, never ignored.
+// worker cannot do are refused with 400, never ignored. The text is a function of the conversation alone: a request that
+// brings the beginning of its own answer along (continue_final_message, or a completion's prompt that ends with it) gets
+// the rest of it, token for token.
 //
 // With Config.KVEvents it publishes what its prefix cache gains and loses as vLLM does, over ZeroMQ, and POST
 // /reset_prefix_cache empties the cache.

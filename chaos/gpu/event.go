@@ -31,12 +31,12 @@ func (o *outbox) event(i int, last bool) []byte {
 		}
 		b = o.head(append(b, "data: "...))
 		b = append(b, `"choices":[{"index":0,"delta":{"content":"`...)
-		b = append(b, word(o.job.key, i)...)
+		b = append(b, word(o.job.key, o.job.from+i)...)
 		b = append(b, `"},"logprobs":null,"finish_reason":`...)
 	} else {
 		b = o.head(append(b, "data: "...))
 		b = append(b, `"choices":[{"index":0,"text":"`...)
-		b = append(b, word(o.job.key, i)...)
+		b = append(b, word(o.job.key, o.job.from+i)...)
 		b = append(b, `","logprobs":null,"finish_reason":`...)
 	}
 	if last {

@@ -121,10 +121,10 @@ func (o *outbox) whole(ctx context.Context) {
 	b = append(b, `"choices":[{"index":0,`...)
 	if o.job.kind == chat {
 		b = append(b, `"message":{"role":"assistant","content":"`...)
-		b = append(appendText(b, o.job.key, o.job.output), `","refusal":null,"tool_calls":[]}`...)
+		b = append(appendText(b, o.job.key, o.job.from, o.job.output), `","refusal":null,"tool_calls":[]}`...)
 	} else {
 		b = append(b, `"text":"`...)
-		b = append(appendText(b, o.job.key, o.job.output), '"')
+		b = append(appendText(b, o.job.key, o.job.from, o.job.output), '"')
 	}
 	b = append(b, `,"logprobs":null,"finish_reason":"`...)
 	b = append(b, o.job.finish...)

@@ -16,6 +16,9 @@ type prompt struct {
 	tokens int
 	prefix []uint64 // chained hash of each full block
 	key    uint64   // hash of all of it
+	base   uint64   // hash of all but the final message, where that is to be continued
+	said   string   // the final message then, or a completion's whole prompt
+	bases  []uint64 // of a completion's prompt: its hash at each token before its end, the longest first
 }
 
 // hasher reads a prompt's content and cuts it into blocks. Roles and boundaries change the hash but are no tokens.
@@ -61,23 +64,35 @@ func (h *hasher) sum() (prompt, error) {
 
 func (b *body) read(k kind) (prompt, error) {
 	if k == chat {
-		return readMessages(b.Messages)
+		return readMessages(b.Messages, b.ContinueFinalMessage)
 	}
 	return readPrompt(b.Prompt)
 }
 
-func readMessages(list []message) (prompt, error) {
+func readMessages(list []message, continued bool) (prompt, error) {
 	if len(list) == 0 {
 		return prompt{}, errors.New("messages: at least one is needed")
 	}
 	h := newHasher()
-	for _, m := range list {
+	var base uint64
+	for i, m := range list {
+		if i == len(list)-1 {
+			base = h.digest.Sum64()
+		}
 		h.mark(m.Role)
 		if err := h.content(m.Content); err != nil {
 			return prompt{}, err
 		}
 	}
-	return h.sum()
+	p, err := h.sum()
+	if continued {
+		last := list[len(list)-1]
+		if last.Role != "assistant" || json.Unmarshal(last.Content, &p.said) != nil {
+			return prompt{}, errors.New("continue_final_message: the final message must be the assistant's, and a text")
+		}
+		p.base = base
+	}
+	return p, err
 }
 
 // content takes a string or a list of text parts.
@@ -116,7 +131,7 @@ func readPrompt(raw json.RawMessage) (prompt, error) {
 	case len(raw) == 0:
 		return prompt{}, errors.New("prompt: is missing")
 	case json.Unmarshal(raw, &text) == nil:
-		h.write(text)
+		return continuable(h, text)
 	case json.Unmarshal(raw, &ids) == nil:
 		buf := make([]byte, bytesPerToken)
 		for _, id := range ids {
@@ -129,4 +144,22 @@ func readPrompt(raw json.RawMessage) (prompt, error) {
 		return prompt{}, errors.New("prompt: must be one string or one list of token ids")
 	}
 	return h.sum()
+}
+
+// continuable reads a completion's prompt, and notes where an answer of ours to a shorter one may begin in it: nothing
+// but the text tells.
+func continuable(h *hasher, text string) (prompt, error) {
+	tail := len(text)
+	for tail > bytesPerToken && isWord(text[tail-bytesPerToken:tail]) {
+		tail -= bytesPerToken
+	}
+	h.write(text[:tail])
+	var bases []uint64
+	for i := tail; i < len(text); i += bytesPerToken {
+		bases = append(bases, h.digest.Sum64())
+		h.write(text[i : i+bytesPerToken])
+	}
+	p, err := h.sum()
+	p.said, p.bases = text, bases
+	return p, err
 }

@@ -46,6 +46,8 @@ type body struct {
 	ResponseFormat      *struct {
 		Type string `json:"type"`
 	} `json:"response_format"`
+	ContinueFinalMessage bool  `json:"continue_final_message"`
+	AddGenerationPrompt  *bool `json:"add_generation_prompt"`
 }
 
 type streamOptions struct {
@@ -63,6 +65,7 @@ type job struct {
 	output int
 	finish string // "length" or "stop"
 	key    uint64 // names the answer's text
+	from   int    // tokens of it that the request brings along
 }
 
 // errModel marks a request for a model that is not served.
@@ -84,9 +87,35 @@ func decode(k kind, raw []byte, served string, limits Limits, seed uint64) (*job
 	if err != nil {
 		return nil, err
 	}
-	j := &job{kind: k, model: served, stream: b.Stream, input: in, key: mix(in.key ^ mix(seed) ^ mix(uint64(b.Seed)))}
+	j := &job{kind: k, model: served, stream: b.Stream, input: in}
+	j.find(seed, uint64(b.Seed))
 	j.usage = b.StreamOptions != nil && b.StreamOptions.IncludeUsage
 	return j, j.measure(&b, limits)
+}
+
+// find names the answer: what begins with words that are the beginning of an answer of ours goes on with that one.
+func (j *job) find(seeds ...uint64) {
+	named := func(key uint64) uint64 {
+		for _, s := range seeds {
+			key ^= mix(s)
+		}
+		return mix(key)
+	}
+	in := &j.input
+	if in.base != 0 {
+		in.bases = []uint64{in.base}
+	}
+	for i, base := range in.bases {
+		text := in.said
+		if in.base == 0 {
+			text = text[len(text)-(len(in.bases)-i)*bytesPerToken:]
+		}
+		if key := named(base); said(key, text) > 0 {
+			j.key, j.from = key, said(key, text)
+			return
+		}
+	}
+	j.key = named(in.key)
 }
 
 // check refuses what the worker cannot do.
@@ -110,6 +139,8 @@ func (b *body) check() error {
 		return errors.New("stream_options: only allowed when stream is set")
 	case b.StreamOptions != nil && b.StreamOptions.ContinuousUsage:
 		return errors.New("stream_options.continuous_usage_stats: not supported, use include_usage")
+	case b.ContinueFinalMessage && (b.AddGenerationPrompt == nil || *b.AddGenerationPrompt):
+		return errors.New("Cannot set both `continue_final_message` and `add_generation_prompt` to True.")
 	case b.MinTokens < 0:
 		return errors.New("min_tokens: use 0 or more")
 	}
@@ -167,7 +198,7 @@ func (j *job) measure(b *body, limits Limits) error {
 		return fmt.Errorf("min_tokens must be less than or equal to max_tokens=%d, got %d.", most, b.MinTokens)
 	}
 	j.output, j.finish = most, "length"
-	if natural := max(naturalLength(j.key), b.MinTokens); !b.IgnoreEOS && natural < most {
+	if natural := max(naturalLength(j.key)-j.from, b.MinTokens, 1); !b.IgnoreEOS && natural < most {
 		j.output, j.finish = natural, "stop"
 	}
 	return nil

@@ -101,7 +101,7 @@ func TestAnswersFollowSeedAndPrompt(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return string(appendText(nil, j.key, 20))
+		return string(appendText(nil, j.key, 0, 20))
 	}
 	first := text(`{"prompt":"a"}`, 1)
 	if first != text(`{"prompt":"a","stream":true}`, 1) {
