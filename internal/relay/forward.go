@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/spillway-lb/spillway/internal/openai"
+	"github.com/spillway-lb/spillway/internal/resume"
 )
 
 const (
@@ -72,7 +73,11 @@ func (f *Forwarder) ForwardAs(ctx context.Context, w http.ResponseWriter, req *h
 		res.refuse(resp)
 		return res
 	}
-	s := stream{f: f, w: w, rc: http.NewResponseController(w), resp: resp, obs: obs, res: &res, idle: idle, claim: opts.Claim}
+	s := stream{f: f, w: w, rc: http.NewResponseController(w), resp: resp, obs: obs, res: &res, idle: idle, claim: opts.Claim, joined: opts.Joined}
+	if s.seam = opts.seam(resp); opts.Joined && s.seam == nil {
+		res.misfit(resp.StatusCode)
+		return res
+	}
 	s.hide = opts.HideUsage && resp.StatusCode/100 == 2 && resp.Header.Get("Content-Encoding") == ""
 	s.run(ctx)
 	return res
@@ -125,6 +130,8 @@ type stream struct {
 	claim    func() bool
 	hide     bool // take the usage out of an event stream
 	unasked  openai.Unasked
+	seam     *resume.Seam // nil when the answer will not be resumed
+	joined   bool         // the answer has begun elsewhere
 }
 
 // run relays the body. The head of a success waits for the first byte of the body or its clean end.
@@ -144,8 +151,12 @@ func (s *stream) run(ctx context.Context) {
 		if n > 0 && !s.piece((*buf)[:n], err == nil) {
 			return
 		}
-		if err == io.EOF && !s.cut(ctx) {
-			if rest := s.unasked.Rest(); len(rest) > 0 && !s.write(rest, false) {
+		if s.failed() {
+			s.broken(ctx, errGaveUp)
+			return
+		}
+		if err == io.EOF && !s.cut(ctx) && !s.seam.Short() {
+			if rest := s.rest(); len(rest) > 0 && !s.write(rest, false) {
 				return
 			}
 			s.finish()
@@ -176,6 +187,9 @@ func (s *stream) piece(p []byte, more bool) bool {
 	if s.obs != nil {
 		s.obs.Chunk(p)
 	}
+	if s.seam != nil {
+		p = s.seam.Pass(p)
+	}
 	if s.hide {
 		p = s.unasked.Pass(p)
 	}
@@ -205,8 +219,15 @@ func (s *stream) head() bool {
 		s.res.outrun()
 		return false
 	}
+	if s.joined {
+		s.join()
+		return true
+	}
 	out := s.w.Header()
 	pass(out, s.resp.Header, nil)
+	if s.seam != nil {
+		out.Set("Trailer", HeaderResumed)
+	}
 	if s.hide {
 		out.Del("Content-Length")
 	}
@@ -226,6 +247,7 @@ func (s *stream) finish() {
 	if !s.res.Started && !s.head() {
 		return
 	}
+	s.passOn()
 	s.clear()
 }
 
@@ -247,6 +269,11 @@ func (s *stream) broken(ctx context.Context, err error) {
 		return
 	}
 	s.res.Truncated = true
+	if s.seam != nil && s.seam.Why() == resume.None {
+		s.res.Cut = true // the caller resumes it, or breaks it off
+		s.clear()
+		return
+	}
 	if s.res.Events {
 		s.fail()
 	}
@@ -254,7 +281,7 @@ func (s *stream) broken(ctx context.Context, err error) {
 
 // fail tells the client of an event stream that it broke off.
 func (s *stream) fail() {
-	event := openai.UpstreamLost().Event()
+	event := lastWords(s.seam)
 	if s.res.Bytes > 0 && s.last != [2]byte{'\n', '\n'} {
 		event = append([]byte("\n\n"), event...)
 	}

@@ -21,6 +21,7 @@ const (
 	HeaderRetriesLeft  = "Spillway-Retries-Left"
 	HeaderPrefix       = "Spillway-Prefix"    // hash of the prompt's longest known prefix, hexadecimal
 	HeaderAskUsage     = "Spillway-Ask-Usage" // "1": ask for the usage of a stream; its client did not, and the sender hides it
+	HeaderContinues    = "Spillway-Continues" // the request goes on with an answer that was cut after so many tokens
 	// HeaderNotStarted on an answer says that the request may be tried elsewhere: no work was begun, or nothing came of it
 	// and its one retry is unspent.
 	HeaderNotStarted = "Spillway-Not-Started"
@@ -41,6 +42,8 @@ const (
 	HeaderClientTarget = "X-Spillway-Target"
 	// HeaderFallback on an answer says that a smaller model gave it: "asked -> served".
 	HeaderFallback = "X-Spillway-Fallback"
+	// HeaderResumed is a trailer of streams that were cut and went on elsewhere: the tiers that saw to it.
+	HeaderResumed = "X-Spillway-Resumed"
 )
 
 // ALPN is the protocol between tiers: HTTP/1.1 costs less CPU for each event than HTTP/2 or HTTP/3.

@@ -32,6 +32,9 @@ type Hop struct {
 	Prefix uint64
 	// AskUsage: the worker is to be asked for the usage of the stream. The client did not ask; the sender hides it.
 	AskUsage bool
+	// Continues: the request goes on with an answer of which so many tokens have reached the client. What it uses is added
+	// to that answer's account, and its prompt is not counted again. 0: it is a request of its own.
+	Continues int
 }
 
 // Ticket names one entry of a parent's ledger.
@@ -99,6 +102,7 @@ func (p *Hop) Set(h http.Header) {
 	number(HeaderMaxTokens, p.MaxTokens)
 	number(HeaderDeadlineMS, int(p.Deadline/time.Millisecond))
 	number(HeaderRetriesLeft, p.RetriesLeft)
+	number(HeaderContinues, p.Continues)
 	if p.AskUsage {
 		h.Set(HeaderAskUsage, "1")
 	}
@@ -130,6 +134,7 @@ func ParseHop(h http.Header) (Hop, error) {
 		{HeaderMaxTokens, &p.MaxTokens},
 		{HeaderDeadlineMS, &ms},
 		{HeaderRetriesLeft, &p.RetriesLeft},
+		{HeaderContinues, &p.Continues},
 	} {
 		if *f.dst, err = whole(h.Get(f.name)); err != nil {
 			return Hop{}, fmt.Errorf("reading %s: %w", f.name, err)

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"io"
 	"net/http"
+
+	"github.com/spillway-lb/spillway/internal/resume"
 )
 
 // Options are what is peculiar to one forward. The zero value forwards plainly.
@@ -21,6 +23,11 @@ type Options struct {
 	// Claim is asked once, before anything is written to the client: false ends the forward as outrun by another. Nil
 	// means that there is no other.
 	Claim func() bool
+	// Seam follows a stream that may be resumed; nil: it will not be. See Result.Cut.
+	Seam *resume.Seam
+	// Joined: this forward goes on with a stream whose head was written by another. Seam must not be nil. Until a byte of it
+	// has come, the Result is as that of a forward that never began.
+	Joined bool
 }
 
 // ErrOutrun is the cause with which a caller cancels Forward's context when another attempt has answered the client.

@@ -38,6 +38,9 @@ type Result struct {
 	// Truncated: the answer broke off after it had begun. A stream of events was ended with an error event; for any
 	// other answer the handler must call Abort, so that the client cannot take the part for the whole.
 	Truncated bool
+	// Cut: it was truncated, and the client was told nothing of that: its stream of events can be resumed. The caller must do
+	// so, by another forward with the same seam, or call Break.
+	Cut bool
 	// Events: the answer is a stream of server-sent events.
 	Events bool
 	// Err says what went wrong; nil when the answer passed whole.

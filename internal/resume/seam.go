@@ -347,6 +347,9 @@ func (s *Seam) Resumed() bool { return s.legs > 0 }
 // Whole says that the stream has come to its proper end.
 func (s *Seam) Whole() bool { return s.done }
 
+// Short says that a stream that ends now lacks its proper end. A nil Seam knows nothing of that.
+func (s *Seam) Short() bool { return s != nil && !s.raw && !s.done && !s.finished }
+
 // Failure is the event with which an engine gave up in the middle; nil when none did. It has not passed.
 func (s *Seam) Failure() []byte { return s.failure }
 
