@@ -32,6 +32,7 @@ type Agent struct {
 	listener net.Listener
 	http     *http.Server
 	forward  *relay.Forwarder
+	vault    *relay.Vault // of texts that streams could be resumed from
 	scraper  *engine.Client
 	watch    *discover.Sources
 	names    *serverNames
@@ -69,6 +70,7 @@ func New(cfg Config) (*Agent, error) {
 	transport := workerTransport(a.names, cfg.Network)
 	a.forward = &relay.Forwarder{Transport: transport, IdleTimeout: maxSilence}
 	a.scraper = scrapeClient(transport)
+	a.vault = relay.NewVault(relay.MaxTexts)
 	a.meters = newMeters(cfg.Registry, a)
 	a.warmth = newWarmMeters(cfg.Registry, a)
 	a.batcher = newBatcher(a)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spillway-lb/spillway/internal/openai"
 	"github.com/spillway-lb/spillway/internal/relay"
+	"github.com/spillway-lb/spillway/internal/resume"
 )
 
 // retryBurst bounds the retries that may be saved up: a worker that dies takes all its waiting answers with it at once.
@@ -21,7 +22,10 @@ func (a *Agent) serve(w http.ResponseWriter, v *visit) {
 	for {
 		at, refusal := a.enter(v.r.Context(), v)
 		if refusal != nil {
-			if v.r.Context().Err() == nil {
+			switch {
+			case v.stream.joined:
+				a.breakOff(w, v, resumeFailed, resume.NoPlace)
+			case v.r.Context().Err() == nil:
 				a.refuse(w, v, refusal, begun)
 			}
 			return
@@ -34,6 +38,12 @@ func (a *Agent) serve(w http.ResponseWriter, v *visit) {
 			begun = true
 			continue
 		}
+		if res.Cut {
+			if a.resume(w, v, &res) {
+				continue
+			}
+			return
+		}
 		a.finish(w, v, &res, begun)
 		return
 	}
@@ -41,7 +51,10 @@ func (a *Agent) serve(w http.ResponseWriter, v *visit) {
 
 // finish answers for what the relay could not. A second try that this zone could not make is handed back to the gateway.
 func (a *Agent) finish(w http.ResponseWriter, v *visit, res *relay.Result, begun bool) {
+	a.lost(v, res)
 	switch {
+	case v.stream.joined && res.Retryable:
+		a.breakOff(w, v, resumeFailed, resume.NoPlace)
 	case res.Truncated && !res.Events:
 		relay.Abort()
 	case res.Err == nil || res.Started || res.ClientGone:
@@ -64,7 +77,7 @@ func (a *Agent) finish(w http.ResponseWriter, v *visit, res *relay.Result, begun
 // exclude remembers a worker that failed this visit.
 func (v *visit) exclude(id int32) {
 	v.excluded[0], v.excluded[1] = id, v.excluded[0]
-	v.query.Exclude = v.excluded[:]
+	v.shun()
 }
 
 // attempt forwards a visit to one worker and books how it went. What reaches the client must be claimed first.
@@ -79,7 +92,7 @@ func (a *Agent) attempt(ctx context.Context, w http.ResponseWriter, v *visit, at
 		defer at.prefills.Stop()
 	}
 	body, opts := a.wording(v, at.worker)
-	opts.Claim = claim
+	opts.Claim, opts.Seam, opts.Joined = claim, v.stream.seam, v.stream.joined
 	req, err := relay.Outbound(ctx, v.r, at.worker.declared.URL+target(v.r.URL), body, nil)
 	var res relay.Result
 	if err != nil {
@@ -88,8 +101,16 @@ func (a *Agent) attempt(ctx context.Context, w http.ResponseWriter, v *visit, at
 		res = a.forward.ForwardAs(ctx, w, req, m, opts)
 	}
 	a.floor.end(at, m, &res, time.Now())
-	if res.Started && res.Status/100 == 2 {
-		a.meters.spent(v, m.account())
+	switch {
+	case res.Cut || !res.Started || res.Status/100 != 2:
+	case v.stream.joined:
+		a.account(v)
+		if res.Err == nil {
+			a.meters.resume(resumeResumed, resume.None)
+			relay.MarkResumed(w, tierName)
+		}
+	default:
+		a.charge(v, m.account())
 	}
 	if res.Err != nil && !res.ClientGone && !res.Outrun {
 		select {

@@ -41,6 +41,12 @@ func (a *Agent) generate(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	a.fallBack(w, v)
+	a.follow(v, a.policy.Load())
+	defer a.vault.Release(v.stream.seam)
+	if refusal := a.goesOn(v); refusal != nil {
+		a.refuse(w, v, refusal, false)
+		return
+	}
 	a.serve(w, v)
 }
 

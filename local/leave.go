@@ -12,6 +12,9 @@ import (
 // errZoneDrained is why an attempt in a zone whose drain has lasted too long is given up.
 var errZoneDrained = fmt.Errorf("%w: the zone's drain has reached its deadline", relay.ErrGivenUp)
 
+// errStopping is why what still runs is given up when this instance must end.
+var errStopping = fmt.Errorf("%w: the instance is stopping", relay.ErrGivenUp)
+
 // leaveTaking ends what still runs and waits in a zone that should have been empty by now. What has no byte yet is handed
 // back to the gateway as not started, and a stream that has begun ends with an error event. Until then a drained zone
 // serves what is sent to it: its gateways send only what would find no place elsewhere.

@@ -22,6 +22,7 @@ type meters struct {
 	waits    *prometheus.HistogramVec
 	ttft     *prometheus.HistogramVec
 	errors   *prometheus.HistogramVec
+	resumes  *prometheus.CounterVec
 
 	workers, inFlight, kvFree, overcommit, prefixes, prefill, queued, instances, owned *prometheus.Desc
 }
@@ -60,6 +61,7 @@ func newMeters(r *prometheus.Registry, a *Agent) *meters {
 		owned:      desc("workers_served", "Workers that this instance serves: those of the zone less the other instances'."),
 		queued:     desc("queue_length", "Requests waiting for a worker.", "model"),
 	}
+	m.resumes = newResumes(r, a)
 	r.MustRegister(m.requests, m.refusals, m.tokens, m.waits, m.ttft, m.errors, m.retries, m.falls, m.hedges, m, newQueueMeters(a))
 	return m
 }

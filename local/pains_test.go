@@ -59,7 +59,7 @@ func TestPain04_NothingIsSentTwiceAfterTheFirstByte(t *testing.T) {
 	w2.set("die_midstream")
 	for range 4 {
 		before := w1.served.Load() + w2.served.Load()
-		_, text := post(t, a, streamed)
+		_, text := post(t, a, final)
 		if n := w1.served.Load() + w2.served.Load() - before; n != 1 {
 			t.Errorf("the request was sent %d times", n)
 		}

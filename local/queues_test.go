@@ -148,7 +148,7 @@ func TestAnswersOfARemovedWorkerEndAtTheDrainDeadline(t *testing.T) {
 		c.Spec = &spec.Spec{Routing: spec.Routing{Health: spec.Healthing{DrainDeadline: spec.Duration(300 * time.Millisecond)}}}
 	}, w1)
 	w1.set("endless")
-	resp, err := client.Post("http://"+a.Addr().String()+"/v1/chat/completions", "application/json", strings.NewReader(streamed))
+	resp, err := client.Post("http://"+a.Addr().String()+"/v1/chat/completions", "application/json", strings.NewReader(final))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -30,9 +30,10 @@ type visit struct {
 	excluded [2]int32
 	retries  int
 	arrived  time.Time
-	deadline time.Time     // the caller's own; zero when none
-	due      time.Time     // when the caller wants its first token; zero when it does not say
-	offered  bool          // it was counted as demand
+	deadline time.Time // the caller's own; zero when none
+	due      time.Time // when the caller wants its first token; zero when it does not say
+	offered  bool      // it was counted as demand
+	stream   resumption
 	cold     time.Duration // how much longer it may wait because its model must be loaded
 
 	item  queue.Item[*visit]

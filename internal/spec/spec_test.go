@@ -368,11 +368,12 @@ func draw(t *rapid.T) *spec.Spec {
 		s.Tenants = append(s.Tenants, spec.Tenant{
 			Weight: 0.5 + positive.Draw(t, "weight"), PrefixGroup: rapid.SampledFrom([]string{"", "g"}).Draw(t, "group"),
 			Name: name, Keys: []string{spec.HashKey(fmt.Sprint(i))}, Class: spec.Class(rapid.IntRange(0, 2).Draw(t, "class")),
-			Limits: spec.Limits{Concurrency: rapid.IntRange(0, 100).Draw(t, "limit")}, Residency: []string{"everywhere-else"}, Models: models,
+			Limits: spec.Limits{Concurrency: rapid.IntRange(0, 100).Draw(t, "limit")}, Residency: []string{"everywhere-else"}, Models: models, Resume: new(bool),
 		})
 	}
 	pools(t, s, models)
 	spill := rapid.Bool().Draw(t, "spill")
+	text := rapid.IntRange(0, 1<<20).Draw(t, "text")
 	ramp, guard := spec.Duration(rapid.Int64Range(0, 1e12).Draw(t, "ramp")), positive.Draw(t, "guard")/2
 	s.Steering = spec.Steering{
 		Interval: spec.Duration(time.Second), DeadBand: positive.Draw(t, "band") * 0.9, MaxStep: positive.Draw(t, "step"),
@@ -389,7 +390,7 @@ func draw(t *rapid.T) *spec.Spec {
 		Policy: rapid.SampledFrom(spec.Policies()).Draw(t, "policy"), Spill: &spill, SpillMargin: spec.Duration(rapid.Int64Range(1, 1e10).Draw(t, "margin")),
 		HashKey: rapid.SampledFrom([]string{"session", "tenant", "prefix", "header:X-A"}).Draw(t, "key"), KVOvercommit: 0.5 + 1.5*positive.Draw(t, "overcommit"),
 		MaxBody: rapid.Int64Range(1024, 1<<30).Draw(t, "body"), RetryBudget: positive.Draw(t, "budget"),
-		Batch: batching(t, models), Queue: queueing(t), Health: healthing(t), UsageInStreams: &spill, LongShare: positive.Draw(t, "long"),
+		Batch: batching(t, models), Queue: queueing(t), Health: healthing(t), UsageInStreams: &spill, ResumeText: &text, LongShare: positive.Draw(t, "long"),
 		Hedge: spec.Hedging{Enabled: spill, After: spec.Duration(time.Second), Quantile: 0.5 + positive.Draw(t, "quantile")*0.4},
 	}
 	return s

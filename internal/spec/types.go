@@ -225,6 +225,9 @@ type Tenant struct {
 	// Fallback lets a model's fallback answer the tenant's requests. In a zone that stands alone, where everybody is the
 	// tenant "default", this tenant's own entry says so.
 	Fallback bool `yaml:"fallback"`
+	// Resume lets the tenant's streams go on elsewhere when their worker, zone or region is lost: the text so far is then
+	// sent to another worker, which continues it. Default true.
+	Resume *bool `yaml:"resume" default:"true"`
 }
 
 // Limits of one tenant, per region in this version.
@@ -282,6 +285,9 @@ type Routing struct {
 	MaxBody int64 `yaml:"max_body" default:"8388608"`
 	// RetryBudget is the share of requests that may be tried a second time. Default 0.1.
 	RetryBudget float64 `yaml:"retry_budget" default:"0.1"`
+	// ResumeText is how long the text of a stream may be that is kept so that the stream can be resumed, in bytes. 0: no stream
+	// is resumed. Default 262144.
+	ResumeText *int `yaml:"resume_text" default:"262144"`
 	// Hedge says when local tiers send a request to a second worker as well.
 	Hedge Hedging `yaml:"hedge"`
 	// UsageInStreams has engines state the usage of every chat and completions stream, so that tenants' tokens are counted

@@ -236,6 +236,9 @@ func (j *judge) policy() {
 	if r.MaxBody < 1<<10 || r.MaxBody > 1<<30 {
 		j.bad("$.routing.max_body", fmt.Sprintf("max_body %d is out of range", r.MaxBody), "write bytes, from 1024 to 1073741824")
 	}
+	if n := r.ResumeText; n != nil && (*n < 0 || *n > 16<<20) {
+		j.bad("$.routing.resume_text", fmt.Sprintf("resume_text %d is out of range", *n), "write bytes, up to 16777216; 0 resumes no stream")
+	}
 	j.share("$.routing.retry_budget", "retry_budget", r.RetryBudget)
 	j.queue(&r.Queue)
 	j.health(&r.Health)
