@@ -133,9 +133,10 @@ func TestBodyThatNeverComesIsNotWaitedFor(t *testing.T) {
 
 func TestCrowdIsBounded(t *testing.T) {
 	crowd := relay.NewCrowd(10)
-	busy := make(chan struct{})
+	busy, begun := make(chan struct{}), make(chan struct{})
 	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/busy" {
+			close(begun)
 			<-busy
 		}
 	}))
@@ -145,6 +146,7 @@ func TestCrowdIsBounded(t *testing.T) {
 	addr := s.Listener.Addr().String()
 	worker := dialRaw(t, addr)
 	_, _ = io.WriteString(worker, "GET /busy HTTP/1.1\r\nHost: x\r\n\r\n")
+	<-begun // before that it counts as idle
 	oldest := dialRaw(t, addr)
 	_, _ = io.WriteString(oldest, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
 	if got := oldest.status(); got != 200 {
