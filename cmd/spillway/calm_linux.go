@@ -14,6 +14,12 @@ const (
 	// calmAbove is the share of one processor above which staying calm saves more than it costs. It costs a process that
 	// has nothing to do 0.4 % of one.
 	calmAbove = 0.03
+	// calmUnder is how long it may take until others have had their turn, for the process to count as one with idle
+	// processors. Where none is idle there is nothing to be calm about, and those that wait for the held one, until an
+	// idle one takes them over, would wait for 10 ms.
+	calmUnder = 100 * time.Microsecond
+	// calmPause is how long nothing is held then.
+	calmPause = 50 * time.Millisecond
 )
 
 // keepCalm spares a busy process most of the work of waking up, until ctx ends.
@@ -27,10 +33,13 @@ func keepCalm(ctx context.Context) {
 	raised := false
 	used, at := processorTime(), time.Now()
 	for busy := false; ctx.Err() == nil; {
-		if busy {
+		switch {
+		case !busy:
+			idle(ctx, calmEvery)
+		case crowded():
+			idle(ctx, calmPause)
+		default:
 			holdProcessor()
-		} else {
-			idle(ctx)
 		}
 		elapsed := time.Since(at)
 		if elapsed < calmEvery/2 {
@@ -46,8 +55,15 @@ func keepCalm(ctx context.Context) {
 	}
 }
 
-func idle(ctx context.Context) {
-	t := time.NewTimer(calmEvery)
+// crowded says that goroutines wait for processors.
+func crowded() bool {
+	began := time.Now()
+	runtime.Gosched()
+	return time.Since(began) > calmUnder
+}
+
+func idle(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
 	case <-ctx.Done():
@@ -55,11 +71,11 @@ func idle(ctx context.Context) {
 	}
 }
 
-// holdProcessor sleeps on this goroutine's processor, until the time has passed or the runtime wants it back.
+// holdProcessor sleeps on this goroutine's processor, until the time has passed or the runtime wants it back, which it
+// does every 10 ms.
 func holdProcessor() {
 	ts := syscall.NsecToTimespec(int64(calmEvery))
 	_, _, _ = syscall.RawSyscall(syscall.SYS_NANOSLEEP, uintptr(unsafe.Pointer(&ts)), 0, 0) // an early end is as good
-	runtime.Gosched()
 }
 
 // processorTime is what the process has used so far.
