@@ -22,6 +22,7 @@ var contextOfRun context.Context
 // options of a comparison.
 type options struct {
 	spillway, dir string
+	before        string
 	rounds        int
 	window        time.Duration
 	only, suites  string
@@ -32,6 +33,7 @@ type options struct {
 func main() {
 	o := options{cores: [2]int{0, 1}}
 	flag.StringVar(&o.spillway, "spillway", "bin/spillway", "the binary to measure")
+	flag.StringVar(&o.before, "before", "", "another binary to compare it with, such as that of the last commit")
 	flag.StringVar(&o.dir, "dir", "bin/httpbench", "where servers run")
 	flag.IntVar(&o.rounds, "rounds", 5, "turns of each server")
 	flag.DurationVar(&o.window, "window", 2*time.Second, "length of a turn")
@@ -111,8 +113,12 @@ func bench(o *options) error {
 
 // start starts what there is and waits until all of it answers.
 func (o *options) start(dir, worker string) (all []*system, err error) {
-	for i, s := range systems(o.spillway) {
-		if !slices.Contains(strings.Split(o.only, ","), s.label) {
+	list := append(ours(o.spillway, ""), theirs(o.spillway)...)
+	if o.before != "" {
+		list = append(list, ours(o.before, before)...)
+	}
+	for i, s := range list {
+		if !slices.Contains(strings.Split(o.only, ","), strings.TrimSuffix(s.label, before)) {
 			continue
 		}
 		if err := s.find(); err != nil {

@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"embed"
 	"errors"
 	"fmt"
@@ -27,6 +28,7 @@ const (
 // system is what stands between clients and the worker: one process or two, one behind the other.
 type system struct {
 	label  string
+	files  string // the folder of its files, where that is not its label
 	debian string // package that holds its program
 	hops   []*hop // the one that clients reach comes first
 	prep   func(s *system, dir string) error
@@ -45,17 +47,23 @@ type hop struct {
 	cmd     *exec.Cmd
 }
 
-// systems are ours and theirs.
-func systems(spillway string) []*system {
+// ours are a local alone and the whole path. The mark tells another binary's from those that are measured.
+func ours(spillway, mark string) []*system {
 	return []*system{
-		{label: "local", hops: []*hop{{label: "local", command: []string{spillway, "local", "-c", "local.yaml"}}}},
+		{label: "local" + mark, files: "local", hops: []*hop{{label: "local" + mark, command: []string{spillway, "local", "-c", "local.yaml"}}}},
 		{
-			label: "path", prep: preparePath,
+			label: "path" + mark, files: "path", prep: preparePath,
 			hops: []*hop{
-				{label: "gateway", command: []string{spillway, "regional", "-c", "gateway.yaml"}},
-				{label: "local of two", command: []string{spillway, "local", "-c", "local.yaml"}},
+				{label: "gateway" + mark, command: []string{spillway, "regional", "-c", "gateway.yaml"}},
+				{label: "local of two" + mark, command: []string{spillway, "local", "-c", "local.yaml"}},
 			},
 		},
+	}
+}
+
+// theirs are its peers.
+func theirs(spillway string) []*system {
+	return []*system{
 		{label: "haproxy", debian: "haproxy", hops: []*hop{{label: "haproxy", command: []string{"haproxy", "-db", "-f", "haproxy.cfg"}}}},
 		{
 			label: "haproxies", debian: "haproxy", prep: func(s *system, dir string) error { return makeCerts(spillway, filepath.Join(dir, "certs")) },
@@ -68,6 +76,9 @@ func systems(spillway string) []*system {
 	}
 }
 
+// before marks the systems of another binary.
+const before = " before"
+
 // comparison holds a hop of ours against one of theirs.
 type comparison struct {
 	with                 string
@@ -76,9 +87,9 @@ type comparison struct {
 
 // comparisons by our hop. A local chooses and queues, and a gateway has authentication, limits and choice on besides.
 var comparisons = map[string][]comparison{
-	"local":        {{"haproxy", 1.5, 1.1}, {"nginx", 0, 0}},
-	"gateway":      {{"haproxy to TLS", 2, 1.1}, {"haproxy", 2, 1.1}},
-	"local of two": {{"haproxy from TLS", 0, 0}, {"haproxy", 0, 0}},
+	"local":        {{"haproxy", 1.5, 1.1}, {"nginx", 0, 0}, {"local" + before, 0, 0}},
+	"gateway":      {{"haproxy to TLS", 2, 1.1}, {"haproxy", 2, 1.1}, {"gateway" + before, 0, 0}},
+	"local of two": {{"haproxy from TLS", 0, 0}, {"haproxy", 0, 0}, {"local of two" + before, 0, 0}},
 }
 
 // files are what the programs read.
@@ -128,7 +139,7 @@ func (s *system) find() error {
 
 // render writes the system's files.
 func (s *system) render() error {
-	return fs.WalkDir(files, "files/"+s.label, func(path string, e fs.DirEntry, err error) error {
+	return fs.WalkDir(files, "files/"+cmp.Or(s.files, s.label), func(path string, e fs.DirEntry, err error) error {
 		if err != nil || e.IsDir() {
 			return err
 		}
