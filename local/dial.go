@@ -23,7 +23,7 @@ func workerTransport(names *serverNames, nw network.Network) http.RoundTripper {
 	}
 	t.DialContext = dial
 	t.DialTLSContext = names.dialer(dial)
-	return &namedTransport{Transport: t, names: names}
+	return &namedTransport{RoundTripper: relay.Fast(t, nw), names: names}
 }
 
 func permitted(_, address string, _ syscall.RawConn) error {

@@ -74,8 +74,13 @@ func (n *serverNames) dialer(dial func(context.Context, string, string) (net.Con
 
 // namedTransport also sends the worker's name as Host, for workers behind a server of several.
 type namedTransport struct {
-	*http.Transport
+	http.RoundTripper
 	names *serverNames
+}
+
+// CloseIdleConnections closes connections that are kept and not in use.
+func (t *namedTransport) CloseIdleConnections() {
+	t.RoundTripper.(interface{ CloseIdleConnections() }).CloseIdleConnections()
 }
 
 // RoundTrip follows no redirect, as no transport does.
@@ -89,5 +94,5 @@ func (t *namedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 			}
 		}
 	}
-	return t.Transport.RoundTrip(r)
+	return t.RoundTripper.RoundTrip(r)
 }

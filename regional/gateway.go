@@ -101,7 +101,7 @@ func (g *Gateway) open() (err error) {
 	if g.metrics, err = newMetrics(g.cfg.Registry, g); err != nil {
 		return err
 	}
-	g.locals = &relay.Forwarder{Transport: g.transport(g.isLocal), IdleTimeout: maxSilence}
+	g.locals = &relay.Forwarder{Transport: relay.Fast(g.transport(g.isLocal), g.cfg.Network), IdleTimeout: maxSilence}
 	toPeers := g.transport(isGateway)
 	toPeers.ExpectContinueTimeout = peerAdmission
 	g.meterPeers(toPeers)
@@ -267,7 +267,7 @@ func (g *Gateway) close() {
 	}
 	for _, f := range []*relay.Forwarder{g.locals, g.peers} {
 		if f != nil {
-			f.Transport.(*http.Transport).CloseIdleConnections()
+			f.Transport.(interface{ CloseIdleConnections() }).CloseIdleConnections()
 		}
 	}
 }

@@ -56,7 +56,7 @@ func (f *Forwarder) ForwardAs(ctx context.Context, w http.ResponseWriter, req *h
 	defer func() { res.Done = time.Now() }()
 	idle := f.watch(cancel)
 	if idle != nil {
-		defer idle.Stop()
+		defer idle.stop()
 	}
 	resp, err := f.send(ctx, req, &opts)
 	if err != nil {
@@ -81,13 +81,6 @@ func (f *Forwarder) ForwardAs(ctx context.Context, w http.ResponseWriter, req *h
 	s.hide = opts.HideUsage && resp.StatusCode/100 == 2 && resp.Header.Get("Content-Encoding") == ""
 	s.run(ctx)
 	return res
-}
-
-func (f *Forwarder) watch(cancel context.CancelCauseFunc) *time.Timer {
-	if f.IdleTimeout <= 0 {
-		return nil
-	}
-	return time.AfterFunc(f.IdleTimeout, func() { cancel(errIdle) })
 }
 
 // unreached records that no answer came: the place's fault, unless it was the client that left.
@@ -124,7 +117,7 @@ type stream struct {
 	resp     *http.Response
 	obs      Observer
 	res      *Result
-	idle     *time.Timer
+	idle     *silence
 	deadline time.Time // the client's write deadline as it is set
 	last     [2]byte   // the last bytes written, to end a broken event cleanly
 	claim    func() bool
@@ -136,19 +129,19 @@ type stream struct {
 
 // run relays the body. The head of a success waits for the first byte of the body or its clean end.
 func (s *stream) run(ctx context.Context) {
-	buf := s.f.buffer()
-	defer s.f.buffers.Put(buf)
+	next, done := s.f.pieces(s.resp.Body)
+	defer done()
 	s.res.Events = strings.HasPrefix(s.resp.Header.Get("Content-Type"), "text/event-stream")
 	s.hide = s.hide && s.res.Events
 	if s.resp.StatusCode/100 != 2 && !s.head() {
 		return
 	}
 	for {
-		n, err := s.resp.Body.Read(*buf)
+		p, err := next()
 		if s.idle != nil {
-			s.idle.Reset(s.f.IdleTimeout)
+			s.idle.heard()
 		}
-		if n > 0 && !s.piece((*buf)[:n], err == nil) {
+		if len(p) > 0 && !s.piece(p, err == nil) {
 			return
 		}
 		if s.failed() {
@@ -326,12 +319,4 @@ func (s *stream) remember(p []byte) {
 		return
 	}
 	s.last = [2]byte{s.last[1], p[0]}
-}
-
-func (f *Forwarder) buffer() *[]byte {
-	if b, ok := f.buffers.Get().(*[]byte); ok {
-		return b
-	}
-	b := make([]byte, bufferBytes)
-	return &b
 }

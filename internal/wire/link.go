@@ -1,0 +1,103 @@
+package wire
+
+import (
+	"errors"
+	"io"
+	"net"
+	"syscall"
+)
+
+// link is a connection with what was read of it and not yet used.
+type link struct {
+	conn net.Conn
+	raw  syscall.RawConn // of a connection whose bytes are what conn reads; nil under TLS
+	buf  *[]byte         // nil while nothing is there
+	r, w int
+
+	try func(fd uintptr) bool // attempt, made once
+	n   int
+	err error
+}
+
+func newLink(c net.Conn) *link {
+	l := &link{conn: c}
+	if _, layered := c.(interface{ NetConn() net.Conn }); !layered {
+		l.raw = rawOf(c)
+		l.try = l.attempt
+	}
+	return l
+}
+
+func (l *link) buffered() []byte {
+	if l.buf == nil {
+		return nil
+	}
+	return (*l.buf)[l.r:l.w]
+}
+
+// drop gives the buffer back when everything in it was used.
+func (l *link) drop() {
+	if l.r == l.w {
+		putBuffer(l.buf)
+		l.buf, l.r, l.w = nil, 0, 0
+	}
+}
+
+// errFull means that more does not fit into the buffer.
+var errFull = errors.New("a line or head is longer than the buffer")
+
+// fill waits for more bytes and reads them. Where it can, it holds no buffer while it waits.
+func (l *link) fill() error {
+	if l.r == l.w {
+		l.r, l.w = 0, 0
+		if l.raw != nil {
+			l.drop()
+			return l.await()
+		}
+	}
+	if l.buf == nil {
+		l.buf = getBuffer(true)
+	}
+	if l.w == len(*l.buf) {
+		switch {
+		case l.r > 0:
+			l.w = copy(*l.buf, (*l.buf)[l.r:l.w])
+			l.r = 0
+		case len(*l.buf) < bufferBytes:
+			more := getBuffer(false)
+			copy(*more, *l.buf)
+			putBuffer(l.buf)
+			l.buf = more
+		default:
+			return errFull
+		}
+	}
+	n, err := l.conn.Read((*l.buf)[l.w:])
+	l.w += n
+	if n > 0 {
+		return nil
+	}
+	if err == nil {
+		err = io.ErrNoProgress
+	}
+	return err
+}
+
+// await reads into a buffer that it takes once bytes are there.
+func (l *link) await() error {
+	l.n, l.err = 0, nil
+	if err := l.raw.Read(l.try); err != nil {
+		l.drop()
+		return err
+	}
+	l.w = max(l.n, 0)
+	switch {
+	case l.n > 0:
+		return nil
+	case l.err != nil:
+		l.drop()
+		return &net.OpError{Op: "read", Net: "tcp", Source: l.conn.LocalAddr(), Addr: l.conn.RemoteAddr(), Err: l.err}
+	}
+	l.drop()
+	return io.EOF
+}

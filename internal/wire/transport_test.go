@@ -1,0 +1,331 @@
+package wire
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+func over(t *testing.T, cfg *tls.Config) *Transport {
+	t.Helper()
+	tr := Over(&http.Transport{
+		DialContext: (&net.Dialer{}).DialContext, TLSClientConfig: cfg, MaxIdleConns: 64, MaxIdleConnsPerHost: 64,
+		IdleConnTimeout: time.Minute, TLSNextProto: map[string]func(string, *tls.Conn) http.RoundTripper{}, DisableCompression: true,
+	})
+	t.Cleanup(tr.CloseIdleConnections)
+	return tr
+}
+
+// TestTransportAgainstNetHTTP: requests of all shapes come whole, and so do answers, whether they are carried here or by
+// net/http, with and without TLS, many at a time.
+func TestTransportAgainstNetHTTP(t *testing.T) {
+	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		w.Header().Set("X-Echo", r.Header.Get("X-Mine"))
+		w.Header().Set("X-Target", r.RequestURI)
+		switch r.URL.Path {
+		case "/none":
+			w.WriteHeader(http.StatusNoContent)
+		case "/interim":
+			w.WriteHeader(http.StatusEarlyHints)
+			_, _ = w.Write(body)
+		case "/stream":
+			w.Header().Set("Trailer", "X-End")
+			for i := range 20 {
+				_, _ = fmt.Fprintf(w, "data: %d\n\n", i)
+				_ = http.NewResponseController(w).Flush()
+			}
+			w.Header().Set("X-End", "there")
+		case "/close":
+			w.Header().Set("Connection", "close")
+			_, _ = w.Write(body)
+		default:
+			w.WriteHeader(http.StatusTeapot)
+			_, _ = w.Write(body)
+		}
+	})
+	for _, secure := range []bool{false, true} {
+		srv := httptest.NewUnstartedServer(handler)
+		if secure {
+			srv.StartTLS()
+		} else {
+			srv.Start()
+		}
+		defer srv.Close()
+		var cfg *tls.Config
+		if secure {
+			cfg = srv.Client().Transport.(*http.Transport).TLSClientConfig.Clone()
+			cfg.NextProtos = nil
+		}
+		tr := over(t, cfg)
+		var wg sync.WaitGroup
+		for worker := range 8 {
+			wg.Go(func() {
+				for i := range 60 {
+					path := []string{"/echo?a=b", "/none", "/interim", "/stream", "/close"}[(worker+i)%5]
+					n := []int{1, 1000, 20_000, 200_000}[i%4]
+					body := strings.Repeat(string(rune('a'+worker)), n)
+					req, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, srv.URL+path, strings.NewReader(body))
+					req.Header.Set("X-Mine", fmt.Sprint(worker, i))
+					resp, err := tr.RoundTrip(req)
+					if err != nil {
+						t.Errorf("%s: %v", path, err)
+						return
+					}
+					got, err := io.ReadAll(resp.Body)
+					_ = resp.Body.Close()
+					want := body
+					if path == "/none" {
+						want = ""
+					}
+					if path == "/stream" {
+						want = "data: 0\n\n"
+						got = got[:min(len(got), len(want))]
+						if resp.Trailer.Get("X-End") != "there" {
+							t.Errorf("trailer %v", resp.Trailer)
+						}
+					}
+					if err != nil || string(got) != want || resp.Header.Get("X-Echo") != fmt.Sprint(worker, i) || resp.Header.Get("X-Target") != path {
+						t.Errorf("%s with %d bytes: %d bytes, %v, %v", path, n, len(got), err, resp.Header)
+					}
+				}
+			})
+		}
+		wg.Wait()
+	}
+}
+
+// TestConnectionsAreKept: one after the other takes one connection, and one that the other side closed is not used.
+func TestConnectionsAreKept(t *testing.T) {
+	var opened atomic.Int32
+	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(w, r.Body)
+	}))
+	srv.Config.ConnState = func(_ net.Conn, s http.ConnState) {
+		if s == http.StateNew {
+			opened.Add(1)
+		}
+	}
+	srv.Start()
+	defer srv.Close()
+	tr := over(t, nil)
+	ask := func() {
+		t.Helper()
+		req, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, srv.URL, strings.NewReader("hello"))
+		resp, err := tr.RoundTrip(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if b, err := io.ReadAll(resp.Body); string(b) != "hello" || err != nil {
+			t.Fatalf("%q, %v", b, err)
+		}
+		_ = resp.Body.Close()
+	}
+	for range 5 {
+		ask()
+	}
+	if n := opened.Load(); n != 1 {
+		t.Errorf("five requests took %d connections", n)
+	}
+	srv.CloseClientConnections()
+	ask()
+	if n := opened.Load(); n != 2 {
+		t.Errorf("after the server had closed it there were %d connections", n)
+	}
+}
+
+// raw serves one connection after the other by f.
+func raw(t *testing.T, f func(c net.Conn, br *bufio.Reader)) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer c.Close()
+				f(c, bufio.NewReader(c))
+			}()
+		}
+	}()
+	return "http://" + l.Addr().String()
+}
+
+// TestLeavingEndsTheConnection: a context that ends closes the connection at once, before and in the middle of an answer,
+// and says why.
+func TestLeavingEndsTheConnection(t *testing.T) {
+	gone := make(chan struct{}, 1)
+	why := errors.New("had enough")
+	for _, answer := range []string{"", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n"} {
+		url := raw(t, func(c net.Conn, br *bufio.Reader) {
+			_, _ = http.ReadRequest(br)
+			_, _ = io.WriteString(c, answer)
+			_, _ = io.Copy(io.Discard, c)
+			gone <- struct{}{}
+		})
+		ctx, cancel := context.WithCancelCause(t.Context())
+		req, _ := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+		time.AfterFunc(20*time.Millisecond, func() { cancel(why) })
+		resp, err := over(t, nil).RoundTrip(req)
+		if err == nil {
+			_, err = io.ReadAll(resp.Body)
+			_ = resp.Body.Close()
+		}
+		if !errors.Is(err, why) {
+			t.Errorf("after %q: %v", answer, err)
+		}
+		select {
+		case <-gone:
+		case <-time.After(20 * time.Second):
+			t.Error("the connection stayed open")
+		}
+	}
+}
+
+// TestClosingABodyEarlyEndsTheConnection too, and nothing of it reaches the next request.
+func TestClosingABodyEarlyEndsTheConnection(t *testing.T) {
+	url := raw(t, func(c net.Conn, br *bufio.Reader) {
+		for {
+			req, err := http.ReadRequest(br)
+			if err != nil {
+				return
+			}
+			_, _ = io.Copy(io.Discard, req.Body)
+			_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhel")
+		}
+	})
+	tr := over(t, nil)
+	for range 3 {
+		req, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+		resp, err := tr.RoundTrip(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var b [3]byte
+		if _, err := io.ReadFull(resp.Body, b[:]); string(b[:]) != "hel" || err != nil {
+			t.Fatalf("%q, %v", b, err)
+		}
+		_ = resp.Body.Close()
+		if _, err := resp.Body.Read(b[:]); err == nil {
+			t.Error("a closed body can be read")
+		}
+	}
+}
+
+// TestWhatNobodyAskedFor ends a connection: bytes after an answer, at once or later.
+func TestWhatNobodyAskedFor(t *testing.T) {
+	var served atomic.Int32
+	url := raw(t, func(c net.Conn, br *bufio.Reader) {
+		if _, err := http.ReadRequest(br); err != nil {
+			return
+		}
+		if served.Add(1)%2 == 0 {
+			_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+			time.Sleep(5 * time.Millisecond)
+			_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil")
+		} else {
+			_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nokHTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil")
+		}
+		_, _ = io.Copy(io.Discard, c)
+	})
+	tr := over(t, nil)
+	for range 6 {
+		req, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+		resp, err := tr.RoundTrip(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if b, err := io.ReadAll(resp.Body); string(b) != "ok" || err != nil {
+			t.Fatalf("%q, %v", b, err)
+		}
+		_ = resp.Body.Close()
+		time.Sleep(50 * time.Millisecond)
+	}
+}
+
+// FuzzAnswer holds an answer that is carried here against net/http's reading of it: the same, or refused.
+func FuzzAnswer(f *testing.F) {
+	for _, s := range []string{
+		"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello",
+		"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n",
+		"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: X\r\n\r\n5;a=b\r\nhello\r\n1\r\n!\r\n0\r\nX: y\r\n\r\n",
+		"HTTP/1.1 200 OK\r\n\r\nuntil the end",
+		"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 204 No Content\r\nA: b\r\n\r\n",
+		"HTTP/1.0 200 OK\nA: b\n c\n\nx",
+		"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+		"HTTP/1.1 200\r\nContent-Length: 3\r\nContent-Length: 3\r\nConnection: close\r\n\r\nabcdef",
+		"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\nhello\r\n0\r\n\r\n",
+	} {
+		f.Add([]byte(s), uint8(7))
+	}
+	f.Fuzz(func(t *testing.T, text []byte, cut uint8) {
+		ours, theirs := readHere(text, int(cut)), readThere(text)
+		if ours != theirs && !strings.HasPrefix(ours, "refused") {
+			t.Errorf("of %q\nwe read     %s\nnet/http is %s", text, ours, theirs)
+		}
+	})
+}
+
+// script is a connection that says what it was given, in pieces, and takes everything.
+type script struct {
+	net.Conn
+	r    io.Reader
+	size int
+}
+
+func (s *script) Read(p []byte) (int, error)  { return s.r.Read(p[:min(len(p), s.size)]) }
+func (s *script) Write(p []byte) (int, error) { return len(p), nil }
+func (s *script) Close() error                { return nil }
+
+func readHere(text []byte, cut int) string {
+	tr := Over(&http.Transport{
+		DialContext: func(context.Context, string, string) (net.Conn, error) {
+			return &script{r: bytes.NewReader(text), size: cut + 1}, nil
+		},
+	})
+	req, _ := http.NewRequest(http.MethodPost, "http://x/", strings.NewReader("a"))
+	resp, err := tr.RoundTrip(req)
+	return outcome(resp, err)
+}
+
+func readThere(text []byte) string {
+	br := bufio.NewReader(bytes.NewReader(text))
+	req, _ := http.NewRequest(http.MethodPost, "http://x/", strings.NewReader("a"))
+	for {
+		resp, err := http.ReadResponse(br, req)
+		if err == nil && resp.StatusCode < 200 && resp.StatusCode != 101 {
+			continue
+		}
+		return outcome(resp, err)
+	}
+}
+
+func outcome(resp *http.Response, err error) string {
+	if err != nil {
+		return "refused"
+	}
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return "refused in the body"
+	}
+	_ = resp.Body.Close()
+	return fmt.Sprintf("%d %q %d %v %v %v %q", resp.StatusCode, resp.Status, resp.ContentLength, resp.TransferEncoding, resp.Header, resp.Trailer, body)
+}
