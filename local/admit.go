@@ -97,6 +97,7 @@ func (f *floor) fit(v *visit, p *pool) {
 	if q.Blocks == nil {
 		q.Blocks = pick.Blocks(v.blocks[:0], pick.Seed(f.secret, f.orders.prefixOwner(v.hop.Tenant), v.model), v.env.Prompt)
 		q.Key = f.orders.hashKey(v)
+		f.mark(v)
 	}
 }
 
@@ -129,6 +130,7 @@ func (f *floor) place(v *visit, p *pool, now time.Time) *attempt {
 		return nil
 	}
 	f.index.Insert(choice.ID, v.query.Blocks)
+	p.warms(v, now)
 	f.placed(v, choice.Cached, now)
 	return f.book(v, p, choice, now)
 }

@@ -68,6 +68,7 @@ type pool struct {
 	panics  bool             // so few workers take requests that doubts no longer count
 	counted average          // counted over estimated prompt tokens
 	turns   map[uint64]*turn // by the requests' pools
+	sketch  sketch           // of the beginnings of prompts that its workers have cached
 	// surprises are how streams and other answers have kept to their predictions.
 	surprises [2]pick.Surprise
 }
@@ -196,6 +197,9 @@ func (f *floor) seatModel(name string, ws []*worker, now time.Time) {
 func (f *floor) obey(o *orders, now time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if o.prefixSeed != f.orders.prefixSeed {
+		f.forgetSketches()
+	}
 	f.orders = o
 	for _, w := range f.workers {
 		w.drained = o.drained(f.cfg.Region, f.cfg.Zone, w.declared.Name, now)

@@ -17,6 +17,7 @@ type orders struct {
 	text        []byte     // that spec was decoded from
 	policy      pick.Policy
 	drains      []uplink.Drain
+	prefixSeed  uint64 // of the hashes in sketches; 0: none are made
 }
 
 // Defaults where the spec says nothing about a model or about routing.
@@ -39,7 +40,7 @@ func makeOrders(cfg Config, d *uplink.Directive, s *spec.Spec) *orders {
 	if s == nil {
 		s = &spec.Spec{}
 	}
-	o := &orders{index: d.Index, specVersion: d.SpecVersion, planEpoch: d.PlanEpoch, spec: s, text: d.Spec, drains: d.Drains}
+	o := &orders{index: d.Index, specVersion: d.SpecVersion, planEpoch: d.PlanEpoch, spec: s, text: d.Spec, drains: d.Drains, prefixSeed: d.PrefixSeed}
 	name := cfg.Policy
 	if name == "" {
 		name = s.Routing.Policy

@@ -76,6 +76,7 @@ func (f *floor) summarize(p *pool, now time.Time) capacity.Model {
 		rate += full
 		f.headroom(&m, p, full, wait, float64(kvFree)/float64(kv))
 	}
+	m.Prefixes = p.sketch.of(f.index, now)
 	for c := range spec.Class(spec.NumClasses) {
 		m.Ahead[c] = f.ahead(p, c, max(soonest, 0), rate, now)
 	}

@@ -8,11 +8,7 @@ func (o *orders) weight(tenant string) float64 {
 	return 0
 }
 
-// prefixOwner is under whose name a tenant's prompts are remembered: its own, unless the spec puts it in a group. No
-// tenant's name begins as a group's does here.
+// prefixOwner is under whose name a tenant's prompts are remembered: its own, unless the spec puts it in a group.
 func (o *orders) prefixOwner(tenant string) string {
-	if t := o.spec.Tenant(tenant); t != nil && t.PrefixGroup != "" {
-		return "\x00" + t.PrefixGroup
-	}
-	return tenant
+	return o.spec.PrefixOwner(tenant)
 }

@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/spillway-lb/spillway/internal/capacity"
 	"github.com/spillway-lb/spillway/internal/openai"
 	"github.com/spillway-lb/spillway/internal/relay"
 	"github.com/spillway-lb/spillway/internal/spec"
@@ -27,6 +28,8 @@ type visit struct {
 	longest  int64  // tokens of the longest input when there are several, each a sequence of its own; 0 otherwise
 	query    pick.Query
 	blocks   [pick.MaxBlocks]uint64
+	marks    []uint64 // names of the prompt's beginnings in sketches; they lie in markRoom
+	markRoom [capacity.MaxLandmarks]uint64
 	excluded [2]int32
 	retries  int
 	arrived  time.Time

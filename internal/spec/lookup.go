@@ -71,6 +71,15 @@ func (s *Spec) lookups() *index {
 // Tenant returns the tenant of that name, or nil.
 func (s *Spec) Tenant(name string) *Tenant { return s.lookups().tenants[name] }
 
+// PrefixOwner is under whose name a tenant's prompts are remembered and named: its own, or its prefix group's. No tenant's
+// name begins as a group's does here.
+func (s *Spec) PrefixOwner(tenant string) string {
+	if t := s.Tenant(tenant); t != nil && t.PrefixGroup != "" {
+		return "\x00" + t.PrefixGroup
+	}
+	return tenant
+}
+
 // Region returns the region of that name, or nil.
 func (s *Spec) Region(name string) *Region { return s.lookups().regions[name] }
 
