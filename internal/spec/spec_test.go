@@ -56,6 +56,8 @@ func TestDefaults(t *testing.T) {
 		"policy":          {s.Routing.Policy, "predictive"},
 		"spill":           {*s.Routing.Spill, true},
 		"spill_margin":    {time.Duration(s.Routing.SpillMargin), 20 * time.Millisecond},
+		"spill_share":     {s.Routing.SpillShare, 0.5},
+		"spill_fresh":     {time.Duration(s.Routing.SpillFresh), 3 * time.Second},
 		"max_body":        {s.Routing.MaxBody, int64(8 << 20)},
 		"retry_budget":    {s.Routing.RetryBudget, 0.1},
 	} {
@@ -385,10 +387,14 @@ func draw(t *rapid.T) *spec.Spec {
 		s.Services[0].Canary = spec.Canary{Region: s.Regions[0].Name, Share: positive.Draw(t, "share") * 0.9}
 	}
 	s.Regions[0].BiasPercent, s.Regions[0].Preferred = float64(rapid.IntRange(-99, 99).Draw(t, "percent")), rapid.Bool().Draw(t, "preferred")
+	for _, z := range s.Regions[0].Zones {
+		s.Regions[0].ZoneWeights = map[string]float64{z: 0.01 + positive.Draw(t, "zone weight")}
+	}
 	s.Regions[0].Quotas = map[string]float64{models[0]: positive.Draw(t, "quota")}
 	s.Routing = spec.Routing{
 		Policy: rapid.SampledFrom(spec.Policies()).Draw(t, "policy"), Spill: &spill, SpillMargin: spec.Duration(rapid.Int64Range(1, 1e10).Draw(t, "margin")),
 		HashKey: rapid.SampledFrom([]string{"session", "tenant", "prefix", "header:X-A"}).Draw(t, "key"), KVOvercommit: 0.5 + 1.5*positive.Draw(t, "overcommit"),
+		SpillShare: positive.Draw(t, "spill share"), SpillFresh: spec.Duration(rapid.Int64Range(1e8, 1e10).Draw(t, "fresh")),
 		MaxBody: rapid.Int64Range(1024, 1<<30).Draw(t, "body"), RetryBudget: positive.Draw(t, "budget"),
 		Batch: batching(t, models), Queue: queueing(t), Health: healthing(t), UsageInStreams: &spill, ResumeText: &text, LongShare: positive.Draw(t, "long"),
 		Hedge: spec.Hedging{Enabled: spill, After: spec.Duration(time.Second), Quantile: 0.5 + positive.Draw(t, "quantile")*0.4},

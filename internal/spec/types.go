@@ -117,6 +117,9 @@ type Region struct {
 	Place Place `yaml:"place"`
 	// Zones are the failure domains inside it. A drain names them, and a summary from any other zone is refused.
 	Zones []string `yaml:"zones"`
+	// ZoneWeights say how much more of the requests one zone takes than another where both are as good, such as {a: 2, b: 1}.
+	// A zone that is not named has the weight 1. A difference of cost weighs more than any weight.
+	ZoneWeights map[string]float64 `yaml:"zone_weights"`
 	// Gateways are the instances that clients reach.
 	Gateways []Gateway `yaml:"gateways"`
 	// Residency lists the jurisdictions the region counts as ("eu", "us"). A tenant that names one may be served only there.
@@ -281,6 +284,13 @@ type Routing struct {
 	Spill *bool `yaml:"spill" default:"true"`
 	// SpillMargin is how much cheaper a peer must be, RTT included, before a request spills. Default 20ms.
 	SpillMargin Duration `yaml:"spill_margin" default:"20ms"`
+	// SpillShare is the part of a peer's headroom that one region may spill into: its budget for the pair of regions, in
+	// tokens/s, which its gateways divide equally and which bursts to one second's. A request that nothing at home can serve
+	// is not held to it. Default 0.5.
+	SpillShare float64 `yaml:"spill_share" default:"0.5"`
+	// SpillFresh is how old a peer's word on its headroom may be for a request that could be served at home. Default 3s: the
+	// global tier passes it on each second.
+	SpillFresh Duration `yaml:"spill_fresh" default:"3s"`
 	// MaxBody bounds a request's body, in bytes. Default 8 MiB.
 	MaxBody int64 `yaml:"max_body" default:"8388608"`
 	// RetryBudget is the share of requests that may be tried a second time. Default 0.1.

@@ -233,6 +233,8 @@ func (j *judge) policy() {
 	}
 	j.share("$.routing.long_share", "long_share", r.LongShare)
 	j.between("$.routing.spill_margin", "spill_margin", r.SpillMargin, 0, 10*time.Second)
+	j.share("$.routing.spill_share", "spill_share", r.SpillShare)
+	j.between("$.routing.spill_fresh", "spill_fresh", r.SpillFresh, 100*time.Millisecond, 10*time.Second)
 	if r.MaxBody < 1<<10 || r.MaxBody > 1<<30 {
 		j.bad("$.routing.max_body", fmt.Sprintf("max_body %d is out of range", r.MaxBody), "write bytes, from 1024 to 1073741824")
 	}

@@ -41,6 +41,7 @@ func (j *judge) region(r *Region, path string) {
 	j.distinct("gateway", names(r.Gateways, func(g *Gateway) string { return g.Name }), itemName(path+".gateways"))
 	j.share(path+".max_share", "max_share", r.MaxShare)
 	j.regionSteering(r, path)
+	j.zoneWeights(r, path)
 }
 
 func (j *judge) place(p *Place, path string) {

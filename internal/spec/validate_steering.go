@@ -72,6 +72,22 @@ func (j *judge) canary(s *Service, path string) {
 	}
 }
 
+// zoneWeights judges how a region's zones share what they are equally good for.
+func (j *judge) zoneWeights(r *Region, path string) {
+	for _, name := range slices.Sorted(maps.Keys(r.ZoneWeights)) {
+		here := path + ".zone_weights." + strict.Key(name)
+		if !slices.Contains(r.Zones, name) {
+			j.found = append(j.found, Problem{
+				Path: here, AtKey: true, Needs: path + ".zones",
+				Reason: fmt.Sprintf("unknown zone %q", name), Hint: strict.Suggest(name, r.Zones, "zones"),
+			})
+		}
+		if w := r.ZoneWeights[name]; !(w >= 0.01 && w <= 100) {
+			j.bad(here, fmt.Sprintf("weight %v is out of range", w), "write a factor from 0.01 to 100; to send nothing to a zone, drain it")
+		}
+	}
+}
+
 // regionSteering judges a region's bias, money and quotas.
 func (j *judge) regionSteering(r *Region, path string) {
 	if !(r.BiasMS >= -10_000 && r.BiasMS <= 10_000) {
