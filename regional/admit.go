@@ -43,6 +43,7 @@ func (g *Gateway) admit(w http.ResponseWriter, r *http.Request, q *request) *ope
 	if e = q.read(r.Header); e != nil {
 		return e
 	}
+	g.recognise(q, r.Header)
 	return g.enter(w, q, q.client)
 }
 

@@ -57,13 +57,13 @@ func (g *Gateway) adopt(d *uplink.Directive) {
 }
 
 // directiveFor is what a local is told: the spec, the drains of this region and who else is live in its zone, but no keys
-// and no peers.
+// of tickets and no peers.
 func (g *Gateway) directiveFor(to capacity.Path) *uplink.Directive {
 	st := g.state.Load()
 	if !st.ready() {
 		return nil
 	}
-	d := &uplink.Directive{Index: st.directive.Index, SpecVersion: st.directive.SpecVersion, Spec: st.directive.Spec, PlanEpoch: st.directive.PlanEpoch, Locals: g.fellows(to)}
+	d := &uplink.Directive{Index: st.directive.Index, SpecVersion: st.directive.SpecVersion, Spec: st.directive.Spec, PlanEpoch: st.directive.PlanEpoch, Locals: g.fellows(to), PrefixSeed: st.prefixSeed}
 	for _, x := range st.directive.Drains {
 		if x.Path == g.cfg.Region || strings.HasPrefix(x.Path, g.cfg.Region+"/") {
 			d.Drains = append(d.Drains, x)

@@ -52,10 +52,12 @@ func (g *Gateway) choose(q *request) (choice, bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	q.query.Ledger = g.ledger
+	g.findHome(q)
 	verdict, ok := zone.Choose(&q.query, v, time.Now(), g.rng, nil)
 	if !ok {
 		return choice{}, false
 	}
+	g.settleIn(q, &verdict)
 	n := g.ledger.Issue(verdict.Path, q.query.Model, int64(q.query.PromptTokens), int64(q.query.PromptTokens+q.query.MaxTokens))
 	return choice{verdict: verdict, ticket: n}, true
 }

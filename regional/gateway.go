@@ -60,6 +60,7 @@ type Gateway struct {
 	limiter  *tenant.Limiter
 	budget   tenant.Budget
 	demand   *demand
+	sessions *zone.Sessions
 	peerRTTs *peerRTTs
 	suspects map[string]time.Time // endpoints that refused a connection, until when they count as lost
 	places   map[string]*place    // endpoints with attempts under way
@@ -75,7 +76,7 @@ func New(cfg Config) (*Gateway, error) {
 	g := &Gateway{
 		cfg: cfg, log: telemetry.Logger(cfg.Log), boot: uint64(now.UnixNano()), started: now, keep: uplink.Keep{Dir: cfg.Dir},
 		stale: make(chan struct{}, 1), book: capacity.NewBook(capacity.Thresholds{}), ledger: zone.NewLedger(),
-		tickets: newFollowed(), limiter: tenant.NewLimiter(), demand: newDemand(), peerRTTs: newPeerRTTs(), suspects: map[string]time.Time{}, places: map[string]*place{},
+		tickets: newFollowed(), limiter: tenant.NewLimiter(), demand: newDemand(), sessions: zone.NewSessions(), peerRTTs: newPeerRTTs(), suspects: map[string]time.Time{}, places: map[string]*place{},
 		rng: rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())),
 	}
 	g.log = g.log.With(telemetry.KeyTier, "regional", telemetry.KeyNode, cfg.Name, telemetry.KeyRegion, cfg.Region)

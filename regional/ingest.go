@@ -105,7 +105,7 @@ func (g *Gateway) rebuild(now time.Time) {
 		}
 		v.Locals = append(v.Locals, zone.Local{
 			Summary: c.Summary, State: g.doubt(c.State, c.Summary.Endpoint), Age: c.Age,
-			Drained: st.drained(g.cfg.Region, c.Summary.Path.Zone, now),
+			Drained: st.drained(g.cfg.Region, c.Summary.Path.Zone, now), Weight: st.weight(c.Summary.Path.Zone),
 		})
 	}
 	v.Peers = g.peersOf(st, now)

@@ -57,7 +57,10 @@ func (g *Gateway) admitPeer(w http.ResponseWriter, r *http.Request, q *request) 
 	if q.body, e = relay.ReadBody(w, r, q.state.spec.Routing.MaxBody, g.cfg.BodyTimeout); e != nil {
 		return e
 	}
-	return q.scan(r.URL)
+	if e = q.scan(r.URL); e == nil {
+		g.recognise(q, r.Header)
+	}
+	return e
 }
 
 // hasRoom reports whether a zone of ours that is well can take the request. A guest is not let in as a last resort.

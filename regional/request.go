@@ -24,6 +24,7 @@ type request struct {
 	service   string // empty when no service of the spec is meant
 	model     *spec.Model
 	query     zone.Query
+	marks     marks
 	hop       relay.Hop
 	env       openai.Envelope
 	raw       []byte // the body as it came

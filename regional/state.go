@@ -14,10 +14,12 @@ type state struct {
 	spec      *spec.Spec   // nil when nothing was declared yet
 	home      *spec.Region // this region; nil when the spec does not list it
 	received  time.Time    // when the directive came, by the local clock
+	// prefixSeed is what sketches of prefixes are compared by; 0: they are not.
+	prefixSeed uint64
 }
 
 func newState(d *uplink.Directive, s *spec.Spec, region string, now time.Time) *state {
-	st := &state{directive: d, spec: s, received: now}
+	st := &state{directive: d, spec: s, received: now, prefixSeed: prefixSeed(d.TicketKeys)}
 	if s != nil {
 		st.home = s.Region(region)
 	}
@@ -30,6 +32,14 @@ func (s *state) ready() bool { return s != nil && s.spec != nil && s.home != nil
 // hasZone reports whether the region may have a zone of that name; any, while the spec does not say.
 func (s *state) hasZone(name string) bool {
 	return !s.ready() || len(s.home.Zones) == 0 || slices.Contains(s.home.Zones, name)
+}
+
+// weight is a zone's among equals; 0 where the spec does not say.
+func (s *state) weight(zone string) float64 {
+	if !s.ready() {
+		return 0
+	}
+	return s.home.ZoneWeights[zone]
 }
 
 // drained reports whether a region (zone empty) or a zone is drained at now.

@@ -1,6 +1,7 @@
 package zone
 
 import (
+	"math"
 	"math/rand/v2"
 	"time"
 
@@ -108,35 +109,63 @@ func (v *View) chooseLocal(q *Query, rng *rand.Rand, rec *explain.Record) (Verdi
 	return Verdict{Path: l.Summary.Path, Endpoint: l.Summary.Endpoint, Reason: reason, Seconds: s}, true, best
 }
 
-// pickNear draws two of the candidates that are as good as the best and returns the better one: power of two choices.
+// pickNear draws one of the candidates that are as good as the best, by the zones' weights; of two drawn the better one
+// is returned: power of two choices. A new session goes where its hash says, so that all gateways send it to the same.
 func (v *View) pickNear(q *Query, best rank, least float64, rng *rand.Rand) (at int, cost float64, near int) {
 	limit := max(least+nearSeconds, least*nearShare)
-	var first, second int
-	var costFirst, costSecond float64
+	first, second := draw{score: -1}, draw{score: -1}
 	for i := range v.Locals {
 		r, s := v.Locals[i].price(q, nil)
 		if r != best || s > limit {
 			continue
 		}
 		near++
-		switch { // a reservoir of two: every pair of candidates is as likely as any other
-		case near == 1:
-			first, costFirst = i, s
-		case near == 2:
-			second, costSecond = i, s
-		default:
-			switch k := rng.IntN(near); k {
-			case 0:
-				first, costFirst = i, s
-			case 1:
-				second, costSecond = i, s
-			}
+		d := draw{at: i, cost: s}
+		if w := v.Locals[i].weight(); q.Session != 0 {
+			d.score = rendezvous(q.Session, v.Locals[i].Summary.Path, w)
+		} else {
+			d.score = w / -math.Log(1-rng.Float64()) // the greatest of these are a draw by weight without replacement
+		}
+		switch {
+		case d.score > first.score:
+			first, second = d, first
+		case d.score > second.score:
+			second = d
 		}
 	}
-	if near > 1 && (costSecond < costFirst || costSecond == costFirst && rng.IntN(2) == 0) {
-		return second, costSecond, near
+	if q.Session == 0 && near > 1 && second.cost < first.cost {
+		first = second
 	}
-	return first, costFirst, near
+	return first.at, first.cost, near
+}
+
+// draw is a candidate that was drawn.
+type draw struct {
+	at          int
+	cost, score float64
+}
+
+// rendezvous is a candidate's score for a session, by weight (Schindelhauer and Schomaker); over 0.
+func rendezvous(session uint64, p capacity.Path, weight float64) float64 {
+	h := session
+	for _, part := range [...]string{p.Zone, p.Instance} {
+		for i := range len(part) {
+			h = (h ^ uint64(part[i])) * 0x100000001b3
+		}
+		h = (h ^ 0xff) * 0x100000001b3
+	}
+	h ^= h >> 32
+	h *= 0xd6e8feb86659fd93
+	h ^= h >> 32
+	u := (float64(h>>11) + 0.5) / (1 << 53) // over 0 and under 1
+	return weight / -math.Log(u)
+}
+
+func (l *Local) weight() float64 {
+	if l.Weight > 0 {
+		return l.Weight
+	}
+	return 1
 }
 
 // price ranks one instance and prices the query there.

@@ -52,7 +52,7 @@ func (q *Query) seconds(m *capacity.Model, path capacity.Path, credit bool, h ex
 	h.Term("kv_wait", room)
 	total := wait + prefill + room
 	if credit {
-		saved := float64(min(cached(q.Prefix, m.Prefixes), int64(q.PromptTokens))) / own
+		saved := float64(q.cached(m, path)) / own
 		if saved > 0 {
 			h.Term("credit", -saved)
 		}
@@ -79,6 +79,16 @@ func (q *Query) room(m *capacity.Model, load Load) float64 {
 		}
 	}
 	return min(wait, maxRoomWait)
+}
+
+// cached is how many of the prompt's tokens the child is believed to have cached: by its sketch, or because the session
+// was served there last.
+func (q *Query) cached(m *capacity.Model, path capacity.Path) int64 {
+	held := cached(q.Prefix, m.Prefixes)
+	if q.HomeTokens > 0 && path == q.Home {
+		held = max(held, int64(q.HomeTokens))
+	}
+	return min(held, int64(q.PromptTokens))
 }
 
 // cached is the length of the longest of the query's prefixes that the sketch holds, in tokens.

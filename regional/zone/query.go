@@ -3,6 +3,7 @@ package zone
 import (
 	"time"
 
+	"github.com/spillway-lb/spillway/internal/capacity"
 	"github.com/spillway-lb/spillway/internal/spec"
 )
 
@@ -20,8 +21,14 @@ type Query struct {
 	Spill bool
 	// Margin is how much sooner a peer must be, round trip included, before a request that could be served here leaves.
 	Margin time.Duration
-	// Prefix holds the prompt's chained block hashes, shortest prefix first. Empty: no cache credit.
+	// Prefix holds the hashes of the prompt's beginnings as sketches name them, the shortest first. Empty: none is known.
 	Prefix []uint64
+	// Home is where the request's session was served last, and HomeTokens how long its prompt was then: that much may still
+	// be cached there.
+	Home       capacity.Path
+	HomeTokens int
+	// Session is a hash by which all gateways of a region send a new session to the same one of near-equal zones; 0: none.
+	Session uint64
 	// Exclude lists endpoints that have already failed this request.
 	Exclude [2]string
 	// Ledger is what this gateway has under way; nil means nothing.

@@ -23,6 +23,8 @@ type Local struct {
 	Age     time.Duration
 	// Drained: the operator has drained its zone.
 	Drained bool
+	// Weight of its zone among near-equal ones; 0 stands for 1.
+	Weight float64
 }
 
 // Peer is another region.

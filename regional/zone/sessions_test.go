@@ -1,0 +1,109 @@
+package zone_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/spillway-lb/spillway/internal/capacity"
+	"github.com/spillway-lb/spillway/regional/zone"
+)
+
+// A session stays where its prompt is cached until that costs more than computing it again elsewhere.
+func TestSessionStaysUntilItCostsMore(t *testing.T) {
+	at := func(ahead int64) zone.Local { return local("a", model("m", ahead)) }
+	q := query()
+	q.Home, q.HomeTokens = at(0).Summary.Path, 900 // 90 ms of prefill
+	for _, tc := range []struct {
+		ahead int64
+		want  string
+	}{{0, "a:1"}, {800, "a:1"}, {1200, "b:1"}} {
+		v := zone.View{Locals: []zone.Local{at(tc.ahead), local("b", model("m", 0))}}
+		if got, _ := zone.Choose(q, &v, time.Time{}, rng(), nil); got.Endpoint != tc.want {
+			t.Errorf("with %d tokens ahead at home it goes to %s, want %s", tc.ahead, got.Endpoint, tc.want)
+		}
+	}
+	stale := zone.View{Locals: []zone.Local{with(at(0), func(l *zone.Local) { l.State = capacity.Stale }), local("b", model("m", 0))}}
+	away := 0
+	for seed := range uint64(100) {
+		if got, _ := zone.Choose(q, &stale, time.Time{}, rand.New(rand.NewPCG(seed, 1)), nil); got.Endpoint == "b:1" {
+			away++
+		}
+	}
+	if away < 25 || away > 75 {
+		t.Errorf("a home that is not heard is left %d times of 100, want as often as chance has it", away)
+	}
+}
+
+// Gateways that know the same send a new session to the same zone, and sessions spread by the zones' weights.
+func TestNewSessionsSpreadAlike(t *testing.T) {
+	v := zone.View{Locals: []zone.Local{with(local("a", model("m", 0)), func(l *zone.Local) { l.Weight = 3 }), local("b", model("m", 0))}}
+	count := map[string]int{}
+	for s := range uint64(2000) {
+		q := query()
+		q.Session = s*0x9e3779b97f4a7c15 + 1
+		one, _ := zone.Choose(q, &v, time.Time{}, rand.New(rand.NewPCG(1, s)), nil)
+		two, _ := zone.Choose(q, &v, time.Time{}, rand.New(rand.NewPCG(2, s)), nil)
+		if one.Endpoint != two.Endpoint {
+			t.Fatalf("session %d goes to %s by one gateway and to %s by another", s, one.Endpoint, two.Endpoint)
+		}
+		count[one.Endpoint]++
+	}
+	if n := count["a:1"]; n < 1400 || n > 1600 {
+		t.Errorf("the zone of weight 3 has %d of 2000 sessions, want 1500", n)
+	}
+}
+
+// Of three near-equal zones each takes its weight, where nothing is in flight that tells them apart.
+func TestWeightsAmongNearEquals(t *testing.T) {
+	weigh := func(w float64) func(*zone.Local) { return func(l *zone.Local) { l.Weight = w } }
+	v := zone.View{Locals: []zone.Local{with(local("a", model("m", 0)), weigh(6)), with(local("b", model("m", 0)), weigh(3)), local("c", model("m", 0)), local("d", model("m", 20_000))}}
+	r, count := rng(), map[string]int{}
+	for range 10_000 {
+		got, _ := zone.Choose(query(), &v, time.Time{}, r, nil)
+		count[got.Endpoint]++
+	}
+	if a, b, c := count["a:1"], count["b:1"], count["c:1"]; a < 5700 || a > 6300 || b < 2700 || b > 3300 || c < 800 || c > 1200 || count["d:1"] > 0 {
+		t.Errorf("weights 6, 3, 1 took %v of 10000; the busy zone none", count)
+	}
+}
+
+func TestSessionsAreBounded(t *testing.T) {
+	s := zone.NewSessions()
+	p := capacity.Path{Region: "r", Zone: "z", Instance: "l"}
+	s.Served(7, p, 70)
+	for i := range uint64(500_000) {
+		s.Served(1000+i, p, 1)
+		if i%1000 == 0 {
+			s.Served(7, p, 70)
+		}
+	}
+	if n := s.Len(); n > 70_000 {
+		t.Errorf("%d sessions are remembered", n)
+	}
+	if at, tokens := s.Find(0, 7); at != p || tokens != 70 {
+		t.Errorf("one that is seen often is forgotten: %v, %d", at, tokens)
+	}
+	if _, tokens := s.Find(1000); tokens != 0 {
+		t.Error("one that was not seen for long is remembered")
+	}
+	if _, tokens := s.Find(); tokens != 0 {
+		t.Error("no key finds something")
+	}
+}
+
+func BenchmarkFindHome(b *testing.B) {
+	s := zone.NewSessions()
+	var keys []uint64
+	for i := range uint64(60_000) {
+		s.Served(i+1, capacity.Path{Region: "r", Zone: fmt.Sprint(i % 3)}, 1)
+	}
+	for i := range uint64(18) {
+		keys = append(keys, 1e6+i)
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		s.Find(keys...)
+	}
+}
