@@ -59,6 +59,7 @@ type Reply struct {
 	Status int
 	First  time.Duration // to the first byte of the answer's body; 0: none came
 	Region string        // that served it; empty where none did
+	Zone   string        // of that region
 	Err    error
 }
 
@@ -82,7 +83,9 @@ func (c *Caller) Post(ctx context.Context, from, to netip.Addr, prompt string, o
 	}
 	defer resp.Body.Close()
 	r.Status = resp.StatusCode
-	r.Region, _, _ = strings.Cut(resp.Header.Get("X-Spillway-Route"), "/")
+	var rest string
+	r.Region, rest, _ = strings.Cut(resp.Header.Get("X-Spillway-Route"), "/")
+	r.Zone, _, _ = strings.Cut(rest, "/")
 	buf := make([]byte, 4<<10)
 	n, err := resp.Body.Read(buf)
 	if n > 0 {
