@@ -32,6 +32,7 @@ const (
 	CodeRequests         = "requests_per_minute"
 	CodeTokens           = "tokens_per_minute"
 	CodeConcurrency      = "concurrency"
+	CodeClientStreams    = "client_streams"
 	CodeNoCapacity       = "no_capacity"
 	CodeModelLoading     = "model_loading"
 	CodeModelLoadFailed  = "model_load_failed"
@@ -44,6 +45,7 @@ const (
 	CodeNotFound         = "not_found"
 	CodeMethodNotAllowed = "method_not_allowed"
 	CodeEncoding         = "unsupported_encoding"
+	CodeFraming          = "bad_framing"
 )
 
 // Bounds of Retry-After: OpenAI's own client does not retry at all when it is told to wait longer than 120 s.
@@ -134,6 +136,9 @@ func ModelNotAllowed(model string) *Error {
 	return e
 }
 
+// BadFraming refuses a request whose end cannot be told for certain.
+func BadFraming(message string) *Error { return invalid(400, CodeFraming, "", message) }
+
 // BodyTooLarge refuses a body over limit bytes.
 func BodyTooLarge(limit int64) *Error {
 	return invalid(413, CodeBodyTooLarge, "", fmt.Sprintf("the body is larger than %d bytes", limit))
@@ -178,6 +183,14 @@ func RateLimit(code string, retry time.Duration) *Error {
 	return &Error{
 		Status: 429, Type: TypeRateLimit, Code: code, RetryAfter: max(retry, MinRetryAfter),
 		Message: "the key's limit of " + strings.ReplaceAll(code, "_", " ") + " is used up",
+	}
+}
+
+// ClientStreams refuses a client that has too many requests under way from one address.
+func ClientStreams(limit int) *Error {
+	return &Error{
+		Status: 429, Type: TypeRateLimit, Code: CodeClientStreams, RetryAfter: MinRetryAfter,
+		Message: fmt.Sprintf("this address has %d requests under way, as many as one may have: wait for some to finish", limit),
 	}
 }
 
