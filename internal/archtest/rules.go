@@ -96,7 +96,7 @@ func rules() []rule {
 			"the DNS library is frozen upstream: global/dns is the only place that imports it, so that a move touches one package",
 		},
 		{not(anyOf("consensus")), exactly("github.com/hashicorp/raft"), "Raft stays behind consensus"},
-		{not(anyOf("internal/uplink")), exactly("github.com/quic-go/quic-go"), "QUIC stays behind internal/uplink"},
+		{not(anyOf("internal/uplink", "internal/h3")), exactly("github.com/quic-go/quic-go"), "QUIC stays behind internal/uplink and internal/h3"},
 		{
 			not(in("internal/tools")), exactly("github.com/hashicorp/raft-boltdb"),
 			"the bare raft-boltdb rests on a dead store that crashes under -race: use raft-boltdb/v2",
