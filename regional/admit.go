@@ -51,12 +51,12 @@ func (g *Gateway) admit(w http.ResponseWriter, r *http.Request, q *request) *ope
 func (g *Gateway) authenticate(r *http.Request, st *state) (t *spec.Tenant, path string, client netip.Addr, e *openai.Error) {
 	path, redirect := withoutTicket(r.URL)
 	if t, ok := st.spec.Authenticate(apiKey(r.Header)); ok {
-		return t, path, clientAddr(r), nil
+		return t, path, g.client(r), nil
 	}
 	if redirect != "" {
 		if t, client := g.ticketed(st, redirect, r.Host, time.Now()); t != nil {
 			if !client.IsValid() {
-				client = clientAddr(r)
+				client = g.client(r)
 			}
 			return t, path, client, nil
 		}

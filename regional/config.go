@@ -1,6 +1,7 @@
 package regional
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -12,6 +13,8 @@ import (
 	"github.com/spillway-lb/spillway/internal/admin"
 	"github.com/spillway-lb/spillway/internal/identity"
 	"github.com/spillway-lb/spillway/internal/network"
+	"github.com/spillway-lb/spillway/internal/origin"
+	"github.com/spillway-lb/spillway/internal/relay"
 	"github.com/spillway-lb/spillway/internal/spec"
 )
 
@@ -27,6 +30,12 @@ type Config struct {
 	HTTPListen string
 	// HTTPCert and HTTPKey are PEM files for TLS at the front door. Empty: plain HTTP.
 	HTTPCert, HTTPKey string
+	// NoHTTP3 leaves HTTP/3 out; it needs TLS, and takes the front door's port over UDP.
+	NoHTTP3 bool
+	// Trusted are the proxies that stand before the front door and are believed about who asks.
+	Trusted origin.Trusted
+	// ProxyHeaders: connections of trusted proxies begin with a PROXY header.
+	ProxyHeaders bool
 	// PeerListen takes spilled requests from other regions' gateways, "host:port".
 	PeerListen string
 	// PeerAdvertise is the address under which other regions reach PeerListen. Empty: the bound address.
@@ -48,6 +57,15 @@ type Config struct {
 	MaxConnections int
 	// HeaderTimeout bounds the time from a request's first byte to the end of its headers. Zero means 5 s.
 	HeaderTimeout time.Duration
+	// IdleTimeout bounds the time between two requests of one connection. Zero means 2 min.
+	IdleTimeout time.Duration
+	// MaxHeaderBytes bounds a request's head. Zero means 32 KiB.
+	MaxHeaderBytes int
+	// ClientStreams bounds the requests under way of one client address (IPv6: one /64). Zero means 1,000.
+	ClientStreams int
+	// TunnelIdle ends a WebSocket over which nothing passes for so long, TunnelLife one that is so old. Zero means 5 min
+	// and 4 h.
+	TunnelIdle, TunnelLife time.Duration
 	// BodyTimeout bounds the time in which a body must arrive. Zero means 30 s.
 	BodyTimeout time.Duration
 	// Interval is the time between statements to the global tier. Zero means 250 ms.
@@ -70,6 +88,9 @@ const (
 	defaultMaxStreams    = 10_000
 	defaultHeaderTimeout = 5 * time.Second
 	defaultInterval      = 250 * time.Millisecond
+	defaultClientStreams = 1000
+	defaultTunnelIdle    = 5 * time.Minute
+	defaultTunnelLife    = 4 * time.Hour
 )
 
 func (c *Config) check() error {
@@ -94,5 +115,18 @@ func (c *Config) check() error {
 	if c.HeaderTimeout <= 0 {
 		c.HeaderTimeout = defaultHeaderTimeout
 	}
+	c.bound()
 	return nil
+}
+
+// bound fills in the limits towards clients that were left out.
+func (c *Config) bound() {
+	c.IdleTimeout = cmp.Or(max(c.IdleTimeout, 0), defaultIdleTimeout)
+	c.MaxHeaderBytes = cmp.Or(max(c.MaxHeaderBytes, 0), defaultMaxHeader)
+	c.ClientStreams = cmp.Or(max(c.ClientStreams, 0), defaultClientStreams)
+	c.TunnelIdle = cmp.Or(max(c.TunnelIdle, 0), defaultTunnelIdle)
+	c.TunnelLife = cmp.Or(max(c.TunnelLife, 0), defaultTunnelLife)
+	if c.MaxConnections <= 0 {
+		c.MaxConnections = relay.DefaultMaxConnections
+	}
 }

@@ -82,24 +82,123 @@ func TestRawRequestsAtTheFrontDoor(t *testing.T) {
 			statuses: []int{200}, closed: true, hits: 1,
 		},
 		{
-			name:     "CL and TE: chunked wins and nothing after it is served",
+			name:     "TE.CL",
 			pieces:   []string{frame("Transfer-Encoding: chunked\r\nContent-Length: 6\r\n", chunked(hexLen+"\r\n", ask)+smuggled)},
+			statuses: []int{400}, code: openai.CodeFraming, closed: true,
+		},
+		{
+			name:     "CL.TE",
+			pieces:   []string{frame("Content-Length: 6\r\nTransfer-Encoding: chunked\r\n", "0\r\n\r\n"+smuggled)},
+			statuses: []int{400}, code: openai.CodeFraming, closed: true,
+		},
+		{
+			name:     "a second request that is CL.TE",
+			pieces:   []string{frame(length(ask), ask) + frame("Content-Length: 6\r\nTransfer-Encoding: chunked\r\n", "0\r\n\r\n"+smuggled)},
+			statuses: []int{200, 400}, code: openai.CodeFraming, closed: true, hits: 1,
+		},
+		{
+			name:     "CL.TE with another case",
+			pieces:   []string{frame("content-length: 6\r\ntRANSFER-eNCODING: cHUNKED\r\n", "0\r\n\r\n"+smuggled)},
+			statuses: []int{400}, code: openai.CodeFraming, closed: true,
+		},
+		{
+			name:     "TE behind a folded line",
+			pieces:   []string{frame("X-A: b\r\n Transfer-Encoding: chunked\r\n"+length(ask), ask)},
+			statuses: []int{400}, code: openai.CodeFraming, closed: true,
+		},
+		{
+			name:     "TE folded in itself",
+			pieces:   []string{frame("Transfer-Encoding:\r\n chunked\r\n"+length(ask), ask)},
+			statuses: []int{501}, code: openai.CodeFraming, closed: true,
+		},
+		{
+			name:     "TE with a space before its colon",
+			pieces:   []string{frame("Transfer-Encoding : chunked\r\n"+length(ask), ask)},
+			statuses: []int{400}, code: openai.CodeFraming, closed: true,
+		},
+		{
+			name:     "TE with a vertical tab",
+			pieces:   []string{frame("Transfer-Encoding: \x0bchunked\r\n"+length(ask), ask)},
+			statuses: []int{400}, code: openai.CodeFraming, closed: true,
+		},
+		{
+			name:     "TE of a list",
+			pieces:   []string{frame("Transfer-Encoding: identity, chunked\r\n", chunked(hexLen+"\r\n", ask)+smuggled)},
+			statuses: []int{501}, code: openai.CodeFraming, closed: true,
+		},
+		{
+			name:     "TE quoted",
+			pieces:   []string{frame("Transfer-Encoding: \"chunked\"\r\n", chunked(hexLen+"\r\n", ask)+smuggled)},
+			statuses: []int{501}, code: openai.CodeFraming, closed: true,
+		},
+		{
+			name:     "TE in HTTP/1.0",
+			pieces:   []string{strings.Replace(frame("Transfer-Encoding: chunked\r\n", chunked(hexLen+"\r\n", ask)+smuggled), "HTTP/1.1", "HTTP/1.0", 1)},
+			statuses: []int{501}, code: openai.CodeFraming, closed: true,
+		},
+		{
+			name:     "a bare CR that hides TE",
+			pieces:   []string{frame("X-A: b\rTransfer-Encoding: chunked\r\n"+length(ask), ask)},
+			statuses: []int{400}, code: openai.CodeFraming, closed: true,
+		},
+		{
+			name:     "lengths in a list",
+			pieces:   []string{frame("Content-Length: 5, 5\r\n", ask)},
+			statuses: []int{400}, code: openai.CodeFraming, closed: true,
+		},
+		{
+			name:     "a length in hexadecimal",
+			pieces:   []string{frame("Content-Length: 0x10\r\n", ask)},
+			statuses: []int{400}, code: openai.CodeFraming, closed: true,
+		},
+		{
+			name:     "a length that overflows",
+			pieces:   []string{frame("Content-Length: 18446744073709551617\r\n", ask)},
+			statuses: []int{400}, code: openai.CodeFraming, closed: true,
+		},
+		{
+			name:     "a length that lies: what is beyond it is no request",
+			pieces:   []string{frame(length(ask), ask+"0\r\n\r\n"+smuggled)},
+			statuses: []int{200, 400}, code: openai.CodeFraming, closed: true, hits: 1,
+		},
+		{name: "HTTP/0.9", pieces: []string{"GET /v1/models\r\n"}, statuses: []int{400}, code: openai.CodeFraming, closed: true},
+		{name: "a line that ends in LF", pieces: []string{strings.Replace(frame(length(ask), ask), "Host: chat.api.example\r\n", "Host: chat.api.example\n", 1)}, statuses: []int{400}, code: openai.CodeFraming, closed: true},
+		{name: "a head that ends in LF", pieces: []string{"GET /healthz HTTP/1.1\r\nHost: x\r\n\n"}, statuses: []int{400}, code: openai.CodeFraming, closed: true},
+		{name: "two spaces in the first line", pieces: []string{strings.Replace(frame(length(ask), ask), "POST /", "POST  /", 1)}, statuses: []int{400}, code: openai.CodeFraming, closed: true},
+		{
+			name:     "trailers are not passed on",
+			pieces:   []string{frame("Transfer-Encoding: chunked\r\nTrailer: X-Mine\r\n", hexLen+"\r\n"+ask+"\r\n0\r\nX-Mine: 1\r\nSpillway-Tenant: root\r\n\r\n"+smuggled)},
 			statuses: []int{200}, closed: true, hits: 1,
 		},
 		{
+			name:     "a chunk extension",
+			pieces:   []string{frame("Transfer-Encoding: chunked\r\n", chunked(hexLen+";a=b\r\n", ask)+smuggled)},
+			statuses: []int{200}, closed: true, hits: 1,
+		},
+		{
+			name:     "a chunk size with 0x",
+			pieces:   []string{frame("Transfer-Encoding: chunked\r\n", chunked("0x"+hexLen+"\r\n", ask)+smuggled)},
+			statuses: []int{400}, code: openai.CodeInvalidJSON, closed: true,
+		},
+		{
+			name:     "a chunk that is longer than its size",
+			pieces:   []string{frame("Transfer-Encoding: chunked\r\n", "5\r\n"+ask+"\r\n0\r\n\r\n"+smuggled)},
+			statuses: []int{400}, code: openai.CodeInvalidJSON, closed: true,
+		},
+		{
 			name: "TE.TE", pieces: []string{frame("Transfer-Encoding: chunked\r\nTransfer-Encoding: identity\r\n", chunked(hexLen+"\r\n", ask)+smuggled)},
-			statuses: []int{501}, closed: true,
+			statuses: []int{501}, code: openai.CodeFraming, closed: true,
 		},
 		{
 			name: "unknown transfer coding", pieces: []string{frame("Transfer-Encoding: xchunked\r\n"+length(ask), ask)},
-			statuses: []int{501}, closed: true,
+			statuses: []int{501}, code: openai.CodeFraming, closed: true,
 		},
 		{
 			name: "two lengths that differ", pieces: []string{frame(length(ask)+"Content-Length: 0\r\n", ask)},
-			statuses: []int{400}, closed: true,
+			statuses: []int{400}, code: openai.CodeFraming, closed: true,
 		},
-		{name: "a length twice", pieces: []string{frame(length(ask)+length(ask), ask)}, statuses: []int{200}, hits: 1},
-		{name: "a signed length", pieces: []string{frame("Content-Length: +5\r\n", ask)}, statuses: []int{400}, closed: true},
+		{name: "a length twice", pieces: []string{frame(length(ask)+length(ask), ask)}, statuses: []int{400}, code: openai.CodeFraming, closed: true},
+		{name: "a signed length", pieces: []string{frame("Content-Length: +5\r\n", ask)}, statuses: []int{400}, code: openai.CodeFraming, closed: true},
 		{
 			name:     "bare LF after a chunk's size",
 			pieces:   []string{frame("Transfer-Encoding: chunked\r\n", chunked(hexLen+"\n", ask)+smuggled)},
@@ -115,11 +214,11 @@ func TestRawRequestsAtTheFrontDoor(t *testing.T) {
 			pieces:   []string{frame("Transfer-Encoding: chunked\r\n", chunked("10000000000000001\r\n", ask)+smuggled)},
 			statuses: []int{400}, code: openai.CodeInvalidJSON, closed: true,
 		},
-		{name: "space before the colon", pieces: []string{frame("Content-Length : 5\r\n", ask)}, statuses: []int{400}, closed: true},
-		{name: "a header without a name", pieces: []string{frame(": x\r\n"+length(ask), ask)}, statuses: []int{400}, closed: true},
-		{name: "NUL in a header", pieces: []string{frame("X-A: a\x00b\r\n"+length(ask), ask)}, statuses: []int{400}, closed: true},
-		{name: "CR alone in a header", pieces: []string{frame("X-A: a\rb\r\n"+length(ask), ask)}, statuses: []int{400}, closed: true},
-		{name: "the first header is folded", pieces: []string{"POST /v1/chat/completions HTTP/1.1\r\n Host: x\r\n\r\n"}, statuses: []int{400}, closed: true},
+		{name: "space before the colon", pieces: []string{frame("Content-Length : 5\r\n", ask)}, statuses: []int{400}, code: openai.CodeFraming, closed: true},
+		{name: "a header without a name", pieces: []string{frame(": x\r\n"+length(ask), ask)}, statuses: []int{400}, code: openai.CodeFraming, closed: true},
+		{name: "NUL in a header", pieces: []string{frame("X-A: a\x00b\r\n"+length(ask), ask)}, statuses: []int{400}, code: openai.CodeFraming, closed: true},
+		{name: "CR alone in a header", pieces: []string{frame("X-A: a\rb\r\n"+length(ask), ask)}, statuses: []int{400}, code: openai.CodeFraming, closed: true},
+		{name: "the first header is folded", pieces: []string{"POST /v1/chat/completions HTTP/1.1\r\n Host: x\r\n\r\n"}, statuses: []int{400}, code: openai.CodeFraming, closed: true},
 		{name: "two hosts", pieces: []string{frame("Host: other\r\n"+length(ask), ask)}, statuses: []int{400}, closed: true},
 		{name: "no host", pieces: []string{"POST /v1/chat/completions HTTP/1.1\r\n\r\n"}, statuses: []int{400}, closed: true},
 		{name: "a header that is too large", pieces: []string{frame("X-A: "+strings.Repeat("a", 40<<10)+"\r\n", "")}, statuses: []int{431}, closed: true},
@@ -153,7 +252,7 @@ func TestRawRequestsAtTheFrontDoor(t *testing.T) {
 			name: "another host's URL", pieces: []string{strings.Replace(frame(length(ask), ask), "/v1/chat", "http://metadata/v1/chat", 1)},
 			statuses: []int{200}, hits: 1,
 		},
-		{name: "HTTP/2 without TLS", pieces: []string{"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"}, statuses: []int{404}, code: openai.CodeNotFound, closed: true},
+		{name: "half of HTTP/2's preface", pieces: []string{"PRI * HTTP/2.0\r\n\r\nXX\r\n\r\n"}, statuses: []int{404}, code: openai.CodeNotFound, closed: true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			before := len(l.hits)
@@ -161,7 +260,7 @@ func TestRawRequestsAtTheFrontDoor(t *testing.T) {
 			if !slices.Equal(statuses, tc.statuses) || last != tc.code || closed != tc.closed {
 				t.Fatalf("got %v %q, closed %v; want %v %q, closed %v", statuses, last, closed, tc.statuses, tc.code, tc.closed)
 			}
-			if tc.code != "" && head.Get("X-Request-Id") == "" {
+			if tc.code != "" && tc.code != openai.CodeFraming && head.Get("X-Request-Id") == "" {
 				t.Errorf("the refusal has no request id: %v", head)
 			}
 			if n := len(l.hits) - before; n != tc.hits {
@@ -188,7 +287,7 @@ func TestNothingOfAClientSpeaksAsATier(t *testing.T) {
 	}, small("small"))
 	w.served(g, "small")
 	lines := "spillway-tenant: root\r\nSPILLWAY-HOP: 1\r\nSpillway-Retries-Left: 9\r\nSpillway-Not-Started: 1\r\n" +
-		"Spillway-Tenant: root\r\nX-Folded: a\r\n Spillway-Tenant: root\r\nX-Client-Request-Id: a\tSpillway-Tenant: root\r\n" +
+		"Spillway-Tenant: root\r\nX-Folded: a Spillway-Tenant: root\r\nX-Client-Request-Id: a\tSpillway-Tenant: root\r\n" +
 		"Connection: keep-alive, X-Mine, Spillway-Class\r\nX-Mine: 1\r\nTE: trailers\r\nTrailer: Spillway-Tenant\r\nUpgrade: websocket\r\n" +
 		"Keep-Alive: 1\r\nProxy-Authorization: Basic eA==\r\nProxy-Connection: keep-alive\r\nCookie: a=b\r\nX-Api-Key: other\r\nX-Kept: yes\r\n"
 	statuses, _, head, _ := knock(t, g.HTTPAddr().String(), 1, false, frame(lines+length(ask), ask))

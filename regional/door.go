@@ -20,25 +20,7 @@ type door struct {
 	listener net.Listener
 	http     *http.Server
 	log      *slog.Logger
-}
-
-// openFront opens the clients' door.
-func openFront(cfg *Config, h http.Handler, log *slog.Logger) (*door, error) {
-	l, err := listen(cfg, cfg.HTTPListen, "gateway "+cfg.Name+"'s front door", "http.listen")
-	if err != nil {
-		return nil, err
-	}
-	d := newDoor(cfg, l, h, log)
-	if cfg.HTTPCert == "" {
-		return d, nil
-	}
-	cert, err := tls.LoadX509KeyPair(cfg.HTTPCert, cfg.HTTPKey)
-	if err != nil {
-		d.close()
-		return nil, fmt.Errorf("loading the front door's certificate: %w", err)
-	}
-	d.http.TLSConfig = &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12}
-	return d, nil
+	open     *openDoor // the clients' own; nil for another
 }
 
 // openPeer opens the door for other regions' gateways.
@@ -70,27 +52,28 @@ func listen(cfg *Config, addr, who, key string) (net.Listener, error) {
 // The idle time is longer than the 90 s after which Go's clients close: a server that closes first can meet a request on
 // its way.
 const (
-	idleTimeout = 2 * time.Minute
-	maxHeader   = 32 << 10
+	defaultIdleTimeout = 2 * time.Minute
+	defaultMaxHeader   = 32 << 10
+	maxStreams         = 128 // requests at work on one connection
 )
 
 func newDoor(cfg *Config, l net.Listener, h http.Handler, log *slog.Logger) *door {
 	return &door{listener: l, log: log, http: &http.Server{
 		Handler:           relay.Guard(h),
 		ReadHeaderTimeout: cfg.HeaderTimeout,
-		IdleTimeout:       idleTimeout,
-		MaxHeaderBytes:    maxHeader,
+		IdleTimeout:       cfg.IdleTimeout,
+		MaxHeaderBytes:    cfg.MaxHeaderBytes,
 		ConnState:         relay.NewCrowd(cfg.MaxConnections).Track,
 		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 		HTTP2:             http2Bounds(),
 	}}
 }
 
-// http2Bounds are in force where clients come over TLS. A client that opens and resets streams in haste (CVE-2023-44487)
+// http2Bounds are in force where clients speak HTTP/2. A client that opens and resets streams in haste (CVE-2023-44487)
 // has no more of them at work than MaxConcurrentStreams; net/http ends its connection when four times as many wait.
 func http2Bounds() *http.HTTP2Config {
 	return &http.HTTP2Config{
-		MaxConcurrentStreams: 128,
+		MaxConcurrentStreams: maxStreams,
 		MaxReadFrameSize:     64 << 10,
 		SendPingTimeout:      30 * time.Second,
 		PingTimeout:          15 * time.Second,
@@ -102,9 +85,12 @@ func (d *door) addr() net.Addr { return d.listener.Addr() }
 
 func (d *door) serve() {
 	var err error
-	if d.http.TLSConfig != nil {
+	switch {
+	case d.open != nil:
+		err = d.open.serve(d)
+	case d.http.TLSConfig != nil:
 		err = d.http.ServeTLS(d.listener, "", "")
-	} else {
+	default:
 		err = d.http.Serve(d.listener)
 	}
 	if !errors.Is(err, http.ErrServerClosed) && !errors.Is(err, net.ErrClosed) {
@@ -114,13 +100,16 @@ func (d *door) serve() {
 
 // stop takes nothing new, lets streams finish until ctx ends, then cuts them.
 func (d *door) stop(ctx context.Context) error {
-	if err := d.http.Shutdown(ctx); err != nil {
-		return errors.Join(fmt.Errorf("waiting for streams to finish: %w", err), d.http.Close())
-	}
-	return nil
+	return d.open.stop(ctx, func() error {
+		if err := d.http.Shutdown(ctx); err != nil {
+			return errors.Join(fmt.Errorf("waiting for streams to finish: %w", err), d.http.Close())
+		}
+		return nil
+	})
 }
 
 func (d *door) close() {
+	d.open.close()
 	_ = d.http.Close()     // closing twice is the normal case
 	_ = d.listener.Close() // as above
 }

@@ -19,6 +19,7 @@ func (g *Gateway) serveFront(w http.ResponseWriter, r *http.Request) {
 	relay.Strip(r.Header)
 	id := requestID(r.Header, g.newID)
 	w.Header().Set(relay.HeaderXRequestID, id)
+	g.front.open.announce(w.Header(), r.ProtoMajor)
 	if r.URL.Path == "/healthz" {
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 		_, _ = w.Write([]byte("ok\n")) // a prober that has left needs no answer
@@ -89,6 +90,12 @@ func (g *Gateway) serveRequest(w http.ResponseWriter, r *http.Request, id string
 	}
 	defer g.inFlight.Add(-1)
 	defer g.settle(q)
+	client := g.client(r)
+	if !g.clients.enter(client, g.cfg.ClientStreams) {
+		g.refuse(w, q, openai.ClientStreams(g.cfg.ClientStreams))
+		return
+	}
+	defer g.clients.leave(client)
 	if e := g.admit(w, r, q); e != nil {
 		g.refuse(w, q, e)
 		return

@@ -49,6 +49,7 @@ type Gateway struct {
 	stale    chan struct{} // asks for a new view
 	tickets  *followed
 	outcomes outcomes
+	clients  clients
 	cancel   context.CancelFunc
 	done     sync.WaitGroup
 
@@ -107,7 +108,7 @@ func (g *Gateway) open() (err error) {
 	toPeers.ExpectContinueTimeout = peerAdmission
 	g.meterPeers(toPeers)
 	g.peers = &relay.Forwarder{Transport: toPeers, IdleTimeout: maxSilence}
-	if g.front, err = openFront(&g.cfg, http.HandlerFunc(g.serveFront), g.log); err != nil {
+	if g.front, err = openFront(&g.cfg, http.HandlerFunc(g.serveFront), g.metrics.turnedAway, g.log); err != nil {
 		return err
 	}
 	g.meter = newMeter(g.cfg.Atlas, g.cfg.MeasuredFor, func(outcome string) { g.metrics.samples.WithLabelValues(outcome).Inc() })
@@ -215,7 +216,7 @@ func (g *Gateway) Start(ctx context.Context) error {
 
 // Reload reads certificates and geo databases again. A bad file never replaces a good one.
 func (g *Gateway) Reload() error {
-	err := g.cfg.Certs.Reload()
+	err := errors.Join(g.cfg.Certs.Reload(), g.front.open.reload())
 	if g.cfg.Atlas != nil {
 		err = errors.Join(err, g.cfg.Atlas.Reload())
 	}

@@ -19,7 +19,7 @@ const maxLabels = 1000
 // metrics are the gateway's own figures. Labels take values of the spec only.
 type metrics struct {
 	requests, admissions, spills, retries, tokens, fallbacks *prometheus.CounterVec
-	samples                                                  *prometheus.CounterVec
+	samples, doors                                           *prometheus.CounterVec
 	ttft, duration                                           *prometheus.HistogramVec
 	tenants, models                                          *telemetry.Labels
 }
@@ -39,6 +39,7 @@ func newMetrics(r prometheus.Registerer, g *Gateway) (*metrics, error) {
 		tokens:     counter("tokens_total", "Tokens of answers by model, class and kind (prompt, of which cached, and completion); source tells what engines stated from what was estimated.", "model", "class", "kind", "source"),
 		fallbacks:  counter("fallbacks_total", "Requests that a model's fallback answered, by the model that was meant and the one that served.", "model", "served"),
 		samples:    counter("rtt_samples_total", "Round trips read from clients' connections by outcome: taken, unplaced (the address has no place), implausible, or dropped for haste.", "outcome"),
+		doors:      counter("connections_refused_total", "Connections ended at the front door by reason: framing_* (a broken rule of HTTP/1.1), proxy_* (the PROXY header of a trusted proxy), http2_resets and http3_resets (streams reset in haste), http3_crowd.", "reason"),
 		ttft:       histogram("ttft_seconds", "Time from arrival to the first byte of the answer."),
 		duration:   histogram("request_seconds", "Time from arrival to the last byte of the answer."),
 		tenants:    telemetry.NewLabels(maxLabels), models: telemetry.NewLabels(maxLabels),
@@ -47,8 +48,9 @@ func newMetrics(r prometheus.Registerer, g *Gateway) (*metrics, error) {
 		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, f)
 	}
 	all := []prometheus.Collector{
-		m.requests, m.admissions, m.spills, m.retries, m.tokens, m.fallbacks, m.samples, m.ttft, m.duration,
+		m.requests, m.admissions, m.spills, m.retries, m.tokens, m.fallbacks, m.samples, m.doors, m.ttft, m.duration,
 		gauge("spillway_regional_rtt_networks", "Client networks (/24 and /48) whose round trip is known.", func() float64 { return g.meter.networks() }),
+		gauge("spillway_regional_http3_connections", "Open connections over HTTP/3.", func() float64 { return float64(g.front.open.http3()) }),
 		gauge("spillway_regional_in_flight", "Requests under way.", func() float64 { return float64(g.inFlight.Load()) }),
 		gauge("spillway_regional_directive_age_seconds", "Age of the last directive; 0 before the first.", g.directiveAge),
 		summaryAges{g},
@@ -105,6 +107,9 @@ func (m *metrics) used(q *request, u *openai.Usage) {
 		}
 	}
 }
+
+// turnedAway counts a connection that the front door ended. Reasons are constants.
+func (m *metrics) turnedAway(reason string) { m.doors.WithLabelValues(reason).Inc() }
 
 func (m *metrics) fellBack(meant, served string) {
 	m.fallbacks.WithLabelValues(m.models.Value(meant), m.models.Value(served)).Inc()

@@ -53,15 +53,6 @@ func hostname(host string) string {
 	return host
 }
 
-// clientAddr is the address of the connection. Forwarded headers are not believed: nobody stands before a gateway.
-func clientAddr(r *http.Request) netip.Addr {
-	ap, err := netip.ParseAddrPort(r.RemoteAddr)
-	if err != nil {
-		return netip.Addr{}
-	}
-	return ap.Addr().Unmap()
-}
-
 // ticketParam carries a redirect ticket in the query.
 const ticketParam = "spw"
 

@@ -104,10 +104,13 @@ func openRegional(c *config.Regional, log *slog.Logger) (fleet.Role, error) {
 	}
 	return regional.New(regional.Config{
 		Name: c.Name, Region: c.Region, Dir: c.Dir, Certs: certs, Atlas: atlas, Log: log, Version: version,
-		HTTPListen: c.HTTP.Listen, HTTPCert: c.HTTP.TLSCert, HTTPKey: c.HTTP.TLSKey,
+		HTTPListen: c.HTTP.Listen, HTTPCert: c.HTTP.TLSCert, HTTPKey: c.HTTP.TLSKey, NoHTTP3: !c.HTTP.HTTP3,
+		Trusted: c.HTTP.Trusted(), ProxyHeaders: c.HTTP.ProxyProtocol,
 		PeerListen: c.Peer.Listen, PeerAdvertise: c.Peer.Advertise, UplinkListen: c.Uplink.Listen, Globals: c.Globals,
 		AdminSocket: c.Admin.Socket, AdminListen: c.Admin.Listen, MetricsListen: c.Metrics.Listen, AdminGrants: grants(c.Admin),
 		MaxStreams: c.Limits.MaxStreams, MaxConnections: c.Limits.MaxConnections,
+		IdleTimeout: c.Limits.IdleTimeout, MaxHeaderBytes: c.Limits.MaxHeaderBytes, ClientStreams: c.Limits.ClientStreams,
+		TunnelIdle: c.Limits.TunnelIdle, TunnelLife: c.Limits.TunnelLife,
 		HeaderTimeout: c.Limits.HeaderTimeout, BodyTimeout: c.Limits.BodyTimeout, MeasuredFor: measuredFor(c.Geo),
 	})
 }

@@ -93,8 +93,18 @@ type Front struct {
 	Listen string `yaml:"listen" default:"0.0.0.0:8080"`
 	// TLSCert is the PEM file of the certificate that clients see. Empty serves plain HTTP.
 	TLSCert string `yaml:"tls_cert"`
-	// TLSKey is the PEM file of its private key.
+	// TLSKey is the PEM file of its private key. Both files are read again when they change.
 	TLSKey string `yaml:"tls_key"`
+	// HTTP3 takes HTTP/3 on the same port over UDP, where there is a certificate, and tells clients so by Alt-Svc.
+	HTTP3 bool `yaml:"http3" default:"true"`
+	// TrustedProxies are the networks of the proxies that stand before the door. They alone are believed about who asks,
+	// which is what steering, limits and measured distances go by.
+	TrustedProxies []string `yaml:"trusted_proxies"`
+	// ForwardedHeader is the header in which they write that: x-forwarded-for, forwarded (RFC 7239) or none. The client is
+	// the first address from its right that is no trusted proxy's.
+	ForwardedHeader string `yaml:"forwarded_header" default:"x-forwarded-for"`
+	// ProxyProtocol has each connection of a trusted proxy begin with a PROXY header, version 1 or 2. One without is ended.
+	ProxyProtocol bool `yaml:"proxy_protocol"`
 }
 
 // Peer is the door for spilled requests.
@@ -168,6 +178,16 @@ type Limits struct {
 	HeaderTimeout time.Duration `yaml:"header_timeout" default:"5s"`
 	// BodyTimeout is how long a client may take to send a request's body.
 	BodyTimeout time.Duration `yaml:"body_timeout" default:"30s"`
+	// IdleTimeout is how long a connection is kept between two requests.
+	IdleTimeout time.Duration `yaml:"idle_timeout" default:"2m"`
+	// MaxHeaderBytes bounds a request's head, in bytes.
+	MaxHeaderBytes int `yaml:"max_header_bytes" default:"32768"`
+	// ClientStreams bounds the requests that one client address has open at one time (IPv6: one /64).
+	ClientStreams int `yaml:"client_streams" default:"1000"`
+	// TunnelIdle ends a WebSocket over which nothing passes for so long.
+	TunnelIdle time.Duration `yaml:"tunnel_idle" default:"5m"`
+	// TunnelLife ends a WebSocket that is so old.
+	TunnelLife time.Duration `yaml:"tunnel_life" default:"4h"`
 }
 
 // WorkerEntry is one inference server of a zone.

@@ -92,9 +92,7 @@ func (c *Regional) validate() []Problem {
 	k.needed("dir", c.Dir, "write a folder that survives restarts, such as /var/lib/spillway")
 	k.tls(&c.TLS)
 	k.listen("http.listen", c.HTTP.Listen, "tcp", true)
-	if (c.HTTP.TLSCert == "") != (c.HTTP.TLSKey == "") {
-		k.bad("$.http", "tls_cert and tls_key go together", "write both, or neither for plain HTTP")
-	}
+	k.front(&c.HTTP, &c.Limits)
 	k.listen("peer.listen", c.Peer.Listen, "tcp", true)
 	k.reach("peer.advertise", c.Peer.Advertise, c.Peer.Listen, true)
 	k.listen("uplink.listen", c.Uplink.Listen, "udp", true)

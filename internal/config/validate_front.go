@@ -1,0 +1,57 @@
+package config
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/spillway-lb/spillway/internal/config/strict"
+	"github.com/spillway-lb/spillway/internal/origin"
+)
+
+// front judges the door that clients reach, and what it lets them do.
+func (k *checker) front(c *Front, l *Limits) {
+	if (c.TLSCert == "") != (c.TLSKey == "") {
+		k.bad("$.http", "tls_cert and tls_key go together", "write both, or neither for plain HTTP")
+	}
+	if len(c.TrustedProxies) > origin.MaxNetworks {
+		k.bad("$.http.trusted_proxies", fmt.Sprintf("%d networks of proxies are more than %d", len(c.TrustedProxies), origin.MaxNetworks), "write fewer, larger networks")
+	}
+	for i, n := range c.TrustedProxies {
+		p, err := origin.ParseNetwork(n)
+		path := fmt.Sprintf("$.http.trusted_proxies[%d]", i)
+		switch {
+		case err != nil:
+			k.bad(path, err.Error(), "write a network such as 10.0.0.0/8 or 2001:db8::/32, or one address")
+		case p.Bits() == 0:
+			k.bad(path, fmt.Sprintf("%s would believe everybody", n), "write the networks of your own proxies")
+		}
+	}
+	if !slices.Contains(origin.Headers(), c.ForwardedHeader) {
+		k.bad("$.http.forwarded_header", fmt.Sprintf("unknown forwarded_header %q", c.ForwardedHeader), strict.Suggest(c.ForwardedHeader, origin.Headers(), "headers"))
+	}
+	if c.ProxyProtocol && len(c.TrustedProxies) == 0 {
+		k.bad("$.http.proxy_protocol", "proxy_protocol is on and no proxy is trusted", "list the proxies under trusted_proxies: PROXY headers of anybody else are not believed")
+	}
+	k.between("limits.idle_timeout", l.IdleTimeout, time.Second, time.Hour)
+	k.between("limits.tunnel_idle", l.TunnelIdle, time.Second, 24*time.Hour)
+	k.between("limits.tunnel_life", l.TunnelLife, time.Second, 30*24*time.Hour)
+	if l.MaxHeaderBytes < 4<<10 || l.MaxHeaderBytes > 1<<20 {
+		k.bad("$.limits.max_header_bytes", fmt.Sprintf("max_header_bytes %d is out of range", l.MaxHeaderBytes), "write bytes, from 4096 to 1048576")
+	}
+	if l.ClientStreams < 1 {
+		k.bad("$.limits.client_streams", fmt.Sprintf("client_streams %d is not positive", l.ClientStreams), "write how many requests one address may have open, such as 1000")
+	}
+}
+
+// Trusted are the proxies that the door believes; the config was checked when it was read.
+func (c *Front) Trusted() origin.Trusted {
+	var nets []netip.Prefix
+	for _, n := range c.TrustedProxies {
+		if p, err := origin.ParseNetwork(n); err == nil {
+			nets = append(nets, p)
+		}
+	}
+	return origin.NewTrusted(nets, origin.Header(c.ForwardedHeader))
+}

@@ -1,0 +1,406 @@
+package regional_test
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/binary"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/quic-go/quic-go"
+	"github.com/quic-go/quic-go/http3"
+
+	"github.com/spillway-lb/spillway/geo"
+	"github.com/spillway-lb/spillway/internal/identity"
+	"github.com/spillway-lb/spillway/internal/openai"
+	"github.com/spillway-lb/spillway/internal/origin"
+	"github.com/spillway-lb/spillway/regional"
+)
+
+// figure reads a counter or gauge by its name and one label's value, if it has any.
+func figure(t *testing.T, reg *prometheus.Registry, name, label string) float64 {
+	t.Helper()
+	families, err := reg.Gather()
+	must(t, err)
+	for _, f := range families {
+		if f.GetName() != name {
+			continue
+		}
+		for _, m := range f.Metric {
+			if label == "" || len(m.Label) > 0 && m.Label[0].GetValue() == label {
+				return m.GetCounter().GetValue() + m.GetGauge().GetValue()
+			}
+		}
+	}
+	return 0
+}
+
+// frontFiles makes a certificate for a front door.
+func (w *world) frontFiles(name string) identity.Files {
+	w.t.Helper()
+	files, err := w.ca.Issue(identity.ID{TrustDomain: "test.example", Role: identity.RoleOperator, Name: name}, w.t.TempDir(), time.Hour)
+	must(w.t, err)
+	return files
+}
+
+// loopback is trusted as a proxy, with its word in the header.
+func loopback(header origin.Header) origin.Trusted {
+	return origin.NewTrusted([]netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, header)
+}
+
+// demanded waits until the region reports demand from a client at an address, told by the cell that the demo atlas has for it.
+func (w *world) demanded(region, cell string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for p, s := range w.summaries {
+		for _, d := range s.Demand {
+			if p.Region == region && d.Cell == cell {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func TestProxiesSayWhoAsks(t *testing.T) {
+	for _, tc := range []struct {
+		name    string
+		headed  bool
+		trusted origin.Trusted
+		head    string // PROXY header
+		lines   string
+		status  int
+		reason  string // of a connection that is refused
+		there   bool   // the client's own place is seen
+	}{
+		{name: "X-Forwarded-For of a proxy", trusted: loopback(""), lines: "X-Forwarded-For: 1.1.1.1, 203.0.113.7\r\n", status: 200, there: true},
+		{name: "X-Forwarded-For of a stranger", lines: "X-Forwarded-For: 203.0.113.7\r\n", status: 200},
+		{name: "Forwarded", trusted: loopback(origin.Forwarded), lines: "Forwarded: for=203.0.113.7;proto=https\r\n", status: 200, there: true},
+		{name: "PROXY", headed: true, trusted: loopback(""), head: "PROXY TCP4 203.0.113.7 10.0.0.1 4000 443\r\n", status: 200, there: true},
+		{name: "PROXY before another proxy", headed: true, trusted: loopback(""), head: "PROXY TCP4 127.0.0.9 10.0.0.1 4000 443\r\n", lines: "X-Forwarded-For: 203.0.113.7\r\n", status: 200, there: true},
+		{name: "no PROXY", headed: true, trusted: loopback(""), reason: "proxy_missing"},
+		{name: "half a PROXY", headed: true, trusted: loopback(""), head: "PROXY TCP4 nonsense\r\n", reason: "proxy_malformed"},
+		{name: "PROXY of a stranger", head: "PROXY TCP4 203.0.113.7 10.0.0.1 4000 443\r\n", status: 400, reason: "framing_request_line"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			w := newWorld(t)
+			reg := prometheus.NewRegistry()
+			g := w.gateway("fra", func(c *regional.Config) { c.Trusted, c.ProxyHeaders, c.Registry = tc.trusted, tc.headed, reg })
+			w.local(g, "fra", "fra-a", reply, small("small"))
+			eventually(t, "small is served", func() bool {
+				statuses, _, _, _ := knock(t, g.HTTPAddr().String(), 1, true, proxied(tc.headed), "GET /v1/models HTTP/1.1\r\nHost: x\r\nConnection: close\r\nAuthorization: Bearer key-acme\r\n\r\n")
+				return len(statuses) == 1 && statuses[0] == 200
+			})
+			eventually(t, "an answer", func() bool {
+				statuses, _, _, _ := knock(t, g.HTTPAddr().String(), 1, true, tc.head, frame(tc.lines+"Connection: close\r\n"+length(ask), ask))
+				return tc.status == 0 && len(statuses) == 0 || len(statuses) == 1 && statuses[0] == tc.status
+			})
+			if tc.reason != "" && figure(t, reg, "spillway_regional_connections_refused_total", tc.reason) < 1 {
+				t.Errorf("%s was not counted", tc.reason)
+			}
+			place := cellOf(t, "203.0.113.7")
+			if tc.there {
+				eventually(t, "demand of "+place, func() bool { return w.demanded("fra", place) })
+			} else if w.demanded("fra", place) {
+				t.Error("a stranger was believed")
+			}
+		})
+	}
+}
+
+func proxied(headed bool) string {
+	if headed {
+		return "PROXY UNKNOWN\r\n"
+	}
+	return ""
+}
+
+// h3Client is a client over HTTP/3 whose connections end with the test.
+func h3Client(t *testing.T) *http.Client {
+	tr := &http3.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, QUICConfig: &quic.Config{HandshakeIdleTimeout: time.Minute}}
+	t.Cleanup(func() { _ = tr.Close() })
+	return &http.Client{Transport: tr}
+}
+
+func TestHTTP3(t *testing.T) {
+	w := newWorld(t)
+	files, reg := w.frontFiles("front"), prometheus.NewRegistry()
+	g := w.gateway("fra", func(c *regional.Config) { c.HTTPCert, c.HTTPKey, c.Registry = files.Cert, files.Key, reg })
+	proceed := make(chan struct{})
+	w.local(g, "fra", "fra-a", func(rw http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("X-Slow") != "" {
+			rw.Header().Set("Content-Type", "text/event-stream")
+			_, _ = io.WriteString(rw, "data: {\"choices\":[{\"delta\":{\"content\":\"a\"}}]}\n\n")
+			_ = http.NewResponseController(rw).Flush()
+			<-proceed
+			_, _ = io.WriteString(rw, "data: [DONE]\n\n")
+			return
+		}
+		reply(rw, r)
+	}, small("small"))
+	base := "https://" + g.HTTPAddr().String()
+	over := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, ForceAttemptHTTP2: true}}
+	defer over.CloseIdleConnections()
+	resp, err := over.Get(base + "/healthz")
+	must(t, err)
+	_ = resp.Body.Close()
+	_, port, _ := net.SplitHostPort(g.HTTPAddr().String())
+	if resp.ProtoMajor != 2 || resp.Header.Get("Alt-Svc") != `h3=":`+port+`"; ma=86400` {
+		t.Errorf("over %s: Alt-Svc is %q", resp.Proto, resp.Header.Get("Alt-Svc"))
+	}
+	client := h3Client(t)
+	do := func(ctx context.Context, slow bool, body string) (*http.Response, error) {
+		r, err := http.NewRequestWithContext(ctx, "POST", base+"/v1/chat/completions", strings.NewReader(body))
+		must(t, err)
+		r.Header.Set("Authorization", "Bearer key-acme")
+		if slow {
+			r.Header.Set("X-Slow", "1")
+		}
+		return client.Do(r)
+	}
+	eventually(t, "an answer over HTTP/3", func() bool {
+		resp, err := do(t.Context(), false, ask)
+		if err != nil {
+			return false
+		}
+		defer func() { _ = resp.Body.Close() }()
+		b, _ := io.ReadAll(resp.Body)
+		return resp.StatusCode == 200 && resp.ProtoMajor == 3 && strings.Contains(string(b), "hi") && resp.Header.Get("Alt-Svc") == ""
+	})
+	if n := figure(t, reg, "spillway_regional_http3_connections", ""); n != 1 {
+		t.Errorf("%v connections over HTTP/3 are counted", n)
+	}
+	resp, err = do(t.Context(), false, strings.Repeat("x", 200_000))
+	must(t, err)
+	if b, _ := io.ReadAll(resp.Body); resp.StatusCode != 413 || code(string(b)) != openai.CodeBodyTooLarge {
+		t.Errorf("a large body: %d %s", resp.StatusCode, b)
+	}
+	// A stream that runs while the gateway stops is heard to its end.
+	resp, err = do(t.Context(), true, strings.Replace(ask, `"model"`, `"stream":true,"model"`, 1))
+	must(t, err)
+	one := make([]byte, 6)
+	_, err = io.ReadFull(resp.Body, one)
+	must(t, err)
+	stopped := make(chan error, 1)
+	go func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		stopped <- g.Stop(ctx)
+	}()
+	time.Sleep(50 * time.Millisecond)
+	close(proceed)
+	rest, err := io.ReadAll(resp.Body)
+	if err != nil || !strings.HasSuffix(string(rest), "data: [DONE]\n\n") {
+		t.Errorf("the stream ended as %q (%v)", rest, err)
+	}
+	if err := <-stopped; err != nil {
+		t.Errorf("stopping: %v", err)
+	}
+}
+
+// No early data: a request that may arrive twice may not be paid twice.
+func TestHTTP3TakesNoEarlyData(t *testing.T) {
+	w := newWorld(t)
+	files := w.frontFiles("front")
+	g := w.gateway("fra", func(c *regional.Config) { c.HTTPCert, c.HTTPKey = files.Cert, files.Key })
+	cfg := &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h3"}, ClientSessionCache: tls.NewLRUClientSessionCache(4)}
+	for range 2 {
+		c, err := quic.DialAddrEarly(t.Context(), g.HTTPAddr().String(), cfg, nil)
+		must(t, err)
+		<-c.HandshakeComplete()
+		if c.ConnectionState().Used0RTT {
+			t.Error("early data was taken")
+		}
+		time.Sleep(50 * time.Millisecond) // for the session's ticket, where there is one
+		_ = c.CloseWithError(0, "")
+	}
+}
+
+// A client that resets streams in haste is cut off, over HTTP/2 and over HTTP/3.
+func TestHasteEndsAConnection(t *testing.T) {
+	w := newWorld(t)
+	files, reg := w.frontFiles("front"), prometheus.NewRegistry()
+	g := w.gateway("fra", func(c *regional.Config) { c.HTTPCert, c.HTTPKey, c.Registry = files.Cert, files.Key, reg })
+	w.ready(g)
+	conn, err := tls.Dial("tcp", g.HTTPAddr().String(), &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}})
+	must(t, err)
+	defer func() { _ = conn.Close() }()
+	_ = conn.SetDeadline(time.Now().Add(time.Minute))
+	_, err = conn.Write(append([]byte("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"), h2frame(4, 0, 0, nil)...))
+	must(t, err)
+	block := h2request(":method", "GET", ":scheme", "https", ":path", "/healthz", ":authority", "x")
+	var flood []byte
+	for id := uint32(1); id < 1400; id += 2 {
+		flood = append(append(flood, h2frame(1, 5, id, block)...), h2frame(3, 0, id, []byte{0, 0, 0, 8})...)
+	}
+	_, err = conn.Write(flood)
+	must(t, err)
+	if away := readH2(t, conn, 7); binary.BigEndian.Uint32(away[4:]) != 0xb {
+		t.Errorf("it is told %x, not ENHANCE_YOUR_CALM", away)
+	}
+	if n := figure(t, reg, "spillway_regional_connections_refused_total", "http2_resets"); n != 1 {
+		t.Errorf("%v such connections are counted", n)
+	}
+	client := h3Client(t)
+	ask := func(ctx context.Context) (*http.Response, error) {
+		r, err := http.NewRequestWithContext(ctx, "POST", "https://"+g.HTTPAddr().String()+"/v1/chat/completions", blocked{ctx})
+		must(t, err)
+		r.Header.Set("Authorization", "Bearer key-acme")
+		return client.Do(r)
+	}
+	ctx, over := context.WithCancel(t.Context())
+	var all sync.WaitGroup
+	for range 16 {
+		all.Go(func() {
+			for ctx.Err() == nil {
+				ctx, cancel := context.WithTimeout(ctx, 5*time.Millisecond)
+				if resp, err := ask(ctx); err == nil {
+					_ = resp.Body.Close()
+				}
+				cancel()
+			}
+		})
+	}
+	defer all.Wait()
+	defer over()
+	for end := time.Now().Add(time.Minute); figure(t, reg, "spillway_regional_connections_refused_total", "http3_resets") == 0; time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("a minute of resets over HTTP/3 ended no connection")
+		}
+	}
+}
+
+// blocked is a body that never comes.
+type blocked struct{ ctx context.Context }
+
+func (b blocked) Read([]byte) (int, error) { <-b.ctx.Done(); return 0, b.ctx.Err() }
+
+func TestFrontCertificateIsReplaced(t *testing.T) {
+	w := newWorld(t)
+	files, next := w.frontFiles("front"), w.frontFiles("next")
+	g := w.gateway("fra", func(c *regional.Config) { c.HTTPCert, c.HTTPKey = files.Cert, files.Key })
+	shown := func(overQUIC bool) *x509.Certificate {
+		cfg := &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h3", "http/1.1"}}
+		if overQUIC {
+			c, err := quic.DialAddr(t.Context(), g.HTTPAddr().String(), cfg, nil)
+			must(t, err)
+			defer func() { _ = c.CloseWithError(0, "") }()
+			return c.ConnectionState().TLS.PeerCertificates[0]
+		}
+		c, err := tls.Dial("tcp", g.HTTPAddr().String(), cfg)
+		must(t, err)
+		defer func() { _ = c.Close() }()
+		return c.ConnectionState().PeerCertificates[0]
+	}
+	before := shown(false)
+	must(t, os.WriteFile(files.Cert, []byte("rubbish"), 0o600))
+	if err := g.Reload(); err == nil {
+		t.Error("a certificate that is none was taken")
+	}
+	if !shown(false).Equal(before) {
+		t.Error("a bad certificate replaced a good one")
+	}
+	for from, to := range map[string]string{next.Cert: files.Cert, next.Key: files.Key} {
+		b, err := os.ReadFile(from)
+		must(t, err)
+		must(t, os.WriteFile(to, b, 0o600))
+	}
+	must(t, g.Reload())
+	for _, overQUIC := range []bool{false, true} {
+		if shown(overQUIC).Equal(before) {
+			t.Errorf("the old certificate is shown still (QUIC: %v)", overQUIC)
+		}
+	}
+}
+
+func TestOneClientsStreamsAreBounded(t *testing.T) {
+	w := newWorld(t)
+	g := w.gateway("fra", func(c *regional.Config) { c.ClientStreams, c.Trusted = 3, loopback("") })
+	proceed := make(chan struct{})
+	l := w.local(g, "fra", "fra-a", func(rw http.ResponseWriter, r *http.Request) { <-proceed; reply(rw, r) }, small("small"))
+	w.served(g, "small")
+	var all sync.WaitGroup
+	var good atomic.Int64
+	for range 3 {
+		all.Go(func() {
+			if resp, _ := w.ask(g, call{key: "key-acme", body: ask, header: http.Header{"X-Forwarded-For": {"203.0.113.7"}}}); resp.StatusCode == 200 {
+				good.Add(1)
+			}
+		})
+	}
+	eventually(t, "three are at work", func() bool { return len(l.hits) == 3 })
+	resp, body := w.ask(g, call{key: "key-acme", body: ask, header: http.Header{"X-Forwarded-For": {"203.0.113.7"}}})
+	if resp.StatusCode != 429 || code(body) != openai.CodeClientStreams || resp.Header.Get("Retry-After") == "" {
+		t.Errorf("the fourth got %d %s", resp.StatusCode, body)
+	}
+	all.Go(func() {
+		if resp, _ := w.ask(g, call{key: "key-acme", body: ask, header: http.Header{"X-Forwarded-For": {"203.0.113.8"}}}); resp.StatusCode == 200 {
+			good.Add(1)
+		}
+	})
+	eventually(t, "another client is let in", func() bool { return len(l.hits) == 4 })
+	close(proceed)
+	all.Wait()
+	if good.Load() != 4 {
+		t.Errorf("%d of 4 were served", good.Load())
+	}
+	eventually(t, "the address is forgotten", func() bool {
+		resp, _ := w.ask(g, call{key: "key-acme", body: ask, header: http.Header{"X-Forwarded-For": {"203.0.113.7"}}})
+		return resp.StatusCode == 200
+	})
+}
+
+// Who speaks HTTP to HTTPS is told so.
+func TestHTTPToHTTPS(t *testing.T) {
+	w := newWorld(t)
+	files := w.frontFiles("front")
+	g := w.gateway("fra", func(c *regional.Config) { c.HTTPCert, c.HTTPKey, c.NoHTTP3 = files.Cert, files.Key, true })
+	statuses, last, _, closed := knock(t, g.HTTPAddr().String(), 1, true, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+	if len(statuses) != 1 || statuses[0] != 400 || last != openai.CodeFraming || !closed {
+		t.Errorf("got %v %s, closed %v", statuses, last, closed)
+	}
+	c, err := quic.DialAddr(t.Context(), g.HTTPAddr().String(), &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h3"}}, &quic.Config{HandshakeIdleTimeout: 300 * time.Millisecond})
+	if err == nil {
+		_ = c.CloseWithError(0, "")
+		t.Error("HTTP/3 is spoken where it was left out")
+	}
+	if errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+}
+
+// cellOf is the cell that the demo atlas has for an address.
+func cellOf(t *testing.T, addr string) string {
+	t.Helper()
+	atlas, err := geo.NewLive(geo.Config{Demo: true})
+	must(t, err)
+	return geo.CellName(atlas.Locate(netip.MustParseAddr(addr)).Cell)
+}
+
+// ready waits until a gateway whose door speaks TLS has its spec.
+func (w *world) ready(g *regional.Gateway) {
+	tr := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}
+	w.t.Cleanup(tr.CloseIdleConnections)
+	eventually(w.t, "the gateway is ready", func() bool {
+		r, err := http.NewRequest("GET", "https://"+g.HTTPAddr().String()+"/v1/models", nil)
+		must(w.t, err)
+		r.Header.Set("Authorization", "Bearer key-acme")
+		resp, err := (&http.Client{Transport: tr}).Do(r)
+		if err != nil {
+			return false
+		}
+		_ = resp.Body.Close()
+		return resp.StatusCode == 200
+	})
+}
