@@ -102,6 +102,8 @@ func (a *Agent) attempt(ctx context.Context, w http.ResponseWriter, v *visit, at
 	}
 	a.floor.end(at, m, &res, time.Now())
 	switch {
+	case v.stream.joined && !res.Started && res.ClientGone:
+		a.account(v)
 	case res.Cut || !res.Started || res.Status/100 != 2:
 	case v.stream.joined:
 		a.account(v)

@@ -34,7 +34,7 @@ func (g *Gateway) attempt(w http.ResponseWriter, r *http.Request, q *request, c 
 	if hop.Deadline > 0 {
 		hop.Deadline = max(hop.Deadline-time.Since(q.arrived), time.Millisecond)
 	}
-	ctx, cancel := context.WithCancelCause(r.Context())
+	ctx, cancel := context.WithCancelCause(g.beside(r.Context(), q, c))
 	defer cancel(nil)
 	g.depart(p, cancel)
 	req, err := relay.Outbound(ctx, r, "https://"+c.verdict.Endpoint+q.path, q.body, &hop)
@@ -44,11 +44,15 @@ func (g *Gateway) attempt(w http.ResponseWriter, r *http.Request, q *request, c 
 	if c.verdict.Spilled() && len(q.body) >= askFrom {
 		req.Header.Set("Expect", "100-continue")
 	}
-	res := forwarder.ForwardAs(ctx, w, req, p, relay.Options{HideUsage: q.hop.AskUsage && !q.peer})
-	if res.Status == 0 && res.Retryable && !res.GivenUp() {
+	res := forwarder.ForwardAs(ctx, w, req, p, relay.Options{HideUsage: q.hop.AskUsage && !q.peer, Seam: q.stream.seam, Joined: q.stream.joined})
+	if res.Status == 0 && res.Retryable && !res.GivenUp() && !outrun(res.Err) {
 		g.suspect(c.verdict.Endpoint)
 	}
 	p.res = &res
+	if q.stream.joined && res.Started && res.Err == nil {
+		relay.MarkResumed(w, tierName)
+		g.metrics.resumes.WithLabelValues(resumeResumed, "").Inc()
+	}
 	return res
 }
 
@@ -97,7 +101,9 @@ func (p *passage) Chunk(b []byte) {
 		p.g.mu.Lock()
 		p.g.ledger.Prefilled(p.c.verdict.Path, p.c.ticket)
 		p.g.mu.Unlock()
-		p.g.metrics.firstByte(p.q)
+		if !p.q.stream.joined {
+			p.g.metrics.firstByte(p.q)
+		}
 		p.g.outcome(p.q, p.status, time.Since(p.q.arrived))
 	}
 	if p.events {
@@ -115,18 +121,34 @@ func (p *passage) finish() {
 	defer g.mu.Unlock()
 	g.ledger.Finish(p.c.verdict.Path, p.c.ticket)
 	g.land(p)
-	p.q.tokens = u.Prompt + u.Completion
-	if u.Stated || p.stream.Done {
-		g.demand.learn(p.q.query.Model, u.Completion/max(p.q.env.N, 1))
+	if p.res == nil || !p.res.Cut { // of a stream that was cut the whole is counted, once
+		g.used(p.q, &u, u.Stated || p.stream.Done)
 	}
-	g.metrics.used(p.q, &u)
+}
+
+// used books what an answer used, once for each request. The prompt of one that goes on with another place's answer was
+// counted there. The caller holds the lock.
+func (g *Gateway) used(q *request, u *openai.Usage, whole bool) {
+	q.tokens = u.Prompt + u.Completion
+	if whole {
+		g.demand.learn(q.query.Model, u.Completion/max(q.env.N, 1))
+	}
+	if q.stream.guest {
+		u.Prompt, u.Cached = 0, 0
+	}
+	g.metrics.used(q, u)
 }
 
 // account is what the answer used; nothing for one that is an error.
 func (p *passage) account() openai.Usage {
+	q := p.q
 	switch {
 	case p.res == nil || p.res.Status/100 != 2:
 		return openai.Usage{}
+	case q.stream.joined && !p.res.Started:
+		return openai.Usage{} // who breaks it off counts what there was
+	case q.stream.joined:
+		return q.stream.seam.Usage(q.stream.prompt)
 	case p.events:
 		return p.stream.Account(p.q.query.PromptTokens)
 	case p.q.infer, strings.HasPrefix(p.q.path, openai.PathEmbeddings):

@@ -6,6 +6,7 @@ import (
 
 	"github.com/spillway-lb/spillway/internal/openai"
 	"github.com/spillway-lb/spillway/internal/relay"
+	"github.com/spillway-lb/spillway/internal/resume"
 	"github.com/spillway-lb/spillway/internal/telemetry"
 	"github.com/spillway-lb/spillway/regional/zone"
 )
@@ -16,26 +17,43 @@ const defaultRetryAfter = 2 * time.Second
 // dispatch chooses a place, forwards, and tries once elsewhere when nothing had begun.
 func (g *Gateway) dispatch(w http.ResponseWriter, r *http.Request, q *request) {
 	var last relay.Result
+	g.follow(q)
+	defer g.vault.Release(q.stream.seam)
 	for try := 0; ; try++ {
 		c, ok := g.place(w, q)
+		if !ok && q.stream.joined {
+			g.breakOff(w, q, c, last, resumeFailed, resume.NoPlace)
+			return
+		}
 		if !ok {
 			g.giveUp(w, q, last, try)
 			return
 		}
-		if d := q.hop.Deadline; d > 0 && c.verdict.Reason != zone.ReasonCold && c.verdict.Seconds > (d-time.Since(q.arrived)).Seconds() {
+		if d := q.hop.Deadline; d > 0 && !q.stream.joined && c.verdict.Reason != zone.ReasonCold && c.verdict.Seconds > (d-time.Since(q.arrived)).Seconds() {
 			g.release(c)
 			g.refuse(w, q, openai.DeadlineUnmeetable("regional"))
 			return
 		}
 		last = g.attempt(w, r, q, c)
 		q.spilled = c.verdict.Spilled()
+		q.heed(&last)
+		switch {
+		case last.Cut && g.resume(w, q, c, last):
+			try = -1
+			continue
+		case last.Cut:
+			return
+		case q.moved(c, &last):
+			try--
+			continue
+		}
 		if !last.Retryable || try > 0 || q.hop.RetriesLeft == 0 || !(q.paid || g.mayRetry()) {
 			g.end(w, q, c, last)
 			return
 		}
 		q.retried = retryReason(last)
 		q.hop.RetriesLeft = 0
-		q.query.Exclude[0] = c.verdict.Endpoint
+		q.shun(c.verdict.Endpoint)
 		g.metrics.retries.WithLabelValues(q.retried).Inc()
 	}
 }
@@ -111,15 +129,25 @@ func (g *Gateway) pass(w http.ResponseWriter, q *request, f *relay.Refusal) {
 	}
 	g.metrics.answered(q, f.Status)
 	g.outcome(q, f.Status, 0)
+	if q.peer {
+		q.retriesLeft(w)
+	}
 	f.Write(w, q.peer)
 }
 
 // end accounts for a finished attempt and owes the client an answer when none began.
 func (g *Gateway) end(w http.ResponseWriter, q *request, c choice, res relay.Result) {
 	status := res.Status
+	g.lost(q, &res)
 	switch {
+	case q.stream.joined && q.stream.seam != nil && !res.Started && !res.ClientGone:
+		g.breakOff(w, q, c, res, resumeFailed, resume.NoPlace)
+		return
 	case res.ClientGone:
 		status = statusClientGone
+		if q.stream.joined && !res.Started {
+			g.account(q)
+		}
 	case res.Started:
 	case res.Refused != nil:
 		g.pass(w, q, res.Refused)

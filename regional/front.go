@@ -108,6 +108,7 @@ func (g *Gateway) refuse(w http.ResponseWriter, q *request, e *openai.Error) {
 	g.metrics.refused(q, e)
 	g.outcome(q, e.Status, 0)
 	if q != nil && q.peer {
+		q.retriesLeft(w)
 		relay.WriteNotStarted(w, e)
 		return
 	}

@@ -45,6 +45,9 @@ type Gateway struct {
 	roster   atomic.Pointer[roster]    // who is live in each zone
 	inFlight atomic.Int64
 	stopping atomic.Bool
+	ending   atomic.Bool      // the time to stop in is over: what still runs is being ended
+	vault    *relay.Vault     // of texts that streams could be resumed from
+	connect  *relay.Connector // makes connections to the region's locals
 	stopped  atomic.Bool
 	stale    chan struct{} // asks for a new view
 	tickets  *followed
@@ -75,7 +78,7 @@ func New(cfg Config) (*Gateway, error) {
 	}
 	now := time.Now()
 	g := &Gateway{
-		cfg: cfg, log: telemetry.Logger(cfg.Log), boot: uint64(now.UnixNano()), started: now, keep: uplink.Keep{Dir: cfg.Dir},
+		cfg: cfg, vault: relay.NewVault(relay.MaxTexts), log: telemetry.Logger(cfg.Log), boot: uint64(now.UnixNano()), started: now, keep: uplink.Keep{Dir: cfg.Dir},
 		stale: make(chan struct{}, 1), book: capacity.NewBook(capacity.Thresholds{}), ledger: zone.NewLedger(),
 		tickets: newFollowed(), limiter: tenant.NewLimiter(), demand: newDemand(), sessions: zone.NewSessions(), peerRTTs: newPeerRTTs(), suspects: map[string]time.Time{}, places: map[string]*place{},
 		rng: rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())),
@@ -103,7 +106,7 @@ func (g *Gateway) open() (err error) {
 	if g.metrics, err = newMetrics(g.cfg.Registry, g); err != nil {
 		return err
 	}
-	g.locals = &relay.Forwarder{Transport: relay.Fast(g.transport(g.isLocal), g.cfg.Network), IdleTimeout: maxSilence}
+	g.locals = &relay.Forwarder{Transport: relay.Fast(g.hedging(g.transport(g.isLocal)), g.cfg.Network), IdleTimeout: maxSilence}
 	toPeers := g.transport(isGateway)
 	toPeers.ExpectContinueTimeout = peerAdmission
 	g.meterPeers(toPeers)

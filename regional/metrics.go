@@ -20,6 +20,7 @@ const maxLabels = 1000
 type metrics struct {
 	requests, admissions, spills, retries, tokens, fallbacks *prometheus.CounterVec
 	samples, doors                                           *prometheus.CounterVec
+	resumes, hedges                                          *prometheus.CounterVec
 	ttft, duration                                           *prometheus.HistogramVec
 	tenants, models                                          *telemetry.Labels
 }
@@ -40,6 +41,7 @@ func newMetrics(r prometheus.Registerer, g *Gateway) (*metrics, error) {
 		fallbacks:  counter("fallbacks_total", "Requests that a model's fallback answered, by the model that was meant and the one that served.", "model", "served"),
 		samples:    counter("rtt_samples_total", "Round trips read from clients' connections by outcome: taken, unplaced (the address has no place), implausible, or dropped for haste.", "outcome"),
 		doors:      counter("connections_refused_total", "Connections ended at the front door by reason: framing_* (a broken rule of HTTP/1.1), proxy_* (the PROXY header of a trusted proxy), http2_resets and http3_resets (streams reset in haste), http3_crowd.", "reason"),
+		hedges:     counter("connects_hedged_total", "Second connections to another zone because the first was slow, by whether the second was there first (won, lost).", "outcome"),
 		ttft:       histogram("ttft_seconds", "Time from arrival to the first byte of the answer."),
 		duration:   histogram("request_seconds", "Time from arrival to the last byte of the answer."),
 		tenants:    telemetry.NewLabels(maxLabels), models: telemetry.NewLabels(maxLabels),
@@ -48,7 +50,7 @@ func newMetrics(r prometheus.Registerer, g *Gateway) (*metrics, error) {
 		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, f)
 	}
 	all := []prometheus.Collector{
-		m.requests, m.admissions, m.spills, m.retries, m.tokens, m.fallbacks, m.samples, m.doors, m.ttft, m.duration,
+		m.requests, m.admissions, m.spills, m.retries, m.tokens, m.fallbacks, m.samples, m.doors, m.hedges, m.ttft, m.duration,
 		gauge("spillway_regional_rtt_networks", "Client networks (/24 and /48) whose round trip is known.", func() float64 { return g.meter.networks() }),
 		gauge("spillway_regional_http3_connections", "Open connections over HTTP/3.", func() float64 { return float64(g.front.open.http3()) }),
 		gauge("spillway_regional_in_flight", "Requests under way.", func() float64 { return float64(g.inFlight.Load()) }),
@@ -56,6 +58,9 @@ func newMetrics(r prometheus.Registerer, g *Gateway) (*metrics, error) {
 		summaryAges{g},
 	}
 	var errs []error
+	var err error
+	m.resumes, err = newResumes(r, g)
+	errs = append(errs, err)
 	for _, c := range all {
 		errs = append(errs, r.Register(c))
 	}

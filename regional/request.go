@@ -42,6 +42,8 @@ type request struct {
 	args      string // the query of its path that goes on
 	client    netip.Addr
 	counted   bool // among the outcomes
+	stream    resumption
+	hedged    bool // a connection to another place was made beside its own
 	paid      bool // its second try is taken out of the budget already
 }
 

@@ -191,6 +191,7 @@ func (w *world) localBehind(parent, region, zone string, serve http.HandlerFunc,
 		b, _ := io.ReadAll(r.Body)
 		l.hits <- r
 		l.bodies <- b
+		r.Body = io.NopCloser(bytes.NewReader(b))
 		serve(rw, r)
 	}))
 	l.server.TLS = certs.Server(relay.ALPN, func(id identity.ID) error {

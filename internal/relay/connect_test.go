@@ -1,0 +1,111 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"net"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// lane dials places that take their time.
+type lane struct {
+	mu    sync.Mutex
+	takes map[string]time.Duration
+	fails map[string]bool
+	made  map[string]int
+}
+
+func (l *lane) dial(ctx context.Context, _, addr string) (net.Conn, error) {
+	l.mu.Lock()
+	d, fails := l.takes[addr], l.fails[addr]
+	l.made[addr]++
+	l.mu.Unlock()
+	select {
+	case <-time.After(d):
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	if fails {
+		return nil, errors.New("refused")
+	}
+	a, b := net.Pipe()
+	go func() { _, _ = b.Read(make([]byte, 1)) }() // until the other end is closed
+	return a, nil
+}
+
+func TestASlowConnectionIsHedged(t *testing.T) {
+	for _, c := range []struct {
+		name        string
+		slow, other time.Duration
+		slowFails   bool
+		otherFails  bool
+		alternative bool
+		elsewhere   bool // the other place's connection was there first
+		fails       bool
+		took        time.Duration
+		asked       int // connections to the other place
+	}{
+		{name: "in time", slow: 10 * time.Millisecond, alternative: true, took: 10 * time.Millisecond},
+		{name: "slow", slow: time.Second, other: 10 * time.Millisecond, alternative: true, elsewhere: true, took: firstHedge + 10*time.Millisecond, asked: 1},
+		{name: "slow, and sooner after all", slow: 300 * time.Millisecond, other: time.Second, alternative: true, took: 300 * time.Millisecond, asked: 1},
+		{name: "slow, with nobody else", slow: time.Second, took: time.Second},
+		{name: "the other refuses", slow: time.Second, otherFails: true, alternative: true, took: time.Second, asked: 1},
+		{name: "refused late", slow: 300 * time.Millisecond, slowFails: true, other: 300 * time.Millisecond, alternative: true, elsewhere: true, took: firstHedge + 300*time.Millisecond, asked: 1},
+		{name: "both refuse", slow: time.Second, slowFails: true, otherFails: true, alternative: true, fails: true, took: time.Second, asked: 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := &lane{
+					takes: map[string]time.Duration{"slow": c.slow, "other": c.other}, made: map[string]int{},
+					fails: map[string]bool{"slow": c.slowFails, "other": c.otherFails},
+				}
+				k := &Connector{Dial: l.dial}
+				ctx := WithAlternative(t.Context(), func() (string, bool) { return "other", c.alternative })
+				began := time.Now()
+				conn, err := k.DialContext(ctx, "tcp", "slow")
+				took := time.Since(began)
+				var elsewhere *Elsewhere
+				if errors.As(err, &elsewhere) != c.elsewhere || (err != nil) != (c.elsewhere || c.fails) || took != c.took || l.made["other"] != c.asked {
+					t.Fatalf("%v after %s, %d connections to the other place", err, took, l.made["other"])
+				}
+				if c.elsewhere {
+					if conn, err = k.DialContext(ctx, "tcp", elsewhere.Addr); err != nil || l.made["other"] != 1 {
+						t.Fatalf("the connection that was first is not used: %v", err)
+					}
+				}
+				if conn != nil {
+					_ = conn.Close()
+				}
+				time.Sleep(2 * parkedFor)
+				if len(k.parked) != 0 {
+					t.Errorf("%d places keep connections that nobody uses", len(k.parked))
+				}
+				k.Close()
+			})
+		})
+	}
+}
+
+// The delay follows what connections take.
+func TestTheHedgeDelayIsLearned(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := &lane{takes: map[string]time.Duration{"a": time.Millisecond, "b": 60 * time.Millisecond}, made: map[string]int{}}
+		k := &Connector{Dial: l.dial}
+		defer k.Close()
+		for addr, want := range map[string]time.Duration{"a": leastHedge, "b": 60 * time.Millisecond} {
+			for range 100 {
+				conn, err := k.DialContext(t.Context(), "tcp", addr)
+				if err != nil {
+					t.Fatal(err)
+				}
+				_ = conn.Close()
+			}
+			if d := k.delay(); d < want || d > want*2 {
+				t.Errorf("after connections in %s it is %s", l.takes[addr], d)
+			}
+		}
+	})
+}

@@ -1,0 +1,60 @@
+package regional
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/spillway-lb/spillway/internal/relay"
+	"github.com/spillway-lb/spillway/regional/zone"
+)
+
+// hedging has a transport make its connections so that another zone's may be tried beside one that is slow.
+func (g *Gateway) hedging(t *http.Transport) *http.Transport {
+	g.connect = &relay.Connector{
+		Dial: relay.DialTLS(t.DialContext, t.TLSClientConfig, t.TLSHandshakeTimeout),
+		Hedged: func(won bool) {
+			outcome := "lost"
+			if won {
+				outcome = "won"
+			}
+			g.metrics.hedges.WithLabelValues(outcome).Inc()
+		},
+	}
+	t.DialTLSContext = g.connect.DialContext
+	return t
+}
+
+// beside names, for a request to a zone of ours, another that would do as well.
+func (g *Gateway) beside(ctx context.Context, q *request, c choice) context.Context {
+	if c.verdict.Spilled() || q.hedged {
+		return ctx
+	}
+	query := q.query
+	query.Exclude[1], query.Exclude[0] = query.Exclude[0], c.verdict.Endpoint
+	query.Spill = false
+	return relay.WithAlternative(ctx, func() (string, bool) {
+		v := g.view.Load()
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		verdict, ok := zone.Choose(&query, v, time.Now(), g.rng, nil)
+		return verdict.Endpoint, ok && !verdict.Spilled() && verdict.Reason != zone.ReasonLastResort && verdict.Reason != zone.ReasonCold
+	})
+}
+
+// moved says that another zone's connection was there first, so that the request goes there. Nothing was sent, and no
+// retry is spent.
+func (q *request) moved(c choice, res *relay.Result) bool {
+	if q.hedged || !outrun(res.Err) {
+		return false
+	}
+	q.hedged = true
+	q.shun(c.verdict.Endpoint)
+	return true
+}
+
+func outrun(err error) bool {
+	var e *relay.Elsewhere
+	return errors.As(err, &e)
+}
