@@ -37,6 +37,7 @@ func (v *View) peers(self int, now time.Time) []uplink.Peer {
 		}
 		sum := x.group.Summary
 		sum.Demand, sum.Acks, sum.RTTs, sum.Networks, sum.Outcomes = nil, nil, nil, nil, nil
+		sum.Uses, sum.Holding = nil, capacity.Holding{}
 		sum.Draining = sum.Draining || x.drained
 		p := uplink.Peer{Region: decl.Name, Summary: &sum, Age: x.group.Age + now.Sub(v.made)}
 		if self >= 0 {

@@ -63,7 +63,7 @@ func summaryToPB(s *Summary) *capacitypb.Summary {
 		Boot: s.Boot, Seq: s.Seq, Endpoint: s.Endpoint, Draining: s.Draining,
 		Models: make([]*capacitypb.Model, len(s.Models)), Acks: make([]*capacitypb.Ack, len(s.Acks)),
 		Demand: make([]*capacitypb.Demand, len(s.Demand)), Rtts: rttsToPB(s.RTTs),
-		Networks: networksToPB(s.Networks), Outcomes: outcomesToPB(s.Outcomes),
+		Networks: networksToPB(s.Networks), Outcomes: outcomesToPB(s.Outcomes), Uses: usesToPB(s.Uses), Holding: holdingToPB(s.Holding),
 	}
 	for i := range s.Models {
 		p.Models[i] = modelToPB(&s.Models[i])
@@ -124,9 +124,9 @@ func demandToPB(d *Demand) *capacitypb.Demand {
 }
 
 func summaryFromPB(p *capacitypb.Summary) (*Summary, error) {
-	if len(p.Models) > MaxModels || len(p.Acks) > MaxAcks || len(p.Demand) > MaxDemand || len(p.Rtts) > MaxRTTs || len(p.Networks) > MaxNetworks {
-		return nil, fmt.Errorf("%d models, %d acks, %d demands, %d round trips, %d networks: over the limits",
-			len(p.Models), len(p.Acks), len(p.Demand), len(p.Rtts), len(p.Networks))
+	if len(p.Models) > MaxModels || len(p.Acks) > MaxAcks || len(p.Demand) > MaxDemand || len(p.Rtts) > MaxRTTs || len(p.Networks) > MaxNetworks || len(p.Uses) > MaxUses {
+		return nil, fmt.Errorf("%d models, %d acks, %d demands, %d round trips, %d networks, %d uses: over the limits",
+			len(p.Models), len(p.Acks), len(p.Demand), len(p.Rtts), len(p.Networks), len(p.Uses))
 	}
 	s := &Summary{
 		Path: Path{Region: p.Path.GetRegion(), Zone: p.Path.GetZone(), Instance: p.Path.GetInstance()},
@@ -146,6 +146,7 @@ func summaryFromPB(p *capacitypb.Summary) (*Summary, error) {
 		s.Demand = append(s.Demand, demandFromPB(d))
 	}
 	s.RTTs, s.Networks = rttsFromPB(p.Rtts), networksFromPB(p.Networks)
+	s.Uses, s.Holding = usesFromPB(p.Uses), holdingFromPB(p.Holding)
 	var err error
 	s.Outcomes, err = outcomesFromPB(p.Outcomes)
 	return s, err

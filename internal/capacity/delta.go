@@ -7,7 +7,7 @@ import "slices"
 type Delta struct {
 	// BaseSeq numbers the snapshot (of the same Path and Boot) that the delta builds on.
 	BaseSeq uint64
-	// Head is the statement without Models, Demand, RTTs, Networks and Outcomes.
+	// Head is the statement without Models, Demand, RTTs, Networks, Outcomes and Uses.
 	Head Summary
 	// Changed models, in ascending order of name, and the names of Removed ones.
 	Changed []Change
@@ -23,6 +23,9 @@ type Delta struct {
 	// Outcomes that changed, and RemovedOutcomes of which only the key counts.
 	Outcomes        []Outcome
 	RemovedOutcomes []Outcome
+	// Uses that changed, and the tenants of RemovedUses, in ascending order.
+	Uses        []Use
+	RemovedUses []string
 	// Partial means that not all changes found room: what is here is true, about the rest nothing is said. It
 	// lies over the newest statement held instead of the snapshot; see Overlay.
 	Partial bool
@@ -39,7 +42,7 @@ type Change struct {
 func Diff(base, next *Summary) Delta {
 	d := Delta{BaseSeq: base.Seq, Head: *next}
 	d.Head.Models, d.Head.Demand, d.Head.RTTs = nil, nil, nil
-	d.Head.Networks, d.Head.Outcomes = nil, nil
+	d.Head.Networks, d.Head.Outcomes, d.Head.Uses = nil, nil, nil
 	for i := range next.Models {
 		m, old := &next.Models[i], base.Model(next.Models[i].Name)
 		switch {
@@ -62,6 +65,7 @@ func Diff(base, next *Summary) Delta {
 	d.RTTs, d.RemovedRTTs = diffRTTs(base.RTTs, next.RTTs)
 	d.Networks, d.RemovedNetworks = diffNetworks(base.Networks, next.Networks)
 	d.Outcomes, d.RemovedOutcomes = diffOutcomes(base.Outcomes, next.Outcomes)
+	d.Uses, d.RemovedUses = diffUses(base.Uses, next.Uses)
 	return d
 }
 
@@ -110,6 +114,7 @@ func (d *Delta) Overlay(base, held *Summary) Summary {
 	s.RTTs = mergeSorted(d.keptRTTs(held.RTTs), d.RTTs, MaxRTTs, compareRTT, second)
 	s.Networks = mergeSorted(d.keptNetworks(held.Networks), d.Networks, MaxNetworks, compareNetwork, second)
 	s.Outcomes = mergeSorted(d.keptOutcomes(held.Outcomes), d.Outcomes, MaxOutcomes, compareOutcome, second)
+	s.Uses = mergeSorted(d.keptUses(held.Uses), d.Uses, MaxUses, compareUse, second)
 	return s
 }
 
@@ -151,14 +156,16 @@ func (d *Delta) Part(from, n int) Delta {
 	p.Networks, i = pickFrom(d.Networks, i, take)
 	p.RemovedNetworks, i = pickFrom(d.RemovedNetworks, i, take)
 	p.Outcomes, i = pickFrom(d.Outcomes, i, take)
-	p.RemovedOutcomes, _ = pickFrom(d.RemovedOutcomes, i, take)
+	p.RemovedOutcomes, i = pickFrom(d.RemovedOutcomes, i, take)
+	p.Uses, i = pickFrom(d.Uses, i, take)
+	p.RemovedUses, _ = pickFrom(d.RemovedUses, i, take)
 	return p
 }
 
 // Len is the number of changes, of all kinds.
 func (d *Delta) Len() int {
 	return len(d.Changed) + len(d.Removed) + len(d.Demand) + len(d.RemovedDemand) + len(d.RTTs) + len(d.RemovedRTTs) +
-		len(d.Networks) + len(d.RemovedNetworks) + len(d.Outcomes) + len(d.RemovedOutcomes)
+		len(d.Networks) + len(d.RemovedNetworks) + len(d.Outcomes) + len(d.RemovedOutcomes) + len(d.Uses) + len(d.RemovedUses)
 }
 
 func pickFrom[E any](list []E, offset int, take func(int) bool) (out []E, next int) {

@@ -22,6 +22,7 @@ func EncodeDelta(d *Delta) ([]byte, error) {
 		Rtts: rttsToPB(d.RTTs), RemovedRtts: d.RemovedRTTs,
 		Networks: networksToPB(d.Networks), RemovedNetworks: networksToPB(d.RemovedNetworks),
 		Outcomes: outcomesToPB(d.Outcomes), RemovedOutcomes: outcomeKeysToPB(d.RemovedOutcomes),
+		Uses: usesToPB(d.Uses), RemovedUses: d.RemovedUses,
 	}
 	for i := range d.Changed {
 		p.Changed = append(p.Changed, &capacitypb.Change{Model: modelToPB(&d.Changed[i].Model), SamePrefixes: d.Changed[i].SamePrefixes})
@@ -58,7 +59,8 @@ func DecodeDelta(b []byte) (*Delta, error) {
 func deltaFromPB(p *capacitypb.Delta) (*Delta, error) {
 	if len(p.Changed) > MaxModels || len(p.Removed) > MaxModels || len(p.Demand) > MaxDemand || len(p.RemovedDemand) > MaxDemand ||
 		len(p.Rtts) > MaxRTTs || len(p.RemovedRtts) > MaxRTTs || len(p.RemovedOutcomes) > MaxOutcomes ||
-		len(p.Networks) > MaxNetworks || len(p.RemovedNetworks) > MaxNetworks {
+		len(p.Networks) > MaxNetworks || len(p.RemovedNetworks) > MaxNetworks ||
+		len(p.Uses) > MaxUses || len(p.RemovedUses) > MaxUses {
 		return nil, errors.New("more changes than a statement has entries")
 	}
 	if p.Head == nil {
@@ -72,6 +74,7 @@ func deltaFromPB(p *capacitypb.Delta) (*Delta, error) {
 		BaseSeq: p.BaseSeq, Head: *head, Removed: p.Removed, Partial: p.Partial,
 		RTTs: rttsFromPB(p.Rtts), RemovedRTTs: p.RemovedRtts, RemovedOutcomes: outcomeKeysFromPB(p.RemovedOutcomes),
 		Networks: networksFromPB(p.Networks), RemovedNetworks: networksFromPB(p.RemovedNetworks),
+		Uses: usesFromPB(p.Uses), RemovedUses: p.RemovedUses,
 	}
 	if d.Outcomes, err = outcomesFromPB(p.Outcomes); err != nil {
 		return nil, err
@@ -96,8 +99,8 @@ func deltaFromPB(p *capacitypb.Delta) (*Delta, error) {
 }
 
 func (d *Delta) check() error {
-	if len(d.Head.Models) > 0 || len(d.Head.Demand) > 0 || len(d.Head.RTTs) > 0 || len(d.Head.Networks) > 0 || len(d.Head.Outcomes) > 0 {
-		return errors.New("the head carries models, demand, round trips, networks or outcomes")
+	if len(d.Head.Models) > 0 || len(d.Head.Demand) > 0 || len(d.Head.RTTs) > 0 || len(d.Head.Networks) > 0 || len(d.Head.Outcomes) > 0 || len(d.Head.Uses) > 0 {
+		return errors.New("the head carries models, demand, round trips, networks, outcomes or uses")
 	}
 	if len(d.Changed) > MaxModels || len(d.Removed) > MaxModels {
 		return errors.New("more changes than a statement has models")
@@ -125,5 +128,5 @@ func (d *Delta) check() error {
 	if err := checkDemand(d.RemovedDemand); err != nil {
 		return err
 	}
-	return cmp.Or(d.checkRTTs(), checkNetworks(d.Networks), checkNetworks(d.RemovedNetworks), d.checkOutcomes())
+	return cmp.Or(d.checkRTTs(), checkNetworks(d.Networks), checkNetworks(d.RemovedNetworks), d.checkOutcomes(), d.checkUses())
 }

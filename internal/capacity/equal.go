@@ -7,6 +7,7 @@ func (s Summary) Equal(t Summary) bool {
 	return s.Path == t.Path && s.Boot == t.Boot && s.Seq == t.Seq && s.Endpoint == t.Endpoint && s.Draining == t.Draining &&
 		s.unknown == t.unknown && slices.Equal(s.Acks, t.Acks) && slices.Equal(s.Demand, t.Demand) &&
 		slices.Equal(s.RTTs, t.RTTs) && slices.Equal(s.Networks, t.Networks) && slices.Equal(s.Outcomes, t.Outcomes) &&
+		slices.Equal(s.Uses, t.Uses) && s.Holding == t.Holding &&
 		slices.EqualFunc(s.Models, t.Models, Model.Equal)
 }
 

@@ -7,7 +7,7 @@ import (
 
 // Fit makes a Summary that Encode accepts out of one that a busy producer put together: lists sorted, duplicates
 // dropped (the first stays), amounts brought into range, names over the limit dropped, and the smallest demands, then
-// all round trips, networks and outcomes, then all prefixes, then the last models left out until it fits in MaxEncoded. A lawful Summary comes back unchanged.
+// all round trips, networks, outcomes and uses, then all prefixes, then the last models left out until it fits in MaxEncoded. A lawful Summary comes back unchanged.
 func Fit(s Summary) Summary {
 	if _, err := Encode(&s); err == nil {
 		return s
@@ -22,7 +22,7 @@ func Fit(s Summary) Summary {
 	if _, err := Encode(&s); err == nil {
 		return s
 	}
-	s.RTTs, s.Networks, s.Outcomes = nil, nil, nil
+	s.RTTs, s.Networks, s.Outcomes, s.Uses = nil, nil, nil, nil
 	for i := range s.Models {
 		s.Models[i].Prefixes = nil
 	}
@@ -49,6 +49,8 @@ func tidy(s Summary) Summary {
 	s.RTTs = lawful(s.RTTs, MaxRTTs, compareRTT, (*RTT).tidy)
 	s.Networks = lawful(s.Networks, MaxNetworks, compareNetwork, (*Network).tidy)
 	s.Outcomes = lawful(s.Outcomes, MaxOutcomes, compareOutcome, (*Outcome).tidy)
+	s.Uses = lawful(s.Uses, MaxUses, compareUse, (*Use).tidy)
+	s.Holding.AgeMillis = clamp(s.Holding.AgeMillis)
 	s.unknown = ""
 	return s
 }

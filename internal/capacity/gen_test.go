@@ -91,6 +91,23 @@ func genNetworks(t *rapid.T) []Network {
 	return out
 }
 
+func genUses(t *rapid.T) []Use {
+	var out []Use
+	for _, n := range subset(t, []string{"", "acme", "zeta"}, "tenants") {
+		u := Use{Tenant: n}
+		for _, a := range u.amounts() {
+			*a = amountGen(t, "use")
+		}
+		u.Day = rapid.Int64Range(0, 2).Draw(t, "day")
+		out = append(out, u)
+	}
+	return out
+}
+
+func genHolding(t *rapid.T) Holding {
+	return Holding{Term: rapid.Uint64Range(0, 2).Draw(t, "term"), Number: 3, Boot: 4, Mark: rapid.Uint64().Draw(t, "mark"), AgeMillis: amountGen(t, "age")}
+}
+
 // genSummary draws lawful statements, the identity among them.
 func genSummary(t *rapid.T) Summary {
 	if rapid.IntRange(0, 9).Draw(t, "zero") == 0 {
@@ -104,6 +121,7 @@ func genSummary(t *rapid.T) Summary {
 		Boot: rapid.Uint64Range(0, 3).Draw(t, "boot"), Seq: rapid.Uint64Range(0, 5).Draw(t, "seq"),
 		Endpoint: rapid.SampledFrom([]string{"", "127.0.0.1:80"}).Draw(t, "endpoint"),
 		Draining: rapid.Bool().Draw(t, "draining"), Demand: genDemand(t), RTTs: genRTTs(t), Outcomes: genOutcomes(t), Networks: genNetworks(t),
+		Uses: genUses(t), Holding: genHolding(t),
 	}
 	for _, name := range subset(t, models, "models") {
 		s.Models = append(s.Models, genModel(t, name))

@@ -18,6 +18,7 @@ const (
 	MaxRTTs     = 512
 	MaxOutcomes = 256
 	MaxNetworks = 512
+	MaxUses     = 256
 	// MaxName is the longest name, in bytes: that of a DNS name.
 	MaxName = 253
 	// MaxAmount is the greatest amount: exact in a float64 and in JSON, and room for sums.
@@ -59,7 +60,7 @@ func (s *Summary) check() error {
 	if err := checkDemand(s.Demand); err != nil {
 		return err
 	}
-	return cmp.Or(checkRTTs(s.RTTs), checkNetworks(s.Networks), checkOutcomes(s.Outcomes))
+	return cmp.Or(checkRTTs(s.RTTs), checkNetworks(s.Networks), checkOutcomes(s.Outcomes), checkUses(s.Uses), s.Holding.check())
 }
 
 func (p Path) check() error {

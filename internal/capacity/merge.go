@@ -26,6 +26,7 @@ func Merge(a, b Summary) Summary {
 		RTTs:     mergeSorted(a.RTTs, b.RTTs, MaxRTTs, compareRTT, mergeRTT),
 		Networks: mergeSorted(a.Networks, b.Networks, MaxNetworks, compareNetwork, mergeNetwork),
 		Outcomes: mergeSorted(a.Outcomes, b.Outcomes, MaxOutcomes, compareOutcome, mergeOutcome),
+		Uses:     mergeSorted(a.Uses, b.Uses, MaxUses, compareUse, mergeUse),
 		several:  true,
 	}
 }
@@ -46,7 +47,8 @@ func (s *Summary) newer(than *Summary) bool {
 // isZero reports whether s is Merge's identity.
 func (s *Summary) isZero() bool {
 	return !s.several && s.Path == Path{} && s.Boot == 0 && s.Seq == 0 && s.Endpoint == "" && !s.Draining &&
-		len(s.Models) == 0 && len(s.Acks) == 0 && len(s.Demand) == 0 && len(s.RTTs) == 0 && len(s.Networks) == 0 && len(s.Outcomes) == 0 && s.unknown == ""
+		len(s.Models) == 0 && len(s.Acks) == 0 && len(s.Demand) == 0 && len(s.RTTs) == 0 && len(s.Networks) == 0 && len(s.Outcomes) == 0 &&
+		len(s.Uses) == 0 && s.Holding == Holding{} && s.unknown == ""
 }
 
 // mergeSorted unites two lists that are sorted by order, joining entries that compare equal, and keeps the first limit.

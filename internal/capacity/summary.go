@@ -34,6 +34,10 @@ type Summary struct {
 	// Outcomes of requests, in ascending order of (Stage, Service, Model). Only gateways fill it, and only while a stage is
 	// under way.
 	Outcomes []Outcome
+	// Uses of tenants, in ascending order of Tenant. Only gateways fill it.
+	Uses []Use
+	// Holding is which leases a gateway spends by. Zero in a merged Summary.
+	Holding Holding
 
 	// several is set once two non-zero parts were merged, so that a sum whose fields happen to be zero (two instances
 	// of different regions that serve nothing) is not mistaken for the identity.

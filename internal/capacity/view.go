@@ -54,7 +54,7 @@ func (v *View) Total() Summary {
 //
 // A child whose path names no zone is a gateway, which speaks for its whole region; two gateways of a region speak of
 // the same workers. So of those the freshest is believed (among equally fresh ones, the one that sees the most
-// workers), their Demand, RTTs, Networks and Outcomes add up, since each took other clients, and the region drains when all do.
+// workers), their Demand, RTTs, Networks, Outcomes and Uses add up, since each took other clients, and the region drains when all do.
 func (v *View) Regions() []Group {
 	return v.group(func(p Path) (Path, bool) { return Path{Region: p.Region}, true })
 }
@@ -130,10 +130,11 @@ func agree(witnesses []Child) Summary {
 		demand.Networks = mergeSorted(demand.Networks, w.Summary.Networks, MaxNetworks, compareNetwork, mergeNetwork)
 		demand.RTTs = mergeSorted(demand.RTTs, w.Summary.RTTs, MaxRTTs, compareRTT, mergeRTT)
 		demand.Outcomes = mergeSorted(demand.Outcomes, w.Summary.Outcomes, MaxOutcomes, compareOutcome, mergeOutcome)
+		demand.Uses = mergeSorted(demand.Uses, w.Summary.Uses, MaxUses, compareUse, mergeUse)
 	}
 	s := *best.Summary
 	s.Draining, s.Demand, s.RTTs, s.Outcomes = draining, demand.Demand, demand.RTTs, demand.Outcomes
-	s.Networks = demand.Networks
+	s.Networks, s.Uses, s.Holding = demand.Networks, demand.Uses, Holding{}
 	return s
 }
 

@@ -32,6 +32,8 @@ type Directive struct {
 	Stage uint64
 	// Candidate says that Spec is the one on trial, and this child serves by it.
 	Candidate bool
+	// Grant is what the child may spend for tenants; nil from a parent that does not lead.
+	Grant *Grant
 }
 
 // Drain asks that a region, zone or worker takes no new work.

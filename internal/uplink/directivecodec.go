@@ -37,6 +37,7 @@ func encodeDirective(order, specOf uint64, d *Directive) ([]byte, error) {
 	if d.Stage != 0 {
 		p.Stage = &uplinkpb.Stage{Number: d.Stage, Candidate: d.Candidate}
 	}
+	p.Grant = grantToPB(d.Grant)
 	for _, x := range d.Drains {
 		w := &uplinkpb.Drain{Path: x.Path, Reason: x.Reason}
 		if !x.Until.IsZero() {
@@ -105,6 +106,7 @@ func decodeDirective(b []byte) (order, specOf uint64, d *Directive, err error) {
 	if len(p.Drains) > maxDrains || len(p.Peers) > maxPeers || len(p.Locals) > maxGateways {
 		return 0, 0, nil, errors.New("decoding directive: too many drains, peers or locals")
 	}
+	d.Grant = grantFromPB(p.Grant)
 	d.PrefixSeed, d.Locals = p.PrefixSeed, gatewaysFromPB(p.Locals)
 	for _, w := range p.Drains {
 		x := Drain{Path: w.Path, Reason: w.Reason}
@@ -149,6 +151,9 @@ func (d *Directive) check() error {
 		if len(k) == 0 || len(k) > maxKeyBytes {
 			return errors.New("a ticket key has an odd length")
 		}
+	}
+	if err := d.Grant.check(); err != nil {
+		return err
 	}
 	for _, x := range d.Drains {
 		if x.Path == "" || len(x.Path) > maxText || len(x.Reason) > maxText {

@@ -23,6 +23,10 @@ func fullDirective() *Directive {
 		Drains:     []Drain{{Path: "us/a", Until: time.Unix(0, 12345), Reason: "upgrade"}, {Path: "eu"}},
 		TicketKeys: [][]byte{bytes.Repeat([]byte{7}, 32)},
 		Stage:      41, Candidate: true,
+		Grant: &Grant{
+			Term: 3, Number: 9, Boot: 4, Mark: 5,
+			Leases: []Lease{{Tenant: "acme", RequestsMilli: 1500, TokensMilli: 7, Concurrency: 2, Day: 20_000, DayTokens: 9, DayMicros: 8}},
+		},
 		Peers: []Peer{
 			{
 				Region: "eu", Gateways: []PeerGateway{{"g1", "h:1"}}, Age: time.Second, RTT: 80 * time.Millisecond, RTTSamples: 12,

@@ -97,6 +97,8 @@ type Summary struct {
 	Rtts          []*RTT                 `protobuf:"bytes,9,rep,name=rtts,proto3" json:"rtts,omitempty"`
 	Networks      []*Network             `protobuf:"bytes,10,rep,name=networks,proto3" json:"networks,omitempty"`
 	Outcomes      []*Outcome             `protobuf:"bytes,60,rep,name=outcomes,proto3" json:"outcomes,omitempty"`
+	Uses          []*Use                 `protobuf:"bytes,70,rep,name=uses,proto3" json:"uses,omitempty"`
+	Holding       *Holding               `protobuf:"bytes,71,opt,name=holding,proto3" json:"holding,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -204,6 +206,20 @@ func (x *Summary) GetNetworks() []*Network {
 func (x *Summary) GetOutcomes() []*Outcome {
 	if x != nil {
 		return x.Outcomes
+	}
+	return nil
+}
+
+func (x *Summary) GetUses() []*Use {
+	if x != nil {
+		return x.Uses
+	}
+	return nil
+}
+
+func (x *Summary) GetHolding() *Holding {
+	if x != nil {
+		return x.Holding
 	}
 	return nil
 }
@@ -788,6 +804,184 @@ func (x *Outcome) GetTtft() []uint64 {
 	return nil
 }
 
+// Use is what one tenant asks of a gateway and has used there.
+type Use struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Tenant        string                 `protobuf:"bytes,1,opt,name=tenant,proto3" json:"tenant,omitempty"`
+	RequestsMilli uint64                 `protobuf:"varint,2,opt,name=requests_milli,json=requestsMilli,proto3" json:"requests_milli,omitempty"` // a minute
+	TokensMilli   uint64                 `protobuf:"varint,3,opt,name=tokens_milli,json=tokensMilli,proto3" json:"tokens_milli,omitempty"`       // a minute
+	Running       uint64                 `protobuf:"varint,4,opt,name=running,proto3" json:"running,omitempty"`
+	Wanted        uint64                 `protobuf:"varint,5,opt,name=wanted,proto3" json:"wanted,omitempty"`
+	Day           uint64                 `protobuf:"varint,6,opt,name=day,proto3" json:"day,omitempty"`
+	DayTokens     uint64                 `protobuf:"varint,7,opt,name=day_tokens,json=dayTokens,proto3" json:"day_tokens,omitempty"`
+	DayMicros     uint64                 `protobuf:"varint,8,opt,name=day_micros,json=dayMicros,proto3" json:"day_micros,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Use) Reset() {
+	*x = Use{}
+	mi := &file_capacity_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Use) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Use) ProtoMessage() {}
+
+func (x *Use) ProtoReflect() protoreflect.Message {
+	mi := &file_capacity_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Use.ProtoReflect.Descriptor instead.
+func (*Use) Descriptor() ([]byte, []int) {
+	return file_capacity_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *Use) GetTenant() string {
+	if x != nil {
+		return x.Tenant
+	}
+	return ""
+}
+
+func (x *Use) GetRequestsMilli() uint64 {
+	if x != nil {
+		return x.RequestsMilli
+	}
+	return 0
+}
+
+func (x *Use) GetTokensMilli() uint64 {
+	if x != nil {
+		return x.TokensMilli
+	}
+	return 0
+}
+
+func (x *Use) GetRunning() uint64 {
+	if x != nil {
+		return x.Running
+	}
+	return 0
+}
+
+func (x *Use) GetWanted() uint64 {
+	if x != nil {
+		return x.Wanted
+	}
+	return 0
+}
+
+func (x *Use) GetDay() uint64 {
+	if x != nil {
+		return x.Day
+	}
+	return 0
+}
+
+func (x *Use) GetDayTokens() uint64 {
+	if x != nil {
+		return x.DayTokens
+	}
+	return 0
+}
+
+func (x *Use) GetDayMicros() uint64 {
+	if x != nil {
+		return x.DayMicros
+	}
+	return 0
+}
+
+// Holding says which leases a gateway spends by.
+type Holding struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Term          uint64                 `protobuf:"varint,1,opt,name=term,proto3" json:"term,omitempty"`
+	Number        uint64                 `protobuf:"varint,2,opt,name=number,proto3" json:"number,omitempty"`
+	Boot          uint64                 `protobuf:"varint,3,opt,name=boot,proto3" json:"boot,omitempty"`
+	Mark          uint64                 `protobuf:"varint,4,opt,name=mark,proto3" json:"mark,omitempty"`
+	AgeMillis     uint64                 `protobuf:"varint,5,opt,name=age_millis,json=ageMillis,proto3" json:"age_millis,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Holding) Reset() {
+	*x = Holding{}
+	mi := &file_capacity_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Holding) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Holding) ProtoMessage() {}
+
+func (x *Holding) ProtoReflect() protoreflect.Message {
+	mi := &file_capacity_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Holding.ProtoReflect.Descriptor instead.
+func (*Holding) Descriptor() ([]byte, []int) {
+	return file_capacity_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *Holding) GetTerm() uint64 {
+	if x != nil {
+		return x.Term
+	}
+	return 0
+}
+
+func (x *Holding) GetNumber() uint64 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+func (x *Holding) GetBoot() uint64 {
+	if x != nil {
+		return x.Boot
+	}
+	return 0
+}
+
+func (x *Holding) GetMark() uint64 {
+	if x != nil {
+		return x.Mark
+	}
+	return 0
+}
+
+func (x *Holding) GetAgeMillis() uint64 {
+	if x != nil {
+		return x.AgeMillis
+	}
+	return 0
+}
+
 // Network is a client network that asks for much of what its cell asks for.
 type Network struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -801,7 +995,7 @@ type Network struct {
 
 func (x *Network) Reset() {
 	*x = Network{}
-	mi := &file_capacity_proto_msgTypes[8]
+	mi := &file_capacity_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -813,7 +1007,7 @@ func (x *Network) String() string {
 func (*Network) ProtoMessage() {}
 
 func (x *Network) ProtoReflect() protoreflect.Message {
-	mi := &file_capacity_proto_msgTypes[8]
+	mi := &file_capacity_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -826,7 +1020,7 @@ func (x *Network) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Network.ProtoReflect.Descriptor instead.
 func (*Network) Descriptor() ([]byte, []int) {
-	return file_capacity_proto_rawDescGZIP(), []int{8}
+	return file_capacity_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Network) GetService() string {
@@ -861,7 +1055,7 @@ func (x *Network) GetTokensPerSec() uint64 {
 type Delta struct {
 	state           protoimpl.MessageState `protogen:"open.v1"`
 	BaseSeq         uint64                 `protobuf:"varint,1,opt,name=base_seq,json=baseSeq,proto3" json:"base_seq,omitempty"`
-	Head            *Summary               `protobuf:"bytes,2,opt,name=head,proto3" json:"head,omitempty"` // everything but models, demand, round trips, networks and outcomes, whole
+	Head            *Summary               `protobuf:"bytes,2,opt,name=head,proto3" json:"head,omitempty"` // everything but models, demand, round trips, networks, outcomes and uses, whole
 	Changed         []*Change              `protobuf:"bytes,3,rep,name=changed,proto3" json:"changed,omitempty"`
 	Removed         []string               `protobuf:"bytes,4,rep,name=removed,proto3" json:"removed,omitempty"`
 	Demand          []*Demand              `protobuf:"bytes,5,rep,name=demand,proto3" json:"demand,omitempty"`
@@ -873,13 +1067,15 @@ type Delta struct {
 	RemovedNetworks []*Network             `protobuf:"bytes,11,rep,name=removed_networks,json=removedNetworks,proto3" json:"removed_networks,omitempty"`
 	Outcomes        []*Outcome             `protobuf:"bytes,60,rep,name=outcomes,proto3" json:"outcomes,omitempty"`
 	RemovedOutcomes []*OutcomeKey          `protobuf:"bytes,61,rep,name=removed_outcomes,json=removedOutcomes,proto3" json:"removed_outcomes,omitempty"`
+	Uses            []*Use                 `protobuf:"bytes,70,rep,name=uses,proto3" json:"uses,omitempty"`
+	RemovedUses     []string               `protobuf:"bytes,71,rep,name=removed_uses,json=removedUses,proto3" json:"removed_uses,omitempty"`
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
 
 func (x *Delta) Reset() {
 	*x = Delta{}
-	mi := &file_capacity_proto_msgTypes[9]
+	mi := &file_capacity_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -891,7 +1087,7 @@ func (x *Delta) String() string {
 func (*Delta) ProtoMessage() {}
 
 func (x *Delta) ProtoReflect() protoreflect.Message {
-	mi := &file_capacity_proto_msgTypes[9]
+	mi := &file_capacity_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -904,7 +1100,7 @@ func (x *Delta) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Delta.ProtoReflect.Descriptor instead.
 func (*Delta) Descriptor() ([]byte, []int) {
-	return file_capacity_proto_rawDescGZIP(), []int{9}
+	return file_capacity_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Delta) GetBaseSeq() uint64 {
@@ -998,6 +1194,20 @@ func (x *Delta) GetRemovedOutcomes() []*OutcomeKey {
 	return nil
 }
 
+func (x *Delta) GetUses() []*Use {
+	if x != nil {
+		return x.Uses
+	}
+	return nil
+}
+
+func (x *Delta) GetRemovedUses() []string {
+	if x != nil {
+		return x.RemovedUses
+	}
+	return nil
+}
+
 type OutcomeKey struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Stage         uint64                 `protobuf:"varint,1,opt,name=stage,proto3" json:"stage,omitempty"`
@@ -1009,7 +1219,7 @@ type OutcomeKey struct {
 
 func (x *OutcomeKey) Reset() {
 	*x = OutcomeKey{}
-	mi := &file_capacity_proto_msgTypes[10]
+	mi := &file_capacity_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1021,7 +1231,7 @@ func (x *OutcomeKey) String() string {
 func (*OutcomeKey) ProtoMessage() {}
 
 func (x *OutcomeKey) ProtoReflect() protoreflect.Message {
-	mi := &file_capacity_proto_msgTypes[10]
+	mi := &file_capacity_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1034,7 +1244,7 @@ func (x *OutcomeKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OutcomeKey.ProtoReflect.Descriptor instead.
 func (*OutcomeKey) Descriptor() ([]byte, []int) {
-	return file_capacity_proto_rawDescGZIP(), []int{10}
+	return file_capacity_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *OutcomeKey) GetStage() uint64 {
@@ -1068,7 +1278,7 @@ type Change struct {
 
 func (x *Change) Reset() {
 	*x = Change{}
-	mi := &file_capacity_proto_msgTypes[11]
+	mi := &file_capacity_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1080,7 +1290,7 @@ func (x *Change) String() string {
 func (*Change) ProtoMessage() {}
 
 func (x *Change) ProtoReflect() protoreflect.Message {
-	mi := &file_capacity_proto_msgTypes[11]
+	mi := &file_capacity_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1093,7 +1303,7 @@ func (x *Change) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Change.ProtoReflect.Descriptor instead.
 func (*Change) Descriptor() ([]byte, []int) {
-	return file_capacity_proto_rawDescGZIP(), []int{11}
+	return file_capacity_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Change) GetModel() *Model {
@@ -1121,7 +1331,7 @@ type DemandKey struct {
 
 func (x *DemandKey) Reset() {
 	*x = DemandKey{}
-	mi := &file_capacity_proto_msgTypes[12]
+	mi := &file_capacity_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1133,7 +1343,7 @@ func (x *DemandKey) String() string {
 func (*DemandKey) ProtoMessage() {}
 
 func (x *DemandKey) ProtoReflect() protoreflect.Message {
-	mi := &file_capacity_proto_msgTypes[12]
+	mi := &file_capacity_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1146,7 +1356,7 @@ func (x *DemandKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DemandKey.ProtoReflect.Descriptor instead.
 func (*DemandKey) Descriptor() ([]byte, []int) {
-	return file_capacity_proto_rawDescGZIP(), []int{12}
+	return file_capacity_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *DemandKey) GetService() string {
@@ -1178,7 +1388,7 @@ const file_capacity_proto_rawDesc = "" +
 	"\x04Path\x12\x16\n" +
 	"\x06region\x18\x01 \x01(\tR\x06region\x12\x12\n" +
 	"\x04zone\x18\x02 \x01(\tR\x04zone\x12\x1a\n" +
-	"\binstance\x18\x03 \x01(\tR\binstance\"\xd6\x03\n" +
+	"\binstance\x18\x03 \x01(\tR\binstance\"\xbe\x04\n" +
 	"\aSummary\x12.\n" +
 	"\x04path\x18\x01 \x01(\v2\x1a.spillway.capacity.v1.PathR\x04path\x12\x12\n" +
 	"\x04boot\x18\x02 \x01(\x04R\x04boot\x12\x10\n" +
@@ -1191,7 +1401,9 @@ const file_capacity_proto_rawDesc = "" +
 	"\x04rtts\x18\t \x03(\v2\x19.spillway.capacity.v1.RTTR\x04rtts\x129\n" +
 	"\bnetworks\x18\n" +
 	" \x03(\v2\x1d.spillway.capacity.v1.NetworkR\bnetworks\x129\n" +
-	"\boutcomes\x18< \x03(\v2\x1d.spillway.capacity.v1.OutcomeR\boutcomes\"\xeb\x04\n" +
+	"\boutcomes\x18< \x03(\v2\x1d.spillway.capacity.v1.OutcomeR\boutcomes\x12-\n" +
+	"\x04uses\x18F \x03(\v2\x19.spillway.capacity.v1.UseR\x04uses\x127\n" +
+	"\aholding\x18G \x01(\v2\x1d.spillway.capacity.v1.HoldingR\aholding\"\xeb\x04\n" +
 	"\x05Model\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05ready\x18\x02 \x01(\x04R\x05ready\x12\x14\n" +
@@ -1251,12 +1463,30 @@ const file_capacity_proto_rawDesc = "" +
 	"\arefused\x18\x06 \x01(\x04R\arefused\x12\x1d\n" +
 	"\n" +
 	"ttft_first\x18\a \x01(\rR\tttftFirst\x12\x12\n" +
-	"\x04ttft\x18\b \x03(\x04R\x04ttft\"u\n" +
+	"\x04ttft\x18\b \x03(\x04R\x04ttft\"\xe9\x01\n" +
+	"\x03Use\x12\x16\n" +
+	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12%\n" +
+	"\x0erequests_milli\x18\x02 \x01(\x04R\rrequestsMilli\x12!\n" +
+	"\ftokens_milli\x18\x03 \x01(\x04R\vtokensMilli\x12\x18\n" +
+	"\arunning\x18\x04 \x01(\x04R\arunning\x12\x16\n" +
+	"\x06wanted\x18\x05 \x01(\x04R\x06wanted\x12\x10\n" +
+	"\x03day\x18\x06 \x01(\x04R\x03day\x12\x1d\n" +
+	"\n" +
+	"day_tokens\x18\a \x01(\x04R\tdayTokens\x12\x1d\n" +
+	"\n" +
+	"day_micros\x18\b \x01(\x04R\tdayMicros\"|\n" +
+	"\aHolding\x12\x12\n" +
+	"\x04term\x18\x01 \x01(\x04R\x04term\x12\x16\n" +
+	"\x06number\x18\x02 \x01(\x04R\x06number\x12\x12\n" +
+	"\x04boot\x18\x03 \x01(\x04R\x04boot\x12\x12\n" +
+	"\x04mark\x18\x04 \x01(\x04R\x04mark\x12\x1d\n" +
+	"\n" +
+	"age_millis\x18\x05 \x01(\x04R\tageMillis\"u\n" +
 	"\aNetwork\x12\x18\n" +
 	"\aservice\x18\x01 \x01(\tR\aservice\x12\x12\n" +
 	"\x04cell\x18\x02 \x01(\tR\x04cell\x12\x16\n" +
 	"\x06number\x18\x03 \x01(\x04R\x06number\x12$\n" +
-	"\x0etokens_per_sec\x18\x04 \x01(\x04R\ftokensPerSec\"\x9e\x05\n" +
+	"\x0etokens_per_sec\x18\x04 \x01(\x04R\ftokensPerSec\"\xf0\x05\n" +
 	"\x05Delta\x12\x19\n" +
 	"\bbase_seq\x18\x01 \x01(\x04R\abaseSeq\x121\n" +
 	"\x04head\x18\x02 \x01(\v2\x1d.spillway.capacity.v1.SummaryR\x04head\x126\n" +
@@ -1271,7 +1501,9 @@ const file_capacity_proto_rawDesc = "" +
 	" \x03(\v2\x1d.spillway.capacity.v1.NetworkR\bnetworks\x12H\n" +
 	"\x10removed_networks\x18\v \x03(\v2\x1d.spillway.capacity.v1.NetworkR\x0fremovedNetworks\x129\n" +
 	"\boutcomes\x18< \x03(\v2\x1d.spillway.capacity.v1.OutcomeR\boutcomes\x12K\n" +
-	"\x10removed_outcomes\x18= \x03(\v2 .spillway.capacity.v1.OutcomeKeyR\x0fremovedOutcomes\"R\n" +
+	"\x10removed_outcomes\x18= \x03(\v2 .spillway.capacity.v1.OutcomeKeyR\x0fremovedOutcomes\x12-\n" +
+	"\x04uses\x18F \x03(\v2\x19.spillway.capacity.v1.UseR\x04uses\x12!\n" +
+	"\fremoved_uses\x18G \x03(\tR\vremovedUses\"R\n" +
 	"\n" +
 	"OutcomeKey\x12\x14\n" +
 	"\x05stage\x18\x01 \x01(\x04R\x05stage\x12\x18\n" +
@@ -1297,7 +1529,7 @@ func file_capacity_proto_rawDescGZIP() []byte {
 	return file_capacity_proto_rawDescData
 }
 
-var file_capacity_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
+var file_capacity_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
 var file_capacity_proto_goTypes = []any{
 	(*Path)(nil),       // 0: spillway.capacity.v1.Path
 	(*Summary)(nil),    // 1: spillway.capacity.v1.Summary
@@ -1307,11 +1539,13 @@ var file_capacity_proto_goTypes = []any{
 	(*Demand)(nil),     // 5: spillway.capacity.v1.Demand
 	(*RTT)(nil),        // 6: spillway.capacity.v1.RTT
 	(*Outcome)(nil),    // 7: spillway.capacity.v1.Outcome
-	(*Network)(nil),    // 8: spillway.capacity.v1.Network
-	(*Delta)(nil),      // 9: spillway.capacity.v1.Delta
-	(*OutcomeKey)(nil), // 10: spillway.capacity.v1.OutcomeKey
-	(*Change)(nil),     // 11: spillway.capacity.v1.Change
-	(*DemandKey)(nil),  // 12: spillway.capacity.v1.DemandKey
+	(*Use)(nil),        // 8: spillway.capacity.v1.Use
+	(*Holding)(nil),    // 9: spillway.capacity.v1.Holding
+	(*Network)(nil),    // 10: spillway.capacity.v1.Network
+	(*Delta)(nil),      // 11: spillway.capacity.v1.Delta
+	(*OutcomeKey)(nil), // 12: spillway.capacity.v1.OutcomeKey
+	(*Change)(nil),     // 13: spillway.capacity.v1.Change
+	(*DemandKey)(nil),  // 14: spillway.capacity.v1.DemandKey
 }
 var file_capacity_proto_depIdxs = []int32{
 	0,  // 0: spillway.capacity.v1.Summary.path:type_name -> spillway.capacity.v1.Path
@@ -1319,24 +1553,27 @@ var file_capacity_proto_depIdxs = []int32{
 	4,  // 2: spillway.capacity.v1.Summary.acks:type_name -> spillway.capacity.v1.Ack
 	5,  // 3: spillway.capacity.v1.Summary.demand:type_name -> spillway.capacity.v1.Demand
 	6,  // 4: spillway.capacity.v1.Summary.rtts:type_name -> spillway.capacity.v1.RTT
-	8,  // 5: spillway.capacity.v1.Summary.networks:type_name -> spillway.capacity.v1.Network
+	10, // 5: spillway.capacity.v1.Summary.networks:type_name -> spillway.capacity.v1.Network
 	7,  // 6: spillway.capacity.v1.Summary.outcomes:type_name -> spillway.capacity.v1.Outcome
-	3,  // 7: spillway.capacity.v1.Model.hardware:type_name -> spillway.capacity.v1.Hardware
-	1,  // 8: spillway.capacity.v1.Delta.head:type_name -> spillway.capacity.v1.Summary
-	11, // 9: spillway.capacity.v1.Delta.changed:type_name -> spillway.capacity.v1.Change
-	5,  // 10: spillway.capacity.v1.Delta.demand:type_name -> spillway.capacity.v1.Demand
-	12, // 11: spillway.capacity.v1.Delta.removed_demand:type_name -> spillway.capacity.v1.DemandKey
-	6,  // 12: spillway.capacity.v1.Delta.rtts:type_name -> spillway.capacity.v1.RTT
-	8,  // 13: spillway.capacity.v1.Delta.networks:type_name -> spillway.capacity.v1.Network
-	8,  // 14: spillway.capacity.v1.Delta.removed_networks:type_name -> spillway.capacity.v1.Network
-	7,  // 15: spillway.capacity.v1.Delta.outcomes:type_name -> spillway.capacity.v1.Outcome
-	10, // 16: spillway.capacity.v1.Delta.removed_outcomes:type_name -> spillway.capacity.v1.OutcomeKey
-	2,  // 17: spillway.capacity.v1.Change.model:type_name -> spillway.capacity.v1.Model
-	18, // [18:18] is the sub-list for method output_type
-	18, // [18:18] is the sub-list for method input_type
-	18, // [18:18] is the sub-list for extension type_name
-	18, // [18:18] is the sub-list for extension extendee
-	0,  // [0:18] is the sub-list for field type_name
+	8,  // 7: spillway.capacity.v1.Summary.uses:type_name -> spillway.capacity.v1.Use
+	9,  // 8: spillway.capacity.v1.Summary.holding:type_name -> spillway.capacity.v1.Holding
+	3,  // 9: spillway.capacity.v1.Model.hardware:type_name -> spillway.capacity.v1.Hardware
+	1,  // 10: spillway.capacity.v1.Delta.head:type_name -> spillway.capacity.v1.Summary
+	13, // 11: spillway.capacity.v1.Delta.changed:type_name -> spillway.capacity.v1.Change
+	5,  // 12: spillway.capacity.v1.Delta.demand:type_name -> spillway.capacity.v1.Demand
+	14, // 13: spillway.capacity.v1.Delta.removed_demand:type_name -> spillway.capacity.v1.DemandKey
+	6,  // 14: spillway.capacity.v1.Delta.rtts:type_name -> spillway.capacity.v1.RTT
+	10, // 15: spillway.capacity.v1.Delta.networks:type_name -> spillway.capacity.v1.Network
+	10, // 16: spillway.capacity.v1.Delta.removed_networks:type_name -> spillway.capacity.v1.Network
+	7,  // 17: spillway.capacity.v1.Delta.outcomes:type_name -> spillway.capacity.v1.Outcome
+	12, // 18: spillway.capacity.v1.Delta.removed_outcomes:type_name -> spillway.capacity.v1.OutcomeKey
+	8,  // 19: spillway.capacity.v1.Delta.uses:type_name -> spillway.capacity.v1.Use
+	2,  // 20: spillway.capacity.v1.Change.model:type_name -> spillway.capacity.v1.Model
+	21, // [21:21] is the sub-list for method output_type
+	21, // [21:21] is the sub-list for method input_type
+	21, // [21:21] is the sub-list for extension type_name
+	21, // [21:21] is the sub-list for extension extendee
+	0,  // [0:21] is the sub-list for field type_name
 }
 
 func init() { file_capacity_proto_init() }
@@ -1350,7 +1587,7 @@ func file_capacity_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_capacity_proto_rawDesc), len(file_capacity_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   13,
+			NumMessages:   15,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

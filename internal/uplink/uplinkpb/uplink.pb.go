@@ -245,6 +245,7 @@ type Directive struct {
 	PrefixSeed    uint64                 `protobuf:"fixed64,20,opt,name=prefix_seed,json=prefixSeed,proto3" json:"prefix_seed,omitempty"` // of the hashes in sketches of prefixes; 0: there are none
 	Locals        []*Gateway             `protobuf:"bytes,21,rep,name=locals,proto3" json:"locals,omitempty"`                             // the live instances of the child's zone, the child among them
 	Stage         *Stage                 `protobuf:"bytes,60,opt,name=stage,proto3" json:"stage,omitempty"`                               // absent: no spec is on trial
+	Grant         *Grant                 `protobuf:"bytes,70,opt,name=grant,proto3" json:"grant,omitempty"`                               // absent: this parent grants nothing
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -363,6 +364,13 @@ func (x *Directive) GetStage() *Stage {
 	return nil
 }
 
+func (x *Directive) GetGrant() *Grant {
+	if x != nil {
+		return x.Grant
+	}
+	return nil
+}
+
 // Stage is a trial of a spec.
 type Stage struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -416,6 +424,184 @@ func (x *Stage) GetCandidate() bool {
 	return false
 }
 
+// Grant is the leader's to one gateway: its whole list of leases.
+type Grant struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Term          uint64                 `protobuf:"varint,1,opt,name=term,proto3" json:"term,omitempty"`
+	Number        uint64                 `protobuf:"varint,2,opt,name=number,proto3" json:"number,omitempty"`
+	Boot          uint64                 `protobuf:"varint,3,opt,name=boot,proto3" json:"boot,omitempty"` // with mark: the statement that it answers
+	Mark          uint64                 `protobuf:"varint,4,opt,name=mark,proto3" json:"mark,omitempty"`
+	Hold          bool                   `protobuf:"varint,5,opt,name=hold,proto3" json:"hold,omitempty"` // no list: each tenant's lease falls to the static share if it is above
+	Leases        []*Lease               `protobuf:"bytes,6,rep,name=leases,proto3" json:"leases,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Grant) Reset() {
+	*x = Grant{}
+	mi := &file_uplink_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Grant) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Grant) ProtoMessage() {}
+
+func (x *Grant) ProtoReflect() protoreflect.Message {
+	mi := &file_uplink_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Grant.ProtoReflect.Descriptor instead.
+func (*Grant) Descriptor() ([]byte, []int) {
+	return file_uplink_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *Grant) GetTerm() uint64 {
+	if x != nil {
+		return x.Term
+	}
+	return 0
+}
+
+func (x *Grant) GetNumber() uint64 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+func (x *Grant) GetBoot() uint64 {
+	if x != nil {
+		return x.Boot
+	}
+	return 0
+}
+
+func (x *Grant) GetMark() uint64 {
+	if x != nil {
+		return x.Mark
+	}
+	return 0
+}
+
+func (x *Grant) GetHold() bool {
+	if x != nil {
+		return x.Hold
+	}
+	return false
+}
+
+func (x *Grant) GetLeases() []*Lease {
+	if x != nil {
+		return x.Leases
+	}
+	return nil
+}
+
+// Lease is what a gateway may spend for one tenant.
+type Lease struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Tenant        string                 `protobuf:"bytes,1,opt,name=tenant,proto3" json:"tenant,omitempty"`
+	RequestsMilli uint64                 `protobuf:"varint,2,opt,name=requests_milli,json=requestsMilli,proto3" json:"requests_milli,omitempty"` // a minute
+	TokensMilli   uint64                 `protobuf:"varint,3,opt,name=tokens_milli,json=tokensMilli,proto3" json:"tokens_milli,omitempty"`       // a minute
+	Concurrency   uint64                 `protobuf:"varint,4,opt,name=concurrency,proto3" json:"concurrency,omitempty"`
+	Day           uint64                 `protobuf:"varint,5,opt,name=day,proto3" json:"day,omitempty"`
+	DayTokens     uint64                 `protobuf:"varint,6,opt,name=day_tokens,json=dayTokens,proto3" json:"day_tokens,omitempty"` // in all of the day
+	DayMicros     uint64                 `protobuf:"varint,7,opt,name=day_micros,json=dayMicros,proto3" json:"day_micros,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Lease) Reset() {
+	*x = Lease{}
+	mi := &file_uplink_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Lease) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Lease) ProtoMessage() {}
+
+func (x *Lease) ProtoReflect() protoreflect.Message {
+	mi := &file_uplink_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Lease.ProtoReflect.Descriptor instead.
+func (*Lease) Descriptor() ([]byte, []int) {
+	return file_uplink_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *Lease) GetTenant() string {
+	if x != nil {
+		return x.Tenant
+	}
+	return ""
+}
+
+func (x *Lease) GetRequestsMilli() uint64 {
+	if x != nil {
+		return x.RequestsMilli
+	}
+	return 0
+}
+
+func (x *Lease) GetTokensMilli() uint64 {
+	if x != nil {
+		return x.TokensMilli
+	}
+	return 0
+}
+
+func (x *Lease) GetConcurrency() uint64 {
+	if x != nil {
+		return x.Concurrency
+	}
+	return 0
+}
+
+func (x *Lease) GetDay() uint64 {
+	if x != nil {
+		return x.Day
+	}
+	return 0
+}
+
+func (x *Lease) GetDayTokens() uint64 {
+	if x != nil {
+		return x.DayTokens
+	}
+	return 0
+}
+
+func (x *Lease) GetDayMicros() uint64 {
+	if x != nil {
+		return x.DayMicros
+	}
+	return 0
+}
+
 // Held is a child's datagram: the spec of the directive of that order arrived, and need not be sent again.
 type Held struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -426,7 +612,7 @@ type Held struct {
 
 func (x *Held) Reset() {
 	*x = Held{}
-	mi := &file_uplink_proto_msgTypes[5]
+	mi := &file_uplink_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -438,7 +624,7 @@ func (x *Held) String() string {
 func (*Held) ProtoMessage() {}
 
 func (x *Held) ProtoReflect() protoreflect.Message {
-	mi := &file_uplink_proto_msgTypes[5]
+	mi := &file_uplink_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -451,7 +637,7 @@ func (x *Held) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Held.ProtoReflect.Descriptor instead.
 func (*Held) Descriptor() ([]byte, []int) {
-	return file_uplink_proto_rawDescGZIP(), []int{5}
+	return file_uplink_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Held) GetOrder() uint64 {
@@ -472,7 +658,7 @@ type Drain struct {
 
 func (x *Drain) Reset() {
 	*x = Drain{}
-	mi := &file_uplink_proto_msgTypes[6]
+	mi := &file_uplink_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -484,7 +670,7 @@ func (x *Drain) String() string {
 func (*Drain) ProtoMessage() {}
 
 func (x *Drain) ProtoReflect() protoreflect.Message {
-	mi := &file_uplink_proto_msgTypes[6]
+	mi := &file_uplink_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -497,7 +683,7 @@ func (x *Drain) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Drain.ProtoReflect.Descriptor instead.
 func (*Drain) Descriptor() ([]byte, []int) {
-	return file_uplink_proto_rawDescGZIP(), []int{6}
+	return file_uplink_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Drain) GetPath() string {
@@ -535,7 +721,7 @@ type Peer struct {
 
 func (x *Peer) Reset() {
 	*x = Peer{}
-	mi := &file_uplink_proto_msgTypes[7]
+	mi := &file_uplink_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -547,7 +733,7 @@ func (x *Peer) String() string {
 func (*Peer) ProtoMessage() {}
 
 func (x *Peer) ProtoReflect() protoreflect.Message {
-	mi := &file_uplink_proto_msgTypes[7]
+	mi := &file_uplink_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -560,7 +746,7 @@ func (x *Peer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Peer.ProtoReflect.Descriptor instead.
 func (*Peer) Descriptor() ([]byte, []int) {
-	return file_uplink_proto_rawDescGZIP(), []int{7}
+	return file_uplink_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Peer) GetRegion() string {
@@ -615,7 +801,7 @@ type Gateway struct {
 
 func (x *Gateway) Reset() {
 	*x = Gateway{}
-	mi := &file_uplink_proto_msgTypes[8]
+	mi := &file_uplink_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -627,7 +813,7 @@ func (x *Gateway) String() string {
 func (*Gateway) ProtoMessage() {}
 
 func (x *Gateway) ProtoReflect() protoreflect.Message {
-	mi := &file_uplink_proto_msgTypes[8]
+	mi := &file_uplink_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -640,7 +826,7 @@ func (x *Gateway) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Gateway.ProtoReflect.Descriptor instead.
 func (*Gateway) Descriptor() ([]byte, []int) {
-	return file_uplink_proto_rawDescGZIP(), []int{8}
+	return file_uplink_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Gateway) GetName() string {
@@ -669,7 +855,7 @@ type Ask struct {
 
 func (x *Ask) Reset() {
 	*x = Ask{}
-	mi := &file_uplink_proto_msgTypes[9]
+	mi := &file_uplink_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -681,7 +867,7 @@ func (x *Ask) String() string {
 func (*Ask) ProtoMessage() {}
 
 func (x *Ask) ProtoReflect() protoreflect.Message {
-	mi := &file_uplink_proto_msgTypes[9]
+	mi := &file_uplink_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -694,7 +880,7 @@ func (x *Ask) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ask.ProtoReflect.Descriptor instead.
 func (*Ask) Descriptor() ([]byte, []int) {
-	return file_uplink_proto_rawDescGZIP(), []int{9}
+	return file_uplink_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Ask) GetKind() string {
@@ -728,7 +914,7 @@ type Answer struct {
 
 func (x *Answer) Reset() {
 	*x = Answer{}
-	mi := &file_uplink_proto_msgTypes[10]
+	mi := &file_uplink_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -740,7 +926,7 @@ func (x *Answer) String() string {
 func (*Answer) ProtoMessage() {}
 
 func (x *Answer) ProtoReflect() protoreflect.Message {
-	mi := &file_uplink_proto_msgTypes[10]
+	mi := &file_uplink_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -753,7 +939,7 @@ func (x *Answer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Answer.ProtoReflect.Descriptor instead.
 func (*Answer) Descriptor() ([]byte, []int) {
-	return file_uplink_proto_rawDescGZIP(), []int{10}
+	return file_uplink_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Answer) GetPayload() []byte {
@@ -790,7 +976,7 @@ const file_uplink_proto_rawDesc = "" +
 	"\x04boot\x18\x03 \x01(\x04R\x04boot\"-\n" +
 	"\x05Heard\x12\x12\n" +
 	"\x04boot\x18\x01 \x01(\x04R\x04boot\x12\x10\n" +
-	"\x03seq\x18\x02 \x01(\x04R\x03seq\"\xb1\x03\n" +
+	"\x03seq\x18\x02 \x01(\x04R\x03seq\"\xe2\x03\n" +
 	"\tDirective\x12\x14\n" +
 	"\x05order\x18\x01 \x01(\x04R\x05order\x12\x14\n" +
 	"\x05index\x18\x02 \x01(\x04R\x05index\x12!\n" +
@@ -806,10 +992,28 @@ const file_uplink_proto_rawDesc = "" +
 	"\vprefix_seed\x18\x14 \x01(\x06R\n" +
 	"prefixSeed\x123\n" +
 	"\x06locals\x18\x15 \x03(\v2\x1b.spillway.uplink.v1.GatewayR\x06locals\x12/\n" +
-	"\x05stage\x18< \x01(\v2\x19.spillway.uplink.v1.StageR\x05stage\"=\n" +
+	"\x05stage\x18< \x01(\v2\x19.spillway.uplink.v1.StageR\x05stage\x12/\n" +
+	"\x05grant\x18F \x01(\v2\x19.spillway.uplink.v1.GrantR\x05grant\"=\n" +
 	"\x05Stage\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x04R\x06number\x12\x1c\n" +
-	"\tcandidate\x18\x02 \x01(\bR\tcandidate\"\x1c\n" +
+	"\tcandidate\x18\x02 \x01(\bR\tcandidate\"\xa2\x01\n" +
+	"\x05Grant\x12\x12\n" +
+	"\x04term\x18\x01 \x01(\x04R\x04term\x12\x16\n" +
+	"\x06number\x18\x02 \x01(\x04R\x06number\x12\x12\n" +
+	"\x04boot\x18\x03 \x01(\x04R\x04boot\x12\x12\n" +
+	"\x04mark\x18\x04 \x01(\x04R\x04mark\x12\x12\n" +
+	"\x04hold\x18\x05 \x01(\bR\x04hold\x121\n" +
+	"\x06leases\x18\x06 \x03(\v2\x19.spillway.uplink.v1.LeaseR\x06leases\"\xdb\x01\n" +
+	"\x05Lease\x12\x16\n" +
+	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12%\n" +
+	"\x0erequests_milli\x18\x02 \x01(\x04R\rrequestsMilli\x12!\n" +
+	"\ftokens_milli\x18\x03 \x01(\x04R\vtokensMilli\x12 \n" +
+	"\vconcurrency\x18\x04 \x01(\x04R\vconcurrency\x12\x10\n" +
+	"\x03day\x18\x05 \x01(\x04R\x03day\x12\x1d\n" +
+	"\n" +
+	"day_tokens\x18\x06 \x01(\x04R\tdayTokens\x12\x1d\n" +
+	"\n" +
+	"day_micros\x18\a \x01(\x04R\tdayMicros\"\x1c\n" +
 	"\x04Held\x12\x14\n" +
 	"\x05order\x18\x01 \x01(\x04R\x05order\"[\n" +
 	"\x05Drain\x12\x12\n" +
@@ -847,31 +1051,35 @@ func file_uplink_proto_rawDescGZIP() []byte {
 	return file_uplink_proto_rawDescData
 }
 
-var file_uplink_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
+var file_uplink_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
 var file_uplink_proto_goTypes = []any{
 	(*Hello)(nil),     // 0: spillway.uplink.v1.Hello
 	(*Welcome)(nil),   // 1: spillway.uplink.v1.Welcome
 	(*Heard)(nil),     // 2: spillway.uplink.v1.Heard
 	(*Directive)(nil), // 3: spillway.uplink.v1.Directive
 	(*Stage)(nil),     // 4: spillway.uplink.v1.Stage
-	(*Held)(nil),      // 5: spillway.uplink.v1.Held
-	(*Drain)(nil),     // 6: spillway.uplink.v1.Drain
-	(*Peer)(nil),      // 7: spillway.uplink.v1.Peer
-	(*Gateway)(nil),   // 8: spillway.uplink.v1.Gateway
-	(*Ask)(nil),       // 9: spillway.uplink.v1.Ask
-	(*Answer)(nil),    // 10: spillway.uplink.v1.Answer
+	(*Grant)(nil),     // 5: spillway.uplink.v1.Grant
+	(*Lease)(nil),     // 6: spillway.uplink.v1.Lease
+	(*Held)(nil),      // 7: spillway.uplink.v1.Held
+	(*Drain)(nil),     // 8: spillway.uplink.v1.Drain
+	(*Peer)(nil),      // 9: spillway.uplink.v1.Peer
+	(*Gateway)(nil),   // 10: spillway.uplink.v1.Gateway
+	(*Ask)(nil),       // 11: spillway.uplink.v1.Ask
+	(*Answer)(nil),    // 12: spillway.uplink.v1.Answer
 }
 var file_uplink_proto_depIdxs = []int32{
-	6, // 0: spillway.uplink.v1.Directive.drains:type_name -> spillway.uplink.v1.Drain
-	7, // 1: spillway.uplink.v1.Directive.peers:type_name -> spillway.uplink.v1.Peer
-	8, // 2: spillway.uplink.v1.Directive.locals:type_name -> spillway.uplink.v1.Gateway
-	4, // 3: spillway.uplink.v1.Directive.stage:type_name -> spillway.uplink.v1.Stage
-	8, // 4: spillway.uplink.v1.Peer.gateways:type_name -> spillway.uplink.v1.Gateway
-	5, // [5:5] is the sub-list for method output_type
-	5, // [5:5] is the sub-list for method input_type
-	5, // [5:5] is the sub-list for extension type_name
-	5, // [5:5] is the sub-list for extension extendee
-	0, // [0:5] is the sub-list for field type_name
+	8,  // 0: spillway.uplink.v1.Directive.drains:type_name -> spillway.uplink.v1.Drain
+	9,  // 1: spillway.uplink.v1.Directive.peers:type_name -> spillway.uplink.v1.Peer
+	10, // 2: spillway.uplink.v1.Directive.locals:type_name -> spillway.uplink.v1.Gateway
+	4,  // 3: spillway.uplink.v1.Directive.stage:type_name -> spillway.uplink.v1.Stage
+	5,  // 4: spillway.uplink.v1.Directive.grant:type_name -> spillway.uplink.v1.Grant
+	6,  // 5: spillway.uplink.v1.Grant.leases:type_name -> spillway.uplink.v1.Lease
+	10, // 6: spillway.uplink.v1.Peer.gateways:type_name -> spillway.uplink.v1.Gateway
+	7,  // [7:7] is the sub-list for method output_type
+	7,  // [7:7] is the sub-list for method input_type
+	7,  // [7:7] is the sub-list for extension type_name
+	7,  // [7:7] is the sub-list for extension extendee
+	0,  // [0:7] is the sub-list for field type_name
 }
 
 func init() { file_uplink_proto_init() }
@@ -885,7 +1093,7 @@ func file_uplink_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_uplink_proto_rawDesc), len(file_uplink_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   11,
+			NumMessages:   13,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
