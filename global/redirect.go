@@ -98,7 +98,7 @@ func (s *Server) caller(r *http.Request) (*caller, *openai.Error) {
 		return nil, notFound("no service of that name here: check the host of the URL")
 	}
 	var ok bool
-	if c.tenant, ok = v.spec.Authenticate(apiKey(r.Header)); !ok {
+	if c.tenant, ok = v.spec.Authenticate(apiKey(r.Header), time.Now()); !ok {
 		return nil, openai.InvalidAPIKey()
 	}
 	return c, nil

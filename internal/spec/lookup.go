@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"slices"
 	"strings"
+	"time"
 )
 
 // index answers lookups without a scan and without allocating. It is built once and never changed.
@@ -20,8 +21,9 @@ type index struct {
 }
 
 type hashedKey struct {
-	sum    [sha256.Size]byte
-	tenant *Tenant
+	sum      [sha256.Size]byte
+	tenant   *Tenant
+	from, to time.Time // when it is taken; zero: no bound
 }
 
 var nothing index
@@ -50,7 +52,13 @@ func newIndex(s *Spec) *index {
 		for _, k := range t.Keys {
 			if sum, ok := parseKeyHash(k); ok {
 				at := binary.BigEndian.Uint64(sum[:8])
-				x.keys[at] = append(x.keys[at], hashedKey{sum, t})
+				x.keys[at] = append(x.keys[at], hashedKey{sum: sum, tenant: t})
+			}
+		}
+		for k := range t.TimedKeys {
+			if sum, ok := parseKeyHash(t.TimedKeys[k].Hash); ok {
+				at := binary.BigEndian.Uint64(sum[:8])
+				x.keys[at] = append(x.keys[at], hashedKey{sum, t, t.TimedKeys[k].NotBefore.At(), t.TimedKeys[k].NotAfter.At()})
 			}
 		}
 	}
@@ -107,8 +115,11 @@ func (s *Spec) Service(fqdn string) *Service {
 	return s.lookups().services[string(name)]
 }
 
-// Permits reports whether the tenant's residency lets the region serve its requests.
+// Permits reports whether the tenant's residency and regions let the region serve its requests.
 func (s *Spec) Permits(t *Tenant, r *Region) bool {
+	if len(t.Regions) > 0 && !slices.Contains(t.Regions, r.Name) {
+		return false
+	}
 	if len(t.Residency) == 0 {
 		return true
 	}
@@ -142,8 +153,11 @@ const keyPrefix = "sha256:"
 // maxAPIKey bounds the keys that are hashed at all, in bytes.
 const maxAPIKey = 512
 
-// Authenticate returns the tenant that an API key belongs to. Hashes are compared in constant time.
-func (s *Spec) Authenticate(key string) (*Tenant, bool) {
+// ClockSkew is how far apart this node's clock and those that set the times of keys and tokens may be.
+const ClockSkew = time.Minute
+
+// Authenticate returns the tenant that an API key belongs to at now. Hashes are compared in constant time.
+func (s *Spec) Authenticate(key string, now time.Time) (*Tenant, bool) {
 	if key == "" || len(key) > maxAPIKey {
 		return nil, false
 	}
@@ -151,11 +165,16 @@ func (s *Spec) Authenticate(key string) (*Tenant, bool) {
 	sum := sha256.Sum256(append(buf[:0], key...))
 	var found *Tenant
 	for _, k := range s.lookups().keys[binary.BigEndian.Uint64(sum[:8])] {
-		if subtle.ConstantTimeCompare(k.sum[:], sum[:]) == 1 {
+		if subtle.ConstantTimeCompare(k.sum[:], sum[:]) == 1 && k.holds(now) {
 			found = k.tenant
 		}
 	}
 	return found, found != nil
+}
+
+// holds reports whether a key is taken at now, give or take ClockSkew.
+func (k *hashedKey) holds(now time.Time) bool {
+	return (k.from.IsZero() || !now.Before(k.from.Add(-ClockSkew))) && (k.to.IsZero() || !now.After(k.to.Add(ClockSkew)))
 }
 
 // IsHashedKey reports whether s is the hash of a key as HashKey makes it.

@@ -132,7 +132,7 @@ func TestAuthenticate(t *testing.T) {
 		"sk-one": "acme", "sk-two": "acme", "sk-three": "bolt", "sk-four": "", "": "", "SK-ONE": "",
 		strings.Repeat("k", 10_000): "", spec.HashKey("sk-one"): "",
 	} {
-		got, ok := s.Authenticate(key)
+		got, ok := s.Authenticate(key, time.Now())
 		if ok != (want != "") || ok && got.Name != want {
 			t.Errorf("key %.10q belongs to %v, want %q", key, got, want)
 		}
@@ -144,7 +144,7 @@ func TestLookupsAllocateNothing(t *testing.T) {
 	acme, fra := s.Tenant("acme"), s.Region("fra")
 	key := "sk-" + strings.Repeat("x", 60)
 	if n := testing.AllocsPerRun(1000, func() {
-		s.Authenticate(key)
+		s.Authenticate(key, time.Now())
 		s.Service("Chat.API.example")
 		s.AliasNamed("default")
 		s.Permits(acme, fra)
@@ -161,7 +161,7 @@ func BenchmarkAuthenticate(b *testing.B) {
 	key := "sk-" + strings.Repeat("x", 60)
 	b.ReportAllocs()
 	for b.Loop() {
-		s.Authenticate(key)
+		s.Authenticate(key, time.Now())
 	}
 }
 
@@ -370,7 +370,13 @@ func draw(t *rapid.T) *spec.Spec {
 		s.Tenants = append(s.Tenants, spec.Tenant{
 			Weight: 0.5 + positive.Draw(t, "weight"), PrefixGroup: rapid.SampledFrom([]string{"", "g"}).Draw(t, "group"),
 			Name: name, Keys: []string{spec.HashKey(fmt.Sprint(i))}, Class: spec.Class(rapid.IntRange(0, 2).Draw(t, "class")),
-			Limits: spec.Limits{Concurrency: rapid.IntRange(0, 100).Draw(t, "limit")}, Residency: []string{"everywhere-else"}, Models: models, Resume: new(bool),
+			Limits: spec.Limits{Scope: rapid.SampledFrom([]string{spec.ScopeRegion, spec.ScopeGlobal}).Draw(t, "scope"), Concurrency: rapid.IntRange(0, 100).Draw(t, "limit")},
+			Budget: spec.Budget{
+				TokensPerDay: rapid.Int64Range(0, 1e9).Draw(t, "day"), WhenSpent: rapid.SampledFrom([]string{spec.SpentStop, spec.SpentThrottle}).Draw(t, "spent"),
+				DayOffset: spec.Duration(rapid.Int64Range(-14, 14).Draw(t, "offset") * int64(time.Hour)),
+			},
+			TimedKeys: []spec.TimedKey{{Hash: spec.HashKey(fmt.Sprint("timed", i)), NotBefore: "2026-01-31T00:00:00Z"}},
+			Residency: []string{"everywhere-else"}, Models: models, Regions: []string{s.Regions[0].Name}, Resume: new(bool),
 		})
 	}
 	pools(t, s, models)

@@ -169,6 +169,8 @@ type Model struct {
 	OutputLimit int `yaml:"output_limit"`
 	// BytesPerToken turns body bytes into tokens before any were counted. Default 4.
 	BytesPerToken float64 `yaml:"bytes_per_token" default:"4"`
+	// Price is what its tokens cost, for budgets and usage records. Default: nothing.
+	Price Price `yaml:"price"`
 	// TTFT is the target time to first token by class. Defaults 1s, 2s, 30s.
 	TTFT Targets `yaml:"ttft"`
 	// Parent is the base model of a LoRA adapter. Empty for whole models.
@@ -213,10 +215,16 @@ type Tenant struct {
 	Keys []string `yaml:"keys" secret:"true"`
 	// Class is given to requests that name none, and is the highest a request may name. Default standard.
 	Class Class `yaml:"class" default:"standard"`
+	// TimedKeys are hashed API keys that hold for a time, so that one can be replaced without a gap.
+	TimedKeys []TimedKey `yaml:"timed_keys"`
 	// Limits bound what the tenant may use. Zero means unlimited.
 	Limits Limits `yaml:"limits"`
+	// Budget bounds what the tenant may use in a day.
+	Budget Budget `yaml:"budget"`
 	// Residency lists jurisdictions; the tenant's requests are served only in regions that carry one of them. Empty means anywhere.
 	Residency []string `yaml:"residency"`
+	// Regions that may serve the tenant. Empty means all that its residency allows.
+	Regions []string `yaml:"regions"`
 	// Models the tenant may use. Empty means all.
 	Models []string `yaml:"models"`
 	// Weight is the tenant's share of a busy local tier beside the other tenants of its class. Default 1.
@@ -233,8 +241,21 @@ type Tenant struct {
 	Resume *bool `yaml:"resume" default:"true"`
 }
 
-// Limits of one tenant, per region in this version.
+// TimedKey is a hashed API key that holds for a time.
+type TimedKey struct {
+	// Hash of the key, as `spillway config key` prints it.
+	Hash string `yaml:"hash" secret:"true"`
+	// NotBefore is from when on it is taken, such as 2026-01-31T00:00:00Z, give or take a minute. Empty: at once.
+	NotBefore Moment `yaml:"not_before"`
+	// NotAfter is until when it is taken, give or take a minute. Empty: until it is removed.
+	NotAfter Moment `yaml:"not_after"`
+}
+
+// Limits of one tenant.
 type Limits struct {
+	// Scope is where the limits and the budget hold: "region" (in each region by itself) or "global" (in all regions
+	// together: the leader splits them by use, and a gateway without news from it has a static share).
+	Scope string `yaml:"scope" default:"region"`
 	RequestsPerMinute int `yaml:"requests_per_minute"` // 0 means unlimited
 	TokensPerMinute   int `yaml:"tokens_per_minute"`   // prompt and output together, 0 means unlimited
 	Concurrency       int `yaml:"concurrency"`         // requests in flight, 0 means unlimited

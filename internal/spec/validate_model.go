@@ -37,6 +37,7 @@ func (j *judge) model(m *Model, path string) {
 	if !(m.BytesPerToken > 0 && m.BytesPerToken <= 64) {
 		j.bad(path+".bytes_per_token", fmt.Sprintf("bytes_per_token %v is out of range", m.BytesPerToken), "write a number above 0 and at most 64, such as 4")
 	}
+	j.price(&m.Price, path+".price")
 	for c := range Class(NumClasses) {
 		if m.TTFT.Of(c) <= 0 {
 			j.bad(path+".ttft."+c.String(), fmt.Sprintf("the %s target %s is not positive", c, m.TTFT.Of(c)), "write a duration such as 2s")

@@ -21,7 +21,11 @@ func (j *judge) tenants() {
 			j.bad(path+".class", fmt.Sprintf("unknown class %s", t.Class), "write interactive, standard or batch")
 		}
 		j.keys(t.Keys, path+".keys")
+		j.timedKeys(t.TimedKeys, path+".timed_keys")
 		j.limits(&t.Limits, path+".limits")
+		j.budget(&t.Budget, path+".budget")
+		j.known("region", "$.regions[*].name", t.Regions, j.regions, item(path+".regions"))
+		j.distinct("region", t.Regions, item(path+".regions"))
 		j.known("model", "$.models[*].name", t.Models, j.askable, item(path+".models"))
 		j.distinct("model", t.Models, item(path+".models"))
 		j.residency(t.Residency, carried, path+".residency")
@@ -100,8 +104,11 @@ func isHex(s string) bool {
 func (j *judge) sharedKeys(list []Tenant) {
 	first := map[string]string{}
 	for i := range list {
-		for k, key := range list[i].Keys {
+		for k, key := range list[i].allKeys() {
 			path := fmt.Sprintf("$.tenants[%d].keys[%d]", i, k)
+			if t := k - len(list[i].Keys); t >= 0 {
+				path = fmt.Sprintf("$.tenants[%d].timed_keys[%d].hash", i, t)
+			}
 			if _, ok := parseKeyHash(key); !ok {
 				continue
 			}
@@ -115,12 +122,18 @@ func (j *judge) sharedKeys(list []Tenant) {
 }
 
 func (j *judge) limits(l *Limits, path string) {
+	if l.Scope != ScopeRegion && l.Scope != ScopeGlobal {
+		j.bad(path+".scope", fmt.Sprintf("unknown scope %q", l.Scope), strict.Suggest(l.Scope, []string{ScopeRegion, ScopeGlobal}, "scopes"))
+	}
 	for _, f := range []struct {
 		key   string
 		value int
 	}{{"requests_per_minute", l.RequestsPerMinute}, {"tokens_per_minute", l.TokensPerMinute}, {"concurrency", l.Concurrency}} {
-		if f.value < 0 {
+		switch {
+		case f.value < 0:
 			j.bad(path+"."+f.key, fmt.Sprintf("%s %d is negative", f.key, f.value), "write 0 or leave it out for no limit")
+		case f.value > maxLimit:
+			j.bad(path+"."+f.key, fmt.Sprintf("%s %d is out of range", f.key, f.value), "leave it out for no limit")
 		}
 	}
 }
