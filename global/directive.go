@@ -17,6 +17,7 @@ func (s *Server) directive(to capacity.Path) *uplink.Directive {
 		Index: v.state.Index, SpecVersion: v.version, Spec: v.text, PlanEpoch: v.state.PlanEpoch,
 		Peers: v.peers(v.region(to.Region), time.Now()),
 	}
+	d.Grant = s.grant(to)
 	for _, x := range v.state.Drains {
 		d.Drains = append(d.Drains, uplink.Drain{Path: x.Path, Until: x.Until, Reason: x.Reason})
 	}

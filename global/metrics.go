@@ -95,6 +95,9 @@ func newMetrics(reg prometheus.Registerer, s *Server) *metrics {
 		}
 		return 0
 	})
+	reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "spillway_global_leased_tenants", Help: "Shared limits in contention that this node leases to gateways while it leads.",
+	}, func() float64 { return float64(s.leaser.listed.Load()) }))
 	if s.proxy != nil {
 		s.proxy.register(reg)
 	}

@@ -53,6 +53,9 @@ type Server struct {
 	news   chan struct{} // wakes the keeper
 	replan chan struct{} // wakes the planner
 
+	leaser *leaser
+	grants atomic.Pointer[grants] // nil while this node does not lead
+
 	muffled atomic.Bool // silence about regions says nothing: see muffle
 	started time.Time
 	cancel  context.CancelFunc
@@ -71,6 +74,7 @@ func New(cfg Config) (*Server, error) {
 		cfg: cfg, log: telemetry.Logger(cfg.Log).With(telemetry.KeyTier, "global", telemetry.KeyNode, cfg.Name),
 		news: make(chan struct{}, 1), replan: make(chan struct{}, 1), started: time.Now(),
 	}
+	s.leaser = &leaser{s: s}
 	s.ingest = newIngest(func() { poke(s.news) })
 	s.bench = newBench(func() { poke(s.news) })
 	s.backup = newBackup(cfg.Dir, s.log)
@@ -220,6 +224,7 @@ func (s *Server) Start(ctx context.Context) error {
 	s.loops.Go(func() { s.keep(run) })
 	s.loops.Go(func() { s.lead(run) })
 	s.loops.Go(func() { s.watchStage(run) })
+	s.loops.Go(func() { s.lease(run) })
 	s.loops.Go(func() { s.widen(run) })
 	s.loops.Go(func() { s.cfg.Atlas.Watch(run, geo.WatchEvery, s.log) })
 	s.loops.Go(func() { s.watch(run) })

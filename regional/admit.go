@@ -147,10 +147,14 @@ func (g *Gateway) enter(w http.ResponseWriter, q *request, client netip.Addr) *o
 	if !q.infer {
 		q.query.MaxTokens = g.demand.expected(q.model.Name, outputLimit(q.model, q.env.MaxTokens)) * q.env.N
 	}
-	lease, denial, ok := g.limiter.Admit(q.tenant.Name, q.tenant.Limits, q.query.PromptTokens+q.query.MaxTokens, now)
-	limitHeaders(w.Header(), q.tenant.Limits, g.limiter.Left(q.tenant.Name, q.tenant.Limits, now))
+	terms := g.termsOf(q.state, q.tenant)
+	lease, denial, ok := g.limiter.Admit(q.tenant.Name, terms, q.estimate(), now)
+	limitHeaders(w.Header(), q.tenant.Limits, g.limiter.Left(q.tenant.Name, terms, now))
 	if !ok {
-		return openai.RateLimit(denial.Code, denial.Retry)
+		return denied(denial)
+	}
+	if lease.Throttled {
+		q.query.Class, q.hop.Class = spec.Batch, spec.Batch
 	}
 	q.lease, q.leased, q.admitted = lease, true, now
 	g.budget.Request(q.state.spec.Routing.RetryBudget)
@@ -178,6 +182,6 @@ func (g *Gateway) settle(q *request) {
 		return
 	}
 	g.mu.Lock()
-	g.limiter.Settle(q.lease, q.tokens)
+	g.limiter.Settle(q.lease, q.cost(), time.Now())
 	g.mu.Unlock()
 }

@@ -129,7 +129,7 @@ func (p *passage) finish() {
 // used books what an answer used, once for each request. The prompt of one that goes on with another place's answer was
 // counted there. The caller holds the lock.
 func (g *Gateway) used(q *request, u *openai.Usage, whole bool) {
-	q.tokens = u.Prompt + u.Completion
+	q.tokens, q.usage = u.Prompt+u.Completion, *u
 	if whole {
 		g.demand.learn(q.query.Model, u.Completion/max(q.env.N, 1))
 	}

@@ -7,10 +7,17 @@ import (
 	"time"
 
 	"github.com/spillway-lb/spillway/internal/capacity"
+	"github.com/spillway-lb/spillway/internal/identity"
 	"github.com/spillway-lb/spillway/internal/spec"
 	"github.com/spillway-lb/spillway/internal/telemetry"
 	"github.com/spillway-lb/spillway/internal/uplink"
 )
+
+// onDirective takes what a global node says. A lease counts whatever else is newer: its leader's term says how new it is.
+func (g *Gateway) onDirective(_ identity.ID, d *uplink.Directive) {
+	g.takeGrant(d.Grant, time.Now())
+	g.adopt(d)
+}
 
 // adopt takes a directive unless one of a later index is in force. One of the same index is taken too: its peers are
 // newer. A spec that cannot be read leaves the last good one in force.

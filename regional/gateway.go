@@ -56,12 +56,15 @@ type Gateway struct {
 	cancel   context.CancelFunc
 	done     sync.WaitGroup
 
+	keepFailures telemetry.Repeats
+
 	adopting sync.Mutex // one directive at a time; taken before mu
 
 	mu       sync.Mutex // guards what follows; held for microseconds, never while waiting
 	book     *capacity.Book
 	ledger   *zone.Ledger
 	limiter  *tenant.Limiter
+	leases   *tenant.Leases
 	budget   tenant.Budget
 	demand   *demand
 	sessions *zone.Sessions
@@ -80,10 +83,12 @@ func New(cfg Config) (*Gateway, error) {
 	g := &Gateway{
 		cfg: cfg, vault: relay.NewVault(relay.MaxTexts), log: telemetry.Logger(cfg.Log), boot: uint64(now.UnixNano()), started: now, keep: uplink.Keep{Dir: cfg.Dir},
 		stale: make(chan struct{}, 1), book: capacity.NewBook(capacity.Thresholds{}), ledger: zone.NewLedger(),
-		tickets: newFollowed(), limiter: tenant.NewLimiter(), demand: newDemand(), sessions: zone.NewSessions(), peerRTTs: newPeerRTTs(), suspects: map[string]time.Time{}, places: map[string]*place{},
+		tickets: newFollowed(), leases: tenant.NewLeases(len(cfg.Globals) == 0, now), demand: newDemand(), sessions: zone.NewSessions(), peerRTTs: newPeerRTTs(), suspects: map[string]time.Time{}, places: map[string]*place{},
 		rng: rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())),
 	}
 	g.log = g.log.With(telemetry.KeyTier, "regional", telemetry.KeyNode, cfg.Name, telemetry.KeyRegion, cfg.Region)
+	g.limiter = tenant.NewLimiter(g.leases)
+	g.restoreDays()
 	g.view.Store(&zone.View{})
 	if err := g.restore(now); err != nil {
 		return nil, err
@@ -129,7 +134,7 @@ func (g *Gateway) open() (err error) {
 		if g.child, err = uplink.NewChild(uplink.ChildConfig{
 			Network: g.cfg.Network, Certs: g.cfg.Certs, Parents: g.cfg.Globals, ParentRole: identity.RoleGlobal,
 			Path: capacity.Path{Region: g.cfg.Region, Instance: g.cfg.Name}, Endpoint: g.endpoint(), Interval: g.cfg.Interval,
-			Summary: g.summary, OnDirective: func(_ identity.ID, d *uplink.Directive) { g.adopt(d) }, OnAsk: g.answer, Log: g.log,
+			Summary: g.summary, OnDirective: g.onDirective, OnAsk: g.answer, Log: g.log,
 		}); err != nil {
 			return err
 		}
@@ -197,6 +202,7 @@ func (g *Gateway) Start(ctx context.Context) error {
 	ctx, g.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	g.rebuild(time.Now())
 	g.done.Go(func() { g.watch(ctx) })
+	g.done.Go(func() { g.keepDays(ctx) })
 	if g.meter != nil {
 		g.done.Go(func() { g.meter.run(ctx, reportEvery*g.cfg.Interval) })
 	}

@@ -34,8 +34,9 @@ type request struct {
 	path      string // with the query that goes on
 	lease     tenant.Lease
 	leased    bool
-	peer      bool   // it came from another region's gateway
-	tokens    int    // what it used, once known
+	peer      bool // it came from another region's gateway
+	tokens    int  // what it used, once known
+	usage     openai.Usage
 	retried   string // why it was tried twice; empty when it was not
 	spilled   bool   // its last try went to a peer
 	inferPath string // of an inference, escaped, as it came

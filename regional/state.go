@@ -6,9 +6,10 @@ import (
 
 	"github.com/spillway-lb/spillway/internal/spec"
 	"github.com/spillway-lb/spillway/internal/uplink"
+	"github.com/spillway-lb/spillway/regional/tenant"
 )
 
-// state is what the gateway was last told. It is immutable.
+// state is what the gateway was last told. But for what it remembers of it, it is immutable.
 type state struct {
 	directive *uplink.Directive
 	spec      *spec.Spec   // nil when nothing was declared yet
@@ -16,10 +17,12 @@ type state struct {
 	received  time.Time    // when the directive came, by the local clock
 	// prefixSeed is what sketches of prefixes are compared by; 0: they are not.
 	prefixSeed uint64
+
+	terms map[string]tenant.Terms // of tenants that have asked; the gateway's lock guards it
 }
 
 func newState(d *uplink.Directive, s *spec.Spec, region string, now time.Time) *state {
-	st := &state{directive: d, spec: s, received: now, prefixSeed: prefixSeed(d.TicketKeys)}
+	st := &state{directive: d, spec: s, received: now, prefixSeed: prefixSeed(d.TicketKeys), terms: map[string]tenant.Terms{}}
 	if s != nil {
 		st.home = s.Region(region)
 	}

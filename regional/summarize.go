@@ -16,6 +16,7 @@ func (g *Gateway) summary(now time.Time) capacity.Summary {
 	s.Demand, s.RTTs = g.demand.rates(now), g.peerRTTs.report(g.meter.reported(), now)
 	s.Networks = g.demand.heavy.report(s.Demand, now)
 	s.Outcomes = g.outcomes.reports(now)
+	g.tellUse(&s, now)
 	return capacity.Fit(s)
 }
 

@@ -28,6 +28,8 @@ type Config struct {
 	TTL time.Duration
 	// Steering is what the spec says under that key, as YAML; empty: defaults.
 	Steering string
+	// Tenants is what the spec says under that key, as YAML; empty: one tenant with the key Key.
+	Tenants string
 	// Seed of the stand-in workers.
 	Seed uint64
 	// Log receives the nodes' own; nil discards it.
@@ -122,7 +124,10 @@ func (c *Config) spec() string {
 			r.Name, r.Lat, r.Lon, strings.Join(zones, ", "), strings.Join(gateways, ", "))
 	}
 	out += "models:\n  - {name: " + Model + "}\n"
-	out += fmt.Sprintf("tenants:\n  - {name: acme, keys: [%q]}\n", spec.HashKey(Key))
+	if c.Tenants == "" {
+		c.Tenants = fmt.Sprintf("\n  - {name: acme, keys: [%q]}", spec.HashKey(Key))
+	}
+	out += "tenants: " + c.Tenants + "\n"
 	if c.Routing != "" {
 		out += "routing: " + c.Routing + "\n"
 	}

@@ -21,6 +21,8 @@ type Use struct {
 	// Day numbers the tenant's day (see tenant.DayOf). DayTokens and DayMicros are what was used in it: tokens, and
 	// millionths of a dollar.
 	Day, DayTokens, DayMicros int64
+	// CapTokens and CapMicros are what is leased to the gateway of that day's budget; 0: nothing is leased.
+	CapTokens, CapMicros int64
 
 	unknown string // see Summary
 }
@@ -49,13 +51,14 @@ func mergeUse(a, b Use) Use {
 	for _, x := range []*Use{&a, &b} {
 		if x.Day == out.Day {
 			out.DayTokens, out.DayMicros = add(out.DayTokens, x.DayTokens), add(out.DayMicros, x.DayMicros)
+			out.CapTokens, out.CapMicros = add(out.CapTokens, x.CapTokens), add(out.CapMicros, x.CapMicros)
 		}
 	}
 	return out
 }
 
-func (u *Use) amounts() [7]*int64 {
-	return [...]*int64{&u.RequestsMilli, &u.TokensMilli, &u.Running, &u.Wanted, &u.Day, &u.DayTokens, &u.DayMicros}
+func (u *Use) amounts() [9]*int64 {
+	return [...]*int64{&u.RequestsMilli, &u.TokensMilli, &u.Running, &u.Wanted, &u.Day, &u.DayTokens, &u.DayMicros, &u.CapTokens, &u.CapMicros}
 }
 
 // tidy brings amounts into range; it is false for an entry that cannot be mended.
@@ -122,6 +125,7 @@ func usesToPB(us []Use) []*capacitypb.Use {
 			Tenant: u.Tenant, RequestsMilli: uint64(u.RequestsMilli), TokensMilli: uint64(u.TokensMilli),
 			Running: uint64(u.Running), Wanted: uint64(u.Wanted),
 			Day: uint64(u.Day), DayTokens: uint64(u.DayTokens), DayMicros: uint64(u.DayMicros),
+			CapTokens: uint64(u.CapTokens), CapMicros: uint64(u.CapMicros),
 		}
 		setUnknown(p, u.unknown)
 		out = append(out, p)
@@ -135,7 +139,8 @@ func usesFromPB(ps []*capacitypb.Use) []Use {
 		out = append(out, Use{
 			Tenant: p.Tenant, RequestsMilli: amount(p.RequestsMilli), TokensMilli: amount(p.TokensMilli),
 			Running: amount(p.Running), Wanted: amount(p.Wanted),
-			Day: amount(p.Day), DayTokens: amount(p.DayTokens), DayMicros: amount(p.DayMicros), unknown: getUnknown(p),
+			Day: amount(p.Day), DayTokens: amount(p.DayTokens), DayMicros: amount(p.DayMicros),
+			CapTokens: amount(p.CapTokens), CapMicros: amount(p.CapMicros), unknown: getUnknown(p),
 		})
 	}
 	return out

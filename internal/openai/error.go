@@ -33,6 +33,7 @@ const (
 	CodeTokens           = "tokens_per_minute"
 	CodeConcurrency      = "concurrency"
 	CodeClientStreams    = "client_streams"
+	CodeQuota            = "daily_budget"
 	CodeNoCapacity       = "no_capacity"
 	CodeModelLoading     = "model_loading"
 	CodeModelLoadFailed  = "model_load_failed"
@@ -191,6 +192,14 @@ func ClientStreams(limit int) *Error {
 	return &Error{
 		Status: 429, Type: TypeRateLimit, Code: CodeClientStreams, RetryAfter: MinRetryAfter,
 		Message: fmt.Sprintf("this address has %d requests under way, as many as one may have: wait for some to finish", limit),
+	}
+}
+
+// BudgetSpent refuses until the tenant's next day begins.
+func BudgetSpent(retry time.Duration) *Error {
+	return &Error{
+		Status: 429, Type: TypeRateLimit, Code: CodeQuota, RetryAfter: max(retry, MinRetryAfter), NoRetry: retry > time.Minute,
+		Message: "the tenant's budget for today is used up",
 	}
 }
 

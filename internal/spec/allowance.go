@@ -1,6 +1,9 @@
 package spec
 
-import "math/bits"
+import (
+	"math/bits"
+	"time"
+)
 
 // Resource is one of the things of which a tenant may use so much.
 type Resource int
@@ -95,21 +98,19 @@ func (c Circle) Each(whole Allowance, f func(h Holder, static Allowance)) {
 	}
 }
 
-// Static is one holder's static share of whole; nothing for a gateway that the spec does not list, unless its region
-// lists none at all.
+// Static is one holder's static share of whole. A gateway that the spec does not list has one like those that it does
+// list, beyond the whole: nobody counts it.
 func (c Circle) Static(whole Allowance, h Holder) Allowance {
 	for i, r := range c.regions {
 		if r.Name != h.Region {
 			continue
-		}
-		if len(r.Gateways) == 0 {
-			return share(whole, i, len(c.regions), 0, 1)
 		}
 		for k := range r.Gateways {
 			if r.Gateways[k].Name == h.Gateway {
 				return share(whole, i, len(c.regions), k, len(r.Gateways))
 			}
 		}
+		return share(whole, i, len(c.regions), 0, max(len(r.Gateways), 1))
 	}
 	return Allowance{}
 }
@@ -132,4 +133,35 @@ func part(n int64, num, den uint64) int64 {
 	hi, lo := bits.Mul64(uint64(n), num)
 	q, _ := bits.Div64(hi, lo, den) // hi < den, since num <= den and n < 2^63
 	return int64(q)
+}
+
+// How long leases hold. Both ends of a lease reckon with the same figures, and each counts by its own clock.
+const (
+	// LeaseFor is how long a lease is in force after the moment at which its holder made the statement that it answers.
+	LeaseFor = 10 * time.Second
+	// LeaseGap is how long after that a holder whose static share is larger waits until it takes it: the leader has to
+	// miss the holder, and to take back from others what it is owed.
+	LeaseGap = 5 * time.Second
+)
+
+// Min is the smaller of each.
+func (a Allowance) Min(b Allowance) Allowance {
+	for i := range a {
+		a[i] = min(a[i], b[i])
+	}
+	return a
+}
+
+// Max is the larger of each.
+func (a Allowance) Max(b Allowance) Allowance {
+	for i := range a {
+		a[i] = max(a[i], b[i])
+	}
+	return a
+}
+
+// Floor is what a holder of a static share has at the least, whatever others ask for, and what it has when it starts
+// again and does not know yet: 3 % of rates, and one request at a time. Of budgets there is no floor.
+func (a Allowance) Floor() Allowance {
+	return Allowance{Requests: a[Requests] * 3 / 100, Tokens: a[Tokens] * 3 / 100, Concurrency: min(a[Concurrency], 1)}
 }

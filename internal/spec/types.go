@@ -255,10 +255,10 @@ type TimedKey struct {
 type Limits struct {
 	// Scope is where the limits and the budget hold: "region" (in each region by itself) or "global" (in all regions
 	// together: the leader splits them by use, and a gateway without news from it has a static share).
-	Scope string `yaml:"scope" default:"region"`
-	RequestsPerMinute int `yaml:"requests_per_minute"` // 0 means unlimited
-	TokensPerMinute   int `yaml:"tokens_per_minute"`   // prompt and output together, 0 means unlimited
-	Concurrency       int `yaml:"concurrency"`         // requests in flight, 0 means unlimited
+	Scope             string `yaml:"scope" default:"region"`
+	RequestsPerMinute int    `yaml:"requests_per_minute"` // 0 means unlimited
+	TokensPerMinute   int    `yaml:"tokens_per_minute"`   // prompt and output together, 0 means unlimited
+	Concurrency       int    `yaml:"concurrency"`         // requests in flight, 0 means unlimited
 }
 
 // Steering is the global tier's policy.

@@ -40,20 +40,29 @@ func (k Keep) Save(d *Directive) error {
 	if err != nil {
 		return fmt.Errorf("encoding the directive: %w", err)
 	}
-	if err := os.MkdirAll(k.Dir, 0o700); err != nil {
-		return fmt.Errorf("making the directive's folder: %w", err)
-	}
-	temp, err := os.CreateTemp(k.Dir, keepName+"-*")
-	if err != nil {
+	if err := WriteWhole(filepath.Join(k.Dir, keepName), text); err != nil {
 		return fmt.Errorf("keeping the directive: %w", err)
+	}
+	return nil
+}
+
+// WriteWhole writes a file so that a crash leaves the old one or the new one. It makes the folder when that is missing.
+func WriteWhole(name string, text []byte) error {
+	dir, base := filepath.Split(name)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fmt.Errorf("making the folder: %w", err)
+	}
+	temp, err := os.CreateTemp(dir, base+"-*")
+	if err != nil {
+		return err
 	}
 	_, err = temp.Write(text)
 	err = errors.Join(err, temp.Sync(), temp.Close())
 	if err == nil {
-		err = os.Rename(temp.Name(), filepath.Join(k.Dir, keepName))
+		err = os.Rename(temp.Name(), name)
 	}
 	if err != nil {
-		return errors.Join(fmt.Errorf("keeping the directive: %w", err), os.Remove(temp.Name()))
+		return errors.Join(err, os.Remove(temp.Name()))
 	}
 	return nil
 }

@@ -13,6 +13,16 @@ import (
 
 func start() time.Time { return time.Unix(1_000_000, 0) }
 
+// terms are those of limits that one gateway has for itself.
+func terms(lim spec.Limits) tenant.Terms {
+	t := spec.Tenant{Limits: lim}
+	return tenant.Terms{Whole: t.Allowance(), Static: t.Allowance(), Budget: &t.Budget}
+}
+
+func newLimiter() *tenant.Limiter { return tenant.NewLimiter(tenant.NewLeases(true, start())) }
+
+func ask(tokens int) tenant.Ask { return tenant.Ask{Tokens: tokens} }
+
 func TestLimits(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
@@ -28,9 +38,9 @@ func TestLimits(t *testing.T) {
 		{"concurrency", spec.Limits{Concurrency: 2}, []int{1, 1, 1}, openai.CodeConcurrency, time.Second},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			l := tenant.NewLimiter()
+			l := newLimiter()
 			for i, c := range tc.costs {
-				_, d, ok := l.Admit("a", tc.lim, c, start())
+				_, d, ok := l.Admit("a", terms(tc.lim), ask(c), start())
 				last := i == len(tc.costs)-1
 				if ok != (!last || tc.code == "") {
 					t.Fatalf("request %d admitted: %v (%+v)", i, ok, d)
@@ -39,7 +49,7 @@ func TestLimits(t *testing.T) {
 					t.Fatalf("denial is %+v, want %s in %v", d, tc.code, tc.retry)
 				}
 			}
-			if _, _, ok := l.Admit("other", tc.lim, 1, start()); !ok {
+			if _, _, ok := l.Admit("other", terms(tc.lim), ask(1), start()); !ok {
 				t.Fatal("one tenant's use denied another")
 			}
 		})
@@ -47,21 +57,21 @@ func TestLimits(t *testing.T) {
 }
 
 func TestSettleReturnsWhatWasNotUsed(t *testing.T) {
-	l, lim := tenant.NewLimiter(), spec.Limits{TokensPerMinute: 100, RequestsPerMinute: 10, Concurrency: 1}
-	lease, _, _ := l.Admit("a", lim, 90, start())
-	l.Settle(lease, 30)
-	if left := l.Left("a", lim, start()); left.Tokens != 70 || left.Requests != 9 || left.ResetTokens != 18*time.Second || left.ResetRequests != 6*time.Second {
+	l, lim := newLimiter(), spec.Limits{TokensPerMinute: 100, RequestsPerMinute: 10, Concurrency: 1}
+	lease, _, _ := l.Admit("a", terms(lim), ask(90), start())
+	l.Settle(lease, ask(30), start())
+	if left := l.Left("a", terms(lim), start()); left.Tokens != 70 || left.Requests != 9 || left.ResetTokens != 18*time.Second || left.ResetRequests != 6*time.Second {
 		t.Fatalf("left is %+v", left)
 	}
-	lease, _, ok := l.Admit("a", lim, 10, start())
+	lease, _, ok := l.Admit("a", terms(lim), ask(10), start())
 	if !ok {
 		t.Fatal("a settled request still counts as running")
 	}
-	l.Settle(lease, 200) // far more than was reserved: owed
-	if _, d, ok := l.Admit("a", lim, 1, start()); ok || d.Code != openai.CodeTokens {
+	l.Settle(lease, ask(200), start()) // far more than was reserved: owed
+	if _, d, ok := l.Admit("a", terms(lim), ask(1), start()); ok || d.Code != openai.CodeTokens {
 		t.Fatalf("an overdrawn tenant was admitted (%+v)", d)
 	}
-	if _, _, ok := l.Admit("a", lim, 1, start().Add(3*time.Minute)); !ok {
+	if _, _, ok := l.Admit("a", terms(lim), ask(1), start().Add(3*time.Minute)); !ok {
 		t.Fatal("a debt outlives the minutes that pay it")
 	}
 }
@@ -70,14 +80,14 @@ func TestSettleReturnsWhatWasNotUsed(t *testing.T) {
 func TestNoMinuteExceedsTwoMinutesWorth(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		lim := spec.Limits{RequestsPerMinute: rapid.IntRange(1, 50).Draw(t, "rpm"), TokensPerMinute: rapid.IntRange(1, 5000).Draw(t, "tpm")}
-		l, now := tenant.NewLimiter(), start()
+		l, now := newLimiter(), start()
 		requests, tokens := 0, 0
 		for now.Sub(start()) < time.Minute {
 			cost := rapid.IntRange(1, 1000).Draw(t, "cost")
-			if lease, _, ok := l.Admit("a", lim, cost, now); ok {
+			if lease, _, ok := l.Admit("a", terms(lim), ask(cost), now); ok {
 				requests++
 				tokens += min(cost, lim.TokensPerMinute)
-				l.Settle(lease, min(cost, lim.TokensPerMinute))
+				l.Settle(lease, ask(min(cost, lim.TokensPerMinute)), now)
 			}
 			now = now.Add(time.Duration(rapid.IntRange(1, 4000).Draw(t, "gap")) * time.Millisecond)
 		}
@@ -88,18 +98,18 @@ func TestNoMinuteExceedsTwoMinutesWorth(t *testing.T) {
 }
 
 func TestRetainForgetsOnlyTheIdle(t *testing.T) {
-	l, lim := tenant.NewLimiter(), spec.Limits{RequestsPerMinute: 1}
-	lease, _, _ := l.Admit("busy", lim, 1, start())
-	idle, _, _ := l.Admit("idle", lim, 1, start())
-	l.Settle(idle, 1)
+	l, lim := newLimiter(), spec.Limits{RequestsPerMinute: 1}
+	lease, _, _ := l.Admit("busy", terms(lim), ask(1), start())
+	idle, _, _ := l.Admit("idle", terms(lim), ask(1), start())
+	l.Settle(idle, ask(1), start())
 	l.Retain(func(string) bool { return false })
-	if _, _, ok := l.Admit("idle", lim, 1, start()); !ok {
+	if _, _, ok := l.Admit("idle", terms(lim), ask(1), start()); !ok {
 		t.Error("the idle tenant was kept")
 	}
-	if _, _, ok := l.Admit("busy", lim, 1, start()); ok {
+	if _, _, ok := l.Admit("busy", terms(lim), ask(1), start()); ok {
 		t.Error("the busy tenant was forgotten")
 	}
-	l.Settle(lease, 1)
+	l.Settle(lease, ask(1), start())
 }
 
 func TestBudgetIsAShareWithAFloor(t *testing.T) {

@@ -815,6 +815,8 @@ type Use struct {
 	Day           uint64                 `protobuf:"varint,6,opt,name=day,proto3" json:"day,omitempty"`
 	DayTokens     uint64                 `protobuf:"varint,7,opt,name=day_tokens,json=dayTokens,proto3" json:"day_tokens,omitempty"`
 	DayMicros     uint64                 `protobuf:"varint,8,opt,name=day_micros,json=dayMicros,proto3" json:"day_micros,omitempty"`
+	CapTokens     uint64                 `protobuf:"varint,9,opt,name=cap_tokens,json=capTokens,proto3" json:"cap_tokens,omitempty"` // leased for the day; 0: none
+	CapMicros     uint64                 `protobuf:"varint,10,opt,name=cap_micros,json=capMicros,proto3" json:"cap_micros,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -901,6 +903,20 @@ func (x *Use) GetDayTokens() uint64 {
 func (x *Use) GetDayMicros() uint64 {
 	if x != nil {
 		return x.DayMicros
+	}
+	return 0
+}
+
+func (x *Use) GetCapTokens() uint64 {
+	if x != nil {
+		return x.CapTokens
+	}
+	return 0
+}
+
+func (x *Use) GetCapMicros() uint64 {
+	if x != nil {
+		return x.CapMicros
 	}
 	return 0
 }
@@ -1463,7 +1479,7 @@ const file_capacity_proto_rawDesc = "" +
 	"\arefused\x18\x06 \x01(\x04R\arefused\x12\x1d\n" +
 	"\n" +
 	"ttft_first\x18\a \x01(\rR\tttftFirst\x12\x12\n" +
-	"\x04ttft\x18\b \x03(\x04R\x04ttft\"\xe9\x01\n" +
+	"\x04ttft\x18\b \x03(\x04R\x04ttft\"\xa7\x02\n" +
 	"\x03Use\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12%\n" +
 	"\x0erequests_milli\x18\x02 \x01(\x04R\rrequestsMilli\x12!\n" +
@@ -1474,7 +1490,12 @@ const file_capacity_proto_rawDesc = "" +
 	"\n" +
 	"day_tokens\x18\a \x01(\x04R\tdayTokens\x12\x1d\n" +
 	"\n" +
-	"day_micros\x18\b \x01(\x04R\tdayMicros\"|\n" +
+	"day_micros\x18\b \x01(\x04R\tdayMicros\x12\x1d\n" +
+	"\n" +
+	"cap_tokens\x18\t \x01(\x04R\tcapTokens\x12\x1d\n" +
+	"\n" +
+	"cap_micros\x18\n" +
+	" \x01(\x04R\tcapMicros\"|\n" +
 	"\aHolding\x12\x12\n" +
 	"\x04term\x18\x01 \x01(\x04R\x04term\x12\x16\n" +
 	"\x06number\x18\x02 \x01(\x04R\x06number\x12\x12\n" +

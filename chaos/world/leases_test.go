@@ -1,0 +1,129 @@
+package world
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"net/http"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/spillway-lb/spillway/internal/spec"
+)
+
+// TestAGlobalLimitHolds: a tenant asks three regions at once for four times its limit, unevenly. Over a minute it is served
+// within 5 % of the limit: with the control plane there, while what it asks for moves to another region, and from the
+// first minute after the control plane is cut off.
+func TestAGlobalLimitHolds(t *testing.T) {
+	const perMinute = 300
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		p, err := New(t.Context(), Config{
+			Dir: dir, Globals: 3, Regions: Three(1), TTL: 20 * time.Second,
+			Tenants: fmt.Sprintf("\n  - {name: acme, keys: [%q], limits: {scope: global, requests_per_minute: %d}}", spec.HashKey(Key), perMinute),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := &surge{p: p}
+		stop := s.start(t.Context())
+		measure := func(what string, ask [3]float64, settle, within time.Duration) {
+			s.ask(ask)
+			time.Sleep(settle)
+			before, begun := s.counts(), time.Now()
+			time.Sleep(within)
+			after := s.counts()
+			var each [3]int
+			served, asked := 0, 0
+			for r := range each {
+				each[r] = after[r].served - before[r].served
+				served += each[r]
+				asked += after[r].asked - before[r].asked
+			}
+			rate := float64(served) / time.Since(begun).Minutes()
+			t.Logf("%s: asked %.1f times the limit, served %.1f a minute of %d (%+.1f %%), by region %v", what,
+				float64(asked)/time.Since(begun).Minutes()/perMinute, rate, perMinute, (rate/perMinute-1)*100, each)
+			if math.Abs(rate/perMinute-1) > 0.05 {
+				t.Errorf("%s: served %.1f a minute, more than 5 %% from %d", what, rate, perMinute)
+			}
+		}
+		measure("control plane up", [3]float64{15, 4, 2}, time.Minute, time.Minute)
+		if c := s.counts(); c[0].served < 2*c[2].served {
+			t.Errorf("the region that asks for most is not given most: nothing was leased (%v)", c)
+		}
+		measure("what is asked for has moved", [3]float64{2, 3, 16}, 10*time.Second, time.Minute)
+		for i := range 3 {
+			p.Net.Cut(GlobalHost(i))
+		}
+		measure("control plane cut off, first minute", [3]float64{2, 3, 16}, 0, time.Minute)
+		measure("control plane cut off for a minute", [3]float64{2, 3, 16}, 0, time.Minute)
+		for i := range 3 {
+			p.Net.Mend(GlobalHost(i))
+		}
+		measure("control plane back", [3]float64{2, 3, 16}, time.Minute, time.Minute)
+		stop()
+		if err := p.Stop(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// surge is a tenant that asks at every region at so many requests a second, whatever it is answered.
+type surge struct {
+	p    *Planet
+	mu   sync.Mutex
+	rate [3]float64
+	seen [3]surgeCount
+}
+
+type surgeCount struct{ asked, served int }
+
+func (s *surge) ask(rate [3]float64) {
+	s.mu.Lock()
+	s.rate = rate
+	s.mu.Unlock()
+}
+
+func (s *surge) counts() [3]surgeCount {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.seen
+}
+
+func (s *surge) start(ctx context.Context) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	var callers sync.WaitGroup
+	for r := range s.seen {
+		c := s.p.Caller()
+		callers.Go(func() {
+			defer c.Close()
+			var flying sync.WaitGroup
+			defer flying.Wait()
+			for n := 0; ctx.Err() == nil; n++ {
+				s.mu.Lock()
+				rate := s.rate[r]
+				s.mu.Unlock()
+				if rate == 0 {
+					time.Sleep(100 * time.Millisecond)
+					continue
+				}
+				flying.Go(func() {
+					got := c.Post(ctx, Client(r, n%50), GatewayHost(r), "hello", 1)
+					s.mu.Lock()
+					s.seen[r].asked++
+					if got.Status == http.StatusOK {
+						s.seen[r].served++
+					}
+					s.mu.Unlock()
+				})
+				time.Sleep(time.Duration(float64(time.Second) / rate))
+			}
+		})
+	}
+	return func() {
+		cancel()
+		callers.Wait()
+	}
+}

@@ -1,0 +1,107 @@
+package tenant
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spillway-lb/spillway/internal/capacity"
+	"github.com/spillway-lb/spillway/internal/spec"
+)
+
+// Uses lists what tenants that share a limit ask for and have used, as a summary carries it: those with a lease first,
+// then those that ask for most, and the rest in one entry without a name. Idle accounts are forgotten on the way.
+func (l *Limiter) Uses(now time.Time) []capacity.Use {
+	var out []capacity.Use
+	for name, a := range l.accounts {
+		if a.idle(now) {
+			delete(l.accounts, name)
+			continue
+		}
+		if !a.terms.Shared {
+			continue
+		}
+		a.turn(a.terms.Budget.Day(now))
+		a.asked.decay(now)
+		u := capacity.Use{
+			Tenant: name, RequestsMilli: perMinute(a.asked.requests), TokensMilli: perMinute(a.asked.tokens), Running: int64(a.running),
+			Wanted: int64(a.running) + min(round(a.asked.turned), 1<<20), Day: max(a.day, 0), DayTokens: a.spent[0], DayMicros: a.spent[1],
+		}
+		if p, ok := l.leases.Part(name); ok && p.Day == a.day {
+			u.CapTokens, u.CapMicros = p.Part[spec.DayTokens], p.Part[spec.DayMicros]
+		}
+		if a.asked.requests < idleAsked {
+			u.RequestsMilli, u.TokensMilli = 0, 0
+		}
+		out = append(out, u)
+	}
+	if len(out) > capacity.MaxUses {
+		out = l.topmost(out)
+	}
+	slices.SortFunc(out, func(a, b capacity.Use) int { return strings.Compare(a.Tenant, b.Tenant) })
+	return out
+}
+
+// topmost cuts a list to what a summary takes.
+func (l *Limiter) topmost(all []capacity.Use) []capacity.Use {
+	slices.SortFunc(all, func(a, b capacity.Use) int {
+		_, hasA := l.leases.Part(a.Tenant)
+		_, hasB := l.leases.Part(b.Tenant)
+		if hasA != hasB {
+			if hasA {
+				return -1
+			}
+			return 1
+		}
+		return cmp.Or(cmp.Compare(b.TokensMilli, a.TokensMilli), cmp.Compare(b.RequestsMilli, a.RequestsMilli), strings.Compare(a.Tenant, b.Tenant))
+	})
+	rest := capacity.Use{}
+	for _, u := range all[capacity.MaxUses-1:] {
+		rest.RequestsMilli += u.RequestsMilli
+		rest.TokensMilli += u.TokensMilli
+		rest.Running += u.Running
+	}
+	return append(all[:capacity.MaxUses-1:capacity.MaxUses-1], rest)
+}
+
+// Day is what a tenant has used of a day, and what it may, as it is written down over a restart.
+type Day struct {
+	Tenant               string
+	Day                  int64
+	Tokens, Micros       int64
+	Leased               bool // the caps are the leader's
+	CapTokens, CapMicros int64
+}
+
+// Days lists the tenants that have used something today and have a budget.
+func (l *Limiter) Days() (out []Day) {
+	for name, a := range l.accounts {
+		if a.terms.Whole[spec.DayTokens] == 0 && a.terms.Whole[spec.DayMicros] == 0 || a.spent == [2]int64{} {
+			continue
+		}
+		d := Day{Tenant: name, Day: a.day, Tokens: a.spent[0], Micros: a.spent[1]}
+		if p, ok := l.leases.Part(name); ok && p.Day == a.day {
+			d.Leased, d.CapTokens, d.CapMicros = true, p.Part[spec.DayTokens], p.Part[spec.DayMicros]
+		}
+		out = append(out, d)
+	}
+	slices.SortFunc(out, func(a, b Day) int { return strings.Compare(a.Tenant, b.Tenant) })
+	return out
+}
+
+// Restore puts back what Days listed. A day that is over goes when its tenant is next seen.
+func (l *Limiter) Restore(days []Day) {
+	for _, d := range days {
+		if d.Tokens < 0 || d.Micros < 0 {
+			continue
+		}
+		a := l.account(d.Tenant)
+		a.day, a.spent = d.Day, [2]int64{d.Tokens, d.Micros}
+		if d.Leased {
+			p := Part{Day: d.Day}
+			p.Part[spec.DayTokens], p.Part[spec.DayMicros] = d.CapTokens, d.CapMicros
+			l.leases.Restore(d.Tenant, p)
+		}
+	}
+}
