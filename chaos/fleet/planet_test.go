@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/spillway-lb/spillway/geo"
 	"github.com/spillway-lb/spillway/internal/config"
