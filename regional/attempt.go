@@ -15,7 +15,9 @@ import (
 const (
 	// peerAdmission is how long a peer may take to admit a request before its body is sent all the same.
 	peerAdmission = 500 * time.Millisecond
-	// askFrom is the body size from which a peer is asked first: a smaller body costs less than a round trip.
+	// askFrom is the body size from which a peer is asked first. What is smaller fits a new connection's first flight, so that
+	// asking would cost a round trip and save nothing; the peer judges it by the same headers before it reads the body, and
+	// its refusal says as much: not started.
 	askFrom = 16 << 10
 )
 
@@ -27,7 +29,7 @@ func (g *Gateway) attempt(w http.ResponseWriter, r *http.Request, q *request, c 
 	forwarder := g.locals
 	if c.verdict.Spilled() {
 		forwarder = g.peers
-		hop.Hops++
+		spillHop(&hop, q, &c.verdict)
 	} else {
 		hop.Ticket = relay.Ticket{Parent: g.cfg.Name, Boot: g.boot, N: c.ticket}
 	}

@@ -47,6 +47,9 @@ func (g *Gateway) adopt(d *uplink.Directive) {
 		s = decoded
 	}
 	g.state.Store(newState(d, s, g.cfg.Region, time.Now()))
+	g.mu.Lock()
+	g.creditPeers(d.Peers, time.Now())
+	g.mu.Unlock()
 	g.outcomes.begin(d.Stage, time.Now())
 	g.refresh()
 	if !newer {

@@ -21,6 +21,7 @@ func (g *Gateway) dispatch(w http.ResponseWriter, r *http.Request, q *request) {
 	defer g.vault.Release(q.stream.seam)
 	for try := 0; ; try++ {
 		c, ok := g.place(w, q)
+		g.metrics.heldBack(&c.verdict)
 		if !ok && q.stream.joined {
 			g.breakOff(w, q, c, last, resumeFailed, resume.NoPlace)
 			return
@@ -43,6 +44,9 @@ func (g *Gateway) dispatch(w http.ResponseWriter, r *http.Request, q *request) {
 			continue
 		case last.Cut:
 			return
+		case g.judged(q, c, last):
+			try--
+			continue
 		case q.moved(c, &last):
 			try--
 			continue
@@ -69,13 +73,15 @@ func (g *Gateway) choose(q *request) (choice, bool) {
 	v := g.view.Load()
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	q.query.Ledger = g.ledger
+	q.query.Ledger, q.query.Spills, q.query.SpillShare = g.ledger, g.spills, q.state.spillShare()
 	g.findHome(q)
-	verdict, ok := zone.Choose(&q.query, v, time.Now(), g.rng, nil)
+	now := time.Now()
+	verdict, ok := zone.Choose(&q.query, v, now, g.rng, nil)
 	if !ok {
-		return choice{}, false
+		return choice{verdict: verdict}, false
 	}
 	g.settleIn(q, &verdict)
+	g.spent(q, &verdict, now)
 	n := g.ledger.Issue(verdict.Path, q.query.Model, int64(q.query.PromptTokens), int64(q.query.PromptTokens+q.query.MaxTokens))
 	return choice{verdict: verdict, ticket: n}, true
 }

@@ -53,7 +53,7 @@ func (g *Gateway) explain(ctx context.Context, ask admin.ExplainQuery) ([]explai
 	}
 	v := g.view.Load()
 	g.mu.Lock()
-	q.Ledger = g.ledger
+	q.Ledger, q.Spills, q.SpillShare = g.ledger, g.spills, st.spillShare()
 	verdict, ok := zone.Choose(q, v, time.Now(), g.rng, &rec)
 	if rule.Rule != route.RulePin {
 		verdict, ok = g.explainFallback(st, ask.Tenant, q, verdict, ok, v, &rec)

@@ -68,10 +68,13 @@ type Gateway struct {
 	budget   tenant.Budget
 	demand   *demand
 	sessions *zone.Sessions
-	peerRTTs *peerRTTs
-	suspects map[string]time.Time // endpoints that refused a connection, until when they count as lost
-	places   map[string]*place    // endpoints with attempts under way
-	rng      *rand.Rand
+	spills   *zone.Spills
+	// waypoints are tickets by when they were issued, for each peer region.
+	waypoints map[string][]waypoint
+	peerRTTs  *peerRTTs
+	suspects  map[string]time.Time // endpoints that refused a connection, until when they count as lost
+	places    map[string]*place    // endpoints with attempts under way
+	rng       *rand.Rand
 }
 
 // New checks the configuration and binds every listener, so that addresses are known before Start.
@@ -83,7 +86,7 @@ func New(cfg Config) (*Gateway, error) {
 	g := &Gateway{
 		cfg: cfg, vault: relay.NewVault(relay.MaxTexts), log: telemetry.Logger(cfg.Log), boot: uint64(now.UnixNano()), started: now, keep: uplink.Keep{Dir: cfg.Dir},
 		stale: make(chan struct{}, 1), book: capacity.NewBook(capacity.Thresholds{}), ledger: zone.NewLedger(),
-		tickets: newFollowed(), leases: tenant.NewLeases(len(cfg.Globals) == 0, now), demand: newDemand(), sessions: zone.NewSessions(), peerRTTs: newPeerRTTs(), suspects: map[string]time.Time{}, places: map[string]*place{},
+		tickets: newFollowed(), leases: tenant.NewLeases(len(cfg.Globals) == 0, now), demand: newDemand(), sessions: zone.NewSessions(), spills: zone.NewSpills(), waypoints: map[string][]waypoint{}, peerRTTs: newPeerRTTs(), suspects: map[string]time.Time{}, places: map[string]*place{},
 		rng: rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())),
 	}
 	g.log = g.log.With(telemetry.KeyTier, "regional", telemetry.KeyNode, cfg.Name, telemetry.KeyRegion, cfg.Region)

@@ -17,9 +17,8 @@ const (
 	forgetAfter = 10 * time.Minute
 	// suspectFor is how long an endpoint that refused a connection counts as lost.
 	suspectFor = time.Second
-	// A peer's summary has come through the global tier, which passes it on at the pace of its plans.
-	peerStale = 3 * time.Second
-	peerLost  = 10 * time.Second
+	// peerLost is when a peer's summary, which has come through the global tier, means nothing any more.
+	peerLost = 10 * time.Second
 )
 
 // onSummary takes a local's statement and credits it with the tickets that it counts.
@@ -134,7 +133,7 @@ func (g *Gateway) peersOf(st *state, now time.Time) []zone.Peer {
 		}
 		age := p.Age + max(now.Sub(st.received), 0)
 		out := zone.Peer{
-			Region: p.Region, Summary: p.Summary, Age: age, State: peerState(age), RTT: p.RTT, Residency: r.Residency,
+			Region: p.Region, Summary: p.Summary, Age: age, State: peerState(age, st.spillFresh()), RTT: p.RTT, Residency: r.Residency,
 			Drained: st.drained(p.Region, "", now), Gateways: g.trusted(p.Gateways),
 		}
 		peers = append(peers, out)
@@ -158,9 +157,9 @@ func (g *Gateway) trusted(all []uplink.PeerGateway) []zone.PeerGateway {
 	return out
 }
 
-func peerState(age time.Duration) capacity.Freshness {
+func peerState(age, fresh time.Duration) capacity.Freshness {
 	switch {
-	case age < peerStale:
+	case age < fresh:
 		return capacity.Fresh
 	case age < peerLost:
 		return capacity.Stale

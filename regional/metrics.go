@@ -23,6 +23,7 @@ type metrics struct {
 	resumes, hedges                                          *prometheus.CounterVec
 	ttft, duration                                           *prometheus.HistogramVec
 	tenants, models                                          *telemetry.Labels
+	spillMetrics
 }
 
 func newMetrics(r prometheus.Registerer, g *Gateway) (*metrics, error) {
@@ -33,24 +34,25 @@ func newMetrics(r prometheus.Registerer, g *Gateway) (*metrics, error) {
 		return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "spillway_regional_" + name, Help: help, Buckets: telemetry.WaitBuckets()}, []string{"model"})
 	}
 	m := &metrics{
-		requests:   counter("requests_total", "Answers by model and status; 499 is a client that left.", "model", "status"),
-		admissions: counter("admissions_total", "Requests by tenant and outcome: admitted, or the code of the refusal.", "tenant", "outcome"),
-		spills:     counter("spills_total", "Requests that went to a peer region, by region and reason.", "to", "reason"),
-		retries:    counter("retries_total", "Second tries by what had happened.", "reason"),
-		tokens:     counter("tokens_total", "Tokens of answers by model, class and kind (prompt, of which cached, and completion); source tells what engines stated from what was estimated.", "model", "class", "kind", "source"),
-		fallbacks:  counter("fallbacks_total", "Requests that a model's fallback answered, by the model that was meant and the one that served.", "model", "served"),
-		samples:    counter("rtt_samples_total", "Round trips read from clients' connections by outcome: taken, unplaced (the address has no place), implausible, or dropped for haste.", "outcome"),
-		doors:      counter("connections_refused_total", "Connections ended at the front door by reason: framing_* (a broken rule of HTTP/1.1), proxy_* (the PROXY header of a trusted proxy), http2_resets and http3_resets (streams reset in haste), http3_crowd.", "reason"),
-		hedges:     counter("connects_hedged_total", "Second connections to another zone because the first was slow, by whether the second was there first (won, lost).", "outcome"),
-		ttft:       histogram("ttft_seconds", "Time from arrival to the first byte of the answer."),
-		duration:   histogram("request_seconds", "Time from arrival to the last byte of the answer."),
-		tenants:    telemetry.NewLabels(maxLabels), models: telemetry.NewLabels(maxLabels),
+		requests:     counter("requests_total", "Answers by model and status; 499 is a client that left.", "model", "status"),
+		admissions:   counter("admissions_total", "Requests by tenant and outcome: admitted, or the code of the refusal.", "tenant", "outcome"),
+		spills:       counter("spills_total", "Requests that went to a peer region, by region and reason.", "to", "reason"),
+		retries:      counter("retries_total", "Second tries by what had happened.", "reason"),
+		tokens:       counter("tokens_total", "Tokens of answers by model, class and kind (prompt, of which cached, and completion); source tells what engines stated from what was estimated.", "model", "class", "kind", "source"),
+		fallbacks:    counter("fallbacks_total", "Requests that a model's fallback answered, by the model that was meant and the one that served.", "model", "served"),
+		samples:      counter("rtt_samples_total", "Round trips read from clients' connections by outcome: taken, unplaced (the address has no place), implausible, or dropped for haste.", "outcome"),
+		doors:        counter("connections_refused_total", "Connections ended at the front door by reason: framing_* (a broken rule of HTTP/1.1), proxy_* (the PROXY header of a trusted proxy), http2_resets and http3_resets (streams reset in haste), http3_crowd.", "reason"),
+		hedges:       counter("connects_hedged_total", "Second connections to another zone because the first was slow, by whether the second was there first (won, lost).", "outcome"),
+		ttft:         histogram("ttft_seconds", "Time from arrival to the first byte of the answer."),
+		duration:     histogram("request_seconds", "Time from arrival to the last byte of the answer."),
+		spillMetrics: newSpillMetrics(counter),
+		tenants:      telemetry.NewLabels(maxLabels), models: telemetry.NewLabels(maxLabels),
 	}
 	gauge := func(name, help string, f func() float64) prometheus.Collector {
 		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, f)
 	}
 	all := []prometheus.Collector{
-		m.requests, m.admissions, m.spills, m.retries, m.tokens, m.fallbacks, m.samples, m.doors, m.hedges, m.ttft, m.duration,
+		m.requests, m.admissions, m.spills, m.retries, m.tokens, m.fallbacks, m.samples, m.doors, m.hedges, m.held, m.spillRefusals, m.guests, m.ttft, m.duration,
 		gauge("spillway_regional_rtt_networks", "Client networks (/24 and /48) whose round trip is known.", func() float64 { return g.meter.networks() }),
 		gauge("spillway_regional_http3_connections", "Open connections over HTTP/3.", func() float64 { return float64(g.front.open.http3()) }),
 		gauge("spillway_regional_in_flight", "Requests under way.", func() float64 { return float64(g.inFlight.Load()) }),

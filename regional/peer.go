@@ -23,6 +23,9 @@ func (g *Gateway) servePeer(w http.ResponseWriter, r *http.Request) {
 	}
 	defer g.inFlight.Add(-1)
 	if e := g.admitPeer(w, r, q); e != nil {
+		if e.Code != openai.CodeNoCapacity { // counted with its reason
+			g.metrics.guests.WithLabelValues(e.Code).Inc()
+		}
 		g.refuse(w, q, e)
 		return
 	}
@@ -50,9 +53,14 @@ func (g *Gateway) admitPeer(w http.ResponseWriter, r *http.Request, q *request) 
 	}
 	q.admitted = time.Now()
 	q.query = zone.Query{Model: q.model.Name, PromptTokens: q.hop.PromptTokens, Class: q.hop.Class, Residency: q.tenant.Residency, Hops: q.hop.Hops}
-	if !g.hasRoom(q, outputLimit(q.model, q.hop.MaxTokens)) {
+	if q.hop.Prefix != 0 {
+		q.query.Prefix = append(q.marks.room[:0], q.hop.Prefix)
+	}
+	if why := g.noRoom(q, outputLimit(q.model, q.hop.MaxTokens)); why != "" {
+		g.metrics.guests.WithLabelValues(why).Inc()
 		return openai.NoCapacity(q.model.Name, defaultRetryAfter)
 	}
+	g.metrics.guests.WithLabelValues("admitted").Inc()
 	var e *openai.Error
 	if q.body, e = relay.ReadBody(w, r, q.state.spec.Routing.MaxBody, g.cfg.BodyTimeout); e != nil {
 		return e
@@ -63,13 +71,31 @@ func (g *Gateway) admitPeer(w http.ResponseWriter, r *http.Request, q *request) 
 	return e
 }
 
-// hasRoom reports whether a zone of ours that is well can take the request. A guest is not let in as a last resort.
-func (g *Gateway) hasRoom(q *request, limit int) bool {
+// Why a guest is not let in.
+const (
+	guestNoRoom = "no_room"        // no zone of ours that is well can take it inside a time that anybody would wait
+	guestAtHome = "sooner_at_home" // by what its gateway says it is better off there
+)
+
+// noRoom says why a request of another region is not let in; empty when it is. A guest is not taken as a last resort, nor
+// to wait longer here than it would at home: the sender went by what was known of us a while ago, and we know better.
+func (g *Gateway) noRoom(q *request, limit int) string {
 	v := g.view.Load()
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	q.query.MaxTokens = g.demand.expected(q.model.Name, limit)
 	q.query.Ledger = g.ledger
 	verdict, ok := zone.Choose(&q.query, v, time.Now(), g.rng, nil)
-	return ok && verdict.Reason != zone.ReasonLastResort && !v.Drained && !g.stopping.Load()
+	within := q.hop.SpillWithin.Seconds()
+	switch {
+	case !ok, verdict.Reason == zone.ReasonLastResort, v.Drained, g.stopping.Load(),
+		verdict.Seconds > guestPatience*q.model.TTFT.Of(q.query.Class).Seconds():
+		return guestNoRoom
+	case within > 0 && verdict.Seconds > within:
+		return guestAtHome
+	}
+	return ""
 }
+
+// guestPatience is how many times its class's target a guest that could be served nowhere else may have to wait here.
+const guestPatience = 10

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -247,5 +248,120 @@ func TestPeerAnswersBeforeTheBody(t *testing.T) {
 	}
 	if len(l.hits) != 1 {
 		t.Errorf("%d requests were served, want 1", len(l.hits))
+	}
+}
+
+// counter reads one counter of a registry.
+func counter(t *testing.T, reg *prometheus.Registry, name string, labels ...string) (sum float64) {
+	t.Helper()
+	families, err := reg.Gather()
+	must(t, err)
+	for _, f := range families {
+		if f.GetName() != "spillway_regional_"+name {
+			continue
+		}
+		for _, m := range f.Metric {
+			text := fmt.Sprint(m.Label)
+			ok := true
+			for _, l := range labels {
+				ok = ok && strings.Contains(text, `"`+l+`"`)
+			}
+			if ok {
+				sum += m.Counter.GetValue()
+			}
+		}
+	}
+	return sum
+}
+
+// A peer that knows better than what was known of it refuses before it does anything, and the request is served at home:
+// with a small body, which was sent along, as with a large one, which was not. No retry is spent on that.
+func TestARefusedSpillComesHome(t *testing.T) {
+	for name, body := range map[string]string{"small": ask, "large": large()} {
+		t.Run(name, func(t *testing.T) {
+			r := newRegions(t, nil)
+			busy, busier := small("small"), small("small")
+			busy.Ahead, busier.Ahead = [3]int64{40_000, 40_000, 40_000}, [3]int64{200_000, 200_000, 200_000} // a second, and five
+			there := r.local(r.iad, "iad", "iad-a", reply, busier)
+			r.tally("iad", 2)
+			r.world.served(r.iad, "small")
+			home := r.local(r.fra, "fra", "fra-a", reply, busy)
+			r.tally("fra", 2)
+			r.world.served(r.fra, "small")
+			before := r.wire.sent.Load()
+			for i := range 2 {
+				if resp, text := r.ask(r.fra, call{key: "key-acme", body: body}); resp.StatusCode != 200 || len(home.hits) != i+1 {
+					t.Fatalf("got %d %s, %d at home", resp.StatusCode, text, len(home.hits))
+				}
+			}
+			if len(there.hits) != 0 {
+				t.Error("the peer served what it had refused")
+			}
+			refused := counter(t, r.iadReg, "guests_total", "sooner_at_home") // a second one if the pause was over by then
+			if n := counter(t, r.fraReg, "spill_refusals_total", "iad"); n < 1 || n != refused {
+				t.Errorf("home counts %v refusals, the peer %v", n, refused)
+			}
+			if held := counter(t, r.fraReg, "spills_held_total", "iad", "refused"); refused+held != 2 {
+				t.Errorf("of two requests %v were refused and %v held back", refused, held)
+			}
+			if n := counter(t, r.fraReg, "retries_total"); n != 0 {
+				t.Errorf("%v retries were spent", n)
+			}
+			if n := r.wire.sent.Load() - before; n > 16<<10 {
+				t.Errorf("%d bytes were sent for a refusal", n)
+			}
+		})
+	}
+}
+
+// What would be sooner at a peer and stays is counted with its reason.
+func TestWhyASpillIsHeldBack(t *testing.T) {
+	for _, tc := range []struct {
+		why    string
+		tenant string
+		spec   func(string) string
+		peer   func(*uplink.Peer)
+	}{
+		{why: "residency", tenant: "europe"},
+		{why: "off", spec: func(s string) string { return strings.Replace(s, "routing:", "routing:\n  spill: false", 1) }},
+		{why: "margin", spec: func(s string) string { return strings.Replace(s, "routing:", "routing:\n  spill_margin: 5s", 1) }},
+		{why: "stale", peer: func(p *uplink.Peer) { p.Age = 5 * time.Second }},
+		{why: "no_headroom", peer: func(p *uplink.Peer) {
+			s := *p.Summary
+			s.Models = []capacity.Model{small("small")}
+			s.Models[0].Headroom = [3]int64{}
+			p.Summary = &s
+		}},
+	} {
+		t.Run(tc.why, func(t *testing.T) {
+			r := newRegions(t, nil)
+			busy := small("small")
+			busy.Ahead = [3]int64{80_000, 80_000, 80_000} // two seconds
+			r.local(r.fra, "fra", "fra-a", reply, busy)
+			r.tally("fra", 2)
+			r.change(func(d *uplink.Directive) {
+				if tc.spec != nil {
+					d.SpecVersion++
+					d.Spec = []byte(tc.spec(string(d.Spec)))
+				}
+				d.Peers = slices.Clone(d.Peers)
+				for i := range d.Peers {
+					if tc.peer != nil {
+						tc.peer(&d.Peers[i])
+					}
+				}
+			})
+			tenant := "acme"
+			if tc.tenant != "" {
+				tenant = tc.tenant
+			}
+			eventually(t, "held back for "+tc.why, func() bool {
+				resp, text := r.ask(r.fra, call{key: "key-" + tenant, body: ask})
+				if resp.StatusCode != 200 && resp.StatusCode != 503 { // 503: it went before the change had arrived
+					t.Fatalf("got %d %s", resp.StatusCode, text)
+				}
+				return counter(t, r.fraReg, "spills_held_total", "iad", tc.why) > 0
+			})
+		})
 	}
 }

@@ -24,7 +24,8 @@ const (
 	HeaderContinues    = "Spillway-Continues" // the request goes on with an answer that was cut after so many tokens
 	// HeaderNotStarted on an answer says that the request may be tried elsewhere: no work was begun, or nothing came of it
 	// and its one retry is unspent.
-	HeaderNotStarted = "Spillway-Not-Started"
+	HeaderSpillWithinMS = "Spillway-Spill-Within-Ms" // how long a peer may take to the first token for the spill to be worth it
+	HeaderNotStarted    = "Spillway-Not-Started"
 )
 
 // Headers for clients.

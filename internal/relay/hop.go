@@ -28,6 +28,9 @@ type Hop struct {
 	Deadline time.Duration
 	// RetriesLeft is what is left of the request's one retry.
 	RetriesLeft int
+	// SpillWithin is how long a peer may take to the first token, the round trip left out, for the request to be better off
+	// there; 0: it could be served nowhere else.
+	SpillWithin time.Duration
 	// Prefix is the hash of the prompt's longest known prefix; 0 when none is.
 	Prefix uint64
 	// AskUsage: the worker is to be asked for the usage of the stream. The client did not ask; the sender hides it.
@@ -102,6 +105,7 @@ func (p *Hop) Set(h http.Header) {
 	number(HeaderMaxTokens, p.MaxTokens)
 	number(HeaderDeadlineMS, int(p.Deadline/time.Millisecond))
 	number(HeaderRetriesLeft, p.RetriesLeft)
+	number(HeaderSpillWithinMS, int(p.SpillWithin/time.Millisecond))
 	number(HeaderContinues, p.Continues)
 	if p.AskUsage {
 		h.Set(HeaderAskUsage, "1")
@@ -124,7 +128,7 @@ func ParseHop(h http.Header) (Hop, error) {
 	if p.Ticket, err = ParseTicket(h.Get(HeaderTicket)); err != nil {
 		return Hop{}, fmt.Errorf("reading %s: %w", HeaderTicket, err)
 	}
-	var ms int
+	var ms, within int
 	for _, f := range []struct {
 		name string
 		dst  *int
@@ -133,6 +137,7 @@ func ParseHop(h http.Header) (Hop, error) {
 		{HeaderPromptTokens, &p.PromptTokens},
 		{HeaderMaxTokens, &p.MaxTokens},
 		{HeaderDeadlineMS, &ms},
+		{HeaderSpillWithinMS, &within},
 		{HeaderRetriesLeft, &p.RetriesLeft},
 		{HeaderContinues, &p.Continues},
 	} {
@@ -140,7 +145,7 @@ func ParseHop(h http.Header) (Hop, error) {
 			return Hop{}, fmt.Errorf("reading %s: %w", f.name, err)
 		}
 	}
-	p.Deadline = time.Duration(ms) * time.Millisecond
+	p.Deadline, p.SpillWithin = time.Duration(ms)*time.Millisecond, time.Duration(within)*time.Millisecond
 	p.AskUsage = h.Get(HeaderAskUsage) == "1"
 	if v := h.Get(HeaderPrefix); v != "" {
 		if p.Prefix, err = strconv.ParseUint(v, 16, 64); err != nil {

@@ -32,13 +32,14 @@ const (
 //
 // Order: instances that are well against a fresh peer, by seconds; then peers against instances that must load the model
 // first, by seconds; then draining ones; then what is lost, since a silent child may still serve and an answer from nobody is certain to be none.
-func Choose(q *Query, v *View, _ time.Time, rng *rand.Rand, rec *explain.Record) (Verdict, bool) {
+func Choose(q *Query, v *View, now time.Time, rng *rand.Rand, rec *explain.Record) (Verdict, bool) {
 	local, localOK, best := v.chooseLocal(q, rng, rec)
-	peer, peerOK := v.choosePeer(q, localOK && best == well && !v.Drained, rng, rec)
+	peer, peerOK := v.choosePeer(q, localOK && best == well && !v.Drained, now, rng, rec)
 	verdict, ok := settle(q, v, local, localOK, best, peer, peerOK)
+	verdict.explainHeld(q, &peer, ok && localOK && best == well, peerOK)
 	if !ok {
 		rec.Choose("", ReasonNoneServes)
-		return Verdict{}, false
+		return verdict, false
 	}
 	if rec.On() {
 		rec.Policy = "predictive"
@@ -57,6 +58,7 @@ func settle(q *Query, v *View, local Verdict, localOK bool, best rank, peer peer
 	case localOK && best == well && !v.Drained:
 		if peerOK && peer.rank == well && local.Seconds > peer.Seconds+q.Margin.Seconds() {
 			peer.Reason = ReasonPeerSooner
+			peer.Within = max(local.Seconds-q.Margin.Seconds()-peer.rtt(v), 0.001)
 			return peer.Verdict, true
 		}
 		return local, true
@@ -83,6 +85,31 @@ func settle(q *Query, v *View, local Verdict, localOK bool, best rank, peer peer
 		return peer.Verdict, true
 	}
 	return Verdict{}, false
+}
+
+// explainHeld says why a request that stays would have been sooner at a peer, if it would.
+func (v *Verdict) explainHeld(q *Query, peer *peerVerdict, home, peerOK bool) {
+	if v.Spilled() {
+		return
+	}
+	held := peer.held
+	if peerOK && peer.rank == well && (held.why == "" || peer.Seconds <= held.seconds) {
+		held = heldBack{peer.Path.Region, HeldMargin, peer.Seconds}
+	}
+	if held.why == "" || home && v.Seconds <= held.seconds || home && held.why != HeldMargin && v.Seconds <= held.seconds+q.Margin.Seconds() {
+		return
+	}
+	v.Held, v.HeldBy = held.why, held.region
+}
+
+// rtt is the round trip to the peer that was chosen, in seconds.
+func (p *peerVerdict) rtt(v *View) float64 {
+	for i := range v.Peers {
+		if v.Peers[i].Region == p.Path.Region {
+			return v.Peers[i].rtt().Seconds()
+		}
+	}
+	return unknownRTT.Seconds()
 }
 
 // chooseLocal returns the best instance of the best rank that has one.

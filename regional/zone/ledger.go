@@ -59,6 +59,9 @@ func (l *Ledger) Issue(child capacity.Path, model string, tokens, kv int64) uint
 	return l.next
 }
 
+// Last is the newest ticket; 0 for none.
+func (l *Ledger) Last() uint64 { return l.next }
+
 // Prefilled takes the prompt of a request out of the sums: its first token has come. KV and slot stay.
 func (l *Ledger) Prefilled(child capacity.Path, ticket uint64) {
 	if a, e := l.find(child, ticket); e != nil {

@@ -2,98 +2,158 @@ package zone
 
 import (
 	"math/rand/v2"
+	"time"
 
 	"github.com/spillway-lb/spillway/internal/capacity"
 	"github.com/spillway-lb/spillway/internal/explain"
 )
 
-// peerVerdict is the best peer with its rank.
+// peerVerdict is the best peer with its rank, and the peer that would be the soonest if nothing held the request back.
 type peerVerdict struct {
 	Verdict
 	rank rank
+	held heldBack
 }
 
-// choosePeer returns the peer with the least seconds. When the region itself could serve (local), only peers that are
-// surely well compete: fresh, and with headroom for the class.
-func (v *View) choosePeer(q *Query, local bool, rng *rand.Rand, rec *explain.Record) (best peerVerdict, ok bool) {
+// heldBack is a peer to which the request may not go, and why.
+type heldBack struct {
+	region, why string
+	seconds     float64
+}
+
+// choosePeer returns the peer with the least seconds, or of several that are as good one by chance: gateways that all see
+// the same peer with room do not all go there. When the region itself could serve (local), only peers that are surely
+// well compete: fresh, with headroom for the class, and with budget left.
+func (v *View) choosePeer(q *Query, local bool, now time.Time, rng *rand.Rand, rec *explain.Record) (best peerVerdict, ok bool) {
 	best.rank = out
+	at, whole, least := -1, 0.0, 0.0
 	for i := range v.Peers {
 		p := &v.Peers[i]
-		r, s := p.price(q, local, rec)
-		if r == out || r > best.rank || r == best.rank && s >= best.Seconds {
+		r, s, held := p.price(q, local, now, rec)
+		if held != "" && (best.held.why == "" || s < best.held.seconds) {
+			best.held = heldBack{p.Region, held, s}
+		}
+		if r == out || r > best.rank {
 			continue
 		}
-		best.rank, best.Seconds, ok = r, s, true
-		best.Path = capacity.Path{Region: p.Region}
-	}
-	if !ok {
-		return best, false
-	}
-	for i := range v.Peers {
-		if v.Peers[i].Region == best.Path.Region {
-			g := v.Peers[i].gateway(q, rng)
-			best.Peer, best.Endpoint = g.Name, g.Endpoint
+		if r < best.rank || s < least-nearSeconds && s*nearShare < least {
+			best.rank, whole, least = r, 0, s // clearly better than all before it
+		} else if s > max(least+nearSeconds, least*nearShare) {
+			continue
+		}
+		least = min(least, s)
+		w := p.headroom(q)
+		if whole += w; at < 0 || whole == w || rng.Float64()*whole < w {
+			at, best.Seconds = i, s
 		}
 	}
+	if at < 0 {
+		return best, false
+	}
+	p := &v.Peers[at]
+	g := p.gateway(q, rng)
+	best.Path, best.Peer, best.Endpoint = capacity.Path{Region: p.Region}, g.Name, g.Endpoint
+	best.Rate = q.SpillShare * p.headroom(q)
 	return best, true
 }
 
-// price ranks one peer and prices the query there, round trip included.
-func (p *Peer) price(q *Query, local bool, rec *explain.Record) (rank, float64) {
+// headroom is the peer's for the query's model and class, in tokens/s, at least 1.
+func (p *Peer) headroom(q *Query) float64 {
+	if m := p.Summary.Model(q.Model); m != nil {
+		return float64(max(m.Headroom[q.Class], 1))
+	}
+	return 1
+}
+
+// rtt is the round trip to the peer.
+func (p *Peer) rtt() time.Duration {
+	if p.RTT <= 0 {
+		return unknownRTT
+	}
+	return p.RTT
+}
+
+// price ranks one peer and prices the query there, round trip included. held says why it may not be sent there although
+// the peer could serve it.
+func (p *Peer) price(q *Query, local bool, now time.Time, rec *explain.Record) (r rank, s float64, held string) {
 	h := rec.Candidate(p.Region)
-	if why := p.barred(q); why != "" {
-		h.Drop(why)
-		return out, 0
+	if p.Summary == nil {
+		h.Drop(DropNoNews)
+		return out, 0, ""
+	}
+	if !p.reachable(q) {
+		h.Drop(DropExcluded)
+		return out, 0, ""
 	}
 	m, why := q.fits(p.Summary)
 	if m == nil {
 		h.Drop(why)
-		return out, 0
+		return out, 0, ""
 	}
-	rtt := p.RTT
-	if rtt <= 0 {
-		rtt = unknownRTT
-	}
-	h.Term("rtt", rtt.Seconds())
-	s := rtt.Seconds() + q.seconds(m, capacity.Path{Region: p.Region}, p.State == capacity.Fresh, h)
-	switch {
-	case p.Drained || p.Summary.Draining:
+	h.Term("rtt", p.rtt().Seconds())
+	s = p.rtt().Seconds() + q.seconds(m, capacity.Path{Region: p.Region}, p.State == capacity.Fresh, h)
+	if p.Drained || p.Summary.Draining {
 		h.Drop(DropDraining)
-		return out, 0
-	case p.State == capacity.Lost:
-		h.Drop(DropLost)
-		return lost, s
-	case local && p.State != capacity.Fresh:
-		h.Drop(DropNotFresh)
-		return out, 0
-	case local && m.Headroom[q.Class] <= 0:
-		h.Drop(DropNoHeadroom)
-		return out, 0
+		return out, 0, ""
 	}
-	return well, s
+	if drop, held := p.barred(q); drop != "" {
+		h.Drop(drop)
+		return out, s, held
+	}
+	if local {
+		if drop, held := p.doubtful(q, m, now); drop != "" {
+			h.Drop(drop)
+			return out, s, held
+		}
+	}
+	if p.State == capacity.Lost {
+		h.Drop(DropLost)
+		return lost, s, ""
+	}
+	return well, s, ""
 }
 
 // barred says why the query may not go to the peer whatever its capacity; empty when it may.
-func (p *Peer) barred(q *Query) string {
+func (p *Peer) barred(q *Query) (drop, held string) {
 	switch {
 	case q.Hops > 0:
-		return DropHops
+		return DropHops, HeldHops
 	case !q.Spill:
-		return DropSpillForbidden
+		return DropSpillForbidden, HeldOff
 	case !q.permits(p.Residency):
-		return DropResidency
-	case p.Summary == nil:
-		return DropNoNews
+		return DropResidency, HeldResidency
+	case q.Barred == p.Region:
+		return DropBarred, HeldRefused
 	}
-	for i := range p.Gateways {
-		if !q.excluded(p.Gateways[i].Endpoint) {
-			return ""
-		}
-	}
-	return DropExcluded
+	return "", ""
 }
 
-// gateway draws one of the peer's gateways that have not failed the query. There is one, or barred would have said so.
+// doubtful says why a query that could be served at home does not go to the peer; empty when it may.
+func (p *Peer) doubtful(q *Query, m *capacity.Model, now time.Time) (drop, held string) {
+	switch {
+	case p.State != capacity.Fresh:
+		return DropNotFresh, HeldNotFresh
+	case m.Headroom[q.Class] <= 0:
+		return DropNoHeadroom, HeldNoHeadroom
+	case q.Spills.paused(p.Region, q.Model, now):
+		return DropRefused, HeldRefused
+	case !q.Spills.grants(p.Region, q.Model, q.SpillShare*p.headroom(q), now):
+		return DropBudget, HeldBudget
+	}
+	return "", ""
+}
+
+// reachable reports whether some gateway of the peer has not failed the query.
+func (p *Peer) reachable(q *Query) bool {
+	for i := range p.Gateways {
+		if !q.excluded(p.Gateways[i].Endpoint) {
+			return true
+		}
+	}
+	return false
+}
+
+// gateway draws one of the peer's gateways that have not failed the query. There is one, or the peer is not reachable.
 func (p *Peer) gateway(q *Query, rng *rand.Rand) PeerGateway {
 	var chosen PeerGateway
 	n := 0

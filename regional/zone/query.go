@@ -21,6 +21,12 @@ type Query struct {
 	Spill bool
 	// Margin is how much sooner a peer must be, round trip included, before a request that could be served here leaves.
 	Margin time.Duration
+	// Spills is what this gateway may still send to its peers; nil: whatever there is headroom for.
+	Spills *Spills
+	// SpillShare is the part of a peer's headroom that this gateway may spill into.
+	SpillShare float64
+	// Barred is a peer region that has refused this request; empty for none.
+	Barred string
 	// Prefix holds the hashes of the prompt's beginnings as sketches name them, the shortest first. Empty: none is known.
 	Prefix []uint64
 	// Home is where the request's session was served last, and HomeTokens how long its prompt was then: that much may still

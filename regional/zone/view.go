@@ -56,6 +56,14 @@ type Verdict struct {
 	Reason string
 	// Seconds is the predicted time to the first token.
 	Seconds float64
+	// Within is how many seconds a peer may take, the round trip left out, for the request to be better off there than at
+	// home. 0: nothing at home can serve it.
+	Within float64
+	// Rate is the budget that the spill is taken out of, in prompt tokens/s.
+	Rate float64
+	// Held is why a request that would have been sooner at the peer HeldBy was not sent there, one of the Held words; empty
+	// when it was, or none would have been.
+	Held, HeldBy string
 }
 
 // Spilled reports whether the request leaves the region.
@@ -83,4 +91,19 @@ const (
 	DropNoHeadroom     = "no headroom"
 	DropHops           = "hop limit"
 	DropSpillForbidden = "spill is switched off"
+	DropBudget         = "the spill budget is spent"
+	DropRefused        = "it has refused lately"
+	DropBarred         = "it has refused this request"
+)
+
+// Why a spill is held back, in the words of metrics.
+const (
+	HeldMargin     = "margin"      // the peer is sooner, and not by enough
+	HeldNotFresh   = "stale"       // its headroom is too old to be believed
+	HeldNoHeadroom = "no_headroom" // it has none
+	HeldBudget     = "budget"      // this region's part of it is spent
+	HeldRefused    = "refused"     // it has refused this request, or another lately
+	HeldResidency  = "residency"   // the tenant may not be served there
+	HeldHops       = "hop_limit"   // another region sent the request here
+	HeldOff        = "off"         // the spec allows no spilling
 )
