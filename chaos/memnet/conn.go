@@ -24,7 +24,8 @@ type conn struct {
 
 // pair is both ends of a connection.
 func (n *Net) pair(from, to netip.AddrPort) (near, far net.Conn) {
-	up, down := newWay(), newWay()
+	late := n.late(from.Addr(), to.Addr())
+	up, down := newWay(late), newWay(late)
 	client, server := net.TCPAddrFromAddrPort(from), net.TCPAddrFromAddrPort(to)
 	a, b := &conn{n, down, up, client, server}, &conn{n, up, down, server, client}
 	n.mu.Lock()
@@ -72,7 +73,7 @@ func (c *conn) SetWriteDeadline(t time.Time) error {
 func (c *conn) reset() {
 	for _, w := range []*way{c.in, c.out} {
 		w.mu.Lock()
-		w.broken, w.buf = true, nil
+		w.broken, w.buf, w.ready = true, nil, 0
 		w.news.Broadcast()
 		w.mu.Unlock()
 	}
@@ -83,7 +84,10 @@ type way struct {
 	mu             sync.Mutex
 	news           *sync.Cond
 	buf            []byte
-	ended          bool // nothing more will be written
+	delay          time.Duration
+	ready          int  // bytes of buf that have arrived
+	closed         bool // nothing more will be written
+	ended          bool // and the reader has heard of it
 	abandoned      bool // nobody will read
 	gone           bool // this end was closed by its reader
 	broken         bool // a side vanished
@@ -96,8 +100,8 @@ type limit struct {
 	over  bool
 }
 
-func newWay() *way {
-	w := &way{}
+func newWay(delay time.Duration) *way {
+	w := &way{delay: delay}
 	w.news = sync.NewCond(&w.mu)
 	return w
 }
@@ -113,9 +117,9 @@ func (w *way) read(b []byte) (int, error) {
 			return 0, errReset
 		case w.reader.over:
 			return 0, os.ErrDeadlineExceeded
-		case len(w.buf) > 0 && len(b) > 0:
-			n := copy(b, w.buf)
-			w.buf = w.buf[n:]
+		case w.ready > 0 && len(b) > 0:
+			n := copy(b, w.buf[:w.ready])
+			w.buf, w.ready = w.buf[n:], w.ready-n
 			if len(w.buf) == 0 {
 				w.buf = nil
 			}
@@ -123,7 +127,7 @@ func (w *way) read(b []byte) (int, error) {
 			return n, nil
 		case len(b) == 0:
 			return 0, nil
-		case w.ended:
+		case w.ended && len(w.buf) == 0:
 			return 0, io.EOF
 		}
 		w.news.Wait()
@@ -135,7 +139,7 @@ func (w *way) write(b []byte) (n int, err error) {
 	defer w.mu.Unlock()
 	for {
 		switch {
-		case w.ended:
+		case w.closed:
 			return n, net.ErrClosed
 		case w.broken:
 			return n, errReset
@@ -150,7 +154,7 @@ func (w *way) write(b []byte) (n int, err error) {
 			k := min(room, len(b))
 			w.buf = append(w.buf, b[:k]...)
 			b, n = b[k:], n+k
-			w.news.Broadcast()
+			w.after(func() { w.ready = min(w.ready+k, len(w.buf)) })
 			continue
 		}
 		w.news.Wait()
@@ -161,16 +165,32 @@ func (w *way) write(b []byte) (n int, err error) {
 func (w *way) end() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.ended = true
+	w.closed = true
 	w.writer.stop()
-	w.news.Broadcast()
+	w.after(func() { w.ended = true })
+}
+
+// after does what the other side is to see, when it has come there; w.mu is held then as now. What is written in one order
+// arrives in that order: only how much has arrived counts.
+func (w *way) after(f func()) {
+	if w.delay <= 0 {
+		f()
+		w.news.Broadcast()
+		return
+	}
+	time.AfterFunc(w.delay, func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		f()
+		w.news.Broadcast()
+	})
 }
 
 // abandon says that nobody will read.
 func (w *way) abandon() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.abandoned, w.gone, w.buf = true, true, nil
+	w.abandoned, w.gone, w.buf, w.ready = true, true, nil, 0
 	w.reader.stop()
 	w.news.Broadcast()
 }

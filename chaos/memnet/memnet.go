@@ -17,6 +17,8 @@ const backlog = 1024
 type Net struct {
 	// Delay is how long a datagram is on its way; nil: no time. It is set before the first one is sent.
 	Delay func(from, to netip.Addr) time.Duration
+	// StreamDelay is the same for what is written to connections, and half of what it takes to open one; nil: no time.
+	StreamDelay func(from, to netip.Addr) time.Duration
 
 	mu        sync.Mutex
 	listeners map[string]*listener
@@ -65,6 +67,9 @@ func (n *Net) dial(ctx context.Context, host netip.Addr, address string) (net.Co
 	if l == nil {
 		return nil, &net.OpError{Op: "dial", Net: "memory", Err: syscall.ECONNREFUSED}
 	}
+	if err := n.travel(ctx, 2*n.late(host, at.Addr())); err != nil {
+		return nil, err
+	}
 	near, far := n.pair(from, l.at)
 	select {
 	case l.conns <- far:
@@ -75,6 +80,29 @@ func (n *Net) dial(ctx context.Context, host netip.Addr, address string) (net.Co
 	case <-ctx.Done():
 		_, _ = near.Close(), far.Close()
 		return nil, ctx.Err()
+	}
+}
+
+// late is how long a stream's bytes take from one host to another.
+func (n *Net) late(from, to netip.Addr) time.Duration {
+	if n.StreamDelay == nil {
+		return 0
+	}
+	return n.StreamDelay(from, to)
+}
+
+// travel waits.
+func (n *Net) travel(ctx context.Context, d time.Duration) error {
+	if d <= 0 {
+		return nil
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
 	}
 }
 

@@ -22,6 +22,8 @@ type Config struct {
 	Regions []Region
 	// Gateways and Zones of each region, and Locals of each zone; 0 means 1. A region's workers are dealt out to its zones.
 	Gateways, Zones, Locals int
+	// Far gives connections the time that datagrams take: 80 ms to another region and back. Without it they take none.
+	Far bool
 	// Routing is what the spec says under that key, as YAML; empty: defaults.
 	Routing string
 	// TTL of the service's answers.

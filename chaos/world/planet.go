@@ -10,6 +10,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/spillway-lb/spillway/chaos/gpu"
 	"github.com/spillway-lb/spillway/chaos/memnet"
 	"github.com/spillway-lb/spillway/consensus"
@@ -17,6 +19,7 @@ import (
 	"github.com/spillway-lb/spillway/global"
 	"github.com/spillway-lb/spillway/global/dns"
 	"github.com/spillway-lb/spillway/internal/identity"
+	"github.com/spillway-lb/spillway/internal/telemetry"
 	"github.com/spillway-lb/spillway/local"
 	"github.com/spillway-lb/spillway/local/discover"
 	"github.com/spillway-lb/spillway/regional"
@@ -26,9 +29,10 @@ import (
 type Planet struct {
 	Net      *memnet.Net
 	Globals  []*global.Server
-	Gateways [][]*regional.Gateway // by region
-	Agents   [][]*local.Agent      // by region, zone by zone
-	Workers  [][]*gpu.Server       // by region
+	Gateways [][]*regional.Gateway    // by region
+	Agents   [][]*local.Agent         // by region, zone by zone
+	Workers  [][]*gpu.Server          // by region
+	Metrics  [][]*prometheus.Registry // of the gateways
 
 	cfg   Config
 	ca    *identity.DevCA
@@ -46,6 +50,9 @@ type part interface {
 func New(ctx context.Context, cfg Config) (*Planet, error) {
 	cfg.Gateways, cfg.Zones, cfg.Locals = max(cfg.Gateways, 1), max(cfg.Zones, 1), max(cfg.Locals, 1)
 	p := &Planet{Net: &memnet.Net{Delay: delay}, cfg: cfg}
+	if cfg.Far {
+		p.Net.StreamDelay = p.streamDelay
+	}
 	for _, step := range []func(context.Context) error{p.found, p.work, p.gather, p.steer, p.ready} {
 		if err := step(ctx); err != nil {
 			return nil, errors.Join(err, p.Stop(ctx))
@@ -61,6 +68,20 @@ func delay(from, to netip.Addr) time.Duration {
 		return time.Millisecond
 	}
 	return 40 * time.Millisecond
+}
+
+// streamDelay is delay, and for clients 2 ms to what is near them.
+func (p *Planet) streamDelay(from, to netip.Addr) time.Duration {
+	a, b := from.As4(), to.As4()
+	for _, x := range [][2][4]byte{{a, b}, {b, a}} {
+		if client, host := x[0], x[1]; client[0] >= 20 && int(client[0]) < 20+len(p.cfg.Regions) {
+			if host[1] != 1 && host[2] == client[0]-20 {
+				return 2 * time.Millisecond
+			}
+			return 40 * time.Millisecond
+		}
+	}
+	return delay(from, to)
 }
 
 // found makes the authority and the map.
@@ -125,7 +146,7 @@ func (p *Planet) gather(ctx context.Context) error {
 }
 
 func (p *Planet) region(ctx context.Context, r int) error {
-	p.Agents, p.Gateways = append(p.Agents, nil), append(p.Gateways, nil)
+	p.Agents, p.Gateways, p.Metrics = append(p.Agents, nil), append(p.Gateways, nil), append(p.Metrics, nil)
 	for z := range p.cfg.Zones {
 		for l := range p.cfg.Locals {
 			a, err := p.agent(r, z, l)
@@ -178,8 +199,10 @@ func (p *Planet) gateway(r, i int) (*regional.Gateway, error) {
 	for i := range p.cfg.Globals {
 		globals = append(globals, GlobalHost(i).String()+":7100")
 	}
+	registry := telemetry.NewRegistry("regional", name, "world")
+	p.Metrics[r] = append(p.Metrics[r], registry)
 	return regional.New(regional.Config{
-		Name: name, Region: region, Certs: certs, Network: p.Net.Host(own), Atlas: p.atlas, Dir: p.dir(name),
+		Registry: registry, Name: name, Region: region, Certs: certs, Network: p.Net.Host(own), Atlas: p.atlas, Dir: p.dir(name),
 		HTTPListen: own.String() + ":8080", PeerListen: own.String() + ":8443", UplinkListen: own.String() + ":7200",
 		Globals: globals, Log: p.cfg.Log,
 	})
@@ -291,6 +314,20 @@ func (p *Planet) StartLocal(ctx context.Context, r, i int) (err error) {
 	p.Net.Mend(LocalHost(r, z, l))
 	p.Agents[r][i], err = p.agent(r, z, l)
 	return p.start(ctx, p.Agents[r][i], err)
+}
+
+// CutWorkers takes the last n workers of a region off the network.
+func (p *Planet) CutWorkers(r, n int) {
+	for w := range n {
+		p.Net.Cut(workerHost(r, len(p.Workers[r])-1-w))
+	}
+}
+
+// MendWorkers puts all of a region's workers back on the network.
+func (p *Planet) MendWorkers(r int) {
+	for w := range p.Workers[r] {
+		p.Net.Mend(workerHost(r, w))
+	}
 }
 
 // StopGlobal ends a global node. Cut its host first, and it goes as one that is killed: nobody hears its farewell.
