@@ -86,6 +86,10 @@ compare: ## compare policies in a zone with a slow, a lying and a leaking worker
 step: ## step one region's demand to 1.3 of its capacity, in virtual time, and print how it settles; STEP="-seeds 1"
 	$(GO) test ./chaos/step -run '^TestTable$$' -count 1 -timeout 2h -v -args -step $(STEP) | grep -v '^=== '
 
+.PHONY: spill
+spill: ## halve one region of three under load, in virtual time, and print what spills, with spilling and without; SPILL="-seeds 1"
+	$(GO) test ./chaos/spill -run '^TestTable$$' -count 1 -timeout 2h -v -args -spill $(SPILL) | grep -v '^=== '
+
 .PHONY: lint
 lint: ## check formatting, vet and staticcheck (pinned in internal/tools/go.mod)
 	@out=$$($(TOOL) gofumpt -l .); test -z "$$out" || { echo "run 'make fmt': $$out"; exit 1; }

@@ -55,10 +55,10 @@ func (g *Gateway) judged(q *request, c choice, res relay.Result) (home bool) {
 	g.spills.Refused(region, q.query.Model, time.Now(), g.rng)
 	g.metrics.spillRefusals.WithLabelValues(region).Inc()
 	q.query.Barred = region
-	if c.verdict.Within <= 0 || !q.query.Spill {
+	if c.verdict.Within <= 0 {
 		return false
 	}
-	q.query.Spill = false // it is not hawked about
+	q.query.Barred = zone.BarAll // it is not hawked about
 	return true
 }
 

@@ -122,7 +122,7 @@ func (p *Peer) barred(q *Query) (drop, held string) {
 		return DropSpillForbidden, HeldOff
 	case !q.permits(p.Residency):
 		return DropResidency, HeldResidency
-	case q.Barred == p.Region:
+	case q.Barred == p.Region || q.Barred == BarAll:
 		return DropBarred, HeldRefused
 	}
 	return "", ""

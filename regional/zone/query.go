@@ -25,7 +25,7 @@ type Query struct {
 	Spills *Spills
 	// SpillShare is the part of a peer's headroom that this gateway may spill into.
 	SpillShare float64
-	// Barred is a peer region that has refused this request; empty for none.
+	// Barred is a peer region that has refused this request, or BarAll; empty for none.
 	Barred string
 	// Prefix holds the hashes of the prompt's beginnings as sketches name them, the shortest first. Empty: none is known.
 	Prefix []uint64

@@ -96,6 +96,9 @@ const (
 	DropBarred         = "it has refused this request"
 )
 
+// BarAll bars every peer: one has refused the request, and home can serve it.
+const BarAll = "*"
+
 // Why a spill is held back, in the words of metrics.
 const (
 	HeldMargin     = "margin"      // the peer is sooner, and not by enough
