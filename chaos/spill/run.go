@@ -29,8 +29,8 @@ type Options struct {
 	Busy           float64 // what each region's clients ask for, over what it can do
 	Workers        int     // of each region; the first one loses half of them
 	Prompt, Output int     // tokens
-	// Before, Halved and After are how long the region has all its workers, half of them, and all again. The first half of
-	// Before is warming up and is not counted.
+	// Before, Halved and After are how long the region has all its workers, half of them, and all again. The first two thirds
+	// of Before are warming up and are not counted.
 	Before, Halved, After time.Duration
 	Seed                  uint64
 	Dir                   string
@@ -149,7 +149,7 @@ func (x *run) book(r int, at time.Duration, reply world.Reply) {
 		x.res.Slots[at/Slot]++
 	}
 	switch {
-	case at < x.o.Before/2:
+	case at < x.o.Before*2/3:
 	case at < x.o.Before:
 		x.res.Before.add(reply, away)
 	case halved:
