@@ -21,7 +21,7 @@ func (g *Gateway) dispatch(w http.ResponseWriter, r *http.Request, q *request) {
 	defer g.vault.Release(q.stream.seam)
 	for try := 0; ; try++ {
 		c, ok := g.place(w, q)
-		g.metrics.heldBack(&c.verdict)
+		g.metrics.heldBack(q, &c.verdict)
 		if !ok && q.stream.joined {
 			g.breakOff(w, q, c, last, resumeFailed, resume.NoPlace)
 			return

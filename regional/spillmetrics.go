@@ -20,9 +20,10 @@ func newSpillMetrics(counter func(name, help string, labels ...string) *promethe
 	}
 }
 
-// heldBack counts a request that stays though a peer would have been sooner.
-func (m *spillMetrics) heldBack(v *zone.Verdict) {
-	if v.Held != "" {
+// heldBack counts a request that stays though a peer would have been sooner. One that has come home from a peer is counted
+// among the refusals.
+func (m *spillMetrics) heldBack(q *request, v *zone.Verdict) {
+	if v.Held != "" && q.query.Barred == "" {
 		m.held.WithLabelValues(v.HeldBy, v.Held).Inc()
 	}
 }
