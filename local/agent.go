@@ -30,7 +30,7 @@ type Agent struct {
 	policy   atomic.Pointer[orders]
 	adopt    sync.Mutex // one directive at a time
 	listener net.Listener
-	http     *http.Server
+	http     relay.Server
 	forward  *relay.Forwarder
 	vault    *relay.Vault // of texts that streams could be resumed from
 	scraper  *engine.Client
@@ -104,11 +104,16 @@ func (a *Agent) open() error {
 	if a.cfg.Advertise == "" {
 		a.cfg.Advertise = a.listener.Addr().String()
 	}
-	a.http = &http.Server{
+	srv := &http.Server{
 		Handler: relay.Guard(a.gate(a.routes())), ReadHeaderTimeout: 5 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
 		ConnState: relay.NewCrowd(0).Track,
 		ErrorLog:  slog.NewLogLogger(a.log.Handler(), slog.LevelDebug),
 	}
+	if !a.cfg.Plain {
+		srv.TLSConfig = a.cfg.Certs.Server(relay.ALPN, a.callers)
+		srv.TLSNextProto = map[string]func(*http.Server, *tls.Conn, http.Handler){} // not nil: no HTTP/2
+	}
+	a.http = relay.FastServer(srv, a.cfg.Network, nil)
 	if len(a.cfg.Gateways) > 0 {
 		a.uplink, err = uplink.NewChild(uplink.ChildConfig{
 			Network: a.cfg.Network, Certs: a.cfg.Certs, Parents: a.cfg.Gateways, ParentRole: identity.RoleGateway, Path: a.path(), Endpoint: a.cfg.Advertise,
@@ -137,12 +142,14 @@ func (a *Agent) Start(ctx context.Context) error {
 	if err := a.watch.Start(ctx); err != nil {
 		return err
 	}
-	l := a.listener
-	if !a.cfg.Plain {
-		l = tls.NewListener(l, a.cfg.Certs.Server(relay.ALPN, a.callers))
-	}
 	a.wg.Go(func() {
-		if err := a.http.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+		var err error
+		if a.cfg.Plain {
+			err = a.http.Serve(a.listener)
+		} else {
+			err = a.http.ServeTLS(a.listener, "", "")
+		}
+		if !errors.Is(err, http.ErrServerClosed) {
 			a.log.Error("taking requests ended", telemetry.Err(err))
 		}
 	})

@@ -18,7 +18,8 @@ import (
 // door is one HTTP listener with its server.
 type door struct {
 	listener net.Listener
-	http     *http.Server
+	http     *http.Server // the settings
+	server   relay.Server
 	log      *slog.Logger
 	open     *openDoor // the clients' own; nil for another
 }
@@ -29,7 +30,7 @@ func openPeer(cfg *Config, h http.Handler, log *slog.Logger) (*door, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := newDoor(cfg, l, h, log)
+	d := newDoor(cfg, l, h, log, nil)
 	d.http.TLSConfig = cfg.Certs.Server(relay.ALPN, isGateway)
 	d.http.TLSNextProto = map[string]func(*http.Server, *tls.Conn, http.Handler){} // not nil: no HTTP/2
 	return d, nil
@@ -57,8 +58,9 @@ const (
 	maxStreams         = 128 // requests at work on one connection
 )
 
-func newDoor(cfg *Config, l net.Listener, h http.Handler, log *slog.Logger) *door {
-	return &door{listener: l, log: log, http: &http.Server{
+// newDoor makes a door. odd, where it is given, stands between net/http and connections that are left to it.
+func newDoor(cfg *Config, l net.Listener, h http.Handler, log *slog.Logger, odd func(net.Listener) net.Listener) *door {
+	d := &door{listener: l, log: log, http: &http.Server{
 		Handler:           relay.Guard(h),
 		ReadHeaderTimeout: cfg.HeaderTimeout,
 		IdleTimeout:       cfg.IdleTimeout,
@@ -67,6 +69,8 @@ func newDoor(cfg *Config, l net.Listener, h http.Handler, log *slog.Logger) *doo
 		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 		HTTP2:             http2Bounds(),
 	}}
+	d.server = relay.FastServer(d.http, cfg.Network, odd)
+	return d
 }
 
 // http2Bounds are in force where clients speak HTTP/2. A client that opens and resets streams in haste (CVE-2023-44487)
@@ -89,9 +93,9 @@ func (d *door) serve() {
 	case d.open != nil:
 		err = d.open.serve(d)
 	case d.http.TLSConfig != nil:
-		err = d.http.ServeTLS(d.listener, "", "")
+		err = d.server.ServeTLS(d.listener, "", "")
 	default:
-		err = d.http.Serve(d.listener)
+		err = d.server.Serve(d.listener)
 	}
 	if !errors.Is(err, http.ErrServerClosed) && !errors.Is(err, net.ErrClosed) {
 		d.log.Error("listener failed", telemetry.Err(err))
@@ -101,8 +105,8 @@ func (d *door) serve() {
 // stop takes nothing new, lets streams finish until ctx ends, then cuts them.
 func (d *door) stop(ctx context.Context) error {
 	return d.open.stop(ctx, func() error {
-		if err := d.http.Shutdown(ctx); err != nil {
-			return errors.Join(fmt.Errorf("waiting for streams to finish: %w", err), d.http.Close())
+		if err := d.server.Shutdown(ctx); err != nil {
+			return errors.Join(fmt.Errorf("waiting for streams to finish: %w", err), d.server.Close())
 		}
 		return nil
 	})
@@ -110,6 +114,6 @@ func (d *door) stop(ctx context.Context) error {
 
 func (d *door) close() {
 	d.open.close()
-	_ = d.http.Close()     // closing twice is the normal case
+	_ = d.server.Close()   // closing twice is the normal case
 	_ = d.listener.Close() // as above
 }

@@ -68,7 +68,11 @@ func (m *meter) attach(d *door) {
 
 // idle samples a connection that has answered a request, but not often.
 func (m *meter) idle(c net.Conn) {
-	if t, ok := c.(interface{ NetConn() net.Conn }); ok {
+	for {
+		t, ok := c.(interface{ NetConn() net.Conn })
+		if !ok {
+			break
+		}
 		c = t.NetConn()
 	}
 	if mc, ok := c.(*meteredConn); ok {
@@ -157,6 +161,9 @@ type meteredConn struct {
 	meter *meter
 	last  atomic.Int64 // when it was sampled last, in Unix nanoseconds; -1 once closed
 }
+
+// Direct is the connection that the bytes are those of.
+func (c *meteredConn) Direct() *net.TCPConn { return c.TCPConn }
 
 // Close implements net.Conn.
 func (c *meteredConn) Close() error {

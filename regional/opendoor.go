@@ -44,7 +44,7 @@ func openFront(cfg *Config, h http.Handler, refused func(reason string), log *sl
 			Refused: func(reason string) { refused("proxy_" + reason) },
 		}
 	}
-	d := newDoor(cfg, l, h, log)
+	d := newDoor(cfg, l, h, log, func(l net.Listener) net.Listener { return o.strict(l, nil) })
 	d.open = o
 	// The door's connections hide whether they are encrypted, so HTTP/2 is always told by its preface.
 	d.http.Protocols = &http.Protocols{}
@@ -107,12 +107,23 @@ func (o *openDoor) serve(d *door) error {
 	if o.h3 != nil {
 		both.Go(func() { quicErr = o.h3.Serve() })
 	}
-	err := d.http.Serve(&framing.Listener{
-		Listener: d.listener, TLS: o.tls,
-		Refused: func(f framing.Fault) { o.refused("framing_" + string(f)) }, Calmed: func() { o.refused("http2_resets") },
-	})
+	var err error
+	if o.tls != nil {
+		err = d.http.Serve(o.strict(d.listener, o.tls))
+	} else {
+		err = d.server.Serve(d.listener)
+	}
 	both.Wait()
 	return errors.Join(quicErr, err)
+}
+
+// strict holds connections to the rules. What is served by the short way keeps to narrower ones, and goes here when it
+// does not.
+func (o *openDoor) strict(l net.Listener, cfg *tls.Config) net.Listener {
+	return &framing.Listener{
+		Listener: l, TLS: cfg,
+		Refused: func(f framing.Fault) { o.refused("framing_" + string(f)) }, Calmed: func() { o.refused("http2_resets") },
+	}
 }
 
 // stop ends HTTP/3 beside what rest ends.

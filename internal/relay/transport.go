@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"context"
 	"crypto/tls"
 	"net"
 	"net/http"
@@ -37,6 +38,36 @@ func Fast(t *http.Transport, nw network.Network) http.RoundTripper {
 	}
 	return wire.Over(t)
 }
+
+// Server is what a door is served by.
+type Server interface {
+	Serve(l net.Listener) error
+	ServeTLS(l net.Listener, certFile, keyFile string) error
+	Shutdown(ctx context.Context) error
+	Close() error
+}
+
+// FastServer serves what is of the usual shape by the short way, with the settings of s. odd, where it is given, stands
+// between s and connections that are left to it. Inside one process, where nw stands in for the system's network, those
+// are all.
+func FastServer(s *http.Server, nw network.Network, odd func(net.Listener) net.Listener) Server {
+	switch {
+	case nw == nil:
+		return wire.NewServer(s, odd)
+	case odd == nil:
+		return s
+	}
+	return &slowServer{s, odd}
+}
+
+// slowServer has net/http serve everything.
+type slowServer struct {
+	*http.Server
+	odd func(net.Listener) net.Listener
+}
+
+// Serve is http.Server's, behind what stands between.
+func (s *slowServer) Serve(l net.Listener) error { return s.Server.Serve(s.odd(l)) }
 
 // NewDialer returns the dialer between tiers. A host that vanishes without a reset is noticed by its missing answers to
 // probes, in about 13 s; a host whose process is frozen answers them, and is found out by what it does not send.

@@ -37,7 +37,8 @@ type kept struct {
 	*link
 	at    place
 	since time.Time
-	used  bool // it has carried a request before
+	used  bool                 // it has carried a request before
+	peer  *tls.ConnectionState // nil without TLS
 }
 
 // Over makes a Transport with the settings of std: how to dial, TLS, and how many connections are kept for how long.
@@ -209,7 +210,12 @@ func (t *Transport) dial(ctx context.Context, at place) (*kept, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &kept{link: newLink(c), at: at}, nil
+	k := &kept{link: newLink(c), at: at}
+	if t, ok := c.(*tls.Conn); ok {
+		state := t.ConnectionState()
+		k.peer = &state
+	}
+	return k, nil
 }
 
 func hostPort(at place) string {
@@ -323,6 +329,7 @@ func (t *Transport) exchange(k *kept, req *http.Request, out []byte) (resp *http
 		return nil, false, x.reason(err)
 	}
 	x.close = x.close || sent != nil
+	resp.TLS = k.peer
 	return resp, false, nil
 }
 

@@ -97,6 +97,9 @@ func TestTransportAgainstNetHTTP(t *testing.T) {
 							t.Errorf("trailer %v", resp.Trailer)
 						}
 					}
+					if (resp.TLS != nil) != secure {
+						t.Errorf("%s: TLS is %v", path, resp.TLS)
+					}
 					if err != nil || string(got) != want || resp.Header.Get("X-Echo") != fmt.Sprint(worker, i) || resp.Header.Get("X-Target") != path {
 						t.Errorf("%s with %d bytes: %d bytes, %v, %v", path, n, len(got), err, resp.Header)
 					}

@@ -1,0 +1,366 @@
+package wire
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	connNew int32 = iota
+	connIdle
+	connActive
+	connClosing
+)
+
+// serverConn is one connection that is served here.
+type serverConn struct {
+	*link
+	s        *Server
+	accepted net.Conn
+	tcp      *net.TCPConn
+	tls      *tls.Conn // nil without TLS
+	state    atomic.Int32
+	born     time.Time
+	base     context.Context
+	remote   string
+	peer     *tls.ConnectionState
+	watched  uint64
+
+	mu      sync.Mutex
+	left    bool               // the client is gone
+	cancel  context.CancelFunc // of the request under way
+	want    time.Time          // until when a read may take
+	armed   time.Time          // what the connection was told last
+	reading bool
+}
+
+func (c *serverConn) hook(state http.ConnState) {
+	if h := c.s.std.ConnState; h != nil {
+		h(c.accepted, state)
+	}
+}
+
+// serve serves the connection until it ends or is handed over.
+func (c *serverConn) serve() {
+	last := http.StateClosed
+	defer func() {
+		c.s.watch.remove(c)
+		c.s.mu.Lock()
+		delete(c.s.conns, c)
+		c.s.mu.Unlock()
+		c.r = c.w
+		c.drop()
+		if last == http.StateClosed {
+			_ = c.conn.Close() // whatever came of it, it is over
+		}
+		c.hook(last)
+	}()
+	c.remote = c.accepted.RemoteAddr().String()
+	if c.tls != nil {
+		switch proto, err := c.shake(); {
+		case err != nil:
+			return
+		case proto == "h2":
+			last = http.StateHijacked
+			c.s.odd.give(c.tls)
+			return
+		}
+	}
+	if err := c.s.watch.add(c); err != nil {
+		c.s.logf("watching a connection: %v", err)
+		return
+	}
+	for {
+		req, goOn := c.next()
+		if !goOn {
+			return
+		}
+		if req == nil {
+			last = http.StateHijacked
+			c.handOver()
+			return
+		}
+		if !c.answer(req) {
+			return
+		}
+		c.hook(http.StateIdle)
+		if !c.state.CompareAndSwap(connActive, connIdle) || c.s.stopping.Load() {
+			return
+		}
+	}
+}
+
+// handOver gives the connection to net/http, with what was read of it.
+func (c *serverConn) handOver() {
+	c.s.watch.remove(c)
+	_ = c.conn.SetDeadline(time.Time{}) // an error shows again at once
+	c.s.odd.give(&begun{Conn: c.conn, first: append([]byte(nil), c.buffered()...), peer: c.peer})
+}
+
+// shake makes TLS, in the time that a head may take.
+func (c *serverConn) shake() (proto string, err error) {
+	if d := c.headTime(); d > 0 {
+		_ = c.accepted.SetDeadline(time.Now().Add(d)) // an error shows again at once
+	}
+	if err := c.tls.HandshakeContext(c.base); err != nil {
+		var rec tls.RecordHeaderError
+		if errors.As(err, &rec) && rec.Conn != nil && looksLikeHTTP(rec.RecordHeader[:]) {
+			_, _ = io.WriteString(rec.Conn, "HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n") // who it is for reads it or not
+		}
+		c.s.logf("TLS handshake with %s: %v", c.remote, err)
+		return "", err
+	}
+	_ = c.accepted.SetDeadline(time.Time{}) // as above
+	state := c.tls.ConnectionState()
+	c.peer = &state
+	return state.NegotiatedProtocol, nil
+}
+
+func looksLikeHTTP(b []byte) bool {
+	switch string(b) {
+	case "GET /", "HEAD ", "POST ", "PUT /", "OPTIO":
+		return true
+	}
+	return false
+}
+
+func (c *serverConn) headTime() time.Duration {
+	if c.s.std.ReadHeaderTimeout > 0 {
+		return c.s.std.ReadHeaderTimeout
+	}
+	return c.s.std.ReadTimeout
+}
+
+func (c *serverConn) idleTime() time.Duration {
+	if c.s.std.IdleTimeout > 0 {
+		return c.s.std.IdleTimeout
+	}
+	return c.s.std.ReadTimeout
+}
+
+// next waits for a request. It is nil when the request is not of the usual shape; goOn is false when the connection has
+// ended.
+func (c *serverConn) next() (req *parsed, goOn bool) {
+	fresh := c.state.Load() == connNew
+	if len(c.buffered()) == 0 {
+		wait := c.idleTime()
+		if fresh {
+			wait = c.headTime()
+		}
+		c.allow(wait)
+		if err := c.read(); err != nil {
+			return nil, false
+		}
+	}
+	if !c.state.CompareAndSwap(connIdle, connActive) && !c.state.CompareAndSwap(connNew, connActive) {
+		return nil, false // the server has closed it
+	}
+	c.hook(http.StateActive)
+	for {
+		b := c.buffered()
+		if n := headEnd(b); n > 0 {
+			if limit := c.s.std.MaxHeaderBytes; limit <= 0 || n <= limit {
+				req = parseRequest(string(b[:n]))
+			}
+			if req == nil {
+				return nil, true
+			}
+			c.r += n
+			return req, true
+		}
+		// Who sends a head in pieces is left to net/http, but for one that only our buffer has cut.
+		if len(b) < len(*c.buf) || len(b) == bufferBytes {
+			return nil, true
+		}
+		c.allow(c.headTime())
+		if err := c.read(); err != nil {
+			return nil, len(c.buffered()) > 0
+		}
+	}
+}
+
+// allow bounds the reads to come. A deadline that is near enough to the one that is set costs nothing.
+func (c *serverConn) allow(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch now := time.Now(); {
+	case d <= 0:
+		c.want = time.Time{}
+	case c.armed.After(now.Add(d*3/4)) && !c.armed.After(now.Add(d)):
+		c.want = c.armed
+	default:
+		c.want = now.Add(d)
+	}
+}
+
+// SetReadDeadline bounds reads from now on, also one under way.
+func (c *serverConn) SetReadDeadline(t time.Time) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.want = t
+	if c.reading {
+		return c.arm()
+	}
+	return nil
+}
+
+// arm tells the connection what it was not told yet.
+func (c *serverConn) arm() error {
+	if c.want.Equal(c.armed) {
+		return nil
+	}
+	c.armed = c.want
+	return c.conn.SetReadDeadline(c.want)
+}
+
+// read is fill within the time that is allowed.
+func (c *serverConn) read() error {
+	c.mu.Lock()
+	err := c.arm()
+	c.reading = true
+	c.mu.Unlock()
+	if err == nil {
+		err = c.fill()
+	}
+	c.mu.Lock()
+	c.reading = false
+	c.mu.Unlock()
+	return err
+}
+
+// gone says that the client has left.
+func (c *serverConn) gone() {
+	c.mu.Lock()
+	c.left = true
+	cancel := c.cancel
+	c.mu.Unlock()
+	if cancel != nil {
+		cancel()
+	}
+}
+
+// begin makes the request's context, which ends with it or when the client leaves.
+func (c *serverConn) begin() (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(c.base)
+	c.mu.Lock()
+	c.cancel = cancel
+	left := c.left
+	c.want = time.Time{}
+	c.mu.Unlock()
+	if left {
+		cancel()
+	}
+	return ctx, cancel
+}
+
+func (c *serverConn) over(cancel context.CancelFunc) {
+	c.mu.Lock()
+	c.cancel = nil
+	c.mu.Unlock()
+	cancel()
+}
+
+// answer runs the handler; false when the connection ends with it.
+func (c *serverConn) answer(p *parsed) (keep bool) {
+	ctx, cancel := c.begin()
+	defer c.over(cancel)
+	w := &responseWriter{c: c, header: http.Header{}}
+	req := p.request(ctx)
+	req.RemoteAddr, req.TLS = c.remote, c.peer
+	w.body = requestBody{c: c, left: p.length}
+	if p.length > 0 {
+		req.Body = &w.body
+	} else {
+		c.drop()
+	}
+	w.closing = req.Close || c.s.stopping.Load()
+	defer func() {
+		if v := recover(); v != nil {
+			if v != http.ErrAbortHandler {
+				c.s.logf("panic serving %s: %v\n%s", c.remote, v, debug.Stack())
+			}
+			w.release()
+			abort(c.accepted)
+			keep = false
+		}
+	}()
+	if d := c.s.std.WriteTimeout; d > 0 {
+		_ = c.conn.SetWriteDeadline(time.Now().Add(d)) // an error shows again at once
+	}
+	c.s.handler.ServeHTTP(w, req)
+	return w.finish()
+}
+
+// requestBody is a body of known length.
+type requestBody struct {
+	c    *serverConn
+	mu   sync.Mutex
+	left int64
+	shut bool
+}
+
+// Read implements io.Reader.
+func (b *requestBody) Read(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.shut {
+		return 0, http.ErrBodyReadAfterClose
+	}
+	if b.left == 0 {
+		return 0, io.EOF
+	}
+	if len(p) == 0 {
+		return 0, nil
+	}
+	if len(b.c.buffered()) == 0 {
+		if err := b.c.read(); err != nil {
+			if err == io.EOF {
+				err = io.ErrUnexpectedEOF
+			}
+			return 0, err
+		}
+	}
+	n := copy(p[:min(int64(len(p)), b.left)], b.c.buffered())
+	b.c.r += n
+	if b.left -= int64(n); b.left == 0 {
+		b.c.drop()
+		return n, io.EOF
+	}
+	return n, nil
+}
+
+// Close implements io.Closer. The rest is dealt with when the answer was written.
+func (b *requestBody) Close() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.shut = true
+	return nil
+}
+
+// rest reports whether something is left unread.
+func (b *requestBody) rest() int64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.left
+}
+
+// skip reads what is left, at most n bytes and for a few seconds; true when that was all of it.
+func (b *requestBody) skip(n int64) bool {
+	b.mu.Lock()
+	b.shut = false
+	b.mu.Unlock()
+	if b.rest() > n {
+		return false
+	}
+	_ = b.c.SetReadDeadline(time.Now().Add(5 * time.Second)) // an error shows again at once
+	_, _ = io.Copy(io.Discard, b)                            // what matters is whether something is left
+	return b.rest() == 0
+}
