@@ -1,8 +1,8 @@
 package local
 
 import (
-	"fmt"
 	"net/http"
+	"strconv"
 	"strings"
 	"time"
 
@@ -37,8 +37,10 @@ func (m *meter) Head(resp *http.Response, out http.Header) {
 	if v.hop.RequestID != "" {
 		out.Set(relay.HeaderXRequestID, v.hop.RequestID)
 	}
-	out.Add(relay.HeaderServerTiming, fmt.Sprintf("queue;dur=%.1f, worker;dur=%.1f",
-		ms(m.at.sent.Sub(v.arrived)), ms(time.Since(m.at.sent))))
+	b := make([]byte, 0, 48)
+	b = strconv.AppendFloat(append(b, "queue;dur="...), ms(m.at.sent.Sub(v.arrived)), 'f', 1, 64)
+	b = strconv.AppendFloat(append(b, ", worker;dur="...), ms(time.Since(m.at.sent)), 'f', 1, 64)
+	out.Add(relay.HeaderServerTiming, string(b))
 }
 
 func ms(d time.Duration) float64 { return d.Seconds() * 1000 }

@@ -1,6 +1,8 @@
 package regional
 
 import (
+	"context"
+	"log/slog"
 	"net/http"
 	"time"
 
@@ -184,6 +186,9 @@ const statusClientGone = 499
 
 // logEnd writes the one line of a request.
 func (g *Gateway) logEnd(q *request, c choice, res relay.Result, status int) {
+	if (res.Err == nil || res.ClientGone) && !g.log.Enabled(context.Background(), slog.LevelDebug) {
+		return
+	}
 	attrs := []any{
 		telemetry.KeyRequest, q.hop.RequestID, telemetry.KeyTenant, q.hop.Tenant, telemetry.KeyModel, q.query.Model, "status", status,
 		"to", c.verdict.Path.String(), "reason", c.verdict.Reason, "tokens", q.tokens, "seconds", time.Since(q.arrived).Seconds(),

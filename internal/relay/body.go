@@ -37,11 +37,35 @@ func ReadBody(w http.ResponseWriter, r *http.Request, limit int64, within time.D
 	if rc.SetReadDeadline(time.Now().Add(within)) == nil {
 		defer func() { _ = rc.SetReadDeadline(time.Time{}) }()
 	}
+	if n := r.ContentLength; n > 0 && n <= firstAlloc {
+		body, err := readKnown(r.Body, int(n))
+		if err != nil {
+			return nil, bodyError(err, limit, within)
+		}
+		return body, nil
+	}
 	buf := bytes.NewBuffer(make([]byte, 0, min(max(r.ContentLength, 0), firstAlloc)+bytes.MinRead))
 	if _, err := buf.ReadFrom(http.MaxBytesReader(w, r.Body, limit)); err != nil {
 		return nil, bodyError(err, limit, within)
 	}
 	return buf.Bytes(), nil
+}
+
+// readKnown reads a body of n bytes, and its end.
+func readKnown(r io.Reader, n int) ([]byte, error) {
+	buf := make([]byte, n+1)
+	for have := 0; ; {
+		more, err := r.Read(buf[have:])
+		have += more
+		switch {
+		case err == io.EOF && have == n:
+			return buf[:n:n], nil
+		case err == io.EOF || have > n:
+			return nil, io.ErrUnexpectedEOF
+		case err != nil:
+			return nil, err
+		}
+	}
 }
 
 func bodyError(err error, limit int64, within time.Duration) *openai.Error {

@@ -85,7 +85,7 @@ func secret(name string) bool {
 }
 
 // pass copies the end-to-end headers of src to dst, without those that src's Connection header names, without
-// Spillway-* headers, and without those that drop names.
+// Spillway-* headers, and without those that drop names. The lists of values are shared: nobody changes one in place.
 func pass(dst, src http.Header, drop func(name string) bool) {
 	var named map[string]bool
 	for _, line := range src["Connection"] {
@@ -100,6 +100,6 @@ func pass(dst, src http.Header, drop func(name string) bool) {
 		if hopByHop(name) || internal(name) || named[name] || (drop != nil && drop(name)) {
 			continue
 		}
-		dst[name] = append([]string(nil), values...)
+		dst[name] = values[:len(values):len(values)]
 	}
 }

@@ -85,19 +85,21 @@ const maxTokens = 1 << 30
 
 // Set writes the hop's headers.
 func (p *Hop) Set(h http.Header) {
+	values := make([]string, 0, 16) // one piece of memory for all
 	text := func(name, v string) {
 		if v != "" {
-			h.Set(name, v)
+			values = append(values, v)
+			h[name] = values[len(values)-1 : len(values) : len(values)]
 		}
 	}
 	number := func(name string, v int) {
 		if v > 0 {
-			h.Set(name, strconv.Itoa(v))
+			text(name, strconv.Itoa(v))
 		}
 	}
 	text(HeaderRequestID, p.RequestID)
 	text(HeaderTenant, p.Tenant)
-	h.Set(HeaderClass, p.Class.String())
+	text(HeaderClass, p.Class.String())
 	text(HeaderModel, p.Model)
 	number(HeaderHop, p.Hops)
 	text(HeaderTicket, p.Ticket.String())
@@ -108,7 +110,7 @@ func (p *Hop) Set(h http.Header) {
 	number(HeaderSpillWithinMS, int(p.SpillWithin/time.Millisecond))
 	number(HeaderContinues, p.Continues)
 	if p.AskUsage {
-		h.Set(HeaderAskUsage, "1")
+		text(HeaderAskUsage, "1")
 	}
 	if p.Prefix != 0 {
 		h.Set(HeaderPrefix, strconv.FormatUint(p.Prefix, 16))
