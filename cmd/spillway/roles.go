@@ -53,6 +53,7 @@ func roleCommand(role, short string) *cobra.Command {
 			growDescriptors(descriptors)
 			if role != config.RoleWorker { // nobody's traffic passes through a stand-in
 				go keepCalm(cmd.Context())
+				go keepCollecting(cmd.Context())
 			}
 			return serve(cmd.Context(), file, log)
 		},
