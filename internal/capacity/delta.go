@@ -12,6 +12,8 @@ type Delta struct {
 	// Changed models, in ascending order of name, and the names of Removed ones.
 	Changed []Change
 	Removed []string
+	// Patches are changed models that are not among Changed, in ascending order of At; see Compact.
+	Patches []Patch
 	// Demand that changed, and RemovedDemand of which only the key counts.
 	Demand        []Demand
 	RemovedDemand []Demand
@@ -43,8 +45,14 @@ func Diff(base, next *Summary) Delta {
 	d := Delta{BaseSeq: base.Seq, Head: *next}
 	d.Head.Models, d.Head.Demand, d.Head.RTTs = nil, nil, nil
 	d.Head.Networks, d.Head.Outcomes, d.Head.Uses = nil, nil, nil
-	for i := range next.Models {
-		m, old := &next.Models[i], base.Model(next.Models[i].Name)
+	for i, at := 0, 0; i < len(next.Models); i++ {
+		m, old := &next.Models[i], (*Model)(nil)
+		for at < len(base.Models) && base.Models[at].Name < m.Name {
+			at++
+		}
+		if at < len(base.Models) && base.Models[at].Name == m.Name {
+			old = &base.Models[at]
+		}
 		switch {
 		case old == nil:
 			d.Changed = append(d.Changed, Change{Model: *m})
@@ -94,18 +102,7 @@ func (d *Delta) Apply(base *Summary) Summary { return d.Overlay(base, base) }
 // the sketches that did not change.
 func (d *Delta) Overlay(base, held *Summary) Summary {
 	s := d.Head
-	changed := make([]Model, len(d.Changed))
-	for i, c := range d.Changed {
-		changed[i] = c.Model
-		if old := base.Model(c.Model.Name); c.SamePrefixes && old != nil {
-			changed[i].Prefixes = old.Prefixes
-		}
-	}
-	kept := without(held.Models, func(m *Model) bool {
-		_, gone := slices.BinarySearch(d.Removed, m.Name)
-		return gone
-	})
-	s.Models = mergeSorted(kept, changed, MaxModels, compareModel, second)
+	s.Models = d.models(base, held)
 	keptDemand := without(held.Demand, func(x *Demand) bool {
 		_, gone := slices.BinarySearchFunc(d.RemovedDemand, *x, compareDemand)
 		return gone
@@ -116,6 +113,35 @@ func (d *Delta) Overlay(base, held *Summary) Summary {
 	s.Outcomes = mergeSorted(d.keptOutcomes(held.Outcomes), d.Outcomes, MaxOutcomes, compareOutcome, second)
 	s.Uses = mergeSorted(d.keptUses(held.Uses), d.Uses, MaxUses, compareUse, second)
 	return s
+}
+
+func (d *Delta) models(base, held *Summary) []Model {
+	if len(d.Changed)+len(d.Removed) == 0 && base == held {
+		if len(d.Patches) == 0 {
+			return base.Models
+		}
+		return d.patched(base.Models)
+	}
+	changed := make([]Model, 0, len(d.Changed)+len(d.Patches))
+	for _, c := range d.Changed {
+		m := c.Model
+		if old := base.Model(m.Name); c.SamePrefixes && old != nil {
+			m.Prefixes = old.Prefixes
+		}
+		changed = append(changed, m)
+	}
+	for i := range d.Patches {
+		if p := &d.Patches[i]; p.At < len(base.Models) {
+			changed = append(changed, p.onto(base.Models[p.At]))
+		}
+	}
+	slices.SortStableFunc(changed, compareModel)
+	changed = slices.CompactFunc(changed, func(a, b Model) bool { return a.Name == b.Name })
+	kept := without(held.Models, func(m *Model) bool {
+		_, gone := slices.BinarySearch(d.Removed, m.Name)
+		return gone
+	})
+	return mergeSorted(kept, changed, MaxModels, compareModel, second)
 }
 
 func second[E any](_, b E) E { return b }
@@ -149,6 +175,7 @@ func (d *Delta) Part(from, n int) Delta {
 	i := 0
 	p.Changed, i = pickFrom(d.Changed, i, take)
 	p.Removed, i = pickFrom(d.Removed, i, take)
+	p.Patches, i = pickFrom(d.Patches, i, take)
 	p.Demand, i = pickFrom(d.Demand, i, take)
 	p.RemovedDemand, i = pickFrom(d.RemovedDemand, i, take)
 	p.RTTs, i = pickFrom(d.RTTs, i, take)
@@ -164,7 +191,7 @@ func (d *Delta) Part(from, n int) Delta {
 
 // Len is the number of changes, of all kinds.
 func (d *Delta) Len() int {
-	return len(d.Changed) + len(d.Removed) + len(d.Demand) + len(d.RemovedDemand) + len(d.RTTs) + len(d.RemovedRTTs) +
+	return len(d.Changed) + len(d.Removed) + len(d.Patches) + len(d.Demand) + len(d.RemovedDemand) + len(d.RTTs) + len(d.RemovedRTTs) +
 		len(d.Networks) + len(d.RemovedNetworks) + len(d.Outcomes) + len(d.RemovedOutcomes) + len(d.Uses) + len(d.RemovedUses)
 }
 

@@ -124,6 +124,11 @@ func FuzzDecodeDelta(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Add(b)
+	d.Compact(&base)
+	if b, err = EncodeDelta(&d); err != nil || len(d.Patches) == 0 {
+		f.Fatal("no patches", err)
+	}
+	f.Add(b)
 	f.Fuzz(func(t *testing.T, b []byte) {
 		d, err := DecodeDelta(b)
 		if err != nil {
@@ -131,6 +136,9 @@ func FuzzDecodeDelta(f *testing.F) {
 		}
 		if _, err := EncodeDelta(d); err != nil {
 			t.Fatalf("decoded but cannot be encoded: %v", err)
+		}
+		if d.Fits(&base) != nil {
+			return
 		}
 		s := d.Overlay(&base, &next)
 		s.Path = base.Path

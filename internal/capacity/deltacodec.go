@@ -24,6 +24,7 @@ func EncodeDelta(d *Delta) ([]byte, error) {
 		Outcomes: outcomesToPB(d.Outcomes), RemovedOutcomes: outcomeKeysToPB(d.RemovedOutcomes),
 		Uses: usesToPB(d.Uses), RemovedUses: d.RemovedUses,
 	}
+	patchesToPB(d.Patches, p)
 	for i := range d.Changed {
 		p.Changed = append(p.Changed, &capacitypb.Change{Model: modelToPB(&d.Changed[i].Model), SamePrefixes: d.Changed[i].SamePrefixes})
 	}
@@ -79,6 +80,9 @@ func deltaFromPB(p *capacitypb.Delta) (*Delta, error) {
 	if d.Outcomes, err = outcomesFromPB(p.Outcomes); err != nil {
 		return nil, err
 	}
+	if d.Patches, err = patchesFromPB(p); err != nil {
+		return nil, err
+	}
 	for _, c := range p.Changed {
 		if c.Model == nil {
 			return nil, errors.New("change without a model")
@@ -119,7 +123,7 @@ func (d *Delta) check() error {
 			return fmt.Errorf("change %d: %w", i, err)
 		}
 	}
-	if err := d.Head.check(); err != nil {
+	if err := cmp.Or(d.Head.check(), d.checkPatches()); err != nil {
 		return err
 	}
 	if err := checkDemand(d.Demand); err != nil {

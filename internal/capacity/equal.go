@@ -23,5 +23,10 @@ func (m *Model) equalButPrefixes(n *Model) bool {
 			return false
 		}
 	}
-	return m.Name == n.Name && m.WarmMillis == n.WarmMillis && m.ColdMillis == n.ColdMillis && m.unknown == n.unknown && slices.Equal(m.Hardware, n.Hardware)
+	return m.WarmMillis == n.WarmMillis && m.ColdMillis == n.ColdMillis && m.sameKind(n)
+}
+
+// sameKind says that nothing but amounts and prefixes may differ.
+func (m *Model) sameKind(n *Model) bool {
+	return m.Name == n.Name && m.unknown == n.unknown && slices.Equal(m.Hardware, n.Hardware)
 }

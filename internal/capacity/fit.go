@@ -9,6 +9,9 @@ import (
 // dropped (the first stays), amounts brought into range, names over the limit dropped, and the smallest demands, then
 // all round trips, networks, outcomes and uses, then all prefixes, then the last models left out until it fits in MaxEncoded. A lawful Summary comes back unchanged.
 func Fit(s Summary) Summary {
+	if s.check() == nil && s.roughly() <= MaxEncoded {
+		return s
+	}
 	if _, err := Encode(&s); err == nil {
 		return s
 	}
@@ -33,6 +36,41 @@ func Fit(s Summary) Summary {
 		s.Models = s.Models[:len(s.Models)/2]
 	}
 	return s
+}
+
+// roughly is how many bytes s takes at most when it is encoded, without encoding it.
+func (s *Summary) roughly() int {
+	const number, frame = 11, 8 // a field with a number, and what surrounds a message or a text
+	n := 3*frame + len(s.Path.Region) + len(s.Path.Zone) + len(s.Path.Instance) + frame + len(s.Endpoint) + frame + 8*number + len(s.unknown)
+	for i := range s.Models {
+		m := &s.Models[i]
+		n += 4*frame + len(m.Name) + 21*number + len(m.Prefixes)*(8+number) + len(m.unknown)
+		for j := range m.Hardware {
+			n += 2*frame + len(m.Hardware[j].Name) + 3*number + len(m.Hardware[j].unknown)
+		}
+	}
+	for i := range s.Acks {
+		n += 2*frame + len(s.Acks[i].Parent) + 2*number + len(s.Acks[i].unknown)
+	}
+	for i := range s.Demand {
+		d := &s.Demand[i]
+		n += 4*frame + len(d.Service) + len(d.Model) + len(d.Cell) + 2*number + len(d.unknown)
+	}
+	for i := range s.RTTs {
+		n += 2*frame + len(s.RTTs[i].Cell) + 3*number + len(s.RTTs[i].unknown)
+	}
+	for i := range s.Networks {
+		x := &s.Networks[i]
+		n += 3*frame + len(x.Service) + len(x.Cell) + 2*number + len(x.unknown)
+	}
+	for i := range s.Outcomes {
+		o := &s.Outcomes[i]
+		n += 4*frame + len(o.Service) + len(o.Model) + (TTFTBuckets+5)*number + len(o.unknown)
+	}
+	for i := range s.Uses {
+		n += frame + len(s.Uses[i].Tenant) + frame + 9*number + len(s.Uses[i].unknown)
+	}
+	return n
 }
 
 func tidy(s Summary) Summary {

@@ -90,8 +90,8 @@ func (m *Model) check() error {
 	if err := cmp.Or(checkAmount(m.WarmMillis), checkAmount(m.ColdMillis)); err != nil {
 		return err
 	}
-	if m.Ready > m.Total || m.KVFree > m.KVTotal || m.SlotsFree > m.SlotsTotal {
-		return errors.New("a part exceeds its whole (ready, free KV or free slots)")
+	if err := m.checkParts(); err != nil {
+		return err
 	}
 	for i := range m.Hardware {
 		h := &m.Hardware[i]
@@ -103,6 +103,13 @@ func (m *Model) check() error {
 		}
 	}
 	return m.checkPrefixes()
+}
+
+func (m *Model) checkParts() error {
+	if m.Ready > m.Total || m.KVFree > m.KVTotal || m.SlotsFree > m.SlotsTotal {
+		return errors.New("a part exceeds its whole (ready, free KV or free slots)")
+	}
+	return nil
 }
 
 func (m *Model) checkPrefixes() error {

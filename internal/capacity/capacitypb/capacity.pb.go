@@ -1081,10 +1081,16 @@ type Delta struct {
 	RemovedRtts     []string               `protobuf:"bytes,9,rep,name=removed_rtts,json=removedRtts,proto3" json:"removed_rtts,omitempty"`
 	Networks        []*Network             `protobuf:"bytes,10,rep,name=networks,proto3" json:"networks,omitempty"`
 	RemovedNetworks []*Network             `protobuf:"bytes,11,rep,name=removed_networks,json=removedNetworks,proto3" json:"removed_networks,omitempty"`
-	Outcomes        []*Outcome             `protobuf:"bytes,60,rep,name=outcomes,proto3" json:"outcomes,omitempty"`
-	RemovedOutcomes []*OutcomeKey          `protobuf:"bytes,61,rep,name=removed_outcomes,json=removedOutcomes,proto3" json:"removed_outcomes,omitempty"`
-	Uses            []*Use                 `protobuf:"bytes,70,rep,name=uses,proto3" json:"uses,omitempty"`
-	RemovedUses     []string               `protobuf:"bytes,71,rep,name=removed_uses,json=removedUses,proto3" json:"removed_uses,omitempty"`
+	// Models of which only amounts changed, as three columns: the place in the snapshot, ascending; which amounts, a bit for
+	// each in the order of Model's numbers, by class within one; and their values, those of one model after another. Said to
+	// parents that speak version 2 of the uplink.
+	PatchAt         []uint32      `protobuf:"varint,40,rep,packed,name=patch_at,json=patchAt,proto3" json:"patch_at,omitempty"`
+	PatchMask       []uint32      `protobuf:"varint,41,rep,packed,name=patch_mask,json=patchMask,proto3" json:"patch_mask,omitempty"`
+	PatchValues     []uint64      `protobuf:"varint,42,rep,packed,name=patch_values,json=patchValues,proto3" json:"patch_values,omitempty"`
+	Outcomes        []*Outcome    `protobuf:"bytes,60,rep,name=outcomes,proto3" json:"outcomes,omitempty"`
+	RemovedOutcomes []*OutcomeKey `protobuf:"bytes,61,rep,name=removed_outcomes,json=removedOutcomes,proto3" json:"removed_outcomes,omitempty"`
+	Uses            []*Use        `protobuf:"bytes,70,rep,name=uses,proto3" json:"uses,omitempty"`
+	RemovedUses     []string      `protobuf:"bytes,71,rep,name=removed_uses,json=removedUses,proto3" json:"removed_uses,omitempty"`
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
@@ -1192,6 +1198,27 @@ func (x *Delta) GetNetworks() []*Network {
 func (x *Delta) GetRemovedNetworks() []*Network {
 	if x != nil {
 		return x.RemovedNetworks
+	}
+	return nil
+}
+
+func (x *Delta) GetPatchAt() []uint32 {
+	if x != nil {
+		return x.PatchAt
+	}
+	return nil
+}
+
+func (x *Delta) GetPatchMask() []uint32 {
+	if x != nil {
+		return x.PatchMask
+	}
+	return nil
+}
+
+func (x *Delta) GetPatchValues() []uint64 {
+	if x != nil {
+		return x.PatchValues
 	}
 	return nil
 }
@@ -1507,7 +1534,7 @@ const file_capacity_proto_rawDesc = "" +
 	"\aservice\x18\x01 \x01(\tR\aservice\x12\x12\n" +
 	"\x04cell\x18\x02 \x01(\tR\x04cell\x12\x16\n" +
 	"\x06number\x18\x03 \x01(\x04R\x06number\x12$\n" +
-	"\x0etokens_per_sec\x18\x04 \x01(\x04R\ftokensPerSec\"\xf0\x05\n" +
+	"\x0etokens_per_sec\x18\x04 \x01(\x04R\ftokensPerSec\"\xcd\x06\n" +
 	"\x05Delta\x12\x19\n" +
 	"\bbase_seq\x18\x01 \x01(\x04R\abaseSeq\x121\n" +
 	"\x04head\x18\x02 \x01(\v2\x1d.spillway.capacity.v1.SummaryR\x04head\x126\n" +
@@ -1520,7 +1547,11 @@ const file_capacity_proto_rawDesc = "" +
 	"\fremoved_rtts\x18\t \x03(\tR\vremovedRtts\x129\n" +
 	"\bnetworks\x18\n" +
 	" \x03(\v2\x1d.spillway.capacity.v1.NetworkR\bnetworks\x12H\n" +
-	"\x10removed_networks\x18\v \x03(\v2\x1d.spillway.capacity.v1.NetworkR\x0fremovedNetworks\x129\n" +
+	"\x10removed_networks\x18\v \x03(\v2\x1d.spillway.capacity.v1.NetworkR\x0fremovedNetworks\x12\x19\n" +
+	"\bpatch_at\x18( \x03(\rR\apatchAt\x12\x1d\n" +
+	"\n" +
+	"patch_mask\x18) \x03(\rR\tpatchMask\x12!\n" +
+	"\fpatch_values\x18* \x03(\x04R\vpatchValues\x129\n" +
 	"\boutcomes\x18< \x03(\v2\x1d.spillway.capacity.v1.OutcomeR\boutcomes\x12K\n" +
 	"\x10removed_outcomes\x18= \x03(\v2 .spillway.capacity.v1.OutcomeKeyR\x0fremovedOutcomes\x12-\n" +
 	"\x04uses\x18F \x03(\v2\x19.spillway.capacity.v1.UseR\x04uses\x12!\n" +

@@ -1,0 +1,151 @@
+package capacity
+
+import (
+	"errors"
+	"math/bits"
+
+	"github.com/spillway-lb/spillway/internal/capacity/capacitypb"
+)
+
+// Patch is a model of which only amounts changed, told by its place in the snapshot: a tenth of what the model takes.
+type Patch struct {
+	// At is the model's place among the snapshot's.
+	At int
+	// Mask has a bit for each amount that changed, and Values are those, the lowest bit's first.
+	Mask   uint32
+	Values []int64
+}
+
+// patchable are the amounts that a Patch may tell, in the order of its mask's bits, which the wire fixes.
+func (m *Model) patchable() [21]*int64 {
+	var out [21]*int64
+	sums := m.amounts()
+	copy(out[:], sums[:])
+	out[len(sums)], out[len(sums)+1] = &m.WarmMillis, &m.ColdMillis
+	return out
+}
+
+// Compact makes patches of the changes that are nothing but other amounts. base is the snapshot that d builds on. What
+// reads d must know patches.
+func (d *Delta) Compact(base *Summary) {
+	kept := make([]Change, 0, len(d.Changed))
+	at := 0
+	for i := range d.Changed {
+		c := &d.Changed[i]
+		for at < len(base.Models) && base.Models[at].Name < c.Model.Name {
+			at++
+		}
+		if !c.SamePrefixes || at == len(base.Models) || !c.Model.sameKind(&base.Models[at]) {
+			kept = append(kept, *c)
+			continue
+		}
+		d.Patches = append(d.Patches, patchOf(at, &base.Models[at], &c.Model))
+	}
+	d.Changed = kept
+}
+
+func patchOf(at int, old, m *Model) Patch {
+	p := Patch{At: at}
+	x, y := old.patchable(), m.patchable()
+	for bit := range x {
+		if *x[bit] != *y[bit] {
+			p.Mask |= 1 << bit
+			p.Values = append(p.Values, *y[bit])
+		}
+	}
+	return p
+}
+
+// onto is the model that the patch makes of one of the snapshot.
+func (p *Patch) onto(m Model) Model {
+	to, next := m.patchable(), 0
+	for mask := p.Mask; mask != 0; mask &= mask - 1 {
+		*to[bits.TrailingZeros32(mask)] = p.Values[next]
+		next++
+	}
+	return m
+}
+
+// Fits refuses patches that make no lawful model of the snapshot's.
+func (d *Delta) Fits(base *Summary) error {
+	for i := range d.Patches {
+		p := &d.Patches[i]
+		if p.At >= len(base.Models) {
+			return errors.New("a patch of a model that the snapshot does not have")
+		}
+		m := p.onto(base.Models[p.At])
+		if err := m.checkParts(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkPatches refuses what no base makes sense of.
+func (d *Delta) checkPatches() error {
+	last := -1
+	for i := range d.Patches {
+		p := &d.Patches[i]
+		switch {
+		case p.At <= last || p.At >= MaxModels:
+			return errors.New("patches are not in ascending order of their models, or beyond the last")
+		case p.Mask == 0 || p.Mask >= 1<<len((&Model{}).patchable()) || bits.OnesCount32(p.Mask) != len(p.Values):
+			return errors.New("a patch does not have a value for each of its amounts")
+		}
+		last = p.At
+		for _, n := range p.Values {
+			if err := checkAmount(n); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func patchesToPB(ps []Patch, p *capacitypb.Delta) {
+	for i := range ps {
+		p.PatchAt = append(p.PatchAt, uint32(ps[i].At))
+		p.PatchMask = append(p.PatchMask, ps[i].Mask)
+		for _, n := range ps[i].Values {
+			p.PatchValues = append(p.PatchValues, uint64(n))
+		}
+	}
+}
+
+func patchesFromPB(p *capacitypb.Delta) ([]Patch, error) {
+	if len(p.PatchAt) > MaxModels || len(p.PatchMask) != len(p.PatchAt) {
+		return nil, errors.New("more patches than a statement has models, or columns of unequal length")
+	}
+	if len(p.PatchAt) == 0 {
+		return nil, nil
+	}
+	values := make([]int64, len(p.PatchValues))
+	for i, n := range p.PatchValues {
+		values[i] = amount(n)
+	}
+	out := make([]Patch, len(p.PatchAt))
+	for i := range out {
+		n := bits.OnesCount32(p.PatchMask[i])
+		if n > len(values) {
+			return nil, errors.New("patches without values")
+		}
+		out[i] = Patch{At: int(p.PatchAt[i]), Mask: p.PatchMask[i], Values: values[:n:n]}
+		values = values[n:]
+	}
+	if len(values) > 0 {
+		return nil, errors.New("values without patches")
+	}
+	return out, nil
+}
+
+// patched is base's models with the patches laid on.
+func (d *Delta) patched(base []Model) []Model {
+	out := append(make([]Model, 0, len(base)), base...)
+	for i := range d.Patches {
+		p := &d.Patches[i]
+		if p.At < len(out) {
+			out[p.At] = p.onto(out[p.At])
+		}
+	}
+	return out
+}

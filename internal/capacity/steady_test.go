@@ -1,0 +1,96 @@
+package capacity
+
+import (
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// drift changes a statement's amounts a little or much.
+func drift(t *rapid.T, s Summary) Summary {
+	out := s
+	out.Models = append([]Model(nil), s.Models...)
+	for i := range out.Models {
+		m := &out.Models[i]
+		for _, n := range m.amounts() {
+			if rapid.Bool().Draw(t, "moves") {
+				*n = clamp(*n + *n/100*rapid.Int64Range(-3, 3).Draw(t, "percent"))
+			}
+		}
+		m.Ready, m.KVFree, m.SlotsFree = min(m.Ready, m.Total), min(m.KVFree, m.KVTotal), min(m.SlotsFree, m.SlotsTotal)
+	}
+	out.Demand = append([]Demand(nil), s.Demand...)
+	for i := range out.Demand {
+		out.Demand[i].TokensPerSec += out.Demand[i].TokensPerSec / 150 * rapid.Int64Range(0, 2).Draw(t, "demand")
+	}
+	return out
+}
+
+// TestSteadyIsNearAndNeverDrifts: whatever is said is within 1 % of the truth, also after many statements in a row; what
+// is there, what is nothing and what counts workers and room is said exactly; nothing it was given is changed.
+func TestSteadyIsNearAndNeverDrifts(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		truth := genSummary(t)
+		said := truth
+		for range rapid.IntRange(1, 8).Draw(t, "statements") {
+			truth = drift(t, truth)
+			before := copied(truth)
+			said = Steady(&said, &truth)
+			if !truth.Equal(before) {
+				t.Fatal("the truth was changed")
+			}
+			if len(said.Models) != len(truth.Models) || len(said.Demand) != len(truth.Demand) {
+				t.Fatalf("said %+v of %+v", said, truth)
+			}
+			for i := range truth.Models {
+				a, b := &said.Models[i], &truth.Models[i]
+				if a.Name != b.Name || a.Ready != b.Ready || a.Total != b.Total || a.KVTotal != b.KVTotal || a.CostMicros != b.CostMicros {
+					t.Fatalf("said %+v of %+v", a, b)
+				}
+				x, y := a.amounts(), b.amounts()
+				for k := range x {
+					if !nearAmount(*x[k], *y[k]) {
+						t.Fatalf("amount %d: said %d of %d", k, *x[k], *y[k])
+					}
+				}
+				if err := a.check(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for i := range truth.Demand {
+				if said.Demand[i] != truth.Demand[i] {
+					t.Fatalf("said %+v of %+v", said.Demand[i], truth.Demand[i])
+				}
+			}
+			if again := Steady(&said, &said); !again.Equal(said) {
+				t.Fatal("what was said once is not steady")
+			}
+		}
+	})
+}
+
+func TestNearAmount(t *testing.T) {
+	for _, c := range []struct {
+		a, b int64
+		want bool
+	}{
+		{0, 0, true},
+		{0, 1, false},
+		{1, 0, false},
+		{99, 100, true},
+		{98, 100, false},
+		{1, 2, false},
+		{1_000_000, 1_010_000, true},
+		{MaxAmount, MaxAmount - 1, true},
+	} {
+		if got := nearAmount(c.a, c.b); got != c.want {
+			t.Errorf("%d and %d: %v", c.a, c.b, got)
+		}
+	}
+}
+
+// copied shares no list of models or demand with s.
+func copied(s Summary) Summary {
+	s.Models, s.Demand = append([]Model(nil), s.Models...), append([]Demand(nil), s.Demand...)
+	return s
+}
