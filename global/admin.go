@@ -11,6 +11,7 @@ import (
 	"github.com/spillway-lb/spillway/consensus"
 	"github.com/spillway-lb/spillway/internal/admin"
 	"github.com/spillway-lb/spillway/internal/spec"
+	"github.com/spillway-lb/spillway/internal/uplink"
 )
 
 // applied is how long a call waits for its own change to show in this node's answers.
@@ -24,8 +25,13 @@ func (s *Server) backend() admin.Backend {
 		SpecNow: s.agreedSpec, DrainsNow: s.agreedDrains, Audit: s.auditRecords, Archive: s.archive, Restore: s.restore,
 		Stage: s.stageShow, EndStage: s.endStage,
 		Plan: s.planShow, PlanDiff: s.planDiff, PlanHistory: s.planHistory,
-		DNSSEC: s.dnssec, ChangeDNSSEC: s.changeDNSSEC,
+		DNSSEC: s.dnssec, ChangeDNSSEC: s.changeDNSSEC, Uplinks: s.uplinks,
 	}
+}
+
+// uplinks are the sessions with the regions' gateways.
+func (s *Server) uplinks(context.Context) (*admin.UplinksAnswer, error) {
+	return uplink.Page(s.cfg.Name, s.parent, nil), nil
 }
 
 func (s *Server) ready() error {

@@ -89,6 +89,7 @@ func New(cfg Config) (*Server, error) {
 		}
 	}
 	s.metrics = newMetrics(cfg.Registry, s)
+	cfg.Registry.MustRegister(uplink.Meters(s.parent, nil))
 	return s, nil
 }
 

@@ -6,6 +6,7 @@ import (
 	"net"
 
 	"github.com/spillway-lb/spillway/internal/admin"
+	"github.com/spillway-lb/spillway/internal/uplink"
 )
 
 // newAdmin opens the admin interface: status, explain, metrics and readiness of this instance.
@@ -13,7 +14,7 @@ func (a *Agent) newAdmin() (*admin.Server, error) {
 	return admin.New(admin.Config{
 		Socket: a.cfg.AdminSocket, Listen: a.cfg.AdminListen, Metrics: a.cfg.MetricsListen, Grants: a.cfg.AdminGrants,
 		Certs: a.cfg.Certs, Gatherer: a.cfg.Registry, Log: a.log,
-		Backend: admin.Backend{Status: a.adminStatus, Explain: a.adminExplain, Queue: a.adminQueue, Autoscaling: a.adminAutoscaling, Ready: a.ready},
+		Backend: admin.Backend{Status: a.adminStatus, Explain: a.adminExplain, Queue: a.adminQueue, Uplinks: a.adminUplinks, Autoscaling: a.adminAutoscaling, Ready: a.ready},
 	})
 }
 
@@ -37,6 +38,11 @@ func (a *Agent) adminStatus(context.Context) (*admin.Status, error) {
 			Gateways: []admin.GatewayStatus{}, Models: zone.Models, Zones: []admin.ZoneStatus{zone},
 		}},
 	}, nil
+}
+
+// adminUplinks are the sessions with the region's gateways.
+func (a *Agent) adminUplinks(context.Context) (*admin.UplinksAnswer, error) {
+	return uplink.Page(a.path().String(), nil, a.uplink), nil
 }
 
 func (a *Agent) adminExplain(_ context.Context, q admin.ExplainQuery) (*admin.ExplainAnswer, error) {

@@ -123,6 +123,9 @@ func (a *Agent) open() error {
 			return err
 		}
 	}
+	if a.uplink != nil {
+		a.cfg.Registry.MustRegister(uplink.Meters(nil, a.uplink))
+	}
 	if a.cfg.AdminSocket+a.cfg.AdminListen+a.cfg.MetricsListen != "" {
 		a.admin, err = a.newAdmin()
 	}

@@ -142,6 +142,9 @@ func (g *Gateway) open() (err error) {
 			return err
 		}
 	}
+	if err = g.cfg.Registry.Register(uplink.Meters(g.parent, g.child)); err != nil {
+		return err
+	}
 	g.admin, err = admin.New(admin.Config{
 		Socket: g.cfg.AdminSocket, Listen: g.cfg.AdminListen, Metrics: g.cfg.MetricsListen, Grants: g.cfg.AdminGrants,
 		Certs: g.cfg.Certs, Backend: g.backend(), Gatherer: g.cfg.Registry, Log: g.log,

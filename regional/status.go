@@ -12,6 +12,7 @@ import (
 	"github.com/spillway-lb/spillway/internal/admin"
 	"github.com/spillway-lb/spillway/internal/capacity"
 	"github.com/spillway-lb/spillway/internal/spec"
+	"github.com/spillway-lb/spillway/internal/uplink"
 	"github.com/spillway-lb/spillway/regional/zone"
 )
 
@@ -56,6 +57,9 @@ func (g *Gateway) backend() admin.Backend {
 				return nil, admin.Unavailable("this gateway has no spec yet", "apply one at a global node")
 			}
 			return &admin.SpecAnswer{Version: st.directive.SpecVersion, Text: string(st.directive.Spec)}, nil
+		},
+		Uplinks: func(context.Context) (*admin.UplinksAnswer, error) {
+			return uplink.Page(g.cfg.Region+"/"+g.cfg.Name, g.parent, g.child), nil
 		},
 		Ready: func() error {
 			if !g.state.Load().ready() {

@@ -17,19 +17,19 @@ import (
 
 func getCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:     "get queue|autoscaling|spec|stage|drains",
+		Use:     "get queue|autoscaling|uplinks|spec|stage|drains",
 		Example: "  spillway get queue\n  spillway get queue --tenants\n  spillway get autoscaling\n  spillway get spec --linearizable",
-		Short:   "Show one part of a node in full: who waits in a zone, how many replicas it asks for, what is agreed",
+		Short:   "Show one part of a node in full: who waits in a zone, how many replicas it asks for, its uplinks, what is agreed",
 		GroupID: "operate",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return fmt.Errorf("get what?\nhint: `spillway get queue --server unix:///path/of/a/local/admin.sock`")
 			}
-			return fmt.Errorf("there is no %q to get\nhint: `spillway get queue`, `autoscaling`, `spec`, `stage` or `drains`", args[0])
+			return fmt.Errorf("there is no %q to get\nhint: `spillway get queue`, `autoscaling`, `uplinks`, `spec`, `stage` or `drains`", args[0])
 		},
 		RunE: func(*cobra.Command, []string) error { return nil },
 	}
-	cmd.AddCommand(getQueueCommand(), getAutoscalingCommand(), getSpecCommand(), getStageCommand(), getDrainsCommand())
+	cmd.AddCommand(getQueueCommand(), getAutoscalingCommand(), getUplinksCommand(), getSpecCommand(), getStageCommand(), getDrainsCommand())
 	return cmd
 }
 

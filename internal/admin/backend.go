@@ -15,6 +15,8 @@ type Backend struct {
 	Queue func(ctx context.Context) (*QueueAnswer, error)
 	// Autoscaling says how many replicas a local instance's models should have; an empty model means all.
 	Autoscaling func(ctx context.Context, model string) (*AutoscalingAnswer, error)
+	// Uplinks describes the sessions with the tiers above and below.
+	Uplinks func(ctx context.Context) (*UplinksAnswer, error)
 	// Spec returns the spec in force.
 	Spec func(ctx context.Context) (*SpecAnswer, error)
 	// SpecNow and DrainsNow are Spec and Drains with every write made before the call, wherever it was made; they need a

@@ -56,6 +56,7 @@ func (s *Server) routes() []route {
 		look(pathStatus, "Describe the node and what it stands over.", b.Status),
 		change(http.MethodPost, pathExplain, "Replay the decisions that a request would meet.", explain).by(Viewer),
 		look(pathQueue, "Say who waits in a local instance.", b.Queue),
+		look(pathUplinks, "Describe the sessions with the tiers above and below.", b.Uplinks),
 		exactly(look(pathSpec, "Return the spec in force.", b.Spec), b.SpecNow),
 		change(http.MethodPut, pathSpec, "Put a new spec in force, or say what that would do.", b.Apply),
 		look(pathStage, "Say which spec is on trial, and how it does.", b.Stage),

@@ -267,9 +267,9 @@ func TestRefusalsAreBounded(t *testing.T) {
 	var log record
 	r := refusals{log: log.logger()}
 	for i := range 3 * maxLogged {
-		r.refuse(fmt.Sprint(i), "x")
+		r.refuse(fmt.Sprint(i), reasonScope, "x")
 	}
-	if r.count.Load() != 3*maxLogged || len(r.logged) != maxLogged || log.count("refused") != maxLogged {
-		t.Fatal(r.count.Load(), len(r.logged))
+	if r.total() != 3*maxLogged || len(r.logged) != maxLogged || log.count("refused") != maxLogged {
+		t.Fatal(r.total(), len(r.logged))
 	}
 }

@@ -36,7 +36,8 @@ type ChildConfig struct {
 	Path capacity.Path
 	// Endpoint is where this instance takes forwarded requests, "host:port".
 	Endpoint string
-	// Interval is the time between statements; zero means 250 ms.
+	// Interval is the time between statements while nothing moves; zero means 250 ms. While something does, it is 100 ms
+	// if that is shorter.
 	Interval time.Duration
 	// Summary makes a statement. Path, Boot, Seq and Endpoint are filled in afterwards. What it returns must not change
 	// later. It is called from one goroutine and must not block.
@@ -115,7 +116,7 @@ func (c *Child) Start(ctx context.Context) error {
 		return ErrStopped
 	}
 	ctx, c.cancel = context.WithCancel(context.WithoutCancel(ctx))
-	c.state()
+	c.state(false)
 	c.done.Go(func() { c.produce(ctx) })
 	for _, l := range c.links {
 		c.done.Go(func() { l.run(ctx) })
@@ -154,39 +155,75 @@ func (c *Child) Sessions() []Session {
 	return out
 }
 
+// Traffic is what went over all sessions so far, ended ones too.
+func (c *Child) Traffic() (sum Traffic) {
+	for _, l := range c.links {
+		t := l.traffic()
+		sum.add(&t)
+	}
+	return sum
+}
+
 // produce makes statements and pokes the sessions; each session sends the newest when it can.
 func (c *Child) produce(ctx context.Context) {
-	tick := time.NewTicker(c.cfg.Interval)
-	defer tick.Stop()
+	moved := time.Now()
+	due := time.NewTimer(c.cadence(moved, moved))
+	defer due.Stop()
 	for last := time.Now(); ; last = time.Now() {
+		woken := false
 		select {
 		case <-ctx.Done():
 			return
-		case <-tick.C:
+		case <-due.C:
 		case <-c.wake:
+			woken = true
 			if early := statementGap - time.Since(last); early > 0 && !pause(ctx, early) {
 				return
 			}
 		}
-		c.state()
+		now := time.Now()
+		if c.state(woken) {
+			moved = now
+		}
+		if !woken { // who is woken often keeps its cadence all the same
+			due.Reset(c.cadence(now, moved))
+		}
 	}
 }
 
-// state makes the next statement. Only Start and then produce call it.
-func (c *Child) state() {
-	var seq uint64
-	if old := c.latest.Load(); old != nil {
-		seq = old.Seq
+// cadence is the time to the next statement: while something moves, as short as the least patient of the parents wants.
+func (c *Child) cadence(now, moved time.Time) time.Duration {
+	gap, told := paceMost, false
+	for _, l := range c.links {
+		if cur := l.current.Load(); cur != nil {
+			gap, told = min(gap, time.Duration(cur.gap.Load())), true
+		}
 	}
+	if !told || now.Sub(moved) >= movingFor {
+		return c.cfg.Interval
+	}
+	return max(min(movingInterval, c.cfg.Interval), gap)
+}
+
+// state makes the next statement, and tells whether it says anything new. Only Start and then produce call it.
+func (c *Child) state(urgent bool) (moved bool) {
+	var seq uint64
+	old := c.latest.Load()
 	s := c.cfg.Summary(time.Now())
+	if old != nil {
+		seq, s = old.Seq, capacity.Steady(old.Summary, &s)
+	}
 	s.Path, s.Endpoint, s.Boot, s.Seq = c.cfg.Path, c.cfg.Endpoint, c.boot.Load(), seq+1
 	s = capacity.Fit(s)
-	c.latest.Store(follow(c.latest.Load(), &s))
+	next := follow(old, &s)
+	next.urgent = urgent
+	c.latest.Store(next)
 	for _, l := range c.links {
 		if cur := l.current.Load(); cur != nil {
 			poke(cur.news)
 		}
 	}
+	return next.since == next.Seq
 }
 
 // exceed raises Boot above what a parent remembers of an earlier life.

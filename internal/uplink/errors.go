@@ -31,4 +31,5 @@ const (
 	codeVersion                                   // no common version
 	codeFull                                      // the parent has all the children it takes
 	codeSilent                                    // the parent hears nothing
+	codeFlood                                     // far more messages than a child has to send
 )

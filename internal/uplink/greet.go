@@ -15,6 +15,8 @@ import (
 	"github.com/spillway-lb/spillway/internal/uplink/uplinkpb"
 )
 
+var errFlood = errors.New("it sends more than any child has to say")
+
 var errFull = errors.New("this parent has all the children it takes")
 
 // serve greets a child and keeps its session until the connection ends.
@@ -32,7 +34,7 @@ func (p *Parent) serve(ctx context.Context, conn *quic.Conn) {
 	var work sync.WaitGroup
 	for _, loop := range []func() error{s.takeDatagrams, s.takeSnapshots, s.pushDirectives} {
 		work.Go(func() {
-			if err := loop(); isRubbish(err) {
+			if err := loop(); isRubbish(err) || errors.Is(err, errFlood) {
 				p.reject(conn, id, err)
 			}
 		})
@@ -49,6 +51,8 @@ func (p *Parent) reject(conn *quic.Conn, id identity.ID, err error) {
 		code = codeRubbish
 	case errors.Is(err, errVersion):
 		code = codeVersion
+	case errors.Is(err, errFlood):
+		code = codeFlood
 	case errors.Is(err, errFull):
 		code = codeFull
 	case conn.Context().Err() != nil, errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded):
@@ -56,7 +60,11 @@ func (p *Parent) reject(conn *quic.Conn, id identity.ID, err error) {
 		return
 	}
 	conn.CloseWithError(code, err.Error()[:min(len(err.Error()), 200)])
-	p.refused.refuse(id.String(), err.Error())
+	reason := reasonOf(err)
+	if reason != reasonFull {
+		p.penance.offend(hostOf(conn.RemoteAddr()), time.Now())
+	}
+	p.refused.refuse(id.String(), reason, err.Error())
 }
 
 // greet reads the Hello, enters the session in place of an older one of the same path, and answers.
@@ -81,7 +89,7 @@ func (p *Parent) greet(ctx context.Context, conn *quic.Conn, id identity.ID) (*i
 		return nil, err
 	}
 	s := &intake{
-		parent: p, conn: conn, id: id, path: path, endpoint: h.Endpoint, since: time.Now(),
+		parent: p, conn: conn, version: v, id: id, path: path, endpoint: h.Endpoint, since: time.Now(),
 		push: make(chan struct{}, 1), end: make(chan struct{}), in: inbox{path: path, boot: h.Boot},
 	}
 	held, err := p.enter(s)
@@ -109,6 +117,7 @@ func (p *Parent) enter(s *intake) (held uint64, err error) {
 		return 0, errFull
 	}
 	p.sessions[s.path] = s
+	p.entered.Store(int64(len(p.sessions)))
 	held = p.held[s.path]
 	p.mu.Unlock()
 	if old != nil {
@@ -132,6 +141,7 @@ func (p *Parent) arrived(s *intake) {
 // leave ends a session. It tells OnLost unless a newer session has taken the path or the parent itself is stopping.
 func (p *Parent) leave(ctx context.Context, s *intake) {
 	defer close(s.end)
+	p.bury(s)
 	if !p.owns(s) {
 		return
 	}
@@ -147,7 +157,17 @@ func (p *Parent) leave(ctx context.Context, s *intake) {
 	defer p.mu.Unlock()
 	if p.sessions[s.path] == s {
 		delete(p.sessions, s.path)
+		p.entered.Store(int64(len(p.sessions)))
 	}
+}
+
+// bury adds what went over an ended session to the sums.
+func (p *Parent) bury(s *intake) {
+	t := s.sums.traffic(s.conn, s.version)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.past.add(&t)
+	s.buried = true
 }
 
 func (p *Parent) owns(s *intake) bool {

@@ -11,6 +11,7 @@ import (
 
 var (
 	errVersion = errors.New("no common protocol version: upgrade the older side")
+	errClaim   = errors.New("its certificate says otherwise")
 	errTwins   = errors.New("the clock was set back, or two instances share this certificate")
 )
 
@@ -39,7 +40,7 @@ func checkHello(h *uplinkpb.Hello, id identity.ID) (capacity.Path, error) {
 		return want, err
 	}
 	if got := (capacity.Path{Region: h.Region, Zone: h.Zone, Instance: h.Instance}); got != want {
-		return want, fmt.Errorf("%s claims to be %q", id, got.String())
+		return want, fmt.Errorf("%s claims to be %q: %w", id, got.String(), errClaim)
 	}
 	if len(h.Endpoint) > capacity.MaxName {
 		return want, rubbish(ErrTooLarge)

@@ -13,6 +13,7 @@ type inbox struct {
 	boot   uint64 // of the Hello: older statements come from nowhere honest
 	bases  [2]*capacity.Summary
 	newest *capacity.Summary
+	lacks  bool // a delta was passed over whose snapshot is not held
 }
 
 // snapshot takes an encoded snapshot; the statement is nil when it is older than one already held.
@@ -25,8 +26,10 @@ func (in *inbox) snapshot(b []byte) (*capacity.Summary, error) {
 		return nil, err
 	}
 	if in.bases[0] == nil || newer(s, in.bases[0]) {
+		s.Borrow(in.bases[0])
 		in.bases[1], in.bases[0] = in.bases[0], s
 	}
+	in.lacks = false
 	return in.take(s), nil
 }
 
@@ -39,9 +42,19 @@ func (in *inbox) delta(b []byte) (*capacity.Summary, error) {
 	if err := in.claims(&d.Head); err != nil {
 		return nil, err
 	}
-	base := in.base(d.Head.Boot, d.BaseSeq)
-	if base == nil || in.newest != nil && !newer(&d.Head, in.newest) {
+	if in.newest != nil && !newer(&d.Head, in.newest) {
 		return nil, nil
+	}
+	base := in.base(d.Head.Boot, d.BaseSeq)
+	if base == nil {
+		in.lacks = true
+		return nil, nil
+	}
+	if err := d.Fits(base); err != nil {
+		return nil, rubbish(err)
+	}
+	if base == in.bases[0] {
+		in.bases[1] = nil // what is on its way and builds on that one is overtaken
 	}
 	held := base
 	if d.Partial {

@@ -27,7 +27,9 @@ type intake struct {
 	endpoint string
 	since    time.Time
 	push     chan struct{} // a new directive is due
-	count    atomic.Uint64
+	version  uint32        // agreed on
+	sums     sums
+	buried   bool          // its traffic is among the parent's past; guarded by the parent's mu
 	boot     atomic.Uint64 // of the newest statement
 	last     atomic.Int64  // nanoseconds since since
 	held     atomic.Uint64 // order of the directive whose spec the child said it holds
@@ -39,10 +41,17 @@ type intake struct {
 }
 
 func (s *intake) takeDatagrams() error {
+	may := newAllowance(datagramRate, datagramBurst)
 	for {
 		b, err := s.conn.ReceiveDatagram(s.conn.Context())
 		if err != nil {
 			return err
+		}
+		if !may.take(time.Now()) {
+			if s.sums.passed.Add(1); may.over > floodAfter {
+				return errFlood
+			}
+			continue
 		}
 		if len(b) > 0 && b[0] == kindHeld {
 			if err := s.takeHeld(b[1:]); err != nil {
@@ -54,14 +63,19 @@ func (s *intake) takeDatagrams() error {
 		}
 		s.mu.Lock()
 		statement, err := s.in.delta(b[1:])
-		newest := s.in.newest
+		newest, lacks := s.in.newest, s.in.lacks
 		s.mu.Unlock()
 		if err != nil {
 			return err
 		}
-		if newest != nil {
-			s.confirm(newest)
+		if newest != nil || lacks {
+			s.confirm(newest, lacks)
 		}
+		if statement == nil {
+			s.sums.passed.Add(1)
+			continue
+		}
+		s.sums.deltas.Add(1)
 		s.deliver(statement)
 	}
 }
@@ -77,8 +91,12 @@ func (s *intake) takeHeld(b []byte) error {
 }
 
 // confirm tells the child how far it is heard. A lost one is made good by the next.
-func (s *intake) confirm(newest *capacity.Summary) {
-	b, err := proto.Marshal(&uplinkpb.Heard{Boot: newest.Boot, Seq: newest.Seq})
+func (s *intake) confirm(newest *capacity.Summary, resync bool) {
+	h := &uplinkpb.Heard{GapMillis: uint32(s.parent.pace().Milliseconds()), Resync: resync}
+	if newest != nil {
+		h.Boot, h.Seq = newest.Boot, newest.Seq
+	}
+	b, err := proto.Marshal(h)
 	if err == nil {
 		_ = s.conn.SendDatagram(append([]byte{kindHeard}, b...))
 	}
@@ -86,10 +104,19 @@ func (s *intake) confirm(newest *capacity.Summary) {
 
 // takeSnapshots reads one stream at a time: a child has at most one snapshot under way.
 func (s *intake) takeSnapshots() error {
+	may := newAllowance(snapshotRate, snapshotBurst)
 	for {
 		st, err := s.conn.AcceptStream(s.conn.Context())
 		if err != nil {
 			return err
+		}
+		if !may.take(time.Now()) {
+			if s.sums.passed.Add(1); may.over > floodAfter {
+				return errFlood
+			}
+			st.CancelRead(0)
+			st.CancelWrite(0)
+			continue
 		}
 		if err := s.takeSnapshot(st); isRubbish(err) {
 			return err
@@ -114,6 +141,7 @@ func (s *intake) takeSnapshot(st *quic.Stream) error {
 		return err
 	}
 	st.Close()
+	s.sums.snapshots.Add(1) // what builds on it counts, also where a delta brought the same sooner
 	s.deliver(statement)
 	return nil
 }
@@ -122,7 +150,6 @@ func (s *intake) deliver(statement *capacity.Summary) {
 	if statement == nil {
 		return
 	}
-	s.count.Add(1)
 	if s.boot.Swap(statement.Boot) != statement.Boot {
 		s.parent.remember(s.path, statement.Boot)
 	}
@@ -157,7 +184,7 @@ func (s *intake) pushDirectives() error {
 func (s *intake) sendDirective(order uint64, d *Directive) {
 	b, err := s.brief.encode(order, s.held.Load(), d)
 	if err != nil {
-		if s.parent.refused.first("directive\x00" + err.Error()) {
+		if s.parent.refused.first("", "directive\x00"+err.Error()) {
 			s.parent.log.Error("directive cannot be sent", "error", err)
 		}
 		return
@@ -172,13 +199,15 @@ func (s *intake) sendDirective(order uint64, d *Directive) {
 		return
 	}
 	st.Close()
+	s.sums.directives.Add(1)
 }
 
 func (s *intake) info() ChildInfo {
 	i := ChildInfo{
 		ID: s.id, Path: s.path, Endpoint: s.endpoint, Remote: s.conn.RemoteAddr().String(), Since: s.since,
-		RTT: s.conn.ConnectionStats().SmoothedRTT, Statements: s.count.Load(),
+		Traffic: s.sums.traffic(s.conn, s.version),
 	}
+	i.Statements = i.Deltas + i.Snapshots
 	if i.Statements > 0 {
 		i.Last = s.since.Add(time.Duration(s.last.Load()))
 	}

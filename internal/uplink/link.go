@@ -34,8 +34,10 @@ type Session struct {
 	Heard time.Time
 	// Since is when the session began or was lost.
 	Since time.Time
-	// RTT as QUIC measures it; zero while not connected.
-	RTT time.Duration
+	// Traffic of the session; zero while not connected.
+	Traffic
+	// Gap is what the parent asked to keep between statements, 0 when it takes them as they come.
+	Gap time.Duration
 	// Err is why there is no session.
 	Err error
 }
@@ -49,8 +51,9 @@ type link struct {
 	backoff backoff
 	current atomic.Pointer[session]
 
-	mu  sync.Mutex
-	now Session
+	mu   sync.Mutex
+	now  Session
+	past Traffic // of sessions that ended
 }
 
 func newLink(c *Child, addr string) *link {
@@ -110,8 +113,10 @@ func (l *link) hold(ctx context.Context, s *session) error {
 		select {
 		case <-ctx.Done():
 			s.close(codeBye, "stopping")
+			l.bury(s)
 			return ctx.Err()
 		case <-s.done:
+			l.bury(s)
 			return s.cause()
 		case <-age.C:
 		}
@@ -122,6 +127,7 @@ func (l *link) hold(ctx context.Context, s *session) error {
 		}
 		l.up(next)
 		s.close(codeBye, "renewed")
+		l.bury(s)
 		s = next
 		age.Reset(maxAge - time.Duration(l.rng.Int64N(int64(maxAge/10))))
 	}
@@ -140,8 +146,9 @@ func (l *link) dial(ctx context.Context) (*session, error) {
 		return nil, err
 	}
 	welcome, err := l.greet(ctx, conn)
+	var agreed uint32
 	if err == nil {
-		_, err = agreeOn(welcome.Version, minVersion)
+		agreed, err = agreeOn(welcome.Version, minVersion)
 	}
 	var id identity.ID
 	if err == nil {
@@ -155,7 +162,7 @@ func (l *link) dial(ctx context.Context) (*session, error) {
 		return nil, err
 	}
 	l.child.exceed(id.String(), welcome.HeldBoot)
-	return startSession(l.child, conn, id), nil
+	return startSession(l.child, conn, id, agreed), nil
 }
 
 func (l *link) greet(ctx context.Context, conn *quic.Conn) (*uplinkpb.Welcome, error) {
@@ -195,6 +202,27 @@ func (l *link) up(s *session) {
 	l.now = Session{Address: l.addr, Parent: s.parent, Connected: true, Since: time.Now()}
 }
 
+// bury adds what went over an ended session to the sums.
+func (l *link) bury(s *session) {
+	t := s.sums.traffic(s.conn, s.version)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.past.add(&t)
+	l.current.CompareAndSwap(s, nil)
+}
+
+// traffic is what went over the link so far.
+func (l *link) traffic() Traffic {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	sum := l.past
+	if s := l.current.Load(); s != nil {
+		t := s.sums.traffic(s.conn, s.version)
+		sum.add(&t)
+	}
+	return sum
+}
+
 // down notes the loss, and logs it once until the next success, and at most once a minute if sessions come and go.
 func (l *link) down(err error) {
 	l.current.Store(nil)
@@ -214,7 +242,7 @@ func (l *link) status() Session {
 	out := l.now
 	l.mu.Unlock()
 	if s := l.current.Load(); s != nil && out.Connected {
-		out.RTT = s.conn.ConnectionStats().SmoothedRTT
+		out.Traffic, out.Gap = s.sums.traffic(s.conn, s.version), time.Duration(s.gap.Load())
 		out.Heard = s.begun.Add(time.Duration(s.heardAt.Load()))
 	}
 	return out

@@ -7,8 +7,10 @@ import (
 )
 
 const (
-	snapshotEvery = 10 * time.Second       // with nothing to press for one
+	snapshotEvery = 10 * time.Second       // when there are differences to the last, and nothing presses for one
+	snapshotMost  = time.Minute            // when there are none
 	snapshotLeast = 500 * time.Millisecond // between two that are pressed for by deltas that do not fit
+	snapshotDoubt = time.Second            // without a word from the parent, that a snapshot under way is left alone
 	snapshotShare = 5                      // pressed snapshots take at most one part in this many of a slow link's time
 	window        = 4                      // datagrams under way that the parent has not confirmed
 	probeMost     = time.Second            // the longest that a closed window waits before one datagram tries
@@ -18,7 +20,8 @@ const (
 // statement is a summary, and the number of the first of the unbroken row of equal ones that it stands in.
 type statement struct {
 	*capacity.Summary
-	since uint64
+	since  uint64
+	urgent bool // made because of a Wake
 }
 
 // follow puts a summary into the row of the one before it, if it says the same.
@@ -26,17 +29,26 @@ func follow(old *statement, s *capacity.Summary) *statement {
 	if old != nil {
 		same := *s
 		same.Seq = old.Seq
+		// The mark runs like a clock: where nothing else is new, it goes along with what is said anyway.
+		same.Holding.Mark, same.Holding.AgeMillis = old.Holding.Mark, old.Holding.AgeMillis
 		if same.Equal(*old.Summary) {
-			return &statement{s, old.since}
+			return &statement{Summary: s, since: old.since}
 		}
 	}
-	return &statement{s, s.Seq}
+	return &statement{Summary: s, since: s.Seq}
 }
+
+// paceSlack is how much too soon a statement may be for the gap that a parent asked for: it comes by a clock of its own.
+const paceSlack = 20 * time.Millisecond
 
 // outbox decides what goes up in one session of a child. It holds one statement, the newest, and never a queue.
 type outbox struct {
 	latest   *statement
 	base     *capacity.Summary // the snapshot that the parent confirmed
+	patches  bool              // the parent reads patches
+	gap      time.Duration     // between statements, that the parent asked for
+	resync   bool              // the parent asked for a snapshot
+	differs  bool              // the last delta held differences to base
 	inFlight bool              // a snapshot is under way
 	begun    time.Time         // when the last snapshot left
 	took     time.Duration     // how long the last one was under way
@@ -57,7 +69,7 @@ func (o *outbox) offer(s *statement) { o.latest = s }
 // the statement can only go as a snapshot.
 func (o *outbox) datagram(now time.Time) []byte {
 	s := o.latest
-	if s == nil || s.Seq <= o.sentSeq || o.quiet(now) {
+	if s == nil || s.Seq <= o.sentSeq || o.quiet(now) || o.early(now) {
 		return nil
 	}
 	if o.closed() && now.Sub(o.sentAt) < o.wait() {
@@ -76,6 +88,12 @@ func (o *outbox) datagram(now time.Time) []byte {
 	}
 	o.sent = append(o.sent, s.Seq)
 	return b
+}
+
+// early says that the parent wants statements further apart. What is urgent goes all the same, and what makes a lost one
+// good.
+func (o *outbox) early(now time.Time) bool {
+	return !o.latest.urgent && !o.unheard() && now.Sub(o.sentAt) < o.gap-paceSlack
 }
 
 // closed says that so much is unanswered that either the link is slow, or many in a row were lost.
@@ -112,6 +130,10 @@ func (o *outbox) encode(s *capacity.Summary) []byte {
 	} else {
 		d = capacity.Diff(&capacity.Summary{}, s)
 	}
+	if o.patches && base != nil {
+		d.Compact(base)
+	}
+	o.differs = d.Len() > 0
 	b := encodeDelta(&d)
 	o.crowded = b == nil
 	if b != nil || base == nil {
@@ -143,11 +165,23 @@ func (o *outbox) snapshot(now time.Time) *capacity.Summary {
 		return nil
 	}
 	since, least := now.Sub(o.begun), min(max(snapshotLeast, snapshotShare*o.took), snapshotEvery)
-	if o.base != nil && o.base.Boot == o.latest.Boot && since < snapshotEvery && !(o.crowded && since >= least) {
+	most := snapshotMost
+	if o.differs {
+		most = snapshotEvery
+	}
+	pressed := o.crowded || o.resync
+	if o.base != nil && o.base.Boot == o.latest.Boot && since < most && !(pressed && since >= least) {
 		return nil
 	}
-	o.inFlight, o.begun = true, now
+	o.inFlight, o.begun, o.resync = true, now, false
 	return o.latest.Summary
+}
+
+// hopeless says that the snapshot under way should be taken back, since the link is dead and not just slow: or, once it is
+// mended, that old story would arrive as news. A link that is slow after all is given twice the time at each turn.
+func (o *outbox) hopeless(now time.Time, silence time.Duration) bool {
+	most := max(snapshotDoubt, 2*o.took)
+	return o.inFlight && o.base != nil && silence > most && now.Sub(o.begun) > most
 }
 
 // settle ends a snapshot's flight; s is nil when it did not arrive.

@@ -55,6 +55,7 @@ type Parent struct {
 	cfg       ParentConfig
 	log       *slog.Logger
 	refused   refusals
+	penance   penance
 	arrivals  telemetry.Repeats
 	losses    telemetry.Repeats
 	surge     surge
@@ -67,9 +68,11 @@ type Parent struct {
 	stopped   atomic.Bool
 	done      sync.WaitGroup
 	open      atomic.Int64 // connections, greeted or not
+	entered   atomic.Int64 // len(sessions)
 
 	mu       sync.Mutex
 	sessions map[capacity.Path]*intake
+	past     Traffic                  // of sessions that ended
 	held     map[capacity.Path]uint64 // greatest boot of each path, also after its session ended
 }
 
@@ -127,19 +130,30 @@ func (p *Parent) Recheck() {
 	}
 }
 
-// watch counts handshakes that failed because we refused the peer's certificate.
+// watch keeps addresses of many offences from handshaking as they like, and counts handshakes that failed because we
+// refused the peer's certificate.
 func (p *Parent) watch(ctx context.Context, info *quic.ClientInfo) (context.Context, error) {
+	from := hostOf(info.RemoteAddr)
+	if !p.penance.allows(from, time.Now()) {
+		p.refused.refuse(from, reasonPenance, errPenance.Error())
+		return nil, errPenance
+	}
 	context.AfterFunc(ctx, func() {
 		var t *quic.TransportError
 		if errors.As(context.Cause(ctx), &t) && !t.Remote && t.ErrorCode.IsCryptoError() {
-			host, _, err := net.SplitHostPort(info.RemoteAddr.String())
-			if err != nil {
-				host = info.RemoteAddr.String()
-			}
-			p.refused.refuse(host, t.Error())
+			p.penance.offend(from, time.Now())
+			p.refused.refuse(from, reasonCertificate, t.Error())
 		}
 	})
 	return ctx, nil
+}
+
+func hostOf(a net.Addr) string {
+	host, _, err := net.SplitHostPort(a.String())
+	if err != nil {
+		return a.String()
+	}
+	return host
 }
 
 // Addr is where children connect.
@@ -210,8 +224,24 @@ func (p *Parent) Wake() {
 	}
 }
 
+// pace is the gap between statements that each child is asked for.
+func (p *Parent) pace() time.Duration { return paceOf(int(p.entered.Load())) }
+
 // Refused counts peers that were refused or sent rubbish.
-func (p *Parent) Refused() uint64 { return p.refused.count.Load() }
+func (p *Parent) Refused() uint64 { return p.refused.total() }
+
+// Traffic is what went over all sessions so far, ended ones too.
+func (p *Parent) Traffic() Traffic {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	sum := p.past
+	for _, s := range p.sessions {
+		if t := s.sums.traffic(s.conn, s.version); !s.buried {
+			sum.add(&t)
+		}
+	}
+	return sum
+}
 
 // ChildInfo says how one child is connected.
 type ChildInfo struct {
@@ -220,7 +250,7 @@ type ChildInfo struct {
 	Endpoint string // as the Hello gave it
 	Remote   string // the address it comes from
 	Since    time.Time
-	RTT      time.Duration
+	Traffic
 	// Statements counts what arrived in this session; Last is when the newest did.
 	Statements uint64
 	Last       time.Time

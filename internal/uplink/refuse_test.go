@@ -126,23 +126,34 @@ func TestChildRefusesParents(t *testing.T) {
 // stranger is a peer with a proper certificate that speaks QUIC by hand.
 func (w *planet) stranger(n int, hello *uplinkpb.Hello) *quic.Conn {
 	w.t.Helper()
+	conn := w.redial(n, "l2")(hello)
+	if conn == nil {
+		w.t.Fatal("no connection")
+	}
+	return conn
+}
+
+// redial makes such a peer of a name, that may come again and again; it has no connection where it is turned away.
+func (w *planet) redial(n int, name string) func(hello *uplinkpb.Hello) *quic.Conn {
 	tr := &quic.Transport{Conn: w.host(n)}
 	w.t.Cleanup(func() { tr.Close() })
-	certs := w.certs(local("a", "l2"))
-	conn, err := tr.Dial(context.Background(), &net.UDPAddr{IP: net.IPv4(1, 0, 0, 1).To4(), Port: 7}, certs.Client(ALPN, nil), quicConfig(8))
-	if err != nil {
-		w.t.Fatal(err)
+	certs := w.certs(local("a", name))
+	return func(hello *uplinkpb.Hello) *quic.Conn {
+		conn, err := tr.Dial(context.Background(), &net.UDPAddr{IP: net.IPv4(1, 0, 0, 1).To4(), Port: 7}, certs.Client(ALPN, nil), quicConfig(8))
+		if err != nil {
+			return nil
+		}
+		control, err := conn.OpenStream()
+		if err != nil {
+			return nil
+		}
+		if err := writeFrame(control, hello); err != nil {
+			return nil
+		}
+		var welcome uplinkpb.Welcome
+		_ = readFrame(control, &welcome) // some are refused instead
+		return conn
 	}
-	control, err := conn.OpenStream()
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	if err := writeFrame(control, hello); err != nil {
-		w.t.Fatal(err)
-	}
-	var welcome uplinkpb.Welcome
-	_ = readFrame(control, &welcome) // some are refused instead
-	return conn
 }
 
 // TestRubbish: each of these ends the session, is counted and logged once.

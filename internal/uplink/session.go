@@ -28,7 +28,11 @@ type session struct {
 	conn     *quic.Conn
 	parent   identity.ID
 	news     chan struct{} // a statement was made, or the parent heard one
+	version  uint32        // agreed on
 	heardSeq atomic.Uint64
+	gap      atomic.Int64 // between statements, that the parent asked for
+	resync   atomic.Bool  // the parent asked for a snapshot
+	sums     sums
 	heardAt  atomic.Int64 // nanoseconds since begun
 	begun    time.Time
 	landed   chan *capacity.Summary // outcome of the snapshot under way
@@ -37,9 +41,9 @@ type session struct {
 	done     chan struct{}
 }
 
-func startSession(c *Child, conn *quic.Conn, parent identity.ID) *session {
+func startSession(c *Child, conn *quic.Conn, parent identity.ID, version uint32) *session {
 	s := &session{
-		child: c, conn: conn, parent: parent, begun: time.Now(),
+		child: c, conn: conn, parent: parent, version: version, begun: time.Now(),
 		news: make(chan struct{}, 1), landed: make(chan *capacity.Summary, 1), done: make(chan struct{}),
 	}
 	for _, loop := range []func(){s.send, s.listen, s.takeDirectives, s.takeAsks} {
@@ -65,7 +69,8 @@ func (s *session) fail(code quic.ApplicationErrorCode, why string) { s.conn.Clos
 
 // send is the one goroutine that owns the outbox. Statements come at every interval, so they are its clock too.
 func (s *session) send() {
-	var out outbox
+	out := outbox{patches: s.version >= versionOfPatches}
+	giveUp := func() {} // the snapshot under way
 	ended := s.conn.Context().Done()
 	doubt := time.NewTimer(time.Hour) // the newest datagram is not confirmed in time: it may be lost
 	defer doubt.Stop()
@@ -84,7 +89,8 @@ func (s *session) send() {
 		now := time.Now()
 		out.heard(s.heardSeq.Load())
 		out.offer(s.child.latest.Load())
-		out.patience = s.patience()
+		out.patience, out.gap = s.patience(), time.Duration(s.gap.Load())
+		out.resync = out.resync || s.resync.Swap(false)
 		if b := out.datagram(now); b != nil {
 			s.sendDatagram(&out, b)
 			doubt.Reset(out.wait())
@@ -93,13 +99,27 @@ func (s *session) send() {
 			doubt.Stop()
 		}
 		if snap := out.snapshot(now); snap != nil {
-			s.work.Go(func() { s.landed <- s.sendSnapshot(snap) })
+			s.sums.snapshots.Add(1)
+			ctx, cancel := context.WithCancel(s.conn.Context())
+			s.work.Go(func() {
+				defer cancel()
+				s.landed <- s.sendSnapshot(ctx, snap)
+			})
+			giveUp = cancel
 		}
-		if now.Sub(s.begun)-time.Duration(s.heardAt.Load()) > silentAfter {
+		if out.hopeless(now, s.silence(now)) {
+			giveUp()
+		}
+		if s.silence(now) > silentAfter {
 			s.fail(codeSilent, "nothing heard")
 			return
 		}
 	}
+}
+
+// silence is how long the parent has said nothing.
+func (s *session) silence(now time.Time) time.Duration {
+	return now.Sub(s.begun) - time.Duration(s.heardAt.Load())
 }
 
 // patience is the probe timeout of RFC 9002, section 6.2.1. The parent confirms at once, so nothing is added for its delay.
@@ -114,19 +134,25 @@ func (s *session) sendDatagram(out *outbox, b []byte) {
 	if err := s.conn.SendDatagram(b); errors.As(err, &tooLarge) {
 		out.crowded = true
 	}
+	s.sums.deltas.Add(1)
 }
 
 // sendSnapshot is nil unless the parent confirmed. The send loop starts one at a time and landed has room for it.
-func (s *session) sendSnapshot(snap *capacity.Summary) *capacity.Summary {
+func (s *session) sendSnapshot(ctx context.Context, snap *capacity.Summary) *capacity.Summary {
 	b, err := capacity.Encode(snap)
 	if err != nil {
 		s.child.warn("statement cannot be encoded", s.parent.String(), err)
 		return nil
 	}
-	st, err := s.conn.OpenStreamSync(s.conn.Context())
+	st, err := s.conn.OpenStreamSync(ctx)
 	if err != nil {
 		return nil
 	}
+	stop := context.AfterFunc(ctx, func() {
+		st.CancelRead(0)
+		st.CancelWrite(0)
+	})
+	defer stop()
 	if _, err := st.Write(append([]byte{kindSnapshot}, b...)); err != nil {
 		st.CancelRead(0)
 		return nil
@@ -157,6 +183,11 @@ func (s *session) listen() {
 			return
 		}
 		s.heardAt.Store(int64(time.Since(s.begun)))
+		s.gap.Store(int64(min(time.Duration(h.GapMillis)*time.Millisecond, paceMost)))
+		if h.Resync {
+			s.resync.Store(true)
+			poke(s.news)
+		}
 		if h.Seq > s.heardSeq.Load() {
 			s.heardSeq.Store(h.Seq)
 			poke(s.news)
@@ -188,8 +219,10 @@ func (s *session) takeDirectives() {
 			return
 		}
 		if d == nil {
+			s.sums.passed.Add(1)
 			continue
 		}
+		s.sums.directives.Add(1)
 		if brought != 0 {
 			s.confirmSpec(brought)
 		}

@@ -227,7 +227,7 @@ func TestSlowLink(t *testing.T) {
 func made(s *capacity.Summary) time.Time {
 	var newest int64
 	for i := range s.Models {
-		newest = max(newest, s.Models[i].Backlog)
+		newest = max(newest, s.Models[i].CostMicros)
 	}
 	return time.UnixMicro(newest)
 }

@@ -154,19 +154,21 @@ type desk struct {
 	mu      sync.Mutex
 	book    *capacity.Book
 	lost    []time.Time
+	paths   []capacity.Path // of those lost
+	only    capacity.Path   // what is counted; zero: everything
 	arrived int
-	worst   time.Duration // between making and arrival of a statement; Backlog of model "clock" carries the making
+	worst   time.Duration // between making and arrival of a statement; CostMicros of model "clock" carries the making
 }
 
 func (d *desk) take(id identity.ID, s *capacity.Summary) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if !d.book.Put(s, time.Now()) {
+	if !d.book.Put(s, time.Now()) || d.only != (capacity.Path{}) && s.Path != d.only {
 		return
 	}
 	d.arrived++
 	if m := s.Model("clock"); m != nil {
-		d.worst = max(d.worst, time.Since(time.UnixMicro(m.Backlog)))
+		d.worst = max(d.worst, time.Since(time.UnixMicro(m.CostMicros)))
 	}
 }
 
@@ -175,6 +177,7 @@ func (d *desk) gone(id identity.ID, p capacity.Path) {
 	defer d.mu.Unlock()
 	d.book.Drop(p)
 	d.lost = append(d.lost, time.Now())
+	d.paths = append(d.paths, p)
 }
 
 func (d *desk) state(p capacity.Path) (capacity.Freshness, *capacity.Summary) {
@@ -278,10 +281,10 @@ func (w *planet) stop(all ...stopper) {
 // clock makes statements of n models of which the first, "clock", says when the statement was made.
 func clock(n int) func(time.Time) capacity.Summary {
 	return func(now time.Time) capacity.Summary {
-		s := capacity.Summary{Models: []capacity.Model{{Name: "clock", Total: 1, Backlog: now.UnixMicro()}}}
+		s := capacity.Summary{Models: []capacity.Model{{Name: "clock", Total: 1, CostMicros: now.UnixMicro()}}}
 		for i := range n - 1 {
 			s.Models = append(s.Models, capacity.Model{
-				Name: fmt.Sprintf("model-%03d-with-a-name-of-some-length", i), Ready: 3, Total: 4, Backlog: now.UnixMicro(),
+				Name: fmt.Sprintf("model-%03d-with-a-name-of-some-length", i), Ready: 3, Total: 4, CostMicros: now.UnixMicro(),
 				Hardware: []capacity.Hardware{{Name: "H100", Ready: 3, PrefillRate: 30000 + now.UnixMilli()%1000, DecodeRate: 7000}},
 			})
 		}

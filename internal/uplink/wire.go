@@ -12,10 +12,11 @@ import (
 // ALPN names the protocol in the TLS handshake.
 const ALPN = "spillway-uplink/1"
 
-// Versions of the messages that this package speaks.
+// Versions of the messages that this package speaks. Version 2 has patches in deltas (see capacity.Patch).
 const (
-	version    = 1
-	minVersion = 1
+	version          = 2
+	minVersion       = 1
+	versionOfPatches = 2
 )
 
 // Limits of messages, in bytes.

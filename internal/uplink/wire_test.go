@@ -78,7 +78,7 @@ func TestVersions(t *testing.T) {
 		theirs, theirMin uint32
 		want             uint32
 		ok               bool
-	}{{1, 1, 1, true}, {9, 1, 1, true}, {9, 2, 0, false}, {0, 0, 0, false}} {
+	}{{1, 1, 1, true}, {2, 1, 2, true}, {9, 1, 2, true}, {9, 2, 2, true}, {9, 3, 0, false}, {0, 0, 0, false}} {
 		got, err := agreeOn(c.theirs, c.theirMin)
 		if got != c.want || (err == nil) != c.ok {
 			t.Errorf("%+v: %d %v", c, got, err)

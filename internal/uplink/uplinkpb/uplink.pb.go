@@ -182,6 +182,8 @@ type Heard struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Boot          uint64                 `protobuf:"varint,1,opt,name=boot,proto3" json:"boot,omitempty"`
 	Seq           uint64                 `protobuf:"varint,2,opt,name=seq,proto3" json:"seq,omitempty"`
+	GapMillis     uint32                 `protobuf:"varint,3,opt,name=gap_millis,json=gapMillis,proto3" json:"gap_millis,omitempty"` // the parent wants statements of its children no closer together than this; 0: as they come
+	Resync        bool                   `protobuf:"varint,4,opt,name=resync,proto3" json:"resync,omitempty"`                        // the parent wants a snapshot: what it holds is not whole, or somebody asked
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -228,6 +230,20 @@ func (x *Heard) GetSeq() uint64 {
 		return x.Seq
 	}
 	return 0
+}
+
+func (x *Heard) GetGapMillis() uint32 {
+	if x != nil {
+		return x.GapMillis
+	}
+	return 0
+}
+
+func (x *Heard) GetResync() bool {
+	if x != nil {
+		return x.Resync
+	}
+	return false
 }
 
 // Directive is policy and plan on the way down.
@@ -973,10 +989,13 @@ const file_uplink_proto_rawDesc = "" +
 	"\aWelcome\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\rR\aversion\x12\x1b\n" +
 	"\theld_boot\x18\x02 \x01(\x04R\bheldBoot\x12\x12\n" +
-	"\x04boot\x18\x03 \x01(\x04R\x04boot\"-\n" +
+	"\x04boot\x18\x03 \x01(\x04R\x04boot\"d\n" +
 	"\x05Heard\x12\x12\n" +
 	"\x04boot\x18\x01 \x01(\x04R\x04boot\x12\x10\n" +
-	"\x03seq\x18\x02 \x01(\x04R\x03seq\"\xe2\x03\n" +
+	"\x03seq\x18\x02 \x01(\x04R\x03seq\x12\x1d\n" +
+	"\n" +
+	"gap_millis\x18\x03 \x01(\rR\tgapMillis\x12\x16\n" +
+	"\x06resync\x18\x04 \x01(\bR\x06resync\"\xe2\x03\n" +
 	"\tDirective\x12\x14\n" +
 	"\x05order\x18\x01 \x01(\x04R\x05order\x12\x14\n" +
 	"\x05index\x18\x02 \x01(\x04R\x05index\x12!\n" +

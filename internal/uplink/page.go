@@ -1,0 +1,72 @@
+package uplink
+
+import (
+	"cmp"
+	"time"
+
+	"github.com/spillway-lb/spillway/internal/admin"
+)
+
+// Page describes the sessions of a node for its operators. Either end may be nil.
+func Page(node string, p *Parent, c *Child) *admin.UplinksAnswer {
+	now := time.Now()
+	out := &admin.UplinksAnswer{Node: node, Parents: []admin.UplinkSession{}, Children: []admin.UplinkSession{}}
+	if c != nil {
+		for _, s := range c.Sessions() {
+			out.Parents = append(out.Parents, pageOfParent(&s, now))
+		}
+	}
+	if p != nil {
+		for _, i := range p.Children() {
+			out.Children = append(out.Children, pageOfChild(&i, now))
+		}
+		out.GapMS, out.Refused = p.pace().Milliseconds(), p.refused.byReason()
+	}
+	return out
+}
+
+func pageOfParent(s *Session, now time.Time) admin.UplinkSession {
+	out := pageOf(&s.Traffic)
+	out.Address, out.State, out.SinceMS, out.AgeMS = s.Address, "down", now.Sub(s.Since).Milliseconds(), -1
+	out.GapMS = s.Gap.Milliseconds()
+	if s.Parent.Role != "" {
+		out.Peer = s.Parent.String()
+	}
+	switch {
+	case s.Connected:
+		out.State = "connected"
+	case s.Err != nil:
+		out.Error = s.Err.Error()
+	}
+	if !s.Heard.IsZero() {
+		out.AgeMS = now.Sub(s.Heard).Milliseconds()
+	}
+	return out
+}
+
+func pageOfChild(i *ChildInfo, now time.Time) admin.UplinkSession {
+	out := pageOf(&i.Traffic)
+	out.Peer, out.Path, out.Address, out.State = i.ID.String(), i.Path.String(), i.Remote, "connected"
+	out.SinceMS, out.AgeMS = now.Sub(i.Since).Milliseconds(), -1
+	if !i.Last.IsZero() {
+		out.AgeMS = now.Sub(i.Last).Milliseconds()
+	}
+	return out
+}
+
+func pageOf(t *Traffic) admin.UplinkSession {
+	return admin.UplinkSession{
+		Version: t.Version, RTTMS: float64(t.RTT.Microseconds()) / 1000, Loss: t.Loss(),
+		BytesIn: t.BytesIn, BytesOut: t.BytesOut, PacketsSent: t.PacketsSent, PacketsLost: t.PacketsLost,
+		Deltas: t.Deltas, Snapshots: t.Snapshots, Directives: t.Directives, Passed: t.Passed,
+	}
+}
+
+// Loss is the share of the packets sent by this end that were lost.
+func (t *Traffic) Loss() float64 { return float64(t.PacketsLost) / float64(cmp.Or(t.PacketsSent, 1)) }
+
+func (t *Traffic) add(x *Traffic) {
+	t.Deltas, t.Snapshots, t.Directives, t.Passed = t.Deltas+x.Deltas, t.Snapshots+x.Snapshots, t.Directives+x.Directives, t.Passed+x.Passed
+	t.BytesIn, t.BytesOut = t.BytesIn+x.BytesIn, t.BytesOut+x.BytesOut
+	t.PacketsSent, t.PacketsLost = t.PacketsSent+x.PacketsSent, t.PacketsLost+x.PacketsLost
+}

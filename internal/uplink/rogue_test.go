@@ -1,0 +1,136 @@
+package uplink
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/quic-go/quic-go"
+
+	"github.com/spillway-lb/spillway/internal/capacity"
+	"github.com/spillway-lb/spillway/internal/uplink/uplinkpb"
+)
+
+// TestRoguesHarmNobody: one child floods, one sends garbage, one lies about what it is, one states what is another's, all
+// without end. Nobody else's news grows older, nobody else loses a session, and each is counted for what it did.
+func TestRoguesHarmNobody(t *testing.T) {
+	onPlanet(t, func(t *testing.T, w *planet) {
+		g := w.parent(1, w.host(1), nil)
+		honest := w.start(w.child(2, nil, 1))
+		time.Sleep(5 * time.Second)
+		good, err := capacity.Encode(&capacity.Summary{Path: l2, Boot: 1 << 62, Seq: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		stop := make(chan struct{})
+		hello := func(instance string) *uplinkpb.Hello {
+			return &uplinkpb.Hello{Version: 2, MinVersion: 1, Region: "us", Zone: "a", Instance: instance, Boot: 1}
+		}
+		var work sync.WaitGroup
+		rogue := func(n int, hello *uplinkpb.Hello, misbehave func(*quic.Conn)) {
+			again := w.redial(n, fmt.Sprint("l", n))
+			work.Go(func() {
+				for {
+					select {
+					case <-stop:
+						return
+					case <-time.After(100 * time.Millisecond):
+					}
+					if conn := again(hello); conn != nil {
+						for conn.Context().Err() == nil {
+							misbehave(conn)
+							select {
+							case <-stop:
+								conn.CloseWithError(0, "")
+								return
+							case <-time.After(time.Millisecond):
+							}
+						}
+					}
+				}
+			})
+		}
+		rogue(11, hello("l11"), func(c *quic.Conn) { // a thousand a second
+			_ = c.SendDatagram([]byte{200, 1, 2, 3})
+		})
+		rogue(12, hello("l12"), func(c *quic.Conn) { _ = c.SendDatagram([]byte{kindDelta, 0xff, 0xff}) })
+		rogue(13, hello("l2"), func(*quic.Conn) {})
+		rogue(14, hello("l14"), func(c *quic.Conn) {
+			if st, err := c.OpenStream(); err == nil {
+				_, _ = st.Write(append([]byte{kindSnapshot}, good...))
+				st.Close()
+			}
+		})
+		g.mu.Lock()
+		g.only = l2
+		g.mu.Unlock()
+		g.seen()
+		for range 300 {
+			time.Sleep(100 * time.Millisecond)
+			if state, s := g.state(l2); state != capacity.Fresh || s.Boot != honest.Boot() {
+				t.Fatalf("the honest child counts as %v, with boot %d", state, s.Boot)
+			}
+		}
+		if arrived, worst := g.seen(); arrived < 275 || worst > 200*time.Millisecond {
+			t.Errorf("%d statements of the honest child in half a minute, the worst %v old", arrived, worst)
+		}
+		g.mu.Lock()
+		if slices.Contains(g.paths, l2) {
+			t.Error("the honest child lost its session")
+		}
+		g.mu.Unlock()
+		page := Page("g1", g.Parent, nil)
+		for _, reason := range []string{reasonFlood, reasonRubbish, reasonClaim, reasonPenance} {
+			if page.Refused[reason] == 0 {
+				t.Errorf("nobody was refused for %s: %v", reason, page.Refused)
+			}
+		}
+		close(stop)
+		work.Wait()
+		w.stop(honest, g)
+	})
+}
+
+// TestPage: the page and the metrics say of each session what is true of it, and sums outlive sessions.
+func TestPage(t *testing.T) {
+	onPlanet(t, func(t *testing.T, w *planet) {
+		g := w.parent(1, w.host(1), func(c *ParentConfig) {
+			c.Directive = func(capacity.Path) *Directive { return &Directive{Index: 1} }
+		})
+		c := w.start(w.child(2, nil, 1, 9)) // nobody is at host 9
+		time.Sleep(30 * time.Second)
+		up, down := Page("l2", nil, c), Page("g1", g.Parent, nil)
+		if len(up.Parents) != 2 || len(down.Children) != 1 {
+			t.Fatalf("%+v %+v", up, down)
+		}
+		p, k := up.Parents[0], down.Children[0]
+		if p.State != "connected" || p.Version != version || p.AgeMS < 0 || p.AgeMS > 500 || p.RTTMS < 79 || p.Deltas < 250 || p.Snapshots < 2 || p.Directives == 0 || p.BytesOut == 0 {
+			t.Errorf("parent: %+v", p)
+		}
+		if k.Path != "us/a/l2" || k.AgeMS < 0 || k.AgeMS > 500 || k.RTTMS < 79 || k.Deltas < 250 || k.Snapshots < 2 || k.Directives == 0 || k.BytesIn == 0 || k.Version != version {
+			t.Errorf("child: %+v", k)
+		}
+		if q := up.Parents[1]; q.State != "down" || q.Error == "" || q.AgeMS != -1 {
+			t.Errorf("the parent that is not there: %+v", q)
+		}
+		for _, m := range []prometheus.Collector{Meters(g.Parent, nil), Meters(nil, c)} {
+			r := prometheus.NewPedanticRegistry()
+			r.MustRegister(m)
+			if all, err := r.Gather(); err != nil || len(all) < 6 {
+				t.Errorf("%d metrics, %v", len(all), err)
+			}
+		}
+		w.stop(c)
+		time.Sleep(time.Second)
+		if sum := g.Traffic(); sum.Deltas < 250 || sum.BytesIn == 0 || len(g.Children()) != 0 {
+			t.Errorf("after the end %+v", sum)
+		}
+		if sum := c.Traffic(); sum.Deltas < 250 || sum.BytesOut == 0 {
+			t.Errorf("at the child after the end %+v", sum)
+		}
+		w.stop(g)
+	})
+}
