@@ -62,6 +62,12 @@ bench-http: build ## measure requests, events and streams beside HAProxy and ngi
 	$(GO) build -o bin/httpbench.bin ./chaos/httpbench
 	./bin/httpbench.bin $(BENCH_HTTP)
 
+.PHONY: bench-uplink
+bench-uplink: ## measure one parent of 1,000 uplinks of 100 models against its targets; BENCH_UPLINK="-children 100 -profile /tmp/p"
+	@mkdir -p bin
+	$(GO) build -o bin/uplinkbench ./chaos/uplinkbench
+	./bin/uplinkbench $(BENCH_UPLINK)
+
 .PHONY: compliance
 compliance: build ## put two global nodes before DNS's testers in a network namespace; KEEP=1 DIR=d keeps their output
 	./chaos/compliance/run.sh bin/spillway

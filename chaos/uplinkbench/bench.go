@@ -1,0 +1,219 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/spillway-lb/spillway/internal/capacity"
+	"github.com/spillway-lb/spillway/internal/identity"
+	"github.com/spillway-lb/spillway/internal/uplink"
+)
+
+// What the parent may cost, and how old its news may be.
+const (
+	maxCores  = 0.30
+	maxMemory = 500 << 20
+	maxAge    = 300 * time.Millisecond
+)
+
+// desk is what a tier does with statements: it keeps the newest, and looks at all of them ten times a second.
+type desk struct {
+	mu    sync.Mutex
+	book  *capacity.Book
+	taken int
+}
+
+func (d *desk) take(_ identity.ID, s *capacity.Summary) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.book.Put(s, time.Now()) {
+		d.taken++
+	}
+}
+
+func (d *desk) view(now time.Time) *capacity.View {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.book.View(now)
+}
+
+// bench is the parent's process.
+func bench(ctx context.Context, o *options) error {
+	dir, err := os.MkdirTemp("", "uplinkbench-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	certs, err := issue(dir, o.children)
+	if err != nil {
+		return err
+	}
+	d := &desk{book: capacity.NewBook(capacity.Thresholds{})}
+	p, err := uplink.NewParent(uplink.ParentConfig{
+		Listen: "127.0.0.1:0", Certs: certs, ChildRole: identity.RoleLocal, OnSummary: d.take,
+		Directive: func(capacity.Path) *uplink.Directive { return &uplink.Directive{Index: 1, Spec: make([]byte, 4000)} },
+	})
+	if err != nil {
+		return err
+	}
+	if err := p.Start(ctx); err != nil {
+		return err
+	}
+	defer func() {
+		end, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		defer cancel()
+		_ = p.Stop(end) // the process ends
+	}()
+	others, err := startCrowd(ctx, o, p.Addr().String(), dir)
+	if err != nil {
+		return err
+	}
+	defer others()
+	return measure(ctx, o, p, d)
+}
+
+func issue(dir string, children int) (*identity.Certs, error) {
+	ca, err := identity.NewDevCA(dir, "bench.test")
+	if err != nil {
+		return nil, err
+	}
+	for n := range children {
+		if _, err := ca.Issue(childID(n), dir, time.Hour); err != nil {
+			return nil, err
+		}
+	}
+	f, err := ca.Issue(identity.ID{TrustDomain: "bench.test", Role: identity.RoleGateway, Region: "us", Name: "gw1"}, dir, time.Hour)
+	if err != nil {
+		return nil, err
+	}
+	return identity.Load(f, nil)
+}
+
+// startCrowd runs this program as the children. What it returns ends them.
+func startCrowd(ctx context.Context, o *options, parent, dir string) (stop func(), err error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.CommandContext(ctx, self, "-parent", parent, "-dir", dir, "-children", strconv.Itoa(o.children),
+		"-models", strconv.Itoa(o.models), "-moving", strconv.Itoa(o.moving))
+	if o.profile != "" {
+		cmd.Args = append(cmd.Args, "-profile", o.profile+".children")
+	}
+	cmd.Stderr, cmd.Cancel, cmd.WaitDelay = os.Stderr, func() error { return cmd.Process.Signal(os.Interrupt) }, 10*time.Second
+	dieWithUs(cmd)
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	return func() {
+		_ = cmd.Process.Signal(os.Interrupt) // it may have ended
+		_ = cmd.Wait()                       // so may this say
+	}, nil
+}
+
+// measure waits for every child, lets things settle, and looks at the parent for a while.
+func measure(ctx context.Context, o *options, p *uplink.Parent, d *desk) error {
+	begun := time.Now()
+	for len(p.Children()) < o.children {
+		if time.Since(begun) > 5*time.Minute {
+			return fmt.Errorf("only %d of %d children came", len(p.Children()), o.children)
+		}
+		if !sleep(ctx, 50*time.Millisecond) {
+			return ctx.Err()
+		}
+	}
+	fmt.Printf("%d sessions in %.1f s\n", o.children, time.Since(begun).Seconds())
+	if !sleep(ctx, o.warmup) {
+		return ctx.Err()
+	}
+	stop, err := profile(o.profile)
+	if err != nil {
+		return err
+	}
+	defer stop()
+	was, err := processorTime()
+	if err != nil {
+		return err
+	}
+	from, taken := time.Now(), d.count()
+	var made, arrived []time.Duration
+	for time.Since(from) < o.window {
+		if !sleep(ctx, 100*time.Millisecond) {
+			return ctx.Err()
+		}
+		now := time.Now()
+		for _, c := range d.view(now).Children {
+			arrived = append(arrived, c.Age)
+			if o.moving > 0 && len(c.Summary.Models) > 0 {
+				made = append(made, now.Sub(time.UnixMicro(c.Summary.Models[0].CostMicros)))
+			}
+		}
+	}
+	is, err := processorTime()
+	if err != nil {
+		return err
+	}
+	seconds := time.Since(from).Seconds()
+	return report(o, (is-was).Seconds()/seconds, float64(d.count()-taken)/seconds, made, arrived)
+}
+
+func (d *desk) count() int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.taken
+}
+
+func report(o *options, cores, rate float64, made, arrived []time.Duration) error {
+	peak, err := peakMemory()
+	if err != nil {
+		return err
+	}
+	age := made
+	if len(age) == 0 {
+		age = arrived
+	}
+	fmt.Printf("%d children x %d models, %d of them moving, for %v (load of the machine %s)\n", o.children, o.models, o.moving, o.window, machineLoad())
+	fmt.Printf("  statements taken     %8.0f /s\n", rate)
+	good := row("parent's processor", fmt.Sprintf("%.1f %% of a core", 100*cores), "30 %", cores <= maxCores)
+	good = row("parent's peak memory", fmt.Sprintf("%d MB", peak>>20), "500 MB", peak <= maxMemory) && good
+	good = row("age of statements p99", fmt.Sprintf("%v (p50 %v, worst %v)", at(age, 0.99), at(age, 0.5), at(age, 1)), "300 ms", at(age, 0.99) <= maxAge) && good
+	fmt.Printf("  since arrival: p50 %v, p99 %v, worst %v\n", at(arrived, 0.5), at(arrived, 0.99), at(arrived, 1))
+	if o.strict && !good {
+		return errors.New("a target was missed")
+	}
+	return nil
+}
+
+func row(what, figure, target string, good bool) bool {
+	verdict := "ok"
+	if !good {
+		verdict = "MISSED"
+	}
+	fmt.Printf("  %-22s %-44s target %-7s %s\n", what, figure, target, verdict)
+	return good
+}
+
+// at is a quantile, rounded to milliseconds.
+func at(ds []time.Duration, q float64) time.Duration {
+	if len(ds) == 0 {
+		return 0
+	}
+	s := slices.Sorted(slices.Values(ds))
+	return s[int(q*float64(len(s)-1))].Round(time.Millisecond)
+}
+
+func sleep(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(d):
+		return true
+	}
+}

@@ -1,0 +1,96 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/spillway-lb/spillway/internal/capacity"
+	"github.com/spillway-lb/spillway/internal/identity"
+	"github.com/spillway-lb/spillway/internal/uplink"
+)
+
+// childID is child number n: a local instance of a zone of its own.
+func childID(n int) identity.ID {
+	return identity.ID{TrustDomain: "bench.test", Role: identity.RoleLocal, Region: "us", Zone: fmt.Sprintf("z%04d", n), Name: fmt.Sprintf("l%04d", n)}
+}
+
+// filesOf are where a development authority puts what it issues.
+func filesOf(dir string, id identity.ID) identity.Files {
+	return identity.Files{Cert: filepath.Join(dir, id.Name+".pem"), Key: filepath.Join(dir, id.Name+".key"), CA: filepath.Join(dir, "ca.pem")}
+}
+
+// crowd runs all children until ctx ends or their parent closes standard input.
+func crowd(ctx context.Context, o *options) error {
+	stop, err := profile(o.profile)
+	if err != nil {
+		return err
+	}
+	defer stop()
+	var all []*uplink.Child
+	for n := range o.children {
+		c, err := o.child(n)
+		if err != nil {
+			return err
+		}
+		all = append(all, c)
+	}
+	for _, c := range all {
+		if err := c.Start(ctx); err != nil {
+			return err
+		}
+		time.Sleep(2 * time.Millisecond) // or the handshakes come in one crowd, which is another test
+	}
+	<-ctx.Done()
+	end, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	var wg sync.WaitGroup
+	for _, c := range all {
+		wg.Go(func() { _ = c.Stop(end) }) // the process ends
+	}
+	wg.Wait()
+	return nil
+}
+
+func (o *options) child(n int) (*uplink.Child, error) {
+	certs, err := identity.Load(filesOf(o.dir, childID(n)), nil)
+	if err != nil {
+		return nil, err
+	}
+	return uplink.NewChild(uplink.ChildConfig{
+		Certs: certs, Parents: []string{o.parent}, ParentRole: identity.RoleGateway, Endpoint: "127.0.0.1:1",
+		Summary: o.zone(),
+	})
+}
+
+// zone makes statements of a zone in which some models are busy: those change each time, the others never do.
+func (o *options) zone() func(time.Time) capacity.Summary {
+	idle := make([]capacity.Model, o.models)
+	for i := range idle {
+		idle[i] = capacity.Model{
+			Name: fmt.Sprintf("meta-llama/llama-3.1-%03d-instruct", i), Ready: 4, Total: 4, KVTotal: 1_600_000, KVFree: 1_600_000,
+			SlotsTotal: 1024, SlotsFree: 1024, Headroom: [3]int64{80_000, 80_000, 80_000}, MaxContext: 131_072, CostMicros: 16_000_000,
+			Hardware: []capacity.Hardware{{Name: "H100-SXM", Ready: 4, PrefillRate: 80_000, DecodeRate: 9_000}},
+		}
+	}
+	turn := int64(0)
+	return func(now time.Time) capacity.Summary {
+		turn++
+		s := capacity.Summary{Models: append([]capacity.Model(nil), idle...)}
+		for i := range min(o.moving, len(s.Models)) {
+			m := &s.Models[i]
+			busy := turn*7919%61 + int64(i)
+			m.Running, m.Backlog, m.Ahead = busy, 1500*busy, [3]int64{800 * busy, 900 * busy, 1500 * busy}
+			m.KVFree -= 2000 * busy
+			m.SlotsFree -= busy
+			m.Headroom = [3]int64{80_000 - 900*busy, 80_000 - 700*busy, 80_000 - 300*busy}
+		}
+		if o.moving > 0 && len(s.Models) > 0 {
+			s.Models[0].CostMicros = now.UnixMicro() // when it was made, for whoever measures
+		}
+		s.Acks = []capacity.Ack{{Parent: "gw1", Boot: 1_763_740_000_000_000_000, Ticket: uint64(turn)}}
+		return s
+	}
+}
