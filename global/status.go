@@ -33,6 +33,7 @@ func (s *Server) status(ctx context.Context) (*admin.Status, error) {
 		return out, nil
 	}
 	out.SpecVersion, out.PlanEpoch, out.Drains = v.version, v.state.PlanEpoch, drainList(v.state.Drains)
+	out.Basis = s.basis()[:1] // how old each region's news is, its row says
 	out.Stage = stageStatus(v.state.Stage, v.state.SpecVersion)
 	if v.plan != nil {
 		out.PlanAgeMS = time.Since(v.planSince).Milliseconds()

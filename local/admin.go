@@ -14,7 +14,7 @@ func (a *Agent) newAdmin() (*admin.Server, error) {
 	return admin.New(admin.Config{
 		Socket: a.cfg.AdminSocket, Listen: a.cfg.AdminListen, Metrics: a.cfg.MetricsListen, Grants: a.cfg.AdminGrants,
 		Certs: a.cfg.Certs, Gatherer: a.cfg.Registry, Log: a.log,
-		Backend: admin.Backend{Status: a.adminStatus, Explain: a.adminExplain, Queue: a.adminQueue, Uplinks: a.adminUplinks, Autoscaling: a.adminAutoscaling, Ready: a.ready},
+		Backend: admin.Backend{Status: a.adminStatus, Explain: a.adminExplain, Queue: a.adminQueue, Uplinks: a.adminUplinks, Autoscaling: a.adminAutoscaling, Ready: a.ready, Basis: a.basis},
 	})
 }
 
@@ -32,7 +32,7 @@ func (a *Agent) adminStatus(context.Context) (*admin.Status, error) {
 	zone := a.Status()
 	return &admin.Status{
 		Node: a.cfg.Name, Role: "local", Version: a.cfg.Version, StartedAt: a.started, SpecVersion: o.specVersion, PlanEpoch: o.planEpoch,
-		SpecFile: a.specStatus(),
+		SpecFile: a.specStatus(), Basis: a.basis(),
 		Regions: []admin.RegionStatus{{
 			Name: a.cfg.Region, State: admin.StateFresh, Draining: zone.Draining, SpecVersion: o.specVersion,
 			Gateways: []admin.GatewayStatus{}, Models: zone.Models, Zones: []admin.ZoneStatus{zone},

@@ -14,6 +14,7 @@ import (
 // onDirective adopts a gateway's directive when it is newer than what is in force.
 func (a *Agent) onDirective(parent identity.ID, d *uplink.Directive) {
 	a.kin.told(parent, d)
+	a.told.Store(time.Now().UnixNano())
 	a.adopt.Lock()
 	defer a.adopt.Unlock()
 	now := a.policy.Load()
@@ -25,7 +26,8 @@ func (a *Agent) onDirective(parent identity.ID, d *uplink.Directive) {
 		return
 	}
 	if err := (uplink.Keep{Dir: a.cfg.Dir}).Save(d); err != nil {
-		a.log.Warn("directive not kept on disk", telemetry.Err(err))
+		a.meters.unkept.Inc()
+		a.log.Warn("directive not kept on disk, a restart without the gateways would not know it", telemetry.Err(err))
 	}
 }
 

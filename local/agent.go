@@ -28,7 +28,8 @@ type Agent struct {
 	log      *slog.Logger
 	floor    *floor
 	policy   atomic.Pointer[orders]
-	adopt    sync.Mutex // one directive at a time
+	adopt    sync.Mutex   // one directive at a time
+	told     atomic.Int64 // when a gateway last sent a directive, in Unix nanoseconds
 	listener net.Listener
 	http     relay.Server
 	forward  *relay.Forwarder

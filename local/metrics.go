@@ -16,6 +16,7 @@ type meters struct {
 	requests *prometheus.CounterVec
 	refusals *prometheus.CounterVec
 	retries  prometheus.Counter
+	unkept   prometheus.Counter
 	hedges   *prometheus.CounterVec
 	falls    *prometheus.CounterVec
 	tokens   *prometheus.CounterVec
@@ -51,6 +52,7 @@ func newMeters(r *prometheus.Registry, a *Agent) *meters {
 		}, []string{"model"}),
 		hedges:     counter("hedges_total", "Requests whose first byte was overdue, by what came of a second attempt beside the first: won, lost, failed, or not made (no_budget, no_room).", "model", "outcome"),
 		retries:    prometheus.NewCounter(prometheus.CounterOpts{Name: "spillway_local_retries_total", Help: "Requests tried a second time on another worker."}),
+		unkept:     prometheus.NewCounter(prometheus.CounterOpts{Name: "spillway_local_directives_unkept_total", Help: "Directives that are in force and could not be written to disk: a restart without the gateways would not know them."}),
 		workers:    desc("worker_state", "1 for the state that the worker is in.", "worker", "state"),
 		inFlight:   desc("worker_in_flight", "Requests sent to the worker and not finished.", "worker"),
 		kvFree:     desc("worker_kv_free_tokens", "KV cache not reserved, in tokens.", "worker"),
@@ -62,7 +64,7 @@ func newMeters(r *prometheus.Registry, a *Agent) *meters {
 		queued:     desc("queue_length", "Requests waiting for a worker.", "model"),
 	}
 	m.resumes = newResumes(r, a)
-	r.MustRegister(m.requests, m.refusals, m.tokens, m.waits, m.ttft, m.errors, m.retries, m.falls, m.hedges, m, newQueueMeters(a))
+	r.MustRegister(m.requests, m.refusals, m.tokens, m.waits, m.ttft, m.errors, m.retries, m.unkept, m.falls, m.hedges, m, newQueueMeters(a))
 	return m
 }
 

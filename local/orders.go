@@ -17,7 +17,8 @@ type orders struct {
 	text        []byte     // that spec was decoded from
 	policy      pick.Policy
 	drains      []uplink.Drain
-	prefixSeed  uint64 // of the hashes in sketches; 0: none are made
+	kept        time.Time // when it was written to disk; zero unless it was read there
+	prefixSeed  uint64    // of the hashes in sketches; 0: none are made
 }
 
 // Defaults where the spec says nothing about a model or about routing.
@@ -40,7 +41,7 @@ func makeOrders(cfg Config, d *uplink.Directive, s *spec.Spec) *orders {
 	if s == nil {
 		s = &spec.Spec{}
 	}
-	o := &orders{index: d.Index, specVersion: d.SpecVersion, planEpoch: d.PlanEpoch, spec: s, text: d.Spec, drains: d.Drains, prefixSeed: d.PrefixSeed}
+	o := &orders{index: d.Index, specVersion: d.SpecVersion, planEpoch: d.PlanEpoch, spec: s, text: d.Spec, drains: d.Drains, prefixSeed: d.PrefixSeed, kept: d.Kept}
 	name := cfg.Policy
 	if name == "" {
 		name = s.Routing.Policy

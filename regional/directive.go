@@ -62,6 +62,7 @@ func (g *Gateway) adopt(d *uplink.Directive) {
 	g.mu.Unlock()
 	g.parent.Wake()
 	if err := g.keep.Save(d); err != nil {
+		g.metrics.unkept.Inc()
 		g.log.Error("directive not kept on disk, a restart without the global tier would not know it", telemetry.Err(err))
 	}
 }

@@ -21,6 +21,7 @@ type metrics struct {
 	requests, admissions, spills, retries, tokens, fallbacks *prometheus.CounterVec
 	samples, doors                                           *prometheus.CounterVec
 	resumes, hedges                                          *prometheus.CounterVec
+	unkept                                                   prometheus.Counter
 	ttft, duration                                           *prometheus.HistogramVec
 	tenants, models                                          *telemetry.Labels
 	spillMetrics
@@ -48,11 +49,15 @@ func newMetrics(r prometheus.Registerer, g *Gateway) (*metrics, error) {
 		spillMetrics: newSpillMetrics(counter),
 		tenants:      telemetry.NewLabels(maxLabels), models: telemetry.NewLabels(maxLabels),
 	}
+	m.unkept = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "spillway_regional_directives_unkept_total", Help: "Directives that are in force and could not be written to disk: a restart without the global tier would not know them.",
+	})
 	gauge := func(name, help string, f func() float64) prometheus.Collector {
 		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, f)
 	}
 	all := []prometheus.Collector{
 		m.requests, m.admissions, m.spills, m.retries, m.tokens, m.fallbacks, m.samples, m.doors, m.hedges, m.held, m.spillRefusals, m.guests, m.ttft, m.duration,
+		m.unkept,
 		gauge("spillway_regional_rtt_networks", "Client networks (/24 and /48) whose round trip is known.", func() float64 { return g.meter.networks() }),
 		gauge("spillway_regional_http3_connections", "Open connections over HTTP/3.", func() float64 { return float64(g.front.open.http3()) }),
 		gauge("spillway_regional_in_flight", "Requests under way.", func() float64 { return float64(g.inFlight.Load()) }),

@@ -61,6 +61,7 @@ func (g *Gateway) backend() admin.Backend {
 		Uplinks: func(context.Context) (*admin.UplinksAnswer, error) {
 			return uplink.Page(g.cfg.Region+"/"+g.cfg.Name, g.parent, g.child), nil
 		},
+		Basis: g.basis,
 		Ready: func() error {
 			if !g.state.Load().ready() {
 				return fmt.Errorf("no spec that lists region %s has arrived", g.cfg.Region)
@@ -72,7 +73,7 @@ func (g *Gateway) backend() admin.Backend {
 
 // status is the node's own view.
 func (g *Gateway) status(ctx context.Context) *admin.Status {
-	s := &admin.Status{Node: g.cfg.Name, Role: "regional", Version: g.cfg.Version, StartedAt: g.started, Regions: []admin.RegionStatus{g.regionStatus(ctx)}}
+	s := &admin.Status{Node: g.cfg.Name, Role: "regional", Version: g.cfg.Version, StartedAt: g.started, Basis: g.basis(), Regions: []admin.RegionStatus{g.regionStatus(ctx)}}
 	if st := g.state.Load(); st != nil {
 		s.SpecVersion, s.PlanEpoch = st.directive.SpecVersion, st.directive.PlanEpoch
 		for _, d := range st.directive.Drains {

@@ -67,6 +67,9 @@ func printStatus(w io.Writer, s *admin.Status, workers bool) {
 		}
 		fmt.Fprintf(w, "raft: %s, this node is %s, term %d, applied %d, %d voters\n", leader, strings.ToLower(r.State), r.Term, r.Applied, len(r.Voters))
 	}
+	for _, b := range s.Basis {
+		fmt.Fprintf(w, "runs by: %s\n", b)
+	}
 	printStage(w, s.Stage)
 	for _, d := range s.Drains {
 		fmt.Fprintf(w, "drain: %s%s%s\n", d.Path, until(d.Until), because(d.Reason, d.Actor))

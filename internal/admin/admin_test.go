@@ -162,7 +162,12 @@ func TestMetricsListenerShowsOnlyWhatAllMaySee(t *testing.T) {
 	s := start(t, admin.Config{
 		Metrics: "127.0.0.1:0", Gatherer: telemetry.NewRegistry("global", "g1", "v"),
 		Backend: admin.Backend{
-			Ready:  func() error { return ready },
+			Ready: func() error { return ready },
+			Basis: func() []admin.Basis {
+				return []admin.Basis{
+					{What: "directive", From: "disk", AgeMS: 90_000, Detail: "spec v3"}, admin.BasisOf("uplink", "none", time.Time{}, "no session"),
+				}
+			},
 			Status: func(context.Context) (*admin.Status, error) { return &admin.Status{}, nil },
 		},
 	})
@@ -187,8 +192,15 @@ func TestMetricsListenerShowsOnlyWhatAllMaySee(t *testing.T) {
 	if code, body := fetch("/readyz"); code != 503 || !strings.Contains(body, "no plan") {
 		t.Errorf("/readyz before: %d %s", code, body)
 	}
+	const runsBy = "directive from disk, 1m30s old: spec v3\nuplink from none: no session\n"
+	if code, body := fetch("/readyz?verbose"); code != 503 || !strings.HasPrefix(body, "not ready: no plan") || !strings.HasSuffix(body, runsBy) {
+		t.Errorf("/readyz?verbose before: %d %s", code, body)
+	}
 	ready = nil
-	if code, _ := fetch("/readyz"); code != 200 {
+	if code, body := fetch("/readyz?verbose"); code != 200 || body != "ok\n"+runsBy {
+		t.Errorf("/readyz?verbose after: %d %s", code, body)
+	}
+	if code, body := fetch("/readyz"); code != 200 || body != "ok\n" {
 		t.Errorf("/readyz after: %d", code)
 	}
 	if code, _ := fetch("/v1/status"); code != 404 {

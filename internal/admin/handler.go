@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/pprof"
@@ -87,16 +88,25 @@ func (s *Server) plain() *http.ServeMux {
 	}
 	mux.HandleFunc("GET "+pathAutoscaling, s.autoscaling)
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "ok\n") })
-	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
-		if ready := s.cfg.Backend.Ready; ready != nil {
-			if err := ready(); err != nil {
-				http.Error(w, "not ready: "+err.Error(), http.StatusServiceUnavailable)
-				return
-			}
-		}
-		io.WriteString(w, "ok\n")
-	})
+	mux.HandleFunc("GET /readyz", s.readiness)
 	return mux
+}
+
+// readiness is the answer to a probe; ?verbose says besides what the node runs from and how old that is.
+func (s *Server) readiness(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	said := "ok"
+	if ready := s.cfg.Backend.Ready; ready != nil {
+		if err := ready(); err != nil {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			said = "not ready: " + err.Error()
+		}
+	}
+	fmt.Fprintln(w, said)
+	if r.URL.Query().Has("verbose") {
+		verbose(w, s.cfg.Backend.Basis)
+	}
 }
 
 func notHere() *Error {

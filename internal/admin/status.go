@@ -27,6 +27,7 @@ type Status struct {
 	SpecFile    *SpecFile      `json:"spec_file,omitempty"` // of a zone that stands alone; it has no versions and no plan
 	PlanEpoch   uint64         `json:"plan_epoch"`
 	PlanAgeMS   int64          `json:"plan_age_ms,omitempty"` // since this node took the plan into use
+	Basis       []Basis        `json:"basis,omitempty"`       // what the node runs from and how old that is
 	Drains      []Drain        `json:"drains,omitempty"`
 	Regions     []RegionStatus `json:"regions"`
 	Notes       []string       `json:"notes,omitempty"` // what qualifies the rest: "no leader", "region tokyo did not answer in 1s"

@@ -30,6 +30,8 @@ type Directive struct {
 	Locals []PeerGateway
 	// Stage numbers the trial of a spec that is under way anywhere, 0 when there is none: outcomes are reported under it.
 	Stage uint64
+	// Kept is when the directive was written to disk; zero for one that a parent sent.
+	Kept time.Time
 	// Candidate says that Spec is the one on trial, and this child serves by it.
 	Candidate bool
 	// Grant is what the child may spend for tenants; nil from a parent that does not lead.

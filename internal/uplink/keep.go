@@ -1,6 +1,8 @@
 package uplink
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -8,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"time"
 )
 
 // Keep holds the last directive on disk, so that a child that starts while its parents are away serves as before. The
@@ -21,6 +24,19 @@ const (
 	keepName = "directive.json"
 	maxKept  = 64 << 20
 )
+
+// keptFormat numbers the form of the file. A file of a later form is refused: what it says is not known. Form 1 had no
+// number, no time and no sum.
+const keptFormat = 2
+
+// keptFile is the file: the sum shows a file that was torn or changed, of which the rest might still be read as another
+// spec than was declared.
+type keptFile struct {
+	Format    int             `json:"format"`
+	Saved     time.Time       `json:"saved"`
+	Sum       string          `json:"sha256"` // of Directive, as it stands in the file
+	Directive json.RawMessage `json:"directive"`
+}
 
 // kept is the part of a directive that outlives a restart: no keys, and no peers, which age. The index is for people.
 type kept struct {
@@ -37,6 +53,9 @@ func (k Keep) Save(d *Directive) error {
 		return nil
 	}
 	text, err := json.Marshal(kept{Index: d.Index, SpecVersion: d.SpecVersion, PlanEpoch: d.PlanEpoch, Spec: string(d.Spec), Drains: d.Drains})
+	if err == nil {
+		text, err = json.Marshal(keptFile{Format: keptFormat, Saved: time.Now().UTC(), Sum: sumOf(text), Directive: text})
+	}
 	if err != nil {
 		return fmt.Errorf("encoding the directive: %w", err)
 	}
@@ -85,9 +104,39 @@ func (k Keep) Load() (*Directive, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading the kept directive: %w", err)
 	}
-	var was kept
-	if err := json.Unmarshal(text, &was); err != nil {
-		return nil, fmt.Errorf("reading the kept directive: %w", err)
+	d, err := readKept(text)
+	if err != nil {
+		return nil, fmt.Errorf("reading the kept directive %s: %w", f.Name(), err)
 	}
-	return &Directive{SpecVersion: was.SpecVersion, PlanEpoch: was.PlanEpoch, Spec: []byte(was.Spec), Drains: was.Drains}, nil
+	if info, err := f.Stat(); err == nil && d.Kept.IsZero() {
+		d.Kept = info.ModTime()
+	}
+	return d, nil
+}
+
+// readKept reads the file's text.
+func readKept(text []byte) (*Directive, error) {
+	var file keptFile
+	if err := json.Unmarshal(text, &file); err != nil {
+		return nil, fmt.Errorf("it is torn or no such file: %w", err)
+	}
+	switch {
+	case file.Format > keptFormat:
+		return nil, fmt.Errorf("its format is %d, this release reads up to %d: it was written by a later one", file.Format, keptFormat)
+	case file.Format == 0 && len(file.Directive) == 0:
+		file.Directive = text // form 1
+	case file.Sum != sumOf(file.Directive):
+		return nil, errors.New("it is corrupt: its content does not have the sum that it was written with")
+	}
+	var was kept
+	if err := json.Unmarshal(file.Directive, &was); err != nil {
+		return nil, err
+	}
+	d := &Directive{SpecVersion: was.SpecVersion, PlanEpoch: was.PlanEpoch, Spec: []byte(was.Spec), Drains: was.Drains, Kept: file.Saved}
+	return d, d.check()
+}
+
+func sumOf(text []byte) string {
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:])
 }

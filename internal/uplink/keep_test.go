@@ -29,6 +29,10 @@ func TestKeepReturnsWhatOutlivesARestart(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if age := time.Since(got.Kept); age < 0 || age > time.Minute {
+		t.Errorf("kept %v ago", age)
+	}
+	got.Kept = time.Time{}
 	want := &Directive{SpecVersion: 3, Spec: d.Spec, PlanEpoch: 5, Drains: d.Drains}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("kept (-want +got):\n%s", diff)
@@ -62,4 +66,54 @@ func TestKeepWithoutAFolderKeepsNothing(t *testing.T) {
 	if d, err := (Keep{}).Load(); d != nil || err != nil {
 		t.Fatalf("got %+v (%v)", d, err)
 	}
+}
+
+// TestKeepRefusesWhatItCannotTrust: of a torn or changed file nothing is believed, and a later release's is left alone,
+// with an error that says which; a file of the form before is read.
+func TestKeepRefusesWhatItCannotTrust(t *testing.T) {
+	k := Keep{Dir: t.TempDir()}
+	if err := k.Save(&Directive{Index: 9, SpecVersion: 3, Spec: []byte("zone: x"), Drains: []Drain{{Path: "fra"}}}); err != nil {
+		t.Fatal(err)
+	}
+	name := filepath.Join(k.Dir, keepName)
+	good, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for what, c := range map[string]struct {
+		text []byte
+		says string
+	}{
+		"torn":     {good[:len(good)/2], "torn"},
+		"corrupt":  {bytes.Replace(good, []byte("zone: x"), []byte("zone: y"), 1), "corrupt"},
+		"of later": {bytes.Replace(good, []byte(`"format":2`), []byte(`"format":3`), 1), "written by a later one"},
+		"unlawful": {[]byte(`{"index":9,"spec":"zone: x","drains":[{"Path":""}]}`), "a drain has no path"},
+	} {
+		if err := os.WriteFile(name, c.text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if d, err := k.Load(); err == nil || !strings.Contains(err.Error(), c.says) || !strings.Contains(err.Error(), name) {
+			t.Errorf("%s: taken for %+v (%v)", what, d, err)
+		}
+	}
+	if err := os.WriteFile(name, []byte(`{"index":9,"spec_version":3,"spec":"zone: x","drains":null}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if d, err := k.Load(); err != nil || d.SpecVersion != 3 || string(d.Spec) != "zone: x" || d.Kept.IsZero() {
+		t.Errorf("the form before: %+v (%v)", d, err)
+	}
+}
+
+func FuzzReadKept(f *testing.F) {
+	text, err := os.ReadFile("testdata/kept.json")
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(text)
+	f.Add([]byte(`{"index":9,"spec_version":3,"spec":"zone: x","drains":[{"Path":"fra"}]}`))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if d, err := readKept(b); err == nil && d.check() != nil {
+			t.Fatalf("unlawful: %+v", d)
+		}
+	})
 }
