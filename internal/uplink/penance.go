@@ -8,7 +8,7 @@ import (
 
 const (
 	maxOffenders   = 1024
-	penanceAfter   = 20 // offences, each of which counts half after penanceHalf
+	penanceAfter   = 100 // offences, each of which counts half after penanceHalf
 	penanceHalf    = 30 * time.Second
 	penanceRate    = 2 // handshakes a second that an address may still begin
 	penanceBurst   = 4

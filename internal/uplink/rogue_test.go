@@ -37,7 +37,7 @@ func TestRoguesHarmNobody(t *testing.T) {
 					select {
 					case <-stop:
 						return
-					case <-time.After(100 * time.Millisecond):
+					case <-time.After(time.Millisecond):
 					}
 					if conn := again(hello); conn != nil {
 						for conn.Context().Err() == nil {
