@@ -20,11 +20,14 @@ var warmthSource string
 //go:embed budget.go
 var budgetSource string
 
+//go:embed issuer.go
+var issuerSource string
+
 //go:embed dnssec.go
 var dnssecSource string
 
 // Sources are the texts of the files that declare the spec's types: their comments are the words that
 // `config describe spec` prints, so that a key is explained in one place.
 func Sources() []string {
-	return []string{typesSource, rulesSource, queueingSource, hedgingSource, warmthSource, budgetSource, dnssecSource}
+	return []string{typesSource, rulesSource, queueingSource, hedgingSource, warmthSource, budgetSource, issuerSource, dnssecSource}
 }

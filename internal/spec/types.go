@@ -20,6 +20,8 @@ type Spec struct {
 	Aliases []Alias `yaml:"aliases"`
 	// Tenants are who may ask.
 	Tenants []Tenant `yaml:"tenants"`
+	// Issuers are who signs tokens (JWT) that stand for API keys.
+	Issuers []Issuer `yaml:"issuers"`
 	// Pools are workers set apart for some of the requests. The first pool that a request matches is its own.
 	Pools []Pool `yaml:"pools"`
 	// Steering holds the global tier's policy.

@@ -52,6 +52,7 @@ func (s *Spec) judge(alone bool) []Problem {
 	j.aliasList()
 	j.fallbacks()
 	j.tenants()
+	j.issuers()
 	j.pools()
 	j.policy()
 	return j.found
