@@ -106,6 +106,7 @@ func (k *keeper) reframe(st *consensus.State, from origin) bool {
 		f.unsure()
 	}
 	k.frame = f
+	k.s.tokens.Adopt(f.spec.Issuers)
 	return true
 }
 

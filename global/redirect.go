@@ -99,7 +99,10 @@ func (s *Server) caller(r *http.Request) (*caller, *openai.Error) {
 	}
 	var ok bool
 	if c.tenant, ok = v.spec.Authenticate(apiKey(r.Header), time.Now()); !ok {
-		return nil, openai.InvalidAPIKey()
+		var e *openai.Error
+		if c.tenant, e = s.token(v, apiKey(r.Header), time.Now()); e != nil {
+			return nil, e
+		}
 	}
 	return c, nil
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/spillway-lb/spillway/global/dns"
 	"github.com/spillway-lb/spillway/global/steer"
 	"github.com/spillway-lb/spillway/internal/admin"
+	"github.com/spillway-lb/spillway/internal/bearer"
 	"github.com/spillway-lb/spillway/internal/identity"
 	"github.com/spillway-lb/spillway/internal/relay"
 	"github.com/spillway-lb/spillway/internal/spec"
@@ -53,6 +54,7 @@ type Server struct {
 	news   chan struct{} // wakes the keeper
 	replan chan struct{} // wakes the planner
 
+	tokens *bearer.Verifier
 	leaser *leaser
 	grants atomic.Pointer[grants] // nil while this node does not lead
 
@@ -75,6 +77,7 @@ func New(cfg Config) (*Server, error) {
 		news: make(chan struct{}, 1), replan: make(chan struct{}, 1), started: time.Now(),
 	}
 	s.leaser = &leaser{s: s}
+	s.tokens = bearer.New(bearer.Config{Log: s.log})
 	s.ingest = newIngest(func() { poke(s.news) })
 	s.bench = newBench(func() { poke(s.news) })
 	s.backup = newBackup(cfg.Dir, s.log)
@@ -226,6 +229,7 @@ func (s *Server) Start(ctx context.Context) error {
 	s.loops.Go(func() { s.lead(run) })
 	s.loops.Go(func() { s.watchStage(run) })
 	s.loops.Go(func() { s.lease(run) })
+	s.loops.Go(func() { s.tokens.Run(run) })
 	s.loops.Go(func() { s.widen(run) })
 	s.loops.Go(func() { s.cfg.Atlas.Watch(run, geo.WatchEvery, s.log) })
 	s.loops.Go(func() { s.watch(run) })

@@ -47,10 +47,14 @@ func (g *Gateway) admit(w http.ResponseWriter, r *http.Request, q *request) *ope
 	return g.enter(w, q, q.client)
 }
 
-// authenticate says who is calling: by a key, or by the ticket that a redirect carried.
+// authenticate says who is calling: by a key, by a token, or by the ticket that a redirect carried.
 func (g *Gateway) authenticate(r *http.Request, st *state) (t *spec.Tenant, path string, client netip.Addr, e *openai.Error) {
 	path, redirect := withoutTicket(r.URL)
 	if t, ok := st.spec.Authenticate(apiKey(r.Header), time.Now()); ok {
+		return t, path, g.client(r), nil
+	}
+	t, e = g.token(st, r, time.Now())
+	if t != nil {
 		return t, path, g.client(r), nil
 	}
 	if redirect != "" {
@@ -62,7 +66,10 @@ func (g *Gateway) authenticate(r *http.Request, st *state) (t *spec.Tenant, path
 		}
 		return nil, "", client, badTicket()
 	}
-	return nil, "", client, openai.InvalidAPIKey()
+	if e == nil {
+		e = openai.InvalidAPIKey()
+	}
+	return nil, "", client, e
 }
 
 // scan reads the envelope, or for an inference the path: its body is the engine's own business.
@@ -184,4 +191,5 @@ func (g *Gateway) settle(q *request) {
 	g.mu.Lock()
 	g.limiter.Settle(q.lease, q.cost(), time.Now())
 	g.mu.Unlock()
+	g.bill(q)
 }

@@ -26,6 +26,8 @@ type Config struct {
 	Certs *identity.Certs
 	// Dir keeps the last directive. Empty: nothing is kept over a restart.
 	Dir string
+	// UsageDir takes the records of usage. Empty: none are kept.
+	UsageDir string
 	// HTTPListen is the front door, "host:port".
 	HTTPListen string
 	// HTTPCert and HTTPKey are PEM files for TLS at the front door. Empty: plain HTTP.

@@ -46,7 +46,7 @@ func (g *Gateway) adopt(d *uplink.Directive) {
 		}
 		s = decoded
 	}
-	g.state.Store(newState(d, s, g.cfg.Region, time.Now()))
+	g.enact(newState(d, s, g.cfg.Region, time.Now()))
 	g.mu.Lock()
 	g.creditPeers(d.Peers, time.Now())
 	g.mu.Unlock()
@@ -83,6 +83,14 @@ func (g *Gateway) directiveFor(to capacity.Path) *uplink.Directive {
 	return d
 }
 
+// enact puts a state in force.
+func (g *Gateway) enact(st *state) {
+	g.state.Store(st)
+	if st.spec != nil {
+		g.tokens.Adopt(st.spec.Issuers)
+	}
+}
+
 // restore puts the kept directive or the configured spec in force. An unreadable file is
 // reported and passed over.
 func (g *Gateway) restore(now time.Time) error {
@@ -91,7 +99,7 @@ func (g *Gateway) restore(now time.Time) error {
 		if err != nil {
 			return fmt.Errorf("reading the configured spec: %w", err)
 		}
-		g.state.Store(newState(&uplink.Directive{Spec: spec.Encode(s)}, decoded, g.cfg.Region, now))
+		g.enact(newState(&uplink.Directive{Spec: spec.Encode(s)}, decoded, g.cfg.Region, now))
 	}
 	d, err := g.keep.Load()
 	if d == nil && err == nil {
@@ -105,6 +113,6 @@ func (g *Gateway) restore(now time.Time) error {
 		g.log.Warn("the kept directive is unreadable and passed over", telemetry.Err(err))
 		return nil
 	}
-	g.state.Store(newState(d, s, g.cfg.Region, now))
+	g.enact(newState(d, s, g.cfg.Region, now))
 	return nil
 }

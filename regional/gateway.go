@@ -14,12 +14,14 @@ import (
 
 	"github.com/spillway-lb/spillway/geo"
 	"github.com/spillway-lb/spillway/internal/admin"
+	"github.com/spillway-lb/spillway/internal/bearer"
 	"github.com/spillway-lb/spillway/internal/capacity"
 	"github.com/spillway-lb/spillway/internal/identity"
 	"github.com/spillway-lb/spillway/internal/relay"
 	"github.com/spillway-lb/spillway/internal/telemetry"
 	"github.com/spillway-lb/spillway/internal/uplink"
 	"github.com/spillway-lb/spillway/regional/tenant"
+	"github.com/spillway-lb/spillway/regional/usage"
 	"github.com/spillway-lb/spillway/regional/zone"
 )
 
@@ -57,6 +59,8 @@ type Gateway struct {
 	done     sync.WaitGroup
 
 	keepFailures telemetry.Repeats
+	tokens       *bearer.Verifier
+	records      *usage.Writer // nil: none are kept
 
 	adopting sync.Mutex // one directive at a time; taken before mu
 
@@ -93,6 +97,7 @@ func New(cfg Config) (*Gateway, error) {
 	g.limiter = tenant.NewLimiter(g.leases)
 	g.restoreDays()
 	g.view.Store(&zone.View{})
+	g.tokens = bearer.New(bearer.Config{Log: g.log, Count: func(outcome string) { g.metrics.tokenJudged(outcome) }})
 	if err := g.restore(now); err != nil {
 		return nil, err
 	}
@@ -113,6 +118,11 @@ func (g *Gateway) open() (err error) {
 	}
 	if g.metrics, err = newMetrics(g.cfg.Registry, g); err != nil {
 		return err
+	}
+	if g.cfg.UsageDir != "" {
+		if g.records, err = usage.New(usage.Config{Dir: g.cfg.UsageDir, Boot: g.boot, Log: g.log}); err != nil {
+			return err
+		}
 	}
 	g.locals = &relay.Forwarder{Transport: relay.Fast(g.hedging(g.transport(g.isLocal)), g.cfg.Network), IdleTimeout: maxSilence}
 	toPeers := g.transport(isGateway)
@@ -209,6 +219,10 @@ func (g *Gateway) Start(ctx context.Context) error {
 	g.rebuild(time.Now())
 	g.done.Go(func() { g.watch(ctx) })
 	g.done.Go(func() { g.keepDays(ctx) })
+	g.done.Go(func() { g.tokens.Run(ctx) })
+	if g.records != nil {
+		g.done.Go(func() { g.records.Run(ctx) })
+	}
 	if g.meter != nil {
 		g.done.Go(func() { g.meter.run(ctx, reportEvery*g.cfg.Interval) })
 	}

@@ -24,6 +24,7 @@ type metrics struct {
 	unkept                                                   prometheus.Counter
 	ttft, duration                                           *prometheus.HistogramVec
 	tenants, models                                          *telemetry.Labels
+	billing                                                  *billing
 	spillMetrics
 }
 
@@ -67,6 +68,8 @@ func newMetrics(r prometheus.Registerer, g *Gateway) (*metrics, error) {
 	var errs []error
 	var err error
 	m.resumes, err = newResumes(r, g)
+	errs = append(errs, err)
+	m.billing, err = newBilling(r, g)
 	errs = append(errs, err)
 	for _, c := range all {
 		errs = append(errs, r.Register(c))

@@ -76,7 +76,7 @@ Change:         spillway apply, spillway drain, spillway undrain`,
 		globalCommand(), regionalCommand(), localCommand(), workerCommand(), registerCommand(),
 		getCommand(),
 		statusCommand(), explainCommand(), planCommand(), applyCommand(), promoteCommand(), rollbackCommand(), drainCommand(), undrainCommand(), loadCommand(),
-		membersCommand(), snapshotCommand(), recoverCommand(), auditCommand(), dnssecCommand(),
+		membersCommand(), snapshotCommand(), recoverCommand(), auditCommand(), usageCommand(), dnssecCommand(),
 		configCommand(), certsCommand(), versionCommand(),
 	)
 	return root

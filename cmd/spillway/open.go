@@ -104,6 +104,7 @@ func openRegional(c *config.Regional, log *slog.Logger) (fleet.Role, error) {
 	}
 	return regional.New(regional.Config{
 		Name: c.Name, Region: c.Region, Dir: c.Dir, Certs: certs, Atlas: atlas, Log: log, Version: version,
+		UsageDir:   c.Usage.Dir,
 		HTTPListen: c.HTTP.Listen, HTTPCert: c.HTTP.TLSCert, HTTPKey: c.HTTP.TLSKey, NoHTTP3: !c.HTTP.HTTP3,
 		Trusted: c.HTTP.Trusted(), ProxyHeaders: c.HTTP.ProxyProtocol,
 		PeerListen: c.Peer.Listen, PeerAdvertise: c.Peer.Advertise, UplinkListen: c.Uplink.Listen, Globals: c.Globals,

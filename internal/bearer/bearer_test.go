@@ -173,13 +173,13 @@ func TestWhoIsMeant(t *testing.T) {
 		want   Caller
 		err    error
 	}{
-		"one for all":          {func(i *spec.Issuer) { i.Tenant = "bolt" }, good(), Caller{Tenant: "bolt"}, nil},
-		"by a table":           {func(i *spec.Issuer) { i.Tenants = map[string]string{"acme": "bolt"} }, good(), Caller{Tenant: "bolt"}, nil},
-		"not in the table":     {func(i *spec.Issuer) { i.Tenants = map[string]string{"x": "bolt"} }, good(), Caller{}, ErrTenant},
-		"by another claim":     {func(i *spec.Issuer) { i.TenantClaim = "org" }, with("org", "bolt"), Caller{Tenant: "bolt"}, nil},
-		"with a class":         {func(i *spec.Issuer) { i.ClassClaim = "tier" }, with("tier", "standard"), Caller{Tenant: "acme", Class: spec.Standard}, nil},
-		"with an odd class":    {func(i *spec.Issuer) { i.ClassClaim = "tier" }, with("tier", "gold"), Caller{Tenant: "acme", Class: spec.Batch}, nil},
-		"without its class":    {func(i *spec.Issuer) { i.ClassClaim = "tier" }, good(), Caller{Tenant: "acme", Class: spec.Batch}, nil},
+		"one for all":           {func(i *spec.Issuer) { i.Tenant = "bolt" }, good(), Caller{Tenant: "bolt"}, nil},
+		"by a table":            {func(i *spec.Issuer) { i.Tenants = map[string]string{"acme": "bolt"} }, good(), Caller{Tenant: "bolt"}, nil},
+		"not in the table":      {func(i *spec.Issuer) { i.Tenants = map[string]string{"x": "bolt"} }, good(), Caller{}, ErrTenant},
+		"by another claim":      {func(i *spec.Issuer) { i.TenantClaim = "org" }, with("org", "bolt"), Caller{Tenant: "bolt"}, nil},
+		"with a class":          {func(i *spec.Issuer) { i.ClassClaim = "tier" }, with("tier", "standard"), Caller{Tenant: "acme", Class: spec.Standard}, nil},
+		"with an odd class":     {func(i *spec.Issuer) { i.ClassClaim = "tier" }, with("tier", "gold"), Caller{Tenant: "acme", Class: spec.Batch}, nil},
+		"without its class":     {func(i *spec.Issuer) { i.ClassClaim = "tier" }, good(), Caller{Tenant: "acme", Class: spec.Batch}, nil},
 		"class that is no text": {func(i *spec.Issuer) { i.ClassClaim = "tier" }, with("tier", 3), Caller{Tenant: "acme", Class: spec.Batch}, nil},
 	} {
 		i := issuer(keySet(k))

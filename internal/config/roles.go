@@ -61,6 +61,8 @@ type Regional struct {
 	Uplink Listener `yaml:"uplink"`
 	// Globals are the uplink addresses of every global node, host:port.
 	Globals []string `yaml:"globals"`
+	// Usage is where the gateway keeps the record of what tenants used.
+	Usage Usage `yaml:"usage"`
 	// Admin is where operators ask and change things.
 	Admin Admin `yaml:"admin"`
 	// Metrics is the plain listener of /metrics, /healthz and /readyz.
@@ -146,4 +148,11 @@ type Worker struct {
 	KVReplay string `yaml:"kv_replay"`
 	// KVForm is how an event is written: map, as engines do now, or array, as they used to.
 	KVForm string `yaml:"kv_form" default:"map"`
+}
+
+// Usage is where a gateway keeps the record of what tenants used.
+type Usage struct {
+	// Dir takes append-only files with one line for each request, for billing; `spillway usage DIR` sums them. Take away
+	// what is billed: nothing is ever deleted here. Empty: no records are kept, and metrics alone tell of usage.
+	Dir string `yaml:"dir"`
 }

@@ -27,6 +27,7 @@ const (
 	CodeBodyTooSlow      = "body_too_slow"
 	CodeContextTooLong   = "context_too_long"
 	CodeInvalidAPIKey    = "invalid_api_key"
+	CodeInvalidToken     = "invalid_token"
 	CodeModelNotAllowed  = "model_not_allowed"
 	CodeResidency        = "residency"
 	CodeRequests         = "requests_per_minute"

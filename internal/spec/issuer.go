@@ -3,7 +3,6 @@ package spec
 import (
 	"encoding/json"
 	"fmt"
-	"net"
 	"net/netip"
 	"net/url"
 	"slices"
@@ -123,7 +122,7 @@ func badKeyURL(text string) string {
 		return "this is not a URL"
 	case u.User != nil:
 		return "the URL holds a password, and everyone who reads the spec sees it"
-	case u.Scheme == "https" || u.Scheme == "http" && loopback(u.Host):
+	case u.Scheme == "https" || u.Scheme == "http" && loopback(u.Hostname()):
 		return ""
 	case u.Scheme == "http":
 		return "keys that come in plain text can be forged on the way"
@@ -132,9 +131,6 @@ func badKeyURL(text string) string {
 }
 
 func loopback(host string) bool {
-	if h, _, err := net.SplitHostPort(host); err == nil {
-		host = h
-	}
 	a, err := netip.ParseAddr(host)
 	return host == "localhost" || err == nil && a.IsLoopback()
 }

@@ -98,13 +98,16 @@ func (l *life) see(n uint64) bool {
 	return true
 }
 
+// maxMissing bounds what a record with an absurd number makes missing.
+const maxMissing = 1 << 50
+
 func (l *life) missing() (n int64) {
 	next := uint64(1)
 	for _, r := range l.runs {
-		n += int64(r.first - next)
+		n += int64(min(r.first-next, maxMissing))
 		next = r.last + 1
 	}
-	return n
+	return min(n, maxMissing)
 }
 
 // Read sums files and folders of files, each record once. by are the Parts to split by.
