@@ -98,6 +98,24 @@ func (e *Error) JSON() []byte {
 	return b
 }
 
+// ParseError reads an error of OpenAI's shape; nil where the body is none.
+func ParseError(status int, body []byte) *Error {
+	var in struct {
+		Error struct {
+			Message, Type, Code string
+			Param               *string
+		}
+	}
+	if json.Unmarshal(body, &in) != nil || in.Error.Code == "" {
+		return nil
+	}
+	e := &Error{Status: status, Type: in.Error.Type, Code: in.Error.Code, Message: in.Error.Message}
+	if in.Error.Param != nil {
+		e.Param = *in.Error.Param
+	}
+	return e
+}
+
 // Event is the error as one server-sent event, for a stream that has begun.
 func (e *Error) Event() []byte {
 	return append(append([]byte("data: "), e.JSON()...), '\n', '\n')

@@ -35,6 +35,10 @@ func Guard(next http.Handler) http.Handler {
 		}
 		if len(r.TransferEncoding) > 0 {
 			w.Header().Set("Connection", "close")
+			if KindOf(r) == GRPC { // its end may come before that of its body, and nothing follows either
+				next.ServeHTTP(w, r)
+				return
+			}
 		}
 		body := &watched{ReadCloser: r.Body}
 		inner := *r // the server looks at the body in r itself

@@ -51,6 +51,8 @@ type Result struct {
 	FirstByte, Done time.Time
 	// Bytes of body that were relayed.
 	Bytes int64
+	// Ended is what ended a tunnel: client, worker, idle, age or stopped. Empty for what is none.
+	Ended string
 }
 
 // Abort ends a handler whose answer broke off, by closing the client's connection.

@@ -1,0 +1,177 @@
+package relay
+
+import (
+	"errors"
+	"io"
+	"sync"
+
+	"github.com/spillway-lb/spillway/internal/grpcwire"
+	"github.com/spillway-lb/spillway/internal/openai"
+)
+
+// maxReplay bounds what is kept of a body that streams, in bytes, for a second try.
+const maxReplay = 128 << 10
+
+// maxNaming bounds how far into a message its model may stand, in bytes.
+const maxNaming = 64 << 10
+
+// Replay is the body of a request that streams. Its beginning is kept, so that the request can be tried elsewhere as long
+// as no more than that has been read. A read that waits for its client can be given up: what then comes is kept too.
+type Replay struct {
+	src io.Reader
+
+	mu    sync.Mutex
+	kept  []byte // from base on
+	base  int64
+	gone  bool          // not all that was read is kept
+	err   error         // what ended the body
+	ready chan struct{} // closed when the read under way is over; nil when none is
+	turn  int64         // the reader that may read
+}
+
+// NewReplay takes a body.
+func NewReplay(body io.Reader) *Replay { return &Replay{src: body} }
+
+// Again reports whether another reader would read everything from the start.
+func (b *Replay) Again() bool { b.mu.Lock(); defer b.mu.Unlock(); return !b.gone }
+
+// Kept is what was read so far, where that is all kept, in bytes.
+func (b *Replay) Kept() int { b.mu.Lock(); defer b.mu.Unlock(); return len(b.kept) }
+
+// Open begins to read from the start. A reader that was opened before reads no more. Close ends a read that waits.
+func (b *Replay) Open() io.ReadCloser {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.turn++
+	return &replayed{b: b, turn: b.turn, closed: make(chan struct{})}
+}
+
+// fill reads until n bytes are kept; false when the body ends before. Nobody reads yet but the caller.
+func (b *Replay) fill(n int) bool {
+	for len(b.kept) < n {
+		if b.err != nil {
+			return false
+		}
+		at := len(b.kept)
+		b.kept = append(b.kept, make([]byte, max(n-at, 512))...)
+		var m int
+		m, b.err = b.src.Read(b.kept[at:])
+		b.kept = b.kept[:at+m]
+	}
+	return true
+}
+
+// pull begins a read, on behalf of a reader that has taken all there is. The lock is held.
+func (b *Replay) pull() {
+	if b.ready != nil {
+		return
+	}
+	ready := make(chan struct{})
+	b.ready = ready
+	go func() {
+		buf := make([]byte, 16<<10)
+		n, err := b.src.Read(buf)
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		if len(b.kept)+n > maxReplay && !b.gone || b.gone && len(b.kept) == 0 {
+			b.gone = true
+			b.base += int64(len(b.kept))
+			b.kept = buf[:n]
+		} else {
+			b.kept = append(b.kept, buf[:n]...)
+		}
+		b.err, b.ready = err, nil
+		close(ready)
+	}()
+}
+
+// Model reads the model out of the first message of a gRPC call, one whose messages name it. as answers with the name
+// to put in its place, once it has been resolved.
+func (b *Replay) Model() (name string, as func(string), e *openai.Error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.fill(grpcwire.FrameHead) {
+		return "", nil, openai.InvalidJSON("the call ended before its first message")
+	}
+	size, compressed := grpcwire.Frame(b.kept)
+	if compressed {
+		return "", nil, openai.InvalidJSON("the first message is compressed: name the model in the metadata x-model, or send it uncompressed")
+	}
+	for step := int64(1 << 10); ; step *= 4 {
+		n := min(size, step, maxNaming)
+		whole := b.fill(grpcwire.FrameHead + int(n))
+		msg := b.kept[grpcwire.FrameHead:]
+		name, start, end, ok := grpcwire.Model(msg[:min(int64(len(msg)), size)])
+		if ok {
+			return name, func(other string) { b.rename(start, end, name, other) }, nil
+		}
+		if !whole || n == size || n == maxNaming {
+			return "", nil, openai.InvalidJSON("the message does not name its model among its first fields: name it in the metadata x-model")
+		}
+	}
+}
+
+// rename puts another model into the message that is kept. Nothing was read of it yet but by us.
+func (b *Replay) rename(start, end int, from, to string) {
+	if from == to {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.kept = grpcwire.WithModel(b.kept, start, end, to)
+}
+
+// replayed is one reader of a Replay.
+type replayed struct {
+	b      *Replay
+	turn   int64
+	off    int64
+	once   sync.Once
+	closed chan struct{}
+}
+
+var (
+	errReplaced = errors.New("the body is read by another attempt")
+	errClosed   = errors.New("the attempt is over")
+)
+
+// Read gives what is kept first.
+func (r *replayed) Read(p []byte) (int, error) {
+	b := r.b
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for {
+		select {
+		case <-r.closed:
+			return 0, errClosed
+		default:
+		}
+		switch {
+		case r.turn != b.turn || r.off < b.base:
+			return 0, errReplaced
+		case r.off < b.base+int64(len(b.kept)):
+			n := copy(p, b.kept[r.off-b.base:])
+			r.off += int64(n)
+			if b.gone && r.off == b.base+int64(len(b.kept)) {
+				b.base, b.kept = r.off, nil
+			}
+			return n, nil
+		case b.err != nil:
+			return 0, b.err
+		}
+		b.pull()
+		ready := b.ready
+		b.mu.Unlock()
+		select {
+		case <-ready:
+		case <-r.closed:
+		}
+		b.mu.Lock()
+	}
+}
+
+// Close ends a read that waits. The body itself is its server's to close.
+func (r *replayed) Close() error {
+	r.once.Do(func() { close(r.closed) })
+	return nil
+}
