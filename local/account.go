@@ -67,7 +67,9 @@ func (f *floor) end(at *attempt, m *meter, res *relay.Result, now time.Time) {
 	w := at.worker
 	load := f.ledger.Load(w.id, 0, now)
 	f.ledger.Finish(&at.entry, now)
-	w.breaker.Ended()
+	if !at.loose {
+		w.breaker.Ended()
+	}
 	w.open--
 	w.ended(at.pool.model, now)
 	delete(w.attempts, at)

@@ -33,6 +33,8 @@ type Agent struct {
 	listener net.Listener
 	http     relay.Server
 	forward  *relay.Forwarder
+	calls    *relay.Forwarder // gRPC to workers
+	tunnels  tunnels
 	vault    *relay.Vault // of texts that streams could be resumed from
 	scraper  *engine.Client
 	watch    *discover.Sources
@@ -70,6 +72,7 @@ func New(cfg Config) (*Agent, error) {
 	a.names, a.kin = &serverNames{}, a.newSiblings()
 	transport := workerTransport(a.names, cfg.Network)
 	a.forward = &relay.Forwarder{Transport: transport, IdleTimeout: maxSilence}
+	a.calls = &relay.Forwarder{Transport: callTransport(a.names, cfg.Network), IdleTimeout: maxSilence}
 	a.scraper = scrapeClient(transport)
 	a.vault = relay.NewVault(relay.MaxTexts)
 	a.meters = newMeters(cfg.Registry, a)
@@ -114,7 +117,7 @@ func (a *Agent) open() error {
 		srv.TLSConfig = a.cfg.Certs.Server(relay.ALPN, a.callers)
 		srv.TLSNextProto = map[string]func(*http.Server, *tls.Conn, http.Handler){} // not nil: no HTTP/2
 	}
-	a.http = relay.FastServer(srv, a.cfg.Network, nil)
+	a.http = relay.FastServer(srv, a.cfg.Network, a.odd(srv))
 	if len(a.cfg.Gateways) > 0 {
 		a.uplink, err = uplink.NewChild(uplink.ChildConfig{
 			Network: a.cfg.Network, Certs: a.cfg.Certs, Parents: a.cfg.Gateways, ParentRole: identity.RoleGateway, Path: a.path(), Endpoint: a.cfg.Advertise,
@@ -195,9 +198,12 @@ func (a *Agent) Stop(ctx context.Context) error {
 	}
 	errs = append(errs, a.door.stop(ctx))
 	a.watch.Stop()
+	tunnels := make(chan error, 1)
+	go func() { tunnels <- a.tunnels.stop(ctx) }()
 	if err := a.http.Shutdown(ctx); err != nil {
 		errs = append(errs, fmt.Errorf("answers cut short: %w", errors.Join(err, a.http.Close())))
 	}
+	errs = append(errs, <-tunnels)
 	a.batcher.close()
 	a.cancel()
 	a.wg.Wait()
@@ -213,7 +219,5 @@ func (a *Agent) close() {
 		_ = a.listener.Close() // closed already once served
 	}
 	a.door.close()
-	if t, ok := a.forward.Transport.(interface{ CloseIdleConnections() }); ok {
-		t.CloseIdleConnections()
-	}
+	a.closeIdle()
 }

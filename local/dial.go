@@ -1,7 +1,9 @@
 package local
 
 import (
+	"context"
 	"fmt"
+	"net"
 	"net/http"
 	"net/netip"
 	"syscall"
@@ -15,15 +17,20 @@ import (
 // workerTransport dials workers, over nw where that is given. The address that a name resolved to is checked, not the name.
 func workerTransport(names *serverNames, nw network.Network) http.RoundTripper {
 	t := relay.NewTransport(nil)
-	d := relay.NewDialer()
-	d.Control = permitted
-	dial := d.DialContext
-	if nw != nil {
-		dial = nw.DialContext
-	}
+	dial := workerDialer(nw)
 	t.DialContext = dial
 	t.DialTLSContext = names.dialer(dial)
 	return &namedTransport{RoundTripper: relay.Fast(t, nw), names: names}
+}
+
+// workerDialer dials what may be a worker.
+func workerDialer(nw network.Network) func(ctx context.Context, network, address string) (net.Conn, error) {
+	if nw != nil {
+		return nw.DialContext
+	}
+	d := relay.NewDialer()
+	d.Control = permitted
+	return d.DialContext
 }
 
 func permitted(_, address string, _ syscall.RawConn) error {

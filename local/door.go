@@ -11,6 +11,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/spillway-lb/spillway/internal/framing"
+	"github.com/spillway-lb/spillway/internal/openai"
 	"github.com/spillway-lb/spillway/internal/relay"
 	"github.com/spillway-lb/spillway/internal/telemetry"
 	"github.com/spillway-lb/spillway/local/discover"
@@ -96,7 +98,24 @@ func (d *door) close() {
 }
 
 func (a *Agent) closeIdle() {
-	if t, ok := a.forward.Transport.(interface{ CloseIdleConnections() }); ok {
-		t.CloseIdleConnections()
+	for _, f := range []*relay.Forwarder{a.forward, a.calls} {
+		if t, ok := f.Transport.(interface{ CloseIdleConnections() }); ok {
+			t.CloseIdleConnections()
+		}
+	}
+}
+
+// odd stands between net/http and what it serves behind a plain door, where anybody may stand: framing is held to the
+// rules, and gRPC's clients are spoken to in HTTP/2. It is nil behind another door.
+func (a *Agent) odd(s *http.Server) func(net.Listener) net.Listener {
+	if !a.cfg.Plain {
+		return nil
+	}
+	s.Protocols = &http.Protocols{}
+	s.Protocols.SetHTTP1(true)
+	s.Protocols.SetUnencryptedHTTP2(true)
+	refused := func(f framing.Fault) { a.meters.refused(openai.BadFraming(f.Message())) }
+	return func(l net.Listener) net.Listener {
+		return &framing.Listener{Listener: l, Refused: refused, Calmed: func() { a.meters.refused(openai.BadFraming("streams are reset in haste")) }}
 	}
 }

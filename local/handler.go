@@ -29,7 +29,7 @@ func (a *Agent) routes() http.Handler {
 			Message: "POST to /v1/chat/completions, /v1/completions, /v1/embeddings, /v1/responses or /v2/models/MODEL/infer, or GET /v1/models", NoRetry: true,
 		})
 	})
-	return mux
+	return a.passesThrough(mux)
 }
 
 // generate takes one request for work.

@@ -49,8 +49,8 @@ func (n *serverNames) of(hostport string) string {
 // handshakeTimeout bounds TLS with a worker.
 const handshakeTimeout = 2 * time.Second
 
-// dialer opens TLS connections whose certificate must be for the worker's name, or for the host of its URL.
-func (n *serverNames) dialer(dial func(context.Context, string, string) (net.Conn, error)) func(context.Context, string, string) (net.Conn, error) {
+// dialer opens TLS connections that speak one of the protocols whose certificate must be for the worker's name, or for the host of its URL.
+func (n *serverNames) dialer(dial func(context.Context, string, string) (net.Conn, error), protocols ...string) func(context.Context, string, string) (net.Conn, error) {
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
 		raw, err := dial(ctx, network, address)
 		if err != nil {
@@ -61,7 +61,7 @@ func (n *serverNames) dialer(dial func(context.Context, string, string) (net.Con
 			_ = raw.Close()
 			return nil, err
 		}
-		c := tls.Client(raw, &tls.Config{ServerName: cmp.Or(n.of(address), host), RootCAs: n.roots, MinVersion: tls.VersionTLS12})
+		c := tls.Client(raw, &tls.Config{ServerName: cmp.Or(n.of(address), host), RootCAs: n.roots, MinVersion: tls.VersionTLS12, NextProtos: protocols})
 		ctx, cancel := context.WithTimeout(ctx, handshakeTimeout)
 		defer cancel()
 		if err := c.HandshakeContext(ctx); err != nil {

@@ -39,7 +39,9 @@ type visit struct {
 	stream   resumption
 	cold     time.Duration // how much longer it may wait because its model must be loaded
 
-	item  queue.Item[*visit]
+	item    queue.Item[*visit]
+	through *relay.Replay // its body, where that is not read; nil otherwise
+
 	ready chan verdict // one verdict for each time it waits
 }
 
@@ -66,6 +68,7 @@ type attempt struct {
 	before   pick.Prefilled // by the worker when the first byte came
 	hedge    bool           // it is the second attempt of a race
 	over     bool
+	loose    bool // its silence says nothing of its worker
 	cancel   func(error)
 	first    time.Time
 	last     time.Time

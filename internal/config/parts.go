@@ -196,6 +196,8 @@ type WorkerEntry struct {
 	Name string `yaml:"name"`
 	// URL is its HTTP server, scheme, host and port.
 	URL string `yaml:"url"`
+	// GRPC is where it takes gRPC, where that is not url: http://host:port for HTTP/2 in clear, https:// with TLS.
+	GRPC string `yaml:"grpc"`
 	// ServerName is the name that the certificate of an https worker is for, where url holds an address.
 	ServerName string `yaml:"server_name"`
 	// GPU is the type and number of its GPUs, such as H100 or H100x4: the first guess at its speed.

@@ -156,6 +156,9 @@ func (k *checker) workers(list []WorkerEntry) {
 		k.name(path+".name", w.Name)
 		k.unique(names, strings.ToLower(w.Name), i, "worker name", path+".name")
 		k.url(path+".url", w.URL)
+		if w.GRPC != "" {
+			k.url(path+".grpc", w.GRPC)
+		}
 		k.unique(urls, strings.ToLower(strings.TrimSuffix(w.URL, "/")), i, "worker url", path+".url")
 		k.dialect(w, path)
 		for _, p := range w.KVProblems() {

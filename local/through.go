@@ -1,0 +1,174 @@
+package local
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/spillway-lb/spillway/internal/grpcwire"
+	"github.com/spillway-lb/spillway/internal/network"
+	"github.com/spillway-lb/spillway/internal/openai"
+	"github.com/spillway-lb/spillway/internal/relay"
+)
+
+// Bounds of a WebSocket. A gateway's own are meant to be reached first.
+const (
+	tunnelIdle = time.Hour
+	tunnelLife = 7 * 24 * time.Hour
+)
+
+// passesThrough takes what is not read whole before anything else: calls and upgrades to any path, and POSTs to paths that
+// are not known.
+func (a *Agent) passesThrough(usual *http.ServeMux) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		kind := relay.KindOf(r)
+		if kind == relay.Other {
+			if _, pattern := usual.Handler(r); pattern != "/" {
+				kind = relay.Usual
+			}
+		}
+		if kind == relay.Usual {
+			usual.ServeHTTP(w, r)
+			return
+		}
+		if kind == relay.GRPC && r.ProtoMajor > 1 {
+			w = relay.SpeakGRPC(w)
+		}
+		a.through(w, r, kind)
+	})
+}
+
+// through takes one such request: it waits for a worker with room as any other, and then streams.
+func (a *Agent) through(w http.ResponseWriter, r *http.Request, kind relay.Kind) {
+	v := &visit{r: r, arrived: time.Now(), excluded: [2]int32{-1, -1}, through: relay.NewReplay(r.Body)}
+	if refusal := a.readThrough(v, kind); refusal != nil {
+		a.meters.refused(refusal)
+		relay.WriteError(w, refusal)
+		return
+	}
+	ctx, cancel := context.WithCancelCause(r.Context())
+	defer cancel(nil)
+	if kind == relay.WebSocket {
+		defer a.tunnels.enter(cancel)()
+	}
+	a.floor.earn()
+	for begun := false; ; begun = true {
+		at, refusal := a.enter(ctx, v)
+		if refusal != nil {
+			if ctx.Err() == nil {
+				a.refuse(w, v, refusal, begun)
+			}
+			return
+		}
+		res := a.attemptThrough(ctx, w, v, at, kind)
+		v.exclude(at.choice.ID)
+		if res.Retryable && v.retries > 0 && v.through.Again() && a.floor.spend(v) {
+			v.retries--
+			a.meters.retries.Inc()
+			continue
+		}
+		if res.Refused != nil && kind == relay.GRPC {
+			a.refuse(w, v, res.Refused.Error(), true)
+			return
+		}
+		a.finish(w, v, &res, begun)
+		return
+	}
+}
+
+// readThrough reads what a request says beside its body: the model, and how long it may take.
+func (a *Agent) readThrough(v *visit, kind relay.Kind) *openai.Error {
+	if refusal := a.hop(v); refusal != nil {
+		return refusal
+	}
+	v.env.N = 1
+	if d, ok := grpcwire.Timeout(v.r.Header.Get(grpcwire.HeaderTimeout)); ok && v.deadline.IsZero() {
+		v.deadline = v.arrived.Add(d)
+	}
+	inside := func(string) {}
+	switch v.env.Model = cmp.Or(v.hop.Model, relay.NamedModel(v.r)); {
+	case v.hop.Model != "":
+	case kind == relay.GRPC && grpcwire.NamesModel(v.r.URL.Path):
+		name, as, refusal := v.through.Model()
+		if refusal != nil && v.env.Model == "" {
+			return refusal
+		}
+		if refusal == nil {
+			v.env.Model, inside = name, as
+		}
+	case v.env.Model == "":
+		return openai.ModelRequired()
+	}
+	if refusal := a.resolve(v, a.policy.Load()); refusal != nil {
+		return refusal
+	}
+	inside(v.model)
+	for _, name := range []string{relay.HeaderClientModel, relay.HeaderGatewayModel} {
+		if v.r.Header.Get(name) != "" {
+			v.r.Header.Set(name, v.model)
+		}
+	}
+	v.estimate = max(1, int64(v.hop.PromptTokens))
+	v.longest = 1 // nobody reads how long it is
+	return nil
+}
+
+// attemptThrough streams a visit through one worker and books how it went. What tells a sick worker by its silence leaves
+// it out: it may be silent for as long as its two ends please.
+func (a *Agent) attemptThrough(ctx context.Context, w http.ResponseWriter, v *visit, at *attempt, kind relay.Kind) relay.Result {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	m := &meter{agent: a, at: at}
+	a.floor.begin(at, cancel)
+	a.floor.loosen(at)
+	at.prefills = time.AfterFunc(time.Duration(1.5*at.choice.Seconds*float64(time.Second))+50*time.Millisecond, func() { a.floor.prefilled(at) })
+	defer at.prefills.Stop()
+	base, forward := at.worker.declared.URL, a.forward
+	if kind == relay.GRPC {
+		base, forward = cmp.Or(at.worker.declared.GRPC, base), a.calls
+	}
+	req, err := relay.Onward(ctx, v.r, base+target(v.r.URL), kind, v.through.Open(), nil)
+	var res relay.Result
+	switch {
+	case err != nil:
+		res = relay.Result{Err: fmt.Errorf("forwarding the request: %w", err)}
+	case kind == relay.WebSocket:
+		res = forward.Tunnel(ctx, w, req, m, relay.Bounds{Idle: tunnelIdle, Life: tunnelLife})
+	default:
+		res = forward.Through(ctx, w, req, kind, m)
+	}
+	a.floor.end(at, m, &res, time.Now())
+	if res.Started && res.Status/100 == 2 {
+		a.meters.spent(v, m.account())
+	}
+	if res.Err != nil && !res.ClientGone {
+		select {
+		case at.worker.look <- struct{}{}:
+		default:
+		}
+	}
+	return res
+}
+
+// loosen takes an attempt out of those that the breaker waits for.
+func (f *floor) loosen(at *attempt) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	at.loose = true
+	at.worker.breaker.Ended()
+}
+
+// callTransport carries gRPC to workers: HTTP/2 with prior knowledge to http, by negotiation to https.
+func callTransport(names *serverNames, nw network.Network) *http.Transport {
+	t := relay.NewTransport(nil)
+	t.TLSNextProto = nil
+	t.Protocols = &http.Protocols{}
+	t.Protocols.SetHTTP2(true)
+	t.Protocols.SetUnencryptedHTTP2(true)
+	dial := workerDialer(nw)
+	t.DialContext = dial
+	t.DialTLSContext = names.dialer(dial, "h2")
+	return t
+}
