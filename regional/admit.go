@@ -93,6 +93,9 @@ func (q *request) scan(u *url.URL) *openai.Error {
 
 // promptTokens estimates what the request costs to read. Tensors are taken for text of their length.
 func (q *request) promptTokens() int {
+	if q.kind != relay.Usual {
+		return max(1, int(float64(q.source.Kept())/q.model.BytesPerToken))
+	}
 	if q.infer {
 		return max(1, int(float64(len(q.body))/q.model.BytesPerToken))
 	}

@@ -26,7 +26,13 @@ func (g *Gateway) serveFront(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	want, known := method(r.URL)
+	kind := relay.Usual
+	if !known || r.Method == http.MethodGet {
+		kind = relay.KindOf(r)
+	}
 	switch {
+	case kind != relay.Usual:
+		g.serveThrough(w, r, kind, id, arrived)
 	case !known:
 		g.refuse(w, nil, noSuchPath(r.URL.Path))
 	case r.Method != want:
@@ -83,20 +89,14 @@ func wrongMethod(want string) *openai.Error {
 // serveRequest takes a client's request from its first header to its last byte.
 func (g *Gateway) serveRequest(w http.ResponseWriter, r *http.Request, id string, arrived time.Time) {
 	q := &request{arrived: arrived, hop: relay.Hop{RequestID: id, RetriesLeft: 1}}
-	if g.inFlight.Add(1) > int64(g.cfg.MaxStreams) {
-		g.inFlight.Add(-1)
-		g.refuse(w, q, openai.NoCapacity("another request", time.Second))
+	leave, e := g.letIn(r)
+	if e != nil {
+		g.refuse(w, q, e)
 		return
 	}
-	defer g.inFlight.Add(-1)
+	defer leave()
 	defer g.settle(q)
-	client := g.client(r)
-	if !g.clients.enter(client, g.cfg.ClientStreams) {
-		g.refuse(w, q, openai.ClientStreams(g.cfg.ClientStreams))
-		return
-	}
-	defer g.clients.leave(client)
-	if e := g.admit(w, r, q); e != nil {
+	if e = g.admit(w, r, q); e != nil {
 		g.refuse(w, q, e)
 		return
 	}

@@ -37,6 +37,7 @@ type Gateway struct {
 	front, peer *door
 	locals      *relay.Forwarder // to the region's local tier
 	peers       *relay.Forwarder // to other regions
+	through     *relay.Forwarder // to the region's local tier, for what streams both ways
 	parent      *uplink.Parent
 	child       *uplink.Child // nil when the gateway stands alone
 	admin       *admin.Server
@@ -55,6 +56,7 @@ type Gateway struct {
 	tickets  *followed
 	outcomes outcomes
 	clients  clients
+	tunnels  tunnels
 	cancel   context.CancelFunc
 	done     sync.WaitGroup
 
@@ -125,6 +127,7 @@ func (g *Gateway) open() (err error) {
 		}
 	}
 	g.locals = &relay.Forwarder{Transport: relay.Fast(g.hedging(g.transport(g.isLocal)), g.cfg.Network), IdleTimeout: maxSilence}
+	g.through = &relay.Forwarder{Transport: g.throughTransport(), IdleTimeout: maxSilence}
 	toPeers := g.transport(isGateway)
 	toPeers.ExpectContinueTimeout = peerAdmission
 	g.meterPeers(toPeers)
@@ -262,17 +265,18 @@ func (g *Gateway) Stop(ctx context.Context) error {
 	if g.child != nil {
 		g.child.Wake()
 	}
-	var frontErr, peerErr error
+	var frontErr, peerErr, tunnelErr error
 	var both sync.WaitGroup
 	both.Go(func() { frontErr = g.front.stop(ctx) })
 	both.Go(func() { peerErr = g.peer.stop(ctx) })
+	both.Go(func() { tunnelErr = g.tunnels.stop(ctx) })
 	both.Wait()
 	if g.cancel != nil {
 		g.cancel()
 	}
 	g.close()
 	g.done.Wait()
-	return errors.Join(frontErr, peerErr)
+	return errors.Join(frontErr, peerErr, tunnelErr)
 }
 
 // stopGrace bounds the end of what is not a stream.
@@ -296,7 +300,7 @@ func (g *Gateway) close() {
 	if g.admin != nil {
 		_ = g.admin.Stop(ctx) // as above
 	}
-	for _, f := range []*relay.Forwarder{g.locals, g.peers} {
+	for _, f := range []*relay.Forwarder{g.locals, g.peers, g.through} {
 		if f != nil {
 			f.Transport.(interface{ CloseIdleConnections() }).CloseIdleConnections()
 		}

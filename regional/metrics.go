@@ -26,6 +26,7 @@ type metrics struct {
 	tenants, models                                          *telemetry.Labels
 	billing                                                  *billing
 	spillMetrics
+	throughMetrics
 }
 
 func newMetrics(r prometheus.Registerer, g *Gateway) (*metrics, error) {
@@ -47,8 +48,8 @@ func newMetrics(r prometheus.Registerer, g *Gateway) (*metrics, error) {
 		hedges:       counter("connects_hedged_total", "Second connections to another zone because the first was slow, by whether the second was there first (won, lost).", "outcome"),
 		ttft:         histogram("ttft_seconds", "Time from arrival to the first byte of the answer."),
 		duration:     histogram("request_seconds", "Time from arrival to the last byte of the answer."),
-		spillMetrics: newSpillMetrics(counter),
-		tenants:      telemetry.NewLabels(maxLabels), models: telemetry.NewLabels(maxLabels),
+		spillMetrics: newSpillMetrics(counter), throughMetrics: newThroughMetrics(counter),
+		tenants: telemetry.NewLabels(maxLabels), models: telemetry.NewLabels(maxLabels),
 	}
 	m.unkept = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "spillway_regional_directives_unkept_total", Help: "Directives that are in force and could not be written to disk: a restart without the global tier would not know them.",
@@ -57,10 +58,11 @@ func newMetrics(r prometheus.Registerer, g *Gateway) (*metrics, error) {
 		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, f)
 	}
 	all := []prometheus.Collector{
-		m.requests, m.admissions, m.spills, m.retries, m.tokens, m.fallbacks, m.samples, m.doors, m.hedges, m.held, m.spillRefusals, m.guests, m.ttft, m.duration,
+		m.requests, m.admissions, m.spills, m.retries, m.tokens, m.fallbacks, m.samples, m.doors, m.tunnels, m.through, m.hedges, m.held, m.spillRefusals, m.guests, m.ttft, m.duration,
 		m.unkept,
 		gauge("spillway_regional_rtt_networks", "Client networks (/24 and /48) whose round trip is known.", func() float64 { return g.meter.networks() }),
 		gauge("spillway_regional_http3_connections", "Open connections over HTTP/3.", func() float64 { return float64(g.front.open.http3()) }),
+		gauge("spillway_regional_tunnels_open", "Open WebSockets.", func() float64 { return float64(g.tunnels.len()) }),
 		gauge("spillway_regional_in_flight", "Requests under way.", func() float64 { return float64(g.inFlight.Load()) }),
 		gauge("spillway_regional_directive_age_seconds", "Age of the last directive; 0 before the first.", g.directiveAge),
 		summaryAges{g},

@@ -42,7 +42,9 @@ type request struct {
 	inferPath string // of an inference, escaped, as it came
 	args      string // the query of its path that goes on
 	client    netip.Addr
-	counted   bool // among the outcomes
+	kind      relay.Kind    // how it passes
+	source    *relay.Replay // its body, where that is not read
+	counted   bool          // among the outcomes
 	stream    resumption
 	hedged    bool // a connection to another place was made beside its own
 	paid      bool // its second try is taken out of the budget already

@@ -40,6 +40,9 @@ func (g *Gateway) resolve(r *http.Request, q *request, svc *spec.Service) *opena
 // become makes the request one for a model: the engine must see the name that the worker serves.
 func (q *request) become(m *spec.Model) {
 	q.model = m
+	if q.kind != relay.Usual {
+		return
+	}
 	if !q.infer {
 		q.body = openai.WithModel(q.raw, &q.env, m.Name)
 		return

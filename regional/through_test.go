@@ -1,0 +1,452 @@
+package regional_test
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/spillway-lb/spillway/chaos/gpu"
+	"github.com/spillway-lb/spillway/internal/config"
+	"github.com/spillway-lb/spillway/internal/identity"
+	localtier "github.com/spillway-lb/spillway/local"
+	"github.com/spillway-lb/spillway/regional"
+)
+
+// bytesCodec sends messages as they are.
+type bytesCodec struct{}
+
+func (bytesCodec) Marshal(v any) ([]byte, error) { return *v.(*[]byte), nil }
+func (bytesCodec) Unmarshal(data []byte, v any) error {
+	*v.(*[]byte) = append([]byte(nil), data...)
+	return nil
+}
+func (bytesCodec) Name() string { return "proto" }
+
+// callee is a worker's gRPC server: it says what it was asked, and does what its method is called.
+type callee struct {
+	addr    string
+	asked   chan metadata.MD
+	open    atomic.Int64
+	proceed chan struct{}
+}
+
+func newCallee(t *testing.T, opts ...grpc.ServerOption) *callee {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	c := &callee{addr: l.Addr().String(), asked: make(chan metadata.MD, 100), proceed: make(chan struct{})}
+	s := grpc.NewServer(append(opts, grpc.ForceServerCodec(bytesCodec{}), grpc.UnknownServiceHandler(c.serve))...)
+	go func() { _ = s.Serve(l) }()
+	t.Cleanup(s.Stop)
+	return c
+}
+
+func (c *callee) serve(_ any, s grpc.ServerStream) error {
+	c.open.Add(1)
+	defer c.open.Add(-1)
+	md, _ := metadata.FromIncomingContext(s.Context())
+	c.asked <- md
+	method, _ := grpc.MethodFromServerStream(s)
+	switch _, name, _ := strings.Cut(method[1:], "/"); name {
+	case "Fail":
+		return status.Error(codes.FailedPrecondition, "no: ü")
+	case "Hang":
+		<-s.Context().Done()
+		return s.Context().Err()
+	case "Greet": // head first, and only then a message
+		if err := s.SendHeader(metadata.Pairs("x-greeting", "hello")); err != nil {
+			return err
+		}
+	}
+	s.SetTrailer(metadata.Pairs("x-last", "words"))
+	for {
+		var m []byte
+		if err := s.RecvMsg(&m); err == io.EOF {
+			return nil
+		} else if err != nil {
+			return err
+		}
+		m = append([]byte("re:"), m...)
+		if err := s.SendMsg(&m); err != nil {
+			return err
+		}
+	}
+}
+
+// zoneOf starts a real local tier behind the gateway, with one worker that also takes calls.
+func (w *world) zoneOf(g *regional.Gateway, worker config.WorkerEntry) *localtier.Agent {
+	w.t.Helper()
+	a, err := localtier.New(localtier.Config{
+		Name: "l1", Region: "fra", Zone: "fra-a", Listen: "127.0.0.1:0", Gateways: []string{g.UplinkAddr().String()},
+		Certs: w.certs(identity.ID{Role: identity.RoleLocal, Region: "fra", Zone: "fra-a", Name: "l1"}), Workers: []config.WorkerEntry{worker},
+		ScrapeInterval: 20 * time.Millisecond, UplinkInterval: 20 * time.Millisecond,
+	})
+	must(w.t, err)
+	must(w.t, a.Start(context.Background()))
+	w.t.Cleanup(func() { _ = a.Stop(soon(w.t)) })
+	return a
+}
+
+// standIn is a worker's HTTP server.
+func standIn(t *testing.T) string {
+	s, err := gpu.New(gpu.Config{Listen: "127.0.0.1:0", GPU: "H100", Model: "Llama-3.1-8B", Served: "small", Speed: 100})
+	must(t, err)
+	must(t, s.Start(context.Background()))
+	t.Cleanup(func() { _ = s.Stop(soon(t)) })
+	return "http://" + s.Addr().String()
+}
+
+// dial connects a gRPC client to a gateway.
+func (w *world) dial(g *regional.Gateway, creds credentials.TransportCredentials) *grpc.ClientConn {
+	c, err := grpc.NewClient(g.HTTPAddr().String(), grpc.WithTransportCredentials(creds), grpc.WithDefaultCallOptions(grpc.ForceCodec(bytesCodec{})))
+	must(w.t, err)
+	w.t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+func asking(ctx context.Context, pairs ...string) context.Context {
+	return metadata.AppendToOutgoingContext(ctx, append([]string{"authorization", "Bearer key-acme"}, pairs...)...)
+}
+
+func infer(model string) []byte {
+	b := protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType), model)
+	return protowire.AppendBytes(protowire.AppendTag(b, 7, protowire.BytesType), make([]byte, 3000))
+}
+
+const inferMethod = "/inference.GRPCInferenceService/ModelInfer"
+
+func TestGRPCPassesThroughBothTiers(t *testing.T) {
+	w := newWorld(t)
+	reg := prometheus.NewRegistry()
+	files := w.frontFiles("front")
+	for _, encrypted := range []bool{false, true} {
+		t.Run(fmt.Sprintf("encrypted %v", encrypted), func(t *testing.T) {
+			creds := insecure.NewCredentials()
+			g := w.gateway("fra", func(c *regional.Config) {
+				c.Registry = prometheus.NewRegistry()
+				reg = c.Registry
+				if encrypted {
+					c.HTTPCert, c.HTTPKey = files.Cert, files.Key
+					creds = credentials.NewTLS(&tls.Config{InsecureSkipVerify: true})
+				}
+			})
+			callee := newCallee(t)
+			w.zoneOf(g, config.WorkerEntry{Name: "w1", URL: standIn(t), GRPC: "http://" + callee.addr, Weight: 1})
+			conn := w.dial(g, creds)
+			var out []byte
+			eventually(t, "a call is answered", func() bool {
+				in := infer("small")
+				return conn.Invoke(asking(t.Context()), inferMethod, &in, &out) == nil
+			})
+			t.Run("unary, with the model in the message", func(t *testing.T) { unary(t, conn, callee) })
+			t.Run("both ways at once", func(t *testing.T) { bothWays(t, conn) })
+			t.Run("a head before any message", func(t *testing.T) { headFirst(t, conn) })
+			t.Run("statuses", func(t *testing.T) { statuses(t, conn) })
+			t.Run("deadlines and cancels", func(t *testing.T) { deadlines(t, conn, callee) })
+			if n := figure(t, reg, "spillway_regional_through_total", "grpc"); n < 10 {
+				t.Errorf("%v calls are counted", n)
+			}
+			eventually(t, "nothing is under way", func() bool { return inFlight(t, reg) == 0 && callee.open.Load() == 0 })
+		})
+	}
+}
+
+func unary(t *testing.T, conn *grpc.ClientConn, callee *callee) {
+	for len(callee.asked) > 0 {
+		<-callee.asked
+	}
+	var out []byte
+	in := infer("best") // an alias of small
+	var head, trailer metadata.MD
+	must(t, conn.Invoke(asking(t.Context(), "x-mine", "1", "spillway-tenant", "root"), inferMethod, &in, &out, grpc.Header(&head), grpc.Trailer(&trailer)))
+	if string(out) != "re:"+string(infer("small")) {
+		t.Errorf("the worker read %.40q", out)
+	}
+	if len(head["x-request-id"]) != 1 || len(head["x-spillway-route"]) != 1 || head["x-spillway-route"][0] != "fra/fra-a/w1" || len(trailer["x-last"]) != 1 {
+		t.Errorf("head %v, trailer %v", head, trailer)
+	}
+	md := <-callee.asked
+	if len(md["x-mine"]) != 1 || len(md["authorization"])+len(md["spillway-tenant"])+len(md["spillway-model"]) != 0 {
+		t.Errorf("the worker was sent %v", md)
+	}
+	large := infer("small")
+	large = protowire.AppendBytes(protowire.AppendTag(large, 7, protowire.BytesType), make([]byte, 3<<20))
+	if err := conn.Invoke(asking(t.Context()), inferMethod, &large, &out); err != nil || len(out) != len(large)+3 {
+		t.Errorf("a large message: %d bytes (%v)", len(out), err)
+	}
+}
+
+func bothWays(t *testing.T, conn *grpc.ClientConn) {
+	s, err := conn.NewStream(asking(t.Context(), "x-model", "small"), &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, "/any.Service/Chat")
+	must(t, err)
+	for i := range 50 { // each message is answered before the next is sent
+		in := []byte(fmt.Sprint("message ", i))
+		must(t, s.SendMsg(&in))
+		var out []byte
+		must(t, s.RecvMsg(&out))
+		if string(out) != "re:"+string(in) {
+			t.Fatalf("%q is answered by %q", in, out)
+		}
+	}
+	must(t, s.CloseSend())
+	var out []byte
+	if err := s.RecvMsg(&out); err != io.EOF || len(s.Trailer()["x-last"]) != 1 {
+		t.Errorf("it ends with %v, %v", err, s.Trailer())
+	}
+}
+
+func headFirst(t *testing.T, conn *grpc.ClientConn) {
+	s, err := conn.NewStream(asking(t.Context(), "x-model", "small"), &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, "/any.Service/Greet")
+	must(t, err)
+	head, err := s.Header()
+	if err != nil || len(head["x-greeting"]) != 1 {
+		t.Errorf("the head is %v (%v)", head, err)
+	}
+	must(t, s.CloseSend())
+	var out []byte
+	if err := s.RecvMsg(&out); err != io.EOF {
+		t.Error(err)
+	}
+}
+
+func statuses(t *testing.T, conn *grpc.ClientConn) {
+	for name, tc := range map[string]struct {
+		ctx    context.Context
+		method string
+		in     []byte
+		code   codes.Code
+		says   string
+	}{
+		"the worker's own":     {asking(t.Context(), "x-model", "small"), "/any.Service/Fail", nil, codes.FailedPrecondition, "no: ü"},
+		"nobody":               {t.Context(), inferMethod, infer("small"), codes.Unauthenticated, "invalid_api_key"},
+		"an unknown model":     {asking(t.Context()), inferMethod, infer("other"), codes.NotFound, "model_not_found"},
+		"no model":             {asking(t.Context()), "/any.Service/Echo", nil, codes.InvalidArgument, "x-model"},
+		"a model nobody has":   {asking(t.Context()), inferMethod, infer("unserved"), codes.Unavailable, "no_capacity"},
+		"no model in it":       {asking(t.Context()), inferMethod, []byte{0x12, 1, 'x'}, codes.InvalidArgument, "does not name its model"},
+		"a model not allowed":  {metadata.AppendToOutgoingContext(t.Context(), "authorization", "Bearer key-narrow"), inferMethod, infer("small"), codes.PermissionDenied, "model_not_allowed"},
+		"not of this region":   {metadata.AppendToOutgoingContext(t.Context(), "authorization", "Bearer key-america"), inferMethod, infer("small"), codes.PermissionDenied, "residency"},
+		"a class that is none": {asking(t.Context(), "x-spillway-class", "first"), inferMethod, infer("small"), codes.InvalidArgument, "class"},
+	} {
+		var out []byte
+		err := conn.Invoke(tc.ctx, tc.method, &tc.in, &out)
+		if s, _ := status.FromError(err); s.Code() != tc.code || !strings.Contains(strings.ToLower(s.Message()), tc.says) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func deadlines(t *testing.T, conn *grpc.ClientConn, callee *callee) {
+	for len(callee.asked) > 0 {
+		<-callee.asked
+	}
+	ctx, cancel := context.WithTimeout(asking(t.Context(), "x-model", "small"), time.Minute)
+	defer cancel()
+	s, err := conn.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, "/any.Service/Hang")
+	must(t, err)
+	md := <-callee.asked
+	if callee.open.Load() != 1 {
+		t.Errorf("%d calls are open", callee.open.Load())
+	}
+	if md["x-model"][0] != "small" {
+		t.Errorf("the worker was sent %v", md)
+	}
+	cancel()
+	var out []byte
+	if err := s.RecvMsg(&out); status.Code(err) != codes.Canceled {
+		t.Error(err)
+	}
+	eventually(t, "the worker hears of the cancel", func() bool { return callee.open.Load() == 0 })
+	// A deadline that only the header tells of: the client itself would wait for ever.
+	s, err = conn.NewStream(asking(t.Context(), "x-model", "small", "x-spillway-deadline-ms", "300"), &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, "/any.Service/Hang")
+	must(t, err)
+	if err := s.RecvMsg(&out); status.Code(err) != codes.DeadlineExceeded && status.Code(err) != codes.Canceled {
+		t.Error(err)
+	}
+	eventually(t, "the worker hears of the end", func() bool { return callee.open.Load() == 0 })
+}
+
+// echoer is a worker that takes WebSockets, or what looks like them: it echoes bytes.
+func echoer(t *testing.T, stand string) (url string, open *atomic.Int64) {
+	open = &atomic.Int64{}
+	s := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Upgrade") != "websocket" {
+			out, err := http.NewRequestWithContext(r.Context(), r.Method, stand+r.URL.RequestURI(), r.Body)
+			if err != nil {
+				return
+			}
+			resp, err := http.DefaultTransport.RoundTrip(out)
+			if err != nil {
+				return
+			}
+			defer func() { _ = resp.Body.Close() }()
+			rw.WriteHeader(resp.StatusCode)
+			_, _ = io.Copy(rw, resp.Body)
+			return
+		}
+		if r.URL.Query().Get("deny") != "" {
+			rw.WriteHeader(http.StatusTeapot)
+			return
+		}
+		rw.Header().Set("Upgrade", "websocket")
+		rw.Header().Set("Connection", "Upgrade")
+		rw.Header().Set("Sec-WebSocket-Accept", "proof of "+r.Header.Get("Sec-WebSocket-Key"))
+		rw.WriteHeader(http.StatusSwitchingProtocols)
+		c, b, err := http.NewResponseController(rw).Hijack()
+		if err != nil {
+			return
+		}
+		open.Add(1)
+		defer open.Add(-1)
+		defer func() { _ = c.Close() }()
+		_, _ = io.WriteString(c, "hello\n")
+		for {
+			line, err := b.ReadString('\n')
+			if err != nil || line == "bye\n" {
+				return
+			}
+			_, _ = io.WriteString(c, "re:"+line)
+		}
+	}))
+	t.Cleanup(http.DefaultTransport.(*http.Transport).CloseIdleConnections)
+	t.Cleanup(s.CloseClientConnections)
+	t.Cleanup(s.Close)
+	return s.URL, open
+}
+
+// upgrade asks for a WebSocket and returns the answer and the connection.
+func upgrade(t *testing.T, g *regional.Gateway, path, key string) (*http.Response, net.Conn, *bufio.Reader) {
+	t.Helper()
+	c, err := net.Dial("tcp", g.HTTPAddr().String())
+	must(t, err)
+	t.Cleanup(func() { _ = c.Close() })
+	_ = c.SetDeadline(time.Now().Add(time.Minute))
+	_, _ = fmt.Fprintf(c, "GET %s HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nConnection: keep-alive, Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: abc\r\nSec-WebSocket-Version: 13\r\n\r\n", path, key)
+	in := bufio.NewReader(c)
+	resp, err := http.ReadResponse(in, nil)
+	must(t, err)
+	return resp, c, in
+}
+
+func says(t *testing.T, in *bufio.Reader, want string) {
+	t.Helper()
+	if line, err := in.ReadString('\n'); line != want+"\n" {
+		t.Fatalf("%q (%v), want %q", line, err, want)
+	}
+}
+
+func TestWebSocketsPassThroughBothTiers(t *testing.T) {
+	w := newWorld(t)
+	reg := prometheus.NewRegistry()
+	g := w.gateway("fra", func(c *regional.Config) { c.Registry, c.TunnelIdle, c.TunnelLife = reg, time.Second, time.Hour })
+	url, open := echoer(t, standIn(t))
+	w.zoneOf(g, config.WorkerEntry{Name: "w1", URL: url, Weight: 1})
+	eventually(t, "an upgrade is granted", func() bool {
+		resp, c, _ := upgrade(t, g, "/v1/realtime?model=small", "key-acme")
+		_ = c.Close()
+		return resp.StatusCode == 101
+	})
+	eventually(t, "the worker hears that it was closed", func() bool { return open.Load() == 0 })
+	resp, c, in := upgrade(t, g, "/v1/realtime?model=small&a=b", "key-acme")
+	if resp.StatusCode != 101 || resp.Header.Get("Sec-Websocket-Accept") != "proof of abc" || resp.Header.Get("X-Spillway-Route") != "fra/fra-a/w1" || resp.Header.Get("Upgrade") != "websocket" {
+		t.Fatalf("%d %v", resp.StatusCode, resp.Header)
+	}
+	says(t, in, "hello")
+	for _, line := range []string{"one", "POST / HTTP/1.1\r", " Content-Length : x\r", strings.Repeat("y", 100_000)} { // no rule of HTTP's is held here
+		_, _ = io.WriteString(c, line+"\n")
+		says(t, in, "re:"+line)
+	}
+	if n := figure(t, reg, "spillway_regional_tunnels_open", ""); n != 1 || inFlight(t, reg) != 1 {
+		t.Errorf("%v tunnels are open, %v requests are under way", n, inFlight(t, reg))
+	}
+	_, _ = io.WriteString(c, "bye\n")
+	if rest, err := io.ReadAll(in); err != nil || len(rest) > 0 {
+		t.Errorf("then came %q (%v)", rest, err)
+	}
+	// Silence ends it.
+	_, _, in = upgrade(t, g, "/v1/realtime?model=small", "key-acme")
+	says(t, in, "hello")
+	if rest, err := io.ReadAll(in); err != nil || len(rest) > 0 {
+		t.Errorf("then came %q (%v)", rest, err)
+	}
+	eventually(t, "the ends are counted", func() bool {
+		return figure(t, reg, "spillway_regional_tunnels_total", "worker") == 1 && figure(t, reg, "spillway_regional_tunnels_total", "idle") == 1 &&
+			figure(t, reg, "spillway_regional_tunnels_total", "client") >= 1 && open.Load() == 0
+	})
+	for path, want := range map[string]int{"/v1/realtime": 400, "/v1/realtime?model=nothing": 404, "/v1/realtime?model=small&deny=1": 418} {
+		if resp, _, _ := upgrade(t, g, path, "key-acme"); resp.StatusCode != want {
+			t.Errorf("%s: %d, want %d", path, resp.StatusCode, want)
+		}
+	}
+	if resp, _, _ := upgrade(t, g, "/v1/realtime?model=small", "nobody"); resp.StatusCode != 401 {
+		t.Errorf("without a key: %d", resp.StatusCode)
+	}
+	if n := inFlight(t, reg); n != 0 {
+		t.Errorf("%v requests are under way still", n)
+	}
+}
+
+// A stop waits for open tunnels, and cuts what is left at its deadline.
+func TestStopCutsTunnelsAtItsDeadline(t *testing.T) {
+	w := newWorld(t)
+	g := w.gateway("fra", nil)
+	url, _ := echoer(t, standIn(t))
+	w.zoneOf(g, config.WorkerEntry{Name: "w1", URL: url, Weight: 1})
+	var in *bufio.Reader
+	var c net.Conn
+	eventually(t, "an upgrade is granted", func() bool {
+		var resp *http.Response
+		resp, c, in = upgrade(t, g, "/v1/realtime?model=small", "key-acme")
+		return resp.StatusCode == 101
+	})
+	says(t, in, "hello")
+	ctx, cancel := context.WithCancel(context.Background())
+	stopped := make(chan error, 1)
+	go func() { stopped <- g.Stop(ctx) }()
+	time.Sleep(100 * time.Millisecond)
+	_, _ = io.WriteString(c, "still here\n")
+	says(t, in, "re:still here")
+	cancel()
+	if err := <-stopped; !errors.Is(err, context.Canceled) {
+		t.Errorf("the stop says %v", err)
+	}
+	if rest, err := io.ReadAll(in); err != nil || len(rest) > 0 {
+		t.Errorf("then came %q (%v)", rest, err)
+	}
+}
+
+// A POST to a path that is not known passes when a header names its model.
+func TestOtherPathsPassThrough(t *testing.T) {
+	w := newWorld(t)
+	g := w.gateway("fra", nil)
+	l := w.local(g, "fra", "fra-a", reply, small("small"))
+	w.served(g, "small")
+	resp, body := w.ask(g, call{key: "key-acme", path: "/v1/audio/transcriptions?x=1", body: "\x00binary", header: http.Header{"X-Gateway-Model-Name": {"best"}}})
+	if resp.StatusCode != 200 || !strings.Contains(body, "hi") || resp.Header.Get("X-Spillway-Route") == "" {
+		t.Errorf("%d %s %v", resp.StatusCode, body, resp.Header)
+	}
+	r := <-l.hits
+	if r.RequestURI != "/v1/audio/transcriptions?x=1" || string(<-l.bodies) != "\x00binary" || r.Header.Get("X-Gateway-Model-Name") != "small" || r.Header.Get("Spillway-Model") != "small" || r.Header.Get("Authorization") != "" {
+		t.Errorf("below came %s %v", r.RequestURI, r.Header)
+	}
+	if resp, body := w.ask(g, call{key: "key-acme", path: "/v1/audio/transcriptions"}); resp.StatusCode != 404 {
+		t.Errorf("without a model: %d %s", resp.StatusCode, body)
+	}
+}
