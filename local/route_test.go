@@ -318,6 +318,13 @@ pools:
 	served("m", "interactive", "gold")
 	served("m", "batch", "shared")
 	served("n", "batch", "shared")
+	s := z.Summary(time.Now())
+	if m := s.Model("m").Pool("quick"); m == nil || m.Ready != 1 || m.Total != 1 || m.PrefillRate() >= s.Model("m").PrefillRate() {
+		t.Errorf("of the pool it states %+v", m)
+	}
+	if n := s.Model("n").Pool("quick"); n == nil || n.Ready != 0 || n.Total != 0 {
+		t.Errorf("of a pool without a worker for the model it states %+v", n)
+	}
 	_, resp, answer := z.post(chatPath, `{"model":"n","messages":[]}`, "X-Spillway-Class", "interactive")
 	if resp.StatusCode != 503 || !strings.Contains(answer, `no worker of the pool \"quick\" serves n here`) || resp.Header.Get("Retry-After") == "" {
 		t.Errorf("a pool without a worker: %d %s", resp.StatusCode, answer)

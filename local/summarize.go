@@ -9,6 +9,7 @@ import (
 	"github.com/spillway-lb/spillway/internal/capacity"
 	"github.com/spillway-lb/spillway/internal/route"
 	"github.com/spillway-lb/spillway/internal/spec"
+	"github.com/spillway-lb/spillway/local/pick"
 )
 
 // decodeBatch is the batch at which a worker's decode rate is stated, in sequences.
@@ -35,22 +36,39 @@ func (a *Agent) Summary(now time.Time) capacity.Summary {
 
 // summarize adds up one model's workers.
 func (f *floor) summarize(p *pool, now time.Time) capacity.Model {
-	m := capacity.Model{Name: p.model, Queued: int64(p.queue.Len()), Backlog: p.queue.Work()}
-	soonest, rate := -1.0, 0.0
 	shared := f.shared(p)
+	m := f.portray(p, p.model, func(v *pick.Worker) bool { return !shared || !route.SetApart(f.orders.spec, v.Pools, p.model) }, now)
+	m.Prefixes = p.sketch.of(f.index, now)
+	for name, bit := range route.Pools(f.orders.spec, p.model) {
+		if len(m.Pools) < capacity.MaxPools {
+			m.Pools = append(m.Pools, f.portray(p, name, func(v *pick.Worker) bool { return v.Pools&bit != 0 }, now))
+		}
+	}
+	slices.SortFunc(m.Pools, func(x, y capacity.Model) int { return strings.Compare(x.Name, y.Name) })
+	return m
+}
+
+// portray adds up those of a model's workers that are meant. What waits is counted whole for each: who waits for which of
+// them is decided when one has room.
+func (f *floor) portray(p *pool, name string, meant func(*pick.Worker) bool, now time.Time) capacity.Model {
+	m := capacity.Model{Name: name, Queued: int64(p.queue.Len()), Backlog: p.queue.Work()}
+	soonest, rate := -1.0, 0.0
 	for i, w := range p.workers {
 		v := &p.view.Workers[i]
 		if w.elsewhere != "" {
 			continue // who serves it speaks for it
 		}
-		m.Total++
-		if shared && route.SetApart(f.orders.spec, v.Pools, p.model) {
+		in := meant(v)
+		if in || name == p.model {
+			m.Total++ // of the model all that there are
+		}
+		if !in {
 			continue
 		}
 		load := f.ledger.Load(w.id, v.Rates.PrefillRate, now)
 		m.Backlog += load.Backlog + load.ForeignBacklog
 		m.Running += load.Running + load.ForeignSeqs
-		f.latent(&m, w, now)
+		f.latent(&m, p.model, w, now)
 		if v.Down != "" {
 			continue
 		}
@@ -76,7 +94,6 @@ func (f *floor) summarize(p *pool, now time.Time) capacity.Model {
 		rate += full
 		f.headroom(&m, p, full, wait, float64(kvFree)/float64(kv))
 	}
-	m.Prefixes = p.sketch.of(f.index, now)
 	for c := range spec.Class(spec.NumClasses) {
 		m.Ahead[c] = f.ahead(p, c, max(soonest, 0), rate, now)
 	}

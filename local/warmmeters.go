@@ -15,23 +15,23 @@ import (
 const warmWithin = 2.0
 
 // latent counts a worker that could have the model and does not take requests for it now.
-func (f *floor) latent(m *capacity.Model, w *worker, now time.Time) {
+func (f *floor) latent(m *capacity.Model, model string, w *worker, now time.Time) {
 	if w.gone || w.drained || w.breaker.State() == health.Open {
 		return
 	}
-	p := w.places[m.Name]
+	p := w.places[model]
 	asleep := w.reading.Asleep || w.nap.state != warm.Loadable
 	switch {
 	case asleep && w.declared.Wake && !now.Before(w.nap.retry):
 		m.Warm++
 		m.WarmMillis = soonest(m.WarmMillis, f.wakeSeconds(w))
 	case asleep, p == nil, p.state == warm.Loaded, now.Before(p.retry):
-	case f.loadSeconds(w, m.Name, p) <= warmWithin:
+	case f.loadSeconds(w, model, p) <= warmWithin:
 		m.Warm++
-		m.WarmMillis = soonest(m.WarmMillis, f.loadSeconds(w, m.Name, p))
+		m.WarmMillis = soonest(m.WarmMillis, f.loadSeconds(w, model, p))
 	default:
 		m.Cold++
-		m.ColdMillis = soonest(m.ColdMillis, f.loadSeconds(w, m.Name, p))
+		m.ColdMillis = soonest(m.ColdMillis, f.loadSeconds(w, model, p))
 	}
 }
 

@@ -75,6 +75,7 @@ func (g *Gateway) choose(q *request) (choice, bool) {
 	v := g.view.Load()
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	q.assign()
 	q.query.Ledger, q.query.Spills, q.query.SpillShare = g.ledger, g.spills, q.state.spillShare()
 	g.findHome(q)
 	now := time.Now()

@@ -53,6 +53,9 @@ func (g *Gateway) explain(ctx context.Context, ask admin.ExplainQuery) ([]explai
 	}
 	v := g.view.Load()
 	g.mu.Lock()
+	if p, _ := route.PoolOf(st.spec, ask.Tenant, q.Model, q.Class); p != nil {
+		q.Pool, q.Overflow = p.Name, p.Overflow
+	}
 	q.Ledger, q.Spills, q.SpillShare = g.ledger, g.spills, st.spillShare()
 	verdict, ok := zone.Choose(q, v, time.Now(), g.rng, &rec)
 	if rule.Rule != route.RulePin {

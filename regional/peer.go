@@ -84,6 +84,7 @@ func (g *Gateway) noRoom(q *request, limit int) string {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	q.query.MaxTokens = g.demand.expected(q.model.Name, limit)
+	q.assign()
 	q.query.Ledger = g.ledger
 	verdict, ok := zone.Choose(&q.query, v, time.Now(), g.rng, nil)
 	within := q.hop.SpillWithin.Seconds()

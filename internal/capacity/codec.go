@@ -87,7 +87,7 @@ func modelToPB(m *Model) *capacitypb.Model {
 		Running: uint64(m.Running), Queued: uint64(m.Queued), Backlog: uint64(m.Backlog),
 		Ahead: classesToPB(&m.Ahead), Headroom: classesToPB(&m.Headroom),
 		Warm: uint64(m.Warm), Cold: uint64(m.Cold), CostMicros: uint64(m.CostMicros), MaxContext: uint64(m.MaxContext),
-		WarmMillis: uint64(m.WarmMillis), ColdMillis: uint64(m.ColdMillis),
+		WarmMillis: uint64(m.WarmMillis), ColdMillis: uint64(m.ColdMillis), Pools: poolsToPB(m.Pools),
 	}
 	for i := range m.Hardware {
 		h := &m.Hardware[i]
@@ -166,6 +166,10 @@ func modelFromPB(p *capacitypb.Model) (Model, error) {
 		Warm: amount(p.Warm), Cold: amount(p.Cold), CostMicros: amount(p.CostMicros), MaxContext: amount(p.MaxContext),
 		WarmMillis: amount(p.WarmMillis), ColdMillis: amount(p.ColdMillis),
 		unknown: getUnknown(p),
+	}
+	var err error
+	if m.Pools, err = poolsFromPB(p.Pools); err != nil {
+		return Model{}, err
 	}
 	for i, n := range p.Ahead {
 		m.Ahead[i] = amount(n)

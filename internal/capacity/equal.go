@@ -28,5 +28,5 @@ func (m *Model) equalButPrefixes(n *Model) bool {
 
 // sameKind says that nothing but amounts and prefixes may differ.
 func (m *Model) sameKind(n *Model) bool {
-	return m.Name == n.Name && m.unknown == n.unknown && slices.Equal(m.Hardware, n.Hardware)
+	return m.Name == n.Name && m.unknown == n.unknown && slices.Equal(m.Hardware, n.Hardware) && slices.EqualFunc(m.Pools, n.Pools, Model.Equal)
 }

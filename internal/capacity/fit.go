@@ -27,7 +27,7 @@ func Fit(s Summary) Summary {
 	}
 	s.RTTs, s.Networks, s.Outcomes, s.Uses = nil, nil, nil, nil
 	for i := range s.Models {
-		s.Models[i].Prefixes = nil
+		s.Models[i].Prefixes, s.Models[i].Pools = nil, nil
 	}
 	for len(s.Models) > 0 {
 		if _, err := Encode(&s); err == nil {
@@ -110,6 +110,7 @@ func tidyModel(m *Model) {
 	if len(prefixes) > 0 {
 		m.Prefixes = mergePrefixes(prefixes, prefixes[:1]) // sorts, drops duplicates and cuts
 	}
+	m.Pools = tidyPools(m.Pools)
 	m.unknown = ""
 }
 

@@ -36,7 +36,18 @@ func genPrefixes(t *rapid.T) []Prefix {
 }
 
 func genModel(t *rapid.T, name string) Model {
-	m := Model{Name: name, Prefixes: genPrefixes(t)}
+	m := genPool(t, name)
+	m.Prefixes = genPrefixes(t)
+	if rapid.IntRange(0, 3).Draw(t, "pooled") == 0 {
+		for _, p := range subset(t, []string{"gold", "iron", "tin"}, "pools") {
+			m.Pools = append(m.Pools, genPool(t, p))
+		}
+	}
+	return m
+}
+
+func genPool(t *rapid.T, name string) Model {
+	m := Model{Name: name}
 	for _, n := range m.amounts() {
 		*n = amountGen(t, "amount")
 	}

@@ -102,7 +102,7 @@ func (m *Model) check() error {
 			return err
 		}
 	}
-	return m.checkPrefixes()
+	return cmp.Or(m.checkPrefixes(), checkPools(m.Pools))
 }
 
 func (m *Model) checkParts() error {

@@ -93,6 +93,7 @@ func mergeModel(a, b Model) Model {
 	m.WarmMillis, m.ColdMillis = sooner(a.WarmMillis, b.WarmMillis), sooner(a.ColdMillis, b.ColdMillis)
 	m.Hardware = mergeSorted(a.Hardware, b.Hardware, MaxHardware, compareHardware, mergeHardware)
 	m.Prefixes = mergePrefixes(a.Prefixes, b.Prefixes)
+	m.Pools = mergeSorted(a.Pools, b.Pools, MaxPools, compareModel, mergeModel)
 	return m
 }
 

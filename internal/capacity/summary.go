@@ -76,6 +76,10 @@ type Model struct {
 	MaxContext int64
 	// Prefixes is a bounded sketch of hot cached prefixes, in descending order of Tokens, then ascending order of Hash.
 	Prefixes []Prefix
+	// Pools is what the workers of a pool can do for the model, in ascending order of Name, which is the pool's. They have
+	// neither Prefixes nor Pools. The model's own amounts are those of the workers that take anybody's requests or, where
+	// there are none, of all.
+	Pools []Model
 
 	unknown string // see Summary
 }

@@ -1,6 +1,7 @@
 package route
 
 import (
+	"iter"
 	"slices"
 
 	"github.com/spillway-lb/spillway/internal/spec"
@@ -18,6 +19,17 @@ func PoolOf(s *spec.Spec, tenant, model string, c spec.Class) (p *spec.Pool, bit
 }
 
 func in[T comparable](list []T, x T) bool { return len(list) == 0 || slices.Contains(list, x) }
+
+// Pools yields the pools whose requests may be for a model, by name, with their bits.
+func Pools(s *spec.Spec, model string) iter.Seq2[string, uint64] {
+	return func(yield func(string, uint64) bool) {
+		for i := range s.Pools[:min(len(s.Pools), spec.MaxPools)] {
+			if p := &s.Pools[i]; in(p.Models, model) && !yield(p.Name, 1<<i) {
+				return
+			}
+		}
+	}
+}
 
 // PoolsWith are the pools that a worker with these labels is in, as bits; 0 when it is in none.
 func PoolsWith(s *spec.Spec, labels map[string]string) (bits uint64) {

@@ -11,7 +11,7 @@ const (
 // coldSeconds prices a zone that has the model nowhere ready and could have. Only at home: a request spills into what is
 // ready, never into a load.
 func (q *Query) coldSeconds(l *Local) (float64, bool) {
-	m := l.Summary.Model(q.Model)
+	m := q.model(l.Summary)
 	switch {
 	case q.Hops > 0 || m == nil || m.Ready > 0 || m.Warm+m.Cold <= 0:
 		return 0, false

@@ -21,9 +21,33 @@ const (
 	maxRoomWait = 60
 )
 
+// model is the child's entry for the workers that may serve the query: those of its pool, where the child says what they
+// can do, and of a pool that may overflow the others' if they are sooner.
+func (q *Query) model(s *capacity.Summary) *capacity.Model {
+	m := s.Model(q.Model)
+	if m == nil || q.Pool == "" {
+		return m
+	}
+	p := m.Pool(q.Pool)
+	switch {
+	case p == nil:
+		return m // a release that does not say, or one pool too many
+	case !q.Overflow || m.Ready == 0:
+		return p
+	case p.Ready == 0 || q.ahead(p) > q.ahead(m):
+		return m
+	}
+	return p
+}
+
+// ahead is the wait at an entry, in seconds.
+func (q *Query) ahead(m *capacity.Model) float64 {
+	return float64(m.Ahead[q.Class]) / max(float64(m.PrefillRate()), 1)
+}
+
 // fits returns the child's entry for the query's model, or why the child cannot serve it.
 func (q *Query) fits(s *capacity.Summary) (*capacity.Model, string) {
-	m := s.Model(q.Model)
+	m := q.model(s)
 	switch {
 	case m == nil:
 		return nil, DropModel

@@ -59,7 +59,7 @@ func (v *View) choosePeer(q *Query, local bool, now time.Time, rng *rand.Rand, r
 
 // headroom is the peer's for the query's model and class, in tokens/s, at least 1.
 func (p *Peer) headroom(q *Query) float64 {
-	if m := p.Summary.Model(q.Model); m != nil {
+	if m := q.model(p.Summary); m != nil {
 		return float64(max(m.Headroom[q.Class], 1))
 	}
 	return 1

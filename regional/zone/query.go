@@ -21,6 +21,9 @@ type Query struct {
 	Spill bool
 	// Margin is how much sooner a peer must be, round trip included, before a request that could be served here leaves.
 	Margin time.Duration
+	// Pool is the pool of workers that the request is of, and Overflow says that others may serve it too; empty: anybody's.
+	Pool     string
+	Overflow bool
 	// Spills is what this gateway may still send to its peers; nil: whatever there is headroom for.
 	Spills *Spills
 	// SpillShare is the part of a peer's headroom that this gateway may spill into.

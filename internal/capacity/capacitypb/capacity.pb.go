@@ -244,10 +244,12 @@ type Model struct {
 	CostMicros uint64                 `protobuf:"varint,16,opt,name=cost_micros,json=costMicros,proto3" json:"cost_micros,omitempty"`
 	MaxContext uint64                 `protobuf:"varint,17,opt,name=max_context,json=maxContext,proto3" json:"max_context,omitempty"`
 	// The sketch as two columns of one length: ten bytes an entry, so that a delta of two models fits a datagram.
-	PrefixHashes  []uint64 `protobuf:"fixed64,18,rep,packed,name=prefix_hashes,json=prefixHashes,proto3" json:"prefix_hashes,omitempty"`
-	PrefixTokens  []uint64 `protobuf:"varint,19,rep,packed,name=prefix_tokens,json=prefixTokens,proto3" json:"prefix_tokens,omitempty"`
-	WarmMillis    uint64   `protobuf:"varint,20,opt,name=warm_millis,json=warmMillis,proto3" json:"warm_millis,omitempty"`
-	ColdMillis    uint64   `protobuf:"varint,21,opt,name=cold_millis,json=coldMillis,proto3" json:"cold_millis,omitempty"`
+	PrefixHashes []uint64 `protobuf:"fixed64,18,rep,packed,name=prefix_hashes,json=prefixHashes,proto3" json:"prefix_hashes,omitempty"`
+	PrefixTokens []uint64 `protobuf:"varint,19,rep,packed,name=prefix_tokens,json=prefixTokens,proto3" json:"prefix_tokens,omitempty"`
+	WarmMillis   uint64   `protobuf:"varint,20,opt,name=warm_millis,json=warmMillis,proto3" json:"warm_millis,omitempty"`
+	ColdMillis   uint64   `protobuf:"varint,21,opt,name=cold_millis,json=coldMillis,proto3" json:"cold_millis,omitempty"`
+	// What workers of a pool can do, by the pool's name: a model without prefixes and pools of its own.
+	Pools         []*Model `protobuf:"bytes,22,rep,name=pools,proto3" json:"pools,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -427,6 +429,13 @@ func (x *Model) GetColdMillis() uint64 {
 		return x.ColdMillis
 	}
 	return 0
+}
+
+func (x *Model) GetPools() []*Model {
+	if x != nil {
+		return x.Pools
+	}
+	return nil
 }
 
 type Hardware struct {
@@ -1446,7 +1455,7 @@ const file_capacity_proto_rawDesc = "" +
 	" \x03(\v2\x1d.spillway.capacity.v1.NetworkR\bnetworks\x129\n" +
 	"\boutcomes\x18< \x03(\v2\x1d.spillway.capacity.v1.OutcomeR\boutcomes\x12-\n" +
 	"\x04uses\x18F \x03(\v2\x19.spillway.capacity.v1.UseR\x04uses\x127\n" +
-	"\aholding\x18G \x01(\v2\x1d.spillway.capacity.v1.HoldingR\aholding\"\xeb\x04\n" +
+	"\aholding\x18G \x01(\v2\x1d.spillway.capacity.v1.HoldingR\aholding\"\x9e\x05\n" +
 	"\x05Model\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05ready\x18\x02 \x01(\x04R\x05ready\x12\x14\n" +
@@ -1475,7 +1484,8 @@ const file_capacity_proto_rawDesc = "" +
 	"\vwarm_millis\x18\x14 \x01(\x04R\n" +
 	"warmMillis\x12\x1f\n" +
 	"\vcold_millis\x18\x15 \x01(\x04R\n" +
-	"coldMillis\"x\n" +
+	"coldMillis\x121\n" +
+	"\x05pools\x18\x16 \x03(\v2\x1b.spillway.capacity.v1.ModelR\x05pools\"x\n" +
 	"\bHardware\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05ready\x18\x02 \x01(\x04R\x05ready\x12!\n" +
@@ -1610,22 +1620,23 @@ var file_capacity_proto_depIdxs = []int32{
 	8,  // 7: spillway.capacity.v1.Summary.uses:type_name -> spillway.capacity.v1.Use
 	9,  // 8: spillway.capacity.v1.Summary.holding:type_name -> spillway.capacity.v1.Holding
 	3,  // 9: spillway.capacity.v1.Model.hardware:type_name -> spillway.capacity.v1.Hardware
-	1,  // 10: spillway.capacity.v1.Delta.head:type_name -> spillway.capacity.v1.Summary
-	13, // 11: spillway.capacity.v1.Delta.changed:type_name -> spillway.capacity.v1.Change
-	5,  // 12: spillway.capacity.v1.Delta.demand:type_name -> spillway.capacity.v1.Demand
-	14, // 13: spillway.capacity.v1.Delta.removed_demand:type_name -> spillway.capacity.v1.DemandKey
-	6,  // 14: spillway.capacity.v1.Delta.rtts:type_name -> spillway.capacity.v1.RTT
-	10, // 15: spillway.capacity.v1.Delta.networks:type_name -> spillway.capacity.v1.Network
-	10, // 16: spillway.capacity.v1.Delta.removed_networks:type_name -> spillway.capacity.v1.Network
-	7,  // 17: spillway.capacity.v1.Delta.outcomes:type_name -> spillway.capacity.v1.Outcome
-	12, // 18: spillway.capacity.v1.Delta.removed_outcomes:type_name -> spillway.capacity.v1.OutcomeKey
-	8,  // 19: spillway.capacity.v1.Delta.uses:type_name -> spillway.capacity.v1.Use
-	2,  // 20: spillway.capacity.v1.Change.model:type_name -> spillway.capacity.v1.Model
-	21, // [21:21] is the sub-list for method output_type
-	21, // [21:21] is the sub-list for method input_type
-	21, // [21:21] is the sub-list for extension type_name
-	21, // [21:21] is the sub-list for extension extendee
-	0,  // [0:21] is the sub-list for field type_name
+	2,  // 10: spillway.capacity.v1.Model.pools:type_name -> spillway.capacity.v1.Model
+	1,  // 11: spillway.capacity.v1.Delta.head:type_name -> spillway.capacity.v1.Summary
+	13, // 12: spillway.capacity.v1.Delta.changed:type_name -> spillway.capacity.v1.Change
+	5,  // 13: spillway.capacity.v1.Delta.demand:type_name -> spillway.capacity.v1.Demand
+	14, // 14: spillway.capacity.v1.Delta.removed_demand:type_name -> spillway.capacity.v1.DemandKey
+	6,  // 15: spillway.capacity.v1.Delta.rtts:type_name -> spillway.capacity.v1.RTT
+	10, // 16: spillway.capacity.v1.Delta.networks:type_name -> spillway.capacity.v1.Network
+	10, // 17: spillway.capacity.v1.Delta.removed_networks:type_name -> spillway.capacity.v1.Network
+	7,  // 18: spillway.capacity.v1.Delta.outcomes:type_name -> spillway.capacity.v1.Outcome
+	12, // 19: spillway.capacity.v1.Delta.removed_outcomes:type_name -> spillway.capacity.v1.OutcomeKey
+	8,  // 20: spillway.capacity.v1.Delta.uses:type_name -> spillway.capacity.v1.Use
+	2,  // 21: spillway.capacity.v1.Change.model:type_name -> spillway.capacity.v1.Model
+	22, // [22:22] is the sub-list for method output_type
+	22, // [22:22] is the sub-list for method input_type
+	22, // [22:22] is the sub-list for extension type_name
+	22, // [22:22] is the sub-list for extension extendee
+	0,  // [0:22] is the sub-list for field type_name
 }
 
 func init() { file_capacity_proto_init() }

@@ -1,0 +1,78 @@
+package capacity
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spillway-lb/spillway/internal/capacity/capacitypb"
+)
+
+// MaxPools bounds the pools that a model's capacity is told of apart.
+const MaxPools = 8
+
+// Pool is what the workers of that pool can do for the model, or nil when the statement does not say.
+func (m *Model) Pool(name string) *Model {
+	i, ok := slices.BinarySearchFunc(m.Pools, name, func(p Model, n string) int { return strings.Compare(p.Name, n) })
+	if !ok {
+		return nil
+	}
+	return &m.Pools[i]
+}
+
+func checkPools(ps []Model) error {
+	if len(ps) > MaxPools {
+		return fmt.Errorf("%d pools: over the limit of %d", len(ps), MaxPools)
+	}
+	for i := range ps {
+		if i > 0 && ps[i-1].Name >= ps[i].Name {
+			return errors.New("pools are not in ascending order of name")
+		}
+		if len(ps[i].Pools) > 0 || len(ps[i].Prefixes) > 0 {
+			return errors.New("a pool has pools or prefixes of its own")
+		}
+		if err := ps[i].check(); err != nil {
+			return fmt.Errorf("pool %d: %w", i, err)
+		}
+	}
+	return nil
+}
+
+// tidyPools is a lawful copy.
+func tidyPools(ps []Model) []Model {
+	if len(ps) == 0 {
+		return nil
+	}
+	out := lawful(ps, MaxPools, compareModel, func(p *Model) bool { return checkName("", p.Name, false) == nil })
+	for i := range out {
+		out[i].Pools, out[i].Prefixes = nil, nil
+		tidyModel(&out[i])
+	}
+	return out
+}
+
+func poolsToPB(ps []Model) (out []*capacitypb.Model) {
+	for i := range ps {
+		out = append(out, modelToPB(&ps[i]))
+	}
+	return out
+}
+
+// poolsFromPB takes no pools of pools: a message may nest them as deep as it likes.
+func poolsFromPB(ps []*capacitypb.Model) (out []Model, err error) {
+	if len(ps) > MaxPools {
+		return nil, fmt.Errorf("%d pools: over the limit of %d", len(ps), MaxPools)
+	}
+	for _, p := range ps {
+		if len(p.Pools) > 0 {
+			return nil, errors.New("a pool has pools of its own")
+		}
+		m, err := modelFromPB(p)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, m)
+	}
+	return out, nil
+}
