@@ -2,7 +2,6 @@ package local
 
 import (
 	"crypto/rand"
-	"encoding/json"
 	"errors"
 	"net/http"
 	"time"
@@ -22,6 +21,7 @@ func (a *Agent) routes() http.Handler {
 	mux.HandleFunc("POST "+openai.PatternInfer, a.infer)
 	mux.HandleFunc("POST "+openai.PatternInferVersion, a.infer)
 	mux.HandleFunc("GET "+openai.PathModels, a.listModels)
+	mux.HandleFunc("GET "+openai.PathModels+"/{model...}", a.listModels)
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok\n")) })
 	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
 		relay.WriteError(w, &openai.Error{
@@ -126,21 +126,14 @@ func (a *Agent) refuse(w http.ResponseWriter, v *visit, e *openai.Error, begun b
 	relay.WriteError(w, e)
 }
 
-// listModels answers GET /v1/models with what the zone serves.
-func (a *Agent) listModels(w http.ResponseWriter, _ *http.Request) {
-	type model struct {
-		ID      string `json:"id"`
-		Object  string `json:"object"`
-		Created int64  `json:"created"`
-		OwnedBy string `json:"owned_by"`
-	}
-	list := struct {
-		Object string  `json:"object"`
-		Data   []model `json:"data"`
-	}{Object: "list", Data: []model{}}
-	for _, name := range a.offered() {
-		list.Data = append(list.Data, model{ID: name, Object: "model", Created: a.started.Unix(), OwnedBy: "spillway"})
+// listModels answers GET /v1/models with what the zone serves, or with one of that.
+func (a *Agent) listModels(w http.ResponseWriter, r *http.Request) {
+	one, _ := openai.ListsModels(r.URL.Path)
+	answer, e := openai.EncodeModels(a.offered(), one, a.started.Unix())
+	if e != nil {
+		relay.WriteError(w, e)
+		return
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(list) // a caller that has left needs no answer
+	_, _ = w.Write(answer) // a caller that has left needs no answer
 }

@@ -1,7 +1,6 @@
 package regional
 
 import (
-	"encoding/json"
 	"net/http"
 	"net/url"
 	"slices"
@@ -38,7 +37,7 @@ func (g *Gateway) serveFront(w http.ResponseWriter, r *http.Request) {
 	case r.Method != want:
 		w.Header().Set("Allow", want)
 		g.refuse(w, nil, wrongMethod(want))
-	case r.URL.Path == openai.PathModels:
+	case want == http.MethodGet:
 		g.serveModels(w, r)
 	default:
 		g.serveRequest(w, r, id, arrived)
@@ -53,8 +52,9 @@ func (g *Gateway) newID() string {
 }
 
 func method(u *url.URL) (string, bool) {
+	_, lists := openai.ListsModels(u.Path)
 	switch {
-	case u.Path == openai.PathModels:
+	case lists:
 		return http.MethodGet, true
 	case generates(u):
 		return http.MethodPost, true
@@ -75,7 +75,7 @@ func noSuchPath(path string) *openai.Error {
 	return &openai.Error{
 		Status: http.StatusNotFound, Type: openai.TypeInvalidRequest, Code: openai.CodeNotFound, NoRetry: true,
 		Message: "no such path: " + strconv.Quote(path[:min(len(path), 64)]) + " (served: " + openai.PathChat + ", " + openai.PathCompletions + ", " +
-			openai.PathEmbeddings + ", " + openai.PathResponses + ", /v2/models/MODEL/infer, " + openai.PathModels + ")",
+			openai.PathEmbeddings + ", " + openai.PathResponses + ", /v2/models/MODEL/infer, " + openai.PathModels + "[/MODEL])",
 	}
 }
 
@@ -115,7 +115,7 @@ func (g *Gateway) refuse(w http.ResponseWriter, q *request, e *openai.Error) {
 	relay.WriteError(w, e)
 }
 
-// serveModels lists what the caller may use and anybody serves.
+// serveModels lists what the caller may use and anybody serves, or one of that.
 func (g *Gateway) serveModels(w http.ResponseWriter, r *http.Request) {
 	st := g.state.Load()
 	if !st.ready() {
@@ -127,21 +127,14 @@ func (g *Gateway) serveModels(w http.ResponseWriter, r *http.Request) {
 		g.refuse(w, nil, e)
 		return
 	}
-	type model struct {
-		ID      string `json:"id"`
-		Object  string `json:"object"`
-		Created int64  `json:"created"`
-		OwnedBy string `json:"owned_by"`
-	}
-	list := struct {
-		Object string  `json:"object"`
-		Data   []model `json:"data"`
-	}{Object: "list", Data: []model{}}
-	for _, name := range g.served(st, t, st.service(r.Host)) {
-		list.Data = append(list.Data, model{ID: name, Object: "model", Created: g.started.Unix(), OwnedBy: "spillway"})
+	one, _ := openai.ListsModels(r.URL.Path)
+	answer, e := openai.EncodeModels(g.served(st, t, st.service(r.Host)), one, g.started.Unix())
+	if e != nil {
+		g.refuse(w, nil, e)
+		return
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(list) // a caller that has left needs no answer
+	_, _ = w.Write(answer) // a caller that has left needs no answer
 }
 
 // served lists models and aliases that some zone or permitted peer has workers for, that the service serves and that the
