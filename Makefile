@@ -68,6 +68,10 @@ bench-uplink: ## measure one parent of 1,000 uplinks of 100 models against its t
 	$(GO) build -o bin/uplinkbench ./chaos/uplinkbench
 	./bin/uplinkbench $(BENCH_UPLINK)
 
+.PHONY: clients
+clients: build ## ask a planet by official clients: curl, the npm packages openai and @anthropic-ai/sdk, openai-go; skips what is not installed
+	./chaos/clients/run.sh bin/spillway bin/clients
+
 .PHONY: compliance
 compliance: build ## put two global nodes before DNS's testers in a network namespace; KEEP=1 DIR=d keeps their output
 	./chaos/compliance/run.sh bin/spillway

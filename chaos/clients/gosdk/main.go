@@ -1,0 +1,103 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/openai/openai-go"
+	"github.com/openai/openai-go/option"
+)
+
+const model = "llama-3.1-8b"
+
+var failed bool
+
+func check(what string, err error) {
+	if err != nil {
+		failed = true
+		fmt.Printf("FAIL  %s: %v\n", what, err)
+		return
+	}
+	fmt.Printf("ok    %s\n", what)
+}
+
+// client resolves the planet's names by the planet's DNS, as a client's resolver would.
+func client() *http.Client {
+	own := &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, network, os.Getenv("PLANET_DNS"))
+	}}
+	d := &net.Dialer{Timeout: 5 * time.Second}
+	return &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
+		host, port, err := net.SplitHostPort(addr)
+		if err == nil && strings.HasSuffix(host, ".spillway.test") {
+			ips, err := own.LookupIP(ctx, "ip4", host)
+			if err != nil {
+				return nil, err
+			}
+			addr = net.JoinHostPort(ips[0].String(), port)
+		}
+		return d.DialContext(ctx, network, addr)
+	}}}
+}
+
+func main() {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	for _, way := range []string{"GATEWAY_URL", "GLOBAL_URL"} {
+		ai := openai.NewClient(option.WithBaseURL(os.Getenv(way)+"/v1/"), option.WithAPIKey(os.Getenv("PLANET_KEY")),
+			option.WithMaxRetries(0), option.WithHTTPClient(client()))
+		all(ctx, strings.ToLower(strings.TrimSuffix(way, "_URL")), &ai)
+	}
+	if failed {
+		os.Exit(1)
+	}
+}
+
+func all(ctx context.Context, way string, ai *openai.Client) {
+	ask := openai.ChatCompletionNewParams{
+		Model: model, MaxTokens: openai.Int(20), Messages: []openai.ChatCompletionMessageParamUnion{openai.UserMessage("Where do I run?")},
+	}
+	r, err := ai.Chat.Completions.New(ctx, ask)
+	if err == nil && (len(r.Choices) == 0 || r.Choices[0].Message.Content == "" || r.Usage.CompletionTokens == 0) {
+		err = fmt.Errorf("odd answer %s", r.RawJSON())
+	}
+	check(way+": chat", err)
+
+	stream, text := ai.Chat.Completions.NewStreaming(ctx, ask), ""
+	for stream.Next() {
+		if c := stream.Current().Choices; len(c) > 0 {
+			text += c[0].Delta.Content
+		}
+	}
+	if err = stream.Err(); err == nil && text == "" {
+		err = errors.New("no text")
+	}
+	check(way+": chat, streamed", err)
+
+	e, err := ai.Embeddings.New(ctx, openai.EmbeddingNewParams{Model: model, Input: openai.EmbeddingNewParamsInputUnion{OfArrayOfStrings: []string{"a", "b"}}})
+	if err == nil && (len(e.Data) != 2 || len(e.Data[1].Embedding) == 0) {
+		err = errors.New("odd embeddings")
+	}
+	check(way+": embeddings", err)
+
+	m, err := ai.Models.List(ctx)
+	if err == nil && len(m.Data) == 0 {
+		err = errors.New("no models")
+	}
+	check(way+": models", err)
+
+	ask.Model = "no-such"
+	_, err = ai.Chat.Completions.New(ctx, ask)
+	var api *openai.Error
+	if !errors.As(err, &api) || api.StatusCode != http.StatusNotFound || api.Code != "model_not_found" {
+		check(way+": an unknown model", fmt.Errorf("got %w", err))
+		return
+	}
+	check(way+": an unknown model is an *openai.Error of 404", nil)
+}
