@@ -136,6 +136,9 @@ func (g *Gateway) open() (err error) {
 		return err
 	}
 	g.meter = newMeter(g.cfg.Atlas, g.cfg.MeasuredFor, func(outcome string) { g.metrics.samples.WithLabelValues(outcome).Inc() })
+	if g.meter != nil {
+		g.meter.proxies = g.cfg.Trusted
+	}
 	g.meter.attach(g.front)
 	if g.peer, err = openPeer(&g.cfg, http.HandlerFunc(g.servePeer), g.log); err != nil {
 		return err

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spillway-lb/spillway/geo"
 	"github.com/spillway-lb/spillway/internal/capacity"
+	"github.com/spillway-lb/spillway/internal/origin"
 )
 
 const (
@@ -33,6 +34,7 @@ type sample struct {
 // goroutine counts.
 type meter struct {
 	atlas   *geo.Live
+	proxies origin.Trusted // whose round trips are not their clients'
 	keep    time.Duration
 	samples chan sample
 	count   func(outcome string)
@@ -57,6 +59,9 @@ func (m *meter) attach(d *door) {
 		return
 	}
 	d.listener = &meteredListener{d.listener, m}
+	if d.open != nil {
+		d.open.meter.Store(m)
+	}
 	track := d.http.ConnState
 	d.http.ConnState = func(c net.Conn, s http.ConnState) {
 		track(c, s)
@@ -131,6 +136,23 @@ func (m *meter) take(table *rtts, s sample) {
 	}
 }
 
+// heard is a round trip that somebody else measured, such as QUIC.
+func (m *meter) heard(from net.Addr, rtt time.Duration) {
+	if udp, ok := from.(*net.UDPAddr); ok {
+		m.sampled(udp.AddrPort().Addr().Unmap(), rtt)
+	}
+}
+
+// sampled takes a connection's round trip. What a trusted proxy's connections show is how far the proxy is: the client
+// behind it may be anywhere.
+func (m *meter) sampled(from netip.Addr, rtt time.Duration) {
+	if m.proxies.Has(from) {
+		m.count("proxied")
+		return
+	}
+	m.offer(sample{client: from, rtt: rtt})
+}
+
 // offer hands a sample over, or drops it when too many wait.
 func (m *meter) offer(s sample) {
 	select {
@@ -187,5 +209,5 @@ func (c *meteredConn) sample() {
 	if !ok || !placed {
 		return
 	}
-	c.meter.offer(sample{client: from.AddrPort().Addr().Unmap(), rtt: rtt})
+	c.meter.sampled(from.AddrPort().Addr().Unmap(), rtt)
 }

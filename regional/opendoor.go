@@ -10,7 +10,9 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
+	"time"
 
 	"github.com/spillway-lb/spillway/internal/framing"
 	"github.com/spillway-lb/spillway/internal/h3"
@@ -26,6 +28,7 @@ type openDoor struct {
 	udp     net.PacketConn
 	h3      *h3.Server // nil: no HTTP/3
 	altSvc  []string
+	meter   atomic.Pointer[meter] // nil until there is one
 }
 
 // openFront opens the clients' door. refused is told why connections are ended.
@@ -56,6 +59,7 @@ func openFront(cfg *Config, h http.Handler, refused func(reason string), log *sl
 	o.h3, err = h3.Listen(o.udp, h3.Config{
 		TLS: o.tls.Clone(), Handler: h, MaxHeaderBytes: cfg.MaxHeaderBytes, MaxStreams: maxStreams, MaxConnections: cfg.MaxConnections,
 		HandshakeTimeout: cfg.HeaderTimeout, IdleTimeout: cfg.IdleTimeout, Refused: func(reason string) { refused("http3_" + reason) }, Log: log,
+		Measured: o.measured,
 	})
 	if err != nil {
 		d.close()
@@ -97,6 +101,13 @@ func (o *openDoor) listen(cfg *Config) (net.Listener, error) {
 			continue
 		}
 		return nil, fmt.Errorf("%s wants UDP %s for HTTP/3 (http.http3: false turns that off): %w", who, cfg.HTTPListen, err)
+	}
+}
+
+// measured hands a round trip of HTTP/3 to the meter, if there is one.
+func (o *openDoor) measured(from net.Addr, rtt time.Duration) {
+	if m := o.meter.Load(); m != nil {
+		m.heard(from, rtt)
 	}
 }
 

@@ -30,6 +30,9 @@ type Config struct {
 	// Refused is told why a connection was ended: crowd (there are too many) or resets (its client takes back what it
 	// asked for too fast). It must not be nil.
 	Refused func(reason string)
+	// Measured is told a connection's smoothed round trip when it ends, and now and then after a request while it lasts. Nil
+	// ignores; it must not block.
+	Measured func(from net.Addr, rtt time.Duration)
 	// Log takes what is worth a look; nil discards.
 	Log *slog.Logger
 }

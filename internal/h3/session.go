@@ -19,8 +19,9 @@ import (
 
 // session is one connection.
 type session struct {
-	s    *Server
-	conn *quic.Conn
+	measured atomic.Int64 // when its round trip was told last, in Unix nanoseconds
+	s        *Server
+	conn     *quic.Conn
 
 	mu     sync.Mutex
 	active int
@@ -42,7 +43,10 @@ func ConnOf(ctx context.Context) *quic.Conn {
 func (s *Server) track(ctx context.Context, c *quic.Conn) context.Context {
 	x := &session{s: s, conn: c}
 	x.idle = time.AfterFunc(s.cfg.IdleTimeout, func() { _ = c.CloseWithError(0x100, "idle") }) // H3_NO_ERROR; it may have gone
-	context.AfterFunc(c.Context(), func() { x.idle.Stop() })
+	context.AfterFunc(c.Context(), func() {
+		x.idle.Stop()
+		x.measure()
+	})
 	return context.WithValue(ctx, sessionKey{}, x)
 }
 
@@ -61,6 +65,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	defer func() {
 		s.quiet.Store(time.Now().UnixNano())
 		s.active.Add(-1)
+		x.measureOnceIn(measureAgain)
 		x.leave(body.reset.Load() || r.Context().Err() != nil)
 	}()
 	s.cfg.Handler.ServeHTTP(w, &inner)
