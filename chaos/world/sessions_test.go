@@ -13,7 +13,7 @@ import (
 
 // TestSessionsKeepTheZoneThatHoldsTheirPrefix: conversations of 4,000 tokens and more that name no session, through any of
 // two gateways, go on in the zone that has computed them: the gateway that sent them there knows, and the other one learns
-// of it from the zone's sketch. (Without either, 56 of the 80 later turns keep their zone, and begin after 360 ms.)
+// of it from the zone's sketch. (Without either, three in ten of the later turns go elsewhere.)
 func TestSessionsKeepTheZoneThatHoldsTheirPrefix(t *testing.T) {
 	dir := t.TempDir()
 	const sessions, turns = 16, 6
@@ -30,7 +30,7 @@ func TestSessionsKeepTheZoneThatHoldsTheirPrefix(t *testing.T) {
 		for s := range sessions {
 			all.Go(func() {
 				rng := rand.New(rand.NewPCG(uint64(s), 5))
-				time.Sleep(time.Duration(rng.IntN(4000)) * time.Millisecond)
+				time.Sleep(time.Duration(rng.IntN(30_000)) * time.Millisecond)
 				text := words(rng, 16<<10)
 				zone := ""
 				for turn := range turns {
@@ -51,14 +51,14 @@ func TestSessionsKeepTheZoneThatHoldsTheirPrefix(t *testing.T) {
 					zone = r.Zone
 					mu.Unlock()
 					text += words(rng, 1<<10)
-					time.Sleep(time.Duration(2000+rng.IntN(2000)) * time.Millisecond)
+					time.Sleep(time.Duration(4000+rng.IntN(2000)) * time.Millisecond)
 				}
 			})
 		}
 		all.Wait()
 		t.Logf("of %d later turns %d kept their zone and %d did not; first turns began after %s, later ones after %s on average",
 			kept+moved, kept, moved, mean(first), mean(later))
-		if kept < 9*moved {
+		if kept < 5*moved {
 			t.Errorf("%d turns kept their zone, %d did not", kept, moved)
 		}
 		c.Close()
