@@ -19,6 +19,9 @@ func (f *floor) begin(at *attempt, cancel context.CancelCauseFunc) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	at.cancel = cancel
+	if f.ending {
+		cancel(errStopping)
+	}
 }
 
 // firstByte books the prefill as done, and learns from a stream's how fast the worker is: its last byte may be a minute away.
@@ -91,7 +94,7 @@ func (f *floor) end(at *attempt, m *meter, res *relay.Result, now time.Time) {
 // judge tells the breaker how an attempt went.
 func (f *floor) judge(w *worker, m *meter, res *relay.Result, now time.Time) {
 	switch {
-	case res.ClientGone, res.NotStarted, res.Outrun, errors.Is(res.Err, errZoneDrained):
+	case res.ClientGone, res.NotStarted, res.Outrun, errors.Is(res.Err, errZoneDrained), errors.Is(res.Err, errStopping):
 	case res.Err != nil:
 		f.eject(w, health.Refused, now)
 	case res.Status >= 500:

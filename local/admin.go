@@ -55,6 +55,9 @@ func (a *Agent) adminExplain(_ context.Context, q admin.ExplainQuery) (*admin.Ex
 
 // ready is nil once a worker takes requests.
 func (a *Agent) ready() error {
+	if a.leaving.Load() {
+		return errors.New("this instance is stopping")
+	}
 	f := a.floor
 	f.mu.Lock()
 	defer f.mu.Unlock()

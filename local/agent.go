@@ -32,6 +32,7 @@ type Agent struct {
 	told     atomic.Int64 // when a gateway last sent a directive, in Unix nanoseconds
 	listener net.Listener
 	http     relay.Server
+	leaving  atomic.Bool // Stop was called
 	forward  *relay.Forwarder
 	calls    *relay.Forwarder // gRPC to workers
 	tunnels  tunnels
@@ -189,30 +190,6 @@ func (a *Agent) gatewaysOnly(id identity.ID) error {
 
 // Reload reads the files of workers, of tokens and of the spec now.
 func (a *Agent) Reload() error { return errors.Join(a.watch.Reload(), a.reloadSpec()) }
-
-// Stop takes nothing new, lets running answers finish until ctx ends, and waits for every goroutine.
-func (a *Agent) Stop(ctx context.Context) error {
-	var errs []error
-	if a.uplink != nil {
-		errs = append(errs, a.uplink.Stop(ctx))
-	}
-	errs = append(errs, a.door.stop(ctx))
-	a.watch.Stop()
-	tunnels := make(chan error, 1)
-	go func() { tunnels <- a.tunnels.stop(ctx) }()
-	if err := a.http.Shutdown(ctx); err != nil {
-		errs = append(errs, fmt.Errorf("answers cut short: %w", errors.Join(err, a.http.Close())))
-	}
-	errs = append(errs, <-tunnels)
-	a.batcher.close()
-	a.cancel()
-	a.wg.Wait()
-	if a.admin != nil {
-		errs = append(errs, a.admin.Stop(ctx))
-	}
-	a.close()
-	return errors.Join(errs...)
-}
 
 func (a *Agent) close() {
 	if a.listener != nil {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/spillway-lb/spillway/internal/capacity"
+	"github.com/spillway-lb/spillway/internal/resume"
 	"github.com/spillway-lb/spillway/internal/route"
 	"github.com/spillway-lb/spillway/local/health"
 	"github.com/spillway-lb/spillway/local/pick"
@@ -39,6 +40,8 @@ type floor struct {
 	orders  *orders
 	acks    map[string]capacity.Ack
 	budget  float64 // retries that may be made now
+	losses  resume.Allowance
+	ending  bool // the instance is stopping, and what still runs is being ended
 	kick    chan struct{}
 	// thaw asks the warden to look at what is loaded.
 	thaw    chan struct{}

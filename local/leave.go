@@ -35,7 +35,9 @@ func (f *floor) leaveTaking(now time.Time) {
 }
 
 // closed says that the zone's drain has reached its deadline: nothing is taken any more.
-func (f *floor) closed(now time.Time) bool { return f.drain.Overdue(f.orders.drainDeadline(), now) }
+func (f *floor) closed(now time.Time) bool {
+	return f.ending || f.drain.Overdue(f.orders.drainDeadline(), now)
+}
 
 // giveUp ends every attempt on a worker.
 func (w *worker) giveUp(cause error) {

@@ -98,10 +98,11 @@ func (a *Agent) mayResume(v *visit, res *relay.Result) resume.Reason {
 		return resume.NoPlace
 	case !f.suits(v):
 		return resume.Engine
-	case f.budget < 1:
+	case f.budget >= 1:
+		f.budget--
+	case !f.losses.Take(time.Now(), f.streams()):
 		return resume.Budget
 	}
-	f.budget--
 	return resume.None
 }
 
@@ -122,6 +123,14 @@ func (f *floor) suits(v *visit) bool {
 	return slices.ContainsFunc(p.view.Workers, func(w pick.Worker) bool {
 		return w.Down == "" && v.query.For(&w) && !slices.Contains(v.query.Exclude, w.ID)
 	})
+}
+
+// streams is how many answers are under way.
+func (f *floor) streams() (n int) {
+	for _, w := range f.workers {
+		n += w.open
+	}
+	return n
 }
 
 // shun writes down whom the visit must not go to.

@@ -20,7 +20,7 @@ func (a *Agent) Summary(now time.Time) capacity.Summary {
 	f := a.floor
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	s := capacity.Summary{Path: a.path(), Draining: f.orders.drained(a.cfg.Region, a.cfg.Zone, "", now)}
+	s := capacity.Summary{Path: a.path(), Draining: a.leaving.Load() || f.orders.drained(a.cfg.Region, a.cfg.Zone, "", now)}
 	for _, p := range f.pools {
 		if len(p.workers) > 0 || p.queue.Len() > 0 {
 			s.Models = append(s.Models, f.summarize(p, now))

@@ -53,7 +53,7 @@ func (g *Gateway) dispatch(w http.ResponseWriter, r *http.Request, q *request) {
 			try--
 			continue
 		}
-		if !last.Retryable || try > 0 || q.hop.RetriesLeft == 0 || !(q.paid || g.mayRetry()) {
+		if !last.Retryable || try > 0 || q.hop.RetriesLeft == 0 || g.ending.Load() || !(q.paid || g.mayRetry()) {
 			g.end(w, q, c, last)
 			return
 		}
@@ -164,6 +164,9 @@ func (g *Gateway) end(w http.ResponseWriter, q *request, c choice, res relay.Res
 		return
 	default:
 		e := openai.Upstream("the place that was chosen was lost before it answered")
+		if g.ending.Load() {
+			e = openai.NoCapacity(q.query.Model, defaultRetryAfter)
+		}
 		g.logEnd(q, c, res, e.Status)
 		g.refuse(w, q, e)
 		return

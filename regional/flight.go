@@ -44,6 +44,9 @@ func (g *Gateway) depart(p *passage, cancel context.CancelCauseFunc) {
 	}
 	p.place, p.cancel, p.sent = at, cancel, time.Now()
 	at.flights[p] = struct{}{}
+	if g.ending.Load() {
+		cancel(errStopping)
+	}
 }
 
 // land books an attempt out. The caller holds the lock.

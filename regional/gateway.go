@@ -18,6 +18,7 @@ import (
 	"github.com/spillway-lb/spillway/internal/capacity"
 	"github.com/spillway-lb/spillway/internal/identity"
 	"github.com/spillway-lb/spillway/internal/relay"
+	"github.com/spillway-lb/spillway/internal/resume"
 	"github.com/spillway-lb/spillway/internal/telemetry"
 	"github.com/spillway-lb/spillway/internal/uplink"
 	"github.com/spillway-lb/spillway/regional/tenant"
@@ -72,6 +73,7 @@ type Gateway struct {
 	limiter  *tenant.Limiter
 	leases   *tenant.Leases
 	budget   tenant.Budget
+	losses   resume.Allowance
 	demand   *demand
 	sessions *zone.Sessions
 	spills   *zone.Spills
@@ -258,30 +260,6 @@ func (g *Gateway) Reload() error {
 	return err
 }
 
-// Stop tells the global tier that this gateway drains, lets streams finish until ctx ends, then cuts them. It waits for
-// everything that Start began.
-func (g *Gateway) Stop(ctx context.Context) error {
-	if !g.stopped.CompareAndSwap(false, true) {
-		return nil
-	}
-	g.stopping.Store(true)
-	if g.child != nil {
-		g.child.Wake()
-	}
-	var frontErr, peerErr, tunnelErr error
-	var both sync.WaitGroup
-	both.Go(func() { frontErr = g.front.stop(ctx) })
-	both.Go(func() { peerErr = g.peer.stop(ctx) })
-	both.Go(func() { tunnelErr = g.tunnels.stop(ctx) })
-	both.Wait()
-	if g.cancel != nil {
-		g.cancel()
-	}
-	g.close()
-	g.done.Wait()
-	return errors.Join(frontErr, peerErr, tunnelErr)
-}
-
 // stopGrace bounds the end of what is not a stream.
 const stopGrace = 2 * time.Second
 
@@ -302,6 +280,9 @@ func (g *Gateway) close() {
 	}
 	if g.admin != nil {
 		_ = g.admin.Stop(ctx) // as above
+	}
+	if g.connect != nil {
+		g.connect.Close()
 	}
 	for _, f := range []*relay.Forwarder{g.locals, g.peers, g.through} {
 		if f != nil {

@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -59,7 +60,7 @@ func (g *Gateway) resume(w http.ResponseWriter, q *request, c choice, res relay.
 	switch {
 	case g.ending.Load():
 		return g.breakOff(w, q, c, res, resumeNot, resume.NoPlace)
-	case !g.mayRetry():
+	case !g.mayRetry() && !g.mayLose():
 		return g.breakOff(w, q, c, res, resumeNot, resume.Budget)
 	}
 	body, end := seam.Cut(q.model.OutputLimit, q.stream.prompt)
@@ -85,6 +86,13 @@ func (g *Gateway) resume(w http.ResponseWriter, q *request, c choice, res relay.
 	q.query.MaxTokens = max(q.query.MaxTokens-n, 1)
 	q.shun(c.verdict.Endpoint)
 	return true
+}
+
+// mayLose lets a stream be resumed out of what is allowed for a great loss.
+func (g *Gateway) mayLose() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.losses.Take(time.Now(), int(g.inFlight.Load()))
 }
 
 // tierResumed stands in the log for why a request was sent twice.

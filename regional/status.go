@@ -3,6 +3,7 @@ package regional
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -63,6 +64,9 @@ func (g *Gateway) backend() admin.Backend {
 		},
 		Basis: g.basis,
 		Ready: func() error {
+			if g.stopping.Load() {
+				return errors.New("this gateway is stopping")
+			}
 			if !g.state.Load().ready() {
 				return fmt.Errorf("no spec that lists region %s has arrived", g.cfg.Region)
 			}

@@ -143,7 +143,7 @@ type nodeData struct {
 	Dir, Cert, KeyFile, CA, Socket, Places, Spec string
 
 	Peers, Parents, Workers []Node
-	Seed                    uint64
+	Seed, Answers           uint64
 }
 
 func (p *Planet) writeNodes() error {
@@ -152,7 +152,7 @@ func (p *Planet) writeNodes() error {
 			Node: n, Dir: filepath.Join(p.Dir, "state", n.ID()),
 			Cert: filepath.Join(p.certDir(), n.Name+".pem"), KeyFile: filepath.Join(p.certDir(), n.Name+".key"),
 			CA: filepath.Join(p.certDir(), "ca.pem"), Socket: n.Socket(), Places: p.placesPath(), Spec: p.Spec(),
-			Seed: seed(n.ID()),
+			Seed: seed(n.ID()), Answers: Answers,
 		}
 		switch n.Role {
 		case "global":
@@ -183,6 +183,9 @@ func (p *Planet) where(role, region, zone string) []Node {
 	}
 	return out
 }
+
+// Answers stands for the weights of a planet's models: every worker of a model gives the same answer to one prompt.
+const Answers = 1
 
 // seed gives each worker a stream of its own that is the same on every run.
 func seed(id string) uint64 {

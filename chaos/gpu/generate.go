@@ -80,7 +80,7 @@ func (s *Server) readJob(w http.ResponseWriter, r *http.Request, k kind) (*job, 
 	if !ok {
 		return nil, false
 	}
-	j, err := decode(k, raw, s.serves(raw), s.driver.limits(), s.cfg.Seed)
+	j, err := decode(k, raw, s.serves(raw), s.driver.limits(), s.cfg.Answers)
 	switch {
 	case errors.Is(err, errModel):
 		refuse(w, http.StatusNotFound, strings.TrimPrefix(err.Error(), errModel.Error()+": "))

@@ -27,8 +27,10 @@ type Config struct {
 	Served string
 	// TP is how many cards work as one. 0 means the fewest that hold the model.
 	TP int
-	// Seed makes step times and answers repeatable. Workers with one seed give one answer to one prompt.
+	// Seed makes step times and answers repeatable.
 	Seed uint64
+	// Answers names the model's weights: workers with the same give the same answer to one prompt. Default: Seed.
+	Answers uint64
 	// Speed scales life: 10 runs everything ten times as fast. Default 1.
 	Speed float64
 	// ColdStart is how long waking up or loading an adapter takes, on the wall's clock. 0 is at once.
@@ -81,6 +83,9 @@ func New(c Config) (*Server, error) {
 	}
 	if c.Speed == 0 {
 		c.Speed = 1
+	}
+	if c.Answers == 0 {
+		c.Answers = c.Seed
 	}
 	if c.Served == "" {
 		c.Served = c.Model

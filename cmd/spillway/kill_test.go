@@ -56,9 +56,12 @@ func TestKills(t *testing.T) {
 }
 
 // spawn starts a planet of processes that are this test binary under another name; see TestMain.
-func spawn(t *testing.T) *processes {
+func spawn(t *testing.T) *processes { return spawnWith(t, 2, 2) }
+
+// spawnWith is spawn with so many zones in each region, and workers in each zone.
+func spawnWith(t *testing.T, zones, workers int) *processes {
 	t.Helper()
-	p := &processes{world: &world{Planet: lay(t, 2, 2)}}
+	p := &processes{world: &world{Planet: lay(t, zones, workers)}}
 	binary, err := exec.LookPath("spillway")
 	if err != nil {
 		t.Fatal(err)

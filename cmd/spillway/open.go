@@ -145,7 +145,7 @@ func socketOf(c *config.Local) string {
 
 func openWorker(c *config.Worker, log *slog.Logger) (fleet.Role, error) {
 	w, err := gpu.New(gpu.Config{
-		Listen: c.Listen, GPU: c.GPU, Model: c.Model, Served: c.ServedAs, TP: c.TP, Seed: c.Seed, Speed: c.Speed, Log: log,
+		Listen: c.Listen, GPU: c.GPU, Model: c.Model, Served: c.ServedAs, TP: c.TP, Seed: c.Seed, Answers: c.Answers, Speed: c.Speed, Log: log,
 		ColdStart: c.ColdStart, Adapters: c.Adapters,
 		KVEvents: c.KVEvents, KVReplay: c.KVReplay, KVArrays: c.KVForm == "array",
 	})

@@ -84,8 +84,23 @@ func expectRole(file, role string) error {
 	return nil
 }
 
-// stopTimeout bounds an orderly stop: streams that still run then are cut.
+// stopTimeout bounds an orderly stop of a node that has no drain_timeout.
 const stopTimeout = 30 * time.Second
+
+// stopWithin is how long a node may take to stop, by its config as it is now.
+func stopWithin(file string) time.Duration {
+	cfg, err := config.LoadFile(file)
+	if err != nil {
+		return stopTimeout
+	}
+	switch c := cfg.(type) {
+	case *config.Regional:
+		return c.DrainTimeout
+	case *config.Local:
+		return c.DrainTimeout
+	}
+	return stopTimeout
+}
 
 // descriptors is how many a node has room for from the start; a table of that size takes 80 KB.
 const descriptors = 8192
@@ -109,7 +124,7 @@ func serve(ctx context.Context, file string, log *slog.Logger) error {
 			reloadNode(node, log)
 		case <-ctx.Done():
 			log.Info("stopping")
-			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopWithin(file))
 			defer cancel()
 			return node.Stop(ctx)
 		}

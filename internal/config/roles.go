@@ -71,6 +71,9 @@ type Regional struct {
 	Geo Geo `yaml:"geo"`
 	// Limits protect the gateway itself.
 	Limits Limits `yaml:"limits"`
+	// DrainTimeout is how long answers may go on once the process was told to stop. What still runs then ends with an error
+	// event, or goes on elsewhere where another region's gateway had sent it.
+	DrainTimeout time.Duration `yaml:"drain_timeout" default:"30s"`
 }
 
 // Local is one instance of a zone's local tier: it queues and chooses workers.
@@ -104,6 +107,9 @@ type Local struct {
 	Discover Discover `yaml:"discover"`
 	// Registration lets workers sign themselves in.
 	Registration Registration `yaml:"registration"`
+	// DrainTimeout is how long answers may go on once the process was told to stop. What still runs then ends with an error
+	// event, or goes on in another zone where a gateway had sent it.
+	DrainTimeout time.Duration `yaml:"drain_timeout" default:"30s"`
 	// Spec is a spec file for a zone that stands alone (http.plain and no gateways), watched while the process runs: models,
 	// aliases, pools, routing and the tenant "default", who is everybody there. What concerns DNS and regions may be left
 	// out. A zone behind gateways gets its spec from them.
@@ -134,6 +140,8 @@ type Worker struct {
 	TP int `yaml:"tp"`
 	// Seed makes its choices of output length repeatable.
 	Seed uint64 `yaml:"seed"`
+	// Answers stands for the model's weights: workers with the same give the same answer to one prompt. 0 takes seed.
+	Answers uint64 `yaml:"answers"`
 	// Speed runs its clock faster than life: 10 answers ten times as fast.
 	Speed float64 `yaml:"speed" default:"1"`
 	// ColdStart is how long it takes to wake up or to load an adapter, by the clock on the wall. 0 is at once.

@@ -107,6 +107,7 @@ func (c *Regional) validate() []Problem {
 	k.geo(&c.Geo)
 	k.between("limits.header_timeout", c.Limits.HeaderTimeout, 100*time.Millisecond, time.Minute)
 	k.between("limits.body_timeout", c.Limits.BodyTimeout, time.Second, 10*time.Minute)
+	k.between("drain_timeout", c.DrainTimeout, time.Second, 24*time.Hour)
 	return k.found
 }
 
@@ -136,6 +137,7 @@ func (c *Local) validate() []Problem {
 	}
 	k.discover(&c.Discover)
 	k.registration(&c.Registration)
+	k.between("drain_timeout", c.DrainTimeout, time.Second, 24*time.Hour)
 	k.between("scrape_interval", c.ScrapeInterval, 100*time.Millisecond, time.Minute)
 	if c.PrefixIndex < 1<<20 || c.PrefixIndex > 64<<30 {
 		k.bad("$.prefix_index", fmt.Sprintf("prefix_index %d is out of range", c.PrefixIndex), "write bytes, from 1048576 (1 MiB) to 68719476736 (64 GiB)")
