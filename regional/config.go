@@ -70,6 +70,9 @@ type Config struct {
 	TunnelIdle, TunnelLife time.Duration
 	// BodyTimeout bounds the time in which a body must arrive. Zero means 30 s.
 	BodyTimeout time.Duration
+	// HedgeConnect is the longest that a connection to a zone may take before another zone is tried beside it; usually it is
+	// less, as learned. Zero means 500 ms; negative: never.
+	HedgeConnect time.Duration
 	// Interval is the time between statements to the global tier. Zero means 250 ms.
 	Interval time.Duration
 	// AdminSocket, AdminListen and MetricsListen are where operators and scrapers ask. Empty: not there.

@@ -13,6 +13,7 @@ import (
 // hedging has a transport make its connections so that another zone's may be tried beside one that is slow.
 func (g *Gateway) hedging(t *http.Transport) *http.Transport {
 	g.connect = &relay.Connector{
+		Most: g.cfg.HedgeConnect,
 		Dial: relay.DialTLS(t.DialContext, t.TLSClientConfig, t.TLSHandshakeTimeout),
 		Hedged: func(won bool) {
 			outcome := "lost"

@@ -363,5 +363,31 @@ func TestWhyASpillIsHeldBack(t *testing.T) {
 				return counter(t, r.fraReg, "spills_held_total", "iad", tc.why) > 0
 			})
 		})
+
+// A peer that has spent the request's one retry says so, and nobody tries again.
+func TestTheRetryIsSpentOnceForAllTiers(t *testing.T) {
+	for _, left := range []int{0, 1, 2} { // 2: a client's own request, by way of its home
+		r := newRegions(t, nil)
+		l := r.local(r.iad, "iad", "iad-a", func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, small("small"))
+		r.tally("iad", 2)
+		r.world.served(r.iad, "small")
+		var resp *http.Response
+		if left == 2 {
+			resp, _ = r.ask(r.fra, call{key: "key-acme", body: ask})
+		} else {
+			client := &http.Client{Transport: &http.Transport{TLSClientConfig: r.certs(gatewayID("fra")).Client(relay.ALPN, nil), DisableKeepAlives: true}}
+			req, err := http.NewRequest("POST", "https://"+r.iad.PeerAddr().String()+"/v1/chat/completions", strings.NewReader(ask))
+			must(t, err)
+			(&relay.Hop{Tenant: "acme", Model: "small", Class: spec.Standard, Hops: 1, PromptTokens: 9, RetriesLeft: left}).Set(req.Header)
+			resp, err = client.Do(req)
+			must(t, err)
+			_ = resp.Body.Close()
+			if got := resp.Header.Get(relay.HeaderRetriesLeft); got != "0" {
+				t.Errorf("of %d retries %q are left", left, got)
+			}
+		}
+		if n := len(l.hits); n != 1 || resp.StatusCode < 500 {
+			t.Errorf("%d: the zone was asked %d times, and the answer is %d", left, n, resp.StatusCode)
+		}
 	}
 }

@@ -145,7 +145,7 @@ func (w *world) gateway(region string, change func(*regional.Config)) *regional.
 	cfg := regional.Config{
 		Name: region + "-gw", Region: region, Certs: w.certs(identity.ID{Role: identity.RoleGateway, Region: region, Name: region + "-gw"}),
 		HTTPListen: "127.0.0.1:0", PeerListen: "127.0.0.1:0", UplinkListen: "127.0.0.1:0", Globals: []string{w.global.Addr().String()},
-		Atlas: atlas, Interval: 20 * time.Millisecond, Log: slog.New(slog.NewTextHandler(w.logs, &slog.HandlerOptions{Level: slog.LevelDebug})),
+		Atlas: atlas, Interval: 20 * time.Millisecond, HedgeConnect: -1, Log: slog.New(slog.NewTextHandler(w.logs, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}
 	if change != nil {
 		change(&cfg)

@@ -112,7 +112,7 @@ func openRegional(c *config.Regional, log *slog.Logger) (fleet.Role, error) {
 		MaxStreams: c.Limits.MaxStreams, MaxConnections: c.Limits.MaxConnections,
 		IdleTimeout: c.Limits.IdleTimeout, MaxHeaderBytes: c.Limits.MaxHeaderBytes, ClientStreams: c.Limits.ClientStreams,
 		TunnelIdle: c.Limits.TunnelIdle, TunnelLife: c.Limits.TunnelLife,
-		HeaderTimeout: c.Limits.HeaderTimeout, BodyTimeout: c.Limits.BodyTimeout, MeasuredFor: measuredFor(c.Geo),
+		HeaderTimeout: c.Limits.HeaderTimeout, BodyTimeout: c.Limits.BodyTimeout, HedgeConnect: c.Limits.HedgeConnect, MeasuredFor: measuredFor(c.Geo),
 	})
 }
 

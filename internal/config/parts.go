@@ -178,6 +178,9 @@ type Limits struct {
 	HeaderTimeout time.Duration `yaml:"header_timeout" default:"5s"`
 	// BodyTimeout is how long a client may take to send a request's body.
 	BodyTimeout time.Duration `yaml:"body_timeout" default:"30s"`
+	// HedgeConnect is the longest that a connection to a zone may take before another zone is tried beside it; usually it is
+	// less, as learned. No request is sent twice for it.
+	HedgeConnect time.Duration `yaml:"hedge_connect" default:"500ms"`
 	// IdleTimeout is how long a connection is kept between two requests.
 	IdleTimeout time.Duration `yaml:"idle_timeout" default:"2m"`
 	// MaxHeaderBytes bounds a request's head, in bytes.

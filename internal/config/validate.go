@@ -107,6 +107,7 @@ func (c *Regional) validate() []Problem {
 	k.geo(&c.Geo)
 	k.between("limits.header_timeout", c.Limits.HeaderTimeout, 100*time.Millisecond, time.Minute)
 	k.between("limits.body_timeout", c.Limits.BodyTimeout, time.Second, 10*time.Minute)
+	k.between("limits.hedge_connect", c.Limits.HedgeConnect, 20*time.Millisecond, time.Minute)
 	k.between("drain_timeout", c.DrainTimeout, time.Second, 24*time.Hour)
 	return k.found
 }

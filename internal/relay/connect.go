@@ -10,11 +10,10 @@ import (
 )
 
 const (
-	// leastHedge and mostHedge bound how long a connection may take before another place is tried beside it, and
-	// firstHedge is that time before anything was learned.
+	// leastHedge and mostHedge bound how long a connection may take before another place is tried beside it. Before
+	// anything was learned it may take the longest.
 	leastHedge = 20 * time.Millisecond
 	mostHedge  = 500 * time.Millisecond
-	firstHedge = 200 * time.Millisecond
 	// parkedFor is how long a connection that came second waits for a request, and maxParked how many do for one place.
 	parkedFor = 10 * time.Second
 	maxParked = 4
@@ -36,6 +35,8 @@ func (e *Elsewhere) Error() string { return "the connection to " + e.Addr + " wa
 type Connector struct {
 	// Dial makes one connection, ready for a request.
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
+	// Most bounds the learned time from above. Zero means 500 ms; negative: no second connection is made.
+	Most time.Duration
 	// Hedged, where it is set, hears of each second connection, and whether it was first.
 	Hedged func(won bool)
 
@@ -95,7 +96,7 @@ func (c *Connector) DialContext(ctx context.Context, network, addr string) (net.
 		return conn, nil
 	}
 	alternative, _ := ctx.Value(alternativeKey{}).(func() (string, bool))
-	if alternative == nil {
+	if alternative == nil || c.Most < 0 {
 		d := <-c.begin(ctx, network, addr)
 		return d.conn, d.err
 	}
@@ -184,10 +185,14 @@ func (c *Connector) learn(seconds float64) {
 func (c *Connector) delay() time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.mean == 0 {
-		return firstHedge
+	most := c.Most
+	if most <= 0 {
+		most = mostHedge
 	}
-	return min(max(time.Duration((c.mean+4*c.dev)*float64(time.Second)), leastHedge), mostHedge)
+	if c.mean == 0 {
+		return most
+	}
+	return min(max(time.Duration((c.mean+4*c.dev)*float64(time.Second)), leastHedge), most)
 }
 
 // park keeps a connection that came too late, or for another request, for a while.

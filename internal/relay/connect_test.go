@@ -49,11 +49,11 @@ func TestASlowConnectionIsHedged(t *testing.T) {
 		asked       int // connections to the other place
 	}{
 		{name: "in time", slow: 10 * time.Millisecond, alternative: true, took: 10 * time.Millisecond},
-		{name: "slow", slow: time.Second, other: 10 * time.Millisecond, alternative: true, elsewhere: true, took: firstHedge + 10*time.Millisecond, asked: 1},
-		{name: "slow, and sooner after all", slow: 300 * time.Millisecond, other: time.Second, alternative: true, took: 300 * time.Millisecond, asked: 1},
+		{name: "slow", slow: time.Second, other: 10 * time.Millisecond, alternative: true, elsewhere: true, took: mostHedge + 10*time.Millisecond, asked: 1},
+		{name: "slow, and sooner after all", slow: 600 * time.Millisecond, other: time.Second, alternative: true, took: 600 * time.Millisecond, asked: 1},
 		{name: "slow, with nobody else", slow: time.Second, took: time.Second},
 		{name: "the other refuses", slow: time.Second, otherFails: true, alternative: true, took: time.Second, asked: 1},
-		{name: "refused late", slow: 300 * time.Millisecond, slowFails: true, other: 300 * time.Millisecond, alternative: true, elsewhere: true, took: firstHedge + 300*time.Millisecond, asked: 1},
+		{name: "refused late", slow: 550 * time.Millisecond, slowFails: true, other: 100 * time.Millisecond, alternative: true, elsewhere: true, took: mostHedge + 100*time.Millisecond, asked: 1},
 		{name: "both refuse", slow: time.Second, slowFails: true, otherFails: true, alternative: true, fails: true, took: time.Second, asked: 1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
