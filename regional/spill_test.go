@@ -363,6 +363,8 @@ func TestWhyASpillIsHeldBack(t *testing.T) {
 				return counter(t, r.fraReg, "spills_held_total", "iad", tc.why) > 0
 			})
 		})
+	}
+}
 
 // A peer that has spent the request's one retry says so, and nobody tries again.
 func TestTheRetryIsSpentOnceForAllTiers(t *testing.T) {
