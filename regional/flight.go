@@ -45,7 +45,7 @@ func (g *Gateway) depart(p *passage, cancel context.CancelCauseFunc) {
 	p.place, p.cancel, p.sent = at, cancel, time.Now()
 	at.flights[p] = struct{}{}
 	if g.ending.Load() {
-		cancel(errStopping)
+		cancel(errEnding)
 	}
 }
 

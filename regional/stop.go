@@ -14,8 +14,8 @@ import (
 // gateways go on with it elsewhere.
 const goodbye = time.Second
 
-// errStopping is why an attempt is given up when this gateway must end.
-var errStopping = fmt.Errorf("%w: the gateway is stopping", relay.ErrGivenUp)
+// errEnding is why an attempt is given up when this gateway must end.
+var errEnding = fmt.Errorf("%w: the gateway is stopping", relay.ErrGivenUp)
 
 // Stop tells the global tier that this gateway drains, takes nothing new, lets streams finish until shortly before ctx
 // ends, then ends them with an error event. It waits for everything that Start began.
@@ -62,7 +62,7 @@ func (g *Gateway) endAll() {
 	for _, at := range g.places {
 		for p := range at.flights {
 			p.doomed = true
-			p.cancel(errStopping)
+			p.cancel(errEnding)
 		}
 	}
 }
