@@ -12,10 +12,11 @@ import (
 )
 
 const (
-	// leaseEvery is how often the leader looks at who asks for what.
+	// leaseEvery is how often the leader looks at who asks for what. Gateways are told at once of what has changed, and
+	// with the next directive that the rest holds on.
 	leaseEvery = 250 * time.Millisecond
-	// renewEvery is how often gateways are told that nothing has changed.
-	renewEvery = time.Second
+	// grantsLast is how old grants may be: older ones are those of a node that was paused.
+	grantsLast = time.Second
 )
 
 // grants are what the leader lets gateways spend, as of its last step.
@@ -28,8 +29,10 @@ type grants struct {
 type leaser struct {
 	s      *Server
 	leader *lease.Leader // nil while another leads
-	told   time.Time
+	spec   *spec.Spec // of which shared says whether anything is
+	shared bool
 	listed atomic.Int64
+	out    atomic.Int64
 }
 
 func (s *Server) lease(ctx context.Context) {
@@ -40,10 +43,11 @@ func (s *Server) lease(ctx context.Context) {
 
 func (l *leaser) step(now time.Time) {
 	v := l.s.view.Load()
-	if v == nil || v.from != agreedState || !l.s.node.IsLeader() {
+	if v == nil || v.from != agreedState || !l.s.node.IsLeader() || !l.shares(v.spec) {
 		l.leader = nil
 		l.s.grants.Store(nil)
 		l.listed.Store(0)
+		l.out.Store(0)
 		return
 	}
 	if term := l.s.node.Status().Term; l.leader == nil || l.leader.Term() != term {
@@ -54,11 +58,29 @@ func (l *leaser) step(now time.Time) {
 		next.of[id] = wireGrant(g)
 	}
 	l.listed.Store(int64(l.leader.Listed()))
+	l.out.Store(int64(l.leader.LeftOut))
 	old := l.s.grants.Swap(next)
-	if now.Sub(l.told) >= renewEvery || changed(old, next) {
-		l.told = now
+	if changed(old, next) {
 		l.s.parent.Wake()
 	}
+}
+
+// shares reports whether a spec has any limit that several gateways share.
+func (l *leaser) shares(s *spec.Spec) bool {
+	if l.spec == s {
+		return l.shared
+	}
+	l.spec, l.shared = s, false
+	for i := range s.Tenants {
+		t := &s.Tenants[i]
+		if t.Allowance() == (spec.Allowance{}) {
+			continue
+		}
+		for _, c := range s.Circles(t) {
+			l.shared = l.shared || c.Size() > 1
+		}
+	}
+	return l.shared
 }
 
 // reports are what gateways said of tenants last.
@@ -90,7 +112,7 @@ func changed(old, next *grants) bool {
 // grant is what a gateway is told now; nil from a node that does not lead, and from one that was paused.
 func (s *Server) grant(to capacity.Path) *uplink.Grant {
 	g := s.grants.Load()
-	if g == nil || time.Since(g.made) > renewEvery || !s.node.IsLeader() {
+	if g == nil || time.Since(g.made) > grantsLast || !s.node.IsLeader() {
 		return nil
 	}
 	return g.of[spec.Holder{Region: to.Region, Gateway: to.Instance}]

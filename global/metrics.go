@@ -98,6 +98,9 @@ func newMetrics(reg prometheus.Registerer, s *Server) *metrics {
 	reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "spillway_global_leased_tenants", Help: "Shared limits in contention that this node leases to gateways while it leads.",
 	}, func() float64 { return float64(s.leaser.listed.Load()) }))
+	reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "spillway_global_leases_left_out", Help: "Shared limits in contention that found no room among the leases: their gateways keep static shares.",
+	}, func() float64 { return float64(s.leaser.out.Load()) }))
 	if s.proxy != nil {
 		s.proxy.register(reg)
 	}

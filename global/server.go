@@ -77,7 +77,7 @@ func New(cfg Config) (*Server, error) {
 		news: make(chan struct{}, 1), replan: make(chan struct{}, 1), started: time.Now(),
 	}
 	s.leaser = &leaser{s: s}
-	s.tokens = bearer.New(bearer.Config{Log: s.log})
+	s.tokens = bearer.New(bearer.Config{Dir: cfg.Dir, Log: s.log})
 	s.ingest = newIngest(func() { poke(s.news) })
 	s.bench = newBench(func() { poke(s.news) })
 	s.backup = newBackup(cfg.Dir, s.log)

@@ -101,7 +101,7 @@ func New(cfg Config) (*Gateway, error) {
 	g.limiter = tenant.NewLimiter(g.leases)
 	g.restoreDays()
 	g.view.Store(&zone.View{})
-	g.tokens = bearer.New(bearer.Config{Log: g.log, Count: func(outcome string) { g.metrics.tokenJudged(outcome) }})
+	g.tokens = bearer.New(bearer.Config{Dir: cfg.Dir, Log: g.log, Count: func(outcome string) { g.metrics.tokenJudged(outcome) }})
 	if err := g.restore(now); err != nil {
 		return nil, err
 	}

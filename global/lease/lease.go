@@ -18,7 +18,7 @@ const (
 	touch = 3 * time.Second
 	// calm is how long a tenant must ask for little everywhere before it goes off the list.
 	calm = time.Minute
-	// maxListed bounds the tenants in contention at one gateway. Others keep their static shares.
+	// maxListed bounds the shared limits in contention at a time. Others keep their static shares.
 	maxListed = 1024
 )
 

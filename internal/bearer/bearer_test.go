@@ -15,6 +15,8 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -304,6 +306,35 @@ func TestKeysAreFetched(t *testing.T) {
 		if !s.failed {
 			t.Errorf("an answer of %d was taken", status)
 		}
+	}
+}
+
+// TestKeysSurviveARestart: a node that starts while the issuer is away goes by the keys that it had.
+func TestKeysSurviveARestart(t *testing.T) {
+	k, dir := newSigner(t, "k1"), t.TempDir()
+	server := serveKeys(t, keySet(k))
+	i := issuer(nil)
+	i.JWKS, i.JWKSURL = "", server.URL
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	v := New(Config{Client: client, Dir: dir})
+	v.Adopt([]spec.Issuer{i})
+	(*v.sources.Load())[0].tend(context.Background(), v, time.Now())
+	token := k.sign(t, good())
+	if _, err := v.Verify(token, noon()); err != nil {
+		t.Fatal(err)
+	}
+	again := New(Config{Client: client, Dir: dir})
+	again.Adopt([]spec.Issuer{i})
+	if _, err := again.Verify(token, noon()); err != nil {
+		t.Errorf("after a restart: %v", err)
+	}
+	files, _ := filepath.Glob(filepath.Join(dir, "keys-*.json"))
+	if len(files) != 1 || os.WriteFile(files[0], []byte("rubbish"), 0o600) != nil {
+		t.Fatalf("%v are kept", files)
+	}
+	again = New(Config{Client: client, Dir: dir})
+	if again.Adopt([]spec.Issuer{i}); len((*again.sources.Load())[0].candidates("", "ES256")) != 0 {
+		t.Error("rubbish was taken for keys")
 	}
 }
 

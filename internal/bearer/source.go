@@ -154,6 +154,7 @@ func (s *source) fetch(ctx context.Context, v *Verifier) error {
 	}
 	s.text = string(text)
 	s.keys.Store(&keys)
+	s.remember(v, text)
 	v.seen.clear() // what a key vouched for that is gone must not be taken any more
 	return nil
 }

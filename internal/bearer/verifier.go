@@ -43,6 +43,9 @@ type Config struct {
 	// Count is told how each token was judged and each fetch ended: "cached", "verified", or a short word for why not.
 	Count func(outcome string)
 	Log   *slog.Logger
+	// Dir keeps the keys that were fetched last, so that a node that starts while an issuer is away knows them. Empty: it
+	// does not.
+	Dir string
 }
 
 // Verifier judges tokens. Verify may be called concurrently with everything.
@@ -84,6 +87,7 @@ func (v *Verifier) Adopt(issuers []spec.Issuer) {
 		}
 		if next[i] == nil {
 			next[i], same = newSource(issuers[i]), false
+			next[i].recall(v)
 		}
 	}
 	if same {
