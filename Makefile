@@ -104,6 +104,10 @@ step: ## step one region's demand to 1.3 of its capacity, in virtual time, and p
 spill: ## halve one region of three under load, in virtual time, and print what spills, with spilling and without; SPILL="-seeds 1"
 	$(GO) test ./chaos/spill -run '^TestTable$$' -count 1 -timeout 2h -v -args -spill $(SPILL) | grep -v '^=== '
 
+.PHONY: leases
+leases: ## ask three regions for four times a global limit, with the control plane up, cut off and back, and print what is served
+	SPILLWAY_LEASES=1 $(GO) test ./chaos/world -run '^TestAGlobalLimitHolds$$|^TestLeases' -count 1 -timeout 30m -v | grep -v '^=== \|level='
+
 .PHONY: lint
 lint: ## check formatting, vet and staticcheck (pinned in internal/tools/go.mod)
 	@out=$$($(TOOL) gofumpt -l .); test -z "$$out" || { echo "run 'make fmt': $$out"; exit 1; }

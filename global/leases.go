@@ -29,7 +29,7 @@ type grants struct {
 type leaser struct {
 	s      *Server
 	leader *lease.Leader // nil while another leads
-	spec   *spec.Spec // of which shared says whether anything is
+	spec   *spec.Spec    // of which shared says whether anything is
 	shared bool
 	listed atomic.Int64
 	out    atomic.Int64

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"net/http"
+	"os"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -15,7 +16,7 @@ import (
 
 // TestAGlobalLimitHolds: a tenant asks three regions at once for four times its limit, unevenly. Over a minute it is served
 // within 5 % of the limit: with the control plane there, while what it asks for moves to another region, and from the
-// first minute after the control plane is cut off.
+// first minute after the control plane is cut off. With SPILLWAY_LEASES=1 (`make leases`) also when it is back.
 func TestAGlobalLimitHolds(t *testing.T) {
 	const perMinute = 300
 	dir := t.TempDir()
@@ -49,20 +50,26 @@ func TestAGlobalLimitHolds(t *testing.T) {
 				t.Errorf("%s: served %.1f a minute, more than 5 %% from %d", what, rate, perMinute)
 			}
 		}
-		measure("control plane up", [3]float64{15, 4, 2}, time.Minute, time.Minute)
+		measure("control plane up", [3]float64{15, 4, 2}, 30*time.Second, time.Minute)
 		if c := s.counts(); c[0].served < 2*c[2].served {
 			t.Errorf("the region that asks for most is not given most: nothing was leased (%v)", c)
 		}
-		measure("what is asked for has moved", [3]float64{2, 3, 16}, 10*time.Second, time.Minute)
+		if !raceDetector { // which takes minutes for each
+			measure("what is asked for has moved", [3]float64{2, 3, 16}, 10*time.Second, time.Minute)
+		}
 		for i := range 3 {
 			p.Net.Cut(GlobalHost(i))
 		}
 		measure("control plane cut off, first minute", [3]float64{2, 3, 16}, 0, time.Minute)
 		measure("control plane cut off for a minute", [3]float64{2, 3, 16}, 0, time.Minute)
-		for i := range 3 {
-			p.Net.Mend(GlobalHost(i))
+		if os.Getenv("SPILLWAY_LEASES") != "" {
+			for i := range 3 {
+				p.Net.Mend(GlobalHost(i))
+			}
+			measure("control plane back", [3]float64{2, 3, 16}, time.Minute, time.Minute)
+			p.Net.Cut(GlobalHost(0))
+			measure("a global node lost, which may be the leader", [3]float64{15, 4, 2}, 0, time.Minute)
 		}
-		measure("control plane back", [3]float64{2, 3, 16}, time.Minute, time.Minute)
 		stop()
 		if err := p.Stop(t.Context()); err != nil {
 			t.Error(err)
