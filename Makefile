@@ -72,6 +72,11 @@ bench-uplink: ## measure one parent of 1,000 uplinks of 100 models against its t
 clients: build ## ask a planet by official clients: curl, the npm packages openai and @anthropic-ai/sdk, openai-go; skips what is not installed
 	./chaos/clients/run.sh bin/spillway bin/clients
 
+.PHONY: soak-streams
+soak-streams: build ## hold 20,000 streams open through a gateway and a local for five minutes, as far as descriptors allow; SOAK="-soaked 5000 -for 1m"
+	$(GO) build -o bin/httpbench.bin ./chaos/httpbench
+	./bin/httpbench.bin -only path -suites soak $(SOAK)
+
 .PHONY: compliance
 compliance: build ## put two global nodes before DNS's testers in a network namespace; KEEP=1 DIR=d keeps their output
 	./chaos/compliance/run.sh bin/spillway

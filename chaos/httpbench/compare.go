@@ -17,6 +17,7 @@ var suites = []struct {
 	{"event", perEvent},
 	{"memory", perStream},
 	{"first", firstToken},
+	{"soak", soak},
 }
 
 const (
@@ -188,14 +189,17 @@ func median(all []float64) float64 {
 // maxKB is what an open stream may cost a hop of ours, in KB.
 const maxKB = 25
 
-// perStream: memory of streams that are open and silent, in processes that have just begun.
+// settling is how long streams are left alone before their memory is looked at.
+const settling = 15 * time.Second
+
+// perStream: memory of streams that are open and nearly silent, in processes that have just begun.
 func perStream(o *options, all []*system, _ string) error {
-	fmt.Printf("\nmemory per open stream, %d streams, machine load %s\n", o.held, machineLoad())
+	fmt.Printf("\nmemory per open stream, %d streams with an event every %ds, machine load %s\n", o.held, soakGap/1_000_000, machineLoad())
 	out := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(out, "HOP\tKB PER STREAM\tBOUND\t\tKB BEFORE\tBAD")
 	for _, s := range all {
 		s.stop()
-		if err := s.start(o.cores[0]); err != nil {
+		if err := s.start(o.cores); err != nil {
 			return err
 		}
 		var before []int64
@@ -207,9 +211,9 @@ func perStream(o *options, all []*system, _ string) error {
 			before = append(before, kb)
 		}
 		l := newLoad(s.addr())
-		err := l.open(o.held, "n=0 gap=0")
+		err := l.open(o.held, fmt.Sprintf("n=0 gap=%d", soakGap))
 		if err == nil {
-			time.Sleep(3 * time.Second)
+			time.Sleep(settling)
 		}
 		for i, h := range s.hops {
 			kb, memErr := h.resident()
@@ -253,11 +257,15 @@ func firstToken(o *options, all []*system, worker string) error {
 	for _, s := range list {
 		all2 = append(all2, &figures{system: s, cpu: map[*hop][]float64{}})
 	}
+	direct.fixed = worker
+	for _, s := range list[1:] { // both tiers share both cores, with worker and clients
+		s.stop()
+		if err := s.start(fmt.Sprintf("%s,%d", o.cores, o.generator)); err != nil {
+			return err
+		}
+	}
 	for range o.rounds {
 		for i, s := range list {
-			if s == direct {
-				s.fixed = worker
-			}
 			if err := all2[i].turn(o, s, put); err != nil {
 				return err
 			}

@@ -26,12 +26,14 @@ type options struct {
 	rounds        int
 	window        time.Duration
 	only, suites  string
-	held          int
-	cores         [2]int // of servers, and of worker and clients
+	held, soaked  int
+	soakFor       time.Duration
+	cores         string // of servers
+	generator     int    // core of worker and clients
 }
 
 func main() {
-	o := options{cores: [2]int{0, 1}}
+	o := options{cores: "0", generator: 1}
 	flag.StringVar(&o.spillway, "spillway", "bin/spillway", "the binary to measure")
 	flag.StringVar(&o.before, "before", "", "another binary to compare it with, such as that of the last commit")
 	flag.StringVar(&o.dir, "dir", "bin/httpbench", "where servers run")
@@ -40,6 +42,8 @@ func main() {
 	flag.StringVar(&o.only, "only", "local,path,haproxy,haproxies,nginx", "what to run")
 	flag.StringVar(&o.suites, "suites", "request,event,memory,first", "what to measure")
 	flag.IntVar(&o.held, "held", 2000, "open streams whose memory is measured")
+	flag.IntVar(&o.soaked, "soaked", 20_000, "streams that the suite soak holds open")
+	flag.DurationVar(&o.soakFor, "for", 5*time.Minute, "how long it does")
 	work := flag.String("work", "", "be the worker at this address, and nothing else")
 	flag.Parse()
 	var stop context.CancelFunc
@@ -77,7 +81,7 @@ func bench(o *options) error {
 	if err != nil {
 		return err
 	}
-	if err := alone(o.cores[1]); err != nil {
+	if err := alone(o.generator); err != nil {
 		return err
 	}
 	self, err := os.Executable()
@@ -130,7 +134,7 @@ func (o *options) start(dir, worker string) (all []*system, err error) {
 		}
 		s.port, s.worker, s.dir = basePort+portsEach*i, worker, filepath.Join(dir, s.label)
 		all = append(all, s)
-		if err := s.start(o.cores[0]); err != nil {
+		if err := s.start(o.cores); err != nil {
 			return all, fmt.Errorf("starting %s: %w", s.label, err)
 		}
 	}

@@ -155,8 +155,8 @@ func (s *system) render() error {
 	})
 }
 
-// start runs the system on one core until stop, and waits until it answers.
-func (s *system) start(core int) error {
+// start runs the system on cores, such as 0,1, until stop, and waits until it answers.
+func (s *system) start(cores string) error {
 	if err := os.RemoveAll(s.dir); err != nil {
 		return err
 	}
@@ -176,7 +176,7 @@ func (s *system) start(core int) error {
 		if err != nil {
 			return err
 		}
-		args := append([]string{"-c", fmt.Sprint(core)}, h.command...)
+		args := append([]string{"-c", cores}, h.command...)
 		if filepath.Base(h.command[0]) == "nginx" {
 			args = append(args, "-p", s.dir)
 		}
