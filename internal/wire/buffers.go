@@ -5,8 +5,9 @@ import "sync"
 const (
 	// bufferBytes is the size of a buffer that is read into: a head must fit, and most pieces of streams do.
 	bufferBytes = 16 << 10
-	// heldBytes is that of a buffer which cannot be given back while a connection is silent: under TLS.
-	heldBytes = 4 << 10
+	// heldBytes is that of a buffer which cannot be given back while a connection is silent: under TLS. What comes in larger
+	// pieces is read into a large one while it does.
+	heldBytes = 1 << 10
 )
 
 var (

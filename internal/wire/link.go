@@ -13,6 +13,7 @@ type link struct {
 	raw  syscall.RawConn // of a connection whose bytes are what conn reads; nil under TLS
 	buf  *[]byte         // nil while nothing is there
 	r, w int
+	full bool // the last read has filled the buffer, so that more may be there
 
 	try func(fd uintptr) bool // attempt, made once
 	n   int
@@ -50,13 +51,13 @@ var errFull = errors.New("a line or head is longer than the buffer")
 func (l *link) fill() error {
 	if l.r == l.w {
 		l.r, l.w = 0, 0
+		l.drop()
 		if l.raw != nil {
-			l.drop()
 			return l.await()
 		}
 	}
 	if l.buf == nil {
-		l.buf = getBuffer(true)
+		l.buf = getBuffer(!l.full)
 	}
 	if l.w == len(*l.buf) {
 		switch {
@@ -74,6 +75,7 @@ func (l *link) fill() error {
 	}
 	n, err := l.conn.Read((*l.buf)[l.w:])
 	l.w += n
+	l.full = l.w == len(*l.buf)
 	if n > 0 {
 		return nil
 	}
