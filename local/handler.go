@@ -17,6 +17,7 @@ func (a *Agent) routes() http.Handler {
 	for _, p := range []string{openai.PathChat, openai.PathCompletions, openai.PathResponses} {
 		mux.HandleFunc("POST "+p, a.generate)
 	}
+	mux.HandleFunc("POST "+openai.PathMessages, func(w http.ResponseWriter, r *http.Request) { a.generate(relay.SpeakAnthropic(w), r) })
 	mux.HandleFunc("POST "+openai.PathEmbeddings, a.embed)
 	mux.HandleFunc("POST "+openai.PatternInfer, a.infer)
 	mux.HandleFunc("POST "+openai.PatternInferVersion, a.infer)

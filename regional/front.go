@@ -24,6 +24,9 @@ func (g *Gateway) serveFront(w http.ResponseWriter, r *http.Request) {
 		_, _ = w.Write([]byte("ok\n")) // a prober that has left needs no answer
 		return
 	}
+	if r.URL.Path == openai.PathMessages {
+		w = relay.SpeakAnthropic(w)
+	}
 	want, known := method(r.URL)
 	kind := relay.Usual
 	if !known || r.Method == http.MethodGet {
@@ -75,7 +78,7 @@ func noSuchPath(path string) *openai.Error {
 	return &openai.Error{
 		Status: http.StatusNotFound, Type: openai.TypeInvalidRequest, Code: openai.CodeNotFound, NoRetry: true,
 		Message: "no such path: " + strconv.Quote(path[:min(len(path), 64)]) + " (served: " + openai.PathChat + ", " + openai.PathCompletions + ", " +
-			openai.PathEmbeddings + ", " + openai.PathResponses + ", /v2/models/MODEL/infer, " + openai.PathModels + "[/MODEL])",
+			openai.PathEmbeddings + ", " + openai.PathResponses + ", " + openai.PathMessages + ", /v2/models/MODEL/infer, " + openai.PathModels + "[/MODEL])",
 	}
 }
 

@@ -148,7 +148,7 @@ func (e *Envelope) member(key, v []byte, o *object) (bit int, err error) {
 	case "input":
 		e.prompt(v, &o.walk)
 		return seenInput, nil
-	case "instructions", "tools", "suffix":
+	case "instructions", "tools", "suffix", "system":
 		e.PromptBytes += o.walk.text
 	}
 	return 0, nil

@@ -97,7 +97,7 @@ func (m *StreamMeter) line(l []byte) {
 			m.Failed = m.Failed || string(v) != "null"
 		case "type":
 			m.typed(v)
-		case "response":
+		case "response", "message":
 			m.response(v)
 		}
 	}
@@ -105,18 +105,18 @@ func (m *StreamMeter) line(l []byte) {
 
 // typed reads the type of an event of /v1/responses.
 func (m *StreamMeter) typed(v []byte) {
-	if bytes.HasSuffix(v, []byte(`.delta"`)) {
+	if bytes.HasSuffix(v, []byte(`.delta"`)) || string(v) == `"content_block_delta"` {
 		m.Events++
 	}
 	switch string(v) {
-	case `"response.completed"`, `"response.incomplete"`:
+	case `"response.completed"`, `"response.incomplete"`, `"message_stop"`:
 		m.Done = true
 	case `"response.failed"`, `"error"`:
 		m.Failed = true
 	}
 }
 
-// response reads the usage inside the last event of /v1/responses.
+// response reads the usage inside the last event of /v1/responses, or the first of /v1/messages.
 func (m *StreamMeter) response(v []byte) {
 	o, ok := open(v)
 	if !ok {

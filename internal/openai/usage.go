@@ -47,11 +47,16 @@ func (u *Usage) read(v []byte) {
 		case "completion_tokens", "output_tokens":
 			n.Completion = amount(v)
 			n.Stated = true
+		case "cache_read_input_tokens":
+			n.Cached = amount(v)
 		case "prompt_tokens_details", "input_tokens_details":
 			n.Cached = cached(v)
 		}
 	}
 	if n.Stated && !o.bad {
+		if n.Prompt == 0 { // Anthropic states the prompt as a stream begins, and the answer as it ends
+			n.Prompt, n.Cached = u.Prompt, max(u.Cached, n.Cached)
+		}
 		*u = n
 	}
 }

@@ -14,8 +14,11 @@ func WriteError(w http.ResponseWriter, e *openai.Error) {
 		s.refuse(e)
 		return
 	}
+	writeError(w, e, e.JSON())
+}
+
+func writeError(w http.ResponseWriter, e *openai.Error, body []byte) {
 	h := w.Header()
-	body := e.JSON()
 	h.Set("Content-Type", "application/json")
 	h.Set("Content-Length", strconv.Itoa(len(body)))
 	h.Set("X-Content-Type-Options", "nosniff")

@@ -274,7 +274,7 @@ func (s *stream) broken(ctx context.Context, err error) {
 
 // fail tells the client of an event stream that it broke off.
 func (s *stream) fail() {
-	event := lastWords(s.seam)
+	event := lastWords(s.w, s.seam)
 	if s.res.Bytes > 0 && s.last != [2]byte{'\n', '\n'} {
 		event = append([]byte("\n\n"), event...)
 	}

@@ -103,16 +103,16 @@ func MarkResumed(w http.ResponseWriter, tier string) {
 }
 
 // lastWords is the event with which a stream breaks off.
-func lastWords(s *resume.Seam) []byte {
+func lastWords(w http.ResponseWriter, s *resume.Seam) []byte {
 	if s != nil && s.Failure() != nil {
 		return s.Failure()
 	}
-	return openai.UpstreamLost().Event()
+	return eventOf(w, openai.UpstreamLost())
 }
 
 // Break ends a stream that was cut and is not resumed, with an error event.
 func (f *Forwarder) Break(w http.ResponseWriter, s *resume.Seam) {
-	_ = f.Append(w, lastWords(s), false)
+	_ = f.Append(w, lastWords(w, s), false)
 }
 
 // Append writes the last events of a stream whose head was written before. hide takes usage out of them.

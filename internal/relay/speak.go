@@ -15,13 +15,28 @@ type refuser interface{ refuse(e *openai.Error) }
 type spoken struct {
 	http.ResponseWriter
 	write func(w http.ResponseWriter, e *openai.Error)
+	event func(e *openai.Error) []byte // nil: OpenAI's
 }
 
 func (s *spoken) refuse(e *openai.Error)      { s.write(s.ResponseWriter, e) }
 func (s *spoken) Unwrap() http.ResponseWriter { return s.ResponseWriter }
 
 // SpeakGRPC has refusals written as gRPC statuses.
-func SpeakGRPC(w http.ResponseWriter) http.ResponseWriter { return &spoken{w, refuseCall} }
+func SpeakGRPC(w http.ResponseWriter) http.ResponseWriter { return &spoken{w, refuseCall, nil} }
+
+// SpeakAnthropic has refusals, and the errors that end streams, written in the shape of Anthropic's API.
+func SpeakAnthropic(w http.ResponseWriter) http.ResponseWriter {
+	write := func(w http.ResponseWriter, e *openai.Error) { writeError(w, e, e.AnthropicJSON()) }
+	return &spoken{w, write, (*openai.Error).AnthropicEvent}
+}
+
+// eventOf is an error as the client of w reads it inside a stream.
+func eventOf(w http.ResponseWriter, e *openai.Error) []byte {
+	if s, ok := w.(*spoken); ok && s.event != nil {
+		return s.event(e)
+	}
+	return e.Event()
+}
 
 // refuseCall answers with trailers alone ("Trailers-Only": a head that ends the stream).
 func refuseCall(w http.ResponseWriter, e *openai.Error) {
