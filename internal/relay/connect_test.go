@@ -10,6 +10,13 @@ import (
 	"time"
 )
 
+// asked is how often a place was dialled.
+func (l *lane) asked(addr string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.made[addr]
+}
+
 // lane dials places that take their time.
 type lane struct {
 	mu    sync.Mutex
@@ -68,11 +75,11 @@ func TestASlowConnectionIsHedged(t *testing.T) {
 				conn, err := k.DialContext(ctx, "tcp", "slow")
 				took := time.Since(began)
 				var elsewhere *Elsewhere
-				if errors.As(err, &elsewhere) != c.elsewhere || (err != nil) != (c.elsewhere || c.fails) || took != c.took || l.made["other"] != c.asked {
-					t.Fatalf("%v after %s, %d connections to the other place", err, took, l.made["other"])
+				if errors.As(err, &elsewhere) != c.elsewhere || (err != nil) != (c.elsewhere || c.fails) || took != c.took || l.asked("other") != c.asked {
+					t.Fatalf("%v after %s, %d connections to the other place", err, took, l.asked("other"))
 				}
 				if c.elsewhere {
-					if conn, err = k.DialContext(ctx, "tcp", elsewhere.Addr); err != nil || l.made["other"] != 1 {
+					if conn, err = k.DialContext(ctx, "tcp", elsewhere.Addr); err != nil || l.asked("other") != 1 {
 						t.Fatalf("the connection that was first is not used: %v", err)
 					}
 				}
@@ -80,8 +87,11 @@ func TestASlowConnectionIsHedged(t *testing.T) {
 					_ = conn.Close()
 				}
 				time.Sleep(2 * parkedFor)
-				if len(k.parked) != 0 {
-					t.Errorf("%d places keep connections that nobody uses", len(k.parked))
+				k.mu.Lock()
+				left := len(k.parked)
+				k.mu.Unlock()
+				if left != 0 {
+					t.Errorf("%d places keep connections that nobody uses", left)
 				}
 				k.Close()
 			})
