@@ -33,7 +33,7 @@ type Options struct {
 	Extend    bool          // some resolvers keep answers for longer than they may
 	Redirect  float64       // part of the requests that go by a redirect instead of a DNS answer
 	For       time.Duration // after the step
-	Prompt    int           // tokens
+	Prompt    int           // tokens, on average: each has half as many to half as many more
 	Output    int           // tokens
 	Workers   []int         // by region
 	Steering  string        // what the spec says under that key
@@ -194,7 +194,8 @@ func (x *run) send(ctx context.Context, place int, since time.Duration, rng *ran
 	if rng.Float64() < x.o.Redirect {
 		to = netip.Addr{} // by a redirect
 	}
-	prompt := text(rng, x.o.Prompt)
+	// No length is like the others, as in life: from one length alone no worker learns what of a wait is its pace.
+	prompt := text(rng, x.o.Prompt/2+rng.IntN(x.o.Prompt))
 	x.flying.Go(func() {
 		ctx, cancel := context.WithTimeout(ctx, time.Minute)
 		defer cancel()
