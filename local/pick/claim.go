@@ -292,8 +292,10 @@ func (m *mirror) fits(b *engineBlock, c *claim) fitness {
 		switch {
 		case depth == at:
 			return yes(b.key == known)
-		case depth >= computed && (b.stored < c.sent || b.fresh <= 0):
+		case depth >= computed && b.stored < c.sent:
 			return fitNo
+		case depth >= computed && b.fresh <= 0:
+			return m.taken(b)
 		case b.parent == 0 && b.root == 0 && b.depth == 1: // a prompt's first
 			return yes(depth == 1 && at == 0)
 		case b.parent == 0:
@@ -303,6 +305,17 @@ func (m *mirror) fits(b *engineBlock, c *claim) fitness {
 			if at == 0 && depth <= computed {
 				return fitYes
 			}
+			return fitGone
+		}
+	}
+	return fitNo
+}
+
+// taken is how a chain fits that another claim has: not at all, unless that may have been the same prompt's, and what was
+// known of it went with the chain's beginning.
+func (m *mirror) taken(b *engineBlock) fitness {
+	for b.parent != 0 {
+		if b = m.get(b.parent); b == nil {
 			return fitGone
 		}
 	}
