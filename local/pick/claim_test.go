@@ -199,7 +199,7 @@ func TestOnePromptIsLinkedAtOnce(t *testing.T) {
 
 // TestWhatIsLinkedIsThere: prompts of few lengths and with beginnings in common, at once and one behind the other, with
 // events that take up to 40 ms, evictions and clears in between: once all events are in, nothing waits, and nothing is known
-// to be there that is not, but for one prompt in a hundred at most. That rest (one in some 20,000 is seen) takes several
+// to be there that is not, but for one prompt in a hundred at most. That rest (one in some 5,000 is seen) takes several
 // clears and evictions within the few milliseconds in which prompts of one length are computed: then another's chain can be
 // the only one left that fits.
 func TestWhatIsLinkedIsThere(t *testing.T) {
