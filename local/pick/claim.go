@@ -240,7 +240,7 @@ func (x *Index) decide(worker int32, m *mirror, c *claim, seen sieve, until int6
 	case c.fits > 1:
 		return linkSeveral
 	}
-	x.tie(worker, m, c, c.found[0], true)
+	x.take(worker, m, c, c.found[0])
 	return linkDone
 }
 
@@ -257,6 +257,9 @@ const (
 // candidate is the block of a run that ends the claim's prompt, if the run can be the prompt's.
 func (m *mirror) candidate(r *run, c *claim) (key uint64, f fitness) {
 	b := m.get(r.last)
+	if b != nil && r.precedes(b) {
+		b = nil
+	}
 	depth := r.depth
 	if b != nil {
 		depth = m.depth(b)
@@ -277,12 +280,12 @@ func (m *mirror) candidate(r *run, c *claim) (key uint64, f fitness) {
 	if b == nil {
 		return 0, fitGone
 	}
-	return b.key, m.fits(b, c)
+	return b.key, m.fits(r, b, c)
 }
 
 // fits says whether all that the answer had to compute was stored in its time and is nobody else's, and whether what is
 // known of the prompt's beginning is that chain's beginning. Where the chain's own beginning is not known, that is all.
-func (m *mirror) fits(b *engineBlock, c *claim) fitness {
+func (m *mirror) fits(r *run, b *engineBlock, c *claim) fitness {
 	known, at := m.knownEnd(c)
 	computed := c.start + 1
 	if c.start < 0 {
@@ -294,6 +297,8 @@ func (m *mirror) fits(b *engineBlock, c *claim) fitness {
 			return yes(b.key == known)
 		case depth >= computed && b.stored < c.sent:
 			return fitNo
+		case depth >= computed && r.precedes(b):
+			return fitGone
 		case depth >= computed && b.fresh <= 0:
 			return m.taken(b)
 		case b.parent == 0 && b.root == 0 && b.depth == 1: // a prompt's first
@@ -344,35 +349,51 @@ func (m *mirror) knownEnd(c *claim) (key uint64, depth int32) {
 }
 
 // tieAll lets the claim's byte blocks rest on each of the chains that may be theirs: they go with the first block of any,
-// and so are never believed for longer than they are there.
+// and so are never believed for longer than they are there. Where the beginning of any is gone, nothing is known of it.
 func (x *Index) tieAll(worker int32, m *mirror, c *claim) {
+	from := int32(1)
 	for _, key := range c.found[:c.fits] {
-		x.tie(worker, m, c, key, false)
+		_, low := m.path(key, c.need)
+		from = max(from, low)
+	}
+	for _, key := range c.found[:c.fits] {
+		path, _ := m.path(key, c.need)
+		x.tie(worker, m, c, path, from, false)
 	}
 }
 
-// tie lets the claim's byte blocks rest on the chain that ends with the block of that key, and takes it where it is the
-// claim's for sure.
-func (x *Index) tie(worker int32, m *mirror, c *claim, key uint64, sure bool) {
-	path := make([]int32, c.need+1) // by depth, plus one
-	low := c.need + 1
-	for depth := c.need; depth > 0; depth-- {
+// path is the chain that ends with the block of that key, by depth, as places plus one, and the depth from which on it is
+// there.
+func (m *mirror) path(key uint64, need int32) (path []int32, low int32) {
+	path, low = make([]int32, need+1), need+1
+	for depth := need; depth > 0 && key != 0; depth-- {
 		n := m.at[key]
 		if n == 0 {
 			break
 		}
-		b := &m.blocks[n-1]
-		if sure && b.root == 0 && b.depth == 0 { // a stub: now its depth is known
+		path[depth], low = n, depth
+		key = m.blocks[n-1].parent
+	}
+	return path, low
+}
+
+// take takes a chain that is the claim's for sure, and lets the claim's byte blocks rest on it.
+func (x *Index) take(worker int32, m *mirror, c *claim, key uint64) {
+	path, low := m.path(key, c.need)
+	for depth := low; depth <= c.need; depth++ {
+		b := &m.blocks[path[depth]-1]
+		if b.root == 0 && b.depth == 0 { // a stub: now its depth is known
 			b.depth = depth
 		}
-		if sure && b.fresh > 0 && (depth == c.need || c.start >= 0 && depth > c.start) {
+		if b.fresh > 0 && (depth == c.need || c.start >= 0 && depth > c.start) {
 			b.fresh--
 		}
-		path[depth], low = n, depth
-		if key = b.parent; key == 0 {
-			break
-		}
 	}
+	x.tie(worker, m, c, path, low, true)
+}
+
+// tie lets the claim's byte blocks rest on a chain, from some depth on.
+func (x *Index) tie(worker int32, m *mirror, c *claim, path []int32, low int32, sure bool) {
 	from := int32(0)
 	for i, h := range c.blocks {
 		to := int32(min(math.Ceil(c.tokensTo(i)/float64(m.tokens)), maxNeed+1))

@@ -198,13 +198,10 @@ func TestOnePromptIsLinkedAtOnce(t *testing.T) {
 }
 
 // TestWhatIsLinkedIsThere: prompts of few lengths and with beginnings in common, at once and one behind the other, with
-// events that take up to 40 ms, evictions and clears in between: once all events are in, nothing waits, and nothing is known
-// to be there that is not, but for one prompt in a hundred at most. That rest (one in some 5,000 is seen) takes several
-// clears and evictions within the few milliseconds in which prompts of one length are computed: then another's chain can be
-// the only one left that fits.
+// events that take up to 40 ms, evictions and clears in between: once all events are in, nothing is known to be there that
+// is not, and nothing waits.
 func TestWhatIsLinkedIsThere(t *testing.T) {
 	var claimed [outcomes]uint64
-	all, wrong := 0, 0
 	rapid.Check(t, func(t *rapid.T) {
 		w := newWire(rapid.SampledFrom([]int{4, 16}).Draw(t, "size"))
 		var prompts []*prompt
@@ -238,10 +235,8 @@ func TestWhatIsLinkedIsThere(t *testing.T) {
 		}
 		w.run(5 * time.Second)
 		for i, p := range prompts {
-			all++
 			if k, h := known(w.index, 0, p), w.engine.held(p); k > float64(h) {
-				t.Logf("%v tokens of prompt %d are known to be there, %d are", k, i, h)
-				wrong++
+				t.Fatalf("%v tokens of prompt %d are known to be there, %d are", k, i, h)
 			}
 		}
 		if n := len(w.index.mirror(0).claims); n > 0 {
@@ -252,10 +247,7 @@ func TestWhatIsLinkedIsThere(t *testing.T) {
 			claimed[o] += n
 		}
 	})
-	t.Logf("%d prompts, %d wrong; claims %v", all, wrong, claimed)
-	if 100*wrong > all {
-		t.Errorf("of %d of %d prompts something is known to be there that is not", wrong, all)
-	}
+	t.Log(claimed)
 	if claimed[Linked] == 0 {
 		t.Error("the property holds of nothing")
 	}

@@ -35,6 +35,7 @@ type mirror struct {
 	tokens    int32 // in one engine block
 	heard     int64 // when the newest event came, in milliseconds
 	silent    int   // claims in a row with no event in their time
+	stores    uint32
 	evicted   uint64
 	claimed   [outcomes]uint64
 }
@@ -52,6 +53,7 @@ type engineBlock struct {
 	prev   int32
 	next   int32
 	rank   int32
+	born   uint32 // the store that it came with, counted; it was not there just before
 }
 
 // cell is one byte block that rests on an engine block.
@@ -69,10 +71,15 @@ type end struct {
 // run is one store.
 type run struct {
 	last  uint64
-	n     int32
 	at    int64
-	depth int32 // of last; 0 when it is not known
+	n     int32
+	depth int32  // of last; 0 when it is not known
+	store uint32 // as counted
 }
+
+// precedes says that a block was stored anew after the run, which had stored it too: in between it was gone, and whoever
+// stored it again need not be who had it before.
+func (r *run) precedes(b *engineBlock) bool { return int32(b.born-r.store) > 0 }
 
 const (
 	// mirrorBytes is what one engine block takes at most: itself, its place in the map, a cell or two, and what a full slice has to spare.
@@ -124,7 +131,7 @@ func (m *mirror) block(x *Index, worker int32, key uint64, rank int) *engineBloc
 		m.blocks = append(m.blocks, engineBlock{})
 		n = int32(len(m.blocks))
 	}
-	m.blocks[n-1] = engineBlock{key: key, rank: int32(rank)}
+	m.blocks[n-1] = engineBlock{key: key, rank: int32(rank), born: m.stores}
 	m.at[key] = n
 	m.append(n)
 	return &m.blocks[n-1]
@@ -188,6 +195,7 @@ func (m *mirror) depth(b *engineBlock) int32 {
 
 // store takes one event's blocks in.
 func (m *mirror) store(x *Index, worker int32, s *Stored, now int64) {
+	m.stores++
 	parent, root, depth := uint64(0), uint64(0), int32(0)
 	if s.HasParent {
 		parent = rankKey(s.Rank, s.Parent)
@@ -223,7 +231,7 @@ func (m *mirror) store(x *Index, worker int32, s *Stored, now int64) {
 		last = key
 	}
 	if b := m.get(last); b != nil && len(s.Hashes) > 0 {
-		m.ran(run{last: last, n: int32(len(s.Hashes)), at: now, depth: m.depth(b)})
+		m.ran(run{last: last, n: int32(len(s.Hashes)), at: now, depth: m.depth(b), store: m.stores})
 	}
 }
 
