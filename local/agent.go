@@ -35,7 +35,7 @@ type Agent struct {
 	leaving  atomic.Bool // Stop was called
 	forward  *relay.Forwarder
 	calls    *relay.Forwarder // gRPC to workers
-	tunnels  tunnels
+	tunnels  relay.Tunnels
 	vault    *relay.Vault // of texts that streams could be resumed from
 	scraper  *engine.Client
 	watch    *discover.Sources

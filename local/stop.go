@@ -35,7 +35,7 @@ func (a *Agent) Stop(ctx context.Context) error {
 	errs := []error{a.door.stop(ctx)}
 	a.watch.Stop()
 	tunnels := make(chan error, 1)
-	go func() { tunnels <- a.tunnels.stop(ctx) }()
+	go func() { tunnels <- a.tunnels.Stop(ctx, errStopping) }()
 	if err := a.http.Shutdown(ctx); err != nil {
 		errs = append(errs, fmt.Errorf("answers cut short: %w", errors.Join(err, a.http.Close())))
 	}

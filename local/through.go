@@ -51,7 +51,7 @@ func (a *Agent) through(w http.ResponseWriter, r *http.Request, kind relay.Kind)
 	ctx, cancel := context.WithCancelCause(r.Context())
 	defer cancel(nil)
 	if kind == relay.WebSocket {
-		defer a.tunnels.enter(cancel)()
+		defer a.tunnels.Enter(cancel)()
 	}
 	a.floor.earn()
 	for begun := false; ; begun = true {

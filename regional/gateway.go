@@ -57,7 +57,7 @@ type Gateway struct {
 	tickets  *followed
 	outcomes outcomes
 	clients  clients
-	tunnels  tunnels
+	tunnels  relay.Tunnels
 	cancel   context.CancelFunc
 	done     sync.WaitGroup
 

@@ -62,7 +62,7 @@ func newMetrics(r prometheus.Registerer, g *Gateway) (*metrics, error) {
 		m.unkept,
 		gauge("spillway_regional_rtt_networks", "Client networks (/24 and /48) whose round trip is known.", func() float64 { return g.meter.networks() }),
 		gauge("spillway_regional_http3_connections", "Open connections over HTTP/3.", func() float64 { return float64(g.front.open.http3()) }),
-		gauge("spillway_regional_tunnels_open", "Open WebSockets.", func() float64 { return float64(g.tunnels.len()) }),
+		gauge("spillway_regional_tunnels_open", "Open WebSockets.", func() float64 { return float64(g.tunnels.Len()) }),
 		gauge("spillway_regional_in_flight", "Requests under way.", func() float64 { return float64(g.inFlight.Load()) }),
 		gauge("spillway_regional_directive_age_seconds", "Age of the last directive; 0 before the first.", g.directiveAge),
 		summaryAges{g},

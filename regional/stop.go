@@ -33,7 +33,7 @@ func (g *Gateway) Stop(ctx context.Context) error {
 	var both sync.WaitGroup
 	both.Go(func() { frontErr = g.front.stop(ctx) })
 	both.Go(func() { peerErr = g.peer.stop(ctx) })
-	both.Go(func() { tunnelErr = g.tunnels.stop(ctx) })
+	both.Go(func() { tunnelErr = g.tunnels.Stop(ctx, errEnding) })
 	both.Wait()
 	if g.cancel != nil {
 		g.cancel()

@@ -46,7 +46,7 @@ func (g *Gateway) serveThrough(w http.ResponseWriter, r *http.Request, kind rela
 		defer t.Stop()
 	}
 	if kind == relay.WebSocket {
-		defer g.tunnels.enter(cancel)()
+		defer g.tunnels.Enter(cancel)()
 	}
 	g.dispatchThrough(ctx, w, r, q)
 }
