@@ -191,7 +191,7 @@ func (f *floor) seatModel(name string, ws []*worker, now time.Time) {
 		w.seats = append(w.seats, seat{p, i})
 	}
 	v := pick.NewView(views, f.ledger, f.index, f.orders.policy)
-	v.LongShare = f.orders.spec.Routing.LongShare
+	v.LongShare, v.OverlapWeight, v.Temperature = f.orders.spec.Routing.LongShare, f.orders.spec.Routing.OverlapWeight, f.orders.spec.Routing.Temperature
 	v.Resume(p.view)
 	p.view, p.workers = v, ws
 }

@@ -403,6 +403,7 @@ func draw(t *rapid.T) *spec.Spec {
 		SpillShare: positive.Draw(t, "spill share"), SpillFresh: spec.Duration(rapid.Int64Range(1e8, 1e10).Draw(t, "fresh")),
 		MaxBody: rapid.Int64Range(1024, 1<<30).Draw(t, "body"), RetryBudget: positive.Draw(t, "budget"),
 		Batch: batching(t, models), Queue: queueing(t), Health: healthing(t), UsageInStreams: &spill, ResumeText: &text, LongShare: positive.Draw(t, "long"),
+		OverlapWeight: positive.Draw(t, "overlap") * 100, Temperature: positive.Draw(t, "temperature") * 10,
 		Hedge: spec.Hedging{Enabled: spill, After: spec.Duration(time.Second), Quantile: 0.5 + positive.Draw(t, "quantile")*0.4},
 	}
 	return s

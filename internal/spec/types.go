@@ -290,8 +290,8 @@ type Steering struct {
 type Routing struct {
 	// Policy names the worker-choice policy of local tiers: predictive, round_robin, weighted_round_robin, random,
 	// weighted_random, power_of_two, least_connections, weighted_least_connections, least_queue, least_pending_tokens,
-	// least_response_time, gpu_utilization, gpu_aware, consistent_hash, prefix_affinity, sticky_until_saturated, prequal
-	// or lmetric. Default predictive.
+	// least_response_time, gpu_utilization, gpu_aware, consistent_hash, prefix_affinity, sticky_until_saturated, prequal,
+	// lmetric, cache_aware, overlap_cost or score_blend. Default predictive.
 	Policy string `yaml:"policy" default:"predictive"`
 	// HashKey is what the policy consistent_hash keeps requests together by: "session" (the header X-Session-Id, else
 	// the body's user), "tenant", "prefix" (the first 1 KiB of the prompt) or "header:NAME". A request without it goes by
@@ -303,6 +303,12 @@ type Routing struct {
 	// LongShare is the part of a worker's KV cache that long requests (over a quarter of it each) may hold together, so that
 	// they cannot keep short ones out. One is always let in. 1 is no bound. Default 0.5.
 	LongShare float64 `yaml:"long_share" default:"0.5"`
+	// OverlapWeight is what a block to prefill counts to the policy overlap_cost, in blocks held by what runs: more favours
+	// cached prefixes, less an even batch. Default 1.
+	OverlapWeight float64 `yaml:"overlap_weight" default:"1"`
+	// Temperature is how freely the policy overlap_cost strays from the least cost: at 1 the dearest worker is drawn e times
+	// as rarely as the cheapest. Default 0: never.
+	Temperature float64 `yaml:"temperature"`
 	// Spill allows a region to forward to a peer. Default true.
 	Spill *bool `yaml:"spill" default:"true"`
 	// SpillMargin is how much cheaper a peer must be, RTT included, before a request spills. Default 20ms.

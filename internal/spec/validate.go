@@ -17,6 +17,7 @@ func Policies() []string {
 		"predictive", "round_robin", "weighted_round_robin", "random", "weighted_random", "power_of_two", "least_connections",
 		"weighted_least_connections", "least_queue", "least_pending_tokens", "least_response_time", "gpu_utilization", "gpu_aware",
 		"consistent_hash", "prefix_affinity", "sticky_until_saturated", "prequal", "lmetric",
+		"cache_aware", "overlap_cost", "score_blend",
 	}
 }
 
@@ -233,6 +234,12 @@ func (j *judge) policy() {
 		j.bad("$.routing.kv_overcommit", fmt.Sprintf("kv_overcommit %v is out of range", r.KVOvercommit), "write a factor from 0.5 to 2, such as 1")
 	}
 	j.share("$.routing.long_share", "long_share", r.LongShare)
+	if !(r.OverlapWeight > 0 && r.OverlapWeight <= 100) {
+		j.bad("$.routing.overlap_weight", fmt.Sprintf("overlap_weight %v is out of range", r.OverlapWeight), "write a factor over 0 and up to 100, such as 1; the policy least_connections counts no prefill at all")
+	}
+	if !(r.Temperature >= 0 && r.Temperature <= 10) {
+		j.bad("$.routing.temperature", fmt.Sprintf("temperature %v is out of range", r.Temperature), "write 0 for always the least cost, or up to 10 for nearly by chance")
+	}
 	j.between("$.routing.spill_margin", "spill_margin", r.SpillMargin, 0, 10*time.Second)
 	j.share("$.routing.spill_share", "spill_share", r.SpillShare)
 	j.between("$.routing.spill_fresh", "spill_fresh", r.SpillFresh, 100*time.Millisecond, 10*time.Second)

@@ -61,6 +61,16 @@
 // lmetric takes the least product of uncached prompt tokens and sequences. Use it as a good balance of cache and load
 // with nothing to learn, where no request's prefix is most of the traffic.
 //
+// cache_aware takes the worker that holds most of the prompt, if that is three tenths of it, else the one of which least is
+// known to be cached, and the fewest sequences while the fleet is 64 sequences and half as many again out of balance. Use it
+// to move from SGLang's router without changing where requests go.
+//
+// overlap_cost takes the least sum of blocks to prefill, times overlap_weight, and blocks held by what runs; temperature
+// spreads it. Use it to move from Dynamo's KV router.
+//
+// score_blend takes the best sum of cached prefix (3), short queue (2) and free KV cache (2). Use it to move from llm-d or
+// the Gateway API inference extension with their default scorers.
+//
 // # What it never does
 //
 // It never talks to a worker, never reads a clock, starts no goroutine and holds no lock: one writer owns the values,

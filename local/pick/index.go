@@ -122,6 +122,26 @@ func (x *Index) Forget(worker int32) {
 // Len is the number of distinct blocks known.
 func (x *Index) Len() int { return len(x.entries) }
 
+// Held is how many blocks a worker is believed to hold.
+func (x *Index) Held(worker int32) int {
+	if worker < 0 || int(worker) >= len(x.lists) {
+		return 0
+	}
+	n := x.lists[worker].len()
+	if m := x.mirrors[worker]; m != nil {
+		n += m.linked.len()
+	}
+	return n
+}
+
+// Match is how many bytes of a prompt's beginning a worker is believed to hold.
+func (x *Index) Match(worker int32, blocks []uint64) int64 {
+	if !x.match(blocks) {
+		return 0
+	}
+	return blockEnd(x.matched(worker))
+}
+
 // match works out, for every worker, how many leading blocks it holds; matched reads the result. It says whether
 // anybody holds the first.
 func (x *Index) match(blocks []uint64) bool {

@@ -28,6 +28,9 @@ const (
 	StickyUntilSaturated                   // the workers that hold the prompt, until waiting for them costs too much
 	Prequal                                // fastest of those that are not hot
 	LMetric                                // least uncached prefill times batch
+	CacheAware                             // SGLang's: most of the prompt cached, else least in the index
+	OverlapCost                            // Dynamo's: least blocks to prefill and to decode over
+	ScoreBlend                             // llm-d's: most of cached prefix, short queue and free KV cache
 )
 
 // rule is one policy: its name in specs, its reason word, what its costs count, and how it chooses.
@@ -56,6 +59,9 @@ var rules = [...]rule{
 	StickyUntilSaturated:     {"sticky_until_saturated", "sticky", "seconds to first token", (*View).stickyUntilSaturated},
 	Prequal:                  {"prequal", "fastest_cold", "", (*View).prequal},
 	LMetric:                  {"lmetric", "least_lmetric", "tokens times batch", (*View).lmetric},
+	CacheAware:               {"cache_aware", "cache_aware", "blocks", (*View).cacheAware},
+	OverlapCost:              {"overlap_cost", "least_blocks", "blocks", (*View).overlapCost},
+	ScoreBlend:               {"score_blend", "best_scores", "missing score", (*View).scoreBlend},
 }
 
 // Policies lists the names of all policies, the default first.

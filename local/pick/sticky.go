@@ -7,22 +7,25 @@ const (
 	stickyWait  = 18.0 // seconds that warmth may cost where the request names no bound
 )
 
-// stickyUntilSaturated takes the soonest of the workers that hold nearly all of the prompt, as long as the soonest of
-// the others would not be sooner by more than half of what the request may wait. Then, and when nobody holds it, it
+// stickyUntilSaturated takes the soonest of the workers that hold nearly all of the prompt, as long as the wait on one of
+// the others is not shorter by more than half of what the request may wait. Then, and when nobody holds it, it
 // takes the soonest of all.
 func (v *View) stickyUntilSaturated() int32 {
 	limit := stickyWait
 	if v.patient > 0 {
 		limit = v.patient / 2
 	}
+	// As published, what the others would have to compute anew does not speak for the warm: only what stands before the
+	// request on each is compared.
 	warm, cold := math.Inf(1), math.Inf(1)
 	for _, at := range v.cands {
 		b := &v.brief[at]
 		v.costs[at] = b.base + v.pending(at)*b.perToken
+		before := b.base + v.loads[at].back*b.perToken
 		if v.warm(at) {
-			warm = min(warm, v.costs[at])
+			warm = min(warm, before)
 		} else {
-			cold = min(cold, v.costs[at])
+			cold = min(cold, before)
 		}
 	}
 	if warm < math.Inf(1) && !(warm-cold > limit) {

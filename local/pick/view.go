@@ -16,6 +16,10 @@ type View struct {
 	// LongShare is the part of a worker's KV cache that long requests may hold together; 0 is half. Set it before the first
 	// choice.
 	LongShare float64
+	// OverlapWeight is what a block of prefill counts to overlap_cost, in blocks of decode; 0 is 1.
+	OverlapWeight float64
+	// Temperature is how freely overlap_cost strays from the least cost; 0 is never.
+	Temperature float64
 
 	gates    []gate    // what every choice reads of every worker, close together
 	brief    []brief   // and of every candidate
