@@ -55,7 +55,12 @@ func TestDeepProbeLeavesAWorkerAtWorkAlone(t *testing.T) {
 	done := make(chan struct{})
 	go func() { defer close(done); _, _ = post(t, a, streamed) }()
 	eventually(t, "the worker holds a request", func() bool { return w.running.Load() == 1 })
-	time.Sleep(50 * time.Millisecond) // a probe that was sent just before is over
+	eventually(t, "nothing is asked for ten intervals", func() bool { // once a probe that was sent just before is over
+		before := asked.Load()
+		time.Sleep(200 * time.Millisecond)
+		return asked.Load() == before
+	})
+	time.Sleep(200 * time.Millisecond)
 	before := asked.Load()
 	time.Sleep(200 * time.Millisecond)
 	if n := asked.Load() - before; n != 0 {

@@ -3,6 +3,7 @@ package local_test
 import (
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -27,10 +28,11 @@ func TestDrainedZoneEndsItsAnswersAtTheDeadline(t *testing.T) {
 		text string
 		at   time.Time
 	}
+	var begun atomic.Int64
 	send := func(body string) chan answer {
 		c := make(chan answer, 1)
 		go func() {
-			resp, text, err := p.post(p.gateway, a, hop, body)
+			resp, text, err := p.follow(p.gateway, a, hop, body, func() { begun.Add(1) })
 			if err != nil {
 				t.Error(err)
 			}
@@ -40,8 +42,7 @@ func TestDrainedZoneEndsItsAnswersAtTheDeadline(t *testing.T) {
 	}
 	w1.set("endless")
 	streaming := send(streamed)
-	eventually(t, "a stream under way", func() bool { return w1.served.Load() == 1 })
-	time.Sleep(50 * time.Millisecond) // its first bytes pass
+	eventually(t, "a stream under way", func() bool { return begun.Load() == 1 })
 	w1.set("stall")
 	silent := send(streamed)
 	eventually(t, "a request without a byte", func() bool { return w1.running.Load() == 2 })

@@ -97,6 +97,11 @@ func (p *planet) join(c *local.Config) {
 
 // post sends a request the way a gateway does.
 func (p *planet) post(certs *identity.Certs, a *local.Agent, hop relay.Hop, body string) (*http.Response, string, error) {
+	return p.follow(certs, a, hop, body, func() {})
+}
+
+// follow says when the answer has begun.
+func (p *planet) follow(certs *identity.Certs, a *local.Agent, hop relay.Hop, body string, begun func()) (*http.Response, string, error) {
 	tr := relay.NewTransport(certs.Client(relay.ALPN, nil))
 	defer tr.CloseIdleConnections()
 	req, _ := http.NewRequest(http.MethodPost, "https://"+a.Addr().String()+"/v1/chat/completions", strings.NewReader(body))
@@ -107,6 +112,7 @@ func (p *planet) post(certs *identity.Certs, a *local.Agent, hop relay.Hop, body
 		return nil, "", err
 	}
 	defer func() { _ = resp.Body.Close() }()
+	begun()
 	text, err := io.ReadAll(resp.Body)
 	return resp, string(text), err
 }

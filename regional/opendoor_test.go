@@ -198,7 +198,7 @@ func TestHTTP3(t *testing.T) {
 		defer cancel()
 		stopped <- g.Stop(ctx)
 	}()
-	time.Sleep(50 * time.Millisecond)
+	closing(t, g)
 	close(proceed)
 	rest, err := io.ReadAll(resp.Body)
 	if err != nil || !strings.HasSuffix(string(rest), "data: [DONE]\n\n") {
@@ -209,12 +209,26 @@ func TestHTTP3(t *testing.T) {
 	}
 }
 
+// sessions is a client's cache of sessions that says when it is given one.
+type sessions struct {
+	tls.ClientSessionCache
+	came chan struct{}
+}
+
+func (s sessions) Put(key string, state *tls.ClientSessionState) {
+	s.ClientSessionCache.Put(key, state)
+	if state != nil {
+		s.came <- struct{}{}
+	}
+}
+
 // No early data: a request that may arrive twice may not be paid twice.
 func TestHTTP3TakesNoEarlyData(t *testing.T) {
 	w := newWorld(t)
 	files := w.frontFiles("front")
 	g := w.gateway("fra", func(c *regional.Config) { c.HTTPCert, c.HTTPKey = files.Cert, files.Key })
-	cfg := &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h3"}, ClientSessionCache: tls.NewLRUClientSessionCache(4)}
+	tickets := sessions{tls.NewLRUClientSessionCache(4), make(chan struct{}, 16)}
+	cfg := &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h3"}, ClientSessionCache: tickets}
 	for range 2 {
 		c, err := quic.DialAddrEarly(t.Context(), g.HTTPAddr().String(), cfg, nil)
 		must(t, err)
@@ -222,7 +236,7 @@ func TestHTTP3TakesNoEarlyData(t *testing.T) {
 		if c.ConnectionState().Used0RTT {
 			t.Error("early data was taken")
 		}
-		time.Sleep(50 * time.Millisecond) // for the session's ticket, where there is one
+		<-tickets.came
 		_ = c.CloseWithError(0, "")
 	}
 }

@@ -420,7 +420,7 @@ func TestStopCutsTunnelsAtItsDeadline(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	stopped := make(chan error, 1)
 	go func() { stopped <- g.Stop(ctx) }()
-	time.Sleep(100 * time.Millisecond)
+	closing(t, g)
 	_, _ = io.WriteString(c, "still here\n")
 	says(t, in, "re:still here")
 	cancel()

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -231,6 +232,18 @@ func eventually(t testing.TB, what string, f func() bool) {
 		}
 	}
 	t.Fatalf("never came about: %s", what)
+}
+
+// closing waits until a gateway that was told to stop takes no new connections.
+func closing(t *testing.T, g *regional.Gateway) {
+	t.Helper()
+	eventually(t, "the door is closed", func() bool {
+		c, err := net.Dial("tcp", g.HTTPAddr().String())
+		if err == nil {
+			_ = c.Close()
+		}
+		return err != nil
+	})
 }
 
 // call is a client's request.

@@ -236,17 +236,20 @@ func TestClosingABodyEarlyEndsTheConnection(t *testing.T) {
 // TestWhatNobodyAskedFor ends a connection: bytes after an answer, at once or later.
 func TestWhatNobodyAskedFor(t *testing.T) {
 	var served atomic.Int32
+	taken, said := make(chan bool), make(chan bool)
 	url := raw(t, func(c net.Conn, br *bufio.Reader) {
 		if _, err := http.ReadRequest(br); err != nil {
 			return
 		}
 		if served.Add(1)%2 == 0 {
 			_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
-			time.Sleep(5 * time.Millisecond)
+			<-taken
 			_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil")
 		} else {
 			_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nokHTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil")
+			<-taken
 		}
+		said <- true
 		_, _ = io.Copy(io.Discard, c)
 	})
 	tr := over(t, nil)
@@ -260,7 +263,8 @@ func TestWhatNobodyAskedFor(t *testing.T) {
 			t.Fatalf("%q, %v", b, err)
 		}
 		_ = resp.Body.Close()
-		time.Sleep(50 * time.Millisecond)
+		taken <- true
+		<-said // and so it is there before the next request goes out
 	}
 }
 
