@@ -11,6 +11,7 @@ var topLevel = []string{"cmd", "global", "regional", "local", "consensus", "geo"
 var pure = []string{
 	"global/steer", "global/stage", "global/lease", "regional/tenant", "regional/zone", "local/queue", "local/pick", "local/health", "local/batch", "local/warm", "local/scale", "local/owner",
 	"internal/capacity", "internal/spec", "internal/route", "internal/explain", "internal/grpcwire", "internal/openai", "internal/resume", "internal/ticket", "internal/config/strict",
+	"chaos/rival",
 }
 
 // plainData are generated message types: data without behaviour, which pure codecs may use.
