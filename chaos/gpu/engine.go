@@ -112,6 +112,13 @@ func (e *Engine) Submit(now time.Time, r Request) (*Sequence, error) {
 		return nil, fmt.Errorf("%w: %d requests wait", ErrFull, e.limits.MaxWaiting)
 	}
 	e.created++
+	if len(r.Prompt) > 0 {
+		text := r.Prompt
+		if r.Answer != 0 {
+			text = append(slices.Clone(text), Piece{r.Answer, r.OutputTokens})
+		}
+		r.Prefix = Hashes(nil, text, BlockTokens)
+	}
 	s := &Sequence{req: r, key: mix(e.salt ^ mix(e.created)), arrived: now, ready: now.Add(Ingest)}
 	e.arriving = append(e.arriving, s)
 	return s, nil

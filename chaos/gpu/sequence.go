@@ -7,6 +7,10 @@ type Request struct {
 	// Prefix holds the chained hash of each full block of the prompt: equal up to i means equal content up to there.
 	// Missing hashes make the rest of the prompt private.
 	Prefix []uint64
+	// Prompt is the prompt's text, instead of Prefix. What PromptTokens has beyond it is private.
+	Prompt []Piece
+	// Answer is the ID of the answer's text, so that what repeats it hits the cache. 0 keeps the answer private.
+	Answer uint64
 	// PromptTokens is the prompt's length, at least 1.
 	PromptTokens int
 	// OutputTokens is how many tokens to make, at least 1.
@@ -80,7 +84,7 @@ func (s *Sequence) decoding() bool { return s.generated > 0 && s.left() == 1 }
 
 // hash names the content of the sequence's i-th block.
 func (s *Sequence) hash(i int) uint64 {
-	if i < len(s.req.Prefix) && (i+1)*BlockTokens <= s.req.PromptTokens {
+	if i < len(s.req.Prefix) && (len(s.req.Prompt) > 0 || (i+1)*BlockTokens <= s.req.PromptTokens) {
 		return s.req.Prefix[i]
 	}
 	return mix(s.key ^ mix(uint64(i)+1))

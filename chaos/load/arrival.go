@@ -4,13 +4,12 @@ import (
 	"io"
 	"math"
 	"time"
+
+	"github.com/spillway-lb/spillway/chaos/gpu"
 )
 
 // Piece is a part of a prompt that is the same text wherever its ID is the same.
-type Piece struct {
-	ID     uint64
-	Tokens int
-}
+type Piece = gpu.Piece
 
 // Arrival is one request to send.
 type Arrival struct {
@@ -20,6 +19,8 @@ type Arrival struct {
 	Prompt []Piece
 	// Output is how many tokens to ask for.
 	Output int
+	// Session is equal for what seems to be one conversation; 0 where the source cannot tell.
+	Session uint64
 }
 
 // PromptTokens returns the prompt's length.

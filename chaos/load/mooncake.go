@@ -25,7 +25,9 @@ const (
 // output_length and hash_ids, one id for each 512 tokens, equal ids from the first on being a shared prefix. Where most
 // arrivals carry the time of the one before, the clock was rounded to three seconds: each such bucket is then spread
 // evenly over its three seconds, in the trace's order, or the queueing would be an artefact. Errors name the line.
-func Mooncake(r io.Reader, seed uint64) Source {
+func Mooncake(r io.Reader, seed uint64) Source { return newMooncake(r, seed) }
+
+func newMooncake(r io.Reader, seed uint64) *mooncake {
 	scanner := bufio.NewScanner(r)
 	scanner.Buffer(make([]byte, 0, 64<<10), 1<<20)
 	return &mooncake{scanner: scanner, rng: rand.New(rand.NewPCG(seed, 0x3c3c))}
@@ -34,6 +36,7 @@ func Mooncake(r io.Reader, seed uint64) Source {
 type mooncake struct {
 	scanner *bufio.Scanner
 	rng     *rand.Rand
+	merge   bool // blocks whose ids follow each other become one piece
 	line    int
 	primed  bool
 	rounded bool
@@ -149,19 +152,35 @@ func (s *mooncake) record(line []byte) (Arrival, error) {
 		s.begun, s.first = true, at
 	}
 	s.last = max(s.last, at-s.first)
-	return Arrival{At: s.last, Prompt: pieces(r.Hashes, max(r.Input, 1), s.line), Output: max(r.Output, 1)}, nil
+	return Arrival{
+		At: s.last, Output: max(r.Output, 1), Session: conversation(r.Hashes),
+		Prompt: pieces(r.Hashes, max(r.Input, 1), s.line, s.merge),
+	}, nil
 }
 
-// pieces cuts the prompt at its blocks; what the ids do not cover is the request's own.
-func pieces(ids []uint64, length, line int) []Piece {
+// conversation names what a prompt goes on with after the block that all may share.
+func conversation(ids []uint64) uint64 {
+	if len(ids) < 2 {
+		return 0
+	}
+	return mix(1<<62 | ids[1])
+}
+
+// pieces cuts the prompt at its blocks, or where merge is set only where one id is not the one before plus one: ids that
+// follow each other were given out together. What the ids do not cover is the request's own.
+func pieces(ids []uint64, length, line int, merge bool) []Piece {
 	var list []Piece
-	for _, id := range ids {
+	for i, id := range ids {
 		if length == 0 {
 			break
 		}
 		n := min(mooncakeBlock, length)
-		list = append(list, Piece{ID: mix(id), Tokens: n})
 		length -= n
+		if merge && i > 0 && id == ids[i-1]+1 {
+			list[len(list)-1].Tokens += n
+			continue
+		}
+		list = append(list, Piece{ID: mix(id), Tokens: n})
 	}
 	if length > 0 {
 		list = append(list, Piece{ID: mix(1<<63 | uint64(line)), Tokens: length})
