@@ -145,10 +145,10 @@ func (f *floor) earn() {
 }
 
 // spend takes a whole retry for a visit, if there is one and some worker that has not failed the visit could take it.
-func (f *floor) spend(v *visit) bool {
+func (f *floor) spend(v *visit, now time.Time) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.budget < 1 || f.closed(time.Now()) || !f.elsewhere(v) {
+	if f.budget < 1 || f.closed(now) || !f.elsewhere(v) {
 		return false
 	}
 	f.budget--

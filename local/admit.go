@@ -32,9 +32,10 @@ func (a *Agent) enter(ctx context.Context, v *visit) (*attempt, *openai.Error) {
 	case d := <-v.ready:
 		return d.attempt, d.refusal
 	case <-ctx.Done():
-		return f.leave(v, openai.Upstream("the client left while it waited"))
+		return f.leave(v, openai.Upstream("the client left while it waited"), time.Now())
 	case <-late:
-		return f.leave(v, f.tooLate(v))
+		now := time.Now()
+		return f.leave(v, f.tooLate(v, now), now)
 	}
 }
 
@@ -178,20 +179,19 @@ func (f *floor) longest(v *visit, p *pool) int {
 }
 
 // leave takes a visit out of the queue. When a place was found in the same moment, the place is used after all.
-func (f *floor) leave(v *visit, refusal *openai.Error) (*attempt, *openai.Error) {
+func (f *floor) leave(v *visit, refusal *openai.Error, now time.Time) (*attempt, *openai.Error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if v.item.Waiting() {
-		f.pools[v.model].queue.Remove(&v.item, time.Now())
-		f.gaveUp(v, time.Now())
+		f.pools[v.model].queue.Remove(&v.item, now)
+		f.gaveUp(v, now)
 		return nil, refusal
 	}
 	d := <-v.ready
 	return d.attempt, d.refusal
 }
 
-func (f *floor) tooLate(v *visit) *openai.Error {
-	now := time.Now()
+func (f *floor) tooLate(v *visit, now time.Time) *openai.Error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if e := f.notLoaded(v, now); e != nil {

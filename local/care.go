@@ -18,7 +18,7 @@ var errDrained = fmt.Errorf("%w: the worker's drain has reached its deadline", r
 // care looks for what no single answer shows: outliers, and answers that outlast a drain.
 func (f *floor) care(now time.Time) {
 	f.leaveTaking(now)
-	for _, w := range f.workers {
+	for _, w := range f.inOrder() {
 		w.leave.Set(w.drained, now)
 		f.hurry(w, now)
 		f.tend(w, now)
@@ -31,7 +31,7 @@ func (f *floor) care(now time.Time) {
 		return
 	}
 	f.swept = now
-	for _, p := range f.pools {
+	for _, p := range f.models() {
 		f.sweep(p, now)
 		p.fade(now)
 	}

@@ -21,6 +21,9 @@ import (
 	"github.com/spillway-lb/spillway/local/warm"
 )
 
+// defaultPrefixIndex bounds the memory of the prefix index, in bytes.
+const defaultPrefixIndex = 128 << 20
+
 // Config of an Agent.
 type Config struct {
 	// Name, Region and Zone are the instance's path; the certificate must say the same.
@@ -99,7 +102,7 @@ func (c *Config) check() error {
 		return err
 	}
 	if c.PrefixIndex <= 0 {
-		c.PrefixIndex = 128 << 20
+		c.PrefixIndex = defaultPrefixIndex
 	}
 	if c.ScrapeInterval <= 0 {
 		c.ScrapeInterval = time.Second

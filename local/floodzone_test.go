@@ -201,7 +201,7 @@ func (z *floodZone) collect(now time.Time) {
 			if !now.After(r.visit.item.Deadline) {
 				return false
 			}
-			at, _ := z.f.leave(r.visit, openai.Upstream("late"))
+			at, _ := z.f.leave(r.visit, openai.Upstream("late"), now)
 			z.verdict(r, at, now)
 			return true
 		}

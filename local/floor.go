@@ -58,6 +58,7 @@ type floor struct {
 	stood    time.Duration       // for how long this process was stopped, until the patrol has said so
 	hits     [2]hitScore         // by whether the prefix index was exact
 	split    *division           // of the workers among the zone's instances; nil: all are ours
+	rows     rows                // of workers and pools, by name
 }
 
 // pool is what serves one model.
@@ -104,7 +105,7 @@ func (f *floor) add(w *worker, now time.Time) bool {
 	w.setPrior()
 	w.attempts, w.places = map[*attempt]struct{}{}, map[string]*place{}
 	w.pools = route.PoolsWith(f.orders.spec, w.declared.Labels)
-	f.workers[w.declared.Name] = w
+	f.workers[w.declared.Name], f.rows.workers = w, nil
 	w.elsewhere = f.whose(w)
 	w.drained = f.orders.drained(f.cfg.Region, f.cfg.Zone, w.declared.Name, now)
 	f.seat(now)
@@ -133,6 +134,7 @@ func (f *floor) remove(w *worker, now time.Time) {
 	f.leaving[w] = struct{}{}
 	if f.workers[w.declared.Name] == w {
 		delete(f.workers, w.declared.Name)
+		f.rows.workers = nil
 	}
 	f.seat(now)
 	f.release(w)

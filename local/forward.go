@@ -32,7 +32,7 @@ func (a *Agent) serve(w http.ResponseWriter, v *visit) {
 		}
 		at, res := a.send(w, v, at)
 		v.exclude(at.choice.ID)
-		if res.Retryable && v.retries > 0 && a.floor.spend(v) {
+		if res.Retryable && v.retries > 0 && a.floor.spend(v, time.Now()) {
 			v.retries--
 			a.meters.retries.Inc()
 			begun = true

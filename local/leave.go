@@ -23,10 +23,10 @@ func (f *floor) leaveTaking(now time.Time) {
 	if !f.closed(now) {
 		return
 	}
-	for _, p := range f.pools {
+	for _, p := range f.models() {
 		f.refuseAll(p, openai.NoCapacity(p.model, openai.MinRetryAfter), now)
 	}
-	for _, w := range f.workers {
+	for _, w := range f.inOrder() {
 		w.giveUp(errZoneDrained)
 	}
 	for w := range f.leaving {

@@ -51,10 +51,10 @@ func (f *floor) patrol(now time.Time) (stalled []string, stood time.Duration) {
 	f.forgive(now)
 	f.walked, stood, f.stood = now, f.stood, 0
 	f.care(now)
-	for name, w := range f.workers {
+	for _, w := range f.inOrder() {
 		if w.open > 0 && f.inspect(w, now) {
 			w.refresh(now)
-			stalled = append(stalled, name)
+			stalled = append(stalled, w.declared.Name)
 		}
 	}
 	for w := range f.leaving {

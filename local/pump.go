@@ -31,12 +31,12 @@ func (f *floor) serve(p *pool, now time.Time) {
 		if at == nil {
 			p.queue.Settle(it, 0)
 		}
-		it.Value.ready <- verdict{attempt: at, refusal: refusal}
+		it.Value.tell(verdict{attempt: at, refusal: refusal})
 	}
 }
 
 func (f *floor) serveAll(now time.Time) (waiting bool) {
-	for _, p := range f.pools {
+	for _, p := range f.models() {
 		f.serve(p, now)
 		if p.queue.Len() > 0 && f.hopeless(p) {
 			if loads, refusal := f.expecting(p, now); !loads {
@@ -63,7 +63,7 @@ func (f *floor) refuseAll(p *pool, refusal *openai.Error, now time.Time) {
 	for p.queue.Len() > 0 {
 		it := p.queue.Next(now, func(*queueItem) queue.Answer { return queue.Placed })
 		p.queue.Settle(it, 0)
-		it.Value.ready <- verdict{refusal: refusal}
+		it.Value.tell(verdict{refusal: refusal})
 	}
 }
 

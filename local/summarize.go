@@ -17,16 +17,20 @@ const decodeBatch = 32
 
 // Summary states the zone's capacity now.
 func (a *Agent) Summary(now time.Time) capacity.Summary {
-	f := a.floor
+	s := a.floor.summary(a.path(), now)
+	s.Draining = s.Draining || a.leaving.Load()
+	return s
+}
+
+func (f *floor) summary(path capacity.Path, now time.Time) capacity.Summary {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	s := capacity.Summary{Path: a.path(), Draining: a.leaving.Load() || f.orders.drained(a.cfg.Region, a.cfg.Zone, "", now)}
-	for _, p := range f.pools {
+	s := capacity.Summary{Path: path, Draining: f.orders.drained(f.cfg.Region, f.cfg.Zone, "", now)}
+	for _, p := range f.models() {
 		if len(p.workers) > 0 || p.queue.Len() > 0 {
 			s.Models = append(s.Models, f.summarize(p, now))
 		}
 	}
-	slices.SortFunc(s.Models, func(x, y capacity.Model) int { return strings.Compare(x.Name, y.Name) })
 	for _, k := range f.acks {
 		s.Acks = append(s.Acks, k)
 	}

@@ -64,7 +64,7 @@ func (a *Agent) through(w http.ResponseWriter, r *http.Request, kind relay.Kind)
 		}
 		res := a.attemptThrough(ctx, w, v, at, kind)
 		v.exclude(at.choice.ID)
-		if res.Retryable && v.retries > 0 && v.through.Again() && a.floor.spend(v) {
+		if res.Retryable && v.retries > 0 && v.through.Again() && a.floor.spend(v, time.Now()) {
 			v.retries--
 			a.meters.retries.Inc()
 			continue

@@ -42,7 +42,17 @@ type visit struct {
 	item    queue.Item[*visit]
 	through *relay.Replay // its body, where that is not read; nil otherwise
 
-	ready chan verdict // one verdict for each time it waits
+	ready chan verdict  // one verdict for each time it waits
+	told  func(verdict) // is told it instead, in virtual time, where nobody waits on channels
+}
+
+// tell ends a wait.
+func (v *visit) tell(d verdict) {
+	if v.told != nil {
+		v.told(d)
+		return
+	}
+	v.ready <- d
 }
 
 // verdict ends a wait: a place, or a refusal.

@@ -46,12 +46,12 @@ func (v *visit) expected() int64 { return v.query.OutputTokens * 2 / 3 }
 
 // wait puts a visit in the queue, or refuses it or somebody else when the queue is full.
 func (f *floor) wait(v *visit, p *pool, now time.Time) (*attempt, *openai.Error, bool) {
-	if v.ready == nil {
+	if v.ready == nil && v.told == nil {
 		v.ready = make(chan verdict, 1)
 	}
 	f.line(v, p, now)
 	r := p.queue.Push(&v.item, now, f.rng, func(it *queueItem) {
-		it.Value.ready <- verdict{refusal: f.noRoom(it.Value, p, now)}
+		it.Value.tell(verdict{refusal: f.noRoom(it.Value, p, now)})
 	})
 	switch {
 	case r == queue.Late && !v.deadline.IsZero():

@@ -25,7 +25,7 @@ func Seed(secret uint64, tenant, model string) uint64 {
 func Blocks(dst []uint64, seed uint64, prompt []byte) []uint64 {
 	h := seed
 	for i := range MaxBlocks {
-		size := blockSize(i)
+		size := BlockSize(i)
 		if len(prompt) < size {
 			break
 		}
@@ -36,7 +36,8 @@ func Blocks(dst []uint64, seed uint64, prompt []byte) []uint64 {
 	return dst
 }
 
-func blockSize(i int) int {
+// BlockSize is the length of block i in bytes.
+func BlockSize(i int) int {
 	switch {
 	case i < fineBlocks:
 		return fineSize
