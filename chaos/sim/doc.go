@@ -1,0 +1,21 @@
+// Package sim runs a fleet in virtual time: workers of chaos/gpu, and before them the floors of the local tier, gateways
+// and global nodes with the very code that decides in production, on one heap of events. It starts no goroutine, opens no
+// socket and reads no clock: the same scenario with the same seed has the same outcome to the last byte, on any machine.
+//
+// # What is production's own, and what is mirrored
+//
+// A zone is local.Lab: the floor of an Agent itself, with its queue, views, ledger, prefix index, learners, breakers and
+// retry budget. What stands around a floor in an Agent is here instead: scrapes once a second with a tenth of jitter,
+// patrols every 250 ms, a pump every 10 ms while somebody waits, and the one retry of a request whose worker broke before
+// its first byte. Prompts are pieces and not texts, so that blocks are hashed from pieces (gpu.Cut) at the places where
+// pick.Blocks cuts texts of four bytes to the token; equal beginnings have equal hashes, and that is all that is asked of
+// them.
+//
+// # What is left out
+//
+// Hedging, merged embeddings, cache events (the prefix index guesses), cold models and adapters, and streams that go on
+// elsewhere after their worker broke: they count as cut. What a tier computes takes no time.
+//
+// It never decides where a request goes, and it never looks at anything on behalf of a decider that the decider could not
+// have seen at that moment: what a floor knows of a worker came by a scrape or by its own answers.
+package sim

@@ -1,0 +1,86 @@
+package sim
+
+// kind of an event.
+type kind uint8
+
+const (
+	evArrive kind = iota // the workload's next request is due
+	evStep               // an engine has something to do
+	evFinish             // an answer is complete
+	evLate               // a waiting request's patience is over
+	evScrape             // a worker's page is read
+	evRead               // and what it said is booked
+	evPatrol             // a zone's patrol
+	evPump               // a zone's pump
+	evSample             // the series
+)
+
+// event is one thing that happens. Those of one moment happen in the order in which they were planned.
+type event struct {
+	at    int64 // ns since the start
+	order uint64
+	kind  kind
+	who   int32 // worker or zone
+	ride  *ride // request
+	page  *page // what was read
+}
+
+func (e *event) before(o *event) bool { return e.at < o.at || e.at == o.at && e.order < o.order }
+
+// agenda is a heap of four children to the node: half as deep as one of two, and a node's children share cache lines.
+type agenda struct {
+	list  []event
+	order uint64
+}
+
+func (a *agenda) add(e event) {
+	a.order++
+	e.order = a.order
+	a.list = append(a.list, e)
+	i := len(a.list) - 1
+	for i > 0 {
+		up := (i - 1) / 4
+		if !e.before(&a.list[up]) {
+			break
+		}
+		a.list[i] = a.list[up]
+		i = up
+	}
+	a.list[i] = e
+}
+
+func (a *agenda) take() (event, bool) {
+	n := len(a.list)
+	if n == 0 {
+		return event{}, false
+	}
+	first, last := a.list[0], a.list[n-1]
+	a.list[n-1] = event{}
+	a.list = a.list[:n-1]
+	if n > 1 {
+		a.sink(last)
+	}
+	return first, true
+}
+
+func (a *agenda) sink(e event) {
+	i, n := 0, len(a.list)
+	for {
+		child := 4*i + 1
+		if child >= n {
+			break
+		}
+		least := child
+		for c := child + 1; c < min(child+4, n); c++ {
+			if a.list[c].before(&a.list[least]) {
+				least = c
+			}
+		}
+		if !a.list[least].before(&e) {
+			break
+		}
+		a.list[i] = a.list[least]
+		i = least
+	}
+	a.list[i] = e
+}

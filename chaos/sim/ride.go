@@ -1,0 +1,313 @@
+package sim
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spillway-lb/spillway/chaos/gpu"
+	"github.com/spillway-lb/spillway/chaos/load"
+	"github.com/spillway-lb/spillway/internal/openai"
+	"github.com/spillway-lb/spillway/internal/spec"
+	"github.com/spillway-lb/spillway/local"
+	"github.com/spillway-lb/spillway/local/pick"
+)
+
+// ride is one request from its arrival to its end.
+type ride struct {
+	req      *load.Request
+	due      int64
+	slot     int // in run.rides
+	measured bool
+	over     bool
+	zone     *zone
+	visit    *local.LabVisit
+	attempt  local.LabAttempt
+	worker   *worker
+	seq      *gpu.Sequence
+	hashes   []uint64
+	placed   int64 // when its worker was chosen
+	first    int64 // token, at the worker
+	last     int64
+	believed int64
+}
+
+// bytesPerToken is how long a token's text is: what the router estimates lengths by when the spec says nothing.
+const bytesPerToken = 4
+
+// arrive takes what the workload has due now, and plans the next time.
+func (r *run) arrive() error {
+	for {
+		at, ok, err := r.s.Workload.Peek()
+		if err != nil {
+			return fmt.Errorf("reading the workload: %w", err)
+		}
+		if !ok || int64(at) >= int64(r.s.Duration) {
+			return nil
+		}
+		if int64(at) > r.now {
+			r.expect(int64(at))
+			return nil
+		}
+		if err := r.admit(r.s.Workload.Pop()); err != nil {
+			return err
+		}
+	}
+}
+
+// expect plans the workload's next arrival, unless that is planned already.
+func (r *run) expect(at int64) {
+	if r.awaited > r.now && r.awaited <= at {
+		return
+	}
+	r.awaited = at
+	r.agenda.add(event{at: at, kind: evArrive})
+}
+
+// admit lets a request arrive.
+func (r *run) admit(q *load.Request) error {
+	if q == nil {
+		return errors.New("the workload announced a request and gave none: its Peek and Pop disagree")
+	}
+	if q.PromptTokens < 1 || q.Output < 1 {
+		return fmt.Errorf("request %d of the workload has %d prompt and %d output tokens: give it at least one of each", q.ID, q.PromptTokens, q.Output)
+	}
+	x := &ride{req: q, due: r.now, measured: r.now >= int64(r.s.WarmUp), slot: len(r.rides)}
+	r.rides = append(r.rides, x)
+	r.count(x, func(c *Counts) { c.Sent++ })
+	r.sent++
+	r.enter(x, r.zones[0])
+	return nil
+}
+
+// enter hands a request to a zone.
+func (r *run) enter(x *ride, z *zone) {
+	q := x.req
+	now := r.time(r.now)
+	x.zone = z
+	ask := &r.ask
+	*ask = local.LabAsk{
+		Model: r.model(q.Model), Tenant: r.tenant(q.Tenant), Class: r.class(q), Prompt: int64(q.PromptTokens),
+		Bytes: int64(q.PromptTokens) * bytesPerToken, Retries: 1, Blocks: r.blocks(q), Key: keyOf(q),
+	}
+	if r.s.Limits != nil {
+		ask.MaxTokens = r.s.Limits(q)
+	}
+	x.visit = z.lab.Visit(ask, now)
+	x.visit.Owner = x
+	r.try(x)
+}
+
+// try asks the zone for a worker.
+func (r *run) try(x *ride) {
+	now := r.time(r.now)
+	at, refusal, waits := x.zone.lab.Enter(x.visit, now)
+	r.settle(x.zone)
+	switch {
+	case waits:
+		if x.over || x.worker != nil {
+			return // its wait has ended at once
+		}
+		r.poke(x.zone)
+		r.agenda.add(event{at: max(int64(x.visit.Until().Sub(r.epoch)), r.now), kind: evLate, ride: x})
+	default:
+		r.verdict(x, at, refusal)
+	}
+}
+
+// settle does what a floor has decided of those that waited.
+func (r *run) settle(z *zone) {
+	for {
+		list := z.lab.Settled()
+		if len(list) == 0 {
+			return
+		}
+		r.scratch = append(r.scratch[:0], list...)
+		todo := r.scratch
+		r.scratch = nil
+		for _, v := range todo {
+			at, refusal := v.Verdict()
+			r.verdict(v.Owner.(*ride), at, refusal)
+		}
+		r.scratch = todo
+	}
+}
+
+func (r *run) verdict(x *ride, at local.LabAttempt, refusal *openai.Error) {
+	if refusal != nil {
+		r.refuse(x, refusal.Code)
+		return
+	}
+	r.dispatch(x, at)
+}
+
+// late ends the wait of a request whose patience is over.
+func (r *run) late(x *ride) {
+	if x.over || x.worker != nil || r.time(r.now).Before(x.visit.Until()) {
+		return
+	}
+	if refusal := x.zone.lab.TooLate(x.visit, r.time(r.now)); refusal != nil {
+		r.refuse(x, refusal.Code)
+	}
+}
+
+// dispatch sends a request to the worker that was chosen.
+func (r *run) dispatch(x *ride, at local.LabAttempt) {
+	now := r.time(r.now)
+	choice := at.Choice()
+	w := x.zone.workers[choice.ID]
+	x.attempt, x.worker, x.placed, x.believed = at, w, r.now, choice.Cached
+	w.sent++
+	r.out.Decisions++
+	if r.s.OnDecision != nil {
+		r.s.OnDecision(Decision{
+			At: time.Duration(r.now), Request: x.req.ID, Region: x.zone.region.name, Zone: x.zone.name, Worker: w.name,
+			Reason: choice.Reason, Seconds: choice.Seconds, Cached: choice.Cached,
+		})
+	}
+	x.zone.lab.Begin(at, func() { r.giveUp(x) })
+	if x.hashes == nil {
+		x.hashes = gpu.Hashes(r.hashes(), x.req.Prompt, gpu.BlockTokens)
+	}
+	seq, err := w.engine.Submit(now, gpu.Request{Prefix: x.hashes, PromptTokens: x.req.PromptTokens, OutputTokens: x.req.Output, Owner: x})
+	switch {
+	case errors.Is(err, gpu.ErrTooLong):
+		r.lose(x, local.EndTooLong, openai.CodeContextTooLong)
+	case err != nil:
+		r.lose(x, local.EndFull, openai.CodeNoCapacity)
+	default:
+		x.seq = seq
+		r.plan(w)
+	}
+}
+
+// token books a token that a worker has made for a request.
+func (r *run) token(x *ride, s *gpu.Sequence, now time.Time) {
+	if s.Generated() == 1 {
+		x.first = r.now
+		x.worker.decodes++
+		x.zone.lab.FirstByte(x.attempt, now)
+	} else if x.measured {
+		r.out.ITL.add(time.Duration(r.now-x.last) + gpu.PerToken)
+	}
+	x.last = r.now
+	if s.Done() {
+		r.agenda.add(event{at: r.now + int64(gpu.Finish), kind: evFinish, ride: x})
+	}
+}
+
+// finish books an answer that is complete.
+func (r *run) finish(x *ride) {
+	if x.over {
+		return
+	}
+	q, s := x.req, x.seq
+	u := openai.Usage{Prompt: q.PromptTokens, Completion: q.Output, Cached: s.Cached(), Stated: true}
+	x.worker.decodes--
+	x.zone.lab.End(x.attempt, u, local.EndWhole, r.time(x.last), r.time(r.now))
+	r.settle(x.zone)
+	r.complete(x)
+	r.end(x, true)
+}
+
+// lose ends an attempt that came to nothing, and tries the request elsewhere if it may be.
+func (r *run) lose(x *ride, how local.LabEnd, code string) {
+	now := r.time(r.now)
+	had := 0
+	if x.seq != nil {
+		had = x.seq.Generated()
+	}
+	if had > 0 {
+		x.worker.decodes--
+	}
+	x.zone.lab.End(x.attempt, openai.Usage{Completion: had}, how, r.time(x.last), now)
+	at := x.attempt
+	x.worker, x.seq, x.attempt = nil, nil, local.LabAttempt{}
+	switch {
+	case had > 0:
+		r.count(x, func(c *Counts) { c.Cut++ })
+		r.end(x, false)
+	case how == local.EndTooLong:
+		r.refuse(x, code)
+	case how != local.EndFull && x.zone.lab.Again(x.visit, at, now):
+		r.out.Retried++
+		r.try(x)
+	default:
+		r.refuse(x, code)
+	}
+	r.settle(x.zone)
+}
+
+// giveUp ends an attempt that the floor has given up.
+func (r *run) giveUp(x *ride) { r.given = append(r.given, x) }
+
+func (r *run) refuse(x *ride, code string) {
+	r.count(x, func(c *Counts) { c.refuse(code) })
+	r.end(x, false)
+}
+
+// end takes a request out.
+func (r *run) end(x *ride, ok bool) {
+	x.over = true
+	last := r.rides[len(r.rides)-1]
+	r.rides[x.slot], last.slot = last, x.slot
+	r.rides[len(r.rides)-1] = nil
+	r.rides = r.rides[:len(r.rides)-1]
+	if x.hashes != nil {
+		r.spare = append(r.spare, x.hashes[:0])
+		x.hashes = nil
+	}
+	x.zone.lab.Forget(x.visit)
+	r.s.Workload.Ended(x.req, time.Duration(r.now), ok)
+	if at, ok, err := r.s.Workload.Peek(); err != nil {
+		r.failed = fmt.Errorf("reading the workload: %w", err)
+	} else if ok && int64(at) < int64(r.s.Duration) {
+		r.expect(max(int64(at), r.now))
+	}
+}
+
+// hashes is an empty list to fill.
+func (r *run) hashes() []uint64 {
+	n := len(r.spare)
+	if n == 0 {
+		return make([]uint64, 0, 512)
+	}
+	out := r.spare[n-1]
+	r.spare = r.spare[:n-1]
+	return out
+}
+
+// blocks are a prompt's as the router cuts them.
+func (r *run) blocks(q *load.Request) []uint64 {
+	r.cut = gpu.Cut(r.cut[:0], q.Prompt, func(i int) int {
+		if i >= pick.MaxBlocks {
+			return 0
+		}
+		return pick.BlockSize(i) / bytesPerToken
+	})
+	return r.cut
+}
+
+// keyOf is what a request is kept together by: its session.
+func keyOf(q *load.Request) uint64 { return q.Session | 1<<63 }
+
+func (r *run) class(q *load.Request) spec.Class {
+	if r.s.Class != nil {
+		return r.s.Class(q)
+	}
+	return spec.Interactive
+}
+
+func (r *run) tenant(n int32) string {
+	if n >= 0 && int(n) < len(r.s.Tenants) {
+		return r.s.Tenants[n]
+	}
+	return spec.TenantAlone
+}
+
+func (r *run) model(n int32) string {
+	if n >= 0 && int(n) < len(r.s.Models) {
+		return r.s.Models[n]
+	}
+	return r.only
+}

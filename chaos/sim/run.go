@@ -1,0 +1,399 @@
+package sim
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/spillway-lb/spillway/chaos/gpu"
+	"github.com/spillway-lb/spillway/internal/capacity"
+	"github.com/spillway-lb/spillway/local"
+	"github.com/spillway-lb/spillway/local/pick"
+)
+
+// run is a scenario under way.
+type run struct {
+	s       *Scenario
+	epoch   time.Time
+	now     int64 // ns since the start
+	agenda  agenda
+	regions []*region
+	zones   []*zone
+	workers []*worker
+	scrape  int64
+	only    string  // the model of requests when the scenario names none
+	awaited int64   // when the planned arrival is due
+	rides   []*ride // that are not over
+	sent    int64
+	failed  error
+	given   []*ride // that a floor has given up, until that is carried out
+	out     *Result
+	tenants []Part
+	places  []Part
+	before  tally // at the end of the warm-up
+	sampled tally // at the last sample
+	good    int64
+	done    int64
+	refused int64
+
+	blank   []byte
+	ask     local.LabAsk
+	cut     []uint64
+	spare   [][]uint64
+	scratch []*local.LabVisit
+}
+
+// tally are totals at one moment.
+type tally struct {
+	sent, done, refused, good int64
+	prompt, output            uint64
+}
+
+// blank stands for every prompt's text.
+var blank = make([]byte, 32<<20)
+
+// Run plays a scenario. progress, which may be nil, is told what part of it is done, from 0 to 1. The error says what to
+// write instead, or why it ended before its time.
+func Run(ctx context.Context, s Scenario, progress func(done float64)) (*Result, error) {
+	if err := s.check(); err != nil {
+		return nil, fmt.Errorf("this scenario cannot be run: %w", err)
+	}
+	r, err := newRun(&s)
+	if err != nil {
+		return nil, fmt.Errorf("this scenario cannot be run: %w", err)
+	}
+	if err := r.play(ctx, progress); err != nil {
+		return nil, err
+	}
+	return r.result()
+}
+
+func newRun(s *Scenario) (*run, error) {
+	r := &run{s: s, epoch: time.Unix(1_700_000_000, 0), scrape: int64(s.Staleness.Scrape), blank: blank, out: &Result{}}
+	if r.scrape == 0 {
+		r.scrape = int64(time.Second)
+	}
+	if s.Grace == 0 {
+		s.Grace = defaultGrace
+	}
+	if s.Every == 0 {
+		s.Every = max(s.Duration/100, time.Second)
+	}
+	r.tenants, r.places = parts(s.Tenants), make([]Part, len(s.Fleet.Regions))
+	for i := range s.Fleet.Regions {
+		reg := &region{at: int32(i), name: s.Fleet.Regions[i].Name}
+		r.places[i].Name = reg.name
+		r.regions = append(r.regions, reg)
+		for k := range s.Fleet.Regions[i].Zones {
+			if err := r.newZone(reg, &s.Fleet.Regions[i].Zones[k]); err != nil {
+				return nil, err
+			}
+		}
+	}
+	if err := r.serves(); err != nil {
+		return nil, err
+	}
+	r.agenda.add(event{at: int64(s.Every), kind: evSample})
+	r.agenda.add(event{kind: evArrive})
+	return r, nil
+}
+
+func parts(names []string) []Part {
+	out := make([]Part, len(names))
+	for i, n := range names {
+		out[i].Name = n
+	}
+	return out
+}
+
+// serves finds out what the fleet serves.
+func (r *run) serves() error {
+	served := map[string]bool{}
+	for _, g := range r.groups() {
+		p, err := gpu.Lookup(g.GPU, g.Model, g.TP)
+		if err != nil {
+			return err
+		}
+		served[p.Model], r.only = true, p.Model
+	}
+	if len(r.s.Models) == 0 && len(served) > 1 {
+		return fmt.Errorf("the fleet serves %d models: name those that the workload numbers (Models)", len(served))
+	}
+	if len(r.s.Models) > capacity.MaxModels {
+		return fmt.Errorf("%d models: a zone serves %d at most", len(r.s.Models), capacity.MaxModels)
+	}
+	for _, m := range r.s.Models {
+		if !served[m] {
+			return fmt.Errorf("no worker serves the model %s: add a group of workers that do, or take it out of the workload", m)
+		}
+	}
+	return nil
+}
+
+func (r *run) groups() (out []*Group) {
+	for i := range r.s.Fleet.Regions {
+		for k := range r.s.Fleet.Regions[i].Zones {
+			z := &r.s.Fleet.Regions[i].Zones[k]
+			for g := range z.Groups {
+				out = append(out, &z.Groups[g])
+			}
+		}
+	}
+	return out
+}
+
+// lookEvery is after how many events the caller's patience is looked at.
+const lookEvery = 1024
+
+func (r *run) play(ctx context.Context, progress func(float64)) error {
+	end := int64(r.s.Duration + r.s.Grace)
+	for {
+		e, ok := r.agenda.take()
+		if !ok || e.at > end || e.at >= int64(r.s.Duration) && len(r.rides) == 0 {
+			break
+		}
+		r.pass(e.at)
+		r.now = e.at
+		if err := r.happen(&e); err != nil {
+			return err
+		}
+		r.relent()
+		if r.failed != nil {
+			return r.failed
+		}
+		if r.out.Events++; r.out.Events%lookEvery == 0 {
+			if ctx.Err() != nil {
+				return fmt.Errorf("the simulation was stopped at %v of %v: %w", time.Duration(r.now).Round(time.Millisecond), r.s.Duration, context.Cause(ctx))
+			}
+			if progress != nil {
+				progress(min(float64(r.now)/float64(r.s.Duration), 1))
+			}
+		}
+	}
+	r.pass(int64(r.s.Duration))
+	if progress != nil {
+		progress(1)
+	}
+	return nil
+}
+
+// pass notes the totals when the measured window begins and ends.
+func (r *run) pass(to int64) {
+	if from := int64(r.s.WarmUp); r.now < from && to >= from || from == 0 && r.now == 0 {
+		r.before = r.tally()
+	}
+	if until := int64(r.s.Duration); r.now < until && to >= until {
+		t := r.tally()
+		r.out.Window = r.s.Duration - r.s.WarmUp
+		r.out.PrefillRate = float64(t.prompt-r.before.prompt) / r.out.Window.Seconds()
+		r.out.OutputRate = float64(t.output-r.before.output) / r.out.Window.Seconds()
+	}
+}
+
+func (r *run) happen(e *event) error {
+	switch e.kind {
+	case evArrive:
+		return r.arrive()
+	case evStep:
+		r.step(r.workers[e.who])
+	case evFinish:
+		r.finish(e.ride)
+	case evLate:
+		r.late(e.ride)
+	case evScrape:
+		r.look(r.workers[e.who])
+	case evRead:
+		r.book(r.workers[e.who], &e.page.reading)
+	case evPatrol:
+		r.patrol(r.zones[e.who])
+	case evPump:
+		r.pump(r.zones[e.who])
+	case evSample:
+		r.sample()
+	}
+	return nil
+}
+
+// relent carries out what floors have given up.
+func (r *run) relent() {
+	for len(r.given) > 0 {
+		x := r.given[0]
+		r.given = r.given[1:]
+		if x.over || x.worker == nil {
+			continue
+		}
+		w := x.worker
+		if x.seq != nil {
+			w.engine.Cancel(x.seq)
+			r.plan(w)
+		}
+		r.lose(x, local.EndGivenUp, "upstream_error")
+	}
+}
+
+func (r *run) time(at int64) time.Time { return r.epoch.Add(time.Duration(at)) }
+
+// count books something of a request, among all, and among the measured ones when it is one.
+func (r *run) count(x *ride, add func(*Counts)) {
+	add(&r.out.All)
+	if !x.measured {
+		return
+	}
+	add(&r.out.Measured)
+	if t := x.req.Tenant; int(t) < len(r.tenants) && t >= 0 {
+		add(&r.tenants[t].Counts)
+	}
+	if p := x.req.Region; int(p) < len(r.places) && p >= 0 {
+		add(&r.places[p].Counts)
+	}
+}
+
+// complete measures a request that was answered.
+func (r *run) complete(x *ride) {
+	r.count(x, func(c *Counts) { c.Completed++ })
+	r.done++
+	q := x.req
+	ttft := time.Duration(x.first-x.due) + gpu.PerToken
+	e2e := time.Duration(r.now-x.due) + time.Duration(q.Output)*gpu.PerToken
+	var tpot time.Duration
+	if q.Output > 1 {
+		tpot = time.Duration(x.last-x.first)/time.Duration(q.Output-1) + gpu.PerToken
+	}
+	o, slo := r.out, &r.s.SLO
+	good := (slo.TTFT == 0 || ttft <= slo.TTFT) && (slo.TPOT == 0 || tpot <= slo.TPOT) && (slo.E2E == 0 || e2e <= slo.E2E)
+	if good {
+		r.good++
+	}
+	if !x.measured {
+		return
+	}
+	if good {
+		o.Good++
+	}
+	o.TTFT.add(ttft)
+	o.E2E.add(e2e)
+	o.Queued.add(time.Duration(x.placed - x.due))
+	if q.Output > 1 {
+		o.TPOT.add(tpot)
+	}
+	o.PromptTokens += int64(q.PromptTokens)
+	o.CachedTokens += int64(x.seq.Cached())
+	o.OutputTokens += int64(q.Output)
+	r.believed(x)
+	for _, p := range [...]*Part{part(r.tenants, q.Tenant), part(r.places, q.Region)} {
+		if p == nil {
+			continue
+		}
+		p.TTFT.add(ttft)
+		p.E2E.add(e2e)
+		if q.Output > 1 {
+			p.TPOT.add(tpot)
+		}
+		if good {
+			p.Good++
+		}
+	}
+}
+
+func part(list []Part, n int32) *Part {
+	if n < 0 || int(n) >= len(list) {
+		return nil
+	}
+	return &list[n]
+}
+
+// believed adds what the router thought was cached; it becomes a ratio in the end.
+func (r *run) believed(x *ride) { r.out.Believed += float64(x.believed) }
+
+func (r *run) tally() tally {
+	t := tally{sent: r.sent, done: r.done, refused: r.out.All.Refused, good: r.good}
+	for _, w := range r.workers {
+		c := w.engine.Counters()
+		t.prompt += c.Prompt
+		t.output += c.Generated
+	}
+	return t
+}
+
+// sample adds a point to the series.
+func (r *run) sample() {
+	t := r.tally()
+	last := r.sampled
+	s := Sample{
+		At: time.Duration(r.now).Seconds(), Sent: t.sent - last.sent, Completed: t.done - last.done, Refused: t.refused - last.refused,
+		Good: t.good - last.good, Output: t.output - last.output,
+	}
+	var used, all int
+	for _, w := range r.workers {
+		g := w.engine.Gauges()
+		s.Running += g.Running
+		s.EngineWaiting += g.Waiting
+		used, all = used+g.KVUsed, all+g.KVBlocks
+	}
+	for _, z := range r.zones {
+		s.Waiting += z.lab.Waiting()
+	}
+	s.KV = ratio(float64(used), float64(all))
+	r.out.Series = append(r.out.Series, s)
+	r.sampled = t
+	if r.now < int64(r.s.Duration) || len(r.rides) > 0 {
+		r.agenda.add(event{at: r.now + int64(r.s.Every), kind: evSample})
+	}
+}
+
+// result sums up.
+func (r *run) result() (*Result, error) {
+	o := r.out
+	o.Seed, o.Ended = r.s.Seed, time.Duration(r.now)
+	p, err := pick.ParsePolicy(r.policy())
+	if err != nil {
+		return nil, err
+	}
+	o.Policy = p.String()
+	for _, x := range r.rides {
+		r.count(x, func(c *Counts) { c.Unfinished++ })
+	}
+	for _, c := range []*Counts{&o.All, &o.Measured} {
+		if err := c.check(); err != nil {
+			return nil, err
+		}
+	}
+	if o.All.Sent == 0 {
+		return nil, fmt.Errorf("the workload had no request in the scenario's %v: nothing was measured; check its rate and its start", r.s.Duration)
+	}
+	if o.Measured.Sent == 0 {
+		return nil, fmt.Errorf("all %d requests were due in the warm-up of %v: nothing was measured; shorten it", o.All.Sent, r.s.WarmUp)
+	}
+	o.Attainment = ratio(float64(o.Good), float64(o.Measured.Sent))
+	o.Goodput = float64(o.Good) / o.Window.Seconds()
+	o.HitRate = ratio(float64(o.CachedTokens), float64(o.PromptTokens))
+	o.Believed = ratio(o.Believed, float64(o.PromptTokens))
+	r.sumWorkers()
+	o.Tenants, o.Regions = r.tenants, r.places
+	return o, nil
+}
+
+func (r *run) policy() string {
+	if r.s.Policy == "" && r.s.Spec != nil {
+		return r.s.Spec.Routing.Policy
+	}
+	return r.s.Policy
+}
+
+// sumWorkers says what each worker did.
+func (r *run) sumWorkers() {
+	var sum, most, micros float64
+	for _, w := range r.workers {
+		c := w.engine.Counters()
+		busy := time.Duration(w.busy).Seconds()
+		r.out.Workers = append(r.out.Workers, WorkerResult{
+			Region: w.zone.region.name, Zone: w.zone.name, Name: w.name, GPU: w.gpu, Requests: w.sent,
+			Prompt: c.Prompt, Cached: c.PrefixHits, Output: c.Generated, Busy: busy, Preemptions: c.Preemptions,
+		})
+		sum, most = sum+busy, max(most, busy)
+		micros += float64(w.cost)
+	}
+	r.out.Imbalance = ratio(most*float64(len(r.workers)), sum)
+	r.out.Dollars = micros / 1e6 * r.out.Window.Hours()
+	r.out.PerMillion = ratio(r.out.Dollars*1e6, r.out.OutputRate*r.out.Window.Seconds())
+}

@@ -1,0 +1,210 @@
+package sim
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spillway-lb/spillway/chaos/gpu"
+	"github.com/spillway-lb/spillway/chaos/load"
+	"github.com/spillway-lb/spillway/internal/spec"
+	"github.com/spillway-lb/spillway/local/pick"
+)
+
+// Scenario is one run: a fleet, what is asked of it, and how it decides.
+type Scenario struct {
+	// Fleet that serves.
+	Fleet Fleet
+	// Workload that is asked; it is used up by the run. load.Feed is one.
+	Workload Workload
+	// Models are the names of the models that the workload numbers; empty: every request is for the fleet's one model.
+	Models []string
+	// Tenants are the names of the tenants that the workload numbers; empty: everybody is one tenant.
+	Tenants []string
+	// Policy by which workers are chosen; empty: the spec's, and by default predictive.
+	Policy string
+	// Spec is the operator's: classes, targets, tenants, routing. Nil means defaults.
+	Spec *spec.Spec
+	// Class of a request; nil: every request is interactive.
+	Class func(*load.Request) spec.Class
+	// Limits says what output limit a request names, in tokens; nil: none names any, and the router must guess.
+	Limits func(*load.Request) int
+	// Seed of all chance in the fleet. The workload has its own.
+	Seed uint64
+	// Staleness of what deciders know.
+	Staleness Staleness
+	// Duration is for how long requests arrive. What is under way then may finish within Grace.
+	Duration time.Duration
+	// Grace is how long after Duration the last answers are waited for; what is not over then counts as unfinished.
+	// Default 5m.
+	Grace time.Duration
+	// WarmUp is how long after the start measuring begins. Requests due before are served and not measured.
+	WarmUp time.Duration
+	// SLO by which goodput is counted.
+	SLO SLO
+	// Every is the step of the series; default a hundredth of Duration, and no less than 1s.
+	Every time.Duration
+	// OnDecision is told of each placement, in order; nil: nobody.
+	OnDecision func(Decision)
+}
+
+// Workload hands out requests in order of time and is told of their ends. See load.Feed.
+type Workload interface {
+	Peek() (at time.Duration, ok bool, err error)
+	Pop() *load.Request
+	Ended(r *load.Request, at time.Duration, ok bool)
+}
+
+// Fleet is where the workers are.
+type Fleet struct {
+	Regions []Region
+}
+
+// Region is a place.
+type Region struct {
+	Name  string
+	Zones []Zone
+}
+
+// Zone is one instance of the local tier with its workers.
+type Zone struct {
+	Name   string
+	Groups []Group
+}
+
+// Group is so many equal workers.
+type Group struct {
+	// Count of them, at least 1.
+	Count int
+	// GPU and Model as gpu.Lookup knows them; TP is how many GPUs work as one, 0 for the fewest that hold the model.
+	GPU, Model string
+	TP         int
+	// Limits of the engine; zero fields are the engine's own defaults.
+	Limits gpu.Limits
+	// Slowdown makes its steps take so many times as long, without the router being told; 0 is 1.
+	Slowdown float64
+	// Blocks overrides the KV cache, in blocks of gpu.BlockTokens tokens; 0: what fits beside the weights.
+	Blocks int
+}
+
+// Staleness is how old what deciders know may be.
+type Staleness struct {
+	// Scrape is the interval between two looks at a worker, jittered by a tenth. Default 1s, as in production.
+	Scrape time.Duration
+	// Delay is how old what a worker's page says is when it is read.
+	Delay time.Duration
+}
+
+// SLO is what counts as good. Zero bounds are not looked at; a request that was refused or broke off is never good.
+type SLO struct {
+	// TTFT is the time to first token as the client sees it, TPOT the mean time between tokens of one answer, E2E the time
+	// to the last token.
+	TTFT, TPOT, E2E time.Duration
+}
+
+// Decision is one placement of a request at a worker.
+type Decision struct {
+	At                   time.Duration
+	Request              uint64 // load.Request.ID
+	Region, Zone, Worker string
+	// Reason, Seconds and Cached as in pick.Verdict.
+	Reason  string
+	Seconds float64
+	Cached  int64
+}
+
+const (
+	maxWorkers   = 50_000
+	defaultGrace = 5 * time.Minute
+)
+
+// check finds what makes no run, and says what to write instead.
+func (s *Scenario) check() error {
+	if s.Workload == nil {
+		return errors.New("the scenario has no workload: give it one, such as load.NewFeed of a trace")
+	}
+	if s.Duration <= 0 || s.Duration > 30*24*time.Hour {
+		return fmt.Errorf("duration %v: use more than 0 and at most 30 days", s.Duration)
+	}
+	if s.WarmUp < 0 || s.WarmUp >= s.Duration {
+		return fmt.Errorf("warm-up %v: use 0 or more, and less than the duration %v, or nothing would be measured", s.WarmUp, s.Duration)
+	}
+	if s.Grace < 0 || s.Staleness.Scrape < 0 || s.Staleness.Delay < 0 || s.Every < 0 || s.SLO.TTFT < 0 || s.SLO.TPOT < 0 || s.SLO.E2E < 0 {
+		return errors.New("grace, staleness, series and SLO: no time may be negative")
+	}
+	if s.Staleness.Scrape > 0 && s.Staleness.Scrape < time.Millisecond {
+		return fmt.Errorf("scrape every %v: use 1ms or more", s.Staleness.Scrape)
+	}
+	if _, err := pick.ParsePolicy(s.Policy); err != nil {
+		return err
+	}
+	return s.Fleet.check()
+}
+
+func (f *Fleet) check() error {
+	if len(f.Regions) == 0 {
+		return errors.New("the fleet has no region: give it one with a zone and a group of workers")
+	}
+	regions, total := map[string]bool{}, 0
+	for i := range f.Regions {
+		r := &f.Regions[i]
+		if r.Name == "" || regions[r.Name] {
+			return fmt.Errorf("region %d is called %q: give each region a name of its own", i+1, r.Name)
+		}
+		regions[r.Name] = true
+		if len(r.Zones) == 0 {
+			return fmt.Errorf("region %s has no zone: give it one with a group of workers, or leave the region out", r.Name)
+		}
+		zones := map[string]bool{}
+		for k := range r.Zones {
+			z := &r.Zones[k]
+			if z.Name == "" || zones[z.Name] {
+				return fmt.Errorf("zone %d of region %s is called %q: give each zone a name of its own", k+1, r.Name, z.Name)
+			}
+			zones[z.Name] = true
+			n, err := z.check()
+			if err != nil {
+				return fmt.Errorf("zone %s/%s: %w", r.Name, z.Name, err)
+			}
+			total += n
+		}
+	}
+	if total == 0 {
+		return errors.New("the fleet has no worker: give a zone a group with a count of 1 or more")
+	}
+	if total > maxWorkers {
+		return fmt.Errorf("the fleet has %d workers, and %d are simulated at most: keep one of every k regions' workers and sessions (thinning)", total, maxWorkers)
+	}
+	return nil
+}
+
+func (z *Zone) check() (workers int, err error) {
+	for i := range z.Groups {
+		g := &z.Groups[i]
+		if g.Count < 1 {
+			return 0, fmt.Errorf("group %d counts %d workers: use 1 or more", i+1, g.Count)
+		}
+		if g.Slowdown < 0 || g.Slowdown > 1000 || g.Slowdown != g.Slowdown {
+			return 0, fmt.Errorf("group %d: slowdown %v: use 0.01 to 1000", i+1, g.Slowdown)
+		}
+		if g.Blocks < 0 {
+			return 0, fmt.Errorf("group %d: %d blocks: use 1 or more, or 0 for what fits", i+1, g.Blocks)
+		}
+		if _, err := gpu.Lookup(g.GPU, g.Model, g.TP); err != nil {
+			return 0, fmt.Errorf("group %d: %w", i+1, err)
+		}
+		workers += g.Count
+	}
+	if workers > pick.MaxWorkers {
+		return 0, fmt.Errorf("%d workers: one zone takes %d: split it", workers, pick.MaxWorkers)
+	}
+	return workers, nil
+}
+
+// GPU is the group's GPU as an operator declares it.
+func (g *Group) declared(p *gpu.Profile) string {
+	if p.TP > 1 {
+		return fmt.Sprintf("%sx%d", p.GPU, p.TP)
+	}
+	return p.GPU
+}

@@ -1,0 +1,106 @@
+package sim
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/spillway-lb/spillway/chaos/gpu"
+	"github.com/spillway-lb/spillway/local"
+	"github.com/spillway-lb/spillway/local/discover"
+	"github.com/spillway-lb/spillway/local/engine"
+	"github.com/spillway-lb/spillway/local/pick"
+)
+
+// worker is one engine and what its zone knows it by.
+type worker struct {
+	at      int32 // in run.workers
+	zone    *zone
+	name    string
+	gpu     string
+	engine  *gpu.Engine
+	lab     *local.LabWorker
+	next    int64 // when its planned step event is due; never when there is none
+	began   int64 // when the step under way began
+	steps   uint64
+	busy    int64 // ns in steps
+	sent    int64
+	decodes int // answers under way that have had their first token
+	cost    int64
+	page    page
+}
+
+const never = int64(1) << 62
+
+// page is what a worker says of itself.
+type page struct {
+	reading engine.Reading
+}
+
+func (r *run) newWorker(z *zone, g *Group, n int, rng *rand.Rand) (*worker, error) {
+	p, err := gpu.Lookup(g.GPU, g.Model, g.TP)
+	if err != nil {
+		return nil, err
+	}
+	if g.Blocks > 0 {
+		p.Blocks = g.Blocks
+	}
+	w := &worker{at: int32(len(r.workers)), zone: z, name: fmt.Sprintf("w%04d", n), gpu: g.declared(&p), next: never}
+	w.engine, err = gpu.NewEngine(gpu.EngineConfig{
+		Profile: p, Limits: g.Limits, Salt: rng.Uint64(), Rand: rand.New(rand.NewPCG(rng.Uint64(), uint64(w.at))),
+	})
+	if err != nil {
+		return nil, err
+	}
+	if g.Slowdown > 0 {
+		w.engine.SetSlowdown(g.Slowdown)
+	}
+	model := p.Model
+	w.cost = pick.PriorFor(w.gpu, model).CostMicros
+	d := discover.Worker{Name: w.name, URL: "http://" + w.name + ":8000", GPU: w.gpu, Models: []string{model}, Weight: 1}
+	w.lab, err = z.lab.Add(d, model, int64(w.engine.Limits().MaxModelLen), r.time(0))
+	return w, err
+}
+
+// plan keeps one step event for the worker's engine, at the time that the engine names.
+func (r *run) plan(w *worker) {
+	next, ok := w.engine.Next()
+	if !ok {
+		w.next = never
+		return
+	}
+	if at := max(int64(next.Sub(r.epoch)), r.now); at != w.next {
+		w.next = at
+		r.agenda.add(event{at: at, kind: evStep, who: w.at})
+	}
+}
+
+// step lets a worker's engine do what is due, and tells of the tokens that were made.
+func (r *run) step(w *worker) {
+	if w.next != r.now {
+		return // planned anew meanwhile
+	}
+	w.next = never
+	now := r.time(r.now)
+	made := w.engine.Advance(now)
+	if n := w.engine.Counters().Steps; n != w.steps {
+		w.steps = n
+		w.busy += r.now - w.began
+	}
+	w.began = r.now
+	for _, s := range made {
+		r.token(s.Owner().(*ride), s, now)
+	}
+	r.plan(w)
+	r.settle(w.zone)
+}
+
+// read is what the worker's page says now.
+func (w *worker) read(now time.Time) engine.Reading {
+	g, c := w.engine.Gauges(), w.engine.Counters()
+	return engine.Reading{
+		At: now, LoadAt: now, Running: int64(g.Running), Waiting: int64(g.Waiting), KVUsage: g.KVUsage, KVSaid: true,
+		KVTotal: int64(g.KVBlocks) * gpu.BlockTokens, PromptTokens: float64(c.Prompt), OutputTokens: float64(c.Generated),
+		PrefixQueries: float64(c.PrefixQueries), PrefixHits: float64(c.PrefixHits), Preemptions: float64(c.Preemptions),
+	}
+}
