@@ -9,6 +9,15 @@
 // the same run. Step times and cache sizes come from Profile: published measurements where there are some (table.go),
 // the same formulas applied to data sheets elsewhere (derive.go).
 //
+// The cache is kept by runs of blocks, not by blocks: a text is a list of pieces (Piece), and what is cached of each is
+// always its beginning, so that a prompt of 100,000 tokens costs as much as one of 100. With FastForward the engine takes
+// steps together in which nothing but tokens comes; the times stay the same to the nanosecond. A simulation drives it so:
+//
+//	s, err := e.Submit(now, Request{Prompt: pieces, PromptTokens: n, OutputTokens: m, Owner: mine})
+//	next, busy := e.Next()           // anew after every Submit, Cancel and Advance: it may have become earlier
+//	for _, s := range e.Advance(next) { s.Times(); s.Done(); e.Reuse(s) } // first tokens and ends
+//	e.Settle(now); e.Gauges()        // what a scrape at now would say
+//
 // # The stand-in
 //
 // Server serves /v1/models, /v1/chat/completions, /v1/completions, /v1/embeddings, /health, /ping, /version, /metrics and

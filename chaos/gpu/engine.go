@@ -24,6 +24,14 @@ type EngineConfig struct {
 	Rand *rand.Rand
 	// Salt keeps the names of this engine's private blocks apart from other engines'.
 	Salt uint64
+	// HostBlocks is how many blocks the host's memory takes of what leaves the GPU's. 0 is no such tier.
+	HostBlocks int
+	// HostGBps is how fast each GPU loads from there, GB/s. Default 20.
+	HostGBps float64
+	// FastForward takes steps together in which every sequence does nothing but make its next token: one event, whose end
+	// is the same to the nanosecond as that of the single steps. Advance then names only the sequences that made their
+	// first token or ended.
+	FastForward bool
 }
 
 // Engine simulates one continuously batching inference engine. It is not safe for concurrent use. Drive it by calling
@@ -31,18 +39,25 @@ type EngineConfig struct {
 type Engine struct {
 	profile  Profile
 	limits   Limits
-	rng      *rand.Rand
+	noise    noise
 	salt     uint64
+	hostGBps float64
+	fast     bool
 	pool     *pool
 	arriving []*Sequence // by ready time
 	waiting  []*Sequence // first come, first served
 	running  []*Sequence // oldest admission first
 	made     []*Sequence // sequences that got a token in the last step; reused
+	spare    []*Sequence // for Submit to use again
 	stepping bool
+	begin    time.Time // of the step or stretch under way
 	end      time.Time
+	stretch  stretch
+	clock    time.Time // latest time heard of
 	load     Load
 	slowdown float64
 	counters Counters
+	steps    uint64 // begun since the engine was made
 	created  uint64
 }
 
@@ -52,6 +67,7 @@ type Counters struct {
 	Generated     uint64
 	PrefixQueries uint64
 	PrefixHits    uint64
+	HostHits      uint64 // of those, loaded from the host's memory
 	Preemptions   uint64 // sequences
 	Steps         uint64 // steps
 }
@@ -70,12 +86,20 @@ func NewEngine(c EngineConfig) (*Engine, error) {
 	if c.Profile.Blocks < 1 || c.Profile.BaseMS <= 0 {
 		return nil, fmt.Errorf("profile of %q on %q has no cache or no speed: take one from Lookup", c.Profile.Model, c.Profile.GPU)
 	}
+	if c.HostBlocks < 0 || c.HostGBps < 0 {
+		return nil, fmt.Errorf("host tier of %d blocks at %v GB/s: use 0 or more", c.HostBlocks, c.HostGBps)
+	}
+	if c.HostGBps == 0 {
+		c.HostGBps = 20
+	}
 	return &Engine{
 		profile:  c.Profile,
 		limits:   c.Limits.withDefaults(&c.Profile),
-		rng:      c.Rand,
+		noise:    newNoise(c.Rand),
 		salt:     c.Salt,
-		pool:     newPool(c.Profile.Blocks),
+		hostGBps: c.HostGBps,
+		fast:     c.FastForward,
+		pool:     newPool(c.Profile.Blocks, c.HostBlocks),
 		slowdown: 1,
 	}, nil
 }
@@ -98,7 +122,10 @@ func (e *Engine) Gauges() Gauges {
 }
 
 // SetSlowdown makes every later step take this many times as long; 1 is normal.
-func (e *Engine) SetSlowdown(factor float64) { e.slowdown = max(factor, 0.001) }
+func (e *Engine) SetSlowdown(factor float64) {
+	e.cut(e.clock)
+	e.slowdown = max(factor, 0.001)
+}
 
 // Submit hands a request over at now. The errors wrap ErrTooLong, which no retry mends, or ErrFull.
 func (e *Engine) Submit(now time.Time, r Request) (*Sequence, error) {
@@ -112,21 +139,42 @@ func (e *Engine) Submit(now time.Time, r Request) (*Sequence, error) {
 		return nil, fmt.Errorf("%w: %d requests wait", ErrFull, e.limits.MaxWaiting)
 	}
 	e.created++
-	if len(r.Prompt) > 0 {
-		text := r.Prompt
-		if r.Answer != 0 {
-			text = append(slices.Clone(text), Piece{r.Answer, r.OutputTokens})
-		}
-		r.Prefix = Hashes(nil, text, BlockTokens)
-	}
-	s := &Sequence{req: r, key: mix(e.salt ^ mix(e.created)), arrived: now, ready: now.Add(Ingest)}
+	s := e.sequence()
+	s.req, s.arrived, s.ready = r, now, now.Add(Ingest)
+	s.held.read(&r, mix(e.salt^mix(e.created)))
 	e.arriving = append(e.arriving, s)
+	e.heard(now)
+	if len(e.waiting) == 0 {
+		e.cut(s.ready)
+	}
 	return s, nil
 }
 
+// sequence returns an empty one.
+func (e *Engine) sequence() *Sequence {
+	n := len(e.spare)
+	if n == 0 {
+		return &Sequence{}
+	}
+	s := e.spare[n-1]
+	e.spare = e.spare[:n-1]
+	*s = Sequence{held: holding{parts: s.held.parts[:0]}}
+	return s
+}
+
+// Reuse lets a later Submit take the memory of a sequence that is done or cancelled. The caller forgets it.
+func (e *Engine) Reuse(s *Sequence) {
+	if s.state == done || s.state == cancelled {
+		e.spare = append(e.spare, s)
+	}
+}
+
 // Cancel forgets a sequence and frees its blocks at once; false when it had ended already. The step under way is not
-// shortened.
+// shortened. Call Settle before it when fast-forwarding.
 func (e *Engine) Cancel(s *Sequence) bool {
+	if s.state == running || s.state == waiting {
+		e.cut(e.clock)
+	}
 	switch s.state {
 	case arriving:
 		e.arriving = remove(e.arriving, s)
@@ -154,7 +202,9 @@ func (e *Engine) CancelAll() []*Sequence {
 // Restart forgets every sequence, the cache and the totals, as a new process would.
 func (e *Engine) Restart() {
 	e.CancelAll()
-	e.pool, e.counters, e.stepping = newPool(e.profile.Blocks), Counters{}, false
+	j := e.pool.journal
+	e.pool, e.counters, e.stepping = newPool(e.pool.total, e.pool.host), Counters{}, false
+	e.pool.journal = j
 }
 
 // Next returns when something happens next; false when nothing will until a Submit.
@@ -174,18 +224,40 @@ func (e *Engine) Next() (time.Time, bool) {
 // that got a token. The slice is good until the next call.
 func (e *Engine) Advance(now time.Time) []*Sequence {
 	e.made = e.made[:0]
+	e.heard(now)
 	if e.stepping {
 		if now.Before(e.end) {
+			e.Settle(now)
 			return nil
 		}
+		e.settleAll()
 		e.complete(now)
 	}
 	e.accept(now)
 	if e.schedule() {
-		e.stepping, e.end = true, now.Add(e.duration())
-		e.stamp(now)
+		e.start(now)
 	}
 	return e.made
+}
+
+// start begins a step, or a stretch of them where nothing else can come between.
+func (e *Engine) start(now time.Time) {
+	e.stepping, e.begin = true, now
+	e.end = now.Add(e.plan())
+	for _, s := range e.running {
+		if s.begun.IsZero() && s.scheduled > 0 {
+			s.begun = now
+		}
+	}
+	if len(e.arriving) > 0 && len(e.waiting) == 0 {
+		e.cut(e.arriving[0].ready)
+	}
+}
+
+func (e *Engine) heard(now time.Time) {
+	if now.After(e.clock) {
+		e.clock = now
+	}
 }
 
 // accept moves requests that the API server has taken in to the queue.
@@ -199,40 +271,29 @@ func (e *Engine) accept(now time.Time) {
 	e.arriving = slices.Delete(e.arriving, 0, n)
 }
 
-func (e *Engine) stamp(now time.Time) {
-	for _, s := range e.running {
-		if s.begun.IsZero() && s.scheduled > 0 {
-			s.begun = now
-		}
-	}
-}
-
 // complete books what the step under way has done.
 func (e *Engine) complete(now time.Time) {
 	e.stepping = false
 	e.counters.Steps++
+	e.steps++
+	ended := false
 	for _, s := range e.running {
 		if s.scheduled == 0 {
 			continue
 		}
+		decoded := s.decoding()
 		s.computed += s.scheduled
 		s.scheduled = 0
-		e.publish(s)
+		if !decoded || e.pool.journal != nil {
+			e.pool.seal(&s.held, s.computed/BlockTokens)
+		}
 		if s.left() == 0 {
 			e.token(s, now)
+			ended = ended || s.state == done
 		}
 	}
-	e.running = slices.DeleteFunc(e.running, func(s *Sequence) bool { return s.state == done })
-}
-
-// publish makes the sequence's newly full blocks hit for others.
-func (e *Engine) publish(s *Sequence) {
-	for full := s.computed / BlockTokens; s.sealed < full; s.sealed++ {
-		parent := uint64(0)
-		if s.sealed > 0 {
-			parent = s.hash(s.sealed - 1)
-		}
-		e.pool.seal(s.blocks[s.sealed], s.hash(s.sealed), parent, s.sealed > 0)
+	if ended {
+		e.running = slices.DeleteFunc(e.running, func(s *Sequence) bool { return s.state == done })
 	}
 }
 
@@ -247,15 +308,16 @@ func (e *Engine) token(s *Sequence, now time.Time) {
 		s.state, s.ended = done, now
 		e.drop(s)
 	}
-	e.made = append(e.made, s)
+	if !e.fast || s.generated == 1 || s.state == done {
+		e.made = append(e.made, s)
+	}
 }
 
-// drop releases the sequence's blocks, the last first, so that a prompt's beginning outlives its end in the cache.
+// drop gives the sequence's blocks back. What it has computed may hit again.
 func (e *Engine) drop(s *Sequence) {
-	for i := len(s.blocks) - 1; i >= 0; i-- {
-		e.pool.release(s.blocks[i])
-	}
-	s.blocks, s.sealed, s.computed = s.blocks[:0], 0, 0
+	e.pool.seal(&s.held, s.computed/BlockTokens)
+	e.pool.drop(&s.held)
+	s.computed = 0
 }
 
 func remove(list []*Sequence, s *Sequence) []*Sequence {

@@ -42,6 +42,7 @@ type Load struct {
 	PrefillContext float64 // mean tokens before each of them in its own sequence
 	Decodes        int     // sequences that make one token each
 	DecodeContext  int     // sum of their context tokens
+	Loaded         int     // tokens whose keys and values come out of the host's memory
 }
 
 // StepTime returns how long a step with this load takes, without noise.

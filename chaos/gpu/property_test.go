@@ -10,40 +10,31 @@ import (
 
 // check holds what must be true of an engine between any two calls.
 func check(t *rapid.T, e *Engine) {
-	used := map[int32]int32{}
 	scheduled := 0
+	var holdings []*holding
 	for _, s := range e.running {
 		scheduled += s.scheduled
 		if s.state != running {
 			t.Fatalf("a sequence in state %d runs", s.state)
 		}
-		if len(s.blocks) < blocksFor(s.computed+s.scheduled) {
-			t.Fatalf("%d tokens in %d blocks", s.computed+s.scheduled, len(s.blocks))
+		if s.held.blocks() < blocksFor(s.computed+s.scheduled) {
+			t.Fatalf("%d tokens in %d blocks", s.computed+s.scheduled, s.held.blocks())
+		}
+		if s.held.shared > s.computed/BlockTokens {
+			t.Fatalf("%d blocks are cached of %d tokens", s.held.shared, s.computed)
 		}
 		if s.cached >= s.req.PromptTokens {
 			t.Fatalf("the prefix cache covered all %d prompt tokens", s.req.PromptTokens)
 		}
-		for _, id := range s.blocks {
-			used[id]++
-		}
+		holdings = append(holdings, &s.held)
 	}
-	for id := range e.pool.blocks {
-		if got := e.pool.blocks[id].refs; got != used[int32(id)] {
-			t.Fatalf("block %d counts %d references, sequences hold %d", id, got, used[int32(id)])
-		}
-	}
-	if len(used) != e.pool.used || e.pool.used > e.pool.total || len(e.pool.blocks) > e.pool.total {
-		t.Fatalf("%d blocks held, %d counted, %d exist, %d allowed", len(used), e.pool.used, len(e.pool.blocks), e.pool.total)
-	}
-	if e.pool.used+e.pool.idle+len(e.pool.empty) != len(e.pool.blocks) {
-		t.Fatalf("blocks leak: %d used, %d idle, %d empty of %d", e.pool.used, e.pool.idle, len(e.pool.empty), len(e.pool.blocks))
-	}
+	checkPool(t, e.pool, holdings)
 	if scheduled > e.limits.MaxBatchedTokens || len(e.running) > e.limits.MaxSeqs {
 		t.Fatalf("a step of %d tokens and %d sequences, at most %d and %d", scheduled, len(e.running), e.limits.MaxBatchedTokens, e.limits.MaxSeqs)
 	}
 	for i, s := range e.waiting {
-		if len(s.blocks) > 0 || s.state != waiting {
-			t.Fatalf("waiting sequence %d holds %d blocks in state %d", i, len(s.blocks), s.state)
+		if s.held.blocks() > 0 || s.state != waiting {
+			t.Fatalf("waiting sequence %d holds %d blocks in state %d", i, s.held.blocks(), s.state)
 		}
 	}
 }
@@ -51,6 +42,7 @@ func check(t *rapid.T, e *Engine) {
 func TestEngineKeepsItsPromises(t *testing.T) {
 	profile := lookup(t, "H100", "Llama-3.1-8B", 1)
 	rapid.Check(t, func(t *rapid.T) {
+		host := rapid.SampledFrom([]int{0, 0, 10, 200}).Draw(t, "host blocks")
 		p := profile
 		p.Blocks = rapid.IntRange(8, 80).Draw(t, "blocks")
 		e, err := NewEngine(EngineConfig{
@@ -60,7 +52,8 @@ func TestEngineKeepsItsPromises(t *testing.T) {
 				MaxSeqs:          rapid.IntRange(1, 16).Draw(t, "seqs"),
 				MaxWaiting:       64,
 			},
-			Rand: rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0)),
+			Rand:       rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0)),
+			HostBlocks: host,
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -91,8 +84,11 @@ func TestEngineKeepsItsPromises(t *testing.T) {
 				in := rapid.IntRange(1, e.limits.MaxModelLen-1).Draw(t, "in")
 				out := rapid.IntRange(1, e.limits.MaxModelLen-in).Draw(t, "out")
 				r := Request{PromptTokens: in, OutputTokens: out}
-				if rapid.Bool().Draw(t, "shared") {
+				switch rapid.IntRange(0, 2).Draw(t, "shared") {
+				case 0:
 					r.Prefix = chain(rapid.Uint64Range(0, 2).Draw(t, "family"), in/BlockTokens)
+				case 1:
+					r.Prompt, r.Answer = drawText(t, "text"), rapid.Uint64Range(0, 3).Draw(t, "answer")
 				}
 				if s, err := e.Submit(now, r); err == nil {
 					all = append(all, s)

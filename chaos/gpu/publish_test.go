@@ -71,7 +71,7 @@ func TestPublishedEventsAreTheCache(t *testing.T) {
 		cached := func() int {
 			s.driver.mu.Lock()
 			defer s.driver.mu.Unlock()
-			return len(s.driver.engine.pool.index)
+			return cachedBlocks(s.driver.engine.pool)
 		}
 		agree := func(when string, ms ...*mirror) {
 			t.Helper()

@@ -1,10 +1,6 @@
 package gpu
 
-import (
-	"math"
-	"slices"
-	"time"
-)
+import "slices"
 
 // schedule fills one step: decodes first, then prompts already begun, then prompts that wait, first come, first served,
 // all out of one budget of tokens. It reports whether there is anything to do.
@@ -14,10 +10,12 @@ func (e *Engine) schedule() bool {
 	before := e.counters.Preemptions
 	budget = e.decodes(budget)
 	budget = e.prefills(budget)
-	if e.counters.Preemptions == before {
+	calm := e.counters.Preemptions == before
+	if calm {
 		e.admit(budget)
 	}
 	e.measure()
+	e.stretch.may = calm && e.load.Prefill == 0 && e.load.Decodes == len(e.running)
 	return e.load.Prefill+e.load.Decodes > 0
 }
 
@@ -60,7 +58,7 @@ func (e *Engine) prefills(budget int) int {
 // reserve gives the running sequence room for n more tokens, preempting the youngest others where it must. The oldest
 // sequence therefore always gets on. It returns the tokens that preempted sequences no longer take from this step.
 func (e *Engine) reserve(s *Sequence, n int) (freed int, ok bool) {
-	need := blocksFor(s.computed+n) - len(s.blocks)
+	need := blocksFor(s.computed+n) - s.held.blocks()
 	for need > e.pool.available() {
 		youngest := e.running[len(e.running)-1]
 		freed += youngest.scheduled
@@ -91,57 +89,41 @@ func (e *Engine) admit(budget int) {
 	n := 0
 	for n < len(e.waiting) && budget > 0 && len(e.running) < e.limits.MaxSeqs {
 		s := e.waiting[n]
-		hits, fresh := e.prefix(s)
+		x := e.pool.match(&s.held, (s.tokens()-1)/BlockTokens) // the last token must be computed to make the next
+		hits := x.blocks + x.host
 		take := min(budget, s.tokens()-hits*BlockTokens)
-		need := blocksFor(hits*BlockTokens+take) - hits
-		if need+fresh > e.pool.available() {
+		need := blocksFor(hits*BlockTokens+take) - x.blocks
+		if need+x.fresh > e.pool.available() {
 			break
 		}
-		e.start(s, hits, take, need)
+		e.enter(s, x, take, need)
 		budget -= take
 		n++
 	}
 	e.waiting = slices.Delete(e.waiting, 0, n)
 }
 
-// prefix returns how many leading full blocks are in the cache, and how many of those nobody references. It never
-// covers the last token: that one must be computed to make the next.
-func (e *Engine) prefix(s *Sequence) (hits, fresh int) {
-	most := (s.tokens() - 1) / BlockTokens
-	for hits < most {
-		id, ok := e.pool.find(s.hash(hits))
-		if !ok {
-			break
-		}
-		if e.pool.unreferenced(id) {
-			fresh++
-		}
-		hits++
-	}
-	return hits, fresh
-}
-
-func (e *Engine) start(s *Sequence, hits, take, need int) {
-	for i := range hits {
-		id, _ := e.pool.find(s.hash(i))
-		e.pool.hold(id)
-		s.blocks = append(s.blocks, id)
-	}
-	s.computed, s.sealed = hits*BlockTokens, hits
+// enter lets a sequence run with what the cache has of its text and blocks for the tokens that it takes.
+func (e *Engine) enter(s *Sequence, x hit, take, need int) {
+	e.pool.attach(&s.held, x.blocks)
+	e.extend(s, need)
+	e.pool.seal(&s.held, x.blocks+x.host)
+	e.load.Loaded += x.host * BlockTokens
+	s.computed = (x.blocks + x.host) * BlockTokens
 	if !s.started {
 		s.started, s.cached = true, s.computed
 		e.counters.PrefixQueries += uint64(s.req.PromptTokens)
 		e.counters.PrefixHits += uint64(s.computed)
+		e.counters.HostHits += uint64(x.host * BlockTokens)
 	}
-	e.extend(s, need)
 	s.state, s.scheduled = running, take
 	e.running = append(e.running, s)
 }
 
 func (e *Engine) extend(s *Sequence, need int) {
-	for range need {
-		id, _ := e.pool.alloc() // the caller has seen that there are enough
-		s.blocks = append(s.blocks, id)
+	if need > 0 { // the caller has seen that there are enough
+		e.pool.alloc(need)
+		s.held.own += need
 	}
 }
 
@@ -162,16 +144,4 @@ func (e *Engine) measure() {
 	if e.load.Prefill > 0 {
 		e.load.PrefillContext = context / float64(e.load.Prefill)
 	}
-}
-
-// duration is the step's time with the host's noise: 3 % lognormal, and now and then a hiccup.
-func (e *Engine) duration() time.Duration {
-	d := float64(e.profile.StepTime(e.load))
-	if e.rng != nil {
-		d *= math.Exp(0.03 * e.rng.NormFloat64())
-		if e.rng.Float64() < 0.01 {
-			d += float64(20 * time.Millisecond)
-		}
-	}
-	return time.Duration(d * e.slowdown)
 }

@@ -7,7 +7,8 @@ type Request struct {
 	// Prefix holds the chained hash of each full block of the prompt: equal up to i means equal content up to there.
 	// Missing hashes make the rest of the prompt private.
 	Prefix []uint64
-	// Prompt is the prompt's text, instead of Prefix. What PromptTokens has beyond it is private.
+	// Prompt is the prompt's text, instead of Prefix. It may be longer than PromptTokens, which cut it; what PromptTokens
+	// has beyond it is private.
 	Prompt []Piece
 	// Answer is the ID of the answer's text, so that what repeats it hits the cache. 0 keeps the answer private.
 	Answer uint64
@@ -33,14 +34,12 @@ const (
 // Sequence is one request inside an engine. Its methods may be called only where the engine's may.
 type Sequence struct {
 	req       Request
-	key       uint64 // names this sequence's own blocks
 	state     state
 	computed  int // tokens whose keys and values are in the cache
 	generated int
 	cached    int // prompt tokens that were in the cache when first scheduled
 	scheduled int // tokens in the step under way
-	sealed    int // full blocks published
-	blocks    []int32
+	held      holding
 	started   bool
 	preempted int
 	ready     time.Time
@@ -81,14 +80,6 @@ func (s *Sequence) tokens() int { return s.req.PromptTokens + s.generated }
 func (s *Sequence) left() int { return s.tokens() - s.computed }
 
 func (s *Sequence) decoding() bool { return s.generated > 0 && s.left() == 1 }
-
-// hash names the content of the sequence's i-th block.
-func (s *Sequence) hash(i int) uint64 {
-	if i < len(s.req.Prefix) && (len(s.req.Prompt) > 0 || (i+1)*BlockTokens <= s.req.PromptTokens) {
-		return s.req.Prefix[i]
-	}
-	return mix(s.key ^ mix(uint64(i)+1))
-}
 
 // mix is the finaliser of splitmix64: it spreads counters over all 64 bits.
 func mix(x uint64) uint64 {
