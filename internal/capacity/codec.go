@@ -132,12 +132,15 @@ func summaryFromPB(p *capacitypb.Summary) (*Summary, error) {
 		Path: Path{Region: p.Path.GetRegion(), Zone: p.Path.GetZone(), Instance: p.Path.GetInstance()},
 		Boot: p.Boot, Seq: p.Seq, Endpoint: p.Endpoint, Draining: p.Draining, unknown: getUnknown(p),
 	}
-	for _, pm := range p.Models {
+	if len(p.Models) > 0 {
+		s.Models = make([]Model, len(p.Models)) // exactly: a parent holds them for as long as the session lasts
+	}
+	for i, pm := range p.Models {
 		m, err := modelFromPB(pm)
 		if err != nil {
 			return nil, err
 		}
-		s.Models = append(s.Models, m)
+		s.Models[i] = m
 	}
 	for _, a := range p.Acks {
 		s.Acks = append(s.Acks, Ack{Parent: a.Parent, Boot: a.Boot, Ticket: a.Ticket, unknown: getUnknown(a)})

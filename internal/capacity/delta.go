@@ -132,7 +132,8 @@ func (d *Delta) models(base, held *Summary) []Model {
 	}
 	for i := range d.Patches {
 		if p := &d.Patches[i]; p.At < len(base.Models) {
-			changed = append(changed, p.onto(base.Models[p.At]))
+			changed = append(changed, base.Models[p.At])
+			p.onto(&changed[len(changed)-1])
 		}
 	}
 	slices.SortStableFunc(changed, compareModel)

@@ -147,6 +147,9 @@ func checkDemand(ds []Demand) error {
 }
 
 func checkName(what, s string, mayBeEmpty bool) error {
+	if s != "" && plain(s) {
+		return nil
+	}
 	switch {
 	case s == "" && !mayBeEmpty:
 		return fmt.Errorf("%s has no name", what)
@@ -158,6 +161,16 @@ func checkName(what, s string, mayBeEmpty bool) error {
 		return fmt.Errorf("%s name contains a control character", what)
 	}
 	return nil
+}
+
+// plain is true of what nearly every name is: not too long, and of printable ASCII alone.
+func plain(s string) bool {
+	for i := range len(s) {
+		if s[i] < ' ' || s[i] > '~' {
+			return false
+		}
+	}
+	return len(s) <= MaxName
 }
 
 func checkAmount(n int64) error {

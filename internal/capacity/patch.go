@@ -16,19 +16,26 @@ type Patch struct {
 	Values []int64
 }
 
-// patchable are the amounts that a Patch may tell, in the order of its mask's bits, which the wire fixes.
-func (m *Model) patchable() [21]*int64 {
-	var out [21]*int64
-	sums := m.amounts()
-	copy(out[:], sums[:])
-	out[len(sums)], out[len(sums)+1] = &m.WarmMillis, &m.ColdMillis
+const (
+	patchAmounts = 21       // that a Patch may tell
+	patchUsual   = 12       // at most so many change in a model that is just busy
+	patchParts   = 1<<6 - 1 // of its mask's bits, those of amounts that are a part and a whole; see checkParts
+)
+
+// patchable are the amounts that a Patch may tell, in the order of its mask's bits, which the wire fixes. It is a loop and
+// no copy, which would keep the compiler from leaving m on the stack.
+func (m *Model) patchable() (out [patchAmounts]*int64) {
+	for i, n := range m.amounts() {
+		out[i] = n
+	}
+	out[patchAmounts-2], out[patchAmounts-1] = &m.WarmMillis, &m.ColdMillis
 	return out
 }
 
 // Compact makes patches of the changes that are nothing but other amounts. base is the snapshot that d builds on. What
-// reads d must know patches.
+// reads d must know patches, and nobody else may hold its Changed.
 func (d *Delta) Compact(base *Summary) {
-	kept := make([]Change, 0, len(d.Changed))
+	kept := d.Changed[:0]
 	at := 0
 	for i := range d.Changed {
 		c := &d.Changed[i]
@@ -41,11 +48,12 @@ func (d *Delta) Compact(base *Summary) {
 		}
 		d.Patches = append(d.Patches, patchOf(at, &base.Models[at], &c.Model))
 	}
+	clear(d.Changed[len(kept):])
 	d.Changed = kept
 }
 
 func patchOf(at int, old, m *Model) Patch {
-	p := Patch{At: at}
+	p := Patch{At: at, Values: make([]int64, 0, patchUsual)}
 	x, y := old.patchable(), m.patchable()
 	for bit := range x {
 		if *x[bit] != *y[bit] {
@@ -56,14 +64,13 @@ func patchOf(at int, old, m *Model) Patch {
 	return p
 }
 
-// onto is the model that the patch makes of one of the snapshot.
-func (p *Patch) onto(m Model) Model {
+// onto makes of a copy of the snapshot's model the one that the patch tells of.
+func (p *Patch) onto(m *Model) {
 	to, next := m.patchable(), 0
 	for mask := p.Mask; mask != 0; mask &= mask - 1 {
 		*to[bits.TrailingZeros32(mask)] = p.Values[next]
 		next++
 	}
-	return m
 }
 
 // Fits refuses patches that make no lawful model of the snapshot's.
@@ -73,7 +80,11 @@ func (d *Delta) Fits(base *Summary) error {
 		if p.At >= len(base.Models) {
 			return errors.New("a patch of a model that the snapshot does not have")
 		}
-		m := p.onto(base.Models[p.At])
+		if p.Mask&patchParts == 0 {
+			continue // the snapshot's are lawful
+		}
+		m := base.Models[p.At]
+		p.onto(&m)
 		if err := m.checkParts(); err != nil {
 			return err
 		}
@@ -89,7 +100,7 @@ func (d *Delta) checkPatches() error {
 		switch {
 		case p.At <= last || p.At >= MaxModels:
 			return errors.New("patches are not in ascending order of their models, or beyond the last")
-		case p.Mask == 0 || p.Mask >= 1<<len((&Model{}).patchable()) || bits.OnesCount32(p.Mask) != len(p.Values):
+		case p.Mask == 0 || p.Mask >= 1<<patchAmounts || bits.OnesCount32(p.Mask) != len(p.Values):
 			return errors.New("a patch does not have a value for each of its amounts")
 		}
 		last = p.At
@@ -144,7 +155,7 @@ func (d *Delta) patched(base []Model) []Model {
 	for i := range d.Patches {
 		p := &d.Patches[i]
 		if p.At < len(out) {
-			out[p.At] = p.onto(out[p.At])
+			p.onto(&out[p.At])
 		}
 	}
 	return out
