@@ -8,7 +8,6 @@ import (
 	"os/exec"
 	"slices"
 	"strconv"
-	"sync"
 	"time"
 
 	"github.com/spillway-lb/spillway/internal/capacity"
@@ -23,27 +22,6 @@ const (
 	maxAge    = 300 * time.Millisecond
 )
 
-// desk is what a tier does with statements: it keeps the newest, and looks at all of them ten times a second.
-type desk struct {
-	mu    sync.Mutex
-	book  *capacity.Book
-	taken int
-}
-
-func (d *desk) take(_ identity.ID, s *capacity.Summary) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.book.Put(s, time.Now()) {
-		d.taken++
-	}
-}
-
-func (d *desk) view(now time.Time) *capacity.View {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.book.View(now)
-}
-
 // bench is the parent's process.
 func bench(ctx context.Context, o *options) error {
 	dir, err := os.MkdirTemp("", "uplinkbench-")
@@ -55,7 +33,7 @@ func bench(ctx context.Context, o *options) error {
 	if err != nil {
 		return err
 	}
-	d := &desk{book: capacity.NewBook(capacity.Thresholds{})}
+	d := newDesk()
 	p, err := uplink.NewParent(uplink.ParentConfig{
 		Listen: "127.0.0.1:0", Certs: certs, ChildRole: identity.RoleLocal, OnSummary: d.take,
 		Directive: func(capacity.Path) *uplink.Directive { return &uplink.Directive{Index: 1, Spec: make([]byte, 4000)} },
@@ -138,57 +116,33 @@ func measure(ctx context.Context, o *options, p *uplink.Parent, d *desk) error {
 		return err
 	}
 	defer stop()
-	was, err := processorTime()
+	w, err := d.watch(ctx, o.window)
 	if err != nil {
 		return err
 	}
-	from, taken := time.Now(), d.count()
-	var made, arrived []time.Duration
-	for time.Since(from) < o.window {
-		if !sleep(ctx, 100*time.Millisecond) {
-			return ctx.Err()
-		}
-		now := time.Now()
-		for _, c := range d.view(now).Children {
-			arrived = append(arrived, c.Age)
-			if o.moving > 0 && len(c.Summary.Models) > 0 {
-				made = append(made, now.Sub(time.UnixMicro(c.Summary.Models[0].CostMicros)))
-			}
-		}
-	}
-	is, err := processorTime()
-	if err != nil {
-		return err
-	}
-	seconds := time.Since(from).Seconds()
-	return report(o, (is-was).Seconds()/seconds, float64(d.count()-taken)/seconds, made, arrived)
+	return report(o, w)
 }
 
-func (d *desk) count() int {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.taken
-}
-
-func report(o *options, cores, rate float64, made, arrived []time.Duration) error {
+func report(o *options, w *watched) error {
 	peak, err := peakMemory()
 	if err != nil {
 		return err
 	}
-	age := made
-	if len(age) == 0 {
-		age = arrived
-	}
 	fmt.Printf("%d children x %d models, %d of them moving, for %v (load of the machine %s)\n", o.children, o.models, o.moving, o.window, machineLoad())
-	fmt.Printf("  statements taken     %8.0f /s\n", rate)
-	good := row("parent's processor", fmt.Sprintf("%.1f %% of a core", 100*cores), "30 %", cores <= maxCores)
+	good := row("parent's processor", fmt.Sprintf("%.1f %% of a core", 100*w.cores), "30 %", w.cores <= maxCores)
 	good = row("parent's peak memory", fmt.Sprintf("%d MB", peak>>20), "500 MB", peak <= maxMemory) && good
-	good = row("age of statements p99", fmt.Sprintf("%v (p50 %v, worst %v)", at(age, 0.99), at(age, 0.5), at(age, 1)), "300 ms", at(age, 0.99) <= maxAge) && good
-	fmt.Printf("  since arrival: p50 %v, p99 %v, worst %v\n", at(arrived, 0.5), at(arrived, 0.99), at(arrived, 1))
+	good = row("age of statements p99", fmt.Sprintf("%v (p50 %v, worst %v)", at(w.age, 0.99), at(w.age, 0.5), at(w.age, 1)), "300 ms", at(w.age, 0.99) <= maxAge) && good
+	fmt.Printf("  statements taken %.0f /s, %.0f us of the parent's processor each\n", w.rate, 1e6*w.cores/w.rate)
+	fmt.Printf("  of their age: made apart %s, on the way %s\n", quantiles(w.apart), quantiles(w.onWay))
+	fmt.Printf("  parent's goroutines waited for a thread %s; its threads waited for a processor %.0f %% of the time\n", quantiles(w.runnable), 100*w.waited)
 	if o.strict && !good {
 		return errors.New("a target was missed")
 	}
 	return nil
+}
+
+func quantiles(ds []time.Duration) string {
+	return fmt.Sprintf("p50 %v, p99 %v", at(ds, 0.5), at(ds, 0.99))
 }
 
 func row(what, figure, target string, good bool) bool {
@@ -206,7 +160,7 @@ func at(ds []time.Duration, q float64) time.Duration {
 		return 0
 	}
 	s := slices.Sorted(slices.Values(ds))
-	return s[int(q*float64(len(s)-1))].Round(time.Millisecond)
+	return s[int(q*float64(len(s)-1))].Round(100 * time.Microsecond)
 }
 
 func sleep(ctx context.Context, d time.Duration) bool {

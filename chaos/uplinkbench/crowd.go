@@ -12,6 +12,11 @@ import (
 	"github.com/spillway-lb/spillway/internal/uplink"
 )
 
+const (
+	atATime   = 8          // children that are connecting
+	usualCost = 16_000_000 // of a model, in millionths of a dollar per hour
+)
+
 // childID is child number n: a local instance of a zone of its own.
 func childID(n int) identity.ID {
 	return identity.ID{TrustDomain: "bench.test", Role: identity.RoleLocal, Region: "us", Zone: fmt.Sprintf("z%04d", n), Name: fmt.Sprintf("l%04d", n)}
@@ -37,11 +42,8 @@ func crowd(ctx context.Context, o *options) error {
 		}
 		all = append(all, c)
 	}
-	for _, c := range all {
-		if err := c.Start(ctx); err != nil {
-			return err
-		}
-		time.Sleep(2 * time.Millisecond) // or the handshakes come in one crowd, which is another test
+	if err := connect(ctx, all); err != nil {
+		return err
 	}
 	<-ctx.Done()
 	end, cancel := context.WithTimeout(context.Background(), 5*time.Second)
@@ -51,6 +53,22 @@ func crowd(ctx context.Context, o *options) error {
 		wg.Go(func() { _ = c.Stop(end) }) // the process ends
 	}
 	wg.Wait()
+	return nil
+}
+
+// connect starts children, a few at a time: all handshakes in one crowd are another test, which a machine that is busy
+// with something else may never come to the end of.
+func connect(ctx context.Context, all []*uplink.Child) error {
+	for n, c := range all {
+		if err := c.Start(ctx); err != nil {
+			return err
+		}
+		for n >= atATime && !all[n-atATime].Sessions()[0].Connected {
+			if !sleep(ctx, 2*time.Millisecond) {
+				return nil
+			}
+		}
+	}
 	return nil
 }
 
@@ -71,7 +89,7 @@ func (o *options) zone() func(time.Time) capacity.Summary {
 	for i := range idle {
 		idle[i] = capacity.Model{
 			Name: fmt.Sprintf("meta-llama/llama-3.1-%03d-instruct", i), Ready: 4, Total: 4, KVTotal: 1_600_000, KVFree: 1_600_000,
-			SlotsTotal: 1024, SlotsFree: 1024, Headroom: [3]int64{80_000, 80_000, 80_000}, MaxContext: 131_072, CostMicros: 16_000_000,
+			SlotsTotal: 1024, SlotsFree: 1024, Headroom: [3]int64{80_000, 80_000, 80_000}, MaxContext: 131_072, CostMicros: usualCost,
 			Hardware: []capacity.Hardware{{Name: "H100-SXM", Ready: 4, PrefillRate: 80_000, DecodeRate: 9_000}},
 		}
 	}
@@ -88,7 +106,7 @@ func (o *options) zone() func(time.Time) capacity.Summary {
 			m.Headroom = [3]int64{80_000 - 900*busy, 80_000 - 700*busy, 80_000 - 300*busy}
 		}
 		if o.moving > 0 && len(s.Models) > 0 {
-			s.Models[0].CostMicros = now.UnixMicro() // when it was made, for whoever measures
+			stamp(&s, now)
 		}
 		s.Acks = []capacity.Ack{{Parent: "gw1", Boot: 1_763_740_000_000_000_000, Ticket: uint64(turn)}}
 		return s

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -43,4 +44,23 @@ func machineLoad() string {
 		return "unknown"
 	}
 	return strings.Fields(string(b))[0]
+}
+
+// waitingTime is how long this process's threads have been ready and had no processor; 0 where the system does not say.
+func waitingTime() (sum time.Duration) {
+	names, err := filepath.Glob("/proc/self/task/*/schedstat")
+	if err != nil {
+		return 0
+	}
+	for _, name := range names {
+		b, err := os.ReadFile(name)
+		if err != nil {
+			continue // the thread ended
+		}
+		if f := strings.Fields(string(b)); len(f) == 3 {
+			n, _ := strconv.ParseInt(f[1], 10, 64) // it is a number
+			sum += time.Duration(n)
+		}
+	}
+	return sum
 }

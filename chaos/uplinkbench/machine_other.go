@@ -17,3 +17,5 @@ func processorTime() (time.Duration, error) {
 func peakMemory() (int64, error) { return 0, errors.ErrUnsupported }
 
 func machineLoad() string { return "unknown" }
+
+func waitingTime() time.Duration { return 0 }
