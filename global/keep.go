@@ -8,6 +8,7 @@ import (
 	"github.com/spillway-lb/spillway/consensus"
 	"github.com/spillway-lb/spillway/global/steer"
 	"github.com/spillway-lb/spillway/internal/capacity"
+	"github.com/spillway-lb/spillway/internal/rhythm"
 	"github.com/spillway-lb/spillway/internal/telemetry"
 )
 
@@ -60,17 +61,7 @@ type wellness struct {
 
 func (s *Server) keep(ctx context.Context) {
 	k := &keeper{s: s, led: time.Now(), sealer: sealer{kept: s.signatures}}
-	t := time.NewTicker(tick)
-	defer t.Stop()
-	for {
-		k.next(time.Now())
-		select {
-		case <-ctx.Done():
-			return
-		case <-t.C:
-		case <-s.news:
-		}
-	}
+	rhythm.Keep(ctx, s.news, rhythm.Gap, tick, k.next)
 }
 
 // next makes and publishes a View, and tells those who must act on it.

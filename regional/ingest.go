@@ -6,6 +6,7 @@ import (
 
 	"github.com/spillway-lb/spillway/internal/capacity"
 	"github.com/spillway-lb/spillway/internal/identity"
+	"github.com/spillway-lb/spillway/internal/rhythm"
 	"github.com/spillway-lb/spillway/internal/uplink"
 	"github.com/spillway-lb/spillway/regional/zone"
 )
@@ -64,19 +65,9 @@ func (g *Gateway) refresh() {
 	}
 }
 
-// watch builds views until ctx ends.
+// watch builds views until ctx ends: of a thousand locals each speaks ten times a second, and a view is of all of them.
 func (g *Gateway) watch(ctx context.Context) {
-	tick := time.NewTicker(viewInterval)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-g.stale:
-		case <-tick.C:
-		}
-		g.rebuild(time.Now())
-	}
+	rhythm.Keep(ctx, g.stale, rhythm.Gap, viewInterval, g.rebuild)
 }
 
 // rebuild makes the view that requests choose from.
