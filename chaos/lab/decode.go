@@ -1,0 +1,363 @@
+package lab
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spillway-lb/spillway/chaos/gpu"
+	"github.com/spillway-lb/spillway/chaos/load"
+	"github.com/spillway-lb/spillway/internal/config/strict"
+	"github.com/spillway-lb/spillway/local/pick"
+)
+
+// Bounds of what one experiment may ask for.
+const (
+	maxCases    = 50
+	maxGroups   = 1000
+	maxPolicies = 40
+	maxValues   = 100
+	maxSeeds    = 1000
+	maxLines    = 100
+	maxDuration = 30 * 24 * time.Hour
+)
+
+// Decode reads an experiment's file: strictly, defaults applied, validated. Name is how messages call it. An error is
+// always a *strict.Error that holds every mistake, by line.
+func Decode(name string, text []byte) (*Experiment, error) {
+	doc, err := strict.Parse(name, text)
+	if err != nil {
+		return nil, err
+	}
+	e := &Experiment{}
+	doc.Decode(e)
+	e.complete()
+	doc.Report(e.validate())
+	if err := doc.Err(); err != nil {
+		return nil, err
+	}
+	return e, nil
+}
+
+// complete fills what follows from other keys.
+func (e *Experiment) complete() {
+	for i := range e.Cases {
+		if c := &e.Cases[i]; c.Workload != nil && c.Workload.Traces == "" {
+			c.Workload.Traces = e.Workload.Traces
+		}
+	}
+}
+
+// problems collects mistakes.
+type problems struct{ list []strict.Problem }
+
+func (p *problems) add(path, reason, hint string, needs ...string) {
+	p.list = append(p.list, strict.Problem{Path: path, Reason: reason, Hint: hint, Needs: strings.Join(needs, "")})
+}
+
+// validate returns every mistake.
+func (e *Experiment) validate() []strict.Problem {
+	p := &problems{}
+	if e.ID == "" || len(e.ID) > 32 || strings.ContainsFunc(e.ID, func(r rune) bool { return !wordy(r) && r != '-' }) {
+		p.add("$.id", fmt.Sprintf("id %q is no name", e.ID), "write letters, digits and hyphens, 32 at most, such as E5")
+	}
+	if e.Title == "" {
+		p.add("$.title", "the experiment has no title", "say in a few words what it is about")
+	}
+	if len(e.Pass) == 0 {
+		p.add("$.pass", "the experiment has no pass line", "write what must hold, such as - line: goodput(predictive) >= 0.98 * best(goodput)")
+	}
+	if len(e.Needs) > 0 || e.Command != "" {
+		return p.list // it is not run: its lines are words about what it will hold
+	}
+	e.checkRun(p)
+	e.checkCases(p)
+	e.checkLines(p)
+	return p.list
+}
+
+func (e *Experiment) checkRun(p *problems) {
+	if len(e.Policies) == 0 {
+		p.add("$.policies", "no policy is named", "write policies: [predictive, round_robin]")
+	}
+	if len(e.Policies) > maxPolicies {
+		p.add("$.policies", fmt.Sprintf("%d policies are more than the %d that are run", len(e.Policies), maxPolicies), "take some out")
+	}
+	checkPolicies(p, "$.policies", e.Policies)
+	checkPolicies(p, "$.small.policies", e.Small.Policies)
+	if len(e.Policies) > 0 && !slices.Contains(e.Policies, e.Subject) {
+		p.add("$.subject", fmt.Sprintf("the subject %q is not among the policies", e.Subject), strict.Suggest(e.Subject, e.Policies, "policies"))
+	}
+	checkDuration(p, "$.duration", e.Duration, e.WarmUp)
+	if e.Small.Duration != 0 {
+		checkDuration(p, "$.small.duration", e.Small.Duration, e.Small.WarmUp)
+	}
+	if e.Seeds < 1 || e.Seeds > maxSeeds {
+		p.add("$.seeds", fmt.Sprintf("%d seeds", e.Seeds), fmt.Sprintf("use 1 to %d", maxSeeds))
+	}
+	if e.Small.Seeds < 0 || e.Small.Seeds > maxSeeds {
+		p.add("$.small.seeds", fmt.Sprintf("%d seeds", e.Small.Seeds), fmt.Sprintf("use 1 to %d", maxSeeds))
+	}
+	if e.Limits != "none" && e.Limits != "exact" {
+		p.add("$.limits", fmt.Sprintf("unknown limits %q", e.Limits), "write none or exact")
+	}
+	checkStale(p, "$.staleness", &e.Staleness)
+	checkValues(p, "$.values", e.Values)
+	checkValues(p, "$.small.values", e.Small.Values)
+	checkCapacity(p, "$.capacity", &e.Capacity)
+	checkCapacity(p, "$.small.capacity", e.Small.Capacity)
+	checkVary(p, "$.vary", e.Vary)
+	checkSLO(p, "$.slo", &e.SLO)
+}
+
+func checkPolicies(p *problems, path string, names []string) {
+	for i, name := range names {
+		at := fmt.Sprintf("%s[%d]", path, i)
+		if _, err := pick.ParsePolicy(name); err != nil || name == "" {
+			p.add(at, fmt.Sprintf("unknown policy %q", name), strict.Suggest(name, pick.Policies(), "policies"))
+		} else if slices.Index(names, name) < i {
+			p.add(at, fmt.Sprintf("policy %s is named twice", name), "take one out")
+		}
+	}
+}
+
+func checkDuration(p *problems, path string, d, warm time.Duration) {
+	if d <= 0 || d > maxDuration {
+		p.add(path, fmt.Sprintf("a duration of %v", d), "use more than 0 and at most 30 days")
+	} else if warm < 0 || warm >= d {
+		p.add(path, fmt.Sprintf("a warm-up of %v leaves nothing of %v to measure", warm, d), "use 0 or more, and less than the duration")
+	}
+}
+
+func checkStale(p *problems, path string, s *Staleness) {
+	if s == nil {
+		return
+	}
+	if s.Scrape < 0 || s.Scrape > 0 && s.Scrape < time.Millisecond {
+		p.add(path+".scrape", fmt.Sprintf("a look at workers every %v", s.Scrape), "use 1ms or more, or leave it out for production's interval")
+	}
+	if s.Delay < 0 || s.Delay > time.Hour {
+		p.add(path+".delay", fmt.Sprintf("a delay of %v", s.Delay), "use 0s to 1h")
+	}
+}
+
+func checkValues(p *problems, path string, values []float64) {
+	if len(values) > maxValues {
+		p.add(path, fmt.Sprintf("%d values are more than the %d that are run", len(values), maxValues), "take some out")
+	}
+	for i, v := range values {
+		if v <= 0 || v > 1e7 {
+			p.add(fmt.Sprintf("%s[%d]", path, i), fmt.Sprintf("a value of %v", v), "use more than 0 and at most ten million")
+		} else if slices.Index(values, v) < i {
+			p.add(fmt.Sprintf("%s[%d]", path, i), fmt.Sprintf("%v stands twice", v), "take one out")
+		}
+	}
+}
+
+func checkCapacity(p *problems, path string, c *Capacity) {
+	switch {
+	case c == nil || c.From == 0 && c.To == 0:
+	case c.From <= 0 || c.To <= c.From || c.To > 1e7:
+		p.add(path, fmt.Sprintf("a search from %v to %v", c.From, c.To), "use a from above 0, which should meet the SLO, and a greater to, which should not")
+	case c.Attainment <= 0 || c.Attainment > 1:
+		p.add(path+".attainment", fmt.Sprintf("an attainment of %v", c.Attainment), "use a part such as 0.99")
+	case c.Within < 0.001 || c.Within > 1:
+		p.add(path+".within", fmt.Sprintf("a search to within %v", c.Within), "use a part such as 0.05, 0.001 at the least")
+	}
+}
+
+func checkVary(p *problems, path, vary string) {
+	if known := []string{"rate", "sessions", "clients", "workers"}; !slices.Contains(known, vary) {
+		p.add(path, fmt.Sprintf("%q cannot be varied", vary), strict.Suggest(vary, known, "things to vary"))
+	}
+}
+
+func checkSLO(p *problems, path string, s *SLO) {
+	if s == nil {
+		return
+	}
+	for _, x := range []struct {
+		key string
+		d   time.Duration
+	}{{"ttft", s.TTFT}, {"tpot", s.TPOT}, {"e2e", s.E2E}} {
+		if x.d < 0 {
+			p.add(path+"."+x.key, fmt.Sprintf("an objective of %v", x.d), "use more than 0, or leave it out for no bound")
+		}
+	}
+}
+
+func (e *Experiment) checkCases(p *problems) {
+	if len(e.Cases) > maxCases {
+		p.add("$.cases", fmt.Sprintf("%d cases are more than the %d that are run", len(e.Cases), maxCases), "split the experiment")
+	}
+	names := map[string]bool{}
+	for i := range e.Cases {
+		c, path := &e.Cases[i], fmt.Sprintf("$.cases[%d]", i)
+		if c.Name == "" || strings.ContainsFunc(c.Name, func(r rune) bool { return !wordy(r) && r != '-' }) || names[c.Name] {
+			p.add(path+".name", fmt.Sprintf("a case called %q", c.Name), "give each case a name of its own, of letters, digits and hyphens")
+		}
+		names[c.Name] = true
+		checkFleet(p, path+".fleet", c.Fleet)
+		checkWorkload(p, path+".workload", c.Workload)
+		checkValues(p, path+".values", c.Values)
+		checkValues(p, path+".small.values", c.Small.Values)
+		checkCapacity(p, path+".capacity", c.Capacity)
+		checkCapacity(p, path+".small.capacity", c.Small.Capacity)
+		checkSLO(p, path+".slo", c.SLO)
+		checkStale(p, path+".staleness", c.Staleness)
+		if c.Vary != "" {
+			checkVary(p, path+".vary", c.Vary)
+		}
+	}
+	checkFleet(p, "$.fleet", e.Fleet)
+	if e.Workload.Name != "" {
+		checkWorkload(p, "$.workload", &e.Workload)
+	}
+	for i, c := range e.expanded() {
+		path := "$"
+		if len(e.Cases) > 0 {
+			path = fmt.Sprintf("$.cases[%d]", i)
+		}
+		if len(c.Fleet) == 0 {
+			p.add(path+".fleet", "nobody serves: the fleet has no workers", "write fleet: [{count: 8, gpu: H100, model: Llama-3.1-8B}]")
+		}
+		if c.Workload.Name == "" {
+			p.add(path+".workload", "nothing is asked: the workload has no name", "write workload: {name: w1}")
+		}
+		if c.SLO.TTFT == 0 && c.SLO.TPOT == 0 && c.SLO.E2E == 0 {
+			p.add(path+".slo", "there is no objective: goodput would count every answer", "write slo: {ttft: 2s, tpot: 100ms}")
+		}
+		for _, why := range hopeless(c.Fleet, c.SLO) {
+			p.add(path+".slo", why.reason, why.hint, "$.fleet[*]")
+		}
+	}
+}
+
+func checkWorkload(p *problems, path string, w *load.Workload) {
+	if w == nil {
+		return
+	}
+	if names := Workloads(); !slices.Contains(names, strings.ToLower(w.Name)) {
+		p.add(path+".name", fmt.Sprintf("unknown workload %q", w.Name), strict.Suggest(w.Name, names, "workloads"))
+	}
+	if w.Rate < 0 || w.Rate > 1e7 {
+		p.add(path+".rate", fmt.Sprintf("a rate of %v", w.Rate), "use 0 to ten million requests per second")
+	}
+}
+
+// planned are the workloads of the catalogue.
+var planned = []string{"w1", "w2", "w3", "w4", "w5", "w6", "w7", "w8", "w9", "w10"}
+
+// Workloads are the names that an experiment may use. Those that cannot be opened yet are told by Lacks.
+func Workloads() []string {
+	names, _ := load.Workloads()
+	out := slices.Clone(planned)
+	for _, n := range names {
+		if !slices.Contains(out, n) {
+			out = append(out, n)
+		}
+	}
+	return out
+}
+
+func checkFleet(p *problems, path string, groups []Group) {
+	if len(groups) > maxGroups {
+		p.add(path, fmt.Sprintf("%d groups of workers are more than the %d that are run", len(groups), maxGroups), "count equal workers of a zone in one group")
+	}
+	for i := range groups {
+		g, at := &groups[i], fmt.Sprintf("%s[%d]", path, i)
+		if g.Count < 1 || g.Count > 50_000 {
+			p.add(at+".count", fmt.Sprintf("a group of %d workers", g.Count), "use 1 to 50000")
+		}
+		if g.Slowdown < 0.01 || g.Slowdown > 1000 {
+			p.add(at+".slowdown", fmt.Sprintf("a slowdown of %v", g.Slowdown), "use 0.01 to 1000")
+		}
+		if g.CacheTokens < 0 || g.CacheTokens > 1e9 {
+			p.add(at+".cache_tokens", fmt.Sprintf("a cache of %d tokens", g.CacheTokens), "use 0 for what fits, or up to a billion")
+		}
+		checkEngine(p, at, g)
+	}
+}
+
+// checkEngine finds out whether the model runs on the GPU, and which of the two is wrong where it does not.
+func checkEngine(p *problems, at string, g *Group) {
+	_, err := gpu.Lookup(g.GPU, g.Model, g.TP)
+	if err == nil {
+		return
+	}
+	reason, hint, _ := strings.Cut(err.Error(), ": ")
+	path := at + ".model"
+	switch {
+	case strings.HasPrefix(reason, "unknown GPU"):
+		path = at + ".gpu"
+		if _, list, ok := strings.Cut(hint, "use one of "); ok {
+			hint = strict.Suggest(g.GPU, strings.Split(list, ", "), "GPUs")
+		}
+	case strings.HasPrefix(reason, "unknown model"):
+		if _, list, ok := strings.Cut(hint, "use one of "); ok {
+			hint = strict.Suggest(g.Model, strings.Split(list, ", "), "models")
+		}
+	case g.TP != 0:
+		path = at + ".tp"
+	}
+	p.add(path, reason, hint)
+}
+
+func (e *Experiment) checkLines(p *problems) {
+	if len(e.Pass) > maxLines {
+		p.add("$.pass", fmt.Sprintf("%d lines are more than the %d that are judged", len(e.Pass), maxLines), "split the experiment")
+	}
+	cases := e.expanded()
+	for i := range e.Pass {
+		path := fmt.Sprintf("$.pass[%d].line", i)
+		s, err := parseLine(e.Pass[i].Line)
+		if err != nil {
+			reason, hint, ok := strings.Cut(err.Error(), ": ")
+			if !ok {
+				hint = "write a line as goodput(predictive) >= 0.98 * best(goodput)"
+			}
+			p.add(path, reason, hint)
+			continue
+		}
+		if len(s.calls()) == 0 {
+			p.add(path, "the line names no figure", "write a figure as goodput(predictive)")
+		}
+		for _, c := range s.calls() {
+			e.checkCall(p, path, c, cases)
+		}
+	}
+}
+
+func (e *Experiment) checkCall(p *problems, path string, c *call, cases []Case) {
+	if c.pick == "" && !slices.Contains(e.Policies, c.policy) {
+		p.add(path, fmt.Sprintf("the line names the policy %q, which is not run", c.policy), strict.Suggest(c.policy, e.Policies, "policies"), "$.policies[*]")
+	}
+	if c.pick != "" && len(e.Policies) < 2 {
+		p.add(path, "the line looks for the "+c.pick+" of the other policies, and there are none", "add one to policies")
+	}
+	if c.where.name != "" {
+		var names []string
+		for i := range e.Cases {
+			names = append(names, e.Cases[i].Name)
+		}
+		if !slices.Contains(names, c.where.name) {
+			p.add(path, fmt.Sprintf("there is no case %q", c.where.name), strict.Suggest(c.where.name, names, "cases"), "$.cases[*].name")
+			return
+		}
+	}
+	for i := range cases {
+		k := &cases[i]
+		if c.where.name != "" && k.Name != c.where.name {
+			continue
+		}
+		if c.metric.name == capacityName && !k.Capacity.searched() {
+			p.add(path, "the line speaks of a capacity, and none is searched for", "write capacity: {from: 1, to: 64}", "$.capacity")
+			return
+		}
+		if c.where.value != nil && !slices.Contains(k.Values, *c.where.value) {
+			p.add(path, fmt.Sprintf("the line speaks of the value %v, which is not run", *c.where.value), "add it to values", "$.values[*]")
+			return
+		}
+	}
+}

@@ -1,0 +1,246 @@
+package lab
+
+import (
+	_ "embed" // the source whose comments explain the keys
+	"fmt"
+	"time"
+
+	"github.com/spillway-lb/spillway/chaos/load"
+	"github.com/spillway-lb/spillway/chaos/sim"
+	"github.com/spillway-lb/spillway/local/pick"
+)
+
+// Experiment is a question to the simulator, as its file says it.
+type Experiment struct {
+	// ID names the experiment on command lines, such as E5.
+	ID string `yaml:"id"`
+	// Title says in a few words what it is about.
+	Title string `yaml:"title"`
+	// Question is what is asked, in plain words.
+	Question string `yaml:"question"`
+	// Needs lists what the simulator cannot do yet and the experiment cannot do without. While it lists anything, the
+	// experiment is not run and does not pass.
+	Needs []string `yaml:"needs"`
+	// Command runs the experiment where it is not the simulator that answers it, such as a test of the engine's model.
+	Command string `yaml:"command"`
+	// Fleet is who serves: groups of equal workers, each in a zone of a region.
+	Fleet []Group `yaml:"fleet"`
+	// Workload is what is asked. Its regions are those of the fleet where it names none.
+	Workload load.Workload `yaml:"workload"`
+	// Cases are variations, each run by itself. Default: one, as the file says it.
+	Cases []Case `yaml:"cases"`
+	// Policies by which workers are chosen, as in the spec's routing.policy.
+	Policies []string `yaml:"policies"`
+	// Subject is the policy that is on trial; the others are what it is compared with. Default predictive.
+	Subject string `yaml:"subject" default:"predictive"`
+	// Vary is what values stand for: rate (requests per second), sessions, clients (of each region) or workers (of each group).
+	Vary string `yaml:"vary" default:"rate"`
+	// Values are run one after the other. Default: one run, with what workload and fleet say.
+	Values []float64 `yaml:"values"`
+	// Capacity looks for the greatest value that still meets the SLO.
+	Capacity Capacity `yaml:"capacity"`
+	// Duration is how long requests arrive.
+	Duration time.Duration `yaml:"duration" default:"5m"`
+	// WarmUp is how much of the beginning is not measured.
+	WarmUp time.Duration `yaml:"warm_up"`
+	// Seeds is how many runs differ in nothing but chance.
+	Seeds int `yaml:"seeds" default:"10"`
+	// SLO is what counts as good.
+	SLO SLO `yaml:"slo"`
+	// Staleness is how old what deciders know may be.
+	Staleness Staleness `yaml:"staleness"`
+	// Limits says whether requests name their output limit: "none" (routers must guess) or "exact" (an oracle of lengths).
+	Limits string `yaml:"limits" default:"none"`
+	// Pass are the lines that must hold.
+	Pass []Line `yaml:"pass"`
+	// Small is what is different in the small form, which takes seconds.
+	Small Small `yaml:"small"`
+}
+
+// Group is so many equal workers of one zone.
+type Group struct {
+	Region string `yaml:"region" default:"here"` // where they are
+	Zone   string `yaml:"zone" default:"a"`      // and in which failure domain
+	// Count of workers.
+	Count int `yaml:"count" default:"1"`
+	// GPU is the type, such as H100.
+	GPU string `yaml:"gpu"`
+	// Model they serve.
+	Model string `yaml:"model"`
+	// TP is how many GPUs work as one. 0: the fewest that hold the model.
+	TP int `yaml:"tp"`
+	// Slowdown makes steps take so many times as long, without the router being told.
+	Slowdown float64 `yaml:"slowdown" default:"1"`
+	// CacheTokens replaces the KV cache's size, in tokens. 0: what fits beside the weights.
+	CacheTokens int `yaml:"cache_tokens"`
+}
+
+// Case is a variation of the experiment. What it leaves out is the experiment's.
+type Case struct {
+	// Name stands in pass lines.
+	Name string `yaml:"name"`
+	// Title says what is different.
+	Title     string         `yaml:"title"`
+	Fleet     []Group        `yaml:"fleet"`     // instead of the experiment's
+	Workload  *load.Workload `yaml:"workload"`  // instead of the experiment's
+	Vary      string         `yaml:"vary"`      // instead of the experiment's
+	Values    []float64      `yaml:"values"`    // instead of the experiment's
+	Capacity  *Capacity      `yaml:"capacity"`  // instead of the experiment's
+	SLO       *SLO           `yaml:"slo"`       // instead of the experiment's
+	Staleness *Staleness     `yaml:"staleness"` // instead of the experiment's
+	// Values and Capacity in the small form.
+	Small CaseSmall `yaml:"small"`
+}
+
+// CaseSmall is what is different in a case's small form.
+type CaseSmall struct {
+	Values   []float64 `yaml:"values"`   // instead of the case's
+	Capacity *Capacity `yaml:"capacity"` // instead of the case's
+	Skip     bool      `yaml:"skip"`     // leaves the case out
+}
+
+// Capacity is a search for the greatest value that meets the SLO, by halving.
+type Capacity struct {
+	// From is a value that should meet it, To one that should not. Both 0: no search.
+	From float64 `yaml:"from"`
+	To   float64 `yaml:"to"`
+	// Attainment is the least part of requests that must meet the SLO.
+	Attainment float64 `yaml:"attainment" default:"0.99"`
+	// Within is how near the answer must be, as a part of it.
+	Within float64 `yaml:"within" default:"0.05"`
+}
+
+func (c *Capacity) searched() bool { return c.To > 0 }
+
+// SLO is what counts as good. A request that was refused or broke off never is. 0: no bound.
+type SLO struct {
+	TTFT time.Duration `yaml:"ttft"` // time to first token
+	TPOT time.Duration `yaml:"tpot"` // mean time between the tokens of an answer
+	E2E  time.Duration `yaml:"e2e"`  // time to last token
+}
+
+// Staleness is how old what deciders know may be.
+type Staleness struct {
+	// Scrape is the interval between looks at a worker. Default: production's.
+	Scrape time.Duration `yaml:"scrape"`
+	// Delay is how old what a look shows is.
+	Delay time.Duration `yaml:"delay"`
+}
+
+// Line is one statement over the results that must hold, such as goodput(predictive) >= 0.98 * best(goodput).
+type Line struct {
+	// Line is the statement. What it does not name holds of each: of every case, and of every value.
+	Line string `yaml:"line"`
+	// Open says why it does not hold yet, where that is known.
+	Open string `yaml:"open"`
+	// Full leaves the line out of the small form, which is too small for it.
+	Full bool `yaml:"full"`
+}
+
+// Small is what is different in the small form.
+type Small struct {
+	Duration time.Duration `yaml:"duration"` // instead of the experiment's
+	WarmUp   time.Duration `yaml:"warm_up"`  // instead of the experiment's
+	Seeds    int           `yaml:"seeds"`    // instead of the experiment's; default 1
+	Policies []string      `yaml:"policies"` // instead of the experiment's
+	Values   []float64     `yaml:"values"`   // instead of the experiment's
+	Capacity *Capacity     `yaml:"capacity"` // instead of the experiment's
+}
+
+//go:embed experiment.go
+var source string
+
+// Sources returns the Go source whose comments explain the keys of an experiment's file.
+func Sources() []string { return []string{source} }
+
+// Reduce turns the experiment into its small form.
+func (e *Experiment) Reduce() {
+	s := &e.Small
+	if s.Duration > 0 {
+		e.Duration, e.WarmUp = s.Duration, s.WarmUp
+	}
+	e.Seeds = max(s.Seeds, 1)
+	if len(s.Policies) > 0 {
+		e.Policies = s.Policies
+	}
+	if len(s.Values) > 0 {
+		e.Values = s.Values
+	}
+	if s.Capacity != nil {
+		e.Capacity = *s.Capacity
+	}
+	var cases []Case
+	for _, c := range e.Cases {
+		if c.Small.Skip {
+			continue
+		}
+		if len(c.Small.Values) > 0 {
+			c.Values = c.Small.Values
+		}
+		if c.Small.Capacity != nil {
+			c.Capacity = c.Small.Capacity
+		}
+		cases = append(cases, c)
+	}
+	if len(e.Cases) > 0 {
+		e.Cases = cases
+	}
+	var lines []Line
+	for _, l := range e.Pass {
+		if !l.Full {
+			lines = append(lines, l)
+		}
+	}
+	e.Pass = lines
+}
+
+// expanded are the cases with what they leave out filled in, at least one.
+func (e *Experiment) expanded() []Case {
+	cases := e.Cases
+	if len(cases) == 0 {
+		cases = []Case{{}}
+	}
+	out := make([]Case, len(cases))
+	for i, c := range cases {
+		if len(c.Fleet) == 0 {
+			c.Fleet = e.Fleet
+		}
+		if c.Workload == nil {
+			c.Workload = &e.Workload
+		}
+		if c.Vary == "" {
+			c.Vary = e.Vary
+		}
+		if len(c.Values) == 0 {
+			c.Values = e.Values
+		}
+		if c.Capacity == nil {
+			c.Capacity = &e.Capacity
+		}
+		if c.SLO == nil {
+			c.SLO = &e.SLO
+		}
+		if c.Staleness == nil {
+			c.Staleness = &e.Staleness
+		}
+		out[i] = c
+	}
+	return out
+}
+
+func (s *SLO) sim() sim.SLO { return sim.SLO{TTFT: s.TTFT, TPOT: s.TPOT, E2E: s.E2E} }
+
+// Only runs other policies than the file says. Lines that speak of one that is then not run are not judged away: they say
+// so and do not hold. "all" stands for every policy there is.
+func (e *Experiment) Only(names []string) error {
+	if len(names) == 1 && names[0] == "all" {
+		names = pick.Policies()
+	}
+	p := &problems{}
+	checkPolicies(p, "$", names)
+	if len(p.list) > 0 {
+		return fmt.Errorf("--policies: %s\nhint: %s", p.list[0].Reason, p.list[0].Hint)
+	}
+	e.Policies = names
+	return nil
+}

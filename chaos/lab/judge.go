@@ -1,0 +1,388 @@
+package lab
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// amount is what one side of a line comes to.
+type amount struct {
+	v float64
+	// why is set where it comes to nothing.
+	why string
+	// floor says that the true amount is this or more, and vague that it could be either.
+	floor, vague bool
+	unit         string
+	words        string // with the figures put in
+}
+
+// judge holds a line against the cases, in each place that it speaks of.
+func judge(l Line, cases []CaseReport, subject string) []Verdict {
+	s, err := parseLine(l.Line)
+	if err != nil { // decoding has refused it
+		return []Verdict{{Line: l.Line, Figures: err.Error(), Open: l.Open}}
+	}
+	openCase, openValue := s.open()
+	var out []Verdict
+	for i := range cases {
+		c := &cases[i]
+		if !openCase {
+			c = s.home(cases)
+		}
+		values := []*float64{nil}
+		if openValue {
+			values = c.values()
+		}
+		for _, v := range values {
+			e := env{cases: cases, here: c, value: v, subject: subject}
+			verdict := e.judge(s)
+			verdict.Line, verdict.Open = l.Line, l.Open
+			if openCase {
+				verdict.Case = c.Name
+			}
+			if openValue {
+				verdict.Value = v
+			}
+			out = append(out, verdict)
+		}
+		if !openCase {
+			break
+		}
+	}
+	return out
+}
+
+// open says whether the line speaks of every case, and of every value.
+func (s *statement) open() (cases, values bool) {
+	for _, c := range s.calls() {
+		cases = cases || c.where.name == ""
+		values = values || c.where.value == nil && c.metric.name != capacityName
+	}
+	return cases, values
+}
+
+// home is the case whose values a line runs through that names all its cases: the first that it leaves the value of open.
+func (s *statement) home(cases []CaseReport) *CaseReport {
+	for _, c := range s.calls() {
+		i := slices.IndexFunc(cases, func(r CaseReport) bool { return r.Name == c.where.name })
+		if i >= 0 && c.where.value == nil && c.metric.name != capacityName {
+			return &cases[i]
+		}
+	}
+	return &cases[0]
+}
+
+// values that the case was run at, in their order; one nil where nothing was varied.
+func (c *CaseReport) values() (out []*float64) {
+	for i := range c.Rows {
+		v := c.Rows[i].Value
+		if !slices.ContainsFunc(out, func(o *float64) bool { return same(o, v) }) {
+			out = append(out, v)
+		}
+	}
+	if len(out) == 0 {
+		out = []*float64{nil}
+	}
+	return out
+}
+
+func same(a, b *float64) bool { return a == nil && b == nil || a != nil && b != nil && *a == *b }
+
+// env is where a line is judged.
+type env struct {
+	cases   []CaseReport
+	here    *CaseReport
+	value   *float64
+	subject string
+}
+
+func (e *env) judge(s *statement) Verdict {
+	l, r := e.amount(s.left), e.amount(s.right)
+	v := Verdict{}
+	if l.why == "" && !math.IsInf(l.v, 0) {
+		v.Left = &l.v
+	}
+	if r.why == "" && !math.IsInf(r.v, 0) {
+		v.Right = &r.v
+	}
+	switch {
+	case l.why != "" && !math.IsInf(l.v, 1):
+		v.Figures = "cannot be judged: " + l.why
+	case r.why != "" && !math.IsInf(r.v, 1):
+		v.Figures = "cannot be judged: " + r.why
+	default:
+		e.compare(s.op, &l, &r, &v)
+	}
+	return v
+}
+
+func (e *env) compare(op string, l, r *amount, v *Verdict) {
+	up := op == ">=" || op == ">"
+	switch op {
+	case ">=":
+		v.Holds = l.v >= r.v
+	case "<=":
+		v.Holds = l.v <= r.v
+	case ">":
+		v.Holds = l.v > r.v
+	case "<":
+		v.Holds = l.v < r.v
+	}
+	if math.IsInf(l.v, 1) && math.IsInf(r.v, 1) {
+		v.Holds = false // neither has a figure
+	}
+	v.Figures = fmt.Sprintf("%s %s %s", side(l), sign(op, v.Holds), side(r))
+	// A floor can only rise: that can make or break the comparison, unless it is on the right side of it already.
+	unsure := l.vague || r.vague || l.floor && v.Holds != up || r.floor && v.Holds == up
+	if unsure {
+		v.Holds = false
+		v.Figures += ", which decides nothing: a search ended at its bound; raise capacity.to"
+	}
+}
+
+// sign is the comparison as it came out.
+func sign(op string, holds bool) string {
+	if holds {
+		return op
+	}
+	return map[string]string{">=": "<", "<=": ">", ">": "<=", "<": ">="}[op]
+}
+
+func side(a *amount) string {
+	if math.IsInf(a.v, 1) {
+		return "- (" + a.why + ")"
+	}
+	text := Figure(a.v, a.unit)
+	if a.floor {
+		text = "at least " + text
+	}
+	if a.words != "" && a.words != text {
+		text += " (" + a.words + ")"
+	}
+	return text
+}
+
+func (e *env) amount(n *node) amount {
+	switch n.op {
+	case 'n':
+		unit := ""
+		if strings.HasSuffix(n.text, "s") {
+			unit = "s"
+		} else if strings.HasSuffix(n.text, "%") {
+			unit = "%"
+		}
+		return amount{v: n.number, unit: unit}
+	case 'c':
+		return e.figure(&n.call)
+	}
+	l, r := e.amount(n.left), e.amount(n.right)
+	out := amount{why: cmp.Or(l.why, r.why), unit: cmp.Or(l.unit, r.unit), vague: l.vague || r.vague}
+	out.floor = l.floor || r.floor
+	switch n.op {
+	case '+':
+		out.v = l.v + r.v
+	case '-':
+		out.v = l.v - r.v
+		out.vague = out.vague || r.floor
+	case '*':
+		out.v = l.v * r.v
+	case '/':
+		out.vague = out.vague || r.floor
+		if r.v == 0 {
+			return amount{why: "a division by zero"}
+		}
+		if l.unit == r.unit {
+			out.unit = ""
+		}
+		out.v = l.v / r.v
+	}
+	if math.IsNaN(out.v) || math.IsInf(out.v, -1) {
+		return amount{why: cmp.Or(out.why, "the figures come to nothing")}
+	}
+	out.words = factor(n.left, &l) + " " + string(n.op) + " " + factor(n.right, &r)
+	return out
+}
+
+func factor(n *node, a *amount) string {
+	switch {
+	case n.op == 'n':
+		return n.text
+	case n.op != 'c':
+		return "(" + a.words + ")"
+	case a.words != "":
+		return a.words
+	case math.IsInf(a.v, 1):
+		return "-"
+	}
+	return Figure(a.v, a.unit)
+}
+
+// figure finds what a call asks for.
+func (e *env) figure(c *call) amount {
+	at := e.here
+	if c.where.name != "" {
+		i := slices.IndexFunc(e.cases, func(r CaseReport) bool { return r.Name == c.where.name })
+		if i < 0 {
+			return amount{why: "there is no case " + c.where.name}
+		}
+		at = &e.cases[i]
+	}
+	value := e.value
+	if c.where.value != nil {
+		value = c.where.value
+	} else if at != e.here {
+		if own := at.values(); !slices.ContainsFunc(own, func(o *float64) bool { return same(o, value) }) && len(own) == 1 {
+			value = own[0]
+		}
+	}
+	if c.pick == "" {
+		return at.amount(c, c.policy, value)
+	}
+	return e.among(c, at, value)
+}
+
+// among is the best or the worst of the policies but the subject.
+func (e *env) among(c *call, at *CaseReport, value *float64) amount {
+	var chosen amount
+	found, why := false, ""
+	for _, policy := range at.policies() {
+		if policy == e.subject {
+			continue
+		}
+		a := at.amount(c, policy, value)
+		if a.why != "" && !math.IsInf(a.v, 1) {
+			why = cmp.Or(why, a.why)
+			continue
+		}
+		better := a.v > chosen.v
+		if (c.pick == "best") == c.metric.less {
+			better = a.v < chosen.v
+		}
+		if !found || better {
+			chosen = a
+			chosen.words = policy + " " + Figure(a.v, a.unit)
+			if math.IsInf(a.v, 1) {
+				chosen.words = ""
+			}
+		}
+		found = true
+	}
+	if !found {
+		return amount{why: cmp.Or(why, "no policy but "+e.subject+" was run")}
+	}
+	return chosen
+}
+
+// policies that the case was run with, in their order.
+func (c *CaseReport) policies() (out []string) {
+	for i := range c.Rows {
+		if !slices.Contains(out, c.Rows[i].Policy) {
+			out = append(out, c.Rows[i].Policy)
+		}
+	}
+	for i := range c.Capacity {
+		if !slices.Contains(out, c.Capacity[i].Policy) {
+			out = append(out, c.Capacity[i].Policy)
+		}
+	}
+	return out
+}
+
+// row finds a policy's row at a value.
+func (c *CaseReport) row(policy string, value *float64) *Row {
+	for i := range c.Rows {
+		if c.Rows[i].Policy == policy && same(c.Rows[i].Value, value) {
+			return &c.Rows[i]
+		}
+	}
+	return nil
+}
+
+func (c *CaseReport) amount(q *call, policy string, value *float64) amount {
+	m := q.metric
+	if m.name == capacityName {
+		for i := range c.Capacity {
+			if c.Capacity[i].Policy == policy {
+				a := amountOf(&c.Capacity[i].Spread, m)
+				a.unit = capacityUnit(c.Vary)
+				return a
+			}
+		}
+		return amount{why: "no capacity was searched for with " + policy}
+	}
+	r := c.row(policy, value)
+	if r == nil {
+		at := ""
+		if value != nil {
+			at = fmt.Sprintf(" at %s %s", c.Vary, plainNumber(*value))
+		}
+		return amount{why: policy + " was not run" + at}
+	}
+	figures := r.Figures
+	if q.where.tenant != "" {
+		if figures = r.Tenants[q.where.tenant]; figures == nil {
+			return amount{why: "there is no tenant " + q.where.tenant}
+		}
+	}
+	if q.where.region != "" {
+		if figures = r.Regions[q.where.region]; figures == nil {
+			return amount{why: "there is no region " + q.where.region}
+		}
+	}
+	s := figures[m.name]
+	return amountOf(&s, m)
+}
+
+func amountOf(s *Spread, m *metric) amount {
+	if s.Missing != "" {
+		a := amount{why: m.name + " has no figure: " + s.Missing, unit: m.unit}
+		if s.Endless {
+			a.v = math.Inf(1)
+		}
+		return a
+	}
+	return amount{v: s.Median, floor: s.Beyond, unit: m.unit}
+}
+
+func capacityUnit(vary string) string {
+	if vary == "rate" {
+		return "/s"
+	}
+	return ""
+}
+
+// Figure writes a number with its unit, to three digits.
+func Figure(v float64, unit string) string {
+	switch unit {
+	case "%":
+		return strconv.FormatFloat(100*v, 'f', 1, 64) + " %"
+	case "s":
+		if v < 1 {
+			return three(1000*v) + " ms"
+		}
+		return three(v) + " s"
+	case "$":
+		return "$" + three(v)
+	case "":
+		return three(v)
+	}
+	return three(v) + " " + unit
+}
+
+// three is a number to three digits, without an exponent.
+func three(v float64) string {
+	if v == 0 || math.Abs(v) >= 100 {
+		return strconv.FormatFloat(v, 'f', 0, 64)
+	}
+	digits := max(2-int(math.Floor(math.Log10(math.Abs(v)))), 0)
+	return strconv.FormatFloat(v, 'f', min(digits, 6), 64)
+}
+
+// plainNumber is a number as people write it, to four digits after the point.
+func plainNumber(v float64) string {
+	return strconv.FormatFloat(math.Round(v*1e4)/1e4, 'f', -1, 64)
+}

@@ -1,0 +1,142 @@
+package lab
+
+import (
+	_ "embed" // the page's template
+	"fmt"
+	"html/template"
+	"io"
+	"slices"
+	"strings"
+)
+
+//go:embed page.html
+var pageText string
+
+var pageTemplate = template.Must(template.New("page").Parse(pageText))
+
+// page is a report as its template wants it: everything decided, nothing left to say.
+type page struct {
+	*Report
+	Standing string
+	How      string
+	Cases    []pageCase
+	Lines    []pageLine
+	Meanings []FigureTitle
+	Colours  [colours + 1]struct{}
+	Class    string // of the standing
+}
+
+type pageCase struct {
+	*CaseReport
+	Groups   []string
+	Heads    []string
+	Rows     []pageRow
+	Capacity []pageRow
+	Missing  []string
+	Plots    []plot
+}
+
+// pageRow is a row of a table, with its policy's colour.
+type pageRow struct {
+	Policy  string
+	Colour  int
+	Subject bool
+	Cells   []string
+}
+
+type pageLine struct {
+	Class, Word, Line, Place, Figures, Open string
+}
+
+// Page writes the report as one self-contained web page.
+func (r *Report) Page(w io.Writer) error {
+	p := page{Report: r, Standing: r.Standing()}
+	switch p.Class = "blocked"; p.Standing {
+	case Pass:
+		p.Class = "pass"
+	case Fail:
+		p.Class = "fail"
+	}
+	if len(r.Seeds) > 0 {
+		p.How = fmt.Sprintf("%s form: %v of arrivals, %s", r.Form, r.Duration, seeds(r.Seeds))
+		if r.WarmUp > 0 {
+			p.How += fmt.Sprintf("; the first %v are not measured", r.WarmUp)
+		}
+	}
+	for i := range r.Lines {
+		p.Lines = append(p.Lines, r.pageLine(&r.Lines[i]))
+	}
+	for i := range r.Cases {
+		p.Cases = append(p.Cases, r.Cases[i].page(r.Subject))
+	}
+	if len(r.Seeds) > 0 {
+		for _, col := range columns {
+			m, _ := findMetric(col.figure)
+			p.Meanings = append(p.Meanings, FigureTitle{col.title, m.title, m.unit})
+		}
+	}
+	return pageTemplate.Execute(w, &p)
+}
+
+func (r *Report) pageLine(v *Verdict) pageLine {
+	l := pageLine{Class: "fail", Word: "fails", Line: v.Line, Place: v.place(r), Figures: v.Figures}
+	switch {
+	case len(r.Needs) > 0 || r.Command != "":
+		l.Class, l.Word = "blocked", "not run"
+	case v.Holds:
+		l.Class, l.Word = "pass", "holds"
+	default:
+		l.Open = v.Open
+	}
+	return l
+}
+
+func (c *CaseReport) page(subject string) pageCase {
+	out := pageCase{CaseReport: c}
+	for i := range c.Fleet {
+		out.Groups = append(out.Groups, c.Fleet[i].String())
+	}
+	policies := c.policies()
+	colour := func(policy string) int {
+		if policy == subject {
+			return 0
+		}
+		others := slices.DeleteFunc(slices.Clone(policies), func(p string) bool { return p == subject })
+		return 1 + slices.Index(others, policy)%colours
+	}
+	out.Heads = []string{"policy"}
+	if c.varied() {
+		out.Heads = append(out.Heads, c.Vary)
+	}
+	for _, col := range columns {
+		out.Heads = append(out.Heads, strings.ToLower(col.title))
+	}
+	said := map[string]bool{}
+	for i := range c.Rows {
+		r := &c.Rows[i]
+		row := pageRow{Policy: r.Policy, Colour: colour(r.Policy), Subject: r.Policy == subject}
+		if c.varied() {
+			row.Cells = append(row.Cells, plainNumber(*r.Value))
+		}
+		for _, col := range columns {
+			m, _ := findMetric(col.figure)
+			s := r.Figures[col.figure]
+			row.Cells = append(row.Cells, s.cell(m.unit))
+			if why := r.Policy + ": " + s.Missing; s.Missing != "" && !said[why] {
+				said[why] = true
+				out.Missing = append(out.Missing, why)
+			}
+		}
+		out.Rows = append(out.Rows, row)
+	}
+	for i := range c.Capacity {
+		k := &c.Capacity[i]
+		limit := k.Limit
+		if k.Missing != "" {
+			limit = k.Missing
+		}
+		out.Capacity = append(out.Capacity, pageRow{Policy: k.Policy, Colour: colour(k.Policy), Subject: k.Policy == subject, Cells: []string{k.cell(capacityUnit(c.Vary)), orDash(limit)}})
+	}
+	out.Plots = c.plots(colour)
+	return out
+}

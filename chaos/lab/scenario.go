@@ -1,0 +1,221 @@
+package lab
+
+import (
+	"fmt"
+	"io/fs"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spillway-lb/spillway/chaos/gpu"
+	"github.com/spillway-lb/spillway/chaos/load"
+	"github.com/spillway-lb/spillway/chaos/sim"
+	"github.com/spillway-lb/spillway/local/pick"
+)
+
+// traced are the workloads that are recorded, and the folder of each.
+var traced = map[string]string{"w1": "azure2023", "w2": "mooncake", "w3": "mooncake", "w4": "agentic", "w5": "servegen"}
+
+// Lacks says what the experiment needs and does not find: things that the simulator cannot do yet, and traces that are not
+// in the folder. Nothing means that it can be run.
+func (e *Experiment) Lacks(traces string) []string {
+	out := slices.Clone(e.Needs)
+	add := func(s string) {
+		if !slices.Contains(out, s) {
+			out = append(out, s)
+		}
+	}
+	names, _ := load.Workloads()
+	for _, c := range e.expanded() {
+		name := strings.ToLower(c.Workload.Name)
+		if len(e.Needs) == 0 && name != "" && !slices.Contains(names, name) {
+			add("the workload " + name)
+		}
+		if folder, ok := traced[name]; ok && c.Workload.Trace == "" && len(e.Needs) == 0 {
+			if dir := filepath.Join(traces, folder); !isFolder(dir) {
+				add(fmt.Sprintf("the traces of %s, which are not in %s (--traces says where they are)", name, dir))
+			}
+		}
+	}
+	return out
+}
+
+func isFolder(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.Mode()&fs.ModeDir != 0
+}
+
+// with puts a varied value into a case's workload or fleet.
+func (c *Case) with(value float64) (Case, error) {
+	out := *c
+	w := *c.Workload
+	out.Workload = &w
+	switch c.Vary {
+	case "rate":
+		w.Rate = value
+	case "sessions":
+		w.Sessions = whole(value)
+	case "clients":
+		w.Clients = make([]int, max(len(c.Workload.Clients), 1))
+		for i := range w.Clients {
+			w.Clients[i] = whole(value)
+		}
+	case "workers":
+		out.Fleet = slices.Clone(c.Fleet)
+		for i := range out.Fleet {
+			out.Fleet[i].Count = whole(value)
+		}
+	default:
+		return out, fmt.Errorf("%q cannot be varied: use rate, sessions, clients or workers", c.Vary)
+	}
+	return out, nil
+}
+
+func whole(v float64) int { return max(int(math.Round(v)), 1) }
+
+// fleet is the case's as the simulator takes it: groups of one zone in the order of the file.
+func (c *Case) fleet() sim.Fleet {
+	var out sim.Fleet
+	for i := range c.Fleet {
+		g := &c.Fleet[i]
+		r := slices.IndexFunc(out.Regions, func(r sim.Region) bool { return r.Name == g.Region })
+		if r < 0 {
+			r = len(out.Regions)
+			out.Regions = append(out.Regions, sim.Region{Name: g.Region})
+		}
+		reg := &out.Regions[r]
+		z := slices.IndexFunc(reg.Zones, func(z sim.Zone) bool { return z.Name == g.Zone })
+		if z < 0 {
+			z = len(reg.Zones)
+			reg.Zones = append(reg.Zones, sim.Zone{Name: g.Zone})
+		}
+		group := sim.Group{Count: g.Count, GPU: g.GPU, Model: g.Model, TP: g.TP, Blocks: g.CacheTokens / gpu.BlockTokens}
+		if g.Slowdown != 1 {
+			group.Slowdown = g.Slowdown
+		}
+		reg.Zones[z].Groups = append(reg.Zones[z].Groups, group)
+	}
+	return out
+}
+
+// rows describe the fleet.
+func (c *Case) rows() (out []FleetRow) {
+	for i := range c.Fleet {
+		g := &c.Fleet[i]
+		p, err := gpu.Lookup(g.GPU, g.Model, g.TP)
+		if err != nil {
+			continue // decoding has refused it
+		}
+		row := FleetRow{
+			Region: g.Region, Zone: g.Zone, Count: g.Count, GPU: p.GPU, TP: p.TP, Model: p.Model, KV: p.KVTokens(), Prefill: p.PrefillRate(2048),
+			Dollars: float64(pick.PriorFor(gpuName(p.GPU, p.TP), p.Model).CostMicros) / 1e6 * float64(g.Count),
+		}
+		if g.CacheTokens > 0 {
+			row.KV = g.CacheTokens / gpu.BlockTokens * gpu.BlockTokens
+		}
+		if g.Slowdown != 1 {
+			row.Slow = g.Slowdown
+		}
+		out = append(out, row)
+	}
+	return out
+}
+
+// regions are the fleet's, in the order of the file.
+func (c *Case) regions() (out []load.Home) {
+	for i := range c.Fleet {
+		if !slices.ContainsFunc(out, func(h load.Home) bool { return h.Name == c.Fleet[i].Region }) {
+			out = append(out, load.Home{Name: c.Fleet[i].Region})
+		}
+	}
+	return out
+}
+
+// open makes the case's requests for one run.
+func (c *Case) open(e *Experiment, traces string, seed uint64) (*load.Feed, error) {
+	w := *c.Workload
+	w.Name, w.Seed, w.For = strings.ToLower(w.Name), seed, e.Duration
+	if w.Traces == "" {
+		w.Traces = traces
+	}
+	if len(w.Regions) == 0 {
+		w.Regions = c.regions()
+	}
+	return load.Open(w)
+}
+
+// scenario is one run.
+func (c *Case) scenario(e *Experiment, policy string, seed uint64) sim.Scenario {
+	s := sim.Scenario{
+		Fleet: c.fleet(), Policy: policy, Seed: seed, Staleness: sim.Staleness{Scrape: c.Staleness.Scrape, Delay: c.Staleness.Delay},
+		Duration: e.Duration, WarmUp: e.WarmUp, SLO: c.SLO.sim(),
+	}
+	if e.Limits == "exact" {
+		s.Limits = func(r *load.Request) int { return r.Output }
+	}
+	return s
+}
+
+// asked is the workload in words.
+func (c *Case) asked() string {
+	names, titles := load.Workloads()
+	w := c.Workload
+	out := strings.ToLower(w.Name)
+	if i := slices.Index(names, out); i >= 0 {
+		out += ", " + titles[i]
+	}
+	if w.Trace != "" {
+		out += "; from " + filepath.Base(w.Trace)
+	}
+	for _, x := range []struct {
+		what string
+		v    float64
+	}{
+		{"%s per second", w.Rate},
+		{"%s sessions", float64(w.Sessions)},
+		{"branching %s", float64(w.Branch)},
+		{"prompts of at most %s tokens", float64(w.MaxPrompt)},
+		{"answers of at most %s tokens", float64(w.MaxOutput)},
+		{"one session of %s kept", float64(w.Thin)},
+	} {
+		if x.v > 0 {
+			out += "; " + fmt.Sprintf(x.what, plainNumber(x.v))
+		}
+	}
+	if w.Variant != "" {
+		out += "; " + w.Variant
+	}
+	if len(w.Clients) > 0 {
+		out += "; clients " + strings.Trim(strings.ReplaceAll(fmt.Sprint(w.Clients), " ", "/"), "[]")
+	}
+	return out
+}
+
+// String is the objective in words.
+func (s *SLO) String() string {
+	var out []string
+	if s.TTFT > 0 {
+		out = append(out, "first token within "+s.TTFT.String())
+	}
+	if s.TPOT > 0 {
+		out = append(out, "a token in "+s.TPOT.String()+" on average")
+	}
+	if s.E2E > 0 {
+		out = append(out, "last token within "+s.E2E.String())
+	}
+	return strings.Join(out, ", ")
+}
+
+// String is the staleness in words.
+func (s *Staleness) String() string {
+	scrape := "production's interval"
+	if s.Scrape > 0 {
+		scrape = "every " + s.Scrape.String()
+	}
+	if s.Delay > 0 {
+		return "workers are looked at " + scrape + ", and what that shows is " + s.Delay.String() + " old"
+	}
+	return "workers are looked at " + scrape
+}

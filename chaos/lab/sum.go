@@ -1,0 +1,158 @@
+package lab
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/spillway-lb/spillway/chaos/sim"
+)
+
+// outcome is what is kept of a run.
+type outcome struct {
+	figures          map[string]sample
+	tenants, regions map[string]map[string]sample
+	ttft             sim.Dist
+	counts           sim.Counts
+	load             []float64
+	limit            string
+}
+
+// metGood is the attainment below which a row says what limits it.
+const metGood = 0.99
+
+func outcomeOf(r *sim.Result, slo *SLO) *outcome {
+	o := &outcome{figures: map[string]sample{}, ttft: r.TTFT, counts: r.Measured, limit: bottleneck(r, slo, metGood)}
+	for i := range metrics {
+		v, why := metrics[i].of(r)
+		o.figures[metrics[i].name] = sample{v: v, why: why}
+	}
+	o.tenants, o.regions = partsOf(r.Tenants, r.Window), partsOf(r.Regions, r.Window)
+	if len(o.regions) < 2 {
+		o.regions = nil // the whole
+	}
+	for i := range r.Workers {
+		o.load = append(o.load, ratio(r.Workers[i].Busy, r.Ended.Seconds()))
+	}
+	slices.SortFunc(o.load, func(a, b float64) int { return cmp.Compare(b, a) })
+	return o
+}
+
+func partsOf(parts []sim.Part, window time.Duration) map[string]map[string]sample {
+	if len(parts) == 0 {
+		return nil
+	}
+	out := map[string]map[string]sample{}
+	for i := range parts {
+		figures := map[string]sample{}
+		for k := range metrics {
+			if metrics[k].part != nil {
+				v, why := metrics[k].part(&parts[i], window)
+				figures[metrics[k].name] = sample{v: v, why: why}
+			}
+		}
+		out[parts[i].Name] = figures
+	}
+	return out
+}
+
+// sum turns the jobs' outcomes into rows, in the order of the file.
+func (p *play) sum(jobs []*job) {
+	for i := 0; i < len(jobs); i += len(p.r.Seeds) {
+		seeds := jobs[i : i+len(p.r.Seeds)]
+		c := &p.r.Cases[seeds[0].at]
+		if seeds[0].search {
+			c.Capacity = append(c.Capacity, capacityRow(seeds))
+		} else {
+			c.Rows = append(c.Rows, rowOf(seeds))
+		}
+	}
+	for i := range p.r.Cases { // by value, then by policy
+		c := &p.r.Cases[i]
+		slices.SortStableFunc(c.Rows, func(a, b Row) int {
+			if a.Value == nil || b.Value == nil {
+				return 0
+			}
+			return cmp.Compare(*a.Value, *b.Value)
+		})
+	}
+}
+
+func rowOf(seeds []*job) Row {
+	row := Row{Policy: seeds[0].policy, Value: seeds[0].value, Figures: map[string]Spread{}}
+	var ttft sim.Dist
+	for i := range metrics {
+		row.Figures[metrics[i].name] = over(seeds, &metrics[i], func(o *outcome) map[string]sample { return o.figures })
+	}
+	row.Tenants = partSpreads(seeds, func(o *outcome) map[string]map[string]sample { return o.tenants })
+	row.Regions = partSpreads(seeds, func(o *outcome) map[string]map[string]sample { return o.regions })
+	for _, j := range seeds {
+		ttft.Merge(&j.outcome.ttft)
+		row.Sent += j.outcome.counts.Sent
+		row.Answered += j.outcome.counts.Completed
+		for code, n := range j.outcome.counts.Reasons {
+			if row.Refusals == nil {
+				row.Refusals = map[string]int64{}
+			}
+			row.Refusals[code] += n
+		}
+		row.Limit = cmp.Or(row.Limit, j.outcome.limit)
+	}
+	row.TTFT = curve(&ttft, ratio(float64(row.Answered), float64(row.Sent)))
+	row.Load = seeds[0].outcome.load[:min(len(seeds[0].outcome.load), 200)]
+	return row
+}
+
+func over(seeds []*job, m *metric, figures func(*outcome) map[string]sample) Spread {
+	var list []sample
+	for _, j := range seeds {
+		list = append(list, figures(j.outcome)[m.name])
+	}
+	return spread(list, m.less)
+}
+
+func partSpreads(seeds []*job, parts func(*outcome) map[string]map[string]sample) map[string]map[string]Spread {
+	if len(parts(seeds[0].outcome)) == 0 {
+		return nil
+	}
+	out := map[string]map[string]Spread{}
+	for name := range parts(seeds[0].outcome) {
+		figures := map[string]Spread{}
+		for i := range metrics {
+			if metrics[i].part != nil {
+				figures[metrics[i].name] = over(seeds, &metrics[i], func(o *outcome) map[string]sample { return parts(o)[name] })
+			}
+		}
+		out[name] = figures
+	}
+	return out
+}
+
+// curvePoints is how many points of a distribution are kept.
+const curvePoints = 120
+
+// curve thins a cumulative distribution, scaled so that it ends at the part that was answered.
+func curve(d *sim.Dist, answered float64) []Point {
+	var out []Point
+	last := -1.0
+	d.Curve(func(v time.Duration, share float64) {
+		if share-last >= 1.0/curvePoints || share >= 1 || len(out) == 0 {
+			out = append(out, Point{v.Seconds(), share * answered})
+			last = share
+		}
+	})
+	return out
+}
+
+func capacityRow(seeds []*job) CapacityRow {
+	row := CapacityRow{Policy: seeds[0].policy}
+	var list []sample
+	for _, j := range seeds {
+		list = append(list, j.found.sample)
+		row.Probes = append(row.Probes, j.found.probes...)
+		row.Limit = cmp.Or(row.Limit, j.found.limit)
+	}
+	row.Spread = spread(list, false)
+	slices.SortStableFunc(row.Probes, func(a, b Probe) int { return cmp.Compare(a.Value, b.Value) })
+	return row
+}

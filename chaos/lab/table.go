@@ -1,0 +1,213 @@
+package lab
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"text/tabwriter"
+)
+
+// columns of the table of policies.
+var columns = []struct{ figure, title string }{
+	{"goodput", "GOODPUT"},
+	{"attainment", "MET SLO"},
+	{"ttft_p50", "TTFT P50"},
+	{"ttft_p90", "P90"},
+	{"ttft_p99", "P99"},
+	{"tpot_p99", "TPOT P99"},
+	{"e2e_p50", "E2E P50"},
+	{"hit_rate", "HIT RATE"},
+	{"imbalance", "IMBALANCE"},
+	{"missed", "MISSED"},
+}
+
+// Print writes the report as aligned tables, every figure with its unit: the median of the seeds, and their least and
+// greatest where they differ.
+func (r *Report) Print(w io.Writer) error {
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "%s %s: %s\n", r.ID, r.Title, r.Standing())
+	if r.Question != "" {
+		fmt.Fprintln(&b, r.Question)
+	}
+	if len(r.Seeds) > 0 {
+		warm := ""
+		if r.WarmUp > 0 {
+			warm = fmt.Sprintf(", the first %v not measured", r.WarmUp)
+		}
+		fmt.Fprintf(&b, "%s form: %v of arrivals%s, %s\n", r.Form, r.Duration, warm, seeds(r.Seeds))
+	}
+	for i := range r.Cases {
+		r.Cases[i].print(&b)
+	}
+	if len(r.Lines) > 0 {
+		fmt.Fprintln(&b)
+		aligned(&b, func(t io.Writer) { r.printLines(t) })
+	}
+	fmt.Fprintln(&b)
+	for _, f := range r.Finds {
+		fmt.Fprintln(&b, f)
+	}
+	_, err := w.Write(b.Bytes())
+	return err
+}
+
+func seeds(s []uint64) string {
+	if len(s) == 1 {
+		return fmt.Sprintf("seed %d", s[0])
+	}
+	return fmt.Sprintf("seeds %d to %d: median (least to greatest)", s[0], s[len(s)-1])
+}
+
+func (c *CaseReport) print(b *bytes.Buffer) {
+	fmt.Fprintln(b)
+	if c.Name != "" {
+		fmt.Fprintf(b, "case %s: %s\n", c.Name, orDash(c.Title))
+	}
+	for i := range c.Fleet {
+		what := "         "
+		if i == 0 {
+			what = "fleet    "
+		}
+		fmt.Fprintf(b, "%s %s\n", what, c.Fleet[i].String())
+	}
+	fmt.Fprintf(b, "workload  %s\nSLO       %s\nsignals   %s\n", c.Workload, c.SLO, c.Stale)
+	if len(c.Rows) > 0 {
+		aligned(b, func(t io.Writer) { c.printRows(t) })
+	}
+	if len(c.Capacity) > 0 {
+		aligned(b, func(t io.Writer) { c.printCapacity(t) })
+	}
+}
+
+// String is a group in words.
+func (f *FleetRow) String() string {
+	slow := ""
+	if f.Slow > 0 {
+		slow = fmt.Sprintf(", %g times as slow", f.Slow)
+	}
+	return fmt.Sprintf("%d x %s %s in %s/%s%s (each %s tokens of KV cache, %s prefill; $%.2f an hour in all)",
+		f.Count, gpuName(f.GPU, f.TP), f.Model, f.Region, f.Zone, slow, thousands(f.KV), thousands(int(f.Prefill))+" tok/s", f.Dollars)
+}
+
+func thousands(n int) string {
+	if n >= 10_000 {
+		return fmt.Sprintf("%dk", (n+500)/1000)
+	}
+	return fmt.Sprint(n)
+}
+
+func (c *CaseReport) varied() bool {
+	return slices.ContainsFunc(c.Rows, func(r Row) bool { return r.Value != nil })
+}
+
+func (c *CaseReport) printRows(t io.Writer) {
+	fmt.Fprint(t, "POLICY\t")
+	if c.varied() {
+		fmt.Fprintf(t, "%s\t", strings.ToUpper(c.Vary))
+	}
+	for _, col := range columns {
+		fmt.Fprintf(t, "%s\t", col.title)
+	}
+	fmt.Fprintln(t)
+	for i := range c.Rows {
+		r := &c.Rows[i]
+		fmt.Fprintf(t, "%s\t", r.Policy)
+		if c.varied() {
+			fmt.Fprintf(t, "%s\t", plainNumber(*r.Value))
+		}
+		for _, col := range columns {
+			m, _ := findMetric(col.figure)
+			s := r.Figures[col.figure]
+			fmt.Fprintf(t, "%s\t", s.cell(m.unit))
+		}
+		fmt.Fprintln(t)
+	}
+	c.printMissing(t)
+}
+
+// printMissing says why cells hold a dash.
+func (c *CaseReport) printMissing(t io.Writer) {
+	said := map[string]bool{}
+	for i := range c.Rows {
+		for _, col := range columns {
+			if why := c.Rows[i].Figures[col.figure].Missing; why != "" && !said[c.Rows[i].Policy+why] {
+				said[c.Rows[i].Policy+why] = true
+				fmt.Fprintf(t, "- %s: %s\n", c.Rows[i].Policy, why)
+			}
+		}
+	}
+}
+
+// cell is a spread as a table shows it.
+func (s *Spread) cell(unit string) string {
+	if s.Missing != "" {
+		return "-"
+	}
+	text := Figure(s.Median, unit)
+	if s.Beyond {
+		text = "≥ " + text
+	}
+	low, high := Figure(s.Min, unit), Figure(s.Max, unit)
+	if low == high {
+		return text
+	}
+	return fmt.Sprintf("%s (%s to %s)", text, bare(low, high), high)
+}
+
+// bare leaves out a unit that follows anyway.
+func bare(low, high string) string {
+	number, unit, _ := strings.Cut(low, " ")
+	if _, u, _ := strings.Cut(high, " "); u == unit && unit != "" {
+		return number
+	}
+	return low
+}
+
+func (c *CaseReport) printCapacity(t io.Writer) {
+	fmt.Fprintln(t, "POLICY\tCAPACITY\tWHAT LIMITS IT")
+	for i := range c.Capacity {
+		r := &c.Capacity[i]
+		limit := r.Limit
+		if r.Missing != "" {
+			limit = r.Missing
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\n", r.Policy, r.cell(capacityUnit(c.Vary)), orDash(limit))
+	}
+}
+
+func (r *Report) printLines(t io.Writer) {
+	for i := range r.Lines {
+		v := &r.Lines[i]
+		word := Fail
+		switch {
+		case len(r.Needs) > 0 || r.Command != "":
+			word = "-"
+		case v.Holds:
+			word = Pass
+		}
+		fmt.Fprintf(t, "%s\t%s%s\t%s\n", word, v.Line, v.place(r), v.Figures)
+		if v.Open != "" && !v.Holds {
+			fmt.Fprintf(t, "\t\topen: %s\n", v.Open)
+		}
+	}
+}
+
+// aligned writes tab-separated rows in columns, without trailing spaces.
+func aligned(b *bytes.Buffer, rows func(io.Writer)) {
+	var cells bytes.Buffer
+	t := tabwriter.NewWriter(&cells, 0, 0, 2, ' ', 0)
+	rows(t)
+	t.Flush() // a bytes.Buffer takes everything
+	for line := range bytes.Lines(cells.Bytes()) {
+		b.Write(append(bytes.TrimRight(line, " \n"), '\n'))
+	}
+}
+
+func orDash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
+}
