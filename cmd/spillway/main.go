@@ -75,7 +75,7 @@ Change:         spillway apply, spillway drain, spillway undrain`,
 		demoCommand(),
 		globalCommand(), regionalCommand(), localCommand(), workerCommand(), registerCommand(),
 		getCommand(),
-		statusCommand(), explainCommand(), planCommand(), applyCommand(), promoteCommand(), rollbackCommand(), drainCommand(), undrainCommand(), loadCommand(),
+		statusCommand(), explainCommand(), planCommand(), applyCommand(), promoteCommand(), rollbackCommand(), drainCommand(), undrainCommand(), loadCommand(), simulateCommand(),
 		membersCommand(), snapshotCommand(), recoverCommand(), auditCommand(), usageCommand(), dnssecCommand(),
 		configCommand(), certsCommand(), versionCommand(),
 	)
