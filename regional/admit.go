@@ -11,6 +11,7 @@ import (
 	"github.com/spillway-lb/spillway/internal/openai"
 	"github.com/spillway-lb/spillway/internal/relay"
 	"github.com/spillway-lb/spillway/internal/spec"
+	"github.com/spillway-lb/spillway/regional/tenant"
 	"github.com/spillway-lb/spillway/regional/zone"
 )
 
@@ -150,8 +151,16 @@ func badHeader(name, message string) *openai.Error {
 // enter takes the request out of the tenant's limits and counts it as demand. What is refused for want of capacity was
 // demanded all the same; what is over a tenant's own limit was not.
 func (g *Gateway) enter(w http.ResponseWriter, q *request, client netip.Addr) *openai.Error {
-	cell := g.cell(client)
 	now := time.Now()
+	denial, ok := g.take(q, w.Header(), g.cell(client), client, now)
+	if !ok {
+		return denied(denial)
+	}
+	return nil
+}
+
+// take is enter for a client of a cell.
+func (g *Gateway) take(q *request, head http.Header, cell string, client netip.Addr, now time.Time) (tenant.Denial, bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if !q.infer {
@@ -159,9 +168,9 @@ func (g *Gateway) enter(w http.ResponseWriter, q *request, client netip.Addr) *o
 	}
 	terms := g.termsOf(q.state, q.tenant)
 	lease, denial, ok := g.limiter.Admit(q.tenant.Name, terms, q.estimate(), now)
-	limitHeaders(w.Header(), q.tenant.Limits, g.limiter.Left(q.tenant.Name, terms, now))
+	limitHeaders(head, q.tenant.Limits, g.limiter.Left(q.tenant.Name, terms, now))
 	if !ok {
-		return denied(denial)
+		return denial, false
 	}
 	if lease.Throttled {
 		q.query.Class, q.hop.Class = spec.Batch, spec.Batch
@@ -171,7 +180,7 @@ func (g *Gateway) enter(w http.ResponseWriter, q *request, client netip.Addr) *o
 	work := float64(q.query.PromptTokens) + outputCost(g.view.Load(), q.model.Name)*float64(q.query.MaxTokens)
 	g.demand.offer(flow{service: q.service, model: q.model.Name, cell: cell}, work, now)
 	g.demand.heavy.offer(q.service, cell, client, work, now)
-	return nil
+	return denial, true
 }
 
 // cell is the name of where the client is, or empty when that is not known.

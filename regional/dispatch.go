@@ -46,7 +46,7 @@ func (g *Gateway) dispatch(w http.ResponseWriter, r *http.Request, q *request) {
 			continue
 		case last.Cut:
 			return
-		case g.judged(q, c, last):
+		case g.judged(q, c, last, time.Now()):
 			try--
 			continue
 		case q.moved(c, &last):
@@ -71,14 +71,15 @@ type choice struct {
 }
 
 // choose picks a place and writes the request down in the ledger in one step, so that the next choice sees it.
-func (g *Gateway) choose(q *request) (choice, bool) {
+func (g *Gateway) choose(q *request) (choice, bool) { return g.chooseAt(q, time.Now()) }
+
+func (g *Gateway) chooseAt(q *request, now time.Time) (choice, bool) {
 	v := g.view.Load()
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	q.assign()
 	q.query.Ledger, q.query.Spills, q.query.SpillShare = g.ledger, g.spills, q.state.spillShare()
 	g.findHome(q)
-	now := time.Now()
 	verdict, ok := zone.Choose(&q.query, v, now, g.rng, nil)
 	if !ok {
 		return choice{verdict: verdict}, false

@@ -24,8 +24,16 @@ const (
 
 // onSummary takes a local's statement and credits it with the tickets that it counts.
 func (g *Gateway) onSummary(_ identity.ID, s *capacity.Summary) {
+	if g.heard(s, time.Now()) {
+		g.refresh()
+	}
+}
+
+// heard is false for a statement that is no news.
+func (g *Gateway) heard(s *capacity.Summary, now time.Time) bool {
 	g.mu.Lock()
-	taken := g.book.Put(s, time.Now())
+	defer g.mu.Unlock()
+	taken := g.book.Put(s, now)
 	if taken {
 		for i := range s.Acks {
 			if a := &s.Acks[i]; a.Parent == g.cfg.Name && a.Boot == g.boot {
@@ -33,10 +41,7 @@ func (g *Gateway) onSummary(_ identity.ID, s *capacity.Summary) {
 			}
 		}
 	}
-	g.mu.Unlock()
-	if taken {
-		g.refresh()
-	}
+	return taken
 }
 
 func (g *Gateway) onLost(_ identity.ID, p capacity.Path) {

@@ -56,7 +56,7 @@ func (g *Gateway) admitPeer(w http.ResponseWriter, r *http.Request, q *request) 
 	if q.hop.Prefix != 0 {
 		q.query.Prefix = append(q.marks.room[:0], q.hop.Prefix)
 	}
-	if why := g.noRoom(q, outputLimit(q.model, q.hop.MaxTokens)); why != "" {
+	if why := g.noRoom(q, outputLimit(q.model, q.hop.MaxTokens), time.Now()); why != "" {
 		g.metrics.guests.WithLabelValues(why).Inc()
 		return openai.NoCapacity(q.model.Name, defaultRetryAfter)
 	}
@@ -79,14 +79,14 @@ const (
 
 // noRoom says why a request of another region is not let in; empty when it is. A guest is not taken as a last resort, nor
 // to wait longer here than it would at home: the sender went by what was known of us a while ago, and we know better.
-func (g *Gateway) noRoom(q *request, limit int) string {
+func (g *Gateway) noRoom(q *request, limit int, now time.Time) string {
 	v := g.view.Load()
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	q.query.MaxTokens = g.demand.expected(q.model.Name, limit)
 	q.assign()
 	q.query.Ledger = g.ledger
-	verdict, ok := zone.Choose(&q.query, v, time.Now(), g.rng, nil)
+	verdict, ok := zone.Choose(&q.query, v, now, g.rng, nil)
 	within := q.hop.SpillWithin.Seconds()
 	switch {
 	case !ok, verdict.Reason == zone.ReasonLastResort, v.Drained, g.stopping.Load(),

@@ -31,7 +31,7 @@ func call(children []capacity.Child) roster {
 func (g *Gateway) callRoll(children []capacity.Child) {
 	now := call(children)
 	old := g.roster.Swap(&now)
-	if old == nil || !maps.EqualFunc(*old, now, slices.Equal[[]uplink.PeerGateway]) {
+	if g.parent != nil && (old == nil || !maps.EqualFunc(*old, now, slices.Equal[[]uplink.PeerGateway])) {
 		g.parent.Wake()
 	}
 }

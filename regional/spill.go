@@ -41,7 +41,7 @@ func spillHop(hop *relay.Hop, q *request, v *zone.Verdict) {
 // judged learns from what became of a spill. A peer that refuses is left alone for a while, and this request does not ask
 // it again. home says that the request goes back to where it could have been served in the first place: nothing was done
 // for it yet, so that takes nothing out of the budget of retries.
-func (g *Gateway) judged(q *request, c choice, res relay.Result) (home bool) {
+func (g *Gateway) judged(q *request, c choice, res relay.Result, now time.Time) (home bool) {
 	if !c.verdict.Spilled() || res.Status == 0 {
 		return false
 	}
@@ -52,8 +52,8 @@ func (g *Gateway) judged(q *request, c choice, res relay.Result) (home bool) {
 		g.spills.Accepted(region, q.query.Model)
 		return false
 	}
-	g.spills.Refused(region, q.query.Model, time.Now(), g.rng)
-	g.metrics.spillRefusals.WithLabelValues(region).Inc()
+	g.spills.Refused(region, q.query.Model, now, g.rng)
+	g.metrics.spillRefused(region)
 	q.query.Barred = region
 	if c.verdict.Within <= 0 {
 		return false

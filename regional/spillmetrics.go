@@ -27,3 +27,10 @@ func (m *spillMetrics) heldBack(q *request, v *zone.Verdict) {
 		m.held.WithLabelValues(v.HeldBy, v.Held).Inc()
 	}
 }
+
+// spillRefused counts a spill that a peer has refused. Metrics of none count nothing.
+func (m *metrics) spillRefused(region string) {
+	if m != nil {
+		m.spillRefusals.WithLabelValues(region).Inc()
+	}
+}
