@@ -83,7 +83,9 @@ func (l *Lab) Obey(d *uplink.Directive, s *spec.Spec, now time.Time) {
 }
 
 // Measured takes a round trip to a peer region's gateway that a connection has shown.
-func (l *Lab) Measured(region string, rtt time.Duration, now time.Time) { l.g.peerRTTs.add(region, rtt, now) }
+func (l *Lab) Measured(region string, rtt time.Duration, now time.Time) {
+	l.g.peerRTTs.add(region, rtt, now)
+}
 
 // Summary is what the gateway tells the global tier now.
 func (l *Lab) Summary(now time.Time) capacity.Summary { return l.g.summary(now) }

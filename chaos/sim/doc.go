@@ -11,10 +11,18 @@
 // pick.Blocks cuts texts of four bytes to the token; equal beginnings have equal hashes, and that is all that is asked of
 // them.
 //
+// Above zones, where there are gateways, a region is regional.Lab (choice, ledger, spills, limits, sessions, view) and the
+// global tier global.Lab (views, planner, answers). Here is what carries words between them: statements each 250 ms, or 100 ms
+// while something moves, steadied as the uplink's child does it, half a round trip late or lost; directives once a second;
+// plans in force 100 ms after they were made; resolvers that keep answers for their TTL. What a gateway does about a zone or a
+// peer that refuses is mirrored in gate.go after regional/dispatch.go: one try more elsewhere, or back home.
+//
 // # What is left out
 //
 // Hedging, merged embeddings, cache events (the prefix index guesses), cold models and adapters, and streams that go on
-// elsewhere after their worker broke: they count as cut. What a tier computes takes no time.
+// elsewhere after their worker broke: they count as cut. Several instances of a zone, several gateways of a region and several
+// global nodes: there is one of each. Deltas of statements: what arrives is what was said. What a tier computes takes no time,
+// and a question to DNS none either. A peer's probes of its round trips: they are measured once, and right.
 //
 // It never decides where a request goes, and it never looks at anything on behalf of a decider that the decider could not
 // have seen at that moment: what a floor knows of a worker came by a scrape or by its own answers.

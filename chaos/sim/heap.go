@@ -9,10 +9,27 @@ const (
 	evFinish             // an answer is complete
 	evLate               // a waiting request's patience is over
 	evScrape             // a worker's page is read
+	evProbe              // out of turn
 	evRead               // and what it said is booked
 	evPatrol             // a zone's patrol
 	evPump               // a zone's pump
 	evSample             // the series
+	evReach              // a request reaches a gateway
+	evEnter              // and a zone
+	evGuest              // and a peer region's gateway
+	evHome               // and is back from there, refused
+	evTell               // a zone states its capacity
+	evHear               // a gateway hears that
+	evReport             // a gateway states its region's
+	evHeard              // the global tier hears that
+	evLook               // a gateway looks at ages
+	evView               // the global tier does
+	evPlan               // the leader plans
+	evAdopt              // a plan is in force
+	evDirect             // the global tier tells gateways of their peers
+	evObey               // a gateway hears that
+	evFault              // something breaks
+	evMend               // and is well again
 )
 
 // event is one thing that happens. Those of one moment happen in the order in which they were planned.
@@ -20,9 +37,9 @@ type event struct {
 	at    int64 // ns since the start
 	order uint64
 	kind  kind
-	who   int32 // worker or zone
+	who   int32 // worker, zone, gateway or fault
 	ride  *ride // request
-	page  *page // what was read
+	what  any   // what is on its way
 }
 
 func (e *event) before(o *event) bool { return e.at < o.at || e.at == o.at && e.order < o.order }

@@ -55,9 +55,16 @@ type Result struct {
 	Tenants []Part `json:"tenants,omitempty"`
 	Regions []Part `json:"regions,omitempty"`
 	// Retried counts second tries elsewhere, Decisions placements, Events what happened in all.
-	Retried   int64  `json:"retried"`
-	Decisions int64  `json:"decisions"`
-	Events    uint64 `json:"events"`
+	Retried int64 `json:"retried"`
+	// Spilled counts requests that a peer region took, Spills from which region (row) to which, in the fleet's order, and
+	// SpillsRefused those that a peer sent back. Plans is how many were made, Queries how many DNS questions were asked.
+	Spilled       int64     `json:"spilled"`
+	Spills        [][]int64 `json:"spills,omitempty"`
+	SpillsRefused int64     `json:"spills_refused"`
+	Plans         int64     `json:"plans"`
+	Queries       int64     `json:"queries"`
+	Decisions     int64     `json:"decisions"`
+	Events        uint64    `json:"events"`
 }
 
 // Counts says what became of requests. Sent is the sum of all others.

@@ -11,6 +11,7 @@ import (
 	"github.com/spillway-lb/spillway/internal/spec"
 	"github.com/spillway-lb/spillway/local"
 	"github.com/spillway-lb/spillway/local/pick"
+	"github.com/spillway-lb/spillway/regional"
 )
 
 // ride is one request from its arrival to its end.
@@ -30,6 +31,13 @@ type ride struct {
 	first    int64 // token, at the worker
 	last     int64
 	believed int64
+
+	// What follows is of a request above zones.
+	own, guest *regional.LabRequest // at the gateway that took it, and at the peer that it went to
+	home, peer *gateway
+	access     int64 // the way between its client and that gateway
+	within     float64
+	tries      int
 }
 
 // bytesPerToken is how long a token's text is: what the router estimates lengths by when the spec says nothing.
@@ -76,7 +84,11 @@ func (r *run) admit(q *load.Request) error {
 	r.rides = append(r.rides, x)
 	r.count(x, func(c *Counts) { c.Sent++ })
 	r.sent++
-	r.enter(x, r.zones[0])
+	if len(r.gateways) > 0 {
+		r.depart(x)
+	} else {
+		r.enter(x, r.zones[0])
+	}
 	return nil
 }
 
@@ -85,6 +97,10 @@ func (r *run) enter(x *ride, z *zone) {
 	q := x.req
 	now := r.time(r.now)
 	x.zone = z
+	if z.down {
+		r.gone(x)
+		return
+	}
 	ask := &r.ask
 	*ask = local.LabAsk{
 		Model: r.model(q.Model), Tenant: r.tenant(q.Tenant), Class: r.class(q), Prompt: int64(q.PromptTokens),
@@ -92,6 +108,12 @@ func (r *run) enter(x *ride, z *zone) {
 	}
 	if r.s.Limits != nil {
 		ask.MaxTokens = r.s.Limits(q)
+	}
+	switch {
+	case x.guest != nil:
+		ask.Class, ask.Ticket, ask.Retries, ask.Marks = x.guest.Class(), x.peer.lab.Ticket(x.guest), x.guest.Retries(), r.marks(q)
+	case x.own != nil:
+		ask.Class, ask.Ticket, ask.Retries, ask.Marks = x.own.Class(), x.home.lab.Ticket(x.own), x.own.Retries(), r.marks(q)
 	}
 	x.visit = z.lab.Visit(ask, now)
 	x.visit.Owner = x
@@ -135,7 +157,7 @@ func (r *run) settle(z *zone) {
 
 func (r *run) verdict(x *ride, at local.LabAttempt, refusal *openai.Error) {
 	if refusal != nil {
-		r.refuse(x, refusal.Code)
+		r.turnedAway(x, refusal.Code)
 		return
 	}
 	r.dispatch(x, at)
@@ -143,11 +165,11 @@ func (r *run) verdict(x *ride, at local.LabAttempt, refusal *openai.Error) {
 
 // late ends the wait of a request whose patience is over.
 func (r *run) late(x *ride) {
-	if x.over || x.worker != nil || r.time(r.now).Before(x.visit.Until()) {
+	if x.over || x.worker != nil || x.visit == nil || x.zone.down || r.time(r.now).Before(x.visit.Until()) {
 		return
 	}
 	if refusal := x.zone.lab.TooLate(x.visit, r.time(r.now)); refusal != nil {
-		r.refuse(x, refusal.Code)
+		r.turnedAway(x, refusal.Code)
 	}
 }
 
@@ -166,6 +188,10 @@ func (r *run) dispatch(x *ride, at local.LabAttempt) {
 		})
 	}
 	x.zone.lab.Begin(at, func() { r.giveUp(x) })
+	if w.dead {
+		r.lose(x, local.EndLost, openai.CodeUpstream)
+		return
+	}
 	if x.hashes == nil {
 		x.hashes = gpu.Hashes(r.hashes(), x.req.Prompt, gpu.BlockTokens)
 	}
@@ -187,6 +213,7 @@ func (r *run) token(x *ride, s *gpu.Sequence, now time.Time) {
 		x.first = r.now
 		x.worker.decodes++
 		x.zone.lab.FirstByte(x.attempt, now)
+		r.begun(x)
 	} else if x.measured {
 		r.out.ITL.add(time.Duration(r.now-x.last) + gpu.PerToken)
 	}
@@ -203,8 +230,9 @@ func (r *run) finish(x *ride) {
 	}
 	q, s := x.req, x.seq
 	u := openai.Usage{Prompt: q.PromptTokens, Completion: q.Output, Cached: s.Cached(), Stated: true}
-	x.worker.decodes--
+	x.worker.decodes = max(x.worker.decodes-1, 0) // its worker may have died since the last token
 	x.zone.lab.End(x.attempt, u, local.EndWhole, r.time(x.last), r.time(r.now))
+	r.leave(x, u, true)
 	r.settle(x.zone)
 	r.complete(x)
 	r.end(x, true)
@@ -218,13 +246,18 @@ func (r *run) lose(x *ride, how local.LabEnd, code string) {
 		had = x.seq.Generated()
 	}
 	if had > 0 {
-		x.worker.decodes--
+		x.worker.decodes = max(x.worker.decodes-1, 0)
 	}
 	x.zone.lab.End(x.attempt, openai.Usage{Completion: had}, how, r.time(x.last), now)
 	at := x.attempt
+	w := x.worker
 	x.worker, x.seq, x.attempt = nil, nil, local.LabAttempt{}
+	if how == local.EndLost {
+		r.agenda.add(event{at: r.now + 1, kind: evProbe, who: w.at}) // whoever loses an answer looks at once
+	}
 	switch {
 	case had > 0:
+		r.leave(x, openai.Usage{Completion: had}, false)
 		r.count(x, func(c *Counts) { c.Cut++ })
 		r.end(x, false)
 	case how == local.EndTooLong:
@@ -233,7 +266,7 @@ func (r *run) lose(x *ride, how local.LabEnd, code string) {
 		r.out.Retried++
 		r.try(x)
 	default:
-		r.refuse(x, code)
+		r.turnedAway(x, code)
 	}
 	r.settle(x.zone)
 }
@@ -242,6 +275,7 @@ func (r *run) lose(x *ride, how local.LabEnd, code string) {
 func (r *run) giveUp(x *ride) { r.given = append(r.given, x) }
 
 func (r *run) refuse(x *ride, code string) {
+	r.leave(x, openai.Usage{}, false)
 	r.count(x, func(c *Counts) { c.refuse(code) })
 	r.end(x, false)
 }
@@ -257,8 +291,11 @@ func (r *run) end(x *ride, ok bool) {
 		r.spare = append(r.spare, x.hashes[:0])
 		x.hashes = nil
 	}
-	x.zone.lab.Forget(x.visit)
-	r.s.Workload.Ended(x.req, time.Duration(r.now), ok)
+	if x.visit != nil {
+		x.zone.lab.Forget(x.visit)
+		x.visit = nil
+	}
+	r.s.Workload.Ended(x.req, time.Duration(r.now+r.back(x)), ok)
 	if at, ok, err := r.s.Workload.Peek(); err != nil {
 		r.failed = fmt.Errorf("reading the workload: %w", err)
 	} else if ok && int64(at) < int64(r.s.Duration) {

@@ -3,11 +3,19 @@ package sim
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/spillway-lb/spillway/chaos/gpu"
+	"github.com/spillway-lb/spillway/geo"
+	"github.com/spillway-lb/spillway/global/steer"
 	"github.com/spillway-lb/spillway/internal/capacity"
+	"github.com/spillway-lb/spillway/internal/openai"
+	"github.com/spillway-lb/spillway/internal/spec"
+	"github.com/spillway-lb/spillway/internal/uplink"
 	"github.com/spillway-lb/spillway/local"
+	"github.com/spillway-lb/spillway/local/engine"
 	"github.com/spillway-lb/spillway/local/pick"
 )
 
@@ -35,6 +43,18 @@ type run struct {
 	good    int64
 	done    int64
 	refused int64
+
+	spec     *spec.Spec
+	service  string
+	cells    []string // of the regions' clients
+	gateways []*gateway
+	planet   *planet
+	ends     map[string]*zone
+	peers    map[string]*gateway
+	broken   []bool // faults that are on
+	chance   *rand.Rand
+	index    int // bytes of a zone's prefix index
+	marked   []uint64
 
 	blank   []byte
 	ask     local.LabAsk
@@ -69,7 +89,7 @@ func Run(ctx context.Context, s Scenario, progress func(done float64)) (*Result,
 }
 
 func newRun(s *Scenario) (*run, error) {
-	r := &run{s: s, epoch: time.Unix(1_700_000_000, 0), scrape: int64(s.Staleness.Scrape), blank: blank, out: &Result{}}
+	r := &run{s: s, epoch: time.Unix(1_700_000_000, 0), scrape: int64(s.Staleness.Scrape), index: s.PrefixIndex, blank: blank, out: &Result{}}
 	if r.scrape == 0 {
 		r.scrape = int64(time.Second)
 	}
@@ -79,9 +99,19 @@ func newRun(s *Scenario) (*run, error) {
 	if s.Every == 0 {
 		s.Every = max(s.Duration/100, time.Second)
 	}
+	r.chance = rand.New(rand.NewPCG(s.Seed, seedWAN<<32))
+	r.ends, r.peers = map[string]*zone{}, map[string]*gateway{}
+	if err := r.serves(); err != nil {
+		return nil, err
+	}
+	if err := r.declare(); err != nil {
+		return nil, err
+	}
 	r.tenants, r.places = parts(s.Tenants), make([]Part, len(s.Fleet.Regions))
 	for i := range s.Fleet.Regions {
-		reg := &region{at: int32(i), name: s.Fleet.Regions[i].Name}
+		f := &s.Fleet.Regions[i]
+		reg := &region{at: int32(i), name: f.Name, place: geo.Place{City: f.Name, Lat: f.Lat, Lon: f.Lon}}
+		r.cells = append(r.cells, geo.CellName(geo.CellOf(reg.place)))
 		r.places[i].Name = reg.name
 		r.regions = append(r.regions, reg)
 		for k := range s.Fleet.Regions[i].Zones {
@@ -90,9 +120,16 @@ func newRun(s *Scenario) (*run, error) {
 			}
 		}
 	}
-	if err := r.serves(); err != nil {
-		return nil, err
+	if s.tiered() {
+		if len(r.spec.Services) > 0 {
+			r.service = r.spec.Services[0].Name
+		}
+		for _, reg := range r.regions {
+			r.newGateway(reg)
+		}
+		r.newPlanet()
 	}
+	r.planFaults()
 	r.agenda.add(event{at: int64(s.Every), kind: evSample})
 	r.agenda.add(event{kind: evArrive})
 	return r, nil
@@ -106,16 +143,21 @@ func parts(names []string) []Part {
 	return out
 }
 
-// serves finds out what the fleet serves.
-func (r *run) serves() error {
-	served := map[string]bool{}
+// served are the models that the fleet serves, in order.
+func (r *run) served() (out []string) {
 	for _, g := range r.groups() {
-		p, err := gpu.Lookup(g.GPU, g.Model, g.TP)
-		if err != nil {
-			return err
+		if p, err := gpu.Lookup(g.GPU, g.Model, g.TP); err == nil && !slices.Contains(out, p.Model) {
+			out = append(out, p.Model)
 		}
-		served[p.Model], r.only = true, p.Model
 	}
+	slices.Sort(out)
+	return out
+}
+
+// serves finds out whether the fleet serves what is asked of it.
+func (r *run) serves() error {
+	served := r.served()
+	r.only = served[0] // check has seen that there are workers
 	if len(r.s.Models) == 0 && len(served) > 1 {
 		return fmt.Errorf("the fleet serves %d models: name those that the workload numbers (Models)", len(served))
 	}
@@ -123,7 +165,7 @@ func (r *run) serves() error {
 		return fmt.Errorf("%d models: a zone serves %d at most", len(r.s.Models), capacity.MaxModels)
 	}
 	for _, m := range r.s.Models {
-		if !served[m] {
+		if !slices.Contains(served, m) {
 			return fmt.Errorf("no worker serves the model %s: add a group of workers that do, or take it out of the workload", m)
 		}
 	}
@@ -203,15 +245,55 @@ func (r *run) happen(e *event) error {
 	case evScrape:
 		r.look(r.workers[e.who])
 	case evRead:
-		r.book(r.workers[e.who], &e.page.reading)
+		r.book(r.workers[e.who], e.what.(*engine.Reading))
 	case evPatrol:
 		r.patrol(r.zones[e.who])
 	case evPump:
 		r.pump(r.zones[e.who])
 	case evSample:
 		r.sample()
+	case evProbe:
+		r.probe(r.workers[e.who])
+	case evFault, evMend:
+		r.strike(e.who, e.kind == evFault)
+	default:
+		r.above(e)
 	}
 	return nil
+}
+
+// above is what happens above zones.
+func (r *run) above(e *event) {
+	switch e.kind {
+	case evReach:
+		r.reach(e.ride, e.what != nil)
+	case evEnter:
+		r.enter(e.ride, e.what.(*zone))
+	case evGuest:
+		r.guest(e.ride)
+	case evHome:
+		r.comeHome(e.ride)
+	case evTell:
+		r.tell(r.zones[e.who])
+	case evHear:
+		r.hear(r.gateways[e.who], e.what.(*capacity.Summary))
+	case evReport:
+		r.report(r.gateways[e.who])
+	case evHeard:
+		r.planet.lab.Hear(e.what.(*capacity.Summary), r.time(r.now))
+	case evLook:
+		r.glance(r.gateways[e.who])
+	case evView:
+		r.view()
+	case evPlan:
+		r.solve()
+	case evAdopt:
+		r.adopt(e.what.(*steer.Plan))
+	case evDirect:
+		r.direct()
+	case evObey:
+		r.obey(r.gateways[e.who], e.what.(*uplink.Directive))
+	}
 }
 
 // relent carries out what floors have given up.
@@ -227,7 +309,7 @@ func (r *run) relent() {
 			w.engine.Cancel(x.seq)
 			r.plan(w)
 		}
-		r.lose(x, local.EndGivenUp, "upstream_error")
+		r.lose(x, local.EndGivenUp, openai.CodeUpstream)
 	}
 }
 
@@ -253,8 +335,9 @@ func (r *run) complete(x *ride) {
 	r.count(x, func(c *Counts) { c.Completed++ })
 	r.done++
 	q := x.req
-	ttft := time.Duration(x.first-x.due) + gpu.PerToken
-	e2e := time.Duration(r.now-x.due) + time.Duration(q.Output)*gpu.PerToken
+	ttft := time.Duration(x.first+r.back(x)-x.due) + gpu.PerToken
+	back := r.back(x)
+	e2e := time.Duration(r.now+back-x.due) + time.Duration(q.Output)*gpu.PerToken
 	var tpot time.Duration
 	if q.Output > 1 {
 		tpot = time.Duration(x.last-x.first)/time.Duration(q.Output-1) + gpu.PerToken
@@ -308,7 +391,7 @@ func (r *run) believed(x *ride) { r.out.Believed += float64(x.believed) }
 func (r *run) tally() tally {
 	t := tally{sent: r.sent, done: r.done, refused: r.out.All.Refused, good: r.good}
 	for _, w := range r.workers {
-		c := w.engine.Counters()
+		c := w.counters()
 		t.prompt += c.Prompt
 		t.output += c.Generated
 	}
@@ -370,6 +453,12 @@ func (r *run) result() (*Result, error) {
 	o.Believed = ratio(o.Believed, float64(o.PromptTokens))
 	r.sumWorkers()
 	o.Tenants, o.Regions = r.tenants, r.places
+	for _, g := range r.gateways {
+		o.Spills = append(o.Spills, g.spills)
+		for _, n := range g.spills {
+			o.Spilled += n
+		}
+	}
 	return o, nil
 }
 
@@ -384,7 +473,7 @@ func (r *run) policy() string {
 func (r *run) sumWorkers() {
 	var sum, most, micros float64
 	for _, w := range r.workers {
-		c := w.engine.Counters()
+		c := w.counters()
 		busy := time.Duration(w.busy).Seconds()
 		r.out.Workers = append(r.out.Workers, WorkerResult{
 			Region: w.zone.region.name, Zone: w.zone.name, Name: w.name, GPU: w.gpu, Requests: w.sent,

@@ -3,6 +3,7 @@ package sim
 import (
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/spillway-lb/spillway/chaos/gpu"
@@ -44,6 +45,16 @@ type Scenario struct {
 	SLO SLO
 	// Every is the step of the series; default a hundredth of Duration, and no less than 1s.
 	Every time.Duration
+	// Gateways puts a gateway before the zones also where there is one only. Several always have one in each region.
+	Gateways bool
+	// Network between clients, regions and zones, where there are gateways.
+	Network Network
+	// Steering of clients to regions.
+	Steering Steering
+	// Faults in any order.
+	Faults []Fault
+	// PrefixIndex bounds the memory of each zone's prefix index, in bytes. Default 128 MiB, as in production.
+	PrefixIndex int
 	// OnDecision is told of each placement, in order; nil: nobody.
 	OnDecision func(Decision)
 }
@@ -62,8 +73,10 @@ type Fleet struct {
 
 // Region is a place.
 type Region struct {
-	Name  string
-	Zones []Zone
+	Name string
+	// Lat and Lon are where it is, in degrees.
+	Lat, Lon float64
+	Zones    []Zone
 }
 
 // Zone is one instance of the local tier with its workers.
@@ -85,6 +98,23 @@ type Group struct {
 	Slowdown float64
 	// Blocks overrides the KV cache, in blocks of gpu.BlockTokens tokens; 0: what fits beside the weights.
 	Blocks int
+}
+
+// Steering is how clients come to a region.
+type Steering struct {
+	// On has resolvers ask the global tier. Without it every client goes to the gateway of its own region.
+	On bool
+	// TTL of answers, where the scenario has no spec of its own. Default 30s.
+	TTL time.Duration
+	// Resolvers of each region's clients, each with a cache and a network of its own. Default 50.
+	Resolvers int
+}
+
+func (s *Steering) resolvers() int {
+	if s.Resolvers > 0 {
+		return s.Resolvers
+	}
+	return 50
 }
 
 // Staleness is how old what deciders know may be.
@@ -138,7 +168,21 @@ func (s *Scenario) check() error {
 	if _, err := pick.ParsePolicy(s.Policy); err != nil {
 		return err
 	}
-	return s.Fleet.check()
+	if l := s.Network.Loss; !(l >= 0 && l < 1) {
+		return fmt.Errorf("loss %v: use 0 or more, and less than 1", l)
+	}
+	if s.Network.Access < 0 || s.Network.Inside < 0 || s.Steering.TTL < 0 || s.Steering.Resolvers < 0 || s.Steering.Resolvers > 65536 || s.PrefixIndex < 0 {
+		return errors.New("network, steering and prefix index: nothing may be negative, and a region has 65536 resolvers at most")
+	}
+	if err := s.Fleet.check(); err != nil {
+		return err
+	}
+	for i := range s.Faults {
+		if err := s.Faults[i].check(&s.Fleet); err != nil {
+			return fmt.Errorf("fault %d: %w", i+1, err)
+		}
+	}
+	return nil
 }
 
 func (f *Fleet) check() error {
@@ -152,6 +196,9 @@ func (f *Fleet) check() error {
 			return fmt.Errorf("region %d is called %q: give each region a name of its own", i+1, r.Name)
 		}
 		regions[r.Name] = true
+		if !(math.Abs(r.Lat) <= 90) || !(math.Abs(r.Lon) <= 180) {
+			return fmt.Errorf("region %s lies at %v, %v: use degrees, -90 to 90 and -180 to 180", r.Name, r.Lat, r.Lon)
+		}
 		if len(r.Zones) == 0 {
 			return fmt.Errorf("region %s has no zone: give it one with a group of workers, or leave the region out", r.Name)
 		}

@@ -27,15 +27,17 @@ type worker struct {
 	sent    int64
 	decodes int // answers under way that have had their first token
 	cost    int64
-	page    page
+	dead    bool
+	stalled bool
+	// slowdown is its group's.
+	slowdown float64
+	declared discover.Worker
+	model    string
+	// before is what its engine had counted before it was last started anew.
+	before gpu.Counters
 }
 
 const never = int64(1) << 62
-
-// page is what a worker says of itself.
-type page struct {
-	reading engine.Reading
-}
 
 func (r *run) newWorker(z *zone, g *Group, n int, rng *rand.Rand) (*worker, error) {
 	p, err := gpu.Lookup(g.GPU, g.Model, g.TP)
@@ -52,20 +54,30 @@ func (r *run) newWorker(z *zone, g *Group, n int, rng *rand.Rand) (*worker, erro
 	if err != nil {
 		return nil, err
 	}
+	w.slowdown = 1
 	if g.Slowdown > 0 {
-		w.engine.SetSlowdown(g.Slowdown)
+		w.slowdown = g.Slowdown
 	}
-	model := p.Model
-	w.cost = pick.PriorFor(w.gpu, model).CostMicros
-	d := discover.Worker{Name: w.name, URL: "http://" + w.name + ":8000", GPU: w.gpu, Models: []string{model}, Weight: 1}
-	w.lab, err = z.lab.Add(d, model, int64(w.engine.Limits().MaxModelLen), r.time(0))
-	return w, err
+	w.engine.SetSlowdown(w.slowdown)
+	w.model = p.Model
+	w.cost = pick.PriorFor(w.gpu, w.model).CostMicros
+	w.declared = discover.Worker{Name: w.name, URL: "http://" + w.name + ":8000", GPU: w.gpu, Models: []string{w.model}, Weight: 1}
+	return w, nil
+}
+
+// counters are the worker's totals over all its lives.
+func (w *worker) counters() gpu.Counters {
+	a, b := w.before, w.engine.Counters()
+	return gpu.Counters{
+		Prompt: a.Prompt + b.Prompt, Generated: a.Generated + b.Generated, PrefixQueries: a.PrefixQueries + b.PrefixQueries,
+		PrefixHits: a.PrefixHits + b.PrefixHits, Preemptions: a.Preemptions + b.Preemptions, Steps: a.Steps + b.Steps,
+	}
 }
 
 // plan keeps one step event for the worker's engine, at the time that the engine names.
 func (r *run) plan(w *worker) {
 	next, ok := w.engine.Next()
-	if !ok {
+	if !ok || w.stalled || w.dead {
 		w.next = never
 		return
 	}
@@ -77,7 +89,7 @@ func (r *run) plan(w *worker) {
 
 // step lets a worker's engine do what is due, and tells of the tokens that were made.
 func (r *run) step(w *worker) {
-	if w.next != r.now {
+	if w.next != r.now || w.stalled || w.dead {
 		return // planned anew meanwhile
 	}
 	w.next = never

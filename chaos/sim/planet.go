@@ -1,0 +1,314 @@
+package sim
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"strings"
+	"time"
+
+	"github.com/spillway-lb/spillway/chaos/load"
+	"github.com/spillway-lb/spillway/geo"
+	"github.com/spillway-lb/spillway/global"
+	"github.com/spillway-lb/spillway/global/steer"
+	"github.com/spillway-lb/spillway/internal/capacity"
+	"github.com/spillway-lb/spillway/internal/spec"
+	"github.com/spillway-lb/spillway/internal/uplink"
+	"github.com/spillway-lb/spillway/regional"
+)
+
+// gateway is a region's one instance of the regional tier.
+type gateway struct {
+	at     int32
+	region *region
+	lab    *regional.Lab
+	teller teller
+	spills []int64 // by peer region
+}
+
+// planet is the global tier: one node that leads, and the resolvers before it.
+type planet struct {
+	lab      *global.Lab
+	place    geo.Place
+	interval int64
+	down     bool
+	answers  []map[int32]*answer // by region and resolver
+}
+
+// answer is what a resolver keeps.
+type answer struct {
+	region int32
+	until  int64
+}
+
+const (
+	// agreeing is how long a plan takes to be agreed on and to be in force.
+	agreeing = int64(100 * time.Millisecond)
+	// serviceName is what clients resolve where the scenario's spec names nothing.
+	serviceName = "chat.spillway.test."
+)
+
+// tiered says whether there is anything to choose above zones.
+func (s *Scenario) tiered() bool {
+	return s.Gateways || len(s.Fleet.Regions) > 1 || len(s.Fleet.Regions[0].Zones) > 1
+}
+
+// declare makes the spec of a fleet above which there are gateways.
+func (r *run) declare() error {
+	r.spec = r.s.Spec
+	if !r.s.tiered() {
+		return nil
+	}
+	if r.spec == nil {
+		var err error
+		if r.spec, err = spec.Decode("the scenario's own spec", []byte(r.specText())); err != nil {
+			return fmt.Errorf("making a spec of the fleet: %w", err)
+		}
+	}
+	for i := range r.s.Fleet.Regions {
+		if r.spec.Region(r.s.Fleet.Regions[i].Name) == nil {
+			return fmt.Errorf("the spec does not list the fleet's region %s: add it under regions, or leave the spec out", r.s.Fleet.Regions[i].Name)
+		}
+	}
+	if len(r.spec.Regions) != len(r.s.Fleet.Regions) {
+		return fmt.Errorf("the spec lists %d regions and the fleet has %d: list the same", len(r.spec.Regions), len(r.s.Fleet.Regions))
+	}
+	for _, t := range append([]string{r.tenant(0)}, r.s.Tenants...) {
+		if r.spec.Tenant(t) == nil {
+			return fmt.Errorf("the spec knows no tenant %s: declare it under tenants, or leave the spec out", t)
+		}
+	}
+	return nil
+}
+
+// specText is the least spec that serves the fleet's models to everybody.
+func (r *run) specText() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "zone:\n  name: spillway.test.\n  nameservers: [{name: ns1.spillway.test., addresses: [192.0.2.1]}]\n")
+	ttl := r.s.Steering.TTL
+	if ttl == 0 {
+		ttl = 30 * time.Second
+	}
+	fmt.Fprintf(&b, "services:\n  - {name: %s, ttl: %s}\nregions:\n", serviceName, ttl)
+	for i := range r.s.Fleet.Regions {
+		f := &r.s.Fleet.Regions[i]
+		var zones []string
+		for k := range f.Zones {
+			zones = append(zones, f.Zones[k].Name)
+		}
+		fmt.Fprintf(&b, "  - {name: %s, place: {lat: %g, lon: %g}, zones: [%s], gateways: [{name: %s-gw, addresses: [\"10.2.%d.%d\"], url: \"http://10.2.%d.%d:8080\"}]}\n",
+			f.Name, f.Lat, f.Lon, strings.Join(zones, ", "), f.Name, i/250, i%250+1, i/250, i%250+1)
+	}
+	b.WriteString("models:\n")
+	for _, m := range r.served() {
+		fmt.Fprintf(&b, "  - {name: %s}\n", m)
+	}
+	b.WriteString("tenants:\n")
+	names := r.s.Tenants
+	if len(names) == 0 {
+		names = []string{spec.TenantAlone}
+	}
+	for _, t := range names {
+		fmt.Fprintf(&b, "  - {name: %s, keys: [%q]}\n", t, spec.HashKey("sk-lab-"+t))
+	}
+	return b.String()
+}
+
+// newGateway puts a gateway before a region's zones.
+func (r *run) newGateway(reg *region) {
+	n := uint64(reg.at)
+	g := &gateway{at: reg.at, region: reg, spills: make([]int64, len(r.s.Fleet.Regions))}
+	name := reg.name + "-gw"
+	g.lab = regional.NewLab(regional.LabConfig{
+		Name: name, Region: reg.name, Spec: r.spec, Alone: !r.s.Steering.On && len(r.s.Fleet.Regions) == 1,
+		Seed: rand.New(rand.NewPCG(r.s.Seed, seedGateways<<32|n)).Uint64(),
+	}, r.time(0))
+	g.teller = teller{path: capacity.Path{Region: reg.name, Instance: name}, endpoint: name, boot: 1}
+	reg.gateway = g
+	r.gateways = append(r.gateways, g)
+	for _, z := range reg.zones {
+		z.teller = teller{path: capacity.Path{Region: reg.name, Zone: z.name, Instance: reg.name + "-" + z.name}, endpoint: reg.name + "-" + z.name, boot: 1}
+		r.ends[z.teller.endpoint] = z
+		r.agenda.add(event{kind: evTell, who: z.at})
+	}
+	r.peers[name] = g
+	r.agenda.add(event{at: int64(regional.ViewEvery), kind: evLook, who: g.at})
+	r.agenda.add(event{at: 1, kind: evReport, who: g.at})
+}
+
+// newPlanet puts the global tier above the gateways.
+func (r *run) newPlanet() {
+	if len(r.gateways) < 2 {
+		return
+	}
+	var places []geo.Place
+	for _, reg := range r.regions {
+		places = append(places, reg.place)
+	}
+	p := &planet{lab: global.NewLab(r.spec, places, r.time(0)), place: r.regions[0].place, interval: int64(r.spec.Steering.Interval)}
+	if p.interval <= 0 {
+		p.interval = int64(time.Second)
+	}
+	for range r.regions {
+		p.answers = append(p.answers, map[int32]*answer{})
+	}
+	r.planet = p
+	r.agenda.add(event{at: int64(global.LookEvery), kind: evView})
+	r.agenda.add(event{at: int64(global.TellEvery), kind: evDirect})
+	r.agenda.add(event{at: p.interval, kind: evPlan})
+	for _, g := range r.gateways {
+		for _, o := range r.gateways {
+			if o != g {
+				g.lab.Measured(o.region.name, time.Duration(r.rtt(g.region, o.region)), r.time(0))
+			}
+		}
+	}
+}
+
+// tell has a zone state its capacity.
+func (r *run) tell(z *zone) {
+	if z.down {
+		r.agenda.add(event{at: r.now + tellEvery, kind: evTell, who: z.at})
+		return
+	}
+	said, next := z.teller.state(z.lab.Summary(r.time(r.now)), r.now)
+	r.agenda.add(event{at: next, kind: evTell, who: z.at})
+	r.agenda.add(event{at: r.now + r.inside(), kind: evHear, who: z.region.at, what: said})
+}
+
+func (r *run) hear(g *gateway, s *capacity.Summary) {
+	if !g.region.down {
+		g.lab.Hear(s, r.time(r.now))
+	}
+}
+
+// glance makes a gateway's view anew: silence turns into loss by the clock.
+func (r *run) glance(g *gateway) {
+	r.agenda.add(event{at: r.now + int64(regional.ViewEvery), kind: evLook, who: g.at})
+	if !g.region.down {
+		g.lab.Look(r.time(r.now))
+	}
+}
+
+// report has a gateway state its region's capacity to the global tier.
+func (r *run) report(g *gateway) {
+	if r.planet == nil {
+		return
+	}
+	if g.region.down {
+		r.agenda.add(event{at: r.now + tellEvery, kind: evReport, who: g.at})
+		return
+	}
+	said, next := g.teller.state(g.lab.Summary(r.time(r.now)), r.now)
+	r.agenda.add(event{at: next, kind: evReport, who: g.at})
+	if late, ok := r.wan(g.region, nil); ok {
+		r.agenda.add(event{at: r.now + late, kind: evHeard, what: said})
+	}
+}
+
+func (r *run) direct() {
+	p := r.planet
+	r.agenda.add(event{at: r.now + int64(global.TellEvery), kind: evDirect})
+	if p.down {
+		return
+	}
+	for _, g := range r.gateways {
+		if late, ok := r.wan(g.region, nil); ok {
+			r.agenda.add(event{at: r.now + late, kind: evObey, who: g.at, what: p.lab.Directive(g.region.name, r.time(r.now))})
+		}
+	}
+}
+
+func (r *run) obey(g *gateway, d *uplink.Directive) {
+	if !g.region.down {
+		g.lab.Obey(d, r.spec, r.time(r.now))
+	}
+}
+
+func (r *run) view() {
+	r.agenda.add(event{at: r.now + int64(global.LookEvery), kind: evView})
+	if !r.planet.down {
+		r.planet.lab.Look(r.time(r.now))
+	}
+}
+
+func (r *run) solve() {
+	p := r.planet
+	r.agenda.add(event{at: r.now + p.interval, kind: evPlan})
+	if p.down {
+		return
+	}
+	if plan := p.lab.Plan(r.time(r.now)); plan != nil {
+		r.out.Plans++
+		r.agenda.add(event{at: r.now + agreeing, kind: evAdopt, what: plan})
+	}
+}
+
+func (r *run) adopt(plan *steer.Plan) {
+	if !r.planet.down {
+		r.planet.lab.Adopt(plan, r.time(r.now))
+	}
+}
+
+// resolve is the region whose gateway a client goes to: its own, or what its resolver has been told. fresh passes the
+// resolver's cache by.
+func (r *run) resolve(q *load.Request, fresh bool) *region {
+	own := r.regions[0]
+	if i := int(q.Region); i > 0 && i < len(r.regions) {
+		own = r.regions[i]
+	}
+	p := r.planet
+	if p == nil || !r.s.Steering.On {
+		return own
+	}
+	n := int32(mix(q.Session) % uint64(r.s.Steering.resolvers()))
+	kept := p.answers[own.at][n]
+	if kept != nil && r.now < kept.until && !fresh {
+		return r.regions[kept.region]
+	}
+	if p.down || r.cutOff(own, nil) { // no answer: what is known goes on, for want of better
+		if kept != nil {
+			return r.regions[kept.region]
+		}
+		return own
+	}
+	r.out.Queries++
+	to, ttl := p.lab.Answer(0, own.place, resolverAddr(own.at, n))
+	at := r.byName(to)
+	if at < 0 {
+		return own
+	}
+	if kept == nil {
+		kept = &answer{}
+		p.answers[own.at][n] = kept
+	}
+	kept.region, kept.until = at, r.now+int64(ttl)
+	return r.regions[at]
+}
+
+// byName is the fleet's place of a region of the spec.
+func (r *run) byName(inSpec int) int32 {
+	if inSpec < 0 {
+		return -1
+	}
+	name := r.spec.Regions[inSpec].Name
+	for i, reg := range r.regions {
+		if reg.name == name {
+			return int32(i)
+		}
+	}
+	return -1
+}
+
+// resolverAddr is an address of a resolver of a region: each has a network of its own.
+func resolverAddr(region, n int32) netip.Addr {
+	return netip.AddrFrom4([4]byte{byte(20 + region%200), byte(n >> 8), byte(n), 7})
+}
+
+// mix is the finaliser of splitmix64.
+func mix(x uint64) uint64 {
+	x += 0x9e3779b97f4a7c15
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return x ^ x>>31
+}
