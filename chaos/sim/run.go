@@ -42,7 +42,6 @@ type run struct {
 	sampled tally // at the last sample
 	good    int64
 	done    int64
-	refused int64
 
 	spec     *spec.Spec
 	service  string
