@@ -32,6 +32,9 @@ type EngineConfig struct {
 	// is the same to the nanosecond as that of the single steps. Advance then names only the sequences that made their
 	// first token or ended.
 	FastForward bool
+	// OnStep is told how long each step with decodes took, and how many sequences made a further token in it: the times
+	// between tokens. It may be nil.
+	OnStep func(took time.Duration, decodes int)
 }
 
 // Engine simulates one continuously batching inference engine. It is not safe for concurrent use. Drive it by calling
@@ -43,6 +46,7 @@ type Engine struct {
 	salt     uint64
 	hostGBps float64
 	fast     bool
+	onStep   func(time.Duration, int)
 	pool     *pool
 	arriving []*Sequence // by ready time
 	waiting  []*Sequence // first come, first served
@@ -99,6 +103,7 @@ func NewEngine(c EngineConfig) (*Engine, error) {
 		salt:     c.Salt,
 		hostGBps: c.HostGBps,
 		fast:     c.FastForward,
+		onStep:   c.OnStep,
 		pool:     newPool(c.Profile.Blocks, c.HostBlocks),
 		slowdown: 1,
 	}, nil
@@ -274,6 +279,7 @@ func (e *Engine) accept(now time.Time) {
 // complete books what the step under way has done.
 func (e *Engine) complete(now time.Time) {
 	e.stepping = false
+	e.tell(len(e.stretch.ends)-1, len(e.stretch.ends))
 	e.counters.Steps++
 	e.steps++
 	ended := false

@@ -90,6 +90,7 @@ func (e *Engine) book(steps int) {
 	if steps <= 0 {
 		return
 	}
+	e.tell(e.stretch.booked, e.stretch.booked+steps)
 	e.stretch.booked += steps
 	e.steps += uint64(steps)
 	e.counters.Steps += uint64(steps)
@@ -98,5 +99,19 @@ func (e *Engine) book(steps int) {
 		s.generated += steps
 		e.counters.Generated += uint64(steps)
 		e.extend(s, blocksFor(s.computed+1)-s.held.blocks())
+	}
+}
+
+// tell tells how long some steps of the stretch took.
+func (e *Engine) tell(from, to int) {
+	if e.onStep == nil || e.load.Decodes == 0 {
+		return
+	}
+	for i := max(from, 0); i < to; i++ {
+		took := e.stretch.ends[i]
+		if i > 0 {
+			took -= e.stretch.ends[i-1]
+		}
+		e.onStep(took, e.load.Decodes)
 	}
 }

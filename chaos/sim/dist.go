@@ -17,27 +17,30 @@ const (
 // Dist is a distribution of times in bounded memory: logarithmic buckets of 0.8 %, with the exact count, sum, least and
 // greatest. The zero value is empty. Two of them add up to that of both.
 type Dist struct {
-	counts      []uint32
+	counts      []uint64
 	n           int64
 	sum         time.Duration
 	least, most time.Duration
 }
 
-func (d *Dist) add(v time.Duration) {
+func (d *Dist) add(v time.Duration) { d.addN(v, 1) }
+
+// addN counts a value so many times.
+func (d *Dist) addN(v time.Duration, times int) {
 	v = max(v, 0)
 	if d.n == 0 || v < d.least {
 		d.least = v
 	}
 	d.most = max(d.most, v)
-	d.n++
-	d.sum += v
+	d.n += int64(times)
+	d.sum += v * time.Duration(times)
 	i := distBucket(uint64(v / time.Microsecond))
 	if i >= len(d.counts) {
-		grown := make([]uint32, min(i+1+i/4, distBucket(math.MaxUint64)+1))
+		grown := make([]uint64, min(i+1+i/4, distBucket(math.MaxUint64)+1))
 		copy(grown, d.counts)
 		d.counts = grown
 	}
-	d.counts[i]++
+	d.counts[i] += uint64(times)
 }
 
 // Merge adds what another one has counted.
@@ -52,7 +55,7 @@ func (d *Dist) Merge(o *Dist) {
 	d.n += o.n
 	d.sum += o.sum
 	if len(o.counts) > len(d.counts) {
-		d.counts = append(d.counts, make([]uint32, len(o.counts)-len(d.counts))...)
+		d.counts = append(d.counts, make([]uint64, len(o.counts)-len(d.counts))...)
 	}
 	for i, c := range o.counts {
 		d.counts[i] += c

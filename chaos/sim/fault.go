@@ -181,6 +181,7 @@ func (r *run) kill(w *worker, dead bool) {
 	if !dead {
 		return
 	}
+	w.engine.Settle(r.time(r.now))
 	for _, s := range w.engine.CancelAll() {
 		x := s.Owner().(*ride)
 		if !w.zone.down && !x.over {
@@ -189,7 +190,7 @@ func (r *run) kill(w *worker, dead bool) {
 	}
 	w.before = w.counters()
 	w.engine.Restart()
-	w.next, w.steps, w.decodes = never, 0, 0
+	w.next, w.decodes = never, 0
 }
 
 // zoneDown takes a zone away with all that runs and waits there, or brings it back as new.

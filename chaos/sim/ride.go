@@ -26,7 +26,6 @@ type ride struct {
 	attempt  local.LabAttempt
 	worker   *worker
 	seq      *gpu.Sequence
-	hashes   []uint64
 	placed   int64 // when its worker was chosen
 	first    int64 // token, at the worker
 	last     int64
@@ -192,10 +191,9 @@ func (r *run) dispatch(x *ride, at local.LabAttempt) {
 		r.lose(x, local.EndLost, openai.CodeUpstream)
 		return
 	}
-	if x.hashes == nil {
-		x.hashes = gpu.Hashes(r.hashes(), x.req.Prompt, gpu.BlockTokens)
-	}
-	seq, err := w.engine.Submit(now, gpu.Request{Prefix: x.hashes, PromptTokens: x.req.PromptTokens, OutputTokens: x.req.Output, Owner: x})
+	seq, err := w.engine.Submit(now, gpu.Request{
+		Prompt: x.req.Prompt, Answer: x.req.Answer, PromptTokens: x.req.PromptTokens, OutputTokens: x.req.Output, Owner: x,
+	})
 	switch {
 	case errors.Is(err, gpu.ErrTooLong):
 		r.lose(x, local.EndTooLong, openai.CodeContextTooLong)
@@ -214,8 +212,6 @@ func (r *run) token(x *ride, s *gpu.Sequence, now time.Time) {
 		x.worker.decodes++
 		x.zone.lab.FirstByte(x.attempt, now)
 		r.begun(x)
-	} else if x.measured {
-		r.out.ITL.add(time.Duration(r.now-x.last) + gpu.PerToken)
 	}
 	x.last = r.now
 	if s.Done() {
@@ -287,10 +283,6 @@ func (r *run) end(x *ride, ok bool) {
 	r.rides[x.slot], last.slot = last, x.slot
 	r.rides[len(r.rides)-1] = nil
 	r.rides = r.rides[:len(r.rides)-1]
-	if x.hashes != nil {
-		r.spare = append(r.spare, x.hashes[:0])
-		x.hashes = nil
-	}
 	if x.visit != nil {
 		x.zone.lab.Forget(x.visit)
 		x.visit = nil
@@ -301,17 +293,6 @@ func (r *run) end(x *ride, ok bool) {
 	} else if ok && int64(at) < int64(r.s.Duration) {
 		r.expect(max(int64(at), r.now))
 	}
-}
-
-// hashes is an empty list to fill.
-func (r *run) hashes() []uint64 {
-	n := len(r.spare)
-	if n == 0 {
-		return make([]uint64, 0, 512)
-	}
-	out := r.spare[n-1]
-	r.spare = r.spare[:n-1]
-	return out
 }
 
 // blocks are a prompt's as the router cuts them.

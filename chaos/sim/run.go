@@ -58,7 +58,6 @@ type run struct {
 	blank   []byte
 	ask     local.LabAsk
 	cut     []uint64
-	spare   [][]uint64
 	scratch []*local.LabVisit
 }
 
@@ -305,6 +304,7 @@ func (r *run) relent() {
 		}
 		w := x.worker
 		if x.seq != nil {
+			w.engine.Settle(r.time(r.now))
 			w.engine.Cancel(x.seq)
 			r.plan(w)
 		}
@@ -388,6 +388,9 @@ func part(list []Part, n int32) *Part {
 func (r *run) believed(x *ride) { r.out.Believed += float64(x.believed) }
 
 func (r *run) tally() tally {
+	for _, w := range r.workers {
+		w.engine.Settle(r.time(r.now))
+	}
 	t := tally{sent: r.sent, done: r.done, refused: r.out.All.Refused, good: r.good}
 	for _, w := range r.workers {
 		c := w.counters()

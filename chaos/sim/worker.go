@@ -21,8 +21,6 @@ type worker struct {
 	engine  *gpu.Engine
 	lab     *local.LabWorker
 	next    int64 // when its planned step event is due; never when there is none
-	began   int64 // when the step under way began
-	steps   uint64
 	busy    int64 // ns in steps
 	sent    int64
 	decodes int // answers under way that have had their first token
@@ -49,7 +47,13 @@ func (r *run) newWorker(z *zone, g *Group, n int, rng *rand.Rand) (*worker, erro
 	}
 	w := &worker{at: int32(len(r.workers)), zone: z, name: fmt.Sprintf("w%04d", n), gpu: g.declared(&p), next: never}
 	w.engine, err = gpu.NewEngine(gpu.EngineConfig{
-		Profile: p, Limits: g.Limits, Salt: rng.Uint64(), Rand: rand.New(rand.NewPCG(rng.Uint64(), uint64(w.at))),
+		Profile: p, Limits: g.Limits, Salt: rng.Uint64(), Rand: rand.New(rand.NewPCG(rng.Uint64(), uint64(w.at))), FastForward: true,
+		OnStep: func(took time.Duration, decodes int) {
+			w.busy += int64(took)
+			if r.now >= int64(r.s.WarmUp) && r.now < int64(r.s.Duration) {
+				r.out.ITL.addN(took+gpu.PerToken, decodes)
+			}
+		},
 	})
 	if err != nil {
 		return nil, err
@@ -95,11 +99,6 @@ func (r *run) step(w *worker) {
 	w.next = never
 	now := r.time(r.now)
 	made := w.engine.Advance(now)
-	if n := w.engine.Counters().Steps; n != w.steps {
-		w.steps = n
-		w.busy += r.now - w.began
-	}
-	w.began = r.now
 	for _, s := range made {
 		r.token(s.Owner().(*ride), s, now)
 	}
@@ -109,6 +108,7 @@ func (r *run) step(w *worker) {
 
 // read is what the worker's page says now.
 func (w *worker) read(now time.Time) engine.Reading {
+	w.engine.Settle(now)
 	g, c := w.engine.Gauges(), w.engine.Counters()
 	return engine.Reading{
 		At: now, LoadAt: now, Running: int64(g.Running), Waiting: int64(g.Waiting), KVUsage: g.KVUsage, KVSaid: true,
