@@ -9,4 +9,9 @@
 //
 // It never slows down for the system under test, never counts a refusal as a fast answer, and never repeats a request
 // that has begun to be answered. Memory is bounded: traces are read as they are played, latencies go to fixed buckets.
+//
+// For the lab it names workloads (Workload, Open): the public traces, with the rules that their descriptions give, and
+// generators of what has no trace. A Feed hands out their requests in order of virtual time, in open and in closed loops,
+// and holds no more than what is under way. A prompt is a list of pieces, not of tokens or blocks: hashes of blocks follow
+// from them where somebody needs some (gpu.Hashes).
 package load

@@ -43,13 +43,9 @@ func (t *Trace) Close() error { return t.file.Close() }
 
 // ReadTrace reads a trace as OpenTrace does.
 func ReadTrace(r io.Reader, seed uint64) (Source, error) {
-	buffered := bufio.NewReader(r)
-	if magic, _ := buffered.Peek(2); len(magic) == 2 && magic[0] == 0x1f && magic[1] == 0x8b {
-		unzipped, err := gzip.NewReader(buffered)
-		if err != nil {
-			return nil, fmt.Errorf("reading gzip: %w", err)
-		}
-		buffered = bufio.NewReader(unzipped)
+	buffered, err := unzip(r)
+	if err != nil {
+		return nil, err
 	}
 	first, err := buffered.Peek(1)
 	switch {
@@ -62,3 +58,38 @@ func ReadTrace(r io.Reader, seed uint64) (Source, error) {
 	}
 	return nil, fmt.Errorf("unknown format: use an Azure trace (CSV with TIMESTAMP,ContextTokens,GeneratedTokens) or a Mooncake trace (JSON lines with timestamp, input_length, output_length, hash_ids)")
 }
+
+// unzip reads what may be gzip.
+func unzip(r io.Reader) (*bufio.Reader, error) {
+	buffered := bufio.NewReader(r)
+	if magic, _ := buffered.Peek(2); len(magic) < 2 || magic[0] != 0x1f || magic[1] != 0x8b {
+		return buffered, nil
+	}
+	unzipped, err := gzip.NewReader(buffered)
+	if err != nil {
+		return nil, fmt.Errorf("reading gzip: %w", err)
+	}
+	return bufio.NewReader(unzipped), nil
+}
+
+// opened is a file, unzipped.
+type opened struct {
+	*bufio.Reader
+	file *os.File
+}
+
+func openFile(path string) (*opened, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("opening the trace: %w", err)
+	}
+	r, err := unzip(file)
+	if err != nil {
+		file.Close()
+		return nil, fmt.Errorf("opening the trace %s: %w", path, err)
+	}
+	return &opened{r, file}, nil
+}
+
+// Close closes the file.
+func (o *opened) Close() error { return o.file.Close() }

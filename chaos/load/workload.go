@@ -34,11 +34,17 @@ type Workload struct {
 	MaxThink time.Duration `yaml:"max_think"`
 	// Branch is how many thoughts follow each thought of a tree.
 	Branch int `yaml:"branch"`
+	// Branches is Branch by region where they differ.
+	Branches []int `yaml:"branches"`
 	// Variant is the kind of an adversarial workload.
 	Variant string `yaml:"variant"`
 	// MaxPrompt cuts longer prompts and MaxOutput longer answers, in tokens. 0 is no bound.
 	MaxPrompt int `yaml:"max_prompt"`
 	MaxOutput int `yaml:"max_output"`
+	// Models of ServeGen that are asked for, such as m-large. Default: m-large, m-mid and m-small.
+	Models []string `yaml:"models"`
+	// From is where in a week's trace the run begins.
+	From time.Duration `yaml:"from"`
 	// Thin keeps one session of so many, whole: what arrives is a part of the traffic with all its reuse. 0 and 1 keep all.
 	Thin int `yaml:"thin"`
 	// Seed makes what is drawn repeatable.
@@ -65,6 +71,14 @@ func knowns() []known {
 		{"w1", "chats without shared prefixes: Azure 2023 conversations", (*Workload).azure},
 		{"w2", "long chats with shared prefixes: Mooncake conversations, de-quantised", (*Workload).conversations},
 		{"w3", "retrieval and agents with shared prefixes: Mooncake synthetic", (*Workload).synthetic},
+		{"w4", "agents in closed loops, with their own thinking times: public sessions", (*Workload).agentic},
+		{"w5", "a planet's days: ServeGen's clients at home in regions with local times", (*Workload).planet},
+		{"w6", "trees of thoughts in closed loops: branch 2 (15 requests a tree) or 4 (85)", (*Workload).trees},
+		{"w7", "customers' shared prefixes: 150 groups of 5 prompts, 6,000 + 1,200 tokens in, 1,000 out", (*Workload).saas},
+		{"w8", "code generation in closed loops: long contexts, 2 to 20 turns", (*Workload).coding},
+		{"w9", "reasoning: 1,250 tokens in, 8,000 out", (*Workload).reasoning},
+		{"w10", "adversaries: variant hot, peak, greedy or burst", (*Workload).adverse},
+		{"chats", "short chats in closed loops, 19 % alike within a user and 2.5 % across", (*Workload).chats},
 	}
 }
 
@@ -111,8 +125,8 @@ func (w *Workload) complete() error {
 	switch {
 	case w.Rate < 0 || math.IsNaN(w.Rate) || w.Rate > 1e7:
 		return fmt.Errorf("rate %v: use 0 to ten million a second", w.Rate)
-	case w.For < 0 || w.Over < 0 || w.MaxThink < 0:
-		return fmt.Errorf("for, over and max_think are lengths of time: use 0 or more")
+	case w.For < 0 || w.Over < 0 || w.MaxThink < 0 || w.From < 0:
+		return fmt.Errorf("for, from, over and max_think are lengths of time: use 0 or more")
 	case w.Sessions < 0 || w.Branch < 0 || w.MaxPrompt < 0 || w.MaxOutput < 0 || w.Thin < 0:
 		return fmt.Errorf("sessions, branch, max_prompt, max_output and thin are counts: use 0 or more")
 	case len(w.Clients) > len(w.Regions):

@@ -1,0 +1,309 @@
+package load
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"maps"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+const (
+	// window is the time over which a client's rate is given.
+	window = 600 * time.Second
+	// maxClients and maxWindows bound what a ServeGen trace may name.
+	maxClients, maxWindows = 100_000, 100_000
+)
+
+// percents are the quantiles that lengths are given by.
+var percents = [...]float64{0, 1, 5, 10, 25, 50, 75, 90, 95, 99, 100}
+
+// lengthCurve is a distribution of lengths: its quantiles, and how lengths lie between them.
+type lengthCurve struct {
+	at   [len(percents)]float64
+	mean float64
+	bend float64 // over 1 for more lengths near the lower of two quantiles
+}
+
+// draw interpolates between the quantiles, by ratio: lengths spread over orders of magnitude.
+func (c *lengthCurve) draw(rng *rand.Rand) float64 {
+	x := rng.Float64() * 100
+	i := 1
+	for i < len(percents)-1 && x > percents[i] {
+		i++
+	}
+	return c.between(i, (x-percents[i-1])/(percents[i]-percents[i-1]))
+}
+
+// between is the length that lies so far between the quantile before the i-th and that one.
+func (c *lengthCurve) between(i int, part float64) float64 {
+	low, high := max(c.at[i-1], 1), max(c.at[i], 1)
+	if low == high {
+		return low
+	}
+	return low * math.Pow(high/low, math.Pow(part, c.bend))
+}
+
+// fit bends the curve until its mean is the one that is given, as far as the quantiles allow.
+func (c *lengthCurve) fit() {
+	low, high := math.Log(1.0/32), math.Log(32.0)
+	for range 9 {
+		middle := (low + high) / 2
+		if c.bend = math.Exp(middle); c.average() > c.mean {
+			low = middle
+		} else {
+			high = middle
+		}
+	}
+}
+
+// average is the curve's own mean.
+func (c *lengthCurve) average() (sum float64) {
+	const points = 6
+	for i := 1; i < len(percents); i++ {
+		var part float64
+		for j := range points {
+			part += c.between(i, (float64(j)+0.5)/points)
+		}
+		sum += part / points * (percents[i] - percents[i-1]) / 100
+	}
+	return sum
+}
+
+// genRate is one client's arrivals in one window.
+type genRate struct {
+	window int32
+	gamma  bool    // the family of the times between arrivals: Gamma, else Weibull
+	rate   float32 // requests per second
+	shape  float32
+}
+
+// genLengths are one client's lengths from a window on.
+type genLengths struct {
+	window  int32
+	in, out lengthCurve
+}
+
+// genModel is one ServeGen model: what each of its clients asks when.
+type genModel struct {
+	name    string
+	windows int // after which the trace begins anew
+	rates   map[int][]genRate
+	lengths map[int][]genLengths
+	pooled  []genLengths // of all clients, for those without lengths of their own
+	weights []float64    // up to each of these, the requests that have such lengths
+}
+
+// genFiles are the files of a ServeGen model, as they are named in the folder of traces.
+func genFiles(model string) (rates, lengths string, err error) {
+	known := map[string]string{
+		"m-large": "language_m-large_%s_week1.csv.gz", "m-mid": "language_m-mid_%s_week1.csv.gz", "m-small": "language_m-small_%s_week1.csv.gz",
+		"deepseek-r1": "reason_deepseek-r1_%s_1day.csv.gz", "mm-image": "multimodal_mm-image_%s_1day.csv.gz",
+	}
+	name, ok := known[model]
+	if !ok {
+		return "", "", fmt.Errorf("models: unknown ServeGen model %q: use m-large, m-mid, m-small, deepseek-r1 or mm-image", model)
+	}
+	return "servegen/" + fmt.Sprintf(name, "rates"), "servegen/" + fmt.Sprintf(name, "lens"), nil
+}
+
+// readGen reads a model's two files.
+func readGen(name, rates, lengths string) (*genModel, error) {
+	m := &genModel{name: name, rates: map[int][]genRate{}, lengths: map[int][]genLengths{}}
+	if err := readTable(rates, 7, "client,t,rate,cv,dist,p1,p2", m.addRate); err != nil {
+		return nil, err
+	}
+	reader := lengthReader{model: m, sums: map[[2]int]*genLengths{}}
+	if err := readTable(lengths, 15, "client,t,field,mean,q0,q1,q5,q10,q25,q50,q75,q90,q95,q99,q100", reader.add); err != nil {
+		return nil, err
+	}
+	if len(m.rates) == 0 {
+		return nil, fmt.Errorf("%s: no client has a rate", rates)
+	}
+	for _, list := range m.rates {
+		slices.SortStableFunc(list, func(a, b genRate) int { return int(a.window - b.window) })
+	}
+	if err := reader.finish(); err != nil {
+		return nil, fmt.Errorf("%s: %w", lengths, err)
+	}
+	return m, nil
+}
+
+// readTable hands over the lines of a CSV table. Errors name the file and the line.
+func readTable(path string, fields int, heading string, add func(fields []string) error) error {
+	f, err := openFile(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return scanTable(f, path, fields, heading, add)
+}
+
+func scanTable(r io.Reader, name string, fields int, heading string, add func(fields []string) error) error {
+	s := bufio.NewScanner(r)
+	s.Buffer(make([]byte, 0, 4096), 4096)
+	line := 0
+	for s.Scan() {
+		line++
+		text := strings.TrimSpace(s.Text())
+		if text == "" || line == 1 && text == heading {
+			continue
+		}
+		list := strings.Split(text, ",")
+		if len(list) != fields {
+			return fmt.Errorf("%s: line %d: %d fields, want %s", name, line, len(list), heading)
+		}
+		if err := add(list); err != nil {
+			return fmt.Errorf("%s: line %d: %w", name, line, err)
+		}
+	}
+	if err := s.Err(); err != nil {
+		return fmt.Errorf("%s: after line %d: %w", name, line, err)
+	}
+	return nil
+}
+
+// clientAt reads the two fields that every line begins with.
+func clientAt(f []string) (client, at int, err error) {
+	client, err = strconv.Atoi(f[0])
+	if err != nil || client < 0 || client >= maxClients {
+		return 0, 0, fmt.Errorf("%.40q is not a client's number", f[0])
+	}
+	seconds, err := strconv.Atoi(f[1])
+	if err != nil || seconds < 0 || seconds/int(window.Seconds()) >= maxWindows {
+		return 0, 0, fmt.Errorf("%.40q is not a time in seconds", f[1])
+	}
+	return client, seconds / int(window.Seconds()), nil
+}
+
+func figure(s, what string, least, most float64) (float64, error) {
+	x, err := strconv.ParseFloat(s, 64)
+	if err != nil || !(x >= least && x <= most) {
+		return 0, fmt.Errorf("%s: %.40q is not between %g and %g", what, s, least, most)
+	}
+	return x, nil
+}
+
+func (m *genModel) addRate(f []string) error {
+	client, at, err := clientAt(f)
+	if err != nil {
+		return err
+	}
+	rate, err := figure(f[2], "rate", 0, 1e6)
+	if err != nil {
+		return err
+	}
+	if f[4] != "G" && f[4] != "W" {
+		return fmt.Errorf("dist: %.40q is neither G nor W", f[4])
+	}
+	shape, err := figure(f[5], "p1", 1e-6, 1e9)
+	if err != nil {
+		return err
+	}
+	m.windows = max(m.windows, at+1)
+	m.rates[client] = append(m.rates[client], genRate{window: int32(at), gamma: f[4] == "G", rate: float32(rate), shape: float32(shape)})
+	return nil
+}
+
+// lengthReader gathers a client's lengths, of which input may come in several fields.
+type lengthReader struct {
+	model *genModel
+	sums  map[[2]int]*genLengths
+	order [][2]int
+}
+
+func (l *lengthReader) add(f []string) error {
+	client, at, err := clientAt(f)
+	if err != nil {
+		return err
+	}
+	if !strings.HasSuffix(f[2], "_tokens") {
+		return nil // counts of pictures, ratios
+	}
+	key := [2]int{client, at}
+	g := l.sums[key]
+	if g == nil {
+		g = &genLengths{window: int32(at)}
+		l.sums[key], l.order = g, append(l.order, key)
+	}
+	curve := &g.in
+	if f[2] == "output_tokens" {
+		curve = &g.out
+	}
+	mean, err := figure(f[3], "mean", 0, maxTokens)
+	if err != nil {
+		return err
+	}
+	curve.mean += mean
+	for i := range percents {
+		x, err := figure(f[4+i], f[2], 0, maxTokens)
+		if err != nil {
+			return err
+		}
+		curve.at[i] += x
+	}
+	if !slices.IsSorted(curve.at[:]) {
+		return fmt.Errorf("%s: the quantiles do not ascend", f[2])
+	}
+	return nil
+}
+
+func (l *lengthReader) finish() error {
+	m := l.model
+	for _, key := range l.order {
+		g := l.sums[key]
+		g.in.fit()
+		g.out.fit()
+		m.lengths[key[0]] = append(m.lengths[key[0]], *g)
+	}
+	if len(m.lengths) == 0 {
+		return fmt.Errorf("no client has lengths")
+	}
+	var weight float64
+	for _, client := range slices.Sorted(maps.Keys(m.lengths)) {
+		list := m.lengths[client]
+		slices.SortStableFunc(list, func(a, b genLengths) int { return int(a.window - b.window) })
+		for i := range list {
+			weight += m.asked(client, list, i)
+			m.pooled, m.weights = append(m.pooled, list[i]), append(m.weights, weight)
+		}
+	}
+	return nil
+}
+
+// asked is how much a client asks while the i-th of its lengths hold.
+func (m *genModel) asked(client int, list []genLengths, i int) (sum float64) {
+	until := int32(m.windows)
+	if i+1 < len(list) {
+		until = list[i+1].window
+	}
+	for _, r := range m.rates[client] {
+		if r.window >= list[i].window && r.window < until {
+			sum += float64(r.rate)
+		}
+	}
+	return sum
+}
+
+// anybody draws the lengths of some client's, each as often as it asks.
+func (m *genModel) anybody(rng *rand.Rand) *genLengths {
+	x := rng.Float64() * m.weights[len(m.weights)-1]
+	i, _ := slices.BinarySearch(m.weights, x)
+	return &m.pooled[min(i, len(m.pooled)-1)]
+}
+
+// total is the mean of all requests per second over the whole trace.
+func (m *genModel) total() float64 {
+	var sum float64
+	for _, list := range m.rates {
+		for _, r := range list {
+			sum += float64(r.rate)
+		}
+	}
+	return sum / float64(m.windows)
+}
