@@ -94,7 +94,7 @@ func (f *floor) end(at *attempt, m *meter, res *relay.Result, now time.Time) {
 // judge tells the breaker how an attempt went.
 func (f *floor) judge(w *worker, m *meter, res *relay.Result, now time.Time) {
 	switch {
-	case res.ClientGone, res.NotStarted, res.Outrun, errors.Is(res.Err, errZoneDrained), errors.Is(res.Err, errStopping):
+	case res.ClientGone, res.NotStarted, res.Outrun, res.Late, errors.Is(res.Err, errZoneDrained), errors.Is(res.Err, errStopping):
 	case res.Err != nil:
 		f.eject(w, health.Refused, now)
 	case res.Status >= 500:

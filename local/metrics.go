@@ -146,6 +146,8 @@ func outcome(res *relay.Result) string {
 		return "outrun"
 	case res.ClientGone:
 		return "client_gone"
+	case res.Late:
+		return "late"
 	case res.Truncated:
 		return "truncated"
 	case res.Err != nil:

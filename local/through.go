@@ -50,6 +50,11 @@ func (a *Agent) through(w http.ResponseWriter, r *http.Request, kind relay.Kind)
 	}
 	ctx, cancel := context.WithCancelCause(r.Context())
 	defer cancel(nil)
+	if !v.deadline.IsZero() {
+		var over context.CancelFunc
+		ctx, over = context.WithDeadlineCause(ctx, v.deadline, relay.ErrLate)
+		defer over()
+	}
 	if kind == relay.WebSocket {
 		defer a.tunnels.Enter(cancel)()
 	}
@@ -57,9 +62,12 @@ func (a *Agent) through(w http.ResponseWriter, r *http.Request, kind relay.Kind)
 	for begun := false; ; begun = true {
 		at, refusal := a.enter(ctx, v)
 		if refusal != nil {
-			if ctx.Err() == nil {
-				a.refuse(w, v, refusal, begun)
+			if relay.Late(ctx) {
+				refusal, begun = openai.DeadlineUnmeetable("local"), true
+			} else if ctx.Err() != nil {
+				return
 			}
+			a.refuse(w, v, refusal, begun)
 			return
 		}
 		res := a.attemptThrough(ctx, w, v, at, kind)
@@ -68,6 +76,10 @@ func (a *Agent) through(w http.ResponseWriter, r *http.Request, kind relay.Kind)
 			v.retries--
 			a.meters.retries.Inc()
 			continue
+		}
+		if res.Late && !res.Started {
+			a.refuse(w, v, openai.DeadlineUnmeetable("local"), true)
+			return
 		}
 		if res.Refused != nil && kind == relay.GRPC {
 			a.refuse(w, v, res.Refused.Error(), true)
@@ -130,6 +142,9 @@ func (a *Agent) attemptThrough(ctx context.Context, w http.ResponseWriter, v *vi
 		base, forward = cmp.Or(at.worker.declared.GRPC, base), a.calls
 	}
 	req, err := relay.Onward(ctx, v.r, base+target(v.r.URL), kind, v.through.Open(), nil)
+	if err == nil && kind == relay.GRPC && !v.deadline.IsZero() {
+		req.Header.Set(grpcwire.HeaderTimeout, grpcwire.FormatTimeout(time.Until(v.deadline)))
+	}
 	var res relay.Result
 	switch {
 	case err != nil:
@@ -143,7 +158,7 @@ func (a *Agent) attemptThrough(ctx context.Context, w http.ResponseWriter, v *vi
 	if res.Started && res.Status/100 == 2 {
 		a.meters.spent(v, m.account())
 	}
-	if res.Err != nil && !res.ClientGone {
+	if res.Err != nil && !res.ClientGone && !res.Late {
 		select {
 		case at.worker.look <- struct{}{}:
 		default:

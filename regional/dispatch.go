@@ -175,7 +175,7 @@ func (g *Gateway) end(w http.ResponseWriter, q *request, c choice, res relay.Res
 	if status != statusClientGone {
 		g.outcome(q, status, 0)
 	}
-	if res.Truncated && !res.ClientGone {
+	if res.Truncated && !res.ClientGone && !res.Late {
 		g.broken(q, status)
 	}
 	g.metrics.answered(q, status)

@@ -42,8 +42,9 @@ func (g *Gateway) serveThrough(w http.ResponseWriter, r *http.Request, kind rela
 	ctx, cancel := context.WithCancelCause(r.Context())
 	defer cancel(nil)
 	if d := q.hop.Deadline; d > 0 {
-		t := time.AfterFunc(d-time.Since(arrived), func() { cancel(relay.ErrLate) })
-		defer t.Stop()
+		var over context.CancelFunc
+		ctx, over = context.WithDeadlineCause(ctx, arrived.Add(d), relay.ErrLate)
+		defer over()
 	}
 	if kind == relay.WebSocket {
 		defer g.tunnels.Enter(cancel)()
@@ -204,7 +205,7 @@ func (g *Gateway) endThrough(ctx context.Context, w http.ResponseWriter, q *requ
 	var e *openai.Error
 	switch {
 	case res.Started:
-	case context.Cause(ctx) == relay.ErrLate:
+	case res.Late:
 		e = openai.DeadlineUnmeetable("regional")
 	case res.ClientGone:
 	case res.Refused != nil && q.kind == relay.GRPC:

@@ -44,6 +44,7 @@ func (bytesCodec) Name() string { return "proto" }
 // callee is a worker's gRPC server: it says what it was asked, and does what its method is called.
 type callee struct {
 	addr    string
+	stop    func() // as if it had died
 	asked   chan metadata.MD
 	open    atomic.Int64
 	proceed chan struct{}
@@ -55,6 +56,7 @@ func newCallee(t *testing.T, opts ...grpc.ServerOption) *callee {
 	c := &callee{addr: l.Addr().String(), asked: make(chan metadata.MD, 100), proceed: make(chan struct{})}
 	s := grpc.NewServer(append(opts, grpc.ForceServerCodec(bytesCodec{}), grpc.UnknownServiceHandler(c.serve))...)
 	go func() { _ = s.Serve(l) }()
+	c.stop = s.Stop
 	t.Cleanup(s.Stop)
 	return c
 }

@@ -92,7 +92,7 @@ func (r *Result) unreached(ctx context.Context, err error) {
 	case errors.Is(cause, ErrGivenUp):
 		err = cause
 	default:
-		r.ClientGone = ctx.Err() != nil
+		r.ClientGone = ctx.Err() != nil && !Late(ctx)
 	}
 	r.Err = fmt.Errorf("forwarding the request: %w", err)
 	r.Retryable = !r.ClientGone

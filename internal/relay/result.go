@@ -33,6 +33,8 @@ type Result struct {
 	Retryable bool
 	// ClientGone: the client left or stopped reading.
 	ClientGone bool
+	// Late: the client's own deadline ended it, and nobody is to blame.
+	Late bool
 	// Outrun: another attempt answered the client, and this one was cancelled before it wrote anything.
 	Outrun bool
 	// Truncated: the answer broke off after it had begun. A stream of events was ended with an error event; for any

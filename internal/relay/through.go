@@ -14,9 +14,6 @@ import (
 	"github.com/spillway-lb/spillway/internal/openai"
 )
 
-// ErrLate is the cause with which a caller cancels Through's context when the client's own deadline is over.
-var ErrLate = errors.New("the deadline is over")
-
 // Onward builds a request that streams on to url, as Outbound does for one that was read.
 func Onward(ctx context.Context, in *http.Request, url string, kind Kind, body io.ReadCloser, hop *Hop) (*http.Request, error) {
 	if kind == WebSocket {
@@ -50,13 +47,14 @@ func Onward(ctx context.Context, in *http.Request, url string, kind Kind, body i
 	return out, nil
 }
 
-// Through sends req and streams both ways at once: head and pieces go on as they come, and so do trailers. An answer to a
-// gRPC call that is none of gRPC's is kept in Result.Refused. A call that breaks off after it has begun ends with the
-// status of that; any other answer must be aborted by the caller, as in ForwardAs.
+// Through sends req and streams both ways at once: head and pieces go on as they come, and so do trailers. ctx ends with
+// ErrLate at the client's own deadline. An answer to a gRPC call that is none of gRPC's is kept in Result.Refused. A call
+// that breaks off after it has begun ends with the status of that; any other answer must be aborted by the caller, as in
+// ForwardAs.
 func (f *Forwarder) Through(ctx context.Context, w http.ResponseWriter, req *http.Request, kind Kind, obs Observer) (res Result) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	defer func() { res.Done = time.Now() }()
+	defer func() { res.excuse(ctx, req.Body); res.Done = time.Now() }()
 	idle := time.AfterFunc(max(f.IdleTimeout, time.Minute), func() { cancel(errIdle) })
 	defer idle.Stop()
 	if req.Body != nil { // the transport waits for the body's last read, and the body for its client
@@ -101,7 +99,7 @@ func (s *stream) through(ctx context.Context, idle *time.Timer, kind Kind) {
 		if n > 0 && !s.onward(buf[:n]) {
 			return
 		}
-		if err == io.EOF {
+		if err == io.EOF && (ctx.Err() == nil || len(s.resp.Trailer) > 0) { // a place that sees us hang up may still end its answer
 			s.trailers(s.resp.Trailer)
 			s.clear()
 			return
@@ -156,12 +154,11 @@ func (s *stream) trailers(from http.Header) {
 
 // lost ends an answer whose sender died, or that has taken too long.
 func (s *stream) lost(ctx context.Context, kind Kind, err error) {
-	cause, late := context.Cause(ctx), false
+	cause, late := context.Cause(ctx), Late(ctx)
 	switch {
 	case errors.Is(cause, ErrGivenUp):
 		err = cause
-	case errors.Is(cause, ErrLate):
-		err, late = cause, true
+	case late:
 	case ctx.Err() != nil:
 		s.gone(ctx.Err())
 		return

@@ -28,7 +28,7 @@ var errNoUpgrade = errors.New("the answer upgrades to something else")
 func (f *Forwarder) Tunnel(ctx context.Context, w http.ResponseWriter, req *http.Request, obs Observer, b Bounds) (res Result) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	defer func() { res.Done = time.Now() }()
+	defer func() { res.excuse(ctx, nil); res.Done = time.Now() }()
 	late := time.AfterFunc(b.Idle, func() { cancel(errIdle) })
 	resp, err := f.Transport.RoundTrip(req.WithContext(ctx))
 	late.Stop()

@@ -1,0 +1,82 @@
+package regional_test
+
+import (
+	"fmt"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+
+	"github.com/spillway-lb/spillway/internal/config"
+	"github.com/spillway-lb/spillway/regional"
+)
+
+// bounded is a worker that resets every call when the deadline that it was told of is over, before its head or after it.
+func bounded(t *testing.T) (addr string) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	s := &http.Server{Protocols: &http.Protocols{}, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var n int
+		var unit string
+		_, _ = fmt.Sscanf(r.Header.Get("Grpc-Timeout"), "%d%s", &n, &unit)
+		if strings.HasSuffix(r.URL.Path, "Begun") {
+			w.Header().Set("Content-Type", "application/grpc")
+			w.WriteHeader(200)
+			_ = http.NewResponseController(w).Flush()
+		}
+		select {
+		case <-time.After(time.Duration(n) * time.Millisecond):
+			panic(http.ErrAbortHandler)
+		case <-r.Context().Done():
+		}
+	})}
+	s.Protocols.SetUnencryptedHTTP2(true)
+	var done sync.WaitGroup
+	done.Go(func() { _ = s.Serve(l) })
+	t.Cleanup(func() { _ = s.Close(); done.Wait() })
+	return l.Addr().String()
+}
+
+// A worker resets calls at their deadline, before its zone's and its gateway's own timers or after them. The call ends
+// with its deadline, and neither its zone nor its worker is thought ill of.
+func TestADeadlineSpeaksAgainstNobody(t *testing.T) {
+	w := newWorld(t)
+	reg := prometheus.NewRegistry()
+	g := w.gateway("fra", func(c *regional.Config) { c.Registry = reg })
+	a := w.zoneOf(g, config.WorkerEntry{Name: "w1", URL: standIn(t), GRPC: "http://" + bounded(t), Weight: 1})
+	chat := call{key: "key-acme", body: `{"model":"small","messages":[{"role":"user","content":"hi"}]}`}
+	eventually(t, "the zone serves", func() bool { resp, _ := w.ask(g, chat); return resp.StatusCode == 200 })
+	conn := w.dial(g, insecure.NewCredentials())
+	var all sync.WaitGroup
+	for i := range 40 {
+		all.Go(func() {
+			method := "/any.Service/" + []string{"Silent", "Begun"}[i%2]
+			s, err := conn.NewStream(asking(t.Context(), "x-model", "small", "x-spillway-deadline-ms", fmt.Sprint(200+5*i)), &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, method)
+			must(t, err)
+			var out []byte
+			if err := s.RecvMsg(&out); status.Code(err) != codes.DeadlineExceeded {
+				t.Errorf("%s: %v", method, err)
+			}
+		})
+	}
+	all.Wait()
+	if n := figure(t, reg, "spillway_regional_retries_total", ""); n != 0 {
+		t.Errorf("%v calls were tried again", n)
+	}
+	for _, x := range a.Status().Workers {
+		if x.State != "ready" {
+			t.Errorf("the worker is %+v", x)
+		}
+	}
+	if resp, body := w.ask(g, chat); resp.StatusCode != 200 {
+		t.Errorf("then comes %d %s", resp.StatusCode, body)
+	}
+}
