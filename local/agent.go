@@ -35,6 +35,7 @@ type Agent struct {
 	leaving  atomic.Bool // Stop was called
 	forward  *relay.Forwarder
 	calls    *relay.Forwarder // gRPC to workers
+	streams  *relay.Forwarder // other bodies that are not read
 	tunnels  relay.Tunnels
 	vault    *relay.Vault // of texts that streams could be resumed from
 	scraper  *engine.Client
@@ -74,6 +75,7 @@ func New(cfg Config) (*Agent, error) {
 	transport := workerTransport(a.names, cfg.Network)
 	a.forward = &relay.Forwarder{Transport: transport, IdleTimeout: maxSilence}
 	a.calls = &relay.Forwarder{Transport: callTransport(a.names, cfg.Network), IdleTimeout: maxSilence}
+	a.streams = &relay.Forwarder{Transport: streamTransport(a.names, cfg.Network), IdleTimeout: maxSilence}
 	a.scraper = scrapeClient(transport)
 	a.vault = relay.NewVault(relay.MaxTexts)
 	a.meters = newMeters(cfg.Registry, a)

@@ -16,11 +16,22 @@ import (
 
 // workerTransport dials workers, over nw where that is given. The address that a name resolved to is checked, not the name.
 func workerTransport(names *serverNames, nw network.Network) http.RoundTripper {
+	return &namedTransport{RoundTripper: relay.Fast(plainTransport(names, nw), nw), names: names}
+}
+
+// streamTransport is workerTransport for bodies that are not read before they go on.
+func streamTransport(names *serverNames, nw network.Network) http.RoundTripper {
+	t := plainTransport(names, nw)
+	relay.TellEnds(t)
+	return &namedTransport{RoundTripper: t, names: names}
+}
+
+func plainTransport(names *serverNames, nw network.Network) *http.Transport {
 	t := relay.NewTransport(nil)
 	dial := workerDialer(nw)
 	t.DialContext = dial
 	t.DialTLSContext = names.dialer(dial)
-	return &namedTransport{RoundTripper: relay.Fast(t, nw), names: names}
+	return t
 }
 
 // workerDialer dials what may be a worker.

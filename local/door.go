@@ -98,7 +98,7 @@ func (d *door) close() {
 }
 
 func (a *Agent) closeIdle() {
-	for _, f := range []*relay.Forwarder{a.forward, a.calls} {
+	for _, f := range []*relay.Forwarder{a.forward, a.calls, a.streams} {
 		if t, ok := f.Transport.(interface{ CloseIdleConnections() }); ok {
 			t.CloseIdleConnections()
 		}

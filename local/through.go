@@ -137,7 +137,7 @@ func (a *Agent) attemptThrough(ctx context.Context, w http.ResponseWriter, v *vi
 	a.floor.loosen(at)
 	at.prefills = time.AfterFunc(time.Duration(1.5*at.choice.Seconds*float64(time.Second))+50*time.Millisecond, func() { a.floor.prefilled(at) })
 	defer at.prefills.Stop()
-	base, forward := at.worker.declared.URL, a.forward
+	base, forward := at.worker.declared.URL, a.streams
 	if kind == relay.GRPC {
 		base, forward = cmp.Or(at.worker.declared.GRPC, base), a.calls
 	}

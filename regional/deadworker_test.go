@@ -1,6 +1,7 @@
 package regional_test
 
 import (
+	"context"
 	"crypto/tls"
 	"fmt"
 	"testing"
@@ -56,5 +57,31 @@ func TestASilentClientHearsThatItsWorkerDied(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// So it does when the zone's instance dies that the call went to, before it said a word.
+func TestASilentClientHearsThatItsZoneDied(t *testing.T) {
+	w := newWorld(t)
+	g := w.gateway("fra", nil)
+	callee := newCallee(t)
+	a := w.zoneOf(g, config.WorkerEntry{Name: "w1", URL: standIn(t), GRPC: "http://" + callee.addr, Weight: 1})
+	conn := w.dial(g, insecure.NewCredentials())
+	var out []byte
+	eventually(t, "a call is answered", func() bool {
+		in := infer("small")
+		return conn.Invoke(asking(t.Context()), inferMethod, &in, &out) == nil
+	})
+	for len(callee.asked) > 0 {
+		<-callee.asked
+	}
+	s, err := conn.NewStream(asking(t.Context(), "x-model", "small"), &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, "/any.Service/Hang")
+	must(t, err)
+	<-callee.asked
+	now, cancel := context.WithCancel(context.Background())
+	cancel()
+	_ = a.Stop(now) // what it was doing is cut short
+	if err := s.RecvMsg(&out); status.Code(err) != codes.Unavailable {
+		t.Error(err)
 	}
 }

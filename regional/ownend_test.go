@@ -56,10 +56,10 @@ func TestADeadlineSpeaksAgainstNobody(t *testing.T) {
 	eventually(t, "the zone serves", func() bool { resp, _ := w.ask(g, chat); return resp.StatusCode == 200 })
 	conn := w.dial(g, insecure.NewCredentials())
 	var all sync.WaitGroup
-	for i := range 40 {
+	for i := range 16 {
 		all.Go(func() {
 			method := "/any.Service/" + []string{"Silent", "Begun"}[i%2]
-			s, err := conn.NewStream(asking(t.Context(), "x-model", "small", "x-spillway-deadline-ms", fmt.Sprint(200+5*i)), &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, method)
+			s, err := conn.NewStream(asking(t.Context(), "x-model", "small", "x-spillway-deadline-ms", fmt.Sprint(200+10*i)), &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, method)
 			must(t, err)
 			var out []byte
 			if err := s.RecvMsg(&out); status.Code(err) != codes.DeadlineExceeded {

@@ -268,6 +268,7 @@ func (g *Gateway) throughTransport() *http.Transport {
 		}
 		return c, nil
 	}
+	relay.TellEnds(t)
 	return t
 }
 

@@ -57,10 +57,12 @@ func (f *Forwarder) Through(ctx context.Context, w http.ResponseWriter, req *htt
 	defer func() { res.excuse(ctx, req.Body); res.Done = time.Now() }()
 	idle := time.AfterFunc(max(f.IdleTimeout, time.Minute), func() { cancel(errIdle) })
 	defer idle.Stop()
+	under := ctx
 	if req.Body != nil { // the transport waits for the body's last read, and the body for its client
 		defer context.AfterFunc(ctx, func() { _ = req.Body.Close() })()
+		under = listening(ctx, req.Body)
 	}
-	resp, err := f.Transport.RoundTrip(req.WithContext(ctx))
+	resp, err := f.Transport.RoundTrip(req.WithContext(under))
 	if err != nil {
 		res.unreached(ctx, err)
 		return res
