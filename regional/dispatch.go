@@ -84,7 +84,6 @@ func (g *Gateway) chooseAt(q *request, now time.Time) (choice, bool) {
 	if !ok {
 		return choice{verdict: verdict}, false
 	}
-	g.settleIn(q, &verdict)
 	g.spent(q, &verdict, now)
 	n := g.ledger.Issue(verdict.Path, q.query.Model, int64(q.query.PromptTokens), int64(q.query.PromptTokens+q.query.MaxTokens))
 	return choice{verdict: verdict, ticket: n}, true

@@ -43,6 +43,7 @@ func (g *Gateway) depart(p *passage, cancel context.CancelCauseFunc) {
 		g.places[p.c.verdict.Endpoint] = at
 	}
 	p.place, p.cancel, p.sent = at, cancel, time.Now()
+	g.settleIn(p.q, &p.c.verdict) // not before: what is refused after all has left nothing there
 	at.flights[p] = struct{}{}
 	if g.ending.Load() {
 		cancel(errEnding)
