@@ -29,14 +29,14 @@ func TestAnthropicErrors(t *testing.T) {
 func TestAnthropicStreamsUsage(t *testing.T) {
 	var m StreamMeter
 	for _, e := range []string{
-		`{"type":"message_start","message":{"id":"m","usage":{"input_tokens":25,"cache_read_input_tokens":7,"output_tokens":1}}}`,
+		`{"type":"message_start","message":{"id":"m","usage":{"input_tokens":25,"cache_read_input_tokens":7,"cache_creation_input_tokens":4,"output_tokens":1}}}`,
 		`{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"Hello"}}`,
 		`{"type":"message_delta","delta":{"stop_reason":"end_turn"},"usage":{"output_tokens":15}}`,
 		`{"type":"message_stop"}`,
 	} {
 		m.Chunk([]byte("event: x\ndata: " + e + "\n\n"))
 	}
-	if m.Usage != (Usage{Prompt: 25, Completion: 15, Cached: 7, Stated: true}) || !m.Done || m.Events != 1 || m.Failed {
+	if m.Usage != (Usage{Prompt: 36, Completion: 15, Cached: 7, Stated: true}) || !m.Done || m.Events != 1 || m.Failed {
 		t.Errorf("%+v, done %v, %d events", m.Usage, m.Done, m.Events)
 	}
 }

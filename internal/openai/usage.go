@@ -35,6 +35,7 @@ func (u *Usage) read(v []byte) {
 		return
 	}
 	var n Usage
+	beside := 0 // what Anthropic counts of a prompt beside its input: read from the cache, or written to it
 	for {
 		key, v, ok := o.next()
 		if !ok {
@@ -49,12 +50,17 @@ func (u *Usage) read(v []byte) {
 			n.Stated = true
 		case "cache_read_input_tokens":
 			n.Cached = amount(v)
+			beside += n.Cached
+		case "cache_creation_input_tokens":
+			beside += amount(v)
 		case "prompt_tokens_details", "input_tokens_details":
 			n.Cached = cached(v)
 		}
 	}
 	if n.Stated && !o.bad {
-		if n.Prompt == 0 { // Anthropic states the prompt as a stream begins, and the answer as it ends
+		if n.Prompt > 0 {
+			n.Prompt += beside
+		} else { // Anthropic states the prompt as a stream begins, and the answer as it ends
 			n.Prompt, n.Cached = u.Prompt, max(u.Cached, n.Cached)
 		}
 		*u = n
