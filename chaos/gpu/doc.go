@@ -20,8 +20,8 @@
 //
 // # The stand-in
 //
-// Server serves /v1/models, /v1/chat/completions, /v1/completions, /v1/embeddings, /health, /ping, /version, /metrics and
-// /chaos, vLLM's /sleep, /wake_up and /is_sleeping, and with Adapters its /v1/load_lora_adapter and
+// Server serves /v1/models, /v1/chat/completions, /v1/completions, /v1/messages (Anthropic's), /v1/embeddings, /health,
+// /ping, /version, /metrics and /chaos, vLLM's /sleep, /wake_up and /is_sleeping, and with Adapters its /v1/load_lora_adapter and
 // /v1/unload_lora_adapter; waking and loading take ColdStart. It never ticks while nothing runs. A prompt's tokens are its content's bytes divided by four, rounded up; its
 // prefix is hashed in blocks of 16 tokens. An embedding costs its input's prefill and nothing else. An answer is as long
 // as a lognormal draw seeded by the server's seed and the prompt,

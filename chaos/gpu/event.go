@@ -23,6 +23,9 @@ func (o *outbox) head(b []byte) []byte {
 
 // event returns the stream's event for one token. The first of a chat is preceded by the one that names the role.
 func (o *outbox) event(i int, last bool) []byte {
+	if o.job.kind == anthropic {
+		return o.messageEvent(i)
+	}
 	b := o.buf[:0]
 	if o.job.kind == chat {
 		if i == 0 {

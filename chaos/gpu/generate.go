@@ -108,8 +108,11 @@ func (s *Server) settle(j *job, a *answer) {
 
 func (s *Server) newID(k kind) string {
 	prefix := "chatcmpl-"
-	if k == completion {
+	switch k {
+	case completion:
 		prefix = "cmpl-"
+	case anthropic:
+		prefix = "msg_"
 	}
 	n := s.ids.Add(1)
 	return fmt.Sprintf("%s%016x%016x", prefix, mix(s.cfg.Seed^n), mix(n^uint64(s.started.UnixNano())))

@@ -65,6 +65,10 @@ func (o *outbox) close(ctx context.Context) {
 		return
 	}
 	o.buf = o.buf[:0]
+	if o.job.kind == anthropic {
+		o.send(o.messageEnd(o.buf))
+		return
+	}
 	if o.job.usage {
 		o.buf = o.head(append(o.buf, "data: "...))
 		o.buf = append(o.buf, `"choices":[],"usage":`...)
@@ -76,6 +80,10 @@ func (o *outbox) close(ctx context.Context) {
 // giveUp tells the client of a stream why it ends early. A client that has left is told nothing.
 func (o *outbox) giveUp(err error) {
 	if !errors.Is(err, errOOM) {
+		return
+	}
+	if o.job.kind == anthropic {
+		o.send(anthropicError(err.Error()))
 		return
 	}
 	b := append([]byte("data: "), errorBody(http.StatusInternalServerError, err.Error())...)
@@ -117,6 +125,17 @@ func (o *outbox) whole(ctx context.Context) {
 	if !o.pause(ctx) {
 		return
 	}
+	b := o.answered()
+	o.w.Header().Set("Content-Type", "application/json")
+	o.w.Header().Set("Content-Length", strconv.Itoa(len(b)))
+	o.w.Write(b)
+}
+
+// answered is an answer in one piece.
+func (o *outbox) answered() []byte {
+	if o.job.kind == anthropic {
+		return o.message(nil)
+	}
 	b := o.head(nil)
 	b = append(b, `"choices":[{"index":0,`...)
 	if o.job.kind == chat {
@@ -129,8 +148,5 @@ func (o *outbox) whole(ctx context.Context) {
 	b = append(b, `,"logprobs":null,"finish_reason":"`...)
 	b = append(b, o.job.finish...)
 	b = append(b, `","stop_reason":null}],"usage":`...)
-	b = append(o.usage(b), '}')
-	o.w.Header().Set("Content-Type", "application/json")
-	o.w.Header().Set("Content-Length", strconv.Itoa(len(b)))
-	o.w.Write(b)
+	return append(o.usage(b), '}')
 }

@@ -63,8 +63,8 @@ func (h *hasher) sum() (prompt, error) {
 }
 
 func (b *body) read(k kind) (prompt, error) {
-	if k == chat {
-		return readMessages(b.Messages, b.ContinueFinalMessage)
+	if k != completion {
+		return readMessages(b.turns(k), b.ContinueFinalMessage)
 	}
 	return readPrompt(b.Prompt)
 }

@@ -9,12 +9,13 @@ import (
 	"strings"
 )
 
-// kind is one of the two generating endpoints.
+// kind is one of the generating endpoints.
 type kind uint8
 
 const (
 	chat kind = iota
 	completion
+	anthropic
 )
 
 // message is one turn of a chat.
@@ -28,6 +29,7 @@ type message struct {
 type body struct {
 	Model               string          `json:"model"`
 	Messages            []message       `json:"messages"`
+	System              json.RawMessage `json:"system"`
 	Prompt              json.RawMessage `json:"prompt"`
 	MaxTokens           *int            `json:"max_tokens"`
 	MaxCompletionTokens *int            `json:"max_completion_tokens"`

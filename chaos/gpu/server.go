@@ -218,6 +218,7 @@ func (s *Server) routes() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /v1/chat/completions", s.generate(chat))
 	mux.HandleFunc("POST /v1/completions", s.generate(completion))
+	mux.HandleFunc("POST /v1/messages", s.generate(anthropic))
 	mux.HandleFunc("POST /v1/embeddings", s.embeddings)
 	mux.HandleFunc("GET /v1/models", s.models)
 	mux.HandleFunc("GET /health", s.health)
