@@ -33,4 +33,15 @@ say "unknown model" "$(code "$GATEWAY_URL/v1/chat/completions" -H "$auth" -d '{"
 say "no JSON" "$(code "$GATEWAY_URL/v1/chat/completions" -H "$auth" -d '{')" 400
 say "one model" "$(code "$GATEWAY_URL/v1/models/llama-3.1-8b" -H "$auth")" 200
 say "no capacity" "$(code "$GATEWAY_URL/v1/chat/completions" -H "$auth" -d '{"model":"nobody-serves","messages":[]}')" 503
+# What an error says of another try: x-should-retry, and Retry-After where there is a time to wait for.
+told() { curl -s -m 20 -o /dev/null -w '%header{x-should-retry} %header{retry-after}' "$@"; }
+chat() { told "$GATEWAY_URL/v1/chat/completions" "$@"; }
+if [ "$(curl -s -o /dev/null -w '%header{content-type}' "$GATEWAY_URL/v1/models")" = application/json ]; then
+  say "told to a wrong key" "$(chat -H 'Authorization: Bearer wrong' -d "$body")" "false "
+  say "told to an unknown model" "$(chat -H "$auth" -d '{"model":"no-such","messages":[]}')" "false "
+  say "told to a deadline that cannot be met" "$(chat -H "$auth" -H 'X-Spillway-Deadline-Ms: 1' -d "${body/Where do I run?/$(printf 'word %.0s' {1..4000})}")" "false "
+  say "told where there is no capacity" "$(chat -H "$auth" -d '{"model":"nobody-serves","messages":[]}')" "true 2"
+else
+  echo "skip  headers of errors: this curl cannot print them"
+fi
 exit $failed

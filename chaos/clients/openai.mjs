@@ -1,14 +1,10 @@
 // The official openai package against a gateway and through the redirect of a global node.
-import { check, end, env, want } from "./planet.mjs";
+import { check, counting, end, env, retries, want } from "./planet.mjs";
 import OpenAI from "openai";
 
 const messages = [{ role: "user", content: "Where do I run?" }];
 const model = "llama-3.1-8b";
 const client = (baseURL, more = {}) => new OpenAI({ apiKey: env("PLANET_KEY"), baseURL, maxRetries: 0, ...more });
-const counting = () => {
-  const calls = [];
-  return { calls, fetch: async (...a) => { const r = await fetch(...a); calls.push({ status: r.status, at: performance.now(), headers: r.headers }); return r; } };
-};
 
 for (const [way, base] of [["gateway", env("GATEWAY_URL")], ["redirect", env("GLOBAL_URL")]]) {
   const ai = client(`${base}/v1`);
@@ -89,4 +85,5 @@ await check("gateway: no capacity is a 503 InternalServerError with Retry-After"
   want(e instanceof OpenAI.InternalServerError && e.status === 503 && Number(seen.calls[0].headers.get("retry-after")) > 0, `${e?.constructor?.name} ${e} ${JSON.stringify([...(seen.calls[0]?.headers ?? [])])}`);
   return `${e.code}, Retry-After ${seen.calls[0].headers.get("retry-after")} s`;
 });
+await retries((o) => client(`${env("GATEWAY_URL")}/v1`, o), (ai, { model, content, headers }) => ai.chat.completions.create({ model, messages: [{ role: "user", content }], max_tokens: 5 }, { headers }), model);
 end();

@@ -33,6 +33,41 @@ export const check = async (what, run) => {
     console.log(`FAIL  ${what}: ${error?.stack ?? error}`);
   }
 };
+// counting is a fetch that remembers what was answered.
+export const counting = () => {
+  const calls = [];
+  return { calls, fetch: async (...a) => { const r = await fetch(...a); calls.push({ status: r.status, at: performance.now(), headers: r.headers }); return r; } };
+};
+
+// retries asks for every error that a gateway makes, by a client that may try once more, and holds it to what that error
+// says: x-should-retry, and how long to wait. make(options) is a client, ask(client, {model, content, headers}) one request.
+export const retries = async (make, ask, model) => {
+  const cases = [
+    ["a wrong key", 401, false, { apiKey: "wrong" }],
+    ["a model that the key may not use", 403, false, { apiKey: env("PLANET_NARROW_KEY") }],
+    ["an unknown model", 404, false, {}, { model: "no-such" }],
+    ["a value that cannot be", 400, false, {}, { headers: { "x-spillway-class": "first" } }],
+    ["a deadline that cannot be met", 504, false, {}, { headers: { "x-spillway-deadline-ms": "1" }, content: "word ".repeat(4000) }],
+    ["a budget that is spent for today", 429, false, { apiKey: env("PLANET_SPENT_KEY") }],
+    ["no capacity", 503, true, {}, { model: "nobody-serves" }],
+  ];
+  for (const [what, status, again, options, asked = {}] of cases) {
+    await check(`${what}: ${status}, ${again ? "tried again after its Retry-After" : "not tried again"}`, async () => {
+      const seen = counting();
+      const ai = make({ maxRetries: 1, fetch: seen.fetch, ...options });
+      let e;
+      for (let i = 0; i < 4 && !seen.calls.some((c) => c.status === status); i++) e = await ask(ai, { model, content: "Where do I run?", headers: {}, ...asked }).catch((e) => e); // a budget must be spent first
+      const calls = seen.calls.filter((c) => c.status !== 200);
+      const told = calls[0]?.headers.get("x-should-retry");
+      want(e?.status === status && calls.length === (again ? 2 : 1) && told === String(again), `${calls.map((c) => c.status)}, x-should-retry ${told}: ${e}`);
+      if (!again) return;
+      const after = Number(calls[0].headers.get("retry-after-ms"));
+      const waited = calls[1].at - calls[0].at;
+      want(after > 0 && Math.ceil(after / 1000) === Number(calls[0].headers.get("retry-after")) && waited >= 0.95 * after, `waited ${waited} ms of ${after}`);
+      return `Retry-After ${after} ms, waited ${Math.round(waited)} ms`;
+    });
+  }
+};
 export const want = (good, what) => {
   if (!good) throw new Error(what);
 };

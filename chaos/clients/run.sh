@@ -20,10 +20,14 @@ export PLANET_DNS=$(sed -n 's/^ *dig @\([0-9.]*\) -p \([0-9]*\).*/\1:\2/p' "$pla
 export GATEWAY_URL=$(address 'http://127[0-9.]*:[0-9]*/v1/chat' | head -1 | sed 's#/v1/chat##')
 export GLOBAL_URL="http://${PLANET_DNS%:*}:${GATEWAY_URL##*:}"
 export PLANET_KEY=$(cat "$planet/keys/acme.key")
-export PLANET_LIMITED_KEY=$("$spillway" config key | grep -o 'spw_[A-Za-z0-9_-]*\|sk-[A-Za-z0-9_-]*' | head -1)
-hash=$(printf %s "$PLANET_LIMITED_KEY" | "$spillway" config key --stdin | grep -o 'sha256:[0-9a-f]*')
-# A tenant that meets its limit at once, and a model that no worker has.
-sed -e "s|^tenants:|tenants:\n  - {name: limited, keys: [\"$hash\"], limits: {requests_per_minute: 20}}|" \
+# Tenants that meet their limit at once, whose day's budget is spent by one request, and that may use one model; and a model
+# that no worker has.
+hash_of() { printf %s "$1" | "$spillway" config key --stdin | grep -o 'sha256:[0-9a-f]*'; }
+new_key() { "$spillway" config key | grep -o 'spw_[A-Za-z0-9_-]*\|sk-[A-Za-z0-9_-]*' | head -1; }
+export PLANET_LIMITED_KEY=$(new_key) PLANET_SPENT_KEY=$(new_key) PLANET_NARROW_KEY=$(new_key)
+sed -e "s|^tenants:|tenants:\n  - {name: limited, keys: [\"$(hash_of "$PLANET_LIMITED_KEY")\"], limits: {requests_per_minute: 20}}|" \
+  -e "s|^tenants:|tenants:\n  - {name: spent, keys: [\"$(hash_of "$PLANET_SPENT_KEY")\"], budget: {tokens_per_day: 30, day_offset: $((($(date -u +%-H) + 12) % 24 - 12))h}}|" \
+  -e "s|^tenants:|tenants:\n  - {name: narrow, keys: [\"$(hash_of "$PLANET_NARROW_KEY")\"], models: [qwen2.5-7b]}|" \
   -e 's|^models:|models:\n  - {name: nobody-serves}|' "$planet/spec.yaml" > "$planet/clients.yaml"
 "$spillway" apply -f "$planet/clients.yaml" > "$planet/apply.out" 2>&1 || { cat "$planet/apply.out"; exit 1; }
 for _ in $(seq 50); do
