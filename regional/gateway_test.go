@@ -295,8 +295,12 @@ func pair(t *testing.T) (w *world, fra, iad *regional.Gateway) {
 func TestSpillToAPeer(t *testing.T) {
 	w, fra, iad := pair(t)
 	l := w.local(iad, "iad", "iad-a", reply, small("small"))
-	w.served(iad, "small")
-	w.served(fra, "small")
+	eventually(t, "the peer takes what is spilled", func() bool {
+		resp, _ := w.ask(fra, call{key: "key-acme", body: ask})
+		return resp.StatusCode == 200
+	})
+	<-l.hits
+	<-l.bodies
 	body := strings.Replace(ask, "secret", strings.Repeat("word ", 4000), 1) // large enough to ask before sending
 	for _, b := range []string{ask, body} {
 		resp, text := w.ask(fra, call{key: "key-acme", body: b})
