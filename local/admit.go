@@ -124,7 +124,7 @@ func (f *floor) expectedOutput(v *visit) int64 {
 
 // place binds a visit to a worker that has room; nil when none has.
 func (f *floor) place(v *visit, p *pool, now time.Time) *attempt {
-	v.query.Spare = p.queue.Standing(v.hop.Tenant, v.class) == queue.Over
+	v.query.Spare = p.queue.Standing(v.flow(), v.class) == queue.Over
 	f.guest(v, p, now)
 	choice, ok := pick.Choose(&v.query, p.view, now, f.rng, nil)
 	if !ok {

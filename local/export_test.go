@@ -7,6 +7,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
+	"github.com/spillway-lb/spillway/internal/admin"
 	"github.com/spillway-lb/spillway/internal/openai"
 	"github.com/spillway-lb/spillway/local/pick"
 )
@@ -95,3 +96,6 @@ func (a *Agent) Claimed(worker string) map[string]uint64 {
 type Sighting = sighting
 
 func ReadSighting(r io.Reader) (*Sighting, error) { return readSighting(r) }
+
+// Queues describes the queues, as an operator sees them.
+func (a *Agent) Queues() []admin.QueueModel { return a.floor.queues(shownTenants, time.Now()) }

@@ -1,6 +1,7 @@
 package local
 
 import (
+	"cmp"
 	"crypto/rand"
 	"errors"
 	"net/http"
@@ -69,6 +70,9 @@ func (a *Agent) read(w http.ResponseWriter, r *http.Request) (*visit, *openai.Er
 		}
 		return nil, openai.InvalidJSON("the body cannot be read")
 	}
+	if a.cfg.Plain {
+		v.env.Model = cmp.Or(relay.TakeRewrite(r.Header), v.env.Model)
+	}
 	if refusal := a.resolve(v, o); refusal != nil {
 		return nil, refusal
 	}
@@ -89,8 +93,10 @@ func (a *Agent) hop(v *visit) *openai.Error {
 		relay.Strip(h)
 		v.hop.Tenant = spec.TenantAlone
 		v.hop.RequestID = rand.Text()
-		c, err := spec.ParseClass(h.Get(relay.HeaderClientClass))
-		v.class = a.classAlone(c, h.Get(relay.HeaderClientClass) != "")
+		o := a.policy.Load()
+		c, named, err := relay.NamedClass(h, o.spec)
+		v.class = a.classAlone(c, named)
+		v.hop.Flow, v.hop.TellEndpoint = relay.Flow(h, o.alone()), o.alone() != nil && o.alone().Trusted
 		if err != nil {
 			return badHeader(err)
 		}

@@ -34,6 +34,7 @@ func (m *meter) Head(resp *http.Response, out http.Header) {
 	m.events = strings.HasPrefix(resp.Header.Get("Content-Type"), "text/event-stream")
 	v, cfg := m.at.visit, &m.agent.cfg
 	out.Set(relay.HeaderRoute, cfg.Region+"/"+cfg.Zone+"/"+m.at.worker.declared.Name)
+	relay.TellEndpoint(out, v.hop.TellEndpoint, m.at.worker.declared.URL)
 	if v.hop.RequestID != "" {
 		out.Set(relay.HeaderXRequestID, v.hop.RequestID)
 	}

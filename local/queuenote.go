@@ -26,7 +26,7 @@ func (f *floor) queueNote(v *visit, p *pool, reason string, room bool, now time.
 	v.item.Bytes = int64(float64(v.query.PromptTokens) * f.orders.bytesPerToken(v.model)) // it has no body
 	c := p.queue.Foresee(&v.item, now)
 	if c.Refusal != queue.Accepted {
-		again := p.queue.RetryAfter(v.hop.Tenant, v.class, now)
+		again := p.queue.RetryAfter(v.flow(), v.class, now)
 		return fmt.Sprintf("refused: %s: try again in %s", c.Refusal, spec.Duration(again))
 	}
 	waits := "waits; for how long is not known before something has left the queue"

@@ -55,6 +55,14 @@ func (v *visit) tell(d verdict) {
 	v.ready <- d
 }
 
+// flow is who the visit counts for in the queue: its tenant, or for a trusted one whoever that asks for.
+func (v *visit) flow() string {
+	if v.hop.Flow == "" {
+		return v.hop.Tenant
+	}
+	return v.hop.Tenant + " " + v.hop.Flow // neither has a space
+}
+
 // verdict ends a wait: a place, or a refusal.
 type verdict struct {
 	attempt *attempt

@@ -17,7 +17,7 @@ const outputCost = 2
 // line fills in what the queue needs to know of a visit.
 func (f *floor) line(v *visit, p *pool, now time.Time) {
 	it := &v.item
-	it.Tenant, it.Class, it.Value, it.Weight = v.hop.Tenant, v.class, v, f.orders.weight(v.hop.Tenant)
+	it.Tenant, it.Class, it.Value, it.Weight = v.flow(), v.class, v, f.orders.weight(v.hop.Tenant)
 	it.Work, it.Bytes = max(1, v.query.PromptTokens), int64(len(v.body))
 	it.Cost = cost(v.query.PromptTokens, v.expected(), p.pace.or(defaultPace))
 	it.Deadline = now.Add(f.patience(v))
@@ -68,7 +68,7 @@ func (f *floor) wait(v *visit, p *pool, now time.Time) (*attempt, *openai.Error,
 
 // noRoom refuses a visit for as long as the queue takes to work half of what stands before it off.
 func (f *floor) noRoom(v *visit, p *pool, now time.Time) *openai.Error {
-	return openai.NoCapacity(v.model, p.queue.RetryAfter(v.hop.Tenant, v.class, now))
+	return openai.NoCapacity(v.model, p.queue.RetryAfter(v.flow(), v.class, now))
 }
 
 // try places a waiting visit if a worker has room.
@@ -76,7 +76,7 @@ func (f *floor) try(v *visit, p *pool, now time.Time) (*attempt, queue.Answer) {
 	if p.yields(v) {
 		return nil, queue.Held
 	}
-	v.query.Contended = p.queue.Len() > 1 && p.queue.Standing(v.hop.Tenant, v.class) != queue.Under
+	v.query.Contended = p.queue.Len() > 1 && p.queue.Standing(v.flow(), v.class) != queue.Under
 	at := f.place(v, p, now)
 	switch {
 	case at != nil:
@@ -84,7 +84,7 @@ func (f *floor) try(v *visit, p *pool, now time.Time) (*attempt, queue.Answer) {
 		return at, queue.Placed
 	case v.query.Guest:
 		return nil, queue.Beyond
-	case v.query.Spare && p.queue.Rivals(v.hop.Tenant, v.class):
+	case v.query.Spare && p.queue.Rivals(v.flow(), v.class):
 		return nil, queue.Held // it has its share: nobody waits for it
 	case pick.HeldBack(p.view):
 		p.held(v)

@@ -34,6 +34,9 @@ func (g *Gateway) admit(w http.ResponseWriter, r *http.Request, q *request) *ope
 	if e = q.scan(r.URL); e != nil {
 		return e
 	}
+	if name := relay.TakeRewrite(r.Header); name != "" && !q.infer {
+		q.env.Model = name
+	}
 	svc := q.state.service(r.Host)
 	if svc != nil {
 		q.service = svc.Name
@@ -112,7 +115,7 @@ func (q *request) read(h http.Header) *openai.Error {
 	if limit := q.model.MaxContext; limit > 0 && !q.infer && zone.TooLongFrom(prompt)+q.env.MaxTokens > limit {
 		return openai.ContextTooLong(prompt+q.env.MaxTokens, limit)
 	}
-	class, deadline, e := wishes(h, q.tenant.Class)
+	class, deadline, e := wishes(h, q.tenant.Class, q.state.spec)
 	if e != nil {
 		return e
 	}
@@ -120,6 +123,7 @@ func (q *request) read(h http.Header) *openai.Error {
 		Model: q.model.Name, PromptTokens: prompt, Class: class, Residency: q.tenant.Residency,
 		Spill: q.state.spec.Routing.Spill == nil || *q.state.spec.Routing.Spill, Margin: time.Duration(q.state.spec.Routing.SpillMargin),
 	}
+	q.hop.Flow, q.hop.TellEndpoint = relay.Flow(h, q.tenant), q.tenant.Trusted
 	q.hop.Tenant, q.hop.Class, q.hop.Model, q.hop.Deadline = q.tenant.Name, class, q.model.Name, deadline
 	q.hop.PromptTokens, q.hop.MaxTokens = prompt, q.env.MaxTokens
 	q.hop.AskUsage = q.state.spec.Routing.AsksUsage() && q.env.MayAskUsage() // what path it is for, the local tier knows
@@ -128,13 +132,13 @@ func (q *request) read(h http.Header) *openai.Error {
 
 // wishes reads what a caller may ask for: a class that is no more urgent than its own, and a deadline. When its
 // first token should come is read here for its mistakes, and by the local tier for its order.
-func wishes(h http.Header, own spec.Class) (class spec.Class, deadline time.Duration, e *openai.Error) {
+func wishes(h http.Header, own spec.Class, s *spec.Spec) (class spec.Class, deadline time.Duration, e *openai.Error) {
 	class = own
-	if v := h.Get(relay.HeaderClientClass); v != "" {
-		c, err := spec.ParseClass(v)
-		if err != nil {
-			return class, 0, badHeader(relay.HeaderClientClass, err.Error())
-		}
+	c, named, err := relay.NamedClass(h, s)
+	if err != nil {
+		return class, 0, badHeader(relay.HeaderClientClass, err.Error())
+	}
+	if named {
 		class = max(own, c)
 	}
 	t, e := relay.ReadTimes(h)

@@ -85,6 +85,9 @@ func (p *passage) Head(resp *http.Response, out http.Header) {
 	if out.Get(relay.HeaderRoute) == "" {
 		out.Set(relay.HeaderRoute, p.c.verdict.Path.String())
 	}
+	if !p.q.hop.TellEndpoint {
+		delete(out, relay.HeaderServedEndpoint)
+	}
 	out.Add(relay.HeaderServerTiming, "admit;dur="+millis(p.q.admitted.Sub(p.q.arrived))+
 		`, zone;desc="`+p.c.verdict.Path.String()+`";dur=`+millis(time.Since(p.q.admitted)))
 }

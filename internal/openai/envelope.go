@@ -211,7 +211,7 @@ func count(key string, v []byte) (int, error) {
 // WithModel returns body with its model replaced: an alias must reach the engine as the model it resolved to. It
 // returns body itself when nothing changes.
 func WithModel(body []byte, env *Envelope, model string) []byte {
-	if env.Model == model {
+	if raw := body[env.ModelStart:env.ModelEnd]; len(raw) == len(model)+2 && string(raw[1:len(raw)-1]) == model {
 		return body
 	}
 	out := make([]byte, 0, len(body)+len(model)+2)

@@ -12,6 +12,7 @@ const (
 	HeaderRequestID    = "Spillway-Request-Id"
 	HeaderTenant       = "Spillway-Tenant"
 	HeaderClass        = "Spillway-Class"
+	HeaderFlow         = "Spillway-Flow"
 	HeaderHop          = "Spillway-Hop"           // how many times a region passed it on
 	HeaderModel        = "Spillway-Model"         // what the model resolved to, so that a receiver can refuse before the body
 	HeaderTicket       = "Spillway-Ticket"        // "<gateway>;<boot>;<n>": the sender's ledger entry
@@ -19,9 +20,10 @@ const (
 	HeaderMaxTokens    = "Spillway-Max-Tokens"
 	HeaderDeadlineMS   = "Spillway-Deadline-Ms" // what is left of the caller's deadline
 	HeaderRetriesLeft  = "Spillway-Retries-Left"
-	HeaderPrefix       = "Spillway-Prefix"    // hash of the prompt's longest known prefix, hexadecimal
-	HeaderAskUsage     = "Spillway-Ask-Usage" // "1": ask for the usage of a stream; its client did not, and the sender hides it
-	HeaderContinues    = "Spillway-Continues" // the request goes on with an answer that was cut after so many tokens
+	HeaderPrefix       = "Spillway-Prefix"        // hash of the prompt's longest known prefix, hexadecimal
+	HeaderAskUsage     = "Spillway-Ask-Usage"     // "1": ask for the usage of a stream; its client did not, and the sender hides it
+	HeaderTellEndpoint = "Spillway-Tell-Endpoint" // "1": the answer is to say which worker's address it is from
+	HeaderContinues    = "Spillway-Continues"     // the request goes on with an answer that was cut after so many tokens
 	// HeaderNotStarted on an answer says that the request may be tried elsewhere: no work was begun, or nothing came of it
 	// and its one retry is unspent.
 	HeaderSpillWithinMS = "Spillway-Spill-Within-Ms" // how long a peer may take to the first token for the spill to be worth it

@@ -16,6 +16,8 @@ type Hop struct {
 	RequestID string
 	Tenant    string
 	Class     spec.Class
+	// Flow tells the flows of a trusted tenant apart, for fairness among them; empty for those of others.
+	Flow string
 	// Model is what the requested model resolved to.
 	Model string
 	// Hops counts how often a region passed the request on to another.
@@ -35,6 +37,8 @@ type Hop struct {
 	Prefix uint64
 	// AskUsage: the worker is to be asked for the usage of the stream. The client did not ask; the sender hides it.
 	AskUsage bool
+	// TellEndpoint: the caller is told its worker's address.
+	TellEndpoint bool
 	// Continues: the request goes on with an answer of which so many tokens have reached the client. What it uses is added
 	// to that answer's account, and its prompt is not counted again. 0: it is a request of its own.
 	Continues int
@@ -99,6 +103,7 @@ func (p *Hop) Set(h http.Header) {
 	}
 	text(HeaderRequestID, p.RequestID)
 	text(HeaderTenant, p.Tenant)
+	text(HeaderFlow, p.Flow)
 	text(HeaderClass, p.Class.String())
 	text(HeaderModel, p.Model)
 	number(HeaderHop, p.Hops)
@@ -112,6 +117,9 @@ func (p *Hop) Set(h http.Header) {
 	if p.AskUsage {
 		text(HeaderAskUsage, "1")
 	}
+	if p.TellEndpoint {
+		text(HeaderTellEndpoint, "1")
+	}
 	if p.Prefix != 0 {
 		h.Set(HeaderPrefix, strconv.FormatUint(p.Prefix, 16))
 	}
@@ -119,9 +127,9 @@ func (p *Hop) Set(h http.Header) {
 
 // ParseHop reads the hop's headers. An absent header is its zero; a malformed one is an error that names it.
 func ParseHop(h http.Header) (Hop, error) {
-	p := Hop{RequestID: h.Get(HeaderRequestID), Tenant: h.Get(HeaderTenant), Model: h.Get(HeaderModel)}
-	if len(p.RequestID) > maxName || len(p.Tenant) > maxName || len(p.Model) > maxName {
-		return Hop{}, fmt.Errorf("%s, %s or %s is longer than %d bytes", HeaderRequestID, HeaderTenant, HeaderModel, maxName)
+	p := Hop{RequestID: h.Get(HeaderRequestID), Tenant: h.Get(HeaderTenant), Model: h.Get(HeaderModel), Flow: h.Get(HeaderFlow)}
+	if len(p.RequestID) > maxName || len(p.Tenant) > maxName || len(p.Model) > maxName || len(p.Flow) > maxFlow {
+		return Hop{}, fmt.Errorf("%s, %s or %s is longer than %d bytes, or %s than %d", HeaderRequestID, HeaderTenant, HeaderModel, maxName, HeaderFlow, maxFlow)
 	}
 	var err error
 	if p.Class, err = spec.ParseClass(h.Get(HeaderClass)); err != nil {
@@ -149,6 +157,7 @@ func ParseHop(h http.Header) (Hop, error) {
 	}
 	p.Deadline, p.SpillWithin = time.Duration(ms)*time.Millisecond, time.Duration(within)*time.Millisecond
 	p.AskUsage = h.Get(HeaderAskUsage) == "1"
+	p.TellEndpoint = h.Get(HeaderTellEndpoint) == "1"
 	if v := h.Get(HeaderPrefix); v != "" {
 		if p.Prefix, err = strconv.ParseUint(v, 16, 64); err != nil {
 			return Hop{}, fmt.Errorf("reading %s: %w", HeaderPrefix, err)

@@ -15,7 +15,7 @@ import (
 func TestHopRoundTrip(t *testing.T) {
 	want := relay.Hop{
 		RequestID: "r-1", Tenant: "acme", Class: spec.Batch, Model: "m", Hops: 1, Ticket: relay.Ticket{Parent: "gw", Boot: 7, N: 9},
-		PromptTokens: 100, MaxTokens: 20, Deadline: 1500 * time.Millisecond, RetriesLeft: 1, Prefix: 0xfeed, AskUsage: true,
+		PromptTokens: 100, MaxTokens: 20, Deadline: 1500 * time.Millisecond, RetriesLeft: 1, Prefix: 0xfeed, AskUsage: true, Flow: "user-7", TellEndpoint: true,
 	}
 	h := http.Header{}
 	want.Set(h)

@@ -215,7 +215,8 @@ type Tenant struct {
 	Name string `yaml:"name"`
 	// Keys are hashed API keys, "sha256:<64 hex digits>" as `spillway config key` prints them. Two may be active while one is rotated.
 	Keys []string `yaml:"keys" secret:"true"`
-	// Class is given to requests that name none, and is the highest a request may name. Default standard.
+	// Class is given to requests that name none, and is the highest a request may name (x-spillway-class, or an objective of
+	// routing.objectives). Default standard.
 	Class Class `yaml:"class" default:"standard"`
 	// TimedKeys are hashed API keys that hold for a time, so that one can be replaced without a gap.
 	TimedKeys []TimedKey `yaml:"timed_keys"`
@@ -235,6 +236,12 @@ type Tenant struct {
 	// long system prompts; but how soon an answer begins then tells each of them whether another has lately sent the same
 	// beginning. Group only tenants that may know that of each other. Default: no tenant is told anything of another.
 	PrefixGroup string `yaml:"prefix_group"`
+	// Trusted is for a tenant that calls on behalf of many, such as an inference gateway or an application of the operator's
+	// own. Its header x-gateway-inference-fairness-id (or x-llm-d-inference-fairness-id) tells its callers apart: each of them
+	// has the tenant's weight where zones are busy. Its answers say which worker they are from, in
+	// x-gateway-destination-endpoint-served. Nobody else is believed, or told. In a zone that stands alone, where everybody is
+	// the tenant "default", this tenant's own entry says so. Default false.
+	Trusted bool `yaml:"trusted"`
 	// Fallback lets a model's fallback answer the tenant's requests. In a zone that stands alone, where everybody is the
 	// tenant "default", this tenant's own entry says so.
 	Fallback bool `yaml:"fallback"`
@@ -332,6 +339,10 @@ type Routing struct {
 	// UsageInStreams has engines state the usage of every chat and completions stream, so that tenants' tokens are counted
 	// and not guessed. A client that did not ask for it is not shown it. Default true.
 	UsageInStreams *bool `yaml:"usage_in_streams" default:"true"`
+	// Objectives are names that requests may give for a class in the header x-gateway-inference-objective (or
+	// x-llm-d-inference-objective), beside the classes' own. A request never gets more than its tenant's class, and an
+	// unknown name says nothing. Default: none.
+	Objectives []Objective `yaml:"objectives"`
 	// Queue says how requests wait at local tiers while no worker has room.
 	Queue Queueing `yaml:"queue"`
 	// Health says when local tiers take a worker out, and how it comes back.

@@ -55,6 +55,7 @@ func (s *Spec) judge(alone bool) []Problem {
 	j.tenants()
 	j.issuers()
 	j.pools()
+	j.objectives()
 	j.policy()
 	return j.found
 }

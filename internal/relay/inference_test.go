@@ -1,0 +1,52 @@
+package relay_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/spillway-lb/spillway/internal/relay"
+	"github.com/spillway-lb/spillway/internal/spec"
+)
+
+func TestInferenceHeaders(t *testing.T) {
+	s := &spec.Spec{Routing: spec.Routing{Objectives: []spec.Objective{{Name: "premium-traffic", Class: spec.Interactive}}}}
+	for _, tc := range []struct {
+		header, value string
+		class         spec.Class
+		named, wrong  bool
+	}{
+		{"X-Gateway-Inference-Objective", "premium-traffic", spec.Interactive, true, false},
+		{"X-Llm-D-Inference-Objective", "batch", spec.Batch, true, false},
+		{"X-Llm-D-Inference-Objective", "sheddable", 0, false, false},
+		{"X-Spillway-Class", "premium-traffic", 0, false, true},
+		{"X-Spillway-Class", "batch", spec.Batch, true, false},
+		{"X-Other", "batch", 0, false, false},
+	} {
+		c, named, err := relay.NamedClass(http.Header{tc.header: {tc.value}}, s)
+		if named != tc.named || (err != nil) != tc.wrong || named && c != tc.class {
+			t.Errorf("%s: %s is %v, %v, %v", tc.header, tc.value, c, named, err)
+		}
+	}
+	for id, want := range map[string]string{"user-7": "user-7", "": "", "a b": "", "é": "", strings.Repeat("x", 129): ""} {
+		h := http.Header{"X-Llm-D-Inference-Fairness-Id": {id}}
+		if got := relay.Flow(h, &spec.Tenant{Trusted: true}); got != want {
+			t.Errorf("%q is the flow %q", id, got)
+		}
+		if got := relay.Flow(h, &spec.Tenant{}) + relay.Flow(h, nil); got != "" {
+			t.Errorf("somebody who is not trusted has the flow %q", got)
+		}
+	}
+	h := http.Header{"X-Gateway-Model-Name-Rewrite": {"small"}, "X-Llm-D-Model-Name-Rewrite": {"large"}}
+	if got := relay.TakeRewrite(h); got != "small" || len(h) != 0 {
+		t.Errorf("%q is asked for, and %v goes on", got, h)
+	}
+	out := http.Header{relay.HeaderServedEndpoint: {"10.9.9.9:1"}}
+	relay.TellEndpoint(out, false, "http://10.0.0.1:8000/x")
+	if len(out) != 0 {
+		t.Errorf("told %v", out)
+	}
+	if relay.TellEndpoint(out, true, "http://10.0.0.1:8000/x"); out.Get(relay.HeaderServedEndpoint) != "10.0.0.1:8000" {
+		t.Errorf("told %v", out)
+	}
+}
