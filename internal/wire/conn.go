@@ -11,6 +11,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/spillway-lb/spillway/internal/lifetime"
 )
 
 const (
@@ -34,12 +36,11 @@ type serverConn struct {
 	peer     *tls.ConnectionState
 	watched  uint64
 
-	mu      sync.Mutex
-	left    bool               // the client is gone
-	cancel  context.CancelFunc // of the request under way
-	want    time.Time          // until when a read may take
-	armed   time.Time          // what the connection was told last
-	reading bool
+	reads, writes due
+
+	mu    sync.Mutex
+	left  bool              // the client is gone
+	under *lifetime.Context // the request under way
 }
 
 func (c *serverConn) hook(state http.ConnState) {
@@ -155,7 +156,7 @@ func (c *serverConn) next() (req *parsed, goOn bool) {
 		if fresh {
 			wait = c.headTime()
 		}
-		c.allow(wait)
+		c.reads.within(wait)
 		if err := c.read(); err != nil {
 			return nil, false
 		}
@@ -180,59 +181,38 @@ func (c *serverConn) next() (req *parsed, goOn bool) {
 		if len(b) < len(*c.buf) || len(b) == bufferBytes {
 			return nil, true
 		}
-		c.allow(c.headTime())
+		c.reads.within(c.headTime())
 		if err := c.read(); err != nil {
 			return nil, len(c.buffered()) > 0
 		}
 	}
 }
 
-// allow bounds the reads to come. A deadline that is near enough to the one that is set costs nothing.
-func (c *serverConn) allow(d time.Duration) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	switch now := time.Now(); {
-	case d <= 0:
-		c.want = time.Time{}
-	case c.armed.After(now.Add(d*3/4)) && !c.armed.After(now.Add(d)):
-		c.want = c.armed
-	default:
-		c.want = now.Add(d)
-	}
-}
-
 // SetReadDeadline bounds reads from now on, also one under way.
-func (c *serverConn) SetReadDeadline(t time.Time) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.want = t
-	if c.reading {
-		return c.arm()
-	}
-	return nil
-}
+func (c *serverConn) SetReadDeadline(t time.Time) error { return c.reads.by(t, c.conn.SetReadDeadline) }
 
-// arm tells the connection what it was not told yet.
-func (c *serverConn) arm() error {
-	if c.want.Equal(c.armed) {
-		return nil
-	}
-	c.armed = c.want
-	return c.conn.SetReadDeadline(c.want)
+// SetWriteDeadline does so for writes.
+func (c *serverConn) SetWriteDeadline(t time.Time) error {
+	return c.writes.by(t, c.conn.SetWriteDeadline)
 }
 
 // read is fill within the time that is allowed.
 func (c *serverConn) read() error {
-	c.mu.Lock()
-	err := c.arm()
-	c.reading = true
-	c.mu.Unlock()
+	err := c.reads.begin(c.conn.SetReadDeadline)
 	if err == nil {
 		err = c.fill()
 	}
-	c.mu.Lock()
-	c.reading = false
-	c.mu.Unlock()
+	c.reads.done()
+	return err
+}
+
+// write sends within the time that is allowed.
+func (c *serverConn) write(b []byte) error {
+	err := c.writes.begin(c.conn.SetWriteDeadline)
+	if err == nil {
+		_, err = c.conn.Write(b)
+	}
+	c.writes.done()
 	return err
 }
 
@@ -240,40 +220,40 @@ func (c *serverConn) read() error {
 func (c *serverConn) gone() {
 	c.mu.Lock()
 	c.left = true
-	cancel := c.cancel
+	under := c.under
 	c.mu.Unlock()
-	if cancel != nil {
-		cancel()
+	if under != nil {
+		under.End(nil)
 	}
 }
 
-// begin makes the request's context, which ends with it or when the client leaves.
-func (c *serverConn) begin() (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithCancel(c.base)
+// begin begins the request's context, which ends with it or when the client leaves.
+func (c *serverConn) begin(ctx *lifetime.Context) {
+	ctx.Begin(c.base)
 	c.mu.Lock()
-	c.cancel = cancel
+	c.under = ctx
 	left := c.left
-	c.want = time.Time{}
 	c.mu.Unlock()
+	_ = c.SetReadDeadline(time.Time{}) // nobody reads
 	if left {
-		cancel()
+		ctx.End(nil)
 	}
-	return ctx, cancel
 }
 
-func (c *serverConn) over(cancel context.CancelFunc) {
+func (c *serverConn) over() {
 	c.mu.Lock()
-	c.cancel = nil
+	ctx := c.under
+	c.under = nil
 	c.mu.Unlock()
-	cancel()
+	ctx.End(nil)
 }
 
 // answer runs the handler; false when the connection ends with it.
 func (c *serverConn) answer(p *parsed) (keep bool) {
-	ctx, cancel := c.begin()
-	defer c.over(cancel)
 	w := &responseWriter{c: c, header: http.Header{}}
-	req := p.request(ctx)
+	c.begin(&w.ctx)
+	defer c.over()
+	req := p.request(&w.ctx)
 	req.RemoteAddr, req.TLS = c.remote, c.peer
 	w.body = requestBody{c: c, left: p.length}
 	if p.length > 0 {
@@ -293,7 +273,7 @@ func (c *serverConn) answer(p *parsed) (keep bool) {
 		}
 	}()
 	if d := c.s.std.WriteTimeout; d > 0 {
-		_ = c.conn.SetWriteDeadline(time.Now().Add(d)) // an error shows again at once
+		_ = c.SetWriteDeadline(time.Now().Add(d)) // an error shows again at once
 	}
 	c.s.handler.ServeHTTP(w, req)
 	return w.finish()

@@ -11,5 +11,9 @@ func rawOf(net.Conn) syscall.RawConn { return nil }
 
 func (l *link) attempt(uintptr) bool { return true }
 
-// silent cannot be said here, so that no connection is used twice.
-func silent(net.Conn) bool { return false }
+// peek cannot look here, so that no connection is used twice.
+type peek struct{}
+
+func newPeek(net.Conn) peek { return peek{} }
+
+func (p *peek) silent() bool { return false }

@@ -3,7 +3,6 @@
 package wire
 
 import (
-	"errors"
 	"net"
 	"syscall"
 )
@@ -40,22 +39,32 @@ func (l *link) attempt(fd uintptr) bool {
 	}
 }
 
-// silent says that nothing has come on a connection that waits to be used again: no end, and no byte that nobody has asked
-// for.
-func silent(c net.Conn) bool {
+// peek looks at a connection without reading of it.
+type peek struct {
+	raw   syscall.RawConn // nil when there is none to look at
+	try   func(fd uintptr) bool
+	quiet *bool
+}
+
+func newPeek(c net.Conn) peek {
 	if t, ok := c.(interface{ NetConn() net.Conn }); ok {
 		c = t.NetConn()
 	}
-	raw := rawOf(c)
-	if raw == nil {
-		return false
-	}
-	quiet := false
-	err := raw.Read(func(fd uintptr) bool {
+	quiet := new(bool)
+	return peek{raw: rawOf(c), quiet: quiet, try: func(fd uintptr) bool {
 		var one [1]byte
 		_, _, err := syscall.Recvfrom(int(fd), one[:], syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
-		quiet = errors.Is(err, syscall.EAGAIN)
+		*quiet = err == syscall.EAGAIN
 		return true
-	})
-	return err == nil && quiet
+	}}
+}
+
+// silent says that nothing has come on a connection that waits to be used again: no end, and no byte that nobody has asked
+// for.
+func (p *peek) silent() bool {
+	if p.raw == nil {
+		return false
+	}
+	*p.quiet = false
+	return p.raw.Read(p.try) == nil && *p.quiet
 }

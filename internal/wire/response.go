@@ -8,6 +8,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
+
+	"github.com/spillway-lb/spillway/internal/lifetime"
 )
 
 const (
@@ -25,6 +27,7 @@ const (
 // responseWriter writes one answer. out holds what was not sent yet.
 type responseWriter struct {
 	c       *serverConn
+	ctx     lifetime.Context // the request's
 	body    requestBody
 	header  http.Header
 	out     *output
@@ -226,7 +229,7 @@ func (w *responseWriter) line(name, value string) {
 // send writes what is gathered. A buffer is not held longer than that.
 func (w *responseWriter) send() {
 	if w.err == nil && w.out != nil && len(w.out.b) > 0 {
-		_, w.err = w.c.conn.Write(w.out.b)
+		w.err = w.c.write(w.out.b)
 	}
 	w.release()
 }
@@ -259,7 +262,7 @@ func (w *responseWriter) Flush() { _ = w.FlushError() }
 func (w *responseWriter) SetReadDeadline(t time.Time) error { return w.c.SetReadDeadline(t) }
 
 // SetWriteDeadline bounds writes from now on.
-func (w *responseWriter) SetWriteDeadline(t time.Time) error { return w.c.conn.SetWriteDeadline(t) }
+func (w *responseWriter) SetWriteDeadline(t time.Time) error { return w.c.SetWriteDeadline(t) }
 
 // EnableFullDuplex lets the body be read after the answer has begun.
 func (w *responseWriter) EnableFullDuplex() error {
@@ -300,7 +303,7 @@ func (w *responseWriter) finish() bool {
 		return false
 	}
 	if w.c.s.std.WriteTimeout > 0 {
-		_ = w.c.conn.SetWriteDeadline(time.Time{}) // an error shows again at once
+		_ = w.c.SetWriteDeadline(time.Time{}) // an error shows again at once
 	}
 	return !w.closing
 }

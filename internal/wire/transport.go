@@ -13,6 +13,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/spillway-lb/spillway/internal/lifetime"
 )
 
 // maxInline is the longest request body that is sent here, in bytes: one that is written in one go, before the answer is
@@ -39,6 +41,7 @@ type kept struct {
 	since time.Time
 	used  bool                 // it has carried a request before
 	peer  *tls.ConnectionState // nil without TLS
+	peek  peek
 }
 
 // Over makes a Transport with the settings of std: how to dial, TLS, and how many connections are kept for how long.
@@ -174,7 +177,7 @@ func (t *Transport) connect(ctx context.Context, at place) (*kept, error) {
 		if k == nil {
 			return t.dial(ctx, at)
 		}
-		if silent(k.conn) {
+		if k.peek.silent() {
 			return k, nil
 		}
 		_ = k.conn.Close() // the other side has done so, or says what nobody asked
@@ -210,7 +213,7 @@ func (t *Transport) dial(ctx context.Context, at place) (*kept, error) {
 	if err != nil {
 		return nil, err
 	}
-	k := &kept{link: newLink(c), at: at}
+	k := &kept{link: newLink(c), at: at, peek: newPeek(c)}
 	if t, ok := c.(*tls.Conn); ok {
 		state := t.ConnectionState()
 		k.peer = &state
@@ -303,7 +306,7 @@ type exchange struct {
 	t       *Transport
 	k       *kept
 	ctx     context.Context
-	stop    func() bool // the watch over ctx; false when it has closed the connection
+	stop    lifetime.Hook // the watch over ctx, which closes the connection
 	resp    *http.Response
 	ongoing atomic.Bool // until the connection is given back or closed
 	close   bool
@@ -313,7 +316,7 @@ type exchange struct {
 func (t *Transport) exchange(k *kept, req *http.Request, out []byte) (resp *http.Response, untouched bool, err error) {
 	x := &exchange{t: t, k: k, ctx: req.Context()}
 	x.ongoing.Store(true)
-	x.stop = context.AfterFunc(x.ctx, x.cut)
+	x.stop.Watch(x.ctx, x)
 	n, err := k.conn.Write(out)
 	if err != nil && n == 0 {
 		x.end(false)
@@ -333,6 +336,9 @@ func (t *Transport) exchange(k *kept, req *http.Request, out []byte) (resp *http
 	return resp, false, nil
 }
 
+// Ended implements lifetime.Ender.
+func (x *exchange) Ended() { x.cut() }
+
 // cut closes the connection under whoever waits for it.
 func (x *exchange) cut() {
 	if x.ongoing.CompareAndSwap(true, false) {
@@ -350,7 +356,7 @@ func abort(c net.Conn) {
 
 // end gives the connection back when the exchange was whole, or closes it.
 func (x *exchange) end(whole bool) {
-	free := x.stop()
+	free := x.stop.Leave()
 	if !x.ongoing.CompareAndSwap(true, false) {
 		return
 	}
