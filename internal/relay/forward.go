@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/spillway-lb/spillway/internal/lifetime"
 	"github.com/spillway-lb/spillway/internal/openai"
 	"github.com/spillway-lb/spillway/internal/resume"
 )
@@ -39,7 +40,8 @@ type Forwarder struct {
 	// IdleTimeout bounds the silence before the answer's head and between any two pieces of its body. Zero means no bound.
 	IdleTimeout time.Duration
 
-	buffers sync.Pool
+	buffers  sync.Pool
+	silences silences
 }
 
 // Forward sends req, whose context it replaces by one under ctx, and streams the answer to w. It never retries. When
@@ -49,15 +51,19 @@ func (f *Forwarder) Forward(ctx context.Context, w http.ResponseWriter, req *htt
 	return f.ForwardAs(ctx, w, req, obs, Options{})
 }
 
-// ForwardAs is Forward with options.
+// ForwardAs is Forward with options. A ctx of lifetime's own kind is taken to be this forward's alone: it is ended when the
+// answer stands still, and not put under another.
 func (f *Forwarder) ForwardAs(ctx context.Context, w http.ResponseWriter, req *http.Request, obs Observer, opts Options) (res Result) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	defer func() { res.Done = time.Now() }()
-	idle := f.watch(cancel)
-	if idle != nil {
-		defer idle.stop()
+	s := stream{f: f, w: w, rc: *http.NewResponseController(w), obs: obs, res: &res, claim: opts.Claim, joined: opts.Joined}
+	life, own := ctx.(*lifetime.Context)
+	if !own {
+		life = lifetime.Under(ctx)
+		defer life.End(nil)
+		ctx = life
 	}
+	defer func() { res.Done = time.Now() }()
+	f.watch(&s.idle, life)
+	defer s.idle.stop()
 	resp, err := f.send(ctx, req, &opts)
 	if err != nil {
 		res.unreached(ctx, err)
@@ -73,7 +79,7 @@ func (f *Forwarder) ForwardAs(ctx context.Context, w http.ResponseWriter, req *h
 		res.refuse(resp)
 		return res
 	}
-	s := stream{f: f, w: w, rc: http.NewResponseController(w), resp: resp, obs: obs, res: &res, idle: idle, claim: opts.Claim, joined: opts.Joined}
+	s.resp = resp
 	if s.seam = opts.seam(resp); opts.Joined && s.seam == nil {
 		res.misfit(resp.StatusCode)
 		return res
@@ -113,11 +119,11 @@ func (r *Result) refuse(resp *http.Response) {
 type stream struct {
 	f        *Forwarder
 	w        http.ResponseWriter
-	rc       *http.ResponseController
+	rc       http.ResponseController
 	resp     *http.Response
 	obs      Observer
 	res      *Result
-	idle     *silence
+	idle     silence
 	deadline time.Time // the client's write deadline as it is set
 	last     [2]byte   // the last bytes written, to end a broken event cleanly
 	claim    func() bool
@@ -138,10 +144,9 @@ func (s *stream) run(ctx context.Context) {
 	}
 	for {
 		p, err := next()
-		if s.idle != nil {
-			s.idle.heard()
-		}
-		if len(p) > 0 && !s.piece(p, err == nil) {
+		now := time.Now()
+		s.idle.heard(now)
+		if len(p) > 0 && !s.piece(p, now, err == nil) {
 			return
 		}
 		if s.failed() {
@@ -169,8 +174,7 @@ func (s *stream) cut(ctx context.Context) bool {
 }
 
 // piece passes one piece on; false when the client has stopped reading.
-func (s *stream) piece(p []byte, more bool) bool {
-	now := time.Now()
+func (s *stream) piece(p []byte, now time.Time, more bool) bool {
 	if !s.res.Started && !s.head() {
 		return false
 	}

@@ -28,9 +28,15 @@ func Guard(next http.Handler) http.Handler {
 			next.ServeHTTP(w, r)
 			return
 		}
-		rc := http.NewResponseController(w)
-		if err := rc.EnableFullDuplex(); err != nil { // a writer of a test
+		if err := enableFullDuplex(w); err != nil { // a writer of a test
 			next.ServeHTTP(w, r)
+			return
+		}
+		if body, ok := r.Body.(watchable); ok && len(r.TransferEncoding) == 0 {
+			next.ServeHTTP(w, r)
+			if !body.Ended() && !linger(body, w, lingerTime) {
+				Abort()
+			}
 			return
 		}
 		if len(r.TransferEncoding) > 0 {
@@ -48,10 +54,24 @@ func Guard(next http.Handler) http.Handler {
 		if r.Header.Get("Expect") != "" && !body.begun {
 			within = unaskedTime
 		}
-		if !body.ended && !body.linger(rc, within) {
+		if !body.ended && !linger(body, w, within) {
 			Abort()
 		}
 	})
+}
+
+// watchable is a body that knows whether it was read to its end.
+type watchable interface {
+	io.ReadCloser
+	Ended() bool
+}
+
+// enableFullDuplex is what a controller does, without one where the writer is the server's own.
+func enableFullDuplex(w http.ResponseWriter) error {
+	if own, ok := w.(interface{ EnableFullDuplex() error }); ok {
+		return own.EnableFullDuplex()
+	}
+	return http.NewResponseController(w).EnableFullDuplex()
 }
 
 // watched knows whether a body was read to its end.
@@ -67,12 +87,16 @@ func (b *watched) Read(p []byte) (int, error) {
 	return n, err
 }
 
+// Ended says so.
+func (b *watched) Ended() bool { return b.ended }
+
 // linger reads what is left of a body; true when that is all of it. Otherwise the deadline stays, so that nothing after
 // it waits for the rest.
-func (b *watched) linger(rc *http.ResponseController, within time.Duration) bool {
+func linger(b watchable, w http.ResponseWriter, within time.Duration) bool {
+	rc := http.NewResponseController(w)
 	if rc.SetReadDeadline(time.Now().Add(within)) != nil || rc.Flush() != nil {
 		return false
 	}
 	_, _ = io.CopyN(io.Discard, b, maxLinger) // what matters is whether the end was reached
-	return b.ended && rc.SetReadDeadline(time.Time{}) == nil
+	return b.Ended() && rc.SetReadDeadline(time.Time{}) == nil
 }

@@ -43,7 +43,10 @@ const maxComplaint = 16 << 10
 
 // send sends a request, twice when it was refused for what we added to it: that is not the client's fault and cost no work.
 func (f *Forwarder) send(ctx context.Context, req *http.Request, opts *Options) (*http.Response, error) {
-	resp, err := f.Transport.RoundTrip(req.WithContext(ctx))
+	if req.Context() != ctx {
+		req = req.WithContext(ctx)
+	}
+	resp, err := f.Transport.RoundTrip(req)
 	if err != nil || opts.Original == nil || !refusesUsage(resp) {
 		return resp, err
 	}

@@ -1,7 +1,6 @@
 package relay
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -9,11 +8,16 @@ import (
 	"strings"
 )
 
+// hopHeaders is how many headers a hop adds at most, about.
+const hopHeaders = 10
+
+var identity = []string{"identity"} // nobody changes it in place
+
 // Outbound builds the request that goes on to url: the caller's method and end-to-end headers without its credentials
 // and without Spillway-* headers, the body with its known length, and the hop's headers. Compression is not asked for,
 // so that events pass as they are made.
 func Outbound(ctx context.Context, in *http.Request, url string, body []byte, hop *Hop) (*http.Request, error) {
-	out, err := http.NewRequestWithContext(ctx, in.Method, url, bytes.NewReader(body))
+	out, err := request(ctx, in.Method, url, body, len(in.Header)+hopHeaders)
 	if err != nil {
 		return nil, fmt.Errorf("building the request to the next tier: %w", err)
 	}
@@ -23,7 +27,7 @@ func Outbound(ctx context.Context, in *http.Request, url string, body []byte, ho
 	if out.Header["User-Agent"] == nil {
 		out.Header["User-Agent"] = nil // the transport would add its own
 	}
-	out.Header.Set("Accept-Encoding", "identity")
+	out.Header["Accept-Encoding"] = identity
 	if hop != nil {
 		hop.Set(out.Header)
 	}

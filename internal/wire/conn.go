@@ -325,6 +325,9 @@ func (b *requestBody) Close() error {
 	return nil
 }
 
+// Ended reports whether the body was read to its end.
+func (b *requestBody) Ended() bool { return b.rest() == 0 }
+
 // rest reports whether something is left unread.
 func (b *requestBody) rest() int64 {
 	b.mu.Lock()
