@@ -82,10 +82,10 @@ func (v *visit) exclude(id int32) {
 
 // attempt forwards a visit to one worker and books how it went. What reaches the client must be claimed first.
 func (a *Agent) attempt(ctx context.Context, w http.ResponseWriter, v *visit, at *attempt, claim func() bool) relay.Result {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
 	m := &meter{agent: a, at: at}
-	a.floor.begin(at, cancel)
+	m.ctx.Begin(ctx)
+	defer m.ctx.End(nil)
+	a.floor.begin(at, m.ctx.End)
 	if !v.env.Stream {
 		after := time.Duration(1.5*at.choice.Seconds*float64(time.Second)) + 50*time.Millisecond
 		at.prefills = time.AfterFunc(after, func() { a.floor.prefilled(at) })
@@ -93,12 +93,12 @@ func (a *Agent) attempt(ctx context.Context, w http.ResponseWriter, v *visit, at
 	}
 	body, opts := a.wording(v, at.worker)
 	opts.Claim, opts.Seam, opts.Joined = claim, v.stream.seam, v.stream.joined
-	req, err := relay.Outbound(ctx, v.r, at.worker.declared.URL+target(v.r.URL), body, nil)
+	req, err := relay.Outbound(&m.ctx, v.r, at.worker.declared.URL+target(v.r.URL), body, nil)
 	var res relay.Result
 	if err != nil {
 		res = relay.Result{Err: fmt.Errorf("forwarding the request: %w", err)}
 	} else {
-		res = a.forward.ForwardAs(ctx, w, req, m, opts)
+		res = a.forward.ForwardAs(&m.ctx, w, req, m, opts)
 	}
 	a.floor.end(at, m, &res, time.Now())
 	switch {

@@ -38,5 +38,5 @@ func (o *orders) hashKey(v *visit) uint64 {
 		return 0
 	}
 	seed = pick.Seed(0, o.prefixOwner(v.hop.Tenant), v.model)
-	return pick.Key(seed, string(v.env.Prompt[:min(len(v.env.Prompt), keyedPrefix)]))
+	return pick.KeyOf(seed, v.env.Prompt[:min(len(v.env.Prompt), keyedPrefix)])
 }

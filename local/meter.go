@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spillway-lb/spillway/internal/lifetime"
 	"github.com/spillway-lb/spillway/internal/openai"
 	"github.com/spillway-lb/spillway/internal/relay"
 )
@@ -18,6 +19,7 @@ const maxErrorBody = 4096
 
 // meter watches one answer pass: it books the first byte, counts tokens, and signs the head with the way it came.
 type meter struct {
+	ctx       lifetime.Context // the attempt's
 	agent     *Agent
 	at        *attempt
 	events    bool
@@ -31,7 +33,7 @@ type meter struct {
 // Head signs the answer's head.
 func (m *meter) Head(resp *http.Response, out http.Header) {
 	m.status = resp.StatusCode
-	m.events = strings.HasPrefix(resp.Header.Get("Content-Type"), "text/event-stream")
+	m.events = strings.HasPrefix(relay.First(resp.Header, "Content-Type"), "text/event-stream")
 	v, cfg := m.at.visit, &m.agent.cfg
 	out.Set(relay.HeaderRoute, cfg.Region+"/"+cfg.Zone+"/"+m.at.worker.declared.Name)
 	relay.TellEndpoint(out, v.hop.TellEndpoint, m.at.worker.declared.URL)

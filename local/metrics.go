@@ -1,8 +1,6 @@
 package local
 
 import (
-	"strconv"
-
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/spillway-lb/spillway/internal/openai"
@@ -24,6 +22,7 @@ type meters struct {
 	ttft     *prometheus.HistogramVec
 	errors   *prometheus.HistogramVec
 	resumes  *prometheus.CounterVec
+	known    knownMeters
 
 	workers, inFlight, kvFree, overcommit, prefixes, prefill, queued, instances, owned *prometheus.Desc
 }
@@ -64,6 +63,7 @@ func newMeters(r *prometheus.Registry, a *Agent) *meters {
 		queued:     desc("queue_length", "Requests waiting for a worker.", "model"),
 	}
 	m.resumes = newResumes(r, a)
+	m.known = m.newKnown()
 	r.MustRegister(m.requests, m.refusals, m.tokens, m.waits, m.ttft, m.errors, m.retries, m.unkept, m.falls, m.hedges, m, newQueueMeters(a))
 	return m
 }
@@ -118,13 +118,13 @@ func (m *meters) refused(e *openai.Error) { m.refusals.WithLabelValues(e.Code).I
 
 // done counts one attempt.
 func (m *meters) done(v *visit, at *attempt, res *relay.Result) {
-	m.requests.WithLabelValues(v.model, outcome(res)).Inc()
+	m.known.requests.Of(attemptKey{v.model, outcome(res)}).Inc()
 	if !at.hedge {
-		m.waits.WithLabelValues(v.model, v.class.String()).Observe(at.sent.Sub(v.arrived).Seconds())
+		m.known.waits.Of(waitKey{v.model, v.class}).Observe(at.sent.Sub(v.arrived).Seconds())
 	}
 	if !res.FirstByte.IsZero() {
 		seconds := max(0, res.FirstByte.Sub(at.sent)).Seconds()
-		m.ttft.WithLabelValues(v.model).Observe(seconds)
+		m.known.ttft.Of(v.model).Observe(seconds)
 		if v.env.Stream && res.Status/100 == 2 && at.choice.Seconds > 0 {
 			m.errors.WithLabelValues(v.model).Observe(seconds / at.choice.Seconds)
 		}
@@ -133,12 +133,18 @@ func (m *meters) done(v *visit, at *attempt, res *relay.Result) {
 
 // spent counts the tokens of one answer.
 func (m *meters) spent(v *visit, u openai.Usage) {
-	for kind, n := range map[string]int{"prompt": u.Prompt, "cached": u.Cached, "completion": u.Completion} {
-		if n > 0 {
-			m.tokens.WithLabelValues(v.model, v.class.String(), kind, u.Source()).Add(float64(n))
+	for _, x := range [...]struct {
+		kind string
+		n    int
+	}{{"prompt", u.Prompt}, {"cached", u.Cached}, {"completion", u.Completion}} {
+		if x.n > 0 {
+			m.known.tokens.Of(tokenKey{v.model, v.class, x.kind, u.Source()}).Add(float64(x.n))
 		}
 	}
 }
+
+// classOf are the outcomes of answers, by the first digit of their status.
+var classOf = [...]string{"0xx", "1xx", "2xx", "3xx", "4xx", "5xx", "6xx", "7xx", "8xx", "9xx"}
 
 func outcome(res *relay.Result) string {
 	switch {
@@ -153,5 +159,5 @@ func outcome(res *relay.Result) string {
 	case res.Err != nil:
 		return "failed"
 	}
-	return strconv.Itoa(res.Status/100) + "xx"
+	return classOf[min(max(res.Status/100, 0), len(classOf)-1)]
 }

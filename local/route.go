@@ -24,7 +24,7 @@ func (a *Agent) resolve(v *visit, o *orders) *openai.Error {
 	if !a.cfg.Plain {
 		return nil
 	}
-	asked, pin := v.env.Model, v.r.Header.Get(relay.HeaderClientTarget)
+	asked, pin := v.env.Model, relay.First(v.r.Header, relay.HeaderClientTarget)
 	ans, err := route.Resolve(o.spec, o.ask(asked, v))
 	var not *route.NotATarget
 	switch {
@@ -53,8 +53,8 @@ func badTarget(e error) *openai.Error {
 // ask is what a visit says to the rules.
 func (o *orders) ask(model string, v *visit) *route.Ask {
 	q := &route.Ask{
-		Model: model, Pin: v.r.Header.Get(relay.HeaderClientTarget), Tenant: v.hop.Tenant, Header: v.r.Header, Chance: rand.Float64(),
-		Session: v.r.Header.Get(relay.HeaderClientSession), User: v.env.User,
+		Model: model, Pin: relay.First(v.r.Header, relay.HeaderClientTarget), Tenant: v.hop.Tenant, Header: v.r.Header, Chance: rand.Float64(),
+		Session: relay.First(v.r.Header, relay.HeaderClientSession), User: v.env.User,
 	}
 	if at, err := netip.ParseAddrPort(v.r.RemoteAddr); err == nil {
 		q.Client = at.Addr().Unmap().String()

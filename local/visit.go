@@ -27,8 +27,8 @@ type visit struct {
 	estimate int64  // prompt tokens as the gateway or we estimated them, before correction
 	longest  int64  // tokens of the longest input when there are several, each a sequence of its own; 0 otherwise
 	query    pick.Query
-	blocks   [pick.MaxBlocks]uint64
-	marks    []uint64 // names of the prompt's beginnings in sketches; they lie in markRoom
+	blocks   [16]uint64 // room for those of most prompts
+	marks    []uint64   // names of the prompt's beginnings in sketches; they lie in markRoom
 	markRoom [capacity.MaxLandmarks]uint64
 	excluded [2]int32
 	retries  int

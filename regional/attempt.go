@@ -8,8 +8,10 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/spillway-lb/spillway/internal/lifetime"
 	"github.com/spillway-lb/spillway/internal/openai"
 	"github.com/spillway-lb/spillway/internal/relay"
+	"github.com/spillway-lb/spillway/regional/zone"
 )
 
 const (
@@ -36,17 +38,17 @@ func (g *Gateway) attempt(w http.ResponseWriter, r *http.Request, q *request, c 
 	if hop.Deadline > 0 {
 		hop.Deadline = max(hop.Deadline-time.Since(q.arrived), time.Millisecond)
 	}
-	ctx, cancel := context.WithCancelCause(g.beside(r.Context(), q, c))
-	defer cancel(nil)
-	g.depart(p, cancel)
-	req, err := relay.Outbound(ctx, r, "https://"+c.verdict.Endpoint+q.path, q.body, &hop)
+	g.beside(r.Context(), p)
+	defer p.ctx.End(nil)
+	g.depart(p, p.ctx.End)
+	req, err := relay.Outbound(&p.ctx, r, "https://"+c.verdict.Endpoint+q.path, q.body, &hop)
 	if err != nil {
 		return relay.Result{Err: err}
 	}
 	if c.verdict.Spilled() && len(q.body) >= askFrom {
 		req.Header.Set("Expect", "100-continue")
 	}
-	res := forwarder.ForwardAs(ctx, w, req, p, relay.Options{HideUsage: q.hop.AskUsage && !q.peer, Seam: q.stream.seam, Joined: q.stream.joined})
+	res := forwarder.ForwardAs(&p.ctx, w, req, p, relay.Options{HideUsage: q.hop.AskUsage && !q.peer, Seam: q.stream.seam, Joined: q.stream.joined})
 	if res.Status == 0 && res.Retryable && !res.GivenUp() && !outrun(res.Err) {
 		g.suspect(c.verdict.Endpoint)
 	}
@@ -60,6 +62,7 @@ func (g *Gateway) attempt(w http.ResponseWriter, r *http.Request, q *request, c 
 
 // passage watches one answer pass.
 type passage struct {
+	ctx    lifetime.Context // the attempt's
 	g      *Gateway
 	q      *request
 	c      choice
@@ -73,6 +76,7 @@ type passage struct {
 	place  *place
 	cancel context.CancelCauseFunc
 	sent   time.Time
+	query  zone.Query   // that finds another place beside this one
 	doomed bool         // it was given up and is about to end
 	heard  atomic.Int64 // as in place
 }
@@ -80,9 +84,9 @@ type passage struct {
 // Head puts our own headers over those of the tier below.
 func (p *passage) Head(resp *http.Response, out http.Header) {
 	p.status = resp.StatusCode
-	p.events = strings.HasPrefix(resp.Header.Get("Content-Type"), "text/event-stream")
+	p.events = strings.HasPrefix(relay.First(resp.Header, "Content-Type"), "text/event-stream")
 	out.Set(relay.HeaderXRequestID, p.q.hop.RequestID)
-	if out.Get(relay.HeaderRoute) == "" {
+	if relay.First(out, relay.HeaderRoute) == "" {
 		out.Set(relay.HeaderRoute, p.c.verdict.Path.String())
 	}
 	if !p.q.hop.TellEndpoint {

@@ -17,7 +17,7 @@ const maxBilled = 5000
 // billing are the figures of who used what. Labels take values of the spec only.
 type billing struct {
 	requests, tokens, dollars, judged *prometheus.CounterVec
-	pairs                             *telemetry.Labels
+	pairs                             *telemetry.Known[pair, *billed]
 }
 
 func newBilling(r prometheus.Registerer, g *Gateway) (*billing, error) {
@@ -37,8 +37,8 @@ func newBilling(r prometheus.Registerer, g *Gateway) (*billing, error) {
 		tokens:   counter("usage_tokens_total", "Tokens used, by tenant, model and kind (prompt, of which cached, and completion).", "tenant", "model", "kind"),
 		dollars:  counter("usage_cost_dollars_total", "Cost of what was used at the models' prices, by tenant and model.", "tenant", "model"),
 		judged:   counter("tokens_judged_total", "JSON Web Tokens by how they were judged (verified, cached, or why not), and fetches of issuers' keys (fetched, fetch_failed).", "outcome"),
-		pairs:    telemetry.NewLabels(maxBilled),
 	}
+	b.pairs = b.newPairs()
 	var errs []error
 	for _, c := range []prometheus.Collector{
 		b.requests, b.tokens, b.dollars, b.judged,
@@ -86,12 +86,10 @@ func (g *Gateway) bill(q *request) {
 }
 
 func (b *billing) count(tenant, model string, u *openai.Usage, micros int64) {
-	if pair := tenant + "\x00" + model; b.pairs.Value(pair) != pair {
-		tenant, model = telemetry.OtherLabel, telemetry.OtherLabel
-	}
-	b.requests.WithLabelValues(tenant, model).Inc()
-	b.tokens.WithLabelValues(tenant, model, "prompt").Add(float64(u.Prompt))
-	b.tokens.WithLabelValues(tenant, model, "cached").Add(float64(u.Cached))
-	b.tokens.WithLabelValues(tenant, model, "completion").Add(float64(u.Completion))
-	b.dollars.WithLabelValues(tenant, model).Add(float64(micros) / 1e6)
+	x := b.pairs.Of(pair{tenant, model})
+	x.requests.Inc()
+	x.prompt.Add(float64(u.Prompt))
+	x.cached.Add(float64(u.Cached))
+	x.completion.Add(float64(u.Completion))
+	x.dollars.Add(float64(micros) / 1e6)
 }

@@ -27,21 +27,26 @@ func (g *Gateway) hedging(t *http.Transport) *http.Transport {
 	return t
 }
 
-// beside names, for a request to a zone of ours, another that would do as well.
-func (g *Gateway) beside(ctx context.Context, q *request, c choice) context.Context {
-	if c.verdict.Spilled() || q.hedged {
-		return ctx
+// beside begins an attempt's context. For a request to a zone of ours it names another that would do as well.
+func (g *Gateway) beside(ctx context.Context, p *passage) {
+	if p.c.verdict.Spilled() || p.q.hedged {
+		p.ctx.Begin(ctx)
+		return
 	}
-	query := q.query
-	query.Exclude[1], query.Exclude[0] = query.Exclude[0], c.verdict.Endpoint
-	query.Spill = false
-	return relay.WithAlternative(ctx, func() (string, bool) {
-		v := g.view.Load()
-		g.mu.Lock()
-		defer g.mu.Unlock()
-		verdict, ok := zone.Choose(&query, v, time.Now(), g.rng, nil)
-		return verdict.Endpoint, ok && !verdict.Spilled() && verdict.Reason != zone.ReasonLastResort && verdict.Reason != zone.ReasonCold
-	})
+	p.query = p.q.query // whoever asks may ask late, when the request's own is on its way elsewhere
+	p.query.Exclude[1], p.query.Exclude[0] = p.query.Exclude[0], p.c.verdict.Endpoint
+	p.query.Spill = false
+	relay.BeginWithAlternative(ctx, &p.ctx, p)
+}
+
+// Alternative implements relay.Alternative.
+func (p *passage) Alternative() (addr string, ok bool) {
+	g := p.g
+	v := g.view.Load()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	verdict, ok := zone.Choose(&p.query, v, time.Now(), g.rng, nil)
+	return verdict.Endpoint, ok && !verdict.Spilled() && verdict.Reason != zone.ReasonLastResort && verdict.Reason != zone.ReasonCold
 }
 
 // moved says that another zone's connection was there first, so that the request goes there. Nothing was sent, and no

@@ -25,6 +25,7 @@ type metrics struct {
 	ttft, duration                                           *prometheus.HistogramVec
 	tenants, models                                          *telemetry.Labels
 	billing                                                  *billing
+	known                                                    knownMetrics
 	spillMetrics
 	throughMetrics
 }
@@ -51,6 +52,7 @@ func newMetrics(r prometheus.Registerer, g *Gateway) (*metrics, error) {
 		spillMetrics: newSpillMetrics(counter), throughMetrics: newThroughMetrics(counter),
 		tenants: telemetry.NewLabels(maxLabels), models: telemetry.NewLabels(maxLabels),
 	}
+	m.known = m.newKnown()
 	m.unkept = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "spillway_regional_directives_unkept_total", Help: "Directives that are in force and could not be written to disk: a restart without the global tier would not know them.",
 	})
@@ -101,26 +103,30 @@ func (m *metrics) refused(q *request, e *openai.Error) {
 
 // answered counts an answer that came from below.
 func (m *metrics) answered(q *request, status int) {
-	m.admissions.WithLabelValues(m.tenants.Value(q.tenant.Name), "admitted").Inc()
-	m.requests.WithLabelValues(m.model(q), strconv.Itoa(status)).Inc()
+	m.known.admitted.Of(m.tenants.Value(q.tenant.Name)).Inc()
+	m.known.requests.Of(answerKey{m.model(q), status}).Inc()
 }
 
 func (m *metrics) finished(q *request, c choice, res relay.Result) {
 	if c.verdict.Spilled() {
 		m.spills.WithLabelValues(c.verdict.Path.Region, c.verdict.Reason).Inc()
 	}
-	m.duration.WithLabelValues(m.model(q)).Observe(res.Done.Sub(q.arrived).Seconds())
+	m.known.duration.Of(m.model(q)).Observe(res.Done.Sub(q.arrived).Seconds())
 }
 
 func (m *metrics) firstByte(q *request) {
-	m.ttft.WithLabelValues(m.model(q)).Observe(time.Since(q.arrived).Seconds())
+	m.known.ttft.Of(m.model(q)).Observe(time.Since(q.arrived).Seconds())
 }
 
 // used counts an answer's tokens.
 func (m *metrics) used(q *request, u *openai.Usage) {
-	for kind, n := range map[string]int{"prompt": u.Prompt, "cached": u.Cached, "completion": u.Completion} {
-		if n > 0 {
-			m.tokens.WithLabelValues(m.model(q), q.query.Class.String(), kind, u.Source()).Add(float64(n))
+	model := m.model(q)
+	for _, x := range [...]struct {
+		kind string
+		n    int
+	}{{"prompt", u.Prompt}, {"cached", u.Cached}, {"completion", u.Completion}} {
+		if x.n > 0 {
+			m.known.tokens.Of(tokenKey{model, q.query.Class, x.kind, u.Source()}).Add(float64(x.n))
 		}
 	}
 }

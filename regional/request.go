@@ -64,6 +64,9 @@ const ticketParam = "spw"
 // withoutTicket is the path and query that go on: a ticket must not reach a worker's log.
 func withoutTicket(u *url.URL) (path, redirect string) {
 	rest := url.URL{Path: u.Path, RawQuery: u.RawQuery} // spelt anew: one way of writing a path goes on
+	if u.RawQuery == "" {
+		return rest.RequestURI(), ""
+	}
 	q := u.Query()
 	if q.Has(ticketParam) {
 		redirect = q.Get(ticketParam)
@@ -75,18 +78,18 @@ func withoutTicket(u *url.URL) (path, redirect string) {
 
 // apiKey is the key that the caller sent, in one of the ways that OpenAI's and Azure's clients do.
 func apiKey(h http.Header) string {
-	if v := h.Get("Authorization"); len(v) > 7 && strings.EqualFold(v[:7], "bearer ") {
+	if v := relay.First(h, "Authorization"); len(v) > 7 && strings.EqualFold(v[:7], "bearer ") {
 		return strings.TrimSpace(v[7:])
 	}
-	if v := h.Get("X-Api-Key"); v != "" {
+	if v := relay.First(h, "X-Api-Key"); v != "" {
 		return v
 	}
-	return h.Get("Api-Key")
+	return relay.First(h, "Api-Key")
 }
 
 // requestID is what the caller calls the request, if that can stand in a log, or a new id.
 func requestID(h http.Header, fresh func() string) string {
-	id := h.Get("X-Client-Request-Id")
+	id := relay.First(h, "X-Client-Request-Id")
 	if id == "" || len(id) > 128 {
 		return fresh()
 	}

@@ -20,8 +20,8 @@ func (g *Gateway) resolve(r *http.Request, q *request, svc *spec.Service) *opena
 	g.mu.Unlock()
 	asked := q.env.Model
 	a, err := route.Resolve(q.state.spec, &route.Ask{
-		Model: asked, Pin: r.Header.Get(relay.HeaderClientTarget), Tenant: q.tenant.Name, Header: r.Header, Chance: chance,
-		Session: r.Header.Get(relay.HeaderClientSession), User: q.env.User, Client: address(q.client),
+		Model: asked, Pin: relay.First(r.Header, relay.HeaderClientTarget), Tenant: q.tenant.Name, Header: r.Header, Chance: chance,
+		Session: relay.First(r.Header, relay.HeaderClientSession), User: q.env.User, Client: address(q.client),
 	})
 	if not := (*route.NotATarget)(nil); errors.As(err, &not) {
 		return badHeader(relay.HeaderClientTarget, not.Error())

@@ -100,6 +100,8 @@ type BodyMeter struct {
 	// Bytes that passed.
 	Bytes int64
 	tail  []byte
+	found Usage // in the first read bytes
+	read  int64
 }
 
 // Chunk takes the next bytes of the body.
@@ -118,6 +120,13 @@ func (m *BodyMeter) Chunk(p []byte) {
 // Usage is what the body said, once it has passed. A quoted "usage" cannot be mistaken for it: inside a JSON string
 // its quotes are escaped.
 func (m *BodyMeter) Usage() Usage {
+	if m.read != m.Bytes {
+		m.found, m.read = m.look(), m.Bytes
+	}
+	return m.found
+}
+
+func (m *BodyMeter) look() Usage {
 	var u Usage
 	i := bytes.LastIndex(m.tail, []byte(`"usage":`))
 	if i < 0 {

@@ -27,7 +27,7 @@ func ReadBody(w http.ResponseWriter, r *http.Request, limit int64, within time.D
 	if r.ContentLength > limit {
 		return nil, openai.BodyTooLarge(limit)
 	}
-	if enc := r.Header.Get("Content-Encoding"); enc != "" && !strings.EqualFold(enc, "identity") {
+	if enc := First(r.Header, "Content-Encoding"); enc != "" && !strings.EqualFold(enc, "identity") {
 		return nil, &openai.Error{
 			Status: http.StatusUnsupportedMediaType, Type: openai.TypeInvalidRequest,
 			Code: openai.CodeEncoding, Message: "send the body without Content-Encoding", NoRetry: true,

@@ -7,6 +7,8 @@ import (
 	"net"
 	"sync"
 	"time"
+
+	"github.com/spillway-lb/spillway/internal/lifetime"
 )
 
 const (
@@ -79,8 +81,23 @@ type alternativeKey struct{}
 
 // WithAlternative names another place for a request, in the context that it is sent with. f is asked once at most.
 func WithAlternative(ctx context.Context, f func() (addr string, ok bool)) context.Context {
-	return context.WithValue(ctx, alternativeKey{}, f)
+	return context.WithValue(ctx, alternativeKey{}, alternative(f))
 }
+
+// BeginWithAlternative begins c under ctx with what WithAlternative gives one.
+func BeginWithAlternative(ctx context.Context, c *lifetime.Context, a Alternative) {
+	c.BeginWith(ctx, alternativeKey{}, a)
+}
+
+// Alternative names another place for a request, at most once, and perhaps after the request has ended.
+type Alternative interface {
+	Alternative() (addr string, ok bool)
+}
+
+type alternative func() (addr string, ok bool)
+
+// Alternative implements Alternative.
+func (f alternative) Alternative() (addr string, ok bool) { return f() }
 
 // dialled is a connection that was asked for.
 type dialled struct {
@@ -95,7 +112,10 @@ func (c *Connector) DialContext(ctx context.Context, network, addr string) (net.
 	if conn := c.unpark(addr); conn != nil {
 		return conn, nil
 	}
-	alternative, _ := ctx.Value(alternativeKey{}).(func() (string, bool))
+	var alternative func() (string, bool)
+	if a, ok := ctx.Value(alternativeKey{}).(Alternative); ok {
+		alternative = a.Alternative
+	}
 	if alternative == nil || c.Most < 0 {
 		d := <-c.begin(ctx, network, addr)
 		return d.conn, d.err

@@ -75,7 +75,7 @@ func (f *Forwarder) ForwardAs(ctx context.Context, w http.ResponseWriter, req *h
 		return res
 	}
 	res.Status = resp.StatusCode
-	if resp.Header.Get(HeaderNotStarted) != "" {
+	if First(resp.Header, HeaderNotStarted) != "" {
 		res.refuse(resp)
 		return res
 	}
@@ -137,7 +137,7 @@ type stream struct {
 func (s *stream) run(ctx context.Context) {
 	next, done := s.f.pieces(s.resp.Body)
 	defer done()
-	s.res.Events = strings.HasPrefix(s.resp.Header.Get("Content-Type"), "text/event-stream")
+	s.res.Events = strings.HasPrefix(First(s.resp.Header, "Content-Type"), "text/event-stream")
 	s.hide = s.hide && s.res.Events
 	if s.resp.StatusCode/100 != 2 && !s.head() {
 		return

@@ -63,6 +63,14 @@ func Strip(h http.Header) {
 	}
 }
 
+// First is a header's first value, as h.Get has it, for a name that is in its canonical form: the look at that is saved.
+func First(h http.Header, name string) string {
+	if v := h[name]; len(v) > 0 {
+		return v[0]
+	}
+	return ""
+}
+
 func internal(name string) bool {
 	return len(name) >= len(internalPrefix) && strings.EqualFold(name[:len(internalPrefix)], internalPrefix)
 }

@@ -56,7 +56,9 @@ func (t Ticket) String() string {
 	if t.Parent == "" {
 		return ""
 	}
-	return t.Parent + ";" + strconv.FormatUint(t.Boot, 10) + ";" + strconv.FormatUint(t.N, 10)
+	b := append(make([]byte, 0, 80), t.Parent...)
+	b = strconv.AppendUint(append(b, ';'), t.Boot, 10)
+	return string(strconv.AppendUint(append(b, ';'), t.N, 10))
 }
 
 // ParseTicket reads a ticket's header. The empty string is the zero Ticket.
@@ -127,15 +129,15 @@ func (p *Hop) Set(h http.Header) {
 
 // ParseHop reads the hop's headers. An absent header is its zero; a malformed one is an error that names it.
 func ParseHop(h http.Header) (Hop, error) {
-	p := Hop{RequestID: h.Get(HeaderRequestID), Tenant: h.Get(HeaderTenant), Model: h.Get(HeaderModel), Flow: h.Get(HeaderFlow)}
+	p := Hop{RequestID: First(h, HeaderRequestID), Tenant: First(h, HeaderTenant), Model: First(h, HeaderModel), Flow: First(h, HeaderFlow)}
 	if len(p.RequestID) > maxName || len(p.Tenant) > maxName || len(p.Model) > maxName || len(p.Flow) > maxFlow {
 		return Hop{}, fmt.Errorf("%s, %s or %s is longer than %d bytes, or %s than %d", HeaderRequestID, HeaderTenant, HeaderModel, maxName, HeaderFlow, maxFlow)
 	}
 	var err error
-	if p.Class, err = spec.ParseClass(h.Get(HeaderClass)); err != nil {
+	if p.Class, err = spec.ParseClass(First(h, HeaderClass)); err != nil {
 		return Hop{}, fmt.Errorf("reading %s: %w", HeaderClass, err)
 	}
-	if p.Ticket, err = ParseTicket(h.Get(HeaderTicket)); err != nil {
+	if p.Ticket, err = ParseTicket(First(h, HeaderTicket)); err != nil {
 		return Hop{}, fmt.Errorf("reading %s: %w", HeaderTicket, err)
 	}
 	var ms, within int
@@ -151,14 +153,14 @@ func ParseHop(h http.Header) (Hop, error) {
 		{HeaderRetriesLeft, &p.RetriesLeft},
 		{HeaderContinues, &p.Continues},
 	} {
-		if *f.dst, err = whole(h.Get(f.name)); err != nil {
+		if *f.dst, err = whole(First(h, f.name)); err != nil {
 			return Hop{}, fmt.Errorf("reading %s: %w", f.name, err)
 		}
 	}
 	p.Deadline, p.SpillWithin = time.Duration(ms)*time.Millisecond, time.Duration(within)*time.Millisecond
-	p.AskUsage = h.Get(HeaderAskUsage) == "1"
-	p.TellEndpoint = h.Get(HeaderTellEndpoint) == "1"
-	if v := h.Get(HeaderPrefix); v != "" {
+	p.AskUsage = First(h, HeaderAskUsage) == "1"
+	p.TellEndpoint = First(h, HeaderTellEndpoint) == "1"
+	if v := First(h, HeaderPrefix); v != "" {
 		if p.Prefix, err = strconv.ParseUint(v, 16, 64); err != nil {
 			return Hop{}, fmt.Errorf("reading %s: %w", HeaderPrefix, err)
 		}

@@ -33,7 +33,7 @@ const (
 // KindOf is how a request passes. One to a path that is known passes as usual, whatever headers it has.
 func KindOf(r *http.Request) Kind {
 	switch {
-	case r.Method == http.MethodPost && grpcwire.Is(r.Header.Get("Content-Type")):
+	case r.Method == http.MethodPost && grpcwire.Is(First(r.Header, "Content-Type")):
 		return GRPC
 	case r.Method == http.MethodGet && r.ProtoMajor == 1 && upgrades(r.Header):
 		return WebSocket
@@ -45,7 +45,7 @@ func KindOf(r *http.Request) Kind {
 
 // upgrades reports whether a client asks for a WebSocket.
 func upgrades(h http.Header) bool {
-	if !strings.EqualFold(h.Get("Upgrade"), "websocket") {
+	if !strings.EqualFold(First(h, "Upgrade"), "websocket") {
 		return false
 	}
 	for _, line := range h["Connection"] {
@@ -60,8 +60,8 @@ func upgrades(h http.Header) bool {
 
 // NamedModel is the model that a request names beside its body; empty when it names none.
 func NamedModel(r *http.Request) string {
-	for _, name := range []string{HeaderClientModel, HeaderGatewayModel} {
-		if v := r.Header.Get(name); v != "" {
+	for _, name := range [...]string{HeaderClientModel, HeaderGatewayModel} {
+		if v := First(r.Header, name); v != "" {
 			return v
 		}
 	}

@@ -1,6 +1,10 @@
 package pick
 
-import "math"
+import (
+	"math"
+
+	"github.com/cespare/xxhash/v2"
+)
 
 // hashBound is how much more than its fair share of sequences a worker may hold before its keys go elsewhere.
 const hashBound = 1.25
@@ -47,3 +51,6 @@ func unit(h uint64) float64 {
 
 // Key hashes what a request is kept together by, for Query.Key. It never returns 0.
 func Key(seed uint64, text string) uint64 { return max(1, chain(seed, hashName(text))) }
+
+// KeyOf is Key for a text in bytes.
+func KeyOf(seed uint64, text []byte) uint64 { return max(1, chain(seed, xxhash.Sum64(text))) }
