@@ -27,22 +27,23 @@ const maxPools = capacity.MaxModels
 // floor is the zone's state under one lock: workers, ledger, prefix index, and a pool (view and queue) for each model.
 // What is decided on it is decided by the pure packages, in microseconds.
 type floor struct {
-	mu      sync.Mutex
-	cfg     Config
-	rng     *mrand.Rand
-	secret  uint64 // seeds prefix hashes, so that nobody outside can aim for a collision
-	ledger  *pick.Ledger
-	index   *pick.Index
-	lengths *pick.Lengths
-	workers map[string]*worker
-	leaving map[*worker]struct{} // no longer declared, with answers under way
-	pools   map[string]*pool
-	orders  *orders
-	acks    map[string]capacity.Ack
-	budget  float64 // retries that may be made now
-	losses  resume.Allowance
-	ending  bool // the instance is stopping, and what still runs is being ended
-	kick    chan struct{}
+	mu       sync.Mutex
+	cfg      Config
+	rng      *mrand.Rand
+	secret   uint64 // seeds prefix hashes, so that nobody outside can aim for a collision
+	ledger   *pick.Ledger
+	index    *pick.Index
+	lengths  *pick.Lengths
+	workers  map[string]*worker
+	leaving  map[*worker]struct{} // no longer declared, with answers under way
+	pools    map[string]*pool
+	orders   *orders
+	acks     map[string]capacity.Ack
+	foretold sync.Pool // of *foretold
+	budget   float64   // retries that may be made now
+	losses   resume.Allowance
+	ending   bool // the instance is stopping, and what still runs is being ended
+	kick     chan struct{}
 	// thaw asks the warden to look at what is loaded.
 	thaw    chan struct{}
 	last    *census // of what is loaded

@@ -88,8 +88,7 @@ func (a *Agent) attempt(ctx context.Context, w http.ResponseWriter, v *visit, at
 	a.floor.begin(at, m.ctx.End)
 	if !v.env.Stream {
 		after := time.Duration(1.5*at.choice.Seconds*float64(time.Second)) + 50*time.Millisecond
-		at.prefills = time.AfterFunc(after, func() { a.floor.prefilled(at) })
-		defer at.prefills.Stop()
+		defer a.floor.foretell(at, after).stop()
 	}
 	body, opts := a.wording(v, at.worker)
 	opts.Claim, opts.Seam, opts.Joined = claim, v.stream.seam, v.stream.joined

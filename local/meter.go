@@ -35,10 +35,12 @@ func (m *meter) Head(resp *http.Response, out http.Header) {
 	m.status = resp.StatusCode
 	m.events = strings.HasPrefix(relay.First(resp.Header, "Content-Type"), "text/event-stream")
 	v, cfg := m.at.visit, &m.agent.cfg
-	out.Set(relay.HeaderRoute, cfg.Region+"/"+cfg.Zone+"/"+m.at.worker.declared.Name)
+	values := make([]string, 2) // one piece of memory for both
+	values[0], values[1] = cfg.Region+"/"+cfg.Zone+"/"+m.at.worker.declared.Name, v.hop.RequestID
+	out[relay.HeaderRoute] = values[:1:1]
 	relay.TellEndpoint(out, v.hop.TellEndpoint, m.at.worker.declared.URL)
 	if v.hop.RequestID != "" {
-		out.Set(relay.HeaderXRequestID, v.hop.RequestID)
+		out[relay.HeaderXRequestID] = values[1:]
 	}
 	b := make([]byte, 0, 48)
 	b = strconv.AppendFloat(append(b, "queue;dur="...), ms(m.at.sent.Sub(v.arrived)), 'f', 1, 64)

@@ -24,6 +24,10 @@ const (
 func (a *Agent) passesThrough(usual *http.ServeMux) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		kind := relay.KindOf(r)
+		if kind == relay.Usual && r.Method == http.MethodPost && (r.URL.Path == openai.PathChat || r.URL.Path == openai.PathCompletions) {
+			a.generate(w, r) // most of what comes
+			return
+		}
 		if kind == relay.Other {
 			if _, pattern := usual.Handler(r); pattern != "/" {
 				kind = relay.Usual
@@ -135,8 +139,7 @@ func (a *Agent) attemptThrough(ctx context.Context, w http.ResponseWriter, v *vi
 	m := &meter{agent: a, at: at}
 	a.floor.begin(at, cancel)
 	a.floor.loosen(at)
-	at.prefills = time.AfterFunc(time.Duration(1.5*at.choice.Seconds*float64(time.Second))+50*time.Millisecond, func() { a.floor.prefilled(at) })
-	defer at.prefills.Stop()
+	defer a.floor.foretell(at, time.Duration(1.5*at.choice.Seconds*float64(time.Second))+50*time.Millisecond).stop()
 	base, forward := at.worker.declared.URL, a.streams
 	if kind == relay.GRPC {
 		base, forward = cmp.Or(at.worker.declared.GRPC, base), a.calls

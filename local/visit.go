@@ -90,5 +90,4 @@ type attempt struct {
 	cancel   func(error)
 	first    time.Time
 	last     time.Time
-	prefills *time.Timer // for answers that are no streams: books the prefill as done when it should be
 }

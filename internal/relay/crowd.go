@@ -1,7 +1,6 @@
 package relay
 
 import (
-	"container/list"
 	"net"
 	"net/http"
 	"sync"
@@ -16,8 +15,14 @@ type Crowd struct {
 	max int
 
 	mu    sync.Mutex
-	idle  *list.List                 // of net.Conn, the longest idle first; new ones that have sent nothing count as idle
-	conns map[net.Conn]*list.Element // nil for one that is at work
+	idle  member // a ring, the longest idle first; new ones that have sent nothing count as idle
+	conns map[net.Conn]*member
+}
+
+// member is an open connection. It is in the ring while it is idle.
+type member struct {
+	conn       net.Conn
+	next, prev *member // nil while it is at work
 }
 
 // NewCrowd makes a Crowd of at most limit connections; 0 means DefaultMaxConnections.
@@ -25,7 +30,9 @@ func NewCrowd(limit int) *Crowd {
 	if limit <= 0 {
 		limit = DefaultMaxConnections
 	}
-	return &Crowd{max: limit, idle: list.New(), conns: map[net.Conn]*list.Element{}}
+	c := &Crowd{max: limit, conns: map[net.Conn]*member{}}
+	c.idle.next, c.idle.prev = &c.idle, &c.idle
+	return c
 }
 
 // Len is the number of open connections.
@@ -39,29 +46,44 @@ func (c *Crowd) Len() int {
 func (c *Crowd) Track(conn net.Conn, s http.ConnState) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	el, known := c.conns[conn]
+	m := c.conns[conn]
 	switch {
 	case s == http.StateNew:
-		c.conns[conn] = c.idle.PushBack(conn)
+		m = &member{conn: conn}
+		c.conns[conn] = m
+		c.rests(m)
 		if len(c.conns) > c.max {
 			c.evict()
 		}
-	case !known: // evicted, and on its way out
-	case s == http.StateIdle && el == nil:
-		c.conns[conn] = c.idle.PushBack(conn)
-	case s == http.StateActive && el != nil:
-		c.idle.Remove(el)
-		c.conns[conn] = nil
+	case m == nil: // evicted, and on its way out
+	case s == http.StateIdle && m.next == nil:
+		c.rests(m)
+	case s == http.StateActive:
+		m.leave()
 	case s == http.StateClosed || s == http.StateHijacked:
-		if el != nil {
-			c.idle.Remove(el)
-		}
+		m.leave()
 		delete(c.conns, conn)
 	}
 }
 
+// rests puts a connection at the end of the ring.
+func (c *Crowd) rests(m *member) {
+	m.prev, m.next = c.idle.prev, &c.idle
+	m.prev.next, m.next.prev = m, m
+}
+
+// leave takes a connection out of the ring.
+func (m *member) leave() {
+	if m.next != nil {
+		m.prev.next, m.next.prev = m.next, m.prev
+		m.next, m.prev = nil, nil
+	}
+}
+
 func (c *Crowd) evict() {
-	conn := c.idle.Remove(c.idle.Front()).(net.Conn)
+	m := c.idle.next // there is one at least: the newest
+	m.leave()
+	conn := m.conn
 	delete(c.conns, conn)
 	if t, ok := conn.(interface{ NetConn() net.Conn }); ok {
 		conn = t.NetConn() // TLS would take the time to say goodbye

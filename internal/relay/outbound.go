@@ -9,7 +9,7 @@ import (
 )
 
 // hopHeaders is how many headers a hop adds at most, about.
-const hopHeaders = 10
+const hopHeaders = 8
 
 var identity = []string{"identity"} // nobody changes it in place
 
@@ -17,7 +17,11 @@ var identity = []string{"identity"} // nobody changes it in place
 // and without Spillway-* headers, the body with its known length, and the hop's headers. Compression is not asked for,
 // so that events pass as they are made.
 func Outbound(ctx context.Context, in *http.Request, url string, body []byte, hop *Hop) (*http.Request, error) {
-	out, err := request(ctx, in.Method, url, body, len(in.Header)+hopHeaders)
+	headers := len(in.Header) + 1
+	if hop != nil {
+		headers += hopHeaders
+	}
+	out, err := request(ctx, in.Method, url, body, headers)
 	if err != nil {
 		return nil, fmt.Errorf("building the request to the next tier: %w", err)
 	}

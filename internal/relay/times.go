@@ -25,18 +25,16 @@ type Times struct {
 	FirstToken time.Duration
 }
 
+// timeHeaders are those that are read, and whether they say when the first token should come.
+var timeHeaders = [...]struct {
+	name  string
+	first bool
+}{{HeaderClientDeadline, false}, {HeaderRequestTimeout, false}, {HeaderSLOTTFT, true}, {HeaderLLMDSLOTTFT, true}}
+
 // ReadTimes reads a client's headers. Where several name the same, the soonest holds. It returns a 400 that says what to
 // write for a value that cannot be read: a caller whose deadline is passed over would never find out.
 func ReadTimes(h http.Header) (t Times, e *openai.Error) {
-	for _, f := range [...]struct {
-		name string
-		dst  *time.Duration
-	}{
-		{HeaderClientDeadline, &t.Deadline},
-		{HeaderRequestTimeout, &t.Deadline},
-		{HeaderSLOTTFT, &t.FirstToken},
-		{HeaderLLMDSLOTTFT, &t.FirstToken},
-	} {
+	for _, f := range timeHeaders {
 		for _, text := range h[f.name] {
 			ms, err := strconv.ParseUint(text, 10, 31)
 			if err != nil || ms == 0 {
@@ -45,8 +43,12 @@ func ReadTimes(h http.Header) (t Times, e *openai.Error) {
 					Message: f.name + timeHint, NoRetry: true,
 				}
 			}
-			if d := time.Duration(min(ms, maxTimeMS)) * time.Millisecond; *f.dst == 0 || d < *f.dst {
-				*f.dst = d
+			dst := &t.Deadline
+			if f.first {
+				dst = &t.FirstToken
+			}
+			if d := time.Duration(min(ms, maxTimeMS)) * time.Millisecond; *dst == 0 || d < *dst {
+				*dst = d
 			}
 		}
 	}

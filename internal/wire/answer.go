@@ -24,7 +24,7 @@ func (x *exchange) read(req *http.Request) (*http.Response, error) {
 		}
 		var resp *http.Response
 		if err == nil {
-			resp = parseAnswer(string(l.buffered()[:n]))
+			resp = parseAnswer(&x.resp, string(l.buffered()[:n]))
 		}
 		switch {
 		case resp == nil:
@@ -59,8 +59,8 @@ func (l *link) head() (int, error) {
 	}
 }
 
-// parseAnswer reads an answer's head; nil when it is written in an unusual way, or is one of those that are rare.
-func parseAnswer(s string) *http.Response {
+// parseAnswer reads an answer's head into resp; nil when it is written in an unusual way, or is one of those that are rare.
+func parseAnswer(resp *http.Response, s string) *http.Response {
 	end := strings.IndexByte(s, '\r')
 	if end < 12 || s[end+1] != '\n' || !strings.HasPrefix(s, "HTTP/1.1 ") || end > 12 && s[12] != ' ' {
 		return nil
@@ -80,7 +80,7 @@ func parseAnswer(s string) *http.Response {
 	if !ok {
 		return nil
 	}
-	resp := &http.Response{Status: reason, StatusCode: status, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Header: h, ContentLength: -1}
+	*resp = http.Response{Status: reason, StatusCode: status, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Header: h, ContentLength: -1}
 	lengths, codings := h["Content-Length"], h["Transfer-Encoding"]
 	switch {
 	case len(lengths) > 1 || len(codings) > 1 || len(lengths) > 0 && len(codings) > 0:
@@ -108,7 +108,7 @@ func parseAnswer(s string) *http.Response {
 
 // answer makes the body.
 func (x *exchange) answer(resp *http.Response, req *http.Request) (*http.Response, error) {
-	resp.Request, x.resp, x.close = req, resp, resp.Close
+	resp.Request, x.close = req, resp.Close
 	chunks := len(resp.TransferEncoding) > 0
 	if resp.StatusCode == http.StatusNoContent || resp.StatusCode == http.StatusNotModified {
 		resp.ContentLength, chunks = 0, false
@@ -122,7 +122,8 @@ func (x *exchange) answer(resp *http.Response, req *http.Request) (*http.Respons
 		return resp, nil
 	}
 	x.close = x.close || resp.ContentLength < 0 && !chunks
-	resp.Body = &responseBody{framed: framed{link: x.k.link, left: resp.ContentLength, chunks: chunks}, x: x}
+	x.body.framed, x.body.x = framed{link: x.k.link, left: resp.ContentLength, chunks: chunks}, x
+	resp.Body = &x.body
 	return resp, nil
 }
 

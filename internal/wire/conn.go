@@ -35,6 +35,7 @@ type serverConn struct {
 	remote   string
 	peer     *tls.ConnectionState
 	watched  uint64
+	headers  int // of the last answer
 
 	reads, writes due
 
@@ -250,7 +251,7 @@ func (c *serverConn) over() {
 
 // answer runs the handler; false when the connection ends with it.
 func (c *serverConn) answer(p *parsed) (keep bool) {
-	w := &responseWriter{c: c, header: http.Header{}}
+	w := &responseWriter{c: c, header: make(http.Header, c.headers)}
 	c.begin(&w.ctx)
 	defer c.over()
 	req := p.request(&w.ctx)
@@ -276,6 +277,7 @@ func (c *serverConn) answer(p *parsed) (keep bool) {
 		_ = c.SetWriteDeadline(time.Now().Add(d)) // an error shows again at once
 	}
 	c.s.handler.ServeHTTP(w, req)
+	c.headers = min(len(w.header), maxLines) // the next answer will have about as many
 	return w.finish()
 }
 

@@ -12,6 +12,7 @@ import (
 type parsed struct {
 	method, target, host string
 	url                  *url.URL
+	place                url.URL // what url is where it is written plainly
 	header               http.Header
 	length               int64
 	close                bool
@@ -48,6 +49,10 @@ func parseRequest(s string) *parsed {
 	if p.header, ok = fields(s[end+2 : len(s)-2]); !ok || !p.frame() {
 		return nil
 	}
+	if plainPath(p.target) {
+		p.place.Path, p.url = p.target, &p.place
+		return p
+	}
 	var err error
 	if p.url, err = url.ParseRequestURI(p.target); err != nil {
 		return nil
@@ -56,6 +61,17 @@ func parseRequest(s string) *parsed {
 		return nil
 	}
 	return p
+}
+
+// plainPath says that a target is a path in which nothing stands for anything else.
+func plainPath(s string) bool {
+	for i := range len(s) {
+		c := s[i]
+		if !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '_' || c == '-' || c == '.' || c == '/' && (i == 0 || s[i-1] != '/')) {
+			return false
+		}
+	}
+	return true
 }
 
 // frame reads the headers that say where the request ends and for whom it is.

@@ -307,7 +307,8 @@ type exchange struct {
 	k       *kept
 	ctx     context.Context
 	stop    lifetime.Hook // the watch over ctx, which closes the connection
-	resp    *http.Response
+	resp    http.Response
+	body    responseBody
 	ongoing atomic.Bool // until the connection is given back or closed
 	close   bool
 }
