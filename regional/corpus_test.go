@@ -29,6 +29,12 @@ func knock(t *testing.T, addr string, expected int, closes bool, pieces ...strin
 	t.Helper()
 	c, err := net.Dial("tcp", addr)
 	must(t, err)
+	return converse(t, c, expected, closes, pieces...)
+}
+
+// converse is knock on a connection that is there.
+func converse(t *testing.T, c net.Conn, expected int, closes bool, pieces ...string) (statuses []int, last string, head http.Header, closed bool) {
+	t.Helper()
 	defer func() { _ = c.Close() }()
 	for _, p := range pieces {
 		if _, err := io.WriteString(c, p); err != nil {
@@ -64,7 +70,48 @@ func TestRawRequestsAtTheFrontDoor(t *testing.T) {
 	w := newWorld(t)
 	g := w.gateway("fra", func(c *regional.Config) { c.HeaderTimeout, c.BodyTimeout = 300*time.Millisecond, 300*time.Millisecond })
 	l := w.local(g, "fra", "fra-a", reply, small("small"))
-	w.served(g, "small")
+	rawRequests(t, l, func() (net.Conn, error) { return net.Dial("tcp", g.HTTPAddr().String()) })
+}
+
+func TestRawRequestsOverTLS(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	files := w.frontFiles("front")
+	g := w.gateway("fra", func(c *regional.Config) {
+		c.HeaderTimeout, c.BodyTimeout = 2*time.Second, time.Second // the handshake takes of the first
+		c.HTTPCert, c.HTTPKey = files.Cert, files.Key
+	})
+	l := w.local(g, "fra", "fra-a", reply, small("small"))
+	rawRequests(t, l, func() (net.Conn, error) {
+		return tls.Dial("tcp", g.HTTPAddr().String(), &tls.Config{InsecureSkipVerify: true})
+	})
+}
+
+func TestRawRequestsBehindAProxy(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	g := w.gateway("fra", func(c *regional.Config) {
+		c.HeaderTimeout, c.BodyTimeout = 300*time.Millisecond, 300*time.Millisecond
+		c.Trusted, c.ProxyHeaders = loopback(""), true
+	})
+	l := w.local(g, "fra", "fra-a", reply, small("small"))
+	rawRequests(t, l, func() (net.Conn, error) {
+		c, err := net.Dial("tcp", g.HTTPAddr().String())
+		if err == nil {
+			_, err = io.WriteString(c, "PROXY TCP4 192.0.2.7 192.0.2.1 40000 80\r\n")
+		}
+		return c, err
+	})
+}
+
+// rawRequests sends a corpus of requests, proper and not, each on a connection of its own.
+func rawRequests(t *testing.T, l *local, dial func() (net.Conn, error)) {
+	eventually(t, "small is served", func() bool {
+		c, err := dial()
+		must(t, err)
+		statuses, _, _, _ := converse(t, c, 1, true, "GET /v1/models/small HTTP/1.1\r\nHost: x\r\nConnection: close\r\nAuthorization: Bearer key-acme\r\n\r\n")
+		return slices.Equal(statuses, []int{200})
+	})
 	hexLen := fmt.Sprintf("%x", len(ask))
 	smuggled := frame("X-Client-Request-Id: smuggled\r\n"+length(ask), ask)
 	for _, tc := range []struct {
@@ -256,7 +303,9 @@ func TestRawRequestsAtTheFrontDoor(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			before := len(l.hits)
-			statuses, last, head, closed := knock(t, g.HTTPAddr().String(), len(tc.statuses), tc.closed, tc.pieces...)
+			c, err := dial()
+			must(t, err)
+			statuses, last, head, closed := converse(t, c, len(tc.statuses), tc.closed, tc.pieces...)
 			if !slices.Equal(statuses, tc.statuses) || last != tc.code || closed != tc.closed {
 				t.Fatalf("got %v %q, closed %v; want %v %q, closed %v", statuses, last, closed, tc.statuses, tc.code, tc.closed)
 			}

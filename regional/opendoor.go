@@ -25,6 +25,7 @@ type openDoor struct {
 	refused func(reason string)
 	cert    *frontCert // nil: plain HTTP
 	tls     *tls.Config
+	fast    bool // TLS is served by the short way too
 	udp     net.PacketConn
 	h3      *h3.Server // nil: no HTTP/3
 	altSvc  []string
@@ -49,6 +50,12 @@ func openFront(cfg *Config, h http.Handler, refused func(reason string), log *sl
 	}
 	d := newDoor(cfg, l, h, log, func(l net.Listener) net.Listener { return o.strict(l, nil) })
 	d.open = o
+	if fast, ok := d.server.(interface {
+		InClear(func(net.Conn, [5]byte))
+	}); ok && o.tls != nil {
+		o.fast, d.http.TLSConfig = true, o.tls
+		fast.InClear(o.rules(nil).AnswerInClear)
+	}
 	// The door's connections hide whether they are encrypted, so HTTP/2 is always told by its preface.
 	d.http.Protocols = &http.Protocols{}
 	d.http.Protocols.SetHTTP1(true)
@@ -119,9 +126,12 @@ func (o *openDoor) serve(d *door) error {
 		both.Go(func() { quicErr = o.h3.Serve() })
 	}
 	var err error
-	if o.tls != nil {
+	switch {
+	case o.fast:
+		err = d.server.ServeTLS(d.listener, "", "")
+	case o.tls != nil:
 		err = d.http.Serve(o.strict(d.listener, o.tls))
-	} else {
+	default:
 		err = d.server.Serve(d.listener)
 	}
 	both.Wait()
@@ -131,8 +141,15 @@ func (o *openDoor) serve(d *door) error {
 // strict holds connections to the rules. What is served by the short way keeps to narrower ones, and goes here when it
 // does not.
 func (o *openDoor) strict(l net.Listener, cfg *tls.Config) net.Listener {
+	rules := o.rules(cfg)
+	rules.Listener = l
+	return rules
+}
+
+// rules are those of connections that speak TLS with cfg; nil: that are in clear by then.
+func (o *openDoor) rules(cfg *tls.Config) *framing.Listener {
 	return &framing.Listener{
-		Listener: l, TLS: cfg,
+		TLS:     cfg,
 		Refused: func(f framing.Fault) { o.refused("framing_" + string(f)) }, Calmed: func() { o.refused("http2_resets") },
 	}
 }

@@ -124,10 +124,15 @@ func (c *Conn) inClear(err error) {
 		return
 	}
 	c.at = atPeace
-	switch string(not.RecordHeader[:4]) {
+	c.by.AnswerInClear(not.Conn, not.RecordHeader)
+}
+
+// AnswerInClear tells who began to speak HTTP where TLS is expected, with what came first.
+func (l *Listener) AnswerInClear(c net.Conn, first [5]byte) {
+	switch string(first[:4]) {
 	case "GET ", "POST", "HEAD", "OPTI", "PUT ", "DELE", "PATC", "PRI ":
-		c.by.Refused(InClear)
-		_, _ = not.Conn.Write(answer(InClear)) // who listens is told
+		l.Refused(InClear)
+		_, _ = c.Write(answer(InClear)) // who listens is told
 	}
 }
 

@@ -85,7 +85,7 @@ func (c *Crowd) evict() {
 	m.leave()
 	conn := m.conn
 	delete(c.conns, conn)
-	if t, ok := conn.(interface{ NetConn() net.Conn }); ok {
+	for t, ok := conn.(interface{ NetConn() net.Conn }); ok; t, ok = conn.(interface{ NetConn() net.Conn }) {
 		conn = t.NetConn() // TLS would take the time to say goodbye
 	}
 	_ = conn.Close() // it is the server's to report

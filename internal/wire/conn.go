@@ -114,7 +114,11 @@ func (c *serverConn) shake() (proto string, err error) {
 	}
 	if err := c.tls.HandshakeContext(c.base); err != nil {
 		var rec tls.RecordHeaderError
-		if errors.As(err, &rec) && rec.Conn != nil && looksLikeHTTP(rec.RecordHeader[:]) {
+		switch {
+		case !errors.As(err, &rec) || rec.Conn == nil:
+		case c.s.inClear != nil:
+			c.s.inClear(rec.Conn, rec.RecordHeader)
+		case looksLikeHTTP(rec.RecordHeader[:]):
 			_, _ = io.WriteString(rec.Conn, "HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n") // who it is for reads it or not
 		}
 		c.s.logf("TLS handshake with %s: %v", c.remote, err)

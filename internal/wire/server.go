@@ -24,6 +24,7 @@ type Server struct {
 	handler http.Handler
 	context func(context.Context, net.Conn) context.Context // the http.Server's ConnContext
 	between func(net.Listener) net.Listener
+	inClear func(net.Conn, [5]byte)
 	odd     *handover
 
 	mu        sync.Mutex
@@ -53,6 +54,10 @@ func NewServer(std *http.Server, between func(net.Listener) net.Listener) *Serve
 	return s
 }
 
+// InClear has f answer who speaks no TLS where it is expected, instead of this server: it is given what came first, and
+// closes nothing. Call it before anything is served.
+func (s *Server) InClear(f func(c net.Conn, first [5]byte)) { s.inClear = f }
+
 type peerKey struct{}
 
 func withPeer(ctx context.Context, peer *tls.ConnectionState) context.Context {
@@ -71,15 +76,21 @@ func (s *Server) serveOdd(w http.ResponseWriter, r *http.Request) {
 // direct is a wrapped connection whose bytes are those of the TCP connection below.
 type direct interface{ Direct() *net.TCPConn }
 
-// plainTCP is the connection whose descriptor may be read; nil when there is none.
-func plainTCP(c net.Conn) *net.TCPConn {
-	switch c := c.(type) {
-	case *net.TCPConn:
-		return c
-	case direct:
-		return c.Direct()
+// lowest is the TCP connection at the bottom of another; nil when there is none. Only of one that has no layers the
+// descriptor may be read.
+func lowest(c net.Conn) *net.TCPConn {
+	for {
+		switch b := c.(type) {
+		case *net.TCPConn:
+			return b
+		case direct:
+			return b.Direct()
+		case interface{ NetConn() net.Conn }:
+			c = b.NetConn()
+		default:
+			return nil
+		}
 	}
-	return nil
 }
 
 // Serve accepts connections until the listener or the server is closed, as http.Server's Serve does.
@@ -104,7 +115,7 @@ func (s *Server) ServeTLS(l net.Listener, certFile, keyFile string) error {
 		}
 		cfg.Certificates = append(slices.Clone(cfg.Certificates), cert)
 	}
-	s.std.TLSConfig = cfg // it has to know that HTTP/2 may come
+	s.std.TLSConfig = cfg.Clone() // it has to know that HTTP/2 may come, and changes what it is given
 	return s.serve(l, cfg)
 }
 
@@ -175,7 +186,7 @@ func (s *Server) forget(l net.Listener) {
 
 // take serves a connection, here when its descriptor can be watched.
 func (s *Server) take(accepted net.Conn, cfg *tls.Config, base context.Context) {
-	tcp := plainTCP(accepted)
+	tcp := lowest(accepted)
 	if tcp == nil || s.watch == nil {
 		if cfg != nil {
 			accepted = tls.Server(accepted, cfg)
