@@ -85,9 +85,12 @@ type passage struct {
 func (p *passage) Head(resp *http.Response, out http.Header) {
 	p.status = resp.StatusCode
 	p.events = strings.HasPrefix(relay.First(resp.Header, "Content-Type"), "text/event-stream")
-	out.Set(relay.HeaderXRequestID, p.q.hop.RequestID)
+	values := make([]string, 1, 2) // one piece of memory for both
+	values[0] = p.q.hop.RequestID
+	out[relay.HeaderXRequestID] = values[:1:1]
 	if relay.First(out, relay.HeaderRoute) == "" {
-		out.Set(relay.HeaderRoute, p.c.verdict.Path.String())
+		values = append(values, p.c.verdict.Path.String())
+		out[relay.HeaderRoute] = values[1:]
 	}
 	if !p.q.hop.TellEndpoint {
 		delete(out, relay.HeaderServedEndpoint)

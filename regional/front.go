@@ -17,7 +17,7 @@ func (g *Gateway) serveFront(w http.ResponseWriter, r *http.Request) {
 	arrived := time.Now()
 	relay.Strip(r.Header)
 	id := requestID(r.Header, g.newID)
-	w.Header().Set(relay.HeaderXRequestID, id)
+	w.Header()[relay.HeaderXRequestID] = []string{id}
 	g.front.open.announce(w.Header(), r.ProtoMajor)
 	if r.URL.Path == "/healthz" {
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
@@ -51,7 +51,8 @@ func (g *Gateway) newID() string {
 	g.mu.Lock()
 	a, b := g.rng.Uint64(), g.rng.Uint64()
 	g.mu.Unlock()
-	return "req_" + strconv.FormatUint(a, 36) + strconv.FormatUint(b, 36)
+	var id [32]byte // 13 digits each at the most
+	return string(strconv.AppendUint(strconv.AppendUint(append(id[:0], "req_"...), a, 36), b, 36))
 }
 
 func method(u *url.URL) (string, bool) {

@@ -61,6 +61,9 @@ func (q *request) moved(c choice, res *relay.Result) bool {
 }
 
 func outrun(err error) bool {
+	if err == nil {
+		return false
+	}
 	var e *relay.Elsewhere
 	return errors.As(err, &e)
 }

@@ -52,6 +52,9 @@ type request struct {
 
 // hostname is a Host header without its port.
 func hostname(host string) string {
+	if strings.IndexByte(host, ':') < 0 {
+		return host
+	}
 	if h, _, err := net.SplitHostPort(host); err == nil {
 		return h
 	}

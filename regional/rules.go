@@ -23,7 +23,7 @@ func (g *Gateway) resolve(r *http.Request, q *request, svc *spec.Service) *opena
 		Model: asked, Pin: relay.First(r.Header, relay.HeaderClientTarget), Tenant: q.tenant.Name, Header: r.Header, Chance: chance,
 		Session: relay.First(r.Header, relay.HeaderClientSession), User: q.env.User, Client: address(q.client),
 	})
-	if not := (*route.NotATarget)(nil); errors.As(err, &not) {
+	if not := (*route.NotATarget)(nil); err != nil && errors.As(err, &not) {
 		return badHeader(relay.HeaderClientTarget, not.Error())
 	}
 	if err != nil || svc != nil && !svc.Serves(asked, a.Model) {
