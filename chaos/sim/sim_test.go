@@ -176,21 +176,3 @@ func TestStopsWhenAsked(t *testing.T) {
 		t.Fatalf("a result: %v; %v", r != nil, err)
 	}
 }
-
-// BenchmarkZone is the speed that counts: requests per second of wall time, 16 workers, prompts of 7k tokens at the median.
-func BenchmarkZone(b *testing.B) {
-	var sent int64
-	for b.Loop() {
-		s := Scenario{
-			Fleet: one(16, "H100", "Llama-3.1-8B"), Seed: 1, Duration: 10 * time.Minute, SLO: SLO{TTFT: 2 * time.Second},
-			Workload: poisson(b, load.Poisson{
-				Rate: 60, Prompt: load.Lengths{Median: 7000, P90: 14000, Max: 60000}, Output: load.Lengths{Median: 150, P90: 400, Max: 1000}, Groups: 100, PrefixTokens: 4000, Seed: 1,
-			}),
-		}
-		r := play(b, s)
-		sent += r.All.Sent
-		p99, _ := r.TTFT.Quantile(.99)
-		b.Logf("%+v hit %.3f p99 %v good %.3f events %d", r.All, r.HitRate, p99, r.Attainment, r.Events)
-	}
-	b.ReportMetric(float64(sent)/b.Elapsed().Seconds(), "requests/s")
-}

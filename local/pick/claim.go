@@ -337,7 +337,7 @@ func yes(b bool) fitness {
 // knownEnd is the engine block on which the longest known beginning of the prompt ends, and its depth; 0 for none.
 func (m *mirror) knownEnd(c *claim) (key uint64, depth int32) {
 	for _, h := range c.blocks {
-		n, ok := m.linked.at[h]
+		n, ok := m.linked.at.get(h)
 		if !ok {
 			break
 		}
@@ -424,7 +424,7 @@ func (x *Index) rest(worker int32, m *mirror, h uint64, path []int32, sure bool)
 		}
 		m.linked.add(h)
 	}
-	n := m.linked.at[h]
+	n, _ := m.linked.at.get(h)
 	for int(n) > len(m.ends) {
 		m.ends = append(m.ends, end{})
 	}

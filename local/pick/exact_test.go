@@ -78,7 +78,7 @@ func (e *fakeEngine) compute(p *prompt, answer []uint64, chunk int, say func(*St
 func known(x *Index, worker int32, p *prompt) float64 {
 	m := x.mirror(worker)
 	n := 0
-	for m != nil && n < len(p.blocks) && m.linked.at[p.blocks[n]] != 0 {
+	for m != nil && n < len(p.blocks) && m.linked.holds(p.blocks[n]) {
 		n++
 	}
 	return float64(blockEnd(n)) / bytesEach
@@ -182,15 +182,15 @@ func sane(t interface{ Fatalf(string, ...any) }, x *Index, worker int32) {
 	if n != len(m.at) || n > m.most || cells != m.kept || cells > 2*m.most {
 		t.Fatalf("%d blocks in the list, %d in the map, at most %d; %d cells, %d counted", n, len(m.at), m.most, cells, m.kept)
 	}
-	for h := range m.linked.at {
-		at, ok := x.entries[h]
+	m.linked.each(func(h uint64) {
+		at, ok := x.entries.get(h)
 		if !ok || x.sets[int(at)*x.words+int(worker)>>6]>>(worker&63)&1 == 0 {
 			t.Fatalf("a linked block is not in the index")
 		}
-		if _, guessed := x.lists[worker].at[h]; guessed {
+		if x.lists[worker].holds(h) {
 			t.Fatalf("a block is both known and guessed")
 		}
-	}
+	})
 }
 
 // answered is a whole request: sent, computed, and claimed.

@@ -102,7 +102,7 @@ func (h *Hot) Sketch(x *Index, n int, now time.Time) []capacity.Prefix {
 	}
 	var all []entry
 	for mark, e := range h.at {
-		if _, held := x.entries[e.block]; held && e.tokens > 0 {
+		if _, held := x.entries.get(e.block); held && e.tokens > 0 {
 			all = append(all, entry{mark, e.worth(now)})
 		}
 	}

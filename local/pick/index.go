@@ -13,7 +13,7 @@ type Index struct {
 	words   int // of 64 workers in each holder set
 	bound   int // blocks of one worker, out of the memory
 	most    []int32
-	entries map[uint64]int32
+	entries table
 	sets    []uint64 // holder sets, words each
 	counts  []int32  // holders of each set
 	free    []int32
@@ -37,7 +37,7 @@ func blockBytes(words int) int { return 24 + 2*52 + 8 + 10*words }
 
 // NewIndex returns an empty index that never takes more than so many bytes.
 func NewIndex(bytes int) *Index {
-	x := &Index{bytes: max(bytes, 1), words: 1, entries: map[uint64]int32{}, live: make([]uint64, 1)}
+	x := &Index{bytes: max(bytes, 1), words: 1, live: make([]uint64, 1)}
 	return x
 }
 
@@ -120,7 +120,7 @@ func (x *Index) Forget(worker int32) {
 }
 
 // Len is the number of distinct blocks known.
-func (x *Index) Len() int { return len(x.entries) }
+func (x *Index) Len() int { return x.entries.len() }
 
 // Held is how many blocks a worker is believed to hold.
 func (x *Index) Held(worker int32) int {
@@ -150,7 +150,7 @@ func (x *Index) match(blocks []uint64) bool {
 	clear(live)
 	n := 0
 	for i, h := range blocks {
-		at, ok := x.entries[h]
+		at, ok := x.entries.get(h)
 		if !ok {
 			break
 		}
@@ -222,23 +222,19 @@ func (x *Index) grow(worker int32) {
 // a few times in a process's life.
 func (x *Index) rebuild(words int) {
 	x.words, x.live = words, make([]uint64, words)
-	x.entries, x.sets, x.counts, x.free = map[uint64]int32{}, nil, nil, nil
+	x.entries, x.sets, x.counts, x.free = table{}, nil, nil, nil
 	for w := range x.lists {
 		x.lists[w] = x.lists[w].newest(x.limit(int32(w)))
-		for h := range x.lists[w].at {
-			x.set(h, int32(w))
-		}
+		x.lists[w].each(func(h uint64) { x.set(h, int32(w)) })
 		if m := x.mirrors[w]; m != nil {
-			for h := range m.linked.at {
-				x.set(h, int32(w))
-			}
+			m.linked.each(func(h uint64) { x.set(h, int32(w)) })
 			x.trim(int32(w))
 		}
 	}
 }
 
 func (x *Index) set(h uint64, worker int32) {
-	at, ok := x.entries[h]
+	at, ok := x.entries.get(h)
 	if !ok {
 		if n := len(x.free); n > 0 {
 			at, x.free = x.free[n-1], x.free[:n-1]
@@ -249,21 +245,21 @@ func (x *Index) set(h uint64, worker int32) {
 				x.sets = append(x.sets, 0)
 			}
 		}
-		x.entries[h] = at
+		x.entries.put(h, at)
 	}
 	x.sets[int(at)*x.words+int(worker)>>6] |= 1 << (worker & 63)
 	x.counts[at]++
 }
 
 func (x *Index) unset(h uint64, worker int32) {
-	at, ok := x.entries[h]
+	at, ok := x.entries.get(h)
 	if !ok {
 		return
 	}
 	x.sets[int(at)*x.words+int(worker)>>6] &^= 1 << (worker & 63)
 	x.counts[at]--
 	if x.counts[at] == 0 {
-		delete(x.entries, h)
+		x.entries.drop(h)
 		x.free = append(x.free, at)
 	}
 }

@@ -2,7 +2,7 @@ package pick
 
 // lru is a least-recently-used list of hashes in one slice, linked by index.
 type lru struct {
-	at    map[uint64]int32
+	at    table
 	nodes []lruNode
 	free  int32 // first free node, plus one, linked by next; 0 when none
 	head  int32 // most recent, plus one; 0 when empty
@@ -14,11 +14,11 @@ type lruNode struct {
 	prev, next int32 // plus one; 0 for none
 }
 
-func (l *lru) len() int { return len(l.at) }
+func (l *lru) len() int { return l.at.len() }
 
 // touch moves a hash to the front and says whether it was there.
 func (l *lru) touch(h uint64) bool {
-	n, ok := l.at[h]
+	n, ok := l.at.get(h)
 	if !ok {
 		return false
 	}
@@ -31,9 +31,6 @@ func (l *lru) touch(h uint64) bool {
 
 // add puts a hash that is not there at the front.
 func (l *lru) add(h uint64) {
-	if l.at == nil {
-		l.at = map[uint64]int32{}
-	}
 	n := l.free
 	if n != 0 {
 		l.free = l.nodes[n-1].next
@@ -43,7 +40,7 @@ func (l *lru) add(h uint64) {
 	}
 	l.nodes[n-1] = lruNode{hash: h}
 	l.front(n)
-	l.at[h] = n
+	l.at.put(h, n)
 }
 
 // evict removes the least recent hash and returns it; 0 when the list is empty.
@@ -54,7 +51,7 @@ func (l *lru) evict() uint64 {
 	}
 	h := l.nodes[n-1].hash
 	l.unlink(n)
-	delete(l.at, h)
+	l.at.drop(h)
 	l.nodes[n-1].next = l.free
 	l.free = n
 	return h
@@ -62,12 +59,12 @@ func (l *lru) evict() uint64 {
 
 // remove takes a hash out, wherever it stands, and says whether it was there.
 func (l *lru) remove(h uint64) bool {
-	n, ok := l.at[h]
+	n, ok := l.at.get(h)
 	if !ok {
 		return false
 	}
 	l.unlink(n)
-	delete(l.at, h)
+	l.at.drop(h)
 	l.nodes[n-1].next = l.free
 	l.free = n
 	return true
@@ -105,15 +102,28 @@ func (l *lru) newest(most int) lru {
 	if n == 0 {
 		return lru{}
 	}
-	next := lru{at: make(map[uint64]int32, n), nodes: make([]lruNode, n)}
+	next := lru{at: tableFor(n), nodes: make([]lruNode, n)}
 	at := l.head
 	for i := range int32(n) {
 		e := l.nodes[at-1]
 		next.nodes[i] = lruNode{hash: e.hash, prev: i, next: i + 2}
-		next.at[e.hash] = i + 1
+		next.at.put(e.hash, i+1)
 		at = e.next
 	}
 	next.nodes[n-1].next = 0
 	next.head, next.tail = 1, int32(n)
 	return next
+}
+
+// each calls do for every hash, the most recent first.
+func (l *lru) each(do func(h uint64)) {
+	for n := l.head; n != 0; n = l.nodes[n-1].next {
+		do(l.nodes[n-1].hash)
+	}
+}
+
+// holds says whether a hash is there, and leaves it where it is.
+func (l *lru) holds(h uint64) bool {
+	_, ok := l.at.get(h)
+	return ok
 }

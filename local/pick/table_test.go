@@ -1,0 +1,41 @@
+package pick
+
+import (
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// TestTableIsAMap: whatever is put in and taken out, in whatever order, it holds what a map would.
+func TestTableIsAMap(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		x, want := table{}, map[uint64]int32{}
+		keys := rapid.Uint64Range(0, rapid.Uint64Range(1, 2000).Draw(t, "keys"))
+		for i := range rapid.IntRange(0, 3000).Draw(t, "steps") {
+			key := keys.Draw(t, "key")
+			if rapid.IntRange(0, 2).Draw(t, "what") == 0 {
+				x.drop(key)
+				delete(want, key)
+			} else {
+				x.put(key, int32(i))
+				want[key] = int32(i)
+			}
+			if got, ok := x.get(key); ok != (want[key] == int32(i) && len(want) > 0 && has(want, key)) || ok && got != int32(i) {
+				t.Fatalf("key %d is %d, %v", key, got, ok)
+			}
+		}
+		if x.len() != len(want) {
+			t.Fatalf("%d keys, want %d", x.len(), len(want))
+		}
+		for key, place := range want {
+			if got, ok := x.get(key); !ok || got != place {
+				t.Fatalf("key %d is %d, %v, want %d", key, got, ok, place)
+			}
+		}
+	})
+}
+
+func has(m map[uint64]int32, key uint64) bool {
+	_, ok := m[key]
+	return ok
+}
