@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"time"
 
 	"github.com/spillway-lb/spillway/chaos/gpu"
@@ -57,6 +58,8 @@ type Scenario struct {
 	PrefixIndex int
 	// OnDecision is told of each placement, in order; nil: nobody.
 	OnDecision func(Decision)
+
+	noise func(worker int) *rand.Rand // of the workers' steps, where a test wants another's; nil: by Seed
 }
 
 // Workload hands out requests in order of time and is told of their ends. See load.Feed.

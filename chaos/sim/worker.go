@@ -46,8 +46,12 @@ func (r *run) newWorker(z *zone, g *Group, n int, rng *rand.Rand) (*worker, erro
 		p.Blocks = g.Blocks
 	}
 	w := &worker{at: int32(len(r.workers)), zone: z, name: fmt.Sprintf("w%04d", n), gpu: g.declared(&p), next: never}
+	noise := rand.New(rand.NewPCG(rng.Uint64(), uint64(w.at)))
+	if r.s.noise != nil {
+		noise = r.s.noise(int(w.at))
+	}
 	w.engine, err = gpu.NewEngine(gpu.EngineConfig{
-		Profile: p, Limits: g.Limits, Salt: rng.Uint64(), Rand: rand.New(rand.NewPCG(rng.Uint64(), uint64(w.at))), FastForward: true,
+		Profile: p, Limits: g.Limits, Salt: rng.Uint64(), Rand: noise, FastForward: true,
 		OnStep: func(took time.Duration, decodes int) {
 			w.busy += int64(took)
 			if r.now >= int64(r.s.WarmUp) && r.now < int64(r.s.Duration) {
@@ -58,6 +62,7 @@ func (r *run) newWorker(z *zone, g *Group, n int, rng *rand.Rand) (*worker, erro
 	if err != nil {
 		return nil, err
 	}
+	w.warmUp(r.time(0).Add(-time.Second))
 	w.slowdown = 1
 	if g.Slowdown > 0 {
 		w.slowdown = g.Slowdown
@@ -67,6 +72,18 @@ func (r *run) newWorker(z *zone, g *Group, n int, rng *rand.Rand) (*worker, erro
 	w.cost = pick.PriorFor(w.gpu, w.model).CostMicros
 	w.declared = discover.Worker{Name: w.name, URL: "http://" + w.name + ":8000", GPU: w.gpu, Models: []string{w.model}, Weight: 1}
 	return w, nil
+}
+
+// warmUp has the engine answer the one request that an Agent sends before the first traffic.
+func (w *worker) warmUp(now time.Time) {
+	s, err := w.engine.Submit(now, gpu.Request{PromptTokens: 2, OutputTokens: 1})
+	for err == nil && !s.Done() {
+		next, ok := w.engine.Next()
+		if !ok {
+			return
+		}
+		w.engine.Advance(next)
+	}
 }
 
 // counters are the worker's totals over all its lives.

@@ -1,0 +1,196 @@
+package sim
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/netip"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/spillway-lb/spillway/chaos/gpu"
+	"github.com/spillway-lb/spillway/chaos/load"
+	"github.com/spillway-lb/spillway/chaos/memnet"
+	"github.com/spillway-lb/spillway/internal/admin"
+	"github.com/spillway-lb/spillway/local"
+	"github.com/spillway-lb/spillway/local/discover"
+)
+
+// kinds are the workers of the zone that is run twice: of unlike speeds, so that hardly a choice is left to chance.
+var kinds = []string{"L4", "L40S", "A100", "H100", "B200"}
+
+const twinModel = "Llama-3.1-8B"
+
+// settled is when the first request of a twin run is due: warm-ups and slow starts are over.
+const settled = 20 * time.Second
+
+// twinLoad is the requests of both runs: chats with shared beginnings, seconds apart by the mean, with bursts.
+type twinLoad struct {
+	source load.Source
+	n      int
+}
+
+func (s *twinLoad) Next() (load.Arrival, error) {
+	a, err := s.source.Next()
+	if s.n++; err == nil {
+		a.At += settled
+	}
+	return a, err
+}
+
+func newTwinLoad(t *testing.T, rate float64, seed uint64) *twinLoad {
+	s, err := load.NewPoisson(load.Poisson{
+		Rate: rate, For: 40 * time.Second, Prompt: load.Lengths{Median: 900, P90: 3000, Max: 8000}, Output: load.Lengths{Median: 50, P90: 150, Max: 300},
+		Groups: 6, PrefixTokens: 700, Seed: seed,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &twinLoad{source: s}
+}
+
+// real runs the requests through an Agent and stand-in workers over HTTP, in virtual time, and returns the worker of each.
+func real(t *testing.T, policy string, rate float64, seed uint64) (chosen []string, ttft Dist) {
+	synctest.Test(t, func(t *testing.T) {
+		n := &memnet.Net{}
+		cfg := local.Config{
+			Name: "l1", Region: "here", Zone: "a", Plain: true, Policy: policy,
+			Listen: "10.0.0.1:8080", Network: n.Host(netip.MustParseAddr("10.0.0.1")),
+		}
+		stop := func(x interface{ Stop(context.Context) error }) {
+			ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+			defer cancel()
+			if err := x.Stop(ctx); err != nil {
+				t.Error(err)
+			}
+		}
+		for i, kind := range kinds {
+			l, err := n.Listen(fmt.Sprintf("10.0.1.%d:8000", i+1))
+			if err != nil {
+				t.Fatal(err)
+			}
+			w, err := gpu.New(gpu.Config{Listener: l, GPU: kind, Model: twinModel, Seed: uint64(i)})
+			if err == nil {
+				err = w.Start(t.Context())
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer stop(w)
+			cfg.Workers = append(cfg.Workers, discover.Worker{Name: fmt.Sprintf("w%04d", i+1), URL: w.URL(), GPU: kind, Weight: 1})
+		}
+		a, err := local.New(cfg)
+		if err == nil {
+			err = a.Start(t.Context())
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer stop(a)
+		for ready := 0; ready < len(kinds); time.Sleep(50 * time.Millisecond) {
+			ready = 0
+			for _, w := range a.Status().Workers {
+				if w.State == admin.StateReady {
+					ready++
+				}
+			}
+		}
+		var mu sync.Mutex
+		by := map[time.Time]load.Outcome{}
+		g, err := load.New(load.Config{
+			Source: newTwinLoad(t, rate, seed), Target: load.Target{URLs: []string{"http://" + a.Addr().String()}}, Models: []string{twinModel},
+			Dial: n.DialContext, Stream: true, Retries: -1, Timeout: time.Minute,
+			OnOutcome: func(o load.Outcome) {
+				mu.Lock()
+				defer mu.Unlock()
+				by[o.Due] = o
+			},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		begun := time.Now()
+		if err := g.Run(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		again := newTwinLoad(t, rate, seed)
+		for {
+			x, err := again.Next()
+			if err == io.EOF {
+				break
+			}
+			o, ok := by[begun.Add(x.At)]
+			if !ok || o.Verdict != "ok" {
+				t.Fatalf("the request due at %v: %v %+v", x.At, ok, o)
+			}
+			chosen = append(chosen, o.Route[strings.LastIndexByte(o.Route, '/')+1:])
+			ttft.add(o.First.Sub(o.Due))
+		}
+	})
+	return chosen, ttft
+}
+
+// simulated runs the same requests through the simulator.
+func simulated(t *testing.T, policy string, rate float64, seed uint64) (chosen []string, ttft Dist) {
+	var z Zone
+	z.Name = "a"
+	for _, kind := range kinds {
+		z.Groups = append(z.Groups, Group{Count: 1, GPU: kind, Model: twinModel})
+	}
+	at := map[uint64]string{}
+	r := play(t, Scenario{
+		Fleet: Fleet{Regions: []Region{{Name: "here", Zones: []Zone{z}}}}, Seed: seed, Policy: policy, Duration: settled + time.Minute,
+		Workload: &arrivals{source: newTwinLoad(t, rate, seed)}, Limits: func(q *load.Request) int { return q.Output },
+		noise:      func(worker int) *rand.Rand { return rand.New(rand.NewPCG(uint64(worker), 0x5717)) }, // gpu.Server's own
+		OnDecision: func(d Decision) { at[d.Request] = d.Worker },
+	})
+	for id := range uint64(len(at)) {
+		chosen = append(chosen, at[id+1])
+	}
+	return chosen, r.TTFT
+}
+
+// TestTheSimulatorChoosesAsTheAgentDoes plays one log of requests through an Agent with its sockets and through the
+// simulator. Where there is no tie to be broken by chance, the same worker must be chosen for every request, and the first
+// token must come at the same time, but for the API server's, which the simulator adds. Where requests meet, predictive
+// draws among workers within two parts in a hundred of the best, and each draw moves what comes after it: most choices must
+// be the same all the same, and the times as they are distributed.
+func TestTheSimulatorChoosesAsTheAgentDoes(t *testing.T) {
+	for _, c := range []struct {
+		policy string
+		rate   float64
+		part   float64 // of the choices that must be the same
+	}{
+		{"round_robin", 1, 1},
+		{"predictive", 1, 1},
+		{"predictive", 6, .8},
+		{"predictive", 20, .8},
+	} {
+		a, real := real(t, c.policy, c.rate, 4)
+		b, sim := simulated(t, c.policy, c.rate, 4)
+		same := 0
+		for i := range min(len(a), len(b)) {
+			if a[i] == b[i] {
+				same++
+			}
+		}
+		t.Logf("%s at %v/s: %d of %d choices alike; ttft %v and %v", c.policy, c.rate, same, len(a), real, sim)
+		if len(a) != len(b) || float64(same) < c.part*float64(len(a)) {
+			t.Errorf("%s at %v/s: %d of %d and %d choices alike", c.policy, c.rate, same, len(a), len(b))
+		}
+		if late := (sim.Mean() - gpu.PerToken - real.Mean()).Abs(); c.part == 1 && late > time.Microsecond {
+			t.Errorf("%s at %v/s: the mean time to first token differs by %v", c.policy, c.rate, late)
+		}
+		for q, off := range map[float64]float64{.5: .1, .9: .2} {
+			x, _ := real.Quantile(q)
+			y, _ := sim.Quantile(q)
+			if r := float64(y) / float64(x); r > 1+off || r < 1-off {
+				t.Errorf("%s at %v/s: quantile %v of the time to first token is %v and %v", c.policy, c.rate, q, x, y)
+			}
+		}
+	}
+}
