@@ -117,20 +117,30 @@ func (r *run) planFaults() {
 	}
 }
 
+// step counts causes: what two faults have broken is well when both are mended.
+func step(on bool) int {
+	if on {
+		return 1
+	}
+	return -1
+}
+
 // strike breaks something, or mends it.
 func (r *run) strike(i int32, on bool) {
 	f := &r.s.Faults[i]
 	r.broken[i] = on
 	switch f.Kind {
 	case GlobalDead:
-		if r.planet != nil {
-			r.planet.down = on
+		if p := r.planet; p != nil {
+			p.deaths += step(on)
+			p.down = p.deaths > 0
 		}
 	case Partition:
 	case RegionDead:
 		for _, reg := range r.regions {
 			if reg.name == f.Region {
-				reg.down = on
+				reg.deaths += step(on)
+				reg.down = reg.deaths > 0
 				for _, z := range reg.zones {
 					r.zoneDown(z, on)
 				}
@@ -162,10 +172,8 @@ func (r *run) hit(w *worker, f *Fault, on bool) {
 	case WorkerDead:
 		r.kill(w, on)
 	case WorkerStalled:
-		w.stalled = on
-		if !on {
-			r.plan(w)
-		}
+		w.stalled += step(on)
+		r.plan(w)
 	case WorkerSlow:
 		factor := 1.0
 		if on {
@@ -177,8 +185,8 @@ func (r *run) hit(w *worker, f *Fault, on bool) {
 
 // kill ends a worker's process, or starts it anew.
 func (r *run) kill(w *worker, dead bool) {
-	w.dead = dead
-	if !dead {
+	w.dead += step(dead)
+	if !dead || w.dead > 1 {
 		return
 	}
 	w.engine.Settle(r.time(r.now))
@@ -195,10 +203,14 @@ func (r *run) kill(w *worker, dead bool) {
 
 // zoneDown takes a zone away with all that runs and waits there, or brings it back as new.
 func (r *run) zoneDown(z *zone, down bool) {
+	z.deaths += step(down)
+	if down && z.deaths > 1 || !down && z.deaths > 0 {
+		return
+	}
 	if !down {
 		z.down = false
 		for _, w := range z.workers {
-			w.dead = false
+			r.kill(w, false)
 		}
 		z.teller.last, z.teller.boot = nil, z.teller.boot+1
 		if err := r.open(z); err != nil {

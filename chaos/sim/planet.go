@@ -32,6 +32,7 @@ type planet struct {
 	place    geo.Place
 	interval int64
 	down     bool
+	deaths   int
 	answers  []map[int32]*answer // by region and resolver
 }
 

@@ -187,7 +187,7 @@ func (r *run) dispatch(x *ride, at local.LabAttempt) {
 		})
 	}
 	x.zone.lab.Begin(at, func() { r.giveUp(x) })
-	if w.dead {
+	if w.dead > 0 {
 		r.lose(x, local.EndLost, openai.CodeUpstream)
 		return
 	}

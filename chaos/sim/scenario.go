@@ -101,6 +101,8 @@ type Group struct {
 	Slowdown float64
 	// Blocks overrides the KV cache, in blocks of gpu.BlockTokens tokens; 0: what fits beside the weights.
 	Blocks int
+	// HostBlocks is how many blocks the host's memory takes of what leaves the GPU's; 0 is no such tier.
+	HostBlocks int
 }
 
 // Steering is how clients come to a region.
@@ -177,6 +179,9 @@ func (s *Scenario) check() error {
 	if s.Network.Access < 0 || s.Network.Inside < 0 || s.Steering.TTL < 0 || s.Steering.Resolvers < 0 || s.Steering.Resolvers > 65536 || s.PrefixIndex < 0 {
 		return errors.New("network, steering and prefix index: nothing may be negative, and a region has 65536 resolvers at most")
 	}
+	if t := s.Steering.TTL; t != 0 && (t < 5*time.Second || t > time.Hour) {
+		return fmt.Errorf("a TTL of %v: use 5s to 1h, as a spec must", t)
+	}
 	if err := s.Fleet.check(); err != nil {
 		return err
 	}
@@ -237,8 +242,8 @@ func (z *Zone) check() (workers int, err error) {
 		if g.Slowdown < 0 || g.Slowdown > 1000 || g.Slowdown != g.Slowdown {
 			return 0, fmt.Errorf("group %d: slowdown %v: use 0.01 to 1000", i+1, g.Slowdown)
 		}
-		if g.Blocks < 0 {
-			return 0, fmt.Errorf("group %d: %d blocks: use 1 or more, or 0 for what fits", i+1, g.Blocks)
+		if g.Blocks < 0 || g.HostBlocks < 0 {
+			return 0, fmt.Errorf("group %d: %d blocks and %d in the host's memory: use 0 or more", i+1, g.Blocks, g.HostBlocks)
 		}
 		if _, err := gpu.Lookup(g.GPU, g.Model, g.TP); err != nil {
 			return 0, fmt.Errorf("group %d: %w", i+1, err)

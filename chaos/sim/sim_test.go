@@ -176,3 +176,17 @@ func TestStopsWhenAsked(t *testing.T) {
 		t.Fatalf("a result: %v; %v", r != nil, err)
 	}
 }
+
+// TestAHostTierHitsMore: what leaves the GPU's memory is found in the host's.
+func TestAHostTierHitsMore(t *testing.T) {
+	var rates [2]float64
+	for i, blocks := range []int{0, 50_000} {
+		s := chat(t, 2, 3, 4)
+		s.Fleet.Regions[0].Zones[0].Groups[0].Blocks, s.Fleet.Regions[0].Zones[0].Groups[0].HostBlocks = 600, blocks
+		rates[i] = play(t, s).HitRate
+	}
+	t.Logf("hit rates %.3f", rates)
+	if rates[1] <= rates[0] {
+		t.Errorf("hit rates %v", rates)
+	}
+}

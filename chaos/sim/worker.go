@@ -25,8 +25,8 @@ type worker struct {
 	sent    int64
 	decodes int // answers under way that have had their first token
 	cost    int64
-	dead    bool
-	stalled bool
+	dead    int // causes of its death that last
+	stalled int
 	// slowdown is its group's.
 	slowdown float64
 	declared discover.Worker
@@ -51,7 +51,7 @@ func (r *run) newWorker(z *zone, g *Group, n int, rng *rand.Rand) (*worker, erro
 		noise = r.s.noise(int(w.at))
 	}
 	w.engine, err = gpu.NewEngine(gpu.EngineConfig{
-		Profile: p, Limits: g.Limits, Salt: rng.Uint64(), Rand: noise, FastForward: true,
+		Profile: p, Limits: g.Limits, Salt: rng.Uint64(), Rand: noise, FastForward: true, HostBlocks: g.HostBlocks,
 		OnStep: func(took time.Duration, decodes int) {
 			w.busy += int64(took)
 			if r.now >= int64(r.s.WarmUp) && r.now < int64(r.s.Duration) {
@@ -98,7 +98,7 @@ func (w *worker) counters() gpu.Counters {
 // plan keeps one step event for the worker's engine, at the time that the engine names.
 func (r *run) plan(w *worker) {
 	next, ok := w.engine.Next()
-	if !ok || w.stalled || w.dead {
+	if !ok || w.stalled > 0 || w.dead > 0 {
 		w.next = never
 		return
 	}
@@ -110,7 +110,7 @@ func (r *run) plan(w *worker) {
 
 // step lets a worker's engine do what is due, and tells of the tokens that were made.
 func (r *run) step(w *worker) {
-	if w.next != r.now || w.stalled || w.dead {
+	if w.next != r.now || w.stalled > 0 || w.dead > 0 {
 		return // planned anew meanwhile
 	}
 	w.next = never

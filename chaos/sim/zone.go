@@ -19,6 +19,7 @@ type zone struct {
 	rng     *rand.Rand // jitter of its scrapes
 	pumping bool
 	down    bool
+	deaths  int // causes of its death that last
 	lives   uint64
 	teller  teller
 }
@@ -31,6 +32,7 @@ type region struct {
 	zones   []*zone
 	gateway *gateway
 	down    bool
+	deaths  int
 }
 
 // seats of the random streams, so that adding one thing to a scenario does not change the chance of another.
@@ -112,7 +114,7 @@ func (r *run) probe(w *worker) {
 		return
 	}
 	p := &engine.Reading{}
-	if !w.dead {
+	if w.dead == 0 {
 		*p = w.read(r.time(r.now))
 	}
 	if r.s.Staleness.Delay > 0 {
@@ -144,7 +146,7 @@ func (r *run) patrol(z *zone) {
 	}
 	now := r.time(r.now)
 	for _, w := range z.workers {
-		if w.decodes > 0 && !w.stalled && !w.dead {
+		if w.decodes > 0 && w.stalled == 0 && w.dead == 0 {
 			z.lab.Emits(w.lab, now)
 		}
 	}

@@ -1,0 +1,65 @@
+package sim
+
+import (
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/spillway-lb/spillway/chaos/load"
+	"github.com/spillway-lb/spillway/local/pick"
+)
+
+// anyFault draws something that may break in a fleet.
+func anyFault(t *rapid.T, f *Fleet) Fault {
+	r := rapid.SampledFrom(f.Regions).Draw(t, "region")
+	z := rapid.SampledFrom(r.Zones).Draw(t, "zone")
+	x := Fault{
+		At: time.Duration(rapid.IntRange(0, 5000).Draw(t, "at")) * time.Millisecond, For: time.Duration(rapid.IntRange(0, 6000).Draw(t, "for")) * time.Millisecond,
+		Kind:   rapid.SampledFrom([]Kind{WorkerDead, WorkerStalled, WorkerSlow, ZoneDead, RegionDead, GlobalDead, Partition}).Draw(t, "kind"),
+		Region: r.Name, Zone: z.Name, Worker: rapid.IntRange(0, z.size()-1).Draw(t, "worker"), Factor: 10,
+	}
+	if x.Kind == Partition {
+		x.From = rapid.SampledFrom([]string{"", globalTier, f.Regions[0].Name}).Draw(t, "from")
+	}
+	return x
+}
+
+// TestWhateverHappensEachRequestEndsOnce draws fleets, loads, policies and faults. Run itself returns an error when the
+// counts do not add up; here each placement must be of a request that was sent, and no worker may have been dead.
+func TestWhateverHappensEachRequestEndsOnce(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		f := world(rapid.IntRange(1, 2).Draw(rt, "workers"))
+		f.Regions = f.Regions[:rapid.IntRange(1, 3).Draw(rt, "regions")]
+		for i := range f.Regions {
+			f.Regions[i].Zones = f.Regions[i].Zones[:rapid.IntRange(1, 2).Draw(rt, "zones")]
+		}
+		s := Scenario{
+			Fleet: f, Seed: rapid.Uint64().Draw(rt, "seed"), Duration: 5 * time.Second, WarmUp: time.Second, Every: 2 * time.Second,
+			Policy: rapid.SampledFrom(pick.Policies()).Draw(rt, "policy"), Gateways: rapid.Bool().Draw(rt, "gateways"),
+			Steering:  Steering{On: rapid.Bool().Draw(rt, "steered"), TTL: 5 * time.Second},
+			Staleness: Staleness{Delay: time.Duration(rapid.IntRange(0, 500).Draw(rt, "delay")) * time.Millisecond},
+			Network:   Network{Loss: rapid.SampledFrom([]float64{0, 0.01, 0.2}).Draw(rt, "loss")},
+			Workload: &skewed{arrivals: poisson(t, load.Poisson{
+				Rate: float64(rapid.IntRange(1, 20).Draw(rt, "rate")), Prompt: load.Lengths{Median: 500, P90: 4000, Max: 60000}, Output: load.Lengths{Median: 30, P90: 200, Max: 500}, Groups: 5, PrefixTokens: 300, Seed: 1,
+			}), parts: []float64{.5, .3, .2}[:len(f.Regions)]},
+		}
+		for range rapid.IntRange(0, 4).Draw(rt, "faults") {
+			s.Faults = append(s.Faults, anyFault(rt, &f))
+		}
+		tries := map[uint64]int{}
+		s.OnDecision = func(d Decision) { tries[d.Request]++ }
+		r, err := Run(t.Context(), s, nil)
+		if err != nil {
+			rt.Fatal(err)
+		}
+		for id, n := range tries {
+			if n > 3 || id == 0 || id > uint64(r.All.Sent) {
+				rt.Fatalf("request %d of %d was placed %d times: one retry at its gateway and one in a zone are allowed", id, r.All.Sent, n)
+			}
+		}
+		if r.TTFT.Count() != r.Measured.Completed || r.All.Sent < r.Measured.Sent || r.Good > r.Measured.Completed {
+			rt.Fatalf("%d times to first token of %+v, %d good", r.TTFT.Count(), r.Measured, r.Good)
+		}
+	})
+}
