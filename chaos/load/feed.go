@@ -78,6 +78,12 @@ func (f *Feed) Peek() (time.Duration, bool, error) {
 	return r.At, true, err
 }
 
+// Head is the request that Pop would take; nil when there is none.
+func (f *Feed) Head() *Request {
+	r, _ := f.next()
+	return r
+}
+
 // Pop takes the request that Peek has told of; nil when there is none.
 func (f *Feed) Pop() *Request {
 	r, _ := f.next()

@@ -100,6 +100,9 @@ func (r *run) specText() string {
 		fmt.Fprintf(&b, "  - {name: %s, place: {lat: %g, lon: %g}, zones: [%s], gateways: [{name: %s-gw, addresses: [\"10.2.%d.%d\"], url: \"http://10.2.%d.%d:8080\"}]}\n",
 			f.Name, f.Lat, f.Lon, strings.Join(zones, ", "), f.Name, i/250, i%250+1, i/250, i%250+1)
 	}
+	if r.s.Apart {
+		b.WriteString("routing: {spill: false}\n")
+	}
 	b.WriteString("models:\n")
 	for _, m := range r.served() {
 		fmt.Fprintf(&b, "  - {name: %s}\n", m)

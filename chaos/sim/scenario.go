@@ -48,6 +48,8 @@ type Scenario struct {
 	Every time.Duration
 	// Gateways puts a gateway before the zones also where there is one only. Several always have one in each region.
 	Gateways bool
+	// Apart keeps each region's requests to itself, where the scenario has no spec of its own.
+	Apart bool
 	// Network between clients, regions and zones, where there are gateways.
 	Network Network
 	// Steering of clients to regions.
