@@ -51,6 +51,14 @@ type Experiment struct {
 	Staleness Staleness `yaml:"staleness"`
 	// Limits says whether requests name their output limit: "none" (routers must guess) or "exact" (an oracle of lengths).
 	Limits string `yaml:"limits" default:"none"`
+	// Places are where regions are. A fleet of several regions needs them.
+	Places []Place `yaml:"places"`
+	// Network between clients and regions, where there are several or steering is on.
+	Network Network `yaml:"network"`
+	// Steering has clients come by DNS answers of the global tier. Without it they come to their own region's gateway.
+	Steering bool `yaml:"steering"`
+	// Tenants share the requests. Default: everybody is one.
+	Tenants []Tenant `yaml:"tenants"`
 	// Pass are the lines that must hold.
 	Pass []Line `yaml:"pass"`
 	// Small is what is different in the small form, which takes seconds.
@@ -88,6 +96,12 @@ type Case struct {
 	Capacity  *Capacity      `yaml:"capacity"`  // instead of the experiment's
 	SLO       *SLO           `yaml:"slo"`       // instead of the experiment's
 	Staleness *Staleness     `yaml:"staleness"` // instead of the experiment's
+	Faults    []Fault        `yaml:"faults"`    // what breaks
+	Without   []string       `yaml:"without"`   // tenants that stay away
+	// Apart keeps regions from spilling to each other.
+	Apart bool `yaml:"apart"`
+	// Limits is instead of the experiment's.
+	Limits string `yaml:"limits"`
 	// Values and Capacity in the small form.
 	Small CaseSmall `yaml:"small"`
 }
@@ -131,8 +145,12 @@ type Staleness struct {
 type Line struct {
 	// Line is the statement. What it does not name holds of each: of every case, and of every value.
 	Line string `yaml:"line"`
+	// Needs says what the simulator cannot do yet and the line cannot do without. It is then not judged and does not hold.
+	Needs string `yaml:"needs"`
 	// Open says why it does not hold yet, where that is known.
 	Open string `yaml:"open"`
+	// Guard has the tests of the small forms fail when the line does not hold.
+	Guard bool `yaml:"guard"`
 	// Full leaves the line out of the small form, which is too small for it.
 	Full bool `yaml:"full"`
 }
@@ -219,6 +237,9 @@ func (e *Experiment) expanded() []Case {
 		}
 		if c.SLO == nil {
 			c.SLO = &e.SLO
+		}
+		if c.Limits == "" {
+			c.Limits = e.Limits
 		}
 		if c.Staleness == nil {
 			c.Staleness = &e.Staleness

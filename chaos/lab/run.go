@@ -241,7 +241,7 @@ func (p *play) once(ctx context.Context, c *Case, policy string, seed uint64, pr
 	}
 	defer feed.Close()
 	s := c.scenario(p.e, policy, seed)
-	s.Workload = feed
+	c.world(p.e, &s, feed, seed)
 	return sim.Run(ctx, s, progress)
 }
 

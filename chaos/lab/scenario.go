@@ -152,7 +152,7 @@ func (c *Case) scenario(e *Experiment, policy string, seed uint64) sim.Scenario 
 		Fleet: c.fleet(), Policy: policy, Seed: seed, Staleness: sim.Staleness{Scrape: c.Staleness.Scrape, Delay: c.Staleness.Delay},
 		Duration: e.Duration, WarmUp: e.WarmUp, SLO: c.SLO.sim(),
 	}
-	if e.Limits == "exact" {
+	if c.Limits == "exact" {
 		s.Limits = func(r *load.Request) int { return r.Output }
 	}
 	return s
