@@ -113,6 +113,14 @@ spill: ## halve one region of three under load, in virtual time, and print what 
 leases: ## ask three regions for four times a global limit, with the control plane up, cut off and back, and print what is served
 	SPILLWAY_LEASES=1 $(GO) test ./chaos/world -run '^TestAGlobalLimitHolds$$|^TestLeases' -count 1 -timeout 30m -v | grep -v '^=== \|level='
 
+.PHONY: experiments
+experiments: build ## run the catalogue E1-E16 in virtual time, with a page each in bin/experiments; EXPERIMENTS="--small --seeds 1", ONLY="E5 E6"
+	@mkdir -p bin/experiments; failed=0; \
+	for e in $${ONLY:-$$(./bin/spillway simulate list | awk 'NR > 1 { print $$1 }')}; do \
+	  ./bin/spillway simulate $$e $(EXPERIMENTS) --html bin/experiments/$$e.html > bin/experiments/$$e.txt || failed=1; \
+	  head -1 bin/experiments/$$e.txt; grep -E '^(pass|FAIL) ' bin/experiments/$$e.txt | sed 's/^/  /' || true; \
+	done; exit $$failed
+
 .PHONY: lint
 lint: ## check formatting, vet and staticcheck (pinned in internal/tools/go.mod)
 	@out=$$($(TOOL) gofumpt -l .); test -z "$$out" || { echo "run 'make fmt': $$out"; exit 1; }

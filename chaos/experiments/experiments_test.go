@@ -1,0 +1,117 @@
+package experiments
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/spillway-lb/spillway/chaos/lab"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// traces is where the public traces are, if they are anywhere.
+func traces() string {
+	if dir := os.Getenv("SPILLWAY_TRACES"); dir != "" {
+		return dir
+	}
+	return filepath.Join("..", "..", "..", "shared", "traces")
+}
+
+// TestCatalogue: E1 to E16 are all there, each asks something and says what must hold.
+func TestCatalogue(t *testing.T) {
+	all, err := All()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ids []string
+	for _, e := range all {
+		ids = append(ids, e.ID)
+		if e.Question == "" || len(e.Pass) == 0 {
+			t.Errorf("%s asks nothing or has no line", e.ID)
+		}
+		if text, err := Text(strings.ToLower(e.ID)); err != nil || !bytes.HasPrefix(text, []byte("id: "+e.ID+"\n")) {
+			t.Errorf("%s is not in its file: %v", e.ID, err)
+		}
+	}
+	want := strings.Fields("E1 E2 E3 E4 E5 E6 E7 E8 E9 E10 E11 E12 E13 E14 E15 E16")
+	if !slices.Equal(ids, want) {
+		t.Errorf("the catalogue is %v, want %v", ids, want)
+	}
+	if _, err := Find("E0"); err == nil || !strings.Contains(err.Error(), "use one of E1, E2,") {
+		t.Errorf("finding E0: %v", err)
+	}
+}
+
+// TestSmallForms runs the small form of every experiment that can be run: each line is judged by figures, the same twice,
+// and those that are held with a wide margin go on being so.
+func TestSmallForms(t *testing.T) {
+	all, err := All()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range all {
+		t.Run(e.ID, func(t *testing.T) {
+			t.Parallel()
+			e.Reduce()
+			if underRace && e.ID != "E4" && e.ID != "E13" {
+				t.Skip("not under the race detector")
+			}
+			if lacks := e.Lacks(traces()); len(lacks) > 0 || e.Command != "" {
+				checkNotRun(t, e)
+				t.Skipf("not run: %s", strings.Join(append(lacks, e.Command), "; "))
+			}
+			r, err := lab.Run(t.Context(), e, lab.Options{Traces: traces(), Small: true, Workers: 1})
+			if err != nil {
+				t.Fatal(err)
+			}
+			checkReport(t, e, r)
+		})
+	}
+}
+
+// checkNotRun holds that what is not run does not pass.
+func checkNotRun(t *testing.T, e *lab.Experiment) {
+	t.Helper()
+	r, err := lab.Run(t.Context(), e, lab.Options{Traces: traces()})
+	if err != nil || r.Passed || len(r.Cases) > 0 || slices.ContainsFunc(r.Lines, func(v lab.Verdict) bool { return v.Holds }) {
+		t.Errorf("%s was not run and came to %+v, %v", e.ID, r, err)
+	}
+}
+
+func checkReport(t *testing.T, e *lab.Experiment, r *lab.Report) {
+	t.Helper()
+	if _, err := json.Marshal(r); err != nil { // which no NaN survives
+		t.Error(err)
+	}
+	for _, c := range r.Cases {
+		if len(c.Rows) == 0 {
+			t.Errorf("case %q has no rows", c.Name)
+		}
+		for _, row := range c.Rows {
+			if row.Sent == 0 || len(row.Figures) == 0 {
+				t.Errorf("case %q, %s: nothing was measured", c.Name, row.Policy)
+			}
+		}
+	}
+	guarded := map[string]bool{}
+	for _, l := range e.Pass {
+		guarded[l.Line] = l.Guard
+	}
+	for _, v := range r.Lines {
+		switch {
+		case v.Figures == "":
+			t.Errorf("%s was not judged", v.Line)
+		case !v.Holds && guarded[v.Line]:
+			t.Errorf("%s no longer holds: %s", v.Line, v.Figures)
+		case !v.Holds:
+			t.Logf("does not hold: %s: %s", v.Line, v.Figures)
+		}
+	}
+}
