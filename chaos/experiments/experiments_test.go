@@ -115,3 +115,19 @@ func checkReport(t *testing.T, e *lab.Experiment, r *lab.Report) {
 		}
 	}
 }
+
+// TestRunbookExperimentIsValid keeps the experiment that operators are shown one that works.
+func TestRunbookExperimentIsValid(t *testing.T) {
+	page, err := os.ReadFile(filepath.Join("..", "..", "deploy", "runbooks", "simulate.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, ok := strings.Cut(string(page), "```yaml\n")
+	text, _, closed := strings.Cut(rest, "```")
+	if !ok || !closed {
+		t.Fatal("the runbook shows no experiment")
+	}
+	if _, err := lab.Decode("simulate.md", []byte(text)); err != nil {
+		t.Error(err)
+	}
+}

@@ -75,7 +75,7 @@ Change:         spillway apply, spillway drain, spillway undrain`,
 		demoCommand(),
 		globalCommand(), regionalCommand(), localCommand(), workerCommand(), registerCommand(),
 		getCommand(),
-		statusCommand(), explainCommand(), planCommand(), applyCommand(), promoteCommand(), rollbackCommand(), drainCommand(), undrainCommand(), loadCommand(), simulateCommand(),
+		statusCommand(), explainCommand(), planCommand(), applyCommand(), promoteCommand(), rollbackCommand(), drainCommand(), undrainCommand(), loadCommand(), simulateCommand(), planCapacityCommand(),
 		membersCommand(), snapshotCommand(), recoverCommand(), auditCommand(), usageCommand(), dnssecCommand(),
 		configCommand(), certsCommand(), versionCommand(),
 	)
