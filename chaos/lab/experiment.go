@@ -149,7 +149,7 @@ type Line struct {
 	Needs string `yaml:"needs"`
 	// Open says why it does not hold yet, where that is known.
 	Open string `yaml:"open"`
-	// Guard has the tests of the small forms fail when the line does not hold.
+	// Guard has the tests of the small forms fail when the line does not hold: for what holds by a wide margin.
 	Guard bool `yaml:"guard"`
 	// Full leaves the line out of the small form, which is too small for it.
 	Full bool `yaml:"full"`

@@ -385,7 +385,11 @@ func three(v float64) string {
 	return strconv.FormatFloat(v, 'f', min(digits, 6), 64)
 }
 
-// plainNumber is a number as people write it, to four digits after the point.
+// plainNumber is a number as people write it: whole ones whole, others to two digits after the point, or four below one.
 func plainNumber(v float64) string {
-	return strconv.FormatFloat(math.Round(v*1e4)/1e4, 'f', -1, 64)
+	scale := 100.0
+	if v < 1 {
+		scale = 1e4
+	}
+	return strconv.FormatFloat(math.Round(v*scale)/scale, 'f', -1, 64)
 }
