@@ -3,10 +3,13 @@ package lab
 import (
 	_ "embed" // the source whose comments explain the keys
 	"fmt"
+	"io"
+	"reflect"
 	"time"
 
 	"github.com/spillway-lb/spillway/chaos/load"
 	"github.com/spillway-lb/spillway/chaos/sim"
+	"github.com/spillway-lb/spillway/internal/config"
 	"github.com/spillway-lb/spillway/local/pick"
 )
 
@@ -115,9 +118,10 @@ type CaseSmall struct {
 
 // Capacity is a search for the greatest value that meets the SLO, by halving.
 type Capacity struct {
-	// From is a value that should meet it, To one that should not. Both 0: no search.
+	// From is a value that should meet it.
 	From float64 `yaml:"from"`
-	To   float64 `yaml:"to"`
+	// To is a value that should not. Both 0: no search.
+	To float64 `yaml:"to"`
 	// Attainment is the least part of requests that must meet the SLO.
 	Attainment float64 `yaml:"attainment" default:"0.99"`
 	// Within is how near the answer must be, as a part of it.
@@ -168,8 +172,14 @@ type Small struct {
 //go:embed experiment.go
 var source string
 
-// Sources returns the Go source whose comments explain the keys of an experiment's file.
-func Sources() []string { return []string{source} }
+//go:embed world.go
+var worldSource string
+
+// Describe prints every key of an experiment's file: its type, its default and what it means. The meanings are the comments
+// of the very structs that files are read into.
+func Describe(w io.Writer) error {
+	return config.DescribeStruct(w, reflect.TypeFor[Experiment](), []string{source, worldSource, load.WorkloadSource()})
+}
 
 // Reduce turns the experiment into its small form.
 func (e *Experiment) Reduce() {

@@ -331,3 +331,23 @@ func TestStops(t *testing.T) {
 		t.Fatalf("%v, %v", r != nil, err)
 	}
 }
+
+// TestEveryKeyIsExplained: no key of an experiment's file goes without words.
+func TestEveryKeyIsExplained(t *testing.T) {
+	var b bytes.Buffer
+	if err := Describe(&b); err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(strings.TrimSuffix(b.String(), "\n"), "\n")
+	if len(lines) < 150 {
+		t.Errorf("only %d lines", len(lines))
+	}
+	for i, line := range lines {
+		if strings.HasPrefix(line, "workload.") {
+			continue // chaos/load's, some of which share a comment
+		}
+		if !strings.HasPrefix(line, " ") && (i+1 == len(lines) || !strings.HasPrefix(lines[i+1], "    ")) {
+			t.Errorf("key %q has no explanation", line)
+		}
+	}
+}

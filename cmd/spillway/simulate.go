@@ -53,7 +53,7 @@ file, to be changed and run with -f.`,
 	f.StringVar(&s.page, "html", "", "write the report as one web page into this file too")
 	f.StringVarP(&s.output, "output", "o", "table", "table, json or html")
 	tracesFlag(cmd, &s.traces)
-	cmd.AddCommand(simulateListCommand(), simulateShowCommand())
+	cmd.AddCommand(simulateListCommand(), simulateShowCommand(), simulateKeysCommand())
 	return cmd
 }
 
@@ -229,5 +229,15 @@ func simulateShowCommand() *cobra.Command {
 			}
 			return err
 		},
+	}
+}
+
+func simulateKeysCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:     "keys",
+		Short:   "Print every key of an experiment's file: its type, its default and what it means",
+		Example: "  spillway simulate keys",
+		Args:    cobra.NoArgs,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return lab.Describe(cmd.OutOrStdout()) },
 	}
 }

@@ -33,8 +33,14 @@ func Describe(w io.Writer, role string) error {
 	} else {
 		return unknownKind(role)
 	}
+	return DescribeStruct(w, root, append([]string{rolesSource, partsSource, discoverSource}, spec.Sources()...))
+}
+
+// DescribeStruct prints every key of a struct that files are read into, as Describe does; the Go sources hold the comments of
+// its fields.
+func DescribeStruct(w io.Writer, root reflect.Type, sources []string) error {
 	d := describer{w: w, comments: map[string]string{}}
-	for _, source := range append([]string{rolesSource, partsSource, discoverSource}, spec.Sources()...) {
+	for _, source := range sources {
 		if err := d.read(source); err != nil {
 			return fmt.Errorf("reading the comments of the config's structs: %w", err)
 		}
@@ -80,7 +86,7 @@ func (d *describer) keys(t reflect.Type, prefix string) {
 	for i := range t.NumField() {
 		f := t.Field(i)
 		key := f.Tag.Get("yaml")
-		if key == "" {
+		if key == "" || key == "-" {
 			continue
 		}
 		d.key(prefix+key, f, d.comments[t.Name()+"."+f.Name])
