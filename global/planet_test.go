@@ -158,7 +158,7 @@ func (p *planet) newNodeOn(name, raft, dir, text string, atlas *geo.Live) *Serve
 	s, err := New(Config{
 		Name: name, Dir: dir, Certs: p.certs(identity.ID{Role: identity.RoleGlobal, Name: name}), RaftListen: raft,
 		Heartbeat: max(p.beat, heartbeat()), DNSListen: []string{"127.0.0.1:0"}, DNS: dns.Config{Explain: true, TLSListen: []string{"127.0.0.1:0"}}, HTTPListen: "127.0.0.1:0",
-		UplinkListen: "127.0.0.1:0", AdminSocket: filepath.Join(p.dir, name+".sock"), Atlas: atlas,
+		UplinkListen: "127.0.0.1:0", AdminSocket: filepath.Join(p.dir, name+".sock"), MetricsListen: "127.0.0.1:0", Atlas: atlas,
 		SpecName: "spec.yaml", Spec: []byte(text), Version: "test",
 	})
 	if err != nil {

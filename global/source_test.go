@@ -116,6 +116,10 @@ func TestDNSIsUpBeforeRaft(t *testing.T) {
 	if v.from != firstState || !v.stale || v.zone.Serial != 0 || v.zone.Negative != 0 || s.node.State().SpecVersion != 0 {
 		t.Errorf("origin %d, stale %v, zone %+v", v.from, v.stale, v.zone)
 	}
+	if said := verbose(t, s); !strings.HasPrefix(said, "ok\nplan from file") || !strings.Contains(said, " old: the spec file, on which nobody has agreed; not confirmed by a leader\n") ||
+		!strings.Contains(said, "capacity from none: tokyo was never heard\n") {
+		t.Errorf("it says that it runs from\n%s", said)
+	}
 	if s.directive(capacity.Path{Region: "tokyo"}) != nil {
 		t.Error("gateways are told to serve by a spec that nobody has agreed on")
 	}
