@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"slices"
 	"strconv"
 	"time"
@@ -54,7 +53,10 @@ func bench(ctx context.Context, o *options) error {
 		return err
 	}
 	defer others()
-	return measure(ctx, o, p, d)
+	if err := measure(ctx, o, p, d); err != nil || !o.attacks {
+		return err
+	}
+	return attack(ctx, o, p, d, p.Addr().String(), dir)
 }
 
 func issue(dir string, children int) (*identity.Certs, error) {
@@ -67,6 +69,9 @@ func issue(dir string, children int) (*identity.Certs, error) {
 			return nil, err
 		}
 	}
+	if _, err := ca.Issue(rogueID(), dir, time.Hour); err != nil {
+		return nil, err
+	}
 	f, err := ca.Issue(identity.ID{TrustDomain: "bench.test", Role: identity.RoleGateway, Region: "us", Name: "gw1"}, dir, time.Hour)
 	if err != nil {
 		return nil, err
@@ -76,24 +81,13 @@ func issue(dir string, children int) (*identity.Certs, error) {
 
 // startCrowd runs this program as the children. What it returns ends them.
 func startCrowd(ctx context.Context, o *options, parent, dir string) (stop func(), err error) {
-	self, err := os.Executable()
-	if err != nil {
-		return nil, err
+	args := []string{
+		"-parent", parent, "-dir", dir, "-children", strconv.Itoa(o.children), "-models", strconv.Itoa(o.models), "-moving", strconv.Itoa(o.moving),
 	}
-	cmd := exec.CommandContext(ctx, self, "-parent", parent, "-dir", dir, "-children", strconv.Itoa(o.children),
-		"-models", strconv.Itoa(o.models), "-moving", strconv.Itoa(o.moving))
 	if o.profile != "" {
-		cmd.Args = append(cmd.Args, "-profile", o.profile+".children")
+		args = append(args, "-profile", o.profile+".children")
 	}
-	cmd.Stderr, cmd.Cancel, cmd.WaitDelay = os.Stderr, func() error { return cmd.Process.Signal(os.Interrupt) }, 10*time.Second
-	dieWithUs(cmd)
-	if err := cmd.Start(); err != nil {
-		return nil, err
-	}
-	return func() {
-		_ = cmd.Process.Signal(os.Interrupt) // it may have ended
-		_ = cmd.Wait()                       // so may this say
-	}, nil
+	return startSelf(ctx, args...)
 }
 
 // measure waits for every child, lets things settle, and looks at the parent for a while.

@@ -11,13 +11,12 @@ import (
 // desk is what a tier does with statements: it keeps the newest, and looks at all of them ten times a second. It notes of
 // each how far apart it and the one before were made, which is its child's doing, and how long it was on the way.
 type desk struct {
-	mu     sync.Mutex
-	book   *capacity.Book
-	made   map[capacity.Path]time.Time
-	taken  int
-	apart  []time.Duration
-	onWay  []time.Duration
-	silent bool // a statement does not say when it was made
+	mu    sync.Mutex
+	book  *capacity.Book
+	made  map[capacity.Path]time.Time
+	taken int
+	apart []time.Duration
+	onWay []time.Duration
 }
 
 func newDesk() *desk {
@@ -33,7 +32,7 @@ func (d *desk) take(_ identity.ID, s *capacity.Summary) {
 	}
 	d.taken++
 	at, ok := madeAt(s)
-	if d.silent = !ok; d.silent {
+	if !ok {
 		return
 	}
 	if last, ok := d.made[s.Path]; ok {

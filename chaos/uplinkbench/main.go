@@ -14,11 +14,11 @@ import (
 type options struct {
 	children, models, moving int
 	warmup, window           time.Duration
-	strict                   bool
+	strict, attacks          bool
 	profile                  string
 
 	// What the process of children is told by the other.
-	parent, dir string
+	parent, dir, rogue string
 }
 
 func main() {
@@ -31,12 +31,17 @@ func main() {
 	flag.BoolVar(&o.strict, "strict", false, "fail when a target is missed")
 	flag.StringVar(&o.profile, "profile", "", "write profiles of processor time and memory to files of this name: FILE.cpu, FILE.heap, and of the children FILE.children.cpu, FILE.children.heap")
 	flag.StringVar(&o.parent, "parent", "", "run the children, of this parent")
+	flag.BoolVar(&o.attacks, "attacks", true, "have one child more flood, lie about itself and send garbage, and measure what the others notice")
+	flag.StringVar(&o.rogue, "rogue", "", "be that child of this parent: floods, lies or garbage")
 	flag.StringVar(&o.dir, "dir", "", "where the children's certificates are")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	run := bench
-	if o.parent != "" {
+	switch {
+	case o.rogue != "":
+		run = misbehave
+	case o.parent != "":
 		run = crowd
 	}
 	if err := run(ctx, &o); err != nil {

@@ -34,7 +34,7 @@ func (d *desk) watch(ctx context.Context, window time.Duration) (*watched, error
 		for _, c := range d.view(now).Children {
 			if at, ok := madeAt(c.Summary); ok {
 				w.age = append(w.age, now.Sub(at))
-			} else {
+			} else if c.Summary.Path.Instance != attackName {
 				w.age = append(w.age, c.Age)
 			}
 		}

@@ -86,6 +86,7 @@ func rules() []rule {
 			anyOf("global", "regional", "local", "consensus", "geo", "internal"), in("chaos"),
 			"production never imports chaos: what breaks things must not be able to run by accident",
 		},
+		{not(in("chaos")), in("internal/uplink/rogue"), "what misbehaves on purpose is for benches alone: no tier may be able to run it"},
 		{not(in("cmd")), in("cmd"), "cmd only wires and prints: nothing can depend on it"},
 		{in("consensus"), in("internal/capacity"), "consensus never holds telemetry: capacity is soft state and stays out of Raft"},
 		{in("consensus"), in("internal/uplink"), "consensus knows nothing of the tiers"},
