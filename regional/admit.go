@@ -120,7 +120,7 @@ func (q *request) read(h http.Header) *openai.Error {
 		return e
 	}
 	q.query = zone.Query{
-		Model: q.model.Name, PromptTokens: prompt, Class: class, Residency: q.tenant.Residency,
+		Model: q.model.Name, PromptTokens: prompt, Asks: len(q.body) >= askFrom, Class: class, Residency: q.tenant.Residency,
 		Spill: q.state.spec.Routing.Spill == nil || *q.state.spec.Routing.Spill, Margin: time.Duration(q.state.spec.Routing.SpillMargin),
 	}
 	q.hop.Flow, q.hop.TellEndpoint = relay.Flow(h, q.tenant), q.tenant.Trusted

@@ -45,7 +45,7 @@ func (g *Gateway) attempt(w http.ResponseWriter, r *http.Request, q *request, c 
 	if err != nil {
 		return relay.Result{Err: err}
 	}
-	if c.verdict.Spilled() && len(q.body) >= askFrom {
+	if c.verdict.Spilled() && q.query.Asks {
 		req.Header.Set("Expect", "100-continue")
 	}
 	res := forwarder.ForwardAs(&p.ctx, w, req, p, relay.Options{HideUsage: q.hop.AskUsage && !q.peer, Seam: q.stream.seam, Joined: q.stream.joined})

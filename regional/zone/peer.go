@@ -73,6 +73,14 @@ func (p *Peer) rtt() time.Duration {
 	return p.RTT
 }
 
+// way is what the way to the peer adds to the time to the first token: a round trip, and one more where it is asked first.
+func (p *Peer) way(q *Query) time.Duration {
+	if q.Asks {
+		return 2 * p.rtt()
+	}
+	return p.rtt()
+}
+
 // price ranks one peer and prices the query there, round trip included. held says why it may not be sent there although
 // the peer could serve it.
 func (p *Peer) price(q *Query, local bool, now time.Time, rec *explain.Record) (r rank, s float64, held string) {
@@ -90,8 +98,8 @@ func (p *Peer) price(q *Query, local bool, now time.Time, rec *explain.Record) (
 		h.Drop(why)
 		return out, 0, ""
 	}
-	h.Term("rtt", p.rtt().Seconds())
-	s = p.rtt().Seconds() + q.seconds(m, capacity.Path{Region: p.Region}, p.State == capacity.Fresh, h)
+	h.Term("rtt", p.way(q).Seconds())
+	s = p.way(q).Seconds() + q.seconds(m, capacity.Path{Region: p.Region}, p.State == capacity.Fresh, h)
 	if p.Drained || p.Summary.Draining {
 		h.Drop(DropDraining)
 		return out, 0, ""

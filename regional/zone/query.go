@@ -19,6 +19,8 @@ type Query struct {
 	Hops int
 	// Spill says whether policy lets the request leave the region at all.
 	Spill bool
+	// Asks says that a peer is asked before the request's body is sent, which takes a round trip more.
+	Asks bool
 	// Margin is how much sooner a peer must be, round trip included, before a request that could be served here leaves.
 	Margin time.Duration
 	// Pool is the pool of workers that the request is of, and Overflow says that others may serve it too; empty: anybody's.

@@ -127,3 +127,26 @@ func TestSpillsSpreadOverEqualPeers(t *testing.T) {
 		t.Errorf("headrooms of 5,000 and 15,000 took %v of 4000", count)
 	}
 }
+
+// A request whose body waits for the peer's word pays for one round trip more: it goes only where that is worth it.
+func TestBeingAskedFirstIsARoundTripMore(t *testing.T) {
+	const rtt = 90 * time.Millisecond
+	for _, c := range []struct {
+		asks  bool
+		ahead int64 // at home: 1,000 is a tenth of a second
+		goes  bool
+	}{{false, 1000, false}, {false, 1200, true}, {true, 1200, false}, {true, 1900, false}, {true, 2100, true}} {
+		v := &zone.View{Locals: []zone.Local{local("a", model("m", c.ahead))}, Peers: []zone.Peer{peer("ams", rtt, model("m", 0))}}
+		q := query()
+		q.Asks = c.asks
+		home, _ := zone.Choose(q, &zone.View{Locals: v.Locals}, time.Unix(1, 0), rng(), nil)
+		got, _ := zone.Choose(q, v, time.Unix(1, 0), rng(), nil)
+		if got.Spilled() != c.goes {
+			t.Errorf("%d tokens ahead, asked first %v: spilled %v", c.ahead, c.asks, got.Spilled())
+			continue
+		}
+		if want := home.Seconds - q.Margin.Seconds() - rtt.Seconds(); c.goes && (got.Within < want-1e-9 || got.Within > want+1e-9) {
+			t.Errorf("asked first %v: the peer may take %v s, want %v", c.asks, got.Within, want)
+		}
+	}
+}
