@@ -16,11 +16,23 @@ func (p *pool) fade(now time.Time) {
 		}
 	}
 	a, b := pick.Median(prefill), pick.Median(step)
+	p.gather(now)
 	for _, w := range p.workers {
 		if len(w.seats) > 0 && w.seats[0].pool == p && w.elsewhere == "" && w.learner.Fade(a, b, now) {
 			w.refresh(now)
 		}
 	}
+}
+
+// gather compares the pool's workers with each other, so that equal ones count as equal.
+func (p *pool) gather(now time.Time) {
+	list := make([]*pick.Learner, 0, len(p.workers))
+	for _, w := range p.workers {
+		if len(w.seats) > 0 && w.seats[0].pool == p {
+			list = append(list, w.learner)
+		}
+	}
+	pick.Gather(list, now)
 }
 
 // trials is how many requests at once the worker may have: one while it is on trial, and one while it is given the benefit

@@ -139,9 +139,9 @@ func (v *View) screen(rec *explain.Record) string {
 	return reason
 }
 
-// spared is the part of the KV cache, as its inverse, that a tenant over its share leaves to the others. Less than a fifth
+// spare is the part of the KV cache, as its inverse, that a tenant over its share leaves to the others. Less than a fifth
 // does not hold the longest of their prompts on small GPUs, and they wait for answers to end.
-const spared = 5
+const spare = 5
 
 // drop is what keeps a worker from being a candidate.
 type drop uint8
@@ -203,7 +203,7 @@ func (v *View) room(at int) drop {
 		back += late * b.rate
 	}
 	load := &v.loads[at]
-	load.back, load.count, load.tight = back, float64(seqs), false
+	load.back, load.count, load.held, load.tight = back, float64(seqs), float64(a.heldKV())/kilo, false
 	if b.trials > 0 && a.running >= b.trials {
 		return dropTrial
 	}
@@ -215,7 +215,7 @@ func (v *View) room(at int) drop {
 	}
 	if b.kv > 0 {
 		held := a.heldKV()
-		if held+v.need > b.admitted || v.q.Spare && held+v.need > b.admitted-b.admitted/spared {
+		if held+v.need > b.admitted || v.q.Spare && held+v.need > b.admitted-b.admitted/spare {
 			return dropKV
 		}
 		load.tight = held+v.prompt+v.answer > b.kv-b.kv/10
@@ -225,10 +225,19 @@ func (v *View) room(at int) drop {
 			}
 		}
 	}
-	if v.patient > 0 && back > v.patience(b)*b.trusted {
+	if v.patient > 0 && back-v.spared(at, b.id) > v.patience(b)*b.trusted {
 		return dropBacklog
 	}
 	return dropNot
+}
+
+// spared is the part of the prompt that the worker holds, as far as such beliefs have been true, in tokens. What a worker need
+// not compute may be waited for there: elsewhere the same time goes into computing it, and another cache into keeping it.
+func (v *View) spared(at int, id int32) float64 {
+	if !v.known {
+		return 0
+	}
+	return float64(v.held(id)) * v.lanes[at].hit
 }
 
 // patience is how long a worker's backlog may be, in seconds. While others wait too it is no longer than what keeps the

@@ -76,6 +76,19 @@ func (f *fit) observe(x1, x2, y float64) {
 	f.tame()
 }
 
+// shapely is how much of what is left between the plane and one of the prior's own shape each observation takes.
+const shapely = 0.3
+
+// lean draws the plane to the prior's shape, at the height that is believed at x. While the balance is good a fleet's loads
+// differ little: observations then say how long a step is, and not which weight makes it so, and what noise makes of that
+// would be believed of loads that were not seen.
+func (f *fit) lean(x *vector) {
+	k := f.w.dot(x) / f.w0.dot(x)
+	for i := range f.w {
+		f.w[i] += shapely * (k*f.w0[i] - f.w[i])
+	}
+}
+
 // surprised says that things have changed, and makes the fit as open to news as it was in the beginning.
 func (f *fit) surprised(r, clip float64) bool {
 	switch {

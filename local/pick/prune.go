@@ -32,7 +32,8 @@ func (v *View) least(at int) float64 {
 	// What backlogAt says, without its branches: those depend on the moment, and a processor cannot foresee them.
 	done := min(float64(v.now-a.headAt)*1e-9*b.rate, headMost*float64(a.headTokens))
 	tokens := float64(a.backlog+a.foreignBacklog) - done + v.uncut - float64(cached)*b.hit
-	return b.base + tokens*b.perToken + v.out*(b.slope+b.context*v.context)*float64(a.seqs())
+	prefill := tokens * b.perToken
+	return b.base + prefill + v.beside(prefill, float64(a.seqs()), float64(a.heldKV())/kilo, b.slope, b.context)
 }
 
 // found lowers the limit by a candidate's cost.

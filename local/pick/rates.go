@@ -48,6 +48,7 @@ type Learner struct {
 	faded   time.Time // when it last faded, or might have
 	half    time.Duration
 	since   time.Time // when a doubted worker had come to its peers' pace; zero before
+	crowd   [2]crowd  // what its peers take for prefill and for steps
 }
 
 const (
@@ -67,7 +68,7 @@ func NewLearner(prior Rates) *Learner {
 
 // Rates returns what is believed now.
 func (l *Learner) Rates() Rates {
-	p, s := &l.prefill.w, &l.step.w
+	p, s := l.crowd[0].temper(&l.prefill), l.crowd[1].temper(&l.step)
 	k := s[1] / (l.slope + l.context)
 	return Rates{
 		PrefillBase: p[0], PrefillRate: kilo / p[1],
@@ -89,6 +90,7 @@ func (l *Learner) FirstToken(work, seconds float64) {
 		return
 	}
 	doubted := l.prefill.doubted
+	l.crowd[0].seen, l.crowd[1].seen = true, true
 	l.prefill.observe(work/kilo, 0, seconds)
 	l.settle(&l.prefill, doubted)
 }
@@ -99,7 +101,9 @@ func (l *Learner) Step(seqs, context, seconds float64) {
 	if !(seqs >= 1) || seqs > maxSeqs || !(context >= 0) || context > maxAsk || !(seconds > 0) || seconds > 60 {
 		return
 	}
-	l.step.observe(l.burden(seqs, context), 0, seconds)
+	x := l.burden(seqs, context)
+	l.step.observe(x, 0, seconds)
+	l.step.lean(&vector{1, x})
 }
 
 // Hit learns how much of a believed prefix hit was true; both in tokens.

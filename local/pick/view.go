@@ -72,6 +72,7 @@ const feed = 0.05
 type load struct {
 	back  float64 // prefill backlog, in tokens
 	count float64 // sequences
+	held  float64 // KV cache that they hold, in thousands of tokens
 	tight bool    // so little KV cache is left that the request would wait for it
 }
 
