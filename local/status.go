@@ -58,7 +58,7 @@ func (f *floor) workerStatus(now time.Time) []admin.WorkerStatus {
 	defer f.mu.Unlock()
 	out := []admin.WorkerStatus{}
 	for _, w := range f.workers {
-		r := w.learner.Rates()
+		r := w.learner.Learned()
 		load := f.ledger.Load(w.id, r.PrefillRate, now)
 		s := admin.WorkerStatus{
 			Name: w.declared.Name, URL: w.declared.URL, GPU: w.declared.GPU, Engine: w.engine.Name(), State: w.state(), Reason: w.down(),

@@ -80,9 +80,9 @@ func (c *crowd) meet(f *fit, w, usual *vector, known bool, now time.Time) {
 }
 
 // temper is a fit's weights as they count: the peers' while the worker is near them, its own when it stands apart.
-func (c *crowd) temper(f *fit) *vector {
+func (c *crowd) temper(f *fit) vector {
 	if !c.known {
-		return &f.w
+		return f.w
 	}
 	k := (math.Abs(c.apart) - math.Log(apartFrom)) / math.Log(apartTo/apartFrom)
 	k = max(0, min(k, 1))
@@ -90,5 +90,5 @@ func (c *crowd) temper(f *fit) *vector {
 	for i := range out {
 		out[i] += k * (f.w[i] - out[i])
 	}
-	return &out
+	return out
 }

@@ -12,7 +12,8 @@
 // # Policies
 //
 // predictive (the default) takes the fewest seconds: the backlog before the request, its own uncached prefill, the wait
-// for KV cache, and what its answer costs the sequences beside it, by rates learned on line. Use it unless you know better.
+// for KV cache, and what it costs the sequences beside it and after it, by rates learned on line. Use it unless you know
+// better.
 //
 // round_robin takes workers in turn. Use it for equal workers and requests that cost about the same, or as a baseline.
 //

@@ -16,7 +16,7 @@ type terms struct {
 	wait    float64 // prefill accepted before this request
 	prefill float64 // this request's own, uncached
 	kvWait  float64 // until its KV is free
-	decode  float64 // while it decodes: what the sequences beside it cost it, and what it costs them
+	decode  float64 // what it costs the sequences beside it and after it, and they it
 	adapter float64 // until the model's adapter is loaded
 }
 
@@ -39,22 +39,24 @@ func (v *View) seconds(at int32) float64 {
 		return t.sum()
 	}
 	b := &v.brief[at]
-	prefill := (load.back + v.uncut - float64(v.cached[at])*b.hit) * b.perToken
-	return b.base + prefill + v.beside(prefill, load.count, load.held, b.slope, b.context)
+	own := (v.uncut - float64(v.cached[at])*b.hit) * b.perToken
+	prefill := load.back*b.perToken + own
+	return b.base + prefill + taken*own + v.beside(prefill, load.count, load.held, b.slope, b.context)
 }
 
-// What a second of others' time counts against one of the request's own: part of it they would lose wherever the request
-// goes, for the sequences of a fleet whose balance is good are much the same in number everywhere.
+// What counts besides the request's own time to first token, each second of it against one of that. They are the
+// middle of what was best on the public traces; the ranks of policies change little within a factor of two.
 const (
-	stalled = 0.3
-	slowed  = 0.3
+	taken   = 1   // of the worker's time that computing the prompt takes from all who come after it
+	stalled = 0.3 // of the time for which each sequence there waits for what is to be prefilled
+	slowed  = 0.6 // of the time by which its answer and theirs make each other's steps longer
 )
 
 // beside is what the request and the sequences that it finds on a worker cost each other, in seconds: each is stalled while
 // what is not yet prefilled there is, the request's own prompt with it, each step of theirs bears the request's context for
 // as long as it decodes, and each of its own steps bears theirs.
 func (v *View) beside(prefill, count, held, slope, context float64) float64 {
-	return stalled*count*prefill + v.out*(slowed*count*(slope+context*v.context)+slope*count+context*held)
+	return stalled*count*prefill + slowed*v.out*(count*(slope+context*v.context)+slope*count+context*held)
 }
 
 // nearTie is how much worse than the best a worker may be and still share its luck: without it, equal workers would
@@ -67,7 +69,8 @@ func (v *View) cost(at int32) (t terms) {
 	seqs := float64(a.seqs())
 	t.wait = v.loads[at].back * b.perToken
 	t.prefill = b.base + (v.uncut-float64(v.cached[at])*b.hit)*b.perToken
-	t.decode = v.beside(t.wait+t.prefill-b.base, seqs, float64(a.heldKV())/kilo, b.slope, b.context)
+	own := t.prefill - b.base
+	t.decode = taken*own + v.beside(t.wait+own, seqs, float64(a.heldKV())/kilo, b.slope, b.context)
 	if b.kv > 0 && seqs > 0 {
 		held := float64(a.heldKV())
 		if over := held + v.uncut + v.out - kvSoft*float64(b.kv); over > 0 && held > 0 {

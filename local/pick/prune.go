@@ -31,9 +31,9 @@ func (v *View) least(at int) float64 {
 	v.cached[at] = cached
 	// What backlogAt says, without its branches: those depend on the moment, and a processor cannot foresee them.
 	done := min(float64(v.now-a.headAt)*1e-9*b.rate, headMost*float64(a.headTokens))
-	tokens := float64(a.backlog+a.foreignBacklog) - done + v.uncut - float64(cached)*b.hit
-	prefill := tokens * b.perToken
-	return b.base + prefill + v.beside(prefill, float64(a.seqs()), float64(a.heldKV())/kilo, b.slope, b.context)
+	own := (v.uncut - float64(cached)*b.hit) * b.perToken
+	prefill := (float64(a.backlog+a.foreignBacklog)-done)*b.perToken + own
+	return b.base + prefill + taken*own + v.beside(prefill, float64(a.seqs()), float64(a.heldKV())/kilo, b.slope, b.context)
 }
 
 // found lowers the limit by a candidate's cost.

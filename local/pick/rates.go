@@ -66,9 +66,15 @@ func NewLearner(prior Rates) *Learner {
 	}
 }
 
-// Rates returns what is believed now.
+// Rates returns what is believed now: what the worker's peers have shown, unless it stands apart from them.
 func (l *Learner) Rates() Rates {
-	p, s := l.crowd[0].temper(&l.prefill), l.crowd[1].temper(&l.step)
+	return l.rates(l.crowd[0].temper(&l.prefill), l.crowd[1].temper(&l.step))
+}
+
+// Learned returns what the worker's own answers have shown.
+func (l *Learner) Learned() Rates { return l.rates(l.prefill.w, l.step.w) }
+
+func (l *Learner) rates(p, s vector) Rates {
 	k := s[1] / (l.slope + l.context)
 	return Rates{
 		PrefillBase: p[0], PrefillRate: kilo / p[1],
