@@ -305,6 +305,18 @@ func TestOpenLoopDoesNotWait(t *testing.T) {
 	}
 }
 
+// arrivals are a source in a slice.
+type arrivals []Arrival
+
+func (l *arrivals) Next() (Arrival, error) {
+	if len(*l) == 0 {
+		return Arrival{}, io.EOF
+	}
+	a := (*l)[0]
+	*l = (*l)[1:]
+	return a, nil
+}
+
 func TestInterruptedRunAbandons(t *testing.T) {
 	arrived := make(chan struct{})
 	s := serve(t, func(w http.ResponseWriter, r *http.Request) {
@@ -312,7 +324,9 @@ func TestInterruptedRunAbandons(t *testing.T) {
 		close(arrived)
 		<-r.Context().Done()
 	})
-	g := generator(t, Config{Source: &burst{n: 1}, Target: Target{URLs: []string{s.URL}}, Grace: 10 * time.Millisecond})
+	// The second request is due long after the end: the grace begins with the interruption, however late the first arrives.
+	source := &arrivals{{Prompt: []Piece{{ID: 1, Tokens: 8}}, Output: 4}, {At: 24 * time.Hour, Prompt: []Piece{{ID: 2, Tokens: 8}}, Output: 4}}
+	g := generator(t, Config{Source: source, Target: Target{URLs: []string{s.URL}}, Grace: 10 * time.Millisecond})
 	ctx, cancel := context.WithCancel(context.Background())
 	go func() {
 		<-arrived
