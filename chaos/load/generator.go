@@ -53,6 +53,8 @@ type Config struct {
 	Headers http.Header
 	// OnOutcome is told what came of each request, by many goroutines at once. Nil tells nobody.
 	OnOutcome func(Outcome)
+	// Record is told what is asked and what comes of it. Nil records nothing.
+	Record *Recorder
 	// Log receives what goes wrong. Nil discards.
 	Log *slog.Logger
 }
@@ -166,26 +168,29 @@ func (g *Generator) play(ctx, flight context.Context) error {
 			return nil
 		case <-timer.C:
 		}
-		g.launch(flight, g.callers[n%len(g.callers)], a, due, g.cfg.Models[rng.IntN(len(g.cfg.Models))])
+		g.launch(flight, g.callers[n%len(g.callers)], a, due, rng.IntN(len(g.cfg.Models)))
 	}
 	return nil
 }
 
 // launch sends one request without waiting for it.
-func (g *Generator) launch(ctx context.Context, c *caller, a Arrival, due time.Time, model string) {
+func (g *Generator) launch(ctx context.Context, c *caller, a Arrival, due time.Time, model int) {
 	select {
 	case g.slots <- struct{}{}:
 	default:
 		g.stats.skipped.Add(1)
 		return
 	}
-	g.stats.sent.Add(1)
+	number := g.stats.sent.Add(1)
+	if r := g.cfg.Record; r != nil {
+		r.Asked(&Request{At: a.At, ID: number, Model: int32(model), Session: a.Session, Prompt: a.Prompt, Output: a.Output})
+	}
 	g.stats.lag.add(time.Since(due))
 	g.flying.Add(1)
 	go func() {
 		defer g.flying.Done()
 		defer func() { <-g.slots }()
-		g.one(ctx, c, &a, due, model)
+		g.one(ctx, c, &a, due, g.cfg.Models[model], number)
 	}()
 }
 

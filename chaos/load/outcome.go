@@ -26,3 +26,14 @@ func (g *Generator) tell(r *result, due, now time.Time) {
 		Prompt: r.prompt, Output: r.output,
 	})
 }
+
+func (g *Generator) record(number uint64, r *result, due, now time.Time) {
+	if g.cfg.Record == nil {
+		return
+	}
+	d := Did{Verdict: r.verdict.String(), Route: r.route, End: now.Sub(due), Output: r.output, Cached: r.cached}
+	if !r.first.IsZero() {
+		d.First = r.first.Sub(due)
+	}
+	g.cfg.Record.Over(number, d)
+}

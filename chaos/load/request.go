@@ -41,11 +41,12 @@ type result struct {
 	first   time.Time // first token
 	prompt  int       // tokens
 	output  int       // tokens
+	cached  int       // of the prompt's
 	err     error
 }
 
 // one sends a request, elsewhere again while nothing of an answer came and retries are left, and books what came of it.
-func (g *Generator) one(ctx context.Context, c *caller, a *Arrival, due time.Time, model string) {
+func (g *Generator) one(ctx context.Context, c *caller, a *Arrival, due time.Time, model string, number uint64) {
 	run := ctx
 	ctx, cancel := context.WithDeadline(ctx, due.Add(g.cfg.Timeout))
 	defer cancel()
@@ -78,6 +79,7 @@ func (g *Generator) one(ctx context.Context, c *caller, a *Arrival, due time.Tim
 	now := time.Now()
 	g.stats.book(&r, due, now, a)
 	g.tell(&r, due, now)
+	g.record(number, &r, due, now)
 }
 
 // attempt sends the request to one place and follows redirects from there.
@@ -191,7 +193,7 @@ func (g *Generator) readStream(body io.Reader, r *result) {
 func (g *Generator) endStream(m *openai.StreamMeter, err error, r *result) {
 	r.output, r.prompt = int(m.Events), m.Usage.Prompt
 	if m.Usage.Stated {
-		r.output = m.Usage.Completion
+		r.output, r.cached = m.Usage.Completion, m.Usage.Cached
 	}
 	switch {
 	case m.Failed:
@@ -208,6 +210,9 @@ func (g *Generator) readWhole(body io.Reader, r *result) {
 		Usage struct {
 			Prompt     int `json:"prompt_tokens"`
 			Completion int `json:"completion_tokens"`
+			Details    struct {
+				Cached int `json:"cached_tokens"`
+			} `json:"prompt_tokens_details"`
 		} `json:"usage"`
 	}
 	all, err := io.ReadAll(io.LimitReader(body, 64<<20))
@@ -218,7 +223,7 @@ func (g *Generator) readWhole(body io.Reader, r *result) {
 		r.verdict, r.code, r.err = cut, "connection", fmt.Errorf("reading the answer: %w", err)
 		return
 	}
-	r.prompt, r.output = answer.Usage.Prompt, answer.Usage.Completion
+	r.prompt, r.output, r.cached = answer.Usage.Prompt, answer.Usage.Completion, answer.Usage.Details.Cached
 }
 
 // errorCode takes the code out of an OpenAI-style error; a short word even when there is none.

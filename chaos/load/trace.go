@@ -15,7 +15,8 @@ type Trace struct {
 	file *os.File
 }
 
-// OpenTrace opens a trace in the Azure or the Mooncake format, gzip or plain; which it is shows in its first bytes.
+// OpenTrace opens a trace in the Azure or the Mooncake format or a Recorder's, gzip or plain; which it is shows in its
+// first bytes.
 func OpenTrace(path string, seed uint64) (*Trace, error) {
 	file, err := os.Open(path)
 	if err != nil {
@@ -52,6 +53,9 @@ func ReadTrace(r io.Reader, seed uint64) (Source, error) {
 	case err != nil:
 		return nil, fmt.Errorf("reading its first byte: %w", err)
 	case first[0] == '{':
+		if start, _ := buffered.Peek(len(recordStart)); string(start) == recordStart {
+			return newRecords(buffered), nil
+		}
 		return Mooncake(buffered, seed), nil
 	case first[0] == 'T' || first[0] >= '0' && first[0] <= '9':
 		return Azure(buffered, seed), nil

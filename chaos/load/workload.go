@@ -79,6 +79,7 @@ func knowns() []known {
 		{"w9", "reasoning: 1,250 tokens in, 8,000 out", (*Workload).reasoning},
 		{"w10", "adversaries: variant hot, peak, greedy or burst", (*Workload).adverse},
 		{"chats", "short chats in closed loops, 19 % alike within a user and 2.5 % across", (*Workload).chats},
+		{"recorded", "what a run was asked, live or simulated: trace is its record", (*Workload).recorded},
 	}
 }
 

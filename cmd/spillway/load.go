@@ -19,7 +19,7 @@ import (
 type loadRun struct {
 	urls, dns, sources, models []string
 	service, keyFile, trace    string
-	path, output               string
+	path, output, record       string
 	port                       int
 	rate                       float64
 	length                     time.Duration
@@ -73,7 +73,7 @@ func (r *loadRun) flags(cmd *cobra.Command) {
 	f.IntVar(&r.prompt, "prompt-tokens", 500, "median prompt length, in tokens")
 	f.IntVar(&r.outTokens, "output-tokens", 60, "median answer length, in tokens")
 	f.IntVar(&r.shared, "shared-tokens", 0, "prompt tokens that all requests share, at the front")
-	f.StringVar(&r.trace, "trace", "", "replay this file instead: Azure 2023 (.csv) or Mooncake (.jsonl), may be gzipped")
+	f.StringVar(&r.trace, "trace", "", "replay this file instead: Azure 2023 (.csv) or Mooncake (.jsonl), or what --record wrote; may be gzipped")
 	f.Float64Var(&r.scale.Rate, "trace-rate", 1, "play the trace this much faster")
 	f.Float64Var(&r.scale.Tokens, "trace-tokens", 1, "multiply the trace's lengths by this")
 	f.IntVar(&r.scale.MaxPrompt, "max-prompt", 0, "cut longer prompts, in tokens")
@@ -81,6 +81,7 @@ func (r *loadRun) flags(cmd *cobra.Command) {
 	f.Uint64Var(&r.seed, "seed", 1, "repeats a run's choices")
 	f.StringVar(&r.step, "step", "", "instead, have clients ask for 0.7 of this region's capacity for a minute and then for 1.3 of it, and show how\nits load settles; with --place")
 	f.StringVar(&r.place, "place", "", "network of this machine that the clients of --step ask from, such as 127.100.0.0/16")
+	f.StringVar(&r.record, "record", "", "write what is asked and what comes of it to this file; --trace and the lab's simulations play it again")
 	r.to.flags(cmd)
 	outputFlag(cmd, &r.output)
 }
@@ -94,18 +95,36 @@ func (r *loadRun) run(ctx context.Context, out, errOut io.Writer) error {
 		return err
 	}
 	defer closeSource()
-	g, err := load.New(cfg)
+	finish, err := r.recording(&cfg)
 	if err != nil {
 		return err
+	}
+	g, err := load.New(cfg)
+	if err != nil {
+		return errors.Join(err, finish())
 	}
 	stop := showProgress(errOut, g, r.length)
 	err = g.Run(ctx)
 	stop()
+	err = errors.Join(err, finish())
 	rep := g.Report()
 	if r.output == "json" {
 		return errors.Join(err, printJSON(out, rep))
 	}
 	return errors.Join(err, rep.Print(out))
+}
+
+// recording writes the run's record where one is asked for.
+func (r *loadRun) recording(cfg *load.Config) (finish func() error, err error) {
+	if r.record == "" {
+		return func() error { return nil }, nil
+	}
+	f, err := os.Create(r.record)
+	if err != nil {
+		return nil, fmt.Errorf("recording the run: %w", err)
+	}
+	cfg.Record = load.NewRecorder(f)
+	return func() error { return errors.Join(cfg.Record.Flush(), f.Close()) }, nil
 }
 
 // config turns the flags into a run. The second result closes what the source reads.
