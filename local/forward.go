@@ -18,7 +18,17 @@ const retryBurst = 64
 // serve binds a visit to a worker, relays the answer, and tries once more elsewhere when nothing has reached the client.
 func (a *Agent) serve(w http.ResponseWriter, v *visit) {
 	a.floor.earn()
-	begun := false
+	a.proceed(w, v, false)
+}
+
+// proceed makes attempts until one has come to its end, or is followed: then that is dealt with when it has.
+func (a *Agent) proceed(w http.ResponseWriter, v *visit, begun bool) {
+	followed := false
+	defer func() {
+		if !followed {
+			a.vault.Release(v.stream.seam)
+		}
+	}()
 	for {
 		at, refusal := a.enter(v.r.Context(), v)
 		if refusal != nil {
@@ -30,23 +40,38 @@ func (a *Agent) serve(w http.ResponseWriter, v *visit) {
 			}
 			return
 		}
-		at, res := a.send(w, v, at)
-		v.exclude(at.choice.ID)
-		if res.Retryable && v.retries > 0 && a.floor.spend(v, time.Now()) {
-			v.retries--
-			a.meters.retries.Inc()
-			begun = true
-			continue
-		}
-		if res.Cut {
-			if a.resume(w, v, &res) {
-				continue
+		before := begun
+		at, res := a.send(w, v, at, func(at *attempt, res *relay.Result) {
+			if goOn, begun := a.attempted(w, v, at, res, before); goOn {
+				a.proceed(w, v, begun)
+			} else {
+				a.vault.Release(v.stream.seam)
 			}
+		})
+		if followed = res.Followed; followed {
 			return
 		}
-		a.finish(w, v, &res, begun)
-		return
+		var goOn bool
+		if goOn, begun = a.attempted(w, v, at, &res, begun); !goOn {
+			return
+		}
 	}
+}
+
+// attempted says whether another attempt is to be made after one, and whether one has begun that failed; otherwise the
+// visit is over.
+func (a *Agent) attempted(w http.ResponseWriter, v *visit, at *attempt, res *relay.Result, begun bool) (goOn, failed bool) {
+	v.exclude(at.choice.ID)
+	if res.Retryable && v.retries > 0 && a.floor.spend(v, time.Now()) {
+		v.retries--
+		a.meters.retries.Inc()
+		return true, true
+	}
+	if res.Cut {
+		return a.resume(w, v, res), begun
+	}
+	a.finish(w, v, res, begun)
+	return false, begun
 }
 
 // finish answers for what the relay could not. A second try that this zone could not make is handed back to the gateway.
@@ -80,26 +105,49 @@ func (v *visit) exclude(id int32) {
 	v.shun()
 }
 
-// attempt forwards a visit to one worker and books how it went. What reaches the client must be claimed first.
-func (a *Agent) attempt(ctx context.Context, w http.ResponseWriter, v *visit, at *attempt, claim func() bool) relay.Result {
+// attempt forwards a visit to one worker and books how it went. What reaches the client must be claimed first. Where later
+// is set, that may be told it in the end instead.
+func (a *Agent) attempt(ctx context.Context, w http.ResponseWriter, v *visit, at *attempt, claim func() bool, later func(*relay.Result)) (res relay.Result) {
 	m := &meter{agent: a, at: at}
 	m.ctx.Begin(ctx)
-	defer m.ctx.End(nil)
+	stop := func() {}
+	defer func() {
+		if !res.Followed {
+			stop()
+			m.ctx.End(nil)
+		}
+	}()
 	a.floor.begin(at, m.ctx.End)
 	if !v.env.Stream {
 		after := time.Duration(1.5*at.choice.Seconds*float64(time.Second)) + 50*time.Millisecond
-		defer a.floor.foretell(at, after).stop()
+		foretold := a.floor.foretell(at, after)
+		stop = foretold.stop
 	}
 	body, opts := a.wording(v, at.worker)
 	opts.Claim, opts.Seam, opts.Joined = claim, v.stream.seam, v.stream.joined
+	if later != nil {
+		opts.Later = func(res relay.Result) {
+			stop()
+			m.ctx.End(nil)
+			a.booked(w, v, at, m, &res)
+			later(&res)
+		}
+	}
 	req, err := relay.Outbound(&m.ctx, v.r, at.worker.declared.URL+target(v.r.URL), body, nil)
-	var res relay.Result
 	if err != nil {
 		res = relay.Result{Err: fmt.Errorf("forwarding the request: %w", err)}
 	} else {
 		res = a.forward.ForwardAs(&m.ctx, w, req, m, opts)
 	}
-	a.floor.end(at, m, &res, time.Now())
+	if !res.Followed {
+		a.booked(w, v, at, m, &res)
+	}
+	return res
+}
+
+// booked books how an attempt went.
+func (a *Agent) booked(w http.ResponseWriter, v *visit, at *attempt, m *meter, res *relay.Result) {
+	a.floor.end(at, m, res, time.Now())
 	switch {
 	case v.stream.joined && !res.Started && res.ClientGone:
 		a.account(v)
@@ -119,7 +167,6 @@ func (a *Agent) attempt(ctx context.Context, w http.ResponseWriter, v *visit, at
 		default:
 		}
 	}
-	return res
 }
 
 // target is what a worker is asked for: the path, and the query as the client wrote it (some engines want api-version).

@@ -44,11 +44,12 @@ func (a *Agent) generate(w http.ResponseWriter, r *http.Request) {
 	}
 	a.fallBack(w, v)
 	a.follow(v, a.policy.Load())
-	defer a.vault.Release(v.stream.seam)
 	if refusal := a.goesOn(v); refusal != nil {
+		a.vault.Release(v.stream.seam)
 		a.refuse(w, v, refusal, false)
 		return
 	}
+	v.leaves = true
 	a.serve(w, v)
 }
 

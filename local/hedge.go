@@ -38,11 +38,21 @@ type race struct {
 
 // send makes an attempt, and a second one beside it when the spec wants that and the first byte is overdue. It returns
 // how the attempt went that counts.
-func (a *Agent) send(w http.ResponseWriter, v *visit, at *attempt) (*attempt, relay.Result) {
+// Where the answer is followed, later is told that.
+func (a *Agent) send(w http.ResponseWriter, v *visit, at *attempt, later func(*attempt, *relay.Result)) (*attempt, relay.Result) {
 	after, hedged := a.floor.overdue(v, at)
 	if !hedged {
-		res := a.attempt(v.r.Context(), w, v, at, nil)
-		a.meters.done(v, at, &res)
+		var then func(*relay.Result)
+		if v.leaves {
+			then = func(res *relay.Result) {
+				a.meters.done(v, at, res)
+				later(at, res)
+			}
+		}
+		res := a.attempt(v.r.Context(), w, v, at, nil, then)
+		if !res.Followed {
+			a.meters.done(v, at, &res)
+		}
 		return at, res
 	}
 	r := &race{a: a, w: w, v: v, first: at, begun: make(chan struct{})}
@@ -52,7 +62,7 @@ func (a *Agent) send(w http.ResponseWriter, v *visit, at *attempt) (*attempt, re
 	defer cancelSecond(nil)
 	r.cancels = [2]context.CancelCauseFunc{cancel, cancelSecond}
 	timer := time.AfterFunc(after, func() { r.hedge(second) })
-	res := a.attempt(ctx, w, v, at, func() bool { return r.claim(at, 1) })
+	res := a.attempt(ctx, w, v, at, func() bool { return r.claim(at, 1) }, nil)
 	a.meters.done(v, at, &res)
 	if timer.Stop() {
 		return at, res
@@ -81,7 +91,7 @@ func (r *race) hedge(ctx context.Context) {
 		return
 	}
 	r.second = at
-	r.res = r.a.attempt(ctx, r.w, r.v, at, func() bool { return r.claim(at, 0) })
+	r.res = r.a.attempt(ctx, r.w, r.v, at, func() bool { return r.claim(at, 0) }, nil)
 	r.a.meters.done(r.v, at, &r.res)
 }
 

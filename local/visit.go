@@ -37,6 +37,7 @@ type visit struct {
 	due      time.Time // when the caller wants its first token; zero when it does not say
 	offered  bool      // it was counted as demand
 	stream   resumption
+	leaves   bool          // the handler may return before the answer has ended
 	cold     time.Duration // how much longer it may wait because its model must be loaded
 
 	item    queue.Item[*visit]

@@ -24,9 +24,9 @@ const (
 )
 
 // attempt forwards the request to one place and accounts for it.
-func (g *Gateway) attempt(w http.ResponseWriter, r *http.Request, q *request, c choice) relay.Result {
+// Where the answer is followed, later is told how it went.
+func (g *Gateway) attempt(w http.ResponseWriter, r *http.Request, q *request, c choice, later func(relay.Result)) (res relay.Result) {
 	p := &passage{g: g, q: q, c: c}
-	defer p.finish()
 	hop := q.hop
 	forwarder := g.locals
 	if c.verdict.Spilled() {
@@ -39,7 +39,12 @@ func (g *Gateway) attempt(w http.ResponseWriter, r *http.Request, q *request, c 
 		hop.Deadline = max(hop.Deadline-time.Since(q.arrived), time.Millisecond)
 	}
 	g.beside(r.Context(), p)
-	defer p.ctx.End(nil)
+	defer func() {
+		if !res.Followed {
+			p.ctx.End(nil)
+			p.finish()
+		}
+	}()
 	g.depart(p, p.ctx.End)
 	req, err := relay.Outbound(&p.ctx, r, "https://"+c.verdict.Endpoint+q.path, q.body, &hop)
 	if err != nil {
@@ -48,16 +53,30 @@ func (g *Gateway) attempt(w http.ResponseWriter, r *http.Request, q *request, c 
 	if c.verdict.Spilled() && q.query.Asks {
 		req.Header.Set("Expect", "100-continue")
 	}
-	res := forwarder.ForwardAs(&p.ctx, w, req, p, relay.Options{HideUsage: q.hop.AskUsage && !q.peer, Seam: q.stream.seam, Joined: q.stream.joined})
+	opts := relay.Options{HideUsage: q.hop.AskUsage && !q.peer, Seam: q.stream.seam, Joined: q.stream.joined}
+	opts.Later = func(res relay.Result) {
+		g.passed(w, p, &res)
+		p.ctx.End(nil)
+		p.finish()
+		later(res)
+	}
+	if res = forwarder.ForwardAs(&p.ctx, w, req, p, opts); !res.Followed {
+		g.passed(w, p, &res)
+	}
+	return res
+}
+
+// passed learns how an attempt went.
+func (g *Gateway) passed(w http.ResponseWriter, p *passage, res *relay.Result) {
+	q, c := p.q, p.c
 	if res.Status == 0 && res.Retryable && !res.GivenUp() && !outrun(res.Err) {
 		g.suspect(c.verdict.Endpoint)
 	}
-	p.res = &res
+	p.res = res
 	if q.stream.joined && res.Started && res.Err == nil {
 		relay.MarkResumed(w, tierName)
 		g.metrics.resumes.WithLabelValues(resumeResumed, "").Inc()
 	}
-	return res
 }
 
 // passage watches one answer pass.

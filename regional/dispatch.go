@@ -16,54 +16,6 @@ import (
 // defaultRetryAfter is the hint when nothing is known about when there will be room.
 const defaultRetryAfter = 2 * time.Second
 
-// dispatch chooses a place, forwards, and tries once elsewhere when nothing had begun.
-func (g *Gateway) dispatch(w http.ResponseWriter, r *http.Request, q *request) {
-	var last relay.Result
-	g.follow(q)
-	defer g.vault.Release(q.stream.seam)
-	for try := 0; ; try++ {
-		c, ok := g.place(w, q)
-		g.metrics.heldBack(q, &c.verdict)
-		if !ok && q.stream.joined {
-			g.breakOff(w, q, c, last, resumeFailed, resume.NoPlace)
-			return
-		}
-		if !ok {
-			g.giveUp(w, q, last, try)
-			return
-		}
-		if d := q.hop.Deadline; d > 0 && !q.stream.joined && c.verdict.Reason != zone.ReasonCold && c.verdict.Seconds > (d-time.Since(q.arrived)).Seconds() {
-			g.release(c)
-			g.refuse(w, q, openai.DeadlineUnmeetable("regional"))
-			return
-		}
-		last = g.attempt(w, r, q, c)
-		q.spilled = c.verdict.Spilled()
-		q.heed(&last)
-		switch {
-		case last.Cut && g.resume(w, q, c, last):
-			try = -1
-			continue
-		case last.Cut:
-			return
-		case g.judged(q, c, last, time.Now()):
-			try--
-			continue
-		case q.moved(c, &last):
-			try--
-			continue
-		}
-		if !last.Retryable || try > 0 || q.hop.RetriesLeft == 0 || g.ending.Load() || !(q.paid || g.mayRetry()) {
-			g.end(w, q, c, last)
-			return
-		}
-		q.retried = retryReason(last)
-		q.hop.RetriesLeft = 0
-		q.shun(c.verdict.Endpoint)
-		g.metrics.retries.WithLabelValues(q.retried).Inc()
-	}
-}
-
 // choice is a verdict with its entry in the ledger.
 type choice struct {
 	verdict zone.Verdict

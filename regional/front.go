@@ -98,13 +98,13 @@ func (g *Gateway) serveRequest(w http.ResponseWriter, r *http.Request, id string
 		g.refuse(w, q, e)
 		return
 	}
-	defer leave()
-	defer g.settle(q)
+	j := journey{g: g, w: w, r: r, q: q, over: leave}
+	defer j.pause()
 	if e = g.admit(w, r, q); e != nil {
 		g.refuse(w, q, e)
 		return
 	}
-	g.dispatch(w, r, q)
+	j.dispatch()
 }
 
 // refuse answers with an error of our own and counts it.

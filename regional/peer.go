@@ -21,7 +21,8 @@ func (g *Gateway) servePeer(w http.ResponseWriter, r *http.Request) {
 		g.refuse(w, q, openai.NoCapacity("another request", defaultRetryAfter))
 		return
 	}
-	defer g.inFlight.Add(-1)
+	j := journey{g: g, w: w, r: r, q: q, over: func() { g.inFlight.Add(-1) }}
+	defer j.pause()
 	if e := g.admitPeer(w, r, q); e != nil {
 		if e.Code != openai.CodeNoCapacity { // counted with its reason
 			g.metrics.guests.WithLabelValues(e.Code).Inc()
@@ -29,7 +30,7 @@ func (g *Gateway) servePeer(w http.ResponseWriter, r *http.Request) {
 		g.refuse(w, q, e)
 		return
 	}
-	g.dispatch(w, r, q)
+	j.dispatch()
 }
 
 // admitPeer judges a spilled request by its headers, before its body is sent: the sender waits for our word.

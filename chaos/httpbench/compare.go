@@ -231,6 +231,9 @@ func perStream(o *options, all []*system, _ string) error {
 			}
 			fmt.Fprintf(out, "%s\t%.1f\t%s\t%d\t%d\n", h.label, each, verdict, before[i], l.bad.Load())
 		}
+		if why := l.reasons(); why != nil {
+			fmt.Fprintf(out, "%s: %v\n", s.label, why)
+		}
 		l.stop()
 	}
 	return out.Flush()

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/spillway-lb/spillway/internal/lifetime"
+	"github.com/spillway-lb/spillway/internal/wire"
 )
 
 const (
@@ -68,7 +69,7 @@ func DialTLS(dial func(ctx context.Context, network, addr string) (net.Conn, err
 		}
 		ctx, cancel := context.WithTimeout(ctx, within)
 		defer cancel()
-		conn := tls.Client(raw, c)
+		conn := tls.Client(wire.Lendable(raw), c)
 		if err := conn.HandshakeContext(ctx); err != nil {
 			_ = raw.Close() // it is of no use
 			return nil, fmt.Errorf("greeting %s: %w", addr, err)

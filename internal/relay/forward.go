@@ -13,6 +13,7 @@ import (
 	"github.com/spillway-lb/spillway/internal/lifetime"
 	"github.com/spillway-lb/spillway/internal/openai"
 	"github.com/spillway-lb/spillway/internal/resume"
+	"github.com/spillway-lb/spillway/internal/wire"
 )
 
 const (
@@ -53,40 +54,49 @@ func (f *Forwarder) Forward(ctx context.Context, w http.ResponseWriter, req *htt
 
 // ForwardAs is Forward with options. A ctx of lifetime's own kind is taken to be this forward's alone: it is ended when the
 // answer stands still, and not put under another.
-func (f *Forwarder) ForwardAs(ctx context.Context, w http.ResponseWriter, req *http.Request, obs Observer, opts Options) (res Result) {
-	s := stream{f: f, w: w, rc: *http.NewResponseController(w), obs: obs, res: &res, claim: opts.Claim, joined: opts.Joined}
+func (f *Forwarder) ForwardAs(ctx context.Context, w http.ResponseWriter, req *http.Request, obs Observer, opts Options) Result {
+	s := &stream{f: f, w: w, rc: *http.NewResponseController(w), obs: obs, res: &Result{}, claim: opts.Claim, joined: opts.Joined, later: opts.Later}
 	life, own := ctx.(*lifetime.Context)
 	if !own {
 		life = lifetime.Under(ctx)
-		defer life.End(nil)
-		ctx = life
+		s.life = life
 	}
-	defer func() { res.Done = time.Now() }()
+	s.ctx = life
+	defer func() {
+		if !s.res.Followed {
+			s.end()
+		}
+	}()
 	f.watch(&s.idle, life)
-	defer s.idle.stop()
-	resp, err := f.send(ctx, req, &opts)
+	f.relay(s, req, &opts)
+	s.res.Done = time.Now()
+	return *s.res
+}
+
+// relay sends the request and passes the answer on.
+func (f *Forwarder) relay(s *stream, req *http.Request, opts *Options) {
+	ctx, res := s.ctx, s.res
+	resp, err := f.send(ctx, req, opts)
 	if err != nil {
 		res.unreached(ctx, err)
-		return res
+		return
 	}
-	defer func() { _ = resp.Body.Close() }()
+	s.resp = resp
 	if resp.StatusCode < http.StatusOK { // 101 or a number that is none; nobody could be sent it
 		res.unreached(ctx, fmt.Errorf("%w: status %d", errNoAnswer, resp.StatusCode))
-		return res
+		return
 	}
 	res.Status = resp.StatusCode
 	if First(resp.Header, HeaderNotStarted) != "" {
 		res.refuse(resp)
-		return res
+		return
 	}
-	s.resp = resp
 	if s.seam = opts.seam(resp); opts.Joined && s.seam == nil {
 		res.misfit(resp.StatusCode)
-		return res
+		return
 	}
 	s.hide = opts.HideUsage && resp.StatusCode/100 == 2 && resp.Header.Get("Content-Encoding") == ""
-	s.run(ctx)
-	return res
+	res.Followed = s.run()
 }
 
 // unreached records that no answer came: the place's fault, unless it was the client that left.
@@ -123,6 +133,9 @@ type stream struct {
 	resp     *http.Response
 	obs      Observer
 	res      *Result
+	ctx      context.Context   // of this forward
+	life     *lifetime.Context // the same, where it ends with the forward; nil otherwise
+	later    func(Result)      // nil when the caller waits for the end
 	idle     silence
 	deadline time.Time // the client's write deadline as it is set
 	last     [2]byte   // the last bytes written, to end a broken event cleanly
@@ -133,38 +146,49 @@ type stream struct {
 	joined   bool         // the answer has begun elsewhere
 }
 
-// run relays the body. The head of a success waits for the first byte of the body or its clean end.
-func (s *stream) run(ctx context.Context) {
+// run relays the body. The head of a success waits for the first byte of the body or its clean end. True when the rest of
+// the body is followed.
+func (s *stream) run() (followed bool) {
 	next, done := s.f.pieces(s.resp.Body)
 	defer done()
 	s.res.Events = strings.HasPrefix(First(s.resp.Header, "Content-Type"), "text/event-stream")
 	s.hide = s.hide && s.res.Events
 	if s.resp.StatusCode/100 != 2 && !s.head() {
-		return
+		return false
 	}
 	for {
-		p, err := next()
-		now := time.Now()
-		s.idle.heard(now)
-		if len(p) > 0 && !s.piece(p, now, err == nil) {
-			return
+		if !s.Piece(next()) {
+			return false
 		}
-		if s.failed() {
-			s.broken(ctx, errGaveUp)
-			return
-		}
-		if err == io.EOF && !s.cut(ctx) && !s.seam.Short() {
-			if rest := s.rest(); len(rest) > 0 && !s.write(rest, false) {
-				return
-			}
-			s.finish()
-			return
-		}
-		if err != nil {
-			s.broken(ctx, err)
-			return
+		if s.mayFollow() && wire.Follow(s.w, s.resp.Body, s) {
+			return true
 		}
 	}
+}
+
+// Piece takes what came of the body; false when nothing more is to come.
+func (s *stream) Piece(p []byte, err error) bool {
+	now := time.Now()
+	s.idle.heard(now)
+	if len(p) > 0 && !s.piece(p, now, err == nil) {
+		return false
+	}
+	if s.failed() {
+		s.broken(s.ctx, errGaveUp)
+		return false
+	}
+	if err == io.EOF && !s.cut(s.ctx) && !s.seam.Short() {
+		if rest := s.rest(); len(rest) > 0 && !s.write(rest, false) {
+			return false
+		}
+		s.finish()
+		return false
+	}
+	if err != nil {
+		s.broken(s.ctx, err)
+		return false
+	}
+	return true
 }
 
 // cut reports whether the end of a body without a length may be one that we have made: a place that sees us hang up can
@@ -201,8 +225,7 @@ func (s *stream) write(p []byte, more bool) bool {
 		err = s.flush()
 	}
 	if err != nil {
-		s.res.ClientGone = true
-		s.res.Err = fmt.Errorf("writing to the client: %w", err)
+		s.gone(err)
 		return false
 	}
 	s.res.Bytes += int64(len(p))

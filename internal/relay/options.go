@@ -25,6 +25,10 @@ type Options struct {
 	Claim func() bool
 	// Seam follows a stream that may be resumed; nil: it will not be. See Result.Cut.
 	Seam *resume.Seam
+	// Later, where it is set, lets a stream go on after Forward has returned: Result.Followed says so, and Later is told once,
+	// on another goroutine, how it went. The client's answer ends when Later returns. Until then the handler has to leave
+	// the writer and the request alone, once it has returned as well as before.
+	Later func(Result)
 	// Joined: this forward goes on with a stream whose head was written by another. Seam must not be nil. Until a byte of it
 	// has come, the Result is as that of a forward that never began.
 	Joined bool

@@ -197,7 +197,11 @@ func (b *responseBody) next() ([]byte, error) {
 		case err != nil:
 			b.fail(err)
 		case len(p) == 0:
-			if err := b.fill(); err != nil {
+			switch err := b.fill(); err {
+			case nil:
+			case errWait:
+				return nil, err
+			default:
 				b.ended(err)
 			}
 			continue

@@ -29,6 +29,7 @@ type serverConn struct {
 	accepted net.Conn
 	tcp      *net.TCPConn
 	tls      *tls.Conn // nil without TLS
+	outlet   *outlet
 	state    atomic.Int32
 	born     time.Time
 	base     context.Context
@@ -53,18 +54,7 @@ func (c *serverConn) hook(state http.ConnState) {
 // serve serves the connection until it ends or is handed over.
 func (c *serverConn) serve() {
 	last := http.StateClosed
-	defer func() {
-		c.s.watch.remove(c)
-		c.s.mu.Lock()
-		delete(c.s.conns, c)
-		c.s.mu.Unlock()
-		c.r = c.w
-		c.drop()
-		if last == http.StateClosed {
-			_ = c.conn.Close() // whatever came of it, it is over
-		}
-		c.hook(last)
-	}()
+	defer func() { c.leave(last) }()
 	c.remote = c.accepted.RemoteAddr().String()
 	if c.tls != nil {
 		switch proto, err := c.shake(); {
@@ -80,24 +70,76 @@ func (c *serverConn) serve() {
 		c.s.logf("watching a connection: %v", err)
 		return
 	}
+	last = c.converse()
+}
+
+// stateFollowed stands for a connection whose answer a loop follows. It has no goroutine.
+const stateFollowed http.ConnState = -1
+
+// leave ends the connection's goroutine, and the connection with it where that is closed.
+func (c *serverConn) leave(last http.ConnState) {
+	if last == stateFollowed {
+		return
+	}
+	c.s.watch.remove(c)
+	c.s.mu.Lock()
+	delete(c.s.conns, c)
+	c.s.mu.Unlock()
+	c.r = c.w
+	c.drop()
+	if last == http.StateClosed {
+		_ = c.conn.Close() // whatever came of it, it is over
+	}
+	c.hook(last)
+}
+
+// converse answers requests. It returns what has become of the connection.
+func (c *serverConn) converse() http.ConnState {
 	for {
 		req, goOn := c.next()
 		if !goOn {
-			return
+			return http.StateClosed
 		}
 		if req == nil {
-			last = http.StateHijacked
 			c.handOver()
-			return
+			return http.StateHijacked
 		}
-		if !c.answer(req) {
-			return
+		switch c.answer(req) {
+		case answerLast:
+			return http.StateClosed
+		case answerFollowed:
+			return stateFollowed
 		}
-		c.hook(http.StateIdle)
-		if !c.state.CompareAndSwap(connActive, connIdle) || c.s.stopping.Load() {
-			return
+		if !c.rest() {
+			return http.StateClosed
 		}
 	}
+}
+
+// rest has the connection wait for its next request; false when it must not.
+func (c *serverConn) rest() bool {
+	c.hook(http.StateIdle)
+	return c.state.CompareAndSwap(connActive, connIdle) && !c.s.stopping.Load()
+}
+
+// resumed takes the connection back from a loop.
+func (c *serverConn) resumed(w *responseWriter, f Follower) {
+	last := http.StateClosed
+	defer func() { c.leave(last) }()
+	switch c.run(w, f.Over) {
+	case answerFollowed:
+		last = stateFollowed
+	case answerKept:
+		if c.rest() {
+			last = c.converse()
+		}
+	}
+}
+
+// ended ends an answer; false when the connection ends with it.
+func (c *serverConn) ended(w *responseWriter) bool {
+	c.headers = min(len(w.header), maxLines) // the next answer will have about as many
+	return w.finish()
 }
 
 // handOver gives the connection to net/http, with what was read of it.
@@ -215,7 +257,11 @@ func (c *serverConn) read() error {
 func (c *serverConn) write(b []byte) error {
 	err := c.writes.begin(c.conn.SetWriteDeadline)
 	if err == nil {
-		_, err = c.conn.Write(b)
+		if c.tls == nil {
+			_, err = c.outlet.Write(b)
+		} else {
+			_, err = c.conn.Write(b)
+		}
 	}
 	c.writes.done()
 	return err
@@ -253,11 +299,19 @@ func (c *serverConn) over() {
 	ctx.End(nil)
 }
 
-// answer runs the handler; false when the connection ends with it.
-func (c *serverConn) answer(p *parsed) (keep bool) {
+// answered is what has become of an answer.
+type answered int
+
+const (
+	answerKept     answered = iota // and the connection is
+	answerLast                     // the connection ends with it
+	answerFollowed                 // it goes on without this goroutine
+)
+
+// answer runs the handler.
+func (c *serverConn) answer(p *parsed) answered {
 	w := &responseWriter{c: c, header: make(http.Header, c.headers)}
 	c.begin(&w.ctx)
-	defer c.over()
 	req := p.request(&w.ctx)
 	req.RemoteAddr, req.TLS = c.remote, c.peer
 	w.body = requestBody{c: c, left: p.length}
@@ -267,6 +321,14 @@ func (c *serverConn) answer(p *parsed) (keep bool) {
 		c.drop()
 	}
 	w.closing = req.Close || c.s.stopping.Load()
+	if d := c.s.std.WriteTimeout; d > 0 {
+		_ = c.SetWriteDeadline(time.Now().Add(d)) // an error shows again at once
+	}
+	return c.run(w, func() { c.s.handler.ServeHTTP(w, req) })
+}
+
+// run has an answer written and ends it, unless it is followed.
+func (c *serverConn) run(w *responseWriter, write func()) (came answered) {
 	defer func() {
 		if v := recover(); v != nil {
 			if v != http.ErrAbortHandler {
@@ -274,15 +336,20 @@ func (c *serverConn) answer(p *parsed) (keep bool) {
 			}
 			w.release()
 			abort(c.accepted)
-			keep = false
+			came = answerLast
+		}
+		if came != answerFollowed {
+			c.over()
 		}
 	}()
-	if d := c.s.std.WriteTimeout; d > 0 {
-		_ = c.SetWriteDeadline(time.Now().Add(d)) // an error shows again at once
+	write()
+	switch {
+	case c.followed(w):
+		return answerFollowed
+	case c.ended(w):
+		return answerKept
 	}
-	c.s.handler.ServeHTTP(w, req)
-	c.headers = min(len(w.header), maxLines) // the next answer will have about as many
-	return w.finish()
+	return answerLast
 }
 
 // requestBody is a body of known length.

@@ -14,6 +14,7 @@ type link struct {
 	buf  *[]byte         // nil while nothing is there
 	r, w int
 	full bool // the last read has filled the buffer, so that more may be there
+	lent bool // a loop has the descriptor: reads wait for nothing
 
 	try func(fd uintptr) bool // attempt, made once
 	n   int
@@ -52,12 +53,12 @@ func (l *link) fill() error {
 	if l.r == l.w {
 		l.r, l.w = 0, 0
 		l.drop()
-		if l.raw != nil {
+		if l.raw != nil && !l.lent {
 			return l.await()
 		}
 	}
 	if l.buf == nil {
-		l.buf = getBuffer(!l.full)
+		l.buf = getBuffer(!l.full && !l.lent)
 	}
 	if l.w == len(*l.buf) {
 		switch {
@@ -78,6 +79,10 @@ func (l *link) fill() error {
 	l.full = l.w == len(*l.buf)
 	if n > 0 {
 		return nil
+	}
+	if err == errWait {
+		l.shrink()
+		return err
 	}
 	if err == nil {
 		err = io.ErrNoProgress
@@ -102,4 +107,15 @@ func (l *link) await() error {
 	}
 	l.drop()
 	return io.EOF
+}
+
+// shrink holds no more than it must while nothing comes.
+func (l *link) shrink() {
+	if l.drop(); l.buf == nil || len(*l.buf) == heldBytes || l.w-l.r > heldBytes {
+		return
+	}
+	less := getBuffer(true)
+	l.r, l.w = 0, copy(*less, l.buffered())
+	putBuffer(l.buf)
+	l.buf = less
 }

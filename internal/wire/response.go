@@ -42,6 +42,9 @@ type responseWriter struct {
 	hidden  bool // an answer without a body
 	err     error
 	names   []string // of trailers
+
+	follower Follower // has the rest of the answer, from when the handler returns
+	source   *responseBody
 }
 
 // Header implements http.ResponseWriter.

@@ -199,8 +199,9 @@ func (s *Server) take(accepted net.Conn, cfg *tls.Config, base context.Context) 
 		base = s.context(base, accepted)
 	}
 	c.base = context.WithValue(base, http.LocalAddrContextKey, accepted.LocalAddr())
+	c.outlet = newOutlet(accepted, tcp)
 	if cfg != nil {
-		c.tls = tls.Server(accepted, cfg)
+		c.tls = tls.Server(c.outlet, cfg)
 		c.link = newLink(c.tls)
 	} else {
 		c.link = newLink(accepted)

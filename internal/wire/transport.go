@@ -213,6 +213,7 @@ func (t *Transport) dial(ctx context.Context, at place) (*kept, error) {
 	if err != nil {
 		return nil, err
 	}
+	c = Lendable(c)
 	k := &kept{link: newLink(c), at: at, peek: newPeek(c)}
 	if t, ok := c.(*tls.Conn); ok {
 		state := t.ConnectionState()
@@ -246,7 +247,7 @@ func (t *Transport) dialTLS(ctx context.Context, addr string) (net.Conn, error) 
 	if cfg.ServerName == "" {
 		cfg.ServerName, _, _ = net.SplitHostPort(addr) // it was joined
 	}
-	c := tls.Client(raw, cfg)
+	c := tls.Client(Lendable(raw), cfg)
 	if d := t.std.TLSHandshakeTimeout; d > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, d)
@@ -361,7 +362,7 @@ func (x *exchange) end(whole bool) {
 	if !x.ongoing.CompareAndSwap(true, false) {
 		return
 	}
-	if whole && free && !x.close {
+	if whole && free && !x.close && x.k.land() {
 		x.t.keep(x.k)
 		return
 	}

@@ -1,0 +1,28 @@
+package relay
+
+import "time"
+
+// mayFollow says that the rest of a stream can be left to whoever follows it: all that could send the request elsewhere is
+// past.
+func (s *stream) mayFollow() bool { return s.later != nil && s.res.Started && s.res.Events }
+
+// Unsent records that the client could not be written to.
+func (s *stream) Unsent(err error) { s.gone(err) }
+
+// Over tells the caller how a stream went that was followed.
+func (s *stream) Over() {
+	s.end()
+	s.res.Done, s.res.Followed = time.Now(), false
+	s.later(*s.res)
+}
+
+// end gives back what a forward holds.
+func (s *stream) end() {
+	if s.resp != nil {
+		_ = s.resp.Body.Close() // it was read, or nobody wants the rest
+	}
+	s.idle.stop()
+	if s.life != nil {
+		s.life.End(nil)
+	}
+}
