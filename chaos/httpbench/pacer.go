@@ -14,10 +14,11 @@ import (
 const streamHead = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream; charset=utf-8\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 const (
-	eventHead = `data: {"id":"c-1","object":"chat.completion.chunk","choices":[{"delta":{"content":"token"}}],` + stamp
-	eventTail = "}\n\n"
-	// stamp stands before the time at which an event was sent, in nanoseconds, 19 digits.
-	stamp = `"t":`
+	eventHead = `data: {"id":"c-1","object":"chat.completion.chunk","choices":[{"delta":{"content":"token ` + stamp
+	eventTail = `"}}]}` + "\n\n"
+	// stamp stands before the time at which an event was sent, in nanoseconds, 19 digits. It is in the text: with engines
+	// too events differ in nothing else.
+	stamp = "t="
 )
 
 // appendEvent appends one event as a chunk of its own, as most servers of engines write them.

@@ -51,7 +51,7 @@ func (f *Unasked) cut(p []byte) (n int, whole bool) {
 	}
 	f.cr = false
 	for i < len(p) {
-		j := bytes.IndexAny(p[i:], "\r\n")
+		j := lineBreak(p[i:])
 		if j < 0 {
 			f.text = true
 			break
@@ -100,7 +100,25 @@ func (f *Unasked) usage(piece []byte) bool {
 		f.held = piece[:n]
 	}
 	data, ok := bytes.CutPrefix(bytes.TrimRight(piece, "\r\n"), []byte("data:"))
-	return ok && !bytes.ContainsAny(data, "\r\n") && onlyUsage(data)
+	return ok && mayName(data, "usage") && lineBreak(data) < 0 && onlyUsage(data)
+}
+
+// lineBreak is where the first CR or LF is; -1 when there is none.
+func lineBreak(p []byte) int {
+	n := bytes.IndexByte(p, '\n')
+	if n < 0 {
+		return bytes.IndexByte(p, '\r')
+	}
+	if r := bytes.IndexByte(p[:n], '\r'); r >= 0 {
+		return r
+	}
+	return n
+}
+
+// mayName says whether a key of letters can stand in data, as it is or with letters escaped. It costs a fraction of what it
+// does to look.
+func mayName(data []byte, key string) bool {
+	return bytes.Contains(data, []byte(key)) || bytes.Contains(data, []byte(`\u`))
 }
 
 // onlyUsage reports whether an event's data is an object with empty choices and a usage.

@@ -31,7 +31,7 @@ func (e *event) read(ev []byte) bool {
 		return true
 	}
 	data, ok := bytes.CutPrefix(body, []byte("data:"))
-	if !ok || bytes.ContainsAny(data, "\r\n") {
+	if !ok || bytes.IndexByte(data, '\n') >= 0 || bytes.IndexByte(data, '\r') >= 0 {
 		return false
 	}
 	at := len(body) - len(data)

@@ -13,7 +13,7 @@ type outlet struct {
 	eager bool
 	rest  []byte
 
-	try func(fd uintptr) bool // attempt, made once
+	try func(fd uintptr) // attempt, made once
 	p   []byte
 	n   int
 	err error
@@ -38,7 +38,7 @@ func (o *outlet) Write(p []byte) (int, error) {
 		return len(p), nil
 	}
 	o.p, o.n, o.err = p, 0, nil
-	err := o.raw.Write(o.try)
+	err := o.raw.Control(o.try) // which holds the descriptor open, and no more
 	o.p = nil
 	switch {
 	case err != nil:

@@ -122,7 +122,7 @@ func (s *seat) read(p []byte) (int, error) {
 		return 0, errWait
 	}
 	for {
-		n, _, errno := syscall.RawSyscall(syscall.SYS_READ, uintptr(s.fd), uintptr(unsafe.Pointer(&p[0])), uintptr(len(p)))
+		n, _, errno := syscall.RawSyscall6(unix.SYS_RECVFROM, uintptr(s.fd), uintptr(unsafe.Pointer(&p[0])), uintptr(len(p)), unix.MSG_DONTWAIT, 0, 0)
 		switch errno {
 		case 0:
 			s.dry = int(n) < len(p)
@@ -163,7 +163,7 @@ func (s *seat) failure(op string, err error) error {
 func rawWrite(fd uintptr, p []byte) (int, error) {
 	done := 0
 	for done < len(p) {
-		n, _, errno := syscall.RawSyscall(syscall.SYS_WRITE, fd, uintptr(unsafe.Pointer(&p[done])), uintptr(len(p)-done))
+		n, _, errno := syscall.RawSyscall6(unix.SYS_SENDTO, fd, uintptr(unsafe.Pointer(&p[done])), uintptr(len(p)-done), unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, 0, 0)
 		switch errno {
 		case 0:
 			done += int(n)
@@ -178,7 +178,4 @@ func rawWrite(fd uintptr, p []byte) (int, error) {
 }
 
 // attempt writes what the kernel takes at once.
-func (o *outlet) attempt(fd uintptr) bool {
-	o.n, o.err = rawWrite(fd, o.p)
-	return true
-}
+func (o *outlet) attempt(fd uintptr) { o.n, o.err = rawWrite(fd, o.p) }

@@ -260,6 +260,18 @@ func (t *Transport) dialTLS(ctx context.Context, addr string) (net.Conn, error) 
 	return c, nil
 }
 
+// land takes the connection back from a loop, if one has it; false when it was closed.
+func (k *kept) land() bool {
+	lent := k.lent
+	if !k.link.land() {
+		return false
+	}
+	if lent {
+		k.peek = newPeek(k.conn)
+	}
+	return true
+}
+
 // keep puts a connection back, within the bounds.
 func (t *Transport) keep(k *kept) {
 	t.mu.Lock()

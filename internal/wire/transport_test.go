@@ -178,15 +178,15 @@ func TestLeavingEndsTheConnection(t *testing.T) {
 	gone := make(chan struct{}, 1)
 	why := errors.New("had enough")
 	for _, answer := range []string{"", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n"} {
+		ctx, cancel := context.WithCancelCause(t.Context())
 		url := raw(t, func(c net.Conn, br *bufio.Reader) {
 			_, _ = http.ReadRequest(br)
 			_, _ = io.WriteString(c, answer)
+			time.AfterFunc(20*time.Millisecond, func() { cancel(why) }) // not while it still connects
 			_, _ = io.Copy(io.Discard, c)
 			gone <- struct{}{}
 		})
-		ctx, cancel := context.WithCancelCause(t.Context())
 		req, _ := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-		time.AfterFunc(20*time.Millisecond, func() { cancel(why) })
 		resp, err := over(t, nil).RoundTrip(req)
 		if err == nil {
 			_, err = io.ReadAll(resp.Body)
