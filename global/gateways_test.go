@@ -24,7 +24,8 @@ func TestWhatSeveralGatewaysAreAskedForCountsOnce(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) { countOnce(t, still) })
 }
 
-const oneZonesRate = 10_000 // tokens/s
+// oneZonesRate is what every gateway says of the one zone, in tokens/s.
+const oneZonesRate = 10_000
 
 // spoken is a gateway's newest statement, by what it was asked for.
 type spoken struct {
