@@ -2,14 +2,6 @@ package spec
 
 import "fmt"
 
-// Objective is another name for a class.
-type Objective struct {
-	// Name as requests write it.
-	Name string `yaml:"name"`
-	// Class that it stands for: interactive, standard or batch. Default standard.
-	Class Class `yaml:"class" default:"standard"`
-}
-
 // MaxObjectives bounds them: each request that names one looks through the list.
 const MaxObjectives = 64
 

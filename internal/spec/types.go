@@ -351,6 +351,14 @@ type Routing struct {
 	Batch Batching `yaml:"batch"`
 }
 
+// Objective is another name for a class.
+type Objective struct {
+	// Name as requests write it.
+	Name string `yaml:"name"`
+	// Class that it stands for: interactive, standard or batch. Default standard.
+	Class Class `yaml:"class" default:"standard"`
+}
+
 // Batching is how local tiers merge embeddings and `infer` requests for one model into one call of a worker.
 type Batching struct {
 	// Enabled merges requests that differ in nothing but their inputs. Default true.
