@@ -47,7 +47,10 @@ func (m *metrics) newKnown() knownMetrics {
 type pair struct{ tenant, model string }
 
 // billed are the counters of a pair.
-type billed struct{ requests, prompt, cached, completion, dollars prometheus.Counter }
+type billed struct {
+	requests, prompt, cached, completion, dollars prometheus.Counter
+	of                                            pair // as its labels say
+}
 
 // newPairs tells so many pairs apart as are allowed; the others share one.
 func (b *billing) newPairs() *telemetry.Known[pair, *billed] {
@@ -59,7 +62,7 @@ func (b *billing) newPairs() *telemetry.Known[pair, *billed] {
 		tokens := func(kind string) prometheus.Counter { return b.tokens.WithLabelValues(p.tenant, p.model, kind) }
 		return &billed{
 			requests: b.requests.WithLabelValues(p.tenant, p.model), dollars: b.dollars.WithLabelValues(p.tenant, p.model),
-			prompt: tokens("prompt"), cached: tokens("cached"), completion: tokens("completion"),
+			prompt: tokens("prompt"), cached: tokens("cached"), completion: tokens("completion"), of: p,
 		}
 	})
 }

@@ -44,10 +44,19 @@ type request struct {
 	client    netip.Addr
 	kind      relay.Kind    // how it passes
 	source    *relay.Replay // its body, where that is not read
+	passed    passed        // what went by of it, where that is not read
 	counted   bool          // among the outcomes
 	stream    resumption
 	hedged    bool // a connection to another place was made beside its own
 	paid      bool // its second try is taken out of the budget already
+}
+
+// passed is what is known of a call, a WebSocket or another body that is not read: all that its usage record can say where
+// the protocol says nothing of tokens.
+type passed struct {
+	taken   bool   // a worker took it: there is a record, even if nothing went by
+	kind    string // as metrics name it
+	in, out int64  // bytes from the client and to it
 }
 
 // hostname is a Host header without its port.

@@ -197,7 +197,16 @@ func (g *Gateway) attemptThrough(ctx context.Context, w http.ResponseWriter, r *
 		g.suspect(c.verdict.Endpoint)
 	}
 	p.res = &res
+	q.went(&res)
 	return res
+}
+
+// went notes what went by in the attempt that a worker took.
+func (q *request) went(res *relay.Result) {
+	if !res.Started || res.Status/100 != 2 && res.Status != http.StatusSwitchingProtocols {
+		return
+	}
+	q.passed = passed{taken: true, kind: kindName(q.kind), in: q.source.Total() + res.BytesIn, out: res.Bytes}
 }
 
 // endThrough accounts for a finished attempt and owes the client an answer when none began.

@@ -23,6 +23,7 @@ type Replay struct {
 	mu    sync.Mutex
 	kept  []byte // from base on
 	base  int64
+	total int64         // bytes that were read of it
 	gone  bool          // not all that was read is kept
 	err   error         // what ended the body
 	ready chan struct{} // closed when the read under way is over; nil when none is
@@ -37,6 +38,9 @@ func (b *Replay) Again() bool { b.mu.Lock(); defer b.mu.Unlock(); return !b.gone
 
 // Kept is what was read so far, where that is all kept, in bytes.
 func (b *Replay) Kept() int { b.mu.Lock(); defer b.mu.Unlock(); return len(b.kept) }
+
+// Total is how much the client has sent so far, in bytes.
+func (b *Replay) Total() int64 { b.mu.Lock(); defer b.mu.Unlock(); return b.total }
 
 // Open begins to read from the start. A reader that was opened before reads no more. Close ends a read that waits.
 func (b *Replay) Open() io.ReadCloser {
@@ -57,6 +61,7 @@ func (b *Replay) fill(n int) bool {
 		var m int
 		m, b.err = b.src.Read(b.kept[at:])
 		b.kept = b.kept[:at+m]
+		b.total += int64(m)
 	}
 	return true
 }
@@ -73,6 +78,7 @@ func (b *Replay) pull() {
 		n, err := b.src.Read(buf)
 		b.mu.Lock()
 		defer b.mu.Unlock()
+		b.total += int64(n)
 		if len(b.kept)+n > maxReplay && !b.gone || b.gone && len(b.kept) == 0 {
 			b.gone = true
 			b.base += int64(len(b.kept))

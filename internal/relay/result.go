@@ -53,6 +53,8 @@ type Result struct {
 	FirstByte, Done time.Time
 	// Bytes of body that were relayed.
 	Bytes int64
+	// BytesIn is what a tunnel carried from the client to the worker.
+	BytesIn int64
 	// Followed: the stream goes on, and how it went is told later (Options.Later). Nothing else of the Result is of use.
 	Followed bool
 	// Ended is what ended a tunnel: client, worker, idle, age or stopped. Empty for what is none.

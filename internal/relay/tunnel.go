@@ -147,6 +147,9 @@ func (j *joint) copy(to io.Writer, from io.Reader, idle *time.Timer, obs Observe
 		n, err := from.Read(buf)
 		if n > 0 {
 			idle.Reset(j.bounds.Idle)
+			if to == io.Writer(j.below) {
+				j.res.BytesIn += int64(n)
+			}
 			if obs != nil {
 				obs.Chunk(buf[:n])
 				j.res.Bytes += int64(n)

@@ -19,6 +19,9 @@ type Total struct {
 	Completion int64 `json:"completion_tokens"`
 	Micros     int64 `json:"cost_micros"`
 	Estimated  int64 `json:"estimated_requests"` // of which the engine stated nothing
+	// What passed unread: gRPC calls, WebSockets and the like.
+	BytesIn  int64 `json:"bytes_in,omitempty"`
+	BytesOut int64 `json:"bytes_out,omitempty"`
 }
 
 func (t *Total) add(r *Record) {
@@ -27,6 +30,8 @@ func (t *Total) add(r *Record) {
 	t.Cached += int64(r.Cached)
 	t.Completion += int64(r.Completion)
 	t.Micros += r.Micros
+	t.BytesIn += r.BytesIn
+	t.BytesOut += r.BytesOut
 	if !r.Stated {
 		t.Estimated++
 	}

@@ -21,6 +21,10 @@ type Record struct {
 	Completion int       `json:"completion_tokens"`
 	Micros     int64     `json:"cost_micros"` // millionths of a dollar
 	Stated     bool      `json:"stated"`      // by the engine; else estimated
+	// Kind, and the bytes that passed from the client and to it, of what is not read: grpc, websocket or other.
+	Kind     string `json:"kind,omitempty"`
+	BytesIn  int64  `json:"bytes_in,omitempty"`
+	BytesOut int64  `json:"bytes_out,omitempty"`
 }
 
 // maxLine is the longest line of a file.
@@ -48,7 +52,7 @@ func Decode(line []byte) (Record, error) {
 		return r, err
 	case r.Boot == 0 || r.Seq == 0 || r.Tenant == "":
 		return r, errors.New("the record has no number or no tenant")
-	case r.Prompt < 0 || r.Cached < 0 || r.Completion < 0 || r.Micros < 0:
+	case r.Prompt < 0 || r.Cached < 0 || r.Completion < 0 || r.Micros < 0 || r.BytesIn < 0 || r.BytesOut < 0:
 		return r, errors.New("the record has negative amounts")
 	}
 	return r, nil
