@@ -53,16 +53,19 @@ func TellEndpoint(out http.Header, told bool, url string) {
 }
 
 // NamedClass is the class that a request names, by our own header or by its objective. What is no class of ours says
-// nothing where it is an objective, whose names are anybody's, and is a mistake in our own header.
+// nothing where it is an objective, whose names are anybody's, and is a mistake in our own header. Who names none is of
+// the standard class.
 func NamedClass(h http.Header, s *spec.Spec) (c spec.Class, named bool, err error) {
 	if v := h.Get(HeaderClientClass); v != "" {
 		c, err = spec.ParseClass(v)
 		return c, err == nil, err
 	}
 	if v := either(h, headerObjective, headerObjectiveLLMD); v != "" {
-		c, named = s.Objective(v)
+		if c, named = s.Objective(v); named {
+			return c, true, nil
+		}
 	}
-	return c, named, nil
+	return spec.Standard, false, nil
 }
 
 // Flow tells the flows of one tenant apart, by the fairness id of its request; empty for a tenant that the spec does not

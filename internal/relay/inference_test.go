@@ -18,13 +18,13 @@ func TestInferenceHeaders(t *testing.T) {
 	}{
 		{"X-Gateway-Inference-Objective", "premium-traffic", spec.Interactive, true, false},
 		{"X-Llm-D-Inference-Objective", "batch", spec.Batch, true, false},
-		{"X-Llm-D-Inference-Objective", "sheddable", 0, false, false},
-		{"X-Spillway-Class", "premium-traffic", 0, false, true},
+		{"X-Llm-D-Inference-Objective", "sheddable", spec.Standard, false, false},
+		{"X-Spillway-Class", "premium-traffic", spec.Standard, false, true},
 		{"X-Spillway-Class", "batch", spec.Batch, true, false},
-		{"X-Other", "batch", 0, false, false},
+		{"X-Other", "batch", spec.Standard, false, false},
 	} {
 		c, named, err := relay.NamedClass(http.Header{tc.header: {tc.value}}, s)
-		if named != tc.named || (err != nil) != tc.wrong || named && c != tc.class {
+		if named != tc.named || (err != nil) != tc.wrong || c != tc.class {
 			t.Errorf("%s: %s is %v, %v, %v", tc.header, tc.value, c, named, err)
 		}
 	}
