@@ -43,7 +43,6 @@ func likeTheLibrary(t *rapid.T) {
 		endTheirs    context.CancelCauseFunc
 		hook         *lifetime.Hook
 		told         *told
-		stop         func() bool
 		fired        *atomic.Int32
 		left         bool
 	}
