@@ -54,6 +54,7 @@ func main() {
 			option.WithMaxRetries(0), option.WithHTTPClient(client()))
 		all(ctx, strings.ToLower(strings.TrimSuffix(way, "_URL")), &ai)
 	}
+	again(ctx)
 	if failed {
 		os.Exit(1)
 	}
@@ -100,4 +101,40 @@ func all(ctx context.Context, way string, ai *openai.Client) {
 		return
 	}
 	check(way+": an unknown model is an *openai.Error of 404", nil)
+}
+
+// again asks for errors by a client that may try once more: the package must do what the error says.
+func again(ctx context.Context) {
+	for _, x := range []struct {
+		what, key, model, header string
+		status, calls            int
+	}{
+		{"a wrong key", "wrong", model, "", http.StatusUnauthorized, 1},
+		{"an unknown model", os.Getenv("PLANET_KEY"), "no-such", "", http.StatusNotFound, 1},
+		{"a deadline that cannot be met", os.Getenv("PLANET_KEY"), model, "1", http.StatusGatewayTimeout, 1},
+		{"no capacity", os.Getenv("PLANET_KEY"), "nobody-serves", "", http.StatusServiceUnavailable, 2},
+	} {
+		calls, told, begun := 0, "", time.Now()
+		count := func(r *http.Request, next option.MiddlewareNext) (*http.Response, error) {
+			resp, err := next(r)
+			if err == nil {
+				calls, told = calls+1, resp.Header.Get("X-Should-Retry")
+			}
+			return resp, err
+		}
+		ai := openai.NewClient(option.WithBaseURL(os.Getenv("GATEWAY_URL")+"/v1/"), option.WithAPIKey(x.key), option.WithMaxRetries(1), option.WithMiddleware(count))
+		ask := openai.ChatCompletionNewParams{Model: x.model, Messages: []openai.ChatCompletionMessageParamUnion{openai.UserMessage(strings.Repeat("word ", 4000))}}
+		var opts []option.RequestOption
+		if x.header != "" {
+			opts = append(opts, option.WithHeader("X-Spillway-Deadline-Ms", x.header))
+		}
+		_, err := ai.Chat.Completions.New(ctx, ask, opts...)
+		var api *openai.Error
+		if !errors.As(err, &api) || api.StatusCode != x.status || calls != x.calls || told != fmt.Sprint(x.calls > 1) {
+			err = fmt.Errorf("%d calls, x-should-retry %q, %w", calls, told, err)
+		} else {
+			err = nil
+		}
+		check(fmt.Sprintf("%s: %d, asked %d times (%v)", x.what, x.status, x.calls, time.Since(begun).Round(time.Millisecond)), err)
+	}
 }
