@@ -117,6 +117,38 @@ func TestDaysAreRestored(t *testing.T) {
 	}
 }
 
+// TestAHoldOutlastsARestart: what a hold has made void does not come back when the gateway starts again.
+func TestAHoldOutlastsARestart(t *testing.T) {
+	who := spec.Tenant{Budget: spec.Budget{TokensPerDay: 1000, WhenSpent: spec.SpentStop}}
+	terms := tenant.Terms{Whole: who.Allowance(), Static: spec.Allowance{spec.DayTokens: 500}, Shared: true, Budget: &who.Budget}
+	now := start()
+	day := who.Budget.Day(now)
+	leases := tenant.NewLeases(false, now)
+	leases.Take(tenant.Grant{Term: 1, Number: 2, Parts: map[string]tenant.Part{"a": {Day: day, Part: spec.Allowance{spec.DayTokens: 900}}}}, now, now)
+	l := tenant.NewLimiter(leases)
+	lease, _, ok := l.Admit("a", terms, ask(60), now)
+	if !ok {
+		t.Fatal("not let in")
+	}
+	l.Settle(lease, ask(60), now)
+	leases.Take(tenant.Grant{Term: 2, Number: 1, Hold: true}, now, now)
+	days := l.Days()
+	later := now.Add(time.Hour)
+	leases = tenant.NewLeases(false, later)
+	again := tenant.NewLimiter(leases)
+	again.Restore(days)
+	if _, _, ok := again.Admit("a", terms, ask(441), later); ok {
+		t.Error("after a restart more than the static share is let in")
+	}
+	if got := again.Days(); len(got) != 1 || got[0] != days[0] {
+		t.Errorf("after a restart it writes down %+v, before it %+v", got, days)
+	}
+	leases.Take(tenant.Grant{Term: 2, Number: 2, Parts: map[string]tenant.Part{"a": {Day: day, Part: spec.Allowance{spec.DayTokens: 800}}}}, later, later)
+	if _, _, ok := again.Admit("a", terms, ask(740), later); !ok {
+		t.Error("the leader's next list does not end the hold")
+	}
+}
+
 // TestUsesAreBounded: a summary tells of the tenants that matter most, and of the rest in one entry.
 func TestUsesAreBounded(t *testing.T) {
 	who := spec.Tenant{Limits: spec.Limits{RequestsPerMinute: 1000}}

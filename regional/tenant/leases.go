@@ -22,6 +22,7 @@ type Leases struct {
 type Part struct {
 	Day  int64
 	Part spec.Allowance
+	Held bool // a hold came after it: what it has beyond the static share is void, also after a restart
 }
 
 // Grant is the leader's word. A hold lists nothing: nobody more than the static share, or less where it is less.
@@ -72,7 +73,7 @@ func (l *Leases) Allow(who string, static, used spec.Allowance, day int64, now t
 	for _, r := range [...]spec.Resource{spec.DayTokens, spec.DayMicros} {
 		if out[r] = static[r]; leased && part.Day == day { // a cap neither lapses nor rises by itself
 			out[r] = part.Part[r]
-			if l.hold {
+			if l.hold || part.Held {
 				out[r] = min(out[r], max(static[r], used[r]))
 			}
 		}
@@ -82,12 +83,13 @@ func (l *Leases) Allow(who string, static, used spec.Allowance, day int64, now t
 
 // Restore puts a cap of before a restart in force.
 func (l *Leases) Restore(who string, p Part) {
-	l.of[who] = Part{Day: p.Day, Part: spec.Allowance{spec.DayTokens: p.Part[spec.DayTokens], spec.DayMicros: p.Part[spec.DayMicros]}}
+	l.of[who] = Part{Day: p.Day, Held: p.Held, Part: spec.Allowance{spec.DayTokens: p.Part[spec.DayTokens], spec.DayMicros: p.Part[spec.DayMicros]}}
 }
 
 // Part is a tenant's lease as it was granted, in force or not.
 func (l *Leases) Part(who string) (Part, bool) {
 	p, ok := l.of[who]
+	p.Held = p.Held || ok && l.hold
 	return p, ok
 }
 

@@ -71,6 +71,7 @@ type Day struct {
 	Day                  int64
 	Tokens, Micros       int64
 	Leased               bool // the caps are the leader's
+	Held                 bool // and a hold came after them
 	CapTokens, CapMicros int64
 }
 
@@ -82,7 +83,7 @@ func (l *Limiter) Days() (out []Day) {
 		}
 		d := Day{Tenant: name, Day: a.day, Tokens: a.spent[0], Micros: a.spent[1]}
 		if p, ok := l.leases.Part(name); ok && p.Day == a.day {
-			d.Leased, d.CapTokens, d.CapMicros = true, p.Part[spec.DayTokens], p.Part[spec.DayMicros]
+			d.Leased, d.Held, d.CapTokens, d.CapMicros = true, p.Held, p.Part[spec.DayTokens], p.Part[spec.DayMicros]
 		}
 		out = append(out, d)
 	}
@@ -99,7 +100,7 @@ func (l *Limiter) Restore(days []Day) {
 		a := l.account(d.Tenant)
 		a.day, a.spent = d.Day, [2]int64{d.Tokens, d.Micros}
 		if d.Leased {
-			p := Part{Day: d.Day}
+			p := Part{Day: d.Day, Held: d.Held}
 			p.Part[spec.DayTokens], p.Part[spec.DayMicros] = d.CapTokens, d.CapMicros
 			l.leases.Restore(d.Tenant, p)
 		}
