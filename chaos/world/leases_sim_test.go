@@ -110,7 +110,7 @@ func (s *leaseSim) tick(n int) {
 		term, number, age := g.leases.Status(s.now)
 		g.use.Tenant, g.use.Day, g.use.CapTokens = s.who.Name, s.who.Budget.Day(s.now), 0
 		if p, ok := g.leases.Part(s.who.Name); ok && p.Day == g.use.Day {
-			g.use.CapTokens = p.Part[spec.DayTokens]
+			g.use.CapTokens = p.Cap(spec.DayTokens, s.who.Allowance())
 		}
 		r := lease.Report{Holder: g.id, Uses: []capacity.Use{g.use}, Holding: capacity.Holding{
 			Term: term, Number: number, Boot: g.boot, Mark: uint64(s.now.Sub(g.began).Milliseconds()), AgeMillis: min(age.Milliseconds(), capacity.MaxAmount),

@@ -30,7 +30,8 @@
 //     leader counts a gateway that has not acknowledged for three seconds as one that may soon hold its static share,
 //     and takes the difference back from the others, who obey or lapse in time.
 //   - Day budgets are caps on what was used in the day, not rates: a cap is not lost when a lease lapses and does not rise
-//     either, so that what is leased of a budget adds up for the whole day. A gateway keeps its cap on disk with its use.
+//     either, so that what is leased of a budget adds up for the whole day. A gateway keeps its cap on disk with its use,
+//     and that it was told to hold. The leader takes one that holds for having what it tells, where that is less than its static share.
 //
 // # Why leases are not in Raft
 //

@@ -94,12 +94,21 @@ type stake struct {
 	use           capacity.Use
 }
 
-// fall is what a gateway has at most that was told to hold: its static share, and of budgets what it has used besides.
+// fall is what a gateway has at most that was told to hold: its static share, and of budgets what it has used besides, or
+// the cap that it tells where that is less. Taken for more than that cap, it would be told of what others have used.
 func (s *stake) fall() {
 	s.held = s.static
-	s.held[spec.DayTokens] = max(s.static[spec.DayTokens], s.use.DayTokens)
-	s.held[spec.DayMicros] = max(s.static[spec.DayMicros], s.use.DayMicros)
+	s.held[spec.DayTokens] = underCap(max(s.static[spec.DayTokens], s.use.DayTokens), s.use.CapTokens)
+	s.held[spec.DayMicros] = underCap(max(s.static[spec.DayMicros], s.use.DayMicros), s.use.CapMicros)
 	s.offered = s.held
+}
+
+// underCap bounds an amount by a cap, of which 0 is none.
+func underCap(n, limit int64) int64 {
+	if limit == 0 {
+		return n
+	}
+	return min(n, limit)
 }
 
 // most is what a gateway may spend at most.

@@ -112,3 +112,26 @@ func TestNobodyIsToldBeforeTheOldLeaderKnows(t *testing.T) {
 		t.Fatalf("then it leases %+v and %+v", got[a].Leases, got[b].Leases)
 	}
 }
+
+// TestAHeldCapIsWhatTheGatewayTells: a gateway that holds less of a budget than its static share is not taken for one that
+// has all of it: what looked like taking away would give it what others have used.
+func TestAHeldCapIsWhatTheGatewayTells(t *testing.T) {
+	for _, c := range []struct{ used, told, held int64 }{
+		{0, 0, 500},     // nothing is leased: the static share
+		{600, 0, 600},   // of the day before a restart without a record
+		{100, 300, 300}, // less than the static share
+		{0, 1, 1},
+		{100, 700, 500}, // the hold has taken what is beyond it
+		{600, 700, 600}, // and leaves what is used
+		{310, 300, 300}, // a stream ran on
+	} {
+		s := stake{holder: &holder{ruled: true}, static: spec.Allowance{spec.DayTokens: 500, spec.DayMicros: 500}}
+		s.use.DayTokens, s.use.CapTokens, s.use.DayMicros, s.use.CapMicros = c.used, c.told, c.used, c.told
+		s.fall()
+		for _, r := range []spec.Resource{spec.DayTokens, spec.DayMicros} {
+			if s.held[r] != c.held || s.offered[r] != c.held || s.most(time.Time{})[r] != max(c.held, c.used) {
+				t.Errorf("%+v: held %d, offered %d, at most %d", c, s.held[r], s.offered[r], s.most(time.Time{})[r])
+			}
+		}
+	}
+}

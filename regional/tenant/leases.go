@@ -25,6 +25,15 @@ type Part struct {
 	Held bool // a hold came after it: what it has beyond the static share is void, also after a restart
 }
 
+// Cap is the part of a budget as a statement tells it, of a limit of which whole is given: never 0 where there is one,
+// which would say that nothing is leased.
+func (p *Part) Cap(r spec.Resource, whole spec.Allowance) int64 {
+	if whole[r] == 0 {
+		return 0
+	}
+	return max(p.Part[r], 1)
+}
+
 // Grant is the leader's word. A hold lists nothing: nobody more than the static share, or less where it is less.
 type Grant struct {
 	Term, Number uint64

@@ -29,7 +29,7 @@ func (l *Limiter) Uses(now time.Time) []capacity.Use {
 			Wanted: int64(a.running) + min(round(a.asked.turned), 1<<20), Day: max(a.day, 0), DayTokens: a.spent[0], DayMicros: a.spent[1],
 		}
 		if p, ok := l.leases.Part(name); ok && p.Day == a.day {
-			u.CapTokens, u.CapMicros = p.Part[spec.DayTokens], p.Part[spec.DayMicros]
+			u.CapTokens, u.CapMicros = p.Cap(spec.DayTokens, a.terms.Whole), p.Cap(spec.DayMicros, a.terms.Whole)
 		}
 		if a.asked.requests < idleAsked {
 			u.RequestsMilli, u.TokensMilli = 0, 0
