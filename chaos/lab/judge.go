@@ -23,7 +23,7 @@ type amount struct {
 // judge holds a line against the cases, in each place that it speaks of.
 func judge(l Line, cases []CaseReport, subject string) []Verdict {
 	if l.Needs != "" {
-		return []Verdict{{Line: l.Line, Figures: "cannot be judged yet: needs " + l.Needs, Open: "It needs " + l.Needs}}
+		return []Verdict{{Line: l.Line, Figures: "cannot be judged yet: needs " + l.Needs}}
 	}
 	s, err := parseLine(l.Line)
 	if err != nil { // decoding has refused it

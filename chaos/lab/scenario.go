@@ -210,7 +210,7 @@ func (s *SLO) String() string {
 
 // String is the staleness in words.
 func (s *Staleness) String() string {
-	scrape := "production's interval"
+	scrape := "as often as in production"
 	if s.Scrape > 0 {
 		scrape = "every " + s.Scrape.String()
 	}
