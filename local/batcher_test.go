@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -465,20 +464,48 @@ func TestInferencesShareACall(t *testing.T) {
 	}
 }
 
-func TestStopWaitsForNobodyThatRides(t *testing.T) {
+// stopUnder stops an instance while three ride and their call hangs, and is what they were told.
+func stopUnder(t *testing.T, within func() (context.Context, context.CancelFunc)) (told []reply, err error) {
+	t.Helper()
 	e, reg := newEmbedder(t), telemetry.NewRegistry("local", "a", "test")
 	a := startMerging(t, e, reg, nil)
 	release := e.block()
 	defer release()
-	var wg sync.WaitGroup
+	var riders []<-chan reply
 	for i := range 3 {
-		wg.Go(func() { <-ask(context.Background(), a, embeddings, input(fmt.Sprint("text", i))) })
+		riders = append(riders, ask(context.Background(), a, embeddings, input(fmt.Sprint("text", i))))
 	}
 	eventually(t, "all on the bus", func() bool { return aboard(a) == 3 })
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	ctx, cancel := within()
 	defer cancel()
-	if err := a.Stop(ctx); err == nil {
-		t.Error("answers were cut short and nobody said so")
+	err = a.Stop(ctx)
+	for _, r := range riders {
+		told = append(told, <-r)
 	}
-	wg.Wait()
+	return told, err
+}
+
+func TestStopWaitsForNobodyThatRides(t *testing.T) {
+	// With no deadline to come there is no last call before it: whoever has no answer when the time is over gets none.
+	over := func() (context.Context, context.CancelFunc) {
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		return ctx, cancel
+	}
+	if told, err := stopUnder(t, over); err == nil {
+		t.Errorf("answers were cut short and nobody said so: %v", told)
+	}
+}
+
+// Shortly before its deadline a stop hands back what has no answer. Who is told nothing even so is spoken of.
+func TestStopHandsBackWhoRides(t *testing.T) {
+	soon := func() (context.Context, context.CancelFunc) {
+		return context.WithTimeout(t.Context(), 400*time.Millisecond)
+	}
+	told, err := stopUnder(t, soon)
+	for _, r := range told {
+		if r.status < 500 && err == nil {
+			t.Errorf("somebody was told %d %s, and nobody said that answers were cut short", r.status, r.text)
+		}
+	}
 }
