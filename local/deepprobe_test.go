@@ -32,17 +32,35 @@ func wedge(t *testing.T, name string) (w *vllm, wedged *atomic.Bool, asked *atom
 func probing(every time.Duration) func(*local.Config) {
 	return func(c *local.Config) {
 		c.Spec = &spec.Spec{Routing: spec.Routing{Health: spec.Healthing{DeepProbe: spec.Duration(every)}}}
-		c.Health.Backoff = time.Millisecond
+		c.Health.Backoff, c.Health.MaxBackoff = time.Millisecond, time.Millisecond
 	}
 }
 
-// An idle worker that answers every health probe and cannot make a token is found out, and comes back when it can.
+// An idle worker that answers every health probe and cannot make a token is found out.
 func TestDeepProbeFindsAWorkerThatLiesAboutItsHealth(t *testing.T) {
 	w, wedged, _ := wedge(t, "w1")
-	a := start(t, probing(50*time.Millisecond), w)
+	a := start(t, func(c *local.Config) {
+		probing(50 * time.Millisecond)(c)
+		c.Health.Backoff, c.Health.MaxBackoff = time.Hour, time.Hour // once it is warmed up in vain, that is the reason
+	}, w)
 	wedged.Store(true)
 	reason := "ejected: " + health.DeepProbe.String()
 	eventually(t, "the liar is out", func() bool { return a.Status().Workers[0].Reason == reason })
+}
+
+// It stays out while it cannot make a token, however often it is tried, and comes back when it can.
+func TestDeepProbeLetsAWorkerBackThatMakesTokensAgain(t *testing.T) {
+	w, wedged, asked := wedge(t, "w1")
+	a := start(t, probing(50*time.Millisecond), w)
+	wedged.Store(true)
+	eventually(t, "the liar is out", func() bool { return ready(a) == 0 })
+	before := asked.Load()
+	eventually(t, "it is tried again", func() bool {
+		if ready(a) != 0 {
+			t.Fatal("it is back and makes no tokens")
+		}
+		return asked.Load() > before+2
+	})
 	wedged.Store(false)
 	eventually(t, "it is back", func() bool { return a.Status().Workers[0].Reason == "" })
 }
