@@ -1,6 +1,9 @@
 package regional_test
 
 import (
+	"context"
+	"fmt"
+	"io"
 	"net/http"
 	"runtime"
 	"strings"
@@ -8,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/spillway-lb/spillway/internal/uplink"
+	"github.com/spillway-lb/spillway/regional"
 )
 
 // A prompt of 220 KB is in memory once while it is passed on, and not twice.
@@ -19,9 +23,11 @@ func TestLongPromptsAreHeldOnce(t *testing.T) {
 	})
 	g := w.gateway("fra", nil)
 	proceed := make(chan struct{})
+	let := sync.OnceFunc(func() { close(proceed) })
 	roomy := small("large")
 	roomy.MaxContext, roomy.KVTotal, roomy.KVFree, roomy.Hardware[0].PrefillRate = 1<<20, 1<<30, 1<<30, 1e9
 	l := w.local(g, "fra", "fra-a", func(rw http.ResponseWriter, r *http.Request) { <-proceed; reply(rw, r) }, roomy)
+	t.Cleanup(let) // before the stand-in is closed, which waits for its handlers
 	w.served(g, "large")
 	body := `{"model":"large","max_tokens":16,"messages":[{"role":"user","content":"` + strings.Repeat("word ", size/5) + `"}]}`
 	heap := func() uint64 {
@@ -32,25 +38,42 @@ func TestLongPromptsAreHeldOnce(t *testing.T) {
 		return m.HeapAlloc
 	}
 	before := heap()
-	var all sync.WaitGroup
+	answers := make(chan error, many)
 	for range many {
-		all.Go(func() {
-			if resp, text := w.ask(g, call{key: "key-acme", body: body}); resp.StatusCode != 200 {
-				t.Errorf("%d %s", resp.StatusCode, text)
-			}
-		})
+		go func() { answers <- w.wellAnswered(g, call{key: "key-acme", body: body}) }()
 	}
-	eventually(t, "all are at work", func() bool { return len(l.bodies) == many })
-	for range many {
-		<-l.bodies // the stand-in below has each too, until its handler is over
+	for range many { // all are at work
+		select {
+		case <-l.bodies: // the stand-in below has each too, until its handler is over
+		case err := <-answers:
+			t.Fatalf("an answer before the stand-in gave one: %v", err)
+		}
 	}
 	each := float64(heap()-before) / many
-	close(proceed)
-	all.Wait()
+	let()
+	for range many {
+		if err := <-answers; err != nil {
+			t.Error(err)
+		}
+	}
 	// The gateway's copy, that of the stand-in, which has grown by doubling, and buffers: 2.4 to 2.6 prompts. With a second copy in
 	// the gateway there would be 3.4.
 	t.Logf("%.0f KB for each prompt of %d KB, that of the stand-in below included", each/1000, size/1000)
 	if each > 3.2*size {
 		t.Errorf("%.0f KB are held for each prompt of %d KB, that of the stand-in below included", each/1000, size/1000)
 	}
+}
+
+// wellAnswered asks, on any goroutine, and says what is wrong with the answer.
+func (w *world) wellAnswered(g *regional.Gateway, c call) error {
+	resp, err := w.do(context.Background(), g, c)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	text, err := io.ReadAll(resp.Body)
+	if err == nil && resp.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%d %s", resp.StatusCode, text)
+	}
+	return err
 }
