@@ -136,12 +136,15 @@ func (l *loop) run() {
 	}
 }
 
-// wait waits for events.
+// wait waits for events. The call of it is where the runtime, whose signal has ended the last wait, gets the processor: it
+// may want this goroutine to stop for its stack to be scanned, and runtime.Gosched would forget that and come back here,
+// for as long as a collection on a busy machine does not look just in between.
+//
+//go:noinline
 func (l *loop) wait(events []unix.EpollEvent, timeout int) int {
 	n, _, errno := syscall.RawSyscall6(syscall.SYS_EPOLL_PWAIT, uintptr(l.ep), uintptr(unsafe.Pointer(&events[0])), uintptr(len(events)), uintptr(timeout), 0, 0)
 	if errno != 0 {
-		runtime.Gosched() // the runtime wants the processor
-		return 0
+		return 0 // the runtime wants the processor
 	}
 	return int(n)
 }
