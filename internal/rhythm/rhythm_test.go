@@ -53,11 +53,11 @@ func TestNothingWaitsLongerThanTheGap(t *testing.T) {
 					time.Sleep(between(rng))
 				}
 				time.Sleep(time.Second)
+				stop()
+				<-ended
 				if most := int(6*time.Second/Gap) + 2; jobs > most || jobs < 50 {
 					t.Errorf("%d jobs in six seconds", jobs)
 				}
-				stop()
-				<-ended
 			})
 		})
 	}
