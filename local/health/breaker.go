@@ -19,6 +19,7 @@ type Breaker struct {
 	until   time.Time
 	since   time.Time // of the current share's start
 	ramping bool
+	owes    bool // a trial, since more than its absence spoke against it; whatever opened it since
 	tight   bool // its GPU is nearly out of memory
 	flow    flow
 	record  record
@@ -117,7 +118,7 @@ func (b *Breaker) Warmed(now time.Time) {
 
 // back lets a worker take requests again: slowly, or on trial when more than its absence spoke against it.
 func (b *Breaker) back(now time.Time) {
-	if b.opened == 0 || b.reason.absence() {
+	if !b.owes {
 		b.close(now)
 		return
 	}
@@ -161,11 +162,12 @@ func (b *Breaker) open(k Kind, now time.Time) {
 	wait += time.Duration(b.rng.Float64() * 0.25 * float64(wait))
 	b.state, b.reason, b.until = Open, k, now.Add(wait)
 	b.opened++
+	b.owes = b.owes || !k.absence()
 	b.good, b.ramping = 0, false
 	b.record = record{}
 }
 
 func (b *Breaker) close(now time.Time) {
-	b.state, b.since, b.ramping = Closed, now, true
+	b.state, b.since, b.ramping, b.owes = Closed, now, true, false
 	b.soft, b.refused, b.probes, b.good = 0, 0, 0, 0
 }
