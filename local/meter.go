@@ -72,6 +72,9 @@ func (m *meter) Chunk(p []byte) {
 	}
 }
 
+// Held notes that the answer waits for its client.
+func (m *meter) Held(on bool) { m.at.waits.Store(on) }
+
 // usage is the token account that the engine stated.
 func (m *meter) usage() openai.Usage {
 	if m.events {

@@ -69,6 +69,9 @@ func (f *floor) patrol(now time.Time) (stalled []string, stood time.Duration) {
 // inspect takes a worker out that is silent for clearly longer than predicted, and gives up what is under way on one that
 // is dead: what has no byte yet goes elsewhere, and what has begun ends with an error. True when it was taken out now.
 func (f *floor) inspect(w *worker, now time.Time) (out bool) {
+	if w.unseen(now) {
+		return false
+	}
 	before := w.breaker.State()
 	stalled := w.breaker.Stalled(f.expected(w, now), now)
 	if stalled && before != health.Open {

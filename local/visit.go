@@ -2,6 +2,7 @@ package local
 
 import (
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"github.com/spillway-lb/spillway/internal/capacity"
@@ -87,7 +88,8 @@ type attempt struct {
 	before   pick.Prefilled // by the worker when the first byte came
 	hedge    bool           // it is the second attempt of a race
 	over     bool
-	loose    bool // its silence says nothing of its worker
+	loose    bool        // its silence says nothing of its worker
+	waits    atomic.Bool // for its client to take what was written; nothing is read meanwhile
 	cancel   func(error)
 	first    time.Time
 	last     time.Time

@@ -55,6 +55,7 @@ type worker struct {
 	open       int          // attempts under way
 	cachedOK   bool         // the engine reports cached tokens in its usage
 	attempts   map[*attempt]struct{}
+	muffled    bool // when last looked at, all its answers waited for slow clients
 	feed       feed // its cache events, where it offers them
 }
 

@@ -6,6 +6,13 @@ import "time"
 // past.
 func (s *stream) mayFollow() bool { return s.later != nil && s.res.Started && s.res.Events }
 
+// Held tells whoever watches the answer that it waits for its client, or does not any more.
+func (s *stream) Held(on bool) {
+	if s.holder != nil {
+		s.holder.Held(on)
+	}
+}
+
 // Unsent records that the client could not be written to.
 func (s *stream) Unsent(err error) { s.gone(err) }
 

@@ -56,6 +56,7 @@ func (f *Forwarder) Forward(ctx context.Context, w http.ResponseWriter, req *htt
 // answer stands still, and not put under another.
 func (f *Forwarder) ForwardAs(ctx context.Context, w http.ResponseWriter, req *http.Request, obs Observer, opts Options) Result {
 	s := &stream{f: f, w: w, rc: *http.NewResponseController(w), obs: obs, res: &Result{}, claim: opts.Claim, joined: opts.Joined, later: opts.Later}
+	s.holder, _ = obs.(HoldObserver)
 	life, own := ctx.(*lifetime.Context)
 	if !own {
 		life = lifetime.Under(ctx)
@@ -132,6 +133,7 @@ type stream struct {
 	rc       http.ResponseController
 	resp     *http.Response
 	obs      Observer
+	holder   HoldObserver // obs, if it wants to know; nil otherwise
 	res      *Result
 	ctx      context.Context   // of this forward
 	life     *lifetime.Context // the same, where it ends with the forward; nil otherwise
@@ -220,10 +222,12 @@ func (s *stream) piece(p []byte, now time.Time, more bool) bool {
 // write sends a piece to the client; false when it has stopped reading.
 func (s *stream) write(p []byte, more bool) bool {
 	s.extend()
+	s.Held(true)
 	_, err := s.w.Write(p)
 	if err == nil && (more || s.res.Events) {
 		err = s.flush()
 	}
+	s.Held(false)
 	if err != nil {
 		s.gone(err)
 		return false

@@ -18,6 +18,12 @@ type HeadObserver interface {
 	Head(resp *http.Response, out http.Header)
 }
 
+// HoldObserver is an Observer that is told while an answer waits for its client: from when something is written to it until
+// it has taken that. What the place below has sent meanwhile is not seen.
+type HoldObserver interface {
+	Held(on bool)
+}
+
 // GivenUp reports whether the caller gave the place up, or it was silent for too long.
 func (r *Result) GivenUp() bool { return errors.Is(r.Err, ErrGivenUp) }
 

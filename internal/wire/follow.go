@@ -10,6 +10,8 @@ type Follower interface {
 	// Piece takes the next piece of the body, with the error that Read would return; false ends the following. It must not
 	// wait, nor keep p: other streams of the process wait for it.
 	Piece(p []byte, err error) bool
+	// Held says that the client is slow: nothing is read until it has taken what was written, which Held(false) says.
+	Held(on bool)
 	// Unsent says that the client could not be written to, which ends the following too.
 	Unsent(err error)
 	// Over is called once after that, on a goroutine of its own, in the handler's place: the answer ends when it returns,

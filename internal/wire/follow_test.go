@@ -23,6 +23,7 @@ type passer struct {
 	err    error // how it ended
 	pieces int
 	over   func(*passer)
+	held   [2]chan bool // Held(false) and Held(true) go there, where somebody waits
 }
 
 func (p *passer) Piece(b []byte, err error) bool {
@@ -39,6 +40,17 @@ func (p *passer) Piece(b []byte, err error) bool {
 	}
 	p.err = err
 	return err == nil
+}
+
+func (p *passer) Held(on bool) {
+	at := p.held[0]
+	if on {
+		at = p.held[1]
+	}
+	select {
+	case at <- true:
+	default:
+	}
 }
 
 func (p *passer) Unsent(err error) { p.err = err }

@@ -159,6 +159,7 @@ func (l *loop) look(s *seat) {
 		l.seat(s)
 	case s.held && l.taken(s):
 		s.held = false
+		s.f.Held(false)
 		if s.lost != nil {
 			s.f.Unsent(s.lost)
 			l.leave(s)
@@ -232,6 +233,7 @@ func (l *loop) turn(s *seat) {
 // hold has a goroutine write to a slow client, for as long as a write may take. Nothing is read until then.
 func (l *loop) hold(s *seat) {
 	s.held = true
+	s.f.Held(true)
 	l.ignore(s)
 	l.begun = true
 	go func() {
