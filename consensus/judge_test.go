@@ -37,3 +37,45 @@ func TestOnlyTheLeadersWordCounts(t *testing.T) {
 		t.Fatalf("what was not judged is marked so: %q (%v)", data, err)
 	}
 }
+
+// TestAnAnswerThatWasLost has a stage and its promotion sent a second time, as if the first answer had not come: each is
+// answered as the first time, and not told that it is in its own way.
+func TestAnAnswerThatWasLost(t *testing.T) {
+	s := newSolo(t)
+	n, err := s.start(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.stop(n)
+	if _, err := n.PutSpec(t.Context(), 0, []byte("one"), "alice"); err != nil {
+		t.Fatal(err)
+	}
+	begin := n.write(kindStage)
+	begin.BasedOn, begin.Body, begin.Trial = 1, []byte("two"), &Trial{Regions: []string{"eu"}}
+	first := twice(t, n, begin)
+	end := n.write(kindPutSpec)
+	end.BasedOn, end.Body, end.Ends, end.Action = 1, []byte("two"), first.Value, "promote"
+	twice(t, n, end)
+	if st := n.State(); st.SpecVersion != 2 || st.Stage != nil {
+		t.Fatalf("spec %d is in force, and on trial is %+v", st.SpecVersion, st.Stage)
+	}
+	other := n.write(kindPutSpec)
+	other.BasedOn, other.Body, other.Ends = 2, []byte("two"), first.Value
+	if _, err := n.propose(t.Context(), other); !errors.As(err, new(ErrRefused)) {
+		t.Fatalf("another's promotion of a stage that is over: %v", err)
+	}
+}
+
+// twice proposes a command two times.
+func twice(t *testing.T, n *Node, c command) result {
+	t.Helper()
+	first, err := n.propose(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	second, err := n.propose(t.Context(), c)
+	if err != nil || second != first {
+		t.Fatalf("answered %+v at first, and then %+v (%v)", first, second, err)
+	}
+	return first
+}

@@ -165,6 +165,9 @@ func (n *Node) foresee(data []byte) ([]byte, result, bool) {
 		}
 	}
 	s := *n.State()
+	if _, done := s.outcome(c.ID); done { // sent again, as the answer was lost: it stands in its own way, and the log knows it
+		return data, result{}, true
+	}
 	s.Term = n.raft.CurrentTerm()
 	r := s.run(c, n.fsm.checks)
 	if r.Code == codeOK {
