@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/spillway-lb/spillway/chaos/gpu"
@@ -66,8 +67,8 @@ type tally struct {
 	prompt, output            uint64
 }
 
-// blank stands for every prompt's text.
-var blank = make([]byte, 32<<20)
+// blank stands for every prompt's text. It is made for the first scenario: every role of the binary has this package in it.
+var blank = sync.OnceValue(func() []byte { return make([]byte, 32<<20) })
 
 // Run plays a scenario. progress, which may be nil, is told what part of it is done, from 0 to 1. The error says what to
 // write instead, or why it ended before its time.
@@ -86,7 +87,7 @@ func Run(ctx context.Context, s Scenario, progress func(done float64)) (*Result,
 }
 
 func newRun(s *Scenario) (*run, error) {
-	r := &run{s: s, epoch: time.Unix(1_700_000_000, 0), scrape: int64(s.Staleness.Scrape), index: s.PrefixIndex, blank: blank, out: &Result{}}
+	r := &run{s: s, epoch: time.Unix(1_700_000_000, 0), scrape: int64(s.Staleness.Scrape), index: s.PrefixIndex, blank: blank(), out: &Result{}}
 	if r.scrape == 0 {
 		r.scrape = int64(time.Second)
 	}
