@@ -38,6 +38,7 @@ func plainTLS(certs *identity.Certs) *tls.Config {
 		if err != nil {
 			return nil, err
 		}
+		one = one.Clone() // it is shared
 		one.ClientAuth, one.ClientCAs, one.VerifyConnection = tls.NoClientCert, nil, nil
 		return one, nil
 	}}

@@ -5,11 +5,13 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"sync/atomic"
 )
 
 // Server is the TLS configuration of a listener that speaks alpn (empty: no protocol is negotiated): TLS 1.3, a client
 // certificate that chains to our authority with exactly one identity of our trust domain, then verify (nil: any such
-// identity). Session tickets are off, so that every connection proves itself anew.
+// identity). Session tickets are off, so that every connection proves itself anew. What its GetConfigForClient returns is
+// shared by connections: whoever wants another, clones it.
 func (c *Certs) Server(alpn string, verify func(ID) error) *tls.Config {
 	return c.server(alpn, verify, tls.RequireAndVerifyClientCert)
 }
@@ -22,8 +24,13 @@ func (c *Certs) OpenServer(alpn string, verify func(ID) error) *tls.Config {
 
 func (c *Certs) server(alpn string, verify func(ID) error, auth tls.ClientAuthType) *tls.Config {
 	cfg := c.base(alpn)
+	var last atomic.Pointer[inForce]
+	var peers known
 	cfg.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
 		b := c.current()
+		if f := last.Load(); f != nil && f.of == b {
+			return f.cfg, nil
+		}
 		one := c.base(alpn)
 		one.ClientAuth = auth
 		one.ClientCAs = b.roots
@@ -32,11 +39,23 @@ func (c *Certs) server(alpn string, verify func(ID) error, auth tls.ClientAuthTy
 			if auth != tls.RequireAndVerifyClientCert && len(cs.PeerCertificates) == 0 {
 				return nil
 			}
-			return admit(cs, alpn, b.id, verify)
+			if err := admit(cs, alpn, b.id, verify); err != nil {
+				return err
+			}
+			peers.share(cs)
+			return nil
 		}
+		last.Store(&inForce{b, one})
 		return one, nil
 	}
 	return cfg
+}
+
+// inForce is the configuration of all connections that came while a bundle was in use: they hold it for as long as they
+// live.
+type inForce struct {
+	of  *bundle
+	cfg *tls.Config
 }
 
 // Client is the TLS configuration for dialling a peer that speaks alpn, with the same demands as Server. The host name is
