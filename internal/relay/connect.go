@@ -57,19 +57,19 @@ type parkedConn struct {
 
 // DialTLS is a Dial for a Connector: TCP by dial, and TLS for the host that is dialled.
 func DialTLS(dial func(ctx context.Context, network, addr string) (net.Conn, error), cfg *tls.Config, within time.Duration) func(context.Context, string, string) (net.Conn, error) {
+	named := wire.Named(cfg)
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		raw, err := dial(ctx, network, addr)
 		if err != nil {
 			return nil, err
 		}
-		c := cfg
-		if host, _, err := net.SplitHostPort(addr); err == nil && cfg.ServerName == "" {
-			c = cfg.Clone()
-			c.ServerName = host
+		host, _, err := net.SplitHostPort(addr)
+		if err != nil {
+			host = "" // as the dialler has taken it
 		}
 		ctx, cancel := context.WithTimeout(ctx, within)
 		defer cancel()
-		conn := tls.Client(wire.Lendable(raw), c)
+		conn := tls.Client(wire.Lendable(raw), named.Of(host))
 		if err := conn.HandshakeContext(ctx); err != nil {
 			_ = raw.Close() // it is of no use
 			return nil, fmt.Errorf("greeting %s: %w", addr, err)

@@ -1,6 +1,20 @@
 package relay
 
-import "time"
+import (
+	"time"
+
+	"github.com/spillway-lb/spillway/internal/wire"
+)
+
+// followed has the rest of a stream left to whoever follows it, where that may be. What was said in the heads is not needed
+// any more, and would be held for as long as the stream lives.
+func (s *stream) followed() bool {
+	if !s.mayFollow() || !wire.Follow(s.w, s.resp.Body, s) {
+		return false
+	}
+	s.resp.Header, s.resp.Request = nil, nil
+	return true
+}
 
 // mayFollow says that the rest of a stream can be left to whoever follows it: all that could send the request elsewhere is
 // past.

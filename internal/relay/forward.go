@@ -13,7 +13,6 @@ import (
 	"github.com/spillway-lb/spillway/internal/lifetime"
 	"github.com/spillway-lb/spillway/internal/openai"
 	"github.com/spillway-lb/spillway/internal/resume"
-	"github.com/spillway-lb/spillway/internal/wire"
 )
 
 const (
@@ -162,7 +161,7 @@ func (s *stream) run() (followed bool) {
 		if !s.Piece(next()) {
 			return false
 		}
-		if s.mayFollow() && wire.Follow(s.w, s.resp.Body, s) {
+		if s.followed() {
 			return true
 		}
 	}

@@ -28,7 +28,6 @@ type serverConn struct {
 	s        *Server
 	accepted net.Conn
 	tcp      *net.TCPConn
-	tls      *tls.Conn // nil without TLS
 	outlet   *outlet
 	state    atomic.Int32
 	born     time.Time
@@ -138,7 +137,7 @@ func (c *serverConn) resumed(w *responseWriter, f Follower) {
 
 // ended ends an answer; false when the connection ends with it.
 func (c *serverConn) ended(w *responseWriter) bool {
-	c.headers = min(len(w.header), maxLines) // the next answer will have about as many
+	c.headers = min(max(c.headers, len(w.header)), maxLines) // the next answer will have about as many
 	return w.finish()
 }
 
@@ -169,6 +168,7 @@ func (c *serverConn) shake() (proto string, err error) {
 	_ = c.accepted.SetDeadline(time.Time{}) // as above
 	state := c.tls.ConnectionState()
 	c.peer = &state
+	lean(c.tls, 0)
 	return state.NegotiatedProtocol, nil
 }
 

@@ -3,6 +3,7 @@ package wire
 import (
 	"io"
 	"net/http"
+	"strings"
 )
 
 // Follower is told what comes of a stream that is followed. Its methods are never called at the same time.
@@ -21,7 +22,8 @@ type Follower interface {
 
 // Follow has the rest of an answer passed on without a goroutine, from when the handler returns: no stack is kept for a
 // stream that is silent, and no goroutine is woken for one that is not. It reports whether that is possible. Then the
-// handler uses neither w nor the body any more, and leaves what is to be done in the end to f. It is not possible where w
+// handler uses neither w nor the body any more, nor a Header of w's that it has asked for before, and leaves what is to be
+// done in the end to f. It is not possible where w
 // or the body are not of this package.
 func Follow(w http.ResponseWriter, body io.Reader, f Follower) bool {
 	b, ok := body.(*responseBody)
@@ -51,6 +53,8 @@ func (c *serverConn) followed(w *responseWriter) bool {
 		s := &seat{c: c, w: w, body: w.source, f: w.follower, slot: -1}
 		w.follower, w.source = nil, nil
 		c.outlet.eager = true
+		lean(c.tls, 0) // the next request may be a long time off
+		w.shed()
 		if s.begin() {
 			return true
 		}
@@ -60,6 +64,21 @@ func (c *serverConn) followed(w *responseWriter) bool {
 		s.f.Over()
 	}
 	return false
+}
+
+// shed lets go of a head that was sent: what may still be of use of it are trailers.
+func (w *responseWriter) shed() {
+	if !w.begun {
+		return
+	}
+	w.c.headers = len(w.header)
+	rest := http.Header{}
+	for name, values := range w.header {
+		if w.trails(name) || strings.HasPrefix(name, http.TrailerPrefix) {
+			rest[name] = values
+		}
+	}
+	w.header = rest
 }
 
 // waitError is a Temporary net.Error, after which crypto/tls goes on reading.

@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"crypto/tls"
 	"errors"
 	"io"
 	"net"
@@ -10,6 +11,7 @@ import (
 // link is a connection with what was read of it and not yet used.
 type link struct {
 	conn net.Conn
+	tls  *tls.Conn       // the same, where it is one
 	raw  syscall.RawConn // of a connection whose bytes are what conn reads; nil under TLS
 	buf  *[]byte         // nil while nothing is there
 	r, w int
@@ -23,6 +25,7 @@ type link struct {
 
 func newLink(c net.Conn) *link {
 	l := &link{conn: c}
+	l.tls, _ = c.(*tls.Conn)
 	if _, layered := c.(interface{ NetConn() net.Conn }); !layered {
 		l.raw = rawOf(c)
 		l.try = l.attempt
@@ -111,6 +114,7 @@ func (l *link) await() error {
 
 // shrink holds no more than it must while nothing comes.
 func (l *link) shrink() {
+	lean(l.tls, leanBytes)
 	if l.drop(); l.buf == nil || len(*l.buf) == heldBytes || l.w-l.r > heldBytes {
 		return
 	}

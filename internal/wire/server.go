@@ -201,8 +201,7 @@ func (s *Server) take(accepted net.Conn, cfg *tls.Config, base context.Context) 
 	c.base = context.WithValue(base, http.LocalAddrContextKey, accepted.LocalAddr())
 	c.outlet = newOutlet(accepted, tcp)
 	if cfg != nil {
-		c.tls = tls.Server(c.outlet, cfg)
-		c.link = newLink(c.tls)
+		c.link = newLink(tls.Server(c.outlet, cfg))
 	} else {
 		c.link = newLink(accepted)
 	}

@@ -24,7 +24,8 @@ const maxInline = 32 << 10
 // Transport carries requests on connections that it keeps, in the goroutine of the caller. What is rare goes to the
 // http.Transport that it was made over, whose settings it takes.
 type Transport struct {
-	std *http.Transport
+	std   *http.Transport
+	named func() *NamedConfigs
 
 	mu     sync.Mutex
 	idle   map[place][]*kept // by where they lead, the one that was used last at the end
@@ -47,7 +48,8 @@ type kept struct {
 // Over makes a Transport with the settings of std: how to dial, TLS, and how many connections are kept for how long.
 // Proxies, cookies, HTTP/2 and compression are not among them.
 func Over(std *http.Transport) *Transport {
-	return &Transport{std: std, idle: map[place][]*kept{}}
+	named := sync.OnceValue(func() *NamedConfigs { return Named(std.TLSClientConfig) })
+	return &Transport{std: std, named: named, idle: map[place][]*kept{}}
 }
 
 // RoundTrip implements http.RoundTripper.
@@ -215,9 +217,10 @@ func (t *Transport) dial(ctx context.Context, at place) (*kept, error) {
 	}
 	c = Lendable(c)
 	k := &kept{link: newLink(c), at: at, peek: newPeek(c)}
-	if t, ok := c.(*tls.Conn); ok {
-		state := t.ConnectionState()
+	if k.tls != nil {
+		state := k.tls.ConnectionState()
 		k.peer = &state
+		lean(k.tls, 0)
 	}
 	return k, nil
 }
@@ -240,14 +243,8 @@ func (t *Transport) dialTLS(ctx context.Context, addr string) (net.Conn, error) 
 	if err != nil {
 		return nil, err
 	}
-	cfg := &tls.Config{MinVersion: tls.VersionTLS12}
-	if t.std.TLSClientConfig != nil {
-		cfg = t.std.TLSClientConfig.Clone()
-	}
-	if cfg.ServerName == "" {
-		cfg.ServerName, _, _ = net.SplitHostPort(addr) // it was joined
-	}
-	c := tls.Client(Lendable(raw), cfg)
+	host, _, _ := net.SplitHostPort(addr) // it was joined
+	c := tls.Client(Lendable(raw), t.named().Of(host))
 	if d := t.std.TLSHandshakeTimeout; d > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, d)
