@@ -10,31 +10,49 @@ import (
 
 const (
 	// collectEvery is how often the collector's rhythm is looked at.
-	collectEvery = 2 * time.Second
+	collectEvery = time.Second
 	// spareHeap is what a process may always have in garbage, in bytes. With the runtime's own rhythm one whose live data
 	// are 4 MB, and which makes 100 MB of garbage a second, would collect 25 times in it.
 	spareHeap = 24 << 20
 	// usualPercent is the runtime's own: as much garbage as there are live data.
 	usualPercent = 100
 	maxPercent   = 1000
+	// leastPercent is for a large process that makes little garbage: one that holds many open streams, say.
+	leastPercent = 25
+	// bytesPerPercent is how much a process may make in a second for each percent of garbage. A collection takes about a
+	// millisecond for each MB of live data, so that collecting takes some 3 % of a processor.
+	bytesPerPercent = 300 << 10
+
+	// quietBytes is what a process that has little to do makes at most from one look to the next, and quietLooks how often
+	// that must be so in a row for what a busy time has left behind to be given back to the system. Else a process whose open
+	// streams are silent holds the garbage of their beginnings for as long as they are open.
+	quietBytes = 2 << 20
+	quietLooks = 6
+	// leftBehind is what is worth it, in bytes, and backEvery how often it is done at most.
+	leftBehind = 8 << 20
+	backEvery  = 30 * time.Second
 )
 
-// keepCollecting lets small processes collect garbage less often, until ctx ends. A large one is left as it is, and so is
-// one whose operator has set GOGC.
+// keepCollecting lets small processes collect garbage less often, and large ones that make little of it more often, until
+// ctx ends. One whose operator has set GOGC is left as it is.
 func keepCollecting(ctx context.Context) {
 	if os.Getenv("GOGC") != "" {
 		return
 	}
 	tick := time.NewTicker(collectEvery)
 	defer tick.Stop()
-	live := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
+	samples := []metrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/gc/heap/allocs:bytes"}, {Name: "/memory/classes/heap/objects:bytes"}}
+	var r rhythm
 	for now := 0; ; {
-		metrics.Read(live)
-		if live[0].Value.Kind() == metrics.KindUint64 {
-			if p := garbagePercent(live[0].Value.Uint64()); p != now {
-				debug.SetGCPercent(p)
-				now = p
-			}
+		metrics.Read(samples)
+		live := bytesOf(samples[0])
+		quiet := r.look(bytesOf(samples[1]), time.Now())
+		if p := garbagePercent(live, r.rate); p != now {
+			debug.SetGCPercent(p)
+			now = p
+		}
+		if quiet && r.worth(live, bytesOf(samples[2]), time.Now()) {
+			debug.FreeOSMemory()
 		}
 		select {
 		case <-ctx.Done():
@@ -44,8 +62,48 @@ func keepCollecting(ctx context.Context) {
 	}
 }
 
-// garbagePercent is how much garbage there may be beside so many bytes of live data, in steps, so that it changes rarely.
-func garbagePercent(live uint64) int {
-	p := min(uint64(maxPercent), spareHeap*100/max(live, 1))
-	return max(int(p/50*50), usualPercent)
+func bytesOf(s metrics.Sample) uint64 {
+	if s.Value.Kind() != metrics.KindUint64 {
+		return 0
+	}
+	return s.Value.Uint64()
+}
+
+// rhythm is how much a process makes of late.
+type rhythm struct {
+	made  uint64
+	at    time.Time // of the last look
+	rate  uint64    // bytes a second; it rises at once and falls slowly
+	quiet int       // looks in a row
+	back  time.Time // when memory was given back last
+}
+
+// look takes what was ever allocated. It says whether the process has had little to do for a while.
+func (r *rhythm) look(made uint64, now time.Time) bool {
+	more := made - r.made
+	if d := now.Sub(r.at).Seconds(); d > 0 && !r.at.IsZero() {
+		r.rate = max(uint64(float64(more)/d), r.rate-r.rate/4)
+	}
+	r.made, r.at = made, now
+	if r.quiet++; more > quietBytes {
+		r.quiet = 0
+	}
+	return r.quiet >= quietLooks
+}
+
+// worth says whether to give back what is held beside the live data.
+func (r *rhythm) worth(live, held uint64, now time.Time) bool {
+	if held < live+max(leftBehind, live/4) || now.Sub(r.back) < backEvery {
+		return false
+	}
+	r.back = now
+	return true
+}
+
+// garbagePercent is how much garbage there may be beside so many bytes of live data, where so many are made in a second, in
+// steps, so that it changes rarely.
+func garbagePercent(live, rate uint64) int {
+	spare := min(uint64(maxPercent), spareHeap*100/max(live, 1)) / 50 * 50
+	due := min(rate/bytesPerPercent, usualPercent) / 25 * 25
+	return int(max(spare, due, leastPercent))
 }
