@@ -323,7 +323,11 @@ func TestSpillToAPeer(t *testing.T) {
 func TestPeerRefusesWhatItMustNotServe(t *testing.T) {
 	w, fra, iad := pair(t)
 	l := w.local(iad, "iad", "iad-a", reply, small("small"))
-	w.served(iad, "small")
+	eventually(t, "the zone serves", func() bool { // that the model is listed says no more than that a peer has it
+		resp, _ := w.ask(iad, call{key: "key-acme", body: ask})
+		return resp.StatusCode == 200 && len(l.hits) == 1
+	})
+	<-l.hits
 	_ = fra
 	tr := relay.NewTransport(w.certs(gatewayID("fra")).Client(relay.ALPN, nil))
 	defer tr.CloseIdleConnections()
