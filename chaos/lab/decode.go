@@ -42,6 +42,11 @@ func Decode(name string, text []byte) (*Experiment, error) {
 
 // complete fills what follows from other keys.
 func (e *Experiment) complete() {
+	e.Policies, e.Small.Policies = spelled(e.Policies), spelled(e.Small.Policies)
+	e.Fleet = e.spread(e.Fleet)
+	for i := range e.Cases {
+		e.Cases[i].Fleet = e.spread(e.Cases[i].Fleet)
+	}
 	for i := range e.Cases {
 		if c := &e.Cases[i]; c.Workload != nil && c.Workload.Traces == "" {
 			c.Workload.Traces = e.Workload.Traces
@@ -75,6 +80,11 @@ func (e *Experiment) validate() []strict.Problem {
 	e.checkCases(p)
 	e.checkWorld(p)
 	e.checkLines(p)
+	for i, name := range e.Across {
+		if m, ok := findMetric(name); !ok || m.name == capacityName {
+			p.add(fmt.Sprintf("$.across[%d]", i), fmt.Sprintf("unknown figure %q", name), strict.Suggest(name, metricNames()[1:], "figures"))
+		}
+	}
 	return p.list
 }
 
@@ -100,12 +110,16 @@ func (e *Experiment) checkRun(p *problems) {
 	if e.Small.Seeds < 0 || e.Small.Seeds > maxSeeds {
 		p.add("$.small.seeds", fmt.Sprintf("%d seeds", e.Small.Seeds), fmt.Sprintf("use 1 to %d", maxSeeds))
 	}
+	if e.Small.Places < 0 {
+		p.add("$.small.places", fmt.Sprintf("%d places", e.Small.Places), "use 1 or more, or 0 for all")
+	}
 	checkLimits(p, "$.limits", e.Limits)
 	checkStale(p, "$.staleness", &e.Staleness)
 	checkValues(p, "$.values", e.Values)
 	checkValues(p, "$.small.values", e.Small.Values)
 	checkCapacity(p, "$.capacity", &e.Capacity)
 	checkCapacity(p, "$.small.capacity", e.Small.Capacity)
+	e.checkKnee(p, "$.knee", &e.Knee, e.Cases)
 	checkVary(p, "$.vary", e.Vary)
 	checkSLO(p, "$.slo", &e.SLO)
 }
@@ -209,6 +223,7 @@ func (e *Experiment) checkCases(p *problems) {
 		checkValues(p, path+".small.values", c.Small.Values)
 		checkCapacity(p, path+".capacity", c.Capacity)
 		checkCapacity(p, path+".small.capacity", c.Small.Capacity)
+		e.checkKnee(p, path+".knee", c.Knee, e.Cases)
 		checkSLO(p, path+".slo", c.SLO)
 		checkStale(p, path+".staleness", c.Staleness)
 		if c.Limits != "" {
@@ -235,6 +250,12 @@ func (e *Experiment) checkCases(p *problems) {
 		}
 		if c.SLO.TTFT == 0 && c.SLO.TPOT == 0 && c.SLO.E2E == 0 {
 			p.add(path+".slo", "there is no objective: goodput would count every answer", "write slo: {ttft: 2s, tpot: 100ms}")
+		}
+		if c.Knee.wanted() && c.Knee.Load == 0 && len(c.Values) == 0 {
+			p.add(path+".knee", "there are no values that could be parts of the knee", "write values: [0.8, 1, 1.2], or load: 0.8 in the knee")
+		}
+		if c.Threshold < 0 || c.Threshold > 0 && !c.Knee.wanted() {
+			p.add(path+".threshold", fmt.Sprintf("a threshold of %v times what is under way at a knee that is not looked for", c.Threshold), "give the experiment a knee, and use more than 0")
 		}
 		for _, why := range hopeless(c.Fleet, c.SLO) {
 			p.add(path+".slo", why.reason, why.hint, "$.fleet[*]")

@@ -32,7 +32,8 @@ type Experiment struct {
 	Workload load.Workload `yaml:"workload"`
 	// Cases are variations, each run by itself. Default: one, as the file says it.
 	Cases []Case `yaml:"cases"`
-	// Policies by which workers are chosen, as in the spec's routing.policy.
+	// Policies by which workers are chosen, as in the spec's routing.policy; "baselines" stands for all that the catalogue
+	// compares with.
 	Policies []string `yaml:"policies"`
 	// Subject is the policy that is on trial; the others are what it is compared with. Default predictive.
 	Subject string `yaml:"subject" default:"predictive"`
@@ -40,6 +41,8 @@ type Experiment struct {
 	Vary string `yaml:"vary" default:"rate"`
 	// Values are run one after the other. Default: one run, with what workload and fleet say.
 	Values []float64 `yaml:"values"`
+	// Knee has values stand for parts of what one policy sustains.
+	Knee Knee `yaml:"knee"`
 	// Capacity looks for the greatest value that still meets the SLO.
 	Capacity Capacity `yaml:"capacity"`
 	// Duration is how long requests arrive.
@@ -62,6 +65,8 @@ type Experiment struct {
 	Steering bool `yaml:"steering"`
 	// Tenants share the requests. Default: everybody is one.
 	Tenants []Tenant `yaml:"tenants"`
+	// Across are figures that are shown of all cases side by side, such as ttft_p99.
+	Across []string `yaml:"across"`
 	// Pass are the lines that must hold.
 	Pass []Line `yaml:"pass"`
 	// Small is what is different in the small form, which takes seconds.
@@ -70,7 +75,7 @@ type Experiment struct {
 
 // Group is so many equal workers of one zone.
 type Group struct {
-	Region string `yaml:"region" default:"here"` // where they are
+	Region string `yaml:"region" default:"here"` // where they are; "each" is such a group in every one of places
 	Zone   string `yaml:"zone" default:"a"`      // and in which failure domain
 	// Count of workers.
 	Count int `yaml:"count" default:"1"`
@@ -96,17 +101,26 @@ type Case struct {
 	Workload  *load.Workload `yaml:"workload"`  // instead of the experiment's
 	Vary      string         `yaml:"vary"`      // instead of the experiment's
 	Values    []float64      `yaml:"values"`    // instead of the experiment's
+	Knee      *Knee          `yaml:"knee"`      // instead of the experiment's
 	Capacity  *Capacity      `yaml:"capacity"`  // instead of the experiment's
+	Network   *Network       `yaml:"network"`   // instead of the experiment's
 	SLO       *SLO           `yaml:"slo"`       // instead of the experiment's
 	Staleness *Staleness     `yaml:"staleness"` // instead of the experiment's
 	Faults    []Fault        `yaml:"faults"`    // what breaks
 	Without   []string       `yaml:"without"`   // tenants that stay away
 	// Apart keeps regions from spilling to each other.
 	Apart bool `yaml:"apart"`
+	// Anonymous keeps from the router whose requests are and of what class, so that they wait in the order of arrival.
+	Anonymous bool `yaml:"anonymous"`
+	// Threshold refuses what arrives while so many times the requests are under way as at the knee, before the router
+	// decides anything: a hard limit. 0 is none.
+	Threshold float64 `yaml:"threshold"`
 	// Limits is instead of the experiment's.
 	Limits string `yaml:"limits"`
 	// Values and Capacity in the small form.
 	Small CaseSmall `yaml:"small"`
+
+	most int // requests under way, of the threshold
 }
 
 // CaseSmall is what is different in a case's small form.
@@ -165,6 +179,7 @@ type Small struct {
 	WarmUp   time.Duration `yaml:"warm_up"`  // instead of the experiment's
 	Seeds    int           `yaml:"seeds"`    // instead of the experiment's; default 1
 	Policies []string      `yaml:"policies"` // instead of the experiment's
+	Places   int           `yaml:"places"`   // keeps the first so many, and what is in them; 0 keeps all
 	Values   []float64     `yaml:"values"`   // instead of the experiment's
 	Capacity *Capacity     `yaml:"capacity"` // instead of the experiment's
 }
@@ -175,10 +190,13 @@ var source string
 //go:embed world.go
 var worldSource string
 
+//go:embed knee.go
+var kneeSource string
+
 // Describe prints every key of an experiment's file: its type, its default and what it means. The meanings are the comments
 // of the very structs that files are read into.
 func Describe(w io.Writer) error {
-	return config.DescribeStruct(w, reflect.TypeFor[Experiment](), []string{source, worldSource, load.WorkloadSource()})
+	return config.DescribeStruct(w, reflect.TypeFor[Experiment](), []string{source, worldSource, kneeSource, load.WorkloadSource()})
 }
 
 // Reduce turns the experiment into its small form.
@@ -197,8 +215,11 @@ func (e *Experiment) Reduce() {
 	if s.Capacity != nil {
 		e.Capacity = *s.Capacity
 	}
+	e.shrink()
+	e.Knee.reduce()
 	var cases []Case
 	for _, c := range e.Cases {
+		c.Knee.reduce()
 		if c.Small.Skip {
 			continue
 		}
@@ -244,6 +265,14 @@ func (e *Experiment) expanded() []Case {
 		}
 		if c.Capacity == nil {
 			c.Capacity = &e.Capacity
+		}
+		if c.Knee == nil {
+			if c.Knee = &e.Knee; c.Knee.Load == 0 && len(c.Values) == 0 && c.Capacity.searched() {
+				c.Knee = &Knee{} // a case that is searched has no values that could be parts of it
+			}
+		}
+		if c.Network == nil {
+			c.Network = &e.Network
 		}
 		if c.SLO == nil {
 			c.SLO = &e.SLO

@@ -138,7 +138,11 @@ func (e *env) compare(op string, l, r *amount, v *Verdict) {
 	if math.IsInf(l.v, 1) && math.IsInf(r.v, 1) {
 		v.Holds = false // neither has a figure
 	}
-	v.Figures = fmt.Sprintf("%s %s %s", side(l), sign(op, v.Holds), side(r))
+	left, right := side(l, 3), side(r, 3)
+	for digits := 4; digits <= 9 && l.v != r.v && mainly(left) == mainly(right); digits++ {
+		left, right = side(l, digits), side(r, digits) // figures that differ are not to look the same
+	}
+	v.Figures = fmt.Sprintf("%s %s %s", left, sign(op, v.Holds), right)
 	// A floor can only rise: that can make or break the comparison, unless it is on the right side of it already.
 	unsure := l.vague || r.vague || l.floor && v.Holds != up || r.floor && v.Holds == up
 	if unsure {
@@ -155,11 +159,17 @@ func sign(op string, holds bool) string {
 	return map[string]string{">=": "<", "<=": ">", ">": "<=", "<": ">="}[op]
 }
 
-func side(a *amount) string {
+// mainly is a side without the figures that it comes from.
+func mainly(side string) string {
+	text, _, _ := strings.Cut(side, " (")
+	return strings.TrimPrefix(text, "at least ")
+}
+
+func side(a *amount, digits int) string {
 	if math.IsInf(a.v, 1) {
 		return "- (" + a.why + ")"
 	}
-	text := Figure(a.v, a.unit)
+	text := precisely(a.v, a.unit, digits)
 	if a.floor {
 		text = "at least " + text
 	}
@@ -359,30 +369,35 @@ func capacityUnit(vary string) string {
 }
 
 // Figure writes a number with its unit, to three digits.
-func Figure(v float64, unit string) string {
+func Figure(v float64, unit string) string { return precisely(v, unit, 3) }
+
+// precisely is a figure to so many digits.
+func precisely(v float64, unit string, digits int) string {
 	switch unit {
 	case "%":
-		return strconv.FormatFloat(100*v, 'f', 1, 64) + " %"
+		return strconv.FormatFloat(100*v, 'f', digits-2, 64) + " %"
 	case "s":
 		if v < 1 {
-			return three(1000*v) + " ms"
+			return rounded(1000*v, digits) + " ms"
 		}
-		return three(v) + " s"
+		return rounded(v, digits) + " s"
 	case "$":
-		return "$" + three(v)
+		return "$" + rounded(v, digits)
 	case "":
-		return three(v)
+		return rounded(v, digits)
 	}
-	return three(v) + " " + unit
+	return rounded(v, digits) + " " + unit
 }
 
 // three is a number to three digits, without an exponent.
-func three(v float64) string {
-	if v == 0 || math.Abs(v) >= 100 {
-		return strconv.FormatFloat(v, 'f', 0, 64)
+func three(v float64) string { return rounded(v, 3) }
+
+func rounded(v float64, digits int) string {
+	if v == 0 {
+		return "0"
 	}
-	digits := max(2-int(math.Floor(math.Log10(math.Abs(v)))), 0)
-	return strconv.FormatFloat(v, 'f', min(digits, 6), 64)
+	after := max(digits-1-int(math.Floor(math.Log10(math.Abs(v)))), 0)
+	return strconv.FormatFloat(v, 'f', min(after, digits+3), 64)
 }
 
 // plainNumber is a number as people write it: whole ones whole, others to two digits after the point, or four below one.

@@ -63,6 +63,16 @@ func allMetrics() []metric {
 		}},
 		{name: "output_rate", title: "tokens made per second", unit: "tok/s", of: func(r *sim.Result) (float64, string) { return r.OutputRate, "" }},
 		{name: "prefill_rate", title: "prompt tokens processed per second", unit: "tok/s", of: func(r *sim.Result) (float64, string) { return r.PrefillRate, "" }},
+		{
+			name: "tokens_rate", title: "tokens of answered prompts and of answers, per second", unit: "tok/s",
+			of: func(r *sim.Result) (float64, string) {
+				return ratio(float64(r.PromptTokens+r.OutputTokens), r.Window.Seconds()), ""
+			},
+			part: func(p *sim.Part, window time.Duration) (float64, string) {
+				return ratio(float64(p.Tokens), window.Seconds()), ""
+			},
+		},
+		{name: "recovery", title: "time after something broke or was mended until as many requests meet the SLO as before, for good", unit: "s", less: true, of: recovery},
 		{name: "cost", title: "dollars per million output tokens", unit: "$", less: true, of: func(r *sim.Result) (float64, string) {
 			return positive(r.PerMillion, "no token was made")
 		}},

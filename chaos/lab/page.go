@@ -22,6 +22,7 @@ type page struct {
 	Cases    []pageCase
 	Lines    []pageLine
 	Meanings []FigureTitle
+	Across   []across
 	Colours  [colours + 1]struct{}
 	Class    string // of the standing
 }
@@ -31,6 +32,8 @@ type pageCase struct {
 	Groups   []string
 	Heads    []string
 	Rows     []pageRow
+	Parts    []partTable
+	Load     string
 	Capacity []pageRow
 	Missing  []string
 	Plots    []plot
@@ -50,7 +53,7 @@ type pageLine struct {
 
 // Page writes the report as one self-contained web page.
 func (r *Report) Page(w io.Writer) error {
-	p := page{Report: r, Standing: r.Standing()}
+	p := page{Report: r, Standing: r.Standing(), Across: r.acrosses()}
 	switch p.Class = "blocked"; p.Standing {
 	case Pass:
 		p.Class = "pass"
@@ -116,7 +119,7 @@ func (c *CaseReport) page(subject string) pageCase {
 		r := &c.Rows[i]
 		row := pageRow{Policy: r.Policy, Colour: colour(r.Policy), Subject: r.Policy == subject}
 		if c.varied() {
-			row.Cells = append(row.Cells, plainNumber(*r.Value))
+			row.Cells = append(row.Cells, c.load(r))
 		}
 		for _, col := range columns {
 			m, _ := findMetric(col.figure)
@@ -137,6 +140,7 @@ func (c *CaseReport) page(subject string) pageCase {
 		}
 		out.Capacity = append(out.Capacity, pageRow{Policy: k.Policy, Colour: colour(k.Policy), Subject: k.Policy == subject, Cells: []string{k.cell(capacityUnit(c.Vary)), orDash(limit)}})
 	}
+	out.Parts, out.Load = c.partTables(), c.kneeWords()
 	out.Plots = c.plots(colour)
 	return out
 }

@@ -77,9 +77,9 @@ func (c *CaseReport) curves(value *float64, at string, colour func(string) int) 
 		if len(r.TTFT) > 1 {
 			ttft = append(ttft, series{name: r.Policy, colour: k, points: r.TTFT})
 		}
-		if len(r.Load) > 1 {
+		if len(r.Busy) > 1 {
 			s := series{name: r.Policy, colour: k}
-			for n, l := range r.Load {
+			for n, l := range r.Busy {
 				s.points = append(s.points, Point{float64(n + 1), l})
 			}
 			load = append(load, s)
@@ -113,7 +113,7 @@ func (c *CaseReport) goodputs(colour func(string) int) *plot {
 		s := series{name: policy, colour: colour(policy)}
 		for i := range c.Rows {
 			if r := &c.Rows[i]; r.Policy == policy && r.Value != nil && r.Figures["goodput"].Missing == "" {
-				s.points = append(s.points, Point{*r.Value, r.Figures["goodput"].Median})
+				s.points = append(s.points, Point{r.at(), r.Figures["goodput"].Median})
 			}
 		}
 		for i := range c.Capacity {

@@ -22,6 +22,8 @@ type Report struct {
 	Lines   []Verdict     `json:"lines,omitempty"`
 	Finds   []string      `json:"findings,omitempty"`
 	Titles  []FigureTitle `json:"figures,omitempty"`
+	// Across are the figures to be shown of all cases side by side.
+	Across []string `json:"across,omitempty"`
 }
 
 // FigureTitle explains a figure's name.
@@ -41,6 +43,10 @@ type CaseReport struct {
 	Stale    string     `json:"staleness"`
 	// Vary is what values stand for.
 	Vary string `json:"vary"`
+	// Knee is what the loads are parts of, where they are.
+	Knee *KneeReport `json:"knee,omitempty"`
+	// Warnings are what makes the case's figures doubtful.
+	Warnings []string `json:"warnings,omitempty"`
 	// Rows are the policies, value by value.
 	Rows []Row `json:"rows,omitempty"`
 	// Capacity is the greatest value that meets the SLO, by policy; nothing when it was not searched for.
@@ -65,7 +71,9 @@ type FleetRow struct {
 type Row struct {
 	Policy string `json:"policy"`
 	// Value that was varied; nil where nothing was.
-	Value   *float64          `json:"value,omitempty"`
+	Value *float64 `json:"value,omitempty"`
+	// Load is what the value came to, where it is a part of a knee.
+	Load    *float64          `json:"load,omitempty"`
 	Figures map[string]Spread `json:"figures_by_name"`
 	// Tenants and Regions are the figures of their parts.
 	Tenants map[string]map[string]Spread `json:"tenants,omitempty"`
@@ -73,14 +81,16 @@ type Row struct {
 	// TTFT is the cumulative distribution over all seeds, of answered requests, thinned to some points. It ends at the part
 	// that was answered.
 	TTFT []Point `json:"ttft_cdf,omitempty"`
-	// Load is each worker's busy time as a part of the run, of the first seed, most first.
-	Load []float64 `json:"load,omitempty"`
+	// Busy is each worker's busy time as a part of the run, of the first seed, most first.
+	Busy []float64 `json:"busy,omitempty"`
 	// Counts are those of all seeds together.
 	Sent     int64            `json:"sent"`
 	Answered int64            `json:"answered"`
 	Refusals map[string]int64 `json:"refusals,omitempty"`
 	// Limit says what keeps the policy from meeting the SLO, where it does not.
 	Limit string `json:"limit,omitempty"`
+
+	short string // the trace's end, where it came early
 }
 
 // Point of a plot.
@@ -97,6 +107,8 @@ type CapacityRow struct {
 	Probes []Probe `json:"probes"`
 	// Limit says what kept the next value from meeting the SLO.
 	Limit string `json:"limit,omitempty"`
+
+	short string // the trace's end, where it came early
 }
 
 // Probe is one try of a search.

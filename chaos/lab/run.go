@@ -26,7 +26,7 @@ type Options struct {
 // Run plays an experiment. One that cannot be run has a report that says so and does not pass. The error is that of a run
 // that could not be made or was stopped; it says what to do.
 func Run(ctx context.Context, e *Experiment, o Options) (*Report, error) {
-	r := &Report{ID: e.ID, Title: e.Title, Question: e.Question, Form: "full", Subject: e.Subject, Duration: e.Duration, WarmUp: e.WarmUp, Command: e.Command}
+	r := &Report{ID: e.ID, Title: e.Title, Question: e.Question, Form: "full", Subject: e.Subject, Duration: e.Duration, WarmUp: e.WarmUp, Command: e.Command, Across: e.Across}
 	if o.Small {
 		r.Form = "small"
 	}
@@ -48,11 +48,15 @@ func Run(ctx context.Context, e *Experiment, o Options) (*Report, error) {
 		r.Seeds = append(r.Seeds, o.Seed+uint64(i))
 	}
 	p := newPlay(e, r, o)
+	if err := p.knees(ctx, p.first); err != nil {
+		return nil, err
+	}
 	if err := p.run(ctx, p.jobs); err != nil {
 		return nil, err
 	}
 	p.sum(p.jobs)
 	if again := p.beside(); len(again) > 0 {
+		p.last = again
 		if err := p.run(ctx, again); err != nil {
 			return nil, err
 		}
@@ -97,7 +101,9 @@ type play struct {
 	r     *Report
 	o     Options
 	cases []Case
+	first []*job // searches for knees
 	jobs  []*job
+	last  []*job // runs at what was found; known when the others are over
 
 	mu   sync.Mutex
 	told float64
@@ -130,6 +136,7 @@ func newPlay(e *Experiment, r *Report, o Options) *play {
 			}
 		}
 	}
+	p.first = p.kneeJobs()
 	return p
 }
 
@@ -168,6 +175,16 @@ func (p *play) run(ctx context.Context, jobs []*job) error {
 		return context.Cause(ctx)
 	}
 	return nil
+}
+
+// besides is how many runs beside will make.
+func (p *play) besides() (n int) {
+	for i := range p.cases {
+		if c := &p.cases[i]; c.Capacity.searched() && len(c.Values) == 0 {
+			n += len(p.e.Policies) * len(p.r.Seeds)
+		}
+	}
+	return n
 }
 
 // beside makes the runs of cases that were only searched: every policy at the value that the subject sustains, so that they
@@ -218,31 +235,34 @@ func (p *play) job(ctx context.Context, j *job) error {
 		j.found, err = p.search(ctx, j)
 		return err
 	}
-	c := j.c
-	if j.value != nil {
-		with, err := c.with(*j.value)
-		if err != nil {
-			return err
-		}
-		c = &with
+	c, err := p.loaded(j)
+	if err != nil {
+		return err
 	}
-	res, err := p.once(ctx, c, j.policy, j.seed, func(done float64) { p.tell(j, done) })
+	res, short, err := p.once(ctx, &c, j.policy, j.seed, func(done float64) { p.tell(j, done) })
 	if err == nil {
 		j.outcome = outcomeOf(res, c.SLO)
+		j.outcome.short = short
 	}
 	return err
 }
 
-// once plays one scenario.
-func (p *play) once(ctx context.Context, c *Case, policy string, seed uint64, progress func(float64)) (*sim.Result, error) {
+// once plays one scenario, and says so where its trace ended early.
+func (p *play) once(ctx context.Context, c *Case, policy string, seed uint64, progress func(float64)) (r *sim.Result, short string, err error) {
 	feed, err := c.open(p.e, p.o.Traces, seed)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	defer feed.Close()
 	s := c.scenario(p.e, policy, seed)
 	c.world(p.e, &s, feed, seed)
-	return sim.Run(ctx, s, progress)
+	if r, err = sim.Run(ctx, s, progress); err != nil {
+		return nil, "", err
+	}
+	if at, ok := feed.Short(); ok {
+		short = fmt.Sprintf("the trace ends at %v of %v, and nobody asks after it: shorten duration, or write repeat: true in the workload", round(at), p.e.Duration)
+	}
+	return r, short, nil
 }
 
 // tell notes a job's progress and passes on that of all.
@@ -253,13 +273,15 @@ func (p *play) tell(j *job, done float64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	j.done = max(j.done, done)
-	var sum float64
-	for _, k := range p.jobs {
-		sum += k.done * k.weight()
+	var sum, all float64
+	for _, jobs := range [][]*job{p.first, p.jobs, p.last} {
+		for _, k := range jobs {
+			sum += k.done * k.weight()
+			all += k.weight()
+		}
 	}
-	var all float64
-	for _, k := range p.jobs {
-		all += k.weight()
+	if len(p.last) == 0 {
+		all += float64(p.besides())
 	}
 	if now := sum / all; now > p.told {
 		p.told = now

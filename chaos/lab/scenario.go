@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spillway-lb/spillway/chaos/gpu"
 	"github.com/spillway-lb/spillway/chaos/load"
@@ -142,6 +143,9 @@ func (c *Case) open(e *Experiment, traces string, seed uint64) (*load.Feed, erro
 	}
 	if len(w.Regions) == 0 {
 		w.Regions = c.regions()
+		for i := range w.Regions { // a day begins earlier in the east
+			w.Regions[i].Shift = (time.Duration(math.Round(e.place(w.Regions[i].Name).Lon/15))*time.Hour + 24*time.Hour) % (24 * time.Hour)
+		}
 	}
 	return load.Open(w)
 }
@@ -152,6 +156,7 @@ func (c *Case) scenario(e *Experiment, policy string, seed uint64) sim.Scenario 
 		Fleet: c.fleet(), Policy: policy, Seed: seed, Staleness: sim.Staleness{Scrape: c.Staleness.Scrape, Delay: c.Staleness.Delay},
 		Duration: e.Duration, WarmUp: e.WarmUp, SLO: c.SLO.sim(),
 	}
+	s.Anonymous, s.Threshold = c.Anonymous, c.most
 	if c.Limits == "exact" {
 		s.Limits = func(r *load.Request) int { return r.Output }
 	}

@@ -12,6 +12,8 @@ type found struct {
 	sample
 	probes []Probe
 	limit  string
+	busy   float64 // requests under way at what was found, on average
+	short  string  // the trace's end, where it came early
 }
 
 // tries is how many runs a search takes: its bounds, and halvings of the ratio between them.
@@ -28,13 +30,17 @@ func (p *play) search(ctx context.Context, j *job) (*found, error) {
 		if err != nil {
 			return false, err
 		}
-		r, err := p.once(ctx, &c, j.policy, j.seed, func(done float64) { p.tell(j, min((step+done)/tries, 1)) })
+		r, short, err := p.once(ctx, &c, j.policy, j.seed, func(done float64) { p.tell(j, min((step+done)/tries, 1)) })
 		if err != nil {
 			return false, err
 		}
 		step++
 		f.note(value, r, c.SLO, k.Attainment)
-		return r.Attainment >= k.Attainment, nil
+		if r.Attainment < k.Attainment {
+			return false, nil
+		}
+		f.busy, f.short = ratio(float64(r.Measured.Completed), r.Window.Seconds())*r.E2E.Mean().Seconds(), short
+		return true, nil
 	}
 	low, high := k.From, k.To
 	ok, err := try(low)

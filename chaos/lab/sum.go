@@ -2,6 +2,7 @@ package lab
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"time"
 
@@ -16,6 +17,7 @@ type outcome struct {
 	counts           sim.Counts
 	load             []float64
 	limit            string
+	short            string // the trace's end, where it came early
 }
 
 // metGood is the attainment below which a row says what limits it.
@@ -64,11 +66,17 @@ func (p *play) sum(jobs []*job) {
 		if seeds[0].search {
 			c.Capacity = append(c.Capacity, capacityRow(seeds))
 		} else {
-			c.Rows = append(c.Rows, rowOf(seeds))
+			row := rowOf(seeds)
+			if row.Value != nil && c.Knee != nil && c.Knee.Load == 0 {
+				load := c.Knee.of(*row.Value)
+				row.Load = &load
+			}
+			c.Rows = append(c.Rows, row)
 		}
 	}
 	for i := range p.r.Cases { // by value, then by policy
 		c := &p.r.Cases[i]
+		c.warn()
 		slices.SortStableFunc(c.Rows, func(a, b Row) int {
 			if a.Value == nil || b.Value == nil {
 				return 0
@@ -76,6 +84,47 @@ func (p *play) sum(jobs []*job) {
 			return cmp.Compare(*a.Value, *b.Value)
 		})
 	}
+}
+
+// warn says of which rows the trace ended early.
+func (c *CaseReport) warn() {
+	c.Warnings = nil
+	add := func(policy, short string) {
+		if w := policy + ": " + short; short != "" && len(c.Warnings) < 10 && !slices.Contains(c.Warnings, w) {
+			c.Warnings = append(c.Warnings, w)
+		}
+	}
+	for i := range c.Rows {
+		r := &c.Rows[i]
+		who := r.Policy
+		if r.Value != nil {
+			who += " at " + plainNumber(*r.Value)
+		}
+		add(who, r.short)
+	}
+	for i := range c.Capacity {
+		add(c.Capacity[i].Policy+"'s capacity", c.Capacity[i].short)
+	}
+}
+
+// at is what was asked in this row.
+func (r *Row) at() float64 {
+	if r.Load != nil {
+		return *r.Load
+	}
+	return *r.Value
+}
+
+// load is what was asked, as a table shows it.
+func (c *CaseReport) load(r *Row) string {
+	if r.Load == nil {
+		return plainNumber(*r.Value)
+	}
+	at := *r.Load
+	if c.Vary != "rate" {
+		at = float64(whole(at))
+	}
+	return fmt.Sprintf("%s (%s)", three(at), plainNumber(*r.Value))
 }
 
 func rowOf(seeds []*job) Row {
@@ -97,9 +146,10 @@ func rowOf(seeds []*job) Row {
 			row.Refusals[code] += n
 		}
 		row.Limit = cmp.Or(row.Limit, j.outcome.limit)
+		row.short = cmp.Or(row.short, j.outcome.short)
 	}
 	row.TTFT = curve(&ttft, ratio(float64(row.Answered), float64(row.Sent)))
-	row.Load = seeds[0].outcome.load[:min(len(seeds[0].outcome.load), 200)]
+	row.Busy = seeds[0].outcome.load[:min(len(seeds[0].outcome.load), 200)]
 	return row
 }
 
@@ -151,6 +201,7 @@ func capacityRow(seeds []*job) CapacityRow {
 		list = append(list, j.found.sample)
 		row.Probes = append(row.Probes, j.found.probes...)
 		row.Limit = cmp.Or(row.Limit, j.found.limit)
+		row.short = cmp.Or(row.short, j.found.short)
 	}
 	row.Spread = spread(list, false)
 	slices.SortStableFunc(row.Probes, func(a, b Probe) int { return cmp.Compare(a.Value, b.Value) })

@@ -41,6 +41,10 @@ func (r *Report) Print(w io.Writer) error {
 	for i := range r.Cases {
 		r.Cases[i].print(&b)
 	}
+	for _, a := range r.acrosses() {
+		fmt.Fprintf(&b, "\n%s, and how many times that of the first case\n", a.Title)
+		aligned(&b, func(t io.Writer) { a.print(t) })
+	}
 	if len(r.Lines) > 0 {
 		fmt.Fprintln(&b)
 		aligned(&b, func(t io.Writer) { r.printLines(t) })
@@ -73,8 +77,17 @@ func (c *CaseReport) print(b *bytes.Buffer) {
 		fmt.Fprintf(b, "%s %s\n", what, c.Fleet[i].String())
 	}
 	fmt.Fprintf(b, "workload  %s\nSLO       %s\nsignals   %s\n", c.Workload, c.SLO, c.Stale)
+	if knee := c.kneeWords(); knee != "" {
+		fmt.Fprintf(b, "load      %s\n", knee)
+	}
+	for _, w := range c.Warnings {
+		fmt.Fprintf(b, "warning   %s\n", w)
+	}
 	if len(c.Rows) > 0 {
 		aligned(b, func(t io.Writer) { c.printRows(t) })
+	}
+	for _, p := range c.partTables() {
+		aligned(b, func(t io.Writer) { p.print(t) })
 	}
 	if len(c.Capacity) > 0 {
 		aligned(b, func(t io.Writer) { c.printCapacity(t) })
@@ -115,7 +128,7 @@ func (c *CaseReport) printRows(t io.Writer) {
 		r := &c.Rows[i]
 		fmt.Fprintf(t, "%s\t", r.Policy)
 		if c.varied() {
-			fmt.Fprintf(t, "%s\t", plainNumber(*r.Value))
+			fmt.Fprintf(t, "%s\t", c.load(r))
 		}
 		for _, col := range columns {
 			m, _ := findMetric(col.figure)

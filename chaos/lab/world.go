@@ -132,8 +132,8 @@ func (c *Case) world(e *Experiment, s *sim.Scenario, feed *load.Feed, seed uint6
 		p := e.place(r.Name)
 		r.Lat, r.Lon = p.Lat, p.Lon
 	}
-	s.Network = sim.Network{Access: e.Network.Access, Loss: e.Network.Loss}
-	if d := e.Network.Between; d > 0 {
+	s.Network = sim.Network{Access: c.Network.Access, Loss: c.Network.Loss}
+	if d := c.Network.Between; d > 0 {
 		s.Network.Between = func(a, b string) time.Duration { return d }
 	}
 	s.Steering.On = e.Steering
@@ -167,14 +167,12 @@ func (e *Experiment) checkWorld(p *problems) {
 			p.add(fmt.Sprintf("$.places[%d]", i), fmt.Sprintf("%s lies at %v, %v", cmp.Or(l.Name, "a region"), l.Lat, l.Lon), "use degrees, -90 to 90 and -180 to 180")
 		}
 	}
-	if n := &e.Network; n.Loss < 0 || n.Loss >= 1 {
-		p.add("$.network.loss", fmt.Sprintf("a loss of %v", n.Loss), "use 0 or more, and less than 1")
-	}
-	if n := &e.Network; n.Access < 0 || n.Between < 0 {
-		p.add("$.network", "a round trip is negative", "use 0s or more")
-	}
+	checkNetwork(p, "$.network", &e.Network)
 	for i := range e.Cases {
 		c, at := &e.Cases[i], fmt.Sprintf("$.cases[%d]", i)
+		if c.Network != nil {
+			checkNetwork(p, at+".network", c.Network)
+		}
 		for k := range c.Faults {
 			e.checkFault(p, fmt.Sprintf("%s.faults[%d]", at, k), &c.Faults[k], c)
 		}
@@ -183,6 +181,15 @@ func (e *Experiment) checkWorld(p *problems) {
 				p.add(fmt.Sprintf("%s.without[%d]", at, k), fmt.Sprintf("there is no tenant %q", name), "name one of tenants", "$.tenants[*].name")
 			}
 		}
+	}
+}
+
+func checkNetwork(p *problems, path string, n *Network) {
+	if n.Loss < 0 || n.Loss >= 1 {
+		p.add(path+".loss", fmt.Sprintf("a loss of %v", n.Loss), "use 0 or more, and less than 1")
+	}
+	if n.Access < 0 || n.Between < 0 {
+		p.add(path, "a round trip is negative", "use 0s or more")
 	}
 }
 

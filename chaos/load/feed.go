@@ -54,6 +54,7 @@ type Feed struct {
 	until  time.Duration
 	head   *Request // the next root
 	err    error    // why there is no head
+	last   *Request // root before it
 	later  followUps
 	issued uint64
 	pushed uint64
@@ -103,6 +104,9 @@ func (f *Feed) Pop() *Request {
 func (f *Feed) next() (*Request, error) {
 	if f.head == nil && f.err == nil {
 		f.head, f.err = f.roots.Next()
+		if f.head != nil {
+			f.last = f.head
+		}
 		if f.err == nil && f.until > 0 && f.head.At > f.until {
 			f.head, f.err = nil, io.EOF
 		}
@@ -136,6 +140,15 @@ func (f *Feed) Ended(r *Request, at time.Duration, ok bool) {
 		f.pushed++
 		heap.Push(&f.later, followUp{next, f.pushed})
 	})
+}
+
+// Short says when the last request of an open loop was due, where that is well before the feed's end: what follows is a
+// fleet that nobody asks. A twentieth of the time may lie between two requests.
+func (f *Feed) Short() (time.Duration, bool) {
+	if f.until == 0 || f.last == nil || f.last.course != nil || !errors.Is(f.err, io.EOF) || f.last.At >= f.until-f.until/20 {
+		return 0, false
+	}
+	return f.last.At, true
 }
 
 // Close closes what the roots read from.

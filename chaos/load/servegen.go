@@ -27,11 +27,14 @@ var percents = [...]float64{0, 1, 5, 10, 25, 50, 75, 90, 95, 99, 100}
 type lengthCurve struct {
 	at   [len(percents)]float64
 	mean float64
-	bend float64 // over 1 for more lengths near the lower of two quantiles
+	bend float64 // over 1 for more lengths near the lower of two quantiles; 0 until it is needed
 }
 
 // draw interpolates between the quantiles, by ratio: lengths spread over orders of magnitude.
 func (c *lengthCurve) draw(rng *rand.Rand) float64 {
+	if c.bend == 0 {
+		c.fit() // a run of minutes needs few of a week's curves
+	}
 	x := rng.Float64() * 100
 	i := 1
 	for i < len(percents)-1 && x > percents[i] {
@@ -257,8 +260,6 @@ func (l *lengthReader) finish() error {
 	m := l.model
 	for _, key := range l.order {
 		g := l.sums[key]
-		g.in.fit()
-		g.out.fit()
 		m.lengths[key[0]] = append(m.lengths[key[0]], *g)
 	}
 	if len(m.lengths) == 0 {

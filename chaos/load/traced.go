@@ -45,7 +45,7 @@ func (w *Workload) traced(name string) (Roots, error) {
 		m.merge = true
 	}
 	by := Scale{Rate: speed, MaxPrompt: w.MaxPrompt, MaxOutput: w.MaxOutput}
-	return &traced{w: w, source: Scaled(t, by), file: t}, nil
+	return &traced{w: w, path: path, by: by, source: Scaled(t, by), file: t}, nil
 }
 
 // ownRate is a trace's requests per second.
@@ -75,23 +75,68 @@ func ownRate(path string) (float64, error) {
 
 type traced struct {
 	w      *Workload
+	path   string
+	by     Scale
 	source Source
 	file   io.Closer
 	n      uint64
+	lap    uint64        // how often the trace has begun anew
+	start  time.Duration // of this lap
+	last   time.Duration // when the request before was due
 }
 
 func (t *traced) Next() (*Request, error) {
 	a, err := t.source.Next()
+	if errors.Is(err, io.EOF) && t.w.Repeat && t.w.For > 0 && t.last > t.start {
+		if err = t.again(); err == nil {
+			a, err = t.source.Next()
+		}
+	}
 	if err != nil {
 		return nil, err
 	}
 	t.n++
+	a.At += t.start
+	if t.last = a.At; t.lap > 0 {
+		t.rename(&a)
+	}
 	r := &Request{At: a.At, Session: a.Session, Prompt: a.Prompt, PromptTokens: a.PromptTokens(), Output: a.Output}
 	if r.Session == 0 {
 		r.Session = mix(t.w.Seed ^ mix(1<<61|t.n))
 	}
 	r.Region = t.w.region(r.Session)
 	return r, nil
+}
+
+// again begins the trace anew, one mean time between requests after its end.
+func (t *traced) again() error {
+	if err := t.file.Close(); err != nil {
+		return err
+	}
+	f, err := OpenTrace(t.path, t.w.Seed)
+	if err != nil {
+		return err
+	}
+	if m, ok := f.Source.(*mooncake); ok {
+		m.merge = true
+	}
+	t.lap++
+	t.source, t.file = Scaled(f, t.by), f
+	t.start = t.last + t.last/time.Duration(t.n)
+	return nil
+}
+
+// rename makes a request of a later lap one that nobody has asked before, and keeps what it shares with others of its lap.
+func (t *traced) rename(a *Arrival) {
+	if a.Session != 0 {
+		a.Session = mix(a.Session ^ mix(t.lap|1<<60))
+	}
+	prompt := make([]Piece, len(a.Prompt))
+	for i, p := range a.Prompt {
+		p.ID = mix(p.ID ^ mix(t.lap|1<<60))
+		prompt[i] = p
+	}
+	a.Prompt = prompt
 }
 
 func (t *traced) Close() error { return t.file.Close() }

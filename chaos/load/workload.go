@@ -45,6 +45,8 @@ type Workload struct {
 	Models []string `yaml:"models"`
 	// From is where in a week's trace the run begins.
 	From time.Duration `yaml:"from"`
+	// Repeat begins a trace anew when it ends before the run does, with sessions and prompts that are new.
+	Repeat bool `yaml:"repeat"`
 	// Thin keeps one session of so many, whole: what arrives is a part of the traffic with all its reuse. 0 and 1 keep all.
 	Thin int `yaml:"thin"`
 	// Seed makes what is drawn repeatable.

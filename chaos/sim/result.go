@@ -51,6 +51,9 @@ type Result struct {
 	PerMillion float64 `json:"dollars_per_million_output_tokens"`
 	// Series are states at regular times.
 	Series []Sample `json:"series"`
+	// Seconds are the requests by the second in which they fell due, and Faults what broke, as the scenario has it.
+	Seconds []Second `json:"seconds"`
+	Faults  []Fault  `json:"faults,omitempty"`
 	// Tenants and Regions are the measured requests by who asked and by where they were asked.
 	Tenants []Part `json:"tenants,omitempty"`
 	Regions []Part `json:"regions,omitempty"`
@@ -136,6 +139,7 @@ type Part struct {
 	Name   string `json:"name"`
 	Counts Counts `json:"counts"`
 	Good   int64  `json:"good"`
+	Tokens int64  `json:"tokens"` // of the prompts and answers that completed
 	TTFT   Dist   `json:"ttft_s"`
 	TPOT   Dist   `json:"tpot_s"`
 	E2E    Dist   `json:"e2e_s"`

@@ -82,7 +82,13 @@ func (r *run) admit(q *load.Request) error {
 	x := &ride{req: q, due: r.now, measured: r.now >= int64(r.s.WarmUp), slot: len(r.rides)}
 	r.rides = append(r.rides, x)
 	r.count(x, func(c *Counts) { c.Sent++ })
+	r.second(x).Sent++
 	r.sent++
+	if t := r.s.Threshold; t > 0 && len(r.rides) > t {
+		r.count(x, func(c *Counts) { c.refuse(openai.CodeNoCapacity) })
+		r.end(x, false)
+		return nil
+	}
 	if len(r.gateways) > 0 {
 		r.depart(x)
 	} else {
@@ -310,14 +316,14 @@ func (r *run) blocks(q *load.Request) []uint64 {
 func keyOf(q *load.Request) uint64 { return q.Session | 1<<63 }
 
 func (r *run) class(q *load.Request) spec.Class {
-	if r.s.Class != nil {
+	if r.s.Class != nil && !r.s.Anonymous {
 		return r.s.Class(q)
 	}
 	return spec.Interactive
 }
 
 func (r *run) tenant(n int32) string {
-	if n >= 0 && int(n) < len(r.s.Tenants) {
+	if n >= 0 && int(n) < len(r.s.Tenants) && !r.s.Anonymous {
 		return r.s.Tenants[n]
 	}
 	return spec.TenantAlone

@@ -87,7 +87,7 @@ func Run(ctx context.Context, s Scenario, progress func(done float64)) (*Result,
 }
 
 func newRun(s *Scenario) (*run, error) {
-	r := &run{s: s, epoch: time.Unix(1_700_000_000, 0), scrape: int64(s.Staleness.Scrape), index: s.PrefixIndex, blank: blank(), out: &Result{}}
+	r := &run{s: s, epoch: time.Unix(1_700_000_000, 0), scrape: int64(s.Staleness.Scrape), index: s.PrefixIndex, blank: blank(), out: &Result{Faults: s.Faults}}
 	if r.scrape == 0 {
 		r.scrape = int64(time.Second)
 	}

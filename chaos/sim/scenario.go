@@ -29,6 +29,12 @@ type Scenario struct {
 	Spec *spec.Spec
 	// Class of a request; nil: every request is interactive.
 	Class func(*load.Request) spec.Class
+	// Anonymous keeps from deciders whose a request is and of what class, so that it is served in the order of arrival. It is
+	// counted as its tenant's all the same.
+	Anonymous bool
+	// Threshold refuses what arrives while so many requests are under way in the fleet, before anybody decides anything: the
+	// hard limit that admission is compared with. 0 is none.
+	Threshold int
 	// Limits says what output limit a request names, in tokens; nil: none names any, and the router must guess.
 	Limits func(*load.Request) int
 	// Seed of all chance in the fleet. The workload has its own.
@@ -183,6 +189,9 @@ func (s *Scenario) check() error {
 	}
 	if t := s.Steering.TTL; t != 0 && (t < 5*time.Second || t > time.Hour) {
 		return fmt.Errorf("a TTL of %v: use 5s to 1h, as a spec must", t)
+	}
+	if s.Threshold < 0 {
+		return fmt.Errorf("a threshold of %d requests: use 1 or more, or 0 for none", s.Threshold)
 	}
 	if err := s.Fleet.check(); err != nil {
 		return err

@@ -39,6 +39,7 @@ func (r *run) complete(x *ride) {
 	good := (slo.TTFT == 0 || ttft <= slo.TTFT) && (slo.TPOT == 0 || tpot <= slo.TPOT) && (slo.E2E == 0 || e2e <= slo.E2E)
 	if good {
 		r.good++
+		r.second(x).Good++
 	}
 	if !x.measured {
 		return
@@ -62,6 +63,7 @@ func (r *run) complete(x *ride) {
 		}
 		p.TTFT.add(ttft)
 		p.E2E.add(e2e)
+		p.Tokens += int64(q.PromptTokens + q.Output)
 		if q.Output > 1 {
 			p.TPOT.add(tpot)
 		}
