@@ -14,7 +14,10 @@ func (f *floor) decoding(at *attempt) float64 {
 // sooner: if the zone has room for all, nobody need wait for a step of his own.
 func (f *floor) guest(v *visit, p *pool, now time.Time) {
 	v.query.Guest = false
-	if !p.queue.Guest(v.flow(), now) {
+	if p.queue.Yields(v.class, now) {
+		v.query.Contended, v.query.Spare = true, true
+	}
+	if !p.queue.Guest(v.flow(), v.class, now) {
 		return
 	}
 	v.query.Contended = true

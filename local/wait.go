@@ -31,6 +31,7 @@ func (f *floor) line(v *visit, p *pool, now time.Time) {
 	if !v.deadline.IsZero() && v.deadline.Before(it.Due) {
 		it.Due = v.deadline
 	}
+	it.Lead = max(0, it.Due.Sub(v.arrived)) / 8
 }
 
 // defaultPace is the time of one prompt token before any request was placed, in seconds.

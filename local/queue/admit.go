@@ -38,7 +38,6 @@ func (q *Queue[T]) Push(it *Item[T], now time.Time, rng *rand.Rand, evict func(*
 	}
 	q.forget(it)
 	it.tidy()
-	q.ask(it.Tenant, now)
 	l := &q.lines[it.Class]
 	ln := l.lane(it.Tenant, q.cfg.MaxTenants)
 	l.weigh(ln, it.Weight)
@@ -55,6 +54,7 @@ func (q *Queue[T]) Push(it *Item[T], now time.Time, rng *rand.Rand, evict func(*
 		l.rest(ln)
 		return r
 	}
+	l.ask(it.Tenant, now)
 	q.add(it, ln, now)
 	return Accepted
 }

@@ -56,9 +56,11 @@ func (q *Queue[T]) key(c spec.Class, now time.Time) float64 {
 	return l.pass + l.waiting[0].items[0].Cost/q.weight(c, now)
 }
 
-// weight is the class's own, raised by the age of its oldest request.
+// weight is the class's own, raised by the age of its oldest request up to the class's target: who has missed that waits
+// for what is left, and earns no more by it.
 func (q *Queue[T]) weight(c spec.Class, now time.Time) float64 {
-	return q.cfg.Weights[c] * (1 + q.lines[c].age(now).Seconds()/q.cfg.Aging.Seconds())
+	age := min(q.lines[c].age(now), q.cfg.Targets[c])
+	return q.cfg.Weights[c] * (1 + age.Seconds()/q.cfg.Aging.Seconds())
 }
 
 // age of the oldest waiting request.

@@ -81,6 +81,6 @@ func (q *Queue[T]) late(it *Item[T], ln *lane[T], now time.Time) bool {
 	if it.Deadline.IsZero() {
 		return false
 	}
-	wait, ok := q.waitOf(ln, it.Class, it.Work, now)
+	wait, ok := q.soonest(ln, it.Class, it.Work, now)
 	return !now.Before(it.Deadline) || ok && q.drain.sure() && wait > it.Deadline.Sub(now)
 }

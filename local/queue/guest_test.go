@@ -26,7 +26,7 @@ func TestWhoIsAGuest(t *testing.T) {
 	}
 	guest := func(what, tenant string, want bool) {
 		t.Helper()
-		if q.Guest(tenant, now) != want {
+		if q.Guest(tenant, spec.Interactive, now) != want {
 			t.Errorf("%s: %s is a guest: %v", what, tenant, !want)
 		}
 	}
@@ -56,7 +56,7 @@ func TestAGuestIsOneOnlyWhileOthersWereThereLately(t *testing.T) {
 	q.Pass(&item{Tenant: "flood", Cost: 1, Work: 1}, t0)
 	q.Settle(light, 0.1)
 	for after, want := range map[time.Duration]bool{0: true, lately - 1: true, lately: false, time.Hour: false} {
-		if got := q.Guest("flood", t0.Add(after)); got != want {
+		if got := q.Guest("flood", spec.Interactive, t0.Add(after)); got != want {
 			t.Errorf("%v after the other's last request it is a guest: %v", after, got)
 		}
 	}
@@ -99,7 +99,7 @@ func TestSomebodyIsNoGuest(t *testing.T) {
 				}
 			}
 			for name := range there {
-				if q.Guest(name, now) {
+				if q.Guest(name, spec.Batch, now) {
 					guests++
 				}
 			}
@@ -145,7 +145,48 @@ func TestAskingWhoIsAGuestAllocatesNothing(t *testing.T) {
 	for _, who := range []string{"a", "b"} {
 		q.Pass(&item{Tenant: who, Cost: 1, Work: 1}, t0)
 	}
-	if n := testing.AllocsPerRun(100, func() { q.Guest("a", t0); q.ask("b", t0); q.ask("a", t0) }); n != 0 {
+	if n := testing.AllocsPerRun(100, func() { q.Guest("a", spec.Batch, t0); q.lines[0].ask("b", t0); q.lines[0].ask("a", t0) }); n != 0 {
 		t.Errorf("%v allocations", n)
+	}
+}
+
+// TestNobodyIsAGuestForALessUrgentClass: interactive requests have what they need before any batch request has, and batch
+// requests stand back while there are interactive ones.
+func TestNobodyIsAGuestForALessUrgentClass(t *testing.T) {
+	q := New[int](Config{})
+	soon := &item{Tenant: "soon", Class: spec.Interactive, Cost: 9, Work: 1}
+	q.Pass(soon, t0)
+	q.Pass(&item{Tenant: "any time", Class: spec.Batch, Cost: 1, Work: 1}, t0)
+	if q.Guest("soon", spec.Interactive, t0) {
+		t.Error("who has more than half is a guest for the sake of a batch request")
+	}
+	if !q.Guest("soon", spec.Batch, t0) {
+		t.Error("what it asks for in the same class is not a guest's")
+	}
+	for c, want := range map[spec.Class]bool{spec.Interactive: false, spec.Standard: true, spec.Batch: true} {
+		if q.Yields(c, t0) != want {
+			t.Errorf("class %s stands back: %v", c, !want)
+		}
+	}
+	q.Settle(soon, 9)
+	for after, want := range map[time.Duration]bool{lately - 1: true, lately: false} {
+		if q.Yields(spec.Batch, t0.Add(after)) != want {
+			t.Errorf("%v after the last interactive request batch stands back: %v", after, !want)
+		}
+	}
+}
+
+// TestWhoIsRefusedMakesNobodyAGuest: room that is kept for who is turned away at the door is of use to nobody.
+func TestWhoIsRefusedMakesNobodyAGuest(t *testing.T) {
+	q := New[int](Config{MaxItems: 1})
+	q.Push(&item{Tenant: "first", Cost: 1, Work: 1}, t0, dice(), nil)
+	q.Next(t0, take)
+	now := t0.Add(lately)
+	q.Push(&item{Tenant: "first", Cost: 1, Work: 1}, now, dice(), nil)
+	if r := q.Push(&item{Tenant: "late", Cost: 1, Work: 1}, now, dice(), nil); r == Accepted {
+		t.Fatal("there was room")
+	}
+	if q.Guest("first", spec.Interactive, now) {
+		t.Error("it is a guest for the sake of one that was refused")
 	}
 }

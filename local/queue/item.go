@@ -23,6 +23,9 @@ type Item[T any] struct {
 	Cost float64
 	// Due is when its first token should come: the order inside its tenant. Zero is due at once.
 	Due time.Time
+	// Lead is how long before Due it must enter to meet it: see punctual. Give all of a tenant about the same part of their
+	// time, or those with the longer one are the ones that are late whenever there is more than can be served.
+	Lead time.Duration
 	// Deadline after which it is of no use to serve it; zero means none.
 	Deadline time.Time
 	// Value is the caller's own.
@@ -32,6 +35,8 @@ type Item[T any] struct {
 	enqueued     time.Time
 	seq          uint64
 	skips        int
+	missed       bool // it can no longer meet its due moment
+	tried        bool // it stood first in time, and found no room
 	state        state
 	at           int      // in its lane's heap
 	lane         *lane[T] // nil when the queue knows nothing of it
@@ -82,8 +87,11 @@ func (i *Item[T]) tidy() {
 	i.Weight = min(max(positive(finite(i.Weight), 1), lightest), heaviest)
 }
 
-// before is the order inside a tenant: due first, then first come.
+// before is the order inside a tenant: who can still be in time, then due first, then first come.
 func (i *Item[T]) before(o *Item[T]) bool {
+	if i.missed != o.missed {
+		return o.missed
+	}
 	if !i.Due.Equal(o.Due) {
 		return i.Due.Before(o.Due)
 	}

@@ -5,6 +5,7 @@ type lane[T any] struct {
 	tenant  string
 	items   heap[*Item[T]] // waiting, the earliest due first
 	work    int64
+	missed  int64 // of work: what cannot be in time any more
 	bytes   int64
 	running int
 	busy    float64 // what those that run are expected to cost, in seconds of GPU time
@@ -42,11 +43,13 @@ type line[T any] struct {
 	rested         int     // lanes on the list of resting ones
 	n              int
 	work           int64
+	missed         int64 // of work: what cannot be in time any more
 	bytes          int64
-	pass           float64 // virtual time of the class: the least is served next
-	left           float64 // counter of the tenant that left the queue last
-	clock          float64 // fair share so far of a tenant that has waited all along
-	slack          float64 // of the clock: the largest recent cost
+	pass           float64  // virtual time of the class: the least is served next
+	left           float64  // counter of the tenant that left the queue last
+	clock          float64  // fair share so far of a tenant that has waited all along
+	slack          float64  // of the clock: the largest recent cost
+	asked          [2]asked // who asked last, and when somebody else last did
 	count          counts
 }
 

@@ -46,7 +46,7 @@ func (q *Queue[T]) Next(now time.Time, try func(*Item[T]) Answer) *Item[T] {
 	t := tried[T]{left: q.cfg.Reach}
 	var order [spec.NumClasses]spec.Class
 	for _, c := range q.due(now, &order) {
-		if it := q.lines[c].next(&t, try); it != nil {
+		if it := q.lines[c].next(&t, now, try); it != nil {
 			q.overtake(&t)
 			return q.take(it, now)
 		}
@@ -55,7 +55,7 @@ func (q *Queue[T]) Next(now time.Time, try func(*Item[T]) Answer) *Item[T] {
 }
 
 // next tries the class's tenants in order.
-func (l *line[T]) next(t *tried[T], try func(*Item[T]) Answer) *Item[T] {
+func (l *line[T]) next(t *tried[T], now time.Time, try func(*Item[T]) Answer) *Item[T] {
 	var w walk[*lane[T]]
 	w.start(l.waiting)
 	for t.left > 0 {
@@ -63,6 +63,7 @@ func (l *line[T]) next(t *tried[T], try func(*Item[T]) Answer) *Item[T] {
 		if !ok {
 			return nil
 		}
+		l.punctual(ln, now)
 		if it := ln.next(t, try); it != nil {
 			return it
 		}
@@ -84,6 +85,7 @@ func (l *lane[T]) next(t *tried[T], try func(*Item[T]) Answer) *Item[T] {
 		case Placed:
 			return it
 		case NoRoom:
+			it.tried = true
 			t.passed[t.n] = it
 			t.n++
 			return nil

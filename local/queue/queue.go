@@ -15,7 +15,6 @@ type Queue[T any] struct {
 	seq   uint64
 	drain drain
 	stuck *Item[T] // overtaken often enough: nobody passes it any more
-	asked [2]asked // who asked last, and when somebody else last did
 }
 
 // New returns an empty queue.
@@ -49,9 +48,9 @@ func (q *Queue[T]) Pass(it *Item[T], now time.Time) {
 	}
 	q.forget(it)
 	it.tidy()
-	q.ask(it.Tenant, now)
 	it.enqueued = now
 	l := &q.lines[it.Class]
+	l.ask(it.Tenant, now)
 	ln := l.lane(it.Tenant, q.cfg.MaxTenants)
 	l.weigh(ln, it.Weight)
 	l.wakeUp(ln)
@@ -123,7 +122,7 @@ func (q *Queue[T]) add(it *Item[T], ln *lane[T], now time.Time) {
 		q.drain.begin(now)
 	}
 	q.seq++
-	it.seq, it.enqueued, it.skips, it.lane, it.state = q.seq, now, 0, ln, waiting
+	it.seq, it.enqueued, it.skips, it.missed, it.tried, it.lane, it.state = q.seq, now, 0, false, false, ln, waiting
 	l.wakeUp(ln)
 	if ln.at < 0 {
 		l.lift(ln)
@@ -144,6 +143,7 @@ func (q *Queue[T]) add(it *Item[T], ln *lane[T], now time.Time) {
 func (q *Queue[T]) cut(it *Item[T], now time.Time) {
 	l, ln := &q.lines[it.Class], it.lane
 	ln.items.remove(it.at)
+	l.regain(it)
 	ln.work -= it.Work
 	ln.bytes -= it.Bytes
 	if len(ln.items) == 0 {

@@ -12,21 +12,27 @@ const (
 	Over               // it runs more: what is left belongs to the others
 )
 
-// Standing says how a tenant stands, by the number of its requests that run, over all classes: each tenant of a class
-// counts as one.
+// Standing says how a tenant stands, by the number of its requests that run in its class, beside all that run in it
+// and in more urgent ones: each tenant of a class counts as one, and nobody leaves room to who comes after him.
 func (q *Queue[T]) Standing(tenant string, c spec.Class) Share {
-	own := q.lines[clamp(c)].lanes[tenant]
-	active, all := 0, 0
+	c = clamp(c)
+	own := q.lines[c].lanes[tenant]
+	active, less, all := 0, 0, 0
 	for i := range q.lines {
 		l := &q.lines[i]
-		active += len(l.lanes) - l.rested
+		n := len(l.lanes) - l.rested
+		if i > int(c) {
+			less += n
+			continue
+		}
+		active += n
 		all += l.running
 	}
 	if own == nil || own.resting {
 		active++ // it is about to be
 	}
 	switch {
-	case active < 2:
+	case active+less < 2:
 		return Alone
 	case own != nil && own.running*active > all:
 		return Over

@@ -54,6 +54,12 @@ func (q *Queue[T]) waitOf(ln *lane[T], c spec.Class, work int64, now time.Time) 
 	return q.drain.time(q.aheadOf(ln, c, work), now)
 }
 
+// soonest is how long a new request would wait if it meets its due moment: who has missed his stands behind it.
+func (q *Queue[T]) soonest(ln *lane[T], c spec.Class, work int64, now time.Time) (time.Duration, bool) {
+	ahead := q.aheadOf(ln, c, work) - q.lines[c].missed
+	return q.drain.time(max(0, ahead), now)
+}
+
 // Bounds of what a refused caller is told, and what it is told while the drain rate is not known.
 const (
 	minRetryAfter = time.Second
