@@ -8,8 +8,8 @@ import (
 
 	"github.com/spillway-lb/spillway/chaos/gpu"
 	"github.com/spillway-lb/spillway/chaos/load"
+	"github.com/spillway-lb/spillway/chaos/sim"
 	"github.com/spillway-lb/spillway/internal/config/strict"
-	"github.com/spillway-lb/spillway/local/pick"
 )
 
 // Bounds of what one experiment may ask for.
@@ -127,8 +127,8 @@ func (e *Experiment) checkRun(p *problems) {
 func checkPolicies(p *problems, path string, names []string) {
 	for i, name := range names {
 		at := fmt.Sprintf("%s[%d]", path, i)
-		if _, err := pick.ParsePolicy(name); err != nil || name == "" {
-			p.add(at, fmt.Sprintf("unknown policy %q", name), strict.Suggest(name, pick.Policies(), "policies"))
+		if sim.CheckPolicy(name) != nil || name == "" {
+			p.add(at, fmt.Sprintf("unknown policy %q", name), strict.Suggest(name, sim.Policies(), "policies"))
 		} else if slices.Index(names, name) < i {
 			p.add(at, fmt.Sprintf("policy %s is named twice", name), "take one out")
 		}

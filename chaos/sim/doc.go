@@ -17,6 +17,11 @@
 // plans in force 100 ms after they were made; resolvers that keep answers for their TTL. What a gateway does about a zone or a
 // peer that refuses is mirrored in gate.go after regional/dispatch.go: one try more elsewhere, or back home.
 //
+// # Rivals
+//
+// Where a scenario's Policy is a rival's, one balancer of chaos/rival stands in each region in the place of all our tiers: it
+// probes its replicas and its peers each 100 ms, or as often as the scenario has workers looked at, and knows no more.
+//
 // # What is left out
 //
 // Hedging, merged embeddings, cache events (the prefix index guesses), cold models and adapters, and streams that go on

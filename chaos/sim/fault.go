@@ -192,7 +192,7 @@ func (r *run) kill(w *worker, dead bool) {
 	w.engine.Settle(r.time(r.now))
 	for _, s := range w.engine.CancelAll() {
 		x := s.Owner().(*ride)
-		if !w.zone.down && !x.over {
+		if (!w.zone.down || x.push != nil) && !x.over {
 			r.lose(x, local.EndLost, openai.CodeUpstream)
 		}
 	}

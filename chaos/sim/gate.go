@@ -217,6 +217,9 @@ func (r *run) leave(x *ride, u openai.Usage, whole bool) {
 
 // back is how long an answer takes from its worker to its client.
 func (r *run) back(x *ride) int64 {
+	if x.push != nil {
+		return r.inside() + x.access
+	}
 	if x.own == nil {
 		return 0
 	}

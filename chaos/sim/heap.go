@@ -4,32 +4,39 @@ package sim
 type kind uint8
 
 const (
-	evArrive kind = iota // the workload's next request is due
-	evStep               // an engine has something to do
-	evFinish             // an answer is complete
-	evLate               // a waiting request's patience is over
-	evScrape             // a worker's page is read
-	evProbe              // out of turn
-	evRead               // and what it said is booked
-	evPatrol             // a zone's patrol
-	evPump               // a zone's pump
-	evSample             // the series
-	evReach              // a request reaches a gateway
-	evEnter              // and a zone
-	evGuest              // and a peer region's gateway
-	evHome               // and is back from there, refused
-	evTell               // a zone states its capacity
-	evHear               // a gateway hears that
-	evReport             // a gateway states its region's
-	evHeard              // the global tier hears that
-	evLook               // a gateway looks at ages
-	evView               // the global tier does
-	evPlan               // the leader plans
-	evAdopt              // a plan is in force
-	evDirect             // the global tier tells gateways of their peers
-	evObey               // a gateway hears that
-	evFault              // something breaks
-	evMend               // and is well again
+	evArrive    kind = iota // the workload's next request is due
+	evStep                  // an engine has something to do
+	evFinish                // an answer is complete
+	evLate                  // a waiting request's patience is over
+	evScrape                // a worker's page is read
+	evProbe                 // out of turn
+	evRead                  // and what it said is booked
+	evPatrol                // a zone's patrol
+	evPump                  // a zone's pump
+	evSample                // the series
+	evReach                 // a request reaches a gateway
+	evEnter                 // and a zone
+	evGuest                 // and a peer region's gateway
+	evHome                  // and is back from there, refused
+	evTell                  // a zone states its capacity
+	evHear                  // a gateway hears that
+	evReport                // a gateway states its region's
+	evHeard                 // the global tier hears that
+	evLook                  // a gateway looks at ages
+	evView                  // the global tier does
+	evPlan                  // the leader plans
+	evAdopt                 // a plan is in force
+	evDirect                // the global tier tells gateways of their peers
+	evObey                  // a gateway hears that
+	evProbes                // another system's balancer asks its replicas and its peers
+	evProbed                // and hears what replicas say
+	evPeerSaid              // what a peer says
+	evAnswer                // and what one replica says to Prequal
+	evQueue                 // it looks at its queue
+	evForwarded             // a request reaches a balancer of another system: its client's, or a peer
+	evArrived               // and a replica
+	evFault                 // something breaks
+	evMend                  // and is well again
 )
 
 // event is one thing that happens. Those of one moment happen in the order in which they were planned.

@@ -57,7 +57,7 @@ func (s *Scenario) tiered() bool {
 // declare makes the spec of a fleet above which there are gateways.
 func (r *run) declare() error {
 	r.spec = r.s.Spec
-	if !r.s.tiered() {
+	if !r.s.tiered() || r.rival != noRival {
 		return nil
 	}
 	if r.spec == nil {

@@ -7,7 +7,6 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/spillway-lb/spillway/chaos/load"
-	"github.com/spillway-lb/spillway/local/pick"
 )
 
 // anyFault draws something that may break in a fleet.
@@ -36,7 +35,7 @@ func TestWhateverHappensEachRequestEndsOnce(t *testing.T) {
 		}
 		s := Scenario{
 			Fleet: f, Seed: rapid.Uint64().Draw(rt, "seed"), Duration: 5 * time.Second, WarmUp: time.Second, Every: 2 * time.Second,
-			Policy: rapid.SampledFrom(pick.Policies()).Draw(rt, "policy"), Gateways: rapid.Bool().Draw(rt, "gateways"),
+			Policy: rapid.SampledFrom(Policies()).Draw(rt, "policy"), Gateways: rapid.Bool().Draw(rt, "gateways"),
 			Steering:  Steering{On: rapid.Bool().Draw(rt, "steered"), TTL: 5 * time.Second},
 			Staleness: Staleness{Delay: time.Duration(rapid.IntRange(0, 500).Draw(rt, "delay")) * time.Millisecond},
 			Network:   Network{Loss: rapid.SampledFrom([]float64{0, 0.01, 0.2}).Draw(rt, "loss")},

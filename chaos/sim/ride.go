@@ -37,6 +37,11 @@ type ride struct {
 	access     int64 // the way between its client and that gateway
 	within     float64
 	tries      int
+
+	// And this of one that another system's balancers push: the one that has it, the replica that it is sent to, and the peer
+	// that it was sent to, at the balancer that did so.
+	push        *pusher
+	there, from *target
 }
 
 // bytesPerToken is how long a token's text is: what the router estimates lengths by when the spec says nothing.
@@ -89,9 +94,12 @@ func (r *run) admit(q *load.Request) error {
 		r.end(x, false)
 		return nil
 	}
-	if len(r.gateways) > 0 {
+	switch {
+	case r.rival != noRival:
+		r.call(x)
+	case len(r.gateways) > 0:
 		r.depart(x)
-	} else {
+	default:
 		r.enter(x, r.zones[0])
 	}
 	return nil
@@ -180,12 +188,9 @@ func (r *run) late(x *ride) {
 
 // dispatch sends a request to the worker that was chosen.
 func (r *run) dispatch(x *ride, at local.LabAttempt) {
-	now := r.time(r.now)
 	choice := at.Choice()
 	w := x.zone.workers[choice.ID]
-	x.attempt, x.worker, x.placed, x.believed = at, w, r.now, choice.Cached
-	w.sent++
-	r.out.Decisions++
+	x.attempt, x.believed = at, choice.Cached
 	if r.s.OnDecision != nil {
 		r.s.OnDecision(Decision{
 			At: time.Duration(r.now), Request: x.req.ID, Region: x.zone.region.name, Zone: x.zone.name, Worker: w.name,
@@ -193,6 +198,15 @@ func (r *run) dispatch(x *ride, at local.LabAttempt) {
 		})
 	}
 	x.zone.lab.Begin(at, func() { r.giveUp(x) })
+	r.submit(x, w)
+}
+
+// submit hands a request to a worker's engine.
+func (r *run) submit(x *ride, w *worker) {
+	now := r.time(r.now)
+	x.worker, x.placed = w, r.now
+	w.sent++
+	r.out.Decisions++
 	if w.dead > 0 {
 		r.lose(x, local.EndLost, openai.CodeUpstream)
 		return
@@ -216,8 +230,12 @@ func (r *run) token(x *ride, s *gpu.Sequence, now time.Time) {
 	if s.Generated() == 1 {
 		x.first = r.now
 		x.worker.decodes++
-		x.zone.lab.FirstByte(x.attempt, now)
-		r.begun(x)
+		if x.push != nil {
+			r.spoke(x)
+		} else {
+			x.zone.lab.FirstByte(x.attempt, now)
+			r.begun(x)
+		}
 	}
 	x.last = r.now
 	if s.Done() {
@@ -233,9 +251,11 @@ func (r *run) finish(x *ride) {
 	q, s := x.req, x.seq
 	u := openai.Usage{Prompt: q.PromptTokens, Completion: q.Output, Cached: s.Cached(), Stated: true}
 	x.worker.decodes = max(x.worker.decodes-1, 0) // its worker may have died since the last token
-	x.zone.lab.End(x.attempt, u, local.EndWhole, r.time(x.last), r.time(r.now))
-	r.leave(x, u, true)
-	r.settle(x.zone)
+	if x.push == nil {
+		x.zone.lab.End(x.attempt, u, local.EndWhole, r.time(x.last), r.time(r.now))
+		r.leave(x, u, true)
+		r.settle(x.zone)
+	}
 	r.complete(x)
 	r.end(x, true)
 }
@@ -249,6 +269,14 @@ func (r *run) lose(x *ride, how local.LabEnd, code string) {
 	}
 	if had > 0 {
 		x.worker.decodes = max(x.worker.decodes-1, 0)
+	}
+	if x.push != nil {
+		if how == local.EndTooLong {
+			r.refuse(x, code)
+		} else {
+			r.broke(x)
+		}
+		return
 	}
 	x.zone.lab.End(x.attempt, openai.Usage{Completion: had}, how, r.time(x.last), now)
 	at := x.attempt
@@ -285,6 +313,9 @@ func (r *run) refuse(x *ride, code string) {
 // end takes a request out.
 func (r *run) end(x *ride, ok bool) {
 	x.over = true
+	if x.push != nil {
+		r.over(x)
+	}
 	last := r.rides[len(r.rides)-1]
 	r.rides[x.slot], last.slot = last, x.slot
 	r.rides[len(r.rides)-1] = nil

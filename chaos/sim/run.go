@@ -51,6 +51,8 @@ type run struct {
 	ends     map[string]*zone
 	peers    map[string]*gateway
 	broken   []bool // faults that are on
+	rival    rivalRule
+	pushers  []*pusher
 	chance   *rand.Rand
 	index    int // bytes of a zone's prefix index
 	marked   []uint64
@@ -97,6 +99,7 @@ func newRun(s *Scenario) (*run, error) {
 	if s.Every == 0 {
 		s.Every = max(s.Duration/100, time.Second)
 	}
+	r.rival = rivalNamed(s.Policy)
 	r.chance = rand.New(rand.NewPCG(s.Seed, seedWAN<<32))
 	r.ends, r.peers = map[string]*zone{}, map[string]*gateway{}
 	if err := r.serves(); err != nil {
@@ -118,7 +121,9 @@ func newRun(s *Scenario) (*run, error) {
 			}
 		}
 	}
-	if s.tiered() {
+	if r.rival != noRival {
+		r.newPushers()
+	} else if s.tiered() {
 		if len(r.spec.Services) > 0 {
 			r.service = r.spec.Services[0].Name
 		}
@@ -291,6 +296,8 @@ func (r *run) above(e *event) {
 		r.direct()
 	case evObey:
 		r.obey(r.gateways[e.who], e.what.(*uplink.Directive))
+	default:
+		r.pushing(e)
 	}
 }
 

@@ -23,7 +23,8 @@ type Scenario struct {
 	Models []string
 	// Tenants are the names of the tenants that the workload numbers; empty: everybody is one tenant.
 	Tenants []string
-	// Policy by which workers are chosen; empty: the spec's, and by default predictive.
+	// Policy by which workers are chosen, one of Policies; empty: the spec's, and by default predictive. A rival's stands in the
+	// place of all tiers: clients go to the balancer of their own region, and neither gateways nor steering are there.
 	Policy string
 	// Spec is the operator's: classes, targets, tenants, routing. Nil means defaults.
 	Spec *spec.Spec
@@ -178,7 +179,7 @@ func (s *Scenario) check() error {
 	if s.Staleness.Scrape > 0 && s.Staleness.Scrape < time.Millisecond {
 		return fmt.Errorf("scrape every %v: use 1ms or more", s.Staleness.Scrape)
 	}
-	if _, err := pick.ParsePolicy(s.Policy); err != nil {
+	if err := CheckPolicy(s.Policy); err != nil {
 		return err
 	}
 	if l := s.Network.Loss; !(l >= 0 && l < 1) {

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/spillway-lb/spillway/chaos/load"
-	"github.com/spillway-lb/spillway/local/pick"
 )
 
 // arrivals are the requests of a source that waits for no answer.
@@ -104,7 +103,7 @@ func TestTheSameSeedIsTheSameBytes(t *testing.T) {
 
 // TestEveryRequestEndsOnce: under each policy and at twice what the zone can do, all that was sent is accounted for.
 func TestEveryRequestEndsOnce(t *testing.T) {
-	for _, policy := range pick.Policies() {
+	for _, policy := range Policies() {
 		s := chat(t, 3, 25, 3)
 		s.Policy, s.Duration = policy, 20*time.Second
 		placed := map[uint64]int{}

@@ -114,6 +114,9 @@ func (r *run) sample() {
 	for _, z := range r.zones {
 		s.Waiting += z.lab.Waiting()
 	}
+	for _, p := range r.pushers {
+		s.Waiting += len(p.queue)
+	}
 	s.KV = ratio(float64(used), float64(all))
 	r.out.Series = append(r.out.Series, s)
 	r.sampled = t
@@ -126,11 +129,13 @@ func (r *run) sample() {
 func (r *run) result() (*Result, error) {
 	o := r.out
 	o.Seed, o.Ended = r.s.Seed, time.Duration(r.now)
-	p, err := pick.ParsePolicy(r.policy())
-	if err != nil {
-		return nil, err
+	if o.Policy = r.policy(); r.rival == noRival {
+		p, err := pick.ParsePolicy(o.Policy)
+		if err != nil {
+			return nil, err
+		}
+		o.Policy = p.String()
 	}
-	o.Policy = p.String()
 	for _, x := range r.rides {
 		r.count(x, func(c *Counts) { c.Unfinished++ })
 	}
@@ -153,7 +158,12 @@ func (r *run) result() (*Result, error) {
 	o.Tenants, o.Regions = r.tenants, r.places
 	for _, g := range r.gateways {
 		o.Spills = append(o.Spills, g.spills)
-		for _, n := range g.spills {
+	}
+	for _, p := range r.pushers {
+		o.Spills = append(o.Spills, p.spills)
+	}
+	for _, row := range o.Spills {
+		for _, n := range row {
 			o.Spilled += n
 		}
 	}

@@ -74,7 +74,7 @@ func (r *run) open(z *zone) error {
 	seed := rand.New(rand.NewPCG(r.s.Seed, seedZone<<32|z.lives<<20|uint64(z.at)))
 	z.lives++
 	lab, err := local.NewLab(local.LabConfig{
-		Region: z.region.name, Zone: z.name, Name: z.region.name + "-" + z.name, Policy: r.s.Policy, Spec: r.spec, Blank: r.blank,
+		Region: z.region.name, Zone: z.name, Name: z.region.name + "-" + z.name, Policy: r.floors(), Spec: r.spec, Blank: r.blank,
 		Seed: seed.Uint64(), PrefixIndex: r.index,
 	})
 	if err != nil {
