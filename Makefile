@@ -113,12 +113,23 @@ spill: ## halve one region of three under load, in virtual time, and print what 
 leases: ## ask three regions for four times a global limit, with the control plane up, cut off and back, and print what is served
 	SPILLWAY_LEASES=1 $(GO) test ./chaos/world -run '^TestAGlobalLimitHolds$$|^TestLeases' -count 1 -timeout 30m -v | grep -v '^=== \|level='
 
+# The cheapest first; what is named in ONLY is run in that order.
+CATALOGUE = E1 E10 E13 E14 E3 E4 E9 E15 E2 E8 E5 E12 E6 E7 E11 E16
+
 .PHONY: experiments
-experiments: build ## run the catalogue E1-E16 in virtual time, with a page each in bin/experiments; EXPERIMENTS="--small --seeds 1", ONLY="E5 E6"
-	@mkdir -p bin/experiments; failed=0; \
-	for e in $${ONLY:-$$(./bin/spillway simulate list | awk 'NR > 1 { print $$1 }')}; do \
-	  ./bin/spillway simulate $$e $(EXPERIMENTS) --html bin/experiments/$$e.html > bin/experiments/$$e.txt || failed=1; \
-	  head -1 bin/experiments/$$e.txt; grep -E '^(pass|FAIL) ' bin/experiments/$$e.txt | sed 's/^/  /' || true; \
+experiments: build ## run the catalogue E1-E16 in virtual time: pages and tables in bin/experiments, all lines in summary.txt there; EXPERIMENTS="--small --seeds 1", ONLY="E5 E6"
+	@mkdir -p bin/experiments; failed=0; n=0; set -- $${ONLY:-$(CATALOGUE)}; : > bin/experiments/summary.txt; \
+	for e in "$$@"; do \
+	  n=$$((n+1)); began=$$(date +%s); out=bin/experiments/$$e.txt; \
+	  test -t 2 && printf '[%d of %d] ' $$n $$# >&2; \
+	  command=$$(./bin/spillway simulate show $$e | sed -n 's/^command: //p'); \
+	  if test -n "$$command"; then \
+	    if $$command > $$out 2>&1; then word=pass; else word=FAIL; failed=1; fi; \
+	    { echo "$$e: $$word"; echo "$$word  $$command"; } > $$out.head; cat $$out.head $$out > $$out.new; mv $$out.new $$out; rm $$out.head; \
+	  else \
+	    ./bin/spillway simulate $$e $(EXPERIMENTS) --html bin/experiments/$$e.html > $$out || failed=1; \
+	  fi; \
+	  { echo "$$(head -1 $$out) ($$(($$(date +%s) - began)) s)"; grep -E '^(pass|FAIL|warning) ' $$out | sed 's/^/  /' || true; } | tee -a bin/experiments/summary.txt; \
 	done; exit $$failed
 
 .PHONY: lint
