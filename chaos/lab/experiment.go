@@ -291,11 +291,12 @@ func (e *Experiment) expanded() []Case {
 func (s *SLO) sim() sim.SLO { return sim.SLO{TTFT: s.TTFT, TPOT: s.TPOT, E2E: s.E2E} }
 
 // Only runs other policies than the file says. Lines that speak of one that is then not run are not judged away: they say
-// so and do not hold. "all" stands for every policy there is.
+// so and do not hold. "all" stands for every policy there is, "baselines" for those of the catalogue.
 func (e *Experiment) Only(names []string) error {
 	if len(names) == 1 && names[0] == "all" {
 		names = pick.Policies()
 	}
+	names = spelled(names)
 	p := &problems{}
 	checkPolicies(p, "$", names)
 	if len(p.list) > 0 {

@@ -7,6 +7,9 @@ import (
 	"strings"
 )
 
+// maxListed is how many lines that do not hold the findings repeat.
+const maxListed = 6
+
 // findings are what the figures say, in plain words.
 func findings(r *Report) (out []string) {
 	if len(r.Needs) > 0 {
@@ -15,7 +18,7 @@ func findings(r *Report) (out []string) {
 	if r.Command != "" {
 		return []string{"It is not the simulator that answers this one: run " + r.Command + "."}
 	}
-	held := 0
+	held, listed := 0, 0
 	for i := range r.Lines {
 		if r.Lines[i].Holds {
 			held++
@@ -25,11 +28,17 @@ func findings(r *Report) (out []string) {
 	for i := range r.Lines {
 		if v := &r.Lines[i]; !v.Holds {
 			s := fmt.Sprintf("It does not hold that %s%s: %s.", v.Line, v.place(r), v.Figures)
+			if listed++; listed > maxListed {
+				continue
+			}
 			if v.Open != "" {
 				s += " " + strings.TrimSuffix(v.Open, ".") + "."
 			}
 			out = append(out, s)
 		}
+	}
+	if listed > maxListed {
+		out = append(out, fmt.Sprintf("Nor do %d more lines, which are listed with the others.", listed-maxListed))
 	}
 	for i := range r.Cases {
 		c := &r.Cases[i]
@@ -104,7 +113,7 @@ func (c *CaseReport) rowFinds(subject string) (out []string) {
 		}
 		at := ""
 		if v != nil {
-			at = fmt.Sprintf("At %s %s, ", c.Vary, plainNumber(*v))
+			at = fmt.Sprintf("At %s, ", c.valueWords(*v))
 		}
 		if len(values) > 3 && !same(v, values[len(values)-1]) && !same(v, values[0]) {
 			continue // the ends say enough
@@ -129,6 +138,9 @@ func (c *CaseReport) rowFinds(subject string) (out []string) {
 func (c *CaseReport) against(own *Row, value *float64, name, subject string) string {
 	m, _ := findMetric(name)
 	o := own.Figures[name]
+	if o.Endless {
+		return "no " + name // why is what keeps it from the SLO, which is said beside it
+	}
 	if o.Missing != "" {
 		return "no " + name + " (" + o.Missing + ")"
 	}

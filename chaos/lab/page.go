@@ -12,7 +12,15 @@ import (
 //go:embed page.html
 var pageText string
 
-var pageTemplate = template.Must(template.New("page").Parse(pageText))
+var pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{"mainly": mainly, "besides": besides}).Parse(pageText))
+
+// besides is what a cell holds in brackets, which the page shows in small under the rest.
+func besides(cell string) string {
+	if _, rest, ok := strings.Cut(cell, " ("); ok {
+		return strings.TrimSuffix(rest, ")")
+	}
+	return ""
+}
 
 // page is a report as its template wants it: everything decided, nothing left to say.
 type page struct {
@@ -42,7 +50,7 @@ type pageCase struct {
 // pageRow is a row of a table, with its policy's colour.
 type pageRow struct {
 	Policy  string
-	Colour  int
+	Tint    string
 	Subject bool
 	Cells   []string
 }
@@ -105,7 +113,7 @@ func (c *CaseReport) page(subject string) pageCase {
 			return 0
 		}
 		others := slices.DeleteFunc(slices.Clone(policies), func(p string) bool { return p == subject })
-		return 1 + slices.Index(others, policy)%colours
+		return 1 + slices.Index(others, policy)
 	}
 	out.Heads = []string{"policy"}
 	if c.varied() {
@@ -114,10 +122,9 @@ func (c *CaseReport) page(subject string) pageCase {
 	for _, col := range columns {
 		out.Heads = append(out.Heads, strings.ToLower(col.title))
 	}
-	said := map[string]bool{}
 	for i := range c.Rows {
 		r := &c.Rows[i]
-		row := pageRow{Policy: r.Policy, Colour: colour(r.Policy), Subject: r.Policy == subject}
+		row := pageRow{Policy: r.Policy, Tint: tint(colour(r.Policy)), Subject: r.Policy == subject}
 		if c.varied() {
 			row.Cells = append(row.Cells, c.load(r))
 		}
@@ -125,10 +132,6 @@ func (c *CaseReport) page(subject string) pageCase {
 			m, _ := findMetric(col.figure)
 			s := r.Figures[col.figure]
 			row.Cells = append(row.Cells, s.cell(m.unit))
-			if why := r.Policy + ": " + s.Missing; s.Missing != "" && !said[why] {
-				said[why] = true
-				out.Missing = append(out.Missing, why)
-			}
 		}
 		out.Rows = append(out.Rows, row)
 	}
@@ -138,8 +141,9 @@ func (c *CaseReport) page(subject string) pageCase {
 		if k.Missing != "" {
 			limit = k.Missing
 		}
-		out.Capacity = append(out.Capacity, pageRow{Policy: k.Policy, Colour: colour(k.Policy), Subject: k.Policy == subject, Cells: []string{k.cell(capacityUnit(c.Vary)), orDash(limit)}})
+		out.Capacity = append(out.Capacity, pageRow{Policy: k.Policy, Tint: tint(colour(k.Policy)), Subject: k.Policy == subject, Cells: []string{k.cell(capacityUnit(c.Vary)), orDash(limit)}})
 	}
+	out.Missing = c.missing()
 	out.Parts, out.Load = c.partTables(), c.kneeWords()
 	out.Plots = c.plots(colour)
 	return out

@@ -10,8 +10,16 @@ import (
 	"strings"
 )
 
-// colours is how many the page tells apart beside the subject's.
+// colours is how many the page tells apart beside the subject's. Policies beyond them have the same colours again, dashed.
 const colours = 7
+
+// tint is a policy's colour and stroke as the page's style knows it.
+func tint(colour int) string {
+	if colour <= colours {
+		return fmt.Sprintf("c%d", colour)
+	}
+	return fmt.Sprintf("c%d d", 1+(colour-1)%colours)
+}
 
 // plot is one drawing with its words.
 type plot struct {
@@ -38,10 +46,10 @@ type axes struct {
 // The size of a drawing, which is scaled to the page: small, so that its text is legible on a phone.
 const (
 	plotWidth  = 440.0
-	plotHeight = 250.0
+	plotHeight = 270.0
 	plotLeft   = 48.0
 	plotBottom = 38.0
-	plotTop    = 10.0
+	plotTop    = 30.0
 	plotRight  = 12.0
 )
 
@@ -55,7 +63,7 @@ func (c *CaseReport) plots(colour func(string) int) (out []plot) {
 	for _, v := range show {
 		at := ""
 		if v != nil && len(c.Rows) > 0 {
-			at = fmt.Sprintf(" at %s %s", c.Vary, plainNumber(*v))
+			at = " at " + c.valueWords(*v)
 		}
 		out = append(out, c.curves(v, at, colour)...)
 	}
@@ -160,7 +168,7 @@ func draw(list []series, a axes) template.HTML {
 	order := slices.Clone(list)
 	slices.SortStableFunc(order, func(x, y series) int { return cmp.Compare(y.colour, x.colour) })
 	for _, s := range order {
-		fmt.Fprintf(&b, `<polyline class="l c%d" points="`, s.colour)
+		fmt.Fprintf(&b, `<polyline class="l %s" points="`, tint(s.colour))
 		for _, p := range s.points {
 			if a.logX && p.X < a.fromX {
 				p.X = a.fromX
@@ -178,7 +186,7 @@ func legend(list []series) string {
 	var b strings.Builder
 	b.WriteString(`<p class="legend">`)
 	for _, s := range list {
-		fmt.Fprintf(&b, `<span><i class="c%d"></i>%s</span> `, s.colour, html.EscapeString(s.name))
+		fmt.Fprintf(&b, `<span><i class="%s"></i>%s</span> `, tint(s.colour), html.EscapeString(s.name))
 	}
 	b.WriteString("</p>")
 	return b.String()
@@ -234,14 +242,18 @@ func (a *axes) grid(b *strings.Builder) {
 		marks = nil
 		for x := a.fromX; x <= a.toX*1.001; x *= 10 {
 			marks = append(marks, x)
+			if a.toX/a.fromX <= 100 {
+				marks = append(marks, 2*x, 5*x)
+			}
 		}
+		marks = slices.DeleteFunc(marks, func(x float64) bool { return x > a.toX*1.001 })
 	}
 	for _, x := range marks {
 		fmt.Fprintf(b, `<line class="g" x1="%.1f" x2="%.1f" y1="%g" y2="%g"/>`, a.at(x), a.at(x), plotTop, plotHeight-plotBottom)
 		fmt.Fprintf(b, `<text x="%.1f" y="%g" text-anchor="middle">%s</text>`, a.at(x), plotHeight-plotBottom+15, tidy(x))
 	}
 	fmt.Fprintf(b, `<text x="%g" y="%g" text-anchor="end">%s</text>`, plotWidth-plotRight, plotHeight-4, html.EscapeString(a.x))
-	fmt.Fprintf(b, `<text x="%g" y="%g">%s</text>`, 2.0, plotHeight-4, html.EscapeString(a.y))
+	fmt.Fprintf(b, `<text x="%g" y="%g">%s</text>`, 2.0, plotTop-16, html.EscapeString(a.y))
 }
 
 // tidy is a tick's number.
@@ -284,7 +296,7 @@ func bars(list []bar) template.HTML {
 	for i, x := range list {
 		y := 4 + row*float64(i)
 		fmt.Fprintf(&b, `<text x="%g" y="%g" text-anchor="end">%s</text>`, left-6, y+16, html.EscapeString(x.name))
-		fmt.Fprintf(&b, `<rect class="b c%d" x="%g" y="%g" width="%.1f" height="%g" rx="2"/>`, x.colour, left, y+4, max(x.s.Median*width, 1), row-8)
+		fmt.Fprintf(&b, `<rect class="b %s" x="%g" y="%g" width="%.1f" height="%g" rx="2"/>`, tint(x.colour), left, y+4, max(x.s.Median*width, 1), row-8)
 		if x.s.Max > x.s.Min {
 			fmt.Fprintf(&b, `<line class="w" x1="%.1f" x2="%.1f" y1="%g" y2="%g"/>`, left+x.s.Min*width, left+x.s.Max*width, y+12, y+12)
 		}

@@ -85,6 +85,9 @@ func (c *CaseReport) print(b *bytes.Buffer) {
 	}
 	if len(c.Rows) > 0 {
 		aligned(b, func(t io.Writer) { c.printRows(t) })
+		for _, why := range c.missing() {
+			fmt.Fprintf(b, "- %s\n", why)
+		}
 	}
 	for _, p := range c.partTables() {
 		aligned(b, func(t io.Writer) { p.print(t) })
@@ -109,6 +112,22 @@ func thousands(n int) string {
 		return fmt.Sprintf("%dk", (n+500)/1000)
 	}
 	return fmt.Sprint(n)
+}
+
+// who is a row's policy, and at which of several values.
+func (c *CaseReport) who(r *Row) string {
+	if r.Value == nil || len(c.values()) < 2 {
+		return r.Policy
+	}
+	return r.Policy + " at " + plainNumber(*r.Value)
+}
+
+// valueWords is a value with what it stands for.
+func (c *CaseReport) valueWords(v float64) string {
+	if k := c.Knee; k != nil && k.Load == 0 {
+		return fmt.Sprintf("%s of the knee, %s %s", plainNumber(v), c.Vary, three(k.of(v)))
+	}
+	return c.Vary + " " + plainNumber(v)
 }
 
 func (c *CaseReport) varied() bool {
@@ -137,20 +156,31 @@ func (c *CaseReport) printRows(t io.Writer) {
 		}
 		fmt.Fprintln(t)
 	}
-	c.printMissing(t)
 }
 
-// printMissing says why cells hold a dash.
-func (c *CaseReport) printMissing(t io.Writer) {
-	said := map[string]bool{}
+// missing says why cells hold a dash, each reason once.
+func (c *CaseReport) missing() (out []string) {
+	var reasons []string
+	who := map[string][]string{}
 	for i := range c.Rows {
 		for _, col := range columns {
-			if why := c.Rows[i].Figures[col.figure].Missing; why != "" && !said[c.Rows[i].Policy+why] {
-				said[c.Rows[i].Policy+why] = true
-				fmt.Fprintf(t, "- %s: %s\n", c.Rows[i].Policy, why)
+			why := c.Rows[i].Figures[col.figure].Missing
+			if name := c.who(&c.Rows[i]); why != "" && !slices.Contains(who[why], name) {
+				if len(who[why]) == 0 {
+					reasons = append(reasons, why)
+				}
+				who[why] = append(who[why], name)
 			}
 		}
 	}
+	for _, why := range reasons {
+		names := strings.Join(who[why], ", ")
+		if len(who[why]) == len(c.Rows) && len(c.Rows) > 1 {
+			names = "all"
+		}
+		out = append(out, names+": "+why)
+	}
+	return out
 }
 
 // cell is a spread as a table shows it.

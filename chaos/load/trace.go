@@ -3,6 +3,7 @@ package load
 import (
 	"bufio"
 	"compress/gzip"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -51,6 +52,9 @@ func ReadTrace(r io.Reader, seed uint64) (Source, error) {
 	first, err := buffered.Peek(1)
 	switch {
 	case err != nil:
+		if errors.Is(err, io.EOF) {
+			return nil, errors.New("it is empty")
+		}
 		return nil, fmt.Errorf("reading its first byte: %w", err)
 	case first[0] == '{':
 		if start, _ := buffered.Peek(len(recordStart)); string(start) == recordStart {
