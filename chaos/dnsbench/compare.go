@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/spillway-lb/spillway/chaos/dnsload"
+	"github.com/spillway-lb/spillway/chaos/machine"
 )
 
 // bounds are how much of a peer's CPU time per answer ours may take: where both are saturated, and at a fixed rate. 0:
@@ -41,7 +42,7 @@ func (o *options) compare(all []*server, w *world) error {
 		asked[i] = w.asked[rng.IntN(len(w.asked))]
 	}
 	out := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(out, "%d networks, %d rounds of %s, machine load %s\n", o.networks, o.rounds, o.window, machineLoad())
+	fmt.Fprintf(out, "%d networks, %d rounds of %s, machine load %s\n", o.networks, o.rounds, o.window, machine.Load())
 	fmt.Fprintln(out, "RATE\tSERVER\tCPU us/ANSWER\tOURS/THEIRS\tLEAST\tGREATEST\tBOUND\t\tANSWERS/s\tp50\tp99\tWRONG\tUNANSWERED")
 	for _, rate := range o.rates {
 		list, err := o.turns(all, w, rate, asked)
@@ -78,7 +79,7 @@ func (o *options) turns(all []*server, w *world, rate float64, asked []uint32) (
 			if _, err := l.Run(contextOfRun, warming); err != nil {
 				return nil, err
 			}
-			before, err := processorTime(s.cmd.Process.Pid)
+			before, err := machine.ProcessorTime(s.cmd.Process.Pid)
 			if err != nil {
 				return nil, fmt.Errorf("%s: %w", s.label, err)
 			}
@@ -89,7 +90,7 @@ func (o *options) turns(all []*server, w *world, rate float64, asked []uint32) (
 			if err != nil {
 				return nil, err
 			}
-			after, err := processorTime(s.cmd.Process.Pid)
+			after, err := machine.ProcessorTime(s.cmd.Process.Pid)
 			if err != nil || r.Answered == 0 {
 				return nil, fmt.Errorf("%s: %d of %d queries answered, %w", s.label, r.Answered, r.Sent, err)
 			}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/spillway-lb/spillway/chaos/dnsload"
+	"github.com/spillway-lb/spillway/chaos/machine"
 )
 
 const (
@@ -115,7 +116,7 @@ func (s *server) start(dir, db string, core int) error {
 	defer log.Close()
 	s.cmd = exec.Command("taskset", append([]string{"-c", fmt.Sprint(core), s.program}, s.command...)...)
 	s.cmd.Dir, s.cmd.Stdout, s.cmd.Stderr = dir, log, log
-	dieWithUs(s.cmd)
+	machine.DieWithUs(s.cmd)
 	return s.cmd.Start()
 }
 

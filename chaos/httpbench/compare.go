@@ -6,6 +6,8 @@ import (
 	"slices"
 	"text/tabwriter"
 	"time"
+
+	"github.com/spillway-lb/spillway/chaos/machine"
 )
 
 // suites are what can be measured, in this order.
@@ -107,7 +109,7 @@ func perRequest(o *options, all []*system, _ string) error {
 	if err != nil {
 		return err
 	}
-	fmt.Printf("\nCPU per request of 1 KB, %d connections kept, %d rounds of %s, machine load %s\n", connections, o.rounds, o.window, machineLoad())
+	fmt.Printf("\nCPU per request of 1 KB, %d connections kept, %d rounds of %s, machine load %s\n", connections, o.rounds, o.window, machine.Load())
 	return table(list, func(c comparison) float64 { return c.perRequest })
 }
 
@@ -124,7 +126,7 @@ func perEvent(o *options, all []*system, _ string) error {
 		return err
 	}
 	fmt.Printf("\nCPU per event, %d streams of %d events/s, of %d where there are two hops, %d rounds of %s, machine load %s\n",
-		openStreams, 1_000_000/eventGap, 1_000_000/slowGap, o.rounds, o.window, machineLoad())
+		openStreams, 1_000_000/eventGap, 1_000_000/slowGap, o.rounds, o.window, machine.Load())
 	return table(list, func(c comparison) float64 { return c.perEvent })
 }
 
@@ -194,7 +196,7 @@ const settling = 15 * time.Second
 
 // perStream: memory of streams that are open and nearly silent, in processes that have just begun.
 func perStream(o *options, all []*system, _ string) error {
-	fmt.Printf("\nmemory per open stream, %d streams with an event every %ds, machine load %s\n", o.held, soakGap/1_000_000, machineLoad())
+	fmt.Printf("\nmemory per open stream, %d streams with an event every %ds, machine load %s\n", o.held, soakGap/1_000_000, machine.Load())
 	out := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(out, "HOP\tKB PER STREAM\tBOUND\t\tKB BEFORE\tBAD")
 	for _, s := range all {
@@ -274,7 +276,7 @@ func firstToken(o *options, all []*system, worker string) error {
 			}
 		}
 	}
-	fmt.Printf("\ntime to the first event, %d streams/s, %s, %d rounds of %s, machine load %s\n", perSecond, streamOrder, o.rounds, o.window, machineLoad())
+	fmt.Printf("\ntime to the first event, %d streams/s, %s, %d rounds of %s, machine load %s\n", perSecond, streamOrder, o.rounds, o.window, machine.Load())
 	out := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(out, "THROUGH\tp50 ms\tp99 ms\tADDED p50\tBOUND\t\tADDED p99\tBOUND\t\tCPU us/EVENT\tBAD")
 	for _, f := range all2 {

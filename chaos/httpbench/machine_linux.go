@@ -1,16 +1,12 @@
 package main
 
 import (
-	"bytes"
 	"fmt"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
-	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -40,8 +36,6 @@ func alone(core int) error {
 	return nil
 }
 
-func dieWithUs(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} }
-
 // sleepFinely makes this goroutine's thread wake up at the microsecond that it asked for.
 func sleepFinely() {
 	runtime.LockOSThread()
@@ -52,50 +46,6 @@ func sleepFinely() {
 func sleepNanos(ns int64) {
 	ts := syscall.NsecToTimespec(max(ns, 1))
 	_, _, _ = syscall.RawSyscall(syscall.SYS_NANOSLEEP, uintptr(unsafe.Pointer(&ts)), 0, 0) // an early end is as good
-}
-
-// processorTime is what all threads of a process have used so far.
-func processorTime(pid int) (time.Duration, error) {
-	stats, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
-	if err != nil || len(stats) == 0 {
-		return 0, fmt.Errorf("process %d is gone", pid)
-	}
-	var sum int64
-	for _, path := range stats {
-		b, err := os.ReadFile(path)
-		if err != nil {
-			continue // a thread that ended
-		}
-		ns, err := strconv.ParseInt(strings.Fields(string(b))[0], 10, 64)
-		if err != nil {
-			return 0, err
-		}
-		sum += ns
-	}
-	return time.Duration(sum), nil
-}
-
-// residentKB is a process's memory.
-func residentKB(pid int) (int64, error) {
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		return 0, err
-	}
-	for line := range bytes.Lines(b) {
-		if rest, ok := bytes.CutPrefix(line, []byte("VmRSS:")); ok {
-			return strconv.ParseInt(strings.Fields(string(rest))[0], 10, 64)
-		}
-	}
-	return 0, fmt.Errorf("process %d has no memory", pid)
-}
-
-// machineLoad is the system's load of the last minute.
-func machineLoad() string {
-	b, err := os.ReadFile("/proc/loadavg")
-	if err != nil {
-		return "unknown"
-	}
-	return strings.Fields(string(b))[0]
 }
 
 // family are a process and all that it has started.

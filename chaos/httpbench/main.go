@@ -14,6 +14,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/spillway-lb/spillway/chaos/machine"
 )
 
 // contextOfRun ends when somebody interrupts the program.
@@ -91,7 +93,7 @@ func bench(o *options) error {
 	worker := fmt.Sprintf("127.0.0.1:%d", workerPort)
 	cmd := exec.Command(self, "-work", worker)
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
-	dieWithUs(cmd)
+	machine.DieWithUs(cmd)
 	if err := cmd.Start(); err != nil {
 		return err
 	}

@@ -15,6 +15,7 @@ import (
 	"text/template"
 	"time"
 
+	"github.com/spillway-lb/spillway/chaos/machine"
 	"github.com/spillway-lb/spillway/internal/spec"
 	"github.com/spillway-lb/spillway/internal/uplink"
 )
@@ -182,7 +183,7 @@ func (s *system) start(cores string) error {
 		}
 		h.cmd = exec.Command("taskset", args...)
 		h.cmd.Dir, h.cmd.Stdout, h.cmd.Stderr = s.dir, log, log
-		dieWithUs(h.cmd)
+		machine.DieWithUs(h.cmd)
 		err = h.cmd.Start()
 		_ = log.Close() // the process has its own
 		if err != nil {
@@ -242,7 +243,7 @@ func (s *system) stop() {
 // used is what the hop's processes have used so far.
 func (h *hop) used() (sum time.Duration, err error) {
 	for _, pid := range h.pids {
-		d, err := processorTime(pid)
+		d, err := machine.ProcessorTime(pid)
 		if err != nil {
 			return 0, fmt.Errorf("%s: %w", h.label, err)
 		}
@@ -253,11 +254,11 @@ func (h *hop) used() (sum time.Duration, err error) {
 
 func (h *hop) resident() (sum int64, err error) {
 	for _, pid := range h.pids {
-		kb, err := residentKB(pid)
+		n, err := machine.Resident(pid)
 		if err != nil {
 			return 0, fmt.Errorf("%s: %w", h.label, err)
 		}
-		sum += kb
+		sum += n >> 10
 	}
 	return sum, nil
 }

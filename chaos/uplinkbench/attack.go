@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"time"
 
+	"github.com/spillway-lb/spillway/chaos/machine"
 	"github.com/spillway-lb/spillway/internal/identity"
 	"github.com/spillway-lb/spillway/internal/uplink"
 	"github.com/spillway-lb/spillway/internal/uplink/rogue"
@@ -28,7 +29,7 @@ func rogueID() identity.ID {
 // to the others.
 func attack(ctx context.Context, o *options, p *uplink.Parent, d *desk, parent, dir string) error {
 	for _, kind := range attacks {
-		stop, err := startSelf(ctx, "-parent", parent, "-dir", dir, "-rogue", kind)
+		_, stop, err := startSelf(ctx, "-parent", parent, "-dir", dir, "-rogue", kind)
 		if err != nil {
 			return err
 		}
@@ -40,7 +41,7 @@ func attack(ctx context.Context, o *options, p *uplink.Parent, d *desk, parent, 
 			return err
 		}
 		fmt.Printf("  one child %-8s parent %5.1f %% of a core; the others' age p50 %v, p99 %v, worst %v; it is refused %.0f times a second; waited for a processor %.0f %%\n",
-			kind+":", 100*w.cores, at(w.age, 0.5), at(w.age, 0.99), at(w.age, 1), float64(p.Refused()-refused)/(o.window/2).Seconds(), 100*w.waited)
+			kind+":", 100*w.own.cores, at(w.age, 0.5), at(w.age, 0.99), at(w.age, 1), float64(p.Refused()-refused)/(o.window/2).Seconds(), 100*w.own.waited)
 	}
 	return nil
 }
@@ -55,19 +56,19 @@ func misbehave(ctx context.Context, o *options) error {
 	return err
 }
 
-// startSelf runs this program once more. What it returns ends that.
-func startSelf(ctx context.Context, args ...string) (stop func(), err error) {
+// startSelf runs this program once more. What it returns is that process, and ends it.
+func startSelf(ctx context.Context, args ...string) (pid int, stop func(), err error) {
 	self, err := os.Executable()
 	if err != nil {
-		return nil, err
+		return 0, nil, err
 	}
 	cmd := exec.CommandContext(ctx, self, args...)
 	cmd.Stderr, cmd.Cancel, cmd.WaitDelay = os.Stderr, func() error { return cmd.Process.Signal(os.Interrupt) }, 10*time.Second
-	dieWithUs(cmd)
+	machine.DieWithUs(cmd)
 	if err := cmd.Start(); err != nil {
-		return nil, err
+		return 0, nil, err
 	}
-	return func() {
+	return cmd.Process.Pid, func() {
 		_ = cmd.Process.Signal(os.Interrupt) // it may have ended
 		_ = cmd.Wait()                       // so may this say
 	}, nil

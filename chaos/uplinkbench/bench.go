@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime"
 	"slices"
 	"strconv"
 	"time"
 
+	"github.com/spillway-lb/spillway/chaos/machine"
 	"github.com/spillway-lb/spillway/internal/capacity"
 	"github.com/spillway-lb/spillway/internal/identity"
 	"github.com/spillway-lb/spillway/internal/uplink"
@@ -48,11 +50,12 @@ func bench(ctx context.Context, o *options) error {
 		defer cancel()
 		_ = p.Stop(end) // the process ends
 	}()
-	others, err := startCrowd(ctx, o, p.Addr().String(), dir)
+	crowd, others, err := startCrowd(ctx, o, p.Addr().String(), dir)
 	if err != nil {
 		return err
 	}
 	defer others()
+	d.crowd = crowd
 	if err := measure(ctx, o, p, d); err != nil || !o.attacks {
 		return err
 	}
@@ -79,8 +82,8 @@ func issue(dir string, children int) (*identity.Certs, error) {
 	return identity.Load(f, nil)
 }
 
-// startCrowd runs this program as the children. What it returns ends them.
-func startCrowd(ctx context.Context, o *options, parent, dir string) (stop func(), err error) {
+// startCrowd runs this program as the children. What it returns is their process, and ends it.
+func startCrowd(ctx context.Context, o *options, parent, dir string) (pid int, stop func(), err error) {
 	args := []string{
 		"-parent", parent, "-dir", dir, "-children", strconv.Itoa(o.children), "-models", strconv.Itoa(o.models), "-moving", strconv.Itoa(o.moving),
 	}
@@ -118,17 +121,19 @@ func measure(ctx context.Context, o *options, p *uplink.Parent, d *desk) error {
 }
 
 func report(o *options, w *watched) error {
-	peak, err := peakMemory()
+	peak, err := machine.Peak(os.Getpid())
 	if err != nil {
 		return err
 	}
-	fmt.Printf("%d children x %d models, %d of them moving, for %v (load of the machine %s)\n", o.children, o.models, o.moving, o.window, machineLoad())
-	good := row("parent's processor", fmt.Sprintf("%.1f %% of a core", 100*w.cores), "30 %", w.cores <= maxCores)
+	fmt.Printf("%d children x %d models, %d of them moving, for %v (load of the machine %s)\n", o.children, o.models, o.moving, o.window, machine.Load())
+	good := row("parent's processor", fmt.Sprintf("%.1f %% of a core", 100*w.own.cores), "30 %", w.own.cores <= maxCores)
 	good = row("parent's peak memory", fmt.Sprintf("%d MB", peak>>20), "500 MB", peak <= maxMemory) && good
 	good = row("age of statements p99", fmt.Sprintf("%v (p50 %v, worst %v)", at(w.age, 0.99), at(w.age, 0.5), at(w.age, 1)), "300 ms", at(w.age, 0.99) <= maxAge) && good
-	fmt.Printf("  statements taken %.0f /s, %.0f us of the parent's processor each\n", w.rate, 1e6*w.cores/w.rate)
+	fmt.Printf("  statements taken %.0f /s, %.0f us of the parent's processor each\n", w.rate, 1e6*w.own.cores/w.rate)
+	fmt.Printf("  the children, one process of %d on the same %d cores, used %.1f %% of a core and waited for one %.0f %% of the time\n",
+		o.children, runtime.NumCPU(), 100*w.crowd.cores, 100*w.crowd.waited)
 	fmt.Printf("  of their age: made apart %s, on the way %s\n", quantiles(w.apart), quantiles(w.onWay))
-	fmt.Printf("  parent's goroutines waited for a thread %s; its threads waited for a processor %.0f %% of the time\n", quantiles(w.runnable), 100*w.waited)
+	fmt.Printf("  parent's goroutines waited for a thread %s; its threads waited for a processor %.0f %% of the time\n", quantiles(w.runnable), 100*w.own.waited)
 	if o.strict && !good {
 		return errors.New("a target was missed")
 	}

@@ -14,6 +14,7 @@ type desk struct {
 	mu    sync.Mutex
 	book  *capacity.Book
 	made  map[capacity.Path]time.Time
+	crowd int // the children's process
 	taken int
 	apart []time.Duration
 	onWay []time.Duration

@@ -3,27 +3,51 @@ package main
 import (
 	"context"
 	"math"
+	"os"
 	"runtime/metrics"
 	"time"
+
+	"github.com/spillway-lb/spillway/chaos/machine"
 )
 
 // watched is what was seen of the parent for a while.
 type watched struct {
-	cores, waited float64 // processors used, and wanted in vain because others of this machine had them
-	rate          float64 // statements taken a second
-	age           []time.Duration
-	apart, onWay  []time.Duration
-	runnable      []time.Duration // that goroutines were ready before they ran
+	own, crowd   usage
+	rate         float64 // statements taken a second
+	age          []time.Duration
+	apart, onWay []time.Duration
+	runnable     []time.Duration // that goroutines were ready before they ran
+}
+
+// usage is what a process had of the machine's processors meanwhile, and wanted in vain because others had them.
+type usage struct{ cores, waited float64 }
+
+// meter is what a process has had of them so far.
+type meter struct{ used, waited time.Duration }
+
+func read(pid int) (m meter, err error) {
+	if m.used, err = machine.ProcessorTime(pid); err == nil {
+		m.waited, err = machine.WaitingTime(pid)
+	}
+	return m, err
+}
+
+func (m meter) since(was meter, span time.Duration) usage {
+	return usage{(m.used - was.used).Seconds() / span.Seconds(), (m.waited - was.waited).Seconds() / span.Seconds()}
 }
 
 // watch looks at all statements ten times a second.
 func (d *desk) watch(ctx context.Context, window time.Duration) (*watched, error) {
 	var w watched
-	was, err := processorTime()
+	was, err := read(os.Getpid())
 	if err != nil {
 		return nil, err
 	}
-	lagged, waited := schedulingLags(), waitingTime()
+	theirs, err := read(d.crowd)
+	if err != nil {
+		return nil, err
+	}
+	lagged := schedulingLags()
 	d.begin()
 	from := time.Now()
 	for time.Since(from) < window {
@@ -39,14 +63,18 @@ func (d *desk) watch(ctx context.Context, window time.Duration) (*watched, error
 			}
 		}
 	}
-	is, err := processorTime()
+	span := time.Since(from)
+	is, err := read(os.Getpid())
 	if err != nil {
 		return nil, err
 	}
-	seconds := time.Since(from).Seconds()
+	now, err := read(d.crowd)
+	if err != nil {
+		return nil, err
+	}
 	taken := 0
 	taken, w.apart, w.onWay = d.noted()
-	w.cores, w.waited, w.rate = (is-was).Seconds()/seconds, (waitingTime()-waited).Seconds()/seconds, float64(taken)/seconds
+	w.own, w.crowd, w.rate = is.since(was, span), now.since(theirs, span), float64(taken)/span.Seconds()
 	w.runnable = since(lagged, schedulingLags())
 	return &w, nil
 }
