@@ -22,7 +22,7 @@ func usageCommand() *cobra.Command {
 		Use:   "usage DIR|FILE...",
 		Short: "Sum what tenants used, from the records that gateways keep; verify the files",
 		Long: `Sum what tenants used, from the files that gateways write when usage.dir is set. Each request counts once, also when files
-overlap. ` + "`spillway usage verify`" + ` says whether records are missing, stand twice, or cannot be read.`,
+overlap. Calls that pass unread, gRPC's and WebSockets, are counted in bytes. ` + "`spillway usage verify`" + ` says whether records are missing, stand twice, or cannot be read.`,
 		Example: "  spillway usage /var/lib/spillway/usage\n  spillway usage --by day,tenant usage-*.jsonl -o json\n  spillway usage verify /var/lib/spillway/usage",
 		GroupID: "operate",
 		Args:    cobra.MinimumNArgs(1),
@@ -33,13 +33,14 @@ overlap. ` + "`spillway usage verify`" + ` says whether records are missing, sta
 			}
 			rows := usageRows(r)
 			if output == "json" {
-				return printJSON(cmd.OutOrStdout(), rows)
+				err = printJSON(cmd.OutOrStdout(), rows)
+			} else {
+				printUsage(cmd.OutOrStdout(), rows, by)
 			}
-			printUsage(cmd.OutOrStdout(), rows, by)
 			for _, line := range usageTrouble(r) {
 				fmt.Fprintln(cmd.ErrOrStderr(), line)
 			}
-			return nil
+			return err
 		},
 	}
 	outputFlag(cmd, &output)
@@ -49,7 +50,8 @@ overlap. ` + "`spillway usage verify`" + ` says whether records are missing, sta
 }
 
 func usageVerifyCommand() *cobra.Command {
-	return &cobra.Command{
+	var output string
+	cmd := &cobra.Command{
 		Use:     "verify DIR|FILE...",
 		Short:   "Say whether records of usage are missing, stand twice, or cannot be read",
 		Example: "  spillway usage verify /var/lib/spillway/usage",
@@ -59,15 +61,28 @@ func usageVerifyCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			fmt.Fprintf(cmd.OutOrStdout(), "%d records in %d files\n", r.Records, r.Files)
-			for _, line := range usageTrouble(r) {
-				fmt.Fprintln(cmd.OutOrStdout(), line)
+			if output == "json" {
+				err = printJSON(cmd.OutOrStdout(), r)
+			} else {
+				printVerified(cmd.OutOrStdout(), r)
+			}
+			if err != nil {
+				return err
 			}
 			if r.Missing > 0 || len(r.Bad) > 0 {
 				return errors.New("the records are not whole\nhint: look for files that were left out, and at spillway_regional_usage_records_lost_total of the gateway")
 			}
 			return nil
 		},
+	}
+	outputFlag(cmd, &output)
+	return cmd
+}
+
+func printVerified(w io.Writer, r *usage.Report) {
+	fmt.Fprintf(w, "%d records in %d files\n", r.Records, r.Files)
+	for _, line := range usageTrouble(r) {
+		fmt.Fprintln(w, line)
 	}
 }
 
@@ -93,13 +108,13 @@ func printUsage(w io.Writer, rows []usageRow, by []string) {
 		for _, p := range by {
 			fmt.Fprintf(t, "%s\t", strings.ToUpper(p))
 		}
-		fmt.Fprintln(t, "REQUESTS\tPROMPT\tCACHED\tCOMPLETION\tDOLLARS")
+		fmt.Fprintln(t, "REQUESTS\tPROMPT\tCACHED\tCOMPLETION\tBYTES_IN\tBYTES_OUT\tDOLLARS")
 		for _, r := range rows {
 			parts := map[string]string{"tenant": r.Tenant, "model": r.Model, "region": r.Region, "day": r.Day}
 			for _, p := range by {
 				fmt.Fprintf(t, "%s\t", parts[p])
 			}
-			fmt.Fprintf(t, "%d\t%d\t%d\t%d\t%d.%06d\n", r.Requests, r.Prompt, r.Cached, r.Completion, r.Micros/1e6, r.Micros%1e6)
+			fmt.Fprintf(t, "%d\t%d\t%d\t%d\t%d\t%d\t%d.%06d\n", r.Requests, r.Prompt, r.Cached, r.Completion, r.BytesIn, r.BytesOut, r.Micros/1e6, r.Micros%1e6)
 		}
 	})
 }
