@@ -69,6 +69,23 @@ func status(pid int, key string) (int64, error) {
 	return 0, fmt.Errorf("the system does not say what process %d has in memory", pid)
 }
 
+// tick is what the kernel counts the processors' time in.
+const tick = 10 * time.Millisecond
+
+// Busy is what all processes of this machine have used of its processors so far, and the kernel with them. It is counted
+// in hundredths of a second.
+func Busy() (time.Duration, error) {
+	b, err := os.ReadFile("/proc/stat")
+	if err != nil {
+		return 0, err
+	}
+	var user, nice, system, idle, wait, irq, soft int64
+	if _, err := fmt.Sscanf(string(b), "cpu %d %d %d %d %d %d %d", &user, &nice, &system, &idle, &wait, &irq, &soft); err != nil {
+		return 0, fmt.Errorf("reading /proc/stat: %w", err)
+	}
+	return time.Duration(user+nice+system+irq+soft) * tick, nil
+}
+
 // Load is the system's load of the last minute.
 func Load() string {
 	b, err := os.ReadFile("/proc/loadavg")

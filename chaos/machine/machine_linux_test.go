@@ -34,6 +34,9 @@ func TestOwnFigures(t *testing.T) {
 	if waited, err := WaitingTime(pid); err != nil || waited < 0 {
 		t.Errorf("waited for %v: %v", waited, err)
 	}
+	if busy, err := Busy(); err != nil || busy <= 0 {
+		t.Errorf("the machine has been busy for %v: %v", busy, err)
+	}
 	if Load() == "" {
 		t.Error("no load")
 	}

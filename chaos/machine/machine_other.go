@@ -19,6 +19,9 @@ func ProcessorTime(int) (time.Duration, error) { return 0, errLinux }
 // WaitingTime is not known here.
 func WaitingTime(int) (time.Duration, error) { return 0, errLinux }
 
+// Busy is not known here.
+func Busy() (time.Duration, error) { return 0, errLinux }
+
 // Resident is not known here.
 func Resident(int) (int64, error) { return 0, errLinux }
 

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/spillway-lb/spillway/chaos/dnsload"
 	"github.com/spillway-lb/spillway/chaos/machine"
 	"github.com/spillway-lb/spillway/internal/capacity"
 	"github.com/spillway-lb/spillway/internal/identity"
@@ -25,6 +26,7 @@ const (
 
 // bench is the parent's process.
 func bench(ctx context.Context, o *options) error {
+	dnsload.Priority()
 	dir, err := os.MkdirTemp("", "uplinkbench-")
 	if err != nil {
 		return err
@@ -130,8 +132,8 @@ func report(o *options, w *watched) error {
 	good = row("parent's peak memory", fmt.Sprintf("%d MB", peak>>20), "500 MB", peak <= maxMemory) && good
 	good = row("age of statements p99", fmt.Sprintf("%v (p50 %v, worst %v)", at(w.age, 0.99), at(w.age, 0.5), at(w.age, 1)), "300 ms", at(w.age, 0.99) <= maxAge) && good
 	fmt.Printf("  statements taken %.0f /s, %.0f us of the parent's processor each\n", w.rate, 1e6*w.own.cores/w.rate)
-	fmt.Printf("  the children, one process of %d on the same %d cores, used %.1f %% of a core and waited for one %.0f %% of the time\n",
-		o.children, runtime.NumCPU(), 100*w.crowd.cores, 100*w.crowd.waited)
+	fmt.Printf("  on the same %d cores the %d children, one process, used %.1f %% of a core and waited for one %.0f %% of the time; all else used %.1f %%\n",
+		runtime.NumCPU(), o.children, 100*w.crowd.cores, 100*w.crowd.waited, 100*w.others)
 	fmt.Printf("  of their age: made apart %s, on the way %s\n", quantiles(w.apart), quantiles(w.onWay))
 	fmt.Printf("  parent's goroutines waited for a thread %s; its threads waited for a processor %.0f %% of the time\n", quantiles(w.runnable), 100*w.own.waited)
 	if o.strict && !good {

@@ -13,6 +13,7 @@ import (
 // watched is what was seen of the parent for a while.
 type watched struct {
 	own, crowd   usage
+	others       float64 // processors that the rest of the machine had
 	rate         float64 // statements taken a second
 	age          []time.Duration
 	apart, onWay []time.Duration
@@ -47,6 +48,10 @@ func (d *desk) watch(ctx context.Context, window time.Duration) (*watched, error
 	if err != nil {
 		return nil, err
 	}
+	busy, err := machine.Busy()
+	if err != nil {
+		return nil, err
+	}
 	lagged := schedulingLags()
 	d.begin()
 	from := time.Now()
@@ -72,9 +77,14 @@ func (d *desk) watch(ctx context.Context, window time.Duration) (*watched, error
 	if err != nil {
 		return nil, err
 	}
+	all, err := machine.Busy()
+	if err != nil {
+		return nil, err
+	}
 	taken := 0
 	taken, w.apart, w.onWay = d.noted()
 	w.own, w.crowd, w.rate = is.since(was, span), now.since(theirs, span), float64(taken)/span.Seconds()
+	w.others = max(0, (all-busy).Seconds()/span.Seconds()-w.own.cores-w.crowd.cores)
 	w.runnable = since(lagged, schedulingLags())
 	return &w, nil
 }
