@@ -73,7 +73,8 @@ func (a *Agent) embed(w http.ResponseWriter, r *http.Request) {
 		relay.WriteError(w, refusal)
 		return
 	}
-	part, ok := batch.ReadEmbeddings(v.body)
+	goes := v.goes()
+	part, ok := batch.ReadEmbeddings(goes.Bytes())
 	if ok && part.Items > 1 {
 		v.longest = max(1, v.estimate*part.Longest/part.Weight)
 	}

@@ -133,7 +133,7 @@ func (a *Agent) attempt(ctx context.Context, w http.ResponseWriter, v *visit, at
 			later(&res)
 		}
 	}
-	req, err := relay.Outbound(&m.ctx, v.r, at.worker.declared.URL+target(v.r.URL), body, nil)
+	req, err := relay.OutboundAs(&m.ctx, v.r, at.worker.declared.URL+target(v.r.URL), body, nil)
 	if err != nil {
 		res = relay.Result{Err: fmt.Errorf("forwarding the request: %w", err)}
 	} else {

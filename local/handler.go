@@ -81,7 +81,7 @@ func (a *Agent) read(w http.ResponseWriter, r *http.Request) (*visit, *openai.Er
 	if v.estimate <= 0 {
 		v.estimate = int64(v.env.Tokens(o.bytesPerToken(v.model)))
 	}
-	v.asks(o, a.cfg.Plain)
+	v.ask(o, a.cfg.Plain)
 	return v, a.limit(v, o)
 }
 

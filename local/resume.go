@@ -45,13 +45,18 @@ func (a *Agent) follow(v *visit, o *orders) {
 		v.stream.why = resume.Forbidden
 		return
 	}
-	q, why := resume.Examine(v.body, v.r.URL.Path, v.hop.Continues > 0)
+	body := v.body
+	if v.capped > 0 { // the rest is to keep to it
+		whole := v.goes()
+		body = whole.Bytes()
+	}
+	q, why := resume.Examine(body, v.r.URL.Path, v.hop.Continues > 0)
 	if v.stream.why = why; why != resume.None {
 		return
 	}
 	q.Usage = q.Usage || v.hop.AskUsage
 	v.stream.prompt = int(v.estimate)
-	v.stream.seam = resume.New(q, v.body, o.bytesPerToken(v.model), resume.Bounds{Text: limit, Room: a.vault.Room})
+	v.stream.seam = resume.New(q, body, o.bytesPerToken(v.model), resume.Bounds{Text: limit, Room: a.vault.Room})
 }
 
 // resume books a stream that was cut for another worker; false when that is not to be, and the stream is ended.
@@ -79,8 +84,8 @@ func (a *Agent) resume(w http.ResponseWriter, v *visit, res *relay.Result) bool 
 		return false
 	}
 	v.estimate += int64(v.stream.seam.Tokens())
-	v.asking = nil
-	v.asks(a.policy.Load(), a.cfg.Plain)
+	v.env.Model, v.capped = before.Model, 0
+	v.ask(a.policy.Load(), a.cfg.Plain)
 	v.query.Blocks = nil
 	v.retries, v.stream.joined = 1, true
 	return true

@@ -20,7 +20,7 @@ import (
 // resolve finds the model for a visit. Behind a gateway that is done already. A zone that stands alone serves what its
 // workers do: a name that the spec does not know is taken for a model's.
 func (a *Agent) resolve(v *visit, o *orders) *openai.Error {
-	v.raw, v.named, v.model = v.body, v.env.MaxTokens, v.env.Model
+	v.named, v.model = v.env.MaxTokens, v.env.Model
 	if !a.cfg.Plain {
 		return nil
 	}
@@ -80,11 +80,10 @@ func (a *Agent) classAlone(named spec.Class, given bool) spec.Class {
 
 // become makes the visit one for a model: the engine must see the name that its worker serves.
 func (v *visit) become(model string) {
-	v.model, v.body, v.env.MaxTokens = model, v.raw, v.named
+	v.model, v.capped, v.env.MaxTokens = model, 0, v.named
 	escaped := v.r.URL.EscapedPath()
 	if _, infer := openai.InferModel(escaped); !infer {
-		v.body = openai.WithModel(v.raw, &v.env, model)
-		return
+		return // the body names it; see goes
 	}
 	path := openai.InferPath(escaped, model)
 	if plain, err := url.PathUnescape(path); err == nil && path != escaped {
@@ -110,8 +109,7 @@ func (a *Agent) limit(v *visit, o *orders) *openai.Error {
 		n = min(n, longest-v.estimate*5/4-16) // an estimate may be a quarter too short
 	}
 	if v.named == 0 && n > 0 {
-		v.env.MaxTokens = int(n)
-		v.body = openai.WithLimit(v.body, v.r.URL.Path, int(n))
+		v.env.MaxTokens, v.capped = int(n), int(n)
 	}
 	return nil
 }

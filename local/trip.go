@@ -77,7 +77,8 @@ func merged(ctx context.Context, visits []*visit, parts []*batch.Part) *visit {
 	v.r.Header = http.Header{"Content-Type": {"application/json"}}
 	v.body = batch.Merge(parts)
 	v.env.Prompt, v.env.User = nil, ""
-	v.query.Blocks = v.blocks[:0] // no prefix: the parts have nothing in common
+	v.env.ModelStart, v.env.ModelEnd = 0, 0 // what is merged names the model that it goes to
+	v.query.Blocks = v.blocks[:0]           // no prefix: the parts have nothing in common
 	v.longest = visits[0].heaviest()
 	for _, o := range visits[1:] {
 		v.estimate += o.estimate

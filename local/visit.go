@@ -17,16 +17,16 @@ import (
 type visit struct {
 	r        *http.Request
 	body     []byte
-	asking   []byte // the body with the question for usage; nil when it is not to be asked
+	asks     bool // what goes on asks for the usage of the stream, which its client did not
 	env      openai.Envelope
 	hop      relay.Hop
 	class    spec.Class
 	model    string
-	raw      []byte // the body as it came; body is what goes on
-	named    int    // the output limit that the request named, in tokens; 0 when none
-	pinned   bool   // the caller insists on the model
-	estimate int64  // prompt tokens as the gateway or we estimated them, before correction
-	longest  int64  // tokens of the longest input when there are several, each a sequence of its own; 0 otherwise
+	named    int   // the output limit that the request named, in tokens; 0 when none
+	capped   int   // the one that it is given instead; 0 when none
+	pinned   bool  // the caller insists on the model
+	estimate int64 // prompt tokens as the gateway or we estimated them, before correction
+	longest  int64 // tokens of the longest input when there are several, each a sequence of its own; 0 otherwise
 	query    pick.Query
 	blocks   [16]uint64 // room for those of most prompts
 	marks    []uint64   // names of the prompt's beginnings in sketches; they lie in markRoom

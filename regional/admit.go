@@ -28,7 +28,7 @@ func (g *Gateway) admit(w http.ResponseWriter, r *http.Request, q *request) *ope
 	if !q.state.spec.Permits(q.tenant, q.state.home) {
 		return openai.Residency(g.cfg.Region)
 	}
-	if q.body, e = relay.ReadBody(w, r, q.state.spec.Routing.MaxBody, g.cfg.BodyTimeout); e != nil {
+	if q.raw, e = relay.ReadBody(w, r, q.state.spec.Routing.MaxBody, g.cfg.BodyTimeout); e != nil {
 		return e
 	}
 	if e = q.scan(r.URL); e != nil {
@@ -78,14 +78,13 @@ func (g *Gateway) authenticate(r *http.Request, st *state) (t *spec.Tenant, path
 
 // scan reads the envelope, or for an inference the path: its body is the engine's own business.
 func (q *request) scan(u *url.URL) *openai.Error {
-	q.raw = q.body
 	if model, ok := openai.InferModel(u.EscapedPath()); ok {
 		q.infer, q.inferPath = true, u.EscapedPath()
 		_, q.args, _ = strings.Cut(q.path, "?")
 		q.env.Model, q.env.N = model, 1
 		return nil
 	}
-	err := openai.Scan(q.body, &q.env)
+	err := openai.Scan(q.raw, &q.env)
 	if err == nil {
 		return nil
 	}
@@ -101,7 +100,7 @@ func (q *request) promptTokens() int {
 		return max(1, int(float64(q.source.Kept())/q.model.BytesPerToken))
 	}
 	if q.infer {
-		return max(1, int(float64(len(q.body))/q.model.BytesPerToken))
+		return max(1, int(float64(len(q.raw))/q.model.BytesPerToken))
 	}
 	return q.env.Tokens(q.model.BytesPerToken)
 }
@@ -120,7 +119,7 @@ func (q *request) read(h http.Header) *openai.Error {
 		return e
 	}
 	q.query = zone.Query{
-		Model: q.model.Name, PromptTokens: prompt, Asks: len(q.body) >= askFrom, Class: class, Residency: q.tenant.Residency,
+		Model: q.model.Name, PromptTokens: prompt, Asks: len(q.raw) >= askFrom, Class: class, Residency: q.tenant.Residency,
 		Spill: q.state.spec.Routing.Spill == nil || *q.state.spec.Routing.Spill, Margin: time.Duration(q.state.spec.Routing.SpillMargin),
 	}
 	q.hop.Flow, q.hop.TellEndpoint = relay.Flow(h, q.tenant), q.tenant.Trusted

@@ -46,7 +46,7 @@ func (g *Gateway) attempt(w http.ResponseWriter, r *http.Request, q *request, c 
 		}
 	}()
 	g.depart(p, p.ctx.End)
-	req, err := relay.Outbound(&p.ctx, r, "https://"+c.verdict.Endpoint+q.path, q.body, &hop)
+	req, err := relay.OutboundAs(&p.ctx, r, "https://"+c.verdict.Endpoint+q.path, q.body, &hop)
 	if err != nil {
 		return relay.Result{Err: err}
 	}

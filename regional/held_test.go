@@ -15,11 +15,17 @@ import (
 )
 
 // A prompt of 220 KB is in memory once while it is passed on, and not twice.
-func TestLongPromptsAreHeldOnce(t *testing.T) {
+func TestLongPromptsAreHeldOnce(t *testing.T) { promptsAreHeldOnce(t, "large") }
+
+// Nor is one of which the model is written anew.
+func TestLongPromptsToAnAliasAreHeldOnce(t *testing.T) { promptsAreHeldOnce(t, "roomiest") }
+
+func promptsAreHeldOnce(t *testing.T, asked string) {
 	const size, many = 220_000, 40
 	w := newWorld(t)
 	w.change(func(d *uplink.Directive) {
-		d.Spec = []byte(strings.Replace(worldSpec(), "max_body: 100000", "max_body: 1000000", 1))
+		d.Spec = []byte(strings.NewReplacer("max_body: 100000", "max_body: 1000000",
+			"aliases:\n", "aliases:\n  - name: roomiest\n    targets: [{model: large, weight: 1}]\n").Replace(worldSpec()))
 	})
 	g := w.gateway("fra", nil)
 	proceed := make(chan struct{})
@@ -29,7 +35,7 @@ func TestLongPromptsAreHeldOnce(t *testing.T) {
 	l := w.local(g, "fra", "fra-a", func(rw http.ResponseWriter, r *http.Request) { <-proceed; reply(rw, r) }, roomy)
 	t.Cleanup(let) // before the stand-in is closed, which waits for its handlers
 	w.served(g, "large")
-	body := `{"model":"large","max_tokens":16,"messages":[{"role":"user","content":"` + strings.Repeat("word ", size/5) + `"}]}`
+	body := `{"model":"` + asked + `","max_tokens":16,"messages":[{"role":"user","content":"` + strings.Repeat("word ", size/5) + `"}]}`
 	heap := func() uint64 {
 		var m runtime.MemStats
 		runtime.GC()
@@ -44,7 +50,10 @@ func TestLongPromptsAreHeldOnce(t *testing.T) {
 	}
 	for range many { // all are at work
 		select {
-		case <-l.bodies: // the stand-in below has each too, until its handler is over
+		case b := <-l.bodies: // the stand-in below has each too, until its handler is over
+			if want := strings.Replace(body, asked, "large", 1); string(b) != want {
+				t.Fatalf("of %d bytes came %d, beginning with %q", len(want), len(b), b[:40])
+			}
 		case err := <-answers:
 			t.Fatalf("an answer before the stand-in gave one: %v", err)
 		}

@@ -63,9 +63,10 @@ func (g *Gateway) admitPeer(w http.ResponseWriter, r *http.Request, q *request) 
 	}
 	g.metrics.guests.WithLabelValues("admitted").Inc()
 	var e *openai.Error
-	if q.body, e = relay.ReadBody(w, r, q.state.spec.Routing.MaxBody, g.cfg.BodyTimeout); e != nil {
+	if q.raw, e = relay.ReadBody(w, r, q.state.spec.Routing.MaxBody, g.cfg.BodyTimeout); e != nil {
 		return e
 	}
+	q.body = openai.WordingOf(q.raw)
 	if e = q.scan(r.URL); e == nil {
 		g.recognise(q, r.Header)
 	}

@@ -27,11 +27,11 @@ type request struct {
 	marks     marks
 	hop       relay.Hop
 	env       openai.Envelope
-	raw       []byte // the body as it came
-	body      []byte // as it goes on
-	infer     bool   // KServe's protocol: the model stands in the path
-	settled   bool   // the caller insists on the model
-	path      string // with the query that goes on
+	raw       []byte         // the body as it came
+	body      openai.Wording // as it goes on
+	infer     bool           // KServe's protocol: the model stands in the path
+	settled   bool           // the caller insists on the model
+	path      string         // with the query that goes on
 	lease     tenant.Lease
 	leased    bool
 	peer      bool // it came from another region's gateway

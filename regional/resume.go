@@ -44,13 +44,13 @@ func (g *Gateway) follow(q *request) {
 		q.stream.why = resume.Forbidden
 		return
 	}
-	e, why := resume.Examine(q.body, pathOf(q.path), q.hop.Continues > 0)
+	e, why := resume.Examine(q.raw, pathOf(q.path), q.hop.Continues > 0)
 	if q.stream.why = why; why != resume.None {
 		return
 	}
 	e.Usage = e.Usage || q.hop.AskUsage
 	q.stream.prompt = q.query.PromptTokens
-	q.stream.seam = resume.New(e, q.body, q.model.BytesPerToken, resume.Bounds{Text: text, Room: g.vault.Room})
+	q.stream.seam = resume.New(e, q.raw, q.model.BytesPerToken, resume.Bounds{Text: text, Room: g.vault.Room})
 }
 
 // resume makes the request one for the rest of a stream that was cut, to be sent elsewhere; false when that is not to be,
@@ -77,7 +77,9 @@ func (g *Gateway) resume(w http.ResponseWriter, q *request, c choice, res relay.
 	if body == nil || openai.Scan(body, &env) != nil {
 		return g.breakOff(w, q, c, res, resumeNot, seam.Why())
 	}
-	q.body, q.env, q.settled, q.retried = body, env, true, tierResumed
+	env.Model = q.env.Model // as the caller named it
+	q.raw, q.env, q.settled, q.retried = body, env, true, tierResumed
+	q.become(q.model)
 	q.stream.joined = true
 	n := seam.Tokens()
 	q.hop.Continues, q.hop.RetriesLeft, q.hop.MaxTokens = q.hop.Continues+n, 1, env.MaxTokens

@@ -39,15 +39,14 @@ func (g *Gateway) resolve(r *http.Request, q *request, svc *spec.Service) *opena
 
 // become makes the request one for a model: the engine must see the name that the worker serves.
 func (q *request) become(m *spec.Model) {
-	q.model = m
+	q.model, q.body = m, openai.WordingOf(q.raw)
 	if q.kind != relay.Usual {
 		return
 	}
 	if !q.infer {
-		q.body = openai.WithModel(q.raw, &q.env, m.Name)
+		q.body.SetModel(&q.env, m.Name)
 		return
 	}
-	q.body = q.raw
 	q.path = openai.InferPath(q.inferPath, m.Name)
 	if q.args != "" {
 		q.path += "?" + q.args

@@ -7,25 +7,10 @@ func Streams(path string) bool { return path == PathChat || path == PathCompleti
 // asksUsage is the member that makes an engine state the usage of a stream.
 const asksUsage = `"include_usage":true`
 
-// MayAskUsage reports whether WithUsage can be used on a request: it is streamed, its caller did not ask for usage, and
+// MayAskUsage reports whether Wording.AskUsage can be used on a request: it is streamed, its caller did not ask for usage, and
 // nothing in its options makes the question mean more than one event at the end (continuous_usage_stats, which vLLM
 // heeds only beside include_usage) or is for the engine to refuse.
 func (e *Envelope) MayAskUsage() bool { return e.Stream && !e.IncludeUsage && !e.oddOptions }
-
-// WithUsage returns a copy of body that asks for the usage of its stream. MayAskUsage must hold, and the envelope is that
-// of body: its place of the model is moved along.
-func WithUsage(body []byte, env *Envelope) []byte {
-	at, end, text := env.usageSplice(body)
-	out := make([]byte, 0, len(body)+len(text))
-	out = append(out, body[:at]...)
-	out = append(out, text...)
-	out = append(out, body[end:]...)
-	if env.ModelStart >= end {
-		env.ModelStart += len(text) - (end - at)
-		env.ModelEnd += len(text) - (end - at)
-	}
-	return out
-}
 
 // usageSplice says what part of the body is replaced, and by what.
 func (e *Envelope) usageSplice(body []byte) (at, end int, text string) {

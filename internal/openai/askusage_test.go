@@ -8,6 +8,18 @@ import (
 	"github.com/spillway-lb/spillway/internal/openai"
 )
 
+// withUsage is a body that asks for usage, and leaves its envelope in env.
+func withUsage(t *testing.T, body []byte, env *openai.Envelope) []byte {
+	t.Helper()
+	w := openai.WordingOf(body)
+	w.AskUsage(env)
+	out := w.Bytes()
+	if err := openai.Scan(out, env); err != nil {
+		t.Fatalf("%q: %v", out, err)
+	}
+	return out
+}
+
 func TestWithUsage(t *testing.T) {
 	for _, tc := range []struct{ in, want string }{
 		{`{"model":"m","stream":true}`, `{"stream_options":{"include_usage":true},"model":"m","stream":true}`},
@@ -26,7 +38,7 @@ func TestWithUsage(t *testing.T) {
 			t.Errorf("%s: may not ask", tc.in)
 			continue
 		}
-		got := openai.WithUsage([]byte(tc.in), &env)
+		got := withUsage(t, []byte(tc.in), &env)
 		if string(got) != tc.want {
 			t.Errorf("%s: got %s, want %s", tc.in, got, tc.want)
 		}
@@ -70,7 +82,7 @@ func FuzzWithUsage(f *testing.F) {
 			return
 		}
 		model := string(body[env.ModelStart:env.ModelEnd])
-		got := openai.WithUsage(body, &env)
+		got := withUsage(t, body, &env)
 		if string(got[env.ModelStart:env.ModelEnd]) != model {
 			t.Fatalf("the model moved in %q", got)
 		}

@@ -1,7 +1,6 @@
 package openai
 
 import (
-	"bytes"
 	"math"
 	"strconv"
 )
@@ -206,34 +205,4 @@ func count(key string, v []byte) (int, error) {
 		n = n*10 + int(c-'0')
 	}
 	return n, nil
-}
-
-// WithModel returns body with its model replaced: an alias must reach the engine as the model it resolved to. It
-// returns body itself when nothing changes.
-func WithModel(body []byte, env *Envelope, model string) []byte {
-	if raw := body[env.ModelStart:env.ModelEnd]; len(raw) == len(model)+2 && string(raw[1:len(raw)-1]) == model {
-		return body
-	}
-	out := make([]byte, 0, len(body)+len(model)+2)
-	out = append(out, body[:env.ModelStart]...)
-	out = appendQuoted(out, model)
-	return append(out, body[env.ModelEnd:]...)
-}
-
-// WithLimit returns a well-formed body of a request to path with an output limit at its end, where engines take it for
-// the last word.
-func WithLimit(body []byte, path string, tokens int) []byte {
-	end := bytes.LastIndexByte(body, '}')
-	if end < 0 {
-		return body
-	}
-	key := `,"max_tokens":`
-	if path == PathResponses {
-		key = `,"max_output_tokens":`
-	}
-	out := make([]byte, 0, len(body)+len(key)+10)
-	out = append(out, body[:end]...)
-	out = append(out, key...)
-	out = strconv.AppendInt(out, int64(tokens), 10)
-	return append(out, body[end:]...)
 }

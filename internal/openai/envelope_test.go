@@ -103,16 +103,29 @@ func TestScanAllocatesNothingForASteadyCaller(t *testing.T) {
 	}
 }
 
+// withModel and withLimit are bodies with these written anew.
+func withModel(body []byte, env *openai.Envelope, model string) []byte {
+	w := openai.WordingOf(body)
+	w.SetModel(env, model)
+	return w.Bytes()
+}
+
+func withLimit(body []byte, n int) []byte {
+	w := openai.WordingOf(body)
+	w.SetLimit(openai.PathChat, n)
+	return w.Bytes()
+}
+
 func TestWithModel(t *testing.T) {
 	body := []byte(`{"n":1,"model" : "alias","prompt":"model"}`)
 	var env openai.Envelope
 	if err := openai.Scan(body, &env); err != nil {
 		t.Fatal(err)
 	}
-	if got, want := string(openai.WithModel(body, &env, `big"one`)), `{"n":1,"model" : "big\"one","prompt":"model"}`; got != want {
+	if got, want := string(withModel(body, &env, `big"one`)), `{"n":1,"model" : "big\"one","prompt":"model"}`; got != want {
 		t.Fatalf("body is %s, want %s", got, want)
 	}
-	if got := openai.WithModel(body, &env, "alias"); &got[0] != &body[0] {
+	if got := withModel(body, &env, "alias"); &got[0] != &body[0] {
 		t.Fatal("an unchanged body was copied")
 	}
 }
@@ -143,7 +156,7 @@ func FuzzScan(f *testing.F) {
 			if env.ModelStart < 0 || env.ModelEnd > len(body) || env.ModelStart >= env.ModelEnd || body[env.ModelStart] != '"' {
 				t.Fatalf("model at %d..%d of %q", env.ModelStart, env.ModelEnd, body)
 			}
-			openai.WithModel(body, &env, "other")
+			withModel(body, &env, "other")
 		}
 		var ref struct {
 			Model *string `json:"model"`
@@ -184,7 +197,7 @@ func FuzzWithLimit(f *testing.F) {
 		if !json.Valid(body) || openai.Scan(body, &env) != nil {
 			return
 		}
-		out := openai.WithLimit(body, openai.PathChat, n)
+		out := withLimit(body, n)
 		var last struct {
 			MaxTokens int `json:"max_tokens"`
 		}

@@ -321,7 +321,7 @@ func newAsker(t *testing.T, refused *atomic.Int64, meter *openai.StreamMeter, wo
 	t.Helper()
 	back := httptest.NewServer(worker)
 	tr := relay.NewTransport(nil)
-	f := &relay.Forwarder{Transport: tr}
+	f, original := &relay.Forwarder{Transport: tr}, openai.WordingOf([]byte("original"))
 	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		req, err := relay.Outbound(r.Context(), r, back.URL, []byte("asking"), nil)
 		if err != nil {
@@ -329,7 +329,7 @@ func newAsker(t *testing.T, refused *atomic.Int64, meter *openai.StreamMeter, wo
 			return
 		}
 		_ = f.ForwardAs(r.Context(), w, req, meter, relay.Options{
-			HideUsage: true, Original: []byte("original"), Refused: func() { refused.Add(1) },
+			HideUsage: true, Original: &original, Refused: func() { refused.Add(1) },
 		})
 	}))
 	t.Cleanup(func() {

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 
+	"github.com/spillway-lb/spillway/internal/openai"
 	"github.com/spillway-lb/spillway/internal/resume"
 )
 
@@ -17,7 +18,7 @@ type Options struct {
 	HideUsage bool
 	// Original is the body as the client sent it, where the request's own body asks for usage in addition. A place that
 	// refuses the question (400 or 422, naming stream_options) is sent the original at once, and Refused is called.
-	Original []byte
+	Original *openai.Wording
 	// Refused is called when the place refused the question for usage. It must not be nil where Original is set.
 	Refused func()
 	// Claim is asked once, before anything is written to the client: false ends the forward as outrun by another. Nil
@@ -57,9 +58,7 @@ func (f *Forwarder) send(ctx context.Context, req *http.Request, opts *Options) 
 	_ = resp.Body.Close() // it was read, or is longer than a complaint needs to be
 	opts.Refused()
 	again := req.Clone(ctx)
-	again.Body = io.NopCloser(bytes.NewReader(opts.Original))
-	again.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(opts.Original)), nil }
-	again.ContentLength = int64(len(opts.Original))
+	carry(again, opts.Original)
 	return f.Transport.RoundTrip(again)
 }
 

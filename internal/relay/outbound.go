@@ -6,6 +6,8 @@ import (
 	"io"
 	"net/http"
 	"strings"
+
+	"github.com/spillway-lb/spillway/internal/openai"
 )
 
 // hopHeaders is how many headers a hop adds at most, about.
@@ -36,6 +38,18 @@ func Outbound(ctx context.Context, in *http.Request, url string, body []byte, ho
 		hop.Set(out.Header)
 	}
 	return out, nil
+}
+
+// OutboundAs is Outbound for a body of which a part may be written anew.
+func OutboundAs(ctx context.Context, in *http.Request, url string, body openai.Wording, hop *Hop) (*http.Request, error) {
+	if !body.Edited() {
+		return Outbound(ctx, in, url, body.Bytes(), hop)
+	}
+	out, err := Outbound(ctx, in, url, nil, hop)
+	if err == nil {
+		carry(out, &body)
+	}
+	return out, err
 }
 
 // Through builds a request that passes on whole to url, whose host it names: the caller's method and end-to-end headers,

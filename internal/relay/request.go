@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+
+	"github.com/spillway-lb/spillway/internal/openai"
 )
 
 // held is the body of a request that is in memory, and where the request goes.
@@ -14,6 +16,23 @@ type held struct {
 	bytes.Reader
 	url   url.URL
 	bytes []byte
+}
+
+// worded is the body of a request of which a part is written anew.
+type worded struct {
+	*openai.WordingReader
+	of *openai.Wording
+}
+
+// Close does nothing.
+func (worded) Close() error { return nil }
+
+func (w worded) again() (io.ReadCloser, error) { return worded{w.of.Reader(), w.of}, nil }
+
+// carry makes w the body of a request.
+func carry(r *http.Request, w *openai.Wording) {
+	body := worded{w.Reader(), w}
+	r.Body, r.GetBody, r.ContentLength = body, body.again, int64(w.Len())
 }
 
 // Close does nothing.
