@@ -226,13 +226,29 @@ func (s *Server) stageShow(context.Context) (*admin.StageAnswer, error) {
 	return out, nil
 }
 
+// stageFor is the stage that an operator means; nil: none is under way. Where this node knows of none, or of another, it
+// may only be behind the node that the stage was begun at, and asks the leader.
+func (s *Server) stageFor(ctx context.Context, number uint64) (*consensus.Stage, error) {
+	g := s.node.State().Stage
+	if g != nil && (number == 0 || number == g.Number) {
+		return g, nil
+	}
+	st, err := s.node.Read(ctx)
+	if err != nil {
+		return nil, refusal(err)
+	}
+	return st.Stage, nil
+}
+
 // endStage is an operator's promotion or rollback.
 func (s *Server) endStage(ctx context.Context, r admin.StageRequest, actor string) (*admin.StageAnswer, error) {
 	if r.Action != admin.StagePromote && r.Action != admin.StageRollback {
 		return nil, admin.BadRequest(fmt.Sprintf("action is %.64q", r.Action), "write promote or rollback")
 	}
-	g := s.node.State().Stage
+	g, err := s.stageFor(ctx, r.Number)
 	switch {
+	case err != nil:
+		return nil, err
 	case g == nil:
 		return nil, admin.Conflict("nothing is on trial", "spillway audit shows how the last trial ended; to go back further, apply an older spec")
 	case r.Number != 0 && r.Number != g.Number:

@@ -250,3 +250,24 @@ func TestGuardedApplyEverywhere(t *testing.T) {
 		t.Fatalf("%+v, %v", b, err)
 	}
 }
+
+// TestATrialEndsAtANodeThatIsBehind: what one node has answered as begun, the next one asked ends, though it may not have
+// heard of it yet.
+func TestATrialEndsAtANodeThatIsBehind(t *testing.T) {
+	p := newPlanet(t)
+	p.settle()
+	for i := range 24 {
+		text := specText()
+		if i%2 == 0 {
+			text = candidate()
+		}
+		a, err := p.admin(p.nodes[i%3]).Apply(t.Context(), admin.ApplyRequest{Name: "c.yaml", Text: text, Guard: "error_rate<2%"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := p.admin(p.nodes[(i+1)%3]).EndStage(t.Context(), admin.StageRequest{Action: admin.StagePromote, Number: a.Stage.Number})
+		if err != nil || b.SpecVersion != a.Version || b.Stage != nil {
+			t.Fatalf("round %d: spec %d on trial is promoted as %+v, %v", i, a.Version, b, err)
+		}
+	}
+}
