@@ -187,7 +187,7 @@ func checkLimits(p *problems, path, limits string) {
 }
 
 func checkVary(p *problems, path, vary string) {
-	if known := []string{"rate", "sessions", "clients", "workers"}; !slices.Contains(known, vary) {
+	if known := []string{"rate", "sessions", "clients", "workers", "thin"}; !slices.Contains(known, vary) {
 		p.add(path, fmt.Sprintf("%q cannot be varied", vary), strict.Suggest(vary, known, "things to vary"))
 	}
 }

@@ -37,7 +37,8 @@ type Experiment struct {
 	Policies []string `yaml:"policies"`
 	// Subject is the policy that is on trial; the others are what it is compared with. Default predictive.
 	Subject string `yaml:"subject" default:"predictive"`
-	// Vary is what values stand for: rate (requests per second), sessions, clients (of each region) or workers (of each group).
+	// Vary is what values stand for: rate (requests per second), sessions, clients (of each region), workers (of each group), or
+	// thin (one session and one worker of so many are kept).
 	Vary string `yaml:"vary" default:"rate"`
 	// Values are run one after the other. Default: one run, with what workload and fleet say.
 	Values []float64 `yaml:"values"`
@@ -65,6 +66,8 @@ type Experiment struct {
 	Steering bool `yaml:"steering"`
 	// Tenants share the requests. Default: everybody is one.
 	Tenants []Tenant `yaml:"tenants"`
+	// Meter adds what the simulator itself took, in figures that begin with sim_, and runs one thing at a time.
+	Meter bool `yaml:"meter"`
 	// Across are figures that are shown of all cases side by side, such as ttft_p99.
 	Across []string `yaml:"across"`
 	// Pass are the lines that must hold.

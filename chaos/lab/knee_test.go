@@ -134,3 +134,26 @@ func TestBaselinesAndPlaces(t *testing.T) {
 		t.Errorf("%+v of %v", e.Fleet, e.Places)
 	}
 }
+
+// TestMeter: what the simulator took is a figure where that is asked for, and says why it is none elsewhere; a thinned fleet is a
+// smaller one.
+func TestMeter(t *testing.T) {
+	e := good(t)
+	e.Seeds, e.Vary, e.Values, e.Meter = 1, "thin", []float64{1, 3}, true
+	e.Pass = []Line{{Line: "sim_rate(predictive, value=1) > 0"}, {Line: "sim_memory(predictive, value=1) > 0"}}
+	r, err := Run(t.Context(), e, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if processorSeconds() > 0 && !r.Passed {
+		t.Errorf("%+v", r.Lines)
+	}
+	whole, third := r.Cases[0].row("predictive", &e.Values[0]), r.Cases[0].row("predictive", &e.Values[1])
+	if len(whole.Busy) != 3 || len(third.Busy) != 1 || third.Sent >= whole.Sent {
+		t.Errorf("%d and %d workers, %d and %d requests", len(whole.Busy), len(third.Busy), whole.Sent, third.Sent)
+	}
+	e.Meter = false
+	if r, err = Run(t.Context(), e, Options{}); err != nil || r.Passed || !strings.Contains(r.Lines[0].Figures, "meter: true") {
+		t.Errorf("%v: %+v", err, r.Lines)
+	}
+}

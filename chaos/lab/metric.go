@@ -77,6 +77,7 @@ func allMetrics() []metric {
 			return positive(r.PerMillion, "no token was made")
 		}},
 	}
+	out = append(out, meterMetrics()...)
 	for _, t := range []struct {
 		name, title string
 		of          func(*sim.Result) *sim.Dist

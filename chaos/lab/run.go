@@ -148,6 +148,9 @@ func (p *play) run(ctx context.Context, jobs []*job) error {
 	if workers <= 0 {
 		workers = min(runtime.GOMAXPROCS(0), 2)
 	}
+	if p.e.Meter {
+		workers = 1
+	}
 	queue := make(chan *job)
 	var running sync.WaitGroup
 	errs := make([]error, workers)
@@ -239,30 +242,40 @@ func (p *play) job(ctx context.Context, j *job) error {
 	if err != nil {
 		return err
 	}
-	res, short, err := p.once(ctx, &c, j.policy, j.seed, func(done float64) { p.tell(j, done) })
+	res, how, err := p.once(ctx, &c, j.policy, j.seed, func(done float64) { p.tell(j, done) })
 	if err == nil {
 		j.outcome = outcomeOf(res, c.SLO)
-		j.outcome.short = short
+		if j.outcome.short = how.short; p.e.Meter {
+			j.outcome.meter(res, how.took)
+		}
 	}
 	return err
 }
 
-// once plays one scenario, and says so where its trace ended early.
-func (p *play) once(ctx context.Context, c *Case, policy string, seed uint64, progress func(float64)) (r *sim.Result, short string, err error) {
+// how a run went that is no outcome of it.
+type how struct {
+	short string  // the trace's end, where it came early
+	took  float64 // seconds of processors' time
+}
+
+// once plays one scenario.
+func (p *play) once(ctx context.Context, c *Case, policy string, seed uint64, progress func(float64)) (r *sim.Result, h how, err error) {
 	feed, err := c.open(p.e, p.o.Traces, seed)
 	if err != nil {
-		return nil, "", err
+		return nil, h, err
 	}
 	defer feed.Close()
 	s := c.scenario(p.e, policy, seed)
 	c.world(p.e, &s, feed, seed)
+	begun := processorSeconds()
 	if r, err = sim.Run(ctx, s, progress); err != nil {
-		return nil, "", err
+		return nil, h, err
 	}
+	h.took = processorSeconds() - begun
 	if at, ok := feed.Short(); ok {
-		short = fmt.Sprintf("the trace ends at %v of %v, and nobody asks after it: shorten duration, or write repeat: true in the workload", round(at), p.e.Duration)
+		h.short = fmt.Sprintf("the trace ends at %v of %v, and nobody asks after it: shorten duration, or write repeat: true in the workload", round(at), p.e.Duration)
 	}
-	return r, short, nil
+	return r, h, nil
 }
 
 // tell notes a job's progress and passes on that of all.

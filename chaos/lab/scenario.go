@@ -68,8 +68,14 @@ func (c *Case) with(value float64) (Case, error) {
 		for i := range out.Fleet {
 			out.Fleet[i].Count = whole(value)
 		}
+	case "thin":
+		w.Thin = whole(value)
+		out.Fleet = slices.Clone(c.Fleet)
+		for i := range out.Fleet {
+			out.Fleet[i].Count = whole(float64(out.Fleet[i].Count) / value)
+		}
 	default:
-		return out, fmt.Errorf("%q cannot be varied: use rate, sessions, clients or workers", c.Vary)
+		return out, fmt.Errorf("%q cannot be varied: use rate, sessions, clients, workers or thin", c.Vary)
 	}
 	return out, nil
 }

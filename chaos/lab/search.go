@@ -30,7 +30,7 @@ func (p *play) search(ctx context.Context, j *job) (*found, error) {
 		if err != nil {
 			return false, err
 		}
-		r, short, err := p.once(ctx, &c, j.policy, j.seed, func(done float64) { p.tell(j, min((step+done)/tries, 1)) })
+		r, how, err := p.once(ctx, &c, j.policy, j.seed, func(done float64) { p.tell(j, min((step+done)/tries, 1)) })
 		if err != nil {
 			return false, err
 		}
@@ -39,7 +39,7 @@ func (p *play) search(ctx context.Context, j *job) (*found, error) {
 		if r.Attainment < k.Attainment {
 			return false, nil
 		}
-		f.busy, f.short = ratio(float64(r.Measured.Completed), r.Window.Seconds())*r.E2E.Mean().Seconds(), short
+		f.busy, f.short = ratio(float64(r.Measured.Completed), r.Window.Seconds())*r.E2E.Mean().Seconds(), how.short
 		return true, nil
 	}
 	low, high := k.From, k.To

@@ -19,9 +19,17 @@ type planet struct {
 	n       uint64
 }
 
+// planetModels are asked for where nothing else is said.
+var planetModels = []string{"m-large", "m-mid", "m-small"}
+
+// client names a model's client.
+func (w *Workload) client(model, number int) uint64 {
+	return mix(w.Seed ^ mix(uint64(model)<<32|uint64(number)|1<<53))
+}
+
 func (w *Workload) planet() (Roots, error) {
 	if len(w.Models) == 0 {
-		w.Models = []string{"m-large", "m-mid", "m-small"}
+		w.Models = planetModels
 	}
 	var models []*genModel
 	var total float64
@@ -44,7 +52,7 @@ func (w *Workload) planet() (Roots, error) {
 	tenants := int32(0)
 	for i, m := range models {
 		for _, number := range slices.Sorted(maps.Keys(m.rates)) {
-			id := mix(w.Seed ^ mix(uint64(i)<<32|uint64(number)|1<<53))
+			id := w.client(i, number)
 			c := &genClient{model: m, number: number, id: id, index: int32(i), tenant: tenants, speed: speed, region: w.region(id)}
 			c.offset = int((w.From + w.Regions[c.region].Shift) / window)
 			tenants++

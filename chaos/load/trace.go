@@ -53,7 +53,7 @@ func ReadTrace(r io.Reader, seed uint64) (Source, error) {
 	switch {
 	case err != nil:
 		if errors.Is(err, io.EOF) {
-			return nil, errors.New("it is empty")
+			return nil, errors.New("it is empty: it has no first byte")
 		}
 		return nil, fmt.Errorf("reading its first byte: %w", err)
 	case first[0] == '{':
