@@ -70,6 +70,9 @@ type Config struct {
 	AdminSocket, AdminListen, MetricsListen string
 	// AdminGrants are what callers of AdminListen may do.
 	AdminGrants []admin.Grant
+	// Seed makes the same requests come to the same decisions, in tests and labs; 0 draws from the system. In production nobody
+	// may foresee what is drawn: there is no key for it.
+	Seed uint64
 	// Version is shown in status.
 	Version string
 	// Registry for metrics; nil makes one.

@@ -1,8 +1,6 @@
 package local
 
 import (
-	"crypto/rand"
-	"encoding/binary"
 	mrand "math/rand/v2"
 	"slices"
 	"strings"
@@ -79,11 +77,9 @@ type pool struct {
 }
 
 func newFloor(cfg Config) *floor {
-	var seed [24]byte
-	_, _ = rand.Read(seed[:]) // never fails: the runtime aborts instead
-	u := func(i int) uint64 { return binary.LittleEndian.Uint64(seed[8*i:]) }
+	rng, secret := cfg.sow()
 	return &floor{
-		cfg: cfg, rng: mrand.New(mrand.NewPCG(u(0), u(1))), secret: u(2),
+		cfg: cfg, rng: rng, secret: secret,
 		ledger: pick.NewLedger(), index: pick.NewIndex(cfg.PrefixIndex), lengths: pick.NewLengths(maxLengths),
 		workers: map[string]*worker{}, leaving: map[*worker]struct{}{}, pools: map[string]*pool{}, orders: firstOrders(cfg),
 		acks: map[string]capacity.Ack{}, budget: retryBurst, kick: make(chan struct{}, 1), thaw: make(chan struct{}, 1),

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net/http"
 	"time"
 
@@ -41,7 +40,7 @@ type LabConfig struct {
 	Policy string
 	// Spec in force; nil means defaults.
 	Spec *spec.Spec
-	// Seed of all chance in it.
+	// Seed of all chance in it; 0 counts as 1.
 	Seed uint64
 	// PrefixIndex bounds the memory of the prefix index, in bytes. Default 128 MiB.
 	PrefixIndex int
@@ -59,13 +58,13 @@ func NewLab(c LabConfig) (*Lab, error) {
 		return nil, err
 	}
 	cfg := Config{
-		Name: c.Name, Region: c.Region, Zone: c.Zone, Policy: c.Policy, Spec: c.Spec, PrefixIndex: c.PrefixIndex, Queue: c.Queue, Health: c.Health,
+		Name: c.Name, Region: c.Region, Zone: c.Zone, Policy: c.Policy, Spec: c.Spec, PrefixIndex: c.PrefixIndex, Queue: c.Queue, Health: c.Health, Seed: c.Seed,
 	}
+	cfg.Seed = max(cfg.Seed, 1) // 0 would be the system's chance
 	if cfg.PrefixIndex <= 0 {
 		cfg.PrefixIndex = defaultPrefixIndex
 	}
 	l := &Lab{floor: newFloor(cfg), path: capacity.Path{Region: c.Region, Zone: c.Zone, Instance: c.Name}, blank: c.Blank}
-	l.floor.rng, l.floor.secret = rand.New(rand.NewPCG(c.Seed, 0x51a)), c.Seed
 	l.request = &http.Request{Method: http.MethodPost, URL: pathURL(openai.PathCompletions), Header: http.Header{}}
 	return l, nil
 }

@@ -3,7 +3,6 @@ package local
 import (
 	"context"
 	"maps"
-	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -83,6 +82,7 @@ func (a *Agent) addWorker(d discover.Worker) {
 // observe looks at one worker until ctx ends: at once, then each interval with a tenth of jitter, or when asked to.
 func (a *Agent) observe(ctx context.Context, w *worker) {
 	var asked time.Time
+	looks := a.cfg.looks(w.declared.Name)
 	for {
 		if now := time.Now(); len(w.declared.Models) == 0 && (asked.IsZero() || w.stale.Swap(false) || now.Sub(asked) > modelsEvery) {
 			if a.askModels(ctx, w) {
@@ -95,7 +95,7 @@ func (a *Agent) observe(ctx context.Context, w *worker) {
 		if restarted {
 			asked = time.Time{}
 		}
-		wait := time.Duration(float64(a.cfg.ScrapeInterval) * (0.9 + 0.2*rand.Float64()))
+		wait := time.Duration(float64(a.cfg.ScrapeInterval) * looks.Jitter())
 		t := time.NewTimer(wait)
 		select {
 		case <-ctx.Done():

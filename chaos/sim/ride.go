@@ -47,6 +47,9 @@ type ride struct {
 // bytesPerToken is how long a token's text is: what the router estimates lengths by when the spec says nothing.
 const bytesPerToken = 4
 
+// quotes are the bytes around a prompt in its body: what a prompt costs is reckoned with them.
+const quotes = 2
+
 // arrive takes what the workload has due now, and plans the next time.
 func (r *run) arrive() error {
 	for {
@@ -117,7 +120,7 @@ func (r *run) enter(x *ride, z *zone) {
 	ask := &r.ask
 	*ask = local.LabAsk{
 		Model: r.model(q.Model), Tenant: r.tenant(q.Tenant), Class: r.class(q), Prompt: int64(q.PromptTokens),
-		Bytes: int64(q.PromptTokens) * bytesPerToken, Retries: 1, Blocks: r.blocks(q), Key: keyOf(q),
+		Bytes: int64(q.PromptTokens)*bytesPerToken + quotes, Retries: 1, Blocks: r.blocks(q), Key: keyOf(q),
 	}
 	if r.s.Limits != nil {
 		ask.MaxTokens = r.s.Limits(q)
@@ -252,7 +255,7 @@ func (r *run) finish(x *ride) {
 	u := openai.Usage{Prompt: q.PromptTokens, Completion: q.Output, Cached: s.Cached(), Stated: true}
 	x.worker.decodes = max(x.worker.decodes-1, 0) // its worker may have died since the last token
 	if x.push == nil {
-		x.zone.lab.End(x.attempt, u, local.EndWhole, r.time(x.last), r.time(r.now))
+		x.zone.lab.End(x.attempt, u, local.EndWhole, r.time(r.now), r.time(r.now))
 		r.leave(x, u, true)
 		r.settle(x.zone)
 	}

@@ -27,6 +27,7 @@ type worker struct {
 	cost    int64
 	dead    int // causes of its death that last
 	stalled int
+	looks   local.Looks
 	// slowdown is its group's.
 	slowdown float64
 	declared discover.Worker

@@ -16,7 +16,6 @@ type zone struct {
 	name    string
 	lab     *local.Lab
 	workers []*worker
-	rng     *rand.Rand // jitter of its scrapes
 	pumping bool
 	down    bool
 	deaths  int // causes of its death that last
@@ -39,14 +38,13 @@ type region struct {
 const (
 	seedZone = iota + 1
 	seedWorkers
-	seedScrapes
 	seedGateways
 	seedWAN
 )
 
 func (r *run) newZone(reg *region, z *Zone) error {
 	n := uint64(len(r.zones))
-	out := &zone{at: int32(n), region: reg, name: z.Name, rng: rand.New(rand.NewPCG(r.s.Seed, seedScrapes<<32|n))}
+	out := &zone{at: int32(n), region: reg, name: z.Name}
 	chance := rand.New(rand.NewPCG(r.s.Seed, seedWorkers<<32|n))
 	for i := range z.Groups {
 		g := &z.Groups[i]
@@ -63,7 +61,7 @@ func (r *run) newZone(reg *region, z *Zone) error {
 		return err
 	}
 	for _, w := range out.workers {
-		r.agenda.add(event{at: r.scrapeAfter(out, int64(out.rng.Float64()*float64(r.scrape))), kind: evScrape, who: w.at})
+		r.agenda.add(event{at: r.scrapeAfter(w), kind: evScrape, who: w.at})
 	}
 	r.agenda.add(event{at: int64(local.PatrolEvery), kind: evPatrol, who: out.at})
 	return nil
@@ -71,11 +69,11 @@ func (r *run) newZone(reg *region, z *Zone) error {
 
 // open starts a zone's instance, which knows nothing yet but its workers.
 func (r *run) open(z *zone) error {
-	seed := rand.New(rand.NewPCG(r.s.Seed, seedZone<<32|z.lives<<20|uint64(z.at)))
+	seed := r.seedOf(z)
 	z.lives++
 	lab, err := local.NewLab(local.LabConfig{
 		Region: z.region.name, Zone: z.name, Name: z.region.name + "-" + z.name, Policy: r.floors(), Spec: r.spec, Blank: r.blank,
-		Seed: seed.Uint64(), PrefixIndex: r.index,
+		Seed: seed, PrefixIndex: r.index,
 	})
 	if err != nil {
 		return err
@@ -83,6 +81,7 @@ func (r *run) open(z *zone) error {
 	z.lab = lab
 	now := r.time(r.now)
 	for _, w := range z.workers {
+		w.looks = local.NewLooks(seed, w.name)
 		if w.lab, err = lab.Add(w.declared, w.model, int64(w.engine.Limits().MaxModelLen), now); err != nil {
 			return err
 		}
@@ -95,14 +94,17 @@ func (r *run) open(z *zone) error {
 	return nil
 }
 
-// scrapeAfter is when a worker is looked at again: in an interval, with a tenth of jitter.
-func (r *run) scrapeAfter(z *zone, from int64) int64 {
-	return from + int64(float64(r.scrape)*(0.9+0.2*z.rng.Float64()))
+// seedOf is that of a zone's instance in its present life.
+func (r *run) seedOf(z *zone) uint64 {
+	return rand.New(rand.NewPCG(r.s.Seed, seedZone<<32|z.lives<<20|uint64(z.at))).Uint64()
 }
+
+// scrapeAfter is when a worker is looked at again.
+func (r *run) scrapeAfter(w *worker) int64 { return r.now + int64(float64(r.scrape)*w.looks.Jitter()) }
 
 // look reads a worker's page; what it says is booked when it is there.
 func (r *run) look(w *worker) {
-	r.agenda.add(event{at: r.scrapeAfter(w.zone, r.now), kind: evScrape, who: w.at})
+	r.agenda.add(event{at: r.scrapeAfter(w), kind: evScrape, who: w.at})
 	r.probe(w)
 }
 
