@@ -370,9 +370,9 @@ func TestWhyASpillIsHeldBack(t *testing.T) {
 func TestTheRetryIsSpentOnceForAllTiers(t *testing.T) {
 	for _, left := range []int{0, 1, 2} { // 2: a client's own request, by way of its home
 		r := newRegions(t, nil)
-		l := r.local(r.iad, "iad", "iad-a", func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, small("small"))
+		l := r.local(r.iad, "iad", "iad-a", func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, small("small"), small("large"))
 		r.tally("iad", 2)
-		r.world.served(r.iad, "small")
+		r.world.served(r.iad, "large") // which no peer has
 		var resp *http.Response
 		if left == 2 {
 			resp, _ = r.ask(r.fra, call{key: "key-acme", body: ask})
