@@ -41,7 +41,7 @@ func keepCollecting(ctx context.Context) {
 	}
 	tick := time.NewTicker(collectEvery)
 	defer tick.Stop()
-	samples := []metrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/gc/heap/allocs:bytes"}, {Name: "/memory/classes/heap/objects:bytes"}}
+	samples := []metrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/gc/heap/allocs:bytes"}, {Name: "/memory/classes/heap/objects:bytes"}, {Name: "/memory/classes/heap/free:bytes"}}
 	var r rhythm
 	for now := 0; ; {
 		metrics.Read(samples)
@@ -51,7 +51,7 @@ func keepCollecting(ctx context.Context) {
 			debug.SetGCPercent(p)
 			now = p
 		}
-		if quiet && r.worth(live, bytesOf(samples[2]), time.Now()) {
+		if quiet && r.worth(live, bytesOf(samples[2])+bytesOf(samples[3]), time.Now()) {
 			debug.FreeOSMemory()
 		}
 		select {
@@ -91,7 +91,7 @@ func (r *rhythm) look(made uint64, now time.Time) bool {
 	return r.quiet >= quietLooks
 }
 
-// worth says whether to give back what is held beside the live data.
+// worth says whether to give back what is held beside the live data: garbage, and memory that nothing is in.
 func (r *rhythm) worth(live, held uint64, now time.Time) bool {
 	if held < live+max(leftBehind, live/4) || now.Sub(r.back) < backEvery {
 		return false
