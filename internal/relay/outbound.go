@@ -19,7 +19,12 @@ var identity = []string{"identity"} // nobody changes it in place
 // and without Spillway-* headers, the body with its known length, and the hop's headers. Compression is not asked for,
 // so that events pass as they are made.
 func Outbound(ctx context.Context, in *http.Request, url string, body []byte, hop *Hop) (*http.Request, error) {
-	headers := len(in.Header) + 1
+	headers := 1
+	for name := range in.Header {
+		if !internal(name) {
+			headers++
+		}
+	}
 	if hop != nil {
 		headers += hopHeaders
 	}

@@ -35,7 +35,7 @@ type serverConn struct {
 	remote   string
 	peer     *tls.ConnectionState
 	watched  uint64
-	headers  int // of the last answer
+	headers  http.Header // of the last answer, for the next one to write over; nil while one is written
 
 	reads, writes due
 
@@ -137,8 +137,12 @@ func (c *serverConn) resumed(w *responseWriter, f Follower) {
 
 // ended ends an answer; false when the connection ends with it.
 func (c *serverConn) ended(w *responseWriter) bool {
-	c.headers = min(max(c.headers, len(w.header)), maxLines) // the next answer will have about as many
-	return w.finish()
+	kept := w.finish()
+	if len(w.header) <= maxLines {
+		clear(w.header) // whoever has it must not use it any more
+		c.headers = w.header
+	}
+	return kept
 }
 
 // handOver gives the connection to net/http, with what was read of it.
@@ -310,7 +314,10 @@ const (
 
 // answer runs the handler.
 func (c *serverConn) answer(p *parsed) answered {
-	w := &responseWriter{c: c, header: make(http.Header, c.headers)}
+	w := &responseWriter{c: c, header: c.headers}
+	if c.headers = nil; w.header == nil {
+		w.header = http.Header{}
+	}
 	c.begin(&w.ctx)
 	req := p.request(&w.ctx)
 	req.RemoteAddr, req.TLS = c.remote, c.peer

@@ -71,7 +71,6 @@ func (w *responseWriter) shed() {
 	if !w.begun {
 		return
 	}
-	w.c.headers = len(w.header)
 	rest := http.Header{}
 	for name, values := range w.header {
 		if w.trails(name) || strings.HasPrefix(name, http.TrailerPrefix) {
