@@ -4,6 +4,6 @@
 // given back while a stream is silent.
 //
 // It knows one way of writing everything and never guesses: what is written in any other way, and all that is rare (HTTP/2,
-// upgrades, large or chunked request bodies, Expect), goes to net/http with every byte that was read so far. So what is
-// refused, and how, is decided there.
+// upgrades, chunked request bodies, Expect), goes to net/http with every byte that was read so far. So what is refused, and
+// how, is decided there.
 package wire

@@ -24,10 +24,10 @@ type Follower interface {
 // stream that is silent, and no goroutine is woken for one that is not. It reports whether that is possible. Then the
 // handler uses neither w nor the body any more, nor a Header of w's that it has asked for before, and leaves what is to be
 // done in the end to f. It is not possible where w
-// or the body are not of this package.
+// or the body are not of this package, nor while the request is still being sent.
 func Follow(w http.ResponseWriter, body io.Reader, f Follower) bool {
 	b, ok := body.(*responseBody)
-	if !ok || !canFollow || cableOf(b.link) == nil {
+	if !ok || !canFollow || cableOf(b.link) == nil || !b.x.more.sent() {
 		return false
 	}
 	for {

@@ -17,8 +17,8 @@ import (
 	"github.com/spillway-lb/spillway/internal/lifetime"
 )
 
-// maxInline is the longest request body that is sent here, in bytes: one that is written in one go, before the answer is
-// looked at. For longer ones net/http reads and writes at once.
+// maxInline is how much of a request's body is written in one go with its head, before the answer is looked at, in bytes.
+// What is longer is written beside that.
 const maxInline = 32 << 10
 
 // Transport carries requests on connections that it keeps, in the goroutine of the caller. What is rare goes to the
@@ -60,17 +60,22 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	out := getOutput()
 	defer putOutput(out)
 	var err error
-	if out.b, err = appendRequest(out.b, req); err != nil {
+	var more *rest
+	if out.b, more, err = appendRequest(out.b, req); err != nil {
 		return nil, err
 	}
 	for {
 		k, err := t.connect(req.Context(), place{req.URL.Scheme, req.URL.Host})
 		if err != nil {
+			more.close()
 			return nil, err
 		}
-		resp, untouched, err := t.exchange(k, req, out.b)
+		resp, untouched, err := t.exchange(k, req, out.b, more)
 		if err != nil && untouched && k.used && req.Context().Err() == nil {
 			continue // the other side had closed it: nothing was sent
+		}
+		if untouched {
+			more.close()
 		}
 		return resp, err
 	}
@@ -113,22 +118,27 @@ func rare(req *http.Request) bool {
 	if req.Body == nil || req.Body == http.NoBody {
 		return false
 	}
-	return req.ContentLength <= 0 || req.ContentLength > maxInline
+	return req.ContentLength <= 0 || req.ContentLength > maxInline && req.GetBody == nil // which only those in memory have
 }
 
-// appendRequest writes a request, its body included, and closes that.
-func appendRequest(b []byte, req *http.Request) ([]byte, error) {
+// appendRequest writes a request, with as much of its body as goes with the head. The body is closed, unless there is more
+// of it.
+func appendRequest(b []byte, req *http.Request) (_ []byte, more *rest, err error) {
 	body := req.Body
 	if body == nil {
 		body = http.NoBody
 	}
-	defer func() { _ = body.Close() }() // it was read, or nobody wants it
+	defer func() {
+		if more == nil {
+			_ = body.Close() // it was read, or nobody wants it
+		}
+	}()
 	host := req.Host
 	if host == "" {
 		host = req.URL.Host
 	}
 	if !printable(host) {
-		return b, errors.New("wire: invalid Host")
+		return b, nil, errors.New("wire: invalid Host")
 	}
 	b = append(append(append(b, req.Method...), ' '), req.URL.RequestURI()...)
 	b = append(append(append(b, " HTTP/1.1\r\nHost: "...), host...), "\r\n"...)
@@ -140,12 +150,12 @@ func appendRequest(b []byte, req *http.Request) ([]byte, error) {
 			continue
 		}
 		if !token(name) {
-			return b, fmt.Errorf("wire: invalid header name %q", name)
+			return b, nil, fmt.Errorf("wire: invalid header name %q", name)
 		}
 		for _, v := range values {
 			v, ok := content(v)
 			if !ok {
-				return b, fmt.Errorf("wire: invalid value of header %s", name)
+				return b, nil, fmt.Errorf("wire: invalid value of header %s", name)
 			}
 			b = append(append(append(append(b, name...), ": "...), v...), "\r\n"...)
 		}
@@ -159,17 +169,20 @@ func appendRequest(b []byte, req *http.Request) ([]byte, error) {
 	}
 	b = append(b, "\r\n"...)
 	if n == 0 {
-		return b, nil
+		return b, nil, nil
 	}
-	head := len(b)
-	if need := head + int(n); cap(b) < need {
+	head, now := len(b), int(min(n, maxInline))
+	if need := head + now; cap(b) < need {
 		b = append(make([]byte, 0, need), b...)
 	}
-	b = b[:head+int(n)]
+	b = b[:head+now]
 	if _, err := io.ReadFull(body, b[head:]); err != nil {
-		return b, fmt.Errorf("wire: reading the request's body: %w", err)
+		return b, nil, fmt.Errorf("wire: reading the request's body: %w", err)
 	}
-	return b, nil
+	if n > maxInline {
+		more = &rest{body: body, left: n - maxInline}
+	}
+	return b, more, nil
 }
 
 // connect takes a connection that is kept, or makes one.
@@ -321,10 +334,11 @@ type exchange struct {
 	body    responseBody
 	ongoing atomic.Bool // until the connection is given back or closed
 	close   bool
+	more    *rest // of the request's body; nil when there is none
 }
 
 // exchange sends a request and reads the answer's head. untouched says that the other side cannot have seen the request.
-func (t *Transport) exchange(k *kept, req *http.Request, out []byte) (resp *http.Response, untouched bool, err error) {
+func (t *Transport) exchange(k *kept, req *http.Request, out []byte, more *rest) (resp *http.Response, untouched bool, err error) {
 	x := &exchange{t: t, k: k, ctx: req.Context()}
 	x.ongoing.Store(true)
 	x.stop.Watch(x.ctx, x)
@@ -334,6 +348,11 @@ func (t *Transport) exchange(k *kept, req *http.Request, out []byte) (resp *http
 		return nil, true, x.reason(err)
 	}
 	sent := err // it may have been answered all the same
+	if x.more = more; sent != nil {
+		more.close()
+	} else {
+		more.send(k.conn)
+	}
 	resp, err = x.read(req)
 	if err != nil {
 		x.end(false)
@@ -371,7 +390,7 @@ func (x *exchange) end(whole bool) {
 	if !x.ongoing.CompareAndSwap(true, false) {
 		return
 	}
-	if whole && free && !x.close && x.k.land() {
+	if whole && free && !x.close && x.more.sent() && x.k.land() {
 		x.t.keep(x.k)
 		return
 	}
