@@ -16,6 +16,7 @@ import (
 
 	"github.com/spillway-lb/spillway/consensus"
 	"github.com/spillway-lb/spillway/geo"
+	"github.com/spillway-lb/spillway/internal/relay"
 	"github.com/spillway-lb/spillway/internal/spec"
 )
 
@@ -176,7 +177,7 @@ func TestRedirectIsASingleHop(t *testing.T) {
 // TestRedirectWaitsForNoBody announces a body and never sends it.
 func TestRedirectWaitsForNoBody(t *testing.T) {
 	s := stillServer(t)
-	srv := httptest.NewServer(http.HandlerFunc(s.redirect))
+	srv := httptest.NewServer(relay.Guard(http.HandlerFunc(s.redirect))) // as the door has it
 	defer srv.Close()
 	c, err := net.Dial("tcp", srv.Listener.Addr().String())
 	if err != nil {
