@@ -45,7 +45,7 @@ type figures struct {
 
 // turn puts a load on a system for a while and takes its figures.
 func (f *figures) turn(o *options, s *system, put func(l *load) error) error {
-	l := newLoad(s.addr())
+	l := newLoad(s)
 	defer l.stop()
 	if err := put(l); err != nil {
 		return fmt.Errorf("%s: %w", s.label, err)
@@ -212,7 +212,7 @@ func perStream(o *options, all []*system, _ string) error {
 			}
 			before = append(before, kb)
 		}
-		l := newLoad(s.addr())
+		l := newLoad(s)
 		err := l.open(o.held, fmt.Sprintf("n=0 gap=%d", soakGap))
 		if err == nil {
 			time.Sleep(settling)

@@ -58,7 +58,7 @@ func (t *times) quantile(share float64) time.Duration {
 
 // load is what one turn puts on a server, and what came of it.
 type load struct {
-	addr      string
+	on        *system
 	done, bad atomic.Int64 // units of work: answers or events; and answers that were refused or broke off
 	took      times        // of answers, or of events from the worker to here
 	first     times        // from a request to the first event of its answer
@@ -71,8 +71,8 @@ type load struct {
 	wg    sync.WaitGroup
 }
 
-func newLoad(addr string) *load {
-	return &load{addr: addr, why: map[string]int{}, conns: map[net.Conn]struct{}{}}
+func newLoad(on *system) *load {
+	return &load{on: on, why: map[string]int{}, conns: map[net.Conn]struct{}{}}
 }
 
 // fail counts an answer that was none, unless the turn is over.
@@ -88,7 +88,7 @@ func (l *load) fail(err error) {
 }
 
 func (l *load) dial() (net.Conn, error) {
-	c, err := net.Dial("tcp", l.addr)
+	c, err := l.on.connect()
 	if err != nil {
 		return nil, err
 	}

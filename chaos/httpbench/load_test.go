@@ -32,7 +32,7 @@ func TestLoadAgainstTheWorker(t *testing.T) {
 	}
 	defer l.Close()
 	go func() { _ = work(l) }() // it ends with the listener
-	ld := newLoad(l.Addr().String())
+	ld := newLoad(&system{fixed: l.Addr().String()})
 	defer ld.stop()
 	c, err := ld.dial()
 	if err != nil {

@@ -41,7 +41,7 @@ func main() {
 	flag.StringVar(&o.dir, "dir", "bin/httpbench", "where servers run")
 	flag.IntVar(&o.rounds, "rounds", 5, "turns of each server")
 	flag.DurationVar(&o.window, "window", 2*time.Second, "length of a turn")
-	flag.StringVar(&o.only, "only", "local,path,haproxy,haproxies,nginx", "what to run")
+	flag.StringVar(&o.only, "only", "local,path,secure,haproxy,haproxies,haproxies-secure,nginx", "what to run")
 	flag.StringVar(&o.suites, "suites", "request,event,memory,first", "what to measure")
 	flag.IntVar(&o.held, "held", 2000, "open streams whose memory is measured")
 	flag.IntVar(&o.soaked, "soaked", 20_000, "streams that the suite soak holds open")

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"cmp"
+	"crypto/tls"
 	"embed"
 	"errors"
 	"fmt"
@@ -33,6 +34,7 @@ type system struct {
 	debian string // package that holds its program
 	hops   []*hop // the one that clients reach comes first
 	prep   func(s *system, dir string) error
+	secure bool // clients speak TLS to it
 
 	port   int
 	fixed  string // the address, where nothing is started
@@ -48,31 +50,41 @@ type hop struct {
 	cmd     *exec.Cmd
 }
 
-// ours are a local alone and the whole path. The mark tells another binary's from those that are measured.
+// ours are a local alone and the whole path, without and with TLS at its front door. The mark tells another binary's from
+// those that are measured.
 func ours(spillway, mark string) []*system {
+	path := func(label, gateway, local string, secure bool) *system {
+		return &system{
+			label: label + mark, files: "path", prep: preparePath, secure: secure,
+			hops: []*hop{
+				{label: gateway + mark, command: []string{spillway, "regional", "-c", "gateway.yaml"}},
+				{label: local + mark, command: []string{spillway, "local", "-c", "local.yaml"}},
+			},
+		}
+	}
 	return []*system{
 		{label: "local" + mark, files: "local", hops: []*hop{{label: "local" + mark, command: []string{spillway, "local", "-c", "local.yaml"}}}},
-		{
-			label: "path" + mark, files: "path", prep: preparePath,
-			hops: []*hop{
-				{label: "gateway" + mark, command: []string{spillway, "regional", "-c", "gateway.yaml"}},
-				{label: "local of two" + mark, command: []string{spillway, "local", "-c", "local.yaml"}},
-			},
-		},
+		path("path", "gateway", "local of two", false),
+		path("secure", "gateway from TLS", "local of secure", true),
 	}
 }
 
 // theirs are its peers.
 func theirs(spillway string) []*system {
+	pair := func(label, front, inner string, secure bool) *system {
+		return &system{
+			label: label, files: "haproxies", debian: "haproxy", secure: secure,
+			prep: func(_ *system, dir string) error { return makeCerts(spillway, filepath.Join(dir, "certs")) },
+			hops: []*hop{
+				{label: front, command: []string{"haproxy", "-db", "-f", "front.cfg"}},
+				{label: inner, command: []string{"haproxy", "-db", "-f", "inner.cfg"}},
+			},
+		}
+	}
 	return []*system{
 		{label: "haproxy", debian: "haproxy", hops: []*hop{{label: "haproxy", command: []string{"haproxy", "-db", "-f", "haproxy.cfg"}}}},
-		{
-			label: "haproxies", debian: "haproxy", prep: func(s *system, dir string) error { return makeCerts(spillway, filepath.Join(dir, "certs")) },
-			hops: []*hop{
-				{label: "haproxy to TLS", command: []string{"haproxy", "-db", "-f", "front.cfg"}},
-				{label: "haproxy from TLS", command: []string{"haproxy", "-db", "-f", "inner.cfg"}},
-			},
-		},
+		pair("haproxies", "haproxy to TLS", "haproxy from TLS", false),
+		pair("haproxies-secure", "haproxy of TLS", "haproxy behind it", true),
 		{label: "nginx", debian: "nginx", hops: []*hop{{label: "nginx", command: []string{"nginx", "-c", "nginx.conf"}}}},
 	}
 }
@@ -88,9 +100,10 @@ type comparison struct {
 
 // comparisons by our hop. A local chooses and queues, and a gateway has authentication, limits and choice on besides.
 var comparisons = map[string][]comparison{
-	"local":        {{"haproxy", 1.5, 1.1}, {"nginx", 0, 0}, {"local" + before, 0, 0}},
-	"gateway":      {{"haproxy to TLS", 2, 1.1}, {"haproxy", 2, 1.1}, {"gateway" + before, 0, 0}},
-	"local of two": {{"haproxy from TLS", 0, 0}, {"haproxy", 0, 0}, {"local of two" + before, 0, 0}},
+	"local":            {{"haproxy", 1.5, 1.1}, {"nginx", 0, 0}, {"local" + before, 0, 0}},
+	"gateway":          {{"haproxy to TLS", 2, 1.1}, {"haproxy", 2, 1.1}, {"gateway" + before, 0, 0}},
+	"gateway from TLS": {{"haproxy of TLS", 2, 1.1}, {"gateway from TLS" + before, 0, 0}},
+	"local of two":     {{"haproxy from TLS", 0, 0}, {"haproxy", 0, 0}, {"local of two" + before, 0, 0}},
 }
 
 // files are what the programs read.
@@ -111,6 +124,9 @@ func (s *system) Port(after ...int) int {
 func (s *system) Worker() string  { return s.worker }
 func (s *system) Dir() string     { return s.dir }
 func (s *system) KeyHash() string { return spec.HashKey(apiKey) }
+
+// Secure says that clients speak TLS to it.
+func (s *system) Secure() bool { return s.secure }
 
 func (s *system) addr() string {
 	if s.fixed != "" {
@@ -210,8 +226,19 @@ func (s *system) ready(within time.Duration) error {
 	return fmt.Errorf("%s does not answer (its logs are in %s): %w", s.label, s.dir, err)
 }
 
-func (s *system) ask() error {
+// connect makes a client's connection. Who answers is not looked at: the certificates are this run's own.
+func (s *system) connect() (net.Conn, error) {
 	c, err := net.Dial("tcp", s.addr())
+	if err == nil && s.secure {
+		return tls.Client(c, anybody), nil
+	}
+	return c, err
+}
+
+var anybody = &tls.Config{InsecureSkipVerify: true}
+
+func (s *system) ask() error {
+	c, err := s.connect()
 	if err != nil {
 		return err
 	}

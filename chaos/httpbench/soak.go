@@ -57,7 +57,7 @@ func (s *system) soak(o *options) error {
 	for i, h := range s.hops {
 		files[i] = openFiles(h.pids[0])
 	}
-	l := newLoad(s.addr())
+	l := newLoad(s)
 	defer l.stop()
 	began := time.Now()
 	l.streams(n, fmt.Sprintf("n=0 gap=%d", soakGap))
