@@ -5,11 +5,13 @@ import "slices"
 // baselinesName stands for all of the catalogue's baselines in a list of policies.
 const baselinesName = "baselines"
 
-// baselines are the policies of the catalogue that choose among a zone's workers: round robin, two at random, least requests,
-// least queue, weighted, session hash with bounded loads, prefix hash with bounded loads, and the rules of other systems.
+// baselines are the policies that the catalogue compares with: round robin, two at random, least requests, least queue, weighted,
+// session hash with bounded loads, prefix hash with bounded loads, the rules of other systems among a zone's workers, and those of
+// other systems that stand in all our tiers' place.
 var baselines = []string{
 	"round_robin", "power_of_two", "least_connections", "least_queue", "weighted_least_connections", "consistent_hash", "prefix_affinity",
 	"cache_aware", "overlap_cost", "score_blend", "sticky_until_saturated", "lmetric", "prequal",
+	"skywalker", "gorgo_priced", "prequal_pool",
 }
 
 // spelled puts the baselines in where their common name stands, each policy once.

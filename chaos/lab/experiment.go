@@ -10,7 +10,6 @@ import (
 	"github.com/spillway-lb/spillway/chaos/load"
 	"github.com/spillway-lb/spillway/chaos/sim"
 	"github.com/spillway-lb/spillway/internal/config"
-	"github.com/spillway-lb/spillway/local/pick"
 )
 
 // Experiment is a question to the simulator, as its file says it.
@@ -297,7 +296,7 @@ func (s *SLO) sim() sim.SLO { return sim.SLO{TTFT: s.TTFT, TPOT: s.TPOT, E2E: s.
 // so and do not hold. "all" stands for every policy there is, "baselines" for those of the catalogue.
 func (e *Experiment) Only(names []string) error {
 	if len(names) == 1 && names[0] == "all" {
-		names = pick.Policies()
+		names = sim.Policies()
 	}
 	names = spelled(names)
 	p := &problems{}
