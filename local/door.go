@@ -116,6 +116,9 @@ func (a *Agent) odd(s *http.Server) func(net.Listener) net.Listener {
 	s.Protocols.SetUnencryptedHTTP2(true)
 	refused := func(f framing.Fault) { a.meters.refused(openai.BadFraming(f.Message())) }
 	return func(l net.Listener) net.Listener {
-		return &framing.Listener{Listener: l, Refused: refused, Calmed: func() { a.meters.refused(openai.BadFraming("streams are reset in haste")) }}
+		return &framing.Listener{
+			Listener: l, Refused: refused, Calmed: func() { a.meters.refused(openai.BadFraming("streams are reset in haste")) },
+			HeadTimeout: s.ReadHeaderTimeout, Slow: func() { a.meters.refused(openai.BadFraming("a head does not come to its end")) },
+		}
 	}
 }

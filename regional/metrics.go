@@ -45,7 +45,7 @@ func newMetrics(r prometheus.Registerer, g *Gateway) (*metrics, error) {
 		tokens:       counter("tokens_total", "Tokens of answers by model, class and kind (prompt, of which cached, and completion); source tells what engines stated from what was estimated.", "model", "class", "kind", "source"),
 		fallbacks:    counter("fallbacks_total", "Requests that a model's fallback answered, by the model that was meant and the one that served.", "model", "served"),
 		samples:      counter("rtt_samples_total", "Round trips read from clients' connections by outcome: taken, unplaced (the address has no place), implausible, proxied (it is a trusted proxy's), or dropped for haste.", "outcome"),
-		doors:        counter("connections_refused_total", "Connections ended at the front door by reason: framing_* (a broken rule of HTTP/1.1), proxy_* (the PROXY header of a trusted proxy), http2_resets and http3_resets (streams reset in haste), http3_crowd.", "reason"),
+		doors:        counter("connections_refused_total", "Connections ended at the front door by reason: framing_* (a broken rule of HTTP/1.1), proxy_* (the PROXY header of a trusted proxy), http2_resets and http3_resets (streams reset in haste), http2_slow_heads (a head that did not come in limits.header_timeout), http3_crowd.", "reason"),
 		hedges:       counter("connects_hedged_total", "Second connections to another zone because the first was slow, by whether the second was there first (won, lost).", "outcome"),
 		ttft:         histogram("ttft_seconds", "Time from arrival to the first byte of the answer."),
 		duration:     histogram("request_seconds", "Time from arrival to the last byte of the answer."),

@@ -26,15 +26,17 @@ type openDoor struct {
 	cert    *frontCert // nil: plain HTTP
 	tls     *tls.Config
 	fast    bool // TLS is served by the short way too
-	udp     net.PacketConn
-	h3      *h3.Server // nil: no HTTP/3
-	altSvc  []string
-	meter   atomic.Pointer[meter] // nil until there is one
+	// headTimeout bounds how long a head may take over HTTP/2.
+	headTimeout time.Duration
+	udp         net.PacketConn
+	h3          *h3.Server // nil: no HTTP/3
+	altSvc      []string
+	meter       atomic.Pointer[meter] // nil until there is one
 }
 
 // openFront opens the clients' door. refused is told why connections are ended.
 func openFront(cfg *Config, h http.Handler, refused func(reason string), log *slog.Logger) (*door, error) {
-	o := &openDoor{refused: refused}
+	o := &openDoor{refused: refused, headTimeout: cfg.HeaderTimeout}
 	if err := o.certify(cfg, log); err != nil {
 		return nil, err
 	}
@@ -151,6 +153,7 @@ func (o *openDoor) rules(cfg *tls.Config) *framing.Listener {
 	return &framing.Listener{
 		TLS:     cfg,
 		Refused: func(f framing.Fault) { o.refused("framing_" + string(f)) }, Calmed: func() { o.refused("http2_resets") },
+		HeadTimeout: o.headTimeout, Slow: func() { o.refused("http2_slow_heads") },
 	}
 }
 

@@ -418,3 +418,34 @@ func (w *world) ready(g *regional.Gateway) {
 		return resp.StatusCode == 200
 	})
 }
+
+// TestAHeadThatDripsEndsItsConnection: over HTTP/2, where net/http has no bound for one. The connection is told of nothing:
+// its client is not listening, and another client is served meanwhile.
+func TestAHeadThatDripsEndsItsConnection(t *testing.T) {
+	w := newWorld(t)
+	files, reg := w.frontFiles("front"), prometheus.NewRegistry()
+	g := w.gateway("fra", func(c *regional.Config) {
+		c.HTTPCert, c.HTTPKey, c.Registry, c.HeaderTimeout = files.Cert, files.Key, reg, 2*time.Second
+	})
+	w.ready(g)
+	conn, err := tls.Dial("tcp", g.HTTPAddr().String(), &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}})
+	must(t, err)
+	defer func() { _ = conn.Close() }()
+	_, err = conn.Write(append([]byte("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"), h2frame(4, 0, 0, nil)...))
+	must(t, err)
+	_, err = conn.Write(h2frame(1, 0, 1, h2request(":method", "POST"))) // END_HEADERS is not set, and nothing follows
+	must(t, err)
+	if code, err := health2(g); code != http.StatusOK {
+		t.Errorf("meanwhile another client has %d: %v", code, err)
+	}
+	_ = conn.SetReadDeadline(time.Now().Add(time.Minute))
+	begun := time.Now()
+	_, err = io.Copy(io.Discard, conn)
+	var late net.Error
+	if errors.As(err, &late) && late.Timeout() {
+		t.Fatal("a minute of an unfinished head ended nothing")
+	}
+	if n := figure(t, reg, "spillway_regional_connections_refused_total", "http2_slow_heads"); n != 1 {
+		t.Errorf("after %v %v such connections are counted: %v", time.Since(begun), n, err)
+	}
+}

@@ -22,6 +22,10 @@ type Listener struct {
 	// Refused is told of each broken rule, and Calmed of each connection that reset too many streams. Neither may be nil.
 	Refused func(Fault)
 	Calmed  func()
+	// HeadTimeout bounds how long a request's head may take to come over HTTP/2; net/http bounds those of HTTP/1.1 itself.
+	// Slow is told of each connection that is ended for that. Zero is no bound.
+	HeadTimeout time.Duration
+	Slow        func()
 }
 
 // Accept implements net.Listener. A handshake happens at the first read.
@@ -62,11 +66,14 @@ type Conn struct {
 	body   int64  // what is left of it
 	carry  []byte // the beginning of a line that came in pieces
 	frames frames
+	heads  int    // of frames, when slow was set
 	poison string // what is read instead of the rest
 
 	fault atomic.Pointer[Fault]
 	peace atomic.Bool
 	http2 atomic.Bool
+	slow  atomic.Pointer[time.Timer] // not nil while a head over HTTP/2 is under way
+	over  atomic.Bool                // it was closed, or is being so
 
 	writing sync.Mutex    // guards what follows
 	out     frames        // what the server sends over HTTP/2
@@ -107,6 +114,9 @@ func (c *Conn) Read(p []byte) (int, error) {
 	good, ok := c.see(p[:n])
 	switch {
 	case ok:
+		if c.at == atFrames {
+			c.hurry()
+		}
 		return n, err
 	case c.at == atFrames:
 		c.calm()
@@ -115,6 +125,35 @@ func (c *Conn) Read(p []byte) (int, error) {
 		return good, nil
 	}
 	return c.end(p)
+}
+
+// hurry gives a head that has begun to come its time. Nothing else can come over the connection until it is whole (RFC 9113,
+// 4.3), so that nothing else need be looked at.
+func (c *Conn) hurry() {
+	if c.by.HeadTimeout <= 0 {
+		return
+	}
+	t := c.slow.Load()
+	switch heading := c.frames.heading(); {
+	case !heading && t != nil:
+		t.Stop()
+		c.slow.Store(nil)
+	case heading && t == nil:
+		c.heads = c.frames.heads
+		c.slow.Store(time.AfterFunc(c.by.HeadTimeout, c.tooSlow))
+	case heading && c.heads != c.frames.heads: // another one
+		c.heads = c.frames.heads
+		t.Reset(c.by.HeadTimeout)
+	}
+}
+
+// tooSlow ends a connection whose client takes its time over a head.
+func (c *Conn) tooSlow() {
+	if c.over.Swap(true) {
+		return
+	}
+	c.by.Slow()
+	_ = c.Conn.Close() // the server closes it again
 }
 
 // inClear tells a client that does not speak TLS what it met.
@@ -301,6 +340,10 @@ const (
 
 // Close implements net.Conn.
 func (c *Conn) Close() error {
+	c.over.Store(true)
+	if t := c.slow.Swap(nil); t != nil {
+		t.Stop()
+	}
 	if c.fault.Load() != nil {
 		c.linger()
 	}

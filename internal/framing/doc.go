@@ -7,5 +7,5 @@
 //
 // Head holds the rules and reads lines only; Conn watches what a server reads of a connection, without copying it. Of
 // HTTP/2 it counts what a client takes back: streams that are opened and reset in haste (CVE-2023-44487) cost us more than
-// them. It never judges what a request asks for, nor what a body holds.
+// them. And it gives each head its time. It never judges what a request asks for, nor what a body holds.
 package framing

@@ -14,6 +14,9 @@ const (
 	prefaceLine = 16 // the length of its first line
 	frameHead   = 9  // RFC 9113, 4.1
 	rstStream   = 3
+	headers     = 1
+	continued   = 9 // CONTINUATION
+	endHeaders  = 4 // the flag
 )
 
 // goAway is the frame that ends a connection for its haste (RFC 9113, 6.8 and 7).
@@ -25,6 +28,8 @@ type frames struct {
 	have   int   // bytes of the head
 	skip   int64 // bytes of what is passed over
 	resets Resets
+	open   bool // a head was begun and not ended
+	heads  int  // that were ended
 }
 
 // see takes the next bytes; false when the client has reset too many streams.
@@ -72,7 +77,18 @@ func (f *frames) step(b []byte, n *int) (head bool) {
 	}
 	f.have = 0
 	f.skip = int64(f.head[0])<<16 | int64(f.head[1])<<8 | int64(f.head[2])
+	if k := f.head[3]; k == headers || k == continued {
+		if f.open = f.head[4]&endHeaders == 0; !f.open {
+			f.heads++
+		}
+	}
 	return true
+}
+
+// heading says that a request's head has begun to come and is not all there: more frames of it are due, or a part of the
+// last.
+func (f *frames) heading() bool {
+	return f.open || (f.skip > 0 || f.have > 3) && (f.head[3] == headers || f.head[3] == continued)
 }
 
 // Resets counts what one connection takes back. The zero value is ready; it has one user at a time.
