@@ -33,6 +33,8 @@ func (g *Gateway) serveFront(w http.ResponseWriter, r *http.Request) {
 		kind = relay.KindOf(r)
 	}
 	switch {
+	case r.Method == http.MethodConnect:
+		g.refuse(w, nil, noTunnel())
 	case kind != relay.Usual:
 		g.serveThrough(w, r, kind, id, arrived)
 	case !known:
@@ -80,6 +82,15 @@ func noSuchPath(path string) *openai.Error {
 		Status: http.StatusNotFound, Type: openai.TypeInvalidRequest, Code: openai.CodeNotFound, NoRetry: true,
 		Message: "no such path: " + strconv.Quote(path[:min(len(path), 64)]) + " (served: " + openai.PathChat + ", " + openai.PathCompletions + ", " +
 			openai.PathEmbeddings + ", " + openai.PathResponses + ", " + openai.PathMessages + ", /v2/models/MODEL/infer, " + openai.PathModels + "[/MODEL])",
+	}
+}
+
+// noTunnel refuses CONNECT, which is also how WebSockets are asked for over HTTP/2 and HTTP/3 (RFC 8441 and RFC 9220, which
+// name the status).
+func noTunnel() *openai.Error {
+	return &openai.Error{
+		Status: http.StatusNotImplemented, Type: openai.TypeInvalidRequest, Code: openai.CodeMethodNotAllowed, NoRetry: true,
+		Message: "CONNECT is not served here; open a WebSocket over HTTP/1.1, and not over HTTP/2 or HTTP/3",
 	}
 }
 
