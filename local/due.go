@@ -8,7 +8,7 @@ import (
 	"github.com/spillway-lb/spillway/internal/relay"
 )
 
-// times reads when an answer is due and when it is of no use any more: what the gateway says is left, and what the client
+// times reads when an answer is due, how fast it should come, and when it is of no use any more: what the gateway says is left, and what the client
 // wrote.
 func (v *visit) times(h http.Header) *openai.Error {
 	t, e := relay.ReadTimes(h)
@@ -20,6 +20,7 @@ func (v *visit) times(h http.Header) *openai.Error {
 			v.deadline = v.arrived.Add(w)
 		}
 	}
+	v.query.Step = t.Step
 	if t.FirstToken > 0 {
 		v.due = v.arrived.Add(t.FirstToken)
 	}

@@ -8,7 +8,7 @@ import (
 func TestATimeThatCannotBeReadIsRefusedWithWhatToWrite(t *testing.T) {
 	w := newVLLM(t, "w1")
 	a := start(t, nil, w)
-	for _, name := range []string{"X-Request-Timeout-Ms", "X-Spillway-Deadline-Ms", "X-Slo-Ttft-Ms", "X-Llm-D-Slo-Ttft-Ms"} {
+	for _, name := range []string{"X-Request-Timeout-Ms", "X-Spillway-Deadline-Ms", "X-Slo-Ttft-Ms", "X-Llm-D-Slo-Ttft-Ms", "X-Slo-Tpot-Ms", "X-Llm-D-Slo-Tpot-Ms"} {
 		if status, _, text := send(t, a, name, "5s"); status != 400 || !strings.Contains(text, name+": write whole milliseconds") {
 			t.Errorf("%s: %d %q", name, status, text)
 		}

@@ -32,12 +32,13 @@ func (v *View) choose(q *Query, now time.Time, rng *rand.Rand, rec *explain.Reco
 	v.settle()
 	v.known = v.Index != nil && len(q.Blocks) > 0 && q.PromptBytes > 0 && v.Index.match(q.Blocks)
 	v.match()
-	v.pruning = v.Policy == Predictive && !q.Guest && !rec.On()
+	v.pruning = v.Policy == Predictive && !q.Guest && q.Step <= 0 && !rec.On()
 	reason := v.among(rec)
 	if q.Guest && len(v.cands) > 0 {
 		v.hosts(rec)
 		reason = ReasonBusy
 	}
+	v.timely(rec)
 	if len(v.cands) == 0 {
 		rec.Choose("", reason)
 		return Verdict{Index: -1, ID: -1, Reason: reason}, false
@@ -161,6 +162,7 @@ const (
 	dropKept  // it is set apart for a pool
 	dropApart // it is not
 	dropGuest // others would notice
+	dropStep  // its tokens would come too far apart
 )
 
 // String is the drop in records.
@@ -169,7 +171,7 @@ func (d drop) String() string {
 		"", "down", "failed this request", "on trial", "no free sequence", "no free KV cache", "long prompts have their share",
 		"prefill backlog over the target", "longer than the worker takes", "what is believed of it cannot be", "not in the ledger",
 		"set apart for a pool that the request is not of", "not of the request's pool",
-		"its tenant has its part, and others would notice",
+		"its tenant has its part, and others would notice", "the tokens would come further apart than was asked for",
 	}[d]
 }
 

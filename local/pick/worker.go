@@ -71,6 +71,9 @@ type Query struct {
 	Class spec.Class
 	// MaxWait is how long a worker's prefill backlog may be for it to count as having room. An idle worker always has.
 	MaxWait time.Duration
+	// Step is how far apart the answer's tokens may come; 0 for any. Workers on which they would come further apart are
+	// left out while there is another. See step.go.
+	Step time.Duration
 	// Contended says that others wait as well: a worker then has room only while little waits inside it.
 	Contended bool
 	// Spare asks for a fifth of a worker's KV cache to stay free: whoever asks has its part of the zone already.
