@@ -93,6 +93,10 @@ kills: ## kill -9 the Raft leader 100 times in the middle of applies (SPILLWAY_K
 survive: ## kill -9 a worker, a local instance and a peer's gateway under 200 live streams each, and compare every text (SPILLWAY_SURVIVE)
 	SPILLWAY_SURVIVE=$${SPILLWAY_SURVIVE:-200} $(GO) test -run '^TestSurvive$$' -count 1 -timeout 15m -v ./cmd/spillway | grep -v '^=== '
 
+.PHONY: fidelity
+fidelity: ## run the demo's planet in real time and the same in the simulator, and hold the two to each other; needs a quiet machine
+	SPILLWAY_FIDELITY=1 $(GO) test -run '^TestFidelity$$' -count 1 -timeout 10m -v ./cmd/spillway
+
 .PHONY: large
 large: ## apply specs of 10,000 objects to three nodes, restart a follower, and hold both to their targets; needs a quiet machine
 	SPILLWAY_LARGE=1 $(GO) test -run '^TestLarge$$' -count 1 -timeout 10m -v ./global
