@@ -3,11 +3,7 @@ package regional
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
-	"io/fs"
-	"os"
 	"path/filepath"
 	"time"
 
@@ -131,17 +127,12 @@ func (g *Gateway) restoreDays() {
 }
 
 func readDays(name string) ([]tenant.Day, error) {
-	f, err := os.Open(name)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("opening the record of budgets: %w", err)
-	}
-	defer func() { _ = f.Close() }() // it was only read
-	text, err := io.ReadAll(io.LimitReader(f, maxDays))
+	text, _, err := uplink.ReadWhole(name, maxDays)
 	if err != nil {
 		return nil, fmt.Errorf("reading the record of budgets: %w", err)
+	}
+	if text == nil {
+		return nil, nil
 	}
 	var days []tenant.Day
 	if err := json.Unmarshal(text, &days); err != nil {

@@ -73,27 +73,13 @@ func checkRTTs(rs []RTT) error {
 	return nil
 }
 
-// diffRTTs lists the entries of next that base does not hold, and the cells that only base holds.
 func diffRTTs(base, next []RTT) (changed []RTT, removed []string) {
-	for i := range next {
-		if at, ok := slices.BinarySearchFunc(base, next[i], compareRTT); !ok || base[at] != next[i] {
-			changed = append(changed, next[i])
-		}
-	}
-	for i := range base {
-		if _, ok := slices.BinarySearchFunc(next, base[i], compareRTT); !ok {
-			removed = append(removed, base[i].Cell)
-		}
-	}
-	return changed, removed
+	return diffByName(base, next, compareRTT, cellOf)
 }
 
-func (d *Delta) keptRTTs(held []RTT) []RTT {
-	return without(held, func(r *RTT) bool {
-		_, gone := slices.BinarySearch(d.RemovedRTTs, r.Cell)
-		return gone
-	})
-}
+func (d *Delta) keptRTTs(held []RTT) []RTT { return keptByName(held, d.RemovedRTTs, cellOf) }
+
+func cellOf(x *RTT) string { return x.Cell }
 
 func (d *Delta) checkRTTs() error {
 	if len(d.RemovedRTTs) > MaxRTTs || !slices.IsSortedFunc(d.RemovedRTTs, strings.Compare) {

@@ -88,27 +88,13 @@ func checkUses(us []Use) error {
 	return nil
 }
 
-// diffUses lists the entries of next that base does not hold, and the tenants that only base has.
 func diffUses(base, next []Use) (changed []Use, removed []string) {
-	for i := range next {
-		if at, ok := slices.BinarySearchFunc(base, next[i], compareUse); !ok || base[at] != next[i] {
-			changed = append(changed, next[i])
-		}
-	}
-	for i := range base {
-		if _, ok := slices.BinarySearchFunc(next, base[i], compareUse); !ok {
-			removed = append(removed, base[i].Tenant)
-		}
-	}
-	return changed, removed
+	return diffByName(base, next, compareUse, tenantOf)
 }
 
-func (d *Delta) keptUses(held []Use) []Use {
-	return without(held, func(u *Use) bool {
-		_, gone := slices.BinarySearch(d.RemovedUses, u.Tenant)
-		return gone
-	})
-}
+func (d *Delta) keptUses(held []Use) []Use { return keptByName(held, d.RemovedUses, tenantOf) }
+
+func tenantOf(x *Use) string { return x.Tenant }
 
 func (d *Delta) checkUses() error {
 	if len(d.RemovedUses) > MaxUses || !slices.IsSorted(d.RemovedUses) {

@@ -86,30 +86,46 @@ func WriteWhole(name string, text []byte) error {
 	return nil
 }
 
+// ReadWhole reads what WriteWhole wrote, at most so many bytes of it, and says when that was. The text is nil when there is
+// no such file, and of an empty one it is not.
+func ReadWhole(name string, most int64) (text []byte, written time.Time, err error) {
+	f, err := os.Open(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, time.Time{}, nil
+	}
+	if err != nil {
+		return nil, time.Time{}, err
+	}
+	defer func() { _ = f.Close() }() // it was only read
+	if text, err = io.ReadAll(io.LimitReader(f, most)); err != nil {
+		return nil, time.Time{}, err
+	}
+	if info, err := f.Stat(); err == nil {
+		written = info.ModTime()
+	}
+	return text, written, nil
+}
+
 // Load reads what Save wrote; nil when there is nothing. Its index is 0, so that any live directive replaces it, also one
 // of parents that were built anew. A file that cannot be read is an error, and its mending is the next Save.
 func (k Keep) Load() (*Directive, error) {
 	if k.Dir == "" {
 		return nil, nil
 	}
-	f, err := os.Open(filepath.Join(k.Dir, keepName))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("opening the kept directive: %w", err)
-	}
-	defer func() { _ = f.Close() }() // it was only read
-	text, err := io.ReadAll(io.LimitReader(f, maxKept))
+	name := filepath.Join(k.Dir, keepName)
+	text, written, err := ReadWhole(name, maxKept)
 	if err != nil {
 		return nil, fmt.Errorf("reading the kept directive: %w", err)
 	}
+	if text == nil {
+		return nil, nil
+	}
 	d, err := readKept(text)
 	if err != nil {
-		return nil, fmt.Errorf("reading the kept directive %s: %w", f.Name(), err)
+		return nil, fmt.Errorf("reading the kept directive %s: %w", name, err)
 	}
-	if info, err := f.Stat(); err == nil && d.Kept.IsZero() {
-		d.Kept = info.ModTime()
+	if d.Kept.IsZero() {
+		d.Kept = written
 	}
 	return d, nil
 }

@@ -117,3 +117,23 @@ func FuzzReadKept(f *testing.F) {
 		}
 	})
 }
+
+func TestReadWholeTellsNoFileFromAnEmptyOne(t *testing.T) {
+	dir := t.TempDir()
+	if text, at, err := ReadWhole(filepath.Join(dir, "none"), 10); text != nil || !at.IsZero() || err != nil {
+		t.Errorf("no file: %q of %v, %v", text, at, err)
+	}
+	name := filepath.Join(dir, "folder", "file")
+	for _, want := range []string{"", "all of it", "more than it may be"} {
+		if err := WriteWhole(name, []byte(want)); err != nil {
+			t.Fatal(err)
+		}
+		text, at, err := ReadWhole(name, 10)
+		if err != nil || text == nil || string(text) != want[:min(len(want), 10)] || at.IsZero() {
+			t.Errorf("%q is read as %q of %v, %v", want, text, at, err)
+		}
+	}
+	if _, _, err := ReadWhole(dir, 10); err == nil {
+		t.Error("a folder is read")
+	}
+}
