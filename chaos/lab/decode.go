@@ -113,6 +113,9 @@ func (e *Experiment) checkRun(p *problems) {
 	if e.Small.Places < 0 {
 		p.add("$.small.places", fmt.Sprintf("%d places", e.Small.Places), "use 1 or more, or 0 for all")
 	}
+	if e.Grace <= 0 || e.Grace > maxDuration {
+		p.add("$.grace", fmt.Sprintf("a grace of %v", e.Grace), "use more than 0s and at most 30 days")
+	}
 	checkLimits(p, "$.limits", e.Limits)
 	checkStale(p, "$.staleness", &e.Staleness)
 	checkValues(p, "$.values", e.Values)
@@ -304,6 +307,9 @@ func checkFleet(p *problems, path string, groups []Group) {
 		}
 		if g.CacheTokens < 0 || g.CacheTokens > 1e9 {
 			p.add(at+".cache_tokens", fmt.Sprintf("a cache of %d tokens", g.CacheTokens), "use 0 for what fits, or up to a billion")
+		}
+		if g.Window < 0 || g.Window > 1e8 {
+			p.add(at+".window", fmt.Sprintf("a window of %d tokens", g.Window), "use 0 for the model's own, or up to a hundred million")
 		}
 		checkEngine(p, at, g)
 	}

@@ -49,6 +49,8 @@ type Experiment struct {
 	Duration time.Duration `yaml:"duration" default:"5m"`
 	// WarmUp is how much of the beginning is not measured.
 	WarmUp time.Duration `yaml:"warm_up"`
+	// Grace is how long after that answers are waited for; who has none then counts as missed. Default 5m.
+	Grace time.Duration `yaml:"grace" default:"5m"`
 	// Seeds is how many runs differ in nothing but chance.
 	Seeds int `yaml:"seeds" default:"10"`
 	// SLO is what counts as good.
@@ -91,6 +93,9 @@ type Group struct {
 	Slowdown float64 `yaml:"slowdown" default:"1"`
 	// CacheTokens replaces the KV cache's size, in tokens. 0: what fits beside the weights.
 	CacheTokens int `yaml:"cache_tokens"`
+	// Window replaces the longest prompt and answer together that the model takes, in tokens, where its engine is told to stretch
+	// it. 0: the model's own.
+	Window int `yaml:"window"`
 }
 
 // Case is a variation of the experiment. What it leaves out is the experiment's.

@@ -16,6 +16,7 @@ type amount struct {
 	why string
 	// floor says that the true amount is this or more, and vague that it could be either.
 	floor, vague bool
+	roof         bool // the true amount is less than this
 	unit         string
 	words        string // with the figures put in
 }
@@ -144,10 +145,13 @@ func (e *env) compare(op string, l, r *amount, v *Verdict) {
 	}
 	v.Figures = fmt.Sprintf("%s %s %s", left, sign(op, v.Holds), right)
 	// A floor can only rise: that can make or break the comparison, unless it is on the right side of it already.
-	unsure := l.vague || r.vague || l.floor && v.Holds != up || r.floor && v.Holds == up
+	unsure := l.vague || r.vague || l.floor && v.Holds != up || r.floor && v.Holds == up || l.roof && v.Holds == up || r.roof && v.Holds != up
 	if unsure {
 		v.Holds = false
 		v.Figures += ", which decides nothing: a search ended at its bound; raise capacity.to"
+		if l.roof || r.roof {
+			v.Figures = strings.Replace(v.Figures, "raise capacity.to", "begin it lower", 1)
+		}
 	}
 }
 
@@ -162,7 +166,7 @@ func sign(op string, holds bool) string {
 // mainly is a side without the figures that it comes from.
 func mainly(side string) string {
 	text, _, _ := strings.Cut(side, " (")
-	return strings.TrimPrefix(text, "at least ")
+	return strings.TrimPrefix(strings.TrimPrefix(text, "at least "), "less than ")
 }
 
 func side(a *amount, digits int) string {
@@ -172,6 +176,9 @@ func side(a *amount, digits int) string {
 	text := precisely(a.v, a.unit, digits)
 	if a.floor {
 		text = "at least " + text
+	}
+	if a.roof {
+		text = "less than " + text
 	}
 	if a.words != "" && a.words != text {
 		text += " (" + a.words + ")"
@@ -194,17 +201,18 @@ func (e *env) amount(n *node) amount {
 	}
 	l, r := e.amount(n.left), e.amount(n.right)
 	out := amount{why: cmp.Or(l.why, r.why), unit: cmp.Or(l.unit, r.unit), vague: l.vague || r.vague}
-	out.floor = l.floor || r.floor
+	out.floor, out.roof = l.floor || r.floor, l.roof || r.roof
+	out.vague = out.vague || out.floor && out.roof
 	switch n.op {
 	case '+':
 		out.v = l.v + r.v
 	case '-':
 		out.v = l.v - r.v
-		out.vague = out.vague || r.floor
+		out.vague = out.vague || r.floor || r.roof
 	case '*':
 		out.v = l.v * r.v
 	case '/':
-		out.vague = out.vague || r.floor
+		out.vague = out.vague || r.floor || r.roof
 		if r.v == 0 {
 			return amount{why: "a division by zero"}
 		}
@@ -351,6 +359,9 @@ func (c *CaseReport) amount(q *call, policy string, value *float64) amount {
 }
 
 func amountOf(s *Spread, m *metric) amount {
+	if s.Below > 0 {
+		return amount{v: s.Below, roof: true, unit: m.unit}
+	}
 	if s.Missing != "" {
 		a := amount{why: m.name + " has no figure: " + s.Missing, unit: m.unit}
 		if s.Endless {

@@ -102,6 +102,7 @@ func (c *Case) fleet() sim.Fleet {
 		if g.Slowdown != 1 {
 			group.Slowdown = g.Slowdown
 		}
+		group.Limits.MaxModelLen = g.Window
 		reg.Zones[z].Groups = append(reg.Zones[z].Groups, group)
 	}
 	return out
@@ -160,7 +161,7 @@ func (c *Case) open(e *Experiment, traces string, seed uint64) (*load.Feed, erro
 func (c *Case) scenario(e *Experiment, policy string, seed uint64) sim.Scenario {
 	s := sim.Scenario{
 		Fleet: c.fleet(), Policy: policy, Seed: seed, Staleness: sim.Staleness{Scrape: c.Staleness.Scrape, Delay: c.Staleness.Delay},
-		Duration: e.Duration, WarmUp: e.WarmUp, SLO: c.SLO.sim(),
+		Duration: e.Duration, WarmUp: e.WarmUp, Grace: e.Grace, SLO: c.SLO.sim(),
 	}
 	s.Anonymous, s.Threshold = c.Anonymous, c.most
 	if c.Limits == "exact" {

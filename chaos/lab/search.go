@@ -48,6 +48,7 @@ func (p *play) search(ctx context.Context, j *job) (*found, error) {
 		return nil, err
 	}
 	if !ok {
+		f.below = low
 		f.why = "even " + plainNumber(low) + " does not meet the SLO: " + f.limit
 		return f, nil
 	}

@@ -185,6 +185,9 @@ func (c *CaseReport) missing() (out []string) {
 
 // cell is a spread as a table shows it.
 func (s *Spread) cell(unit string) string {
+	if s.Below > 0 {
+		return "< " + Figure(s.Below, unit)
+	}
 	if s.Missing != "" {
 		return "-"
 	}

@@ -2,12 +2,17 @@ package oracle
 
 import (
 	"errors"
+	"flag"
+	"fmt"
 	"io"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/spillway-lb/spillway/chaos/gpu"
 	"github.com/spillway-lb/spillway/chaos/load"
@@ -128,5 +133,51 @@ func TestUnknownRulesAreNamed(t *testing.T) {
 	}
 	if _, err := Play(nil, Fleet{Replicas: 1 << 20, Tokens: 1024, Block: 512}, "lmetric"); err == nil {
 		t.Error("a million replicas are taken")
+	}
+}
+
+var agentic = flag.Bool("agentic", false, "replay an hour of 160 agents' sessions, which takes minutes")
+
+// TestAgentsHitAsMuchAsTheOracle: the same of agents' sessions, 160 that begin within an hour with pauses of a minute at most:
+// `go test ./chaos/oracle -run Agents -agentic -timeout 60m -v`.
+func TestAgentsHitAsMuchAsTheOracle(t *testing.T) {
+	if !*agentic {
+		t.Skip("minutes of work: -agentic runs it")
+	}
+	feed, err := load.Open(load.Workload{Name: "w4", Traces: filepath.Join("..", "..", "..", "shared", "traces"), Sessions: 160, Over: time.Hour, MaxThink: time.Minute, Seed: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer feed.Close()
+	var prompts []Prompt
+	for {
+		at, ok, err := feed.Peek()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !ok {
+			break
+		}
+		r := feed.Pop()
+		prompts = append(prompts, Prompt{Text: r.Prompt, Session: r.Session})
+		feed.Ended(r, at+time.Duration(r.Output)*20*time.Millisecond, true)
+	}
+	for _, c := range []struct {
+		tokens int
+		want   map[string]float64
+	}{
+		{490_000, map[string]float64{"round_robin": .103, "consistent_hash": .361, Longest: .349, "lmetric": .354, "predictive": .361, Pooled: .480}},
+		{3_000_000, map[string]float64{"round_robin": .438, "consistent_hash": .953, Longest: .955, "lmetric": .951, "predictive": .955, Pooled: .955}},
+	} {
+		for _, rule := range slices.Sorted(maps.Keys(c.want)) {
+			r, err := Play(prompts, Fleet{Replicas: 8, Tokens: c.tokens, Block: 64}, rule)
+			if err != nil {
+				t.Fatal(err)
+			}
+			fmt.Printf("%d prompts, %d tokens, %-16s hit %.3f (oracle %.3f), imbalance %.2f\n", len(prompts), c.tokens, rule, r.Hit, c.want[rule], r.Imbalance)
+			if r.Hit < c.want[rule]*(1-tolerance) {
+				t.Errorf("%d tokens, %s: hits %.3f of the blocks, the oracle %.3f", c.tokens, rule, r.Hit, c.want[rule])
+			}
+		}
 	}
 }
