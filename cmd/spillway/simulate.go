@@ -47,7 +47,7 @@ file, to be changed and run with -f.`,
 	f := cmd.Flags()
 	f.StringVarP(&s.file, "file", "f", "", "the experiment's file, instead of an id")
 	f.Uint64Var(&s.seed, "seed", 1, "the first seed")
-	f.IntVar(&s.seeds, "seeds", 0, "how many seeds (default: what the experiment says)")
+	f.IntVar(&s.seeds, "seeds", 0, "how many seeds (default: what the experiment says; publish with 10)")
 	f.StringSliceVar(&s.policies, "policies", nil, "policies to run (default: what the experiment says); \"all\" for every one there is, \"baselines\" for the catalogue's")
 	f.BoolVar(&s.small, "small", false, "the small form, which takes seconds")
 	f.StringVar(&s.page, "html", "", "write the report as one web page into this file too")
