@@ -8,6 +8,7 @@ import (
 
 	"github.com/spillway-lb/spillway/internal/openai"
 	"github.com/spillway-lb/spillway/internal/relay"
+	"github.com/spillway-lb/spillway/internal/resume"
 	"github.com/spillway-lb/spillway/internal/spec"
 	"github.com/spillway-lb/spillway/local/pick"
 )
@@ -184,5 +185,31 @@ func (l *Lab) Again(v *LabVisit, a LabAttempt, now time.Time) bool {
 		return false
 	}
 	v.visit.retries--
+	return true
+}
+
+// Resume makes a visit whose stream broke off one for the rest of its answer, after so many tokens of it; false when the
+// floor does not let it go on. blocks are those of the prompt and what there is of the answer. Enter it then.
+func (l *Lab) Resume(v *LabVisit, a LabAttempt, made int, blocks []uint64, now time.Time) bool {
+	f, x := l.floor, &v.visit
+	if _, allowed := f.orders.spec.Resumes(x.hop.Tenant); !allowed {
+		return false
+	}
+	x.exclude(a.at.choice.ID)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.mayResume(x, now) != resume.None {
+		return false
+	}
+	x.stream.joined, x.retries = true, 1
+	x.estimate += int64(made)
+	bytes := int64(len(x.env.Prompt)) + int64(float64(made)*f.orders.bytesPerToken(x.model))
+	text := l.blank[:min(int64(len(l.blank)), bytes)]
+	x.body, x.env.Prompt = text, text
+	if x.named > 0 {
+		x.env.MaxTokens = max(x.env.MaxTokens-made, 1)
+		x.named = x.env.MaxTokens
+	}
+	x.query.Blocks = append(x.blocks[:0], blocks[:min(len(blocks), pick.MaxBlocks)]...)
 	return true
 }

@@ -96,16 +96,23 @@ func (a *Agent) mayResume(v *visit, res *relay.Result) resume.Reason {
 	f := a.floor
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if errors.Is(res.Err, errZoneDrained) || errors.Is(res.Err, errStopping) {
+		return resume.NoPlace
+	}
+	return f.mayResume(v, time.Now())
+}
+
+func (f *floor) mayResume(v *visit, now time.Time) resume.Reason {
 	switch {
 	case v.stream.joined:
 		return resume.Spent
-	case errors.Is(res.Err, errZoneDrained), errors.Is(res.Err, errStopping), f.closed(time.Now()):
+	case f.closed(now):
 		return resume.NoPlace
 	case !f.suits(v):
 		return resume.Engine
 	case f.budget >= 1:
 		f.budget--
-	case !f.losses.Take(time.Now(), f.streams()):
+	case !f.losses.Take(now, f.streams()):
 		return resume.Budget
 	}
 	return resume.None

@@ -24,8 +24,8 @@
 //
 // # What is left out
 //
-// Hedging, merged embeddings, cache events (the prefix index guesses), cold models and adapters, and streams that go on
-// elsewhere after their worker broke: they count as cut. Several instances of a zone, several gateways of a region and several
+// Hedging, merged embeddings, cache events (the prefix index guesses), cold models and adapters, and streams that go on in
+// another zone or region after theirs broke: they count as cut. (Within a zone they go on, as with an Agent.) Several instances of a zone, several gateways of a region and several
 // global nodes: there is one of each. Deltas of statements: what arrives is what was said. What a tier computes takes no time,
 // and a question to DNS none either. A peer's probes of its round trips: they are measured once, and right.
 //

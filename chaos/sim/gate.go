@@ -172,7 +172,7 @@ func (r *run) again(x *ride) {
 // turnedAway is a request that a zone has refused, or lost before its first byte.
 func (r *run) turnedAway(x *ride, code string) {
 	elsewhere := code == openai.CodeNoCapacity || code == openai.CodeUpstream || code == openai.CodeModelNotFound
-	if x.own == nil || !elsewhere {
+	if x.own == nil || !elsewhere || x.made > 0 {
 		r.refuse(x, code)
 		return
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/spillway-lb/spillway/chaos/load"
+	"github.com/spillway-lb/spillway/internal/spec"
 )
 
 // world is three regions far from each other, of two zones with n workers each.
@@ -137,9 +138,33 @@ func TestFaultsLoseNobodyUncounted(t *testing.T) {
 	}
 }
 
-// TestADeadWorkerCutsWhatRunsAndNoMore: the zone goes on, and the worker comes back.
+// TestADeadWorkersStreamsGoOn with the others of its zone, from where they were, as with an Agent.
+func TestADeadWorkersStreamsGoOn(t *testing.T) {
+	s := chat(t, 4, 6, 2)
+	s.Faults = []Fault{{At: 20 * time.Second, For: 10 * time.Second, Kind: WorkerDead, Region: "here", Zone: "a", Worker: 2}}
+	var made uint64
+	r := play(t, s)
+	for _, w := range r.Workers {
+		made += w.Output
+	}
+	if r.Resumed == 0 || r.All.Cut > 0 || r.All.Completed != r.All.Sent {
+		t.Errorf("%d resumed: %+v", r.Resumed, r.All)
+	}
+	s = chat(t, 4, 6, 2) // without the fault as many tokens are made, and none twice
+	var calm uint64
+	for _, w := range play(t, s).Workers {
+		calm += w.Output
+	}
+	if made != calm {
+		t.Errorf("%d tokens were made for what takes %d", made, calm)
+	}
+}
+
+// TestADeadWorkerCutsWhatRunsAndNoMore where the operator lets no stream go on: the zone does, and the worker comes back.
 func TestADeadWorkerCutsWhatRunsAndNoMore(t *testing.T) {
 	s := chat(t, 4, 6, 2)
+	never := 0
+	s.Spec = &spec.Spec{Routing: spec.Routing{ResumeText: &never}}
 	s.Faults = []Fault{{At: 20 * time.Second, For: 10 * time.Second, Kind: WorkerDead, Region: "here", Zone: "a", Worker: 2}}
 	r := play(t, s)
 	t.Logf("%+v, retried %d, workers %+v", r.All, r.Retried, r.Workers[2])

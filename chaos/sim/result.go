@@ -59,6 +59,8 @@ type Result struct {
 	Regions []Part `json:"regions,omitempty"`
 	// Retried counts second tries elsewhere, Decisions placements, Events what happened in all.
 	Retried int64 `json:"retried"`
+	// Resumed counts streams that another worker of the zone went on with.
+	Resumed int64 `json:"resumed"`
 	// Spilled counts requests that a peer region took, Spills from which region (row) to which, in the fleet's order, and
 	// SpillsRefused those that a peer sent back. Plans is how many were made, Queries how many DNS questions were asked.
 	Spilled       int64     `json:"spilled"`

@@ -30,6 +30,7 @@ type ride struct {
 	first    int64 // token, at the worker
 	last     int64
 	believed int64
+	made     int // tokens of the answer by workers that were lost
 
 	// What follows is of a request above zones.
 	own, guest *regional.LabRequest // at the gateway that took it, and at the peer that it went to
@@ -214,9 +215,7 @@ func (r *run) submit(x *ride, w *worker) {
 		r.lose(x, local.EndLost, openai.CodeUpstream)
 		return
 	}
-	seq, err := w.engine.Submit(now, gpu.Request{
-		Prompt: x.req.Prompt, Answer: x.req.Answer, PromptTokens: x.req.PromptTokens, OutputTokens: x.req.Output, Owner: x,
-	})
+	seq, err := w.engine.Submit(now, r.asked(x))
 	switch {
 	case errors.Is(err, gpu.ErrTooLong):
 		r.lose(x, local.EndTooLong, openai.CodeContextTooLong)
@@ -231,14 +230,8 @@ func (r *run) submit(x *ride, w *worker) {
 // token books a token that a worker has made for a request.
 func (r *run) token(x *ride, s *gpu.Sequence, now time.Time) {
 	if s.Generated() == 1 {
-		x.first = r.now
 		x.worker.decodes++
-		if x.push != nil {
-			r.spoke(x)
-		} else {
-			x.zone.lab.FirstByte(x.attempt, now)
-			r.begun(x)
-		}
+		r.firstByte(x, now)
 	}
 	x.last = r.now
 	if s.Done() {
@@ -252,10 +245,11 @@ func (r *run) finish(x *ride) {
 		return
 	}
 	q, s := x.req, x.seq
-	u := openai.Usage{Prompt: q.PromptTokens, Completion: q.Output, Cached: s.Cached(), Stated: true}
+	u := openai.Usage{Prompt: q.PromptTokens + x.made, Completion: q.Output - x.made, Cached: s.Cached(), Stated: true}
 	x.worker.decodes = max(x.worker.decodes-1, 0) // its worker may have died since the last token
 	if x.push == nil {
 		x.zone.lab.End(x.attempt, u, local.EndWhole, r.time(r.now), r.time(r.now))
+		u.Prompt, u.Completion = q.PromptTokens, q.Output
 		r.leave(x, u, true)
 		r.settle(x.zone)
 	}
@@ -289,10 +283,11 @@ func (r *run) lose(x *ride, how local.LabEnd, code string) {
 		r.agenda.add(event{at: r.now + 1, kind: evProbe, who: w.at}) // whoever loses an answer looks at once
 	}
 	switch {
+	case had > 0 && r.resumed(x, at, had):
+		r.try(x)
 	case had > 0:
-		r.leave(x, openai.Usage{Completion: had}, false)
-		r.count(x, func(c *Counts) { c.Cut++ })
-		r.end(x, false)
+		x.made += had
+		r.cutOffStream(x)
 	case how == local.EndTooLong:
 		r.refuse(x, code)
 	case how != local.EndFull && x.zone.lab.Again(x.visit, at, now):
@@ -308,6 +303,10 @@ func (r *run) lose(x *ride, how local.LabEnd, code string) {
 func (r *run) giveUp(x *ride) { r.given = append(r.given, x) }
 
 func (r *run) refuse(x *ride, code string) {
+	if x.made > 0 { // the client has a part of it
+		r.cutOffStream(x)
+		return
+	}
 	r.leave(x, openai.Usage{}, false)
 	r.count(x, func(c *Counts) { c.refuse(code) })
 	r.end(x, false)

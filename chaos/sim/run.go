@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -303,6 +304,8 @@ func (r *run) above(e *event) {
 
 // relent carries out what floors have given up.
 func (r *run) relent() {
+	// A floor gives a worker's attempts up in no order, and what follows depends on it.
+	slices.SortFunc(r.given, func(a, b *ride) int { return cmp.Compare(a.req.ID, b.req.ID) })
 	for len(r.given) > 0 {
 		x := r.given[0]
 		r.given = r.given[1:]

@@ -54,7 +54,7 @@ func (r *run) complete(x *ride) {
 		o.TPOT.add(tpot)
 	}
 	o.PromptTokens += int64(q.PromptTokens)
-	o.CachedTokens += int64(x.seq.Cached())
+	o.CachedTokens += int64(min(x.seq.Cached(), q.PromptTokens))
 	o.OutputTokens += int64(q.Output)
 	r.believed(x)
 	for _, p := range [...]*Part{part(r.tenants, q.Tenant), part(r.places, q.Region)} {
