@@ -136,6 +136,10 @@ experiments: build ## run the catalogue E1-E16 in virtual time: pages and tables
 	  { echo "$$(head -1 $$out) ($$(($$(date +%s) - began)) s)"; grep -E '^(pass|FAIL|warning) ' $$out | sed 's/^/  /' || true; } | tee -a bin/experiments/summary.txt; \
 	done; exit $$failed
 
+.PHONY: oracle
+oracle: ## replay an hour of 160 agents' sessions against the cache oracles: minutes
+	$(GO) test ./chaos/oracle -run Agents -agentic -count 1 -timeout 60m -v | grep -v '^=== '
+
 .PHONY: lint
 lint: ## check formatting, vet and staticcheck (pinned in internal/tools/go.mod)
 	@out=$$($(TOOL) gofumpt -l .); test -z "$$out" || { echo "run 'make fmt': $$out"; exit 1; }

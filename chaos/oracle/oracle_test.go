@@ -139,7 +139,7 @@ func TestUnknownRulesAreNamed(t *testing.T) {
 var agentic = flag.Bool("agentic", false, "replay an hour of 160 agents' sessions, which takes minutes")
 
 // TestAgentsHitAsMuchAsTheOracle: the same of agents' sessions, 160 that begin within an hour with pauses of a minute at most:
-// `go test ./chaos/oracle -run Agents -agentic -timeout 60m -v`.
+// `make oracle`.
 func TestAgentsHitAsMuchAsTheOracle(t *testing.T) {
 	if !*agentic {
 		t.Skip("minutes of work: -agentic runs it")
