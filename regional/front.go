@@ -33,7 +33,7 @@ func (g *Gateway) serveFront(w http.ResponseWriter, r *http.Request) {
 		kind = relay.KindOf(r)
 	}
 	switch {
-	case r.Method == http.MethodConnect:
+	case r.Method == http.MethodConnect && r.ProtoMajor > 1:
 		g.refuse(w, nil, noTunnel())
 	case kind != relay.Usual:
 		g.serveThrough(w, r, kind, id, arrived)
@@ -85,7 +85,7 @@ func noSuchPath(path string) *openai.Error {
 	}
 }
 
-// noTunnel refuses CONNECT, which is also how WebSockets are asked for over HTTP/2 and HTTP/3 (RFC 8441 and RFC 9220, which
+// noTunnel refuses CONNECT over HTTP/2 and HTTP/3, where it is how WebSockets are asked for (RFC 8441 and RFC 9220, which
 // name the status).
 func noTunnel() *openai.Error {
 	return &openai.Error{
