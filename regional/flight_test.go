@@ -62,12 +62,13 @@ func newCable(t *testing.T, far net.Addr) *cable {
 
 func (c *cable) addr() string { return c.near.LocalAddr().String() }
 
-// tally is what the gateway says its zones have together.
+// tally waits until a gateway says that its zones have so much together, and chooses by that: what it says is newer than
+// the view that requests choose from, by as long as a view may take.
 func (w *world) tally(region string, total int64) {
 	w.t.Helper()
 	eventually(w.t, "the zones' workers are summed up", func() bool {
 		s := w.heard(capacity.Path{Region: region, Instance: region + "-gw"})
-		return s != nil && s.Model("small") != nil && s.Model("small").Total == total
+		return s != nil && s.Model("small") != nil && s.Model("small").Total == total && w.gates[region].Workers("small") == total
 	})
 }
 

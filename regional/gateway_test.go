@@ -239,17 +239,13 @@ func TestRetryBeforeTheFirstByteAndNeverAfter(t *testing.T) {
 			slow.Ahead = [3]int64{400_000, 400_000, 400_000}
 			b := w.local(g, "fra", "fra-b", reply, slow)
 			w.served(g, "small")
-			eventually(t, "both zones are known", func() bool {
-				_, body := w.ask(g, call{method: "GET", path: "/v1/models", key: "key-acme"})
-				s := w.heard(capacity.Path{Region: "fra", Instance: "fra-gw"})
-				return body != "" && s != nil && s.Model("small") != nil && s.Model("small").Total == 4
-			})
+			w.tally("fra", 4)
 			resp, body := w.ask(g, call{key: "key-acme", body: ask})
 			if resp.StatusCode != tc.status || !strings.Contains(body, tc.want) {
 				t.Errorf("client got %d %q", resp.StatusCode, body)
 			}
 			if len(a.hits) != 1 || (len(b.hits) == 1) != tc.second {
-				t.Errorf("zones were tried %d and %d times", len(a.hits), len(b.hits))
+				t.Fatalf("zones were tried %d and %d times", len(a.hits), len(b.hits))
 			}
 			if tc.second {
 				if hop, err := relay.ParseHop((<-b.hits).Header); err != nil || hop.RetriesLeft != 0 {

@@ -73,6 +73,7 @@ type world struct {
 	dir    string
 	logs   *syncBuffer
 	global *uplink.Parent
+	gates  map[string]*regional.Gateway // the newest of each region
 
 	mu        sync.Mutex
 	directive uplink.Directive
@@ -85,7 +86,7 @@ func newWorld(t testing.TB) *world {
 	ca, err := identity.NewDevCA(dir, "test.example")
 	must(t, err)
 	w := &world{
-		t: t, ca: ca, dir: dir, logs: &syncBuffer{}, summaries: map[capacity.Path]*capacity.Summary{},
+		t: t, gates: make(map[string]*regional.Gateway), ca: ca, dir: dir, logs: &syncBuffer{}, summaries: map[capacity.Path]*capacity.Summary{},
 		directive: uplink.Directive{Index: 7, SpecVersion: 3, Spec: []byte(worldSpec()), PlanEpoch: 5, TicketKeys: [][]byte{ticketKey()}},
 	}
 	w.global, err = uplink.NewParent(uplink.ParentConfig{
@@ -155,6 +156,7 @@ func (w *world) gateway(region string, change func(*regional.Config)) *regional.
 	must(w.t, err)
 	must(w.t, g.Start(context.Background()))
 	w.t.Cleanup(func() { _ = g.Stop(soon(w.t)) })
+	w.gates[region] = g
 	return g
 }
 
