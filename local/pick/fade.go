@@ -19,8 +19,8 @@ const (
 
 // Where a worker's rates are compared with its prior's: a prompt of 1,000 tokens, and 8 sequences of as many.
 var (
-	usualPrompt = vector{1, 1, 0}
-	usualStep   = vector{1, 8, 0}
+	usualPrompt = vector{1, 1}
+	usualStep   = vector{1, 8}
 )
 
 // Pace is how long the worker takes for a usual prompt and a usual step, as multiples of its prior. ok is false when
@@ -77,7 +77,7 @@ func (l *Learner) settle(f *fit, wasDoubted bool) {
 	}
 }
 
-func (v *vector) dot(x *vector) float64 { return v[0]*x[0] + v[1]*x[1] + v[2]*x[2] }
+func (v *vector) dot(x *vector) float64 { return v[0]*x[0] + v[1]*x[1] }
 
 func (f *fit) pace(at *vector) float64 { return f.w.dot(at) / f.w0.dot(at) }
 
@@ -116,10 +116,7 @@ func (f *fit) recall(x *vector, y float64) {
 		f.w = f.kept
 		return
 	}
-	for i := range f.p {
-		f.p[i] = vector{}
-		f.p[i][i] = 25 * f.q[i] * f.q[i]
-	}
+	f.open()
 }
 
 // Median of xs, which it sorts; 0 of none.

@@ -97,7 +97,7 @@ func (l *Learner) FirstToken(work, seconds float64) {
 	}
 	doubted := l.prefill.doubted
 	l.crowd[0].seen, l.crowd[1].seen = true, true
-	l.prefill.observe(work/kilo, 0, seconds)
+	l.prefill.observe(work/kilo, seconds)
 	l.settle(&l.prefill, doubted)
 }
 
@@ -108,7 +108,7 @@ func (l *Learner) Step(seqs, context, seconds float64) {
 		return
 	}
 	x := l.burden(seqs, context)
-	l.step.observe(x, 0, seconds)
+	l.step.observe(x, seconds)
 	l.step.lean(&vector{1, x})
 }
 
