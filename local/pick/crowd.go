@@ -21,7 +21,7 @@ const (
 	crowdLeast = 3
 	// apartFrom is the factor up to which a worker's pace counts as its peers', and apartTo the one from which it counts
 	// as its own.
-	apartFrom, apartTo = 1.3, 1.7
+	apartFrom, apartTo = 1.5, 2.0
 	// apartHalf is the time in which half of a change of pace is believed.
 	apartHalf = 2 * time.Second
 )
@@ -38,14 +38,14 @@ func Gather(list []*Learner, now time.Time) {
 				rest = append(rest, l)
 			}
 		}
-		gather(peers, 0, &usualPrompt, now)
-		gather(peers, 1, &usualStep, now)
+		gather(peers, 0, now)
+		gather(peers, 1, now)
 		list = rest
 	}
 }
 
-// gather compares peers by one of their two fits.
-func gather(peers []*Learner, which int, usual *vector, now time.Time) {
+// gather compares peers by one of their two fits, where most of what they were sent lies: there a fit is sure of itself.
+func gather(peers []*Learner, which int, now time.Time) {
 	var w vector
 	xs := make([]float64, 0, len(peers))
 	for i := range w {
@@ -57,8 +57,15 @@ func gather(peers []*Learner, which int, usual *vector, now time.Time) {
 		}
 		w[i] = Median(xs)
 	}
+	xs = xs[:0]
 	for _, l := range peers {
-		l.crowd[which].meet(l.fit(which), &w, usual, len(xs) >= crowdLeast, now)
+		if x := l.fit(which).mean; x > 0 {
+			xs = append(xs, x)
+		}
+	}
+	usual := vector{1, Median(xs)}
+	for _, l := range peers {
+		l.crowd[which].meet(l.fit(which), &w, &usual, len(xs) >= crowdLeast, now)
 	}
 }
 
