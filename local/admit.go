@@ -139,13 +139,14 @@ func (f *floor) place(v *visit, p *pool, now time.Time) *attempt {
 // book writes an attempt down.
 func (f *floor) book(v *visit, p *pool, choice pick.Verdict, now time.Time) *attempt {
 	w := p.workers[choice.Index]
-	uncached := max(v.query.PromptTokens-choice.Cached, 1)
-	load := f.ledger.Load(w.id, w.learner.Rates().PrefillRate, now)
+	rates := w.learner.Rates()
+	own := rates.Work(v.query.PromptTokens, choice.Cached)
+	load := f.ledger.Load(w.id, rates.PrefillRate, now)
 	at := &attempt{
-		visit: v, worker: w, pool: p, choice: choice, sent: now, exact: w.modeIndex(), pace: 1 / w.learner.Rates().PrefillRate,
-		work: float64(load.Backlog + load.ForeignBacklog + uncached), seqs: float64(load.Running + load.ForeignSeqs + 1),
+		visit: v, worker: w, pool: p, choice: choice, sent: now, exact: w.modeIndex(), pace: 1 / rates.PrefillRate,
+		work: float64(load.Backlog + load.ForeignBacklog + own), seqs: float64(load.Running + load.ForeignSeqs + 1),
 		held:  float64(load.KV + load.ForeignKV + v.query.PromptTokens),
-		entry: f.ledger.Dispatch(w.id, uncached, v.query.KV(), w.reading.KVTotal, now),
+		entry: f.ledger.Dispatch(w.id, own, v.query.KV(), w.reading.KVTotal, now),
 	}
 	at.foreseen = f.foreseen(at)
 	w.breaker.Began(now)

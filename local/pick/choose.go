@@ -233,13 +233,15 @@ func (v *View) room(at int) drop {
 	return dropNot
 }
 
-// spared is the part of the prompt that the worker holds, as far as such beliefs have been true, in tokens. What a worker need
+// spared is the part of the prompt that the worker holds, as far as such beliefs have been true, as work. What a worker need
 // not compute may be waited for there: elsewhere the same time goes into computing it, and another cache into keeping it.
 func (v *View) spared(at int, id int32) float64 {
 	if !v.known {
 		return 0
 	}
-	return float64(v.held(id)) * v.lanes[at].hit
+	b := &v.lanes[at]
+	had := float64(v.held(id)) * b.hit
+	return bent(v.uncut, 0, b.bend) - bent(v.uncut-had, had, b.bend)
 }
 
 // patience is how long a worker's backlog may be, in seconds. While others wait too it is no longer than what keeps the

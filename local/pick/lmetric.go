@@ -4,7 +4,7 @@ package pick
 // would run, near-ties at random.
 func (v *View) lmetric() int32 {
 	for _, at := range v.cands {
-		v.costs[at] = v.pending(at) * (v.seqs(at) + 1) / v.brief[at].power
+		v.costs[at] = v.tokens(at) * (v.seqs(at) + 1) / v.brief[at].power
 	}
 	return v.lightest(nearTieOf)
 }

@@ -15,7 +15,7 @@ func (v *View) overlapCost() int32 {
 	for _, at := range v.cands {
 		b := &v.brief[at]
 		held := float64(v.Ledger.accounts[b.id].heldKV()) + v.uncut
-		v.costs[at] = (weight*v.pending(at) + held) / (costBlock * b.power)
+		v.costs[at] = (weight*v.tokens(at) + held) / (costBlock * b.power)
 	}
 	if v.Temperature > 0 {
 		return v.softest(v.Temperature)

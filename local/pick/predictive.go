@@ -39,7 +39,7 @@ func (v *View) seconds(at int32) float64 {
 		return t.sum()
 	}
 	b := &v.brief[at]
-	own := (v.uncut - float64(v.cached[at])*b.hit) * b.perToken
+	own := v.own(at) * b.perToken
 	prefill := load.back*b.perToken + own
 	return b.base + prefill + taken*own + v.beside(prefill, load.count, load.held, b.slope, b.context)
 }
@@ -68,7 +68,7 @@ func (v *View) cost(at int32) (t terms) {
 	a := &v.Ledger.accounts[b.id]
 	seqs := float64(a.seqs())
 	t.wait = v.loads[at].back * b.perToken
-	t.prefill = b.base + (v.uncut-float64(v.cached[at])*b.hit)*b.perToken
+	t.prefill = b.base + v.own(at)*b.perToken
 	own := t.prefill - b.base
 	t.decode = taken*own + v.beside(t.wait+own, seqs, float64(a.heldKV())/kilo, b.slope, b.context)
 	if b.kv > 0 && seqs > 0 {

@@ -69,12 +69,19 @@ func PriorFor(gpuType, model string) Prior {
 	room := (0.9*g.memGiB*tp - weights*1e9/(1<<30) - 1.25*tp) * (1 << 30)
 	return Prior{
 		Rates: Rates{
-			PrefillBase: 0.015 + step, PrefillRate: 1 / (1.05 * perToken),
+			PrefillBase: 0.015 + step, PrefillRate: 1 / (1.05 * perToken), Attention: attention(params),
 			StepBase: step, StepSlope: 0.15*perToken + 0.000006, StepContext: kvPerK,
 		},
 		KVTotal:    int64(max(room/kvBytes, 4096)),
 		CostMicros: g.micros * int64(n),
 	}
+}
+
+// attention is Rates.Attention of a model of so many billion parameters. A token costs 24 L d^2 FLOPs in the matrices of L
+// layers as wide as d, and 4 L d for each token before it, at three quarters of the speed; d is 4,096 at 8 billion
+// parameters and grows with their cube root.
+func attention(params float64) float64 {
+	return kilo * 4 / (24 * 4096 * 0.75 * math.Cbrt(params/8))
 }
 
 // splitGPU reads "H100x4" as four H100.

@@ -12,6 +12,7 @@ type lane struct {
 	hit      float64
 	slope    float64
 	context  float64
+	bend     float64
 	id       int32
 }
 
@@ -31,7 +32,8 @@ func (v *View) least(at int) float64 {
 	v.cached[at] = cached
 	// What backlogAt says, without its branches: those depend on the moment, and a processor cannot foresee them.
 	done := min(float64(v.now-a.headAt)*1e-9*b.rate, headMost*float64(a.headTokens))
-	own := (v.uncut - float64(cached)*b.hit) * b.perToken
+	had := float64(cached) * b.hit
+	own := bent(v.uncut-had, had, b.bend) * b.perToken
 	prefill := (float64(a.backlog+a.foreignBacklog)-done)*b.perToken + own
 	return b.base + prefill + taken*own + v.beside(prefill, float64(a.seqs()), float64(a.heldKV())/kilo, b.slope, b.context)
 }

@@ -6,8 +6,10 @@ import "time"
 type Rates struct {
 	// PrefillBase is the part of a time to first token that does not depend on the prompt, in seconds.
 	PrefillBase float64
-	// PrefillRate is uncached prompt tokens per second.
+	// PrefillRate is uncached prompt tokens per second where nothing is before them.
 	PrefillRate float64
+	// Attention is by how much a thousand tokens before it make a prompt token slower, as a part: each is compared with them all.
+	Attention float64
 	// StepBase, StepSlope and StepContext give the seconds between two tokens of a sequence:
 	// StepBase + StepSlope x sequences + StepContext x thousands of tokens of context of all of them.
 	StepBase, StepSlope, StepContext float64
@@ -21,6 +23,15 @@ func (r *Rates) trust() float64 {
 	}
 	return r.Trust
 }
+
+// Work is what a prompt takes of which so much is cached, in uncached tokens with nothing before them: what is deep in a long
+// prompt counts for several of those.
+func (r *Rates) Work(prompt, cached int64) int64 {
+	return int64(bent(float64(max(prompt-cached, 1)), float64(cached), r.Attention/kilo))
+}
+
+// bent is the work of n tokens after so many others, each of which makes a token slower by a part bend.
+func bent(n, after, bend float64) float64 { return n + n*bend*(after+n/2) }
 
 // Step is the seconds between two tokens of one of so many sequences, with so many tokens of context between them.
 func (r *Rates) Step(seqs, context float64) float64 {
@@ -40,15 +51,16 @@ func (r *Rates) DecodeRate(seqs float64) float64 {
 // far from what was expected pulls no harder than one at the edge of the believable, so a stalled answer or a
 // clock jump cannot spoil the rates; and they stay within spread of the prior, so that nothing absurd can be learned.
 type Learner struct {
-	prefill fit
-	step    fit     // seconds by load: see burden
-	slope   float64 // of a step, per sequence and per thousand tokens of context: the prior's
-	context float64
-	trust   float64
-	faded   time.Time // when it last faded, or might have
-	half    time.Duration
-	since   time.Time // when a doubted worker had come to its peers' pace; zero before
-	crowd   [2]crowd  // what its peers take for prefill and for steps
+	prefill   fit
+	step      fit     // seconds by load: see burden
+	slope     float64 // of a step, per sequence and per thousand tokens of context: the prior's
+	context   float64
+	attention float64 // the prior's
+	trust     float64
+	faded     time.Time // when it last faded, or might have
+	half      time.Duration
+	since     time.Time // when a doubted worker had come to its peers' pace; zero before
+	crowd     [2]crowd  // what its peers take for prefill and for steps
 }
 
 const (
@@ -62,7 +74,7 @@ func NewLearner(prior Rates) *Learner {
 		prefill: newFit(vector{prior.PrefillBase, kilo / prior.PrefillRate}),
 		step:    newFit(vector{prior.StepBase, prior.StepSlope + prior.StepContext}),
 		slope:   prior.StepSlope, context: prior.StepContext,
-		trust: 1,
+		attention: prior.Attention, trust: 1,
 	}
 }
 
@@ -77,7 +89,7 @@ func (l *Learner) Learned() Rates { return l.rates(l.prefill.w, l.step.w) }
 func (l *Learner) rates(p, s vector) Rates {
 	k := s[1] / (l.slope + l.context)
 	return Rates{
-		PrefillBase: p[0], PrefillRate: kilo / p[1],
+		PrefillBase: p[0], PrefillRate: kilo / p[1], Attention: l.attention,
 		StepBase: s[0], StepSlope: k * l.slope, StepContext: k * l.context, Trust: max(l.trust, 0.01),
 	}
 }
@@ -89,8 +101,8 @@ func (l *Learner) burden(seqs, context float64) float64 {
 	return (l.slope*seqs + l.context*context/kilo) / (l.slope + l.context)
 }
 
-// FirstToken learns from a time to first token: seconds after dispatch, with work uncached prompt tokens in front of
-// it, its own included. Absurd observations are ignored.
+// FirstToken learns from a time to first token: seconds after dispatch, with work in front of it as Work reckons it, its own
+// included. Absurd observations are ignored.
 func (l *Learner) FirstToken(work, seconds float64) {
 	if !(work >= 1) || work > maxAsk || !(seconds > 0) || seconds > 600 {
 		return

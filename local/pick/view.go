@@ -81,6 +81,7 @@ type brief struct {
 	perToken float64 // seconds for an uncached token, share and weight counted
 	base     float64
 	hit      float64 // part of believed prefix hits that is true
+	bend     float64 // by how much a token before it makes a prompt token slower, as a part
 	slope    float64 // seconds that a sequence adds to a step
 	context  float64 // seconds that a thousand tokens of context add to a step
 	step     float64
@@ -157,10 +158,10 @@ func (v *View) sum(at int) {
 	}
 	v.gates[at] = g
 	v.brief[at] = brief{
-		perToken: 1 / (r.PrefillRate * power), base: r.PrefillBase, hit: r.trust(), slope: r.StepSlope, context: r.StepContext,
+		perToken: 1 / (r.PrefillRate * power), base: r.PrefillBase, hit: r.trust(), bend: max(r.Attention, 0) / kilo, slope: r.StepSlope, context: r.StepContext,
 		step: r.StepBase, power: power, rate: r.PrefillRate, kv: kv, id: w.ID,
 	}
-	v.lanes[at] = lane{rate: r.PrefillRate, perToken: 1 / (r.PrefillRate * power), base: r.PrefillBase, hit: r.trust(), slope: r.StepSlope, context: r.StepContext, id: w.ID}
+	v.lanes[at] = lane{rate: r.PrefillRate, perToken: 1 / (r.PrefillRate * power), base: r.PrefillBase, hit: r.trust(), bend: max(r.Attention, 0) / kilo, slope: r.StepSlope, context: r.StepContext, id: w.ID}
 	v.adapters = v.adapters || w.Adapter != AdapterNone
 	v.pooled = v.pooled || w.Pools != 0
 }

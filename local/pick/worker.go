@@ -116,7 +116,7 @@ const (
 // odd says that something is believed of the worker that cannot be: a number that is not one, or no speed at all.
 func (w *Worker) odd() bool {
 	r := &w.Rates
-	sum := r.PrefillBase + r.PrefillRate + r.StepBase + r.StepSlope + r.StepContext + r.Trust + w.Share + w.Weight + w.GPU + w.Overcommit
+	sum := r.PrefillBase + r.PrefillRate + r.Attention + r.StepBase + r.StepSlope + r.StepContext + r.Trust + w.Share + w.Weight + w.GPU + w.Overcommit
 	return !(r.PrefillRate > 0) || !(1/r.PrefillRate < 1e6) || r.PrefillBase < 0 || r.StepBase < 0 || r.StepSlope < 0 || r.StepContext < 0 ||
 		math.IsNaN(sum) || math.IsInf(sum, 0)
 }
