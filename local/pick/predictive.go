@@ -49,7 +49,7 @@ func (v *View) seconds(at int32) float64 {
 const (
 	taken   = 1   // of the worker's time that computing the prompt takes from all who come after it
 	stalled = 0.3 // of the time for which each sequence there waits for what is to be prefilled
-	slowed  = 0.6 // of the time by which its answer and theirs make each other's steps longer
+	slowed  = 0.2 // of the time by which its answer and theirs make each other's steps longer
 )
 
 // beside is what the request and the sequences that it finds on a worker cost each other, in seconds: each is stalled while
@@ -61,7 +61,7 @@ func (v *View) beside(prefill, count, held, slope, context float64) float64 {
 
 // nearTie is how much worse than the best a worker may be and still share its luck: without it, equal workers would
 // all be hit in the same order by every instance that sees the same numbers.
-func nearTie(best float64) float64 { return max(0.001, 0.02*best) }
+func nearTie(best float64) float64 { return max(0.001, 0.005*best) }
 
 func (v *View) cost(at int32) (t terms) {
 	b := &v.brief[at]
