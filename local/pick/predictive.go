@@ -47,7 +47,7 @@ func (v *View) seconds(at int32) float64 {
 // What counts besides the request's own time to first token, each second of it against one of that. They are the
 // middle of what was best on the public traces; the ranks of policies change little within a factor of two.
 const (
-	taken   = 1   // of the worker's time that computing the prompt takes from all who come after it
+	taken   = 2   // of the worker's time that computing the prompt takes from all who come after it
 	stalled = 0.3 // of the time for which each sequence there waits for what is to be prefilled
 	slowed  = 0.2 // of the time by which its answer and theirs make each other's steps longer
 )
