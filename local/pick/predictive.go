@@ -41,20 +41,21 @@ func (v *View) seconds(at int32) float64 {
 	b := &v.brief[at]
 	own := v.own(at) * b.perToken
 	prefill := load.back*b.perToken + own
-	return b.base + prefill + taken*own + v.beside(prefill, load.count, load.held, b.slope, b.context)
+	return b.base + prefill + taken*own + v.beside(own+before*(prefill-own), load.count, load.held, b.slope, b.context)
 }
 
 // What counts besides the request's own time to first token, each second of it against one of that. They are the
 // middle of what was best on the public traces; the ranks of policies change little within a factor of two.
 const (
 	taken   = 2   // of the worker's time that computing the prompt takes from all who come after it
-	stalled = 0.3 // of the time for which each sequence there waits for what is to be prefilled
+	stalled = 0.3 // of the time for which each sequence there waits for its prefill
+	before  = 0.3 // of what stands before the prompt, against the prompt itself: it is there anyhow, and tells of what is to come
 	slowed  = 0.2 // of the time by which its answer and theirs make each other's steps longer
 )
 
 // beside is what the request and the sequences that it finds on a worker cost each other, in seconds: each is stalled while
-// what is not yet prefilled there is, the request's own prompt with it, each step of theirs bears the request's context for
-// as long as it decodes, and each of its own steps bears theirs.
+// the request's own prompt is prefilled (and by what stands before it, wherever it goes), each step of theirs bears the
+// request's context for as long as it decodes, and each of its own steps bears theirs.
 func (v *View) beside(prefill, count, held, slope, context float64) float64 {
 	return stalled*count*prefill + slowed*v.out*(count*(slope+context*v.context)+slope*count+context*held)
 }
@@ -70,7 +71,7 @@ func (v *View) cost(at int32) (t terms) {
 	t.wait = v.loads[at].back * b.perToken
 	t.prefill = b.base + v.own(at)*b.perToken
 	own := t.prefill - b.base
-	t.decode = taken*own + v.beside(t.wait+own, seqs, float64(a.heldKV())/kilo, b.slope, b.context)
+	t.decode = taken*own + v.beside(own+before*t.wait, seqs, float64(a.heldKV())/kilo, b.slope, b.context)
 	if b.kv > 0 && seqs > 0 {
 		held := float64(a.heldKV())
 		if over := held + v.uncut + v.out - kvSoft*float64(b.kv); over > 0 && held > 0 {
