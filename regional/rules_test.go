@@ -253,6 +253,7 @@ func TestInferencePassesTheGateway(t *testing.T) {
 func TestInferenceSpills(t *testing.T) {
 	r := newRegions(t, nil)
 	l := r.local(r.iad, "iad", "iad-a", reply, small("small"))
+	r.tally("iad", 2)
 	r.world.served(r.iad, "small")
 	eventually(t, "an inference spills", func() bool {
 		resp, _ := r.ask(r.fra, call{key: "key-acme", path: "/v2/models/best/infer", body: "\xffnot JSON"})

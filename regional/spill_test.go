@@ -126,6 +126,7 @@ func TestSpillHappensWhenTheRegionHasNoRoom(t *testing.T) {
 	r := newRegions(t, nil)
 	served := make(chan http.Header, 16)
 	r.local(r.iad, "iad", "iad-a", func(rw http.ResponseWriter, q *http.Request) { served <- q.Header; reply(rw, q) }, small("small"))
+	r.tally("iad", 2)
 	r.world.served(r.iad, "small")
 	home := small("small")
 	l := r.local(r.fra, "fra", "fra-a", reply, home)
