@@ -63,7 +63,7 @@ func (f *floor) workerStatus(now time.Time) []admin.WorkerStatus {
 		s := admin.WorkerStatus{
 			Name: w.declared.Name, URL: w.declared.URL, GPU: w.declared.GPU, Engine: w.engine.Name(), State: w.state(), Reason: w.down(),
 			Running: w.reading.Running, Waiting: w.reading.Waiting, InFlight: load.Running,
-			KVTotal: w.reading.KVTotal, KVFree: max(0, w.reading.KVTotal-load.KV-load.ForeignKV), Backlog: load.Backlog + load.ForeignBacklog,
+			KVTotal: w.reading.KVTotal, KVFree: max(0, w.reading.KVTotal-load.HeldKV()), Backlog: load.Backlog + load.ForeignBacklog,
 			PrefillRate: r.PrefillRate, DecodeRate: r.DecodeRate(decodeBatch), KVOvercommit: w.overcommit.Factor(now), Prefix: w.prefixStatus(),
 		}
 		if at := w.reading.LoadAt; !at.IsZero() {

@@ -84,7 +84,7 @@ func (f *floor) portray(p *pool, name string, meant func(*pick.Worker) bool, now
 		if kv == 0 {
 			kv = w.prior.KVTotal
 		}
-		kvFree := max(0, kv-load.KV-load.ForeignKV)
+		kvFree := max(0, kv-load.HeldKV())
 		m.KVTotal += kv
 		m.KVFree += kvFree
 		slots := cmp.Or(v.Slots, 256)

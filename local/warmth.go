@@ -71,7 +71,7 @@ func (f *floor) countWorker(c *census, w *worker, now time.Time) {
 		WakeSeconds: f.wakeSeconds(w), Free: 1,
 	}
 	if kv := cmp.Or(w.reading.KVTotal, w.prior.KVTotal); kv > 0 {
-		z.Free = max(0, 1-float64(load.KV+load.ForeignKV)/float64(kv))
+		z.Free = max(0, 1-float64(load.HeldKV())/float64(kv))
 	}
 	var names []string
 	for name := range w.places {

@@ -217,10 +217,14 @@ func (v *View) room(at int) drop {
 	}
 	if b.kv > 0 {
 		held := a.heldKV()
-		if held+v.need > b.admitted || v.q.Spare && held+v.need > b.admitted-b.admitted/spare {
+		most := b.admitted
+		if v.q.Spare {
+			most -= most / spare
+		}
+		if held+v.need > most && held+v.need-v.alike(at, true) > most {
 			return dropKV
 		}
-		load.tight = held+v.prompt+v.answer > b.kv-b.kv/10
+		load.tight = held+v.prompt+v.answer > b.kv-b.kv/10 && held+v.prompt+v.answer-v.alike(at, true) > b.kv-b.kv/10
 		if isLong(v.need, b.kv) {
 			if l := v.Ledger.slots[b.id].longKV; l > 0 && l+v.need > v.longKV(b.kv) {
 				return dropLong

@@ -21,7 +21,7 @@ func (v *View) composite(at int32) float64 {
 	b := &v.brief[at]
 	kv := 0.0
 	if b.kv > 0 {
-		kv = min(float64(v.Ledger.accounts[b.id].heldKV())/float64(b.kv), 1)
+		kv = v.full(at, b.kv)
 	}
 	return partQueue*half(v.queued(at), halfQueue) + partGPU*min(v.busy(at), 1) + partKV*kv +
 		partLatency*half(v.Workers[at].Latency.Peak(b.base, v.when), halfLatency)

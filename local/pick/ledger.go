@@ -16,6 +16,7 @@ type Ledger struct {
 	epoch    time.Time // of its clock, which counts in nanoseconds and never goes back
 	last     int64
 	skew     int64
+	spare    [][]uint64 // entries' blocks that are free again
 }
 
 // NewLedger returns an empty ledger.
@@ -55,6 +56,7 @@ type Entry struct {
 	kv      int64
 	long    bool
 	state   entryState
+	blocks  []uint64 // what its prompt shares with others, or may come to; the ledger's own
 }
 
 type entryState uint8
@@ -66,9 +68,14 @@ const (
 	entryDone
 )
 
-// Dispatch books a request on a worker: prefill uncached prompt tokens, and kv tokens of cache out of the worker's
-// kvTotal (0 when unknown).
+// Dispatch is DispatchPrompt of a prompt that has nothing in common with others.
 func (l *Ledger) Dispatch(worker int32, prefill, kv, kvTotal int64, now time.Time) Entry {
+	return l.DispatchPrompt(worker, prefill, kv, kvTotal, Prompt{}, now)
+}
+
+// DispatchPrompt books a request on a worker: prefill uncached prompt tokens, and kv tokens of cache out of the worker's
+// kvTotal (0 when unknown), of which those that others hold already are counted once.
+func (l *Ledger) DispatchPrompt(worker int32, prefill, kv, kvTotal int64, p Prompt, now time.Time) Entry {
 	a := l.account(worker)
 	if a == nil {
 		return Entry{worker: worker}
@@ -86,9 +93,35 @@ func (l *Ledger) Dispatch(worker int32, prefill, kv, kvTotal int64, now time.Tim
 	s.prefilling++
 	s.since++
 	s.peak = max(s.peak, a.running)
-	s.peakKV = max(s.peakKV, a.kv)
+	e.blocks = l.keep(p.Blocks)
+	s.shares.add(p)
+	s.peakKV = max(s.peakKV, a.kv-s.shares.tokens)
 	return e
 }
+
+// keep copies blocks into what an earlier entry has left, if there is any.
+func (l *Ledger) keep(blocks []uint64) []uint64 {
+	if len(blocks) == 0 {
+		return nil
+	}
+	var room []uint64
+	if n := len(l.spare); n > 0 {
+		room, l.spare = l.spare[n-1], l.spare[:n-1]
+	}
+	return append(room[:0], blocks...)
+}
+
+// release books an entry's prompt out.
+func (l *Ledger) release(e *Entry) {
+	l.slots[e.worker].shares.take(e.blocks)
+	if cap(e.blocks) > 0 && len(l.spare) < maxSpare {
+		l.spare = append(l.spare, e.blocks)
+	}
+	e.blocks = nil
+}
+
+// maxSpare bounds the memory that is kept for entries to come: 1.3 KB each at most.
+const maxSpare = 1024
 
 // FirstByte books the request's prefill as done.
 func (l *Ledger) FirstByte(e *Entry, now time.Time) {
@@ -116,6 +149,7 @@ func (l *Ledger) Finish(e *Entry, now time.Time) {
 	e.state = entryDone
 	a.running--
 	a.kv -= e.kv
+	l.release(e)
 	if e.long {
 		l.slots[e.worker].longKV -= e.kv
 	}
@@ -161,11 +195,14 @@ type Load struct {
 	Running int64
 	// Backlog is our own prefill not yet done, in tokens, with the clock's estimate of what the oldest has got through.
 	Backlog int64
-	// KV reserved by our own sequences, in tokens.
-	KV int64
+	// KV reserved by our own sequences, in tokens, and how much of that is reserved more than once, since they begin alike.
+	KV, Shared int64
 	// Foreign sequences, prefill tokens and KV tokens are those that others sent.
 	ForeignSeqs, ForeignBacklog, ForeignKV int64
 }
+
+// HeldKV is how much of the worker's KV cache is held, by whomever, in tokens.
+func (l Load) HeldKV() int64 { return l.KV - l.Shared + l.ForeignKV }
 
 // Load reads one worker's account; rate is its prefill rate in tokens/s.
 func (l *Ledger) Load(id int32, rate float64, now time.Time) Load {
@@ -174,7 +211,7 @@ func (l *Ledger) Load(id int32, rate float64, now time.Time) Load {
 		return Load{}
 	}
 	return Load{
-		Running: int64(a.running), Backlog: int64(a.ownBacklog(l.clock(now), rate)), KV: a.kv,
+		Running: int64(a.running), Backlog: int64(a.ownBacklog(l.clock(now), rate)), KV: a.kv, Shared: l.slots[id].shares.tokens,
 		ForeignSeqs: int64(a.foreignSeqs), ForeignBacklog: a.foreignBacklog, ForeignKV: a.foreignKV,
 	}
 }

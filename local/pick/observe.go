@@ -34,7 +34,7 @@ func (l *Ledger) Observe(id int32, o Observation) {
 	a.foreignBacklog = int64(s.foreignWaiting) * max(0, min(o.MeanPrompt, math.MaxInt32))
 	a.foreignKV = max(0, min(kv, s.lastKV))
 	s.lastSeqs, s.lastWaiting, s.lastKV = seqs, waiting, kv
-	s.peak, s.peakKV, s.since = a.running, a.kv, 0
+	s.peak, s.peakKV, s.since = a.running, a.kv-s.shares.tokens, 0
 }
 
 // maxSeqs bounds what is believed of a scrape, in sequences.

@@ -75,6 +75,7 @@ func (v *View) cost(at int32) (t terms) {
 	if b.kv > 0 && seqs > 0 {
 		held := float64(a.heldKV())
 		if over := held + v.uncut + v.out - kvSoft*float64(b.kv); over > 0 && held > 0 {
+			over = max(over-float64(v.alike(int(at), true)), 0)
 			life := v.out * (b.step + b.slope*seqs + b.context*held/kilo)
 			t.kvWait = min(over/held, 1) * life
 		}

@@ -24,7 +24,7 @@ func (v *View) scoreBlend() int32 {
 			lack += blendQueue * (v.line(at) - shortest) / (longest - shortest)
 		}
 		if b.kv > 0 {
-			lack += blendKV * min(float64(v.Ledger.accounts[b.id].heldKV())/float64(b.kv), 1)
+			lack += blendKV * v.full(at, b.kv)
 		}
 		v.costs[at] = lack
 	}

@@ -73,6 +73,7 @@ type slot struct {
 	prefilling     int32 // ours, sent and without a first byte
 	foreignWaiting int32
 	longKV         int64 // of long requests
+	shares         shares
 	prefilled      Prefilled
 	since          int32 // sent since the last scrape
 	peak           int32 // most running since the last scrape
