@@ -35,7 +35,11 @@ func (v *View) least(at int) float64 {
 	had := float64(cached) * b.hit
 	own := bent(v.uncut-had, had, b.bend) * b.perToken
 	prefill := (float64(a.backlog+a.foreignBacklog)-done)*b.perToken + own
-	return b.base + prefill + taken*own + v.beside(own+before*(prefill-own), float64(a.seqs()), float64(a.heldKV())/kilo, b.slope, b.context)
+	alone := b.base + prefill + taken*own
+	if alone > v.limit { // too much already, before what the sequences there bear
+		return alone
+	}
+	return alone + v.beside(own+before*(prefill-own), float64(a.seqs()), float64(a.heldKV())/kilo, b.slope, b.context)
 }
 
 // found lowers the limit by a candidate's cost.
