@@ -72,15 +72,14 @@ func parseAnswer(resp *http.Response, s string) *http.Response {
 		}
 		status = status*10 + int(c-'0')
 	}
-	reason, ok := content(s[9:end])
-	if !ok || status < 100 || status == http.StatusSwitchingProtocols {
+	if _, ok := content(s[9:end]); !ok || status < 100 || status == http.StatusSwitchingProtocols {
 		return nil
 	}
 	h, ok := fields(s[end+2 : len(s)-2])
 	if !ok {
 		return nil
 	}
-	*resp = http.Response{Status: reason, StatusCode: status, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Header: h, ContentLength: -1}
+	*resp = http.Response{Status: s[9:end], StatusCode: status, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Header: h, ContentLength: -1}
 	lengths, codings := h["Content-Length"], h["Transfer-Encoding"]
 	switch {
 	case len(lengths) > 1 || len(codings) > 1 || len(lengths) > 0 && len(codings) > 0:
@@ -102,7 +101,13 @@ func parseAnswer(resp *http.Response, s string) *http.Response {
 			return nil
 		}
 	}
-	resp.Close = listed(h["Connection"], "close")
+	if names := h["Connection"]; listed(names, "close") {
+		if len(names) > 1 || !strings.EqualFold(names[0], "close") {
+			return nil // it names more, of which net/http makes what it does
+		}
+		resp.Close = true
+		delete(h, "Connection")
+	}
 	return resp
 }
 

@@ -280,6 +280,9 @@ func FuzzAnswer(f *testing.F) {
 		"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
 		"HTTP/1.1 200\r\nContent-Length: 3\r\nContent-Length: 3\r\nConnection: close\r\n\r\nabcdef",
 		"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\nhello\r\n0\r\n\r\n",
+		"HTTP/1.1 200\r\nContent-Length: 3\r\nConnection: close\r\n\r\nabcdef",
+		"HTTP/1.1 200 \r\n\r\n0",
+		"HTTP/1.1 200\r\nContent-Length: 3\r\nConnection: close, x\r\nX: y\r\n\r\nabcdef",
 	} {
 		f.Add([]byte(s), uint8(7))
 	}
