@@ -36,7 +36,7 @@ fuzz: ## run every decoder's fuzz test for FUZZTIME (20s) each
 	  for f in $$($(GO) test -list '^Fuzz' $$p | grep '^Fuzz' || true); do \
 	    echo "== $$p $$f"; \
 	    $(GO) test -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 1x $$p 2>&1 | tee $$log || \
-	      { grep -qx ' *context deadline exceeded' $$log && ! grep -q 'Failing input' $$log; }; \
+	      { grep -qx ' *context deadline exceeded' $$log && ! grep -q 'Failing input' $$log; } || exit 1; \
 	  done; done
 
 .PHONY: bench
