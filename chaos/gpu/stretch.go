@@ -30,6 +30,7 @@ func (e *Engine) plan() time.Duration {
 		end += e.duration(load, e.steps+uint64(i))
 		x.ends = append(x.ends, end)
 		load.DecodeContext += load.Decodes
+		load.Loaded = 0 // a preempted sequence that comes back from the host's memory is loaded by the first step alone
 	}
 	return end
 }

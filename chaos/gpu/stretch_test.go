@@ -98,3 +98,42 @@ func TestFastForwardChangesNothing(t *testing.T) {
 		}
 	})
 }
+
+// TestOnlyTheFirstStepOfAStretchLoads: a sequence that was preempted comes back with all but its last token in the host's
+// memory, so its first step is a decode and a stretch begins with it. The load counts once.
+func TestOnlyTheFirstStepOfAStretchLoads(t *testing.T) {
+	p := lookup(t, "H100", "Llama-3.1-8B", 1)
+	p.Blocks = 257
+	run := func(fast bool) (ends []time.Time, loaded int) {
+		e, err := NewEngine(EngineConfig{
+			Profile: p, Limits: Limits{MaxBatchedTokens: 17, MaxSeqs: 3}, HostBlocks: 100, FastForward: fast,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var all []*Sequence
+		for _, r := range [][2]int{{1, 1}, {1, 1}, {1, 1}, {1, 1}, {1, 17}, {1, 1373}, {194, 1396}, {1497, 746}} {
+			s, err := e.Submit(epoch, Request{PromptTokens: r[0], OutputTokens: r[1]})
+			if err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, s)
+		}
+		for next, ok := e.Next(); ok; next, ok = e.Next() {
+			e.Advance(next)
+			if e.load.Loaded > 0 && e.load.Prefill == 0 {
+				loaded++
+			}
+		}
+		for _, s := range all {
+			_, _, _, ended := s.Times()
+			ends = append(ends, ended)
+		}
+		return ends, loaded
+	}
+	single, loads := run(false)
+	together, _ := run(true)
+	if loads != 1 || !slices.Equal(single, together) {
+		t.Errorf("%d steps load and only decode, want 1; single steps end at %v, together at %v", loads, single, together)
+	}
+}
