@@ -33,15 +33,15 @@ func TestWhatIsWrittenAnewArrivesWhole(t *testing.T) {
 		_, _ = io.WriteString(w, "data: [DONE]\n\n")
 	}))
 	long := strings.Repeat("word ", 44_000)
-	for in, want := range map[string]string{
-		`{"model":"m"}`: `{"model":"m","max_tokens":50}`,
-		`{"model":"the-usual-one","max_tokens":7}`: `{"model":"m","max_tokens":7}`,
-		`{"model":"the-usual-one"}`:                `{"model":"m","max_tokens":50}`,
-		`{"model":"the-usual-one","stream":true,"stream_options":{"include_usage":false}}`:      `{"model":"m","stream":true,"stream_options":{"include_usage":true},"max_tokens":50}`,
-		`{"stream_options":{"x":1},"stream":true,"model":"the-usual-one"}`:                      `{"stream_options":{"include_usage":true,"x":1},"stream":true,"model":"m","max_tokens":50}`,
-		`{"messages":[{"role":"user","content":"LONG"}],"stream":true,"model":"the-usual-one"}`: `{"stream_options":{"include_usage":true},"messages":[{"role":"user","content":"LONG"}],"stream":true,"model":"m","max_tokens":50}`,
+	for _, c := range [][2]string{
+		{`{"model":"m"}`, `{"model":"m","max_tokens":50}`},
+		{`{"model":"the-usual-one","max_tokens":7}`, `{"model":"m","max_tokens":7}`},
+		{`{"model":"the-usual-one"}`, `{"model":"m","max_tokens":50}`},
+		{`{"model":"the-usual-one","stream":true,"stream_options":{"include_usage":false}}`, `{"model":"m","stream":true,"stream_options":{"include_usage":true},"max_tokens":50}`},
+		{`{"stream_options":{"x":1},"stream":true,"model":"the-usual-one"}`, `{"stream_options":{"include_usage":true,"x":1},"stream":true,"model":"m","max_tokens":50}`},
+		{`{"messages":[{"role":"user","content":"LONG"}],"stream":true,"model":"the-usual-one"}`, `{"stream_options":{"include_usage":true},"messages":[{"role":"user","content":"LONG"}],"stream":true,"model":"m","max_tokens":50}`},
 	} {
-		in, want = strings.Replace(in, "LONG", long, 1), strings.Replace(want, "LONG", long, 1)
+		in, want := strings.Replace(c[0], "LONG", long, 1), strings.Replace(c[1], "LONG", long, 1)
 		resp, text := post(t, a, in)
 		if resp.StatusCode != http.StatusOK {
 			t.Fatalf("%.100s: %d %s", in, resp.StatusCode, text)

@@ -27,12 +27,11 @@ func (w *Workload) client(model, number int) uint64 {
 	return mix(w.Seed ^ mix(uint64(model)<<32|uint64(number)|1<<53))
 }
 
-func (w *Workload) planet() (Roots, error) {
+// planetModels reads what the clients of the workload's models ask, in the models' order: of all models where it names none.
+func (w *Workload) planetModels() (models []*genModel, err error) {
 	if len(w.Models) == 0 {
 		w.Models = planetModels
 	}
-	var models []*genModel
-	var total float64
 	for _, name := range w.Models {
 		rates, lengths, err := genFiles(name)
 		if err != nil {
@@ -42,7 +41,19 @@ func (w *Workload) planet() (Roots, error) {
 		if err != nil {
 			return nil, err
 		}
-		models, total = append(models, m), total+m.total()
+		models = append(models, m)
+	}
+	return models, nil
+}
+
+func (w *Workload) planet() (Roots, error) {
+	models, err := w.planetModels()
+	if err != nil {
+		return nil, err
+	}
+	var total float64
+	for _, m := range models {
+		total += m.total()
 	}
 	speed := 1.0
 	if w.Rate > 0 {

@@ -2,7 +2,6 @@ package load
 
 import (
 	"maps"
-	"path/filepath"
 	"slices"
 )
 
@@ -23,19 +22,12 @@ func (w Workload) Rates() ([]ClientRate, error) {
 	if err := w.complete(); err != nil {
 		return nil, err
 	}
-	if len(w.Models) == 0 {
-		w.Models = planetModels
+	models, err := w.planetModels()
+	if err != nil {
+		return nil, err
 	}
 	var out []ClientRate
-	for i, name := range w.Models {
-		rates, lengths, err := genFiles(name)
-		if err != nil {
-			return nil, err
-		}
-		m, err := readGen(name, filepath.Join(w.Traces, filepath.FromSlash(rates)), filepath.Join(w.Traces, filepath.FromSlash(lengths)))
-		if err != nil {
-			return nil, err
-		}
+	for i, m := range models {
 		for _, number := range slices.Sorted(maps.Keys(m.rates)) {
 			id := w.client(i, number)
 			c := ClientRate{ID: id, Region: w.region(id), Tokens: make([]float64, m.windows)}

@@ -332,11 +332,8 @@ func readUntil(t *testing.T, c net.Conn, what string) {
 	}
 }
 
-// TestAClientThatNeverReadsIsGivenUp: when the time for a write is over.
-func TestAClientThatNeverReadsIsGivenUp(t *testing.T) {
-	if !canFollow {
-		t.Skip("nothing is followed on this system")
-	}
+// torrent is a server whose answers never end.
+func torrent(t *testing.T) *httptest.Server {
 	up := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		piece := make([]byte, 64<<10)
 		for {
@@ -346,6 +343,15 @@ func TestAClientThatNeverReadsIsGivenUp(t *testing.T) {
 		}
 	}))
 	t.Cleanup(up.Close)
+	return up
+}
+
+// TestAClientThatNeverReadsIsGivenUp: when the time for a write is over.
+func TestAClientThatNeverReadsIsGivenUp(t *testing.T) {
+	if !canFollow {
+		t.Skip("nothing is followed on this system")
+	}
+	up := torrent(t)
 	ended := make(chan error, 1)
 	tr := over(t, nil)
 	addr, _ := served(t, &http.Server{ErrorLog: discard, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -3,7 +3,6 @@ package wire
 import (
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"testing"
 )
 
@@ -12,15 +11,7 @@ func TestASlowClientIsToldOf(t *testing.T) {
 	if !canFollow {
 		t.Skip("nothing is followed on this system")
 	}
-	up := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		piece := make([]byte, 64<<10)
-		for {
-			if _, err := w.Write(piece); err != nil {
-				return
-			}
-		}
-	}))
-	t.Cleanup(up.Close)
+	up := torrent(t)
 	held, ended := [2]chan bool{make(chan bool, 1), make(chan bool, 1)}, make(chan bool)
 	tr := over(t, nil)
 	addr, _ := served(t, &http.Server{ErrorLog: discard, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -208,6 +208,23 @@ func TestClassify(t *testing.T) {
 	}
 }
 
+// anyNews tells a breaker something: -3 is a warm-up that passed, -2 a request that was served, -1 a probe that was
+// answered, and the rest are kinds of failures.
+func anyNews(t *rapid.T, b *Breaker, now time.Time) (op int) {
+	op = rapid.IntRange(-3, int(numKinds)-1).Draw(t, "op")
+	switch op {
+	case -3:
+		b.Warmed(now)
+	case -2:
+		b.OK(now)
+	case -1:
+		b.ProbeOK(now)
+	default:
+		b.Fail(Kind(op), now)
+	}
+	return op
+}
+
 // TestOpenHoldsItsPromise feeds random news: an open worker never takes requests before its backoff and a probe.
 func TestOpenHoldsItsPromise(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -216,17 +233,7 @@ func TestOpenHoldsItsPromise(t *testing.T) {
 		for range rapid.IntRange(1, 80).Draw(t, "steps") {
 			now = now.Add(time.Duration(rapid.IntRange(-500, 3000).Draw(t, "ms")) * time.Millisecond)
 			before, until := b.State(), b.Until()
-			op := rapid.IntRange(-3, int(numKinds)-1).Draw(t, "op")
-			switch op {
-			case -3:
-				b.Warmed(now)
-			case -2:
-				b.OK(now)
-			case -1:
-				b.ProbeOK(now)
-			default:
-				b.Fail(Kind(op), now)
-			}
+			op := anyNews(t, b, now)
 			if before == Open && b.State() != Open && (op != -1 || now.Before(until)) {
 				t.Fatalf("left open by operation %d, %v before its time", op, until.Sub(now))
 			}

@@ -75,17 +75,7 @@ func TestATrialIsOwedUntilItIsPassed(t *testing.T) {
 		now, accused := t0, false
 		for range rapid.IntRange(1, 80).Draw(t, "steps") {
 			now = now.Add(time.Duration(rapid.IntRange(0, 3000).Draw(t, "ms")) * time.Millisecond)
-			before, op := b.State(), rapid.IntRange(-3, int(numKinds)-1).Draw(t, "op")
-			switch op {
-			case -3:
-				b.Warmed(now)
-			case -2:
-				b.OK(now)
-			case -1:
-				b.ProbeOK(now)
-			default:
-				b.Fail(Kind(op), now)
-			}
+			before, op := b.State(), anyNews(t, b, now)
 			accused = accused || b.State() == Open && !b.Reason().absence()
 			if b.State() != Closed {
 				continue
