@@ -53,6 +53,13 @@ func zeroed(s []float64, n int) []float64 {
 	return s
 }
 
+// solve solves from an assignment that was good before, nil if there is none, and from nothing where that takes longer.
+func (f *flow) solve(m *market, x []float64) {
+	if x == nil || !f.warm(m, x) {
+		f.cold(m)
+	}
+}
+
 // cold solves from nothing: each client is pushed along the shortest path of displacements.
 func (f *flow) cold(m *market) {
 	f.reset(m)
@@ -66,7 +73,8 @@ func (f *flow) cold(m *market) {
 }
 
 // warm solves from an assignment that was good before: what may not stay goes nowhere first, and then every cycle of
-// displacements that saves something is taken, until there is none. It reports false when it ran into its bound.
+// displacements that saves something is taken, until there is none. It reports false when it ran into its bound: cycles
+// that take turns in undoing a part of each other may save a thousandth of what there is to save at a time.
 func (f *flow) warm(m *market, x []float64) bool {
 	f.reset(m)
 	for c := range m.clients {

@@ -30,9 +30,7 @@ func (p *problem) placeWith(f *flow) (worth [][]float64) {
 		} else if g.mixed {
 			warm = nil
 		}
-		if warm == nil || !f.warm(&m, warm) {
-			f.cold(&m)
-		}
+		f.solve(&m, warm)
 		if names != nil && g.mixed {
 			p.in.Memory.remember(p, names[k], &g, &m, f.x)
 		}
