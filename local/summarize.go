@@ -91,7 +91,7 @@ func (f *floor) portray(p *pool, name string, meant func(*pick.Worker) bool, now
 		m.SlotsTotal += slots
 		m.SlotsFree += max(0, slots-load.Running-load.ForeignSeqs)
 		m.Hardware = addHardware(m.Hardware, w.declared.GPU, full, v.Rates.DecodeRate(decodeBatch))
-		wait := float64(load.Backlog+load.ForeignBacklog) / full
+		wait := float64(load.Backlog+load.ForeignBacklog)/full + f.ledger.Late(w.id, v.Rates, now)
 		if soonest < 0 || wait < soonest {
 			soonest = wait
 		}

@@ -204,6 +204,16 @@ type Load struct {
 // HeldKV is how much of the worker's KV cache is held, by whomever, in tokens.
 func (l Load) HeldKV() int64 { return l.KV - l.Shared + l.ForeignKV }
 
+// Late is for how many seconds longer than it may well take, by its rates, nothing has come of the worker's oldest prefill.
+// Choices count them as work that it still has to do.
+func (l *Ledger) Late(id int32, r Rates, now time.Time) float64 {
+	a := l.account(id)
+	if a == nil {
+		return 0
+	}
+	return a.late(l.clock(now), r.PrefillRate, r.PrefillBase)
+}
+
 // Load reads one worker's account; rate is its prefill rate in tokens/s.
 func (l *Ledger) Load(id int32, rate float64, now time.Time) Load {
 	a := l.account(id)
