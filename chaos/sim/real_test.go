@@ -16,6 +16,7 @@ import (
 	"github.com/spillway-lb/spillway/chaos/load"
 	"github.com/spillway-lb/spillway/chaos/memnet"
 	"github.com/spillway-lb/spillway/internal/admin"
+	"github.com/spillway-lb/spillway/internal/spec"
 	"github.com/spillway-lb/spillway/local"
 	"github.com/spillway-lb/spillway/local/discover"
 )
@@ -156,6 +157,7 @@ func simulated(t *testing.T, policy string, rate float64, seed uint64, after tim
 	r := play(t, Scenario{
 		Fleet: Fleet{Regions: []Region{{Name: "here", Zones: []Zone{z}}}}, Seed: seed, Policy: policy, Duration: settled + time.Minute,
 		Workload: &arrivals{source: later}, Limits: func(q *load.Request) int { return q.Output },
+		Class:      func(*load.Request) spec.Class { return spec.Standard },                              // who names none gets it
 		noise:      func(worker int) *rand.Rand { return rand.New(rand.NewPCG(uint64(worker), 0x5717)) }, // gpu.Server's own
 		OnDecision: func(d Decision) { at[d.Request] = d.Worker },
 	})
@@ -166,22 +168,26 @@ func simulated(t *testing.T, policy string, rate float64, seed uint64, after tim
 }
 
 // TestTheSimulatorChoosesAsTheAgentDoes plays one log of requests through an Agent with its sockets and through the
-// simulator, with the same seed. The same worker must be chosen for every request, also where chance breaks a tie, and the
+// simulator, with the same seed, under each policy. The same worker must be chosen for every request, also where chance breaks a tie, and the
 // first token must come at the same time, but for the API server's, which the simulator adds. At 20 a second engines emit
 // several first tokens in one step: which of them an Agent hears first is up to its goroutines, it learns in that order, and
 // each difference moves what comes after it: most choices must be the same all the same, and the times as they are
 // distributed.
 func TestTheSimulatorChoosesAsTheAgentDoes(t *testing.T) {
-	for _, c := range []struct {
+	type twin struct {
 		policy string
 		rate   float64
 		part   float64 // of the choices that must be the same
-	}{
-		{"round_robin", 1, 1},
-		{"predictive", 1, 1},
-		{"predictive", 6, 1},
-		{"predictive", 20, .8},
-	} {
+	}
+	list := []twin{
+		{"round_robin", 1, 1}, {"predictive", 1, 1}, {"predictive", 6, 1}, {"predictive", 20, .8}, {"power_of_two", 6, 1}, {"prefix_affinity", 6, 1},
+	}
+	if !raceOn {
+		for _, p := range []string{"weighted_random", "least_response_time", "prequal", "lmetric"} {
+			list = append(list, twin{p, 6, 1})
+		}
+	}
+	for _, c := range list {
 		a, real, after := real(t, c.policy, c.rate, 4)
 		b, sim := simulated(t, c.policy, c.rate, 4, after)
 		same := 0
