@@ -56,9 +56,11 @@ func TestFidelity(t *testing.T) {
 		t.Skip("takes a minute and a half of a quiet machine: make fidelity")
 	}
 	w := wake(t, 2, 4)
+	path := faithPath(t, w)
 	live := faithLive(t, w)
-	virtual := faithSim(t, w.Planet)
+	virtual := faithSim(t, w.Planet, path)
 	fmt.Printf("\n%-28s%10s%10s%10s\n", "three regions, 24 workers", "live", "virtual", "off by")
+	fmt.Printf("%-28s%10s%10s\n", "way there and back, unloaded", fmt.Sprintf("%.3g ms", path.Seconds()*1000), "given")
 	line := func(what, unit string, a, b, most float64) {
 		off := b/a - 1
 		fmt.Printf("%-28s%10s%10s%+9.1f %%\n", what, fmt.Sprintf("%.3g %s", a, unit), fmt.Sprintf("%.3g %s", b, unit), 100*off)
@@ -76,13 +78,22 @@ func TestFidelity(t *testing.T) {
 	}
 }
 
-// faithLive asks each region's gateway, as clients of that region do.
-func faithLive(t *testing.T, w *world) (f faith) {
+// faithClient is a client of one gateway.
+func faithClient(t *testing.T, w *world, gateway string, source load.Source) load.Config {
 	t.Helper()
 	key, err := w.Key("acme")
 	if err != nil {
 		t.Fatal(err)
 	}
+	return load.Config{
+		Source: source, Target: load.Target{URLs: []string{"http://" + gateway}}, Models: []string{faithModel}, Key: key,
+		Path: "/v1/completions", Stream: true, Retries: -1, Timeout: time.Minute,
+	}
+}
+
+// faithLive asks each region's gateway, as clients of that region do.
+func faithLive(t *testing.T, w *world) (f faith) {
+	t.Helper()
 	var mu sync.Mutex
 	var ttft []time.Duration
 	gpus := map[string]string{}
@@ -93,22 +104,20 @@ func faithLive(t *testing.T, w *world) (f faith) {
 	begun := time.Now()
 	var running sync.WaitGroup
 	for i, gw := range w.Of("regional") {
-		g, err := load.New(load.Config{
-			Source: faithLoad(t, i), Target: load.Target{URLs: []string{"http://" + gw.Addr["http"].String()}}, Models: []string{faithModel}, Key: key,
-			Path: "/v1/completions", Stream: true, Retries: -1, Timeout: time.Minute,
-			OnOutcome: func(o load.Outcome) {
-				mu.Lock()
-				defer mu.Unlock()
-				f.by[gpus[o.Route]]++
-				switch {
-				case o.Due.Sub(begun) < faithWarm:
-				case o.Verdict != "ok":
-					f.missed++
-				default:
-					ttft = append(ttft, o.First.Sub(o.Due))
-				}
-			},
-		})
+		cfg := faithClient(t, w, gw.Addr["http"].String(), faithLoad(t, i))
+		cfg.OnOutcome = func(o load.Outcome) {
+			mu.Lock()
+			defer mu.Unlock()
+			f.by[gpus[o.Route]]++
+			switch {
+			case o.Due.Sub(begun) < faithWarm:
+			case o.Verdict != "ok":
+				f.missed++
+			default:
+				ttft = append(ttft, o.First.Sub(o.Due))
+			}
+		}
+		g, err := load.New(cfg)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -127,14 +136,14 @@ func faithLive(t *testing.T, w *world) (f faith) {
 	return f
 }
 
-// faithSim asks the simulator's model of that planet.
-func faithSim(t *testing.T, p *fleet.Planet) (f faith) {
+// faithSim asks the simulator's model of that planet, whose clients are so far from engines and back.
+func faithSim(t *testing.T, p *fleet.Planet, path time.Duration) (f faith) {
 	t.Helper()
 	r, err := sim.Run(t.Context(), sim.Scenario{
 		Fleet: faithFleet(p), Workload: newFaithWork(t, p.Layout.Regions), Models: []string{faithSimModel}, Seed: 1, Duration: faithFor, WarmUp: faithWarm,
 		Limits: func(q *load.Request) int { return q.Output },
 		Network: sim.Network{
-			Access: 200 * time.Microsecond, Inside: 200 * time.Microsecond, Between: func(string, string) time.Duration { return 200 * time.Microsecond },
+			Access: path - path/5, Inside: path / 5, Between: func(string, string) time.Duration { return path / 5 },
 		},
 	}, nil)
 	if err != nil {
