@@ -110,6 +110,12 @@ func (e *Experiment) checkRun(p *problems) {
 	if e.Small.Seeds < 0 || e.Small.Seeds > maxSeeds {
 		p.add("$.small.seeds", fmt.Sprintf("%d seeds", e.Small.Seeds), fmt.Sprintf("use 1 to %d", maxSeeds))
 	}
+	if e.Screen < 0 || e.Screen > max(e.Seeds, 0) {
+		p.add("$.screen", fmt.Sprintf("%d of %d seeds to screen policies with", e.Screen, e.Seeds), "use 1 up to seeds, or 0 to play every policy with all", "$.seeds")
+	}
+	if e.Takes < 0 {
+		p.add("$.takes", fmt.Sprintf("a computing time of %v", e.Takes), "write what one core took, such as 20m")
+	}
 	if e.Small.Places < 0 {
 		p.add("$.small.places", fmt.Sprintf("%d places", e.Small.Places), "use 1 or more, or 0 for all")
 	}
@@ -178,6 +184,8 @@ func checkCapacity(p *problems, path string, c *Capacity) {
 		p.add(path, fmt.Sprintf("a search from %v to %v", c.From, c.To), "use a from above 0, which should meet the SLO, and a greater to, which should not")
 	case c.Attainment <= 0 || c.Attainment > 1:
 		p.add(path+".attainment", fmt.Sprintf("an attainment of %v", c.Attainment), "use a part such as 0.99")
+	case c.Of != ofAll && c.Of != ofPossible:
+		p.add(path+".of", fmt.Sprintf("an attainment of %q", c.Of), strict.Suggest(c.Of, []string{ofAll, ofPossible}, "words"))
 	case c.Within < 0.001 || c.Within > 1:
 		p.add(path+".within", fmt.Sprintf("a search to within %v", c.Within), "use a part such as 0.05, 0.001 at the least")
 	}

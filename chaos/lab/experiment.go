@@ -53,6 +53,11 @@ type Experiment struct {
 	Grace time.Duration `yaml:"grace" default:"5m"`
 	// Seeds is how many runs differ in nothing but chance.
 	Seeds int `yaml:"seeds" default:"10"`
+	// Screen is how many seeds every policy is played with. Those that lines name, and the best three of each figure whose best
+	// or worst a line asks for, are played with all seeds. 0: every policy is.
+	Screen int `yaml:"screen"`
+	// Takes is about how long the full form computes on one core, as it was measured last.
+	Takes time.Duration `yaml:"takes"`
 	// SLO is what counts as good.
 	SLO SLO `yaml:"slo"`
 	// Staleness is how old what deciders know may be.
@@ -145,6 +150,9 @@ type Capacity struct {
 	To float64 `yaml:"to"`
 	// Attainment is the least part of requests that must meet the SLO.
 	Attainment float64 `yaml:"attainment" default:"0.99"`
+	// Of is what attainment is a part of: "all" requests, or those that are "possible": that the fleet's fastest worker would
+	// meet alone with each, whatever was asked before still in its cache.
+	Of string `yaml:"of" default:"all"`
 	// Within is how near the answer must be, as a part of it.
 	Within float64 `yaml:"within" default:"0.05"`
 }
@@ -212,7 +220,7 @@ func (e *Experiment) Reduce() {
 	if s.Duration > 0 {
 		e.Duration, e.WarmUp = s.Duration, s.WarmUp
 	}
-	e.Seeds = max(s.Seeds, 1)
+	e.Seeds, e.Screen = max(s.Seeds, 1), 0
 	if len(s.Policies) > 0 {
 		e.Policies = s.Policies
 	}

@@ -161,6 +161,8 @@ const (
 	Pass    = "pass"
 	Fail    = "FAIL"
 	Blocked = "cannot run yet"
+	// Unfinished is a report of what is done so far.
+	Unfinished = "not finished"
 )
 
 // Standing is the report's outcome in a word.
@@ -170,6 +172,8 @@ func (r *Report) Standing() string {
 		return Blocked
 	case r.Command != "":
 		return "not the simulator's"
+	case r.Part > 0:
+		return Unfinished
 	case r.Passed:
 		return Pass
 	}

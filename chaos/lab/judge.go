@@ -32,6 +32,23 @@ func judge(l Line, cases []CaseReport, subject string) []Verdict {
 	}
 	openCase, openValue := s.open()
 	var out []Verdict
+	for _, e := range s.places(cases, subject) {
+		verdict := e.judge(s)
+		verdict.Line, verdict.Open = l.Line, l.Open
+		if openCase {
+			verdict.Case = e.here.Name
+		}
+		if openValue {
+			verdict.Value = e.value
+		}
+		out = append(out, verdict)
+	}
+	return out
+}
+
+// places are where a line is judged: each that it leaves open.
+func (s *statement) places(cases []CaseReport, subject string) (out []env) {
+	openCase, openValue := s.open()
 	for i := range cases {
 		c := &cases[i]
 		if !openCase {
@@ -42,16 +59,7 @@ func judge(l Line, cases []CaseReport, subject string) []Verdict {
 			values = c.values()
 		}
 		for _, v := range values {
-			e := env{cases: cases, here: c, value: v, subject: subject}
-			verdict := e.judge(s)
-			verdict.Line, verdict.Open = l.Line, l.Open
-			if openCase {
-				verdict.Case = c.Name
-			}
-			if openValue {
-				verdict.Value = v
-			}
-			out = append(out, verdict)
+			out = append(out, env{cases: cases, here: c, value: v, subject: subject})
 		}
 		if !openCase {
 			break
@@ -244,15 +252,26 @@ func factor(n *node, a *amount) string {
 
 // figure finds what a call asks for.
 func (e *env) figure(c *call) amount {
-	at := e.here
+	at, value := e.at(c)
+	if at == nil {
+		return amount{why: "there is no case " + c.where.name}
+	}
+	if c.pick == "" {
+		return at.amount(c, c.policy, value)
+	}
+	return e.among(c, at, value)
+}
+
+// at is the case and the value of which a call speaks; no case where there is none of its name.
+func (e *env) at(c *call) (*CaseReport, *float64) {
+	at, value := e.here, e.value
 	if c.where.name != "" {
 		i := slices.IndexFunc(e.cases, func(r CaseReport) bool { return r.Name == c.where.name })
 		if i < 0 {
-			return amount{why: "there is no case " + c.where.name}
+			return nil, nil
 		}
 		at = &e.cases[i]
 	}
-	value := e.value
 	if c.where.value != nil {
 		value = c.where.value
 	} else if at != e.here {
@@ -260,10 +279,7 @@ func (e *env) figure(c *call) amount {
 			value = own[0]
 		}
 	}
-	if c.pick == "" {
-		return at.amount(c, c.policy, value)
-	}
-	return e.among(c, at, value)
+	return at, value
 }
 
 // among is the best or the worst of the policies but the subject.
@@ -280,7 +296,7 @@ func (e *env) among(c *call, at *CaseReport, value *float64) amount {
 			continue
 		}
 		better := a.v > chosen.v
-		if (c.pick == "best") == c.metric.less {
+		if c.less() {
 			better = a.v < chosen.v
 		}
 		if !found || better {

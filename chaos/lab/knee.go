@@ -52,14 +52,14 @@ func (p *play) kneeCase(at int) int {
 }
 
 // kneeJobs are the searches for the cases' knees, each once.
-func (p *play) kneeJobs() (out []*job) {
+func (p *play) kneeJobs() (out []*trial) {
 	for i := range p.cases {
 		k := p.cases[i].Knee
 		if !k.wanted() {
 			continue
 		}
 		from := p.kneeCase(i)
-		if slices.ContainsFunc(out, func(j *job) bool { return j.at == from && j.policy == k.Policy }) {
+		if slices.ContainsFunc(out, func(s *trial) bool { return s.of(from, k.Policy) }) {
 			continue
 		}
 		c := p.cases[from]
@@ -67,15 +67,22 @@ func (p *play) kneeJobs() (out []*job) {
 		if k.Load > 0 {
 			c.Vary = "rate"
 		}
-		for _, seed := range p.r.Seeds {
-			out = append(out, &job{c: &c, at: from, policy: k.Policy, search: true, seed: seed})
-		}
+		out = append(out, p.trial(&c, from, k.Policy, nil, true))
 	}
 	return out
 }
 
+// of says whether the trial is that of a policy in a case.
+func (s *trial) of(at int, policy string) bool {
+	return s.jobs[0].at == at && s.jobs[0].policy == policy
+}
+
 // knees finds what the cases' loads are parts of.
-func (p *play) knees(ctx context.Context, jobs []*job) error {
+func (p *play) knees(ctx context.Context, searches []*trial) error {
+	var jobs []*job
+	for _, s := range searches {
+		jobs = append(jobs, s.jobs...)
+	}
 	if err := p.run(ctx, jobs); err != nil {
 		return err
 	}
@@ -85,12 +92,7 @@ func (p *play) knees(ctx context.Context, jobs []*job) error {
 			continue
 		}
 		from := p.kneeCase(i)
-		var seeds []*job
-		for _, j := range jobs {
-			if j.at == from && j.policy == k.Policy {
-				seeds = append(seeds, j)
-			}
-		}
+		seeds := searches[slices.IndexFunc(searches, func(s *trial) bool { return s.of(from, k.Policy) })].jobs
 		s := capacityRow(seeds)
 		switch {
 		case s.Missing != "":
@@ -98,7 +100,7 @@ func (p *play) knees(ctx context.Context, jobs []*job) error {
 		case s.Beyond:
 			return fmt.Errorf("case %q takes its load from the knee of %s, which lies beyond %v\nhint: end knee.search higher", p.cases[from].Name, k.Policy, k.Search.To)
 		}
-		r := &KneeReport{Policy: k.Policy, Value: s.Median, Attainment: k.Search.Attainment, Load: k.Load}
+		r := &KneeReport{Policy: k.Policy, Value: s.Median, Attainment: s.bar, Load: k.Load}
 		if from != i {
 			r.Case = p.cases[from].Name
 		}

@@ -6,6 +6,7 @@ import (
 	"html/template"
 	"io"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -40,6 +41,7 @@ type pageCase struct {
 	Groups   []string
 	Heads    []string
 	Rows     []pageRow
+	Screened bool // some policies were played with fewer seeds than others
 	Parts    []partTable
 	Load     string
 	Capacity []pageRow
@@ -52,6 +54,7 @@ type pageRow struct {
 	Policy  string
 	Tint    string
 	Subject bool
+	Seeds   int
 	Cells   []string
 }
 
@@ -70,6 +73,9 @@ func (r *Report) Page(w io.Writer) error {
 	}
 	if len(r.Seeds) > 0 {
 		p.How = fmt.Sprintf("%s form: %v of arrivals, %s", r.Form, r.Duration, seeds(r.Seeds))
+		if r.Part > 0 {
+			p.How = fmt.Sprintf("not finished, %s of the computing is done; ", Figure(r.Part, "%")) + p.How
+		}
 		if r.WarmUp > 0 {
 			p.How += fmt.Sprintf("; the first %v are not measured", r.WarmUp)
 		}
@@ -115,7 +121,11 @@ func (c *CaseReport) page(subject string) pageCase {
 		others := slices.DeleteFunc(slices.Clone(policies), func(p string) bool { return p == subject })
 		return 1 + slices.Index(others, policy)
 	}
+	out.Screened = c.screened()
 	out.Heads = []string{"policy"}
+	if out.Screened {
+		out.Heads = append(out.Heads, "seeds")
+	}
 	if c.varied() {
 		out.Heads = append(out.Heads, c.Vary)
 	}
@@ -125,6 +135,9 @@ func (c *CaseReport) page(subject string) pageCase {
 	for i := range c.Rows {
 		r := &c.Rows[i]
 		row := pageRow{Policy: r.Policy, Tint: tint(colour(r.Policy)), Subject: r.Policy == subject}
+		if out.Screened {
+			row.Cells = append(row.Cells, strconv.Itoa(r.Seeds))
+		}
 		if c.varied() {
 			row.Cells = append(row.Cells, c.load(r))
 		}
@@ -141,7 +154,9 @@ func (c *CaseReport) page(subject string) pageCase {
 		if k.Missing != "" {
 			limit = k.Missing
 		}
-		out.Capacity = append(out.Capacity, pageRow{Policy: k.Policy, Tint: tint(colour(k.Policy)), Subject: k.Policy == subject, Cells: []string{k.cell(capacityUnit(c.Vary)), orDash(limit)}})
+		row := pageRow{Policy: k.Policy, Tint: tint(colour(k.Policy)), Subject: k.Policy == subject, Seeds: k.Seeds}
+		row.Cells = []string{k.cell(capacityUnit(c.Vary)), orDash(limit)}
+		out.Capacity = append(out.Capacity, row)
 	}
 	out.Missing = c.missing()
 	out.Parts, out.Load = c.partTables(), c.kneeWords()

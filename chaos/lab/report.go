@@ -14,6 +14,8 @@ type Report struct {
 	WarmUp   time.Duration `json:"warm_up_ns"`
 	// Passed says that every line holds. It is never set for what cannot run yet.
 	Passed bool `json:"passed"`
+	// Part of the runs that were made, where it is a report of what is done so far; 0 when all are.
+	Part float64 `json:"part,omitempty"`
 	// Needs is what the simulator cannot do yet; the experiment was then not run.
 	Needs []string `json:"needs,omitempty"`
 	// Command is what runs the experiment instead of the simulator.
@@ -72,6 +74,8 @@ type Row struct {
 	Policy string `json:"policy"`
 	// Value that was varied; nil where nothing was.
 	Value *float64 `json:"value,omitempty"`
+	// Seeds is how many the figures are of.
+	Seeds int `json:"seeds"`
 	// Load is what the value came to, where it is a part of a knee.
 	Load    *float64          `json:"load,omitempty"`
 	Figures map[string]Spread `json:"figures_by_name"`
@@ -102,13 +106,16 @@ type Point struct {
 // CapacityRow is what a search found for one policy.
 type CapacityRow struct {
 	Policy string `json:"policy"`
+	// Seeds is how many the figure is of.
+	Seeds int `json:"seeds"`
 	Spread
 	// Probes are what was tried, of all seeds: the value and the goodput there, by value.
 	Probes []Probe `json:"probes"`
 	// Limit says what kept the next value from meeting the SLO.
 	Limit string `json:"limit,omitempty"`
 
-	short string // the trace's end, where it came early
+	bar   float64 // attainment that was asked for there
+	short string  // the trace's end, where it came early
 }
 
 // Probe is one try of a search.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"runtime"
 	"sync"
+	"time"
 
 	"github.com/spillway-lb/spillway/chaos/sim"
 )
@@ -19,6 +20,11 @@ type Options struct {
 	Seed uint64
 	// Workers bounds the runs at a time. Default: the cores, 2 at most.
 	Workers int
+	// Keep, which may be nil, has finished runs, and is given those that are made.
+	Keep *Kept
+	// SoFar, which may be nil, is given now and then a report of what is finished, by one goroutine at a time. Its lines are judged
+	// by that, and it does not pass.
+	SoFar func(*Report)
 	// Progress, which may be nil, is told what part is done, 0 to 1, by one goroutine at a time.
 	Progress func(done float64)
 }
@@ -51,27 +57,29 @@ func Run(ctx context.Context, e *Experiment, o Options) (*Report, error) {
 	if err := p.knees(ctx, p.first); err != nil {
 		return nil, err
 	}
-	if err := p.run(ctx, p.jobs); err != nil {
+	if err := p.stage(ctx, p.rows); err != nil {
 		return nil, err
 	}
-	p.sum(p.jobs)
-	if again := p.beside(); len(again) > 0 {
-		p.last = again
-		if err := p.run(ctx, again); err != nil {
+	if p.last = p.beside(); len(p.last) > 0 {
+		if err := p.stage(ctx, p.last); err != nil {
 			return nil, err
 		}
-		p.sum(again)
 	}
-	r.Passed = len(e.Pass) > 0
-	for _, l := range e.Pass {
-		for _, v := range judge(l, r.Cases, e.Subject) {
+	p.conclude(r)
+	return r, nil
+}
+
+// conclude judges what the report has, and says so.
+func (p *play) conclude(r *Report) {
+	r.Lines, r.Passed = nil, len(p.e.Pass) > 0 && r.Part == 0
+	for _, l := range p.e.Pass {
+		for _, v := range judge(l, r.Cases, p.e.Subject) {
 			r.Lines = append(r.Lines, v)
 			r.Passed = r.Passed && v.Holds
 		}
 	}
 	r.Titles = figureTitles()
 	r.Finds = findings(r)
-	return r, nil
 }
 
 func figureTitles() (out []FigureTitle) {
@@ -90,9 +98,33 @@ type job struct {
 	search bool
 	seed   uint64
 
+	lead    *job     // the same search with the first seed; nil for none
+	guess   *found   // what that has found
 	outcome *outcome // of a run
 	found   *found   // of a search
 	done    float64
+	kept    bool // it was played by an earlier run
+}
+
+// played says whether something came of it yet.
+func (j *job) played() bool { return j.outcome != nil || j.found != nil }
+
+// trial is one policy at one load, or its search, with every seed.
+type trial struct {
+	jobs []*job
+	all  bool // every seed is played, not only those that screen
+}
+
+func (p *play) trial(c *Case, at int, policy string, value *float64, search bool) *trial {
+	s := &trial{}
+	for _, seed := range p.r.Seeds {
+		j := &job{c: c, at: at, policy: policy, value: value, search: search, seed: seed}
+		if search && len(s.jobs) > 0 {
+			j.lead = s.jobs[0]
+		}
+		s.jobs = append(s.jobs, j)
+	}
+	return s
 }
 
 // play is an experiment under way.
@@ -101,16 +133,20 @@ type play struct {
 	r     *Report
 	o     Options
 	cases []Case
-	first []*job // searches for knees
-	jobs  []*job
-	last  []*job // runs at what was found; known when the others are over
+	first []*trial // searches for knees
+	rows  []*trial
+	last  []*trial // runs at what was found; known when the others are over
+	bars  objectives
 
-	mu   sync.Mutex
-	told float64
+	mu    sync.Mutex
+	told  float64
+	shown time.Time // when progress was told last
+	saved time.Time // and what there is so far
+	took  map[int]spent
 }
 
 func newPlay(e *Experiment, r *Report, o Options) *play {
-	p := &play{e: e, r: r, o: o, cases: e.expanded()}
+	p := &play{e: e, r: r, o: o, cases: e.expanded(), took: map[int]spent{}}
 	for i := range p.cases {
 		c := &p.cases[i]
 		r.Cases = append(r.Cases, CaseReport{
@@ -125,14 +161,10 @@ func newPlay(e *Experiment, r *Report, o Options) *play {
 		}
 		for _, policy := range e.Policies {
 			for _, v := range values {
-				for _, seed := range r.Seeds {
-					p.jobs = append(p.jobs, &job{c: c, at: i, policy: policy, value: v, seed: seed})
-				}
+				p.rows = append(p.rows, p.trial(c, i, policy, v, false))
 			}
 			if c.Capacity.searched() {
-				for _, seed := range r.Seeds {
-					p.jobs = append(p.jobs, &job{c: c, at: i, policy: policy, search: true, seed: seed})
-				}
+				p.rows = append(p.rows, p.trial(c, i, policy, nil, true))
 			}
 		}
 	}
@@ -140,8 +172,26 @@ func newPlay(e *Experiment, r *Report, o Options) *play {
 	return p
 }
 
-// run plays all jobs, some at a time. Their outcomes depend on nothing but themselves.
+// run plays jobs that were not played yet, some at a time: searches that others begin with before those. Their outcomes depend on
+// nothing but themselves.
 func (p *play) run(ctx context.Context, jobs []*job) error {
+	var leads, others []*job
+	for _, j := range jobs {
+		switch {
+		case j.played():
+		case j.lead == nil:
+			leads = append(leads, j)
+		default:
+			others = append(others, j)
+		}
+	}
+	if err := p.runAll(ctx, leads); err != nil {
+		return err
+	}
+	return p.runAll(ctx, others)
+}
+
+func (p *play) runAll(ctx context.Context, jobs []*job) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	workers := p.o.Workers
@@ -180,19 +230,9 @@ func (p *play) run(ctx context.Context, jobs []*job) error {
 	return nil
 }
 
-// besides is how many runs beside will make.
-func (p *play) besides() (n int) {
-	for i := range p.cases {
-		if c := &p.cases[i]; c.Capacity.searched() && len(c.Values) == 0 {
-			n += len(p.e.Policies) * len(p.r.Seeds)
-		}
-	}
-	return n
-}
-
 // beside makes the runs of cases that were only searched: every policy at the value that the subject sustains, so that they
 // can be compared at one load.
-func (p *play) beside() (out []*job) {
+func (p *play) beside() (out []*trial) {
 	for i := range p.cases {
 		c, r := &p.cases[i], &p.r.Cases[i]
 		if !c.Capacity.searched() || len(c.Values) > 0 {
@@ -208,9 +248,7 @@ func (p *play) beside() (out []*job) {
 			value = float64(whole(value))
 		}
 		for _, policy := range p.e.Policies {
-			for _, seed := range p.r.Seeds {
-				out = append(out, &job{c: c, at: i, policy: policy, value: &value, seed: seed})
-			}
+			out = append(out, p.trial(c, i, policy, &value, false))
 		}
 	}
 	return out
@@ -228,28 +266,60 @@ func (j *job) name() string {
 	return out
 }
 
+// job plays one, or takes it from what was kept.
 func (p *play) job(ctx context.Context, j *job) error {
 	if ctx.Err() != nil {
 		return nil
 	}
-	defer p.tell(j, 1)
-	if j.search {
-		var err error
-		j.found, err = p.search(ctx, j)
-		return err
+	begun := time.Now()
+	if j.lead != nil {
+		j.guess = j.lead.found
 	}
 	c, err := p.loaded(j)
 	if err != nil {
 		return err
 	}
-	res, how, err := p.once(ctx, &c, j.policy, j.seed, func(done float64) { p.tell(j, done) })
-	if err == nil {
-		j.outcome = outcomeOf(res, c.SLO)
-		if j.outcome.short = how.short; p.e.Meter {
-			j.outcome.meter(res, how.took)
+	name := ""
+	if p.o.Keep != nil {
+		if name, err = p.o.Keep.name(p, j, &c); err != nil {
+			return err
+		}
+		if r, ok := p.o.Keep.load(name); ok && p.take(j, r) {
+			p.ended(j, 0)
+			return nil
 		}
 	}
-	return err
+	if err := p.play(ctx, j, &c); err != nil {
+		return err
+	}
+	p.ended(j, time.Since(begun))
+	if name == "" {
+		return nil
+	}
+	return p.o.Keep.save(name, j.keptRun())
+}
+
+// play makes a job's runs.
+func (p *play) play(ctx context.Context, j *job, c *Case) error {
+	if j.search {
+		f, err := p.search(ctx, j)
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		j.found = f
+		return err
+	}
+	res, how, err := p.once(ctx, c, j.policy, j.seed, func(done float64) { p.tell(j, done) })
+	if err != nil {
+		return err
+	}
+	o := outcomeOf(res, c.SLO)
+	if o.short = how.short; p.e.Meter {
+		o.meter(res, how.took)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	j.outcome = o
+	return nil
 }
 
 // how a run went that is no outcome of it.
@@ -276,36 +346,4 @@ func (p *play) once(ctx context.Context, c *Case, policy string, seed uint64, pr
 		h.short = fmt.Sprintf("the trace ends at %v of %v, and nobody asks after it: shorten duration, or write repeat: true in the workload", round(at), p.e.Duration)
 	}
 	return r, h, nil
-}
-
-// tell notes a job's progress and passes on that of all.
-func (p *play) tell(j *job, done float64) {
-	if p.o.Progress == nil {
-		return
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	j.done = max(j.done, done)
-	var sum, all float64
-	for _, jobs := range [][]*job{p.first, p.jobs, p.last} {
-		for _, k := range jobs {
-			sum += k.done * k.weight()
-			all += k.weight()
-		}
-	}
-	if len(p.last) == 0 {
-		all += float64(p.besides())
-	}
-	if now := sum / all; now > p.told {
-		p.told = now
-		p.o.Progress(now)
-	}
-}
-
-// weight is how many runs a job is, about.
-func (j *job) weight() float64 {
-	if j.search {
-		return float64(j.c.Capacity.tries())
-	}
-	return 1
 }

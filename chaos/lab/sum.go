@@ -58,14 +58,22 @@ func partsOf(parts []sim.Part, window time.Duration) map[string]map[string]sampl
 	return out
 }
 
-// sum turns the jobs' outcomes into rows, in the order of the file.
-func (p *play) sum(jobs []*job) {
-	for i := 0; i < len(jobs); i += len(p.r.Seeds) {
-		seeds := jobs[i : i+len(p.r.Seeds)]
-		c := &p.r.Cases[seeds[0].at]
-		if seeds[0].search {
-			c.Capacity = append(c.Capacity, capacityRow(seeds))
-		} else {
+// sum turns what was played into a report's rows, in the order of the file.
+func (p *play) sum(r *Report) {
+	for i := range r.Cases {
+		r.Cases[i].Rows, r.Cases[i].Capacity = nil, nil
+	}
+	for _, list := range [][]*trial{p.rows, p.last} {
+		for _, s := range list {
+			seeds := s.playedJobs()
+			if len(seeds) == 0 {
+				continue
+			}
+			c := &r.Cases[seeds[0].at]
+			if seeds[0].search {
+				c.Capacity = append(c.Capacity, capacityRow(seeds))
+				continue
+			}
 			row := rowOf(seeds)
 			if row.Value != nil && c.Knee != nil && c.Knee.Load == 0 {
 				load := c.Knee.of(*row.Value)
@@ -74,8 +82,8 @@ func (p *play) sum(jobs []*job) {
 			c.Rows = append(c.Rows, row)
 		}
 	}
-	for i := range p.r.Cases { // by value, then by policy
-		c := &p.r.Cases[i]
+	for i := range r.Cases { // by value, then by policy
+		c := &r.Cases[i]
 		c.warn()
 		slices.SortStableFunc(c.Rows, func(a, b Row) int {
 			if a.Value == nil || b.Value == nil {
@@ -128,7 +136,7 @@ func (c *CaseReport) load(r *Row) string {
 }
 
 func rowOf(seeds []*job) Row {
-	row := Row{Policy: seeds[0].policy, Value: seeds[0].value, Figures: map[string]Spread{}}
+	row := Row{Policy: seeds[0].policy, Value: seeds[0].value, Seeds: len(seeds), Figures: map[string]Spread{}}
 	var ttft sim.Dist
 	for i := range metrics {
 		row.Figures[metrics[i].name] = over(seeds, &metrics[i], func(o *outcome) map[string]sample { return o.figures })
@@ -195,15 +203,22 @@ func curve(d *sim.Dist, answered float64) []Point {
 }
 
 func capacityRow(seeds []*job) CapacityRow {
-	row := CapacityRow{Policy: seeds[0].policy}
+	row := CapacityRow{Policy: seeds[0].policy, Seeds: len(seeds)}
+	var bars []float64
 	var list []sample
 	for _, j := range seeds {
 		list = append(list, j.found.sample)
+		if j.found.bar > 0 {
+			bars = append(bars, j.found.bar)
+		}
 		row.Probes = append(row.Probes, j.found.probes...)
 		row.Limit = cmp.Or(row.Limit, j.found.limit)
 		row.short = cmp.Or(row.short, j.found.short)
 	}
 	row.Spread = spread(list, false)
+	if slices.Sort(bars); len(bars) > 0 {
+		row.bar = bars[len(bars)/2]
+	}
 	slices.SortStableFunc(row.Probes, func(a, b Probe) int { return cmp.Compare(a.Value, b.Value) })
 	return row
 }

@@ -31,6 +31,9 @@ func (r *Report) Print(w io.Writer) error {
 	if r.Question != "" {
 		fmt.Fprintln(&b, r.Question)
 	}
+	if r.Part > 0 {
+		fmt.Fprintf(&b, "not finished: %s of the computing is done, and lines are judged by that\n", Figure(r.Part, "%"))
+	}
 	if len(r.Seeds) > 0 {
 		warm := ""
 		if r.WarmUp > 0 {
@@ -134,8 +137,30 @@ func (c *CaseReport) varied() bool {
 	return slices.ContainsFunc(c.Rows, func(r Row) bool { return r.Value != nil })
 }
 
+// screened says whether some policies were played with fewer seeds than others.
+func (c *CaseReport) screened() bool {
+	least, most := 0, 0
+	note := func(n int) {
+		if least == 0 || n < least {
+			least = n
+		}
+		most = max(most, n)
+	}
+	for i := range c.Rows {
+		note(c.Rows[i].Seeds)
+	}
+	for i := range c.Capacity {
+		note(c.Capacity[i].Seeds)
+	}
+	return least != most
+}
+
 func (c *CaseReport) printRows(t io.Writer) {
 	fmt.Fprint(t, "POLICY\t")
+	screened := c.screened()
+	if screened {
+		fmt.Fprint(t, "SEEDS\t")
+	}
 	if c.varied() {
 		fmt.Fprintf(t, "%s\t", strings.ToUpper(c.Vary))
 	}
@@ -146,6 +171,9 @@ func (c *CaseReport) printRows(t io.Writer) {
 	for i := range c.Rows {
 		r := &c.Rows[i]
 		fmt.Fprintf(t, "%s\t", r.Policy)
+		if screened {
+			fmt.Fprintf(t, "%d\t", r.Seeds)
+		}
 		if c.varied() {
 			fmt.Fprintf(t, "%s\t", c.load(r))
 		}
@@ -212,14 +240,23 @@ func bare(low, high string) string {
 }
 
 func (c *CaseReport) printCapacity(t io.Writer) {
-	fmt.Fprintln(t, "POLICY\tCAPACITY\tWHAT LIMITS IT")
+	screened := c.screened()
+	fmt.Fprint(t, "POLICY\t")
+	if screened {
+		fmt.Fprint(t, "SEEDS\t")
+	}
+	fmt.Fprintln(t, "CAPACITY\tWHAT LIMITS IT")
 	for i := range c.Capacity {
 		r := &c.Capacity[i]
 		limit := r.Limit
 		if r.Missing != "" {
 			limit = r.Missing
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\n", r.Policy, r.cell(capacityUnit(c.Vary)), orDash(limit))
+		fmt.Fprintf(t, "%s\t", r.Policy)
+		if screened {
+			fmt.Fprintf(t, "%d\t", r.Seeds)
+		}
+		fmt.Fprintf(t, "%s\t%s\n", r.cell(capacityUnit(c.Vary)), orDash(limit))
 	}
 }
 

@@ -1,11 +1,13 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -17,11 +19,11 @@ import (
 
 // simulation holds the flags of simulate.
 type simulation struct {
-	file, output, page, traces string
-	policies                   []string
-	seed                       uint64
-	seeds                      int
-	small                      bool
+	file, output, page, traces, keep string
+	policies                         []string
+	seed                             uint64
+	seeds                            int
+	small                            bool
 }
 
 func simulateCommand() *cobra.Command {
@@ -51,6 +53,7 @@ file, to be changed and run with -f.`,
 	f.StringSliceVar(&s.policies, "policies", nil, "policies to run (default: what the experiment says); \"all\" for every one there is, \"baselines\" for the catalogue's")
 	f.BoolVar(&s.small, "small", false, "the small form, which takes seconds")
 	f.StringVar(&s.page, "html", "", "write the report as one web page into this file too")
+	f.StringVar(&s.keep, "keep", "", "keep finished runs in this folder, so that an interrupted experiment goes on where it stopped, and a table of what is done so far")
 	f.StringVarP(&s.output, "output", "o", "table", "table, json or html")
 	tracesFlag(cmd, &s.traces)
 	cmd.AddCommand(simulateListCommand(), simulateShowCommand(), simulateKeysCommand())
@@ -123,11 +126,19 @@ func (s *simulation) run(ctx context.Context, out, errOut io.Writer, args []stri
 	if err != nil {
 		return err
 	}
-	report, end := showRun(errOut, e.ID)
-	r, err := lab.Run(ctx, e, lab.Options{Traces: s.traces, Small: s.small, Seed: s.seed, Progress: report})
+	o := lab.Options{Traces: s.traces, Small: s.small, Seed: s.seed}
+	if err := s.keeping(e.ID, &o); err != nil {
+		return err
+	}
+	var end func()
+	o.Progress, end = showRun(errOut, e.ID)
+	r, err := lab.Run(ctx, e, o)
 	end()
 	if err != nil {
 		return err
+	}
+	if o.SoFar != nil {
+		o.SoFar(r)
 	}
 	if s.page != "" {
 		if err := writePage(s.page, r); err != nil {
@@ -146,6 +157,24 @@ func (s *simulation) run(ctx context.Context, out, errOut io.Writer, args []stri
 		err = errQuiet
 	}
 	return err
+}
+
+// keeping has runs kept in the folder that the flag names, and a table of what is done so far beside them.
+func (s *simulation) keeping(id string, o *lab.Options) (err error) {
+	if s.keep == "" {
+		return nil
+	}
+	if o.Keep, err = lab.OpenKept(s.keep); err != nil {
+		return err
+	}
+	path := filepath.Join(s.keep, id+".txt")
+	o.SoFar = func(r *lab.Report) {
+		var b bytes.Buffer
+		if r.Print(&b) == nil { // a bytes.Buffer takes everything
+			_ = os.WriteFile(path, b.Bytes(), 0o644) // the runs are what matters, and they are kept
+		}
+	}
+	return nil
 }
 
 func writePage(path string, r *lab.Report) error {
