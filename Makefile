@@ -121,20 +121,23 @@ leases: ## ask three regions for four times a global limit, with the control pla
 CATALOGUE = E1 E10 E13 E14 E3 E4 E9 E15 E2 E8 E5 E12 E6 E7 E11 E16
 
 .PHONY: experiments
-experiments: build ## run the catalogue E1-E16 in virtual time: pages and tables in bin/experiments, all lines in summary.txt there; EXPERIMENTS="--small --seeds 1", ONLY="E5 E6"
-	@mkdir -p bin/experiments; failed=0; n=0; set -- $${ONLY:-$(CATALOGUE)}; : > bin/experiments/summary.txt; \
+experiments: build ## run the catalogue E1-E16 in virtual time: pages and tables in bin/experiments, all lines in summary.txt there; goes on where it was interrupted; EXPERIMENTS="--small --seeds 1", ONLY="E5 E6"
+	@mkdir -p bin/experiments; failed=0; n=0; set -- $${ONLY:-$(CATALOGUE)}; all=bin/experiments/summary.txt; : > $$all.done; \
+	./bin/spillway simulate list | awk -v want=" $$* " 'NR == 1 || index(want, " " $$1 " ")'; \
 	for e in "$$@"; do \
 	  n=$$((n+1)); began=$$(date +%s); out=bin/experiments/$$e.txt; \
 	  test -t 2 && printf '[%d of %d] ' $$n $$# >&2; \
+	  { cat $$all.done; echo "$$e: under way, number $$n of $$#; what is done so far is in bin/experiments/kept/$$e.txt"; } > $$all; \
 	  command=$$(./bin/spillway simulate show $$e | sed -n 's/^command: //p'); \
 	  if test -n "$$command"; then \
 	    if $$command > $$out 2>&1; then word=pass; else word=FAIL; failed=1; fi; \
 	    { echo "$$e: $$word"; echo "$$word  $$command"; } > $$out.head; cat $$out.head $$out > $$out.new; mv $$out.new $$out; rm $$out.head; \
 	  else \
-	    ./bin/spillway simulate $$e $(EXPERIMENTS) --html bin/experiments/$$e.html > $$out || failed=1; \
+	    ./bin/spillway simulate $$e $(EXPERIMENTS) --keep bin/experiments/kept --html bin/experiments/$$e.html > $$out.new || failed=1; \
+	    mv $$out.new $$out; test -s $$out || echo "$$e: FAIL, stopped before its end" > $$out; \
 	  fi; \
-	  { echo "$$(head -1 $$out) ($$(($$(date +%s) - began)) s)"; grep -E '^(pass|FAIL|warning) ' $$out | sed 's/^/  /' || true; } | tee -a bin/experiments/summary.txt; \
-	done; exit $$failed
+	  { echo "$$(head -1 $$out) ($$(($$(date +%s) - began)) s)"; grep -E '^(pass|FAIL|warning) |^ +open:' $$out | sed 's/^/  /' || true; } | tee -a $$all.done; cp $$all.done $$all; \
+	done; rm -f $$all.done; exit $$failed
 
 .PHONY: oracle
 oracle: ## replay an hour of 160 agents' sessions against the cache oracles: minutes

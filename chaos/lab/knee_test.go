@@ -97,6 +97,38 @@ func TestRecovery(t *testing.T) {
 	}
 }
 
+// TestStruck: what falls due at what breaks, in its first ten seconds, is a fault's share of its region's requests.
+func TestStruck(t *testing.T) {
+	r := &sim.Result{
+		Regions: []sim.Part{{Name: "a", Counts: sim.Counts{Sent: 3000}}, {Name: "b", Counts: sim.Counts{Sent: 7000}}},
+		Workers: []sim.WorkerResult{{Region: "a", Zone: "x"}, {Region: "a", Zone: "y"}, {Region: "a", Zone: "y"}, {Region: "b", Zone: "x"}},
+	}
+	r.Measured.Sent = 10_000
+	for range 100 {
+		r.Seconds = append(r.Seconds, sim.Second{Sent: 100})
+	}
+	for _, c := range []struct {
+		fault sim.Fault
+		want  float64
+	}{
+		{sim.Fault{Kind: sim.RegionDead, Region: "a", At: 20 * time.Second, For: 30 * time.Second}, 0.3 * 0.1},
+		{sim.Fault{Kind: sim.RegionDead, Region: "b", At: 95 * time.Second}, 0.7 * 0.05},
+		{sim.Fault{Kind: sim.ZoneDead, Region: "a", Zone: "y", At: 20 * time.Second}, 0.3 * 0.1 * 2 / 3},
+		{sim.Fault{Kind: sim.WorkerStalled, Region: "a", Zone: "y", At: 20 * time.Second, For: 5 * time.Second}, 0.3 * 0.05 / 3},
+		{sim.Fault{Kind: sim.GlobalDead, At: 20 * time.Second}, 0},
+		{sim.Fault{Kind: sim.Partition, Region: "a", At: 20 * time.Second}, 0},
+	} {
+		r.Faults = []sim.Fault{c.fault}
+		if got, why := struck(r); math.Abs(got-c.want) > 1e-12 || why != "" {
+			t.Errorf("%+v strikes %v (%s), want %v", c.fault, got, why, c.want)
+		}
+	}
+	r.Faults = nil
+	if _, why := struck(r); why == "" {
+		t.Error("nothing broke, and something was struck")
+	}
+}
+
 // TestFiguresThatDifferLookSo: two sides that are not equal are told apart.
 func TestFiguresThatDifferLookSo(t *testing.T) {
 	for _, c := range []struct {

@@ -73,6 +73,7 @@ func allMetrics() []metric {
 			},
 		},
 		{name: "recovery", title: "time after something broke or was mended until as many requests meet the SLO as before, for good", unit: "s", less: true, of: recovery},
+		{name: "struck", title: "part of all requests that falls due at what breaks within ten seconds of that", unit: "%", less: true, of: struck},
 		{name: "cost", title: "dollars per million output tokens", unit: "$", less: true, of: func(r *sim.Result) (float64, string) {
 			return positive(r.PerMillion, "no token was made")
 		}},
