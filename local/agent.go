@@ -1,6 +1,7 @@
 package local
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -77,7 +78,7 @@ func New(cfg Config) (*Agent, error) {
 	a.calls = &relay.Forwarder{Transport: callTransport(a.names, cfg.Network), IdleTimeout: maxSilence}
 	a.streams = &relay.Forwarder{Transport: streamTransport(a.names, cfg.Network), IdleTimeout: maxSilence}
 	a.scraper = scrapeClient(transport)
-	a.vault = relay.NewVault(relay.MaxTexts)
+	a.vault = relay.NewVault(cmp.Or(cfg.ResumeTexts, relay.MaxTexts))
 	a.meters = newMeters(cfg.Registry, a)
 	a.warmth = newWarmMeters(cfg.Registry, a)
 	a.batcher = newBatcher(a)

@@ -53,6 +53,8 @@ type Config struct {
 	ScrapeInterval time.Duration
 	// UplinkInterval between statements to the gateways. Default 250ms.
 	UplinkInterval time.Duration
+	// ResumeTexts bounds the memory of texts from which streams could be resumed, in bytes. Zero means 64 MiB.
+	ResumeTexts int64
 	// PrefixIndex bounds the memory of the prefix index, in bytes. Default 128 MiB.
 	PrefixIndex int
 	// Policy overrides the spec's choice of policy; empty follows the spec.

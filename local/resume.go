@@ -56,7 +56,7 @@ func (a *Agent) follow(v *visit, o *orders) {
 	}
 	q.Usage = q.Usage || v.hop.AskUsage
 	v.stream.prompt = int(v.estimate)
-	v.stream.seam = resume.New(q, body, o.bytesPerToken(v.model), resume.Bounds{Text: limit, Room: a.vault.Room})
+	v.stream.seam = resume.New(q, body, o.bytesPerToken(v.model), resume.Bounds{Text: limit, Store: a.vault})
 }
 
 // resume books a stream that was cut for another worker; false when that is not to be, and the stream is ended.

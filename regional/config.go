@@ -68,6 +68,8 @@ type Config struct {
 	// TunnelIdle ends a WebSocket over which nothing passes for so long, TunnelLife one that is so old. Zero means 5 min
 	// and 4 h.
 	TunnelIdle, TunnelLife time.Duration
+	// ResumeTexts bounds the memory of texts from which streams could be resumed, in bytes. Zero means 64 MiB.
+	ResumeTexts int64
 	// BodyTimeout bounds the time in which a body must arrive. Zero means 30 s.
 	BodyTimeout time.Duration
 	// HedgeConnect is the longest that a connection to a zone may take before another zone is tried beside it; usually it is
@@ -128,6 +130,7 @@ func (c *Config) check() error {
 func (c *Config) bound() {
 	c.IdleTimeout = cmp.Or(max(c.IdleTimeout, 0), defaultIdleTimeout)
 	c.MaxHeaderBytes = cmp.Or(max(c.MaxHeaderBytes, 0), defaultMaxHeader)
+	c.ResumeTexts = cmp.Or(max(c.ResumeTexts, 0), relay.MaxTexts)
 	c.ClientStreams = cmp.Or(max(c.ClientStreams, 0), defaultClientStreams)
 	c.TunnelIdle = cmp.Or(max(c.TunnelIdle, 0), defaultTunnelIdle)
 	c.TunnelLife = cmp.Or(max(c.TunnelLife, 0), defaultTunnelLife)

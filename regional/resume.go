@@ -50,7 +50,7 @@ func (g *Gateway) follow(q *request) {
 	}
 	e.Usage = e.Usage || q.hop.AskUsage
 	q.stream.prompt = q.query.PromptTokens
-	q.stream.seam = resume.New(e, q.raw, q.model.BytesPerToken, resume.Bounds{Text: text, Room: g.vault.Room})
+	q.stream.seam = resume.New(e, q.raw, q.model.BytesPerToken, resume.Bounds{Text: text, Store: g.vault})
 }
 
 // resume makes the request one for the rest of a stream that was cut, to be sent elsewhere; false when that is not to be,

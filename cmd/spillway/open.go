@@ -111,7 +111,7 @@ func openRegional(c *config.Regional, log *slog.Logger) (fleet.Role, error) {
 		AdminSocket: c.Admin.Socket, AdminListen: c.Admin.Listen, MetricsListen: c.Metrics.Listen, AdminGrants: grants(c.Admin),
 		MaxStreams: c.Limits.MaxStreams, MaxConnections: c.Limits.MaxConnections,
 		IdleTimeout: c.Limits.IdleTimeout, MaxHeaderBytes: c.Limits.MaxHeaderBytes, ClientStreams: c.Limits.ClientStreams,
-		TunnelIdle: c.Limits.TunnelIdle, TunnelLife: c.Limits.TunnelLife,
+		TunnelIdle: c.Limits.TunnelIdle, TunnelLife: c.Limits.TunnelLife, ResumeTexts: c.Limits.ResumeTexts,
 		HeaderTimeout: c.Limits.HeaderTimeout, BodyTimeout: c.Limits.BodyTimeout, HedgeConnect: c.Limits.HedgeConnect, MeasuredFor: measuredFor(c.Geo),
 	})
 }
@@ -125,7 +125,7 @@ func openLocal(c *config.Local, log *slog.Logger) (fleet.Role, error) {
 		Name: c.Name, Region: c.Region, Zone: c.Zone, Dir: c.Dir, Certs: certs, Log: log, Version: version,
 		Listen: c.HTTP.Listen, Advertise: c.HTTP.Advertise, Plain: c.HTTP.Plain, Gateways: c.Gateways,
 		Workers: c.Workers, WorkersFile: c.WorkersFile, SpecFile: c.Spec, Discover: c.Discover, Registration: c.Registration,
-		ScrapeInterval: c.ScrapeInterval, Policy: c.Policy, PrefixIndex: int(c.PrefixIndex),
+		ScrapeInterval: c.ScrapeInterval, Policy: c.Policy, PrefixIndex: int(c.PrefixIndex), ResumeTexts: c.ResumeTexts,
 		AdminSocket: socketOf(c), AdminListen: c.Admin.Listen, MetricsListen: c.Metrics.Listen, AdminGrants: grants(c.Admin),
 	})
 }

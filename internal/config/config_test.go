@@ -146,7 +146,7 @@ func TestLoadFileCompletes(t *testing.T) {
 		TLS:      config.TLS{Cert: filepath.Join(dir, "l1.pem"), Key: filepath.Join(dir, "l1.key"), CA: filepath.Join(dir, "ca.pem")},
 		HTTP:     config.LocalHTTP{Listen: "10.0.1.11:7403", Advertise: "10.0.1.11:7403"},
 		Gateways: []string{"10.0.1.1:7401"}, Admin: config.Admin{Socket: filepath.Join(dir, "state", "admin.sock")},
-		Workers: []config.WorkerEntry{{Name: "w1", URL: "http://10.0.1.21:8000", GPU: "H100", Weight: 1}}, WorkersFile: filepath.Join(dir, "more.yaml"), PrefixIndex: 128 << 20, DrainTimeout: 30 * time.Second, ScrapeInterval: time.Second,
+		Workers: []config.WorkerEntry{{Name: "w1", URL: "http://10.0.1.21:8000", GPU: "H100", Weight: 1}}, WorkersFile: filepath.Join(dir, "more.yaml"), PrefixIndex: 128 << 20, ResumeTexts: 64 << 20, DrainTimeout: 30 * time.Second, ScrapeInterval: time.Second,
 		Discover: config.Discover{Interval: 10 * time.Second, Grace: 2 * time.Minute}, Registration: config.Registration{Lease: 30 * time.Second, MaxWorkers: 256},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {

@@ -187,6 +187,9 @@ type Limits struct {
 	MaxHeaderBytes int `yaml:"max_header_bytes" default:"32768"`
 	// ClientStreams bounds the requests that one client address has open at one time (IPv6: one /64).
 	ClientStreams int `yaml:"client_streams" default:"1000"`
+	// ResumeTexts bounds the memory of what open streams have sent, from which they could go on elsewhere, in bytes. Where it
+	// becomes scarce the longest cannot any more.
+	ResumeTexts int64 `yaml:"resume_texts" default:"67108864"`
 	// TunnelIdle ends a WebSocket over which nothing passes for so long.
 	TunnelIdle time.Duration `yaml:"tunnel_idle" default:"5m"`
 	// TunnelLife ends a WebSocket that is so old.

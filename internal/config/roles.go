@@ -118,6 +118,9 @@ type Local struct {
 	ScrapeInterval time.Duration `yaml:"scrape_interval" default:"1s"`
 	// PrefixIndex bounds the memory of the index of prompts' prefixes that workers have cached, in bytes.
 	PrefixIndex int64 `yaml:"prefix_index" default:"134217728"`
+	// ResumeTexts bounds the memory of what open streams have sent, from which they could go on with another worker, in
+	// bytes. Where it becomes scarce the longest cannot any more.
+	ResumeTexts int64 `yaml:"resume_texts" default:"67108864"`
 	// Policy overrides the spec's routing.policy for this zone; `spillway config describe spec` lists them. Empty follows the spec.
 	Policy string `yaml:"policy"`
 }

@@ -40,8 +40,16 @@ func (k *checker) front(c *Front, l *Limits) {
 	if l.MaxHeaderBytes < 4<<10 || l.MaxHeaderBytes > 1<<20 {
 		k.bad("$.limits.max_header_bytes", fmt.Sprintf("max_header_bytes %d is out of range", l.MaxHeaderBytes), "write bytes, from 4096 to 1048576")
 	}
+	k.texts("$.limits.resume_texts", l.ResumeTexts)
 	if l.ClientStreams < 1 {
 		k.bad("$.limits.client_streams", fmt.Sprintf("client_streams %d is not positive", l.ClientStreams), "write how many requests one address may have open, such as 1000")
+	}
+}
+
+// texts checks the room for what streams could be resumed from.
+func (k *checker) texts(path string, n int64) {
+	if n < 1<<20 || n > 64<<30 {
+		k.bad(path, fmt.Sprintf("resume_texts %d is out of range", n), "write bytes, from 1048576 (1 MiB) to 68719476736 (64 GiB); a spec with routing.resume_text: 0 has no stream resumed")
 	}
 }
 

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/spillway-lb/spillway/internal/openai"
@@ -14,40 +13,6 @@ import (
 
 // errGaveUp means that the engine ended its answer with an error event.
 var errGaveUp = errors.New("the engine gave its answer up")
-
-// Vault bounds the texts that are kept of all streams together, so that they can be resumed. The zero value keeps none.
-type Vault struct {
-	max, held atomic.Int64
-}
-
-// NewVault makes one for at most limit bytes.
-func NewVault(limit int64) *Vault {
-	v := &Vault{}
-	v.max.Store(limit)
-	return v
-}
-
-// Room takes n bytes, or says that they are not there.
-func (v *Vault) Room(n int) bool {
-	if v.held.Add(int64(n)) <= v.max.Load() {
-		return true
-	}
-	v.held.Add(int64(-n))
-	return false
-}
-
-// Release gives back what a stream has taken. A nil seam has taken nothing.
-func (v *Vault) Release(s *resume.Seam) {
-	if s != nil {
-		v.held.Add(int64(-s.Held()))
-	}
-}
-
-// Held is how many bytes are taken.
-func (v *Vault) Held() int64 { return v.held.Load() }
-
-// MaxTexts is a Vault's usual bound, in bytes: answers of 1,000 tokens of some 15,000 streams.
-const MaxTexts = 64 << 20
 
 // seam is the one that follows an answer: none that is an error, no stream of events, or packed.
 func (o *Options) seam(resp *http.Response) *resume.Seam {

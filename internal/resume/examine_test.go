@@ -130,7 +130,7 @@ func TestTextsAreBoundedTogether(t *testing.T) {
 	var streams []*Seam
 	for range 20 {
 		s := newSeam(t, openai.PathChat, `{"messages":[{"role":"user","content":"x"}],"stream":true}`, false)
-		s.bounds.Room = func(n int) bool { room -= n; return room >= 0 }
+		s.text.store = &store{room: &room}
 		s.Pass([]byte(delta))
 		streams = append(streams, s)
 	}
@@ -183,7 +183,7 @@ func FuzzSeam(f *testing.F) {
 		if s.Failure() == nil && out+string(s.Rest()) != stream[:cut] {
 			t.Fatalf("lost %q", stream[len(out):cut])
 		}
-		if len(s.text) > 4096 || len(s.held) > maxEvent+256 {
+		if s.text.size > 4096 || len(s.held) > maxEvent+256 {
 			t.Fatal("too much is held")
 		}
 		next, end := s.Cut(0, 5)
@@ -223,6 +223,6 @@ func BenchmarkPassPlain(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		s.Pass(ev)
-		s.text = s.text[:0]
+		s.text.tail, s.text.size = s.text.tail[:0], 0
 	}
 }

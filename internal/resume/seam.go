@@ -12,8 +12,8 @@ import (
 type Bounds struct {
 	// Text is the longest text that is kept of one stream, in bytes as it is escaped.
 	Text int
-	// Room asks for so many bytes more beside all other streams. Nil: there is always room.
-	Room func(bytes int) bool
+	// Store keeps it beside those of all other streams. Nil: there is always room.
+	Store Store
 }
 
 // Seam follows one stream over its workers. Make it with New.
@@ -27,9 +27,8 @@ type Seam struct {
 	raw  bool   // what comes passes as it comes
 	held []byte // of an event that is not whole yet
 	out  []byte
-	text []byte // so far, escaped
-	took int    // bytes of text that Room has granted
-	legs int    // cuts that were joined
+	text prose // so far, escaped
+	legs int   // cuts that were joined
 
 	events         int    // that carried text, since the last cut
 	bytes          int    // of text, since the last cut
@@ -50,7 +49,7 @@ type Seam struct {
 // New follows the stream of a request that Examine let through. body must not change; perToken is bytes per token, for
 // events that carry several.
 func New(q Request, body []byte, perToken float64, b Bounds) *Seam {
-	return &Seam{request: q, body: body, bounds: b, perTok: max(perToken, 1)}
+	return &Seam{request: q, body: body, bounds: b, perTok: max(perToken, 1), text: prose{store: b.Store}}
 }
 
 // Pass returns what of the next bytes goes to the client: whole events, valid until the next call. Once an engine has
@@ -119,7 +118,13 @@ func (s *Seam) lose(why Reason) {
 		s.why = why
 	}
 	s.raw = s.raw || s.legs == 0
-	s.text, s.head, s.tail = nil, nil, nil
+	s.forget()
+}
+
+// forget lets go of what a continuation would be made of.
+func (s *Seam) forget() {
+	s.text.drop()
+	s.head, s.tail = nil, nil
 }
 
 // take reads one whole event; false when it must not pass and nothing after it.
@@ -200,22 +205,11 @@ func (s *Seam) keep(text []byte) {
 	switch {
 	case s.legs > 0 || s.why != None:
 		return
-	case len(s.text)+len(text) > s.bounds.Text:
+	case s.text.size+len(text) > s.bounds.Text:
 		s.lose(TooLong)
-		return
+	case !s.text.add(text):
+		s.lose(Memory)
 	}
-	if need := len(s.text) + len(text); need > cap(s.text) {
-		grown := max(2*cap(s.text), need, 512) - cap(s.text)
-		if s.bounds.Room != nil && !s.bounds.Room(grown) {
-			s.lose(Memory)
-			return
-		}
-		s.took += grown
-		bigger := make([]byte, len(s.text), cap(s.text)+grown)
-		copy(bigger, s.text)
-		s.text = bigger
-	}
-	s.text = append(s.text, text...)
 }
 
 // blankEnd is how many bytes of white space an escaped text ends with.
@@ -364,8 +358,15 @@ func (s *Seam) Why() Reason {
 // Rest is what is held of an event that never became whole, for a stream that has ended well.
 func (s *Seam) Rest() []byte { return s.held }
 
-// Held is how much room the stream has been granted, in bytes.
-func (s *Seam) Held() int { return s.took }
+// Held is how much room the text takes, in bytes.
+func (s *Seam) Held() int { return s.text.took }
+
+// Release lets go of the text, for a stream that is over: it cannot be resumed any more. A nil Seam has none.
+func (s *Seam) Release() {
+	if s != nil {
+		s.text.drop()
+	}
+}
 
 // Usage is what the answer used: as engines stated it, or by count beside an estimate of the prompt.
 func (s *Seam) Usage(prompt int) openai.Usage {
@@ -415,14 +416,14 @@ func (s *Seam) Cut(limit, prompt int) (body, end []byte) {
 func (s *Seam) joined() {
 	s.legs++
 	s.held, s.failure, s.events, s.bytes = nil, nil, 0, 0
-	s.text, s.head, s.tail = nil, nil, nil
+	s.forget()
 }
 
 // decode is the text so far, if it can be sent back: not when it ends inside a character.
 func (s *Seam) decode() (string, bool) {
 	var text string
-	quoted := append(append([]byte{'"'}, s.text...), '"')
-	if json.Unmarshal(quoted, &text) != nil || strings.HasSuffix(text, "\ufffd") {
+	quoted, err := s.text.append(append(make([]byte, 0, s.text.size+2), '"'))
+	if err != nil || json.Unmarshal(append(quoted, '"'), &text) != nil || strings.HasSuffix(text, "\ufffd") {
 		return "", false
 	}
 	return text, true
