@@ -1,6 +1,7 @@
 package global
 
 import (
+	"encoding/json"
 	"math"
 	"net/netip"
 	"time"
@@ -14,13 +15,16 @@ import (
 	"github.com/spillway-lb/spillway/internal/uplink"
 )
 
-// Lab is a global node for a caller that brings its own time, such as the simulator: its Views, its planner and what it
-// answers, without Raft, DNS and uplink around them. It is a cluster of one: its plans are in force when its caller says so.
+// Lab is a global node for a caller that brings its own time, such as the simulator: its Views, its testimony, its planner
+// and what it answers, without Raft, DNS and uplink around them. What is agreed on is in force when its caller says so.
 // A Lab has one caller at a time; the same calls come to the same decisions.
 type Lab struct {
+	name    string
+	voters  []string
 	frame   *frame
 	state   consensus.State
 	book    *capacity.Book
+	bench   *bench
 	planner *planner
 	calm    calm
 	near    *near
@@ -30,19 +34,29 @@ type Lab struct {
 	started time.Time
 }
 
-// labNode is the one voter of a Lab.
-const labNode = "g1"
+// LabConfig says what a Lab is.
+type LabConfig struct {
+	// Name is the node's, and Voters are all nodes of the global tier, it included.
+	Name   string
+	Voters []string
+	// Spec in force.
+	Spec *spec.Spec
+	// Clients are the places where clients may live.
+	Clients []geo.Place
+}
 
-// NewLab returns a node that has heard of nobody. Clients may live at these places.
-func NewLab(s *spec.Spec, clients []geo.Place, now time.Time) *Lab {
-	f := &frame{version: 1, spec: s, geo: labGeography(s, clients), zone: &dns.Zone{}}
+// NewLab returns a node that has heard of nobody.
+func NewLab(c LabConfig, now time.Time) *Lab {
+	s := c.Spec
+	f := &frame{version: 1, spec: s, geo: labGeography(s, c.Clients), zone: &dns.Zone{}}
 	for range s.Regions {
 		f.https = append(f.https, 0)
 	}
 	f.nameAll()
-	l := &Lab{frame: f, book: capacity.NewBook(capacity.Thresholds{}), started: now, near: &near{frame: f, geo: f.geo, made: now}}
+	l := &Lab{name: c.Name, voters: c.Voters, frame: f, book: capacity.NewBook(capacity.Thresholds{}), started: now, near: &near{frame: f, geo: f.geo, made: now}}
 	l.state.SpecVersion = 1
-	l.planner = &planner{s: &Server{bench: newBench(func() {}), started: now}}
+	l.bench = newBench(func() {})
+	l.planner = &planner{s: &Server{bench: l.bench, started: now}}
 	l.table = steer.Compile(s, f.geo, nil)
 	l.Look(now)
 	return l
@@ -73,10 +87,24 @@ func (l *Lab) Drain(drains []consensus.Drain) {
 	l.state.Index++
 }
 
-// LookEvery is how often Look is called, and TellEvery how often gateways are told how their peers are.
+// Testimony is what the node says to the others of whom it hears.
+func (l *Lab) Testimony(now time.Time) []byte {
+	b, err := json.Marshal(testify(l.book.View(now), now.Sub(l.started) > grace))
+	if err != nil {
+		return nil // never: it is names and a number
+	}
+	return b
+}
+
+// Witness takes another node's testimony.
+func (l *Lab) Witness(from string, body []byte, now time.Time) { l.bench.takeAt(from, body, now) }
+
+// LookEvery is how often Look is called, TestifyEvery how often Testimony goes out, and TellEvery how often gateways are
+// told how their peers are.
 const (
-	LookEvery = tick
-	TellEvery = peersEvery
+	LookEvery    = tick
+	TestifyEvery = 250 * time.Millisecond
+	TellEvery    = peersEvery
 )
 
 // Look makes the next View.
@@ -86,7 +114,7 @@ func (l *Lab) Look(now time.Time) {
 		l.near = &near{frame: l.frame, geo: l.frame.geo, made: now}
 		l.near.peers = l.near.paths(children)
 	}
-	v := newView(l.frame, &l.state, children, &quorum{self: labNode, voters: []string{labNode}}, now, now.Sub(l.started) > grace)
+	v := newView(l.frame, &l.state, children, &quorum{self: l.name, voters: l.voters, others: l.bench.fresh(now)}, now, now.Sub(l.started) > grace)
 	v.adopt(l.near)
 	v.from, v.plan, v.table = agreedState, l.plan, l.table
 	v.restless = l.calm.restless(v.drained, v.gone, now)
@@ -106,11 +134,11 @@ func (l *Lab) Plan(now time.Time) *steer.Plan {
 	return res.Plan
 }
 
-// Adopt puts a plan in force, as when it has been agreed on.
-func (l *Lab) Adopt(p *steer.Plan, now time.Time) {
+// Adopt puts the plan of an epoch in force, as when it has been agreed on.
+func (l *Lab) Adopt(p *steer.Plan, epoch uint64, now time.Time) {
 	l.plan = p
-	l.state.PlanEpoch++
-	l.state.Index++
+	l.state.Index += epoch - l.state.PlanEpoch
+	l.state.PlanEpoch = epoch
 	l.table = steer.Recompile(l.table, l.frame.spec, l.frame.geo, p)
 	l.Look(now)
 }

@@ -73,15 +73,18 @@ type sworn struct {
 
 func newBench(wake func()) *bench { return &bench{said: map[string]sworn{}, wake: wake} }
 
-// take books what a node says. What cannot be read counts as nothing said.
-func (b *bench) take(from string, body []byte) {
+// take books what a node says now.
+func (b *bench) take(from string, body []byte) { b.takeAt(from, body, time.Now()) }
+
+// takeAt books what a node says. What cannot be read counts as nothing said.
+func (b *bench) takeAt(from string, body []byte, now time.Time) {
 	t, err := decodeTestimony(body)
 	if err != nil {
 		return
 	}
 	b.mu.Lock()
 	was := b.said[from]
-	b.said[from] = sworn{t, time.Now()}
+	b.said[from] = sworn{t, now}
 	b.mu.Unlock()
 	if was.Settled != t.Settled || !slices.Equal(was.Heard, t.Heard) {
 		b.wake()

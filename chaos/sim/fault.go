@@ -21,12 +21,12 @@ const (
 	WorkerSlow Kind = "worker_slow"
 	// ZoneDead: the zone's local tier and its workers are gone.
 	ZoneDead Kind = "zone_dead"
-	// RegionDead: all of the region is gone, its gateway too.
+	// RegionDead: all of the region is gone, its gateway and its node of the global tier too.
 	RegionDead Kind = "region_dead"
 	// GlobalDead: nobody plans, tells gateways of each other or answers DNS.
 	GlobalDead Kind = "global_dead"
-	// Partition: Region is cut off from From, or from all other regions and the global tier when From is empty; From may
-	// be "global".
+	// Partition: Region is cut off from From, or from all other regions and the nodes of the global tier there when From is
+	// empty; From may be "global", which is all of that tier's nodes.
 	Partition Kind = "partition"
 )
 
@@ -133,7 +133,6 @@ func (r *run) strike(i int32, on bool) {
 	case GlobalDead:
 		if p := r.planet; p != nil {
 			p.deaths += step(on)
-			p.down = p.deaths > 0
 		}
 	case Partition:
 	case RegionDead:

@@ -21,7 +21,9 @@ const (
 	evTell                  // a zone states its capacity
 	evHear                  // a gateway hears that
 	evReport                // a gateway states its region's
-	evHeard                 // the global tier hears that
+	evHeard                 // a node of the global tier hears that
+	evTestify               // those nodes tell each other whom they hear
+	evWitness               // and hear that
 	evLook                  // a gateway looks at ages
 	evView                  // the global tier does
 	evPlan                  // the leader plans
@@ -44,7 +46,7 @@ type event struct {
 	at    int64 // ns since the start
 	order uint64
 	kind  kind
-	who   int32 // worker, zone, gateway or fault
+	who   int32 // worker, zone, gateway, node or fault
 	ride  *ride // request
 	what  any   // what is on its way
 }

@@ -49,16 +49,10 @@ func (r *run) rtt(a, b *region) int64 {
 	return int64(geo.RTT(a.place, b.place))
 }
 
-// wan is how long a datagram takes between two regions, or between one and the global tier (nil); false when it is lost.
+// wan is how long a datagram takes between two regions; false when it is lost.
 func (r *run) wan(a, b *region) (late int64, ok bool) {
-	if r.cutOff(a, b) || r.s.Network.Loss > 0 && r.chance.Float64() < r.s.Network.Loss {
+	if r.cutOff(a, b) || a != b && r.s.Network.Loss > 0 && r.chance.Float64() < r.s.Network.Loss {
 		return 0, false
-	}
-	if b == nil {
-		if p := r.planet; p != nil && p.down {
-			return 0, false
-		}
-		b = r.regions[0]
 	}
 	return r.rtt(a, b) / 2, true
 }
@@ -75,7 +69,7 @@ func (r *run) way(a, b *region) (late int64, ok bool) {
 	return late, true
 }
 
-// cutOff says whether a partition stands between two regions; nil is the global tier.
+// cutOff says whether a partition stands between two regions.
 func (r *run) cutOff(a, b *region) bool {
 	if a == b {
 		return false
@@ -85,8 +79,7 @@ func (r *run) cutOff(a, b *region) bool {
 		if f.Kind != Partition || !r.broken[i] {
 			continue
 		}
-		one, other := name(a), name(b)
-		if f.touches(one, other) || f.touches(other, one) {
+		if f.touches(a.name, b.name) || f.touches(b.name, a.name) {
 			return true
 		}
 	}
@@ -98,12 +91,15 @@ func (f *Fault) touches(one, other string) bool {
 	return f.Region == one && (f.From == "" || f.From == other)
 }
 
+// severed says whether a region is cut off from the whole global tier, a node in the region itself included.
+func (r *run) severed(reg *region) bool {
+	for i := range r.s.Faults {
+		if f := &r.s.Faults[i]; f.Kind == Partition && r.broken[i] && f.Region == reg.name && f.From == globalTier {
+			return true
+		}
+	}
+	return false
+}
+
 // globalTier is the name of the global tier in faults.
 const globalTier = "global"
-
-func name(r *region) string {
-	if r == nil {
-		return globalTier
-	}
-	return r.name
-}

@@ -8,9 +8,7 @@ import (
 	"time"
 
 	"github.com/spillway-lb/spillway/chaos/load"
-	"github.com/spillway-lb/spillway/geo"
 	"github.com/spillway-lb/spillway/global"
-	"github.com/spillway-lb/spillway/global/steer"
 	"github.com/spillway-lb/spillway/internal/capacity"
 	"github.com/spillway-lb/spillway/internal/spec"
 	"github.com/spillway-lb/spillway/internal/uplink"
@@ -26,12 +24,11 @@ type gateway struct {
 	spills []int64 // by peer region
 }
 
-// planet is the global tier: one node that leads, and the resolvers before it.
+// planet is the global tier, and the resolvers before it.
 type planet struct {
-	lab      *global.Lab
-	place    geo.Place
+	nodes    []*node
+	agreed   agreed
 	interval int64
-	down     bool
 	deaths   int
 	answers  []map[int32]*answer // by region and resolver
 }
@@ -145,20 +142,17 @@ func (r *run) newPlanet() {
 	if len(r.gateways) < 2 {
 		return
 	}
-	var places []geo.Place
-	for _, reg := range r.regions {
-		places = append(places, reg.place)
-	}
-	p := &planet{lab: global.NewLab(r.spec, places, r.time(0)), place: r.regions[0].place, interval: int64(r.spec.Steering.Interval)}
+	p := &planet{interval: int64(r.spec.Steering.Interval)}
 	if p.interval <= 0 {
 		p.interval = int64(time.Second)
 	}
 	for range r.regions {
 		p.answers = append(p.answers, map[int32]*answer{})
 	}
-	r.planet = p
+	r.planet, p.nodes = p, r.newNodes()
 	r.agenda.add(event{at: int64(global.LookEvery), kind: evView})
 	r.agenda.add(event{at: int64(global.TellEvery), kind: evDirect})
+	r.agenda.add(event{at: int64(global.TestifyEvery), kind: evTestify})
 	r.agenda.add(event{at: p.interval, kind: evPlan})
 	for _, g := range r.gateways {
 		for _, o := range r.gateways {
@@ -205,20 +199,33 @@ func (r *run) report(g *gateway) {
 	}
 	said, next := g.teller.state(g.lab.Summary(r.time(r.now)), r.now)
 	r.agenda.add(event{at: next, kind: evReport, who: g.at})
-	if late, ok := r.wan(g.region, nil); ok {
-		r.agenda.add(event{at: r.now + late, kind: evHeard, what: said})
+	for _, n := range r.planet.nodes {
+		if !r.reaches(g.region, n) {
+			continue
+		}
+		if late, ok := r.wan(g.region, n.region); ok {
+			r.agenda.add(event{at: r.now + late, kind: evHeard, who: n.at, what: said})
+		}
+	}
+}
+
+func (r *run) heard(n *node, s *capacity.Summary) {
+	if r.planet.up(n) {
+		n.lab.Hear(s, r.time(r.now))
 	}
 }
 
 func (r *run) direct() {
 	p := r.planet
 	r.agenda.add(event{at: r.now + int64(global.TellEvery), kind: evDirect})
-	if p.down {
-		return
-	}
-	for _, g := range r.gateways {
-		if late, ok := r.wan(g.region, nil); ok {
-			r.agenda.add(event{at: r.now + late, kind: evObey, who: g.at, what: p.lab.Directive(g.region.name, r.time(r.now))})
+	for _, n := range p.nodes {
+		for _, g := range r.gateways {
+			if !r.reaches(g.region, n) {
+				continue
+			}
+			if late, ok := r.wan(g.region, n.region); ok {
+				r.agenda.add(event{at: r.now + late, kind: evObey, who: g.at, what: n.lab.Directive(g.region.name, r.time(r.now))})
+			}
 		}
 	}
 }
@@ -231,26 +238,12 @@ func (r *run) obey(g *gateway, d *uplink.Directive) {
 
 func (r *run) view() {
 	r.agenda.add(event{at: r.now + int64(global.LookEvery), kind: evView})
-	if !r.planet.down {
-		r.planet.lab.Look(r.time(r.now))
-	}
-}
-
-func (r *run) solve() {
-	p := r.planet
-	r.agenda.add(event{at: r.now + p.interval, kind: evPlan})
-	if p.down {
-		return
-	}
-	if plan := p.lab.Plan(r.time(r.now)); plan != nil {
-		r.out.Plans++
-		r.agenda.add(event{at: r.now + agreeing, kind: evAdopt, what: plan})
-	}
-}
-
-func (r *run) adopt(plan *steer.Plan) {
-	if !r.planet.down {
-		r.planet.lab.Adopt(plan, r.time(r.now))
+	now := r.time(r.now)
+	r.spread(now)
+	for _, n := range r.planet.nodes {
+		if r.planet.up(n) {
+			n.lab.Look(now)
+		}
 	}
 }
 
@@ -270,14 +263,15 @@ func (r *run) resolve(q *load.Request, fresh bool) *region {
 	if kept != nil && r.now < kept.until && !fresh {
 		return r.regions[kept.region]
 	}
-	if p.down || r.cutOff(own, nil) { // no answer: what is known goes on, for want of better
+	from := r.nearestNode(own)
+	if from == nil { // no answer: what is known goes on, for want of better
 		if kept != nil {
 			return r.regions[kept.region]
 		}
 		return own
 	}
 	r.out.Queries++
-	to, ttl := p.lab.Answer(0, own.place, resolverAddr(own.at, n))
+	to, ttl := from.lab.Answer(0, own.place, resolverAddr(own.at, n))
 	at := r.byName(to)
 	if at < 0 {
 		return own

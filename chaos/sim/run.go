@@ -284,7 +284,11 @@ func (r *run) above(e *event) {
 	case evReport:
 		r.report(r.gateways[e.who])
 	case evHeard:
-		r.planet.lab.Hear(e.what.(*capacity.Summary), r.time(r.now))
+		r.heard(r.planet.nodes[e.who], e.what.(*capacity.Summary))
+	case evTestify:
+		r.testify()
+	case evWitness:
+		r.witness(r.planet.nodes[e.who], e.what.(*testimony))
 	case evLook:
 		r.glance(r.gateways[e.who])
 	case evView:

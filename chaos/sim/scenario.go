@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/spillway-lb/spillway/chaos/gpu"
@@ -118,6 +119,9 @@ type Group struct {
 type Steering struct {
 	// On has resolvers ask the global tier. Without it every client goes to the gateway of its own region.
 	On bool
+	// Nodes are the regions in which the global tier has a node, in the order in which they would lead. Default: the first
+	// three.
+	Nodes []string
 	// TTL of answers, where the scenario has no spec of its own. Default 30s.
 	TTL time.Duration
 	// Resolvers of each region's clients, each with a cache and a network of its own. Default 50.
@@ -196,6 +200,11 @@ func (s *Scenario) check() error {
 	}
 	if err := s.Fleet.check(); err != nil {
 		return err
+	}
+	for i, name := range s.Steering.Nodes {
+		if s.Fleet.region(name) == nil || slices.Contains(s.Steering.Nodes[:i], name) {
+			return fmt.Errorf("steering: nodes of the global tier in %q: name regions of the fleet, each once", s.Steering.Nodes)
+		}
 	}
 	for i := range s.Faults {
 		if err := s.Faults[i].check(&s.Fleet); err != nil {
