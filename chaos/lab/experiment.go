@@ -151,7 +151,7 @@ type Capacity struct {
 	// Attainment is the least part of requests that must meet the SLO.
 	Attainment float64 `yaml:"attainment" default:"0.99"`
 	// Of is what attainment is a part of: "all" requests, or those that are "possible": that the fleet's fastest worker would
-	// meet alone with each, whatever was asked before still in its cache.
+	// meet while half busy, so that each takes twice its time alone, with whatever was asked before still in its cache.
 	Of string `yaml:"of" default:"all"`
 	// Within is how near the answer must be, as a part of it.
 	Within float64 `yaml:"within" default:"0.05"`

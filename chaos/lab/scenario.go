@@ -196,6 +196,9 @@ func (c *Case) asked() string {
 			out += "; " + fmt.Sprintf(x.what, plainNumber(x.v))
 		}
 	}
+	if w.Every > 0 {
+		out += "; a client asks every " + w.Every.String() + " at most"
+	}
 	if w.Variant != "" {
 		out += "; " + w.Variant
 	}

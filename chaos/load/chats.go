@@ -67,11 +67,12 @@ func (t *talk) ended(r *Request, push func(time.Duration, *Request)) {
 }
 
 // chats are short conversations as people have them: 19 % of a prompt is like another of the same user's, by the mean of
-// all pairs, and 2.5 % like another user's (as measured on public chats by SkyWalker's authors).
+// all pairs, and 2.5 % like another user's (as measured on public chats by SkyWalker's authors, whose program ends answers at 512
+// tokens).
 func (w *Workload) chats() (Roots, error) {
 	return w.talks(&chatKind{
 		common: 6, user: Lengths{Median: 40, P90: 100, Max: 400},
-		ask: Lengths{Median: 200, P90: 700, Max: 2000}, answer: Lengths{Median: 220, P90: 500, Max: 1000},
+		ask: Lengths{Median: 200, P90: 700, Max: 2000}, answer: Lengths{Median: 220, P90: 500, Max: 512},
 		turns: func(rng *rand.Rand) int { return 1 + min(int(rng.ExpFloat64()*2), 11) },
 		think: exponential(2 * time.Second),
 	}, []int{40, 30, 30}), nil

@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// stagger is the time over which the clients of a closed loop begin.
+// stagger is the time over which the clients of a closed loop begin, or longer where each asks only every so often: they would ask in
+// waves.
 const stagger = 10 * time.Second
 
 // client is one client of a closed loop, who begins with one thing after the other: trees or chats.
@@ -55,7 +56,7 @@ func (w *Workload) closed(number []int, first func(c *client) *Request) Roots {
 			id := mix(w.Seed ^ mix(uint64(region)<<32|uint64(i)|1<<57))
 			c := &client{id: id, number: len(l.roots), region: int32(region), rng: rand.New(rand.NewPCG(id, 0xc11e))}
 			r := first(c)
-			r.At = time.Duration(c.rng.Float64() * float64(stagger))
+			r.At = time.Duration(c.rng.Float64() * float64(max(stagger, w.Every)))
 			r.Tenant = int32(c.number)
 			l.roots = append(l.roots, r)
 		}

@@ -52,9 +52,10 @@ const refusedPause = time.Second
 type Feed struct {
 	roots  Roots
 	until  time.Duration
-	head   *Request // the next root
-	err    error    // why there is no head
-	last   *Request // root before it
+	every  time.Duration // least time from a request to what follows from it
+	head   *Request      // the next root
+	err    error         // why there is no head
+	last   *Request      // root before it
 	later  followUps
 	issued uint64
 	pushed uint64
@@ -134,7 +135,7 @@ func (f *Feed) Ended(r *Request, at time.Duration, ok bool) {
 		if !ok {
 			think = max(think, refusedPause)
 		}
-		if next.At = at + think; f.until > 0 && next.At > f.until {
+		if next.At = max(at+think, r.At+f.every); f.until > 0 && next.At > f.until {
 			return
 		}
 		f.pushed++

@@ -176,3 +176,23 @@ func TestRateKeepsTheOrder(t *testing.T) {
 		}
 	}
 }
+
+// TestEvery: a client who is to ask every so often does not ask sooner for having its answer, and later only where that comes late.
+func TestEvery(t *testing.T) {
+	const every = 50 * time.Second
+	for _, takes := range []time.Duration{time.Second, 80 * time.Second} {
+		f := openWorkload(t, Workload{Name: "chats", Clients: []int{1}, Every: every, For: time.Hour, Seed: 1})
+		var last time.Duration
+		for i := range 20 {
+			r := f.Pop()
+			if r == nil {
+				t.Fatal("the client has gone")
+			}
+			if gap := r.At - last; i > 0 && (gap < max(every, takes) || takes < every && gap != every) {
+				t.Errorf("answers take %v, and the client asks again after %v", takes, gap)
+			}
+			last = r.At
+			f.Ended(r, r.At+takes, true)
+		}
+	}
+}

@@ -32,6 +32,8 @@ type Workload struct {
 	Over time.Duration `yaml:"over"`
 	// MaxThink cuts longer pauses between an answer and what is asked next. 0 is no bound.
 	MaxThink time.Duration `yaml:"max_think"`
+	// Every is the least time from one request of a closed loop's client to the next, however soon the answer comes. 0 is none.
+	Every time.Duration `yaml:"every"`
 	// Branch is how many thoughts follow each thought of a tree.
 	Branch int `yaml:"branch"`
 	// Branches is Branch by region where they differ.
@@ -110,7 +112,9 @@ func Open(w Workload) (*Feed, error) {
 	if w.Thin > 1 {
 		roots = Thinned(roots, w.Thin, w.Seed)
 	}
-	return NewFeed(roots, w.For), nil
+	f := NewFeed(roots, w.For)
+	f.every = w.Every
+	return f, nil
 }
 
 func (w *Workload) complete() error {
@@ -128,8 +132,8 @@ func (w *Workload) complete() error {
 	switch {
 	case w.Rate < 0 || math.IsNaN(w.Rate) || w.Rate > 1e7:
 		return fmt.Errorf("rate %v: use 0 to ten million a second", w.Rate)
-	case w.For < 0 || w.Over < 0 || w.MaxThink < 0 || w.From < 0:
-		return fmt.Errorf("for, from, over and max_think are lengths of time: use 0 or more")
+	case w.For < 0 || w.Over < 0 || w.MaxThink < 0 || w.From < 0 || w.Every < 0:
+		return fmt.Errorf("for, from, over, max_think and every are lengths of time: use 0 or more")
 	case w.Sessions < 0 || w.Branch < 0 || w.MaxPrompt < 0 || w.MaxOutput < 0 || w.Thin < 0:
 		return fmt.Errorf("sessions, branch, max_prompt, max_output and thin are counts: use 0 or more")
 	case len(w.Clients) > len(w.Regions):
