@@ -1,6 +1,9 @@
 package lab
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // How often progress is told, and what there is so far.
 const (
@@ -114,6 +117,28 @@ func (p *play) expected() (all float64) {
 		}
 	}
 	return all
+}
+
+// Runs is about how many runs of the simulator the experiment is: a search is several, and screening saves some.
+func (e *Experiment) Runs() int {
+	if e.Command != "" || len(e.Needs) > 0 {
+		return 0
+	}
+	p := newPlay(e, &Report{Seeds: make([]uint64, e.Seeds)}, Options{})
+	p.name(p.rows)
+	all := p.expected()
+	for _, list := range [][]*trial{p.first, p.rows} {
+		for _, s := range list {
+			jobs := s.planned(p.screens())
+			if slices.Contains(p.first, s) {
+				jobs = s.jobs
+			}
+			for _, j := range jobs {
+				all += j.runs()
+			}
+		}
+	}
+	return int(all)
 }
 
 // perRun is how long a run of a case takes, in seconds: on average of those that are over, or of all cases', or one.

@@ -38,10 +38,7 @@ func (s *trial) playedJobs() (out []*job) {
 // stage plays trials: each with the seeds that screen, those that lines name with all, and then, until nothing changes, whoever is
 // among the best with all. So the policy that a line compares with has every seed.
 func (p *play) stage(ctx context.Context, list []*trial) error {
-	for _, s := range list {
-		j := s.jobs[0]
-		s.all = s.all || j.policy == p.e.Subject || p.e.names(j.policy, p.cases[j.at].Name)
-	}
+	p.name(list)
 	for {
 		var jobs []*job
 		for _, s := range list {
@@ -59,6 +56,14 @@ func (p *play) stage(ctx context.Context, list []*trial) error {
 		}
 		p.sum(p.r)
 		p.promote(list)
+	}
+}
+
+// name has the subject and whom lines name played with every seed.
+func (p *play) name(list []*trial) {
+	for _, s := range list {
+		j := s.jobs[0]
+		s.all = s.all || j.policy == p.e.Subject || p.e.names(j.policy, p.cases[j.at].Name)
 	}
 }
 

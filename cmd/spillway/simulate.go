@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -201,11 +202,16 @@ func simulateListCommand() *cobra.Command {
 				return printJSON(cmd.OutOrStdout(), rows)
 			}
 			table(cmd.OutOrStdout(), func(t io.Writer) {
-				fmt.Fprintln(t, "ID\tASKS\tLINES\tSTATE")
+				fmt.Fprintln(t, "ID\tASKS\tLINES\tRUNS\tTAKES\tSTATE")
 				for _, r := range rows {
-					fmt.Fprintf(t, "%s\t%s\t%d\t%s\n", r.ID, r.Title, len(r.Lines), r.State)
+					fmt.Fprintf(t, "%s\t%s\t%d\t%s\t%s\t%s\n", r.ID, r.Title, len(r.Lines), orNone(r.Runs > 0, r.Runs), orNone(r.Takes > 0, computing(r.Takes)), r.State)
 				}
 			})
+			var all float64
+			for _, r := range rows {
+				all += r.Takes
+			}
+			fmt.Fprintf(cmd.OutOrStdout(), "TAKES is what the full form computed on one core when it was measured last, %s in all; two runs are made at a time.\n", computing(all))
 			return nil
 		},
 	}
@@ -222,6 +228,27 @@ type listedExperiment struct {
 	Lines    []string `json:"lines"`
 	Needs    []string `json:"needs,omitempty"`
 	State    string   `json:"state"`
+	Runs     int      `json:"runs,omitempty"`    // of the simulator, about, in the full form
+	Takes    float64  `json:"takes_s,omitempty"` // about how long those compute on one core
+}
+
+// computing is so many seconds as people write them.
+func computing(seconds float64) string {
+	d := time.Duration(seconds) * time.Second
+	switch {
+	case d < time.Minute:
+		return d.String()
+	case d < time.Hour:
+		return fmt.Sprintf("%.0fm", d.Minutes())
+	}
+	return fmt.Sprintf("%.1fh", d.Hours())
+}
+
+func orNone(ok bool, v any) string {
+	if !ok {
+		return "-"
+	}
+	return fmt.Sprint(v)
 }
 
 func listed(traces string) (out []listedExperiment, err error) {
@@ -230,7 +257,7 @@ func listed(traces string) (out []listedExperiment, err error) {
 		return nil, err
 	}
 	for _, e := range all {
-		l := listedExperiment{ID: e.ID, Title: e.Title, Question: e.Question, Needs: e.Lacks(traces), State: "ready"}
+		l := listedExperiment{ID: e.ID, Title: e.Title, Question: e.Question, Needs: e.Lacks(traces), State: "ready", Runs: e.Runs(), Takes: e.Takes.Seconds()}
 		for _, line := range e.Pass {
 			l.Lines = append(l.Lines, line.Line)
 		}
