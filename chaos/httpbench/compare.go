@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strconv"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -39,6 +41,7 @@ type figures struct {
 	p50, p99   []float64          // milliseconds
 	first      []float64          // median milliseconds to the first event
 	first99    []float64
+	shares     []*shares
 	bad, total int64
 	why        error
 }
@@ -58,6 +61,10 @@ func (f *figures) turn(o *options, s *system, put func(l *load) error) error {
 			return err
 		}
 	}
+	sharing, err := o.sharing(s)
+	if err != nil {
+		return err
+	}
 	l.took.clear()
 	began, done := time.Now(), l.done.Load()
 	select {
@@ -73,6 +80,10 @@ func (f *figures) turn(o *options, s *system, put func(l *load) error) error {
 		}
 		f.cpu[h] = append(f.cpu[h], float64((after-before[i]).Nanoseconds())/1000/max(n, 1))
 	}
+	if err := sharing.end(took); err != nil {
+		return err
+	}
+	f.shares = append(f.shares, sharing)
 	f.rate = append(f.rate, n/took.Seconds())
 	f.p50, f.p99 = append(f.p50, millis(l.took.quantile(0.5))), append(f.p99, millis(l.took.quantile(0.99)))
 	f.first, f.first99 = append(f.first, millis(l.first.quantile(0.5))), append(f.first99, millis(l.first.quantile(0.99)))
@@ -244,14 +255,35 @@ func perStream(o *options, all []*system, _ string) error {
 // What a first token may lose on its way through both tiers, in milliseconds.
 const (
 	maxFirst50, maxFirst99 = 0.5, 3
-	perSecond              = 1000
-	streamOrder            = "n=10 gap=20000" // 200 are open at a time
+	aimedAt                = 1000             // streams a second, at which the bounds hold
+	streamOrder            = "n=10 gap=20000" // at 1,000 a second 200 are open at a time
 )
 
 // firstToken: what the time to the first event is longer by than without anything between.
 func firstToken(o *options, all []*system, worker string) error {
 	direct := &system{label: "direct"}
 	list := append([]*system{direct}, slices.DeleteFunc(slices.Clone(all), func(s *system) bool { return len(s.hops) < 2 })...)
+	direct.fixed = worker
+	for _, s := range list[1:] { // both tiers share both cores, with worker and clients
+		s.stop()
+		if err := s.start(fmt.Sprintf("%s,%d", o.cores, o.generator)); err != nil {
+			return err
+		}
+	}
+	for text := range strings.SplitSeq(o.rates, ",") {
+		perSecond, err := strconv.ParseFloat(text, 64)
+		if err != nil {
+			return fmt.Errorf("reading -rates: %w", err)
+		}
+		if err := o.firstAt(list, perSecond); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// firstAt is firstToken at one rate. The first of the list is nothing between.
+func (o *options) firstAt(list []*system, perSecond float64) error {
 	put := func(l *load) error {
 		l.rated(perSecond, streamOrder)
 		time.Sleep(time.Second)
@@ -262,13 +294,6 @@ func firstToken(o *options, all []*system, worker string) error {
 	for _, s := range list {
 		all2 = append(all2, &figures{system: s, cpu: map[*hop][]float64{}})
 	}
-	direct.fixed = worker
-	for _, s := range list[1:] { // both tiers share both cores, with worker and clients
-		s.stop()
-		if err := s.start(fmt.Sprintf("%s,%d", o.cores, o.generator)); err != nil {
-			return err
-		}
-	}
 	for range o.rounds {
 		for i, s := range list {
 			if err := all2[i].turn(o, s, put); err != nil {
@@ -276,13 +301,13 @@ func firstToken(o *options, all []*system, worker string) error {
 			}
 		}
 	}
-	fmt.Printf("\ntime to the first event, %d streams/s, %s, %d rounds of %s, machine load %s\n", perSecond, streamOrder, o.rounds, o.window, machine.Load())
+	fmt.Printf("\ntime to the first event, %.0f streams/s, %s, %d rounds of %s, machine load %s\n", perSecond, streamOrder, o.rounds, o.window, machine.Load())
 	out := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(out, "THROUGH\tp50 ms\tp99 ms\tADDED p50\tBOUND\t\tADDED p99\tBOUND\t\tCPU us/EVENT\tBAD")
 	for _, f := range all2 {
 		a50, a99 := added(f.first, all2[0].first), added(f.first99, all2[0].first99)
 		verdict50, verdict99 := "\t", "\t"
-		if f.system.label == "path" {
+		if f.system.label == "path" && perSecond == aimedAt {
 			verdict50, verdict99 = held(a50, maxFirst50), held(a99, maxFirst99)
 		}
 		var cpu float64
@@ -294,7 +319,10 @@ func firstToken(o *options, all []*system, worker string) error {
 			fmt.Fprintf(out, "%s: %v\n", f.system.label, f.why)
 		}
 	}
-	return out.Flush()
+	if err := out.Flush(); err != nil {
+		return err
+	}
+	return shareTable(all2)
 }
 
 func held(value, bound float64) string {

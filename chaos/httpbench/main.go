@@ -29,6 +29,8 @@ type options struct {
 	window        time.Duration
 	only, suites  string
 	held, soaked  int
+	rates         string
+	workerPID     int
 	soakFor       time.Duration
 	cores         string // of servers
 	generator     int    // core of worker and clients
@@ -44,6 +46,7 @@ func main() {
 	flag.StringVar(&o.only, "only", "local,path,secure,haproxy,haproxies,haproxies-secure,nginx", "what to run")
 	flag.StringVar(&o.suites, "suites", "request,event,memory,first", "what to measure")
 	flag.IntVar(&o.held, "held", 2000, "open streams whose memory is measured")
+	flag.StringVar(&o.rates, "rates", "1000", "streams a second of the suite first, several apart by commas")
 	flag.IntVar(&o.soaked, "soaked", 20_000, "streams that the suite soak holds open")
 	flag.DurationVar(&o.soakFor, "for", 5*time.Minute, "how long it does")
 	work := flag.String("work", "", "be the worker at this address, and nothing else")
@@ -98,6 +101,7 @@ func bench(o *options) error {
 		return err
 	}
 	defer func() { _ = cmd.Process.Kill(); _ = cmd.Wait() }()
+	o.workerPID = cmd.Process.Pid
 	all, err := o.start(dir, worker)
 	defer func() {
 		for _, s := range all {
