@@ -13,6 +13,7 @@ import (
 	"github.com/spillway-lb/spillway/chaos/dnsload"
 	"github.com/spillway-lb/spillway/chaos/machine"
 	"github.com/spillway-lb/spillway/internal/capacity"
+	"github.com/spillway-lb/spillway/internal/garbage"
 	"github.com/spillway-lb/spillway/internal/identity"
 	"github.com/spillway-lb/spillway/internal/uplink"
 )
@@ -27,6 +28,7 @@ const (
 // bench is the parent's process.
 func bench(ctx context.Context, o *options) error {
 	dnsload.Priority()
+	go garbage.Keep(ctx) // as in the parent's binary
 	dir, err := os.MkdirTemp("", "uplinkbench-")
 	if err != nil {
 		return err

@@ -14,6 +14,7 @@ import (
 
 	"github.com/spillway-lb/spillway/chaos/fleet"
 	"github.com/spillway-lb/spillway/internal/config"
+	"github.com/spillway-lb/spillway/internal/garbage"
 )
 
 func globalCommand() *cobra.Command {
@@ -53,7 +54,7 @@ func roleCommand(role, short string) *cobra.Command {
 			growDescriptors(descriptors)
 			if role != config.RoleWorker { // nobody's traffic passes through a stand-in
 				go keepCalm(cmd.Context())
-				go keepCollecting(cmd.Context())
+				go garbage.Keep(cmd.Context())
 			}
 			return serve(cmd.Context(), file, log)
 		},

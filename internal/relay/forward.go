@@ -95,7 +95,7 @@ func (f *Forwarder) relay(s *stream, req *http.Request, opts *Options) {
 		res.misfit(resp.StatusCode)
 		return
 	}
-	s.hide = opts.HideUsage && resp.StatusCode/100 == 2 && resp.Header.Get("Content-Encoding") == ""
+	s.hide = opts.HideUsage && resp.StatusCode/100 == 2 && First(resp.Header, "Content-Encoding") == ""
 	res.Followed = s.run()
 }
 

@@ -21,12 +21,12 @@ const (
 // maxFlow bounds the name of a flow, in bytes.
 const maxFlow = 128
 
-// either is the first of two headers that says anything.
+// either is the first of two headers that says anything. The names are in canonical form, as First wants them.
 func either(h http.Header, one, other string) string {
-	if v := h.Get(one); v != "" {
+	if v := First(h, one); v != "" {
 		return v
 	}
-	return h.Get(other)
+	return First(h, other)
 }
 
 // TakeRewrite takes out of a request's head the model that is to serve it instead of the one that its body names; empty when

@@ -16,7 +16,7 @@ var errGaveUp = errors.New("the engine gave its answer up")
 
 // seam is the one that follows an answer: none that is an error, no stream of events, or packed.
 func (o *Options) seam(resp *http.Response) *resume.Seam {
-	if resp.StatusCode != http.StatusOK || resp.Header.Get("Content-Encoding") != "" || !strings.HasPrefix(resp.Header.Get("Content-Type"), "text/event-stream") {
+	if resp.StatusCode != http.StatusOK || First(resp.Header, "Content-Encoding") != "" || !strings.HasPrefix(First(resp.Header, "Content-Type"), "text/event-stream") {
 		return nil
 	}
 	return o.Seam

@@ -1,4 +1,4 @@
-package main
+package garbage
 
 import (
 	"testing"
@@ -14,6 +14,14 @@ func TestGarbagePercent(t *testing.T) {
 	for rate, want := range map[uint64]int{0: leastPercent, 4 << 20: leastPercent, 16 << 20: 50, 30 << 20: usualPercent, 1 << 40: usualPercent} {
 		if got := garbagePercent(1<<30, rate); got != want {
 			t.Errorf("%d bytes a second: %d %%, want %d", rate, got, want)
+		}
+	}
+	for live, want := range map[uint64]int{60 << 20: usualPercent, 64 << 20: 300, 96 << 20: 200, 150 << 20: 125, 192 << 20: usualPercent} {
+		if got := garbagePercent(live, 100<<20); got != want {
+			t.Errorf("%d bytes and busy: %d %%, want %d", live, got, want)
+		}
+		if got := garbagePercent(live, 16<<20); got != 50 {
+			t.Errorf("%d bytes and not very busy: %d %%, want 50", live, got)
 		}
 	}
 	if got := garbagePercent(4<<20, 0); got != 600 {

@@ -1,4 +1,4 @@
-package main
+package garbage
 
 import (
 	"context"
@@ -17,6 +17,11 @@ const (
 	// usualPercent is the runtime's own: as much garbage as there are live data.
 	usualPercent = 100
 	maxPercent   = 1000
+	// busyHeap is what a large process that makes much garbage may have of it, in bytes, where that is more than usual: with as
+	// much as there are live data, one of 100 MB that makes 130 MB a second would spend a quarter of its time collecting. It
+	// is large from largeHeap on.
+	busyHeap  = 192 << 20
+	largeHeap = 64 << 20
 	// leastPercent is for a large process that makes little garbage: one that holds many open streams, say.
 	leastPercent = 25
 	// bytesPerPercent is how much a process may make in a second for each percent of garbage. A collection takes about a
@@ -33,9 +38,9 @@ const (
 	backEvery  = 30 * time.Second
 )
 
-// keepCollecting lets small processes collect garbage less often, and large ones that make little of it more often, until
+// Keep lets small processes collect garbage less often, and large ones that make little of it more often, until
 // ctx ends. One whose operator has set GOGC is left as it is.
-func keepCollecting(ctx context.Context) {
+func Keep(ctx context.Context) {
 	if os.Getenv("GOGC") != "" {
 		return
 	}
@@ -104,6 +109,10 @@ func (r *rhythm) worth(live, held uint64, now time.Time) bool {
 // steps, so that it changes rarely.
 func garbagePercent(live, rate uint64) int {
 	spare := min(uint64(maxPercent), spareHeap*100/max(live, 1)) / 50 * 50
-	due := min(rate/bytesPerPercent, usualPercent) / 25 * 25
+	most := uint64(usualPercent)
+	if live >= largeHeap {
+		most = max(most, busyHeap*100/live)
+	}
+	due := min(rate/bytesPerPercent, most) / 25 * 25
 	return int(max(spare, due, leastPercent))
 }
