@@ -7,8 +7,10 @@ import (
 )
 
 const (
-	snapshotEvery = 10 * time.Second       // when there are differences to the last, and nothing presses for one
+	snapshotEvery = 10 * time.Second       // when the differences to the last take much of a datagram, and nothing presses for one
+	snapshotSome  = 25 * time.Second       // when they take little: a snapshot costs both ends as much as many deltas
 	snapshotMost  = time.Minute            // when there are none
+	snapshotWorth = maxDatagram / 2        // bytes of a delta that are much
 	snapshotLeast = 500 * time.Millisecond // between two that are pressed for by deltas that do not fit
 	snapshotDoubt = time.Second            // without a word from the parent, that a snapshot under way is left alone
 	snapshotShare = 5                      // pressed snapshots take at most one part in this many of a slow link's time
@@ -49,6 +51,7 @@ type outbox struct {
 	gap      time.Duration     // between statements, that the parent asked for
 	resync   bool              // the parent asked for a snapshot
 	differs  bool              // the last delta held differences to base
+	bulky    bool              // and took much of a datagram
 	inFlight bool              // a snapshot is under way
 	begun    time.Time         // when the last snapshot left
 	took     time.Duration     // how long the last one was under way
@@ -135,7 +138,7 @@ func (o *outbox) encode(s *capacity.Summary) []byte {
 	}
 	o.differs = d.Len() > 0
 	b := encodeDelta(&d)
-	o.crowded = b == nil
+	o.crowded, o.bulky = b == nil, len(b) > snapshotWorth
 	if b != nil || base == nil {
 		return b // without a snapshot, part of the truth would read as the whole of a poor region
 	}
@@ -166,8 +169,11 @@ func (o *outbox) snapshot(now time.Time) *capacity.Summary {
 	}
 	since, least := now.Sub(o.begun), min(max(snapshotLeast, snapshotShare*o.took), snapshotEvery)
 	most := snapshotMost
-	if o.differs {
+	switch {
+	case o.bulky || o.crowded:
 		most = snapshotEvery
+	case o.differs:
+		most = snapshotSome
 	}
 	pressed := o.crowded || o.resync
 	if o.base != nil && o.base.Boot == o.latest.Boot && since < most && !(pressed && since >= least) {
