@@ -97,7 +97,8 @@ func (e *Experiment) checkRun(p *problems) {
 	}
 	checkPolicies(p, "$.policies", e.Policies)
 	checkPolicies(p, "$.small.policies", e.Small.Policies)
-	if len(e.Policies) > 0 && !slices.Contains(e.Policies, e.Subject) {
+	misspelt := slices.ContainsFunc(e.Policies, func(name string) bool { return sim.CheckPolicy(name) != nil })
+	if len(e.Policies) > 0 && !misspelt && !slices.Contains(e.Policies, e.Subject) {
 		p.add("$.subject", fmt.Sprintf("the subject %q is not among the policies", e.Subject), strict.Suggest(e.Subject, e.Policies, "policies"))
 	}
 	checkDuration(p, "$.duration", e.Duration, e.WarmUp)
