@@ -20,9 +20,14 @@ func (v *visit) times(h http.Header) *openai.Error {
 			v.deadline = v.arrived.Add(w)
 		}
 	}
+	v.wants(t)
+	return nil
+}
+
+// wants books when an answer should begin, and how fast it should come.
+func (v *visit) wants(t relay.Times) {
 	v.query.Step = t.Step
 	if t.FirstToken > 0 {
 		v.due = v.arrived.Add(t.FirstToken)
 	}
-	return nil
 }

@@ -38,6 +38,9 @@ type LabAsk struct {
 	Marks []uint64
 	// Deadline is when the caller gives up; zero for none.
 	Deadline time.Time
+	// FirstToken is when its answer should begin, from its arrival, and Step how far apart the tokens after it may come; 0 says
+	// nothing.
+	FirstToken, Step time.Duration
 	// Retries that are left to it, 0 or 1.
 	Retries int
 }
@@ -48,6 +51,7 @@ func (l *Lab) Visit(q *LabAsk, now time.Time) *LabVisit {
 	x := &v.visit
 	x.r, x.model, x.class, x.estimate, x.arrived, x.deadline, x.retries = l.request, q.Model, q.Class, max(q.Prompt, 1), now, q.Deadline, q.Retries
 	x.excluded = [2]int32{-1, -1}
+	x.wants(relay.Times{FirstToken: q.FirstToken, Step: q.Step})
 	x.hop.Tenant, x.hop.Ticket = q.Tenant, q.Ticket
 	text := l.blank[:min(int64(len(l.blank)), max(q.Bytes, 1))]
 	x.body, x.env.Prompt = text, text

@@ -5,6 +5,7 @@ import (
 
 	"github.com/spillway-lb/spillway/internal/openai"
 	"github.com/spillway-lb/spillway/internal/relay"
+	"github.com/spillway-lb/spillway/internal/spec"
 	"github.com/spillway-lb/spillway/local/pick"
 	"github.com/spillway-lb/spillway/local/queue"
 )
@@ -24,15 +25,38 @@ func (f *floor) line(v *visit, p *pool, now time.Time) {
 	if !v.deadline.IsZero() && v.deadline.Before(it.Deadline) {
 		it.Deadline = v.deadline
 	}
-	it.Due = v.arrived.Add(f.orders.ttft(v.model, v.class))
-	if !v.due.IsZero() {
-		it.Due = v.due
+	it.Due, it.Lead = f.begins(v)
+	it.Firm = v.sheddable()
+	if last := it.Due.Add(-it.Lead); it.Firm && last.Before(it.Deadline) {
+		it.Deadline = last
 	}
-	if !v.deadline.IsZero() && v.deadline.Before(it.Due) {
-		it.Due = v.deadline
-	}
-	it.Lead = max(0, it.Due.Sub(v.arrived)) / 8
 }
+
+// begins is when a visit's first token is due, and how long before that it must enter.
+func (f *floor) begins(v *visit) (due time.Time, lead time.Duration) {
+	due = v.due
+	if due.IsZero() {
+		due = v.arrived.Add(f.orders.ttft(v.model, v.class))
+	}
+	if !v.deadline.IsZero() && v.deadline.Before(due) {
+		due = v.deadline
+	}
+	return due, max(0, due.Sub(v.arrived)) / 8
+}
+
+// steady says whether a visit whose client named how fast tokens should come may wait for a batch in which they do: while it can
+// still begin in time, and to the end where it is sheddable.
+func (f *floor) steady(v *visit, now time.Time) bool {
+	if v.query.Step <= 0 {
+		return false
+	}
+	due, lead := f.begins(v)
+	return v.sheddable() || now.Before(due.Add(-lead))
+}
+
+// sheddable says that a request is refused rather than answered late: it is of the class that goes first when there is more
+// to do than can be done, and its client said when it is of use. What it would take late is what another could be in time by.
+func (v *visit) sheddable() bool { return v.class == spec.Batch && !v.due.IsZero() }
 
 // defaultPace is the time of one prompt token before any request was placed, in seconds.
 const defaultPace = 1.0 / 20000

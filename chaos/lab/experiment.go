@@ -164,6 +164,7 @@ type SLO struct {
 	TTFT time.Duration `yaml:"ttft"` // time to first token
 	TPOT time.Duration `yaml:"tpot"` // mean time between the tokens of an answer
 	E2E  time.Duration `yaml:"e2e"`  // time to last token
+	Told bool          `yaml:"told"` // clients name ttft and tpot in their requests' heads; otherwise nobody tells the router
 }
 
 // Staleness is how old what deciders know may be.

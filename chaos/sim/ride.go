@@ -126,6 +126,9 @@ func (r *run) enter(x *ride, z *zone) {
 	if r.s.Limits != nil {
 		ask.MaxTokens = r.s.Limits(q)
 	}
+	if r.s.Told {
+		ask.FirstToken, ask.Step = r.s.SLO.TTFT, r.s.SLO.TPOT
+	}
 	switch {
 	case x.guest != nil:
 		ask.Class, ask.Ticket, ask.Retries, ask.Marks = x.guest.Class(), x.peer.lab.Ticket(x.guest), x.guest.Retries(), r.marks(q)

@@ -52,6 +52,9 @@ type Scenario struct {
 	WarmUp time.Duration
 	// SLO by which goodput is counted.
 	SLO SLO
+	// Told has clients name the SLO's times to first token and between tokens in each request's head, as x-slo-ttft-ms and
+	// x-slo-tpot-ms do. Without it deciders go by their spec's targets.
+	Told bool
 	// Every is the step of the series; default a hundredth of Duration, and no less than 1s.
 	Every time.Duration
 	// Gateways puts a gateway before the zones also where there is one only. Several always have one in each region.

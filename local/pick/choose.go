@@ -38,7 +38,9 @@ func (v *View) choose(q *Query, now time.Time, rng *rand.Rand, rec *explain.Reco
 		v.hosts(rec)
 		reason = ReasonBusy
 	}
-	v.timely(rec)
+	if len(v.cands) > 0 && !v.timely(rec) {
+		reason = ReasonBusy
+	}
 	if len(v.cands) == 0 {
 		rec.Choose("", reason)
 		return Verdict{Index: -1, ID: -1, Reason: reason}, false

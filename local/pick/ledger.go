@@ -135,6 +135,7 @@ func (l *Ledger) FirstByte(e *Entry, now time.Time) {
 	s.prefilling--
 	s.prefilled.Tokens += e.prefill
 	s.prefilled.Prompts++
+	s.stalls.count(e.prefill, l.clock(now))
 	s.pop(a, e.pos, l.clock(now))
 }
 

@@ -75,6 +75,7 @@ type slot struct {
 	longKV         int64 // of long requests
 	shares         shares
 	prefilled      Prefilled
+	stalls         stalls
 	since          int32 // sent since the last scrape
 	peak           int32 // most running since the last scrape
 	peakKV         int64 // most reserved since the last scrape

@@ -74,9 +74,11 @@ type Query struct {
 	// Step is how far apart the answer's tokens may come; 0 for any. Workers on which they would come further apart are
 	// left out while there is another. See step.go.
 	Step time.Duration
+	// Steady says that the request rather waits than joins a batch too large for Step.
+	Steady bool
 	// Contended says that others wait as well: a worker then has room only while little waits inside it.
 	Contended bool
-	// Spare asks for a fifth of a worker's KV cache to stay free: whoever asks has its part of the zone already.
+	// Spare asks for a fifth of a worker's KV cache, and of Step, to stay free: whoever asks has its part of the zone already.
 	Spare bool
 	// Guest says that the request is beyond its tenant's part: it takes what others would not notice. See guest.go.
 	Guest bool

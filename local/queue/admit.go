@@ -44,6 +44,8 @@ func (q *Queue[T]) Push(it *Item[T], now time.Time, rng *rand.Rand, evict func(*
 	r := q.judge(it, ln, now, rng)
 	switch {
 	case r != Accepted:
+	case !q.firmly(it, ln, now, evict):
+		r = Late
 	case !q.makeClassRoom(it, ln, now, evict):
 		r = ClassFull
 	case !q.makeRoom(it, ln, now, evict):

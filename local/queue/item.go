@@ -28,6 +28,9 @@ type Item[T any] struct {
 	Lead time.Duration
 	// Deadline after which it is of no use to serve it; zero means none.
 	Deadline time.Time
+	// Firm says that it is refused rather than served after its deadline, and that as many of its like as possible shall be
+	// served before theirs: see firm.go.
+	Firm bool
 	// Value is the caller's own.
 	Value T
 

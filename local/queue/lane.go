@@ -49,6 +49,7 @@ type line[T any] struct {
 	left           float64  // counter of the tenant that left the queue last
 	clock          float64  // fair share so far of a tenant that has waited all along
 	slack          float64  // of the clock: the largest recent cost
+	drain          drain    // of its work alone
 	asked          [2]asked // who asked last, and when somebody else last did
 	count          counts
 }

@@ -113,6 +113,7 @@ func (q *Queue[T]) take(it *Item[T], now time.Time) *Item[T] {
 	l.slack = max(it.Cost/ln.weight, 0.999*l.slack)
 	l.charge(ln, it.Cost)
 	q.drain.count(it.Work, now)
+	l.drain.count(it.Work, now)
 	q.cut(it, now)
 	l.count.taken++
 	l.enter(it, ln)

@@ -117,6 +117,7 @@ func (q *Queue[T]) add(it *Item[T], ln *lane[T], now time.Time) {
 	l := &q.lines[it.Class]
 	if l.n == 0 {
 		q.arrive(it.Class)
+		l.drain.begin(now)
 	}
 	if q.n == 0 {
 		q.drain.begin(now)
@@ -150,6 +151,9 @@ func (q *Queue[T]) cut(it *Item[T], now time.Time) {
 		l.end(ln)
 	}
 	l.unlink(it)
+	if l.n == 0 {
+		l.drain.end(now)
+	}
 	q.n--
 	q.bytes -= it.Bytes
 	if q.stuck == it {

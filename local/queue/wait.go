@@ -31,9 +31,13 @@ func (q *Queue[T]) before(c spec.Class, own float64) int64 {
 // aheadOf is what stands before a request of one tenant: all that the tenant has waiting, and of each other tenant as
 // much as is served to this one meanwhile by their weights, one request at least.
 func (q *Queue[T]) aheadOf(ln *lane[T], c spec.Class, work int64) int64 {
-	l := &q.lines[c]
+	return q.before(c, q.lines[c].within(ln, work))
+}
+
+// within is the part of that which is of the tenant's own class.
+func (l *line[T]) within(ln *lane[T], work int64) float64 {
 	if l.n == 0 {
-		return q.before(c, 0)
+		return 0
 	}
 	own := float64(ln.work)
 	others, weights := float64(len(l.waiting)), l.weights
@@ -41,7 +45,7 @@ func (q *Queue[T]) aheadOf(ln *lane[T], c spec.Class, work int64) int64 {
 		others, weights = others-1, max(0, weights-ln.weight)
 	}
 	served := max(weights/positive(ln.weight, 1)*(own+float64(work)), others*float64(l.work)/float64(l.n))
-	return q.before(c, own+min(float64(l.work)-own, served))
+	return own + min(float64(l.work)-own, served)
 }
 
 // Wait predicts how long a new request of class c would wait when tenants are not told apart, from the rate at which
