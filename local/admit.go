@@ -126,7 +126,7 @@ func (f *floor) expectedOutput(v *visit) int64 {
 func (f *floor) place(v *visit, p *pool, now time.Time) *attempt {
 	v.query.Spare = p.queue.Standing(v.flow(), v.class) == queue.Over
 	f.guest(v, p, now)
-	v.query.Steady = f.steady(v, now)
+	v.query.Steady, v.query.Waited = f.steady(v, now), v.item.Waited(now)
 	choice, ok := pick.Choose(&v.query, p.view, now, f.rng, nil)
 	if !ok {
 		return nil

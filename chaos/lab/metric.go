@@ -72,6 +72,8 @@ func allMetrics() []metric {
 				return ratio(float64(p.Tokens), window.Seconds()), ""
 			},
 		},
+		{name: "service_gap", title: "most that two tenants' service differs while both wait, in prompt tokens and twice the output tokens", unit: "tok", less: true, of: serviceGap},
+		{name: "service_bound", title: "what fair queueing lets it be: twice the most that a batch of all engines costs", unit: "tok", of: serviceBound},
 		{name: "recovery", title: "time after something broke or was mended until as many requests meet the SLO as before, for good", unit: "s", less: true, of: recovery},
 		{name: "struck", title: "part of all requests that falls due at what breaks within ten seconds of that", unit: "%", less: true, of: struck},
 		{name: "cost", title: "dollars per million output tokens", unit: "$", less: true, of: func(r *sim.Result) (float64, string) {

@@ -38,6 +38,10 @@ type Result struct {
 	CachedTokens int64   `json:"cached_tokens"`
 	OutputTokens int64   `json:"output_tokens"`
 	HitRate      float64 `json:"hit_rate"`
+	// LongestPrompt is the longest of the measured requests that completed, and KVTokens what all engines' caches hold, in
+	// tokens.
+	LongestPrompt int64 `json:"longest_prompt_tokens"`
+	KVTokens      int64 `json:"kv_cache_tokens"`
 	// PrefillRate and OutputRate are the tokens per second of the window that engines prefilled and made, whoever they were for.
 	PrefillRate float64 `json:"prefill_tokens_per_s"`
 	OutputRate  float64 `json:"output_tokens_per_s"`
@@ -134,6 +138,8 @@ type Sample struct {
 	Running       int     `json:"running"`
 	EngineWaiting int     `json:"engine_waiting"`
 	KV            float64 `json:"kv"`
+	// Tenants are what each has had until now, in their order, where there are several.
+	Tenants []Service `json:"tenants,omitempty"`
 }
 
 // Part is a part of the measured requests.

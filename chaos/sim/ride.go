@@ -249,6 +249,7 @@ func (r *run) finish(x *ride) {
 	}
 	q, s := x.req, x.seq
 	u := openai.Usage{Prompt: q.PromptTokens + x.made, Completion: q.Output - x.made, Cached: s.Cached(), Stated: true}
+	r.serve(x)
 	x.worker.decodes = max(x.worker.decodes-1, 0) // its worker may have died since the last token
 	if x.push == nil {
 		x.zone.lab.End(x.attempt, u, local.EndWhole, r.time(r.now), r.time(r.now))
@@ -264,6 +265,7 @@ func (r *run) finish(x *ride) {
 func (r *run) lose(x *ride, how local.LabEnd, code string) {
 	now := r.time(r.now)
 	had := 0
+	r.serve(x)
 	if x.seq != nil {
 		had = x.seq.Generated()
 	}

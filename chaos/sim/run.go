@@ -22,27 +22,28 @@ import (
 
 // run is a scenario under way.
 type run struct {
-	s       *Scenario
-	epoch   time.Time
-	now     int64 // ns since the start
-	agenda  agenda
-	regions []*region
-	zones   []*zone
-	workers []*worker
-	scrape  int64
-	only    string  // the model of requests when the scenario names none
-	awaited int64   // when the planned arrival is due
-	rides   []*ride // that are not over
-	sent    int64
-	failed  error
-	given   []*ride // that a floor has given up, until that is carried out
-	out     *Result
-	tenants []Part
-	places  []Part
-	before  tally // at the end of the warm-up
-	sampled tally // at the last sample
-	good    int64
-	done    int64
+	s        *Scenario
+	epoch    time.Time
+	now      int64 // ns since the start
+	agenda   agenda
+	regions  []*region
+	zones    []*zone
+	workers  []*worker
+	scrape   int64
+	only     string  // the model of requests when the scenario names none
+	awaited  int64   // when the planned arrival is due
+	rides    []*ride // that are not over
+	sent     int64
+	failed   error
+	given    []*ride // that a floor has given up, until that is carried out
+	out      *Result
+	tenants  []Part
+	services []Service // of the tenants, by attempts that are over
+	places   []Part
+	before   tally // at the end of the warm-up
+	sampled  tally // at the last sample
+	good     int64
+	done     int64
 
 	spec     *spec.Spec
 	service  string
@@ -109,6 +110,7 @@ func newRun(s *Scenario) (*run, error) {
 	if err := r.declare(); err != nil {
 		return nil, err
 	}
+	r.services = make([]Service, len(s.Tenants))
 	r.tenants, r.places = parts(s.Tenants), make([]Part, len(s.Fleet.Regions))
 	for i := range s.Fleet.Regions {
 		f := &s.Fleet.Regions[i]

@@ -54,6 +54,7 @@ func (r *run) complete(x *ride) {
 		o.TPOT.add(tpot)
 	}
 	o.PromptTokens += int64(q.PromptTokens)
+	o.LongestPrompt = max(o.LongestPrompt, int64(q.PromptTokens))
 	o.CachedTokens += int64(min(x.seq.Cached(), q.PromptTokens))
 	o.OutputTokens += int64(q.Output)
 	r.believed(x)
@@ -118,6 +119,7 @@ func (r *run) sample() {
 		s.Waiting += len(p.queue)
 	}
 	s.KV = ratio(float64(used), float64(all))
+	s.Tenants = r.had()
 	r.out.Series = append(r.out.Series, s)
 	r.sampled = t
 	if r.now < int64(r.s.Duration) || len(r.rides) > 0 {
@@ -187,6 +189,7 @@ func (r *run) sumWorkers() {
 			Region: w.zone.region.name, Zone: w.zone.name, Name: w.name, GPU: w.gpu, Requests: w.sent,
 			Prompt: c.Prompt, Cached: c.PrefixHits, Output: c.Generated, Busy: busy, Preemptions: c.Preemptions,
 		})
+		r.out.KVTokens += int64(w.engine.Gauges().KVBlocks) * gpu.BlockTokens
 		sum, most = sum+busy, max(most, busy)
 		micros += float64(w.cost)
 	}

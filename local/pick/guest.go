@@ -12,21 +12,23 @@ import "github.com/spillway-lb/spillway/internal/explain"
 // The bound on prefill is in tokens and not in seconds: rates are learned from answers, and under a flood these say least.
 
 const (
-	// guestPrefill is how much prefill may stand in an engine when a guest joins it, its own included, in tokens: what a
-	// step takes in about the time that it needs for reading the weights anyway (peak FLOP/s over bytes/s: 150 to 300
-	// tokens from A100 to H200). A longer prompt must have the engine's prefill to itself.
+	// guestPrefill is how much prefill may stand in an engine when a guest joins it, what it must compute of its own prompt
+	// included, in tokens: what a step takes in about the time that it needs for reading the weights anyway (peak FLOP/s over
+	// bytes/s: 150 to 300 tokens from A100 to H200). A longer one must have the engine's prefill to itself.
 	guestPrefill = 256
 	// guestStep is how many times as long as that of a lone sequence a worker's step may become by guests.
 	guestStep = 1.5
+	// keptStep is that where its prompt is cached: all that a guest costs there are steps, and anywhere else a prompt.
+	keptStep = 3.0
 	// guestSeqs may be there in any case, whatever is believed of steps.
 	guestSeqs = 4
 )
 
 // hosts leaves the candidates that have room for a guest.
 func (v *View) hosts(rec *explain.Record) {
-	kept := v.cands[:0]
+	kept, keeper := v.cands[:0], v.keeper()
 	for _, at := range v.cands {
-		if v.host(at) {
+		if v.host(at, int(at) == keeper) && v.home(int(at), keeper) {
 			kept = append(kept, at)
 		} else if rec.On() {
 			rec.Candidate(v.Workers[at].Name).Drop(dropGuest.String())
@@ -36,15 +38,44 @@ func (v *View) hosts(rec *explain.Record) {
 }
 
 // host says whether a worker that has room has it for a guest.
-func (v *View) host(at int32) bool {
+func (v *View) host(at int32, keeps bool) bool {
 	b := &v.brief[at]
 	a := v.Ledger.account(b.id)
-	if back := a.backlog + a.foreignBacklog; back > 0 && back+v.prompt > guestPrefill {
+	if back := a.backlog + a.foreignBacklog; back > 0 && float64(back)+v.uncut-float64(v.held(b.id))*b.hit > guestPrefill {
 		return false
+	}
+	most := guestStep
+	if keeps {
+		most = keptStep
 	}
 	seqs := float64(a.seqs())
 	alone := b.step + b.slope + b.context*v.context
-	return seqs < guestSeqs || !(alone+b.slope*seqs+b.context*float64(a.heldKV())/kilo > guestStep*alone)
+	return seqs < guestSeqs || !(alone+b.slope*seqs+b.context*float64(a.heldKV())/kilo > most*alone)
+}
+
+// keeper is the worker that is up and holds the most of the prompt, half of it at least; -1 when none does.
+func (v *View) keeper() int {
+	best, most := -1, int32(v.prompt/2)
+	if !v.known {
+		return best
+	}
+	for i := range v.gates {
+		if n := v.held(v.gates[i].id); n > most && !v.gates[i].down {
+			best, most = i, n
+		}
+	}
+	return best
+}
+
+// home says whether a guest may be computed at a worker although another one keeps its prompt: once it has waited for that
+// one as long as computing the difference takes. Sooner it would take that time from everybody, and its place in that cache
+// from somebody, who would then do the same.
+func (v *View) home(at, keeper int) bool {
+	if keeper < 0 || at == keeper {
+		return true
+	}
+	more := v.spared(keeper, v.gates[keeper].id) - v.spared(at, v.gates[at].id)
+	return v.q.Waited.Seconds()*v.gates[at].rate >= more
 }
 
 // Prefilled counts what a worker has prefilled since it was added: prompts whose first byte has come.

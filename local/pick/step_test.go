@@ -77,3 +77,56 @@ func TestAStepIsKeptWhereItCanBe(t *testing.T) {
 		t.Errorf("%v allocations for a choice", n)
 	}
 }
+
+// TestWhoMayWaitJoinsNoBatchThatIsTooLarge: it waits where a smaller one would do, and not where none would.
+func TestWhoMayWaitJoinsNoBatchThatIsTooLarge(t *testing.T) {
+	v, l := fleet(1, "H100")
+	for range 120 {
+		e := l.Dispatch(0, 500, 2000, v.Workers[0].KVTotal, t0)
+		l.FirstByte(&e, t0.Add(-time.Hour)) // long ago: no prompt counts
+	}
+	alone, crowded := v.Workers[0].Rates.Step(1, 600), v.step(0)
+	if crowded < 2*alone {
+		t.Fatalf("a step of 121 takes %v s, of one %v", crowded, alone)
+	}
+	for _, c := range []struct {
+		what          string
+		step          float64
+		steady, spare bool
+		want          bool
+	}{
+		{"in a hurry", crowded / 2, false, false, true},
+		{"may wait", crowded / 2, true, false, false},
+		{"may wait for what nobody can do", alone / 2, true, false, true},
+		{"may wait, and the batch is small enough", crowded * 1.2, true, false, true},
+		{"leaves a part to others", crowded * 1.2, true, true, false},
+		{"leaves a part to others, and may not wait", crowded * 1.2, false, true, true},
+	} {
+		q := &Query{PromptTokens: 500, OutputTokens: 200, Step: time.Duration(c.step * float64(time.Second)), Steady: c.steady, Spare: c.spare}
+		if d, ok := Choose(q, v, t0, testRNG(), nil); ok != c.want || !ok && d.Reason != ReasonBusy {
+			t.Errorf("%s: placed %v, %s", c.what, ok, d.Reason)
+		}
+	}
+}
+
+// TestPromptsMakeStepsLonger by the part of the time that they take, for as long as they come.
+func TestPromptsMakeStepsLonger(t *testing.T) {
+	v, l := fleet(1, "H100")
+	at, before := t0, 0.0
+	for range 300 { // half of the time
+		e := l.Dispatch(0, int64(0.05*v.Workers[0].Rates.PrefillRate), 10, v.Workers[0].KVTotal, at)
+		at = at.Add(100 * time.Millisecond)
+		l.FirstByte(&e, at)
+		l.Finish(&e, at)
+	}
+	q := &Query{PromptTokens: 500, OutputTokens: 200}
+	v.ask(q, at, testRNG())
+	before = v.Workers[0].Rates.Step(1, 600)
+	if s := v.step(0); s < 1.5*before || s > 2.2*before {
+		t.Errorf("a step takes %v s between prompts that take half of the time, and %v without", s, before)
+	}
+	v.ask(q, at.Add(time.Minute), testRNG())
+	if s := v.step(0); s > 1.01*before {
+		t.Errorf("a minute after the last prompt a step takes %v s, and not %v", s, before)
+	}
+}

@@ -82,6 +82,8 @@ type Query struct {
 	Spare bool
 	// Guest says that the request is beyond its tenant's part: it takes what others would not notice. See guest.go.
 	Guest bool
+	// Waited is how long it has waited in the queue.
+	Waited time.Duration
 	// Blocks are the prompt's chained block hashes (see Blocks); nil when prefixes do not matter.
 	Blocks []uint64
 	// Key is what consistent_hash goes by; 0 means that the request has none and may go anywhere.

@@ -69,7 +69,7 @@ func (q *Queue[T]) judge(it *Item[T], ln *lane[T], now time.Time, rng *rand.Rand
 	if p := q.shedding(it.Class, now); p > 0 && rng.Float64() < p {
 		return Shed
 	}
-	if q.late(it, ln, now) {
+	if !it.Firm && q.late(it, ln, now) {
 		return Late
 	}
 	return Accepted

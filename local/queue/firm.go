@@ -14,7 +14,7 @@ func (q *Queue[T]) firmly(it *Item[T], ln *lane[T], now time.Time, evict func(*I
 		return true
 	}
 	v := ln.bulkiest(it)
-	if v == nil {
+	if v == nil || !now.Before(it.Deadline) {
 		return false
 	}
 	q.evict(v, now, evict)
@@ -24,7 +24,13 @@ func (q *Queue[T]) firmly(it *Item[T], ln *lane[T], now time.Time, evict func(*I
 // hopeless says that an item would enter after its deadline at the rate of its own class, behind what is before it there.
 func (q *Queue[T]) hopeless(it *Item[T], ln *lane[T], now time.Time) bool {
 	l := &q.lines[it.Class]
-	if it.Deadline.IsZero() || !l.drain.sure() {
+	if it.Deadline.IsZero() {
+		return false
+	}
+	if !now.Before(it.Deadline) {
+		return true
+	}
+	if !l.drain.sure() {
 		return false
 	}
 	ahead := l.within(ln, it.Work) - float64(l.missed)

@@ -30,7 +30,7 @@ func (q *Queue[T]) Foresee(it *Item[T], now time.Time) (f Forecast) {
 		f.Refusal = TenantFull
 	case f.Shed >= 1:
 		f.Refusal = Shed
-	case q.late(&x, ln, now), x.Firm && q.hopeless(&x, ln, now) && ln.bulkiest(&x) == nil:
+	case !x.Firm && q.late(&x, ln, now), x.Firm && q.hopeless(&x, ln, now) && (ln.bulkiest(&x) == nil || !now.Before(x.Deadline)):
 		f.Refusal = Late
 	case !q.classFits(&x, 0, 0) && q.greedier(&x, ln) == nil:
 		f.Refusal = ClassFull

@@ -60,6 +60,14 @@ func (i *Item[T]) Waiting() bool { return i.state == waiting }
 // Enqueued is when it was pushed last.
 func (i *Item[T]) Enqueued() time.Time { return i.enqueued }
 
+// Waited is for how long an item has waited that still does.
+func (i *Item[T]) Waited(now time.Time) time.Duration {
+	if i.state != waiting {
+		return 0
+	}
+	return max(0, now.Sub(i.enqueued))
+}
+
 // Bounds of a tenant's weight.
 const (
 	lightest = 0.001
