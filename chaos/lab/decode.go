@@ -216,6 +216,9 @@ func checkSLO(p *problems, path string, s *SLO) {
 			p.add(path+"."+x.key, fmt.Sprintf("an objective of %v", x.d), "use more than 0, or leave it out for no bound")
 		}
 	}
+	if s.Told && s.TTFT <= 0 && s.TPOT <= 0 {
+		p.add(path+".told", "clients tell the router nothing: there is neither ttft nor tpot", "write one of them, or leave told out")
+	}
 }
 
 func (e *Experiment) checkCases(p *problems) {

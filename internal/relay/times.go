@@ -24,7 +24,8 @@ const (
 type Times struct {
 	// Deadline after which the answer is of no use.
 	Deadline time.Duration
-	// FirstToken is when it should begin. Being late is no reason to refuse it.
+	// FirstToken is when it should begin. Being late is no reason to refuse it, but for the class that goes first when there is
+	// more to do than can be done: batch requests that cannot begin by then are refused (503), so that others can.
 	FirstToken time.Duration
 	// Step is how far apart the tokens after the first may come. That nobody can do it is no reason to refuse it either.
 	Step time.Duration

@@ -9,6 +9,9 @@ import "github.com/spillway-lb/spillway/internal/explain"
 // queue, where others pass it. That is Sarathi-Serve's bound on a step (OSDI'24, "stall-free batching": chunks of a few
 // hundred tokens, decodes first), kept from outside, because nobody outside chooses an engine's chunks.
 //
+// A guest whose prompt a worker has cached waits for that worker, for as long as computing it elsewhere takes: agents whose
+// turns are computed anew wherever there is room take all engines' time and each other's caches, and everybody's too.
+//
 // The bound on prefill is in tokens and not in seconds: rates are learned from answers, and under a flood these say least.
 
 const (

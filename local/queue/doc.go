@@ -33,7 +33,8 @@
 // The queue is bounded by count and bytes, in all, by class and by tenant. Over the bound the newest of the least urgent
 // class goes first; among equals, the newest of a tenant that holds more than the newcomer. As the queue saturates, new
 // batch requests are refused with a growing probability before anything is full. A request whose own deadline cannot be
-// met at the measured drain rate is refused at once.
+// met at the measured drain rate is refused at once. Where it is one of those that are refused rather than late (Firm: batch
+// requests that say when they are of use), the tenant's longest goes in its place, so that as many as possible are in time (firm.go).
 //
 // # What it never does
 //
