@@ -123,6 +123,7 @@ func (c *serverConn) rest() bool {
 
 // resumed takes the connection back from a loop.
 func (c *serverConn) resumed(w *responseWriter, f Follower) {
+	deepen(0)
 	last := http.StateClosed
 	defer func() { c.leave(last) }()
 	switch c.run(w, f.Over) {
