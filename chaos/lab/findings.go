@@ -8,7 +8,10 @@ import (
 )
 
 // maxListed is how many lines that do not hold the findings repeat.
-const maxListed = 6
+const maxListed = 8
+
+// manyCases is from how many on each case is told of at its greatest load only.
+const manyCases = 3
 
 // findings are what the figures say, in plain words.
 func findings(r *Report) (out []string) {
@@ -18,37 +21,48 @@ func findings(r *Report) (out []string) {
 	if r.Command != "" {
 		return []string{"It is not the simulator that answers this one: run " + r.Command + "."}
 	}
-	held, listed := 0, 0
-	for i := range r.Lines {
-		if r.Lines[i].Holds {
-			held++
-		}
-	}
-	out = append(out, fmt.Sprintf("%d of %d lines hold.", held, len(r.Lines)))
-	for i := range r.Lines {
-		if v := &r.Lines[i]; !v.Holds {
-			s := fmt.Sprintf("It does not hold that %s%s: %s.", v.Line, v.place(r), v.Figures)
-			if listed++; listed > maxListed {
-				continue
-			}
-			if v.Open != "" {
-				s += " " + strings.TrimSuffix(v.Open, ".") + "."
-			}
-			out = append(out, s)
-		}
-	}
-	if listed > maxListed {
-		out = append(out, fmt.Sprintf("Nor do %d more lines, which are listed with the others.", listed-maxListed))
-	}
+	out = append(out, r.lineFinds()...)
 	for i := range r.Cases {
 		c := &r.Cases[i]
 		prefix := ""
 		if c.Name != "" {
 			prefix = c.Name + ": "
 		}
-		for _, s := range append(c.capacityFinds(r.Subject), c.rowFinds(r.Subject)...) {
+		for _, s := range append(c.capacityFinds(r.Subject), c.rowFinds(r.Subject, len(r.Cases) > manyCases)...) {
 			out = append(out, prefix+s)
 		}
+	}
+	return out
+}
+
+// lineFinds says how many lines hold, and of each that does not where and why, once.
+func (r *Report) lineFinds() (out []string) {
+	held := 0
+	var failing []*Verdict
+	places := map[string]int{}
+	for i := range r.Lines {
+		v := &r.Lines[i]
+		if v.Holds {
+			held++
+			continue
+		}
+		if places[v.Line]++; places[v.Line] == 1 {
+			failing = append(failing, v)
+		}
+	}
+	out = append(out, fmt.Sprintf("%d of %d lines hold.", held, len(r.Lines)))
+	for i, v := range failing {
+		if i == maxListed {
+			return append(out, fmt.Sprintf("Nor do %d more, which are listed with the others.", len(failing)-i))
+		}
+		s := fmt.Sprintf("It does not hold that %s%s: %s.", v.Line, v.place(r), v.Figures)
+		if n := places[v.Line] - 1; n > 0 {
+			s = strings.TrimSuffix(s, ".") + fmt.Sprintf("; nor in %d more places.", n)
+		}
+		if v.Open != "" {
+			s += " Why: " + strings.TrimSuffix(v.Open, ".") + "."
+		}
+		out = append(out, s)
 	}
 	return out
 }
@@ -104,7 +118,7 @@ func (c *CaseReport) capacityFinds(subject string) (out []string) {
 
 func times(x float64) string { return fmt.Sprintf("%.2f times", x) }
 
-func (c *CaseReport) rowFinds(subject string) (out []string) {
+func (c *CaseReport) rowFinds(subject string, brief bool) (out []string) {
 	values := c.values()
 	for _, v := range values {
 		own := c.row(subject, v)
@@ -115,8 +129,8 @@ func (c *CaseReport) rowFinds(subject string) (out []string) {
 		if v != nil {
 			at = fmt.Sprintf("At %s, ", c.valueWords(*v))
 		}
-		if len(values) > 3 && !same(v, values[len(values)-1]) && !same(v, values[0]) {
-			continue // the ends say enough
+		if len(values) > 3 && !same(v, values[len(values)-1]) && !same(v, values[0]) || brief && !same(v, values[len(values)-1]) {
+			continue // the ends say enough, and of many cases the greatest load
 		}
 		var parts []string
 		for _, m := range []string{"goodput", "ttft_p90", "ttft_p99", "hit_rate"} {

@@ -58,9 +58,14 @@ type pageRow struct {
 	Cells   []string
 }
 
+// pageLine is a line with all places where it was judged.
 type pageLine struct {
-	Class, Word, Line, Place, Figures, Open string
+	Class, Word, Line, Open string
+	Failing, Holding        []pagePlace
+	Fold                    bool // where it holds is folded away
 }
+
+type pagePlace struct{ Place, Figures string }
 
 // Page writes the report as one self-contained web page.
 func (r *Report) Page(w io.Writer) error {
@@ -80,9 +85,7 @@ func (r *Report) Page(w io.Writer) error {
 			p.How += fmt.Sprintf("; the first %v are not measured", r.WarmUp)
 		}
 	}
-	for i := range r.Lines {
-		p.Lines = append(p.Lines, r.pageLine(&r.Lines[i]))
-	}
+	p.Lines = r.pageLines()
 	for i := range r.Cases {
 		p.Cases = append(p.Cases, r.Cases[i].page(r.Subject))
 	}
@@ -95,17 +98,37 @@ func (r *Report) Page(w io.Writer) error {
 	return pageTemplate.Execute(w, &p)
 }
 
-func (r *Report) pageLine(v *Verdict) pageLine {
-	l := pageLine{Class: "fail", Word: "fails", Line: v.Line, Place: v.place(r), Figures: v.Figures}
-	switch {
-	case len(r.Needs) > 0 || r.Command != "":
-		l.Class, l.Word = "blocked", "not run"
-	case v.Holds:
-		l.Class, l.Word = "pass", "holds"
-	default:
-		l.Open = v.Open
+// pageLines are the lines in their order, each once.
+func (r *Report) pageLines() (out []pageLine) {
+	blocked := len(r.Needs) > 0 || r.Command != ""
+	for i := range r.Lines {
+		v := &r.Lines[i]
+		if len(out) == 0 || out[len(out)-1].Line != v.Line {
+			out = append(out, pageLine{Line: v.Line})
+		}
+		l, place := &out[len(out)-1], pagePlace{strings.TrimSpace(v.place(r)), v.Figures}
+		if v.Holds {
+			l.Holding = append(l.Holding, place)
+			continue
+		}
+		l.Failing, l.Open = append(l.Failing, place), strings.TrimSuffix(v.Open, ".")
 	}
-	return l
+	for i := range out {
+		l := &out[i]
+		all := len(l.Failing) + len(l.Holding)
+		switch {
+		case blocked:
+			l.Class, l.Word = "blocked", "not run"
+		case len(l.Failing) == 0:
+			l.Class, l.Word = "pass", "holds"
+		default:
+			l.Class, l.Word = "fail", "fails"
+		}
+		if l.Fold = len(l.Holding) > 2; l.Fold && len(l.Failing) > 0 {
+			l.Word += fmt.Sprintf(" %d of %d", len(l.Failing), all)
+		}
+	}
+	return out
 }
 
 func (c *CaseReport) page(subject string) pageCase {

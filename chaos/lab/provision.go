@@ -157,7 +157,7 @@ func (p *provision) check() error {
 	case len(d.Goals) == 0:
 		return errors.New("there is no goal: write --slo ttft_p99=2s")
 	case d.Duration <= 0 || d.WarmUp < 0 || d.WarmUp >= d.Duration:
-		return fmt.Errorf("%v of arrivals with a warm-up of %v leave nothing to measure: use a longer time", d.Duration, d.WarmUp)
+		return fmt.Errorf("%v of arrivals with a warm-up of %v leave nothing to measure: use a longer time (--for), or a shorter warm-up (--warm-up)", d.Duration, d.WarmUp)
 	}
 	if d.Most <= 0 {
 		d.Most = defaultMost

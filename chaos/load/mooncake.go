@@ -139,7 +139,7 @@ func (s *mooncake) record(line []byte) (Arrival, error) {
 		Hashes    []uint64 `json:"hash_ids"`
 	}
 	if err := json.Unmarshal(line, &r); err != nil {
-		return Arrival{}, fmt.Errorf("reading the record: %w", err)
+		return Arrival{}, fmt.Errorf("reading the record: it is no JSON object with timestamp, input_length and output_length: %w", err)
 	}
 	switch {
 	case r.Timestamp == nil || *r.Timestamp < 0 || *r.Timestamp > 1e12:

@@ -105,6 +105,9 @@ func (a *capacityAsk) demand() (*lab.Demand, error) {
 	case slices.Contains(names, strings.ToLower(a.trace)):
 		d.Workload.Name = strings.ToLower(a.trace)
 	default:
+		if _, err := os.Stat(a.trace); err != nil {
+			return nil, fmt.Errorf("--trace %s is neither a file nor a workload\nhint: name a trace file, or one of %s", a.trace, strings.Join(names, ", "))
+		}
 		d.Workload.Name, d.Workload.Trace = "w1", a.trace
 	}
 	for _, text := range a.slo {
