@@ -43,6 +43,8 @@ type LabAsk struct {
 	FirstToken, Step time.Duration
 	// Retries that are left to it, 0 or 1.
 	Retries int
+	// Continues is how many tokens at the end of the prompt are of an answer that the client has the beginning of.
+	Continues int
 }
 
 // Visit makes a visit of a request that arrives now, and saves up its share of a retry.
@@ -52,7 +54,7 @@ func (l *Lab) Visit(q *LabAsk, now time.Time) *LabVisit {
 	x.r, x.model, x.class, x.estimate, x.arrived, x.deadline, x.retries = l.request, q.Model, q.Class, max(q.Prompt, 1), now, q.Deadline, q.Retries
 	x.excluded = [2]int32{-1, -1}
 	x.wants(relay.Times{FirstToken: q.FirstToken, Step: q.Step})
-	x.hop.Tenant, x.hop.Ticket = q.Tenant, q.Ticket
+	x.hop.Tenant, x.hop.Ticket, x.hop.Continues = q.Tenant, q.Ticket, q.Continues
 	text := l.blank[:min(int64(len(l.blank)), max(q.Bytes, 1))]
 	x.body, x.env.Prompt = text, text
 	x.env.Stream, x.env.MaxTokens, x.env.N, x.named = true, q.MaxTokens, 1, q.MaxTokens

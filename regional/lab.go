@@ -28,6 +28,8 @@ type LabConfig struct {
 	Spec *spec.Spec
 	// Seed of all chance in it.
 	Seed uint64
+	// Boot tells its lives apart, by which acknowledgements of another are known; 0 counts as 1.
+	Boot uint64
 	// Alone says that no global tier leases limits to it: it has its static shares from the beginning.
 	Alone bool
 }
@@ -35,7 +37,7 @@ type LabConfig struct {
 // NewLab returns a gateway that has heard of nobody.
 func NewLab(c LabConfig, now time.Time) *Lab {
 	g := &Gateway{
-		cfg: Config{Name: c.Name, Region: c.Region}, boot: 1, started: now,
+		cfg: Config{Name: c.Name, Region: c.Region}, boot: max(c.Boot, 1), started: now,
 		book: capacity.NewBook(capacity.Thresholds{}), ledger: zone.NewLedger(), leases: tenant.NewLeases(c.Alone, now), demand: newDemand(),
 		sessions: zone.NewSessions(), spills: zone.NewSpills(), waypoints: map[string][]waypoint{}, peerRTTs: newPeerRTTs(),
 		suspects: map[string]time.Time{}, places: map[string]*place{}, rng: rand.New(rand.NewPCG(c.Seed, 0x9a7e)),

@@ -9,7 +9,6 @@ import (
 // arrived hands a request to its replica's engine.
 func (r *run) arrived(x *ride) {
 	w := x.there.worker
-	x.zone = w.zone
 	if w.zone.down {
 		r.broke(x)
 		return

@@ -2,10 +2,8 @@ package sim
 
 import (
 	"fmt"
+	"slices"
 	"time"
-
-	"github.com/spillway-lb/spillway/internal/openai"
-	"github.com/spillway-lb/spillway/local"
 )
 
 // Kind is a way of breaking.
@@ -21,10 +19,18 @@ const (
 	WorkerSlow Kind = "worker_slow"
 	// ZoneDead: the zone's local tier and its workers are gone.
 	ZoneDead Kind = "zone_dead"
-	// RegionDead: all of the region is gone, its gateway and its node of the global tier too.
+	// RegionDead: all of the region is gone, its gateways and its node of the global tier too.
 	RegionDead Kind = "region_dead"
 	// GlobalDead: nobody plans, tells gateways of each other or answers DNS.
 	GlobalDead Kind = "global_dead"
+	// LeaderDead: the global node that leads is gone, with all that it knew by hearing.
+	LeaderDead Kind = "leader_dead"
+	// LocalDead: one instance of a zone's local tier is gone, and with it the streams that it passed on.
+	LocalDead Kind = "local_dead"
+	// GatewayDead: one of a region's gateways is gone, and with it the streams that it passed on.
+	GatewayDead Kind = "gateway_dead"
+	// Drain: the region, the zone where one is named, or its Workers from Worker on take nothing new; what runs goes on.
+	Drain Kind = "drain"
 	// Partition: Region is cut off from From, or from all other regions and the nodes of the global tier there when From is
 	// empty; From may be "global", which is all of that tier's nodes.
 	Partition Kind = "partition"
@@ -38,41 +44,69 @@ type Fault struct {
 	// Region, Zone and Worker say what breaks; Worker counts from 0, and Workers is how many, 0 for one.
 	Region, Zone    string
 	Worker, Workers int
+	// Instance of LocalDead and GatewayDead, counted from 0.
+	Instance int
 	// Factor of WorkerSlow.
 	Factor float64
 	// From is the other side of a Partition.
 	From string
 }
 
+// Kinds are the names of all faults.
+func Kinds() []Kind {
+	return []Kind{
+		WorkerDead, WorkerStalled, WorkerSlow, LocalDead, ZoneDead, GatewayDead, RegionDead, LeaderDead, GlobalDead, Drain, Partition,
+	}
+}
+
+// Needs says what a fault of this kind names besides its time: a region, a zone of it, and workers of that.
+func (k Kind) Needs() (region, zone, worker bool) {
+	switch k {
+	case GlobalDead, LeaderDead:
+		return false, false, false
+	case RegionDead, Partition, GatewayDead, Drain:
+		return true, false, false
+	case ZoneDead, LocalDead:
+		return true, true, false
+	}
+	return true, true, true
+}
+
 func (f *Fault) check(fleet *Fleet) error {
 	if f.At < 0 || f.For < 0 {
 		return fmt.Errorf("%s at %v for %v: no time may be negative", f.Kind, f.At, f.For)
 	}
-	region := fleet.region(f.Region)
-	switch f.Kind {
-	case GlobalDead:
-		return nil
-	case WorkerDead, WorkerStalled, WorkerSlow, ZoneDead, RegionDead, Partition:
-	default:
-		return fmt.Errorf("unknown fault %q: use worker_dead, worker_stalled, worker_slow, zone_dead, region_dead, global_dead or partition", f.Kind)
+	if !slices.Contains(Kinds(), f.Kind) {
+		return fmt.Errorf("unknown fault %q: use one of %v", f.Kind, Kinds())
 	}
+	ofRegion, ofZone, ofWorker := f.Kind.Needs()
+	if !ofRegion {
+		return nil
+	}
+	region := fleet.region(f.Region)
 	if region == nil {
 		return fmt.Errorf("%s: the fleet has no region %q", f.Kind, f.Region)
 	}
 	if f.Kind == Partition && f.From != "" && f.From != globalTier && fleet.region(f.From) == nil {
 		return fmt.Errorf("partition: the fleet has no region %q to be cut off from", f.From)
 	}
-	if f.Kind == RegionDead || f.Kind == Partition {
+	if n := max(region.Gateways, 1); f.Kind == GatewayDead && (f.Instance < 0 || f.Instance >= n) {
+		return fmt.Errorf("gateway_dead: instance %d of the %d gateways of %s: count from 0", f.Instance, n, f.Region)
+	}
+	if f.Kind == Drain && f.Zone != "" {
+		ofZone, ofWorker = true, f.Workers > 0
+	}
+	if !ofZone {
 		return nil
 	}
 	zone := region.zone(f.Zone)
 	if zone == nil {
 		return fmt.Errorf("%s: region %s has no zone %q", f.Kind, f.Region, f.Zone)
 	}
-	if f.Kind == ZoneDead {
-		return nil
+	if n := max(zone.Locals, 1); f.Kind == LocalDead && (f.Instance < 0 || f.Instance >= n) {
+		return fmt.Errorf("local_dead: instance %d of the %d of zone %s/%s: count from 0", f.Instance, n, f.Region, f.Zone)
 	}
-	if n := zone.size(); f.Worker < 0 || f.Workers < 0 || f.Worker+max(f.Workers, 1) > n {
+	if n := zone.size(); ofWorker && (f.Worker < 0 || f.Workers < 0 || f.Worker+max(f.Workers, 1) > n) {
 		return fmt.Errorf("%s: workers %d to %d of zone %s/%s, which has %d: count from 0", f.Kind, f.Worker, f.Worker+max(f.Workers, 1)-1, f.Region, f.Zone, n)
 	}
 	if f.Kind == WorkerSlow && !(f.Factor >= 0.01 && f.Factor <= 1000) {
@@ -123,134 +157,4 @@ func step(on bool) int {
 		return 1
 	}
 	return -1
-}
-
-// strike breaks something, or mends it.
-func (r *run) strike(i int32, on bool) {
-	f := &r.s.Faults[i]
-	r.broken[i] = on
-	switch f.Kind {
-	case GlobalDead:
-		if p := r.planet; p != nil {
-			p.deaths += step(on)
-		}
-	case Partition:
-	case RegionDead:
-		for _, reg := range r.regions {
-			if reg.name == f.Region {
-				reg.deaths += step(on)
-				reg.down = reg.deaths > 0
-				for _, z := range reg.zones {
-					r.zoneDown(z, on)
-				}
-			}
-		}
-	default:
-		z := r.zoneNamed(f.Region, f.Zone)
-		if f.Kind == ZoneDead {
-			r.zoneDown(z, on)
-			return
-		}
-		for k := range max(f.Workers, 1) {
-			r.hit(z.workers[f.Worker+k], f, on)
-		}
-	}
-}
-
-func (r *run) zoneNamed(region, zone string) *zone {
-	for _, z := range r.zones {
-		if z.region.name == region && z.name == zone {
-			return z
-		}
-	}
-	return nil // check has seen that there is one
-}
-
-func (r *run) hit(w *worker, f *Fault, on bool) {
-	switch f.Kind {
-	case WorkerDead:
-		r.kill(w, on)
-	case WorkerStalled:
-		w.stalled += step(on)
-		r.plan(w)
-	case WorkerSlow:
-		factor := 1.0
-		if on {
-			factor = f.Factor
-		}
-		w.engine.SetSlowdown(factor * max(w.slowdown, 0.01))
-	}
-}
-
-// kill ends a worker's process, or starts it anew.
-func (r *run) kill(w *worker, dead bool) {
-	w.dead += step(dead)
-	if !dead || w.dead > 1 {
-		return
-	}
-	w.engine.Settle(r.time(r.now))
-	for _, s := range w.engine.CancelAll() {
-		x := s.Owner().(*ride)
-		if (!w.zone.down || x.push != nil) && !x.over {
-			r.lose(x, local.EndLost, openai.CodeUpstream)
-		}
-	}
-	w.before = w.counters()
-	w.engine.Restart()
-	w.next, w.decodes = never, 0
-}
-
-// zoneDown takes a zone away with all that runs and waits there, or brings it back as new.
-func (r *run) zoneDown(z *zone, down bool) {
-	z.deaths += step(down)
-	if down && z.deaths > 1 || !down && z.deaths > 0 {
-		return
-	}
-	if !down {
-		z.down = false
-		for _, w := range z.workers {
-			r.kill(w, false)
-		}
-		z.teller.last, z.teller.boot = nil, z.teller.boot+1
-		if err := r.open(z); err != nil {
-			r.failed = err
-		}
-		return
-	}
-	z.down = true
-	var there []*ride
-	for _, x := range r.rides {
-		if x.zone == z && x.visit != nil && !x.over {
-			there = append(there, x)
-		}
-	}
-	for _, w := range z.workers {
-		r.kill(w, true)
-	}
-	for _, x := range there {
-		had := x.first > 0
-		x.visit, x.worker, x.seq, x.attempt = nil, nil, nil, local.LabAttempt{}
-		if had {
-			r.count(x, func(c *Counts) { c.Cut++ })
-			r.end(x, false)
-			continue
-		}
-		r.gone(x)
-	}
-}
-
-// gone is a request whose zone died before its first byte, or was dead when it came.
-func (r *run) gone(x *ride) {
-	if x.own == nil {
-		r.refuse(x, openai.CodeUpstream)
-		return
-	}
-	g := x.home
-	if x.guest != nil {
-		g = x.peer
-	}
-	if !g.region.down {
-		g.lab.Suspect(x.zone.teller.endpoint, r.time(r.now))
-	}
-	r.turnedAway(x, openai.CodeUpstream)
 }

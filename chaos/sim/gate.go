@@ -21,10 +21,10 @@ const (
 
 // set a request on its way from its client.
 func (r *run) depart(x *ride) {
-	to := r.resolve(x.req, x.tries > 0)
-	from := r.clientOf(x.req)
+	door := r.resolve(x, x.tries > 0)
+	to, from := door.region, r.clientOf(x.req)
 	late := r.s.Network.access() / 2
-	x.home, x.access = to.gateway, late
+	x.home, x.access = door, late
 	if to != from {
 		far, ok := r.way(from, to)
 		if !ok {
@@ -59,7 +59,7 @@ func (r *run) reach(x *ride, anew bool) {
 		return
 	}
 	g := x.home
-	if g.region.down {
+	if g.down {
 		r.nobody(x)
 		return
 	}
@@ -115,7 +115,7 @@ func (r *run) choose(x *ride) {
 	peer := r.peers[v.Endpoint]
 	late, ok := r.way(g.region, peer.region)
 	x.within = v.Within
-	if !ok || peer.region.down {
+	if !ok || peer.down {
 		g.lab.Leave(x.own, openai.Usage{}, false)
 		g.lab.Suspect(v.Endpoint, r.time(r.now))
 		r.again(x)
@@ -127,11 +127,14 @@ func (r *run) choose(x *ride) {
 
 // guest takes a request at a peer region's gateway, or sends it home.
 func (r *run) guest(x *ride) {
+	if r.strayed(x) {
+		return
+	}
 	g := x.peer
-	if !g.region.down {
+	if !g.down {
 		if x.guest = g.lab.Guest(r.asks(x), x.within, r.time(r.now)); x.guest != nil {
 			if v, ok := g.lab.Choose(x.guest, r.time(r.now)); ok && !v.Spilled() {
-				x.home.spills[g.at]++
+				x.home.spills[g.region.at]++
 				r.agenda.add(event{at: r.now + r.inside(), kind: evEnter, ride: x, what: r.ends[v.Endpoint]})
 				return
 			}
@@ -144,6 +147,9 @@ func (r *run) guest(x *ride) {
 
 // comeHome takes a request back that a peer has refused.
 func (r *run) comeHome(x *ride) {
+	if r.strayed(x) {
+		return
+	}
 	g, now := x.home, r.time(r.now)
 	x.peer = nil
 	r.out.SpillsRefused++
@@ -157,7 +163,7 @@ func (r *run) comeHome(x *ride) {
 
 // again tries a request once elsewhere that came to nothing where it was sent.
 func (r *run) again(x *ride) {
-	if x.home.region.down {
+	if x.home.down {
 		r.refuse(x, unreachable)
 		return
 	}
@@ -177,7 +183,7 @@ func (r *run) turnedAway(x *ride, code string) {
 		return
 	}
 	if x.visit != nil {
-		x.zone.lab.Forget(x.visit)
+		x.agent.lab.Forget(x.visit)
 		x.visit = nil
 	}
 	if x.guest != nil {

@@ -37,6 +37,8 @@ const (
 	evQueue                 // it looks at its queue
 	evForwarded             // a request reaches a balancer of another system: its client's, or a peer
 	evArrived               // and a replica
+	evDivide                // a zone's instance looks at whose its workers are
+	evTold                  // and hears what a gateway says
 	evFault                 // something breaks
 	evMend                  // and is well again
 )

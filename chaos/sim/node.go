@@ -15,6 +15,7 @@ type node struct {
 	region *region
 	lab    *global.Lab
 	epoch  uint64 // of the plan that it goes by
+	deaths int    // causes of its own death that last
 }
 
 // nodesMost is how many nodes there are where nothing is said of them.
@@ -44,7 +45,7 @@ func (r *run) newNodes() (out []*node) {
 }
 
 // up says whether a node runs.
-func (p *planet) up(n *node) bool { return p.deaths == 0 && !n.region.down }
+func (p *planet) up(n *node) bool { return p.deaths == 0 && n.deaths == 0 && !n.region.down }
 
 // reaches says whether a region and a node that runs reach each other.
 func (r *run) reaches(reg *region, n *node) bool {

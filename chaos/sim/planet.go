@@ -7,7 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/spillway-lb/spillway/chaos/load"
 	"github.com/spillway-lb/spillway/global"
 	"github.com/spillway-lb/spillway/internal/capacity"
 	"github.com/spillway-lb/spillway/internal/spec"
@@ -15,13 +14,21 @@ import (
 	"github.com/spillway-lb/spillway/regional"
 )
 
-// gateway is a region's one instance of the regional tier.
+// gateway is one instance of a region's regional tier.
 type gateway struct {
-	at     int32
+	at     int32 // in run.gateways
 	region *region
+	name   string
 	lab    *regional.Lab
 	teller teller
+	down   bool
+	deaths int // causes of its death that last
+	lives  uint64
 	spills []int64 // by peer region
+	told   struct {
+		news  uint64
+		again int64
+	}
 }
 
 // planet is the global tier, and the resolvers before it.
@@ -36,6 +43,7 @@ type planet struct {
 // answer is what a resolver keeps.
 type answer struct {
 	region int32
+	doors  []*gateway // of it, as the answer lists them
 	until  int64
 }
 
@@ -48,7 +56,8 @@ const (
 
 // tiered says whether there is anything to choose above zones.
 func (s *Scenario) tiered() bool {
-	return s.Gateways || len(s.Fleet.Regions) > 1 || len(s.Fleet.Regions[0].Zones) > 1
+	f := s.Fleet.Regions
+	return s.Gateways || len(f) > 1 || len(f[0].Zones) > 1 || f[0].Gateways > 1 || f[0].Zones[0].Locals > 1
 }
 
 // declare makes the spec of a fleet above which there are gateways.
@@ -94,8 +103,13 @@ func (r *run) specText() string {
 		for k := range f.Zones {
 			zones = append(zones, f.Zones[k].Name)
 		}
-		fmt.Fprintf(&b, "  - {name: %s, place: {lat: %g, lon: %g}, zones: [%s], gateways: [{name: %s-gw, addresses: [\"10.2.%d.%d\"], url: \"http://10.2.%d.%d:8080\"}]}\n",
-			f.Name, f.Lat, f.Lon, strings.Join(zones, ", "), f.Name, i/250, i%250+1, i/250, i%250+1)
+		var doors []string
+		for k := range max(f.Gateways, 1) {
+			host := fmt.Sprintf("10.%d.%d.%d", 2+k, i/250, i%250+1)
+			doors = append(doors, fmt.Sprintf("{name: %s, addresses: [%q], url: \"http://%s:8080\"}", instance(f.Name+"-gw", k, f.Gateways), host, host))
+		}
+		fmt.Fprintf(&b, "  - {name: %s, place: {lat: %g, lon: %g}, zones: [%s], gateways: [%s]}\n",
+			f.Name, f.Lat, f.Lon, strings.Join(zones, ", "), strings.Join(doors, ", "))
 	}
 	if r.s.Apart {
 		b.WriteString("routing: {spill: false}\n")
@@ -115,31 +129,60 @@ func (r *run) specText() string {
 	return b.String()
 }
 
-// newGateway puts a gateway before a region's zones.
-func (r *run) newGateway(reg *region) {
-	n := uint64(reg.at)
-	g := &gateway{at: reg.at, region: reg, spills: make([]int64, len(r.s.Fleet.Regions))}
-	name := reg.name + "-gw"
-	g.lab = regional.NewLab(regional.LabConfig{
-		Name: name, Region: reg.name, Spec: r.spec, Alone: !r.s.Steering.On && len(r.s.Fleet.Regions) == 1,
-		Seed: rand.New(rand.NewPCG(r.s.Seed, seedGateways<<32|n)).Uint64(),
-	}, r.time(0))
-	g.teller = teller{path: capacity.Path{Region: reg.name, Instance: name}, endpoint: name, boot: 1}
-	reg.gateway = g
-	r.gateways = append(r.gateways, g)
-	for _, z := range reg.zones {
-		z.teller = teller{path: capacity.Path{Region: reg.name, Zone: z.name, Instance: reg.name + "-" + z.name}, endpoint: reg.name + "-" + z.name, boot: 1}
-		r.ends[z.teller.endpoint] = z
-		r.agenda.add(event{kind: evTell, who: z.at})
+// newRegion puts gateways before a region's zones.
+func (r *run) newRegion(reg *region) {
+	n := r.s.Fleet.Regions[reg.at].Gateways
+	declared := r.spec.Region(reg.name).Gateways
+	for i := range max(n, 1) {
+		g := &gateway{at: int32(len(r.gateways)), region: reg, name: instance(reg.name+"-gw", i, n), spills: make([]int64, len(r.s.Fleet.Regions))}
+		if i < len(declared) {
+			g.name = declared[i].Name
+			for _, a := range declared[i].Addresses {
+				r.doors[a.Unmap()] = g
+			}
+		}
+		reg.gateways, r.gateways = append(reg.gateways, g), append(r.gateways, g)
+		g.teller = teller{path: capacity.Path{Region: reg.name, Instance: g.name}, endpoint: g.name}
+		r.peers[g.name] = g
+		r.found(g)
 	}
-	r.peers[name] = g
-	r.agenda.add(event{at: int64(regional.ViewEvery), kind: evLook, who: g.at})
-	r.agenda.add(event{at: 1, kind: evReport, who: g.at})
+	for _, z := range reg.zones {
+		for _, a := range z.agents {
+			r.ends[a.name] = a
+			r.agenda.add(event{kind: evTell, who: a.at})
+			if a.kin != nil {
+				r.agenda.add(event{at: int64(divideEvery), kind: evDivide, who: a.at, what: 0})
+			}
+		}
+	}
+	for _, g := range reg.gateways {
+		r.agenda.add(event{at: int64(regional.ViewEvery), kind: evLook, who: g.at})
+		r.agenda.add(event{at: 1, kind: evReport, who: g.at})
+	}
+}
+
+// found starts a gateway, which knows nothing yet but the spec.
+func (r *run) found(g *gateway) {
+	g.lives++
+	seat := g.lives<<48 | seedGateways<<32
+	if g.lives == 1 {
+		seat = seedGateways << 32
+	}
+	g.lab = regional.NewLab(regional.LabConfig{
+		Name: g.name, Region: g.region.name, Spec: r.spec, Alone: !r.s.Steering.On && len(r.s.Fleet.Regions) == 1, Boot: g.lives,
+		Seed: rand.New(rand.NewPCG(r.s.Seed, seat|uint64(g.at))).Uint64(),
+	}, r.time(r.now))
+	g.teller.last, g.teller.boot = nil, g.lives
+	for _, o := range r.regions { // its probes have measured at once
+		if o != g.region && r.planet != nil {
+			g.lab.Measured(o.name, time.Duration(r.rtt(g.region, o)), r.time(r.now))
+		}
+	}
 }
 
 // newPlanet puts the global tier above the gateways.
 func (r *run) newPlanet() {
-	if len(r.gateways) < 2 {
+	if len(r.regions) < 2 {
 		return
 	}
 	p := &planet{interval: int64(r.spec.Steering.Interval)}
@@ -155,36 +198,43 @@ func (r *run) newPlanet() {
 	r.agenda.add(event{at: int64(global.TestifyEvery), kind: evTestify})
 	r.agenda.add(event{at: p.interval, kind: evPlan})
 	for _, g := range r.gateways {
-		for _, o := range r.gateways {
-			if o != g {
-				g.lab.Measured(o.region.name, time.Duration(r.rtt(g.region, o.region)), r.time(0))
+		for _, o := range r.regions {
+			if o != g.region {
+				g.lab.Measured(o.name, time.Duration(r.rtt(g.region, o)), r.time(0))
 			}
 		}
 	}
 }
 
-// tell has a zone state its capacity.
-func (r *run) tell(z *zone) {
-	if z.down {
-		r.agenda.add(event{at: r.now + tellEvery, kind: evTell, who: z.at})
+// tell has an instance of a zone state its capacity to its region's gateways.
+func (r *run) tell(a *agent) {
+	if a.down {
+		r.agenda.add(event{at: r.now + tellEvery, kind: evTell, who: a.at})
 		return
 	}
-	said, next := z.teller.state(z.lab.Summary(r.time(r.now)), r.now)
-	r.agenda.add(event{at: next, kind: evTell, who: z.at})
-	r.agenda.add(event{at: r.now + r.inside(), kind: evHear, who: z.region.at, what: said})
+	said, next := a.teller.state(a.lab.Summary(r.time(r.now)), r.now)
+	r.agenda.add(event{at: next, kind: evTell, who: a.at})
+	for _, g := range a.zone.region.gateways {
+		r.agenda.add(event{at: r.now + r.inside(), kind: evHear, who: g.at, what: said})
+		if a.kin != nil && !g.down {
+			a.kin.Heard(g.name, r.time(r.now))
+		}
+	}
 }
 
 func (r *run) hear(g *gateway, s *capacity.Summary) {
-	if !g.region.down {
+	if !g.down {
 		g.lab.Hear(s, r.time(r.now))
+		r.command(g)
 	}
 }
 
 // glance makes a gateway's view anew: silence turns into loss by the clock.
 func (r *run) glance(g *gateway) {
 	r.agenda.add(event{at: r.now + int64(regional.ViewEvery), kind: evLook, who: g.at})
-	if !g.region.down {
+	if !g.down {
 		g.lab.Look(r.time(r.now))
+		r.command(g)
 	}
 }
 
@@ -193,7 +243,7 @@ func (r *run) report(g *gateway) {
 	if r.planet == nil {
 		return
 	}
-	if g.region.down {
+	if g.down {
 		r.agenda.add(event{at: r.now + tellEvery, kind: evReport, who: g.at})
 		return
 	}
@@ -231,8 +281,9 @@ func (r *run) direct() {
 }
 
 func (r *run) obey(g *gateway, d *uplink.Directive) {
-	if !g.region.down {
+	if !g.down {
 		g.lab.Obey(d, r.spec, r.time(r.now))
+		r.command(g)
 	}
 }
 
@@ -247,41 +298,50 @@ func (r *run) view() {
 	}
 }
 
-// resolve is the region whose gateway a client goes to: its own, or what its resolver has been told. fresh passes the
+// resolve is the gateway that a client goes to: one of its own region, or of what its resolver has been told. fresh passes the
 // resolver's cache by.
-func (r *run) resolve(q *load.Request, fresh bool) *region {
-	own := r.regions[0]
-	if i := int(q.Region); i > 0 && i < len(r.regions) {
-		own = r.regions[i]
-	}
+func (r *run) resolve(x *ride, fresh bool) *gateway {
+	q := x.req
+	own := r.clientOf(q)
+	turn := mix(q.Session) + uint64(x.tries)
+	door := func(list []*gateway) *gateway { return list[turn%uint64(len(list))] }
 	p := r.planet
 	if p == nil || !r.s.Steering.On {
-		return own
+		return door(own.gateways)
 	}
 	n := int32(mix(q.Session) % uint64(r.s.Steering.resolvers()))
 	kept := p.answers[own.at][n]
 	if kept != nil && r.now < kept.until && !fresh {
-		return r.regions[kept.region]
+		return door(kept.doors)
 	}
-	from := r.nearestNode(own)
-	if from == nil { // no answer: what is known goes on, for want of better
+	asked := r.nearestNode(own)
+	if asked == nil { // no answer: what is known goes on, for want of better
 		if kept != nil {
-			return r.regions[kept.region]
+			return door(kept.doors)
 		}
-		return own
+		return door(own.gateways)
 	}
 	r.out.Queries++
-	to, ttl := from.lab.Answer(0, own.place, resolverAddr(own.at, n))
+	to, ttl := asked.lab.Answer(0, own.place, resolverAddr(own.at, n))
 	at := r.byName(to)
 	if at < 0 {
-		return own
+		return door(own.gateways)
 	}
 	if kept == nil {
 		kept = &answer{}
 		p.answers[own.at][n] = kept
 	}
 	kept.region, kept.until = at, r.now+int64(ttl)
-	return r.regions[at]
+	kept.doors = kept.doors[:0]
+	for _, a := range asked.lab.Addresses(to) {
+		if g := r.doors[a.Unmap()]; g != nil {
+			kept.doors = append(kept.doors, g)
+		}
+	}
+	if len(kept.doors) == 0 {
+		kept.doors = append(kept.doors, r.regions[at].gateways...)
+	}
+	return door(kept.doors)
 }
 
 // byName is the fleet's place of a region of the spec.

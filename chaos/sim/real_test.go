@@ -57,7 +57,7 @@ func newTwinLoad(t *testing.T, rate float64, seed uint64) *twinLoad {
 // twinSeed is the seed of the one zone's instance in a scenario of that seed.
 func twinSeed(seed uint64) uint64 {
 	r := run{s: &Scenario{Seed: seed}}
-	return r.seedOf(&zone{})
+	return r.seedOf(&agent{})
 }
 
 // real runs the requests through an Agent and stand-in workers over HTTP, in virtual time, and returns the worker of each,

@@ -12,12 +12,12 @@ import (
 
 // resumed has the zone go on with an answer whose worker was lost after had tokens; false when it may not.
 func (r *run) resumed(x *ride, at local.LabAttempt, had int) bool {
-	if x.visit == nil || x.zone.down {
+	if x.visit == nil || x.agent.down {
 		return false
 	}
 	whole := *x.req
 	whole.Prompt = x.soFar(x.made + had)
-	if !x.zone.lab.Resume(x.visit, at, had, r.blocks(&whole), r.time(r.now)) {
+	if !x.agent.lab.Resume(x.visit, at, had, r.blocks(&whole), r.time(r.now)) {
 		return false
 	}
 	x.made += had
@@ -53,8 +53,9 @@ func (r *run) firstByte(x *ride, now time.Time) {
 		r.spoke(x)
 		return
 	}
-	x.zone.lab.FirstByte(x.attempt, now)
-	if x.made == 0 {
+	x.agent.lab.FirstByte(x.attempt, now)
+	if x.made == 0 || x.moved {
+		x.moved = false
 		r.begun(x)
 	}
 }

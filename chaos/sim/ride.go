@@ -21,7 +21,8 @@ type ride struct {
 	slot     int // in run.rides
 	measured bool
 	over     bool
-	zone     *zone
+	agent    *agent
+	seat     *seat // its worker, as that instance knows it
 	visit    *local.LabVisit
 	attempt  local.LabAttempt
 	worker   *worker
@@ -30,7 +31,8 @@ type ride struct {
 	first    int64 // token, at the worker
 	last     int64
 	believed int64
-	made     int // tokens of the answer by workers that were lost
+	made     int  // tokens of the answer by workers that were lost
+	moved    bool // a gateway has sent the rest of it elsewhere, where nothing has come yet
 
 	// What follows is of a request above zones.
 	own, guest *regional.LabRequest // at the gateway that took it, and at the peer that it went to
@@ -38,6 +40,7 @@ type ride struct {
 	access     int64 // the way between its client and that gateway
 	within     float64
 	tries      int
+	astray     *gateway // it died while the request was on its way from there
 
 	// And this of one that another system's balancers push: the one that has it, the replica that it is sent to, and the peer
 	// that it was sent to, at the balancer that did so.
@@ -104,24 +107,27 @@ func (r *run) admit(q *load.Request) error {
 	case len(r.gateways) > 0:
 		r.depart(x)
 	default:
-		r.enter(x, r.zones[0])
+		r.enter(x, r.agents[0])
 	}
 	return nil
 }
 
-// enter hands a request to a zone.
-func (r *run) enter(x *ride, z *zone) {
+// enter hands a request to an instance of a zone.
+func (r *run) enter(x *ride, a *agent) {
+	if r.strayed(x) {
+		return
+	}
 	q := x.req
 	now := r.time(r.now)
-	x.zone = z
-	if z.down {
+	x.agent = a
+	if a.down {
 		r.gone(x)
 		return
 	}
 	ask := &r.ask
 	*ask = local.LabAsk{
 		Model: r.model(q.Model), Tenant: r.tenant(q.Tenant), Class: r.class(q), Prompt: int64(q.PromptTokens),
-		Bytes: int64(q.PromptTokens)*bytesPerToken + quotes, Retries: 1, Blocks: r.blocks(q), Key: keyOf(q),
+		Bytes: int64(q.PromptTokens)*bytesPerToken + quotes, Retries: 1, Key: keyOf(q),
 	}
 	if r.s.Limits != nil {
 		ask.MaxTokens = r.s.Limits(q)
@@ -129,13 +135,23 @@ func (r *run) enter(x *ride, z *zone) {
 	if r.s.Told {
 		ask.FirstToken, ask.Step = r.s.SLO.TTFT, r.s.SLO.TPOT
 	}
+	if x.made > 0 {
+		whole := *q
+		whole.Prompt = x.soFar(x.made)
+		q = &whole
+		ask.Prompt, ask.Bytes, ask.Continues = ask.Prompt+int64(x.made), ask.Bytes+int64(x.made)*bytesPerToken, x.made
+		if ask.MaxTokens > 0 {
+			ask.MaxTokens = max(ask.MaxTokens-x.made, 1)
+		}
+	}
+	ask.Blocks = r.blocks(q)
 	switch {
 	case x.guest != nil:
 		ask.Class, ask.Ticket, ask.Retries, ask.Marks = x.guest.Class(), x.peer.lab.Ticket(x.guest), x.guest.Retries(), r.marks(q)
 	case x.own != nil:
 		ask.Class, ask.Ticket, ask.Retries, ask.Marks = x.own.Class(), x.home.lab.Ticket(x.own), x.own.Retries(), r.marks(q)
 	}
-	x.visit = z.lab.Visit(ask, now)
+	x.visit = a.lab.Visit(ask, now)
 	x.visit.Owner = x
 	r.try(x)
 }
@@ -143,14 +159,14 @@ func (r *run) enter(x *ride, z *zone) {
 // try asks the zone for a worker.
 func (r *run) try(x *ride) {
 	now := r.time(r.now)
-	at, refusal, waits := x.zone.lab.Enter(x.visit, now)
-	r.settle(x.zone)
+	at, refusal, waits := x.agent.lab.Enter(x.visit, now)
+	r.settle(x.agent)
 	switch {
 	case waits:
 		if x.over || x.worker != nil {
 			return // its wait has ended at once
 		}
-		r.poke(x.zone)
+		r.poke(x.agent)
 		r.agenda.add(event{at: max(int64(x.visit.Until().Sub(r.epoch)), r.now), kind: evLate, ride: x})
 	default:
 		r.verdict(x, at, refusal)
@@ -158,9 +174,9 @@ func (r *run) try(x *ride) {
 }
 
 // settle does what a floor has decided of those that waited.
-func (r *run) settle(z *zone) {
+func (r *run) settle(a *agent) {
 	for {
-		list := z.lab.Settled()
+		list := a.lab.Settled()
 		if len(list) == 0 {
 			return
 		}
@@ -185,10 +201,10 @@ func (r *run) verdict(x *ride, at local.LabAttempt, refusal *openai.Error) {
 
 // late ends the wait of a request whose patience is over.
 func (r *run) late(x *ride) {
-	if x.over || x.worker != nil || x.visit == nil || x.zone.down || r.time(r.now).Before(x.visit.Until()) {
+	if x.over || x.worker != nil || x.visit == nil || x.agent.down || r.time(r.now).Before(x.visit.Until()) {
 		return
 	}
-	if refusal := x.zone.lab.TooLate(x.visit, r.time(r.now)); refusal != nil {
+	if refusal := x.agent.lab.TooLate(x.visit, r.time(r.now)); refusal != nil {
 		r.turnedAway(x, refusal.Code)
 	}
 }
@@ -196,15 +212,20 @@ func (r *run) late(x *ride) {
 // dispatch sends a request to the worker that was chosen.
 func (r *run) dispatch(x *ride, at local.LabAttempt) {
 	choice := at.Choice()
-	w := x.zone.workers[choice.ID]
+	x.seat = x.agent.seats[choice.ID]
+	w := x.seat.worker
 	x.attempt, x.believed = at, choice.Cached
 	if r.s.OnDecision != nil {
+		gate := ""
+		if x.own != nil {
+			gate = x.home.name
+		}
 		r.s.OnDecision(Decision{
-			At: time.Duration(r.now), Request: x.req.ID, Region: x.zone.region.name, Zone: x.zone.name, Worker: w.name,
+			At: time.Duration(r.now), Request: x.req.ID, Region: w.zone.region.name, Zone: w.zone.name, Worker: w.name, Local: x.agent.name, Gateway: gate,
 			Reason: choice.Reason, Seconds: choice.Seconds, Cached: choice.Cached,
 		})
 	}
-	x.zone.lab.Begin(at, func() { r.giveUp(x) })
+	x.agent.lab.Begin(at, func() { r.giveUp(x) })
 	r.submit(x, w)
 }
 
@@ -233,12 +254,19 @@ func (r *run) submit(x *ride, w *worker) {
 // token books a token that a worker has made for a request.
 func (r *run) token(x *ride, s *gpu.Sequence, now time.Time) {
 	if s.Generated() == 1 {
-		x.worker.decodes++
+		x.decodes(+1)
 		r.firstByte(x, now)
 	}
 	x.last = r.now
 	if s.Done() {
 		r.agenda.add(event{at: r.now + int64(gpu.Finish), kind: evFinish, ride: x})
+	}
+}
+
+// decodes counts the answers that a worker is writing for an instance of its zone.
+func (x *ride) decodes(by int) {
+	if s := x.seat; s != nil {
+		s.decodes = max(s.decodes+by, 0) // its worker may have died since the last token
 	}
 }
 
@@ -250,12 +278,12 @@ func (r *run) finish(x *ride) {
 	q, s := x.req, x.seq
 	u := openai.Usage{Prompt: q.PromptTokens + x.made, Completion: q.Output - x.made, Cached: s.Cached(), Stated: true}
 	r.serve(x)
-	x.worker.decodes = max(x.worker.decodes-1, 0) // its worker may have died since the last token
+	x.decodes(-1)
 	if x.push == nil {
-		x.zone.lab.End(x.attempt, u, local.EndWhole, r.time(r.now), r.time(r.now))
+		x.agent.lab.End(x.attempt, u, local.EndWhole, r.time(r.now), r.time(r.now))
 		u.Prompt, u.Completion = q.PromptTokens, q.Output
 		r.leave(x, u, true)
-		r.settle(x.zone)
+		r.settle(x.agent)
 	}
 	r.complete(x)
 	r.end(x, true)
@@ -270,7 +298,7 @@ func (r *run) lose(x *ride, how local.LabEnd, code string) {
 		had = x.seq.Generated()
 	}
 	if had > 0 {
-		x.worker.decodes = max(x.worker.decodes-1, 0)
+		x.decodes(-1)
 	}
 	if x.push != nil {
 		if how == local.EndTooLong {
@@ -280,12 +308,12 @@ func (r *run) lose(x *ride, how local.LabEnd, code string) {
 		}
 		return
 	}
-	x.zone.lab.End(x.attempt, openai.Usage{Completion: had}, how, r.time(x.last), now)
+	x.agent.lab.End(x.attempt, openai.Usage{Completion: had}, how, r.time(x.last), now)
 	at := x.attempt
-	w := x.worker
+	seat := x.seat
 	x.worker, x.seq, x.attempt = nil, nil, local.LabAttempt{}
 	if how == local.EndLost {
-		r.agenda.add(event{at: r.now + 1, kind: evProbe, who: w.at}) // whoever loses an answer looks at once
+		r.agenda.add(event{at: r.now + 1, kind: evProbe, who: seat.at}) // whoever loses an answer looks at once
 	}
 	switch {
 	case had > 0 && r.resumed(x, at, had):
@@ -295,13 +323,13 @@ func (r *run) lose(x *ride, how local.LabEnd, code string) {
 		r.cutOffStream(x)
 	case how == local.EndTooLong:
 		r.refuse(x, code)
-	case how != local.EndFull && x.zone.lab.Again(x.visit, at, now):
+	case how != local.EndFull && x.agent.lab.Again(x.visit, at, now):
 		r.out.Retried++
 		r.try(x)
 	default:
 		r.turnedAway(x, code)
 	}
-	r.settle(x.zone)
+	r.settle(x.agent)
 }
 
 // giveUp ends an attempt that the floor has given up.
@@ -328,7 +356,7 @@ func (r *run) end(x *ride, ok bool) {
 	r.rides[len(r.rides)-1] = nil
 	r.rides = r.rides[:len(r.rides)-1]
 	if x.visit != nil {
-		x.zone.lab.Forget(x.visit)
+		x.agent.lab.Forget(x.visit)
 		x.visit = nil
 	}
 	r.s.Workload.Ended(x.req, time.Duration(r.now+r.back(x)), ok)

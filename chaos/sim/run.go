@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"net/netip"
 	"slices"
 	"sync"
 	"time"
@@ -27,7 +28,8 @@ type run struct {
 	now      int64 // ns since the start
 	agenda   agenda
 	regions  []*region
-	zones    []*zone
+	agents   []*agent
+	seats    []*seat
 	workers  []*worker
 	scrape   int64
 	only     string  // the model of requests when the scenario names none
@@ -50,7 +52,11 @@ type run struct {
 	cells    []string // of the regions' clients
 	gateways []*gateway
 	planet   *planet
-	ends     map[string]*zone
+	tells    bool // gateways have something to tell zones
+	drains   uint64
+	victims  map[int32]*node         // by fault
+	doors    map[netip.Addr]*gateway // by the address that clients connect to
+	ends     map[string]*agent
 	peers    map[string]*gateway
 	broken   []bool // faults that are on
 	rival    rivalRule
@@ -103,7 +109,7 @@ func newRun(s *Scenario) (*run, error) {
 	}
 	r.rival = rivalNamed(s.Policy)
 	r.chance = rand.New(rand.NewPCG(s.Seed, seedWAN<<32))
-	r.ends, r.peers = map[string]*zone{}, map[string]*gateway{}
+	r.ends, r.peers, r.doors = map[string]*agent{}, map[string]*gateway{}, map[netip.Addr]*gateway{}
 	if err := r.serves(); err != nil {
 		return nil, err
 	}
@@ -130,8 +136,9 @@ func newRun(s *Scenario) (*run, error) {
 		if len(r.spec.Services) > 0 {
 			r.service = r.spec.Services[0].Name
 		}
+		r.tells = r.directs()
 		for _, reg := range r.regions {
-			r.newGateway(reg)
+			r.newRegion(reg)
 		}
 		r.newPlanet()
 	}
@@ -249,17 +256,17 @@ func (r *run) happen(e *event) error {
 	case evLate:
 		r.late(e.ride)
 	case evScrape:
-		r.look(r.workers[e.who])
+		r.look(e.who)
 	case evRead:
-		r.book(r.workers[e.who], e.what.(*engine.Reading))
+		r.book(r.seats[e.who], e.what.(*engine.Reading))
 	case evPatrol:
-		r.patrol(r.zones[e.who])
+		r.patrol(r.agents[e.who])
 	case evPump:
-		r.pump(r.zones[e.who])
+		r.pump(r.agents[e.who])
 	case evSample:
 		r.sample()
 	case evProbe:
-		r.probe(r.workers[e.who])
+		r.probe(e.who)
 	case evFault, evMend:
 		r.strike(e.who, e.kind == evFault)
 	default:
@@ -274,23 +281,27 @@ func (r *run) above(e *event) {
 	case evReach:
 		r.reach(e.ride, e.what != nil)
 	case evEnter:
-		r.enter(e.ride, e.what.(*zone))
+		r.enter(e.ride, e.what.(*agent))
 	case evGuest:
 		r.guest(e.ride)
 	case evHome:
 		r.comeHome(e.ride)
+	case evDivide:
+		r.divide(r.agents[e.who], e.what.(int))
+	case evTold:
+		r.told(r.agents[e.who], e.what.(word))
+	case evTestify:
+		r.testify()
+	case evWitness:
+		r.witness(r.planet.nodes[e.who], e.what.(*testimony))
 	case evTell:
-		r.tell(r.zones[e.who])
+		r.tell(r.agents[e.who])
 	case evHear:
 		r.hear(r.gateways[e.who], e.what.(*capacity.Summary))
 	case evReport:
 		r.report(r.gateways[e.who])
 	case evHeard:
 		r.heard(r.planet.nodes[e.who], e.what.(*capacity.Summary))
-	case evTestify:
-		r.testify()
-	case evWitness:
-		r.witness(r.planet.nodes[e.who], e.what.(*testimony))
 	case evLook:
 		r.glance(r.gateways[e.who])
 	case evView:

@@ -93,12 +93,16 @@ type Region struct {
 	// Lat and Lon are where it is, in degrees.
 	Lat, Lon float64
 	Zones    []Zone
+	// Gateways are the instances of the regional tier, where there is one. Default 1.
+	Gateways int
 }
 
-// Zone is one instance of the local tier with its workers.
+// Zone is a failure domain: workers, and the local tier before them.
 type Zone struct {
 	Name   string
 	Groups []Group
+	// Locals are the instances of the local tier, among which the workers are divided. Default 1; several need Gateways.
+	Locals int
 }
 
 // Group is so many equal workers.
@@ -158,6 +162,8 @@ type Decision struct {
 	At                   time.Duration
 	Request              uint64 // load.Request.ID
 	Region, Zone, Worker string
+	// Local is the instance that decided, Gateway the one that took the request from its client; empty where there is none.
+	Local, Gateway string
 	// Reason, Seconds and Cached as in pick.Verdict.
 	Reason  string
 	Seconds float64
@@ -166,6 +172,7 @@ type Decision struct {
 
 const (
 	maxWorkers   = 50_000
+	maxInstances = 16
 	defaultGrace = 5 * time.Minute
 )
 
@@ -234,6 +241,9 @@ func (f *Fleet) check() error {
 		if len(r.Zones) == 0 {
 			return fmt.Errorf("region %s has no zone: give it one with a group of workers, or leave the region out", r.Name)
 		}
+		if r.Gateways < 0 || r.Gateways > maxInstances {
+			return fmt.Errorf("region %s has %d gateways: use 1 to %d", r.Name, r.Gateways, maxInstances)
+		}
 		zones := map[string]bool{}
 		for k := range r.Zones {
 			z := &r.Zones[k]
@@ -258,6 +268,9 @@ func (f *Fleet) check() error {
 }
 
 func (z *Zone) check() (workers int, err error) {
+	if z.Locals < 0 || z.Locals > maxInstances {
+		return 0, fmt.Errorf("%d instances of the local tier: use 1 to %d", z.Locals, maxInstances)
+	}
 	for i := range z.Groups {
 		g := &z.Groups[i]
 		if g.Count < 1 {

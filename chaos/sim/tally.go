@@ -112,8 +112,8 @@ func (r *run) sample() {
 		s.EngineWaiting += g.Waiting
 		used, all = used+g.KVUsed, all+g.KVBlocks
 	}
-	for _, z := range r.zones {
-		s.Waiting += z.lab.Waiting()
+	for _, a := range r.agents {
+		s.Waiting += a.lab.Waiting()
 	}
 	for _, p := range r.pushers {
 		s.Waiting += len(p.queue)

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/spillway-lb/spillway/chaos/gpu"
-	"github.com/spillway-lb/spillway/local"
 	"github.com/spillway-lb/spillway/local/discover"
 	"github.com/spillway-lb/spillway/local/engine"
 	"github.com/spillway-lb/spillway/local/pick"
@@ -19,15 +18,12 @@ type worker struct {
 	name    string
 	gpu     string
 	engine  *gpu.Engine
-	lab     *local.LabWorker
 	next    int64 // when its planned step event is due; never when there is none
 	busy    int64 // ns in steps
 	sent    int64
-	decodes int // answers under way that have had their first token
 	cost    int64
 	dead    int // causes of its death that last
 	stalled int
-	looks   local.Looks
 	// slowdown is its group's.
 	slowdown float64
 	declared discover.Worker
@@ -121,7 +117,9 @@ func (r *run) step(w *worker) {
 		r.token(s.Owner().(*ride), s, now)
 	}
 	r.plan(w)
-	r.settle(w.zone)
+	for _, a := range w.zone.agents {
+		r.settle(a)
+	}
 }
 
 // read is what the worker's page says now.
