@@ -68,6 +68,8 @@ type Experiment struct {
 	Places []Place `yaml:"places"`
 	// Network between clients and regions, where there are several or steering is on.
 	Network Network `yaml:"network"`
+	// Tiers is how many instances of each tier there are.
+	Tiers Tiers `yaml:"tiers"`
 	// Steering has clients come by DNS answers of the global tier. Without it they come to their own region's gateway.
 	Steering bool `yaml:"steering"`
 	// Tenants share the requests. Default: everybody is one.
@@ -116,6 +118,7 @@ type Case struct {
 	Knee      *Knee          `yaml:"knee"`      // instead of the experiment's
 	Capacity  *Capacity      `yaml:"capacity"`  // instead of the experiment's
 	Network   *Network       `yaml:"network"`   // instead of the experiment's
+	Tiers     *Tiers         `yaml:"tiers"`     // instead of the experiment's
 	SLO       *SLO           `yaml:"slo"`       // instead of the experiment's
 	Staleness *Staleness     `yaml:"staleness"` // instead of the experiment's
 	Faults    []Fault        `yaml:"faults"`    // what breaks
@@ -212,7 +215,7 @@ var kneeSource string
 // Describe prints every key of an experiment's file: its type, its default and what it means. The meanings are the comments
 // of the very structs that files are read into.
 func Describe(w io.Writer) error {
-	return config.DescribeStruct(w, reflect.TypeFor[Experiment](), []string{source, worldSource, kneeSource, load.WorkloadSource()})
+	return config.DescribeStruct(w, reflect.TypeFor[Experiment](), []string{source, worldSource, tiersSource, kneeSource, load.WorkloadSource()})
 }
 
 // Reduce turns the experiment into its small form.
@@ -289,6 +292,9 @@ func (e *Experiment) expanded() []Case {
 		}
 		if c.Network == nil {
 			c.Network = &e.Network
+		}
+		if c.Tiers == nil {
+			c.Tiers = &e.Tiers
 		}
 		if c.SLO == nil {
 			c.SLO = &e.SLO

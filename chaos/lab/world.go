@@ -44,25 +44,31 @@ type Tenant struct {
 type Fault struct {
 	At  time.Duration `yaml:"at"`  // from the start
 	For time.Duration `yaml:"for"` // until it is mended; 0 is for good
-	// Kind is worker_dead, worker_stalled, worker_slow, zone_dead, region_dead, global_dead or partition.
-	Kind    string  `yaml:"kind"`
-	Region  string  `yaml:"region"`  // that breaks
-	Zone    string  `yaml:"zone"`    // of it, for workers and zones
-	Worker  int     `yaml:"worker"`  // the first, from 0
-	Workers int     `yaml:"workers"` // how many; 0 is one
-	Factor  float64 `yaml:"factor"`  // by which worker_slow slows
-	From    string  `yaml:"from"`    // the other side of a partition: a region or "global"; empty is everybody
+	// Kind is worker_dead, worker_stalled, worker_slow, local_dead, zone_dead, gateway_dead, region_dead, leader_dead, global_dead,
+	// partition, or drain: of the region, of the zone where one is named, or of so many workers of it.
+	Kind    string `yaml:"kind"`
+	Region  string `yaml:"region"`  // that breaks
+	Zone    string `yaml:"zone"`    // of it, for workers and zones
+	Worker  int    `yaml:"worker"`  // the first, from 0
+	Workers int    `yaml:"workers"` // how many; 0 is one
+	// Instance of the zone or gateway of the region, for local_dead and gateway_dead, from 0.
+	Instance int     `yaml:"instance"`
+	Factor   float64 `yaml:"factor"` // by which worker_slow slows
+	From     string  `yaml:"from"`   // the other side of a partition: a region or "global"; empty is everybody
 }
 
 func (f *Fault) sim() sim.Fault {
 	return sim.Fault{
-		At: f.At, For: f.For, Kind: sim.Kind(f.Kind), Region: f.Region, Zone: f.Zone, Worker: f.Worker, Workers: f.Workers, Factor: f.Factor, From: f.From,
+		At: f.At, For: f.For, Kind: sim.Kind(f.Kind), Region: f.Region, Zone: f.Zone, Worker: f.Worker, Workers: f.Workers, Instance: f.Instance, Factor: f.Factor, From: f.From,
 	}
 }
 
 // faults are the kinds that there are.
-var faults = []string{
-	string(sim.WorkerDead), string(sim.WorkerStalled), string(sim.WorkerSlow), string(sim.ZoneDead), string(sim.RegionDead), string(sim.GlobalDead), string(sim.Partition),
+func faults() (out []string) {
+	for _, k := range sim.Kinds() {
+		out = append(out, string(k))
+	}
+	return out
 }
 
 // place is where a region is.
@@ -141,6 +147,9 @@ func (c *Case) world(e *Experiment, s *sim.Scenario, feed *load.Feed, seed uint6
 	for i := range c.Faults {
 		s.Faults = append(s.Faults, c.Faults[i].sim())
 	}
+	if c.Tiers != nil {
+		c.Tiers.into(s)
+	}
 	s.Apart = c.Apart
 	if len(e.Tenants) > 0 {
 		s.Workload = &crowd{Feed: feed, tenants: e.Tenants, without: c.Without, seed: seed}
@@ -168,10 +177,14 @@ func (e *Experiment) checkWorld(p *problems) {
 		}
 	}
 	checkNetwork(p, "$.network", &e.Network)
+	e.checkTiers(p, "$.tiers", &e.Tiers, e.Fleet)
 	for i := range e.Cases {
 		c, at := &e.Cases[i], fmt.Sprintf("$.cases[%d]", i)
 		if c.Network != nil {
 			checkNetwork(p, at+".network", c.Network)
+		}
+		if c.Tiers != nil {
+			e.checkTiers(p, at+".tiers", c.Tiers, slices.Concat(c.Fleet, e.Fleet))
 		}
 		for k := range c.Faults {
 			e.checkFault(p, fmt.Sprintf("%s.faults[%d]", at, k), &c.Faults[k], c)
@@ -201,16 +214,24 @@ func (e *Experiment) checkFault(p *problems, at string, f *Fault, c *Case) {
 	has := func(region, zone string) bool {
 		return slices.ContainsFunc(fleet, func(g Group) bool { return g.Region == region && (zone == "" || g.Zone == zone) })
 	}
-	ofZone := f.Kind == string(sim.ZoneDead) || f.Kind == string(sim.WorkerDead) || f.Kind == string(sim.WorkerSlow) || f.Kind == string(sim.WorkerStalled)
+	tiers := c.Tiers
+	if tiers == nil {
+		tiers = &e.Tiers
+	}
+	kind := sim.Kind(f.Kind)
+	ofRegion, ofZone, _ := kind.Needs()
+	ofZone = ofZone || kind == sim.Drain && f.Zone != ""
 	switch {
-	case !slices.Contains(faults, f.Kind):
-		p.add(at+".kind", fmt.Sprintf("unknown fault %q", f.Kind), "use one of "+fmt.Sprint(faults))
+	case !slices.Contains(faults(), f.Kind):
+		p.add(at+".kind", fmt.Sprintf("unknown fault %q", f.Kind), "use one of "+fmt.Sprint(faults()))
 	case f.At < 0 || f.For < 0:
 		p.add(at, "a time is negative", "use 0s or more")
-	case f.Kind != string(sim.GlobalDead) && !has(f.Region, ""):
+	case ofRegion && !has(f.Region, ""):
 		p.add(at+".region", fmt.Sprintf("the fleet has no region %q", f.Region), "name one of the fleet's", "$.fleet[*].region")
 	case ofZone && !has(f.Region, f.Zone):
 		p.add(at+".zone", fmt.Sprintf("region %s has no zone %q", f.Region, f.Zone), "name one of the fleet's", "$.fleet[*].zone")
+	case f.Instance < 0 || f.Instance >= tiers.instances(kind):
+		p.add(at+".instance", fmt.Sprintf("instance %d of %d", f.Instance, tiers.instances(kind)), "count from 0, and say under tiers how many there are", "$.tiers")
 	case f.Kind == string(sim.WorkerSlow) && (f.Factor < 0.01 || f.Factor > 1000):
 		p.add(at+".factor", fmt.Sprintf("slower by a factor of %v", f.Factor), "use 0.01 to 1000")
 	}

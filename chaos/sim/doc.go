@@ -22,12 +22,18 @@
 // Where a scenario's Policy is a rival's, one balancer of chaos/rival stands in each region in the place of all our tiers: it
 // probes its replicas and its peers each 100 ms, or as often as the scenario has workers looked at, and knows no more.
 //
+// Each tier may have several instances. Those of a zone divide its workers by local/owner, and gateways say who of them is live; those
+// of a region each have their ledger, hear all of its zones, and are chosen by clients from what DNS answers list; the global nodes
+// stand in regions and agree on plans while a majority meets. What dies takes with it what it knew and passed on: a zone's streams are
+// gone on with elsewhere by their gateway, as far as production would; a gateway's are cut, and its other clients ask anew.
+//
 // # What is left out
 //
-// Hedging, merged embeddings, cache events (the prefix index guesses), cold models and adapters, and streams that go on in
-// another zone or region after theirs broke: they count as cut. (Within a zone they go on, as with an Agent.) Several instances of a zone, several gateways of a region and several
-// global nodes: there is one of each. Deltas of statements: what arrives is what was said. What a tier computes takes no time,
-// and a question to DNS none either. A peer's probes of its round trips: they are measured once, and right.
+// Hedging, merged embeddings, cache events (the prefix index guesses), cold models and adapters, and what the engine has of a worker's
+// answers that its gateway goes on with although the worker itself broke: they count as cut. Deltas of statements: what arrives is what
+// was said. What a tier computes takes no time, unless the network's round trips say it; and a question to DNS none either. A peer's
+// probes of its round trips: they are measured once, and right. A leader is there as soon as a majority meets, without an election's
+// time.
 //
 // It never decides where a request goes, and it never looks at anything on behalf of a decider that the decider could not
 // have seen at that moment: what a floor knows of a worker came by a scrape or by its own answers.

@@ -54,6 +54,9 @@ const (
 	serviceName = "chat.spillway.test."
 )
 
+// nowhere is the latitude of a region of which nobody said where it is, since a spec wants to know.
+const nowhere = 0.01
+
 // tiered says whether there is anything to choose above zones.
 func (s *Scenario) tiered() bool {
 	f := s.Fleet.Regions
@@ -102,6 +105,9 @@ func (r *run) specText() string {
 		var zones []string
 		for k := range f.Zones {
 			zones = append(zones, f.Zones[k].Name)
+		}
+		if f.Lat == 0 && f.Lon == 0 {
+			f.Lat = nowhere
 		}
 		var doors []string
 		for k := range max(f.Gateways, 1) {

@@ -190,8 +190,16 @@ func (r *run) abandon(a *agent) (there []*ride) {
 	return there
 }
 
-// orphan is a request whose instance died: what had not begun is tried elsewhere, and what had goes on there if it may.
+// orphan is a request whose instance died: what had not begun is tried elsewhere, and what had goes on there if it may. Where nothing
+// but the end was missing, its gateway writes that.
 func (r *run) orphan(x *ride) {
+	if x.seq != nil && x.seq.Done() && x.own != nil && !x.home.down && (x.guest == nil || !x.peer.down) {
+		r.leave(x, openai.Usage{Prompt: x.req.PromptTokens, Completion: x.req.Output}, true)
+		r.complete(x)
+		x.visit = nil
+		r.end(x, true)
+		return
+	}
 	had := x.made
 	if x.seq != nil {
 		had += x.seq.Generated()
