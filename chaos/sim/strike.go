@@ -193,6 +193,7 @@ func (r *run) abandon(a *agent) (there []*ride) {
 // orphan is a request whose instance died: what had not begun is tried elsewhere, and what had goes on there if it may. Where nothing
 // but the end was missing, its gateway writes that.
 func (r *run) orphan(x *ride) {
+	r.serve(x)
 	if x.seq != nil && x.seq.Done() && x.own != nil && !x.home.down && (x.guest == nil || !x.peer.down) {
 		r.leave(x, openai.Usage{Prompt: x.req.PromptTokens, Completion: x.req.Output}, true)
 		r.complete(x)
@@ -274,6 +275,7 @@ func (r *run) gatewayDown(g *gateway, down bool) {
 // dropped is a request that went through a gateway that died. Its client sees that its connection broke: what had no byte is asked
 // anew, elsewhere. Where it was a guest's, its own gateway tries it elsewhere.
 func (r *run) dropped(x *ride, g *gateway) {
+	r.serve(x)
 	had := x.made
 	if x.seq != nil {
 		had += x.seq.Generated()
