@@ -22,7 +22,7 @@ type pusher struct {
 	pool     *rival.Prequal
 	rng      *rand.Rand
 	replicas []*target
-	peers    []*target // by region's place; nil for its own
+	peers    []*target // by region's place; nil for its own, and for all where regions keep to themselves
 	queue    []*ride
 	turning  bool    // the queue was looked at less than a turn of its loop ago
 	spills   []int64 // by peer
@@ -72,7 +72,7 @@ func (r *run) newPushers() {
 	for _, p := range r.pushers {
 		for k, o := range r.pushers {
 			p.far.Reach(int32(k), int64(o.kv())*int64(max(len(o.replicas), 1)), bytesPerToken)
-			if o == p {
+			if o == p || r.s.Apart {
 				p.peers = append(p.peers, nil)
 				continue
 			}

@@ -44,6 +44,11 @@ func TestRivalsSpillByTheirRules(t *testing.T) {
 		if spills != (r.Spilled > 0) || r.Spilled != r.Spills[0][1]+r.Spills[0][2] {
 			t.Errorf("%s: spills %v", policy, r.Spills)
 		}
+		s = around(t, 14, 1)
+		s.Policy, s.Apart = policy, true
+		if r = play(t, s); r.Spilled != 0 || r.All.Completed == 0 {
+			t.Errorf("%s: spills %v where regions keep to themselves, %+v", policy, r.Spills, r.All)
+		}
 	}
 }
 
