@@ -52,6 +52,7 @@ func pairGap(series []sim.Sample, a, b int) (gap float64, found bool) {
 
 // serviceBound is what that may be with one queue before all engines: 2 U (VTC's theorem 4.4), where U is the longest prompt
 // or twice the tokens that all engines' batches hold, whichever is more. One queue gossips with nobody: no error is added.
+// It is wide where batches are worth long stretches of the engines' time: in fewer of those no order can break it.
 func serviceBound(r *sim.Result) (float64, string) {
 	return positive(2*max(float64(r.LongestPrompt), outputWeight*float64(r.KVTokens)), "no engine says what its cache holds")
 }
