@@ -121,7 +121,10 @@ func (f *floor) learn(at *attempt, m *meter, atEnd pick.Load) {
 		}
 		w.cachedOK = w.cachedOK || usage.Cached > 0
 		if w.cachedOK {
-			w.learner.Hit(float64(at.choice.Cached), float64(usage.Cached))
+			w.learner.Hit(float64(at.choice.Known), float64(usage.Cached))
+			if at.choice.Furthest {
+				p.onward.Learn(at.choice.Alone, at.choice.Known, int64(usage.Cached), int64(usage.Prompt))
+			}
 		}
 	}
 	if out > 0 {

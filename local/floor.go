@@ -71,6 +71,7 @@ type pool struct {
 	panics  bool             // so few workers take requests that doubts no longer count
 	counted average          // counted over estimated prompt tokens
 	turns   map[uint64]*turn // by the requests' pools
+	onward  pick.Onward      // what its workers have cached beyond what is known
 	sketch  sketch           // of the beginnings of prompts that its workers have cached
 	// surprises are how streams and other answers have kept to their predictions.
 	surprises [2]pick.Surprise
@@ -191,6 +192,7 @@ func (f *floor) seatModel(name string, ws []*worker, now time.Time) {
 	}
 	v := pick.NewView(views, f.ledger, f.index, f.orders.policy)
 	v.LongShare, v.OverlapWeight, v.Temperature = f.orders.spec.Routing.LongShare, f.orders.spec.Routing.OverlapWeight, f.orders.spec.Routing.Temperature
+	v.Onward = &p.onward
 	v.Resume(p.view)
 	p.view, p.workers = v, ws
 }

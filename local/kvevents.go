@@ -238,7 +238,7 @@ func (f *floor) claim(at *attempt, u openai.Usage, now time.Time) {
 	cached := int64(-1)
 	if w.cachedOK {
 		cached = int64(u.Cached)
-		f.hits[at.exact].judge(float64(at.choice.Cached), float64(cached), float64(u.Prompt))
+		f.hits[at.exact].judge(float64(at.choice.Known), float64(cached), float64(u.Prompt))
 	}
 	f.index.Claim(w.id, &pick.Claim{
 		Blocks: q.Blocks, Bytes: q.PromptBytes, Prompt: int64(u.Prompt), Cached: cached, Output: int64(u.Completion), Sent: at.sent, First: at.first,

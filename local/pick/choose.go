@@ -55,7 +55,12 @@ func (v *View) choose(q *Query, now time.Time, rng *rand.Rand, rec *explain.Reco
 		v.record(rule, rec)
 		rec.Choose(w.Name, rule.reason)
 	}
-	return Verdict{Index: int(at), ID: w.ID, Reason: rule.reason, Seconds: v.ttft(at), Cached: int64(v.cached[at])}, true
+	out := Verdict{Index: int(at), ID: w.ID, Reason: rule.reason, Seconds: v.ttft(at), Cached: int64(v.cached[at]), Known: int64(v.cached[at])}
+	if v.furthest(w.ID) {
+		out.Known -= int64(v.beyond)
+		out.Furthest, out.Alone = true, v.Index.alone
+	}
+	return out, true
 }
 
 // asked is the request that is being placed, in the units that costs are reckoned in.
@@ -272,6 +277,7 @@ func (v *View) match() {
 	for n := range min(len(q.Blocks), MaxBlocks) + 1 {
 		v.worth[n] = cachedTokens(n, perByte, v.prompt)
 	}
+	v.further()
 }
 
 // credit fills v.cached for the candidates.

@@ -21,6 +21,8 @@ type Index struct {
 	mirrors []*mirror // of workers in exact mode; nil for the others
 	hits    []uint16  // scratch: blocks matched by worker
 	live    []uint64  // scratch: workers still matching
+	deepest int       // scratch: blocks matched by whoever matched most
+	alone   bool      // whether that is one alone
 }
 
 const (
@@ -148,6 +150,7 @@ func (x *Index) match(blocks []uint64) bool {
 	clear(x.hits)
 	live := x.live
 	clear(live)
+	x.deepest, x.alone = 0, false
 	n := 0
 	for i, h := range blocks {
 		at, ok := x.entries.get(h)
@@ -166,10 +169,11 @@ func (x *Index) match(blocks []uint64) bool {
 			any |= live[w]
 		}
 		if any == 0 {
-			return i > 0
+			break
 		}
-		n = i + 1
+		n, x.alone = i+1, x.counts[at] == 1
 	}
+	x.deepest = n
 	if n == 0 {
 		return false
 	}

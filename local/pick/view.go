@@ -20,6 +20,8 @@ type View struct {
 	OverlapWeight float64
 	// Temperature is how freely overlap_cost strays from the least cost; 0 is never.
 	Temperature float64
+	// Onward is how much of what follows the longest known beginning of a prompt has turned out to be cached; nil is none of it.
+	Onward *Onward
 
 	gates    []gate    // what every choice reads of every worker, close together
 	brief    []brief   // and of every candidate
@@ -38,6 +40,7 @@ type View struct {
 	pooled  bool                 // some worker is set apart for a pool
 	walled  bool                 // pools matter to the current choice
 	open    bool                 // workers of no pool may be chosen in it
+	beyond  int32                // tokens that who holds most of the prompt is expected to have beyond what is known
 	known   bool                 // somebody holds the beginning of the prompt
 	cands   []int32              // candidates of the current choice, as indices into Workers
 	odd     []int32              // those with room of whom something impossible is believed

@@ -107,6 +107,10 @@ type Verdict struct {
 	Seconds float64
 	// Cached is the part of the prompt that the worker is believed to hold, in tokens.
 	Cached int64
+	// Known is the part of it that the index knows of; the rest is what such prompts have had cached beyond that.
+	Known int64
+	// Furthest says that nobody is known to hold more of the prompt, and Alone that nobody else holds as much.
+	Furthest, Alone bool
 }
 
 // Reasons of a choice that found nobody.
