@@ -18,9 +18,14 @@ func (p *pool) fade(now time.Time) {
 	a, b := pick.Median(prefill), pick.Median(step)
 	p.gather(now)
 	for _, w := range p.workers {
-		if len(w.seats) > 0 && w.seats[0].pool == p && w.elsewhere == "" && w.learner.Fade(a, b, now) {
-			w.refresh(now)
+		if len(w.seats) == 0 || w.seats[0].pool != p {
+			continue
 		}
+		w.flow.Observe(p.view.Ledger.Sent(w.id), w.learner.Rates().PrefillRate, now)
+		if w.elsewhere == "" {
+			w.learner.Fade(a, b, now)
+		}
+		w.refresh(now)
 	}
 }
 

@@ -36,6 +36,7 @@ type worker struct {
 	learner *pick.Learner
 	prior   pick.Prior
 	latency pick.Latency
+	flow    pick.Flow // what it was sent lately
 	deep    health.Deep
 	// overcommit is how much of the KV cache may be promised.
 	overcommit pick.Overcommit
@@ -112,7 +113,7 @@ func (w *worker) view(model string, maxContext int64, now time.Time) pick.Worker
 	return pick.Worker{
 		ID: w.id, Name: w.declared.Name, Down: cmp.Or(w.down(), w.coldWord(model)), Share: w.breaker.Share(now) * w.handover(now), Trials: w.trials(),
 		Weight: w.declared.Weight, Rates: w.learner.Rates(), KVTotal: w.reading.KVTotal, Slots: w.reading.Slots, MaxContext: maxContext,
-		Latency: &w.latency, Overcommit: w.overcommit.Factor(now), Adapter: w.adapter(model), GPU: w.cards.Busy(), Pools: w.pools,
+		Latency: &w.latency, Overcommit: w.overcommit.Factor(now), Adapter: w.adapter(model), GPU: w.cards.Busy(), Later: w.flow.Later(), Pools: w.pools,
 	}
 }
 

@@ -91,6 +91,8 @@ func (l *Ledger) DispatchPrompt(worker int32, prefill, kv, kvTotal int64, p Prom
 		s.longKV += e.kv
 	}
 	s.prefilling++
+	s.sent.Tokens += e.prefill
+	s.sent.Prompts++
 	s.since++
 	s.peak = max(s.peak, a.running)
 	e.blocks = l.keep(p.Blocks)

@@ -40,24 +40,28 @@ func (v *View) seconds(at int32) float64 {
 	}
 	b := &v.brief[at]
 	own := v.own(at) * b.perToken
-	prefill := load.back*b.perToken + own
-	return b.base + prefill + taken*own + v.beside(own+before*(prefill-own), load.count, load.held, b.slope, b.context)
+	wait := load.back * b.perToken
+	return b.base + wait + own + after(own, wait, float64(b.later)) + v.beside(own, wait, load.count, load.held, b.slope, b.context)
 }
 
-// What counts besides the request's own time to first token, each second of it against one of that. They are the
-// middle of what was best on the public traces; the ranks of policies change little within a factor of two.
+// What counts besides times to first token, the request's own and those of who comes later, each second of it against one
+// of those. They are the middle of what was best on the public traces, and the ranks of policies change little within a
+// factor of two.
 const (
-	taken   = 2   // of the worker's time that computing the prompt takes from all who come after it
-	stalled = 0.3 // of the time for which each sequence there waits for its prefill
-	before  = 0.3 // of what stands before the prompt, against the prompt itself: it is there anyhow, and tells of what is to come
-	slowed  = 0.2 // of the time by which its answer and theirs make each other's steps longer
+	// answering is of a second for which an answer stands still while a prompt is computed beside it, or by which it and the
+	// others make each other's steps longer: an answer of some 200 tokens may take 100 ms for each, ten times what a first
+	// token may.
+	answering = 0.1
+	// behind is of what stands before the prompt, for each sequence there. It is no cost of this choice, for they wait for that
+	// anyhow, but a sign of what is to come: where a backlog has come more is on its way.
+	behind = 0.03
 )
 
 // beside is what the request and the sequences that it finds on a worker cost each other, in seconds: each is stalled while
 // the request's own prompt is prefilled (and by what stands before it, wherever it goes), each step of theirs bears the
 // request's context for as long as it decodes, and each of its own steps bears theirs.
-func (v *View) beside(prefill, count, held, slope, context float64) float64 {
-	return stalled*count*prefill + slowed*v.out*(count*(slope+context*v.context)+slope*count+context*held)
+func (v *View) beside(own, wait, count, held, slope, context float64) float64 {
+	return count*(answering*own+behind*wait) + answering*v.out*(count*(slope+context*v.context)+slope*count+context*held)
 }
 
 // nearTie is how much worse than the best a worker may be and still share its luck: without it, equal workers would
@@ -71,7 +75,7 @@ func (v *View) cost(at int32) (t terms) {
 	t.wait = v.loads[at].back * b.perToken
 	t.prefill = b.base + v.own(at)*b.perToken
 	own := t.prefill - b.base
-	t.decode = taken*own + v.beside(own+before*t.wait, seqs, float64(a.heldKV())/kilo, b.slope, b.context)
+	t.decode = after(own, t.wait, float64(b.later)) + v.beside(own, t.wait, seqs, float64(a.heldKV())/kilo, b.slope, b.context)
 	if b.kv > 0 && seqs > 0 {
 		held := float64(a.heldKV())
 		if over := held + v.uncut + v.out - kvSoft*float64(b.kv); over > 0 && held > 0 {

@@ -13,6 +13,7 @@ type lane struct {
 	slope    float64
 	context  float64
 	bend     float64
+	later    float32 // Worker.Later
 	id       int32
 }
 
@@ -34,12 +35,12 @@ func (v *View) least(at int) float64 {
 	done := min(float64(v.now-a.headAt)*1e-9*b.rate, headMost*float64(a.headTokens))
 	had := float64(cached) * b.hit
 	own := bent(v.uncut-had, had, b.bend) * b.perToken
-	prefill := (float64(a.backlog+a.foreignBacklog)-done)*b.perToken + own
-	alone := b.base + prefill + taken*own
+	wait := (float64(a.backlog+a.foreignBacklog) - done) * b.perToken
+	alone := b.base + wait + own + after(own, wait, float64(b.later))
 	if alone > v.limit { // too much already, before what the sequences there bear
 		return alone
 	}
-	return alone + v.beside(own+before*(prefill-own), float64(a.seqs()), float64(a.heldKV())/kilo, b.slope, b.context)
+	return alone + v.beside(own, wait, float64(a.seqs()), float64(a.heldKV())/kilo, b.slope, b.context)
 }
 
 // found lowers the limit by a candidate's cost.

@@ -19,6 +19,8 @@ func TestPassedOverOrNotTheChoiceIsTheSame(t *testing.T) {
 		rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 1))
 		blocks := Blocks(nil, Seed(1, "acme", "m"), make([]byte, 16<<10))
 		now := t0
+		v.Onward = &Onward{}
+		v.Onward.Learn(rng.IntN(2) == 0, 1000, 1000+rng.Int64N(1000), 2000)
 		alike := rng.IntN(2) == 0 // many are near the best
 		for i := range v.Workers {
 			change(v, i, func(w *Worker) {
@@ -68,6 +70,7 @@ func TestPassedOverOrNotTheChoiceIsTheSame(t *testing.T) {
 func rough(w *Worker, rng *rand.Rand) {
 	w.Share = 0.1 + 0.9*rng.Float64()
 	w.Rates.PrefillRate *= 0.25 + 2*rng.Float64()
+	w.Later = 3 * rng.Float64()
 	switch rng.IntN(10) {
 	case 0:
 		w.Down = "draining"

@@ -76,9 +76,10 @@ type slot struct {
 	shares         shares
 	prefilled      Prefilled
 	stalls         stalls
-	since          int32 // sent since the last scrape
-	peak           int32 // most running since the last scrape
-	peakKV         int64 // most reserved since the last scrape
+	sent           Prefilled // all that it was sent, done or not
+	since          int32     // sent since the last scrape
+	peak           int32     // most running since the last scrape
+	peakKV         int64     // most reserved since the last scrape
 
 	lastSeqs, lastWaiting, lastKV int64 // what the scrape before showed beyond our own
 }

@@ -91,6 +91,7 @@ type brief struct {
 	power    float64 // weight times share
 	rate     float64 // prefill tokens/s
 	kv       int64   // 0 when not known
+	later    float32 // Worker.Later: so long that a lane fills its line
 	id       int32
 }
 
@@ -162,9 +163,9 @@ func (v *View) sum(at int) {
 	v.gates[at] = g
 	v.brief[at] = brief{
 		perToken: 1 / (r.PrefillRate * power), base: r.PrefillBase, hit: r.trust(), bend: max(r.Attention, 0) / kilo, slope: r.StepSlope, context: r.StepContext,
-		step: r.StepBase, power: power, rate: r.PrefillRate, kv: kv, id: w.ID,
+		step: r.StepBase, power: power, rate: r.PrefillRate, kv: kv, later: float32(max(w.Later, 0)), id: w.ID,
 	}
-	v.lanes[at] = lane{rate: r.PrefillRate, perToken: 1 / (r.PrefillRate * power), base: r.PrefillBase, hit: r.trust(), bend: max(r.Attention, 0) / kilo, slope: r.StepSlope, context: r.StepContext, id: w.ID}
+	v.lanes[at] = lane{rate: r.PrefillRate, perToken: 1 / (r.PrefillRate * power), base: r.PrefillBase, hit: r.trust(), bend: max(r.Attention, 0) / kilo, slope: r.StepSlope, context: r.StepContext, later: float32(max(w.Later, 0)), id: w.ID}
 	v.adapters = v.adapters || w.Adapter != AdapterNone
 	v.pooled = v.pooled || w.Pools != 0
 }

@@ -28,6 +28,8 @@ type Worker struct {
 	Rates Rates
 	// Latency is what its first tokens have taken; nil means that nothing is known. It is read, never written.
 	Latency *Latency
+	// Later is how many prompts will wait for work that is put there: see Flow.Later.
+	Later float64
 	// GPU is the part of the time that its GPU was busy, as scraped, up to 1; 0 means that nobody says.
 	GPU float64
 	// Adapter says how near the model is when the model is an adapter.
@@ -124,7 +126,7 @@ const (
 // odd says that something is believed of the worker that cannot be: a number that is not one, or no speed at all.
 func (w *Worker) odd() bool {
 	r := &w.Rates
-	sum := r.PrefillBase + r.PrefillRate + r.Attention + r.StepBase + r.StepSlope + r.StepContext + r.Trust + w.Share + w.Weight + w.GPU + w.Overcommit
+	sum := r.PrefillBase + r.PrefillRate + r.Attention + r.StepBase + r.StepSlope + r.StepContext + r.Trust + w.Share + w.Weight + w.GPU + w.Overcommit + w.Later
 	return !(r.PrefillRate > 0) || !(1/r.PrefillRate < 1e6) || r.PrefillBase < 0 || r.StepBase < 0 || r.StepSlope < 0 || r.StepContext < 0 ||
 		math.IsNaN(sum) || math.IsInf(sum, 0)
 }

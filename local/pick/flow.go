@@ -1,0 +1,62 @@
+package pick
+
+import (
+	"math"
+	"time"
+)
+
+// Flow is what a worker has been sent lately: prompts in a second, and the part of the time that it takes to compute them.
+// It tells whom work that is put there will keep waiting: a worker that has nothing to do at this moment may be home to many
+// conversations whose next turns are on their way, and one with a backlog to few.
+type Flow struct {
+	prompts float64 // in the time seen; all three fade
+	work    float64 // seconds of it that they take
+	seen    float64 // seconds
+	last    Prefilled
+	at      time.Time
+}
+
+const (
+	// flowHalf is after how many seconds what was sent counts half: some turns of who reads an answer and thinks.
+	flowHalf = 60.0
+	// busiest bounds the part of its time that a worker is believed busy. A backlog ends also where more comes than can be
+	// served, for others are then sent elsewhere.
+	busiest = 0.8
+)
+
+// Observe takes in what the worker was sent in all, and how many tokens it computes in a second.
+func (f *Flow) Observe(sent Prefilled, rate float64, now time.Time) {
+	dt, last := now.Sub(f.at).Seconds(), f.last
+	first := f.at.IsZero()
+	f.at, f.last = now, sent
+	if first || !(dt > 0) || !(rate > 0) {
+		return
+	}
+	k := math.Exp2(-dt / flowHalf)
+	f.prompts = k*f.prompts + float64(max(sent.Prompts-last.Prompts, 0))
+	f.work = k*f.work + float64(max(sent.Tokens-last.Tokens, 0))/rate
+	f.seen = k*f.seen + dt
+}
+
+// Later is a worker's prompts in a second over the part of its time that they leave free: how many will wait for what is put
+// there, by after.
+func (f *Flow) Later() float64 {
+	if !(f.seen > 0) {
+		return 0
+	}
+	return f.prompts / f.seen / (1 - min(f.work/f.seen, busiest))
+}
+
+// after is how many seconds those who come later will wait together for a prompt that takes own seconds behind wait others.
+// Everybody waits for it who comes until the worker would next be idle: by all of own while what stands before it is worked
+// off, and by less and less while it is itself. With a prompts a second that bring b seconds of work, both last 1/(1-b) times
+// as long as they are, so that it is a/(1-b) (wait own + own²/2): the first factor is Flow.Later.
+func after(own, wait, later float64) float64 { return later * own * (wait + own/2) }
+
+// Sent reads how much a worker was sent since it was added, whether or not it has computed it.
+func (l *Ledger) Sent(id int32) Prefilled {
+	if l.account(id) == nil {
+		return Prefilled{}
+	}
+	return l.slots[id].sent
+}
