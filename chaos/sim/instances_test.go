@@ -261,3 +261,19 @@ func TestWhateverDiesEachRequestEndsOnce(t *testing.T) {
 		}
 	}
 }
+
+// TestAGatewayDiesWhileItsStreamsGoElsewhere: they are on their way to a peer, which is found dead or not when they arrive.
+func TestAGatewayDiesWhileItsStreamsGoElsewhere(t *testing.T) {
+	s := around(t, 8, .2, .7, .1)
+	s.Duration = 30 * time.Second
+	s.Faults = []Fault{
+		{At: 20 * time.Second, Kind: ZoneDead, Region: "frankfurt", Zone: "a"},
+		{At: 20 * time.Second, Kind: ZoneDead, Region: "frankfurt", Zone: "b"},
+		{At: 20*time.Second + 10*time.Millisecond, Kind: RegionDead, Region: "frankfurt"},
+	}
+	r := play(t, s)
+	t.Logf("%+v, %d resumed", r.All, r.Resumed)
+	if r.Resumed == 0 || r.All.Cut == 0 || r.All.Completed+r.All.Refused+r.All.Cut != r.All.Sent {
+		t.Errorf("%+v, %d resumed: streams were to be on their way when their gateway died", r.All, r.Resumed)
+	}
+}

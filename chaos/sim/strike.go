@@ -302,10 +302,10 @@ func (r *run) dropped(x *ride, g *gateway) {
 	}
 	x.own, x.guest, x.peer = nil, nil, nil
 	switch {
+	case onWay: // what it is on its way to must find it
+		x.astray = g
 	case had > 0:
 		r.cutOffStream(x)
-	case onWay:
-		x.astray = g
 	default:
 		r.nobody(x)
 	}
