@@ -40,7 +40,7 @@ func TestTheTenantsSeries(t *testing.T) {
 	for _, w := range r.Workers {
 		output, prompt = output+w.Output, prompt+w.Prompt-w.Cached
 	}
-	output -= uint64(len(r.Workers)) // each has answered one request before there was any
+	output -= uint64(len(r.Workers))                                                         // each has answered one request before there was any
 	if got := uint64(last[0].Output + last[1].Output); got > output || got < output*99/100 { // of the last second nothing is told
 		t.Errorf("tenants were given %d tokens, and workers made %d", got, output)
 	}
