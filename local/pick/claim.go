@@ -57,6 +57,7 @@ type claim struct {
 	last        int64 // when its chain may show at the latest
 	found       [maxTied]uint64
 	fits        int // chains that fit; found has the first of them
+	rivals      int // other prompts whose claims were seen to fit those chains, of an answer that did not say what was cached
 }
 
 // Verdicts on a claim.
@@ -65,6 +66,7 @@ type linkage uint8
 const (
 	linkNone    linkage = iota // no chain fits
 	linkSeveral                // any of a few does, and each is there
+	linkLone                   // one does, but the prompt may have been cached whole and the chain be another's
 	linkUnsure                 // more than one may
 	linkVoid                   // nothing had to be stored, or more than is looked at
 	linkDone
@@ -119,8 +121,9 @@ func (x *Index) Settle(worker int32, now time.Time) (silent bool) {
 				kept = append(kept, c)
 				continue
 			}
-			again = again || v == linkDone
-			m.claimed[x.conclude(worker, m, &c, v)]++
+			o := x.conclude(worker, m, &c, v)
+			again = again || o == linkDone.outcome()
+			m.claimed[o]++
 		}
 		clear(m.claims[len(kept):])
 		m.claims = kept
@@ -129,16 +132,21 @@ func (x *Index) Settle(worker int32, now time.Time) (silent bool) {
 }
 
 // waits says that more may be known of the claim later.
-func (v linkage) waits() bool { return v == linkNone || v == linkSeveral }
+func (v linkage) waits() bool { return v == linkNone || v == linkSeveral || v == linkLone }
 
 // conclude ends a claim that need not or cannot wait any longer.
 func (x *Index) conclude(worker int32, m *mirror, c *claim, v linkage) Outcome {
 	switch {
 	case v == linkNone:
 		return x.refute(worker, m, c)
+	case c.start < 0 && c.fits > 0 && c.rivals >= c.fits: // each of the chains may be another's, and its own cached before
+		return Unsure
 	case v == linkSeveral && m.kept+c.fits*int(c.need)*2 <= 2*m.most:
 		x.tieAll(worker, m, c)
 		return Shared
+	case v == linkLone:
+		x.take(worker, m, c, c.found[0])
+		return linkDone.outcome()
 	}
 	return v.outcome()
 }
@@ -231,14 +239,47 @@ func (m *mirror) sift(c *claim, until int64) (seen sieve) {
 	return seen
 }
 
+// anew says whether all of a chain was stored in the claim's time: then nothing of the prompt had been cached.
+func (m *mirror) anew(key uint64, c *claim) bool {
+	for b := m.get(key); b != nil && b.stored >= c.sent && b.fresh > 0; b = m.get(b.parent) {
+		if b.parent == 0 {
+			return b.root == 0 && b.depth == 1
+		}
+	}
+	return false
+}
+
+// contested counts the other prompts whose claims wait and that fit any of the chains found.
+func (m *mirror) contested(c *claim) (others int) {
+	fits := c.found[:min(c.fits, maxTied)]
+	seen := []uint64{c.blocks[len(c.blocks)-1]} // a block's name is that of all before it as well
+	for i := range m.claims {
+		o := m.claims[i]
+		if slices.Contains(seen, o.blocks[len(o.blocks)-1]) {
+			continue
+		}
+		m.sift(&o, math.MaxInt64)
+		if slices.ContainsFunc(o.found[:min(o.fits, maxTied)], func(key uint64) bool { return slices.Contains(fits, key) }) {
+			seen = append(seen, o.blocks[len(o.blocks)-1])
+			others++
+		}
+	}
+	return others
+}
+
 // decide says what to make of the chains of the first span that has any: an engine tells of a prompt before it answers,
 // so what comes later is another's.
 func (x *Index) decide(worker int32, m *mirror, c *claim, seen sieve, until int64) linkage {
+	if c.start < 0 && c.fits > 0 {
+		c.rivals = max(c.rivals, m.contested(c))
+	}
 	switch {
 	case until > c.last || seen[fitMaybe]+seen[fitGone] > 0 || c.fits > maxTied:
 		return linkUnsure
 	case c.fits > 1:
 		return linkSeveral
+	case c.start < 0 && (c.rivals > 0 || !m.anew(c.found[0], c)):
+		return linkLone
 	}
 	x.take(worker, m, c, c.found[0])
 	return linkDone
