@@ -410,35 +410,50 @@ func BenchmarkClaim(b *testing.B) {
 	}
 }
 
-// TestAPromptCachedWholeIsNotGivenAnothersChain: of three prompts sent together the third is the first once more, and stores
-// nothing. The only chain of its time is the second's, as long as its own, and no answer says what was cached.
+// TestAPromptCachedWholeIsNotGivenAnothersChain: a prompt whose chain the engine has stores nothing. The only chain of its
+// time is another's, as long as its own, and no answer says what was cached.
 func TestAPromptCachedWholeIsNotGivenAnothersChain(t *testing.T) {
-	e := &fakeEngine{size: 64, copies: map[uint64]int{}}
-	x := NewIndex(8 << 20)
-	x.Follow(0)
-	p, q := newPrompt("a", e.size, 700, 74), newPrompt("a", e.size, 700, 111)
-	now := t0
-	var claims []Claim
-	for _, o := range []*prompt{p, q, p} {
-		x.Insert(0, o.blocks)
-		c := Claim{Blocks: o.blocks, Bytes: int64(len(o.text)), Prompt: int64(o.tokens), Cached: -1, Sent: now}
-		now = now.Add(time.Millisecond)
-		e.compute(o, nil, 1000, func(s *Stored) { x.Store(0, s, now) })
-		c.First = now
-		claims = append(claims, c)
-	}
-	now = now.Add(100 * time.Millisecond)
-	for i := range claims {
-		x.Claim(0, &claims[i], now)
-	}
-	for range 12 {
-		now = now.Add(250 * time.Millisecond)
-		x.Settle(0, now)
-	}
-	last := p.chain[len(p.chain)-1]
-	e.copies[last]--
-	x.Remove(0, 0, []uint64{last}, now)
-	if k, h := known(x, 0, p), e.held(p); k > float64(h) {
-		t.Errorf("%v tokens are believed to be there, and %d are", k, h)
+	const size = 64
+	p, q := newPrompt("a", size, 700, 74), newPrompt("a", size, 700, 111)
+	for name, c := range map[string]struct {
+		before *prompt   // computed for somebody of whom nothing is known
+		sent   []*prompt // together
+	}{
+		"it came just before": {sent: []*prompt{p, q, p}},
+		"it came long before": {before: p, sent: []*prompt{p, q}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := &fakeEngine{size: size, copies: map[uint64]int{}}
+			x := NewIndex(8 << 20)
+			x.Follow(0)
+			now := t0
+			if c.before != nil {
+				e.compute(c.before, nil, 1000, func(s *Stored) { x.Store(0, s, now) })
+			}
+			now = now.Add(time.Minute)
+			var claims []Claim
+			for _, o := range c.sent {
+				x.Insert(0, o.blocks)
+				c := Claim{Blocks: o.blocks, Bytes: int64(len(o.text)), Prompt: int64(o.tokens), Cached: -1, Sent: now}
+				now = now.Add(time.Millisecond)
+				e.compute(o, nil, 1000, func(s *Stored) { x.Store(0, s, now) })
+				c.First = now
+				claims = append(claims, c)
+			}
+			now = now.Add(100 * time.Millisecond)
+			for i := range claims {
+				x.Claim(0, &claims[i], now)
+			}
+			for range 12 {
+				now = now.Add(250 * time.Millisecond)
+				x.Settle(0, now)
+			}
+			last := p.chain[len(p.chain)-1]
+			e.copies[last]--
+			x.Remove(0, 0, []uint64{last}, now)
+			if k, h := known(x, 0, p), e.held(p); k > float64(h) {
+				t.Errorf("%v tokens are believed to be there, and %d are", k, h)
+			}
+		})
 	}
 }
