@@ -154,6 +154,7 @@ func feasible(t interface{ Fatalf(string, ...any) }, m *market, f *flow) {
 }
 
 func TestFlowEqualsBruteForce(t *testing.T) {
+	runs, gaveUp := 0, 0
 	rapid.Check(t, func(t *rapid.T) {
 		m, total := anyMarket(t, 3, 3, 3)
 		best := brute(m, total)
@@ -167,12 +168,18 @@ func TestFlowEqualsBruteForce(t *testing.T) {
 		for i := range start {
 			start[i] = rapid.Float64Range(0, 1).Draw(t, "start") * m.demand[i/m.regions]
 		}
-		f.solve(m, start)
+		if runs++; !f.warm(m, start) {
+			gaveUp++
+			f.solve(m, start)
+		}
 		feasible(t, m, &f)
 		if got := m.value(f.x); got > best+1e-6+0.001*math.Abs(best) || got < best-1e-6 {
 			t.Fatalf("warm costs %v, the best is %v", got, best)
 		}
 	})
+	if gaveUp > 3+runs/100 { // it does once in some thousands: see TestSolveWhereWarmGivesUp
+		t.Errorf("warm gave up %d of %d times", gaveUp, runs)
+	}
 }
 
 func TestFlowMeetsItsLowerBound(t *testing.T) {
@@ -186,10 +193,9 @@ func TestFlowMeetsItsLowerBound(t *testing.T) {
 		for i := range start {
 			start[i] = rapid.Float64Range(0, 1).Draw(t, "start") * m.demand[i/m.regions]
 		}
-		if f.warm(m, start) { // else it says itself that it gave up
-			proof(t, m, &f, "warm")
-		}
+		f.solve(m, start)
 		feasible(t, m, &f)
+		proof(t, m, &f, "warm")
 	})
 }
 
