@@ -1,12 +1,9 @@
 package main
 
 import (
-	"bufio"
 	"fmt"
 	"io"
 	"net/http"
-	"strconv"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -21,15 +18,18 @@ const (
 	faithApart  = 125 * time.Millisecond
 )
 
-// probes are equal requests at equal times, each for a prompt of its own.
-type probes struct{ n, most int }
+// probes are equal requests at equal times from the first on, each for a prompt of its own.
+type probes struct {
+	n, most int
+	first   time.Duration
+}
 
 func (p *probes) Next() (load.Arrival, error) {
 	if p.n == p.most {
 		return load.Arrival{}, io.EOF
 	}
 	p.n++
-	return load.Arrival{At: time.Duration(p.n) * faithApart, Prompt: []load.Piece{{ID: uint64(p.n) << 32, Tokens: 900}}, Output: 2}, nil
+	return load.Arrival{At: p.first + time.Duration(p.n)*faithApart, Prompt: []load.Piece{{ID: uint64(p.n) << 32, Tokens: 900}}, Output: 2}, nil
 }
 
 // faithPath measures what the way from a client to an engine and back costs this planet on this machine while nothing else
@@ -41,7 +41,7 @@ func faithPath(t *testing.T, w *world) time.Duration {
 		var mu sync.Mutex
 		var running sync.WaitGroup
 		for i, gw := range w.Of("regional") {
-			cfg := faithClient(t, w, gw.Addr["http"].String(), &probes{most: n})
+			cfg := faithClient(t, w, gw.Addr["http"].String(), &probes{most: n, first: time.Duration(i) * faithApart / 3}) // one region after another
 			cfg.OnOutcome = func(o load.Outcome) {
 				mu.Lock()
 				defer mu.Unlock()
@@ -54,7 +54,6 @@ func faithPath(t *testing.T, w *world) time.Duration {
 				t.Fatal(err)
 			}
 			running.Go(func() {
-				time.Sleep(time.Duration(i) * faithApart / 3) // one region after another
 				if err := g.Run(t.Context()); err != nil {
 					t.Error(err)
 				}
@@ -77,25 +76,19 @@ func faithPath(t *testing.T, w *world) time.Duration {
 func engineTTFT(t *testing.T, w *world) (sum time.Duration, n int) {
 	t.Helper()
 	for _, x := range w.Of("worker") {
-		resp, err := http.Get(fmt.Sprintf("http://%s/metrics", x.Addr["http"]))
+		page, err := fetch(http.DefaultClient, fmt.Sprintf("http://%s/metrics", x.Addr["http"]))
 		if err != nil {
 			t.Fatal(err)
 		}
-		lines := bufio.NewScanner(resp.Body)
-		for lines.Scan() {
-			name, value, _ := strings.Cut(lines.Text(), " ")
-			v, err := strconv.ParseFloat(value, 64)
-			if err != nil {
-				continue // a comment
-			}
-			switch name, _, _ = strings.Cut(name, "{"); name {
-			case "vllm:time_to_first_token_seconds_sum":
-				sum += time.Duration(v * float64(time.Second))
-			case "vllm:time_to_first_token_seconds_count":
-				n += int(v)
-			}
+		seconds, err := sample(page, "vllm:time_to_first_token_seconds_sum{")
+		if err != nil {
+			t.Fatal(err)
 		}
-		_ = resp.Body.Close()
+		count, err := sample(page, "vllm:time_to_first_token_seconds_count{")
+		if err != nil {
+			t.Fatal(err)
+		}
+		sum, n = sum+time.Duration(seconds*float64(time.Second)), n+int(count)
 	}
 	return sum, n
 }
