@@ -18,6 +18,14 @@ func appendPiece(dst []byte, p Piece) []byte {
 	return dst
 }
 
+// AppendText adds the text of a prompt that is made of these pieces, as a request's body has it.
+func AppendText(dst []byte, prompt []Piece) []byte {
+	for _, p := range prompt {
+		dst = appendPiece(dst, p)
+	}
+	return dst
+}
+
 // body writes the request. Outputs are exactly as long as asked for, as in benchmarks of engines.
 func (g *Generator) body(a *Arrival, model string) []byte {
 	b := make([]byte, 0, a.PromptTokens()*wordBytes+256)
@@ -28,10 +36,7 @@ func (g *Generator) body(a *Arrival, model string) []byte {
 	} else {
 		b = append(b, `,"prompt":"`...)
 	}
-	for _, p := range a.Prompt {
-		b = appendPiece(b, p)
-	}
-	b = append(b, '"')
+	b = append(AppendText(b, a.Prompt), '"')
 	if g.chat {
 		b = append(b, "}]"...)
 	}

@@ -49,7 +49,7 @@ func (r *run) newAgent(z *zone, name string) error {
 		return err
 	}
 	for _, s := range a.seats {
-		r.agenda.add(event{at: r.scrapeAfter(s), kind: evScrape, who: s.at})
+		r.agenda.add(event{at: r.scrapeAfter(s) + s.worker.warmed, kind: evScrape, who: s.at})
 	}
 	r.agenda.add(event{at: int64(local.PatrolEvery), kind: evPatrol, who: a.at})
 	return nil

@@ -6,6 +6,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -19,6 +20,7 @@ import (
 	"github.com/spillway-lb/spillway/internal/spec"
 	"github.com/spillway-lb/spillway/local"
 	"github.com/spillway-lb/spillway/local/discover"
+	"github.com/spillway-lb/spillway/local/pick"
 )
 
 // kinds are the workers of the zone that is run twice: of unlike speeds, so that hardly a choice is left to chance.
@@ -144,6 +146,13 @@ func real(t *testing.T, policy string, rate float64, seed uint64) (chosen []stri
 	return chosen, ttft, after
 }
 
+// twinKey is what an Agent that stands alone keeps a request of no session together by: the first KiB of its prompt, which begins
+// and ends with quotes in the body.
+func twinKey(q *load.Request) uint64 {
+	text := append(load.AppendText([]byte{'"'}, q.Prompt), '"')
+	return pick.KeyOf(pick.Seed(0, spec.TenantAlone, twinModel), text[:min(len(text), 1024)])
+}
+
 // simulated runs the same requests through the simulator, so long after the zone has started.
 func simulated(t *testing.T, policy string, rate float64, seed uint64, after time.Duration) (chosen []string, ttft Dist) {
 	var z Zone
@@ -157,8 +166,9 @@ func simulated(t *testing.T, policy string, rate float64, seed uint64, after tim
 	r := play(t, Scenario{
 		Fleet: Fleet{Regions: []Region{{Name: "here", Zones: []Zone{z}}}}, Seed: seed, Policy: policy, Duration: settled + time.Minute,
 		Workload: &arrivals{source: later}, Limits: func(q *load.Request) int { return q.Output },
-		Class:      func(*load.Request) spec.Class { return spec.Standard },                              // who names none gets it
-		noise:      func(worker int) *rand.Rand { return rand.New(rand.NewPCG(uint64(worker), 0x5717)) }, // gpu.Server's own
+		Class: func(*load.Request) spec.Class { return spec.Standard },                              // who names none gets it
+		noise: func(worker int) *rand.Rand { return rand.New(rand.NewPCG(uint64(worker), 0x5717)) }, // gpu.Server's own
+		key:   twinKey, warms: true,
 		OnDecision: func(d Decision) { at[d.Request] = d.Worker },
 	})
 	for id := range uint64(len(at)) {
@@ -168,7 +178,7 @@ func simulated(t *testing.T, policy string, rate float64, seed uint64, after tim
 }
 
 // TestTheSimulatorChoosesAsTheAgentDoes plays one log of requests through an Agent with its sockets and through the
-// simulator, with the same seed, under each policy. The same worker must be chosen for every request, also where chance breaks a tie, and the
+// simulator, with the same seed, under each policy there is. The same worker must be chosen for every request, also where chance breaks a tie, and the
 // first token must come at the same time, but for the API server's, which the simulator adds. At 20 a second engines emit
 // several first tokens in one step: which of them an Agent hears first is up to its goroutines, it learns in that order, and
 // each difference moves what comes after it: most choices must be the same all the same, and the times as they are
@@ -183,8 +193,13 @@ func TestTheSimulatorChoosesAsTheAgentDoes(t *testing.T) {
 		{"round_robin", 1, 1}, {"predictive", 1, 1}, {"predictive", 6, 1}, {"predictive", 20, .8}, {"power_of_two", 6, 1}, {"prefix_affinity", 6, 1},
 	}
 	if !raceOn {
-		for _, p := range []string{"weighted_random", "least_response_time", "prequal", "lmetric"} {
+		for _, p := range []string{"weighted_random", "least_response_time", "prequal", "lmetric", "consistent_hash", "overlap_cost"} {
 			list = append(list, twin{p, 6, 1})
+		}
+		for _, p := range pick.Policies() {
+			if !slices.ContainsFunc(list, func(c twin) bool { return c.policy == p }) {
+				list = append(list, twin{p, 2, 1})
+			}
 		}
 	}
 	for _, c := range list {

@@ -127,7 +127,7 @@ func (r *run) enter(x *ride, a *agent) {
 	ask := &r.ask
 	*ask = local.LabAsk{
 		Model: r.model(q.Model), Tenant: r.tenant(q.Tenant), Class: r.class(q), Prompt: int64(q.PromptTokens),
-		Bytes: int64(q.PromptTokens)*bytesPerToken + quotes, Retries: 1, Key: keyOf(q),
+		Bytes: int64(q.PromptTokens)*bytesPerToken + quotes, Retries: 1, Key: r.keyOf(q),
 	}
 	if r.s.Limits != nil {
 		ask.MaxTokens = r.s.Limits(q)
@@ -379,7 +379,12 @@ func (r *run) blocks(q *load.Request) []uint64 {
 }
 
 // keyOf is what a request is kept together by: its session.
-func keyOf(q *load.Request) uint64 { return q.Session | 1<<63 }
+func (r *run) keyOf(q *load.Request) uint64 {
+	if r.s.key != nil {
+		return r.s.key(q)
+	}
+	return q.Session | 1<<63
+}
 
 func (r *run) class(q *load.Request) spec.Class {
 	if r.s.Class != nil && !r.s.Anonymous {

@@ -72,7 +72,10 @@ type Scenario struct {
 	// OnDecision is told of each placement, in order; nil: nobody.
 	OnDecision func(Decision)
 
-	noise func(worker int) *rand.Rand // of the workers' steps, where a test wants another's; nil: by Seed
+	// What a test that plays a run beside an Agent wants as that has it.
+	noise func(worker int) *rand.Rand // of the workers' steps; nil: by Seed
+	key   func(*load.Request) uint64  // what consistent_hash keeps a request together by; nil: by its Session
+	warms bool                        // workers are looked at again only after their first request, which warms them; else that was long ago
 }
 
 // Workload hands out requests in order of time and is told of their ends. See load.Feed.

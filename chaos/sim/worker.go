@@ -26,6 +26,7 @@ type worker struct {
 	stalled int
 	// slowdown is its group's.
 	slowdown float64
+	warmed   int64 // ns from a zone's start until its first request was answered
 	declared discover.Worker
 	model    string
 	// before is what its engine had counted before it was last started anew.
@@ -59,7 +60,9 @@ func (r *run) newWorker(z *zone, g *Group, n int, rng *rand.Rand) (*worker, erro
 	if err != nil {
 		return nil, err
 	}
-	w.warmUp(r.time(0).Add(-time.Second))
+	if took := w.warmUp(r.time(0).Add(-time.Second)); r.s.warms {
+		w.warmed = int64(took)
+	}
 	w.slowdown = 1
 	if g.Slowdown > 0 {
 		w.slowdown = g.Slowdown
@@ -71,16 +74,21 @@ func (r *run) newWorker(z *zone, g *Group, n int, rng *rand.Rand) (*worker, erro
 	return w, nil
 }
 
-// warmUp has the engine answer the one request that an Agent sends before the first traffic.
-func (w *worker) warmUp(now time.Time) {
+// warmUp has the engine answer the one request that an Agent sends before the first traffic, and returns how long it took.
+func (w *worker) warmUp(now time.Time) time.Duration {
 	s, err := w.engine.Submit(now, gpu.Request{PromptTokens: 2, OutputTokens: 1})
 	for err == nil && !s.Done() {
 		next, ok := w.engine.Next()
 		if !ok {
-			return
+			return 0
 		}
 		w.engine.Advance(next)
 	}
+	if err != nil {
+		return 0
+	}
+	_, _, _, ended := s.Times()
+	return ended.Sub(now) + gpu.Finish
 }
 
 // counters are the worker's totals over all its lives.
