@@ -2,6 +2,7 @@ package regional
 
 import (
 	"math"
+	"slices"
 	"time"
 
 	"github.com/spillway-lb/spillway/internal/capacity"
@@ -72,7 +73,7 @@ func (r *rate) decay(now time.Time) {
 	}
 }
 
-// rates lists the flows that are still felt, as a summary carries them, and forgets the others.
+// rates lists the flows that are still felt, as and in the order in which a summary carries them, and forgets the others.
 func (d *demand) rates(now time.Time) []capacity.Demand {
 	out := make([]capacity.Demand, 0, len(d.flows))
 	for f, r := range d.flows {
@@ -87,6 +88,7 @@ func (d *demand) rates(now time.Time) []capacity.Demand {
 			RequestsPerSecMilli: int64(math.Ceil(r.requests / demandWindow.Seconds() * 1000)),
 		})
 	}
+	slices.SortFunc(out, capacity.Demand.Compare)
 	return out
 }
 

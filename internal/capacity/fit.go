@@ -9,33 +9,39 @@ import (
 // dropped (the first stays), amounts brought into range, names over the limit dropped, and the smallest demands, then
 // all round trips, networks, outcomes and uses, then all prefixes, then the last models left out until it fits in MaxEncoded. A lawful Summary comes back unchanged.
 func Fit(s Summary) Summary {
-	if s.check() == nil && s.roughly() <= MaxEncoded {
-		return s
-	}
-	if _, err := Encode(&s); err == nil {
+	if s.fits() {
 		return s
 	}
 	s = tidy(s)
 	for n := len(s.Demand); ; n /= 2 {
 		s.Demand = largest(s.Demand, n)
-		if _, err := Encode(&s); err == nil || n == 0 {
+		if s.fits() {
+			return s
+		}
+		if n == 0 {
 			break
 		}
-	}
-	if _, err := Encode(&s); err == nil {
-		return s
 	}
 	s.RTTs, s.Networks, s.Outcomes, s.Uses = nil, nil, nil, nil
 	for i := range s.Models {
 		s.Models[i].Prefixes, s.Models[i].Pools = nil, nil
 	}
-	for len(s.Models) > 0 {
-		if _, err := Encode(&s); err == nil {
-			break
-		}
+	for len(s.Models) > 0 && !s.fits() {
 		s.Models = s.Models[:len(s.Models)/2]
 	}
 	return s
+}
+
+// fits says whether Encode accepts s. Nearly always that is seen without encoding it.
+func (s *Summary) fits() bool {
+	if s.check() != nil {
+		return false
+	}
+	if s.roughly() <= MaxEncoded {
+		return true
+	}
+	_, err := marshal(summaryToPB(s))
+	return err == nil
 }
 
 // roughly is how many bytes s takes at most when it is encoded, without encoding it.

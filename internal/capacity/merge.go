@@ -128,6 +128,14 @@ func mergePrefixes(a, b []Prefix) []Prefix {
 	if len(b) == 0 {
 		return a
 	}
+	if out, ok := mergeLongest(a, b); ok {
+		return out
+	}
+	return mergeAny(a, b)
+}
+
+// mergeAny is mergePrefixes of lists in any order.
+func mergeAny(a, b []Prefix) []Prefix {
 	out := append(slices.Clone(a), b...)
 	slices.SortFunc(out, func(p, q Prefix) int {
 		return cmp.Or(cmp.Compare(p.Hash, q.Hash), cmp.Compare(q.Tokens, p.Tokens))
@@ -135,6 +143,35 @@ func mergePrefixes(a, b []Prefix) []Prefix {
 	out = slices.CompactFunc(out, func(p, q Prefix) bool { return p.Hash == q.Hash })
 	slices.SortFunc(out, comparePrefix)
 	return out[:min(len(out), MaxPrefixes)]
+}
+
+// mergeLongest is mergePrefixes of two lists that are in order, as those of lawful statements are; false for others.
+func mergeLongest(a, b []Prefix) (out []Prefix, ok bool) {
+	if !ascend(a) || !ascend(b) {
+		return nil, false
+	}
+	out = make([]Prefix, 0, min(len(a)+len(b), MaxPrefixes))
+	for len(out) < MaxPrefixes && (len(a) > 0 || len(b) > 0) {
+		next := &a
+		if len(a) == 0 || len(b) > 0 && comparePrefix(b[0], a[0]) < 0 {
+			next = &b
+		}
+		p := (*next)[0]
+		*next = (*next)[1:]
+		if !slices.ContainsFunc(out, func(q Prefix) bool { return q.Hash == p.Hash }) { // what comes first is the longest
+			out = append(out, p)
+		}
+	}
+	return out, true
+}
+
+func ascend(ps []Prefix) bool {
+	for i := 1; i < len(ps); i++ {
+		if comparePrefix(ps[i-1], ps[i]) >= 0 {
+			return false
+		}
+	}
+	return true
 }
 
 // add stops at MaxAmount, which is associative for amounts that are not negative.
@@ -145,8 +182,14 @@ func compareHardware(a, b Hardware) int { return strings.Compare(a.Name, b.Name)
 func compareAck(a, b Ack) int           { return strings.Compare(a.Parent, b.Parent) }
 
 func comparePrefix(a, b Prefix) int {
-	return cmp.Or(cmp.Compare(b.Tokens, a.Tokens), cmp.Compare(a.Hash, b.Hash))
+	if a.Tokens != b.Tokens {
+		return cmp.Compare(b.Tokens, a.Tokens)
+	}
+	return cmp.Compare(a.Hash, b.Hash)
 }
+
+// Compare orders demands as a Summary lists them: by service, model, then cell.
+func (d Demand) Compare(o Demand) int { return compareDemand(d, o) }
 
 func compareDemand(a, b Demand) int {
 	if c := strings.Compare(a.Service, b.Service); c != 0 {

@@ -61,10 +61,13 @@ func NetworkPrefix(n uint64) (netip.Prefix, bool) {
 
 // Compare orders networks as a Summary lists them: by service, cell, then number.
 func (n Network) Compare(o Network) int {
-	if c := strings.Compare(n.Service, o.Service); c != 0 {
-		return c
+	if n.Service != o.Service {
+		return strings.Compare(n.Service, o.Service)
 	}
-	return cmp.Or(strings.Compare(n.Cell, o.Cell), cmp.Compare(n.Number, o.Number))
+	if n.Cell != o.Cell {
+		return strings.Compare(n.Cell, o.Cell)
+	}
+	return cmp.Compare(n.Number, o.Number)
 }
 
 func compareNetwork(a, b Network) int { return a.Compare(b) }
@@ -92,6 +95,12 @@ func checkNetworks(ns []Network) error {
 		}
 		if _, ok := NetworkPrefix(n.Number); !ok {
 			return fmt.Errorf("%#x is no network", n.Number)
+		}
+		if i > 0 && ns[i-1].Service == n.Service && ns[i-1].Cell == n.Cell {
+			if err := checkAmount(n.TokensPerSec); err != nil {
+				return err
+			}
+			continue
 		}
 		if err := cmp.Or(checkName("service", n.Service, true), checkName("cell", n.Cell, true), checkAmount(n.TokensPerSec)); err != nil {
 			return err
