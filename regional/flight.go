@@ -65,10 +65,10 @@ func (g *Gateway) land(p *passage) {
 // stream that has fallen silent is ended. A place is lost when nobody speaks for it: no local's statement and, for a
 // peer's gateway, no directive. A connection that failed says less: the others to the same place may be well. The caller
 // holds the lock.
-func (g *Gateway) reap(v *zone.View, heard map[string]bool, now time.Time) {
+func (g *Gateway) reap(v *zone.View, heard func(endpoint string) bool, now time.Time) {
 	left := maxReaped
 	for endpoint, at := range g.places {
-		if heard[endpoint] {
+		if heard(endpoint) {
 			at.lostSince = time.Time{}
 			continue
 		}

@@ -2,12 +2,12 @@ package regional
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/spillway-lb/spillway/internal/capacity"
 	"github.com/spillway-lb/spillway/internal/identity"
 	"github.com/spillway-lb/spillway/internal/rhythm"
-	"github.com/spillway-lb/spillway/internal/uplink"
 	"github.com/spillway-lb/spillway/regional/zone"
 )
 
@@ -87,7 +87,7 @@ func (g *Gateway) rebuild(now time.Time) {
 	}
 	children := g.book.View(now).Children
 	g.callRoll(children)
-	heard := st.gateways() // endpoints that somebody speaks for
+	near := map[string]bool{} // endpoints of locals that speak
 	v := &zone.View{Locals: make([]zone.Local, 0, len(children)), Drained: st.drained(g.cfg.Region, "", now)}
 	for _, c := range children {
 		if c.State == capacity.Lost && c.Age > forgetAfter || !st.hasZone(c.Summary.Path.Zone) {
@@ -96,7 +96,7 @@ func (g *Gateway) rebuild(now time.Time) {
 			continue
 		}
 		if c.State != capacity.Lost {
-			heard[c.Summary.Endpoint] = true
+			near[c.Summary.Endpoint] = true
 		}
 		v.Locals = append(v.Locals, zone.Local{
 			Summary: c.Summary, State: g.doubt(c.State, c.Summary.Endpoint), Age: c.Age,
@@ -105,7 +105,7 @@ func (g *Gateway) rebuild(now time.Time) {
 	}
 	v.Peers = g.peersOf(st, now)
 	g.view.Store(v)
-	g.reap(v, heard, now)
+	g.reap(v, func(endpoint string) bool { return near[endpoint] || st.speaks(endpoint) }, now)
 }
 
 // doubt lowers a state for an endpoint that is under suspicion.
@@ -120,17 +120,15 @@ func (g *Gateway) peersOf(st *state, now time.Time) []zone.Peer {
 	if !st.ready() {
 		return nil
 	}
-	peers := make([]zone.Peer, 0, len(st.directive.Peers))
-	for i := range st.directive.Peers {
-		p := &st.directive.Peers[i]
-		r := st.spec.Region(p.Region)
-		if r == nil || p.Region == g.cfg.Region {
-			continue
-		}
-		age := p.Age + max(now.Sub(st.received), 0)
+	peers := make([]zone.Peer, 0, len(st.peers))
+	since := max(now.Sub(st.received), 0)
+	for i := range st.peers {
+		basis := &st.peers[i]
+		p := &st.directive.Peers[basis.at]
+		age := p.Age + since
 		out := zone.Peer{
-			Region: p.Region, Summary: p.Summary, Age: age, State: peerState(age, st.spillFresh()), RTT: p.RTT, Residency: r.Residency,
-			Drained: st.drained(p.Region, "", now), Gateways: g.trusted(p.Gateways),
+			Region: p.Region, Summary: p.Summary, Age: age, State: peerState(age, st.spillFresh()), RTT: p.RTT, Residency: basis.region.Residency,
+			Drained: st.drained(p.Region, "", now), Gateways: g.trusted(basis.gateways),
 		}
 		peers = append(peers, out)
 	}
@@ -138,19 +136,15 @@ func (g *Gateway) peersOf(st *state, now time.Time) []zone.Peer {
 }
 
 // trusted leaves out gateways under suspicion, unless they are all there is.
-func (g *Gateway) trusted(all []uplink.PeerGateway) []zone.PeerGateway {
-	out := make([]zone.PeerGateway, 0, len(all))
-	for _, suspects := range []bool{false, true} {
-		for _, x := range all {
-			if _, bad := g.suspects[x.Endpoint]; bad == suspects && x.Endpoint != "" {
-				out = append(out, zone.PeerGateway(x))
-			}
-		}
-		if len(out) > 0 {
-			break
-		}
+func (g *Gateway) trusted(all []zone.PeerGateway) []zone.PeerGateway {
+	bad := func(x zone.PeerGateway) bool { _, is := g.suspects[x.Endpoint]; return is }
+	if len(g.suspects) == 0 || !slices.ContainsFunc(all, bad) {
+		return all
 	}
-	return out
+	if out := slices.DeleteFunc(slices.Clone(all), bad); len(out) > 0 {
+		return out
+	}
+	return all
 }
 
 func peerState(age, fresh time.Duration) capacity.Freshness {

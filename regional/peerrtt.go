@@ -32,7 +32,14 @@ const (
 type peerRTTs struct {
 	mu      sync.Mutex
 	regions map[string]*networkRTT
+	cells   []peerCell // one for each region, in order
+	// said is what was reported of them at made, and stays so until lapses; nil when something was measured since.
+	said         []capacity.RTT
+	made, lapses time.Time
 }
+
+// peerCell is a region as a summary names it.
+type peerCell struct{ cell, region string }
 
 func newPeerRTTs() *peerRTTs { return &peerRTTs{regions: map[string]*networkRTT{}} }
 
@@ -50,7 +57,11 @@ func (p *peerRTTs) add(region string, rtt time.Duration, now time.Time) {
 		}
 		n = &networkRTT{at: now}
 		p.regions[region] = n
+		c := peerCell{capacity.CellOfRegion(region), region}
+		at, _ := slices.BinarySearchFunc(p.cells, c, comparePeerCell)
+		p.cells = slices.Insert(p.cells, at, c)
 	}
+	p.said = nil
 	n.ring[n.taken%rttRing] = uint32(min(rtt.Microseconds(), math.MaxUint32))
 	n.taken++
 	n.weight = min(n.weightAt(now)+1, maxNetworkWeight)
@@ -68,28 +79,49 @@ func (p *peerRTTs) since(region string, now time.Time) time.Duration {
 }
 
 // report adds the peers to a list of cells, as a summary carries them. Ages are told to the minute: what has changed takes
-// room in each statement.
+// room in each statement. The slice is shared: do not modify it.
 func (p *peerRTTs) report(cells []capacity.RTT, now time.Time) []capacity.RTT {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if len(p.regions) == 0 {
 		return cells
 	}
-	out := slices.Clone(cells)
-	for region, n := range p.regions {
-		age := max(now.Sub(n.at), 0)
-		if age > geo.MeasuredFor {
-			delete(p.regions, region)
-			continue
-		}
-		weight := int64(math.Round(n.weightAt(n.at.Add(age.Truncate(time.Minute)))))
-		out = append(out, capacity.RTT{
-			Cell: capacity.CellOfRegion(region), Samples: weight, TotalMicros: weight * int64(n.median()), AgeSec: int64(age.Truncate(time.Minute) / time.Second),
-		})
+	if p.said == nil || now.Before(p.made) || !now.Before(p.lapses) {
+		p.say(now)
 	}
-	slices.SortFunc(out, func(a, b capacity.RTT) int { return strings.Compare(a.Cell, b.Cell) })
+	if len(cells) == 0 {
+		return p.said
+	}
+	out := slices.Concat(cells, p.said)
+	if byCell := func(a, b capacity.RTT) int { return strings.Compare(a.Cell, b.Cell) }; !slices.IsSortedFunc(out, byCell) {
+		slices.SortFunc(out, byCell)
+	}
 	return out
 }
+
+// say makes the report of the peers anew, and forgets those that were measured too long ago.
+func (p *peerRTTs) say(now time.Time) {
+	p.made, p.lapses = now, now.Add(time.Minute)
+	p.said = make([]capacity.RTT, 0, len(p.cells))
+	p.cells = slices.DeleteFunc(p.cells, func(c peerCell) bool {
+		n := p.regions[c.region]
+		age := max(now.Sub(n.at), 0)
+		if age > geo.MeasuredFor {
+			delete(p.regions, c.region)
+			return true
+		}
+		age = age.Truncate(time.Minute)
+		if next := n.at.Add(min(age+time.Minute, geo.MeasuredFor+1)); next.Before(p.lapses) {
+			p.lapses = next
+		}
+		weight := int64(math.Round(n.weightAt(n.at.Add(age))))
+		p.said = append(p.said, capacity.RTT{Cell: c.cell, Samples: weight, TotalMicros: weight * int64(n.median()), AgeSec: int64(age / time.Second)})
+		return false
+	})
+	p.said = slices.Clip(p.said)
+}
+
+func comparePeerCell(a, b peerCell) int { return strings.Compare(a.cell, b.cell) }
 
 // meterPeers makes a transport to peers tell how far they are whenever it connects to one.
 func (g *Gateway) meterPeers(t *http.Transport) {

@@ -86,6 +86,9 @@ func (t *rtts) drop(now time.Time) {
 }
 
 func (n *networkRTT) weightAt(now time.Time) float64 {
+	if !now.After(n.at) {
+		return n.weight
+	}
 	return n.weight * math.Exp2(-max(now.Sub(n.at), 0).Hours()/rttHalfLife.Hours())
 }
 
@@ -93,6 +96,9 @@ func (n *networkRTT) weightAt(now time.Time) float64 {
 func (n *networkRTT) median() uint32 {
 	sorted := n.ring
 	s := sorted[:min(n.taken, rttRing)]
+	if len(s) == 1 {
+		return s[0]
+	}
 	slices.Sort(s)
 	return s[(len(s)-1)/2]
 }

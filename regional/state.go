@@ -18,6 +18,9 @@ type state struct {
 	// prefixSeed is what sketches of prefixes are compared by; 0: they are not.
 	prefixSeed uint64
 
+	peers  []peerBasis
+	spoken map[string]bool // endpoints of the peers' gateways that the global tier hears from
+
 	terms map[string]tenant.Terms // of tenants that have asked; the gateway's lock guards it
 }
 
@@ -26,6 +29,7 @@ func newState(d *uplink.Directive, s *spec.Spec, region string, now time.Time) *
 	if s != nil {
 		st.home = s.Region(region)
 	}
+	st.readPeers(region)
 	return st
 }
 
@@ -61,20 +65,6 @@ func (s *state) drained(region, zone string, now time.Time) bool {
 		}
 	}
 	return false
-}
-
-// gateways are the endpoints of the peers' gateways that the global tier hears from.
-func (s *state) gateways() map[string]bool {
-	out := map[string]bool{}
-	if s == nil {
-		return out
-	}
-	for i := range s.directive.Peers {
-		for _, x := range s.directive.Peers[i].Gateways {
-			out[x.Endpoint] = true
-		}
-	}
-	return out
 }
 
 // service is the spec's service behind a Host header: by its name, by a region's child name of it, or the only one.
