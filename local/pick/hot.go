@@ -21,7 +21,8 @@ const (
 // Hot finds the beginnings of prompts that are worth telling other tiers of: those that save the most tokens, by how often
 // they were asked for lately. It has one writer and no lock, and is bounded.
 type Hot struct {
-	at map[uint64]*hot
+	at  map[uint64]*hot
+	all hotHeap // scratch of Sketch
 }
 
 type hot struct {
@@ -30,6 +31,8 @@ type hot struct {
 	tokens int64
 	parent uint64 // the next shorter beginning of the same prompt; 0 for none
 	block  uint64 // by which the Index knows it
+	// covered are the hits of the most asked for beginning in the sketch that goes through it; scratch of Sketch.
+	covered float64
 }
 
 // NewHot counts nothing yet.
@@ -96,30 +99,28 @@ func (h *Hot) evict(now time.Time) {
 // Sketch is at most n of the beginnings that some worker is still believed to have cached, those that are worth the most,
 // as a summary lists them: the longest first. A beginning whose requests nearly all go on in a longer one is left to it.
 func (h *Hot) Sketch(x *Index, n int, now time.Time) []capacity.Prefix {
-	type entry struct {
-		mark  uint64
-		worth float64
-	}
-	var all []entry
+	h.all = h.all[:0]
 	for mark, e := range h.at {
-		if _, held := x.entries.get(e.block); held && e.tokens > 0 {
-			all = append(all, entry{mark, e.worth(now)})
+		e.covered = 0
+		if e.tokens > 0 {
+			rate := e.rate(now)
+			h.all = append(h.all, hotEntry{mark: mark, rate: rate, worth: rate * float64(e.tokens), of: e})
 		}
 	}
-	slices.SortFunc(all, func(a, b entry) int { return cmp.Or(cmp.Compare(b.worth, a.worth), cmp.Compare(a.mark, b.mark)) })
-	covered := map[uint64]float64{} // hits of the longest-lived beginning chosen that goes through
+	h.all.order()
 	var out []capacity.Prefix
-	for _, c := range all {
-		e := h.at[c.mark]
-		if len(out) == n {
-			break
-		}
-		if covered[c.mark] >= coveredBy*e.rate(now) {
+	for len(h.all) > 0 && len(out) < n {
+		c := h.all.pop()
+		if _, held := x.entries.get(c.of.block); !held || c.of.covered >= coveredBy*c.rate {
 			continue
 		}
-		out = append(out, capacity.Prefix{Hash: c.mark, Tokens: e.tokens})
-		for p := e; p != nil && p.parent != 0; p = h.at[p.parent] {
-			covered[p.parent] = max(covered[p.parent], e.rate(now))
+		out = append(out, capacity.Prefix{Hash: c.mark, Tokens: c.of.tokens})
+		for at := c.of.parent; at != 0; {
+			p := h.at[at]
+			if p == nil {
+				break
+			}
+			p.covered, at = max(p.covered, c.rate), p.parent
 		}
 	}
 	slices.SortFunc(out, func(a, b capacity.Prefix) int {
