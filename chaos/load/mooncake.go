@@ -36,7 +36,8 @@ func newMooncake(r io.Reader, seed uint64) *mooncake {
 type mooncake struct {
 	scanner *bufio.Scanner
 	rng     *rand.Rand
-	merge   bool // blocks whose ids follow each other become one piece
+	merge   bool      // blocks whose ids follow each other become one piece
+	known   []Arrival // all of the trace, where they are kept: then nothing is scanned
 	line    int
 	primed  bool
 	rounded bool
@@ -114,6 +115,9 @@ func (s *mooncake) read() bool {
 	if s.end != nil {
 		return false
 	}
+	if len(s.known) > 0 {
+		return s.recall()
+	}
 	if !s.scanner.Scan() {
 		s.end = io.EOF
 		if err := s.scanner.Err(); err != nil {
@@ -127,6 +131,19 @@ func (s *mooncake) read() bool {
 		s.end = fmt.Errorf("line %d: %w", s.line, err)
 		return false
 	}
+	s.ahead = append(s.ahead, a)
+	return true
+}
+
+// recall is read of a trace that is kept.
+func (s *mooncake) recall() bool {
+	if s.line == len(s.known) {
+		s.end = io.EOF
+		return false
+	}
+	a := s.known[s.line]
+	a.Prompt = slices.Clone(a.Prompt)
+	s.line++
 	s.ahead = append(s.ahead, a)
 	return true
 }

@@ -2,6 +2,7 @@ package load
 
 import (
 	"bufio"
+	"bytes"
 	"compress/gzip"
 	"errors"
 	"fmt"
@@ -13,17 +14,17 @@ import (
 type Trace struct {
 	Source
 	name string
-	file *os.File
+	file *opened
 }
 
 // OpenTrace opens a trace in the Azure or the Mooncake format or a Recorder's, gzip or plain; which it is shows in its
 // first bytes.
 func OpenTrace(path string, seed uint64) (*Trace, error) {
-	file, err := os.Open(path)
+	file, err := openFile(path)
 	if err != nil {
-		return nil, fmt.Errorf("opening the trace: %w", err)
+		return nil, err
 	}
-	source, err := ReadTrace(file, seed)
+	source, err := readSource(file.Reader, seed)
 	if err != nil {
 		file.Close()
 		return nil, fmt.Errorf("opening the trace %s: %w", path, err)
@@ -49,6 +50,11 @@ func ReadTrace(r io.Reader, seed uint64) (Source, error) {
 	if err != nil {
 		return nil, err
 	}
+	return readSource(buffered, seed)
+}
+
+// readSource reads a trace that is not zipped.
+func readSource(buffered *bufio.Reader, seed uint64) (Source, error) {
 	first, err := buffered.Peek(1)
 	switch {
 	case err != nil:
@@ -83,10 +89,18 @@ func unzip(r io.Reader) (*bufio.Reader, error) {
 // opened is a file, unzipped.
 type opened struct {
 	*bufio.Reader
-	file *os.File
+	file *os.File // nil for one that is kept
 }
 
 func openFile(path string) (*opened, error) {
+	if text, ok := files.text(path); ok {
+		return &opened{Reader: bufio.NewReader(bytes.NewReader(text))}, nil
+	}
+	return streamFile(path)
+}
+
+// streamFile opens a file that is read as it is played.
+func streamFile(path string) (*opened, error) {
 	file, err := os.Open(path)
 	if err != nil {
 		return nil, fmt.Errorf("opening the trace: %w", err)
@@ -100,4 +114,9 @@ func openFile(path string) (*opened, error) {
 }
 
 // Close closes the file.
-func (o *opened) Close() error { return o.file.Close() }
+func (o *opened) Close() error {
+	if o.file == nil {
+		return nil
+	}
+	return o.file.Close()
+}

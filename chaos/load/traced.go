@@ -37,20 +37,33 @@ func (w *Workload) traced(name string) (Roots, error) {
 		}
 		speed = w.Rate / own
 	}
-	t, err := OpenTrace(path, w.Seed)
+	t, err := openTraced(path, w.Seed)
 	if err != nil {
 		return nil, err
-	}
-	if m, ok := t.Source.(*mooncake); ok {
-		m.merge = true
 	}
 	by := Scale{Rate: speed, MaxPrompt: w.MaxPrompt, MaxOutput: w.MaxOutput}
 	return &traced{w: w, path: path, by: by, source: Scaled(t, by), file: t}, nil
 }
 
+// openTraced opens a trace, of which what is kept is not parsed again.
+func openTraced(path string, seed uint64) (*Trace, error) {
+	t, err := OpenTrace(path, seed)
+	if err != nil {
+		return nil, err
+	}
+	if m, ok := t.Source.(*mooncake); ok {
+		m.merge, m.known = true, files.known(path)
+	}
+	return t, nil
+}
+
 // ownRate is a trace's requests per second.
 func ownRate(path string) (float64, error) {
-	t, err := OpenTrace(path, 0)
+	return files.rateOf(path, func() (float64, error) { return measureRate(path) })
+}
+
+func measureRate(path string) (float64, error) {
+	t, err := openTraced(path, 0)
 	if err != nil {
 		return 0, err
 	}
@@ -113,12 +126,9 @@ func (t *traced) again() error {
 	if err := t.file.Close(); err != nil {
 		return err
 	}
-	f, err := OpenTrace(t.path, t.w.Seed)
+	f, err := openTraced(t.path, t.w.Seed)
 	if err != nil {
 		return err
-	}
-	if m, ok := f.Source.(*mooncake); ok {
-		m.merge = true
 	}
 	t.lap++
 	t.source, t.file = Scaled(f, t.by), f
