@@ -113,6 +113,8 @@ func (g *Gateway) restore(now time.Time) error {
 		g.log.Warn("the kept directive is unreadable and passed over", telemetry.Err(err))
 		return nil
 	}
-	g.enact(newState(d, s, g.cfg.Region, now))
+	st := newState(d, s, g.cfg.Region, now)
+	st.kept = true
+	g.enact(st)
 	return nil
 }

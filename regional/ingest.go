@@ -18,8 +18,12 @@ const (
 	forgetAfter = 10 * time.Minute
 	// suspectFor is how long an endpoint that refused a connection counts as lost.
 	suspectFor = time.Second
+	// absentFor is for how long it does if nobody tells of its region any more: both may be cut off.
+	absentFor = 30 * time.Second
 	// peerLost is when a peer's summary, which has come through the global tier, means nothing any more.
 	peerLost = 10 * time.Second
+	// peerUnheard is for how long after the global tier's last word a peer that was well by it may still be asked.
+	peerUnheard = 10 * time.Minute
 )
 
 // onSummary takes a local's statement and credits it with the tickets that it counts.
@@ -56,10 +60,20 @@ func (g *Gateway) onLost(_ identity.ID, p capacity.Path) {
 
 // suspect counts an endpoint as lost for a moment: a connection to it failed, and its own silence would be noticed later.
 func (g *Gateway) suspect(endpoint string) {
+	now := time.Now()
 	g.mu.Lock()
-	g.suspects[endpoint] = time.Now().Add(suspectFor)
+	g.suspectAt(endpoint, now)
 	g.mu.Unlock()
-	g.rebuild(time.Now())
+	g.rebuild(now)
+}
+
+// suspectAt writes the suspicion down. The caller holds the lock.
+func (g *Gateway) suspectAt(endpoint string, now time.Time) {
+	d := suspectFor
+	if g.view.Load().Unheard(endpoint) {
+		d = absentFor
+	}
+	g.suspects[endpoint] = now.Add(d)
 }
 
 // refresh asks for a new view; calls that come faster than views are built become one.
@@ -130,9 +144,25 @@ func (g *Gateway) peersOf(st *state, now time.Time) []zone.Peer {
 			Region: p.Region, Summary: p.Summary, Age: age, State: peerState(age, st.spillFresh()), RTT: p.RTT, Residency: basis.region.Residency,
 			Drained: st.drained(p.Region, "", now), Gateways: g.trusted(basis.gateways),
 		}
+		if out.State != capacity.Fresh && g.unheard(st, p.Age, basis.gateways, now) {
+			out.State, out.Unheard = capacity.Stale, true
+		}
 		peers = append(peers, out)
 	}
 	return peers
+}
+
+// unheard says that a peer's word is old only because the global tier is silent, which says nothing of the peer. One whose
+// gateways all failed a connection lately may well be gone itself.
+func (g *Gateway) unheard(st *state, age time.Duration, gateways []zone.PeerGateway, now time.Time) bool {
+	silent, fresh := now.Sub(st.received), st.spillFresh()
+	if st.kept || age >= fresh || silent < fresh || silent > peerUnheard {
+		return false
+	}
+	return slices.ContainsFunc(gateways, func(x zone.PeerGateway) bool {
+		_, bad := g.suspects[x.Endpoint]
+		return !bad
+	})
 }
 
 // trusted leaves out gateways under suspicion, unless they are all there is.

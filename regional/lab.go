@@ -69,7 +69,7 @@ func (l *Lab) Look(now time.Time) { l.g.rebuild(now) }
 
 // Suspect counts an endpoint as lost for a moment: a connection to it failed.
 func (l *Lab) Suspect(endpoint string, now time.Time) {
-	l.g.suspects[endpoint] = now.Add(suspectFor)
+	l.g.suspectAt(endpoint, now)
 	l.g.rebuild(now)
 }
 

@@ -15,6 +15,7 @@ type state struct {
 	spec      *spec.Spec   // nil when nothing was declared yet
 	home      *spec.Region // this region; nil when the spec does not list it
 	received  time.Time    // when the directive came, by the local clock
+	kept      bool         // it is from the disk: nobody knows how old its peers' words are
 	// prefixSeed is what sketches of prefixes are compared by; 0: they are not.
 	prefixSeed uint64
 

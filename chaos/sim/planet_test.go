@@ -65,6 +65,25 @@ func TestAFullRegionSpills(t *testing.T) {
 	}
 }
 
+// TestAFullRegionSpillsWithoutTheGlobalTier: gateways go on with peers as they were when that was lost, and ask them.
+func TestAFullRegionSpillsWithoutTheGlobalTier(t *testing.T) {
+	s := around(t, 14, 1)
+	s.Duration = 45 * time.Second
+	s.Faults = []Fault{{At: 10 * time.Second, Kind: GlobalDead}}
+	_, list := placed(t, s)
+	away := 0
+	late := between(list, 25*time.Second, 45*time.Second)
+	for _, d := range late {
+		if d.Region != s.Fleet.Regions[0].Name {
+			away++
+		}
+	}
+	t.Logf("%d of %d requests were served elsewhere", away, len(late))
+	if away*20 < len(late) {
+		t.Errorf("%d of %d requests were served elsewhere: nobody spills once the global tier is gone", away, len(late))
+	}
+}
+
 // TestEvenLoadStaysAtHome: without need nobody crosses an ocean.
 func TestEvenLoadStaysAtHome(t *testing.T) {
 	r := play(t, around(t, 6, .34, .33, .33))

@@ -42,6 +42,12 @@ func rng() *rand.Rand { return rand.New(rand.NewPCG(1, 2)) }
 
 func with[T any](v T, change func(*T)) T { change(&v); return v }
 
+// unheard is a peer of which nobody tells any more.
+func unheard(p zone.Peer) zone.Peer {
+	p.State, p.Unheard = capacity.Stale, true
+	return p
+}
+
 func TestChoose(t *testing.T) {
 	busy, free := model("m", 20_000), model("m", 0)
 	none := with(free, func(m *capacity.Model) { m.Ready = 0 })
@@ -82,6 +88,8 @@ func TestChoose(t *testing.T) {
 		{"the sooner peer", zone.View{Locals: []zone.Local{local("a", busy)}, Peers: []zone.Peer{peer("ams", 10*time.Millisecond, free)}}, nil, "ams:1", zone.ReasonPeerSooner},
 		{"not for less than RTT and margin", zone.View{Locals: []zone.Local{local("a", model("m", 1000))}, Peers: []zone.Peer{peer("ams", 90*time.Millisecond, free)}}, nil, "a:1", zone.ReasonSoonest},
 		{"not to stale headroom", zone.View{Locals: []zone.Local{local("a", busy)}, Peers: []zone.Peer{with(peer("ams", 10*time.Millisecond, free), func(p *zone.Peer) { p.State = capacity.Stale })}}, nil, "a:1", zone.ReasonSoonest},
+		{"to a peer of which nobody can tell any more", zone.View{Locals: []zone.Local{local("a", busy)}, Peers: []zone.Peer{unheard(peer("ams", 10*time.Millisecond, free))}}, nil, "ams:1", zone.ReasonPeerSooner},
+		{"not to one that had no headroom then", zone.View{Locals: []zone.Local{local("a", busy)}, Peers: []zone.Peer{unheard(peer("ams", 10*time.Millisecond, with(free, func(m *capacity.Model) { m.Headroom = [3]int64{} })))}}, nil, "a:1", zone.ReasonSoonest},
 		{"not without headroom", zone.View{Locals: []zone.Local{local("a", busy)}, Peers: []zone.Peer{peer("ams", 10*time.Millisecond, with(free, func(m *capacity.Model) { m.Headroom = [3]int64{} }))}}, nil, "a:1", zone.ReasonSoonest},
 		{"never twice", zone.View{Peers: []zone.Peer{peer("ams", 10*time.Millisecond, free)}}, func(q *zone.Query) { q.Hops = 1 }, "", zone.ReasonNoneServes},
 		{"not when policy forbids", zone.View{Peers: []zone.Peer{peer("ams", 10*time.Millisecond, free)}}, func(q *zone.Query) { q.Spill = false }, "", zone.ReasonNoneServes},

@@ -139,7 +139,7 @@ func (p *Peer) barred(q *Query) (drop, held string) {
 // doubtful says why a query that could be served at home does not go to the peer; empty when it may.
 func (p *Peer) doubtful(q *Query, m *capacity.Model, now time.Time) (drop, held string) {
 	switch {
-	case p.State != capacity.Fresh:
+	case p.State != capacity.Fresh && !p.Unheard:
 		return DropNotFresh, HeldNotFresh
 	case m.Headroom[q.Class] <= 0:
 		return DropNoHeadroom, HeldNoHeadroom

@@ -16,6 +16,18 @@ type View struct {
 	Drained bool
 }
 
+// Unheard says that an endpoint is a gateway of a peer of which nobody tells any more.
+func (v *View) Unheard(endpoint string) bool {
+	for i := range v.Peers {
+		for _, g := range v.Peers[i].Gateways {
+			if g.Endpoint == endpoint {
+				return v.Peers[i].Unheard
+			}
+		}
+	}
+	return false
+}
+
 // Local is one instance of a zone.
 type Local struct {
 	Summary *capacity.Summary // its newest statement; never nil
@@ -37,6 +49,9 @@ type Peer struct {
 	RTT       time.Duration // from this region; zero when unknown
 	Residency []string      // the jurisdictions that it counts as
 	Drained   bool
+	// Unheard: whoever tells of peers is silent, and this one was well by the last word. It is asked all the same, for it lets in
+	// only what is sooner there by what it knows itself.
+	Unheard bool
 }
 
 // PeerGateway is where a peer takes requests from other regions.
