@@ -325,7 +325,8 @@ type Routing struct {
 	// is not held to it. Default 0.5.
 	SpillShare float64 `yaml:"spill_share" default:"0.5"`
 	// SpillFresh is how old a peer's word on its headroom may be for a request that could be served at home. Default 3s: the
-	// global tier passes it on each second.
+	// global tier passes it on each second. While that is silent itself, peers that were well by its last word are asked all the
+	// same, for ten minutes: they let in only what is sooner there.
 	SpillFresh Duration `yaml:"spill_fresh" default:"3s"`
 	// MaxBody bounds a request's body, in bytes. Default 8 MiB.
 	MaxBody int64 `yaml:"max_body" default:"8388608"`
