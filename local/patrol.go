@@ -73,7 +73,7 @@ func (f *floor) inspect(w *worker, now time.Time) (out bool) {
 		return false
 	}
 	before := w.breaker.State()
-	stalled := w.breaker.Stalled(f.expected(w, now), now)
+	stalled := w.breaker.MayStall(now) && w.breaker.Stalled(f.expected(w, now), now)
 	if stalled && before != health.Open {
 		f.eject(w, health.Stalled, now)
 	}

@@ -47,11 +47,22 @@ type Load struct {
 
 // StepTime returns how long a step with this load takes, without noise.
 func (p *Profile) StepTime(l Load) time.Duration {
+	prompts, sequences := p.fixed(&l)
+	return p.with(prompts, sequences, l.DecodeContext)
+}
+
+// fixed is what does not change from step to step of sequences that only decode, ms: for what is computed, and for their
+// number.
+func (p *Profile) fixed(l *Load) (computed, sequences float64) {
 	compute := float64(l.Prefill+l.Decodes) * p.TokenUS / 1e3
-	ms := max(p.BaseMS, compute) + 0.15*min(p.BaseMS, compute) +
-		float64(l.Prefill)*l.PrefillContext/1e3*p.AttentionUS/1e3 +
-		float64(l.DecodeContext)/1e3*p.ContextUS/1e3 +
-		float64(l.Decodes)*p.SequenceUS/1e3
+	computed = max(p.BaseMS, compute) + 0.15*min(p.BaseMS, compute) +
+		float64(l.Prefill)*l.PrefillContext/1e3*p.AttentionUS/1e3
+	return computed, float64(l.Decodes) * p.SequenceUS / 1e3
+}
+
+// with is a step's time with so many tokens of decoding sequences' context.
+func (p *Profile) with(computed, sequences float64, context int) time.Duration {
+	ms := computed + float64(context)/1e3*p.ContextUS/1e3 + sequences
 	return time.Duration(ms * float64(time.Millisecond))
 }
 

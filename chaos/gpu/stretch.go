@@ -24,24 +24,19 @@ func (e *Engine) plan() time.Duration {
 	if e.fast && x.may && e.pool.journal == nil {
 		steps = e.reach()
 	}
-	load := e.load
+	computed, sequences := e.profile.fixed(&e.load)
+	context := e.load.DecodeContext
 	var end time.Duration
 	for i := range steps {
-		end += e.duration(load, e.steps+uint64(i))
+		d := float64(e.profile.with(computed, sequences, context))
+		if i == 0 && e.load.Loaded > 0 { // while the step computes; only the first of a stretch loads
+			d = max(d, float64(e.load.Loaded*e.profile.KVBytes)/(e.hostGBps*float64(e.profile.TP)))
+		}
+		end += time.Duration(e.noise.step(e.steps+uint64(i), d) * e.slowdown)
 		x.ends = append(x.ends, end)
-		load.DecodeContext += load.Decodes
-		load.Loaded = 0 // a preempted sequence that comes back from the host's memory is loaded by the first step alone
+		context += e.load.Decodes
 	}
 	return end
-}
-
-// duration is a step's time on this host.
-func (e *Engine) duration(load Load, number uint64) time.Duration {
-	d := float64(e.profile.StepTime(load))
-	if load.Loaded > 0 { // while the step computes
-		d = max(d, float64(load.Loaded*e.profile.KVBytes)/(e.hostGBps*float64(e.profile.TP)))
-	}
-	return time.Duration(e.noise.step(number, d) * e.slowdown)
 }
 
 // reach is how many steps can be taken together at least: until the first sequence ends or the cache is full.

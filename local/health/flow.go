@@ -47,11 +47,18 @@ func (b *Breaker) Progress(now time.Time) {
 // Stalled says whether the worker has held requests and emitted nothing for longer than Stall plus what is expected,
 // the predicted time to its next byte. Of a worker whose last probe failed a quarter of Stall is believed.
 func (b *Breaker) Stalled(expected time.Duration, now time.Time) bool {
-	limit := b.cfg.Stall
+	return b.Silence(now) > b.patience()+max(expected, 0)
+}
+
+// MayStall says whether Stalled may be true, whatever is expected: the caller need not find that out otherwise.
+func (b *Breaker) MayStall(now time.Time) bool { return b.Silence(now) > b.patience() }
+
+// patience is for how long silence is nothing where nothing is expected.
+func (b *Breaker) patience() time.Duration {
 	if b.probes > 0 {
-		limit /= doubted
+		return b.cfg.Stall / doubted
 	}
-	return b.Silence(now) > limit+max(expected, 0)
+	return b.cfg.Stall
 }
 
 // Dead says whether the worker is out for what a dead process also does (it fails its probes, it stalls, it says that

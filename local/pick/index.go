@@ -238,18 +238,19 @@ func (x *Index) rebuild(words int) {
 }
 
 func (x *Index) set(h uint64, worker int32) {
-	at, ok := x.entries.get(h)
-	if !ok {
-		if n := len(x.free); n > 0 {
-			at, x.free = x.free[n-1], x.free[:n-1]
-		} else {
-			at = int32(len(x.counts))
-			x.counts = append(x.counts, 0)
-			for range x.words {
-				x.sets = append(x.sets, 0)
-			}
+	fresh, n := int32(len(x.counts)), len(x.free)
+	if n > 0 {
+		fresh = x.free[n-1]
+	}
+	at, isNew := x.entries.enter(h, fresh)
+	switch {
+	case isNew && n > 0:
+		x.free = x.free[:n-1]
+	case isNew:
+		x.counts = append(x.counts, 0)
+		for range x.words {
+			x.sets = append(x.sets, 0)
 		}
-		x.entries.put(h, at)
 	}
 	x.sets[int(at)*x.words+int(worker)>>6] |= 1 << (worker & 63)
 	x.counts[at]++

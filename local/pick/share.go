@@ -19,7 +19,9 @@ func (q *Query) Beginning() Prompt {
 // sequence by itself is more than what they hold together: a fleet whose prompts all start with the same 4,000 tokens
 // would be thought full at a fraction of what it can run.
 type shares struct {
-	blocks map[uint64]block
+	at     table // of each block that is used, in blocks
+	blocks []block
+	free   []int32 // places that nobody uses
 	// tokens that are reserved more than once.
 	tokens int64
 }
@@ -32,42 +34,61 @@ type block struct {
 
 // add books a running prompt in.
 func (s *shares) add(p Prompt) {
-	if len(p.Blocks) > 0 && s.blocks == nil {
-		s.blocks = make(map[uint64]block)
-	}
 	for i, h := range p.Blocks {
-		b := s.blocks[h]
-		if b.users++; b.users == 1 {
-			b.tokens = int32(float64(BlockSize(i)) * p.PerByte)
-		} else {
-			s.tokens += int64(b.tokens)
+		fresh, n := int32(len(s.blocks)), len(s.free)
+		if n > 0 {
+			fresh = s.free[n-1]
 		}
-		s.blocks[h] = b
+		at, isNew := s.at.enter(h, fresh)
+		if !isNew {
+			b := &s.blocks[at]
+			b.users++
+			s.tokens += int64(b.tokens)
+			continue
+		}
+		b := block{users: 1, tokens: int32(float64(BlockSize(i)) * p.PerByte)}
+		if n > 0 {
+			s.free, s.blocks[at] = s.free[:n-1], b
+		} else {
+			s.blocks = append(s.blocks, b)
+		}
 	}
 }
 
 // take books it out.
 func (s *shares) take(blocks []uint64) {
 	for _, h := range blocks {
-		b := s.blocks[h]
-		if b.users--; b.users <= 0 {
-			delete(s.blocks, h)
+		at, ok := s.at.get(h)
+		if !ok {
 			continue
 		}
-		s.tokens -= int64(b.tokens)
-		s.blocks[h] = b
+		b := &s.blocks[at]
+		if b.users--; b.users > 0 {
+			s.tokens -= int64(b.tokens)
+			continue
+		}
+		s.at.drop(h)
+		s.free = append(s.free, at)
 	}
+}
+
+// users are how many of those that run have a block.
+func (s *shares) users(h uint64) int32 {
+	if at, ok := s.at.get(h); ok {
+		return s.blocks[at].users
+	}
+	return 0
 }
 
 // common is how many tokens of a prompt are held by those that run. Who runs with a block runs with all before it.
 func (s *shares) common(p Prompt) int64 {
-	if len(s.blocks) == 0 {
+	if s.at.len() == 0 {
 		return 0
 	}
 	from, to := 0, len(p.Blocks)
 	for from < to {
 		mid := (from + to) / 2
-		if s.blocks[p.Blocks[mid]].users > 0 {
+		if s.users(p.Blocks[mid]) > 0 {
 			from = mid + 1
 		} else {
 			to = mid

@@ -44,13 +44,14 @@ func TestWhatIsSharedIsWhatBlocksSay(t *testing.T) {
 				}
 				s := &l.slots[id].shares
 				for h, n := range users {
-					if s.blocks[h].users != n {
-						t.Fatalf("block %x has %d users, not %d", h, s.blocks[h].users, n)
+					if s.users(h) != n {
+						t.Fatalf("block %x has %d users, not %d", h, s.users(h), n)
 					}
-					want += int64(n-1) * int64(s.blocks[h].tokens)
+					at, _ := s.at.get(h)
+					want += int64(n-1) * int64(s.blocks[at].tokens)
 				}
-				if len(s.blocks) != len(users) || s.tokens != want {
-					t.Fatalf("%d tokens of %d blocks are shared, not %d of %d", s.tokens, len(s.blocks), want, len(users))
+				if s.at.len() != len(users) || len(s.blocks)-len(s.free) != len(users) || s.tokens != want {
+					t.Fatalf("%d tokens of %d blocks are shared, not %d of %d", s.tokens, s.at.len(), want, len(users))
 				}
 				if a := l.Load(id, 1, now); a.Shared > a.KV {
 					t.Fatalf("of %d tokens %d are held twice", a.KV, a.Shared)

@@ -52,6 +52,23 @@ func (t *table) put(key uint64, place int32) {
 	*s = slotOf{key, place + 1}
 }
 
+// enter returns a key's place; one that is not there is put at fresh.
+func (t *table) enter(key uint64, fresh int32) (place int32, isNew bool) {
+	if 4*(t.n+1) > 3*len(t.slots) {
+		if place, ok := t.get(key); ok {
+			return place, false
+		}
+		t.resize(max(8, 2*len(t.slots)))
+	}
+	s := &t.slots[t.find(key)]
+	if s.place != 0 {
+		return s.place - 1, false
+	}
+	t.n++
+	*s = slotOf{key, fresh + 1}
+	return fresh, true
+}
+
 func (t *table) drop(key uint64) {
 	if t.n == 0 {
 		return

@@ -13,10 +13,18 @@ func TestTableIsAMap(t *testing.T) {
 		keys := rapid.Uint64Range(0, rapid.Uint64Range(1, 2000).Draw(t, "keys"))
 		for i := range rapid.IntRange(0, 3000).Draw(t, "steps") {
 			key := keys.Draw(t, "key")
-			if rapid.IntRange(0, 2).Draw(t, "what") == 0 {
+			switch rapid.IntRange(0, 3).Draw(t, "what") {
+			case 0:
 				x.drop(key)
 				delete(want, key)
-			} else {
+			case 1:
+				before, there := want[key]
+				if place, isNew := x.enter(key, int32(i)); isNew == there || there && place != before || !there && place != int32(i) {
+					t.Fatalf("key %d is at %d, new %v, before %d, %v", key, place, isNew, before, there)
+				}
+				x.put(key, int32(i))
+				want[key] = int32(i)
+			default:
 				x.put(key, int32(i))
 				want[key] = int32(i)
 			}
