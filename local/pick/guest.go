@@ -1,26 +1,36 @@
 package pick
 
-import "github.com/spillway-lb/spillway/internal/explain"
+import (
+	"math"
+
+	"github.com/spillway-lb/spillway/internal/explain"
+)
 
 // A guest is a request beyond its tenant's part of a zone, while others want theirs (queue.Guest). What a guest takes, the
 // others notice in two ways only, for a worker's engine shares each step among all that it holds: their prefill waits for
 // the step under way and shares the next one, and every step is as long as what is decoded in it. So a guest is let into
-// an engine in such pieces that neither is much: one prompt at a time, and a bounded batch. The rest waits in the
-// queue, where others pass it. That is Sarathi-Serve's bound on a step (OSDI'24, "stall-free batching": chunks of a few
-// hundred tokens, decodes first), kept from outside, because nobody outside chooses an engine's chunks.
+// an engine in such pieces that neither is much: a prompt when the one before it is nearly done, and a bounded batch. The
+// rest waits in the queue, where others pass it. That is Sarathi-Serve's bound on a step (OSDI'24, "stall-free batching":
+// chunks of a few hundred tokens, decodes first), kept from outside, because nobody outside chooses an engine's chunks.
+//
+// Engines must be kept busy all the same, or the zone serves less for being fair. A step without any prompt in it takes the
+// time for reading the weights whatever it decodes: so the next prompt is there before the last one's first token has
+// come back, and batches may grow to what prompts that come one after the other make of them. And who comes finds a choice
+// of workers: a long prompt is let in only while some others have no prefill at all.
 //
 // A guest whose prompt a worker has cached waits for that worker, for as long as computing it elsewhere takes: agents whose
 // turns are computed anew wherever there is room take all engines' time and each other's caches, and everybody's too.
 //
-// The bound on prefill is in tokens and not in seconds: rates are learned from answers, and under a flood these say least.
+// The bounds on prefill are in tokens and not in seconds: rates are learned from answers, and under a flood these say least.
 
 const (
 	// guestPrefill is how much prefill may stand in an engine when a guest joins it, what it must compute of its own prompt
-	// included, in tokens: what a step takes in about the time that it needs for reading the weights anyway (peak FLOP/s over
-	// bytes/s: 150 to 300 tokens from A100 to H200). A longer one must have the engine's prefill to itself.
-	guestPrefill = 256
+	// included, in tokens, as far as the clock says that it still stands there. It is what a step takes in two times or so
+	// the time that it needs for reading the weights anyway (peak FLOP/s over bytes/s: 150 to 300 tokens from A100 to H200). A
+	// longer one must have the engine's prefill to itself, and leaves some workers without any (View.calm).
+	guestPrefill = 450
 	// guestStep is how many times as long as that of a lone sequence a worker's step may become by guests.
-	guestStep = 1.5
+	guestStep = 2.0
 	// keptStep is that where its prompt is cached: all that a guest costs there are steps, and anywhere else a prompt.
 	keptStep = 3.0
 	// guestSeqs may be there in any case, whatever is believed of steps.
@@ -30,8 +40,9 @@ const (
 // hosts leaves the candidates that have room for a guest.
 func (v *View) hosts(rec *explain.Record) {
 	kept, keeper := v.cands[:0], v.keeper()
+	calm, wanted := v.calm()
 	for _, at := range v.cands {
-		if v.host(at, int(at) == keeper) && v.home(int(at), keeper) {
+		if v.host(at, int(at) == keeper, calm > wanted) && v.home(int(at), keeper) {
 			kept = append(kept, at)
 		} else if rec.On() {
 			rec.Candidate(v.Workers[at].Name).Drop(dropGuest.String())
@@ -40,11 +51,34 @@ func (v *View) hosts(rec *explain.Record) {
 	v.cands = kept
 }
 
-// host says whether a worker that has room has it for a guest.
-func (v *View) host(at int32, keeps bool) bool {
+// calm counts the workers that are up and have no prefill, and says how many of them long guests leave so: spare servers are
+// wanted by the square root of all (Halfin and Whitt), half of it here, none where there are fewer than four.
+func (v *View) calm() (n, wanted int) {
+	up := 0
+	for i := range v.gates {
+		a := v.Ledger.account(v.gates[i].id)
+		if v.gates[i].down || a == nil {
+			continue
+		}
+		up++
+		if a.backlog+a.foreignBacklog == 0 {
+			n++
+		}
+	}
+	return n, int(math.Sqrt(float64(up)) / 2)
+}
+
+// host says whether a worker that has room has it for a guest. keeps says that it holds the prompt, calm that enough others
+// are without prefill for a long one.
+func (v *View) host(at int32, keeps, calm bool) bool {
 	b := &v.brief[at]
 	a := v.Ledger.account(b.id)
-	if back := a.backlog + a.foreignBacklog; back > 0 && float64(back)+v.uncut-float64(v.held(b.id))*b.hit > guestPrefill {
+	own := v.uncut - float64(v.held(b.id))*b.hit
+	back := a.backlogAt(v.now, v.gates[at].rate)
+	switch {
+	case back > 0 && !(back+own <= guestPrefill):
+		return false
+	case own > guestPrefill && !calm:
 		return false
 	}
 	most := guestStep

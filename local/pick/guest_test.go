@@ -57,6 +57,51 @@ func TestAGuestJoinsInSmallPieces(t *testing.T) {
 	}
 }
 
+// TestAGuestJoinsWhenAPromptIsNearlyDone: by the clock, before its first token has come back, so that no step is without one.
+func TestAGuestJoinsWhenAPromptIsNearlyDone(t *testing.T) {
+	now := time.Unix(1e9, 0)
+	v := guestView(1)
+	v.Ledger.Dispatch(0, 4000, 4000, 400_000, now)
+	took := time.Duration(4000 / v.Workers[0].Rates.PrefillRate * float64(time.Second))
+	q := &Query{PromptTokens: guestPrefill / 2, OutputTokens: 100, MaxWait: time.Second, Guest: true}
+	for _, c := range []struct {
+		after time.Duration
+		want  bool
+	}{{0, false}, {took / 2, false}, {took * 19 / 20, true}, {2 * took, true}} {
+		if _, ok := Choose(q, v, now.Add(c.after), rand.New(rand.NewPCG(1, 1)), nil); ok != c.want {
+			t.Errorf("%v after a prompt that takes %v a short guest enters: %v", c.after, took, ok)
+		}
+	}
+}
+
+// TestALongGuestLeavesWorkersCalm: while others want their parts, some workers have no prefill for as long as only guests come.
+func TestALongGuestLeavesWorkersCalm(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		now, rng := time.Unix(1e9, 0), rand.New(rand.NewPCG(1, 1))
+		n := rapid.IntRange(1, 26).Draw(t, "workers")
+		v := guestView(n)
+		busy := map[int]bool{}
+		for range 3 * n {
+			q := &Query{PromptTokens: rapid.Int64Range(guestPrefill+1, 20_000).Draw(t, "prompt"), OutputTokens: 100, MaxWait: time.Second, Guest: true}
+			d, ok := Choose(q, v, now, rng, nil)
+			if !ok {
+				break
+			}
+			if busy[d.Index] {
+				t.Fatal("two long guests' prompts stand in one engine")
+			}
+			busy[d.Index] = true
+			v.Ledger.Dispatch(v.Workers[d.Index].ID, q.PromptTokens, q.PromptTokens, 400_000, now)
+		}
+		if want := n - int(math.Sqrt(float64(n))/2); len(busy) != want {
+			t.Fatalf("long guests take %d of %d workers, and should %d", len(busy), n, want)
+		}
+		if _, ok := Choose(&Query{PromptTokens: guestPrefill, OutputTokens: 100, MaxWait: time.Second, Guest: true}, v, now, rng, nil); ok != (len(busy) < n) {
+			t.Fatalf("a short guest enters: %v", ok)
+		}
+	})
+}
+
 // TestAGuestNeverStarves: a worker that holds fewer than guestSeqs sequences and no prefill takes a guest, whatever is
 // believed of it.
 func TestAGuestNeverStarves(t *testing.T) {
