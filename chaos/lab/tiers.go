@@ -4,6 +4,7 @@ import (
 	_ "embed" // the source whose comments explain the keys
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/spillway-lb/spillway/chaos/sim"
 )
@@ -19,6 +20,9 @@ type Tiers struct {
 	Locals int `yaml:"locals" default:"1"`
 	// Nodes are the regions in which the global tier has a node, in the order in which they would lead. Default: the first three.
 	Nodes []string `yaml:"nodes"`
+	// Election is how long nobody leads those nodes, and no new plan is made, after the leader is gone: about 2s in production. DNS is
+	// answered on. 0: the next leads at once.
+	Election time.Duration `yaml:"election"`
 }
 
 // mostInstances bounds the instances of a tier in one place, as the simulator does.
@@ -33,7 +37,7 @@ func (t *Tiers) into(s *sim.Scenario) {
 			r.Zones[k].Locals = t.Locals
 		}
 	}
-	s.Steering.Nodes = t.Nodes
+	s.Steering.Nodes, s.Steering.Election = t.Nodes, t.Election
 	s.Gateways = s.Gateways || t.Gateways > 1 || t.Locals > 1
 }
 
@@ -43,6 +47,9 @@ func (e *Experiment) checkTiers(p *problems, path string, t *Tiers, fleet []Grou
 	}
 	if t.Locals < 0 || t.Locals > mostInstances {
 		p.add(path+".locals", fmt.Sprintf("%d instances of a zone", t.Locals), fmt.Sprintf("use 1 to %d", mostInstances))
+	}
+	if t.Election < 0 || t.Election > time.Minute {
+		p.add(path+".election", fmt.Sprintf("an election that takes %v", t.Election), "use 0s to 1m")
 	}
 	for i, name := range t.Nodes {
 		if !slices.ContainsFunc(fleet, func(g Group) bool { return g.Region == name }) || slices.Contains(t.Nodes[:i], name) {

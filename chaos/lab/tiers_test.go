@@ -1,6 +1,11 @@
 package lab
 
-import "testing"
+import (
+	"testing"
+	"time"
+
+	"github.com/spillway-lb/spillway/chaos/sim"
+)
 
 // TestTiersOfAnExperiment: instances and their faults get from the file into the run: whoever dies, is drained or leads, all are
 // served, but for the streams that a dead gateway passed on.
@@ -14,13 +19,15 @@ slo: {ttft: 30s}
 policies: [predictive]
 duration: 40s
 seeds: 1
-tiers: {gateways: 2, locals: 2}
+tiers: {gateways: 2, locals: 2, election: 2s}
 cases:
   - name: calm
   - name: local
     faults: [{at: 10s, for: 10s, kind: local_dead, region: here, zone: a, instance: 1}]
   - name: gateway
     faults: [{at: 20s, for: 10s, kind: gateway_dead, region: here, instance: 1}]
+  - name: loading
+    faults: [{at: 10s, for: 1s, kind: worker_dead, region: here, zone: a, workers: 2, store: 1}]
   - name: drained
     tiers: {gateways: 3}
     faults: [{at: 10s, for: 20s, kind: drain, region: here, zone: a, worker: 1, workers: 2}]
@@ -28,6 +35,7 @@ pass:
   - line: attainment(predictive, calm) >= 1
   - line: attainment(predictive, local) >= 1
   - line: attainment(predictive, drained) >= 1
+  - line: attainment(predictive, loading) >= 1
   - line: attainment(predictive, gateway) >= 0.7
   - line: attainment(predictive, gateway) >= 1
 `
@@ -40,8 +48,31 @@ pass:
 		t.Fatal(err)
 	}
 	for i, v := range r.Lines {
-		if want := i < 4; v.Holds != want {
+		if want := i < 5; v.Holds != want {
 			t.Errorf("%+v", v)
 		}
+	}
+}
+
+// TestElectionsAndStoresReachTheRun: what the file says of them is what the simulator is given.
+func TestElectionsAndStoresReachTheRun(t *testing.T) {
+	e, err := Decode("store.yaml", []byte(`
+id: T1
+title: Loading
+fleet: [{count: 2, gpu: H100, model: Llama-3.1-8B}]
+workload: {name: w10, variant: hot, rate: 9}
+slo: {ttft: 30s}
+policies: [predictive]
+tiers: {election: 2s}
+cases: [{name: a, faults: [{at: 10s, for: 1s, kind: worker_dead, region: here, zone: a, store: 0.3}]}]
+pass: [{line: goodput(predictive) >= 0}]
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var s sim.Scenario
+	e.expanded()[0].world(e, &s, nil, 1)
+	if len(s.Faults) != 1 || s.Faults[0].Store != .3 || s.Steering.Election != 2*time.Second {
+		t.Errorf("faults %+v, steering %+v", s.Faults, s.Steering)
 	}
 }

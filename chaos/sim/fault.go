@@ -48,6 +48,9 @@ type Fault struct {
 	Instance int
 	// Factor of WorkerSlow.
 	Factor float64
+	// Store is how many GB/s the weights of workers that come back are loaded at, from their host's disk or the network, before their
+	// engines begin and compile (gpu.Profile.ColdStart) and they serve. 0: they come back at once.
+	Store float64
 	// From is the other side of a Partition.
 	From string
 }
@@ -78,6 +81,9 @@ func (f *Fault) check(fleet *Fleet) error {
 	}
 	if !slices.Contains(Kinds(), f.Kind) {
 		return fmt.Errorf("unknown fault %q: use one of %v", f.Kind, Kinds())
+	}
+	if !(f.Store >= 0 && f.Store <= 10_000) {
+		return fmt.Errorf("%s: weights loaded at %v GB/s: use 0 to 10000", f.Kind, f.Store)
 	}
 	ofRegion, ofZone, ofWorker := f.Kind.Needs()
 	if !ofRegion {

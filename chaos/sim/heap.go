@@ -41,6 +41,7 @@ const (
 	evTold                  // and hears what a gateway says
 	evFault                 // something breaks
 	evMend                  // and is well again
+	evServes                // a worker that loaded its model serves
 )
 
 // event is one thing that happens. Those of one moment happen in the order in which they were planned.

@@ -57,21 +57,44 @@ func (r *run) meet(a, b *node) bool {
 	return a == b || r.planet.up(a) && r.planet.up(b) && !r.cutOff(a.region, b.region)
 }
 
-// leader is the first node that reaches a majority; nil when none does.
+// leader is who leads the global tier; nil when nobody does. Where elections take no time that is the first node that reaches a
+// majority. Where they do, who leads goes on while it reaches one, and the next begins so much later.
 func (r *run) leader() *node {
-	p := r.planet
-	for _, n := range p.nodes {
-		met := 0
-		for _, o := range p.nodes {
-			if p.up(n) && r.meet(n, o) {
-				met++
-			}
-		}
-		if 2*met > len(p.nodes) {
+	p, takes := r.planet, int64(r.s.Steering.Election)
+	if takes == 0 {
+		return r.candidate()
+	}
+	switch {
+	case p.reigns == nil && !p.elected: // the run begins with a leader
+		p.reigns, p.elected = r.candidate(), true
+	case p.reigns == nil || !r.leads(p.reigns):
+		p.reigns, p.from = r.candidate(), r.now+takes
+	}
+	if r.now < p.from {
+		return nil
+	}
+	return p.reigns
+}
+
+// candidate is the first node that reaches a majority; nil when none does.
+func (r *run) candidate() *node {
+	for _, n := range r.planet.nodes {
+		if r.leads(n) {
 			return n
 		}
 	}
 	return nil
+}
+
+// leads says whether a node reaches a majority.
+func (r *run) leads(n *node) bool {
+	p, met := r.planet, 0
+	for _, o := range p.nodes {
+		if p.up(n) && r.meet(n, o) {
+			met++
+		}
+	}
+	return 2*met > len(p.nodes)
 }
 
 // nearestNode is the one that a region's resolvers ask; nil when they reach none.

@@ -37,6 +37,9 @@ type planet struct {
 	agreed   agreed
 	interval int64
 	deaths   int
+	reigns   *node // leads from a moment on, where elections take time
+	from     int64
+	elected  bool                // there was a leader
 	answers  []map[int32]*answer // by region and resolver
 }
 

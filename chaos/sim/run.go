@@ -269,6 +269,8 @@ func (r *run) happen(e *event) error {
 		r.probe(e.who)
 	case evFault, evMend:
 		r.strike(e.who, e.kind == evFault)
+	case evServes:
+		r.kill(r.workers[e.who], false)
 	default:
 		r.above(e)
 	}

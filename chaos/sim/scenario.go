@@ -134,6 +134,9 @@ type Steering struct {
 	Nodes []string
 	// TTL of answers, where the scenario has no spec of its own. Default 30s.
 	TTL time.Duration
+	// Election is how long nobody leads the global tier after its leader is gone or no longer meets a majority. 0: a leader is there
+	// as soon as a majority meets. Production's heartbeat of a second makes it about two.
+	Election time.Duration
 	// Resolvers of each region's clients, each with a cache and a network of its own. Default 50.
 	Resolvers int
 }
@@ -213,6 +216,9 @@ func (s *Scenario) check() error {
 	}
 	if err := s.Fleet.check(); err != nil {
 		return err
+	}
+	if d := s.Steering.Election; d < 0 || d > time.Minute {
+		return fmt.Errorf("an election that takes %v: use 0s to 1m", d)
 	}
 	for i, name := range s.Steering.Nodes {
 		if s.Fleet.region(name) == nil || slices.Contains(s.Steering.Nodes[:i], name) {

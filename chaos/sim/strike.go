@@ -26,7 +26,7 @@ func (r *run) strike(i int32, on bool) {
 				r.gatewayDown(g, on)
 			}
 			for _, z := range reg.zones {
-				r.zoneDown(z, on)
+				r.zoneDown(z, on, f.Store)
 			}
 		}
 	case GatewayDead:
@@ -43,7 +43,7 @@ func (r *run) strike(i int32, on bool) {
 func (r *run) strikeZone(z *zone, f *Fault, on bool) {
 	switch f.Kind {
 	case ZoneDead:
-		r.zoneDown(z, on)
+		r.zoneDown(z, on, f.Store)
 	case LocalDead:
 		r.agentDown(z.agents[f.Instance], on)
 	default:
@@ -87,7 +87,11 @@ func (r *run) zoneNamed(region, zone string) *zone {
 func (r *run) hit(w *worker, f *Fault, on bool) {
 	switch f.Kind {
 	case WorkerDead:
-		r.kill(w, on)
+		if on {
+			r.kill(w, true)
+		} else {
+			r.revive(w, f.Store)
+		}
 	case WorkerStalled:
 		w.stalled += step(on)
 		r.plan(w)
@@ -126,7 +130,7 @@ func (r *run) kill(w *worker, dead bool) {
 }
 
 // zoneDown takes a zone away with all that runs and waits there, or brings it back as new.
-func (r *run) zoneDown(z *zone, down bool) {
+func (r *run) zoneDown(z *zone, down bool, store float64) {
 	z.deaths += step(down)
 	if down && z.deaths > 1 || !down && z.deaths > 0 {
 		return
@@ -134,7 +138,7 @@ func (r *run) zoneDown(z *zone, down bool) {
 	z.down = down
 	if !down {
 		for _, w := range z.workers {
-			r.kill(w, false)
+			r.revive(w, store)
 		}
 		for _, a := range z.agents {
 			r.agentDown(a, false)

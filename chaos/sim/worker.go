@@ -26,7 +26,9 @@ type worker struct {
 	stalled int
 	// slowdown is its group's.
 	slowdown float64
-	warmed   int64 // ns from a zone's start until its first request was answered
+	profile  gpu.Profile
+	starts   uint64 // of its process, beside the first
+	warmed   int64  // ns from a zone's start until its first request was answered
 	declared discover.Worker
 	model    string
 	// before is what its engine had counted before it was last started anew.
@@ -63,7 +65,7 @@ func (r *run) newWorker(z *zone, g *Group, n int, rng *rand.Rand) (*worker, erro
 	if took := w.warmUp(r.time(0).Add(-time.Second)); r.s.warms {
 		w.warmed = int64(took)
 	}
-	w.slowdown = 1
+	w.profile, w.slowdown = p, 1
 	if g.Slowdown > 0 {
 		w.slowdown = g.Slowdown
 	}

@@ -34,6 +34,7 @@ const (
 	seedWorkers
 	seedGateways
 	seedWAN
+	seedStarts
 )
 
 func (r *run) newZone(reg *region, z *Zone) error {
