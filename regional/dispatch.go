@@ -37,7 +37,8 @@ func (g *Gateway) chooseAt(q *request, now time.Time) (choice, bool) {
 		return choice{verdict: verdict}, false
 	}
 	g.spent(q, &verdict, now)
-	n := g.ledger.Issue(verdict.Path, q.query.Model, int64(q.query.PromptTokens), int64(q.query.PromptTokens+q.query.MaxTokens))
+	// What is cached there keeps nobody waiting: siblings with one beginning come at the same moment.
+	n := g.ledger.Issue(verdict.Path, q.query.Model, int64(q.query.PromptTokens)-verdict.Cached, int64(q.query.PromptTokens+q.query.MaxTokens))
 	return choice{verdict: verdict, ticket: n}, true
 }
 

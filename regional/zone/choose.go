@@ -133,7 +133,7 @@ func (v *View) chooseLocal(q *Query, rng *rand.Rand, rec *explain.Record) (Verdi
 	if near > 1 {
 		reason = ReasonNearEqual
 	}
-	return Verdict{Path: l.Summary.Path, Endpoint: l.Summary.Endpoint, Reason: reason, Seconds: s}, true, best
+	return Verdict{Path: l.Summary.Path, Endpoint: l.Summary.Endpoint, Reason: reason, Seconds: s, Cached: q.held(l.Summary, l.Summary.Path, l.State)}, true, best
 }
 
 // pickNear draws one of the candidates that are as good as the best, by the zones' weights; of two drawn the better one

@@ -105,6 +105,14 @@ func (q *Query) room(m *capacity.Model, load Load) float64 {
 	return min(wait, maxRoomWait)
 }
 
+// held is how many of the prompt's tokens the child need not compute, as far as its statement is to be believed.
+func (q *Query) held(s *capacity.Summary, path capacity.Path, state capacity.Freshness) int64 {
+	if m := q.model(s); m != nil && state == capacity.Fresh {
+		return q.cached(m, path)
+	}
+	return 0
+}
+
 // cached is how many of the prompt's tokens the child is believed to have cached: by its sketch, or because the session
 // was served there last.
 func (q *Query) cached(m *capacity.Model, path capacity.Path) int64 {

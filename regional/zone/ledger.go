@@ -8,7 +8,7 @@ import (
 
 // Load is work that was sent and is not yet in the receiver's summary.
 type Load struct {
-	Tokens   int64 // prompt tokens not yet prefilled
+	Tokens   int64 // prompt tokens not yet prefilled, without those believed to be cached
 	KV       int64 // KV tokens that prompt and output will take
 	Requests int64
 }

@@ -53,7 +53,7 @@ func (v *View) choosePeer(q *Query, local bool, now time.Time, rng *rand.Rand, r
 	p := &v.Peers[at]
 	g := p.gateway(q, rng)
 	best.Path, best.Peer, best.Endpoint = capacity.Path{Region: p.Region}, g.Name, g.Endpoint
-	best.Rate = q.SpillShare * p.headroom(q)
+	best.Rate, best.Cached = q.SpillShare*p.headroom(q), q.held(p.Summary, best.Path, p.State)
 	return best, true
 }
 

@@ -36,6 +36,39 @@ func TestSessionStaysUntilItCostsMore(t *testing.T) {
 	}
 }
 
+// The next steps of one session come at the same moment. What each has cached at home is no wait for the others, so that they
+// stay together until what they must compute costs more than computing one of them elsewhere.
+func TestSiblingsStayTogether(t *testing.T) {
+	home := local("a", model("m", 0))
+	v := zone.View{Locals: []zone.Local{home, local("b", model("m", 0))}}
+	ledger, stayed := zone.NewLedger(), 0
+	for range 20 {
+		q := query() // a prompt takes 100 ms, and what is new of it 10
+		q.Home, q.HomeTokens, q.Ledger = home.Summary.Path, 900, ledger
+		got, _ := zone.Choose(q, &v, time.Time{}, rng(), nil)
+		if got.Endpoint != "a:1" {
+			if got.Cached != 0 {
+				t.Errorf("%d tokens are believed to be cached where none is", got.Cached)
+			}
+			break
+		}
+		if got.Cached != 900 {
+			t.Errorf("%d tokens are believed to be cached at home, want 900", got.Cached)
+		}
+		ledger.Issue(got.Path, q.Model, int64(q.PromptTokens)-got.Cached, 1100)
+		stayed++
+	}
+	if stayed < 8 || stayed > 10 {
+		t.Errorf("%d siblings stay together, want about 9", stayed)
+	}
+	old := zone.View{Locals: []zone.Local{with(home, func(l *zone.Local) { l.State = capacity.Stale })}}
+	q := query()
+	q.Home, q.HomeTokens = home.Summary.Path, 900
+	if got, _ := zone.Choose(q, &old, time.Time{}, rng(), nil); got.Cached != 0 {
+		t.Errorf("%d tokens are believed to be cached by an old word", got.Cached)
+	}
+}
+
 // Gateways that know the same send a new session to the same zone, and sessions spread by the zones' weights.
 func TestNewSessionsSpreadAlike(t *testing.T) {
 	v := zone.View{Locals: []zone.Local{with(local("a", model("m", 0)), func(l *zone.Local) { l.Weight = 3 }), local("b", model("m", 0))}}

@@ -71,6 +71,8 @@ type Verdict struct {
 	Reason string
 	// Seconds is the predicted time to the first token.
 	Seconds float64
+	// Cached is how much of the prompt the child is believed to have, in tokens.
+	Cached int64
 	// Within is how many seconds a peer may take, the round trip left out, for the request to be better off there than at
 	// home. 0: nothing at home can serve it.
 	Within float64
