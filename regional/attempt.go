@@ -152,6 +152,9 @@ func (p *passage) finish() {
 	defer g.mu.Unlock()
 	g.ledger.Finish(p.c.verdict.Path, p.c.ticket)
 	g.land(p)
+	if p.stream.Done && !p.q.stream.joined {
+		g.told(p.q, &p.c, &u)
+	}
 	if p.res == nil || !p.res.Cut { // of a stream that was cut the whole is counted, once
 		g.used(p.q, &u, u.Stated || p.stream.Done)
 	}

@@ -39,7 +39,7 @@ func NewLab(c LabConfig, now time.Time) *Lab {
 	g := &Gateway{
 		cfg: Config{Name: c.Name, Region: c.Region}, boot: max(c.Boot, 1), started: now,
 		book: capacity.NewBook(capacity.Thresholds{}), ledger: zone.NewLedger(), leases: tenant.NewLeases(c.Alone, now), demand: newDemand(),
-		sessions: zone.NewSessions(), spills: zone.NewSpills(), waypoints: map[string][]waypoint{}, peerRTTs: newPeerRTTs(),
+		sessions: zone.NewSessions(), trusts: zone.NewTrusts(), spills: zone.NewSpills(), waypoints: map[string][]waypoint{}, peerRTTs: newPeerRTTs(),
 		suspects: map[string]time.Time{}, places: map[string]*place{}, rng: rand.New(rand.NewPCG(c.Seed, 0x9a7e)),
 	}
 	g.limiter = tenant.NewLimiter(g.leases)
@@ -199,6 +199,7 @@ func (l *Lab) Leave(r *LabRequest, u openai.Usage, whole bool) {
 	l.g.ledger.Finish(r.c.verdict.Path, r.c.ticket)
 	r.q.tokens, r.q.usage = u.Prompt+u.Completion, u
 	if whole {
+		l.g.told(&r.q, &r.c, &u)
 		l.g.demand.learn(r.q.query.Model, u.Completion)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/cespare/xxhash/v2"
 
 	"github.com/spillway-lb/spillway/internal/capacity"
+	"github.com/spillway-lb/spillway/internal/openai"
 	"github.com/spillway-lb/spillway/internal/relay"
 	"github.com/spillway-lb/spillway/regional/zone"
 )
@@ -29,6 +30,7 @@ func prefixSeed(keys [][]byte) uint64 {
 type marks struct {
 	room    [capacity.MaxLandmarks]uint64
 	session uint64 // of the header or the user that the client names; 0 for none
+	had     int    // tokens of the prompt that its home had
 }
 
 // recognise names the beginnings of a request's prompt, as sketches do, and its session. Where the client names no session
@@ -57,10 +59,19 @@ func (g *Gateway) recognise(q *request, h http.Header) {
 // findHome looks where the request's session was served last. The caller holds the lock.
 func (g *Gateway) findHome(q *request) {
 	if q.marks.session != 0 {
-		q.query.Home, q.query.HomeTokens = g.sessions.Find(q.marks.session)
-		return
+		q.query.Home, q.marks.had = g.sessions.Find(q.marks.session)
+	} else {
+		q.query.Home, q.marks.had = g.sessions.Find(q.query.Prefix...)
 	}
-	q.query.Home, q.query.HomeTokens = g.sessions.Find(q.query.Prefix...)
+	q.marks.had = min(q.marks.had, q.query.PromptTokens)
+	q.query.HomeTokens = int(float64(q.marks.had) * g.trusts.Of(q.query.Home))
+}
+
+// told learns from a whole answer whether its session's home had kept what it had. The caller holds the lock.
+func (g *Gateway) told(q *request, c *choice, u *openai.Usage) {
+	if u.Stated && c.verdict.Path == q.query.Home {
+		g.trusts.Told(q.query.Home, q.marks.had, u.Cached)
+	}
 }
 
 // settleIn notes where it goes now. The caller holds the lock.

@@ -1,0 +1,47 @@
+package zone_test
+
+import (
+	"fmt"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/spillway-lb/spillway/internal/capacity"
+	"github.com/spillway-lb/spillway/regional/zone"
+)
+
+// What a child's answers say of its cache is believed of it, and of no other.
+func TestHomesThatKeepNothingAreNotBelieved(t *testing.T) {
+	full, roomy, silent := capacity.Path{Zone: "full"}, capacity.Path{Zone: "roomy"}, capacity.Path{Zone: "silent"}
+	trusts := zone.NewTrusts()
+	for range 100 {
+		trusts.Told(full, 1000, 100) // a beginning that all prompts share
+		trusts.Told(roomy, 1000, 1200)
+		trusts.Told(silent, 1000, 0) // an engine that does not say what was cached
+	}
+	if got := trusts.Of(full); got < 0.1 || got > 0.12 {
+		t.Errorf("a home that had kept a tenth is believed by %.2f", got)
+	}
+	if r, s := trusts.Of(roomy), trusts.Of(silent); r != 1 || s != 1 {
+		t.Errorf("a home that keeps all is believed by %.2f, and one that says nothing by %.2f", r, s)
+	}
+	for range 100 {
+		trusts.Told(full, 1000, 1000)
+	}
+	if got := trusts.Of(full); got < 0.98 {
+		t.Errorf("a home that keeps all again is believed by %.2f", got)
+	}
+}
+
+func TestTrustsStayABoundedPart(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		trusts := zone.NewTrusts()
+		for range rapid.IntRange(1, 200).Draw(t, "answers") {
+			at := capacity.Path{Zone: fmt.Sprint(rapid.IntRange(0, 2).Draw(t, "zone"))}
+			trusts.Told(at, rapid.Int().Draw(t, "believed"), rapid.Int().Draw(t, "cached"))
+			if got := trusts.Of(at); !(got >= 0 && got <= 1) {
+				t.Fatalf("believed by %v", got)
+			}
+		}
+	})
+}
