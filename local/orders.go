@@ -26,6 +26,7 @@ const (
 	defaultMaxOutput   = 1024
 	defaultMaxBody     = 8 << 20
 	defaultRetryBudget = 0.1
+	defaultOvercommit  = 1.2
 )
 
 var defaultTTFT = spec.Targets{
@@ -71,7 +72,7 @@ func (o *orders) overcommit() float64 {
 	if x := o.spec.Routing.KVOvercommit; x > 0 {
 		return x
 	}
-	return 1
+	return defaultOvercommit
 }
 
 // ttft is the target time to first token of a model and class.

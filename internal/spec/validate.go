@@ -232,7 +232,7 @@ func (j *judge) policy() {
 	}
 	j.hashKey(r.HashKey)
 	if !(r.KVOvercommit >= 0.5 && r.KVOvercommit <= 2) {
-		j.bad("$.routing.kv_overcommit", fmt.Sprintf("kv_overcommit %v is out of range", r.KVOvercommit), "write a factor from 0.5 to 2, such as 1")
+		j.bad("$.routing.kv_overcommit", fmt.Sprintf("kv_overcommit %v is out of range", r.KVOvercommit), "write a factor from 0.5 to 2, such as 1.2")
 	}
 	j.share("$.routing.long_share", "long_share", r.LongShare)
 	if !(r.OverlapWeight > 0 && r.OverlapWeight <= 100) {
