@@ -47,21 +47,24 @@ func (c *crowd) calm(heavy []steer.Heavy, tokens map[cellKey]float64, now time.T
 		return nil
 	}
 	c.keep(sums, now)
-	out, read, lasts := make([]steer.Heavy, 0, len(c.told)), map[cellKey]float64{}, map[cellKey]float64{}
+	out := make([]steer.Heavy, 0, len(c.told))
 	for k := range c.told {
-		h := steer.Heavy{Service: k.service, Cell: k.cell, Network: k.network, Rate: c.next(k, sums[k], tokens[cellKey{k.service, k.cell}], now)}
-		out = append(out, h)
-		read[cellKey{k.service, k.cell}] += sums[k]
-		lasts[cellKey{k.service, k.cell}] += h.Rate
+		out = append(out, steer.Heavy{Service: k.service, Cell: k.cell, Network: k.network, Rate: c.next(k, sums[k], tokens[cellKey{k.service, k.cell}], now)})
+	}
+	slices.SortFunc(out, func(a, b steer.Heavy) int {
+		return cmp.Or(cmp.Compare(a.Service, b.Service), cmp.Compare(a.Cell, b.Cell), cmp.Compare(a.Network, b.Network))
+	})
+	read, lasts := map[cellKey]float64{}, map[cellKey]float64{}
+	for _, h := range out { // in order, for sums of floats depend on it and the same statements shall make the same plan
+		k := cellKey{h.Service, h.Cell}
+		read[k] += sums[networkKey{h.Service, h.Cell, h.Network}]
+		lasts[k] += h.Rate
 	}
 	for i := range out {
 		if k := (cellKey{out[i].Service, out[i].Cell}); lasts[k] > 0 {
 			out[i].Rate *= read[k] / lasts[k]
 		}
 	}
-	slices.SortFunc(out, func(a, b steer.Heavy) int {
-		return cmp.Or(cmp.Compare(a.Service, b.Service), cmp.Compare(a.Cell, b.Cell), cmp.Compare(a.Network, b.Network))
-	})
 	return out
 }
 
