@@ -172,7 +172,9 @@ func (l *Lab) request(a *LabAsk, now time.Time) (*LabRequest, *openai.Error) {
 // Choose picks a place for a request and writes it into the ledger. ok is false when nobody may take it.
 func (l *Lab) Choose(r *LabRequest, now time.Time) (v zone.Verdict, ok bool) {
 	r.c, ok = l.g.chooseAt(&r.q, now)
-	r.booked = ok
+	if r.booked = ok; ok {
+		l.g.settleIn(&r.q, &r.c.verdict) // as its attempt departs, which is at once
+	}
 	return r.c.verdict, ok
 }
 
