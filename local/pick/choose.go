@@ -224,7 +224,7 @@ func (v *View) room(at int) drop {
 	}
 	if b.kv > 0 {
 		held := a.heldKV()
-		most := b.admitted
+		most := b.promised(a.foreignKV)
 		if v.q.Spare {
 			most -= most / spare
 		}

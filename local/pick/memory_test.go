@@ -151,6 +151,31 @@ func TestOvercommitFallsFastAndRecoversSlowly(t *testing.T) {
 	}
 }
 
+// TestOnlyPromisesAreOvercommitted: a cache that others fill is full, whatever the factor, and of the rest the factor's part more
+// is promised.
+func TestOnlyPromisesAreOvercommitted(t *testing.T) {
+	const kv = 10_000
+	rapid.Check(t, func(t *rapid.T) {
+		factor := rapid.Float64Range(0.5, MaxOvercommit).Draw(t, "factor")
+		foreign := rapid.Int64Range(0, 2*kv).Draw(t, "foreign")
+		b := gate{kv: kv, admitted: int64(kv * factor)}
+		own := b.promised(foreign) - foreign
+		if foreign >= kv && own > 0 {
+			t.Fatalf("others hold %d of %d, and %d more are promised", foreign, kv, own)
+		}
+		want := int64(factor * kv)
+		if factor > 1 {
+			want = int64(factor * float64(max(kv-foreign, 0)))
+			own = max(own, 0)
+		} else {
+			own += foreign
+		}
+		if d := own - want; d < -1 || d > 1 {
+			t.Fatalf("with %d held by others and a factor of %v, %d may be promised, want %d", foreign, factor, own, want)
+		}
+	})
+}
+
 func TestOvercommitBoundsWhatIsPromised(t *testing.T) {
 	v, l := fleet(1, "A100")
 	change(v, 0, func(w *Worker) { w.KVTotal = 1000; w.Overcommit = 0.5 })

@@ -66,6 +66,15 @@ type gate struct {
 	odd      bool
 }
 
+// promised is how much may be held at most, by others and by promise. What others hold is no promise but a fact: only the rest
+// may be promised more often than it is there.
+func (b *gate) promised(foreign int64) int64 {
+	if b.admitted <= b.kv {
+		return b.admitted
+	}
+	return b.admitted - int64(float64(b.admitted-b.kv)*min(float64(foreign)/float64(b.kv), 1))
+}
+
 // feed is how much prefill keeps an engine busy until it can be sent more, in seconds: a step and its scheduling. More
 // than that only waits in the engine, where nobody can overtake it any more. It does not follow the learned base: that
 // holds what the engine's own queue costs, so that the one would feed the other.
