@@ -27,7 +27,7 @@ func (v *visit) times(h http.Header) *openai.Error {
 // wants books when an answer should begin, and how fast it should come.
 func (v *visit) wants(t relay.Times) {
 	v.query.Step = t.Step
-	if t.FirstToken > 0 {
+	if v.query.Timed = t.FirstToken > 0; v.query.Timed {
 		v.due = v.arrived.Add(t.FirstToken)
 	}
 }

@@ -225,6 +225,9 @@ func (v *View) room(at int) drop {
 	if b.kv > 0 {
 		held := a.heldKV()
 		most := b.promised(a.foreignKV)
+		if v.q.Timed {
+			most = min(most, b.kv)
+		}
 		if v.q.Spare {
 			most -= most / spare
 		}

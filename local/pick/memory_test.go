@@ -190,6 +190,25 @@ func TestOvercommitBoundsWhatIsPromised(t *testing.T) {
 	}
 }
 
+// TestWhoNamesItsFirstTokenIsPromisedWhatIsThere: others may be promised more.
+func TestWhoNamesItsFirstTokenIsPromisedWhatIsThere(t *testing.T) {
+	v, l := fleet(1, "A100")
+	change(v, 0, func(w *Worker) { w.KVTotal = 1000; w.Overcommit = 1.2 })
+	l.Dispatch(0, 0, 900, 1000, t0)
+	q := &Query{PromptTokens: 50, OutputTokens: 100}
+	if _, ok := Choose(q, v, t0, testRNG(), nil); !ok {
+		t.Error("1,050 tokens were not promised of 1,000 times 1.2")
+	}
+	q.Timed = true
+	if d, ok := Choose(q, v, t0, testRNG(), nil); ok || d.Reason != ReasonBusy {
+		t.Errorf("a request that names its first token was promised the 1,050th token of 1,000: %+v", d)
+	}
+	q.OutputTokens = 50
+	if _, ok := Choose(q, v, t0, testRNG(), nil); !ok {
+		t.Error("it was not promised the 1,000th")
+	}
+}
+
 // TestClockSetBack: the ledger goes on counting from where it was, and nothing turns negative or stands still.
 func TestClockSetBack(t *testing.T) {
 	l := NewLedger()

@@ -76,6 +76,9 @@ type Query struct {
 	// Step is how far apart the answer's tokens may come; 0 for any. Workers on which they would come further apart are
 	// left out while there is another. See step.go.
 	Step time.Duration
+	// Timed says that the request names when its first token must come: it takes KV cache that is there, and not what is
+	// promised beyond it, for which an engine may have it wait.
+	Timed bool
 	// Steady says that the request rather waits than joins a batch too large for Step.
 	Steady bool
 	// Contended says that others wait as well: a worker then has room only while little waits inside it.
