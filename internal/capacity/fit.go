@@ -44,17 +44,13 @@ func (s *Summary) fits() bool {
 	return err == nil
 }
 
+// number and frame are how many bytes a field with a number takes at most, and what surrounds a message or a text.
+const number, frame = 11, 8
+
 // roughly is how many bytes s takes at most when it is encoded, without encoding it.
 func (s *Summary) roughly() int {
-	const number, frame = 11, 8 // a field with a number, and what surrounds a message or a text
 	n := 3*frame + len(s.Path.Region) + len(s.Path.Zone) + len(s.Path.Instance) + frame + len(s.Endpoint) + frame + 8*number + len(s.unknown)
-	for i := range s.Models {
-		m := &s.Models[i]
-		n += 4*frame + len(m.Name) + 21*number + len(m.Prefixes)*(8+number) + len(m.unknown)
-		for j := range m.Hardware {
-			n += 2*frame + len(m.Hardware[j].Name) + 3*number + len(m.Hardware[j].unknown)
-		}
-	}
+	n += roughModels(s.Models)
 	for i := range s.Acks {
 		n += 2*frame + len(s.Acks[i].Parent) + 2*number + len(s.Acks[i].unknown)
 	}
@@ -151,3 +147,15 @@ func largest(ds []Demand, n int) []Demand {
 }
 
 func clamp(n int64) int64 { return min(max(n, 0), MaxAmount) }
+
+func roughModels(ms []Model) int {
+	n := 0
+	for i := range ms {
+		m := &ms[i]
+		n += 4*frame + len(m.Name) + 21*number + len(m.Prefixes)*(8+number) + len(m.unknown) + roughModels(m.Pools)
+		for j := range m.Hardware {
+			n += 2*frame + len(m.Hardware[j].Name) + 3*number + len(m.Hardware[j].unknown)
+		}
+	}
+	return n
+}
