@@ -47,7 +47,8 @@ func TestPlanSwapsUnderLoad(t *testing.T) {
 		p.gates[region] = p.newGate(region, gw)
 	}
 	eventually(t, 20*time.Second, "the node leads and answers", func() bool {
-		return s.node.IsLeader() && s.view.Load().version > 0 && region(s, clients["tokyo"]) == "tokyo"
+		v := s.view.Load()
+		return v != nil && s.node.IsLeader() && v.version > 0 && region(s, clients["tokyo"]) == "tokyo"
 	})
 
 	if turns > 1 {
