@@ -154,20 +154,31 @@ func (f *fit) lapse() {
 	}
 }
 
-// shapely is how much of what is left between the line and one of the prior's own shape each observation takes.
+// shapely is how much of what is left between the plane and one of the prior's own shape each observation takes.
 const shapely = 0.3
 
-// lean draws the line to the prior's shape, at the height that is believed at x. While the balance is good a fleet's loads
+// lean draws the plane to the prior's shape, at the height that is believed at x. While the balance is good a fleet's loads
 // differ little: observations then say how long a step is, and not which weight makes it so, and what noise makes of that
-// would be believed of loads that were not seen. So it is with prompts. Where most of each is cached nearly all that are
-// seen are short, and what is short hides in a step that reads the weights anyway: an L4 was believed to prefill sixteen
-// times as fast as it can, a miss to cost next to nothing, and trees of thoughts were sent away from their caches.
+// would be believed of loads that were not seen.
 func (f *fit) lean(x *vector) {
 	k := f.w.dot(x) / f.w0.dot(x)
 	for i := range f.w {
 		f.w[i] += shapely * (k*f.w0[i] - f.w[i])
 	}
-	f.tame()
+}
+
+// steepen makes the line as steep as the prior's where it is flatter, at the height that is believed at x. Where most of each
+// prompt is cached nearly all that are seen are short, and what is short hides in a step that reads the weights anyway: an
+// L4 was believed to prefill sixteen times as fast as it can, a miss to cost next to nothing, and trees of thoughts were
+// sent away from their caches. A worker that is faster than its prior throughout may be flatter by as much. The other way
+// nothing is drawn: what an engine's server, a proxy or a step under way adds to every first token is no slowness of prompts.
+func (f *fit) steepen(x *vector) {
+	k := min(f.w.dot(x)/f.w0.dot(x), 1)
+	if d := k*f.w0[1] - f.w[1]; d > 0 {
+		f.w[1] += d
+		f.w[0] -= d * x[1]
+		f.tame()
+	}
 }
 
 // surprised says that things have changed, and makes the fit as open to news as it was in the beginning.

@@ -110,7 +110,7 @@ func (l *Learner) FirstToken(work, seconds float64) {
 	doubted := l.prefill.doubted
 	l.crowd[0].seen, l.crowd[1].seen = true, true
 	l.prefill.observe(work/kilo, seconds)
-	l.prefill.lean(&vector{1, work / kilo})
+	l.prefill.steepen(&vector{1, work / kilo})
 	l.settle(&l.prefill, doubted)
 }
 

@@ -25,3 +25,24 @@ func TestShortPromptsSayNothingOfLongOnes(t *testing.T) {
 		}
 	})
 }
+
+// TestAnOverheadIsNoSlownessOfPrompts: what an engine's server, a tokeniser or a proxy adds to every first token is not taken for
+// prompt tokens that take longer.
+func TestAnOverheadIsNoSlownessOfPrompts(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		prior := PriorFor(rapid.SampledFrom([]string{"L4", "A100"}).Draw(t, "gpu"), "llama-3.1-8b").Rates
+		l := NewLearner(prior)
+		over := rapid.Float64Range(0, 0.1).Draw(t, "overhead")
+		long, short := rapid.IntRange(3000, 8000), rapid.IntRange(20, 300)
+		for i := range 600 {
+			work := short.Draw(t, "short")
+			if i%5 == 0 {
+				work = long.Draw(t, "long")
+			}
+			l.FirstToken(float64(work), over+prior.PrefillBase+float64(work)/prior.PrefillRate)
+		}
+		if r := l.Rates().PrefillRate; r < 0.85*prior.PrefillRate || r > 1.15*prior.PrefillRate {
+			t.Fatalf("with %.0f ms more to every first token it is believed to prefill %.0f tokens/s, the truth is %.0f", 1000*over, r, prior.PrefillRate)
+		}
+	})
+}
