@@ -51,13 +51,13 @@ func (v *View) hosts(rec *explain.Record) {
 	v.cands = kept
 }
 
-// calm counts the workers that are up and have no prefill, and says how many of them long guests leave so: spare servers are
+// calm counts the workers that are up for the request and have no prefill, and says how many of them long guests leave so: spare servers are
 // wanted by the square root of all (Halfin and Whitt), half of it here, none where there are fewer than four.
 func (v *View) calm() (n, wanted int) {
 	up := 0
 	for i := range v.gates {
 		a := v.Ledger.account(v.gates[i].id)
-		if v.gates[i].down || a == nil {
+		if v.gates[i].down || a == nil || v.walled && v.barred(i) != dropNot {
 			continue
 		}
 		up++
