@@ -306,8 +306,9 @@ type Routing struct {
 	HashKey string `yaml:"hash_key" default:"session"`
 	// KVOvercommit is the most of a worker's KV cache that requests in flight may be promised together, prompts and
 	// predicted answers, as a factor. Over 1, because answers that run together are seldom at their ends together: those that
-	// began one after another hold half of what they will. It falls by itself for a worker that preempts or runs out of
-	// memory. Default 1.2.
+	// began one after another hold half of what they will; but requests that name x-slo-ttft-ms, and those of tenants over
+	// their share, get none of what is beyond the cache. It falls by itself for a worker that preempts or runs out of memory.
+	// Default 1.2.
 	KVOvercommit float64 `yaml:"kv_overcommit" default:"1.2"`
 	// LongShare is the part of a worker's KV cache that long requests (over a quarter of it each) may hold together, so that
 	// they cannot keep short ones out. One is always let in. 1 is no bound. Default 0.5.

@@ -225,7 +225,7 @@ func (v *View) room(at int) drop {
 	if b.kv > 0 {
 		held := a.heldKV()
 		most := b.promised(a.foreignKV)
-		if v.q.Timed {
+		if v.q.Timed || v.q.Spare {
 			most = min(most, b.kv)
 		}
 		if v.q.Spare {
