@@ -24,6 +24,8 @@ const (
 	peerLost = 10 * time.Second
 	// peerUnheard is for how long after the global tier's last word a peer that was well by it may still be asked.
 	peerUnheard = 10 * time.Minute
+	// directiveLate is for how long the global tier must have said nothing for that to be silence: it speaks each second.
+	directiveLate = 3 * time.Second
 )
 
 // onSummary takes a local's statement and credits it with the tickets that it counts.
@@ -73,7 +75,9 @@ func (g *Gateway) suspectAt(endpoint string, now time.Time) {
 	if g.view.Load().Unheard(endpoint) {
 		d = absentFor
 	}
-	g.suspects[endpoint] = now.Add(d)
+	if until := now.Add(d); until.After(g.suspects[endpoint]) { // a second failure must not shorten the first one's
+		g.suspects[endpoint] = until
+	}
 }
 
 // refresh asks for a new view; calls that come faster than views are built become one.
@@ -156,7 +160,7 @@ func (g *Gateway) peersOf(st *state, now time.Time) []zone.Peer {
 // gateways all failed a connection lately may well be gone itself.
 func (g *Gateway) unheard(st *state, age time.Duration, gateways []zone.PeerGateway, now time.Time) bool {
 	silent, fresh := now.Sub(st.received), st.spillFresh()
-	if st.kept || age >= fresh || silent < fresh || silent > peerUnheard {
+	if st.kept || age >= fresh || silent < max(fresh, directiveLate) || silent > peerUnheard {
 		return false
 	}
 	return slices.ContainsFunc(gateways, func(x zone.PeerGateway) bool {
