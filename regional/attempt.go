@@ -152,12 +152,20 @@ func (p *passage) finish() {
 	defer g.mu.Unlock()
 	g.ledger.Finish(p.c.verdict.Path, p.c.ticket)
 	g.land(p)
-	if p.stream.Done && !p.q.stream.joined {
+	if p.whole() && !p.q.stream.joined {
 		g.told(p.q, &p.c, &u)
 	}
 	if p.res == nil || !p.res.Cut { // of a stream that was cut the whole is counted, once
 		g.used(p.q, &u, u.Stated || p.stream.Done)
 	}
+}
+
+// whole says that the answer came to its end.
+func (p *passage) whole() bool {
+	if p.events {
+		return p.stream.Done
+	}
+	return p.res != nil && p.res.Err == nil && !p.res.Truncated && p.res.Status/100 == 2
 }
 
 // used books what an answer used, once for each request. The prompt of one that goes on with another place's answer was

@@ -30,6 +30,7 @@ func prefixSeed(keys [][]byte) uint64 {
 type marks struct {
 	room    [capacity.MaxLandmarks]uint64
 	session uint64 // of the header or the user that the client names; 0 for none
+	sought  bool   // its home was looked for
 	had     int    // tokens of the prompt that its home had
 }
 
@@ -56,8 +57,13 @@ func (g *Gateway) recognise(q *request, h http.Header) {
 	q.query.Session = q.marks.session
 }
 
-// findHome looks where the request's session was served last. The caller holds the lock.
+// findHome looks where the request's session was served last, once: wherever an attempt of this request was sent to and refused
+// has kept nothing. The caller holds the lock.
 func (g *Gateway) findHome(q *request) {
+	if q.marks.sought {
+		return
+	}
+	q.marks.sought = true
 	if q.marks.session != 0 {
 		q.query.Home, q.marks.had = g.sessions.Find(q.marks.session)
 	} else {
