@@ -107,7 +107,7 @@ func (q *Query) room(m *capacity.Model, load Load) float64 {
 
 // held is how many of the prompt's tokens the child need not compute, as far as its statement is to be believed.
 func (q *Query) held(s *capacity.Summary, path capacity.Path, state capacity.Freshness) int64 {
-	if m := q.model(s); m != nil && state == capacity.Fresh {
+	if m := q.model(s); m != nil && m.Ready > 0 && state == capacity.Fresh {
 		return q.cached(m, path)
 	}
 	return 0
