@@ -122,7 +122,8 @@ func TestAFloodIsNoticedLittleOnEveryGPU(t *testing.T) {
 		if raceOn {
 			seeds = 1
 		}
-		if r := (mix{name: "chats"}).orUsual().pooled(t, kind, seeds); r > 1.2 {
+		// One run's p99 is that of six requests: with the race detector, which makes five take minutes, it only looks for races.
+		if r := (mix{name: "chats"}).orUsual().pooled(t, kind, seeds); r > 1.2 && !raceOn {
 			t.Errorf("on %s: %.2f times", kind, r)
 		}
 	}
