@@ -118,12 +118,7 @@ func high(list []time.Duration) float64 {
 // Arrivals, engines and choices are drawn from the seed and time is virtual, so that a busy machine changes nothing.
 func TestAFloodIsNoticedLittleOnEveryGPU(t *testing.T) {
 	for _, kind := range []string{"L4", "H100"} {
-		seeds := 5
-		if raceOn {
-			seeds = 1
-		}
-		// One run's p99 is that of six requests: with the race detector, which makes five take minutes, it only looks for races.
-		if r := (mix{name: "chats"}).orUsual().pooled(t, kind, seeds); r > 1.2 && !raceOn {
+		if r := (mix{name: "chats"}).orUsual().pooled(t, kind, 5); r > 1.2 {
 			t.Errorf("on %s: %.2f times", kind, r)
 		}
 	}
