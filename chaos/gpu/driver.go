@@ -32,8 +32,9 @@ type driver struct {
 type answer struct {
 	seq    *Sequence
 	made   atomic.Int64
-	ended  atomic.Bool // every token is made
-	failed atomic.Bool // the engine gave it up
+	place  atomic.Int64 // of the latest token among those of its step
+	ended  atomic.Bool  // every token is made
+	failed atomic.Bool  // the engine gave it up
 	notify chan struct{}
 	last   time.Time // engine time of the latest token; the driver's own
 }
@@ -104,10 +105,11 @@ func (d *driver) tick() (time.Duration, bool) {
 }
 
 func (d *driver) deliver(made []*Sequence, at time.Time) {
-	for _, s := range made {
+	for i, s := range made {
 		a := s.Owner().(*answer)
 		d.observe(s, a, at)
 		a.last = at
+		a.place.Store(int64(i))
 		a.made.Store(int64(s.Generated()))
 		a.ended.Store(s.Done())
 		a.signal()

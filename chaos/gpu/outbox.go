@@ -40,6 +40,7 @@ func (o *outbox) stream(ctx context.Context) {
 			return
 		}
 		ended = over
+		time.Sleep(time.Duration(o.answer.place.Load()) * o.server.cfg.Apart)
 		control.SetWriteDeadline(time.Now().Add(writeTimeout))
 		for ; sent < made; sent++ {
 			o.dieIfTold(sent)

@@ -49,6 +49,9 @@ type Config struct {
 	KVArrays bool
 	// MaxBody bounds a request's body, in bytes. Default 16 MiB.
 	MaxBody int64
+	// Apart is how long after the one before it each token of a step is sent, as by an API server of one thread. 0 leaves
+	// their order to the machine, which tests that compare two runs cannot have.
+	Apart time.Duration
 	// Log receives what happens. Nil discards.
 	Log *slog.Logger
 }

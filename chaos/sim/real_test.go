@@ -83,7 +83,7 @@ func real(t *testing.T, policy string, rate float64, seed uint64) (chosen []stri
 			if err != nil {
 				t.Fatal(err)
 			}
-			w, err := gpu.New(gpu.Config{Listener: l, GPU: kind, Model: twinModel, Seed: uint64(i)})
+			w, err := gpu.New(gpu.Config{Listener: l, GPU: kind, Model: twinModel, Seed: uint64(i), Apart: 1})
 			if err == nil {
 				err = w.Start(t.Context())
 			}
@@ -179,26 +179,19 @@ func simulated(t *testing.T, policy string, rate float64, seed uint64, after tim
 
 // TestTheSimulatorChoosesAsTheAgentDoes plays one log of requests through an Agent with its sockets and through the
 // simulator, with the same seed, under each policy there is. The same worker must be chosen for every request, also where chance breaks a tie, and the
-// first token must come at the same time, but for the API server's, which the simulator adds. At 20 a second engines emit
-// several first tokens in one step: which of them an Agent hears first is up to its goroutines, it learns in that order, and
-// each difference moves what comes after it: most choices must be the same all the same, and the times as they are
-// distributed.
+// first token must come at the same time, but for the API server's, which the simulator adds. Engines emit several first
+// tokens in one step, and an Agent learns of them in the order that it hears of them: the stand-ins send them a nanosecond
+// apart, or that order were up to goroutines.
 func TestTheSimulatorChoosesAsTheAgentDoes(t *testing.T) {
 	type twin struct {
 		policy string
 		rate   float64
-		part   float64 // of the choices that must be the same
 	}
-	list := []twin{
-		{"round_robin", 1, 1}, {"predictive", 1, 1}, {"predictive", 6, 1}, {"predictive", 20, .8}, {"power_of_two", 6, 1}, {"prefix_affinity", 6, 1},
-	}
+	list := []twin{{"round_robin", 1}, {"predictive", 1}, {"predictive", 6}, {"predictive", 20}, {"power_of_two", 6}, {"prefix_affinity", 6}}
 	if !raceOn {
-		for _, p := range []string{"weighted_random", "least_response_time", "prequal", "lmetric", "consistent_hash", "overlap_cost"} {
-			list = append(list, twin{p, 6, 1})
-		}
 		for _, p := range pick.Policies() {
-			if !slices.ContainsFunc(list, func(c twin) bool { return c.policy == p }) {
-				list = append(list, twin{p, 2, 1})
+			if !slices.ContainsFunc(list, func(c twin) bool { return c.policy == p && c.rate > 1 }) {
+				list = append(list, twin{p, 6})
 			}
 		}
 	}
@@ -211,19 +204,12 @@ func TestTheSimulatorChoosesAsTheAgentDoes(t *testing.T) {
 				same++
 			}
 		}
-		t.Logf("%s at %v/s: %d of %d choices alike; ttft %v and %v", c.policy, c.rate, same, len(a), real, sim)
-		if len(a) != len(b) || float64(same) < c.part*float64(len(a)) {
+		t.Logf("%s at %v/s: %d of %d choices alike; mean time to first token %v and %v", c.policy, c.rate, same, len(a), real.Mean(), sim.Mean())
+		if len(a) < 30 || same != max(len(a), len(b)) {
 			t.Errorf("%s at %v/s: %d of %d and %d choices alike", c.policy, c.rate, same, len(a), len(b))
 		}
-		if late := (sim.Mean() - gpu.PerToken - real.Mean()).Abs(); c.part == 1 && late > time.Microsecond {
+		if late := (sim.Mean() - gpu.PerToken - real.Mean()).Abs(); late > time.Microsecond {
 			t.Errorf("%s at %v/s: the mean time to first token differs by %v", c.policy, c.rate, late)
-		}
-		for q, off := range map[float64]float64{.5: .1, .9: .2} {
-			x, _ := real.Quantile(q)
-			y, _ := sim.Quantile(q)
-			if r := float64(y) / float64(x); r > 1+off || r < 1-off {
-				t.Errorf("%s at %v/s: quantile %v of the time to first token is %v and %v", c.policy, c.rate, q, x, y)
-			}
 		}
 	}
 }
