@@ -34,9 +34,15 @@ func (s *Server) uplinks(context.Context) (*admin.UplinksAnswer, error) {
 	return uplink.Page(s.cfg.Name, s.parent, nil), nil
 }
 
+// ready is nil once names are answered and calls redirected. A node that answers from its file has no key and waits for none:
+// its names must go on.
 func (s *Server) ready() error {
-	if s.view.Load() == nil {
+	v := s.view.Load()
+	switch {
+	case v == nil:
 		return errors.New("no spec is in force: run spillway apply")
+	case v.from == agreedState && len(v.state.TicketKeys) == 0:
+		return errors.New("no ticket key is agreed yet: the leader makes one within a second")
 	}
 	return nil
 }

@@ -83,3 +83,26 @@ func TestNodeSaysWhatItRunsFrom(t *testing.T) {
 			"capacity from uplink, 1m0.2s old: tokyo is lost, its last words are used where nothing else is left")
 	})
 }
+
+// TestReadyMeansRedirectsToo: a node that has agreed on a spec and not yet on a key would answer calls with 503; one that answers
+// from its file has no key to wait for, and its names must go on.
+func TestReadyMeansRedirectsToo(t *testing.T) {
+	frame, now := stillView(t).frame, time.Now()
+	key := []consensus.Key{{Secret: []byte("k"), At: now}}
+	for _, c := range []struct {
+		from  origin
+		keys  []consensus.Key
+		ready bool
+	}{{agreedState, nil, false}, {agreedState, key, true}, {firstState, nil, true}, {savedState, nil, true}} {
+		s := &Server{}
+		if s.Ready() == nil {
+			t.Error("a node without a spec is ready")
+		}
+		v := newView(frame, &consensus.State{TicketKeys: c.keys}, newIngest(func() {}).view(now), &quorum{self: "g1", voters: []string{"g1"}}, now, true)
+		v.from = c.from
+		s.view.Store(v)
+		if err := s.Ready(); (err == nil) != c.ready {
+			t.Errorf("with a state from %v and %d keys: %v", c.from, len(c.keys), err)
+		}
+	}
+}
