@@ -2,6 +2,7 @@ package pick
 
 import (
 	"cmp"
+	"container/heap"
 	"math"
 	"slices"
 	"time"
@@ -107,10 +108,10 @@ func (h *Hot) Sketch(x *Index, n int, now time.Time) []capacity.Prefix {
 			h.all = append(h.all, hotEntry{mark: mark, rate: rate, worth: rate * float64(e.tokens), of: e})
 		}
 	}
-	h.all.order()
+	heap.Init(&h.all)
 	var out []capacity.Prefix
 	for len(h.all) > 0 && len(out) < n {
-		c := h.all.pop()
+		c := h.all.take()
 		if _, held := x.entries.get(c.of.block); !held || c.of.covered >= coveredBy*c.rate {
 			continue
 		}

@@ -1,5 +1,7 @@
 package pick
 
+import "container/heap"
+
 // hotEntry is a beginning that may be told of.
 type hotEntry struct {
 	mark        uint64
@@ -7,48 +9,35 @@ type hotEntry struct {
 	of          *hot
 }
 
-// before says that one is worth more than another; names decide among equals.
-func (a *hotEntry) before(b *hotEntry) bool {
-	if a.worth != b.worth {
-		return a.worth > b.worth
-	}
-	return a.mark < b.mark
-}
-
-// hotHeap gives out the beginnings that are worth the most one by one: few of many are wanted, so that sorting all would
-// be most of the work.
+// hotHeap gives out the beginnings that are worth the most one by one, names decide among equals: few of many are wanted, so
+// that sorting all would be most of the work.
 type hotHeap []hotEntry
 
-// order makes a heap of what is in no order.
-func (q hotHeap) order() {
-	for i := len(q)/2 - 1; i >= 0; i-- {
-		q.sink(i)
+func (q hotHeap) Len() int      { return len(q) }
+func (q hotHeap) Swap(i, j int) { q[i], q[j] = q[j], q[i] }
+func (q hotHeap) Less(i, j int) bool {
+	if q[i].worth != q[j].worth {
+		return q[i].worth > q[j].worth
 	}
+	return q[i].mark < q[j].mark
+}
+func (q *hotHeap) Push(e any) { *q = append(*q, e.(hotEntry)) }
+
+func (q *hotHeap) Pop() any {
+	last := len(*q) - 1
+	e := (*q)[last]
+	*q = (*q)[:last]
+	return e
 }
 
-// pop takes the one out that is worth the most; there must be one.
-func (q *hotHeap) pop() hotEntry {
+// take takes the one out that is worth the most; there must be one. heap.Pop would allocate for each.
+func (q *hotHeap) take() hotEntry {
 	all := *q
 	top, last := all[0], len(all)-1
 	all[0] = all[last]
 	*q = all[:last]
-	q.sink(0)
-	return top
-}
-
-func (q hotHeap) sink(i int) {
-	for {
-		child := 2*i + 1
-		if child >= len(q) {
-			return
-		}
-		if right := child + 1; right < len(q) && q[right].before(&q[child]) {
-			child = right
-		}
-		if !q[child].before(&q[i]) {
-			return
-		}
-		q[i], q[child] = q[child], q[i]
-		i = child
+	if last > 0 {
+		heap.Fix(q, 0)
 	}
+	return top
 }

@@ -2,6 +2,7 @@ package pick
 
 import (
 	"cmp"
+	"container/heap"
 	"slices"
 	"testing"
 
@@ -18,9 +19,9 @@ func TestHotHeapSorts(t *testing.T) {
 		q = rapid.Permutation(q).Draw(t, "order")
 		want := slices.Clone(q)
 		slices.SortFunc(want, func(a, b hotEntry) int { return cmp.Or(cmp.Compare(b.worth, a.worth), cmp.Compare(a.mark, b.mark)) })
-		q.order()
+		heap.Init(&q)
 		for i := range want {
-			if got := q.pop(); got != want[i] {
+			if got := q.take(); got != want[i] {
 				t.Fatalf("number %d is %+v, want %+v", i, got, want[i])
 			}
 		}
