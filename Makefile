@@ -94,8 +94,9 @@ survive: ## kill -9 a worker, a local instance and a peer's gateway under 200 li
 	SPILLWAY_SURVIVE=$${SPILLWAY_SURVIVE:-200} $(GO) test -run '^TestSurvive$$' -count 1 -timeout 15m -v ./cmd/spillway | grep -v '^=== '
 
 .PHONY: fidelity
-fidelity: ## run the demo's planet in real time and the same in the simulator, and hold the two to each other; needs a quiet machine
+fidelity: ## run the demo's planet in real time and the same in the simulator, and hold the two to each other (needs a quiet machine); then replay one log through both and compare every choice
 	SPILLWAY_FIDELITY=1 $(GO) test -run '^TestFidelity$$' -count 1 -timeout 10m -v ./cmd/spillway
+	$(GO) test -run '^TestTheSimulatorChoosesAsTheAgentDoes$$' -count 1 -timeout 10m -v ./chaos/sim
 
 .PHONY: large
 large: ## apply specs of 10,000 objects to three nodes, restart a follower, and hold both to their targets; needs a quiet machine
