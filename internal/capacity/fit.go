@@ -6,8 +6,9 @@ import (
 )
 
 // Fit makes a Summary that Encode accepts out of one that a busy producer put together: lists sorted, duplicates
-// dropped (the first stays), amounts brought into range, names over the limit dropped, and the smallest demands, then
-// all round trips, networks, outcomes and uses, then all prefixes, then the last models left out until it fits in MaxEncoded. A lawful Summary comes back unchanged.
+// dropped (the first stays), amounts brought into range, names over the limit dropped. Until it fits in MaxEncoded the
+// smallest demands are left out, then all round trips, networks, outcomes and uses, then all prefixes and pools, then the
+// last models. A lawful Summary comes back unchanged.
 func Fit(s Summary) Summary {
 	if s.fits() {
 		return s
@@ -44,33 +45,48 @@ func (s *Summary) fits() bool {
 	return err == nil
 }
 
-// number and frame are how many bytes a field with a number takes at most, and what surrounds a message or a text.
-const number, frame = 11, 8
+const (
+	numberBytes = 11 // what a field with a number takes at most: its tag, and ten of a varint
+	frameBytes  = 8  // what surrounds a message or a text at most
+)
 
 // roughly is how many bytes s takes at most when it is encoded, without encoding it.
 func (s *Summary) roughly() int {
-	n := 3*frame + len(s.Path.Region) + len(s.Path.Zone) + len(s.Path.Instance) + frame + len(s.Endpoint) + frame + 8*number + len(s.unknown)
+	n := 3*frameBytes + len(s.Path.Region) + len(s.Path.Zone) + len(s.Path.Instance) + frameBytes + len(s.Endpoint) + frameBytes + 8*numberBytes + len(s.unknown)
 	n += roughModels(s.Models)
 	for i := range s.Acks {
-		n += 2*frame + len(s.Acks[i].Parent) + 2*number + len(s.Acks[i].unknown)
+		n += 2*frameBytes + len(s.Acks[i].Parent) + 2*numberBytes + len(s.Acks[i].unknown)
 	}
 	for i := range s.Demand {
 		d := &s.Demand[i]
-		n += 4*frame + len(d.Service) + len(d.Model) + len(d.Cell) + 2*number + len(d.unknown)
+		n += 4*frameBytes + len(d.Service) + len(d.Model) + len(d.Cell) + 2*numberBytes + len(d.unknown)
 	}
 	for i := range s.RTTs {
-		n += 2*frame + len(s.RTTs[i].Cell) + 3*number + len(s.RTTs[i].unknown)
+		n += 2*frameBytes + len(s.RTTs[i].Cell) + 3*numberBytes + len(s.RTTs[i].unknown)
 	}
 	for i := range s.Networks {
 		x := &s.Networks[i]
-		n += 3*frame + len(x.Service) + len(x.Cell) + 2*number + len(x.unknown)
+		n += 3*frameBytes + len(x.Service) + len(x.Cell) + 2*numberBytes + len(x.unknown)
 	}
 	for i := range s.Outcomes {
 		o := &s.Outcomes[i]
-		n += 4*frame + len(o.Service) + len(o.Model) + (TTFTBuckets+5)*number + len(o.unknown)
+		n += 4*frameBytes + len(o.Service) + len(o.Model) + (TTFTBuckets+5)*numberBytes + len(o.unknown)
 	}
 	for i := range s.Uses {
-		n += frame + len(s.Uses[i].Tenant) + frame + 9*number + len(s.Uses[i].unknown)
+		n += frameBytes + len(s.Uses[i].Tenant) + frameBytes + 9*numberBytes + len(s.Uses[i].unknown)
+	}
+	return n
+}
+
+// roughModels is how many bytes models and their pools take at most.
+func roughModels(ms []Model) int {
+	n := 0
+	for i := range ms {
+		m := &ms[i]
+		n += 4*frameBytes + len(m.Name) + 21*numberBytes + len(m.Prefixes)*(8+numberBytes) + len(m.unknown) + roughModels(m.Pools)
+		for j := range m.Hardware {
+			n += 2*frameBytes + len(m.Hardware[j].Name) + 3*numberBytes + len(m.Hardware[j].unknown)
+		}
 	}
 	return n
 }
@@ -147,15 +163,3 @@ func largest(ds []Demand, n int) []Demand {
 }
 
 func clamp(n int64) int64 { return min(max(n, 0), MaxAmount) }
-
-func roughModels(ms []Model) int {
-	n := 0
-	for i := range ms {
-		m := &ms[i]
-		n += 4*frame + len(m.Name) + 21*number + len(m.Prefixes)*(8+number) + len(m.unknown) + roughModels(m.Pools)
-		for j := range m.Hardware {
-			n += 2*frame + len(m.Hardware[j].Name) + 3*number + len(m.Hardware[j].unknown)
-		}
-	}
-	return n
-}
