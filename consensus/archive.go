@@ -20,8 +20,9 @@ func (n *Node) Archive() ([]byte, error) { return encodeState(n.State()) }
 func Contents(archive []byte) (*State, error) { return decodeState(bytes.NewReader(archive)) }
 
 // RestoreArchive puts an archived spec and its drains back in force in place of what is agreed now. Only the leader can.
-// Versions do not go back: the restored spec takes the version after the greater of both, so that whoever compares
-// versions or SOA serials sees a step forward. The plan is not restored: it was made for other capacity; a spec on trial is taken back.
+// Versions do not go back: the restored spec takes the version after the greater of both, so that whoever compares versions
+// or SOA serials sees a step forward. The plan is not restored: it was made for other capacity; a spec on trial is taken
+// back.
 func (n *Node) RestoreArchive(ctx context.Context, archive []byte, by By) (version uint64, err error) {
 	old, err := Contents(archive)
 	switch {

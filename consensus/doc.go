@@ -1,6 +1,6 @@
-// Package consensus keeps the state that every global node must agree on: the operator's spec with its history, the
-// steering plan, drains, and the keys that sign redirect tickets and the DNS zone. It is hashicorp/raft over mutual TLS, with the rules of
-// the state in one pure function, apply.
+// Package consensus keeps the state that every global node must agree on: the operator's spec with its history, the steering
+// plan, drains, and the keys that sign redirect tickets and the DNS zone. It is hashicorp/raft over mutual TLS, with the
+// rules of the state in one pure function, apply.
 //
 // It decides the order of writes, and whether a write fits the state it was based on: each is a compare-and-swap, and the
 // leader judges it before it is proposed; what it did not judge is judged when it is applied, so that no code path skips

@@ -8,8 +8,8 @@ import (
 	"github.com/spillway-lb/spillway/internal/relay"
 )
 
-// times reads when an answer is due, how fast it should come, and when it is of no use any more: what the gateway says is left, and what the client
-// wrote.
+// times reads when an answer is due, how fast it should come, and when it is of no use any more: what the gateway says is
+// left, and what the client wrote.
 func (v *visit) times(h http.Header) *openai.Error {
 	t, e := relay.ReadTimes(h)
 	if e != nil {

@@ -6,8 +6,9 @@ import (
 	"github.com/spillway-lb/spillway/local/pick"
 )
 
-// fade lets what is believed against the pool's silent workers fade towards what the others take. A worker of several
-// pools is compared in the first, and one that another instance serves is not silent. Where nobody answers there is nothing to compare with, and nobody is preferred.
+// fade lets what is believed against the pool's silent workers fade towards what the others take. A worker of several pools
+// is compared in the first, and one that another instance serves is not silent. Where nobody answers there is nothing to
+// compare with, and nobody is preferred.
 func (p *pool) fade(now time.Time) {
 	var prefill, step []float64
 	for _, w := range p.workers {

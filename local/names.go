@@ -49,7 +49,8 @@ func (n *serverNames) of(hostport string) string {
 // handshakeTimeout bounds TLS with a worker.
 const handshakeTimeout = 2 * time.Second
 
-// dialer opens TLS connections that speak one of the protocols whose certificate must be for the worker's name, or for the host of its URL.
+// dialer opens TLS connections that speak one of the protocols whose certificate must be for the worker's name, or for the
+// host of its URL.
 func (n *serverNames) dialer(dial func(context.Context, string, string) (net.Conn, error), protocols ...string) func(context.Context, string, string) (net.Conn, error) {
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
 		raw, err := dial(ctx, network, address)

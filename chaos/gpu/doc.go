@@ -21,14 +21,14 @@
 // # The stand-in
 //
 // Server serves /v1/models, /v1/chat/completions, /v1/completions, /v1/messages (Anthropic's), /v1/embeddings, /health,
-// /ping, /version, /metrics and /chaos, vLLM's /sleep, /wake_up and /is_sleeping, and with Adapters its /v1/load_lora_adapter and
-// /v1/unload_lora_adapter; waking and loading take ColdStart. It never ticks while nothing runs. A prompt's tokens are its content's bytes divided by four, rounded up; its
-// prefix is hashed in blocks of 16 tokens. An embedding costs its input's prefill and nothing else. An answer is as long
-// as a lognormal draw seeded by the server's seed and the prompt,
-// never longer than max_tokens, and exactly max_tokens with "ignore_eos": true. Parameters that ask for something the
-// worker cannot do are refused with 400, never ignored. The text is a function of the conversation alone: a request that
-// brings the beginning of its own answer along (continue_final_message, or a completion's prompt that ends with it) gets
-// the rest of it, token for token.
+// /ping, /version, /metrics and /chaos, vLLM's /sleep, /wake_up and /is_sleeping, and with Adapters its /v1/load_lora_adapter
+// and /v1/unload_lora_adapter; waking and loading take ColdStart. It never ticks while nothing runs. A prompt's tokens are
+// its content's bytes divided by four, rounded up; its prefix is hashed in blocks of 16 tokens. An embedding costs its
+// input's prefill and nothing else. An answer is as long as a lognormal draw seeded by the server's seed and the prompt,
+// never longer than max_tokens, and exactly max_tokens with "ignore_eos": true. Parameters that ask for something the worker
+// cannot do are refused with 400, never ignored. The text is a function of the conversation alone: a request that brings the
+// beginning of its own answer along (continue_final_message, or a completion's prompt that ends with it) gets the rest of it,
+// token for token.
 //
 // With Config.KVEvents it publishes what its prefix cache gains and loses as vLLM does, over ZeroMQ, and POST
 // /reset_prefix_cache empties the cache.

@@ -9,8 +9,9 @@ import (
 // struckFor is how long what breaks may go on costing requests: the catalogue's recovery.
 const struckFor = 10 * time.Second
 
-// struck is the part of all requests that falls due at what breaks, before it has to be recovered from: in the first ten seconds of each
-// fault, of the clients of its region, as many as the broken workers are of the region's. Where no worker breaks, nothing is struck.
+// struck is the part of all requests that falls due at what breaks, before it has to be recovered from: in the first ten
+// seconds of each fault, of the clients of its region, as many as the broken workers are of the region's. Where no worker
+// breaks, nothing is struck.
 func struck(r *sim.Result) (float64, string) {
 	if len(r.Faults) == 0 {
 		return 0, "nothing broke"

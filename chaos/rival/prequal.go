@@ -19,7 +19,8 @@ const (
 	prequalLeast  = 2           // probes under which a replica is drawn by chance
 )
 
-// ProbeAnswer is what a replica answers to a probe: its requests in flight, and the median of recent latencies at that many, in seconds.
+// ProbeAnswer is what a replica answers to a probe: its requests in flight, and the median of recent latencies at that many,
+// in seconds.
 type ProbeAnswer struct {
 	Replica  int
 	InFlight int64

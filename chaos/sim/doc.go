@@ -29,11 +29,11 @@
 //
 // # What is left out
 //
-// Hedging, merged embeddings, cache events (the prefix index guesses), cold models and adapters, and what the engine has of a worker's
-// answers that its gateway goes on with although the worker itself broke: they count as cut. Deltas of statements: what arrives is what
-// was said. What a tier computes takes no time, unless the network's round trips say it; and a question to DNS none either. A peer's
-// probes of its round trips: they are measured once, and right. Elections take time only where Steering.Election says so, and workers
-// that come back load their model only where Fault.Store does.
+// Hedging, merged embeddings, cache events (the prefix index guesses), cold models and adapters, and what the engine has of a
+// worker's answers that its gateway goes on with although the worker itself broke: they count as cut. Deltas of statements:
+// what arrives is what was said. What a tier computes takes no time, unless the network's round trips say it; and a question
+// to DNS none either. A peer's probes of its round trips: they are measured once, and right. Elections take time only where
+// Steering.Election says so, and workers that come back load their model only where Fault.Store does.
 //
 // It never decides where a request goes, and it never looks at anything on behalf of a decider that the decider could not
 // have seen at that moment: what a floor knows of a worker came by a scrape or by its own answers.

@@ -178,10 +178,10 @@ func simulated(t *testing.T, policy string, rate float64, seed uint64, after tim
 }
 
 // TestTheSimulatorChoosesAsTheAgentDoes plays one log of requests through an Agent with its sockets and through the
-// simulator, with the same seed, under each policy there is. The same worker must be chosen for every request, also where chance breaks a tie, and the
-// first token must come at the same time, but for the API server's, which the simulator adds. Engines emit several first
-// tokens in one step, and an Agent learns of them in the order that it hears of them: the stand-ins send them a nanosecond
-// apart, or that order were up to goroutines.
+// simulator, with the same seed, under each policy there is. The same worker must be chosen for every request, also where
+// chance breaks a tie, and the first token must come at the same time, but for the API server's, which the simulator adds.
+// Engines emit several first tokens in one step, and an Agent learns of them in the order that it hears of them: the
+// stand-ins send them a nanosecond apart, or that order were up to goroutines.
 func TestTheSimulatorChoosesAsTheAgentDoes(t *testing.T) {
 	type twin struct {
 		policy string

@@ -35,8 +35,8 @@ func TestWorkersThatComeBackLoadTheirModel(t *testing.T) {
 	}
 }
 
-// TestAnElectionTakesTime: nobody leads for so long after a leader is gone or without a majority; who then leads goes on when the first
-// is back.
+// TestAnElectionTakesTime: nobody leads for so long after a leader is gone or without a majority; who then leads goes on when
+// the first is back.
 func TestAnElectionTakesTime(t *testing.T) {
 	r := &run{s: &Scenario{Steering: Steering{Election: 2 * time.Second}}, planet: &planet{}}
 	p := r.planet

@@ -12,12 +12,12 @@
 //
 // The leases in force, summed over all gateways, never exceed the limit: not while they change, not when a gateway, the
 // leader or all of them are cut off or die, as long as statements and grants that arrive at all arrive within two seconds.
-// Without that bound on delays a gateway that rises to its static share may meet leases not yet taken back: the sum is
-// then over the limit by at most that share, for as long as the excess delay.
-// What is spent may exceed what is leased by: one minute's worth of a lease after its gateway was idle or has restarted (the bucket that
-// everybody's limit has); one request for a floor that is smaller than one request; what streams use beyond their
-// estimates, which is owed and paid back; streams that run on when the lease of concurrency is lowered under them, which are
-// counted until they end; and the moment in which gateways of one region read a new spec before those of another.
+// Without that bound on delays a gateway that rises to its static share may meet leases not yet taken back: the sum is then
+// over the limit by at most that share, for as long as the excess delay. What is spent may exceed what is leased by: one
+// minute's worth of a lease after its gateway was idle or has restarted (the bucket that everybody's limit has); one request
+// for a floor that is smaller than one request; what streams use beyond their estimates, which is owed and paid back; streams
+// that run on when the lease of concurrency is lowered under them, which are counted until they end; and the moment in which
+// gateways of one region read a new spec before those of another.
 //
 // How it is kept:
 //   - A list is numbered by the leader's term and a count, and is whole. A gateway says in each statement which number it

@@ -6,9 +6,10 @@ import "slices"
 const nearShare = 100
 
 // Steady is next with what hardly changed left as held has it, so that it need not be told again: a model of which every
-// amount is within 1 % of held's. Nothing comes and nothing goes unsaid: what is 0 on one side alone
-// is not near, and what counts workers or room, or prices them, is near only if it is the same. held is what was said
-// last, so differences do not add up. Demand is always told as it is: plans are made of it, and steps in it would move clients. The result may share memory with both.
+// amount is within 1 % of held's. Nothing comes and nothing goes unsaid: what is 0 on one side alone is not near, and what
+// counts workers or room, or prices them, is near only if it is the same. held is what was said last, so differences do not
+// add up. Demand is always told as it is: plans are made of it, and steps in it would move clients. The result may share
+// memory with both.
 func Steady(held, next *Summary) Summary {
 	s := *next
 	s.Models = steadyModels(held.Models, next.Models)

@@ -20,7 +20,8 @@ type Discover struct {
 	Resolver string `yaml:"resolver"`
 	// Interval is how often each name is looked up, give or take a tenth.
 	Interval time.Duration `yaml:"interval" default:"10s"`
-	// Grace is how long workers stay after their name has begun to answer without any address. A lookup that fails takes no worker away.
+	// Grace is how long workers stay after their name has begun to answer without any address. A lookup that fails takes no
+	// worker away.
 	Grace time.Duration `yaml:"grace" default:"2m"`
 }
 
@@ -28,7 +29,8 @@ type Discover struct {
 type DNSName struct {
 	// Name is looked up as it stands, without search domains.
 	Name string `yaml:"name"`
-	// Type of the records: address for A and AAAA, or srv, whose port and weight count and of which only the lowest priority number that has addresses is used.
+	// Type of the records: address for A and AAAA, or srv, whose port and weight count and of which only the lowest priority
+	// number that has addresses is used.
 	Type string `yaml:"type" default:"address"`
 	// Port is the workers' port where type is address.
 	Port int `yaml:"port"`
@@ -40,7 +42,8 @@ type DNSName struct {
 	GPU string `yaml:"gpu"`
 	// Models are what each serves. Default: what it says itself.
 	Models []string `yaml:"models"`
-	// Weight scales each worker's share under policies that go by weight. An SRV record's own weight (0 counts as 1, at most 1000) multiplies it.
+	// Weight scales each worker's share under policies that go by weight. An SRV record's own weight (0 counts as 1, at most
+	// 1000) multiplies it.
 	Weight float64 `yaml:"weight" default:"1"`
 	// Engine is what each is. Default: found out by asking it.
 	Engine string `yaml:"engine"`

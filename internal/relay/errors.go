@@ -8,7 +8,8 @@ import (
 	"github.com/spillway-lb/spillway/internal/openai"
 )
 
-// WriteError answers with e in OpenAI's shape, or in that of the client's own protocol, with the headers that make its clients wait or give up rightly.
+// WriteError answers with e in OpenAI's shape, or in that of the client's own protocol, with the headers that make its
+// clients wait or give up rightly.
 func WriteError(w http.ResponseWriter, e *openai.Error) {
 	if s, ok := w.(refuser); ok {
 		s.refuse(e)

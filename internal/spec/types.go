@@ -276,7 +276,8 @@ type Steering struct {
 	Interval Duration `yaml:"interval" default:"1s"`
 	// DeadBand is the relative gain below which a new plan is not published. Default 0.05.
 	DeadBand float64 `yaml:"dead_band" default:"0.05"`
-	// MaxStep is the largest part of a cell's traffic one plan may move into one region while its old region is well, 0..1. Default 0.25.
+	// MaxStep is the largest part of a cell's traffic one plan may move into one region while its old region is well, 0..1.
+	// Default 0.25.
 	MaxStep float64 `yaml:"max_step" default:"0.25"`
 	// MinShift is the part of a cell's traffic below which a change is left out of a plan, 0..1. Default 0.02.
 	MinShift float64 `yaml:"min_shift" default:"0.02"`

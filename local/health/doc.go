@@ -12,10 +12,10 @@
 //	        +<-----------------+<-------------------------------+
 //	   open: nothing is sent until the backoff has passed and a probe succeeds
 //
-// What opens: Failures soft errors in a row, two refused connections, two failed probes, and at once a stall, a failed
-// deep probe, a body or a GPU that says the hardware or its memory is gone, and being an outlier of its pool. The backoff doubles each time
-// and forgets once a ramp is complete; what tells of broken hardware or memory lasts Quarantine at least. A trial is
-// owed by whoever was out for anything but its absence, until it has passed one: a failed warm-up or a probe in between
+// What opens: Failures soft errors in a row, two refused connections, two failed probes, and at once a stall, a failed deep
+// probe, a body or a GPU that says the hardware or its memory is gone, and being an outlier of its pool. The backoff doubles
+// each time and forgets once a ramp is complete; what tells of broken hardware or memory lasts Quarantine at least. A trial
+// is owed by whoever was out for anything but its absence, until it has passed one: a failed warm-up or a probe in between
 // does not acquit it. Without WarmUp the step of warming is left out.
 //
 // Health pages lie both ways. A worker that fails its probes and emits tokens is busy, not dead, and stays. A worker

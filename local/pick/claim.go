@@ -99,8 +99,8 @@ func (x *Index) Claim(worker int32, c *Claim, now time.Time) {
 	m.claims = append(m.claims, n)
 }
 
-// Settle looks at the claims of a worker that wait; call it a few times a second. It says whether the worker's events have fallen silent while its
-// answers say that it caches.
+// Settle looks at the claims of a worker that wait; call it a few times a second. It says whether the worker's events have
+// fallen silent while its answers say that it caches.
 func (x *Index) Settle(worker int32, now time.Time) (silent bool) {
 	m := x.mirror(worker)
 	if m == nil {

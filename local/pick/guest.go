@@ -51,8 +51,9 @@ func (v *View) hosts(rec *explain.Record) {
 	v.cands = kept
 }
 
-// calm counts the workers that are up for the request and have no prefill, and says how many of them long guests leave so: spare servers are
-// wanted by the square root of all (Halfin and Whitt), half of it here, none where there are fewer than four.
+// calm counts the workers that are up for the request and have no prefill, and says how many of them long guests leave so:
+// spare servers are wanted by the square root of all (Halfin and Whitt), half of it here, none where there are fewer than
+// four.
 func (v *View) calm() (n, wanted int) {
 	up := 0
 	for i := range v.gates {

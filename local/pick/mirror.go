@@ -82,7 +82,8 @@ type run struct {
 func (r *run) precedes(b *engineBlock) bool { return int32(b.born-r.store) > 0 }
 
 const (
-	// mirrorBytes is what one engine block takes at most: itself, its place in the map, a cell or two, and what a full slice has to spare.
+	// mirrorBytes is what one engine block takes at most: itself, its place in the map, a cell or two, and what a full slice
+	// has to spare.
 	mirrorBytes = 2*72 + 2*32 + 2*16
 	claimBytes  = 8*MaxBlocks + 96
 	// maxMirror bounds the engine blocks of one worker whatever the memory.

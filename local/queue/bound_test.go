@@ -43,7 +43,8 @@ func TestALightTenantFindsRoomInAQueueThatAFloodFilled(t *testing.T) {
 	}
 }
 
-// TestOnlyTheLowestClassIsShedAndMoreAsSaturationGrows saturates a queue with every class present: only batch is refused by chance, the more the fuller.
+// TestOnlyTheLowestClassIsShedAndMoreAsSaturationGrows saturates a queue with every class present: only batch is refused by
+// chance, the more the fuller.
 func TestOnlyTheLowestClassIsShedAndMoreAsSaturationGrows(t *testing.T) {
 	last := 0.0
 	for _, fill := range []int{50, 75, 90, 99} {

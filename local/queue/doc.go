@@ -2,16 +2,16 @@
 //
 // # Order
 //
-// A class (interactive, standard, batch) is served by weight, and the weight grows with the age of its oldest request
-// up to the class's target, so that no class starves. Inside a class tenants are served by virtual token counter (VTC,
-// OSDI'24): each tenant's counter holds what it has cost so far, in seconds of GPU time for its uncached prompt tokens and
-// twice its output tokens, and the tenant with the least goes next. What a request costs is estimated when it enters and settled when it
-// ends. A tenant that comes back after it had nothing waiting is lifted to the least counter of those who wait, or, when
-// nobody waits, to that of the tenant that left last: idleness earns no credit. Two tenants who both always wait differ
-// by at most 2 max(largest prompt, all running output), and nobody's flood moves anybody else's turn. An endless parade
-// of new tenants cannot hold an old one back either: a fair-share clock runs along, and nobody is let in far behind it.
-// Inside a tenant the earliest due time goes first, and those who can no longer meet theirs after all who can: under more
-// load than can be served as many as possible are in time, and not everybody is late (punctual.go).
+// A class (interactive, standard, batch) is served by weight, and the weight grows with the age of its oldest request up to
+// the class's target, so that no class starves. Inside a class tenants are served by virtual token counter (VTC, OSDI'24):
+// each tenant's counter holds what it has cost so far, in seconds of GPU time for its uncached prompt tokens and twice its
+// output tokens, and the tenant with the least goes next. What a request costs is estimated when it enters and settled when
+// it ends. A tenant that comes back after it had nothing waiting is lifted to the least counter of those who wait, or, when
+// nobody waits, to that of the tenant that left last: idleness earns no credit. Two tenants who both always wait differ by at
+// most 2 max(largest prompt, all running output), and nobody's flood moves anybody else's turn. An endless parade of new
+// tenants cannot hold an old one back either: a fair-share clock runs along, and nobody is let in far behind it. Inside a
+// tenant the earliest due time goes first, and those who can no longer meet theirs after all who can: under more load than
+// can be served as many as possible are in time, and not everybody is late (punctual.go).
 //
 // A request that finds no room may be overtaken a few times and is then waited for. One that is held back because long
 // requests have their share of every worker lets everybody pass, its own tenant's shorter requests included: it waits
@@ -19,14 +19,14 @@
 //
 // # Guests
 //
-// A fair order is not enough: what is in an engine cannot be overtaken, and a work-conserving server that does not
-// preempt owes a newcomer nothing before what runs has run (VTC's bound is all running output). So the queue also says who
-// is beyond his part: a tenant with more than its equal part of the GPU time that runs, and of what waits, is a guest
-// (Guest) as long as anybody else of its class or a more urgent one waits, runs or was let in during the last 10 s. In the
-// same way a class stands back while a more urgent one is there (Yields): it leaves engines free enough to take that in.
-// Guests are let in only where others would not notice (local/pick/guest.go), and who is held back for that leaves its turn to the others at once (Beyond). Somebody is
-// always no guest, nobody is held back below his part, and a tenant alone is never one: what it costs is the throughput that
-// a flood has from very large steps, and only while it is not alone.
+// A fair order is not enough: what is in an engine cannot be overtaken, and a work-conserving server that does not preempt
+// owes a newcomer nothing before what runs has run (VTC's bound is all running output). So the queue also says who is beyond
+// his part: a tenant with more than its equal part of the GPU time that runs, and of what waits, is a guest (Guest) as long
+// as anybody else of its class or a more urgent one waits, runs or was let in during the last 10 s. In the same way a class
+// stands back while a more urgent one is there (Yields): it leaves engines free enough to take that in. Guests are let in
+// only where others would not notice (local/pick/guest.go), and who is held back for that leaves its turn to the others at
+// once (Beyond). Somebody is always no guest, nobody is held back below his part, and a tenant alone is never one: what it
+// costs is the throughput that a flood has from very large steps, and only while it is not alone.
 //
 // # Refusal
 //

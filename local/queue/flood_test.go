@@ -105,8 +105,8 @@ func p99(list []time.Duration) time.Duration {
 	return s[len(s)*99/100]
 }
 
-// TestALightTenantNextToAFloodWaitsAsIfAlone: two tenants share a zone of about 48 requests/s. The light one asks for a tenth of it, the other floods at
-// ten times its own half.
+// TestALightTenantNextToAFloodWaitsAsIfAlone: two tenants share a zone of about 48 requests/s. The light one asks for a tenth
+// of it, the other floods at ten times its own half.
 func TestALightTenantNextToAFloodWaitsAsIfAlone(t *testing.T) {
 	for seed := range uint64(3) {
 		alone, beside := newZone(seed), newZone(seed)

@@ -99,8 +99,8 @@ func TestWhoComesWhenNobodyWaitsStartsWhereTheLastOneLeft(t *testing.T) {
 	}
 }
 
-// TestBackloggedTenantsDifferByNoMoreThanTheBound holds the bound of VTC: |Wf - Wg| <= 2 max(largest prompt, output of a full batch), for estimates that
-// are right and for none at all.
+// TestBackloggedTenantsDifferByNoMoreThanTheBound holds the bound of VTC: |Wf - Wg| <= 2 max(largest prompt, output of a full
+// batch), for estimates that are right and for none at all.
 func TestBackloggedTenantsDifferByNoMoreThanTheBound(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const slots = 4
@@ -154,7 +154,8 @@ func TestBackloggedTenantsDifferByNoMoreThanTheBound(t *testing.T) {
 	})
 }
 
-// TestAnEndlessParadeOfNewTenantsStarvesNobody sends new tenants for ever: each would enter at the least counter, and one old tenant must still be served.
+// TestAnEndlessParadeOfNewTenantsStarvesNobody sends new tenants for ever: each would enter at the least counter, and one old
+// tenant must still be served.
 func TestAnEndlessParadeOfNewTenantsStarvesNobody(t *testing.T) {
 	q := New[int](Config{MaxTenants: 64})
 	old := &item{Tenant: "old", Cost: 50, Value: -1}

@@ -31,7 +31,8 @@ const (
 // give the same verdict. It allocates nothing when rec is nil.
 //
 // Order: instances that are well against a fresh peer, by seconds; then peers against instances that must load the model
-// first, by seconds; then draining ones; then what is lost, since a silent child may still serve and an answer from nobody is certain to be none.
+// first, by seconds; then draining ones; then what is lost, since a silent child may still serve and an answer from nobody is
+// certain to be none.
 func Choose(q *Query, v *View, now time.Time, rng *rand.Rand, rec *explain.Record) (Verdict, bool) {
 	local, localOK, best := v.chooseLocal(q, rng, rec)
 	peer, peerOK := v.choosePeer(q, localOK && best == well && !v.Drained, now, rng, rec)
