@@ -12,8 +12,9 @@ import (
 // here than it could have: milliseconds.
 const possibleBlock = 64
 
-// othersShare is how many times as long a request takes on a worker that is half busy with others', which it shares its time with: 1/(1 -
-// 0.5). An objective that is met with nothing to spare beside an idle worker alone says nothing of a fleet that is used.
+// othersShare is how many times as long a request takes on a worker that is half busy with others', which it shares its time
+// with: 1/(1 - 0.5). An objective that is met with nothing to spare beside an idle worker alone says nothing of a fleet that
+// is used.
 const othersShare = 2
 
 // alone is a worker that has one request at a time and a cache without end, in which lies whatever was asked of anybody before.
