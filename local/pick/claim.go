@@ -164,7 +164,7 @@ func (x *Index) refute(worker int32, m *mirror, c *claim) Outcome {
 	}
 	l := &x.lists[worker]
 	for i, h := range c.blocks {
-		if c.tokensTo(i) > float64(c.cached) && l.remove(h) {
+		if c.tokensTo(i) > float64(c.cached) && l.remove(h) > 0 {
 			x.unset(h, worker)
 		}
 	}
@@ -278,7 +278,7 @@ func (x *Index) tie(worker int32, m *mirror, c *claim, path []int32, low int32, 
 		if to > c.need {
 			return
 		}
-		if from+1 >= low && !x.rest(worker, m, h, path[from+1:to+1], sure) {
+		if from+1 >= low && !x.rest(worker, m, h, int32(BlockSize(i)/fineSize), path[from+1:to+1], sure) {
 			return
 		}
 		from = to
@@ -286,7 +286,7 @@ func (x *Index) tie(worker int32, m *mirror, c *claim, path []int32, low int32, 
 }
 
 // rest lets one byte block rest on the engine blocks of a path.
-func (x *Index) rest(worker int32, m *mirror, h uint64, path []int32, sure bool) bool {
+func (x *Index) rest(worker int32, m *mirror, h uint64, size int32, path []int32, sure bool) bool {
 	if len(path) == 0 {
 		return true // two byte blocks within one of the engine's: the first stands for it
 	}
@@ -297,10 +297,10 @@ func (x *Index) rest(worker int32, m *mirror, h uint64, path []int32, sure bool)
 	}
 	last := &m.blocks[path[len(path)-1]-1]
 	if !m.linked.touch(h) {
-		if !x.lists[worker].remove(h) {
+		if x.lists[worker].remove(h) == 0 {
 			x.set(h, worker)
 		}
-		m.linked.add(h)
+		m.linked.add(h, size)
 	}
 	n, _ := m.linked.at.get(h)
 	for int(n) > len(m.ends) {

@@ -38,8 +38,9 @@ func (x *Index) Doubt(worker int32) {
 	l := &x.lists[worker]
 	for m.linked.len() > 0 {
 		// The least recent goes first, so that the order stays; it is in the holder sets already.
-		if h := m.linked.evict(); !l.touch(h) {
-			l.add(h)
+		h := m.linked.last()
+		if size := m.linked.remove(h); !l.touch(h) {
+			l.add(h, size)
 		}
 	}
 	x.trim(worker)
@@ -140,7 +141,7 @@ func (x *Index) Clear(worker int32, rank int, now time.Time) {
 
 // lose takes a byte block that was known away.
 func (x *Index) lose(worker int32, hash uint64) {
-	if x.mirrors[worker].linked.remove(hash) {
+	if x.mirrors[worker].linked.remove(hash) > 0 {
 		x.unset(hash, worker)
 	}
 }
@@ -150,8 +151,8 @@ func (x *Index) demote(worker, i int32) {
 	m, l := x.mirrors[worker], &x.lists[worker]
 	for c := m.blocks[i].cell; c != 0; c = m.cells[c-1].next {
 		h := m.cells[c-1].hash
-		if m.linked.remove(h) && !l.touch(h) {
-			l.add(h)
+		if size := m.linked.remove(h); size > 0 && !l.touch(h) {
+			l.add(h, size)
 		}
 	}
 	x.trim(worker)

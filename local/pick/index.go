@@ -1,6 +1,9 @@
 package pick
 
-import "math/bits"
+import (
+	"math"
+	"math/bits"
+)
 
 // Index remembers which workers were sent which prompt blocks, as a guess at what their caches hold; of workers in exact
 // mode (see Follow) it knows, as far as their events tell. Each worker's
@@ -12,7 +15,7 @@ type Index struct {
 	bytes   int
 	words   int // of 64 workers in each holder set
 	bound   int // blocks of one worker, out of the memory
-	most    []int32
+	most    []int32 // what each worker's cache is believed to hold, in fine blocks
 	entries table
 	sets    []uint64 // holder sets, words each
 	counts  []int32  // holders of each set
@@ -26,8 +29,8 @@ type Index struct {
 }
 
 const (
-	// usualBlocks is the length of a worker's list where Reach has not been called.
-	usualBlocks = 4096
+	// usualBlocks is what a worker's list holds where Reach has not been called, in fine blocks.
+	usualBlocks = 4096 * middleSize / fineSize
 	minBlocks   = 16
 	// maxIndexBlocks bounds one worker's list whatever its cache.
 	maxIndexBlocks = 1 << 17
@@ -43,8 +46,8 @@ func NewIndex(bytes int) *Index {
 	return x
 }
 
-// Reach sets how many blocks of prompts a worker's cache is believed to hold: kv tokens at so many bytes each, taking
-// middling blocks; 0 tokens when the engine does not say.
+// Reach sets how much of prompts a worker's cache is believed to hold: kv tokens at so many bytes each; 0 tokens when the
+// engine does not say.
 func (x *Index) Reach(worker int32, kv int64, bytesPerToken float64) {
 	if worker < 0 || worker >= MaxWorkers {
 		return
@@ -52,18 +55,19 @@ func (x *Index) Reach(worker int32, kv int64, bytesPerToken float64) {
 	x.grow(worker)
 	n := float64(usualBlocks)
 	if kv > 0 && bytesPerToken > 0 {
-		n = float64(min(kv, maxAsk)) * bytesPerToken / middleSize
+		n = float64(min(kv, maxAsk)) * bytesPerToken / fineSize
 	}
-	x.most[worker] = int32(max(minBlocks, min(n, maxIndexBlocks)))
+	x.most[worker] = int32(max(minBlocks, min(n, math.MaxInt32)))
 	x.trim(worker)
 }
 
-// limit is the length of a worker's list now. In exact mode it is the list of what is only guessed.
+// limit is the length of a worker's list now, in blocks. In exact mode it is the list of what is only guessed.
 func (x *Index) limit(worker int32) int {
+	n := min(int(x.most[worker]), maxIndexBlocks, x.bound)
 	if x.mirrors[worker] != nil {
-		return max(1, min(int(x.most[worker]), x.bound/4))
+		n = min(n, x.bound/4)
 	}
-	return max(1, min(int(x.most[worker]), x.bound))
+	return max(1, n)
 }
 
 func (x *Index) trim(worker int32) {
@@ -71,7 +75,7 @@ func (x *Index) trim(worker int32) {
 	if m := x.mirrors[worker]; m != nil {
 		x.trimMirror(worker, m)
 	}
-	for l.len() > limit {
+	for l.len() > limit || l.len() > 1 && l.size > int(x.most[worker]) {
 		x.unset(l.evict(), worker)
 	}
 	if len(l.nodes) > 2*limit+minBlocks {
@@ -95,10 +99,11 @@ func (x *Index) Insert(worker int32, blocks []uint64) {
 		if l.touch(h) || m != nil && m.linked.touch(h) {
 			continue
 		}
-		if l.len() >= limit {
+		size := int32(BlockSize(i) / fineSize)
+		for l.len() > 0 && (l.len() >= limit || l.size+int(size) > int(x.most[worker])) {
 			x.unset(l.evict(), worker)
 		}
-		l.add(h)
+		l.add(h, size)
 		x.set(h, worker)
 	}
 }

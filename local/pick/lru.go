@@ -7,11 +7,13 @@ type lru struct {
 	free  int32 // first free node, plus one, linked by next; 0 when none
 	head  int32 // most recent, plus one; 0 when empty
 	tail  int32 // least recent, plus one
+	size  int   // of all together, in fine blocks
 }
 
 type lruNode struct {
 	hash       uint64
 	prev, next int32 // plus one; 0 for none
+	size       int32 // of its block, in fine blocks
 }
 
 func (l *lru) len() int { return l.at.len() }
@@ -29,8 +31,8 @@ func (l *lru) touch(h uint64) bool {
 	return true
 }
 
-// add puts a hash that is not there at the front.
-func (l *lru) add(h uint64) {
+// add puts the hash of a block of so many fine ones, which is not there, at the front.
+func (l *lru) add(h uint64, size int32) {
 	n := l.free
 	if n != 0 {
 		l.free = l.nodes[n-1].next
@@ -38,36 +40,40 @@ func (l *lru) add(h uint64) {
 		l.nodes = append(l.nodes, lruNode{})
 		n = int32(len(l.nodes))
 	}
-	l.nodes[n-1] = lruNode{hash: h}
+	l.nodes[n-1] = lruNode{hash: h, size: size}
+	l.size += int(size)
 	l.front(n)
 	l.at.put(h, n)
 }
 
 // evict removes the least recent hash and returns it; 0 when the list is empty.
 func (l *lru) evict() uint64 {
-	n := l.tail
-	if n == 0 {
-		return 0
-	}
-	h := l.nodes[n-1].hash
-	l.unlink(n)
-	l.at.drop(h)
-	l.nodes[n-1].next = l.free
-	l.free = n
+	h := l.last()
+	l.remove(h)
 	return h
 }
 
-// remove takes a hash out, wherever it stands, and says whether it was there.
-func (l *lru) remove(h uint64) bool {
+// last is the least recent hash; 0 when the list is empty.
+func (l *lru) last() uint64 {
+	if l.tail == 0 {
+		return 0
+	}
+	return l.nodes[l.tail-1].hash
+}
+
+// remove takes a hash out, wherever it stands, and says of how many fine blocks its block was; 0 when it was not there.
+func (l *lru) remove(h uint64) (size int32) {
 	n, ok := l.at.get(h)
 	if !ok {
-		return false
+		return 0
 	}
+	size = l.nodes[n-1].size
+	l.size -= int(size)
 	l.unlink(n)
 	l.at.drop(h)
 	l.nodes[n-1].next = l.free
 	l.free = n
-	return true
+	return size
 }
 
 func (l *lru) front(n int32) {
@@ -106,7 +112,8 @@ func (l *lru) newest(most int) lru {
 	at := l.head
 	for i := range int32(n) {
 		e := l.nodes[at-1]
-		next.nodes[i] = lruNode{hash: e.hash, prev: i, next: i + 2}
+		next.nodes[i] = lruNode{hash: e.hash, prev: i, next: i + 2, size: e.size}
+		next.size += int(e.size)
 		next.at.put(e.hash, i+1)
 		at = e.next
 	}
