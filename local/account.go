@@ -41,7 +41,7 @@ func (f *floor) firstByte(at *attempt, stream bool, now time.Time) {
 	at.before = f.ledger.Prefilled(at.worker.id)
 	if stream {
 		at.worker.breaker.Took(at.slowness(), now)
-		at.worker.learner.FirstToken(at.work, now.Sub(at.sent).Seconds())
+		at.timed(now)
 		at.worker.refresh(now)
 	}
 	f.serve(at.pool, now)
@@ -126,6 +126,7 @@ func (f *floor) learn(at *attempt, m *meter, atEnd pick.Load) {
 				p.onward.Learn(at.choice.Alone, at.choice.Known, int64(usage.Cached), int64(usage.Prompt))
 			}
 		}
+		at.retimed(int64(usage.Cached))
 	}
 	if out > 0 {
 		f.lengths.Observe(v.model, v.hop.Tenant, v.query.PromptTokens, int64(out)/int64(max(v.env.N, 1)))

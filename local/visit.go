@@ -80,6 +80,7 @@ type attempt struct {
 	choice   pick.Verdict
 	sent     time.Time
 	work     float64        // uncached tokens in front of its first token, its own included
+	untold   bool           // how long that took has told nothing yet: see timed
 	seqs     float64        // sequences beside it when it was sent
 	held     float64        // KV tokens held then
 	exact    int            // 1 when the worker's cache was known and not guessed, else 0

@@ -13,8 +13,8 @@ import (
 // An Index has one writer and no lock.
 type Index struct {
 	bytes   int
-	words   int // of 64 workers in each holder set
-	bound   int // blocks of one worker, out of the memory
+	words   int     // of 64 workers in each holder set
+	bound   int     // blocks of one worker, out of the memory
 	most    []int32 // what each worker's cache is believed to hold, in fine blocks
 	entries table
 	sets    []uint64 // holder sets, words each
