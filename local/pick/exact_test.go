@@ -247,7 +247,7 @@ func TestExactFollowsRemovalAndClear(t *testing.T) {
 func TestExactOutlivesTheGuess(t *testing.T) {
 	e := &fakeEngine{size: 16, copies: map[uint64]int{}}
 	x := NewIndex(64 << 20)
-	x.Reach(0, 4096, 4) // the guess reaches 16 blocks only
+	x.Reach(0, 1024, 4) // the guess reaches 16 blocks of 256 bytes only
 	x.Follow(0)
 	first := newPrompt("a", 16, 1000)
 	for i := range 50 {

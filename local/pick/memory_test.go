@@ -54,9 +54,9 @@ func TestPain08_AMillionPrefixesStayInTheBound(t *testing.T) {
 
 func TestReachFollowsTheEnginesCache(t *testing.T) {
 	x := NewIndex(1 << 30)
-	x.Reach(0, 100_000, 4) // 400,000 bytes: 390 blocks of 1 KiB
+	x.Reach(0, 100_000, 4) // 400,000 bytes: 1,562 blocks of 256
 	x.Reach(1, 0, 4)
-	if x.limit(0) != 390 || x.limit(1) != usualBlocks {
+	if x.limit(0) != 1562 || x.limit(1) != usualBlocks {
 		t.Fatalf("lists may be %d and %d blocks long", x.limit(0), x.limit(1))
 	}
 	var buf [8]byte
@@ -65,12 +65,40 @@ func TestReachFollowsTheEnginesCache(t *testing.T) {
 		x.Insert(0, []uint64{i})
 	}
 	x.Reach(0, 10_000, 4)
-	if got := x.lists[0].len(); got != 39 {
-		t.Fatalf("after its cache shrank a worker's list has %d blocks, want 39", got)
+	if got := x.lists[0].len(); got != 156 {
+		t.Fatalf("after its cache shrank a worker's list has %d blocks, want 156", got)
 	}
 	if !x.match([]uint64{1999}) || x.matched(0) != 1 {
 		t.Fatal("the newest block went with the oldest")
 	}
+}
+
+// TestAWorkerHoldsWhatItsCacheHolds: blocks far into a prompt are sixteen times as long as its first. Counted alike, some long
+// prompts were believed to be cached where one was, whatever the engine had thrown out.
+func TestAWorkerHoldsWhatItsCacheHolds(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		x := NewIndex(1 << 30)
+		kv := rapid.Int64Range(1, 500_000).Draw(t, "kv")
+		x.Reach(0, kv, 4)
+		most := max(4*kv, minBlocks*fineSize)
+		for i := range rapid.IntRange(1, 20).Draw(t, "prompts") {
+			blocks := make([]uint64, rapid.IntRange(1, MaxBlocks).Draw(t, "blocks"))
+			for b := range blocks {
+				blocks[b] = chain(uint64(i), uint64(b))
+			}
+			x.Insert(0, blocks)
+			held := int64(0)
+			for n := x.lists[0].head; n != 0; n = x.lists[0].nodes[n-1].next {
+				held += int64(x.lists[0].nodes[n-1].size) * fineSize
+			}
+			if held > most || held != int64(x.lists[0].size)*fineSize {
+				t.Fatalf("it is believed to hold %d bytes, by its own count %d; its cache holds %d", held, x.lists[0].size*fineSize, most)
+			}
+			if got, want := x.Match(0, blocks), blockEnd(len(blocks)); got != want && want <= most {
+				t.Fatalf("of a prompt of %d bytes that fits %d are known", want, got)
+			}
+		}
+	})
 }
 
 func TestLengthsLearnByTenantAndPromptLength(t *testing.T) {
