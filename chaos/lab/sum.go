@@ -3,6 +3,7 @@ package lab
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -153,12 +154,26 @@ func rowOf(seeds []*job) Row {
 			}
 			row.Refusals[code] += n
 		}
-		row.Limit = cmp.Or(row.Limit, j.outcome.limit)
 		row.short = cmp.Or(row.short, j.outcome.short)
 	}
+	row.Limit = middling(seeds, func(j *job) sample { return j.outcome.figures["attainment"] }).outcome.limit
 	row.TTFT = curve(&ttft, ratio(float64(row.Answered), float64(row.Sent)))
 	row.Busy = seeds[0].outcome.load[:min(len(seeds[0].outcome.load), 200)]
 	return row
+}
+
+// middling is the seed whose figure, of which more is better, is the median: what is said in words beside medians is then true
+// of it. A seed without a figure is worse than any with one.
+func middling(seeds []*job, of func(*job) sample) *job {
+	rank := func(j *job) float64 {
+		if s := of(j); s.why == "" {
+			return s.v
+		}
+		return math.Inf(-1)
+	}
+	sorted := slices.Clone(seeds)
+	slices.SortStableFunc(sorted, func(a, b *job) int { return cmp.Compare(rank(a), rank(b)) })
+	return sorted[len(sorted)/2]
 }
 
 func over(seeds []*job, m *metric, figures func(*outcome) map[string]sample) Spread {
@@ -212,10 +227,10 @@ func capacityRow(seeds []*job) CapacityRow {
 			bars = append(bars, j.found.bar)
 		}
 		row.Probes = append(row.Probes, j.found.probes...)
-		row.Limit = cmp.Or(row.Limit, j.found.limit)
 		row.short = cmp.Or(row.short, j.found.short)
 	}
 	row.Spread = spread(list, false)
+	row.Limit = middling(seeds, func(j *job) sample { return j.found.sample }).found.limit
 	if slices.Sort(bars); len(bars) > 0 {
 		row.bar = bars[len(bars)/2]
 	}
