@@ -42,7 +42,7 @@ func (s *sketch) of(x *pick.Index, now time.Time) []capacity.Prefix {
 		return nil
 	}
 	if age := now.Sub(s.since); age >= sketchEvery || age < 0 {
-		s.last, s.since = s.hot.Sketch(x, capacity.MaxPrefixes, now), now
+		s.last, s.since = s.hot.Sketch(x, capacity.MaxPrefixes), now
 	}
 	return s.last
 }

@@ -15,24 +15,31 @@ const (
 	maxHot = 512
 	// hotHalf is in what time a beginning that nobody asks for counts half.
 	hotHalf = time.Minute
-	// coveredBy is the part of a beginning's requests that must go on in one longer beginning for that one to stand for it.
-	coveredBy = 0.8
+	// coverage is the part of a beginning's requests that must go on in one longer beginning for that one to stand for it.
+	coverage = 0.8
 )
+
+var coveredBy = math.Log2(coverage)
 
 // Hot finds the beginnings of prompts that are worth telling other tiers of: those that save the most tokens, by how often
 // they were asked for lately. It has one writer and no lock, and is bounded.
 type Hot struct {
-	at  map[uint64]*hot
-	all hotHeap // scratch of Sketch
+	at     map[uint64]*hot
+	since  time.Time // of the first Note
+	all    hotHeap   // scratch of Sketch
+	worths []float64 // scratch of evict
 }
 
+// hot is a beginning. How often it was asked for is kept as a logarithm of base 2, reckoned to when the Hot began: in that form
+// it stays as it is while nobody asks, where the hits themselves would fade, each by a power of two whenever all are compared
+// (forward decay: Cormode et al., ICDE 2009).
 type hot struct {
-	hits   float64
-	last   time.Time
+	heat   float64 // of its hits
+	worth  float64 // of its hits times its tokens
 	tokens int64
 	parent uint64 // the next shorter beginning of the same prompt; 0 for none
 	block  uint64 // by which the Index knows it
-	// covered are the hits of the most asked for beginning in the sketch that goes through it; scratch of Sketch.
+	// covered is the heat of the most asked for beginning in the sketch that goes through it; scratch of Sketch.
 	covered float64
 }
 
@@ -42,6 +49,10 @@ func NewHot() *Hot { return &Hot{at: map[uint64]*hot{}} }
 // Note counts a prompt of so many tokens and bytes that was sent to a worker: marks are its landmarks, and blocks its blocks
 // as the Index has them.
 func (h *Hot) Note(marks, blocks []uint64, tokens, bytes int64, now time.Time) {
+	if h.since.IsZero() {
+		h.since = now
+	}
+	age := now.Sub(h.since).Seconds() / hotHalf.Seconds()
 	parent := uint64(0)
 	for i, mark := range marks {
 		end := int64(capacity.LandmarkEnd(i))
@@ -52,14 +63,15 @@ func (h *Hot) Note(marks, blocks []uint64, tokens, bytes int64, now time.Time) {
 		e := h.at[mark]
 		if e == nil {
 			if len(h.at) >= maxHot {
-				h.evict(now)
+				h.evict()
 			}
-			e = &hot{last: now}
+			e = &hot{heat: math.Inf(-1)}
 			h.at[mark] = e
 		}
-		e.hits = e.rate(now) + 1
-		e.last, e.parent, e.block = now, parent, blocks[n-1]
+		e.heat = math.Log2(math.Exp2(e.heat-age)+1) + age
 		e.tokens = min(tokens*end/bytes, tokens)
+		e.worth = e.heat + math.Log2(float64(e.tokens))
+		e.parent, e.block = parent, blocks[n-1]
 		parent = mark
 	}
 }
@@ -75,23 +87,16 @@ func blocksTo(end int64) int {
 	return fineBlocks + middleBlocks + int((end-fineBlocks*fineSize-middleBlocks*middleSize)/coarseSize)
 }
 
-// rate is the hits as they count now.
-func (e *hot) rate(now time.Time) float64 {
-	return e.hits * math.Exp2(-max(0, now.Sub(e.last)).Seconds()/hotHalf.Seconds())
-}
-
-func (e *hot) worth(now time.Time) float64 { return e.rate(now) * float64(e.tokens) }
-
 // evict drops the quarter that is worth the least.
-func (h *Hot) evict(now time.Time) {
-	worths := make([]float64, 0, len(h.at))
+func (h *Hot) evict() {
+	h.worths = h.worths[:0]
 	for _, e := range h.at {
-		worths = append(worths, e.worth(now))
+		h.worths = append(h.worths, e.worth)
 	}
-	slices.Sort(worths)
-	bar := worths[len(worths)/4]
+	slices.Sort(h.worths)
+	bar := h.worths[len(h.worths)/4]
 	for mark, e := range h.at {
-		if e.worth(now) <= bar {
+		if e.worth <= bar {
 			delete(h.at, mark)
 		}
 	}
@@ -99,20 +104,19 @@ func (h *Hot) evict(now time.Time) {
 
 // Sketch is at most n of the beginnings that some worker is still believed to have cached, those that are worth the most,
 // as a summary lists them: the longest first. A beginning whose requests nearly all go on in a longer one is left to it.
-func (h *Hot) Sketch(x *Index, n int, now time.Time) []capacity.Prefix {
+func (h *Hot) Sketch(x *Index, n int) []capacity.Prefix {
 	h.all = h.all[:0]
 	for mark, e := range h.at {
-		e.covered = 0
+		e.covered = math.Inf(-1)
 		if e.tokens > 0 {
-			rate := e.rate(now)
-			h.all = append(h.all, hotEntry{mark: mark, rate: rate, worth: rate * float64(e.tokens), of: e})
+			h.all = append(h.all, hotEntry{mark: mark, worth: e.worth, of: e})
 		}
 	}
 	heap.Init(&h.all)
 	var out []capacity.Prefix
 	for len(h.all) > 0 && len(out) < n {
 		c := h.all.take()
-		if _, held := x.entries.get(c.of.block); !held || c.of.covered >= coveredBy*c.rate {
+		if _, held := x.entries.get(c.of.block); !held || c.of.covered >= c.of.heat+coveredBy {
 			continue
 		}
 		out = append(out, capacity.Prefix{Hash: c.mark, Tokens: c.of.tokens})
@@ -121,7 +125,7 @@ func (h *Hot) Sketch(x *Index, n int, now time.Time) []capacity.Prefix {
 			if p == nil {
 				break
 			}
-			p.covered, at = max(p.covered, c.rate), p.parent
+			p.covered, at = max(p.covered, c.of.heat), p.parent
 		}
 	}
 	slices.SortFunc(out, func(a, b capacity.Prefix) int {

@@ -3,6 +3,7 @@ package pick
 import (
 	"bytes"
 	"fmt"
+	"math"
 	"testing"
 	"time"
 
@@ -42,7 +43,7 @@ func TestSketchNamesWhatIsWorthMost(t *testing.T) {
 		h.Note(marks, blocks, int64(len(text)/4), int64(len(text)), now)
 	}
 	got := map[uint64]int64{}
-	for _, p := range h.Sketch(x, 32, now) {
+	for _, p := range h.Sketch(x, 32) {
 		got[p.Hash] = p.Tokens
 	}
 	if len(got) != 11 {
@@ -53,7 +54,7 @@ func TestSketchNamesWhatIsWorthMost(t *testing.T) {
 		t.Errorf("the shared beginning is named with %d tokens", got[marks[len(marks)-1]])
 	}
 	x.Forget(0)
-	if s := h.Sketch(x, 32, now); len(s) != 0 {
+	if s := h.Sketch(x, 32); len(s) != 0 {
 		t.Errorf("what nobody has cached is named: %v", s)
 	}
 }
@@ -70,13 +71,44 @@ func TestSketchIsLawfulAndBounded(t *testing.T) {
 			h.Note(marks, blocks, int64(rapid.IntRange(0, 1e6).Draw(t, "tokens")), int64(len(text)), now)
 			now = now.Add(time.Duration(rapid.IntRange(-1, 100).Draw(t, "seconds")) * time.Second)
 		}
-		m := capacity.Model{Name: "m", Prefixes: h.Sketch(x, capacity.MaxPrefixes, now)}
+		m := capacity.Model{Name: "m", Prefixes: h.Sketch(x, capacity.MaxPrefixes)}
 		s := capacity.Summary{Path: capacity.Path{Region: "r", Zone: "z", Instance: "l"}, Models: []capacity.Model{m}}
 		if _, err := capacity.Encode(&s); err != nil {
 			t.Fatal(err)
 		}
 		if len(h.at) > maxHot {
 			t.Fatalf("%d beginnings are kept", len(h.at))
+		}
+	})
+}
+
+// TestHeatIsHitsThatFade: what a beginning's heat says at any later time is its hits, each of which counts half after hotHalf.
+func TestHeatIsHitsThatFade(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		h, now, hits := NewHot(), time.Unix(1000, 0), map[uint64]float64{}
+		for range rapid.IntRange(1, 200).Draw(t, "requests") {
+			gap := rapid.IntRange(0, 90).Draw(t, "seconds")
+			now = now.Add(time.Duration(gap) * time.Second)
+			for m := range hits {
+				hits[m] *= math.Pow(0.5, float64(gap)/hotHalf.Seconds())
+			}
+			marks, blocks := sent(textOf(fmt.Sprintf("%03d", rapid.IntRange(0, 8).Draw(t, "session")), "abc", 2048))
+			h.Note(marks, blocks, 512, 2048, now)
+			for _, m := range marks {
+				hits[m]++
+			}
+		}
+		age := now.Sub(h.since).Seconds() / hotHalf.Seconds()
+		for m, e := range h.at {
+			if got := math.Exp2(e.heat - age); math.Abs(got-hits[m]) > 1e-6*hits[m] {
+				t.Fatalf("after %v it says %v hits, want %v", now.Sub(h.since), got, hits[m])
+			}
+			if want := e.heat + math.Log2(float64(e.tokens)); e.worth != want {
+				t.Fatalf("its worth is %v, want %v", e.worth, want)
+			}
+		}
+		if len(h.at) == 0 {
+			t.Fatal("nothing was noted")
 		}
 	})
 }

@@ -4,9 +4,9 @@ import "container/heap"
 
 // hotEntry is a beginning that may be told of.
 type hotEntry struct {
-	mark        uint64
-	rate, worth float64
-	of          *hot
+	mark  uint64
+	worth float64
+	of    *hot
 }
 
 // hotHeap gives out the beginnings that are worth the most one by one, names decide among equals: few of many are wanted, so
