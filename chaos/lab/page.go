@@ -133,9 +133,7 @@ func (r *Report) pageLines() (out []pageLine) {
 
 func (c *CaseReport) page(subject string) pageCase {
 	out := pageCase{CaseReport: c}
-	for i := range c.Fleet {
-		out.Groups = append(out.Groups, c.Fleet[i].String())
-	}
+	out.Groups = fleetWords(c.Fleet)
 	policies := c.policies()
 	colour := func(policy string) int {
 		if policy == subject {

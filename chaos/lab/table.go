@@ -72,12 +72,10 @@ func (c *CaseReport) print(b *bytes.Buffer) {
 	if c.Name != "" {
 		fmt.Fprintf(b, "case %s: %s\n", c.Name, orDash(c.Title))
 	}
-	for i := range c.Fleet {
-		what := "         "
-		if i == 0 {
-			what = "fleet    "
-		}
-		fmt.Fprintf(b, "%s %s\n", what, c.Fleet[i].String())
+	what := "fleet    "
+	for _, words := range fleetWords(c.Fleet) {
+		fmt.Fprintf(b, "%s %s\n", what, words)
+		what = "         "
 	}
 	fmt.Fprintf(b, "workload  %s\nSLO       %s\nsignals   %s\n", c.Workload, c.SLO, c.Stale)
 	if knee := c.kneeWords(); knee != "" {
@@ -98,16 +96,6 @@ func (c *CaseReport) print(b *bytes.Buffer) {
 	if len(c.Capacity) > 0 {
 		aligned(b, func(t io.Writer) { c.printCapacity(t) })
 	}
-}
-
-// String is a group in words.
-func (f *FleetRow) String() string {
-	slow := ""
-	if f.Slow > 0 {
-		slow = fmt.Sprintf(", %g times as slow", f.Slow)
-	}
-	return fmt.Sprintf("%d x %s %s in %s/%s%s (each %s tokens of KV cache, %s prefill; $%.2f an hour in all)",
-		f.Count, gpuName(f.GPU, f.TP), f.Model, f.Region, f.Zone, slow, thousands(f.KV), thousands(int(f.Prefill))+" tok/s", f.Dollars)
 }
 
 func thousands(n int) string {
