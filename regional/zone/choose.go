@@ -57,13 +57,13 @@ func Choose(q *Query, v *View, now time.Time, rng *rand.Rand, rec *explain.Recor
 func settle(q *Query, v *View, local Verdict, localOK bool, best rank, peer peerVerdict, peerOK bool) (Verdict, bool) {
 	switch {
 	case localOK && best == well && !v.Drained:
-		if peerOK && peer.rank == well && local.Seconds > peer.Seconds+q.Margin.Seconds() {
+		if peerOK && peer.rank == well && local.cost() > peer.cost()+q.Margin.Seconds() {
 			peer.Reason = ReasonPeerSooner
-			peer.Within = max(local.Seconds-q.Margin.Seconds()-peer.rtt(v), 0.001)
+			peer.Within = max(local.cost()-q.Margin.Seconds()-peer.rtt(v)-peer.Beside, 0.001)
 			return peer.Verdict, true
 		}
 		return local, true
-	case peerOK && peer.rank == well && localOK && best == cold && !v.Drained && local.Seconds+q.Margin.Seconds() < peer.Seconds:
+	case peerOK && peer.rank == well && localOK && best == cold && !v.Drained && local.cost()+q.Margin.Seconds() < peer.cost():
 		local.Reason = ReasonCold // loading here is sooner than the queue there
 		return local, true
 	case peerOK && peer.rank == well:
@@ -94,10 +94,10 @@ func (v *Verdict) explainHeld(q *Query, peer *peerVerdict, home, peerOK bool) {
 		return
 	}
 	held := peer.held
-	if peerOK && peer.rank == well && (held.why == "" || peer.Seconds <= held.seconds) {
-		held = heldBack{peer.Path.Region, HeldMargin, peer.Seconds}
+	if peerOK && peer.rank == well && (held.why == "" || peer.cost() <= held.seconds) {
+		held = heldBack{peer.Path.Region, HeldMargin, peer.cost()}
 	}
-	if held.why == "" || home && v.Seconds <= held.seconds || home && held.why != HeldMargin && v.Seconds <= held.seconds+q.Margin.Seconds() {
+	if held.why == "" || home && v.cost() <= held.seconds || home && held.why != HeldMargin && v.cost() <= held.seconds+q.Margin.Seconds() {
 		return
 	}
 	v.Held, v.HeldBy = held.why, held.region
@@ -117,10 +117,11 @@ func (p *peerVerdict) rtt(v *View) float64 {
 func (v *View) chooseLocal(q *Query, rng *rand.Rand, rec *explain.Record) (Verdict, bool, rank) {
 	best, least := out, 0.0
 	for i := range v.Locals {
-		r, s := v.Locals[i].price(q, rec)
+		r, p := v.Locals[i].price(q, rec)
 		if r == out {
 			continue
 		}
+		s := p.cost()
 		if r < best || r == best && s < least {
 			best, least = r, s
 		}
@@ -128,27 +129,27 @@ func (v *View) chooseLocal(q *Query, rng *rand.Rand, rec *explain.Record) (Verdi
 	if best == out {
 		return Verdict{}, false, out
 	}
-	i, s, near := v.pickNear(q, best, least, rng)
+	i, p, near := v.pickNear(q, best, least, rng)
 	l := &v.Locals[i]
 	reason := ReasonSoonest
 	if near > 1 {
 		reason = ReasonNearEqual
 	}
-	return Verdict{Path: l.Summary.Path, Endpoint: l.Summary.Endpoint, Reason: reason, Seconds: s, Cached: q.held(l.Summary, l.Summary.Path, l.State)}, true, best
+	return Verdict{Path: l.Summary.Path, Endpoint: l.Summary.Endpoint, Reason: reason, Seconds: p.first, Beside: p.beside, Cached: q.held(l.Summary, l.Summary.Path, l.State)}, true, best
 }
 
 // pickNear draws one of the candidates that are as good as the best, by the zones' weights; of two drawn the better one
 // is returned: power of two choices. A new session goes where its hash says, so that all gateways send it to the same.
-func (v *View) pickNear(q *Query, best rank, least float64, rng *rand.Rand) (at int, cost float64, near int) {
+func (v *View) pickNear(q *Query, best rank, least float64, rng *rand.Rand) (at int, cost price, near int) {
 	limit := max(least+nearSeconds, least*nearShare)
 	first, second := draw{score: -1}, draw{score: -1}
 	for i := range v.Locals {
-		r, s := v.Locals[i].price(q, nil)
-		if r != best || s > limit {
+		r, p := v.Locals[i].price(q, nil)
+		if r != best || p.cost() > limit {
 			continue
 		}
 		near++
-		d := draw{at: i, cost: s}
+		d := draw{at: i, price: p}
 		if w := v.Locals[i].weight(); q.Session != 0 {
 			d.score = rendezvous(q.Session, v.Locals[i].Summary.Path, w)
 		} else {
@@ -161,16 +162,17 @@ func (v *View) pickNear(q *Query, best rank, least float64, rng *rand.Rand) (at 
 			second = d
 		}
 	}
-	if q.Session == 0 && near > 1 && second.cost < first.cost {
+	if q.Session == 0 && near > 1 && second.cost() < first.cost() {
 		first = second
 	}
-	return first.at, first.cost, near
+	return first.at, first.price, near
 }
 
 // draw is a candidate that was drawn.
 type draw struct {
-	at          int
-	cost, score float64
+	price
+	at    int
+	score float64
 }
 
 // rendezvous is a candidate's score for a session, by weight (Schindelhauer and Schomaker); over 0.
@@ -197,23 +199,23 @@ func (l *Local) weight() float64 {
 }
 
 // price ranks one instance and prices the query there.
-func (l *Local) price(q *Query, rec *explain.Record) (rank, float64) {
+func (l *Local) price(q *Query, rec *explain.Record) (rank, price) {
 	var h explain.Handle
 	if rec.On() {
 		h = rec.Candidate(l.Summary.Path.String())
 	}
 	if q.excluded(l.Summary.Endpoint) {
 		h.Drop(DropExcluded)
-		return out, 0
+		return out, price{}
 	}
 	m, why := q.fits(l.Summary)
 	if m == nil {
 		if s, ok := q.coldSeconds(l); ok {
 			h.Term("load", s)
-			return cold, s
+			return cold, price{first: s}
 		}
 		h.Drop(why)
-		return out, 0
+		return out, price{}
 	}
 	s := q.seconds(m, l.Summary.Path, l.State == capacity.Fresh, h)
 	switch {

@@ -29,7 +29,8 @@ func (v *View) choosePeer(q *Query, local bool, now time.Time, rng *rand.Rand, r
 	at, whole, least := -1, 0.0, 0.0
 	for i := range v.Peers {
 		p := &v.Peers[i]
-		r, s, held := p.price(q, local, now, rec)
+		r, c, held := p.price(q, local, now, rec)
+		s := c.cost()
 		if held != "" && (best.held.why == "" || s < best.held.seconds) {
 			best.held = heldBack{p.Region, held, s}
 		}
@@ -44,7 +45,7 @@ func (v *View) choosePeer(q *Query, local bool, now time.Time, rng *rand.Rand, r
 		least = min(least, s)
 		w := p.headroom(q)
 		if whole += w; at < 0 || whole == w || rng.Float64()*whole < w {
-			at, best.Seconds = i, s
+			at, best.Seconds, best.Beside = i, c.first, c.beside
 		}
 	}
 	if at < 0 {
@@ -83,26 +84,27 @@ func (p *Peer) way(q *Query) time.Duration {
 
 // price ranks one peer and prices the query there, round trip included. held says why it may not be sent there although
 // the peer could serve it.
-func (p *Peer) price(q *Query, local bool, now time.Time, rec *explain.Record) (r rank, s float64, held string) {
+func (p *Peer) price(q *Query, local bool, now time.Time, rec *explain.Record) (r rank, s price, held string) {
 	h := rec.Candidate(p.Region)
 	if p.Summary == nil {
 		h.Drop(DropNoNews)
-		return out, 0, ""
+		return out, price{}, ""
 	}
 	if !p.reachable(q) {
 		h.Drop(DropExcluded)
-		return out, 0, ""
+		return out, price{}, ""
 	}
 	m, why := q.fits(p.Summary)
 	if m == nil {
 		h.Drop(why)
-		return out, 0, ""
+		return out, price{}, ""
 	}
 	h.Term("rtt", p.way(q).Seconds())
-	s = p.way(q).Seconds() + q.seconds(m, capacity.Path{Region: p.Region}, p.State == capacity.Fresh, h)
+	s = q.seconds(m, capacity.Path{Region: p.Region}, p.State == capacity.Fresh, h)
+	s.first += p.way(q).Seconds()
 	if p.Drained || p.Summary.Draining {
 		h.Drop(DropDraining)
-		return out, 0, ""
+		return out, price{}, ""
 	}
 	if drop, held := p.barred(q); drop != "" {
 		h.Drop(drop)

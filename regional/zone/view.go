@@ -69,12 +69,13 @@ type Verdict struct {
 	Endpoint string
 	// Reason is one of the Reason words.
 	Reason string
-	// Seconds is the predicted time to the first token.
-	Seconds float64
+	// Seconds is the predicted time to the first token, and Beside what the request and the answers under way there cost each other,
+	// as seconds to a first token.
+	Seconds, Beside float64
 	// Cached is how much of the prompt the child is believed to have, in tokens.
 	Cached int64
 	// Within is how many seconds a peer may take, the round trip left out, for the request to be better off there than at
-	// home. 0: nothing at home can serve it.
+	// home, beside what it is believed to have under way. 0: nothing at home can serve it.
 	Within float64
 	// Rate is the budget that the spill is taken out of, in prompt tokens/s.
 	Rate float64
@@ -82,6 +83,9 @@ type Verdict struct {
 	// when it was, or none would have been.
 	Held, HeldBy string
 }
+
+// cost is what verdicts are compared by, in seconds.
+func (v *Verdict) cost() float64 { return v.Seconds + v.Beside }
 
 // Spilled reports whether the request leaves the region.
 func (v *Verdict) Spilled() bool { return v.Peer != "" }
