@@ -312,7 +312,8 @@ type Routing struct {
 	// Default 1.2.
 	KVOvercommit float64 `yaml:"kv_overcommit" default:"1.2"`
 	// LongShare is the part of a worker's KV cache that long requests (over a quarter of it each) may hold together, so that
-	// they cannot keep short ones out. One is always let in. 1 is no bound. Default 0.5.
+	// they cannot keep short ones out. One is always let in, and what the worker has cached of one does not count. 1 is no bound.
+	// Default 0.5.
 	LongShare float64 `yaml:"long_share" default:"0.5"`
 	// OverlapWeight is what a block to prefill counts to the policy overlap_cost, in blocks held by what runs: more favours
 	// cached prefixes, less an even batch. Default 1.

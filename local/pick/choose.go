@@ -236,7 +236,7 @@ func (v *View) room(at int) drop {
 		}
 		load.tight = held+v.prompt+v.answer > b.kv-b.kv/10 && held+v.prompt+v.answer-v.alike(at, true) > b.kv-b.kv/10
 		if isLong(v.need, b.kv) {
-			if l := v.Ledger.slots[b.id].longKV; l > 0 && l+v.need > v.longKV(b.kv) {
+			if l := v.Ledger.slots[b.id].longKV; l > 0 && l+v.need-v.there(at, b.id) > v.longKV(b.kv) {
 				return dropLong
 			}
 		}

@@ -21,3 +21,8 @@ func (v *View) longKV(total int64) int64 {
 	}
 	return total / 2
 }
+
+// there is how much of a long prompt its worker holds already, as far as such beliefs have been true: it counts for nothing
+// against the share. The bound keeps room for short requests, and a long conversation that is sent away from its cache takes as
+// much room elsewhere, a second copy of it, and all the time for computing that.
+func (v *View) there(at int, id int32) int64 { return int64(float64(v.held(id)) * v.lanes[at].hit) }

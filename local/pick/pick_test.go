@@ -349,3 +349,31 @@ func TestLongShareBoundsWhatLongRequestsHoldTogether(t *testing.T) {
 		}
 	}
 }
+
+// TestALongConversationStaysWithItsCache: what a worker has cached of a long prompt does not count against the share of long
+// ones. Any other long prompt waits for its share, or goes to where nobody is.
+func TestALongConversationStaysWithItsCache(t *testing.T) {
+	policy, _ := ParsePolicy("predictive")
+	for _, workers := range []int{1, 2} {
+		l, x := NewLedger(), NewIndex(1<<20)
+		list := make([]Worker, workers)
+		for i := range list {
+			id, _ := l.Add()
+			list[i] = Worker{ID: id, Name: string(rune('a' + i)), KVTotal: 100_000, Rates: PriorFor("H100", "m").Rates}
+		}
+		v := NewView(list, l, x, policy)
+		ours, other := make([]byte, 4*40_000), make([]byte, 4*40_000)
+		other[0] = 1
+		q := &Query{PromptTokens: 40_000, OutputTokens: 10, PromptBytes: int64(len(ours)), Blocks: Blocks(nil, 1, ours)}
+		x.Insert(list[0].ID, q.Blocks)
+		l.Dispatch(list[0].ID, 1, q.KV(), 100_000, t0)
+		rng := rand.New(rand.NewPCG(1, 2))
+		if got, ok := Choose(q, v, t0, rng, nil); !ok || got.Index != 0 {
+			t.Errorf("of %d workers the one that has the prompt is not chosen: %+v", workers, got)
+		}
+		q.Blocks = Blocks(nil, 1, other)
+		if got, ok := Choose(q, v, t0, rng, nil); ok != (workers > 1) || ok && got.Index != 1 {
+			t.Errorf("of %d workers, one without long prompts beyond the first, %+v takes one that nobody has", workers, got)
+		}
+	}
+}
