@@ -45,3 +45,29 @@ func TestTrustsStayABoundedPart(t *testing.T) {
 		}
 	})
 }
+
+// Children come and go, and names may be anything: however many have answered, no more are remembered than the bound, and the newest
+// is.
+func TestTrustsOfManyChildrenAreForgotten(t *testing.T) {
+	const most = 4096
+	trusts := zone.NewTrusts()
+	child := func(i int) capacity.Path { return capacity.Path{Zone: "z", Instance: fmt.Sprint(i)} }
+	for i := range 2*most + 10 {
+		trusts.Told(child(i), 1000, 1)
+		if !(trusts.Of(child(i)) < 1) {
+			t.Fatalf("child %d has kept nothing and is believed whole", i)
+		}
+		if i == most-1 && !(trusts.Of(child(0)) < 1) {
+			t.Fatalf("the first of %d is forgotten", most)
+		}
+	}
+	known := 0
+	for i := range 2*most + 10 {
+		if trusts.Of(child(i)) < 1 {
+			known++
+		}
+	}
+	if known > most {
+		t.Errorf("%d are remembered, want %d at the most", known, most)
+	}
+}
