@@ -143,11 +143,13 @@ func (f *floor) book(v *visit, p *pool, choice pick.Verdict, now time.Time) *att
 	rates := w.learner.Rates()
 	own := rates.Work(v.query.PromptTokens, choice.Cached)
 	load := f.ledger.Load(w.id, rates.PrefillRate, now)
+	begin := v.query.Beginning()
+	begin.Home = 2*choice.Cached > v.query.PromptTokens
 	at := &attempt{
 		visit: v, worker: w, pool: p, choice: choice, sent: now, exact: w.modeIndex(), pace: 1 / rates.PrefillRate,
 		work: float64(load.Backlog + load.ForeignBacklog + own), seqs: float64(load.Running + load.ForeignSeqs + 1),
 		held:  float64(load.KV + load.ForeignKV + v.query.PromptTokens),
-		entry: f.ledger.DispatchPrompt(w.id, own, v.query.KV(), w.reading.KVTotal, v.query.Beginning(), now),
+		entry: f.ledger.DispatchPrompt(w.id, own, v.query.KV(), w.reading.KVTotal, begin, now),
 	}
 	at.foreseen = f.foreseen(at)
 	w.breaker.Began(now)

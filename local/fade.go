@@ -18,11 +18,11 @@ func (p *pool) fade(now time.Time) {
 	}
 	a, b := pick.Median(prefill), pick.Median(step)
 	p.gather(now)
+	p.spread(now)
 	for _, w := range p.workers {
 		if len(w.seats) == 0 || w.seats[0].pool != p {
 			continue
 		}
-		w.flow.Observe(p.view.Ledger.Sent(w.id), w.learner.Rates().PrefillRate, now)
 		if w.elsewhere == "" {
 			w.learner.Fade(a, b, now)
 		}
@@ -39,6 +39,21 @@ func (p *pool) gather(now time.Time) {
 		}
 	}
 	pick.Gather(list, now)
+}
+
+// spread observes what the pool's workers are sent, and reckons what goes anywhere to those that are up.
+func (p *pool) spread(now time.Time) {
+	up := make([]*pick.Flow, 0, len(p.workers))
+	for _, w := range p.workers {
+		if len(w.seats) == 0 || w.seats[0].pool != p {
+			continue
+		}
+		w.flow.Observe(p.view.Ledger.Sent(w.id), w.learner.Rates().PrefillRate, now)
+		if w.down() == "" {
+			up = append(up, &w.flow)
+		}
+	}
+	pick.Spread(up)
 }
 
 // trials is how many requests at once the worker may have: one while it is on trial, and one while it is given the benefit

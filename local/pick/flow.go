@@ -9,11 +9,14 @@ import (
 // It tells whom work that is put there will keep waiting: a worker that has nothing to do at this moment may be home to many
 // conversations whose next turns are on their way, and one with a backlog to few.
 type Flow struct {
-	prompts float64 // in the time seen; all three fade
-	work    float64 // seconds of it that they take
-	seen    float64 // seconds
-	last    Prefilled
-	at      time.Time
+	homed float64 // prompts in the time seen that went where most of them was cached; all four fade
+	free  float64 // and those that went anywhere
+	work  float64 // seconds of it that they take
+	seen  float64 // seconds
+	part  float64 // of those in a second that go anywhere, as many as are reckoned the worker's: see Spread
+	rate  float64 // tokens that it computes in a second
+	last  Prefilled
+	at    time.Time
 }
 
 const (
@@ -33,10 +36,35 @@ func (f *Flow) Observe(sent Prefilled, rate float64, now time.Time) {
 		return
 	}
 	k := math.Exp2(-dt / flowHalf)
-	f.prompts = k*f.prompts + float64(max(sent.Prompts-last.Prompts, 0))
+	homed := max(sent.Homed-last.Homed, 0)
+	f.homed = k*f.homed + float64(homed)
+	f.free = k*f.free + float64(max(sent.Prompts-last.Prompts-homed, 0))
 	f.work = k*f.work + float64(max(sent.Tokens-last.Tokens, 0))/rate
 	f.seen = k*f.seen + dt
+	f.part, f.rate = f.free/f.seen, rate
 }
+
+// Spread reckons with prompts that have nothing cached as many for each worker as its speed is of all. They go anywhere, and
+// so wait nowhere for long: a worker that was sent few of them is not one where few would come, but one that was sent long
+// ones. Whoever takes that for a place where a long prompt keeps nobody waiting sends it the next one too, until some workers
+// have the long prompts and the others the batches, and the tokens of both come apart unevenly. Call it after Observe.
+func Spread(flows []*Flow) {
+	var free, rates float64
+	for _, f := range flows {
+		if f.counts() {
+			free += f.free / f.seen
+			rates += f.rate
+		}
+	}
+	for _, f := range flows {
+		if f.counts() {
+			f.part = free * (f.rate / rates)
+		}
+	}
+}
+
+// counts says whether the flow has been observed, at a speed that can be.
+func (f *Flow) counts() bool { return f.seen > 0 && f.rate > 0 && f.rate < maxAsk }
 
 // Later is a worker's prompts in a second over the part of its time that they leave free: how many will wait for what is put
 // there, by after.
@@ -44,7 +72,7 @@ func (f *Flow) Later() float64 {
 	if !(f.seen > 0) {
 		return 0
 	}
-	return f.prompts / f.seen / (1 - min(f.work/f.seen, busiest))
+	return (f.homed/f.seen + f.part) / (1 - min(f.work/f.seen, busiest))
 }
 
 // after is how many seconds those who come later will wait together for a prompt that takes own seconds behind wait others.

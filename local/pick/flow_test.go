@@ -68,16 +68,46 @@ func TestFlowTellsWhatAWorkerIsSent(t *testing.T) {
 func TestFlowIsSane(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var f Flow
+		peer := Flow{homed: 1, free: 2, seen: 1, rate: 1e4}
 		now := t0
 		for range rapid.IntRange(1, 50).Draw(t, "n") {
 			now = now.Add(time.Duration(rapid.Int64Range(-1e9, 1e12).Draw(t, "dt")))
-			f.Observe(Prefilled{Prompts: rapid.Int64Range(0, 1<<40).Draw(t, "prompts"), Tokens: rapid.Int64Range(0, 1<<40).Draw(t, "tokens")},
+			f.Observe(Prefilled{Prompts: rapid.Int64Range(0, 1<<40).Draw(t, "prompts"), Homed: rapid.Int64Range(0, 1<<40).Draw(t, "homed"), Tokens: rapid.Int64Range(0, 1<<40).Draw(t, "tokens")},
 				rapid.SampledFrom([]float64{0, -1, 1e-3, 1, 1e4, 1e300, math.Inf(1), math.NaN()}).Draw(t, "rate"), now)
-			if got := f.Later(); !(got >= 0) || math.IsInf(got, 0) {
-				t.Fatalf("%v prompts will wait", got)
+			if rapid.Bool().Draw(t, "spread") {
+				Spread([]*Flow{&f, &peer})
+			}
+			for _, got := range []float64{f.Later(), peer.Later()} {
+				if !(got >= 0) || math.IsInf(got, 0) {
+					t.Fatalf("%v prompts will wait", got)
+				}
 			}
 		}
 	})
+}
+
+// TestWhatGoesAnywhereCountsByNobodysPrompts: of three workers one was sent long prompts, one many short ones, and one, which is
+// half as fast, is home to a conversation.
+func TestWhatGoesAnywhereCountsByNobodysPrompts(t *testing.T) {
+	var long, short, home Flow
+	flows := []*Flow{&long, &short, &home, {}} // the last was never observed
+	var a, b, c Prefilled
+	now := t0
+	for range 600 {
+		now = now.Add(time.Second)
+		a = Prefilled{Prompts: a.Prompts + 1, Tokens: a.Tokens + 5000}
+		b = Prefilled{Prompts: b.Prompts + 9, Tokens: b.Tokens + 5000}
+		c = Prefilled{Prompts: c.Prompts + 3, Homed: c.Homed + 3, Tokens: c.Tokens + 2500}
+		long.Observe(a, 10_000, now)
+		short.Observe(b, 10_000, now)
+		home.Observe(c, 5_000, now)
+		Spread(flows)
+	}
+	for name, want := range map[*Flow]float64{&long: 8, &short: 8, &home: 10, flows[3]: 0} { // 10 a second go anywhere: 4, 4 and 2; all are half busy
+		if got := name.Later(); math.Abs(got-want) > 0.1 {
+			t.Errorf("%v will wait, and not %v", got, want)
+		}
+	}
 }
 
 // TestALongColdPromptGoesWhereFewComeBack: two workers have nothing to do; one of them is home to many conversations.

@@ -116,8 +116,9 @@ func (v *View) home(at, keeper int) bool {
 	return v.q.Waited.Seconds()*v.gates[at].rate >= more
 }
 
-// Prefilled counts what a worker has prefilled since it was added: prompts whose first byte has come.
-type Prefilled struct{ Tokens, Prompts int64 }
+// Prefilled counts what a worker has prefilled since it was added: prompts whose first byte has come. Homed are those of
+// them that went where most was cached, where what was sent is counted.
+type Prefilled struct{ Tokens, Prompts, Homed int64 }
 
 // Prefilled reads a worker's count.
 func (l *Ledger) Prefilled(id int32) Prefilled {

@@ -93,6 +93,9 @@ func (l *Ledger) DispatchPrompt(worker int32, prefill, kv, kvTotal int64, p Prom
 	s.prefilling++
 	s.sent.Tokens += e.prefill
 	s.sent.Prompts++
+	if p.Home {
+		s.sent.Homed++
+	}
 	s.since++
 	s.peak = max(s.peak, a.running)
 	e.blocks = l.keep(p.Blocks)

@@ -1,9 +1,10 @@
 package pick
 
-// Prompt is where a request's prompt begins, and how many tokens a byte of it is.
+// Prompt is where a request's prompt begins, how many tokens a byte of it is, and whether most of it is cached where it goes.
 type Prompt struct {
 	Blocks  []uint64
 	PerByte float64
+	Home    bool
 }
 
 // Beginning is what the query's prompt begins with; nothing where it holds several, or no text that is known.
