@@ -44,21 +44,25 @@ func (f *Flow) Observe(sent Prefilled, rate float64, now time.Time) {
 	f.part, f.rate = f.free/f.seen, rate
 }
 
-// Spread reckons with prompts that have nothing cached as many for each worker as its speed is of all. They go anywhere, and
-// so wait nowhere for long: a worker that was sent few of them is not one where few would come, but one that was sent long
-// ones. Whoever takes that for a place where a long prompt keeps nobody waiting sends it the next one too, until some workers
-// have the long prompts and the others the batches, and the tokens of both come apart unevenly. Call it after Observe.
+// Spread reckons with prompts that have nothing cached as many for each worker as its speed is of all, as far as such prompts do
+// not come back. They go anywhere, and so wait nowhere for long: a worker that was sent few of them is not one where few would
+// come, but one that was sent long ones. Whoever takes that for a place where a long prompt keeps nobody waiting sends it the
+// next one too, until some workers have the long prompts and the others the batches, and the tokens of both come apart
+// unevenly. Those that do come back, as agents' do, come where they were sent. Call it after Observe.
 func Spread(flows []*Flow) {
-	var free, rates float64
+	var homed, free, rates float64
 	for _, f := range flows {
 		if f.counts() {
-			free += f.free / f.seen
-			rates += f.rate
+			homed, free, rates = homed+f.homed/f.seen, free+f.free/f.seen, rates+f.rate
 		}
 	}
+	if !(free > 0) {
+		return
+	}
+	back := homed / (homed + free)
 	for _, f := range flows {
 		if f.counts() {
-			f.part = free * (f.rate / rates)
+			f.part = back*f.free/f.seen + (1-back)*free*(f.rate/rates)
 		}
 	}
 }
