@@ -13,7 +13,7 @@ func (p price) cost() float64 { return p.first + p.beside }
 // answering is what a second by which answers take longer counts against a second of a first token. It is less than where a
 // worker is chosen (pick.answering, 0.1): what is known of a zone is older and a mean of its workers, and a way to another region
 // is paid for certain. From 0.02 to 0.1 there is little between what regions serve; the more, the later first tokens are.
-const answering = 0.03
+const answering = 0.02
 
 // beside is what a query whose own prompt takes so many seconds, and the answers that it finds on a worker of the child, cost each
 // other: each stands still while the prompt is computed, each of their steps bears the query's context for as long as it decodes,
