@@ -86,6 +86,7 @@ func (f *floor) end(at *attempt, m *meter, res *relay.Result, now time.Time) {
 		f.learn(at, m, load)
 		f.claim(at, m.usage(), now)
 	}
+	at.settle()
 	w.refresh(now)
 	f.release(w)
 	f.serve(at.pool, now)

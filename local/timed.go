@@ -18,13 +18,17 @@ func (at *attempt) timed(now time.Time) {
 
 // retimed learns what timed could not, now that the engine has said how many tokens were cached.
 func (at *attempt) retimed(cached int64) {
-	if !at.untold || at.first.IsZero() {
+	if !at.untold {
 		return
 	}
 	at.untold = false
 	work := at.work - at.worked(at.choice.Cached) + at.worked(cached)
 	at.worker.learner.FirstToken(max(work, 1), at.first.Sub(at.sent).Seconds())
 }
+
+// settle learns at the answer's end what timed could not where nobody has said how many tokens were cached: as many as were
+// believed. A slow worker is known by such answers too, and its clients are those that leave before the end.
+func (at *attempt) settle() { at.retimed(at.choice.Cached) }
 
 // worked is what the attempt's prompt takes of which so much is cached, in tokens: see pick.Rates.Work.
 func (at *attempt) worked(cached int64) float64 {
