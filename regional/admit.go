@@ -168,6 +168,7 @@ func (g *Gateway) take(q *request, head http.Header, cell string, client netip.A
 	defer g.mu.Unlock()
 	if !q.infer {
 		q.query.MaxTokens = g.demand.expected(q.model.Name, outputLimit(q.model, q.env.MaxTokens)) * q.env.N
+		q.query.Choices = q.env.N
 	}
 	terms := g.termsOf(q.state, q.tenant)
 	lease, denial, ok := g.limiter.Admit(q.tenant.Name, terms, q.estimate(), now)

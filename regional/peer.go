@@ -94,7 +94,7 @@ func (g *Gateway) noRoom(q *request, limit int, now time.Time) string {
 	case !ok, verdict.Reason == zone.ReasonLastResort, v.Drained, g.stopping.Load(),
 		verdict.Seconds > guestPatience*q.model.TTFT.Of(q.query.Class).Seconds():
 		return guestNoRoom
-	case within > 0 && verdict.Seconds > within:
+	case within > 0 && verdict.Cost() > within:
 		return guestAtHome
 	}
 	return ""

@@ -30,8 +30,8 @@ type Hop struct {
 	Deadline time.Duration
 	// RetriesLeft is what is left of the request's one retry.
 	RetriesLeft int
-	// SpillWithin is how long a peer may take to the first token, the round trip left out, for the request to be better off
-	// there; 0: it could be served nowhere else.
+	// SpillWithin is what the request may cost a peer, the round trip left out, for it to be better off there: the time to its
+	// first token, and what it and the answers under way cost each other. 0: it could be served nowhere else.
 	SpillWithin time.Duration
 	// Prefix is the hash of the prompt's longest known prefix; 0 when none is.
 	Prefix uint64

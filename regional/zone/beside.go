@@ -19,9 +19,20 @@ const answering = 0.02
 // other: each stands still while the prompt is computed, each of their steps bears the query's context for as long as it decodes,
 // and each of its own steps theirs. Without it a zone whose queue is empty looks free however slowly its many answers go on.
 func (q *Query) beside(m *capacity.Model, load Load, prompt float64) float64 {
-	n := float64(m.Ready)
-	seqs := float64(m.Running+load.Requests) / n
+	n, choices := float64(m.Ready), float64(max(q.Choices, 1))
+	seqs := float64(answers(m)+load.Requests) / n
 	held := float64(max(m.KVTotal-m.KVFree, 0)+load.KV) / n
 	per := crowding * n / decodeRate(m) / 1000 // by which a token of context makes a worker's steps longer
-	return answering * (seqs*prompt + float64(q.MaxTokens)*per*(seqs*float64(q.PromptTokens+q.MaxTokens)+held))
+	steps := float64(q.MaxTokens) / choices
+	context := choices * (float64(q.PromptTokens) + steps/2) // the query's own, on average
+	return min(answering*(seqs*prompt+steps*per*(seqs*context+held)), maxRoomWait)
+}
+
+// answers is how many are under way on the workers that take requests. Running counts those too that finish on a worker that
+// takes none any more, which are beside nobody: a region that restarts its workers one by one would look crowded.
+func answers(m *capacity.Model) int64 {
+	if m.SlotsTotal > 0 {
+		return max(m.SlotsTotal-m.SlotsFree, 0)
+	}
+	return m.Running
 }

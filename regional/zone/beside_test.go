@@ -14,6 +14,7 @@ import (
 // crowded is a model whose queue is empty and whose workers have so many answers under way, of so many tokens in all.
 func crowded(m capacity.Model, running, held int64) capacity.Model {
 	m.Running, m.KVFree = running, m.KVTotal-held
+	m.SlotsTotal, m.SlotsFree = 1000, 1000-running
 	return m
 }
 
@@ -34,6 +35,62 @@ func TestAnswersUnderWayCount(t *testing.T) {
 		got, ok := zone.Choose(q, v, time.Time{}, rng(), nil)
 		if !ok || got.Spilled() != tc.spill {
 			t.Errorf("a peer with 5 answers %v away: chose %+v", tc.rtt, got)
+		}
+	}
+}
+
+// Answers that finish on workers that take no more are beside nobody; where a release states no slots, all count.
+func TestWhatFinishesElsewhereIsBesideNobody(t *testing.T) {
+	beside := func(m capacity.Model) float64 {
+		v, _ := zone.Choose(query(), &zone.View{Locals: []zone.Local{local("a", m)}}, time.Time{}, rng(), nil)
+		return v.Beside
+	}
+	m := crowded(model("m", 0), 5, 6000)
+	idle, draining := beside(m), m
+	draining.Running += 60
+	if got := beside(draining); got != idle {
+		t.Errorf("60 answers of a drained worker make it %v s, without them %v", got, idle)
+	}
+	old := draining
+	old.SlotsTotal, old.SlotsFree = 0, 0
+	if got := beside(old); !(got > idle) {
+		t.Errorf("of a release that states no slots 65 answers make it %v s, 5 of another %v", got, idle)
+	}
+}
+
+// Some answers more or fewer, as come and go while a statement is on its way, move no request to another region, however long answers
+// are; and many choices are not many times the steps.
+func TestAFewAnswersMoveNobody(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		q := query()
+		q.PromptTokens, q.MaxTokens = rapid.IntRange(1, 8000).Draw(t, "prompt"), rapid.IntRange(1, 30_000).Draw(t, "output")
+		n := rapid.Int64Range(20, 200).Draw(t, "answers")
+		here, there := crowded(model("m", 0), n, 900*n), crowded(model("m", 0), n-n/20, 900*(n-n/20))
+		here.KVTotal, there.KVTotal, here.KVFree, there.KVFree = 4e6, 4e6, 4e6-900*n, 4e6-900*(n-n/20)
+		v := &zone.View{Locals: []zone.Local{local("a", here)}, Peers: []zone.Peer{peer("ams", 20*time.Millisecond, there)}}
+		if got, ok := zone.Choose(q, v, time.Time{}, rng(), nil); !ok || got.Spilled() {
+			t.Fatalf("%d answers here, %d there: chose %+v", n, n-n/20, got)
+		}
+		one, _ := zone.Choose(q, &zone.View{Locals: v.Locals}, time.Time{}, rng(), nil)
+		q.Choices = rapid.IntRange(2, 16).Draw(t, "choices")
+		q.MaxTokens *= q.Choices
+		all, _ := zone.Choose(q, &zone.View{Locals: v.Locals}, time.Time{}, rng(), nil)
+		if all.Beside < one.Beside || all.Beside > float64(q.Choices)*one.Beside+1e-9 {
+			t.Fatalf("%d choices cost %v s beside others, one %v", q.Choices, all.Beside, one.Beside)
+		}
+	})
+}
+
+// Of two peers at the same distance that would begin as soon, the one with fewer answers under way is chosen.
+func TestPeersAreRankedByTheirCrowd(t *testing.T) {
+	q := query()
+	q.MaxTokens = 250
+	v := &zone.View{Peers: []zone.Peer{
+		peer("ams", 20*time.Millisecond, crowded(model("m", 0), 60, 90_000)), peer("lon", 20*time.Millisecond, crowded(model("m", 0), 5, 6000)),
+	}}
+	for range 20 {
+		if got, ok := zone.Choose(q, v, time.Time{}, rng(), nil); !ok || got.Path.Region != "lon" {
+			t.Fatalf("chose %+v", got)
 		}
 	}
 }
@@ -67,14 +124,14 @@ func TestBesideFollowsTheCrowd(t *testing.T) {
 		q, m := query(), model("m", 0)
 		q.PromptTokens, q.MaxTokens = rapid.IntRange(1, 20_000).Draw(t, "prompt"), rapid.IntRange(1, 4000).Draw(t, "output")
 		m.Ready = rapid.Int64Range(1, 9).Draw(t, "ready")
-		m.Hardware[0].DecodeRate = rapid.Int64Range(0, 100_000).Draw(t, "decode")
+		m.Hardware[0].DecodeRate = rapid.SampledFrom([]int64{0, 2000, 9000, 100_000}).Draw(t, "decode")
 		m = crowded(m, rapid.Int64Range(1, 300).Draw(t, "running"), rapid.Int64Range(0, m.KVTotal/2).Draw(t, "held"))
 		one := beside(q, m)
 		for what, more := range map[string]capacity.Model{
 			"answers": crowded(m, m.Running+1, m.KVTotal-m.KVFree),
 			"tokens":  crowded(m, m.Running, m.KVTotal-m.KVFree+1000),
 		} {
-			if got := beside(q, more); !(got > one) {
+			if got := beside(q, more); !(got > one) && one < 60 {
 				t.Fatalf("with more %s %v s, with fewer %v", what, got, one)
 			}
 		}
@@ -86,8 +143,8 @@ func TestBesideFollowsTheCrowd(t *testing.T) {
 	})
 }
 
-// A peer is told how long it may take to the first token, which is what it goes by: what its answers under way cost is taken out. One
-// that is as it was believed to be lets the request in.
+// A peer is told what the request may cost there. One that is as it was believed to be lets it in, and one that has more under way
+// than was believed does not.
 func TestAPeerMayTakeWhatIsLeft(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		load := func(name string) capacity.Model {
@@ -104,14 +161,14 @@ func TestAPeerMayTakeWhatIsLeft(t *testing.T) {
 		here, there := at(home), at(local("b", away))
 		got, ok := zone.Choose(q, &zone.View{Locals: []zone.Local{home}, Peers: []zone.Peer{peer("ams", rtt, away)}}, time.Time{}, rng(), nil)
 		if !ok || got.Reason != zone.ReasonPeerSooner {
-			if left := here.Seconds + here.Beside - there.Seconds - there.Beside - 2*rtt.Seconds() - q.Margin.Seconds(); left > 0 {
+			if left := here.Cost() - here.Beside/10 - there.Cost() - 2*rtt.Seconds() - q.Margin.Seconds(); left > 1e-9 {
 				t.Fatalf("%v s sooner than at home, and not sent there: %+v", left, got)
 			}
 			return
 		}
-		want := max(here.Seconds+here.Beside-q.Margin.Seconds()-rtt.Seconds()-there.Beside, 0.001)
-		if math.Abs(got.Within-want) > 1e-9 || there.Seconds > got.Within {
-			t.Fatalf("it may take %v s, want %v, and takes %v", got.Within, want, there.Seconds)
+		want := max(here.Cost()-here.Beside/10-q.Margin.Seconds()-rtt.Seconds(), 0.001)
+		if math.Abs(got.Within-want) > 1e-9 || there.Cost() > got.Within {
+			t.Fatalf("it may cost %v s, want %v, and costs %v", got.Within, want, there.Cost())
 		}
 	})
 }

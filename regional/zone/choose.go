@@ -57,13 +57,13 @@ func Choose(q *Query, v *View, now time.Time, rng *rand.Rand, rec *explain.Recor
 func settle(q *Query, v *View, local Verdict, localOK bool, best rank, peer peerVerdict, peerOK bool) (Verdict, bool) {
 	switch {
 	case localOK && best == well && !v.Drained:
-		if peerOK && peer.rank == well && local.cost() > peer.cost()+q.Margin.Seconds() {
+		if left := local.worth(q); peerOK && peer.rank == well && left > peer.Cost() {
 			peer.Reason = ReasonPeerSooner
-			peer.Within = max(local.cost()-q.Margin.Seconds()-peer.rtt(v)-peer.Beside, 0.001)
+			peer.Within = max(left-peer.rtt(v), 0.001)
 			return peer.Verdict, true
 		}
 		return local, true
-	case peerOK && peer.rank == well && localOK && best == cold && !v.Drained && local.cost()+q.Margin.Seconds() < peer.cost():
+	case peerOK && peer.rank == well && localOK && best == cold && !v.Drained && local.Cost()+q.Margin.Seconds() < peer.Cost():
 		local.Reason = ReasonCold // loading here is sooner than the queue there
 		return local, true
 	case peerOK && peer.rank == well:
@@ -94,10 +94,10 @@ func (v *Verdict) explainHeld(q *Query, peer *peerVerdict, home, peerOK bool) {
 		return
 	}
 	held := peer.held
-	if peerOK && peer.rank == well && (held.why == "" || peer.cost() <= held.seconds) {
-		held = heldBack{peer.Path.Region, HeldMargin, peer.cost()}
+	if peerOK && peer.rank == well && (held.why == "" || peer.Cost() <= held.seconds) {
+		held = heldBack{peer.Path.Region, HeldMargin, peer.Cost()}
 	}
-	if held.why == "" || home && v.cost() <= held.seconds || home && held.why != HeldMargin && v.cost() <= held.seconds+q.Margin.Seconds() {
+	if held.why == "" || home && v.Cost() <= held.seconds || home && held.why != HeldMargin && v.worth(q) <= held.seconds {
 		return
 	}
 	v.Held, v.HeldBy = held.why, held.region

@@ -12,7 +12,9 @@ type Query struct {
 	Model string
 	// PromptTokens is the estimated prompt and MaxTokens the expected output, in tokens.
 	PromptTokens, MaxTokens int
-	Class                   spec.Class
+	// Choices is in how many answers MaxTokens come, all at one time; 0 counts as 1.
+	Choices int
+	Class   spec.Class
 	// Residency lists the jurisdictions that may serve the tenant; empty means anywhere.
 	Residency []string
 	// Hops counts the regions that passed the request on. One is the limit.

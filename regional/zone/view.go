@@ -74,8 +74,8 @@ type Verdict struct {
 	Seconds, Beside float64
 	// Cached is how much of the prompt the child is believed to have, in tokens.
 	Cached int64
-	// Within is how many seconds a peer may take, the round trip left out, for the request to be better off there than at
-	// home, beside what it is believed to have under way. 0: nothing at home can serve it.
+	// Within is what the request may cost at a peer, in seconds, the round trip left out, for it to be better off there than at
+	// home. 0: nothing at home can serve it.
 	Within float64
 	// Rate is the budget that the spill is taken out of, in prompt tokens/s.
 	Rate float64
@@ -84,8 +84,14 @@ type Verdict struct {
 	Held, HeldBy string
 }
 
-// cost is what verdicts are compared by, in seconds.
-func (v *Verdict) cost() float64 { return v.Seconds + v.Beside }
+// Cost is what verdicts are compared by, in seconds.
+func (v *Verdict) Cost() float64 { return v.Seconds + v.Beside }
+
+// worth is what the request may cost elsewhere for it to leave: less by the margin, and by as large a part of what it costs beside
+// others as that differs between zones that count as alike. Answers that end within a statement's age change it by so much.
+func (v *Verdict) worth(q *Query) float64 {
+	return v.Cost() - q.Margin.Seconds() - (nearShare-1)*v.Beside
+}
 
 // Spilled reports whether the request leaves the region.
 func (v *Verdict) Spilled() bool { return v.Peer != "" }
