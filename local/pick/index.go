@@ -36,9 +36,12 @@ const (
 	maxIndexBlocks = 1 << 17
 )
 
+// nodeBytes is a block's node in a worker's list, and half as much that the list's slice has to spare.
+const nodeBytes = 24 + 12
+
 // blockBytes is what one block of one worker takes at most: its node, its places in the list's and the index's maps, and
 // a holder set of its own, slices and maps being as full as they come.
-func blockBytes(words int) int { return 24 + 2*52 + 8 + 10*words }
+func blockBytes(words int) int { return nodeBytes + 2*52 + 8 + 10*words }
 
 // NewIndex returns an empty index that never takes more than so many bytes.
 func NewIndex(bytes int) *Index {
