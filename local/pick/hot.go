@@ -26,6 +26,7 @@ var coveredBy = math.Log2(coverage)
 type Hot struct {
 	at     map[uint64]*hot
 	since  time.Time // of the first Note
+	age    float64   // of the last, in half-lives since; a clock that steps back changes nothing
 	all    hotHeap   // scratch of Sketch
 	worths []float64 // scratch of evict
 }
@@ -52,8 +53,8 @@ func (h *Hot) Note(marks, blocks []uint64, tokens, bytes int64, now time.Time) {
 	if h.since.IsZero() {
 		h.since = now
 	}
-	age := now.Sub(h.since).Seconds() / hotHalf.Seconds()
-	parent := uint64(0)
+	h.age = max(h.age, now.Sub(h.since).Seconds()/hotHalf.Seconds())
+	age, parent := h.age, uint64(0)
 	for i, mark := range marks {
 		end := int64(capacity.LandmarkEnd(i))
 		n := blocksTo(end)
