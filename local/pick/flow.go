@@ -22,6 +22,8 @@ type Flow struct {
 const (
 	// flowHalf is after how many seconds what was sent counts half: some turns of who reads an answer and thinks.
 	flowHalf = 60.0
+	// leastSeen is for how long a worker is observed before what it was sent in a second is told from chance, in seconds.
+	leastSeen = 10.0
 	// busiest bounds the part of its time that a worker is believed busy. A backlog ends also where more comes than can be
 	// served, for others are then sent elsewhere.
 	busiest = 0.8
@@ -53,7 +55,7 @@ func Spread(flows []*Flow) {
 	var homed, free, rates float64
 	for _, f := range flows {
 		if f.counts() {
-			homed, free, rates = homed+f.homed/f.seen, free+f.free/f.seen, rates+f.rate
+			homed, free, rates = homed+f.homed/f.known(), free+f.free/f.known(), rates+f.rate
 		}
 	}
 	if !(free > 0) {
@@ -62,10 +64,14 @@ func Spread(flows []*Flow) {
 	back := homed / (homed + free)
 	for _, f := range flows {
 		if f.counts() {
-			f.part = back*f.free/f.seen + (1-back)*free*(f.rate/rates)
+			f.part = back*f.free/f.known() + (1-back)*free*(f.rate/rates)
 		}
 	}
 }
+
+// known is how long the flow was observed. A few moments of a worker that is new say little of how many come: they count as if
+// nobody had come for some time before.
+func (f *Flow) known() float64 { return max(f.seen, leastSeen) }
 
 // counts says whether the flow has been observed, at a speed that can be.
 func (f *Flow) counts() bool { return f.seen > 0 && f.rate > 0 && f.rate < maxAsk }
