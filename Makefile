@@ -26,7 +26,7 @@ test: ## vet and run every test
 
 .PHONY: race
 race: ## run every test under the race detector
-	$(GO) test -race ./...
+	$(GO) test -race -timeout 30m ./...
 
 .PHONY: fuzz
 fuzz: ## run every decoder's fuzz test for FUZZTIME (20s) each
