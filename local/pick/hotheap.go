@@ -21,6 +21,8 @@ func (q hotHeap) Less(i, j int) bool {
 	}
 	return q[i].mark < q[j].mark
 }
+
+// Push and Pop make it a heap.Interface; nothing calls them.
 func (q *hotHeap) Push(e any) { *q = append(*q, e.(hotEntry)) }
 
 func (q *hotHeap) Pop() any {
