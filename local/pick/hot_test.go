@@ -82,6 +82,30 @@ func TestSketchIsLawfulAndBounded(t *testing.T) {
 	})
 }
 
+// TestManyAlikeBeginningsStayInTheBound: of beginnings that are all worth the same some go as well, or none ever would.
+func TestManyAlikeBeginningsStayInTheBound(t *testing.T) {
+	h, now := NewHot(), time.Unix(1000, 0)
+	_, blocks := sent(textOf("a", "abc", 2048))
+	for mark := range uint64(maxHot + 50) {
+		h.Note([]uint64{mark + 1}, blocks, 512, 2048, now)
+		if len(h.at) > maxHot || h.at[mark+1] == nil {
+			t.Fatalf("after %d beginnings %d are kept, the newest: %v", mark+1, len(h.at), h.at[mark+1] != nil)
+		}
+	}
+}
+
+// TestAClockThatStepsBackHeatsNothing: what was noted an hour later than now counts as it did.
+func TestAClockThatStepsBackHeatsNothing(t *testing.T) {
+	h, now := NewHot(), time.Unix(1000, 0)
+	marks, blocks := sent(textOf("a", "abc", 2048))
+	for _, back := range []time.Duration{0, time.Hour, 40 * time.Hour} {
+		h.Note(marks, blocks, 512, 2048, now.Add(-back))
+	}
+	if e := h.at[marks[0]]; math.Abs(e.heat-math.Log2(3)) > 1e-9 {
+		t.Errorf("after three requests its heat is %v", e.heat)
+	}
+}
+
 // TestHeatIsHitsThatFade: what a beginning's heat says at any later time is its hits, each of which counts half after hotHalf.
 func TestHeatIsHitsThatFade(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

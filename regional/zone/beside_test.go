@@ -2,12 +2,14 @@ package zone_test
 
 import (
 	"math"
+	"slices"
 	"testing"
 	"time"
 
 	"pgregory.net/rapid"
 
 	"github.com/spillway-lb/spillway/internal/capacity"
+	"github.com/spillway-lb/spillway/internal/explain"
 	"github.com/spillway-lb/spillway/regional/zone"
 )
 
@@ -55,6 +57,31 @@ func TestWhatFinishesElsewhereIsBesideNobody(t *testing.T) {
 	old.SlotsTotal, old.SlotsFree = 0, 0
 	if got := beside(old); !(got > idle) {
 		t.Errorf("of a release that states no slots 65 answers make it %v s, 5 of another %v", got, idle)
+	}
+}
+
+// TestBesideByHand: a request of 1,000 tokens and 100 of output at a worker that computes 10,000 and emits 1,000 a second, with 5
+// answers under way that hold 6,000 tokens, stops each for 0.1 s, makes each of 100 steps of the 5 longer by what 1,050 tokens of
+// context do, and bears their 6,000 itself. What this gateway has sent since is beside it just as much.
+func TestBesideByHand(t *testing.T) {
+	const step = 0.25 / 1000 / 1000 // seconds by which a token of context lengthens it
+	want := 0.02 * (5*0.1 + 100*step*(5*1050+6000))
+	var rec explain.Record
+	v, _ := zone.Choose(query(), &zone.View{Locals: []zone.Local{local("a", crowded(model("m", 0), 5, 6000))}}, time.Time{}, rng(), &rec)
+	if math.Abs(v.Beside-want) > 1e-12 {
+		t.Errorf("they cost each other %v s, want %v", v.Beside, want)
+	}
+	if !slices.ContainsFunc(rec.Candidates, func(c explain.Candidate) bool {
+		return slices.ContainsFunc(c.Terms, func(x explain.Term) bool { return x.Name == "decode" && x.Seconds == v.Beside })
+	}) {
+		t.Errorf("nothing is explained of it: %+v", rec.Candidates)
+	}
+	q := query()
+	q.Ledger = zone.NewLedger()
+	q.Ledger.Issue(v.Path, "m", 1000, 1500)
+	sent, _ := zone.Choose(q, &zone.View{Locals: []zone.Local{local("a", crowded(model("m", 0), 4, 4500))}}, time.Time{}, rng(), nil)
+	if math.Abs(sent.Beside-want) > 1e-12 {
+		t.Errorf("with one of the five on its way %v s, want %v", sent.Beside, want)
 	}
 }
 
