@@ -134,21 +134,23 @@ func (e *env) judge(s *statement) Verdict {
 
 func (e *env) compare(op string, l, r *amount, v *Verdict) {
 	up := op == ">=" || op == ">"
+	same := alike(l.v, r.v)
+	less, more := l.v < r.v && !same, l.v > r.v && !same
 	switch op {
 	case ">=":
-		v.Holds = l.v >= r.v
+		v.Holds = more || same
 	case "<=":
-		v.Holds = l.v <= r.v
+		v.Holds = less || same
 	case ">":
-		v.Holds = l.v > r.v
+		v.Holds = more
 	case "<":
-		v.Holds = l.v < r.v
+		v.Holds = less
 	}
 	if math.IsInf(l.v, 1) && math.IsInf(r.v, 1) {
 		v.Holds = false // neither has a figure
 	}
 	left, right := side(l, 3), side(r, 3)
-	for digits := 4; digits <= 9 && l.v != r.v && mainly(left) == mainly(right); digits++ {
+	for digits := 4; digits <= 9 && !same && mainly(left) == mainly(right); digits++ {
 		left, right = side(l, digits), side(r, digits) // figures that differ are not to look the same
 	}
 	v.Figures = fmt.Sprintf("%s %s %s", left, sign(op, v.Holds), right)
@@ -161,6 +163,11 @@ func (e *env) compare(op string, l, r *amount, v *Verdict) {
 			v.Figures = strings.Replace(v.Figures, "raise capacity.to", "begin it lower", 1)
 		}
 	}
+}
+
+// alike says that two figures are the same but for how they were rounded on the way: as many answers over the same time.
+func alike(a, b float64) bool {
+	return a == b || math.Abs(a-b) <= 1e-9*math.Abs(a) && !math.IsInf(a, 0)
 }
 
 // sign is the comparison as it came out.
