@@ -148,10 +148,11 @@ type nodeData struct {
 
 func (p *Planet) writeNodes() error {
 	for _, n := range p.Nodes {
+		id, _ := n.identity()
+		certs := id.FilesIn(p.certDir())
 		d := nodeData{
 			Node: n, Dir: filepath.Join(p.Dir, "state", n.ID()),
-			Cert: filepath.Join(p.certDir(), n.Name+".pem"), KeyFile: filepath.Join(p.certDir(), n.Name+".key"),
-			CA: filepath.Join(p.certDir(), "ca.pem"), Socket: n.Socket(), Places: p.placesPath(), Spec: p.Spec(),
+			Cert: certs.Cert, KeyFile: certs.Key, CA: certs.CA, Socket: n.Socket(), Places: p.placesPath(), Spec: p.Spec(),
 			Seed: seed(n.ID()), Answers: Answers,
 		}
 		switch n.Role {

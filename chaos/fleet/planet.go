@@ -153,7 +153,7 @@ func (p *Planet) writeCerts() error {
 		}
 	}
 	for _, id := range ids {
-		if _, err := os.Stat(filepath.Join(p.certDir(), id.Name+".pem")); err == nil {
+		if _, err := os.Stat(id.FilesIn(p.certDir()).Cert); err == nil {
 			continue
 		}
 		if _, err := ca.Issue(id, p.certDir(), certTTL); err != nil {

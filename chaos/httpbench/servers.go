@@ -296,7 +296,7 @@ func makeCerts(spillway, dir string) error {
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("making certificates: %w: %s", err, out)
 	}
-	for _, name := range []string{"g1", "l1"} {
+	for _, name := range []string{"r-g1", "r-z-l1"} {
 		cert, err := os.ReadFile(filepath.Join(dir, name+".pem"))
 		if err != nil {
 			return err

@@ -48,7 +48,7 @@ func attack(ctx context.Context, o *options, p *uplink.Parent, d *desk, parent, 
 
 // misbehave is the process of the one child.
 func misbehave(ctx context.Context, o *options) error {
-	certs, err := identity.Load(filesOf(o.dir, rogueID()), nil)
+	certs, err := identity.Load(rogueID().FilesIn(o.dir), nil)
 	if err != nil {
 		return err
 	}

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"path/filepath"
 	"runtime/debug"
 	"sync"
 	"time"
@@ -24,11 +23,6 @@ const (
 // childID is child number n: a local instance of a zone of its own.
 func childID(n int) identity.ID {
 	return identity.ID{TrustDomain: "bench.test", Role: identity.RoleLocal, Region: "us", Zone: fmt.Sprintf("z%04d", n), Name: fmt.Sprintf("l%04d", n)}
-}
-
-// filesOf are where a development authority puts what it issues.
-func filesOf(dir string, id identity.ID) identity.Files {
-	return identity.Files{Cert: filepath.Join(dir, id.Name+".pem"), Key: filepath.Join(dir, id.Name+".key"), CA: filepath.Join(dir, "ca.pem")}
 }
 
 // crowd runs all children until ctx ends or their parent closes standard input.
@@ -78,7 +72,7 @@ func connect(ctx context.Context, all []*uplink.Child) error {
 }
 
 func (o *options) child(n int) (*uplink.Child, error) {
-	certs, err := identity.Load(filesOf(o.dir, childID(n)), nil)
+	certs, err := identity.Load(childID(n).FilesIn(o.dir), nil)
 	if err != nil {
 		return nil, err
 	}

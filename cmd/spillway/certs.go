@@ -32,6 +32,7 @@ ID says what the holder is and so what it may do:
   region/REGION/zone/ZONE/local/NAME   a local instance
   operator/NAME                        an operator's command line
 
+The files are named by region, zone and name, as "spillway config init" writes them: g1.pem, fra-gw1.pem, fra-a-l1.pem.
 The CA in --dir is made once and reused. Whoever can read ca.key can become any node: keep it off the nodes.`,
 		Example: "  spillway certs dev global/g1 region/virginia/gateway/gw1 operator/me\n  spillway certs dev --dir /etc/spillway/certs --ttl 720h global/g2",
 		Args:    cobra.MinimumNArgs(1),

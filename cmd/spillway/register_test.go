@@ -35,7 +35,7 @@ func TestRegisterFromBesideAnEngine(t *testing.T) {
 			if _, _, err := spillway(t, "certs", "dev", "--dir", dir, "region/fra/zone/a/local/l1"); err != nil {
 				t.Fatal(err)
 			}
-			tls, args = "tls: {cert: l1.pem, key: l1.key, ca: ca.pem}\n", []string{"--ca", filepath.Join(dir, "ca.pem")}
+			tls, args = "tls: {cert: fra-a-l1.pem, key: fra-a-l1.key, ca: ca.pem}\n", []string{"--ca", filepath.Join(dir, "ca.pem")}
 		}
 		file("tokens", "# the sidecars'\n"+spec.HashKey(token)+"\n")
 		node, err := openRole(file("local.yaml", "role: local\nname: l1\nregion: fra\nzone: a\n"+tls+

@@ -23,7 +23,7 @@ import (
 func (w *world) testStrangers(t *testing.T) {
 	dir := t.TempDir()
 	foreign := w.foreign(t, dir)
-	local := w.certs(t, "virginia-a-local1")
+	local := w.certs(t, "virginia-a-virginia-a-local1")
 	operator := w.certs(t, "operator")
 
 	g1 := w.Of("global")[0]

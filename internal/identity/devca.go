@@ -48,7 +48,7 @@ func NewDevCA(dir, trustDomain string) (*DevCA, error) {
 	return nil, fmt.Errorf("opening authority in %s: one of ca.pem and ca.key is missing: restore it, or remove the other to start anew", dir)
 }
 
-// Issue writes a certificate and key for id to dir, named after id.Name, valid for ttl, and says where they are. It
+// Issue writes a certificate and key for id to dir, named after id.FileName, valid for ttl, and says where they are. It
 // replaces an earlier certificate of the same identity, and refuses to replace another's.
 func (ca *DevCA) Issue(id ID, dir string, ttl time.Duration) (Files, error) {
 	if err := id.Valid(); err != nil {
@@ -57,7 +57,8 @@ func (ca *DevCA) Issue(id ID, dir string, ttl time.Duration) (Files, error) {
 	if id.TrustDomain != ca.domain {
 		return Files{}, fmt.Errorf("issuing certificate: %s is not of trust domain %s", id, ca.domain)
 	}
-	f := Files{Cert: filepath.Join(dir, id.Name+".pem"), Key: filepath.Join(dir, id.Name+".key"), CA: ca.certPath()}
+	f := id.FilesIn(dir)
+	f.CA = ca.certPath()
 	if err := ownedBy(f.Cert, id); err != nil {
 		return Files{}, err
 	}

@@ -3,6 +3,7 @@ package identity
 import (
 	"errors"
 	"fmt"
+	"path/filepath"
 	"strings"
 )
 
@@ -36,6 +37,24 @@ type ID struct {
 	Name        string
 }
 
+// FileName is the base name of the certificate and key files of id: the region and the zone, where it has them, and the
+// name, joined by hyphens ("g1", "fra-gw1", "fra-a-l1"). Gateways of equal name in two regions have files of their own.
+func (id ID) FileName() string {
+	parts := make([]string, 0, 3)
+	for _, p := range []string{id.Region, id.Zone, id.Name} {
+		if p != "" {
+			parts = append(parts, p)
+		}
+	}
+	return strings.Join(parts, "-")
+}
+
+// FilesIn are the paths where a development CA in dir puts what it issues for id.
+func (id ID) FilesIn(dir string) Files {
+	base := filepath.Join(dir, id.FileName())
+	return Files{Cert: base + ".pem", Key: base + ".key", CA: filepath.Join(dir, "ca.pem")}
+}
+
 // ParseID reads a SPIFFE URI of one of the four shapes that Valid accepts. It is strict: no escapes, no query, no port,
 // no empty or dotted segment (SPIFFE-ID 2.1 and 2.2), and no role that is not ours.
 func ParseID(uri string) (ID, error) {
@@ -49,7 +68,7 @@ func ParseID(uri string) (ID, error) {
 	domain, path, _ := strings.Cut(rest, "/")
 	id, ok := fromPath(strings.Split(path, "/"))
 	if !ok {
-		return ID{}, fmt.Errorf("%w: %q has no path that Spillway gives out", ErrBadID, uri)
+		return ID{}, fmt.Errorf("%w: %q is none of global/NAME, region/REGION/gateway/NAME, region/REGION/zone/ZONE/local/NAME, operator/NAME", ErrBadID, uri)
 	}
 	id.TrustDomain = domain
 	if err := id.Valid(); err != nil {

@@ -58,8 +58,11 @@ func ownedBy(path string, id ID) error {
 	if err != nil {
 		return fmt.Errorf("issuing certificate for %s: reading %s: %w", id, path, err)
 	}
-	if got, err := leafID(cert); err != nil || got != id {
-		return fmt.Errorf("issuing certificate for %s: %s belongs to %s: choose another directory or name", id, path, cert.Subject.CommonName)
+	switch got, err := leafID(cert); {
+	case err != nil:
+		return fmt.Errorf("issuing certificate for %s: %s holds a certificate of CN=%s that is not one of a node: choose another directory or name", id, path, cert.Subject.CommonName)
+	case got != id:
+		return fmt.Errorf("issuing certificate for %s: %s belongs to %s: choose another directory or name", id, path, got)
 	}
 	return nil
 }
