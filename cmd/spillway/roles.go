@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/coreos/go-systemd/v22/daemon"
 	"github.com/spf13/cobra"
 
 	"github.com/spillway-lb/spillway/chaos/fleet"
@@ -116,19 +117,31 @@ func serve(ctx context.Context, file string, log *slog.Logger) error {
 		return err
 	}
 	log.Info("serving", "config", file, "version", version)
+	notifySupervisor(log, daemon.SdNotifyReady)
 	reload := make(chan os.Signal, 1)
 	signal.Notify(reload, syscall.SIGHUP)
 	defer signal.Stop(reload)
 	for {
 		select {
 		case <-reload:
+			notifySupervisor(log, daemon.SdNotifyReloading)
 			reloadNode(node, log)
+			notifySupervisor(log, daemon.SdNotifyReady)
 		case <-ctx.Done():
 			log.Info("stopping")
+			notifySupervisor(log, daemon.SdNotifyStopping)
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopWithin(file))
 			defer cancel()
 			return node.Stop(ctx)
 		}
+	}
+}
+
+// notifySupervisor reports a change of state to the service manager that set NOTIFY_SOCKET (sd_notify(3)). Without one it
+// does nothing. A failure is logged and the node goes on.
+func notifySupervisor(log *slog.Logger, state string) {
+	if _, err := daemon.SdNotify(false, state); err != nil {
+		log.Warn("the service manager was not notified", "state", state, "error", err)
 	}
 }
 
