@@ -19,6 +19,18 @@ demo: build ## run a planet on this machine: 3 global nodes, 3 regions, 24 stand
 build: ## build the one static binary, bin/spillway
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/spillway ./cmd/spillway
 
+.PHONY: image-root
+image-root: build ## write the root filesystem of the container image to bin/image: the binary, CA roots, writable folders
+	rm -rf bin/image && mkdir -p bin/image/etc/ssl/certs bin/image/run bin/image/tmp bin/image/var/lib/spillway
+	@test -s /etc/ssl/certs/ca-certificates.crt || { echo "no CA roots here: apt-get install ca-certificates"; exit 1; }
+	cp /etc/ssl/certs/ca-certificates.crt bin/image/etc/ssl/certs/
+	cp bin/spillway bin/image/spillway
+	chmod 1777 bin/image/tmp bin/image/run bin/image/var/lib/spillway
+
+.PHONY: check-image
+check-image: image-root ## run the README's stand-alone zone in the image's root filesystem as its user (needs root, no container engine)
+	deploy/docker/check.sh bin/image
+
 .PHONY: test
 test: ## vet and run every test
 	$(GO) vet ./...
