@@ -45,7 +45,7 @@ func (v *View) peers(self int, now time.Time) []uplink.Peer {
 			p.RTT, p.RTTSamples = v.path(self, r)
 		}
 		for _, c := range v.children.Children {
-			if c.Summary.Path.Region == decl.Name && c.State != capacity.Lost && c.Summary.Endpoint != "" {
+			if c.Summary.Path.Region == decl.Name && declares(decl, c.Summary.Path.Instance) && c.State != capacity.Lost && c.Summary.Endpoint != "" {
 				p.Gateways = append(p.Gateways, uplink.PeerGateway{Name: c.Summary.Path.Instance, Endpoint: c.Summary.Endpoint})
 			}
 		}

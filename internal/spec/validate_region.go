@@ -7,8 +7,19 @@ import (
 	"strings"
 )
 
+// Limits of what the other tiers carry and steer.
+const (
+	// MaxRegions is the number of regions that steering can tell apart.
+	MaxRegions = 256
+	// MaxGateways is the number of gateways of one region that its peers are sent.
+	MaxGateways = 64
+)
+
 func (j *judge) places() {
 	list := j.spec.Regions
+	if len(list) > MaxRegions {
+		j.bad("$.regions", fmt.Sprintf("there are %d regions, at most %d can be steered", len(list), MaxRegions), "split them over several fleets")
+	}
 	if len(list) == 0 {
 		j.bad("$.regions", "there are no regions", "write at least one region with a name, a place and a gateway")
 	}
@@ -34,6 +45,10 @@ func (j *judge) region(r *Region, path string) {
 	j.labels(r.Residency, path+".residency")
 	if len(r.Gateways) == 0 {
 		j.bad(path+".gateways", fmt.Sprintf("region %q has no gateways", r.Name), "name at least one gateway with its addresses and its url")
+	}
+	if len(r.Gateways) > MaxGateways {
+		j.bad(path+".gateways", fmt.Sprintf("region %q has %d gateways, at most %d are possible", r.Name, len(r.Gateways), MaxGateways),
+			"use fewer and larger gateways, or split the region")
 	}
 	for i := range r.Gateways {
 		j.gateway(&r.Gateways[i], item(path+".gateways")(i))

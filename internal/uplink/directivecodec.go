@@ -15,17 +15,17 @@ import (
 const (
 	maxDrains     = 4096
 	maxPeers      = 256
-	maxGateways   = 64
+	maxGateways   = 64 // of a region; spec.MaxGateways is not greater
 	maxTicketKeys = 8
 	maxKeyBytes   = 64
 	maxText       = 1024
 )
 
 // encodeDirective writes a directive. With specOf other than 0 the spec is left out: the child holds it from the directive
-// of that order.
-func encodeDirective(order, specOf uint64, d *Directive) ([]byte, error) {
-	if err := d.check(); err != nil {
-		return nil, fmt.Errorf("encoding directive: %w", err)
+// of that order. It counts what it had to leave out (see fitDirective).
+func encodeDirective(order, specOf uint64, d *Directive) ([]byte, omitted, error) {
+	if err := d.checkPolicy(); err != nil {
+		return nil, omitted{}, fmt.Errorf("encoding directive: %w", err)
 	}
 	p := &uplinkpb.Directive{
 		Order: order, Index: d.Index, SpecVersion: d.SpecVersion, PlanEpoch: d.PlanEpoch, TicketKeys: d.TicketKeys, SpecOf: specOf,
@@ -45,21 +45,15 @@ func encodeDirective(order, specOf uint64, d *Directive) ([]byte, error) {
 		}
 		p.Drains = append(p.Drains, w)
 	}
-	for i := range d.Peers {
-		w, err := peerToPB(&d.Peers[i])
-		if err != nil {
-			return nil, err
-		}
-		p.Peers = append(p.Peers, w)
-	}
+	left := fitDirective(p, d.Peers)
 	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(p)
 	if err != nil {
-		return nil, fmt.Errorf("encoding directive: %w", err)
+		return nil, left, fmt.Errorf("encoding directive: %w", err)
 	}
 	if len(b) > maxDirective {
-		return nil, fmt.Errorf("encoding directive: %d bytes: %w", len(b), ErrTooLarge)
+		return nil, left, fmt.Errorf("encoding directive: %d bytes of spec, drains and grants alone: %w", len(b), ErrTooLarge)
 	}
-	return b, nil
+	return b, left, nil
 }
 
 func peerToPB(x *Peer) (*uplinkpb.Peer, error) {
@@ -143,9 +137,21 @@ func peerFromPB(w *uplinkpb.Peer) (Peer, error) {
 }
 
 func (d *Directive) check() error {
-	if len(d.Drains) > maxDrains || len(d.Peers) > maxPeers || len(d.TicketKeys) > maxTicketKeys {
-		return fmt.Errorf("%d drains, %d peers, %d ticket keys: over the limits of %d, %d, %d",
-			len(d.Drains), len(d.Peers), len(d.TicketKeys), maxDrains, maxPeers, maxTicketKeys)
+	if len(d.Peers) > maxPeers {
+		return fmt.Errorf("%d peers: over the limit of %d", len(d.Peers), maxPeers)
+	}
+	for i := range d.Peers {
+		if err := d.Peers[i].check(); err != nil {
+			return err
+		}
+	}
+	return d.checkPolicy()
+}
+
+// checkPolicy is check for all but the peers.
+func (d *Directive) checkPolicy() error {
+	if len(d.Drains) > maxDrains || len(d.TicketKeys) > maxTicketKeys {
+		return fmt.Errorf("%d drains, %d ticket keys: over the limits of %d, %d", len(d.Drains), len(d.TicketKeys), maxDrains, maxTicketKeys)
 	}
 	for _, k := range d.TicketKeys {
 		if len(k) == 0 || len(k) > maxKeyBytes {
@@ -158,11 +164,6 @@ func (d *Directive) check() error {
 	for _, x := range d.Drains {
 		if x.Path == "" || len(x.Path) > maxText || len(x.Reason) > maxText {
 			return errors.New("a drain has no path or too long a text")
-		}
-	}
-	for i := range d.Peers {
-		if err := d.Peers[i].check(); err != nil {
-			return err
 		}
 	}
 	if len(d.Locals) > maxGateways {

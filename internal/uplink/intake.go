@@ -10,6 +10,7 @@ import (
 
 	"github.com/spillway-lb/spillway/internal/capacity"
 	"github.com/spillway-lb/spillway/internal/identity"
+	"github.com/spillway-lb/spillway/internal/telemetry"
 	"github.com/spillway-lb/spillway/internal/uplink/uplinkpb"
 )
 
@@ -182,11 +183,9 @@ func (s *intake) pushDirectives() error {
 }
 
 func (s *intake) sendDirective(order uint64, d *Directive) {
-	b, err := s.brief.encode(order, s.held.Load(), d)
+	b, left, err := s.brief.encode(order, s.held.Load(), d)
+	s.parent.countDirective(s.id.String(), left, err)
 	if err != nil {
-		if s.parent.refused.first("", "directive\x00"+err.Error()) {
-			s.parent.log.Error("directive cannot be sent", "error", err)
-		}
 		return
 	}
 	st, err := s.conn.OpenUniStreamSync(s.conn.Context())
@@ -200,6 +199,30 @@ func (s *intake) sendDirective(order uint64, d *Directive) {
 	}
 	st.Close()
 	s.sums.directives.Add(1)
+}
+
+// countDirective counts a directive that cannot be sent, or not whole, and warns of it at most once a minute.
+func (p *Parent) countDirective(child string, left omitted, err error) {
+	if err == nil && left == (omitted{}) {
+		return
+	}
+	for i, n := range left {
+		p.omitted[i].Add(uint64(n))
+	}
+	now := time.Now()
+	if err != nil {
+		p.unsent.Add(1)
+		if n, ok := p.unsentLog.Pass("directive cannot be sent", child, now); ok {
+			p.log.Warn("directive cannot be sent: the child keeps the one it has, so no new spec, drain or key reaches it; make the spec smaller or end drains",
+				"child", child, telemetry.Err(err), telemetry.KeyLeftOut, n)
+		}
+		return
+	}
+	if n, ok := p.unsentLog.Pass("directive is not whole", "", now); ok {
+		p.log.Warn("directive is not whole: the policy was sent, parts of the peers were left out", "child", child,
+			"prefixes", left[omitPrefixes] > 0, "peers", left[omitPeers], "reasons", left[omitReasons], "limit_bytes", maxDirective,
+			telemetry.KeyLeftOut, n)
+	}
 }
 
 func (s *intake) info() ChildInfo {

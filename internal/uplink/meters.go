@@ -30,6 +30,8 @@ var (
 	descFarthest   = desc("children_rtt_seconds", "The longest of the children's smoothed round trips.")
 	descGap        = desc("gap_seconds", "Time that children are asked to keep between statements; 0: as they come.")
 	descTurnedAway = desc("refused_total", "Connections of children that were refused or ended here, by reason.", "reason")
+	descUnsent     = desc("directives_unsent_total", "Directives that could not be sent because their policy exceeds a limit: the child keeps the one it has.")
+	descOmitted    = desc("directives_omitted_total", "Parts left out of directives to stay within the size limit: prefixes (of all peers), peers, reasons (of drains).", "part")
 	descMessages   = desc("messages_total", "Messages of sessions by end (parent: with the tier above; child: with children) and kind; passed are those passed over, as overtaken or as more than a child may send.", "end", "kind")
 	descBytes      = desc("bytes_total", "Bytes of QUIC packets, by end and direction.", "end", "direction")
 	descPackets    = desc("packets_total", "QUIC packets sent by this node, by end and outcome: sent, and lost of those.", "end", "outcome")
@@ -52,6 +54,10 @@ func (m meters) Collect(out chan<- prometheus.Metric) {
 		m.children(gauge)
 		for reason, n := range m.parent.refused.byReason() {
 			out <- prometheus.MustNewConstMetric(descTurnedAway, prometheus.CounterValue, float64(n), reason)
+		}
+		out <- prometheus.MustNewConstMetric(descUnsent, prometheus.CounterValue, float64(m.parent.unsent.Load()))
+		for i, name := range omittedNames {
+			out <- prometheus.MustNewConstMetric(descOmitted, prometheus.CounterValue, float64(m.parent.omitted[i].Load()), name)
 		}
 		sum := m.parent.Traffic()
 		traffic(out, "child", &sum)

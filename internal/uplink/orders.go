@@ -46,13 +46,13 @@ type briefing struct {
 
 // encode writes a directive; held is the order of the newest spec that the child said it holds. The spec is left out
 // if it is that one. While the child has not answered about the last spec sent, nothing is taken for granted.
-func (b *briefing) encode(order, held uint64, d *Directive) ([]byte, error) {
+func (b *briefing) encode(order, held uint64, d *Directive) ([]byte, omitted, error) {
 	if held != 0 && held == b.specOf && bytes.Equal(d.Spec, b.spec) {
 		return encodeDirective(order, held, d)
 	}
-	out, err := encodeDirective(order, 0, d)
+	out, left, err := encodeDirective(order, 0, d)
 	if err == nil && len(d.Spec) > 0 {
 		b.specOf, b.spec = order, d.Spec
 	}
-	return out, err
+	return out, left, err
 }

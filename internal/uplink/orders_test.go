@@ -42,7 +42,7 @@ func TestBriefingsAgree(t *testing.T) {
 		send := func(spec string) []byte {
 			order++
 			meant[order] = spec
-			b, err := parent.encode(order, held, &Directive{Spec: []byte(spec)})
+			b, _, err := parent.encode(order, held, &Directive{Spec: []byte(spec)})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -86,7 +86,7 @@ func TestBriefingsAgree(t *testing.T) {
 }
 
 func TestAnUnknownSpecIsRubbish(t *testing.T) {
-	b, err := encodeDirective(2, 1, &Directive{SpecVersion: 3})
+	b, _, err := encodeDirective(2, 1, &Directive{SpecVersion: 3})
 	if err != nil {
 		t.Fatal(err)
 	}

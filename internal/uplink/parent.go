@@ -58,6 +58,9 @@ type Parent struct {
 	penance   penance
 	arrivals  telemetry.Repeats
 	losses    telemetry.Repeats
+	unsentLog telemetry.Repeats
+	unsent    atomic.Uint64             // directives that could not be encoded
+	omitted   [numOmitted]atomic.Uint64 // what was left out of directives that were sent
 	surge     surge
 	transport *quic.Transport
 	tls       *tls.Config
