@@ -23,7 +23,7 @@ func TestBoxesAgree(t *testing.T) {
 			models = 40
 		}
 		var out outbox
-		in := inbox{path: l2, boot: 1}
+		in := inbox{path: l2, boot: 1, most: 1 << 63}
 		now, seq, boot := time.Unix(0, 0), uint64(0), uint64(1)
 		said := map[uint64]*capacity.Summary{}
 		var latest *statement
@@ -134,7 +134,7 @@ func TestBoxesAgree(t *testing.T) {
 }
 
 func TestInboxKeepsTwoBases(t *testing.T) {
-	in := inbox{path: l2, boot: 1}
+	in := inbox{path: l2, boot: 1, most: 1 << 63}
 	statement := func(seq uint64) *capacity.Summary {
 		return &capacity.Summary{Path: l2, Boot: 1, Seq: seq, Models: []capacity.Model{{Name: fmt.Sprint("m", seq)}}}
 	}
@@ -190,7 +190,7 @@ func TestPartsWaitForASnapshot(t *testing.T) {
 func TestPartsLieOverTheNewest(t *testing.T) {
 	var out outbox
 	now := time.Unix(0, 0)
-	in := inbox{path: l2, boot: 1}
+	in := inbox{path: l2, boot: 1, most: 1 << 63}
 	b, err := capacity.Encode(many(1))
 	if err != nil {
 		t.Fatal(err)

@@ -226,8 +226,14 @@ func (c *Child) state(urgent bool) (moved bool) {
 	return next.since == next.Seq
 }
 
-// exceed raises Boot above what a parent remembers of an earlier life.
+// exceed raises Boot above what a parent remembers of an earlier life. A number far ahead of the clock is ignored: the
+// parent takes a lower one in a new session (see intake.deliver).
 func (c *Child) exceed(parent string, held uint64) {
+	if limit := maxBoot(time.Now(), childBootAhead); held > limit {
+		c.warn("a parent remembers a boot number far ahead of this node's clock, it is ignored: check the clocks of both nodes", parent,
+			fmt.Errorf("boot %d, at most %d", held, limit))
+		return
+	}
 	for {
 		own := c.boot.Load()
 		if held <= own {

@@ -88,6 +88,9 @@ func (p *Parent) greet(ctx context.Context, conn *quic.Conn, id identity.ID) (*i
 	if err != nil {
 		return nil, err
 	}
+	if err := checkBoot(h.Boot, time.Now()); err != nil {
+		return nil, err
+	}
 	s := &intake{
 		parent: p, conn: conn, version: v, id: id, path: path, endpoint: h.Endpoint, since: time.Now(),
 		push: make(chan struct{}, 1), end: make(chan struct{}), in: inbox{path: path, boot: h.Boot},
@@ -176,8 +179,9 @@ func (p *Parent) owns(s *intake) bool {
 	return p.sessions[s.path] == s
 }
 
-// remember keeps the greatest boot of a path, so that a child whose clock was set back can be told.
-func (p *Parent) remember(path capacity.Path, boot uint64) {
+// remember keeps the newest boot of a path, so that a child whose clock was set back can be told. It is true when the
+// boot is below that of an earlier session.
+func (p *Parent) remember(path capacity.Path, boot uint64) (lower bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if _, known := p.held[path]; !known && len(p.held) >= 2*p.cfg.MaxChildren {
@@ -188,5 +192,7 @@ func (p *Parent) remember(path capacity.Path, boot uint64) {
 			}
 		}
 	}
-	p.held[path] = max(p.held[path], boot)
+	lower = boot < p.held[path]
+	p.held[path] = boot
+	return lower
 }

@@ -11,6 +11,7 @@ import (
 type inbox struct {
 	path   capacity.Path
 	boot   uint64 // of the Hello: older statements come from nowhere honest
+	most   uint64 // the greatest boot that is taken (see maxBoot)
 	bases  [2]*capacity.Summary
 	newest *capacity.Summary
 	lacks  bool // a delta was passed over whose snapshot is not held
@@ -86,6 +87,9 @@ func (in *inbox) claims(s *capacity.Summary) error {
 	}
 	if s.Boot < in.boot {
 		return rubbish(fmt.Errorf("a statement of boot %d in a session of boot %d", s.Boot, in.boot))
+	}
+	if s.Boot > in.most {
+		return rubbish(fmt.Errorf("a statement of boot %d, at most %d: %w", s.Boot, in.most, errBoot))
 	}
 	return nil
 }

@@ -57,7 +57,7 @@ func BenchmarkMakeDelta(b *testing.B) {
 // deltasOf are datagrams on a snapshot that the inbox holds.
 func deltasOf(t testing.TB, n int) (*inbox, [][]byte) {
 	base := zoneOf(100, 0)
-	in := &inbox{path: base.Path, boot: base.Boot}
+	in := &inbox{path: base.Path, boot: base.Boot, most: 1 << 63}
 	whole, err := capacity.Encode(&base)
 	if err != nil {
 		t.Fatal(err)

@@ -63,6 +63,7 @@ func (s *intake) takeDatagrams() error {
 			continue
 		}
 		s.mu.Lock()
+		s.in.most = maxBoot(time.Now(), parentBootAhead)
 		statement, err := s.in.delta(b[1:])
 		newest, lacks := s.in.newest, s.in.lacks
 		s.mu.Unlock()
@@ -133,6 +134,7 @@ func (s *intake) takeSnapshot(st *quic.Stream) error {
 		return err
 	}
 	s.mu.Lock()
+	s.in.most = maxBoot(time.Now(), parentBootAhead)
 	statement, err := s.in.snapshot(body)
 	s.mu.Unlock()
 	if err != nil {
@@ -151,8 +153,10 @@ func (s *intake) deliver(statement *capacity.Summary) {
 	if statement == nil {
 		return
 	}
-	if s.boot.Swap(statement.Boot) != statement.Boot {
-		s.parent.remember(s.path, statement.Boot)
+	if old := s.boot.Swap(statement.Boot); old != statement.Boot {
+		if lower := s.parent.remember(s.path, statement.Boot); lower && old == 0 && s.parent.cfg.OnLost != nil {
+			s.parent.cfg.OnLost(s.id, s.path) // the earlier life is over: what it said must not outrank this one
+		}
 	}
 	s.last.Store(int64(time.Since(s.since)))
 	s.parent.cfg.OnSummary(s.id, statement)

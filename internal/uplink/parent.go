@@ -35,8 +35,8 @@ type ParentConfig struct {
 	// OnSummary takes a statement; s must be treated as immutable. Its path is the one that the certificate names. It may
 	// be called concurrently and late by a moment: a Book sorts that out. It must not block.
 	OnSummary func(id identity.ID, s *capacity.Summary)
-	// OnLost is told that a child's session ended and none has taken its place. It is never called after a statement of
-	// a newer session. Nil ignores.
+	// OnLost is told that a child's session ended and none has taken its place, or that a session begins with a lower boot
+	// than the one before it. It is never called after a statement of a newer session. Nil ignores.
 	OnLost func(id identity.ID, p capacity.Path)
 	// Directive makes the directive for a child, or nil for none. It must not block. Nil sends none.
 	Directive func(p capacity.Path) *Directive
@@ -76,7 +76,7 @@ type Parent struct {
 	mu       sync.Mutex
 	sessions map[capacity.Path]*intake
 	past     Traffic                  // of sessions that ended
-	held     map[capacity.Path]uint64 // greatest boot of each path, also after its session ended
+	held     map[capacity.Path]uint64 // newest boot of each path, also after its session ended
 }
 
 // NewParent checks the configuration and binds the address, so that Addr is known before Start.

@@ -18,10 +18,13 @@ const (
 	reasonRubbish     = "rubbish" // a message that no honest peer sends
 	reasonFlood       = "flood"
 	reasonFull        = "full"
+	reasonBoot        = "boot" // its boot number is too far ahead of the clock
 )
 
 func reasonOf(err error) string {
 	switch {
+	case errors.Is(err, errBoot):
+		return reasonBoot
 	case isRubbish(err):
 		return reasonRubbish
 	case errors.Is(err, errFlood):
@@ -75,7 +78,7 @@ func (r *refusals) byReason() map[string]uint64 {
 	out := make(map[string]uint64)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, reason := range []string{reasonCertificate, reasonClaim, reasonScope, reasonVersion, reasonRubbish, reasonFlood, reasonFull, reasonPenance} {
+	for _, reason := range []string{reasonCertificate, reasonClaim, reasonScope, reasonVersion, reasonRubbish, reasonFlood, reasonFull, reasonBoot, reasonPenance} {
 		out[reason] = r.counts[reason]
 	}
 	return out

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -326,6 +327,107 @@ func TestClockSetBack(t *testing.T) {
 		}
 		w.stop(c, g)
 	})
+}
+
+// A parent that claims to remember a boot near 2^64 does not silence a child at other parents, before or after a restart.
+func TestBootNearOverflowIsIgnored(t *testing.T) {
+	for _, held := range []uint64{math.MaxUint64, math.MaxUint64 - 1, uint64(time.Unix(1<<33, 0).UnixNano())} {
+		onPlanet(t, func(t *testing.T, w *planet) {
+			liar, honest := w.parent(1, w.host(1), nil), w.parent(3, w.host(3), nil)
+			liar.mu.Lock()
+			liar.held[l2] = held
+			liar.mu.Unlock()
+			certs, socket := w.certs(local("a", "l2")), w.host(2)
+			same := func(c *ChildConfig) { c.Certs, c.socket = certs, socket }
+			for range 2 {
+				c := w.start(w.child(20, same, 1, 3))
+				time.Sleep(2 * time.Second)
+				for _, d := range []*desk{liar, honest} {
+					state, s := d.state(l2)
+					if limit := maxBoot(time.Now(), childBootAhead); state != capacity.Fresh || s.Boot > limit || s.Boot != c.Boot() {
+						t.Errorf("held %d: %v, statement %+v, boot %d", held, state, s, c.Boot())
+					}
+				}
+				w.stop(c)
+				time.Sleep(time.Second)
+			}
+			if w.log.count("far ahead of this node's clock") == 0 {
+				t.Error("no warning")
+			}
+			w.stop(liar, honest)
+		})
+	}
+}
+
+// A peer with a proper certificate cannot leave a boot far ahead of the clock behind, in its greeting or in a statement.
+func TestBootFarAheadIsRefused(t *testing.T) {
+	onPlanet(t, func(t *testing.T, w *planet) {
+		g := w.parent(1, w.host(1), nil)
+		far := maxBoot(time.Now(), parentBootAhead) + uint64(time.Minute)
+		conn := w.stranger(9, helloOf(l2, far, ""))
+		<-conn.Context().Done()
+		if n := g.refused.byReason()[reasonBoot]; n != 1 {
+			t.Errorf("%d greetings refused", n)
+		}
+		conn = w.stranger(10, helloOf(l2, 1, ""))
+		s := &capacity.Summary{Path: l2, Boot: math.MaxUint64, Seq: 1}
+		b, err := capacity.Encode(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		st, err := conn.OpenStream()
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = st.Write(append([]byte{kindSnapshot}, b...))
+		st.Close()
+		<-conn.Context().Done()
+		if n := g.refused.byReason()[reasonBoot]; n != 2 || g.arrivals() != 0 {
+			t.Errorf("%d refused, %d statements taken", n, g.arrivals())
+		}
+		c := w.start(w.child(2, nil, 1))
+		time.Sleep(2 * time.Second)
+		if state, _ := g.state(l2); state != capacity.Fresh {
+			t.Errorf("the child is %v", state)
+		}
+		w.stop(c, g)
+	})
+}
+
+// A child whose clock was set back further than it follows a HeldBoot returns all the same, also when its new session
+// takes the place of one that the parent has not seen end.
+func TestClockSetBackByAWeek(t *testing.T) {
+	for _, replaced := range []bool{false, true} {
+		onPlanet(t, func(t *testing.T, w *planet) {
+			g := w.parent(1, w.host(1), nil)
+			certs := w.certs(local("a", "l2"))
+			same := func(c *ChildConfig) { c.Certs = certs }
+			c := w.start(w.child(20, same, 1))
+			time.Sleep(time.Second)
+			if !replaced {
+				w.stop(c)
+				time.Sleep(time.Second)
+			}
+			g.mu.Lock()
+			g.held[l2] += uint64(7 * 24 * time.Hour) // what the clock said before it was set back
+			g.mu.Unlock()
+			g.change(func(b *capacity.Book) {
+				b.Put(&capacity.Summary{Path: l2, Boot: c.Boot() + uint64(7*24*time.Hour), Seq: 1}, time.Now())
+				if !replaced {
+					b.Drop(l2)
+				}
+			})
+			next := w.start(w.child(21, same, 1))
+			back := until(t, func() bool {
+				state, s := g.state(l2)
+				return state == capacity.Fresh && s.Boot == next.Boot()
+			})
+			if back > time.Second || next.Boot() > maxBoot(time.Now(), 0) {
+				t.Errorf("replaced %v: back after %v with boot %d", replaced, back, next.Boot())
+			}
+			w.stop(next, c, g)
+		})
+	}
 }
 
 // TestLossComesBeforeReturn: however slow OnLost is, no statement of the next session overtakes it.

@@ -204,6 +204,13 @@ func (d *desk) arrivals() int {
 	return n
 }
 
+// change changes the book.
+func (d *desk) change(f func(b *capacity.Book)) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	f(d.book)
+}
+
 func (d *desk) losses() int {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -159,7 +159,7 @@ func FuzzInbox(f *testing.F) {
 	}
 	f.Add(snap, delta)
 	f.Fuzz(func(t *testing.T, snap, delta []byte) {
-		in := inbox{path: l2, boot: 1}
+		in := inbox{path: l2, boot: 1, most: 1 << 63}
 		_, _ = in.snapshot(snap)
 		_, _ = in.delta(delta)
 		if in.newest != nil && (in.newest.Path != l2 || in.newest.Boot < 1) {
