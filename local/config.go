@@ -55,6 +55,8 @@ type Config struct {
 	UplinkInterval time.Duration
 	// ResumeTexts bounds the memory of texts from which streams could be resumed, in bytes. Zero means 64 MiB.
 	ResumeTexts int64
+	// BodyTimeout bounds the time in which a body must arrive. Zero means 30 s.
+	BodyTimeout time.Duration
 	// PrefixIndex bounds the memory of the prefix index, in bytes. Default 128 MiB.
 	PrefixIndex int
 	// Policy overrides the spec's choice of policy; empty follows the spec.

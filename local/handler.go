@@ -60,7 +60,7 @@ func (a *Agent) read(w http.ResponseWriter, r *http.Request) (*visit, *openai.Er
 	if refusal := a.hop(v); refusal != nil {
 		return nil, refusal
 	}
-	body, refusal := relay.ReadBody(w, r, o.maxBody(), 0)
+	body, refusal := a.bodyBounds(v).Read(w, r)
 	if refusal != nil {
 		return nil, refusal
 	}
@@ -83,6 +83,11 @@ func (a *Agent) read(w http.ResponseWriter, r *http.Request) (*visit, *openai.Er
 	}
 	v.ask(o, a.cfg.Plain)
 	return v, a.limit(v, o)
+}
+
+// bodyBounds are those of a visit's body.
+func (a *Agent) bodyBounds(v *visit) relay.BodyBounds {
+	return relay.BodyBounds{Limit: a.policy.Load().maxBody(), Within: a.cfg.BodyTimeout, By: v.deadline, Tier: "local"}
 }
 
 // hop reads what the gateway and the client say of a request in its head. Behind a plain door nobody is believed to be a

@@ -36,7 +36,7 @@ func (a *Agent) readInfer(w http.ResponseWriter, r *http.Request) (*visit, *open
 		return nil, refusal
 	}
 	var refusal *openai.Error
-	if v.body, refusal = relay.ReadBody(w, r, o.maxBody(), 0); refusal != nil {
+	if v.body, refusal = a.bodyBounds(v).Read(w, r); refusal != nil {
 		return nil, refusal
 	}
 	v.env.Model, v.env.N = r.PathValue("model"), 1

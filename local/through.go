@@ -47,7 +47,8 @@ func (a *Agent) passesThrough(usual *http.ServeMux) http.Handler {
 // through takes one such request: it waits for a worker with room as any other, and then streams.
 func (a *Agent) through(w http.ResponseWriter, r *http.Request, kind relay.Kind) {
 	v := &visit{r: r, arrived: time.Now(), excluded: [2]int32{-1, -1}, through: relay.NewReplay(r.Body)}
-	if refusal := a.readThrough(v, kind); refusal != nil {
+	defer v.through.Close()
+	if refusal := a.readThrough(w, v, kind); refusal != nil {
 		a.meters.refused(refusal)
 		relay.WriteError(w, refusal)
 		return
@@ -85,6 +86,10 @@ func (a *Agent) through(w http.ResponseWriter, r *http.Request, kind relay.Kind)
 			a.refuse(w, v, openai.DeadlineUnmeetable("local"), true)
 			return
 		}
+		if e := v.through.Slow(); e != nil && !res.Started {
+			a.refuse(w, v, e, true)
+			return
+		}
 		if res.Refused != nil && kind == relay.GRPC {
 			a.refuse(w, v, res.Refused.Error(), true)
 			return
@@ -95,7 +100,7 @@ func (a *Agent) through(w http.ResponseWriter, r *http.Request, kind relay.Kind)
 }
 
 // readThrough reads what a request says beside its body: the model, and how long it may take.
-func (a *Agent) readThrough(v *visit, kind relay.Kind) *openai.Error {
+func (a *Agent) readThrough(w http.ResponseWriter, v *visit, kind relay.Kind) *openai.Error {
 	if refusal := a.hop(v); refusal != nil {
 		return refusal
 	}
@@ -103,12 +108,13 @@ func (a *Agent) readThrough(v *visit, kind relay.Kind) *openai.Error {
 	if d, ok := grpcwire.Timeout(v.r.Header.Get(grpcwire.HeaderTimeout)); ok && v.deadline.IsZero() {
 		v.deadline = v.arrived.Add(d)
 	}
+	v.through.Bound(w, a.bodyBounds(v), kind == relay.Other)
 	inside := func(string) {}
 	switch v.env.Model = cmp.Or(v.hop.Model, relay.NamedModel(v.r)); {
 	case v.hop.Model != "":
 	case kind == relay.GRPC && grpcwire.NamesModel(v.r.URL.Path):
 		name, as, refusal := v.through.Model()
-		if refusal != nil && v.env.Model == "" {
+		if refusal != nil && (v.env.Model == "" || v.through.Slow() != nil) {
 			return refusal
 		}
 		if refusal == nil {

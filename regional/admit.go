@@ -28,7 +28,10 @@ func (g *Gateway) admit(w http.ResponseWriter, r *http.Request, q *request) *ope
 	if !q.state.spec.Permits(q.tenant, q.state.home) {
 		return openai.Residency(g.cfg.Region)
 	}
-	if q.raw, e = relay.ReadBody(w, r, q.state.spec.Routing.MaxBody, g.cfg.BodyTimeout); e != nil {
+	if e = g.enterEarly(w, q); e != nil {
+		return e
+	}
+	if q.raw, e = g.bodyBounds(q, deadlineOf(r.Header)).Read(w, r); e != nil {
 		return e
 	}
 	if e = q.scan(r.URL); e != nil {
@@ -119,7 +122,7 @@ func (q *request) read(h http.Header) *openai.Error {
 		return e
 	}
 	q.query = zone.Query{
-		Model: q.model.Name, PromptTokens: prompt, Asks: len(q.raw) >= askFrom, Class: class, Residency: q.tenant.Residency,
+		Model: q.model.Name, PromptTokens: prompt, Asks: len(q.raw) >= askFrom, Class: class, Residency: q.tenant.Residency, Regions: q.tenant.Regions,
 		Spill: q.state.spec.Routing.Spill == nil || *q.state.spec.Routing.Spill, Margin: time.Duration(q.state.spec.Routing.SpillMargin),
 	}
 	q.hop.Flow, q.hop.TellEndpoint = relay.Flow(h, q.tenant), q.tenant.Trusted
@@ -151,6 +154,40 @@ func badHeader(name, message string) *openai.Error {
 	}
 }
 
+// bodyBounds are those of a request's body; deadline is the caller's own, from the request's arrival. 0: none.
+func (g *Gateway) bodyBounds(q *request, deadline time.Duration) relay.BodyBounds {
+	b := relay.BodyBounds{Limit: q.state.spec.Routing.MaxBody, Within: g.cfg.BodyTimeout, Tier: "regional"}
+	if deadline > 0 {
+		b.By = q.arrived.Add(deadline)
+	}
+	return b
+}
+
+// deadlineOf is the caller's own deadline, 0 when it names none. What cannot be read is refused once the body is there.
+func deadlineOf(h http.Header) time.Duration {
+	t, e := relay.ReadTimes(h)
+	if e != nil {
+		return 0
+	}
+	return t.Deadline
+}
+
+// enterEarly takes a place out of the tenant's limit of requests at a time before the body is read: a client that sends
+// slowly holds one of its own.
+func (g *Gateway) enterEarly(w http.ResponseWriter, q *request) *openai.Error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	now := time.Now()
+	terms := g.termsOf(q.state, q.tenant)
+	denial, ok := g.limiter.Enter(q.tenant.Name, terms, now)
+	if !ok {
+		limitHeaders(w.Header(), q.tenant.Limits, g.limiter.Left(q.tenant.Name, terms, now))
+		return denied(denial)
+	}
+	q.entered = true
+	return nil
+}
+
 // enter takes the request out of the tenant's limits and counts it as demand. What is refused for want of capacity was
 // demanded all the same; what is over a tenant's own limit was not.
 func (g *Gateway) enter(w http.ResponseWriter, q *request, client netip.Addr) *openai.Error {
@@ -171,7 +208,11 @@ func (g *Gateway) take(q *request, head http.Header, cell string, client netip.A
 		q.query.Choices = q.env.N
 	}
 	terms := g.termsOf(q.state, q.tenant)
-	lease, denial, ok := g.limiter.Admit(q.tenant.Name, terms, q.estimate(), now)
+	admit := g.limiter.Admit
+	if q.entered {
+		admit = g.limiter.AdmitEntered
+	}
+	lease, denial, ok := admit(q.tenant.Name, terms, q.estimate(), now)
 	limitHeaders(head, q.tenant.Limits, g.limiter.Left(q.tenant.Name, terms, now))
 	if !ok {
 		return denial, false
@@ -202,10 +243,21 @@ func (g *Gateway) cell(client netip.Addr) string {
 // settle returns what the request did not use.
 func (g *Gateway) settle(q *request) {
 	if !q.leased {
+		g.leaveEarly(q)
 		return
 	}
 	g.mu.Lock()
 	g.limiter.Settle(q.lease, q.cost(), time.Now())
 	g.mu.Unlock()
 	g.bill(q)
+}
+
+// leaveEarly returns the place of a request that was refused after enterEarly.
+func (g *Gateway) leaveEarly(q *request) {
+	if !q.entered {
+		return
+	}
+	g.mu.Lock()
+	g.limiter.Leave(q.tenant.Name)
+	g.mu.Unlock()
 }

@@ -53,7 +53,7 @@ func (g *Gateway) admitPeer(w http.ResponseWriter, r *http.Request, q *request) 
 		return openai.Residency(g.cfg.Region)
 	}
 	q.admitted = time.Now()
-	q.query = zone.Query{Model: q.model.Name, PromptTokens: q.hop.PromptTokens, Class: q.hop.Class, Residency: q.tenant.Residency, Hops: q.hop.Hops}
+	q.query = zone.Query{Model: q.model.Name, PromptTokens: q.hop.PromptTokens, Class: q.hop.Class, Residency: q.tenant.Residency, Regions: q.tenant.Regions, Hops: q.hop.Hops}
 	if q.hop.Prefix != 0 {
 		q.query.Prefix = append(q.marks.room[:0], q.hop.Prefix)
 	}
@@ -63,7 +63,7 @@ func (g *Gateway) admitPeer(w http.ResponseWriter, r *http.Request, q *request) 
 	}
 	g.metrics.guests.WithLabelValues("admitted").Inc()
 	var e *openai.Error
-	if q.raw, e = relay.ReadBody(w, r, q.state.spec.Routing.MaxBody, g.cfg.BodyTimeout); e != nil {
+	if q.raw, e = g.bodyBounds(q, q.hop.Deadline).Read(w, r); e != nil {
 		return e
 	}
 	q.body = openai.WordingOf(q.raw)

@@ -34,6 +34,7 @@ type request struct {
 	path      string         // with the query that goes on
 	lease     tenant.Lease
 	leased    bool
+	entered   bool // it counts as one of the tenant's requests under way
 	peer      bool // it came from another region's gateway
 	tokens    int  // what it used, once known
 	usage     openai.Usage

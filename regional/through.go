@@ -35,6 +35,7 @@ func (g *Gateway) serveThrough(w http.ResponseWriter, r *http.Request, kind rela
 	defer leave()
 	g.metrics.through.WithLabelValues(kindName(kind)).Inc()
 	q.source = relay.NewReplay(r.Body)
+	defer q.source.Close()
 	if e := g.admitThrough(w, r, q); e != nil {
 		g.refuse(w, q, e)
 		return
@@ -87,6 +88,14 @@ func (g *Gateway) admitThrough(w http.ResponseWriter, r *http.Request, q *reques
 	case len(q.path) > maxPath:
 		return noSuchPath(r.URL.Path)
 	}
+	if e = g.enterEarly(w, q); e != nil {
+		return e
+	}
+	deadline := deadlineOf(r.Header)
+	if d, ok := grpcwire.Timeout(r.Header.Get(grpcwire.HeaderTimeout)); ok && (deadline == 0 || d < deadline) {
+		deadline = max(d, time.Millisecond)
+	}
+	q.source.Bound(w, g.bodyBounds(q, deadline), q.kind == relay.Other)
 	as, e := q.named(r)
 	if e != nil {
 		return e
@@ -103,10 +112,7 @@ func (g *Gateway) admitThrough(w http.ResponseWriter, r *http.Request, q *reques
 	if e = q.read(r.Header); e != nil {
 		return e
 	}
-	q.query.Spill = false
-	if d, ok := grpcwire.Timeout(r.Header.Get(grpcwire.HeaderTimeout)); ok && (q.hop.Deadline == 0 || d < q.hop.Deadline) {
-		q.hop.Deadline = max(d, time.Millisecond)
-	}
+	q.query.Spill, q.hop.Deadline = false, deadline
 	return g.enter(w, q, client)
 }
 
@@ -127,7 +133,7 @@ func (q *request) named(r *http.Request) (as func(string), e *openai.Error) {
 		case e == nil:
 			q.env.Model = name
 			return func(name string) { rename(name); inside(name) }, nil
-		case q.env.Model == "":
+		case q.env.Model == "", q.source.Slow() != nil:
 			return nil, e
 		}
 	}
@@ -216,6 +222,8 @@ func (g *Gateway) endThrough(ctx context.Context, w http.ResponseWriter, q *requ
 	case res.Started:
 	case res.Late:
 		e = openai.DeadlineUnmeetable("regional")
+	case q.source.Slow() != nil:
+		e = q.source.Slow()
 	case res.ClientGone:
 	case res.Refused != nil && q.kind == relay.GRPC:
 		e = res.Refused.Error()

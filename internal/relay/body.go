@@ -18,14 +18,27 @@ const DefaultBodyTimeout = 30 * time.Second
 // firstAlloc bounds what is set aside on the word of a Content-Length alone.
 const firstAlloc = 1 << 20
 
-// ReadBody reads a request's whole body, at most limit bytes and in no more time than within, so that slow senders cannot
-// hold memory for ever; 0 means DefaultBodyTimeout. A body that says it is larger is refused before a byte of it is read.
+// BodyBounds are what a caller may take to send a request's body.
+type BodyBounds struct {
+	// Limit is in bytes.
+	Limit int64
+	// Within bounds the time from the beginning of the read to the end of the body. 0 means DefaultBodyTimeout.
+	Within time.Duration
+	// By is the caller's own deadline; zero: none. A body that is not there by then is refused by Tier with 504.
+	By   time.Time
+	Tier string
+}
+
+// ReadBody is BodyBounds.Read with a limit in bytes and in time alone.
 func ReadBody(w http.ResponseWriter, r *http.Request, limit int64, within time.Duration) ([]byte, *openai.Error) {
-	if within <= 0 {
-		within = DefaultBodyTimeout
-	}
-	if r.ContentLength > limit {
-		return nil, openai.BodyTooLarge(limit)
+	return BodyBounds{Limit: limit, Within: within}.Read(w, r)
+}
+
+// Read reads a request's whole body within the bounds, so that slow senders hold neither memory nor a place for ever. A body
+// that says it is larger is refused before a byte of it is read.
+func (b BodyBounds) Read(w http.ResponseWriter, r *http.Request) ([]byte, *openai.Error) {
+	if r.ContentLength > b.Limit {
+		return nil, openai.BodyTooLarge(b.Limit)
 	}
 	if enc := First(r.Header, "Content-Encoding"); enc != "" && !strings.EqualFold(enc, "identity") {
 		return nil, &openai.Error{
@@ -34,21 +47,46 @@ func ReadBody(w http.ResponseWriter, r *http.Request, limit int64, within time.D
 		}
 	}
 	rc := http.NewResponseController(w)
-	if rc.SetReadDeadline(time.Now().Add(within)) == nil {
+	if rc.SetReadDeadline(b.end(time.Now())) == nil {
 		defer func() { _ = rc.SetReadDeadline(time.Time{}) }()
 	}
 	if n := r.ContentLength; n > 0 && n <= firstAlloc {
 		body, err := readKnown(r.Body, int(n))
 		if err != nil {
-			return nil, bodyError(err, limit, within)
+			return nil, b.refusal(err)
 		}
 		return body, nil
 	}
 	buf := bytes.NewBuffer(make([]byte, 0, min(max(r.ContentLength, 0), firstAlloc)+bytes.MinRead))
-	if _, err := buf.ReadFrom(http.MaxBytesReader(w, r.Body, limit)); err != nil {
-		return nil, bodyError(err, limit, within)
+	if _, err := buf.ReadFrom(http.MaxBytesReader(w, r.Body, b.Limit)); err != nil {
+		return nil, b.refusal(err)
 	}
 	return buf.Bytes(), nil
+}
+
+// within is the time bound, the default where none is set.
+func (b *BodyBounds) within() time.Duration {
+	if b.Within <= 0 {
+		return DefaultBodyTimeout
+	}
+	return b.Within
+}
+
+// end is when a read that begins at now must have ended.
+func (b *BodyBounds) end(now time.Time) time.Time {
+	end := now.Add(b.within())
+	if !b.By.IsZero() && b.By.Before(end) {
+		return b.By
+	}
+	return end
+}
+
+// tooSlow refuses a body that is not there at now.
+func (b *BodyBounds) tooSlow(now time.Time) *openai.Error {
+	if !b.By.IsZero() && !now.Before(b.By) {
+		return openai.DeadlineUnmeetable(b.Tier)
+	}
+	return openai.BodyTooSlow(b.within())
 }
 
 // readKnown reads a body of n bytes, and its end.
@@ -68,13 +106,14 @@ func readKnown(r io.Reader, n int) ([]byte, error) {
 	}
 }
 
-func bodyError(err error, limit int64, within time.Duration) *openai.Error {
+// refusal is the answer to a body that could not be read.
+func (b *BodyBounds) refusal(err error) *openai.Error {
 	var tooLarge *http.MaxBytesError
 	switch {
 	case errors.As(err, &tooLarge):
-		return openai.BodyTooLarge(limit)
+		return openai.BodyTooLarge(b.Limit)
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return openai.BodyTooSlow(within)
+		return b.tooSlow(time.Now())
 	}
 	e := openai.InvalidJSON("the body could not be read to its end")
 	if errors.Is(err, io.ErrUnexpectedEOF) {

@@ -3,6 +3,7 @@ package relay
 import (
 	"io"
 	"net/http"
+	"sync/atomic"
 	"time"
 )
 
@@ -43,6 +44,7 @@ func Guard(next http.Handler) http.Handler {
 			w.Header().Set("Connection", "close")
 			if KindOf(r) == GRPC { // its end may come before that of its body, and nothing follows either
 				next.ServeHTTP(w, r)
+				_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(lingerTime)) // the server reads what is left of the body
 				return
 			}
 		}
@@ -51,10 +53,10 @@ func Guard(next http.Handler) http.Handler {
 		inner.Body = body
 		next.ServeHTTP(w, &inner)
 		within := lingerTime
-		if r.Header.Get("Expect") != "" && !body.begun {
+		if r.Header.Get("Expect") != "" && !body.begun.Load() {
 			within = unaskedTime
 		}
-		if !body.ended && !linger(body, w, within) {
+		if !body.Ended() && !linger(body, w, within) {
 			Abort()
 		}
 	})
@@ -74,21 +76,23 @@ func enableFullDuplex(w http.ResponseWriter) error {
 	return http.NewResponseController(w).EnableFullDuplex()
 }
 
-// watched knows whether a body was read to its end.
+// watched knows whether a body was read to its end. Another goroutine than the handler's may read it.
 type watched struct {
 	io.ReadCloser
-	ended, begun bool
+	ended, begun atomic.Bool
 }
 
 func (b *watched) Read(p []byte) (int, error) {
-	b.begun = true
+	b.begun.Store(true)
 	n, err := b.ReadCloser.Read(p)
-	b.ended = b.ended || err == io.EOF
+	if err == io.EOF {
+		b.ended.Store(true)
+	}
 	return n, err
 }
 
 // Ended says so.
-func (b *watched) Ended() bool { return b.ended }
+func (b *watched) Ended() bool { return b.ended.Load() }
 
 // linger reads what is left of a body; true when that is all of it. Otherwise the deadline stays, so that nothing after
 // it waits for the rest.

@@ -3,7 +3,10 @@ package relay
 import (
 	"errors"
 	"io"
+	"net/http"
+	"os"
 	"sync"
+	"time"
 
 	"github.com/spillway-lb/spillway/internal/grpcwire"
 	"github.com/spillway-lb/spillway/internal/openai"
@@ -18,7 +21,10 @@ const maxNaming = 64 << 10
 // Replay is the body of a request that streams. Its beginning is kept, so that the request can be tried elsewhere as long
 // as no more than that has been read. A read that waits for its client can be given up: what then comes is kept too.
 type Replay struct {
-	src io.Reader
+	src    io.Reader
+	rc     *http.ResponseController // sets the deadline of reads; nil: they have none
+	bounds BodyBounds
+	every  bool // each read is bounded, and not the first alone
 
 	mu    sync.Mutex
 	kept  []byte // from base on
@@ -28,10 +34,62 @@ type Replay struct {
 	err   error         // what ended the body
 	ready chan struct{} // closed when the read under way is over; nil when none is
 	turn  int64         // the reader that may read
+	slow  bool          // the client did not send in time
+	ended bool          // Close was called: nothing more is read
 }
 
 // NewReplay takes a body.
 func NewReplay(body io.Reader) *Replay { return &Replay{src: body} }
+
+// Bound bounds in time what is read from now on; w is the call's writer. The first bytes must come within the bounds, and
+// where every is set, as for a body that does not wait for its answer, the same time bounds the wait for each later piece.
+func (b *Replay) Bound(w http.ResponseWriter, bounds BodyBounds, every bool) {
+	b.rc, b.bounds, b.every = http.NewResponseController(w), bounds, every
+}
+
+// Slow reports the refusal of a body that did not come in time; nil when it did.
+func (b *Replay) Slow() *openai.Error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.slow {
+		return nil
+	}
+	return b.bounds.tooSlow(time.Now())
+}
+
+// Close ends a read of the body that is under way and waits for it, so that nothing uses the connection after the call. Call
+// it when the call is over. It does nothing without Bound, or while nothing is read.
+func (b *Replay) Close() {
+	b.mu.Lock()
+	b.ended = true
+	ready := b.ready
+	ends := ready != nil && b.rc != nil && b.rc.SetReadDeadline(time.Unix(1, 0)) == nil
+	b.mu.Unlock()
+	if ends {
+		<-ready
+		_ = b.rc.SetReadDeadline(time.Time{}) // an error shows at the next read
+	}
+}
+
+// begin sets the deadline of a read that begins now; false when the call is over. The lock is held.
+func (b *Replay) begin() bool {
+	if b.ended {
+		return false
+	}
+	if b.rc != nil && (b.every || b.total == 0) {
+		_ = b.rc.SetReadDeadline(time.Now().Add(b.bounds.within())) // a writer of a test has none
+	}
+	return true
+}
+
+// done ends what begin began. The lock is held.
+func (b *Replay) done(n int, err error) {
+	if b.rc == nil || b.ended || !b.every && b.total > 0 {
+		return
+	}
+	b.slow = b.slow || n == 0 && errors.Is(err, os.ErrDeadlineExceeded)
+	_ = b.rc.SetReadDeadline(time.Time{}) // as in begin
+}
 
 // Again reports whether another reader would read everything from the start.
 func (b *Replay) Again() bool { b.mu.Lock(); defer b.mu.Unlock(); return !b.gone }
@@ -71,6 +129,10 @@ func (b *Replay) pull() {
 	if b.ready != nil {
 		return
 	}
+	if !b.begin() {
+		b.err = errClosed
+		return
+	}
 	ready := make(chan struct{})
 	b.ready = ready
 	go func() {
@@ -78,6 +140,7 @@ func (b *Replay) pull() {
 		n, err := b.src.Read(buf)
 		b.mu.Lock()
 		defer b.mu.Unlock()
+		b.done(n, err)
 		b.total += int64(n)
 		if len(b.kept)+n > maxReplay && !b.gone || b.gone && len(b.kept) == 0 {
 			b.gone = true
@@ -96,6 +159,14 @@ func (b *Replay) pull() {
 func (b *Replay) Model() (name string, as func(string), e *openai.Error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if b.rc != nil && b.rc.SetReadDeadline(b.bounds.end(time.Now())) == nil {
+		defer func() {
+			_ = b.rc.SetReadDeadline(time.Time{}) // an error shows at the next read
+			if errors.Is(b.err, os.ErrDeadlineExceeded) {
+				name, as, e, b.slow = "", nil, b.bounds.tooSlow(time.Now()), true
+			}
+		}()
+	}
 	if !b.fill(grpcwire.FrameHead) {
 		return "", nil, openai.InvalidJSON("the call ended before its first message")
 	}
@@ -167,6 +238,9 @@ func (r *replayed) Read(p []byte) (int, error) {
 		}
 		b.pull()
 		ready := b.ready
+		if ready == nil {
+			continue // the call is over
+		}
 		b.mu.Unlock()
 		select {
 		case <-ready:

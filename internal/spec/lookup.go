@@ -117,14 +117,20 @@ func (s *Spec) Service(fqdn string) *Service {
 
 // Permits reports whether the tenant's residency and regions let the region serve its requests.
 func (s *Spec) Permits(t *Tenant, r *Region) bool {
-	if len(t.Regions) > 0 && !slices.Contains(t.Regions, r.Name) {
+	return Fenced(t.Regions, t.Residency, r.Name, r.Residency)
+}
+
+// Fenced reports whether a region, of which the name and the jurisdictions are given, is inside a tenant's fences: one of
+// its regions, and of one of its jurisdictions. An empty list of either is no fence.
+func Fenced(regions, residency []string, name string, jurisdictions []string) bool {
+	if len(regions) > 0 && !slices.Contains(regions, name) {
 		return false
 	}
-	if len(t.Residency) == 0 {
+	if len(residency) == 0 {
 		return true
 	}
-	for _, label := range t.Residency {
-		if slices.Contains(r.Residency, label) {
+	for _, label := range residency {
+		if slices.Contains(jurisdictions, label) {
 			return true
 		}
 	}

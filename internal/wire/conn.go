@@ -322,7 +322,7 @@ func (c *serverConn) answer(p *parsed) answered {
 	c.begin(&w.ctx)
 	req := p.request(&w.ctx)
 	req.RemoteAddr, req.TLS = c.remote, c.peer
-	w.body = requestBody{c: c, left: p.length}
+	w.body.begin(c, p.length)
 	if p.length > 0 {
 		req.Body = &w.body
 	} else {
@@ -360,25 +360,32 @@ func (c *serverConn) run(w *responseWriter, write func()) (came answered) {
 	return answerLast
 }
 
-// requestBody is a body of known length.
+// requestBody is a body of known length. What is left of it can be asked for at any time, also while a read waits for the
+// client: only reads take the lock.
 type requestBody struct {
 	c    *serverConn
-	mu   sync.Mutex
-	left int64
-	shut bool
+	mu   sync.Mutex // one read at a time
+	left atomic.Int64
+	shut atomic.Bool
+}
+
+// begin gives the body its length. Call it before anything else.
+func (b *requestBody) begin(c *serverConn, length int64) {
+	b.c = c
+	b.left.Store(length)
 }
 
 // Read implements io.Reader.
 func (b *requestBody) Read(p []byte) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.shut {
+	left := b.left.Load()
+	switch {
+	case b.shut.Load():
 		return 0, http.ErrBodyReadAfterClose
-	}
-	if b.left == 0 {
+	case left == 0:
 		return 0, io.EOF
-	}
-	if len(p) == 0 {
+	case len(p) == 0:
 		return 0, nil
 	}
 	if len(b.c.buffered()) == 0 {
@@ -389,10 +396,12 @@ func (b *requestBody) Read(p []byte) (int, error) {
 			return 0, err
 		}
 	}
-	n := copy(p[:min(int64(len(p)), b.left)], b.c.buffered())
+	n := copy(p[:min(int64(len(p)), left)], b.c.buffered())
 	b.c.r += n
-	if b.left -= int64(n); b.left == 0 {
+	if left -= int64(n); left == 0 {
 		b.c.drop()
+	}
+	if b.left.Store(left); left == 0 {
 		return n, io.EOF
 	}
 	return n, nil
@@ -400,30 +409,22 @@ func (b *requestBody) Read(p []byte) (int, error) {
 
 // Close implements io.Closer. The rest is dealt with when the answer was written.
 func (b *requestBody) Close() error {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.shut = true
+	b.shut.Store(true)
 	return nil
 }
 
 // Ended reports whether the body was read to its end.
 func (b *requestBody) Ended() bool { return b.rest() == 0 }
 
-// rest reports whether something is left unread.
-func (b *requestBody) rest() int64 {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.left
-}
+// rest is how many bytes are left unread.
+func (b *requestBody) rest() int64 { return b.left.Load() }
 
 // skip reads what is left, at most n bytes and for a few seconds; true when that was all of it.
 func (b *requestBody) skip(n int64) bool {
-	b.mu.Lock()
-	b.shut = false
-	b.mu.Unlock()
 	if b.rest() > n {
 		return false
 	}
+	b.shut.Store(false)
 	_ = b.c.SetReadDeadline(time.Now().Add(5 * time.Second)) // an error shows again at once
 	_, _ = io.Copy(io.Discard, b)                            // what matters is whether something is left
 	return b.rest() == 0

@@ -18,6 +18,7 @@ const leaseSoon = 2 * time.Second
 type Limiter struct {
 	accounts map[string]*account
 	leases   *Leases
+	restored map[string]bool // accounts whose terms are not known yet
 }
 
 // Terms are what the spec allows a tenant.
@@ -65,12 +66,48 @@ type Left struct {
 
 // NewLimiter makes a Limiter in which nobody has used anything. Of limits that are shared it spends what is leased.
 func NewLimiter(leases *Leases) *Limiter {
-	return &Limiter{accounts: map[string]*account{}, leases: leases}
+	return &Limiter{accounts: map[string]*account{}, leases: leases, restored: map[string]bool{}}
+}
+
+// Enter counts a request as under way before its cost is known; false when the tenant has as many as it may. What enters
+// must be admitted, or leave.
+func (l *Limiter) Enter(name string, terms Terms, now time.Time) (Denial, bool) {
+	a := l.account(name)
+	a.terms = terms
+	here := l.here(name, a, now)
+	if terms.Whole[spec.Concurrency] > 0 && int64(a.running) >= here[spec.Concurrency] {
+		a.asked.decay(now)
+		a.asked.requests++
+		a.asked.turned++
+		return Denial{Code: openai.CodeConcurrency, Retry: time.Second}, false
+	}
+	a.running++
+	return Denial{}, true
+}
+
+// Leave ends a request that has entered and was not admitted.
+func (l *Limiter) Leave(name string) {
+	if a := l.accounts[name]; a != nil {
+		a.running = max(a.running-1, 0)
+	}
 }
 
 // Admit takes one request out of the tenant's limits, all or nothing. Reserving more than a whole minute's tokens takes
 // them all: a long request waits for a full bucket, not for ever.
 func (l *Limiter) Admit(name string, terms Terms, ask Ask, now time.Time) (Lease, Denial, bool) {
+	if d, ok := l.Enter(name, terms, now); !ok {
+		l.account(name).asked.tokens += float64(ask.Tokens)
+		return Lease{}, d, false
+	}
+	lease, d, ok := l.AdmitEntered(name, terms, ask, now)
+	if !ok {
+		l.Leave(name)
+	}
+	return lease, d, ok
+}
+
+// AdmitEntered is Admit for a request that has entered. One that is denied must still leave.
+func (l *Limiter) AdmitEntered(name string, terms Terms, ask Ask, now time.Time) (Lease, Denial, bool) {
 	a := l.account(name)
 	a.terms = terms
 	here := l.here(name, a, now)
@@ -78,15 +115,11 @@ func (l *Limiter) Admit(name string, terms Terms, ask Ask, now time.Time) (Lease
 	a.asked.requests++
 	a.asked.tokens += float64(ask.Tokens)
 	lease := Lease{tenant: name, ask: ask}
-	if terms.Whole[spec.Concurrency] > 0 && int64(a.running) >= here[spec.Concurrency] {
-		a.asked.turned++
-		return Lease{}, Denial{Code: openai.CodeConcurrency, Retry: time.Second}, false
-	}
 	if a.overBudget(here, ask) {
 		if terms.Budget.WhenSpent != spec.SpentThrottle {
 			return Lease{}, Denial{Code: openai.CodeQuota, Retry: a.nextDay(now)}, false
 		}
-		if a.running > 0 {
+		if a.running > 1 { // it is one of them
 			return Lease{}, Denial{Code: openai.CodeConcurrency, Retry: time.Second}, false
 		}
 		lease.Throttled = true
@@ -94,7 +127,6 @@ func (l *Limiter) Admit(name string, terms Terms, ask Ask, now time.Time) (Lease
 	if d, ok := a.take(here, &lease, now); !ok {
 		return Lease{}, d, false
 	}
-	a.running++
 	a.reserved[0] += int64(ask.Tokens)
 	a.reserved[1] += ask.Micros
 	return lease, Denial{}, true
