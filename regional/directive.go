@@ -57,9 +57,11 @@ func (g *Gateway) adopt(d *uplink.Directive) {
 	}
 	g.parent.Recheck() // a zone may have left the spec
 	g.log.Info("directive adopted", "index", d.Index, "spec_version", d.SpecVersion, "on_trial", d.Candidate, "plan_epoch", d.PlanEpoch)
-	g.mu.Lock()
-	g.limiter.Retain(func(name string) bool { return s != nil && s.Tenant(name) != nil })
-	g.mu.Unlock()
+	if s != nil { // without a spec there are no tenants to tell from those that have left it
+		g.mu.Lock()
+		g.limiter.Retain(func(name string) bool { return s.Tenant(name) != nil })
+		g.mu.Unlock()
+	}
 	g.parent.Wake()
 	if err := g.keep.Save(d); err != nil {
 		g.metrics.unkept.Inc()

@@ -136,7 +136,7 @@ func explainQuery(ask admin.ExplainQuery, st *state) (*zone.Query, route.Answer,
 		if t == nil {
 			return nil, rule, fmt.Errorf("no tenant is called %q", ask.Tenant)
 		}
-		q.Residency, q.Class = t.Residency, t.Class
+		q.Residency, q.Regions, q.Class = t.Residency, t.Regions, t.Class
 		if ask.Class != "" {
 			q.Class = max(class, t.Class)
 		}

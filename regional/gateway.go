@@ -62,6 +62,7 @@ type Gateway struct {
 	done     sync.WaitGroup
 
 	keepFailures telemetry.Repeats
+	daysKept     string // the record of budgets as it was read at the start
 	tokens       *bearer.Verifier
 	records      *usage.Writer // nil: none are kept
 

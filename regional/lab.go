@@ -162,7 +162,7 @@ func (l *Lab) request(a *LabAsk, now time.Time) (*LabRequest, *openai.Error) {
 		return nil, openai.ModelNotFound(a.Model, nil)
 	}
 	q.env.MaxTokens, q.env.N = a.MaxTokens, 1
-	q.query = zone.Query{Model: a.Model, PromptTokens: a.Prompt, Class: a.Class, Residency: q.tenant.Residency}
+	q.query = zone.Query{Model: a.Model, PromptTokens: a.Prompt, Class: a.Class, Residency: q.tenant.Residency, Regions: q.tenant.Regions}
 	q.query.Prefix = append(q.marks.room[:0], a.Prefix[:min(len(a.Prefix), len(q.marks.room))]...)
 	q.marks.session, q.query.Session = a.Session, a.Session
 	q.hop = relay.Hop{Tenant: a.Tenant, Class: a.Class, Model: a.Model, PromptTokens: a.Prompt, MaxTokens: a.MaxTokens}

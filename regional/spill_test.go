@@ -217,6 +217,53 @@ func TestReceiverHoldsResidencyToo(t *testing.T) {
 	}
 }
 
+// TestFencedPromptsStayInTheirRegion: a prompt of a tenant with a fence does not leave the region for a peer outside it, by
+// bytes on the wire, whatever its size and whether or not the region itself has room. One of a tenant without does.
+func TestFencedPromptsStayInTheirRegion(t *testing.T) {
+	for name, fence := range map[string]string{"regions": "regions: [fra]", "residency": "residency: [eu]", "both": "regions: [fra, iad]\n    residency: [eu]"} {
+		t.Run(name, func(t *testing.T) {
+			r := newRegions(t, nil)
+			r.change(func(d *uplink.Directive) {
+				d.SpecVersion++
+				d.Spec = []byte(strings.Replace(string(d.Spec), "    residency: [eu]\n  - name: america", "    "+fence+"\n  - name: america", 1))
+			})
+			away := r.local(r.iad, "iad", "iad-a", reply, small("small"))
+			r.tally("iad", 2)
+			r.world.served(r.iad, "small")
+			busy := small("small")
+			for _, room := range []bool{false, true} { // first there is none at all at home, then some after a while
+				if room {
+					busy.Ahead = [3]int64{400_000, 400_000, 400_000}
+					r.local(r.fra, "fra", "fra-a", reply, busy)
+					r.tally("fra", 2)
+				}
+				for _, size := range []int{9_000, 24_000} { // the larger is asked about before it is sent
+					body := strings.Replace(ask, "secret", strings.Repeat("x", size), 1)
+					before, asked := r.wire.sent.Load(), admissions(t, r.iadReg)
+					resp, text := r.ask(r.fra, call{key: "key-europe", body: body})
+					if !room && resp.StatusCode != 503 || resp.StatusCode == 200 && !room {
+						t.Errorf("room %v, %d bytes: got %d %s", room, size, resp.StatusCode, text)
+					}
+					if n := r.wire.sent.Load() - before; n > int64(size)/2 {
+						t.Errorf("room %v: of a prompt of %d bytes %d crossed the wire", room, size, n)
+					}
+					if got := admissions(t, r.iadReg); got != asked {
+						t.Errorf("room %v, %d bytes: the peer was asked: %q, before %q", room, size, got, asked)
+					}
+				}
+			}
+			if n := len(away.hits); n != 0 {
+				t.Errorf("%d requests were served outside the fence", n)
+			}
+			before := r.wire.sent.Load()
+			eventually(t, "a prompt without a fence leaves", func() bool {
+				r.ask(r.fra, call{key: "key-acme", body: strings.Replace(ask, "secret", strings.Repeat("x", 9_000), 1)})
+				return r.wire.sent.Load()-before > 9_000
+			})
+		})
+	}
+}
+
 // The peer's word comes before the body: a refusal without it, an admission as 100 Continue.
 func TestPeerAnswersBeforeTheBody(t *testing.T) {
 	r := newRegions(t, nil)

@@ -36,6 +36,15 @@ func (g *Gateway) takeGrant(x *uplink.Grant, now time.Time) {
 
 // tellUse writes into a summary what tenants use here, and by which leases. The caller holds the lock.
 func (g *Gateway) tellUse(s *capacity.Summary, now time.Time) {
+	if st := g.state.Load(); st.ready() {
+		g.limiter.SetTerms(func(name string) (tenant.Terms, bool) {
+			t := st.spec.Tenant(name)
+			if t == nil {
+				return tenant.Terms{}, false
+			}
+			return g.termsOf(st, t), true
+		})
+	}
 	s.Uses = g.limiter.Uses(now)
 	term, number, age := g.leases.Status(now)
 	s.Holding = capacity.Holding{
@@ -87,7 +96,7 @@ func (g *Gateway) keepDays(ctx context.Context) {
 	if g.cfg.Dir == "" {
 		return
 	}
-	var last string
+	last := g.daysKept
 	tick := time.NewTicker(daysEvery)
 	defer tick.Stop()
 	for done := false; !done; {
@@ -118,25 +127,27 @@ func (g *Gateway) restoreDays() {
 	if g.cfg.Dir == "" {
 		return
 	}
-	days, err := readDays(filepath.Join(g.cfg.Dir, daysName))
+	days, text, err := readDays(filepath.Join(g.cfg.Dir, daysName))
 	if err != nil {
 		g.log.Warn("the record of budgets is unreadable and passed over: tenants begin the day anew", telemetry.Err(err))
 		return
 	}
+	g.daysKept = string(text)
 	g.limiter.Restore(days)
 }
 
-func readDays(name string) ([]tenant.Day, error) {
+// readDays returns the record and its text.
+func readDays(name string) ([]tenant.Day, []byte, error) {
 	text, _, err := uplink.ReadWhole(name, maxDays)
 	if err != nil {
-		return nil, fmt.Errorf("reading the record of budgets: %w", err)
+		return nil, nil, fmt.Errorf("reading the record of budgets: %w", err)
 	}
 	if text == nil {
-		return nil, nil
+		return nil, nil, nil
 	}
 	var days []tenant.Day
 	if err := json.Unmarshal(text, &days); err != nil {
-		return nil, fmt.Errorf("reading the record of budgets: %w", err)
+		return nil, nil, fmt.Errorf("reading the record of budgets: %w", err)
 	}
-	return days, nil
+	return days, text, nil
 }

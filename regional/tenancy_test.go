@@ -7,6 +7,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -83,6 +85,37 @@ func TestDayBudgets(t *testing.T) {
 	}
 	if got := (<-l.hits).Header.Get(relay.HeaderClass); got != "batch" {
 		t.Errorf("the throttled tenant goes as class %q", got)
+	}
+}
+
+// TestBudgetsSurviveRestarts: a spent budget stays spent over restarts between which its tenant asks nothing, and the record is
+// not written when nothing has changed.
+func TestBudgetsSurviveRestarts(t *testing.T) {
+	w := newWorld(t)
+	dir := t.TempDir()
+	w.declare(tenantWith("spender", "budget: {tokens_per_day: 20, "+noon()+"}"))
+	record := filepath.Join(dir, "budgets.json")
+	var before os.FileInfo
+	for restarts := range 4 {
+		g := w.gateway("fra", func(c *regional.Config) { c.Dir = dir })
+		w.local(g, "fra", "fra-a", reply, small("small"))
+		w.served(g, "small")
+		if restarts == 0 || restarts == 3 {
+			eventually(t, "the budget is spent", func() bool {
+				resp, body := w.ask(g, call{key: "key-spender", body: ask})
+				if restarts > 0 && resp.StatusCode == 200 {
+					t.Fatalf("after %d restarts the budget is whole again", restarts)
+				}
+				return resp.StatusCode == 429 && code(body) == openai.CodeQuota
+			})
+		}
+		must(t, g.Stop(soon(t)))
+		info, err := os.Stat(record)
+		must(t, err)
+		if before != nil && !info.ModTime().Equal(before.ModTime()) {
+			t.Errorf("restart %d: the record was written, and nothing had changed", restarts)
+		}
+		before = info
 	}
 }
 

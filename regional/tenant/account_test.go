@@ -2,6 +2,7 @@ package tenant_test
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -114,6 +115,49 @@ func TestDaysAreRestored(t *testing.T) {
 	again.Restore([]tenant.Day{{Tenant: "b", Tokens: -5}})
 	if _, _, ok := again.Admit("b", terms, ask(501), later); ok {
 		t.Error("a record with negative use was taken")
+	}
+}
+
+// TestRestoreThenDaysIsTheIdentity: what was restored is listed as it was, however often that happens, until its tenant asks or
+// its terms come; then a tenant without a budget is left out.
+func TestRestoreThenDaysIsTheIdentity(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var days []tenant.Day
+		for i := range rapid.IntRange(0, 20).Draw(t, "tenants") {
+			d := tenant.Day{Tenant: fmt.Sprintf("t%02d", i), Day: rapid.Int64Range(0, 30_000).Draw(t, "day")}
+			d.Tokens, d.Micros = rapid.Int64Range(0, 1<<40).Draw(t, "tokens"), rapid.Int64Range(1, 1<<40).Draw(t, "micros")
+			if d.Leased = rapid.Bool().Draw(t, "leased"); d.Leased {
+				d.Held, d.CapTokens, d.CapMicros = rapid.Bool().Draw(t, "held"), rapid.Int64Range(0, 1<<40).Draw(t, "cap"), rapid.Int64Range(0, 1<<40).Draw(t, "cap")
+			}
+			days = append(days, d)
+		}
+		got := days
+		for range 3 {
+			l := newLimiter()
+			l.Restore(got)
+			l.Uses(start())
+			if got = l.Days(); !slices.Equal(got, days) {
+				t.Fatalf("after a restart %+v are listed, before %+v", got, days)
+			}
+		}
+	})
+	l := newLimiter()
+	l.Restore([]tenant.Day{{Tenant: "a", Day: 1, Tokens: 5}, {Tenant: "b", Day: 1, Tokens: 5}, {Tenant: "gone", Day: 1, Tokens: 5}})
+	l.SetTerms(func(name string) (tenant.Terms, bool) { return terms(spec.Limits{RequestsPerMinute: 1}), name == "b" })
+	if got := l.Days(); len(got) != 2 || got[0].Tenant != "a" || got[1].Tenant != "gone" {
+		t.Errorf("with the terms of one that has no budget %+v are listed", got)
+	}
+}
+
+// TestUsesOfTheRestored: what a quiet tenant has used of a shared budget is told as soon as its terms are known.
+func TestUsesOfTheRestored(t *testing.T) {
+	who := spec.Tenant{Budget: spec.Budget{TokensPerDay: 1000}}
+	terms := tenant.Terms{Whole: who.Allowance(), Static: who.Allowance(), Shared: true, Budget: &who.Budget}
+	l := newLimiter()
+	l.Restore([]tenant.Day{{Tenant: "a", Day: who.Budget.Day(start()), Tokens: 70}})
+	l.SetTerms(func(string) (tenant.Terms, bool) { return terms, true })
+	if got := l.Uses(start()); len(got) != 1 || got[0].Tenant != "a" || got[0].DayTokens != 70 {
+		t.Errorf("%+v", got)
 	}
 }
 

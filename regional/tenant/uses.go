@@ -75,10 +75,12 @@ type Day struct {
 	CapTokens, CapMicros int64
 }
 
-// Days lists the tenants that have used something today and have a budget.
+// Days lists the tenants that have used something today and have a budget. A restored tenant that has not asked since is
+// listed as it was restored, whether it has a budget is not known yet.
 func (l *Limiter) Days() (out []Day) {
 	for name, a := range l.accounts {
-		if a.terms.Whole[spec.DayTokens] == 0 && a.terms.Whole[spec.DayMicros] == 0 || a.spent == [2]int64{} {
+		unlimited := a.terms.Whole[spec.DayTokens] == 0 && a.terms.Whole[spec.DayMicros] == 0
+		if a.spent == [2]int64{} || unlimited && a.terms.Budget != nil {
 			continue
 		}
 		d := Day{Tenant: name, Day: a.day, Tokens: a.spent[0], Micros: a.spent[1]}
@@ -98,6 +100,7 @@ func (l *Limiter) Restore(days []Day) {
 			continue
 		}
 		a := l.account(d.Tenant)
+		l.restored[d.Tenant] = true
 		a.day, a.spent = d.Day, [2]int64{d.Tokens, d.Micros}
 		if d.Leased {
 			p := Part{Day: d.Day, Held: d.Held}
@@ -105,4 +108,17 @@ func (l *Limiter) Restore(days []Day) {
 			l.leases.Restore(d.Tenant, p)
 		}
 	}
+}
+
+// SetTerms gives restored tenants that have not asked yet their terms, so that Uses lists what they have used of a shared
+// budget. of is false for a tenant that the spec does not have: it keeps its account as it is.
+func (l *Limiter) SetTerms(of func(name string) (Terms, bool)) {
+	for name := range l.restored {
+		if a := l.accounts[name]; a != nil && a.terms.Budget == nil {
+			if t, ok := of(name); ok {
+				a.terms = t
+			}
+		}
+	}
+	clear(l.restored)
 }

@@ -3,6 +3,7 @@ package zone_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -99,6 +100,24 @@ func TestChoose(t *testing.T) {
 			zone.View{Peers: []zone.Peer{peer("iad", time.Millisecond, free), with(peer("ams", 10*time.Millisecond, free), func(p *zone.Peer) { p.Residency = []string{"eu"} })}},
 			func(q *zone.Query) { q.Residency = []string{"eu"} }, "ams:1", zone.ReasonNoLocal,
 		},
+		{
+			"another label satisfies no residency",
+			zone.View{Peers: []zone.Peer{
+				with(peer("iad", time.Millisecond, free), func(p *zone.Peer) { p.Residency = []string{"us", "ca"} }),
+				with(peer("ams", 10*time.Millisecond, free), func(p *zone.Peer) { p.Residency = []string{"nl", "eu"} }),
+			}},
+			func(q *zone.Query) { q.Residency = []string{"uk", "eu"} }, "ams:1", zone.ReasonNoLocal,
+		},
+		{
+			"not out of the tenant's regions, to a third that is one",
+			zone.View{Locals: []zone.Local{local("a", busy)}, Peers: []zone.Peer{peer("iad", time.Millisecond, free), peer("ams", 10*time.Millisecond, free)}},
+			func(q *zone.Query) { q.Regions = []string{"fra", "ams"} }, "ams:1", zone.ReasonPeerSooner,
+		},
+		{
+			"a region of the tenant's must also be of its jurisdiction",
+			zone.View{Locals: []zone.Local{local("a", busy)}, Peers: []zone.Peer{with(peer("ams", time.Millisecond, free), func(p *zone.Peer) { p.Residency = []string{"us"} })}},
+			func(q *zone.Query) { q.Regions, q.Residency = []string{"fra", "ams"}, []string{"eu"} }, "a:1", zone.ReasonSoonest,
+		},
 		{"drained region goes to a peer", zone.View{Drained: true, Locals: []zone.Local{local("a", free)}, Peers: []zone.Peer{peer("ams", 10*time.Millisecond, free)}}, nil, "ams:1", zone.ReasonRegionDrain},
 		{"drained region without a peer serves", zone.View{Drained: true, Locals: []zone.Local{local("a", free)}}, nil, "a:1", zone.ReasonSoonest},
 		{"no room for KV", zone.View{Locals: []zone.Local{local("a", with(free, func(m *capacity.Model) { m.KVFree = 10 })), local("b", model("m", 2000))}}, nil, "b:1", zone.ReasonSoonest},
@@ -174,9 +193,7 @@ func genView(t *rapid.T) *zone.View {
 	for i := range rapid.IntRange(0, 4).Draw(t, "peers") {
 		p := peer(fmt.Sprintf("p%d", i), time.Duration(rapid.IntRange(0, 300).Draw(t, "rtt"))*time.Millisecond, gen("peer"))
 		p.State = capacity.Freshness(rapid.IntRange(0, 2).Draw(t, "state"))
-		if rapid.Bool().Draw(t, "eu") {
-			p.Residency = []string{"eu"}
-		}
+		p.Residency = rapid.SliceOfDistinct(rapid.SampledFrom([]string{"eu", "us"}), rapid.ID).Draw(t, "labels")
 		v.Peers = append(v.Peers, p)
 	}
 	return v
@@ -188,6 +205,9 @@ func TestChooseKeepsTheRules(t *testing.T) {
 		q.Hops = rapid.IntRange(0, 1).Draw(t, "hops")
 		if rapid.Bool().Draw(t, "resident") {
 			q.Residency = []string{"eu"}
+		}
+		if rapid.Bool().Draw(t, "fenced") {
+			q.Regions = []string{"home", "p1", "p2"}
 		}
 		q.Exclude[0] = rapid.SampledFrom([]string{"", "z0:1", "p0:1"}).Draw(t, "exclude")
 		seed := rapid.Uint64().Draw(t, "seed")
@@ -208,7 +228,8 @@ func TestChooseKeepsTheRules(t *testing.T) {
 		}
 		for _, p := range v.Peers {
 			m := p.Summary.Model("m")
-			can := m != nil && m.Ready > 0 && p.Gateways[0].Endpoint != q.Exclude[0] && q.Hops == 0 && (len(q.Residency) == 0 || len(p.Residency) > 0)
+			can := m != nil && m.Ready > 0 && p.Gateways[0].Endpoint != q.Exclude[0] && q.Hops == 0 && (len(q.Residency) == 0 || slices.Contains(p.Residency, "eu")) &&
+				(len(q.Regions) == 0 || slices.Contains(q.Regions, p.Region))
 			usable = usable || can
 			if ok && got.Path.Region == p.Region && !can {
 				t.Fatalf("spilled to %+v against the rules", got)

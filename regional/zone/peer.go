@@ -130,7 +130,7 @@ func (p *Peer) barred(q *Query) (drop, held string) {
 		return DropHops, HeldHops
 	case !q.Spill:
 		return DropSpillForbidden, HeldOff
-	case !q.permits(p.Residency):
+	case !q.permits(p):
 		return DropResidency, HeldResidency
 	case q.Barred == p.Region || q.Barred == BarAll:
 		return DropBarred, HeldRefused

@@ -17,6 +17,8 @@ type Query struct {
 	Class   spec.Class
 	// Residency lists the jurisdictions that may serve the tenant; empty means anywhere.
 	Residency []string
+	// Regions lists the regions that may serve the tenant; empty means any.
+	Regions []string
 	// Hops counts the regions that passed the request on. One is the limit.
 	Hops int
 	// Spill says whether policy lets the request leave the region at all.
@@ -52,17 +54,7 @@ func (q *Query) excluded(endpoint string) bool {
 	return endpoint == "" || endpoint == q.Exclude[0] || endpoint == q.Exclude[1]
 }
 
-// permits reports whether a region with these labels may serve the query's tenant.
-func (q *Query) permits(labels []string) bool {
-	if len(q.Residency) == 0 {
-		return true
-	}
-	for _, want := range q.Residency {
-		for _, have := range labels {
-			if want == have {
-				return true
-			}
-		}
-	}
-	return false
+// permits reports whether a peer region may serve the query's tenant.
+func (q *Query) permits(p *Peer) bool {
+	return spec.Fenced(q.Regions, q.Residency, p.Region, p.Residency)
 }
