@@ -21,7 +21,8 @@ func Contents(archive []byte) (*State, error) { return decodeState(bytes.NewRead
 
 // RestoreArchive puts an archived spec and its drains back in force in place of what is agreed now. Only the leader can.
 // Versions do not go back: the restored spec takes the version after the greater of both, so that whoever compares versions
-// or SOA serials sees a step forward. The plan is not restored: it was made for other capacity; a spec on trial is taken
+// or SOA serials sees a step forward. A new generation begins, so that gateways follow also when they have seen a later log
+// index than the archive's. The plan is not restored: it was made for other capacity; a spec on trial is taken
 // back.
 func (n *Node) RestoreArchive(ctx context.Context, archive []byte, by By) (version uint64, err error) {
 	old, err := Contents(archive)
@@ -69,7 +70,8 @@ func (n *Node) replace(ctx context.Context, old *State, by By) (version uint64, 
 // raised is an archived state as it may follow on what is agreed now.
 func (s *State) raised(now *State, actor string, at time.Time) *State {
 	out := &State{
-		Index: max(s.Index, now.Index) + 1, Term: max(s.Term, now.Term), SpecVersion: max(s.SpecVersion, now.SpecVersion) + 1,
+		Generation: nextGeneration(max(s.Generation, now.Generation), at),
+		Index:      max(s.Index, now.Index) + 1, Term: max(s.Term, now.Term), SpecVersion: max(s.SpecVersion, now.SpecVersion) + 1,
 		Spec: s.Spec, PlanEpoch: now.PlanEpoch, Plan: now.Plan, PlanTerm: now.PlanTerm, PlanOrigin: now.PlanOrigin, Drains: s.Drains,
 		TicketKeys: now.TicketKeys, Audit: now.Audit,
 	}
@@ -102,6 +104,18 @@ func (n *Node) restoreUser(ctx context.Context, s *State, body []byte) error {
 	case <-ctx.Done():
 		return fmt.Errorf("%w (%w)", ErrUnknownOutcome, ctx.Err())
 	}
+}
+
+// recoveringFSM begins a new generation in the snapshot that a recovery ends with: entries that gateways have seen may be
+// lost with the other nodes.
+type recoveringFSM struct{ *fsm }
+
+// Snapshot implements raft.FSM.
+func (f *recoveringFSM) Snapshot() (raft.FSMSnapshot, error) {
+	s := *f.state.Load()
+	s.Generation = nextGeneration(s.Generation, time.Now())
+	f.publish(&s)
+	return f.fsm.Snapshot()
 }
 
 // ErrNothingToRecover means that a folder holds no state of a cluster.
@@ -152,7 +166,7 @@ func Recover(c Config, parts bool) (*State, error) {
 	defer transport.Close()
 	alone := raft.Configuration{Servers: []raft.Server{{ID: raft.ServerID(c.ID), Address: addr}}}
 	state := newFSM(checks{spec: c.CheckSpec, plan: c.CheckPlan, holds: c.Holds}, c.Log)
-	if err := raft.RecoverCluster(c.raftConfig(false, log), state, logs, stable, snaps, transport, alone); err != nil {
+	if err := raft.RecoverCluster(c.raftConfig(false, log), &recoveringFSM{state}, logs, stable, snaps, transport, alone); err != nil {
 		return nil, fmt.Errorf("recovering %s: %w", c.Dir, err)
 	}
 	return state.state.Load(), nil

@@ -68,6 +68,10 @@ func (f *fsm) Restore(r io.ReadCloser) error {
 	if err != nil {
 		return err
 	}
+	if old := f.state.Load(); old.Index > 0 && old.Generation != s.Generation {
+		f.log.Warn("a new generation of the cluster began: its state was restored from an archive, and gateways follow it whatever log index they have seen",
+			"generation", s.Generation, "index", s.Index, "generation_before", old.Generation, "index_before", old.Index)
+	}
 	f.publish(s)
 	return nil
 }

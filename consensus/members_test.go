@@ -174,7 +174,7 @@ func TestArchiveGoesForward(t *testing.T) {
 	if err := n.DeleteDrain(c.ctx(), "eu", by); err != nil {
 		t.Fatal(err)
 	}
-	before := n.State().Index
+	before := n.State()
 	var version uint64
 	c.leading(func(n *consensus.Node) error {
 		version, err = n.RestoreArchive(c.ctx(), archive, by)
@@ -186,16 +186,18 @@ func TestArchiveGoesForward(t *testing.T) {
 	c.converge()
 	for _, x := range c.nodes {
 		s := x.State()
-		if string(s.Spec) != "two" || s.SpecVersion != version || len(s.Drains) != 1 || s.Index <= before || s.SpecHistory[0].Actor != "op" || version == 6 && string(s.SpecHistory[1].Body) != "five" {
+		if string(s.Spec) != "two" || s.SpecVersion != version || len(s.Drains) != 1 || s.Index <= before.Index || s.Generation <= before.Generation || s.SpecHistory[0].Actor != "op" || version == 6 && string(s.SpecHistory[1].Body) != "five" {
 			t.Fatalf("after the restore: %+v", s)
 		}
 	}
 
-	// A cluster whose logs were wiped goes on past everything that anybody may have seen of the old one.
+	// A cluster whose logs were wiped begins at a low index. Gateways follow it by its generation, also when the archive is
+	// restored a second time and so is older than the last restore.
+	last := c.nodes[c.leader()].State()
 	fresh := newCluster(t, true, nil)
 	fresh.leading(func(m *consensus.Node) error {
 		version, err = m.RestoreArchive(fresh.ctx(), archive, by)
-		if s := m.State(); err == nil && (version < 3 || s.Index <= held.Index || string(s.Spec) != "two") {
+		if s := m.State(); err == nil && (version < 3 || s.Index <= held.Index || s.Generation < last.Generation || string(s.Spec) != "two") {
 			t.Fatalf("restored as version %d at index %d, and the archive is of %d", version, s.Index, held.Index)
 		}
 		return err
@@ -206,7 +208,14 @@ func TestArchiveGoesForward(t *testing.T) {
 	for i := range 3 {
 		fresh.start(i)
 	}
-	fresh.eventually("the restored spec is there again", func() bool { return fresh.nodes[0].State().SpecVersion == version })
+	generation := uint64(0)
+	fresh.eventually("the restored spec is there again", func() bool {
+		generation = fresh.nodes[0].State().Generation
+		return fresh.nodes[0].State().SpecVersion == version
+	})
+	if generation < last.Generation {
+		t.Fatalf("the generation is %d after a restart, and was %d or more", generation, last.Generation)
+	}
 }
 
 // TestRecoverFromALostMajority: one node of three is left. Alone it cannot write; recovered it can, keeps what was
@@ -222,12 +231,15 @@ func TestRecoverFromALostMajority(t *testing.T) {
 	}
 	cfg := consensus.Config{ID: "g1", Dir: c.dirs[0], Certs: c.certs[0], Peers: c.peers}
 	s, err := consensus.Recover(cfg, false)
-	if err != nil || string(s.Spec) != "one" {
+	if err != nil || string(s.Spec) != "one" || s.Generation == 0 {
 		t.Fatalf("recovering: %+v, %v", s, err)
 	}
 	c.start(0)
 	n := c.nodes[0]
 	c.eventually("it leads alone", n.IsLeader)
+	if got := n.State().Generation; got != s.Generation {
+		t.Fatalf("it starts with generation %d, recovered with %d", got, s.Generation)
+	}
 	if got := n.Members(); len(got) != 1 || got[0].ID != "g1" || !got[0].Voter {
 		t.Fatalf("members after recovery: %+v", got)
 	}

@@ -43,6 +43,7 @@ func newer(b []byte) (version uint64, ok bool) {
 
 // wireState is State as it is written: later versions may add fields. Its keys carry their secrets.
 type wireState struct {
+	Generation  uint64      `json:"generation,omitempty"`
 	Index       uint64      `json:"index"`
 	Term        uint64      `json:"term"`
 	SpecVersion uint64      `json:"spec_version,omitempty"`
@@ -69,7 +70,7 @@ type wireKey struct {
 // encodeState has one encoding for each state, so that hashes of it compare states.
 func encodeState(s *State) ([]byte, error) {
 	w := wireState{
-		Index: s.Index, Term: s.Term, SpecVersion: s.SpecVersion, Specs: s.SpecHistory, Stage: s.Stage,
+		Generation: s.Generation, Index: s.Index, Term: s.Term, SpecVersion: s.SpecVersion, Specs: s.SpecHistory, Stage: s.Stage,
 		PlanEpoch: s.PlanEpoch, Plan: s.Plan, PlanTerm: s.PlanTerm, PlanOrigin: s.PlanOrigin, Drains: s.Drains, Done: s.done, Audit: s.Audit, Wanted: s.Wanted,
 	}
 	for _, k := range s.TicketKeys {
@@ -113,7 +114,7 @@ func decodeState(r io.Reader) (*State, error) {
 // state checks what apply upholds: a whole file may still have been written by something else.
 func (w wireState) state() (*State, error) {
 	s := &State{
-		Index: w.Index, Term: w.Term, SpecVersion: w.SpecVersion, SpecHistory: w.Specs, Stage: w.Stage,
+		Generation: w.Generation, Index: w.Index, Term: w.Term, SpecVersion: w.SpecVersion, SpecHistory: w.Specs, Stage: w.Stage,
 		PlanEpoch: w.PlanEpoch, Plan: w.Plan, PlanTerm: w.PlanTerm, PlanOrigin: w.PlanOrigin, Drains: w.Drains, done: w.Done, Audit: w.Audit, Wanted: w.Wanted,
 	}
 	for _, k := range w.Keys {

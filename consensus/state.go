@@ -17,6 +17,9 @@ const (
 
 // State is everything that was agreed, as of one log index. It is immutable: do not write to anything reached from it.
 type State struct {
+	// Generation rises with every restore of an archive and every recovery from a lost majority, after which log indices may
+	// begin again lower: Unix time in seconds, and at least one more than before. 0: there was none.
+	Generation  uint64
 	Index       uint64      // raft index of the last command applied
 	Term        uint64      // raft term of that command
 	SpecVersion uint64      // 0: none was ever put
@@ -34,6 +37,12 @@ type State struct {
 	Wanted      []string    // members that get a vote once they keep up, sorted, at most 64
 
 	done []outcome // oldest first: recent writes with an idempotency key
+}
+
+// nextGeneration is the generation that begins at now and follows on those before it. It is made from the time, since an
+// archive may be older than the last restore, and then does not tell which generations there were.
+func nextGeneration(before uint64, now time.Time) uint64 {
+	return max(before+1, uint64(max(0, now.Unix())))
 }
 
 // SpecEntry is one version of the spec.

@@ -25,6 +25,7 @@ type backup struct {
 
 // backupFile is the file's content.
 type backupFile struct {
+	Generation  uint64            `json:"generation,omitempty"`
 	Index       uint64            `json:"index"`
 	SpecVersion uint64            `json:"spec_version"`
 	Spec        string            `json:"spec"`
@@ -81,7 +82,7 @@ func (b *backup) write(st *consensus.State) error {
 		return fmt.Errorf("encoding backup: %w", err)
 	}
 	body, err := json.Marshal(backupFile{
-		Index: st.Index, SpecVersion: st.SpecVersion, Spec: string(st.Spec),
+		Generation: st.Generation, Index: st.Index, SpecVersion: st.SpecVersion, Spec: string(st.Spec),
 		PlanEpoch: st.PlanEpoch, PlanBytes: st.Plan, Drains: st.Drains, Signing: signing,
 	})
 	if err != nil {
@@ -137,7 +138,7 @@ func (b *backup) load() (st *consensus.State, index uint64) {
 	}
 	// Index stays 0, so that a gateway that holds anything agreed keeps it.
 	return &consensus.State{
-		SpecVersion: f.SpecVersion, Spec: []byte(f.Spec),
+		Generation: f.Generation, SpecVersion: f.SpecVersion, Spec: []byte(f.Spec),
 		PlanEpoch: f.PlanEpoch, Plan: f.PlanBytes, Drains: f.Drains, Signing: signing,
 	}, f.Index
 }

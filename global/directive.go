@@ -14,7 +14,7 @@ func (s *Server) directive(to capacity.Path) *uplink.Directive {
 		return nil // a file that nobody has agreed on is enough to answer from, not to serve by
 	}
 	d := &uplink.Directive{
-		Index: v.state.Index, SpecVersion: v.version, Spec: v.text, PlanEpoch: v.state.PlanEpoch,
+		Generation: v.state.Generation, Index: v.state.Index, SpecVersion: v.version, Spec: v.text, PlanEpoch: v.state.PlanEpoch,
 		Peers: v.peers(v.region(to.Region), time.Now()),
 	}
 	d.Grant = s.grant(to)

@@ -18,17 +18,28 @@ func (a *Agent) onDirective(parent identity.ID, d *uplink.Directive) {
 	a.adopt.Lock()
 	defer a.adopt.Unlock()
 	now := a.policy.Load()
-	if d.Index < now.index || d.Index == now.index && d.PlanEpoch <= now.planEpoch && d.SpecVersion == now.specVersion {
+	switch verdict := a.uplink.Judge(parent, d, a.inForce()); {
+	case verdict.Ignored(), verdict == uplink.Same && d.PlanEpoch <= now.planEpoch && d.SpecVersion == now.specVersion:
 		return
 	}
 	if err := a.take(d, now); err != nil {
 		a.log.Warn("directive refused, the last good one stays in force", telemetry.KeyPeer, parent.String(), telemetry.Err(err))
 		return
 	}
+	if d.Generation > now.generation && now.specVersion > 0 {
+		a.log.Warn("policy of a new generation of the global cluster adopted: its state was restored or recovered", telemetry.KeyPeer, parent.String(),
+			"generation", d.Generation, "index", d.Index, "generation_before", now.generation, "index_before", now.index)
+	}
 	if err := (uplink.Keep{Dir: a.cfg.Dir}).Save(d); err != nil {
 		a.meters.unkept.Inc()
 		a.log.Warn("directive not kept on disk, a restart without the gateways would not know it", telemetry.Err(err))
 	}
+}
+
+// inForce is the position of the directive in force.
+func (a *Agent) inForce() uplink.Position {
+	o := a.policy.Load()
+	return uplink.Position{Generation: o.generation, Index: o.index}
 }
 
 // take puts a directive in force.

@@ -125,7 +125,7 @@ func (a *Agent) open() error {
 	if len(a.cfg.Gateways) > 0 {
 		a.uplink, err = uplink.NewChild(uplink.ChildConfig{
 			Network: a.cfg.Network, Certs: a.cfg.Certs, Parents: a.cfg.Gateways, ParentRole: identity.RoleGateway, Path: a.path(), Endpoint: a.cfg.Advertise,
-			Interval: a.cfg.UplinkInterval, Summary: a.Summary, OnDirective: a.onDirective, OnAsk: a.onAsk, Log: a.log,
+			Interval: a.cfg.UplinkInterval, Summary: a.Summary, OnDirective: a.onDirective, InForce: a.inForce, OnAsk: a.onAsk, Log: a.log,
 		})
 		if err != nil {
 			return err

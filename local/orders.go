@@ -10,6 +10,7 @@ import (
 
 // orders are what is in force from above, immutable: replaced as a whole by a newer directive.
 type orders struct {
+	generation  uint64
 	index       uint64
 	specVersion uint64
 	planEpoch   uint64
@@ -42,7 +43,7 @@ func makeOrders(cfg Config, d *uplink.Directive, s *spec.Spec) *orders {
 	if s == nil {
 		s = &spec.Spec{}
 	}
-	o := &orders{index: d.Index, specVersion: d.SpecVersion, planEpoch: d.PlanEpoch, spec: s, text: d.Spec, drains: d.Drains, prefixSeed: d.PrefixSeed, kept: d.Kept}
+	o := &orders{generation: d.Generation, index: d.Index, specVersion: d.SpecVersion, planEpoch: d.PlanEpoch, spec: s, text: d.Spec, drains: d.Drains, prefixSeed: d.PrefixSeed, kept: d.Kept}
 	name := cfg.Policy
 	if name == "" {
 		name = s.Routing.Policy

@@ -158,6 +158,9 @@ func TestReportsUpwardsAndObeys(t *testing.T) {
 	if !p.latest.Load().Draining {
 		t.Error("an older directive was obeyed")
 	}
+	p.directive.Store(&uplink.Directive{Generation: uint64(time.Now().Unix()), Index: 2, SpecVersion: 2, Spec: []byte(specText)})
+	p.parent.Wake()
+	eventually(t, "a restored cluster's directive is obeyed, though its index is older", func() bool { return !p.latest.Load().Draining })
 }
 
 // ask puts a question to the local and decodes its answer.

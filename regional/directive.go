@@ -13,19 +13,31 @@ import (
 	"github.com/spillway-lb/spillway/internal/uplink"
 )
 
-// onDirective takes what a global node says. A lease counts whatever else is newer: its leader's term says how new it is.
-func (g *Gateway) onDirective(_ identity.ID, d *uplink.Directive) {
-	g.takeGrant(d.Grant, time.Now())
-	g.adopt(d)
+// onDirective takes a global node's directive. A lease counts also when the directive is older than the one in force: its
+// leader's term says how new it is, within a generation.
+func (g *Gateway) onDirective(parent identity.ID, d *uplink.Directive) {
+	g.adopt(parent, d)
+	if d.Generation == g.inForce().Generation { // terms of another generation cannot be compared
+		g.takeGrant(d.Grant, time.Now())
+	}
 }
 
-// adopt takes a directive unless one of a later index is in force. One of the same index is taken too: its peers are
+// inForce is the position of the directive in force.
+func (g *Gateway) inForce() (p uplink.Position) {
+	if st := g.state.Load(); st != nil {
+		p = st.directive.Position()
+	}
+	return p
+}
+
+// adopt takes a directive unless one of a later position is in force. One of the same position is taken too: its peers are
 // newer. A spec that cannot be read leaves the last good one in force.
-func (g *Gateway) adopt(d *uplink.Directive) {
+func (g *Gateway) adopt(parent identity.ID, d *uplink.Directive) {
 	g.adopting.Lock()
 	defer g.adopting.Unlock()
 	old := g.state.Load()
-	if old != nil && d.Index < old.directive.Index {
+	verdict := g.child.Judge(parent, d, g.inForce())
+	if verdict.Ignored() {
 		return
 	}
 	var s *spec.Spec
@@ -37,7 +49,7 @@ func (g *Gateway) adopt(d *uplink.Directive) {
 		same.Spec, same.SpecVersion = old.directive.Spec, old.directive.SpecVersion
 		d = &same
 	}
-	newer := old == nil || d.Index > old.directive.Index
+	newer := old == nil || verdict == uplink.Newer
 	if len(d.Spec) > 0 && (s == nil || newer && (d.SpecVersion != old.directive.SpecVersion || !bytes.Equal(d.Spec, old.directive.Spec))) {
 		decoded, err := spec.Decode(fmt.Sprintf("spec version %d", d.SpecVersion), d.Spec)
 		if err != nil {
@@ -56,7 +68,16 @@ func (g *Gateway) adopt(d *uplink.Directive) {
 		return
 	}
 	g.parent.Recheck() // a zone may have left the spec
-	g.log.Info("directive adopted", "index", d.Index, "spec_version", d.SpecVersion, "on_trial", d.Candidate, "plan_epoch", d.PlanEpoch)
+	if old != nil && d.Generation != old.directive.Generation {
+		g.mu.Lock()
+		g.leases.Reset()
+		g.mu.Unlock()
+	}
+	if old != nil && d.Generation > old.directive.Generation && old.directive.SpecVersion > 0 {
+		g.log.Warn("policy of a new generation of the global cluster adopted: its state was restored or recovered", "parent", parent.String(),
+			"generation", d.Generation, "index", d.Index, "generation_before", old.directive.Generation, "index_before", old.directive.Index)
+	}
+	g.log.Info("directive adopted", "generation", d.Generation, "index", d.Index, "spec_version", d.SpecVersion, "on_trial", d.Candidate, "plan_epoch", d.PlanEpoch)
 	if s != nil { // without a spec there are no tenants to tell from those that have left it
 		g.mu.Lock()
 		g.limiter.Retain(func(name string) bool { return s.Tenant(name) != nil })
@@ -76,7 +97,10 @@ func (g *Gateway) directiveFor(to capacity.Path) *uplink.Directive {
 	if !st.ready() {
 		return nil
 	}
-	d := &uplink.Directive{Index: st.directive.Index, SpecVersion: st.directive.SpecVersion, Spec: st.directive.Spec, PlanEpoch: st.directive.PlanEpoch, Locals: g.fellows(to), PrefixSeed: st.prefixSeed}
+	d := &uplink.Directive{
+		Generation: st.directive.Generation, Index: st.directive.Index, SpecVersion: st.directive.SpecVersion, Spec: st.directive.Spec,
+		PlanEpoch: st.directive.PlanEpoch, Locals: g.fellows(to), PrefixSeed: st.prefixSeed,
+	}
 	for _, x := range st.directive.Drains {
 		if x.Path == g.cfg.Region || strings.HasPrefix(x.Path, g.cfg.Region+"/") {
 			d.Drains = append(d.Drains, x)

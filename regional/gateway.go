@@ -157,7 +157,7 @@ func (g *Gateway) open() (err error) {
 		if g.child, err = uplink.NewChild(uplink.ChildConfig{
 			Network: g.cfg.Network, Certs: g.cfg.Certs, Parents: g.cfg.Globals, ParentRole: identity.RoleGlobal,
 			Path: capacity.Path{Region: g.cfg.Region, Instance: g.cfg.Name}, Endpoint: g.endpoint(), Interval: g.cfg.Interval,
-			Summary: g.summary, OnDirective: g.onDirective, OnAsk: g.answer, Log: g.log,
+			Summary: g.summary, OnDirective: g.onDirective, InForce: g.inForce, OnAsk: g.answer, Log: g.log,
 		}); err != nil {
 			return err
 		}

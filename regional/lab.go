@@ -75,7 +75,7 @@ func (l *Lab) Suspect(endpoint string, now time.Time) {
 
 // Obey takes a directive whose spec is s.
 func (l *Lab) Obey(d *uplink.Directive, s *spec.Spec, now time.Time) {
-	if d.Index < l.g.state.Load().directive.Index {
+	if d.Position().Compare(l.g.inForce()) < 0 {
 		return
 	}
 	l.g.takeGrant(d.Grant, now)

@@ -6,6 +6,7 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -53,7 +54,7 @@ func printUplinks(w io.Writer, u *admin.UplinksAnswer) {
 		}
 	}
 	table(w, func(t io.Writer) {
-		fmt.Fprintln(t, "\nPEER\tSTATE\tVERSION\tAGE\tRTT\tLOSS\tIN\tOUT\tDELTAS\tSNAPSHOTS\tDIRECTIVES\tPASSED")
+		fmt.Fprintln(t, "\nPEER\tSTATE\tVERSION\tAGE\tRTT\tLOSS\tIN\tOUT\tDELTAS\tSNAPSHOTS\tDIRECTIVES\tPASSED\tPOLICY")
 		for i := range u.Parents {
 			uplinkRow(t, "^ ", &u.Parents[i])
 		}
@@ -82,10 +83,25 @@ func uplinkRow(t io.Writer, way string, s *admin.UplinkSession) {
 	}
 	state += " " + age(s.SinceMS)
 	if s.State != "connected" {
-		fmt.Fprintf(t, "%s%s\t%s\t-\t%s\t-\t-\t-\t-\t-\t-\t-\t-\n", way, name, state, old)
+		fmt.Fprintf(t, "%s%s\t%s\t-\t%s\t-\t-\t-\t-\t-\t-\t-\t-\t-\n", way, name, state, old)
 		return
 	}
 	rtt := time.Duration(s.RTTMS * float64(time.Millisecond)).Round(10 * time.Microsecond)
-	fmt.Fprintf(t, "%s%s\t%s\t%d\t%s\t%s\t%.2f%%\t%s\t%s\t%d\t%d\t%d\t%d\n", way, name, state, s.Version, old, rtt, 100*s.Loss,
-		count(int64(s.BytesIn)), count(int64(s.BytesOut)), s.Deltas, s.Snapshots, s.Directives, s.Passed)
+	fmt.Fprintf(t, "%s%s\t%s\t%d\t%s\t%s\t%.2f%%\t%s\t%s\t%d\t%d\t%d\t%d\t%s\n", way, name, state, s.Version, old, rtt, 100*s.Loss,
+		count(int64(s.BytesIn)), count(int64(s.BytesOut)), s.Deltas, s.Snapshots, s.Directives, s.Passed, policyOf(s))
+}
+
+// policyOf is the position of a session's policy, and why it is not followed.
+func policyOf(s *admin.UplinkSession) string {
+	if s.Generation == 0 && s.Index == 0 {
+		return "-"
+	}
+	at := fmt.Sprintf("index %d", s.Index)
+	if s.Generation != 0 {
+		at = fmt.Sprintf("generation %s, %s", time.Unix(int64(s.Generation), 0).UTC().Format("2006-01-02T15:04:05Z"), at)
+	}
+	if s.Ignored != "" {
+		at += ", ignored: " + strings.ReplaceAll(s.Ignored, "_", " ")
+	}
+	return at
 }

@@ -38,7 +38,13 @@ type UplinkSession struct {
 	Deltas      uint64  `json:"deltas"`
 	Snapshots   uint64  `json:"snapshots"`
 	Directives  uint64  `json:"directives"`
-	Passed      uint64  `json:"passed"` // messages passed over: overtaken, or more than a child may send
+	// Generation and Index are of the parent's last directive, or of the directive in force at a child; 0 and 0: unknown.
+	Generation uint64 `json:"generation,omitempty"`
+	Index      uint64 `json:"index,omitempty"`
+	// Ignored is why the child does not follow the parent's directives: "older_index", "older_generation" or
+	// "implausible"; empty when it does.
+	Ignored string `json:"ignored,omitempty"`
+	Passed  uint64 `json:"passed"` // messages passed over: overtaken, or more than a child may send
 }
 
 // Uplinks asks a node for its sessions.

@@ -45,6 +45,9 @@ type ChildConfig struct {
 	// OnDirective takes a directive. It is called from one goroutine per parent, in the order of that parent's
 	// directives; d must be treated as immutable. Nil ignores directives.
 	OnDirective func(parent identity.ID, d *Directive)
+	// InForce is the position of the directive in force, which is stated to each parent after its directives. Nil: none is
+	// stated.
+	InForce func() Position
 	// OnAsk answers a parent's question within ctx, at most MaxAsk bytes. It may be called concurrently. Nil refuses.
 	OnAsk func(ctx context.Context, kind string, payload []byte) ([]byte, error)
 	// Network stands in for the system's where nodes run inside one process; nil: the system's.
@@ -62,6 +65,7 @@ type Child struct {
 	boot      atomic.Uint64
 	latest    atomic.Pointer[statement]
 	repeats   telemetry.Repeats
+	follower  follower
 	wake      chan struct{}
 	links     []*link
 	transport *quic.Transport

@@ -8,8 +8,11 @@ import (
 
 // Directive is what a parent tells a child: policy, drains, and how its peers are.
 type Directive struct {
+	// Generation rises when the replicated state is restored from an archive or recovered from a lost majority; 0: never,
+	// or the parent is of an earlier release. It is compared before Index, see Position.
+	Generation uint64
 	// Index is the applied index of the replicated state that the directive was made from: among several parents'
-	// directives a child adopts the greatest.
+	// directives of the greatest generation a child adopts the greatest.
 	Index uint64
 	// SpecVersion numbers Spec, the operator's declared state in its canonical text. Empty: nothing declared yet.
 	SpecVersion uint64

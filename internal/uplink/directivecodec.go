@@ -29,7 +29,7 @@ func encodeDirective(order, specOf uint64, d *Directive) ([]byte, omitted, error
 	}
 	p := &uplinkpb.Directive{
 		Order: order, Index: d.Index, SpecVersion: d.SpecVersion, PlanEpoch: d.PlanEpoch, TicketKeys: d.TicketKeys, SpecOf: specOf,
-		PrefixSeed: d.PrefixSeed, Locals: gatewaysToPB(d.Locals),
+		PrefixSeed: d.PrefixSeed, Locals: gatewaysToPB(d.Locals), Generation: d.Generation,
 	}
 	if specOf == 0 {
 		p.Spec = d.Spec
@@ -94,7 +94,7 @@ func decodeDirective(b []byte) (order, specOf uint64, d *Directive, err error) {
 		return 0, 0, nil, fmt.Errorf("decoding directive: %w", err)
 	}
 	d = &Directive{
-		Index: p.Index, SpecVersion: p.SpecVersion, Spec: p.Spec, PlanEpoch: p.PlanEpoch, TicketKeys: p.TicketKeys,
+		Generation: p.Generation, Index: p.Index, SpecVersion: p.SpecVersion, Spec: p.Spec, PlanEpoch: p.PlanEpoch, TicketKeys: p.TicketKeys,
 		Stage: p.Stage.GetNumber(), Candidate: p.Stage.GetNumber() != 0 && p.Stage.GetCandidate(),
 	}
 	if len(p.Drains) > maxDrains || len(p.Peers) > maxPeers || len(p.Locals) > maxGateways {

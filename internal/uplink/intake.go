@@ -36,9 +36,12 @@ type intake struct {
 	held     atomic.Uint64 // order of the directive whose spec the child said it holds
 	brief    briefing
 
-	mu  sync.Mutex // of in
-	in  inbox
-	end chan struct{} // closed once the session is over and OnLost, if due, has returned
+	mu      sync.Mutex // of in, sent, inForce and behind
+	in      inbox
+	sent    Position // of the last directive sent
+	inForce Position // at the child, as it states; zero when it does not
+	behind  lag
+	end     chan struct{} // closed once the session is over and OnLost, if due, has returned
 }
 
 func (s *intake) takeDatagrams() error {
@@ -89,7 +92,34 @@ func (s *intake) takeHeld(b []byte) error {
 		return rubbish(err)
 	}
 	s.held.Store(h.Order)
+	if p := (Position{Generation: h.Generation, Index: h.Index}); p != (Position{}) {
+		s.noteInForce(p, time.Now())
+	}
 	return nil
+}
+
+// noteInForce takes the position that is in force at the child, and logs when that is not for long what it was sent.
+func (s *intake) noteInForce(p Position, now time.Time) {
+	s.mu.Lock()
+	s.inForce = p
+	sent := s.sent
+	warn := s.behind.warn(p != sent, now)
+	s.mu.Unlock()
+	if warn {
+		s.parent.log.Warn("a child does not follow this node's directives: "+hintOfChild(p, sent), "peer", s.id.String(),
+			"generation", sent.Generation, "index", sent.Index, "generation_in_force", p.Generation, "index_in_force", p.Index)
+	}
+}
+
+// hintOfChild says why a child does not follow, and what to do.
+func hintOfChild(inForce, sent Position) string {
+	switch {
+	case inForce.Generation > sent.Generation:
+		return "it follows a later generation of the cluster: if this node was left behind by a restore or a recovery, wipe its `dir` and add it again"
+	case inForce.Compare(sent) > 0:
+		return "it holds policy of a later log index: see `spillway members`; after a loss of all Raft logs restore an archive"
+	}
+	return "its log says why"
 }
 
 // confirm tells the child how far it is heard. A lost one is made good by the next.
@@ -187,6 +217,9 @@ func (s *intake) pushDirectives() error {
 }
 
 func (s *intake) sendDirective(order uint64, d *Directive) {
+	s.mu.Lock()
+	s.sent = d.Position()
+	s.mu.Unlock()
 	b, left, err := s.brief.encode(order, s.held.Load(), d)
 	s.parent.countDirective(s.id.String(), left, err)
 	if err != nil {
@@ -234,6 +267,9 @@ func (s *intake) info() ChildInfo {
 		ID: s.id, Path: s.path, Endpoint: s.endpoint, Remote: s.conn.RemoteAddr().String(), Since: s.since,
 		Traffic: s.sums.traffic(s.conn, s.version),
 	}
+	s.mu.Lock()
+	i.Sent, i.InForce = s.sent, s.inForce
+	s.mu.Unlock()
 	i.Statements = i.Deltas + i.Snapshots
 	if i.Statements > 0 {
 		i.Last = s.since.Add(time.Duration(s.last.Load()))

@@ -40,6 +40,7 @@ type keptFile struct {
 
 // kept is the part of a directive that outlives a restart: no keys, and no peers, which age. The index is for people.
 type kept struct {
+	Generation  uint64  `json:"generation,omitempty"`
 	Index       uint64  `json:"index"`
 	SpecVersion uint64  `json:"spec_version"`
 	PlanEpoch   uint64  `json:"plan_epoch"`
@@ -52,7 +53,7 @@ func (k Keep) Save(d *Directive) error {
 	if k.Dir == "" {
 		return nil
 	}
-	text, err := json.Marshal(kept{Index: d.Index, SpecVersion: d.SpecVersion, PlanEpoch: d.PlanEpoch, Spec: string(d.Spec), Drains: d.Drains})
+	text, err := json.Marshal(kept{Generation: d.Generation, Index: d.Index, SpecVersion: d.SpecVersion, PlanEpoch: d.PlanEpoch, Spec: string(d.Spec), Drains: d.Drains})
 	if err == nil {
 		text, err = json.Marshal(keptFile{Format: keptFormat, Saved: time.Now().UTC(), Sum: sumOf(text), Directive: text})
 	}
@@ -106,8 +107,8 @@ func ReadWhole(name string, most int64) (text []byte, written time.Time, err err
 	return text, written, nil
 }
 
-// Load reads what Save wrote; nil when there is nothing. Its index is 0, so that any live directive replaces it, also one
-// of parents that were built anew. A file that cannot be read is an error, and its mending is the next Save.
+// Load reads what Save wrote; nil when there is nothing. Its index is 0, so that any live directive of
+// its generation or a later one replaces it. A file that cannot be read is an error, and its mending is the next Save.
 func (k Keep) Load() (*Directive, error) {
 	if k.Dir == "" {
 		return nil, nil
@@ -148,7 +149,7 @@ func readKept(text []byte) (*Directive, error) {
 	if err := json.Unmarshal(file.Directive, &was); err != nil {
 		return nil, err
 	}
-	d := &Directive{SpecVersion: was.SpecVersion, PlanEpoch: was.PlanEpoch, Spec: []byte(was.Spec), Drains: was.Drains, Kept: file.Saved}
+	d := &Directive{Generation: was.Generation, SpecVersion: was.SpecVersion, PlanEpoch: was.PlanEpoch, Spec: []byte(was.Spec), Drains: was.Drains, Kept: file.Saved}
 	return d, d.check()
 }
 

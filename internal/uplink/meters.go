@@ -34,6 +34,7 @@ var (
 	descOmitted    = desc("directives_omitted_total", "Parts left out of directives to stay within the size limit: prefixes (of all peers), peers, reasons (of drains).", "part")
 	descMessages   = desc("messages_total", "Messages of sessions by end (parent: with the tier above; child: with children) and kind; passed are those passed over, as overtaken or as more than a child may send.", "end", "kind")
 	descBytes      = desc("bytes_total", "Bytes of QUIC packets, by end and direction.", "end", "direction")
+	descIgnored    = desc("directives_ignored_total", "Directives of parents that were not put in force, by reason: older_index and older_generation than the one in force, or an implausible position.", "reason")
 	descPackets    = desc("packets_total", "QUIC packets sent by this node, by end and outcome: sent, and lost of those.", "end", "outcome")
 )
 
@@ -47,6 +48,9 @@ func (m meters) Collect(out chan<- prometheus.Metric) {
 	}
 	if m.child != nil {
 		m.parents(gauge)
+		for reason, n := range m.child.ignoredBy() {
+			out <- prometheus.MustNewConstMetric(descIgnored, prometheus.CounterValue, float64(n), reason)
+		}
 		sum := m.child.Traffic()
 		traffic(out, "parent", &sum)
 	}

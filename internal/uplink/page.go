@@ -13,7 +13,7 @@ func Page(node string, p *Parent, c *Child) *admin.UplinksAnswer {
 	out := &admin.UplinksAnswer{Node: node, Parents: []admin.UplinkSession{}, Children: []admin.UplinkSession{}}
 	if c != nil {
 		for _, s := range c.Sessions() {
-			out.Parents = append(out.Parents, pageOfParent(&s, now))
+			out.Parents = append(out.Parents, pageOfParent(c, &s, now))
 		}
 	}
 	if p != nil {
@@ -25,12 +25,15 @@ func Page(node string, p *Parent, c *Child) *admin.UplinksAnswer {
 	return out
 }
 
-func pageOfParent(s *Session, now time.Time) admin.UplinkSession {
+func pageOfParent(c *Child, s *Session, now time.Time) admin.UplinkSession {
 	out := pageOf(&s.Traffic)
 	out.Address, out.State, out.SinceMS, out.AgeMS = s.Address, "down", now.Sub(s.Since).Milliseconds(), -1
 	out.GapMS = s.Gap.Milliseconds()
 	if s.Parent.Role != "" {
 		out.Peer = s.Parent.String()
+		if p, v, ok := c.lastOf(s.Parent); ok {
+			out.Generation, out.Index, out.Ignored = p.Generation, p.Index, v.String()
+		}
 	}
 	switch {
 	case s.Connected:
@@ -51,6 +54,10 @@ func pageOfChild(i *ChildInfo, now time.Time) admin.UplinkSession {
 	if !i.Last.IsZero() {
 		out.AgeMS = now.Sub(i.Last).Milliseconds()
 	}
+	out.Generation, out.Index = i.InForce.Generation, i.InForce.Index
+	if i.InForce != (Position{}) {
+		out.Ignored = i.ignoredReason()
+	}
 	return out
 }
 
@@ -69,4 +76,15 @@ func (t *Traffic) add(x *Traffic) {
 	t.Deltas, t.Snapshots, t.Directives, t.Passed = t.Deltas+x.Deltas, t.Snapshots+x.Snapshots, t.Directives+x.Directives, t.Passed+x.Passed
 	t.BytesIn, t.BytesOut = t.BytesIn+x.BytesIn, t.BytesOut+x.BytesOut
 	t.PacketsSent, t.PacketsLost = t.PacketsSent+x.PacketsSent, t.PacketsLost+x.PacketsLost
+}
+
+// ignoredReason says why the child does not follow what it was last sent; empty when it does, or when it is yet to.
+func (i *ChildInfo) ignoredReason() string {
+	switch {
+	case i.Sent.Generation < i.InForce.Generation:
+		return OlderGeneration.String()
+	case i.Sent.Compare(i.InForce) < 0:
+		return OlderIndex.String()
+	}
+	return ""
 }

@@ -257,6 +257,8 @@ type ChildInfo struct {
 	// Statements counts what arrived in this session; Last is when the newest did.
 	Statements uint64
 	Last       time.Time
+	// Sent is the position of the last directive sent, InForce that of the one in force at the child; zero: not stated.
+	Sent, InForce Position
 }
 
 // Children are the sessions, by path.

@@ -224,17 +224,26 @@ func (s *session) takeDirectives() {
 		}
 		s.sums.directives.Add(1)
 		if brought != 0 {
-			s.confirmSpec(brought)
+			s.stateHeld()
 		}
 		if s.child.cfg.OnDirective != nil {
 			s.child.cfg.OnDirective(s.parent, d)
 		}
+		if s.child.cfg.InForce != nil {
+			s.stateHeld()
+		}
 	}
 }
 
-// confirmSpec tells the parent that it need not send this spec again. When that is lost, it does.
-func (s *session) confirmSpec(order uint64) {
-	b, err := proto.Marshal(&uplinkpb.Held{Order: order})
+// stateHeld states to the parent which spec it need not send again, and which directive is in force. When the datagram is
+// lost, the next directive makes it good.
+func (s *session) stateHeld() {
+	h := &uplinkpb.Held{Order: s.orders.specOf}
+	if s.child.cfg.InForce != nil {
+		p := s.child.cfg.InForce()
+		h.Generation, h.Index = p.Generation, p.Index
+	}
+	b, err := proto.Marshal(h)
 	if err == nil {
 		_ = s.conn.SendDatagram(append([]byte{kindHeld}, b...))
 	}

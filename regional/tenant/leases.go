@@ -62,6 +62,10 @@ func (l *Leases) Take(g Grant, base, now time.Time) bool {
 	return true
 }
 
+// Reset takes grants of any term from now on: Raft terms may begin again in a new generation of the cluster. What was granted
+// stays until then.
+func (l *Leases) Reset() { l.term, l.number = 0, 0 }
+
 // Allow is what a tenant may spend here at now, of whose limits the static share is given. day is the tenant's, and used
 // what was used in it.
 func (l *Leases) Allow(who string, static, used spec.Allowance, day int64, now time.Time) spec.Allowance {

@@ -262,6 +262,7 @@ type Directive struct {
 	Locals        []*Gateway             `protobuf:"bytes,21,rep,name=locals,proto3" json:"locals,omitempty"`                             // the live instances of the child's zone, the child among them
 	Stage         *Stage                 `protobuf:"bytes,60,opt,name=stage,proto3" json:"stage,omitempty"`                               // absent: no spec is on trial
 	Grant         *Grant                 `protobuf:"bytes,70,opt,name=grant,proto3" json:"grant,omitempty"`                               // absent: this parent grants nothing
+	Generation    uint64                 `protobuf:"varint,80,opt,name=generation,proto3" json:"generation,omitempty"`                    // of the cluster's history, compared before index; 0: never restored, or an older release
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -385,6 +386,13 @@ func (x *Directive) GetGrant() *Grant {
 		return x.Grant
 	}
 	return nil
+}
+
+func (x *Directive) GetGeneration() uint64 {
+	if x != nil {
+		return x.Generation
+	}
+	return 0
 }
 
 // Stage is a trial of a spec.
@@ -618,10 +626,13 @@ func (x *Lease) GetDayMicros() uint64 {
 	return 0
 }
 
-// Held is a child's datagram: the spec of the directive of that order arrived, and need not be sent again.
+// Held is a child's datagram after each directive: the spec of the directive of that order arrived, and need not be sent
+// again. It also carries the position of the directive in force at the child.
 type Held struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Order         uint64                 `protobuf:"varint,1,opt,name=order,proto3" json:"order,omitempty"`
+	Generation    uint64                 `protobuf:"varint,2,opt,name=generation,proto3" json:"generation,omitempty"`
+	Index         uint64                 `protobuf:"varint,3,opt,name=index,proto3" json:"index,omitempty"` // 0: no directive is in force, or an older release
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -659,6 +670,20 @@ func (*Held) Descriptor() ([]byte, []int) {
 func (x *Held) GetOrder() uint64 {
 	if x != nil {
 		return x.Order
+	}
+	return 0
+}
+
+func (x *Held) GetGeneration() uint64 {
+	if x != nil {
+		return x.Generation
+	}
+	return 0
+}
+
+func (x *Held) GetIndex() uint64 {
+	if x != nil {
+		return x.Index
 	}
 	return 0
 }
@@ -995,7 +1020,7 @@ const file_uplink_proto_rawDesc = "" +
 	"\x03seq\x18\x02 \x01(\x04R\x03seq\x12\x1d\n" +
 	"\n" +
 	"gap_millis\x18\x03 \x01(\rR\tgapMillis\x12\x16\n" +
-	"\x06resync\x18\x04 \x01(\bR\x06resync\"\xe2\x03\n" +
+	"\x06resync\x18\x04 \x01(\bR\x06resync\"\x82\x04\n" +
 	"\tDirective\x12\x14\n" +
 	"\x05order\x18\x01 \x01(\x04R\x05order\x12\x14\n" +
 	"\x05index\x18\x02 \x01(\x04R\x05index\x12!\n" +
@@ -1012,7 +1037,10 @@ const file_uplink_proto_rawDesc = "" +
 	"prefixSeed\x123\n" +
 	"\x06locals\x18\x15 \x03(\v2\x1b.spillway.uplink.v1.GatewayR\x06locals\x12/\n" +
 	"\x05stage\x18< \x01(\v2\x19.spillway.uplink.v1.StageR\x05stage\x12/\n" +
-	"\x05grant\x18F \x01(\v2\x19.spillway.uplink.v1.GrantR\x05grant\"=\n" +
+	"\x05grant\x18F \x01(\v2\x19.spillway.uplink.v1.GrantR\x05grant\x12\x1e\n" +
+	"\n" +
+	"generation\x18P \x01(\x04R\n" +
+	"generation\"=\n" +
 	"\x05Stage\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x04R\x06number\x12\x1c\n" +
 	"\tcandidate\x18\x02 \x01(\bR\tcandidate\"\xa2\x01\n" +
@@ -1032,9 +1060,13 @@ const file_uplink_proto_rawDesc = "" +
 	"\n" +
 	"day_tokens\x18\x06 \x01(\x04R\tdayTokens\x12\x1d\n" +
 	"\n" +
-	"day_micros\x18\a \x01(\x04R\tdayMicros\"\x1c\n" +
+	"day_micros\x18\a \x01(\x04R\tdayMicros\"R\n" +
 	"\x04Held\x12\x14\n" +
-	"\x05order\x18\x01 \x01(\x04R\x05order\"[\n" +
+	"\x05order\x18\x01 \x01(\x04R\x05order\x12\x1e\n" +
+	"\n" +
+	"generation\x18\x02 \x01(\x04R\n" +
+	"generation\x12\x14\n" +
+	"\x05index\x18\x03 \x01(\x04R\x05index\"[\n" +
 	"\x05Drain\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x12&\n" +
 	"\x0funtil_unix_nano\x18\x02 \x01(\x03R\runtilUnixNano\x12\x16\n" +
