@@ -56,6 +56,9 @@ func (c *Certs) Expires() time.Time { return c.now.Load().cert.Leaf.NotAfter }
 
 // Reload reads the files now. On an error the certificate in use stays.
 func (c *Certs) Reload() error {
+	if c.files == (Files{}) { // see Internal
+		return nil
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.reload(stamps(c.files))
