@@ -8,6 +8,9 @@ import (
 
 // basis is what the gateway runs from, and how old that is.
 func (g *Gateway) basis() []admin.Basis {
+	if g.source != nil {
+		return []admin.Basis{g.sourceBasis()}
+	}
 	out := []admin.Basis{g.directiveBasis()}
 	if g.child == nil {
 		return out

@@ -2,6 +2,7 @@ package regional
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -38,16 +39,20 @@ type Config struct {
 	Trusted origin.Trusted
 	// ProxyHeaders: connections of trusted proxies begin with a PROXY header.
 	ProxyHeaders bool
-	// PeerListen takes spilled requests from other regions' gateways, "host:port".
+	// PeerListen takes spilled requests from other regions' gateways, "host:port". It is not opened with a SpecFile: there
+	// are no other regions.
 	PeerListen string
 	// PeerAdvertise is the address under which other regions reach PeerListen. Empty: the bound address.
 	PeerAdvertise string
 	// UplinkListen is the UDP address for the region's locals, "host:port".
 	UplinkListen string
-	// Globals are the uplink addresses of all global nodes. Empty: the gateway stands alone, on Spec.
+	// Globals are the uplink addresses of all global nodes. Empty: the gateway has no global tier, and serves by SpecFile
+	// or Spec.
 	Globals []string
 	// Spec is in force until a directive brings another. Nil: not ready until then.
 	Spec *spec.Spec
+	// SpecFile is read and watched by a gateway without Globals, instead of Spec.
+	SpecFile string
 	// Atlas says where clients are. Nil: demand is reported without cells.
 	Atlas *geo.Live
 	// MeasuredFor is how long the round trip of a client's network is remembered after it was last measured. Zero
@@ -81,6 +86,13 @@ type Config struct {
 	AdminSocket, AdminListen, MetricsListen string
 	// AdminGrants are what callers of AdminListen may do.
 	AdminGrants []admin.Grant
+	// AdminCerts are shown at AdminListen. Nil: Certs.
+	AdminCerts *identity.Certs
+	// Queue and Autoscaling answer operators for a local instance in the same process. Nil: the gateway does not answer.
+	Queue       func(context.Context) (*admin.QueueAnswer, error)
+	Autoscaling func(ctx context.Context, model string) (*admin.AutoscalingAnswer, error)
+	// MoreMetrics are shown with the gateway's own, where a local instance is in the same process. Nil: there are none.
+	MoreMetrics prometheus.Gatherer
 	// Network stands in for the system's where nodes run inside one process; nil: the system's.
 	Network network.Network
 	// Version is what status calls this build.
@@ -106,6 +118,8 @@ func (c *Config) check() error {
 		return errors.New("the gateway needs certificates: set tls, or run `spillway certs dev`")
 	case c.Name == "" || c.Region == "":
 		return errors.New("the gateway needs a name and a region: set name and region")
+	case c.SpecFile != "" && len(c.Globals) > 0:
+		return errors.New("spec and globals exclude each other: with a global tier the spec comes from there")
 	case (c.HTTPCert == "") != (c.HTTPKey == ""):
 		return errors.New("TLS at the front door needs both http.tls_cert and http.tls_key")
 	}

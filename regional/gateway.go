@@ -1,6 +1,7 @@
 package regional
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +12,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/spillway-lb/spillway/geo"
 	"github.com/spillway-lb/spillway/internal/admin"
@@ -55,6 +58,7 @@ type Gateway struct {
 	stopped  atomic.Bool
 	stale    chan struct{} // asks for a new view
 	tickets  *followed
+	source   *specSource // nil with a global tier
 	outcomes outcomes
 	clients  clients
 	tunnels  relay.Tunnels
@@ -104,7 +108,7 @@ func New(cfg Config) (*Gateway, error) {
 	g.restoreDays()
 	g.view.Store(&zone.View{})
 	g.tokens = bearer.New(bearer.Config{Dir: cfg.Dir, Log: g.log, Count: func(outcome string) { g.metrics.tokenJudged(outcome) }})
-	if err := g.restore(now); err != nil {
+	if err := g.firstState(now); err != nil {
 		return nil, err
 	}
 	if err := g.open(); err != nil {
@@ -144,8 +148,10 @@ func (g *Gateway) open() (err error) {
 		g.meter.proxies = g.cfg.Trusted
 	}
 	g.meter.attach(g.front)
-	if g.peer, err = openPeer(&g.cfg, http.HandlerFunc(g.servePeer), g.log); err != nil {
-		return err
+	if g.source == nil {
+		if g.peer, err = openPeer(&g.cfg, http.HandlerFunc(g.servePeer), g.log); err != nil {
+			return err
+		}
 	}
 	if g.parent, err = uplink.NewParent(uplink.ParentConfig{
 		Network: g.cfg.Network, Listen: g.cfg.UplinkListen, Certs: g.cfg.Certs, ChildRole: identity.RoleLocal, Scope: g.isLocal,
@@ -167,9 +173,16 @@ func (g *Gateway) open() (err error) {
 	}
 	g.admin, err = admin.New(admin.Config{
 		Socket: g.cfg.AdminSocket, Listen: g.cfg.AdminListen, Metrics: g.cfg.MetricsListen, Grants: g.cfg.AdminGrants,
-		Certs: g.cfg.Certs, Backend: g.backend(), Gatherer: g.cfg.Registry, Log: g.log,
+		Certs: cmp.Or(g.cfg.AdminCerts, g.cfg.Certs), Backend: g.backend(), Gatherer: g.gatherer(), Log: g.log,
 	})
 	return err
+}
+
+func (g *Gateway) gatherer() prometheus.Gatherer {
+	if g.cfg.MoreMetrics == nil {
+		return g.cfg.Registry
+	}
+	return prometheus.Gatherers{g.cfg.Registry, g.cfg.MoreMetrics}
 }
 
 // transport goes to nodes that the rule allows.
@@ -202,6 +215,9 @@ func isGateway(id identity.ID) error {
 
 // endpoint is where other regions forward to.
 func (g *Gateway) endpoint() string {
+	if g.peer == nil {
+		return ""
+	}
 	if g.cfg.PeerAdvertise != "" {
 		return g.cfg.PeerAdvertise
 	}
@@ -211,8 +227,13 @@ func (g *Gateway) endpoint() string {
 // HTTPAddr is the front door's address.
 func (g *Gateway) HTTPAddr() net.Addr { return g.front.addr() }
 
-// PeerAddr is where other regions' gateways connect.
-func (g *Gateway) PeerAddr() net.Addr { return g.peer.addr() }
+// PeerAddr is where other regions' gateways connect, nil without other regions.
+func (g *Gateway) PeerAddr() net.Addr {
+	if g.peer == nil {
+		return nil
+	}
+	return g.peer.addr()
+}
 
 // UplinkAddr is where locals connect.
 func (g *Gateway) UplinkAddr() net.Addr { return g.parent.Addr() }
@@ -241,7 +262,12 @@ func (g *Gateway) Start(ctx context.Context) error {
 		g.done.Go(func() { g.cfg.Atlas.Watch(ctx, geo.WatchEvery, g.log) })
 	}
 	g.done.Go(g.front.serve)
-	g.done.Go(g.peer.serve)
+	if g.peer != nil {
+		g.done.Go(g.peer.serve)
+	}
+	if g.source != nil {
+		g.done.Go(func() { g.watchSource(ctx) })
+	}
 	if err := g.parent.Start(ctx); err != nil {
 		return err
 	}
@@ -253,9 +279,9 @@ func (g *Gateway) Start(ctx context.Context) error {
 	return g.admin.Start(ctx)
 }
 
-// Reload reads certificates and geo databases again. A bad file never replaces a good one.
+// Reload reads certificates, geo databases and the spec file again. A bad file never replaces a good one.
 func (g *Gateway) Reload() error {
-	err := errors.Join(g.cfg.Certs.Reload(), g.front.open.reload())
+	err := errors.Join(g.cfg.Certs.Reload(), g.front.open.reload(), g.reloadSource(time.Now()))
 	if g.cfg.Atlas != nil {
 		err = errors.Join(err, g.cfg.Atlas.Reload())
 	}

@@ -95,6 +95,13 @@ func (g *Gateway) watch(ctx context.Context) {
 
 // rebuild makes the view that requests choose from.
 func (g *Gateway) rebuild(now time.Time) {
+	g.rebuildView(now)
+	if g.source != nil {
+		g.completeSpec(now)
+	}
+}
+
+func (g *Gateway) rebuildView(now time.Time) {
 	st := g.state.Load()
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -18,6 +18,8 @@ type state struct {
 	kept      bool         // it is from the disk: nobody knows how old its peers' words are
 	// prefixSeed is what sketches of prefixes are compared by; 0: they are not.
 	prefixSeed uint64
+	// keyless is the tenant of every caller where the spec takes no keys and there is no global tier; nil: callers need a key.
+	keyless *spec.Tenant
 
 	peers  []peerBasis
 	spoken map[string]bool // endpoints of the peers' gateways that the global tier hears from

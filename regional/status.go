@@ -43,7 +43,7 @@ func (g *Gateway) answer(ctx context.Context, kind string, payload []byte) ([]by
 
 // backend is what operators can do at this node.
 func (g *Gateway) backend() admin.Backend {
-	return admin.Backend{
+	b := admin.Backend{
 		Status: func(ctx context.Context) (*admin.Status, error) { return g.status(ctx), nil },
 		Explain: func(ctx context.Context, q admin.ExplainQuery) (*admin.ExplainAnswer, error) {
 			records, err := g.explain(ctx, q)
@@ -62,6 +62,7 @@ func (g *Gateway) backend() admin.Backend {
 		Uplinks: func(context.Context) (*admin.UplinksAnswer, error) {
 			return uplink.Page(g.cfg.Region+"/"+g.cfg.Name, g.parent, g.child), nil
 		},
+		Queue: g.cfg.Queue, Autoscaling: g.cfg.Autoscaling,
 		Basis: g.basis,
 		Ready: func() error {
 			if g.stopping.Load() {
@@ -73,16 +74,21 @@ func (g *Gateway) backend() admin.Backend {
 			return nil
 		},
 	}
+	if g.source != nil {
+		g.source.backend(g, &b)
+	}
+	return b
 }
 
 // status is the node's own view.
 func (g *Gateway) status(ctx context.Context) *admin.Status {
 	s := &admin.Status{Node: g.cfg.Name, Role: "regional", Version: g.cfg.Version, StartedAt: g.started, Basis: g.basis(), Regions: []admin.RegionStatus{g.regionStatus(ctx)}}
+	if g.source != nil {
+		s.SpecFile = g.source.status()
+	}
 	if st := g.state.Load(); st != nil {
 		s.SpecVersion, s.PlanEpoch = st.directive.SpecVersion, st.directive.PlanEpoch
-		for _, d := range st.directive.Drains {
-			s.Drains = append(s.Drains, admin.Drain{Path: d.Path, Until: d.Until, Reason: d.Reason})
-		}
+		s.Drains = g.drainsInForce(st)
 		for _, p := range g.view.Load().Peers {
 			s.Regions = append(s.Regions, peerStatus(&p))
 		}

@@ -32,7 +32,9 @@ func (g *Gateway) Stop(ctx context.Context) error {
 	var frontErr, peerErr, tunnelErr error
 	var both sync.WaitGroup
 	both.Go(func() { frontErr = g.front.stop(ctx) })
-	both.Go(func() { peerErr = g.peer.stop(ctx) })
+	if g.peer != nil {
+		both.Go(func() { peerErr = g.peer.stop(ctx) })
+	}
 	both.Go(func() { tunnelErr = g.tunnels.Stop(ctx, errEnding) })
 	both.Wait()
 	if g.cancel != nil {

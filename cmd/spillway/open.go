@@ -107,7 +107,7 @@ func openRegional(c *config.Regional, log *slog.Logger) (fleet.Role, error) {
 		UsageDir:   c.Usage.Dir,
 		HTTPListen: c.HTTP.Listen, HTTPCert: c.HTTP.TLSCert, HTTPKey: c.HTTP.TLSKey, NoHTTP3: !c.HTTP.HTTP3,
 		Trusted: c.HTTP.Trusted(), ProxyHeaders: c.HTTP.ProxyProtocol,
-		PeerListen: c.Peer.Listen, PeerAdvertise: c.Peer.Advertise, UplinkListen: c.Uplink.Listen, Globals: c.Globals,
+		PeerListen: c.Peer.Listen, PeerAdvertise: c.Peer.Advertise, UplinkListen: c.Uplink.Listen, Globals: c.Globals, SpecFile: c.Spec,
 		AdminSocket: c.Admin.Socket, AdminListen: c.Admin.Listen, MetricsListen: c.Metrics.Listen, AdminGrants: grants(c.Admin),
 		MaxStreams: c.Limits.MaxStreams, MaxConnections: c.Limits.MaxConnections,
 		IdleTimeout: c.Limits.IdleTimeout, MaxHeaderBytes: c.Limits.MaxHeaderBytes, ClientStreams: c.Limits.ClientStreams,
@@ -117,17 +117,33 @@ func openRegional(c *config.Regional, log *slog.Logger) (fleet.Role, error) {
 }
 
 func openLocal(c *config.Local, log *slog.Logger) (fleet.Role, error) {
-	certs, err := openCerts(c.TLS, log)
+	front, err := needsGateway(c)
 	if err != nil {
 		return nil, err
 	}
-	return local.New(local.Config{
+	if front {
+		return openZoneWithGateway(c, log)
+	}
+	l, err := localConfig(c, log)
+	if err != nil {
+		return nil, err
+	}
+	return local.New(l)
+}
+
+// localConfig turns a config file into what a local instance takes.
+func localConfig(c *config.Local, log *slog.Logger) (local.Config, error) {
+	certs, err := openCerts(c.TLS, log)
+	if err != nil {
+		return local.Config{}, err
+	}
+	return local.Config{
 		Name: c.Name, Region: c.Region, Zone: c.Zone, Dir: c.Dir, Certs: certs, Log: log, Version: version,
 		Listen: c.HTTP.Listen, Advertise: c.HTTP.Advertise, Plain: c.HTTP.Plain, Gateways: c.Gateways,
 		Workers: c.Workers, WorkersFile: c.WorkersFile, SpecFile: c.Spec, Discover: c.Discover, Registration: c.Registration,
 		ScrapeInterval: c.ScrapeInterval, Policy: c.Policy, PrefixIndex: int(c.PrefixIndex), ResumeTexts: c.ResumeTexts,
 		AdminSocket: socketOf(c), AdminListen: c.Admin.Listen, MetricsListen: c.Metrics.Listen, AdminGrants: grants(c.Admin),
-	})
+	}, nil
 }
 
 // socketOf is where operators' commands find a local instance: as its config says or, without a dir, among this user's

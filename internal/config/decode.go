@@ -121,7 +121,7 @@ func (c *Global) rebase(base string) {
 }
 
 func (c *Regional) rebase(base string) {
-	rebase(base, &c.Dir, &c.HTTP.TLSCert, &c.HTTP.TLSKey)
+	rebase(base, &c.Dir, &c.HTTP.TLSCert, &c.HTTP.TLSKey, &c.Spec)
 	c.TLS.rebase(base)
 	c.Geo.rebase(base)
 	c.Admin.rebase(base, c.Dir)

@@ -59,8 +59,12 @@ type Regional struct {
 	Peer Peer `yaml:"peer"`
 	// Uplink is where the region's locals report their capacity.
 	Uplink Listener `yaml:"uplink"`
-	// Globals are the uplink addresses of every global node, host:port.
+	// Globals are the uplink addresses of every global node, host:port. Empty with spec: there is no global tier.
 	Globals []string `yaml:"globals"`
+	// Spec is a spec file for a region without a global tier, instead of globals. It is read again when it changes. The
+	// keys zone, services and regions may be left out, and so may models that need no settings. Drains are asked for at
+	// this gateway and kept in dir; where a region has several gateways, give all the same file and drain at each.
+	Spec string `yaml:"spec"`
 	// Usage is where the gateway keeps the record of what tenants used.
 	Usage Usage `yaml:"usage"`
 	// Admin is where operators ask and change things.
@@ -111,8 +115,9 @@ type Local struct {
 	// event, or goes on in another zone where a gateway had sent it.
 	DrainTimeout time.Duration `yaml:"drain_timeout" default:"30s"`
 	// Spec is a spec file for a zone that stands alone (http.plain and no gateways), watched while the process runs: models,
-	// aliases, pools, routing and the tenant "default", who is everybody there. What concerns DNS and regions may be left
-	// out. A zone behind gateways gets its spec from them.
+	// aliases, pools, routing, tenants and issuers. What concerns DNS and regions may be left out. Where it has keys or
+	// issuers a request without one is answered 401, and limits hold as at a gateway; without them every caller is the tenant
+	// "default". A zone behind gateways gets its spec from them.
 	Spec string `yaml:"spec"`
 	// ScrapeInterval is how often each worker's metrics are read.
 	ScrapeInterval time.Duration `yaml:"scrape_interval" default:"1s"`

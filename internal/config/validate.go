@@ -93,10 +93,17 @@ func (c *Regional) validate() []Problem {
 	k.tls(&c.TLS)
 	k.listen("http.listen", c.HTTP.Listen, "tcp", true)
 	k.front(&c.HTTP, &c.Limits)
-	k.listen("peer.listen", c.Peer.Listen, "tcp", true)
-	k.reach("peer.advertise", c.Peer.Advertise, c.Peer.Listen, true)
+	if c.Spec == "" {
+		k.listen("peer.listen", c.Peer.Listen, "tcp", true)
+		k.reach("peer.advertise", c.Peer.Advertise, c.Peer.Listen, true)
+	}
 	k.listen("uplink.listen", c.Uplink.Listen, "udp", true)
-	k.dials("globals", c.Globals, "write the uplink address of every global node: globals: [g1.example:7401]")
+	switch {
+	case c.Spec == "":
+		k.dials("globals", c.Globals, "write the uplink address of every global node: globals: [g1.example:7401]; or, without a global tier, spec: FILE")
+	case len(c.Globals) > 0:
+		k.bad("$.spec", "spec is for a gateway without a global tier, and globals names one", "take spec out and use `spillway apply`, or take globals out")
+	}
 	k.observe(&c.Admin, &c.Metrics)
 	if c.Limits.MaxStreams < 1 {
 		k.bad("$.limits.max_streams", fmt.Sprintf("max_streams %d is not positive", c.Limits.MaxStreams), "write how many requests may be open at one time, such as 10000")

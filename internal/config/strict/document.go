@@ -81,6 +81,16 @@ func (d *Document) Text(key string) (string, bool) {
 	return "", false
 }
 
+// Has reports whether the text has a key at its top.
+func (d *Document) Has(key string) bool {
+	for _, kv := range pairs(d.root) {
+		if keyText(kv.Key) == key {
+			return true
+		}
+	}
+	return false
+}
+
 // Report adds a judge's problems, except those that only echo what could not be read.
 func (d *Document) Report(problems []Problem) {
 	unread := make([]string, len(d.mistakes))
