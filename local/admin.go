@@ -4,17 +4,32 @@ import (
 	"context"
 	"errors"
 	"net"
+	"time"
 
 	"github.com/spillway-lb/spillway/internal/admin"
 	"github.com/spillway-lb/spillway/internal/uplink"
 )
+
+// Backend is what operators can do at this instance.
+func (a *Agent) Backend() admin.Backend {
+	b := admin.Backend{
+		Status: a.adminStatus, Explain: a.adminExplain, Queue: a.adminQueue, Uplinks: a.adminUplinks, Autoscaling: a.adminAutoscaling,
+		Ready: a.ready, Basis: a.basis,
+	}
+	if len(a.cfg.Gateways) == 0 {
+		b.Spec, b.SpecNow, b.Apply = a.specAnswer, a.specAnswer, a.refuseApply
+		b.Drains = func(context.Context) (*admin.DrainAnswer, error) { return a.drainAnswer(time.Now()), nil }
+		b.DrainsNow, b.Drain, b.Undrain = b.Drains, a.drain, a.undrain
+	}
+	return b
+}
 
 // newAdmin opens the admin interface: status, explain, metrics and readiness of this instance.
 func (a *Agent) newAdmin() (*admin.Server, error) {
 	return admin.New(admin.Config{
 		Socket: a.cfg.AdminSocket, Listen: a.cfg.AdminListen, Metrics: a.cfg.MetricsListen, Grants: a.cfg.AdminGrants,
 		Certs: a.cfg.Certs, Gatherer: a.cfg.Registry, Log: a.log,
-		Backend: admin.Backend{Status: a.adminStatus, Explain: a.adminExplain, Queue: a.adminQueue, Uplinks: a.adminUplinks, Autoscaling: a.adminAutoscaling, Ready: a.ready, Basis: a.basis},
+		Backend: a.Backend(),
 	})
 }
 
@@ -30,14 +45,18 @@ func (a *Agent) MetricsAddr() net.Addr {
 func (a *Agent) adminStatus(context.Context) (*admin.Status, error) {
 	o := a.policy.Load()
 	zone := a.Status()
-	return &admin.Status{
+	s := &admin.Status{
 		Node: a.cfg.Name, Role: "local", Version: a.cfg.Version, StartedAt: a.started, SpecVersion: o.specVersion, PlanEpoch: o.planEpoch,
 		SpecFile: a.specStatus(), Basis: a.basis(),
 		Regions: []admin.RegionStatus{{
 			Name: a.cfg.Region, State: admin.StateFresh, Draining: zone.Draining, SpecVersion: o.specVersion,
 			Gateways: []admin.GatewayStatus{}, Models: zone.Models, Zones: []admin.ZoneStatus{zone},
 		}},
-	}, nil
+	}
+	if a.specs.drains != nil {
+		s.Drains = a.specs.drains.List(time.Now())
+	}
+	return s, nil
 }
 
 // adminUplinks are the sessions with the region's gateways.

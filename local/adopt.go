@@ -47,7 +47,8 @@ func (a *Agent) take(d *uplink.Directive, now *orders) error {
 	s := now.spec
 	if len(d.Spec) > 0 && (d.SpecVersion != now.specVersion || !bytes.Equal(d.Spec, now.text)) {
 		var err error
-		if s, err = spec.Decode(fmt.Sprintf("spec version %d", d.SpecVersion), d.Spec); err != nil {
+		// What only the global tier needs may be missing: a gateway without one sends the spec of its own file.
+		if s, err = spec.DecodeAlone(fmt.Sprintf("spec version %d", d.SpecVersion), d.Spec); err != nil {
 			return err
 		}
 	}
@@ -60,8 +61,10 @@ func (a *Agent) take(d *uplink.Directive, now *orders) error {
 
 // recall puts the directive of the last life in force, so that a restart without gateways serves as before.
 func (a *Agent) recall() {
-	if a.specs.path != "" { // the file says what holds, not a gateway of another life
-		a.floor.obey(a.policy.Load(), time.Now())
+	if a.specs.file.Path() != "" { // the file and the drains of this zone hold, not a gateway of an earlier run
+		a.specs.mu.Lock()
+		defer a.specs.mu.Unlock()
+		a.applySpec(nil, a.policy.Load().specVersion)
 		return
 	}
 	d, err := uplink.Keep{Dir: a.cfg.Dir}.Load()

@@ -131,7 +131,7 @@ func (a *Agent) open() error {
 			return err
 		}
 	}
-	if a.uplink != nil {
+	if a.uplink != nil && !a.cfg.InternalCerts { // a session inside the process is the gateway's to count
 		a.cfg.Registry.MustRegister(uplink.Meters(nil, a.uplink))
 	}
 	if a.cfg.AdminSocket+a.cfg.AdminListen+a.cfg.MetricsListen != "" {
@@ -168,7 +168,7 @@ func (a *Agent) Start(ctx context.Context) error {
 	a.wg.Go(a.pump)
 	a.wg.Go(a.warden)
 	a.wg.Go(a.patrol)
-	if a.specs.path != "" {
+	if len(a.cfg.Gateways) == 0 {
 		a.wg.Go(a.watchSpec)
 	}
 	if a.uplink != nil {

@@ -41,6 +41,10 @@ type Config struct {
 	Plain bool
 	// Certs are this instance's; needed unless Plain and without Gateways.
 	Certs *identity.Certs
+	// InternalCerts says that Certs were made for one process that holds the gateway too: workers that register are not
+	// shown them but RegistrationCerts, or no TLS where those are nil.
+	InternalCerts     bool
+	RegistrationCerts *identity.Certs
 	// Gateways are the uplink addresses of every gateway of the region.
 	Gateways []string
 	// Workers are the static ones, WorkersFile a watched file of more.

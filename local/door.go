@@ -54,8 +54,12 @@ func (a *Agent) openDoor() (*door, error) {
 		ConnState: relay.NewCrowd(maxRegistering).Track,
 		ErrorLog:  slog.NewLogLogger(a.log.Handler(), slog.LevelDebug),
 	}
-	if a.cfg.Certs != nil {
-		d.listener = tls.NewListener(l, a.cfg.Certs.Open())
+	certs := a.cfg.Certs
+	if a.cfg.InternalCerts {
+		certs = a.cfg.RegistrationCerts
+	}
+	if certs != nil {
+		d.listener = tls.NewListener(l, certs.Open())
 	}
 	return d, nil
 }

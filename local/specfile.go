@@ -1,98 +1,109 @@
 package local
 
 import (
-	"bytes"
+	"context"
 	"errors"
-	"fmt"
-	"io"
-	"os"
+	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/spillway-lb/spillway/internal/admin"
-	"github.com/spillway-lb/spillway/internal/config/strict"
+	"github.com/spillway-lb/spillway/internal/drainfile"
 	"github.com/spillway-lb/spillway/internal/spec"
+	"github.com/spillway-lb/spillway/internal/specfile"
 	"github.com/spillway-lb/spillway/internal/telemetry"
 	"github.com/spillway-lb/spillway/internal/uplink"
 )
 
-// specPoll is how often the spec file of a zone that stands alone is looked at.
-const specPoll = time.Second
+// drainsName is the file of the drains in the dir of a zone that stands alone.
+const drainsName = "drains.json"
 
-// specFile is the spec of a zone that stands alone, as its file was last read.
+// errNeedsGateway refuses a spec that this tier alone would not enforce.
+var errNeedsGateway = errors.New("the spec has keys, issuers, limits, budgets or residency now, which this process does not enforce: restart it, then they are in force")
+
+// specFile is the spec of a zone that stands alone, and the drains that operators ask for there.
 type specFile struct {
-	mu   sync.Mutex
-	path string    // empty: there is none
-	text []byte    // of the last good file
-	at   time.Time // when that was written
-	bad  string    // the last refusal, so that it is logged once
-}
-
-// read returns the spec when the file has changed, nil when it has not.
-func (s *specFile) read() (*spec.Spec, error) {
-	f, err := os.Open(s.path)
-	if err != nil {
-		return nil, fmt.Errorf("reading the spec: %w", err)
-	}
-	defer func() { _ = f.Close() }()
-	text, err := io.ReadAll(io.LimitReader(f, strict.MaxText+1))
-	if err != nil {
-		return nil, fmt.Errorf("reading the spec: %w", err)
-	}
-	if bytes.Equal(text, s.text) {
-		return nil, nil
-	}
-	out, err := spec.DecodeAlone(s.path, text)
-	if err != nil {
-		return nil, err
-	}
-	s.text = text
-	if info, err := f.Stat(); err == nil {
-		s.at = info.ModTime()
-	}
-	return out, nil
+	mu     sync.Mutex
+	file   specfile.File
+	drains *drainfile.Store // nil behind gateways
+	count  int              // drains in force by applySpec
+	bad    string           // the last refusal, so that it is logged once
 }
 
 // firstSpec reads the file for the first time: a mistake in it keeps the instance from starting.
-func (a *Agent) firstSpec() error {
-	a.specs.path = a.cfg.SpecFile
-	if a.specs.path == "" {
+func (a *Agent) firstSpec() (err error) {
+	if len(a.cfg.Gateways) == 0 {
+		path := ""
+		if a.cfg.Dir != "" {
+			path = filepath.Join(a.cfg.Dir, drainsName)
+		}
+		if a.specs.drains, err = drainfile.Open(path); err != nil {
+			return err
+		}
+	}
+	a.specs.file = specfile.New(a.cfg.SpecFile)
+	if a.cfg.SpecFile == "" {
 		return nil
 	}
 	if len(a.cfg.Gateways) > 0 || !a.cfg.Plain {
 		return errors.New("a spec file is for a zone that stands alone: gateways send theirs")
 	}
-	s, err := a.specs.read()
-	if s != nil {
-		a.cfg.Spec = s
+	v, err := a.specs.file.Read()
+	if err != nil {
+		return err
 	}
-	return err
+	if v == nil { // an empty file is as none
+		return nil
+	}
+	if v.Spec.LimitsCallers() {
+		return errNeedsGateway
+	}
+	a.specs.file.Accept(v)
+	a.cfg.Spec = v.Spec
+	return nil
 }
 
 // reloadSpec puts a changed file in force. A mistake leaves the last good one there.
 func (a *Agent) reloadSpec() error {
 	a.specs.mu.Lock()
 	defer a.specs.mu.Unlock()
-	if a.specs.path == "" {
+	if a.specs.file.Path() == "" {
 		return nil
 	}
-	s, err := a.specs.read()
+	v, err := a.specs.file.Read()
 	if err != nil {
 		return err
 	}
+	if v != nil && v.Spec.LimitsCallers() {
+		return errNeedsGateway
+	}
 	a.specs.bad = ""
-	if s == nil {
+	if v == nil {
 		return nil
 	}
+	a.specs.file.Accept(v)
+	version := a.applySpec(v.Spec, a.policy.Load().specVersion+1)
+	a.log.Info("spec adopted", "file", a.specs.file.Path(), "spec_version", version)
+	return nil
+}
+
+// applySpec puts a spec in force with the drains of this moment; a nil spec leaves the one in force. The caller holds the
+// lock of specs.
+func (a *Agent) applySpec(s *spec.Spec, version uint64) uint64 {
+	now := time.Now()
 	a.adopt.Lock()
 	defer a.adopt.Unlock()
-	now := a.policy.Load()
-	o := makeOrders(a.cfg, &uplink.Directive{SpecVersion: now.specVersion + 1}, s)
+	if s == nil {
+		s = a.policy.Load().spec
+	}
+	o := makeOrders(a.cfg, &uplink.Directive{SpecVersion: version, Drains: a.specs.drains.Directive(now)}, s)
+	a.specs.count = len(o.drains)
 	a.policy.Store(o)
-	a.floor.obey(o, time.Now())
+	a.floor.obey(o, now)
 	a.wake()
-	a.log.Info("spec adopted", "file", a.specs.path, "spec_version", o.specVersion)
-	return nil
+	return o.specVersion
 }
 
 // specStatus is what a zone that stands alone goes by; nil for one that hears from gateways.
@@ -102,12 +113,12 @@ func (a *Agent) specStatus() *admin.SpecFile {
 	}
 	a.specs.mu.Lock()
 	defer a.specs.mu.Unlock()
-	return &admin.SpecFile{Path: a.specs.path, ChangedAt: a.specs.at}
+	return &admin.SpecFile{Path: a.specs.file.Path(), ChangedAt: a.specs.file.ChangedAt()}
 }
 
 // watchSpec looks at the file until the agent stops, and logs each different refusal once.
 func (a *Agent) watchSpec() {
-	t := time.NewTicker(specPoll)
+	t := time.NewTicker(specfile.PollInterval)
 	defer t.Stop()
 	for {
 		select {
@@ -115,12 +126,98 @@ func (a *Agent) watchSpec() {
 			return
 		case <-t.C:
 		}
-		err := a.reloadSpec()
-		a.specs.mu.Lock()
-		if err != nil && err.Error() != a.specs.bad {
-			a.specs.bad = err.Error()
-			a.log.Warn("spec refused, the last good one stays in force", "file", a.specs.path, telemetry.Err(err))
-		}
-		a.specs.mu.Unlock()
+		a.pollSpec(time.Now())
 	}
+}
+
+// pollSpec reads the file again, and ends drains at their time.
+func (a *Agent) pollSpec(now time.Time) {
+	err := a.reloadSpec()
+	a.specs.mu.Lock()
+	defer a.specs.mu.Unlock()
+	if err != nil && err.Error() != a.specs.bad {
+		a.specs.bad = err.Error()
+		a.log.Warn("spec refused, the last good one stays in force", "file", a.specs.file.Path(), telemetry.Err(err))
+	}
+	if len(a.specs.drains.Directive(now)) != a.specs.count { // one has ended, or is kept from an earlier run
+		a.applySpec(nil, a.policy.Load().specVersion)
+	}
+}
+
+// specAnswer is the spec in force, as the file holds it.
+func (a *Agent) specAnswer(context.Context) (*admin.SpecAnswer, error) {
+	a.specs.mu.Lock()
+	defer a.specs.mu.Unlock()
+	o, text := a.policy.Load(), a.specs.file.Text()
+	if text == nil {
+		text = spec.Encode(o.spec)
+	}
+	return &admin.SpecAnswer{Version: o.specVersion, Text: string(text)}, nil
+}
+
+// refuseApply says where the spec of a zone that stands alone comes from.
+func (a *Agent) refuseApply(context.Context, admin.ApplyRequest, string) (*admin.ApplyAnswer, error) {
+	if path := a.specs.file.Path(); path != "" {
+		return nil, admin.BadRequest("nothing is applied: this zone has no global tier, its spec is the file "+path,
+			"check the new spec with `spillway config check FILE` and write it to that file: it is in force a second later")
+	}
+	return nil, admin.BadRequest("nothing is applied: this zone has no global tier and no spec file", "set spec: FILE in the config of this zone and restart it")
+}
+
+func (a *Agent) drainAnswer(now time.Time) *admin.DrainAnswer {
+	out := &admin.DrainAnswer{Drains: a.specs.drains.List(now)}
+	if !a.specs.drains.Persistent() && len(out.Drains) > 0 {
+		out.Note = "dir is not set: drains end when this process ends"
+	}
+	return out
+}
+
+// drain sends nothing new to a worker of this zone.
+func (a *Agent) drain(_ context.Context, r admin.DrainRequest, actor string) (*admin.DrainAnswer, error) {
+	region, zone, worker, err := spec.ParseDrain(r.Path)
+	own := a.cfg.Region + "/" + a.cfg.Zone
+	switch {
+	case err != nil:
+		return nil, admin.BadRequest(err.Error(), "")
+	case r.ForMS < 0:
+		return nil, admin.BadRequest("a drain cannot last a negative time", "leave the time out to drain until undrained")
+	case region != a.cfg.Region || zone != "" && zone != a.cfg.Zone:
+		return nil, admin.BadRequest(r.Path+" is not part of this zone, which is "+own, "name a worker: "+own+"/WORKER")
+	case worker == "":
+		return nil, admin.BadRequest(r.Path+" cannot be drained: this zone has no gateway that would send its requests elsewhere",
+			"stop this process instead, or drain a worker: "+own+"/WORKER")
+	}
+	if names := a.floor.workerNames(); !slices.Contains(names, worker) {
+		return nil, admin.BadRequest("zone "+own+" has no worker \""+worker+"\"", "its workers are "+strings.Join(names, ", "))
+	}
+	now := time.Now()
+	d := admin.Drain{Path: r.Path, Reason: r.Reason, Actor: actor, At: now}
+	if r.ForMS > 0 {
+		d.Until = now.Add(time.Duration(r.ForMS) * time.Millisecond)
+	}
+	a.specs.mu.Lock()
+	defer a.specs.mu.Unlock()
+	if err := a.specs.drains.Put(d, now); err != nil {
+		return nil, admin.Unavailable("nothing is drained: "+err.Error(), "")
+	}
+	a.applySpec(nil, a.policy.Load().specVersion)
+	a.log.Info("drained", "path", d.Path, "for", time.Duration(r.ForMS)*time.Millisecond, "reason", d.Reason, "actor", actor)
+	return a.drainAnswer(now), nil
+}
+
+// undrain lets a worker take requests again.
+func (a *Agent) undrain(_ context.Context, path, reason, actor string) (*admin.DrainAnswer, error) {
+	now := time.Now()
+	a.specs.mu.Lock()
+	defer a.specs.mu.Unlock()
+	found, err := a.specs.drains.Delete(path, now)
+	switch {
+	case err != nil:
+		return nil, admin.Unavailable("nothing is undrained: "+err.Error(), "")
+	case !found:
+		return nil, admin.BadRequest("nothing is drained at "+path, "`spillway get drains` lists the drains")
+	}
+	a.applySpec(nil, a.policy.Load().specVersion)
+	a.log.Info("undrained", "path", path, "reason", reason, "actor", actor)
+	return a.drainAnswer(now), nil
 }

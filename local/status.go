@@ -1,6 +1,7 @@
 package local
 
 import (
+	"maps"
 	"net/url"
 	"slices"
 	"strings"
@@ -51,6 +52,13 @@ func modelStatus(m *capacity.Model) admin.ModelStatus {
 		WaitSeconds: wait.Seconds(), Headroom: m.Headroom[spec.Standard],
 		Warm: m.Warm, Cold: m.Cold,
 	}
+}
+
+// workerNames lists the workers of the zone, sorted.
+func (f *floor) workerNames() []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Sorted(maps.Keys(f.workers))
 }
 
 func (f *floor) workerStatus(now time.Time) []admin.WorkerStatus {

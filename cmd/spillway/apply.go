@@ -11,7 +11,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/spillway-lb/spillway/internal/admin"
-	"github.com/spillway-lb/spillway/internal/spec"
 )
 
 func applyCommand() *cobra.Command {
@@ -49,7 +48,7 @@ time in which a region on trial is not heard does not count.`,
 			if err != nil {
 				return err
 			}
-			if _, err := spec.Decode(file, text); err != nil {
+			if _, _, err := readSpec(file, text); err != nil {
 				fmt.Fprintln(cmd.ErrOrStderr(), err)
 				fmt.Fprintln(cmd.ErrOrStderr(), "spillway: nothing was applied")
 				return errQuiet

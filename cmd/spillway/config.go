@@ -2,8 +2,6 @@ package main
 
 import (
 	"bufio"
-	"crypto/rand"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"os"
@@ -13,6 +11,7 @@ import (
 
 	"github.com/spillway-lb/spillway/chaos/fleet"
 	"github.com/spillway-lb/spillway/internal/config"
+	"github.com/spillway-lb/spillway/internal/config/strict"
 	"github.com/spillway-lb/spillway/internal/spec"
 )
 
@@ -93,8 +92,30 @@ func checkFile(name string) (string, error) {
 		_, err := config.LoadFile(name)
 		return role + " config", err
 	}
-	_, err = spec.Decode(name, text)
+	s, alone, err := readSpec(name, text)
+	if err == nil && alone {
+		return withoutGlobal(s), nil
+	}
 	return "spec", err
+}
+
+// readSpec decodes a spec file. One without zone and services is for a gateway or zone without a global tier.
+func readSpec(name string, text []byte) (s *spec.Spec, alone bool, err error) {
+	if doc, err := strict.Parse(name, text); err == nil && !doc.Has("zone") && !doc.Has("services") {
+		s, err := spec.DecodeAlone(name, text)
+		return s, true, err
+	}
+	s, err = spec.Decode(name, text)
+	return s, false, err
+}
+
+// withoutGlobal says what a spec without zone and services is for, and what in it has no effect.
+func withoutGlobal(s *spec.Spec) string {
+	kind := "spec for a gateway or zone without a global tier (with one, it also needs zone, services and regions)"
+	if names := s.Unreachable(); len(names) > 0 {
+		kind += "\n  note: no request can belong to tenant " + strings.Join(names, ", ") + ": add a key with `spillway config key`"
+	}
+	return kind
 }
 
 func configDescribeCommand() *cobra.Command {
@@ -127,11 +148,10 @@ tenant, and put the hash under the tenant's keys.`,
 				}
 				return fmt.Errorf("standard input holds no key: %w", err)
 			}
-			var b [32]byte
-			if _, err := rand.Read(b[:]); err != nil {
-				return fmt.Errorf("drawing a key: %w", err)
+			key, err := newKey()
+			if err != nil {
+				return err
 			}
-			key := "sk-" + base64.RawURLEncoding.EncodeToString(b[:])
 			fmt.Fprintf(cmd.OutOrStdout(), "key:  %s\nhash: %s\n", key, spec.HashKey(key))
 			return nil
 		},
