@@ -54,6 +54,7 @@ func newRoot() *cobra.Command {
 		Short: "A hierarchical, multi-region load balancer for GPU inference",
 		Long: `Spillway sends each inference request to the region, the zone and the GPU where it will finish soonest.
 
+In front of engines:  spillway up --worker URL
 Try it:         spillway demo
 Run a tier:     spillway global|regional|local -c FILE
 Look:           spillway status, spillway explain
@@ -72,7 +73,7 @@ Change:         spillway apply, spillway drain, spillway undrain`,
 		&cobra.Group{ID: "prepare", Title: "Prepare:"},
 	)
 	root.AddCommand(
-		demoCommand(),
+		upCommand(), demoCommand(),
 		globalCommand(), regionalCommand(), localCommand(), workerCommand(), registerCommand(),
 		getCommand(),
 		statusCommand(), explainCommand(), planCommand(), applyCommand(), promoteCommand(), rollbackCommand(), drainCommand(), undrainCommand(), loadCommand(), simulateCommand(), planCapacityCommand(),
