@@ -191,3 +191,33 @@ func TestADeadWorkerCutsWhatRunsAndNoMore(t *testing.T) {
 		t.Errorf("%+v", r.All)
 	}
 }
+
+// TestAGatewayContinuesAStreamOnce loses a region's zones, and then those of the region that went on with its streams. As in
+// a gateway, a stream that was continued and breaks off again is cut.
+func TestAGatewayContinuesAStreamOnce(t *testing.T) {
+	s := around(t, 4, 1)
+	s.Gateways = true
+	for _, z := range []string{"a", "b"} {
+		s.Faults = append(s.Faults,
+			Fault{At: 10 * time.Second, For: 40 * time.Second, Kind: ZoneDead, Region: "virginia", Zone: z},
+			Fault{At: 11500 * time.Millisecond, For: 40 * time.Second, Kind: ZoneDead, Region: "frankfurt", Zone: z})
+	}
+	continued := map[uint64]map[int]bool{}
+	s.OnDecision = func(d Decision) {
+		if d.Made > 0 {
+			if continued[d.Request] == nil {
+				continued[d.Request] = map[int]bool{}
+			}
+			continued[d.Request][d.Made] = true
+		}
+	}
+	r := play(t, s)
+	for id, times := range continued {
+		if len(times) > 1 {
+			t.Errorf("the stream of request %d was continued %d times", id, len(times))
+		}
+	}
+	if r.Resumed == 0 || r.All.Cut == 0 {
+		t.Errorf("%d resumed, %+v: streams were to break off twice", r.Resumed, r.All)
+	}
+}

@@ -46,15 +46,33 @@ func TestWhateverHappensEachRequestEndsOnce(t *testing.T) {
 		for range rapid.IntRange(0, 4).Draw(rt, "faults") {
 			s.Faults = append(s.Faults, anyFault(rt, &f))
 		}
-		tries := map[uint64]int{}
-		s.OnDecision = func(d Decision) { tries[d.Request]++ }
+		// An attempt series begins when the client asks, and when a stream that broke off is continued. Each may be placed
+		// three times: one retry in a zone and one at its gateway. A stream is continued once by its gateway, and once in
+		// each of the two zones that then had it.
+		type series struct {
+			request   uint64
+			ask, made int
+		}
+		placed, continued := map[series]int{}, map[series]int{}
+		s.OnDecision = func(d Decision) {
+			of := series{d.Request, d.Ask, d.Made}
+			if placed[of]++; placed[of] == 1 && d.Made > 0 {
+				continued[series{d.Request, d.Ask, 0}]++
+			}
+		}
 		r, err := Run(t.Context(), s, nil)
 		if err != nil {
 			rt.Fatal(err)
 		}
-		for id, n := range tries {
-			if n > 3 || id == 0 || id > uint64(r.All.Sent) {
-				rt.Fatalf("request %d of %d was placed %d times: one retry at its gateway and one in a zone are allowed", id, r.All.Sent, n)
+		for of, n := range placed {
+			if n > 3 || of.request == 0 || of.request > uint64(r.All.Sent) {
+				rt.Fatalf("request %d of %d, asked %d times, with %d tokens made, was placed %d times: one retry at its gateway and one in a zone are allowed",
+					of.request, r.All.Sent, of.ask+1, of.made, n)
+			}
+		}
+		for of, n := range continued {
+			if n > 3 {
+				rt.Fatalf("the stream of request %d was continued %d times: once by its gateway and once in each zone are allowed", of.request, n)
 			}
 		}
 		if r.TTFT.Count() != r.Measured.Completed || r.All.Sent < r.Measured.Sent || r.Good > r.Measured.Completed {

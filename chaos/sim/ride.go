@@ -33,6 +33,7 @@ type ride struct {
 	believed int64
 	made     int  // tokens of the answer by workers that were lost
 	moved    bool // a gateway has sent the rest of it elsewhere, where nothing has come yet
+	resumed  bool // a gateway has resumed the stream, which it does once
 
 	// What follows is of a request above zones.
 	own, guest *regional.LabRequest // at the gateway that took it, and at the peer that it went to
@@ -221,7 +222,7 @@ func (r *run) dispatch(x *ride, at local.LabAttempt) {
 			gate = x.home.name
 		}
 		r.s.OnDecision(Decision{
-			At: time.Duration(r.now), Request: x.req.ID, Region: w.zone.region.name, Zone: w.zone.name, Worker: w.name, Local: x.agent.name, Gateway: gate,
+			At: time.Duration(r.now), Request: x.req.ID, Region: w.zone.region.name, Zone: w.zone.name, Worker: w.name, Local: x.agent.name, Gateway: gate, Ask: x.tries, Made: x.made,
 			Reason: choice.Reason, Seconds: choice.Seconds, Cached: choice.Cached,
 		})
 	}

@@ -170,6 +170,9 @@ type Decision struct {
 	Region, Zone, Worker string
 	// Local is the instance that decided, Gateway the one that took the request from its client; empty where there is none.
 	Local, Gateway string
+	// Ask numbers the times that the client asked for this request, for a client whose gateway died asks again. Made is how
+	// many tokens of the answer earlier workers had made: above 0 the worker continues a stream that broke off.
+	Ask, Made int
 	// Reason, Seconds and Cached as in pick.Verdict.
 	Reason  string
 	Seconds float64

@@ -213,14 +213,33 @@ func (r *run) orphan(x *ride) {
 	switch {
 	case had == 0:
 		r.gone(x)
+	case x.moved && had == x.made:
+		r.retryRest(x)
 	case !r.carried(x, had-x.made):
 		r.cutOffStream(x)
 	}
 }
 
+// retryRest sends the rest of a resumed stream elsewhere when the instance that had it died before its first token. As in a
+// gateway, that is the one retry of the resumed attempt and no second resumption.
+func (r *run) retryRest(x *ride) {
+	if x.home.down {
+		r.cutOffStream(x)
+		return
+	}
+	if x.guest != nil {
+		x.peer.lab.Leave(x.guest, openai.Usage{}, false)
+		x.guest, x.peer = nil, nil
+	} else {
+		x.home.lab.Suspect(x.agent.name, r.time(r.now))
+	}
+	x.home.lab.Leave(x.own, openai.Usage{}, false)
+	r.again(x)
+}
+
 // carried has the gateway that took a request go on elsewhere with an answer that broke off after so many more tokens.
 func (r *run) carried(x *ride, more int) bool {
-	if x.own == nil || x.home.down || x.req.Output <= x.made+more {
+	if x.own == nil || x.home.down || x.resumed || x.req.Output <= x.made+more {
 		return false
 	}
 	if x.guest != nil {
@@ -233,7 +252,7 @@ func (r *run) carried(x *ride, more int) bool {
 		return false
 	}
 	x.made += more
-	x.moved = true
+	x.moved, x.resumed = true, true
 	r.out.Resumed++
 	r.choose(x)
 	return true
@@ -294,7 +313,7 @@ func (r *run) dropped(x *ride, g *gateway) {
 		switch {
 		case onWay:
 			x.astray = g
-		case had == 0:
+		case had == 0 || x.moved && had == x.made:
 			r.shunned(x, g)
 		case !r.carried(x, had-x.made):
 			r.cutOffStream(x)
@@ -333,7 +352,7 @@ func (r *run) strayed(x *ride) bool {
 		r.cutOffStream(x)
 	case g == x.home:
 		r.nobody(x)
-	case x.made > 0:
+	case x.made > 0 && !x.moved:
 		r.cutOffStream(x)
 	default:
 		r.shunned(x, g)
