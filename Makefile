@@ -84,6 +84,10 @@ bench-uplink: ## measure one parent of 1,000 uplinks of 100 models against its t
 clients: build ## ask a planet by official clients: curl, the npm packages openai and @anthropic-ai/sdk, openai-go; skips what is not installed
 	./chaos/clients/run.sh bin/spillway bin/clients
 
+.PHONY: attack
+attack: build ## attack a fleet on loopback the way its reviewers did, and print what was refused; ATTACK="-only gRPC -dir /tmp/fleet"
+	$(GO) run ./chaos/attack -binary bin/spillway $(ATTACK)
+
 .PHONY: soak-streams
 soak-streams: build ## hold 20,000 streams open through a gateway and a local for five minutes, as far as descriptors allow; SOAK="-soaked 5000 -for 1m"
 	$(GO) build -o bin/httpbench.bin ./chaos/httpbench

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -30,11 +31,19 @@ type child struct {
 
 // Spawn starts one process for each node: `binary ROLE -c FILE`, with its output in DIR/log.
 func Spawn(p *Planet, binary string) (*Processes, error) {
+	return SpawnNodes(p, binary, "worker", "local", "regional", "global")
+}
+
+// SpawnNodes starts the nodes of some roles, in the order of the planet's nodes. The caller runs the others.
+func SpawnNodes(p *Planet, binary string, roles ...string) (*Processes, error) {
 	if err := os.MkdirAll(filepath.Join(p.Dir, "log"), 0o755); err != nil {
 		return nil, fmt.Errorf("making the log folder: %w", err)
 	}
 	ps := &Processes{planet: p, binary: binary, children: map[string]*child{}}
 	for _, n := range p.Nodes {
+		if !slices.Contains(roles, n.Role) {
+			continue
+		}
 		if err := ps.StartNode(n); err != nil {
 			return nil, errors.Join(err, ps.Stop(context.Background()))
 		}
