@@ -38,6 +38,7 @@ type Agent struct {
 	calls    *relay.Forwarder // gRPC to workers
 	streams  *relay.Forwarder // other bodies that are not read
 	tunnels  relay.Tunnels
+	bodies   *relay.BodyMemory
 	vault    *relay.Vault // of texts that streams could be resumed from
 	scraper  *engine.Client
 	watch    *discover.Sources
@@ -73,11 +74,13 @@ func New(cfg Config) (*Agent, error) {
 	a.log = telemetry.Logger(cfg.Log).With(telemetry.KeyTier, "local", telemetry.KeyNode, cfg.Name)
 	a.ctx, a.cancel = context.WithCancel(context.Background())
 	a.names, a.kin = &serverNames{}, a.newSiblings()
-	transport := workerTransport(a.names, cfg.Network)
+	transport := workerTransport(a.names, cfg.Network, cfg.NoFast)
 	a.forward = &relay.Forwarder{Transport: transport, IdleTimeout: maxSilence}
 	a.calls = &relay.Forwarder{Transport: callTransport(a.names, cfg.Network), IdleTimeout: maxSilence}
 	a.streams = &relay.Forwarder{Transport: streamTransport(a.names, cfg.Network), IdleTimeout: maxSilence}
 	a.scraper = scrapeClient(transport)
+	a.bodies = relay.NewBodyMemory(cfg.BodyMemory)
+	cfg.Registry.MustRegister(a.bodies.Meters("spillway_local_")...)
 	a.vault = relay.NewVault(cmp.Or(cfg.ResumeTexts, relay.MaxTexts))
 	a.meters = newMeters(cfg.Registry, a)
 	a.warmth = newWarmMeters(cfg.Registry, a)
@@ -121,7 +124,7 @@ func (a *Agent) open() error {
 		srv.TLSConfig = a.cfg.Certs.Server(relay.ALPN, a.callers)
 		srv.TLSNextProto = map[string]func(*http.Server, *tls.Conn, http.Handler){} // not nil: no HTTP/2
 	}
-	a.http = relay.FastServer(srv, a.cfg.Network, a.odd(srv))
+	a.http = relay.FastServer(srv, a.cfg.Network, a.cfg.NoFast, a.odd(srv))
 	if len(a.cfg.Gateways) > 0 {
 		a.uplink, err = uplink.NewChild(uplink.ChildConfig{
 			Network: a.cfg.Network, Certs: a.cfg.Certs, Parents: a.cfg.Gateways, ParentRole: identity.RoleGateway, Path: a.path(), Endpoint: a.cfg.Advertise,

@@ -69,10 +69,10 @@ type share struct {
 func (a *Agent) embed(w http.ResponseWriter, r *http.Request) {
 	v, refusal := a.read(w, r)
 	if refusal != nil {
-		a.meters.refused(refusal)
-		relay.WriteError(w, refusal)
+		a.refuseUnread(w, refusal)
 		return
 	}
+	defer v.charge.Release()
 	goes := v.goes()
 	part, ok := batch.ReadEmbeddings(goes.Bytes())
 	if ok && part.Items > 1 {

@@ -39,6 +39,8 @@ type Config struct {
 	Advertise string
 	// Plain serves HTTP without TLS to anybody, for a zone that stands alone.
 	Plain bool
+	// NoFast has net/http serve everything, and call the workers.
+	NoFast bool
 	// Certs are this instance's; needed unless Plain and without Gateways.
 	Certs *identity.Certs
 	// InternalCerts says that Certs were made for one process that holds the gateway too: workers that register are not
@@ -59,6 +61,8 @@ type Config struct {
 	UplinkInterval time.Duration
 	// ResumeTexts bounds the memory of texts from which streams could be resumed, in bytes. Zero means 64 MiB.
 	ResumeTexts int64
+	// BodyMemory bounds the request bodies in memory, in bytes. Zero means 1 GiB.
+	BodyMemory int64
 	// BodyTimeout bounds the time in which a body must arrive. Zero means 30 s.
 	BodyTimeout time.Duration
 	// PrefixIndex bounds the memory of the prefix index, in bytes. Default 128 MiB.

@@ -15,8 +15,9 @@ import (
 )
 
 // workerTransport dials workers, over nw where that is given. The address that a name resolved to is checked, not the name.
-func workerTransport(names *serverNames, nw network.Network) http.RoundTripper {
-	return &namedTransport{RoundTripper: relay.Fast(plainTransport(names, nw), nw), names: names}
+// off has net/http do it.
+func workerTransport(names *serverNames, nw network.Network, off bool) http.RoundTripper {
+	return &namedTransport{RoundTripper: relay.Fast(plainTransport(names, nw), nw, off), names: names}
 }
 
 // streamTransport is workerTransport for bodies that are not read before they go on.

@@ -27,6 +27,7 @@ func (a *Agent) proceed(w http.ResponseWriter, v *visit, begun bool) {
 	defer func() {
 		if !followed {
 			a.vault.Release(v.stream.seam)
+			v.charge.Release()
 		}
 	}()
 	for {
@@ -46,6 +47,7 @@ func (a *Agent) proceed(w http.ResponseWriter, v *visit, begun bool) {
 				a.proceed(w, v, begun)
 			} else {
 				a.vault.Release(v.stream.seam)
+				v.charge.Release()
 			}
 		})
 		if followed = res.Followed; followed {

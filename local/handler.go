@@ -38,14 +38,14 @@ func (a *Agent) routes() http.Handler {
 func (a *Agent) generate(w http.ResponseWriter, r *http.Request) {
 	v, refusal := a.read(w, r)
 	if refusal != nil {
-		a.meters.refused(refusal)
-		relay.WriteError(w, refusal)
+		a.refuseUnread(w, refusal)
 		return
 	}
 	a.fallBack(w, v)
 	a.follow(v, a.policy.Load())
 	if refusal := a.goesOn(v); refusal != nil {
 		a.vault.Release(v.stream.seam)
+		v.charge.Release()
 		a.refuse(w, v, refusal, false)
 		return
 	}
@@ -54,9 +54,14 @@ func (a *Agent) generate(w http.ResponseWriter, r *http.Request) {
 }
 
 // read makes a visit of a request.
-func (a *Agent) read(w http.ResponseWriter, r *http.Request) (*visit, *openai.Error) {
+func (a *Agent) read(w http.ResponseWriter, r *http.Request) (_ *visit, refused *openai.Error) {
 	o := a.policy.Load()
 	v := &visit{r: r, arrived: time.Now(), excluded: [2]int32{-1, -1}}
+	defer func() {
+		if refused != nil {
+			v.charge.Release()
+		}
+	}()
 	if refusal := a.hop(v); refusal != nil {
 		return nil, refusal
 	}
@@ -87,7 +92,8 @@ func (a *Agent) read(w http.ResponseWriter, r *http.Request) (*visit, *openai.Er
 
 // bodyBounds are those of a visit's body.
 func (a *Agent) bodyBounds(v *visit) relay.BodyBounds {
-	return relay.BodyBounds{Limit: a.policy.Load().maxBody(), Within: a.cfg.BodyTimeout, By: v.deadline, Tier: "local"}
+	v.charge = a.bodies.Charge(v.hop.Tenant)
+	return relay.BodyBounds{Limit: a.policy.Load().maxBody(), Within: a.cfg.BodyTimeout, By: v.deadline, Tier: "local", Charge: &v.charge}
 }
 
 // hop reads what the gateway and the client say of a request in its head. Behind a plain door nobody is believed to be a
@@ -133,6 +139,17 @@ func (a *Agent) refuse(w http.ResponseWriter, v *visit, e *openai.Error, begun b
 		w.Header().Set(relay.HeaderXRequestID, v.hop.RequestID)
 	}
 	if elsewhere && !begun && !a.cfg.Plain {
+		relay.WriteNotStarted(w, e)
+		return
+	}
+	relay.WriteError(w, e)
+}
+
+// refuseUnread answers a request that was refused before there was a visit. One for which there was no memory another place
+// may serve.
+func (a *Agent) refuseUnread(w http.ResponseWriter, e *openai.Error) {
+	a.meters.refused(e)
+	if e.Code == openai.CodeNoCapacity && !a.cfg.Plain {
 		relay.WriteNotStarted(w, e)
 		return
 	}

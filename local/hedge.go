@@ -55,6 +55,7 @@ func (a *Agent) send(w http.ResponseWriter, v *visit, at *attempt, later func(*a
 		}
 		return at, res
 	}
+	v.races = true
 	r := &race{a: a, w: w, v: v, first: at, begun: make(chan struct{})}
 	ctx, cancel := context.WithCancelCause(v.r.Context())
 	defer cancel(nil)

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/spillway-lb/spillway/internal/openai"
-	"github.com/spillway-lb/spillway/internal/relay"
 	"github.com/spillway-lb/spillway/local/batch"
 )
 
@@ -14,10 +13,10 @@ import (
 func (a *Agent) infer(w http.ResponseWriter, r *http.Request) {
 	v, refusal := a.readInfer(w, r)
 	if refusal != nil {
-		a.meters.refused(refusal)
-		relay.WriteError(w, refusal)
+		a.refuseUnread(w, refusal)
 		return
 	}
+	defer v.charge.Release()
 	if a.merges(v) {
 		if part, ok := batch.ReadInfer(v.body); ok {
 			a.batcher.ride(w, v, part)
@@ -29,9 +28,14 @@ func (a *Agent) infer(w http.ResponseWriter, r *http.Request) {
 
 // readInfer makes a visit of an inference. What its tensors cost is not known before the first one was timed: they are
 // taken for text of their length.
-func (a *Agent) readInfer(w http.ResponseWriter, r *http.Request) (*visit, *openai.Error) {
+func (a *Agent) readInfer(w http.ResponseWriter, r *http.Request) (_ *visit, refused *openai.Error) {
 	o := a.policy.Load()
 	v := &visit{r: r, arrived: time.Now(), excluded: [2]int32{-1, -1}}
+	defer func() {
+		if refused != nil {
+			v.charge.Release()
+		}
+	}()
 	if refusal := a.hop(v); refusal != nil {
 		return nil, refusal
 	}

@@ -16,7 +16,7 @@ func TestHTTPSWorkerIsDialledByAddressAndAskedByName(t *testing.T) {
 	defer s.Close()
 	names := &serverNames{roots: x509.NewCertPool()}
 	names.roots.AddCert(s.Certificate())
-	transport := workerTransport(names, nil)
+	transport := workerTransport(names, nil, false)
 	defer transport.(*namedTransport).CloseIdleConnections()
 	_, port, _ := cutURL(s.URL)
 	for name, want := range map[string]string{"example.com": "example.com example.com:" + port, "other.test": "", "": " 127.0.0.1:" + port} {

@@ -47,10 +47,10 @@ func (a *Agent) passesThrough(usual *http.ServeMux) http.Handler {
 // through takes one such request: it waits for a worker with room as any other, and then streams.
 func (a *Agent) through(w http.ResponseWriter, r *http.Request, kind relay.Kind) {
 	v := &visit{r: r, arrived: time.Now(), excluded: [2]int32{-1, -1}, through: relay.NewReplay(r.Body)}
+	defer v.charge.Release()
 	defer v.through.Close()
 	if refusal := a.readThrough(w, v, kind); refusal != nil {
-		a.meters.refused(refusal)
-		relay.WriteError(w, refusal)
+		a.refuseUnread(w, refusal)
 		return
 	}
 	ctx, cancel := context.WithCancelCause(r.Context())

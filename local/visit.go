@@ -16,7 +16,8 @@ import (
 // visit is one request from its arrival to the last byte of its answer.
 type visit struct {
 	r        *http.Request
-	body     []byte
+	body     []byte // nil once it is let go of
+	charge   relay.BodyCharge
 	asks     bool // what goes on asks for the usage of the stream, which its client did not
 	env      openai.Envelope
 	hop      relay.Hop
@@ -38,6 +39,7 @@ type visit struct {
 	due      time.Time // when the caller wants its first token; zero when it does not say
 	offered  bool      // it was counted as demand
 	stream   resumption
+	races    bool          // a second attempt may be made beside the first
 	leaves   bool          // the handler may return before the answer has ended
 	cold     time.Duration // how much longer it may wait because its model must be loaded
 
@@ -46,6 +48,16 @@ type visit struct {
 
 	ready chan verdict  // one verdict for each time it waits
 	told  func(verdict) // is told it instead, in virtual time, where nobody waits on channels
+}
+
+// letGo lets go of the body, once its answer has begun and cannot go on with another worker. Where two attempts race, the
+// other may still be reading it.
+func (v *visit) letGo() {
+	if v.stream.seam != nil || v.races {
+		return
+	}
+	v.body, v.env.Prompt = nil, nil
+	v.charge.Release()
 }
 
 // tell ends a wait.

@@ -159,7 +159,8 @@ func badHeader(name, message string) *openai.Error {
 
 // bodyBounds are those of a request's body; deadline is the caller's own, from the request's arrival. 0: none.
 func (g *Gateway) bodyBounds(q *request, deadline time.Duration) relay.BodyBounds {
-	b := relay.BodyBounds{Limit: q.state.spec.Routing.MaxBody, Within: g.cfg.BodyTimeout, Tier: "regional"}
+	q.charge = g.bodies.Charge(q.tenant.Name)
+	b := relay.BodyBounds{Limit: q.state.spec.Routing.MaxBody, Within: g.cfg.BodyTimeout, Tier: "regional", Charge: &q.charge}
 	if deadline > 0 {
 		b.By = q.arrived.Add(deadline)
 	}
@@ -245,6 +246,7 @@ func (g *Gateway) cell(client netip.Addr) string {
 
 // settle returns what the request did not use.
 func (g *Gateway) settle(q *request) {
+	q.charge.Release()
 	if !q.leased {
 		g.leaveEarly(q)
 		return

@@ -129,6 +129,7 @@ func (p *passage) Chunk(b []byte) {
 	p.place.heard.Store(now)
 	if !p.begun {
 		p.begun = true
+		p.q.letGo()
 		p.g.mu.Lock()
 		p.g.ledger.Prefilled(p.c.verdict.Path, p.c.ticket)
 		p.g.mu.Unlock()

@@ -35,6 +35,8 @@ type Config struct {
 	HTTPCert, HTTPKey string
 	// NoHTTP3 leaves HTTP/3 out; it needs TLS, and takes the front door's port over UDP.
 	NoHTTP3 bool
+	// NoFast has net/http serve everything, and call the region's zones.
+	NoFast bool
 	// Trusted are the proxies that stand before the front door and are believed about who asks.
 	Trusted origin.Trusted
 	// ProxyHeaders: connections of trusted proxies begin with a PROXY header.
@@ -75,6 +77,8 @@ type Config struct {
 	TunnelIdle, TunnelLife time.Duration
 	// ResumeTexts bounds the memory of texts from which streams could be resumed, in bytes. Zero means 64 MiB.
 	ResumeTexts int64
+	// BodyMemory bounds the request bodies in memory, in bytes. Zero means 1 GiB.
+	BodyMemory int64
 	// BodyTimeout bounds the time in which a body must arrive. Zero means 30 s.
 	BodyTimeout time.Duration
 	// HedgeConnect is the longest that a connection to a zone may take before another zone is tried beside it; usually it is

@@ -73,11 +73,27 @@ func TestRawRequestsAtTheFrontDoor(t *testing.T) {
 	rawRequests(t, l, func() (net.Conn, error) { return net.Dial("tcp", g.HTTPAddr().String()) })
 }
 
-func TestRawRequestsOverTLS(t *testing.T) {
+// TestRawRequestsOverNetHTTP: with http.fast off the answers are the same.
+func TestRawRequestsOverNetHTTP(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	g := w.gateway("fra", func(c *regional.Config) {
+		c.NoFast, c.HeaderTimeout, c.BodyTimeout = true, 300*time.Millisecond, 300*time.Millisecond
+	})
+	l := w.local(g, "fra", "fra-a", reply, small("small"))
+	rawRequests(t, l, func() (net.Conn, error) { return net.Dial("tcp", g.HTTPAddr().String()) })
+}
+
+func TestRawRequestsOverTLS(t *testing.T) { rawRequestsOverTLS(t, false) }
+
+func TestRawRequestsOverTLSAndNetHTTP(t *testing.T) { rawRequestsOverTLS(t, true) }
+
+func rawRequestsOverTLS(t *testing.T, noFast bool) {
 	t.Parallel()
 	w := newWorld(t)
 	files := w.frontFiles("front")
 	g := w.gateway("fra", func(c *regional.Config) {
+		c.NoFast = noFast
 		c.HeaderTimeout, c.BodyTimeout = 2*time.Second, time.Second // the handshake takes of the first
 		c.HTTPCert, c.HTTPKey = files.Cert, files.Key
 	})

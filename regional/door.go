@@ -69,7 +69,7 @@ func newDoor(cfg *Config, l net.Listener, h http.Handler, log *slog.Logger, odd 
 		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 		HTTP2:             http2Bounds(),
 	}}
-	d.server = relay.FastServer(d.http, cfg.Network, odd)
+	d.server = relay.FastServer(d.http, cfg.Network, cfg.NoFast, odd)
 	return d
 }
 

@@ -52,7 +52,8 @@ type Gateway struct {
 	roster   atomic.Pointer[roster]    // who is live in each zone
 	inFlight atomic.Int64
 	stopping atomic.Bool
-	ending   atomic.Bool      // the time to stop in is over: what still runs is being ended
+	ending   atomic.Bool // the time to stop in is over: what still runs is being ended
+	bodies   *relay.BodyMemory
 	vault    *relay.Vault     // of texts that streams could be resumed from
 	connect  *relay.Connector // makes connections to the region's locals
 	stopped  atomic.Bool
@@ -98,7 +99,7 @@ func New(cfg Config) (*Gateway, error) {
 	}
 	now := time.Now()
 	g := &Gateway{
-		cfg: cfg, vault: relay.NewVault(cfg.ResumeTexts), log: telemetry.Logger(cfg.Log), boot: uint64(now.UnixNano()), started: now, keep: uplink.Keep{Dir: cfg.Dir},
+		cfg: cfg, bodies: relay.NewBodyMemory(cfg.BodyMemory), vault: relay.NewVault(cfg.ResumeTexts), log: telemetry.Logger(cfg.Log), boot: uint64(now.UnixNano()), started: now, keep: uplink.Keep{Dir: cfg.Dir},
 		stale: make(chan struct{}, 1), book: capacity.NewBook(capacity.Thresholds{}), ledger: zone.NewLedger(),
 		tickets: newFollowed(), leases: tenant.NewLeases(len(cfg.Globals) == 0, now), demand: newDemand(), sessions: zone.NewSessions(), trusts: zone.NewTrusts(), spills: zone.NewSpills(), waypoints: map[string][]waypoint{}, peerRTTs: newPeerRTTs(), suspects: map[string]time.Time{}, places: map[string]*place{},
 		rng: rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())),
@@ -134,7 +135,7 @@ func (g *Gateway) open() (err error) {
 			return err
 		}
 	}
-	g.locals = &relay.Forwarder{Transport: relay.Fast(g.hedging(g.transport(g.isLocal)), g.cfg.Network), IdleTimeout: maxSilence}
+	g.locals = &relay.Forwarder{Transport: relay.Fast(g.hedging(g.transport(g.isLocal)), g.cfg.Network, g.cfg.NoFast), IdleTimeout: maxSilence}
 	g.through = &relay.Forwarder{Transport: g.throughTransport(), IdleTimeout: maxSilence}
 	toPeers := g.transport(isGateway)
 	toPeers.ExpectContinueTimeout = peerAdmission

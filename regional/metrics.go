@@ -69,6 +69,7 @@ func newMetrics(r prometheus.Registerer, g *Gateway) (*metrics, error) {
 		gauge("spillway_regional_directive_age_seconds", "Age of the last directive; 0 before the first.", g.directiveAge),
 		summaryAges{g},
 	}
+	all = append(all, g.bodies.Meters("spillway_regional_")...)
 	var errs []error
 	var err error
 	m.resumes, err = newResumes(r, g)

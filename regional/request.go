@@ -27,7 +27,8 @@ type request struct {
 	marks     marks
 	hop       relay.Hop
 	env       openai.Envelope
-	raw       []byte         // the body as it came
+	raw       []byte // the body as it came; nil once it is let go of
+	charge    relay.BodyCharge
 	body      openai.Wording // as it goes on
 	infer     bool           // KServe's protocol: the model stands in the path
 	settled   bool           // the caller insists on the model
@@ -50,6 +51,15 @@ type request struct {
 	stream    resumption
 	hedged    bool // a connection to another place was made beside its own
 	paid      bool // its second try is taken out of the budget already
+}
+
+// letGo lets go of the body, once its answer has begun and cannot go on elsewhere.
+func (q *request) letGo() {
+	if q.stream.seam != nil {
+		return
+	}
+	q.raw, q.body, q.env.Prompt = nil, openai.Wording{}, nil
+	q.charge.Release()
 }
 
 // passed is what is known of a call, a WebSocket or another body that is not read: all that its usage record can say where

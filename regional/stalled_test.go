@@ -49,14 +49,16 @@ func stalledRequests() []stalled {
 func TestBodiesThatStopHoldNothing(t *testing.T) {
 	for _, bound := range []struct {
 		name     string
+		noFast   bool
 		timeout  time.Duration
 		deadline string
 		statuses []int
 		calls    string // grpc-status
 	}{
-		{"caller's deadline", 20 * time.Second, "300", []int{504}, "4"},
-		{"body timeout", 300 * time.Millisecond, "", []int{408}, ""},
-		{"deadline before the timeout", time.Second, "300", []int{504}, "4"},
+		{"caller's deadline", false, 20 * time.Second, "300", []int{504}, "4"},
+		{"body timeout", false, 300 * time.Millisecond, "", []int{408}, ""},
+		{"timeout over net/http", true, 300 * time.Millisecond, "", []int{408}, ""},
+		{"deadline over net/http", true, time.Second, "300", []int{504}, "4"},
 	} {
 		t.Run(bound.name, func(t *testing.T) {
 			t.Parallel()
@@ -64,10 +66,11 @@ func TestBodiesThatStopHoldNothing(t *testing.T) {
 			worker := newCallee(t)
 			files := w.frontFiles("front")
 			clear, secure := prometheus.NewRegistry(), prometheus.NewRegistry()
-			g := w.gateway("fra", func(c *regional.Config) { c.Registry, c.BodyTimeout = clear, bound.timeout })
+			g := w.gateway("fra", func(c *regional.Config) { c.Registry, c.BodyTimeout, c.NoFast = clear, bound.timeout, bound.noFast })
 			w.zoneOf(g, config.WorkerEntry{Name: "w1", URL: standIn(t), GRPC: "http://" + worker.addr})
 			w.served(g, "small")
 			s := w.gateway("fra", func(c *regional.Config) {
+				c.NoFast = bound.noFast
 				c.Registry, c.BodyTimeout, c.HTTPCert, c.HTTPKey = secure, bound.timeout, files.Cert, files.Key
 			})
 			w.localBehind(s.UplinkAddr().String(), "fra", "fra-b", reply, small("small"))

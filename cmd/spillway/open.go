@@ -105,13 +105,13 @@ func openRegional(c *config.Regional, log *slog.Logger) (fleet.Role, error) {
 	return regional.New(regional.Config{
 		Name: c.Name, Region: c.Region, Dir: c.Dir, Certs: certs, Atlas: atlas, Log: log, Version: version,
 		UsageDir:   c.Usage.Dir,
-		HTTPListen: c.HTTP.Listen, HTTPCert: c.HTTP.TLSCert, HTTPKey: c.HTTP.TLSKey, NoHTTP3: !c.HTTP.HTTP3,
+		HTTPListen: c.HTTP.Listen, HTTPCert: c.HTTP.TLSCert, HTTPKey: c.HTTP.TLSKey, NoHTTP3: !c.HTTP.HTTP3, NoFast: !c.HTTP.Fast,
 		Trusted: c.HTTP.Trusted(), ProxyHeaders: c.HTTP.ProxyProtocol,
 		PeerListen: c.Peer.Listen, PeerAdvertise: c.Peer.Advertise, UplinkListen: c.Uplink.Listen, Globals: c.Globals, SpecFile: c.Spec,
 		AdminSocket: c.Admin.Socket, AdminListen: c.Admin.Listen, MetricsListen: c.Metrics.Listen, AdminGrants: grants(c.Admin),
 		MaxStreams: c.Limits.MaxStreams, MaxConnections: c.Limits.MaxConnections,
 		IdleTimeout: c.Limits.IdleTimeout, MaxHeaderBytes: c.Limits.MaxHeaderBytes, ClientStreams: c.Limits.ClientStreams,
-		TunnelIdle: c.Limits.TunnelIdle, TunnelLife: c.Limits.TunnelLife, ResumeTexts: c.Limits.ResumeTexts,
+		TunnelIdle: c.Limits.TunnelIdle, TunnelLife: c.Limits.TunnelLife, ResumeTexts: c.Limits.ResumeTexts, BodyMemory: c.Limits.BodyMemory,
 		HeaderTimeout: c.Limits.HeaderTimeout, BodyTimeout: c.Limits.BodyTimeout, HedgeConnect: c.Limits.HedgeConnect, MeasuredFor: measuredFor(c.Geo),
 	})
 }
@@ -139,9 +139,9 @@ func localConfig(c *config.Local, log *slog.Logger) (local.Config, error) {
 	}
 	return local.Config{
 		Name: c.Name, Region: c.Region, Zone: c.Zone, Dir: c.Dir, Certs: certs, Log: log, Version: version,
-		Listen: c.HTTP.Listen, Advertise: c.HTTP.Advertise, Plain: c.HTTP.Plain, Gateways: c.Gateways,
+		Listen: c.HTTP.Listen, Advertise: c.HTTP.Advertise, Plain: c.HTTP.Plain, NoFast: !c.HTTP.Fast, Gateways: c.Gateways,
 		Workers: c.Workers, WorkersFile: c.WorkersFile, SpecFile: c.Spec, Discover: c.Discover, Registration: c.Registration,
-		ScrapeInterval: c.ScrapeInterval, Policy: c.Policy, PrefixIndex: int(c.PrefixIndex), ResumeTexts: c.ResumeTexts,
+		ScrapeInterval: c.ScrapeInterval, Policy: c.Policy, PrefixIndex: int(c.PrefixIndex), ResumeTexts: c.ResumeTexts, BodyMemory: c.BodyMemory,
 		AdminSocket: socketOf(c), AdminListen: c.Admin.Listen, MetricsListen: c.Metrics.Listen, AdminGrants: grants(c.Admin),
 	}, nil
 }

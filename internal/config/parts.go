@@ -97,6 +97,9 @@ type Front struct {
 	TLSKey string `yaml:"tls_key"`
 	// HTTP3 takes HTTP/3 on the same port over UDP, where there is a certificate, and tells clients so by Alt-Svc.
 	HTTP3 bool `yaml:"http3" default:"true"`
+	// Fast serves HTTP/1.1 of the usual shape, and calls the tier below, by Spillway's own code, which costs less memory and
+	// CPU. Off, the Go library's net/http does all of it.
+	Fast bool `yaml:"fast" default:"true"`
 	// TrustedProxies are the networks of the proxies that stand before the door. They alone are believed about who asks,
 	// which is what steering, limits and measured distances go by.
 	TrustedProxies []string `yaml:"trusted_proxies"`
@@ -121,6 +124,9 @@ type LocalHTTP struct {
 	Listen string `yaml:"listen" default:"0.0.0.0:7403"`
 	// Advertise is the address that gateways reach it at. Default: listen.
 	Advertise string `yaml:"advertise"`
+	// Fast serves HTTP/1.1 of the usual shape, and calls the tier below, by Spillway's own code, which costs less memory and
+	// CPU. Off, the Go library's net/http does all of it.
+	Fast bool `yaml:"fast" default:"true"`
 	// Plain serves HTTP without TLS to anybody, for a local tier that stands alone. It then needs no certificate.
 	Plain bool `yaml:"plain"`
 }
@@ -178,6 +184,9 @@ type Limits struct {
 	HeaderTimeout time.Duration `yaml:"header_timeout" default:"5s"`
 	// BodyTimeout is how long a client may take to send a request's body.
 	BodyTimeout time.Duration `yaml:"body_timeout" default:"30s"`
+	// BodyMemory bounds the request bodies in memory, in bytes; one tenant's may take half of it. A body is held until its
+	// answer begins or, where a stream could go on elsewhere, until it ends. Requests beyond it are refused with 503.
+	BodyMemory int64 `yaml:"body_memory" default:"1073741824"`
 	// HedgeConnect is the longest that a connection to a zone may take before another zone is tried beside it; usually it is
 	// less, as learned. No request is sent twice for it.
 	HedgeConnect time.Duration `yaml:"hedge_connect" default:"500ms"`

@@ -126,6 +126,9 @@ type Local struct {
 	// ResumeTexts bounds the memory of what open streams have sent, from which they could go on with another worker, in
 	// bytes. Where it becomes scarce the longest cannot any more.
 	ResumeTexts int64 `yaml:"resume_texts" default:"67108864"`
+	// BodyMemory bounds the request bodies in memory, in bytes; one tenant's may take half of it. A body is held until its
+	// answer begins or, where a stream could go on with another worker, until it ends. Requests beyond it are refused with 503.
+	BodyMemory int64 `yaml:"body_memory" default:"1073741824"`
 	// Policy overrides the spec's routing.policy for this zone; `spillway config describe spec` lists them. Empty follows the spec.
 	Policy string `yaml:"policy"`
 }

@@ -151,6 +151,7 @@ func (c *Local) validate() []Problem {
 		k.bad("$.prefix_index", fmt.Sprintf("prefix_index %d is out of range", c.PrefixIndex), "write bytes, from 1048576 (1 MiB) to 68719476736 (64 GiB)")
 	}
 	k.texts("$.resume_texts", c.ResumeTexts)
+	k.bodies("$.body_memory", c.BodyMemory)
 	if c.Policy != "" && !slices.Contains(spec.Policies(), c.Policy) {
 		k.bad("$.policy", fmt.Sprintf("unknown policy %q", c.Policy), strict.Suggest(c.Policy, spec.Policies(), "policies"))
 	}

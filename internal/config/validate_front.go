@@ -41,6 +41,7 @@ func (k *checker) front(c *Front, l *Limits) {
 		k.bad("$.limits.max_header_bytes", fmt.Sprintf("max_header_bytes %d is out of range", l.MaxHeaderBytes), "write bytes, from 4096 to 1048576")
 	}
 	k.texts("$.limits.resume_texts", l.ResumeTexts)
+	k.bodies("$.limits.body_memory", l.BodyMemory)
 	if l.ClientStreams < 1 {
 		k.bad("$.limits.client_streams", fmt.Sprintf("client_streams %d is not positive", l.ClientStreams), "write how many requests one address may have open, such as 1000")
 	}
@@ -50,6 +51,13 @@ func (k *checker) front(c *Front, l *Limits) {
 func (k *checker) texts(path string, n int64) {
 	if n < 1<<20 || n > 64<<30 {
 		k.bad(path, fmt.Sprintf("resume_texts %d is out of range", n), "write bytes, from 1048576 (1 MiB) to 68719476736 (64 GiB); a spec with routing.resume_text: 0 has no stream resumed")
+	}
+}
+
+// bodies checks the room for request bodies.
+func (k *checker) bodies(path string, n int64) {
+	if n < 16<<20 || n > 1<<40 {
+		k.bad(path, fmt.Sprintf("body_memory %d is out of range", n), "write bytes, from 16777216 (16 MiB) to 1099511627776 (1 TiB), and at least twice the spec's routing.max_body")
 	}
 }
 

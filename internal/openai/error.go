@@ -171,6 +171,14 @@ func BodyTooSlow(within time.Duration) *Error {
 	return e
 }
 
+// BodyMemory refuses a request whose body finds no room in memory, before it is read to its end.
+func BodyMemory(retryAfter time.Duration) *Error {
+	return &Error{
+		Status: 503, Type: TypeUnavailable, Code: CodeNoCapacity, RetryAfter: max(retryAfter, MinRetryAfter),
+		Message: "the memory for request bodies is full: try again later, or send a shorter body",
+	}
+}
+
 // ContextTooLong refuses a request of tokens (prompt and output) for a model that takes limit.
 func ContextTooLong(tokens, limit int) *Error {
 	return invalid(400, CodeContextTooLong, "messages",

@@ -27,6 +27,8 @@ type BodyBounds struct {
 	// By is the caller's own deadline; zero: none. A body that is not there by then is refused by Tier with 504.
 	By   time.Time
 	Tier string
+	// Charge pays for the memory that the body takes; nil: nobody counts it. It is the caller's to release.
+	Charge *BodyCharge
 }
 
 // ReadBody is BodyBounds.Read with a limit in bytes and in time alone.
@@ -46,22 +48,47 @@ func (b BodyBounds) Read(w http.ResponseWriter, r *http.Request) ([]byte, *opena
 			Code: openai.CodeEncoding, Message: "send the body without Content-Encoding", NoRetry: true,
 		}
 	}
+	charge := b.Charge
+	if charge == nil {
+		charge = &BodyCharge{}
+	}
+	if !charge.Take(r.ContentLength) {
+		return nil, charge.refuse()
+	}
+	body, err := b.read(w, r, charge)
+	if err == nil {
+		return body, nil
+	}
+	charge.Release()
+	if errors.Is(err, errBodyMemory) {
+		return nil, charge.refuse()
+	}
+	return nil, b.refusal(err)
+}
+
+func (b *BodyBounds) read(w http.ResponseWriter, r *http.Request, charge *BodyCharge) ([]byte, error) {
 	rc := http.NewResponseController(w)
 	if rc.SetReadDeadline(b.end(time.Now())) == nil {
 		defer func() { _ = rc.SetReadDeadline(time.Time{}) }()
 	}
-	if n := r.ContentLength; n > 0 && n <= firstAlloc {
-		body, err := readKnown(r.Body, int(n))
-		if err != nil {
-			return nil, b.refusal(err)
-		}
-		return body, nil
+	if r.ContentLength > 0 {
+		return readKnown(r.Body, int(r.ContentLength))
 	}
-	buf := bytes.NewBuffer(make([]byte, 0, min(max(r.ContentLength, 0), firstAlloc)+bytes.MinRead))
-	if _, err := buf.ReadFrom(http.MaxBytesReader(w, r.Body, b.Limit)); err != nil {
-		return nil, b.refusal(err)
+	var buf bytes.Buffer
+	if _, err := buf.ReadFrom(http.MaxBytesReader(w, io.NopCloser(charged{r.Body, charge}), b.Limit)); err != nil {
+		return nil, err
 	}
 	return buf.Bytes(), nil
+}
+
+// charge pays for n bytes that are kept; false when there is no room.
+func (b *BodyBounds) charge(n int) bool { return b.Charge == nil || b.Charge.Take(int64(n)) }
+
+// release gives back what was paid for.
+func (b *BodyBounds) release() {
+	if b.Charge != nil {
+		b.Charge.Release()
+	}
 }
 
 // within is the time bound, the default where none is set.
@@ -89,9 +116,9 @@ func (b *BodyBounds) tooSlow(now time.Time) *openai.Error {
 	return openai.BodyTooSlow(b.within())
 }
 
-// readKnown reads a body of n bytes, and its end.
+// readKnown reads a body of n bytes, and its end. Room is made as the bytes come, and never for more than n.
 func readKnown(r io.Reader, n int) ([]byte, error) {
-	buf := make([]byte, n+1)
+	buf := make([]byte, min(n, firstAlloc)+1)
 	for have := 0; ; {
 		more, err := r.Read(buf[have:])
 		have += more
@@ -102,6 +129,10 @@ func readKnown(r io.Reader, n int) ([]byte, error) {
 			return nil, io.ErrUnexpectedEOF
 		case err != nil:
 			return nil, err
+		}
+		if have == len(buf) && have <= n {
+			buf = append(make([]byte, 0, min(2*have, n+1)), buf...)
+			buf = buf[:cap(buf)]
 		}
 	}
 }

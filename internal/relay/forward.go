@@ -77,6 +77,7 @@ func (f *Forwarder) ForwardAs(ctx context.Context, w http.ResponseWriter, req *h
 func (f *Forwarder) relay(s *stream, req *http.Request, opts *Options) {
 	ctx, res := s.ctx, s.res
 	resp, err := f.send(ctx, req, opts)
+	opts.Original = nil // it is another reference to the body
 	if err != nil {
 		res.unreached(ctx, err)
 		return
@@ -205,6 +206,7 @@ func (s *stream) piece(p []byte, now time.Time, more bool) bool {
 	}
 	if s.res.FirstByte.IsZero() {
 		s.res.FirstByte = now
+		dropBody(s.resp.Request)
 	}
 	if s.obs != nil {
 		s.obs.Chunk(p)

@@ -120,6 +120,10 @@ func (b *Replay) fill(n int) bool {
 		m, b.err = b.src.Read(b.kept[at:])
 		b.kept = b.kept[:at+m]
 		b.total += int64(m)
+		if !b.bounds.charge(m) {
+			b.err = errBodyMemory
+			return false
+		}
 	}
 	return true
 }
@@ -142,8 +146,10 @@ func (b *Replay) pull() {
 		defer b.mu.Unlock()
 		b.done(n, err)
 		b.total += int64(n)
-		if len(b.kept)+n > maxReplay && !b.gone || b.gone && len(b.kept) == 0 {
+		room := b.gone || len(b.kept)+n <= maxReplay && b.bounds.charge(n)
+		if !room || b.gone && len(b.kept) == 0 {
 			b.gone = true
+			b.bounds.release()
 			b.base += int64(len(b.kept))
 			b.kept = buf[:n]
 		} else {
@@ -162,6 +168,9 @@ func (b *Replay) Model() (name string, as func(string), e *openai.Error) {
 	if b.rc != nil && b.rc.SetReadDeadline(b.bounds.end(time.Now())) == nil {
 		defer func() {
 			_ = b.rc.SetReadDeadline(time.Time{}) // an error shows at the next read
+			if errors.Is(b.err, errBodyMemory) {
+				name, as, e = "", nil, b.bounds.Charge.refuse()
+			}
 			if errors.Is(b.err, os.ErrDeadlineExceeded) {
 				name, as, e, b.slow = "", nil, b.bounds.tooSlow(time.Now()), true
 			}

@@ -3,48 +3,109 @@ package relay
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io"
 	"net/http"
 	"net/url"
 	"strings"
+	"sync"
 
 	"github.com/spillway-lb/spillway/internal/openai"
 )
 
-// held is the body of a request that is in memory, and where the request goes.
+// held is the body of a request that is in memory, and where the request goes. It lets go of the memory once it was sent and
+// its request cannot be sent again: an answer may take much longer than its request.
 type held struct {
-	bytes.Reader
-	url   url.URL
-	bytes []byte
+	url url.URL
+
+	mu      sync.Mutex
+	plain   bytes.Reader          // where nothing of it is written anew
+	worded  *openai.WordingReader // where something is
+	of      openai.Wording        // of which the two read
+	unsent  int                   // bytes
+	dropped bool                  // it is let go of when all was sent
 }
 
-// worded is the body of a request of which a part is written anew.
-type worded struct {
-	*openai.WordingReader
-	of *openai.Wording
+// set makes w the body.
+func (h *held) set(w openai.Wording) {
+	h.of, h.unsent = w, w.Len()
+	if w.Edited() {
+		h.worded = h.of.Reader()
+		return
+	}
+	h.plain.Reset(w.Bytes())
 }
 
-// Close does nothing.
-func (worded) Close() error { return nil }
-
-func (w worded) again() (io.ReadCloser, error) { return worded{w.of.Reader(), w.of}, nil }
-
-// carry makes w the body of a request.
-func carry(r *http.Request, w *openai.Wording) {
-	body := worded{w.Reader(), w}
-	r.Body, r.GetBody, r.ContentLength = body, body.again, int64(w.Len())
+// Read implements io.Reader.
+func (h *held) Read(p []byte) (n int, err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	switch {
+	case h.dropped && h.unsent == 0:
+		return 0, io.EOF
+	case h.worded != nil:
+		n, err = h.worded.Read(p)
+	default:
+		n, err = h.plain.Read(p)
+	}
+	h.unsent -= n
+	h.letGo()
+	return n, err
 }
 
 // Close does nothing.
 func (h *held) Close() error { return nil }
 
+// drop has the memory let go of.
+func (h *held) drop() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.dropped = true
+	h.letGo()
+}
+
+func (h *held) letGo() {
+	if h.dropped && h.unsent == 0 {
+		h.of, h.worded = openai.Wording{}, nil
+		h.plain.Reset(nil)
+	}
+}
+
+var errDropped = errors.New("the body was let go of: its answer has begun")
+
 // again is the body from its beginning.
-func (h *held) again() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(h.bytes)), nil }
+func (h *held) again() (io.ReadCloser, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.dropped {
+		return nil, errDropped
+	}
+	again := &held{}
+	again.set(h.of)
+	return again, nil
+}
+
+// carry makes w the body of a request.
+func carry(r *http.Request, w *openai.Wording) {
+	body := &held{}
+	body.set(*w)
+	r.Body, r.GetBody, r.ContentLength = body, body.again, int64(w.Len())
+}
+
+// dropBody lets go of the body of a request that will not be sent again.
+func dropBody(r *http.Request) {
+	if r == nil {
+		return
+	}
+	if h, ok := r.Body.(*held); ok {
+		h.drop()
+	}
+}
 
 // request is http.NewRequestWithContext for what is sent all the time: a body in memory, to an address of the usual kind.
 // headers is how many there will be, about.
 func request(ctx context.Context, method, to string, body []byte, headers int) (*http.Request, error) {
-	h := &held{bytes: body}
+	h := &held{}
 	if !plainURL(to, &h.url) {
 		return http.NewRequestWithContext(ctx, method, to, bytes.NewReader(body))
 	}
@@ -53,7 +114,7 @@ func request(ctx context.Context, method, to string, body []byte, headers int) (
 		Header: make(http.Header, headers), Body: http.NoBody, GetBody: noBody,
 	}
 	if len(body) > 0 {
-		h.Reset(body)
+		h.set(openai.WordingOf(body))
 		r.Body, r.GetBody, r.ContentLength = h, h.again, int64(len(body))
 	}
 	return r.WithContext(ctx), nil

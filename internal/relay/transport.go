@@ -31,9 +31,9 @@ func NewTransport(tlsConfig *tls.Config) *http.Transport {
 }
 
 // Fast carries what is of the usual shape by the short way, with the settings of t. Inside one process, where nw stands in
-// for the system's network, there is none.
-func Fast(t *http.Transport, nw network.Network) http.RoundTripper {
-	if nw != nil {
+// for the system's network, there is none; nor where off says so.
+func Fast(t *http.Transport, nw network.Network, off bool) http.RoundTripper {
+	if nw != nil || off {
 		return t
 	}
 	return wire.Over(t)
@@ -49,10 +49,10 @@ type Server interface {
 
 // FastServer serves what is of the usual shape by the short way, with the settings of s. odd, where it is given, stands
 // between s and connections that are left to it. Inside one process, where nw stands in for the system's network, those
-// are all.
-func FastServer(s *http.Server, nw network.Network, odd func(net.Listener) net.Listener) Server {
+// are all; and where off says so.
+func FastServer(s *http.Server, nw network.Network, off bool, odd func(net.Listener) net.Listener) Server {
 	switch {
-	case nw == nil:
+	case nw == nil && !off:
 		return wire.NewServer(s, odd)
 	case odd == nil:
 		return s
