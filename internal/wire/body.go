@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"bytes"
 	"errors"
 	"io"
 	"maps"
@@ -97,6 +98,9 @@ func (f *framed) takeChunks() ([]byte, error) {
 		f.r += len(line) + 2
 		if f.state == atTrailer {
 			if len(line) == 0 {
+				if _, ok := fields(string(f.trailer)); !ok {
+					return buf[from:to], errChunk
+				}
 				return buf[from:to], io.EOF
 			}
 			if f.trailer = append(append(f.trailer, line...), "\r\n"...); len(f.trailer) > maxTrailer {
@@ -150,12 +154,14 @@ func chunkSize(line []byte) (n int64, ok bool) {
 	return n, i > 0
 }
 
+// extension checks what stands after a chunk's size: white space alone, as some senders pad it, or an extension, which begins
+// at once.
 func extension(b []byte) bool {
-	for len(b) > 0 && (b[0] == ' ' || b[0] == '\t') {
-		b = b[1:]
+	if len(bytes.Trim(b, " \t")) == 0 {
+		return true
 	}
-	if len(b) == 0 || b[0] != ';' || len(b) > 256 {
-		return len(b) == 0
+	if b[0] != ';' || len(b) > 256 {
+		return false
 	}
 	for _, c := range b {
 		if c < ' ' && c != '\t' || c == 0x7f {

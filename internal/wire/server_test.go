@@ -367,6 +367,7 @@ func FuzzRequest(f *testing.F) {
 	for _, s := range []string{
 		"GET / HTTP/1.1\r\nHost: a\r\n\r\n", "POST /a?b=c HTTP/1.1\r\nHost: a:1\r\nContent-Length: 3\r\nx-a: b\r\nX-A: c\r\n\r\nabc",
 		"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n", "GET  / HTTP/1.1\r\nHost: a\r\n\r\n",
+		"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 000000000000000000000000000003\r\n\r\nabc", "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 184467440737095516160000000003\r\n\r\nabc",
 		"GET / HTTP/1.1\r\nHost: a\r\nConnection: close, x\r\n\r\n", "GET /%41//../x#y HTTP/1.1\r\nHost: [::1]:80\r\nA:\r\n\r\n",
 	} {
 		f.Add([]byte(s))
@@ -396,12 +397,28 @@ func FuzzRequest(f *testing.F) {
 
 // FuzzChunks: the pieces in which a body comes do not matter.
 func FuzzChunks(f *testing.F) {
-	f.Add([]byte("3\r\nabc\r\nA;x=y\r\n0123456789\r\n0\r\nX: y\r\n\r\nrest"), uint8(3))
+	for _, s := range []string{
+		"3\r\nabc\r\nA;x=y\r\n0123456789\r\n0\r\nX: y\r\n\r\nrest", "3\r\nabcxx0\r\n\r\n", "3 ;a\r\nabc\r\n0\r\n\r\n", "0\r\n00000000\r\n\r\n",
+		"00000000000000003\r\nabc\r\n0\r\n\r\n",
+	} {
+		f.Add([]byte(s), uint8(3))
+	}
 	f.Fuzz(func(t *testing.T, text []byte, size uint8) {
 		whole, err := decode(slices.Values([][]byte{text}))
 		parts, err2 := decode(slices.Chunk(text, int(size)+1))
 		if err == nil && (err2 != nil || whole != parts) {
 			t.Errorf("%q: %q, %v; in pieces of %d: %q, %v", text, whole, err, int(size)+1, parts, err2)
+		}
+		if err != nil {
+			return
+		}
+		// What is taken here net/http takes too, and reads the same.
+		resp, err := http.ReadResponse(bufio.NewReader(io.MultiReader(strings.NewReader("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"), bytes.NewReader(text))), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if theirs, err := io.ReadAll(resp.Body); err != nil || string(theirs) != whole {
+			t.Errorf("%q: %q, net/http %q, %v", text, whole, theirs, err)
 		}
 	})
 }

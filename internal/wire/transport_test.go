@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -283,6 +284,16 @@ func FuzzAnswer(f *testing.F) {
 		"HTTP/1.1 200\r\nContent-Length: 3\r\nConnection: close\r\n\r\nabcdef",
 		"HTTP/1.1 200 \r\n\r\n0",
 		"HTTP/1.1 200\r\nContent-Length: 3\r\nConnection: close, x\r\nX: y\r\n\r\nabcdef",
+		"HTTP/1.1 200 \r\nTransfer-Encoding: Chunked\r\n0:\r\n\r\n00\r\n00000000\r\n\r\n0",
+		"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nno colon\r\n\r\n",
+		"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nX : y\r\n\r\n",
+		"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhelloxx1\r\n!\r\n0\r\n\r\n",
+		"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\n\r0\r\n\r\n",
+		"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n00000000000000005\r\nhello\r\n0\r\n\r\n",
+		"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n10000000000000005\r\nhello\r\n0\r\n\r\n",
+		"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3 ;a\r\nabc\r\n0\r\n\r\n",
+		"HTTP/1.1 200 OK\r\nContent-Length: 000000000000000000000000000005\r\n\r\nhello",
+		"HTTP/1.1 200 OK\r\nContent-Length: 184467440737095516160000000005\r\n\r\nhello",
 	} {
 		f.Add([]byte(s), uint8(7))
 	}
@@ -292,6 +303,106 @@ func FuzzAnswer(f *testing.F) {
 			t.Errorf("of %q\nwe read     %s\nnet/http is %s", text, ours, theirs)
 		}
 	})
+}
+
+// TestMalformedChunksAreRefused: framing that is not exactly that of RFC 9112, 7.1 ends the answer with an error, whatever comes
+// after it and however it is cut, and so does the sender's connection.
+func TestMalformedChunksAreRefused(t *testing.T) {
+	for _, body := range []string{
+		"5\r\nhelloxx0\r\n\r\n",                   // the data does not end in CRLF
+		"5\r\nhello\n\r0\r\n\r\n",                 // nor in that
+		"5\r\nhello0\r\n\r\n0\r\n\r\n",            // nor at all
+		"00000000000000005\r\nhello\r\n0\r\n\r\n", // 17 digits of a size
+		"10000000000000005\r\nhello\r\n0\r\n\r\n", // the same, which overflow
+		"0000000000000005\r\nhello\r\n0\r\n\r\n",  // 16
+		"5 ;a=b\r\nhello\r\n0\r\n\r\n",            // a space before an extension
+		"5\t;a=b\r\nhello\r\n0\r\n\r\n",
+		"0\r\nno colon\r\n\r\n", // trailers
+		"0\r\n00000000\r\n\r\n",
+		"0\r\nX : y\r\n\r\n",
+		"0\r\n: y\r\n\r\n",
+		"0\r\nX: a\rb\r\n\r\n",
+		"0\r\n folded: y\r\n\r\n",
+		"-5\r\nhello\r\n0\r\n\r\n",
+		"0x5\r\nhello\r\n0\r\n\r\n",
+	} {
+		text := []byte("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + body)
+		for _, cut := range []int{0, 1, 6, 4000} {
+			if got := readHere(text, cut); !strings.HasPrefix(got, "refused") {
+				t.Errorf("%q in pieces of %d: %s", body, cut+1, got)
+			}
+		}
+		if got, err := decode(slices.Values([][]byte{[]byte(body)})); err == nil {
+			t.Errorf("%q is decoded as %q", body, got)
+		}
+	}
+	for body, want := range map[string]string{
+		"5\r\nhello\r\n0\r\n\r\n": "hello", "000000000000005\r\nhello\r\n0\r\nX: y\r\n\r\n": "hello", "5;a=b\r\nhello\r\n0;x\r\n\r\n": "hello",
+		"5  \r\nhello\r\n0\r\n\r\n": "hello",
+	} {
+		if got, err := decode(slices.Values([][]byte{[]byte(body)})); err != nil || got != want {
+			t.Errorf("%q is decoded as %q, %v", body, got, err)
+		}
+	}
+}
+
+// TestLengthsAreBounded: a Content-Length is at most 15 digits, so that none overflows.
+func TestLengthsAreBounded(t *testing.T) {
+	for text, want := range map[string]int64{"0": 0, "7": 7, "999999999999999": 999_999_999_999_999, "000000000000007": 7} {
+		if n, ok := length(text); !ok || n != want {
+			t.Errorf("%q is read as %d, %v", text, n, ok)
+		}
+	}
+	for _, text := range []string{
+		"", "1000000000000000", "0000000000000007", "184467440737095516160000000005", "000000000000000000000000000005", "18446744073709551621",
+		"+5", "-5", "5 ", " 5", "0x5", "5,5", "٥",
+	} {
+		if n, ok := length(text); ok {
+			t.Errorf("%q is read as %d", text, n)
+		}
+	}
+}
+
+// TestEndedDoesNotWaitForTheClient: how much of a request's body is left can be asked while a read of it waits, and a deadline
+// ends that read.
+func TestEndedDoesNotWaitForTheClient(t *testing.T) {
+	over := make(chan error, 1)
+	addr, s := served(t, &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		b := r.Body.(*requestBody)
+		waits := make(chan error, 1)
+		_, _ = io.ReadFull(b, make([]byte, 3))
+		go func() { _, err := b.Read(make([]byte, 1)); waits <- err }()
+		for b.mu.TryLock() { // until the read has it
+			b.mu.Unlock()
+			time.Sleep(time.Millisecond)
+		}
+		asked := make(chan bool, 1)
+		go func() { asked <- b.Ended() || b.Close() != nil }()
+		select {
+		case <-asked:
+		case <-time.After(10 * time.Second):
+			over <- errors.New("Ended waits for the client")
+			return
+		}
+		_ = http.NewResponseController(w).SetReadDeadline(time.Unix(1, 0))
+		over <- nil
+		<-waits
+	})}, false)
+	c, err := net.Dial("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	_, _ = io.WriteString(c, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nabc")
+	if err := <-over; err != nil {
+		t.Error(err)
+	}
+	c.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	if err := s.Shutdown(ctx); err != nil {
+		t.Error(err)
+	}
 }
 
 // script is a connection that says what it was given, in pieces, and takes everything.
