@@ -80,7 +80,7 @@ func (s *State) run(c command, k checks) result {
 	case kindExpire:
 		s.Drains = without(s.Drains, func(d Drain) bool { return d.expired(c.At) })
 		return result{Code: codeOK}
-	case kindRotateKey:
+	case kindRotateKey, kindPurgeKeys:
 		return s.rotateKey(c)
 	case kindWant:
 		return s.want(c)
@@ -175,6 +175,9 @@ func (s *State) deleteDrain(c command) result {
 func (s *State) rotateKey(c command) result {
 	if len(c.Body) != keySize {
 		return refuse("a ticket key has %d bytes, not %d", keySize, len(c.Body))
+	}
+	if c.Kind == kindPurgeKeys {
+		s.TicketKeys = nil
 	}
 	s.TicketKeys = prepend(Key{Secret: c.Body, At: c.At}, s.TicketKeys, maxKeys)
 	return result{Code: codeOK}

@@ -88,6 +88,12 @@ func (s *State) audited(c command) (action, subject string) {
 		return "drain until " + c.Until.Format(time.RFC3339), c.Path
 	case kindDeleteDrain:
 		return "undrain", c.Path
+	case kindRotateKey:
+		if c.Actor != "" { // the leader rotates keys without an operator
+			return "tickets rotate", ""
+		}
+	case kindPurgeKeys:
+		return "tickets purge", ""
 	case kindNote:
 		return c.Action, c.Path
 	case kindSign:

@@ -1,6 +1,7 @@
 package consensus
 
 import (
+	"bytes"
 	"strings"
 	"testing"
 
@@ -57,5 +58,29 @@ func TestPlansAndRefusalsAreNotAudited(t *testing.T) {
 	}
 	if len(s.Audit) != 0 {
 		t.Fatalf("audited: %+v", s.Audit)
+	}
+}
+
+// Keys that the leader rotates are not audited; those that an operator rotates or purges are.
+func TestTicketKeysOfOperatorsAreAudited(t *testing.T) {
+	key := func(b byte) []byte { return bytes.Repeat([]byte{b}, keySize) }
+	s := &State{}
+	for i, c := range []command{
+		{Kind: kindRotateKey, Body: key(1), At: noon},
+		{Kind: kindRotateKey, Body: key(2), At: noon, Actor: "ann", Reason: "drill"},
+		{Kind: kindPurgeKeys, Body: key(3), At: noon, Actor: "ann", Reason: "stolen"},
+		{Kind: kindPurgeKeys, Body: []byte("short"), At: noon, Actor: "ann"},
+	} {
+		before := len(s.TicketKeys)
+		s, _ = apply(s, entry{index: uint64(i + 1), term: 1, data: must(t, c)}, checks{})
+		if want := []int{1, 2, 1, 1}[i]; len(s.TicketKeys) != want {
+			t.Errorf("%d: %d keys after %d, want %d", i, len(s.TicketKeys), before, want)
+		}
+	}
+	if !bytes.Equal(s.TicketKeys[0].Secret, key(3)) {
+		t.Error("the purge left another key")
+	}
+	if len(s.Audit) != 2 || s.Audit[0].Action != "tickets rotate" || s.Audit[1].Action != "tickets purge" || s.Audit[1].Reason != "stolen" {
+		t.Errorf("audited: %+v", s.Audit)
 	}
 }

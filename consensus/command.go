@@ -22,6 +22,7 @@ const (
 	kindStage       kind = 9  // a spec on trial in some regions
 	kindEndStage    kind = 10 // the end of a stage that leaves the spec in force as it is
 	kindMarkStage   kind = 11
+	kindPurgeKeys   kind = 12 // a new ticket key in place of all others
 
 	kindWant kind = kindOptional | 1 // a member is to have a vote, or no longer: see State.Wanted
 
@@ -97,7 +98,7 @@ func decodeCommand(b []byte) (command, error) {
 		return c, fmt.Errorf("command is longer than %d bytes", maxCommand)
 	}
 	c.Kind = kind(b[0])
-	if (c.Kind < kindPutSpec || c.Kind > kindMarkStage) && c.Kind != kindWant {
+	if (c.Kind < kindPutSpec || c.Kind > kindPurgeKeys) && c.Kind != kindWant {
 		return c, errUnknownKind
 	}
 	if err := json.Unmarshal(b[1:], &c); err != nil {

@@ -12,6 +12,7 @@ func FuzzApply(f *testing.F) {
 		{Kind: kindPutSpec, ID: "x", Body: []byte("spec"), At: noon},
 		{Kind: kindPutDrain, Path: "eu", Until: noon, At: noon},
 		{Kind: kindRotateKey, Body: bytes.Repeat([]byte{1}, keySize), At: noon},
+		{Kind: kindPurgeKeys, Body: bytes.Repeat([]byte{2}, keySize), At: noon},
 		{Kind: kindPutPlan, Term: 1, Body: []byte("plan"), At: noon},
 		{Kind: kindExpire, At: noon},
 		{Kind: kindSign, Action: SignEnable, Path: "api.example.", Body: bytes.Repeat([]byte{1}, zoneKeySize), At: noon},

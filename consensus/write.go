@@ -95,7 +95,21 @@ func (n *Node) Expire(ctx context.Context, now time.Time) error {
 
 // RotateTicketKey puts a new random key before the others. Tickets of the two before it still open.
 func (n *Node) RotateTicketKey(ctx context.Context) error {
-	c := n.write(kindRotateKey)
+	return n.rotateTicketKey(ctx, kindRotateKey, By{})
+}
+
+// ReplaceTicketKeys is RotateTicketKey for an operator. With purge no earlier key stays: tickets on their way are refused.
+func (n *Node) ReplaceTicketKeys(ctx context.Context, purge bool, by By) error {
+	k := kindRotateKey
+	if purge {
+		k = kindPurgeKeys
+	}
+	return n.rotateTicketKey(ctx, k, by)
+}
+
+func (n *Node) rotateTicketKey(ctx context.Context, k kind, by By) error {
+	c := n.write(k)
+	c.Actor, c.Reason = by.Actor, by.Reason
 	c.Body = make([]byte, keySize)
 	rand.Read(c.Body) // never fails: crypto/rand ends the program instead
 	_, err := n.propose(ctx, c)

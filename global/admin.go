@@ -25,7 +25,7 @@ func (s *Server) backend() admin.Backend {
 		SpecNow: s.agreedSpec, DrainsNow: s.agreedDrains, Audit: s.auditRecords, Archive: s.archive, Restore: s.restore,
 		Stage: s.stageShow, EndStage: s.endStage,
 		Plan: s.planShow, PlanDiff: s.planDiff, PlanHistory: s.planHistory,
-		DNSSEC: s.dnssec, ChangeDNSSEC: s.changeDNSSEC, Uplinks: s.uplinks, Basis: s.basis,
+		DNSSEC: s.dnssec, ChangeDNSSEC: s.changeDNSSEC, RotateTickets: s.rotateTickets, Uplinks: s.uplinks, Basis: s.basis,
 	}
 }
 

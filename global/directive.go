@@ -1,9 +1,12 @@
 package global
 
 import (
+	"fmt"
 	"time"
 
+	"github.com/spillway-lb/spillway/consensus"
 	"github.com/spillway-lb/spillway/internal/capacity"
+	"github.com/spillway-lb/spillway/internal/identity"
 	"github.com/spillway-lb/spillway/internal/uplink"
 )
 
@@ -22,10 +25,28 @@ func (s *Server) directive(to capacity.Path) *uplink.Directive {
 		d.Drains = append(d.Drains, uplink.Drain{Path: x.Path, Until: x.Until, Reason: x.Reason})
 	}
 	v.try(d, to.Region)
-	for _, k := range v.state.TicketKeys {
+	for _, k := range v.ticketKeys(to) {
 		d.TicketKeys = append(d.TicketKeys, k.Secret)
 	}
 	return d
+}
+
+// admitGateway is the rule for gateways: once a spec is agreed on, their region must be in it.
+func (s *Server) admitGateway(id identity.ID) error {
+	v := s.view.Load()
+	if v == nil || v.from == firstState || v.region(id.Region) >= 0 {
+		return nil
+	}
+	return fmt.Errorf("region %q is not in the spec (version %d): add it to the spec, or correct region in the gateway's configuration", id.Region, v.version)
+}
+
+// ticketKeys are the keys that a gateway opens tickets with. Whoever has them can make tickets for every tenant, so only
+// gateways that the spec lists get them.
+func (v *View) ticketKeys(of capacity.Path) []consensus.Key {
+	if r := v.region(of.Region); r < 0 || !declares(&v.spec.Regions[r], of.Instance) {
+		return nil
+	}
+	return v.state.TicketKeys
 }
 
 // peers are the regions other than self. Demand, networks, round trips and acks are nobody else's business and stay out.

@@ -170,6 +170,9 @@ func (k *keeper) tell(v *View, now time.Time) {
 			k.s.backup.offer(v.state)
 		}
 	}
+	if is.version != k.well.version || is.from != k.well.from {
+		k.s.parent.Recheck() // a region may have left the spec
+	}
 	if is != k.well || now.Sub(k.told) >= peersEvery {
 		k.told = now
 		k.s.parent.Wake()

@@ -77,7 +77,7 @@ Change:         spillway apply, spillway drain, spillway undrain`,
 		globalCommand(), regionalCommand(), localCommand(), workerCommand(), registerCommand(),
 		getCommand(),
 		statusCommand(), explainCommand(), planCommand(), applyCommand(), promoteCommand(), rollbackCommand(), drainCommand(), undrainCommand(), loadCommand(), simulateCommand(), planCapacityCommand(),
-		membersCommand(), snapshotCommand(), recoverCommand(), auditCommand(), usageCommand(), dnssecCommand(),
+		membersCommand(), snapshotCommand(), recoverCommand(), auditCommand(), usageCommand(), dnssecCommand(), ticketsCommand(),
 		configCommand(), certsCommand(), versionCommand(),
 	)
 	return root

@@ -44,7 +44,13 @@ func getUplinksCommand() *cobra.Command {
 }
 
 func printUplinks(w io.Writer, u *admin.UplinksAnswer) {
-	fmt.Fprintf(w, "%s: %d sessions with the tier above, %d with children\n", u.Node, len(u.Parents), len(u.Children))
+	children := 0
+	for i := range u.Children {
+		if u.Children[i].State != admin.UplinkRefused {
+			children++
+		}
+	}
+	fmt.Fprintf(w, "%s: %d sessions with the tier above, %d with children\n", u.Node, len(u.Parents), children)
 	if u.GapMS > 0 {
 		fmt.Fprintf(w, "children are asked to keep %s between statements\n", age(u.GapMS))
 	}
@@ -65,6 +71,11 @@ func printUplinks(w io.Writer, u *admin.UplinksAnswer) {
 	for i := range u.Parents {
 		if s := &u.Parents[i]; s.Error != "" {
 			fmt.Fprintf(w, "note: %s: %s\n", s.Address, s.Error)
+		}
+	}
+	for i := range u.Children {
+		if s := &u.Children[i]; s.Error != "" {
+			fmt.Fprintf(w, "note: %s at %s is refused: %s\n", s.Peer, s.Address, s.Error)
 		}
 	}
 }

@@ -52,6 +52,8 @@ type Backend struct {
 	// DNSSEC says how the zone is signed, and ChangeDNSSEC takes a step that is an operator's to take.
 	DNSSEC       func(ctx context.Context) (*DNSSECAnswer, error)
 	ChangeDNSSEC func(ctx context.Context, r DNSSECRequest, actor string) (*DNSSECAnswer, error)
+	// RotateTickets makes a new key for redirect tickets.
+	RotateTickets func(ctx context.Context, r TicketsRequest, actor string) (*TicketsAnswer, error)
 	// Basis says what the node runs from and how old that is.
 	Basis func() []Basis
 	// Ready is nil when the node can do its work; nil function: as soon as it listens.

@@ -70,6 +70,7 @@ func (s *Server) routes() []route {
 		remove(pathDrains, "path", "Let a drained region, zone or worker take traffic again.", b.Undrain),
 		look(pathDNSSEC, "Say how the zone is signed, with its public keys and the DS that the parent zone is to show.", b.DNSSEC),
 		change(http.MethodPost, pathDNSSEC, "Sign the zone, roll its key, say that the parent zone shows its DS, or stop.", b.ChangeDNSSEC).by(Admin),
+		change(http.MethodPost, pathTickets, "Make a new key for redirect tickets, and remove the earlier ones if asked to.", b.RotateTickets).by(Admin),
 		look(pathAudit, "List the newest changes: who, what, when and why.", b.Audit),
 		look(pathMembers, "List the global nodes.", b.Members),
 		change(http.MethodPost, pathMembers, "Have a global node take part.", b.AddMember).by(Admin),

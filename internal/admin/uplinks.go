@@ -18,12 +18,16 @@ type UplinksAnswer struct {
 	Refused map[string]uint64 `json:"refused,omitempty"`
 }
 
+// UplinkRefused is the State of a child whose last session was refused within the last ten minutes. SinceMS is the time
+// since then.
+const UplinkRefused = "refused"
+
 // UplinkSession is one session, as this end counts it.
 type UplinkSession struct {
 	Peer        string  `json:"peer"` // the certificate's identity; empty for a parent that was never reached
 	Path        string  `json:"path,omitempty"`
 	Address     string  `json:"address"`
-	State       string  `json:"state"` // "connected" or "down"
+	State       string  `json:"state"` // "connected", "down", or of a child "refused"
 	Error       string  `json:"error,omitempty"`
 	Version     uint32  `json:"version,omitempty"` // of the protocol, agreed on
 	SinceMS     int64   `json:"since_ms"`          // since it is in that state

@@ -3,6 +3,7 @@ package uplink
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"os"
 	"sync"
 	"time"
@@ -31,6 +32,7 @@ func (p *Parent) serve(ctx context.Context, conn *quic.Conn) {
 		p.reject(conn, id, err)
 		return
 	}
+	defer endWithCertificate(conn, p.log)()
 	var work sync.WaitGroup
 	for _, loop := range []func() error{s.takeDatagrams, s.takeSnapshots, s.pushDirectives} {
 		work.Go(func() {
@@ -41,6 +43,25 @@ func (p *Parent) serve(ctx context.Context, conn *quic.Conn) {
 	}
 	work.Wait()
 	p.leave(ctx, s)
+}
+
+// endWithCertificate closes a connection when the peer's certificate ends: a session must not outlive it. The caller calls
+// stop when the connection is over.
+func endWithCertificate(conn *quic.Conn, log *slog.Logger) (stop func()) {
+	certs := conn.ConnectionState().TLS.PeerCertificates
+	if len(certs) == 0 {
+		return func() {}
+	}
+	leaf := certs[0]
+	t := time.AfterFunc(time.Until(leaf.NotAfter), func() {
+		if conn.Context().Err() != nil {
+			return
+		}
+		id, _ := identity.PeerID(conn.ConnectionState().TLS) // it was read before
+		log.Warn("uplink session ends with the peer's certificate: renew the certificate of the peer", "peer", id.String(), "expired", leaf.NotAfter)
+		conn.CloseWithError(codeBye, "the certificate of this session has ended")
+	})
+	return func() { t.Stop() }
 }
 
 // reject closes a connection; refusals of honest peers by a full or stopping parent are not counted.
@@ -65,6 +86,7 @@ func (p *Parent) reject(conn *quic.Conn, id identity.ID, err error) {
 		p.penance.offend(hostOf(conn.RemoteAddr()), time.Now())
 	}
 	p.refused.refuse(id.String(), reason, err.Error())
+	p.refused.keep(refusal{peer: id, addr: conn.RemoteAddr().String(), reason: reason, why: err.Error(), at: time.Now()})
 }
 
 // greet reads the Hello, enters the session in place of an older one of the same path, and answers.
@@ -94,6 +116,9 @@ func (p *Parent) greet(ctx context.Context, conn *quic.Conn, id identity.ID) (*i
 	s := &intake{
 		parent: p, conn: conn, version: v, id: id, path: path, endpoint: h.Endpoint, since: time.Now(),
 		push: make(chan struct{}, 1), end: make(chan struct{}), in: inbox{path: path, boot: h.Boot},
+	}
+	if err := p.admit(id); err != nil {
+		return nil, err
 	}
 	held, err := p.enter(s)
 	if err != nil {

@@ -107,7 +107,7 @@ func (l *link) delay(err error) time.Duration {
 
 // hold stays until the session ends, and puts a new one in its place before it grows too old.
 func (l *link) hold(ctx context.Context, s *session) error {
-	age := time.NewTimer(maxAge - time.Duration(l.rng.Int64N(int64(maxAge/10))))
+	age := time.NewTimer(l.renewAfter())
 	defer age.Stop()
 	for {
 		select {
@@ -129,8 +129,15 @@ func (l *link) hold(ctx context.Context, s *session) error {
 		s.close(codeBye, "renewed")
 		l.bury(s)
 		s = next
-		age.Reset(maxAge - time.Duration(l.rng.Int64N(int64(maxAge/10))))
+		age.Reset(l.renewAfter())
 	}
+}
+
+// renewAfter is when a new session takes the place of one that begins now: within maxAge, and well before this node's
+// certificate ends, for the parent ends the session then.
+func (l *link) renewAfter() time.Duration {
+	left := time.Until(l.child.cfg.Certs.Expires())
+	return min(maxAge-time.Duration(l.rng.Int64N(int64(maxAge/10))), max(left-left/10, renewRetry))
 }
 
 // dial opens a session and starts it.
@@ -228,7 +235,10 @@ func (l *link) down(err error) {
 	l.current.Store(nil)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.now.Connected || l.now.Parent == (identity.ID{}) && l.backoff.last == 0 {
+	var app *quic.ApplicationError
+	if errors.As(err, &app) && app.Remote && app.ErrorCode != codeBye && app.ErrorCode != codeSilent {
+		l.child.warn("uplink refused by the parent, retrying", l.addr, err)
+	} else if l.now.Connected || l.now.Parent == (identity.ID{}) && l.backoff.last == 0 {
 		l.child.warn("uplink down, retrying", l.addr, err)
 	}
 	if l.now.Connected {

@@ -20,6 +20,14 @@ func Page(node string, p *Parent, c *Child) *admin.UplinksAnswer {
 		for _, i := range p.Children() {
 			out.Children = append(out.Children, pageOfChild(&i, now))
 		}
+		for _, x := range p.refused.kept(now) {
+			if path, err := PathOf(x.peer); err == nil && p.session(path) != nil {
+				continue
+			}
+			out.Children = append(out.Children, admin.UplinkSession{
+				Peer: x.peer.String(), Address: x.addr, State: admin.UplinkRefused, Error: x.why, SinceMS: now.Sub(x.at).Milliseconds(), AgeMS: -1,
+			})
+		}
 		out.GapMS, out.Refused = p.pace().Milliseconds(), p.refused.byReason()
 	}
 	return out

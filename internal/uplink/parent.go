@@ -30,7 +30,7 @@ type ParentConfig struct {
 	// ChildRole is what a child's certificate must say.
 	ChildRole identity.Role
 	// Scope is a further rule for children, such as "of my region"; nil allows every child of the role. It is called
-	// during handshakes and by Recheck, possibly concurrently.
+	// for greetings and by Recheck, possibly concurrently. The child receives the text of its error.
 	Scope func(identity.ID) error
 	// OnSummary takes a statement; s must be treated as immutable. Its path is the one that the certificate names. It may
 	// be called concurrently and late by a moment: a Book sorts that out. It must not block.
@@ -102,18 +102,23 @@ func NewParent(cfg ParentConfig) (*Parent, error) {
 		sessions: make(map[capacity.Path]*intake), held: make(map[capacity.Path]uint64),
 	}
 	p.refused.log = cfg.Log
-	p.tls = cfg.Certs.Server(ALPN, p.admit)
+	p.tls = cfg.Certs.Server(ALPN, p.checkRole)
 	p.transport = &quic.Transport{
 		Conn: socket, StatelessResetKey: resetKey(p.tls), ConnContext: p.watch, VerifySourceAddress: p.surge.over,
 	}
 	return p, nil
 }
 
-// admit is the rule for children, applied inside the handshake.
-func (p *Parent) admit(id identity.ID) error {
+// checkRole is the part of the rule for children that is applied inside the handshake.
+func (p *Parent) checkRole(id identity.ID) error {
 	if id.Role != p.cfg.ChildRole {
 		return fmt.Errorf("it is a %s where a %s is expected", id.Role, p.cfg.ChildRole)
 	}
+	return nil
+}
+
+// admit is the rest of the rule for children. It is applied to greetings, where a refusal can carry its reason.
+func (p *Parent) admit(id identity.ID) error {
 	if p.cfg.Scope != nil {
 		return p.cfg.Scope(id)
 	}

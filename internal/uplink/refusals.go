@@ -3,7 +3,12 @@ package uplink
 import (
 	"errors"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
+	"time"
+
+	"github.com/spillway-lb/spillway/internal/identity"
 )
 
 // maxLogged bounds what is remembered of who was refused for what; beyond it refusals are only counted.
@@ -46,7 +51,54 @@ type refusals struct {
 
 	mu     sync.Mutex
 	logged map[string]struct{}
-	counts map[string]uint64 // by reason
+	counts map[string]uint64  // by reason
+	recent map[string]refusal // by peer, at most maxRecent
+}
+
+// Bounds of the refusals that operators are shown.
+const (
+	maxRecent = 32
+	recentFor = 10 * time.Minute
+)
+
+// refusal is the newest one of a peer whose certificate is good.
+type refusal struct {
+	peer        identity.ID
+	addr        string
+	reason, why string
+	at          time.Time
+}
+
+// keep remembers a refusal for operators, in place of the oldest when there is no room.
+func (r *refusals) keep(x refusal) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.recent == nil {
+		r.recent = make(map[string]refusal)
+	}
+	key := x.peer.String()
+	if _, known := r.recent[key]; !known && len(r.recent) >= maxRecent {
+		oldest := ""
+		for k, v := range r.recent {
+			if oldest == "" || v.at.Before(r.recent[oldest].at) {
+				oldest = k
+			}
+		}
+		delete(r.recent, oldest)
+	}
+	r.recent[key] = x
+}
+
+// kept are the refusals of the last recentFor, by peer.
+func (r *refusals) kept(now time.Time) (out []refusal) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, k := range slices.Sorted(maps.Keys(r.recent)) {
+		if x := r.recent[k]; now.Sub(x.at) < recentFor {
+			out = append(out, x)
+		}
+	}
+	return out
 }
 
 // refuse counts a peer that was refused for a reason; why says it to people.

@@ -49,8 +49,10 @@ func startSession(c *Child, conn *quic.Conn, parent identity.ID, version uint32)
 	for _, loop := range []func(){s.send, s.listen, s.takeDirectives, s.takeAsks} {
 		s.work.Go(loop)
 	}
+	stop := endWithCertificate(conn, c.log)
 	go func() {
 		s.work.Wait()
+		stop()
 		close(s.done)
 	}()
 	return s

@@ -1,0 +1,108 @@
+package global
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spillway-lb/spillway/internal/admin"
+	"github.com/spillway-lb/spillway/internal/capacity"
+)
+
+// A gateway of a region that is in no spec gets no directive and is shown as refused; one that the spec does not list in
+// its region is heard and gets no ticket keys. Both follow a new spec at once.
+func TestOnlyDeclaredGatewaysGetTicketKeys(t *testing.T) {
+	p := newPlanet(t)
+	p.settle()
+	atlantis, extra := p.newGate("atlantis", "ga"), p.newGate("tokyo", "other")
+	eventually(t, 10*time.Second, "the listed gateway has keys, the other one a directive", func() bool {
+		d, e := p.gates["tokyo"].directive.Load(), extra.directive.Load()
+		return d != nil && len(d.TicketKeys) > 0 && e != nil && e.SpecVersion == d.SpecVersion
+	})
+	if n := len(extra.directive.Load().TicketKeys); n != 0 {
+		t.Errorf("a gateway that the spec does not list has %d ticket keys", n)
+	}
+	eventually(t, 10*time.Second, "atlantis is shown as refused", func() bool {
+		u, err := p.nodes[0].uplinks(t.Context())
+		if err != nil {
+			return false
+		}
+		for _, c := range u.Children {
+			if c.State == admin.UplinkRefused && strings.Contains(c.Error, `region "atlantis" is not in the spec (version 1)`) {
+				return true
+			}
+		}
+		return false
+	})
+	if atlantis.directive.Load() != nil {
+		t.Error("atlantis has a directive")
+	}
+	c, err := admin.Dial("unix://"+p.nodes[0].cfg.AdminSocket, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	apply := func(text string) {
+		t.Helper()
+		if _, err := c.Apply(t.Context(), admin.ApplyRequest{Text: text}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	more := strings.Replace(specText(), "models:", `  - {name: atlantis, place: {city: X, lat: 1, lon: 1}, gateways: [{name: ga, addresses: [127.0.5.1], url: "http://127.0.5.1:8080"}]}
+models:`, 1)
+	apply(more)
+	eventually(t, 15*time.Second, "atlantis has ticket keys", func() bool {
+		d := atlantis.directive.Load()
+		return d != nil && len(d.TicketKeys) > 0
+	})
+	apply(specText())
+	eventually(t, 15*time.Second, "no node has a session with atlantis", func() bool {
+		for _, s := range p.nodes {
+			for _, i := range s.parent.Children() {
+				if i.Path == (capacity.Path{Region: "atlantis", Instance: "ga"}) {
+					return false
+				}
+			}
+		}
+		return true
+	})
+}
+
+// The verb makes a new key for all nodes, and with purge leaves no other; both are audited.
+func TestTicketKeysAreRotatedByAVerb(t *testing.T) {
+	p := newPlanet(t)
+	p.settle()
+	c, err := admin.Dial("unix://"+p.nodes[1].cfg.AdminSocket, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a, err := c.RotateTickets(t.Context(), admin.TicketsRequest{Reason: "drill"}); err != nil || len(a.Keys) < 2 {
+		t.Fatalf("%+v %v", a, err)
+	}
+	a, err := c.RotateTickets(t.Context(), admin.TicketsRequest{Purge: true, Reason: "gw3 stolen"})
+	if err != nil || len(a.Keys) != 1 {
+		t.Fatalf("%+v %v", a, err)
+	}
+	key := p.nodes[1].node.State().TicketKeys[0].Secret
+	eventually(t, 10*time.Second, "every gateway has the new key and no other", func() bool {
+		for _, g := range p.gates {
+			d := g.directive.Load()
+			if d == nil || len(d.TicketKeys) != 1 || string(d.TicketKeys[0]) != string(key) {
+				return false
+			}
+		}
+		return true
+	})
+	audit, err := c.Audit(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var done []string
+	for _, r := range audit.Records {
+		if strings.HasPrefix(r.Action, "tickets") {
+			done = append(done, r.Action+": "+r.Reason)
+		}
+	}
+	if got := strings.Join(done, ", "); !strings.Contains(got, "tickets rotate: drill") || !strings.Contains(got, "tickets purge: gw3 stolen") {
+		t.Errorf("audited: %q", got)
+	}
+}
