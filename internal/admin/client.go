@@ -138,6 +138,9 @@ func call[A any](ctx context.Context, c *Client, method, path string, body any) 
 	if err != nil {
 		return nil, fmt.Errorf("making the call: %w", err)
 	}
+	if body != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
 	if c.token != "" {
 		req.Header.Set("Authorization", "Bearer "+c.token)
 	}

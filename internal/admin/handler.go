@@ -27,7 +27,9 @@ const paramLinearizable = "linearizable"
 const maxBody = 8 << 20
 
 // api is the operators' interface. Who may come in at all was decided by the listener, and by role what they may do.
-func (s *Server) api() http.Handler {
+func (s *Server) api() http.Handler { return sameSite(s.calls()) }
+
+func (s *Server) calls() http.Handler {
 	mux := s.plain()
 	routes := s.routes()
 	for _, t := range routes {

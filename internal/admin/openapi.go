@@ -44,15 +44,20 @@ func describe(routes []route) object {
 type describer struct{ schemas object }
 
 func (d *describer) operation(t route) object {
+	responses := object{
+		"200":     d.content("what was asked for", t.out),
+		"default": d.content("a refusal, and what to do about it", envelope{}),
+	}
 	op := object{
 		"summary":     t.summary,
 		"description": "Needs the role " + t.needs.String() + ".",
-		"responses": object{
-			"200":     d.content("what was asked for", t.out),
-			"default": d.content("a refusal, and what to do about it", envelope{}),
-		},
+		"responses":   responses,
+	}
+	if t.method != http.MethodGet {
+		responses["403"] = d.content("the caller's role does not suffice, or a browser sent the request for a page of another site", envelope{})
 	}
 	if t.in != nil {
+		responses["415"] = d.content("the body was not declared as application/json", envelope{})
 		op["requestBody"] = object{"required": true, "content": d.content("", t.in)["content"]}
 	}
 	var params []object

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"mime"
 	"net/http"
 	"strconv"
 )
@@ -62,6 +63,13 @@ func change[Q, A any](method, path, summary string, call func(context.Context, Q
 				writeError(w, notHere())
 				return
 			}
+			if !isJSON(r.Header.Get("Content-Type")) {
+				writeError(w, &Error{
+					Status: http.StatusUnsupportedMediaType, Message: "the body is not declared as JSON",
+					Hint: "send the header Content-Type: application/json",
+				})
+				return
+			}
 			if err := decode(http.MaxBytesReader(w, r.Body, maxBody), &q); err != nil {
 				writeError(w, BadRequest("body is not what this call takes: "+err.Error(), ""))
 				return
@@ -104,6 +112,24 @@ func (s *Server) guarded(t route) http.HandlerFunc {
 		}
 		t.serve(w, r, name)
 	}
+}
+
+// isJSON reports whether a Content-Type is JSON's. A page of another site cannot send that without asking first.
+func isJSON(contentType string) bool {
+	kind, _, err := mime.ParseMediaType(contentType)
+	return err == nil && kind == "application/json"
+}
+
+// sameSite refuses changes that a browser sends on behalf of a page of another site.
+func sameSite(h http.Handler) http.Handler {
+	guard := http.NewCrossOriginProtection()
+	guard.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		writeError(w, &Error{
+			Status: http.StatusForbidden, Message: "cross-site requests are refused",
+			Hint: "call the node with the spillway command or another program, not from a page of another site",
+		})
+	}))
+	return guard.Handler(h)
 }
 
 // decode is strict, so that a misspelt field is never silently without effect.
