@@ -72,6 +72,12 @@ func (v *View) Lookup(name []byte) (id int, ok bool) {
 	return id, ok
 }
 
+// ServiceOf is the service that an id is of.
+func (v *View) ServiceOf(id int) int {
+	service, _ := v.parts(id)
+	return service
+}
+
 // Exists reports whether something stands at or below name.
 func (v *View) Exists(name string) bool {
 	_, ok := v.exists[name]

@@ -7,16 +7,19 @@ import (
 	"net/netip"
 	"sync"
 	"time"
+
+	"github.com/spillway-lb/spillway/internal/origin"
 )
 
-// connections bounds open connections, in all and for each address. When there are too many, the one that has been
+// connections bounds open connections, in all and for each address; an IPv6 client may have a whole /64, which counts as
+// one address. When there are too many, the one that has been
 // idle longest goes; one that is being served never does.
 type connections struct {
 	max, perAddr int
 
 	mu       sync.Mutex
 	open     map[*connection]struct{}
-	byAddr   map[netip.Addr]int
+	byAddr   map[netip.Addr]int // by source
 	stopping bool
 }
 
@@ -25,6 +28,7 @@ type connection struct {
 	conn  stream
 	by    Transport
 	from  netip.Addr
+	net   netip.Addr // source of from
 	owner *connections
 
 	idle  bool // guarded by owner.mu, as are the next two
@@ -48,27 +52,32 @@ func newConnections(limit int) *connections {
 // admit takes a connection in, or reports false when there is no room and nobody idle to make it.
 func (cs *connections) admit(c *net.TCPConn) (*connection, bool) {
 	conn := &connection{conn: c, by: TCP, from: c.RemoteAddr().(*net.TCPAddr).AddrPort().Addr().Unmap(), owner: cs}
+	conn.net = origin.SourceOf(conn.from)
+	return cs.enter(conn)
+}
+
+func (cs *connections) enter(conn *connection) (*connection, bool) {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
 	if cs.stopping {
 		return nil, false
 	}
-	if cs.byAddr[conn.from] >= cs.perAddr && !cs.evict(&conn.from) {
+	if cs.byAddr[conn.net] >= cs.perAddr && !cs.evict(&conn.net) {
 		return nil, false
 	}
 	if len(cs.open) >= cs.max && !cs.evict(nil) {
 		return nil, false
 	}
 	cs.open[conn] = struct{}{}
-	cs.byAddr[conn.from]++
+	cs.byAddr[conn.net]++
 	return conn, true
 }
 
-// evict ends the connection that has been idle longest, of one address or of all.
+// evict ends the connection that has been idle longest, of one source or of all.
 func (cs *connections) evict(of *netip.Addr) bool {
 	var longest *connection
 	for c := range cs.open {
-		if !c.idle || of != nil && c.from != *of {
+		if !c.idle || of != nil && c.net != *of {
 			continue
 		}
 		if longest == nil || c.since.Before(longest.since) {
@@ -96,8 +105,8 @@ func (cs *connections) forget(c *connection) {
 		return
 	}
 	delete(cs.open, c)
-	if cs.byAddr[c.from]--; cs.byAddr[c.from] == 0 {
-		delete(cs.byAddr, c.from)
+	if cs.byAddr[c.net]--; cs.byAddr[c.net] == 0 {
+		delete(cs.byAddr, c.net)
 	}
 }
 

@@ -94,7 +94,7 @@ func (f *fast) answer(dst, msg []byte, from netip.Addr, now time.Time) (n int, o
 	out.qtype, out.stale = q.qtype, a.Stale
 	if ok && !proven && f.h.limiter != nil {
 		var b []byte
-		b, out.limited = f.h.limiter.apply(dst[:n], from, classOf(dns.RcodeSuccess, id), now)
+		b, out.limited = f.h.limiter.apply(dst[:n], from, classOf(dns.RcodeSuccess, view.ServiceOf(id)), now)
 		n = len(b)
 	}
 	return n, out, ok

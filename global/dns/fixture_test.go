@@ -65,6 +65,13 @@ func (w *world) Lookup(name []byte) (int, bool) {
 	return id, ok
 }
 
+func (w *world) ServiceOf(id int) int {
+	if id == chatEU {
+		return chat
+	}
+	return id
+}
+
 func (w *world) Exists(name string) bool {
 	for n := range w.names {
 		if dns.IsSubDomain(name, n) {

@@ -54,7 +54,7 @@ func newLimiter(rate, slip int) *limiter {
 	}
 }
 
-// class tells apart what an attacker could ask for: each service, all absent names together, and all errors together.
+// class tells apart what an attacker could ask for: each service with the names below it, all absent names together, and all errors together.
 type class uint32
 
 const (

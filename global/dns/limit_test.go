@@ -176,3 +176,31 @@ func TestWhoIsExemptFromTheLimit(t *testing.T) {
 		t.Errorf("%d of 20 withheld without any", withheld)
 	}
 }
+
+// A service and the names below it share one rate, on both paths: asking by other names gets no more answers.
+func TestNamesBelowAServiceShareItsRate(t *testing.T) {
+	const rate = 20
+	for _, path := range []string{"fast", "slow"} {
+		p := newPaths(newWorld())
+		p.slow.limiter = newLimiter(rate, 0)
+		now, sent := time.Now(), 0
+		for range 3 * rate {
+			for _, name := range []string{"chat.api.example.", "eu.chat.api.example."} {
+				if path == "fast" {
+					_, out, ok := p.fast.answer(make([]byte, ourSize), query1(name, dns.TypeA), home, now)
+					if !ok {
+						t.Fatal("not answered on the fast path")
+					}
+					if out.limited == Unlimited {
+						sent++
+					}
+				} else if _, _, ok := p.slow.handle(make([]byte, 0, 2*ourSize), query1(name, dns.TypeA), home, UDP); ok {
+					sent++
+				}
+			}
+		}
+		if sent > rate+rate/2 {
+			t.Errorf("%s: %d answers at once to one network, the rate is %d", path, sent, rate)
+		}
+	}
+}

@@ -13,7 +13,11 @@ func (x *exchange) class() class {
 	if x.absent { // a denial in compact form is no error by its code
 		return classAbsent
 	}
-	return classOf(x.reply.Rcode, x.service)
+	service := x.service
+	if service >= 0 {
+		service = x.view.ServiceOf(service)
+	}
+	return classOf(x.reply.Rcode, service)
 }
 
 // keys answers with one of the sets that are about the zone's keys.

@@ -9,6 +9,8 @@ type View interface {
 	// Lookup finds the number of a service, or of a region's child name of one, by its fully qualified name in lower
 	// case. Octets that are no plain letters, digits or hyphens come escaped as in a zone file. It must not keep name.
 	Lookup(name []byte) (id int, ok bool)
+	// ServiceOf is the number of the service that a number from Lookup belongs to: itself, or the one that its name is below.
+	ServiceOf(id int) int
 	// Exists reports whether a service or child name stands at or below the name, fully qualified and in lower case.
 	Exists(name string) bool
 	// Answer says where a client is sent for a service.

@@ -285,3 +285,14 @@ func TestListenerBelievesNobodyElse(t *testing.T) {
 		t.Errorf("a client's connection became a %T", in)
 	}
 }
+
+func TestSourceOf(t *testing.T) {
+	for in, want := range map[string]string{
+		"192.0.2.7": "192.0.2.7", "::ffff:192.0.2.7": "192.0.2.7", "2001:db8:1:2:3:4:5:6": "2001:db8:1:2::",
+		"2001:db8:1:2::1": "2001:db8:1:2::", "2001:db8:1:3::1": "2001:db8:1:3::", "fe80::1%eth0": "fe80::",
+	} {
+		if got := origin.SourceOf(netip.MustParseAddr(in)); got != netip.MustParseAddr(want) {
+			t.Errorf("%s: %s, want %s", in, got, want)
+		}
+	}
+}

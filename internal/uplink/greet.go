@@ -83,7 +83,7 @@ func (p *Parent) reject(conn *quic.Conn, id identity.ID, err error) {
 	conn.CloseWithError(code, err.Error()[:min(len(err.Error()), 200)])
 	reason := reasonOf(err)
 	if reason != reasonFull {
-		p.penance.offend(hostOf(conn.RemoteAddr()), time.Now())
+		p.penance.offend(sourceOf(conn.RemoteAddr()), time.Now())
 	}
 	p.refused.refuse(id.String(), reason, err.Error())
 	p.refused.keep(refusal{peer: id, addr: conn.RemoteAddr().String(), reason: reason, why: err.Error(), at: time.Now()})

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"maps"
 	"net"
+	"net/netip"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -18,6 +19,7 @@ import (
 	"github.com/spillway-lb/spillway/internal/capacity"
 	"github.com/spillway-lb/spillway/internal/identity"
 	"github.com/spillway-lb/spillway/internal/network"
+	"github.com/spillway-lb/spillway/internal/origin"
 	"github.com/spillway-lb/spillway/internal/telemetry"
 )
 
@@ -142,18 +144,28 @@ func (p *Parent) Recheck() {
 // refused the peer's certificate.
 func (p *Parent) watch(ctx context.Context, info *quic.ClientInfo) (context.Context, error) {
 	from := hostOf(info.RemoteAddr)
-	if !p.penance.allows(from, time.Now()) {
+	source := sourceOf(info.RemoteAddr)
+	if !p.penance.allows(source, time.Now()) {
 		p.refused.refuse(from, reasonPenance, errPenance.Error())
 		return nil, errPenance
 	}
 	context.AfterFunc(ctx, func() {
 		var t *quic.TransportError
 		if errors.As(context.Cause(ctx), &t) && !t.Remote && t.ErrorCode.IsCryptoError() {
-			p.penance.offend(from, time.Now())
+			p.penance.offend(source, time.Now())
 			p.refused.refuse(from, reasonCertificate, t.Error())
 		}
 	})
 	return ctx, nil
+}
+
+// sourceOf is what handshakes are bounded by: an IPv4 address, or the /64 of an IPv6 one.
+func sourceOf(a net.Addr) string {
+	host := hostOf(a)
+	if ip, err := netip.ParseAddr(host); err == nil {
+		return origin.SourceOf(ip).String()
+	}
+	return host
 }
 
 func hostOf(a net.Addr) string {

@@ -23,7 +23,7 @@ var errPenance = errors.New("too many refused or broken sessions from this addre
 // comes back a little later.
 type penance struct {
 	mu   sync.Mutex
-	that map[string]*offender // by IP address
+	that map[string]*offender // by sourceOf its address
 }
 
 type offender struct {

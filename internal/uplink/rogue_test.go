@@ -2,6 +2,8 @@ package uplink
 
 import (
 	"fmt"
+	"net"
+	"net/netip"
 	"slices"
 	"sync"
 	"testing"
@@ -133,4 +135,23 @@ func TestPage(t *testing.T) {
 		}
 		w.stop(g)
 	})
+}
+
+// The addresses of one IPv6 /64 share what failed handshakes cost; so do the ports of one IPv4 address.
+func TestHandshakesAreBoundedPerNetwork(t *testing.T) {
+	at := func(addr string) net.Addr { return net.UDPAddrFromAddrPort(netip.MustParseAddrPort(addr)) }
+	var p penance
+	now := time.Unix(1000, 0)
+	for i := range 2 * penanceAfter {
+		p.offend(sourceOf(at(fmt.Sprintf("[2001:db8::%x]:%d", i+1, 1000+i))), now)
+	}
+	for range penanceBurst {
+		p.allows(sourceOf(at("[2001:db8::1]:9")), now)
+	}
+	if p.allows(sourceOf(at("[2001:db8::ffff]:9")), now) {
+		t.Error("another address of the /64 may go on")
+	}
+	if !p.allows(sourceOf(at("[2001:db8:0:1::1]:9")), now) || !p.allows(sourceOf(at("192.0.2.1:9")), now) {
+		t.Error("another network may not")
+	}
 }

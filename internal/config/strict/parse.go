@@ -87,31 +87,58 @@ func tooDeep(tokens token.Tokens) (spot, string, string) {
 	if len(tokens) > maxTokens {
 		return at(tokens[maxTokens]), fmt.Sprintf("the text has more than %d words", maxTokens), "split it, or take out what repeats"
 	}
-	flow, line, dashes := 0, 0, 0
+	flow, line := 0, 0
+	dashes := 0 // marks that may nest on this line or, inside brackets, in this item
+	var block levels
 	for i, tk := range tokens {
 		indented := false
 		if tk.Position.Line != line {
-			line, dashes = tk.Position.Line, 0
+			line = tk.Position.Line
 			indented = flow == 0 && tk.Position.Column > maxIndent
+			if flow == 0 {
+				dashes = 0
+			}
 		}
 		switch tk.Type {
 		case token.SequenceStartType, token.MappingStartType:
-			flow++
+			flow, dashes = flow+1, 0
 		case token.SequenceEndType, token.MappingEndType:
-			flow = max(flow-1, 0)
-		case token.SequenceEntryType, token.MappingKeyType, token.AnchorType, token.TagType:
+			flow, dashes = max(flow-1, 0), 0
+		case token.CollectEntryType:
+			dashes = 0
+		case token.SequenceEntryType, token.MappingKeyType:
+			if dashes++; flow == 0 {
+				block.enter(2*tk.Position.Column + 1)
+			}
+		case token.AnchorType, token.TagType:
 			dashes++
 		case token.MappingValueType:
 			dashes++
 			if i > 0 && len(tokens[i-1].Value) > maxKey {
 				return at(tokens[i-1]), fmt.Sprintf("a key is longer than %d bytes", maxKey), "keys are short names: is a quote missing?"
 			}
+			if i > 0 && flow == 0 {
+				block.enter(2 * tokens[i-1].Position.Column)
+			}
 		}
-		if flow > maxDepth || flow == 0 && dashes > maxDepth || indented {
+		if flow+len(block) > maxDepth || dashes > maxDepth || indented {
 			return at(tk), fmt.Sprintf("lists and maps are nested more than %d deep", maxDepth), "flatten this part"
 		}
 	}
 	return spot{}, "", ""
+}
+
+// levels are the block lists and maps that are open, by where their items begin: a list may begin in the column of the
+// key that holds it.
+type levels []int
+
+// enter goes to the level of an item that begins there.
+func (l *levels) enter(begin int) {
+	n := len(*l)
+	for n > 0 && (*l)[n-1] >= begin {
+		n--
+	}
+	*l = append((*l)[:n], begin)
 }
 
 // syntaxHints says what to do about the parser's commonest complaints.

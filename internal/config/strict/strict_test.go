@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/goccy/go-yaml"
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
@@ -228,6 +229,86 @@ func TestSecretsAreMasked(t *testing.T) {
 			t.Errorf("%q is shown:\n%v", text, err)
 		}
 	}
+}
+
+// Width is no depth: a line or a page of any number of keys in brackets is accepted, and real depth is refused wherever
+// it is.
+func TestWidthIsNoDepth(t *testing.T) {
+	var weights, parts []string
+	for i := range 300 {
+		weights = append(weights, fmt.Sprintf("r%d: 1", i))
+		parts = append(parts, fmt.Sprintf(`{"name":"p%d","size":%d}`, i, i))
+	}
+	for name, text := range map[string]string{
+		"a flow map":           "share: {" + strings.Join(weights, ", ") + "}\n",
+		"a flow list of maps":  "parts: [" + strings.Join(parts, ", ") + "]\n",
+		"compact JSON":         `{"name":"a","parts":[` + strings.Join(parts, ",") + `],"share":{"a":1,"b":2}}`,
+		"JSON over lines":      "{\n \"parts\": [\n" + strings.Join(parts, ",\n") + "\n]}",
+		"flow after block":     "part:\n  name: x\nshare: {" + strings.Join(weights, ", ") + "}\ntags: [a]\n",
+		"a list at its key":    "parts:\n- {name: a}\n- {name: b}\nname: c\n",
+		"anchors of each item": "tags: [&a x, &b x, &c x, &d x, &e x, &f x, &g x, &h x, &i x, &j x, &k x, &l x, &m x, &n x, &o x, &p x, &q x, &r x]\n",
+	} {
+		if _, err := decode(text); err != nil && strings.Contains(err.Error(), "deep") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	for name, text := range map[string]string{
+		"flow lists":      "tags: " + strings.Repeat("[", 17) + strings.Repeat("]", 17),
+		"flow maps":       "part: " + strings.Repeat("{a: ", 17) + strings.Repeat("}", 17),
+		"block maps":      blockMaps(17),
+		"block lists":     strings.Repeat("- ", 17) + "a",
+		"block and flow":  blockMaps(9) + " " + strings.Repeat("[", 9) + strings.Repeat("]", 9),
+		"lists at keys":   blockLists(9),
+		"anchors":         strings.Repeat("&a ", 17) + "x",
+		"anchors in flow": "[" + strings.Repeat("&a ", 17) + "x]",
+		"tags over lines": "[" + strings.Repeat("!a\n", 17) + "x]",
+	} {
+		if _, err := decode(text); err == nil || !strings.Contains(err.Error(), "deep") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// blockMaps nests maps by indentation.
+func blockMaps(n int) string {
+	var b strings.Builder
+	for i := range n {
+		fmt.Fprintf(&b, "\n%sa:", strings.Repeat(" ", i))
+	}
+	return b.String()
+}
+
+// blockLists nests lists that begin in the column of their key: two levels for each.
+func blockLists(n int) string {
+	var b strings.Builder
+	for i := range n {
+		fmt.Fprintf(&b, "%sa:\n%s- b: 1\n", strings.Repeat(" ", 2*i), strings.Repeat(" ", 2*i))
+	}
+	return b.String()
+}
+
+// FuzzJSON holds that what is accepted as YAML is accepted as compact JSON, and means the same.
+func FuzzJSON(f *testing.F) {
+	for _, s := range []string{"{}", "name: a\ntags: [a]\n", "share: {a: 1, b: 2}\n", "parts: [{name: a}, {name: b}]\n", "keys: [sk-aaaaaaaaaaaa]\nwait: 3s"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		p, err := decode(text)
+		if err != nil {
+			return
+		}
+		compact, err := yaml.YAMLToJSON(strict.Encode(p))
+		if err != nil {
+			return
+		}
+		again, err := decode(string(compact))
+		if err != nil {
+			t.Fatalf("as JSON it is refused: %v\n%s", err, compact)
+		}
+		if diff := cmp.Diff(p, again, cmpopts.EquateComparable(netip.Addr{}), cmpopts.EquateEmpty()); diff != "" {
+			t.Fatalf("as JSON it differs (-want +got):\n%s", diff)
+		}
+	})
 }
 
 func FuzzDecode(f *testing.F) {
