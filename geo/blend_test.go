@@ -125,3 +125,21 @@ func TestPathsHaveNoLastMile(t *testing.T) {
 		}
 	}
 }
+
+// TestBlendKeepsFibreFloor: a measurement that the cell's reach lets pass, from clients nearer than the cell's centre,
+// does not take the blend below what light in fibre needs from the centre.
+func TestBlendKeepsFibreFloor(t *testing.T) {
+	m := make([]Measured, 3)
+	for i, at := range threeRegions() {
+		km := DistanceKM(frankfurt, at)
+		if km < 2*cellReach {
+			continue
+		}
+		m[i] = Measured{Median: floor(km-cellReach) + time.Microsecond, Samples: 1e9}
+		e := Blend(frankfurt, threeRegions(), m, time.Hour)[i]
+		if e.Source != RTTMeasured || e.RTT != floor(km) {
+			t.Errorf("to region %d, %.0f km away, measured %v: %v by %s, want the floor of %v", i, km, m[i].Median, e.RTT, e.Source, floor(km))
+		}
+		m[i] = Measured{}
+	}
+}

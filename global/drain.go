@@ -13,6 +13,9 @@ import (
 	"github.com/spillway-lb/spillway/internal/spec"
 )
 
+// longestDrain bounds a drain with an end. A drain without one lasts until it is undrained.
+const longestDrain = 366 * 24 * time.Hour
+
 // drain returns once this node's answers do without the path; the others follow within a heartbeat.
 func (s *Server) drain(ctx context.Context, r admin.DrainRequest, actor string) (*admin.DrainAnswer, error) {
 	v, err := s.needView()
@@ -24,6 +27,9 @@ func (s *Server) drain(ctx context.Context, r admin.DrainRequest, actor string) 
 	}
 	if r.ForMS < 0 {
 		return nil, admin.BadRequest("a drain cannot last a negative time", "leave the time out to drain until undrained")
+	}
+	if r.ForMS > longestDrain.Milliseconds() {
+		return nil, admin.BadRequest(fmt.Sprintf("a drain of %d ms is longer than the longest, %s", r.ForMS, longestDrain), "leave the time out to drain until undrained")
 	}
 	note, err := s.checkBelow(ctx, v, r.Path)
 	if err != nil {

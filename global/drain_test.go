@@ -2,6 +2,7 @@ package global
 
 import (
 	"errors"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -23,6 +24,11 @@ func (p *planet) testDrainBelow(t *testing.T) {
 		if !errors.As(err, &e) || e.Status != 400 || !strings.Contains(err.Error(), want) {
 			t.Errorf("drain of %s: %v, want a refusal that says %q", path, err, want)
 		}
+	}
+	_, err := c.Drain(t.Context(), admin.DrainRequest{Path: "virginia", ForMS: math.MaxInt64 / 1000})
+	var e *admin.Error
+	if !errors.As(err, &e) || e.Status != 400 || !strings.Contains(err.Error(), "longer than the longest") {
+		t.Errorf("a drain of a duration that overflows: %v, want a refusal", err)
 	}
 	for _, path := range []string{"virginia/a/w2", "virginia/b"} {
 		out, err := c.Drain(t.Context(), admin.DrainRequest{Path: path})

@@ -133,6 +133,7 @@ func steerable(sp *spec.Spec) error {
 	if len(sp.Regions) > steer.MaxRegions {
 		return fmt.Errorf("spec has %d regions, more than the %d that can be steered: split them over several planets", len(sp.Regions), steer.MaxRegions)
 	}
+	steer.Compile(sp, steer.NewGeography(len(sp.Regions), nil, nil), nil) // a panic here is a refusal, in the keeper an end
 	return nil
 }
 

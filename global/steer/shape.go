@@ -74,34 +74,38 @@ func (p *problem) spread(svc int) []Share {
 	return quantise(w)
 }
 
-// least is the smallest part of a cell that is worth a share of its own.
+// least is the smallest part of a cell that is worth a share of its own. Where that is more than half of an even part,
+// because there are many regions, half of an even part is.
 const least = 0.005
 
-// quantise turns parts into weights that add up to WeightSum exactly, by largest remainder.
+// quantise turns parts into weights that add up to WeightSum exactly, by largest remainder. A part that gets a weight of
+// 0 is left out.
 func quantise(parts []float64) []Share {
-	sum, top := 0.0, 0
+	sum, top, count := 0.0, 0, 0
 	for r, f := range parts {
-		sum += amount(f)
-		if amount(f) > amount(parts[top]) {
+		f = amount(f)
+		sum += f
+		if f > 0 {
+			count++
+		}
+		if f > amount(parts[top]) {
 			top = r
 		}
 	}
-	var out []Share
-	var rest []float64
-	given := 0
 	if !(sum > 0) {
 		return nil
 	}
+	smallest := min(least, 0.5/float64(count))
+	var out []Share
+	var rest []float64
+	given := 0
 	for r, f := range parts {
 		f = amount(f)
-		if f/sum < least && r != top {
+		if f == 0 || f/sum < smallest && r != top {
 			continue
 		}
 		v := f / sum * WeightSum
 		w := math.Floor(v)
-		if w < 1 {
-			continue
-		}
 		out = append(out, Share{Region: uint16(r), Weight: uint16(w)})
 		rest = append(rest, v-w)
 		given += int(w)
@@ -116,7 +120,7 @@ func quantise(parts []float64) []Share {
 		out[best].Weight++
 		rest[best]--
 	}
-	return out
+	return slices.DeleteFunc(out, func(s Share) bool { return s.Weight == 0 })
 }
 
 // rows writes the units' shares down, leaving out those that Pick finds by itself. When there are too many, those with

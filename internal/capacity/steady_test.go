@@ -2,8 +2,11 @@ package capacity
 
 import (
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/spillway-lb/spillway/internal/spec"
 )
 
 // drift changes a statement's amounts a little or much.
@@ -93,4 +96,25 @@ func TestNearAmount(t *testing.T) {
 func copied(s Summary) Summary {
 	s.Models, s.Demand = append([]Model(nil), s.Models...), append([]Demand(nil), s.Demand...)
 	return s
+}
+
+// TestWaitDoesNotOverflow: the most overloaded model has the longest wait, never a negative one.
+func TestWaitDoesNotOverflow(t *testing.T) {
+	for _, c := range []struct {
+		ahead, rate int64
+		want        time.Duration
+	}{
+		{0, 1, 0},
+		{1000, 500, 2 * time.Second},
+		{86400, 1, maxWait},
+		{86401, 1, maxWait},
+		{1e10, 1, maxWait},
+		{MaxAmount, 1, maxWait},
+	} {
+		m := Model{Ready: 1, Hardware: []Hardware{{Name: "g", Ready: 1, PrefillRate: c.rate}}}
+		m.Ahead[spec.Standard] = c.ahead
+		if got, ok := m.Wait(spec.Standard); !ok || got != c.want {
+			t.Errorf("%d tokens ahead at %d tokens/s: %v, %v; want %v", c.ahead, c.rate, got, ok, c.want)
+		}
+	}
 }

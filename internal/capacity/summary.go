@@ -143,8 +143,11 @@ func (m *Model) Wait(c spec.Class) (wait time.Duration, ok bool) {
 	if r <= 0 || m.Ready <= 0 {
 		return 0, false
 	}
-	return time.Duration(float64(m.Ahead[c]) / float64(r) * float64(time.Second)), true
+	return time.Duration(min(float64(m.Ahead[c])/float64(r), maxWait.Seconds()) * float64(time.Second)), true
 }
+
+// maxWait is the longest wait that is predicted: a longer one would overflow a time.Duration, and decides nothing more.
+const maxWait = 24 * time.Hour
 
 // Model returns the entry of that name, or nil. It allocates nothing.
 func (s *Summary) Model(name string) *Model {
