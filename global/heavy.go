@@ -18,6 +18,7 @@ func (v *View) heavies() (out []steer.Heavy) {
 			if i := v.service(n.Service); i >= 0 {
 				out = append(out, steer.Heavy{
 					Service: v.spec.Services[i].Name, Cell: n.Cell, Network: n.Number, Rate: float64(n.TokensPerSec),
+					Region: v.spec.Regions[r].Name,
 				})
 			}
 		}

@@ -124,7 +124,10 @@ func (l *Lab) Look(now time.Time) {
 // Plan solves once. Nil: the plan in force is as good.
 func (l *Lab) Plan(now time.Time) *steer.Plan {
 	v := l.view
-	if !v.settled(now.Sub(l.started)) || v.hearsay() != "" {
+	if !v.settled(now.Sub(l.started)) {
+		return nil
+	}
+	if region, _ := v.hearsay(); region != "" {
 		return nil
 	}
 	res := steer.Solve(l.planner.input(v, now))

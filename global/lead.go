@@ -20,7 +20,7 @@ const (
 
 // lead runs on every node and acts only at the leader.
 func (s *Server) lead(ctx context.Context) {
-	term, p := uint64(0), &planner{s: s}
+	term, p := uint64(0), &planner{s: s, node: s.node}
 	for {
 		select {
 		case <-ctx.Done():
@@ -33,25 +33,23 @@ func (s *Server) lead(ctx context.Context) {
 		}
 		if !s.node.IsLeader() {
 			term = 0
+			s.planBlock.Store(nil)
+			p.watch(s.view.Load(), time.Now())
 			continue
 		}
 		if now := s.node.Status().Term; now != term {
 			if !s.within(ctx, "catching up as the new leader", s.node.Barrier) {
 				continue
 			}
-			term, p = now, &planner{s: s}
+			term, p = now, &planner{s: s, node: s.node, bounds: p.bounds}
 		}
 		s.duties(ctx)
 		v := s.view.Load()
 		if v == nil {
 			continue
 		}
-		if !v.current(s.node.State()) {
-			poke(s.replan) // the keeper is about to catch up: a whole interval later would be late
-			continue
-		}
 		s.within(ctx, "planning", func(ctx context.Context) error {
-			p.plan(ctx, v)
+			p.plan(ctx, v, time.Now())
 			return nil
 		})
 	}

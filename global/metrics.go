@@ -1,6 +1,8 @@
 package global
 
 import (
+	"time"
+
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/spillway-lb/spillway/global/dns"
@@ -20,6 +22,7 @@ type metrics struct {
 	plans     *prometheus.CounterVec
 	stages    *prometheus.CounterVec
 	solve     prometheus.Histogram
+	uncounted *prometheus.GaugeVec
 }
 
 var (
@@ -72,6 +75,10 @@ func newMetrics(reg prometheus.Registerer, s *Server) *metrics {
 		plans: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "spillway_global_plans_total", Help: "Plans made at this node while it led, by why they were published or not.",
 		}, []string{"reason"}),
+		uncounted: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "spillway_global_uncounted_tokens_per_second",
+			Help: "What a region reports beyond what plans count of it, by kind: capacity or demand. 0 at nodes that do not lead.",
+		}, []string{"region", "kind"}),
 		stages: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "spillway_global_stages_total", Help: "Trials of specs that the guard ended while this node led: promote or rollback.",
 		}, []string{"action"}),
@@ -101,10 +108,13 @@ func newMetrics(reg prometheus.Registerer, s *Server) *metrics {
 	reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "spillway_global_leases_left_out", Help: "Shared limits in contention that found no room among the leases: their gateways keep static shares.",
 	}, func() float64 { return float64(s.leaser.out.Load()) }))
+	reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "spillway_global_planning_blocked_seconds", Help: "How long this node, while it leads, has made no plan because it has no report of a region that counts; 0: nothing blocks it.",
+	}, func() float64 { return s.planBlock.Load().seconds(time.Now()) }))
 	if s.proxy != nil {
 		s.proxy.register(reg)
 	}
-	reg.MustRegister(onTrial, m.stages, m.dropped, m.stale, m.tcp, m.fast, m.limited, m.answer, m.redirects, m.plans, m.solve, vec, &viewCollector{s: s})
+	reg.MustRegister(onTrial, m.stages, m.uncounted, m.dropped, m.stale, m.tcp, m.fast, m.limited, m.answer, m.redirects, m.plans, m.solve, vec, &viewCollector{s: s})
 	return m
 }
 

@@ -2,6 +2,7 @@ package global
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/spillway-lb/spillway/consensus"
@@ -14,6 +15,7 @@ import (
 // planner makes plans from Views. It belongs to the leader's goroutine.
 type planner struct {
 	s        *Server
+	node     planNode
 	waits    map[waitKey]float64
 	rates    steadies[waitKey]
 	demands  steadies[demandKey]
@@ -23,26 +25,32 @@ type planner struct {
 	back     steer.Returns
 	guard    steer.Guard
 	solved   steer.Memory
+	bounds   *steer.Bounds // outlives the planner: every node watches what regions have
+	excess   excessLog
 }
 
 type waitKey struct{ region, model string }
 
+// planNode is the part of a consensus node that planning uses.
+type planNode interface {
+	State() *consensus.State
+	PutPlan(ctx context.Context, prev uint64, body []byte, by consensus.By, detail string) (uint64, error)
+}
+
 // plan solves once and publishes what is worth it.
-func (p *planner) plan(ctx context.Context, v *View) {
-	if !v.settled(time.Since(p.s.started)) {
+func (p *planner) plan(ctx context.Context, v *View, now time.Time) {
+	if !v.current(p.node.State()) {
+		poke(p.s.replan) // the keeper is about to catch up: a whole interval later would be late
 		return
 	}
-	if name := v.hearsay(); name != "" {
+	if !v.settled(now.Sub(p.s.started)) {
+		return
+	}
+	if p.blocked(v, now) {
 		p.s.metrics.plans.WithLabelValues("blind").Inc()
-		p.s.log.Debug("no plan from here: a region that others hear has never spoken to this node", "region", name)
 		return
 	}
-	if !v.quorum.muffled.Empty() {
-		p.s.metrics.plans.WithLabelValues("blind").Inc()
-		p.s.log.Debug("no plan from here: not every region has been heard again that fell silent together")
-		return
-	}
-	in := p.input(v, time.Now())
+	in := p.input(v, now)
 	begun := time.Now()
 	res := steer.Solve(in)
 	p.s.metrics.solve.Observe(time.Since(begun).Seconds())
@@ -52,7 +60,7 @@ func (p *planner) plan(ctx context.Context, v *View) {
 	}
 	body, err := steer.Encode(res.Plan)
 	if err == nil {
-		_, err = p.s.node.PutPlan(ctx, v.state.PlanEpoch, body, consensus.By{Actor: p.s.cfg.Name, Reason: res.Reason}, costsOf(&res))
+		_, err = p.node.PutPlan(ctx, v.state.PlanEpoch, body, consensus.By{Actor: p.s.cfg.Name, Reason: res.Reason}, costsOf(&res))
 	}
 	if err != nil {
 		p.s.metrics.plans.WithLabelValues("refused").Inc()
@@ -77,14 +85,20 @@ func (v *View) settled(up time.Duration) bool {
 }
 
 // hearsay is a region whose capacity this node has never been told while others hear it: a plan made without it would
-// send its clients away. Empty when there is none.
-func (v *View) hearsay() string {
+// send its clients away. Empty when there is none. single marks one that only one other node hears and that the plan in
+// force does without: it has no clients to lose, and the other node may be wrong.
+func (v *View) hearsay() (region string, single bool) {
 	for r := range v.regions {
-		if x := &v.regions[r]; !x.heard && x.unheard && !x.dead && len(x.heardBy) > 0 {
-			return v.spec.Regions[r].Name
+		x := &v.regions[r]
+		if x.heard || !x.unheard || x.dead || len(x.heardBy) == 0 {
+			continue
+		}
+		region = v.spec.Regions[r].Name
+		if single = len(x.heardBy) == 1 && v.plan != nil && slices.Contains(v.plan.Without, region); !single {
+			return region, false
 		}
 	}
-	return ""
+	return region, single
 }
 
 func (p *planner) input(v *View, now time.Time) *steer.Input {
@@ -93,6 +107,7 @@ func (p *planner) input(v *View, now time.Time) *steer.Input {
 		in.Heavy = nil // a node of the release before could not read the plan
 	}
 	in.Memory = &p.solved
+	p.bound(in, now)
 	p.smooth(v, in.Regions, now)
 	p.calm(v, in, now)
 	p.guard.Mark(in, now)
@@ -131,6 +146,9 @@ func (v *View) capacityOf(region int) steer.Region {
 	for i := range r.group.Summary.Models {
 		m := &r.group.Summary.Models[i]
 		x := steer.Model{Name: m.Name, Ready: float64(m.Ready), Warm: float64(m.Warm), Cold: float64(m.Cold), Wake: float64(m.WarmMillis) / 1000, Total: float64(m.Total)}
+		for _, h := range m.Hardware {
+			x.Hardware = append(x.Hardware, steer.Hardware{Name: h.Name, Ready: float64(h.Ready), Rate: float64(h.PrefillRate)})
+		}
 		if wait, ok := m.Wait(spec.Standard); ok { // else nobody is ready, whatever rates were learned
 			x.Rate, x.Wait, x.Warmth = float64(m.PrefillRate()), wait.Seconds(), v.warmth(m)
 		}

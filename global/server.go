@@ -57,6 +57,8 @@ type Server struct {
 	tokens *bearer.Verifier
 	leaser *leaser
 	grants atomic.Pointer[grants] // nil while this node does not lead
+	// planBlock is what keeps this node from planning; nil: nothing, or it does not lead.
+	planBlock atomic.Pointer[planBlock]
 
 	muffled atomic.Bool // silence about regions says nothing: see muffle
 	started time.Time

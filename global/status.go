@@ -52,6 +52,9 @@ func (s *Server) status(ctx context.Context) (*admin.Status, error) {
 			out.Notes = append(out.Notes, v.spec.Regions[r].Name+": "+x.hearsay())
 		}
 	}
+	if text := s.planBlock.Load().note(time.Now()); text != "" {
+		out.Notes = append(out.Notes, text)
+	}
 	out.Regions = s.askRegions(ctx, v)
 	return out, nil
 }

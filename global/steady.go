@@ -105,15 +105,17 @@ func (p *planner) calmRates(v *View, regions []steer.Region, now time.Time) {
 // calmDemand steadies each cell's demand over all regions that it arrives in: a client that moves changes nothing.
 func (p *planner) calmDemand(v *View, demand []steer.Demand, now time.Time) {
 	rate, requests := map[demandKey]float64{}, map[demandKey]float64{}
+	for i := range demand {
+		d := &demand[i]
+		rate[demandKey{service: d.Service, model: d.Model, cell: d.Cell}] += d.Rate
+	}
 	for r := range v.regions {
 		if !v.regions[r].heard || v.regions[r].dead {
 			continue
 		}
 		for _, d := range v.regions[r].group.Summary.Demand {
 			x := v.demandOf(r, d.Service, d.Model, d.Cell, d.TokensPerSec)
-			key := demandKey{service: x.Service, model: x.Model, cell: x.Cell}
-			rate[key] += x.Rate
-			requests[key] += float64(d.RequestsPerSecMilli) / 1000
+			requests[demandKey{service: x.Service, model: x.Model, cell: x.Cell}] += float64(d.RequestsPerSecMilli) / 1000
 		}
 	}
 	factor, seen := map[demandKey]float64{}, map[demandKey]bool{}

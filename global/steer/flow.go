@@ -293,3 +293,29 @@ func (f *flow) prices(out []float64) []float64 {
 	}
 	return out
 }
+
+// small is the part of a market's demand that is too little for the solver, whose amounts are exact to dust.
+const small = 100 * dust
+
+// placeSmall places the clients that ask for too little for the solver where the prices of the others make it cheapest.
+// However much one client asks for, the others keep a region of their own choice.
+func (f *flow) placeSmall(prices []float64) {
+	m := f.m
+	for c, demand := range m.demand {
+		if demand > small {
+			continue
+		}
+		best, least := -1, math.Inf(1)
+		for r := range f.n - 1 {
+			if v := m.cost[c*f.n+r] + prices[r]; v < least {
+				best, least = r, v
+			}
+		}
+		if best < 0 {
+			continue
+		}
+		row := f.x[c*f.n : (c+1)*f.n]
+		clear(row)
+		row[best] = demand
+	}
+}

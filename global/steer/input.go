@@ -51,12 +51,21 @@ type Model struct {
 	Total float64
 	// Warmth is the part of the model's hot prefixes that the region's caches hold, 0..1.
 	Warmth float64
+	// Hardware splits Ready and Rate by GPU type; nil: not known.
+	Hardware []Hardware
+}
+
+// Hardware is a region's ready workers of one GPU type for one model.
+type Hardware struct {
+	Name  string
+	Ready float64
+	Rate  float64 // prefill-equivalent tokens/s of all of them
 }
 
 // Demand is what the clients of one cell offer for one service and model.
 type Demand struct {
 	Service, Model, Cell string
-	Region               string  // where it arrived; used only for demand that no service of the spec steers
+	Region               string  // where it arrived; Solve uses it only for demand that no service of the spec steers
 	Rate                 float64 // prefill-equivalent tokens/s
 }
 

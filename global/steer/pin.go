@@ -40,6 +40,7 @@ type Heavy struct {
 	Service, Cell string
 	Network       uint64  // see capacity.NetworkNumber
 	Rate          float64 // prefill-equivalent tokens/s
+	Region        string  // that reports it; Solve does not use it
 }
 
 // weighed is a heavy network as part of its unit's demand.

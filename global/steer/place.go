@@ -31,19 +31,30 @@ func (p *problem) placeWith(f *flow) (worth [][]float64) {
 			warm = nil
 		}
 		f.solve(&m, warm)
+		prices := f.prices(nil)
+		f.placeSmall(prices)
 		if names != nil && g.mixed {
 			p.in.Memory.remember(p, names[k], &g, &m, f.x)
 		}
 		for _, b := range g.buyers {
 			u := &p.units[b.unit]
-			part := b.rate / u.total / m.demand[b.client]
+			demand, rate := m.demand[b.client], b.rate/u.total
 			x := f.x[b.client*m.regions : (b.client+1)*m.regions]
+			if demand <= small { // rate/demand may be infinite; a demand of 0 goes where it is cheapest
+				for r := range u.share {
+					if x[r] > 0 {
+						u.share[r] += x[r] / demand * rate
+					}
+				}
+				continue
+			}
+			part := rate / demand
 			for r := range u.share {
 				u.share[r] += x[r] * part
 			}
 			over[b.unit] += x[m.regions-1] * part
 		}
-		worth[k] = f.prices(nil)[:p.regions()]
+		worth[k] = prices[:p.regions()]
 	}
 	for i := range p.units {
 		if u := &p.units[i]; !u.fixed {

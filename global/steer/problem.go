@@ -15,7 +15,8 @@ type problem struct {
 	in      *Input
 	models  map[string]int
 	names   map[string]int // regions
-	shops   [][]shop       // region, model
+	cells   map[string]bool
+	shops   [][]shop // region, model
 	well    []bool
 	allowed []Set
 	serves  [][]bool // service, model
@@ -59,7 +60,10 @@ type part struct {
 }
 
 func newProblem(in *Input) *problem {
-	p := &problem{in: in, models: map[string]int{}, names: map[string]int{}}
+	p := &problem{in: in, models: map[string]int{}, names: map[string]int{}, cells: make(map[string]bool, len(in.Cells))}
+	for i := range in.Cells {
+		p.cells[in.Cells[i].Name] = true
+	}
 	for r := range in.Spec.Regions {
 		if _, twice := p.names[in.Spec.Regions[r].Name]; !twice {
 			p.names[in.Spec.Regions[r].Name] = r

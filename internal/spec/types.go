@@ -128,6 +128,10 @@ type Region struct {
 	Residency []string `yaml:"residency"`
 	// MaxShare caps the part of the region's measured capacity that steering fills, 0..1. Default 0.85.
 	MaxShare float64 `yaml:"max_share" default:"0.85"`
+	// MaxWorkers is the most workers of one model that the region has, ready or asleep. Steering counts no more, whatever
+	// its gateways report. Default 0: the region's reports are bounded by what it had before and by the largest other
+	// region, and the leader logs what it does not count.
+	MaxWorkers int `yaml:"max_workers"`
 	// BiasMS is added to every client's RTT to this region, in milliseconds; negative attracts.
 	BiasMS float64 `yaml:"bias_ms"`
 	// BiasPercent makes the region look nearer (1..99) or farther (-99..-1) by that part of every client's RTT. Change

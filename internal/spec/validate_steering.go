@@ -99,6 +99,9 @@ func (j *judge) regionSteering(r *Region, path string) {
 	if !(r.EgressCost >= 0 && r.EgressCost <= 10_000) {
 		j.bad(path+".egress_cost", fmt.Sprintf("egress_cost %v is out of range", r.EgressCost), "write dollars per million tokens, from 0 to 10000")
 	}
+	if !(r.MaxWorkers >= 0 && r.MaxWorkers <= 1_000_000) {
+		j.bad(path+".max_workers", fmt.Sprintf("max_workers %d is out of range", r.MaxWorkers), "write the number of workers that the region has at most for one model, up to 1000000, or leave it out")
+	}
 	for _, name := range slices.Sorted(maps.Keys(r.Quotas)) {
 		here := path + ".quotas." + strict.Key(name)
 		if !slices.Contains(j.models, name) {
