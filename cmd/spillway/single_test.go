@@ -287,19 +287,22 @@ func TestRegionWithoutGlobalTier(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	var tls []string
 	for _, id := range []identity.ID{{Role: identity.RoleGateway, Region: "here", Name: "gw1"}, {Role: identity.RoleLocal, Region: "here", Zone: "a", Name: "l1"}} {
 		id.TrustDomain = "test.example"
-		if _, err := ca.Issue(id, f.dir, time.Hour); err != nil {
+		files, err := ca.Issue(id, f.dir, time.Hour)
+		if err != nil {
 			t.Fatal(err)
 		}
+		tls = append(tls, fmt.Sprintf("{cert: %q, key: %q, ca: %q}", files.Cert, files.Key, files.CA))
 	}
 	text := hashed("tenants: [{name: acme, keys: [ACME]}]\n")
 	f.file("spec.yaml", text)
 	addr, up := freePort(t), freePort(t)
-	gateway := f.file("gateway.yaml", fmt.Sprintf(`{role: regional, name: gw1, region: here, dir: gw, tls: {cert: gw1.pem, key: gw1.key, ca: ca.pem},
-http: {listen: %q}, uplink: {listen: %q}, globals: [], spec: spec.yaml}`, addr, up))
-	zone := f.file("local.yaml", fmt.Sprintf(`{role: local, name: l1, region: here, zone: a, dir: zone, tls: {cert: l1.pem, key: l1.key, ca: ca.pem},
-http: {listen: %q}, gateways: [%q], scrape_interval: 100ms, workers: [{name: w1, url: %q}, {name: w2, url: %q}]}`, freePort(t), up, url, other))
+	gateway := f.file("gateway.yaml", fmt.Sprintf(`{role: regional, name: gw1, region: here, dir: gw, tls: %s,
+http: {listen: %q}, uplink: {listen: %q}, globals: [], spec: spec.yaml}`, tls[0], addr, up))
+	zone := f.file("local.yaml", fmt.Sprintf(`{role: local, name: l1, region: here, zone: a, dir: zone, tls: %s,
+http: {listen: %q}, gateways: [%q], scrape_interval: 100ms, workers: [{name: w1, url: %q}, {name: w2, url: %q}]}`, tls[1], freePort(t), up, url, other))
 	for _, name := range []string{gateway, filepath.Join(f.dir, "spec.yaml")} {
 		f.cli("config", "check", name)
 	}
