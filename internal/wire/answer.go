@@ -19,6 +19,7 @@ func (x *exchange) read(req *http.Request) (*http.Response, error) {
 	l := x.k.link
 	for range maxInterim {
 		n, err := l.head()
+		x.heard = x.heard || len(l.buffered()) > 0
 		if err != nil && err != errFull {
 			return nil, err
 		}

@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -12,6 +13,7 @@ import (
 	"strconv"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/spillway-lb/spillway/internal/lifetime"
@@ -64,21 +66,54 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if out.b, more, err = appendRequest(out.b, req); err != nil {
 		return nil, err
 	}
+	at := place{req.URL.Scheme, req.URL.Host}
+	connect := t.connect
+	if !repeatable(req) {
+		connect = t.dial // a connection that is kept may be closing, and there would be no second time
+	}
+	var lost error // of the first time, when this is the second
 	for {
-		k, err := t.connect(req.Context(), place{req.URL.Scheme, req.URL.Host})
+		k, err := connect(req.Context(), at)
 		if err != nil {
 			more.close()
-			return nil, err
+			return nil, cmp.Or(lost, err)
 		}
-		resp, untouched, err := t.exchange(k, req, out.b, more)
-		if err != nil && untouched && k.used && req.Context().Err() == nil {
-			continue // the other side had closed it: nothing was sent
+		resp, got, err := t.exchange(k, req, out.b, more)
+		if err != nil && k.used && req.Context().Err() == nil {
+			if got == gotNothing {
+				continue // the other side had closed it: nothing was sent
+			}
+			if got == gotEnd {
+				lost, connect = err, t.dial
+				if out.b, more, err = appendAgain(out.b[:0], req); err == nil {
+					continue
+				}
+				return nil, lost
+			}
 		}
-		if untouched {
+		if got == gotNothing {
 			more.close()
 		}
 		return resp, err
 	}
+}
+
+// repeatable says that a request can be sent a second time.
+func repeatable(req *http.Request) bool {
+	return req.Body == nil || req.Body == http.NoBody || req.GetBody != nil
+}
+
+// appendAgain is appendRequest for a second time.
+func appendAgain(b []byte, req *http.Request) ([]byte, *rest, error) {
+	again := *req
+	if req.GetBody != nil {
+		body, err := req.GetBody()
+		if err != nil {
+			return b, nil, err
+		}
+		again.Body = body
+	}
+	return appendRequest(b, &again)
 }
 
 // CloseIdleConnections closes what is kept and not in use.
@@ -334,18 +369,28 @@ type exchange struct {
 	body    responseBody
 	ongoing atomic.Bool // until the connection is given back or closed
 	close   bool
+	heard   bool  // a byte of the answer has come
 	more    *rest // of the request's body; nil when there is none
 }
 
-// exchange sends a request and reads the answer's head. untouched says that the other side cannot have seen the request.
-func (t *Transport) exchange(k *kept, req *http.Request, out []byte, more *rest) (resp *http.Response, untouched bool, err error) {
+// got is how far an exchange that failed has come.
+type got uint8
+
+const (
+	gotSomething got = iota // of the answer, or the connection was not closed by the other side
+	gotNothing              // the other side cannot have seen the request
+	gotEnd                  // the other side closed the connection before any byte of the answer
+)
+
+// exchange sends a request and reads the answer's head.
+func (t *Transport) exchange(k *kept, req *http.Request, out []byte, more *rest) (resp *http.Response, far got, err error) {
 	x := &exchange{t: t, k: k, ctx: req.Context()}
 	x.ongoing.Store(true)
 	x.stop.Watch(x.ctx, x)
 	n, err := k.conn.Write(out)
 	if err != nil && n == 0 {
 		x.end(false)
-		return nil, true, x.reason(err)
+		return nil, gotNothing, x.reason(err)
 	}
 	sent := err // it may have been answered all the same
 	if x.more = more; sent != nil {
@@ -355,15 +400,18 @@ func (t *Transport) exchange(k *kept, req *http.Request, out []byte, more *rest)
 	}
 	resp, err = x.read(req)
 	if err != nil {
+		if !x.heard && (err == io.EOF || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)) {
+			far = gotEnd
+		}
 		x.end(false)
 		if sent != nil {
 			err = sent
 		}
-		return nil, false, x.reason(err)
+		return nil, far, x.reason(err)
 	}
 	x.close = x.close || sent != nil
 	resp.TLS = k.peer
-	return resp, false, nil
+	return resp, gotSomething, nil
 }
 
 // Ended implements lifetime.Ender.
