@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"net/http"
 	"slices"
 	"time"
 
@@ -81,7 +82,7 @@ func (f *floor) end(at *attempt, m *meter, res *relay.Result, now time.Time) {
 		at.pool.queue.Settle(&at.visit.item, at.spent(m, res)) // of two attempts the one that answered is charged
 	}
 	f.surprised(at, res, now)
-	f.judge(w, m, res, now)
+	f.judge(at, m, res, now)
 	if res.Err == nil && res.Status/100 == 2 {
 		f.learn(at, m, load)
 		f.claim(at, m.usage(), now)
@@ -92,22 +93,53 @@ func (f *floor) end(at *attempt, m *meter, res *relay.Result, now time.Time) {
 	f.serve(at.pool, now)
 }
 
-// judge tells the breaker how an attempt went.
-func (f *floor) judge(w *worker, m *meter, res *relay.Result, now time.Time) {
+// judge tells the breaker how an attempt went. Only what speaks of the worker counts: a failed dial, a lost connection or
+// no HTTP under a request whose body was read here, and error answers as health.Classify reads them. What a client brings
+// about by asking for something that the worker does not have is no failure of the worker.
+func (f *floor) judge(at *attempt, m *meter, res *relay.Result, now time.Time) {
+	w, v := at.worker, at.visit
 	switch {
-	case res.ClientGone, res.NotStarted, res.Outrun, res.Late, errors.Is(res.Err, errZoneDrained), errors.Is(res.Err, errStopping):
+	case res.ClientGone, res.NotStarted, res.Outrun, res.Late, errors.Is(res.Err, errZoneDrained), errors.Is(res.Err, errStopping), errors.Is(res.Err, errRequest):
+	case res.Failure != nil:
+		f.judgeError(w, http.StatusInternalServerError, eventData(res.Failure), v.body, now)
+	case v.through != nil && res.Err != nil:
+		if unreachable(res.Err) && (v.kind != relay.GRPC || w.declared.GRPC == "") {
+			f.eject(w, health.Refused, now)
+		}
+	case res.Refused != nil:
+		f.judgeError(w, res.Status, res.Refused.Body, v.body, now)
+	case res.Answered: // it does not go on with another worker's stream
 	case res.Err != nil:
 		f.eject(w, health.Refused, now)
 	case res.Status >= 500:
-		if k, ok := health.Classify(res.Status, m.errorBody); ok {
-			f.eject(w, k, now)
-			if outOfMemory(m.errorBody) {
-				w.overcommit.OutOfMemory(now)
-			}
-		}
+		f.judgeError(w, res.Status, m.errorBody, v.body, now)
 	default:
 		w.breaker.OK(now)
 	}
+}
+
+// judgeError books an error answer to a request of which the body is known; nil when it is not.
+func (f *floor) judgeError(w *worker, status int, answer, request []byte, now time.Time) {
+	k, ok := health.Classify(status, answer, request)
+	switch {
+	case ok:
+		f.eject(w, k, now)
+		if k == health.OOM {
+			w.overcommit.OutOfMemory(now)
+		}
+	case overloads(status):
+		w.breaker.Overloaded(now)
+	}
+}
+
+// overloads reports whether a status says that the worker has no room, and not what is wrong with the request.
+func overloads(status int) bool {
+	return status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable
+}
+
+// eventData is the data of a server-sent event that has one line of it.
+func eventData(ev []byte) []byte {
+	return bytes.TrimSpace(bytes.TrimPrefix(bytes.TrimSpace(ev), []byte("data:")))
 }
 
 // learn takes what an answer says of its worker and of its model's answers.
@@ -169,12 +201,6 @@ func (f *floor) elsewhere(v *visit) bool {
 
 func observation(r *engine.Reading, meanPrompt int64) pick.Observation {
 	return pick.Observation{Running: r.Running, Waiting: r.Waiting, KVUsed: r.KVUsed(), MeanPrompt: meanPrompt}
-}
-
-// outOfMemory says that an error answer comes of a worker that ran out of memory.
-func outOfMemory(body []byte) bool {
-	low := bytes.ToLower(body)
-	return bytes.Contains(low, []byte("out of memory")) || bytes.Contains(low, []byte("outofmemory"))
 }
 
 // unreachable says that a request cannot have reached the worker.

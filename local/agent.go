@@ -75,9 +75,9 @@ func New(cfg Config) (*Agent, error) {
 	a.ctx, a.cancel = context.WithCancel(context.Background())
 	a.names, a.kin = &serverNames{}, a.newSiblings()
 	transport := workerTransport(a.names, cfg.Network, cfg.NoFast)
-	a.forward = &relay.Forwarder{Transport: transport, IdleTimeout: maxSilence}
+	a.forward = &relay.Forwarder{Transport: transport, IdleTimeout: maxSilence, Overloads: true}
 	a.calls = &relay.Forwarder{Transport: callTransport(a.names, cfg.Network), IdleTimeout: maxSilence}
-	a.streams = &relay.Forwarder{Transport: streamTransport(a.names, cfg.Network), IdleTimeout: maxSilence}
+	a.streams = &relay.Forwarder{Transport: streamTransport(a.names, cfg.Network), IdleTimeout: maxSilence, Overloads: true}
 	a.scraper = scrapeClient(transport)
 	a.bodies = relay.NewBodyMemory(cfg.BodyMemory)
 	cfg.Registry.MustRegister(a.bodies.Meters("spillway_local_")...)

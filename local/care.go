@@ -57,12 +57,13 @@ func (f *floor) sweep(p *pool, now time.Time) {
 	}
 }
 
-// eject books a failure, unless it is a doubt and a pool would lose too many workers to doubts.
+// eject books a failure, unless a pool would lose too many workers to what its requests show. A worker whose health probe
+// fails as well is not kept.
 func (f *floor) eject(w *worker, k health.Kind, now time.Time) {
 	c := f.orders.health(f.cfg.Health)
 	for _, s := range w.seats {
 		taking, total := s.pool.standing()
-		if !c.MayEject(k, total-taking, total) {
+		if !c.MayEject(k, total-taking, total) && !w.breaker.Failing() {
 			return
 		}
 	}

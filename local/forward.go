@@ -2,9 +2,10 @@ package local
 
 import (
 	"context"
-	"fmt"
+	"errors"
 	"net/http"
 	"net/url"
+	"strconv"
 	"time"
 
 	"github.com/spillway-lb/spillway/internal/openai"
@@ -86,7 +87,11 @@ func (a *Agent) finish(w http.ResponseWriter, v *visit, res *relay.Result, begun
 		relay.Abort()
 	case res.Err == nil || res.Started || res.ClientGone:
 	case res.Refused != nil:
-		res.Refused.Write(w, false)
+		full := !res.NotStarted && relay.Overloaded(res.Refused.Status)
+		if full {
+			a.floor.hintRetry(v, res.Refused.Header, time.Now())
+		}
+		res.Refused.Write(w, full && !a.cfg.Plain && v.retries > 0)
 	default:
 		e := openai.Upstream("the worker could not be reached or broke before it answered")
 		a.meters.refused(e)
@@ -99,6 +104,29 @@ func (a *Agent) finish(w http.ResponseWriter, v *visit, res *relay.Result, begun
 		}
 		relay.WriteError(w, e)
 	}
+}
+
+// errRequest means that the request to a worker could not be built, which says nothing of the worker.
+var errRequest = errors.New("building the request to the worker")
+
+// hintRetry completes the head of a worker's own refusal as refusals of ours have it: when to come back, by the worker's
+// word or else by the queue, and that another try may help.
+func (f *floor) hintRetry(v *visit, h http.Header, now time.Time) {
+	if h.Get("X-Should-Retry") == "" {
+		h.Set("X-Should-Retry", "true")
+	}
+	if h.Get("Retry-After") != "" {
+		return
+	}
+	f.mu.Lock()
+	after := time.Duration(0)
+	if p := f.pools[v.model]; p != nil {
+		after = p.queue.RetryAfter(v.flow(), v.class, now)
+	}
+	f.mu.Unlock()
+	after = openai.NoCapacity(v.model, after).Retry()
+	h.Set("Retry-After", strconv.FormatInt(int64((after+time.Second-1)/time.Second), 10))
+	h.Set("Retry-After-Ms", strconv.FormatInt(after.Milliseconds(), 10))
 }
 
 // exclude remembers a worker that failed this visit.
@@ -137,7 +165,7 @@ func (a *Agent) attempt(ctx context.Context, w http.ResponseWriter, v *visit, at
 	}
 	req, err := relay.OutboundAs(&m.ctx, v.r, at.worker.declared.URL+target(v.r.URL), body, nil)
 	if err != nil {
-		res = relay.Result{Err: fmt.Errorf("forwarding the request: %w", err)}
+		res = relay.Result{Err: errors.Join(errRequest, err)}
 	} else {
 		res = a.forward.ForwardAs(&m.ctx, w, req, m, opts)
 	}
@@ -149,6 +177,7 @@ func (a *Agent) attempt(ctx context.Context, w http.ResponseWriter, v *visit, at
 
 // booked books how an attempt went.
 func (a *Agent) booked(w http.ResponseWriter, v *visit, at *attempt, m *meter, res *relay.Result) {
+	m.sign(res)
 	a.floor.end(at, m, res, time.Now())
 	switch {
 	case v.stream.joined && !res.Started && res.ClientGone:

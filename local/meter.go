@@ -15,7 +15,7 @@ import (
 const progressEvery = 250 * time.Millisecond
 
 // maxErrorBody is how much of an error answer is kept for the breaker, in bytes. It is looked at and thrown away.
-const maxErrorBody = 4096
+const maxErrorBody = 16 << 10
 
 // meter watches one answer pass: it books the first byte, counts tokens, and signs the head with the way it came.
 type meter struct {
@@ -46,6 +46,13 @@ func (m *meter) Head(resp *http.Response, out http.Header) {
 	b = strconv.AppendFloat(append(b, "queue;dur="...), ms(m.at.sent.Sub(v.arrived)), 'f', 1, 64)
 	b = strconv.AppendFloat(append(b, ", worker;dur="...), ms(time.Since(m.at.sent)), 'f', 1, 64)
 	out.Add(relay.HeaderServerTiming, string(b))
+}
+
+// sign signs the head of an answer that was not relayed and may become the request's answer after all.
+func (m *meter) sign(res *relay.Result) {
+	if res.Refused != nil && !res.NotStarted {
+		m.Head(&http.Response{StatusCode: res.Refused.Status, Header: res.Refused.Header}, res.Refused.Header)
+	}
 }
 
 func ms(d time.Duration) float64 { return d.Seconds() * 1000 }

@@ -156,6 +156,8 @@ func outcome(res *relay.Result) string {
 		return "late"
 	case res.Truncated:
 		return "truncated"
+	case res.Refused != nil && !res.NotStarted && res.Status >= 100 && res.Status < 1000:
+		return classOf[res.Status/100]
 	case res.Err != nil:
 		return "failed"
 	}

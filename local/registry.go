@@ -191,7 +191,8 @@ func (f *floor) booked(w *worker, next engine.Reading, turn uint64, err error, n
 		next.Asleep = w.reading.Asleep // it was woken or put to sleep meanwhile: what it said is older
 	}
 	if err != nil {
-		if !w.loading() { // an engine may be deaf while it loads; what became of the load tells
+		w.calls = callsUnknown // another server may come back
+		if !w.loading() {      // an engine may be deaf while it loads; what became of the load tells
 			w.breaker.Fail(health.Probe, now)
 		}
 	} else {

@@ -101,7 +101,7 @@ func TestClientThatLeavesAnAnswerThatIsNoStreamFreesTheWorkerAtOnce(t *testing.T
 }
 
 // TestComputedAnswersAreNeverRetried: whatever status an engine computes is the answer, streamed or not, with its own words
-// and Retry-After, and one worker is asked once.
+// and Retry-After, and one worker is asked once. Refusals of an overloaded worker are tried on one other.
 func TestComputedAnswersAreNeverRetried(t *testing.T) {
 	var status, calls atomic.Int64
 	chat := func(w http.ResponseWriter, r *http.Request) {
@@ -120,7 +120,11 @@ func TestComputedAnswersAreNeverRetried(t *testing.T) {
 			if resp.StatusCode != code || !strings.Contains(text, "so says the engine") || resp.Header.Get("Retry-After") != "7" {
 				t.Errorf("an engine's %d came as %d %q, Retry-After %q", code, resp.StatusCode, text, resp.Header.Get("Retry-After"))
 			}
-			if n := calls.Load(); n != 1 {
+			want := int64(1)
+			if code == 429 || code == 502 || code == 503 { // no output was made: one other worker may serve it
+				want = 2
+			}
+			if n := calls.Load(); n != want {
 				t.Errorf("a request that was answered with %d was sent %d times", code, n)
 			}
 		}

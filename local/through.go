@@ -3,8 +3,9 @@ package local
 import (
 	"cmp"
 	"context"
-	"fmt"
+	"errors"
 	"net/http"
+	"strconv"
 	"time"
 
 	"github.com/spillway-lb/spillway/internal/grpcwire"
@@ -46,7 +47,7 @@ func (a *Agent) passesThrough(usual *http.ServeMux) http.Handler {
 
 // through takes one such request: it waits for a worker with room as any other, and then streams.
 func (a *Agent) through(w http.ResponseWriter, r *http.Request, kind relay.Kind) {
-	v := &visit{r: r, arrived: time.Now(), excluded: [2]int32{-1, -1}, through: relay.NewReplay(r.Body)}
+	v := &visit{r: r, arrived: time.Now(), excluded: [2]int32{-1, -1}, through: relay.NewReplay(r.Body), kind: kind}
 	defer v.charge.Release()
 	defer v.through.Close()
 	if refusal := a.readThrough(w, v, kind); refusal != nil {
@@ -65,6 +66,10 @@ func (a *Agent) through(w http.ResponseWriter, r *http.Request, kind relay.Kind)
 	}
 	a.floor.earn()
 	for begun := false; ; begun = true {
+		if kind == relay.GRPC && !a.floor.takesCalls(v) {
+			a.refuse(w, v, noCalls(v.model), begun)
+			return
+		}
 		at, refusal := a.enter(ctx, v)
 		if refusal != nil {
 			if relay.Late(ctx) {
@@ -76,6 +81,7 @@ func (a *Agent) through(w http.ResponseWriter, r *http.Request, kind relay.Kind)
 			return
 		}
 		res := a.attemptThrough(ctx, w, v, at, kind)
+		a.floor.learnCalls(at.worker, v, &res)
 		v.exclude(at.choice.ID)
 		if res.Retryable && v.retries > 0 && v.through.Again() && a.floor.spend(v, time.Now()) {
 			v.retries--
@@ -157,12 +163,13 @@ func (a *Agent) attemptThrough(ctx context.Context, w http.ResponseWriter, v *vi
 	var res relay.Result
 	switch {
 	case err != nil:
-		res = relay.Result{Err: fmt.Errorf("forwarding the request: %w", err)}
+		res = relay.Result{Err: errors.Join(errRequest, err)}
 	case kind == relay.WebSocket:
 		res = forward.Tunnel(ctx, w, req, m, relay.Bounds{Idle: tunnelIdle, Life: tunnelLife})
 	default:
 		res = forward.Through(ctx, w, req, kind, m)
 	}
+	m.sign(&res)
 	a.floor.end(at, m, &res, time.Now())
 	if res.Started && res.Status/100 == 2 {
 		a.meters.spent(v, m.account())
@@ -174,6 +181,59 @@ func (a *Agent) attemptThrough(ctx context.Context, w http.ResponseWriter, v *vi
 		}
 	}
 	return res
+}
+
+// callSupport is what is known of a worker and gRPC.
+type callSupport uint8
+
+const (
+	callsUnknown callSupport = iota
+	callsTaken               // it has answered a call
+	callsRefused             // it has answered a call by what is none of gRPC's
+)
+
+// learnCalls remembers whether a worker takes gRPC, by what became of a call. A worker that has answered one takes them; of
+// any other, an answer that is not gRPC's, or a connection that does not get as far as an answer, says that it does not. A
+// failed dial and an overloaded proxy say neither. What is remembered is forgotten when the worker is away.
+func (f *floor) learnCalls(w *worker, v *visit, res *relay.Result) {
+	if v.kind != relay.GRPC || res.ClientGone || res.Late || res.GivenUp() || errors.Is(res.Err, errRequest) {
+		return
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	switch {
+	case res.Started:
+		w.calls = callsTaken
+	case w.calls == callsTaken || unreachable(res.Err):
+	case res.Refused == nil && res.Status == 0, res.Refused != nil && !res.NotStarted && res.Status < 500 && !overloads(res.Status):
+		w.calls = callsRefused
+	}
+}
+
+// takesCalls leaves workers that take no gRPC out of a call's choice, and says whether any is left.
+func (f *floor) takesCalls(v *visit) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	p := f.pools[v.model]
+	if p == nil || len(p.workers) == 0 {
+		return true // the refusal is another
+	}
+	v.stream.unfit = v.stream.unfit[:0]
+	for i, w := range p.workers {
+		if w.calls == callsRefused {
+			v.stream.unfit = append(v.stream.unfit, p.view.Workers[i].ID)
+		}
+	}
+	v.shun()
+	return len(v.stream.unfit) < len(p.workers)
+}
+
+// noCalls refuses a gRPC call that no worker of its model takes.
+func noCalls(model string) *openai.Error {
+	return &openai.Error{
+		Status: http.StatusNotFound, Type: openai.TypeInvalidRequest, Code: openai.CodeNotFound, NoRetry: true,
+		Message: "no worker of " + strconv.Quote(model) + " takes gRPC: send the request over HTTP",
+	}
 }
 
 // loosen takes an attempt out of those that the breaker waits for.

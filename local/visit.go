@@ -45,6 +45,7 @@ type visit struct {
 
 	item    queue.Item[*visit]
 	through *relay.Replay // its body, where that is not read; nil otherwise
+	kind    relay.Kind    // how it passes
 
 	ready chan verdict  // one verdict for each time it waits
 	told  func(verdict) // is told it instead, in virtual time, where nobody waits on channels

@@ -92,7 +92,7 @@ func (a *Agent) askOneToken(ctx context.Context, w *worker, model string, within
 	if err != nil {
 		return fmt.Errorf("reading the answer to a request for one token: %w", err)
 	}
-	if _, bad := health.Classify(resp.StatusCode, text); bad {
+	if _, bad := health.Classify(resp.StatusCode, text, body); bad {
 		return fmt.Errorf("a request for one token was answered with status %d", resp.StatusCode)
 	}
 	return nil

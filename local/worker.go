@@ -46,6 +46,7 @@ type worker struct {
 	nap        nap
 	turn       uint64 // counts changes of its places, so that an older list of models is not believed
 	dialect    string // the engine's name when its places were last surveyed
+	calls      callSupport
 	seats      []seat
 	pools      uint64 // those it is set apart for, as bits
 	drained    bool

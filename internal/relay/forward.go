@@ -39,6 +39,9 @@ type Forwarder struct {
 	WriteTimeout time.Duration
 	// IdleTimeout bounds the silence before the answer's head and between any two pieces of its body. Zero means no bound.
 	IdleTimeout time.Duration
+	// Overloads keeps an answer 429, 502 or 503 of a worker in Result.Refused instead of relaying it: no output was made, so
+	// another worker may be tried.
+	Overloads bool
 
 	buffers  sync.Pool
 	silences silences
@@ -92,6 +95,10 @@ func (f *Forwarder) relay(s *stream, req *http.Request, opts *Options) {
 		res.refuse(resp)
 		return
 	}
+	if f.Overloads && Overloaded(resp.StatusCode) {
+		res.refuseOverloaded(resp)
+		return
+	}
 	if s.seam = opts.seam(resp); opts.Joined && s.seam == nil {
 		res.misfit(resp.StatusCode)
 		return
@@ -121,9 +128,21 @@ func (r *Result) refuse(resp *http.Response) {
 	if err != nil {
 		body = nil
 	}
-	r.NotStarted, r.Retryable = true, true
+	r.NotStarted, r.Retryable, r.Answered = true, true, true
 	r.Refused = &Refusal{Status: resp.StatusCode, Header: resp.Header, Body: body}
 	r.Err = fmt.Errorf("refused with status %d before any work was begun", resp.StatusCode)
+}
+
+// Overloaded reports whether a status says that a worker, or what stands before it, has no room at present.
+func Overloaded(status int) bool {
+	return status == http.StatusTooManyRequests || status == http.StatusBadGateway || status == http.StatusServiceUnavailable
+}
+
+// refuseOverloaded keeps an answer by which an overloaded worker refuses.
+func (r *Result) refuseOverloaded(resp *http.Response) {
+	r.refuse(resp)
+	r.NotStarted = false
+	r.Err = fmt.Errorf("the worker refused with status %d", resp.StatusCode)
 }
 
 // stream is one answer on its way.
@@ -289,6 +308,9 @@ func (s *stream) broken(ctx context.Context, err error) {
 		return
 	}
 	s.res.Err = fmt.Errorf("relaying the answer: %w", err)
+	if s.failed() {
+		s.res.Answered, s.res.Failure = true, s.seam.Failure()
+	}
 	if !s.res.Started {
 		s.res.Retryable = true
 		return

@@ -25,7 +25,7 @@ func (o *Options) seam(resp *http.Response) *resume.Seam {
 // misfit records that a place would not go on with a stream. Another may.
 func (r *Result) misfit(status int) {
 	r.Err = fmt.Errorf("the place would not go on with the answer: status %d", status)
-	r.Retryable = true
+	r.Retryable, r.Answered = true, true
 }
 
 // join stands for the head of an answer that goes on with another.

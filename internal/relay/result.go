@@ -53,7 +53,12 @@ type Result struct {
 	Events bool
 	// Err says what went wrong; nil when the answer passed whole.
 	Err error
-	// Refused is an answer with HeaderNotStarted, kept for when no other place can be tried.
+	// Answered: the place answered, and Err says why its answer was not relayed or not to its end. No connection failed.
+	Answered bool
+	// Failure is the error event with which an engine ended its stream; nil when none did. It was not relayed.
+	Failure []byte
+	// Refused is an answer that was not relayed, kept for when no other place can be tried: one with HeaderNotStarted, one
+	// that the kind of request does not allow, or one by which an overloaded worker refuses (Forwarder.Overloads).
 	Refused *Refusal
 	// FirstByte is when the first byte of the body came, Done when Forward ended.
 	FirstByte, Done time.Time

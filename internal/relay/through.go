@@ -82,6 +82,10 @@ func (f *Forwarder) Through(ctx context.Context, w http.ResponseWriter, req *htt
 		res.NotStarted, res.Retryable = false, false
 		return res
 	}
+	if kind == Other && f.Overloads && Overloaded(resp.StatusCode) {
+		res.refuseOverloaded(resp)
+		return res
+	}
 	s := stream{f: f, w: w, rc: *http.NewResponseController(w), resp: resp, obs: obs, res: &res}
 	s.through(ctx, idle, kind)
 	return res

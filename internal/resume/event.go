@@ -10,6 +10,7 @@ import (
 // event is what a seam reads of one server-sent event. Spans are places in the event.
 type event struct {
 	comment, done, failed bool
+	declined              bool // failed, and the error is the client's: another worker would answer the same
 
 	id, created, model, print span // raw values of the object's own members
 	choices, delta, content   span // content is quoted, of a chat or of a completion
@@ -49,7 +50,37 @@ func (e *event) read(ev []byte) bool {
 			return false
 		}
 	}
+	e.declined = e.declined && e.failed
 	return m.Whole()
+}
+
+// clientError reports whether an error object blames the request: its code is an HTTP status 4xx or, where it names no
+// status, its type is that of an invalid request.
+func clientError(v []byte) bool {
+	m, ok := openai.OpenMembers(v)
+	status, typed := 0, false
+	for ok {
+		var key, v []byte
+		if key, v, ok = m.Next(); !ok {
+			break
+		}
+		switch string(key) {
+		case "code":
+			if n, err := strconv.Atoi(string(bytes.Trim(v, `"`))); err == nil {
+				status = n
+			}
+		case "type":
+			kind := bytes.ToLower(v)
+			typed = bytes.Contains(kind, []byte("badrequest")) || bytes.Contains(kind, []byte("invalid_request"))
+		}
+	}
+	if m.Broken() {
+		return false
+	}
+	if status != 0 {
+		return status/100 == 4
+	}
+	return typed
 }
 
 func (e *event) member(key string, v []byte, s span) bool {
@@ -68,6 +99,9 @@ func (e *event) member(key string, v []byte, s span) bool {
 		}
 	case "error":
 		e.failed = e.failed || string(v) != "null"
+		e.declined = e.declined || clientError(v)
+	case "error_type": // TGI
+		e.declined = e.declined || string(v) == `"validation"`
 	case "choices":
 		e.choices = s
 		return e.choice(v, s.at)

@@ -31,6 +31,7 @@ const (
 	Memory     Reason = "memory"    // no room is left for the texts of all streams
 	Engine     Reason = "engine"    // no other worker's engine can go on with an answer
 	Forbidden  Reason = "forbidden" // by the tenant or the spec
+	Declined   Reason = "declined"  // the engine refused the request, in an event of the stream
 	Spent      Reason = "spent"     // it was resumed here before
 	Budget     Reason = "budget"    // the retry budget is spent
 	NoPlace    Reason = "no_place"  // nobody else could take it

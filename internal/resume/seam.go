@@ -42,6 +42,7 @@ type Seam struct {
 	model, print   []byte
 	finished, done bool
 	failure        []byte // the event with which an engine gave up
+	declined       []byte // the event with which an engine refused the request
 	usage          openai.Usage
 	scratch        event
 }
@@ -141,6 +142,10 @@ func (s *Seam) take(ev []byte) bool {
 		}
 		return true
 	}
+	if e.declined {
+		s.decline(ev)
+		return true
+	}
 	if e.failed {
 		s.failure = bytes.Clone(ev)
 		return false
@@ -152,6 +157,17 @@ func (s *Seam) take(ev []byte) bool {
 	}
 	s.note(e, ev)
 	return true
+}
+
+// decline ends a stream whose engine refuses the request in an event. The event passes, it is the answer, and nothing is
+// resumed: another engine would refuse the same request.
+func (s *Seam) decline(ev []byte) {
+	s.declined, s.done = bytes.Clone(ev), true
+	if s.legs > 0 {
+		s.out = append(s.out, ev...)
+		return
+	}
+	s.lose(Declined)
 }
 
 // plain takes an event that differs from an earlier one in nothing but its text.
@@ -346,6 +362,10 @@ func (s *Seam) Short() bool { return s != nil && !s.raw && !s.done && !s.finishe
 
 // Failure is the event with which an engine gave up in the middle; nil when none did. It has not passed.
 func (s *Seam) Failure() []byte { return s.failure }
+
+// Declined is the event with which an engine refused the request in the middle of the stream, a client error; nil when none
+// did. It has passed.
+func (s *Seam) Declined() []byte { return s.declined }
 
 // Why says why the stream cannot be resumed; None when it can be.
 func (s *Seam) Why() Reason {

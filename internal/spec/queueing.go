@@ -66,7 +66,8 @@ type Healthing struct {
 	// DeepProbe is how long a worker may give no token before it is asked for one: one that answers health probes and
 	// nothing else is taken out. It costs an idle worker one token each time. Default 0s: off.
 	DeepProbe Duration `yaml:"deep_probe"`
-	// MaxEjected is the part of a model's workers that error answers and being an outlier may take out. Default 0.5.
+	// MaxEjected is the part of a model's workers that may be taken out by what requests show: error answers, lost
+	// connections, silence, broken hardware, being an outlier. Failed health probes are not bounded. Default 0.5.
 	MaxEjected float64 `yaml:"max_ejected" default:"0.5"`
 	// Panic is the part of a model's workers that must take requests: below it those that are out for error answers, for
 	// being an outlier or for a stall are used all the same if they answer probes. Default 0.3.

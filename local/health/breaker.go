@@ -82,6 +82,13 @@ func (b *Breaker) emits(now time.Time) bool {
 	return b.flow.inFlight > 0 && b.flow.spoke && b.Silence(now) < b.cfg.Stall/doubted
 }
 
+// Overloaded books an answer by which the worker refuses for its load. It opens nothing by itself and counts as a failed
+// answer when the workers of a pool are compared.
+func (b *Breaker) Overloaded(now time.Time) {
+	b.see(now)
+	b.record.add(false, now)
+}
+
 // OK books an answer that went well.
 func (b *Breaker) OK(now time.Time) {
 	b.see(now)

@@ -18,7 +18,7 @@ type Config struct {
 	Stall time.Duration
 	// WarmUp makes a worker answer one request of ours before its first traffic, and after each time it was out.
 	WarmUp bool
-	// MaxEjected is the part of a pool that doubts may take out. Default 0.5.
+	// MaxEjected is the part of a pool that may be taken out by what its requests show. Default 0.5.
 	MaxEjected float64
 	// Panic is the part of a pool that must take requests; below it doubts no longer count. Default 0.3.
 	Panic float64

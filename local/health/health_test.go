@@ -188,24 +188,54 @@ func TestDeadIsOutAndSilent(t *testing.T) {
 }
 
 func TestClassify(t *testing.T) {
+	const request = `{"model":"m","messages":[{"role":"user","content":"tell me a story"}]}`
 	for _, c := range []struct {
-		status int
-		body   string
-		kind   Kind
-		ok     bool
+		status        int
+		body, request string
+		kind          Kind
+		ok            bool
 	}{
-		{400, `{"error":"CUDA error"}`, 0, false},
-		{429, ``, 0, false},
-		{500, `{"message":"CUDA error: an illegal memory access was encountered"}`, Broken, true},
-		{500, `torch.OutOfMemoryError: CUDA out of memory. Tried to allocate`, OOM, true},
-		{503, `EngineDeadError: EngineCore encountered an issue`, Broken, true},
-		{500, `internal`, Soft, true},
-		{503, `overloaded`, 0, false},
+		{400, `{"error":"CUDA error"}`, request, 0, false},
+		{429, ``, request, 0, false},
+		{500, `{"message":"CUDA error: an illegal memory access was encountered"}`, request, Broken, true},
+		{500, `{"error":{"message":"CUDA error: device lost","type":"InternalServerError","code":500}}`, request, Broken, true},
+		{500, `{"error":{"message":"failed","type":"OutOfMemoryError"}}`, request, OOM, true},
+		{500, `{"detail":"NCCL error: unhandled"}`, request, Broken, true},
+		{500, `torch.OutOfMemoryError: CUDA out of memory. Tried to allocate`, request, OOM, true},
+		{503, `EngineDeadError: EngineCore encountered an issue`, request, Broken, true},
+		{500, `internal`, request, Soft, true},
+		{503, `overloaded`, request, 0, false},
+		// What the engine quotes of the request says nothing of the worker.
+		{500, `{"error":{"message":"cannot parse: CUDA error"}}`, `{"prompt":"CUDA error"}`, Soft, true},
+		{500, `{"error":{"message":"cannot parse: CUDA error"}}`, `{"prompt":"\u0043UDA\terror"}`, Soft, true},
+		{500, `{"error":{"message":"cannot parse: CUDA error"}}`, `{"content":[{"text":"CUDA "},{"text":"error"}]}`, Soft, true},
+		{500, `{"error":{"message":"cannot parse: CUDA error"}}`, `{"prompt":[[791, 3446]]}`, Soft, true},
+		{500, `{"error":{"message":"cannot parse: CUDA error"}}`, ``, Soft, true},
+		{500, `cannot parse: hip error`, `{"prompt":"HIP error"}`, Soft, true},
+		{503, `{"error":{"message":"EngineDeadError"}}`, `{"prompt":"enginedeaderror"}`, 0, false},
+		{500, `{"error":{"message":"CUDA error"},"prompt":"x"}`, `{"prompt":"a hip error"}`, Broken, true},
+		// Only the engine's own fields count.
+		{500, `{"error":{"message":"failed"},"input":"CUDA error"}`, request, Soft, true},
+		{500, `{"detail":[{"msg":"bad","input":"CUDA error"}]}`, request, Soft, true},
+		{500, `{"error":{"message":"failed","input":"CUDA error"}}`, request, Soft, true},
 	} {
-		if k, ok := Classify(c.status, []byte(c.body)); k != c.kind || ok != c.ok {
-			t.Errorf("%d %q: %s %v, want %s %v", c.status, c.body, k, ok, c.kind, c.ok)
+		if k, ok := Classify(c.status, []byte(c.body), []byte(c.request)); k != c.kind || ok != c.ok {
+			t.Errorf("%d %q to %q: %s %v, want %s %v", c.status, c.body, c.request, k, ok, c.kind, c.ok)
 		}
 	}
+}
+
+// FuzzClassify reads any answer to any request. A body that quotes the whole request, and nothing else, never tells of a
+// broken worker.
+func FuzzClassify(f *testing.F) {
+	f.Add(500, []byte(`{"error":{"message":"CUDA error"}}`), []byte(`{"prompt":"\\u0043UDA error"}`))
+	f.Add(503, []byte("engine core"), []byte(`[`))
+	f.Fuzz(func(t *testing.T, status int, body, request []byte) {
+		Classify(status, body, request)
+		if k, ok := Classify(500, request, request); ok && k != Soft {
+			t.Errorf("the request itself, quoted, is read as %s", k)
+		}
+	})
 }
 
 // anyNews tells a breaker something: -3 is a warm-up that passed, -2 a request that was served, -1 a probe that was

@@ -30,8 +30,18 @@ func (k Kind) String() string {
 	return fmt.Sprintf("kind(%d)", uint8(k))
 }
 
-// doubt says that the kind may be the requests' fault or ours, and so is bounded by the pool.
-func (k Kind) doubt() bool { return k == Soft || k == Erring || k == Slow }
+// doubt says that the kind is learned from clients' requests, may be their fault or ours, and so is bounded by the pool.
+// The others are what our own checks of the worker find: its health page, its GPU exporter, and requests of our own.
+func (k Kind) doubt() bool {
+	switch k {
+	case Soft, Refused, Stalled, Broken, OOM, Erring, Slow:
+		return true
+	}
+	return false
+}
+
+// hard says that a doubt shows a connection or an engine that failed, and not only answers that are worse than others.
+func (k Kind) hard() bool { return k == Refused || k == Stalled || k == Broken || k == OOM }
 
 // grave says that the kind tells of broken hardware or memory.
 func (k Kind) grave() bool { return k == Broken || k == OOM || k == GPU }

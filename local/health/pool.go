@@ -8,13 +8,18 @@ import (
 // minPool is the least number of workers of which one can be an outlier.
 const minPool = 3
 
-// MayEject says whether one more of a pool may be taken out for k, given how many do not take requests already. Only
-// doubts are bounded: workers that are known to be gone are not kept for the sake of the pool.
+// MayEject says whether one more of a pool may be taken out for k, given how many do not take requests already. What is
+// learned from clients' requests is bounded, whatever its kind: no client may take a whole pool out. A worker whose own
+// health probe fails too (Failing) need not be kept for the sake of the pool.
 func (c Config) MayEject(k Kind, out, total int) bool {
 	if !k.doubt() {
 		return true
 	}
-	return out+1 < total && float64(out+1) <= c.withDefaults().MaxEjected*float64(total)
+	share := float64(out+1) <= c.withDefaults().MaxEjected*float64(total)
+	if k.hard() && out == 0 {
+		return true // a pool of one: while its worker's health probe passes, the panic uses it all the same
+	}
+	return share && out+1 < total
 }
 
 // Outlier finds the worst worker of a pool that is far from the rest: by error rate, or by latency against the pool's
@@ -59,7 +64,11 @@ func (c Config) Panics(taking, total int) bool {
 	return total > 0 && float64(taking) < c.withDefaults().Panic*float64(total)
 }
 
-// Relents says whether the worker may be used in a panic: it is out for a doubt or a stall, and its last probe passed.
+// Relents says whether the worker may be used in a panic: it is out for what requests or a deep probe have shown, and its
+// last health probe passed.
 func (b *Breaker) Relents() bool {
-	return b.state == Open && b.opened > 0 && b.probes == 0 && (b.reason.doubt() || b.reason == Stalled || b.reason == DeepProbe)
+	return b.state == Open && b.opened > 0 && b.probes == 0 && (b.reason.doubt() || b.reason == DeepProbe)
 }
+
+// Failing says that the worker's last health probe failed.
+func (b *Breaker) Failing() bool { return b.probes > 0 }

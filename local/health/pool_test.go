@@ -22,8 +22,17 @@ func TestDoubtsTakeOutHalfAndNeverTheLast(t *testing.T) {
 		{Soft, 1, 2, false},
 		{Slow, 1, 4, true},
 		{Erring, 2, 4, false},
-		{Refused, 3, 4, true},
+		{Refused, 1, 4, true},
+		{Refused, 2, 4, false},
 		{Broken, 0, 1, true},
+		{Refused, 1, 2, false},
+		{Refused, 0, 3, true},
+		{Broken, 2, 4, false},
+		{OOM, 2, 4, false},
+		{Stalled, 2, 4, false},
+		{Probe, 3, 4, true},
+		{GPU, 0, 1, true},
+		{DeepProbe, 3, 4, true},
 	} {
 		if got := (Config{}).MayEject(c.kind, c.out, c.total); got != c.want {
 			t.Errorf("%s with %d of %d out: %v, want %v", c.kind, c.out, c.total, got, c.want)
@@ -95,11 +104,14 @@ func TestNeverAllEjected(t *testing.T) {
 		for range rapid.IntRange(1, 200).Draw(t, "steps") {
 			now = now.Add(time.Duration(rapid.IntRange(0, 2000).Draw(t, "ms")) * time.Millisecond)
 			b := rapid.SampledFrom(c.all).Draw(t, "worker")
-			switch k := rapid.SampledFrom([]Kind{Soft, Soft, Soft, Erring, Slow, Stalled, numKinds}).Draw(t, "kind"); k {
+			switch k := rapid.SampledFrom([]Kind{Soft, Soft, Soft, Erring, Slow, Stalled, Refused, Refused, Broken, OOM, numKinds}).Draw(t, "kind"); k {
 			case numKinds:
 				c.well(b, now)
 			default:
 				c.eject(b, k, now)
+			}
+			if out := len(c.all) - c.taking(); out > 1 && float64(out) > c.cfg.MaxEjected*float64(len(c.all)) {
+				t.Fatalf("requests have taken %d of %d out, at most %v may be", out, len(c.all), c.cfg.MaxEjected)
 			}
 			if c.usable() == 0 {
 				t.Fatalf("nobody of %d can be used", len(c.all))
