@@ -63,7 +63,9 @@ func (m *meter) Chunk(p []byte) {
 	if m.at.first.IsZero() {
 		m.agent.floor.firstByte(m.at, m.events && m.status/100 == 2, now)
 		m.told = now
-		m.at.visit.letGo()
+		if m.status < 500 { // what an error says is compared with the request
+			m.at.visit.letGo()
+		}
 	}
 	m.at.last = now
 	if now.Sub(m.told) > progressEvery {
