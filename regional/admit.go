@@ -28,6 +28,10 @@ func (g *Gateway) admit(w http.ResponseWriter, r *http.Request, q *request) *ope
 	if !q.state.spec.Permits(q.tenant, q.state.home) {
 		return openai.Residency(g.cfg.Region)
 	}
+	svc, e := q.state.called(r.Host)
+	if e != nil {
+		return e
+	}
 	if e = g.enterEarly(w, q); e != nil {
 		return e
 	}
@@ -40,7 +44,6 @@ func (g *Gateway) admit(w http.ResponseWriter, r *http.Request, q *request) *ope
 	if name := relay.TakeRewrite(r.Header); name != "" && !q.infer {
 		q.env.Model = name
 	}
-	svc := q.state.service(r.Host)
 	if svc != nil {
 		q.service = svc.Name
 	}
@@ -63,17 +66,25 @@ func (g *Gateway) authenticate(r *http.Request, st *state) (t *spec.Tenant, path
 	if t, ok := st.spec.Authenticate(apiKey(r.Header), time.Now()); ok {
 		return t, path, g.client(r), nil
 	}
-	t, e = g.token(st, r, time.Now())
-	if t != nil {
-		return t, path, g.client(r), nil
+	now, from := time.Now(), g.client(r)
+	if g.refusals.full(from, now) && (redirect != "" || !g.tokens.Known(apiKey(r.Header))) {
+		return nil, "", from, openai.ClientRefusals()
+	}
+	t, e = g.token(st, r, now)
+	switch {
+	case t != nil:
+		return t, path, from, nil
+	case e != nil:
+		g.refusals.add(from, now)
 	}
 	if redirect != "" {
-		if t, client := g.ticketed(st, redirect, r.Host, time.Now()); t != nil {
+		if t, client := g.ticketed(st, redirect, r.Host, now); t != nil {
 			if !client.IsValid() {
-				client = g.client(r)
+				client = from
 			}
 			return t, path, client, nil
 		}
+		g.refusals.add(from, now)
 		return nil, "", client, badTicket()
 	}
 	if e == nil {

@@ -142,8 +142,13 @@ func (g *Gateway) serveModels(w http.ResponseWriter, r *http.Request) {
 		g.refuse(w, nil, e)
 		return
 	}
+	svc, e := st.called(r.Host)
+	if e != nil {
+		g.refuse(w, nil, e)
+		return
+	}
 	one, _ := openai.ListsModels(r.URL.Path)
-	answer, e := openai.EncodeModels(g.served(st, t, st.service(r.Host)), one, g.started.Unix())
+	answer, e := openai.EncodeModels(g.served(st, t, svc), one, g.started.Unix())
 	if e != nil {
 		g.refuse(w, nil, e)
 		return
@@ -174,7 +179,7 @@ func (g *Gateway) served(st *state, t *spec.Tenant, svc *spec.Service) []string 
 		return false
 	}
 	may := func(asked, model string) bool {
-		return t.MayUse(asked, model) && (svc == nil || svc.Serves(asked, model)) && there(model)
+		return t.MayUse(asked, model) && st.serves(svc, asked, model) && there(model)
 	}
 	var names []string
 	for i := range st.spec.Models {

@@ -62,6 +62,7 @@ type Gateway struct {
 	source   *specSource // nil with a global tier
 	outcomes outcomes
 	clients  clients
+	refusals refusals
 	tunnels  relay.Tunnels
 	cancel   context.CancelFunc
 	done     sync.WaitGroup

@@ -147,8 +147,10 @@ func TestTicketIsAcceptedAndStripped(t *testing.T) {
 	g := w.gateway("fra", nil)
 	l := w.local(g, "fra", "fra-a", reply, small("small"))
 	w.served(g, "small")
+	nonce := uint64(1000) // each ticket is a new one: what is refused is refused for itself
 	mint := func(region string, left time.Duration) string {
-		return ticket.Mint(ticketKey(), ticket.Ticket{Tenant: "acme", Service: "chat.api.example.", Region: region, Expires: time.Now().Add(left)})
+		nonce++
+		return ticket.Mint(ticketKey(), ticket.Ticket{Tenant: "acme", Service: "chat.api.example.", Region: region, Expires: time.Now().Add(left), Nonce: nonce})
 	}
 	resp, body := w.ask(g, call{path: "/v1/chat/completions?a=1&spw=" + mint("fra", time.Minute), body: ask, host: "fra.chat.api.example:8080"})
 	if resp.StatusCode != 200 {
@@ -158,12 +160,12 @@ func TestTicketIsAcceptedAndStripped(t *testing.T) {
 		t.Errorf("below it came as %s for %s", r.URL.RequestURI(), r.Header.Get(relay.HeaderTenant))
 	}
 	for name, tk := range map[string]string{"expired": mint("fra", -time.Minute), "another region's": mint("iad", time.Minute)} {
-		if resp, _ := w.ask(g, call{path: "/v1/chat/completions?spw=" + tk, body: ask}); resp.StatusCode != 401 {
+		if resp, _ := w.ask(g, call{path: "/v1/chat/completions?spw=" + tk, body: ask, host: "fra.chat.api.example:8080"}); resp.StatusCode != 401 {
 			t.Errorf("an %s ticket got %d", name, resp.StatusCode)
 		}
 	}
 	once := ticket.Mint(ticketKey(), ticket.Ticket{Tenant: "acme", Service: "chat.api.example.", Region: "fra", Expires: time.Now().Add(ticket.Life), Nonce: 42})
-	other := ticket.Mint(ticketKey(), ticket.Ticket{Tenant: "acme", Service: "talk.api.example.", Region: "fra", Expires: time.Now().Add(ticket.Life)})
+	other := ticket.Mint(ticketKey(), ticket.Ticket{Tenant: "acme", Service: "talk.api.example.", Region: "fra", Expires: time.Now().Add(ticket.Life), Nonce: 43})
 	for i, c := range []struct {
 		ticket string
 		want   int
@@ -175,6 +177,77 @@ func TestTicketIsAcceptedAndStripped(t *testing.T) {
 	}
 	if strings.Contains(w.logs.String(), "spw=") {
 		t.Error("a ticket is in the logs")
+	}
+}
+
+// TestRefusedTicketsAreThrottled: an address that sends bad tickets is soon told so without a check, and its good keys pass.
+func TestRefusedTicketsAreThrottled(t *testing.T) {
+	w := newWorld(t)
+	g := w.gateway("fra", nil)
+	w.local(g, "fra", "fra-a", reply, small("small"))
+	w.served(g, "small")
+	good := ticket.Mint(ticketKey(), ticket.Ticket{Tenant: "acme", Service: "chat.api.example.", Region: "fra", Expires: time.Now().Add(ticket.Life), Nonce: 7})
+	eventually(t, "bad tickets are not checked any more", func() bool {
+		resp, body := w.ask(g, call{path: "/v1/chat/completions?spw=bad", body: ask})
+		if resp.StatusCode != 401 && resp.StatusCode != 429 {
+			t.Fatalf("a bad ticket got %d %s", resp.StatusCode, body)
+		}
+		return resp.StatusCode == 429 && code(body) == openai.CodeClientRefusals && resp.Header.Get("Retry-After") != ""
+	})
+	if resp, body := w.ask(g, call{key: "key-acme", body: ask}); resp.StatusCode != 200 {
+		t.Errorf("a good key got %d %s", resp.StatusCode, body)
+	}
+	eventually(t, "a good ticket passes again", func() bool {
+		resp, _ := w.ask(g, call{path: "/v1/chat/completions?spw=" + good, body: ask, host: "fra.chat.api.example:8080"})
+		return resp.StatusCode == 200
+	})
+}
+
+// TestHostsOfSeveralServices: with two services a Host that names neither is refused, and by the gateway's address or name
+// only what both serve is there.
+func TestHostsOfSeveralServices(t *testing.T) {
+	w := newWorld(t)
+	w.change(func(d *uplink.Directive) {
+		d.SpecVersion++
+		d.Spec = []byte(strings.Replace(worldSpec(), "  - name: chat.api.example.\n", "  - name: chat.api.example.\n    models: [small]\n  - name: talk.api.example.\n    models: [small, large]\n", 1))
+	})
+	g := w.gateway("fra", nil)
+	w.local(g, "fra", "fra-a", reply, small("small"), small("large"))
+	w.served(g, "small")
+	large := strings.Replace(ask, `"small"`, `"large"`, 1)
+	for _, c := range []struct {
+		host, body, code string
+		status           int
+	}{
+		{"chat.api.example", ask, "", 200},
+		{"fra.chat.api.example:8080", ask, "", 200},
+		{"chat.api.example", large, openai.CodeModelNotFound, 404},
+		{"talk.api.example", large, "", 200},
+		{"evil.example", ask, openai.CodeUnknownHost, 421},
+		{"evil.example", large, openai.CodeUnknownHost, 421},
+		{"xx.chat.api.example", ask, openai.CodeUnknownHost, 421},
+		{"", ask, "", 200}, // its address
+		{"", large, openai.CodeModelNotFound, 404},
+		{"192.0.2.11:8080", large, openai.CodeModelNotFound, 404},
+		{"[2001:db8::1]:8080", ask, "", 200},
+		{"localhost", ask, "", 200},
+		{"fra-gw", ask, "", 200},
+		{"fra-gw", large, openai.CodeModelNotFound, 404},
+	} {
+		if resp, body := w.ask(g, call{key: "key-acme", host: c.host, body: c.body}); resp.StatusCode != c.status || code(body) != c.code {
+			t.Errorf("%q, %.20s: %d %s, want %d", c.host, c.body, resp.StatusCode, body, c.status)
+		}
+	}
+	for host, want := range map[string]int{"chat.api.example": 200, "evil.example": 421, "": 200} {
+		if resp, body := w.ask(g, call{method: "GET", path: "/v1/models", key: "key-acme", host: host}); resp.StatusCode != want || want == 200 && strings.Contains(body, "large") {
+			t.Errorf("the models of %q: %d %s", host, resp.StatusCode, body)
+		}
+	}
+	if resp, _ := w.ask(g, call{method: "GET", path: "/healthz", host: "evil.example"}); resp.StatusCode != 200 {
+		t.Errorf("a health check by any name got %d", resp.StatusCode)
+	}
+	if resp, body := w.ask(g, call{key: "key-acme", path: "/v1/audio/transcriptions", host: "evil.example", body: "x", header: http.Header{"X-Model": {"small"}}}); resp.StatusCode != 421 {
+		t.Errorf("a passed path got %d %s", resp.StatusCode, body)
 	}
 }
 

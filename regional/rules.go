@@ -26,7 +26,7 @@ func (g *Gateway) resolve(r *http.Request, q *request, svc *spec.Service) *opena
 	if not := (*route.NotATarget)(nil); err != nil && errors.As(err, &not) {
 		return badHeader(relay.HeaderClientTarget, not.Error())
 	}
-	if err != nil || svc != nil && !svc.Serves(asked, a.Model) {
+	if err != nil || !q.state.serves(svc, asked, a.Model) {
 		return openai.ModelNotFound(asked, g.served(q.state, q.tenant, svc))
 	}
 	if !q.tenant.MayUse(asked, a.Model) {
@@ -64,7 +64,7 @@ func (g *Gateway) place(w http.ResponseWriter, q *request) (choice, bool) {
 	}
 	for m := range route.Fallbacks(q.state.spec, q.tenant, q.model) {
 		svc := q.state.spec.Service(q.service)
-		if svc != nil && !svc.Serves(m.Name, m.Name) || tooLong(m, q.query.PromptTokens, q.env.MaxTokens) {
+		if !q.state.serves(svc, m.Name, m.Name) || tooLong(m, q.query.PromptTokens, q.env.MaxTokens) {
 			continue
 		}
 		own := q.query

@@ -1,9 +1,13 @@
 package regional
 
 import (
+	"net/netip"
+	"net/url"
 	"slices"
+	"strings"
 	"time"
 
+	"github.com/spillway-lb/spillway/internal/openai"
 	"github.com/spillway-lb/spillway/internal/spec"
 	"github.com/spillway-lb/spillway/internal/uplink"
 	"github.com/spillway-lb/spillway/regional/tenant"
@@ -88,4 +92,46 @@ func (s *state) service(host string) *spec.Service {
 		return &s.spec.Services[0]
 	}
 	return nil
+}
+
+// called is the service that a request with this Host is for. It is nil where the Host is an address, or the name of one of the
+// region's gateways, which is for no service in particular. With two services or more any other Host is refused: which
+// models the request may ask for would not be known.
+func (s *state) called(host string) (*spec.Service, *openai.Error) {
+	svc := s.service(host)
+	if svc != nil || len(s.spec.Services) < 2 || s.isGateway(hostname(host)) {
+		return svc, nil
+	}
+	return nil, openai.UnknownHost(hostname(host))
+}
+
+// isGateway reports whether a name is an address, this machine, or a gateway of the region as the spec has it.
+func (s *state) isGateway(name string) bool {
+	if name == "" || name == "localhost" {
+		return true
+	}
+	if _, err := netip.ParseAddr(strings.Trim(name, "[]")); err == nil {
+		return true
+	}
+	for i := range s.home.Gateways {
+		gw := &s.home.Gateways[i]
+		if u, err := url.Parse(gw.URL); strings.EqualFold(name, gw.Name) || err == nil && strings.EqualFold(name, u.Hostname()) {
+			return true
+		}
+	}
+	return false
+}
+
+// serves reports whether a service has a model, asked for by that name or through an alias. A request for no service in
+// particular may ask for what every service has.
+func (s *state) serves(svc *spec.Service, asked, model string) bool {
+	if svc != nil {
+		return svc.Serves(asked, model)
+	}
+	for i := range s.spec.Services {
+		if !s.spec.Services[i].Serves(asked, model) {
+			return false
+		}
+	}
+	return true
 }

@@ -88,6 +88,10 @@ func (g *Gateway) admitThrough(w http.ResponseWriter, r *http.Request, q *reques
 	case len(q.path) > maxPath:
 		return noSuchPath(r.URL.Path)
 	}
+	svc, e := q.state.called(r.Host)
+	if e != nil {
+		return e
+	}
 	if e = g.enterEarly(w, q); e != nil {
 		return e
 	}
@@ -100,7 +104,6 @@ func (g *Gateway) admitThrough(w http.ResponseWriter, r *http.Request, q *reques
 	if e != nil {
 		return e
 	}
-	svc := q.state.service(r.Host)
 	if svc != nil {
 		q.service = svc.Name
 	}

@@ -105,6 +105,15 @@ func (v *Verifier) Verify(token string, now time.Time) (Caller, error) {
 	return c.Caller, err
 }
 
+// Known reports whether a token was verified before and is remembered, so that Verify checks no signature.
+func (v *Verifier) Known(token string) bool {
+	if len(token) > MaxToken {
+		return false
+	}
+	_, ok := v.seen.get(v.seen.id(token))
+	return ok
+}
+
 func outcome(c verified, err error) string {
 	for name, e := range map[string]error{
 		"malformed": ErrMalformed, "algorithm": ErrAlgorithm, "issuer": ErrIssuer, "audience": ErrAudience, "expired": ErrExpired,

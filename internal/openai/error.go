@@ -34,6 +34,8 @@ const (
 	CodeTokens           = "tokens_per_minute"
 	CodeConcurrency      = "concurrency"
 	CodeClientStreams    = "client_streams"
+	CodeClientRefusals   = "client_refusals"
+	CodeUnknownHost      = "unknown_host"
 	CodeQuota            = "daily_budget"
 	CodeNoCapacity       = "no_capacity"
 	CodeModelLoading     = "model_loading"
@@ -219,6 +221,22 @@ func ClientStreams(limit int) *Error {
 	return &Error{
 		Status: 429, Type: TypeRateLimit, Code: CodeClientStreams, RetryAfter: MinRetryAfter,
 		Message: fmt.Sprintf("this address has %d requests under way, as many as one may have: wait for some to finish", limit),
+	}
+}
+
+// ClientRefusals refuses a client whose address has sent too many tokens or tickets that were refused.
+func ClientRefusals() *Error {
+	return &Error{
+		Status: 429, Type: TypeRateLimit, Code: CodeClientRefusals, RetryAfter: MinRetryAfter,
+		Message: "too many tokens or tickets from this address were refused: no more are checked for now; try again later, with one that is good",
+	}
+}
+
+// UnknownHost refuses a request whose Host names no service.
+func UnknownHost(host string) *Error {
+	return &Error{
+		Status: 421, Type: TypeInvalidRequest, Code: CodeUnknownHost, NoRetry: true,
+		Message: fmt.Sprintf("no service is called %q: call a service by its name, or the gateway by its address", host[:min(len(host), 64)]),
 	}
 }
 

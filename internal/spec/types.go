@@ -70,7 +70,8 @@ type Nameserver struct {
 type Service struct {
 	// Name is fully qualified and at or below the zone ("chat.api.example.").
 	Name string `yaml:"name"`
-	// Models the service serves. Empty means all.
+	// Models the service serves. Empty means all. With two services or more a gateway refuses a Host that names none of them
+	// with 421; asked by its address or its own name, it serves what all of them serve.
 	Models []string `yaml:"models"`
 	// Regions that may answer for the service. Empty means all.
 	Regions []string `yaml:"regions"`

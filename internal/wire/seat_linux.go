@@ -46,13 +46,16 @@ func (s *seat) begin() bool {
 	if raw == nil {
 		return false
 	}
+	if s.loop = theLoop(); s.loop == nil {
+		return false // there are no descriptors left to make one
+	}
 	err := raw.Control(func(fd uintptr) { s.fd = dup(fd) })
 	if err != nil || s.fd < 0 {
 		return false
 	}
 	// The runtime would be woken by every piece as well, and the one way to have it look away is to close its descriptor.
 	_ = l.conn.Close() // the other one is there
-	s.cable, s.loop = l, theLoop()
+	s.cable = l
 	l.conn, l.seat = nil, s
 	s.body.link.lent = true
 	s.loop.post(s)
