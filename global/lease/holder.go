@@ -1,6 +1,7 @@
 package lease
 
 import (
+	"math"
 	"time"
 
 	"github.com/spillway-lb/spillway/internal/capacity"
@@ -52,6 +53,9 @@ func (l *Leader) judge(h *holder, dark bool) {
 	switch {
 	case !h.ruled && h.number == 0 && h.report != nil:
 		h.number, h.hold = 1, true
+		if held := h.report.Holding; held.Term == l.term && held.Number < math.MaxUint64 {
+			h.number = held.Number + 1 // it was in the spec before and refuses a lower number of the same term
+		}
 	case !h.ruled && there && h.number > 0 && !dark:
 		h.ruled = true
 		h.next()
@@ -63,6 +67,16 @@ func (l *Leader) judge(h *holder, dark bool) {
 		h.acked = true
 		l.settled(h, func(s *stake) { s.held = s.offered })
 	}
+}
+
+// leave notes that the spec does not list the gateway any more. It is told nothing, and what it holds lapses. Should the
+// spec list it again, it is told to hold first.
+func (h *holder) leave() {
+	h.report = nil
+	if h.number > 0 {
+		h.number++
+	}
+	h.ruled, h.hold = false, true
 }
 
 // next begins another list, which the last one's acknowledgement allows.

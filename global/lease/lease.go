@@ -50,6 +50,7 @@ type Leader struct {
 	term    uint64
 	since   time.Time
 	holders map[spec.Holder]*holder
+	left    map[spec.Holder]*holder // that the spec lists no longer, until what they were granted has lapsed
 	circles map[key]*circle
 	spec    *spec.Spec
 
@@ -61,7 +62,7 @@ type key struct{ tenant, region string }
 
 // New begins a term.
 func New(term uint64, now time.Time) *Leader {
-	return &Leader{term: term, since: now, holders: map[spec.Holder]*holder{}, circles: map[key]*circle{}}
+	return &Leader{term: term, since: now, holders: map[spec.Holder]*holder{}, left: map[spec.Holder]*holder{}, circles: map[key]*circle{}}
 }
 
 // Term is the one that it was begun with.
@@ -77,6 +78,7 @@ func (l *Leader) Step(now time.Time, s *spec.Spec, reports []Report) map[spec.Ho
 		return nil
 	}
 	l.adopt(s)
+	l.forget(now)
 	for _, h := range l.holders {
 		h.report = nil
 	}
@@ -109,9 +111,19 @@ func (l *Leader) adopt(s *spec.Spec) {
 		r := &s.Regions[i]
 		for k := range r.Gateways {
 			id := spec.Holder{Region: r.Name, Gateway: r.Gateways[k].Name}
-			if l.holders[id] = old[id]; old[id] == nil {
+			switch h := cmp.Or(old[id], l.left[id]); h {
+			case nil:
 				l.holders[id] = &holder{id: id}
+			default:
+				l.holders[id] = h
+				delete(l.left, id)
 			}
+		}
+	}
+	for id, h := range old {
+		if l.holders[id] == nil {
+			h.leave()
+			l.left[id] = h
 		}
 	}
 	was := l.circles
@@ -123,6 +135,36 @@ func (l *Leader) adopt(s *spec.Spec) {
 		}
 		if next := l.circle(t, s.CircleOf(t, c.stakes[0].holder.id.Region)); next != nil {
 			next.inherit(c)
+			for _, x := range c.stakes {
+				if l.left[x.holder.id] == x.holder {
+					next.stakes = append(next.stakes, &stake{holder: x.holder, held: x.held, offered: x.offered, use: x.use})
+				}
+			}
+		}
+	}
+}
+
+// forget drops the gateways that left the spec once what they were granted has lapsed. A budget does not lapse: what they
+// may have used of it counts until the day is over.
+func (l *Leader) forget(now time.Time) {
+	if len(l.left) == 0 {
+		return
+	}
+	keep := map[*holder]bool{}
+	for _, c := range l.circles {
+		c.stakes = slices.DeleteFunc(c.stakes, func(s *stake) bool {
+			if l.left[s.holder.id] != s.holder {
+				return false
+			}
+			most := s.most(now)
+			stays := !s.holder.lapsed(now) || most[spec.DayTokens] > 0 || most[spec.DayMicros] > 0
+			keep[s.holder] = keep[s.holder] || stays
+			return !stays
+		})
+	}
+	for id, h := range l.left {
+		if !keep[h] && h.lapsed(now) {
+			delete(l.left, id)
 		}
 	}
 }

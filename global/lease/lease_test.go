@@ -2,6 +2,7 @@ package lease
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -133,5 +134,132 @@ func TestAHeldCapIsWhatTheGatewayTells(t *testing.T) {
 				t.Errorf("%+v: held %d, offered %d, at most %d", c, s.held[r], s.offered[r], s.most(time.Time{})[r])
 			}
 		}
+	}
+}
+
+// leaseBench steps a Leader with gateways that acknowledge what they are told, a second at a time.
+type leaseBench struct {
+	now    time.Time
+	leader *Leader
+	told   map[spec.Holder]*Grant // what each goes by
+	uses   map[spec.Holder]int64  // requests that each is asked for, in thousandths a minute
+}
+
+func twoGateways(extra ...string) *spec.Spec {
+	s := &spec.Spec{
+		Regions: []spec.Region{{Name: "a", Gateways: []spec.Gateway{{Name: "g"}}}, {Name: "b", Gateways: []spec.Gateway{{Name: "g"}}}},
+		Tenants: []spec.Tenant{{Name: "acme", Limits: spec.Limits{Scope: spec.ScopeGlobal, RequestsPerMinute: 1000}}},
+	}
+	for _, name := range extra {
+		s.Regions = append(s.Regions, spec.Region{Name: name, Gateways: []spec.Gateway{{Name: "g"}}})
+	}
+	return s
+}
+
+func newLeaseBench() *leaseBench {
+	b := &leaseBench{now: time.Unix(1000, 0), told: map[spec.Holder]*Grant{}, uses: map[spec.Holder]int64{}}
+	b.leader = New(4, b.now)
+	return b
+}
+
+// run steps for some seconds. silent gateways say nothing, and nothing reaches them.
+func (b *leaseBench) run(s *spec.Spec, seconds int, silent ...spec.Holder) {
+	for range seconds {
+		b.now = b.now.Add(time.Second)
+		var reports []Report
+		for id, n := range b.uses {
+			if slices.Contains(silent, id) {
+				continue
+			}
+			r := Report{Holder: id, Uses: []capacity.Use{{Tenant: "acme", RequestsMilli: n}}}
+			if g := b.told[id]; g != nil {
+				r.Holding = capacity.Holding{Term: g.Term, Number: g.Number}
+			}
+			reports = append(reports, r)
+		}
+		for id, g := range b.leader.Step(b.now, s, reports) {
+			if was := b.told[id]; was == nil || g.Term > was.Term || g.Term == was.Term && g.Number >= was.Number {
+				b.told[id] = g
+			}
+		}
+	}
+}
+
+func (b *leaseBench) part(id spec.Holder) int64 {
+	if g := b.told[id]; g != nil && len(g.Leases) > 0 {
+		return g.Leases[0].Part[spec.Requests]
+	}
+	return 0
+}
+
+// TestReaddedGatewayGetsItsLease: a gateway that leaves the spec and comes back in the same term, soon or after its lease
+// has lapsed, gets a list with a greater number than the one that it holds.
+func TestReaddedGatewayGetsItsLease(t *testing.T) {
+	a, b, c := spec.Holder{Region: "a", Gateway: "g"}, spec.Holder{Region: "b", Gateway: "g"}, spec.Holder{Region: "c", Gateway: "g"}
+	for _, out := range []int{1, 5, 60, 360} {
+		x := newLeaseBench()
+		x.uses[a], x.uses[b], x.uses[c] = 1000, 1000, 900_000
+		x.run(twoGateways("c"), 30)
+		if x.part(c) < 900_000 {
+			t.Fatalf("before it leaves it has %d", x.part(c))
+		}
+		x.run(twoGateways(), out)
+		x.run(twoGateways("c"), 30)
+		if g := x.told[c]; g.Hold || x.part(c) < 900_000 {
+			t.Errorf("30 s after it came back from %d s outside it has %d by number %d, hold %v", out, x.part(c), g.Number, g.Hold)
+		}
+	}
+}
+
+// TestLeaseOfARemovedGatewayCounts: what a gateway was leased before it left the spec is given to no other until it has
+// lapsed, and then all of it is.
+func TestLeaseOfARemovedGatewayCounts(t *testing.T) {
+	a, b, c := spec.Holder{Region: "a", Gateway: "g"}, spec.Holder{Region: "b", Gateway: "g"}, spec.Holder{Region: "c", Gateway: "g"}
+	x := newLeaseBench()
+	x.uses[a], x.uses[b], x.uses[c] = 1000, 1000, 900_000
+	x.run(twoGateways("c"), 30)
+	held, since := x.part(c), x.now
+	x.uses[a] = 1_000_000
+	for x.now.Sub(since) < spec.LeaseFor {
+		x.run(twoGateways(), 1)
+		if sum := held + x.part(a) + x.part(b); sum > 1_000_000 {
+			t.Fatalf("%s after it left, %d are leased together, of 1000000", x.now.Sub(since), sum)
+		}
+	}
+	x.run(twoGateways(), 20)
+	if x.part(a) < 900_000 {
+		t.Errorf("when its lease has lapsed the others have %d and %d", x.part(a), x.part(b))
+	}
+}
+
+// TestMoveKeepsWithinWhatIsFree: the first list after a hold does not promise what others have yet to give back, and a
+// part rises only once the last list is acknowledged.
+func TestMoveKeepsWithinWhatIsFree(t *testing.T) {
+	for _, c := range []struct {
+		name         string
+		told, acked  bool
+		target, free int64
+		want         int64
+	}{
+		{"first list, others hold too much", false, false, 100, -30, 70},
+		{"first list, others hold more than there is", false, false, 100, -1000, 0}, // the floor
+		{"first list, something is free", false, false, 120, 50, 120},
+		{"not acknowledged", true, false, 150, 50, 100},
+		{"not acknowledged, and less", true, false, 40, 50, 40},
+		{"acknowledged", true, true, 150, 50, 150},
+		{"acknowledged, little is free", true, true, 150, 20, 120},
+		{"acknowledged, nothing is free", true, true, 150, -20, 100},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			h := &holder{ruled: true, told: c.told, acked: c.acked, number: 5}
+			s := &stake{holder: h}
+			s.static[spec.Requests], s.held[spec.Requests], s.offered[spec.Requests] = 100, 100, 100
+			s.target[spec.Requests] = c.target
+			want := max(c.want, s.static.Floor()[spec.Requests])
+			(&Leader{}).move(h, []*circle{{stakes: []*stake{s}}}, []spec.Allowance{{spec.Requests: c.free}})
+			if got := s.offered[spec.Requests]; got != want {
+				t.Errorf("offered %d, want %d", got, want)
+			}
+		})
 	}
 }
