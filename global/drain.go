@@ -31,9 +31,24 @@ func (s *Server) drain(ctx context.Context, r admin.DrainRequest, actor string) 
 	if r.ForMS > longestDrain.Milliseconds() {
 		return nil, admin.BadRequest(fmt.Sprintf("a drain of %d ms is longer than the longest, %s", r.ForMS, longestDrain), "leave the time out to drain until undrained")
 	}
-	note, err := s.checkBelow(ctx, v, r.Path)
+	note, below, err := s.checkBelow(ctx, v, r.Path)
 	if err != nil {
 		return nil, err
+	}
+	impact := v.drainImpact(r.Path, below)
+	if r.DryRun {
+		out, err := s.drains(ctx)
+		if out != nil {
+			out.Impact, out.Note = impact, note
+		}
+		return out, err
+	}
+	if err := s.checkDrained(ctx, r); err != nil {
+		return nil, err
+	}
+	if len(impact.Below) > 0 && !r.Force {
+		return nil, admin.Conflict(fmt.Sprintf("the drain of %s is refused: %s", r.Path, strings.Join(impact.Below, "; ")),
+			"undrain something first, lower the minimum under steering in the spec, or drain all the same with --force; --dry-run shows what would be left")
 	}
 	d := consensus.Drain{Path: r.Path, Reason: r.Reason, Actor: actor, At: time.Now()}
 	if r.ForMS > 0 {
@@ -42,9 +57,16 @@ func (s *Server) drain(ctx context.Context, r admin.DrainRequest, actor string) 
 	if err := s.node.PutDrain(ctx, d); err != nil {
 		return nil, refusal(err)
 	}
-	s.log.Info("drained", "path", r.Path, "until", d.Until, "reason", r.Reason, "actor", actor)
+	end := "undrained"
+	if !d.Until.IsZero() {
+		end = d.Until.UTC().Format(time.RFC3339)
+	}
+	s.log.Info("drained", "path", r.Path, "until", end, "reason", r.Reason, "actor", actor, "forced", r.Force && len(impact.Below) > 0)
 	s.await(ctx, func(v *View) bool { return listed(v.state.Drains, r.Path) })
 	out, err := s.drains(ctx)
+	if out != nil {
+		out.Impact = impact
+	}
 	if out != nil && note != "" {
 		out.Note = strings.TrimPrefix(out.Note+"; "+note, "; ")
 	}
@@ -65,15 +87,17 @@ func (s *Server) undrain(ctx context.Context, path, reason, actor string) (*admi
 
 func (s *Server) drains(context.Context) (*admin.DrainAnswer, error) {
 	out := &admin.DrainAnswer{Drains: drainList(s.node.State().Drains)}
-	if v := s.view.Load(); v != nil && v.allDrained() {
+	if v := s.view.Load(); v != nil && v.allDrained(s.node.State().Drains, time.Now()) {
 		out.Note = "every region is drained: clients are answered all the same"
 	}
 	return out, nil
 }
 
-func (v *View) allDrained() bool {
-	for r := range v.regions {
-		if !v.regions[r].drained {
+// allDrained reports whether drains leave no region. It goes by the drains alone: what gateways report of themselves
+// follows a moment later.
+func (v *View) allDrained(drains []consensus.Drain, now time.Time) bool {
+	for r := range v.spec.Regions {
+		if !regionDrained(drains, &v.spec.Regions[r], now) {
 			return false
 		}
 	}
@@ -100,10 +124,10 @@ func drainList(drains []consensus.Drain) []admin.Drain {
 // checkBelow asks the region itself for what a spec does not list: workers, and the zones of a region that lists none.
 // A name that the region does not know is refused; where it cannot say, the drain is taken with a note, because a region
 // that does not answer may be the very reason for it.
-func (s *Server) checkBelow(ctx context.Context, v *View, path string) (note string, err error) {
+func (s *Server) checkBelow(ctx context.Context, v *View, path string) (note string, below *admin.RegionStatus, err error) {
 	region, zone, worker, err := spec.ParseDrain(path)
 	if err != nil || zone == "" {
-		return "", err
+		return "", nil, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, askBound)
 	defer cancel()
@@ -112,13 +136,14 @@ func (s *Server) checkBelow(ctx context.Context, v *View, path string) (note str
 	declared := v.spec.Region(region).Zones
 	switch {
 	case len(known.Zones) == 0:
-		return fmt.Sprintf("region %s did not say what it has: %s was not looked for there", region, path), nil
+		return fmt.Sprintf("region %s did not say what it has: %s was not looked for there", region, path), nil, nil
 	case !slices.Contains(zones, zone) && !slices.Contains(declared, zone):
-		return "", admin.BadRequest(fmt.Sprintf("region %s has no zone %q", region, zone), "its zones are "+strings.Join(zones, ", "))
+		return "", nil, admin.BadRequest(fmt.Sprintf("region %s has no zone %q", region, zone), "its zones are "+strings.Join(zones, ", "))
 	case worker == "":
-		return "", nil
+		return "", &known, nil
 	}
-	return checkWorker(&known, region, zone, worker)
+	note, err = checkWorker(&known, region, zone, worker)
+	return note, &known, err
 }
 
 // checkWorker looks for a worker among those that the zone's instances list.

@@ -109,7 +109,11 @@ func (v *View) qualify(rec *explain.Record, service int) {
 			c.Dropped = "no_ready_worker"
 		}
 		x := &v.regions[r]
-		if _, ready := v.load(r, service); x.heard {
+		if _, ready := v.load(r, service); x.drained {
+			rec.Note(c.Name + ": draining, takes no new clients")
+		} else if x.heard && x.group.State == capacity.Lost {
+			rec.Note(fmt.Sprintf("%s: unreachable, last report %s ago", c.Name, x.group.Age.Round(time.Millisecond)))
+		} else if x.heard {
 			rec.Note(fmt.Sprintf("%s: %s, age %s, %d workers ready", c.Name, x.group.State, x.group.Age.Round(time.Millisecond), ready))
 		} else {
 			rec.Note(c.Name + ": no gateway has been heard of")

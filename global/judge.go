@@ -36,7 +36,7 @@ func newView(f *frame, st *consensus.State, children *capacity.View, q *quorum, 
 // out of its answers unless another node hears it, and counts as dead when a majority does not.
 func (v *View) judge(region int, settled bool, now time.Time) {
 	r, decl := &v.regions[region], &v.spec.Regions[region]
-	r.drained = drainedAt(v.state.Drains, decl.Name, now) || r.heard && r.group.Summary.Draining
+	r.drained = regionDrained(v.state.Drains, decl, now) || r.heard && r.group.Summary.Draining
 	if r.heard && r.group.State == capacity.Lost || !r.heard && settled {
 		r.unheard, r.heardBy = true, v.quorum.hearing(decl.Name)
 		if !v.quorum.muffled.Has(region) {
@@ -86,6 +86,22 @@ func httpsPort(r *spec.Region) uint16 {
 		return 0
 	}
 	return uint16(n)
+}
+
+// regionDrained reports whether a region is drained itself, or each of its zones is.
+func regionDrained(drains []consensus.Drain, r *spec.Region, now time.Time) bool {
+	if len(drains) == 0 {
+		return false
+	}
+	if drainedAt(drains, r.Name, now) {
+		return true
+	}
+	for _, zone := range r.Zones {
+		if !drainedAt(drains, r.Name+"/"+zone, now) {
+			return false
+		}
+	}
+	return len(r.Zones) > 0
 }
 
 func drainedAt(drains []consensus.Drain, path string, now time.Time) bool {

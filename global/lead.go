@@ -80,6 +80,7 @@ func (s *Server) duties(ctx context.Context) {
 	if st.Signing.Ready(now) {
 		s.within(ctx, "taking the next step of signing the zone", s.stepSigning)
 	}
+	s.endOrphans(ctx, st)
 	for _, d := range st.Drains {
 		if !d.Until.IsZero() && !now.Before(d.Until) {
 			s.within(ctx, "ending drains", func(ctx context.Context) error { return s.node.Expire(ctx, now) })

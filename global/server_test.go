@@ -47,6 +47,7 @@ func TestPlanet(t *testing.T) {
 	t.Run("redirect", p.testRedirect)
 	t.Run("drain", p.testDrain)
 	t.Run("drain of what is not there", p.testDrainBelow)
+	t.Run("drain safety", p.testDrainSafety)
 	t.Run("directive", p.testDirective)
 	t.Run("explain", p.testExplain)
 	t.Run("status", p.testStatus)
@@ -190,7 +191,7 @@ func (p *planet) testDrain(t *testing.T) {
 		t.Errorf("a drain of nowhere: %v", err)
 	}
 	for _, name := range []string{"frankfurt", "tokyo", "virginia"} {
-		if out, err = c.Drain(t.Context(), admin.DrainRequest{Path: name, ForMS: 60000}); err != nil {
+		if out, err = c.Drain(t.Context(), admin.DrainRequest{Path: name, ForMS: 60000, Force: true}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -130,6 +130,10 @@ func (v *View) known(region int) admin.RegionStatus {
 			})
 		}
 	}
+	if r.heard && r.group.State == capacity.Lost {
+		out.Note = fmt.Sprintf("unreachable: its last report is %s old and not shown", (r.group.Age + since).Round(time.Second))
+		return out
+	}
 	for i := range r.group.Summary.Models {
 		out.Models = append(out.Models, modelStatus(&r.group.Summary.Models[i]))
 	}

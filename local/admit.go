@@ -85,6 +85,9 @@ func (f *floor) patience(v *visit) time.Duration {
 func (f *floor) fit(v *visit, p *pool) {
 	q := &v.query
 	counted := min(max(p.counted.or(1), 0.25), 4)
+	if v.exact {
+		counted = 1
+	}
 	q.PromptTokens = max(1, int64(float64(v.estimate)*counted))
 	if v.longest > 0 {
 		q.Longest = max(1, int64(float64(v.longest)*counted))

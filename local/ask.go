@@ -57,7 +57,12 @@ func (a *Agent) Explain(q admin.ExplainQuery) ([]explain.Record, error) {
 		r: &http.Request{Method: http.MethodPost, URL: pathURL(openai.PathChat)}, model: model, class: c,
 		estimate: max(q.PromptTokens, 1), excluded: [2]int32{-1, -1},
 	}
-	v.hop.Tenant = q.Tenant
+	v.hop.Tenant, v.exact = q.Tenant, q.PromptTokens > 0
+	if t := o.spec.Tenant(q.Tenant); t != nil {
+		if v.class = t.Class; q.Class != "" {
+			v.class = max(c, t.Class)
+		}
+	}
 	if a.cfg.Plain {
 		v.hop.Tenant, v.class = spec.TenantAlone, a.classAlone(c, q.Class != "")
 	}

@@ -28,7 +28,7 @@ func (f *floor) explain(v *visit, rec *explain.Record, now time.Time) {
 	} else {
 		f.fit(v, p)
 		f.guest(v, p, now)
-		if rec.On() && v.query.Contended {
+		if rec.On() && v.query.Contended && v.hop.Tenant != "" {
 			rec.Note(guestNote(v))
 		}
 		d, room := pick.Look(&v.query, p.view, now, f.rng, rec)

@@ -3,6 +3,7 @@ package local
 import (
 	"context"
 	"errors"
+	"fmt"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -197,12 +198,39 @@ func (a *Agent) drain(_ context.Context, r admin.DrainRequest, actor string) (*a
 	}
 	a.specs.mu.Lock()
 	defer a.specs.mu.Unlock()
+	if err := a.checkDrain(r, now); err != nil || r.DryRun {
+		return a.drainAnswer(now), err
+	}
 	if err := a.specs.drains.Put(d, now); err != nil {
 		return nil, admin.Unavailable("nothing is drained: "+err.Error(), "")
 	}
 	a.applySpec(nil, a.policy.Load().specVersion)
 	a.log.Info("drained", "path", d.Path, "for", time.Duration(r.ForMS)*time.Millisecond, "reason", d.Reason, "actor", actor)
 	return a.drainAnswer(now), nil
+}
+
+// checkDrain refuses the drain of what is drained already and, unless it is forced, one that leaves too few workers.
+func (a *Agent) checkDrain(r admin.DrainRequest, now time.Time) error {
+	drains := a.specs.drains.List(now)
+	if err := admin.CheckDrained(drains, r, now); err != nil && !r.DryRun {
+		return err
+	}
+	names, left := a.floor.workerNames(), 0
+	for _, name := range names {
+		path := a.cfg.Region + "/" + a.cfg.Zone + "/" + name
+		if path != r.Path && !slices.ContainsFunc(drains, func(d admin.Drain) bool { return d.Path == path }) {
+			left++
+		}
+	}
+	least := 0.25
+	if m := a.policy.Load().spec.Steering.DrainMinCapacity; m != nil {
+		least = *m
+	}
+	if !r.Force && float64(left) < least*float64(len(names)) {
+		return admin.Conflict(fmt.Sprintf("the drain of %s is refused: %d of %d workers would be left, and steering.drain_min_capacity is %g", r.Path, left, len(names), least),
+			"undrain something first, or drain all the same with --force")
+	}
+	return nil
 }
 
 // undrain lets a worker take requests again.

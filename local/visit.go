@@ -27,6 +27,7 @@ type visit struct {
 	capped   int   // the one that it is given instead; 0 when none
 	pinned   bool  // the caller insists on the model
 	estimate int64 // prompt tokens as the gateway or we estimated them, before correction
+	exact    bool  // estimate is the number of tokens, as a question states it
 	longest  int64 // tokens of the longest input when there are several, each a sequence of its own; 0 otherwise
 	query    pick.Query
 	blocks   [16]uint64 // room for those of most prompts

@@ -62,11 +62,19 @@ func (g *Gateway) explain(ctx context.Context, ask admin.ExplainQuery) ([]explai
 		verdict, ok = g.explainFallback(st, ask.Tenant, q, verdict, ok, v, &rec)
 	}
 	g.mu.Unlock()
-	ask.Model, ask.Target = q.Model, "" // what is below resolves nothing
+	ask = resolved(ask, q)
 	if !ok || verdict.Spilled() {
 		return []explain.Record{rec}, nil
 	}
 	return append([]explain.Record{rec}, g.explainBelow(ctx, verdict.Path, ask, &rec)...), nil
+}
+
+// resolved is the question for the tier below, which resolves nothing itself and assumes nothing of its own: the class of
+// the tenant and the lengths are the same in every tier's record.
+func resolved(ask admin.ExplainQuery, q *zone.Query) admin.ExplainQuery {
+	ask.Model, ask.Target = q.Model, ""
+	ask.Class, ask.PromptTokens, ask.MaxTokens = q.Class.String(), int64(q.PromptTokens), int64(q.MaxTokens)
+	return ask
 }
 
 // explainBelow asks the local; what it cannot say is noted in its place.

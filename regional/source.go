@@ -233,12 +233,43 @@ func (g *Gateway) drain(ctx context.Context, r admin.DrainRequest, actor string,
 	s := g.source
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if err := g.checkDrainLeaves(r, now); err != nil || r.DryRun {
+		return g.drainAnswer(now), err
+	}
 	if err := s.drains.Put(d, now); err != nil {
 		return nil, admin.Unavailable("nothing is drained: "+err.Error(), "")
 	}
 	g.applySource(nil, nil, now)
 	g.log.Info("drained", "path", d.Path, "for", time.Duration(r.ForMS)*time.Millisecond, "reason", d.Reason, "actor", actor)
 	return g.drainAnswer(now), nil
+}
+
+// checkDrainLeaves refuses the drain of what is drained already and, unless it is forced, one of a zone that leaves too
+// few zones.
+func (g *Gateway) checkDrainLeaves(r admin.DrainRequest, now time.Time) error {
+	drains := g.source.drains.List(now)
+	if err := admin.CheckDrained(drains, r, now); err != nil && !r.DryRun {
+		return err
+	}
+	st := g.state.Load()
+	if strings.Count(r.Path, "/") != 1 || r.Force {
+		return nil
+	}
+	left, least := 0, 1
+	for _, z := range st.home.Zones {
+		path := st.home.Name + "/" + z
+		if path != r.Path && !slices.ContainsFunc(drains, func(d admin.Drain) bool { return d.Path == path }) {
+			left++
+		}
+	}
+	if m := st.spec.Steering.DrainMinZones; m != nil {
+		least = *m
+	}
+	if len(st.home.Zones) > 0 && left < least {
+		return admin.Conflict(fmt.Sprintf("the drain of %s is refused: %d of %d zones would be left, and steering.drain_min_zones is %d", r.Path, left, len(st.home.Zones), least),
+			"undrain something first, or drain all the same with --force")
+	}
+	return nil
 }
 
 // undrain lets a zone or a worker take traffic again.

@@ -254,6 +254,16 @@ scrape_interval: 100ms, workers: [{name: w1, url: %q}, {name: w2, url: %q}]}`, a
 	f.answers(addr, "", "m1", 200)
 	f.cli("drain", "worker", "here/a/w1", server)
 	f.until("w2 alone is chosen", func() (bool, string) { out := chosen(); return strings.Contains(out, "chosen: w2"), out })
+	if _, _, err := spillway(t, "drain", "worker", "here/a/w1", "--force", server); err == nil || !strings.Contains(err.Error(), "is drained already") {
+		t.Errorf("a second drain of one worker: %v", err)
+	}
+	if _, _, err := spillway(t, "drain", "worker", "here/a/w2", server); err == nil || !strings.Contains(err.Error(), "drain_min_capacity") {
+		t.Errorf("a drain of the last worker: %v", err)
+	}
+	f.cli("drain", "worker", "here/a/w2", "--dry-run", "--force", server)
+	if out := chosen(); !strings.Contains(out, "chosen: w2") {
+		t.Errorf("a dry run drains: %s", out)
+	}
 	stop()
 	node := f.open(config)
 	f.start(node)

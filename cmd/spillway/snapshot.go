@@ -127,7 +127,7 @@ func printState(w io.Writer, s *consensus.State) {
 		fmt.Fprintf(w, "zone %s is signed by %d keys; %s since %s\n", g.Zone, len(g.Keys), g.Phase, g.Since.Format("2006-01-02 15:04:05Z07:00"))
 	}
 	for _, d := range s.Drains {
-		fmt.Fprintf(w, "drained: %s %q\n", d.Path, d.Reason)
+		fmt.Fprintf(w, "drained: %s%s%s\n", d.Path, until(d.Until), because(d.Reason, d.Actor))
 	}
 }
 

@@ -41,7 +41,7 @@ func TestSurvive(t *testing.T) {
 		return p.find(region + "-" + zone + "-local1")
 	})
 	for _, zone := range []string{"tokyo/a", "tokyo/b"} { // its streams then run in another region
-		if out, _, err := spillway(t, "drain", "zone", zone, "--server", socket("global", "g1")); err != nil {
+		if out, _, err := spillway(t, "drain", "zone", zone, "--force", "--server", socket("global", "g1")); err != nil {
 			t.Fatalf("%v: %s", err, out)
 		}
 	}

@@ -117,12 +117,66 @@ type DrainRequest struct {
 	Path   string `json:"path"`
 	ForMS  int64  `json:"for_ms,omitempty"` // 0: until undrained
 	Reason string `json:"reason,omitempty"`
+
+	DryRun  bool `json:"dry_run,omitempty"` // say what would be left and change nothing
+	Force   bool `json:"force,omitempty"`   // drain even if less is left than the spec demands
+	Replace bool `json:"replace,omitempty"` // put it in place of a drain of the same path
+}
+
+// CheckDrained refuses to put a drain in place of one in force, unless the request asks for that.
+func CheckDrained(drains []Drain, r DrainRequest, now time.Time) error {
+	if r.Replace {
+		return nil
+	}
+	for _, d := range drains {
+		if d.Path != r.Path || !d.Until.IsZero() && !now.Before(d.Until) {
+			continue
+		}
+		text := r.Path + " is drained already, until it is undrained"
+		if !d.Until.IsZero() {
+			text = r.Path + " is drained already, until " + d.Until.UTC().Format(time.RFC3339)
+		}
+		if d.Actor != "" {
+			text += ", by " + d.Actor
+		}
+		if d.Reason != "" {
+			text += ": " + d.Reason
+		}
+		return Conflict(text, "--replace puts the new drain in its place")
+	}
+	return nil
 }
 
 // DrainAnswer lists the drains in force after the call.
 type DrainAnswer struct {
 	Drains []Drain `json:"drains"`
 	Note   string  `json:"note,omitempty"` // "every region is drained: clients are still answered"
+	// Impact is what the drain leaves; nil in answers to other calls.
+	Impact *DrainImpact `json:"impact,omitempty"`
+}
+
+// DrainImpact is what takes traffic before and after a drain.
+type DrainImpact struct {
+	Regions     int          `json:"regions"`
+	RegionsLeft int          `json:"regions_left"`
+	Zones       int          `json:"zones,omitempty"` // of the region, where a zone or a worker is drained
+	ZonesLeft   int          `json:"zones_left,omitempty"`
+	Models      []DrainModel `json:"models"`
+	// Below says which minimum of the spec the drain falls below. It is then refused unless forced.
+	Below []string `json:"below,omitempty"`
+}
+
+// DrainModel is the capacity for one model over all regions.
+type DrainModel struct {
+	Name        string  `json:"name"`
+	Workers     int64   `json:"workers"` // ready
+	WorkersLeft int64   `json:"workers_left"`
+	Rate        float64 `json:"prefill_tokens_per_second"`
+	RateLeft    float64 `json:"prefill_tokens_per_second_left"`
+	Demand      float64 `json:"demand_tokens_per_second"`
+	// WaitSeconds and WaitLeftSeconds are the mean queue waits predicted from demand and capacity; -1: demand exceeds it.
+	WaitSeconds     float64 `json:"wait_seconds"`
+	WaitLeftSeconds float64 `json:"wait_left_seconds"`
 }
 
 // Error is what a failed call is told: what went wrong and what to do next.

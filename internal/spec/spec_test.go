@@ -53,6 +53,9 @@ func TestDefaults(t *testing.T) {
 		"slew":            {s.Steering.Slew, 0.25},
 		"ramp":            {time.Duration(*s.Steering.Ramp), 30 * time.Second},
 		"drain_guard":     {*s.Steering.DrainGuard, 0.5},
+		"drain_regions":   {*s.Steering.DrainMinRegions, 1},
+		"drain_zones":     {*s.Steering.DrainMinZones, 1},
+		"drain_capacity":  {*s.Steering.DrainMinCapacity, 0.25},
 		"policy":          {s.Routing.Policy, "predictive"},
 		"spill":           {*s.Routing.Spill, true},
 		"spill_margin":    {time.Duration(s.Routing.SpillMargin), 20 * time.Millisecond},
@@ -383,9 +386,11 @@ func draw(t *rapid.T) *spec.Spec {
 	spill := rapid.Bool().Draw(t, "spill")
 	text := rapid.IntRange(0, 1<<20).Draw(t, "text")
 	ramp, guard := spec.Duration(rapid.Int64Range(0, 1e12).Draw(t, "ramp")), positive.Draw(t, "guard")/2
+	least := rapid.IntRange(0, 9).Draw(t, "least")
 	s.Steering = spec.Steering{
 		Interval: spec.Duration(time.Second), DeadBand: positive.Draw(t, "band") * 0.9, MaxStep: positive.Draw(t, "step"),
 		MinShift: positive.Draw(t, "shift"), Slew: positive.Draw(t, "slew"), Ramp: &ramp, DrainGuard: &guard,
+		DrainMinRegions: &least, DrainMinZones: &least, DrainMinCapacity: &guard,
 		DollarMS: rapid.Float64Range(0, 100).Draw(t, "dollar"),
 	}
 	s.Services[0].SessionTokens, s.Services[0].PrefixTokens = rapid.IntRange(0, 1000).Draw(t, "session"), rapid.IntRange(0, 1000).Draw(t, "prefix")

@@ -295,6 +295,14 @@ type Steering struct {
 	// quarter is ready gets nobody in mode "latency" until more than a third has been for a minute. An operator's drains
 	// are not counted. 0 never does so. Default 0.5.
 	DrainGuard *float64 `yaml:"drain_guard" default:"0.5"`
+	// DrainMinRegions is how many regions a drain must leave that take clients. Unless forced, a drain that leaves fewer is
+	// refused; 0 allows any. Default 1.
+	DrainMinRegions *int `yaml:"drain_min_regions" default:"1"`
+	// DrainMinZones is likewise how many zones the drain of a zone must leave in its region. Default 1.
+	DrainMinZones *int `yaml:"drain_min_zones" default:"1"`
+	// DrainMinCapacity is the part of each model's prefill rate in all regions that a drain must leave in use, 0..1; what was
+	// drained before counts as gone. Default 0.25.
+	DrainMinCapacity *float64 `yaml:"drain_min_capacity" default:"0.25"`
 	// DollarMS is what saving one dollar per million tokens is worth, in milliseconds. Default 0: money does not count.
 	DollarMS float64 `yaml:"dollar_ms"`
 }

@@ -24,6 +24,17 @@ func (j *judge) steering(s *Steering) {
 	if s.DrainGuard != nil && !(*s.DrainGuard >= 0 && *s.DrainGuard <= 0.5) {
 		j.bad(path+".drain_guard", fmt.Sprintf("drain_guard %v is out of range", *s.DrainGuard), "write a part of all capacity from 0 (never) to 0.5")
 	}
+	for _, c := range []struct {
+		key string
+		n   *int
+	}{{"drain_min_regions", s.DrainMinRegions}, {"drain_min_zones", s.DrainMinZones}} {
+		if c.n != nil && !(*c.n >= 0 && *c.n <= 256) {
+			j.bad(path+"."+c.key, fmt.Sprintf("%s %d is out of range", c.key, *c.n), "write a number from 0 (a drain may leave none) to 256")
+		}
+	}
+	if c := s.DrainMinCapacity; c != nil && !(*c >= 0 && *c <= 1) {
+		j.bad(path+".drain_min_capacity", fmt.Sprintf("drain_min_capacity %v is out of range", *c), "write a part of the capacity from 0 (a drain may leave none) to 1")
+	}
 	if !(s.DollarMS >= 0 && s.DollarMS <= 10_000) {
 		j.bad(path+".dollar_ms", fmt.Sprintf("dollar_ms %v is out of range", s.DollarMS), "write milliseconds from 0 (money does not count) to 10000")
 	}

@@ -18,7 +18,7 @@ func Page(node string, p *Parent, c *Child) *admin.UplinksAnswer {
 	}
 	if p != nil {
 		for _, i := range p.Children() {
-			out.Children = append(out.Children, pageOfChild(&i, now))
+			out.Children = append(out.Children, pageOfChild(&i, p.pace(), now))
 		}
 		for _, x := range p.refused.kept(now) {
 			if path, err := PathOf(x.peer); err == nil && p.session(path) != nil {
@@ -55,12 +55,23 @@ func pageOfParent(c *Child, s *Session, now time.Time) admin.UplinkSession {
 	return out
 }
 
-func pageOfChild(i *ChildInfo, now time.Time) admin.UplinkSession {
+// childSilentAfter is how old a child's last statement is when its session counts as silent, as its summary then counts as
+// lost, and childSilentGaps how many statements are then missing where children are asked to keep longer gaps.
+const (
+	childSilentAfter = 1250 * time.Millisecond
+	childSilentGaps  = 5
+)
+
+// pageOfChild describes a session. A peer that was killed keeps it until QUIC times out: until then it is silent.
+func pageOfChild(i *ChildInfo, gap time.Duration, now time.Time) admin.UplinkSession {
 	out := pageOf(&i.Traffic)
 	out.Peer, out.Path, out.Address, out.State = i.ID.String(), i.Path.String(), i.Remote, "connected"
 	out.SinceMS, out.AgeMS = now.Sub(i.Since).Milliseconds(), -1
 	if !i.Last.IsZero() {
 		out.AgeMS = now.Sub(i.Last).Milliseconds()
+	}
+	if last := i.Last; now.Sub(last) > max(childSilentAfter, childSilentGaps*gap) && now.Sub(i.Since) > max(childSilentAfter, childSilentGaps*gap) {
+		out.State = "silent"
 	}
 	out.Generation, out.Index = i.InForce.Generation, i.InForce.Index
 	if i.InForce != (Position{}) {

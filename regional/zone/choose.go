@@ -214,6 +214,9 @@ func (l *Local) price(q *Query, rec *explain.Record) (rank, price) {
 			h.Term("load", s)
 			return cold, price{first: s}
 		}
+		if l.Drained || l.Summary.Draining {
+			why = DropDraining // its workers take nothing because of it
+		}
 		h.Drop(why)
 		return out, price{}
 	}

@@ -86,8 +86,16 @@ func (p *Peer) way(q *Query) time.Duration {
 // the peer could serve it.
 func (p *Peer) price(q *Query, local bool, now time.Time, rec *explain.Record) (r rank, s price, held string) {
 	h := rec.Candidate(p.Region)
+	if p.Drained && (p.Summary == nil || len(p.Gateways) == 0) {
+		h.Drop(DropDraining)
+		return out, price{}, ""
+	}
 	if p.Summary == nil {
 		h.Drop(DropNoNews)
+		return out, price{}, ""
+	}
+	if len(p.Gateways) == 0 {
+		h.Drop(DropUnreachable)
 		return out, price{}, ""
 	}
 	if !p.reachable(q) {
@@ -96,6 +104,9 @@ func (p *Peer) price(q *Query, local bool, now time.Time, rec *explain.Record) (
 	}
 	m, why := q.fits(p.Summary)
 	if m == nil {
+		if p.Drained || p.Summary.Draining {
+			why = DropDraining // its workers take nothing because of it
+		}
 		h.Drop(why)
 		return out, price{}, ""
 	}

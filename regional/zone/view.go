@@ -112,6 +112,7 @@ const (
 	DropExcluded       = "already failed this request"
 	DropDraining       = "draining"
 	DropLost           = "lost"
+	DropUnreachable    = "unreachable"
 	DropResidency      = "residency"
 	DropNoNews         = "nothing is known of it"
 	DropNotFresh       = "its headroom is not fresh"
