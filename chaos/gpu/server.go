@@ -8,6 +8,8 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -49,6 +51,9 @@ type Config struct {
 	KVArrays bool
 	// MaxBody bounds a request's body, in bytes. Default 16 MiB.
 	MaxBody int64
+	// Keys returns the API keys of which callers must show one, for all but the health page. It is called at each request.
+	// Nil: every caller is served.
+	Keys func() []string
 	// Apart is how long after the one before it each token of a step is sent, as by an API server of one thread. 0 leaves
 	// their order to the machine, which tests that compare two runs cannot have.
 	Apart time.Duration
@@ -235,8 +240,22 @@ func (s *Server) routes() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s.handlers.Add(1)
 		defer s.handlers.Done()
+		if !s.admits(r) {
+			w.Header().Set("WWW-Authenticate", "Bearer")
+			refuse(w, http.StatusUnauthorized, "Unauthorized")
+			return
+		}
 		mux.ServeHTTP(w, r)
 	})
+}
+
+// admits reports whether a caller may be served: it shows one of the keys, or asks for the health page.
+func (s *Server) admits(r *http.Request) bool {
+	if s.cfg.Keys == nil || r.URL.Path == "/health" {
+		return true
+	}
+	shown, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+	return shown != "" && slices.Contains(s.cfg.Keys(), shown)
 }
 
 // chance is a seeded source of numbers for concurrent handlers.

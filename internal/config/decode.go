@@ -129,11 +129,23 @@ func (c *Regional) rebase(base string) {
 
 func (c *Local) rebase(base string) {
 	rebase(base, &c.Dir, &c.WorkersFile, &c.Spec, &c.Registration.TokenFile)
+	RebaseWorkers(base, c.Workers)
+	for i := range c.Discover.DNS {
+		n := &c.Discover.DNS[i]
+		a := n.Access()
+		a.rebase(base)
+		n.APIKeyFile, n.HeaderFiles, n.TLS = a.APIKeyFile, a.HeaderFiles, a.TLS
+	}
+	a := c.Registration.Access()
+	a.rebase(base)
+	c.Registration.APIKeyFile, c.Registration.HeaderFiles, c.Registration.TLS = a.APIKeyFile, a.HeaderFiles, a.TLS
 	c.TLS.rebase(base)
 	c.Admin.rebase(base, c.Dir)
 }
 
-func (c *Worker) rebase(base string) { rebase(base, &c.Register.TokenFile, &c.Register.CA) }
+func (c *Worker) rebase(base string) {
+	rebase(base, &c.APIKeyFile, &c.Register.TokenFile, &c.Register.CA)
+}
 
 func (c *Global) complete() { advertise(&c.Raft.Advertise, c.Raft.Listen) }
 

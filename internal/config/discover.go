@@ -58,6 +58,15 @@ type DNSName struct {
 	Wake bool `yaml:"wake"`
 	// MaxModels bounds the models that each may have loaded at one time, as a listed worker's max_models does.
 	MaxModels int `yaml:"max_models"`
+	// APIKeyFile is a file with the key that each worker requires, sent as "Authorization: Bearer KEY" with every request, probe and
+	// scrape. It is read again when it changes.
+	APIKeyFile string `yaml:"api_key_file"`
+	// Headers are further headers of every request, probe and scrape. They replace a client's header of the same name.
+	Headers map[string]string `yaml:"headers" secret:"true"`
+	// HeaderFiles are further headers by name, each with the file that holds its value, read again when it changes.
+	HeaderFiles map[string]string `yaml:"header_files"`
+	// TLS holds what connections to https workers need beyond the machine's authorities.
+	TLS WorkerTLS `yaml:"tls"`
 	// Labels are free names and values.
 	Labels map[string]string `yaml:"labels"`
 }
@@ -76,6 +85,16 @@ type Registration struct {
 	Lease time.Duration `yaml:"lease" default:"30s"`
 	// MaxWorkers bounds the workers that are registered at one time.
 	MaxWorkers int `yaml:"max_workers" default:"256"`
+	// APIKeyFile is a file with the key that each registered worker requires, sent as "Authorization: Bearer KEY" with every request, probe and
+	// scrape. It is read again when it changes.
+	// Any worker that registers is sent it.
+	APIKeyFile string `yaml:"api_key_file"`
+	// Headers are further headers of every request, probe and scrape. They replace a client's header of the same name.
+	Headers map[string]string `yaml:"headers" secret:"true"`
+	// HeaderFiles are further headers by name, each with the file that holds its value, read again when it changes.
+	HeaderFiles map[string]string `yaml:"header_files"`
+	// TLS holds what connections to https workers that register need beyond the machine's authorities.
+	TLS WorkerTLS `yaml:"tls"`
 }
 
 // Register has a stand-in worker sign itself in.
@@ -152,6 +171,7 @@ func (k *checker) dnsName(path string, n *DNSName) {
 			k.bad("$."+path+"."+key, fmt.Sprintf("%d is not a port", port), "write 1 to 65535, or leave it out")
 		}
 	}
+	k.access("$."+path+".", n.Access().Problems(n.Scheme == "https"))
 	if n.KVReplayPort != 0 && n.KVEventsPort == 0 {
 		k.bad("$."+path+".kv_replay_port", "kv_replay_port answers for missed events, and kv_events_port is not set", "write kv_events_port too")
 	}
@@ -213,6 +233,7 @@ func (k *checker) registration(r *Registration) {
 	for i, a := range r.Allow {
 		k.allowed(fmt.Sprintf("$.registration.allow[%d]", i), a)
 	}
+	k.access("$.registration.", r.Access().Problems(true))
 	k.between("registration.lease", r.Lease, time.Second, time.Hour)
 	if r.MaxWorkers < 1 || r.MaxWorkers > 4096 {
 		k.bad("$.registration.max_workers", fmt.Sprintf("max_workers %d is out of range", r.MaxWorkers), "write 1 to 4096")

@@ -241,6 +241,25 @@ type WorkerEntry struct {
 	// asked for takes the place of the one that was used the longest ago. 0 means: the adapter slots that the engine
 	// tells of, else no bound.
 	MaxModels int `yaml:"max_models"`
+	// APIKeyFile is a file with the key that the worker requires, sent as "Authorization: Bearer KEY" with every request, probe and
+	// scrape. It is read again when it changes.
+	APIKeyFile string `yaml:"api_key_file"`
+	// Headers are further headers of every request, probe and scrape. They replace a client's header of the same name.
+	Headers map[string]string `yaml:"headers" secret:"true"`
+	// HeaderFiles are further headers by name, each with the file that holds its value, read again when it changes.
+	HeaderFiles map[string]string `yaml:"header_files"`
+	// TLS holds what connections to an https worker need beyond the machine's authorities.
+	TLS WorkerTLS `yaml:"tls"`
 	// Labels are free names and values for operators.
 	Labels map[string]string `yaml:"labels"`
+}
+
+// WorkerTLS is how connections to https workers are secured. Its files are read again when they change.
+type WorkerTLS struct {
+	// CA is a file of the authorities that sign the worker's certificate. Default: the machine's.
+	CA string `yaml:"ca"`
+	// Cert is a file with the client certificate that the worker requires.
+	Cert string `yaml:"cert"`
+	// Key is the file of that certificate's private key.
+	Key string `yaml:"key"`
 }

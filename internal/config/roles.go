@@ -159,6 +159,9 @@ type Worker struct {
 	ColdStart time.Duration `yaml:"cold_start"`
 	// Adapters bounds the LoRA adapters that it holds at one time. 0 means that it takes none.
 	Adapters int `yaml:"adapters"`
+	// APIKeyFile is a file of the keys that it requires, one a line, read again when it changes. All but its health page is
+	// refused to callers without one of them. Empty: everybody is served.
+	APIKeyFile string `yaml:"api_key_file"`
 	// Register has it sign itself in with a zone, as spillway register does for an engine.
 	Register Register `yaml:"register"`
 	// KVEvents is the address at which it publishes its cache events as vLLM does, host:port. Empty publishes none.

@@ -173,6 +173,7 @@ func (k *checker) workers(list []WorkerEntry) {
 		}
 		k.unique(urls, strings.ToLower(strings.TrimSuffix(w.URL, "/")), i, "worker url", path+".url")
 		k.dialect(w, path)
+		k.access("$."+path+".", w.Access().Problems(w.ByTLS()))
 		for _, p := range w.KVProblems() {
 			k.bad("$."+path+"."+p.Path, p.Reason, p.Hint)
 		}

@@ -40,6 +40,7 @@ type Door struct {
 	sources *Sources
 	tokens  *tokens
 	allow   allowList
+	access  config.WorkerAccess
 	keep    keep
 
 	mu       sync.Mutex
@@ -66,7 +67,7 @@ func newDoor(s *Sources, r config.Registration, dir string) (*Door, error) {
 		r.MaxWorkers = 256
 	}
 	d := &Door{
-		sources: s, tokens: t, keep: keep{dir: dir}, book: newBook(r.MaxWorkers, r.Lease), refusals: map[string]float64{},
+		sources: s, tokens: t, access: r.Access(), keep: keep{dir: dir}, book: newBook(r.MaxWorkers, r.Lease), refusals: map[string]float64{},
 		changed: make(chan struct{}, 1),
 		allow: allowList{nets: nets, lookup: func(ctx context.Context, host string) ([]netip.Addr, error) {
 			return net.DefaultResolver.LookupNetIP(ctx, "ip", host)
@@ -205,10 +206,22 @@ func answer(w http.ResponseWriter, v any) {
 	_ = json.NewEncoder(w).Encode(v) // a caller that has left needs no answer
 }
 
+// workers are those in the book, with what registration has sent to each. A worker cannot name files of this machine, and
+// credentials are not kept on disk with the book.
+func (d *Door) workers() []Worker {
+	ws := d.book.workers()
+	if !d.access.Empty() {
+		for i := range ws {
+			ws[i].SetAccess(d.access)
+		}
+	}
+	return ws
+}
+
 // publish tells what the book holds, under its lock so that no older list comes later.
 func (d *Door) publish(changed bool) {
 	if changed {
-		d.sources.put(Registered, d.book.workers())
+		d.sources.put(Registered, d.workers())
 	}
 	select {
 	case d.changed <- struct{}{}:
@@ -223,7 +236,7 @@ func (d *Door) run(ctx context.Context) {
 		d.mu.Lock()
 		gone := d.book.tick(time.Now(), next)
 		if len(gone) > 0 {
-			d.sources.put(Registered, d.book.workers())
+			d.sources.put(Registered, d.workers())
 		}
 		next = d.book.next()
 		entries := d.book.entries()

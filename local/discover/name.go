@@ -217,6 +217,7 @@ func (n *name) worker(a netip.Addr, port uint16, host string, weight float64) Wo
 		Name: n.cfg.Prefix + "-" + dashed(a) + "-" + strconv.Itoa(int(port)), URL: n.cfg.Scheme + "://" + at.String(),
 		GPU: n.cfg.GPU, Models: n.cfg.Models, Weight: weight, Engine: n.cfg.Engine, Wake: n.cfg.Wake, MaxModels: n.cfg.MaxModels, Labels: n.cfg.Labels,
 	}
+	w.SetAccess(n.cfg.Access())
 	if n.cfg.Scheme == "https" {
 		w.ServerName = strings.TrimSuffix(host, ".")
 	}

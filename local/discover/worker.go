@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"net/url"
+	"path/filepath"
 	"strings"
 
 	"github.com/spillway-lb/spillway/internal/config"
@@ -34,6 +35,7 @@ func Decode(name string, text []byte) ([]Worker, error) {
 	if err := doc.Err(); err != nil {
 		return nil, fmt.Errorf("reading workers: %w", err)
 	}
+	config.RebaseWorkers(filepath.Dir(name), l.Workers)
 	return l.Workers, nil
 }
 
@@ -82,6 +84,9 @@ func Check(ws []Worker) []strict.Problem {
 		}
 		if w.MaxModels < 0 || w.MaxModels > 1000 {
 			at("max_models", fmt.Sprintf("max_models %d is out of range", w.MaxModels), "write how many models fit at one time, 1 to 1000, or leave it out")
+		}
+		for _, p := range w.Access().Problems(w.ByTLS()) {
+			at(p.Path, p.Reason, p.Hint)
 		}
 		for _, p := range w.KVProblems() {
 			at(p.Path, p.Reason, p.Hint)
