@@ -51,7 +51,9 @@ type Agent struct {
 	meters   *meters
 	batcher  *batcher
 	warmth   *warmMeters
-	deep     chan struct{} // holds one for each deep probe under way
+	repeats  telemetry.Repeats
+	exposed  map[string]struct{} // files of credentials that were logged for their mode
+	deep     chan struct{}       // holds one for each deep probe under way
 	started  time.Time
 	cancel   context.CancelFunc
 	ctx      context.Context
@@ -66,7 +68,7 @@ func New(cfg Config) (*Agent, error) {
 	if cfg.Registry == nil {
 		cfg.Registry = telemetry.NewRegistry("local", cfg.Name, cfg.Version)
 	}
-	a := &Agent{cfg: cfg, started: time.Now(), deep: make(chan struct{}, maxDeepProbes)}
+	a := &Agent{cfg: cfg, started: time.Now(), exposed: map[string]struct{}{}, deep: make(chan struct{}, maxDeepProbes)}
 	if err := a.firstSpec(); err != nil {
 		return nil, err
 	}
@@ -76,7 +78,7 @@ func New(cfg Config) (*Agent, error) {
 	a.names, a.kin = &serverNames{}, a.newSiblings()
 	transport := workerTransport(a.names, cfg.Network, cfg.NoFast)
 	a.forward = &relay.Forwarder{Transport: transport, IdleTimeout: maxSilence, Overloads: true}
-	a.calls = &relay.Forwarder{Transport: callTransport(a.names, cfg.Network), IdleTimeout: maxSilence}
+	a.calls = &relay.Forwarder{Transport: &namedTransport{RoundTripper: callTransport(a.names, cfg.Network), names: a.names}, IdleTimeout: maxSilence}
 	a.streams = &relay.Forwarder{Transport: streamTransport(a.names, cfg.Network), IdleTimeout: maxSilence, Overloads: true}
 	a.scraper = scrapeClient(transport)
 	a.bodies = relay.NewBodyMemory(cfg.BodyMemory)
@@ -171,6 +173,7 @@ func (a *Agent) Start(ctx context.Context) error {
 	a.wg.Go(a.pump)
 	a.wg.Go(a.warden)
 	a.wg.Go(a.patrol)
+	a.wg.Go(a.watchCredentials)
 	if len(a.cfg.Gateways) == 0 {
 		a.wg.Go(a.watchSpec)
 	}

@@ -74,6 +74,7 @@ func (f *floor) deepProbed(w *worker, err error, began, now time.Time) (out bool
 	case w.open > 0 || w.deep.Since().After(began):
 		return false
 	}
+	w.blame = blame{health.DeepProbe, engine.Cause(err, w.access())}
 	f.eject(w, health.DeepProbe, now)
 	f.serveAll(now)
 	return true

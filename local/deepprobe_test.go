@@ -2,6 +2,7 @@ package local_test
 
 import (
 	"net/http"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -45,7 +46,7 @@ func TestDeepProbeFindsAWorkerThatLiesAboutItsHealth(t *testing.T) {
 	}, w)
 	wedged.Store(true)
 	reason := "ejected: " + health.DeepProbe.String()
-	eventually(t, "the liar is out", func() bool { return a.Status().Workers[0].Reason == reason })
+	eventually(t, "the liar is out", func() bool { return strings.HasPrefix(a.Status().Workers[0].Reason, reason+": POST /v1/completions: ") })
 }
 
 // It stays out while it cannot make a token, however often it is tried, and comes back when it can.

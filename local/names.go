@@ -19,6 +19,8 @@ import (
 type serverNames struct {
 	mu sync.RWMutex
 	by map[string]string // host:port of the URL to the name
+	// access is what each worker requires, beside its name.
+	access accessTable
 	// roots that sign workers' certificates; nil for the machine's.
 	roots *x509.CertPool
 }
@@ -35,7 +37,7 @@ func (n *serverNames) set(list []discover.Worker) (changed bool) {
 	defer n.mu.Unlock()
 	changed = !maps.Equal(by, n.by)
 	n.by = by
-	return changed
+	return n.access.set(list) || changed
 }
 
 func withPort(u *url.URL) string { return net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), "443")) }
@@ -62,7 +64,11 @@ func (n *serverNames) dialer(dial func(context.Context, string, string) (net.Con
 			_ = raw.Close()
 			return nil, err
 		}
-		c := tls.Client(raw, &tls.Config{ServerName: cmp.Or(n.of(address), host), RootCAs: n.roots, MinVersion: tls.VersionTLS12, NextProtos: protocols})
+		cfg := &tls.Config{ServerName: cmp.Or(n.of(address), host), RootCAs: n.roots, MinVersion: tls.VersionTLS12, NextProtos: protocols}
+		if v := n.access.at("https", address); v != nil {
+			cfg.RootCAs, cfg.Certificates = cmp.Or(v.Roots, n.roots), v.Certificates
+		}
+		c := tls.Client(raw, cfg)
 		ctx, cancel := context.WithTimeout(ctx, handshakeTimeout)
 		defer cancel()
 		if err := c.HandshakeContext(ctx); err != nil {
@@ -73,7 +79,8 @@ func (n *serverNames) dialer(dial func(context.Context, string, string) (net.Con
 	}
 }
 
-// namedTransport also sends the worker's name as Host, for workers behind a server of several.
+// namedTransport also sends the worker's name as Host, for workers behind a server of several, and what the worker requires
+// of its callers. Every call to a worker passes here.
 type namedTransport struct {
 	http.RoundTripper
 	names *serverNames
@@ -94,6 +101,10 @@ func (t *namedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 				r.Host = net.JoinHostPort(name, p)
 			}
 		}
+	}
+	r, err := t.names.access.admit(r)
+	if err != nil {
+		return nil, err
 	}
 	return t.RoundTripper.RoundTrip(r)
 }

@@ -1,8 +1,11 @@
 package local
 
 import (
+	"cmp"
 	"context"
 	"maps"
+	"net/http"
+	"reflect"
 	"slices"
 	"time"
 
@@ -50,7 +53,7 @@ func (a *Agent) setWorkers(list []discover.Worker) {
 }
 
 func sameWorker(a, b discover.Worker) bool {
-	return a.URL == b.URL && a.GPU == b.GPU && a.Weight == b.Weight && slices.Equal(a.Models, b.Models) &&
+	return reflect.DeepEqual(a.Access(), b.Access()) && a.GRPC == b.GRPC && a.URL == b.URL && a.GPU == b.GPU && a.Weight == b.Weight && slices.Equal(a.Models, b.Models) &&
 		a.Engine == b.Engine && a.Metrics == b.Metrics && a.GPUMetrics == b.GPUMetrics && slices.Equal(a.GPUs, b.GPUs) && a.Wake == b.Wake && a.ServerName == b.ServerName && maps.Equal(a.Labels, b.Labels) &&
 		a.MaxModels == b.MaxModels && slices.Equal(a.KVEvents, b.KVEvents) && slices.Equal(a.KVReplay, b.KVReplay)
 }
@@ -117,11 +120,15 @@ func (a *Agent) askModels(ctx context.Context, w *worker) bool {
 	turn := w.turn
 	f.mu.Unlock()
 	models, err := w.engine.Models(ctx)
-	if err != nil || len(models) == 0 {
-		return false
+	if err == nil && len(models) == 0 {
+		err = &engine.CallError{Method: http.MethodGet, Path: "/v1/models", Err: engine.ErrNoModel}
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	w.unlisted = err
+	if err != nil {
+		return false
+	}
 	if turn != w.turn {
 		w.stale.Store(true) // something was loaded or let go meanwhile
 		return true
@@ -171,9 +178,14 @@ func (a *Agent) scrape(ctx context.Context, w *worker) (restarted bool) {
 	}
 	before, after := a.floor.booked(w, next, turn, err, time.Now())
 	if before != after {
-		a.log.Info("worker changed state", telemetry.KeyWorker, w.declared.Name, "from", before, "to", after)
+		what := []any{telemetry.KeyWorker, w.declared.Name, "from", before, "to", after}
+		if reason := a.floor.reasonOf(w); reason != "" {
+			what = append(what, "cause", reason)
+		}
+		a.log.Info("worker changed state", what...)
 		a.wake()
 	}
+	a.warn(w, time.Now())
 	return err == nil && last.Restarted(&next)
 }
 
@@ -182,10 +194,12 @@ func (f *floor) booked(w *worker, next engine.Reading, turn uint64, err error, n
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.forgive(now)
-	before = w.state()
+	before = cmp.Or(w.shown, w.state())
 	if w.gone {
 		return before, before
 	}
+	defer func() { w.shown = after }()
+	w.looked(err, now)
 	w.drained = f.orders.drained(f.cfg.Region, f.cfg.Zone, w.declared.Name, now)
 	if turn != w.turn {
 		next.Asleep = w.reading.Asleep // it was woken or put to sleep meanwhile: what it said is older

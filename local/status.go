@@ -70,6 +70,7 @@ func (f *floor) workerStatus(now time.Time) []admin.WorkerStatus {
 		load := f.ledger.Load(w.id, r.PrefillRate, now)
 		s := admin.WorkerStatus{
 			Name: w.declared.Name, URL: w.declared.URL, GPU: w.declared.GPU, Engine: w.engine.Name(), State: w.state(), Reason: w.down(),
+			LastError: w.failing.cause, Attempts: w.failing.attempts, Since: w.failing.since,
 			Running: w.reading.Running, Waiting: w.reading.Waiting, InFlight: load.Running,
 			KVTotal: w.reading.KVTotal, KVFree: max(0, w.reading.KVTotal-load.HeldKV()), Backlog: load.Backlog + load.ForeignBacklog,
 			PrefillRate: r.PrefillRate, DecodeRate: r.DecodeRate(decodeBatch), KVOvercommit: w.overcommit.Factor(now), Prefix: w.prefixStatus(),
@@ -87,4 +88,11 @@ func (f *floor) workerStatus(now time.Time) []admin.WorkerStatus {
 	}
 	slices.SortFunc(out, func(x, y admin.WorkerStatus) int { return strings.Compare(x.Name, y.Name) })
 	return out
+}
+
+// reasonOf says why a worker takes no requests; empty when it does.
+func (f *floor) reasonOf(w *worker) string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return w.down()
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spillway-lb/spillway/internal/openai"
 	"github.com/spillway-lb/spillway/internal/telemetry"
+	"github.com/spillway-lb/spillway/local/engine"
 	"github.com/spillway-lb/spillway/local/health"
 )
 
@@ -60,6 +61,7 @@ func (f *floor) warmed(w *worker, err error, now time.Time) {
 		return
 	}
 	if err != nil {
+		w.blame = blame{health.WarmUp, engine.Cause(err, w.access())}
 		w.breaker.Fail(health.WarmUp, now)
 	} else {
 		w.breaker.Warmed(now)
@@ -85,15 +87,15 @@ func (a *Agent) askOneToken(ctx context.Context, w *worker, model string, within
 	req.Header.Set("Content-Type", "application/json")
 	resp, err := a.forward.Transport.RoundTrip(req)
 	if err != nil {
-		return fmt.Errorf("asking for one token: %w", err)
+		return &engine.CallError{Method: req.Method, Path: req.URL.Path, Err: err}
 	}
 	defer func() { _ = resp.Body.Close() }()
 	text, err := io.ReadAll(io.LimitReader(resp.Body, maxErrorBody))
 	if err != nil {
-		return fmt.Errorf("reading the answer to a request for one token: %w", err)
+		return &engine.CallError{Method: req.Method, Path: req.URL.Path, Err: err}
 	}
 	if _, bad := health.Classify(resp.StatusCode, text, body); bad {
-		return fmt.Errorf("a request for one token was answered with status %d", resp.StatusCode)
+		return &engine.StatusError{Method: req.Method, Path: req.URL.Path, Status: resp.StatusCode}
 	}
 	return nil
 }

@@ -59,6 +59,10 @@ type worker struct {
 	attempts   map[*attempt]struct{}
 	muffled    bool // when last looked at, all its answers waited for slow clients
 	feed       feed // its cache events, where it offers them
+	failing    failure
+	unlisted   error // why its models are not known; nil once they were listed
+	blame      blame
+	shown      string // its state when last booked
 }
 
 // seat is the worker's place in one model's view.
@@ -87,9 +91,11 @@ func (w *worker) ill() string {
 		return "warming up"
 	case w.breaker.State() == health.Open:
 		if w.reading.At.IsZero() {
-			return admin.StateStarting
+			return w.failing.notReady()
 		}
-		return "ejected: " + w.breaker.Reason().String()
+		return "ejected: " + w.breaker.Reason().String() + w.because()
+	case w.listless():
+		return w.failing.notReady()
 	}
 	return ""
 }
@@ -99,7 +105,7 @@ func (w *worker) state() string {
 	switch {
 	case w.drained:
 		return admin.StateDraining
-	case w.breaker.State() == health.Open && w.reading.At.IsZero(), w.breaker.State() == health.Warming:
+	case w.breaker.State() == health.Open && w.reading.At.IsZero(), w.breaker.State() == health.Warming, w.listless():
 		return admin.StateStarting
 	case w.breaker.State() == health.Open:
 		return admin.StateSick

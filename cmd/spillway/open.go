@@ -17,6 +17,7 @@ import (
 	"github.com/spillway-lb/spillway/internal/admin"
 	"github.com/spillway-lb/spillway/internal/config"
 	"github.com/spillway-lb/spillway/internal/identity"
+	"github.com/spillway-lb/spillway/internal/telemetry"
 	"github.com/spillway-lb/spillway/local"
 	"github.com/spillway-lb/spillway/regional"
 )
@@ -162,13 +163,29 @@ func socketOf(c *config.Local) string {
 func openWorker(c *config.Worker, log *slog.Logger) (fleet.Role, error) {
 	w, err := gpu.New(gpu.Config{
 		Listen: c.Listen, GPU: c.GPU, Model: c.Model, Served: c.ServedAs, TP: c.TP, Seed: c.Seed, Answers: c.Answers, Speed: c.Speed, Log: log,
-		ColdStart: c.ColdStart, Adapters: c.Adapters,
+		ColdStart: c.ColdStart, Adapters: c.Adapters, Keys: workerKeys(c.APIKeyFile, log),
 		KVEvents: c.KVEvents, KVReplay: c.KVReplay, KVArrays: c.KVForm == "array",
 	})
 	if err != nil {
 		return nil, fmt.Errorf("opening worker %s: %w", c.Name, err)
 	}
 	return signedUp(w, c, log)
+}
+
+// workerKeys reads a simulated worker's keys, one a line, at each call; nil where it requires none. A file that cannot be
+// read admits nobody.
+func workerKeys(file string, log *slog.Logger) func() []string {
+	if file == "" {
+		return nil
+	}
+	return func() []string {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			log.Warn("api_key_file cannot be read: every caller is refused", telemetry.Err(err))
+			return nil
+		}
+		return strings.Fields(string(text))
+	}
 }
 
 // grants are the roles that a config gives; it was checked when it was read.

@@ -145,12 +145,15 @@ func workerModels(w *admin.WorkerStatus) string {
 }
 
 func workerRow(t io.Writer, w admin.WorkerStatus) {
-	st := w.State
+	st, why := w.State, w.Reason
+	if strings.HasPrefix(why, admin.NotReady) {
+		st, why = why, "" // it says more than the state
+	}
 	if w.Source != "" && w.Source != "static" {
 		st += ", by " + w.Source
 	}
-	if w.Reason != "" {
-		st += " (" + w.Reason + ")"
+	if why != "" {
+		st += " (" + why + ")"
 	}
 	if w.Prefix != "" {
 		st += ", cache " + w.Prefix

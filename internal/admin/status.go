@@ -14,6 +14,9 @@ const (
 	StateSick     = "sick"     // a worker that is ejected
 )
 
+// NotReady begins the reason of a worker that has not been ready yet; what follows is the cause of its last failure.
+const NotReady = "not ready: "
+
 // Status is one node's view of what it stands over. A global node lists every region, a gateway its own region, and a
 // local its own region with its own zone.
 type Status struct {
@@ -114,20 +117,25 @@ type ModelStatus struct {
 
 // WorkerStatus is one inference server as its local instance knows it.
 type WorkerStatus struct {
-	Name     string   `json:"name"`
-	URL      string   `json:"url"`
-	GPU      string   `json:"gpu,omitempty"`
-	Source   string   `json:"source,omitempty"` // what it was found by: static, file, dns or registration
-	Engine   string   `json:"engine,omitempty"` // the dialect it speaks; auto while that is not known
-	Models   []string `json:"models,omitempty"`
-	State    string   `json:"state"`
-	Reason   string   `json:"reason,omitempty"` // why it is not ready
-	Running  int64    `json:"running"`          // by its own metrics
-	Waiting  int64    `json:"waiting"`          // by its own metrics
-	InFlight int64    `json:"in_flight"`        // by our ledger
-	KVFree   int64    `json:"kv_free_tokens"`
-	KVTotal  int64    `json:"kv_total_tokens"`
-	Backlog  int64    `json:"backlog_tokens"`
+	Name   string   `json:"name"`
+	URL    string   `json:"url"`
+	GPU    string   `json:"gpu,omitempty"`
+	Source string   `json:"source,omitempty"` // what it was found by: static, file, dns or registration
+	Engine string   `json:"engine,omitempty"` // the dialect it speaks; auto while that is not known
+	Models []string `json:"models,omitempty"`
+	State  string   `json:"state"`
+	Reason string   `json:"reason,omitempty"` // why it is not ready
+	// LastError is why the last probe or list of models failed, Attempts how many have failed in a row, and Since when the
+	// first of them did. They are absent once one succeeds.
+	LastError string    `json:"last_error,omitempty"`
+	Attempts  int       `json:"attempts,omitempty"`
+	Since     time.Time `json:"since,omitzero"`
+	Running   int64     `json:"running"`   // by its own metrics
+	Waiting   int64     `json:"waiting"`   // by its own metrics
+	InFlight  int64     `json:"in_flight"` // by our ledger
+	KVFree    int64     `json:"kv_free_tokens"`
+	KVTotal   int64     `json:"kv_total_tokens"`
+	Backlog   int64     `json:"backlog_tokens"`
 	// ModelStates are the models that it has, or could load, and that take no requests now: cold, loading or unloading.
 	ModelStates map[string]string `json:"model_states,omitempty"`
 	// KVOvercommit is the factor of the KV cache that may be promised now; it falls when the worker preempts.

@@ -27,6 +27,7 @@ func NewClient(hc *http.Client, atOnce int) *Client {
 
 // StatusError is an answer that is not 200.
 type StatusError struct {
+	Method string
 	Path   string
 	Status int
 	Body   string // its first 512 bytes
@@ -95,23 +96,23 @@ func (c *Client) exchange(ctx context.Context, method, address string, body []by
 	req.Header.Set("Accept", "text/plain;version=0.0.4, application/json, */*;q=0.1")
 	resp, err := c.http.Do(req)
 	if err != nil {
-		return fmt.Errorf("asking %s: %w", path, unwrapURL(err))
+		return &CallError{Method: method, Path: path, Err: unwrapURL(err)}
 	}
 	defer func() { _ = resp.Body.Close() }()
 	if resp.StatusCode != http.StatusOK {
 		text, _ := io.ReadAll(io.LimitReader(resp.Body, 512)) // what cannot be read is not told
-		return &StatusError{Path: path, Status: resp.StatusCode, Body: string(text)}
+		return &StatusError{Method: method, Path: path, Status: resp.StatusCode, Body: string(text)}
 	}
 	buf := c.pages.Get().(*bytes.Buffer)
 	defer c.pages.Put(buf)
 	buf.Reset()
 	if n, err := buf.ReadFrom(io.LimitReader(resp.Body, limit+1)); err != nil {
-		return fmt.Errorf("reading %s: %w", path, err)
+		return &CallError{Method: method, Path: path, Err: err}
 	} else if n > limit {
-		return fmt.Errorf("reading %s: %w of %d bytes", path, ErrTooLarge, limit)
+		return &CallError{Method: method, Path: path, Err: fmt.Errorf("%w of %d bytes", ErrTooLarge, limit)}
 	}
 	if err := read(resp.Header, buf.Bytes()); err != nil {
-		return fmt.Errorf("reading %s: %w", path, err)
+		return &CallError{Method: method, Path: path, Err: fmt.Errorf("the answer is not as expected: %w", err)}
 	}
 	return nil
 }

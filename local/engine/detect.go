@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"strings"
 	"sync"
@@ -117,6 +118,7 @@ func (a *auto) ask(ctx context.Context) (string, error) {
 	if err != nil && !answered(err) {
 		return "", err
 	}
+	listing := err
 	if evidence.name != "" {
 		return evidence.name, nil
 	}
@@ -142,6 +144,10 @@ func (a *auto) ask(ctx context.Context) (string, error) {
 	}
 	if evidence.models {
 		return "openai", nil
+	}
+	var s *StatusError
+	if errors.As(listing, &s) && s.Status != http.StatusNotFound { // such as 401 or 503: that says more
+		return "", fmt.Errorf("%w: %w", ErrUndetected, listing)
 	}
 	return "", ErrUndetected
 }
