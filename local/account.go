@@ -2,11 +2,13 @@ package local
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"net"
 	"net/http"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/spillway-lb/spillway/internal/relay"
@@ -104,12 +106,14 @@ func (f *floor) judge(at *attempt, m *meter, res *relay.Result, now time.Time) {
 		f.judgeError(w, http.StatusInternalServerError, eventData(res.Failure), v.body, now)
 	case v.through != nil && res.Err != nil:
 		if unreachable(res.Err) && (v.kind != relay.GRPC || w.declared.GRPC == "") {
+			w.blame = blame{health.Refused, engine.Cause(res.Err, w.access())}
 			f.eject(w, health.Refused, now)
 		}
 	case res.Refused != nil:
 		f.judgeError(w, res.Status, res.Refused.Body, v.body, now)
 	case res.Answered: // it does not go on with another worker's stream
 	case res.Err != nil:
+		w.blame = blame{health.Refused, engine.Cause(res.Err, w.access())}
 		f.eject(w, health.Refused, now)
 	case res.Status >= 500:
 		f.judgeError(w, res.Status, m.errorBody, v.body, now)
@@ -123,6 +127,7 @@ func (f *floor) judgeError(w *worker, status int, answer, request []byte, now ti
 	k, ok := health.Classify(status, answer, request)
 	switch {
 	case ok:
+		w.blame = blame{k, "a request was answered with status " + strconv.Itoa(status)}
 		f.eject(w, k, now)
 		if k == health.OOM {
 			w.overcommit.OutOfMemory(now)
@@ -142,6 +147,10 @@ func eventData(ev []byte) []byte {
 	return bytes.TrimSpace(bytes.TrimPrefix(bytes.TrimSpace(ev), []byte("data:")))
 }
 
+// leastCounted is the shortest estimate, in tokens, from which the ratio of counted to estimated tokens is learned. A shorter
+// prompt is mostly its chat template, of ten tokens and more, and says nothing about longer ones.
+const leastCounted = 64
+
 // learn takes what an answer says of its worker and of its model's answers.
 func (f *floor) learn(at *attempt, m *meter, atEnd pick.Load) {
 	w, p, v := at.worker, at.pool, at.visit
@@ -149,7 +158,7 @@ func (f *floor) learn(at *attempt, m *meter, atEnd pick.Load) {
 	out := float64(m.stream.Events)
 	if usage.Stated {
 		out = float64(usage.Completion)
-		if usage.Prompt > 0 && v.estimate > 0 {
+		if usage.Prompt > 0 && v.estimate >= leastCounted && v.env.Images == 0 {
 			p.counted.add(float64(usage.Prompt) / float64(v.estimate))
 		}
 		w.cachedOK = w.cachedOK || usage.Cached > 0
@@ -159,7 +168,7 @@ func (f *floor) learn(at *attempt, m *meter, atEnd pick.Load) {
 				p.onward.Learn(at.choice.Alone, at.choice.Known, int64(usage.Cached), int64(usage.Prompt))
 			}
 		}
-		at.retimed(int64(usage.Cached))
+		at.retimed(cmp.Or(int64(usage.Prompt), v.query.PromptTokens), int64(usage.Cached))
 	}
 	if out > 0 {
 		f.lengths.Observe(v.model, v.hop.Tenant, v.query.PromptTokens, int64(out)/int64(max(v.env.N, 1)))

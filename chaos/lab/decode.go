@@ -125,6 +125,7 @@ func (e *Experiment) checkRun(p *problems) {
 	}
 	checkLimits(p, "$.limits", e.Limits)
 	checkStale(p, "$.staleness", &e.Staleness)
+	checkEstimateError(p, "$.estimate_error", &e.EstimateError)
 	checkValues(p, "$.values", e.Values)
 	checkValues(p, "$.small.values", e.Small.Values)
 	checkCapacity(p, "$.capacity", &e.Capacity)
@@ -150,6 +151,12 @@ func checkDuration(p *problems, path string, d, warm time.Duration) {
 		p.add(path, fmt.Sprintf("a duration of %v", d), "use more than 0 and at most 30 days")
 	} else if warm < 0 || warm >= d {
 		p.add(path, fmt.Sprintf("a warm-up of %v leaves nothing of %v to measure", warm, d), "use 0 or more, and less than the duration")
+	}
+}
+
+func checkEstimateError(p *problems, path string, e *float64) {
+	if e != nil && !(*e >= 0 && *e <= 9) {
+		p.add(path, fmt.Sprintf("an estimate error of %v", *e), "use 0 to 9: 0.17 is up to 17 % too long or too short")
 	}
 }
 
@@ -241,6 +248,7 @@ func (e *Experiment) checkCases(p *problems) {
 		e.checkKnee(p, path+".knee", c.Knee, e.Cases)
 		checkSLO(p, path+".slo", c.SLO)
 		checkStale(p, path+".staleness", c.Staleness)
+		checkEstimateError(p, path+".estimate_error", c.EstimateError)
 		if c.Limits != "" {
 			checkLimits(p, path+".limits", c.Limits)
 		}

@@ -62,6 +62,9 @@ type Experiment struct {
 	SLO SLO `yaml:"slo"`
 	// Staleness is how old what deciders know may be.
 	Staleness Staleness `yaml:"staleness"`
+	// EstimateError is how far deciders' estimates of a prompt's length are off: 0.17 makes each up to 17 % too long or too
+	// short, by chance. Zones estimate tokens from bytes until an engine has counted them.
+	EstimateError float64 `yaml:"estimate_error"`
 	// Limits says whether requests name their output limit: "none" (routers must guess) or "exact" (an oracle of lengths).
 	Limits string `yaml:"limits" default:"none"`
 	// Places are where regions are. A fleet of several regions needs them.
@@ -121,8 +124,10 @@ type Case struct {
 	Tiers     *Tiers         `yaml:"tiers"`     // instead of the experiment's
 	SLO       *SLO           `yaml:"slo"`       // instead of the experiment's
 	Staleness *Staleness     `yaml:"staleness"` // instead of the experiment's
-	Faults    []Fault        `yaml:"faults"`    // what breaks
-	Without   []string       `yaml:"without"`   // tenants that stay away
+	// EstimateError is used instead of the experiment's.
+	EstimateError *float64 `yaml:"estimate_error"`
+	Faults        []Fault  `yaml:"faults"`  // what breaks
+	Without       []string `yaml:"without"` // tenants that stay away
 	// Apart keeps regions from spilling to each other.
 	Apart bool `yaml:"apart"`
 	// Anonymous keeps from the router whose requests are and of what class, so that they wait in the order of arrival.
@@ -301,6 +306,9 @@ func (e *Experiment) expanded() []Case {
 		}
 		if c.Limits == "" {
 			c.Limits = e.Limits
+		}
+		if c.EstimateError == nil {
+			c.EstimateError = &e.EstimateError
 		}
 		if c.Staleness == nil {
 			c.Staleness = &e.Staleness

@@ -163,6 +163,7 @@ func (c *Case) scenario(e *Experiment, policy string, seed uint64) sim.Scenario 
 		Fleet: c.fleet(), Policy: policy, Seed: seed, Staleness: sim.Staleness{Scrape: c.Staleness.Scrape, Delay: c.Staleness.Delay},
 		Duration: e.Duration, WarmUp: e.WarmUp, Grace: e.Grace, SLO: c.SLO.sim(),
 	}
+	s.EstimateError = *c.EstimateError
 	s.Anonymous, s.Threshold, s.Told = c.Anonymous, c.most, c.SLO.Told
 	if c.Limits == "exact" {
 		s.Limits = func(r *load.Request) int { return r.Output }

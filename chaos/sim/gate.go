@@ -78,7 +78,7 @@ func (r *run) asks(x *ride) *regional.LabAsk {
 	r.marked = r.marks(q)
 	a := &regional.LabAsk{
 		Tenant: r.tenant(q.Tenant), Model: r.model(q.Model), Service: r.service, Cell: r.cells[r.clientOf(q).at], Class: r.class(q),
-		Prompt: q.PromptTokens, Prefix: r.marked, Session: r.keyOf(q),
+		Prompt: r.estimate(q), Prefix: r.marked, Session: r.keyOf(q),
 		Client: resolverAddr(r.clientOf(q).at, int32(mix(q.Session)%uint64(r.s.Steering.resolvers()))),
 	}
 	if r.s.Limits != nil {

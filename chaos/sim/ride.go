@@ -3,6 +3,7 @@ package sim
 import (
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/spillway-lb/spillway/chaos/gpu"
@@ -113,6 +114,17 @@ func (r *run) admit(q *load.Request) error {
 	return nil
 }
 
+// estimate is a prompt's length as deciders take it before an engine has counted it: log-uniform around its length, and the
+// same for each of them and for each policy.
+func (r *run) estimate(q *load.Request) int {
+	e := r.s.EstimateError
+	if e == 0 {
+		return q.PromptTokens
+	}
+	u := float64(mix(q.ID^mix(r.s.Seed^0xe571))>>11) / (1 << 53) // 0 to 1
+	return max(1, int(math.Round(float64(q.PromptTokens)*math.Pow(1+e, 2*u-1))))
+}
+
 // enter hands a request to an instance of a zone.
 func (r *run) enter(x *ride, a *agent) {
 	if r.strayed(x) {
@@ -127,7 +139,7 @@ func (r *run) enter(x *ride, a *agent) {
 	}
 	ask := &r.ask
 	*ask = local.LabAsk{
-		Model: r.model(q.Model), Tenant: r.tenant(q.Tenant), Class: r.class(q), Prompt: int64(q.PromptTokens),
+		Model: r.model(q.Model), Tenant: r.tenant(q.Tenant), Class: r.class(q), Prompt: int64(r.estimate(q)),
 		Bytes: int64(q.PromptTokens)*bytesPerToken + quotes, Retries: 1, Key: r.keyOf(q),
 	}
 	if r.s.Limits != nil {

@@ -43,6 +43,9 @@ type Scenario struct {
 	Seed uint64
 	// Staleness of what deciders know.
 	Staleness Staleness
+	// EstimateError is how far deciders' estimates of a prompt's length are off: each is its length times or over up to
+	// 1+EstimateError, as a zone has it that divides bytes before an engine has counted tokens. 0: they are exact.
+	EstimateError float64
 	// Duration is for how long requests arrive. What is under way then may finish within Grace.
 	Duration time.Duration
 	// Grace is how long after Duration the last answers are waited for; what is not over then counts as unfinished.
@@ -183,6 +186,8 @@ const (
 	maxWorkers   = 50_000
 	maxInstances = 16
 	defaultGrace = 5 * time.Minute
+	// maxEstimateError is that of estimates which are a tenth or ten times of what is so.
+	maxEstimateError = 9
 )
 
 // check finds what makes no run, and says what to write instead.
@@ -213,6 +218,9 @@ func (s *Scenario) check() error {
 	}
 	if t := s.Steering.TTL; t != 0 && (t < 5*time.Second || t > time.Hour) {
 		return fmt.Errorf("a TTL of %v: use 5s to 1h, as a spec must", t)
+	}
+	if e := s.EstimateError; !(e >= 0 && e <= maxEstimateError) {
+		return fmt.Errorf("an estimate error of %v: use 0 to %v", e, maxEstimateError)
 	}
 	if s.Threshold < 0 {
 		return fmt.Errorf("a threshold of %d requests: use 1 or more, or 0 for none", s.Threshold)
