@@ -88,7 +88,8 @@ func (f *floor) fit(v *visit, p *pool) {
 	if v.exact {
 		counted = 1
 	}
-	q.PromptTokens = max(1, int64(float64(v.estimate)*counted))
+	images := min(int64(v.env.ImageTokens), v.estimate) // bytes of text say nothing about them
+	q.PromptTokens = max(1, int64(float64(v.estimate-images)*counted)+images)
 	if v.longest > 0 {
 		q.Longest = max(1, int64(float64(v.longest)*counted))
 	}
@@ -180,9 +181,18 @@ func (f *floor) longest(v *visit, p *pool) int {
 		if !v.query.For(w) {
 			continue
 		}
-		n = max(n, w.MaxContext, w.KVTotal)
+		n = max(n, limitOf(w))
 	}
 	return int(n)
+}
+
+// limitOf is how many tokens of prompt and answer one request may have on a worker; 0 when that is not known. A sequence has
+// no more than its context, also where the whole cache would hold more: llama.cpp divides the cache among its slots.
+func limitOf(w *pick.Worker) int64 {
+	if w.MaxContext > 0 && w.KVTotal > 0 {
+		return min(w.MaxContext, w.KVTotal)
+	}
+	return max(w.MaxContext, w.KVTotal)
 }
 
 // leave takes a visit out of the queue. When a place was found in the same moment, the place is used after all.

@@ -5,10 +5,6 @@ import (
 	"strconv"
 )
 
-// ImageTokens is what one inline image is taken to cost, in prompt tokens: the order of what vision models spend on
-// one. Its bytes say nothing about it.
-const ImageTokens = 1024
-
 // Envelope is what a router reads of a request. Slices are views into the body that was scanned.
 type Envelope struct {
 	// Model is what was asked for, before aliases are resolved.
@@ -35,6 +31,8 @@ type Envelope struct {
 	PromptIDs int
 	// Images counts inline images.
 	Images int
+	// ImageTokens is what they are taken to cost, in prompt tokens.
+	ImageTokens int
 
 	optionsStart, optionsEnd int  // where the raw value of stream_options stands in the body; equal when there is none
 	oddOptions               bool // as MayAskUsage says
@@ -45,7 +43,7 @@ func (e *Envelope) Tokens(bytesPerToken float64) int {
 	if bytesPerToken <= 0 {
 		bytesPerToken = 4
 	}
-	n := int(math.Ceil(float64(e.PromptBytes)/bytesPerToken)) + e.PromptIDs + e.Images*ImageTokens
+	n := int(math.Ceil(float64(e.PromptBytes)/bytesPerToken)) + e.PromptIDs + e.ImageTokens
 	return max(n, 1)
 }
 
@@ -158,6 +156,7 @@ func (e *Envelope) prompt(v []byte, w *walk) {
 	e.PromptBytes += w.text
 	e.PromptIDs += w.numbers
 	e.Images += w.images
+	e.ImageTokens += w.pixels
 }
 
 // limit takes an output limit. Where two spellings are given, the smaller holds.

@@ -28,7 +28,7 @@ func TestScan(t *testing.T) {
 		{"nulls", `{"model":"m","max_tokens":null,"stream":null,"n":null,"user":"u"}`, openai.Envelope{Model: "m", N: 1, User: "u"}, ``},
 		{
 			"image", `{"model":"m","messages":[{"content":[{"image_url":{"url":"data:image/png;base64,AAAA"}}]}]}`,
-			openai.Envelope{Model: "m", N: 1, Images: 1},
+			openai.Envelope{Model: "m", N: 1, Images: 1, ImageTokens: 85},
 			`[{"content":[{"image_url":{"url":"data:image/png;base64,AAAA"}}]}]`,
 		},
 		{"tools are prompt", `{"model":"m","tools":[{"name":"abc"}]}`, openai.Envelope{Model: "m", N: 1, PromptBytes: 3}, ``},
@@ -131,8 +131,8 @@ func TestWithModel(t *testing.T) {
 }
 
 func TestTokens(t *testing.T) {
-	e := openai.Envelope{PromptBytes: 10, PromptIDs: 2, Images: 1}
-	if got, want := e.Tokens(4), 3+2+openai.ImageTokens; got != want {
+	e := openai.Envelope{PromptBytes: 10, PromptIDs: 2, Images: 1, ImageTokens: 85}
+	if got, want := e.Tokens(4), 3+2+85; got != want {
 		t.Fatalf("Tokens is %d, want %d", got, want)
 	}
 	if got := (&openai.Envelope{}).Tokens(0); got != 1 {

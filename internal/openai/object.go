@@ -82,6 +82,7 @@ type walk struct {
 	text    int // bytes inside strings that are values, not keys
 	numbers int // bare numbers: token ids, where a prompt is given as tokens
 	images  int // strings that are data: URLs
+	pixels  int // what those cost, in tokens
 	kinds   [maxDepth / 64]uint64
 }
 
@@ -151,6 +152,7 @@ func (w *walk) count(d []byte, i, end int) {
 	}
 	if bytes.HasPrefix(d[i+1:end], []byte("data:")) {
 		w.images++
+		w.pixels += imageTokens(d[i+1 : end-1])
 		return
 	}
 	w.text += end - i - 2

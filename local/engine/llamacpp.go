@@ -48,7 +48,11 @@ func (e *llamacpp) Models(ctx context.Context) ([]Model, error) {
 	if router {
 		return out, nil
 	}
-	if err := e.client.page(ctx, e.at("/props"), maxSmall, e.props); err != nil && !missing(err) {
+	err = e.client.page(ctx, e.at("/props"), maxSmall, e.props)
+	if missing(err) { // --no-slots and --props choose which of the two is there
+		err = e.client.page(ctx, e.at("/slots"), maxSmall, e.sizes)
+	}
+	if err != nil && !missing(err) {
 		return nil, err
 	}
 	for i := range out {
@@ -64,6 +68,34 @@ func (e *llamacpp) props(page []byte) error {
 		e.context.Store(size)
 	}
 	return err
+}
+
+func (e *llamacpp) sizes(page []byte) error {
+	slots, size, err := parseSlotSizes(page)
+	if err == nil && slots > 0 && size > 0 {
+		e.slots.Store(slots)
+		e.context.Store(size)
+	}
+	return err
+}
+
+// parseSlotSizes reads from llama.cpp's /slots how many there are and the context of the smallest, in tokens; 0 for what it
+// does not say.
+func parseSlotSizes(page []byte) (slots, size int64, err error) {
+	var list []struct {
+		Context float64 `json:"n_ctx"`
+	}
+	if err := json.Unmarshal(page, &list); err != nil {
+		return 0, 0, fmt.Errorf("the server's slots: %w", err)
+	}
+	if len(list) == 0 || len(list) > maxSeqs {
+		return 0, 0, nil
+	}
+	size = context64(list[0].Context)
+	for _, s := range list {
+		size = min(size, context64(s.Context))
+	}
+	return int64(len(list)), size, nil
 }
 
 // parseProps reads from llama.cpp's /props the number of slots and the tokens of each; 0 for what it does not say.

@@ -29,6 +29,28 @@ var gpus = [...]gpu{
 	{"T4", 22, 320, 14.6, 350_000},
 }
 
+// KnownGPU reports whether a GPU type is one of those whose datasheets are known, with or without the number of GPUs and what
+// its maker puts behind the name ("A100-80G", "H100 SXM5").
+func KnownGPU(gpuType string) bool {
+	name, _ := splitGPU(gpuType)
+	name = strings.ToUpper(strings.TrimSpace(name))
+	for _, c := range gpus {
+		if rest, ok := strings.CutPrefix(name, c.name); ok && (rest == "" || strings.ContainsAny(rest[:1], "- _") || c.name == "A100-40") {
+			return true
+		}
+	}
+	return false
+}
+
+// GPUNames are the known GPU types.
+func GPUNames() []string {
+	var out []string
+	for _, c := range gpus {
+		out = append(out, c.name)
+	}
+	return out
+}
+
 // fallback is a modest GPU for types that are not listed: rates are learned within minutes anyway.
 var fallback = gpu{"", 100, 900, 40, 1_000_000}
 

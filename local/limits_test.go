@@ -1,0 +1,55 @@
+package local_test
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/spillway-lb/spillway/internal/admin"
+	"github.com/spillway-lb/spillway/local"
+	"github.com/spillway-lb/spillway/local/discover"
+)
+
+// TestARefusalNamesTheLimitThatHolds: a sequence has no more than its slot, though the cache of four would hold it; with
+// /props, and with /slots alone.
+func TestARefusalNamesTheLimitThatHolds(t *testing.T) {
+	slots := `[` + strings.Repeat(`{"is_processing":false,"n_ctx":2048},`, 3) + `{"is_processing":false,"n_ctx":2048}]`
+	for name, pages := range map[string]map[string]string{
+		"props": {"/props": `{"total_slots":4,"default_generation_settings":{"n_ctx":2048}}`, "/slots": slots},
+		"slots": {"/slots": slots},
+	} {
+		t.Run(name, func(t *testing.T) {
+			pages["/health"], pages["/v1/models"] = "ok", `{"data":[{"id":"m","owned_by":"llamacpp"}]}`
+			s := other(t, pages)
+			a := start(t, func(c *local.Config) { c.Workers = []discover.Worker{{Name: "w1", URL: s.URL}} })
+			eventually(t, "it is ready, with its slots", func() bool { return status(a, "w1").KVTotal == 4*2048 && len(status(a, "w1").Models) == 1 })
+			resp, text := post(t, a, fmt.Sprintf(`{"model":"m","max_tokens":16,"messages":[{"role":"user","content":%q}]}`, strings.Repeat("word ", 2400)))
+			if resp.StatusCode != http.StatusBadRequest || !strings.Contains(text, "takes 2048") {
+				t.Errorf("%d %s", resp.StatusCode, text)
+			}
+			// A 1 x 1 pixel image is no thousand tokens.
+			resp, text = post(t, a, `{"model":"m","max_tokens":16,"messages":[{"role":"user","content":[{"type":"text","text":"`+strings.Repeat("word ", 900)+
+				`"},{"type":"image_url","image_url":{"url":"data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="}}]}]}`)
+			if resp.StatusCode == http.StatusBadRequest {
+				t.Errorf("a small image: %d %s", resp.StatusCode, text)
+			}
+		})
+	}
+}
+
+// TestExplainTakesAnOperatorsTokensAsTheyAre: a number of tokens is not corrected by what was learned of estimates, and short
+// prompts, which are mostly their chat template, teach nothing about long ones.
+func TestExplainTakesAnOperatorsTokensAsTheyAre(t *testing.T) {
+	w := newVLLM(t, "w1")
+	a := start(t, nil, w)
+	for range 10 {
+		if resp, text := post(t, a, whole); resp.StatusCode != http.StatusOK {
+			t.Fatalf("%d %s", resp.StatusCode, text)
+		}
+	}
+	recs, err := a.Explain(admin.ExplainQuery{Model: "llama-3.1-8b", PromptTokens: 1000})
+	if err != nil || len(recs) != 1 || !strings.Contains(recs[0].Query, "prompt=1000") {
+		t.Errorf("%+v, %v", recs, err)
+	}
+}
