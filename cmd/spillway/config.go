@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"strings"
 
@@ -13,6 +14,7 @@ import (
 	"github.com/spillway-lb/spillway/internal/config"
 	"github.com/spillway-lb/spillway/internal/config/strict"
 	"github.com/spillway-lb/spillway/internal/spec"
+	"github.com/spillway-lb/spillway/local/pick"
 )
 
 func configCommand() *cobra.Command {
@@ -58,14 +60,16 @@ func configInitCommand() *cobra.Command {
 
 func configCheckCommand() *cobra.Command {
 	return &cobra.Command{
-		Use:     "check FILE...",
-		Short:   "Check config files and specs; every mistake is shown with its line and what to write instead",
-		Example: "  spillway config check gateway.yaml spec.yaml",
+		Use:   "check FILE...",
+		Short: "Check config files and specs; every mistake is shown with its line and what to write instead",
+		Long: `Check config files and specs; every mistake is shown with its line and what to write instead. The files of certificates,
+keys and credentials that a config names must be there. Warnings do not fail the check. The file - is standard input.`,
+		Example: "  spillway config check gateway.yaml spec.yaml\n  spillway config check - < gateway.yaml",
 		Args:    cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			bad := 0
 			for _, name := range args {
-				kind, err := checkFile(name)
+				kind, err := checkFile(cmd.InOrStdin(), cmd.ErrOrStderr(), name)
 				if err != nil {
 					bad++
 					fmt.Fprintln(cmd.ErrOrStderr(), err)
@@ -82,15 +86,21 @@ func configCheckCommand() *cobra.Command {
 	}
 }
 
-// checkFile reads a role's config file, or a spec where no role is named, and says which it was.
-func checkFile(name string) (string, error) {
-	text, err := os.ReadFile(name)
+// checkFile reads a role's config file, or a spec where no role is named, and says which it was. Warnings go to out.
+func checkFile(in io.Reader, out io.Writer, name string) (string, error) {
+	text, err := readOrStdin(in, name)
 	if err != nil {
 		return "", fmt.Errorf("reading the file: %w", err)
 	}
-	if role := config.RoleOf(text); role != "" {
-		_, err := config.LoadFile(name)
-		return role + " config", err
+	if config.RoleOf(text) != "" {
+		c, err := config.Check(name, text, pick.KnownGPU)
+		if c.Warnings != nil {
+			fmt.Fprintf(out, "warning: %v\n", c.Warnings)
+		}
+		return c.Kind, err
+	}
+	if role := config.LooksLike(text); role != "" {
+		return "", config.NoRole(name, text, role)
 	}
 	s, alone, err := readSpec(name, text)
 	if err == nil && alone {
@@ -117,6 +127,17 @@ func withoutGlobal(s *spec.Spec) string {
 	}
 	return kind
 }
+
+// readOrStdin reads a file, or standard input for "-".
+func readOrStdin(in io.Reader, name string) ([]byte, error) {
+	if name == "-" {
+		return io.ReadAll(io.LimitReader(in, maxCheck))
+	}
+	return os.ReadFile(name)
+}
+
+// maxCheck bounds what is read of standard input, in bytes; the reader of configs takes less.
+const maxCheck = 64 << 20
 
 func configDescribeCommand() *cobra.Command {
 	return &cobra.Command{

@@ -65,7 +65,7 @@ The instances need registration.listen, registration.allow and the token's hash:
 	f.StringSliceVar(&cfg.Locals, "local", nil, "where a local instance takes registrations (registration.listen); name every instance of the zone")
 	f.StringVar(&cfg.Name, "name", "", "the worker's name, unique in its zone")
 	f.StringVar(&r.URL, "url", "", "where the local instances reach the engine")
-	f.StringVar(&tokenFile, "token-file", "", "file with the token that `spillway config key` printed as key")
+	f.StringVar(&tokenFile, "token-file", "", "`FILE` with the token, the line that spillway config key prints as key")
 	f.StringVar(&ca, "ca", "", "authority of the local instances' certificates, for https")
 	f.StringVar(&health, "health", "/health", "the engine's page that answers 200 once it is up; empty does not wait")
 	f.StringVar(&r.GPU, "gpu", "", "type and number of GPUs, such as H100 or H100x4")

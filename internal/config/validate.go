@@ -134,6 +134,10 @@ func (c *Local) validate() []Problem {
 		k.dials("gateways", c.Gateways, "write the uplink address of every gateway of the region: gateways: [gw1.example:7401]")
 	} else {
 		k.reach("http.advertise", c.HTTP.Advertise, c.HTTP.Listen, len(c.Gateways) > 0)
+		if len(c.Gateways) > 0 {
+			k.bad("$.gateways", "http.plain serves HTTP without TLS, and gateways reach a zone by TLS alone",
+				"take http.plain out, or leave gateways empty for a zone that stands alone")
+		}
 	}
 	if c.Spec != "" && (!c.HTTP.Plain || len(c.Gateways) > 0) {
 		k.bad("$.spec", "a zone behind gateways gets its spec from them", "take spec out and use `spillway apply`, or set http.plain and name no gateways")

@@ -91,6 +91,15 @@ func (d *Document) Has(key string) bool {
 	return false
 }
 
+// Keys lists the top-level keys.
+func (d *Document) Keys() []string {
+	var out []string
+	for _, kv := range pairs(d.root) {
+		out = append(out, keyText(kv.Key))
+	}
+	return out
+}
+
 // Report adds a judge's problems, except those that only echo what could not be read.
 func (d *Document) Report(problems []Problem) {
 	unread := make([]string, len(d.mistakes))
