@@ -231,17 +231,22 @@ func TestAKeyThatIsRejectedTakesTheWorkerOut(t *testing.T) {
 	})
 	rewrite(t, key, "new")
 	eventually(t, "it is ready with the new key", func() bool { return status(a, "w1").Reason == "" && len(status(a, "w1").Models) == 1 })
+	g.allow("newer") // in the middle of its life: a request finds out, and the next look takes it out
+	if resp, _ := post(t, a, `{"model":"m","max_tokens":4,"messages":[]}`); resp.StatusCode == http.StatusOK {
+		t.Error("a request with a revoked key is answered")
+	}
+	eventually(t, "it is out again", func() bool { return strings.Contains(status(a, "w1").Reason, cause) })
+	g.allow("new")
+	eventually(t, "it is back", func() bool { return status(a, "w1").Reason == "" })
 	if err := os.Remove(key); err != nil {
 		t.Fatal(err)
 	}
 	b := start(t, func(c *local.Config) {
 		c.Workers = []discover.Worker{{Name: "w1", URL: g.URL, APIKeyFile: key}}
 	})
-	calls := g.called("GET /v1/models")
 	eventually(t, "a missing file is the cause", func() bool {
 		return strings.Contains(status(b, "w1").Reason, "GET /v1/models: api_key_file: open "+key+": no such file or directory")
 	})
-	_ = calls
 }
 
 // TestEveryKindOfCallCarriesCredentials: gRPC, a WebSocket's upgrade, an unknown path, embeddings, loading an adapter and a
@@ -361,8 +366,6 @@ func TestAWorkersTLSIsCheckedByItsOwnAuthority(t *testing.T) {
 	}
 	serverPEM, _, server := certificate("engine.example")
 	clientPEM, clientKey, _ := certificate("zone")
-	_, strangerKey, _ := certificate("stranger")
-	_ = strangerKey
 	pool := x509.NewCertPool()
 	pool.AppendCertsFromPEM([]byte(clientPEM))
 	w := httptest.NewUnstartedServer(newVLLM(t, "w1").Config.Handler)

@@ -192,7 +192,11 @@ func (a *Agent) booked(w http.ResponseWriter, v *visit, at *attempt, m *meter, r
 	default:
 		a.charge(v, m.account())
 	}
-	if res.Err != nil && !res.ClientGone && !res.Outrun {
+	rejected := res.Err == nil && res.Status == http.StatusUnauthorized // our credentials: the client's never get there
+	if rejected {
+		at.worker.stale.Store(true) // its list of models shows whether it still lets us in
+	}
+	if rejected || res.Err != nil && !res.ClientGone && !res.Outrun {
 		select {
 		case at.worker.look <- struct{}{}:
 		default:

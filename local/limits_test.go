@@ -38,13 +38,12 @@ func TestARefusalNamesTheLimitThatHolds(t *testing.T) {
 	}
 }
 
-// TestExplainTakesAnOperatorsTokensAsTheyAre: a number of tokens is not corrected by what was learned of estimates, and short
-// prompts, which are mostly their chat template, teach nothing about long ones.
+// TestExplainTakesAnOperatorsTokensAsTheyAre: a number of tokens is not corrected by what was learned of estimates.
 func TestExplainTakesAnOperatorsTokensAsTheyAre(t *testing.T) {
-	w := newVLLM(t, "w1")
-	a := start(t, nil, w)
+	a := start(t, nil, newVLLM(t, "w1"))
+	long := strings.Replace(whole, `"hi"`, `"`+strings.Repeat("word ", 400)+`"`, 1) // of which the worker says that it has 5 tokens
 	for range 10 {
-		if resp, text := post(t, a, whole); resp.StatusCode != http.StatusOK {
+		if resp, text := post(t, a, long); resp.StatusCode != http.StatusOK {
 			t.Fatalf("%d %s", resp.StatusCode, text)
 		}
 	}

@@ -90,6 +90,8 @@ func (a *Agent) observe(ctx context.Context, w *worker) {
 		if now := time.Now(); len(w.declared.Models) == 0 && (asked.IsZero() || w.stale.Swap(false) || now.Sub(asked) > modelsEvery) {
 			if a.askModels(ctx, w) {
 				asked = now
+			} else {
+				w.stale.Store(true) // the next look asks again
 			}
 		}
 		restarted := a.scrape(ctx, w)

@@ -75,7 +75,7 @@ func (d *demo) run(ctx context.Context, out, errOut io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if _, err := checkFile(planet.Spec()); err != nil { // an operator may have edited it
+	if _, err := checkFile(nil, errOut, planet.Spec()); err != nil { // an operator may have edited it
 		return err
 	}
 	l := d.layout
