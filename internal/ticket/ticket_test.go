@@ -119,3 +119,19 @@ func BenchmarkOpen(b *testing.B) {
 		}
 	}
 }
+
+// Only the first eight keys are tried: each costs a hash, and the list comes from another node.
+func TestOnlyTheFirstKeysAreTried(t *testing.T) {
+	const tried = 8
+	var keys [][]byte
+	for i := range 2 * tried {
+		keys = append(keys, bytes.Repeat([]byte{byte(i + 1)}, 32))
+	}
+	for i, key := range keys {
+		text := ticket.Mint(key, ticket.Ticket{Tenant: "acme", Service: "chat.", Region: "fra", Expires: now.Add(ticket.Life), Nonce: 1})
+		_, err := ticket.Open(keys, text, now)
+		if i < tried && err != nil || i >= tried && !errors.Is(err, ticket.ErrForged) {
+			t.Errorf("key %d: %v", i, err)
+		}
+	}
+}
