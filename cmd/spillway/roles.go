@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/signal"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -40,7 +41,7 @@ func roleCommand(role, short string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     role + " -c FILE",
 		Short:   short,
-		Long:    short + ".\n\n`spillway config init " + role + "` writes a commented FILE, `spillway config describe " + role + "` explains every key.\nSIGHUP reads certificates, geo databases and lists of workers again; SIGTERM or Ctrl-C stops in order.",
+		Long:    short + ".\n\n`spillway config init " + role + "` writes a commented FILE, `spillway config describe " + role + "` explains every key.\nSIGHUP reads certificates, geo databases and lists of workers again, and reports changed keys of FILE that need a restart; SIGTERM or Ctrl-C stops in order.",
 		Example: "  spillway config init " + role + " > " + role + ".yaml\n  spillway " + role + " -c " + role + ".yaml",
 		GroupID: "run",
 		Args:    cobra.NoArgs,
@@ -108,6 +109,10 @@ func stopWithin(file string) time.Duration {
 const descriptors = 8192
 
 func serve(ctx context.Context, file string, log *slog.Logger) error {
+	running, err := config.LoadFile(file)
+	if err != nil {
+		return err
+	}
 	node, err := openRole(file, log)
 	if err != nil {
 		return err
@@ -125,7 +130,7 @@ func serve(ctx context.Context, file string, log *slog.Logger) error {
 		select {
 		case <-reload:
 			notifySupervisor(log, daemon.SdNotifyReloading)
-			reloadNode(node, log)
+			reloadNode(node, file, running, log)
 			notifySupervisor(log, daemon.SdNotifyReady)
 		case <-ctx.Done():
 			log.Info("stopping")
@@ -148,15 +153,26 @@ func notifySupervisor(log *slog.Logger, state string) {
 // reloader is a node that reads its certificates, geo databases or lists of workers again while it runs.
 type reloader interface{ Reload() error }
 
-func reloadNode(node fleet.Role, log *slog.Logger) {
-	r, ok := node.(reloader)
-	if !ok {
-		log.Warn("this role has nothing to reload")
-		return
-	}
-	if err := r.Reload(); err != nil {
+// reloadNode has the node read its files again. running is the config that it started with: keys of the config file that
+// have changed since then are not in force.
+func reloadNode(node fleet.Role, file string, running any, log *slog.Logger) {
+	if r, ok := node.(reloader); !ok {
+		log.Warn("this role has no files to read again")
+	} else if err := r.Reload(); err != nil {
 		log.Error("reload refused, what was loaded before stays in force", "error", err)
+	} else {
+		log.Info("reloaded certificates, databases and lists from the files that the running config names")
+	}
+	next, err := config.LoadFile(file)
+	if err != nil {
+		log.Error("the config file is invalid: the node goes on and could not be started with it", "config", file, "error", err)
 		return
 	}
-	log.Info("reloaded")
+	keys := slices.DeleteFunc(config.ChangedKeys(running, next), func(key string) bool { return key == keyDrainTimeout })
+	if len(keys) > 0 {
+		log.Warn("changed keys of the config file are not in force: restart the node", "config", file, "keys", strings.Join(keys, ","))
+	}
 }
+
+// keyDrainTimeout is read when the node stops (see stopWithin).
+const keyDrainTimeout = "drain_timeout"
