@@ -1,7 +1,6 @@
 package global
 
 import (
-	"crypto/x509"
 	"errors"
 	"log/slog"
 	"time"
@@ -12,8 +11,10 @@ import (
 	"github.com/spillway-lb/spillway/geo"
 	"github.com/spillway-lb/spillway/global/dns"
 	"github.com/spillway-lb/spillway/internal/admin"
+	"github.com/spillway-lb/spillway/internal/certfile"
 	"github.com/spillway-lb/spillway/internal/identity"
 	"github.com/spillway-lb/spillway/internal/network"
+	clientorigin "github.com/spillway-lb/spillway/internal/origin"
 )
 
 // Config of a Server.
@@ -44,8 +45,16 @@ type Config struct {
 	HTTPListen string
 	// MaxProxied is how many requests are passed on at once. Zero means DefaultMaxProxied.
 	MaxProxied int
-	// ProxyRoots are the authorities that gateways' front doors are checked against; nil: the system's.
-	ProxyRoots *x509.CertPool
+	// HTTPCert and HTTPKey are the PEM files of the certificate that clients of the redirect endpoint see, read again when
+	// they change. Empty: plain HTTP.
+	HTTPCert, HTTPKey string
+	// Trusted are the proxies before the redirect endpoint; ProxyHeaders: each connection of one begins with a PROXY header.
+	Trusted      clientorigin.Trusted
+	ProxyHeaders bool
+	// ProxyCA are the authorities that gateways' front doors are checked against; nil: the system's.
+	ProxyCA *certfile.Pool
+	// DNSCert is the certificate of DNS over TLS, where DNS.TLS has one of its own.
+	DNSCert *certfile.Pair
 	// UplinkListen is host:port (UDP) for gateways.
 	UplinkListen string
 	// AdminSocket, AdminListen and MetricsListen are described in admin.Config. Empty: none.

@@ -19,10 +19,12 @@ type metrics struct {
 	limited   prometheus.Counter
 	answer    prometheus.Histogram
 	redirects *prometheus.CounterVec
-	plans     *prometheus.CounterVec
-	stages    *prometheus.CounterVec
-	solve     prometheus.Histogram
-	uncounted *prometheus.GaugeVec
+	// turnedAway counts connections to the redirect endpoint that were ended, by reason.
+	turnedAway *prometheus.CounterVec
+	plans      *prometheus.CounterVec
+	stages     *prometheus.CounterVec
+	solve      prometheus.Histogram
+	uncounted  *prometheus.GaugeVec
 }
 
 var (
@@ -72,6 +74,9 @@ func newMetrics(reg prometheus.Registerer, s *Server) *metrics {
 		redirects: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "spillway_global_redirects_total", Help: "Calls to the redirect endpoint by outcome.",
 		}, []string{"outcome"}),
+		turnedAway: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "spillway_global_http_refused_total", Help: "Connections of proxies to the redirect endpoint that were ended, by what was wrong with their PROXY header.",
+		}, []string{"reason"}),
 		plans: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "spillway_global_plans_total", Help: "Plans made at this node while it led, by why they were published or not.",
 		}, []string{"reason"}),
@@ -114,7 +119,7 @@ func newMetrics(reg prometheus.Registerer, s *Server) *metrics {
 	if s.proxy != nil {
 		s.proxy.register(reg)
 	}
-	reg.MustRegister(onTrial, m.stages, m.uncounted, m.dropped, m.stale, m.tcp, m.fast, m.limited, m.answer, m.redirects, m.plans, m.solve, vec, &viewCollector{s: s})
+	reg.MustRegister(onTrial, m.turnedAway, m.stages, m.uncounted, m.dropped, m.stale, m.tcp, m.fast, m.limited, m.answer, m.redirects, m.plans, m.solve, vec, &viewCollector{s: s})
 	return m
 }
 

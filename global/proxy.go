@@ -4,12 +4,13 @@ import (
 	"cmp"
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -65,7 +66,11 @@ func newProxy(s *Server) *proxy {
 			Name: "spillway_global_proxied_retries_total", Help: "Proxied requests that went to the next region, because none of one's gateways could be connected to.",
 		}),
 	}
-	t := relay.NewTransport(&tls.Config{RootCAs: s.cfg.ProxyRoots, MinVersion: tls.VersionTLS12})
+	clients := &tls.Config{MinVersion: tls.VersionTLS12}
+	if s.cfg.ProxyCA != nil {
+		clients = s.cfg.ProxyCA.ClientConfig()
+	}
+	t := relay.NewTransport(clients)
 	t.DialContext = p.dial
 	p.relay = &relay.Forwarder{Transport: t, IdleTimeout: answerSilence}
 	return p
@@ -121,11 +126,29 @@ func (p *proxy) wanted(r *http.Request) bool {
 	}
 	switch v.spec.Services[service].RedirectProxy {
 	case spec.ProxyAsked:
-		return prefers(r.Header["Prefer"], "proxy")
+		return asksForProxy(r.Header)
 	case spec.ProxyAlways:
 		return !prefers(r.Header["Prefer"], "redirect")
 	}
 	return false
+}
+
+// asksForProxy reports whether a client asks to be passed on: by Prefer, or by being one that refuses every redirect to
+// another host.
+func asksForProxy(h http.Header) bool {
+	return prefers(h["Prefer"], "proxy") || refusesRedirects(h.Get("User-Agent")) && !prefers(h["Prefer"], "redirect")
+}
+
+// refusesRedirects recognizes openai-go from version 3 by its User-Agent, "OpenAI/Go 3.96.0": it returns an error for a
+// redirect to another origin than its base URL.
+func refusesRedirects(userAgent string) bool {
+	version, ok := strings.CutPrefix(userAgent, "OpenAI/Go ")
+	if !ok {
+		return false
+	}
+	major, _, _ := strings.Cut(version, ".")
+	n, err := strconv.Atoi(major)
+	return err == nil && n >= 3
 }
 
 // serve passes one request on and counts what became of it.
@@ -266,18 +289,6 @@ func (o *passage) Chunk(b []byte) {
 
 // close drops idle connections.
 func (p *proxy) close() { p.relay.Transport.(*http.Transport).CloseIdleConnections() }
-
-// Roots are the authorities that gateways' front doors are checked against: the system's and those of a PEM file.
-func Roots(pem []byte) (*x509.CertPool, error) {
-	pool, err := x509.SystemCertPool()
-	if err != nil {
-		pool = x509.NewCertPool()
-	}
-	if !pool.AppendCertsFromPEM(pem) {
-		return nil, errors.New("no certificate in it")
-	}
-	return pool, nil
-}
 
 // readModel is the model that a small body names; empty when it names none that can be read.
 func readModel(r *http.Request, body []byte) string {

@@ -93,7 +93,7 @@ func (s *Server) caller(r *http.Request) (*caller, *openai.Error) {
 	case v == nil:
 		return nil, openai.NotReady()
 	}
-	c := &caller{view: v, service: v.serviceOf(r.Host), client: remote(r)}
+	c := &caller{view: v, service: v.serviceOf(r.Host), client: s.client(r)}
 	if c.service < 0 {
 		return nil, notFound("no service of that name here: check the host of the URL")
 	}
@@ -167,6 +167,11 @@ func apiKey(h http.Header) string {
 		return v
 	}
 	return h.Get("Api-Key")
+}
+
+// client is the client's address, as a trusted proxy states it or as the connection has it.
+func (s *Server) client(r *http.Request) netip.Addr {
+	return s.cfg.Trusted.Client(remote(r), r.Header)
 }
 
 // remote is the client's address as the connection has it: headers that claim another are not believed.

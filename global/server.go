@@ -2,6 +2,7 @@ package global
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -19,7 +20,9 @@ import (
 	"github.com/spillway-lb/spillway/global/steer"
 	"github.com/spillway-lb/spillway/internal/admin"
 	"github.com/spillway-lb/spillway/internal/bearer"
+	"github.com/spillway-lb/spillway/internal/certfile"
 	"github.com/spillway-lb/spillway/internal/identity"
+	clientorigin "github.com/spillway-lb/spillway/internal/origin"
 	"github.com/spillway-lb/spillway/internal/relay"
 	"github.com/spillway-lb/spillway/internal/spec"
 	"github.com/spillway-lb/spillway/internal/telemetry"
@@ -38,7 +41,8 @@ type Server struct {
 	admin  *admin.Server
 	door   net.Listener // of the redirect endpoint; nil when there is none
 	http   *http.Server
-	proxy  *proxy // nil when there is no redirect endpoint
+	cert   *certfile.Pair // of the redirect endpoint; nil: plain HTTP
+	proxy  *proxy         // nil when there is no redirect endpoint
 
 	ingest *ingest
 	bench  *bench
@@ -158,13 +162,57 @@ func (s *Server) openHTTP() (err error) {
 	if err != nil {
 		return fmt.Errorf("listening for redirects: %w", err)
 	}
+	if s.cfg.Trusted.Any() {
+		s.door = &clientorigin.Listener{
+			Listener: s.door, Trusted: s.cfg.Trusted, Headed: s.cfg.ProxyHeaders, Timeout: headerTimeout, Refused: s.turnedAway,
+		}
+	}
+	if s.cfg.HTTPCert != "" {
+		if s.cert, err = certfile.LoadPair("http.tls_cert", s.cfg.HTTPCert, s.cfg.HTTPKey, s.log); err != nil {
+			return err
+		}
+	}
 	s.proxy = newProxy(s)
 	s.http = &http.Server{
-		Handler: relay.Guard(http.HandlerFunc(s.redirect)), ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 15 * time.Second,
+		Handler: relay.Guard(http.HandlerFunc(s.redirect)), ReadHeaderTimeout: headerTimeout, ReadTimeout: 15 * time.Second,
 		WriteTimeout: 15 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 32 << 10,
 		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
 	}
+	if s.cert != nil {
+		s.http.TLSConfig = &tls.Config{GetCertificate: s.cert.Get, MinVersion: tls.VersionTLS12}
+	}
 	return nil
+}
+
+// headerTimeout bounds the head of a request to the redirect endpoint, and a proxy's PROXY header.
+const headerTimeout = 5 * time.Second
+
+// serveHTTP takes connections of the redirect endpoint until it is closed.
+func (s *Server) serveHTTP() error {
+	if s.cert != nil {
+		return s.http.ServeTLS(s.door, "", "")
+	}
+	return s.http.Serve(s.door)
+}
+
+// turnedAway counts a connection of a proxy that was ended.
+func (s *Server) turnedAway(reason string) {
+	s.metrics.turnedAway.WithLabelValues("proxy_" + reason).Inc()
+}
+
+// certificates are those whose end operators are to know of.
+func (s *Server) certificates() certfile.Expiries {
+	out := s.cfg.Certs.Expiries()
+	if s.cert != nil {
+		out = append(out, certfile.Expiry{Name: "http.tls_cert", At: s.cert.Expires})
+	}
+	if c := s.cfg.DNSCert; c != nil {
+		out = append(out, certfile.Expiry{Name: "dns.tls.cert", At: c.Expires})
+	}
+	if c := s.cfg.ProxyCA; c != nil {
+		out = append(out, certfile.Expiry{Name: "http.proxy_ca", At: c.Expires})
+	}
+	return out
 }
 
 func (s *Server) listen(addr string) (net.Listener, error) {
@@ -177,7 +225,7 @@ func (s *Server) listen(addr string) (net.Listener, error) {
 func (s *Server) openAdmin() (err error) {
 	s.admin, err = admin.New(admin.Config{
 		Socket: s.cfg.AdminSocket, Listen: s.cfg.AdminListen, Metrics: s.cfg.MetricsListen, Grants: s.cfg.AdminGrants, Certs: s.cfg.Certs,
-		Backend: s.backend(), Gatherer: s.cfg.Registry, Log: s.log,
+		Backend: s.backend(), Gatherer: s.cfg.Registry, Certificates: s.certificates(), Log: s.log,
 	})
 	return err
 }
@@ -214,6 +262,15 @@ func (s *Server) Ready() error { return s.ready() }
 // Reload reads databases and certificates again; on an error what is in use stays.
 func (s *Server) Reload() error {
 	err := errors.Join(s.cfg.Atlas.Reload(), s.cfg.Certs.Reload())
+	if s.cert != nil {
+		err = errors.Join(err, s.cert.Reload())
+	}
+	if s.cfg.DNSCert != nil {
+		err = errors.Join(err, s.cfg.DNSCert.Reload())
+	}
+	if s.cfg.ProxyCA != nil {
+		err = errors.Join(err, s.cfg.ProxyCA.Reload())
+	}
 	poke(s.news)
 	return err
 }
@@ -240,7 +297,7 @@ func (s *Server) Start(ctx context.Context) error {
 	s.loops.Go(func() { s.audit.run(run, s.node.State) })
 	if s.http != nil {
 		s.loops.Go(func() {
-			if err := s.http.Serve(s.door); !errors.Is(err, http.ErrServerClosed) {
+			if err := s.serveHTTP(); !errors.Is(err, http.ErrServerClosed) {
 				s.log.Error("redirect endpoint failed", telemetry.Err(err))
 			}
 		})

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/spillway-lb/spillway/internal/admin"
+	"github.com/spillway-lb/spillway/internal/certfile"
 	"github.com/spillway-lb/spillway/internal/uplink"
 )
 
@@ -28,7 +29,7 @@ func (a *Agent) Backend() admin.Backend {
 func (a *Agent) newAdmin() (*admin.Server, error) {
 	return admin.New(admin.Config{
 		Socket: a.cfg.AdminSocket, Listen: a.cfg.AdminListen, Metrics: a.cfg.MetricsListen, Grants: a.cfg.AdminGrants,
-		Certs: a.cfg.Certs, Gatherer: a.cfg.Registry, Log: a.log,
+		Certs: a.cfg.Certs, Gatherer: a.cfg.Registry, Certificates: a.certificates(), Log: a.log,
 		Backend: a.Backend(),
 	})
 }
@@ -86,4 +87,12 @@ func (a *Agent) ready() error {
 		}
 	}
 	return errors.New("no worker is ready")
+}
+
+// certificates are those whose end operators are to know of.
+func (a *Agent) certificates() certfile.Expiries {
+	if a.cfg.Certs == nil {
+		return nil
+	}
+	return a.cfg.Certs.Expiries()
 }

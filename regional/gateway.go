@@ -17,6 +17,7 @@ import (
 
 	"github.com/spillway-lb/spillway/geo"
 	"github.com/spillway-lb/spillway/internal/admin"
+	"github.com/spillway-lb/spillway/internal/certfile"
 	"github.com/spillway-lb/spillway/internal/bearer"
 	"github.com/spillway-lb/spillway/internal/capacity"
 	"github.com/spillway-lb/spillway/internal/identity"
@@ -175,7 +176,7 @@ func (g *Gateway) open() (err error) {
 	}
 	g.admin, err = admin.New(admin.Config{
 		Socket: g.cfg.AdminSocket, Listen: g.cfg.AdminListen, Metrics: g.cfg.MetricsListen, Grants: g.cfg.AdminGrants,
-		Certs: cmp.Or(g.cfg.AdminCerts, g.cfg.Certs), Backend: g.backend(), Gatherer: g.gatherer(), Log: g.log,
+		Certs: cmp.Or(g.cfg.AdminCerts, g.cfg.Certs), Backend: g.backend(), Gatherer: g.gatherer(), Certificates: g.certificates(), Log: g.log,
 	})
 	return err
 }
@@ -185,6 +186,18 @@ func (g *Gateway) gatherer() prometheus.Gatherer {
 		return g.cfg.Registry
 	}
 	return prometheus.Gatherers{g.cfg.Registry, g.cfg.MoreMetrics}
+}
+
+// certificates are those whose end operators are to know of.
+func (g *Gateway) certificates() certfile.Expiries {
+	var out certfile.Expiries
+	if c := cmp.Or(g.cfg.AdminCerts, g.cfg.Certs); c != nil {
+		out = c.Expiries()
+	}
+	if c := g.front.open.cert; c != nil {
+		out = append(out, certfile.Expiry{Name: "http.tls_cert", At: c.Expires})
+	}
+	return out
 }
 
 // transport goes to nodes that the rule allows.

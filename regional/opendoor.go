@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/spillway-lb/spillway/internal/certfile"
 	"github.com/spillway-lb/spillway/internal/framing"
 	"github.com/spillway-lb/spillway/internal/h3"
 	"github.com/spillway-lb/spillway/internal/origin"
@@ -23,7 +24,7 @@ import (
 // proxies before it, and strict framing. A nil one has none of it.
 type openDoor struct {
 	refused func(reason string)
-	cert    *frontCert // nil: plain HTTP
+	cert    *certfile.Pair // nil: plain HTTP
 	tls     *tls.Config
 	fast    bool // TLS is served by the short way too
 	// headTimeout bounds how long a head may take over HTTP/2.
@@ -81,10 +82,10 @@ func (o *openDoor) certify(cfg *Config, log *slog.Logger) (err error) {
 	if cfg.HTTPCert == "" {
 		return nil
 	}
-	if o.cert, err = loadFrontCert(cfg.HTTPCert, cfg.HTTPKey, log); err != nil {
+	if o.cert, err = certfile.LoadPair("http.tls_cert", cfg.HTTPCert, cfg.HTTPKey, log); err != nil {
 		return err
 	}
-	o.tls = &tls.Config{GetCertificate: o.cert.get, MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"}}
+	o.tls = &tls.Config{GetCertificate: o.cert.Get, MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"}}
 	return nil
 }
 
@@ -184,7 +185,7 @@ func (o *openDoor) reload() error {
 	if o == nil || o.cert == nil {
 		return nil
 	}
-	return o.cert.reload()
+	return o.cert.Reload()
 }
 
 // http3 is how many connections are open over HTTP/3.

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"crypto/x509"
 	"fmt"
 	"log/slog"
 	"os"
@@ -16,6 +15,7 @@ import (
 	"github.com/spillway-lb/spillway/geo"
 	"github.com/spillway-lb/spillway/global"
 	"github.com/spillway-lb/spillway/internal/admin"
+	"github.com/spillway-lb/spillway/internal/certfile"
 	"github.com/spillway-lb/spillway/internal/config"
 	"github.com/spillway-lb/spillway/internal/identity"
 	"github.com/spillway-lb/spillway/internal/telemetry"
@@ -61,11 +61,11 @@ func openGlobal(c *config.Global, log *slog.Logger) (fleet.Role, error) {
 	for id, addr := range c.Raft.Peers {
 		peers = append(peers, consensus.Peer{ID: id, Addr: addr})
 	}
-	resolver, err := openDNS(&c.DNS)
+	resolver, dnsCert, err := openDNS(&c.DNS, log)
 	if err != nil {
 		return nil, err
 	}
-	roots, err := proxyRoots(c.HTTP.ProxyCA)
+	proxyCA, err := openProxyCA(c.HTTP.ProxyCA, log)
 	if err != nil {
 		return nil, err
 	}
@@ -73,26 +73,19 @@ func openGlobal(c *config.Global, log *slog.Logger) (fleet.Role, error) {
 		Name: c.Name, Dir: c.Dir, Certs: certs, Atlas: atlas, Log: log, Version: version,
 		RaftListen: c.Raft.Listen, RaftAdvertise: c.Raft.Advertise, Peers: peers, Join: c.Raft.Join, Heartbeat: c.Raft.Heartbeat,
 		Keep:      consensus.Keep{RemoveAfter: c.Raft.RemoveAfter, MinVoters: c.Raft.MinVoters},
-		DNSListen: c.DNS.Listen, NSID: c.DNS.Identity, DNS: resolver, HTTPListen: c.HTTP.Listen, MaxProxied: c.HTTP.MaxProxied, ProxyRoots: roots, UplinkListen: c.Uplink.Listen,
+		DNSListen: c.DNS.Listen, NSID: c.DNS.Identity, DNS: resolver, HTTPListen: c.HTTP.Listen, MaxProxied: c.HTTP.MaxProxied, ProxyCA: proxyCA, UplinkListen: c.Uplink.Listen,
+		HTTPCert: c.HTTP.TLSCert, HTTPKey: c.HTTP.TLSKey, Trusted: c.HTTP.Trusted(), ProxyHeaders: c.HTTP.ProxyProtocol, DNSCert: dnsCert,
 		AdminSocket: c.Admin.Socket, AdminListen: c.Admin.Listen, MetricsListen: c.Metrics.Listen, AdminGrants: grants(c.Admin),
 		SpecName: c.Spec, Spec: text, MeasuredFor: measuredFor(c.Geo),
 	})
 }
 
-// proxyRoots reads the authorities of the gateways' front doors; nil: the system's alone.
-func proxyRoots(file string) (*x509.CertPool, error) {
+// openProxyCA reads the authorities of the gateways' front doors; nil: the system's alone.
+func openProxyCA(file string, log *slog.Logger) (*certfile.Pool, error) {
 	if file == "" {
 		return nil, nil
 	}
-	b, err := os.ReadFile(file)
-	if err != nil {
-		return nil, fmt.Errorf("reading http.proxy_ca: %w", err)
-	}
-	pool, err := global.Roots(b)
-	if err != nil {
-		return nil, fmt.Errorf("reading http.proxy_ca %s: %w", file, err)
-	}
-	return pool, nil
+	return certfile.LoadPool("http.proxy_ca", file, log)
 }
 
 func openRegional(c *config.Regional, log *slog.Logger) (fleet.Role, error) {

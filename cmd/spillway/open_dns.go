@@ -2,15 +2,17 @@ package main
 
 import (
 	"crypto/tls"
-	"fmt"
+	"log/slog"
 	"runtime"
 
 	"github.com/spillway-lb/spillway/global/dns"
+	"github.com/spillway-lb/spillway/internal/certfile"
 	"github.com/spillway-lb/spillway/internal/config"
 )
 
-func openDNS(c *config.DNS) (dns.Config, error) {
-	out := dns.Config{
+// openDNS also returns the certificate of DNS over TLS, nil where that shows the node's own.
+func openDNS(c *config.DNS, log *slog.Logger) (out dns.Config, cert *certfile.Pair, err error) {
+	out = dns.Config{
 		TLSListen: c.TLS.Listen, Explain: !c.Quiet, Rate: c.Rate, Slip: c.Slip, MaxTCP: c.MaxConnections, Dedicated: c.Dedicated,
 	}
 	if c.Unlimited {
@@ -25,11 +27,10 @@ func openDNS(c *config.DNS) (dns.Config, error) {
 		runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) + out.Readers*len(c.Listen))
 	}
 	if c.TLS.Cert != "" {
-		cert, err := tls.LoadX509KeyPair(c.TLS.Cert, c.TLS.Key)
-		if err != nil {
-			return out, fmt.Errorf("loading the certificate of DNS over TLS: %w", err)
+		if cert, err = certfile.LoadPair("dns.tls.cert", c.TLS.Cert, c.TLS.Key, log); err != nil {
+			return out, nil, err
 		}
-		out.TLS = &tls.Config{Certificates: []tls.Certificate{cert}}
+		out.TLS = &tls.Config{GetCertificate: cert.Get}
 	}
-	return out, nil
+	return out, cert, nil
 }

@@ -58,6 +58,19 @@ func inForce(s *admin.Status) string {
 	}
 }
 
+// expiry says when a certificate ends.
+func expiry(at, now time.Time) string {
+	date := at.UTC().Format(time.DateOnly)
+	left := at.Sub(now)
+	switch {
+	case left <= 0:
+		return "expired on " + date + ": replace it"
+	case left < 48*time.Hour:
+		return fmt.Sprintf("expires on %s, in %s: replace it", date, left.Round(time.Minute))
+	}
+	return fmt.Sprintf("expires on %s, in %d days", date, int(left/(24*time.Hour)))
+}
+
 func printStatus(w io.Writer, s *admin.Status, workers bool) {
 	fmt.Fprintf(w, "%s (%s)  %s\n", s.Node, s.Role, inForce(s))
 	if r := s.Raft; r != nil {
@@ -69,6 +82,9 @@ func printStatus(w io.Writer, s *admin.Status, workers bool) {
 	}
 	for _, b := range s.Basis {
 		fmt.Fprintf(w, "runs by: %s\n", b)
+	}
+	for _, c := range s.Certificates {
+		fmt.Fprintf(w, "certificate: %s %s\n", c.Name, expiry(c.ExpiresAt, time.Now()))
 	}
 	printStage(w, s.Stage)
 	for _, d := range s.Drains {

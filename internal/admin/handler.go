@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/pprof"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
@@ -56,7 +57,7 @@ func (s *Server) routes() []route {
 	}
 	plan, planDiff, planHistory := b.plans()
 	return []route{
-		look(pathStatus, "Describe the node and what it stands over.", b.Status),
+		look(pathStatus, "Describe the node and what it stands over.", s.status()),
 		change(http.MethodPost, pathExplain, "Replay the decisions that a request would meet.", explain).by(Viewer),
 		look(pathQueue, "Say who waits in a local instance.", b.Queue),
 		look(pathUplinks, "Describe the sessions with the tiers above and below.", b.Uplinks),
@@ -83,11 +84,32 @@ func (s *Server) routes() []route {
 	}
 }
 
+// status is the tier's, with what the admin interface itself knows.
+func (s *Server) status() func(context.Context) (*Status, error) {
+	of := s.cfg.Backend.Status
+	if of == nil {
+		return nil
+	}
+	return func(ctx context.Context) (*Status, error) {
+		out, err := of(ctx)
+		if err != nil {
+			return nil, err
+		}
+		with := *out
+		for _, c := range s.cfg.Certificates {
+			with.Certificates = append(with.Certificates, Certificate{Name: c.Name, ExpiresAt: c.At()})
+		}
+		return &with, nil
+	}
+}
+
 // plain is what anybody who reaches the metrics listener may see.
 func (s *Server) plain() *http.ServeMux {
 	mux := http.NewServeMux()
 	if s.cfg.Gatherer != nil {
-		mux.Handle("GET /metrics", promhttp.HandlerFor(s.cfg.Gatherer, promhttp.HandlerOpts{MaxRequestsInFlight: 4}))
+		own := prometheus.NewRegistry()
+		own.MustRegister(s.cfg.Certificates)
+		mux.Handle("GET /metrics", promhttp.HandlerFor(prometheus.Gatherers{s.cfg.Gatherer, own}, promhttp.HandlerOpts{MaxRequestsInFlight: 4}))
 	}
 	mux.HandleFunc("GET "+pathAutoscaling, s.autoscaling)
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "ok\n") })

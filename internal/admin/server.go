@@ -14,6 +14,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/spillway-lb/spillway/internal/certfile"
 	"github.com/spillway-lb/spillway/internal/identity"
 	"github.com/spillway-lb/spillway/internal/telemetry"
 )
@@ -35,6 +36,8 @@ type Config struct {
 	Backend Backend
 	// Gatherer is what /metrics shows. Nil: no /metrics.
 	Gatherer prometheus.Gatherer
+	// Certificates are this node's: /metrics and the status show when they end, and warnings are written before that.
+	Certificates certfile.Expiries
 	// Log receives what an operator should know. Nil discards it.
 	Log *slog.Logger
 }
@@ -45,6 +48,7 @@ type Server struct {
 	log   *slog.Logger
 	doors []door
 	wg    sync.WaitGroup
+	stop  context.CancelFunc // ends what Start began beside the doors; nil before
 }
 
 // door is one listener with who may come in.
@@ -134,7 +138,9 @@ func (s *Server) add(l net.Listener, h http.Handler, socket string) {
 }
 
 // Start serves until Stop. It returns at once: the listeners are open since New.
-func (s *Server) Start(context.Context) error {
+func (s *Server) Start(ctx context.Context) error {
+	ctx, s.stop = context.WithCancel(context.WithoutCancel(ctx))
+	s.wg.Go(func() { s.cfg.Certificates.Run(ctx, s.log) })
 	for _, d := range s.doors {
 		s.wg.Go(func() {
 			if err := d.http.Serve(d.listener); !errors.Is(err, http.ErrServerClosed) {
@@ -171,6 +177,9 @@ func (s *Server) addr(set string, place int) net.Addr {
 // Stop lets calls under way finish until ctx ends, then cuts them.
 func (s *Server) Stop(ctx context.Context) error {
 	var errs []error
+	if s.stop != nil {
+		s.stop()
+	}
 	for _, d := range s.doors {
 		if err := d.http.Shutdown(ctx); err != nil {
 			errs = append(errs, err, d.http.Close())

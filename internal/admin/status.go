@@ -33,7 +33,15 @@ type Status struct {
 	Basis       []Basis        `json:"basis,omitempty"`       // what the node runs from and how old that is
 	Drains      []Drain        `json:"drains,omitempty"`
 	Regions     []RegionStatus `json:"regions"`
-	Notes       []string       `json:"notes,omitempty"` // what qualifies the rest: "no leader", "region tokyo did not answer in 1s"
+	// Certificates are the node's own and those of its listeners, with the authorities that it checks others against.
+	Certificates []Certificate `json:"certificates,omitempty"`
+	Notes        []string      `json:"notes,omitempty"` // what qualifies the rest: "no leader", "region tokyo did not answer in 1s"
+}
+
+// Certificate is when a certificate ends, or the first of a file of authorities.
+type Certificate struct {
+	Name      string    `json:"name"` // the configuration key that sets it
+	ExpiresAt time.Time `json:"expires_at"`
 }
 
 // SpecFile is what a zone that stands alone goes by.

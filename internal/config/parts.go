@@ -63,9 +63,9 @@ type DNS struct {
 type DNSTLS struct {
 	// Listen are the TCP addresses, host:port; the usual port is 853. Empty turns it off.
 	Listen []string `yaml:"listen"`
-	// Cert is the PEM file of the certificate that resolvers see, read at the start. Default: the node's own.
+	// Cert is the PEM file of the certificate that resolvers see. Default: the node's own.
 	Cert string `yaml:"cert"`
-	// Key is the PEM file of its private key.
+	// Key is the PEM file of its private key. Both files are read again when they change.
 	Key string `yaml:"key"`
 }
 
@@ -77,8 +77,21 @@ type Redirect struct {
 	// it the answer is 503 with Retry-After.
 	MaxProxied int `yaml:"max_proxied" default:"256"`
 	// ProxyCA is a PEM file of authorities that the gateways' front doors are checked against, beside the system's, when
-	// requests are passed on to https. It is read at the start.
+	// requests are passed on to https. It is read again when it changes.
 	ProxyCA string `yaml:"proxy_ca"`
+	// TLSCert is the PEM file of the certificate that clients see. Empty serves plain HTTP: API keys then cross the
+	// network in clear.
+	TLSCert string `yaml:"tls_cert"`
+	// TLSKey is the PEM file of its private key. Both files are read again when they change.
+	TLSKey string `yaml:"tls_key"`
+	// TrustedProxies are the networks of the proxies before the endpoint. They alone are believed about who asks, which
+	// is what steering goes by.
+	TrustedProxies []string `yaml:"trusted_proxies"`
+	// ForwardedHeader is the header in which they write that: x-forwarded-for, forwarded (RFC 7239) or none. The client is
+	// the first address from its right that is no trusted proxy's.
+	ForwardedHeader string `yaml:"forwarded_header" default:"x-forwarded-for"`
+	// ProxyProtocol has each connection of a trusted proxy begin with a PROXY header, version 1 or 2. One without is ended.
+	ProxyProtocol bool `yaml:"proxy_protocol"`
 }
 
 // Listener is one address that children connect to by QUIC.

@@ -38,6 +38,7 @@ func (c *Global) validate() []Problem {
 	k.dns(&c.DNS)
 	k.listen("http.listen", c.HTTP.Listen, "tcp", false)
 	k.proxy(&c.HTTP)
+	k.door(c.HTTP.TLSCert, c.HTTP.TLSKey, c.HTTP.TrustedProxies, c.HTTP.ForwardedHeader, c.HTTP.ProxyProtocol)
 	k.listen("uplink.listen", c.Uplink.Listen, "udp", true)
 	k.observe(&c.Admin, &c.Metrics)
 	return k.found

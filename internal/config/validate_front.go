@@ -12,28 +12,7 @@ import (
 
 // front judges the door that clients reach, and what it lets them do.
 func (k *checker) front(c *Front, l *Limits) {
-	if (c.TLSCert == "") != (c.TLSKey == "") {
-		k.bad("$.http", "tls_cert and tls_key go together", "write both, or neither for plain HTTP")
-	}
-	if len(c.TrustedProxies) > origin.MaxNetworks {
-		k.bad("$.http.trusted_proxies", fmt.Sprintf("%d networks of proxies are more than %d", len(c.TrustedProxies), origin.MaxNetworks), "write fewer, larger networks")
-	}
-	for i, n := range c.TrustedProxies {
-		p, err := origin.ParseNetwork(n)
-		path := fmt.Sprintf("$.http.trusted_proxies[%d]", i)
-		switch {
-		case err != nil:
-			k.bad(path, err.Error(), "write a network such as 10.0.0.0/8 or 2001:db8::/32, or one address")
-		case p.Bits() == 0:
-			k.bad(path, fmt.Sprintf("%s would believe everybody", n), "write the networks of your own proxies")
-		}
-	}
-	if !slices.Contains(origin.Headers(), c.ForwardedHeader) {
-		k.bad("$.http.forwarded_header", fmt.Sprintf("unknown forwarded_header %q", c.ForwardedHeader), strict.Suggest(c.ForwardedHeader, origin.Headers(), "headers"))
-	}
-	if c.ProxyProtocol && len(c.TrustedProxies) == 0 {
-		k.bad("$.http.proxy_protocol", "proxy_protocol is on and no proxy is trusted", "list the proxies under trusted_proxies: PROXY headers of anybody else are not believed")
-	}
+	k.door(c.TLSCert, c.TLSKey, c.TrustedProxies, c.ForwardedHeader, c.ProxyProtocol)
 	k.between("limits.idle_timeout", l.IdleTimeout, time.Second, time.Hour)
 	k.between("limits.tunnel_idle", l.TunnelIdle, time.Second, 24*time.Hour)
 	k.between("limits.tunnel_life", l.TunnelLife, time.Second, 30*24*time.Hour)
@@ -44,6 +23,32 @@ func (k *checker) front(c *Front, l *Limits) {
 	k.bodies("$.limits.body_memory", l.BodyMemory)
 	if l.ClientStreams < 1 {
 		k.bad("$.limits.client_streams", fmt.Sprintf("client_streams %d is not positive", l.ClientStreams), "write how many requests one address may have open, such as 1000")
+	}
+}
+
+// door judges the certificate of a clients' listener and the proxies before it.
+func (k *checker) door(cert, key string, proxies []string, header string, headed bool) {
+	if (cert == "") != (key == "") {
+		k.bad("$.http", "tls_cert and tls_key go together", "write both, or neither for plain HTTP")
+	}
+	if len(proxies) > origin.MaxNetworks {
+		k.bad("$.http.trusted_proxies", fmt.Sprintf("%d networks of proxies are more than %d", len(proxies), origin.MaxNetworks), "write fewer, larger networks")
+	}
+	for i, n := range proxies {
+		p, err := origin.ParseNetwork(n)
+		path := fmt.Sprintf("$.http.trusted_proxies[%d]", i)
+		switch {
+		case err != nil:
+			k.bad(path, err.Error(), "write a network such as 10.0.0.0/8 or 2001:db8::/32, or one address")
+		case p.Bits() == 0:
+			k.bad(path, fmt.Sprintf("%s would believe everybody", n), "write the networks of your own proxies")
+		}
+	}
+	if !slices.Contains(origin.Headers(), header) {
+		k.bad("$.http.forwarded_header", fmt.Sprintf("unknown forwarded_header %q", header), strict.Suggest(header, origin.Headers(), "headers"))
+	}
+	if headed && len(proxies) == 0 {
+		k.bad("$.http.proxy_protocol", "proxy_protocol is on and no proxy is trusted", "list the proxies under trusted_proxies: PROXY headers of anybody else are not believed")
 	}
 }
 
@@ -62,12 +67,17 @@ func (k *checker) bodies(path string, n int64) {
 }
 
 // Trusted are the proxies that the door believes; the config was checked when it was read.
-func (c *Front) Trusted() origin.Trusted {
+func (c *Front) Trusted() origin.Trusted { return trusted(c.TrustedProxies, c.ForwardedHeader) }
+
+// Trusted are the proxies that the endpoint believes; the config was checked when it was read.
+func (c *Redirect) Trusted() origin.Trusted { return trusted(c.TrustedProxies, c.ForwardedHeader) }
+
+func trusted(proxies []string, header string) origin.Trusted {
 	var nets []netip.Prefix
-	for _, n := range c.TrustedProxies {
+	for _, n := range proxies {
 		if p, err := origin.ParseNetwork(n); err == nil {
 			nets = append(nets, p)
 		}
 	}
-	return origin.NewTrusted(nets, origin.Header(c.ForwardedHeader))
+	return origin.NewTrusted(nets, origin.Header(header))
 }

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"os"
 	"time"
+
+	"github.com/spillway-lb/spillway/internal/certfile"
 )
 
 // Files are the PEM files of one node: its certificate chain, leaf first; its private key; the authorities it trusts.
@@ -24,6 +26,8 @@ type bundle struct {
 	cert  tls.Certificate
 	roots *x509.CertPool
 	id    ID
+
+	caExpires time.Time // of the first authority to end
 }
 
 // readBundle reads and checks the files: the key fits the certificate, the certificate chains to the authority, is in
@@ -47,6 +51,9 @@ func readBundle(f Files, now time.Time) (*bundle, error) {
 	}
 	if !b.roots.AppendCertsFromPEM(caPEM) {
 		return nil, fmt.Errorf("reading authority %s: it holds no PEM certificate", f.CA)
+	}
+	if b.caExpires, err = certfile.Earliest(caPEM); err != nil {
+		return nil, fmt.Errorf("reading authority %s: %w", f.CA, err)
 	}
 	if b.id, err = leafID(b.cert.Leaf); err != nil {
 		return nil, fmt.Errorf("reading certificate %s: %w", f.Cert, err)

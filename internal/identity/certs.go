@@ -7,6 +7,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/spillway-lb/spillway/internal/certfile"
 )
 
 // checkEvery is how often, at most, handshakes look at the files' times.
@@ -53,6 +55,14 @@ func (c *Certs) ID() ID { return c.now.Load().id }
 
 // Expires is when the certificate in use ends.
 func (c *Certs) Expires() time.Time { return c.now.Load().cert.Leaf.NotAfter }
+
+// Expiries are those of the files in use.
+func (c *Certs) Expiries() certfile.Expiries {
+	return certfile.Expiries{{Name: "tls.cert", At: c.Expires}, {Name: "tls.ca", At: c.CAExpires}}
+}
+
+// CAExpires is when the first of the authorities in use ends.
+func (c *Certs) CAExpires() time.Time { return c.now.Load().caExpires }
 
 // Reload reads the files now. On an error the certificate in use stays.
 func (c *Certs) Reload() error {

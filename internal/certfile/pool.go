@@ -1,0 +1,94 @@
+package certfile
+
+import (
+	"cmp"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"time"
+)
+
+// Pool is a file of authorities that count beside the system's.
+type Pool struct{ file[roots] }
+
+type roots struct {
+	pool    *x509.CertPool
+	expires time.Time // of the first authority to end
+}
+
+// LoadPool reads a PEM file of authorities, and is named by the configuration key that sets it.
+func LoadPool(name, path string, log *slog.Logger) (*Pool, error) {
+	p := &Pool{file[roots]{name: name, paths: []string{path}, log: cmp.Or(log, slog.New(slog.DiscardHandler))}}
+	p.read = func() (*roots, error) {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return nil, fmt.Errorf("reading %s: %w", name, err)
+		}
+		r, err := readRoots(text)
+		if err != nil {
+			return nil, fmt.Errorf("reading %s %s: %w", name, path, err)
+		}
+		return r, nil
+	}
+	return p, p.Reload()
+}
+
+func readRoots(text []byte) (*roots, error) {
+	expires, err := Earliest(text)
+	if err != nil {
+		return nil, err
+	}
+	pool, err := x509.SystemCertPool()
+	if err != nil {
+		pool = x509.NewCertPool()
+	}
+	pool.AppendCertsFromPEM(text)
+	return &roots{pool: pool, expires: expires}, nil
+}
+
+// Earliest is when the first of the certificates in a PEM text ends.
+func Earliest(text []byte) (first time.Time, err error) {
+	for block, rest := pem.Decode(text); block != nil; block, rest = pem.Decode(rest) {
+		if block.Type != "CERTIFICATE" {
+			continue
+		}
+		c, err := x509.ParseCertificate(block.Bytes)
+		if err != nil {
+			return first, fmt.Errorf("parsing a certificate: %w", err)
+		}
+		if first.IsZero() || c.NotAfter.Before(first) {
+			first = c.NotAfter
+		}
+	}
+	if first.IsZero() {
+		return first, errors.New("no certificate in it")
+	}
+	return first, nil
+}
+
+// Expires is when the first authority of the file ends.
+func (p *Pool) Expires() time.Time { return p.current().expires }
+
+// ClientConfig is the TLS configuration of a client that checks servers against the authorities in force at each
+// handshake.
+func (p *Pool) ClientConfig() *tls.Config {
+	return &tls.Config{
+		MinVersion:         tls.VersionTLS12,
+		InsecureSkipVerify: true, // VerifyConnection below verifies chain and name: RootCAs cannot change
+		VerifyConnection: func(cs tls.ConnectionState) error {
+			if len(cs.PeerCertificates) == 0 {
+				return errors.New("the server showed no certificate")
+			}
+			o := x509.VerifyOptions{Roots: p.current().pool, DNSName: cs.ServerName, Intermediates: x509.NewCertPool()}
+			for _, c := range cs.PeerCertificates[1:] {
+				o.Intermediates.AddCert(c)
+			}
+			_, err := cs.PeerCertificates[0].Verify(o)
+			return err
+		},
+	}
+}
