@@ -99,9 +99,10 @@ type Service struct {
 	// the gateway's own URL.
 	RedirectPort int `yaml:"redirect_port"`
 	// RedirectProxy says whether the redirect endpoint passes requests on to the region instead of answering 307, for
-	// clients that cannot follow: "never"; "asked", for those with the header Prefer: proxy; or "always", but for those
-	// with Prefer: redirect. Every byte then goes through a global node.
-	RedirectProxy string `yaml:"redirect_proxy" default:"never"`
+	// clients that cannot follow: "never"; "asked", for those with the header Prefer: proxy, and for openai-go from version
+	// 3, which refuses redirects to another host; or "always", but for those with Prefer: redirect. Every byte then goes
+	// through a global node, for at most http.max_proxied requests at once.
+	RedirectProxy string `yaml:"redirect_proxy" default:"asked"`
 }
 
 // Canary is a region that takes a stated part of a service's clients.
