@@ -63,6 +63,13 @@ func (i *ingest) lost(_ identity.ID, p capacity.Path) {
 	i.wake()
 }
 
+// forget drops what is held of a gateway that begins again with a lower boot.
+func (i *ingest) forget(p capacity.Path) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.book.Forget(p)
+}
+
 // view is what the book says at now.
 func (i *ingest) view(now time.Time) *capacity.View {
 	i.mu.Lock()

@@ -146,7 +146,7 @@ func steerable(sp *spec.Spec) error {
 func (s *Server) openUplink() (err error) {
 	s.parent, err = uplink.NewParent(uplink.ParentConfig{
 		Network: s.cfg.Network, Listen: s.cfg.UplinkListen, Certs: s.cfg.Certs, ChildRole: identity.RoleGateway,
-		Scope: s.admitGateway, OnSummary: s.ingest.summary, OnLost: s.ingest.lost, Directive: s.directive, Log: s.log,
+		Scope: s.admitGateway, OnSummary: s.ingest.summary, OnLost: s.ingest.lost, OnLowerBoot: s.ingest.forget, Directive: s.directive, Log: s.log,
 	})
 	return err
 }

@@ -17,9 +17,9 @@ import (
 
 	"github.com/spillway-lb/spillway/geo"
 	"github.com/spillway-lb/spillway/internal/admin"
-	"github.com/spillway-lb/spillway/internal/certfile"
 	"github.com/spillway-lb/spillway/internal/bearer"
 	"github.com/spillway-lb/spillway/internal/capacity"
+	"github.com/spillway-lb/spillway/internal/certfile"
 	"github.com/spillway-lb/spillway/internal/identity"
 	"github.com/spillway-lb/spillway/internal/relay"
 	"github.com/spillway-lb/spillway/internal/resume"
@@ -158,7 +158,7 @@ func (g *Gateway) open() (err error) {
 	}
 	if g.parent, err = uplink.NewParent(uplink.ParentConfig{
 		Network: g.cfg.Network, Listen: g.cfg.UplinkListen, Certs: g.cfg.Certs, ChildRole: identity.RoleLocal, Scope: g.isLocal,
-		OnSummary: g.onSummary, OnLost: g.onLost, Directive: g.directiveFor, Log: g.log,
+		OnSummary: g.onSummary, OnLost: g.onLost, OnLowerBoot: g.forget, Directive: g.directiveFor, Log: g.log,
 	}); err != nil {
 		return err
 	}

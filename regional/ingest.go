@@ -60,6 +60,13 @@ func (g *Gateway) onLost(_ identity.ID, p capacity.Path) {
 	}
 }
 
+// forget drops what is held of a local that begins again with a lower boot.
+func (g *Gateway) forget(p capacity.Path) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.book.Forget(p)
+}
+
 // suspect counts an endpoint as lost for a moment: a connection to it failed, and its own silence would be noticed later.
 func (g *Gateway) suspect(endpoint string) {
 	now := time.Now()

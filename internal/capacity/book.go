@@ -26,12 +26,11 @@ func NewBook(t Thresholds) *Book {
 	return &Book{thresholds: t.orDefaults(), entries: make(map[Path]*entry)}
 }
 
-// Put takes a statement that arrived at now, if it is newer than the one held, or of a lower boot after Drop: a child that
-// returns may number its lives lower than before. It keeps s, which must not change
+// Put takes a statement that arrived at now, if it is newer than the one held. It keeps s, which must not change
 // afterwards. It is false, and nothing changes, for a repeated or overtaken statement and when the Book is full.
 func (b *Book) Put(s *Summary, now time.Time) bool {
 	e := b.entries[s.Path]
-	if e != nil && !s.newer(e.summary) && !(e.dropped && s.Boot < e.summary.Boot) {
+	if e != nil && !s.newer(e.summary) {
 		return false
 	}
 	if e == nil && len(b.entries) >= MaxChildren && !b.evict(now) {

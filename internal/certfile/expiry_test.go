@@ -5,6 +5,7 @@ import (
 	"context"
 	"log/slog"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,11 +19,14 @@ import (
 func TestExpiryWarnings(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begin := time.Now()
-		end, replaced := begin.Add(20*day), begin.Add(10*day)
+		end := begin.Add(20 * day)
+		var replaced atomic.Pointer[time.Time]
+		set := func(at time.Time) { replaced.Store(&at) }
+		set(begin.Add(10 * day))
 		var text bytes.Buffer
 		all := Expiries{
 			{Name: "tls.cert", At: func() time.Time { return end }},
-			{Name: "http.tls_cert", At: func() time.Time { return replaced }},
+			{Name: "http.tls_cert", At: func() time.Time { return *replaced.Load() }},
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
@@ -48,7 +52,7 @@ func TestExpiryWarnings(t *testing.T) {
 			t.Errorf("%d warnings at once for 10 days", n)
 		}
 		time.Sleep(day)
-		replaced = begin.Add(90 * day)
+		set(begin.Add(90 * day))
 		for _, want := range []struct {
 			after    time.Duration
 			warnings int

@@ -184,8 +184,8 @@ func (s *intake) deliver(statement *capacity.Summary) {
 		return
 	}
 	if old := s.boot.Swap(statement.Boot); old != statement.Boot {
-		if lower := s.parent.remember(s.path, statement.Boot); lower && old == 0 && s.parent.cfg.OnLost != nil {
-			s.parent.cfg.OnLost(s.id, s.path) // the earlier life is over: what it said must not outrank this one
+		if lower := s.parent.remember(s.path, statement.Boot); lower && old == 0 && s.parent.cfg.OnLowerBoot != nil {
+			s.parent.cfg.OnLowerBoot(s.path)
 		}
 	}
 	s.last.Store(int64(time.Since(s.since)))

@@ -37,9 +37,12 @@ type ParentConfig struct {
 	// OnSummary takes a statement; s must be treated as immutable. Its path is the one that the certificate names. It may
 	// be called concurrently and late by a moment: a Book sorts that out. It must not block.
 	OnSummary func(id identity.ID, s *capacity.Summary)
-	// OnLost is told that a child's session ended and none has taken its place, or that a session begins with a lower boot
-	// than the one before it. It is never called after a statement of a newer session. Nil ignores.
+	// OnLost is told that a child's session ended and none has taken its place. It is never called after a statement of
+	// a newer session. Nil ignores.
 	OnLost func(id identity.ID, p capacity.Path)
+	// OnLowerBoot is told, before its first statement, that a session numbers its statements below those of the session
+	// before it: they must be forgotten, or they outrank all that follow. Nil ignores.
+	OnLowerBoot func(p capacity.Path)
 	// Directive makes the directive for a child, or nil for none. It must not block. Nil sends none.
 	Directive func(p capacity.Path) *Directive
 	// Network stands in for the system's where nodes run inside one process; nil: the system's.

@@ -227,7 +227,7 @@ func (w *planet) parentWith(certs *identity.Certs, socket net.PacketConn, change
 	w.t.Helper()
 	d := &desk{book: capacity.NewBook(capacity.Thresholds{})}
 	cfg := ParentConfig{
-		Certs: certs, ChildRole: identity.RoleLocal, OnSummary: d.take, OnLost: d.gone,
+		Certs: certs, ChildRole: identity.RoleLocal, OnSummary: d.take, OnLost: d.gone, OnLowerBoot: func(p capacity.Path) { d.change(func(b *capacity.Book) { b.Forget(p) }) },
 		Log: w.log.logger(), socket: socket,
 	}
 	if change != nil {
