@@ -5,7 +5,7 @@ set -euo pipefail
 root=$(realpath "${1:?usage: check.sh ROOT}")
 if [ "$(id -u)" != 0 ]; then echo "skipped: chroot needs root"; exit 0; fi
 work=$(mktemp -d); pid=
-cleanup() { [ -z "$pid" ] || kill "$pid" 2>/dev/null || true; rm -rf "$work"; }
+cleanup() { [ -z "$pid" ] || { kill "$pid" && wait "$pid"; } 2>/dev/null || true; rm -rf "$work"; }
 trap cleanup EXIT
 cp -a "$root" "$work/root"
 mkdir -p "$work/root/etc/spillway"
@@ -14,8 +14,8 @@ cat > "$work/root/etc/spillway/local.yaml" <<YAML
  workers: [{name: w1, url: "http://127.0.0.1:18481"}]}
 YAML
 chmod -R go+rX "$work"
-in_image() { env -i XDG_RUNTIME_DIR=/run "$(command -v chroot)" --userspec=65532:65532 "$work/root" /spillway "$@"; }
-in_image version
+in_image() { exec env -i XDG_RUNTIME_DIR=/run "$(command -v chroot)" --userspec=65532:65532 "$work/root" /spillway "$@"; }
+(in_image version)
 in_image local -c /etc/spillway/local.yaml > "$work/log" 2>&1 &
 pid=$!
 for _ in $(seq 100); do
