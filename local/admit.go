@@ -115,7 +115,7 @@ const (
 
 // expectedOutput is what such answers' lengths have been, inside what the request allows.
 func (f *floor) expectedOutput(v *visit) int64 {
-	if v.r.URL.Path == openai.PathEmbeddings || v.longest > 0 {
+	if !v.shape.Generates() || v.longest > 0 {
 		return 0
 	}
 	limit := int64(v.env.MaxTokens)

@@ -67,7 +67,7 @@ type share struct {
 
 // embed takes one request for embeddings.
 func (a *Agent) embed(w http.ResponseWriter, r *http.Request) {
-	v, refusal := a.read(w, r)
+	v, refusal := a.read(w, r, openai.ShapeEmbeddings)
 	if refusal != nil {
 		a.refuseUnread(w, refusal)
 		return

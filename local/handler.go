@@ -3,40 +3,71 @@ package local
 import (
 	"cmp"
 	"crypto/rand"
-	"errors"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/spillway-lb/spillway/internal/openai"
+	"github.com/spillway-lb/spillway/internal/paths"
 	"github.com/spillway-lb/spillway/internal/relay"
 	"github.com/spillway-lb/spillway/internal/spec"
 )
 
-// routes is the door for gateways, or for anybody when plain.
+// routes is the door for gateways, or for anybody when plain. A path that is not listed is answered 404 here too, so that no
+// gateway of another version or configuration passes more.
 func (a *Agent) routes() http.Handler {
-	mux := http.NewServeMux()
-	for _, p := range []string{openai.PathChat, openai.PathCompletions, openai.PathResponses} {
-		mux.HandleFunc("POST "+p, a.generate)
-	}
-	mux.HandleFunc("POST "+openai.PathMessages, func(w http.ResponseWriter, r *http.Request) { a.generate(relay.SpeakAnthropic(w), r) })
-	mux.HandleFunc("POST "+openai.PathEmbeddings, a.embed)
-	mux.HandleFunc("POST "+openai.PatternInfer, a.infer)
-	mux.HandleFunc("POST "+openai.PatternInferVersion, a.infer)
-	mux.HandleFunc("GET "+openai.PathModels, a.listModels)
-	mux.HandleFunc("GET "+openai.PathModels+"/{model...}", a.listModels)
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok\n")) })
-	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
-		relay.WriteError(w, &openai.Error{
-			Status: http.StatusNotFound, Type: openai.TypeInvalidRequest, Code: openai.CodeNotFound,
-			Message: "POST to /v1/chat/completions, /v1/completions, /v1/embeddings, /v1/responses or /v2/models/MODEL/infer, or GET /v1/models", NoRetry: true,
-		})
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		extra := a.policy.Load().spec.Routing.ExtraPaths
+		if r.Method == http.MethodPost {
+			if shape, ok := paths.Find(paths.HTTP, r.URL, extra); ok && (shape != openai.ShapeUnknown || relay.KindOf(r) == relay.Usual) {
+				a.receive(w, r, shape)
+				return
+			}
+		}
+		kind, p := relay.KindOf(r), paths.WebSocket
+		if kind == relay.GRPC {
+			p = paths.GRPC
+		}
+		_, passes := paths.Find(p, r.URL, extra)
+		if kind == relay.GRPC && r.ProtoMajor > 1 {
+			w = relay.SpeakGRPC(w)
+		}
+		reads := r.Method == http.MethodGet || r.Method == http.MethodHead
+		_, lists := openai.ListsModels(r.URL.Path)
+		switch {
+		case kind != relay.Usual && passes:
+			a.through(w, r, kind)
+		case kind == relay.Usual && reads && lists:
+			a.listModels(w, r)
+		case kind == relay.Usual && reads && r.URL.Path == "/healthz":
+			_, _ = w.Write([]byte("ok\n"))
+		default:
+			relay.WriteError(w, &openai.Error{
+				Status: http.StatusNotFound, Type: openai.TypeInvalidRequest, Code: openai.CodeNotFound,
+				Message: "no such path (POST to " + strings.Join(paths.Defaults(), ", ") + " or to those of routing.extra_paths, or GET /v1/models)", NoRetry: true,
+			})
+		}
 	})
-	return a.passesThrough(mux)
+}
+
+// receive takes a request whose body is read whole.
+func (a *Agent) receive(w http.ResponseWriter, r *http.Request, shape openai.Shape) {
+	if openai.Anthropic(r.URL.Path) {
+		w = relay.SpeakAnthropic(w)
+	}
+	switch shape {
+	case openai.ShapeEmbeddings:
+		a.embed(w, r)
+	case openai.ShapeInfer:
+		a.infer(w, r)
+	default:
+		a.generate(w, r, shape)
+	}
 }
 
 // generate takes one request for work.
-func (a *Agent) generate(w http.ResponseWriter, r *http.Request) {
-	v, refusal := a.read(w, r)
+func (a *Agent) generate(w http.ResponseWriter, r *http.Request, shape openai.Shape) {
+	v, refusal := a.read(w, r, shape)
 	if refusal != nil {
 		a.refuseUnread(w, refusal)
 		return
@@ -54,9 +85,9 @@ func (a *Agent) generate(w http.ResponseWriter, r *http.Request) {
 }
 
 // read makes a visit of a request.
-func (a *Agent) read(w http.ResponseWriter, r *http.Request) (_ *visit, refused *openai.Error) {
+func (a *Agent) read(w http.ResponseWriter, r *http.Request, shape openai.Shape) (_ *visit, refused *openai.Error) {
 	o := a.policy.Load()
-	v := &visit{r: r, arrived: time.Now(), excluded: [2]int32{-1, -1}}
+	v := &visit{r: r, shape: shape, arrived: time.Now(), excluded: [2]int32{-1, -1}}
 	defer func() {
 		if refused != nil {
 			v.charge.Release()
@@ -70,13 +101,10 @@ func (a *Agent) read(w http.ResponseWriter, r *http.Request) (_ *visit, refused 
 		return nil, refusal
 	}
 	v.body = body
-	if err := openai.Scan(body, &v.env); err != nil {
-		if e := (*openai.Error)(nil); errors.As(err, &e) {
-			return nil, e
-		}
-		return nil, openai.InvalidJSON("the body cannot be read")
+	if refusal := relay.ReadEnvelope(shape, r, body, &v.env); refusal != nil {
+		return nil, refusal
 	}
-	if a.cfg.Plain {
+	if a.cfg.Plain && !shape.ModelInPath() {
 		v.env.Model = cmp.Or(relay.TakeRewrite(r.Header), v.env.Model)
 	}
 	if refusal := a.resolve(v, o); refusal != nil {
@@ -85,6 +113,9 @@ func (a *Agent) read(w http.ResponseWriter, r *http.Request) (_ *visit, refused 
 	v.estimate = int64(v.hop.PromptTokens)
 	if v.estimate <= 0 {
 		v.estimate = int64(v.env.Tokens(o.bytesPerToken(v.model)))
+	}
+	if !shape.Generates() && shape != openai.ShapeEmbeddings {
+		v.longest = 1 // several sequences, or none: nothing of it is to fit a context
 	}
 	v.ask(o, a.cfg.Plain)
 	return v, a.limit(v, o)

@@ -30,7 +30,7 @@ func (a *Agent) infer(w http.ResponseWriter, r *http.Request) {
 // taken for text of their length.
 func (a *Agent) readInfer(w http.ResponseWriter, r *http.Request) (_ *visit, refused *openai.Error) {
 	o := a.policy.Load()
-	v := &visit{r: r, arrived: time.Now(), excluded: [2]int32{-1, -1}}
+	v := &visit{r: r, shape: openai.ShapeInfer, arrived: time.Now(), excluded: [2]int32{-1, -1}}
 	defer func() {
 		if refused != nil {
 			v.charge.Release()
@@ -43,7 +43,9 @@ func (a *Agent) readInfer(w http.ResponseWriter, r *http.Request) (_ *visit, ref
 	if v.body, refusal = a.bodyBounds(v).Read(w, r); refusal != nil {
 		return nil, refusal
 	}
-	v.env.Model, v.env.N = r.PathValue("model"), 1
+	if refusal = relay.ReadEnvelope(v.shape, r, v.body, &v.env); refusal != nil {
+		return nil, refusal
+	}
 	if refusal = a.resolve(v, o); refusal != nil {
 		return nil, refusal
 	}

@@ -99,5 +99,6 @@ func (m *meter) account() openai.Usage {
 	if m.events {
 		return m.stream.Account(int(q.PromptTokens))
 	}
-	return m.body.Account(int(q.PromptTokens), int(q.OutputTokens))
+	v := m.at.visit
+	return m.body.Account(int(q.PromptTokens), v.shape.Output(&v.env, int(q.OutputTokens), m.body.Bytes, m.agent.policy.Load().bytesPerToken(v.model)))
 }

@@ -81,28 +81,37 @@ func (a *Agent) classAlone(named spec.Class, given bool) spec.Class {
 // become makes the visit one for a model: the engine must see the name that its worker serves.
 func (v *visit) become(model string) {
 	v.model, v.capped, v.env.MaxTokens = model, 0, v.named
+	relay.RenameModel(v.r.Header, model)
+	if target := relay.RenameQuery(v.r.URL.RawQuery, model); target != v.r.URL.RawQuery {
+		v.aim(v.r.URL.Path, v.r.URL.RawPath, target)
+	}
 	escaped := v.r.URL.EscapedPath()
 	if _, infer := openai.InferModel(escaped); !infer {
 		return // the body names it; see goes
 	}
 	path := openai.InferPath(escaped, model)
 	if plain, err := url.PathUnescape(path); err == nil && path != escaped {
-		u := *v.r.URL
-		u.Path, u.RawPath = plain, path
-		v.r = v.r.WithContext(v.r.Context()) // a copy: the mux's own stays as it came
-		v.r.URL = &u
+		v.aim(plain, path, v.r.URL.RawQuery)
 	}
+}
+
+// aim has the visit go to another path and query.
+func (v *visit) aim(path, raw, query string) {
+	u := *v.r.URL
+	u.Path, u.RawPath, u.RawQuery = path, raw, query
+	v.r = v.r.WithContext(v.r.Context()) // a copy: the server's own stays as it came
+	v.r.URL = &u
 }
 
 // limit holds a visit to the model's longest answer: one that asks for more is refused, and one that names no limit is
 // given that one, or less where prompt and answer would not fit the model's context together.
 func (a *Agent) limit(v *visit, o *orders) *openai.Error {
 	m := o.spec.ModelNamed(v.model)
-	if m == nil || m.OutputLimit <= 0 || v.r.URL.Path == openai.PathEmbeddings {
+	if m == nil || m.OutputLimit <= 0 || !v.shape.Generates() {
 		return nil
 	}
-	if v.named > m.OutputLimit {
-		return openai.OutputTooLong(v.named, m.OutputLimit)
+	if asked, over := v.env.Exceeds(m.OutputLimit); over {
+		return openai.OutputTooLong(asked, m.OutputLimit)
 	}
 	n := int64(m.OutputLimit)
 	if longest := a.floor.context(v.model); longest > 0 {

@@ -20,32 +20,7 @@ const (
 	tunnelLife = 7 * 24 * time.Hour
 )
 
-// passesThrough takes what is not read whole before anything else: calls and upgrades to any path, and POSTs to paths that
-// are not known.
-func (a *Agent) passesThrough(usual *http.ServeMux) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		kind := relay.KindOf(r)
-		if kind == relay.Usual && r.Method == http.MethodPost && (r.URL.Path == openai.PathChat || r.URL.Path == openai.PathCompletions) {
-			a.generate(w, r) // most of what comes
-			return
-		}
-		if kind == relay.Other {
-			if _, pattern := usual.Handler(r); pattern != "/" {
-				kind = relay.Usual
-			}
-		}
-		if kind == relay.Usual {
-			usual.ServeHTTP(w, r)
-			return
-		}
-		if kind == relay.GRPC && r.ProtoMajor > 1 {
-			w = relay.SpeakGRPC(w)
-		}
-		a.through(w, r, kind)
-	})
-}
-
-// through takes one such request: it waits for a worker with room as any other, and then streams.
+// through takes a call or an upgrade, which is not read whole before anything else: it waits for a worker with room as any other, and then streams.
 func (a *Agent) through(w http.ResponseWriter, r *http.Request, kind relay.Kind) {
 	v := &visit{r: r, arrived: time.Now(), excluded: [2]int32{-1, -1}, through: relay.NewReplay(r.Body), kind: kind}
 	defer v.charge.Release()
@@ -88,6 +63,10 @@ func (a *Agent) through(w http.ResponseWriter, r *http.Request, kind relay.Kind)
 			a.meters.retries.Inc()
 			continue
 		}
+		if res.Denied != nil && !res.Started {
+			a.refuse(w, v, res.Denied, true)
+			return
+		}
 		if res.Late && !res.Started {
 			a.refuse(w, v, openai.DeadlineUnmeetable("local"), true)
 			return
@@ -114,33 +93,58 @@ func (a *Agent) readThrough(w http.ResponseWriter, v *visit, kind relay.Kind) *o
 	if d, ok := grpcwire.Timeout(v.r.Header.Get(grpcwire.HeaderTimeout)); ok && v.deadline.IsZero() {
 		v.deadline = v.arrived.Add(d)
 	}
-	v.through.Bound(w, a.bodyBounds(v), kind == relay.Other)
-	inside := func(string) {}
-	switch v.env.Model = cmp.Or(v.hop.Model, relay.NamedModel(v.r)); {
-	case v.hop.Model != "":
+	v.through.Bound(w, a.bodyBounds(v), false)
+	beside, refusal := relay.NamedModel(v.r)
+	if refusal != nil {
+		return refusal
+	}
+	inside, named := func(string) {}, false
+	switch v.env.Model = cmp.Or(v.hop.Model, beside); {
+	case v.hop.Model != "": // the gateway has read the messages' models
 	case kind == relay.GRPC && grpcwire.NamesModel(v.r.URL.Path):
 		name, as, refusal := v.through.Model()
-		if refusal != nil && (v.env.Model == "" || v.through.Slow() != nil) {
+		if refusal != nil && (v.env.Model == "" || v.through.Slow() != nil || a.fenced(v)) {
 			return refusal
 		}
 		if refusal == nil {
-			v.env.Model, inside = name, as
+			if _, refusal = relay.AgreeModel(v.r, name); refusal != nil {
+				return refusal
+			}
+			v.env.Model, inside, named = name, as, true
 		}
 	case v.env.Model == "":
 		return openai.ModelRequired()
 	}
+	asked := v.env.Model
 	if refusal := a.resolve(v, a.policy.Load()); refusal != nil {
 		return refusal
 	}
-	inside(v.model)
-	for _, name := range []string{relay.HeaderClientModel, relay.HeaderGatewayModel} {
-		if v.r.Header.Get(name) != "" {
-			v.r.Header.Set(name, v.model)
-		}
+	if named && a.fenced(v) {
+		v.through.Judge(a.judge(v, asked))
 	}
+	inside(v.model)
+	relay.RenameModel(v.r.Header, v.model)
 	v.estimate = max(1, int64(v.hop.PromptTokens))
 	v.longest = 1 // nobody reads how long it is
 	return nil
+}
+
+// fenced reports whether the caller of a zone that stands alone may not use every model.
+func (a *Agent) fenced(v *visit) bool {
+	t := a.policy.Load().alone()
+	return a.cfg.Plain && t != nil && len(t.Models) > 0
+}
+
+// judge decides whether a message of a call may name a model. Only the first message may name it by an alias: the others go
+// on as they are.
+func (a *Agent) judge(v *visit, asked string) func(model string, first bool) *openai.Error {
+	t, served := a.policy.Load().alone(), v.model
+	return func(model string, first bool) *openai.Error {
+		if model == served || first && model == asked || t.MayUse(model, model) {
+			return nil
+		}
+		return openai.ModelNotAllowed(model)
+	}
 }
 
 // attemptThrough streams a visit through one worker and books how it went. What tells a sick worker by its silence leaves

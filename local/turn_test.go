@@ -29,7 +29,7 @@ func TestARequestOfAPoolIsNotOvertakenForEver(t *testing.T) {
 	}
 	now = now.Add(time.Hour) // past the slow start
 	ask := func(tokens int64) *visit {
-		v := &visit{r: &http.Request{URL: pathURL(openai.PathEmbeddings), Header: http.Header{}}, model: "m", estimate: tokens, class: spec.Batch, arrived: now, excluded: [2]int32{-1, -1}}
+		v := &visit{r: &http.Request{URL: pathURL(openai.PathEmbeddings), Header: http.Header{}}, shape: openai.ShapeEmbeddings, model: "m", estimate: tokens, class: spec.Batch, arrived: now, excluded: [2]int32{-1, -1}}
 		v.hop.Tenant = "acme"
 		return v
 	}

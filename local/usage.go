@@ -25,7 +25,7 @@ func (v *visit) goes() openai.Wording {
 	w := openai.WordingOf(v.body)
 	w.SetModel(&v.env, v.model)
 	if v.capped > 0 {
-		w.SetLimit(v.r.URL.Path, v.capped)
+		w.SetLimit(v.shape, &v.env, v.capped)
 	}
 	return w
 }

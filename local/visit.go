@@ -18,7 +18,8 @@ type visit struct {
 	r        *http.Request
 	body     []byte // nil once it is let go of
 	charge   relay.BodyCharge
-	asks     bool // what goes on asks for the usage of the stream, which its client did not
+	asks     bool         // what goes on asks for the usage of the stream, which its client did not
+	shape    openai.Shape // of its path
 	env      openai.Envelope
 	hop      relay.Hop
 	class    spec.Class

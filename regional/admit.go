@@ -3,7 +3,6 @@ package regional
 import (
 	"net/http"
 	"net/netip"
-	"net/url"
 	"strings"
 	"time"
 
@@ -38,10 +37,10 @@ func (g *Gateway) admit(w http.ResponseWriter, r *http.Request, q *request) *ope
 	if q.raw, e = g.bodyBounds(q, deadlineOf(r.Header)).Read(w, r); e != nil {
 		return e
 	}
-	if e = q.scan(r.URL); e != nil {
+	if e = q.scan(r); e != nil {
 		return e
 	}
-	if name := relay.TakeRewrite(r.Header); name != "" && !q.infer {
+	if name := relay.TakeRewrite(r.Header); name != "" && !q.shape.ModelInPath() {
 		q.env.Model = name
 	}
 	if svc != nil {
@@ -93,22 +92,14 @@ func (g *Gateway) authenticate(r *http.Request, st *state) (t *spec.Tenant, path
 	return nil, "", client, e
 }
 
-// scan reads the envelope, or for an inference the path: its body is the engine's own business.
-func (q *request) scan(u *url.URL) *openai.Error {
-	if model, ok := openai.InferModel(u.EscapedPath()); ok {
-		q.infer, q.inferPath = true, u.EscapedPath()
+// scan reads the envelope. The tensors of an inference are the engine's own business.
+func (q *request) scan(r *http.Request) *openai.Error {
+	q.infer = !q.shape.Generates() && q.shape != openai.ShapeEmbeddings
+	if q.shape.ModelInPath() {
+		q.inferPath = r.URL.EscapedPath()
 		_, q.args, _ = strings.Cut(q.path, "?")
-		q.env.Model, q.env.N = model, 1
-		return nil
 	}
-	err := openai.Scan(q.raw, &q.env)
-	if err == nil {
-		return nil
-	}
-	if e, ok := err.(*openai.Error); ok {
-		return e
-	}
-	return openai.InvalidJSON("the body cannot be read")
+	return relay.ReadEnvelope(q.shape, r, q.raw, &q.env)
 }
 
 // promptTokens estimates what the request costs to read. Tensors are taken for text of their length.
@@ -116,7 +107,7 @@ func (q *request) promptTokens() int {
 	if q.kind != relay.Usual {
 		return max(1, int(float64(q.source.Kept())/q.model.BytesPerToken))
 	}
-	if q.infer {
+	if q.shape == openai.ShapeInfer {
 		return max(1, int(float64(len(q.raw))/q.model.BytesPerToken))
 	}
 	return q.env.Tokens(q.model.BytesPerToken)
@@ -125,8 +116,8 @@ func (q *request) promptTokens() int {
 // read fills the query from the envelope and the caller's headers.
 func (q *request) read(h http.Header) *openai.Error {
 	prompt := q.promptTokens()
-	if limit := q.model.OutputLimit; limit > 0 && q.env.MaxTokens > limit {
-		return openai.OutputTooLong(q.env.MaxTokens, limit)
+	if asked, over := q.env.Exceeds(q.model.OutputLimit); over && !q.infer {
+		return openai.OutputTooLong(asked, q.model.OutputLimit)
 	}
 	if limit := q.model.MaxContext; limit > 0 && !q.infer && zone.TooLongFrom(prompt)+q.env.MaxTokens > limit {
 		return openai.ContextTooLong(prompt+q.env.MaxTokens, limit)

@@ -196,8 +196,6 @@ func (p *passage) account() openai.Usage {
 		return p.stream.Account(p.q.query.PromptTokens)
 	case q.kind != relay.Usual: // as an inference over HTTP is: taken for text of its length
 		return p.body.Account(max(q.query.PromptTokens, int(float64(q.source.Total())/q.model.BytesPerToken)), 0)
-	case p.q.infer, strings.HasPrefix(p.q.path, openai.PathEmbeddings):
-		return p.body.Account(p.q.query.PromptTokens, 0)
 	}
-	return p.body.Account(p.q.query.PromptTokens, p.q.query.MaxTokens)
+	return p.body.Account(q.query.PromptTokens, q.shape.Output(&q.env, q.query.MaxTokens, p.body.Bytes, q.model.BytesPerToken))
 }

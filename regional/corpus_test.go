@@ -307,8 +307,8 @@ func rawRequests(t *testing.T, l *local, dial func() (net.Conn, error)) {
 			statuses: []int{413}, code: openai.CodeBodyTooLarge, closed: true,
 		},
 		{
-			name: "a path spelt with escapes goes on as it is meant", pieces: []string{strings.Replace(frame(length(ask), ask), "/v1/chat/completions", "/v1/chat%2Fcompletions", 1)},
-			statuses: []int{200}, hits: 1,
+			name: "a path spelt with escapes is another path", pieces: []string{strings.Replace(frame(length(ask), ask), "/v1/chat/completions", "/v1/chat%2Fcompletions", 1)},
+			statuses: []int{404}, code: openai.CodeNotFound,
 		},
 		{name: "a tunnel", pieces: []string{"CONNECT metadata:80 HTTP/1.1\r\nHost: metadata:80\r\n\r\n"}, statuses: []int{404}, code: openai.CodeNotFound},
 		{

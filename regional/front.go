@@ -2,12 +2,13 @@ package regional
 
 import (
 	"net/http"
-	"net/url"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spillway-lb/spillway/internal/openai"
+	"github.com/spillway-lb/spillway/internal/paths"
 	"github.com/spillway-lb/spillway/internal/relay"
 	"github.com/spillway-lb/spillway/internal/spec"
 )
@@ -24,29 +25,59 @@ func (g *Gateway) serveFront(w http.ResponseWriter, r *http.Request) {
 		_, _ = w.Write([]byte("ok\n")) // a prober that has left needs no answer
 		return
 	}
-	if r.URL.Path == openai.PathMessages {
+	if openai.Anthropic(r.URL.Path) {
 		w = relay.SpeakAnthropic(w)
 	}
-	want, known := method(r.URL)
-	kind := relay.Usual
-	if !known || r.Method == http.MethodGet {
-		kind = relay.KindOf(r)
+	extra := g.extraPaths()
+	shape, passes := paths.Find(paths.HTTP, r.URL, extra)
+	if passes && r.Method == http.MethodPost && (shape != openai.ShapeUnknown || relay.KindOf(r) == relay.Usual) {
+		g.serveRequest(w, r, shape, id, arrived)
+		return
 	}
-	switch {
+	_, lists := openai.ListsModels(r.URL.Path)
+	want := http.MethodGet
+	if !lists {
+		want = http.MethodPost
+	}
+	switch kind := relay.KindOf(r); {
 	case r.Method == http.MethodConnect && r.ProtoMajor > 1:
 		g.refuse(w, nil, noTunnel())
 	case kind != relay.Usual:
+		if _, ok := paths.Find(protocol(kind), r.URL, extra); !ok {
+			if kind == relay.GRPC {
+				w = relay.SpeakGRPC(w)
+			}
+			g.refuse(w, nil, noSuchPath(r.URL.Path))
+			return
+		}
 		g.serveThrough(w, r, kind, id, arrived)
-	case !known:
+	case !lists && !passes:
 		g.refuse(w, nil, noSuchPath(r.URL.Path))
 	case r.Method != want:
 		w.Header().Set("Allow", want)
 		g.refuse(w, nil, wrongMethod(want))
-	case want == http.MethodGet:
-		g.serveModels(w, r)
 	default:
-		g.serveRequest(w, r, id, arrived)
+		g.serveModels(w, r)
 	}
+}
+
+// extraPaths are those that the spec lets through beside the ones that always pass.
+func (g *Gateway) extraPaths() []string {
+	if st := g.state.Load(); st.ready() {
+		return st.spec.Routing.ExtraPaths
+	}
+	return nil
+}
+
+// protocol is a kind as the list of paths has it.
+func protocol(k relay.Kind) paths.Protocol {
+	switch k {
+	case relay.GRPC:
+		return paths.GRPC
+	case relay.WebSocket:
+		return paths.WebSocket
+	}
+	return paths.HTTP
 }
 
 func (g *Gateway) newID() string {
@@ -57,31 +88,11 @@ func (g *Gateway) newID() string {
 	return string(strconv.AppendUint(strconv.AppendUint(append(id[:0], "req_"...), a, 36), b, 36))
 }
 
-func method(u *url.URL) (string, bool) {
-	_, lists := openai.ListsModels(u.Path)
-	switch {
-	case lists:
-		return http.MethodGet, true
-	case generates(u):
-		return http.MethodPost, true
-	}
-	return "", false
-}
-
-// generates says that a POST there asks a model for work.
-func generates(u *url.URL) bool {
-	if openai.Generates(u.Path) {
-		return true
-	}
-	_, ok := openai.InferModel(u.EscapedPath())
-	return ok
-}
-
 func noSuchPath(path string) *openai.Error {
 	return &openai.Error{
 		Status: http.StatusNotFound, Type: openai.TypeInvalidRequest, Code: openai.CodeNotFound, NoRetry: true,
-		Message: "no such path: " + strconv.Quote(path[:min(len(path), 64)]) + " (served: " + openai.PathChat + ", " + openai.PathCompletions + ", " +
-			openai.PathEmbeddings + ", " + openai.PathResponses + ", " + openai.PathMessages + ", /v2/models/MODEL/infer, " + openai.PathModels + "[/MODEL])",
+		Message: "no such path: " + strconv.Quote(path[:min(len(path), 64)]) + " (served: " + openai.PathModels + "[/MODEL], " +
+			strings.Join(paths.Defaults(), ", ") + ", and those of routing.extra_paths)",
 	}
 }
 
@@ -102,8 +113,8 @@ func wrongMethod(want string) *openai.Error {
 }
 
 // serveRequest takes a client's request from its first header to its last byte.
-func (g *Gateway) serveRequest(w http.ResponseWriter, r *http.Request, id string, arrived time.Time) {
-	q := &request{arrived: arrived, hop: relay.Hop{RequestID: id, RetriesLeft: 1}}
+func (g *Gateway) serveRequest(w http.ResponseWriter, r *http.Request, shape openai.Shape, id string, arrived time.Time) {
+	q := &request{arrived: arrived, shape: shape, hop: relay.Hop{RequestID: id, RetriesLeft: 1}}
 	leave, e := g.letIn(r)
 	if e != nil {
 		g.refuse(w, q, e)

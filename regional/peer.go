@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/spillway-lb/spillway/internal/openai"
+	"github.com/spillway-lb/spillway/internal/paths"
 	"github.com/spillway-lb/spillway/internal/relay"
 	"github.com/spillway-lb/spillway/regional/zone"
 )
@@ -12,7 +13,8 @@ import (
 // servePeer is the door for other regions' gateways. The connection's certificate has said that it is one.
 func (g *Gateway) servePeer(w http.ResponseWriter, r *http.Request) {
 	q := &request{arrived: time.Now(), state: g.state.Load(), peer: true, path: r.URL.RequestURI()}
-	if !generates(r.URL) || r.Method != http.MethodPost {
+	var ok bool
+	if q.shape, ok = paths.Find(paths.HTTP, r.URL, g.extraPaths()); !ok || r.Method != http.MethodPost {
 		g.refuse(w, q, noSuchPath(r.URL.Path))
 		return
 	}
@@ -67,7 +69,7 @@ func (g *Gateway) admitPeer(w http.ResponseWriter, r *http.Request, q *request) 
 		return e
 	}
 	q.body = openai.WordingOf(q.raw)
-	if e = q.scan(r.URL); e == nil {
+	if e = q.scan(r); e == nil {
 		g.recognise(q, r.Header)
 	}
 	return e

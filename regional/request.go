@@ -30,7 +30,8 @@ type request struct {
 	raw       []byte // the body as it came; nil once it is let go of
 	charge    relay.BodyCharge
 	body      openai.Wording // as it goes on
-	infer     bool           // KServe's protocol: the model stands in the path
+	shape     openai.Shape   // of its path
+	infer     bool           // no text is generated, or none that can be foreseen
 	settled   bool           // the caller insists on the model
 	path      string         // with the query that goes on
 	lease     tenant.Lease
@@ -41,7 +42,7 @@ type request struct {
 	usage     openai.Usage
 	retried   string // why it was tried twice; empty when it was not
 	spilled   bool   // its last try went to a peer
-	inferPath string // of an inference, escaped, as it came
+	inferPath string // with the model in it, escaped, as it came
 	args      string // the query of its path that goes on
 	client    netip.Addr
 	kind      relay.Kind    // how it passes

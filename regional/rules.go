@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net/http"
 	"net/netip"
+	"strings"
 	"time"
 
 	"github.com/spillway-lb/spillway/internal/openai"
@@ -34,6 +35,7 @@ func (g *Gateway) resolve(r *http.Request, q *request, svc *spec.Service) *opena
 	}
 	q.settled = a.Rule == route.RulePin
 	q.become(q.state.spec.ModelNamed(a.Model))
+	relay.RenameModel(r.Header, a.Model)
 	return nil
 }
 
@@ -43,13 +45,20 @@ func (q *request) become(m *spec.Model) {
 	if q.kind != relay.Usual {
 		return
 	}
-	if !q.infer {
-		q.body.SetModel(&q.env, m.Name)
-		return
+	q.body.SetModel(&q.env, m.Name)
+	if q.shape.ModelInPath() {
+		q.path = openai.InferPath(q.inferPath, m.Name)
+		if q.args != "" {
+			q.path += "?" + q.args
+		}
 	}
-	q.path = openai.InferPath(q.inferPath, m.Name)
-	if q.args != "" {
-		q.path += "?" + q.args
+	q.rename(m.Name)
+}
+
+// rename puts a model where the query names one.
+func (q *request) rename(model string) {
+	if path, query, ok := strings.Cut(q.path, "?"); ok {
+		q.path = path + "?" + relay.RenameQuery(query, model)
 	}
 }
 

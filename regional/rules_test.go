@@ -215,11 +215,11 @@ func TestInferencePassesTheGateway(t *testing.T) {
 	l := w.local(g, "fra", "fra-a", reply, small("org/resnet-50"))
 	w.served(g, "org/resnet-50")
 	for path, want := range map[string]string{
-		"/v2/models/org%2Fresnet-50/infer":                  "/v2/models/org%2Fresnet-50/infer",
-		"/v2/models/best/infer":                             "/v2/models/org%2Fresnet-50/infer",
-		"/v2/models/best/versions/3/infer":                  "/v2/models/org%2Fresnet-50/versions/3/infer",
-		"/v2/models/best/infer?trace=1":                     "/v2/models/org%2Fresnet-50/infer?trace=1",
-		"/v2/models/org%2Fresnet-50/versions/1%2e0/infer?a": "/v2/models/org%2Fresnet-50/versions/1%2e0/infer?a",
+		"/v2/models/org%2Fresnet-50/infer":                "/v2/models/org%2Fresnet-50/infer",
+		"/v2/models/best/infer":                           "/v2/models/org%2Fresnet-50/infer",
+		"/v2/models/best/versions/3/infer":                "/v2/models/org%2Fresnet-50/versions/3/infer",
+		"/v2/models/best/infer?trace=1":                   "/v2/models/org%2Fresnet-50/infer?trace=1",
+		"/v2/models/org%2Fresnet-50/versions/1.0/infer?a": "/v2/models/org%2Fresnet-50/versions/1.0/infer?a",
 	} {
 		tensors := "\x00\x01binary, not JSON\xff"
 		resp, body := w.ask(g, call{key: "key-acme", path: path, body: tensors, header: http.Header{"Inference-Header-Content-Length": {"7"}}})

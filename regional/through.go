@@ -13,13 +13,14 @@ import (
 	"github.com/spillway-lb/spillway/internal/grpcwire"
 	"github.com/spillway-lb/spillway/internal/openai"
 	"github.com/spillway-lb/spillway/internal/relay"
+	"github.com/spillway-lb/spillway/internal/spec"
 	"github.com/spillway-lb/spillway/regional/zone"
 )
 
 // maxPath bounds a path that is passed on unread.
 const maxPath = 2048
 
-// serveThrough takes a request whose body is not read: a gRPC call, a WebSocket, or another POST that names its model. It
+// serveThrough takes a request whose body is not read: a gRPC call or a WebSocket. It
 // stays in this region: what streams both ways cannot wait for a peer's word.
 func (g *Gateway) serveThrough(w http.ResponseWriter, r *http.Request, kind relay.Kind, id string, arrived time.Time) {
 	if kind == relay.GRPC {
@@ -99,16 +100,19 @@ func (g *Gateway) admitThrough(w http.ResponseWriter, r *http.Request, q *reques
 	if d, ok := grpcwire.Timeout(r.Header.Get(grpcwire.HeaderTimeout)); ok && (deadline == 0 || d < deadline) {
 		deadline = max(d, time.Millisecond)
 	}
-	q.source.Bound(w, g.bodyBounds(q, deadline), q.kind == relay.Other)
-	as, e := q.named(r)
-	if e != nil {
-		return e
-	}
+	q.source.Bound(w, g.bodyBounds(q, deadline), false)
 	if svc != nil {
 		q.service = svc.Name
 	}
+	as, e := q.named(r, svc)
+	if e != nil {
+		return e
+	}
 	if e = g.resolve(r, q, svc); e != nil {
 		return e
+	}
+	if q.kind == relay.GRPC && grpcwire.NamesModel(r.URL.Path) && q.fenced(svc) {
+		q.source.Judge(q.judge(svc))
 	}
 	as(q.model.Name)
 	q.settled = true // nobody can say whether another model's answer would do
@@ -120,23 +124,24 @@ func (g *Gateway) admitThrough(w http.ResponseWriter, r *http.Request, q *reques
 }
 
 // named finds the model that a request is for. as puts the name that it resolves to in its place.
-func (q *request) named(r *http.Request) (as func(string), e *openai.Error) {
+func (q *request) named(r *http.Request, svc *spec.Service) (as func(string), e *openai.Error) {
 	q.env.N = 1
-	rename := func(name string) {
-		for _, h := range []string{relay.HeaderClientModel, relay.HeaderGatewayModel} {
-			if r.Header.Get(h) != "" {
-				r.Header.Set(h, name)
-			}
-		}
+	beside, e := relay.NamedModel(r)
+	if e != nil {
+		return nil, e
 	}
-	q.env.Model = relay.NamedModel(r)
+	rename := q.rename // the headers are resolve's
+	q.env.Model = beside
 	if q.kind == relay.GRPC && grpcwire.NamesModel(r.URL.Path) {
 		name, inside, e := q.source.Model()
 		switch {
+		case e == nil && beside != "" && name != beside:
+			_, e := relay.AgreeModel(r, name)
+			return nil, e
 		case e == nil:
 			q.env.Model = name
 			return func(name string) { rename(name); inside(name) }, nil
-		case q.env.Model == "", q.source.Slow() != nil:
+		case beside == "" || q.source.Slow() != nil || q.fenced(svc):
 			return nil, e
 		}
 	}
@@ -146,6 +151,28 @@ func (q *request) named(r *http.Request) (as func(string), e *openai.Error) {
 		return nil, e
 	}
 	return rename, nil
+}
+
+// fenced reports whether the caller may not use every model.
+func (q *request) fenced(svc *spec.Service) bool {
+	return len(q.tenant.Models) > 0 || svc != nil && len(svc.Models) > 0
+}
+
+// judge decides whether a message of a call may name a model. Only the first message may name it by an alias: the others go
+// on as they are.
+func (q *request) judge(svc *spec.Service) func(model string, first bool) *openai.Error {
+	asked, served := q.env.Model, q.model.Name
+	return func(model string, first bool) *openai.Error {
+		switch {
+		case model == served || first && model == asked:
+			return nil
+		case q.state.spec.ModelNamed(model) == nil || svc != nil && !svc.Serves(model, model):
+			return openai.ModelNotFound(model, nil)
+		case !q.tenant.MayUse(model, model):
+			return openai.ModelNotAllowed(model)
+		}
+		return nil
+	}
 }
 
 // dispatchThrough chooses a zone, streams, and tries once elsewhere when nothing had begun and the body can be sent again.
@@ -198,7 +225,7 @@ func (g *Gateway) attemptThrough(ctx context.Context, w http.ResponseWriter, r *
 	}
 	var res relay.Result
 	if q.kind == relay.WebSocket {
-		res = g.through.Tunnel(ctx, w, req, p, relay.Bounds{Idle: g.cfg.TunnelIdle, Life: g.cfg.TunnelLife})
+		res = g.through.Tunnel(ctx, w, req, p, relay.Bounds{Idle: g.cfg.TunnelIdle, Life: g.cfg.TunnelLife, Below: true})
 	} else {
 		res = g.through.Through(ctx, w, req, q.kind, p)
 	}
@@ -223,6 +250,8 @@ func (g *Gateway) endThrough(ctx context.Context, w http.ResponseWriter, q *requ
 	var e *openai.Error
 	switch {
 	case res.Started:
+	case res.Denied != nil:
+		e = res.Denied
 	case res.Late:
 		e = openai.DeadlineUnmeetable("regional")
 	case q.source.Slow() != nil:
@@ -256,8 +285,6 @@ func kindName(k relay.Kind) string {
 		return "grpc"
 	case relay.WebSocket:
 		return "websocket"
-	case relay.Other:
-		return "other"
 	}
 	return "usual"
 }
@@ -298,6 +325,6 @@ type throughMetrics struct{ tunnels, through *prometheus.CounterVec }
 func newThroughMetrics(counter func(name, help string, labels ...string) *prometheus.CounterVec) throughMetrics {
 	return throughMetrics{
 		tunnels: counter("tunnels_total", "WebSockets that have ended, by what ended them: client, worker, idle, age or stopped.", "by"),
-		through: counter("through_total", "Requests whose body is not read, by kind: grpc, websocket or other.", "kind"),
+		through: counter("through_total", "Requests whose body is not read, by kind: grpc or websocket.", "kind"),
 	}
 }

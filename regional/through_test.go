@@ -128,6 +128,11 @@ func asking(ctx context.Context, pairs ...string) context.Context {
 	return metadata.AppendToOutgoingContext(ctx, append([]string{"authorization", "Bearer key-acme"}, pairs...)...)
 }
 
+// keyed is asking with another key.
+func keyed(ctx context.Context, key string) context.Context {
+	return metadata.AppendToOutgoingContext(ctx, "authorization", "Bearer "+key)
+}
+
 func infer(model string) []byte {
 	b := protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType), model)
 	return protowire.AppendBytes(protowire.AppendTag(b, 7, protowire.BytesType), make([]byte, 3000))
@@ -434,21 +439,43 @@ func TestStopCutsTunnelsAtItsDeadline(t *testing.T) {
 	}
 }
 
-// A POST to a path that is not known passes when a header names its model.
-func TestOtherPathsPassThrough(t *testing.T) {
+// TestExtraPathsPass: a path that the spec adds passes both tiers, with a body of any kind when a header names its model.
+func TestExtraPathsPass(t *testing.T) {
 	w := newWorld(t)
 	g := w.gateway("fra", nil)
 	l := w.local(g, "fra", "fra-a", reply, small("small"))
 	w.served(g, "small")
-	resp, body := w.ask(g, call{key: "key-acme", path: "/v1/audio/transcriptions?x=1", body: "\x00binary", header: http.Header{"X-Gateway-Model-Name": {"best"}}})
+	binary := http.Header{"X-Gateway-Model-Name": {"best"}, "Content-Type": {"application/octet-stream"}}
+	resp, body := w.ask(g, call{key: "key-acme", path: "/custom/run?x=1", body: "\x00binary", header: binary})
 	if resp.StatusCode != 200 || !strings.Contains(body, "hi") || resp.Header.Get("X-Spillway-Route") == "" {
 		t.Errorf("%d %s %v", resp.StatusCode, body, resp.Header)
 	}
 	r := <-l.hits
-	if r.RequestURI != "/v1/audio/transcriptions?x=1" || string(<-l.bodies) != "\x00binary" || r.Header.Get("X-Gateway-Model-Name") != "small" || r.Header.Get("Spillway-Model") != "small" || r.Header.Get("Authorization") != "" {
+	if r.RequestURI != "/custom/run?x=1" || string(<-l.bodies) != "\x00binary" || r.Header.Get("X-Gateway-Model-Name") != "small" || r.Header.Get("Spillway-Model") != "small" || r.Header.Get("Authorization") != "" {
 		t.Errorf("below came %s %v", r.RequestURI, r.Header)
 	}
-	if resp, body := w.ask(g, call{key: "key-acme", path: "/v1/audio/transcriptions"}); resp.StatusCode != 404 {
-		t.Errorf("without a model: %d %s", resp.StatusCode, body)
+	for name, tc := range map[string]struct {
+		call   call
+		status int
+	}{
+		"no model":                    {call{path: "/custom/run", body: "\x00", header: http.Header{"Content-Type": {"application/octet-stream"}}}, 400},
+		"not JSON":                    {call{path: "/custom/run", body: "\x00", header: http.Header{"X-Model": {"small"}}}, 400},
+		"JSON behind a byte order":    {call{path: "/custom/run", body: "\xef\xbb\xbf{}", header: http.Header{"X-Model": {"small"}, "Content-Type": {"application/json"}}}, 400},
+		"a form that is urlencoded":   {call{path: "/custom/run", body: "model=large", header: http.Header{"X-Model": {"small"}, "Content-Type": {"application/x-www-form-urlencoded"}}}, 415},
+		"another model in the body":   {call{path: "/api/chat", body: `{"model":"large"}`, header: http.Header{"X-Model": {"small"}}}, 400},
+		"another model in the query":  {call{path: "/v1/chat/completions?model=large", body: ask}, 400},
+		"two models in the headers":   {call{path: "/custom/run", body: "{}", header: http.Header{"X-Model": {"small"}, "X-Gateway-Model-Name": {"large"}}}, 400},
+		"a model that is not allowed": {call{path: "/api/chat", key: "key-narrow", body: `{"model":"small"}`, header: http.Header{"X-Model": {"small"}}}, 403},
+		"a path that is not listed":   {call{path: "/custom/other", body: ask}, 404},
+	} {
+		if tc.call.key == "" {
+			tc.call.key = "key-acme"
+		}
+		if resp, body := w.ask(g, tc.call); resp.StatusCode != tc.status {
+			t.Errorf("%s: %d %s, want %d", name, resp.StatusCode, body, tc.status)
+		}
+	}
+	if n := len(l.hits); n > 0 {
+		t.Errorf("%d of them went on", n)
 	}
 }

@@ -60,10 +60,11 @@ aliases:
     targets: [{model: small, weight: 1}]
 routing:
   max_body: 100000
+  extra_paths: ["/any.Service/*", /custom/run, /api/chat]
 tenants:
 ` + tenant("acme", "") + tenant("europe", "    residency: [eu]\n") + tenant("america", "    residency: [us]\n") +
 		tenant("narrow", "    models: [large]\n") + tenant("limited", "    limits: {requests_per_minute: 1, tokens_per_minute: 100000}\n") +
-		tenant("urgent", "    class: interactive\n")
+		tenant("urgent", "    class: interactive\n") + tenant("some", "    models: [small, best]\n")
 }
 
 // world is a global parent, gateways and locals on loopback, with real certificates and real QUIC.

@@ -3,8 +3,11 @@ package openai_test
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
+	"strconv"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/spillway-lb/spillway/internal/openai"
 )
@@ -24,7 +27,8 @@ func TestScan(t *testing.T) {
 		{"token ids", `{"model":"m","prompt":[1,22,333]}`, openai.Envelope{Model: "m", N: 1, PromptIDs: 3}, `[1,22,333]`},
 		{"key spelt with escapes", `{"mod\u0065l":"m","input":"x"}`, openai.Envelope{Model: "m", N: 1, PromptBytes: 1}, `"x"`},
 		{"model spelt with escapes", `{"model":"a\u002fb"}`, openai.Envelope{Model: "a/b", N: 1}, ``},
-		{"smaller limit holds", `{"model":"m","max_tokens":10,"max_completion_tokens":5}`, openai.Envelope{Model: "m", N: 1, MaxTokens: 5}, ``},
+		{"two limits that agree", `{"model":"m","max_tokens":5,"max_completion_tokens":5}`, openai.Envelope{Model: "m", N: 1, MaxTokens: 5}, ``},
+		{"another path's limit", `{"model":"m","max_output_tokens":1}`, openai.Envelope{Model: "m", N: 1}, ``},
 		{"nulls", `{"model":"m","max_tokens":null,"stream":null,"n":null,"user":"u"}`, openai.Envelope{Model: "m", N: 1, User: "u"}, ``},
 		{
 			"image", `{"model":"m","messages":[{"content":[{"image_url":{"url":"data:image/png;base64,AAAA"}}]}]}`,
@@ -110,9 +114,13 @@ func withModel(body []byte, env *openai.Envelope, model string) []byte {
 	return w.Bytes()
 }
 
-func withLimit(body []byte, n int) []byte {
+func withLimit(shape openai.Shape, body []byte, n int) []byte {
+	var env openai.Envelope
+	if openai.ScanAs(shape, body, &env) != nil {
+		return body
+	}
 	w := openai.WordingOf(body)
-	w.SetLimit(openai.PathChat, n)
+	w.SetLimit(shape, &env, n)
 	return w.Bytes()
 }
 
@@ -140,39 +148,190 @@ func TestTokens(t *testing.T) {
 	}
 }
 
-// FuzzScan holds that whatever encoding/json takes with a usable model, Scan takes with the same model, and that Scan
-// never steps outside the body.
+// TestMembersThatAreReadStandOnce: two of a member, in any way of writing its name, are refused whatever their values.
+func TestMembersThatAreReadStandOnce(t *testing.T) {
+	values := map[string]string{
+		"model": `"m"`, "stream": "true", "stream_options": "null", "max_tokens": "5", "max_completion_tokens": "5", "max_output_tokens": "5",
+		"n_predict": "5", "n": "1", "user": `"u"`, "messages": "[]", "prompt": `"p"`, "input": `"i"`, "instructions": `"i"`, "tools": "[]",
+		"suffix": `"s"`, "system": `"s"`, "lora_path": "null",
+	}
+	native := map[string]string{
+		"text": `"t"`, "text_input": `"t"`, "inputs": `"t"`, "query": `"q"`, "queries": "[]", "documents": "[]", "text_1": `"a"`, "text_2": `"b"`,
+		"input_prefix": `"a"`, "input_suffix": `"b"`, "options": "{}", "sampling_params": "{}", "parameters": "{}",
+	}
+	check := func(shape openai.Shape, name, value string) {
+		rest := `"model":"m",`
+		if name == "model" {
+			rest = ""
+		}
+		upper := strings.ToUpper(name[:1]) + name[1:]
+		escaped := fmt.Sprintf(`\u%04x`, name[0]) + name[1:]
+		for _, again := range []string{name, upper, escaped} {
+			body := fmt.Sprintf(`{%s%q:%s,"%s":%s}`, rest, name, value, again, value)
+			var env openai.Envelope
+			var e *openai.Error
+			if err := openai.ScanAs(shape, []byte(body), &env); !errors.As(err, &e) || e.Code != openai.CodeInvalidJSON && name != "options" && name != "parameters" && name != "sampling_params" {
+				t.Errorf("%s is taken: %v", body, err)
+			}
+		}
+		once := fmt.Sprintf(`{%s%q:%s}`, rest, name, value)
+		var env openai.Envelope
+		if err := openai.ScanAs(shape, []byte(once), &env); err != nil {
+			t.Errorf("%s: %v", once, err)
+		}
+	}
+	for name, value := range values {
+		for _, shape := range []openai.Shape{openai.ShapeChat, openai.ShapeEmbeddings, openai.ShapeScore, openai.ShapeUnknown} {
+			check(shape, name, value)
+		}
+	}
+	for name, value := range native {
+		for _, shape := range []openai.Shape{openai.ShapeScore, openai.ShapeOllama, openai.ShapeNative, openai.ShapeUnknown} {
+			check(shape, name, value)
+		}
+	}
+	for _, key := range []string{"MODEL", "Model", "\u212aeep", "me\u017f\u017fages", "\u017ftream", "max_to\u212aens", "MESSAGES"} {
+		var env openai.Envelope
+		body := `{"model":"large","` + key + `":"big"}`
+		if err := openai.Scan([]byte(body), &env); (err == nil) == (key != "\u212aeep") {
+			t.Errorf("%s: %v", body, err)
+		}
+	}
+}
+
+// goEnvelope is a request as an engine written in Go decodes it: names in any case, and the last of several.
+type goEnvelope struct {
+	Model               string
+	Stream              bool
+	MaxTokens           json.RawMessage `json:"max_tokens"`
+	MaxCompletionTokens json.RawMessage `json:"max_completion_tokens"`
+	N                   json.RawMessage
+	User                json.RawMessage
+	Messages, Prompt    json.RawMessage
+	Input               json.RawMessage
+}
+
+// FuzzScan holds that what Scan takes means the same to an engine that decodes it into a struct, as those written in Go do,
+// that encoding/json takes no model that Scan does not, and that Scan never steps outside the body.
 func FuzzScan(f *testing.F) {
 	for _, s := range []string{
 		`{"model":"m","messages":[{"role":"user","content":"hé\n\\"}],"n":2}`, `{"model":"m","prompt":[1,2.5e3,-4]}`,
 		`{"mod\u0065l":"x"}`, `{`, `{"a":{"b":[true,false,null]},"model":"z"}`, `{"model":"m","x":"\\\""}`,
+		`{"model":"large","MODEL":"small"}`, `{"model":"m","me\u017fsages":[1]}`, `{"model":"m","max_tokens":1,"Max_Tokens":7000}`,
 	} {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
 		var env openai.Envelope
 		err := openai.Scan(body, &env)
-		if err == nil {
-			if env.ModelStart < 0 || env.ModelEnd > len(body) || env.ModelStart >= env.ModelEnd || body[env.ModelStart] != '"' {
-				t.Fatalf("model at %d..%d of %q", env.ModelStart, env.ModelEnd, body)
-			}
-			withModel(body, &env, "other")
-		}
-		var ref struct {
-			Model *string `json:"model"`
-		}
-		var members map[string]json.RawMessage
-		if json.Unmarshal(body, &members) != nil || json.Unmarshal(body, &ref) != nil {
-			return
-		}
-		raw, ok := members["model"]
-		if err == nil && ok && json.Unmarshal(raw, &ref.Model) == nil && ref.Model != nil && *ref.Model != env.Model && json.Valid([]byte(env.Model)) {
-			t.Fatalf("model is %q, encoding/json reads %q", env.Model, *ref.Model)
-		}
 		if e := new(openai.Error); err != nil && (!errors.As(err, &e) || e.Status != 400) {
 			t.Fatalf("error is %v, want a 400", err)
 		}
+		if err != nil {
+			return
+		}
+		if env.ModelStart < 0 || env.ModelEnd > len(body) || env.ModelStart >= env.ModelEnd || body[env.ModelStart] != '"' {
+			t.Fatalf("model at %d..%d of %q", env.ModelStart, env.ModelEnd, body)
+		}
+		withModel(body, &env, "other")
+		var engine goEnvelope
+		if json.Unmarshal(body, &engine) != nil || !utf8.ValidString(env.Model) {
+			return
+		}
+		if engine.Model != env.Model || engine.Stream != env.Stream {
+			t.Fatalf("%s: we read %q %v, an engine %q %v", body, env.Model, env.Stream, engine.Model, engine.Stream)
+		}
+		limit := string(engine.MaxCompletionTokens)
+		if limit == "" || limit == "null" || limit == "0" {
+			limit = string(engine.MaxTokens)
+		}
+		if n, _ := strconv.Atoi(limit); n != env.MaxTokens {
+			t.Fatalf("%s: the limit is %d, an engine reads %s", body, env.MaxTokens, limit)
+		}
+		for _, prompt := range []json.RawMessage{engine.Messages, engine.Prompt, engine.Input} {
+			if len(prompt) > 0 && string(prompt) != "null" && len(env.Prompt) == 0 {
+				t.Fatalf("%s: an engine reads the prompt %s", body, prompt)
+			}
+		}
 	})
+}
+
+// TestOutputLimitsOfEachPath: each path has its own names, two that differ are refused, and a limit is put where the engine
+// reads it.
+func TestOutputLimitsOfEachPath(t *testing.T) {
+	const differ = -1
+	for _, tc := range []struct {
+		shape openai.Shape
+		body  string
+		want  int    // that is read
+		with  string // a limit of 50
+	}{
+		{openai.ShapeChat, `{"model":"m"}`, 0, `{"model":"m","max_tokens":50}`},
+		{openai.ShapeChat, `{"model":"m","max_output_tokens":1}`, 0, `{"model":"m","max_output_tokens":1,"max_tokens":50}`},
+		{openai.ShapeChat, `{"model":"m","max_tokens":1,"max_completion_tokens":7000}`, differ, ``},
+		{openai.ShapeChat, `{"model":"m","max_tokens":7000,"max_completion_tokens":0}`, differ, ``},
+		{openai.ShapeChat, `{"model":"m","max_tokens":7,"max_completion_tokens":null}`, 7, ``},
+		{openai.ShapeChat, `{"model":"m","max_completion_tokens":null}`, 0, `{"model":"m","max_completion_tokens":50}`},
+		{openai.ShapeChat, `{"model":"m","max_tokens":0}`, 0, `{"model":"m","max_tokens":50}`},
+		{openai.ShapeChat, `{"model":"m","max_tokens":1,"n_predict":7000}`, differ, ``},
+		{openai.ShapeCompletions, `{"model":"m","num_predict":9}`, 0, `{"model":"m","num_predict":9,"max_tokens":50}`},
+		{openai.ShapeResponses, `{"model":"m","max_tokens":1}`, 0, `{"model":"m","max_tokens":1,"max_output_tokens":50}`},
+		{openai.ShapeResponses, `{"model":"m","max_output_tokens":8}`, 8, ``},
+		{openai.ShapeMessages, `{"model":"m","max_completion_tokens":1}`, 0, `{"model":"m","max_completion_tokens":1,"max_tokens":50}`},
+		{openai.ShapeLlamaCPP, `{"prompt":"x","n_predict":-1}`, 0, `{"prompt":"x","n_predict":50}`},
+		{openai.ShapeLlamaCPP, `{}`, 0, `{"n_predict":50}`},
+		{openai.ShapeLlamaCPP, `{"max_tokens":3,"n_predict":4}`, differ, ``},
+		{openai.ShapeOllama, `{"model":"m"}`, 0, `{"model":"m","options":{"num_predict":50}}`},
+		{openai.ShapeOllama, `{"model":"m","options":{"seed":1}}`, 0, `{"model":"m","options":{"num_predict":50,"seed":1}}`},
+		{openai.ShapeOllama, `{"model":"m","max_tokens":1,"options":{}}`, 0, `{"model":"m","max_tokens":1,"options":{"num_predict":50}}`},
+		{openai.ShapeOllama, `{"model":"m","options":{"num_predict":-2}}`, 0, `{"model":"m","options":{"num_predict":50}}`},
+		{openai.ShapeOllama, `{"model":"m","options":{"num_predict":12}}`, 12, ``},
+		{openai.ShapeNative, `{"text":"a","sampling_params":{"max_new_tokens":12}}`, 12, ``},
+		{openai.ShapeNative, `{"inputs":"a","parameters":{"max_new_tokens":12}}`, 12, ``},
+		{openai.ShapeNative, `{"inputs":"a"}`, 0, `{"inputs":"a","sampling_params":{"max_new_tokens":50},"parameters":{"max_new_tokens":50}}`},
+		{openai.ShapeNative, `{"text":"a","sampling_params":{},"parameters":{"max_new_tokens":1}}`, differ, ``},
+		{openai.ShapeNative, `{"text":["a","b"],"sampling_params":[{"max_new_tokens":9},{}]}`, differ, ``},
+		{openai.ShapeGenerate, `{"text_input":"a","max_tokens":9}`, 9, ``},
+		{openai.ShapeGenerate, `{"text_input":"a","max_tokens":1,"parameters":{"max_tokens":900}}`, differ, ``},
+		{openai.ShapeGenerate, `{"text_input":"a","parameters":{"lora_name":"x"}}`, differ, ``},
+		{openai.ShapeNative, `{"inputs":"a","parameters":{"adapter_id":"x"}}`, differ, ``},
+		{openai.ShapeChat, `{"model":"m","lora_path":"other"}`, differ, ``},
+	} {
+		var env openai.Envelope
+		err := openai.ScanAs(tc.shape, []byte(tc.body), &env)
+		if (err != nil) != (tc.want == differ) || err == nil && env.MaxTokens != tc.want {
+			t.Errorf("%s: limit %d, %v, want %d", tc.body, env.MaxTokens, err, tc.want)
+		}
+		if tc.with == "" {
+			continue
+		}
+		got := withLimit(tc.shape, []byte(tc.body), 50)
+		var again openai.Envelope
+		err = openai.ScanAs(tc.shape, got, &again)
+		if strings.Contains(tc.with, "sampling_params") { // for both engines that have the path; only a worker is sent it
+			err, again.MaxTokens = nil, 50
+		}
+		if string(got) != tc.with || err != nil || again.MaxTokens != 50 {
+			t.Errorf("%s becomes %s (%d, %v), want %s", tc.body, got, again.MaxTokens, err, tc.with)
+		}
+	}
+	for body, exceeds := range map[string]bool{`{"model":"m","n_predict":51}`: true, `{"model":"m","n_predict":-1}`: true, `{"model":"m","n_predict":50}`: false, `{"model":"m","max_tokens":51}`: true, `{"model":"m"}`: false} {
+		var env openai.Envelope
+		must(t, openai.Scan([]byte(body), &env))
+		if _, got := env.Exceeds(50); got != exceeds {
+			t.Errorf("%s exceeds 50: %v", body, got)
+		}
+		if _, got := env.Exceeds(0); got {
+			t.Errorf("%s exceeds no limit", body)
+		}
+	}
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 func BenchmarkScan20KB(b *testing.B) {
@@ -187,7 +346,7 @@ func BenchmarkScan20KB(b *testing.B) {
 	}
 }
 
-// FuzzWithLimit: what was well-formed stays so, with the limit as its last member and everything else as it was.
+// FuzzWithLimit: what was well-formed stays so, with the limit that an engine takes and everything else as it was.
 func FuzzWithLimit(f *testing.F) {
 	f.Add([]byte(`{"model":"m","max_tokens":null} `), 7)
 	f.Add([]byte(`{"model":"m","metadata":{"a":"}"}}`), 1)
@@ -197,14 +356,23 @@ func FuzzWithLimit(f *testing.F) {
 		if !json.Valid(body) || openai.Scan(body, &env) != nil {
 			return
 		}
-		out := withLimit(body, n)
+		out := withLimit(openai.ShapeChat, body, n)
 		var last struct {
-			MaxTokens int `json:"max_tokens"`
+			MaxTokens           *int `json:"max_tokens"`
+			MaxCompletionTokens *int `json:"max_completion_tokens"`
 		}
-		if err := json.Unmarshal(out, &last); err != nil || last.MaxTokens != n {
-			t.Fatalf("%s: %v, limit %d", out, err, last.MaxTokens)
+		if err := json.Unmarshal(out, &last); err != nil {
+			t.Fatalf("%s: %v", out, err)
 		}
-		if env.MaxTokens == 0 && openai.Scan(out, &got) == nil && (got.Model != env.Model || got.PromptBytes != env.PromptBytes || got.MaxTokens != n) {
+		// An engine takes max_completion_tokens or max_tokens, whichever of them is neither null nor 0.
+		one := last.MaxCompletionTokens
+		if one == nil || *one == 0 {
+			one = last.MaxTokens
+		}
+		if env.MaxTokens == 0 && (one == nil || *one != n) {
+			t.Fatalf("%s: the limit is not %d", out, n)
+		}
+		if env.MaxTokens == 0 && env.Foreign == 0 && openai.Scan(out, &got) == nil && (got.Model != env.Model || got.PromptBytes != env.PromptBytes || got.MaxTokens != n) {
 			t.Fatalf("%s: %+v, was %+v", out, got, env)
 		}
 	})

@@ -3,6 +3,7 @@ package openai
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 )
@@ -100,7 +101,16 @@ func (e *Error) JSON() []byte {
 	return b
 }
 
-// ParseError reads an error of OpenAI's shape; nil where the body is none.
+// codes are all codes above: those that another tier's errors may have. What a worker calls its errors becomes neither a
+// metric's label nor a code of ours.
+var codes = []string{
+	CodeInvalidJSON, CodeInvalidValue, CodeModelRequired, CodeModelNotFound, CodeBodyTooLarge, CodeBodyTooSlow, CodeContextTooLong,
+	CodeInvalidAPIKey, CodeInvalidToken, CodeModelNotAllowed, CodeResidency, CodeRequests, CodeTokens, CodeConcurrency,
+	CodeClientStreams, CodeQuota, CodeNoCapacity, CodeModelLoading, CodeModelLoadFailed, CodeModelNotServed, CodeDraining,
+	CodeDeadline, CodeUpstream, CodeUpstreamLost, CodeNotReady, CodeNotFound, CodeMethodNotAllowed, CodeEncoding, CodeFraming,
+}
+
+// ParseError reads an error of a tier of ours; nil where the body is none.
 func ParseError(status int, body []byte) *Error {
 	var in struct {
 		Error struct {
@@ -108,7 +118,7 @@ func ParseError(status int, body []byte) *Error {
 			Param               *string
 		}
 	}
-	if json.Unmarshal(body, &in) != nil || in.Error.Code == "" {
+	if json.Unmarshal(body, &in) != nil || !slices.Contains(codes, in.Error.Code) {
 		return nil
 	}
 	e := &Error{Status: status, Type: in.Error.Type, Code: in.Error.Code, Message: in.Error.Message}

@@ -2,6 +2,8 @@ package openai_test
 
 import (
 	"encoding/json"
+	"os"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -46,9 +48,36 @@ func TestRetryAfterIsClamped(t *testing.T) {
 }
 
 func TestPaths(t *testing.T) {
-	for path, want := range map[string]bool{openai.PathChat: true, openai.PathCompletions: true, openai.PathEmbeddings: true, openai.PathResponses: true, openai.PathModels: false, "/v1/chat": false} {
-		if openai.Generates(path) != want {
-			t.Errorf("Generates(%q) is %v", path, !want)
+	for path, want := range map[string]openai.Shape{
+		openai.PathChat: openai.ShapeChat, openai.PathEmbeddings: openai.ShapeEmbeddings, openai.PathCountTokens: openai.ShapeCount,
+		"/v2/models/m/generate": openai.ShapeGenerate, "/v2/models/a%2Fb/versions/1/infer": openai.ShapeInfer, "/v2/rerank": openai.ShapeScore,
+		openai.PathModels: 0, "/v1/chat": 0, "/v1/chat/completions/": 0, "//v1/chat/completions": 0, "/V1/chat/completions": 0,
+		"/v1/%63hat/completions": 0, "/v1/./chat/completions": 0, "/v2/models/../infer": 0, "/v2/models/%2e%2e/infer": 0,
+		"/v2/models/m/versions/../infer": 0, "/v2/models/m/versions/x%2F..%2F../infer": 0, "/v2/models/m/load": 0, "/v2/models//infer": 0,
+	} {
+		if got := openai.ShapeOf(path); got != want {
+			t.Errorf("%s has shape %d, want %d", path, got, want)
+		}
+	}
+}
+
+// TestParseErrorTakesOwnCodesAlone: a worker's code would be a label of a metric. Each Code constant is among them.
+func TestParseErrorTakesOwnCodesAlone(t *testing.T) {
+	text, err := os.ReadFile("error.go")
+	must(t, err)
+	found := regexp.MustCompile(`(?m)^\tCode\w+ += "(\w+)"$`).FindAllSubmatch(text, -1)
+	if len(found) < 25 {
+		t.Fatalf("%d codes are found", len(found))
+	}
+	for _, m := range found {
+		e := &openai.Error{Status: 503, Type: openai.TypeServer, Code: string(m[1]), Message: "x"}
+		if got := openai.ParseError(503, e.JSON()); got == nil || got.Code != e.Code {
+			t.Errorf("%s is not read", m[1])
+		}
+	}
+	for _, code := range []string{"", "x", "prompt-123", "NOT_FOUND"} {
+		if got := openai.ParseError(400, (&openai.Error{Code: code}).JSON()); got != nil {
+			t.Errorf("%q is read as %v", code, got)
 		}
 	}
 }

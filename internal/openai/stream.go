@@ -2,7 +2,8 @@ package openai
 
 import "bytes"
 
-// maxLine bounds what StreamMeter holds of a line that is split between chunks. A longer line is counted, not read.
+// maxLine bounds what StreamMeter holds of a line that is split between chunks. Of a longer line the members are looked for
+// as they pass: response.completed repeats the whole answer before it states the usage.
 const maxLine = 64 << 10
 
 // StreamMeter reads server-sent events as they pass: how many carried content, what usage the engine stated, and
@@ -20,8 +21,9 @@ type StreamMeter struct {
 	// Usage is the last that was stated.
 	Usage Usage
 
-	part []byte // the line so far, when a chunk ended inside it
-	skip bool   // inside a line that is longer than maxLine
+	part []byte  // the line so far, when a chunk ended inside it
+	long bool    // inside a line that is longer than maxLine
+	rest *finder // reads that; nil before the first
 }
 
 // Chunk takes the next bytes of the stream.
@@ -39,32 +41,58 @@ func (m *StreamMeter) Chunk(p []byte) {
 }
 
 func (m *StreamMeter) hold(p []byte) {
-	if m.skip {
+	if m.long {
+		m.rest.feed(p, (*longLine)(m))
 		return
 	}
-	if len(m.part)+len(p) > maxLine {
-		m.skip, m.part = true, m.part[:0]
-		m.Events++
+	if len(m.part)+len(p) <= maxLine {
+		m.part = append(m.part, p...)
 		return
 	}
-	m.part = append(m.part, p...)
+	m.long = true
+	m.Events++
+	m.rest = &finder{dead: true}
+	if data, ok := bytes.CutPrefix(m.part, []byte("data:")); ok {
+		m.rest.dead = false
+		m.rest.feed(data, (*longLine)(m))
+	}
+	m.part = m.part[:0]
+	m.rest.feed(p, (*longLine)(m))
+}
+
+// longLine is a StreamMeter as the finder of its long lines sees it.
+type longLine StreamMeter
+
+func (m *longLine) wants(key []byte) bool {
+	return isUsage(key) || m.rest.inner == 0 && (string(key) == "error" || string(key) == "type")
+}
+
+func (m *longLine) enters(key []byte) bool {
+	return string(key) == "response" || string(key) == "message"
+}
+
+func (m *longLine) found(key, v []byte) {
+	switch string(key) {
+	case "error":
+		m.Failed = m.Failed || string(v) != "null"
+	case "type":
+		(*StreamMeter)(m).ends(v)
+	default:
+		m.Usage.member(key, v)
+	}
 }
 
 // end takes the last piece of a line.
 func (m *StreamMeter) end(p []byte) {
-	if m.skip {
-		m.skip = false
+	if m.long || len(m.part) > 0 {
+		m.hold(p)
+		if !m.long {
+			m.line(m.part)
+		}
+		m.long, m.part = false, m.part[:0]
 		return
 	}
-	if len(m.part) == 0 {
-		m.line(p)
-		return
-	}
-	m.hold(p)
-	if !m.skip {
-		m.line(m.part)
-	}
-	m.skip, m.part = false, m.part[:0]
+	m.line(p)
 }
 
 func (m *StreamMeter) line(l []byte) {
@@ -91,14 +119,18 @@ func (m *StreamMeter) line(l []byte) {
 			if hasContent(v) {
 				m.Events++
 			}
-		case "usage":
-			m.Usage.read(v)
 		case "error":
 			m.Failed = m.Failed || string(v) != "null"
 		case "type":
 			m.typed(v)
 		case "response", "message":
 			m.response(v)
+		case "token", "content": // an event of TGI's own, and of llama.cpp's
+			if v[0] == '{' || v[0] == '"' && len(v) > 2 {
+				m.Events++
+			}
+		default:
+			m.Usage.member(key, v)
 		}
 	}
 }
@@ -108,6 +140,11 @@ func (m *StreamMeter) typed(v []byte) {
 	if bytes.HasSuffix(v, []byte(`.delta"`)) || string(v) == `"content_block_delta"` {
 		m.Events++
 	}
+	m.ends(v)
+}
+
+// ends takes the type of an event that ends a stream.
+func (m *StreamMeter) ends(v []byte) {
 	switch string(v) {
 	case `"response.completed"`, `"response.incomplete"`, `"message_stop"`:
 		m.Done = true

@@ -1,7 +1,5 @@
 package openai
 
-import "bytes"
-
 // Usage is the token account of one answer.
 type Usage struct {
 	Prompt, Completion, Cached int
@@ -22,10 +20,44 @@ func (u *Usage) Source() string {
 // the completion the events that carried content. That is the number of tokens where an engine sends each by itself, and
 // too few where it puts several into one event (speculative decoding, stream intervals).
 func (m *StreamMeter) Account(prompt int) Usage {
-	if m.Usage.Stated || m.Bytes == 0 {
+	if m.Usage.Stated {
+		return m.Usage.whole(prompt)
+	}
+	if m.Bytes == 0 {
 		return m.Usage
 	}
 	return Usage{Prompt: prompt, Completion: int(m.Events)}
+}
+
+// whole is usage with the estimate of the prompt where the engine stated none: TGI counts what it generates alone, and
+// Ollama leaves a prompt out that it has cached.
+func (u Usage) whole(prompt int) Usage {
+	if u.Prompt == 0 {
+		u.Prompt = prompt
+	}
+	return u
+}
+
+// isUsage reports whether a member of an answer states usage: OpenAI's and Anthropic's usage, SGLang's meta_info, TGI's
+// details, Ollama's and llama.cpp's counts.
+func isUsage(key []byte) bool {
+	switch string(key) {
+	case "usage", "meta_info", "details", "prompt_eval_count", "eval_count", "tokens_evaluated", "tokens_predicted":
+		return true
+	}
+	return false
+}
+
+// member takes what a member of an answer states.
+func (u *Usage) member(key, v []byte) {
+	switch string(key) {
+	case "usage", "meta_info", "details":
+		u.read(v)
+	case "prompt_eval_count", "tokens_evaluated":
+		u.Prompt, u.Stated = amount(v), true
+	case "eval_count", "tokens_predicted":
+		u.Completion, u.Stated = amount(v), true
+	}
 }
 
 // read takes the amounts of a usage object. Both of OpenAI's spellings are known.
@@ -35,6 +67,7 @@ func (u *Usage) read(v []byte) {
 		return
 	}
 	var n Usage
+	total, parts := 0, false
 	beside := 0 // what Anthropic counts of a prompt beside its input: read from the cache, or written to it
 	for {
 		key, v, ok := o.next()
@@ -44,10 +77,15 @@ func (u *Usage) read(v []byte) {
 		switch string(key) {
 		case "prompt_tokens", "input_tokens":
 			n.Prompt = amount(v)
-			n.Stated = true
-		case "completion_tokens", "output_tokens":
+			n.Stated, parts = true, true
+		case "completion_tokens", "output_tokens", "generated_tokens":
 			n.Completion = amount(v)
 			n.Stated = true
+		case "total_tokens": // all that rerankers state
+			total = amount(v)
+			n.Stated = n.Stated || total > 0
+		case "cached_tokens":
+			n.Cached = amount(v)
 		case "cache_read_input_tokens":
 			n.Cached = amount(v)
 			beside += n.Cached
@@ -58,6 +96,9 @@ func (u *Usage) read(v []byte) {
 		}
 	}
 	if n.Stated && !o.bad {
+		if !parts {
+			n.Prompt = max(total-n.Completion, 0)
+		}
 		if n.Prompt > 0 {
 			n.Prompt += beside
 		} else { // Anthropic states the prompt as a stream begins, and the answer as it ends
@@ -92,61 +133,81 @@ func amount(v []byte) int {
 	return n
 }
 
-// tailBytes is how much of an answer's end BodyMeter keeps. Every engine writes usage after the choices.
-const tailBytes = 4096
-
 // BodyMeter reads the usage of an answer that is not a stream, while it passes. The zero value is ready.
 type BodyMeter struct {
 	// Bytes that passed.
-	Bytes int64
-	tail  []byte
-	found Usage // in the first read bytes
-	read  int64
+	Bytes  int64
+	stated Usage
+	finder finder
 }
 
 // Chunk takes the next bytes of the body.
 func (m *BodyMeter) Chunk(p []byte) {
+	first := m.Bytes == 0
 	m.Bytes += int64(len(p))
-	if len(p) >= tailBytes {
-		m.tail = append(m.tail[:0], p[len(p)-tailBytes:]...)
+	if !first || !m.atOnce(p) {
+		m.finder.feed(p, (*bodyTarget)(m))
+	}
+}
+
+// atOnce reads a piece that is one whole object, as short answers come: it takes half as long as the finder. False when it
+// is something else, of which nothing was read.
+func (m *BodyMeter) atOnce(p []byte) bool {
+	members, ok := OpenMembers(p)
+	if !ok {
+		return false
+	}
+	var u Usage
+	for {
+		key, v, ok := members.Next()
+		if !ok {
+			break
+		}
+		if isUsage(key) && len(v) <= maxFound {
+			u.member(key, v)
+		}
+	}
+	if !members.Whole() {
+		return false
+	}
+	m.stated, m.finder.values = u, 1
+	return true
+}
+
+// bodyTarget is a BodyMeter as its finder sees it.
+type bodyTarget BodyMeter
+
+func (m *bodyTarget) wants(key []byte) bool { return isUsage(key) }
+func (m *bodyTarget) enters([]byte) bool    { return false }
+
+func (m *bodyTarget) found(key, value []byte) {
+	if !m.finder.array {
+		m.stated.member(key, value)
 		return
 	}
-	if over := len(m.tail) + len(p) - tailBytes; over > 0 {
-		m.tail = m.tail[:copy(m.tail, m.tail[over:])]
-	}
-	m.tail = append(m.tail, p...)
+	var u Usage // of one of several answers
+	u.member(key, value)
+	m.stated.Prompt += u.Prompt
+	m.stated.Completion += u.Completion
+	m.stated.Cached += u.Cached
+	m.stated.Stated = m.stated.Stated || u.Stated
 }
 
-// Usage is what the body said, once it has passed. A quoted "usage" cannot be mistaken for it: inside a JSON string
-// its quotes are escaped.
-func (m *BodyMeter) Usage() Usage {
-	if m.read != m.Bytes {
-		m.found, m.read = m.look(), m.Bytes
-	}
-	return m.found
-}
-
-func (m *BodyMeter) look() Usage {
-	var u Usage
-	i := bytes.LastIndex(m.tail, []byte(`"usage":`))
-	if i < 0 {
-		return u
-	}
-	rest := m.tail[i+len(`"usage":`):]
-	start := space(rest, 0)
-	var w walk
-	if end := w.value(rest, start); end > 0 {
-		u.read(rest[start:end])
-	}
-	return u
-}
+// Usage is what the body has stated so far: where it does so more than once, the last counts. Text that looks like it is not
+// taken for it: only members of the answer's own object are read.
+func (m *BodyMeter) Usage() Usage { return m.stated }
 
 // Account is the body's usage as the engine stated it, or else the estimates that are given: nothing in a body says how
-// many tokens it took.
+// many tokens it took. Of a stream of JSON values, one a line, each is taken for a token.
 func (m *BodyMeter) Account(prompt, completion int) Usage {
 	u := m.Usage()
-	if u.Stated || m.Bytes == 0 {
+	switch {
+	case u.Stated:
+		return u.whole(prompt)
+	case m.Bytes == 0:
 		return u
+	case m.finder.values > 1:
+		completion = m.finder.values
 	}
 	return Usage{Prompt: prompt, Completion: completion}
 }

@@ -1,10 +1,6 @@
 package openai
 
-import (
-	"bytes"
-	"io"
-	"strconv"
-)
+import "io"
 
 // maxEdits is how many places of a body are written anew at most: its model, its output limit, the question for usage.
 const maxEdits = 3
@@ -67,24 +63,16 @@ func (w *Wording) Bytes() []byte {
 // envelope of the body as it came; nothing changes where that names no model or this one.
 func (w *Wording) SetModel(env *Envelope, model string) {
 	raw := w.raw[env.ModelStart:env.ModelEnd]
+	if env.form {
+		if len(raw) > 0 && string(raw) != model {
+			w.edit(env.ModelStart, env.ModelEnd, model)
+		}
+		return
+	}
 	if len(raw) == 0 || len(raw) == len(model)+2 && string(raw[1:len(raw)-1]) == model {
 		return
 	}
 	w.edit(env.ModelStart, env.ModelEnd, string(appendQuoted(nil, model)))
-}
-
-// SetLimit puts an output limit at the end of a well-formed body of a request to path, where engines take it for the last
-// word.
-func (w *Wording) SetLimit(path string, tokens int) {
-	end := bytes.LastIndexByte(w.raw, '}')
-	if end < 0 {
-		return
-	}
-	key := `,"max_tokens":`
-	if path == PathResponses {
-		key = `,"max_output_tokens":`
-	}
-	w.edit(end, end, key+strconv.Itoa(tokens))
 }
 
 // AskUsage has the body ask for the usage of its stream. MayAskUsage must hold, and env is the envelope of the body as it

@@ -38,7 +38,7 @@ func TestWordingIsReadAsItIsJoined(t *testing.T) {
 				text.SetModel(&env, model)
 			case "limit":
 				limit = rapid.IntRange(1, 1<<20).Draw(t, "limit")
-				text.SetLimit(openai.PathChat, limit)
+				text.SetLimit(openai.ShapeChat, &env, limit)
 			case "usage":
 				usage = true
 				text.AskUsage(&env)
@@ -96,7 +96,7 @@ func TestWordingReader(t *testing.T) {
 	for range times {
 		text := openai.WordingOf(raw)
 		text.SetModel(&env, "m")
-		text.SetLimit(openai.PathCompletions, 7)
+		text.SetLimit(openai.ShapeCompletions, &env, 7)
 		for r := text.Reader(); ; {
 			if _, err := r.Read(buf); err != nil {
 				break

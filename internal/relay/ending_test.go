@@ -39,7 +39,7 @@ func TestAPlaceThatDiesUnderASilentClient(t *testing.T) {
 	defer tr.CloseIdleConnections()
 	body := relay.NewReplay(in)
 	r := httptest.NewRequest(http.MethodPost, "/any.Service/Chat", in)
-	for _, kind := range []relay.Kind{relay.GRPC, relay.Other} {
+	for _, kind := range []relay.Kind{relay.GRPC, relay.Usual} {
 		req, err := relay.Onward(context.Background(), r, "http://"+l.Addr().String(), kind, body.Open(), nil)
 		if err != nil {
 			t.Fatal(err)

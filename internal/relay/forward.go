@@ -163,8 +163,9 @@ type stream struct {
 	claim    func() bool
 	hide     bool // take the usage out of an event stream
 	unasked  openai.Unasked
-	seam     *resume.Seam // nil when the answer will not be resumed
-	joined   bool         // the answer has begun elsewhere
+	body     io.ReadCloser // of the request, where that streams
+	seam     *resume.Seam  // nil when the answer will not be resumed
+	joined   bool          // the answer has begun elsewhere
 }
 
 // run relays the body. The head of a success waits for the first byte of the body or its clean end. True when the rest of

@@ -41,7 +41,7 @@ func TestParseHopRefuses(t *testing.T) {
 func TestOutboundPassesNoSecretAndNoForeignHop(t *testing.T) {
 	in := httptest.NewRequest("POST", "/v1/chat/completions?x=1", nil)
 	for name, v := range map[string]string{
-		"Authorization": "Bearer k", "X-Api-Key": "k", "Cookie": "c", "Spillway-Tenant": "root", "spillway-hop": "0", "Connection": "X-Mine, close",
+		"Authorization": "Bearer k", "X-Api-Key": "k", "Api-Key": "k", "Cookie": "c", "Spillway-Tenant": "root", "spillway-hop": "0", "Connection": "X-Mine, close",
 		"X-Mine": "1", "Transfer-Encoding": "chunked", "Te": "trailers", "Expect": "100-continue", "Traceparent": "00-1", "Idempotency-Key": "i",
 	} {
 		in.Header.Set(name, v)
@@ -50,7 +50,7 @@ func TestOutboundPassesNoSecretAndNoForeignHop(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, gone := range []string{"Authorization", "X-Api-Key", "Cookie", "Connection", "X-Mine", "Transfer-Encoding", "Te", "Expect", relay.HeaderHop} {
+	for _, gone := range []string{"Authorization", "X-Api-Key", "Api-Key", "Cookie", "Connection", "X-Mine", "Transfer-Encoding", "Te", "Expect", relay.HeaderHop} {
 		if out.Header.Get(gone) != "" {
 			t.Errorf("%s was passed on", gone)
 		}

@@ -36,6 +36,10 @@ type Replay struct {
 	turn  int64         // the reader that may read
 	slow  bool          // the client did not send in time
 	ended bool          // Close was called: nothing more is read
+
+	follower *grpcwire.Follower // of its messages, where their models are judged
+	denied   *openai.Error      // what a message was refused for
+	onDenied func()
 }
 
 // NewReplay takes a body.
@@ -146,6 +150,9 @@ func (b *Replay) pull() {
 		defer b.mu.Unlock()
 		b.done(n, err)
 		b.total += int64(n)
+		if b.refused(buf[:n]) {
+			n, err = 0, errDenied
+		}
 		room := b.gone || len(b.kept)+n <= maxReplay && b.bounds.charge(n)
 		if !room || b.gone && len(b.kept) == 0 {
 			b.gone = true
@@ -197,6 +204,44 @@ func (b *Replay) Model() (name string, as func(string), e *openai.Error) {
 	}
 }
 
+// Judge has every message of a call judged by the model that it names, from the first byte on: judge returns what one is
+// refused for. The message that is refused is not passed on whole, and the body ends there. Nothing must have been read but
+// by Model.
+func (b *Replay) Judge(judge func(model string, first bool) *openai.Error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.follower = &grpcwire.Follower{Judge: judge}
+	if b.refused(b.kept) {
+		b.err = errDenied
+	}
+}
+
+// refused reports whether a message ends the body. The lock is held.
+func (b *Replay) refused(p []byte) bool {
+	if b.follower == nil {
+		return false
+	}
+	if b.denied = b.follower.Feed(p); b.denied == nil {
+		return false
+	}
+	if b.onDenied != nil {
+		b.onDenied()
+	}
+	return true
+}
+
+// Denied is what a message was refused for; nil when none was.
+func (b *Replay) Denied() *openai.Error { b.mu.Lock(); defer b.mu.Unlock(); return b.denied }
+
+// OnDenied has f called when a message is refused, at once if one was. f must not wait.
+func (b *Replay) OnDenied(f func()) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.onDenied = f; b.denied != nil && f != nil {
+		f()
+	}
+}
+
 // rename puts another model into the message that is kept. Nothing was read of it yet but by us.
 func (b *Replay) rename(start, end int, from, to string) {
 	if from == to {
@@ -219,6 +264,7 @@ type replayed struct {
 var (
 	errReplaced = errors.New("the body is read by another attempt")
 	errClosed   = errors.New("the attempt is over")
+	errDenied   = errors.New("a message was refused")
 )
 
 // Read gives what is kept first.

@@ -5,6 +5,8 @@ import (
 	"net/http"
 	"strconv"
 	"time"
+
+	"github.com/spillway-lb/spillway/internal/openai"
 )
 
 // Observer sees an answer's body pass. It must not keep the slice.
@@ -60,6 +62,9 @@ type Result struct {
 	// Refused is an answer that was not relayed, kept for when no other place can be tried: one with HeaderNotStarted, one
 	// that the kind of request does not allow, or one by which an overloaded worker refuses (Forwarder.Overloads).
 	Refused *Refusal
+	// Denied is what a message of a call was refused for (Replay.Judge); the worker is not to blame. The caller answers with it
+	// where nothing was Started.
+	Denied *openai.Error
 	// FirstByte is when the first byte of the body came, Done when Forward ended.
 	FirstByte, Done time.Time
 	// Bytes of body that were relayed.

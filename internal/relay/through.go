@@ -54,13 +54,17 @@ func Onward(ctx context.Context, in *http.Request, url string, kind Kind, body i
 func (f *Forwarder) Through(ctx context.Context, w http.ResponseWriter, req *http.Request, kind Kind, obs Observer) (res Result) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	defer func() { res.excuse(ctx, req.Body); res.Done = time.Now() }()
+	defer func() { res.excuse(ctx, req.Body); res.deny(req.Body); res.Done = time.Now() }()
 	idle := time.AfterFunc(max(f.IdleTimeout, time.Minute), func() { cancel(errIdle) })
 	defer idle.Stop()
 	under := ctx
 	if req.Body != nil { // the transport waits for the body's last read, and the body for its client
 		defer context.AfterFunc(ctx, func() { _ = req.Body.Close() })()
 		under = listening(ctx, req.Body)
+	}
+	if body, ok := req.Body.(*replayed); ok {
+		body.b.OnDenied(func() { cancel(errDenied) })
+		defer body.b.OnDenied(nil)
 	}
 	resp, err := f.Transport.RoundTrip(req.WithContext(under))
 	if err != nil {
@@ -82,11 +86,7 @@ func (f *Forwarder) Through(ctx context.Context, w http.ResponseWriter, req *htt
 		res.NotStarted, res.Retryable = false, false
 		return res
 	}
-	if kind == Other && f.Overloads && Overloaded(resp.StatusCode) {
-		res.refuseOverloaded(resp)
-		return res
-	}
-	s := stream{f: f, w: w, rc: *http.NewResponseController(w), resp: resp, obs: obs, res: &res}
+	s := stream{f: f, w: w, rc: *http.NewResponseController(w), resp: resp, obs: obs, res: &res, body: req.Body}
 	s.through(ctx, idle, kind)
 	return res
 }
@@ -161,6 +161,11 @@ func (s *stream) trailers(from http.Header) {
 // lost ends an answer whose sender died, or that has taken too long.
 func (s *stream) lost(ctx context.Context, kind Kind, err error) {
 	cause, late := context.Cause(ctx), Late(ctx)
+	if e := deniedOf(s.body); e != nil && kind == GRPC {
+		s.status(e)
+		s.res.Err = errDenied
+		return
+	}
 	switch {
 	case errors.Is(cause, ErrGivenUp):
 		err = cause
@@ -178,12 +183,32 @@ func (s *stream) lost(ctx context.Context, kind Kind, err error) {
 	if late {
 		e = openai.DeadlineUnmeetable("regional")
 	}
+	s.status(e)
+}
+
+// status ends a call that has begun with the status of an error.
+func (s *stream) status(e *openai.Error) {
 	s.res.Events = true // it has its end: nothing is to be aborted
 	s.trailers(http.Header{
 		grpcwire.HeaderStatus:  {strconv.Itoa(grpcwire.Code(e))},
 		grpcwire.HeaderMessage: {grpcwire.Escape(e.Error())},
 	})
 	s.clear()
+}
+
+// deniedOf is what a message of a request's body was refused for; nil when none was.
+func deniedOf(body io.ReadCloser) *openai.Error {
+	if b, ok := body.(*replayed); ok {
+		return b.b.Denied()
+	}
+	return nil
+}
+
+// deny records that a message of the client's was refused: its own doing, and nothing to try again.
+func (r *Result) deny(body io.ReadCloser) {
+	if r.Denied = deniedOf(body); r.Denied != nil && r.Err != nil {
+		r.ClientGone, r.Retryable, r.Late, r.Refused = true, false, false, nil
+	}
 }
 
 // Error is the refusal as the tier below meant it, where it is in OpenAI's shape, or else by its status.

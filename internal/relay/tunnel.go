@@ -8,15 +8,20 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/spillway-lb/spillway/internal/openai"
 )
 
 // Bounds of a tunnel.
 type Bounds struct {
 	// Idle is how long nothing may pass either way, Life how long the tunnel may last.
 	Idle, Life time.Duration
+	// Below says that the other end is a tier of ours. What a worker says to an upgrade that it refuses is not passed on.
+	Below bool
 }
 
 // errNoUpgrade means that what was answered to an upgrade is none to a WebSocket.
@@ -46,6 +51,9 @@ func (f *Forwarder) Tunnel(ctx context.Context, w http.ResponseWriter, req *http
 		if begun {
 			res.NotStarted, res.Retryable = false, false
 		}
+		if !b.Below {
+			res.Refused = refusedUpgrade(resp.StatusCode)
+		}
 		return res
 	case !ok || !strings.EqualFold(resp.Header.Get("Upgrade"), "websocket"):
 		res.unreached(ctx, errNoUpgrade)
@@ -64,6 +72,15 @@ func (f *Forwarder) Tunnel(ctx context.Context, w http.ResponseWriter, req *http
 	j := joint{ctx: ctx, client: client, in: in.Reader, below: below, obs: obs, bounds: b, res: &res}
 	j.run(w.Header(), resp.Header)
 	return res
+}
+
+// refusedUpgrade is a refusal of our own for one of a worker's: its body and headers can be any page of the worker.
+func refusedUpgrade(status int) *Refusal {
+	e := openai.Upstream("the worker refused the WebSocket with status " + strconv.Itoa(status))
+	if status/100 == 4 {
+		e.Status, e.Type, e.NoRetry = status, openai.TypeInvalidRequest, true
+	}
+	return &Refusal{Status: e.Status, Header: http.Header{"Content-Type": {"application/json"}}, Body: e.JSON()}
 }
 
 // joint is two connections that are one.

@@ -173,7 +173,8 @@ type Model struct {
 	// MaxOutput is assumed where a request names no limit, in tokens. Default 1024.
 	MaxOutput int `yaml:"max_output" default:"1024"`
 	// OutputLimit is the longest answer a request may have, in tokens: one that asks for more gets 400, and one that names
-	// no limit gets this one. 0 means none but the model's context.
+	// no limit, as its path has it, gets this one. It does not hold for tensors and WebSockets, which are not read. 0 means
+	// none but the model's context.
 	OutputLimit int `yaml:"output_limit"`
 	// BytesPerToken turns body bytes into tokens before any were counted. Default 4.
 	BytesPerToken float64 `yaml:"bytes_per_token" default:"4"`
@@ -349,6 +350,13 @@ type Routing struct {
 	SpillFresh Duration `yaml:"spill_fresh" default:"3s"`
 	// MaxBody bounds a request's body, in bytes. Default 8 MiB.
 	MaxBody int64 `yaml:"max_body" default:"8388608"`
+	// ExtraPaths are request paths and gRPC methods that pass to workers beside those of inference that always do (OpenAI's,
+	// Anthropic's /v1/messages, rerank, score, tokenize, KServe v2 infer and generate, /v1/realtime); all others are answered
+	// 404. A path is "/api/chat" or "/package.Service/Method"; a segment {name} takes any one, a last * takes the rest. The
+	// model is read from the body's "model", or named in the header x-model. Engines' own generation paths (/api/chat,
+	// /api/generate, /generate, /completion) are among those to add, with care: Ollama's keep_alive and options manage the
+	// worker. A wildcard must not cover a path that manages an engine; written out, such a path passes. Default: none.
+	ExtraPaths []string `yaml:"extra_paths"`
 	// RetryBudget is the share of requests that may be tried a second time. Default 0.1.
 	RetryBudget float64 `yaml:"retry_budget" default:"0.1"`
 	// ResumeText is how long the text of a stream may be that is kept so that the stream can be resumed, in bytes. 0: no stream

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/spillway-lb/spillway/internal/config/strict"
+	"github.com/spillway-lb/spillway/internal/paths"
 )
 
 // Policies are the worker-choice policies that routing.policy may name.
@@ -247,6 +248,7 @@ func (j *judge) policy() {
 	if r.MaxBody < 1<<10 || r.MaxBody > 1<<30 {
 		j.bad("$.routing.max_body", fmt.Sprintf("max_body %d is out of range", r.MaxBody), "write bytes, from 1024 to 1073741824")
 	}
+	j.extraPaths(r.ExtraPaths)
 	if n := r.ResumeText; n != nil && (*n < 0 || *n > 16<<20) {
 		j.bad("$.routing.resume_text", fmt.Sprintf("resume_text %d is out of range", *n), "write bytes, up to 16777216; 0 resumes no stream")
 	}
@@ -255,4 +257,18 @@ func (j *judge) policy() {
 	j.health(&r.Health)
 	j.batch(&r.Batch)
 	j.hedge(&r.Hedge)
+}
+
+// extraPaths judges routing.extra_paths.
+func (j *judge) extraPaths(list []string) {
+	const path = "$.routing.extra_paths"
+	if len(list) > paths.MaxExtra {
+		j.bad(path, fmt.Sprintf("%d extra paths are too many", len(list)), fmt.Sprintf("write at most %d; a segment {name} or a last * takes several", paths.MaxExtra))
+	}
+	for i, p := range list {
+		if err := paths.Check(p); err != nil {
+			j.bad(item(path)(i), err.Error(), `write a path such as "/api/chat", "/v1/{name}/run", "/custom/*" or "/package.Service/Method"`)
+		}
+	}
+	j.distinct("path", list, item(path))
 }

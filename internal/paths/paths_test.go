@@ -1,0 +1,110 @@
+package paths_test
+
+import (
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/spillway-lb/spillway/internal/openai"
+	"github.com/spillway-lb/spillway/internal/paths"
+)
+
+func find(t testing.TB, p paths.Protocol, raw string, extra ...string) (openai.Shape, bool) {
+	u, err := url.ParseRequestURI(raw)
+	if err != nil {
+		t.Skip(err)
+	}
+	return paths.Find(p, u, extra)
+}
+
+func TestFind(t *testing.T) {
+	for _, p := range paths.Defaults() {
+		p = strings.ReplaceAll(p, "{model}", "org%2Fm")
+		proto := paths.HTTP
+		if p == paths.Realtime {
+			proto = paths.WebSocket
+		}
+		if _, ok := find(t, proto, p+"?a=b"); !ok {
+			t.Errorf("%s does not pass", p)
+		}
+		for _, trick := range []string{p + "/", "/" + p, strings.ToUpper(p), p + "%00", p + ";x", strings.Replace(p, "/", "/./", 1), strings.Replace(p, "/", "/x/../", 1), p[:2] + "%" + "6" + p[2:]} {
+			for _, proto := range []paths.Protocol{paths.HTTP, paths.WebSocket, paths.GRPC} {
+				if _, ok := find(t, proto, trick); ok {
+					t.Errorf("%s passes", trick)
+				}
+			}
+		}
+	}
+	for _, m := range paths.Management() {
+		for _, proto := range []paths.Protocol{paths.HTTP, paths.WebSocket, paths.GRPC} {
+			if _, ok := find(t, proto, m, "/v1/{any}", "/{any}", "/{a}/{b}", "/v1/*", "/x/*", "/v2/*", "/api/*", "/inference.GRPCInferenceService/*"); ok {
+				t.Errorf("%s passes by a wildcard", m)
+			}
+			if _, ok := find(t, proto, m, m); !ok {
+				t.Errorf("%s does not pass though it is written out", m)
+			}
+		}
+	}
+	for _, tc := range []struct {
+		path, extra string
+		want        bool
+	}{
+		{"/generate", "", false},
+		{"/generate", "/generate", true},
+		{"/custom/a/run", "/custom/{name}/run", true},
+		{"/custom/a/b/run", "/custom/{name}/run", false},
+		{"/custom//run", "/custom/{name}/run", false},
+		{"/custom/../run", "/custom/{name}/run", false},
+		{"/custom/a%2Fb/run", "/custom/{name}/run", false},
+		{"/custom/a/b/c", "/custom/*", true},
+		{"/custom/", "/custom/*", false},
+		{"/custom/a/../../sleep", "/custom/*", false},
+		{"/custom", "/custom/*", false},
+		{"/custom/a/", "/custom/{name}", false},
+	} {
+		if _, ok := find(t, paths.HTTP, tc.path, tc.extra); ok != tc.want {
+			t.Errorf("%s with %q: %v", tc.path, tc.extra, ok)
+		}
+	}
+	if shape, _ := find(t, paths.HTTP, "/api/chat", "/api/chat"); shape != openai.ShapeOllama {
+		t.Errorf("an added path has shape %d", shape)
+	}
+}
+
+func TestCheck(t *testing.T) {
+	for _, p := range []string{"/api/chat", "/generate", "/custom/{name}/run", "/custom/*", "/pkg.Service/Method", "/any.Service/*", "/sleep"} {
+		if err := paths.Check(p); err != nil {
+			t.Errorf("%s: %v", p, err)
+		}
+	}
+	for _, p := range []string{"", "api/chat", "/", "/*", "/a//b", "/a/", "/a/../b", "/a%2Fb", "/a/*/b", "/a*", "/{a}b", "/api/*", "/v1/*", "/{x}", "/v2/repository/*", "/inference.GRPCInferenceService/*", "/" + strings.Repeat("a", 300)} {
+		if err := paths.Check(p); err == nil {
+			t.Errorf("%s is taken", p)
+		}
+	}
+}
+
+// FuzzFind holds that whatever passes is one way of writing one path, and that no path of management passes by a wildcard.
+func FuzzFind(f *testing.F) {
+	f.Add("/v1/chat/completions", "/custom/*")
+	f.Add("/custom/%2e%2e/sleep", "/custom/{x}/sleep")
+	f.Fuzz(func(t *testing.T, raw, extra string) {
+		if paths.Check(extra) != nil {
+			return
+		}
+		for _, proto := range []paths.Protocol{paths.HTTP, paths.WebSocket, paths.GRPC} {
+			if _, ok := find(t, proto, raw, extra); !ok {
+				continue
+			}
+			path, _, _ := strings.Cut(raw, "?")
+			for s := range strings.SplitSeq(strings.TrimPrefix(path, "/v2/models/"), "/") {
+				if s == "." || s == ".." {
+					t.Fatalf("%s passes", raw)
+				}
+			}
+			if paths.Manages(path) && path != extra {
+				t.Fatalf("%s passes by %s", raw, extra)
+			}
+		}
+	})
+}

@@ -1,0 +1,74 @@
+package relay
+
+import (
+	"errors"
+	"net/http"
+	"strings"
+
+	"github.com/spillway-lb/spillway/internal/openai"
+)
+
+// ReadEnvelope reads what a router must know of a request's body, which was read whole, and the model that it is for. Every
+// body that passes is read: one in JSON by its members, a form by its fields. A body of another kind passes on a path of no
+// known protocol alone, and its request must name the model beside it.
+func ReadEnvelope(shape openai.Shape, r *http.Request, body []byte, env *openai.Envelope) *openai.Error {
+	var err error
+	switch contentType := First(r.Header, "Content-Type"); {
+	case shape == openai.ShapeInfer:
+		*env = openai.Envelope{N: 1} // tensors
+	case openai.IsForm(contentType):
+		if shape != openai.ShapeTranscription && shape != openai.ShapeImages && shape != openai.ShapeUnknown {
+			return openai.InvalidJSON("the path takes JSON, not a form")
+		}
+		err = openai.ScanForm(shape, contentType, body, env)
+	case shape == openai.ShapeUnknown && contentType != "" && !strings.Contains(strings.ToLower(contentType), "json") && !startsObject(body):
+		if strings.Contains(strings.ToLower(contentType), "urlencoded") {
+			return &openai.Error{
+				Status: http.StatusUnsupportedMediaType, Type: openai.TypeInvalidRequest, Code: openai.CodeEncoding, NoRetry: true,
+				Message: "send the body as JSON or as multipart/form-data",
+			}
+		}
+		*env = openai.Envelope{N: 1, PromptBytes: len(body)}
+	default:
+		err = openai.ScanAs(shape, body, env)
+	}
+	if e := (*openai.Error)(nil); errors.As(err, &e) {
+		return e
+	} else if err != nil {
+		return openai.InvalidJSON("the body cannot be read")
+	}
+	if shape == openai.ShapeCount {
+		env.PromptBytes, env.PromptIDs, env.Images = 0, 0, 0 // no prompt is prefilled
+	}
+	inside := env.Model
+	if shape.ModelInPath() {
+		inside, _ = openai.InferModel(r.URL.EscapedPath())
+		if env.Model != "" && env.Model != inside {
+			return modelsDiffer(inside, env.Model)
+		}
+	}
+	model, e := AgreeModel(r, inside)
+	if e != nil {
+		return e
+	}
+	if env.Model = model; model == "" {
+		e := openai.ModelRequired()
+		e.Message = "name a model: \"model\" in the body, or the header x-model"
+		return e
+	}
+	return nil
+}
+
+// startsObject reports whether the first byte that is no space opens a JSON object or array.
+func startsObject(body []byte) bool {
+	for _, c := range body {
+		switch c {
+		case ' ', '\t', '\r', '\n':
+			continue
+		case '{', '[':
+			return true
+		}
+		return false
+	}
+	return false
+}

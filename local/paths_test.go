@@ -1,0 +1,83 @@
+package local_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/spillway-lb/spillway/internal/paths"
+	"github.com/spillway-lb/spillway/internal/spec"
+	"github.com/spillway-lb/spillway/local"
+	"github.com/spillway-lb/spillway/local/discover"
+)
+
+// TestZonePassesNothingButInference: the zone itself answers 404 to each path by which an engine is managed, by POST, by an
+// upgrade and by a call, and passes those that its spec adds.
+func TestZonePassesNothingButInference(t *testing.T) {
+	var attacked atomic.Int64
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("X-Attack") != "" {
+			attacked.Add(1)
+		}
+		if r.URL.Path == "/v1/models" {
+			_, _ = io.WriteString(w, `{"data":[{"id":"m"}]}`)
+			return
+		}
+		_, _ = io.WriteString(w, `{}`)
+	}))
+	t.Cleanup(s.Close)
+	a := start(t, func(c *local.Config) {
+		c.Spec = &spec.Spec{Routing: spec.Routing{ExtraPaths: []string{"/custom/{name}/run", "/api/chat"}}}
+		c.Workers = append(c.Workers, discover.Worker{Name: "w1", URL: s.URL})
+	})
+	eventually(t, "the worker is ready", func() bool { return ready(a) == 1 })
+	send := func(path, contentType string) (int, string) {
+		req, err := http.NewRequestWithContext(context.Background(), http.MethodPost, "http://"+a.Addr().String()+path, strings.NewReader(`{"model":"m"}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("X-Model", "m")
+		req.Header.Set("X-Attack", "1")
+		req.Header.Set("Content-Type", contentType)
+		resp, err := client.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = resp.Body.Close() }()
+		b, _ := io.ReadAll(resp.Body)
+		return resp.StatusCode, string(b)
+	}
+	for _, path := range append(paths.Management(), "//v1/chat/completions", "/v1/chat%2Fcompletions", "/v1/Chat/completions", "/custom//run", "/custom/%2e%2e/run", "/generate", "/api/generate") {
+		for _, kind := range []string{"application/json", "application/grpc"} {
+			if code, text := send(path, kind); code != 404 {
+				t.Errorf("POST %s as %s: %d %.100s", path, kind, code, text)
+			}
+		}
+		c, err := net.Dial("tcp", a.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = c.SetDeadline(time.Now().Add(time.Minute))
+		_, _ = fmt.Fprintf(c, "GET %s?model=m HTTP/1.1\r\nHost: x\r\nX-Attack: 1\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: abc\r\nSec-WebSocket-Version: 13\r\n\r\n", path)
+		if resp, err := http.ReadResponse(bufio.NewReader(c), nil); err != nil || resp.StatusCode != 404 {
+			t.Errorf("an upgrade of %s: %v (%v)", path, resp, err)
+		}
+		_ = c.Close()
+	}
+	if n := attacked.Load(); n > 0 {
+		t.Errorf("the worker was sent %d of them", n)
+	}
+	for _, path := range []string{"/custom/x/run", "/api/chat", "/v1/messages/count_tokens", "/v1/rerank", "/score", "/tokenize", "/v1/images/generations", "/v2/models/m/generate", "/v1/audio/speech"} {
+		if code, text := send(path, "application/json"); code != 200 {
+			t.Errorf("POST %s: %d %.100s", path, code, text)
+		}
+	}
+}
