@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/spillway-lb/spillway/internal/openai"
+	"github.com/spillway-lb/spillway/internal/relay"
 	"github.com/spillway-lb/spillway/local/batch"
 )
 

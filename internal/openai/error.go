@@ -107,7 +107,7 @@ var codes = []string{
 	CodeInvalidJSON, CodeInvalidValue, CodeModelRequired, CodeModelNotFound, CodeBodyTooLarge, CodeBodyTooSlow, CodeContextTooLong,
 	CodeInvalidAPIKey, CodeInvalidToken, CodeModelNotAllowed, CodeResidency, CodeRequests, CodeTokens, CodeConcurrency,
 	CodeClientStreams, CodeQuota, CodeNoCapacity, CodeModelLoading, CodeModelLoadFailed, CodeModelNotServed, CodeDraining,
-	CodeDeadline, CodeUpstream, CodeUpstreamLost, CodeNotReady, CodeNotFound, CodeMethodNotAllowed, CodeEncoding, CodeFraming,
+	CodeClientRefusals, CodeUnknownHost, CodeDeadline, CodeUpstream, CodeUpstreamLost, CodeNotReady, CodeNotFound, CodeMethodNotAllowed, CodeEncoding, CodeFraming,
 }
 
 // ParseError reads an error of a tier of ours; nil where the body is none.
