@@ -262,6 +262,7 @@ func (e *Envelope) native(shape Shape, key, v []byte, o *object, err *error) int
 		e.PromptBytes += o.walk.text
 		e.PromptIDs += o.walk.numbers
 		e.Images += o.walk.images
+		e.ImageTokens += o.walk.pixels
 	}
 	return at
 }

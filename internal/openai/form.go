@@ -89,6 +89,7 @@ func (e *Envelope) field(shape Shape, name string, file bool, content []byte) (e
 		e.PromptIDs += (len(content) + audioBytesPerToken - 1) / audioBytesPerToken
 	case file:
 		e.Images++
+		e.ImageTokens += generatedImageTokens
 	case name == "prompt":
 		e.PromptBytes += len(content)
 	case name == "n":

@@ -100,7 +100,7 @@ func (s Shape) Generates() bool {
 func (s Shape) Output(e *Envelope, expected int, bytes int64, bytesPerToken float64) int {
 	switch {
 	case s == ShapeImages:
-		return e.N * ImageTokens
+		return e.N * generatedImageTokens
 	case s == ShapeSpeech:
 		return int(bytes / audioBytesPerToken)
 	case s == ShapeTranscription && bytesPerToken > 0:
@@ -110,6 +110,9 @@ func (s Shape) Output(e *Envelope, expected int, bytes int64, bytesPerToken floa
 	}
 	return 0
 }
+
+// generatedImageTokens is what an image that is generated is taken for, in tokens: the order of what image models state.
+const generatedImageTokens = 1024
 
 // ModelInPath reports whether the path names the model.
 func (s Shape) ModelInPath() bool { return s == ShapeInfer || s == ShapeGenerate }

@@ -38,7 +38,7 @@ func ReadEnvelope(shape openai.Shape, r *http.Request, body []byte, env *openai.
 		return openai.InvalidJSON("the body cannot be read")
 	}
 	if shape == openai.ShapeCount {
-		env.PromptBytes, env.PromptIDs, env.Images = 0, 0, 0 // no prompt is prefilled
+		env.PromptBytes, env.PromptIDs, env.Images, env.ImageTokens = 0, 0, 0, 0 // no prompt is prefilled
 	}
 	inside := env.Model
 	if shape.ModelInPath() {
