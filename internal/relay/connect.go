@@ -17,8 +17,9 @@ const (
 	// anything was learned it may take the longest.
 	leastHedge = 20 * time.Millisecond
 	mostHedge  = 500 * time.Millisecond
-	// parkedFor is how long a connection that came second waits for a request, and maxParked how many do for one place.
-	parkedFor = 10 * time.Second
+	// parkedFor is how long a connection that came second waits for a request, and maxParked how many do for one place. It is
+	// less than the 5 s for which a zone's listener waits for a first request.
+	parkedFor = 4 * time.Second
 	maxParked = 4
 )
 
@@ -265,9 +266,13 @@ func (c *Connector) unpark(addr string) net.Conn {
 		p := list[len(list)-1]
 		list = list[:len(list)-1]
 		c.keep(addr, list)
-		if p.expiry.Stop() {
+		if !p.expiry.Stop() {
+			continue
+		}
+		if !wire.Ended(p.Conn) {
 			return p.Conn
 		}
+		_ = p.Close() // the other side has done so
 	}
 	return nil
 }

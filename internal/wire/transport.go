@@ -379,7 +379,7 @@ type got uint8
 const (
 	gotSomething got = iota // of the answer, or the connection was not closed by the other side
 	gotNothing              // the other side cannot have seen the request
-	gotEnd                  // the other side closed the connection before any byte of the answer
+	gotEnd                  // the other side closed the connection before any byte of the answer, and without reading the request
 )
 
 // exchange sends a request and reads the answer's head.
@@ -400,7 +400,7 @@ func (t *Transport) exchange(k *kept, req *http.Request, out []byte, more *rest)
 	}
 	resp, err = x.read(req)
 	if err != nil {
-		if !x.heard && (err == io.EOF || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)) {
+		if !x.heard && (err == io.EOF && k.peek.unread() || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)) {
 			far = gotEnd
 		}
 		x.end(false)
