@@ -160,6 +160,7 @@ func (s *bus) drop(r *rider) {
 			return
 		}
 	}
+	s.lane.Abandon(p.trip.call)
 	p.trip.cancel()
 }
 

@@ -234,6 +234,16 @@ func (l *Lane[T]) cut(g *group[T], why Reason) *Call[T] {
 	return c
 }
 
+// Abandon takes the items of a call that was cancelled out of what Twin finds: they will have no answer to share. Done is still
+// to be called.
+func (l *Lane[T]) Abandon(c *Call[T]) {
+	for _, it := range c.Items {
+		if l.twins[it.Part.sum] == it {
+			delete(l.twins, it.Part.sum)
+		}
+	}
+}
+
 // Done ends a call. Refused says that the engine refused it whole, though none of its parts when it came alone.
 func (l *Lane[T]) Done(c *Call[T], refused bool) {
 	l.flying--
