@@ -85,6 +85,7 @@ func (f *floor) end(at *attempt, m *meter, res *relay.Result, now time.Time) {
 	}
 	f.surprised(at, res, now)
 	f.judge(at, m, res, now)
+	f.recordDeath(at, m, res, now)
 	if res.Err == nil && res.Status/100 == 2 {
 		f.learn(at, m, load)
 		f.claim(at, m.usage(), now)
@@ -202,7 +203,11 @@ func (f *floor) spend(v *visit, now time.Time) bool {
 }
 
 func (f *floor) elsewhere(v *visit) bool {
-	ws := f.pools[v.model].view.Workers
+	p := f.pools[v.model]
+	if p == nil {
+		return false
+	}
+	ws := p.view.Workers
 	return slices.ContainsFunc(ws, func(w pick.Worker) bool {
 		return w.Down == "" && v.query.For(&w) && !slices.Contains(v.query.Exclude, w.ID)
 	})

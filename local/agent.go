@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"log/slog"
 	"net"
 	"net/http"
@@ -39,25 +40,27 @@ type Agent struct {
 	streams  *relay.Forwarder // other bodies that are not read
 	tunnels  relay.Tunnels
 	bodies   *relay.BodyMemory
-	vault    *relay.Vault // of texts that streams could be resumed from
-	scraper  *engine.Client
-	watch    *discover.Sources
-	names    *serverNames
-	kin      *siblings
-	door     *door
-	specs    specFile
-	uplink   *uplink.Child
-	admin    *admin.Server
-	meters   *meters
-	batcher  *batcher
-	warmth   *warmMeters
-	repeats  telemetry.Repeats
-	exposed  map[string]struct{} // files of credentials that were logged for their mode
-	deep     chan struct{}       // holds one for each deep probe under way
-	started  time.Time
-	cancel   context.CancelFunc
-	ctx      context.Context
-	wg       sync.WaitGroup
+	// printSeed keys the fingerprints of requests, so that nobody outside can aim for one.
+	printSeed maphash.Seed
+	vault     *relay.Vault // of texts that streams could be resumed from
+	scraper   *engine.Client
+	watch     *discover.Sources
+	names     *serverNames
+	kin       *siblings
+	door      *door
+	specs     specFile
+	uplink    *uplink.Child
+	admin     *admin.Server
+	meters    *meters
+	batcher   *batcher
+	warmth    *warmMeters
+	repeats   telemetry.Repeats
+	exposed   map[string]struct{} // files of credentials that were logged for their mode
+	deep      chan struct{}       // holds one for each deep probe under way
+	started   time.Time
+	cancel    context.CancelFunc
+	ctx       context.Context
+	wg        sync.WaitGroup
 }
 
 // New checks the configuration, binds the listeners and reads the workers. Nothing is served before Start.
@@ -80,6 +83,7 @@ func New(cfg Config) (*Agent, error) {
 	a.forward = &relay.Forwarder{Transport: transport, IdleTimeout: maxSilence, Overloads: true}
 	a.calls = &relay.Forwarder{Transport: &namedTransport{RoundTripper: callTransport(a.names, cfg.Network), names: a.names}, IdleTimeout: maxSilence}
 	a.streams = &relay.Forwarder{Transport: streamTransport(a.names, cfg.Network), IdleTimeout: maxSilence, Overloads: true}
+	a.printSeed = maphash.MakeSeed()
 	a.scraper = scrapeClient(transport)
 	a.bodies = relay.NewBodyMemory(cfg.BodyMemory)
 	cfg.Registry.MustRegister(a.bodies.Meters("spillway_local_")...)

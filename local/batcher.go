@@ -78,7 +78,7 @@ func (a *Agent) embed(w http.ResponseWriter, r *http.Request) {
 	if ok && part.Items > 1 {
 		v.longest = max(1, v.estimate*part.Longest/part.Weight)
 	}
-	if !ok || !a.merges(v) {
+	if !ok || !a.merges(v) || a.floor.goesAlone(v) {
 		a.serve(w, v)
 		return
 	}

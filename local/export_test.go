@@ -9,6 +9,7 @@ import (
 
 	"github.com/spillway-lb/spillway/internal/admin"
 	"github.com/spillway-lb/spillway/internal/openai"
+	"github.com/spillway-lb/spillway/local/discover"
 	"github.com/spillway-lb/spillway/local/pick"
 )
 
@@ -99,3 +100,6 @@ func ReadSighting(r io.Reader) (*Sighting, error) { return readSighting(r) }
 
 // Queues describes the queues, as an operator sees them.
 func (a *Agent) Queues() []admin.QueueModel { return a.floor.queues(shownTenants, time.Now()) }
+
+// Declare replaces the declared workers.
+func (a *Agent) Declare(list []discover.Worker) { a.setWorkers(list) }

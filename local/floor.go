@@ -8,8 +8,10 @@ import (
 	"time"
 
 	"github.com/spillway-lb/spillway/internal/capacity"
+	"github.com/spillway-lb/spillway/internal/poison"
 	"github.com/spillway-lb/spillway/internal/resume"
 	"github.com/spillway-lb/spillway/internal/route"
+	"github.com/spillway-lb/spillway/local/engine"
 	"github.com/spillway-lb/spillway/local/health"
 	"github.com/spillway-lb/spillway/local/pick"
 	"github.com/spillway-lb/spillway/local/queue"
@@ -18,6 +20,9 @@ import (
 
 // maxLengths bounds the places of the prediction of answers' lengths, about 300 bytes each.
 const maxLengths = 8192
+
+// maxDialects bounds the addresses whose engines are remembered.
+const maxDialects = 1024
 
 // maxPools bounds the models of one zone.
 const maxPools = capacity.MaxModels
@@ -40,7 +45,10 @@ type floor struct {
 	foretold sync.Pool // of *foretold
 	budget   float64   // retries that may be made now
 	losses   resume.Allowance
-	ending   bool // the instance is stopping, and what still runs is being ended
+	dialects map[string]string // engines by the addresses of workers that are gone
+	deaths   poison.Memory     // requests under which workers died
+	events   uint64            // deaths of workers so far
+	ending   bool              // the instance is stopping, and what still runs is being ended
 	kick     chan struct{}
 	// thaw asks the warden to look at what is loaded.
 	thaw    chan struct{}
@@ -98,6 +106,7 @@ func (f *floor) add(w *worker, now time.Time) bool {
 	}
 	w.id = id
 	w.models = declaredModels(w.declared)
+	w.before = f.dialects[w.declared.URL]
 	w.breaker = health.New(f.orders.health(f.cfg.Health), f.rng)
 	w.overcommit = pick.NewOvercommit(f.orders.overcommit())
 	w.setPrior()
@@ -128,6 +137,7 @@ func (w *worker) setPrior() {
 func (f *floor) remove(w *worker, now time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	f.rememberDialect(w)
 	w.gone, w.seats = true, nil // its place in the views is another's from here on
 	f.leaving[w] = struct{}{}
 	if f.workers[w.declared.Name] == w {
@@ -136,6 +146,19 @@ func (f *floor) remove(w *worker, now time.Time) {
 	}
 	f.seat(now)
 	f.release(w)
+}
+
+// rememberDialect keeps what engine is at a worker's address, for when the worker is declared again: a registration or a DNS
+// answer may lapse while it restarts.
+func (f *floor) rememberDialect(w *worker) {
+	name := w.speaks()
+	if name == "" || name == engine.NameAuto {
+		return
+	}
+	if f.dialects == nil || len(f.dialects) >= maxDialects {
+		f.dialects = map[string]string{} // nothing is lost but a resumption
+	}
+	f.dialects[w.declared.URL] = name
 }
 
 // release gives a gone worker's slot back once its last answer is over.
@@ -161,19 +184,51 @@ func (f *floor) seat(now time.Time) {
 		}
 	}
 	for name := range f.pools {
-		if _, ok := names[name]; !ok {
-			names[name] = nil
-		}
+		f.seatModel(name, names[name], now)
 	}
 	for name, ws := range names {
-		f.seatModel(name, ws, now)
+		if f.pools[name] == nil {
+			f.seatModel(name, ws, now)
+		}
 	}
+}
+
+// dropPool makes room for another pool: it drops one that has no workers and that nothing waits for. False when there is none.
+func (f *floor) dropPool(now time.Time) bool {
+	busy := map[*pool]bool{}
+	for _, w := range f.workers {
+		for at := range w.attempts {
+			busy[at.pool] = true
+		}
+	}
+	for w := range f.leaving {
+		for at := range w.attempts {
+			busy[at.pool] = true
+		}
+	}
+	for k, until := range f.wants {
+		if p := f.pools[k.model]; p != nil && now.Before(until) {
+			busy[p] = true
+		}
+	}
+	drop := ""
+	for name, p := range f.pools {
+		if len(p.workers) == 0 && p.queue.Len() == 0 && !busy[p] && (drop == "" || name < drop) {
+			drop = name
+		}
+	}
+	if drop == "" {
+		return false
+	}
+	delete(f.pools, drop)
+	f.rows = rows{}
+	return true
 }
 
 func (f *floor) seatModel(name string, ws []*worker, now time.Time) {
 	p := f.pools[name]
 	if p == nil {
-		if len(f.pools) >= maxPools {
+		if len(f.pools) >= maxPools && !f.dropPool(now) {
 			return
 		}
 		p = &pool{model: name, queue: queue.New[*visit](f.orders.queue(name, f.cfg.Queue))}

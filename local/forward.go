@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/spillway-lb/spillway/internal/openai"
+	"github.com/spillway-lb/spillway/internal/poison"
 	"github.com/spillway-lb/spillway/internal/relay"
 	"github.com/spillway-lb/spillway/internal/resume"
 )
@@ -18,6 +19,12 @@ const retryBurst = 64
 
 // serve binds a visit to a worker, relays the answer, and tries once more elsewhere when nothing has reached the client.
 func (a *Agent) serve(w http.ResponseWriter, v *visit) {
+	if refusal := a.floor.admitSuspect(v); refusal != nil {
+		a.leave(v)
+		a.tellDeaths(w, v)
+		a.refuse(w, v, refusal, true)
+		return
+	}
 	a.floor.earn()
 	a.proceed(w, v, false)
 }
@@ -27,8 +34,7 @@ func (a *Agent) proceed(w http.ResponseWriter, v *visit, begun bool) {
 	followed := false
 	defer func() {
 		if !followed {
-			a.vault.Release(v.stream.seam)
-			v.charge.Release()
+			a.leave(v)
 		}
 	}()
 	for {
@@ -47,8 +53,7 @@ func (a *Agent) proceed(w http.ResponseWriter, v *visit, begun bool) {
 			if goOn, begun := a.attempted(w, v, at, res, before); goOn {
 				a.proceed(w, v, begun)
 			} else {
-				a.vault.Release(v.stream.seam)
-				v.charge.Release()
+				a.leave(v)
 			}
 		})
 		if followed = res.Followed; followed {
@@ -61,10 +66,24 @@ func (a *Agent) proceed(w http.ResponseWriter, v *visit, begun bool) {
 	}
 }
 
+// leave gives back what a visit holds, when it is over.
+func (a *Agent) leave(v *visit) {
+	a.vault.Release(v.stream.seam)
+	v.charge.Release()
+	a.floor.endTrial(v)
+}
+
 // attempted says whether another attempt is to be made after one, and whether one has begun that failed; otherwise the
 // visit is over.
 func (a *Agent) attempted(w http.ResponseWriter, v *visit, at *attempt, res *relay.Result, begun bool) (goOn, failed bool) {
 	v.exclude(at.choice.ID)
+	if at.died {
+		a.logDeath(v, at)
+	}
+	if at.died && v.fate == poison.Condemned {
+		a.condemn(w, v, res)
+		return false, begun
+	}
 	if res.Retryable && v.retries > 0 && a.floor.spend(v, time.Now()) {
 		v.retries--
 		a.meters.retries.Inc()
@@ -98,6 +117,7 @@ func (a *Agent) finish(w http.ResponseWriter, v *visit, res *relay.Result, begun
 		if v.hop.RequestID != "" {
 			w.Header().Set(relay.HeaderXRequestID, v.hop.RequestID)
 		}
+		a.tellDeaths(w, v)
 		if !a.cfg.Plain && (v.retries > 0 || !begun && unreachable(res.Err)) {
 			relay.WriteNotStarted(w, e)
 			return
@@ -164,6 +184,9 @@ func (a *Agent) attempt(ctx context.Context, w http.ResponseWriter, v *visit, at
 		}
 	}
 	req, err := relay.OutboundAs(&m.ctx, v.r, at.worker.declared.URL+target(v.r.URL), body, nil)
+	if err == nil && v.trial {
+		req.GetBody = nil // the transport must not send it twice
+	}
 	if err != nil {
 		res = relay.Result{Err: errors.Join(errRequest, err)}
 	} else {

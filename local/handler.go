@@ -118,6 +118,7 @@ func (a *Agent) read(w http.ResponseWriter, r *http.Request, shape openai.Shape)
 		v.longest = 1 // several sequences, or none: nothing of it is to fit a context
 	}
 	v.ask(o, a.cfg.Plain)
+	a.fingerprint(v)
 	return v, a.limit(v, o)
 }
 

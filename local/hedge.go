@@ -121,7 +121,7 @@ func (f *floor) overdue(v *visit, at *attempt) (time.Duration, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	h := &f.orders.spec.Routing.Hedge
-	if !h.Enabled || v.retries == 0 || len(at.pool.workers) < 2 {
+	if !h.Enabled || v.retries == 0 || v.trial || len(at.pool.workers) < 2 {
 		return 0, false
 	}
 	return pick.HedgeAfter(at.foreseen, at.pool.surprise(v), h.Quantile, time.Duration(h.After)), true

@@ -18,7 +18,7 @@ func (a *Agent) infer(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer v.charge.Release()
-	if a.merges(v) {
+	if a.merges(v) && !a.floor.goesAlone(v) {
 		if part, ok := batch.ReadInfer(v.body); ok {
 			a.batcher.ride(w, v, part)
 			return
@@ -54,6 +54,7 @@ func (a *Agent) readInfer(w http.ResponseWriter, r *http.Request) (_ *visit, ref
 	if v.estimate <= 0 {
 		v.estimate = max(1, int64(float64(len(v.body))/o.bytesPerToken(v.model)))
 	}
+	a.fingerprint(v)
 	v.longest = 1 // tensors have no context to be too long for
 	return v, nil
 }

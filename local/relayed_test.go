@@ -165,12 +165,14 @@ func TestRetriesStayInsideTheirBudget(t *testing.T) {
 	for range 4 {
 		wg.Go(func() {
 			for first.Load() < enough && sent.Load() < 20*enough {
-				req, err := http.NewRequest(http.MethodPost, "http://"+a.Addr().String()+"/v1/chat/completions", strings.NewReader(`{"model":"m","messages":[]}`))
+				n := sent.Add(1)
+				body := fmt.Sprintf(`{"model":"m","messages":[{"role":"user","content":"request %d"}]}`, n) // each its own: none is suspected for another
+				req, err := http.NewRequest(http.MethodPost, "http://"+a.Addr().String()+"/v1/chat/completions", strings.NewReader(body))
 				if err != nil {
 					t.Error(err)
 					return
 				}
-				req.Header.Set("X-Test", fmt.Sprint(sent.Add(1)))
+				req.Header.Set("X-Test", fmt.Sprint(n))
 				resp, err := client.Do(req)
 				if err != nil {
 					t.Error(err)

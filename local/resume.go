@@ -9,10 +9,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/spillway-lb/spillway/internal/openai"
+	"github.com/spillway-lb/spillway/internal/poison"
 	"github.com/spillway-lb/spillway/internal/relay"
 	"github.com/spillway-lb/spillway/internal/resume"
 	"github.com/spillway-lb/spillway/local/engine"
-	"github.com/spillway-lb/spillway/local/pick"
 )
 
 // What became of streams that broke off, as the metric says; the reason is why one was not resumed.
@@ -61,7 +61,14 @@ func (a *Agent) follow(v *visit, o *orders) {
 
 // resume books a stream that was cut for another worker; false when that is not to be, and the stream is ended.
 func (a *Agent) resume(w http.ResponseWriter, v *visit, res *relay.Result) bool {
-	if why := a.mayResume(v, res); why != resume.None {
+	why := a.mayResume(v, res)
+	if why == resume.NoPlace && a.awaitFit(v) {
+		why = a.mayResume(v, res)
+	}
+	if why == resume.Spent {
+		a.breakOff(w, v, resumeFailed, why)
+		return false
+	} else if why != resume.None {
 		a.breakOff(w, v, resumeNot, why)
 		return false
 	}
@@ -108,8 +115,11 @@ func (f *floor) mayResume(v *visit, now time.Time) resume.Reason {
 		return resume.Spent
 	case f.closed(now):
 		return resume.NoPlace
-	case !f.suits(v):
-		return resume.Engine
+	}
+	if why := f.suits(v); why != resume.None {
+		return why
+	}
+	switch {
 	case f.budget >= 1:
 		f.budget--
 	case !f.losses.Take(now, f.streams()):
@@ -118,23 +128,76 @@ func (f *floor) mayResume(v *visit, now time.Time) resume.Reason {
 	return resume.None
 }
 
-// suits leaves out workers whose engines cannot go on with an answer, and says whether any is left.
-func (f *floor) suits(v *visit) bool {
+// suits leaves out workers whose engines cannot go on with an answer, and says why none of the others can: None when one can,
+// NoPlace when those that could are down, Engine when there are none.
+func (f *floor) suits(v *visit) resume.Reason {
 	p := f.pools[v.model]
 	if p == nil {
-		return false
+		return resume.Engine
 	}
 	chat := v.r.URL.Path == openai.PathChat
 	v.stream.unfit = v.stream.unfit[:0]
 	for i, w := range p.workers {
-		if !engine.Continues(w.engine.Name(), chat) {
+		if !engine.Continues(w.speaks(), chat) {
 			v.stream.unfit = append(v.stream.unfit, p.view.Workers[i].ID)
 		}
 	}
 	v.shun()
-	return slices.ContainsFunc(p.view.Workers, func(w pick.Worker) bool {
-		return w.Down == "" && v.query.For(&w) && !slices.Contains(v.query.Exclude, w.ID)
-	})
+	why := resume.Engine
+	for i := range p.view.Workers {
+		x, w := &p.view.Workers[i], p.workers[i]
+		switch {
+		case !v.query.For(x) || slices.Contains(v.query.Exclude, x.ID):
+		case x.Down == "":
+			return resume.None
+		case !w.drained && !w.gone && w.elsewhere == "":
+			why = resume.NoPlace
+		}
+	}
+	return why
+}
+
+// speaks is the engine's name; while that is not known again, the one that was at its address before.
+func (w *worker) speaks() string {
+	if name := w.engine.Name(); name != engine.NameAuto {
+		return name
+	}
+	return w.before
+}
+
+// awaitFit waits for a worker that can go on with a stream and is down at present, as when it has just restarted. A zone behind
+// a gateway does not wait: the gateway may have another place at once.
+func (a *Agent) awaitFit(v *visit) bool {
+	if !a.cfg.Plain {
+		return false
+	}
+	f := a.floor
+	f.mu.Lock()
+	limit := time.NewTimer(f.patience(v))
+	f.mu.Unlock()
+	defer limit.Stop()
+	tick := time.NewTicker(patrolEvery)
+	defer tick.Stop()
+	for {
+		f.mu.Lock()
+		why := f.suits(v)
+		if f.closed(time.Now()) || f.ending {
+			why = resume.Engine
+		}
+		f.mu.Unlock()
+		if why != resume.NoPlace {
+			return why == resume.None
+		}
+		select {
+		case <-v.r.Context().Done():
+			return false
+		case <-a.ctx.Done():
+			return false
+		case <-limit.C:
+			return false
+		case <-tick.C:
+		}
+	}
 }
 
 // streams is how many answers are under way.
@@ -157,7 +220,7 @@ func (a *Agent) goesOn(v *visit) *openai.Error {
 	}
 	a.floor.mu.Lock()
 	defer a.floor.mu.Unlock()
-	if !a.floor.suits(v) {
+	if a.floor.suits(v) != resume.None {
 		return openai.NoCapacity(v.model, openai.MinRetryAfter)
 	}
 	return nil
@@ -167,6 +230,10 @@ func (a *Agent) goesOn(v *visit) *openai.Error {
 func (a *Agent) breakOff(w http.ResponseWriter, v *visit, outcome string, why resume.Reason) {
 	a.meters.resume(outcome, why)
 	a.account(v)
+	if v.fate == poison.Suspect && !a.cfg.Plain && v.stream.seam.Failure() == nil {
+		_ = a.forward.Append(w, relay.EventOf(w, openai.WorkerCrashed()), false) // a client that has left needs no end
+		return
+	}
 	a.forward.Break(w, v.stream.seam)
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -80,7 +81,9 @@ func merged(ctx context.Context, visits []*visit, parts []*batch.Part) *visit {
 	v.env.ModelStart, v.env.ModelEnd = 0, 0 // what is merged names the model that it goes to
 	v.query.Blocks = v.blocks[:0]           // no prefix: the parts have nothing in common
 	v.longest = visits[0].heaviest()
+	v.prints = slices.Clone(v.prints)
 	for _, o := range visits[1:] {
+		v.prints = append(v.prints, o.prints...)
 		v.estimate += o.estimate
 		v.longest = max(v.longest, o.heaviest())
 		v.retries = max(v.retries, o.retries)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/spillway-lb/spillway/internal/capacity"
 	"github.com/spillway-lb/spillway/internal/openai"
+	"github.com/spillway-lb/spillway/internal/poison"
 	"github.com/spillway-lb/spillway/internal/relay"
 	"github.com/spillway-lb/spillway/internal/spec"
 	"github.com/spillway-lb/spillway/local/pick"
@@ -48,6 +49,11 @@ type visit struct {
 	item    queue.Item[*visit]
 	through *relay.Replay // its body, where that is not read; nil otherwise
 	kind    relay.Kind    // how it passes
+
+	print  [1]uint64      // room for its own fingerprint
+	prints []uint64       // fingerprints of the requests that it is made of; none where no body was read
+	fate   poison.Verdict // the worst since a worker died under it
+	trial  bool           // it is the one further attempt of a request under which a worker died
 
 	ready chan verdict  // one verdict for each time it waits
 	told  func(verdict) // is told it instead, in virtual time, where nobody waits on channels
@@ -104,6 +110,7 @@ type attempt struct {
 	before   pick.Prefilled // by the worker when the first byte came
 	hedge    bool           // it is the second attempt of a race
 	over     bool
+	died     bool        // its worker died under it
 	loose    bool        // its silence says nothing of its worker
 	waits    atomic.Bool // for its client to take what was written; nothing is read meanwhile
 	cancel   func(error)

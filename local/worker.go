@@ -46,7 +46,11 @@ type worker struct {
 	nap        nap
 	turn       uint64 // counts changes of its places, so that an older list of models is not believed
 	dialect    string // the engine's name when its places were last surveyed
+	before     string // the engine that was at its address when it was last declared; empty when none is remembered
 	calls      callSupport
+	death      uint64    // names its last death
+	diedAt     time.Time // when that was noticed; zero: never
+	together   int       // requests that were under way then
 	seats      []seat
 	pools      uint64 // those it is set apart for, as bits
 	drained    bool

@@ -103,6 +103,9 @@ type passage struct {
 // Head puts our own headers over those of the tier below.
 func (p *passage) Head(resp *http.Response, out http.Header) {
 	p.status = resp.StatusCode
+	if p.q.told = toldDeaths(resp.Header); p.q.told > 0 && p.q.peer {
+		out.Set(relay.HeaderDeaths, strconv.Itoa(p.q.told))
+	}
 	p.events = strings.HasPrefix(relay.First(resp.Header, "Content-Type"), "text/event-stream")
 	values := make([]string, 1, 2) // one piece of memory for both
 	values[0] = p.q.hop.RequestID

@@ -93,6 +93,7 @@ func (g *Gateway) pass(w http.ResponseWriter, q *request, f *relay.Refusal) {
 	g.outcome(q, f.Status, 0)
 	if q.peer {
 		q.retriesLeft(w)
+		q.tellDeaths(w)
 	}
 	f.Write(w, q.peer)
 }

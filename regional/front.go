@@ -133,7 +133,10 @@ func (g *Gateway) serveRequest(w http.ResponseWriter, r *http.Request, shape ope
 func (g *Gateway) refuse(w http.ResponseWriter, q *request, e *openai.Error) {
 	g.metrics.refused(q, e)
 	g.outcome(q, e.Status, 0)
-	if q != nil && q.peer {
+	if q != nil {
+		q.tellDeaths(w)
+	}
+	if q != nil && q.peer && e.Code != openai.CodeKillsWorkers {
 		q.retriesLeft(w)
 		relay.WriteNotStarted(w, e)
 		return

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"log/slog"
 	"math/rand/v2"
 	"net"
@@ -21,6 +22,7 @@ import (
 	"github.com/spillway-lb/spillway/internal/capacity"
 	"github.com/spillway-lb/spillway/internal/certfile"
 	"github.com/spillway-lb/spillway/internal/identity"
+	"github.com/spillway-lb/spillway/internal/poison"
 	"github.com/spillway-lb/spillway/internal/relay"
 	"github.com/spillway-lb/spillway/internal/resume"
 	"github.com/spillway-lb/spillway/internal/telemetry"
@@ -75,17 +77,20 @@ type Gateway struct {
 
 	adopting sync.Mutex // one directive at a time; taken before mu
 
-	mu       sync.Mutex // guards what follows; held for microseconds, never while waiting
-	book     *capacity.Book
-	ledger   *zone.Ledger
-	limiter  *tenant.Limiter
-	leases   *tenant.Leases
-	budget   tenant.Budget
-	losses   resume.Allowance
-	demand   *demand
-	sessions *zone.Sessions
-	trusts   *zone.Trusts
-	spills   *zone.Spills
+	mu      sync.Mutex // guards what follows; held for microseconds, never while waiting
+	book    *capacity.Book
+	ledger  *zone.Ledger
+	limiter *tenant.Limiter
+	leases  *tenant.Leases
+	budget  tenant.Budget
+	losses  resume.Allowance
+	deaths  poison.Memory // requests under which workers died
+	// printSeed keys the fingerprints of requests, so that nobody outside can aim for one.
+	printSeed maphash.Seed
+	demand    *demand
+	sessions  *zone.Sessions
+	trusts    *zone.Trusts
+	spills    *zone.Spills
 	// waypoints are tickets by when they were issued, for each peer region.
 	waypoints map[string][]waypoint
 	peerRTTs  *peerRTTs
@@ -101,7 +106,7 @@ func New(cfg Config) (*Gateway, error) {
 	}
 	now := time.Now()
 	g := &Gateway{
-		cfg: cfg, bodies: relay.NewBodyMemory(cfg.BodyMemory), vault: relay.NewVault(cfg.ResumeTexts), log: telemetry.Logger(cfg.Log), boot: uint64(now.UnixNano()), started: now, keep: uplink.Keep{Dir: cfg.Dir},
+		cfg: cfg, printSeed: maphash.MakeSeed(), bodies: relay.NewBodyMemory(cfg.BodyMemory), vault: relay.NewVault(cfg.ResumeTexts), log: telemetry.Logger(cfg.Log), boot: uint64(now.UnixNano()), started: now, keep: uplink.Keep{Dir: cfg.Dir},
 		stale: make(chan struct{}, 1), book: capacity.NewBook(capacity.Thresholds{}), ledger: zone.NewLedger(),
 		tickets: newFollowed(), leases: tenant.NewLeases(len(cfg.Globals) == 0, now), demand: newDemand(), sessions: zone.NewSessions(), trusts: zone.NewTrusts(), spills: zone.NewSpills(), waypoints: map[string][]waypoint{}, peerRTTs: newPeerRTTs(), suspects: map[string]time.Time{}, places: map[string]*place{},
 		rng: rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())),

@@ -32,11 +32,16 @@ func (j *journey) pause() {
 	}
 	j.g.vault.Release(j.text)
 	defer j.over()
+	j.g.endTrial(j.q)
 	j.g.settle(j.q)
 }
 
 // dispatch chooses a place, forwards, and tries once elsewhere when nothing had begun.
 func (j *journey) dispatch() {
+	if e := j.g.admitSuspect(j.q); e != nil {
+		j.g.refuse(j.w, j.q, e)
+		return
+	}
 	j.g.follow(j.q)
 	j.text = j.q.stream.seam
 	j.proceed()
@@ -87,6 +92,7 @@ func (j *journey) arrived(c choice, res relay.Result) (another bool) {
 	j.last = res
 	q.spilled = c.verdict.Spilled()
 	q.heed(&j.last)
+	g.learnDeaths(q, &res)
 	switch {
 	case res.Cut:
 		if !g.resume(j.w, q, c, res) {
@@ -98,7 +104,7 @@ func (j *journey) arrived(c choice, res relay.Result) (another bool) {
 		j.try--
 		return true
 	}
-	if !res.Retryable || j.try > 0 || q.hop.RetriesLeft == 0 || g.ending.Load() || !(q.paid || g.mayRetry()) {
+	if !res.Retryable || j.try > 0 || q.hop.RetriesLeft == 0 || q.hop.Deaths > 1 || g.ending.Load() || !(q.paid || g.mayRetry()) {
 		g.end(j.w, q, c, res)
 		return false
 	}

@@ -50,8 +50,11 @@ type request struct {
 	passed    passed        // what went by of it, where that is not read
 	counted   bool          // among the outcomes
 	stream    resumption
-	hedged    bool // a connection to another place was made beside its own
-	paid      bool // its second try is taken out of the budget already
+	print     uint64 // its fingerprint among those under which workers died
+	trial     bool   // it is the one further attempt of such a request
+	told      int    // deaths of workers under it, by the head of the last answer
+	hedged    bool   // a connection to another place was made beside its own
+	paid      bool   // its second try is taken out of the budget already
 }
 
 // letGo lets go of the body, once its answer has begun and cannot go on elsewhere.

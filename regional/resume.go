@@ -60,6 +60,10 @@ func (g *Gateway) resume(w http.ResponseWriter, q *request, c choice, res relay.
 	switch {
 	case g.ending.Load():
 		return g.breakOff(w, q, c, res, resumeNot, resume.NoPlace)
+	case seam.Why() == resume.Spent:
+		return g.breakOff(w, q, c, res, resumeFailed, resume.Spent)
+	case q.hop.Deaths > 1:
+		return g.breakOff(w, q, c, res, resumeNot, resume.Kills)
 	case !g.mayRetry() && !g.mayLose():
 		return g.breakOff(w, q, c, res, resumeNot, resume.Budget)
 	}

@@ -10,7 +10,7 @@ var topLevel = []string{"cmd", "global", "regional", "local", "consensus", "geo"
 // pure packages decide; they are plain single-threaded Go over values.
 var pure = []string{
 	"global/steer", "global/stage", "global/lease", "regional/tenant", "regional/zone", "local/queue", "local/pick", "local/health", "local/batch", "local/warm", "local/scale", "local/owner",
-	"internal/capacity", "internal/spec", "internal/route", "internal/explain", "internal/grpcwire", "internal/openai", "internal/paths", "internal/resume", "internal/ticket", "internal/config/strict",
+	"internal/capacity", "internal/spec", "internal/route", "internal/explain", "internal/grpcwire", "internal/openai", "internal/paths", "internal/poison", "internal/resume", "internal/ticket", "internal/config/strict",
 	"chaos/rival",
 }
 

@@ -46,6 +46,9 @@ const (
 	CodeDeadline         = "deadline_unmeetable"
 	CodeUpstream         = "upstream_error"
 	CodeUpstreamLost     = "upstream_lost"
+	CodeWorkerCrashed    = "worker_crashed"
+	CodeKillsWorkers     = "request_kills_workers"
+	CodeSuspected        = "request_suspected"
 	CodeNotReady         = "not_ready"
 	CodeNotFound         = "not_found"
 	CodeMethodNotAllowed = "method_not_allowed"
@@ -308,6 +311,25 @@ func Upstream(what string) *Error {
 // UpstreamLost ends a stream whose worker died.
 func UpstreamLost() *Error {
 	return &Error{Status: 502, Type: TypeServer, Code: CodeUpstreamLost, Message: "the answer broke off: its worker was lost"}
+}
+
+// WorkerCrashed ends a stream whose worker died while it served few other requests, so that the request may be the cause.
+func WorkerCrashed() *Error {
+	return &Error{Status: 502, Type: TypeServer, Code: CodeWorkerCrashed, Message: "the answer broke off: its worker died"}
+}
+
+// RequestKillsWorkers refuses a request under which workers died, for so long.
+func RequestKillsWorkers(within time.Duration) *Error {
+	return invalid(422, CodeKillsWorkers, "",
+		fmt.Sprintf("workers died under this request again: it is refused for %s from then. Change the request, or ask the operator", within))
+}
+
+// RequestSuspected refuses a copy of a request under which a worker died, while one further attempt is under way.
+func RequestSuspected() *Error {
+	return &Error{
+		Status: 503, Type: TypeUnavailable, Code: CodeSuspected, RetryAfter: MinRetryAfter,
+		Message: "a worker died under this request: one further attempt is under way, try again when it has ended",
+	}
 }
 
 // NotReady refuses because this instance has not yet been told what it serves.

@@ -317,7 +317,7 @@ func (s *stream) broken(ctx context.Context, err error) {
 		return
 	}
 	s.res.Truncated = true
-	if s.seam != nil && s.seam.Why() == resume.None {
+	if s.seam != nil && (s.seam.Why() == resume.None || s.seam.Why() == resume.Spent) {
 		s.res.Cut = true // the caller resumes it, or breaks it off
 		s.clear()
 		return

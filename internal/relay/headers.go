@@ -24,6 +24,9 @@ const (
 	HeaderAskUsage     = "Spillway-Ask-Usage"     // "1": ask for the usage of a stream; its client did not, and the sender hides it
 	HeaderTellEndpoint = "Spillway-Tell-Endpoint" // "1": the answer is to say which worker's address it is from
 	HeaderContinues    = "Spillway-Continues"     // the request goes on with an answer that was cut after so many tokens
+	// HeaderDeaths is how many workers have died under the request: on a request what the sender knows, on an answer what the
+	// receiver has seen since. A request with one is tried once more, one with two nowhere.
+	HeaderDeaths = "Spillway-Deaths"
 	// HeaderNotStarted on an answer says that the request may be tried elsewhere: no work was begun, or nothing came of it
 	// and its one retry is unspent.
 	HeaderSpillWithinMS = "Spillway-Spill-Within-Ms" // how long a peer may take to the first token for the spill to be worth it

@@ -42,6 +42,8 @@ type Hop struct {
 	// Continues: the request goes on with an answer of which so many tokens have reached the client. What it uses is added
 	// to that answer's account, and its prompt is not counted again. 0: it is a request of its own.
 	Continues int
+	// Deaths is how many workers are known to have died under the request.
+	Deaths int
 }
 
 // Ticket names one entry of a parent's ledger.
@@ -116,6 +118,7 @@ func (p *Hop) Set(h http.Header) {
 	number(HeaderRetriesLeft, p.RetriesLeft)
 	number(HeaderSpillWithinMS, int(p.SpillWithin/time.Millisecond))
 	number(HeaderContinues, p.Continues)
+	number(HeaderDeaths, p.Deaths)
 	if p.AskUsage {
 		text(HeaderAskUsage, "1")
 	}
@@ -152,6 +155,7 @@ func ParseHop(h http.Header) (Hop, error) {
 		{HeaderSpillWithinMS, &within},
 		{HeaderRetriesLeft, &p.RetriesLeft},
 		{HeaderContinues, &p.Continues},
+		{HeaderDeaths, &p.Deaths},
 	} {
 		if *f.dst, err = whole(First(h, f.name)); err != nil {
 			return Hop{}, fmt.Errorf("reading %s: %w", f.name, err)

@@ -72,7 +72,7 @@ func lastWords(w http.ResponseWriter, s *resume.Seam) []byte {
 	if s != nil && s.Failure() != nil {
 		return s.Failure()
 	}
-	return eventOf(w, openai.UpstreamLost())
+	return EventOf(w, openai.UpstreamLost())
 }
 
 // Break ends a stream that was cut and is not resumed, with an error event.

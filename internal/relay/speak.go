@@ -30,8 +30,8 @@ func SpeakAnthropic(w http.ResponseWriter) http.ResponseWriter {
 	return &spoken{w, write, (*openai.Error).AnthropicEvent}
 }
 
-// eventOf is an error as the client of w reads it inside a stream.
-func eventOf(w http.ResponseWriter, e *openai.Error) []byte {
+// EventOf is an error as the client of w reads it inside a stream.
+func EventOf(w http.ResponseWriter, e *openai.Error) []byte {
 	if s, ok := w.(*spoken); ok && s.event != nil {
 		return s.event(e)
 	}

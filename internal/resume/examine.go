@@ -32,6 +32,7 @@ const (
 	Engine     Reason = "engine"    // no other worker's engine can go on with an answer
 	Forbidden  Reason = "forbidden" // by the tenant or the spec
 	Declined   Reason = "declined"  // the engine refused the request, in an event of the stream
+	Kills      Reason = "kills"     // workers died under the request
 	Spent      Reason = "spent"     // it was resumed here before
 	Budget     Reason = "budget"    // the retry budget is spent
 	NoPlace    Reason = "no_place"  // nobody else could take it
