@@ -121,7 +121,7 @@ func (s *State) putSpec(c command, k checks) result {
 	s.SpecVersion++
 	s.Spec = c.Body
 	now := SpecEntry{Version: s.SpecVersion, Index: s.Index, Body: c.Body, Actor: c.Actor, At: c.At}
-	s.SpecHistory = prepend(now, s.SpecHistory, maxSpecs)
+	s.SpecHistory = boundHistory(prepend(now, s.SpecHistory, maxSpecs))
 	return result{Code: codeOK, Value: s.SpecVersion}
 }
 
@@ -254,6 +254,17 @@ func (s *State) findDrain(path string) (int, bool) {
 func refuse(format string, args ...any) result {
 	m := fmt.Sprintf(format, args...)
 	return result{Code: codeRefused, Message: strings.ToValidUTF8(m[:min(len(m), maxMessage)], "")}
+}
+
+// boundHistory drops the oldest specs beyond maxSpecs and maxHistory.
+func boundHistory(specs []SpecEntry) []SpecEntry {
+	bytes := 0
+	for i := range specs {
+		if bytes += len(specs[i].Body); i == maxSpecs || i >= 2 && bytes > maxHistory {
+			return specs[:i:i]
+		}
+	}
+	return specs
 }
 
 func prepend[T any](v T, old []T, limit int) []T {

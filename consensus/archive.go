@@ -85,8 +85,7 @@ func (s *State) raised(now *State, actor string, at time.Time) *State {
 		out.TicketKeys = s.TicketKeys
 	}
 	restored := SpecEntry{Version: out.SpecVersion, Index: out.Index, Body: s.Spec, Actor: actor, At: at}
-	out.SpecHistory = append([]SpecEntry{restored}, now.SpecHistory...)
-	out.SpecHistory = out.SpecHistory[:min(len(out.SpecHistory), maxSpecs)]
+	out.SpecHistory = boundHistory(append([]SpecEntry{restored}, now.SpecHistory...))
 	return out
 }
 

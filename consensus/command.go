@@ -34,10 +34,12 @@ const (
 const (
 	MaxBody    = 3 << 20 // MaxBody is the largest spec or plan in bytes: a spec of 10,000 objects has 1.8 MB
 	maxCommand = MaxBody/3*4 + 16<<10
-	maxName    = 256
-	maxReason  = 1024
-	maxDetail  = 8 << 10
-	maxID      = 64
+	// markSlack is what a leader may add to a command after its length was checked: see markJudged.
+	markSlack = 64
+	maxName   = 256
+	maxReason = 1024
+	maxDetail = 8 << 10
+	maxID     = 64
 )
 
 var errUnknownKind = errors.New("command of a kind this node does not know: it is older than the leader: upgrade it")
@@ -94,7 +96,7 @@ func decodeCommand(b []byte) (command, error) {
 	switch {
 	case len(b) == 0:
 		return c, errors.New("command is empty")
-	case len(b) > maxCommand:
+	case len(b) > maxCommand+markSlack:
 		return c, fmt.Errorf("command is longer than %d bytes", maxCommand)
 	}
 	c.Kind = kind(b[0])

@@ -155,8 +155,15 @@ func (n *Node) foresee(data []byte) ([]byte, result, bool) {
 	if err != nil {
 		return nil, refuse("%v", err), false
 	}
-	if c.Kind != kindPutSpec && c.Kind != kindPutPlan && c.Kind != kindStage {
+	if err := fits(data); err != nil {
+		return nil, refuse("%v", err), false
+	}
+	if c.Kind != kindPutSpec && c.Kind != kindPutPlan && c.Kind != kindStage && c.Kind != kindPutDrain {
 		return data, result{}, true
+	}
+	if c.Kind == kindPutDrain {
+		r := n.foreseeSize(c)
+		return data, r, r.Code != codeRefused
 	}
 	if c.Judged { // not by us: a proposer has no say in this
 		c.Judged = false
@@ -170,6 +177,9 @@ func (n *Node) foresee(data []byte) ([]byte, result, bool) {
 	}
 	s.Term = n.raft.CurrentTerm()
 	r := s.run(c, n.fsm.checks)
+	if r.Code == codeOK && stateSize(&s) > maxSnapshot {
+		return nil, tooLarge(&s), false
+	}
 	if r.Code == codeOK {
 		data, c.Judged = markJudged(data), true
 		n.fsm.foreseen.note(data, c)
@@ -177,10 +187,35 @@ func (n *Node) foresee(data []byte) ([]byte, result, bool) {
 	return data, r, r.Code != codeRefused
 }
 
+// fits refuses a command that is too long once it is marked: nodes of earlier releases, which know no slack, would refuse
+// what this one applies.
+func fits(data []byte) error {
+	if len(data)+len(judgedMark) > maxCommand {
+		return fmt.Errorf("command is longer than %d bytes", maxCommand-len(judgedMark))
+	}
+	return nil
+}
+
+// foreseeSize refuses a drain that would make the state larger than a snapshot may be.
+func (n *Node) foreseeSize(c command) result {
+	s := *n.State()
+	if r := s.putDrain(c); r.Code == codeOK && stateSize(&s) > maxSnapshot {
+		return tooLarge(&s)
+	}
+	return result{Code: codeOK}
+}
+
+func tooLarge(s *State) result {
+	return refuse("the agreed state would come to %d bytes, more than the %d that a node can read back: shorten the spec, or end drains and shorten their reasons", stateSize(s), maxSnapshot)
+}
+
+// judgedMark stands at the end of a command that the leader has checked.
+const judgedMark = `,"judged":true}`
+
 // markJudged adds the mark to an encoded command with a body, and leaves alone what a later release may have put there.
 func markJudged(data []byte) []byte {
 	end := bytes.LastIndexByte(data, '}')
-	return append(bytes.Clone(data[:end]), `,"judged":true}`...)
+	return append(bytes.Clone(data[:end]), judgedMark...)
 }
 
 // await waits for raft, and no longer than ctx. Raft itself ends every wait when it loses the lead or stops.

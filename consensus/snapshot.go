@@ -77,11 +77,13 @@ func encodeState(s *State) ([]byte, error) {
 		w.Keys = append(w.Keys, wireKey(k))
 	}
 	w.Signing = s.Signing.wire()
-	text, err := json.Marshal(w)
-	if err != nil {
+	out := bytes.NewBufferString(snapshotMagic)
+	e := json.NewEncoder(out)
+	e.SetEscapeHTML(false) // a reason of `<` would take six times its size
+	if err := e.Encode(w); err != nil {
 		return nil, fmt.Errorf("encoding state: %w", err)
 	}
-	b := append([]byte(snapshotMagic), text...)
+	b := bytes.TrimSuffix(out.Bytes(), []byte("\n"))
 	sum := sha256.Sum256(b)
 	return append(b, sum[:]...), nil
 }

@@ -9,6 +9,7 @@ import (
 // Bounds of what the state keeps.
 const (
 	maxSpecs   = 10
+	maxHistory = 16 << 20 // bytes of specs in the history; the current one and the one before stay whatever they have
 	maxDrains  = 4096
 	maxKeys    = 3
 	maxOutcome = 256
@@ -25,7 +26,7 @@ type State struct {
 	SpecVersion uint64      // 0: none was ever put
 	Spec        []byte      // the operator's text as it was put
 	Stage       *Stage      // a spec on trial; nil: none
-	SpecHistory []SpecEntry // newest first, the current one included, at most 10
+	SpecHistory []SpecEntry // newest first, the current one included, at most 10 and 16 MiB
 	PlanEpoch   uint64      // 0: none was ever put
 	Plan        []byte      // as the leader encoded it
 	PlanTerm    uint64      // the term whose leader made it

@@ -142,7 +142,7 @@ func snapshotRestoreCommand() *cobra.Command {
 		Short: "Put a saved spec and its drains back in force",
 		Long: `Put a saved spec and its drains back in force on all global nodes, in place of what is agreed now. The spec becomes a
 new version, so that nothing goes backwards; the plan is made anew. Only the leader takes it: name its admin address.
-A cluster that was started from nothing goes on past everything the saved one had said, so gateways follow it.`,
+It begins a new generation of the cluster, so gateways follow it however old the file is.`,
 		Example: "  spillway snapshot restore state.snap --yes --server unix:///run/spillway/global-g1.sock",
 		Args:    exactly("FILE", 1),
 		RunE: func(cmd *cobra.Command, args []string) error {

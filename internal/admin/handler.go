@@ -79,8 +79,8 @@ func (s *Server) routes() []route {
 		change(http.MethodPost, pathMembers, "Have a global node take part.", b.AddMember).by(Admin),
 		remove(pathMembers, "name", "Take a global node out.", b.RemoveMember).by(Admin),
 		change(http.MethodPost, pathLeader, "Hand leadership on.", b.Lead).by(Admin),
-		look(pathArchive, "Return the agreed state, its secrets included.", b.Archive).by(Admin),
-		change(http.MethodPut, pathArchive, "Put an archived spec and its drains back in force.", b.Restore).by(Admin),
+		archiveRoute("Return the agreed state, its secrets included.", b.Archive).by(Admin),
+		restoreRoute("Put an archived spec and its drains back in force.", b.Restore).by(Admin),
 	}
 }
 

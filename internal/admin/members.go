@@ -1,7 +1,10 @@
 package admin
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/url"
 )
@@ -91,10 +94,23 @@ func (c *Client) Lead(ctx context.Context, r LeaderRequest) (*MembersAnswer, err
 
 // Archive fetches the node's state.
 func (c *Client) Archive(ctx context.Context) (*ArchiveAnswer, error) {
-	return call[ArchiveAnswer](ctx, c, http.MethodGet, pathArchive, nil)
+	var raw bytes.Buffer
+	if err := c.raw(ctx, http.MethodGet, pathArchive, nil, &raw, maxArchive); err != nil {
+		return nil, err
+	}
+	return &ArchiveAnswer{Data: raw.Bytes()}, nil
 }
 
 // Restore puts an archived spec back in force.
 func (c *Client) Restore(ctx context.Context, r ArchiveRequest) (*RestoreAnswer, error) {
-	return call[RestoreAnswer](ctx, c, http.MethodPut, pathArchive, r)
+	var text bytes.Buffer
+	path := pathArchive + "?" + url.Values{"reason": {r.Reason}}.Encode()
+	if err := c.raw(ctx, http.MethodPut, path, bytes.NewReader(r.Data), &text, maxAnswer); err != nil {
+		return nil, err
+	}
+	out := new(RestoreAnswer)
+	if err := json.Unmarshal(text.Bytes(), out); err != nil {
+		return nil, fmt.Errorf("reading the answer of %s: %w", c.server, err)
+	}
+	return out, nil
 }

@@ -55,6 +55,11 @@ func exactly[A any](t route, call func(context.Context) (*A, error)) route {
 
 // change is a call with a body.
 func change[Q, A any](method, path, summary string, call func(context.Context, Q, string) (*A, error)) route {
+	return changeWithin(maxBody, method, path, summary, call)
+}
+
+// changeWithin is change with a bound of its own on the body, in bytes.
+func changeWithin[Q, A any](most int, method, path, summary string, call func(context.Context, Q, string) (*A, error)) route {
 	return route{
 		method: method, path: path, summary: summary, needs: Operator, in: *new(Q), out: *new(A),
 		serve: func(w http.ResponseWriter, r *http.Request, actor string) {
@@ -70,7 +75,7 @@ func change[Q, A any](method, path, summary string, call func(context.Context, Q
 				})
 				return
 			}
-			if err := decode(http.MaxBytesReader(w, r.Body, maxBody), &q); err != nil {
+			if err := decode(http.MaxBytesReader(w, r.Body, int64(most)), &q); err != nil {
 				writeError(w, BadRequest("body is not what this call takes: "+err.Error(), ""))
 				return
 			}

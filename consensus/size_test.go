@@ -1,0 +1,142 @@
+package consensus
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// TestStateSizeIsNoLess: whatever a state holds, its snapshot is at most as long as stateSize says, so that a state that was
+// taken can be read back.
+func TestStateSizeIsNoLess(t *testing.T) {
+	text := rapid.StringMatching(`[a-z<>&"\\\n\x00\x{2028}\x{1f600}]{0,40}`)
+	rapid.Check(t, func(t *rapid.T) {
+		s := &State{SpecVersion: 1, PlanEpoch: 1, Plan: rapid.SliceOfN(rapid.Byte(), 1, 200).Draw(t, "plan")}
+		s.SpecHistory = []SpecEntry{{Version: 1, Body: rapid.SliceOfN(rapid.Byte(), 1, 200).Draw(t, "spec"), Actor: text.Draw(t, "actor")}}
+		for i := range rapid.IntRange(0, 20).Draw(t, "drains") {
+			s.Drains = append(s.Drains, Drain{Path: fmt.Sprint(i), Reason: strings.Repeat(text.Draw(t, "reason"), 20), Actor: "a"})
+		}
+		for range rapid.IntRange(0, 20).Draw(t, "records") {
+			s.Audit = append(s.Audit, Record{Detail: text.Draw(t, "detail"), Prev: strings.Repeat("f", 64), Hash: strings.Repeat("f", 64)})
+		}
+		s.PlanOrigin.Detail = text.Draw(t, "origin")
+		b, err := encodeState(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := stateSize(s) - stateSlack; len(b) > n+4096 { // most of the slack is for the zone's signing state
+			t.Fatalf("%d bytes, and it was said to have %d", len(b), n)
+		}
+	})
+}
+
+// TestTheStateNeverOutgrowsASnapshot: ten of the longest specs and the most drains with the reasons that take the most room.
+func TestTheStateNeverOutgrowsASnapshot(t *testing.T) {
+	s := &State{}
+	put := func(c command) result {
+		next, r := *s, result{}
+		next.Index++
+		if r = next.run(c, checks{}); r.Code == codeOK && stateSize(&next) <= maxSnapshot {
+			s = &next
+			return r
+		}
+		return result{Code: codeRefused}
+	}
+	for i := range 12 {
+		if put(command{Kind: kindPutSpec, BasedOn: uint64(i), Body: bytes.Repeat([]byte{byte('a' + i)}, MaxBody), At: noon}).Code != codeOK {
+			t.Fatalf("spec %d is refused", i)
+		}
+	}
+	if n := len(s.SpecHistory); n < 2 || n > 6 {
+		t.Errorf("%d specs of %d bytes are kept", n, MaxBody)
+	}
+	put(command{Kind: kindPutPlan, Body: make([]byte, MaxBody)})
+	one := Drain{Reason: strings.Repeat("\x01", maxReason), At: noon}
+	each := stateSize(&State{Drains: []Drain{one}}) - stateSize(&State{}) + 200
+	room := min(maxDrains, (maxSnapshot-stateSize(s))/each)
+	for i := range room {
+		one.Path = fmt.Sprintf("%0200d", i)
+		s.Drains = append(s.Drains, one)
+	}
+	if n := stateSize(s); n > maxSnapshot || n < maxSnapshot-each && room < maxDrains {
+		t.Fatalf("%d drains come to %d bytes", room, n)
+	}
+	b, err := encodeState(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := decodeState(bytes.NewReader(b)); err != nil {
+		t.Fatalf("a state of %d bytes with %d drains cannot be read back: %v", len(b), len(s.Drains), err)
+	}
+}
+
+// TestReasonsAreNotEscapedForHTML: a byte of a reason is a byte of the snapshot.
+func TestReasonsAreNotEscapedForHTML(t *testing.T) {
+	b, err := encodeState(&State{Drains: []Drain{{Path: "eu", Reason: "<<<&>>>"}}})
+	if err != nil || !bytes.Contains(b, []byte("<<<&>>>")) {
+		t.Errorf("%q, %v", b, err)
+	}
+	s, err := decodeState(bytes.NewReader(b))
+	if err != nil || s.Drains[0].Reason != "<<<&>>>" {
+		t.Errorf("read back: %+v, %v", s, err)
+	}
+}
+
+// TestOneBoundForCommands: of commands about as long as they may be, each that the leader takes is read by every node as the
+// leader reads it.
+func TestOneBoundForCommands(t *testing.T) {
+	s := newSolo(t)
+	n, err := s.start(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.stop(n)
+	base, err := encodeCommand(command{Kind: kindPutSpec, Body: []byte("spec"), At: noon})
+	if err != nil {
+		t.Fatal(err)
+	}
+	taken := 0
+	for length := maxCommand - 20; length <= maxCommand+1; length++ {
+		padded := append(bytes.Clone(base[:len(base)-1]), bytes.Repeat([]byte{' '}, length-len(base))...)
+		marked, r, ok := n.foresee(append(padded, '}'))
+		if !ok {
+			continue
+		}
+		taken++
+		if len(marked) > maxCommand {
+			t.Fatalf("a command of %d bytes goes into the log with %d, which earlier releases refuse", length, len(marked))
+		}
+		if _, err := decodeCommand(marked); err != nil {
+			t.Fatalf("the leader takes %d bytes (%+v) and others do not: %v", length, r, err)
+		}
+	}
+	if taken == 0 {
+		t.Error("nothing is taken")
+	}
+}
+
+// TestTheLargestArchiveIsRestored: ten specs of 10,000 objects, which have 1.8 MB each.
+func TestTheLargestArchiveIsRestored(t *testing.T) {
+	s := newSolo(t)
+	n, err := s.start(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.stop(n)
+	for v := range uint64(maxSpecs) {
+		if _, err := n.PutSpec(t.Context(), v, bytes.Repeat([]byte{byte('0' + v)}, 1_800_000), "a"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	archive, err := n.Archive()
+	if err != nil {
+		t.Fatal(err)
+	}
+	version, err := n.RestoreArchive(t.Context(), archive, By{Actor: "op"})
+	if err != nil || version != maxSpecs+1 || n.State().Spec[0] != '9' {
+		t.Fatalf("restoring %d bytes: version %d, %v", len(archive), version, err)
+	}
+}
