@@ -19,6 +19,7 @@ type disk struct {
 	observe func(took time.Duration)     // told of each write that reached the disk
 	fault   atomic.Pointer[func() error] // what tests have a write meet
 	failed  atomic.Uint64                // writes
+	failing atomic.Bool                  // the last write failed
 }
 
 // write makes one try. Raft takes an error here well: a leader steps down, a follower refuses the entries.
@@ -31,6 +32,7 @@ func (d *disk) write(f func() error) error {
 	if err == nil {
 		err = f()
 	}
+	d.failing.Store(err != nil)
 	if err != nil {
 		d.failed.Add(1)
 		return err

@@ -28,7 +28,16 @@ func TestFullDisk(t *testing.T) {
 		if full.IsLeader() || full.State().SpecVersion < was || full.FailedWrites() == 0 {
 			t.Fatalf("with its disk gone, leader %v, spec %d (was %d), %d writes failed", full.IsLeader(), full.State().SpecVersion, was, full.FailedWrites())
 		}
+		spare := func(want int, failing bool) func() bool {
+			return func() bool {
+				all := other.Standings(c.ctx())
+				voters, able, left := consensus.Spare(all)
+				return voters == 3 && able == 2+want && left == want && all[lead].Failing == failing && full.DiskFailing() == failing
+			}
+		}
+		c.eventually("the others know that it cannot write, and none more may be lost", spare(0, true))
 		full.BreakDisk(nil)
+		c.eventually("the others know that it can write again", spare(1, false))
 		c.leader()
 		c.converge()
 		if full.State().SpecVersion <= was {

@@ -76,7 +76,11 @@ func (n *Node) serveProposal(ctx context.Context, c *tls.Conn) {
 
 func (n *Node) answer(ctx context.Context, cmd []byte) answer {
 	if len(cmd) == 1 && kind(cmd[0]) == kindProgress && n.started.Load() {
-		return answer{Result: result{Code: codeOK, Index: n.applied()}}
+		r := result{Code: codeOK, Index: n.applied()}
+		if n.DiskFailing() {
+			r.Value = cannotWrite
+		}
+		return answer{Result: r}
 	}
 	if len(cmd) > 1 && len(cmd) <= 1+maxName && kind(cmd[0]) == kindStanding && n.started.Load() {
 		return answer{Result: n.tellOf(string(cmd[1:]))}

@@ -26,6 +26,8 @@ const (
 
 	addedWithoutVote = 1 // as a refusal's value: the member follows all the same
 	goneAlready      = 2 // likewise: who is to be removed is no member
+
+	cannotWrite = 1 // as the value of an answer to kindProgress: the node's disk takes no writes
 )
 
 // addVoter has a node follow first and gives it its vote when it has caught up. A voter that is not up to date, or not
@@ -94,7 +96,7 @@ func (n *Node) awaitCaughtUp(ctx context.Context, m membership) (why string) {
 	defer cancel()
 	for added := n.raft.CommitIndex(); ctx.Err() == nil; pause(ctx, progressEvery) {
 		goal := n.raft.CommitIndex()
-		at, err := n.progressOf(ctx, n.addressOf(m.ID, m.Addr))
+		at, _, err := n.progressOf(ctx, n.addressOf(m.ID, m.Addr))
 		switch {
 		case err != nil:
 			why = fmt.Sprintf("it did not answer at %s within %s (%v): is it running, with raft.join: true?", m.Addr, catchUpBound, err)
@@ -107,10 +109,10 @@ func (n *Node) awaitCaughtUp(ctx context.Context, m membership) (why string) {
 	return why
 }
 
-// progressOf asks the node at addr how far it has applied the log.
-func (n *Node) progressOf(ctx context.Context, addr string) (uint64, error) {
+// progressOf asks the node at addr how far it has applied the log, and whether its disk takes no writes.
+func (n *Node) progressOf(ctx context.Context, addr string) (at uint64, failing bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, progressWithin)
 	defer cancel()
 	r, err := n.exchange(ctx, addr, []byte{byte(kindProgress)})
-	return r.Index, err
+	return r.Index, err == nil && r.Value == cannotWrite, err
 }

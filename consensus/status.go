@@ -73,6 +73,11 @@ func (n *Node) DiskFailures() uint64 {
 	return n.store.disk.failed.Load()
 }
 
+// DiskFailing reports whether the disk did not take the last write: this node takes no part in changes until it does.
+func (n *Node) DiskFailing() bool {
+	return n.started.Load() && n.store != nil && n.store.disk.failing.Load()
+}
+
 // Refused counts connections refused because of the peer's certificate or because it sent rubbish.
 func (n *Node) Refused() uint64 { return n.refused.count.Load() }
 

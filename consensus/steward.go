@@ -32,13 +32,37 @@ type Standing struct {
 	Behind uint64        // entries of the log that it lacks, if Asked
 	Asked  bool          // it answered when it was asked how far it is
 	Steady time.Duration // for how long it has kept up, by the leader; 0 elsewhere
+	// Failing says that its disk takes no writes, if Asked or Self: it counts for a majority and cannot give its part.
+	Failing bool
+}
+
+// FarBehind is how many log entries a member lacks that does not keep up.
+const FarBehind = 1000
+
+// CanWrite reports whether the member can give its part of a majority now. It needs an answer of the member: see Standings.
+func (s Standing) CanWrite() bool {
+	return !s.Failing && (s.Self || s.Well() && s.Asked && s.Behind <= FarBehind)
+}
+
+// Spare is how many of the voters can write, and how many of those may be lost before nothing can be changed; negative
+// while nothing can.
+func Spare(all []Standing) (voters, able, spare int) {
+	for _, s := range all {
+		if s.Voter {
+			voters++
+			if s.CanWrite() {
+				able++
+			}
+		}
+	}
+	return voters, able, able - (voters/2 + 1)
 }
 
 // Well reports whether the member was heard of lately.
 func (s Standing) Well() bool { return s.Self || s.Quiet < wellWithin }
 
 // keepsUp reports whether the member could vote now.
-func (s Standing) keepsUp() bool { return s.Well() && s.Asked && s.Behind <= nearEnough }
+func (s Standing) keepsUp() bool { return s.Well() && s.Asked && !s.Failing && s.Behind <= nearEnough }
 
 // next is what to do now, and why; nothing most of the time. It changes one member at a time and only when a majority of
 // the voters in force is well, so that every step can be agreed on and leaves a cluster that can agree on the next. A vote

@@ -120,7 +120,7 @@ func (n *Node) standings(ctx context.Context, probe func(Standing) bool) []Stand
 	all := make([]Standing, len(members))
 	var wg sync.WaitGroup
 	for i, m := range members {
-		s := Standing{Member: m, Self: m.ID == n.id, Wants: slices.Contains(wanted, m.ID)}
+		s := Standing{Member: m, Self: m.ID == n.id, Failing: m.ID == n.id && n.DiskFailing(), Wants: slices.Contains(wanted, m.ID)}
 		if !s.Self && n.converses() {
 			s.Quiet, s.Heard = n.heard.quiet(m.ID, now)
 		}
@@ -128,20 +128,20 @@ func (n *Node) standings(ctx context.Context, probe func(Standing) bool) []Stand
 		if s.Self || !probe(s) {
 			continue
 		}
-		wg.Go(func() { all[i].Behind, all[i].Asked = n.lag(ctx, m.Addr) })
+		wg.Go(func() { all[i].Behind, all[i].Failing, all[i].Asked = n.lag(ctx, m.Addr) })
 	}
 	wg.Wait()
 	return all
 }
 
-// lag asks a node how many entries it lacks of what this one knows to be committed.
-func (n *Node) lag(ctx context.Context, addr string) (entries uint64, ok bool) {
+// lag asks a node how many entries it lacks of what this one knows to be committed, and whether its disk takes no writes.
+func (n *Node) lag(ctx context.Context, addr string) (entries uint64, failing, ok bool) {
 	goal := n.raft.CommitIndex()
-	at, err := n.progressOf(ctx, addr)
+	at, failing, err := n.progressOf(ctx, addr)
 	if err != nil {
-		return 0, false
+		return 0, false, false
 	}
-	return goal - min(goal, at), true
+	return goal - min(goal, at), failing, true
 }
 
 // Keeping is what the leader would do by itself, if this node led.

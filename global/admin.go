@@ -43,6 +43,8 @@ func (s *Server) ready() error {
 		return errors.New("no spec is in force: run spillway apply")
 	case v.from == agreedState && len(v.state.TicketKeys) == 0:
 		return errors.New("no ticket key is agreed yet: the leader makes one within a second")
+	case s.node != nil && s.node.DiskFailing():
+		return errors.New("the disk takes no writes of the Raft log: this node answers from its last state and takes no part in changes: free the disk, or replace it")
 	}
 	return nil
 }

@@ -26,16 +26,19 @@ func (s *Server) members(ctx context.Context) (*admin.MembersAnswer, error) {
 		}
 		out.Members = append(out.Members, a)
 	}
+	_, able, spare := consensus.Spare(all)
+	out.CanWrite, out.Spare = &able, &spare
 	return out, nil
 }
 
 // health is a member's state in a word.
 func health(m consensus.Standing) string {
-	const far = 1000 // entries: what a follower that keeps up never lacks
 	switch {
 	case !m.Well():
 		return admin.HealthSilent
-	case m.Asked && m.Behind > far:
+	case m.Failing:
+		return admin.HealthCannotWrite
+	case m.Asked && m.Behind > consensus.FarBehind:
 		return admin.HealthBehind
 	}
 	return admin.HealthWell

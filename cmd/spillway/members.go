@@ -167,7 +167,14 @@ func printMembers(w io.Writer, a *admin.MembersAnswer) {
 	if a.Outside != "" {
 		fmt.Fprintf(w, "note: %s\n", a.Outside)
 	}
-	fmt.Fprintf(w, "as %s sees it; of %d with a vote, %d may be lost before nothing can be changed\n", a.Node, voters, max(voters-1, 0)/2)
+	switch {
+	case a.CanWrite == nil || a.Spare == nil: // a node of an earlier release
+		fmt.Fprintf(w, "as %s sees it; of %d with a vote, %d may be lost before nothing can be changed, if all are well\n", a.Node, voters, max(voters-1, 0)/2)
+	case *a.Spare < 0:
+		fmt.Fprintf(w, "as %s sees it; of %d with a vote, %d can write: nothing can be changed until %d more can\n", a.Node, voters, *a.CanWrite, -*a.Spare)
+	default:
+		fmt.Fprintf(w, "as %s sees it; of %d with a vote, %d can write, and %d may be lost before nothing can be changed\n", a.Node, voters, *a.CanWrite, *a.Spare)
+	}
 }
 
 // exactly asks for n arguments by their names.

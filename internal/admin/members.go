@@ -22,7 +22,7 @@ type Member struct {
 	Voter  bool   `json:"voter"`
 	Leader bool   `json:"leader"`
 
-	Health        string  `json:"health"`                    // "well", "behind" or "silent", to the node asked
+	Health        string  `json:"health"`                    // "well", "behind", "silent" or "cannot write", to the node asked
 	LastContactMS *int64  `json:"last_contact_ms,omitempty"` // since the node asked heard of it; none of itself, nor if it never did
 	Behind        *uint64 `json:"behind,omitempty"`          // log entries that it lacks of what the node asked has
 	Outlook       string  `json:"outlook,omitempty"`         // what the leader will do about it by itself
@@ -33,13 +33,19 @@ const (
 	HealthWell   = "well"
 	HealthBehind = "behind"
 	HealthSilent = "silent"
+	// HealthCannotWrite is of a member whose disk takes no writes: it counts for a majority and cannot give its part.
+	HealthCannotWrite = "cannot write"
 )
 
 // MembersAnswer lists the members after the call.
 type MembersAnswer struct {
-	Node    string   `json:"node"` // who was asked
-	Members []Member `json:"members"`
-	Outside string   `json:"outside,omitempty"` // set when the node asked was taken out, and says how it comes back
+	Node string `json:"node"` // who was asked
+	// CanWrite is how many voters answer, keep up and can write; Spare is how many of those may be lost before nothing can
+	// be changed, negative while nothing can. Both are missing from a node of an earlier release.
+	CanWrite *int     `json:"can_write,omitempty"`
+	Spare    *int     `json:"spare,omitempty"`
+	Members  []Member `json:"members"`
+	Outside  string   `json:"outside,omitempty"` // set when the node asked was taken out, and says how it comes back
 }
 
 // MemberRequest adds a member, or gives one its vote.
