@@ -40,8 +40,20 @@ func newBackup(dir string, log *slog.Logger) *backup {
 	b := &backup{log: log, next: make(chan *consensus.State, 1)}
 	if dir != "" {
 		b.path = filepath.Join(dir, "last-state.json")
+		b.removeTemporary()
 	}
 	return b
+}
+
+// removeTemporary deletes what a crash left of an unfinished write: it may hold the zone's keys.
+func (b *backup) removeTemporary() {
+	left, err := filepath.Glob(b.path + ".*") // what replaceFile names them
+	for _, name := range left {
+		err = errors.Join(err, os.Remove(name))
+	}
+	if err != nil {
+		b.log.Warn("temporary files of an unfinished backup cannot be deleted: they may hold the zone's keys: delete "+b.path+".*", telemetry.Err(err))
+	}
 }
 
 // offer leaves the newest state to be written; it never blocks.

@@ -1,6 +1,7 @@
 package global
 
 import (
+	"log/slog"
 	"os"
 	"path/filepath"
 	"testing"
@@ -91,5 +92,20 @@ func TestBackupKeepsNoSecretAndSurvivesRubbish(t *testing.T) {
 	left, err := os.ReadDir(dir)
 	if err != nil || len(left) != 1 {
 		t.Errorf("%d files are left behind", len(left))
+	}
+}
+
+// TestLeftOverBackupsAreDeleted: a crash between writing and renaming leaves a file with the zone's keys.
+func TestLeftOverBackupsAreDeleted(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{"last-state.json", "last-state.json.123456", "other.json.1"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte("{}"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	newBackup(dir, slog.New(slog.DiscardHandler))
+	left, err := filepath.Glob(filepath.Join(dir, "*"))
+	if err != nil || len(left) != 2 {
+		t.Errorf("left are %v, %v", left, err)
 	}
 }

@@ -59,8 +59,14 @@ type wellness struct {
 	unheard, dead  steer.Set
 }
 
-func (s *Server) keep(ctx context.Context) {
-	k := &keeper{s: s, led: time.Now(), sealer: sealer{kept: s.signatures}}
+// newKeeper makes a first View, from the state that Raft restored or from the backup, so that queries find one.
+func (s *Server) newKeeper(now time.Time) *keeper {
+	k := &keeper{s: s, led: now, sealer: sealer{kept: s.signatures}}
+	k.next(now)
+	return k
+}
+
+func (s *Server) keep(ctx context.Context, k *keeper) {
 	rhythm.Keep(ctx, s.news, rhythm.Gap, tick, k.next)
 }
 

@@ -29,11 +29,13 @@ type near struct {
 	peers map[int][]geo.Estimate   // by region and region; those that measured nothing are not there
 	made  time.Time
 	limit time.Duration // measurements older than this do not count; negative: none does
+	// measuring is how many regions have reported round trips.
+	measuring int
 }
 
 // nearness blends what each region's gateways say into a frame's priors.
 func nearness(f *frame, children *capacity.View, limit time.Duration, now time.Time) *near {
-	n := &near{frame: f, geo: f.geo, made: now, limit: limit}
+	n := &near{frame: f, geo: f.geo, made: now, limit: limit, measuring: measuring(children)}
 	n.peers = n.paths(children)
 	measured := n.gather(children)
 	if len(measured) == 0 {
@@ -126,10 +128,21 @@ func rowsDiffer(a, b []float32) bool {
 	})
 }
 
-// learn blends anew, now and then and for each new frame. What has hardly changed leaves the geography, and with it
-// tables and answers, as they are.
+// measuring counts the regions that have reported round trips.
+func measuring(children *capacity.View) (n int) {
+	for _, g := range children.Regions() {
+		if len(g.Summary.RTTs) > 0 {
+			n++
+		}
+	}
+	return n
+}
+
+// learn blends anew, now and then and for each new frame, and at once when another region reports round trips: a node that
+// has just started would else send clients by distance alone for as long as relearn. What has hardly changed leaves the
+// geography, and with it tables and answers, as they are.
 func (k *keeper) learn(children *capacity.View, now time.Time) {
-	if k.near != nil && k.near.frame == k.frame && now.Sub(k.near.made) < relearn {
+	if k.near != nil && k.near.frame == k.frame && now.Sub(k.near.made) < relearn && measuring(children) <= k.near.measuring {
 		return
 	}
 	next := nearness(k.frame, children, k.s.cfg.MeasuredFor, now)

@@ -285,7 +285,8 @@ func (s *Server) Start(ctx context.Context) error {
 	if err := s.parent.Start(run); err != nil {
 		return err
 	}
-	s.loops.Go(func() { s.keep(run) })
+	k := s.newKeeper(time.Now())
+	s.loops.Go(func() { s.keep(run, k) })
 	s.loops.Go(func() { s.lead(run) })
 	s.loops.Go(func() { s.watchStage(run) })
 	s.loops.Go(func() { s.lease(run) })
