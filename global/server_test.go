@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+
 	"github.com/spillway-lb/spillway/geo"
 	"github.com/spillway-lb/spillway/global/steer"
 	"github.com/spillway-lb/spillway/internal/admin"
@@ -373,6 +375,9 @@ func (p *planet) testMetrics(t *testing.T) {
 	families, err := p.nodes[0].cfg.Registry.Gather()
 	if err != nil {
 		t.Fatal(err)
+	}
+	if problems, err := promlint.NewWithMetricFamilies(families).Lint(); err != nil || len(problems) > 0 {
+		t.Errorf("promlint: %v %v", problems, err)
 	}
 	sum := map[string]float64{}
 	for _, f := range families {

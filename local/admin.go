@@ -8,6 +8,7 @@ import (
 
 	"github.com/spillway-lb/spillway/internal/admin"
 	"github.com/spillway-lb/spillway/internal/certfile"
+	"github.com/spillway-lb/spillway/internal/identity"
 	"github.com/spillway-lb/spillway/internal/uplink"
 )
 
@@ -28,10 +29,19 @@ func (a *Agent) Backend() admin.Backend {
 // newAdmin opens the admin interface: status, explain, metrics and readiness of this instance.
 func (a *Agent) newAdmin() (*admin.Server, error) {
 	return admin.New(admin.Config{
+		Role: "local", Node: a.path().String(), Fleet: admin.FleetOf(a.fleetCerts(), a.path().String()+" "+a.cfg.AdminSocket),
 		Socket: a.cfg.AdminSocket, Listen: a.cfg.AdminListen, Metrics: a.cfg.MetricsListen, Grants: a.cfg.AdminGrants,
 		Certs: a.cfg.Certs, Gatherer: a.cfg.Registry, Certificates: a.certificates(), Log: a.log,
 		Backend: a.Backend(),
 	})
+}
+
+// fleetCerts are those that say which installation this instance is part of, nil for a zone that stands alone.
+func (a *Agent) fleetCerts() *identity.Certs {
+	if len(a.cfg.Gateways) == 0 {
+		return nil
+	}
+	return a.cfg.Certs
 }
 
 // MetricsAddr is the bound address of the metrics listener, or nil.

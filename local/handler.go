@@ -136,7 +136,7 @@ func (a *Agent) hop(v *visit) *openai.Error {
 	if a.cfg.Plain {
 		relay.Strip(h)
 		v.hop.Tenant = spec.TenantAlone
-		v.hop.RequestID = rand.Text()
+		v.hop.RequestID = cmp.Or(relay.ClientRequestID(h), rand.Text())
 		o := a.policy.Load()
 		c, named, err := relay.NamedClass(h, o.spec)
 		v.class = a.classAlone(c, named)

@@ -207,7 +207,7 @@ func newScaleMeters(a *Agent) *scaleMeters {
 		demand:    desc("demand_tokens_per_second", "Tokens that were asked for in the last half minute, refused requests included.", "kind"),
 		capacity:  desc("replica_tokens_per_second", "Tokens that one replica does, learned.", "kind"),
 		predicted: desc("predicted_wait_seconds", "Predicted queue wait of a new request of class standard, a load included."),
-		measured:  desc("measured_wait_seconds", "Queue wait of the last minute's requests.", "quantile"),
+		measured:  desc("measured_wait_seconds", "Queue wait of the last minute's requests, by percentile.", "percentile"),
 	}
 }
 
@@ -232,7 +232,7 @@ func (m *scaleMeters) Collect(ch chan<- prometheus.Metric) {
 		say(m.capacity, s.Capacity.Prefill, s.Model, "prefill")
 		say(m.capacity, s.Capacity.Decode, s.Model, "decode")
 		say(m.predicted, s.PredictedWait, s.Model)
-		say(m.measured, s.WaitP50, s.Model, "0.5")
-		say(m.measured, s.WaitP99, s.Model, "0.99")
+		say(m.measured, s.WaitP50, s.Model, "50")
+		say(m.measured, s.WaitP99, s.Model, "99")
 	}
 }

@@ -180,6 +180,7 @@ func (g *Gateway) open() (err error) {
 		return err
 	}
 	g.admin, err = admin.New(admin.Config{
+		Role: "regional", Node: g.cfg.Region + "/" + g.cfg.Name, Fleet: g.cfg.Certs.Fleet(),
 		Socket: g.cfg.AdminSocket, Listen: g.cfg.AdminListen, Metrics: g.cfg.MetricsListen, Grants: g.cfg.AdminGrants,
 		Certs: cmp.Or(g.cfg.AdminCerts, g.cfg.Certs), Backend: g.backend(), Gatherer: g.gatherer(), Certificates: g.certificates(), Log: g.log,
 	})

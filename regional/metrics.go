@@ -150,7 +150,7 @@ func (m *metrics) model(q *request) string {
 type summaryAges struct{ g *Gateway }
 
 func (s summaryAges) desc() *prometheus.Desc {
-	return prometheus.NewDesc("spillway_regional_summary_age_seconds", "Age of the newest statement, by zone instance.", []string{"scope"}, nil)
+	return prometheus.NewDesc("spillway_regional_report_age_seconds", "Age of the newest statement, by zone instance.", []string{"scope"}, nil)
 }
 
 // Describe implements prometheus.Collector.

@@ -116,14 +116,8 @@ func apiKey(h http.Header) string {
 
 // requestID is what the caller calls the request, if that can stand in a log, or a new id.
 func requestID(h http.Header, fresh func() string) string {
-	id := relay.First(h, "X-Client-Request-Id")
-	if id == "" || len(id) > 128 {
-		return fresh()
+	if id := relay.ClientRequestID(h); id != "" {
+		return id
 	}
-	for i := range len(id) {
-		if c := id[i]; c <= ' ' || c > '~' {
-			return fresh()
-		}
-	}
-	return id
+	return fresh()
 }

@@ -110,7 +110,7 @@ func recite(t *testing.T, body string) (text string, ids map[string]bool, failur
 
 // known is how many zone instances a gateway has heard of.
 func known(reg *prometheus.Registry) int {
-	n, _ := testutil.GatherAndCount(reg, "spillway_regional_summary_age_seconds")
+	n, _ := testutil.GatherAndCount(reg, "spillway_regional_report_age_seconds")
 	return n
 }
 

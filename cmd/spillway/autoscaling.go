@@ -22,7 +22,7 @@ func getAutoscalingCommand() *cobra.Command {
 		Example: "  spillway get autoscaling --server unix:///run/spillway/local-a.sock\n  spillway get autoscaling --model llama-3.1-8b -o json",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := to.oneLocal(); err != nil {
+			if err := to.oneLocal(cmd.Context()); err != nil {
 				return err
 			}
 			return to.call(cmd.Context(), func(ctx context.Context, c *admin.Client) error {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -46,7 +45,7 @@ func getQueueCommand() *cobra.Command {
 		Example: "  spillway get queue --server unix:///run/spillway/local-a.sock\n  spillway get queue --tenants --server https://10.0.0.7:7404 --cert op.pem --key op.key --ca ca.pem",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := to.oneLocal(); err != nil {
+			if err := to.oneLocal(cmd.Context()); err != nil {
 				return err
 			}
 			return to.call(cmd.Context(), func(ctx context.Context, c *admin.Client) error {
@@ -69,20 +68,29 @@ func getQueueCommand() *cobra.Command {
 }
 
 // oneLocal makes the only local instance that runs on this machine the one to ask, when none is named.
-func (t *target) oneLocal() error {
+func (t *target) oneLocal(ctx context.Context) error {
 	if t.servers != "" {
 		return nil
 	}
-	found, err := filepath.Glob(filepath.Join(admin.RuntimeDir(), "local-*.sock"))
+	nodes, err := admin.ListRunning(ctx)
+	if err != nil {
+		return err
+	}
+	var found []admin.Running
+	for _, n := range nodes {
+		if n.Role == "local" {
+			found = append(found, n)
+		}
+	}
 	switch {
-	case err != nil:
-		return fmt.Errorf("looking for local instances: %w", err)
+	case len(found) == 0 && len(nodes) == 1: // a gateway and a zone in one process
+		return nil
 	case len(found) == 0:
 		return errors.New("no local instance runs on this machine\nhint: name one with --server unix:///path/of/its/admin.sock")
 	case len(found) > 1:
-		return fmt.Errorf("%d local instances run on this machine\nhint: name one with --server, such as unix://%s", len(found), found[0])
+		return fmt.Errorf("%d local instances run on this machine\nhint: name one with --server, such as %s", len(found), found[0].Server())
 	}
-	t.servers = "unix://" + found[0]
+	t.servers = found[0].Server()
 	return nil
 }
 

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"os"
 	"path/filepath"
 	"strings"
 
@@ -11,6 +12,7 @@ import (
 
 // printGuide prints lines to copy and paste while the demo runs.
 func printGuide(w io.Writer, p *fleet.Planet, processes bool) {
+	self := os.Args[0] // as it was called, so that the lines work where it is not in PATH
 	dns, gw, worker := p.DNS()[0], p.Of("regional")[0], p.Of("worker")[0]
 	dig := fmt.Sprintf("dig @%s -p %d +short", dns.Addr(), dns.Port())
 	key := fmt.Sprintf(`-H "Authorization: Bearer $(cat %s)"`, filepath.Join(p.Dir, "keys", "acme.key"))
@@ -32,21 +34,21 @@ func printGuide(w io.Writer, p *fleet.Planet, processes bool) {
 		fmt.Sprintf("curl -N http://%s/v1/chat/completions %s %s", gw.Addr["http"], key, body),
 		fmt.Sprintf("curl -NL %s http://chat.spillway.test:%d/v1/chat/completions %s %s", resolves(p), p.Of("global")[0].Addr["http"].Port(), key, body))
 	section("Look:",
-		"spillway status --workers",
-		"spillway explain --from 198.51.100.10 --model llama-3.1-8b")
+		self+" status --workers",
+		self+" explain --from 198.51.100.10 --model llama-3.1-8b")
 	breaking := []string{
-		`spillway drain region frankfurt --for 1m --reason "trying it"   # and: spillway undrain region frankfurt`,
+		self + ` drain region frankfurt --for 1m --reason "trying it"   # and: ` + self + ` undrain region frankfurt`,
 		fmt.Sprintf(`curl -d '{"mode":"die_midstream"}' http://%s/chaos   # a worker; {"mode":"ok"} mends it`, worker.Addr["http"]),
 	}
 	if processes {
 		breaking = append(breaking, "kill -9 PID   # of any process above")
 	} else {
-		breaking = append(breaking, "spillway demo --processes   # instead of this one: real processes to kill -9")
+		breaking = append(breaking, self+" demo --processes   # instead of this one: real processes to kill -9")
 	}
 	section("Break:", breaking...)
 	section("Load (in another terminal):",
-		fmt.Sprintf("spillway load --dns %s --service chat.spillway.test --port %d --key-file %s --rate 5 --for 30s",
-			joinAddrs(p), gw.Addr["http"].Port(), filepath.Join(p.Dir, "keys", "acme.key")))
+		fmt.Sprintf("%s load --dns %s --service chat.spillway.test --port %d --key-file %s --rate 5 --for 30s",
+			self, joinAddrs(p), gw.Addr["http"].Port(), filepath.Join(p.Dir, "keys", "acme.key")))
 	fmt.Fprintln(w, "Ctrl-C stops the planet.")
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
 	"os/signal"
 	"slices"
@@ -15,8 +16,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/spillway-lb/spillway/chaos/fleet"
+	"github.com/spillway-lb/spillway/global"
 	"github.com/spillway-lb/spillway/internal/config"
 	"github.com/spillway-lb/spillway/internal/garbage"
+	"github.com/spillway-lb/spillway/local"
+	"github.com/spillway-lb/spillway/regional"
 )
 
 func globalCommand() *cobra.Command {
@@ -121,7 +125,7 @@ func serve(ctx context.Context, file string, log *slog.Logger) error {
 	if err := node.Start(context.WithoutCancel(ctx)); err != nil {
 		return err
 	}
-	log.Info("serving", "config", file, "version", version)
+	log.Info("serving", append([]any{"config", file, "version", version}, listening(node)...)...)
 	notifySupervisor(log, daemon.SdNotifyReady)
 	reload := make(chan os.Signal, 1)
 	signal.Notify(reload, syscall.SIGHUP)
@@ -148,6 +152,36 @@ func notifySupervisor(log *slog.Logger, state string) {
 	if _, err := daemon.SdNotify(false, state); err != nil {
 		log.Warn("the service manager was not notified", "state", state, "error", err)
 	}
+}
+
+// listening lists the addresses that a node serves at, for its log.
+func listening(node fleet.Role) (out []any) {
+	add := func(key string, a net.Addr) {
+		if a != nil {
+			out = append(out, key, a.String())
+		}
+	}
+	switch n := node.(type) {
+	case *global.Server:
+		add("http", n.HTTPAddr())
+		add("uplink", n.UplinkAddr())
+		add("raft", n.RaftAddr())
+	case *regional.Gateway:
+		add("http", n.HTTPAddr())
+		add("uplink", n.UplinkAddr())
+		add("peer", n.PeerAddr())
+		add("metrics", n.MetricsAddr())
+	case *single:
+		add("http", n.gateway.HTTPAddr())
+		add("metrics", n.gateway.MetricsAddr())
+		out = append(out, "workers", len(n.zone.Status().Workers))
+	case *local.Agent:
+		add("http", n.Addr())
+		add("registration", n.RegistrationAddr())
+		add("metrics", n.MetricsAddr())
+		out = append(out, "workers", len(n.Status().Workers))
+	}
+	return out
 }
 
 // reloader is a node that reads its certificates, geo databases or lists of workers again while it runs.

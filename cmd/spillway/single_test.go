@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -12,6 +13,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 
 	"github.com/spillway-lb/spillway/chaos/fleet"
 	"github.com/spillway-lb/spillway/chaos/gpu"
@@ -221,6 +224,29 @@ metrics: {listen: "127.0.0.1:0"}, scrape_interval: 100ms, workers: [{name: w1, u
 	for _, name := range []string{"spillway_regional_", "spillway_local_"} {
 		if resp.StatusCode != 200 || !strings.Contains(string(page), name) {
 			t.Errorf("metrics: %d, no %s", resp.StatusCode, name)
+		}
+	}
+
+	if problems, err := promlint.New(bytes.NewReader(page)).Lint(); err != nil || len(problems) > 0 {
+		t.Errorf("promlint: %v %v", problems, err)
+	}
+	f.cli("status", "--check", server)
+
+	// The client's name for a request is in the answer, where it can stand in a log.
+	for sent, kept := range map[string]bool{"trace-17": true, "two words": false} {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+addr+"/v1/models", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Authorization", "Bearer key-acme")
+		req.Header.Set("X-Request-Id", sent)
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		if got := resp.Header.Get("X-Request-Id"); (got == sent) != kept || got == "" {
+			t.Errorf("request id %q is answered as %q", sent, got)
 		}
 	}
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -19,11 +20,12 @@ func statusCommand() *cobra.Command {
 		to      target
 		output  string
 		workers bool
+		check   bool
 	)
 	cmd := &cobra.Command{
 		Use:     "status",
 		Short:   "Show the tree of regions, zones and workers with their live capacity",
-		Example: "  spillway status\n  spillway status --workers\n  spillway status -o json",
+		Example: "  spillway status\n  spillway status --workers\n  spillway status --check\n  spillway status -o json",
 		GroupID: "operate",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -33,17 +35,43 @@ func statusCommand() *cobra.Command {
 					return err
 				}
 				if output == "json" {
-					return printJSON(cmd.OutOrStdout(), s)
+					err = printJSON(cmd.OutOrStdout(), s)
+				} else {
+					printStatus(cmd.OutOrStdout(), s, workers)
 				}
-				printStatus(cmd.OutOrStdout(), s, workers)
-				return nil
+				if problems := problemsOf(s); err == nil && check && len(problems) > 0 {
+					return errors.New("unhealthy: " + strings.Join(problems, "; "))
+				}
+				return err
 			})
 		},
 	}
 	to.flags(cmd)
+	cmd.Flags().BoolVar(&check, "check", false, "exit with an error when a region is unreachable or has no ready worker")
 	cmd.Flags().BoolVar(&workers, "workers", false, "show each worker")
 	outputFlag(cmd, &output)
 	return cmd
+}
+
+// problemsOf lists what keeps a node's part of the fleet from serving. A drained region is not a problem.
+func problemsOf(s *admin.Status) (out []string) {
+	ready := false
+	for i := range s.Regions {
+		r := &s.Regions[i]
+		has := slices.ContainsFunc(r.Models, func(m admin.ModelStatus) bool { return m.Ready > 0 })
+		switch {
+		case r.State == admin.StateLost || r.State == admin.StateUnknown:
+			out = append(out, "region "+r.Name+" is unreachable")
+			continue
+		case !has && !r.Draining:
+			out = append(out, "region "+r.Name+" has no ready worker")
+		}
+		ready = ready || has
+	}
+	if !ready && len(out) == 0 {
+		out = append(out, "no worker is ready")
+	}
+	return out
 }
 
 // inForce is what a node goes by.

@@ -14,6 +14,7 @@ import (
 	"net/url"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/spillway-lb/spillway/internal/identity"
 )
@@ -122,6 +123,36 @@ func (c *Client) Drains(ctx context.Context) (*DrainAnswer, error) {
 	return call[DrainAnswer](ctx, c, http.MethodGet, pathDrains, nil)
 }
 
+// NoAnswer is the error of a call that was sent, or may have been, and to which no answer came.
+type NoAnswer struct {
+	Write bool // the call may have changed something
+	Err   error
+}
+
+// Error is why there is no answer.
+func (e *NoAnswer) Error() string { return e.Err.Error() }
+
+// Unwrap is why there is no answer.
+func (e *NoAnswer) Unwrap() error { return e.Err }
+
+// Alive asks whether the node answers at all, within a time.
+func (c *Client) Alive(ctx context.Context, within time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.base+"/healthz", nil)
+	if err != nil {
+		return fmt.Errorf("making the call: %w", err)
+	}
+	resp, err := c.http.Do(req)
+	if errors.Is(err, context.DeadlineExceeded) {
+		return fmt.Errorf("%s takes connections and does not answer within %s", c.server, within)
+	}
+	if err != nil {
+		return c.unreachable(err)
+	}
+	return resp.Body.Close()
+}
+
 // maxAnswer bounds what a node may make us hold, in bytes.
 const maxAnswer = 64 << 20
 
@@ -146,7 +177,7 @@ func call[A any](ctx context.Context, c *Client, method, path string, body any) 
 	}
 	resp, err := c.http.Do(req)
 	if err != nil {
-		return nil, c.unreachable(err)
+		return nil, &NoAnswer{Write: method != http.MethodGet && path != pathExplain, Err: c.unreachable(err)}
 	}
 	defer resp.Body.Close()
 	r := io.LimitReader(resp.Body, maxAnswer)
@@ -155,7 +186,7 @@ func call[A any](ctx context.Context, c *Client, method, path string, body any) 
 	}
 	out := new(A)
 	if err := json.NewDecoder(r).Decode(out); err != nil {
-		return nil, fmt.Errorf("reading the answer of %s: %w", c.server, err)
+		return nil, &NoAnswer{Write: method != http.MethodGet && path != pathExplain, Err: fmt.Errorf("reading the answer of %s: %w", c.server, err)}
 	}
 	return out, nil
 }

@@ -23,6 +23,8 @@ import (
 type Config struct {
 	// Socket is the path of the unix socket for operators on this machine. Empty: none.
 	Socket string
+	// Role, Node and Fleet are what the node registers itself as, where operators' commands on this machine look for it.
+	Role, Node, Fleet string
 	// Listen is host:port for operators elsewhere, who must show a certificate of the operator role. Empty: none.
 	Listen string
 	// Metrics is host:port for /metrics, /healthz and /readyz, in the clear. Empty: none.
@@ -47,6 +49,7 @@ type Server struct {
 	cfg   Config
 	log   *slog.Logger
 	doors []door
+	entry string // in the runtime folder
 	wg    sync.WaitGroup
 	stop  context.CancelFunc // ends what Start began beside the doors; nil before
 }
@@ -81,6 +84,9 @@ func (s *Server) openSocket() error {
 		return err
 	}
 	s.add(l, s.api(), s.cfg.Socket)
+	if s.entry, err = register(Running{Role: s.cfg.Role, Node: s.cfg.Node, Socket: s.cfg.Socket, Fleet: s.cfg.Fleet}); err != nil {
+		s.log.Warn("commands on this machine do not find this node by themselves, name its socket with --server", "socket", s.cfg.Socket, telemetry.Err(err))
+	}
 	return nil
 }
 
@@ -197,5 +203,8 @@ func (s *Server) close() {
 		if d.socket != "" {
 			os.Remove(d.socket)
 		}
+	}
+	if s.entry != "" {
+		os.Remove(s.entry)
 	}
 }

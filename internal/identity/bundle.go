@@ -27,7 +27,8 @@ type bundle struct {
 	roots *x509.CertPool
 	id    ID
 
-	caExpires time.Time // of the first authority to end
+	caExpires time.Time         // of the first authority to end
+	root      *x509.Certificate // the authority that cert chains to
 }
 
 // readBundle reads and checks the files: the key fits the certificate, the certificate chains to the authority, is in
@@ -75,11 +76,14 @@ func (b *bundle) chains(now time.Time) error {
 		inter.AddCert(c)
 	}
 	for _, use := range []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth} {
-		_, err := b.cert.Leaf.Verify(x509.VerifyOptions{
+		chains, err := b.cert.Leaf.Verify(x509.VerifyOptions{
 			Roots: b.roots, Intermediates: inter, CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{use},
 		})
 		if err != nil {
 			return err
+		}
+		if chain := chains[0]; b.root == nil {
+			b.root = chain[len(chain)-1]
 		}
 	}
 	return nil
