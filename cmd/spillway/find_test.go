@@ -66,7 +66,7 @@ func TestServersInTurn(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer hung.Close()
-	for _, args := range [][]string{{"status"}, {"drain", "worker", "here/a/w1"}} {
+	for _, args := range [][]string{{"status"}, {"drain", "worker", "here/a/w1", "--force"}} {
 		began := time.Now()
 		if _, errOut, err := spillway(t, append(args, "--server", "unix://"+filepath.Join(f.dir, "hung")+","+good)...); err != nil || time.Since(began) > callTimeout {
 			t.Errorf("%v beside a node that hangs: %v %s", args, err, errOut)
