@@ -41,7 +41,7 @@ func textSize(texts ...string) (n int) {
 			switch c := t[i]; {
 			case c == '"', c == '\\', c == '\n', c == '\r', c == '\t':
 				n += 2
-			case c < 0x20, c >= 0x7f: // \\u and four digits at the most
+			case c < 0x20, c >= 0x7f, c == '<', c == '>', c == '&': // \\u and four digits at the most
 				n += 6
 			default:
 				n++

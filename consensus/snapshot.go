@@ -77,13 +77,11 @@ func encodeState(s *State) ([]byte, error) {
 		w.Keys = append(w.Keys, wireKey(k))
 	}
 	w.Signing = s.Signing.wire()
-	out := bytes.NewBufferString(snapshotMagic)
-	e := json.NewEncoder(out)
-	e.SetEscapeHTML(false) // a reason of `<` would take six times its size
-	if err := e.Encode(w); err != nil {
+	text, err := json.Marshal(w)
+	if err != nil {
 		return nil, fmt.Errorf("encoding state: %w", err)
 	}
-	b := bytes.TrimSuffix(out.Bytes(), []byte("\n"))
+	b := append([]byte(snapshotMagic), text...)
 	sum := sha256.Sum256(b)
 	return append(b, sum[:]...), nil
 }

@@ -126,10 +126,10 @@ func serve(ctx context.Context, file string, log *slog.Logger) error {
 		return err
 	}
 	log.Info("serving", append([]any{"config", file, "version", version}, listening(node)...)...)
-	notifySupervisor(log, daemon.SdNotifyReady)
 	reload := make(chan os.Signal, 1)
 	signal.Notify(reload, syscall.SIGHUP)
 	defer signal.Stop(reload)
+	notifySupervisor(log, daemon.SdNotifyReady) // after Notify: a SIGHUP that follows must not end the process
 	for {
 		select {
 		case <-reload:

@@ -110,7 +110,8 @@ var codes = []string{
 	CodeInvalidJSON, CodeInvalidValue, CodeModelRequired, CodeModelNotFound, CodeBodyTooLarge, CodeBodyTooSlow, CodeContextTooLong,
 	CodeInvalidAPIKey, CodeInvalidToken, CodeModelNotAllowed, CodeResidency, CodeRequests, CodeTokens, CodeConcurrency,
 	CodeClientStreams, CodeQuota, CodeNoCapacity, CodeModelLoading, CodeModelLoadFailed, CodeModelNotServed, CodeDraining,
-	CodeClientRefusals, CodeUnknownHost, CodeDeadline, CodeUpstream, CodeUpstreamLost, CodeNotReady, CodeNotFound, CodeMethodNotAllowed, CodeEncoding, CodeFraming,
+	CodeClientRefusals, CodeUnknownHost, CodeDeadline, CodeUpstream, CodeUpstreamLost, CodeWorkerCrashed,
+	CodeKillsWorkers, CodeSuspected, CodeNotReady, CodeNotFound, CodeMethodNotAllowed, CodeEncoding, CodeFraming,
 }
 
 // ParseError reads an error of a tier of ours; nil where the body is none.
