@@ -11,7 +11,7 @@ import (
 type conns struct {
 	mu     sync.Mutex
 	open   map[net.Conn]struct{}
-	perID  map[string]int // raft streams from one peer
+	perID  map[string]int // connections of one peer, by protocol
 	closed bool
 }
 
@@ -37,7 +37,7 @@ func (s *conns) remove(c net.Conn) {
 	delete(s.open, c)
 }
 
-// claim counts one more raft stream from a peer, up to limit.
+// claim counts one more connection under a key of protocol and peer, up to limit.
 func (s *conns) claim(id string, limit int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

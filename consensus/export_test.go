@@ -55,3 +55,6 @@ func (n *Node) Unhear(id string, by time.Duration) {
 
 // Inquire has a node ask the others at once whether it is a member.
 func (n *Node) Inquire(ctx context.Context) { n.inquire(ctx) }
+
+// KeepStrangers has a node wait that long for each handshake. It is for before Start.
+func (n *Node) KeepStrangers(d time.Duration) { n.listen.handshakeTimeout = d }

@@ -25,9 +25,13 @@ const (
 
 const (
 	handshakeTimeout = 5 * time.Second
-	maxUnproven      = 128 // connections that have not yet shown who they are, or that propose
+	maxProposals     = 256 // under way from one node
 	maxStreams       = 32  // raft streams from one peer: its pool, its pipelines, and those it lost track of
 )
+
+// errEvicted is logged once for each address whose connections are evicted.
+var errEvicted = fmt.Errorf("more than %d connections without a certificate are open, so the oldest of the address that "+
+	"has the most is closed: have a firewall admit only global nodes to raft.listen", maxHandshakes)
 
 // listener accepts all protocols on one port and admits global nodes only.
 type listener struct {
@@ -39,7 +43,9 @@ type listener struct {
 	streams chan net.Conn // to raft
 	propose func(context.Context, *tls.Conn)
 	hear    func(*tls.Conn)
-	slots   chan struct{}
+
+	handshakes       handshakes
+	handshakeTimeout time.Duration
 }
 
 // bind takes the port, and says who wanted it if somebody else has it.
@@ -60,7 +66,7 @@ func bind(nw network.Network, addr, node string) (net.Listener, error) {
 func newListener(ln net.Listener, certs *identity.Certs, log *slog.Logger, r *refusals, c *conns, member func(identity.ID) error) *listener {
 	return &listener{
 		ln: ln, tls: serverTLS(certs, member), log: log, refused: r, conns: c,
-		streams: make(chan net.Conn), slots: make(chan struct{}, maxUnproven),
+		streams: make(chan net.Conn), handshakeTimeout: handshakeTimeout,
 	}
 }
 
@@ -105,27 +111,26 @@ func (l *listener) run(ctx context.Context) {
 			continue
 		}
 		delay = 0
-		select {
-		case l.slots <- struct{}{}:
-			wg.Go(func() { l.admit(ctx, c) })
-		default:
-			_ = c.Close() // too many strangers at the door
+		if old := l.handshakes.add(c); old != nil {
+			_ = old.Close() // which ends its admit
+			l.refused.add(old.RemoteAddr().String(), errEvicted)
 		}
+		wg.Go(func() { l.admit(ctx, c) })
 	}
 }
 
-// admit finds out who c is and hands it on. It holds a slot until raft has the stream, the proposal is answered, or a
-// known peer begins to talk.
+// admit takes the certificate of c's peer and passes c on by its protocol. Each protocol bounds the connections that one
+// peer has.
 func (l *listener) admit(ctx context.Context, c net.Conn) {
-	leave := sync.OnceFunc(func() { <-l.slots })
-	defer leave()
+	defer l.handshakes.remove(c) // for the returns before the handshake ends
 	t := tls.Server(c, l.tls)
 	if !l.conns.add(t) {
 		return
 	}
-	shake, cancel := context.WithTimeout(ctx, handshakeTimeout)
+	shake, cancel := context.WithTimeout(ctx, l.handshakeTimeout)
 	err := t.HandshakeContext(shake)
 	cancel()
+	l.handshakes.remove(c)
 	if err != nil {
 		l.refused.add(c.RemoteAddr().String(), err)
 		l.drop(t)
@@ -133,15 +138,24 @@ func (l *listener) admit(ctx context.Context, c net.Conn) {
 	}
 	switch t.ConnectionState().NegotiatedProtocol {
 	case alpnPropose:
-		l.propose(ctx, t)
+		l.admitProposal(ctx, t)
 		l.drop(t)
 	case alpnAside:
-		leave()
 		l.hear(t)
 		l.drop(t)
 	default:
 		l.handOver(ctx, t)
 	}
+}
+
+// admitProposal has the proposal on t answered, unless its peer has too many under way.
+func (l *listener) admitProposal(ctx context.Context, t *tls.Conn) {
+	id, err := identity.PeerID(t.ConnectionState())
+	if err != nil || !l.conns.claim("propose "+id.Name, maxProposals) {
+		return
+	}
+	defer l.conns.release("propose " + id.Name)
+	l.propose(ctx, t)
 }
 
 // handOver gives a stream to raft, if its peer has not got too many.
