@@ -2,6 +2,8 @@ package consensus
 
 import (
 	"context"
+	"runtime"
+	"strings"
 	"time"
 )
 
@@ -58,3 +60,25 @@ func (n *Node) Inquire(ctx context.Context) { n.inquire(ctx) }
 
 // KeepStrangers has a node wait that long for each handshake. It is for before Start.
 func (n *Node) KeepStrangers(d time.Duration) { n.listen.handshakeTimeout = d }
+
+// AgreedSilent is agreedSilent.
+func (n *Node) AgreedSilent(ctx context.Context, id string, all []Standing) bool {
+	return n.agreedSilent(ctx, id, all)
+}
+
+// BlockLog calls f before entries are written to the log, which Raft's own loop does at a leader, until BreakDisk(nil).
+func (n *Node) BlockLog(f func()) {
+	fault := func() error {
+		callers := make([]uintptr, 8)
+		frames := runtime.CallersFrames(callers[:runtime.Callers(1, callers)])
+		for frame, more := frames.Next(); ; frame, more = frames.Next() {
+			if strings.HasSuffix(frame.Function, ".(*store).StoreLogs") {
+				f()
+			}
+			if !more {
+				return nil
+			}
+		}
+	}
+	n.store.disk.fault.Store(&fault)
+}

@@ -339,3 +339,68 @@ func TestStaleReadsAreNotLinearizable(t *testing.T) {
 	}
 	x.each(func(_, _ int, l *link) { l.mend() })
 }
+
+// TestALeaderThatWasPausedReadsNothingOld stops a leader's Raft loop in a write to its log, as a pause of the process
+// does, and cuts its links. The others elect and write; the paused node still takes itself for the leader, and a
+// linearizable read there has no answer.
+func TestALeaderThatWasPausedReadsNothingOld(t *testing.T) {
+	var sum tally
+	x := newTorn(t, &sum)
+	old := x.leader()
+	paused := x.nodes[old]
+	x.write(x.ctx(), 0, paused, 0, "one")
+	x.converge()
+
+	resume, stuck := x.pauseLeader(paused)
+	x.each(func(i, j int, l *link) {
+		if i == old || j == old {
+			l.cut()
+		}
+	})
+	other := x.nodes[(old+1)%3]
+	x.eventually("the others have written", func() bool {
+		short, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		x.write(short, 0, other, 1, "two")
+		return other.State().SpecVersion == 2
+	})
+	if leads, has := paused.IsLeader(), paused.State().SpecVersion; !leads || has != 1 {
+		t.Fatalf("the paused node leads: %v, has version %d: the test shows nothing", leads, has)
+	}
+	short, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+	defer cancel()
+	if _, err := paused.Read(short); !errors.Is(err, consensus.ErrNoLeader) {
+		t.Errorf("a linearizable read at a paused leader: %v", err)
+	}
+
+	resume()
+	x.each(func(_, _ int, l *link) { l.mend() })
+	<-stuck
+	x.leader()
+	x.read(x.ctx(), 1, paused, paused.Read)
+	if verdict := porcupine.CheckOperationsTimeout(model, x.history, time.Minute); verdict != porcupine.Ok {
+		t.Errorf("the history is %s", verdict)
+	}
+}
+
+// pauseLeader stops the leader's Raft loop until resume is called. The write that stops it ends after that.
+func (x *torn) pauseLeader(n *consensus.Node) (resume func(), ended <-chan struct{}) {
+	x.t.Helper()
+	paused, goOn, done := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	reached := sync.OnceFunc(func() { close(paused) })
+	resume = sync.OnceFunc(func() {
+		n.BreakDisk(nil)
+		close(goOn)
+	})
+	x.t.Cleanup(resume) // runs before the nodes stop
+	n.BlockLog(func() {
+		reached()
+		<-goOn
+	})
+	go func() {
+		defer close(done)
+		_ = n.PutDrain(x.ctx(), consensus.Drain{Path: "eu", Reason: "test", Actor: "a"})
+	}()
+	<-paused
+	return resume, done
+}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -216,6 +217,60 @@ func TestArchiveGoesForward(t *testing.T) {
 	if generation < last.Generation {
 		t.Fatalf("the generation is %d after a restart, and was %d or more", generation, last.Generation)
 	}
+}
+
+// TestARestoreLosesNoWrite makes a write while the leader restores an archive, after it has read the state that the
+// restored one replaces. The write waits for the restore: once its author is told that it is done, it is in force.
+func TestARestoreLosesNoWrite(t *testing.T) {
+	var during atomic.Pointer[func()]
+	c := newCluster(t, false, func(cfg *consensus.Config) {
+		cfg.Holds = func([]byte) consensus.Holds {
+			if f := during.Swap(nil); f != nil {
+				(*f)()
+			}
+			return consensus.Holds{}
+		}
+	})
+	c.leading(func(n *consensus.Node) error {
+		s, err := n.Read(c.ctx())
+		if err == nil && s.SpecVersion == 0 {
+			_, err = n.PutSpec(c.ctx(), 0, []byte("one"), "a")
+		}
+		return err
+	})
+	archive, err := c.nodes[c.leader()].Archive()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.leading(func(n *consensus.Node) error {
+		written := make(chan error, 1)
+		write := func() {
+			go func() { written <- n.PutDrain(c.ctx(), consensus.Drain{Path: "eu", Reason: "test", Actor: "a"}) }()
+			select {
+			case err := <-written: // which is wrong; whether the write is lost is seen below
+				written <- err
+			case <-time.After(300 * time.Millisecond): // it waits for the restore
+			}
+		}
+		during.Store(&write)
+		if _, err := n.RestoreArchive(c.ctx(), archive, by); err != nil {
+			if during.Swap(nil) == nil {
+				<-written
+			}
+			return err
+		}
+		if during.Load() != nil {
+			t.Fatal("nothing was written during the restore: the test shows nothing")
+		}
+		if err := <-written; err != nil {
+			return err
+		}
+		s, err := n.Read(c.ctx())
+		if err == nil && len(s.Drains) != 1 {
+			t.Fatalf("the write was confirmed, and the drains in force are %+v", s.Drains)
+		}
+		return err
+	})
 }
 
 // TestRecoverFromALostMajority: one node of three is left. Alone it cannot write; recovered it can, keeps what was

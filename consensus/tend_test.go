@@ -1,6 +1,8 @@
 package consensus_test
 
 import (
+	"fmt"
+	"net"
 	"slices"
 	"strings"
 	"testing"
@@ -161,4 +163,43 @@ func TestAVoteComesLater(t *testing.T) {
 		r, ok := audited(c.nodes[0], "member add")
 		return ok && strings.HasPrefix(r.Actor, "leader:g") && strings.Contains(r.Reason, "kept up")
 	})
+}
+
+// TestRemovalNeedsAMajorityOfAnswers: voters that the leader hears and cannot ask do not agree that another is silent.
+func TestRemovalNeedsAMajorityOfAnswers(t *testing.T) {
+	c := newCluster(t, false, talkative)
+	n := c.nodes[c.leader()]
+	closed, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := closed.Close(); err != nil {
+		t.Fatal(err)
+	}
+	all := []consensus.Standing{
+		{Member: consensus.Member{ID: n.Status().ID, Voter: true}, Self: true},
+		{Member: consensus.Member{ID: "ghost", Voter: true}, Quiet: 73 * time.Hour, Heard: true},
+		{Member: consensus.Member{ID: "learner"}},
+	}
+	answers := 1 // the leader's own
+	for _, p := range c.peers {
+		if p.ID == n.Status().ID {
+			continue
+		}
+		answers++
+		all = append(all, consensus.Standing{Member: consensus.Member{ID: p.ID, Addr: p.Addr, Voter: true}})
+	}
+	for voters := answers + 1; voters <= 2*answers+1; voters++ {
+		want := 2*answers > voters
+		// A busy machine may lose an answer, so a majority may take more than one try; a minority never agrees.
+		agreed := n.AgreedSilent(c.ctx(), "ghost", all)
+		for end := time.Now().Add(20 * time.Second); want && !agreed && time.Now().Before(end); {
+			agreed = n.AgreedSilent(c.ctx(), "ghost", all)
+		}
+		if agreed != want {
+			t.Errorf("%d of %d voters answer: agreed %v, want %v", answers, voters, agreed, want)
+		}
+		mute := consensus.Member{ID: fmt.Sprintf("mute%d", voters), Addr: closed.Addr().String(), Voter: true}
+		all = append(all, consensus.Standing{Member: mute})
+	}
 }
