@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -59,6 +60,7 @@ func TestAllButOneGlobalNodeAndEveryUplinkAreLost(t *testing.T) {
 				s.returning()
 				c.back(s)
 				s.watch(3 * time.Minute)
+				s.agree()
 				s.recovered()
 				s.end()
 			})
@@ -276,6 +278,34 @@ func (s *siege) spread() (home, far int) {
 		}
 	}
 	return home, far
+}
+
+// agree looks at every client until the nodes have one plan, before the looks and after: a plan that is agreed on between
+// the looks of two nodes is in force at one and not yet seen at the other.
+func (s *siege) agree() {
+	for range 30 {
+		before := s.plans()
+		s.look(0)
+		s.look(1)
+		s.look(2)
+		if after := s.plans(); slices.Equal(before, after) && before[0] == before[1] && before[0] == before[2] {
+			return
+		}
+		time.Sleep(time.Second)
+	}
+	s.t.Fatalf("the nodes never have one plan: %v", s.plans())
+}
+
+// plans is the epoch of the plan in force at each node.
+func (s *siege) plans() (epochs []string) {
+	for node := range s.up {
+		v, err := s.p.Ask(node, Client(0, 0), "_view."+Zone)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		epochs = append(epochs, v.Fields["plan_epoch"])
+	}
+	return epochs
 }
 
 // recovered holds that nobody was sent to and fro, and that the nodes agree again.
