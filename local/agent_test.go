@@ -312,18 +312,35 @@ func TestDeathInMidStreamEndsWithAnErrorEvent(t *testing.T) {
 }
 
 func TestEnginesErrorsPassAndQuarantine(t *testing.T) {
-	w := newVLLM(t, "w1")
-	a := start(t, nil, w)
-	w.set("oom")
+	workers := map[string]*vllm{"w1": newVLLM(t, "w1"), "w2": newVLLM(t, "w2")}
+	a := start(t, nil, workers["w1"], workers["w2"])
+	for _, w := range workers {
+		w.set("oom")
+	}
 	if resp, text := post(t, a, streamed); resp.StatusCode != 500 || !strings.Contains(text, "CUDA out of memory") {
 		t.Fatalf("%d %q", resp.StatusCode, text)
 	}
+	var out *vllm
 	eventually(t, "quarantine", func() bool {
-		s := a.Status().Workers[0]
-		return s.State == admin.StateSick && strings.Contains(s.Reason, "out_of_memory")
+		for name, w := range workers {
+			if s := status(a, name); s.State == admin.StateSick && strings.Contains(s.Reason, "out_of_memory") {
+				out = w
+			}
+		}
+		return out != nil
 	})
-	if resp, text := post(t, a, streamed); resp.StatusCode != 503 || resp.Header.Get("Retry-After") == "" || !strings.Contains(text, "no_capacity") {
-		t.Fatalf("%d %q", resp.StatusCode, text)
+	for _, w := range workers {
+		w.set("")
+	}
+	served := out.served.Load()
+	for i := range 8 {
+		body := strings.Replace(streamed, "hi", fmt.Sprint("hello ", i), 1)
+		if resp, text := post(t, a, body); resp.StatusCode != 200 {
+			t.Fatalf("%d %q", resp.StatusCode, text)
+		}
+	}
+	if n := out.served.Load() - served; n != 0 {
+		t.Errorf("%d requests were sent to a worker in quarantine", n)
 	}
 }
 

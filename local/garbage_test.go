@@ -91,8 +91,9 @@ func TestWorkerThatAnswersGarbage(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			a := among(t, func(c *local.Config) { c.Health.Backoff = time.Minute }, chatter(t, "w1", raw(t, c.say)))
-			for range 2 {
-				resp, err := client.Post("http://"+a.Addr().String()+"/v1/chat/completions", "application/json", strings.NewReader(`{"model":"m","messages":[]}`))
+			for i := range 2 {
+				body := fmt.Sprintf(`{"model":"m","messages":[],"seed":%d}`, i) // the same request again would be one that kills workers
+				resp, err := client.Post("http://"+a.Addr().String()+"/v1/chat/completions", "application/json", strings.NewReader(body))
 				if err != nil && c.cut {
 					continue // before its head was flushed
 				}

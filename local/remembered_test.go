@@ -50,8 +50,8 @@ func TestAStreamWaitsForAWorkerThatRestarts(t *testing.T) {
 		w.Header().Set("Content-Type", "text/event-stream")
 		_, _ = io.WriteString(w, event+`two"},"finish_reason":"stop"}]}`+"\n\ndata: [DONE]\n\n")
 	}, &away)
-	one := discover.Worker{Name: "w1", URL: dies.URL}
-	two := discover.Worker{Name: "w2", URL: goesOn.URL, Models: []string{"m"}}
+	one := discover.Worker{Name: "w1", URL: dies.URL, Weight: 1}
+	two := discover.Worker{Name: "w2", URL: goesOn.URL, Weight: 1, Models: []string{"m"}}
 	a := start(t, func(c *local.Config) { c.Workers = []discover.Worker{one, two} })
 	eventually(t, "both are ready", func() bool { return ready(a) == 2 })
 	away.Store(true)
