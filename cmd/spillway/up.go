@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/base64"
@@ -14,6 +15,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -23,6 +25,7 @@ import (
 	"github.com/spillway-lb/spillway/internal/config"
 	"github.com/spillway-lb/spillway/internal/garbage"
 	"github.com/spillway-lb/spillway/internal/spec"
+	"github.com/spillway-lb/spillway/local/credential"
 )
 
 // up holds the flags of one run.
@@ -30,6 +33,7 @@ type up struct {
 	workers, models []string
 	listen          string
 	key             string // the tenant that gets a key
+	workerKey       string // the file with the key that the workers require
 	dir             string
 	printConfig     bool
 	level           string
@@ -42,7 +46,8 @@ func upCommand() *cobra.Command {
 		Short: "Serve inference engines that are running, from one process",
 		Long: `Serve inference engines that are running (vLLM, SGLang, llama.cpp, Ollama or any OpenAI-compatible server) at one address:
 a gateway and a zone in one process, without a global tier, DNS, certificates or privileges. Workers that do not answer yet
-are waited for. With --key only callers with the key are served; without it everybody who reaches the address is.`,
+are waited for. With --key only callers with the key are served; without it everybody who reaches the address is.
+--api-key-file is the other side: the key that Spillway sends to engines that require one.`,
 		Example: "  spillway up --worker http://127.0.0.1:8000\n  spillway up --worker http://gpu1:8000 --worker http://gpu2:8000 --listen 0.0.0.0:8080 --key acme --dir ./state",
 		GroupID: "start",
 		Args:    cobra.NoArgs,
@@ -59,6 +64,7 @@ are waited for. With --key only callers with the key are served; without it ever
 	f.StringVar(&u.listen, "listen", "127.0.0.1:8080", "where clients are served, host:port")
 	f.StringArrayVar(&u.models, "model", nil, "serve this model only; repeat it for more (default: every model that the engines list)")
 	f.StringVar(&u.key, "key", "", "require an API key: make one for the tenant of this name and print it once")
+	f.StringVar(&u.workerKey, "api-key-file", "", "send the key in this file to every worker; the file is read again when it changes")
 	f.StringVar(&u.dir, "dir", "", "keep the spec, drains and used budgets here (default: a folder that is removed at the end)")
 	f.BoolVar(&u.printConfig, "config", false, "print the config that would run, for `spillway local -c`, and exit")
 	f.StringVar(&u.level, "log-level", "warn", "debug, info, warn or error")
@@ -67,6 +73,9 @@ are waited for. With --key only callers with the key are served; without it ever
 
 func (u *up) run(ctx context.Context, out io.Writer, log *slog.Logger) error {
 	if err := u.checkWorkers(); err != nil {
+		return err
+	}
+	if err := u.checkWorkerKey(); err != nil {
 		return err
 	}
 	dir, remove, err := u.folder()
@@ -136,6 +145,23 @@ func (u *up) checkWorkers() error {
 	return nil
 }
 
+// checkWorkerKey makes the path of --api-key-file absolute and reads the file once.
+func (u *up) checkWorkerKey() error {
+	if u.workerKey == "" {
+		return nil
+	}
+	file, err := filepath.Abs(u.workerKey)
+	if err != nil {
+		return fmt.Errorf("--api-key-file %s: %w", u.workerKey, err)
+	}
+	u.workerKey = file
+	if err := credential.New(config.WorkerAccess{APIKeyFile: file}).Value().Err; err != nil {
+		reason := strings.TrimPrefix(strings.TrimPrefix(err.Error(), "api_key_file: "), "open "+file+": ")
+		return fmt.Errorf("--api-key-file %s: %s; write a file that holds the key of the workers and nothing else", file, reason)
+	}
+	return nil
+}
+
 // folder is where state is kept, and what removes it at the end.
 func (u *up) folder() (string, func(), error) {
 	if u.dir == "" {
@@ -167,7 +193,7 @@ func (u *up) config(dir string) (*config.Local, error) {
 	}
 	c.Admin.Socket = filepath.Join(admin.RuntimeDir(), "local-"+c.Name+".sock")
 	for i, w := range u.workers {
-		c.Workers = append(c.Workers, config.WorkerEntry{Name: fmt.Sprintf("w%d", i+1), URL: w, Models: u.models})
+		c.Workers = append(c.Workers, config.WorkerEntry{Name: fmt.Sprintf("w%d", i+1), URL: w, Models: u.models, APIKeyFile: u.workerKey})
 	}
 	cfg, err := config.Decode(filepath.Join(dir, "up.yaml"), config.Encode(c))
 	if err != nil {
@@ -255,7 +281,7 @@ func reachable(addr string) string {
 // waitPoll is how often workers are looked at while some are not ready.
 const waitPoll = 200 * time.Millisecond
 
-// await reports each worker whenever its state changes, until all are ready, and once the first model that is ready.
+// await reports each worker whenever its workerLine changes, until all are ready, and once the first model that is ready.
 func (s *single) await(ctx context.Context, changed func(*admin.WorkerStatus), ready func(model string)) {
 	last := map[string]string{}
 	tick := time.NewTicker(waitPoll)
@@ -266,7 +292,7 @@ func (s *single) await(ctx context.Context, changed func(*admin.WorkerStatus), r
 		waiting := false
 		for i := range workers {
 			w := &workers[i]
-			if now := w.State + "\x00" + w.Reason; now != last[w.Name] {
+			if now := workerLine(w); now != last[w.Name] {
 				last[w.Name] = now
 				changed(w)
 			}
@@ -301,16 +327,23 @@ func firstReady(workers []admin.WorkerStatus) string {
 	return ""
 }
 
+// workerLine identifies what is printed of a worker: its state and the cause. Of the number of failed attempts it has only
+// the digits, so that a worker that keeps failing is printed again after 10, 100 and 1000 attempts and not after each.
+func workerLine(w *admin.WorkerStatus) string {
+	cause := strings.TrimSuffix(w.Reason, " ("+plural(w.Attempts, "attempt")+")")
+	return fmt.Sprintf("%s\x00%s\x00%d", w.State, cause, len(strconv.Itoa(w.Attempts)))
+}
+
+// keyHints replaces the YAML key in a cause's hint by the flag that sets it.
+var keyHints = strings.NewReplacer("key: set api_key_file)", "key: set --api-key-file)", "key: check api_key_file)", "key: check --api-key-file)")
+
 func printWorker(out io.Writer, w *admin.WorkerStatus) {
 	if w.State == admin.StateReady {
 		fmt.Fprintf(out, "  %s %s: ready, engine %s, models %s\n", w.Name, w.URL, w.Engine, orDash(strings.Join(w.Models, ", ")))
 		return
 	}
-	why := ""
-	if w.Reason != "" && w.Reason != w.State {
-		why = ": " + w.Reason
-	}
-	fmt.Fprintf(out, "  %s %s: not ready, waiting (%s%s)\n", w.Name, w.URL, w.State, why)
+	why := strings.TrimPrefix(cmp.Or(w.Reason, w.State), admin.NotReady)
+	fmt.Fprintf(out, "  %s %s: %s%s\n", w.Name, w.URL, admin.NotReady, keyHints.Replace(why))
 }
 
 func printTry(out io.Writer, base, key, model string) {
