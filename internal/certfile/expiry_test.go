@@ -5,6 +5,7 @@ import (
 	"context"
 	"log/slog"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -13,6 +14,24 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 )
+
+// lockedBuffer collects what a logger writes from another goroutine.
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lockedBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
 
 // A certificate that is never replaced is warned of 14, 7, 3 and 1 days before its end and each day after it; one that is
 // replaced in time is not warned of again.
@@ -23,7 +42,7 @@ func TestExpiryWarnings(t *testing.T) {
 		var replaced atomic.Pointer[time.Time]
 		set := func(at time.Time) { replaced.Store(&at) }
 		set(begin.Add(10 * day))
-		var text bytes.Buffer
+		var text lockedBuffer
 		all := Expiries{
 			{Name: "tls.cert", At: func() time.Time { return end }},
 			{Name: "http.tls_cert", At: func() time.Time { return *replaced.Load() }},
