@@ -22,6 +22,16 @@ func (a *Agent) enter(ctx context.Context, v *visit) (*attempt, *openai.Error) {
 		return at, refusal
 	}
 	f.poke()
+	v.reportQueued()
+	at, refusal = f.await(ctx, v)
+	if at != nil {
+		v.reportStarted()
+	}
+	return at, refusal
+}
+
+// await waits until a visit in the queue is given a worker, is refused, or leaves.
+func (f *floor) await(ctx context.Context, v *visit) (*attempt, *openai.Error) {
 	var late <-chan time.Time
 	if !v.item.Deadline.IsZero() {
 		t := time.NewTimer(time.Until(v.item.Deadline))

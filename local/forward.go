@@ -26,6 +26,9 @@ func (a *Agent) serve(w http.ResponseWriter, v *visit) {
 		return
 	}
 	a.floor.earn()
+	if !a.cfg.Plain {
+		v.above.w = w
+	}
 	a.proceed(w, v, false)
 }
 

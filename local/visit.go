@@ -45,6 +45,7 @@ type visit struct {
 	races    bool          // a second attempt may be made beside the first
 	leaves   bool          // the handler may return before the answer has ended
 	cold     time.Duration // how much longer it may wait because its model must be loaded
+	above    progress      // what the gateway knows of its time in the queue
 
 	item    queue.Item[*visit]
 	through *relay.Replay // its body, where that is not read; nil otherwise

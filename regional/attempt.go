@@ -53,7 +53,10 @@ func (g *Gateway) attempt(w http.ResponseWriter, r *http.Request, q *request, c 
 	if c.verdict.Spilled() && q.query.Asks {
 		req.Header.Set("Expect", "100-continue")
 	}
-	opts := relay.Options{HideUsage: q.hop.AskUsage && !q.peer, Seam: q.stream.seam, Joined: q.stream.joined}
+	opts := relay.Options{HideUsage: q.hop.AskUsage && !q.peer, Seam: q.stream.seam, Joined: q.stream.joined, Progress: p}
+	if q.peer && !q.stream.joined && !g.cfg.NoFast {
+		p.above = w
+	}
 	opts.Later = func(res relay.Result) {
 		g.passed(w, p, &res)
 		p.ctx.End(nil)
@@ -98,6 +101,10 @@ type passage struct {
 	query  zone.Query   // that finds another place beside this one
 	doomed bool         // it was given up and is about to end
 	heard  atomic.Int64 // as in place
+
+	delivered atomic.Bool         // the whole request was sent
+	queued    atomic.Bool         // the tier below holds it in a queue, and no worker has it
+	above     http.ResponseWriter // reports its progress to the gateway that sent it; nil where none did
 }
 
 // Head puts our own headers over those of the tier below.
@@ -185,10 +192,14 @@ func (g *Gateway) used(q *request, u *openai.Usage, whole bool) {
 	g.metrics.used(q, u)
 }
 
-// account is what the answer used; nothing for one that is an error.
+// account is what the answer used; nothing for one that is an error. A client that leaves before the first byte uses the
+// prompt that a worker has begun to read.
 func (p *passage) account() openai.Usage {
 	q := p.q
 	switch {
+	case p.abandoned():
+		q.abandoned = true
+		return openai.Usage{Prompt: q.query.PromptTokens}
 	case p.res == nil || p.res.Status/100 != 2:
 		return openai.Usage{}
 	case q.stream.joined && !p.res.Started:

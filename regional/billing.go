@@ -81,7 +81,7 @@ func (g *Gateway) bill(q *request) {
 	if g.records != nil {
 		g.records.Add(usage.Record{
 			At: time.Now().UTC(), Gateway: g.cfg.Name, Region: g.cfg.Region, Tenant: q.tenant.Name, Model: q.model.Name, Request: q.hop.RequestID,
-			Prompt: u.Prompt, Cached: u.Cached, Completion: u.Completion, Micros: micros, Stated: u.Stated,
+			Prompt: u.Prompt, Cached: u.Cached, Completion: u.Completion, Micros: micros, Stated: u.Stated, ClientLeft: q.abandoned,
 			Kind: q.passed.kind, BytesIn: q.passed.in, BytesOut: q.passed.out,
 		})
 	}

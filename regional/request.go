@@ -55,6 +55,8 @@ type request struct {
 	told      int    // deaths of workers under it, by the head of the last answer
 	hedged    bool   // a connection to another place was made beside its own
 	paid      bool   // its second try is taken out of the budget already
+	abandoned bool   // its client left when a worker had begun the prompt, before the first byte
+	progress  string // what was forwarded of it to the gateway that sent it; see forwards
 }
 
 // letGo lets go of the body, once its answer has begun and cannot go on elsewhere.

@@ -31,6 +31,9 @@ const (
 	// and its one retry is unspent.
 	HeaderSpillWithinMS = "Spillway-Spill-Within-Ms" // how long a peer may take to the first token for the spill to be worth it
 	HeaderNotStarted    = "Spillway-Not-Started"
+	// HeaderProgress on an interim answer 102 tells the tier above how far a request has come: ProgressQueued or
+	// ProgressStarted. A request without one went to a worker at once.
+	HeaderProgress = "Spillway-Progress"
 )
 
 // Headers for clients.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spillway-lb/spillway/internal/openai"
 	"github.com/spillway-lb/spillway/internal/resume"
+	"github.com/spillway-lb/spillway/internal/wire"
 )
 
 // Options are what is peculiar to one forward. The zero value forwards plainly.
@@ -33,6 +34,8 @@ type Options struct {
 	// Joined: this forward goes on with a stream whose head was written by another. Seam must not be nil. Until a byte of it
 	// has come, the Result is as that of a forward that never began.
 	Joined bool
+	// Progress observes the request until its final answer; nil: nothing does.
+	Progress Progress
 }
 
 // ErrOutrun is the cause with which a caller cancels Forward's context when another attempt has answered the client.
@@ -51,7 +54,7 @@ func (f *Forwarder) send(ctx context.Context, req *http.Request, opts *Options) 
 	if req.Context() != ctx {
 		req = req.WithContext(ctx)
 	}
-	resp, err := f.Transport.RoundTrip(req)
+	resp, err := wire.RoundTrip(f.Transport, req, opts.Progress)
 	if err != nil || opts.Original == nil || !refusesUsage(resp) {
 		return resp, err
 	}
@@ -59,7 +62,7 @@ func (f *Forwarder) send(ctx context.Context, req *http.Request, opts *Options) 
 	opts.Refused()
 	again := req.Clone(ctx)
 	carry(again, opts.Original)
-	return f.Transport.RoundTrip(again)
+	return wire.RoundTrip(f.Transport, again, opts.Progress)
 }
 
 // refusesUsage reports whether an answer complains of stream_options. What it reads of the body is put back.

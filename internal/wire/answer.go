@@ -31,6 +31,7 @@ func (x *exchange) read(req *http.Request) (*http.Response, error) {
 		case resp == nil:
 			return x.unusual(req)
 		case resp.StatusCode < 200:
+			reportInterim(x.watcher, resp.Header)
 			l.r += n
 			continue
 		}
@@ -151,6 +152,7 @@ func (x *exchange) unusual(req *http.Request) (*http.Response, error) {
 			return nil, err
 		}
 		if resp.StatusCode < 200 && resp.StatusCode != http.StatusSwitchingProtocols {
+			reportInterim(x.watcher, resp.Header)
 			continue
 		}
 		rest.left = -1

@@ -14,11 +14,8 @@ type rest struct {
 	done atomic.Bool // all of it was sent
 }
 
-// send sends it, on a goroutine of its own. Whoever closes the connection ends that.
-func (r *rest) send(c net.Conn) {
-	if r == nil {
-		return
-	}
+// send sends it, on a goroutine of its own, and reports to p that all is sent. Whoever closes the connection ends that.
+func (r *rest) send(c net.Conn, p Progress) {
 	go func() {
 		defer func() {
 			r.close()
@@ -37,6 +34,7 @@ func (r *rest) send(c net.Conn) {
 			}
 		}
 		r.done.Store(true)
+		reportSent(p)
 	}()
 }
 

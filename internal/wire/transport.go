@@ -56,8 +56,13 @@ func Over(std *http.Transport) *Transport {
 
 // RoundTrip implements http.RoundTripper.
 func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
+	return t.roundTrip(req, nil)
+}
+
+// roundTrip is RoundTrip with p observing the request, where p is not nil.
+func (t *Transport) roundTrip(req *http.Request, p Progress) (*http.Response, error) {
 	if rare(req) {
-		return t.std.RoundTrip(req)
+		return t.std.RoundTrip(traced(req, p))
 	}
 	out := getOutput()
 	defer putOutput(out)
@@ -78,7 +83,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 			more.close()
 			return nil, cmp.Or(lost, err)
 		}
-		resp, got, err := t.exchange(k, req, out.b, more)
+		resp, got, err := t.exchange(k, req, out.b, more, p)
 		if err != nil && k.used && req.Context().Err() == nil {
 			if got == gotNothing {
 				continue // the other side had closed it: nothing was sent
@@ -369,8 +374,9 @@ type exchange struct {
 	body    responseBody
 	ongoing atomic.Bool // until the connection is given back or closed
 	close   bool
-	heard   bool  // a byte of the answer has come
-	more    *rest // of the request's body; nil when there is none
+	heard   bool     // a byte of the answer has come
+	more    *rest    // of the request's body; nil when there is none
+	watcher Progress // observes the request; nil when none does
 }
 
 // got is how far an exchange that failed has come.
@@ -383,8 +389,8 @@ const (
 )
 
 // exchange sends a request and reads the answer's head.
-func (t *Transport) exchange(k *kept, req *http.Request, out []byte, more *rest) (resp *http.Response, far got, err error) {
-	x := &exchange{t: t, k: k, ctx: req.Context()}
+func (t *Transport) exchange(k *kept, req *http.Request, out []byte, more *rest, p Progress) (resp *http.Response, far got, err error) {
+	x := &exchange{t: t, k: k, ctx: req.Context(), watcher: p}
 	x.ongoing.Store(true)
 	x.stop.Watch(x.ctx, x)
 	n, err := k.conn.Write(out)
@@ -393,10 +399,13 @@ func (t *Transport) exchange(k *kept, req *http.Request, out []byte, more *rest)
 		return nil, gotNothing, x.reason(err)
 	}
 	sent := err // it may have been answered all the same
-	if x.more = more; sent != nil {
+	switch x.more = more; {
+	case sent != nil:
 		more.close()
-	} else {
-		more.send(k.conn)
+	case more != nil:
+		more.send(k.conn, p)
+	default:
+		reportSent(p)
 	}
 	resp, err = x.read(req)
 	if err != nil {

@@ -21,6 +21,8 @@ type Record struct {
 	Completion int       `json:"completion_tokens"`
 	Micros     int64     `json:"cost_micros"` // millionths of a dollar
 	Stated     bool      `json:"stated"`      // by the engine; else estimated
+	// ClientLeft: the client left before the first byte of the answer, when a worker had begun the prompt.
+	ClientLeft bool `json:"client_left,omitempty"`
 	// Kind, and the bytes that passed from the client and to it, of what is not read: grpc, websocket or other.
 	Kind     string `json:"kind,omitempty"`
 	BytesIn  int64  `json:"bytes_in,omitempty"`

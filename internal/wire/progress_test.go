@@ -1,0 +1,86 @@
+package wire
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// watched records the progress of a request.
+type watched struct {
+	mu      sync.Mutex
+	sent    bool
+	interim []string
+}
+
+func (w *watched) Sent() { w.mu.Lock(); w.sent = true; w.mu.Unlock() }
+
+func (w *watched) Interim(h http.Header) {
+	w.mu.Lock()
+	w.interim = append(w.interim, h.Get("X-Step"))
+	w.mu.Unlock()
+}
+
+// TestProgressIsReported: short bodies, long ones, and what net/http carries report alike that the request is written, and
+// each interim answer before the final one.
+func TestProgressIsReported(t *testing.T) {
+	read := make(chan struct{})
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		<-read
+		n, _ := io.Copy(io.Discard, r.Body)
+		for _, step := range []string{"a", "b"} {
+			w.Header().Set("X-Step", step)
+			w.WriteHeader(http.StatusProcessing)
+		}
+		fmt.Fprint(w, n)
+	}))
+	defer srv.Close()
+	tr := over(t, nil)
+	for name, c := range map[string]struct {
+		rt     http.RoundTripper
+		n      int
+		expect string
+	}{
+		"short": {tr, 100, ""}, "long": {tr, 8 << 20, ""}, "rare": {tr, 100, "100-continue"}, "net/http": {tr.std, 100, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			req, _ := long(t.Context(), srv.URL, strings.NewReader(strings.Repeat("x", c.n)), c.n)
+			if c.expect != "" {
+				req.Header.Set("Expect", c.expect)
+			}
+			p := &watched{}
+			done := make(chan error, 1)
+			go func() {
+				resp, err := RoundTrip(c.rt, req, p)
+				if err == nil {
+					_, _ = io.Copy(io.Discard, resp.Body)
+					_ = resp.Body.Close()
+				}
+				done <- err
+			}()
+			if c.n > 4<<20 { // more than the buffers of a connection take
+				p.mu.Lock()
+				if p.sent {
+					t.Error("a body that the other side does not read is reported as sent")
+				}
+				p.mu.Unlock()
+			}
+			read <- struct{}{}
+			if err := <-done; err != nil {
+				t.Fatal(err)
+			}
+			until(t, "the request is reported as sent", func() bool { p.mu.Lock(); defer p.mu.Unlock(); return p.sent })
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			steps := slices.DeleteFunc(p.interim, func(s string) bool { return s == "" }) // 100 of Expect
+			if !slices.Equal(steps, []string{"a", "b"}) {
+				t.Errorf("interim answers %v", p.interim)
+			}
+		})
+	}
+}
