@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"crypto/rand"
 	"net/http"
-	"strings"
 	"time"
 
 	"github.com/spillway-lb/spillway/internal/openai"
@@ -18,11 +17,10 @@ import (
 func (a *Agent) routes() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		extra := a.policy.Load().spec.Routing.ExtraPaths
-		if r.Method == http.MethodPost {
-			if shape, ok := paths.Find(paths.HTTP, r.URL, extra); ok && (shape != openai.ShapeUnknown || relay.KindOf(r) == relay.Usual) {
-				a.receive(w, r, shape)
-				return
-			}
+		shape, posts := paths.Find(paths.HTTP, r.URL, extra)
+		if r.Method == http.MethodPost && posts && (shape != openai.ShapeUnknown || relay.KindOf(r) == relay.Usual) {
+			a.receive(w, r, shape)
+			return
 		}
 		kind, p := relay.KindOf(r), paths.WebSocket
 		if kind == relay.GRPC {
@@ -41,12 +39,25 @@ func (a *Agent) routes() http.Handler {
 			a.listModels(w, r)
 		case kind == relay.Usual && reads && r.URL.Path == "/healthz":
 			_, _ = w.Write([]byte("ok\n"))
+		case kind == relay.Usual && lists:
+			refuseMethod(w, http.MethodGet+", "+http.MethodHead)
+		case kind == relay.Usual && posts:
+			refuseMethod(w, http.MethodPost)
 		default:
 			relay.WriteError(w, &openai.Error{
 				Status: http.StatusNotFound, Type: openai.TypeInvalidRequest, Code: openai.CodeNotFound,
-				Message: "no such path (POST to " + strings.Join(paths.Defaults(), ", ") + " or to those of routing.extra_paths, or GET /v1/models)", NoRetry: true,
+				Message: paths.NotFoundMessage(r.URL.Path), NoRetry: true,
 			})
 		}
+	})
+}
+
+// refuseMethod answers 405 to a path that is served by other methods.
+func refuseMethod(w http.ResponseWriter, allow string) {
+	w.Header().Set("Allow", allow)
+	relay.WriteError(w, &openai.Error{
+		Status: http.StatusMethodNotAllowed, Type: openai.TypeInvalidRequest, Code: openai.CodeMethodNotAllowed, NoRetry: true,
+		Message: "use " + allow + " here",
 	})
 }
 

@@ -81,3 +81,39 @@ func TestZonePassesNothingButInference(t *testing.T) {
 		}
 	}
 }
+
+// TestZoneRefusesMethods: a path that passes answers 405 with the methods that it has, and another path 404 with the list of
+// package paths.
+func TestZoneRefusesMethods(t *testing.T) {
+	a := start(t, func(c *local.Config) {
+		c.Spec = &spec.Spec{Routing: spec.Routing{ExtraPaths: []string{"/custom/{name}/run"}}}
+	})
+	for _, tc := range []struct {
+		method, path string
+		status       int
+		allow, text  string
+	}{
+		{http.MethodGet, "/v1/chat/completions", 405, "POST", "method_not_allowed"},
+		{http.MethodPut, "/v1/messages", 405, "POST", "use POST here"},
+		{http.MethodDelete, "/v2/models/m/infer", 405, "POST", "method_not_allowed"},
+		{http.MethodGet, "/custom/x/run", 405, "POST", "method_not_allowed"},
+		{http.MethodPost, "/v1/models", 405, "GET, HEAD", "method_not_allowed"},
+		{http.MethodGet, "/nothing", 404, "", strings.Join(paths.Defaults(), ", ")},
+		{http.MethodGet, "/metrics", 404, "", "not_found"},
+		{http.MethodPost, "/nothing", 404, "", "served: /v1/models[/MODEL], /v1/chat/completions"},
+	} {
+		req, err := http.NewRequestWithContext(t.Context(), tc.method, "http://"+a.Addr().String()+tc.path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := client.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, _ := io.ReadAll(resp.Body)
+		_ = resp.Body.Close()
+		if resp.StatusCode != tc.status || resp.Header.Get("Allow") != tc.allow || !strings.Contains(string(text), tc.text) {
+			t.Errorf("%s %s: %d, Allow %q, %s", tc.method, tc.path, resp.StatusCode, resp.Header.Get("Allow"), text)
+		}
+	}
+}

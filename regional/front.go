@@ -4,7 +4,6 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/spillway-lb/spillway/internal/openai"
@@ -91,8 +90,7 @@ func (g *Gateway) newID() string {
 func noSuchPath(path string) *openai.Error {
 	return &openai.Error{
 		Status: http.StatusNotFound, Type: openai.TypeInvalidRequest, Code: openai.CodeNotFound, NoRetry: true,
-		Message: "no such path: " + strconv.Quote(path[:min(len(path), 64)]) + " (served: " + openai.PathModels + "[/MODEL], " +
-			strings.Join(paths.Defaults(), ", ") + ", and those of routing.extra_paths)",
+		Message: paths.NotFoundMessage(path),
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/spillway-lb/spillway/geo"
 	"github.com/spillway-lb/spillway/internal/capacity"
 	"github.com/spillway-lb/spillway/internal/openai"
+	"github.com/spillway-lb/spillway/internal/paths"
 	"github.com/spillway-lb/spillway/internal/relay"
 	"github.com/spillway-lb/spillway/internal/ticket"
 	"github.com/spillway-lb/spillway/internal/uplink"
@@ -82,6 +83,12 @@ func TestRefusals(t *testing.T) {
 			resp, body := w.ask(g, tc.call)
 			if resp.StatusCode != tc.status || code(body) != tc.code || resp.Header.Get("Content-Type") != "application/json" || resp.Header.Get("X-Request-Id") == "" {
 				t.Fatalf("got %d %s, want %d with code %s", resp.StatusCode, body, tc.status, tc.code)
+			}
+			if allow := resp.Header.Get("Allow"); allow != "" && tc.status != 405 || allow != "POST" && tc.status == 405 {
+				t.Errorf("Allow is %q with %d", allow, tc.status)
+			}
+			if tc.code == openai.CodeNotFound && !strings.Contains(body, paths.NotFoundMessage("x")[len(`no such path: "x" `):]) {
+				t.Errorf("the paths are not listed: %s", body)
 			}
 			retryable := tc.status == 503
 			if (resp.Header.Get("Retry-After") != "") != retryable || (resp.Header.Get("X-Should-Retry") == "false") == retryable {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"strconv"
 	"strings"
 
 	"github.com/spillway-lb/spillway/internal/grpcwire"
@@ -76,6 +77,12 @@ func Defaults() []string {
 		"/rerank", "/v1/rerank", "/v2/rerank", "/score", "/v1/score", "/tokenize", "/detokenize", "/v1/tokenize", "/v1/detokenize",
 		"/v2/models/{model}/infer", "/v2/models/{model}/generate", "/v2/models/{model}/generate_stream", Realtime,
 	}
+}
+
+// NotFoundMessage is the message of the 404 answer to a path that does not pass. It quotes 64 bytes of the path at most.
+func NotFoundMessage(path string) string {
+	return "no such path: " + strconv.Quote(path[:min(len(path), 64)]) + " (served: " + openai.PathModels + "[/MODEL], " +
+		strings.Join(Defaults(), ", ") + ", and those of routing.extra_paths)"
 }
 
 // match reports whether a path has the form of a pattern: equal segments, but that {name} takes one segment and a last *
