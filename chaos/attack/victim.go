@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"log"
 	"net"
 	"net/http"
 	"net/http/httputil"
@@ -63,6 +64,7 @@ func startVictim(ctx context.Context, n fleet.Node) (*victim, error) {
 	v := &victim{name: n.Region + "/" + n.Zone + "/" + n.Name, engine: engine, paths: map[string]int{}}
 	v.proxy = httputil.NewSingleHostReverseProxy(to)
 	v.proxy.FlushInterval = -1
+	v.proxy.ErrorLog = log.New(io.Discard, "", 0) // clients that leave are part of the attacks
 	listener, err := net.Listen("tcp", n.Addr["http"].String())
 	if err != nil {
 		return nil, fmt.Errorf("worker %s: %w", v.name, err)
