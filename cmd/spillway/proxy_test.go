@@ -25,37 +25,35 @@ func TestProxy(t *testing.T) {
 		r.Header.Set("Prefer", "proxy")
 		return r
 	}
-	resp, err := client.Do(ask(t.Context(), 0, 12))
-	if err != nil {
-		t.Fatal(err)
-	}
-	resp.Body.Close()
-	if resp.StatusCode != http.StatusTemporaryRedirect {
-		t.Fatalf("without the spec's leave a request is answered %s, want a redirect", resp.Status)
-	}
 	text, err := os.ReadFile(w.Spec())
 	if err != nil {
 		t.Fatal(err)
 	}
 	changed := filepath.Join(t.TempDir(), "proxy.yaml")
-	if err := os.WriteFile(changed, []byte(strings.Replace(string(text), "    ttl: 5s\n", "    ttl: 5s\n    redirect_proxy: asked\n", 1)), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	w.spillway(t, "apply", "-f", changed, "--reason", "old clients")
-	eventually(t, patience, "every node has it", func() error {
-		for g := range 3 {
-			resp, err := client.Do(ask(t.Context(), g, 1))
-			if err != nil {
-				return err
-			}
-			io.Copy(io.Discard, resp.Body)
-			resp.Body.Close()
-			if resp.StatusCode != http.StatusOK {
-				return fmt.Errorf("node %d answers %s", g, resp.Status)
-			}
+	for _, mode := range []struct {
+		value string
+		want  int
+	}{{"never", http.StatusTemporaryRedirect}, {"asked", http.StatusOK}} {
+		spec := strings.Replace(string(text), "    ttl: 5s\n", "    ttl: 5s\n    redirect_proxy: "+mode.value+"\n", 1)
+		if err := os.WriteFile(changed, []byte(spec), 0o600); err != nil {
+			t.Fatal(err)
 		}
-		return nil
-	})
+		w.spillway(t, "apply", "-f", changed, "--reason", "old clients")
+		eventually(t, patience, "every node has redirect_proxy: "+mode.value, func() error {
+			for g := range 3 {
+				resp, err := client.Do(ask(t.Context(), g, 1))
+				if err != nil {
+					return err
+				}
+				io.Copy(io.Discard, resp.Body)
+				resp.Body.Close()
+				if resp.StatusCode != mode.want {
+					return fmt.Errorf("node %d answers %s", g, resp.Status)
+				}
+			}
+			return nil
+		})
+	}
 
 	t.Run("stream", func(t *testing.T) {
 		resp, err := client.Do(ask(t.Context(), 1, 12))
