@@ -65,33 +65,39 @@ func TestAFloodIsNoticedLittle(t *testing.T) {
 }
 
 // TestIllWorkersHarmPredictiveLeast: three of eight workers fall ill; predictive answers at least as many in time as the
-// policies that look at nothing or at counts alone, and sends the slow worker the least.
+// policies that look at nothing or at counts alone, and sends the slow worker the least. Five runs of one load are
+// summed: the order in which goroutines run moves what one run gives the slow worker by a third.
 func TestIllWorkersHarmPredictiveLeast(t *testing.T) {
 	o := inVirtualTime(t, "-for", "40s")
 	each, err := capacity(o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	rows := map[string]row{}
+	const runs = 5
+	good, slow := map[string]float64{}, map[string]int{}
 	for _, p := range o.policies {
 		s := &sum{policy: p, slo: o.slo, workers: o.workers}
-		err := o.run(t.Context(), func(ctx context.Context) error {
-			r, err := play(ctx, o, trial{policy: p, seed: 1, rate: each * float64(o.workers) * o.busy, span: o.span, faults: true, health: true, workers: o.workers})
-			if err == nil {
-				s.add(r)
+		for range runs {
+			err := o.run(t.Context(), func(ctx context.Context) error {
+				r, err := play(ctx, o, trial{policy: p, seed: 1, rate: each * float64(o.workers) * o.busy, span: o.span, faults: true, health: true, workers: o.workers})
+				if err == nil {
+					s.add(r)
+				}
+				return err
+			})
+			if err != nil {
+				t.Fatal(err)
 			}
-			return err
-		})
-		if err != nil {
-			t.Fatal(err)
 		}
-		rows[p] = s.runs[0]
-		t.Logf("%s: %+v", p, rows[p])
+		for _, r := range s.runs {
+			good[p] += r.good / runs
+			slow[p] += int(r.taken[slowed])
+			t.Logf("%s: %+v", p, r)
+		}
 	}
-	best := rows["predictive"]
-	for p, r := range rows {
-		if best.good < 0.97*r.good || p != "predictive" && best.taken[slowed] > r.taken[slowed] {
-			t.Errorf("predictive answers %.1f/s in time and gives the slow worker %d, %s %.1f/s and %d", best.good, best.taken[slowed], p, r.good, r.taken[slowed])
+	for p := range good {
+		if good["predictive"] < 0.97*good[p] || p != "predictive" && slow["predictive"] > slow[p] {
+			t.Errorf("predictive answers %.1f/s in time and gives the slow worker %d, %s %.1f/s and %d", good["predictive"], slow["predictive"], p, good[p], slow[p])
 		}
 	}
 }
