@@ -40,7 +40,7 @@ func (s *Server) admitGateway(id identity.ID) error {
 	return fmt.Errorf("region %q is not in the spec (version %d): add it to the spec, or correct region in the gateway's configuration", id.Region, v.version)
 }
 
-// ticketKeys are the keys that a gateway opens tickets with. Whoever has them can make tickets for every tenant, so only
+// ticketKeys are the keys that a gateway opens tickets with. Their holder can make tickets for every tenant, so only
 // gateways that the spec lists get them.
 func (v *View) ticketKeys(of capacity.Path) []consensus.Key {
 	if r := v.region(of.Region); r < 0 || !declares(&v.spec.Regions[r], of.Instance) {

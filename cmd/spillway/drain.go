@@ -124,7 +124,7 @@ func inFlightText(n int64) string {
 	return fmt.Sprintf("%d requests are in flight", n)
 }
 
-// inFlightAt counts the requests in flight at a region, a zone or a worker; -1 where nobody reports them. A request that a
+// inFlightAt counts the requests in flight at a region, a zone or a worker; -1 where no tier reports them. A request that a
 // gateway relays counts with its worker, so of a region the greater of both counts.
 func inFlightAt(st *admin.Status, path string) int64 {
 	parts := strings.Split(path, "/")

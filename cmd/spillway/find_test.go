@@ -69,7 +69,7 @@ func TestServersInTurn(t *testing.T) {
 	for _, args := range [][]string{{"status"}, {"drain", "worker", "here/a/w1", "--force"}} {
 		began := time.Now()
 		if _, errOut, err := spillway(t, append(args, "--server", "unix://"+filepath.Join(f.dir, "hung")+","+good)...); err != nil || time.Since(began) > callTimeout {
-			t.Errorf("%v beside a node that hangs: %v %s", args, err, errOut)
+			t.Errorf("%v with a node that hangs: %v %s", args, err, errOut)
 		}
 	}
 	f.cli("undrain", "worker", "here/a/w1", "--server", good)
@@ -82,7 +82,7 @@ func TestServersInTurn(t *testing.T) {
 		}
 	}))
 	if _, _, err := spillway(t, "status", "--server", cut+","+good); err != nil {
-		t.Errorf("a read beside a node that dies: %v", err)
+		t.Errorf("a read with a node that dies: %v", err)
 	}
 	calls.Store(0)
 	if _, _, err := spillway(t, "drain", "worker", "here/a/w1", "--server", cut+","+good); err == nil || !strings.Contains(err.Error(), "unknown") {

@@ -167,7 +167,7 @@ func openWorker(c *config.Worker, log *slog.Logger) (fleet.Role, error) {
 }
 
 // workerKeys reads a simulated worker's keys, one a line, at each call; nil where it requires none. A file that cannot be
-// read admits nobody.
+// read admits no caller.
 func workerKeys(file string, log *slog.Logger) func() []string {
 	if file == "" {
 		return nil
