@@ -12,7 +12,7 @@ help: ## print this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: demo
-demo: build ## run a planet on this machine: 3 global nodes, 3 regions, 24 stand-in workers; Ctrl-C stops it
+demo: build ## run a fleet on this machine: 3 global nodes, 3 regions, 24 simulated workers; Ctrl-C stops it
 	./bin/spillway demo
 
 .PHONY: build
@@ -35,6 +35,20 @@ check-image: image-root ## run the README's stand-alone zone in the image's root
 test: ## vet and run every test
 	$(GO) vet ./...
 	$(GO) test ./...
+
+.PHONY: test-repeat
+test-repeat: ## run every test RUNS (20) times beside a busy core, up to the first failure, whose output is in bin/test-repeat.txt
+	@mkdir -p bin; while :; do :; done & trap "kill $$!" EXIT; for i in $$(seq $${RUNS:-20}); do begun=$$SECONDS; \
+	  $(GO) test -count 1 ./... > bin/test-repeat.txt 2>&1 || { echo "run $$i: failed after $$((SECONDS - begun)) s"; grep -E '^ *--- FAIL|^FAIL' bin/test-repeat.txt; exit 1; }; \
+	  echo "run $$i: passed in $$((SECONDS - begun)) s"; done
+
+.PHONY: soak
+soak: ## run every test with the long runs that make test skips: about ten minutes on two cores
+	SPILLWAY_SOAK=1 $(GO) test -count 1 -timeout 60m ./...
+
+.PHONY: timed
+timed: ## run the tests that measure real time with their bounds in force; needs a quiet machine
+	SPILLWAY_TIMED=1 $(GO) test -count 1 -p 1 ./cmd/spillway ./global/... ./internal/httpedge/forward ./local ./regional
 
 .PHONY: race
 race: ## run every test under the race detector
@@ -61,41 +75,41 @@ bench-local: ## measure the local tier five times and print it against its targe
 	$(GO) test -run '^$$' -bench '^Benchmark(ChoosePercentiles|Match220KB|IndexFlood)$$' -benchmem -count 5 ./local/pick > bin/bench-local.txt
 	$(GO) test -run '^$$' -bench '^BenchmarkSubmitDispatchFinish$$' -benchmem -count 5 ./local/queue >> bin/bench-local.txt
 	$(GO) test -run '^$$' -bench '^BenchmarkScrape100Workers$$' -benchtime 1x -count 5 ./local >> bin/bench-local.txt
-	@$(GO) run ./chaos/targets < bin/bench-local.txt
+	@$(GO) run ./chaos/bench/targets < bin/bench-local.txt
 
 .PHONY: bench-dns
 bench-dns: build ## measure DNS answers beside gdnsd, Knot and CoreDNS, where they are installed, against the targets; BENCH_DNS="-rounds 5"
-	$(GO) run ./chaos/dnsbench $(BENCH_DNS)
+	$(GO) run ./chaos/bench/dns $(BENCH_DNS)
 	$(GO) test -c -o bin/global.test ./global
 	cd global && SPILLWAY_SWAPS=$${SPILLWAY_SWAPS:-9} ../bin/global.test -test.run '^TestPlanSwapsUnderLoad$$' -test.v | grep -v '^=== \|level='
 
 .PHONY: bench-http
 bench-http: build ## measure requests, events and streams beside HAProxy and nginx, where they are installed, against the targets; BENCH_HTTP="-rounds 3 -suites event"
-	$(GO) build -o bin/httpbench.bin ./chaos/httpbench
+	$(GO) build -o bin/httpbench.bin ./chaos/bench/http
 	./bin/httpbench.bin $(BENCH_HTTP)
 
 .PHONY: bench-uplink
 bench-uplink: ## measure one parent of 1,000 uplinks of 100 models against its targets; BENCH_UPLINK="-children 100 -profile /tmp/p"
 	@mkdir -p bin
-	$(GO) build -o bin/uplinkbench ./chaos/uplinkbench
+	$(GO) build -o bin/uplinkbench ./chaos/bench/uplink
 	./bin/uplinkbench $(BENCH_UPLINK)
 
 .PHONY: clients
-clients: build ## ask a planet by official clients: curl, the npm packages openai and @anthropic-ai/sdk, openai-go; skips what is not installed
-	./chaos/clients/run.sh bin/spillway bin/clients
+clients: build ## test a fleet with official clients: curl, the npm packages openai and @anthropic-ai/sdk, openai-go; skips what is not installed
+	./chaos/conformance/clients/run.sh bin/spillway bin/clients
 
 .PHONY: attack
 attack: build ## attack a fleet on loopback the way its reviewers did, and print what was refused; ATTACK="-only gRPC -dir /tmp/fleet"
-	$(GO) run ./chaos/attack -binary bin/spillway $(ATTACK)
+	$(GO) run ./chaos/conformance/attack -binary bin/spillway $(ATTACK)
 
 .PHONY: soak-streams
 soak-streams: build ## hold 20,000 streams open through a gateway and a local for five minutes, as far as descriptors allow; SOAK="-soaked 5000 -for 1m"
-	$(GO) build -o bin/httpbench.bin ./chaos/httpbench
+	$(GO) build -o bin/httpbench.bin ./chaos/bench/http
 	./bin/httpbench.bin -only path -suites soak $(SOAK)
 
 .PHONY: compliance
 compliance: build ## put two global nodes before DNS's testers in a network namespace; KEEP=1 DIR=d keeps their output
-	./chaos/compliance/run.sh bin/spillway
+	./chaos/conformance/dns/run.sh bin/spillway
 
 .PHONY: linear
 linear: ## check 200 random schedules of faults against a linearizable register (LINEAR_RUNS, LINEAR_SEED)
@@ -107,32 +121,32 @@ kills: ## kill -9 the Raft leader 100 times in the middle of applies (SPILLWAY_K
 
 .PHONY: survive
 survive: ## kill -9 a worker, a local instance and a peer's gateway under 200 live streams each, and compare every text (SPILLWAY_SURVIVE)
-	SPILLWAY_SURVIVE=$${SPILLWAY_SURVIVE:-200} $(GO) test -run '^TestSurvive$$' -count 1 -timeout 15m -v ./cmd/spillway | grep -v '^=== '
+	SPILLWAY_SURVIVE=$${SPILLWAY_SURVIVE:-200} $(GO) test -run '^TestResumedStreamsEqualUndisturbedOnes$$' -count 1 -timeout 15m -v ./cmd/spillway | grep -v '^=== '
 
 .PHONY: fidelity
-fidelity: ## run the demo's planet in real time and the same in the simulator, and hold the two to each other (needs a quiet machine); then replay one log through both and compare every choice
+fidelity: ## run the demo fleet in real time and in the simulator and compare the two (needs a quiet machine); then replay one log through both and compare every choice
 	SPILLWAY_FIDELITY=1 $(GO) test -run '^TestFidelity$$' -count 1 -timeout 10m -v ./cmd/spillway
-	$(GO) test -run '^TestTheSimulatorChoosesAsTheAgentDoes$$' -count 1 -timeout 10m -v ./chaos/sim
+	$(GO) test -run '^TestSimulatorChoosesLikeAgent$$' -count 1 -timeout 10m -v ./chaos/sim
 
 .PHONY: large
 large: ## apply specs of 10,000 objects to three nodes, restart a follower, and hold both to their targets; needs a quiet machine
-	SPILLWAY_LARGE=1 $(GO) test -run '^TestLarge$$' -count 1 -timeout 10m -v ./global
+	SPILLWAY_LARGE=1 $(GO) test -run '^TestLargeSpecMeetsItsTargets$$' -count 1 -timeout 10m -v ./global
 
 .PHONY: compare
 compare: ## compare policies in a zone with a slow, a lying and a leaking worker, and show fairness, in virtual time; COMPARE="-seeds 1 -policies all"
-	$(GO) test ./chaos/compare -run '^TestVirtual$$' -count 1 -timeout 1h -v -args -virtual "-seeds 3 $(COMPARE)"
+	$(GO) test ./chaos/experiment/compare -run '^TestVirtual$$' -count 1 -timeout 1h -v -args -virtual "-seeds 3 $(COMPARE)"
 
 .PHONY: step
 step: ## step one region's demand to 1.3 of its capacity, in virtual time, and print how it settles; STEP="-seeds 1"
-	$(GO) test ./chaos/step -run '^TestTable$$' -count 1 -timeout 2h -v -args -step $(STEP) | grep -v '^=== '
+	$(GO) test ./chaos/experiment/step -run '^TestTable$$' -count 1 -timeout 2h -v -args -step $(STEP) | grep -v '^=== '
 
 .PHONY: spill
 spill: ## halve one region of three under load, in virtual time, and print what spills, with spilling and without; SPILL="-seeds 1"
-	$(GO) test ./chaos/spill -run '^TestTable$$' -count 1 -timeout 2h -v -args -spill $(SPILL) | grep -v '^=== '
+	$(GO) test ./chaos/experiment/spill -run '^TestTable$$' -count 1 -timeout 2h -v -args -spill $(SPILL) | grep -v '^=== '
 
 .PHONY: leases
 leases: ## ask three regions for four times a global limit, with the control plane up, cut off and back, and print what is served
-	SPILLWAY_LEASES=1 $(GO) test ./chaos/world -run '^TestAGlobalLimitHolds$$|^TestLeases' -count 1 -timeout 30m -v | grep -v '^=== \|level='
+	SPILLWAY_LEASES=1 $(GO) test ./chaos/world -run '^TestGlobalTenantLimitHolds$$|^TestLeases' -count 1 -timeout 30m -v | grep -v '^=== \|level='
 
 # The cheapest first; what is named in ONLY is run in that order.
 CATALOGUE = E1 E10 E13 E14 E3 E4 E9 E15 E2 E8 E5 E12 E6 E7 E11 E16
@@ -158,7 +172,7 @@ experiments: build ## run the catalogue E1-E16 in virtual time: pages and tables
 
 .PHONY: oracle
 oracle: ## replay an hour of 160 agents' sessions against the cache oracles: minutes
-	$(GO) test ./chaos/oracle -run Agents -agentic -count 1 -timeout 60m -v | grep -v '^=== '
+	$(GO) test ./chaos/experiment/oracle -run Agents -agentic -count 1 -timeout 60m -v | grep -v '^=== '
 
 .PHONY: lint
 lint: ## check formatting, vet and staticcheck (pinned in internal/tools/go.mod)
@@ -175,6 +189,10 @@ generate: ## write the protobuf code anew; needs protoc (Debian: apt-get install
 	@command -v protoc >/dev/null || { echo "protoc is not installed: apt-get install protobuf-compiler"; exit 1; }
 	GOBIN=$(CURDIR)/bin $(GO) install -modfile=internal/tools/go.mod google.golang.org/protobuf/cmd/protoc-gen-go
 	PATH=$(CURDIR)/bin:$$PATH $(GO) generate ./...
+
+.PHONY: docs
+docs: ## write the generated documents: deploy/docs/config-reference.md and metrics-reference.md
+	$(GO) test ./cmd/spillway -run '^Test(Config|Metrics)Reference$$' -count 1 -args -update-docs
 
 .PHONY: clean
 clean: ## remove what was built and the demo's state

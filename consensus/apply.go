@@ -8,66 +8,66 @@ import (
 	"strings"
 )
 
-// code says what became of a command.
-type code string
+// resultCode is the outcome of a command.
+type resultCode string
 
 const (
-	codeOK       code = "ok"
-	codeConflict code = "conflict"
-	codeRefused  code = "refused"
+	codeOK       resultCode = "ok"
+	codeConflict resultCode = "conflict"
+	codeRefused  resultCode = "refused"
 )
 
-const maxMessage = 4096
+const maxMessageBytes = 4096
 
-// result is the answer to one command, the same on every node.
-type result struct {
-	Code    code   `json:"code"`
-	Value   uint64 `json:"value,omitempty"`   // the new version or epoch
-	Current uint64 `json:"current,omitempty"` // on a conflict
-	Index   uint64 `json:"index,omitempty"`   // at which it took place
-	Message string `json:"message,omitempty"` // when refused
+// commandResult is the result of one command. It is the same on every node.
+type commandResult struct {
+	Code    resultCode `json:"code"`
+	Value   uint64     `json:"value,omitempty"`   // the new version or epoch
+	Current uint64     `json:"current,omitempty"` // on a conflict
+	Index   uint64     `json:"index,omitempty"`   // log index at which the command was applied
+	Message string     `json:"message,omitempty"` // when refused
 }
 
-// checks judge bodies that this package does not understand. All are pure; any may be nil.
-type checks struct {
+// stateChecks holds the checks of bodies that this package does not parse. All are pure functions and may be nil.
+type stateChecks struct {
 	spec, plan func(prev, next []byte) error
-	// holds says how long resolvers hold what a spec has them answered. It is pure too, and may be nil.
-	holds func(spec []byte) Holds
+	// holdTimes returns how long resolvers cache the answers of a spec. It is a pure function and may be nil.
+	holdTimes func(spec []byte) HoldTimes
 }
 
-// entry is a committed log entry.
-type entry struct {
+// logEntry is a committed log entry.
+type logEntry struct {
 	index, term uint64
 	data        []byte
-	read        *foreseen // nil: nothing was foreseen
+	cache       *commandCache // nil: no cache
 }
 
-// apply is the whole of the replicated state machine: a pure function that shares what did not change with s and
-// writes to nothing in it. An entry it cannot read or does not know changes nothing but the index.
-func apply(s *State, e entry, c checks) (*State, result) {
+// applyEntry is the whole replicated state machine. It is a pure function: the result shares unchanged parts with s,
+// and nothing in s is written to. An entry of unknown kind or with malformed bytes changes only the index.
+func applyEntry(s *State, e logEntry, c stateChecks) (*State, commandResult) {
 	next := *s
 	next.Index, next.Term = e.index, e.term
-	cmd, err := e.read.read(e.data)
+	cmd, err := e.cache.decodeCached(e.data)
 	if errors.Is(err, errUnknownKind) && cmd.Kind&kindOptional != 0 {
-		return &next, result{Code: codeOK, Index: e.index}
+		return &next, commandResult{Code: codeOK, Index: e.index}
 	} else if err != nil {
-		return &next, refuse("%v", err)
+		return &next, newRefusal("%v", err)
 	}
-	if o, ok := next.outcome(cmd.ID); ok {
-		return &next, result{Code: codeOK, Value: o.Value, Index: o.Index}
+	if o, ok := next.findOutcome(cmd.ID); ok {
+		return &next, commandResult{Code: codeOK, Value: o.Value, Index: o.Index}
 	}
-	r := next.run(cmd, c)
+	r := next.applyCommand(cmd, c)
 	if r.Code != codeOK {
 		return &next, r
 	}
 	r.Index = e.index
-	next.remember(cmd.ID, r)
-	next.audit(cmd)
+	next.addOutcome(cmd.ID, r)
+	next.appendAudit(cmd)
 	return &next, r
 }
 
-// run changes s, a copy that nobody else holds yet; slices are replaced, never written into.
-func (s *State) run(c command, k checks) result {
+// applyCommand changes s, a copy that is not shared yet. Slices are replaced, never written into.
+func (s *State) applyCommand(c command, k stateChecks) commandResult {
 	switch c.Kind {
 	case kindPutSpec:
 		return s.putSpec(c, k)
@@ -77,83 +77,85 @@ func (s *State) run(c command, k checks) result {
 		return s.putDrain(c)
 	case kindDeleteDrain:
 		return s.deleteDrain(c)
-	case kindExpire:
-		s.Drains = without(s.Drains, func(d Drain) bool { return d.expired(c.At) })
-		return result{Code: codeOK}
+	case kindExpireDrains:
+		s.Drains = removeDrains(s.Drains, func(d Drain) bool { return d.hasExpired(c.At) })
+		return commandResult{Code: codeOK}
 	case kindRotateKey, kindPurgeKeys:
 		return s.rotateKey(c)
-	case kindWant:
-		return s.want(c)
-	case kindNote:
-		return result{Code: codeOK}
-	case kindSign:
-		return s.sign(c, k.holds)
-	case kindStage:
-		return s.putStage(c, k)
-	case kindEndStage:
-		return s.endStage(c)
-	case kindMarkStage:
-		return s.markStage(c)
+	case kindPendingVoter:
+		return s.setPendingVoter(c)
+	case kindAuditNote:
+		return commandResult{Code: codeOK}
+	case kindChangeSigning:
+		return s.changeSigning(c, k.holdTimes)
+	case kindStartRollout:
+		return s.startRollout(c, k)
+	case kindEndRollout:
+		return s.endRollout(c)
+	case kindRolloutProgress:
+		return s.recordRolloutProgress(c)
 	}
-	return refuse("%v", errUnknownKind)
+	return newRefusal("%v", errUnknownKind)
 }
 
-func (s *State) putSpec(c command, k checks) result {
-	if r, ok := s.mayChange(c); !ok {
+func (s *State) putSpec(c command, k stateChecks) commandResult {
+	if r, ok := s.checkSpecChange(c); !ok {
 		return r
 	}
-	if c.Trial != nil && (len(s.Spec) == 0 || len(c.Trial.Regions) > 0 || c.Ends != 0) {
-		return refuse("a spec can be tried everywhere only while there is one to go back to")
+	if c.Rollout != nil && (len(s.Spec) == 0 || len(c.Rollout.Regions) > 0 || c.EndsRollout != 0) {
+		return newRefusal("a spec can be staged everywhere only if another is in force to roll back to")
 	}
-	if r, ok := judge("spec", unless(c.Judged, k.spec), s.Spec, c.Body); !ok {
+	if r, ok := runCheck("spec", skipIfChecked(c.PreChecked, k.spec), s.Spec, c.Body); !ok {
 		return r
 	}
 	if s.Signing != nil {
-		if err := s.Signing.checkZone(held(k.holds, c.Body)); err != nil {
-			return refuse("%v", err)
+		if err := s.Signing.checkZone(callHoldTimes(k.holdTimes, c.Body)); err != nil {
+			return newRefusal("%v", err)
 		}
-		s.Signing = s.Signing.outlive(held(k.holds, s.Spec), c.At)
+		s.Signing = s.Signing.extendHolds(callHoldTimes(k.holdTimes, s.Spec), c.At)
 	}
-	s.Stage = nil
-	if c.Trial != nil {
-		s.beginStage(c, s.Spec)
+	s.Rollout = nil
+	if c.Rollout != nil {
+		s.setRollout(c, s.Spec)
 	}
 	s.SpecVersion++
 	s.Spec = c.Body
 	now := SpecEntry{Version: s.SpecVersion, Index: s.Index, Body: c.Body, Actor: c.Actor, At: c.At}
-	s.SpecHistory = boundHistory(prepend(now, s.SpecHistory, maxSpecs))
-	return result{Code: codeOK, Value: s.SpecVersion}
+	s.SpecHistory = boundHistory(prependBounded(now, s.SpecHistory, maxSpecHistory))
+	return commandResult{Code: codeOK, Value: s.SpecVersion}
 }
 
-// putPlan also refuses a plan from another term than the entry's: a leader that lost its place while it computed, and
-// whose old plan arrives late, must not overwrite the plan of its successor.
-func (s *State) putPlan(c command, check func(prev, next []byte) error) result {
+// putPlan also refuses a plan of another term than the entry's. A leader that lost its leadership while it computed a
+// plan must not overwrite the plan of its successor when the old plan arrives late.
+func (s *State) putPlan(c command, check func(prev, next []byte) error) commandResult {
 	if c.BasedOn != s.PlanEpoch {
-		return result{Code: codeConflict, Current: s.PlanEpoch}
+		return commandResult{Code: codeConflict, Current: s.PlanEpoch}
 	}
 	if c.Term != s.Term {
-		return refuse("plan was made in term %d, and it is term %d now: make a new one", c.Term, s.Term)
+		return newRefusal("plan was made in term %d, and the term is %d now: compute a new one", c.Term, s.Term)
 	}
-	if r, ok := judge("plan", unless(c.Judged, check), s.Plan, c.Body); !ok {
+	if r, ok := runCheck("plan", skipIfChecked(c.PreChecked, check), s.Plan, c.Body); !ok {
 		return r
 	}
 	s.PlanEpoch++
-	s.Plan, s.PlanTerm, s.PlanOrigin = c.Body, c.Term, Origin{}
-	if c.Actor != "" { // earlier releases did not say
-		s.PlanOrigin = Origin{Actor: c.Actor, Reason: c.Reason, Detail: c.Detail, At: c.At}
+	s.Plan, s.PlanTerm, s.PlanOrigin = c.Body, c.Term, PlanOrigin{}
+	if c.Actor != "" { // earlier releases left the actor empty
+		s.PlanOrigin = PlanOrigin{Actor: c.Actor, Reason: c.Reason, Detail: c.Detail, At: c.At}
 	}
-	return result{Code: codeOK, Value: s.PlanEpoch}
+	return commandResult{Code: codeOK, Value: s.PlanEpoch}
 }
 
-func (s *State) putDrain(c command) result {
+func (s *State) putDrain(c command) commandResult {
 	at, found := s.findDrain(c.Path)
 	switch {
 	case c.Path == "":
-		return refuse("a drain needs the path of a region, zone or worker")
+		return newRefusal("a drain needs the path of a region, zone or worker")
+	case c.DrainsVersion != 0 && c.DrainsVersion != drainsVersion(s.Drains):
+		return commandResult{Code: codeConflict}
 	case !found && len(s.Drains) >= maxDrains:
-		return refuse("%d drains are in force, the most there may be: undrain some first", maxDrains)
+		return newRefusal("%d drains are in force, the most allowed: undrain some first", maxDrains)
 	}
-	d := Drain{Path: c.Path, Until: c.Until, Reason: c.Reason, Actor: c.Actor, At: c.At}
+	d := Drain{Path: c.Path, Until: c.Until, Reason: c.Reason, Actor: c.Actor, At: c.At, Over: max(c.Over, 0)}
 	drains := slices.Clone(s.Drains)
 	if found {
 		drains[at] = d
@@ -161,116 +163,117 @@ func (s *State) putDrain(c command) result {
 		drains = slices.Insert(drains, at, d)
 	}
 	s.Drains = drains
-	return result{Code: codeOK}
+	return commandResult{Code: codeOK}
 }
 
-func (s *State) deleteDrain(c command) result {
+func (s *State) deleteDrain(c command) commandResult {
 	if _, found := s.findDrain(c.Path); !found {
-		return refuse("%q is not drained", c.Path)
+		return newRefusal("%q is not drained", c.Path)
 	}
-	s.Drains = without(s.Drains, func(d Drain) bool { return d.Path == c.Path })
-	return result{Code: codeOK}
+	s.Drains = removeDrains(s.Drains, func(d Drain) bool { return d.Path == c.Path })
+	return commandResult{Code: codeOK}
 }
 
-func (s *State) rotateKey(c command) result {
-	if len(c.Body) != keySize {
-		return refuse("a ticket key has %d bytes, not %d", keySize, len(c.Body))
+func (s *State) rotateKey(c command) commandResult {
+	if len(c.Body) != ticketKeySize {
+		return newRefusal("a ticket key has %d bytes, not %d", ticketKeySize, len(c.Body))
 	}
 	if c.Kind == kindPurgeKeys {
 		s.TicketKeys = nil
 	}
-	s.TicketKeys = prepend(Key{Secret: c.Body, At: c.At}, s.TicketKeys, maxKeys)
-	return result{Code: codeOK}
+	s.TicketKeys = prependBounded(TicketKey{Secret: c.Body, At: c.At}, s.TicketKeys, maxTicketKeys)
+	return commandResult{Code: codeOK}
 }
 
-// want has a member down for a vote, or strikes it off: whether it is a member at all is raft's to know, and the leader's
-// to look at.
-func (s *State) want(c command) result {
-	at, found := slices.BinarySearch(s.Wanted, c.Path)
-	switch wanted := c.Action == actionWant; {
+// setPendingVoter adds a member to the pending voters or removes it from them. It does not check that the member
+// exists: membership belongs to raft, and the leader checks it.
+func (s *State) setPendingVoter(c command) commandResult {
+	at, found := slices.BinarySearch(s.PendingVoters, c.Path)
+	switch wanted := c.Action == actionAddPending; {
 	case c.Path == "":
-		return refuse("a vote needs the name of a member")
-	case wanted && !found && len(s.Wanted) >= maxWanted:
-		return refuse("%d members wait for a vote, the most that may", maxWanted)
+		return newRefusal("a vote needs the name of a member")
+	case wanted && !found && len(s.PendingVoters) >= maxPendingVoters:
+		return newRefusal("%d members wait for a vote, the most allowed", maxPendingVoters)
 	case wanted && !found:
-		s.Wanted = slices.Insert(slices.Clone(s.Wanted), at, c.Path)
+		s.PendingVoters = slices.Insert(slices.Clone(s.PendingVoters), at, c.Path)
 	case !wanted && found:
-		s.Wanted = slices.Delete(slices.Clone(s.Wanted), at, at+1)
+		s.PendingVoters = slices.Delete(slices.Clone(s.PendingVoters), at, at+1)
 	}
-	return result{Code: codeOK}
+	return commandResult{Code: codeOK}
 }
 
-// unless drops a check that the leader has made. What a version is based on is the same on every node, so is its verdict;
-// and a node that starts again must not judge every spec of its log anew before it serves.
-func unless(judged bool, check func(prev, next []byte) error) func(prev, next []byte) error {
+// skipIfChecked drops a check that the leader has already made. The base version of an entry is the same on every
+// node, so the result of the check is too. Without this, a restarting node would check every spec of its log again
+// before it serves.
+func skipIfChecked(judged bool, check func(prev, next []byte) error) func(prev, next []byte) error {
 	if judged {
 		return nil
 	}
 	return check
 }
 
-// judge runs a check and turns whatever it does into an answer.
-func judge(what string, check func(prev, next []byte) error, prev, next []byte) (r result, ok bool) {
+// runCheck runs a check and turns its result, including a panic, into a commandResult.
+func runCheck(what string, check func(prev, next []byte) error, prev, next []byte) (r commandResult, ok bool) {
 	if len(bytes.TrimSpace(next)) == 0 {
-		return refuse("an empty %s would leave nothing to answer from", what), false
+		return newRefusal("an empty %s would leave nothing to answer from", what), false
 	}
 	if check == nil {
-		return result{}, true
+		return commandResult{}, true
 	}
 	defer func() {
 		if p := recover(); p != nil {
-			r, ok = refuse("%s could not be checked: %v", what, p), false
+			r, ok = newRefusal("%s could not be checked: %v", what, p), false
 		}
 	}()
 	if err := check(prev, next); err != nil {
-		return refuse("%v", err), false
+		return newRefusal("%v", err), false
 	}
-	return result{}, true
+	return commandResult{}, true
 }
 
-func (s *State) outcome(id string) (outcome, bool) {
+func (s *State) findOutcome(id string) (writeOutcome, bool) {
 	if id == "" {
-		return outcome{}, false
+		return writeOutcome{}, false
 	}
-	i := slices.IndexFunc(s.done, func(o outcome) bool { return o.ID == id })
+	i := slices.IndexFunc(s.outcomes, func(o writeOutcome) bool { return o.ID == id })
 	if i < 0 {
-		return outcome{}, false
+		return writeOutcome{}, false
 	}
-	return s.done[i], true
+	return s.outcomes[i], true
 }
 
-func (s *State) remember(id string, r result) {
+func (s *State) addOutcome(id string, r commandResult) {
 	if id == "" {
 		return
 	}
-	keep := s.done[max(0, len(s.done)-maxOutcome+1):]
-	s.done = append(slices.Clone(keep), outcome{ID: id, Index: r.Index, Value: r.Value})
+	keep := s.outcomes[max(0, len(s.outcomes)-maxOutcomes+1):]
+	s.outcomes = append(slices.Clone(keep), writeOutcome{ID: id, Index: r.Index, Value: r.Value})
 }
 
 func (s *State) findDrain(path string) (int, bool) {
 	return slices.BinarySearchFunc(s.Drains, path, func(d Drain, p string) int { return strings.Compare(d.Path, p) })
 }
 
-func refuse(format string, args ...any) result {
+func newRefusal(format string, args ...any) commandResult {
 	m := fmt.Sprintf(format, args...)
-	return result{Code: codeRefused, Message: strings.ToValidUTF8(m[:min(len(m), maxMessage)], "")}
+	return commandResult{Code: codeRefused, Message: strings.ToValidUTF8(m[:min(len(m), maxMessageBytes)], "")}
 }
 
-// boundHistory drops the oldest specs beyond maxSpecs and maxHistory.
+// boundHistory drops the oldest specs beyond maxSpecHistory and maxHistoryBytes.
 func boundHistory(specs []SpecEntry) []SpecEntry {
 	bytes := 0
 	for i := range specs {
-		if bytes += len(specs[i].Body); i == maxSpecs || i >= 2 && bytes > maxHistory {
+		if bytes += len(specs[i].Body); i == maxSpecHistory || i >= 2 && bytes > maxHistoryBytes {
 			return specs[:i:i]
 		}
 	}
 	return specs
 }
 
-func prepend[T any](v T, old []T, limit int) []T {
+func prependBounded[T any](v T, old []T, limit int) []T {
 	return append([]T{v}, old[:min(len(old), limit-1)]...)
 }
 
-func without(in []Drain, drop func(Drain) bool) []Drain {
+func removeDrains(in []Drain, drop func(Drain) bool) []Drain {
 	return slices.DeleteFunc(slices.Clone(in), drop)
 }

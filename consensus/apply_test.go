@@ -14,10 +14,10 @@ import (
 
 var noon = time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
 
-// drawCommand makes commands that often fit the state and sometimes do not.
+// drawCommand draws commands that often fit the state and sometimes do not.
 func drawCommand(t *rapid.T, s *State) command {
 	c := command{
-		Kind:  rapid.SampledFrom([]kind{1, 2, 3, 4, 5, 6, kindStage, kindEndStage, kindMarkStage}).Draw(t, "kind"),
+		Kind:  rapid.SampledFrom([]commandKind{1, 2, 3, 4, 5, 6, kindStartRollout, kindEndRollout, kindRolloutProgress}).Draw(t, "kind"),
 		ID:    rapid.SampledFrom([]string{"", "a", "b", "c", "d"}).Draw(t, "id"),
 		Path:  rapid.SampledFrom([]string{"", "ap", "eu", "eu/a", "us"}).Draw(t, "path"),
 		Actor: "somebody",
@@ -30,28 +30,28 @@ func drawCommand(t *rapid.T, s *State) command {
 	switch c.Kind {
 	case kindPutSpec:
 		c.BasedOn = s.SpecVersion + off
-	case kindStage:
+	case kindStartRollout:
 		c.BasedOn = s.SpecVersion + off
 	case kindPutPlan:
 		c.BasedOn, c.Term, c.ID = s.PlanEpoch+off, rapid.Uint64Range(1, 2).Draw(t, "term"), ""
 	}
 	c.Body = fmt.Appendf(nil, "body %d", rapid.IntRange(0, 9).Draw(t, "body"))
-	drawStage(t, s, &c)
+	drawRollout(t, s, &c)
 	if c.Kind == kindRotateKey && off == 0 {
-		c.Body = bytes.Repeat(c.Body[:1], keySize)
+		c.Body = bytes.Repeat(c.Body[:1], ticketKeySize)
 	}
 	return c
 }
 
-// TestApplyKeepsItsPromises drives random logs and holds what readers of State rely on.
-func TestApplyKeepsItsPromises(t *testing.T) {
+// TestApplyKeepsInvariants applies random logs and checks the invariants that readers of State rely on.
+func TestApplyKeepsInvariants(t *testing.T) {
 	refuseNine := func(_, next []byte) error {
 		if bytes.HasSuffix(next, []byte("9")) {
 			return errors.New("no nines")
 		}
 		return nil
 	}
-	k := checks{spec: refuseNine, plan: refuseNine}
+	k := stateChecks{spec: refuseNine, plan: refuseNine}
 	rapid.Check(t, func(t *rapid.T) {
 		s := &State{}
 		for i := range rapid.IntRange(1, 60).Draw(t, "entries") {
@@ -59,24 +59,24 @@ func TestApplyKeepsItsPromises(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			e := entry{index: uint64(i + 1), term: 1, data: data}
+			e := logEntry{index: uint64(i + 1), term: 1, data: data}
 			before := s.Hash()
-			next, r := apply(s, e, k)
-			again, r2 := apply(s, e, k)
+			next, r := applyEntry(s, e, k)
+			again, r2 := applyEntry(s, e, k)
 			if s.Hash() != before {
 				t.Fatal("apply wrote into the state it was given")
 			}
 			if next.Hash() != again.Hash() || r != r2 {
 				t.Fatal("apply is not a function of its arguments")
 			}
-			hold(t, s, next, r, e.index)
+			checkInvariants(t, s, next, r, e.index)
 			s = next
 		}
-		roundTrip(t, s)
+		checkRoundTrip(t, s)
 	})
 }
 
-func hold(t *rapid.T, prev, next *State, r result, index uint64) {
+func checkInvariants(t *rapid.T, prev, next *State, r commandResult, index uint64) {
 	if next.Index != index || next.SpecVersion < prev.SpecVersion || next.PlanEpoch < prev.PlanEpoch {
 		t.Fatalf("a counter went back: %+v", next)
 	}
@@ -92,7 +92,7 @@ func hold(t *rapid.T, prev, next *State, r result, index uint64) {
 			t.Fatal("drains are not in order")
 		}
 	}
-	if len(next.TicketKeys) > maxKeys || len(next.SpecHistory) > maxSpecs || len(next.done) > maxOutcome {
+	if len(next.TicketKeys) > maxTicketKeys || len(next.SpecHistory) > maxSpecHistory || len(next.outcomes) > maxOutcomes {
 		t.Fatal("a bound does not hold")
 	}
 	if next.PlanEpoch > 0 && len(next.Plan) == 0 || next.SpecVersion > 0 && !bytes.Equal(next.Spec, next.SpecHistory[0].Body) {
@@ -103,7 +103,7 @@ func hold(t *rapid.T, prev, next *State, r result, index uint64) {
 	}
 }
 
-func roundTrip(t *rapid.T, s *State) {
+func checkRoundTrip(t *rapid.T, s *State) {
 	b, err := encodeState(s)
 	if err != nil {
 		t.Fatal(err)
@@ -114,52 +114,53 @@ func roundTrip(t *rapid.T, s *State) {
 	}
 }
 
-// TestRepeatedWriteTakesPlaceOnce is what a proposer relies on that sends again after a lost answer.
+// TestRepeatedWriteTakesPlaceOnce checks that a write with an idempotency key is applied once when its proposer sends
+// it again after a lost answer.
 func TestRepeatedWriteTakesPlaceOnce(t *testing.T) {
 	data, err := encodeCommand(command{Kind: kindPutSpec, ID: "x", Body: []byte("one"), At: noon})
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, first := apply(&State{}, entry{index: 1, term: 1, data: data}, checks{})
-	s, second := apply(s, entry{index: 2, term: 1, data: data}, checks{})
+	s, first := applyEntry(&State{}, logEntry{index: 1, term: 1, data: data}, stateChecks{})
+	s, second := applyEntry(s, logEntry{index: 2, term: 1, data: data}, stateChecks{})
 	if first != second || s.SpecVersion != 1 || s.Index != 2 {
 		t.Fatalf("answers %+v and %+v, version %d", first, second, s.SpecVersion)
 	}
-	for i := range maxOutcome {
+	for i := range maxOutcomes {
 		data, err := encodeCommand(command{Kind: kindPutDrain, ID: fmt.Sprint(i), Path: "eu", At: noon})
 		if err != nil {
 			t.Fatal(err)
 		}
-		s, _ = apply(s, entry{index: uint64(3 + i), term: 1, data: data}, checks{})
+		s, _ = applyEntry(s, logEntry{index: uint64(3 + i), term: 1, data: data}, stateChecks{})
 	}
-	if len(s.done) != maxOutcome || slices.ContainsFunc(s.done, func(o outcome) bool { return o.ID == "x" }) {
-		t.Fatalf("%d outcomes are kept, want the newest %d", len(s.done), maxOutcome)
+	if len(s.outcomes) != maxOutcomes || slices.ContainsFunc(s.outcomes, func(o writeOutcome) bool { return o.ID == "x" }) {
+		t.Fatalf("%d outcomes are kept, want the newest %d", len(s.outcomes), maxOutcomes)
 	}
 }
 
 func TestBadEntriesChangeNothing(t *testing.T) {
-	base, _ := apply(&State{}, entry{index: 1, term: 1, data: must(t, command{Kind: kindPutSpec, Body: []byte("one"), At: noon})}, checks{})
-	panics := checks{spec: func(_, _ []byte) error { panic("broken check") }}
+	base, _ := applyEntry(&State{}, logEntry{index: 1, term: 1, data: mustEncode(t, command{Kind: kindPutSpec, Body: []byte("one"), At: noon})}, stateChecks{})
+	panics := stateChecks{spec: func(_, _ []byte) error { panic("broken check") }}
 	for name, c := range map[string]struct {
 		data []byte
-		want code
+		want resultCode
 	}{
 		"empty":            {nil, codeRefused},
 		"unknown":          {[]byte{0x7f, '{', '}'}, codeRefused},
 		"unknown optional": {[]byte{0xff, 1, 2}, codeOK},
 		"zero":             {[]byte{0}, codeRefused},
 		"not JSON":         {[]byte{1, '{'}, codeRefused},
-		"trailing":         {append(must(t, command{Kind: kindExpire, At: noon}), '}'), codeRefused},
-		"check panics":     {must(t, command{Kind: kindPutSpec, BasedOn: 1, Body: []byte("two"), At: noon}), codeRefused},
-		"empty spec":       {must(t, command{Kind: kindPutSpec, BasedOn: 1, Body: []byte(" \n"), At: noon}), codeRefused},
-		"old spec":         {must(t, command{Kind: kindPutSpec, BasedOn: 0, Body: []byte("two"), At: noon}), codeConflict},
-		"old term's plan":  {must(t, command{Kind: kindPutPlan, Term: 1, Body: []byte("p"), At: noon}), codeRefused},
-		"short key":        {must(t, command{Kind: kindRotateKey, Body: []byte("short"), At: noon}), codeRefused},
-		"drain of nothing": {must(t, command{Kind: kindPutDrain, At: noon}), codeRefused},
+		"trailing":         {append(mustEncode(t, command{Kind: kindExpireDrains, At: noon}), '}'), codeRefused},
+		"check panics":     {mustEncode(t, command{Kind: kindPutSpec, BasedOn: 1, Body: []byte("two"), At: noon}), codeRefused},
+		"empty spec":       {mustEncode(t, command{Kind: kindPutSpec, BasedOn: 1, Body: []byte(" \n"), At: noon}), codeRefused},
+		"old spec":         {mustEncode(t, command{Kind: kindPutSpec, BasedOn: 0, Body: []byte("two"), At: noon}), codeConflict},
+		"old term's plan":  {mustEncode(t, command{Kind: kindPutPlan, Term: 1, Body: []byte("p"), At: noon}), codeRefused},
+		"short key":        {mustEncode(t, command{Kind: kindRotateKey, Body: []byte("short"), At: noon}), codeRefused},
+		"drain of nothing": {mustEncode(t, command{Kind: kindPutDrain, At: noon}), codeRefused},
 		"year 10000":       {[]byte("\x03" + `{"path":"eu","until":"9999-12-31T23:59:59-23:00"}`), codeRefused},
 	} {
 		t.Run(name, func(t *testing.T) {
-			next, r := apply(base, entry{index: 2, term: 2, data: c.data}, panics)
+			next, r := applyEntry(base, logEntry{index: 2, term: 2, data: c.data}, panics)
 			if r.Code != c.want {
 				t.Fatalf("answer %+v, want %s", r, c.want)
 			}
@@ -172,7 +173,7 @@ func TestBadEntriesChangeNothing(t *testing.T) {
 	}
 }
 
-func TestWhatIsTooBigIsNotProposed(t *testing.T) {
+func TestOversizedCommandIsNotProposed(t *testing.T) {
 	for name, c := range map[string]command{
 		"body":  {Kind: kindPutSpec, Body: make([]byte, MaxBody+1)},
 		"path":  {Kind: kindPutDrain, Path: strings.Repeat("p", maxName+1)},
@@ -184,12 +185,12 @@ func TestWhatIsTooBigIsNotProposed(t *testing.T) {
 		}
 	}
 	if b, err := encodeCommand(command{Kind: kindPutSpec, Body: make([]byte, MaxBody), At: noon}); err != nil || len(b) > maxCommand {
-		t.Errorf("the largest body makes a command of %d bytes, %v; want at most %d", len(b), err, maxCommand)
+		t.Errorf("the largest body gives a command of %d bytes, %v; want at most %d", len(b), err, maxCommand)
 	}
 }
 
 func TestSecretsAreNotPrinted(t *testing.T) {
-	k := Key{Secret: []byte("TOPSECRET"), At: noon}
+	k := TicketKey{Secret: []byte("TOPSECRET"), At: noon}
 	for _, text := range []string{fmt.Sprint(k), fmt.Sprintf("%+v %#v", k, k), k.LogValue().String()} {
 		if strings.Contains(text, "TOPSECRET") || strings.Contains(text, "84 79 80") {
 			t.Errorf("printed as %s", text)
@@ -197,7 +198,7 @@ func TestSecretsAreNotPrinted(t *testing.T) {
 	}
 }
 
-func must(t testing.TB, c command) []byte {
+func mustEncode(t testing.TB, c command) []byte {
 	t.Helper()
 	b, err := encodeCommand(c)
 	if err != nil {

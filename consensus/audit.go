@@ -9,26 +9,26 @@ import (
 	"time"
 )
 
-// maxAudit bounds the records that the state keeps; nodes write them out to a file of their own as they come.
-const maxAudit = 256
+// maxAuditRecords bounds the audit records in the state. Nodes append them to a separate file as they arrive.
+const maxAuditRecords = 256
 
-// Record is one change as the audit keeps it. Each carries the hash of the one before it, so that none can be altered
-// or left out without every later one showing it.
-type Record struct {
+// AuditRecord is one audited change. Each record carries the hash of the one before it, so a changed or missing
+// record shows in every later one.
+type AuditRecord struct {
 	Seq     uint64    `json:"seq"`   // counts from 1 without gaps
 	Index   uint64    `json:"index"` // raft index of the change
 	At      time.Time `json:"at"`    // by the proposing node's clock
 	Actor   string    `json:"actor"`
 	Action  string    `json:"action"`            // such as "apply", "drain" or "member add"
 	Subject string    `json:"subject,omitempty"` // what was acted on: a path, a member, a spec's version
-	Reason  string    `json:"reason,omitempty"`  // the operator's words
+	Reason  string    `json:"reason,omitempty"`  // given by the operator
 	Detail  string    `json:"detail,omitempty"`  // what differs
-	Prev    string    `json:"prev"`              // hash of the record before; empty for the first
+	Prev    string    `json:"prev"`              // hash of the previous record; empty for the first
 	Hash    string    `json:"hash"`              // SHA-256 of this record without its hash, as JSON
 }
 
-// sum is the hash that belongs to a record.
-func (r Record) sum() string {
+// computeHash returns the hash of a record.
+func (r AuditRecord) computeHash() string {
 	r.Hash = ""
 	b, err := json.Marshal(r)
 	if err != nil {
@@ -38,47 +38,48 @@ func (r Record) sum() string {
 	return hex.EncodeToString(h[:])
 }
 
-// Verify checks that records follow on each other without a gap and were not altered. The first may be any record: that
-// what came before it is missing is for the caller to judge by its Seq.
-func Verify(records []Record) error {
+// VerifyAudit checks that records are contiguous and unaltered. The first may be any record: the caller judges by its
+// Seq whether earlier ones are missing.
+func VerifyAudit(records []AuditRecord) error {
 	for i, r := range records {
 		switch {
-		case r.Hash != r.sum():
-			return fmt.Errorf("record %d does not fit its hash: it was altered", r.Seq)
+		case r.Hash != r.computeHash():
+			return fmt.Errorf("record %d does not match its hash: it was altered", r.Seq)
 		case i > 0 && r.Seq != records[i-1].Seq+1:
-			return fmt.Errorf("record %d follows on %d: what was between is missing", r.Seq, records[i-1].Seq)
+			return fmt.Errorf("record %d follows %d: the records between are missing", r.Seq, records[i-1].Seq)
 		case i > 0 && r.Prev != records[i-1].Hash:
-			return fmt.Errorf("record %d does not follow on record %d as it stands here: one of them was replaced", r.Seq, records[i-1].Seq)
+			return fmt.Errorf("record %d does not follow record %d as found here: one of them was replaced", r.Seq, records[i-1].Seq)
 		}
 	}
 	return nil
 }
 
-// audit adds a change to the state's records.
-func (s *State) audit(c command) {
-	action, subject := s.audited(c)
+// appendAudit adds an audit record for a change.
+func (s *State) appendAudit(c command) {
+	action, subject := s.describeChange(c)
 	if action == "" {
 		return
 	}
-	r := Record{
+	r := AuditRecord{
 		Seq: 1, Index: s.Index, At: c.At, Actor: c.Actor, Action: action, Subject: subject, Reason: c.Reason, Detail: c.Detail,
 	}
 	if n := len(s.Audit); n > 0 {
 		r.Seq, r.Prev = s.Audit[n-1].Seq+1, s.Audit[n-1].Hash
 	}
-	r.Hash = r.sum()
-	keep := s.Audit[max(0, len(s.Audit)-maxAudit+1):]
-	s.Audit = append(append(make([]Record, 0, len(keep)+1), keep...), r)
+	r.Hash = r.computeHash()
+	keep := s.Audit[max(0, len(s.Audit)-maxAuditRecords+1):]
+	s.Audit = append(append(make([]AuditRecord, 0, len(keep)+1), keep...), r)
 }
 
-// audited names what an operator did; plans and keys are nobody's decision and are not audited.
-func (s *State) audited(c command) (action, subject string) {
+// describeChange returns the action and the subject of an operator's command. Plans and automatic key rotations are
+// no operator's decision and are not audited.
+func (s *State) describeChange(c command) (action, subject string) {
 	switch c.Kind {
-	case kindStage, kindEndStage:
-		return s.auditedStage(c)
+	case kindStartRollout, kindEndRollout:
+		return s.describeRolloutChange(c)
 	case kindPutSpec:
-		if c.Ends != 0 || c.Trial != nil {
-			return s.auditedStage(c)
+		if c.EndsRollout != 0 || c.Rollout != nil {
+			return s.describeRolloutChange(c)
 		}
 		return "apply", "spec " + strconv.FormatUint(s.SpecVersion, 10)
 	case kindPutDrain:
@@ -94,9 +95,9 @@ func (s *State) audited(c command) (action, subject string) {
 		}
 	case kindPurgeKeys:
 		return "tickets purge", ""
-	case kindNote:
+	case kindAuditNote:
 		return c.Action, c.Path
-	case kindSign:
+	case kindChangeSigning:
 		if s.Signing == nil {
 			return "dnssec " + c.Action, c.Path + " is not signed any more"
 		}

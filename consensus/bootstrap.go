@@ -7,9 +7,9 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// bootstrap gives a node without any state the full list of voters. Every node is given the same list and writes the
-// same first entry, so it does not matter which of them start, or when.
-func bootstrap(c *raft.Config, logs raft.LogStore, stable raft.StableStore, snaps raft.SnapshotStore, t raft.Transport, voters raft.Configuration) error {
+// bootstrapCluster gives a node without any state the full list of voters. Every node has the same list and writes
+// the same first entry, so the order in which they start does not matter.
+func bootstrapCluster(c *raft.Config, logs raft.LogStore, stable raft.StableStore, snaps raft.SnapshotStore, t raft.Transport, voters raft.Configuration) error {
 	had, err := raft.HasExistingState(logs, stable, snaps)
 	if err != nil {
 		return fmt.Errorf("looking for earlier state: %w", err)
@@ -23,10 +23,11 @@ func bootstrap(c *raft.Config, logs raft.LogStore, stable raft.StableStore, snap
 	return nil
 }
 
-// baseSnapshot makes sure that there is a snapshot, and returns the newest one's index. Without one, raft finds its
-// voters in the log only where it does not replay it, and would start without any. The first entry of a bootstrapped log
-// is that list, the same on all nodes, so an empty state at index 1 is what each of them agrees on.
-func baseSnapshot(logs raft.LogStore, snaps raft.SnapshotStore, t raft.Transport) (uint64, error) {
+// ensureBaseSnapshot makes sure that a snapshot exists and returns the index of the newest. Without a snapshot, raft
+// reads its voters only from the part of the log that it does not replay, and could start without any. The first
+// entry of a bootstrapped log is the list of voters, the same on all nodes, so an empty state at index 1 is correct
+// on each of them.
+func ensureBaseSnapshot(logs raft.LogStore, snaps raft.SnapshotStore, t raft.Transport) (uint64, error) {
 	list, err := snaps.List()
 	if err != nil {
 		return 0, fmt.Errorf("listing snapshots: %w", err)
@@ -47,7 +48,7 @@ func baseSnapshot(logs raft.LogStore, snaps raft.SnapshotStore, t raft.Transport
 	if err != nil {
 		return 0, fmt.Errorf("writing first snapshot: %w", err)
 	}
-	if err := (snapshot{&State{}}).Persist(sink); err != nil {
+	if err := (fsmSnapshot{&State{}}).Persist(sink); err != nil {
 		return 0, fmt.Errorf("writing first snapshot: %w", err)
 	}
 	return 1, nil

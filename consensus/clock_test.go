@@ -7,10 +7,10 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestExpiryGoesByTheEntry holds that clocks decide nothing while the log is applied: whatever the time is at the node,
-// and however the leader's clock jumped between two entries, a drain ends at the entry that says so, and comes back for
-// none. Raft itself measures with the monotonic clock, which no clock step moves.
-func TestExpiryGoesByTheEntry(t *testing.T) {
+// TestDrainExpiryUsesTheEntryTime checks that no clock decides anything while the log is applied. At any local time,
+// and after any jump of the leader's clock between two entries, a drain ends at the entry that ends it, and no entry
+// brings it back. Raft itself uses the monotonic clock, which clock steps do not change.
+func TestDrainExpiryUsesTheEntryTime(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s, index := &State{}, uint64(0)
 		do := func(c command) {
@@ -19,11 +19,11 @@ func TestExpiryGoesByTheEntry(t *testing.T) {
 				t.Fatal(err)
 			}
 			index++
-			s, _ = apply(s, entry{index: index, term: 1, data: data}, checks{})
+			s, _ = applyEntry(s, logEntry{index: index, term: 1, data: data}, stateChecks{})
 		}
 		until := map[string]time.Time{}
 		for range rapid.IntRange(1, 30).Draw(t, "entries") {
-			clock := noon.Add(time.Duration(rapid.Int64Range(-1e6, 1e6).Draw(t, "clock, s")) * time.Second) // forth and back
+			clock := noon.Add(time.Duration(rapid.Int64Range(-1e6, 1e6).Draw(t, "clock, s")) * time.Second) // forward and back
 			if rapid.Bool().Draw(t, "drain") {
 				path := rapid.SampledFrom([]string{"eu", "us", "ap"}).Draw(t, "path")
 				end := time.Time{}
@@ -34,7 +34,7 @@ func TestExpiryGoesByTheEntry(t *testing.T) {
 				until[path] = end
 				continue
 			}
-			do(command{Kind: kindExpire, At: clock})
+			do(command{Kind: kindExpireDrains, At: clock})
 			for path, end := range until {
 				if !end.IsZero() && !clock.Before(end) {
 					delete(until, path)

@@ -7,68 +7,73 @@ import (
 	"time"
 )
 
-// kind is the first byte of a command. A number, once released, keeps its meaning for ever: logs outlive programs.
-type kind byte
+// commandKind is the first byte of a command. A released number keeps its meaning for ever: logs outlive programs.
+type commandKind byte
 
 const (
-	kindPutSpec     kind = 1
-	kindPutPlan     kind = 2
-	kindPutDrain    kind = 3
-	kindDeleteDrain kind = 4
-	kindExpire      kind = 5
-	kindRotateKey   kind = 6
-	kindNote        kind = 7  // something done outside the log, for the audit
-	kindSign        kind = 8  // a change of how the zone is signed, see Signing
-	kindStage       kind = 9  // a spec on trial in some regions
-	kindEndStage    kind = 10 // the end of a stage that leaves the spec in force as it is
-	kindMarkStage   kind = 11
-	kindPurgeKeys   kind = 12 // a new ticket key in place of all others
+	kindPutSpec         commandKind = 1
+	kindPutPlan         commandKind = 2
+	kindPutDrain        commandKind = 3
+	kindDeleteDrain     commandKind = 4
+	kindExpireDrains    commandKind = 5
+	kindRotateKey       commandKind = 6
+	kindAuditNote       commandKind = 7  // an action outside the log, for the audit
+	kindChangeSigning   commandKind = 8  // a change of how the zone is signed, see Signing
+	kindStartRollout    commandKind = 9  // a staged spec in some regions
+	kindEndRollout      commandKind = 10 // the end of a stage that leaves the spec in force unchanged
+	kindRolloutProgress commandKind = 11
+	kindPurgeKeys       commandKind = 12 // a new ticket key that replaces all others
 
-	kindWant kind = kindOptional | 1 // a member is to have a vote, or no longer: see State.Wanted
+	kindPendingVoter commandKind = kindOptional | 1 // adds or removes a pending voter: see State.PendingVoters
 
-	// kindOptional marks a command that a node too old to know it may skip without harm.
-	kindOptional kind = 0x80
+	// kindOptional marks a command that an older node may skip without harm.
+	kindOptional commandKind = 0x80
 )
 
-// Bounds of what a write may carry.
+// Bounds of the content of a write.
 const (
 	MaxBody    = 3 << 20 // MaxBody is the largest spec or plan in bytes: a spec of 10,000 objects has 1.8 MB
 	maxCommand = MaxBody/3*4 + 16<<10
-	// markSlack is what a leader may add to a command after its length was checked: see markJudged.
-	markSlack = 64
-	maxName   = 256
-	maxReason = 1024
-	maxDetail = 8 << 10
-	maxID     = 64
+	// checkedMarkSlack is the length that a leader may add to a command after its length was checked: see
+	// markChecked.
+	checkedMarkSlack = 64
+	maxName          = 256
+	maxReason        = 1024
+	maxDetail        = 8 << 10
+	maxID            = 64
 )
 
 var errUnknownKind = errors.New("command of a kind this node does not know: it is older than the leader: upgrade it")
 
-// command is one write. Everything that differs between nodes (time, chance, term) is in it, put there by the proposer.
+// command is one write. It contains everything that could differ between nodes (time, random bytes, term), set by the
+// proposer.
 type command struct {
-	Kind    kind      `json:"-"`
-	ID      string    `json:"id,omitempty"` // idempotency key; empty: a repeat is harmless
-	BasedOn uint64    `json:"based_on,omitempty"`
-	Term    uint64    `json:"term,omitempty"` // in which a plan was made
-	Body    []byte    `json:"body,omitempty"`
-	Path    string    `json:"path,omitempty"`
-	Reason  string    `json:"reason,omitempty"`
-	Actor   string    `json:"actor,omitempty"`
-	Action  string    `json:"action,omitempty"` // of a note, or what is done to the zone's signing
-	Detail  string    `json:"detail,omitempty"` // what differs, for the audit
-	At      time.Time `json:"at,omitzero"`
-	Until   time.Time `json:"until,omitzero"`
-	Judged  bool      `json:"judged,omitempty"` // the leader checked the body against what it is based on
+	Kind    commandKind `json:"-"`
+	ID      string      `json:"id,omitempty"` // idempotency key; empty: a repeat is harmless
+	BasedOn uint64      `json:"based_on,omitempty"`
+	Term    uint64      `json:"term,omitempty"` // in which a plan was made
+	Body    []byte      `json:"body,omitempty"`
+	Path    string      `json:"path,omitempty"`
+	Reason  string      `json:"reason,omitempty"`
+	Actor   string      `json:"actor,omitempty"`
+	Action  string      `json:"action,omitempty"` // of a note, or what is done to the zone's signing
+	Detail  string      `json:"detail,omitempty"` // what differs, for the audit
+	At      time.Time   `json:"at,omitzero"`
+	Until   time.Time   `json:"until,omitzero"`
 
-	// Of stages. A node too old to know them still takes each spec that comes into force.
-	Trial   *Trial        `json:"trial,omitempty"`   // with a spec: it is on trial
-	Ends    uint64        `json:"ends,omitempty"`    // the stage that the command ends, or marks
-	Replace bool          `json:"replace,omitempty"` // a stage under way ends unpromoted
-	Elapsed time.Duration `json:"elapsed,omitempty"` // of a stage's window
+	Over          time.Duration `json:"over,omitempty"`   // duration of the drain; nodes of earlier releases drain at once
+	DrainsVersion uint64        `json:"seen,omitempty"`   // drainsVersion that a drain was checked against; 0, and nodes of earlier releases: none
+	PreChecked    bool          `json:"judged,omitempty"` // the leader checked the body against what it is based on
+
+	// Fields of stages. A node that is too old for them still applies each spec that comes into force.
+	Rollout        *RolloutConfig `json:"trial,omitempty"`   // with a spec: the spec is staged
+	EndsRollout    uint64         `json:"ends,omitempty"`    // the stage that the command ends or marks
+	ReplaceRollout bool           `json:"replace,omitempty"` // a stage under way ends unpromoted
+	Elapsed        time.Duration  `json:"elapsed,omitempty"` // of a stage's window
 }
 
-// noun is what the body of a command is called.
-func (k kind) noun() string {
+// bodyNoun is the name of a command's body in messages.
+func (k commandKind) bodyNoun() string {
 	switch k {
 	case kindPutSpec:
 		return "spec"
@@ -78,9 +83,9 @@ func (k kind) noun() string {
 	return "body"
 }
 
-// encodeCommand is the kind and then JSON, which later versions may add fields to.
+// encodeCommand returns the kind followed by JSON, to which later versions may add fields.
 func encodeCommand(c command) ([]byte, error) {
-	if err := c.bounded(); err != nil {
+	if err := c.checkBounds(); err != nil {
 		return nil, ErrRefused{Reason: err.Error()}
 	}
 	text, err := json.Marshal(c)
@@ -96,24 +101,24 @@ func decodeCommand(b []byte) (command, error) {
 	switch {
 	case len(b) == 0:
 		return c, errors.New("command is empty")
-	case len(b) > maxCommand+markSlack:
+	case len(b) > maxCommand+checkedMarkSlack:
 		return c, fmt.Errorf("command is longer than %d bytes", maxCommand)
 	}
-	c.Kind = kind(b[0])
-	if (c.Kind < kindPutSpec || c.Kind > kindPurgeKeys) && c.Kind != kindWant {
+	c.Kind = commandKind(b[0])
+	if (c.Kind < kindPutSpec || c.Kind > kindPurgeKeys) && c.Kind != kindPendingVoter {
 		return c, errUnknownKind
 	}
 	if err := json.Unmarshal(b[1:], &c); err != nil {
 		return c, fmt.Errorf("decoding command: %w", err)
 	}
 	c.At, c.Until = c.At.UTC(), c.Until.UTC()
-	return c, c.bounded()
+	return c, c.checkBounds()
 }
 
-func (c command) bounded() error {
+func (c command) checkBounds() error {
 	switch {
 	case len(c.Body) > MaxBody:
-		return fmt.Errorf("the %s has %d bytes as it is kept, more than the %d that fit: take out what repeats, or split it over several planets", c.Kind.noun(), len(c.Body), MaxBody)
+		return fmt.Errorf("the %s has %d bytes encoded, more than the limit of %d: remove repetitions, or split it over several fleets", c.Kind.bodyNoun(), len(c.Body), MaxBody)
 	case len(c.Path) > maxName || len(c.Actor) > maxName:
 		return fmt.Errorf("path and actor may have at most %d bytes", maxName)
 	case len(c.Reason) > maxReason:
@@ -123,13 +128,13 @@ func (c command) bounded() error {
 	case len(c.ID) > maxID:
 		return fmt.Errorf("idempotency key may have at most %d bytes", maxID)
 	}
-	if c.Trial != nil {
-		if err := c.Trial.bounded(); err != nil {
+	if c.Rollout != nil {
+		if err := c.Rollout.checkBounds(); err != nil {
 			return err
 		}
 	}
 	for _, t := range []time.Time{c.At, c.Until} {
-		if y := t.UTC().Year(); y < 1 || y > 9999 { // beyond that, JSON cannot carry it
+		if y := t.UTC().Year(); y < 1 || y > 9999 { // JSON cannot represent other years
 			return errors.New("a time lies outside the years 1 to 9999")
 		}
 	}

@@ -7,20 +7,20 @@ import (
 	"sync"
 )
 
-// conns knows every open connection, so that stopping can close them all.
-type conns struct {
-	mu     sync.Mutex
-	open   map[net.Conn]struct{}
-	perID  map[string]int // connections of one peer, by protocol
-	closed bool
+// connSet keeps every open connection, so that Stop can close them all.
+type connSet struct {
+	mu         sync.Mutex
+	open       map[net.Conn]struct{}
+	slotsInUse map[string]int // connections of one peer, by protocol
+	closed     bool
 }
 
-func newConns() *conns {
-	return &conns{open: make(map[net.Conn]struct{}), perID: make(map[string]int)}
+func newConnSet() *connSet {
+	return &connSet{open: make(map[net.Conn]struct{}), slotsInUse: make(map[string]int)}
 }
 
-// add takes responsibility for c; false when everything is closed already, and then c is closed too.
-func (s *conns) add(c net.Conn) bool {
+// addConn registers c. It returns false when the set is already closed, and then closes c too.
+func (s *connSet) addConn(c net.Conn) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -31,32 +31,32 @@ func (s *conns) add(c net.Conn) bool {
 	return true
 }
 
-func (s *conns) remove(c net.Conn) {
+func (s *connSet) removeConn(c net.Conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.open, c)
 }
 
-// claim counts one more connection under a key of protocol and peer, up to limit.
-func (s *conns) claim(id string, limit int) bool {
+// claimSlot counts one more connection under a key of protocol and peer, up to limit.
+func (s *connSet) claimSlot(id string, limit int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.perID[id] >= limit {
+	if s.slotsInUse[id] >= limit {
 		return false
 	}
-	s.perID[id]++
+	s.slotsInUse[id]++
 	return true
 }
 
-func (s *conns) release(id string) {
+func (s *connSet) releaseSlot(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.perID[id]--; s.perID[id] <= 0 {
-		delete(s.perID, id)
+	if s.slotsInUse[id]--; s.slotsInUse[id] <= 0 {
+		delete(s.slotsInUse, id)
 	}
 }
 
-func (s *conns) closeAll() {
+func (s *connSet) closeAll() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closed = true
@@ -65,20 +65,20 @@ func (s *conns) closeAll() {
 	}
 }
 
-// tracked is a connection that leaves the books when it is closed.
-type tracked struct {
+// trackedConn is a connection that removes itself from its connSet when it is closed.
+type trackedConn struct {
 	net.Conn
-	leave func()
-	once  sync.Once
+	onClose func()
+	once    sync.Once
 }
 
-// Close closes once and for all.
-func (t *tracked) Close() error {
+// Close closes the connection; further calls do nothing.
+func (t *trackedConn) Close() error {
 	err := t.Conn.Close()
-	t.once.Do(t.leave)
+	t.once.Do(t.onClose)
 	return err
 }
 
-func isContextEnd(err error) bool {
+func isContextError(err error) bool {
 	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 }

@@ -8,33 +8,33 @@ import (
 	"time"
 )
 
-// diskRetry is the time between two tries of a write that raft cannot do without.
-const diskRetry = 250 * time.Millisecond
+// diskRetryInterval is the time between two tries of a write that raft must complete.
+const diskRetryInterval = 250 * time.Millisecond
 
-// disk stands between raft and the file: it times writes, and keeps a full or failing disk from ending the process.
-type disk struct {
-	log     *slog.Logger
-	done    <-chan struct{}              // closed when the node stops
-	armed   atomic.Bool                  // raft runs
-	observe func(took time.Duration)     // told of each write that reached the disk
-	fault   atomic.Pointer[func() error] // what tests have a write meet
-	failed  atomic.Uint64                // writes
-	failing atomic.Bool                  // the last write failed
+// raftDisk wraps raft's writes to the file: it times them, and keeps a full or failing disk from ending the process.
+type raftDisk struct {
+	log          *slog.Logger
+	stopped      <-chan struct{}              // closed when the node stops
+	raftRunning  atomic.Bool                  // raft is running
+	observe      func(took time.Duration)     // called for each write that reached the disk
+	testFault    atomic.Pointer[func() error] // injected by tests into each write
+	failedWrites atomic.Uint64                // number of failed writes
+	lastFailed   atomic.Bool                  // the last write failed
 }
 
-// write makes one try. Raft takes an error here well: a leader steps down, a follower refuses the entries.
-func (d *disk) write(f func() error) error {
+// tryWrite makes one try. Raft handles an error here: a leader steps down, a follower refuses the entries.
+func (d *raftDisk) tryWrite(f func() error) error {
 	err := error(nil)
-	if fault := d.fault.Load(); fault != nil {
+	if fault := d.testFault.Load(); fault != nil {
 		err = (*fault)()
 	}
 	begun := time.Now()
 	if err == nil {
 		err = f()
 	}
-	d.failing.Store(err != nil)
+	d.lastFailed.Store(err != nil)
 	if err != nil {
-		d.failed.Add(1)
+		d.failedWrites.Add(1)
 		return err
 	}
 	if d.observe != nil {
@@ -43,41 +43,41 @@ func (d *disk) write(f func() error) error {
 	return nil
 }
 
-// insist tries until the write is done. It is for the term and the vote: raft panics when it cannot write them down, and
-// going on without would be worse. Meanwhile this node takes no part in Raft, and answers DNS as before. When the node
-// stops first, raft's loop ends here.
-func (d *disk) insist(f func() error) error {
-	for told := false; ; {
-		err := d.write(f)
-		if err == nil || !d.armed.Load() {
+// writeUntilDone tries until the write succeeds. It serves the term and the vote: raft panics when it cannot store
+// them, and continuing without them would be unsafe. Meanwhile this node takes no part in Raft and still answers DNS.
+// When the node stops first, raft's loop ends here.
+func (d *raftDisk) writeUntilDone(f func() error) error {
+	for logged := false; ; {
+		err := d.tryWrite(f)
+		if err == nil || !d.raftRunning.Load() {
 			return err
 		}
-		if !told {
-			d.log.Error("term or vote cannot be written down: this node takes no part in Raft until it can: free the disk, or stop the node and replace it", "error", err)
-			told = true
+		if !logged {
+			d.log.Error("Raft term or vote cannot be stored: this node takes no part in Raft until a write succeeds: free the disk, or stop the node and replace it", "error", err)
+			logged = true
 		}
-		if !d.wait() {
+		if !d.waitRetry() {
 			runtime.Goexit()
 		}
 	}
 }
 
-// wait is false when the node stops.
-func (d *disk) wait() bool {
-	t := time.NewTimer(diskRetry)
+// waitRetry returns false when the node stops.
+func (d *raftDisk) waitRetry() bool {
+	t := time.NewTimer(diskRetryInterval)
 	defer t.Stop()
 	select {
 	case <-t.C:
 		return true
-	case <-d.done:
+	case <-d.stopped:
 		return false
 	}
 }
 
-// checkRoom is the first write of a start, so that a disk that takes none is told as that.
-func (s *store) checkRoom() error {
-	if err := s.disk.write(func() error { return s.BoltStore.SetUint64([]byte("SpillwayStarted"), uint64(time.Now().Unix())) }); err != nil {
-		return fmt.Errorf("writing to the log: %w: free the disk or mend it, then start again", err)
+// checkWritable makes the first write of a start, so that a full or failing disk is reported as such.
+func (s *store) checkWritable() error {
+	if err := s.disk.tryWrite(func() error { return s.BoltStore.SetUint64([]byte("SpillwayStarted"), uint64(time.Now().Unix())) }); err != nil {
+		return fmt.Errorf("writing to the log: %w: free or repair the disk, then start again", err)
 	}
 	return nil
 }

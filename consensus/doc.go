@@ -1,17 +1,17 @@
-// Package consensus keeps the state that every global node must agree on: the operator's spec with its history, the steering
-// plan, drains, and the keys that sign redirect tickets and the DNS zone. It is hashicorp/raft over mutual TLS, with the
-// rules of the state in one pure function, apply.
+// Package consensus replicates the state that all global nodes share: the operator's spec with its history, the
+// steering plan, drains, the rollout of a staged spec, and the keys that sign redirect tickets and the DNS zone. It
+// runs hashicorp/raft over mutual TLS. The rules of the state are one pure function, applyEntry.
 //
-// It decides the order of writes, and whether a write fits the state it was based on: each is a compare-and-swap, and the
-// leader judges it before it is proposed; what it did not judge is judged when it is applied, so that no code path skips
-// the check. Any node takes a write and
-// hands it to the leader. Reads are local and never wait: State is the last applied snapshot, and a node that restarts
-// without a quorum has its last known committed state back. Beside the log, voters tell each other what Config.Aside says,
-// over the same mutual TLS: soft state that is never written down.
+// Node is one member of the cluster, State the last snapshot applied on it, Config its settings. A write goes to any
+// node, which forwards it to the leader. Each write is a compare-and-swap: the leader checks it before proposing it,
+// and nodes check it again on apply if the leader did not. Reads are local and never wait. A node that restarts
+// without a quorum restores its last known committed state.
 //
-// A spec may be on trial first (stage.go), in some regions beside the one in force or everywhere: the stage, how much of
-// its window has passed and how it ends are agreed like everything else, so that a change of leaders loses nothing.
+// A spec may be staged first (rollout.go), in some regions or in all. The stage, the elapsed part of its window and its
+// end are replicated too, so a change of leader loses nothing. Outside the log, members exchange Config.GossipMessage
+// over the same mutual TLS: soft state that is not stored.
 //
-// It never holds telemetry, never looks into a spec or a plan (Config brings the checks), never reads a clock or draws a
-// random number while applying, never panics on a bad or unknown entry, and never deletes a plan that is in use.
+// Invariants: the package never holds telemetry and never parses a spec or a plan (Config supplies the checks).
+// applyEntry never reads a clock or a random number, never panics on a bad or unknown entry, and never deletes a plan
+// that is in use.
 package consensus

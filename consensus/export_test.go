@@ -7,18 +7,18 @@ import (
 	"time"
 )
 
-// Kill ends the node as a crash would, as far as peers can see: no leadership is handed on, and nothing is recorded.
+// Kill ends the node like a crash, as far as peers can see: leadership is not transferred and nothing is recorded.
 func (n *Node) Kill() {
 	n.stopped.Store(true)
-	n.disconnect()
+	n.closeConnections()
 	n.cancel()
-	_ = n.shutRaft(context.Background())
+	_ = n.shutdownRaft(context.Background())
 	n.wg.Wait()
 	_ = n.closeStore()
 }
 
-// Compact takes a snapshot and drops all but the last entry of the log.
-func (n *Node) Compact() error {
+// CompactLog takes a snapshot and drops all but the last entry of the log.
+func (n *Node) CompactLog() error {
 	c := n.raft.ReloadableConfig()
 	c.TrailingLogs = 1
 	if err := n.raft.ReloadConfig(c); err != nil {
@@ -27,46 +27,47 @@ func (n *Node) Compact() error {
 	return n.raft.Snapshot().Error()
 }
 
-// FirstEntry is the index of the oldest entry in the log on disk.
-func (n *Node) FirstEntry() (uint64, error) { return n.store.FirstIndex() }
+// FirstLogIndex is the index of the oldest entry in the log on disk.
+func (n *Node) FirstLogIndex() (uint64, error) { return n.store.FirstIndex() }
 
 // DecodeMembership is decodeMembership.
 var DecodeMembership = decodeMembership
 
-// BreakDisk has every write to the disk answered with err; nil mends it.
-func (n *Node) BreakDisk(err error) {
+// FailDisk makes every write to the disk fail with err; nil ends the failure.
+func (n *Node) FailDisk(err error) {
 	if err == nil {
-		n.store.disk.fault.Store(nil)
+		n.store.disk.testFault.Store(nil)
 		return
 	}
 	fault := func() error { return err }
-	n.store.disk.fault.Store(&fault)
+	n.store.disk.testFault.Store(&fault)
 }
 
-// FailedWrites counts what the disk did not take.
-func (n *Node) FailedWrites() uint64 { return n.store.disk.failed.Load() }
+// FailedWrites counts the writes that the disk failed to take.
+func (n *Node) FailedWrites() uint64 { return n.store.disk.failedWrites.Load() }
 
-// Unhear has a node believe that it last heard a member that much longer ago.
-func (n *Node) Unhear(id string, by time.Duration) {
-	n.heard.mu.Lock()
-	defer n.heard.mu.Unlock()
-	if at, ok := n.heard.at[id]; ok {
-		n.heard.at[id] = at.Add(-by)
+// AgeContact moves a node's last contact with a member back by the given time.
+func (n *Node) AgeContact(id string, by time.Duration) {
+	n.contacts.mu.Lock()
+	defer n.contacts.mu.Unlock()
+	if at, ok := n.contacts.lastContact[id]; ok {
+		n.contacts.lastContact[id] = at.Add(-by)
 	}
 }
 
-// Inquire has a node ask the others at once whether it is a member.
-func (n *Node) Inquire(ctx context.Context) { n.inquire(ctx) }
+// CheckMembership makes a node ask the others at once whether it is a member.
+func (n *Node) CheckMembership(ctx context.Context) { n.checkMembership(ctx) }
 
-// KeepStrangers has a node wait that long for each handshake. It is for before Start.
-func (n *Node) KeepStrangers(d time.Duration) { n.listen.handshakeTimeout = d }
+// SetHandshakeTimeout sets the time limit of each handshake. Call it before Start.
+func (n *Node) SetHandshakeTimeout(d time.Duration) { n.listener.handshakeTimeout = d }
 
-// AgreedSilent is agreedSilent.
-func (n *Node) AgreedSilent(ctx context.Context, id string, all []Standing) bool {
-	return n.agreedSilent(ctx, id, all)
+// ConfirmSilent is confirmSilent.
+func (n *Node) ConfirmSilent(ctx context.Context, id string, all []MemberStatus) bool {
+	return n.confirmSilent(ctx, id, all)
 }
 
-// BlockLog calls f before entries are written to the log, which Raft's own loop does at a leader, until BreakDisk(nil).
+// BlockLog calls f before entries are written to the log, until FailDisk(nil). On a leader this blocks Raft's own
+// loop.
 func (n *Node) BlockLog(f func()) {
 	fault := func() error {
 		callers := make([]uintptr, 8)
@@ -80,5 +81,5 @@ func (n *Node) BlockLog(f func()) {
 			}
 		}
 	}
-	n.store.disk.fault.Store(&fault)
+	n.store.disk.testFault.Store(&fault)
 }

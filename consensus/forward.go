@@ -18,53 +18,53 @@ type errUnsent struct{ error }
 
 func (e errUnsent) Unwrap() error { return e.error }
 
-// forward has the leader propose a command.
-func (n *Node) forward(ctx context.Context, leader string, cmd []byte) (result, error) {
-	r, err := n.exchange(ctx, leader, cmd)
+// forwardToLeader sends a command to the leader to be proposed there.
+func (n *Node) forwardToLeader(ctx context.Context, leader string, cmd []byte) (commandResult, error) {
+	r, err := n.sendCommand(ctx, leader, cmd)
 	if err == nil {
-		n.catchUp(ctx, r.Index)
+		n.waitForWrite(ctx, r.Index)
 	}
 	return r, err
 }
 
-// exchange sends one command to the node at addr and reads the answer.
-func (n *Node) exchange(ctx context.Context, addr string, cmd []byte) (result, error) {
-	c, err := n.dialer.dial(ctx, addr, alpnPropose)
+// sendCommand sends one command to the node at addr and reads the answer.
+func (n *Node) sendCommand(ctx context.Context, addr string, cmd []byte) (commandResult, error) {
+	c, err := n.dialer.dialPeer(ctx, addr, alpnPropose)
 	if err != nil {
-		return result{}, errUnsent{fmt.Errorf("reaching %s: %w", addr, err)}
+		return commandResult{}, errUnsent{fmt.Errorf("reaching %s: %w", addr, err)}
 	}
 	defer c.Close()
 	defer context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Unix(1, 0)) })()
 	if err := writeFrame(c, cmd); err != nil {
-		return result{}, fmt.Errorf("sending to %s: %w", addr, err)
+		return commandResult{}, fmt.Errorf("sending to %s: %w", addr, err)
 	}
 	body, err := readFrame(c, maxAnswer)
 	if err != nil {
-		return result{}, fmt.Errorf("reading the answer of %s: %w", addr, err)
+		return commandResult{}, fmt.Errorf("reading the answer of %s: %w", addr, err)
 	}
 	a, err := decodeAnswer(body)
 	switch {
 	case err != nil:
-		return result{}, err
+		return commandResult{}, err
 	case a.NotLeader:
-		return result{}, errUnsent{ErrNotLeader}
+		return commandResult{}, errUnsent{ErrNotLeader}
 	case a.Unknown:
-		return result{}, ErrUnknownOutcome
+		return commandResult{}, ErrUnknownOutcome
 	}
 	return a.Result, nil
 }
 
-// serveProposal answers one proposal of another node.
+// serveProposal handles one proposal of another node.
 func (n *Node) serveProposal(ctx context.Context, c *tls.Conn) {
 	ctx, cancel := context.WithTimeout(ctx, proposalTimeout)
 	defer cancel()
 	defer context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Unix(1, 0)) })()
 	cmd, err := readFrame(c, maxCommand)
 	if err != nil {
-		n.refused.add(c.RemoteAddr().String(), err)
+		n.refusals.countRefusal(c.RemoteAddr().String(), err)
 		return
 	}
-	body, err := json.Marshal(n.answer(ctx, cmd))
+	body, err := json.Marshal(n.answerProposal(ctx, cmd))
 	if err != nil {
 		n.log.Error("encoding answer failed", "error", err)
 		return
@@ -74,27 +74,27 @@ func (n *Node) serveProposal(ctx context.Context, c *tls.Conn) {
 	}
 }
 
-func (n *Node) answer(ctx context.Context, cmd []byte) answer {
-	if len(cmd) == 1 && kind(cmd[0]) == kindProgress && n.started.Load() {
-		r := result{Code: codeOK, Index: n.applied()}
+func (n *Node) answerProposal(ctx context.Context, cmd []byte) proposalAnswer {
+	if len(cmd) == 1 && commandKind(cmd[0]) == kindProgress && n.started.Load() {
+		r := commandResult{Code: codeOK, Index: n.appliedIndex()}
 		if n.DiskFailing() {
-			r.Value = cannotWrite
+			r.Value = diskCannotWrite
 		}
-		return answer{Result: r}
+		return proposalAnswer{Result: r}
 	}
-	if len(cmd) > 1 && len(cmd) <= 1+maxName && kind(cmd[0]) == kindStanding && n.started.Load() {
-		return answer{Result: n.tellOf(string(cmd[1:]))}
+	if len(cmd) > 1 && len(cmd) <= 1+maxName && commandKind(cmd[0]) == kindAskMember && n.started.Load() {
+		return proposalAnswer{Result: n.describeMember(string(cmd[1:]))}
 	}
 	if !n.IsLeader() {
-		return answer{NotLeader: true}
+		return proposalAnswer{NotLeader: true}
 	}
-	r, err := n.applyHere(ctx, cmd)
+	r, err := n.applyAsLeader(ctx, cmd)
 	var unsent errUnsent
 	switch {
 	case errors.As(err, &unsent):
-		return answer{NotLeader: true}
+		return proposalAnswer{NotLeader: true}
 	case err != nil:
-		return answer{Unknown: true}
+		return proposalAnswer{Unknown: true}
 	}
-	return answer{Result: r}
+	return proposalAnswer{Result: r}
 }

@@ -8,17 +8,17 @@ import (
 	"io"
 )
 
-// A proposal is one frame each way: four bytes of length, one byte of version, and a command or an answer.
+// A proposal is one frame in each direction: four bytes of length, one byte of version, then a command or an answer.
 const (
 	frameVersion = 1
 	maxAnswer    = 64 << 10
 )
 
-// answer is a result, or the reason why there is none.
-type answer struct {
-	Result    result `json:"result"`
-	NotLeader bool   `json:"not_leader,omitempty"` // nothing was done
-	Unknown   bool   `json:"unknown,omitempty"`    // it may have been done
+// proposalAnswer is a result, or the reason why there is none.
+type proposalAnswer struct {
+	Result    commandResult `json:"result"`
+	NotLeader bool          `json:"not_leader,omitempty"` // nothing was done
+	Unknown   bool          `json:"unknown,omitempty"`    // the write may have been done
 }
 
 func writeFrame(w io.Writer, body []byte) error {
@@ -45,8 +45,8 @@ func readFrame(r io.Reader, limit int) ([]byte, error) {
 	return body, err
 }
 
-func decodeAnswer(b []byte) (answer, error) {
-	var a answer
+func decodeAnswer(b []byte) (proposalAnswer, error) {
+	var a proposalAnswer
 	if err := json.Unmarshal(b, &a); err != nil {
 		return a, fmt.Errorf("decoding answer: %w", err)
 	}

@@ -10,15 +10,15 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// fsm hands raft's entries to apply and publishes the state that comes out, one publication a batch.
+// fsm passes raft's entries to applyEntry and publishes the resulting state, once per batch.
 type fsm struct {
-	checks checks
+	checks stateChecks
 	log    *slog.Logger
 	state  atomic.Pointer[State] // one writer: raft's FSM goroutine
 
-	foreseen foreseen
+	commandCache commandCache
 
-	since atomic.Int64 // bytes of commands applied since the last snapshot
+	bytesSinceSnapshot atomic.Int64 // bytes of commands applied since the last snapshot
 
 	mu      sync.Mutex
 	changed chan struct{} // closed when state was replaced, then replaced itself
@@ -26,7 +26,7 @@ type fsm struct {
 
 var _ raft.BatchingFSM = (*fsm)(nil)
 
-func newFSM(c checks, log *slog.Logger) *fsm {
+func newFSM(c stateChecks, log *slog.Logger) *fsm {
 	f := &fsm{checks: c, log: log, changed: make(chan struct{})}
 	f.state.Store(&State{})
 	return f
@@ -35,7 +35,7 @@ func newFSM(c checks, log *slog.Logger) *fsm {
 // Apply is ApplyBatch for one entry.
 func (f *fsm) Apply(l *raft.Log) any { return f.ApplyBatch([]*raft.Log{l})[0] }
 
-// ApplyBatch answers each command with a result, and other entries with nil.
+// ApplyBatch returns a commandResult for each command, and nil for other entries.
 func (f *fsm) ApplyBatch(logs []*raft.Log) []any {
 	answers := make([]any, len(logs))
 	s := f.state.Load()
@@ -43,25 +43,25 @@ func (f *fsm) ApplyBatch(logs []*raft.Log) []any {
 		if l.Type != raft.LogCommand {
 			continue
 		}
-		f.since.Add(int64(len(l.Data)))
-		var r result
-		s, r = apply(s, entry{index: l.Index, term: l.Term, data: l.Data, read: &f.foreseen}, f.checks)
+		f.bytesSinceSnapshot.Add(int64(len(l.Data)))
+		var r commandResult
+		s, r = applyEntry(s, logEntry{index: l.Index, term: l.Term, data: l.Data, cache: &f.commandCache}, f.checks)
 		if r.Code == codeRefused {
 			f.log.Warn("entry refused by the state's rules", "index", l.Index, "reason", r.Message)
 		}
 		answers[i] = r
 	}
-	f.publish(s)
+	f.publishState(s)
 	return answers
 }
 
-// Snapshot takes the immutable state; encoding it is left to Persist, which does not hold up Apply.
+// Snapshot returns the immutable state. Persist encodes it later, without blocking Apply.
 func (f *fsm) Snapshot() (raft.FSMSnapshot, error) {
-	f.since.Store(0)
-	return snapshot{f.state.Load()}, nil
+	f.bytesSinceSnapshot.Store(0)
+	return fsmSnapshot{f.state.Load()}, nil
 }
 
-// Restore replaces the state with a snapshot's, or leaves it alone when the snapshot is not whole.
+// Restore replaces the state with that of a snapshot. An incomplete snapshot changes nothing.
 func (f *fsm) Restore(r io.ReadCloser) error {
 	defer r.Close()
 	s, err := decodeState(r)
@@ -72,11 +72,11 @@ func (f *fsm) Restore(r io.ReadCloser) error {
 		f.log.Warn("a new generation of the cluster began: its state was restored from an archive, and gateways follow it whatever log index they have seen",
 			"generation", s.Generation, "index", s.Index, "generation_before", old.Generation, "index_before", old.Index)
 	}
-	f.publish(s)
+	f.publishState(s)
 	return nil
 }
 
-func (f *fsm) publish(s *State) {
+func (f *fsm) publishState(s *State) {
 	f.state.Store(s)
 	f.mu.Lock()
 	close(f.changed)
@@ -84,27 +84,27 @@ func (f *fsm) publish(s *State) {
 	f.mu.Unlock()
 }
 
-// next is closed at the first publication after the call.
-func (f *fsm) next() <-chan struct{} {
+// changeSignal returns a channel that is closed at the first publication after the call.
+func (f *fsm) changeSignal() <-chan struct{} {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.changed
 }
 
-type snapshot struct{ state *State }
+type fsmSnapshot struct{ state *State }
 
 // Persist writes the state; raft discards the sink on an error.
-func (s snapshot) Persist(sink raft.SnapshotSink) error {
+func (s fsmSnapshot) Persist(sink raft.SnapshotSink) error {
 	b, err := encodeState(s.state)
 	if err == nil {
 		_, err = sink.Write(b)
 	}
 	if err != nil {
-		_ = sink.Cancel() // the write's error is the one to tell
+		_ = sink.Cancel() // the error of the write is the one to return
 		return fmt.Errorf("writing snapshot: %w", err)
 	}
 	return sink.Close()
 }
 
-// Release has nothing to let go of.
-func (snapshot) Release() {}
+// Release does nothing.
+func (fsmSnapshot) Release() {}

@@ -12,41 +12,42 @@ import (
 	"time"
 )
 
-var update = flag.Bool("update", false, "write the golden log and snapshot anew; only ever for a new format version")
+var updateGolden = flag.Bool("update", false, "rewrite the golden log and snapshot; only ever for a new format version")
 
 const (
 	goldenLog      = "log-v1.txt"
 	goldenSnapshot = "state-v1.snap"
 )
 
-// goldenCommands use every kind, and each way of being refused by the state.
+// goldenCommands contains every kind, and each reason for which the state refuses one.
 func goldenCommands(t *testing.T) [][]byte {
-	key := bytes.Repeat([]byte{7}, keySize)
+	key := bytes.Repeat([]byte{7}, ticketKeySize)
 	return [][]byte{
-		must(t, command{Kind: kindPutSpec, ID: "s1", Body: []byte("regions: []\n"), Actor: "alice", At: noon}),
-		must(t, command{Kind: kindPutSpec, ID: "s1", Body: []byte("regions: []\n"), Actor: "alice", At: noon}),
-		must(t, command{Kind: kindPutSpec, ID: "s2", Body: []byte("late"), Actor: "bob", At: noon}),
-		must(t, command{Kind: kindPutSpec, ID: "s3", BasedOn: 1, Body: []byte("regions: [eu]\n"), Actor: "bob", At: noon}),
-		must(t, command{Kind: kindRotateKey, ID: "k1", Body: key, At: noon}),
-		must(t, command{Kind: kindPutPlan, Term: 2, Body: []byte("plan"), At: noon}),
-		must(t, command{Kind: kindPutPlan, Term: 1, BasedOn: 1, Body: []byte("older"), At: noon}),
-		must(t, command{Kind: kindPutDrain, ID: "d1", Path: "us", Until: noon.Add(time.Hour), Reason: "repair", Actor: "bob", At: noon}),
-		must(t, command{Kind: kindPutDrain, ID: "d2", Path: "eu/a", Actor: "bob", At: noon}),
-		must(t, command{Kind: kindPutDrain, ID: "d3", Path: "ap", Actor: "bob", At: noon}),
-		must(t, command{Kind: kindDeleteDrain, ID: "d4", Path: "ap", Actor: "bob", At: noon}),
-		must(t, command{Kind: kindExpire, ID: "e1", At: noon.Add(2 * time.Hour)}),
+		mustEncode(t, command{Kind: kindPutSpec, ID: "s1", Body: []byte("regions: []\n"), Actor: "alice", At: noon}),
+		mustEncode(t, command{Kind: kindPutSpec, ID: "s1", Body: []byte("regions: []\n"), Actor: "alice", At: noon}),
+		mustEncode(t, command{Kind: kindPutSpec, ID: "s2", Body: []byte("late"), Actor: "bob", At: noon}),
+		mustEncode(t, command{Kind: kindPutSpec, ID: "s3", BasedOn: 1, Body: []byte("regions: [eu]\n"), Actor: "bob", At: noon}),
+		mustEncode(t, command{Kind: kindRotateKey, ID: "k1", Body: key, At: noon}),
+		mustEncode(t, command{Kind: kindPutPlan, Term: 2, Body: []byte("plan"), At: noon}),
+		mustEncode(t, command{Kind: kindPutPlan, Term: 1, BasedOn: 1, Body: []byte("older"), At: noon}),
+		mustEncode(t, command{Kind: kindPutDrain, ID: "d1", Path: "us", Until: noon.Add(time.Hour), Reason: "repair", Actor: "bob", At: noon}),
+		mustEncode(t, command{Kind: kindPutDrain, ID: "d2", Path: "eu/a", Actor: "bob", At: noon}),
+		mustEncode(t, command{Kind: kindPutDrain, ID: "d3", Path: "ap", Actor: "bob", At: noon}),
+		mustEncode(t, command{Kind: kindDeleteDrain, ID: "d4", Path: "ap", Actor: "bob", At: noon}),
+		mustEncode(t, command{Kind: kindExpireDrains, ID: "e1", At: noon.Add(2 * time.Hour)}),
 		{0xc0, 'f', 'u', 't', 'u', 'r', 'e'},
 		{0x40, 'f', 'u', 't', 'u', 'r', 'e'},
 	}
 }
 
-// TestGoldenLog replays a log as an earlier release wrote it: entry and the hash of the state after it, line by line.
+// TestGoldenLog replays a log that an earlier release wrote: each line holds an entry and the hash of the state after
+// it.
 func TestGoldenLog(t *testing.T) {
 	path := filepath.Join("testdata", goldenLog)
-	if *update {
-		writeGolden(t, path)
+	if *updateGolden {
+		writeGoldenFiles(t, path)
 	}
-	s := replay(t, path)
+	s := replayGoldenLog(t, path)
 	if s.SpecVersion != 2 || s.PlanEpoch != 1 || len(s.Drains) != 1 || len(s.TicketKeys) != 1 {
 		t.Fatalf("the log leads to %+v", s)
 	}
@@ -60,8 +61,8 @@ func TestGoldenLog(t *testing.T) {
 	}
 }
 
-// replay applies a golden log and compares the state after each entry with the hash beside it.
-func replay(t *testing.T, path string) *State {
+// replayGoldenLog applies a golden log and compares the state after each entry with its recorded hash.
+func replayGoldenLog(t *testing.T, path string) *State {
 	t.Helper()
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -74,19 +75,19 @@ func replay(t *testing.T, path string) *State {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if s, _ = apply(s, entry{index: uint64(i + 1), term: 2, data: raw}, checks{}); s.Hash() != hash {
+		if s, _ = applyEntry(s, logEntry{index: uint64(i + 1), term: 2, data: raw}, stateChecks{}); s.Hash() != hash {
 			t.Fatalf("entry %d of %s now leads to another state: nodes of two releases would differ", i+1, path)
 		}
 	}
 	return s
 }
 
-func writeLog(t *testing.T, path string, commands [][]byte) *State {
+func writeGoldenLog(t *testing.T, path string, commands [][]byte) *State {
 	t.Helper()
 	var out strings.Builder
 	s := &State{}
 	for i, data := range commands {
-		s, _ = apply(s, entry{index: uint64(i + 1), term: 2, data: data}, checks{})
+		s, _ = applyEntry(s, logEntry{index: uint64(i + 1), term: 2, data: data}, stateChecks{})
 		fmt.Fprintf(&out, "%x %s\n", data, s.Hash())
 	}
 	if err := os.MkdirAll("testdata", 0o755); err != nil {
@@ -98,9 +99,9 @@ func writeLog(t *testing.T, path string, commands [][]byte) *State {
 	return s
 }
 
-func writeGolden(t *testing.T, path string) {
+func writeGoldenFiles(t *testing.T, path string) {
 	t.Helper()
-	snap, err := encodeState(writeLog(t, path, goldenCommands(t)))
+	snap, err := encodeState(writeGoldenLog(t, path, goldenCommands(t)))
 	if err != nil {
 		t.Fatal(err)
 	}

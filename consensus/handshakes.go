@@ -6,65 +6,65 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/spillway-lb/spillway/internal/origin"
+	"github.com/spillway-lb/spillway/internal/httpedge/clientip"
 )
 
 // maxHandshakes bounds the connections whose peer has not yet shown a certificate. Each costs a file descriptor and the
 // buffers of a TLS handshake.
 const maxHandshakes = 128
 
-// handshakes bounds the connections whose peer has not yet shown a certificate. Once it is full, each new connection
+// pendingHandshakes bounds the connections whose peer has not yet shown a certificate. Once it is full, each new connection
 // closes the oldest one of the source that has the most. A source is an IPv4 address or an IPv6 /64. Idle connections
 // thus never keep a member out, and a flood from one source closes only its own connections.
-type handshakes struct {
+type pendingHandshakes struct {
 	mu   sync.Mutex
-	open []handshake // oldest first
+	open []pendingHandshake // oldest first
 }
 
-type handshake struct {
+type pendingHandshake struct {
 	conn   net.Conn
 	source string
 }
 
-// add counts c and returns the connection that is to be closed in its place, or nil.
-func (h *handshakes) add(c net.Conn) (evicted net.Conn) {
+// addConn counts c and returns the connection that is to be closed in its place, or nil.
+func (h *pendingHandshakes) addConn(c net.Conn) (evicted net.Conn) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if len(h.open) >= maxHandshakes {
-		at := h.oldestOfLargest()
+		at := h.oldestOfLargestSource()
 		evicted = h.open[at].conn
 		h.open = slices.Delete(h.open, at, at+1)
 	}
-	h.open = append(h.open, handshake{conn: c, source: sourceOf(c.RemoteAddr())})
+	h.open = append(h.open, pendingHandshake{conn: c, source: sourceNetwork(c.RemoteAddr())})
 	return evicted
 }
 
-// remove ends the count of c: its handshake is over.
-func (h *handshakes) remove(c net.Conn) {
+// removeConn removes c when its handshake is over.
+func (h *pendingHandshakes) removeConn(c net.Conn) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.open = slices.DeleteFunc(h.open, func(o handshake) bool { return o.conn == c })
+	h.open = slices.DeleteFunc(h.open, func(o pendingHandshake) bool { return o.conn == c })
 }
 
-// oldestOfLargest is the position of the oldest connection of the source that has the most. Among sources that have as
-// many, it is the oldest connection.
-func (h *handshakes) oldestOfLargest() int {
+// oldestOfLargestSource returns the index of the oldest connection of the source with the most connections. Ties go
+// to the oldest connection.
+func (h *pendingHandshakes) oldestOfLargestSource() int {
 	count, most := map[string]int{}, 0
 	for _, o := range h.open {
 		count[o.source]++
 		most = max(most, count[o.source])
 	}
-	return slices.IndexFunc(h.open, func(o handshake) bool { return count[o.source] == most })
+	return slices.IndexFunc(h.open, func(o pendingHandshake) bool { return count[o.source] == most })
 }
 
-// sourceOf is the IPv4 address or the IPv6 /64 that a connection comes from.
-func sourceOf(a net.Addr) string {
+// sourceNetwork returns the IPv4 address or the IPv6 /64 of a connection's peer.
+func sourceNetwork(a net.Addr) string {
 	host, _, err := net.SplitHostPort(a.String())
 	if err != nil {
 		return a.String()
 	}
 	if ip, err := netip.ParseAddr(host); err == nil {
-		return origin.SourceOf(ip).String()
+		return clientip.ClientLimitKey(ip).String()
 	}
 	return host
 }

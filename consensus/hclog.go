@@ -13,16 +13,16 @@ import (
 	"github.com/spillway-lb/spillway/internal/telemetry"
 )
 
-// hcLogger lets raft log through slog. Raft's Info is day-to-day business and becomes Debug; its Debug is dropped. What
-// it warns of it would repeat several times a second while a peer is down: echo thins that.
+// hcLogger lets raft log through slog. Raft's Info is routine and becomes Debug; its Debug is dropped. Raft repeats
+// warnings several times a second while a peer is down; logDeduplicator drops the repetitions.
 type hcLogger struct {
-	to   *slog.Logger
-	echo *echo // nil lets everything through
-	name string
-	args []any
+	logger *slog.Logger
+	dedup  *logDeduplicator // nil: no de-duplication
+	name   string
+	args   []any
 }
 
-// nothingToReplay is what raft warns of whenever a node starts whose newest snapshot holds all that it knows.
+// nothingToReplay is the warning that raft logs whenever a node starts whose newest snapshot covers its whole log.
 const nothingToReplay = "skipping application of old log"
 
 var _ hclog.Logger = hcLogger{}
@@ -32,24 +32,24 @@ func (l hcLogger) Log(level hclog.Level, msg string, args ...any) {
 	if msg == nothingToReplay {
 		at = slog.LevelDebug
 	}
-	if !ok || !l.to.Enabled(context.Background(), at) {
+	if !ok || !l.logger.Enabled(context.Background(), at) {
 		return
 	}
-	args = plain(args)
-	if at >= slog.LevelWarn && l.echo != nil {
-		left, pass := l.echo.pass(msg, args)
+	args = formatArgs(args)
+	if at >= slog.LevelWarn && l.dedup != nil {
+		left, pass := l.dedup.allowLine(msg, args)
 		if !pass {
 			return
 		}
 		if left > 0 {
-			args = append(args, telemetry.KeyLeftOut, left)
+			args = append(args, telemetry.KeySuppressed, left)
 		}
 	}
-	l.to.Log(context.Background(), at, msg, args...)
+	l.logger.Log(context.Background(), at, msg, args...)
 }
 
-// plain turns the formats that raft passes as values into text.
-func plain(args []any) []any {
+// formatArgs expands the format strings that raft passes as values.
+func formatArgs(args []any) []any {
 	out := slices.Clone(args)
 	for i, a := range out {
 		f, ok := a.(hclog.Format)
@@ -83,15 +83,15 @@ func (l hcLogger) Error(msg string, args ...any) { l.Log(hclog.Error, msg, args.
 
 func (l hcLogger) IsTrace() bool { return false }
 func (l hcLogger) IsDebug() bool { return false }
-func (l hcLogger) IsInfo() bool  { return l.to.Enabled(context.Background(), slog.LevelDebug) }
-func (l hcLogger) IsWarn() bool  { return l.to.Enabled(context.Background(), slog.LevelWarn) }
-func (l hcLogger) IsError() bool { return l.to.Enabled(context.Background(), slog.LevelError) }
+func (l hcLogger) IsInfo() bool  { return l.logger.Enabled(context.Background(), slog.LevelDebug) }
+func (l hcLogger) IsWarn() bool  { return l.logger.Enabled(context.Background(), slog.LevelWarn) }
+func (l hcLogger) IsError() bool { return l.logger.Enabled(context.Background(), slog.LevelError) }
 
 func (l hcLogger) ImpliedArgs() []any { return l.args }
 func (l hcLogger) Name() string       { return l.name }
 
 func (l hcLogger) With(args ...any) hclog.Logger {
-	return hcLogger{to: l.to.With(plain(args)...), echo: l.echo, name: l.name, args: slices.Concat(l.args, args)}
+	return hcLogger{logger: l.logger.With(formatArgs(args)...), dedup: l.dedup, name: l.name, args: slices.Concat(l.args, args)}
 }
 
 func (l hcLogger) Named(name string) hclog.Logger {
@@ -102,10 +102,10 @@ func (l hcLogger) Named(name string) hclog.Logger {
 }
 
 func (l hcLogger) ResetNamed(name string) hclog.Logger {
-	return hcLogger{to: l.to, echo: l.echo, name: name, args: l.args}
+	return hcLogger{logger: l.logger, dedup: l.dedup, name: name, args: l.args}
 }
 
-// SetLevel does nothing: slog's handler decides.
+// SetLevel does nothing: the handler of slog decides.
 func (l hcLogger) SetLevel(hclog.Level) {}
 
 func (l hcLogger) GetLevel() hclog.Level {
@@ -120,5 +120,5 @@ func (l hcLogger) StandardLogger(o *hclog.StandardLoggerOptions) *log.Logger {
 }
 
 func (l hcLogger) StandardWriter(*hclog.StandardLoggerOptions) io.Writer {
-	return slog.NewLogLogger(l.to.Handler(), slog.LevelDebug).Writer()
+	return slog.NewLogLogger(l.logger.Handler(), slog.LevelDebug).Writer()
 }

@@ -11,7 +11,7 @@ import (
 
 func TestRaftLogsThroughSlog(t *testing.T) {
 	var out bytes.Buffer
-	var l hclog.Logger = hcLogger{to: slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{Level: slog.LevelDebug}))}
+	var l hclog.Logger = hcLogger{logger: slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{Level: slog.LevelDebug}))}
 	l = l.Named("raft").With("node", "g1")
 	l.Debug("dropped")
 	l.Info("routine", "servers", hclog.Fmt("%+v", []int{1, 2}))

@@ -16,13 +16,13 @@ import (
 type Member struct {
 	ID   string
 	Addr string // host and port, where this node would reach it
-	// Voter is false for a node that follows the log and answers from it without counting for a majority.
+	// Voter is false for a node that follows the log and answers from it without counting toward a majority.
 	Voter bool
-	// Leader as far as this node knows.
+	// Leader is set if this node sees the member as the leader.
 	Leader bool
 }
 
-// Members are the nodes of the configuration in force here, by name; none before Start.
+// Members returns the nodes of the configuration in force here, by name; none before Start.
 func (n *Node) Members() []Member {
 	if !n.started.Load() {
 		return nil
@@ -35,7 +35,7 @@ func (n *Node) Members() []Member {
 	leader := n.Leader()
 	for _, s := range f.Configuration().Servers {
 		id := string(s.ID)
-		out = append(out, Member{ID: id, Addr: n.addressOf(id, string(s.Address)), Voter: s.Suffrage == raft.Voter, Leader: id == leader})
+		out = append(out, Member{ID: id, Addr: n.resolveNodeAddr(id, string(s.Address)), Voter: s.Suffrage == raft.Voter, Leader: id == leader})
 	}
 	slices.SortFunc(out, func(a, b Member) int { return cmp.Compare(a.ID, b.ID) })
 	return out
@@ -46,38 +46,38 @@ func (n *Node) isMember(id string) bool {
 	return slices.ContainsFunc(n.Members(), func(m Member) bool { return m.ID == id })
 }
 
-// kindMembership is a change of who takes part. It goes to the leader as commands do and never into the log: raft
-// writes an entry of its own for it.
-const kindMembership kind = 0x7f
+// kindMembership changes the membership. It goes to the leader like a command but never into the log: raft writes its
+// own entry for it.
+const kindMembership commandKind = 0x7f
 
-// membership is one change.
-type membership struct {
-	Do   string `json:"do"` // "add", "remove" or "lead"
-	ID   string `json:"id"`
-	Addr string `json:"addr,omitempty"`
-	Vote bool   `json:"vote,omitempty"`
+// membershipChange is one change.
+type membershipChange struct {
+	Op    string `json:"do"` // "add", "remove" or "lead"
+	ID    string `json:"id"`
+	Addr  string `json:"addr,omitempty"`
+	Voter bool   `json:"vote,omitempty"`
 }
 
-// AddMember has a node take part, or changes the address or the vote of one that does. A new voter must be running, with
-// Config.Join: it follows first, and has its vote when it has caught up. If it has not within seven seconds the error is
-// ErrRefused, and the leader gives it its vote when it has kept up for ten.
-func (n *Node) AddMember(ctx context.Context, p Peer, voter bool, by By) error {
-	return n.reform(ctx, membership{Do: "add", ID: p.ID, Addr: p.Addr, Vote: voter}, by)
+// AddMember adds a node, or changes the address or the vote of a member. A new voter must be running, with
+// Config.Join. It follows first and gets its vote when it has caught up. If that takes more than seven seconds the
+// error is ErrRefused, and the leader grants the vote after the node has kept up for ten seconds.
+func (n *Node) AddMember(ctx context.Context, p RaftPeer, voter bool, by Attribution) error {
+	return n.changeMembership(ctx, membershipChange{Op: "add", ID: p.ID, Addr: p.Addr, Voter: voter}, by)
 }
 
-// RemoveMember takes a node out of the cluster. It keeps answering from its last state until it is stopped.
-func (n *Node) RemoveMember(ctx context.Context, id string, by By) error {
-	return n.reform(ctx, membership{Do: "remove", ID: id}, by)
+// RemoveMember removes a node from the cluster. The node answers from its last state until it is stopped.
+func (n *Node) RemoveMember(ctx context.Context, id string, by Attribution) error {
+	return n.changeMembership(ctx, membershipChange{Op: "remove", ID: id}, by)
 }
 
-// Lead hands leadership to a voter; to "" means whichever is the most up to date.
-func (n *Node) Lead(ctx context.Context, to string, by By) error {
-	return n.reform(ctx, membership{Do: "lead", ID: to}, by)
+// TransferLeadership hands leadership to a voter; "" means the most up-to-date one.
+func (n *Node) TransferLeadership(ctx context.Context, to string, by Attribution) error {
+	return n.changeMembership(ctx, membershipChange{Op: "lead", ID: to}, by)
 }
 
-// reform has the leader change the membership, and puts it into the audit.
-func (n *Node) reform(ctx context.Context, m membership, by By) error {
-	if err := m.check(); err != nil {
+// changeMembership makes the leader change the membership, and adds the change to the audit.
+func (n *Node) changeMembership(ctx context.Context, m membershipChange, by Attribution) error {
+	if err := m.checkFields(); err != nil {
 		return ErrRefused{Reason: err.Error()}
 	}
 	text, err := json.Marshal(m)
@@ -85,52 +85,52 @@ func (n *Node) reform(ctx context.Context, m membership, by By) error {
 		return fmt.Errorf("encoding the change: %w", err)
 	}
 	known := n.isMember(m.ID)
-	// To make the same change twice is harmless, if it names its member. The leader may be lost as it waits for one to
+	// Repeating a change is harmless if it names its member. The leader may be lost while it waits for a member to
 	// catch up.
-	r, err := n.persist(ctx, append([]byte{byte(kindMembership)}, text...), m.ID != "", catchUpBound+n.hold())
-	if err == nil && !(r.Value == goneAlready && known) { // else a first try took place, and we did not hear so
-		err = r.err()
+	r, err := n.proposeWithRetry(ctx, append([]byte{byte(kindMembership)}, text...), m.ID != "", catchUpTimeout+n.leaderWait())
+	if err == nil && !(r.Value == alreadyRemoved && known) { // else an earlier try succeeded and its answer was lost
+		err = r.toError()
 	}
 	if err != nil && r.Value != addedWithoutVote {
 		return err
 	}
-	m.Vote = m.Vote && err == nil
-	if noted := n.Note(ctx, by, m.action(), m.subject()); err == nil {
+	m.Voter = m.Voter && err == nil
+	if noted := n.RecordAudit(ctx, by, m.auditAction(), m.auditSubject()); err == nil {
 		return noted
 	}
 	return err
 }
 
-// action is the change's name in the audit.
-func (m membership) action() string {
+// auditAction is the name of the change in the audit.
+func (m membershipChange) auditAction() string {
 	switch {
-	case m.Do == "lead":
+	case m.Op == "lead":
 		return "hand leadership on"
-	case m.Do == "add" && !m.Vote:
+	case m.Op == "add" && !m.Voter:
 		return "member add without a vote"
 	}
-	return "member " + m.Do
+	return "member " + m.Op
 }
 
-func decodeMembership(b []byte) (m membership, err error) {
+func decodeMembership(b []byte) (m membershipChange, err error) {
 	if err := json.Unmarshal(b, &m); err != nil {
 		return m, fmt.Errorf("reading the change of members: %w", err)
 	}
-	return m, m.check()
+	return m, m.checkFields()
 }
 
-func (m membership) check() error {
+func (m membershipChange) checkFields() error {
 	switch {
 	case len(m.ID) > maxName || len(m.Addr) > maxName:
 		return fmt.Errorf("a member's name and address may have at most %d bytes", maxName)
-	case m.Do == "lead":
+	case m.Op == "lead":
 		return nil
 	case m.ID == "":
-		return errors.New("a member needs a name: that of its certificate")
-	case m.Do == "remove":
+		return errors.New("a member needs the name in its certificate")
+	case m.Op == "remove":
 		return nil
-	case m.Do != "add":
-		return fmt.Errorf("there is no change of members called %q", m.Do)
+	case m.Op != "add":
+		return fmt.Errorf("there is no change of members called %q", m.Op)
 	}
 	if host, port, err := net.SplitHostPort(m.Addr); err != nil || host == "" || port == "" {
 		return fmt.Errorf("address %q of member %s: write host:port, as the member advertises it for Raft", m.Addr, m.ID)
@@ -138,49 +138,49 @@ func (m membership) check() error {
 	return nil
 }
 
-// reformHere changes the membership as the leader.
-func (n *Node) reformHere(ctx context.Context, m membership) (result, error) {
-	if m.Do == "lead" && m.ID == n.id {
-		return result{Code: codeOK, Index: n.State().Index}, nil // as it is
+// changeMembershipAsLeader makes the change on the leader.
+func (n *Node) changeMembershipAsLeader(ctx context.Context, m membershipChange) (commandResult, error) {
+	if m.Op == "lead" && m.ID == n.id {
+		return commandResult{Code: codeOK, Index: n.State().Index}, nil // already in the wanted state
 	}
-	if why := n.objection(m); why != "" {
-		r := refuse("%s", why)
-		if m.Do == "remove" && !n.isMember(m.ID) {
-			r.Value = goneAlready
+	if why := n.findObjection(m); why != "" {
+		r := newRefusal("%s", why)
+		if m.Op == "remove" && !n.isMember(m.ID) {
+			r.Value = alreadyRemoved
 		}
 		return r, nil
 	}
 	var f raft.Future
-	switch m.Do {
+	switch m.Op {
 	case "remove":
 		f = n.raft.RemoveServer(raft.ServerID(m.ID), 0, enqueueTimeout)
 	case "lead":
-		f = n.leadership(m.ID)
+		f = n.startTransfer(m.ID)
 	default:
-		if m.Vote {
+		if m.Voter {
 			return n.addVoter(ctx, m)
 		}
 		f = n.raft.AddNonvoter(raft.ServerID(m.ID), raft.ServerAddress(m.Addr), 0, enqueueTimeout)
 	}
-	if err := n.await(ctx, f); err != nil {
-		return result{}, err
+	if err := n.awaitFuture(ctx, f); err != nil {
+		return commandResult{}, err
 	}
-	if m.Do != "lead" {
-		if err := n.want(ctx, m.ID, actionVoted); err != nil {
-			return result{}, err
+	if m.Op != "lead" {
+		if err := n.updatePendingVoter(ctx, m.ID, actionRemovePending); err != nil {
+			return commandResult{}, err
 		}
 	}
-	return result{Code: codeOK, Index: n.State().Index}, nil
+	return commandResult{Code: codeOK, Index: n.State().Index}, nil
 }
 
-func (n *Node) leadership(to string) raft.Future {
+func (n *Node) startTransfer(to string) raft.Future {
 	if to == "" {
 		return n.raft.LeadershipTransfer()
 	}
-	return n.raft.LeadershipTransferToServer(raft.ServerID(to), raft.ServerAddress(n.addressOf(to, n.addressIn(to))))
+	return n.raft.LeadershipTransferToServer(raft.ServerID(to), raft.ServerAddress(n.resolveNodeAddr(to, n.memberAddr(to))))
 }
 
-func (n *Node) addressIn(id string) string {
+func (n *Node) memberAddr(id string) string {
 	for _, m := range n.Members() {
 		if m.ID == id {
 			return m.Addr
@@ -189,8 +189,8 @@ func (n *Node) addressIn(id string) string {
 	return ""
 }
 
-// objection is why a change must not be made; empty when it may.
-func (n *Node) objection(m membership) string {
+// findObjection returns the reason why a change must not be made; empty when it may.
+func (n *Node) findObjection(m membershipChange) string {
 	var voters, others []string
 	for _, x := range n.Members() {
 		if x.Voter {
@@ -201,23 +201,23 @@ func (n *Node) objection(m membership) string {
 	}
 	known := slices.Contains(voters, m.ID) || slices.Contains(others, m.ID)
 	switch {
-	case m.Do == "remove" && !known:
+	case m.Op == "remove" && !known:
 		return fmt.Sprintf("%s is no member: `spillway members` lists them", m.ID)
-	case m.Do == "remove" && len(voters) == 1 && voters[0] == m.ID:
+	case m.Op == "remove" && len(voters) == 1 && voters[0] == m.ID:
 		return m.ID + " is the only voter: add another first"
-	case m.Do == "lead" && m.ID != "" && !slices.Contains(voters, m.ID):
+	case m.Op == "lead" && m.ID != "" && !slices.Contains(voters, m.ID):
 		return m.ID + " has no vote and so cannot lead: `spillway members` lists who has"
-	case m.Do == "lead" && len(voters) == 1:
-		return "there is nobody else to lead"
-	case m.Do == "add" && !m.Vote && slices.Contains(voters, m.ID):
+	case m.Op == "lead" && len(voters) == 1:
+		return "there is no other voter to lead"
+	case m.Op == "add" && !m.Voter && slices.Contains(voters, m.ID):
 		return m.ID + " has a vote: remove it first, then add it without"
 	}
-	if addr, ok := n.addrs[m.ID]; m.Do == "add" && ok && addr != m.Addr {
-		return fmt.Sprintf("raft.peers at the leader says that %s lives at %s: change it there, on every node", m.ID, addr)
+	if addr, ok := n.peerAddrs[m.ID]; m.Op == "add" && ok && addr != m.Addr {
+		return fmt.Sprintf("raft.peers on the leader has %s at %s: change it there, on every node", m.ID, addr)
 	}
 	for _, x := range n.Members() {
-		if m.Do == "add" && x.Addr == m.Addr && x.ID != m.ID {
-			return fmt.Sprintf("%s lives at %s already", x.ID, m.Addr)
+		if m.Op == "add" && x.Addr == m.Addr && x.ID != m.ID {
+			return fmt.Sprintf("%s already has the address %s", x.ID, m.Addr)
 		}
 	}
 	return ""

@@ -12,38 +12,40 @@ import (
 )
 
 const (
-	holdTimeout    = 7 * time.Second  // how long a write waits for a leader, at least
-	holdBeats      = 7                // in heartbeats: an election takes two, or five when a first one fails
-	holdJitter     = holdTimeout / 16 // between tries, at most
-	enqueueTimeout = 2 * time.Second
+	minLeaderWait        = 7 * time.Second    // how long a write waits for a leader, at least
+	leaderWaitHeartbeats = 7                  // in heartbeats: an election takes two, or five when a first one fails
+	retryJitter          = minLeaderWait / 16 // between tries, at most
+	enqueueTimeout       = 2 * time.Second
 )
 
-// propose writes a command through whoever leads, and tries again while nobody does. A command whose fate is unknown is
-// sent again only if it has an idempotency key, under which the state remembers what became of it.
-func (n *Node) propose(ctx context.Context, c command) (result, error) {
+// proposeCommand writes a command through the leader, and tries again while there is none. A command with unknown
+// outcome is sent again only if it has an idempotency key, under which the state keeps the outcome.
+func (n *Node) proposeCommand(ctx context.Context, c command) (commandResult, error) {
 	data, err := encodeCommand(c)
 	if err != nil {
-		return result{}, err
+		return commandResult{}, err
 	}
-	r, err := n.persist(ctx, data, c.ID != "", n.hold())
+	r, err := n.proposeWithRetry(ctx, data, c.ID != "", n.leaderWait())
 	if err == nil {
-		err = r.err()
+		err = r.toError()
 	}
-	n.outcome(err)
+	n.reportOutcome(err)
 	return r, err
 }
 
-// hold is how long a write waits for a leader.
-func (n *Node) hold() time.Duration { return max(holdTimeout, holdBeats*n.cfg.Heartbeat) }
+// leaderWait is how long a write waits for a leader.
+func (n *Node) leaderWait() time.Duration {
+	return max(minLeaderWait, leaderWaitHeartbeats*n.cfg.Heartbeat)
+}
 
-// outcome tells what became of a write.
-func (n *Node) outcome(err error) {
+// reportOutcome calls OnProposal with the outcome of a write.
+func (n *Node) reportOutcome(err error) {
 	if n.cfg.OnProposal != nil {
-		n.cfg.OnProposal(outcomeOf(err))
+		n.cfg.OnProposal(classifyOutcome(err))
 	}
 }
 
-func outcomeOf(err error) string {
+func classifyOutcome(err error) string {
 	switch {
 	case err == nil:
 		return "ok"
@@ -59,44 +61,44 @@ func outcomeOf(err error) string {
 	return "no_leader"
 }
 
-// persist tries until a leader has taken data, and begins no try after hold. What is not repeatable is sent again only if
-// it cannot have arrived.
-func (n *Node) persist(ctx context.Context, data []byte, repeatable bool, hold time.Duration) (result, error) {
+// proposeWithRetry tries until a leader has accepted data, and starts no try after hold. Data that is not repeatable
+// is sent again only if it cannot have arrived.
+func (n *Node) proposeWithRetry(ctx context.Context, data []byte, repeatable bool, hold time.Duration) (commandResult, error) {
 	until := time.Now().Add(hold)
 	maybe := false
 	for {
-		r, err := n.try(ctx, data)
+		r, err := n.proposeOnce(ctx, data)
 		if err == nil {
 			return r, nil
 		}
 		var unsent errUnsent
 		maybe = maybe || !errors.As(err, &unsent)
 		if maybe && !repeatable || ctx.Err() != nil || errors.Is(err, ErrStopped) || time.Now().After(until) {
-			return result{}, n.giveUp(ctx, maybe, err)
+			return commandResult{}, n.finalError(ctx, maybe, err)
 		}
-		pause(ctx, holdJitter/8+rand.N(holdJitter))
+		sleepFor(ctx, retryJitter/8+rand.N(retryJitter))
 	}
 }
 
-// try makes one attempt, here or at the leader.
-func (n *Node) try(ctx context.Context, data []byte) (result, error) {
+// proposeOnce makes one try, here or at the leader.
+func (n *Node) proposeOnce(ctx context.Context, data []byte) (commandResult, error) {
 	if !n.started.Load() || n.ctx.Err() != nil {
-		return result{}, errUnsent{ErrStopped}
+		return commandResult{}, errUnsent{ErrStopped}
 	}
 	ctx, cancel := context.WithTimeout(ctx, proposalTimeout)
 	defer cancel()
 	defer context.AfterFunc(n.ctx, cancel)()
 	if n.IsLeader() {
-		return n.applyHere(ctx, data)
+		return n.applyAsLeader(ctx, data)
 	}
 	addr, id := n.raft.LeaderWithID()
 	if addr == "" || string(id) == n.id {
-		return result{}, errUnsent{ErrNoLeader}
+		return commandResult{}, errUnsent{ErrNoLeader}
 	}
-	return n.forward(ctx, n.addressOf(string(id), string(addr)), data)
+	return n.forwardToLeader(ctx, n.resolveNodeAddr(string(id), string(addr)), data)
 }
 
-func (n *Node) giveUp(ctx context.Context, maybe bool, err error) error {
+func (n *Node) finalError(ctx context.Context, maybe bool, err error) error {
 	switch {
 	case errors.Is(err, ErrStopped) && !maybe:
 		return ErrStopped
@@ -112,126 +114,129 @@ func (n *Node) giveUp(ctx context.Context, maybe bool, err error) error {
 	return fmt.Errorf("%w (%w)", ErrNoLeader, err)
 }
 
-// applyHere proposes as the leader. The checks run first, so that what would be refused is kept out of the log.
-func (n *Node) applyHere(ctx context.Context, data []byte) (result, error) {
-	if len(data) > 0 && kind(data[0]) == kindMembership {
+// applyAsLeader proposes as the leader. The checks run first, so that a command that would be refused stays out of
+// the log.
+func (n *Node) applyAsLeader(ctx context.Context, data []byte) (commandResult, error) {
+	if len(data) > 0 && commandKind(data[0]) == kindMembership {
 		m, err := decodeMembership(data[1:])
 		if err != nil {
-			return refuse("%v", err), nil
+			return newRefusal("%v", err), nil
 		}
-		return n.reformHere(ctx, m)
+		return n.changeMembershipAsLeader(ctx, m)
 	}
-	if len(data) == 1 && kind(data[0]) == kindReadIndex {
-		return n.readHere(ctx)
+	if len(data) == 1 && commandKind(data[0]) == kindReadIndex {
+		return n.readIndexAsLeader(ctx)
 	}
-	n.restoring.RLock()
-	defer n.restoring.RUnlock()
-	data, r, ok := n.foresee(data)
+	n.restoreMu.RLock()
+	defer n.restoreMu.RUnlock()
+	data, r, ok := n.precheckCommand(data)
 	if !ok {
 		return r, nil
 	}
 	begun := time.Now()
 	f := n.raft.Apply(data, enqueueTimeout)
-	if err := n.await(ctx, f); err != nil {
-		return result{}, err
+	if err := n.awaitFuture(ctx, f); err != nil {
+		return commandResult{}, err
 	}
 	if n.cfg.OnCommit != nil {
 		n.cfg.OnCommit(time.Since(begun))
 	}
-	if r, ok = f.Response().(result); !ok {
-		return result{}, fmt.Errorf("applying: %w", ErrUnknownOutcome)
+	if r, ok = f.Response().(commandResult); !ok {
+		return commandResult{}, fmt.Errorf("applying: %w", ErrUnknownOutcome)
 	}
 	select {
-	case n.written <- struct{}{}:
+	case n.committed <- struct{}{}:
 	default: // an announcement is due already, and will cover this one
 	}
 	return r, nil
 }
 
-// foresee keeps out of the log what cannot be read, and specs and plans that apply would refuse; those that it would take
-// are marked as judged. Anything else, a conflict too, is left to the log to decide, for this node may be behind it.
-func (n *Node) foresee(data []byte) ([]byte, result, bool) {
+// precheckCommand keeps malformed commands out of the log, and specs and plans that applyEntry would refuse. Accepted
+// ones are marked as checked. Everything else, conflicts included, is left to applyEntry, because this node may lag
+// behind the log.
+func (n *Node) precheckCommand(data []byte) ([]byte, commandResult, bool) {
 	c, err := decodeCommand(data)
 	if err != nil {
-		return nil, refuse("%v", err), false
+		return nil, newRefusal("%v", err), false
 	}
-	if err := fits(data); err != nil {
-		return nil, refuse("%v", err), false
+	if err := checkCommandSize(data); err != nil {
+		return nil, newRefusal("%v", err), false
 	}
-	if c.Kind != kindPutSpec && c.Kind != kindPutPlan && c.Kind != kindStage && c.Kind != kindPutDrain {
-		return data, result{}, true
+	if c.Kind != kindPutSpec && c.Kind != kindPutPlan && c.Kind != kindStartRollout && c.Kind != kindPutDrain {
+		return data, commandResult{}, true
 	}
 	if c.Kind == kindPutDrain {
-		r := n.foreseeSize(c)
+		r := n.precheckDrain(c)
 		return data, r, r.Code != codeRefused
 	}
-	if c.Judged { // not by us: a proposer has no say in this
-		c.Judged = false
+	if c.PreChecked { // not set by this leader: a proposer must not set it
+		c.PreChecked = false
 		if data, err = encodeCommand(c); err != nil {
-			return nil, refuse("%v", err), false
+			return nil, newRefusal("%v", err), false
 		}
 	}
 	s := *n.State()
-	if _, done := s.outcome(c.ID); done { // sent again, as the answer was lost: it stands in its own way, and the log knows it
-		return data, result{}, true
+	if _, done := s.findOutcome(c.ID); done { // sent again because the answer was lost: it would conflict with itself, and the log has its outcome
+		return data, commandResult{}, true
 	}
 	s.Term = n.raft.CurrentTerm()
-	r := s.run(c, n.fsm.checks)
+	r := s.applyCommand(c, n.fsm.checks)
 	if r.Code == codeOK && stateSize(&s) > maxSnapshot {
-		return nil, tooLarge(&s), false
+		return nil, refuseTooLarge(&s), false
 	}
 	if r.Code == codeOK {
-		data, c.Judged = markJudged(data), true
-		n.fsm.foreseen.note(data, c)
+		data, c.PreChecked = markChecked(data), true
+		n.fsm.commandCache.addCommand(data, c)
 	}
 	return data, r, r.Code != codeRefused
 }
 
-// fits refuses a command that is too long once it is marked: nodes of earlier releases, which know no slack, would refuse
-// what this one applies.
-func fits(data []byte) error {
-	if len(data)+len(judgedMark) > maxCommand {
-		return fmt.Errorf("command is longer than %d bytes", maxCommand-len(judgedMark))
+// checkCommandSize refuses a command that is too long once it is marked: nodes of earlier releases have no
+// checkedMarkSlack and would refuse what this one applies.
+func checkCommandSize(data []byte) error {
+	if len(data)+len(checkedMark) > maxCommand {
+		return fmt.Errorf("command is longer than %d bytes", maxCommand-len(checkedMark))
 	}
 	return nil
 }
 
-// foreseeSize refuses a drain that would make the state larger than a snapshot may be.
-func (n *Node) foreseeSize(c command) result {
+// precheckDrain refuses a drain that would make the state larger than a snapshot may be.
+func (n *Node) precheckDrain(c command) commandResult {
 	s := *n.State()
 	if r := s.putDrain(c); r.Code == codeOK && stateSize(&s) > maxSnapshot {
-		return tooLarge(&s)
+		return refuseTooLarge(&s)
 	}
-	return result{Code: codeOK}
+	return commandResult{Code: codeOK}
 }
 
-func tooLarge(s *State) result {
-	return refuse("the agreed state would come to %d bytes, more than the %d that a node can read back: shorten the spec, or end drains and shorten their reasons", stateSize(s), maxSnapshot)
+func refuseTooLarge(s *State) commandResult {
+	return newRefusal("the replicated state would have %d bytes, more than the limit of %d: shorten the spec, or end drains and shorten their reasons", stateSize(s), maxSnapshot)
 }
 
-// judgedMark stands at the end of a command that the leader has checked.
-const judgedMark = `,"judged":true}`
+// checkedMark ends a command that the leader has checked.
+const checkedMark = `,"judged":true}`
 
-// markJudged adds the mark to an encoded command with a body, and leaves alone what a later release may have put there.
-func markJudged(data []byte) []byte {
+// markChecked adds the mark to an encoded command with a body, and leaves a field of that name from a later release
+// unchanged.
+func markChecked(data []byte) []byte {
 	end := bytes.LastIndexByte(data, '}')
-	return append(bytes.Clone(data[:end]), judgedMark...)
+	return append(bytes.Clone(data[:end]), checkedMark...)
 }
 
-// await waits for raft, and no longer than ctx. Raft itself ends every wait when it loses the lead or stops.
-func (n *Node) await(ctx context.Context, f raft.Future) error {
+// awaitFuture waits for raft, at most until ctx ends. Raft itself ends every wait when it loses the lead or stops.
+func (n *Node) awaitFuture(ctx context.Context, f raft.Future) error {
 	done := make(chan error, 1)
 	go func() { done <- f.Error() }() // ends with raft at the latest
 	select {
 	case err := <-done:
-		return sent(err)
+		return classifyRaftError(err)
 	case <-ctx.Done():
 		return fmt.Errorf("%w (%w)", ErrUnknownOutcome, ctx.Err())
 	}
 }
 
-// sent sorts raft's errors by whether the entry may be in the log.
-func sent(err error) error {
+// classifyRaftError sorts raft's errors by whether the entry may be in the log.
+func classifyRaftError(err error) error {
 	switch {
 	case err == nil:
 		return nil
@@ -241,8 +246,8 @@ func sent(err error) error {
 	return fmt.Errorf("%w (%w)", ErrUnknownOutcome, err)
 }
 
-// err is the result as a caller of the API meets it.
-func (r result) err() error {
+// toError returns the result as an error of the API.
+func (r commandResult) toError() error {
 	switch r.Code {
 	case codeOK:
 		return nil

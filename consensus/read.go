@@ -7,33 +7,35 @@ import (
 	"time"
 )
 
-// kindReadIndex asks the leader up to where a reader must have applied the log. It never enters the log.
-const kindReadIndex kind = 0x7e
+// kindReadIndex asks the leader for the index up to which a reader must have applied the log. It never enters the
+// log.
+const kindReadIndex commandKind = 0x7e
 
-// errOldLeader means that the leader is of a release that cannot say.
+// errOldLeader means that the leader's release does not support read indexes.
 var errOldLeader = errors.New("the leader is of a release without linearizable reads: upgrade it, or read at the leader after a write")
 
-// Read is State once it holds everything that was written, by anybody, before the call. It needs a leader, waits up to
-// seven seconds, or seven heartbeats, for one, and costs a round trip to a majority. Its errors are ErrNoLeader or ErrStopped.
-func (n *Node) Read(ctx context.Context) (*State, error) {
-	ctx, cancel := context.WithTimeout(ctx, n.hold())
+// ReadLinearizable returns State once it contains every write that any client completed before the call. It needs a
+// leader, waits for one for up to seven seconds or seven heartbeats, and costs a round trip to a majority. Its errors
+// are ErrNoLeader or ErrStopped.
+func (n *Node) ReadLinearizable(ctx context.Context) (*State, error) {
+	ctx, cancel := context.WithTimeout(ctx, n.leaderWait())
 	defer cancel()
-	index, err := n.readIndex(ctx)
+	index, err := n.queryReadIndex(ctx)
 	switch {
 	case errors.Is(err, ErrStopped), errors.Is(err, errOldLeader):
 		return nil, err
 	case err != nil:
 		return nil, fmt.Errorf("%w (reading: %w)", ErrNoLeader, err)
 	}
-	if err := n.reach(ctx, index); err != nil {
+	if err := n.waitForIndex(ctx, index); err != nil {
 		return nil, fmt.Errorf("%w (this node has log index %d of %d: %w)", ErrNoLeader, n.State().Index, index, err)
 	}
 	return n.State(), nil
 }
 
-// readIndex asks whoever leads. To ask again is harmless.
-func (n *Node) readIndex(ctx context.Context) (uint64, error) {
-	r, err := n.persist(ctx, []byte{byte(kindReadIndex)}, true, n.hold())
+// queryReadIndex asks the leader. A repeat is harmless.
+func (n *Node) queryReadIndex(ctx context.Context) (uint64, error) {
+	r, err := n.proposeWithRetry(ctx, []byte{byte(kindReadIndex)}, true, n.leaderWait())
 	if err != nil {
 		return 0, err
 	}
@@ -43,20 +45,20 @@ func (n *Node) readIndex(ctx context.Context) (uint64, error) {
 	return r.Index, nil
 }
 
-// readHere is the index of a read at the leader: where its state is once an entry of the leader's own, proposed after
-// the call, has been committed and applied. Raft's VerifyLeader would save the entry and is not enough: it counts
-// answers to requests that were sent before the call, and a leader that was paused finds such answers waiting.
-func (n *Node) readHere(ctx context.Context) (result, error) {
-	if err := n.await(ctx, n.raft.Barrier(enqueueTimeout)); err != nil {
-		return result{}, err
+// readIndexAsLeader returns the read index on the leader: the index of its state after an entry of its own, proposed
+// after the call, is committed and applied. Raft's VerifyLeader would save the entry but is not sufficient: it counts
+// answers to requests sent before the call, and a leader that was paused finds such answers waiting.
+func (n *Node) readIndexAsLeader(ctx context.Context) (commandResult, error) {
+	if err := n.awaitFuture(ctx, n.raft.Barrier(enqueueTimeout)); err != nil {
+		return commandResult{}, err
 	}
-	return result{Code: codeOK, Index: n.State().Index}, nil
+	return commandResult{Code: codeOK, Index: n.State().Index}, nil
 }
 
-// reach waits until the state here is as of index or later.
-func (n *Node) reach(ctx context.Context, index uint64) error {
+// waitForIndex waits until the local state has reached index.
+func (n *Node) waitForIndex(ctx context.Context, index uint64) error {
 	for {
-		changed := n.fsm.next()
+		changed := n.fsm.changeSignal()
 		if n.State().Index >= index {
 			return nil
 		}
@@ -70,9 +72,10 @@ func (n *Node) reach(ctx context.Context, index uint64) error {
 	}
 }
 
-// catchUp waits a moment for our own state to hold what the leader has just written, so that a caller reads its writes.
-func (n *Node) catchUp(ctx context.Context, index uint64) {
+// waitForWrite waits briefly until the local state contains what the leader has just written, so that a caller reads
+// its own writes.
+func (n *Node) waitForWrite(ctx context.Context, index uint64) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
-	_ = n.reach(ctx, index) // the write stands all the same
+	_ = n.waitForIndex(ctx, index) // the write has succeeded in any case
 }

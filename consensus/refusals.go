@@ -4,30 +4,38 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"maps"
 	"net"
 	"os"
 	"sync"
 	"sync/atomic"
+	"time"
 )
 
-// maxRemembered bounds how many different refusals are told apart for the log; beyond it they are only counted.
-const maxRemembered = 256
+const (
+	// maxRememberedRefusals bounds how many different refusals are logged separately. Beyond it they are only counted
+	// until one of them expires.
+	maxRememberedRefusals = 256
+	// refusalLogInterval is how often the same refusal is logged, and how long it is kept. With maxRememberedRefusals
+	// it bounds the log to 256 lines an hour.
+	refusalLogInterval = time.Hour
+)
 
-// refusals counts peers whose certificate or speech was refused, and logs each kind once.
-type refusals struct {
+// refusalLog counts peers whose certificate or messages were refused, and logs each kind once in refusalLogInterval.
+type refusalLog struct {
 	log   *slog.Logger
 	count atomic.Uint64
 
-	mu   sync.Mutex
-	seen map[string]struct{}
+	mu     sync.Mutex
+	logged map[string]time.Time // by peer and error: when it was logged
 }
 
-func newRefusals(log *slog.Logger) *refusals {
-	return &refusals{log: log, seen: make(map[string]struct{})}
+func newRefusalLog(log *slog.Logger) *refusalLog {
+	return &refusalLog{log: log, logged: make(map[string]time.Time)}
 }
 
-// add counts err if it is a verdict on the peer, and not just a connection that broke.
-func (r *refusals) add(peer string, err error) {
+// countRefusal counts err if this node rejected the peer, as opposed to a broken connection.
+func (r *refusalLog) countRefusal(peer string, err error) {
 	if !isRefusal(err) {
 		return
 	}
@@ -35,23 +43,30 @@ func (r *refusals) add(peer string, err error) {
 	if host, _, splitErr := net.SplitHostPort(peer); splitErr == nil {
 		peer = host
 	}
-	if r.first(peer + "\x00" + err.Error()) {
+	if r.shouldLog(peer+"\x00"+err.Error(), time.Now()) {
 		r.log.Warn("peer refused", "peer", peer, "error", err)
 	}
 }
 
-func (r *refusals) first(key string) bool {
+// shouldLog reports whether a refusal is to be logged at now, and if so records it.
+func (r *refusalLog) shouldLog(key string, now time.Time) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if _, ok := r.seen[key]; ok || len(r.seen) >= maxRemembered {
+	if at, ok := r.logged[key]; ok && now.Sub(at) < refusalLogInterval {
 		return false
 	}
-	r.seen[key] = struct{}{}
+	if len(r.logged) >= maxRememberedRefusals {
+		maps.DeleteFunc(r.logged, func(_ string, at time.Time) bool { return now.Sub(at) >= refusalLogInterval })
+	}
+	if _, ok := r.logged[key]; !ok && len(r.logged) >= maxRememberedRefusals {
+		return false
+	}
+	r.logged[key] = now
 	return true
 }
 
-// isRefusal tells our own verdict from a lost connection and from the other side's verdict on us, which arrives as an
-// operation error named "remote error".
+// isRefusal separates this node's own rejections from lost connections and from rejections by the other side, which
+// arrive as an operation error named "remote error".
 func isRefusal(err error) bool {
 	var op *net.OpError
 	switch {
@@ -60,5 +75,5 @@ func isRefusal(err error) bool {
 	case errors.Is(err, net.ErrClosed), errors.Is(err, os.ErrDeadlineExceeded), errors.As(err, &op):
 		return false
 	}
-	return !isContextEnd(err)
+	return !isContextError(err)
 }

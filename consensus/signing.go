@@ -11,55 +11,57 @@ import (
 	"time"
 )
 
-// Signing is how the zone is signed, and how far a change of that has come. It is immutable, as all of State. Nothing
-// here is ever in a hurry: a step taken late breaks no chain of trust, and one taken early does.
-type Signing struct {
-	Zone  string // apex
-	Phase Phase
-	Since time.Time // of the phase, by the clock of who proposed it
-	Due   time.Time // when the leader may take the next step; zero: it is an operator's turn
-	Keys  []ZoneKey // one, or two during a roll; the first signs answers, all sign the set of keys
+// ZoneSigning is the state of the zone's DNSSEC signing. It is immutable, like all of State. No step is urgent: a
+// late step breaks no chain of trust, an early one does.
+type ZoneSigning struct {
+	Zone       string // apex
+	Phase      SigningPhase
+	PhaseSince time.Time // start of the phase, by the proposer's clock
+	StepDueAt  time.Time // when the leader may take the next step; zero: the next step is an operator's
+	Keys       []ZoneKey // one, or two during a roll; the first signs answers, all sign the DNSKEY set
 
-	// Held is until when resolvers may hold answers under longer TTLs than those in force, and KeysHeld the set of keys.
-	Held, KeysHeld time.Time
-	// Gone is when no resolver holds a signature of the second key any more; meaningful while there are two.
-	Gone time.Time
+	// AnswersHeldUntil is when resolvers have dropped the answers with longer TTLs than those in force. KeysHeldUntil
+	// is the same for the DNSKEY set.
+	AnswersHeldUntil, KeysHeldUntil time.Time
+	// OldKeyHeldUntil is when no resolver caches a signature of the second key any more. It has a meaning while there
+	// are two keys.
+	OldKeyHeldUntil time.Time
 }
 
-// Phase is a state of Signing.
-type Phase string
+// SigningPhase is a phase of ZoneSigning.
+type SigningPhase string
 
-// The phases. Those without a Due wait for an operator to have the parent zone changed, and to say so.
+// The phases. Those without StepDueAt wait until an operator has changed the parent zone and confirmed it.
 const (
-	PhaseNew       Phase = "new"       // signed; resolvers may still hold unsigned answers
-	PhasePublish   Phase = "publish"   // the parent is to have the key's DS
-	PhaseSigned    Phase = "signed"    // the chain stands
-	PhaseRolling   Phase = "rolling"   // there is a next key; resolvers may still hold the set of keys without it
-	PhaseReplace   Phase = "replace"   // the next key signs answers; the parent is to have its DS in place of the old one's
-	PhaseRetiring  Phase = "retiring"  // resolvers may still hold what needs the old key
-	PhaseLeaving   Phase = "leaving"   // the parent is to have no DS
-	PhaseUnsigning Phase = "unsigning" // resolvers may still hold the DS
+	PhaseNew       SigningPhase = "new"       // signed; resolvers may still cache unsigned answers
+	PhasePublish   SigningPhase = "publish"   // the key's DS is to be added to the parent
+	PhaseSigned    SigningPhase = "signed"    // the chain of trust is complete
+	PhaseRolling   SigningPhase = "rolling"   // there is a next key; resolvers may still cache the DNSKEY set without it
+	PhaseReplace   SigningPhase = "replace"   // the next key signs answers; in the parent, its DS is to replace the old one
+	PhaseRetiring  SigningPhase = "retiring"  // resolvers may still cache what needs the old key
+	PhaseLeaving   SigningPhase = "leaving"   // the DS is to be removed from the parent
+	PhaseUnsigning SigningPhase = "unsigning" // resolvers may still hold the DS
 )
 
-// What a kindSign command does.
+// Actions of a kindChangeSigning command.
 const (
-	SignEnable  = "enable"  // start to sign, or go back on SignDisable; its body is a key
-	SignRoll    = "roll"    // bring in another key; its body is that
-	SignSeen    = "seen"    // the parent shows what it is to have
-	SignDisable = "disable" // stop to sign, as soon as that breaks nothing
-	signStep    = "step"    // the leader's: what Due was for
+	SignEnable    = "enable"  // start signing, or cancel SignDisable; its body is a key
+	SignRoll      = "roll"    // add another key; its body is that key
+	SignConfirmDS = "seen"    // the parent zone shows the wanted DS
+	SignDisable   = "disable" // stop to sign, as soon as that breaks nothing
+	signStep      = "step"    // by the leader, when StepDueAt is reached
 )
 
-// Holds is for how long resolvers may hold what a spec has them answered.
-type Holds struct {
-	Zone    string        // apex
-	Answers time.Duration // the longest TTL of an answer
-	Keys    time.Duration // the TTL of the set of keys
-	Parent  time.Duration // the TTL of DS in the parent zone
-	Spread  time.Duration // until every node answers by what is agreed, as much as clocks may differ by included
+// HoldTimes holds how long resolvers may cache the answers of a spec.
+type HoldTimes struct {
+	Zone        string        // apex
+	AnswerTTL   time.Duration // the longest TTL of an answer
+	KeyTTL      time.Duration // the TTL of the DNSKEY set
+	ParentTTL   time.Duration // the TTL of DS in the parent zone
+	Propagation time.Duration // until every node answers from the committed state, including clock differences
 }
 
-// ZoneKey is a private key of ECDSA P-256 that signs the zone. Its secret is written to no log.
+// ZoneKey is an ECDSA P-256 private key that signs the zone. Its secret is never logged.
 type ZoneKey struct {
 	Secret []byte `json:"-"` // the scalar
 	At     time.Time
@@ -77,18 +79,20 @@ func (k ZoneKey) GoString() string { return k.String() }
 // LogValue hides the secret.
 func (k ZoneKey) LogValue() slog.Value { return slog.StringValue(k.String()) }
 
-func (k ZoneKey) check() error {
+func (k ZoneKey) checkKey() error {
 	if _, err := ecdsa.ParseRawPrivateKey(elliptic.P256(), k.Secret); err != nil || len(k.Secret) != zoneKeySize {
 		return errors.New("that is no private key of ECDSA P-256")
 	}
 	return nil
 }
 
-// Ready reports whether the leader may take the next step.
-func (g *Signing) Ready(now time.Time) bool { return g != nil && !g.Due.IsZero() && !now.Before(g.Due) }
+// IsStepDue reports whether the leader may take the next step.
+func (g *ZoneSigning) IsStepDue(now time.Time) bool {
+	return g != nil && !g.StepDueAt.IsZero() && !now.Before(g.StepDueAt)
+}
 
-// Parent is the key whose DS the parent zone is to have, and false where it is to have none.
-func (g *Signing) Parent() (ZoneKey, bool) {
+// ParentKey returns the key whose DS belongs in the parent zone, and false if there must be none.
+func (g *ZoneSigning) ParentKey() (ZoneKey, bool) {
 	switch g.Phase {
 	case PhaseNew, PhaseLeaving, PhaseUnsigning:
 		return ZoneKey{}, false
@@ -96,235 +100,236 @@ func (g *Signing) Parent() (ZoneKey, bool) {
 	return g.Keys[0], true
 }
 
-// sign runs a kindSign command.
-func (s *State) sign(c command, holds func(spec []byte) Holds) result {
+// changeSigning applies a kindChangeSigning command.
+func (s *State) changeSigning(c command, holds func(spec []byte) HoldTimes) commandResult {
 	if s.SpecVersion == 0 {
-		return refuse("no spec is in force: there is no zone to sign yet")
+		return newRefusal("no spec is in force: there is no zone to sign yet")
 	}
-	h := held(holds, s.Spec)
-	var next *Signing
+	h := callHoldTimes(holds, s.Spec)
+	var next *ZoneSigning
 	var err error
 	switch g := s.Signing; {
 	case c.Path != h.Zone:
-		err = fmt.Errorf("the zone is %s, not %q: look at it again", h.Zone, c.Path)
+		err = fmt.Errorf("the zone is %s, not %q: check it again", h.Zone, c.Path)
 	case c.Action == SignEnable && g == nil:
-		next, err = s.begin(c, h, holds)
+		next, err = s.beginSigning(c, h, holds)
 	case g == nil:
 		err = errors.New("the zone is not signed: spillway dnssec enable")
 	default:
-		next, err = g.after(c, h)
+		next, err = g.applyAction(c, h)
 	}
 	if err != nil {
-		return refuse("%v", err)
+		return newRefusal("%v", err)
 	}
 	s.Signing = next
-	return result{Code: codeOK}
+	return commandResult{Code: codeOK}
 }
 
-// begin is the first phase of a zone that is not signed. The parent may not be told of it while resolvers hold unsigned
-// answers, of the spec in force or of one before it, or keys of a time when it was signed before.
-func (s *State) begin(c command, h Holds, holds func(spec []byte) Holds) (*Signing, error) {
+// beginSigning returns the first phase of an unsigned zone. The DS must not go to the parent while resolvers cache
+// unsigned answers, of the spec in force or an earlier one, or keys of an earlier signing.
+func (s *State) beginSigning(c command, h HoldTimes, holds func(spec []byte) HoldTimes) (*ZoneSigning, error) {
 	k := ZoneKey{Secret: c.Body, At: c.At}
-	if err := k.check(); err != nil {
+	if err := k.checkKey(); err != nil {
 		return nil, err
 	}
-	g := &Signing{Zone: h.Zone, Keys: []ZoneKey{k}}
-	g.Held, g.KeysHeld = c.At.Add(h.Answers), c.At.Add(h.Keys)
+	g := &ZoneSigning{Zone: h.Zone, Keys: []ZoneKey{k}}
+	g.AnswersHeldUntil, g.KeysHeldUntil = c.At.Add(h.AnswerTTL), c.At.Add(h.KeyTTL)
 	for i := 1; i < len(s.SpecHistory); i++ {
-		g = g.outlive(held(holds, s.SpecHistory[i].Body), s.SpecHistory[i-1].At)
+		g = g.extendHolds(callHoldTimes(holds, s.SpecHistory[i].Body), s.SpecHistory[i-1].At)
 	}
-	return g.to(PhaseNew, c.At, later(g.Held, g.KeysHeld).Add(h.Spread)), nil
+	return g.withPhase(PhaseNew, c.At, laterTime(g.AnswersHeldUntil, g.KeysHeldUntil).Add(h.Propagation)), nil
 }
 
-// after is the signing that a command leads to, nil for none, or why it may not.
-func (g *Signing) after(c command, h Holds) (*Signing, error) {
+// applyAction returns the ZoneSigning that a command leads to, nil for none, or an error if the command is not
+// allowed.
+func (g *ZoneSigning) applyAction(c command, h HoldTimes) (*ZoneSigning, error) {
 	switch c.Action {
 	case SignEnable:
-		return g.stay(c.At)
+		return g.cancelDisable(c.At)
 	case SignRoll:
-		return g.roll(c, h)
-	case SignSeen:
-		return g.seen(c.At, h)
+		return g.beginRoll(c, h)
+	case SignConfirmDS:
+		return g.confirmDS(c.At, h)
 	case SignDisable:
-		return g.leave(c.At)
+		return g.beginDisable(c.At)
 	case signStep:
-		return g.step(c.At, h)
+		return g.advancePhase(c.At, h)
 	}
-	return nil, fmt.Errorf("nothing is known of %q for a signed zone: this node is older than the one that asks: upgrade it", c.Action)
+	return nil, fmt.Errorf("unknown action %q for a signed zone: this node is older than the proposer: upgrade it", c.Action)
 }
 
-// stay goes back on leaving: answers were signed all the time.
-func (g *Signing) stay(at time.Time) (*Signing, error) {
+// cancelDisable cancels PhaseLeaving: answers have been signed throughout.
+func (g *ZoneSigning) cancelDisable(at time.Time) (*ZoneSigning, error) {
 	switch {
 	case g.Phase != PhaseLeaving && g.Phase != PhaseUnsigning:
 		return nil, errors.New("the zone is signed already")
 	case len(g.Keys) > 1:
-		return nil, errors.New("it was left in the middle of a roll: let it end, then enable it anew")
+		return nil, errors.New("signing was disabled in the middle of a roll: let it end, then enable it again")
 	}
-	return g.to(PhasePublish, at, time.Time{}), nil
+	return g.withPhase(PhasePublish, at, time.Time{}), nil
 }
 
-// roll brings in the next key. It signs answers only once every resolver that holds the keys holds it too.
-func (g *Signing) roll(c command, h Holds) (*Signing, error) {
+// beginRoll adds the next key. It signs answers only once every resolver that caches the DNSKEY set has it.
+func (g *ZoneSigning) beginRoll(c command, h HoldTimes) (*ZoneSigning, error) {
 	if g.Phase != PhaseSigned {
-		return nil, fmt.Errorf("a key is rolled from the phase %q, and the zone is in %q: spillway dnssec says what that waits for", PhaseSigned, g.Phase)
+		return nil, fmt.Errorf("a key is rolled from the phase %q, and the zone is in %q: spillway dnssec shows what that waits for", PhaseSigned, g.Phase)
 	}
 	k := ZoneKey{Secret: c.Body, At: c.At}
-	if err := k.check(); err != nil {
+	if err := k.checkKey(); err != nil {
 		return nil, err
 	}
-	out := g.to(PhaseRolling, c.At, later(g.KeysHeld, c.At.Add(h.Keys)).Add(h.Spread))
+	out := g.withPhase(PhaseRolling, c.At, laterTime(g.KeysHeldUntil, c.At.Add(h.KeyTTL)).Add(h.Propagation))
 	out.Keys = []ZoneKey{g.Keys[0], k}
 	return out, nil
 }
 
-// seen takes an operator's word for what the parent shows.
-func (g *Signing) seen(at time.Time, h Holds) (*Signing, error) {
+// confirmDS records an operator's confirmation of what the parent shows.
+func (g *ZoneSigning) confirmDS(at time.Time, h HoldTimes) (*ZoneSigning, error) {
 	switch g.Phase {
 	case PhasePublish:
-		return g.to(PhaseSigned, at, time.Time{}), nil
+		return g.withPhase(PhaseSigned, at, time.Time{}), nil
 	case PhaseReplace:
-		return g.to(PhaseRetiring, at, later(g.Gone, at.Add(h.Parent+h.Spread))), nil
+		return g.withPhase(PhaseRetiring, at, laterTime(g.OldKeyHeldUntil, at.Add(h.ParentTTL+h.Propagation))), nil
 	case PhaseLeaving:
-		return g.to(PhaseUnsigning, at, at.Add(h.Parent+h.Spread)), nil
+		return g.withPhase(PhaseUnsigning, at, at.Add(h.ParentTTL+h.Propagation)), nil
 	}
-	return nil, fmt.Errorf("nothing is awaited of the parent zone in the phase %q: spillway dnssec", g.Phase)
+	return nil, fmt.Errorf("no change of the parent zone is awaited in the phase %q: spillway dnssec", g.Phase)
 }
 
-// leave begins to end the signing. A zone whose DS nobody was told of ends at once.
-func (g *Signing) leave(at time.Time) (*Signing, error) {
+// beginDisable starts the end of the signing. A zone whose DS was never published ends at once.
+func (g *ZoneSigning) beginDisable(at time.Time) (*ZoneSigning, error) {
 	switch g.Phase {
 	case PhaseNew:
 		return nil, nil
 	case PhaseLeaving, PhaseUnsigning:
-		return nil, errors.New("that is under way: spillway dnssec says what it waits for")
+		return nil, errors.New("that is in progress: spillway dnssec shows what it waits for")
 	}
-	return g.to(PhaseLeaving, at, time.Time{}), nil
+	return g.withPhase(PhaseLeaving, at, time.Time{}), nil
 }
 
-// step is what the leader does when the time has come.
-func (g *Signing) step(at time.Time, h Holds) (*Signing, error) {
-	if !g.Ready(at) {
+// advancePhase takes the leader's step that is due.
+func (g *ZoneSigning) advancePhase(at time.Time, h HoldTimes) (*ZoneSigning, error) {
+	if !g.IsStepDue(at) {
 		return nil, fmt.Errorf("the phase %q is not over", g.Phase)
 	}
-	out := g.to(g.Phase, at, time.Time{})
+	out := g.withPhase(g.Phase, at, time.Time{})
 	switch g.Phase {
 	case PhaseNew:
 		out.Phase = PhasePublish
 	case PhaseRolling:
 		out.Phase, out.Keys = PhaseReplace, []ZoneKey{g.Keys[1], g.Keys[0]}
-		out.Gone = later(g.Held, at.Add(h.Answers)).Add(h.Spread)
+		out.OldKeyHeldUntil = laterTime(g.AnswersHeldUntil, at.Add(h.AnswerTTL)).Add(h.Propagation)
 	case PhaseRetiring:
-		out.Phase, out.Keys, out.Gone = PhaseSigned, g.Keys[:1:1], time.Time{}
+		out.Phase, out.Keys, out.OldKeyHeldUntil = PhaseSigned, g.Keys[:1:1], time.Time{}
 	case PhaseUnsigning:
 		return nil, nil
 	}
 	return out, nil
 }
 
-// to is a copy in another phase.
-func (g *Signing) to(p Phase, at, due time.Time) *Signing {
+// withPhase returns a copy in another phase.
+func (g *ZoneSigning) withPhase(p SigningPhase, at, due time.Time) *ZoneSigning {
 	out := *g
-	out.Phase, out.Since, out.Due = p, at, due
+	out.Phase, out.PhaseSince, out.StepDueAt = p, at, due
 	return &out
 }
 
-// outlive is what remains to be waited for when a spec takes the place of another: resolvers keep what the other said.
-func (g *Signing) outlive(old Holds, at time.Time) *Signing {
+// extendHolds extends the waiting times when a spec replaces another: resolvers cache the answers of the old one.
+func (g *ZoneSigning) extendHolds(old HoldTimes, at time.Time) *ZoneSigning {
 	if g == nil {
 		return nil
 	}
 	out := *g
-	out.Held, out.KeysHeld = later(g.Held, at.Add(old.Answers)), later(g.KeysHeld, at.Add(old.Keys))
+	out.AnswersHeldUntil, out.KeysHeldUntil = laterTime(g.AnswersHeldUntil, at.Add(old.AnswerTTL)), laterTime(g.KeysHeldUntil, at.Add(old.KeyTTL))
 	return &out
 }
 
-// checkZone keeps the zone from being renamed under its signatures, which the new name's parent knows nothing of.
-func (g *Signing) checkZone(h Holds) error {
+// checkZone keeps the zone from being renamed while it is signed: the parent of the new name has no DS for it.
+func (g *ZoneSigning) checkZone(h HoldTimes) error {
 	if g != nil && h.Zone != g.Zone {
 		return fmt.Errorf("the zone is signed as %s and cannot become %s: spillway dnssec disable first", g.Zone, h.Zone)
 	}
 	return nil
 }
 
-// check is what apply upholds, of a Signing that was read from a file.
-func (g *Signing) check() error {
+// checkFields checks the invariants that applyEntry maintains, on a ZoneSigning that was read from a file.
+func (g *ZoneSigning) checkFields() error {
 	if n := len(g.Keys); g.Zone == "" || g.Phase == "" || n < 1 || n > 2 {
 		return errors.New("a signed zone has a name, a phase, and one key or two")
 	}
 	for _, k := range g.Keys {
-		if err := k.check(); err != nil {
+		if err := k.checkKey(); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// held asks for a spec's Holds. A spec was judged before it was agreed on, so a panic is the program's mistake; it must
-// not end the node all the same.
-func held(holds func(spec []byte) Holds, spec []byte) (h Holds) {
+// callHoldTimes calls holds for a spec. The spec was checked before it was committed, so a panic is a bug; it must
+// still not end the node.
+func callHoldTimes(holds func(spec []byte) HoldTimes, spec []byte) (h HoldTimes) {
 	if holds == nil {
-		return Holds{}
+		return HoldTimes{}
 	}
 	defer func() {
 		if recover() != nil {
-			h = Holds{}
+			h = HoldTimes{}
 		}
 	}()
 	return holds(spec)
 }
 
-func later(a, b time.Time) time.Time {
+func laterTime(a, b time.Time) time.Time {
 	if a.After(b) {
 		return a
 	}
 	return b
 }
 
-// wireSigning is Signing as it is written, its keys with their secrets.
+// wireSigning is the stored form of ZoneSigning, its keys with their secrets.
 type wireSigning struct {
-	Zone     string    `json:"zone"`
-	Phase    Phase     `json:"phase"`
-	Since    time.Time `json:"since"`
-	Due      time.Time `json:"due,omitzero"`
-	Held     time.Time `json:"held,omitzero"`
-	KeysHeld time.Time `json:"keys_held,omitzero"`
-	Gone     time.Time `json:"gone,omitzero"`
-	Keys     []wireKey `json:"keys"`
+	Zone             string       `json:"zone"`
+	Phase            SigningPhase `json:"phase"`
+	PhaseSince       time.Time    `json:"since"`
+	StepDueAt        time.Time    `json:"due,omitzero"`
+	AnswersHeldUntil time.Time    `json:"held,omitzero"`
+	KeysHeldUntil    time.Time    `json:"keys_held,omitzero"`
+	OldKeyHeldUntil  time.Time    `json:"gone,omitzero"`
+	Keys             []wireKey    `json:"keys"`
 }
 
-func (g *Signing) wire() *wireSigning {
+func (g *ZoneSigning) toWire() *wireSigning {
 	if g == nil {
 		return nil
 	}
-	w := &wireSigning{Zone: g.Zone, Phase: g.Phase, Since: g.Since, Due: g.Due, Held: g.Held, KeysHeld: g.KeysHeld, Gone: g.Gone}
+	w := &wireSigning{Zone: g.Zone, Phase: g.Phase, PhaseSince: g.PhaseSince, StepDueAt: g.StepDueAt, AnswersHeldUntil: g.AnswersHeldUntil, KeysHeldUntil: g.KeysHeldUntil, OldKeyHeldUntil: g.OldKeyHeldUntil}
 	for _, k := range g.Keys {
 		w.Keys = append(w.Keys, wireKey(k))
 	}
 	return w
 }
 
-func (w *wireSigning) signing() (*Signing, error) {
+func (w *wireSigning) toSigning() (*ZoneSigning, error) {
 	if w == nil {
 		return nil, nil
 	}
-	g := &Signing{Zone: w.Zone, Phase: w.Phase, Since: w.Since, Due: w.Due, Held: w.Held, KeysHeld: w.KeysHeld, Gone: w.Gone}
+	g := &ZoneSigning{Zone: w.Zone, Phase: w.Phase, PhaseSince: w.PhaseSince, StepDueAt: w.StepDueAt, AnswersHeldUntil: w.AnswersHeldUntil, KeysHeldUntil: w.KeysHeldUntil, OldKeyHeldUntil: w.OldKeyHeldUntil}
 	for _, k := range w.Keys {
 		g.Keys = append(g.Keys, ZoneKey{Secret: slices.Clone(k.Secret), At: k.At})
 	}
-	return g, g.check()
+	return g, g.checkFields()
 }
 
-// EncodeSigning writes a Signing down with its secrets, for a file that only its owner may read; nil for none.
-func EncodeSigning(g *Signing) ([]byte, error) {
+// EncodeSigning encodes a ZoneSigning with its secrets, for a file that only its owner may read; nil for none.
+func EncodeSigning(g *ZoneSigning) ([]byte, error) {
 	if g == nil {
 		return nil, nil
 	}
-	return json.Marshal(g.wire())
+	return json.Marshal(g.toWire())
 }
 
-// DecodeSigning reads what EncodeSigning wrote.
-func DecodeSigning(b []byte) (*Signing, error) {
+// DecodeSigning decodes the result of EncodeSigning.
+func DecodeSigning(b []byte) (*ZoneSigning, error) {
 	if len(b) == 0 {
 		return nil, nil
 	}
@@ -332,5 +337,5 @@ func DecodeSigning(b []byte) (*Signing, error) {
 	if err := json.Unmarshal(b, w); err != nil {
 		return nil, fmt.Errorf("decoding the zone's keys: %w", err)
 	}
-	return w.signing()
+	return w.toSigning()
 }

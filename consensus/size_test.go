@@ -9,9 +9,9 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestStateSizeIsNoLess: whatever a state holds, its snapshot is at most as long as stateSize says, so that a state that was
-// taken can be read back.
-func TestStateSizeIsNoLess(t *testing.T) {
+// TestStateSizeIsAnUpperBound: the snapshot of any state is at most as long as stateSize returns, so that an accepted
+// state can be read back.
+func TestStateSizeIsAnUpperBound(t *testing.T) {
 	text := rapid.StringMatching(`[a-z<>&"\\\n\x00\x{2028}\x{1f600}]{0,40}`)
 	rapid.Check(t, func(t *rapid.T) {
 		s := &State{SpecVersion: 1, PlanEpoch: 1, Plan: rapid.SliceOfN(rapid.Byte(), 1, 200).Draw(t, "plan")}
@@ -20,7 +20,7 @@ func TestStateSizeIsNoLess(t *testing.T) {
 			s.Drains = append(s.Drains, Drain{Path: fmt.Sprint(i), Reason: strings.Repeat(text.Draw(t, "reason"), 20), Actor: "a"})
 		}
 		for range rapid.IntRange(0, 20).Draw(t, "records") {
-			s.Audit = append(s.Audit, Record{Detail: text.Draw(t, "detail"), Prev: strings.Repeat("f", 64), Hash: strings.Repeat("f", 64)})
+			s.Audit = append(s.Audit, AuditRecord{Detail: text.Draw(t, "detail"), Prev: strings.Repeat("f", 64), Hash: strings.Repeat("f", 64)})
 		}
 		s.PlanOrigin.Detail = text.Draw(t, "origin")
 		b, err := encodeState(s)
@@ -28,22 +28,23 @@ func TestStateSizeIsNoLess(t *testing.T) {
 			t.Fatal(err)
 		}
 		if n := stateSize(s) - stateSlack; len(b) > n+4096 { // most of the slack is for the zone's signing state
-			t.Fatalf("%d bytes, and it was said to have %d", len(b), n)
+			t.Fatalf("%d bytes, and stateSize is %d", len(b), n)
 		}
 	})
 }
 
-// TestTheStateNeverOutgrowsASnapshot: ten of the longest specs and the most drains with the reasons that take the most room.
-func TestTheStateNeverOutgrowsASnapshot(t *testing.T) {
+// TestStateNeverExceedsTheSnapshotLimit uses ten specs of maximum length and the most drains, with the reasons that
+// need the most space.
+func TestStateNeverExceedsTheSnapshotLimit(t *testing.T) {
 	s := &State{}
-	put := func(c command) result {
-		next, r := *s, result{}
+	put := func(c command) commandResult {
+		next, r := *s, commandResult{}
 		next.Index++
-		if r = next.run(c, checks{}); r.Code == codeOK && stateSize(&next) <= maxSnapshot {
+		if r = next.applyCommand(c, stateChecks{}); r.Code == codeOK && stateSize(&next) <= maxSnapshot {
 			s = &next
 			return r
 		}
-		return result{Code: codeRefused}
+		return commandResult{Code: codeRefused}
 	}
 	for i := range 12 {
 		if put(command{Kind: kindPutSpec, BasedOn: uint64(i), Body: bytes.Repeat([]byte{byte('a' + i)}, MaxBody), At: noon}).Code != codeOK {
@@ -51,7 +52,7 @@ func TestTheStateNeverOutgrowsASnapshot(t *testing.T) {
 		}
 	}
 	if n := len(s.SpecHistory); n < 2 || n > 6 {
-		t.Errorf("%d specs of %d bytes are kept", n, MaxBody)
+		t.Errorf("the history holds %d specs of %d bytes", n, MaxBody)
 	}
 	put(command{Kind: kindPutPlan, Body: make([]byte, MaxBody)})
 	one := Drain{Reason: strings.Repeat("\x01", maxReason), At: noon}
@@ -73,8 +74,8 @@ func TestTheStateNeverOutgrowsASnapshot(t *testing.T) {
 	}
 }
 
-// TestReasonsAreEscapedForHTML: the state is encoded as by earlier releases, with which nodes compare its hash, and its
-// size is counted with the escapes.
+// TestReasonsAreEscapedForHTML: the state is encoded as by earlier releases, with which nodes compare its hash, and
+// its size is counted with the escapes.
 func TestReasonsAreEscapedForHTML(t *testing.T) {
 	state := &State{Drains: []Drain{{Path: "eu", Reason: "<<<&>>>"}}}
 	b, err := encodeState(state)
@@ -90,15 +91,15 @@ func TestReasonsAreEscapedForHTML(t *testing.T) {
 	}
 }
 
-// TestOneBoundForCommands: of commands about as long as they may be, each that the leader takes is read by every node as the
-// leader reads it.
-func TestOneBoundForCommands(t *testing.T) {
-	s := newSolo(t)
-	n, err := s.start(t.TempDir())
+// TestLeaderAndFollowersShareTheCommandLimit: for commands close to the length limit, each one that the leader
+// accepts is decoded by every node exactly as by the leader.
+func TestLeaderAndFollowersShareTheCommandLimit(t *testing.T) {
+	s := newSoloNode(t)
+	n, err := s.startNode(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer s.stop(n)
+	defer s.stopNode(n)
 	base, err := encodeCommand(command{Kind: kindPutSpec, Body: []byte("spec"), At: noon})
 	if err != nil {
 		t.Fatal(err)
@@ -106,7 +107,7 @@ func TestOneBoundForCommands(t *testing.T) {
 	taken := 0
 	for length := maxCommand - 20; length <= maxCommand+1; length++ {
 		padded := append(bytes.Clone(base[:len(base)-1]), bytes.Repeat([]byte{' '}, length-len(base))...)
-		marked, r, ok := n.foresee(append(padded, '}'))
+		marked, r, ok := n.precheckCommand(append(padded, '}'))
 		if !ok {
 			continue
 		}
@@ -115,7 +116,7 @@ func TestOneBoundForCommands(t *testing.T) {
 			t.Fatalf("a command of %d bytes goes into the log with %d, which earlier releases refuse", length, len(marked))
 		}
 		if _, err := decodeCommand(marked); err != nil {
-			t.Fatalf("the leader takes %d bytes (%+v) and others do not: %v", length, r, err)
+			t.Fatalf("the leader accepts %d bytes (%+v) and others do not: %v", length, r, err)
 		}
 	}
 	if taken == 0 {
@@ -123,25 +124,25 @@ func TestOneBoundForCommands(t *testing.T) {
 	}
 }
 
-// TestTheLargestArchiveIsRestored: ten specs of 10,000 objects, which have 1.8 MB each.
-func TestTheLargestArchiveIsRestored(t *testing.T) {
-	s := newSolo(t)
-	n, err := s.start(t.TempDir())
+// TestLargestArchiveIsRestored restores ten specs of 10,000 objects, of 1.8 MB each.
+func TestLargestArchiveIsRestored(t *testing.T) {
+	s := newSoloNode(t)
+	n, err := s.startNode(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer s.stop(n)
-	for v := range uint64(maxSpecs) {
+	defer s.stopNode(n)
+	for v := range uint64(maxSpecHistory) {
 		if _, err := n.PutSpec(t.Context(), v, bytes.Repeat([]byte{byte('0' + v)}, 1_800_000), "a"); err != nil {
 			t.Fatal(err)
 		}
 	}
-	archive, err := n.Archive()
+	archive, err := n.EncodeArchive()
 	if err != nil {
 		t.Fatal(err)
 	}
-	version, err := n.RestoreArchive(t.Context(), archive, By{Actor: "op"})
-	if err != nil || version != maxSpecs+1 || n.State().Spec[0] != '9' {
+	version, err := n.RestoreArchive(t.Context(), archive, Attribution{Actor: "op"})
+	if err != nil || version != maxSpecHistory+1 || n.State().Spec[0] != '9' {
 		t.Fatalf("restoring %d bytes: version %d, %v", len(archive), version, err)
 	}
 }

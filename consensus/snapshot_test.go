@@ -15,24 +15,24 @@ import (
 	"github.com/spillway-lb/spillway/internal/identity"
 )
 
-func discard() *slog.Logger { return slog.New(slog.DiscardHandler) }
+func discardLog() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
-func sample(t *testing.T) *State {
+func sampleState(t *testing.T) *State {
 	t.Helper()
 	s := &State{}
 	for i, data := range goldenCommands(t) {
-		s, _ = apply(s, entry{index: uint64(i + 1), term: 2, data: data}, checks{})
+		s, _ = applyEntry(s, logEntry{index: uint64(i + 1), term: 2, data: data}, stateChecks{})
 	}
 	return s
 }
 
 func TestDamagedSnapshotLeavesTheStateAlone(t *testing.T) {
-	b, err := encodeState(sample(t))
+	b, err := encodeState(sampleState(t))
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := newFSM(checks{}, discard())
-	f.publish(&State{Index: 99})
+	f := newFSM(stateChecks{}, discardLog())
+	f.publishState(&State{Index: 99})
 	flipped := bytes.Clone(b)
 	flipped[len(b)/2] ^= 1
 	for name, c := range map[string]struct {
@@ -43,7 +43,7 @@ func TestDamagedSnapshotLeavesTheStateAlone(t *testing.T) {
 		"cut short":   {bytes.NewReader(b[:len(b)-1]), "damaged"},
 		"empty":       {strings.NewReader(""), "not a spillway snapshot"},
 		"other file":  {strings.NewReader(strings.Repeat("SQLite format 3", 10)), "not a spillway snapshot"},
-		"read error":  {io.MultiReader(bytes.NewReader(b), failing{}), "disk on fire"},
+		"read error":  {io.MultiReader(bytes.NewReader(b), failingReader{}), "disk on fire"},
 	} {
 		if err := f.Restore(io.NopCloser(c.text)); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %q", name, err, c.want)
@@ -52,14 +52,14 @@ func TestDamagedSnapshotLeavesTheStateAlone(t *testing.T) {
 			t.Fatalf("%s: the state was replaced", name)
 		}
 	}
-	if err := f.Restore(io.NopCloser(bytes.NewReader(b))); err != nil || f.state.Load().Hash() != sample(t).Hash() {
+	if err := f.Restore(io.NopCloser(bytes.NewReader(b))); err != nil || f.state.Load().Hash() != sampleState(t).Hash() {
 		t.Fatalf("a whole snapshot: %v, or another state", err)
 	}
 }
 
-type failing struct{}
+type failingReader struct{}
 
-func (failing) Read([]byte) (int, error) { return 0, errors.New("disk on fire") }
+func (failingReader) Read([]byte) (int, error) { return 0, errors.New("disk on fire") }
 
 // TestRestartFromSnapshotAndLog restarts a node whose state is partly in a snapshot and partly in the log after it.
 func TestRestartFromSnapshotAndLog(t *testing.T) {
@@ -67,11 +67,11 @@ func TestRestartFromSnapshotAndLog(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	files, err := ca.Issue(identity.ID{TrustDomain: "test.spillway", Role: identity.RoleGlobal, Name: "g1"}, t.TempDir(), time.Hour)
+	files, err := ca.IssueCert(identity.ID{TrustDomain: "test.spillway", Role: identity.RoleGlobal, Name: "g1"}, t.TempDir(), time.Hour)
 	if err != nil {
 		t.Fatal(err)
 	}
-	certs, err := identity.Load(files, nil)
+	certs, err := identity.LoadCerts(files, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -109,13 +109,13 @@ func TestRestartFromSnapshotAndLog(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	n.catchUp(ctx, 1)
-	if list, err := raft.NewFileSnapshotStoreWithLogger(dir, retained, hcLogger{to: discard()}); err != nil {
+	n.waitForWrite(ctx, 1)
+	if list, err := raft.NewFileSnapshotStoreWithLogger(dir, retainedSnapshots, hcLogger{logger: discardLog()}); err != nil {
 		t.Fatal(err)
 	} else if metas, err := list.List(); err != nil || metas[0].Index < 2 {
 		t.Fatalf("no snapshot was taken: %v", err)
 	}
-	for end := time.Now().Add(5 * time.Second); n.State().Hash() != want; time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(time.Minute); n.State().Hash() != want; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("restarted at spec %d, want the state of spec 8", n.State().SpecVersion)
 		}

@@ -6,42 +6,43 @@ import (
 	"time"
 )
 
-// Bounds of what the state keeps.
+// Bounds of the content of the state.
 const (
-	maxSpecs   = 10
-	maxHistory = 16 << 20 // bytes of specs in the history; the current one and the one before stay whatever they have
-	maxDrains  = 4096
-	maxKeys    = 3
-	maxOutcome = 256
-	maxWanted  = 64
+	maxSpecHistory   = 10
+	maxHistoryBytes  = 16 << 20 // bytes of specs in the history; the current one and the one before stay at any size
+	maxDrains        = 4096
+	maxTicketKeys    = 3
+	maxOutcomes      = 256
+	maxPendingVoters = 64
 )
 
-// State is everything that was agreed, as of one log index. It is immutable: do not write to anything reached from it.
+// State is everything that is committed and applied, up to one log index. It is immutable: do not write to anything
+// reached from it.
 type State struct {
-	// Generation rises with every restore of an archive and every recovery from a lost majority, after which log indices may
-	// begin again lower: Unix time in seconds, and at least one more than before. 0: there was none.
-	Generation  uint64
-	Index       uint64      // raft index of the last command applied
-	Term        uint64      // raft term of that command
-	SpecVersion uint64      // 0: none was ever put
-	Spec        []byte      // the operator's text as it was put
-	Stage       *Stage      // a spec on trial; nil: none
-	SpecHistory []SpecEntry // newest first, the current one included, at most 10 and 16 MiB
-	PlanEpoch   uint64      // 0: none was ever put
-	Plan        []byte      // as the leader encoded it
-	PlanTerm    uint64      // the term whose leader made it
-	PlanOrigin  Origin      // who made it and why; zero for one of an earlier release
-	Drains      []Drain     // sorted by path
-	TicketKeys  []Key       // newest first, at most 3; the first signs
-	Signing     *Signing    // of the zone; nil: it is not signed
-	Audit       []Record    // oldest first, at most 256: what operators changed
-	Wanted      []string    // members that get a vote once they keep up, sorted, at most 64
+	// Generation rises with every restore of an archive and every recovery from a lost majority, after which log
+	// indexes may be lower. It is Unix time in seconds, and at least one more than before. 0: neither has happened.
+	Generation    uint64
+	Index         uint64        // raft index of the last command applied
+	Term          uint64        // raft term of that command
+	SpecVersion   uint64        // 0: no spec yet
+	Spec          []byte        // the operator's text, unchanged
+	Rollout       *Rollout      // a staged spec; nil: none
+	SpecHistory   []SpecEntry   // newest first, the current one included, at most 10 and 16 MiB
+	PlanEpoch     uint64        // 0: no plan yet
+	Plan          []byte        // as encoded by the leader
+	PlanTerm      uint64        // the term whose leader made it
+	PlanOrigin    PlanOrigin    // who made it and why; zero for a plan of an earlier release
+	Drains        []Drain       // sorted by path
+	TicketKeys    []TicketKey   // newest first, at most 3; the first signs
+	Signing       *ZoneSigning  // of the zone; nil: it is not signed
+	Audit         []AuditRecord // oldest first, at most 256: the operators' changes
+	PendingVoters []string      // members that get a vote when they keep up, sorted, at most 64
 
-	done []outcome // oldest first: recent writes with an idempotency key
+	outcomes []writeOutcome // oldest first: recent writes with an idempotency key
 }
 
-// nextGeneration is the generation that begins at now and follows on those before it. It is made from the time, since an
-// archive may be older than the last restore, and then does not tell which generations there were.
+// nextGeneration returns the generation that starts at now and is greater than before. It uses the time, because an
+// archive may be older than the last restore and then lacks the latest generation.
 func nextGeneration(before uint64, now time.Time) uint64 {
 	return max(before+1, uint64(max(0, now.Unix())))
 }
@@ -55,22 +56,22 @@ type SpecEntry struct {
 	At      time.Time // by the proposing node's clock
 }
 
-// Origin says where a plan comes from. Only the leader that solved it knows.
-type Origin struct {
+// PlanOrigin describes the origin of a plan. It is set by the leader that computed it.
+type PlanOrigin struct {
 	Actor  string    `json:"actor,omitempty"`
 	Reason string    `json:"reason,omitempty"`
 	Detail string    `json:"detail,omitempty"` // opaque here
 	At     time.Time `json:"at,omitzero"`      // by the leader's clock
 }
 
-// outcome remembers a write that took place, for a proposer that did not hear so.
-type outcome struct {
+// writeOutcome keeps the outcome of a write, for a proposer that did not get the answer.
+type writeOutcome struct {
 	ID    string `json:"id"`
 	Index uint64 `json:"index"`
 	Value uint64 `json:"value"`
 }
 
-// Hash is equal on two nodes exactly when their states are; empty for a state that cannot be written down.
+// Hash is equal on two nodes exactly when their states are equal; empty for a state that cannot be encoded.
 func (s *State) Hash() string {
 	b, err := encodeState(s)
 	if err != nil {

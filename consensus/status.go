@@ -6,28 +6,28 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// Status is what an operator wants to know of a node. It is read without asking any other node.
-type Status struct {
-	ID          string
-	State       string // "leader", "follower", "candidate" or "shutdown"
-	Leader      string // by name; empty when none is known
-	Term        uint64
-	Applied     uint64        // last log index applied here
-	Commit      uint64        // last log index known to be committed
-	Last        uint64        // last log index stored here
-	Voters      []Peer        // in the configuration in force here
-	LastContact time.Duration // since the leader was last heard; 0 at the leader, negative when it never was
+// NodeStatus is an operator's view of a node. It is read without asking any other node.
+type NodeStatus struct {
+	ID           string
+	State        string // "leader", "follower", "candidate" or "shutdown"
+	Leader       string // by name; empty when none is known
+	Term         uint64
+	AppliedIndex uint64        // last log index applied here
+	CommitIndex  uint64        // last log index known to be committed
+	LastIndex    uint64        // last log index stored here
+	Voters       []RaftPeer    // in the configuration in force here
+	LastContact  time.Duration // since the last contact with the leader; 0 on the leader, negative if there was none
 }
 
-// Status looks at the node as it is now; before Start only ID is known.
-func (n *Node) Status() Status {
-	s := Status{ID: n.id, State: "shutdown", LastContact: -1}
+// Status returns the present status of the node; before Start only ID is set.
+func (n *Node) Status() NodeStatus {
+	s := NodeStatus{ID: n.id, State: "shutdown", LastContact: -1}
 	if !n.started.Load() {
 		return s
 	}
 	s.State, s.Leader = stateName(n.raft.State()), n.Leader()
-	s.Term, s.Applied = n.raft.CurrentTerm(), n.applied()
-	s.Commit, s.Last = n.raft.CommitIndex(), n.raft.LastIndex()
+	s.Term, s.AppliedIndex = n.raft.CurrentTerm(), n.appliedIndex()
+	s.CommitIndex, s.LastIndex = n.raft.CommitIndex(), n.raft.LastIndex()
 	if s.State == "leader" {
 		s.LastContact = 0
 	} else if at := n.raft.LastContact(); !at.IsZero() {
@@ -36,16 +36,16 @@ func (n *Node) Status() Status {
 	if f := n.raft.GetConfiguration(); f.Error() == nil {
 		for _, v := range f.Configuration().Servers {
 			if v.Suffrage == raft.Voter {
-				s.Voters = append(s.Voters, Peer{ID: string(v.ID), Addr: n.addressOf(string(v.ID), string(v.Address))})
+				s.Voters = append(s.Voters, RaftPeer{ID: string(v.ID), Addr: n.resolveNodeAddr(string(v.ID), string(v.Address))})
 			}
 		}
 	}
 	return s
 }
 
-// applied is the last log index whose entry has been applied. Raft's own figure runs ahead: it counts an entry when it is
-// queued, and a node that starts again queues its whole log.
-func (n *Node) applied() uint64 {
+// appliedIndex is the last log index whose entry has been applied. Raft's own figure is ahead: it counts an entry
+// when it is queued, and a restarting node queues its whole log.
+func (n *Node) appliedIndex() uint64 {
 	queued := n.raft.AppliedIndex()
 	if n.raft.Stats()["fsm_pending"] == "0" {
 		return queued
@@ -53,10 +53,10 @@ func (n *Node) applied() uint64 {
 	return n.State().Index
 }
 
-// IsLeader reports whether this node leads, as far as it knows.
+// IsLeader reports whether this node is the leader, as far as it can tell.
 func (n *Node) IsLeader() bool { return n.started.Load() && n.raft.State() == raft.Leader }
 
-// Leader is the name of the node that leads, as far as this one knows; empty when none does.
+// Leader returns the name of the leader, as far as this node can tell; empty if there is none.
 func (n *Node) Leader() string {
 	if !n.started.Load() {
 		return ""
@@ -65,21 +65,22 @@ func (n *Node) Leader() string {
 	return string(id)
 }
 
-// DiskFailures counts writes that the disk did not take.
+// DiskFailures counts the writes that the disk failed to take.
 func (n *Node) DiskFailures() uint64 {
 	if !n.started.Load() || n.store == nil {
 		return 0
 	}
-	return n.store.disk.failed.Load()
+	return n.store.disk.failedWrites.Load()
 }
 
-// DiskFailing reports whether the disk did not take the last write: this node takes no part in changes until it does.
+// DiskFailing reports whether the last write to disk failed: this node takes no part in changes until a write
+// succeeds.
 func (n *Node) DiskFailing() bool {
-	return n.started.Load() && n.store != nil && n.store.disk.failing.Load()
+	return n.started.Load() && n.store != nil && n.store.disk.lastFailed.Load()
 }
 
-// Refused counts connections refused because of the peer's certificate or because it sent rubbish.
-func (n *Node) Refused() uint64 { return n.refused.count.Load() }
+// RefusedConns counts connections refused because of the peer's certificate or because of malformed bytes.
+func (n *Node) RefusedConns() uint64 { return n.refusals.count.Load() }
 
 func stateName(s raft.RaftState) string {
 	switch s {

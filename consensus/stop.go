@@ -5,48 +5,48 @@ import (
 	"fmt"
 )
 
-// Stop hands leadership on, so that nobody waits for an election, and then ends everything the node started. It is
-// bounded by ctx and by ten seconds. Stopping is not leaving: the node stays a voter.
+// Stop transfers leadership, so that the cluster needs no election timeout, and then ends everything that the node
+// started. It is bounded by ctx and by ten seconds. The node stays a voter.
 func (n *Node) Stop(ctx context.Context) error {
 	if !n.stopped.CompareAndSwap(false, true) {
 		return nil
 	}
 	if !n.started.Load() {
-		n.abandon()
+		n.undoStart()
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, stopTimeout)
 	defer cancel()
-	n.handOn(ctx)
+	n.handOverOnStop(ctx)
 	n.cancel()
-	err := n.shutRaft(ctx)
-	n.disconnect()
+	err := n.shutdownRaft(ctx)
+	n.closeConnections()
 	if err != nil {
 		return err // raft may still use the store: leave it open
 	}
-	if err := n.settle(ctx); err != nil {
+	if err := n.waitForGoroutines(ctx); err != nil {
 		return err
 	}
-	n.mark(0)
+	n.recordApplied(0)
 	return n.closeStore()
 }
 
-// handOn transfers leadership to whichever voter is most up to date, if there is another.
-func (n *Node) handOn(ctx context.Context) {
+// handOverOnStop transfers leadership to the most up-to-date voter, if there is another.
+func (n *Node) handOverOnStop(ctx context.Context) {
 	if !n.IsLeader() || len(n.Status().Voters) < 2 {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, transferTimeout)
 	defer cancel()
-	if err := n.await(ctx, n.raft.LeadershipTransfer()); err != nil {
-		n.log.Warn("handing leadership on failed, the others will elect", "error", err)
+	if err := n.awaitFuture(ctx, n.raft.LeadershipTransfer()); err != nil {
+		n.log.Warn("transferring leadership failed: the others will elect a leader", "error", err)
 	}
 }
 
-func (n *Node) shutRaft(ctx context.Context) error {
+func (n *Node) shutdownRaft(ctx context.Context) error {
 	done := make(chan error, 1)
 	go func() { done <- n.raft.Shutdown().Error() }()
-	n.disconnect() // a snapshot on its way to a dead peer must not hold it up
+	n.closeConnections() // a snapshot in transfer to a dead peer must not delay it
 	select {
 	case err := <-done:
 		return err
@@ -55,9 +55,9 @@ func (n *Node) shutRaft(ctx context.Context) error {
 	}
 }
 
-// disconnect closes the port and every connection; it may be called more than once.
-func (n *Node) disconnect() {
-	_ = n.listen.ln.Close()
+// closeConnections closes the port and every connection; it may be called more than once.
+func (n *Node) closeConnections() {
+	_ = n.listener.ln.Close()
 	if n.transport != nil {
 		_ = n.transport.Close()
 		n.transport.CloseStreams()
@@ -65,8 +65,8 @@ func (n *Node) disconnect() {
 	n.conns.closeAll()
 }
 
-// settle waits for the node's goroutines.
-func (n *Node) settle(ctx context.Context) error {
+// waitForGoroutines waits for the node's goroutines.
+func (n *Node) waitForGoroutines(ctx context.Context) error {
 	done := make(chan struct{})
 	go func() {
 		n.wg.Wait()
@@ -80,11 +80,11 @@ func (n *Node) settle(ctx context.Context) error {
 	}
 }
 
-// abandon undoes New, or a Start that failed half way.
-func (n *Node) abandon() {
+// undoStart undoes New, or a Start that failed halfway.
+func (n *Node) undoStart() {
 	n.stopped.Store(true)
 	n.cancel()
-	n.disconnect()
+	n.closeConnections()
 	if err := n.closeStore(); err != nil {
 		n.log.Warn("closing the log failed", "error", err)
 	}

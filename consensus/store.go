@@ -14,20 +14,20 @@ import (
 	bolterrors "go.etcd.io/bbolt/errors"
 )
 
-// maxReplay bounds how many entries raft replays before it starts: it hands them, in batches of up to 64, to a queue of
-// 128 batches that nobody reads yet, and would wait for ever at the 129th.
-const maxReplay = 100 * 64
+// maxReplayEntries bounds how many entries raft replays before it starts. It hands them, in batches of up to 64, to a
+// queue of 128 batches that has no reader yet, and would block forever at the 129th.
+const maxReplayEntries = 100 * 64
 
-// appliedKey names, in the stable store, the last index known to be applied.
+// appliedKey is the key, in the stable store, of the last index known to be applied.
 const appliedKey = "SpillwayApplied"
 
-// store is the log and the stable store in one bbolt file, with what raft needs to give a restarted node its committed
-// state back before it finds a leader, and to heal a log that diverged from a snapshot (IsMonotonic).
+// store is the log and the stable store in one bbolt file. It also keeps what raft needs to restore a restarted
+// node's committed state before it finds a leader, and to repair a log that diverged from a snapshot (IsMonotonic).
 type store struct {
 	*raftboltdb.BoltStore
-	staged atomic.Uint64
-	base   uint64 // index of the newest snapshot when the node started
-	disk   disk
+	stagedCommit atomic.Uint64
+	baseIndex    uint64 // index of the newest snapshot at the node's start
+	disk         raftDisk
 }
 
 var (
@@ -51,12 +51,12 @@ func openStore(dir string) (*store, error) {
 	return &store{BoltStore: b}, nil
 }
 
-// IsMonotonic makes raft clear the log when a snapshot overtakes it.
+// IsMonotonic makes raft clear the log when a snapshot is ahead of it.
 func (s *store) IsMonotonic() bool { return true }
 
 // StageCommitIndex keeps i for the next StoreLogs.
 func (s *store) StageCommitIndex(i uint64) error {
-	s.staged.Store(i)
+	s.stagedCommit.Store(i)
 	return nil
 }
 
@@ -68,39 +68,39 @@ func (s *store) StoreLogs(logs []*raft.Log) error {
 	sealed := make([]*raft.Log, len(logs))
 	for i, l := range logs {
 		c := *l
-		c.Extensions = seal(&c, min(s.staged.Load(), c.Index))
+		c.Extensions = encodeExtension(&c, min(s.stagedCommit.Load(), c.Index))
 		sealed[i] = &c
 	}
-	return s.disk.write(func() error { return s.BoltStore.StoreLogs(sealed) })
+	return s.disk.tryWrite(func() error { return s.BoltStore.StoreLogs(sealed) })
 }
 
-// GetLog reads an entry, and refuses one that is not as it was written.
+// GetLog reads an entry, and refuses one whose checksum does not match.
 func (s *store) GetLog(i uint64, l *raft.Log) error {
 	if err := s.BoltStore.GetLog(i, l); err != nil {
 		return err
 	}
-	return unseal(l)
+	return verifyChecksum(l)
 }
 
 // DeleteRange drops entries.
 func (s *store) DeleteRange(first, last uint64) error {
-	return s.disk.write(func() error { return s.BoltStore.DeleteRange(first, last) })
+	return s.disk.tryWrite(func() error { return s.BoltStore.DeleteRange(first, last) })
 }
 
-// Set keeps a value for raft; see insist.
+// Set stores a value for raft; see writeUntilDone.
 func (s *store) Set(k, v []byte) error {
-	return s.disk.insist(func() error { return s.BoltStore.Set(k, v) })
+	return s.disk.writeUntilDone(func() error { return s.BoltStore.Set(k, v) })
 }
 
-// SetUint64 keeps a number for raft; see insist.
+// SetUint64 stores a number for raft; see writeUntilDone.
 func (s *store) SetUint64(k []byte, v uint64) error {
-	return s.disk.insist(func() error { return s.BoltStore.SetUint64(k, v) })
+	return s.disk.writeUntilDone(func() error { return s.BoltStore.SetUint64(k, v) })
 }
 
-// markApplied records that everything up to i is applied, and so committed. Raft's own record goes with the next entry,
-// which may be long in coming: this one is for the last writes before a quiet time.
+// markApplied records that everything up to i is applied, and so committed. Raft's own record is written with the
+// next entry, which may come much later: this one covers the last writes before a quiet time.
 func (s *store) markApplied(i uint64) error {
-	if err := s.disk.write(func() error { return s.BoltStore.SetUint64([]byte(appliedKey), i) }); err != nil {
+	if err := s.disk.tryWrite(func() error { return s.BoltStore.SetUint64([]byte(appliedKey), i) }); err != nil {
 		return fmt.Errorf("recording applied index: %w", err)
 	}
 	return nil
@@ -112,15 +112,38 @@ func (s *store) GetCommitIndex() (uint64, error) {
 	if err != nil || last == 0 {
 		return 0, err
 	}
-	known, err := s.recorded(last)
+	known, err := s.recordedCommitIndex(last)
 	if err != nil {
 		return 0, err
 	}
-	return s.beforeConfiguration(min(known, last, s.base+maxReplay))
+	return s.limitBeforeConfiguration(min(known, last, s.baseIndex+maxReplayEntries))
 }
 
-// recorded is the greater of the two records of the commit index.
-func (s *store) recorded(last uint64) (uint64, error) {
+// lastReplayedIndex is the index of the last command that raft replays at its start, or 0 when it replays none. Raft queues
+// the entries and applies them after its start.
+func (s *store) lastReplayedIndex() (uint64, error) {
+	limit, err := s.GetCommitIndex()
+	if err != nil {
+		return 0, err
+	}
+	first, err := s.FirstIndex()
+	if err != nil {
+		return 0, err
+	}
+	for i := limit; i >= max(first, s.baseIndex+1); i-- {
+		var l raft.Log
+		if err := s.GetLog(i, &l); err != nil {
+			return 0, fmt.Errorf("reading entry %d: %w", i, err)
+		}
+		if l.Type == raft.LogCommand {
+			return i, nil
+		}
+	}
+	return 0, nil
+}
+
+// recordedCommitIndex is the greater of the two records of the commit index.
+func (s *store) recordedCommitIndex(last uint64) (uint64, error) {
 	known, err := s.GetUint64([]byte(appliedKey))
 	if err != nil && !errors.Is(err, raftboltdb.ErrKeyNotFound) {
 		return 0, err
@@ -135,14 +158,15 @@ func (s *store) recorded(last uint64) (uint64, error) {
 	return known, nil
 }
 
-// beforeConfiguration lowers limit to just before the first membership change after the snapshot: raft takes membership
-// only from the snapshot and from entries that it does not replay, and would forget a change that it did replay.
-func (s *store) beforeConfiguration(limit uint64) (uint64, error) {
+// limitBeforeConfiguration lowers limit to just before the first membership change after the snapshot. Raft reads
+// membership only from the snapshot and from entries that it does not replay, and would lose a change that it
+// replayed.
+func (s *store) limitBeforeConfiguration(limit uint64) (uint64, error) {
 	first, err := s.FirstIndex()
 	if err != nil {
 		return 0, err
 	}
-	for i := max(first, s.base+1); i <= limit; i++ {
+	for i := max(first, s.baseIndex+1); i <= limit; i++ {
 		var l raft.Log
 		if err := s.GetLog(i, &l); err != nil {
 			return 0, fmt.Errorf("reading entry %d: %w", i, err)

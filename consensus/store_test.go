@@ -7,7 +7,7 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-func openTest(t *testing.T, dir string) *store {
+func openTestStore(t *testing.T, dir string) *store {
 	t.Helper()
 	s, err := openStore(dir)
 	if err != nil {
@@ -17,8 +17,8 @@ func openTest(t *testing.T, dir string) *store {
 	return s
 }
 
-// fill writes commands first to last, one at a time, with the entry before each staged as committed.
-func fill(t *testing.T, s *store, first, last uint64) {
+// writeEntries writes commands first to last, one at a time, each with the entry before it staged as committed.
+func writeEntries(t *testing.T, s *store, first, last uint64) {
 	t.Helper()
 	for i := first; i <= last; i++ {
 		if err := s.StageCommitIndex(i - 1); err != nil {
@@ -30,7 +30,7 @@ func fill(t *testing.T, s *store, first, last uint64) {
 	}
 }
 
-func commit(t *testing.T, s *store) uint64 {
+func commitIndexOf(t *testing.T, s *store) uint64 {
 	t.Helper()
 	i, err := s.GetCommitIndex()
 	if err != nil {
@@ -39,14 +39,14 @@ func commit(t *testing.T, s *store) uint64 {
 	return i
 }
 
-func TestCommitIndexIsRemembered(t *testing.T) {
+func TestCommitIndexIsPersisted(t *testing.T) {
 	dir := t.TempDir()
-	s := openTest(t, dir)
-	if got := commit(t, s); got != 0 {
+	s := openTestStore(t, dir)
+	if got := commitIndexOf(t, s); got != 0 {
 		t.Fatalf("an empty log has commit index %d", got)
 	}
-	fill(t, s, 1, 10)
-	if got := commit(t, s); got != 9 {
+	writeEntries(t, s, 1, 10)
+	if got := commitIndexOf(t, s); got != 9 {
 		t.Fatalf("commit index %d, want 9: what was staged with entry 10", got)
 	}
 	if err := s.markApplied(10); err != nil {
@@ -55,38 +55,38 @@ func TestCommitIndexIsRemembered(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	s = openTest(t, dir)
-	if got := commit(t, s); got != 10 {
+	s = openTestStore(t, dir)
+	if got := commitIndexOf(t, s); got != 10 {
 		t.Fatalf("commit index %d after opening again, want 10: what was marked", got)
 	}
 	if err := s.DeleteRange(8, 10); err != nil {
 		t.Fatal(err)
 	}
-	if got := commit(t, s); got > 7 {
+	if got := commitIndexOf(t, s); got > 7 {
 		t.Fatalf("commit index %d is beyond the last entry, 7", got)
 	}
 }
 
-// TestReplayStopsBeforeMembership holds the rule without which a restarted node forgets a change of voters.
-func TestReplayStopsBeforeMembership(t *testing.T) {
-	s := openTest(t, t.TempDir())
-	fill(t, s, 1, 5)
+// TestReplayStopsBeforeMembershipChange checks the rule without which a restarted node loses a change of voters.
+func TestReplayStopsBeforeMembershipChange(t *testing.T) {
+	s := openTestStore(t, t.TempDir())
+	writeEntries(t, s, 1, 5)
 	if err := s.StoreLog(&raft.Log{Index: 6, Term: 1, Type: raft.LogConfiguration, Data: raft.EncodeConfiguration(raft.Configuration{})}); err != nil {
 		t.Fatal(err)
 	}
-	fill(t, s, 7, 9)
-	if got := commit(t, s); got != 5 {
+	writeEntries(t, s, 7, 9)
+	if got := commitIndexOf(t, s); got != 5 {
 		t.Fatalf("commit index %d, want 5: the membership change at 6 must not be replayed", got)
 	}
-	s.base = 6
-	if got := commit(t, s); got != 8 {
+	s.baseIndex = 6
+	if got := commitIndexOf(t, s); got != 8 {
 		t.Fatalf("commit index %d, want 8 once a snapshot holds the change", got)
 	}
 }
 
-// TestReplayFitsRaftsQueue holds that a long log does not hang a starting node.
+// TestReplayFitsRaftsQueue checks that a long log does not block a starting node.
 func TestReplayFitsRaftsQueue(t *testing.T) {
-	s := openTest(t, t.TempDir())
+	s := openTestStore(t, t.TempDir())
 	logs := make([]*raft.Log, 10000)
 	for i := range logs {
 		logs[i] = &raft.Log{Index: uint64(i + 1), Term: 1, Type: raft.LogCommand}
@@ -100,27 +100,27 @@ func TestReplayFitsRaftsQueue(t *testing.T) {
 	}
 	snaps := raft.NewInmemSnapshotStore()
 	_, trans := raft.NewInmemTransport("g1")
-	base, err := baseSnapshot(s, snaps, trans)
+	base, err := ensureBaseSnapshot(s, snaps, trans)
 	if err != nil || base != 1 {
 		t.Fatalf("first snapshot at %d, %v", base, err)
 	}
-	s.base = base
-	c := Config{ID: "g1", Heartbeat: defaultHeartbeat, Log: discard()}.raftConfig(true, hcLogger{to: discard()})
-	r, err := raft.NewRaft(c, newFSM(checks{}, discard()), s, s, snaps, trans)
+	s.baseIndex = base
+	c := Config{ID: "g1", Heartbeat: defaultHeartbeat, Log: discardLog()}.raftConfig(true, hcLogger{logger: discardLog()})
+	r, err := raft.NewRaft(c, newFSM(stateChecks{}, discardLog()), s, s, snaps, trans)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := r.AppliedIndex(); got != 1+maxReplay {
-		t.Errorf("replayed up to %d, want %d", got, 1+maxReplay)
+	if got := r.AppliedIndex(); got != 1+maxReplayEntries {
+		t.Errorf("replayed up to %d, want %d", got, 1+maxReplayEntries)
 	}
 	if err := r.Shutdown().Error(); err != nil {
 		t.Fatal(err)
 	}
 }
 
-func TestSecondProcessIsTold(t *testing.T) {
+func TestSecondProcessIsRefused(t *testing.T) {
 	dir := t.TempDir()
-	openTest(t, dir)
+	openTestStore(t, dir)
 	if _, err := openStore(dir); err == nil || !strings.Contains(err.Error(), "another process") {
 		t.Fatalf("opening a log in use: %v", err)
 	}

@@ -10,64 +10,65 @@ import (
 
 	"github.com/hashicorp/raft"
 	"github.com/spillway-lb/spillway/internal/identity"
-	"github.com/spillway-lb/spillway/internal/network"
+	"github.com/spillway-lb/spillway/internal/netif"
 )
 
-// streams is raft's view of the network: streams that listener admitted, and streams dialled with our certificate.
-type streams struct {
-	dialer
-	accept    <-chan net.Conn
+// raftStreams is raft's network transport: streams that raftListener admitted, and streams dialled with our
+// certificate.
+type raftStreams struct {
+	peerDialer
+	accepted  <-chan net.Conn
 	advertise string
-	stop      chan struct{}
+	closed    chan struct{}
 	once      sync.Once
 }
 
-var _ raft.StreamLayer = (*streams)(nil)
+var _ raft.StreamLayer = (*raftStreams)(nil)
 
-// Accept is the next stream from a peer.
-func (s *streams) Accept() (net.Conn, error) {
+// Accept returns the next stream from a peer.
+func (s *raftStreams) Accept() (net.Conn, error) {
 	select {
-	case c := <-s.accept:
+	case c := <-s.accepted:
 		return c, nil
-	case <-s.stop:
+	case <-s.closed:
 		return nil, net.ErrClosed
 	}
 }
 
-// Close ends Accept; the port belongs to listener.
-func (s *streams) Close() error {
-	s.once.Do(func() { close(s.stop) })
+// Close ends Accept; the port belongs to raftListener.
+func (s *raftStreams) Close() error {
+	s.once.Do(func() { close(s.closed) })
 	return nil
 }
 
-// Addr is where peers reach this node.
-func (s *streams) Addr() net.Addr { return address(s.advertise) }
+// Addr is the address at which peers reach this node.
+func (s *raftStreams) Addr() net.Addr { return netAddr(s.advertise) }
 
-// Dial opens a stream to a peer and makes sure that it is the one expected there.
-func (s *streams) Dial(addr raft.ServerAddress, timeout time.Duration) (net.Conn, error) {
+// Dial opens a stream to a peer and verifies that it is the expected node.
+func (s *raftStreams) Dial(addr raft.ServerAddress, timeout time.Duration) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(s.ctx, timeout)
 	defer cancel()
-	return s.dial(ctx, string(addr), alpnRaft)
+	return s.dialPeer(ctx, string(addr), alpnRaft)
 }
 
-// address is a host and port that is not resolved.
-type address string
+// netAddr is a host and port that is not resolved.
+type netAddr string
 
-func (address) Network() string  { return "tcp" }
-func (a address) String() string { return string(a) }
+func (netAddr) Network() string  { return "tcp" }
+func (a netAddr) String() string { return string(a) }
 
-// dialer opens connections to peers until ctx ends.
-type dialer struct {
-	network network.Network // nil: the system's
-	ctx     context.Context
-	certs   *identity.Certs
-	names   map[string]string // address to node name
-	refused *refusals
-	conns   *conns
-	log     hcLogger
+// peerDialer opens connections to peers until ctx ends.
+type peerDialer struct {
+	network   netif.HostNetwork // nil: the system's
+	ctx       context.Context
+	certs     *identity.Certs
+	nodeNames map[string]string // address to node name
+	refusals  *refusalLog
+	conns     *connSet
+	log       hcLogger
 }
 
-func (d dialer) dial(ctx context.Context, addr, alpn string) (net.Conn, error) {
+func (d peerDialer) dialPeer(ctx context.Context, addr, alpn string) (net.Conn, error) {
 	open := new(net.Dialer).DialContext
 	if d.network != nil {
 		open = d.network.DialContext
@@ -76,27 +77,27 @@ func (d dialer) dial(ctx context.Context, addr, alpn string) (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := tls.Client(raw, d.certs.Client(alpn, d.expect(addr)))
+	c := tls.Client(raw, d.certs.ClientTLS(alpn, d.checkPeerAt(addr)))
 	if err := c.HandshakeContext(ctx); err != nil {
-		d.refused.add(addr, err)
+		d.refusals.countRefusal(addr, err)
 		_ = raw.Close()
 		return nil, err
 	}
-	d.log.back(addr)
-	if !d.conns.add(c) {
+	d.log.logPeerBack(addr)
+	if !d.conns.addConn(c) {
 		return nil, ErrStopped
 	}
-	return &tracked{Conn: c, leave: func() { d.conns.remove(c) }}, nil
+	return &trackedConn{Conn: c, onClose: func() { d.conns.removeConn(c) }}, nil
 }
 
-// expect admits the global node that is known to live at addr, or any global node where none is known.
-func (d dialer) expect(addr string) func(identity.ID) error {
+// checkPeerAt admits the global node that is known to be at addr, or any global node if none is known.
+func (d peerDialer) checkPeerAt(addr string) func(identity.ID) error {
 	return func(id identity.ID) error {
-		if err := globalOnly(id); err != nil {
+		if err := requireGlobalRole(id); err != nil {
 			return err
 		}
-		if want, ok := d.names[addr]; ok && want != id.Name {
-			return fmt.Errorf("node at %s calls itself %s, not %s", addr, id.Name, want)
+		if want, ok := d.nodeNames[addr]; ok && want != id.Name {
+			return fmt.Errorf("node at %s has a certificate for %s, not %s", addr, id.Name, want)
 		}
 		return nil
 	}

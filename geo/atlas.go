@@ -4,99 +4,105 @@ import (
 	"cmp"
 	"fmt"
 	"net/netip"
-	"os"
 	"slices"
 )
 
-// Config says what an Atlas is made of. What stands higher wins: overrides, demo places, special ranges, databases in
-// their order.
+// Config lists the sources of an Atlas, in order of precedence: overrides, demo locations, special ranges, databases
+// in their order.
 type Config struct {
-	// Databases are mmdb files with cities or countries; where several place an address, the first does.
+	// Databases are mmdb files with cities or countries. The first that locates an address wins.
 	Databases []string
-	// Overrides place networks by hand. Of two that cover an address, the longer wins.
+	// Overrides locate networks manually. Of two that cover an address, the longer prefix wins.
 	Overrides []Override
-	// OverridesFile is a file of more overrides, as DecodeOverrides reads it. Empty means none.
+	// OverridesFile is a file with more overrides, as parsed by DecodeOverrides. Empty means none.
 	OverridesFile string
-	// Demo places documentation networks and loopback in the cities of DemoPlaces.
+	// Demo locates documentation networks and loopback in the cities of DemoNetworks.
 	Demo bool
 }
 
-// Sources of a Fix.
+// Sources of an AddressInfo.
 const (
 	SourceOverride = "override"
 	SourceDemo     = "demo"
 	SourceDatabase = "database"
 	SourceSpecial  = "special" // the address says nothing about a place: private, reserved, documentation
-	SourceNone     = "none"    // nothing is known of the address
+	SourceNone     = "none"    // the location is unknown
 )
 
-// Fix is what an Atlas knows of one address.
-type Fix struct {
-	// Cell is the number of the cell that the address lies in, or NoCell.
+// AddressInfo is the lookup result for one address.
+type AddressInfo struct {
+	// Cell is the number of the address's cell, or NoCell.
 	Cell int32
-	// Place is where the address is; meaningful only when Cell is not NoCell.
-	Place Place
-	// Prefix holds all addresses that have this same fix for this same reason: the matched network, or for a miss the
-	// network around it of which nothing is known. Prefixes of one Atlas never overlap. It is IPv4 for an IPv6
-	// address that carries an IPv4 one.
+	// Location is where the address is; it is valid only if Cell is not NoCell.
+	Location Location
+	// Prefix covers all addresses with this result for the same reason: the matched network or, for a miss, the
+	// surrounding network without a location. Prefixes of one Atlas never overlap. It is IPv4 for an IPv6 address
+	// that contains an IPv4 address.
 	Prefix netip.Prefix
-	// Scope is the length of Prefix counted in the address as it was asked for: what an answer to a client subnet
-	// (RFC 7871) must state, so that scopes never overlap. It is 0 only where nothing at all was loaded.
+	// Scope is the length of Prefix in bits of the looked-up address: the scope of an answer to a client subnet (RFC
+	// 7871), chosen so that scopes never overlap. It is 0 only if nothing was loaded.
 	Scope uint8
-	// Source is one of the Source words.
+	// Source is one of the Source constants.
 	Source string
 }
 
-// Atlas is an immutable map from addresses to places. It is safe for concurrent use.
+// Atlas is an immutable map from addresses to locations. It is safe for concurrent use.
 type Atlas struct {
-	v4, v6  *table
-	records []record
-	spots   spots
+	v4, v6  *prefixTable
+	records []locationRecord
+	cellMap cellMap
 	cells   []Cell
 }
 
-// record is one place as one source gave it.
-type record struct {
-	place  Place
-	cell   int32
-	source string
+// locationRecord is one location with its source.
+type locationRecord struct {
+	location Location
+	cell     int32
+	source   string
 }
 
-// Open builds an Atlas. Opening millions of networks takes a second or two; nothing is read afterwards.
-func Open(cfg Config) (*Atlas, error) {
-	b := newBuilder()
+// MaxFileBytes bounds one file of an Atlas: far above any published one, and low enough that a corrupt file cannot
+// exhaust the machine's memory.
+const MaxFileBytes = 1 << 30
+
+// FileReader returns the content of a file, or of its first MaxFileBytes+1 bytes.
+type FileReader func(name string) ([]byte, error)
+
+// BuildAtlas builds an Atlas. Millions of networks take a second or two; the files are not read afterwards.
+func BuildAtlas(cfg Config, read FileReader) (*Atlas, error) {
+	b := newAtlasBuilder()
 	for _, path := range slices.Backward(cfg.Databases) {
-		if err := readDatabase(path, b.addFrom(SourceDatabase)); err != nil {
+		if err := readDatabase(path, read, b.addFuncFor(SourceDatabase)); err != nil {
 			return nil, err
 		}
 	}
-	if err := b.addSpecial(); err != nil {
+	if err := b.addSpecialRanges(); err != nil {
 		return nil, err
 	}
 	if cfg.Demo {
-		for _, d := range DemoPlaces() {
-			if err := b.add(d.Prefix, d.Place, SourceDemo); err != nil {
+		for _, d := range DemoNetworks() {
+			if err := b.addNetwork(d.Prefix, d.Location, SourceDemo); err != nil {
 				return nil, err
 			}
 		}
 	}
-	overrides, err := allOverrides(cfg)
+	overrides, err := loadOverrides(cfg, read)
 	if err != nil {
 		return nil, err
 	}
 	for _, o := range overrides {
-		if err := b.add(o.Prefix, o.Place, SourceOverride); err != nil {
+		if err := b.addNetwork(o.Prefix, o.Location, SourceOverride); err != nil {
 			return nil, fmt.Errorf("override %s: %w", o.Prefix, err)
 		}
 	}
-	return b.atlas(), nil
+	return b.buildAtlas(), nil
 }
 
-// allOverrides returns the overrides of both kinds, shortest first so that longer ones cover them.
-func allOverrides(cfg Config) ([]Override, error) {
+// loadOverrides returns the overrides of both kinds, shortest prefix first, so that longer ones overwrite them.
+func loadOverrides(cfg Config, read FileReader) ([]Override, error) {
 	all := slices.Clone(cfg.Overrides)
 	if cfg.OverridesFile != "" {
-		text, err := os.ReadFile(cfg.OverridesFile)
+		text, err := read(cfg.OverridesFile)
 		if err != nil {
 			return nil, fmt.Errorf("opening overrides: %w", err)
 		}
@@ -110,26 +116,26 @@ func allOverrides(cfg Config) ([]Override, error) {
 	return all, nil
 }
 
-// Locate says where an address is. It allocates nothing.
-func (a *Atlas) Locate(addr netip.Addr) Fix {
+// Locate returns the location of an address. It allocates nothing.
+func (a *Atlas) Locate(addr netip.Addr) AddressInfo {
 	if !addr.IsValid() {
-		return Fix{Cell: NoCell, Source: SourceNone}
+		return AddressInfo{Cell: NoCell, Source: SourceNone}
 	}
-	at, skipped := inner(addr.WithZone(""))
+	at, skipped := embeddedIPv4(addr.WithZone(""))
 	t := a.v6
 	if at.Is4() {
 		t = a.v4
 	}
-	e := t.lookup(address(at))
-	prefix, _ := at.Prefix(e.length()) // a leaf is never longer than its address
-	r := &a.records[e.record()]
-	return Fix{Cell: r.cell, Place: r.place, Prefix: prefix, Scope: uint8(skipped + e.length()), Source: r.source}
+	e := t.lookupAddr(toAddrBytes(at))
+	prefix, _ := at.Prefix(e.prefixLen()) // a leaf is never longer than its address
+	r := &a.records[e.recordIndex()]
+	return AddressInfo{Cell: r.cell, Location: r.location, Prefix: prefix, Scope: uint8(skipped + e.prefixLen()), Source: r.source}
 }
 
-// Cells lists the cells that some network lies in, in ascending order of ID. The slice is shared: do not modify it.
+// Cells lists the cells with at least one network, in ascending order of ID. The slice is shared: do not modify it.
 func (a *Atlas) Cells() []Cell { return a.cells }
 
-// Bytes is the memory that the prefix tables hold.
-func (a *Atlas) Bytes() int {
-	return a.v4.bytes() + a.v6.bytes() + a.spots.Map.v4.bytes() + a.spots.Map.v6.bytes()
+// MemoryBytes is the memory size of the prefix tables.
+func (a *Atlas) MemoryBytes() int {
+	return a.v4.sizeBytes() + a.v6.sizeBytes() + a.cellMap.ScopeMap.v4.sizeBytes() + a.cellMap.ScopeMap.v6.sizeBytes()
 }

@@ -8,75 +8,78 @@ import (
 	"testing"
 )
 
-func open(t testing.TB, cfg Config) *Atlas {
+// OpenAtlas builds an Atlas from files.
+func OpenAtlas(cfg Config) (*Atlas, error) { return BuildAtlas(cfg, os.ReadFile) }
+
+func openAtlas(t testing.TB, cfg Config) *Atlas {
 	t.Helper()
-	a, err := Open(cfg)
+	a, err := OpenAtlas(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return a
 }
 
-func at(t testing.TB, a *Atlas, addr string) Fix {
+func locateAddr(t testing.TB, a *Atlas, addr string) AddressInfo {
 	t.Helper()
 	return a.Locate(netip.MustParseAddr(addr))
 }
 
-// expect holds the city, source, prefix and scope of an address.
-func expect(t *testing.T, a *Atlas, addr, city, source, prefix string, scope int) {
+// checkLocated checks the city, source, prefix and scope of an address.
+func checkLocated(t *testing.T, a *Atlas, addr, city, source, prefix string, scope int) {
 	t.Helper()
-	f := at(t, a, addr)
-	if f.Place.City != city || f.Source != source || f.Prefix.String() != prefix || int(f.Scope) != scope {
+	f := locateAddr(t, a, addr)
+	if f.Location.City != city || f.Source != source || f.Prefix.String() != prefix || int(f.Scope) != scope {
 		t.Errorf("%s: %q by %s, %s scope %d; want %q by %s, %s scope %d",
-			addr, f.Place.City, f.Source, f.Prefix, f.Scope, city, source, prefix, scope)
+			addr, f.Location.City, f.Source, f.Prefix, f.Scope, city, source, prefix, scope)
 	}
 	placed := source != SourceNone && source != SourceSpecial
-	if (f.Cell != NoCell) != placed || placed && f.Cell != CellOf(f.Place) {
-		t.Errorf("%s: cell %d of %v by %s", addr, f.Cell, f.Place, f.Source)
+	if (f.Cell != NoCell) != placed || placed && f.Cell != CellAt(f.Location) {
+		t.Errorf("%s: cell %d of %v by %s", addr, f.Cell, f.Location, f.Source)
 	}
 }
 
-func TestDemo(t *testing.T) {
-	a := open(t, Config{Demo: true})
-	expect(t, a, "192.0.2.1", "Ashburn", SourceDemo, "192.0.2.0/26", 26)
-	expect(t, a, "192.0.2.63", "Ashburn", SourceDemo, "192.0.2.0/26", 26)
-	expect(t, a, "192.0.2.64", "Chicago", SourceDemo, "192.0.2.64/26", 26)
-	expect(t, a, "198.51.100.5", "Frankfurt", SourceDemo, "198.51.100.0/26", 26)
-	expect(t, a, "203.0.113.255", "Sydney", SourceDemo, "203.0.113.192/26", 26)
-	expect(t, a, "2001:db8:5ff::1", "Frankfurt", SourceDemo, "2001:db8:500::/40", 40)
-	expect(t, a, "127.8.9.10", "Ashburn", SourceDemo, "127.0.0.0/8", 8)
-	expect(t, a, "::1", "Ashburn", SourceDemo, "::1/128", 128)
-	expect(t, a, "2001:db8:8000::1", "", SourceSpecial, "2001:db8:8000::/33", 33)
+func TestDemoNetworksAreLocated(t *testing.T) {
+	a := openAtlas(t, Config{Demo: true})
+	checkLocated(t, a, "192.0.2.1", "Ashburn", SourceDemo, "192.0.2.0/26", 26)
+	checkLocated(t, a, "192.0.2.63", "Ashburn", SourceDemo, "192.0.2.0/26", 26)
+	checkLocated(t, a, "192.0.2.64", "Chicago", SourceDemo, "192.0.2.64/26", 26)
+	checkLocated(t, a, "198.51.100.5", "Frankfurt", SourceDemo, "198.51.100.0/26", 26)
+	checkLocated(t, a, "203.0.113.255", "Sydney", SourceDemo, "203.0.113.192/26", 26)
+	checkLocated(t, a, "2001:db8:5ff::1", "Frankfurt", SourceDemo, "2001:db8:500::/40", 40)
+	checkLocated(t, a, "127.8.9.10", "Ashburn", SourceDemo, "127.0.0.0/8", 8)
+	checkLocated(t, a, "::1", "Ashburn", SourceDemo, "::1/128", 128)
+	checkLocated(t, a, "2001:db8:8000::1", "", SourceSpecial, "2001:db8:8000::/33", 33)
 	if got := len(a.Cells()); got != len(demoCities) {
 		t.Errorf("%d cells, want %d", got, len(demoCities))
 	}
-	for _, d := range DemoPlaces() {
-		if f := a.Locate(d.Prefix.Addr()); f.Place != d.Place || f.Prefix != d.Prefix {
-			t.Errorf("%s is %v at %s", d.Prefix, f.Place, f.Prefix)
+	for _, d := range DemoNetworks() {
+		if f := a.Locate(d.Prefix.Addr()); f.Location != d.Location || f.Prefix != d.Prefix {
+			t.Errorf("%s is %v at %s", d.Prefix, f.Location, f.Prefix)
 		}
 	}
 }
 
-func TestSpecialIsNotTailored(t *testing.T) {
-	a := open(t, Config{})
+func TestSpecialAddressesHaveNoLocation(t *testing.T) {
+	a := openAtlas(t, Config{})
 	for _, addr := range []string{
 		"10.1.2.3", "100.64.0.1", "127.0.0.1", "169.254.1.1", "172.31.0.1", "192.0.2.1",
 		"192.168.1.1", "198.18.0.1", "224.0.0.1", "255.255.255.255", "0.0.0.0", "::", "::1", "fc00::1", "fe80::1%eth0",
 		"ff02::1", "2001:db8::1", "64:ff9b:1::1", "::ffff:10.0.0.1", "64:ff9b::10.0.0.1", "2002:a00:1::1",
 	} {
-		if f := at(t, a, addr); f.Cell != NoCell || f.Source != SourceSpecial || f.Scope == 0 {
-			t.Errorf("%s: %+v, want special, with a scope that covers nobody else", addr, f)
+		if f := locateAddr(t, a, addr); f.Cell != NoCell || f.Source != SourceSpecial || f.Scope == 0 {
+			t.Errorf("%s: %+v, want special, with a scope that covers no other address", addr, f)
 		}
 	}
-	expect(t, a, "10.1.2.3", "", SourceSpecial, "10.0.0.0/8", 8)
-	expect(t, a, "9.9.9.9", "", SourceNone, "8.0.0.0/7", 7)
+	checkLocated(t, a, "10.1.2.3", "", SourceSpecial, "10.0.0.0/8", 8)
+	checkLocated(t, a, "9.9.9.9", "", SourceNone, "8.0.0.0/7", 7)
 	if f := a.Locate(netip.Addr{}); f.Cell != NoCell || f.Source != SourceNone || f.Prefix.IsValid() {
 		t.Errorf("no address: %+v", f)
 	}
 }
 
-func TestInnerAddress(t *testing.T) {
-	a := open(t, Config{Demo: true})
+func TestEmbeddedIPv4IsLocated(t *testing.T) {
+	a := openAtlas(t, Config{Demo: true})
 	for name, c := range map[string]struct {
 		addr  string
 		scope int
@@ -89,7 +92,7 @@ func TestInnerAddress(t *testing.T) {
 		"Teredo":          {"2001:0:4136:e378:8000:63bf:34ff:8efe", 122},
 	} {
 		t.Run(name, func(t *testing.T) {
-			expect(t, a, c.addr, "Tokyo", SourceDemo, "203.0.113.0/26", c.scope)
+			checkLocated(t, a, c.addr, "Tokyo", SourceDemo, "203.0.113.0/26", c.scope)
 		})
 	}
 }
@@ -100,25 +103,25 @@ func TestOverridesWinAndLongerWins(t *testing.T) {
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	override := Override{netip.MustParsePrefix("192.0.0.0/8"), Place{City: "Here", Lat: 1, Lon: 2}}
-	a := open(t, Config{Demo: true, Overrides: []Override{override}, OverridesFile: file})
-	expect(t, a, "10.1.9.9", "Frankfurt", SourceOverride, "10.1.8.0/21", 21)
-	expect(t, a, "10.1.2.3", "", SourceOverride, "10.1.2.3/32", 32)
-	expect(t, a, "10.1.2.2", "Frankfurt", SourceOverride, "10.1.2.2/32", 32) // a sibling of a longer override
-	expect(t, a, "10.2.0.0", "", SourceSpecial, "10.2.0.0/15", 15)
-	expect(t, a, "192.0.2.1", "Here", SourceOverride, "192.0.0.0/8", 8)
-	expect(t, a, "2001:db8:100:1::", "There", SourceOverride, "2001:db8:100::/48", 48)
-	expect(t, a, "2001:db8:101::", "Ashburn", SourceDemo, "2001:db8:101::/48", 48)
-	if f := at(t, a, "10.1.9.9"); f.Place.Country != "DE" || f.Place.Continent != "EU" {
-		t.Errorf("place %v", f.Place)
+	override := Override{netip.MustParsePrefix("192.0.0.0/8"), Location{City: "Here", Lat: 1, Lon: 2}}
+	a := openAtlas(t, Config{Demo: true, Overrides: []Override{override}, OverridesFile: file})
+	checkLocated(t, a, "10.1.9.9", "Frankfurt", SourceOverride, "10.1.8.0/21", 21)
+	checkLocated(t, a, "10.1.2.3", "", SourceOverride, "10.1.2.3/32", 32)
+	checkLocated(t, a, "10.1.2.2", "Frankfurt", SourceOverride, "10.1.2.2/32", 32) // adjacent to a longer override
+	checkLocated(t, a, "10.2.0.0", "", SourceSpecial, "10.2.0.0/15", 15)
+	checkLocated(t, a, "192.0.2.1", "Here", SourceOverride, "192.0.0.0/8", 8)
+	checkLocated(t, a, "2001:db8:100:1::", "There", SourceOverride, "2001:db8:100::/48", 48)
+	checkLocated(t, a, "2001:db8:101::", "Ashburn", SourceDemo, "2001:db8:101::/48", 48)
+	if f := locateAddr(t, a, "10.1.9.9"); f.Location.Country != "DE" || f.Location.Continent != "EU" {
+		t.Errorf("place %v", f.Location)
 	}
-	expectError(t, Config{Overrides: []Override{{Prefix: override.Prefix, Place: Place{Lat: 91}}}}, "192.0.0.0/8")
-	expectError(t, Config{Overrides: []Override{{Place: Place{Lat: 1}}}}, "not a network")
+	expectError(t, Config{Overrides: []Override{{Prefix: override.Prefix, Location: Location{Lat: 91}}}}, "192.0.0.0/8")
+	expectError(t, Config{Overrides: []Override{{Location: Location{Lat: 1}}}}, "not a network")
 	expectError(t, Config{OverridesFile: file + ".none"}, "no such file")
 }
 
 func TestLocateAllocatesNothing(t *testing.T) {
-	a := open(t, Config{Demo: true})
+	a := openAtlas(t, Config{Demo: true})
 	for _, s := range []string{"203.0.113.1", "2001:db8:500::1", "::ffff:203.0.113.1", "10.0.0.1", "fe80::1"} {
 		addr := netip.MustParseAddr(s)
 		var sum int32
@@ -128,17 +131,17 @@ func TestLocateAllocatesNothing(t *testing.T) {
 	}
 }
 
-func TestCellsDoNotHangOnOrder(t *testing.T) {
-	near := Override{netip.MustParsePrefix("10.0.0.0/16"), Place{City: "Near", Lat: 50.9, Lon: 9.1}}
-	far := Override{netip.MustParsePrefix("10.1.0.0/16"), Place{City: "Far", Lat: 50.1, Lon: 8.2}}
-	bare := Override{netip.MustParsePrefix("10.2.0.0/16"), Place{Lat: 51, Lon: 9}}
+func TestCellsDoNotDependOnNetworkOrder(t *testing.T) {
+	near := Override{netip.MustParsePrefix("10.0.0.0/16"), Location{City: "Near", Lat: 50.9, Lon: 9.1}}
+	far := Override{netip.MustParsePrefix("10.1.0.0/16"), Location{City: "Far", Lat: 50.1, Lon: 8.2}}
+	bare := Override{netip.MustParsePrefix("10.2.0.0/16"), Location{Lat: 51, Lon: 9}}
 	for _, order := range [][]Override{{near, far, bare}, {bare, far, near}, {far, bare, near}} {
-		cells := open(t, Config{Overrides: order}).Cells()
-		if len(cells) != 1 || cells[0].Place.City != "Near" || cells[0].Name != CellName(cells[0].ID) {
+		cells := openAtlas(t, Config{Overrides: order}).Cells()
+		if len(cells) != 1 || cells[0].Location.City != "Near" || cells[0].Name != CellName(cells[0].ID) {
 			t.Errorf("cells %v", cells)
 		}
 	}
-	demo := open(t, Config{Demo: true}).Cells()
+	demo := openAtlas(t, Config{Demo: true}).Cells()
 	if !slices.IsSortedFunc(demo, func(a, b Cell) int { return int(a.ID - b.ID) }) {
 		t.Errorf("cells are not sorted: %v", demo)
 	}

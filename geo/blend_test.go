@@ -8,19 +8,19 @@ import (
 )
 
 // threeRegions are Ashburn, Frankfurt and Tokyo.
-func threeRegions() []Place { return []Place{ashburn, frankfurt, tokyo} }
+func threeRegions() []Location { return []Location{ashburn, frankfurt, tokyo} }
 
 const ms = time.Millisecond
 
-// blend estimates from Frankfurt, where Frankfurt's region measured a median.
-func blend(median time.Duration, n float64, age time.Duration) Estimate {
-	m := make([]Measured, 3)
-	m[1] = Measured{Median: median, Samples: n, Age: age}
-	return Blend(frankfurt, threeRegions(), m, time.Hour)[1]
+// blendFrankfurt returns the estimate from Frankfurt for its own region, with a measured median.
+func blendFrankfurt(median time.Duration, n float64, age time.Duration) RTTEstimate {
+	m := make([]RTTMeasurement, 3)
+	m[1] = RTTMeasurement{Median: median, Samples: n, Age: age}
+	return BlendRTTs(frankfurt, threeRegions(), m, time.Hour)[1]
 }
 
-func TestBlend(t *testing.T) {
-	prior := RTT(frankfurt, frankfurt)
+func TestBlendedRTTs(t *testing.T) {
+	prior := PriorRTT(frankfurt, frankfurt)
 	for _, c := range []struct {
 		name   string
 		median time.Duration
@@ -29,78 +29,78 @@ func TestBlend(t *testing.T) {
 		want   time.Duration
 		source string
 	}{
-		{"nothing was measured", 0, 0, 0, prior, RTTPrior},
-		{"no sample is left", 300 * ms, 0, 0, prior, RTTPrior},
-		{"a last mile is no distance", prior + 20*ms, 1000, 0, prior, RTTMeasured},
-		{"as many samples as the prior is worth", prior + 225*ms, priorWeight, 0, prior + 100*ms, RTTMeasured},
-		{"three times as many", prior + 225*ms, 3 * priorWeight, 0, prior + 150*ms, RTTMeasured},
-		{"faster than the prior", prior / 2, priorWeight, 0, prior * 3 / 4, RTTMeasured},
-		{"too old", 300 * ms, 1000, time.Hour + 1, prior, RTTAged},
-		{"a broken link", MaxRTT + 1, 1000, 0, prior, RTTImpossible},
+		{"nothing was measured", 0, 0, 0, prior, RTTSourcePrior},
+		{"no sample is left", 300 * ms, 0, 0, prior, RTTSourcePrior},
+		{"a last mile is no distance", prior + 20*ms, 1000, 0, prior, RTTSourceMeasured},
+		{"as many samples as the prior is worth", prior + 225*ms, priorWeight, 0, prior + 100*ms, RTTSourceMeasured},
+		{"three times as many", prior + 225*ms, 3 * priorWeight, 0, prior + 150*ms, RTTSourceMeasured},
+		{"faster than the prior", prior / 2, priorWeight, 0, prior * 3 / 4, RTTSourceMeasured},
+		{"too old", 300 * ms, 1000, time.Hour + 1, prior, RTTSourceExpired},
+		{"a broken link", MaxRTT + 1, 1000, 0, prior, RTTSourceImpossible},
 	} {
-		got := blend(c.median, c.n, c.age)
+		got := blendFrankfurt(c.median, c.n, c.age)
 		if d := got.RTT - c.want; d < -time.Microsecond || d > time.Microsecond || got.Source != c.source || got.Prior != prior {
 			t.Errorf("%s: %v by %s, want %v by %s", c.name, got.RTT, got.Source, c.want, c.source)
 		}
 	}
 }
 
-// TestImpossibleRTT: loopback, or a proxy beside the gateway, is no client in another continent.
+// TestImpossibleRTT: a connection from loopback, or from a proxy near the gateway, is no client on another continent.
 func TestImpossibleRTT(t *testing.T) {
-	m := []Measured{{}, {}, {Median: 5 * ms, Samples: 1e6}}
-	if e := Blend(frankfurt, threeRegions(), m, time.Hour)[2]; e.Source != RTTImpossible || e.RTT != e.Prior {
+	m := []RTTMeasurement{{}, {}, {Median: 5 * ms, Samples: 1e6}}
+	if e := BlendRTTs(frankfurt, threeRegions(), m, time.Hour)[2]; e.Source != RTTSourceImpossible || e.RTT != e.Prior {
 		t.Errorf("Frankfurt to Tokyo in 5 ms: %+v", e)
 	}
 }
 
-// TestLastMileChangesNoChoice: what all measured regions have in excess is the client's own access.
+// TestLastMileChangesNoChoice: the common excess of all measured regions is the client's own access line.
 func TestLastMileChangesNoChoice(t *testing.T) {
-	m := make([]Measured, 3)
+	m := make([]RTTMeasurement, 3)
 	for i, at := range threeRegions() {
-		m[i] = Measured{Median: RTT(frankfurt, at) + 24*ms, Samples: 500}
+		m[i] = RTTMeasurement{Median: PriorRTT(frankfurt, at) + 24*ms, Samples: 500}
 	}
-	for _, e := range Blend(frankfurt, threeRegions(), m, time.Hour) {
+	for _, e := range BlendRTTs(frankfurt, threeRegions(), m, time.Hour) {
 		if d := e.RTT - e.Prior; d < -time.Microsecond || d > time.Microsecond {
 			t.Errorf("%v for a prior of %v", e.RTT, e.Prior)
 		}
 	}
 	m[2].Median += 100 * ms
-	if e := Blend(frankfurt, threeRegions(), m, time.Hour); e[2].RTT-e[2].Prior < 90*ms || e[0].RTT-e[0].Prior > ms {
+	if e := BlendRTTs(frankfurt, threeRegions(), m, time.Hour); e[2].RTT-e[2].Prior < 90*ms || e[0].RTT-e[0].Prior > ms {
 		t.Errorf("the detour to Tokyo does not show: %+v", e)
 	}
 }
 
-func TestBlendLaws(t *testing.T) {
+func TestBlendInvariants(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		from, to := genPlace(t, "from"), []Place{genPlace(t, "a"), genPlace(t, "b")}
-		m := make([]Measured, len(to))
+		from, to := genLocation(t, "from"), []Location{genLocation(t, "a"), genLocation(t, "b")}
+		m := make([]RTTMeasurement, len(to))
 		for i := range m {
-			m[i] = Measured{
+			m[i] = RTTMeasurement{
 				Median:  time.Duration(rapid.Int64Range(-1, int64(4*time.Second)).Draw(t, "median")),
 				Samples: rapid.Float64Range(-1, 1e9).Draw(t, "samples"),
 				Age:     time.Duration(rapid.Int64Range(0, int64(2*time.Hour)).Draw(t, "age")),
 			}
 		}
-		for i, e := range Blend(from, to, m, time.Hour) {
-			if e.RTT < floor(DistanceKM(from, to[i])) || e.RTT > max(e.Prior, MaxRTT) {
+		for i, e := range BlendRTTs(from, to, m, time.Hour) {
+			if e.RTT < fibreFloor(DistanceKM(from, to[i])) || e.RTT > max(e.Prior, MaxRTT) {
 				t.Fatalf("%v over %.0f km", e.RTT, DistanceKM(from, to[i]))
 			}
-			if e.Source != RTTMeasured && e.RTT != e.Prior {
+			if e.Source != RTTSourceMeasured && e.RTT != e.Prior {
 				t.Fatalf("%s changes %v to %v", e.Source, e.Prior, e.RTT)
 			}
-			lo, hi := min(e.Prior, m[i].Median-lastMile), max(e.Prior, m[i].Median)
-			if e.Source == RTTMeasured && (e.RTT < lo-1 || e.RTT > hi+1) {
+			lo, hi := min(e.Prior, m[i].Median-maxLastMile), max(e.Prior, m[i].Median)
+			if e.Source == RTTSourceMeasured && (e.RTT < lo-1 || e.RTT > hi+1) {
 				t.Fatalf("%v is outside of %v and %v", e.RTT, lo, hi)
 			}
 		}
 	})
 }
 
-// TestMoreSamplesWeighMore: the blend goes from the prior towards the measurement and never past it.
+// TestMoreSamplesWeighMore: more samples move the blend from the prior towards the measurement and never past it.
 func TestMoreSamplesWeighMore(t *testing.T) {
-	last := RTT(frankfurt, frankfurt)
+	last := PriorRTT(frankfurt, frankfurt)
 	for n := 1.0; n < 1e6; n *= 3 {
-		got := blend(200*ms, n, 0).RTT
+		got := blendFrankfurt(200*ms, n, 0).RTT
 		if got <= last || got > 200*ms {
 			t.Fatalf("%v with %g samples, %v with fewer", got, n, last)
 		}
@@ -108,14 +108,14 @@ func TestMoreSamplesWeighMore(t *testing.T) {
 	}
 }
 
-// TestPathsHaveNoLastMile: what is the same to every region is a client's access, and between regions it is distance.
-func TestPathsHaveNoLastMile(t *testing.T) {
-	from, to := Place{Lat: 39, Lon: -77.5}, []Place{{Lat: 50, Lon: 8.7}, {Lat: 35.7, Lon: 139.7}}
-	m := make([]Measured, len(to))
+// TestGatewayRTTsHaveNoLastMile: a common excess is the access line for clients, and distance between gateways.
+func TestGatewayRTTsHaveNoLastMile(t *testing.T) {
+	from, to := Location{Lat: 39, Lon: -77.5}, []Location{{Lat: 50, Lon: 8.7}, {Lat: 35.7, Lon: 139.7}}
+	m := make([]RTTMeasurement, len(to))
 	for i := range to {
-		m[i] = Measured{Median: RTT(from, to[i]) + 20*time.Millisecond, Samples: 1e9}
+		m[i] = RTTMeasurement{Median: PriorRTT(from, to[i]) + 20*time.Millisecond, Samples: 1e9}
 	}
-	clients, paths := Blend(from, to, m, time.Hour), BlendPaths(from, to, m, time.Hour)
+	clients, paths := BlendRTTs(from, to, m, time.Hour), BlendGatewayRTTs(from, to, m, time.Hour)
 	for i := range to {
 		if d := clients[i].RTT - clients[i].Prior; d.Abs() > time.Microsecond {
 			t.Errorf("to %d clients are %s over the prior, want nothing", i, d)
@@ -126,20 +126,20 @@ func TestPathsHaveNoLastMile(t *testing.T) {
 	}
 }
 
-// TestBlendKeepsFibreFloor: a measurement that the cell's reach lets pass, from clients nearer than the cell's centre,
-// does not take the blend below what light in fibre needs from the centre.
+// TestBlendKeepsFibreFloor: a measurement from clients nearer than the cell's centre passes the check by cellReach,
+// and still does not move the blend below the fibre floor of the centre.
 func TestBlendKeepsFibreFloor(t *testing.T) {
-	m := make([]Measured, 3)
+	m := make([]RTTMeasurement, 3)
 	for i, at := range threeRegions() {
 		km := DistanceKM(frankfurt, at)
 		if km < 2*cellReach {
 			continue
 		}
-		m[i] = Measured{Median: floor(km-cellReach) + time.Microsecond, Samples: 1e9}
-		e := Blend(frankfurt, threeRegions(), m, time.Hour)[i]
-		if e.Source != RTTMeasured || e.RTT != floor(km) {
-			t.Errorf("to region %d, %.0f km away, measured %v: %v by %s, want the floor of %v", i, km, m[i].Median, e.RTT, e.Source, floor(km))
+		m[i] = RTTMeasurement{Median: fibreFloor(km-cellReach) + time.Microsecond, Samples: 1e9}
+		e := BlendRTTs(frankfurt, threeRegions(), m, time.Hour)[i]
+		if e.Source != RTTSourceMeasured || e.RTT != fibreFloor(km) {
+			t.Errorf("to region %d, %.0f km away, measured %v: %v by %s, want the floor of %v", i, km, m[i].Median, e.RTT, e.Source, fibreFloor(km))
 		}
-		m[i] = Measured{}
+		m[i] = RTTMeasurement{}
 	}
 }

@@ -2,30 +2,30 @@ package geo
 
 import "sort"
 
-// country is the middle of where a country's people live, to the nearest tenth of a degree or so.
-type country struct {
+// countryEntry is the centre of a country's population, to the nearest tenth of a degree or so.
+type countryEntry struct {
 	code, continent string
 	lat, lon        float32
 }
 
-// countryAccuracyKM is stated for a place of which only the country is known.
+// countryAccuracyKM is the accuracy radius of a location of which only the country is known.
 const countryAccuracyKM = 1000
 
-// countryPlace is the place that stands for a country, or false for a code that is not in the table.
-func countryPlace(code string) (Place, bool) {
+// countryLocation returns the location that represents a country, or false for an unknown code.
+func countryLocation(code string) (Location, bool) {
 	i := sort.Search(len(countries), func(i int) bool { return countries[i].code >= code })
 	if i == len(countries) || countries[i].code != code {
-		return Place{}, false
+		return Location{}, false
 	}
 	c := &countries[i]
-	return Place{
+	return Location{
 		Country: c.code, Continent: c.continent, Lat: float64(c.lat), Lon: float64(c.lon),
 		AccuracyKM: countryAccuracyKM,
 	}, true
 }
 
 // countries is in ascending order of code (ISO 3166-1 alpha-2, and XK).
-var countries = [...]country{
+var countries = [...]countryEntry{
 	{"AD", "EU", 42.5, 1.5},
 	{"AE", "AS", 24.9, 55.1},
 	{"AF", "AS", 34.5, 68.5},

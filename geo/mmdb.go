@@ -2,24 +2,19 @@ package geo
 
 import (
 	"fmt"
-	"io"
 	"net/netip"
-	"os"
 
 	"github.com/oschwald/geoip2-golang/v2"
 	"github.com/oschwald/maxminddb-golang/v2"
 )
 
-// Bounds of one database: far above any published one, and low enough that a corrupt file cannot exhaust the machine.
-const (
-	maxDatabase = 1 << 30 // bytes
-	maxNetworks = 1 << 24
-)
+// maxNetworks bounds the networks of one database: far above any published one.
+const maxNetworks = 1 << 24
 
-// maxAccuracyKM is the radius above which a city is not worth believing: the country is used instead.
+// maxAccuracyKM is the accuracy radius above which a city is replaced by its country.
 const maxAccuracyKM = 500
 
-// cityRecord is the part of a city or country record in MaxMind's schema that places a network.
+// cityRecord is the part of a city or country record in MaxMind's schema that locates a network.
 type cityRecord struct {
 	City struct {
 		Names geoip2.Names `maxminddb:"names"`
@@ -46,125 +41,112 @@ type flatRecord struct {
 	Longitude   *float64 `maxminddb:"longitude"`
 }
 
-// adder takes over one network with its place.
-type adder func(netip.Prefix, Place) error
+// addFunc adds one network with its location.
+type addFunc func(netip.Prefix, Location) error
 
-// readDatabase adds each network of the file that has a place. The file is read whole and not mapped, because a mapped
-// file that is replaced in place kills the process that reads it.
-func readDatabase(path string, add adder) error {
-	body, err := readBounded(path)
+// readDatabase adds each network of the file that has a location. The file is read and not mapped, because a mapped
+// file that is replaced in place crashes the process that reads it.
+func readDatabase(path string, read FileReader, add addFunc) error {
+	body, err := read(path)
 	if err != nil {
-		return err
+		return fmt.Errorf("opening database: %w", err)
 	}
-	return scan(path, body, add)
+	if len(body) > MaxFileBytes {
+		return fmt.Errorf("reading database %s: larger than %d MiB", path, MaxFileBytes>>20)
+	}
+	return scanDatabase(path, body, add)
 }
 
-// scan adds each network of a database's bytes that has a place.
-func scan(name string, body []byte, add adder) error {
+// scanDatabase adds each network with a location from the bytes of a database.
+func scanDatabase(name string, body []byte, add addFunc) error {
 	db, err := maxminddb.OpenBytes(body)
 	if err != nil {
 		return fmt.Errorf("reading database %s: %w", name, err)
 	}
 	defer db.Close()
 	if m := &db.Metadata; m.IPVersion != 4 && m.IPVersion != 6 || m.BinaryFormatMajorVersion != 2 {
-		return fmt.Errorf("reading database %s: it is of IP version %d and format %d: known are 4 and 6, and format 2",
+		return fmt.Errorf("reading database %s: it has IP version %d and format %d: supported are versions 4 and 6, and format 2",
 			name, m.IPVersion, m.BinaryFormatMajorVersion)
 	}
-	places := make(map[uintptr]located) // records are shared by many networks
+	places := make(map[uintptr]decodedLocation) // records are shared by many networks
 	placed, networks, most := 0, uint(0), min(db.Metadata.NodeCount+1, maxNetworks)
 	for res := range db.Networks() {
-		if networks++; networks > most { // a tree of n nodes has n+1 leaves: this one runs in circles, or is too large
+		if networks++; networks > most { // a tree of n nodes has n+1 leaves: this one has a cycle, or is too large
 			return fmt.Errorf("reading database %s: more than %d networks", name, most)
 		}
-		l, err := locate(res, places)
+		l, err := decodeNetwork(res, places)
 		if err == nil && l.ok {
-			err = add(res.Prefix(), l.place)
+			err = add(res.Prefix(), l.location)
 			placed++
 		}
 		if err != nil {
 			return fmt.Errorf("reading database %s at %s: %w", name, res.Prefix(), err)
 		}
 	}
-	if placed == 0 { // well made, and of no use: one such must not replace a good one
+	if placed == 0 { // valid but useless: it must not replace a working database
 		return fmt.Errorf("reading database %s: none of its %d networks has a place: use a database of cities or countries, this is of type %q",
 			name, networks, db.Metadata.DatabaseType)
 	}
 	return nil
 }
 
-// located is a record's place, if it names one.
-type located struct {
-	place Place
-	ok    bool
+// decodedLocation is the location of a record, if it has one.
+type decodedLocation struct {
+	location Location
+	ok       bool
 }
 
-// locate decodes a network's record, each of them once.
-func locate(res maxminddb.Result, places map[uintptr]located) (located, error) {
+// decodeNetwork decodes the record of a network, each record once.
+func decodeNetwork(res maxminddb.Result, places map[uintptr]decodedLocation) (decodedLocation, error) {
 	if err := res.Err(); err != nil {
-		return located{}, err
+		return decodedLocation{}, err
 	}
 	if l, known := places[res.Offset()]; known {
 		return l, nil
 	}
-	place, ok, err := decodePlace(res)
+	place, ok, err := decodeLocation(res)
 	if err != nil {
-		return located{}, err
+		return decodedLocation{}, err
 	}
-	l := located{place, ok}
+	l := decodedLocation{place, ok}
 	places[res.Offset()] = l
 	return l, nil
 }
 
-func readBounded(path string) ([]byte, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, fmt.Errorf("opening database: %w", err)
-	}
-	defer f.Close()
-	body, err := io.ReadAll(io.LimitReader(f, maxDatabase+1))
-	if err != nil {
-		return nil, fmt.Errorf("reading database %s: %w", path, err)
-	}
-	if len(body) > maxDatabase {
-		return nil, fmt.Errorf("reading database %s: larger than %d MiB", path, maxDatabase>>20)
-	}
-	return body, nil
-}
-
-// decodePlace reads a record in either schema. It reports false for a record that names no place.
-func decodePlace(res maxminddb.Result) (Place, bool, error) {
+// decodeLocation decodes a record of either schema. It returns false for a record without a location.
+func decodeLocation(res maxminddb.Result) (Location, bool, error) {
 	var c cityRecord
 	cityErr := res.Decode(&c)
 	if cityErr == nil {
-		if p, ok := c.place(); ok {
+		if p, ok := c.toLocation(); ok {
 			return p, true, nil
 		}
 	}
 	var f flatRecord
 	if err := res.Decode(&f); err == nil {
-		p, ok := placeOf(f.City, f.CountryCode, "", f.Latitude, f.Longitude, 0)
+		p, ok := chooseLocation(f.City, f.CountryCode, "", f.Latitude, f.Longitude, 0)
 		return p, ok, nil
 	}
-	return Place{}, false, cityErr
+	return Location{}, false, cityErr
 }
 
-func (c *cityRecord) place() (Place, bool) {
+func (c *cityRecord) toLocation() (Location, bool) {
 	country := c.Country.ISO
 	if country == "" {
 		country = c.RegisteredCountry.ISO
 	}
 	l := &c.Location
-	return placeOf(c.City.Names.English, country, c.Continent.Code, l.Latitude, l.Longitude, float64(l.AccuracyRadius))
+	return chooseLocation(c.City.Names.English, country, c.Continent.Code, l.Latitude, l.Longitude, float64(l.AccuracyRadius))
 }
 
-// placeOf believes coordinates that are on the globe and near enough, and falls back to the country's.
-func placeOf(city, country, continent string, lat, lon *float64, accuracy float64) (Place, bool) {
-	at, known := countryPlace(country)
+// chooseLocation uses the coordinates if they are valid and accurate enough, and otherwise the country's.
+func chooseLocation(city, country, continent string, lat, lon *float64, accuracy float64) (Location, bool) {
+	at, known := countryLocation(country)
 	if lat == nil || lon == nil || accuracy > maxAccuracyKM {
 		return at, known
 	}
-	p := Place{City: city, Country: country, Continent: continent, Lat: *lat, Lon: *lon, AccuracyKM: accuracy}
-	if !p.valid() {
+	p := Location{City: city, Country: country, Continent: continent, Lat: *lat, Lon: *lon, AccuracyKM: accuracy}
+	if !p.isOnGlobe() {
 		return at, known
 	}
 	if p.Continent == "" {

@@ -10,10 +10,10 @@ import (
 	"strings"
 )
 
-// Override puts a network at a place, whatever the databases and the special ranges say of it.
+// Override sets the location of a network, with precedence over the databases and the special ranges.
 type Override struct {
-	Prefix netip.Prefix
-	Place  Place
+	Prefix   netip.Prefix
+	Location Location
 }
 
 // MaxOverrides bounds the number of overrides that one file may hold.
@@ -38,7 +38,7 @@ func DecodeOverrides(name, text string) ([]Override, error) {
 		line, _ := r.FieldPos(0)
 		o, err := decodeOverride(fields)
 		if err == nil && seen[o.Prefix] != 0 {
-			err = fmt.Errorf("network %s stands on line %d already: keep one of the two", o.Prefix, seen[o.Prefix])
+			err = fmt.Errorf("network %s is already on line %d: keep one of the two", o.Prefix, seen[o.Prefix])
 		}
 		if err == nil && len(out) == MaxOverrides {
 			err = fmt.Errorf("more than %d overrides: build an mmdb database instead", MaxOverrides)
@@ -61,22 +61,22 @@ func decodeOverride(fields []string) (Override, error) {
 		return Override{}, err
 	}
 	o := Override{Prefix: prefix}
-	if o.Place.Lat, err = decodeDegrees("latitude", fields[1], 90); err != nil {
+	if o.Location.Lat, err = decodeDegrees("latitude", fields[1], 90); err != nil {
 		return Override{}, err
 	}
-	if o.Place.Lon, err = decodeDegrees("longitude", fields[2], 180); err != nil {
+	if o.Location.Lon, err = decodeDegrees("longitude", fields[2], 180); err != nil {
 		return Override{}, err
 	}
 	if len(fields) > 3 {
-		o.Place.City = strings.TrimSpace(fields[3])
+		o.Location.City = strings.TrimSpace(fields[3])
 	}
 	if len(fields) > 4 {
 		code := strings.TrimSpace(fields[4])
-		c, ok := countryPlace(code)
+		c, ok := countryLocation(code)
 		if !ok && code != "" {
 			return Override{}, fmt.Errorf("unknown country %q: write the two capital letters of ISO 3166, such as DE", code)
 		}
-		o.Place.Country, o.Place.Continent = c.Country, c.Continent
+		o.Location.Country, o.Location.Continent = c.Country, c.Continent
 	}
 	return o, nil
 }

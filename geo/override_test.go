@@ -8,8 +8,8 @@ import (
 
 func expectError(t *testing.T, cfg Config, says string) {
 	t.Helper()
-	if _, err := Open(cfg); err == nil || !strings.Contains(err.Error(), says) {
-		t.Errorf("error %v, want one that says %q", err, says)
+	if _, err := OpenAtlas(cfg); err == nil || !strings.Contains(err.Error(), says) {
+		t.Errorf("error %v, want one with %q", err, says)
 	}
 }
 
@@ -27,11 +27,11 @@ func TestOverrideMistakes(t *testing.T) {
 		"10.0.0.0/8,1,180.5":             "\"180.5\" is not a longitude",
 		"10.0.0.0/8,1,east":              "is not a longitude",
 		"10.0.0.0/8,1,2,Bonn,Germany":    "unknown country \"Germany\": write the two capital letters",
-		"10.0.0.0/8,1,2\n10.0.0.0/8,3,4": "over.csv:2: network 10.0.0.0/8 stands on line 1 already",
+		"10.0.0.0/8,1,2\n10.0.0.0/8,3,4": "over.csv:2: network 10.0.0.0/8 is already on line 1",
 		"10.0.0.0/8,1,\"2":               "over.csv: ",
 	} {
 		if _, err := DecodeOverrides("over.csv", text); err == nil || !strings.Contains(err.Error(), says) {
-			t.Errorf("%q: error %v, want one that says %q", text, err, says)
+			t.Errorf("%q: error %v, want one with %q", text, err, says)
 		}
 	}
 	many := strings.Builder{}
@@ -43,7 +43,7 @@ func TestOverrideMistakes(t *testing.T) {
 	}
 }
 
-// FuzzOverrides holds that whatever decodes can be opened and found again.
+// FuzzOverrides checks that all decoded overrides can be opened and looked up.
 func FuzzOverrides(f *testing.F) {
 	f.Add("10.1.0.0/16, 50.11, 8.68, Frankfurt, DE\n# x\n2001:db8::/32,1,2")
 	f.Add("10.0.0.0/8,1,\"2")
@@ -52,13 +52,13 @@ func FuzzOverrides(f *testing.F) {
 		if err != nil || len(overrides) > 64 {
 			return
 		}
-		a, err := Open(Config{Overrides: overrides})
+		a, err := OpenAtlas(Config{Overrides: overrides})
 		if err != nil {
 			t.Fatalf("%q decodes to %v, which cannot be opened: %v", text, overrides, err)
 		}
 		for _, o := range overrides {
-			if _, skipped := inner(o.Prefix.Addr()); skipped > 0 {
-				continue // addresses that carry IPv4 are looked up as IPv4
+			if _, skipped := embeddedIPv4(o.Prefix.Addr()); skipped > 0 {
+				continue // addresses that contain IPv4 are looked up as IPv4
 			}
 			if fix := a.Locate(o.Prefix.Addr()); fix.Source != SourceOverride {
 				t.Fatalf("%v is not found: %+v", o, fix)

@@ -2,20 +2,20 @@ package geo
 
 import "time"
 
-// Constants of the prior, fitted to TCP connect times between 18 cloud regions. The last mile of a client is not in
-// them: it is the same to every region, so it never changes a choice.
+// Constants of the prior, fitted to TCP connect times between 18 cloud regions. The last mile of a client is not
+// included: it is the same to every region, so it never changes a choice.
 const (
-	baseMS       = 6.0   // what a path costs beside its distance
-	nearMS       = 2.0   // the same inside one metropolitan area
-	nearKM       = 200.0 // from here on the whole base counts
-	defaultSlope = 15.3  // milliseconds per 1,000 km where no pair was measured
+	pathOverheadMS  = 6.0   // fixed cost of a path, independent of its distance
+	metroOverheadMS = 2.0   // the same within one metropolitan area
+	metroRadiusKM   = 200.0 // distance from which the full base applies
+	defaultSlope    = 15.3  // milliseconds per 1,000 km without a measured pair
 )
 
-// subRegion is a part of the world whose paths are alike.
+// subRegion is a part of the globe with similar network paths.
 type subRegion uint8
 
 const (
-	elsewhere subRegion = iota
+	otherSubRegion subRegion = iota
 	northAmericaEast
 	northAmericaWest
 	europe
@@ -26,15 +26,15 @@ const (
 	numSubRegions
 )
 
-// box bounds a sub-region in degrees. Boxes are used instead of countries because a region in the spec has only
-// coordinates, and both ends of a path must be judged alike.
-type box struct {
-	in                       subRegion
+// subRegionBox bounds a sub-region in degrees. Boxes are used instead of countries because a region in the spec has
+// only coordinates, and both ends of a path must be classified in the same way.
+type subRegionBox struct {
+	subRegion                subRegion
 	south, north, west, east float64
 }
 
-// boxes are tried in order: the first that holds the place names its sub-region.
-var boxes = [...]box{
+// subRegionBoxes are tried in order: the first that contains the location determines its sub-region.
+var subRegionBoxes = [...]subRegionBox{
 	{northAmericaEast, 15, 72, -100, -50},
 	{northAmericaWest, 15, 72, -170, -100},
 	{europe, 35, 72, -25, 45},
@@ -45,18 +45,18 @@ var boxes = [...]box{
 	{oceania, -50, -10, 110, 180},
 }
 
-func (p Place) subRegion() subRegion {
-	for i := range boxes {
-		b := &boxes[i]
+func (p Location) findSubRegion() subRegion {
+	for i := range subRegionBoxes {
+		b := &subRegionBoxes[i]
 		if p.Lat >= b.south && p.Lat < b.north && p.Lon >= b.west && p.Lon < b.east {
-			return b.in
+			return b.subRegion
 		}
 	}
-	return elsewhere
+	return otherSubRegion
 }
 
-// slope is milliseconds per 1,000 km between two sub-regions, in either direction; 0 stands for the default.
-var slope = [numSubRegions][numSubRegions]float64{
+// subRegionSlopes is milliseconds per 1,000 km between two sub-regions, in either direction; 0 means defaultSlope.
+var subRegionSlopes = [numSubRegions][numSubRegions]float64{
 	northAmericaEast: {northAmericaEast: 17.4, northAmericaWest: 15.3},
 	northAmericaWest: {northAmericaWest: 16.9},
 	europe:           {europe: 17.6, northAmericaEast: 13.9, northAmericaWest: 16.0, southEastAsia: 15.5, southAsia: 17.6},
@@ -72,22 +72,22 @@ var slope = [numSubRegions][numSubRegions]float64{
 	},
 }
 
-func slopeOf(a, b subRegion) float64 {
-	if s := slope[a][b]; s != 0 {
+func slopeBetween(a, b subRegion) float64 {
+	if s := subRegionSlopes[a][b]; s != 0 {
 		return s
 	}
-	if s := slope[b][a]; s != 0 {
+	if s := subRegionSlopes[b][a]; s != 0 {
 		return s
 	}
 	return defaultSlope
 }
 
-// RTT is the prior for the round trip between two places: a base plus a slope per kilometre that depends on the two
-// sub-regions, because Europe to East Asia costs twice what East Asia to Oregon does. It is symmetric. Its mean error
-// between measured pairs is about 10 ms, so measured round trips replace it wherever there are any.
-func RTT(from, to Place) time.Duration {
+// PriorRTT is the prior of the round trip between two locations: a base plus a slope per kilometre that depends on
+// the two sub-regions, because Europe to East Asia costs twice what East Asia to Oregon does. It is symmetric. Its
+// mean error between measured pairs is about 10 ms, so measured round trips replace it if there are any.
+func PriorRTT(from, to Location) time.Duration {
 	km := DistanceKM(from, to)
-	base := nearMS + (baseMS-nearMS)*min(km/nearKM, 1)
-	ms := base + slopeOf(from.subRegion(), to.subRegion())*km/1000
+	base := metroOverheadMS + (pathOverheadMS-metroOverheadMS)*min(km/metroRadiusKM, 1)
+	ms := base + slopeBetween(from.findSubRegion(), to.findSubRegion())*km/1000
 	return time.Duration(ms * float64(time.Millisecond))
 }

@@ -2,8 +2,8 @@ package geo
 
 import "net/netip"
 
-// specialRanges say nothing about where a client is: private, documentation, link-local, multicast and reserved
-// networks of the IANA special-purpose registries (RFC 6890 and its updates).
+// specialRanges have no location: private, documentation, link-local, multicast and reserved networks of the IANA
+// special-purpose registries (RFC 6890 and its updates).
 var specialRanges = [...]string{
 	"0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12", "192.0.0.0/24",
 	"192.0.2.0/24", "192.88.99.0/24", "192.168.0.0/16", "198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24",
@@ -11,10 +11,10 @@ var specialRanges = [...]string{
 	"fc00::/7", "fe80::/10", "fec0::/10", "ff00::/8",
 }
 
-// inner returns the IPv4 address that an IPv6 address carries, and how many bits of the outer address come before it:
-// IPv4-mapped and -compatible, SIIT (RFC 7915), NAT64 (RFC 6052), 6to4 (RFC 3056) and Teredo (RFC 4380), where the
-// client's address is stored inverted. An address that carries none is returned as it is.
-func inner(a netip.Addr) (netip.Addr, int) {
+// embeddedIPv4 returns the IPv4 address that an IPv6 address contains, and how many bits of the outer address come
+// before it: IPv4-mapped and -compatible, SIIT (RFC 7915), NAT64 (RFC 6052), 6to4 (RFC 3056) and Teredo (RFC 4380),
+// where the client's address is stored inverted. Other addresses are returned unchanged.
+func embeddedIPv4(a netip.Addr) (netip.Addr, int) {
 	if !a.Is6() {
 		return a, 0
 	}

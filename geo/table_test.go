@@ -8,10 +8,10 @@ import (
 	"pgregory.net/rapid"
 )
 
-// slow is the reference: the last prefix inserted that holds the address.
-type slow []netip.Prefix
+// slowTable is the reference implementation: the last inserted prefix that contains the address.
+type slowTable []netip.Prefix
 
-func (s slow) record(a netip.Addr) int32 {
+func (s slowTable) lookupRecord(a netip.Addr) int32 {
 	for i := len(s) - 1; i >= 0; i-- {
 		if s[i].Contains(a) {
 			return int32(i + 1)
@@ -25,7 +25,7 @@ func genPrefix(t *rapid.T, v6 bool, name string) netip.Prefix {
 	return netip.PrefixFrom(a, rapid.IntRange(0, a.BitLen()).Draw(t, name+" bits")).Masked()
 }
 
-// genAddr crowds addresses together, so that prefixes hold each other.
+// genAddr draws addresses close together, so that prefixes contain each other.
 func genAddr(t *rapid.T, v6 bool, name string) netip.Addr {
 	b := rapid.SliceOfN(rapid.SampledFrom([]byte{0, 1, 2, 0x80, 0xff}), 16, 16).Draw(t, name)
 	if v6 {
@@ -34,32 +34,32 @@ func genAddr(t *rapid.T, v6 bool, name string) netip.Addr {
 	return netip.AddrFrom4([4]byte(b[:4]))
 }
 
-func TestTableIsTheLastPrefixThatHolds(t *testing.T) {
+func TestTableReturnsTheLastInsertedPrefix(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		v6 := rapid.Bool().Draw(t, "v6")
-		var ref slow
+		var ref slowTable
 		tr := newTrie()
 		for range rapid.IntRange(0, 12).Draw(t, "n") {
 			p := genPrefix(t, v6, "prefix")
 			ref = append(ref, p)
-			tr.insert(p, int32(len(ref)))
+			tr.insertPrefix(p, int32(len(ref)))
 		}
-		tab := tr.compile()
+		tab := tr.compileTable()
 		probes := []netip.Addr{genAddr(t, v6, "a"), genAddr(t, v6, "b"), genAddr(t, v6, "c")}
 		for _, p := range ref {
 			probes = append(probes, p.Addr())
 		}
 		leaves := make(map[netip.Prefix]int32)
 		for _, a := range probes {
-			e := tab.lookup(address(a))
-			if e.record() != ref.record(a) {
-				t.Fatalf("%s has record %d, want %d of %v", a, e.record(), ref.record(a), ref)
+			e := tab.lookupAddr(toAddrBytes(a))
+			if e.recordIndex() != ref.lookupRecord(a) {
+				t.Fatalf("%s has record %d, want %d of %v", a, e.recordIndex(), ref.lookupRecord(a), ref)
 			}
-			p, err := a.Prefix(e.length())
+			p, err := a.Prefix(e.prefixLen())
 			if err != nil {
 				t.Fatal(err)
 			}
-			leaves[p] = e.record()
+			leaves[p] = e.recordIndex()
 		}
 		for p, r := range leaves {
 			for q := range leaves {
@@ -73,7 +73,7 @@ func TestTableIsTheLastPrefixThatHolds(t *testing.T) {
 				for i := p.Bits(); i < 32; i++ {
 					v4[i>>3] |= 0x80 >> (i & 7)
 				}
-				if got := ref.record(netip.AddrFrom4(v4)); got != r {
+				if got := ref.lookupRecord(netip.AddrFrom4(v4)); got != r {
 					t.Fatalf("leaf %s has record %d, its last address %d", p, r, got)
 				}
 				continue
@@ -81,33 +81,33 @@ func TestTableIsTheLastPrefixThatHolds(t *testing.T) {
 			for i := p.Bits(); i < 128; i++ {
 				last[i>>3] |= 0x80 >> (i & 7)
 			}
-			if got := ref.record(netip.AddrFrom16(last)); got != r {
+			if got := ref.lookupRecord(netip.AddrFrom16(last)); got != r {
 				t.Fatalf("leaf %s has record %d, its last address %d", p, r, got)
 			}
 		}
 	})
 }
 
-// crowd is an Atlas of about a million networks at 20,000 places, as published city databases have.
-func crowd(b *testing.B) *Atlas {
+// newLargeAtlas returns an Atlas of about a million networks at 20,000 locations, like published city databases.
+func newLargeAtlas(b *testing.B) *Atlas {
 	b.Helper()
 	rng := rand.New(rand.NewPCG(1, 2))
-	build := newBuilder()
+	build := newAtlasBuilder()
 	for n := 0; n < 1_000_000; n++ {
 		bits := 16 + rng.IntN(9)
 		a := rng.Uint32N(223 << 24)
 		p := netip.PrefixFrom(netip.AddrFrom4([4]byte{byte(a>>24) + 1, byte(a >> 16), byte(a >> 8), byte(a)}), bits)
 		at := rng.IntN(20_000)
-		place := Place{City: "city", Lat: float64(at%170) - 85, Lon: float64(at/170)*3 - 180}
-		if err := build.add(p, place, SourceDatabase); err != nil {
+		place := Location{City: "city", Lat: float64(at%170) - 85, Lon: float64(at/170)*3 - 180}
+		if err := build.addNetwork(p, place, SourceDatabase); err != nil {
 			b.Fatal(err)
 		}
 	}
-	return build.atlas()
+	return build.buildAtlas()
 }
 
 func BenchmarkLocate(b *testing.B) {
-	atlas := crowd(b)
+	atlas := newLargeAtlas(b)
 	rng := rand.New(rand.NewPCG(3, 4))
 	addrs := make([]netip.Addr, 1<<14)
 	for i := range addrs {
@@ -120,28 +120,28 @@ func BenchmarkLocate(b *testing.B) {
 		for i := 0; b.Loop(); i++ {
 			cells += atlas.Locate(addrs[i&(1<<14-1)]).Cell
 		}
-		b.ReportMetric(float64(atlas.Bytes())/(1<<20), "MiB")
+		b.ReportMetric(float64(atlas.MemoryBytes())/(1<<20), "MiB")
 	})
 	b.Run("spot", func(b *testing.B) {
 		b.ReportAllocs()
 		var cells int32
 		for i := 0; b.Loop(); i++ {
-			cell, _ := atlas.Spot(addrs[i&(1<<14-1)])
+			cell, _ := atlas.FindCell(addrs[i&(1<<14-1)])
 			cells += cell
 		}
-		b.ReportMetric(float64(atlas.spots.Map.v4.bytes()+atlas.spots.Map.v6.bytes())/(1<<20), "MiB")
+		b.ReportMetric(float64(atlas.cellMap.ScopeMap.v4.sizeBytes()+atlas.cellMap.ScopeMap.v6.sizeBytes())/(1<<20), "MiB")
 	})
 	b.Run("table", func(b *testing.B) {
 		b.ReportAllocs()
-		var sum entry
+		var sum tableEntry
 		for i := 0; b.Loop(); i++ {
-			sum += atlas.v4.lookup(address(addrs[i&(1<<14-1)]))
+			sum += atlas.v4.lookupAddr(toAddrBytes(addrs[i&(1<<14-1)]))
 		}
 	})
 }
 
 func BenchmarkCompile(b *testing.B) {
 	for b.Loop() {
-		crowd(b)
+		newLargeAtlas(b)
 	}
 }

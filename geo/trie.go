@@ -2,9 +2,9 @@ package geo
 
 import "net/netip"
 
-// trie is a binary tree of prefixes under construction. Inserting covers: a prefix inserted later owns all of its
-// addresses, whatever was there before. Every address is under exactly one leaf, so the leaves never overlap, and an
-// address that was never inserted is under an empty leaf as wide as can be.
+// trie is a binary tree of prefixes under construction. A prefix that is inserted later owns all of its addresses and
+// overwrites earlier ones. Every address is under exactly one leaf, so the leaves never overlap. An address that was
+// never inserted is under an empty leaf of the largest possible width.
 type trie struct {
 	nodes []trieNode
 	root  int32 // a node's index, or ^record of a leaf
@@ -15,9 +15,9 @@ type trieNode [2]int32
 
 func newTrie() *trie { return &trie{root: ^int32(0)} }
 
-// insert gives all addresses of p to the record. The prefix must be masked.
-func (t *trie) insert(p netip.Prefix, record int32) {
-	a, bits := address(p.Addr()), p.Bits()
+// insertPrefix assigns all addresses of p to the record. The prefix must be masked.
+func (t *trie) insertPrefix(p netip.Prefix, record int32) {
+	a, bits := toAddrBytes(p.Addr()), p.Bits()
 	link := &t.root
 	path := make([]int32, 0, 128) // nodes passed, because growing t.nodes moves them
 	for depth := range bits {
@@ -26,29 +26,29 @@ func (t *trie) insert(p netip.Prefix, record int32) {
 				return
 			}
 			t.nodes = append(t.nodes, trieNode{*link, *link})
-			link = t.link(path, a)
+			link = t.findLink(path, a)
 			*link = int32(len(t.nodes) - 1)
 		}
 		path = append(path, *link)
-		link = &t.nodes[*link][a.bit(depth)]
+		link = &t.nodes[*link][a.bitAt(depth)]
 	}
 	*link = ^record
 }
 
-// link finds again the link that the walk along path ended at.
-func (t *trie) link(path []int32, a bytes16) *int32 {
+// findLink returns the link at the end of path.
+func (t *trie) findLink(path []int32, a addrBytes) *int32 {
 	if len(path) == 0 {
 		return &t.root
 	}
-	return &t.nodes[path[len(path)-1]][a.bit(len(path)-1)]
+	return &t.nodes[path[len(path)-1]][a.bitAt(len(path)-1)]
 }
 
-// bytes16 is an address, left-aligned: an IPv4 address fills its first four bytes.
-type bytes16 [16]byte
+// addrBytes is an address, left-aligned: an IPv4 address fills its first four bytes.
+type addrBytes [16]byte
 
-func address(a netip.Addr) bytes16 {
+func toAddrBytes(a netip.Addr) addrBytes {
 	if a.Is4() {
-		var b bytes16
+		var b addrBytes
 		v4 := a.As4()
 		copy(b[:], v4[:])
 		return b
@@ -56,5 +56,30 @@ func address(a netip.Addr) bytes16 {
 	return a.As16()
 }
 
-// bit is the address's bit at a depth, 0 being the most significant.
-func (b *bytes16) bit(depth int) int { return int(b[depth>>3]>>(7-depth&7)) & 1 }
+// bitAt returns the address's bit at a depth, 0 being the most significant.
+func (b *addrBytes) bitAt(depth int) int { return int(b[depth>>3]>>(7-depth&7)) & 1 }
+
+// mergeEqual returns a trie in which neighbours of equal value are one network, and whose leaves hold the values
+// themselves instead of records. Values are not negative. The recursion is as deep as an address has bits.
+func (t *trie) mergeEqual(value func(record int32) int32) *trie {
+	out := &trie{}
+	out.root = out.mergeSubtree(t, t.root, value)
+	return out
+}
+
+// mergeSubtree copies the subtree at link and returns the new link.
+func (t *trie) mergeSubtree(from *trie, link int32, value func(int32) int32) int32 {
+	if link < 0 {
+		return ^value(^link)
+	}
+	n := from.nodes[link]
+	low, high := t.mergeSubtree(from, n[0], value), t.mergeSubtree(from, n[1], value)
+	if low == high && low < 0 {
+		return low
+	}
+	t.nodes = append(t.nodes, trieNode{low, high})
+	return int32(len(t.nodes) - 1)
+}
+
+// countLeaves returns the number of networks of a trie.
+func (t *trie) countLeaves() int { return len(t.nodes) + 1 }

@@ -1,4 +1,4 @@
-package geo
+package geo_test
 
 import (
 	"bytes"
@@ -11,14 +11,18 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/spillway-lb/spillway/geo"
+	"github.com/spillway-lb/spillway/geo/geofiles"
 )
 
-// TestWatch replaces files under a running watch: good ones come into force, a bad one never does.
-func TestWatch(t *testing.T) {
+// TestWatchReloadsChangedFiles replaces files under a running watch: valid ones come into force, an invalid one never
+// does.
+func TestWatchReloadsChangedFiles(t *testing.T) {
 	dir := t.TempDir()
 	db, over := filepath.Join(dir, "x.mmdb"), filepath.Join(dir, "over.csv")
 	stamped := time.Now()
-	put := func(path string, body []byte) { // by rename, as careful people do, and with a time of its own
+	put := func(path string, body []byte) { // by rename, as recommended, and with a distinct modification time
 		t.Helper()
 		if err := os.WriteFile(path+".new", body, 0o600); err != nil {
 			t.Fatal(err)
@@ -31,20 +35,20 @@ func TestWatch(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	london := write(t, 6, network{"81.2.69.0/24", city("London", "GB", 51.5, -0.1, 20)})
-	paris := write(t, 6, network{"81.2.69.0/24", city("Paris", "FR", 48.9, 2.3, 20)})
+	london := geo.WriteDatabase(t, 6, geo.NewNetwork("81.2.69.0/24", geo.CityData("London", "GB", 51.5, -0.1, 20)))
+	paris := geo.WriteDatabase(t, 6, geo.NewNetwork("81.2.69.0/24", geo.CityData("Paris", "FR", 48.9, 2.3, 20)))
 	put(db, london)
 	put(over, []byte("10.0.0.0/8, 1, 2, Home"))
 	synctest.Test(t, func(t *testing.T) {
-		l, err := NewLive(Config{Databases: []string{db}, OverridesFile: over})
+		l, err := geofiles.NewLiveAtlas(geo.Config{Databases: []string{db}, OverridesFile: over})
 		if err != nil {
 			t.Fatal(err)
 		}
-		var log said
+		var log watchLog
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() {
-			l.Watch(ctx, time.Second, slog.New(slog.NewTextHandler(&log, nil)))
+			l.WatchFiles(ctx, time.Second, slog.New(slog.NewTextHandler(&log, nil)))
 			close(done)
 		}()
 		look := func(n int) { time.Sleep(time.Duration(n) * time.Second); synctest.Wait() }
@@ -56,20 +60,20 @@ func TestWatch(t *testing.T) {
 		}
 		put(db, paris)
 		look(1)
-		expect(t, l.Atlas(), "81.2.69.1", "London", SourceDatabase, "81.2.69.0/24", 24) // it may still be being written
+		geo.CheckLocated(t, l.Atlas(), "81.2.69.1", "London", geo.SourceDatabase, "81.2.69.0/24", 24) // it may still be incomplete
 		look(2)
-		expect(t, l.Atlas(), "81.2.69.1", "Paris", SourceDatabase, "81.2.69.0/24", 24)
+		geo.CheckLocated(t, l.Atlas(), "81.2.69.1", "Paris", geo.SourceDatabase, "81.2.69.0/24", 24)
 
 		for name, bad := range map[string]func(){
 			"half a database": func() { put(db, paris[:len(paris)/2]) },
 			"bad overrides":   func() { put(db, paris); put(over, []byte("10.0.0.0/8, here")) },
 			"no file":         func() { put(over, []byte("10.0.0.0/8, 1, 2, Home")); _ = os.Remove(db) },
 		} {
-			log.reset()
+			log.clearText()
 			bad()
 			look(4)
-			expect(t, l.Atlas(), "81.2.69.1", "Paris", SourceDatabase, "81.2.69.0/24", 24)
-			expect(t, l.Atlas(), "10.1.1.1", "Home", SourceOverride, "10.0.0.0/8", 8)
+			geo.CheckLocated(t, l.Atlas(), "81.2.69.1", "Paris", geo.SourceDatabase, "81.2.69.0/24", 24)
+			geo.CheckLocated(t, l.Atlas(), "10.1.1.1", "Home", geo.SourceOverride, "10.0.0.0/8", 8)
 			if n := strings.Count(log.String(), "cannot be used"); n != 1 {
 				t.Errorf("%s is reported %d times: %s", name, n, log.String())
 			}
@@ -79,41 +83,41 @@ func TestWatch(t *testing.T) {
 		}
 		put(db, london)
 		look(4)
-		expect(t, l.Atlas(), "81.2.69.1", "London", SourceDatabase, "81.2.69.0/24", 24)
+		geo.CheckLocated(t, l.Atlas(), "81.2.69.1", "London", geo.SourceDatabase, "81.2.69.0/24", 24)
 		cancel()
 		<-done
 	})
 }
 
-// said is a log that is read beside its writer.
-type said struct {
+// watchLog is a log that is read while it is written.
+type watchLog struct {
 	mu   sync.Mutex
 	text bytes.Buffer
 }
 
-func (s *said) Write(b []byte) (int, error) {
+func (s *watchLog) Write(b []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.text.Write(b)
 }
 
-func (s *said) String() string {
+func (s *watchLog) String() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.text.String()
 }
 
-func (s *said) reset() {
+func (s *watchLog) clearText() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.text.Reset()
 }
 
-// TestNothingToWatch returns at once.
-func TestNothingToWatch(t *testing.T) {
-	l, err := NewLive(Config{Demo: true})
+// TestWatchWithoutFilesReturns returns at once.
+func TestWatchWithoutFilesReturns(t *testing.T) {
+	l, err := geofiles.NewLiveAtlas(geo.Config{Demo: true})
 	if err != nil {
 		t.Fatal(err)
 	}
-	l.Watch(t.Context(), time.Hour, slog.New(slog.DiscardHandler))
+	l.WatchFiles(t.Context(), time.Hour, slog.New(slog.DiscardHandler))
 }

@@ -5,43 +5,47 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"time"
 
 	"github.com/spillway-lb/spillway/consensus"
 	"github.com/spillway-lb/spillway/internal/admin"
 	"github.com/spillway-lb/spillway/internal/spec"
-	"github.com/spillway-lb/spillway/internal/uplink"
 )
 
-// applied is how long a call waits for its own change to show in this node's answers.
-const applied = 2 * time.Second
+// adminWaitTimeout bounds how long a call waits until this node's snapshot shows the change that the call made.
+const adminWaitTimeout = 2 * time.Second
 
-func (s *Server) backend() admin.Backend {
+// specAdmin reads, applies and stages specs for the operator.
+type specAdmin struct {
+	name      string
+	log       *slog.Logger
+	node      *consensus.Node
+	snapshot  *currentSnapshot
+	demandLog *demandLog
+}
+
+func (s *Server) adminBackend() admin.Backend {
 	return admin.Backend{
-		Status: s.status, Explain: s.explain, Spec: s.currentSpec, Apply: s.apply,
-		Drain: s.drain, Undrain: s.undrain, Drains: s.drains, Ready: s.ready,
-		Members: s.members, AddMember: s.addMember, RemoveMember: s.removeMember, Lead: s.handOver,
-		SpecNow: s.agreedSpec, DrainsNow: s.agreedDrains, Audit: s.auditRecords, Archive: s.archive, Restore: s.restore,
-		Stage: s.stageShow, EndStage: s.endStage,
-		Plan: s.planShow, PlanDiff: s.planDiff, PlanHistory: s.planHistory,
-		DNSSEC: s.dnssec, ChangeDNSSEC: s.changeDNSSEC, RotateTickets: s.rotateTickets, Uplinks: s.uplinks, Basis: s.basis,
+		Status: s.status.collectStatus, Explain: s.status.explainRequest, Spec: s.specs.describeSpec, Apply: s.specs.applySpec,
+		Drain: s.drains.drainPath, Undrain: s.drains.undrainPath, Drains: s.drains.listDrains, Ready: s.checkReady,
+		Members: s.members.listMembers, AddMember: s.members.addMember, RemoveMember: s.members.removeMember, TransferLeadership: s.members.transferLeadership,
+		SpecNow: s.specs.readAgreedSpec, DrainsNow: s.drains.readAgreedDrains, Audit: s.members.listAuditRecords, Archive: s.members.archiveState, Restore: s.members.restoreState,
+		Stage: s.specs.showRollout, EndStage: s.specs.endRollout,
+		Plan: s.plans.showPlan, PlanDiff: s.plans.diffPlans, PlanHistory: s.plans.listPlanHistory,
+		DNSSEC: s.dnssec.showDNSSEC, ChangeDNSSEC: s.dnssec.changeDNSSEC, RotateTickets: s.members.rotateTicketKeys, Uplinks: s.status.describeUplinks, Basis: s.status.describeBasis,
 	}
 }
 
-// uplinks are the sessions with the regions' gateways.
-func (s *Server) uplinks(context.Context) (*admin.UplinksAnswer, error) {
-	return uplink.Page(s.cfg.Name, s.parent, nil), nil
-}
-
-// ready is nil once names are answered and calls redirected. A node that answers from its file has no key and waits for none:
-// its names must go on.
-func (s *Server) ready() error {
-	v := s.view.Load()
+// checkReady returns nil once DNS queries are answered and requests redirected. A node that runs from its spec file
+// has no ticket key and does not wait for one, because its DNS answers must continue.
+func (s *Server) checkReady() error {
+	v := s.snapshot.Load()
 	switch {
 	case v == nil:
 		return errors.New("no spec is in force: run spillway apply")
-	case v.from == agreedState && len(v.state.TicketKeys) == 0:
+	case v.source == agreedState && len(v.state.TicketKeys) == 0:
 		return errors.New("no ticket key is agreed yet: the leader makes one within a second")
 	case s.node != nil && s.node.DiskFailing():
 		return errors.New("the disk takes no writes of the Raft log: this node answers from its last state and takes no part in changes: free the disk, or replace it")
@@ -49,117 +53,128 @@ func (s *Server) ready() error {
 	return nil
 }
 
-func (s *Server) currentSpec(context.Context) (*admin.SpecAnswer, error) {
-	v, err := s.needView()
+func (s *specAdmin) describeSpec(context.Context) (*admin.SpecAnswer, error) {
+	v, err := s.snapshot.requireSnapshot()
 	if err != nil {
 		return nil, err
 	}
-	return &admin.SpecAnswer{Version: v.version, Text: string(v.text)}, nil
+	return &admin.SpecAnswer{Version: v.Version, Text: string(v.Text)}, nil
 }
 
-func (s *Server) needView() (*View, error) {
-	if v := s.view.Load(); v != nil {
-		return v, nil
+// applySpec puts a spec in force, or with DryRun reports what it would change and which clients would move. A spec
+// without a base version is retried once after a conflict, because this node's state may have lagged behind.
+func (s *specAdmin) applySpec(ctx context.Context, r admin.ApplyRequest, actor string) (out *admin.ApplyAnswer, err error) {
+	err = retryAfterConflict(r.BasedOn, func() error {
+		out, err = s.applySpecOnce(ctx, r, actor)
+		return err
+	}, func() error {
+		st, err := s.node.ReadLinearizable(ctx)
+		if err == nil {
+			s.snapshot.awaitSnapshot(ctx, func(v *nodeSnapshot) bool { return v.Version >= st.SpecVersion })
+		}
+		return err
+	})
+	if err != nil {
+		return out, toAdminError(err)
 	}
-	return nil, admin.Unavailable("no spec is in force yet", "spillway apply -f spec.yaml")
+	return out, nil
 }
 
-// apply puts a spec in force, or says what that would change and whom it would move.
-func (s *Server) apply(ctx context.Context, r admin.ApplyRequest, actor string) (*admin.ApplyAnswer, error) {
+// retryAfterConflict repeats a write once after a conflict if the caller named no base version. catchUp brings this
+// node's state up to date before the second attempt.
+func retryAfterConflict(basedOn uint64, write, catchUp func() error) error {
+	err := write()
+	if basedOn != 0 || !errors.As(err, new(consensus.ErrConflict)) {
+		return err
+	}
+	if err := catchUp(); err != nil {
+		return err
+	}
+	return write()
+}
+
+func (s *specAdmin) applySpecOnce(ctx context.Context, r admin.ApplyRequest, actor string) (*admin.ApplyAnswer, error) {
 	next, err := spec.Decode(cmp.Or(r.Name, "spec"), []byte(r.Text))
 	if err == nil {
-		err = steerable(next)
+		err = checkSteerable(next)
 	}
 	if err != nil {
-		return nil, admin.BadRequest(err.Error(), "")
+		return nil, admin.BadRequestError(err.Error(), "")
 	}
 	body := encodeSpec(next)
 	if len(body) > consensus.MaxBody {
-		return nil, admin.BadRequest(fmt.Sprintf("the spec has %d bytes as it is kept, more than the %d that fit", len(body), consensus.MaxBody), "take out what repeats, or split it over several planets")
+		return nil, admin.BadRequestError(fmt.Sprintf("the spec has %d bytes as it is kept, more than the %d that fit", len(body), consensus.MaxBody), "take out what repeats, or split it over several planets")
 	}
-	version, err := s.versionFor(ctx, r.BasedOn)
+	version, err := s.resolveBaseVersion(ctx, r.BasedOn)
 	if err != nil {
 		return nil, err
 	}
-	v := s.view.Load()
-	trial, err := trialOf(&r, v, next)
+	v := s.snapshot.Load()
+	trial, err := parseRollout(&r, v, next)
 	if err != nil {
 		return nil, err
 	}
-	out := &admin.ApplyAnswer{DryRun: r.DryRun, Changes: changes(v, next), Moves: []admin.Move{}}
+	out := &admin.ApplyAnswer{DryRun: r.DryRun, Changes: diffSpecs(v, next), Moves: []admin.Move{}}
 	if v != nil {
-		s.demand.add(v.demands(), time.Now())
-		minutes := s.demand.newest(minutesFor(r.DryRun))
-		h, err := v.rehearse(next, minutes)
+		s.demandLog.addSample(v.CollectDemand(), time.Now())
+		minutes := s.demandLog.newestMinutes(replayMinutesFor(r.DryRun))
+		h, err := dryRunSpec(v, next, minutes)
 		if err != nil {
-			return nil, admin.BadRequest(err.Error(), "")
+			return nil, admin.BadRequestError(err.Error(), "")
 		}
-		if out.Moves = h.moves(); r.DryRun {
-			out.Replay = h.report(minutes)
+		if out.Moves = h.largestMoves(); r.DryRun {
+			out.Replay = h.buildReplay(minutes)
 		}
 	}
-	under := s.node.State().Stage
-	out.Stage = proposed(trial, version)
-	if out.Version = version; r.DryRun || v != nil && v.version == version && len(out.Changes) == 0 && (under == nil || !r.Replace) {
+	under := s.node.State().Rollout
+	out.Stage = proposedRollout(trial, version)
+	if out.Version = version; r.DryRun || v != nil && v.Version == version && len(out.Changes) == 0 && (under == nil || !r.Replace) {
 		if !r.DryRun {
 			out.Stage = nil
 		}
-		return out, nil // a version that changes nothing would only hide the last one that did
+		return out, nil // a version without changes would only hide the last version that changed something
 	}
 	if under != nil && !r.Replace {
-		return nil, onTrialAlready(under)
+		return nil, rolloutConflict(under)
 	}
-	return out, s.change(ctx, out, consensus.Change{
-		BasedOn: version, Body: body, By: consensus.By{Actor: actor, Reason: r.Reason}, Detail: inLines(out.Changes), Trial: trial, Replace: r.Replace,
+	return out, s.commitSpec(ctx, out, consensus.SpecChange{
+		BasedOn: version, Body: body, By: consensus.Attribution{Actor: actor, Reason: r.Reason}, Detail: formatChanges(out.Changes), Rollout: trial, ReplaceRollout: r.Replace,
 	})
 }
 
-// inLines is a diff as the audit keeps it.
-func inLines(changes []admin.Change) string {
+// formatChanges returns a diff in the form that the audit stores.
+func formatChanges(changes []admin.Change) string {
 	var out strings.Builder
 	for _, c := range changes {
-		out.WriteString(spec.Change(c).String() + "\n")
+		out.WriteString(spec.SpecChange(c).String() + "\n")
 	}
 	return out.String()
 }
 
-func changes(v *View, next *spec.Spec) []admin.Change {
+func diffSpecs(v *nodeSnapshot, next *spec.Spec) []admin.Change {
 	out, old := []admin.Change{}, &spec.Spec{}
 	if v != nil {
-		old = v.spec
+		old = v.Spec
 	}
-	for _, c := range spec.Diff(old, next) {
+	for _, c := range spec.DiffSpecs(old, next) {
 		out = append(out, admin.Change{Path: c.Path, From: c.From, To: c.To})
 	}
 	return out
 }
 
-// await gives this node's own View a moment to show what was agreed.
-func (s *Server) await(ctx context.Context, shown func(*View) bool) {
-	ctx, cancel := context.WithTimeout(ctx, applied)
-	defer cancel()
-	for {
-		if v := s.view.Load(); v != nil && shown(v) {
-			return
-		}
-		poke(s.news)
-		if !sleep(ctx, 5*time.Millisecond) {
-			return
-		}
-	}
-}
-
-// refusal turns consensus's errors into what an operator is told.
-func refusal(err error) error {
+// toAdminError translates errors of package consensus for the operator.
+func toAdminError(err error) error {
 	var conflict consensus.ErrConflict
 	var refused consensus.ErrRefused
 	switch {
 	case errors.As(err, &conflict):
-		return admin.Conflict(err.Error(), "")
+		return admin.ConflictError(err.Error(), "")
 	case errors.As(err, &refused):
-		return admin.BadRequest(refused.Reason, "")
-	case errors.Is(err, consensus.ErrNoLeader), errors.Is(err, consensus.ErrUnknownOutcome), errors.Is(err, consensus.ErrStopped):
-		return admin.Unavailable(err.Error(), "spillway status shows which nodes are up; answers go on meanwhile")
+		return admin.BadRequestError(refused.Reason, "")
+	case errors.Is(err, consensus.ErrUnknownOutcome):
+		return admin.UnknownOutcomeError(err.Error())
+	case errors.Is(err, consensus.ErrNoLeader), errors.Is(err, consensus.ErrStopped):
+		return admin.UnavailableError(err.Error(), "spillway status shows which nodes are up; answers go on meanwhile")
 	}
 	return err
 }

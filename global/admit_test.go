@@ -3,27 +3,27 @@ package global
 import (
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/spillway-lb/spillway/internal/admin"
 	"github.com/spillway-lb/spillway/internal/capacity"
+	"github.com/spillway-lb/spillway/internal/testkit"
 )
 
-// A gateway of a region that is in no spec gets no directive and is shown as refused; one that the spec does not list in
-// its region is heard and gets no ticket keys. Both follow a new spec at once.
+// A gateway of a region that is in no spec gets no directive and is shown as refused. A gateway that the spec does
+// not list in its region is accepted and gets no ticket keys. Both follow a new spec at once.
 func TestOnlyDeclaredGatewaysGetTicketKeys(t *testing.T) {
-	p := newPlanet(t)
-	p.settle()
-	atlantis, extra := p.newGate("atlantis", "ga"), p.newGate("tokyo", "other")
-	eventually(t, 10*time.Second, "the listed gateway has keys, the other one a directive", func() bool {
-		d, e := p.gates["tokyo"].directive.Load(), extra.directive.Load()
+	p := newTestFleet(t)
+	p.awaitAllRegions()
+	atlantis, extra := p.newFakeGateway("atlantis", "ga"), p.newFakeGateway("tokyo", "other")
+	testkit.Eventually(t, "the listed gateway has keys, the other one a directive", func() bool {
+		d, e := p.gateways["tokyo"].directive.Load(), extra.directive.Load()
 		return d != nil && len(d.TicketKeys) > 0 && e != nil && e.SpecVersion == d.SpecVersion
 	})
 	if n := len(extra.directive.Load().TicketKeys); n != 0 {
 		t.Errorf("a gateway that the spec does not list has %d ticket keys", n)
 	}
-	eventually(t, 10*time.Second, "atlantis is shown as refused", func() bool {
-		u, err := p.nodes[0].uplinks(t.Context())
+	testkit.Eventually(t, "atlantis is shown as refused", func() bool {
+		u, err := p.nodes[0].status.describeUplinks(t.Context())
 		if err != nil {
 			return false
 		}
@@ -43,19 +43,19 @@ func TestOnlyDeclaredGatewaysGetTicketKeys(t *testing.T) {
 	}
 	apply := func(text string) {
 		t.Helper()
-		if _, err := c.Apply(t.Context(), admin.ApplyRequest{Text: text}); err != nil {
+		if _, err := c.ApplySpec(t.Context(), admin.ApplyRequest{Text: text}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	more := strings.Replace(specText(), "models:", `  - {name: atlantis, place: {city: X, lat: 1, lon: 1}, gateways: [{name: ga, addresses: [127.0.5.1], url: "http://127.0.5.1:8080"}]}
+	more := strings.Replace(testSpecText(), "models:", `  - {name: atlantis, place: {city: X, lat: 1, lon: 1}, gateways: [{name: ga, addresses: [127.0.5.1], url: "http://127.0.5.1:8080"}]}
 models:`, 1)
 	apply(more)
-	eventually(t, 15*time.Second, "atlantis has ticket keys", func() bool {
+	testkit.Eventually(t, "atlantis has ticket keys", func() bool {
 		d := atlantis.directive.Load()
 		return d != nil && len(d.TicketKeys) > 0
 	})
-	apply(specText())
-	eventually(t, 15*time.Second, "no node has a session with atlantis", func() bool {
+	apply(testSpecText())
+	testkit.Eventually(t, "no node has a session with atlantis", func() bool {
 		for _, s := range p.nodes {
 			for _, i := range s.parent.Children() {
 				if i.Path == (capacity.Path{Region: "atlantis", Instance: "ga"}) {
@@ -67,10 +67,10 @@ models:`, 1)
 	})
 }
 
-// The verb makes a new key for all nodes, and with purge leaves no other; both are audited.
-func TestTicketKeysAreRotatedByAVerb(t *testing.T) {
-	p := newPlanet(t)
-	p.settle()
+// The command makes a new key for all nodes, and with purge leaves no other; both are audited.
+func TestAdminRotatesTicketKeys(t *testing.T) {
+	p := newTestFleet(t)
+	p.awaitAllRegions()
 	c, err := admin.Dial("unix://"+p.nodes[1].cfg.AdminSocket, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -83,8 +83,8 @@ func TestTicketKeysAreRotatedByAVerb(t *testing.T) {
 		t.Fatalf("%+v %v", a, err)
 	}
 	key := p.nodes[1].node.State().TicketKeys[0].Secret
-	eventually(t, 10*time.Second, "every gateway has the new key and no other", func() bool {
-		for _, g := range p.gates {
+	testkit.Eventually(t, "every gateway has the new key and no other", func() bool {
+		for _, g := range p.gateways {
 			d := g.directive.Load()
 			if d == nil || len(d.TicketKeys) != 1 || string(d.TicketKeys[0]) != string(key) {
 				return false
@@ -92,7 +92,7 @@ func TestTicketKeysAreRotatedByAVerb(t *testing.T) {
 		}
 		return true
 	})
-	audit, err := c.Audit(t.Context())
+	audit, err := c.ListAudit(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,17 +17,17 @@ import (
 	"github.com/spillway-lb/spillway/internal/telemetry"
 )
 
-// auditFile is the node's own copy of the audit: one JSON record a line, only ever appended to. The state keeps the
-// newest records alone.
-const auditFile = "audit.log"
+// auditFileName is the node's own copy of the audit: one JSON record per line, append only. The Raft state keeps only
+// the newest records.
+const auditFileName = "audit.log"
 
-// auditor writes records to the file as they come. It belongs to one goroutine.
+// auditor appends audit records to the file as they arrive. It belongs to one goroutine.
 type auditor struct {
-	path    string
-	log     *slog.Logger
-	written uint64 // the Seq of the last record in the file
-	wake    chan struct{}
-	failed  bool // and that is logged
+	path        string
+	log         *slog.Logger
+	lastSeq     uint64 // Seq of the last record in the file
+	wake        chan struct{}
+	writeFailed bool // the last write failed, and the failure is logged
 }
 
 func newAuditor(dir string, log *slog.Logger) *auditor {
@@ -35,17 +35,17 @@ func newAuditor(dir string, log *slog.Logger) *auditor {
 	if dir == "" {
 		return a
 	}
-	a.path = filepath.Join(dir, auditFile)
-	last, err := lastRecord(a.path)
+	a.path = filepath.Join(dir, auditFileName)
+	last, err := readLastSeq(a.path)
 	if err != nil {
-		log.Error("audit log cannot be read, new records are appended all the same", "file", a.path, telemetry.Err(err))
+		log.Error("audit log cannot be read, new records are appended all the same", "file", a.path, telemetry.ErrorAttr(err))
 	}
-	a.written = last
+	a.lastSeq = last
 	return a
 }
 
-// lastRecord is the Seq of the last whole record of a file; 0 when there is none.
-func lastRecord(path string) (seq uint64, err error) {
+// readLastSeq returns the Seq of the last complete record of a file, or 0 if there is none.
+func readLastSeq(path string) (seq uint64, err error) {
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return 0, nil
@@ -57,7 +57,7 @@ func lastRecord(path string) (seq uint64, err error) {
 	lines := bufio.NewScanner(f)
 	lines.Buffer(nil, 1<<20)
 	for lines.Scan() {
-		var r consensus.Record
+		var r consensus.AuditRecord
 		if json.Unmarshal(lines.Bytes(), &r) == nil && r.Hash != "" {
 			seq = r.Seq
 		}
@@ -65,24 +65,24 @@ func lastRecord(path string) (seq uint64, err error) {
 	return seq, lines.Err()
 }
 
-// run appends what is new until ctx ends, and then once more.
-func (a *auditor) run(ctx context.Context, state func() *consensus.State) {
+// appendLoop appends new records until ctx ends, and once more after that.
+func (a *auditor) appendLoop(ctx context.Context, state func() *consensus.State) {
 	if a.path == "" {
 		return
 	}
 	for ctx.Err() == nil {
-		a.append(state().Audit)
+		a.appendNew(state().Audit)
 		select {
 		case <-ctx.Done():
 		case <-a.wake:
-		case <-time.After(10 * time.Second): // a disk that was full may have room again
+		case <-time.After(10 * time.Second): // retry: a full disk may have free space again
 		}
 	}
-	a.append(state().Audit)
+	a.appendNew(state().Audit)
 }
 
-func (a *auditor) append(records []consensus.Record) {
-	for len(records) > 0 && records[0].Seq <= a.written {
+func (a *auditor) appendNew(records []consensus.AuditRecord) {
+	for len(records) > 0 && records[0].Seq <= a.lastSeq {
 		records = records[1:]
 	}
 	if len(records) == 0 {
@@ -90,16 +90,16 @@ func (a *auditor) append(records []consensus.Record) {
 	}
 	err := appendRecords(a.path, records)
 	if err == nil {
-		a.written, a.failed = records[len(records)-1].Seq, false
-	} else if !a.failed {
-		a.failed = true
-		a.log.Error("audit log cannot be written: the records stay in Raft, and it is tried again", "file", a.path, telemetry.Err(err))
+		a.lastSeq, a.writeFailed = records[len(records)-1].Seq, false
+	} else if !a.writeFailed {
+		a.writeFailed = true
+		a.log.Error("audit log cannot be written: the records stay in Raft, and it is tried again", "file", a.path, telemetry.ErrorAttr(err))
 	}
 }
 
-// appendRecords writes whole lines and has them on the disk before it returns. A line that an earlier failure cut short
-// is ended first, so that it spoils no other.
-func appendRecords(path string, records []consensus.Record) error {
+// appendRecords writes complete lines and syncs them to disk before it returns. If an earlier failure left a partial
+// line, it is terminated first, so that it does not corrupt the next record.
+func appendRecords(path string, records []consensus.AuditRecord) error {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o600)
 	if err != nil {
 		return err
@@ -122,13 +122,13 @@ func appendRecords(path string, records []consensus.Record) error {
 	return errors.Join(err, f.Sync(), f.Close())
 }
 
-// auditRecords is what the state holds of the audit.
-func (s *Server) auditRecords(context.Context) (*admin.AuditAnswer, error) {
+// listAuditRecords returns the audit records in the Raft state.
+func (s *memberAdmin) listAuditRecords(context.Context) (*admin.AuditAnswer, error) {
 	st := s.node.State()
-	if err := consensus.Verify(st.Audit); err != nil {
+	if err := consensus.VerifyAudit(st.Audit); err != nil {
 		return nil, fmt.Errorf("the audit in this node's state does not hold together: %w", err)
 	}
-	out := &admin.AuditAnswer{Node: s.cfg.Name, File: s.audit.path, Records: []admin.AuditRecord{}}
+	out := &admin.AuditAnswer{Node: s.name, File: s.auditor.path, Records: []admin.AuditRecord{}}
 	for _, r := range st.Audit {
 		out.Records = append(out.Records, admin.AuditRecord(r))
 	}

@@ -9,30 +9,30 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/spillway-lb/spillway/consensus"
 	"github.com/spillway-lb/spillway/internal/admin"
+	"github.com/spillway-lb/spillway/internal/testkit"
 )
 
-// TestAuditSaysWhoChangedWhat makes three changes through different nodes and reads them on a third.
-func TestAuditSaysWhoChangedWhat(t *testing.T) {
-	p := newPlanet(t)
-	p.settle()
-	text := strings.Replace(specText(), "interval: 200ms", "interval: 300ms", 1)
-	if _, err := p.admin(p.nodes[0]).Apply(t.Context(), admin.ApplyRequest{Name: "s", Text: text, Reason: "calmer"}); err != nil {
+// TestAuditRecordsActorAndChange makes three changes through different nodes and reads them on a third.
+func TestAuditRecordsActorAndChange(t *testing.T) {
+	p := newTestFleet(t)
+	p.awaitAllRegions()
+	text := strings.Replace(testSpecText(), "interval: 200ms", "interval: 300ms", 1)
+	if _, err := p.adminClient(p.nodes[0]).ApplySpec(t.Context(), admin.ApplyRequest{Name: "s", Text: text, Reason: "calmer"}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := p.admin(p.nodes[1]).Drain(t.Context(), admin.DrainRequest{Path: "tokyo", Reason: "power"}); err != nil {
+	if _, err := p.adminClient(p.nodes[1]).StartDrain(t.Context(), admin.DrainRequest{Path: "tokyo", Reason: "power"}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := p.admin(p.nodes[1]).Undrain(t.Context(), "tokyo", "power is back"); err != nil {
+	if _, err := p.adminClient(p.nodes[1]).EndDrain(t.Context(), "tokyo", "power is back"); err != nil {
 		t.Fatal(err)
 	}
 	var a *admin.AuditAnswer
-	eventually(t, 5*time.Second, "the third node has all four records", func() bool {
+	testkit.Eventually(t, "the third node has all four records", func() bool {
 		var err error
-		a, err = p.admin(p.nodes[2]).Audit(t.Context())
+		a, err = p.adminClient(p.nodes[2]).ListAudit(t.Context())
 		return err == nil && len(a.Records) == 4
 	})
 	for i, want := range []struct{ action, subject, reason, detail string }{
@@ -48,24 +48,24 @@ func TestAuditSaysWhoChangedWhat(t *testing.T) {
 	}
 }
 
-// TestAuditorAppendsEachRecordOnce writes through restarts, over a line that a crash cut short, and past a gap.
+// TestAuditorAppendsEachRecordOnce appends across restarts, after a line that a crash cut short, and past a gap.
 func TestAuditorAppendsEachRecordOnce(t *testing.T) {
 	dir := t.TempDir()
 	var log bytes.Buffer
 	fresh := func() *auditor { return newAuditor(dir, slog.New(slog.NewTextHandler(&log, nil))) }
-	var all []consensus.Record
+	var all []consensus.AuditRecord
 	for i := range 6 {
-		all = append(all, consensus.Record{Seq: uint64(i + 1), Actor: "op", Action: "drain", Hash: "h"})
+		all = append(all, consensus.AuditRecord{Seq: uint64(i + 1), Actor: "op", Action: "drain", Hash: "h"})
 	}
-	fresh().append(all[:2])
-	fresh().append(all[:3])
-	path := filepath.Join(dir, auditFile)
+	fresh().appendNew(all[:2])
+	fresh().appendNew(all[:3])
+	path := filepath.Join(dir, auditFileName)
 	whole, _ := os.ReadFile(path)
 	if err := os.WriteFile(path, append(whole, `{"seq":4,"act`...), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	fresh().append(all[1:5])
-	fresh().append(all[5:])
+	fresh().appendNew(all[1:5])
+	fresh().appendNew(all[5:])
 	f, err := os.Open(path)
 	if err != nil {
 		t.Fatal(err)
@@ -74,7 +74,7 @@ func TestAuditorAppendsEachRecordOnce(t *testing.T) {
 	var seqs []uint64
 	torn := 0
 	for in := bufio.NewScanner(f); in.Scan(); {
-		var r consensus.Record
+		var r consensus.AuditRecord
 		if json.Unmarshal(in.Bytes(), &r) != nil {
 			torn++
 			continue
@@ -85,9 +85,9 @@ func TestAuditorAppendsEachRecordOnce(t *testing.T) {
 		t.Fatalf("file holds records %v and %d torn lines; %s", seqs, torn, &log)
 	}
 	blocked := newAuditor(filepath.Join(dir, "none", "such"), slog.New(slog.NewTextHandler(&log, nil)))
-	blocked.append(all[:1])
-	blocked.append(all[:1])
-	if n := strings.Count(log.String(), "cannot be written"); n != 1 || blocked.written != 0 {
+	blocked.appendNew(all[:1])
+	blocked.appendNew(all[:1])
+	if n := strings.Count(log.String(), "cannot be written"); n != 1 || blocked.lastSeq != 0 {
 		t.Fatalf("a disk that takes nothing is logged %d times, want once", n)
 	}
 }

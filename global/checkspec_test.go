@@ -8,8 +8,8 @@ import (
 	"github.com/spillway-lb/spillway/global/steer"
 )
 
-// TestCheckSpecCompilesTheTable: a spec with the most regions and equal weights passes the check that guards the log and
-// becomes a frame, whose table the keeper compiles on every node.
+// TestCheckSpecCompilesTheTable: a spec with the maximum number of regions and equal weights passes the check before
+// the Raft log and becomes a nodePolicy, whose table the snapshotBuilder compiles on every node.
 func TestCheckSpecCompilesTheTable(t *testing.T) {
 	for _, n := range []int{200, 201, steer.MaxRegions} {
 		var regions, weights strings.Builder

@@ -9,10 +9,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ownCore locks the caller's thread and gives it the last of this process's cores, and all others to the process's
-// other threads: whoever asks polls without end, and a thread of the node that took its core for a moment would count
-// as the node's delay. Threads to come inherit from one of the others. Where there is one core alone it does nothing.
-func ownCore(t *testing.T) {
+// pinToOwnCore locks the caller's thread to the last of this process's cores, and moves the process's other threads
+// to the other cores. The load generator polls without pause, and a thread of the node that took its core for a
+// moment would count as the node's delay. New threads inherit the affinity of their parent. With a single core it
+// does nothing.
+func pinToOwnCore(t *testing.T) {
 	t.Helper()
 	var all, last unix.CPUSet
 	if err := unix.SchedGetaffinity(0, &all); err != nil || all.Count() < 2 {
@@ -30,14 +31,14 @@ func ownCore(t *testing.T) {
 		}
 	}
 	runtime.LockOSThread()
-	for range 2 { // a thread may have begun another one meanwhile
+	for range 2 { // a thread may have started another one meanwhile
 		tasks, err := os.ReadDir("/proc/self/task")
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, task := range tasks {
 			if id, err := strconv.Atoi(task.Name()); err == nil {
-				_ = unix.SchedSetaffinity(id, &all) // it may have ended
+				_ = unix.SchedSetaffinity(id, &all) // the thread may have ended
 			}
 		}
 	}

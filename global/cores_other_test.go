@@ -4,5 +4,5 @@ package global
 
 import "testing"
 
-// ownCore is Linux's alone.
-func ownCore(*testing.T) {}
+// pinToOwnCore is implemented on Linux only.
+func pinToOwnCore(*testing.T) {}

@@ -11,63 +11,47 @@ import (
 )
 
 const (
-	// replayed is how far back a dry run looks.
-	replayed = 15 * time.Minute
-	// watchEvery is how often a node writes down what is demanded.
-	watchEvery = 5 * time.Second
-	// maxFlows bounds what is kept of one minute: at about 100 bytes each, 13 MiB for all of them.
-	maxFlows = 8192
+	// replayWindow is how far back a dry run looks.
+	replayWindow = 15 * time.Minute
+	// demandSampleInterval is how often a node samples demand.
+	demandSampleInterval = 5 * time.Second
+	// maxDemandFlows bounds the flows kept for one minute: at about 100 bytes each, 13 MiB for the whole window.
+	maxDemandFlows = 8192
 )
 
-// demandKey is who asks for what. Region is where it arrived, of demand that no service of the spec steers, and else empty.
+// demandKey identifies one flow of demand. Region is where the demand arrived if no service of the spec steers it;
+// otherwise it is empty.
 type demandKey struct{ service, model, cell, region string }
 
-// minute is what was demanded during one.
-type minute struct {
-	at      time.Time // when it began
-	samples int
-	sum     map[demandKey]float64 // tokens/s, added up over the samples
-	left    int                   // flows that there was no room for, at their most
+// demandMinute is the demand of one minute.
+type demandMinute struct {
+	startedAt    time.Time // start of the minute
+	samples      int
+	rateSums     map[demandKey]float64 // tokens/s, summed over the samples
+	droppedFlows int                   // flows that did not fit, at most in one sample
 }
 
-// demandLog remembers what this node has heard of demand, minute by minute, newest last. It is soft: a node that starts
-// knows nothing of the past.
+// demandLog keeps the demand that was reported to this node, minute by minute, newest last. It is in memory only: a
+// node that starts has no history.
 type demandLog struct {
 	mu      sync.Mutex
-	minutes []*minute
+	minutes []*demandMinute
 }
 
-// watch writes down what is demanded until ctx ends.
-func (s *Server) watch(ctx context.Context) {
-	for sleep(ctx, watchEvery) {
-		if v := s.view.Load(); v != nil {
-			s.demand.add(v.demands(), time.Now())
+// sampleLoop samples demand until ctx ends.
+func (l *demandLog) sampleLoop(ctx context.Context, current *currentSnapshot) {
+	for sleepFor(ctx, demandSampleInterval) {
+		if v := current.Load(); v != nil {
+			l.addSample(v.CollectDemand(), time.Now())
 		}
 	}
 }
 
-// demands is what the View knows of demand, in the planner's terms.
-func (v *View) demands() (out []steer.Demand) {
-	for r := range v.regions {
-		if !v.regions[r].heard || v.regions[r].dead {
-			continue
-		}
-		for _, d := range v.regions[r].group.Summary.Demand {
-			x := v.demandOf(r, d.Service, d.Model, d.Cell, d.TokensPerSec)
-			if v.service(x.Service) >= 0 {
-				x.Region = ""
-			}
-			out = append(out, x)
-		}
-	}
-	return out
-}
-
-// add writes down one sample.
-func (l *demandLog) add(demand []steer.Demand, now time.Time) {
+// addSample adds one sample.
+func (l *demandLog) addSample(demand []steer.CellDemand, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	m := l.current(now)
+	m := l.currentMinute(now)
 	m.samples++
 	left := 0
 	for i := range demand {
@@ -76,52 +60,52 @@ func (l *demandLog) add(demand []steer.Demand, now time.Time) {
 			continue
 		}
 		key := demandKey{d.Service, d.Model, d.Cell, d.Region}
-		if _, known := m.sum[key]; !known && len(m.sum) >= maxFlows {
+		if _, known := m.rateSums[key]; !known && len(m.rateSums) >= maxDemandFlows {
 			left++
 			continue
 		}
-		m.sum[key] += d.Rate
+		m.rateSums[key] += d.Rate
 	}
-	m.left = max(m.left, left)
+	m.droppedFlows = max(m.droppedFlows, left)
 }
 
-// current is the minute of now; it forgets those that are too old.
-func (l *demandLog) current(now time.Time) *minute {
-	l.minutes = slices.DeleteFunc(l.minutes, func(m *minute) bool { return now.Sub(m.at) > replayed })
-	if n := len(l.minutes); n > 0 && now.Sub(l.minutes[n-1].at) < time.Minute {
+// currentMinute returns the minute of now. It drops minutes older than replayWindow.
+func (l *demandLog) currentMinute(now time.Time) *demandMinute {
+	l.minutes = slices.DeleteFunc(l.minutes, func(m *demandMinute) bool { return now.Sub(m.startedAt) > replayWindow })
+	if n := len(l.minutes); n > 0 && now.Sub(l.minutes[n-1].startedAt) < time.Minute {
 		return l.minutes[n-1]
 	}
-	m := &minute{at: now, sum: map[demandKey]float64{}}
+	m := &demandMinute{startedAt: now, rateSums: map[demandKey]float64{}}
 	l.minutes = append(l.minutes, m)
 	return m
 }
 
-// observed is one minute's demand on the mean.
-type observed struct {
-	demand []steer.Demand // in a fixed order
-	left   int
+// observedDemand is the mean demand of one minute.
+type observedDemand struct {
+	demand       []steer.CellDemand // in a fixed order
+	droppedFlows int
 }
 
-// newest are the last minutes of demand, newest first, at most limit; a minute that nobody asked in is left out.
-func (l *demandLog) newest(limit int) (out []observed) {
+// newestMinutes returns the last minutes of demand, newest first, at most limit. Minutes without demand are left out.
+func (l *demandLog) newestMinutes(limit int) (out []observedDemand) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for i := len(l.minutes) - 1; i >= 0 && len(out) < limit; i-- {
-		if m := l.minutes[i]; len(m.sum) > 0 {
-			out = append(out, m.mean())
+		if m := l.minutes[i]; len(m.rateSums) > 0 {
+			out = append(out, m.meanDemand())
 		}
 	}
 	return out
 }
 
-func (m *minute) mean() observed {
-	out := observed{left: m.left}
-	for k, sum := range m.sum {
-		out.demand = append(out.demand, steer.Demand{
+func (m *demandMinute) meanDemand() observedDemand {
+	out := observedDemand{droppedFlows: m.droppedFlows}
+	for k, sum := range m.rateSums {
+		out.demand = append(out.demand, steer.CellDemand{
 			Service: k.service, Model: k.model, Cell: k.cell, Region: k.region, Rate: sum / float64(m.samples),
 		})
 	}
-	slices.SortFunc(out.demand, func(a, b steer.Demand) int {
+	slices.SortFunc(out.demand, func(a, b steer.CellDemand) int {
 		for _, c := range [...]int{
 			strings.Compare(a.Service, b.Service), strings.Compare(a.Model, b.Model), strings.Compare(a.Cell, b.Cell),
 		} {

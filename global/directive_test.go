@@ -13,21 +13,21 @@ import (
 
 // Gateways that the spec does not declare are not named to peers, however many of them run in a declared region.
 func TestPeersNameOnlyDeclaredGateways(t *testing.T) {
-	v, now := stillView(t), time.Now()
-	book := capacity.NewBook(capacity.Thresholds{})
+	v, now := newStaticSnapshot(t), time.Now()
+	book := capacity.NewSummaryTable(capacity.FreshnessThresholds{})
 	put := func(region, gateway string) {
-		s := capacityOf(10000, 8)
+		s := summaryWithCapacity(10000, 8)
 		s.Path, s.Boot, s.Seq, s.Endpoint = capacity.Path{Region: region, Instance: gateway}, 1, 1, "127.0.0.1:7400"
-		book.Put(s, now)
+		book.PutSummary(s, now)
 	}
 	put("tokyo", "gt")
 	put("virginia", "gv")
 	for i := range 65 {
 		put("tokyo", fmt.Sprint("other", i))
 	}
-	v = newView(v.frame, &consensus.State{}, book.View(now), &quorum{self: "g1", voters: []string{"g1"}}, now, true)
+	v = testSnapshot(v.policy, &consensus.State{}, book.BuildView(now), soloVotes(), now, true)
 	found := false
-	for _, p := range v.peers(v.region("virginia"), now) {
+	for _, p := range v.ListPeers(v.RegionIndex("virginia"), now) {
 		if p.Region != "tokyo" {
 			continue
 		}
@@ -40,8 +40,8 @@ func TestPeersNameOnlyDeclaredGateways(t *testing.T) {
 	}
 }
 
-// What a spec may declare, steering can tell apart.
-func TestSpecAndSteeringAgreeOnRegions(t *testing.T) {
+// Steering supports every region that a spec may declare.
+func TestSpecAndSteeringHaveTheSameRegionLimit(t *testing.T) {
 	if spec.MaxRegions > steer.MaxRegions {
 		t.Errorf("a spec may have %d regions, %d can be steered", spec.MaxRegions, steer.MaxRegions)
 	}

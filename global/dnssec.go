@@ -9,42 +9,42 @@ import (
 	"github.com/spillway-lb/spillway/internal/telemetry"
 )
 
-// sealer makes the zone that is answered from: the frame's, signed as was agreed. What was signed is kept while frames,
-// keys and Views come and go.
-type sealer struct {
-	kept    *dns.Signatures
-	frame   *frame
-	signing *consensus.Signing
-	zone    *dns.Zone
+// zoneSigner produces the zone that DNS answers from: the zone of the nodePolicy, signed with the agreed keys.
+// Signatures are cached across changes of policies, keys and snapshots.
+type zoneSigner struct {
+	signatures *dns.SignatureCache
+	policy     *nodePolicy
+	signing    *consensus.ZoneSigning
+	zone       *dns.ZoneData
 }
 
-// seal returns the frame's zone where it is not to be signed.
-func (k *keeper) seal(st *consensus.State) *dns.Zone {
-	s := &k.sealer
-	if s.frame == k.frame && s.signing == st.Signing {
+// signZone returns the policy's own zone if it is not to be signed.
+func (k *snapshotBuilder) signZone(st *consensus.State) *dns.ZoneData {
+	s := &k.zoneSigner
+	if s.policy == k.policy && s.signing == st.Signing {
 		return s.zone
 	}
-	s.frame, s.signing, s.zone = k.frame, st.Signing, k.frame.zone
-	if st.Signing == nil || st.Signing.Zone != k.frame.zone.Name {
+	s.policy, s.signing, s.zone = k.policy, st.Signing, k.policy.zone
+	if st.Signing == nil || st.Signing.Zone != k.policy.zone.Name {
 		return s.zone
 	}
-	signer, err := signerOf(st.Signing, k.frame.spec, s.kept)
-	if err != nil { // apply takes no such keys
-		k.s.log.Error("zone cannot be signed", telemetry.Err(err))
+	signer, err := newSignerFor(st.Signing, k.policy.Spec, s.signatures)
+	if err != nil { // consensus refuses such keys when they are applied
+		k.s.log.Error("zone cannot be signed", telemetry.ErrorAttr(err))
 		return s.zone
 	}
-	zone := *k.frame.zone
+	zone := *k.policy.zone
 	zone.Signer = signer
 	s.zone = &zone
 	return s.zone
 }
 
-func signerOf(g *consensus.Signing, sp *spec.Spec, kept *dns.Signatures) (*dns.Signer, error) {
+func newSignerFor(g *consensus.ZoneSigning, sp *spec.Spec, kept *dns.SignatureCache) (*dns.Signer, error) {
 	c := dns.SignerConfig{
-		Zone: g.Zone, KeyTTL: seconds(sp.Zone.DNSSEC.KeyTTL), Lifetime: sp.SignatureLifetime(), Parent: wish(g), Kept: kept,
+		Zone: g.Zone, KeyTTL: ttlSeconds(sp.Zone.DNSSEC.KeyTTL), Lifetime: sp.SignatureLifetime(), CDS: parentWish(g), Cache: kept,
 	}
 	for _, k := range g.Keys {
-		key, err := dns.NewKey(k.Secret)
+		key, err := dns.NewSigningKey(k.Secret)
 		if err != nil {
 			return nil, err
 		}
@@ -53,36 +53,37 @@ func signerOf(g *consensus.Signing, sp *spec.Spec, kept *dns.Signatures) (*dns.S
 	return dns.NewSigner(c)
 }
 
-// wish is what CDS and CDNSKEY ask the parent for: what an operator is asked to have it show.
-func wish(g *consensus.Signing) dns.Wish {
+// parentWish returns what CDS and CDNSKEY request from the parent zone, equal to what the operator is asked to
+// publish there.
+func parentWish(g *consensus.ZoneSigning) dns.CDSAction {
 	switch g.Phase {
 	case consensus.PhaseNew:
-		return dns.NoWish
+		return dns.CDSNone
 	case consensus.PhaseLeaving, consensus.PhaseUnsigning:
-		return dns.RemoveDS
+		return dns.CDSDelete
 	}
-	return dns.ShowDS
+	return dns.CDSPublish
 }
 
-// holdsOf is for how long resolvers may hold what a spec has them answered.
-func holdsOf(text []byte) consensus.Holds {
+// computeHolds returns for how long resolvers may cache the answers of a spec.
+func computeHolds(text []byte) consensus.HoldTimes {
 	sp, err := spec.Decode("spec", text)
 	if err != nil {
-		return consensus.Holds{}
+		return consensus.HoldTimes{}
 	}
 	d := &sp.Zone.DNSSEC
-	return consensus.Holds{
-		Zone: sp.Zone.Name, Answers: sp.LongestTTL(),
-		Keys: time.Duration(d.KeyTTL), Parent: time.Duration(d.DSTTL), Spread: time.Duration(d.Propagation),
+	return consensus.HoldTimes{
+		Zone: sp.Zone.Name, AnswerTTL: sp.LongestTTL(),
+		KeyTTL: time.Duration(d.KeyTTL), ParentTTL: time.Duration(d.DSTTL), Propagation: time.Duration(d.Propagation),
 	}
 }
 
-// phase is the word for how the zone is signed.
-func (v *View) phase() string {
+// signingPhase returns the name of the zone's signing phase.
+func (v *nodeSnapshot) signingPhase() string {
 	if v.state.Signing == nil {
-		return unsigned
+		return phaseUnsigned
 	}
 	return string(v.state.Signing.Phase)
 }
 
-const unsigned = "unsigned"
+const phaseUnsigned = "unsigned"

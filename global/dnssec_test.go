@@ -15,26 +15,28 @@ import (
 
 	"github.com/spillway-lb/spillway/consensus"
 	"github.com/spillway-lb/spillway/geo"
+	"github.com/spillway-lb/spillway/geo/geofiles"
 	"github.com/spillway-lb/spillway/internal/admin"
 	"github.com/spillway-lb/spillway/internal/identity"
 	"github.com/spillway-lb/spillway/internal/telemetry"
+	"github.com/spillway-lb/spillway/internal/testkit"
 )
 
-// hastySpec has TTLs that let a roll end within seconds.
-func hastySpec() string {
-	text := strings.Replace(specText(), "zone:\n", "zone:\n  ttl: 2s\n  dnssec: {key_ttl: 1s, ds_ttl: 1s, propagation: 1s}\n", 1)
+// shortTTLSpec has TTLs that let a key roll end within seconds.
+func shortTTLSpec() string {
+	text := strings.Replace(testSpecText(), "zone:\n", "zone:\n  ttl: 2s\n  dnssec: {key_ttl: 1s, ds_ttl: 1s, propagation: 1s}\n", 1)
 	return strings.Replace(text, "  - name: chat.api.example.\n", "  - {name: chat.api.example., ttl: 5s}\n", 1)
 }
 
-// signedAnswer asks with DO and returns the whole answer; nil when there is none.
-func signedAnswer(s *Server, name string, qtype uint16) []byte {
+// querySigned sends a query with DO set and returns the whole answer; nil if there is none.
+func querySigned(s *Server, name string, qtype uint16) []byte {
 	c, err := net.Dial("udp", s.DNSAddrs()[0].String())
 	if err != nil {
 		return nil
 	}
 	defer c.Close()
-	c.SetDeadline(time.Now().Add(2 * time.Second))
-	q := question(name, qtype, clients["tokyo"])
+	c.SetDeadline(time.Now().Add(testTimeout / 3))
+	q := buildQuestion(name, qtype, clientAddrs["tokyo"])
 	q[len(q)-15] = 0x80 // DO
 	if _, err := c.Write(q); err != nil {
 		return nil
@@ -56,11 +58,11 @@ const (
 	typeDNSKEY = 48
 )
 
-// alike reports whether all nodes give one answer, byte by byte, which is signed or is not.
-func (p *planet) alike(name string, qtype uint16, signed bool) bool {
+// allAnswerAlike reports whether all nodes give the same answer, byte by byte, signed or not as requested.
+func (p *testFleet) allAnswerAlike(name string, qtype uint16, signed bool) bool {
 	var first []byte
-	for _, s := range p.alive() {
-		b := signedAnswer(s, name, qtype)
+	for _, s := range p.liveNodes() {
+		b := querySigned(s, name, qtype)
 		if len(b) < 12 || isSigned(b) != signed || first != nil && !bytes.Equal(first, b) {
 			return false
 		}
@@ -69,20 +71,20 @@ func (p *planet) alike(name string, qtype uint16, signed bool) bool {
 	return true
 }
 
-// phase waits until every node shows a phase of the signing.
-func (p *planet) phase(t *testing.T, want consensus.Phase) {
+// awaitPhase waits until every node shows a phase of the signing.
+func (p *testFleet) awaitPhase(t *testing.T, want consensus.SigningPhase) {
 	t.Helper()
 	defer func() {
-		for _, s := range p.alive() {
+		for _, s := range p.liveNodes() {
 			if t.Failed() {
-				a, err := s.dnssec(t.Context())
-				t.Logf("%s: %+v, %v; raft %+v, silent %+v", s.cfg.Name, a, err, s.node.Status(), s.node.Silent())
+				a, err := s.dnssec.showDNSSEC(t.Context())
+				t.Logf("%s: %+v, %v; raft %+v, silent %+v", s.cfg.Name, a, err, s.node.Status(), s.node.SilentVoters())
 			}
 		}
 	}()
-	eventually(t, 2*time.Minute, "the zone is "+string(want)+" at every node", func() bool {
-		for _, s := range p.alive() {
-			if v := s.view.Load(); v == nil || v.phase() != string(want) {
+	testkit.Eventually(t, "the zone is "+string(want)+" at every node", func() bool {
+		for _, s := range p.liveNodes() {
+			if v := s.snapshot.Load(); v == nil || v.signingPhase() != string(want) {
 				return false
 			}
 		}
@@ -92,21 +94,21 @@ func (p *planet) phase(t *testing.T, want consensus.Phase) {
 
 func TestDNSSEC(t *testing.T) {
 	t.Parallel()
-	p := newPlanetOf(t, hastySpec())
-	p.settle()
+	p := newTestFleetFor(t, shortTTLSpec())
+	p.awaitAllRegions()
 	follower := p.nodes[0]
 	if follower.IsLeader() {
 		follower = p.nodes[1]
 	}
-	c := p.admin(follower)
-	if a, err := c.DNSSEC(t.Context()); err != nil || a.Phase != unsigned || len(a.Keys)+len(a.DS) != 0 {
+	c := p.adminClient(follower)
+	if a, err := c.GetDNSSEC(t.Context()); err != nil || a.Phase != phaseUnsigned || len(a.Keys)+len(a.DS) != 0 {
 		t.Fatalf("at first: %+v, %v", a, err)
 	}
-	eventually(t, 5*time.Second, "unsigned answers", func() bool { return p.alike(service, typeA, false) })
+	testkit.Eventually(t, "unsigned answers", func() bool { return p.allAnswerAlike(testService, typeA, false) })
 	do := func(action string) (*admin.DNSSECAnswer, error) {
 		return c.ChangeDNSSEC(t.Context(), admin.DNSSECRequest{Action: action, Reason: "test of " + action})
 	}
-	must := func(action string, want consensus.Phase) *admin.DNSSECAnswer {
+	must := func(action string, want consensus.SigningPhase) *admin.DNSSECAnswer {
 		t.Helper()
 		a, err := do(action)
 		if err != nil || a.Phase != string(want) {
@@ -125,32 +127,32 @@ func TestDNSSEC(t *testing.T) {
 	}
 	signed := func(when string) {
 		t.Helper()
-		for name, qtype := range map[string]uint16{service: typeA, "nope.api.example.": typeA, "tokyo." + service: typeAAAA, "api.example.": typeDNSKEY} {
-			eventually(t, 10*time.Second, when+": one signed answer for "+name, func() bool { return p.alike(name, qtype, true) })
+		for name, qtype := range map[string]uint16{testService: typeA, "nope.api.example.": typeA, "tokyo." + testService: typeAAAA, "api.example.": typeDNSKEY} {
+			testkit.Eventually(t, when+": one signed answer for "+name, func() bool { return p.allAnswerAlike(name, qtype, true) })
 		}
 	}
 	signed("when enabled")
-	p.phase(t, consensus.PhasePublish)
-	first, err := c.DNSSEC(t.Context())
+	p.awaitPhase(t, consensus.PhasePublish)
+	first, err := c.GetDNSSEC(t.Context())
 	if err != nil || len(first.DS) != 1 || !strings.HasPrefix(first.DS[0], fmt.Sprintf("api.example. 1 IN DS %d 13 2 ", first.Keys[0].Tag)) {
 		t.Fatalf("to be published: %+v, %v", first, err)
 	}
 	must("seen", consensus.PhaseSigned)
 	must("roll", consensus.PhaseRolling)
 	signed("in a roll")
-	p.phase(t, consensus.PhaseReplace)
-	second, err := c.DNSSEC(t.Context())
+	p.awaitPhase(t, consensus.PhaseReplace)
+	second, err := c.GetDNSSEC(t.Context())
 	if err != nil || len(second.Keys) != 2 || len(second.DS) != 1 || second.DS[0] == first.DS[0] || !second.Keys[0].SignsAnswers || second.Keys[1].Tag != first.Keys[0].Tag {
 		t.Fatalf("to be replaced: %+v, %v", second, err)
 	}
 	signed("with the other key")
 	must("seen", consensus.PhaseRetiring)
-	p.phase(t, consensus.PhaseSigned)
-	if a, err := c.DNSSEC(t.Context()); err != nil || len(a.Keys) != 1 || a.Keys[0].Tag != second.Keys[0].Tag {
+	p.awaitPhase(t, consensus.PhaseSigned)
+	if a, err := c.GetDNSSEC(t.Context()); err != nil || len(a.Keys) != 1 || a.Keys[0].Tag != second.Keys[0].Tag {
 		t.Errorf("after the roll: %+v, %v", a, err)
 	}
-	renamed := strings.ReplaceAll(hastySpec(), "api.example.", "llm.example.")
-	if _, err := c.Apply(t.Context(), admin.ApplyRequest{Name: "s.yaml", Text: renamed}); err == nil || !strings.Contains(err.Error(), "signed as api.example.") {
+	renamed := strings.ReplaceAll(shortTTLSpec(), "api.example.", "llm.example.")
+	if _, err := c.ApplySpec(t.Context(), admin.ApplyRequest{Name: "s.yaml", Text: renamed}); err == nil || !strings.Contains(err.Error(), "signed as api.example.") {
 		t.Errorf("the zone is renamed under its signatures: %v", err)
 	}
 	p.testZoneSecrets(t, c)
@@ -160,27 +162,27 @@ func TestDNSSEC(t *testing.T) {
 	must("disable", consensus.PhaseLeaving)
 	signed("when it is about to end")
 	must("seen", consensus.PhaseUnsigning)
-	p.phase(t, unsigned)
-	eventually(t, 5*time.Second, "unsigned answers again", func() bool { return p.alike(service, typeA, false) })
+	p.awaitPhase(t, phaseUnsigned)
+	testkit.Eventually(t, "unsigned answers again", func() bool { return p.allAnswerAlike(testService, typeA, false) })
 }
 
-// testZoneSecrets looks for the key in all that operators are shown.
-func (p *planet) testZoneSecrets(t *testing.T, c *admin.Client) {
+// testZoneSecrets searches for the key in all output for operators.
+func (p *testFleet) testZoneSecrets(t *testing.T, c *admin.Client) {
 	t.Helper()
-	secret := p.nodes[0].view.Load().state.Signing.Keys[0].Secret
-	audit, err := c.Audit(t.Context())
+	secret := p.nodes[0].snapshot.Load().state.Signing.Keys[0].Secret
+	audit, err := c.ListAudit(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	spec, err := c.Spec(t.Context())
+	spec, err := c.GetSpec(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	status, err := c.Status(t.Context())
+	status, err := c.GetStatus(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	dnssec, err := c.DNSSEC(t.Context())
+	dnssec, err := c.GetDNSSEC(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -195,7 +197,7 @@ func (p *planet) testZoneSecrets(t *testing.T, c *admin.Client) {
 			t.Errorf("the audit has %q, and not %q", actions, want)
 		}
 	}
-	b, err := json.Marshal([]any{audit, spec, status, dnssec, p.gates["tokyo"].directive.Load()})
+	b, err := json.Marshal([]any{audit, spec, status, dnssec, p.gateways["tokyo"].directive.Load()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -206,17 +208,17 @@ func (p *planet) testZoneSecrets(t *testing.T, c *admin.Client) {
 	}
 }
 
-// TestNodeWithoutRaftSignsFromTheBackup holds that a node which restarts alone does not answer what validators would
-// take for forged, and that the file that makes it possible is nobody else's to read.
+// TestNodeWithoutRaftSignsFromTheBackup: a node that restarts alone gives no answer that validators would reject as
+// forged, and the backup file that makes this possible is readable by its owner only.
 func TestNodeWithoutRaftSignsFromTheBackup(t *testing.T) {
-	p := &planet{t: t, dir: t.TempDir()}
+	p := &testFleet{t: t, dir: t.TempDir()}
 	var err error
 	if p.ca, err = identity.NewDevCA(p.dir, "test.example"); err != nil {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	b := newBackup(dir, telemetry.Logger(nil))
-	err = b.write(&consensus.State{Index: 7, SpecVersion: 3, Spec: []byte(specText()), Signing: &consensus.Signing{
+	b := newStateBackup(dir, telemetry.LoggerOrDiscard(nil))
+	err = b.writeState(&consensus.State{Index: 7, SpecVersion: 3, Spec: []byte(testSpecText()), Signing: &consensus.ZoneSigning{
 		Zone: "api.example.", Phase: consensus.PhaseSigned, Keys: []consensus.ZoneKey{{Secret: bytes.Repeat([]byte{9}, 32)}},
 	}})
 	if err != nil {
@@ -225,41 +227,41 @@ func TestNodeWithoutRaftSignsFromTheBackup(t *testing.T) {
 	if info, err := os.Stat(filepath.Join(dir, "last-state.json")); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("the backup has the mode %v, %v", info.Mode(), err)
 	}
-	atlas, err := geo.NewLive(geo.Config{Demo: true})
+	atlas, err := geofiles.NewLiveAtlas(geo.Config{Demo: true})
 	if err != nil {
 		t.Fatal(err)
 	}
 	s, err := New(Config{
-		Name: "g1", Dir: dir, Certs: p.certs(identity.ID{Role: identity.RoleGlobal, Name: "g1"}), Atlas: atlas,
+		Name: "g1", Dir: dir, Certs: p.issueCerts(identity.ID{Role: identity.RoleGlobal, Name: "g1"}), Atlas: atlas,
 		RaftListen: "127.0.0.1:0", UplinkListen: "127.0.0.1:0", DNSListen: []string{"127.0.0.1:0"},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.SetPeers([]consensus.Peer{{ID: "g1", Addr: s.RaftAddr().String()}, {ID: "g2", Addr: "127.0.0.1:1"}, {ID: "g3", Addr: "127.0.0.1:2"}})
+	s.SetPeers([]consensus.RaftPeer{{ID: "g1", Addr: s.RaftAddr().String()}, {ID: "g2", Addr: "127.0.0.1:1"}, {ID: "g3", Addr: "127.0.0.1:2"}})
 	if err := s.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	defer p.stop(s)
-	eventually(t, 5*time.Second, "a node alone signs", func() bool { return isSigned(signedAnswer(s, service, typeA)) })
+	defer p.stopNode(s)
+	testkit.Eventually(t, "a single node signs", func() bool { return isSigned(querySigned(s, testService, typeA)) })
 	if info, err := os.Stat(filepath.Join(dir, "snapshots")); err != nil || info.Mode().Perm() != 0o700 {
 		t.Errorf("the folder of snapshots has the mode %v, %v", info.Mode(), err)
 	}
 }
 
-// TestViewsShareSignatures holds that what a View answers as an earlier one did is not signed anew.
-func TestViewsShareSignatures(t *testing.T) {
-	p := newPlanet(t)
-	p.settle()
-	s := p.leader()
-	if _, err := p.admin(s).ChangeDNSSEC(t.Context(), admin.DNSSECRequest{Action: "enable"}); err != nil {
+// TestSnapshotsShareSignatures: an answer that an earlier snapshot has signed is not signed again.
+func TestSnapshotsShareSignatures(t *testing.T) {
+	p := newTestFleet(t)
+	p.awaitAllRegions()
+	s := p.awaitLeader()
+	if _, err := p.adminClient(s).ChangeDNSSEC(t.Context(), admin.DNSSECRequest{Action: "enable"}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, 5*time.Second, "a signed answer", func() bool { return isSigned(signedAnswer(s, service, typeA)) })
-	made, before := s.signatures.Made(), s.view.Load()
+	testkit.Eventually(t, "a signed answer", func() bool { return isSigned(querySigned(s, testService, typeA)) })
+	made, before := s.signatures.Made(), s.snapshot.Load()
 	begun := time.Now()
-	for s.view.Load() == before || time.Since(begun) < 500*time.Millisecond {
-		if b := signedAnswer(s, service, typeA); !isSigned(b) || binary.BigEndian.Uint16(b[6:]) != 2 {
+	for s.snapshot.Load() == before || time.Since(begun) < 500*time.Millisecond {
+		if b := querySigned(s, testService, typeA); !isSigned(b) || binary.BigEndian.Uint16(b[6:]) != 2 {
 			t.Fatalf("answered %x", b)
 		}
 	}

@@ -1,15 +1,15 @@
-// Package global is the shell of the first tier: it answers DNS and redirects from one immutable View, keeps that View
-// true, and, at the leader, makes the plan.
+// Package global is the global tier: it answers DNS queries and redirects, and the leader makes the steering plan.
 //
-// Statements of gateways arrive over the uplink (ingest.go) and agreed state over Raft; one goroutine joins the two
-// into the next View (keep.go). A drain, or the loss of a region, is a mask in the View and acts at once; the plan
-// follows. Nodes tell each other which gateways they hear (witness.go): a region that one node has lost stays in its
-// answers while another hears it, and only a majority takes it out of the plan. Every node answers from its own View
-// whether or not there is a leader or a quorum.
+// Server is one global node. It answers from one immutable nodeSnapshot: a snapshot.SteeringSnapshot with the agreed
+// state and what DNS needs. A snapshotBuilder goroutine (snapshotbuilder.go) joins the capacity summaries of gateways,
+// which arrive over the uplink (ingest.go), with the Raft state into the next one. A drain or an unreachable region is
+// a mask in the snapshot and takes effect at once; the plan follows. Nodes exchange reports on which gateways they
+// reach (package liveness): a region stays in a node's answers while any node reaches it, and only a majority removes
+// it from the plan. Every node answers from its own snapshot, with or without a leader or a quorum.
 //
-// A spec may be on trial: the leader judges it by what gateways report (trial.go, package stage). Where a service allows
-// it, requests of clients that cannot follow a redirect are passed on (proxy.go), as the redirect would have sent them.
+// A spec can be staged in some regions first: the leader judges it by the outcomes that gateways report (rollout.go,
+// package rollout). Where a service allows it, requests of clients that cannot follow a redirect are proxied to the
+// same region (proxy.go).
 //
-// It decides nothing about where a client goes: that is package steer. It never makes an answer wait for Raft, a
-// gateway or a disk.
+// Package steer decides which region a client is sent to. An answer never waits for Raft, a gateway or a disk.
 package global

@@ -4,142 +4,150 @@ import (
 	"time"
 
 	"github.com/spillway-lb/spillway/geo"
+	"github.com/spillway-lb/spillway/global/snapshot"
 	"github.com/spillway-lb/spillway/global/steer"
 	"github.com/spillway-lb/spillway/internal/spec"
 )
 
 const (
-	// samples is how many client networks stand for a cell whose clients are split.
-	samples = 16
-	// maxMoves bounds an answer; the largest are kept.
-	maxMoves = 500
-	// replayBudget is how long a dry run may take: minutes that it leaves no time for are not replayed, and said to be so.
+	// sampledNetworks is the number of client networks sampled for a cell whose clients are split.
+	sampledNetworks = 16
+	// maxListedMoves bounds the moves in an answer; the largest are kept.
+	maxListedMoves = 500
+	// replayBudget bounds the time of a dry run. Minutes that do not fit are not replayed, and the answer reports
+	// that.
 	replayBudget = 4 * time.Second
 )
 
-// rehearsal is a new spec beside the one in force. Each is solved afresh for every minute of observed demand, on the
-// capacity of now, so that only the change of spec shows, not what the plan in force is still damping.
-type rehearsal struct {
-	before, after *View
-	to            []int    // by service before: its index after, or -1
-	services      []*tally // by service before
-	minutes       int      // that were replayed
+// specDryRun compares a new spec with the one in force. Each is solved without history for every minute of observed
+// demand, with the present capacity. So only the change of spec shows, and not what the plan in force is still
+// damping.
+type specDryRun struct {
+	before, after   dryRunSide
+	serviceMap      []int        // index before -> index after, or -1
+	tallies         []*moveTally // by service before
+	replayedMinutes int          // the minutes replayed
 }
 
-// rehearse replays the minutes, newest first, through both specs.
-func (v *View) rehearse(next *spec.Spec, minutes []observed) (*rehearsal, error) {
-	f, err := newFrame(v.version+1, encodeSpec(next), v.atlas)
+// dryRunSpec replays the minutes, newest first, with both specs.
+func dryRunSpec(v *nodeSnapshot, next *spec.Spec, minutes []observedDemand) (*specDryRun, error) {
+	f, err := newNodePolicy(v.Version+1, encodeSpec(next), v.atlas)
 	if err != nil {
 		return nil, err
 	}
-	h := &rehearsal{before: v.as(v.frame), after: v.as(f)}
-	for i := range v.spec.Services {
-		h.to = append(h.to, f.service(v.spec.Services[i].Name))
-		h.services = append(h.services, newTally())
+	h := &specDryRun{before: dryRunSide{snapshotWithPolicy(v.SteeringSnapshot, v.SteeringPolicy, time.Now())}, after: dryRunSide{snapshotWithPolicy(v.SteeringSnapshot, f.SteeringPolicy, time.Now())}}
+	for i := range v.Spec.Services {
+		h.serviceMap = append(h.serviceMap, f.ServiceIndex(v.Spec.Services[i].Name))
+		h.tallies = append(h.tallies, newMoveTally())
 	}
 	begun := time.Now()
 	for i := range minutes {
 		if i > 0 && time.Since(begun) > replayBudget {
 			break
 		}
-		h.replay(minutes[i].demand)
-		h.minutes++
+		h.replayDemand(minutes[i].demand)
+		h.replayedMinutes++
 	}
 	if len(minutes) == 0 {
-		h.before.settleOn(nil)
-		h.after.settleOn(nil)
+		h.before.solveForDemand(nil)
+		h.after.solveForDemand(nil)
 	}
-	h.quiet()
+	h.addIdleCells()
 	return h, nil
 }
 
-// as is the View as it would be under a frame, with no plan yet.
-func (v *View) as(f *frame) *View {
-	out := newView(f, v.state, v.children, v.quorum, time.Now(), true)
-	for r := range out.regions {
-		if old := v.region(f.spec.Regions[r].Name); old >= 0 && !v.regions[old].heard && !v.regions[old].gone {
-			out.regions[r].gone, out.regions[r].dead = false, false // still too early to tell
+// withPolicy returns the snapshot as it would be with another policy and no plan.
+func snapshotWithPolicy(v *snapshot.SteeringSnapshot, f *snapshot.SteeringPolicy, now time.Time) *snapshot.SteeringSnapshot {
+	out := snapshot.NewSteeringSnapshot(snapshot.Inputs{
+		Policy: f, Drains: v.Drains, Children: v.Children, Votes: v.Votes, Now: now, WallShift: v.WallShift, Settled: true,
+	})
+	for r := range out.Regions {
+		if old := v.RegionIndex(f.Spec.Regions[r].Name); old >= 0 && !v.Regions[old].HasReport() && !v.Regions[old].IsUnreachableByAll() {
+			out.Regions[r].State = snapshot.SilenceSuppressed // too early to decide
 		}
 	}
-	if v.near != nil {
-		out.adopt(nearness(f, v.children, v.near.limit, out.made))
+	if v.RTTs != nil {
+		out.SetRTTs(snapshot.EstimateRTTs(f, v.Children, v.RTTs.MaxAge, out.MadeAt))
 	}
 	return out
 }
 
-// settleOn gives the View the plan that a demand leads to in the end.
-func (v *View) settleOn(demand []steer.Demand) {
-	v.plan = nil
-	in := v.input()
+// dryRunSide is one of the two specs of a dry run, with the plan that its demand converges to.
+type dryRunSide struct{ *snapshot.SteeringSnapshot }
+
+// solveForDemand gives the snapshot the plan that a constant demand converges to.
+func (v dryRunSide) solveForDemand(demand []steer.CellDemand) {
+	v.Plan = nil
+	in := v.BuildPlanInput()
 	in.Demand, in.Cells = demand, nil
 	seen := map[string]bool{}
 	for i := range demand {
 		name := demand[i].Cell
-		if cell := geo.CellNamed(name); cell != geo.NoCell && !seen[name] {
+		if cell := geo.ParseCellName(name); cell != geo.NoCell && !seen[name] {
 			seen[name] = true
-			if rtt := v.geo.Row(cell); rtt != nil {
+			if rtt := v.Geo.RTTRow(cell); rtt != nil {
 				in.Cells = append(in.Cells, steer.Cell{Name: name, RTT: rtt})
 			}
 		}
 	}
-	v.plan = steer.Solve(in).Plan
-	v.table = steer.Compile(v.spec, v.geo, v.plan)
+	v.Plan = steer.SolvePlan(in).Plan
+	v.Table = steer.CompileTable(v.Spec, v.Geo, v.Plan)
 }
 
-// minutesFor is how much of the past an apply looks at: a dry run all of it.
-func minutesFor(dryRun bool) int {
+// replayMinutesFor returns how many minutes an apply replays: a dry run all of them, a real one only the newest.
+func replayMinutesFor(dryRun bool) int {
 	if dryRun {
-		return int(replayed/time.Minute) + 1
+		return int(replayWindow/time.Minute) + 1
 	}
 	return 1
 }
 
-// replay solves both specs for one minute and adds up what moves.
-func (h *rehearsal) replay(demand []steer.Demand) {
-	h.before.settleOn(demand)
-	h.after.settleOn(demand)
+// replayDemand solves both specs for one minute and adds up what moves.
+func (h *specDryRun) replayDemand(demand []steer.CellDemand) {
+	h.before.solveForDemand(demand)
+	h.after.solveForDemand(demand)
 	for i, byCell := range h.before.demandByCell(demand) {
-		if h.to[i] < 0 {
+		if h.serviceMap[i] < 0 {
 			continue
 		}
 		for cell, weight := range byCell {
-			h.compare(i, cell, weight, h.services[i])
+			h.compareCell(i, cell, weight, h.tallies[i])
 		}
 	}
 }
 
-// quiet adds, for every service, the cells that nobody has asked from; each counts alike.
-func (h *rehearsal) quiet() {
-	for i := range h.services {
-		t := h.services[i]
-		if h.to[i] < 0 {
+// addIdleCells adds, for every service, the cells without demand. Each counts alike.
+func (h *specDryRun) addIdleCells() {
+	for i := range h.tallies {
+		t := h.tallies[i]
+		if h.serviceMap[i] < 0 {
 			continue
 		}
-		asked, still := t.cells(), newTally()
-		for _, c := range h.before.atlas.Cells() {
+		asked, still := t.askedCells(), newMoveTally()
+		for _, c := range h.before.Cells {
 			if _, ok := asked[c.ID]; ok {
 				continue
 			}
-			t.quiet++
-			if h.compare(i, c.ID, 1, still) {
-				t.quietMoved++
+			t.idleCells++
+			if h.compareCell(i, c.ID, 1, still) {
+				t.idleCellsMoved++
 			}
 		}
-		t.still = still
+		t.idleTally = still
 	}
 }
 
-// compare adds to t what one cell of a service asks, and reports whether anything of it moves.
-func (h *rehearsal) compare(service int, cell int32, weight float64, t *tally) (moved bool) {
-	for n := range uint64(samples) {
-		a, x := h.before.sample(service, cell, n)
-		b, y := h.after.sample(h.to[service], cell, n)
-		part := weight / samples
+// compareCell adds the demand of one cell for a service to t, and reports whether any of it moves.
+func (h *specDryRun) compareCell(service int, cell int32, weight float64, t *moveTally) (moved bool) {
+	for n := range uint64(sampledNetworks) {
+		a, x := h.before.sampleRegion(service, cell, n)
+		b, y := h.after.sampleRegion(h.serviceMap[service], cell, n)
+		part := weight / sampledNetworks
 		if !x && !y {
-			part = weight // one client network is as good as another
+			part = weight // all client networks have the same weight
 		}
-		f := flow{cell: cell, from: h.before.regionName(a), to: h.after.regionName(b)}
-		t.add(f, part, h.before.predicted(service, cell, a), h.after.predicted(h.to[service], cell, b))
+		f := regionMove{cell: cell, from: h.before.regionName(a), to: h.after.regionName(b)}
+		t.addDemand(f, part, h.before.predictedDelay(service, cell, a), h.after.predictedDelay(h.serviceMap[service], cell, b))
 		if moved = moved || f.from != f.to; !x && !y {
 			break
 		}
@@ -147,42 +155,42 @@ func (h *rehearsal) compare(service int, cell int32, weight float64, t *tally) (
 	return moved
 }
 
-// sample picks for the n-th of a row of client networks that lie evenly in the space of hashes.
-func (v *View) sample(service int, cell int32, n uint64) (region int, split bool) {
-	q := steer.Query{Service: service, Cell: cell, Key: n * golden, Drained: v.drained, Lost: v.lost[service]}
-	c := v.table.Pick(&q)
+// sampleRegion picks a region for the n-th of a series of client networks whose hashes are evenly spaced.
+func (v dryRunSide) sampleRegion(service int, cell int32, n uint64) (region int, split bool) {
+	q := steer.PickQuery{Service: service, Cell: cell, Key: n * goldenRatio64, Drained: v.Drained, Unavailable: v.Unavailable[service], DrainRemaining: v.DrainRemaining}
+	c := v.Table.PickRegion(&q)
 	return c.Region, c.Split
 }
 
-// predicted is a cell's RTT to a region and the wait there as it is measured now, in seconds; negative when unknown.
-func (v *View) predicted(service int, cell int32, region int) float64 {
-	row := v.geo.Row(cell)
+// predictedDelay returns a cell's RTT to a region plus the wait measured there now, in seconds; negative if unknown.
+func (v dryRunSide) predictedDelay(service int, cell int32, region int) float64 {
+	row := v.Geo.RTTRow(cell)
 	if region < 0 || row == nil {
 		return -1
 	}
-	return float64(row[region]) + v.regions[region].wait[service]
+	return float64(row[region]) + v.Regions[region].Waits[service]
 }
 
-func (v *View) regionName(region int) string {
+func (v dryRunSide) regionName(region int) string {
 	if region < 0 {
 		return ""
 	}
-	return v.spec.Regions[region].Name
+	return v.Spec.Regions[region].Name
 }
 
-// demandByCell is what each service is asked for by cell, in tokens/s; cells that the map does not know are one.
-func (v *View) demandByCell(demand []steer.Demand) []map[int32]float64 {
-	out := make([]map[int32]float64, len(v.spec.Services))
+// demandByCell returns each service's demand by cell, in tokens/s. All cells unknown to the map count as one.
+func (v dryRunSide) demandByCell(demand []steer.CellDemand) []map[int32]float64 {
+	out := make([]map[int32]float64, len(v.Spec.Services))
 	for i := range demand {
 		d := &demand[i]
-		s := v.service(d.Service)
+		s := v.ServiceIndex(d.Service)
 		if s < 0 {
 			continue
 		}
 		if out[s] == nil {
 			out[s] = map[int32]float64{}
 		}
-		out[s][geo.CellNamed(d.Cell)] += d.Rate
+		out[s][geo.ParseCellName(d.Cell)] += d.Rate
 	}
 	return out
 }

@@ -15,35 +15,35 @@ import (
 	"github.com/spillway-lb/spillway/internal/spec"
 )
 
-// asked is what one place demands of the only service, in tokens/s.
-func asked(v *View, place string, rate float64) steer.Demand {
-	cell := v.atlas.Locate(netip.MustParseAddr(clients[place])).Cell
-	return steer.Demand{Service: service, Model: "m1", Cell: geo.CellName(cell), Rate: rate}
+// demandAt returns the demand of one city for the only service, in tokens/s.
+func demandAt(v *nodeSnapshot, place string, rate float64) steer.CellDemand {
+	cell := v.atlas.Locate(netip.MustParseAddr(clientAddrs[place])).Cell
+	return steer.CellDemand{Service: testService, Model: "m1", Cell: geo.CellName(cell), Rate: rate}
 }
 
-func decoded(t *testing.T, from, to string) *spec.Spec {
+func decodeReplaced(t *testing.T, from, to string) *spec.Spec {
 	t.Helper()
-	s, err := spec.Decode("spec", []byte(strings.Replace(specText(), from, to, 1)))
+	s, err := spec.Decode("spec", []byte(strings.Replace(testSpecText(), from, to, 1)))
 	if err != nil {
 		t.Fatal(err)
 	}
 	return s
 }
 
-// TestReplay rehearses a bias on Tokyo with a known past: in one minute Tokyo's clients asked for three parts of four,
-// in another for nothing.
-func TestReplay(t *testing.T) {
-	v, l := stillView(t), new(demandLog)
+// TestDryRunReplaysDemand dry-runs a bias on Tokyo with a known history: three quarters of one minute's demand came
+// from Tokyo, and none of another's.
+func TestDryRunReplaysDemand(t *testing.T) {
+	v, l := newStaticSnapshot(t), new(demandLog)
 	begun := time.Now()
-	l.add([]steer.Demand{asked(v, "virginia", 1000)}, begun)
-	l.add([]steer.Demand{asked(v, "virginia", 2000), asked(v, "tokyo", 6000)}, begun.Add(2*time.Minute))
-	l.add([]steer.Demand{asked(v, "virginia", 0), asked(v, "tokyo", 0)}, begun.Add(2*time.Minute+time.Second))
-	minutes := l.newest(16)
-	h, err := v.rehearse(decoded(t, "name: tokyo, place", "name: tokyo, bias_ms: 900, place"), minutes)
+	l.addSample([]steer.CellDemand{demandAt(v, "virginia", 1000)}, begun)
+	l.addSample([]steer.CellDemand{demandAt(v, "virginia", 2000), demandAt(v, "tokyo", 6000)}, begun.Add(2*time.Minute))
+	l.addSample([]steer.CellDemand{demandAt(v, "virginia", 0), demandAt(v, "tokyo", 0)}, begun.Add(2*time.Minute+time.Second))
+	minutes := l.newestMinutes(16)
+	h, err := dryRunSpec(v, decodeReplaced(t, "name: tokyo, place", "name: tokyo, bias_ms: 900, place"), minutes)
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := h.report(minutes)
+	r := h.buildReplay(minutes)
 	if r.Minutes != 2 || len(r.Services) != 1 || len(r.Notes) != 0 {
 		t.Fatalf("report is %+v", r)
 	}
@@ -54,79 +54,79 @@ func TestReplay(t *testing.T) {
 	if s.QuietCells != len(v.atlas.Cells())-2 || s.QuietCellsMoved == 0 || s.QuietCellsMoved >= s.QuietCells {
 		t.Errorf("%d cells are quiet, %d of them move", s.QuietCells, s.QuietCellsMoved)
 	}
-	// Half of the demand and more is Tokyo's: its own region before, another continent after.
+	// More than half of the demand is Tokyo's: its own region before, another continent after.
 	if s.P50Before <= 0 || s.P50After < s.P50Before+0.05 {
 		t.Errorf("the median goes from %.4f s to %.4f s", s.P50Before, s.P50After)
 	}
-	moves := h.moves()
+	moves := h.largestMoves()
 	if len(moves) != 1 || moves[0].From != "tokyo" || moves[0].Quiet || math.Abs(moves[0].Share-s.Moved) > 1e-9 {
 		t.Errorf("moves are %+v", moves)
 	}
 }
 
-func TestReplayOfNothing(t *testing.T) {
-	v := stillView(t)
-	h, err := v.rehearse(decoded(t, "name: tokyo, place", "name: tokyo, bias_ms: 900, place"), nil)
+func TestDryRunWithoutPastDemand(t *testing.T) {
+	v := newStaticSnapshot(t)
+	h, err := dryRunSpec(v, decodeReplaced(t, "name: tokyo, place", "name: tokyo, bias_ms: 900, place"), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, moves := h.report(nil), h.moves()
+	r, moves := h.buildReplay(nil), h.largestMoves()
 	if r.Minutes != 0 || r.Services[0].Cells != 0 || r.Services[0].QuietCellsMoved == 0 || r.Services[0].P50After != 0 {
 		t.Errorf("report is %+v", r)
 	}
 	if len(moves) == 0 || !moves[0].Quiet {
 		t.Errorf("moves are %+v", moves)
 	}
-	if h, err = v.rehearse(decoded(t, "name: chat.api", "name: talk.api"), nil); err != nil {
+	if h, err = dryRunSpec(v, decodeReplaced(t, "name: chat.api", "name: talk.api"), nil); err != nil {
 		t.Fatal(err)
 	}
-	if r := h.report(nil); len(r.Services) != 0 || len(r.Notes) != 1 || !strings.Contains(r.Notes[0], "not in the new spec") {
+	if r := h.buildReplay(nil); len(r.Services) != 0 || len(r.Notes) != 1 || !strings.Contains(r.Notes[0], "not in the new spec") {
 		t.Errorf("without its only service: %+v", r)
 	}
 }
 
-// TestSameSpecMovesNobody holds for any demand that a spec does not move clients against itself.
-func TestSameSpecMovesNobody(t *testing.T) {
-	v, same := stillView(t), decoded(t, "zone:", "zone:")
+// TestSameSpecMovesNoClients: for any demand, a spec moves no clients relative to itself.
+func TestSameSpecMovesNoClients(t *testing.T) {
+	v, same := newStaticSnapshot(t), decodeReplaced(t, "zone:", "zone:")
 	rapid.Check(t, func(t *rapid.T) {
-		var d []steer.Demand
-		for place := range clients {
-			d = append(d, asked(v, place, float64(rapid.IntRange(0, 30000).Draw(t, place))))
+		var d []steer.CellDemand
+		for place := range clientAddrs {
+			d = append(d, demandAt(v, place, float64(rapid.IntRange(0, 30000).Draw(t, place))))
 		}
 		l := new(demandLog)
-		l.add(d, time.Now())
-		minutes := l.newest(1)
-		h, err := v.rehearse(same, minutes)
+		l.addSample(d, time.Now())
+		minutes := l.newestMinutes(1)
+		h, err := dryRunSpec(v, same, minutes)
 		if err != nil {
 			t.Fatal(err)
 		}
-		r := h.report(minutes).Services[0]
-		if r.Moved != 0 || r.CellsMoved+r.QuietCellsMoved != 0 || r.P50Before != r.P50After || len(h.moves()) != 0 {
-			t.Fatalf("the same spec moves %+v, %+v", r, h.moves())
+		r := h.buildReplay(minutes).Services[0]
+		if r.Moved != 0 || r.CellsMoved+r.QuietCellsMoved != 0 || r.P50Before != r.P50After || len(h.largestMoves()) != 0 {
+			t.Fatalf("the same spec moves %+v, %+v", r, h.largestMoves())
 		}
 	})
 }
 
-// TestDemandLogIsBounded: neither time nor the number of flows makes it grow without end.
+// TestDemandLogIsBounded: neither time nor the number of flows lets it grow without bound.
 func TestDemandLogIsBounded(t *testing.T) {
 	l, now := new(demandLog), time.Now()
-	var flood []steer.Demand
-	for i := range maxFlows + 7 {
-		flood = append(flood, steer.Demand{Service: service, Model: "m1", Cell: fmt.Sprint(i), Rate: 1})
+	var flood []steer.CellDemand
+	for i := range maxDemandFlows + 7 {
+		flood = append(flood, steer.CellDemand{Service: testService, Model: "m1", Cell: fmt.Sprint(i), Rate: 1})
 	}
-	l.add(flood, now)
-	if got := l.newest(1); len(got[0].demand) != maxFlows || got[0].left != 7 {
-		t.Errorf("%d flows are kept and %d left out", len(got[0].demand), got[0].left)
+	l.addSample(flood, now)
+	if got := l.newestMinutes(1); len(got[0].demand) != maxDemandFlows || got[0].droppedFlows != 7 {
+		t.Errorf("%d flows are kept and %d left out", len(got[0].demand), got[0].droppedFlows)
 	}
 	for i := range 1000 {
-		l.add([]steer.Demand{{Service: service, Rate: 1}}, now.Add(time.Duration(i)*7*time.Second))
+		l.addSample([]steer.CellDemand{{Service: testService, Rate: 1}}, now.Add(time.Duration(i)*7*time.Second))
 	}
-	if n := len(l.minutes); n > int(replayed/time.Minute)+1 {
+	if n := len(l.minutes); n > int(replayWindow/time.Minute)+1 {
 		t.Errorf("%d minutes are kept", n)
 	}
 }
 
-func TestMedian(t *testing.T) {
+func TestWeightedMedian(t *testing.T) {
 	for _, c := range []struct {
 		all  []prediction
 		want float64
@@ -136,7 +136,7 @@ func TestMedian(t *testing.T) {
 		{[]prediction{{9, 1}, {1, 1}, {5, 1}}, 5},
 		{[]prediction{{1, 1}, {9, 5}, {2, 1}}, 9},
 	} {
-		if got := median(c.all); got != c.want {
+		if got := weightedMedian(c.all); got != c.want {
 			t.Errorf("the median of %v is %v, want %v", c.all, got, c.want)
 		}
 	}

@@ -12,26 +12,26 @@ import (
 	"github.com/spillway-lb/spillway/internal/admin"
 )
 
-// historySize is how many plans a node remembers. Raft keeps the newest alone, so that this is what the node has seen
-// since it started: at most 4 MiB of plans as they were encoded.
-const historySize = 64
+// planHistorySize is the number of plans that a node keeps. Raft keeps only the newest plan, so this is what the node
+// has received since it started: at most 4 MiB of encoded plans.
+const planHistorySize = 64
 
-// history is a bounded memory of the plans that were agreed, oldest first.
-type history struct {
+// planHistory is a bounded history of agreed plans, oldest first.
+type planHistory struct {
 	mu    sync.Mutex
 	plans []pastPlan
 }
 
-// pastPlan is a plan as the node took it.
+// pastPlan is a plan as the node applied it.
 type pastPlan struct {
 	epoch, term uint64
-	origin      consensus.Origin
-	taken       time.Time
+	origin      consensus.PlanOrigin
+	receivedAt  time.Time
 	body        []byte
 }
 
-// take remembers the plan of a state, if it is a new one.
-func (h *history) take(st *consensus.State, now time.Time) {
+// recordPlan adds the plan of a state if it is new.
+func (h *planHistory) recordPlan(st *consensus.State, now time.Time) {
 	if st.PlanEpoch == 0 {
 		return
 	}
@@ -41,18 +41,18 @@ func (h *history) take(st *consensus.State, now time.Time) {
 		switch last := h.plans[n-1].epoch; {
 		case last == st.PlanEpoch:
 			return
-		case last > st.PlanEpoch: // another cluster's state
+		case last > st.PlanEpoch: // the state of another cluster
 			h.plans = nil
 		}
 	}
-	if len(h.plans) >= historySize {
-		h.plans = slices.Delete(h.plans, 0, len(h.plans)-historySize+1)
+	if len(h.plans) >= planHistorySize {
+		h.plans = slices.Delete(h.plans, 0, len(h.plans)-planHistorySize+1)
 	}
-	h.plans = append(h.plans, pastPlan{epoch: st.PlanEpoch, term: st.PlanTerm, origin: st.PlanOrigin, taken: now, body: st.Plan})
+	h.plans = append(h.plans, pastPlan{epoch: st.PlanEpoch, term: st.PlanTerm, origin: st.PlanOrigin, receivedAt: now, body: st.Plan})
 }
 
-// newest are the last limit plans, oldest first; 0 means all.
-func (h *history) newest(limit uint64) []pastPlan {
+// newestPlans returns the last limit plans, oldest first; 0 means all.
+func (h *planHistory) newestPlans(limit uint64) []pastPlan {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	n := uint64(len(h.plans))
@@ -62,18 +62,18 @@ func (h *history) newest(limit uint64) []pastPlan {
 	return slices.Clone(h.plans[n-limit:])
 }
 
-// find returns the plan of an epoch, 0 for the newest, and the one remembered before it, which may be missing.
-func (h *history) find(epoch uint64) (p, before *pastPlan, err error) {
-	all := h.newest(0)
+// findPlan returns the plan of an epoch, 0 for the newest, and the kept plan before it, which may be missing.
+func (h *planHistory) findPlan(epoch uint64) (p, before *pastPlan, err error) {
+	all := h.newestPlans(0)
 	i := slices.IndexFunc(all, func(p pastPlan) bool { return p.epoch == epoch })
 	if epoch == 0 {
 		i = len(all) - 1
 	}
 	switch {
 	case len(all) == 0:
-		return nil, nil, admin.Unavailable("no plan was agreed since this node started", "a leader makes one as soon as it hears the regions: spillway status")
+		return nil, nil, admin.UnavailableError("no plan was agreed since this node started", "a leader makes one as soon as the regions report: spillway status")
 	case i < 0:
-		return nil, nil, admin.BadRequest(
+		return nil, nil, admin.BadRequestError(
 			fmt.Sprintf("plan %d is not remembered here", epoch),
 			fmt.Sprintf("this node has seen %d to %d since it started: spillway plan history", all[0].epoch, all[len(all)-1].epoch))
 	case i > 0:
@@ -82,28 +82,29 @@ func (h *history) find(epoch uint64) (p, before *pastPlan, err error) {
 	return &all[i], before, nil
 }
 
-// costs go with a plan, so that every node can say what its leader saw. In seconds per token.
-type costs struct {
+// planCosts is stored with a plan, so that every node can report the costs that its leader computed. In seconds per
+// token.
+type planCosts struct {
 	Cost   float64 `json:"cost"`
 	Before float64 `json:"before"`
 }
 
-// costsOf is what the leader notes beside a plan.
-func costsOf(r *steer.Result) string {
-	b, err := json.Marshal(costs{r.Cost, r.PrevCost})
+// encodeCosts returns the costs in the form that the leader stores with a plan.
+func encodeCosts(r *steer.SolveResult) string {
+	b, err := json.Marshal(planCosts{r.Cost, r.PrevCost})
 	if err != nil {
-		return "" // not a number: nothing worth a note
+		return "" // not a number: nothing to store
 	}
 	return string(b)
 }
 
-// of describes a plan; p may be nil for one that could not be read.
-func (a *pastPlan) of(p *steer.Plan, now time.Time) admin.PlanOf {
-	var c costs
-	_ = json.Unmarshal([]byte(a.origin.Detail), &c) // a note of another release leaves the costs unknown
+// describePastPlan describes a plan; p is nil if the plan could not be decoded.
+func (a *pastPlan) describePastPlan(p *steer.Plan, now time.Time) admin.PlanOf {
+	var c planCosts
+	_ = json.Unmarshal([]byte(a.origin.Detail), &c) // with the detail of another release, the costs are unknown
 	out := admin.PlanOf{
 		Epoch: a.epoch, Term: a.term, By: a.origin.Actor, Reason: a.origin.Reason, MadeAt: a.origin.At,
-		AgeMS: now.Sub(a.taken).Milliseconds(), Bytes: len(a.body), CostSeconds: c.Cost, CostBeforeSeconds: c.Before,
+		AgeMS: now.Sub(a.receivedAt).Milliseconds(), Bytes: len(a.body), CostSeconds: c.Cost, CostBeforeSeconds: c.Before,
 	}
 	if p != nil {
 		out.SpecVersion = p.SpecVersion

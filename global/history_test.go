@@ -10,20 +10,21 @@ import (
 
 	"github.com/spillway-lb/spillway/consensus"
 	"github.com/spillway-lb/spillway/internal/admin"
+	"github.com/spillway-lb/spillway/internal/testkit"
 )
 
-// TestHistoryIsTheNewestPlans holds that whatever states come, repeated or with gaps, the memory is bounded, ends with
-// the newest plan and is in order.
-func TestHistoryIsTheNewestPlans(t *testing.T) {
+// TestPlanHistoryKeepsTheNewestPlans: for any sequence of states, with repetitions or gaps, the history is bounded,
+// ordered, and ends with the newest plan.
+func TestPlanHistoryKeepsTheNewestPlans(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		h, epoch := new(history), uint64(0)
+		h, epoch := new(planHistory), uint64(0)
 		for _, step := range rapid.SliceOfN(rapid.Uint64Range(0, 3), 0, 200).Draw(t, "steps") {
 			epoch += step
-			h.take(&consensus.State{PlanEpoch: epoch}, time.Unix(int64(epoch), 0))
+			h.recordPlan(&consensus.State{PlanEpoch: epoch}, time.Unix(int64(epoch), 0))
 		}
-		all := h.newest(0)
+		all := h.newestPlans(0)
 		switch {
-		case len(all) > historySize:
+		case len(all) > planHistorySize:
 			t.Fatalf("%d plans are remembered", len(all))
 		case (epoch == 0) != (len(all) == 0), epoch > 0 && all[len(all)-1].epoch != epoch:
 			t.Fatalf("plan %d is not the newest of %d", epoch, len(all))
@@ -36,25 +37,25 @@ func TestHistoryIsTheNewestPlans(t *testing.T) {
 	})
 }
 
-func TestHistoryOfAnotherCluster(t *testing.T) {
-	h := new(history)
+func TestPlanHistoryRestartsForAnotherCluster(t *testing.T) {
+	h := new(planHistory)
 	for _, epoch := range []uint64{7, 8, 3} {
-		h.take(&consensus.State{PlanEpoch: epoch}, time.Unix(0, 0))
+		h.recordPlan(&consensus.State{PlanEpoch: epoch}, time.Unix(0, 0))
 	}
-	if all := h.newest(0); len(all) != 1 || all[0].epoch != 3 {
+	if all := h.newestPlans(0); len(all) != 1 || all[0].epoch != 3 {
 		t.Errorf("after an older state: %+v", all)
 	}
-	if _, _, err := h.find(8); err == nil || !strings.Contains(err.Error(), "has seen 3 to 3") {
+	if _, _, err := h.findPlan(8); err == nil || !strings.Contains(err.Error(), "has seen 3 to 3") {
 		t.Errorf("a plan that is not remembered: %v", err)
 	}
 }
 
-func (p *planet) testPlans(t *testing.T) {
-	c := p.admin(p.nodes[1])
+func (p *testFleet) testPlanVerbs(t *testing.T) {
+	c := p.adminClient(p.nodes[1])
 	var now *admin.PlanAnswer
-	eventually(t, 10*time.Second, "a node shows the plan in force with who made it", func() bool {
+	testkit.Eventually(t, "a node shows the plan in force with who made it", func() bool {
 		var err error
-		now, err = c.Plan(t.Context(), 0)
+		now, err = c.GetPlan(t.Context(), 0)
 		return err == nil && now.InForce && now.By != "" && now.Reason != "" && now.Epoch > 1
 	})
 	if now.Node != "g2" || now.Term == 0 || now.Bytes == 0 || now.MadeAt.IsZero() || len(now.Services) != 1 {
@@ -65,10 +66,10 @@ func (p *planet) testPlans(t *testing.T) {
 	for _, r := range s.Regions {
 		cells += r.Cells
 	}
-	if s.Name != service || len(s.Regions) != 3 || s.Cells == 0 || cells < float64(s.Cells)-0.01 || cells > float64(s.Cells)+0.01 {
+	if s.Name != testService || len(s.Regions) != 3 || s.Cells == 0 || cells < float64(s.Cells)-0.01 || cells > float64(s.Cells)+0.01 {
 		t.Errorf("the regions serve %.2f of %d cells: %+v", cells, s.Cells, s)
 	}
-	h, err := c.PlanHistory(t.Context(), 3)
+	h, err := c.GetPlanHistory(t.Context(), 3)
 	if err != nil || len(h.Plans) == 0 || len(h.Plans) > 3 {
 		t.Fatalf("history is %+v, %v", h, err)
 	}
@@ -77,42 +78,42 @@ func (p *planet) testPlans(t *testing.T) {
 			t.Errorf("plan %d is listed before %d", h.Plans[i-1].Epoch, h.Plans[i].Epoch)
 		}
 	}
-	all, err := c.PlanHistory(t.Context(), 0)
+	all, err := c.GetPlanHistory(t.Context(), 0)
 	if err != nil || len(all.Plans) < 2 || !all.Plans[len(all.Plans)-1].First {
 		t.Fatalf("whole history is %+v, %v", all, err)
 	}
 	oldest := all.Plans[len(all.Plans)-1].Epoch
-	d, err := c.PlanDiff(t.Context(), oldest, 0)
+	d, err := c.GetPlanDiff(t.Context(), oldest, 0)
 	if err != nil || d.From.Epoch != oldest || d.To.Epoch < now.Epoch {
 		t.Errorf("diff is %+v, %v", d, err)
 	}
-	if _, err := c.PlanDiff(t.Context(), 0, oldest); err == nil || !strings.Contains(err.Error(), "none before it") {
+	if _, err := c.GetPlanDiff(t.Context(), 0, oldest); err == nil || !strings.Contains(err.Error(), "none before it") {
 		t.Errorf("diff of the oldest with the one before it: %v", err)
 	}
-	if _, err := c.Plan(t.Context(), 1<<40); err == nil || !strings.Contains(err.Error(), "plan history") {
+	if _, err := c.GetPlan(t.Context(), 1<<40); err == nil || !strings.Contains(err.Error(), "plan history") {
 		t.Errorf("a plan to come: %v", err)
 	}
 }
 
-// testDrainDiff drains a region and reads off the diff who left it.
-func (p *planet) testDrainDiff(t *testing.T) {
-	c := p.admin(p.nodes[0])
+// testDrainDiff drains a region and reads from the diff which clients left it.
+func (p *testFleet) testDrainDiff(t *testing.T) {
+	c := p.adminClient(p.nodes[0])
 	var before uint64
-	eventually(t, 30*time.Second, "what earlier tests displaced is home again", func() bool {
-		now, err := c.Plan(t.Context(), 0)
+	testkit.Eventually(t, "what earlier tests displaced is home again", func() bool {
+		now, err := c.GetPlan(t.Context(), 0)
 		if err != nil {
 			return false
 		}
 		before = now.Epoch
 		return len(now.Services) == 1 && len(now.Services[0].Rows) == 0
 	})
-	if _, err := c.Drain(t.Context(), admin.DrainRequest{Path: "tokyo"}); err != nil {
+	if _, err := c.StartDrain(t.Context(), admin.DrainRequest{Path: "tokyo"}); err != nil {
 		t.Fatal(err)
 	}
-	defer c.Undrain(t.Context(), "tokyo", "test")
+	defer c.EndDrain(t.Context(), "tokyo", "test")
 	var d *admin.PlanDiffAnswer
-	eventually(t, 10*time.Second, "a plan without Tokyo", func() bool {
-		h, err := c.PlanHistory(t.Context(), 0)
+	testkit.Eventually(t, "a plan without Tokyo", func() bool {
+		h, err := c.GetPlanHistory(t.Context(), 0)
 		if err != nil {
 			return false
 		}
@@ -120,7 +121,7 @@ func (p *planet) testDrainDiff(t *testing.T) {
 			if m.First || m.Epoch <= before {
 				continue
 			}
-			if d, err = c.PlanDiff(t.Context(), 0, m.Epoch); err == nil && len(d.Without) == 1 && d.Without[0] == "tokyo" && len(d.Services) == 1 {
+			if d, err = c.GetPlanDiff(t.Context(), 0, m.Epoch); err == nil && len(d.Without) == 1 && d.Without[0] == "tokyo" && len(d.Services) == 1 {
 				return d.Services[0].Moved > 0
 			}
 		}

@@ -9,70 +9,72 @@ import (
 	"github.com/spillway-lb/spillway/internal/identity"
 )
 
-// ingest is the newest statement of every gateway. Uplink sessions write to it; the keeper reads it.
-type ingest struct {
-	mu    sync.Mutex
-	book  *capacity.Book
-	last  map[capacity.Path]mark
-	count atomic.Uint64
-	wake  func() // called when something changed that cannot wait for the next tick
+// summaryStore keeps the newest capacity summary of every gateway. Uplink sessions write to it; the snapshotBuilder
+// reads it.
+type summaryStore struct {
+	mu           sync.Mutex
+	book         *capacity.SummaryTable
+	lastStates   map[capacity.Path]gatewayState
+	summaryCount atomic.Uint64
+	wake         func() // called when a change cannot wait for the next tick
 }
 
-// mark is what makes the next statement of a gateway news.
-type mark struct{ draining, serves, lost bool }
+// gatewayState is the part of a gateway's summary whose change triggers a new snapshot at once.
+type gatewayState struct{ draining, hasReadyWorkers, unreachable bool }
 
-func newIngest(wake func()) *ingest {
-	return &ingest{book: capacity.NewBook(capacity.Thresholds{}), last: map[capacity.Path]mark{}, wake: wake}
+func newSummaryStore(wake func()) *summaryStore {
+	return &summaryStore{book: capacity.NewSummaryTable(capacity.FreshnessThresholds{}), lastStates: map[capacity.Path]gatewayState{}, wake: wake}
 }
 
-// summary takes a statement. A gateway that was unknown or lost, that drains, or whose workers came or went, is news.
-func (i *ingest) summary(_ identity.ID, s *capacity.Summary) {
-	i.count.Add(1)
-	if i.put(s, mark{draining: s.Draining, serves: serves(s)}) {
+// handleSummary stores a summary. It wakes the snapshotBuilder if the gateway was unknown or unreachable, starts or
+// stops draining, or gains or loses all its workers.
+func (i *summaryStore) handleSummary(_ identity.ID, s *capacity.Summary) {
+	i.summaryCount.Add(1)
+	if i.putSummary(s, gatewayState{draining: s.Draining, hasReadyWorkers: hasReadyWorkers(s)}) {
 		i.wake()
 	}
 }
 
-func (i *ingest) put(s *capacity.Summary, is mark) (news bool) {
+func (i *summaryStore) putSummary(s *capacity.Summary, is gatewayState) (news bool) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	if !i.book.Put(s, time.Now()) {
+	if !i.book.PutSummary(s, time.Now()) {
 		return false
 	}
-	was, known := i.last[s.Path]
-	if len(i.last) >= capacity.MaxChildren && !known {
-		clear(i.last) // gateways come and go by certificate; the book forgets as well
+	was, known := i.lastStates[s.Path]
+	if len(i.lastStates) >= capacity.MaxTableChildren && !known {
+		clear(i.lastStates) // gateways come and go by certificate; the table drops them as well
 	}
-	i.last[s.Path] = is
+	i.lastStates[s.Path] = is
 	return !known || was != is
 }
 
-func serves(s *capacity.Summary) (ready bool) {
+func hasReadyWorkers(s *capacity.Summary) (ready bool) {
 	for m := range s.Models {
 		ready = ready || s.Models[m].Ready > 0
 	}
 	return ready
 }
 
-// lost marks a gateway whose session ended.
-func (i *ingest) lost(_ identity.ID, p capacity.Path) {
+// markUnreachable marks a gateway whose session ended.
+func (i *summaryStore) markUnreachable(_ identity.ID, p capacity.Path) {
 	i.mu.Lock()
-	i.book.Drop(p)
-	i.last[p] = mark{lost: true}
+	i.book.MarkUnreachable(p)
+	i.lastStates[p] = gatewayState{unreachable: true}
 	i.mu.Unlock()
 	i.wake()
 }
 
-// forget drops what is held of a gateway that begins again with a lower boot.
-func (i *ingest) forget(p capacity.Path) {
+// forgetGateway drops the summaries of a gateway that restarts with a lower boot number.
+func (i *summaryStore) forgetGateway(p capacity.Path) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	i.book.Forget(p)
+	i.book.RemoveChild(p)
 }
 
-// view is what the book says at now.
-func (i *ingest) view(now time.Time) *capacity.View {
+// capacityView returns the view of the table at now.
+func (i *summaryStore) capacityView(now time.Time) *capacity.CapacityView {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	return i.book.View(now)
+	return i.book.BuildView(now)
 }

@@ -9,22 +9,23 @@ import (
 	"github.com/spillway-lb/spillway/internal/telemetry"
 )
 
-// metrics are this tier's counters. Those of DNS are resolved beforehand, so that counting an answer is one addition.
-type metrics struct {
-	answers   [len(qtypeNames)][len(rcodeNames)]prometheus.Counter
-	dropped   prometheus.Counter
-	stale     prometheus.Counter
-	tcp       prometheus.Counter
-	fast      prometheus.Counter
-	limited   prometheus.Counter
-	answer    prometheus.Histogram
-	redirects *prometheus.CounterVec
-	// turnedAway counts connections to the redirect endpoint that were ended, by reason.
-	turnedAway *prometheus.CounterVec
-	plans      *prometheus.CounterVec
-	stages     *prometheus.CounterVec
-	solve      prometheus.Histogram
-	uncounted  *prometheus.GaugeVec
+// nodeMetrics are this tier's counters. The DNS counters are resolved in advance, so that counting an answer is one
+// addition.
+type nodeMetrics struct {
+	answers       [len(qtypeNames)][len(rcodeNames)]prometheus.Counter
+	dropped       prometheus.Counter
+	stale         prometheus.Counter
+	tcp           prometheus.Counter
+	fast          prometheus.Counter
+	limited       prometheus.Counter
+	answerSeconds prometheus.Histogram
+	redirects     *prometheus.CounterVec
+	// refusedConns counts connections to the redirect endpoint that were closed, by reason.
+	refusedConns *prometheus.CounterVec
+	plans        *prometheus.CounterVec
+	rollouts     *prometheus.CounterVec
+	solveSeconds prometheus.Histogram
+	uncounted    *prometheus.GaugeVec
 }
 
 var (
@@ -32,7 +33,7 @@ var (
 	rcodeNames = [...]string{"NOERROR", "FORMERR", "SERVFAIL", "NXDOMAIN", "NOTIMP", "REFUSED", "other"}
 )
 
-// qtypeIndex maps a query type (RFC 1035 3.2.2, RFC 3596) to its name above.
+// qtypeIndex maps a query type (RFC 1035 section 3.2.2, RFC 3596) to the index of its name.
 func qtypeIndex(qtype uint16) int {
 	switch qtype {
 	case 1:
@@ -51,43 +52,43 @@ func qtypeIndex(qtype uint16) int {
 	return 0
 }
 
-func newMetrics(reg prometheus.Registerer, s *Server) *metrics {
-	m := &metrics{
+func newNodeMetrics(reg prometheus.Registerer, s *Server) *nodeMetrics {
+	m := &nodeMetrics{
 		dropped: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "spillway_global_dns_dropped_total", Help: "DNS messages that were given no answer.",
+			Name: "spillway_global_dns_dropped_total", Help: "DNS messages without an answer.",
 		}),
 		stale: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "spillway_global_dns_stale_answers_total", Help: "DNS answers from a state that no leader confirms any more.",
+			Name: "spillway_global_dns_stale_answers_total", Help: "DNS answers from a state that no leader has confirmed recently.",
 		}),
 		tcp: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "spillway_global_dns_tcp_total", Help: "DNS answers over TCP and TLS.",
 		}),
 		fast: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "spillway_global_dns_fast_answers_total", Help: "DNS answers that took the fast path.",
+			Name: "spillway_global_dns_fast_answers_total", Help: "DNS answers built on the fast path.",
 		}),
 		limited: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "spillway_global_dns_limited_total", Help: "DNS answers over the rate: truncated, or not sent.",
+			Name: "spillway_global_dns_limited_total", Help: "DNS answers over dns.rate: truncated, or not sent.",
 		}),
-		answer: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "spillway_global_dns_answer_seconds", Help: "Time to make one DNS answer, once for each batch on the fast path.", Buckets: telemetry.QuickBuckets(),
+		answerSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "spillway_global_dns_answer_seconds", Help: "Time to build one DNS answer; on the fast path one sample per batch.", Buckets: telemetry.ShortBuckets(),
 		}),
 		redirects: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "spillway_global_redirects_total", Help: "Calls to the redirect endpoint by outcome.",
+			Name: "spillway_global_redirects_total", Help: "Requests to the redirect endpoint by outcome.",
 		}, []string{"outcome"}),
-		turnedAway: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "spillway_global_http_refused_total", Help: "Connections of proxies to the redirect endpoint that were ended, by what was wrong with their PROXY header.",
+		refusedConns: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "spillway_global_http_refused_total", Help: "Connections of proxies to the redirect endpoint closed because of their PROXY header, by reason.",
 		}, []string{"reason"}),
 		plans: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "spillway_global_plans_total", Help: "Plans made at this node while it led, by why they were published or not.",
+			Name: "spillway_global_plans_total", Help: "Plans solved by this node as leader, by the reason to publish them or not.",
 		}, []string{"reason"}),
 		uncounted: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "spillway_global_uncounted_tokens_per_second",
-			Help: "What a region reports beyond what plans count of it, by kind: capacity or demand. 0 at nodes that do not lead.",
+			Help: "Reported tokens/s of a region that plans ignore because they exceed its bounds, by kind: capacity or demand. 0 at nodes that do not lead.",
 		}, []string{"region", "kind"}),
-		stages: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "spillway_global_stages_total", Help: "Trials of specs that the guard ended while this node led: promote or rollback.",
+		rollouts: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "spillway_global_staged_specs_total", Help: "Staged specs that the guard ended while this node led, by action: promote or rollback.",
 		}, []string{"action"}),
-		solve: prometheus.NewHistogram(prometheus.HistogramOpts{
+		solveSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "spillway_global_plan_solve_seconds", Help: "Time to solve one plan.", Buckets: telemetry.WaitBuckets(),
 		}),
 	}
@@ -100,76 +101,78 @@ func newMetrics(reg prometheus.Registerer, s *Server) *metrics {
 		}
 	}
 	onTrial := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "spillway_global_stage_on_trial", Help: "1 while a spec is on trial.",
+		Name: "spillway_global_spec_staged", Help: "1 while a spec is staged.",
 	}, func() float64 {
-		if s.node.State().Stage != nil {
+		if s.node.State().Rollout != nil {
 			return 1
 		}
 		return 0
 	})
 	reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "spillway_global_leased_tenants", Help: "Shared limits in contention that this node leases to gateways while it leads.",
-	}, func() float64 { return float64(s.leaser.listed.Load()) }))
+	}, func() float64 { return float64(s.quotaLeaser.listedTenants.Load()) }))
 	reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "spillway_global_leases_left_out", Help: "Shared limits in contention that found no room among the leases: their gateways keep static shares.",
-	}, func() float64 { return float64(s.leaser.out.Load()) }))
+		Name: "spillway_global_leases_not_granted", Help: "Shared limits in contention without a lease because the maximum number of leases is reached: their gateways use static shares.",
+	}, func() float64 { return float64(s.quotaLeaser.unleasedTenants.Load()) }))
 	reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "spillway_global_planning_blocked_seconds", Help: "How long this node, while it leads, has made no plan because it has no report of a region that counts; 0: nothing blocks it.",
-	}, func() float64 { return s.planBlock.Load().seconds(time.Now()) }))
+		Name: "spillway_global_planning_blocked_seconds", Help: "How long this node, as leader, has solved no plan because a region's report is missing; 0: not blocked.",
+	}, func() float64 { return s.planBlock.Load().blockedSeconds(time.Now()) }))
 	if s.proxy != nil {
-		s.proxy.register(reg)
+		s.proxy.registerMetrics(reg)
 	}
-	reg.MustRegister(onTrial, m.turnedAway, m.stages, m.uncounted, m.dropped, m.stale, m.tcp, m.fast, m.limited, m.answer, m.redirects, m.plans, m.solve, vec, &viewCollector{s: s})
+	reg.MustRegister(onTrial, m.refusedConns, m.rollouts, m.uncounted, m.dropped, m.stale, m.tcp, m.fast, m.limited, m.answerSeconds, m.redirects, m.plans, m.solveSeconds, vec, &snapshotCollector{s: s})
 	return m
 }
 
-func (m *metrics) observe(e dns.Event) {
-	n := float64(e.N)
-	if e.Limited != dns.Unlimited {
+func (m *nodeMetrics) observeDNS(e dns.QueryEvent) {
+	n := float64(e.Count)
+	if e.RateLimit != dns.RateLimitPassed {
 		m.limited.Add(n)
 	}
-	if e.Rcode == dns.Dropped || e.Limited == dns.Withheld {
+	if e.Rcode == dns.RcodeDropped || e.RateLimit == dns.RateLimitDropped {
 		m.dropped.Add(n)
 		return
 	}
 	m.answers[qtypeIndex(e.Qtype)][min(max(e.Rcode, 0), len(rcodeNames)-1)].Add(n)
-	m.answer.Observe(e.Dur.Seconds())
+	m.answerSeconds.Observe(e.Duration.Seconds())
 	if e.Stale {
 		m.stale.Add(n)
 	}
-	if e.By != dns.UDP {
+	if e.Transport != dns.UDP {
 		m.tcp.Add(n)
 	}
-	if e.Fast {
+	if e.FastPath {
 		m.fast.Add(n)
 	}
 }
 
-// viewCollector reads gauges off the current View when somebody looks.
-type viewCollector struct{ s *Server }
+// snapshotCollector reads gauges from the current snapshot at each scrape.
+type snapshotCollector struct{ s *Server }
 
 var (
-	descSpec      = prometheus.NewDesc("spillway_global_spec_version", "Version of the spec that answers are made from.", nil, nil)
-	descPlan      = prometheus.NewDesc("spillway_global_plan_epoch", "Epoch of the plan that answers are made from.", nil, nil)
+	descSpec      = prometheus.NewDesc("spillway_global_spec_version", "Version of the spec in force.", nil, nil)
+	descPlan      = prometheus.NewDesc("spillway_global_plan_epoch", "Epoch of the plan in force.", nil, nil)
 	descLeader    = prometheus.NewDesc("spillway_global_raft_leader", "1 at the leader.", nil, nil)
 	descIndex     = prometheus.NewDesc("spillway_global_raft_applied_index", "Last Raft index applied.", nil, nil)
-	descHeard     = prometheus.NewDesc("spillway_global_summaries_total", "Statements heard from gateways.", nil, nil)
-	descRefuse    = prometheus.NewDesc("spillway_global_refused_total", "Connections refused for their certificate or their rubbish.", []string{"listener"}, nil)
+	descSummaries = prometheus.NewDesc("spillway_global_summaries_total", "Capacity reports received from gateways.", nil, nil)
+	descRefused   = prometheus.NewDesc("spillway_global_refused_total", "Connections rejected: bad certificate or malformed data.", []string{"listener"}, nil)
 	descRegion    = prometheus.NewDesc("spillway_global_region_up", "1 when clients may be sent to the region.", []string{"region", "state"}, nil)
-	descAge       = prometheus.NewDesc("spillway_global_region_age_seconds", "Age of the region's freshest statement.", []string{"region"}, nil)
-	descObservers = prometheus.NewDesc("spillway_global_region_observers", "Global nodes that hear the region, this one included.", []string{"region"}, nil)
-	descMeasured  = prometheus.NewDesc("spillway_global_measured_cells", "Cells whose round trip to some region was measured by its gateways.", nil, nil)
-	descSigned    = prometheus.NewDesc("spillway_global_dnssec_signatures_total", "Signatures that were made, each for one answer set of the zone.", nil, nil)
-	descUnsigned  = prometheus.NewDesc("spillway_global_dnssec_refused_total", "DNS answers that failed because too many absent names had to be denied anew.", nil, nil)
-	descPhase     = prometheus.NewDesc("spillway_global_dnssec_phase", "1 for the phase that the signing of the zone is in, as spillway dnssec shows it.", []string{"phase"}, nil)
-	descWait      = prometheus.NewDesc("spillway_global_region_wait_seconds", "Predicted queue wait.", []string{"region", "service"}, nil)
+	descAge       = prometheus.NewDesc("spillway_global_region_age_seconds", "Age of the newest report of the region.", []string{"region"}, nil)
+	descObservers = prometheus.NewDesc("spillway_global_region_observers", "Global nodes that reach the region, including this one.", []string{"region"}, nil)
+	descMeasured  = prometheus.NewDesc("spillway_global_measured_cells", "Cells whose RTT to at least one region was measured by its gateways.", nil, nil)
+	descSigned    = prometheus.NewDesc("spillway_global_dnssec_signatures_total", "Signatures created, each for one RRset of the zone.", nil, nil)
+	descUnsigned  = prometheus.NewDesc("spillway_global_dnssec_refused_total", "DNS answers that failed with SERVFAIL because too many different nonexistent names needed a signed denial.", nil, nil)
+	descPhase     = prometheus.NewDesc("spillway_global_dnssec_phase", "1 for the current DNSSEC phase of the zone, as shown by spillway dnssec.", []string{"phase"}, nil)
+	// Absent while too few clocks are known, unless the last comparison found this one wrong.
+	descClock = prometheus.NewDesc("spillway_global_clock_ahead_seconds", "How far this node's wall clock is ahead of the median of the voters' clocks, negative when behind; absent while too few are known. The leader does nothing that depends on wall time while it is over 5 either way.", nil, nil)
+	descWait  = prometheus.NewDesc("spillway_global_region_wait_seconds", "Predicted queue wait.", []string{"region", "service"}, nil)
 )
 
-// Describe says nothing beforehand: regions and services come and go with the spec.
-func (c *viewCollector) Describe(chan<- *prometheus.Desc) {}
+// Describe sends nothing: regions and services come and go with the spec.
+func (c *snapshotCollector) Describe(chan<- *prometheus.Desc) {}
 
-// Collect reads the View.
-func (c *viewCollector) Collect(out chan<- prometheus.Metric) {
+// Collect reads the snapshot.
+func (c *snapshotCollector) Collect(out chan<- prometheus.Metric) {
 	put := func(d *prometheus.Desc, v float64, labels ...string) {
 		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
 	}
@@ -181,34 +184,37 @@ func (c *viewCollector) Collect(out chan<- prometheus.Metric) {
 		leader = 1
 	}
 	put(descLeader, leader)
-	count(descHeard, c.s.ingest.count.Load())
-	count(descRefuse, c.s.parent.Refused(), "uplink")
-	count(descRefuse, c.s.node.Refused(), "raft")
+	count(descSummaries, c.s.summaries.summaryCount.Load())
+	count(descRefused, c.s.parent.RefusedCount(), "uplink")
+	count(descRefused, c.s.node.RefusedConns(), "raft")
 	count(descSigned, c.s.signatures.Made())
 	count(descUnsigned, c.s.signatures.Refused())
-	v := c.s.view.Load()
+	if clock := c.s.clock.Load(); clock != nil && (clock.compared || clock.wrong) {
+		put(descClock, clock.ahead.Seconds())
+	}
+	v := c.s.snapshot.Load()
 	if v == nil {
 		return
 	}
-	put(descPhase, 1, v.phase())
-	put(descSpec, float64(v.version))
+	put(descPhase, 1, v.signingPhase())
+	put(descSpec, float64(v.Version))
 	put(descPlan, float64(v.state.PlanEpoch))
 	put(descIndex, float64(v.state.Index))
-	if v.near != nil {
-		put(descMeasured, float64(len(v.near.cells)))
+	if v.RTTs != nil {
+		put(descMeasured, float64(len(v.RTTs.ByCell)))
 	}
-	for r := range v.regions {
-		name, up := v.spec.Regions[r].Name, 1.0
-		if v.drained.Has(r) || v.gone.Has(r) {
+	for r := range v.Regions {
+		name, up := v.Spec.Regions[r].Name, 1.0
+		if v.Drained.Has(r) || v.UnreachableByAll.Has(r) {
 			up = 0
 		}
-		put(descRegion, up, name, v.stateOf(r))
-		put(descObservers, float64(v.observers(r)), name)
-		if v.regions[r].heard {
-			put(descAge, v.regions[r].group.Age.Seconds(), name)
+		put(descRegion, up, name, v.RegionStateName(r))
+		put(descObservers, float64(v.CountObservers(r)), name)
+		if v.Regions[r].HasReport() {
+			put(descAge, v.Regions[r].Group.Age.Seconds(), name)
 		}
-		for s := range v.spec.Services {
-			put(descWait, v.regions[r].wait[s], name, v.spec.Services[s].Name)
+		for s := range v.Spec.Services {
+			put(descWait, v.Regions[r].Waits[s], name, v.Spec.Services[s].Name)
 		}
 	}
 }

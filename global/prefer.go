@@ -2,20 +2,20 @@ package global
 
 import "strings"
 
-// maxPrefer bounds what is read of a Prefer header.
-const maxPrefer = 1024
+// maxPreferBytes bounds the part of a Prefer header that is read.
+const maxPreferBytes = 1024
 
-// prefers says whether Prefer headers (RFC 7240) hold a preference of that name without a value. Preferences that are
-// not known are the client's business and ignored.
-func prefers(lines []string, want string) bool {
+// hasPreference reports whether Prefer headers (RFC 7240) hold a preference of that name without a value. Unknown
+// preferences are ignored, as the RFC requires.
+func hasPreference(lines []string, want string) bool {
 	for _, line := range lines {
-		if len(line) > maxPrefer {
+		if len(line) > maxPreferBytes {
 			continue
 		}
 		for line != "" {
 			var item string
 			item, line = cutUnquoted(line, ',')
-			name, _ := cutUnquoted(item, ';') // parameters say nothing here
+			name, _ := cutUnquoted(item, ';') // parameters do not matter here
 			if strings.EqualFold(strings.TrimSpace(name), want) {
 				return true
 			}

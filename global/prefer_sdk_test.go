@@ -6,12 +6,12 @@ import (
 	"testing"
 )
 
-// A service without redirect_proxy passes on what asks for it: by Prefer, or as an SDK that refuses redirects to another
-// host. The others are redirected.
-func TestSDKsThatRefuseRedirectsArePassedOn(t *testing.T) {
+// A service without redirect_proxy proxies clients that request it: by Prefer, or as an SDK that refuses redirects to
+// another host. The others are redirected.
+func TestSDKsThatRefuseRedirectsAreProxied(t *testing.T) {
 	s := &Server{}
-	s.view.Store(stillView(t))
-	p := &proxy{s: s}
+	s.snapshot.Store(newStaticSnapshot(t))
+	p := &requestProxy{s: s}
 	for name, c := range map[string]struct {
 		agent, prefer string
 		want          bool
@@ -24,14 +24,14 @@ func TestSDKsThatRefuseRedirectsArePassedOn(t *testing.T) {
 		"no version":                         {"OpenAI/Go ", "", false},
 		"another name":                       {"NotOpenAI/Go 3.96.0", "", false},
 		"curl":                               {"curl/8.5", "", false},
-		"a client that asks":                 {"curl/8.5", "proxy", true},
+		"a client that requests it":          {"curl/8.5", "proxy", true},
 	} {
 		r := httptest.NewRequest(http.MethodPost, "http://chat.api.example/v1/chat/completions", nil)
 		r.Header.Set("User-Agent", c.agent)
 		if c.prefer != "" {
 			r.Header.Set("Prefer", c.prefer)
 		}
-		if got := p.wanted(r); got != c.want {
+		if got := p.shouldProxy(r); got != c.want {
 			t.Errorf("%s: %v, want %v", name, got, c.want)
 		}
 	}

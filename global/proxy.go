@@ -15,93 +15,96 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/spillway-lb/spillway/internal/httpedge/forward"
 	"github.com/spillway-lb/spillway/internal/openai"
-	"github.com/spillway-lb/spillway/internal/relay"
 	"github.com/spillway-lb/spillway/internal/spec"
 	"github.com/spillway-lb/spillway/internal/telemetry"
 	"github.com/spillway-lb/spillway/internal/ticket"
 )
 
 const (
-	// DefaultMaxProxied is how many requests a node passes on at once where nothing else is said.
-	DefaultMaxProxied = 256
-	// maxPeek is how much of a body is read before it goes on, to learn the model: a longer one is passed on unread.
-	maxPeek = 16 << 10
-	// bodySilence bounds the wait for the next piece of a client's body, and answerSilence for that of an answer: long,
-	// since an answer that is not streamed is silent until its last token.
-	bodySilence, answerSilence = 30 * time.Second, 15 * time.Minute
-	// maxPassage and maxAnswer bound one request in all.
-	maxPassage = time.Hour
-	maxAnswer  = 1 << 30
-	// maxTries is how many regions are tried for one request.
-	maxTries = 3
-	// busyRetry is when a client that found no room here may come again.
-	busyRetry = time.Second
-	// lastWord is how long the end of a refused request may take.
-	lastWord = 30 * time.Second
+	// DefaultMaxProxiedRequests is the default bound on the requests that a node proxies at once.
+	DefaultMaxProxiedRequests = 256
+	// maxModelPeekBytes is the longest body that is read before forwarding in order to find the model. A longer body
+	// is forwarded unread.
+	maxModelPeekBytes = 16 << 10
+	// bodyIdleTimeout bounds the wait for the next piece of a client's body, and answerIdleTimeout that for a piece of
+	// an answer. The latter is long, because an answer that is not streamed is silent until its last token.
+	bodyIdleTimeout, answerIdleTimeout = 30 * time.Second, 15 * time.Minute
+	// maxProxyTime and maxAnswerBytes bound one request in total.
+	maxProxyTime   = time.Hour
+	maxAnswerBytes = 1 << 30
+	// maxRegionAttempts bounds the regions that are tried for one request.
+	maxRegionAttempts = 3
+	// busyRetryAfter is the Retry-After of a request that is refused because all proxy slots are in use.
+	busyRetryAfter = time.Second
+	// errorWriteTimeout bounds the time for writing the error of a refused request.
+	errorWriteTimeout = 30 * time.Second
 )
 
-// errTooLong ends what would go on for ever.
-var errTooLong = fmt.Errorf("%w: it is longer than this node passes on", relay.ErrGivenUp)
+// errTooLong ends answers beyond maxAnswerBytes.
+var errTooLong = fmt.Errorf("%w: it is longer than this node passes on", forward.ErrGivenUp)
 
-// proxy passes requests on to regions for clients that cannot follow a redirect. It is off unless a service's
-// redirect_proxy turns it on. It goes where a redirect would lead, as whom the redirect's ticket names, and nowhere else:
-// the name must be one of the spec's child names, and the address one of the region's gateways.
-type proxy struct {
-	s       *Server
-	room    chan struct{}
-	relay   *relay.Forwarder
-	dialer  *net.Dialer
-	total   *prometheus.CounterVec
-	retries prometheus.Counter
+// requestProxy proxies requests to regions for clients that cannot follow a redirect. It is off unless a service's
+// redirect_proxy turns it on. A request goes only where the redirect would lead and only as the tenant of the
+// redirect's ticket: the name must be one of the spec's child names, and the address that of one of the region's
+// gateways.
+type requestProxy struct {
+	s         *Server
+	slots     chan struct{}
+	forwarder *forward.Forwarder
+	dialer    *net.Dialer
+	outcomes  *prometheus.CounterVec
+	retries   prometheus.Counter
 }
 
-func newProxy(s *Server) *proxy {
-	p := &proxy{
-		s: s, room: make(chan struct{}, cmp.Or(s.cfg.MaxProxied, DefaultMaxProxied)), dialer: relay.NewDialer(),
-		total: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "spillway_global_proxied_total", Help: "Requests passed on for clients that cannot follow a redirect, by outcome: served, client_gone, broken, or the code of the refusal.",
+func newRequestProxy(s *Server) *requestProxy {
+	p := &requestProxy{
+		s: s, slots: make(chan struct{}, cmp.Or(s.cfg.MaxProxiedRequests, DefaultMaxProxiedRequests)), dialer: forward.NewDialer(),
+		outcomes: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "spillway_global_proxied_total", Help: "Requests proxied for clients that cannot follow redirects, by outcome: served, client_gone, broken, or the error code.",
 		}, []string{"outcome"}),
 		retries: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "spillway_global_proxied_retries_total", Help: "Proxied requests that went to the next region, because none of one's gateways could be connected to.",
+			Name: "spillway_global_proxied_retries_total", Help: "Proxied requests retried at the next region because no gateway of the first could be reached.",
 		}),
 	}
 	clients := &tls.Config{MinVersion: tls.VersionTLS12}
 	if s.cfg.ProxyCA != nil {
 		clients = s.cfg.ProxyCA.ClientConfig()
 	}
-	t := relay.NewTransport(clients)
-	t.DialContext = p.dial
-	p.relay = &relay.Forwarder{Transport: t, IdleTimeout: answerSilence}
+	t := forward.NewTransport(clients)
+	t.DialContext = p.dialGateway
+	p.forwarder = &forward.Forwarder{Transport: forward.WithSingleSend(t), IdleTimeout: answerIdleTimeout}
 	return p
 }
 
-// register adds what the proxy counts.
-func (p *proxy) register(reg prometheus.Registerer) {
-	reg.MustRegister(p.total, p.retries, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "spillway_global_proxied_in_flight", Help: "Requests that are being passed on.",
-	}, func() float64 { return float64(len(p.room)) }))
+// registerMetrics registers the proxy's metrics.
+func (p *requestProxy) registerMetrics(reg prometheus.Registerer) {
+	reg.MustRegister(p.outcomes, p.retries, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "spillway_global_proxied_in_flight", Help: "Proxied requests in flight.",
+	}, func() float64 { return float64(len(p.slots)) }))
 }
 
-// dial connects to a gateway of the region whose child name it is asked for, as the node's own DNS would answer.
-func (p *proxy) dial(ctx context.Context, network, addr string) (net.Conn, error) {
+// dialGateway connects to a gateway of the region with that child name, at the addresses that the node's own DNS
+// would answer.
+func (p *requestProxy) dialGateway(ctx context.Context, network, addr string) (net.Conn, error) {
 	host, port, err := net.SplitHostPort(addr)
-	v := p.s.view.Load()
+	v := p.s.snapshot.Load()
 	if err != nil || v == nil {
 		return nil, fmt.Errorf("%q is no address of a region", addr)
 	}
-	id, ok := v.Lookup([]byte(host + "."))
+	id, ok := v.LookupService([]byte(host + "."))
 	if !ok {
 		return nil, fmt.Errorf("%q is not a name of the spec", host)
 	}
-	_, region := v.parts(id)
+	_, region := v.SplitNameID(id)
 	if region < 0 {
 		return nil, fmt.Errorf("%q is not a region's name", host)
 	}
-	addrs := v.regions[region].addrs
+	addrs := v.Regions[region].Addrs
 	errs := []error{errors.New("no gateway could be connected to")}
 	for i, from := range rand.Perm(len(addrs)) {
-		if i == maxTries {
+		if i == maxRegionAttempts {
 			break
 		}
 		a := addrs[from]
@@ -114,33 +117,33 @@ func (p *proxy) dial(ctx context.Context, network, addr string) (net.Conn, error
 	return nil, errors.Join(errs...)
 }
 
-// wanted says whether a call is to be passed on: what the service allows, and what the client asks for.
-func (p *proxy) wanted(r *http.Request) bool {
-	v := p.s.view.Load()
+// shouldProxy reports whether to proxy a request: the service allows it and the client requests it.
+func (p *requestProxy) shouldProxy(r *http.Request) bool {
+	v := p.s.snapshot.Load()
 	if v == nil || r.Method == http.MethodHead {
 		return false
 	}
-	service := v.serviceOf(r.Host)
+	service := serviceForHost(v, r.Host)
 	if service < 0 {
 		return false
 	}
-	switch v.spec.Services[service].RedirectProxy {
+	switch v.Spec.Services[service].RedirectProxy {
 	case spec.ProxyAsked:
 		return asksForProxy(r.Header)
 	case spec.ProxyAlways:
-		return !prefers(r.Header["Prefer"], "redirect")
+		return !hasPreference(r.Header["Prefer"], "redirect")
 	}
 	return false
 }
 
-// asksForProxy reports whether a client asks to be passed on: by Prefer, or by being one that refuses every redirect to
-// another host.
+// asksForProxy reports whether a client requests proxying: by a Prefer header, or by being a client that refuses
+// every redirect to another host.
 func asksForProxy(h http.Header) bool {
-	return prefers(h["Prefer"], "proxy") || refusesRedirects(h.Get("User-Agent")) && !prefers(h["Prefer"], "redirect")
+	return hasPreference(h["Prefer"], "proxy") || refusesRedirects(h.Get("User-Agent")) && !hasPreference(h["Prefer"], "redirect")
 }
 
-// refusesRedirects recognizes openai-go from version 3 by its User-Agent, "OpenAI/Go 3.96.0": it returns an error for a
-// redirect to another origin than its base URL.
+// refusesRedirects recognizes openai-go from version 3 by its User-Agent, "OpenAI/Go 3.96.0": it returns an error for
+// a redirect to another origin than its base URL.
 func refusesRedirects(userAgent string) bool {
 	version, ok := strings.CutPrefix(userAgent, "OpenAI/Go ")
 	if !ok {
@@ -151,152 +154,154 @@ func refusesRedirects(userAgent string) bool {
 	return err == nil && n >= 3
 }
 
-// serve passes one request on and counts what became of it.
-func (p *proxy) serve(w http.ResponseWriter, r *http.Request) {
-	outcome, fail := p.pass(w, r)
+// serveRequest proxies one request and counts its outcome.
+func (p *requestProxy) serveRequest(w http.ResponseWriter, r *http.Request) {
+	outcome, fail := p.proxyRequest(w, r)
 	if fail != nil {
 		outcome = fail.Code
-		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(lastWord)) // the server's own may have passed
-		relay.WriteError(w, fail)
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(errorWriteTimeout)) // the server's own deadline may have passed
+		forward.WriteError(w, fail)
 	}
-	p.total.WithLabelValues(outcome).Inc()
+	p.outcomes.WithLabelValues(outcome).Inc()
 	p.s.metrics.redirects.WithLabelValues("proxied").Inc()
 	if outcome == outcomeBroken {
-		relay.Abort()
+		forward.AbortHandler()
 	}
 }
 
-// The outcomes that are no refusals.
+// The outcomes that are not refusals.
 const (
-	outcomeServed = "served"
-	outcomeGone   = "client_gone"
-	outcomeBroken = "broken"
+	outcomeServed     = "served"
+	outcomeClientGone = "client_gone"
+	outcomeBroken     = "broken"
 )
 
-func (p *proxy) pass(w http.ResponseWriter, r *http.Request) (outcome string, fail *openai.Error) {
-	c, fail := p.s.caller(r)
+func (p *requestProxy) proxyRequest(w http.ResponseWriter, r *http.Request) (outcome string, fail *openai.Error) {
+	c, fail := p.s.redirects.identifyCaller(r)
 	if fail != nil {
 		return "", fail
 	}
-	if c.view.redirected(r.URL, time.Now()) {
-		return "", looping(c)
+	if c.snapshot.wasRedirected(r.URL, time.Now()) {
+		return "", redirectLoopError(c)
 	}
 	select {
-	case p.room <- struct{}{}:
-		defer func() { <-p.room }()
+	case p.slots <- struct{}{}:
+		defer func() { <-p.slots }()
 	default:
-		return "", openai.NoCapacity("another request", busyRetry)
+		return "", openai.NoCapacity("another request", busyRetryAfter)
 	}
-	up, model, fail := receive(w, r, c.view.spec.Routing.MaxBody)
+	up, model, fail := receiveBody(w, r, c.snapshot.Spec.Routing.MaxBody)
 	if fail != nil {
 		return "", fail
 	}
-	ctx, cancel := context.WithTimeoutCause(r.Context(), maxPassage, errTooLong)
+	ctx, cancel := context.WithTimeoutCause(r.Context(), maxProxyTime, errTooLong)
 	defer cancel()
-	res, fail := p.tries(ctx, w, r, c, up, model)
-	return p.end(up, res, fail)
+	res, fail := p.attemptRegions(ctx, w, r, c, up, model)
+	return p.concludeRequest(up, res, fail)
 }
 
-// tries goes through the caller's regions until one can be connected to.
-func (p *proxy) tries(ctx context.Context, w http.ResponseWriter, r *http.Request, c *caller, up *upload, model string) (res relay.Result, fail *openai.Error) {
-	regions := c.ordered(model)
+// attemptRegions tries the caller's regions in order until a connection succeeds.
+func (p *requestProxy) attemptRegions(ctx context.Context, w http.ResponseWriter, r *http.Request, c *redirectCaller, up *upload, model string) (res forward.ForwardResult, fail *openai.Error) {
+	regions := c.rankRegions(model)
 	if len(regions) == 0 {
-		return res, openai.Residency("no region of this service")
+		return res, openai.ResidencyDenied("no region of this service")
 	}
-	for i := range regions[:min(len(regions), maxTries)] {
+	for i := range regions[:min(len(regions), maxRegionAttempts)] {
 		if i > 0 {
 			p.retries.Inc()
 		}
-		region := c.view.region(regions[i].Region)
-		if res, fail = p.try(ctx, w, r, c, up, region); fail != nil {
+		region := c.snapshot.RegionIndex(regions[i].Region)
+		if res, fail = p.attemptRegion(ctx, w, r, c, up, region); fail != nil {
 			return res, fail
 		}
-		p.s.log.Debug("request passed on", telemetry.KeyRegion, regions[i].Region, "status", res.Status, telemetry.Err(res.Err))
-		if !res.Retryable || up.begun() || ctx.Err() != nil {
+		p.s.log.Debug("request passed on", telemetry.KeyRegion, regions[i].Region, "status", res.Status, telemetry.ErrorAttr(res.Err))
+		if !res.Retryable || up.hasBegun() || ctx.Err() != nil {
 			break
 		}
 	}
 	return res, nil
 }
 
-// try sends the request to one region, under a ticket of its own.
-func (p *proxy) try(ctx context.Context, w http.ResponseWriter, r *http.Request, c *caller, up *upload, region int) (res relay.Result, fail *openai.Error) {
-	v, now := c.view, time.Now()
+// attemptRegion sends the request to one region, with a ticket for that region.
+func (p *requestProxy) attemptRegion(ctx context.Context, w http.ResponseWriter, r *http.Request, c *redirectCaller, up *upload, region int) (res forward.ForwardResult, fail *openai.Error) {
+	v, now := c.snapshot, time.Now()
 	key := signingKey(v.state.TicketKeys, now)
 	if key == nil {
 		return res, openai.NotReady()
 	}
-	t := ticket.Mint(key, ticket.Ticket{
-		Tenant: c.tenant.Name, Service: v.spec.Services[c.service].Name, Region: v.spec.Regions[region].Name,
-		Expires: now.Add(ticket.Life), Nonce: rand.Uint64(), Client: c.client.String(),
+	t := ticket.MintTicket(key, ticket.RedirectTicket{
+		Tenant: c.tenant.Name, Service: v.Spec.Services[c.service].Name, Region: v.Spec.Regions[region].Name,
+		Expires: now.Add(ticket.Lifetime), Nonce: rand.Uint64(), Client: c.client.String(),
 	})
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	req, err := relay.Through(ctx, r, v.location(c.service, region, r.URL, t), up.body(), up.length)
+	req, err := forward.NewPassthroughRequest(ctx, r, redirectURL(v, c.service, region, r.URL, t), up.bodyReader(), up.length)
 	if err != nil {
-		return res, badMethod("GET or POST")
+		return res, badMethodError("GET or POST")
 	}
-	req.Header.Set("X-Forwarded-For", c.client.String()) // what the client says of itself is not passed on
-	asked := prefers(r.Header["Prefer"], "proxy")
-	return p.relay.Forward(ctx, w, req, &passage{left: maxAnswer, cancel: cancel, asked: asked}), nil
+	req.Header.Set("X-Forwarded-For", c.client.String()) // the client's own header is not forwarded
+	asked := hasPreference(r.Header["Prefer"], "proxy")
+	return p.forwarder.Forward(ctx, w, req, &proxyObserver{bytesLeft: maxAnswerBytes, cancel: cancel, proxyPreferred: asked}), nil
 }
 
-// end says what became of a request, and what the client is told when nobody has answered. From here on nothing reads the
-// client's body but the server itself, see relay.Guard.
-func (p *proxy) end(up *upload, res relay.Result, fail *openai.Error) (string, *openai.Error) {
-	cause := up.stop()
+// concludeRequest returns the outcome of a request, and the error for the client if no region answered. After it,
+// only the server itself reads the client's body, see forward.GuardHandler.
+func (p *requestProxy) concludeRequest(up *upload, res forward.ForwardResult, fail *openai.Error) (string, *openai.Error) {
+	cause := up.stopReading()
 	switch {
 	case fail != nil:
-	case res.Started && res.Truncated && !res.Events:
+	case res.Started && res.Truncated && !res.IsEventStream:
 		return outcomeBroken, nil
 	case res.Started && res.ClientGone, res.Status == 0 && res.ClientGone:
-		return outcomeGone, nil
+		return outcomeClientGone, nil
 	case res.Started && res.Err != nil:
 		return "truncated", nil
 	case res.Started:
 		return outcomeServed, nil
 	case cause != nil:
 		fail = cause
-	case res.Refused != nil:
-		fail = openai.NoCapacity("another request", busyRetry)
+	case res.Refusal != nil:
+		fail = openai.NoCapacity("another request", busyRetryAfter)
 	default:
-		fail = openai.Upstream("no region could be reached")
+		fail = openai.UpstreamFailed("no region could be reached")
 	}
 	return "", fail
 }
 
-// passage watches an answer pass.
-type passage struct {
-	left   int64
-	cancel context.CancelCauseFunc
-	asked  bool
+// proxyObserver observes the answer of a proxied request.
+type proxyObserver struct {
+	bytesLeft      int64
+	cancel         context.CancelCauseFunc
+	proxyPreferred bool
 }
 
-// Head says that what the client preferred was done (RFC 7240, 3).
-func (o *passage) Head(_ *http.Response, out http.Header) {
-	if o.asked {
+// EditHead adds Preference-Applied if the client's preference was honoured (RFC 7240, section 3).
+func (o *proxyObserver) EditHead(_ *http.Response, out http.Header) {
+	if o.proxyPreferred {
 		out.Set("Preference-Applied", "proxy")
 	}
 	out.Add("Vary", "Prefer")
 }
 
-// Chunk bounds the answer.
-func (o *passage) Chunk(b []byte) {
-	if o.left -= int64(len(b)); o.left < 0 {
+// AddChunk bounds the size of the answer.
+func (o *proxyObserver) AddChunk(b []byte) {
+	if o.bytesLeft -= int64(len(b)); o.bytesLeft < 0 {
 		o.cancel(errTooLong)
 	}
 }
 
-// close drops idle connections.
-func (p *proxy) close() { p.relay.Transport.(*http.Transport).CloseIdleConnections() }
+// closeIdleConns closes idle connections.
+func (p *requestProxy) closeIdleConns() {
+	p.forwarder.Transport.(interface{ CloseIdleConnections() }).CloseIdleConnections()
+}
 
-// readModel is the model that a small body names; empty when it names none that can be read.
+// readModel returns the model that a small body names; empty if it names none or cannot be parsed.
 func readModel(r *http.Request, body []byte) string {
-	if model, ok := openai.InferModel(r.URL.EscapedPath()); ok {
+	if model, ok := openai.ModelFromPath(r.URL.EscapedPath()); ok {
 		return model
 	}
 	var env openai.Envelope
-	if len(body) == 0 || openai.Scan(body, &env) != nil {
+	if len(body) == 0 || openai.ScanChat(body, &env) != nil {
 		return ""
 	}
 	return env.Model

@@ -2,7 +2,6 @@ package global
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -11,7 +10,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -21,42 +19,27 @@ import (
 
 	"github.com/spillway-lb/spillway/consensus"
 	"github.com/spillway-lb/spillway/geo"
+	"github.com/spillway-lb/spillway/geo/geofiles"
 	"github.com/spillway-lb/spillway/internal/capacity"
-	"github.com/spillway-lb/spillway/internal/relay"
+	"github.com/spillway-lb/spillway/internal/httpedge/forward"
+	"github.com/spillway-lb/spillway/internal/testkit"
 	"github.com/spillway-lb/spillway/internal/ticket"
 )
 
-// passer is a node that passes requests on, with a gateway of the test's own making in each region.
-type passer struct {
+// proxyFixture is a node that proxies requests, with a test gateway in each region.
+type proxyFixture struct {
 	*Server
 	url string // of its redirect endpoint
 	key []byte
-	log *lockedBuffer
+	log *testkit.LogBuffer
 }
 
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (b *lockedBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.Write(p)
-}
-
-func (b *lockedBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.String()
-}
-
-// newPasser has gateways answer by region; a region without an answer cannot be connected to.
-func newPasser(t *testing.T, word string, room int, answers map[string]http.HandlerFunc) *passer {
+// newProxyFixture has gateways answer by region; a region without an answer cannot be connected to.
+func newProxyFixture(t *testing.T, word string, room int, answers map[string]http.HandlerFunc) *proxyFixture {
 	t.Helper()
-	text := strings.Replace(specText(), "  - name: chat.api.example.\n", "  - name: chat.api.example.\n    redirect_proxy: "+word+"\n", 1)
+	text := strings.Replace(testSpecText(), "  - name: chat.api.example.\n", "  - name: chat.api.example.\n    redirect_proxy: "+word+"\n", 1)
 	text += "routing: {max_body: 100000}\n"
-	for region, addr := range gatewayAddr {
+	for region, addr := range testGatewayAddrs {
 		l, err := net.Listen("tcp", net.JoinHostPort(addr.String(), "0"))
 		if err != nil {
 			t.Fatal(err)
@@ -71,59 +54,61 @@ func newPasser(t *testing.T, word string, room int, answers map[string]http.Hand
 		s.Start()
 		t.Cleanup(s.Close)
 	}
-	p := &passer{key: []byte(strings.Repeat("k", 32)), log: &lockedBuffer{}}
+	p := &proxyFixture{key: []byte(strings.Repeat("k", 32)), log: &testkit.LogBuffer{}}
 	p.Server = &Server{
-		cfg: Config{MaxProxied: room}, log: slog.New(slog.NewTextHandler(p.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
-		metrics: &metrics{redirects: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "redirects"}, []string{"outcome"})},
+		cfg: Config{MaxProxiedRequests: room}, log: slog.New(slog.NewTextHandler(p.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
+		metrics: &nodeMetrics{redirects: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "redirects"}, []string{"outcome"})},
 	}
-	p.Server.view.Store(p.see(t, text))
-	p.proxy = newProxy(p.Server)
-	t.Cleanup(p.proxy.close)
-	door := httptest.NewUnstartedServer(relay.Guard(http.HandlerFunc(p.redirect)))
-	door.Config.ReadTimeout, door.Config.WriteTimeout = 15*time.Second, 15*time.Second // as the real one has
+	p.Server.snapshot.Store(p.buildSnapshotFor(t, text))
+	p.newParts()
+	p.proxy = newRequestProxy(p.Server)
+	p.redirects.metrics, p.redirects.proxy = p.metrics, p.proxy
+	t.Cleanup(p.proxy.closeIdleConns)
+	door := httptest.NewUnstartedServer(forward.GuardHandler(http.HandlerFunc(p.redirects.serveRedirect)))
+	door.Config.ReadTimeout, door.Config.WriteTimeout = 15*time.Second, 15*time.Second // as in production
 	door.Start()
 	t.Cleanup(door.Close)
 	p.url = door.URL
 	return p
 }
 
-// see is a View of the spec in which all regions are well.
-func (p *passer) see(t *testing.T, text string) *View {
+// buildSnapshotFor returns a snapshot of the spec in which all regions are healthy.
+func (p *proxyFixture) buildSnapshotFor(t *testing.T, text string) *nodeSnapshot {
 	t.Helper()
-	atlas, err := geo.Open(geo.Config{Demo: true})
+	atlas, err := geofiles.OpenAtlas(geo.Config{Demo: true})
 	if err != nil {
 		t.Fatal(err)
 	}
-	f, err := newFrame(1, []byte(text), atlas)
+	f, err := newNodePolicy(1, []byte(text), atlas)
 	if err != nil {
 		t.Fatal(err)
 	}
-	now, book := time.Now(), capacity.NewBook(capacity.Thresholds{})
+	now, book := time.Now(), capacity.NewSummaryTable(capacity.FreshnessThresholds{})
 	for region, gw := range map[string]string{"virginia": "gv", "frankfurt": "gf", "tokyo": "gt"} {
-		s := capacityOf(10000, 8)
+		s := summaryWithCapacity(10000, 8)
 		s.Path, s.Boot, s.Seq = capacity.Path{Region: region, Instance: gw}, 1, 1
-		book.Put(s, now)
+		book.PutSummary(s, now)
 	}
-	st := &consensus.State{TicketKeys: []consensus.Key{{Secret: p.key, At: now.Add(-time.Hour)}}}
-	v := newView(f, st, book.View(now), &quorum{self: "g1", voters: []string{"g1"}}, now, true)
-	v.settleOn(nil)
+	st := &consensus.State{TicketKeys: []consensus.TicketKey{{Secret: p.key, At: now.Add(-time.Hour)}}}
+	v := testSnapshot(f, st, book.BuildView(now), soloVotes(), now, true)
+	dryRunSide{v.SteeringSnapshot}.solveForDemand(nil)
 	return v
 }
 
-// everywhere is one answer for all regions.
-func everywhere(h http.HandlerFunc) map[string]http.HandlerFunc {
+// sameInAllRegions returns one answer for all regions.
+func sameInAllRegions(h http.HandlerFunc) map[string]http.HandlerFunc {
 	return map[string]http.HandlerFunc{"virginia": h, "frankfurt": h, "tokyo": h}
 }
 
-// post prepares a call as a client that cannot follow.
-func (p *passer) post(ctx context.Context, t *testing.T, body io.Reader, change func(*http.Request)) (*http.Response, error) {
+// postPrompt prepares a request of a client that cannot follow redirects.
+func (p *proxyFixture) postPrompt(ctx context.Context, t *testing.T, body io.Reader, change func(*http.Request)) (*http.Response, error) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, p.url+"/v1/chat/completions?a=1", body)
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.Host = strings.TrimSuffix(service, ".")
-	r.Header.Set("Authorization", "Bearer "+apiKey1)
+	r.Host = strings.TrimSuffix(testService, ".")
+	r.Header.Set("Authorization", "Bearer "+testAPIKey)
 	r.Header.Set("Prefer", "proxy")
 	if change != nil {
 		change(r)
@@ -133,9 +118,9 @@ func (p *passer) post(ctx context.Context, t *testing.T, body io.Reader, change 
 	return client.Do(r)
 }
 
-func (p *passer) mustPost(t *testing.T, body io.Reader, change func(*http.Request)) (*http.Response, string) {
+func (p *proxyFixture) mustPostPrompt(t *testing.T, body io.Reader, change func(*http.Request)) (*http.Response, string) {
 	t.Helper()
-	resp, err := p.post(t.Context(), t, body, change)
+	resp, err := p.postPrompt(t.Context(), t, body, change)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -147,23 +132,24 @@ func (p *passer) mustPost(t *testing.T, body io.Reader, change func(*http.Reques
 	return resp, string(b)
 }
 
-func (p *passer) counted(outcome string) float64 {
-	return testutil.ToFloat64(p.proxy.total.WithLabelValues(outcome))
+func (p *proxyFixture) outcomeCount(outcome string) float64 {
+	return testutil.ToFloat64(p.proxy.outcomes.WithLabelValues(outcome))
 }
 
-const prompt = `{"model":"m1","messages":[{"role":"user","content":"a secret of mine"}]}`
+const testPrompt = `{"model":"m1","messages":[{"role":"user","content":"a secret of mine"}]}`
 
-// TestProxyIsAskedFor: nobody's request goes through here unless the service allows it and, by its word, the client wants it.
-func TestProxyIsAskedFor(t *testing.T) {
-	ok := everywhere(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "here") })
+// TestProxyOnlyWhereAllowedAndRequested: no request is proxied unless the service allows it and, depending on
+// redirect_proxy, the client requests it.
+func TestProxyOnlyWhereAllowedAndRequested(t *testing.T) {
+	ok := sameInAllRegions(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "here") })
 	for word, want := range map[string]map[string]int{
 		"never":  {"": 307, "proxy": 307},
 		"asked":  {"": 307, "proxy": 200, "respond-async, Proxy;x=1": 200, `x="proxy, proxy"`: 307, "proxy=no": 307},
 		"always": {"": 200, "redirect": 307},
 	} {
-		p := newPasser(t, word, 0, ok)
+		p := newProxyFixture(t, word, 0, ok)
 		for prefer, status := range want {
-			resp, body := p.mustPost(t, strings.NewReader(prompt), func(r *http.Request) { r.Header.Set("Prefer", prefer) })
+			resp, body := p.mustPostPrompt(t, strings.NewReader(testPrompt), func(r *http.Request) { r.Header.Set("Prefer", prefer) })
 			if resp.StatusCode != status || status == 200 && body != "here" {
 				t.Errorf("%s, Prefer: %s is answered %d %q, want %d", word, prefer, resp.StatusCode, body, status)
 			}
@@ -171,28 +157,28 @@ func TestProxyIsAskedFor(t *testing.T) {
 				t.Errorf("%s, Prefer: %s: applied is %q", word, prefer, applied)
 			}
 		}
-		if resp, _ := p.mustPost(t, nil, func(r *http.Request) { r.Header.Set("Authorization", "Bearer sk-wrong") }); resp.StatusCode != http.StatusUnauthorized {
+		if resp, _ := p.mustPostPrompt(t, nil, func(r *http.Request) { r.Header.Set("Authorization", "Bearer sk-wrong") }); resp.StatusCode != http.StatusUnauthorized {
 			t.Errorf("%s: a wrong key is answered %d", word, resp.StatusCode)
 		}
 	}
 }
 
-// TestProxySpeaksForTheClient: the gateway is told who calls by a ticket, not by the key, and nothing that the client
-// claims of its address is passed on.
-func TestProxySpeaksForTheClient(t *testing.T) {
+// TestProxySendsATicketInsteadOfTheKey: the gateway identifies the tenant by a ticket, not by the key, and no client
+// address claimed by the client is forwarded.
+func TestProxySendsATicketInsteadOfTheKey(t *testing.T) {
 	type call struct {
 		r    *http.Request
 		body string
 	}
 	calls := make(chan call, 1)
-	p := newPasser(t, "asked", 0, everywhere(func(w http.ResponseWriter, r *http.Request) {
+	p := newProxyFixture(t, "asked", 0, sameInAllRegions(func(w http.ResponseWriter, r *http.Request) {
 		b, _ := io.ReadAll(r.Body)
 		calls <- call{r.Clone(context.Background()), string(b)}
 		w.Header().Set("Spillway-Secret", "1")
 		w.WriteHeader(http.StatusTeapot)
 		io.WriteString(w, "teapot")
 	}))
-	resp, body := p.mustPost(t, strings.NewReader(prompt), func(r *http.Request) {
+	resp, body := p.mustPostPrompt(t, strings.NewReader(testPrompt), func(r *http.Request) {
 		for _, name := range []string{"X-Forwarded-For", "X-Forwarded-Host", "Forwarded", "X-Real-Ip", "Via", "Spillway-Tenant", "Cookie", "Api-Key"} {
 			r.Header.Set(name, "198.51.100.99")
 		}
@@ -207,23 +193,23 @@ func TestProxySpeaksForTheClient(t *testing.T) {
 			t.Errorf("%s: %s went on", name, v)
 		}
 	}
-	if c.body != prompt || c.r.Header.Get("X-Forwarded-For") != "127.0.0.1" || c.r.Header.Get("X-Session-Id") != "s1" || c.r.URL.Path != "/v1/chat/completions" || c.r.URL.Query().Get("a") != "1" {
+	if c.body != testPrompt || c.r.Header.Get("X-Forwarded-For") != "127.0.0.1" || c.r.Header.Get("X-Session-Id") != "s1" || c.r.URL.Path != "/v1/chat/completions" || c.r.URL.Query().Get("a") != "1" {
 		t.Errorf("the gateway got %s %v %q", c.r.URL, c.r.Header, c.body)
 	}
-	tk, err := ticket.Open([][]byte{p.key}, c.r.URL.Query().Get(ticketParam), time.Now())
-	if err != nil || tk.Tenant != "acme" || tk.Service != service || tk.Client != "127.0.0.1" || !strings.HasPrefix(c.r.Host, tk.Region+"."+strings.TrimSuffix(service, ".")) {
-		t.Errorf("the ticket says %+v, %v, at host %s", tk, err, c.r.Host)
+	tk, err := ticket.OpenTicket([][]byte{p.key}, c.r.URL.Query().Get(ticketParam), time.Now())
+	if err != nil || tk.Tenant != "acme" || tk.Service != testService || tk.Client != "127.0.0.1" || !strings.HasPrefix(c.r.Host, tk.Region+"."+strings.TrimSuffix(testService, ".")) {
+		t.Errorf("the ticket has %+v, %v, at host %s", tk, err, c.r.Host)
 	}
-	for _, secret := range []string{apiKey1, "a secret of mine", c.r.URL.Query().Get(ticketParam)} {
+	for _, secret := range []string{testAPIKey, "a secret of mine", c.r.URL.Query().Get(ticketParam)} {
 		if strings.Contains(p.log.String(), secret) {
-			t.Errorf("%q stands in the log", secret)
+			t.Errorf("%q is in the log", secret)
 		}
 	}
 }
 
-// TestProxyStreamsBothWays: each piece of body and answer goes on before the next one is there.
+// TestProxyStreamsBothWays: each piece of body and answer is forwarded before the next one arrives.
 func TestProxyStreamsBothWays(t *testing.T) {
-	p := newPasser(t, "asked", 0, everywhere(func(w http.ResponseWriter, r *http.Request) {
+	p := newProxyFixture(t, "asked", 0, sameInAllRegions(func(w http.ResponseWriter, r *http.Request) {
 		rc := http.NewResponseController(w)
 		rc.EnableFullDuplex()
 		w.Header().Set("Content-Type", "text/event-stream")
@@ -233,7 +219,7 @@ func TestProxyStreamsBothWays(t *testing.T) {
 	}))
 	in, out := io.Pipe()
 	go io.WriteString(out, "one\n")
-	resp, err := p.post(t.Context(), t, in, nil)
+	resp, err := p.postPrompt(t.Context(), t, in, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -253,13 +239,14 @@ func TestProxyStreamsBothWays(t *testing.T) {
 	if rest, err := io.ReadAll(events); err != nil || len(rest) > 0 {
 		t.Errorf("after the last event come %q, %v", rest, err)
 	}
-	eventually(t, 5*time.Second, "it is counted", func() bool { return p.counted(outcomeServed) == 1 && len(p.proxy.room) == 0 })
+	testkit.Eventually(t, "it is counted", func() bool { return p.outcomeCount(outcomeServed) == 1 && len(p.proxy.slots) == 0 })
 }
 
-// TestProxyCancelsWithTheClient: who hangs up in the middle of a stream frees what works for him.
+// TestProxyCancelsWithTheClient: a client that disconnects in the middle of a stream frees the resources of its
+// request.
 func TestProxyCancelsWithTheClient(t *testing.T) {
 	left := make(chan struct{})
-	p := newPasser(t, "asked", 0, everywhere(func(w http.ResponseWriter, r *http.Request) {
+	p := newProxyFixture(t, "asked", 0, sameInAllRegions(func(w http.ResponseWriter, r *http.Request) {
 		io.Copy(io.Discard, r.Body)
 		w.Header().Set("Content-Type", "text/event-stream")
 		fmt.Fprint(w, "data: x\n\n")
@@ -268,7 +255,7 @@ func TestProxyCancelsWithTheClient(t *testing.T) {
 		close(left)
 	}))
 	ctx, leave := context.WithCancel(t.Context())
-	resp, err := p.post(ctx, t, strings.NewReader(prompt), nil)
+	resp, err := p.postPrompt(ctx, t, strings.NewReader(testPrompt), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -279,16 +266,16 @@ func TestProxyCancelsWithTheClient(t *testing.T) {
 	resp.Body.Close()
 	select {
 	case <-left:
-	case <-time.After(20 * time.Second):
-		t.Fatal("the gateway was not told")
+	case <-time.After(time.Minute):
+		t.Fatal("the gateway was not notified")
 	}
-	eventually(t, 5*time.Second, "it is counted", func() bool { return p.counted(outcomeGone) == 1 && len(p.proxy.room) == 0 })
+	testkit.Eventually(t, "it is counted", func() bool { return p.outcomeCount(outcomeClientGone) == 1 && len(p.proxy.slots) == 0 })
 }
 
-// TestProxyIsBounded: requests at once, and bytes of a body with and without a length.
+// TestProxyIsBounded tests the bounds on concurrent requests, and on bytes of a body with and without a length.
 func TestProxyIsBounded(t *testing.T) {
 	entered, hold := make(chan struct{}, 9), make(chan struct{})
-	p := newPasser(t, "asked", 1, everywhere(func(w http.ResponseWriter, r *http.Request) {
+	p := newProxyFixture(t, "asked", 1, sameInAllRegions(func(w http.ResponseWriter, r *http.Request) {
 		entered <- struct{}{}
 		if r.Header.Get("X-Hold") != "" {
 			<-hold
@@ -300,42 +287,43 @@ func TestProxyIsBounded(t *testing.T) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		p.post(t.Context(), t, nil, func(r *http.Request) { r.Header.Set("X-Hold", "1") })
+		p.postPrompt(t.Context(), t, nil, func(r *http.Request) { r.Header.Set("X-Hold", "1") })
 	}()
 	<-entered
-	resp, _ := p.mustPost(t, strings.NewReader(prompt), nil)
+	resp, _ := p.mustPostPrompt(t, strings.NewReader(testPrompt), nil)
 	if resp.StatusCode != http.StatusServiceUnavailable || resp.Header.Get("Retry-After") == "" {
 		t.Errorf("one too many is answered %d, Retry-After %q", resp.StatusCode, resp.Header.Get("Retry-After"))
 	}
 	close(hold)
 	<-done
-	eventually(t, 5*time.Second, "there is room again", func() bool { return len(p.proxy.room) == 0 })
+	testkit.Eventually(t, "there is room again", func() bool { return len(p.proxy.slots) == 0 })
 
 	large := strings.Repeat("x", 100_001)
 	for name, body := range map[string]io.Reader{"with a length": strings.NewReader(large), "without": io.MultiReader(strings.NewReader(large))} {
-		if resp, _ := p.mustPost(t, body, nil); resp.StatusCode != http.StatusRequestEntityTooLarge {
+		if resp, _ := p.mustPostPrompt(t, body, nil); resp.StatusCode != http.StatusRequestEntityTooLarge {
 			t.Errorf("a body %s over the bound is answered %d", name, resp.StatusCode)
 		}
 	}
-	if resp, body := p.mustPost(t, io.MultiReader(strings.NewReader(large[1:])), nil); body != "ok" {
+	if resp, body := p.mustPostPrompt(t, io.MultiReader(strings.NewReader(large[1:])), nil); body != "ok" {
 		t.Errorf("a body of the greatest length is answered %d", resp.StatusCode)
 	}
-	if n := p.counted("body_too_large"); n != 2 {
+	if n := p.outcomeCount("body_too_large"); n != 2 {
 		t.Errorf("%v refusals of bodies are counted, want 2", n)
 	}
 }
 
-// TestProxyGoesToTheNextRegion when the first one's gateways cannot be connected to, and says so when none can.
-func TestProxyGoesToTheNextRegion(t *testing.T) {
+// TestProxyRetriesInTheNextRegion tests the retry if the first region's gateways cannot be connected to, and the
+// error if none can.
+func TestProxyRetriesInTheNextRegion(t *testing.T) {
 	hits := make(chan string, 9)
 	answers := map[string]http.HandlerFunc{"frankfurt": func(w http.ResponseWriter, r *http.Request) {
 		b, _ := io.ReadAll(r.Body)
 		hits <- string(b)
 		io.WriteString(w, "frankfurt")
 	}}
-	p := newPasser(t, "asked", 0, answers)
-	for _, body := range []string{prompt, strings.Repeat(" ", maxPeek) + prompt} {
-		resp, got := p.mustPost(t, strings.NewReader(body), nil)
+	p := newProxyFixture(t, "asked", 0, answers)
+	for _, body := range []string{testPrompt, strings.Repeat(" ", maxModelPeekBytes) + testPrompt} {
+		resp, got := p.mustPostPrompt(t, strings.NewReader(body), nil)
 		if got != "frankfurt" || <-hits != body {
 			t.Fatalf("answered %d %q", resp.StatusCode, got)
 		}
@@ -343,52 +331,53 @@ func TestProxyGoesToTheNextRegion(t *testing.T) {
 	if n := testutil.ToFloat64(p.proxy.retries); n < 1 || n > 4 {
 		t.Errorf("%v retries for two requests", n)
 	}
-	none := newPasser(t, "asked", 0, nil)
-	if resp, _ := none.mustPost(t, strings.NewReader(prompt), nil); resp.StatusCode != http.StatusBadGateway {
-		t.Errorf("with nobody there it is answered %d", resp.StatusCode)
+	none := newProxyFixture(t, "asked", 0, nil)
+	if resp, _ := none.mustPostPrompt(t, strings.NewReader(testPrompt), nil); resp.StatusCode != http.StatusBadGateway {
+		t.Errorf("without any gateway the answer is %d", resp.StatusCode)
 	}
 }
 
-// TestProxyDoesNotSendTwice what has begun to go on: the gateway takes the request and breaks the connection.
+// TestProxyDoesNotSendTwice tests a request whose body was partly forwarded: the gateway accepts it and breaks the
+// connection.
 func TestProxyDoesNotSendTwice(t *testing.T) {
 	var calls atomic.Int64
-	p := newPasser(t, "asked", 0, everywhere(func(_ http.ResponseWriter, r *http.Request) {
+	p := newProxyFixture(t, "asked", 0, sameInAllRegions(func(_ http.ResponseWriter, r *http.Request) {
 		io.Copy(io.Discard, r.Body)
 		calls.Add(1)
 		panic(http.ErrAbortHandler)
 	}))
-	resp, _ := p.mustPost(t, strings.NewReader(prompt), nil)
+	resp, _ := p.mustPostPrompt(t, strings.NewReader(testPrompt), nil)
 	if resp.StatusCode != http.StatusBadGateway || calls.Load() != 1 {
 		t.Errorf("answered %d after %d calls", resp.StatusCode, calls.Load())
 	}
 }
 
-// TestProxyGoesNowhereElse: not to names outside the spec, not to a service's own name, and not round in circles.
-func TestProxyGoesNowhereElse(t *testing.T) {
-	p := newPasser(t, "asked", 0, everywhere(func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, r.URL.Query().Get(ticketParam)) }))
+// TestProxyRefusesOtherTargets: not to names outside the spec, not to a service's own name, and not in a loop.
+func TestProxyRefusesOtherTargets(t *testing.T) {
+	p := newProxyFixture(t, "asked", 0, sameInAllRegions(func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, r.URL.Query().Get(ticketParam)) }))
 	for _, addr := range []string{"evil.example:80", "chat.api.example:80", "127.0.0.1:22", "ns1.api.example:53", "x.virginia.chat.api.example:80", "virginia.chat.api.example", ""} {
-		if c, err := p.proxy.dial(t.Context(), "tcp", addr); err == nil {
+		if c, err := p.proxy.dialGateway(t.Context(), "tcp", addr); err == nil {
 			c.Close()
 			t.Errorf("connected to %q", addr)
 		}
 	}
-	_, tk := p.mustPost(t, strings.NewReader(prompt), nil)
-	resp, _ := p.mustPost(t, strings.NewReader(prompt), func(r *http.Request) { r.URL.RawQuery = ticketParam + "=" + tk })
+	_, tk := p.mustPostPrompt(t, strings.NewReader(testPrompt), nil)
+	resp, _ := p.mustPostPrompt(t, strings.NewReader(testPrompt), func(r *http.Request) { r.URL.RawQuery = ticketParam + "=" + tk })
 	if resp.StatusCode != http.StatusLoopDetected {
 		t.Errorf("a request that was passed on and came back is answered %d", resp.StatusCode)
 	}
 }
 
-func FuzzPrefers(f *testing.F) {
+func FuzzHasPreference(f *testing.F) {
 	for _, line := range []string{"proxy", `a="x, proxy";y, proxy ; z`, `"`, `a="\`, ",;,", "PROXY"} {
 		f.Add(line)
 	}
 	f.Fuzz(func(t *testing.T, line string) {
-		got := prefers([]string{line}, "proxy")
+		got := hasPreference([]string{line}, "proxy")
 		if got && !strings.Contains(strings.ToLower(line), "proxy") {
-			t.Fatalf("%q is taken to ask for the proxy", line)
+			t.Fatalf("%q is treated as a request for the proxy", line)
 		}
-		if len(line) < maxPrefer-len("proxy, ") && !prefers([]string{"proxy, " + line}, "proxy") {
+		if len(line) < maxPreferBytes-len("proxy, ") && !hasPreference([]string{"proxy, " + line}, "proxy") {
 			t.Fatalf("before %q the preference is not seen", line)
 		}
 	})

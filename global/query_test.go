@@ -9,16 +9,16 @@ import (
 	"time"
 )
 
-// lookup asks a node's real socket for A (1) or TXT (16) with the client's /24 as subnet (RFC 7871). It is written by
-// hand because only package dns may import the DNS library.
-func lookup(s *Server, name string, qtype uint16, client string) (addrs []netip.Addr, texts []string, err error) {
+// lookupDNS queries a node's real socket for A (1) or TXT (16) with the client's /24 as subnet (RFC 7871). It is
+// written by hand because only package dns may import the DNS library.
+func lookupDNS(s *Server, name string, qtype uint16, client string) (addrs []netip.Addr, texts []string, err error) {
 	c, err := net.Dial("udp", s.DNSAddrs()[0].String())
 	if err != nil {
 		return nil, nil, err
 	}
 	defer c.Close()
-	c.SetDeadline(time.Now().Add(2 * time.Second))
-	if _, err := c.Write(question(name, qtype, client)); err != nil {
+	c.SetDeadline(time.Now().Add(testTimeout / 3))
+	if _, err := c.Write(buildQuestion(name, qtype, client)); err != nil {
 		return nil, nil, err
 	}
 	b := make([]byte, 4096)
@@ -26,10 +26,10 @@ func lookup(s *Server, name string, qtype uint16, client string) (addrs []netip.
 	if err != nil {
 		return nil, nil, err
 	}
-	return parse(b[:n])
+	return parseAnswer(b[:n])
 }
 
-func question(name string, qtype uint16, client string) []byte {
+func buildQuestion(name string, qtype uint16, client string) []byte {
 	b := []byte{0x12, 0x34, 0, 0, 0, 1, 0, 0, 0, 0, 0, 1}
 	for _, label := range strings.Split(strings.TrimSuffix(name, "."), ".") {
 		b = append(append(b, byte(len(label))), label...)
@@ -42,7 +42,7 @@ func question(name string, qtype uint16, client string) []byte {
 	return append(b, 0, 11, 0, 8, 0, 7, 0, 1, 24, 0, a[0], a[1], a[2])
 }
 
-func parse(b []byte) (addrs []netip.Addr, texts []string, err error) {
+func parseAnswer(b []byte) (addrs []netip.Addr, texts []string, err error) {
 	bad := errors.New("answer is malformed")
 	if len(b) < 12 {
 		return nil, nil, bad
@@ -81,13 +81,13 @@ func skipName(b []byte, at int) int {
 	return at + 1
 }
 
-// region names the region whose gateway the node answers with, or says what went wrong.
-func region(s *Server, client string) string {
-	addrs, _, err := lookup(s, service, 1, client)
+// answeredRegion returns the region whose gateway the node answers with, or the error.
+func answeredRegion(s *Server, client string) string {
+	addrs, _, err := lookupDNS(s, testService, 1, client)
 	if err != nil {
 		return err.Error()
 	}
-	for name, a := range gatewayAddr {
+	for name, a := range testGatewayAddrs {
 		if len(addrs) == 1 && addrs[0] == a {
 			return name
 		}

@@ -16,47 +16,49 @@ import (
 
 	"github.com/spillway-lb/spillway/consensus"
 	"github.com/spillway-lb/spillway/geo"
-	"github.com/spillway-lb/spillway/internal/relay"
+	"github.com/spillway-lb/spillway/internal/httpedge/forward"
 	"github.com/spillway-lb/spillway/internal/spec"
 )
 
-// stillServer answers redirects from a View that nothing changes.
-func stillServer(tb testing.TB) *Server {
+// newStaticServer answers redirects from a fixed snapshot.
+func newStaticServer(tb testing.TB) *Server {
 	tb.Helper()
-	v := stillView(tb)
-	v.state = &consensus.State{TicketKeys: []consensus.Key{{Secret: []byte(strings.Repeat("k", 32)), At: time.Now().Add(-time.Hour)}}}
-	s := &Server{metrics: &metrics{redirects: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "redirects"}, []string{"outcome"})}}
-	s.view.Store(v)
+	v := newStaticSnapshot(tb)
+	v.state = &consensus.State{TicketKeys: []consensus.TicketKey{{Secret: []byte(strings.Repeat("k", 32)), At: time.Now().Add(-time.Hour)}}}
+	s := &Server{metrics: &nodeMetrics{redirects: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "redirects"}, []string{"outcome"})}}
+	s.newParts()
+	s.redirects.metrics = s.metrics
+	s.snapshot.Store(v)
 	return s
 }
 
-// two is specText with a second service, so that a Host must name one.
-func two(tb testing.TB, s *Server) {
+// addSecondService extends testSpecText with a second service, so that a Host must name one.
+func addSecondService(tb testing.TB, s *Server) {
 	tb.Helper()
-	v := *s.view.Load()
-	f, err := newFrame(2, []byte(strings.Replace(specText(), "  - name: chat.api.example.", "  - name: chat.api.example.\n  - name: talk.api.example.", 1)), v.atlas)
+	v := *s.snapshot.Load()
+	f, err := newNodePolicy(2, []byte(strings.Replace(testSpecText(), "  - name: chat.api.example.", "  - name: chat.api.example.\n  - name: talk.api.example.", 1)), v.atlas)
 	if err != nil {
 		tb.Fatal(err)
 	}
-	next := newView(f, v.state, v.children, v.quorum, v.made, true)
-	next.settleOn(nil)
-	s.view.Store(next)
+	next := testSnapshot(f, v.state, v.Children, v.Votes, v.MadeAt, true)
+	dryRunSide{next.SteeringSnapshot}.solveForDemand(nil)
+	s.snapshot.Store(next)
 }
 
-// say sends a raw request and returns the answer, or nil when it cannot be read as one.
-func say(s *Server, raw string) *http.Response {
+// sendRaw sends a raw request and returns the answer, or nil if it cannot be parsed.
+func sendRaw(s *Server, raw string) *http.Response {
 	r, err := http.ReadRequest(bufio.NewReader(strings.NewReader(raw)))
 	if err != nil {
 		return nil
 	}
-	r.RemoteAddr = clients["virginia"] + ":4242"
+	r.RemoteAddr = clientAddrs["virginia"] + ":4242"
 	w := httptest.NewRecorder()
-	s.redirect(w, r)
+	s.redirects.serveRedirect(w, r)
 	return w.Result()
 }
 
-// ours reports what is wrong with a Location: its host must be a child name of a service of the spec.
-func ours(v *View, location string) error {
+// checkLocation checks a Location: its host must be a child name of a service of the spec.
+func checkLocation(v *nodeSnapshot, location string) error {
 	u, err := url.Parse(location)
 	if err != nil {
 		return err
@@ -65,7 +67,7 @@ func ours(v *View, location string) error {
 	switch {
 	case u.Scheme != "http" || u.User != nil || u.Opaque != "" || u.Fragment != "" || u.Port() != "8080":
 		return fmt.Errorf("%q is not of the form that the spec has", location)
-	case v.region(region) < 0 || v.spec.Service(service+".") == nil:
+	case v.RegionIndex(region) < 0 || v.Spec.FindService(service+".") == nil:
 		return fmt.Errorf("%q leads to a host that is not in the spec", location)
 	case !strings.HasPrefix(u.EscapedPath(), "/") && u.Path != "":
 		return fmt.Errorf("%q has a path that is none", location)
@@ -77,13 +79,14 @@ func ours(v *View, location string) error {
 	return nil
 }
 
-// TestNoOpenRedirect tries to be sent to evil.example: by Host, by an absolute target, by a path, by an encoded one.
+// TestNoOpenRedirect tries to be redirected to evil.example: by Host, by an absolute target, by a path, by an encoded
+// one.
 func TestNoOpenRedirect(t *testing.T) {
-	s := stillServer(t)
-	head := "\r\nAuthorization: Bearer " + apiKey1 + "\r\n\r\n"
+	s := newStaticServer(t)
+	head := "\r\nAuthorization: Bearer " + testAPIKey + "\r\n\r\n"
 	for _, many := range []bool{false, true} {
 		if many {
-			two(t, s)
+			addSecondService(t, s)
 		}
 		for _, raw := range []string{
 			"GET /v1/models HTTP/1.1\r\nHost: evil.example",
@@ -107,14 +110,14 @@ func TestNoOpenRedirect(t *testing.T) {
 			"CONNECT evil.example:443 HTTP/1.1\r\nHost: evil.example:443",
 			"OPTIONS * HTTP/1.1\r\nHost: chat.api.example",
 		} {
-			resp := say(s, raw+head)
+			resp := sendRaw(s, raw+head)
 			if resp == nil {
 				continue // net/http answers 400 itself
 			}
 			to := resp.Header.Get("Location")
 			switch resp.StatusCode {
 			case http.StatusTemporaryRedirect:
-				if err := ours(s.view.Load(), to); err != nil {
+				if err := checkLocation(s.snapshot.Load(), to); err != nil {
 					t.Errorf("%q: %v", raw, err)
 				}
 			case http.StatusNotFound, http.StatusMethodNotAllowed:
@@ -125,23 +128,23 @@ func TestNoOpenRedirect(t *testing.T) {
 				t.Errorf("%q is answered %d", raw, resp.StatusCode)
 			}
 		}
-		if resp := say(s, "GET /v1 HTTP/1.1\r\nHost: evil.example"+head); many && resp.StatusCode != http.StatusNotFound {
+		if resp := sendRaw(s, "GET /v1 HTTP/1.1\r\nHost: evil.example"+head); many && resp.StatusCode != http.StatusNotFound {
 			t.Errorf("a host of no service is answered %d", resp.StatusCode)
 		}
 	}
 }
 
-// FuzzRedirect holds for any target, host and query that whoever is redirected goes to a name of the spec.
+// FuzzRedirect: for any target, host and query, a redirect leads to a name of the spec.
 func FuzzRedirect(f *testing.F) {
-	s := stillServer(f)
-	two(f, s)
-	f.Add("GET", "/v1/chat/completions?a=1&spw=x", service)
+	s := newStaticServer(f)
+	addSecondService(f, s)
+	f.Add("GET", "/v1/chat/completions?a=1&spw=x", testService)
 	f.Add("POST", "//evil.example/%2f?x#y", "talk.api.example:8080")
 	f.Add("GET", "http://evil.example/v1", "tokyo.chat.api.example")
 	f.Add("GET", "/.well-known/spillway/route?model=m1", "chat.api.example")
 	f.Add("GET", "/\xff?\x80=\"<>", "CHAT.api.EXAMPLE.")
 	f.Fuzz(func(t *testing.T, method, target, host string) {
-		resp := say(s, method+" "+target+" HTTP/1.1\r\nHost: "+host+"\r\nAuthorization: Bearer "+apiKey1+"\r\n\r\n")
+		resp := sendRaw(s, method+" "+target+" HTTP/1.1\r\nHost: "+host+"\r\nAuthorization: Bearer "+testAPIKey+"\r\n\r\n")
 		if resp == nil {
 			return
 		}
@@ -151,53 +154,53 @@ func FuzzRedirect(f *testing.F) {
 		} else if !redirected {
 			return
 		}
-		if err := ours(s.view.Load(), to); err != nil {
+		if err := checkLocation(s.snapshot.Load(), to); err != nil {
 			t.Fatal(err)
 		}
 	})
 }
 
-// TestRedirectIsASingleHop: whoever comes back with a ticket of ours is not sent round again.
+// TestRedirectIsASingleHop: a client that returns with one of our tickets is not redirected again.
 func TestRedirectIsASingleHop(t *testing.T) {
-	s := stillServer(t)
-	head := " HTTP/1.1\r\nHost: chat.api.example\r\nApi-Key: " + apiKey1 + "\r\n\r\n"
-	to, err := url.Parse(say(s, "POST /v2/models/m1/infer"+head).Header.Get("Location"))
+	s := newStaticServer(t)
+	head := " HTTP/1.1\r\nHost: chat.api.example\r\nApi-Key: " + testAPIKey + "\r\n\r\n"
+	to, err := url.Parse(sendRaw(s, "POST /v2/models/m1/infer"+head).Header.Get("Location"))
 	if err != nil || to.Path != "/v2/models/m1/infer" {
 		t.Fatalf("redirected to %s, %v", to, err)
 	}
-	resp := say(s, "POST "+to.RequestURI()+head)
+	resp := sendRaw(s, "POST "+to.RequestURI()+head)
 	if resp.StatusCode != http.StatusLoopDetected || resp.Header.Get("Location") != "" {
 		t.Errorf("a redirect that came back is answered %d, location %q", resp.StatusCode, resp.Header.Get("Location"))
 	}
-	if resp := say(s, "DELETE /v1/files/x"+head); resp.StatusCode != http.StatusMethodNotAllowed {
+	if resp := sendRaw(s, "DELETE /v1/files/x"+head); resp.StatusCode != http.StatusMethodNotAllowed {
 		t.Errorf("DELETE is answered %d", resp.StatusCode)
 	}
 }
 
-// TestRedirectWaitsForNoBody announces a body and never sends it.
-func TestRedirectWaitsForNoBody(t *testing.T) {
-	s := stillServer(t)
-	srv := httptest.NewServer(relay.Guard(http.HandlerFunc(s.redirect))) // as the door has it
+// TestRedirectDoesNotWaitForTheBody announces a body and never sends it.
+func TestRedirectDoesNotWaitForTheBody(t *testing.T) {
+	s := newStaticServer(t)
+	srv := httptest.NewServer(forward.GuardHandler(http.HandlerFunc(s.redirects.serveRedirect))) // as the redirect endpoint has it
 	defer srv.Close()
 	c, err := net.Dial("tcp", srv.Listener.Addr().String())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	c.SetDeadline(time.Now().Add(20 * time.Second))
-	fmt.Fprintf(c, "POST /v1/chat/completions HTTP/1.1\r\nHost: chat.api.example\r\nAuthorization: Bearer %s\r\nContent-Length: 100000\r\n\r\n{", apiKey1)
+	c.SetDeadline(time.Now().Add(time.Minute))
+	fmt.Fprintf(c, "POST /v1/chat/completions HTTP/1.1\r\nHost: chat.api.example\r\nAuthorization: Bearer %s\r\nContent-Length: 100000\r\n\r\n{", testAPIKey)
 	resp, err := http.ReadResponse(bufio.NewReader(c), nil)
 	if err != nil || resp.StatusCode != http.StatusTemporaryRedirect {
 		t.Fatalf("without its body the call is answered %+v, %v", resp, err)
 	}
 }
 
-// TestRoute asks where to go as a client that routes itself.
-func TestRoute(t *testing.T) {
-	s := stillServer(t)
+// TestRouteListsRegionsInOrder queries the route as a client that routes itself.
+func TestRouteListsRegionsInOrder(t *testing.T) {
+	s := newStaticServer(t)
 	ask := func(key, query string) (*http.Response, routeAnswer) {
 		t.Helper()
-		resp := say(s, "GET "+pathRoute+query+" HTTP/1.1\r\nHost: chat.api.example\r\nAuthorization: Bearer "+key+"\r\n\r\n")
+		resp := sendRaw(s, "GET "+routePath+query+" HTTP/1.1\r\nHost: chat.api.example\r\nAuthorization: Bearer "+key+"\r\n\r\n")
 		var a routeAnswer
 		if resp.StatusCode == http.StatusOK {
 			if err := json.NewDecoder(resp.Body).Decode(&a); err != nil {
@@ -206,7 +209,7 @@ func TestRoute(t *testing.T) {
 		}
 		return resp, a
 	}
-	resp, a := ask(apiKey1, "?model=m1")
+	resp, a := ask(testAPIKey, "?model=m1")
 	if len(a.Regions) != 3 || a.Regions[0].Region != "virginia" || a.Regions[0].BaseURL != "http://virginia.chat.api.example:8080/v1" {
 		t.Fatalf("answer is %d %+v", resp.StatusCode, a)
 	}
@@ -220,36 +223,36 @@ func TestRoute(t *testing.T) {
 			t.Errorf("%s comes after %s", r.Region, a.Regions[i-1].Region)
 		}
 	}
-	if _, a := ask(euKey, ""); len(a.Regions) != 1 || a.Regions[0].Region != "frankfurt" {
+	if _, a := ask(testEUKey, ""); len(a.Regions) != 1 || a.Regions[0].Region != "frankfurt" {
 		t.Errorf("a tenant that must stay in the EU may go to %+v", a.Regions)
 	}
 	for query, want := range map[string]int{"?model=m2": 404, "?model=" + strings.Repeat("x", 5000): 404} {
-		if resp, _ := ask(apiKey1, query); resp.StatusCode != want || resp.Header.Get("Cache-Control") != "no-store" {
+		if resp, _ := ask(testAPIKey, query); resp.StatusCode != want || resp.Header.Get("Cache-Control") != "no-store" {
 			t.Errorf("%.20s is answered %d, %v", query, resp.StatusCode, resp.Header)
 		}
 	}
 	if resp, _ := ask("sk-wrong", ""); resp.StatusCode != http.StatusUnauthorized {
 		t.Errorf("a wrong key is answered %d", resp.StatusCode)
 	}
-	v := *s.view.Load()
-	v.drained.Add(v.region("virginia"))
-	v.lost = append(v.lost[:0:0], v.lost...)
-	v.lost[0].Add(v.region("tokyo"))
-	s.view.Store(&v)
-	if _, a := ask(apiKey1, ""); len(a.Regions) != 1 || a.Regions[0].Region != "frankfurt" {
-		t.Errorf("beside a drained and a lost one: %+v", a.Regions)
+	v := *s.snapshot.Load()
+	v.Drained.Add(v.RegionIndex("virginia"))
+	v.Unavailable = append(v.Unavailable[:0:0], v.Unavailable...)
+	v.Unavailable[0].Add(v.RegionIndex("tokyo"))
+	s.snapshot.Store(&v)
+	if _, a := ask(testAPIKey, ""); len(a.Regions) != 1 || a.Regions[0].Region != "frankfurt" {
+		t.Errorf("with a drained and a lost one: %+v", a.Regions)
 	}
-	v.drained.Add(v.region("frankfurt"))
-	if _, a := ask(apiKey1, ""); len(a.Regions) != 1 {
-		t.Errorf("when none is well: %+v", a.Regions)
+	v.Drained.Add(v.RegionIndex("frankfurt"))
+	if _, a := ask(testAPIKey, ""); len(a.Regions) != 1 {
+		t.Errorf("when none is healthy: %+v", a.Regions)
 	}
 }
 
-// TestRouteOfAClientOfNoPlace leaves out what cannot be told.
-func TestRouteOfAClientOfNoPlace(t *testing.T) {
-	v := stillView(t)
-	c := &caller{view: v, service: 0, tenant: &spec.Tenant{}}
-	if r := c.regionOf(0, "m1", geo.Fix{Cell: geo.NoCell}); r.RTT != nil || r.Predicted != nil || r.BaseURL == "" {
+// TestRouteForClientWithoutLocation: what is unknown is left out.
+func TestRouteForClientWithoutLocation(t *testing.T) {
+	v := newStaticSnapshot(t)
+	c := &redirectCaller{snapshot: v, service: 0, tenant: &spec.Tenant{}}
+	if r := c.describeRegion(0, "m1", geo.AddressInfo{Cell: geo.NoCell}); r.RTT != nil || r.Predicted != nil || r.BaseURL == "" {
 		t.Errorf("region is %+v", r)
 	}
 }

@@ -12,26 +12,26 @@ import (
 	"github.com/spillway-lb/spillway/internal/capacity"
 )
 
-// maxAsked is how many gateways of one region are asked for a status, the freshest first.
-const maxAsked = 16
+// maxAskedGateways bounds the gateways of one region that are queried for a status, the freshest first.
+const maxAskedGateways = 16
 
-// regionStatus is what this node knows of a region, with what its gateways say of it added where they answer.
-func (s *Server) regionStatus(ctx context.Context, v *View, r int) admin.RegionStatus {
-	out := v.known(r)
-	asked := v.gatewaysOf(r)
+// collectRegionStatus returns what this node knows of a region, merged with its gateways' own answers.
+func (s *statusReporter) collectRegionStatus(ctx context.Context, v *nodeSnapshot, r int) admin.RegionStatus {
+	out := knownRegionStatus(v, r)
+	asked := reachableGateways(v, r)
 	said := make([]*admin.RegionStatus, len(asked))
 	var wg sync.WaitGroup
 	for i := range asked {
-		wg.Go(func() { said[i] = s.askStatus(ctx, asked[i].Summary.Path) })
+		wg.Go(func() { said[i] = s.askGatewayStatus(ctx, asked[i].Summary.Path) })
 	}
 	wg.Wait()
-	merge(&out, asked, said)
+	mergeRegionStatus(&out, asked, said)
 	return out
 }
 
-// askStatus is nil when the gateway does not answer, or not with a status.
-func (s *Server) askStatus(ctx context.Context, gateway capacity.Path) *admin.RegionStatus {
-	b, err := s.parent.Ask(ctx, gateway, admin.AskStatus, nil)
+// askGatewayStatus returns nil if the gateway does not answer with a status.
+func (s *statusReporter) askGatewayStatus(ctx context.Context, gateway capacity.Path) *admin.RegionStatus {
+	b, err := s.parent.QueryChild(ctx, gateway, admin.QueryStatus, nil)
 	if err != nil {
 		return nil
 	}
@@ -42,22 +42,23 @@ func (s *Server) askStatus(ctx context.Context, gateway capacity.Path) *admin.Re
 	return out
 }
 
-// gatewaysOf are the gateways worth asking: those that are not lost, the freshest first.
-func (v *View) gatewaysOf(region int) (out []capacity.Child) {
-	for _, c := range v.children.Children {
-		if c.Summary.Path.Region == v.spec.Regions[region].Name && c.State != capacity.Lost {
+// reachableGateways returns the gateways that are not unreachable, the freshest first.
+func reachableGateways(v *nodeSnapshot, region int) (out []capacity.ChildSummary) {
+	for _, c := range v.Children.Children {
+		if c.Summary.Path.Region == v.Spec.Regions[region].Name && c.State != capacity.Unreachable {
 			out = append(out, c)
 		}
 	}
-	slices.SortStableFunc(out, func(a, b capacity.Child) int {
+	slices.SortStableFunc(out, func(a, b capacity.ChildSummary) int {
 		return cmp.Or(cmp.Compare(a.State, b.State), cmp.Compare(a.Age, b.Age))
 	})
-	return out[:min(len(out), maxAsked)]
+	return out[:min(len(out), maxAskedGateways)]
 }
 
-// merge adds what the gateways said, asked[i] saying said[i]. Each gateway speaks for itself about what it relays, the
-// freshest that answered about the region's models, and about each zone whoever heard of it last.
-func merge(out *admin.RegionStatus, asked []capacity.Child, said []*admin.RegionStatus) {
+// mergeRegionStatus merges the gateways' answers; said[i] is the answer of asked[i]. Each gateway is the source for
+// what it relays itself, the freshest answering gateway for the region's models, and for each zone the gateway with
+// its newest report.
+func mergeRegionStatus(out *admin.RegionStatus, asked []capacity.ChildSummary, said []*admin.RegionStatus) {
 	var silent []string
 	answered := false
 	for i, g := range said {
@@ -93,7 +94,7 @@ func setInFlight(gateways []admin.GatewayStatus, name string, n int64) {
 	}
 }
 
-// mergeZones takes, of two lists, what is known best of each instance.
+// mergeZones merges two lists and keeps the better status of each instance.
 func mergeZones(a, b []admin.ZoneStatus) []admin.ZoneStatus {
 	out := append([]admin.ZoneStatus{}, a...)
 	for i := range b {
@@ -101,7 +102,7 @@ func mergeZones(a, b []admin.ZoneStatus) []admin.ZoneStatus {
 		switch {
 		case k < 0:
 			out = append(out, b[i])
-		case better(&b[i], &out[k]):
+		case isBetterStatus(&b[i], &out[k]):
 			out[k] = b[i]
 		}
 	}
@@ -109,7 +110,7 @@ func mergeZones(a, b []admin.ZoneStatus) []admin.ZoneStatus {
 	for i := range out {
 		manned[out[i].Name] = manned[out[i].Name] || out[i].Instance != ""
 	}
-	// A zone that one gateway has never heard of needs no line when another lists its instances.
+	// A zone without reports at one gateway needs no line if another gateway lists its instances.
 	out = slices.DeleteFunc(out, func(z admin.ZoneStatus) bool { return z.Instance == "" && manned[z.Name] })
 	slices.SortFunc(out, func(x, y admin.ZoneStatus) int {
 		return cmp.Or(cmp.Compare(x.Name, y.Name), cmp.Compare(x.Instance, y.Instance))
@@ -117,21 +118,21 @@ func mergeZones(a, b []admin.ZoneStatus) []admin.ZoneStatus {
 	return out
 }
 
-// better prefers the fresher statement, and of two alike the one that could name its workers.
-func better(a, b *admin.ZoneStatus) bool {
-	if x, y := staleness(a.State), staleness(b.State); x != y {
+// isBetterStatus prefers the fresher status, and of equally fresh ones the one that lists its workers.
+func isBetterStatus(a, b *admin.ZoneStatus) bool {
+	if x, y := stalenessRank(a.State), stalenessRank(b.State); x != y {
 		return x < y
 	}
 	return b.Note != "" && a.Note == ""
 }
 
-func staleness(state string) int {
+func stalenessRank(state string) int {
 	switch state {
 	case admin.StateFresh:
 		return 0
 	case admin.StateStale:
 		return 1
-	case admin.StateLost:
+	case admin.StateUnreachable:
 		return 2
 	}
 	return 3

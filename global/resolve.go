@@ -15,24 +15,25 @@ import (
 func (s *Server) openDNS() (err error) {
 	cfg := s.cfg.DNS
 	cfg.Listen, cfg.NSID, cfg.Log = s.cfg.DNSListen, s.cfg.NSID, s.log
-	cfg.Deaf = s.cfg.Network != nil
-	cfg.View, cfg.Secrets = s.dnsView, s.cookieSecrets
-	cfg.Observe = func(e dns.Event) { s.metrics.observe(e) }
+	cfg.NoSockets = s.cfg.Network != nil
+	cfg.Snapshot, cfg.CookieSecrets = s.dnsSnapshot, s.cookieSecrets
+	cfg.Observe = func(e dns.QueryEvent) { s.metrics.observeDNS(e) }
 	if cfg.TLS == nil {
-		cfg.TLS = plainTLS(s.cfg.Certs)
+		cfg.TLS = serverOnlyTLS(s.cfg.Certs)
 	}
 	s.dns, err = dns.New(cfg)
 	return err
 }
 
-// AnswerDNS appends to dst[:0] what a question over UDP would be answered; ok is false where it would not be answered.
+// AnswerDNS appends the answer to a query over UDP to dst[:0]; ok is false if there would be no answer.
 func (s *Server) AnswerDNS(dst, msg []byte, from netip.Addr) (out []byte, ok bool) {
 	return s.dns.Answer(dst, msg, from)
 }
 
-// plainTLS shows the node's own certificate to anybody: resolvers have none of ours.
-func plainTLS(certs *identity.Certs) *tls.Config {
-	mutual := certs.Server("dot", nil)
+// serverOnlyTLS presents the node's own certificate to any client without client authentication: resolvers have no
+// certificate of ours.
+func serverOnlyTLS(certs *identity.Certs) *tls.Config {
+	mutual := certs.ServerTLS("dot", nil)
 	return &tls.Config{GetConfigForClient: func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
 		one, err := mutual.GetConfigForClient(hello)
 		if err != nil {
@@ -44,43 +45,44 @@ func plainTLS(certs *identity.Certs) *tls.Config {
 	}}
 }
 
-// dnsView never returns an interface that holds a nil View.
-func (s *Server) dnsView() dns.View {
-	if v := s.view.Load(); v != nil {
+// dnsSnapshot never returns an interface that holds a nil snapshot.
+func (s *Server) dnsSnapshot() dns.Snapshot {
+	if v := s.snapshot.Load(); v != nil {
 		return v
 	}
 	return nil
 }
 
-// cookieSecrets are those of the View in use. A node that answers from a mere file or backup has none.
-func (s *Server) cookieSecrets() []dns.Secret {
-	if v := s.view.Load(); v != nil {
-		return v.secrets
+// cookieSecrets returns the secrets of the snapshot in use. A node that answers from the spec file or the backup has
+// none.
+func (s *Server) cookieSecrets() []dns.CookieSecret {
+	if v := s.snapshot.Load(); v != nil {
+		return v.cookieSecrets
 	}
 	return nil
 }
 
-// cookieInfo keeps what is derived for cookies apart from all else that is (RFC 5869, 3.2).
-const cookieInfo = "spillway dns cookie 1"
+// cookieHKDFInfo separates cookie secrets from other keys derived from the same key (RFC 5869, section 3.2).
+const cookieHKDFInfo = "spillway dns cookie 1"
 
-// deriveSecrets makes the secrets of DNS cookies from the agreed ticket keys, so that all nodes hold the same and they
-// roll over together. First comes the one that signs: the newest that every node has had time to learn.
-func deriveSecrets(keys []consensus.Key, now time.Time) []dns.Secret {
+// deriveCookieSecrets derives the secrets of DNS cookies from the agreed ticket keys, so that all nodes have the same
+// secrets and rotate them together. The first one signs: the newest that every node has had time to receive.
+func deriveCookieSecrets(keys []consensus.TicketKey, now time.Time) []dns.CookieSecret {
 	if len(keys) == 0 {
 		return nil
 	}
 	signing := signingKey(keys, now)
-	out := make([]dns.Secret, 1, len(keys))
+	out := make([]dns.CookieSecret, 1, len(keys))
 	for i := range keys {
-		b, err := hkdf.Key(sha256.New, keys[i].Secret, nil, cookieInfo, len(dns.Secret{}))
+		b, err := hkdf.Key(sha256.New, keys[i].Secret, nil, cookieHKDFInfo, len(dns.CookieSecret{}))
 		if err != nil {
-			return nil // only a length that no hash can give
+			return nil // only for a length that no hash can produce
 		}
 		if &keys[i].Secret[0] == &signing[0] {
 			copy(out[0][:], b)
 			continue
 		}
-		out = append(out, dns.Secret(b))
+		out = append(out, dns.CookieSecret(b))
 	}
 	return out
 }

@@ -15,81 +15,92 @@ import (
 	"time"
 
 	"github.com/spillway-lb/spillway/consensus"
-	"github.com/spillway-lb/spillway/geo"
+	"github.com/spillway-lb/spillway/geo/geofiles"
 	"github.com/spillway-lb/spillway/global/dns"
+	"github.com/spillway-lb/spillway/global/planinput"
 	"github.com/spillway-lb/spillway/global/steer"
 	"github.com/spillway-lb/spillway/internal/admin"
-	"github.com/spillway-lb/spillway/internal/bearer"
 	"github.com/spillway-lb/spillway/internal/certfile"
+	clientorigin "github.com/spillway-lb/spillway/internal/httpedge/clientip"
+	"github.com/spillway-lb/spillway/internal/httpedge/forward"
 	"github.com/spillway-lb/spillway/internal/identity"
-	clientorigin "github.com/spillway-lb/spillway/internal/origin"
-	"github.com/spillway-lb/spillway/internal/relay"
+	"github.com/spillway-lb/spillway/internal/jwtauth"
 	"github.com/spillway-lb/spillway/internal/spec"
 	"github.com/spillway-lb/spillway/internal/telemetry"
 	"github.com/spillway-lb/spillway/internal/uplink"
 )
 
-// Server is one global node: New, Start, Stop, once.
+// Server is one global node: New, Start, Stop, once each.
 type Server struct {
 	cfg     Config
 	log     *slog.Logger
-	metrics *metrics
+	metrics *nodeMetrics
 
-	node   *consensus.Node
-	parent *uplink.Parent
-	dns    *dns.Server
-	admin  *admin.Server
-	door   net.Listener // of the redirect endpoint; nil when there is none
-	http   *http.Server
-	cert   *certfile.Pair // of the redirect endpoint; nil: plain HTTP
-	proxy  *proxy         // nil when there is no redirect endpoint
+	node       *consensus.Node
+	parent     *uplink.Parent
+	dns        *dns.Server
+	admin      *admin.Server
+	listener   net.Listener // of the redirect endpoint; nil if there is none
+	httpServer *http.Server
+	httpCert   *certfile.KeyPair // of the redirect endpoint; nil: plain HTTP
+	proxy      *requestProxy     // nil without a redirect endpoint
 
-	ingest *ingest
-	bench  *bench
-	backup *backup
-	audit  *auditor
-	plans  *history
-	demand *demandLog
-	source *source
-	// signatures are those of the zone, kept while Views come and go.
-	signatures *dns.Signatures
+	summaries    *summaryStore
+	peerReports  *peerReports
+	backup       *stateBackup
+	auditor      *auditor
+	planHistory  *planHistory
+	demandLog    *demandLog
+	stateChooser *stateChooser
+	// signatures are the signatures of the zone, cached across snapshots.
+	signatures *dns.SignatureCache
 
-	view   atomic.Pointer[View]
-	news   chan struct{} // wakes the keeper
-	replan chan struct{} // wakes the planner
+	snapshot currentSnapshot
+	replan   chan struct{} // wakes the planner
 
-	tokens *bearer.Verifier
-	leaser *leaser
-	grants atomic.Pointer[grants] // nil while this node does not lead
-	// planBlock is what keeps this node from planning; nil: nothing, or it does not lead.
+	tokenVerifier *jwtauth.Verifier
+	quotaLeaser   *quotaLeaser
+	// planBlock is what keeps this node from planning; nil: nothing, or it is not the leader.
 	planBlock atomic.Pointer[planBlock]
 
-	muffled atomic.Bool // silence about regions says nothing: see muffle
-	started time.Time
-	cancel  context.CancelFunc
-	loops   sync.WaitGroup
+	// The parts that the admin interface, the redirect endpoint and the uplink call.
+	clock      *nodeClock
+	specs      *specAdmin
+	drains     *drainAdmin
+	members    *memberAdmin
+	plans      *planAdmin
+	dnssec     *dnssecAdmin
+	status     *statusReporter
+	redirects  *redirector
+	directives *directiveBuilder
+
+	silenceSuppressed atomic.Bool // missing summaries prove nothing: see liveness.IsolationGuard
+	startedAt         time.Time
+	cancel            context.CancelFunc
+	loops             sync.WaitGroup
 }
 
 // New binds every listener, so that all addresses are known before Start.
 func New(cfg Config) (*Server, error) {
-	if err := cfg.check(); err != nil {
+	if err := cfg.validateConfig(); err != nil {
 		return nil, err
 	}
 	if cfg.Registry == nil {
 		cfg.Registry = telemetry.NewRegistry("global", cfg.Name, cfg.Version)
 	}
 	s := &Server{
-		cfg: cfg, log: telemetry.Logger(cfg.Log).With(telemetry.KeyTier, "global", telemetry.KeyNode, cfg.Name),
-		news: make(chan struct{}, 1), replan: make(chan struct{}, 1), started: time.Now(),
+		cfg: cfg, log: telemetry.LoggerOrDiscard(cfg.Log).With(telemetry.KeyTier, "global", telemetry.KeyNode, cfg.Name),
+		snapshot: currentSnapshot{rebuild: make(chan struct{}, 1)}, replan: make(chan struct{}, 1), startedAt: time.Now(),
 	}
-	s.leaser = &leaser{s: s}
-	s.tokens = bearer.New(bearer.Config{Dir: cfg.Dir, Log: s.log})
-	s.ingest = newIngest(func() { poke(s.news) })
-	s.bench = newBench(func() { poke(s.news) })
-	s.backup = newBackup(cfg.Dir, s.log)
-	s.audit = newAuditor(cfg.Dir, s.log)
-	s.plans, s.demand, s.signatures = new(history), new(demandLog), dns.NewSignatures()
-	s.source = newSource(s.backup, cfg.SpecName, cfg.Spec, s.log)
+	s.quotaLeaser = &quotaLeaser{s: s}
+	s.tokenVerifier = jwtauth.New(jwtauth.Config{Dir: cfg.Dir, Log: s.log})
+	s.summaries = newSummaryStore(func() { wakeLoop(s.snapshot.rebuild) })
+	s.peerReports = newPeerReports(func() { wakeLoop(s.snapshot.rebuild) })
+	s.backup = newStateBackup(cfg.Dir, s.log)
+	s.auditor = newAuditor(cfg.Dir, s.log)
+	s.planHistory, s.demandLog, s.signatures = new(planHistory), new(demandLog), dns.NewSignatureCache()
+	s.stateChooser = newStateChooser(s.backup, cfg.SpecName, cfg.Spec, s.log)
+	s.newParts()
 	for _, open := range []func() error{s.openNode, s.openUplink, s.openDNS, s.openHTTP, s.openAdmin} {
 		if err := open(); err != nil {
 			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
@@ -97,56 +108,89 @@ func New(cfg Config) (*Server, error) {
 			return nil, errors.Join(err, s.stopParts(ctx))
 		}
 	}
-	s.metrics = newMetrics(cfg.Registry, s)
-	cfg.Registry.MustRegister(uplink.Meters(s.parent, nil))
+	s.connectParts()
+	cfg.Registry.MustRegister(uplink.NewCollector(s.parent, nil))
 	return s, nil
+}
+
+// newParts makes the parts that the node, the uplink and the listeners call once they are open.
+func (s *Server) newParts() {
+	name := s.cfg.Name
+	s.clock = &nodeClock{name: name, wallClock: s.cfg.WallClock, peerReports: s.peerReports}
+	s.specs = &specAdmin{name: name, log: s.log, snapshot: &s.snapshot, demandLog: s.demandLog}
+	s.members = &memberAdmin{name: name, log: s.log, snapshot: &s.snapshot, clock: s.clock, auditor: s.auditor}
+	s.status = &statusReporter{
+		name: name, version: s.cfg.Version, startedAt: s.startedAt, snapshot: &s.snapshot, clock: s.clock, planBlock: &s.planBlock, members: s.members,
+	}
+	s.drains = &drainAdmin{log: s.log, snapshot: &s.snapshot, clock: s.clock, status: s.status}
+	s.plans = &planAdmin{name: name, snapshot: &s.snapshot, planHistory: s.planHistory}
+	s.dnssec = &dnssecAdmin{name: name, log: s.log, snapshot: &s.snapshot}
+	s.redirects = &redirector{trusted: s.cfg.Trusted, snapshot: &s.snapshot, tokenVerifier: s.tokenVerifier}
+	s.directives = &directiveBuilder{snapshot: &s.snapshot, quotaLeaser: s.quotaLeaser}
+}
+
+// connectParts gives the parts what was opened since.
+func (s *Server) connectParts() {
+	s.metrics = newNodeMetrics(s.cfg.Registry, s)
+	s.clock.node, s.specs.node, s.members.node, s.status.node, s.drains.node, s.dnssec.node = s.node, s.node, s.node, s.node, s.node, s.node
+	s.status.parent = s.parent
+	s.redirects.metrics, s.redirects.proxy = s.metrics, s.proxy
+}
+
+// newLeaderLoop returns the loop of this node's leadership.
+func (s *Server) newLeaderLoop() *leaderLoop {
+	return &leaderLoop{
+		name: s.cfg.Name, specName: s.cfg.SpecName, log: s.log, node: s.node, snapshot: &s.snapshot, replan: s.replan,
+		planner: &planner{s: s, node: s.node, input: planinput.NewPreparer()}, planBlock: &s.planBlock, stateChooser: s.stateChooser, clock: s.clock,
+	}
 }
 
 func (s *Server) openNode() (err error) {
 	raft := newRaftMetrics(s.cfg.Registry)
-	s.node, err = consensus.New(Rules(consensus.Config{
+	s.node, err = consensus.New(WithStateRules(consensus.Config{
 		Network: s.cfg.Network, ID: s.cfg.Name, Dir: s.cfg.Dir, Listen: s.cfg.RaftListen, Advertise: s.cfg.RaftAdvertise, Peers: s.cfg.Peers, Join: s.cfg.Join,
-		Certs: s.cfg.Certs, Heartbeat: s.cfg.Heartbeat, Keep: s.cfg.Keep, Log: s.log,
+		Certs: s.cfg.Certs, Heartbeat: s.cfg.Heartbeat, Autopilot: s.cfg.Autopilot, Log: s.log,
 		OnApply: func(st *consensus.State) {
-			s.plans.take(st, time.Now())
-			poke(s.news)
-			poke(s.audit.wake)
+			s.planHistory.recordPlan(st, time.Now())
+			wakeLoop(s.snapshot.rebuild)
+			wakeLoop(s.auditor.wake)
 		},
-		OnProposal: raft.proposed, OnCommit: raft.committed, OnDisk: raft.written,
-		Aside: s.testimony, OnAside: s.bench.take,
+		OnProposal: raft.countProposal, OnCommit: raft.observeCommit, OnDiskWrite: raft.observeDiskWrite,
+		GossipMessage: s.encodePeerReport, OnGossip: s.peerReports.putReport,
 	}))
 	raft.node = s.node
 	return err
 }
 
-// Rules adds what this tier's state must fulfil. Whoever replays the log without it may come to another state.
-func Rules(c consensus.Config) consensus.Config {
-	c.CheckSpec, c.CheckPlan, c.Holds = checkSpec, checkPlan, holdsOf
+// WithStateRules adds this tier's validation of the Raft state. Replaying the log without it may lead to a different
+// state.
+func WithStateRules(c consensus.Config) consensus.Config {
+	c.CheckSpec, c.CheckPlan, c.HoldTimes = checkSpec, checkPlan, computeHolds
 	return c
 }
 
-// checkSpec guards the log itself: whoever proposes it, a spec that cannot be read is not taken.
+// checkSpec validates specs before they enter the Raft log: from any proposer, a spec that cannot be read is refused.
 func checkSpec(_, next []byte) error {
-	sp, err := specs.read(next)
+	sp, err := specCache.decodeText(next)
 	if err != nil {
 		return err
 	}
-	return steerable(sp)
+	return checkSteerable(sp)
 }
 
-// steerable refuses what package spec allows and package steer cannot do.
-func steerable(sp *spec.Spec) error {
+// checkSteerable refuses a spec that is valid in package spec and not supported by package steer.
+func checkSteerable(sp *spec.Spec) error {
 	if len(sp.Regions) > steer.MaxRegions {
-		return fmt.Errorf("spec has %d regions, more than the %d that can be steered: split them over several planets", len(sp.Regions), steer.MaxRegions)
+		return fmt.Errorf("spec has %d regions, more than the %d that can be steered: split them over several fleets", len(sp.Regions), steer.MaxRegions)
 	}
-	steer.Compile(sp, steer.NewGeography(len(sp.Regions), nil, nil), nil) // a panic here is a refusal, in the keeper an end
+	steer.CompileTable(sp, steer.NewGeography(len(sp.Regions), nil, nil), nil) // a panic here is a refusal; in the snapshotBuilder it would end the process
 	return nil
 }
 
 func (s *Server) openUplink() (err error) {
 	s.parent, err = uplink.NewParent(uplink.ParentConfig{
 		Network: s.cfg.Network, Listen: s.cfg.UplinkListen, Certs: s.cfg.Certs, ChildRole: identity.RoleGateway,
-		Scope: s.admitGateway, OnSummary: s.ingest.summary, OnLost: s.ingest.lost, OnLowerBoot: s.ingest.forget, Directive: s.directive, Log: s.log,
+		CheckScope: s.directives.admitGateway, OnSummary: s.summaries.handleSummary, OnLost: s.summaries.markUnreachable, OnLowerBoot: s.summaries.forgetGateway, BuildDirective: s.directives.buildDirective, Log: s.log,
 	})
 	return err
 }
@@ -155,67 +199,67 @@ func (s *Server) openHTTP() (err error) {
 	if s.cfg.HTTPListen == "" {
 		return nil
 	}
-	s.door, err = s.listen(s.cfg.HTTPListen)
+	s.listener, err = s.listenTCP(s.cfg.HTTPListen)
 	if errors.Is(err, syscall.EADDRINUSE) {
 		return fmt.Errorf("the redirect endpoint wants %s and another process has it: stop that process or change http.listen", s.cfg.HTTPListen)
 	}
 	if err != nil {
 		return fmt.Errorf("listening for redirects: %w", err)
 	}
-	if s.cfg.Trusted.Any() {
-		s.door = &clientorigin.Listener{
-			Listener: s.door, Trusted: s.cfg.Trusted, Headed: s.cfg.ProxyHeaders, Timeout: headerTimeout, Refused: s.turnedAway,
+	if s.cfg.Trusted.HasAny() {
+		s.listener = &clientorigin.ProxyListener{
+			Listener: s.listener, Trusted: s.cfg.Trusted, RequireHeader: s.cfg.ProxyHeaders, HeaderTimeout: headerTimeout, OnRefused: s.countRefusedConn,
 		}
 	}
 	if s.cfg.HTTPCert != "" {
-		if s.cert, err = certfile.LoadPair("http.tls_cert", s.cfg.HTTPCert, s.cfg.HTTPKey, s.log); err != nil {
+		if s.httpCert, err = certfile.LoadKeyPair("http.tls_cert", s.cfg.HTTPCert, s.cfg.HTTPKey, s.log); err != nil {
 			return err
 		}
 	}
-	s.proxy = newProxy(s)
-	s.http = &http.Server{
-		Handler: relay.Guard(http.HandlerFunc(s.redirect)), ReadHeaderTimeout: headerTimeout, ReadTimeout: 15 * time.Second,
+	s.proxy = newRequestProxy(s)
+	s.httpServer = &http.Server{
+		Handler: forward.GuardHandler(http.HandlerFunc(s.redirects.serveRedirect)), ReadHeaderTimeout: headerTimeout, ReadTimeout: 15 * time.Second,
 		WriteTimeout: 15 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 32 << 10,
 		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
 	}
-	if s.cert != nil {
-		s.http.TLSConfig = &tls.Config{GetCertificate: s.cert.Get, MinVersion: tls.VersionTLS12}
+	if s.httpCert != nil {
+		s.httpServer.TLSConfig = &tls.Config{GetCertificate: s.httpCert.GetCertificate, MinVersion: tls.VersionTLS12}
 	}
 	return nil
 }
 
-// headerTimeout bounds the head of a request to the redirect endpoint, and a proxy's PROXY header.
+// headerTimeout bounds reading the head of a request to the redirect endpoint, and a PROXY header.
 const headerTimeout = 5 * time.Second
 
-// serveHTTP takes connections of the redirect endpoint until it is closed.
+// serveHTTP serves the redirect endpoint until it is closed.
 func (s *Server) serveHTTP() error {
-	if s.cert != nil {
-		return s.http.ServeTLS(s.door, "", "")
+	if s.httpCert != nil {
+		return s.httpServer.ServeTLS(s.listener, "", "")
 	}
-	return s.http.Serve(s.door)
+	return s.httpServer.Serve(s.listener)
 }
 
-// turnedAway counts a connection of a proxy that was ended.
-func (s *Server) turnedAway(reason string) {
-	s.metrics.turnedAway.WithLabelValues("proxy_" + reason).Inc()
+// countRefusedConn counts a closed connection of a proxy.
+func (s *Server) countRefusedConn(reason string) {
+	s.metrics.refusedConns.WithLabelValues("proxy_" + reason).Inc()
 }
 
-// certificates are those whose end operators are to know of.
-func (s *Server) certificates() certfile.Expiries {
+// certificateExpiries returns the expiry times of the certificates for metrics and status.
+func (s *Server) certificateExpiries() certfile.CertExpiries {
 	out := s.cfg.Certs.Expiries()
-	if s.cert != nil {
-		out = append(out, certfile.Expiry{Name: "http.tls_cert", At: s.cert.Expires})
+	if s.httpCert != nil {
+		out = append(out, certfile.CertExpiry{Name: "http.tls_cert", EndsAt: s.httpCert.Expires})
 	}
 	if c := s.cfg.DNSCert; c != nil {
-		out = append(out, certfile.Expiry{Name: "dns.tls.cert", At: c.Expires})
+		out = append(out, certfile.CertExpiry{Name: "dns.tls.cert", EndsAt: c.Expires})
 	}
 	if c := s.cfg.ProxyCA; c != nil {
-		out = append(out, certfile.Expiry{Name: "http.proxy_ca", At: c.Expires})
+		out = append(out, certfile.CertExpiry{Name: "http.proxy_ca", EndsAt: c.Expires})
 	}
 	return out
 }
 
-func (s *Server) listen(addr string) (net.Listener, error) {
+func (s *Server) listenTCP(addr string) (net.Listener, error) {
 	if s.cfg.Network != nil {
 		return s.cfg.Network.Listen(addr)
 	}
@@ -226,45 +270,45 @@ func (s *Server) openAdmin() (err error) {
 	s.admin, err = admin.New(admin.Config{
 		Role: "global", Node: s.cfg.Name, Fleet: admin.FleetOf(s.cfg.Certs, s.cfg.Name),
 		Socket: s.cfg.AdminSocket, Listen: s.cfg.AdminListen, Metrics: s.cfg.MetricsListen, Grants: s.cfg.AdminGrants, Certs: s.cfg.Certs,
-		Backend: s.backend(), Gatherer: s.cfg.Registry, Certificates: s.certificates(), Log: s.log,
+		Backend: s.adminBackend(), Gatherer: s.cfg.Registry, Certificates: s.certificateExpiries, Log: s.log,
 	})
 	return err
 }
 
 // SetPeers replaces the list of voters before Start, for nodes that listen on port 0.
-func (s *Server) SetPeers(peers []consensus.Peer) { s.node.SetPeers(peers) }
+func (s *Server) SetPeers(peers []consensus.RaftPeer) { s.node.SetPeers(peers) }
 
-// RaftAddr is where other global nodes connect.
+// RaftAddr is the address for other global nodes.
 func (s *Server) RaftAddr() net.Addr { return s.node.Addr() }
 
-// UplinkAddr is where gateways connect.
+// UplinkAddr is the address for gateways.
 func (s *Server) UplinkAddr() net.Addr { return s.parent.Addr() }
 
-// DNSAddrs are where resolvers ask, over UDP and TCP.
+// DNSAddrs are the addresses for DNS queries over UDP and TCP.
 func (s *Server) DNSAddrs() []netip.AddrPort { return s.dns.Addrs() }
 
-// HTTPAddr is the redirect endpoint's, or nil.
+// HTTPAddr is the address of the redirect endpoint, or nil.
 func (s *Server) HTTPAddr() net.Addr {
-	if s.door == nil {
+	if s.listener == nil {
 		return nil
 	}
-	return s.door.Addr()
+	return s.listener.Addr()
 }
 
-// Admin is the node's admin interface, for its addresses.
+// Admin returns the node's admin server, for its addresses.
 func (s *Server) Admin() *admin.Server { return s.admin }
 
 // IsLeader reports whether this node makes the plans.
 func (s *Server) IsLeader() bool { return s.node.IsLeader() }
 
-// Ready is nil once the node answers.
-func (s *Server) Ready() error { return s.ready() }
+// Ready returns nil once the node answers.
+func (s *Server) Ready() error { return s.checkReady() }
 
-// Reload reads databases and certificates again; on an error what is in use stays.
+// Reload reads databases and certificates again. On an error the ones in use stay.
 func (s *Server) Reload() error {
 	err := errors.Join(s.cfg.Atlas.Reload(), s.cfg.Certs.Reload())
-	if s.cert != nil {
-		err = errors.Join(err, s.cert.Reload())
+	if s.httpCert != nil {
+		err = errors.Join(err, s.httpCert.Reload())
 	}
 	if s.cfg.DNSCert != nil {
 		err = errors.Join(err, s.cfg.DNSCert.Reload())
@@ -272,42 +316,43 @@ func (s *Server) Reload() error {
 	if s.cfg.ProxyCA != nil {
 		err = errors.Join(err, s.cfg.ProxyCA.Reload())
 	}
-	poke(s.news)
+	wakeLoop(s.snapshot.rebuild)
 	return err
 }
 
-// Start serves and returns. It does not wait for a leader: a node answers from what it has.
+// Start starts serving and returns. It does not wait for a leader: a node answers from the state that it has.
 func (s *Server) Start(ctx context.Context) error {
 	run, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	s.cancel, s.started = cancel, time.Now()
+	s.cancel, s.startedAt = cancel, time.Now()
+	s.status.startedAt = s.startedAt
 	if err := s.node.Start(run); err != nil {
 		return err
 	}
 	if err := s.parent.Start(run); err != nil {
 		return err
 	}
-	k := s.newKeeper(time.Now())
-	s.loops.Go(func() { s.keep(run, k) })
-	s.loops.Go(func() { s.lead(run) })
-	s.loops.Go(func() { s.watchStage(run) })
-	s.loops.Go(func() { s.lease(run) })
-	s.loops.Go(func() { s.tokens.Run(run) })
-	s.loops.Go(func() { s.widen(run) })
-	s.loops.Go(func() { s.cfg.Atlas.Watch(run, geo.WatchEvery, s.log) })
-	s.loops.Go(func() { s.watch(run) })
-	s.loops.Go(func() { s.backup.run(run) })
-	s.loops.Go(func() { s.audit.run(run, s.node.State) })
-	if s.http != nil {
+	k := newSnapshotBuilder(s, time.Now())
+	s.loops.Go(func() { k.rebuildLoop(run) })
+	s.loops.Go(func() { s.newLeaderLoop().runLeader(run) })
+	s.loops.Go(func() { watchRollout(run, s) })
+	s.loops.Go(func() { s.quotaLeaser.runQuotaLeaser(run) })
+	s.loops.Go(func() { s.tokenVerifier.RunFetcher(run) })
+	s.loops.Go(func() { buildScopeMapsLoop(run, &s.snapshot) })
+	s.loops.Go(func() { s.cfg.Atlas.WatchFiles(run, geofiles.WatchInterval, s.log) })
+	s.loops.Go(func() { s.demandLog.sampleLoop(run, &s.snapshot) })
+	s.loops.Go(func() { s.backup.writeLoop(run) })
+	s.loops.Go(func() { s.auditor.appendLoop(run, s.node.State) })
+	if s.httpServer != nil {
 		s.loops.Go(func() {
 			if err := s.serveHTTP(); !errors.Is(err, http.ErrServerClosed) {
-				s.log.Error("redirect endpoint failed", telemetry.Err(err))
+				s.log.Error("redirect endpoint failed", telemetry.ErrorAttr(err))
 			}
 		})
 	}
 	return errors.Join(s.admin.Start(run), s.dns.Start(run))
 }
 
-// Stop hands leadership on and ends everything within ctx. DNS goes last.
+// Stop transfers leadership and stops all parts within ctx. DNS stops last.
 func (s *Server) Stop(ctx context.Context) error {
 	if s.cancel != nil {
 		s.cancel()
@@ -317,14 +362,14 @@ func (s *Server) Stop(ctx context.Context) error {
 	return err
 }
 
-// stopParts also serves a New that failed half-way.
+// stopParts also cleans up after a New that failed half-way.
 func (s *Server) stopParts(ctx context.Context) error {
 	var errs []error
 	if s.admin != nil {
 		errs = append(errs, s.admin.Stop(ctx))
 	}
-	if s.http != nil {
-		errs = append(errs, s.stopDoor(ctx))
+	if s.httpServer != nil {
+		errs = append(errs, s.stopListener(ctx))
 	}
 	if s.parent != nil {
 		errs = append(errs, s.parent.Stop(ctx))
@@ -338,14 +383,14 @@ func (s *Server) stopParts(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// stopDoor takes nothing new, lets what is passed on finish until ctx ends, and cuts the rest.
-func (s *Server) stopDoor(ctx context.Context) error {
-	err := s.http.Shutdown(ctx)
+// stopListener stops accepting, lets proxied requests finish until ctx ends, and then cuts the rest.
+func (s *Server) stopListener(ctx context.Context) error {
+	err := s.httpServer.Shutdown(ctx)
 	if err != nil {
-		err = errors.Join(err, s.http.Close())
+		err = errors.Join(err, s.httpServer.Close())
 	}
-	s.proxy.close()
-	return errors.Join(err, ignoreClosed(s.door.Close()))
+	s.proxy.closeIdleConns()
+	return errors.Join(err, ignoreClosed(s.listener.Close()))
 }
 
 func ignoreClosed(err error) error {

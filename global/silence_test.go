@@ -7,16 +7,20 @@ import (
 	"time"
 
 	"github.com/spillway-lb/spillway/internal/capacity"
+	"github.com/spillway-lb/spillway/internal/identity"
+	"github.com/spillway-lb/spillway/internal/testkit"
+	"github.com/spillway-lb/spillway/internal/timed"
+	"github.com/spillway-lb/spillway/internal/uplink/abusetest"
 )
 
-// freeze stops a gateway in the middle of whatever it says; its sessions stay open and its transport answers pings.
-func (g *gate) freeze() {
+// freezeSending stops a gateway in the middle of sending. Its sessions stay open, and its transport answers pings.
+func (g *fakeGateway) freezeSending() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.frozen = make(chan struct{})
 }
 
-func (g *gate) thaw() {
+func (g *fakeGateway) resumeSending() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.frozen != nil {
@@ -25,7 +29,7 @@ func (g *gate) thaw() {
 	}
 }
 
-func (g *gate) hold() {
+func (g *fakeGateway) awaitThaw() {
 	g.mu.Lock()
 	frozen := g.frozen
 	g.mu.Unlock()
@@ -34,62 +38,78 @@ func (g *gate) hold() {
 	}
 }
 
-func (g *gate) cutAll(cut bool) {
+func (g *fakeGateway) blockLinks(cut bool) {
 	for _, l := range g.links {
-		l.cut.Store(cut)
+		l.blocked.Store(cut)
 	}
 }
 
-// TestSilenceIsLoss loses a region without a word: no session is closed, nothing says goodbye.
-func TestSilenceIsLoss(t *testing.T) {
-	p := newPlanet(t)
-	p.settle()
-	eventually(t, 5*time.Second, "each client has its own region", p.allNearest)
-	for name, c := range map[string]struct{ fall, rise func(*gate) }{
-		"frozen": {(*gate).freeze, (*gate).thaw},
-		"cut":    {func(g *gate) { g.cutAll(true) }, func(g *gate) { g.cutAll(false) }},
+// TestSilentRegionBecomesUnreachable loses a region silently: no session is closed, no goodbye is sent.
+func TestSilentRegionBecomesUnreachable(t *testing.T) {
+	p := newTestFleet(t)
+	p.awaitAllRegions()
+	testkit.Eventually(t, "each client has its own region", p.allNearest)
+	for name, c := range map[string]struct{ fall, rise func(*fakeGateway) }{
+		"frozen": {(*fakeGateway).freezeSending, (*fakeGateway).resumeSending},
+		"cut":    {func(g *fakeGateway) { g.blockLinks(true) }, func(g *fakeGateway) { g.blockLinks(false) }},
 	} {
 		t.Run(name, func(t *testing.T) {
-			g := p.gates["tokyo"]
+			g := p.gateways["tokyo"]
 			defer c.rise(g)
 			ctx, stop := context.WithCancel(t.Context())
 			defer stop()
-			asked, failed, done := flood(ctx, p.nodes[0], clients["tokyo"])
+			asked, failed, done := floodQueries(ctx, p.nodes[0], clientAddrs["tokyo"])
 			c.fall(g)
-			gone := eventually(t, 2*time.Second, "no node answers with a region that has fallen silent", func() bool {
-				for _, s := range p.alive() {
-					if r := region(s, clients["tokyo"]); r != "virginia" && r != "frankfurt" {
+			gone := testkit.Eventually(t, "no node answers with a region that has fallen silent", func() bool {
+				for _, s := range p.liveNodes() {
+					if r := answeredRegion(s, clientAddrs["tokyo"]); r != "virginia" && r != "frankfurt" {
 						return false
 					}
 				}
 				return true
 			})
-			if gone < 500*time.Millisecond {
-				t.Errorf("half a second of silence is taken for a loss after %s", gone)
-			}
-			if !p.answers(clients["virginia"], "virginia") || !p.answers(clients["frankfurt"], "frankfurt") {
+			timed.AssertBetween(t, "a silent region's loss shown everywhere", gone, 500*time.Millisecond, 2*time.Second)
+			if !p.allAnswerRegion(clientAddrs["virginia"], "virginia") || !p.allAnswerRegion(clientAddrs["frankfurt"], "frankfurt") {
 				t.Error("clients of other regions moved")
 			}
-			for _, s := range p.alive() {
-				for _, peer := range s.directive(capacity.Path{Region: "virginia", Instance: "gv"}).Peers {
+			for _, s := range p.liveNodes() {
+				for _, peer := range s.directives.buildDirective(capacity.Path{Region: "virginia", Instance: "gv"}).Peers {
 					if peer.Region == "tokyo" && len(peer.Gateways) != 0 {
 						t.Errorf("%s offers gateways of a silent region to spill to", s.cfg.Name)
 					}
 				}
 			}
-			eventually(t, 3*time.Second, "the plan does without it", func() bool {
-				return strings.Join(p.nodes[0].view.Load().plan.Without, " ") == "tokyo"
+			testkit.Eventually(t, "the plan does without it", func() bool {
+				return strings.Join(p.nodes[0].snapshot.Load().Plan.Without, " ") == "tokyo"
 			})
 			c.rise(g)
-			// A gateway that was cut off for as long as this still has its session, or dials within its backoff.
-			back := eventually(t, 6*time.Second, "it is answered again when it speaks", func() bool { return p.answers(clients["tokyo"], "tokyo") })
+			// A gateway that was cut off for this long still has its session, or dials within its backoff.
+			back := testkit.Eventually(t, "it is answered again when it reports", func() bool { return p.allAnswerRegion(clientAddrs["tokyo"], "tokyo") })
+			timed.AssertWithin(t, "its return shown everywhere", back, 6*time.Second)
+			testkit.Eventually(t, "enough queries were sent", func() bool { return asked.Load() >= 20 })
 			stop()
 			done.Wait()
-			if failed.Load() != 0 || asked.Load() < 20 {
+			if failed.Load() != 0 {
 				t.Errorf("%d of %d queries failed", failed.Load(), asked.Load())
 			}
-			t.Logf("out of every answer %s after it fell silent, back %s after it spoke; %d queries, none failed", gone, back, asked.Load())
-			eventually(t, 3*time.Second, "the plan counts on it again", func() bool { return len(p.nodes[0].view.Load().plan.Without) == 0 })
+			testkit.Eventually(t, "the plan counts on it again", func() bool { return len(p.nodes[0].snapshot.Load().Plan.Without) == 0 })
 		})
 	}
+}
+
+// TestGatewayWithCorrectedClockIsAccepted: a gateway whose clock was a day and a half ahead, and is right again after
+// a restart, is accepted by every node at once.
+func TestGatewayWithCorrectedClockIsAccepted(t *testing.T) {
+	p := newTestFleet(t)
+	p.awaitAllRegions()
+	p.gateways["tokyo"].stopChild()
+	certs := p.issueCerts(identity.ID{Role: identity.RoleGateway, Region: "tokyo", Name: "gt"})
+	ahead := uint64(time.Now().Add(36 * time.Hour).UnixNano())
+	for _, s := range p.nodes {
+		if err := abusetest.SendFutureBoot(t.Context(), s.UplinkAddr().String(), certs, ahead); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p.gateways["tokyo"] = p.newFakeGateway("tokyo", "gt")
+	p.awaitAllRegions()
 }

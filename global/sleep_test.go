@@ -12,9 +12,10 @@ import (
 	"github.com/spillway-lb/spillway/internal/capacity"
 )
 
-// TestARegionThatSleepsIsUsedOnlyByPlan has every worker of Virginia warm and none ready. Its clients go to Frankfurt while
-// there is room, and home when there is none; in a mode without a plan for it, nobody wakes it while another is ready.
-func TestARegionThatSleepsIsUsedOnlyByPlan(t *testing.T) {
+// TestWarmRegionIsUsedOnlyByPlan has every worker of Virginia sleeping and none ready. Its clients go to Frankfurt
+// while there is room, and to Virginia when there is none. In a mode without a plan for it, no client wakes it while
+// another region is ready.
+func TestWarmRegionIsUsedOnlyByPlan(t *testing.T) {
 	for _, c := range []struct {
 		mode   string
 		others int64 // tokens/s
@@ -25,29 +26,29 @@ func TestARegionThatSleepsIsUsedOnlyByPlan(t *testing.T) {
 		{"", 100, 400, "virginia"},
 		{"mode: geo, ", 100, 400, "frankfurt"},
 	} {
-		v := stillView(t)
-		f, err := newFrame(1, []byte(strings.Replace(specText(), "- name: chat.api.example.", "- {"+c.mode+"name: chat.api.example.}", 1)), v.atlas)
+		v := newStaticSnapshot(t)
+		f, err := newNodePolicy(1, []byte(strings.Replace(testSpecText(), "- name: chat.api.example.", "- {"+c.mode+"name: chat.api.example.}", 1)), v.atlas)
 		if err != nil {
 			t.Fatal(err)
 		}
-		now, book := time.Now(), capacity.NewBook(capacity.Thresholds{})
+		now, book := time.Now(), capacity.NewSummaryTable(capacity.FreshnessThresholds{})
 		for region, gw := range map[string]string{"virginia": "gv", "frankfurt": "gf", "tokyo": "gt"} {
-			s := capacityOf(c.others, 1)
+			s := summaryWithCapacity(c.others, 1)
 			if region == "virginia" {
-				s.Models = []capacity.Model{{Name: "m1", Warm: 8, Total: 8}}
-				fix := v.atlas.Locate(netip.MustParseAddr(clients["virginia"]))
-				s.Demand = []capacity.Demand{{Service: service, Model: "m1", Cell: geo.CellName(fix.Cell), TokensPerSec: c.demand}}
+				s.Models = []capacity.ModelCapacity{{Name: "m1", Warm: 8, Total: 8}}
+				fix := v.atlas.Locate(netip.MustParseAddr(clientAddrs["virginia"]))
+				s.Demand = []capacity.CellDemand{{Service: testService, Model: "m1", Cell: geo.CellName(fix.Cell), TokensPerSec: c.demand}}
 			}
 			s.Path, s.Boot, s.Seq = capacity.Path{Region: region, Instance: gw}, 1, 1
-			book.Put(s, now)
+			book.PutSummary(s, now)
 		}
-		v = newView(f, &consensus.State{}, book.View(now), &quorum{self: "g1", voters: []string{"g1"}}, now, true)
-		v.plan = steer.Solve(v.input()).Plan
-		v.table = steer.Compile(f.spec, f.geo, v.plan)
+		v = testSnapshot(f, &consensus.State{}, book.BuildView(now), soloVotes(), now, true)
+		v.Plan = steer.SolvePlan(v.BuildPlanInput()).Plan
+		v.Table = steer.CompileTable(f.Spec, f.PriorGeo, v.Plan)
 		got := map[string]int{}
 		for i := range 60 {
-			a := v.Answer(0, netip.AddrFrom4([4]byte{192, 0, 2, byte(i)}))
-			for name, addr := range gatewayAddr {
+			a := v.AnswerService(0, netip.AddrFrom4([4]byte{192, 0, 2, byte(i)}))
+			for name, addr := range testGatewayAddrs {
 				if len(a.Addrs) > 0 && a.Addrs[0] == addr {
 					got[name]++
 				}

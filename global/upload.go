@@ -12,19 +12,19 @@ import (
 	"github.com/spillway-lb/spillway/internal/openai"
 )
 
-// upload is a client's body on its way. At most maxPeek of it are held. The transport reads it in a goroutine of its own,
-// which may outlive the answer: after stop it reads nothing more.
+// upload is a client's request body in transfer. At most maxModelPeekBytes of it are buffered. The transport reads it
+// in its own goroutine, which may outlive the answer; after stopReading it reads nothing more.
 type upload struct {
-	rc     *http.ResponseController
-	src    io.Reader // what was peeked at, then the rest
-	length int64     // -1: not known
-	limit  int64
+	controller *http.ResponseController
+	source     io.Reader // the peeked bytes, then the rest
+	length     int64     // -1: unknown
+	limit      int64
 
-	mu      sync.Mutex // held while the source is read
-	left    int64
-	started bool
-	stopped bool
-	failed  error
+	mu        sync.Mutex // held while the source is read
+	bytesLeft int64
+	started   bool
+	stopped   bool
+	failure   error
 }
 
 // errBodyTooLarge and errStopped end the transport's reading.
@@ -33,43 +33,43 @@ var (
 	errStopped      = errors.New("the request has been answered")
 )
 
-// receive prepares a body: a small one is read whole to learn the model, a longer one not at all.
-func receive(w http.ResponseWriter, r *http.Request, limit int64) (up *upload, model string, fail *openai.Error) {
+// receiveBody prepares a body: a small one is read completely to find the model, a longer one is not read.
+func receiveBody(w http.ResponseWriter, r *http.Request, limit int64) (up *upload, model string, fail *openai.Error) {
 	if limit <= 0 {
 		limit = defaultMaxBody
 	}
-	u := &upload{rc: http.NewResponseController(w), src: r.Body, length: r.ContentLength, limit: limit, left: limit}
+	u := &upload{controller: http.NewResponseController(w), source: r.Body, length: r.ContentLength, limit: limit, bytesLeft: limit}
 	switch {
 	case r.ContentLength > limit:
 		return nil, "", openai.BodyTooLarge(limit)
 	case r.Body == nil || r.ContentLength == 0:
 		u.length = 0
-		u.wait(maxPassage)
-	case r.ContentLength > 0 && r.ContentLength <= maxPeek:
-		u.wait(bodySilence)
+		u.setReadTimeout(maxProxyTime)
+	case r.ContentLength > 0 && r.ContentLength <= maxModelPeekBytes:
+		u.setReadTimeout(bodyIdleTimeout)
 		held, err := io.ReadAll(io.LimitReader(r.Body, r.ContentLength))
 		if err != nil || int64(len(held)) < r.ContentLength {
-			return nil, "", openai.BodyTooSlow(bodySilence)
+			return nil, "", openai.BodyTooSlow(bodyIdleTimeout)
 		}
-		u.wait(maxPassage)
-		u.src, model = io.MultiReader(bytes.NewReader(held), r.Body), readModel(r, held)
+		u.setReadTimeout(maxProxyTime)
+		u.source, model = io.MultiReader(bytes.NewReader(held), r.Body), readModel(r, held)
 		return u, model, nil
 	}
 	return u, readModel(r, nil), nil
 }
 
-// defaultMaxBody bounds bodies where the spec does not.
+// defaultMaxBody bounds bodies if the spec does not.
 const defaultMaxBody = 8 << 20
 
-// body is what the transport is given; nil for none.
-func (u *upload) body() io.Reader {
+// bodyReader returns the reader for the transport; nil for an empty body.
+func (u *upload) bodyReader() io.Reader {
 	if u.length == 0 {
 		return nil
 	}
 	return u
 }
 
-// Read is the transport's.
+// Read implements io.Reader for the transport.
 func (u *upload) Read(p []byte) (int, error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -77,48 +77,48 @@ func (u *upload) Read(p []byte) (int, error) {
 		return 0, errStopped
 	}
 	u.started = true
-	u.wait(bodySilence)
-	n, err := u.src.Read(p)
-	if u.left -= int64(n); u.left < 0 {
-		u.failed = errBodyTooLarge
+	u.setReadTimeout(bodyIdleTimeout)
+	n, err := u.source.Read(p)
+	if u.bytesLeft -= int64(n); u.bytesLeft < 0 {
+		u.failure = errBodyTooLarge
 		return 0, errBodyTooLarge
 	}
 	switch {
 	case err == io.EOF:
-		u.wait(maxPassage) // else the server takes the silence after the body for a client that left
+		u.setReadTimeout(maxProxyTime) // otherwise the server treats the silence after the body as a disconnect
 	case err != nil:
-		u.failed = err
+		u.failure = err
 	}
 	return n, err
 }
 
-// wait sets how long the client may be silent.
-func (u *upload) wait(d time.Duration) {
-	_ = u.rc.SetReadDeadline(time.Now().Add(d)) // a writer without deadlines is a test's
+// setReadTimeout sets how long the client may be silent.
+func (u *upload) setReadTimeout(d time.Duration) {
+	_ = u.controller.SetReadDeadline(time.Now().Add(d)) // only test writers have no deadlines
 }
 
-// begun says that some of the body has gone on: it cannot be sent again.
-func (u *upload) begun() bool {
+// hasBegun reports whether part of the body was forwarded: such a request cannot be retried.
+func (u *upload) hasBegun() bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	return u.started
 }
 
-// stop ends the transport's reading, and says what the client's own fault was.
-func (u *upload) stop() *openai.Error {
+// stopReading ends the transport's reading and returns the client's own error, if any.
+func (u *upload) stopReading() *openai.Error {
 	if !u.mu.TryLock() {
-		_ = u.rc.SetReadDeadline(time.Now()) // wakes a read that waits for the client
+		_ = u.controller.SetReadDeadline(time.Now()) // wakes a read that waits for the client
 		u.mu.Lock()
 	}
 	defer u.mu.Unlock()
 	u.stopped = true
 	switch {
-	case u.failed == nil:
+	case u.failure == nil:
 		return nil
-	case errors.Is(u.failed, errBodyTooLarge):
+	case errors.Is(u.failure, errBodyTooLarge):
 		return openai.BodyTooLarge(u.limit)
-	case errors.Is(u.failed, os.ErrDeadlineExceeded):
-		return openai.BodyTooSlow(bodySilence)
+	case errors.Is(u.failure, os.ErrDeadlineExceeded):
+		return openai.BodyTooSlow(bodyIdleTimeout)
 	}
 	return openai.InvalidJSON("the body broke off")
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -16,11 +17,11 @@ import (
 	"github.com/spillway-lb/spillway/internal/admin"
 )
 
-// The tests here have validators that others wrote judge a signed planet on loopback. Debian has them in the packages
+// In these tests, third-party validators check a signed fleet on loopback. Debian has them in the packages
 // bind9-dnsutils (delv, dig), unbound and dnsviz.
 
-// need skips a test whose tool is not installed.
-func need(t *testing.T, tools ...string) {
+// requireTools skips a test whose tool is not installed.
+func requireTools(t *testing.T, tools ...string) {
 	t.Helper()
 	for _, tool := range tools {
 		if _, err := exec.LookPath(tool); err != nil {
@@ -29,31 +30,31 @@ func need(t *testing.T, tools ...string) {
 	}
 }
 
-// tool runs a program and returns what it wrote, errors included.
-func tool(t *testing.T, name string, args ...string) string {
+// runTool runs a program and returns its output, including errors.
+func runTool(t *testing.T, name string, args ...string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	out, _ := exec.CommandContext(ctx, name, args...).CombinedOutput() // what it wrote says more than its status
+	out, _ := exec.CommandContext(ctx, name, args...).CombinedOutput() // the output is more informative than the status
 	return string(out)
 }
 
-// signedPlanet is a planet whose zone is signed, and whose parent would show its DS.
-func signedPlanet(t *testing.T) (*planet, *admin.Client) {
+// newSignedFleet is a fleet with a signed zone whose parent would show its DS.
+func newSignedFleet(t *testing.T) (*testFleet, *admin.Client) {
 	t.Helper()
-	p := newPlanetOf(t, hastySpec())
-	p.settle()
-	c := p.admin(p.nodes[0])
-	p.change(t, c, "enable")
-	p.phase(t, consensus.PhasePublish)
-	p.change(t, c, "seen")
-	p.phase(t, consensus.PhaseSigned)
+	p := newTestFleetFor(t, shortTTLSpec())
+	p.awaitAllRegions()
+	c := p.adminClient(p.nodes[0])
+	p.changeDNSSEC(t, c, "enable")
+	p.awaitPhase(t, consensus.PhasePublish)
+	p.changeDNSSEC(t, c, "seen")
+	p.awaitPhase(t, consensus.PhaseSigned)
 	return p, c
 }
 
-func (p *planet) change(t *testing.T, c *admin.Client, action string) {
+func (p *testFleet) changeDNSSEC(t *testing.T, c *admin.Client, action string) {
 	t.Helper()
-	for end := time.Now().Add(20 * time.Second); ; time.Sleep(100 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) {
 		_, err := c.ChangeDNSSEC(t.Context(), admin.DNSSECRequest{Action: action, Reason: "test"})
 		if err == nil {
 			return
@@ -64,16 +65,16 @@ func (p *planet) change(t *testing.T, c *admin.Client, action string) {
 	}
 }
 
-func shown(t *testing.T, c *admin.Client) *admin.DNSSECAnswer {
+func fetchDNSSEC(t *testing.T, c *admin.Client) *admin.DNSSECAnswer {
 	t.Helper()
-	a, err := c.DNSSEC(t.Context())
+	a, err := c.GetDNSSEC(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	return a
 }
 
-func write(t *testing.T, name, text string) string {
+func writeTempFile(t *testing.T, name, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), name)
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
@@ -82,7 +83,7 @@ func write(t *testing.T, name, text string) string {
 	return path
 }
 
-// delvCases are names, types, and what delv says of them.
+// delvCases are names, types, and the result of delv for them.
 var delvCases = []struct{ name, qtype, want string }{
 	{"chat.api.example.", "A", "; fully validated"},
 	{"cHaT.Api.eXample.", "A", "; fully validated"},
@@ -99,31 +100,31 @@ var delvCases = []struct{ name, qtype, want string }{
 }
 
 func TestDelvValidates(t *testing.T) {
-	need(t, "delv")
+	requireTools(t, "delv")
 	t.Parallel()
-	p, c := signedPlanet(t)
-	fields := strings.Fields(shown(t, c).Keys[0].Record)
-	anchor := write(t, "anchor", fmt.Sprintf("trust-anchors { \"api.example.\" static-key %s %s %s \"%s\"; };\n", fields[4], fields[5], fields[6], fields[7]))
+	p, c := newSignedFleet(t)
+	fields := strings.Fields(fetchDNSSEC(t, c).Keys[0].Record)
+	anchor := writeTempFile(t, "anchor", fmt.Sprintf("trust-anchors { \"api.example.\" static-key %s %s %s \"%s\"; };\n", fields[4], fields[5], fields[6], fields[7]))
 	for _, s := range p.nodes {
 		for _, q := range delvCases {
-			out := tool(t, "delv", "@127.0.0.1", "-p", fmt.Sprint(s.DNSAddrs()[0].Port()), "-a", anchor, "+root=api.example.", q.name, q.qtype)
+			out := runTool(t, "delv", "@127.0.0.1", "-p", fmt.Sprint(s.DNSAddrs()[0].Port()), "-a", anchor, "+root=api.example.", q.name, q.qtype)
 			if !strings.Contains(out, q.want) {
-				t.Errorf("%s %s at %s: want %q, delv says\n%s", q.name, q.qtype, s.cfg.Name, q.want, out)
+				t.Errorf("%s %s at %s: want %q, delv prints\n%s", q.name, q.qtype, s.cfg.Name, q.want, out)
 			}
 		}
 	}
-	wrong := write(t, "wrong", fmt.Sprintf("trust-anchors { \"api.example.\" static-key 257 3 13 \"%s\"; };\n", strings.Repeat("A", 85)+"E="))
-	if out := tool(t, "delv", "@127.0.0.1", "-p", fmt.Sprint(p.nodes[0].DNSAddrs()[0].Port()), "-a", wrong, "+root=api.example.", service, "A"); strings.Contains(out, "; fully validated") {
-		t.Errorf("delv believes any key:\n%s", out)
+	wrong := writeTempFile(t, "wrong", fmt.Sprintf("trust-anchors { \"api.example.\" static-key 257 3 13 \"%s\"; };\n", strings.Repeat("A", 85)+"E="))
+	if out := runTool(t, "delv", "@127.0.0.1", "-p", fmt.Sprint(p.nodes[0].DNSAddrs()[0].Port()), "-a", wrong, "+root=api.example.", testService, "A"); strings.Contains(out, "; fully validated") {
+		t.Errorf("delv accepts any key:\n%s", out)
 	}
 }
 
-// unbound is a validating resolver on loopback that trusts one DS. It cannot be told to draw a port, and one that was
-// free a moment ago may not be now: then it says so and ends, and is given another.
-func (p *planet) unbound(t *testing.T, ds string) (port string) {
+// startUnbound starts a validating resolver on loopback that trusts one DS. It cannot choose a free port itself, and
+// a port that was free a moment ago may be taken: then unbound exits, and the next port is tried.
+func (p *testFleet) startUnbound(t *testing.T, ds string) (port string) {
 	t.Helper()
 	for range 10 {
-		if port := p.unboundAt(t, freePort(t), ds); port != "" {
+		if port := p.startUnboundOn(t, freePort(t), ds); port != "" {
 			return port
 		}
 	}
@@ -131,13 +132,14 @@ func (p *planet) unbound(t *testing.T, ds string) (port string) {
 	return ""
 }
 
-// freePort is free for UDP and for TCP, as a resolver needs it.
+// freePort returns a port that is free for UDP and TCP, as a resolver needs it, outside the range that the system
+// assigns.
 func freePort(t *testing.T) string {
 	t.Helper()
 	for {
-		tcp, err := net.Listen("tcp4", "127.0.0.1:0")
+		tcp, err := net.Listen("tcp4", fmt.Sprintf("127.0.0.1:%d", 10000+rand.IntN(10000)))
 		if err != nil {
-			t.Fatal(err)
+			continue // the port is taken
 		}
 		_, port, _ := net.SplitHostPort(tcp.Addr().String())
 		udp, err := net.ListenPacket("udp4", "127.0.0.1:"+port)
@@ -149,8 +151,8 @@ func freePort(t *testing.T) string {
 	}
 }
 
-// unboundAt starts unbound and waits for its first answer. It returns no port where that was taken.
-func (p *planet) unboundAt(t *testing.T, port, ds string) string {
+// startUnboundOn starts unbound and waits for its first answer. It returns no port if that was taken.
+func (p *testFleet) startUnboundOn(t *testing.T, port, ds string) string {
 	t.Helper()
 	dir := t.TempDir()
 	conf := &strings.Builder{}
@@ -179,10 +181,10 @@ func (p *planet) unboundAt(t *testing.T, port, ds string) string {
 		_ = cmd.Process.Kill()
 		<-ended
 		if t.Failed() {
-			t.Logf("unbound says\n%s", log.String())
+			t.Logf("unbound prints\n%s", log.String())
 		}
 	})
-	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); {
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); {
 		select {
 		case <-ended:
 			if strings.Contains(log.String(), "Address already in use") {
@@ -191,35 +193,35 @@ func (p *planet) unboundAt(t *testing.T, port, ds string) string {
 			t.Fatal("unbound ended by itself")
 		default:
 		}
-		if strings.Contains(dig(t, port, service, "A"), "status: NOERROR") {
+		if strings.Contains(digQuery(t, port, testService, "A"), "status: NOERROR") {
 			return port
 		}
 		time.Sleep(100 * time.Millisecond)
 	}
-	t.Fatal("after 20s unbound gives no answer")
+	t.Fatal("after a minute unbound gives no answer")
 	return ""
 }
 
-func dig(t *testing.T, port, name, qtype string) string {
+func digQuery(t *testing.T, port, name, qtype string) string {
 	t.Helper()
-	return tool(t, "dig", "@127.0.0.1", "-p", port, "+dnssec", "+tries=1", "+time=5", name, qtype)
+	return runTool(t, "dig", "@127.0.0.1", "-p", port, "+dnssec", "+tries=1", "+time=5", name, qtype)
 }
 
-// secure asks unbound for everything, and holds that all of it is authentic.
-func secure(t *testing.T, when, port string) {
+// checkAllAuthentic queries unbound for everything, and checks that all answers are authentic.
+func checkAllAuthentic(t *testing.T, when, port string) {
 	t.Helper()
 	for _, q := range []struct{ name, qtype, status string }{
-		{service, "A", "NOERROR"},
-		{"tokyo." + service, "A", "NOERROR"},
-		{service, "AAAA", "NOERROR"},
-		{service, "HTTPS", "NOERROR"},
+		{testService, "A", "NOERROR"},
+		{"tokyo." + testService, "A", "NOERROR"},
+		{testService, "AAAA", "NOERROR"},
+		{testService, "HTTPS", "NOERROR"},
 		{"api.example.", "SOA", "NOERROR"},
 		{"api.example.", "NS", "NOERROR"},
 		{"api.example.", "DNSKEY", "NOERROR"},
 		{"api.example.", "TXT", "NOERROR"},
 		{fmt.Sprintf("nope%d.api.example.", time.Now().UnixNano()), "A", ""},
 	} {
-		out := dig(t, port, q.name, q.qtype)
+		out := digQuery(t, port, q.name, q.qtype)
 		authentic := false
 		for line := range strings.Lines(out) {
 			flags, _, _ := strings.Cut(line, ";; flags: ")
@@ -234,47 +236,47 @@ func secure(t *testing.T, when, port string) {
 	}
 }
 
-// TestUnboundValidatesThroughARoll asks a validating resolver before, in and after a roll. Its trust anchor stands for
-// the parent's DS: where that is to be replaced, both must do.
-func TestUnboundValidatesThroughARoll(t *testing.T) {
-	need(t, "unbound", "dig")
+// TestUnboundValidatesThroughAKeyRoll queries a validating resolver before, during and after a key roll. Its trust
+// anchor replaces the parent's DS: while that is to be replaced, both must work.
+func TestUnboundValidatesThroughAKeyRoll(t *testing.T) {
+	requireTools(t, "unbound", "dig")
 	t.Parallel()
-	p, c := signedPlanet(t)
-	old := p.unbound(t, shown(t, c).DS[0])
-	secure(t, "signed", old)
-	p.change(t, c, "roll")
-	for shown(t, c).Phase == string(consensus.PhaseRolling) {
-		secure(t, "rolling", old)
+	p, c := newSignedFleet(t)
+	old := p.startUnbound(t, fetchDNSSEC(t, c).DS[0])
+	checkAllAuthentic(t, "signed", old)
+	p.changeDNSSEC(t, c, "roll")
+	for fetchDNSSEC(t, c).Phase == string(consensus.PhaseRolling) {
+		checkAllAuthentic(t, "rolling", old)
 	}
-	p.phase(t, consensus.PhaseReplace)
-	next := p.unbound(t, shown(t, c).DS[0])
-	secure(t, "with the old DS", old)
-	secure(t, "with the new DS", next)
-	p.change(t, c, "seen")
-	for shown(t, c).Phase == string(consensus.PhaseRetiring) {
-		secure(t, "retiring", next)
+	p.awaitPhase(t, consensus.PhaseReplace)
+	next := p.startUnbound(t, fetchDNSSEC(t, c).DS[0])
+	checkAllAuthentic(t, "with the old DS", old)
+	checkAllAuthentic(t, "with the new DS", next)
+	p.changeDNSSEC(t, c, "seen")
+	for fetchDNSSEC(t, c).Phase == string(consensus.PhaseRetiring) {
+		checkAllAuthentic(t, "retiring", next)
 	}
 	time.Sleep(1100 * time.Millisecond) // the TTL of the keys
-	secure(t, "after the roll", next)
-	if out := dig(t, old, fmt.Sprintf("late%d.api.example.", time.Now().UnixNano()), "A"); !strings.Contains(out, "SERVFAIL") {
+	checkAllAuthentic(t, "after the roll", next)
+	if out := digQuery(t, old, fmt.Sprintf("late%d.api.example.", time.Now().UnixNano()), "A"); !strings.Contains(out, "SERVFAIL") {
 		t.Errorf("the old DS still does: this test would see nothing\n%s", out)
 	}
 }
 
-// TestDNSViz has dnsviz look at everything that it knows to look at, at all nodes.
+// TestDNSViz has dnsviz run all its checks against all nodes.
 func TestDNSViz(t *testing.T) {
-	need(t, "dnsviz")
+	requireTools(t, "dnsviz")
 	t.Parallel()
-	p, c := signedPlanet(t)
+	p, c := newSignedFleet(t)
 	var servers []string
 	for i, s := range p.nodes {
 		servers = append(servers, fmt.Sprintf("ns%d.api.example=127.0.0.1:%d", i+1, s.DNSAddrs()[0].Port()))
 	}
 	probe := filepath.Join(t.TempDir(), "probe.json")
-	log := tool(t, "dnsviz", "probe", "-4", "-A", "-a", ".", "-o", probe, "-x", "api.example+:"+strings.Join(servers, ","), "api.example", "chat.api.example")
-	trust := write(t, "trust", shown(t, c).Keys[0].Record+"\n")
+	log := runTool(t, "dnsviz", "probe", "-4", "-A", "-a", ".", "-o", probe, "-x", "api.example+:"+strings.Join(servers, ","), "api.example", "chat.api.example")
+	trust := writeTempFile(t, "trust", fetchDNSSEC(t, c).Keys[0].Record+"\n")
 	sound := 0
-	out := tool(t, "dnsviz", "print", "-t", trust, "-r", probe)
+	out := runTool(t, "dnsviz", "print", "-t", trust, "-r", probe)
 	for line := range strings.Lines(out) {
 		_, mark, found := strings.Cut(line, "[")
 		switch {
@@ -288,9 +290,9 @@ func TestDNSViz(t *testing.T) {
 	if sound < 40 || !strings.Contains(out, "RRSIG NSEC TYPE128") || !strings.Contains(out, "A: 127.0.") {
 		t.Errorf("dnsviz found %d things to be sound\n%s\n%s", sound, log, out)
 	}
-	grok := tool(t, "dnsviz", "grok", "-l", "warning", "-t", trust, "-r", probe)
+	grok := runTool(t, "dnsviz", "grok", "-l", "warning", "-t", trust, "-r", probe)
 	if strings.Contains(grok, "is required, but not installed") {
-		t.Skipf("dnsviz grok wants pygraphviz, and dnsviz 0.9.4 knows none from 1.7 on\n%s", grok)
+		t.Skipf("dnsviz grok needs pygraphviz, and dnsviz 0.9.4 does not work with versions from 1.7 on\n%s", grok)
 	}
 	if strings.Contains(grok, `"errors"`) || strings.Contains(grok, `"warnings"`) {
 		t.Errorf("dnsviz finds fault:\n%s", grok)

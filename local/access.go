@@ -5,113 +5,117 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/spillway-lb/spillway/internal/certfile"
 	"github.com/spillway-lb/spillway/internal/telemetry"
 	"github.com/spillway-lb/spillway/local/credential"
 	"github.com/spillway-lb/spillway/local/discover"
 )
 
-// credentialsEvery is how often the files of credentials are read again.
-const credentialsEvery = time.Second
+// credentialReadInterval is the interval at which credential files are read again.
+const credentialReadInterval = time.Second
 
-// origin is where a worker takes calls, with its port written out.
-type origin struct{ scheme, hostport string }
+// workerOrigin is the scheme and address of a worker, with the port always written out.
+type workerOrigin struct{ scheme, hostPort string }
 
-// accessTable holds what workers require of their callers, by where they are called. Every call to such a place carries it,
-// whatever the call is for.
-type accessTable struct {
-	by atomic.Pointer[map[origin]*credential.Credential] // nil while no worker requires anything
+// credentialTable holds the credentials that workers require of their callers, by origin. Every call to such an
+// origin carries them, for any purpose.
+type credentialTable struct {
+	byOrigin atomic.Pointer[map[workerOrigin]*credential.Credential] // nil while no worker requires credentials
 
-	mu   sync.Mutex
-	held map[string]*credential.Credential // by their entry, so that workers with the same share one
+	mu      sync.Mutex
+	byEntry map[string]*credential.Credential // by the JSON of the worker's access entry, so that workers with equal entries share one
 }
 
-// set takes what the workers' entries require; true when that of an origin has changed.
-func (t *accessTable) set(list []discover.Worker) (changed bool) {
+// setWorkers loads the credentials that the workers' entries require. It returns true when those of an origin
+// changed.
+func (t *credentialTable) setWorkers(list []discover.Worker) (changed bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	by, held := map[origin]*credential.Credential{}, map[string]*credential.Credential{}
+	by, held := map[workerOrigin]*credential.Credential{}, map[string]*credential.Credential{}
 	for i := range list {
 		a := list[i].Access()
-		if a.Empty() {
+		if a.IsEmpty() {
 			continue
 		}
-		key, _ := json.Marshal(&a) // texts and maps of texts
+		key, _ := json.Marshal(&a) // cannot fail: only strings and maps of strings
 		c := held[string(key)]
 		if c == nil {
-			if c = t.held[string(key)]; c == nil {
+			if c = t.byEntry[string(key)]; c == nil {
 				c = credential.New(a)
 			}
 			held[string(key)] = c
 		}
 		for _, at := range []string{list[i].URL, list[i].GRPC, list[i].Metrics} {
-			o, ok := originOf(at)
+			o, ok := parseOrigin(at)
 			if _, taken := by[o]; ok && !taken {
 				by[o] = c
 			}
 		}
 	}
-	t.held = held
-	old := t.by.Load()
+	t.byEntry = held
+	old := t.byOrigin.Load()
 	switch {
 	case len(by) == 0:
-		t.by.Store(nil)
+		t.byOrigin.Store(nil)
 		return old != nil
 	case old != nil && maps.Equal(by, *old):
 		return false
 	}
-	t.by.Store(&by)
+	t.byOrigin.Store(&by)
 	return true
 }
 
-func originOf(s string) (origin, bool) {
+func parseOrigin(s string) (workerOrigin, bool) {
 	u, err := url.Parse(s)
 	if err != nil || s == "" || u.Host == "" {
-		return origin{}, false
+		return workerOrigin{}, false
 	}
-	return origin{u.Scheme, hostPortOf(u)}, true
+	return workerOrigin{u.Scheme, dialHostPort(u)}, true
 }
 
-func hostPortOf(u *url.URL) string {
+func dialHostPort(u *url.URL) string {
 	if u.Scheme == "http" && u.Port() == "" {
 		return u.Hostname() + ":80"
 	}
-	return withPort(u)
+	return tlsHostPort(u)
 }
 
-// at is what is required at an address; nil for nothing.
-func (t *accessTable) at(scheme, hostport string) *credential.Value {
-	by := t.by.Load()
+// credentialFor returns the credentials required at an address, or nil for none.
+func (t *credentialTable) credentialFor(scheme, hostport string) *credential.Value {
+	by := t.byOrigin.Load()
 	if by == nil {
 		return nil
 	}
-	c := (*by)[origin{scheme, hostport}]
+	c := (*by)[workerOrigin{scheme, hostport}]
 	if c == nil {
 		return nil
 	}
 	return c.Value()
 }
 
-// admit adds to a request what the worker requires; the caller's request stays as it is. A credential that was never read is
-// an error, and nothing is sent.
-func (t *accessTable) admit(r *http.Request) (*http.Request, error) {
-	if t.by.Load() == nil {
+// addCredentials returns a copy of r with the headers that the worker requires; r itself is not changed. A credential
+// that could not be read yet is an error, and r is not sent.
+func (t *credentialTable) addCredentials(r *http.Request) (*http.Request, error) {
+	if t.byOrigin.Load() == nil {
 		return r, nil
 	}
-	v := t.at(r.URL.Scheme, hostPortOf(r.URL))
+	v := t.credentialFor(r.URL.Scheme, dialHostPort(r.URL))
 	if v == nil {
 		return r, nil
 	}
 	if v.Err != nil {
 		if r.Body != nil {
-			_ = r.Body.Close() // a transport closes it, also where it sends nothing
+			_ = r.Body.Close() // a transport closes the body even when it sends nothing
 		}
 		return nil, v.Err
 	}
-	r = r.WithContext(r.Context()) // a copy
+	r = r.WithContext(r.Context()) // shallow copy
 	header := make(http.Header, len(r.Header)+len(v.Header))
 	maps.Copy(header, r.Header)
 	maps.Copy(header, v.Header)
@@ -119,19 +123,30 @@ func (t *accessTable) admit(r *http.Request) (*http.Request, error) {
 	return r, nil
 }
 
-// refresh reads every credential again and reports what changed.
-func (t *accessTable) refresh() (out []credential.Change) {
+// refreshCredentials reads every credential again and reports what changed.
+func (t *credentialTable) refreshCredentials() (out []credential.RefreshResult) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for _, c := range t.held {
-		out = append(out, c.Refresh())
+	for _, c := range t.byEntry {
+		out = append(out, c.RefreshFiles())
 	}
 	return out
 }
 
-// watchCredentials reads the files of credentials again until the agent stops.
+// certificateExpiries returns the client and CA certificates used towards workers, each file once, sorted by name.
+func (t *credentialTable) certificateExpiries() (out certfile.CertExpiries) {
+	t.mu.Lock()
+	for _, c := range t.byEntry {
+		out = append(out, c.CertExpiries()...)
+	}
+	t.mu.Unlock()
+	slices.SortFunc(out, func(a, b certfile.CertExpiry) int { return strings.Compare(a.Name, b.Name) })
+	return slices.CompactFunc(out, func(a, b certfile.CertExpiry) bool { return a.Name == b.Name })
+}
+
+// watchCredentials reads the credential files again at credentialReadInterval until the agent stops.
 func (a *Agent) watchCredentials() {
-	tick := time.NewTicker(credentialsEvery)
+	tick := time.NewTicker(credentialReadInterval)
 	defer tick.Stop()
 	for {
 		a.readCredentials(time.Now())
@@ -143,24 +158,24 @@ func (a *Agent) watchCredentials() {
 	}
 }
 
-// readCredentials puts changed files in force, and logs what is wrong with them: never what they hold.
+// readCredentials applies changed credential files and logs problems with them. It never logs their contents.
 func (a *Agent) readCredentials(now time.Time) {
-	for _, c := range a.names.access.refresh() {
+	for _, c := range a.serverNames.credentials.refreshCredentials() {
 		if c.TLS {
-			a.closeIdle() // connections were made with what held before
+			a.closeIdleConnections() // existing connections were made with the old credentials
 		}
 		if c.Changed {
-			a.log.Info("workers' credentials were read again")
+			a.log.Info("worker credentials reloaded")
 		}
 		if c.Err != nil {
-			if _, ok := a.repeats.Pass("credentials", c.Err.Error(), now); ok {
-				a.log.Warn("a worker's credentials cannot be read; the last good ones stay in force", telemetry.Err(c.Err))
+			if _, ok := a.logRepeats.AllowLine("credentials", c.Err.Error(), now); ok {
+				a.log.Warn("worker credentials cannot be read; the last good ones stay in use", telemetry.ErrorAttr(c.Err))
 			}
 		}
-		for _, file := range c.Exposed {
-			if _, first := a.exposed[file]; !first {
-				a.exposed[file] = struct{}{}
-				a.log.Warn("a file with a worker's credentials is readable by every user of this machine: chmod 600", "file", file)
+		for _, file := range c.ExposedFiles {
+			if _, first := a.exposedFiles[file]; !first {
+				a.exposedFiles[file] = struct{}{}
+				a.log.Warn("a file with worker credentials is readable by every user of this machine; set its mode to 600", "file", file)
 			}
 		}
 	}

@@ -29,20 +29,21 @@ import (
 	"github.com/spillway-lb/spillway/internal/admin"
 	"github.com/spillway-lb/spillway/internal/config"
 	"github.com/spillway-lb/spillway/internal/spec"
+	"github.com/spillway-lb/spillway/internal/testkit"
 	"github.com/spillway-lb/spillway/local"
 	"github.com/spillway-lb/spillway/local/discover"
 )
 
-// keyFile writes a file that only its owner may read.
-func keyFile(t *testing.T, name, text string) string {
+// writeKeyFile writes a file that only its owner may read.
+func writeKeyFile(t *testing.T, name, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), name)
-	rewrite(t, path, text)
+	replaceFile(t, path, text)
 	return path
 }
 
-// rewrite replaces a file in one step.
-func rewrite(t *testing.T, path, text string) {
+// replaceFile replaces a file atomically.
+func replaceFile(t *testing.T, path, text string) {
 	t.Helper()
 	if err := os.WriteFile(path+".new", []byte(text), 0o600); err != nil {
 		t.Fatal(err)
@@ -52,30 +53,30 @@ func rewrite(t *testing.T, path, text string) {
 	}
 }
 
-// guarded is a simulated worker behind a server that notes every call without the credentials that it requires.
-type guarded struct {
+// guardedWorker is a simulated worker behind a server that counts calls without the required credentials.
+type guardedWorker struct {
 	*httptest.Server
-	keys    atomic.Pointer[[]string]
-	calls   sync.Map     // method and path to how often it was called
-	without atomic.Int64 // calls without the headers
+	keys           atomic.Pointer[[]string]
+	calls          sync.Map     // method and path to the number of calls
+	missingHeaders atomic.Int64 // calls without the headers
 }
 
-func (g *guarded) allow(keys ...string) { g.keys.Store(&keys) }
+func (g *guardedWorker) setKeys(keys ...string) { g.keys.Store(&keys) }
 
-func (g *guarded) called(what string) int64 {
+func (g *guardedWorker) countCalls(what string) int64 {
 	if n, ok := g.calls.Load(what); ok {
 		return n.(*atomic.Int64).Load()
 	}
 	return 0
 }
 
-func newGuarded(t *testing.T, keys ...string) *guarded {
+func newGuardedWorker(t *testing.T, keys ...string) *guardedWorker {
 	t.Helper()
-	g := &guarded{}
-	g.allow(keys...)
+	g := &guardedWorker{}
+	g.setKeys(keys...)
 	sim, err := gpu.New(gpu.Config{
-		Listen: "127.0.0.1:0", GPU: "H100", Model: "Llama-3.1-8B", Served: "m", Seed: 1, Speed: 50, Adapters: 4,
-		Keys: func() []string { return *g.keys.Load() },
+		Listen: "127.0.0.1:0", GPU: "H100", Model: "Llama-3.1-8B", ServedModel: "m", Seed: 1, Speed: 50, MaxAdapters: 4,
+		APIKeys: func() []string { return *g.keys.Load() },
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -88,16 +89,16 @@ func newGuarded(t *testing.T, keys ...string) *guarded {
 		n, _ := g.calls.LoadOrStore(r.Method+" "+r.URL.Path, &atomic.Int64{})
 		n.(*atomic.Int64).Add(1)
 		if r.Header.Get("Authorization") == "" || r.Header.Get("X-Team") != "blue" || r.Header.Get("X-Vault") != "v4ultsecret" {
-			g.without.Add(1)
+			g.missingHeaders.Add(1)
 		}
-		// The simulated worker's own address answers, with the headers as they came.
+		// The simulated worker behind this server answers; it gets the headers as they arrived.
 		out, err := http.NewRequestWithContext(r.Context(), r.Method, sim.URL()+r.URL.RequestURI(), r.Body)
 		if err != nil {
 			w.WriteHeader(http.StatusInternalServerError)
 			return
 		}
 		out.Header = r.Header
-		resp, err := client.Do(out)
+		resp, err := testClient.Do(out)
 		if err != nil {
 			panic(http.ErrAbortHandler)
 		}
@@ -121,19 +122,20 @@ func newGuarded(t *testing.T, keys ...string) *guarded {
 	return g
 }
 
-// TestAWorkerThatWantsAKeyIsServedThroughARotation: 1,000 requests, streams and not, to workers that require a key and two
-// more headers on every call; the key is replaced in the middle. Nothing fails, no call lacks them, and no text shows them.
-func TestAWorkerThatWantsAKeyIsServedThroughARotation(t *testing.T) {
+// TestKeyRotationFailsNoRequest sends 1,000 streaming and other requests to workers that require a key and two more
+// headers on every call. The key is replaced halfway. No request fails, no call lacks a header, and no text shows
+// their values.
+func TestKeyRotationFailsNoRequest(t *testing.T) {
 	const first, second = "sk-first-hunter2", "sk-second-hunter2"
-	key, vault := keyFile(t, "key", first+"\n"), keyFile(t, "vault", "v4ultsecret")
-	one, two := newGuarded(t, first), newGuarded(t, first)
-	var log logged
+	key, vault := writeKeyFile(t, "key", first+"\n"), writeKeyFile(t, "vault", "v4ultsecret")
+	one, two := newGuardedWorker(t, first), newGuardedWorker(t, first)
+	var log testkit.LogBuffer
 	var cfg local.Config
-	a := start(t, func(c *local.Config) {
+	a := startAgent(t, func(c *local.Config) {
 		c.Log = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug - 8}))
 		c.Spec = &spec.Spec{}
 		c.Spec.Routing.Health.DeepProbe = spec.Duration(50 * time.Millisecond)
-		for i, g := range []*guarded{one, two} {
+		for i, g := range []*guardedWorker{one, two} {
 			c.Workers = append(c.Workers, discover.Worker{
 				Name: fmt.Sprintf("w%d", i), URL: g.URL, GPU: "H100", APIKeyFile: key, Headers: map[string]string{"x-team": "blue"},
 				HeaderFiles: map[string]string{"x-vault": vault},
@@ -141,8 +143,8 @@ func TestAWorkerThatWantsAKeyIsServedThroughARotation(t *testing.T) {
 		}
 		cfg = *c
 	})
-	eventually(t, "both are ready", func() bool {
-		return ready(a) == 2 && len(status(a, "w0").Models) == 1 && len(status(a, "w1").Models) == 1
+	testkit.Eventually(t, "both are ready", func() bool {
+		return countReady(a) == 2 && len(workerStatus(a, "w0").Models) == 1 && len(workerStatus(a, "w1").Models) == 1
 	})
 	var failed atomic.Int64
 	var text sync.Map
@@ -159,7 +161,7 @@ func TestAWorkerThatWantsAKeyIsServedThroughARotation(t *testing.T) {
 					}
 					req.Header.Set("Authorization", "Bearer the-clients-own")
 					req.Header.Set("X-Team", "red")
-					resp, err := client.Do(req)
+					resp, err := testClient.Do(req)
 					if err != nil {
 						failed.Add(1)
 						continue
@@ -176,24 +178,24 @@ func TestAWorkerThatWantsAKeyIsServedThroughARotation(t *testing.T) {
 		all.Wait()
 	}
 	ask(400)
-	one.allow(first, second)
-	two.allow(first, second)
-	rewrite(t, key, second)
+	one.setKeys(first, second)
+	two.setKeys(first, second)
+	replaceFile(t, key, second)
 	ask(200)
-	eventually(t, "the new key is in force", func() bool { return log.count("credentials were read again") > 0 })
-	one.allow(second)
-	two.allow(second)
+	testkit.Eventually(t, "the new key is in force", func() bool { return len(log.Lines("worker credentials reloaded")) > 0 })
+	one.setKeys(second)
+	two.setKeys(second)
 	ask(400)
 	if n := failed.Load(); n > 0 {
 		t.Errorf("%d of 1,000 requests failed", n)
 		text.Range(func(_, v any) bool { t.Log(v); return false })
 	}
-	for i, g := range []*guarded{one, two} {
-		if n := g.without.Load(); n > 0 {
+	for i, g := range []*guardedWorker{one, two} {
+		if n := g.missingHeaders.Load(); n > 0 {
 			t.Errorf("worker %d: %d calls without its credentials", i, n)
 		}
 		for _, what := range []string{"GET /v1/models", "GET /health", "GET /metrics", "POST /v1/chat/completions", "POST /v1/completions"} {
-			if g.called(what) == 0 {
+			if g.countCalls(what) == 0 {
 				t.Errorf("worker %d: %s was never called", i, what)
 			}
 		}
@@ -216,41 +218,69 @@ func TestAWorkerThatWantsAKeyIsServedThroughARotation(t *testing.T) {
 	}
 }
 
-// TestAKeyThatIsRejectedTakesTheWorkerOut: a worker that no longer accepts the key is not ready and says so, although its
-// health page answers, and is back with the right key.
-func TestAKeyThatIsRejectedTakesTheWorkerOut(t *testing.T) {
-	key := keyFile(t, "key", "old")
-	g := newGuarded(t, "new")
-	a := start(t, func(c *local.Config) {
+// TestRejectedKeyMakesWorkerNotReady: a worker that no longer accepts the key is not ready and status gives the
+// cause, although its health page answers. It is ready again with the right key.
+func TestRejectedKeyMakesWorkerNotReady(t *testing.T) {
+	key := writeKeyFile(t, "key", "old")
+	g := newGuardedWorker(t, "new")
+	a := startAgent(t, func(c *local.Config) {
 		c.Workers = []discover.Worker{{Name: "w1", URL: g.URL, APIKeyFile: key}}
 	})
 	const cause = "status 401 Unauthorized (the worker rejects the configured key: check api_key_file)"
-	eventually(t, "it says why", func() bool {
-		s := status(a, "w1")
+	testkit.Eventually(t, "status shows the cause", func() bool {
+		s := workerStatus(a, "w1")
 		return s.State == admin.StateStarting && strings.Contains(s.Reason, cause) && !strings.Contains(s.Reason, "old")
 	})
-	rewrite(t, key, "new")
-	eventually(t, "it is ready with the new key", func() bool { return status(a, "w1").Reason == "" && len(status(a, "w1").Models) == 1 })
-	g.allow("newer") // in the middle of its life: a request finds out, and the next look takes it out
-	if resp, _ := post(t, a, `{"model":"m","max_tokens":4,"messages":[]}`); resp.StatusCode == http.StatusOK {
+	replaceFile(t, key, "new")
+	testkit.Eventually(t, "it is ready with the new key", func() bool { return workerStatus(a, "w1").Reason == "" && len(workerStatus(a, "w1").Models) == 1 })
+	g.setKeys("newer") // while serving: a request detects it, and the next probe makes the worker not ready
+	if resp, _ := postChat(t, a, `{"model":"m","max_tokens":4,"messages":[]}`); resp.StatusCode == http.StatusOK {
 		t.Error("a request with a revoked key is answered")
 	}
-	eventually(t, "it is out again", func() bool { return strings.Contains(status(a, "w1").Reason, cause) })
-	g.allow("new")
-	eventually(t, "it is back", func() bool { return status(a, "w1").Reason == "" })
+	testkit.Eventually(t, "it is out again", func() bool { return strings.Contains(workerStatus(a, "w1").Reason, cause) })
+	g.setKeys("new")
+	testkit.Eventually(t, "it is back", func() bool { return workerStatus(a, "w1").Reason == "" })
 	if err := os.Remove(key); err != nil {
 		t.Fatal(err)
 	}
-	b := start(t, func(c *local.Config) {
+	b := startAgent(t, func(c *local.Config) {
 		c.Workers = []discover.Worker{{Name: "w1", URL: g.URL, APIKeyFile: key}}
 	})
-	eventually(t, "a missing file is the cause", func() bool {
-		return strings.Contains(status(b, "w1").Reason, "GET /v1/models: api_key_file: open "+key+": no such file or directory")
+	testkit.Eventually(t, "a missing file is the cause", func() bool {
+		return strings.Contains(workerStatus(b, "w1").Reason, "GET /v1/models: api_key_file: open "+key+": no such file or directory")
 	})
 }
 
-// TestEveryKindOfCallCarriesCredentials: gRPC, a WebSocket's upgrade, an unknown path, embeddings, loading an adapter and a
-// resumed stream go with the key; a call to another address does not.
+// TestCredentialProblemsAreLogged: a credential file that every user may read is logged once. A file whose new
+// contents are no key leaves the last good key in force. The log has the file's name, but none of its contents.
+func TestCredentialProblemsAreLogged(t *testing.T) {
+	key := writeKeyFile(t, "key", "sk-hunter2")
+	if err := os.Chmod(key, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	g := newGuardedWorker(t, "sk-hunter2")
+	var log testkit.LogBuffer
+	a := startAgent(t, func(c *local.Config) {
+		c.Log = slog.New(slog.NewTextHandler(&log, nil))
+		c.Workers = []discover.Worker{{Name: "w1", URL: g.URL, APIKeyFile: key}}
+	})
+	testkit.Eventually(t, "it is ready", func() bool { return workerStatus(a, "w1").Reason == "" && len(workerStatus(a, "w1").Models) == 1 })
+	testkit.Eventually(t, "the mode is warned of", func() bool { return len(log.Lines("level=WARN", "readable by every user", key)) == 1 })
+	replaceFile(t, key, "sk-hunter3\nand another line")
+	testkit.Eventually(t, "the contents are warned of", func() bool { return len(log.Lines("level=WARN", "credentials cannot be read", "api_key_file")) == 1 })
+	if resp, text := postChat(t, a, `{"model":"m","max_tokens":4,"messages":[{"role":"user","content":"hi"}]}`); resp.StatusCode != http.StatusOK {
+		t.Errorf("with the last good key: %d %s", resp.StatusCode, text)
+	}
+	if n := len(log.Lines("readable by every user")); n != 1 {
+		t.Errorf("%d lines warn of the mode", n)
+	}
+	if strings.Contains(log.String(), "hunter") {
+		t.Error("a key is in the log")
+	}
+}
+
+// TestEveryKindOfCallCarriesCredentials: gRPC, WebSocket upgrades, unknown paths, embeddings, adapter loads and
+// resumed streams carry the key; a call to another address does not.
 func TestEveryKindOfCallCarriesCredentials(t *testing.T) {
 	var without, other sync.Map
 	var seen sync.Map
@@ -280,10 +310,10 @@ func TestEveryKindOfCallCarriesCredentials(t *testing.T) {
 	t.Cleanup(worker.Close)
 	exporter := httptest.NewServer(mux(&other))
 	t.Cleanup(exporter.Close)
-	a := start(t, func(c *local.Config) {
-		c.Workers = []discover.Worker{{Name: "w1", URL: worker.URL, APIKeyFile: keyFile(t, "key", "k"), GPUMetrics: exporter.URL + "/gpu"}}
+	a := startAgent(t, func(c *local.Config) {
+		c.Workers = []discover.Worker{{Name: "w1", URL: worker.URL, APIKeyFile: writeKeyFile(t, "key", "k"), GPUMetrics: exporter.URL + "/gpu"}}
 	})
-	eventually(t, "it is ready", func() bool { return len(status(a, "w1").Models) == 1 && status(a, "w1").Reason == "" })
+	testkit.Eventually(t, "it is ready", func() bool { return len(workerStatus(a, "w1").Models) == 1 && workerStatus(a, "w1").Reason == "" })
 	send := func(path, contentType, body string, header ...string) {
 		req, err := http.NewRequest(http.MethodPost, "http://"+a.Addr().String()+path, strings.NewReader(body))
 		if err != nil {
@@ -293,7 +323,7 @@ func TestEveryKindOfCallCarriesCredentials(t *testing.T) {
 		for i := 0; i < len(header); i += 2 {
 			req.Header.Set(header[i], header[i+1])
 		}
-		resp, err := client.Do(req)
+		resp, err := testClient.Do(req)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -309,7 +339,7 @@ func TestEveryKindOfCallCarriesCredentials(t *testing.T) {
 	for name, value := range map[string]string{"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==", "Sec-WebSocket-Version": "13"} {
 		req.Header.Set(name, value)
 	}
-	if resp, err := client.Do(req); err == nil {
+	if resp, err := testClient.Do(req); err == nil {
 		_ = resp.Body.Close()
 	}
 	h2 := &http.Transport{Protocols: &http.Protocols{}, DisableKeepAlives: true}
@@ -331,21 +361,22 @@ func TestEveryKindOfCallCarriesCredentials(t *testing.T) {
 		}
 	}
 	without.Range(func(what, _ any) bool { t.Errorf("%v went without the key", what); return true })
-	eventually(t, "the exporter is read", func() bool { _, ok := seen.Load("GET /gpu"); return ok })
+	testkit.Eventually(t, "the exporter is read", func() bool { _, ok := seen.Load("GET /gpu"); return ok })
 	if _, ok := other.Load("GET /gpu"); !ok {
 		t.Error("the GPU exporter was sent the worker's key")
 	}
 }
 
-// TestAWorkersTLSIsCheckedByItsOwnAuthority: a CA file and a client certificate of the entry, replaced while it runs.
-func TestAWorkersTLSIsCheckedByItsOwnAuthority(t *testing.T) {
-	certificate := func(name string) (certPEM, keyPEM string, pair tls.Certificate) {
+// TestWorkerTLSUsesItsOwnCA uses a CA file and a client certificate of the worker's entry, and replaces them while
+// the agent runs.
+func TestWorkerTLSUsesItsOwnCA(t *testing.T) {
+	certificate := func(name string, life time.Duration) (certPEM, keyPEM string, pair tls.Certificate) {
 		key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 		if err != nil {
 			t.Fatal(err)
 		}
 		tmpl := &x509.Certificate{
-			SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+			SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(life),
 			DNSNames: []string{name}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
 			ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 		}
@@ -364,44 +395,108 @@ func TestAWorkersTLSIsCheckedByItsOwnAuthority(t *testing.T) {
 		}
 		return certPEM, keyPEM, pair
 	}
-	serverPEM, _, server := certificate("engine.example")
-	clientPEM, clientKey, _ := certificate("zone")
+	serverPEM, _, server := certificate("engine.example", time.Hour)
+	clientPEM, clientKey, _ := certificate("zone", time.Hour)
+	nextPEM, nextKey, _ := certificate("zone-next", 3*time.Hour)
 	pool := x509.NewCertPool()
-	pool.AppendCertsFromPEM([]byte(clientPEM))
-	w := httptest.NewUnstartedServer(newVLLM(t, "w1").Config.Handler)
+	pool.AppendCertsFromPEM([]byte(clientPEM + nextPEM))
+	engine := newFakeVLLM(t, "w1").Config.Handler
+	var shown atomic.Pointer[string] // subject of the last request's client certificate
+	w := httptest.NewUnstartedServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		shown.Store(&r.TLS.PeerCertificates[0].Subject.CommonName)
+		engine.ServeHTTP(rw, r)
+	}))
 	w.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, 0)
 	w.TLS = &tls.Config{Certificates: []tls.Certificate{server}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: pool}
 	w.StartTLS()
 	t.Cleanup(w.Close)
 	entry := discover.Worker{Name: "w1", URL: w.URL, ServerName: "engine.example", GPU: "H100"}
-	entry.TLS = config.WorkerTLS{CA: keyFile(t, "ca.pem", serverPEM)}
-	a := start(t, func(c *local.Config) { c.Workers = []discover.Worker{entry} })
-	eventually(t, "the client certificate is missed", func() bool {
-		return strings.Contains(status(a, "w1").Reason, "the worker requires a client certificate (set tls.cert and tls.key)")
+	entry.TLS = config.WorkerTLS{CA: writeKeyFile(t, "ca.pem", serverPEM)}
+	a := startAgent(t, func(c *local.Config) { c.Workers = []discover.Worker{entry} })
+	testkit.Eventually(t, "the client certificate is missed", func() bool {
+		return strings.Contains(workerStatus(a, "w1").Reason, "the worker requires a client certificate (set tls.cert and tls.key)")
 	})
-	entry.TLS.Cert, entry.TLS.Key = keyFile(t, "cert.pem", clientPEM), keyFile(t, "key.pem", clientKey)
-	b := start(t, func(c *local.Config) { c.Workers = []discover.Worker{entry} })
-	eventually(t, "it is ready", func() bool { return ready(b) == 1 && len(status(b, "w1").Models) == 1 })
-	if resp, text := post(t, b, streamed); resp.StatusCode != http.StatusOK {
-		t.Errorf("%d %s", resp.StatusCode, text)
+	entry.TLS.Cert, entry.TLS.Key = writeKeyFile(t, "cert.pem", clientPEM), writeKeyFile(t, "key.pem", clientKey)
+	twin := entry // a second worker with the same files
+	twin.Name, twin.URL, twin.Headers = "w2", strings.Replace(w.URL, "127.0.0.1", "localhost", 1), map[string]string{"X-Twin": "1"}
+	dir, err := os.MkdirTemp("", "s") // the path of a Unix socket must be short
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	socket := filepath.Join(dir, "admin.sock")
+	b := startAgent(t, func(c *local.Config) {
+		c.Workers, c.AdminSocket, c.MetricsListen = []discover.Worker{entry, twin}, socket, "127.0.0.1:0"
+	})
+	testkit.Eventually(t, "it is ready", func() bool { return countReady(b) >= 1 && len(workerStatus(b, "w1").Models) == 1 })
+	if resp, text := postChat(t, b, streamedChat); resp.StatusCode != http.StatusOK || *shown.Load() != "zone" {
+		t.Errorf("%d %s, with the certificate of %s", resp.StatusCode, text, *shown.Load())
+	}
+	// Each file appears once in the status and in the metrics, with its current expiry.
+	names := []string{"workers[].tls.ca " + entry.TLS.CA, "workers[].tls.cert " + entry.TLS.Cert}
+	ends := func() map[string]time.Time {
+		c, err := admin.Dial("unix://"+socket, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		s, err := c.GetStatus(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		out := map[string]time.Time{}
+		for _, x := range s.Certificates {
+			out[x.Name] = x.ExpiresAt
+		}
+		if len(out) != len(s.Certificates) {
+			t.Errorf("a certificate is listed twice: %v", s.Certificates)
+		}
+		return out
+	}
+	first := ends()
+	for _, name := range names {
+		if left := time.Until(first[name]); left <= 50*time.Minute || left > time.Hour {
+			t.Errorf("%s ends in %v, want an hour: %v", name, left, first)
+		}
+	}
+	resp, err := http.Get("http://" + b.MetricsAddr().String() + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, _ := io.ReadAll(resp.Body)
+	_ = resp.Body.Close()
+	for _, name := range names {
+		if n := bytes.Count(text, fmt.Appendf(nil, "spillway_certificate_expiry_timestamp_seconds{certificate=%q} ", name)); n != 1 {
+			t.Errorf("%d series for %s", n, name)
+		}
+	}
+	replaceFile(t, entry.TLS.Cert, nextPEM)
+	replaceFile(t, entry.TLS.Key, nextKey)
+	testkit.Eventually(t, "the next certificate is shown", func() bool { return *shown.Load() == "zone-next" })
+	if resp, text := postChat(t, b, streamedChat); resp.StatusCode != http.StatusOK {
+		t.Errorf("with the next certificate: %d %s", resp.StatusCode, text)
+	}
+	if left := time.Until(ends()[names[1]]); left <= 2*time.Hour {
+		t.Errorf("the next certificate ends in %v, want three hours", left)
 	}
 }
 
-// TestRegisteredWorkersAreSentTheKeyOfRegistration: the key of registration goes to who registers, and is not kept on disk.
-func TestRegisteredWorkersAreSentTheKeyOfRegistration(t *testing.T) {
-	g := newGuarded(t, "sk-reg-hunter2")
+// TestRegisteredWorkersGetRegistrationKey: registered workers use the key of the registration section; it is not
+// stored on disk.
+func TestRegisteredWorkersGetRegistrationKey(t *testing.T) {
+	g := newGuardedWorker(t, "sk-reg-hunter2")
 	dir := t.TempDir()
-	a := start(t, func(c *local.Config) {
-		registering(time.Minute)(c)
+	a := startAgent(t, func(c *local.Config) {
+		withRegistration(time.Minute)(c)
 		c.Dir = dir
-		c.Registration.APIKeyFile = keyFile(t, "key", "sk-reg-hunter2")
+		c.Registration.APIKeyFile = writeKeyFile(t, "key", "sk-reg-hunter2")
 		c.Registration.Headers = map[string]string{"X-Inline": "inline-hunter2"}
 	})
-	if code, text := register(t, a, http.MethodPut, "w1", g.URL); code != http.StatusOK || strings.Contains(text, "hunter2") {
+	if code, text := registerWorker(t, a, http.MethodPut, "w1", g.URL); code != http.StatusOK || strings.Contains(text, "hunter2") {
 		t.Fatalf("%d %s", code, text)
 	}
-	eventually(t, "it is ready", func() bool { return ready(a) == 1 && len(status(a, "w1").Models) == 1 })
-	eventually(t, "it is on disk", func() bool {
+	testkit.Eventually(t, "it is ready", func() bool { return countReady(a) == 1 && len(workerStatus(a, "w1").Models) == 1 })
+	testkit.Eventually(t, "it is on disk", func() bool {
 		text, err := os.ReadFile(filepath.Join(dir, "registered.json"))
 		if bytes.Contains(text, []byte("hunter2")) || bytes.Contains(text, []byte("key\"")) {
 			t.Fatalf("credentials on disk: %s", text)

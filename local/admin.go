@@ -10,33 +10,34 @@ import (
 	"github.com/spillway-lb/spillway/internal/certfile"
 	"github.com/spillway-lb/spillway/internal/identity"
 	"github.com/spillway-lb/spillway/internal/uplink"
+	"github.com/spillway-lb/spillway/local/sched"
 )
 
-// Backend is what operators can do at this instance.
-func (a *Agent) Backend() admin.Backend {
+// AdminBackend returns the operations that operators have at this instance.
+func (a *Agent) AdminBackend() admin.Backend {
 	b := admin.Backend{
-		Status: a.adminStatus, Explain: a.adminExplain, Queue: a.adminQueue, Uplinks: a.adminUplinks, Autoscaling: a.adminAutoscaling,
-		Ready: a.ready, Basis: a.basis,
+		Status: a.answerStatus, Explain: a.answerExplain, Queue: a.answerQueue, Uplinks: a.answerUplinks, Autoscaling: a.answerAutoscaling,
+		Ready: a.checkReady, Basis: a.listBases,
 	}
 	if len(a.cfg.Gateways) == 0 {
-		b.Spec, b.SpecNow, b.Apply = a.specAnswer, a.specAnswer, a.refuseApply
-		b.Drains = func(context.Context) (*admin.DrainAnswer, error) { return a.drainAnswer(time.Now()), nil }
-		b.DrainsNow, b.Drain, b.Undrain = b.Drains, a.drain, a.undrain
+		b.Spec, b.SpecNow, b.Apply = a.specs.answerSpec, a.specs.answerSpec, a.specs.refuseApply
+		b.Drains = func(context.Context) (*admin.DrainAnswer, error) { return a.specs.listDrains(time.Now()), nil }
+		b.DrainsNow, b.Drain, b.Undrain = b.Drains, a.specs.startDrain, a.specs.endDrain
 	}
 	return b
 }
 
-// newAdmin opens the admin interface: status, explain, metrics and readiness of this instance.
-func (a *Agent) newAdmin() (*admin.Server, error) {
+// newAdminServer opens the admin interface: status, explain, metrics and readiness of this instance.
+func (a *Agent) newAdminServer() (*admin.Server, error) {
 	return admin.New(admin.Config{
 		Role: "local", Node: a.path().String(), Fleet: admin.FleetOf(a.fleetCerts(), a.path().String()+" "+a.cfg.AdminSocket),
 		Socket: a.cfg.AdminSocket, Listen: a.cfg.AdminListen, Metrics: a.cfg.MetricsListen, Grants: a.cfg.AdminGrants,
-		Certs: a.cfg.Certs, Gatherer: a.cfg.Registry, Certificates: a.certificates(), Log: a.log,
-		Backend: a.Backend(),
+		Certs: a.cfg.Certs, Gatherer: a.cfg.Registry, Certificates: a.certificateExpiries, Log: a.log,
+		Backend: a.AdminBackend(),
 	})
 }
 
-// fleetCerts are those that say which installation this instance is part of, nil for a zone that stands alone.
+// fleetCerts returns the certificates that identify the installation, or nil for a standalone zone.
 func (a *Agent) fleetCerts() *identity.Certs {
 	if len(a.cfg.Gateways) == 0 {
 		return nil
@@ -52,57 +53,55 @@ func (a *Agent) MetricsAddr() net.Addr {
 	return a.admin.MetricsAddr()
 }
 
-// adminStatus is the instance's zone inside its region.
-func (a *Agent) adminStatus(context.Context) (*admin.Status, error) {
+// answerStatus returns the status of the instance's zone, wrapped in its region.
+func (a *Agent) answerStatus(context.Context) (*admin.Status, error) {
 	o := a.policy.Load()
 	zone := a.Status()
 	s := &admin.Status{
-		Node: a.cfg.Name, Role: "local", Version: a.cfg.Version, StartedAt: a.started, SpecVersion: o.specVersion, PlanEpoch: o.planEpoch,
-		SpecFile: a.specStatus(), Basis: a.basis(),
+		Node: a.cfg.Name, Role: "local", Version: a.cfg.Version, StartedAt: a.startedAt, SpecVersion: o.specVersion, PlanEpoch: o.planEpoch,
+		SpecFile: a.specs.specStatus(), Basis: a.listBases(),
 		Regions: []admin.RegionStatus{{
 			Name: a.cfg.Region, State: admin.StateFresh, Draining: zone.Draining, SpecVersion: o.specVersion,
 			Gateways: []admin.GatewayStatus{}, Models: zone.Models, Zones: []admin.ZoneStatus{zone},
 		}},
 	}
-	if a.specs.drains != nil {
-		s.Drains = a.specs.drains.List(time.Now())
+	if a.specs.standalone.drains != nil {
+		s.Drains = a.specs.standalone.drains.ListDrains(time.Now())
 	}
 	return s, nil
 }
 
-// adminUplinks are the sessions with the region's gateways.
-func (a *Agent) adminUplinks(context.Context) (*admin.UplinksAnswer, error) {
-	return uplink.Page(a.path().String(), nil, a.uplink), nil
+// answerUplinks returns the sessions with the region's gateways.
+func (a *Agent) answerUplinks(context.Context) (*admin.UplinksAnswer, error) {
+	return uplink.DescribeSessions(a.path().String(), nil, a.uplink), nil
 }
 
-func (a *Agent) adminExplain(_ context.Context, q admin.ExplainQuery) (*admin.ExplainAnswer, error) {
+func (a *Agent) answerExplain(_ context.Context, q admin.ExplainQuery) (*admin.ExplainAnswer, error) {
 	recs, err := a.Explain(q)
 	if err != nil {
-		return nil, admin.BadRequest(err.Error(), "")
+		return nil, admin.BadRequestError(err.Error(), "")
 	}
 	return &admin.ExplainAnswer{Records: recs}, nil
 }
 
-// ready is nil once a worker takes requests.
-func (a *Agent) ready() error {
-	if a.leaving.Load() {
+// checkReady returns nil once at least one worker takes requests.
+func (a *Agent) checkReady() error {
+	if a.stopping.Load() {
 		return errors.New("this instance is stopping")
 	}
-	f := a.floor
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for _, w := range f.workers {
-		if w.ill() == "" && len(w.seats) > 0 { // another instance's counts: we would serve it if that one died
-			return nil
-		}
+	ready := false
+	a.scheduler.update(func(s *sched.Scheduler) { ready = s.HasReadyWorker() })
+	if ready {
+		return nil
 	}
 	return errors.New("no worker is ready")
 }
 
-// certificates are those whose end operators are to know of.
-func (a *Agent) certificates() certfile.Expiries {
-	if a.cfg.Certs == nil {
-		return nil
+// certificateExpiries returns the certificates whose expiry is shown to operators.
+func (a *Agent) certificateExpiries() certfile.CertExpiries {
+	var out certfile.CertExpiries
+	if a.cfg.Certs != nil {
+		out = a.cfg.Certs.Expiries()
 	}
-	return a.cfg.Certs.Expiries()
+	return append(out, a.serverNames.credentials.certificateExpiries()...)
 }

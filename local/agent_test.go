@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -20,32 +21,42 @@ import (
 
 	"github.com/spillway-lb/spillway/internal/admin"
 	"github.com/spillway-lb/spillway/internal/capacity"
-	"github.com/spillway-lb/spillway/internal/relay"
+	"github.com/spillway-lb/spillway/internal/httpedge/forward"
 	"github.com/spillway-lb/spillway/internal/spec"
 	"github.com/spillway-lb/spillway/internal/telemetry"
+	"github.com/spillway-lb/spillway/internal/testkit"
 	"github.com/spillway-lb/spillway/local"
 	"github.com/spillway-lb/spillway/local/discover"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// vllm is a worker that speaks vLLM's shape: it streams words, counts what runs, and can be told to misbehave.
-type vllm struct {
+// fakeVLLM is a worker with vLLM's API: it streams words, counts running requests, and has modes in which it
+// misbehaves.
+type fakeVLLM struct {
 	*httptest.Server
-	name    string
-	running atomic.Int64
-	served  atomic.Int64
-	posts   atomic.Int64 // requests for an answer that reached it
-	full    atomic.Int64 // how full its metrics say that its KV cache is, 0 or 1
-	tokens  atomic.Int64 // what its metrics say it has generated
-	mode    atomic.Pointer[string]
-	release chan struct{} // in mode "hold", answers wait for it
-	kv      int
+	name            string
+	running         atomic.Int64
+	served          atomic.Int64
+	posts           atomic.Int64 // generation requests received
+	kvUsage         atomic.Int64 // KV cache usage in its metrics, 0 or 1
+	generatedTokens atomic.Int64 // generated tokens in its metrics
+	mode            atomic.Pointer[string]
+	release         chan struct{} // answers in mode "hold" wait for it
+	kvBlocks        int
 }
 
-func newVLLM(t *testing.T, name string) *vllm {
-	v := &vllm{name: name, release: make(chan struct{}), kv: 1000}
-	v.set("ok")
+func newFakeVLLM(t *testing.T, name string) *fakeVLLM {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return newFakeVLLMAt(t, name, l)
+}
+
+func newFakeVLLMAt(t *testing.T, name string, l net.Listener) *fakeVLLM {
+	v := &fakeVLLM{name: name, release: make(chan struct{}), kvBlocks: 1000}
+	v.setMode("ok")
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /health", func(_ http.ResponseWriter, r *http.Request) {
 		if *v.mode.Load() == "freeze" {
@@ -56,17 +67,18 @@ func newVLLM(t *testing.T, name string) *vllm {
 		_, _ = io.WriteString(w, `{"object":"list","data":[{"id":"llama-3.1-8b","max_model_len":8192}]}`)
 	})
 	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, _ *http.Request) {
-		_, _ = fmt.Fprintf(w, "vllm:num_requests_running{engine=\"0\"} %d\nvllm:num_requests_waiting{engine=\"0\"} 0\nvllm:kv_cache_usage_perc %d\nvllm:cache_config_info{block_size=\"16\",num_gpu_blocks=\"%d\"} 1\nvllm:generation_tokens_total %d\n", v.running.Load(), v.full.Load(), v.kv, v.tokens.Load())
+		_, _ = fmt.Fprintf(w, "vllm:num_requests_running{engine=\"0\"} %d\nvllm:num_requests_waiting{engine=\"0\"} 0\nvllm:kv_cache_usage_perc %d\nvllm:cache_config_info{block_size=\"16\",num_gpu_blocks=\"%d\"} 1\nvllm:generation_tokens_total %d\n", v.running.Load(), v.kvUsage.Load(), v.kvBlocks, v.generatedTokens.Load())
 	})
-	mux.HandleFunc("POST /v1/chat/completions", v.chat)
-	v.Server = httptest.NewServer(mux)
+	mux.HandleFunc("POST /v1/chat/completions", v.serveChat)
+	v.Server = &httptest.Server{Listener: l, Config: &http.Server{Handler: mux}}
+	v.Start()
 	t.Cleanup(v.Close)
 	return v
 }
 
-func (v *vllm) set(mode string) { v.mode.Store(&mode) }
+func (v *fakeVLLM) setMode(mode string) { v.mode.Store(&mode) }
 
-func (v *vllm) chat(w http.ResponseWriter, r *http.Request) {
+func (v *fakeVLLM) serveChat(w http.ResponseWriter, r *http.Request) {
 	v.running.Add(1)
 	defer v.running.Add(-1)
 	v.posts.Add(1)
@@ -124,8 +136,8 @@ func (v *vllm) chat(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.WriteString(w, "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":9,\"completion_tokens\":4}}\n\ndata: [DONE]\n\n")
 }
 
-// start runs a plain agent over the workers and waits until they are ready.
-func start(t *testing.T, change func(*local.Config), workers ...*vllm) *local.Agent {
+// startAgent runs a plain agent over the workers and waits until they are ready.
+func startAgent(t *testing.T, change func(*local.Config), workers ...*fakeVLLM) *local.Agent {
 	t.Helper()
 	cfg := local.Config{Name: "a", Region: "us", Zone: "us-a", Listen: "127.0.0.1:0", Plain: true, ScrapeInterval: 10 * time.Millisecond}
 	cfg.Registry = telemetry.NewRegistry("local", "a", "test")
@@ -144,17 +156,17 @@ func start(t *testing.T, change func(*local.Config), workers ...*vllm) *local.Ag
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		if err := a.Stop(ctx); err != nil {
 			t.Errorf("stopping: %v", err)
 		}
 	})
-	eventually(t, "every worker ready", func() bool { return ready(a) >= len(workers) }) // change may add some
+	testkit.Eventually(t, "every worker ready", func() bool { return countReady(a) >= len(workers) }) // change may add some
 	return a
 }
 
-func ready(a *local.Agent) (n int) {
+func countReady(a *local.Agent) (n int) {
 	for _, w := range a.Status().Workers {
 		if w.State == admin.StateReady {
 			n++
@@ -163,75 +175,71 @@ func ready(a *local.Agent) (n int) {
 	return n
 }
 
-// model is the capacity that the agent states for the workers' model.
-func model(a *local.Agent) *capacity.Model {
+// modelSummary is the capacity of the workers' model in the agent's summary.
+func modelSummary(a *local.Agent) *capacity.ModelCapacity {
 	s := a.Summary(time.Now())
-	return s.Model("llama-3.1-8b")
+	return s.FindModel("llama-3.1-8b")
 }
 
-func eventually(t *testing.T, what string, ok func() bool) {
+// testClient keeps no idle connections, so that no test leaks one.
+var testClient = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+
+func postChat(t *testing.T, a *local.Agent, body string) (*http.Response, string) {
 	t.Helper()
-	for end := time.Now().Add(5 * time.Second); !ok(); time.Sleep(2 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("not within 5 s: %s", what)
-		}
-	}
+	return postChatWith(t, testClient, a, body)
 }
 
-// client keeps no connections, so that no test leaves one behind.
-var client = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-
-func post(t *testing.T, a *local.Agent, body string) (*http.Response, string) {
+func postChatWith(t *testing.T, client *http.Client, a *local.Agent, body string) (*http.Response, string) {
 	t.Helper()
 	resp, err := client.Post("http://"+a.Addr().String()+"/v1/chat/completions", "application/json", strings.NewReader(body))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = resp.Body.Close() }()
-	text, _ := io.ReadAll(resp.Body) // a broken answer is some tests' point
+	text, _ := io.ReadAll(resp.Body) // some tests expect a truncated answer
 	return resp, string(text)
 }
 
 const (
-	streamed = `{"model":"llama-3.1-8b","stream":true,"messages":[{"role":"user","content":"hi"}]}`
-	// final cannot be resumed: its stop string may begin before a cut.
-	final = `{"model":"llama-3.1-8b","stream":true,"stop":["."],"messages":[{"role":"user","content":"hi"}]}`
-	whole = `{"model":"llama-3.1-8b","messages":[{"role":"user","content":"hi"}]}`
+	streamedChat = `{"model":"llama-3.1-8b","stream":true,"messages":[{"role":"user","content":"hi"}]}`
+	// unresumableChat cannot be resumed: its stop string may begin before the point of interruption.
+	unresumableChat  = `{"model":"llama-3.1-8b","stream":true,"stop":["."],"messages":[{"role":"user","content":"hi"}]}`
+	nonStreamingChat = `{"model":"llama-3.1-8b","messages":[{"role":"user","content":"hi"}]}`
 )
 
-func TestStreamsAndAccounts(t *testing.T) {
+func TestAnswersAreRelayedAndTokensCounted(t *testing.T) {
 	reg := telemetry.NewRegistry("local", "a", "test")
-	a := start(t, func(c *local.Config) { c.Registry = reg }, newVLLM(t, "w1"))
-	resp, text := post(t, a, streamed)
+	a := startAgent(t, func(c *local.Config) { c.Registry = reg }, newFakeVLLM(t, "w1"))
+	resp, text := postChat(t, a, streamedChat)
 	if resp.StatusCode != 200 || !strings.HasSuffix(text, "data: [DONE]\n\n") || strings.Count(text, "content") != 4 {
 		t.Fatalf("%d %q", resp.StatusCode, text)
 	}
-	if got := resp.Header.Get(relay.HeaderRoute); got != "us/us-a/w1" {
+	if got := resp.Header.Get(forward.HeaderRoute); got != "us/us-a/w1" {
 		t.Errorf("route is %q", got)
 	}
-	if resp.Header.Get(relay.HeaderXRequestID) == "" || !strings.Contains(resp.Header.Get(relay.HeaderServerTiming), "queue;dur=") {
+	if resp.Header.Get(forward.HeaderXRequestID) == "" || !strings.Contains(resp.Header.Get(forward.HeaderServerTiming), "queue;dur=") {
 		t.Errorf("head is %v", resp.Header)
 	}
-	if resp, text = post(t, a, whole); resp.StatusCode != 200 || !strings.Contains(text, "hello there") {
+	if resp, text = postChat(t, a, nonStreamingChat); resp.StatusCode != 200 || !strings.Contains(text, "hello there") {
 		t.Fatalf("%d %q", resp.StatusCode, text)
 	}
-	eventually(t, "the answers' tokens counted", func() bool {
+	testkit.Eventually(t, "the answers' tokens counted", func() bool {
 		n, _ := testutil.GatherAndCount(reg, "spillway_local_tokens_total")
 		return n == 2
 	})
-	want := `# HELP spillway_local_tokens_total Tokens of answers by model, class and kind (prompt, of which cached, and completion); source tells what engines stated from what was estimated.
+	want := `# HELP spillway_local_tokens_total Tokens by model, class and kind (prompt, of which cached, and completion); source separates counts of the engine from estimates.
 # TYPE spillway_local_tokens_total counter
 spillway_local_tokens_total{class="standard",kind="completion",model="llama-3.1-8b",source="stated"} 6
 spillway_local_tokens_total{class="standard",kind="prompt",model="llama-3.1-8b",source="stated"} 14
 `
-	eventually(t, "14 prompt and 6 output tokens", func() bool {
+	testkit.Eventually(t, "14 prompt and 6 output tokens", func() bool {
 		return testutil.GatherAndCompare(reg, strings.NewReader(want), "spillway_local_tokens_total") == nil
 	})
-	eventually(t, "an empty ledger", func() bool { return idle(a) })
+	testkit.Eventually(t, "an empty ledger", func() bool { return isIdle(a) })
 }
 
-// idle says that no worker holds anything by the ledger.
-func idle(a *local.Agent) bool {
+// isIdle reports whether the ledger is empty for all workers.
+func isIdle(a *local.Agent) bool {
 	for _, w := range a.Status().Workers {
 		if w.InFlight != 0 || w.KVFree != w.KVTotal || w.Backlog != 0 {
 			return false
@@ -241,9 +249,10 @@ func idle(a *local.Agent) bool {
 }
 
 func TestBadRequests(t *testing.T) {
-	// The limit is small enough for the server to drain the body after its refusal, which lets any client read it.
+	// The limit is small enough for the server to drain the body after its refusal, so that any client can read the
+	// refusal.
 	small := &spec.Spec{Routing: spec.Routing{MaxBody: 210_000}}
-	a := start(t, func(c *local.Config) { c.Spec = small }, newVLLM(t, "w1"))
+	a := startAgent(t, func(c *local.Config) { c.Spec = small }, newFakeVLLM(t, "w1"))
 	for _, c := range []struct {
 		body   string
 		status int
@@ -255,11 +264,11 @@ func TestBadRequests(t *testing.T) {
 		{`{"model":"llama-3.1-8b","messages":[{"content":"` + strings.Repeat("word ", 40000) + `"}]}`, 400, "context_too_long"},
 		{`{"model":"llama-3.1-8b","messages":"` + strings.Repeat("x", 230_000) + `"}`, 413, "body_too_large"},
 	} {
-		if resp, text := post(t, a, c.body); resp.StatusCode != c.status || !strings.Contains(text, c.code) {
+		if resp, text := postChat(t, a, c.body); resp.StatusCode != c.status || !strings.Contains(text, c.code) {
 			t.Errorf("%.40q: %d %.200q, want %d with %q", c.body, resp.StatusCode, text, c.status, c.code)
 		}
 	}
-	resp, err := client.Get("http://" + a.Addr().String() + "/v1/models")
+	resp, err := testClient.Get("http://" + a.Addr().String() + "/v1/models")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -270,144 +279,148 @@ func TestBadRequests(t *testing.T) {
 	}
 }
 
-func TestDeathBeforeTheFirstByteIsRetriedElsewhere(t *testing.T) {
-	bad, good := newVLLM(t, "w1"), newVLLM(t, "w2")
-	a := start(t, func(c *local.Config) { c.Policy = "round_robin" }, bad, good)
-	bad.set("die")
+func TestWorkerDeathBeforeFirstByteIsRetried(t *testing.T) {
+	bad, good := newFakeVLLM(t, "w1"), newFakeVLLM(t, "w2")
+	a := startAgent(t, func(c *local.Config) { c.Policy = "round_robin" }, bad, good)
+	bad.setMode("die")
 	for i := range 20 {
-		if resp, text := post(t, a, streamed); resp.StatusCode != 200 || !strings.Contains(text, "[DONE]") {
+		if resp, text := postChat(t, a, streamedChat); resp.StatusCode != 200 || !strings.Contains(text, "[DONE]") {
 			t.Fatalf("request %d: %d %q", i, resp.StatusCode, text)
 		}
 	}
 	if good.served.Load() != 20 {
-		t.Errorf("the well worker served %d of 20", good.served.Load())
+		t.Errorf("the healthy worker served %d of 20", good.served.Load())
 	}
 }
 
-func TestKilledWorkerCostsNothing(t *testing.T) {
-	dead, good := newVLLM(t, "w1"), newVLLM(t, "w2")
-	a := start(t, func(c *local.Config) { c.Policy = "round_robin" }, dead, good)
+func TestKilledWorkerFailsNoRequest(t *testing.T) {
+	dead, good := newFakeVLLM(t, "w1"), newFakeVLLM(t, "w2")
+	a := startAgent(t, func(c *local.Config) { c.Policy = "round_robin" }, dead, good)
 	dead.CloseClientConnections()
 	dead.Close()
 	for i := range 10 {
-		if resp, text := post(t, a, streamed); resp.StatusCode != 200 {
+		if resp, text := postChat(t, a, streamedChat); resp.StatusCode != 200 {
 			t.Fatalf("request %d: %d %q", i, resp.StatusCode, text)
 		}
 	}
-	eventually(t, "the dead worker ejected", func() bool { return ready(a) == 1 })
+	testkit.Eventually(t, "the dead worker ejected", func() bool { return countReady(a) == 1 })
 }
 
-func TestDeathInMidStreamEndsWithAnErrorEvent(t *testing.T) {
-	w, other := newVLLM(t, "w1"), newVLLM(t, "w2")
-	a := start(t, nil, w, other)
-	w.set("die_midstream")
-	other.set("die_midstream")
-	resp, text := post(t, a, final)
+func TestWorkerDeathMidStreamEndsWithErrorEvent(t *testing.T) {
+	w, other := newFakeVLLM(t, "w1"), newFakeVLLM(t, "w2")
+	a := startAgent(t, nil, w, other)
+	w.setMode("die_midstream")
+	other.setMode("die_midstream")
+	resp, text := postChat(t, a, unresumableChat)
 	if resp.StatusCode != 200 || strings.Count(text, "content") != 2 || !strings.Contains(text, `"code":"upstream_lost"`) {
 		t.Fatalf("%d %q", resp.StatusCode, text)
 	}
 	if n := w.served.Load() + other.served.Load(); n != 1 {
-		t.Fatalf("%d workers were asked after the first byte, want 1", n)
+		t.Fatalf("%d workers got the request after the first byte, want 1", n)
 	}
 }
 
-func TestEnginesErrorsPassAndQuarantine(t *testing.T) {
-	workers := map[string]*vllm{"w1": newVLLM(t, "w1"), "w2": newVLLM(t, "w2")}
-	a := start(t, nil, workers["w1"], workers["w2"])
-	for _, w := range workers {
-		w.set("oom")
-	}
-	if resp, text := post(t, a, streamed); resp.StatusCode != 500 || !strings.Contains(text, "CUDA out of memory") {
-		t.Fatalf("%d %q", resp.StatusCode, text)
-	}
-	var out *vllm
-	eventually(t, "quarantine", func() bool {
-		for name, w := range workers {
-			if s := status(a, name); s.State == admin.StateSick && strings.Contains(s.Reason, "out_of_memory") {
-				out = w
+func TestEngineErrorsAreRelayedAndQuarantineWorker(t *testing.T) {
+	for name, ask := range map[string]string{"a stream": streamedChat, "a stream that cannot be resumed": unresumableChat, "not a stream": shortChat} {
+		t.Run(name, func(t *testing.T) {
+			workers := map[string]*fakeVLLM{"w1": newFakeVLLM(t, "w1"), "w2": newFakeVLLM(t, "w2")}
+			a := startAgent(t, nil, workers["w1"], workers["w2"])
+			for _, w := range workers {
+				w.setMode("oom")
 			}
-		}
-		return out != nil
-	})
-	for _, w := range workers {
-		w.set("")
-	}
-	served := out.served.Load()
-	for i := range 8 {
-		body := strings.Replace(streamed, "hi", fmt.Sprint("hello ", i), 1)
-		if resp, text := post(t, a, body); resp.StatusCode != 200 {
-			t.Fatalf("%d %q", resp.StatusCode, text)
-		}
-	}
-	if n := out.served.Load() - served; n != 0 {
-		t.Errorf("%d requests were sent to a worker in quarantine", n)
-	}
-}
-
-func TestClientThatLeavesFreesTheWorkerAtOnce(t *testing.T) {
-	w := newVLLM(t, "w1")
-	a := start(t, nil, w)
-	w.set("endless")
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	req, _ := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+a.Addr().String()+"/v1/chat/completions", strings.NewReader(streamed))
-	resp, err := client.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = resp.Body.Close() }()
-	if line, err := bufio.NewReader(resp.Body).ReadString('\n'); err != nil || !strings.Contains(line, "w0") {
-		t.Fatalf("first line is %q, %v", line, err)
-	}
-	if w.running.Load() != 1 {
-		t.Fatal("nothing runs")
-	}
-	left := time.Now()
-	cancel()
-	eventually(t, "the worker idle", func() bool { return w.running.Load() == 0 })
-	if d := time.Since(left); d > 100*time.Millisecond {
-		t.Errorf("the worker was freed after %v, want 100 ms at most", d)
-	}
-	eventually(t, "the ledger empty", func() bool { return idle(a) })
-}
-
-func TestStalledWorkerIsLeftAndItsRequestsServedElsewhere(t *testing.T) {
-	stalled, good := newVLLM(t, "w1"), newVLLM(t, "w2")
-	a := start(t, func(c *local.Config) {
-		c.Policy = "round_robin"
-		c.Health.Stall = 50 * time.Millisecond
-	}, stalled, good)
-	stalled.set("stall")
-	var wg sync.WaitGroup
-	for range 4 {
-		wg.Go(func() {
-			if resp, text := post(t, a, streamed); resp.StatusCode != 200 || !strings.Contains(text, "[DONE]") {
-				t.Errorf("%d %q", resp.StatusCode, text)
+			if resp, text := postChat(t, a, ask); resp.StatusCode != 500 || !strings.Contains(text, "CUDA out of memory") {
+				t.Fatalf("%d %q", resp.StatusCode, text)
+			}
+			var out *fakeVLLM
+			testkit.Eventually(t, "quarantine", func() bool {
+				for name, w := range workers {
+					if s := workerStatus(a, name); s.State == admin.StateUnhealthy && strings.Contains(s.Reason, "out_of_memory") {
+						out = w
+					}
+				}
+				return out != nil
+			})
+			for _, w := range workers {
+				w.setMode("")
+			}
+			served := out.served.Load()
+			for i := range 8 {
+				body := strings.Replace(ask, "hi", fmt.Sprint("hello ", i), 1)
+				if resp, text := postChat(t, a, body); resp.StatusCode != 200 {
+					t.Fatalf("%d %q", resp.StatusCode, text)
+				}
+			}
+			if n := out.served.Load() - served; n != 0 {
+				t.Errorf("%d requests were sent to a worker in quarantine", n)
 			}
 		})
 	}
-	wg.Wait()
-	if good.served.Load() != 4 || stalled.served.Load() != 0 {
-		t.Errorf("served %d and %d", good.served.Load(), stalled.served.Load())
-	}
 }
 
-func TestRequestsWaitForRoomAndNotInTheEngine(t *testing.T) {
-	w := newVLLM(t, "w1")
-	w.kv = 4 // 64 tokens: one request at a time
-	a := start(t, nil, w)
-	w.set("hold")
+func TestClientDisconnectFreesWorkerAtOnce(t *testing.T) {
+	runInMemory(t, func(l *memCluster) {
+		w := l.startFakeVLLM("w1")
+		a := l.startAgentOver(nil, w)
+		w.setMode("endless")
+		ctx, cancel := context.WithCancel(context.Background())
+		defer cancel()
+		req, _ := http.NewRequestWithContext(ctx, http.MethodPost, baseURL(a)+"/v1/chat/completions", strings.NewReader(streamedChat))
+		resp, err := l.client.Do(req)
+		if err != nil {
+			l.Fatal(err)
+		}
+		defer func() { _ = resp.Body.Close() }()
+		if line, err := bufio.NewReader(resp.Body).ReadString('\n'); err != nil || !strings.Contains(line, "w0") {
+			l.Fatalf("first line is %q, %v", line, err)
+		}
+		if w.running.Load() != 1 {
+			l.Fatal("nothing runs")
+		}
+		cancel()
+		l.waitWithin(100*time.Millisecond, "the worker idle", func() bool { return w.running.Load() == 0 })
+		l.waitWithin(time.Second, "the ledger empty", func() bool { return isIdle(a) })
+	})
+}
+
+func TestRequestsOfStalledWorkerAreRetriedElsewhere(t *testing.T) {
+	runInMemory(t, func(l *memCluster) {
+		stalled, good := l.startFakeVLLM("w1"), l.startFakeVLLM("w2")
+		a := l.startAgentOver(func(c *local.Config) {
+			c.Policy = "round_robin"
+			c.Health.Stall = 50 * time.Millisecond
+		}, stalled, good)
+		stalled.setMode("stall")
+		var wg sync.WaitGroup
+		for range 4 {
+			wg.Go(func() {
+				if resp, text := l.postChat(a, streamedChat); resp.StatusCode != 200 || !strings.Contains(text, "[DONE]") {
+					l.Errorf("%d %q", resp.StatusCode, text)
+				}
+			})
+		}
+		wg.Wait()
+		if good.served.Load() != 4 || stalled.served.Load() != 0 {
+			l.Errorf("served %d and %d", good.served.Load(), stalled.served.Load())
+		}
+	})
+}
+
+func TestRequestsQueueHereAndNotInTheEngine(t *testing.T) {
+	w := newFakeVLLM(t, "w1")
+	w.kvBlocks = 4 // 64 tokens: one request at a time
+	a := startAgent(t, nil, w)
+	w.setMode("hold")
 	body := `{"model":"llama-3.1-8b","stream":true,"max_tokens":40,"messages":[{"role":"user","content":"hi"}]}`
 	var wg sync.WaitGroup
 	for range 3 {
 		wg.Go(func() {
-			if resp, text := post(t, a, body); resp.StatusCode != 200 {
+			if resp, text := postChat(t, a, body); resp.StatusCode != 200 {
 				t.Errorf("%d %q", resp.StatusCode, text)
 			}
 		})
 	}
-	eventually(t, "one running and two waiting", func() bool {
-		m := model(a)
+	testkit.Eventually(t, "one running and two waiting", func() bool {
+		m := modelSummary(a)
 		return w.running.Load() == 1 && m.Running == 1 && m.Queued == 2
 	})
 	for range 3 {
@@ -419,27 +432,27 @@ func TestRequestsWaitForRoomAndNotInTheEngine(t *testing.T) {
 	wg.Wait()
 }
 
-func TestWaitingClientThatLeavesIsForgotten(t *testing.T) {
-	w := newVLLM(t, "w1")
-	w.kv = 4
-	a := start(t, nil, w)
-	w.set("hold")
+func TestQueuedClientDisconnectLeavesQueue(t *testing.T) {
+	w := newFakeVLLM(t, "w1")
+	w.kvBlocks = 4
+	a := startAgent(t, nil, w)
+	w.setMode("hold")
 	body := `{"model":"llama-3.1-8b","stream":true,"max_tokens":40,"messages":[{"role":"user","content":"hi"}]}`
 	var wg sync.WaitGroup
-	wg.Go(func() { post(t, a, body) })
-	eventually(t, "one running", func() bool { return w.running.Load() == 1 })
+	wg.Go(func() { postChat(t, a, body) })
+	testkit.Eventually(t, "one running", func() bool { return w.running.Load() == 1 })
 	ctx, cancel := context.WithCancel(context.Background())
 	wg.Go(func() {
 		req, _ := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+a.Addr().String()+"/v1/chat/completions", strings.NewReader(body))
-		if resp, err := client.Do(req); err == nil {
+		if resp, err := testClient.Do(req); err == nil {
 			_ = resp.Body.Close()
 			t.Errorf("a cancelled request was answered with %d", resp.StatusCode)
 		}
 	})
-	queued := func() int64 { return model(a).Queued }
-	eventually(t, "one waiting", func() bool { return queued() == 1 })
+	queued := func() int64 { return modelSummary(a).Queued }
+	testkit.Eventually(t, "one waiting", func() bool { return queued() == 1 })
 	cancel()
-	eventually(t, "nobody waiting", func() bool { return queued() == 0 })
+	testkit.Eventually(t, "nobody waiting", func() bool { return queued() == 0 })
 	w.release <- struct{}{}
 	wg.Wait()
 	if w.served.Load() != 1 {
@@ -447,10 +460,10 @@ func TestWaitingClientThatLeavesIsForgotten(t *testing.T) {
 	}
 }
 
-func TestSummaryIsHonest(t *testing.T) {
-	a := start(t, nil, newVLLM(t, "w1"), newVLLM(t, "w2"))
-	m := model(a)
-	if m == nil || m.Ready != 2 || m.Total != 2 || m.KVTotal != 32000 || m.KVFree != 32000 || m.MaxContext != 8192 || m.PrefillRate() < 40000 || m.Ahead != [3]int64{} {
+func TestSummaryStatesZoneCapacity(t *testing.T) {
+	a := startAgent(t, nil, newFakeVLLM(t, "w1"), newFakeVLLM(t, "w2"))
+	m := modelSummary(a)
+	if m == nil || m.Ready != 2 || m.Total != 2 || m.KVTotal != 32000 || m.KVFree != 32000 || m.MaxContext != 8192 || m.PrefillRate() < 40000 || m.WorkAhead != [3]int64{} {
 		t.Fatalf("summary is %+v", m)
 	}
 	if m.Headroom[0] <= 0 || m.Headroom[0] > m.PrefillRate() || len(m.Hardware) != 1 || m.Hardware[0].Name != "H100" {
@@ -459,12 +472,12 @@ func TestSummaryIsHonest(t *testing.T) {
 }
 
 func TestExplainListsEveryWorker(t *testing.T) {
-	a := start(t, nil, newVLLM(t, "w1"), newVLLM(t, "w2"))
+	a := startAgent(t, nil, newFakeVLLM(t, "w1"), newFakeVLLM(t, "w2"))
 	recs, err := a.Explain(admin.ExplainQuery{Model: "llama-3.1-8b", PromptTokens: 500})
-	if err != nil || len(recs) != 1 || len(recs[0].Candidates) != 2 || recs[0].Chosen == "" || recs[0].Candidates[0].Seconds() <= 0 {
+	if err != nil || len(recs) != 1 || len(recs[0].Candidates) != 2 || recs[0].Chosen == "" || recs[0].Candidates[0].TotalSeconds() <= 0 {
 		t.Fatalf("%+v, %v", recs, err)
 	}
-	if !idle(a) {
+	if !isIdle(a) {
 		t.Error("explaining left something in the ledger")
 	}
 	if recs, err = a.Explain(admin.ExplainQuery{Model: "none"}); err != nil || recs[0].Chosen != "" || recs[0].Reason != "no_worker" {
@@ -472,19 +485,19 @@ func TestExplainListsEveryWorker(t *testing.T) {
 	}
 }
 
-func TestWorkersComeAndGoByFile(t *testing.T) {
-	w1, w2 := newVLLM(t, "w1"), newVLLM(t, "w2")
+func TestWorkersFollowTheWorkersFile(t *testing.T) {
+	w1, w2 := newFakeVLLM(t, "w1"), newFakeVLLM(t, "w2")
 	file := t.TempDir() + "/workers.yaml"
-	write(t, file, w1)
-	a := start(t, func(c *local.Config) { c.Workers, c.WorkersFile = nil, file }, w1)
-	write(t, file, w1, w2)
-	eventually(t, "the second worker", func() bool { return ready(a) == 2 })
-	write(t, file, w2)
+	writeWorkersFile(t, file, w1)
+	a := startAgent(t, func(c *local.Config) { c.Workers, c.WorkersFile = nil, file }, w1)
+	writeWorkersFile(t, file, w1, w2)
+	testkit.Eventually(t, "the second worker", func() bool { return countReady(a) == 2 })
+	writeWorkersFile(t, file, w2)
 	if err := a.Reload(); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "only the second", func() bool { ws := a.Status().Workers; return len(ws) == 1 && ws[0].Name == "w2" })
-	if resp, _ := post(t, a, streamed); resp.Header.Get(relay.HeaderRoute) != "us/us-a/w2" {
-		t.Errorf("served by %q", resp.Header.Get(relay.HeaderRoute))
+	testkit.Eventually(t, "only the second", func() bool { ws := a.Status().Workers; return len(ws) == 1 && ws[0].Name == "w2" })
+	if resp, _ := postChat(t, a, streamedChat); resp.Header.Get(forward.HeaderRoute) != "us/us-a/w2" {
+		t.Errorf("served by %q", resp.Header.Get(forward.HeaderRoute))
 	}
 }

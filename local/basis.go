@@ -7,8 +7,8 @@ import (
 	"github.com/spillway-lb/spillway/internal/admin"
 )
 
-// basis is what the instance runs from, and how old that is.
-func (a *Agent) basis() []admin.Basis {
+// listBases returns the sources of the configuration in force and their ages.
+func (a *Agent) listBases() []admin.Basis {
 	if len(a.cfg.Gateways) == 0 {
 		return []admin.Basis{a.specBasis()}
 	}
@@ -18,28 +18,28 @@ func (a *Agent) basis() []admin.Basis {
 		if s.Connected {
 			from, detail = "parent", s.Parent.Name+" at "+s.Address
 		}
-		out = append(out, admin.BasisOf("uplink", from, s.Heard, detail))
+		out = append(out, admin.NewBasis("uplink", from, s.ConfirmedAt, detail))
 	}
 	return out
 }
 
-// specBasis is what a zone that stands alone goes by.
+// specBasis returns the source of the spec of a standalone zone.
 func (a *Agent) specBasis() admin.Basis {
-	f := a.specStatus()
+	f := a.specs.specStatus()
 	if f.Path == "" {
 		return admin.Basis{What: "spec", From: "defaults", AgeMS: -1, Detail: "no spec file is given"}
 	}
-	return admin.BasisOf("spec", "file", f.ChangedAt, f.Path)
+	return admin.NewBasis("spec", "file", f.ChangedAt, f.Path)
 }
 
 func (a *Agent) directiveBasis() admin.Basis {
 	o := a.policy.Load()
 	what := fmt.Sprintf("spec v%d, plan %d", o.specVersion, o.planEpoch)
-	switch told := a.told.Load(); {
-	case !o.kept.IsZero():
-		return admin.BasisOf("directive", "disk", o.kept, what+", until a gateway is heard")
-	case told != 0 && o.index > 0:
-		return admin.BasisOf("directive", "parent", time.Unix(0, told), what)
+	switch receivedAt := a.lastDirectiveAt.Load(); {
+	case !o.persistedAt.IsZero():
+		return admin.NewBasis("directive", "disk", o.persistedAt, what+", until a gateway is reachable")
+	case receivedAt != 0 && o.index > 0:
+		return admin.NewBasis("directive", "parent", time.Unix(0, receivedAt), what)
 	}
 	return admin.Basis{What: "directive", From: "defaults", AgeMS: -1, Detail: "waiting for a gateway"}
 }

@@ -12,95 +12,93 @@ import (
 	"github.com/spillway-lb/spillway/internal/admin"
 	"github.com/spillway-lb/spillway/internal/config"
 	"github.com/spillway-lb/spillway/internal/identity"
-	"github.com/spillway-lb/spillway/internal/network"
+	"github.com/spillway-lb/spillway/internal/netif"
 	"github.com/spillway-lb/spillway/internal/spec"
 	"github.com/spillway-lb/spillway/local/discover"
 	"github.com/spillway-lb/spillway/local/health"
+	"github.com/spillway-lb/spillway/local/modelload"
 	"github.com/spillway-lb/spillway/local/pick"
 	"github.com/spillway-lb/spillway/local/queue"
-	"github.com/spillway-lb/spillway/local/warm"
+	"github.com/spillway-lb/spillway/local/sched"
 )
 
-// defaultPrefixIndex bounds the memory of the prefix index, in bytes.
-const defaultPrefixIndex = 128 << 20
-
-// Config of an Agent.
+// Config configures an Agent.
 type Config struct {
-	// Name, Region and Zone are the instance's path; the certificate must say the same.
+	// Name, Region and Zone are the instance's path. They must match the certificate.
 	Name, Region, Zone string
-	// Dir keeps the last directive across restarts; empty keeps nothing.
+	// Dir persists the last directive across restarts; empty disables this.
 	Dir string
-	// Listen is where requests are taken, "host:port".
+	// Listen is the address for requests, "host:port".
 	Listen string
-	// Network stands in for the system's, towards those who ask, workers and gateways, where a zone is run inside one
-	// process; nil: the system's.
-	Network network.Network
-	// Advertise is where gateways reach Listen. Default: the bound address.
+	// Network replaces the system's network towards clients, workers and gateways when a zone runs inside one
+	// process. Default nil: the system's network.
+	Network netif.HostNetwork
+	// Advertise is the address where gateways reach Listen. Default: the bound address.
 	Advertise string
-	// Plain serves HTTP without TLS to anybody, for a zone that stands alone.
+	// Plain serves HTTP without TLS and without client authentication, for a standalone zone.
 	Plain bool
-	// NoFast has net/http serve everything, and call the workers.
-	NoFast bool
-	// Certs are this instance's; needed unless Plain and without Gateways.
+	// NoFastPath uses net/http for all serving and for all calls to workers.
+	NoFastPath bool
+	// Certs are this instance's certificates. Required unless Plain is set and Gateways is empty.
 	Certs *identity.Certs
-	// InternalCerts says that Certs were made for one process that holds the gateway too: workers that register are not
-	// shown them but RegistrationCerts, or no TLS where those are nil.
+	// InternalCerts means that Certs were made for a process that includes the gateway. The registration listener
+	// then uses RegistrationCerts instead, or no TLS where those are nil.
 	InternalCerts     bool
 	RegistrationCerts *identity.Certs
-	// Gateways are the uplink addresses of every gateway of the region.
+	// Gateways are the uplink addresses of all gateways of the region.
 	Gateways []string
-	// Workers are the static ones, WorkersFile a watched file of more.
+	// Workers are the static workers; WorkersFile is a watched file with more.
 	Workers     []discover.Worker
 	WorkersFile string
-	// Discover finds workers in DNS, Registration lets them sign themselves in.
-	Discover     config.Discover
+	// Discover finds workers in DNS; Registration lets workers register themselves.
+	Discover     config.Discovery
 	Registration config.Registration
-	// ScrapeInterval between two looks at a worker, jittered by a tenth. Default 1s.
+	// ScrapeInterval is the time between two scrapes of a worker, jittered by 10 %. Default 1s.
 	ScrapeInterval time.Duration
-	// UplinkInterval between statements to the gateways. Default 250ms.
+	// UplinkInterval is the time between summaries to the gateways. Default 250ms.
 	UplinkInterval time.Duration
-	// ResumeTexts bounds the memory of texts from which streams could be resumed, in bytes. Zero means 64 MiB.
+	// ResumeTexts bounds the memory of texts from which streams could be continued, in bytes. Zero means 64 MiB.
 	ResumeTexts int64
-	// BodyMemory bounds the request bodies in memory, in bytes. Zero means 1 GiB.
+	// BodyMemory bounds the memory of request bodies, in bytes. Zero means 1 GiB.
 	BodyMemory int64
-	// BodyTimeout bounds the time in which a body must arrive. Zero means 30 s.
+	// BodyTimeout bounds the time for a request body to arrive. Zero means 30 s.
 	BodyTimeout time.Duration
 	// PrefixIndex bounds the memory of the prefix index, in bytes. Default 128 MiB.
 	PrefixIndex int
-	// Policy overrides the spec's choice of policy; empty follows the spec.
+	// Policy overrides the policy of the spec; empty follows the spec.
 	Policy string
-	// Spec in force until the first directive; nil means defaults.
+	// Spec is in force until the first directive; nil means defaults.
 	Spec *spec.Spec
-	// SpecFile is read and watched by a zone that stands alone, instead of Spec.
+	// SpecFile is read and watched by a standalone zone, instead of Spec.
 	SpecFile string
-	// Queue and Health bound and time the two; zero fields take their defaults.
+	// Queue and Health configure the request queue and the worker health checks; zero fields take their defaults.
 	Queue  queue.Config
 	Health health.Config
-	// Warm bounds and times the loading of models; zero fields take their defaults.
-	Warm warm.Config
-	// AdminSocket, AdminListen and MetricsListen open the admin interface; empty ones stay shut.
+	// ModelLoad configures the loading of models; zero fields take their defaults.
+	ModelLoad modelload.Config
+	// AdminSocket, AdminListen and MetricsListen open the admin interface; empty ones stay closed.
 	AdminSocket, AdminListen, MetricsListen string
-	// AdminGrants are what callers of AdminListen may do.
-	AdminGrants []admin.Grant
-	// Seed makes the same requests come to the same decisions, in tests and labs; 0 draws from the system. In production nobody
-	// may foresee what is drawn: there is no key for it.
+	// AdminGrants are the permissions of callers of AdminListen.
+	AdminGrants []admin.RoleGrant
+	// Seed makes decisions reproducible in tests and experiments; 0 uses the system's random source. No configuration
+	// key exists for it, because production decisions must not be predictable.
 	Seed uint64
 	// Version is shown in status.
 	Version string
-	// Registry for metrics; nil makes one.
+	// Registry receives the metrics; nil creates one.
 	Registry *prometheus.Registry
-	// Log receives what an operator should know; nil discards it.
+	// Log receives messages for operators; nil discards them.
 	Log *slog.Logger
 }
 
-func (c *Config) listen() (net.Listener, error) {
+func (c *Config) openListener() (net.Listener, error) {
 	if c.Network != nil {
 		return c.Network.Listen(c.Listen)
 	}
 	return net.Listen("tcp", c.Listen)
 }
 
-func (c *Config) check() error {
+func (c *Config) validateAndDefault() error {
 	if c.Name == "" || c.Region == "" || c.Zone == "" {
 		return errors.New("a local instance needs name, region and zone")
 	}
@@ -117,7 +115,7 @@ func (c *Config) check() error {
 		return err
 	}
 	if c.PrefixIndex <= 0 {
-		c.PrefixIndex = defaultPrefixIndex
+		c.PrefixIndex = sched.DefaultPrefixIndexBytes
 	}
 	if c.ScrapeInterval <= 0 {
 		c.ScrapeInterval = time.Second

@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// cpuTime is what this process has used so far, user and system.
-func cpuTime(tb testing.TB) time.Duration {
+// processCPUTime is the CPU time of this process so far, user and system.
+func processCPUTime(tb testing.TB) time.Duration {
 	var u unix.Rusage
 	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
 		tb.Fatal(err)

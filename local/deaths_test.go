@@ -8,15 +8,18 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/spillway-lb/spillway/internal/httpedge/forward"
+	"github.com/spillway-lb/spillway/internal/testkit"
 )
 
-// mortalZone is a zone of n workers that die under requests that hold "poison": they close the connection before the answer or,
-// of a stream, after its first event. It counts their deaths.
-func mortalZone(t *testing.T, n int) (url string, deaths func() int64) {
+// startPoisonableZone starts a zone of n workers that die on requests which contain "poison". They close the
+// connection before the answer, or in a stream after its first event. deaths counts them.
+func startPoisonableZone(t *testing.T, n int) (url string, deaths func() int64) {
 	t.Helper()
 	var mu sync.Mutex
 	var dead int64
-	a, _ := zoneOf(t, n, func(w http.ResponseWriter, r *http.Request) {
+	a, _ := startZone(t, n, func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		stream := bytes.Contains(body, []byte(`"stream":true`))
 		if stream {
@@ -45,8 +48,8 @@ func mortalZone(t *testing.T, n int) (url string, deaths func() int64) {
 	return "http://" + a.Addr().String(), func() int64 { mu.Lock(); defer mu.Unlock(); return dead }
 }
 
-// TestNoRequestKillsMoreThanTwoWorkers: one client, three tries, six workers. The second death is the last, and the answer tells
-// the client's library to stop. Other requests are served.
+// TestNoRequestKillsMoreThanTwoWorkers: one client makes three tries against six workers. The second death is the
+// last, and the answer makes the client's library stop. Other requests are served.
 func TestNoRequestKillsMoreThanTwoWorkers(t *testing.T) {
 	for name, body := range map[string]string{
 		"whole":         `{"model":"m","messages":[{"role":"user","content":"poison"}]}`,
@@ -55,9 +58,9 @@ func TestNoRequestKillsMoreThanTwoWorkers(t *testing.T) {
 		"broken engine": `{"model":"m","messages":[{"role":"user","content":"memory"}]}`,
 	} {
 		t.Run(name, func(t *testing.T) {
-			url, deaths := mortalZone(t, 6)
+			url, deaths := startPoisonableZone(t, 6)
 			send := func(body string) (*http.Response, string) {
-				resp, err := client.Post(url+"/v1/chat/completions", "application/json", strings.NewReader(body))
+				resp, err := testClient.Post(url+"/v1/chat/completions", "application/json", strings.NewReader(body))
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -82,23 +85,23 @@ func TestNoRequestKillsMoreThanTwoWorkers(t *testing.T) {
 	}
 }
 
-// TestAStreamUnderWhichTwoWorkersDiedEndsForGood: the client reads in the stream that another try is of no use.
-func TestAStreamUnderWhichTwoWorkersDiedEndsForGood(t *testing.T) {
-	url, deaths := mortalZone(t, 4)
-	a := stream(t, url, "/v1/chat/completions", `{"model":"m","stream":true,"messages":[{"role":"user","content":"poison"}]}`)
+// TestStreamEndsAfterSecondWorkerDeath: an event in the stream tells the client not to retry.
+func TestStreamEndsAfterSecondWorkerDeath(t *testing.T) {
+	url, deaths := startPoisonableZone(t, 4)
+	a := readStream(t, url, "/v1/chat/completions", `{"model":"m","stream":true,"messages":[{"role":"user","content":"poison"}]}`)
 	if a.failure != "request_kills_workers" || deaths() != 2 {
 		t.Errorf("%+v after %d deaths", a, deaths())
 	}
 }
 
-// TestAWorkerThatDiesUnderManyCondemnsNone: three requests are under way when it dies. They are tried again, and again after
-// another such death.
-func TestAWorkerThatDiesUnderManyCondemnsNone(t *testing.T) {
+// TestSharedWorkerDeathCondemnsNoRequest: three requests are in flight when the worker dies. They are retried, and
+// retried again after another such death.
+func TestSharedWorkerDeathCondemnsNoRequest(t *testing.T) {
 	die := make(chan struct{})
 	begun := make(chan struct{}, 16)
 	var first sync.Once
 	var victim string
-	a, calls := zoneOf(t, 1, func(w http.ResponseWriter, r *http.Request) {
+	a, calls := startZone(t, 1, func(w http.ResponseWriter, r *http.Request) {
 		first.Do(func() { victim = r.Host })
 		select {
 		case <-die:
@@ -112,7 +115,7 @@ func TestAWorkerThatDiesUnderManyCondemnsNone(t *testing.T) {
 	var all sync.WaitGroup
 	for i := range 3 {
 		all.Go(func() {
-			post(t, a, fmt.Sprintf(`{"model":"m","messages":[{"role":"user","content":"request %d"}]}`, i))
+			postChat(t, a, fmt.Sprintf(`{"model":"m","messages":[{"role":"user","content":"request %d"}]}`, i))
 		})
 	}
 	for range 3 {
@@ -120,14 +123,38 @@ func TestAWorkerThatDiesUnderManyCondemnsNone(t *testing.T) {
 	}
 	close(die)
 	all.Wait()
-	eventually(t, "the worker is used again", func() bool { return ready(a) == 1 })
-	before := sum(calls)
+	testkit.Eventually(t, "the worker is used again", func() bool { return countReady(a) == 1 })
+	before := sumCalls(calls)
 	for i := range 3 {
-		if resp, text := post(t, a, fmt.Sprintf(`{"model":"m","messages":[{"role":"user","content":"request %d"}]}`, i)); resp.StatusCode != http.StatusOK {
+		if resp, text := postChat(t, a, fmt.Sprintf(`{"model":"m","messages":[{"role":"user","content":"request %d"}]}`, i)); resp.StatusCode != http.StatusOK {
 			t.Errorf("request %d of many under which %s died: %d %s", i, victim, resp.StatusCode, text)
 		}
 	}
-	if sum(calls)-before != 3 {
-		t.Errorf("3 requests were sent %d times", sum(calls)-before)
+	if sumCalls(calls)-before != 3 {
+		t.Errorf("3 requests were sent %d times", sumCalls(calls)-before)
+	}
+}
+
+// TestRefusalOfADeadEngineReportsTheDeath: the zone has no retry left, and its answer reports the death to the
+// gateway.
+func TestRefusalOfADeadEngineReportsTheDeath(t *testing.T) {
+	for _, status := range []int{http.StatusServiceUnavailable, http.StatusInternalServerError} {
+		p := newGatewayHarness(t)
+		worker := newHandlerWorker(t, "w1", func(w http.ResponseWriter, r *http.Request) {
+			body, _ := io.ReadAll(r.Body)
+			if bytes.Contains(body, []byte("prompt")) { // the warm-up
+				return
+			}
+			http.Error(w, `{"error":{"message":"EngineDeadError"}}`, status)
+		})
+		a := startAgentWith(t, p.joinGateway, worker)
+		resp, text, err := p.postFromGateway(p.gateway, a, forward.Hop{Tenant: "acme"}, `{"model":"m","messages":[{"role":"user","content":"hi"}]}`)
+		if err != nil {
+			t.Fatal(err)
+		}
+		told := resp.Header.Get(forward.HeaderDeaths) + resp.Trailer.Get(forward.HeaderDeaths)
+		if resp.StatusCode != status || told != "1" || !strings.Contains(text, "EngineDeadError") {
+			t.Errorf("%d %s %v: %q deaths", resp.StatusCode, text, resp.Header, told)
+		}
 	}
 }

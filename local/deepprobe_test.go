@@ -8,13 +8,15 @@ import (
 	"time"
 
 	"github.com/spillway-lb/spillway/internal/spec"
+	"github.com/spillway-lb/spillway/internal/testkit"
 	"github.com/spillway-lb/spillway/local"
 	"github.com/spillway-lb/spillway/local/health"
 )
 
-// wedge is a worker whose health page and metrics answer, and whose engine can be wedged.
-func wedge(t *testing.T, name string) (w *vllm, wedged *atomic.Bool, asked *atomic.Int64) {
-	w, wedged, asked = newVLLM(t, name), &atomic.Bool{}, &atomic.Int64{}
+// newWedgeableWorker returns a worker whose health page and metrics always answer, but whose engine can be made to
+// hang.
+func newWedgeableWorker(t *testing.T, name string) (w *fakeVLLM, wedged *atomic.Bool, asked *atomic.Int64) {
+	w, wedged, asked = newFakeVLLM(t, name), &atomic.Bool{}, &atomic.Int64{}
 	inner := w.Config.Handler
 	w.Config.Handler = http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/v1/completions" {
@@ -29,52 +31,54 @@ func wedge(t *testing.T, name string) (w *vllm, wedged *atomic.Bool, asked *atom
 	return w, wedged, asked
 }
 
-// The spec takes one second at least; what it is here is set past its check.
-func probing(every time.Duration) func(*local.Config) {
+// withDeepProbe sets the interval of deep probes. The spec's minimum of one second is bypassed.
+func withDeepProbe(every time.Duration) func(*local.Config) {
 	return func(c *local.Config) {
-		c.Spec = &spec.Spec{Routing: spec.Routing{Health: spec.Healthing{DeepProbe: spec.Duration(every)}}}
+		c.Spec = &spec.Spec{Routing: spec.Routing{Health: spec.HealthPolicy{DeepProbe: spec.Duration(every)}}}
 		c.Health.Backoff, c.Health.MaxBackoff = time.Millisecond, time.Millisecond
 	}
 }
 
-// An idle worker that answers every health probe and cannot make a token is found out.
-func TestDeepProbeFindsAWorkerThatLiesAboutItsHealth(t *testing.T) {
-	w, wedged, _ := wedge(t, "w1")
-	a := start(t, func(c *local.Config) {
-		probing(50 * time.Millisecond)(c)
-		c.Health.Backoff, c.Health.MaxBackoff = time.Hour, time.Hour // once it is warmed up in vain, that is the reason
+// TestDeepProbeEjectsWorkerThatMakesNoTokens: an idle worker that answers every health probe but produces no token is
+// detected.
+func TestDeepProbeEjectsWorkerThatMakesNoTokens(t *testing.T) {
+	w, wedged, _ := newWedgeableWorker(t, "w1")
+	a := startAgent(t, func(c *local.Config) {
+		withDeepProbe(50 * time.Millisecond)(c)
+		c.Health.Backoff, c.Health.MaxBackoff = time.Hour, time.Hour // after a failed warm-up this becomes the reason
 	}, w)
 	wedged.Store(true)
-	reason := "ejected: " + health.DeepProbe.String()
-	eventually(t, "the liar is out", func() bool { return strings.HasPrefix(a.Status().Workers[0].Reason, reason+": POST /v1/completions: ") })
+	reason := "ejected: " + health.DeepProbeFailed.String()
+	testkit.Eventually(t, "the liar is out", func() bool { return strings.HasPrefix(a.Status().Workers[0].Reason, reason+": POST /v1/completions: ") })
 }
 
-// It stays out while it cannot make a token, however often it is tried, and comes back when it can.
-func TestDeepProbeLetsAWorkerBackThatMakesTokensAgain(t *testing.T) {
-	w, wedged, asked := wedge(t, "w1")
-	a := start(t, probing(50*time.Millisecond), w)
+// TestDeepProbeReadmitsWorkerThatMakesTokens: the worker stays ejected through all trials while it produces no token,
+// and is readmitted when it does.
+func TestDeepProbeReadmitsWorkerThatMakesTokens(t *testing.T) {
+	w, wedged, asked := newWedgeableWorker(t, "w1")
+	a := startAgent(t, withDeepProbe(50*time.Millisecond), w)
 	wedged.Store(true)
-	eventually(t, "the liar is out", func() bool { return ready(a) == 0 })
+	testkit.Eventually(t, "the liar is out", func() bool { return countReady(a) == 0 })
 	before := asked.Load()
-	eventually(t, "it is tried again", func() bool {
-		if ready(a) != 0 {
+	testkit.Eventually(t, "it is tried again", func() bool {
+		if countReady(a) != 0 {
 			t.Fatal("it is back and makes no tokens")
 		}
 		return asked.Load() > before+2
 	})
 	wedged.Store(false)
-	eventually(t, "it is back", func() bool { return a.Status().Workers[0].Reason == "" })
+	testkit.Eventually(t, "it is back", func() bool { return a.Status().Workers[0].Reason == "" })
 }
 
-func TestDeepProbeLeavesAWorkerAtWorkAlone(t *testing.T) {
-	w, _, asked := wedge(t, "w1")
-	a := start(t, probing(20*time.Millisecond), w)
-	eventually(t, "an idle worker is asked", func() bool { return asked.Load() > 2 })
-	w.set("hold")
+func TestDeepProbeSkipsBusyWorker(t *testing.T) {
+	w, _, asked := newWedgeableWorker(t, "w1")
+	a := startAgent(t, withDeepProbe(20*time.Millisecond), w)
+	testkit.Eventually(t, "an idle worker is asked", func() bool { return asked.Load() > 2 })
+	w.setMode("hold")
 	done := make(chan struct{})
-	go func() { defer close(done); _, _ = post(t, a, streamed) }()
-	eventually(t, "the worker holds a request", func() bool { return w.running.Load() == 1 })
-	eventually(t, "nothing is asked for ten intervals", func() bool { // once a probe that was sent just before is over
+	go func() { defer close(done); _, _ = postChat(t, a, streamedChat) }()
+	testkit.Eventually(t, "the worker holds a request", func() bool { return w.running.Load() == 1 })
+	testkit.Eventually(t, "no probe for ten intervals", func() bool { // except one that was sent just before
 		before := asked.Load()
 		time.Sleep(200 * time.Millisecond)
 		return asked.Load() == before
@@ -83,18 +87,18 @@ func TestDeepProbeLeavesAWorkerAtWorkAlone(t *testing.T) {
 	before := asked.Load()
 	time.Sleep(200 * time.Millisecond)
 	if n := asked.Load() - before; n != 0 {
-		t.Errorf("a worker at work was asked %d times", n)
+		t.Errorf("a busy worker was probed %d times", n)
 	}
 	close(w.release)
 	<-done
 }
 
 func TestDeepProbeIsOffByDefault(t *testing.T) {
-	w, _, asked := wedge(t, "w1")
-	start(t, nil, w)
-	before := asked.Load() // the warm-up
+	w, _, asked := newWedgeableWorker(t, "w1")
+	startAgent(t, nil, w)
+	before := asked.Load() // includes the warm-up
 	time.Sleep(100 * time.Millisecond)
 	if n := asked.Load() - before; n != 0 {
-		t.Errorf("asked %d times", n)
+		t.Errorf("probed %d times", n)
 	}
 }

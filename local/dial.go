@@ -8,58 +8,59 @@ import (
 	"net/netip"
 	"syscall"
 
-	"github.com/spillway-lb/spillway/internal/network"
-	"github.com/spillway-lb/spillway/internal/relay"
+	"github.com/spillway-lb/spillway/internal/httpedge/forward"
+	"github.com/spillway-lb/spillway/internal/netif"
 	"github.com/spillway-lb/spillway/local/discover"
 	"github.com/spillway-lb/spillway/local/engine"
 )
 
-// workerTransport dials workers, over nw where that is given. The address that a name resolved to is checked, not the name.
-// off has net/http do it.
-func workerTransport(names *serverNames, nw network.Network, off bool) http.RoundTripper {
-	return &namedTransport{RoundTripper: relay.Fast(plainTransport(names, nw), nw, off), names: names}
+// newWorkerTransport returns the transport to workers, over nw if not nil. The check of forbidden addresses applies
+// to the resolved address, not to the name. With off set, net/http makes the calls instead of the fast path.
+func newWorkerTransport(names *serverNames, nw netif.HostNetwork, off bool) http.RoundTripper {
+	return &namedTransport{RoundTripper: forward.WithFastPath(newHTTPTransport(names, nw), nw, off), serverNames: names}
 }
 
-// streamTransport is workerTransport for bodies that are not read before they go on.
-func streamTransport(names *serverNames, nw network.Network) http.RoundTripper {
-	t := plainTransport(names, nw)
-	relay.TellEnds(t)
-	return &namedTransport{RoundTripper: t, names: names}
+// newStreamTransport is newWorkerTransport for bodies that are forwarded without buffering.
+func newStreamTransport(names *serverNames, nw netif.HostNetwork) http.RoundTripper {
+	t := newHTTPTransport(names, nw)
+	forward.CloseBodiesOnConnEnd(t)
+	return &namedTransport{RoundTripper: forward.WithSingleSend(t), serverNames: names}
 }
 
-func plainTransport(names *serverNames, nw network.Network) *http.Transport {
-	t := relay.NewTransport(nil)
-	dial := workerDialer(nw)
+func newHTTPTransport(names *serverNames, nw netif.HostNetwork) *http.Transport {
+	t := forward.NewTransport(nil)
+	dial := newWorkerDialer(nw)
 	t.DialContext = dial
-	t.DialTLSContext = names.dialer(dial)
+	t.DialTLSContext = names.newTLSDialer(dial)
 	return t
 }
 
-// workerDialer dials what may be a worker.
-func workerDialer(nw network.Network) func(ctx context.Context, network, address string) (net.Conn, error) {
+// newWorkerDialer returns a dialer that refuses addresses which cannot be a worker's.
+func newWorkerDialer(nw netif.HostNetwork) func(ctx context.Context, network, address string) (net.Conn, error) {
 	if nw != nil {
 		return nw.DialContext
 	}
-	d := relay.NewDialer()
-	d.Control = permitted
+	d := forward.NewDialer()
+	d.Control = checkWorkerAddress
 	return d.DialContext
 }
 
-func permitted(_, address string, _ syscall.RawConn) error {
+func checkWorkerAddress(_, address string, _ syscall.RawConn) error {
 	a, err := netip.ParseAddrPort(address)
 	if err != nil {
 		return fmt.Errorf("dialling a worker: %w", err)
 	}
-	if discover.Forbidden(a.Addr()) {
-		return fmt.Errorf("dialling a worker: %s is no place for one", a.Addr())
+	if discover.IsForbiddenAddr(a.Addr()) {
+		return fmt.Errorf("dialling a worker: %s is not allowed as a worker address", a.Addr())
 	}
 	return nil
 }
 
-// scrapesAtOnce bounds the questions to workers that are under way at one time.
-const scrapesAtOnce = 64
+// maxConcurrentScrapes bounds the scrapes of workers in progress at once.
+const maxConcurrentScrapes = 64
 
-// scrapeClient asks workers about themselves. Redirects are not followed: a worker speaks for itself only.
-func scrapeClient(t http.RoundTripper) *engine.Client {
-	return engine.NewClient(&http.Client{Transport: t, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}, scrapesAtOnce)
+// newScrapeClient returns the client that scrapes workers. It does not follow redirects: a worker reports for itself
+// only.
+func newScrapeClient(t http.RoundTripper) *engine.Client {
+	return engine.NewClient(&http.Client{Transport: t, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}, maxConcurrentScrapes)
 }

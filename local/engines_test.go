@@ -11,12 +11,13 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/spillway-lb/spillway/internal/admin"
+	"github.com/spillway-lb/spillway/internal/testkit"
 	"github.com/spillway-lb/spillway/local"
 	"github.com/spillway-lb/spillway/local/discover"
 )
 
-// other is an inference server that is not vLLM: it answers chats and the pages that it is given.
-func other(t *testing.T, pages map[string]string) *httptest.Server {
+// newPlainServer starts an inference server other than vLLM: it answers chats and the given pages.
+func newPlainServer(t *testing.T, pages map[string]string) *httptest.Server {
 	mux := http.NewServeMux()
 	for path, text := range pages {
 		mux.HandleFunc(path, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, text) })
@@ -30,8 +31,8 @@ func other(t *testing.T, pages map[string]string) *httptest.Server {
 	return s
 }
 
-// status of one worker.
-func status(a *local.Agent, name string) admin.WorkerStatus {
+// workerStatus returns the status of one worker.
+func workerStatus(a *local.Agent, name string) admin.WorkerStatus {
 	for _, w := range a.Status().Workers {
 		if w.Name == name {
 			return w
@@ -40,37 +41,37 @@ func status(a *local.Agent, name string) admin.WorkerStatus {
 	return admin.WorkerStatus{}
 }
 
-func TestAnyServerServesWithNothingButItsAddress(t *testing.T) {
+func TestWorkerNeedsOnlyItsAddress(t *testing.T) {
 	servers := map[string]*httptest.Server{
-		"openai":   other(t, map[string]string{"/v1/models": `{"data":[{"id":"m-openai"}]}`}),
-		"ollama":   other(t, map[string]string{"/v1/models": `{"data":[]}`, "/api/version": `{"version":"0.30.0"}`, "/api/tags": `{"models":[{"model":"m-ollama"}]}`, "/api/ps": `{"models":[{"model":"m-ollama"}]}`}),
-		"llamacpp": other(t, map[string]string{"/health": "ok", "/v1/models": `{"data":[{"id":"m-llamacpp","owned_by":"llamacpp"}]}`, "/props": `{"total_slots":2,"default_generation_settings":{"n_ctx":4096}}`, "/slots": `[{"is_processing":false},{"is_processing":false}]`}),
-		"sglang":   other(t, map[string]string{"/health": "ok", "/v1/models": `{"data":[{"id":"m-sglang"}]}`, "/metrics": "sglang:num_running_reqs 1\nsglang:max_total_num_tokens 9000\n"}),
+		"openai":   newPlainServer(t, map[string]string{"/v1/models": `{"data":[{"id":"m-openai"}]}`}),
+		"ollama":   newPlainServer(t, map[string]string{"/v1/models": `{"data":[]}`, "/api/version": `{"version":"0.30.0"}`, "/api/tags": `{"models":[{"model":"m-ollama"}]}`, "/api/ps": `{"models":[{"model":"m-ollama"}]}`}),
+		"llamacpp": newPlainServer(t, map[string]string{"/health": "ok", "/v1/models": `{"data":[{"id":"m-llamacpp","owned_by":"llamacpp"}]}`, "/props": `{"total_slots":2,"default_generation_settings":{"n_ctx":4096}}`, "/slots": `[{"is_processing":false},{"is_processing":false}]`}),
+		"sglang":   newPlainServer(t, map[string]string{"/health": "ok", "/v1/models": `{"data":[{"id":"m-sglang"}]}`, "/metrics": "sglang:num_running_reqs 1\nsglang:max_total_num_tokens 9000\n"}),
 	}
-	a := start(t, func(c *local.Config) {
+	a := startAgent(t, func(c *local.Config) {
 		for name, s := range servers {
 			c.Workers = append(c.Workers, discover.Worker{Name: name, URL: s.URL})
 		}
 	})
-	eventually(t, "every engine is found out", func() bool {
+	testkit.Eventually(t, "every engine is found out", func() bool {
 		for name := range servers {
-			if w := status(a, name); w.Engine != name || w.State != admin.StateReady || len(w.Models) == 0 {
+			if w := workerStatus(a, name); w.Engine != name || w.State != admin.StateReady || len(w.Models) == 0 {
 				return false
 			}
 		}
 		return true
 	})
 	for name := range servers {
-		if resp, text := post(t, a, `{"model":"m-`+name+`","messages":[{"role":"user","content":"hi"}]}`); resp.StatusCode != http.StatusOK {
+		if resp, text := postChat(t, a, `{"model":"m-`+name+`","messages":[{"role":"user","content":"hi"}]}`); resp.StatusCode != http.StatusOK {
 			t.Errorf("%s: %d %s", name, resp.StatusCode, text)
 		}
 	}
-	if w := status(a, "sglang"); w.KVTotal != 9000 || w.Running != 1 {
-		t.Errorf("sglang says %+v", w)
+	if w := workerStatus(a, "sglang"); w.KVTotal != 9000 || w.Running != 1 {
+		t.Errorf("the SGLang worker shows %+v", w)
 	}
 }
 
-func TestAMetricsPageThatTurnsBadStopsNothing(t *testing.T) {
+func TestInvalidMetricsPageStopsNoRequests(t *testing.T) {
 	var bad atomic.Bool
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
@@ -86,33 +87,33 @@ func TestAMetricsPageThatTurnsBadStopsNothing(t *testing.T) {
 	}))
 	t.Cleanup(s.Close)
 	cfg := local.Config{}
-	a := start(t, func(c *local.Config) {
+	a := startAgent(t, func(c *local.Config) {
 		c.Workers = []discover.Worker{{Name: "w", URL: s.URL}}
 		cfg = *c
 	})
-	eventually(t, "the load is known", func() bool { return status(a, "w").Running == 3 })
+	testkit.Eventually(t, "the load is known", func() bool { return workerStatus(a, "w").Running == 3 })
 	bad.Store(true)
-	eventually(t, "its last word grows old", func() bool { return status(a, "w").ScrapeAgeMS > 200 })
-	if w := status(a, "w"); w.State != admin.StateReady || w.Running != 3 {
+	testkit.Eventually(t, "its last word grows old", func() bool { return workerStatus(a, "w").ScrapeAgeMS > 200 })
+	if w := workerStatus(a, "w"); w.State != admin.StateReady || w.Running != 3 {
 		t.Errorf("without metrics it is %+v", w)
 	}
-	if resp, text := post(t, a, `{"model":"llama-3.1-8b","messages":[]}`); resp.StatusCode != http.StatusOK {
+	if resp, text := postChat(t, a, `{"model":"llama-3.1-8b","messages":[]}`); resp.StatusCode != http.StatusOK {
 		t.Errorf("%d %s", resp.StatusCode, text)
 	}
 	text, err := testutil.GatherAndCount(cfg.Registry, "spillway_local_worker_scrapes_failed_total", "spillway_local_worker_metrics_ignored_total", "spillway_local_worker_load_age_seconds")
 	if err != nil || text != 3 {
 		t.Errorf("%d series, %v", text, err)
 	}
-	if n := gathered(t, cfg, "spillway_local_worker_metrics_ignored_total"); n < 1 {
+	if n := sumMetric(t, cfg, "spillway_local_worker_metrics_ignored_total"); n < 1 {
 		t.Errorf("a negative gauge was not counted: %v", n)
 	}
-	if n := gathered(t, cfg, "spillway_local_worker_scrapes_failed_total"); n < 1 {
+	if n := sumMetric(t, cfg, "spillway_local_worker_scrapes_failed_total"); n < 1 {
 		t.Errorf("unreadable pages were not counted: %v", n)
 	}
 }
 
-// gathered is the sum of one metric's series.
-func gathered(t *testing.T, cfg local.Config, name string) (sum float64) {
+// sumMetric returns the sum of one metric's series.
+func sumMetric(t *testing.T, cfg local.Config, name string) (sum float64) {
 	t.Helper()
 	families, err := cfg.Registry.Gather()
 	if err != nil {
@@ -128,7 +129,7 @@ func gathered(t *testing.T, cfg local.Config, name string) (sum float64) {
 	return sum
 }
 
-func TestASleepingWorkerIsWokenForWhomItMayBe(t *testing.T) {
+func TestSleepingWorkerIsWokenOnlyIfAllowed(t *testing.T) {
 	var asleep, woken atomic.Int64
 	asleep.Store(1)
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -146,9 +147,9 @@ func TestASleepingWorkerIsWokenForWhomItMayBe(t *testing.T) {
 	}))
 	t.Cleanup(s.Close)
 	for _, may := range []bool{false, true} {
-		a := start(t, func(c *local.Config) { c.Workers = []discover.Worker{{Name: "w", URL: s.URL, Wake: may}} })
-		eventually(t, "it is seen asleep", func() bool { return status(a, "w").Reason == "asleep" })
-		resp, text := post(t, a, `{"model":"llama-3.1-8b","messages":[]}`)
+		a := startAgent(t, func(c *local.Config) { c.Workers = []discover.Worker{{Name: "w", URL: s.URL, Wake: may}} })
+		testkit.Eventually(t, "it is seen asleep", func() bool { return workerStatus(a, "w").Reason == "asleep" })
+		resp, text := postChat(t, a, `{"model":"llama-3.1-8b","messages":[]}`)
 		if want := map[bool]int{false: http.StatusServiceUnavailable, true: http.StatusOK}[may]; resp.StatusCode != want {
 			t.Errorf("may be woken %v: %d %s", may, resp.StatusCode, text)
 		}

@@ -10,20 +10,22 @@ import (
 	"github.com/spillway-lb/spillway/internal/admin"
 	"github.com/spillway-lb/spillway/internal/explain"
 	"github.com/spillway-lb/spillway/internal/spec"
+	"github.com/spillway-lb/spillway/internal/testkit"
 	"github.com/spillway-lb/spillway/internal/uplink"
 	"github.com/spillway-lb/spillway/local"
 	"github.com/spillway-lb/spillway/local/discover"
 )
 
-// others adds workers that cannot be chosen for the model: one of another model and one that was never heard of.
-func others(c *local.Config) {
+// addIneligibleWorkers adds workers that are ineligible for the model: one of another model and one that never
+// answered.
+func addIneligibleWorkers(c *local.Config) {
 	c.Workers = append(c.Workers,
 		discover.Worker{Name: "other", URL: "http://127.0.0.1:9", Models: []string{"a", "b", "c", "d", "e"}},
 		discover.Worker{Name: "silent", URL: "http://127.0.0.1:10"})
 }
 
-// dropped is what an explanation says of every worker; empty for one that could be chosen.
-func dropped(t *testing.T, recs []explain.Record, err error) map[string]string {
+// ineligibleReasons returns the reason of every worker in an explanation; empty for one that is eligible.
+func ineligibleReasons(t *testing.T, recs []explain.Explanation, err error) map[string]string {
 	t.Helper()
 	if err != nil || len(recs) != 1 {
 		t.Fatalf("%+v, %v", recs, err)
@@ -33,38 +35,38 @@ func dropped(t *testing.T, recs []explain.Record, err error) map[string]string {
 		if _, twice := out[c.Name]; twice {
 			t.Errorf("worker %s is listed twice", c.Name)
 		}
-		if c.Dropped == "" && len(c.Terms) == 0 {
+		if c.IneligibleReason == "" && len(c.Terms) == 0 {
 			t.Errorf("worker %s has neither a cost nor a reason", c.Name)
 		}
-		out[c.Name] = c.Dropped
+		out[c.Name] = c.IneligibleReason
 	}
 	return out
 }
 
-func TestExplainSaysOfEveryWorkerWhatKeepsItOut(t *testing.T) {
-	p := newPlanet(t)
-	ok, sick, full := newVLLM(t, "ok"), newVLLM(t, "sick"), newVLLM(t, "full")
-	a := start(t, func(c *local.Config) { p.join(c); others(c) }, ok, sick, full, newVLLM(t, "drained"))
-	p.directive.Store(&uplink.Directive{Index: 5, SpecVersion: 1, Spec: []byte(specText), Drains: []uplink.Drain{{Path: "us/us-a/drained"}}})
-	p.parent.Wake()
-	sick.CloseClientConnections()
-	sick.Close()
-	full.set("hold")
-	full.full.Store(1)
+func TestExplainGivesReasonForEveryIneligibleWorker(t *testing.T) {
+	p := newGatewayHarness(t)
+	ok, broken, full := newFakeVLLM(t, "ok"), newFakeVLLM(t, "broken"), newFakeVLLM(t, "full")
+	a := startAgent(t, func(c *local.Config) { p.joinGateway(c); addIneligibleWorkers(c) }, ok, broken, full, newFakeVLLM(t, "drained"))
+	p.directive.Store(&uplink.Directive{Index: 5, SpecVersion: 1, Spec: []byte(specText), Drains: []uplink.ActiveDrain{{Path: "us/us-a/drained"}}})
+	p.parent.PushDirectives()
+	broken.CloseClientConnections()
+	broken.Close()
+	full.setMode("hold")
+	full.kvUsage.Store(1)
 	held := make(chan struct{})
-	go func() { // sent by somebody else
+	go func() { // sent by another client
 		defer close(held)
-		if resp, err := client.Post(full.URL+"/v1/chat/completions", "application/json", strings.NewReader(whole)); err == nil {
+		if resp, err := testClient.Post(full.URL+"/v1/chat/completions", "application/json", strings.NewReader(nonStreamingChat)); err == nil {
 			_, _ = io.Copy(io.Discard, resp.Body)
 			_ = resp.Body.Close()
 		}
 	}()
 	var got map[string]string
 	want := map[string]string{"ok": "", "full": "no free KV cache", "drained": "draining", "silent": "not ready: GET /v1/models: connection refused (", "other": "another model: serves a, b, c, d and 1 more"}
-	eventually(t, "every worker with its reason", func() bool {
+	testkit.Eventually(t, "every worker with its reason", func() bool {
 		recs, err := a.Explain(admin.ExplainQuery{Model: "llama-3.1-8b", PromptTokens: 100})
-		got = dropped(t, recs, err)
-		if got["ok"] != "" || recs[0].Chosen != "ok" || !strings.Contains(got["sick"], "ejected: ") {
+		got = ineligibleReasons(t, recs, err)
+		if got["ok"] != "" || recs[0].Chosen != "ok" || !strings.Contains(got["broken"], "ejected: ") {
 			return false
 		}
 		for name, why := range want {
@@ -76,35 +78,35 @@ func TestExplainSaysOfEveryWorkerWhatKeepsItOut(t *testing.T) {
 	})
 	close(full.release)
 	<-held
-	recs, err := a.Explain(admin.ExplainQuery{Model: "nobody's"})
-	if got = dropped(t, recs, err); len(got) != 6 || recs[0].Chosen != "" || !strings.HasPrefix(got["ok"], "another model: serves llama") {
-		t.Errorf("of a model that nobody serves it says %v, chosen %q", got, recs[0].Chosen)
+	recs, err := a.Explain(admin.ExplainQuery{Model: "unserved"})
+	if got = ineligibleReasons(t, recs, err); len(got) != 6 || recs[0].Chosen != "" || !strings.HasPrefix(got["ok"], "another model: serves llama") {
+		t.Errorf("for a model without workers: %v, chosen %q", got, recs[0].Chosen)
 	}
 }
 
 func TestExplainListsEveryWorkerUnderEveryPolicy(t *testing.T) {
-	w1, w2 := newVLLM(t, "w1"), newVLLM(t, "w2")
-	for _, policy := range spec.Policies() {
+	w1, w2 := newFakeVLLM(t, "w1"), newFakeVLLM(t, "w2")
+	for _, policy := range spec.WorkerPolicies() {
 		t.Run(policy, func(t *testing.T) {
-			a := start(t, func(c *local.Config) { c.Policy = policy; others(c) }, w1, w2)
+			a := startAgent(t, func(c *local.Config) { c.Policy = policy; addIneligibleWorkers(c) }, w1, w2)
 			recs, err := a.Explain(admin.ExplainQuery{Model: "llama-3.1-8b", PromptTokens: 500})
-			if got := dropped(t, recs, err); len(got) != 4 || recs[0].Chosen == "" || recs[0].Policy != policy {
+			if got := ineligibleReasons(t, recs, err); len(got) != 4 || recs[0].Chosen == "" || recs[0].Policy != policy {
 				t.Errorf("%s chose %q and listed %v", recs[0].Policy, recs[0].Chosen, got)
 			}
 		})
 	}
 }
 
-// Explain says what the queue would do with such a request, without making it wait.
-func TestExplainForeseesTheQueue(t *testing.T) {
-	w := newVLLM(t, "w1")
-	w.kv = 4
-	a := start(t, func(c *local.Config) { c.Queue.MaxItems, c.Queue.TenantShare = 4, 0.5 }, w)
+// TestExplainPredictsQueueing: Explain shows how the queue would treat such a request, without queueing it.
+func TestExplainPredictsQueueing(t *testing.T) {
+	w := newFakeVLLM(t, "w1")
+	w.kvBlocks = 4
+	a := startAgent(t, func(c *local.Config) { c.Queue.MaxItems, c.Queue.TenantShare = 4, 0.5 }, w)
 	says := func(want string, q admin.ExplainQuery) {
 		t.Helper()
 		q.Model = "llama-3.1-8b"
 		var notes []string
-		eventually(t, "queue: "+want, func() bool {
+		testkit.Eventually(t, "queue: "+want, func() bool {
 			recs, err := a.Explain(q)
 			if err != nil {
 				t.Fatal(err)
@@ -115,13 +117,13 @@ func TestExplainForeseesTheQueue(t *testing.T) {
 	}
 	says("sent at once", admin.ExplainQuery{PromptTokens: 5})
 	says("refused: longer than", admin.ExplainQuery{PromptTokens: 100_000})
-	w.set("hold")
+	w.setMode("hold")
 	var wg sync.WaitGroup
-	wg.Go(func() { send(t, a, "X-Test", "1") })
-	eventually(t, "one running", func() bool { return w.running.Load() == 1 })
+	wg.Go(func() { postWithHeader(t, a, "X-Test", "1") })
+	testkit.Eventually(t, "one running", func() bool { return w.running.Load() == 1 })
 	says("waits", admin.ExplainQuery{PromptTokens: 5})
 	for range 2 {
-		wg.Go(func() { send(t, a, "X-Test", "1") })
+		wg.Go(func() { postWithHeader(t, a, "X-Test", "1") })
 	}
 	says("refused: tenant_full: try again in 10s", admin.ExplainQuery{PromptTokens: 5, Tenant: "default"})
 	for range 3 {

@@ -10,96 +10,93 @@ import (
 	"github.com/spillway-lb/spillway/internal/admin"
 	"github.com/spillway-lb/spillway/internal/openai"
 	"github.com/spillway-lb/spillway/local/discover"
-	"github.com/spillway-lb/spillway/local/pick"
+	"github.com/spillway-lb/spillway/local/sched"
 )
 
-// RetryBurst bounds the retries that may be saved up.
-const RetryBurst = retryBurst
+// RetryBurst bounds the retry budget.
+const RetryBurst = sched.RetryBurst
 
-// Riding counts the requests for a model that are on its bus.
-func (a *Agent) Riding(model string) int {
-	return int(testutil.ToFloat64(a.batcher.riding.WithLabelValues(model)))
+// SetResumeWait sets how long a zone behind a gateway waits with an interrupted stream. Call it before any request.
+func (a *Agent) SetResumeWait(d time.Duration) { a.attempts.resumeWait = d }
+
+// PendingBatched counts the requests of a model that its batch dispatcher holds.
+func (a *Agent) PendingBatched(model string) int {
+	return int(testutil.ToFloat64(a.handler.dispatchers.pending.WithLabelValues(model)))
 }
 
-// SpendAll takes every retry that is saved up.
-func (a *Agent) SpendAll() {
-	a.floor.mu.Lock()
-	defer a.floor.mu.Unlock()
-	a.floor.budget = -1000
+// EmptyRetryBudget removes every available retry.
+func (a *Agent) EmptyRetryBudget() {
+	a.scheduler.update(func(s *sched.Scheduler) { s.Retries.Budget = -1000 })
 }
 
 // SpecVersion is the version of the spec in force.
 func (a *Agent) SpecVersion() uint64 { return a.policy.Load().specVersion }
 
-// KnowsPrefix says whether a tenant's request would find its prompt's beginning cached on some worker.
-func (a *Agent) KnowsPrefix(tenant, model, body string) bool {
-	v := &visit{r: &http.Request{URL: pathURL(openai.PathChat), Header: http.Header{}}, model: model, estimate: 1000, excluded: [2]int32{-1, -1}}
-	v.hop.Tenant = tenant
-	if openai.Scan([]byte(body), &v.env) != nil {
+// HasCachedPrefix reports whether a tenant's request would find a cached prefix on some worker.
+func (a *Agent) HasCachedPrefix(tenant, model, body string) (has bool) {
+	v := newZoneRequest(&http.Request{URL: newPathURL(openai.PathChat), Header: http.Header{}}, openai.ShapeChat)
+	v.Tenant, v.Model, v.EstimatedTokens = tenant, model, 1000
+	if openai.ScanChat([]byte(body), &v.Envelope) != nil {
 		return false
 	}
-	a.floor.mu.Lock()
-	defer a.floor.mu.Unlock()
-	p := a.floor.pools[model]
-	a.floor.fit(v, p)
-	choice, ok := pick.Choose(&v.query, p.view, time.Now(), a.floor.rng, nil)
-	return ok && choice.Cached > 0
+	a.scheduler.update(func(s *sched.Scheduler) {
+		cached, ok := s.Admission.PredictCachedTokens(&v.Request, time.Now())
+		has = ok && cached > 0
+	})
+	return has
 }
 
-// Believed is how much of a prompt its only worker is believed to have cached, in tokens of four bytes.
-func (a *Agent) Believed(body string) int64 {
-	v := &visit{r: &http.Request{URL: pathURL(openai.PathChat), Header: http.Header{}}, excluded: [2]int32{-1, -1}}
-	v.hop.Tenant = "default"
-	if err := openai.Scan([]byte(body), &v.env); err != nil {
+// PredictedCachedTokens is how much of a prompt its only worker is predicted to have cached, in tokens of four bytes.
+func (a *Agent) PredictedCachedTokens(body string) (cached int64) {
+	v := newZoneRequest(&http.Request{URL: newPathURL(openai.PathChat), Header: http.Header{}}, openai.ShapeChat)
+	v.Tenant = "default"
+	if err := openai.ScanChat([]byte(body), &v.Envelope); err != nil {
 		panic(err)
 	}
-	v.model = v.env.Model
-	a.floor.mu.Lock()
-	defer a.floor.mu.Unlock()
-	p := a.floor.pools[v.model]
-	a.floor.fit(v, p)
-	v.query.PromptTokens = v.query.PromptBytes / 4
-	d, _ := pick.Look(&v.query, p.view, time.Now(), a.floor.rng, nil)
-	return d.Cached
+	v.Model, v.EstimatedTokens, v.EstimateIsExact = v.Envelope.Model, int64(len(v.Envelope.Prompt)/4), true
+	a.scheduler.update(func(s *sched.Scheduler) { cached, _ = s.Admission.PredictCachedTokens(&v.Request, time.Now()) })
+	return cached
 }
 
-// Hits is the sum of all tokens of prompts, and of those believed too much and too little to be cached.
-func (a *Agent) Hits(exact bool) (prompt, over, under float64) {
-	a.floor.mu.Lock()
-	defer a.floor.mu.Unlock()
-	h := a.floor.hits[0]
-	if exact {
-		h = a.floor.hits[1]
-	}
-	return h.prompt, h.over, h.under
+// PrefixHitScore returns the sums of all prompt tokens, and of those over- and underestimated as cached.
+func (a *Agent) PrefixHitScore(exact bool) (prompt, over, under float64) {
+	var h sched.HitScore
+	a.scheduler.update(func(s *sched.Scheduler) {
+		if h = s.Cache.HitScores[0]; exact {
+			h = s.Cache.HitScores[1]
+		}
+	})
+	return h.Prompt, h.Over, h.Under
 }
 
-// Linked is how many of our own blocks are known to be in a worker's cache by its events.
-func (a *Agent) Linked(worker string) int {
-	a.floor.mu.Lock()
-	defer a.floor.mu.Unlock()
-	_, ours, _ := a.floor.index.Mirrored(a.floor.workers[worker].id)
-	return ours
+// LinkedBlocks counts our own blocks that a worker's events have shown to be in its cache.
+func (a *Agent) LinkedBlocks(worker string) int { return a.cacheReport(worker).Linked }
+
+func (a *Agent) cacheReport(worker string) (found sched.CacheReport) {
+	a.scheduler.update(func(s *sched.Scheduler) {
+		for _, w := range s.Reports.ListCacheEvents() {
+			if w.Worker == worker {
+				found = w
+			}
+		}
+	})
+	return found
 }
 
-// Claimed is what became of the prompts that were looked for among a worker's events.
-func (a *Agent) Claimed(worker string) map[string]uint64 {
-	a.floor.mu.Lock()
-	defer a.floor.mu.Unlock()
-	m := map[string]uint64{}
-	for o, n := range a.floor.index.Claimed(a.floor.workers[worker].id) {
-		m[pick.Outcome(o).String()] = n
-	}
-	return m
+// PromptMatchOutcomes counts the outcomes of matching prompts with a worker's events.
+func (a *Agent) PromptMatchOutcomes(worker string) map[string]uint64 {
+	return a.cacheReport(worker).Matches
 }
 
-// Sighting is a sibling's answer, and ReadSighting decodes one.
-type Sighting = sighting
+// PeerHeartbeat is a zone peer's answer, and DecodeHeartbeat decodes one.
+type PeerHeartbeat = peerHeartbeat
 
-func ReadSighting(r io.Reader) (*Sighting, error) { return readSighting(r) }
+func DecodeHeartbeat(r io.Reader) (*PeerHeartbeat, error) { return decodeHeartbeat(r) }
 
-// Queues describes the queues, as an operator sees them.
-func (a *Agent) Queues() []admin.QueueModel { return a.floor.queues(shownTenants, time.Now()) }
+// DescribeQueues describes the queues as shown to operators.
+func (a *Agent) DescribeQueues() []admin.QueueModel {
+	return a.scheduler.describeQueues(maxShownTenants)
+}
 
-// Declare replaces the declared workers.
-func (a *Agent) Declare(list []discover.Worker) { a.setWorkers(list) }
+// SetWorkers replaces the declared workers.
+func (a *Agent) SetWorkers(list []discover.Worker) { a.setWorkers(list) }

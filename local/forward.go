@@ -3,235 +3,246 @@ package local
 import (
 	"context"
 	"errors"
+	"hash/maphash"
 	"net/http"
 	"net/url"
 	"strconv"
 	"time"
 
+	"github.com/spillway-lb/spillway/internal/httpedge/forward"
 	"github.com/spillway-lb/spillway/internal/openai"
 	"github.com/spillway-lb/spillway/internal/poison"
-	"github.com/spillway-lb/spillway/internal/relay"
 	"github.com/spillway-lb/spillway/internal/resume"
+	"github.com/spillway-lb/spillway/local/sched"
 )
 
-// retryBurst bounds the retries that may be saved up: a worker that dies takes all its waiting answers with it at once.
-const retryBurst = 64
-
-// serve binds a visit to a worker, relays the answer, and tries once more elsewhere when nothing has reached the client.
-func (a *Agent) serve(w http.ResponseWriter, v *visit) {
-	if refusal := a.floor.admitSuspect(v); refusal != nil {
-		a.leave(v)
-		a.tellDeaths(w, v)
-		a.refuse(w, v, refusal, true)
-		return
-	}
-	a.floor.earn()
-	if !a.cfg.Plain {
-		v.above.w = w
-	}
-	a.proceed(w, v, false)
+// attemptRunner makes the attempts of requests: it forwards them to workers, retries, hedges and resumes them.
+type attemptRunner struct {
+	*instance
+	grpcForwarder   *forward.Forwarder // for gRPC to workers
+	streamForwarder *forward.Forwarder // for other bodies that are not buffered
+	// fingerprintSeed keys the fingerprints of requests, so that clients cannot construct collisions.
+	fingerprintSeed maphash.Seed
+	textStore       *forward.TextStore // texts from which streams could be continued
+	// resumeWait is set to the constant of the same name; tests shorten it.
+	resumeWait time.Duration
 }
 
-// proceed makes attempts until one has come to its end, or is followed: then that is dealt with when it has.
-func (a *Agent) proceed(w http.ResponseWriter, v *visit, begun bool) {
+// serveRequest assigns a worker to a request, relays the answer, and retries once on another worker when nothing has
+// reached the client.
+func (x *attemptRunner) serveRequest(w http.ResponseWriter, v *zoneRequest) {
+	var refusal *openai.Error
+	x.scheduler.update(func(s *sched.Scheduler) {
+		if refusal = s.Deaths.RefuseSuspect(&v.Request, time.Now()); refusal == nil {
+			s.Retries.AddRetryCredit()
+		}
+	})
+	if refusal != nil {
+		x.releaseRequest(v)
+		x.writeDeathsHeader(w, v)
+		x.refuseRequest(w, v, refusal, true)
+		return
+	}
+	if !x.cfg.Plain && v.progress.started == nil {
+		v.progress.writer = w
+	}
+	x.runAttempts(w, v, false)
+}
+
+// runAttempts makes attempts until one ends the request. When an attempt is detached (its answer is relayed
+// elsewhere), its end is handled in a callback.
+func (x *attemptRunner) runAttempts(w http.ResponseWriter, v *zoneRequest, begun bool) {
 	followed := false
 	defer func() {
 		if !followed {
-			a.leave(v)
+			x.releaseRequest(v)
 		}
 	}()
 	for {
-		at, refusal := a.enter(v.r.Context(), v)
+		at, refusal := x.acquireWorker(v.httpRequest.Context(), v)
 		if refusal != nil {
 			switch {
-			case v.stream.joined:
-				a.breakOff(w, v, resumeFailed, resume.NoPlace)
-			case v.r.Context().Err() == nil:
-				a.refuse(w, v, refusal, begun)
+			case v.Continuing:
+				x.abortStream(w, v, resumeFailed, resume.NoEndpoint)
+			case v.httpRequest.Context().Err() == nil:
+				x.refuseRequest(w, v, refusal, begun)
 			}
 			return
 		}
 		before := begun
-		at, res := a.send(w, v, at, func(at *attempt, res *relay.Result) {
-			if goOn, begun := a.attempted(w, v, at, res, before); goOn {
-				a.proceed(w, v, begun)
+		at, res := x.sendHedged(w, v, at, func(at *sched.Attempt, res *forward.ForwardResult) {
+			if goOn, begun := x.handleAttemptEnd(w, v, at, res, before); goOn {
+				x.runAttempts(w, v, begun)
 			} else {
-				a.leave(v)
+				x.releaseRequest(v)
 			}
 		})
-		if followed = res.Followed; followed {
+		if followed = res.Detached; followed {
 			return
 		}
 		var goOn bool
-		if goOn, begun = a.attempted(w, v, at, &res, begun); !goOn {
+		if goOn, begun = x.handleAttemptEnd(w, v, at, &res, begun); !goOn {
 			return
 		}
 	}
 }
 
-// leave gives back what a visit holds, when it is over.
-func (a *Agent) leave(v *visit) {
-	a.vault.Release(v.stream.seam)
-	v.charge.Release()
-	a.floor.endTrial(v)
+// releaseRequest releases what a request holds, at its end.
+func (x *attemptRunner) releaseRequest(v *zoneRequest) {
+	x.textStore.ReleaseStream(v.resume.splicer)
+	v.bodyCharge.ReleaseBytes()
+	if v.SuspectAttempt {
+		x.scheduler.update(func(s *sched.Scheduler) { s.Deaths.EndSuspectAttempt(&v.Request) })
+	}
 }
 
-// attempted says whether another attempt is to be made after one, and whether one has begun that failed; otherwise the
-// visit is over.
-func (a *Agent) attempted(w http.ResponseWriter, v *visit, at *attempt, res *relay.Result, begun bool) (goOn, failed bool) {
-	v.exclude(at.choice.ID)
-	if at.died {
-		a.logDeath(v, at)
+// handleAttemptEnd handles the end of an attempt. goOn means that another attempt follows; failed means that an
+// earlier attempt has begun and failed. Otherwise the request is over.
+func (x *attemptRunner) handleAttemptEnd(w http.ResponseWriter, v *zoneRequest, at *sched.Attempt, res *forward.ForwardResult, begun bool) (goOn, failed bool) {
+	v.ExcludeWorker(at.Choice.ID)
+	if at.WorkerDied {
+		x.logWorkerDeath(v, at)
 	}
-	if at.died && v.fate == poison.Condemned {
-		a.condemn(w, v, res)
+	if at.WorkerDied && v.DeathVerdict == poison.Condemned {
+		x.endCondemned(w, v, res)
 		return false, begun
 	}
-	if res.Retryable && v.retries > 0 && a.floor.spend(v, time.Now()) {
-		v.retries--
-		a.meters.retries.Inc()
+	if res.Retryable && v.RetriesLeft > 0 && x.scheduler.takeRetry(v, time.Now()) {
+		v.RetriesLeft--
+		x.metrics.retries.Inc()
 		return true, true
 	}
-	if res.Cut {
-		return a.resume(w, v, res), begun
+	if res.Interrupted {
+		return x.resumeStream(w, v, res), begun
 	}
-	a.finish(w, v, res, begun)
+	x.writeFailure(w, v, res, begun)
 	return false, begun
 }
 
-// finish answers for what the relay could not. A second try that this zone could not make is handed back to the gateway.
-func (a *Agent) finish(w http.ResponseWriter, v *visit, res *relay.Result, begun bool) {
-	a.lost(v, res)
+// writeFailure answers a request whose attempt failed without an answer. A retry that this zone cannot make is handed
+// back to the gateway.
+func (x *attemptRunner) writeFailure(w http.ResponseWriter, v *zoneRequest, res *forward.ForwardResult, begun bool) {
+	x.countLostStream(v, res)
 	switch {
-	case v.stream.joined && res.Retryable:
-		a.breakOff(w, v, resumeFailed, resume.NoPlace)
-	case res.Truncated && !res.Events:
-		relay.Abort()
+	case v.Continuing && res.Retryable:
+		x.abortStream(w, v, resumeFailed, resume.NoEndpoint)
+	case res.Truncated && !res.IsEventStream:
+		forward.AbortHandler()
 	case res.Err == nil || res.Started || res.ClientGone:
-	case res.Refused != nil:
-		full := !res.NotStarted && relay.Overloaded(res.Refused.Status)
+		x.writeDeathsHeader(w, v) // in the trailer
+	case res.Refusal != nil:
+		x.writeDeathsHeader(w, v)
+		full := !res.NotStarted && forward.IsOverloadStatus(res.Refusal.Status)
 		if full {
-			a.floor.hintRetry(v, res.Refused.Header, time.Now())
+			x.scheduler.setRetryHints(v, res.Refusal.Header, time.Now())
 		}
-		res.Refused.Write(w, full && !a.cfg.Plain && v.retries > 0)
+		res.Refusal.WriteAnswer(w, full && !x.cfg.Plain && v.RetriesLeft > 0)
 	default:
-		e := openai.Upstream("the worker could not be reached or broke before it answered")
-		a.meters.refused(e)
+		e := openai.UpstreamFailed("the worker could not be reached or failed before it answered")
+		x.metrics.countRefused(e)
 		if v.hop.RequestID != "" {
-			w.Header().Set(relay.HeaderXRequestID, v.hop.RequestID)
+			w.Header().Set(forward.HeaderXRequestID, v.hop.RequestID)
 		}
-		a.tellDeaths(w, v)
-		if !a.cfg.Plain && (v.retries > 0 || !begun && unreachable(res.Err)) {
-			relay.WriteNotStarted(w, e)
+		x.writeDeathsHeader(w, v)
+		if !x.cfg.Plain && (v.RetriesLeft > 0 || !begun && isDialError(res.Err)) {
+			forward.WriteNotStarted(w, e)
 			return
 		}
-		relay.WriteError(w, e)
+		forward.WriteError(w, e)
 	}
 }
 
-// errRequest means that the request to a worker could not be built, which says nothing of the worker.
-var errRequest = errors.New("building the request to the worker")
+// errBuildRequest means that the request to a worker could not be built, which is not the worker's failure.
+var errBuildRequest = errors.New("building the request to the worker")
 
-// hintRetry completes the head of a worker's own refusal as refusals of ours have it: when to come back, by the worker's
-// word or else by the queue, and that another try may help.
-func (f *floor) hintRetry(v *visit, h http.Header, now time.Time) {
+// setRetryHints adds to the header of a worker's own refusal what our refusals carry: that a retry may help, and
+// after which time. The worker's own Retry-After is kept; otherwise the queue's estimate is used.
+func (z *zoneScheduler) setRetryHints(v *zoneRequest, h http.Header, now time.Time) {
 	if h.Get("X-Should-Retry") == "" {
 		h.Set("X-Should-Retry", "true")
 	}
 	if h.Get("Retry-After") != "" {
 		return
 	}
-	f.mu.Lock()
-	after := time.Duration(0)
-	if p := f.pools[v.model]; p != nil {
-		after = p.queue.RetryAfter(v.flow(), v.class, now)
-	}
-	f.mu.Unlock()
-	after = openai.NoCapacity(v.model, after).Retry()
+	var after time.Duration
+	z.update(func(s *sched.Scheduler) { after = s.Reports.RetryAfter(&v.Request, now) })
+	after = openai.NoCapacity(v.Model, after).ClampedRetryAfter()
 	h.Set("Retry-After", strconv.FormatInt(int64((after+time.Second-1)/time.Second), 10))
 	h.Set("Retry-After-Ms", strconv.FormatInt(after.Milliseconds(), 10))
 }
 
-// exclude remembers a worker that failed this visit.
-func (v *visit) exclude(id int32) {
-	v.excluded[0], v.excluded[1] = id, v.excluded[0]
-	v.shun()
-}
-
-// attempt forwards a visit to one worker and books how it went. What reaches the client must be claimed first. Where later
-// is set, that may be told it in the end instead.
-func (a *Agent) attempt(ctx context.Context, w http.ResponseWriter, v *visit, at *attempt, claim func() bool, later func(*relay.Result)) (res relay.Result) {
-	m := &meter{agent: a, at: at}
-	m.ctx.Begin(ctx)
+// forwardAttempt forwards a request to one worker and records the outcome. An attempt must win claim before its bytes
+// reach the client. When later is set and the answer is detached, later receives the outcome instead of the caller.
+func (x *attemptRunner) forwardAttempt(ctx context.Context, w http.ResponseWriter, v *zoneRequest, at *sched.Attempt, claim func() bool, later func(*forward.ForwardResult)) (res forward.ForwardResult) {
+	m := &responseObserver{agent: x.instance, request: v, attempt: at}
+	m.ctx.StartUnder(ctx)
 	stop := func() {}
 	defer func() {
-		if !res.Followed {
+		if !res.Detached {
 			stop()
-			m.ctx.End(nil)
+			m.ctx.EndWithCause(nil)
 		}
 	}()
-	a.floor.begin(at, m.ctx.End)
-	if !v.env.Stream {
-		after := time.Duration(1.5*at.choice.Seconds*float64(time.Second)) + 50*time.Millisecond
-		foretold := a.floor.foretell(at, after)
-		stop = foretold.stop
+	x.scheduler.update(func(s *sched.Scheduler) { s.StartAttempt(at, m) })
+	if !v.Envelope.Stream {
+		after := time.Duration(1.5*at.Choice.PredictedTTFT*float64(time.Second)) + 50*time.Millisecond
+		prefill := x.scheduler.startPrefillTimer(at, after)
+		stop = prefill.stop
 	}
-	body, opts := a.wording(v, at.worker)
-	opts.Claim, opts.Seam, opts.Joined = claim, v.stream.seam, v.stream.joined
+	body, opts := x.buildWorkerBody(v, zoneWorkerOf(at))
+	opts.Claim, opts.Splicer, opts.Continuing = claim, v.resume.splicer, v.Continuing
 	if later != nil {
-		opts.Later = func(res relay.Result) {
+		opts.OnDetachedEnd = func(res forward.ForwardResult) {
 			stop()
-			m.ctx.End(nil)
-			a.booked(w, v, at, m, &res)
+			m.ctx.EndWithCause(nil)
+			x.recordAttemptResult(w, v, at, m, &res)
 			later(&res)
 		}
 	}
-	req, err := relay.OutboundAs(&m.ctx, v.r, at.worker.declared.URL+target(v.r.URL), body, nil)
-	if err == nil && v.trial {
+	req, err := forward.NewEditedHopRequest(&m.ctx, v.httpRequest, at.Worker.Spec.URL+requestTarget(v.httpRequest.URL), body, nil)
+	if err == nil && v.SuspectAttempt {
 		req.GetBody = nil // the transport must not send it twice
 	}
 	if err != nil {
-		res = relay.Result{Err: errors.Join(errRequest, err)}
+		res = forward.ForwardResult{Err: errors.Join(errBuildRequest, err)}
 	} else {
-		res = a.forward.ForwardAs(&m.ctx, w, req, m, opts)
+		res = x.forwarder.ForwardWith(&m.ctx, w, req, m, opts)
 	}
-	if !res.Followed {
-		a.booked(w, v, at, m, &res)
+	if !res.Detached {
+		x.recordAttemptResult(w, v, at, m, &res)
 	}
 	return res
 }
 
-// booked books how an attempt went.
-func (a *Agent) booked(w http.ResponseWriter, v *visit, at *attempt, m *meter, res *relay.Result) {
-	m.sign(res)
-	a.floor.end(at, m, res, time.Now())
+// recordAttemptResult records the outcome of an attempt.
+func (x *attemptRunner) recordAttemptResult(w http.ResponseWriter, v *zoneRequest, at *sched.Attempt, m *responseObserver, res *forward.ForwardResult) {
+	m.signRefusal(res)
+	m.finishAttempt(res)
 	switch {
-	case v.stream.joined && !res.Started && res.ClientGone:
-		a.account(v)
-	case res.Cut || !res.Started || res.Status/100 != 2:
-	case v.stream.joined:
-		a.account(v)
+	case v.Continuing && !res.Started && res.ClientGone:
+		x.countStreamUsage(v)
+	case res.Interrupted || !res.Started || res.Status/100 != 2:
+	case v.Continuing:
+		x.countStreamUsage(v)
 		if res.Err == nil {
-			a.meters.resume(resumeResumed, resume.None)
-			relay.MarkResumed(w, tierName)
+			x.metrics.countResume(resumeResumed, resume.Resumable)
+			forward.MarkResumed(w, tierName)
 		}
 	default:
-		a.charge(v, m.account())
+		x.countUsage(v, m.finalUsage())
 	}
-	rejected := res.Err == nil && res.Status == http.StatusUnauthorized // our credentials: the client's never get there
+	rejected := res.Err == nil && res.Status == http.StatusUnauthorized // these are our credentials: the client's are not sent to workers
 	if rejected {
-		at.worker.stale.Store(true) // its list of models shows whether it still lets us in
+		zoneWorkerOf(at).modelsStale.Store(true) // reading its model list again shows whether the credentials still work
 	}
-	if rejected || res.Err != nil && !res.ClientGone && !res.Outrun {
-		select {
-		case at.worker.look <- struct{}{}:
-		default:
-		}
+	if rejected || res.Err != nil && !res.ClientGone && !res.LostRace {
+		zoneWorkerOf(at).RequestScrape()
 	}
 }
 
-// target is what a worker is asked for: the path, and the query as the client wrote it (some engines want api-version).
-func target(u *url.URL) string {
+// requestTarget returns the request target for a worker: the path, and the query as the client wrote it (some engines
+// require api-version).
+func requestTarget(u *url.URL) string {
 	if u.RawQuery == "" {
 		return u.EscapedPath()
 	}

@@ -4,207 +4,202 @@ import (
 	"cmp"
 	"crypto/rand"
 	"net/http"
-	"time"
 
+	"github.com/spillway-lb/spillway/internal/httpedge/forward"
 	"github.com/spillway-lb/spillway/internal/openai"
 	"github.com/spillway-lb/spillway/internal/paths"
-	"github.com/spillway-lb/spillway/internal/relay"
 	"github.com/spillway-lb/spillway/internal/spec"
 )
 
-// routes is the door for gateways, or for anybody when plain. A path that is not listed is answered 404 here too, so that no
-// gateway of another version or configuration passes more.
-func (a *Agent) routes() http.Handler {
+// requestHandler reads requests: it checks them, resolves their models and has them served.
+type requestHandler struct {
+	*instance
+	attempts    *attemptRunner
+	dispatchers *batchDispatchers
+	tunnels     forward.OpenTunnels
+	bodyMemory  *forward.BodyMemory
+}
+
+// newHandler returns the handler for gateways, or for any client when Plain is set. It also answers unlisted paths
+// with 404, so that a gateway of another version or configuration cannot pass more.
+func (q *requestHandler) newHandler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		extra := a.policy.Load().spec.Routing.ExtraPaths
-		shape, posts := paths.Find(paths.HTTP, r.URL, extra)
-		if r.Method == http.MethodPost && posts && (shape != openai.ShapeUnknown || relay.KindOf(r) == relay.Usual) {
-			a.receive(w, r, shape)
+		extra := q.policy.Load().Spec.Routing.ExtraPaths
+		shape, posts := paths.MatchPath(paths.HTTP, r.URL, extra)
+		if r.Method == http.MethodPost && posts && (shape != openai.ShapeUnknown || forward.ForwardKindOf(r) == forward.Buffered) {
+			q.serveBuffered(w, r, shape)
 			return
 		}
-		kind, p := relay.KindOf(r), paths.WebSocket
-		if kind == relay.GRPC {
+		kind, p := forward.ForwardKindOf(r), paths.WebSocket
+		if kind == forward.GRPC {
 			p = paths.GRPC
 		}
-		_, passes := paths.Find(p, r.URL, extra)
-		if kind == relay.GRPC && r.ProtoMajor > 1 {
-			w = relay.SpeakGRPC(w)
+		_, passes := paths.MatchPath(p, r.URL, extra)
+		if kind == forward.GRPC && r.ProtoMajor > 1 {
+			w = forward.WithGRPCErrors(w)
 		}
 		reads := r.Method == http.MethodGet || r.Method == http.MethodHead
-		_, lists := openai.ListsModels(r.URL.Path)
+		_, lists := openai.IsModelsPath(r.URL.Path)
 		switch {
-		case kind != relay.Usual && passes:
-			a.through(w, r, kind)
-		case kind == relay.Usual && reads && lists:
-			a.listModels(w, r)
-		case kind == relay.Usual && reads && r.URL.Path == "/healthz":
+		case kind != forward.Buffered && passes:
+			q.servePassthrough(w, r, kind)
+		case kind == forward.Buffered && reads && lists:
+			q.serveModelList(w, r)
+		case kind == forward.Buffered && reads && r.URL.Path == "/healthz":
 			_, _ = w.Write([]byte("ok\n"))
-		case kind == relay.Usual && lists:
-			refuseMethod(w, http.MethodGet+", "+http.MethodHead)
-		case kind == relay.Usual && posts:
-			refuseMethod(w, http.MethodPost)
+		case kind != forward.Buffered:
+			forward.WriteError(w, paths.NotFoundError(r.URL.Path))
 		default:
-			relay.WriteError(w, &openai.Error{
-				Status: http.StatusNotFound, Type: openai.TypeInvalidRequest, Code: openai.CodeNotFound,
-				Message: paths.NotFoundMessage(r.URL.Path), NoRetry: true,
-			})
+			forward.WriteError(w, forward.RefuseUnserved(w.Header(), r, extra))
 		}
 	})
 }
 
-// refuseMethod answers 405 to a path that is served by other methods.
-func refuseMethod(w http.ResponseWriter, allow string) {
-	w.Header().Set("Allow", allow)
-	relay.WriteError(w, &openai.Error{
-		Status: http.StatusMethodNotAllowed, Type: openai.TypeInvalidRequest, Code: openai.CodeMethodNotAllowed, NoRetry: true,
-		Message: "use " + allow + " here",
-	})
-}
-
-// receive takes a request whose body is read whole.
-func (a *Agent) receive(w http.ResponseWriter, r *http.Request, shape openai.Shape) {
-	if openai.Anthropic(r.URL.Path) {
-		w = relay.SpeakAnthropic(w)
+// serveBuffered serves a request whose body is read whole.
+func (q *requestHandler) serveBuffered(w http.ResponseWriter, r *http.Request, shape openai.Shape) {
+	if openai.IsAnthropicPath(r.URL.Path) {
+		w = forward.WithAnthropicErrors(w)
 	}
 	switch shape {
 	case openai.ShapeEmbeddings:
-		a.embed(w, r)
+		q.serveEmbeddings(w, r)
 	case openai.ShapeInfer:
-		a.infer(w, r)
+		q.serveInference(w, r)
 	default:
-		a.generate(w, r, shape)
+		q.serveGeneration(w, r, shape)
 	}
 }
 
-// generate takes one request for work.
-func (a *Agent) generate(w http.ResponseWriter, r *http.Request, shape openai.Shape) {
-	v, refusal := a.read(w, r, shape)
+// serveGeneration serves one generation request.
+func (q *requestHandler) serveGeneration(w http.ResponseWriter, r *http.Request, shape openai.Shape) {
+	v, refusal := q.readRequest(w, r, shape)
 	if refusal != nil {
-		a.refuseUnread(w, refusal)
+		q.attempts.refuseUnreadRequest(w, refusal)
 		return
 	}
-	a.fallBack(w, v)
-	a.follow(v, a.policy.Load())
-	if refusal := a.goesOn(v); refusal != nil {
-		a.vault.Release(v.stream.seam)
-		v.charge.Release()
-		a.refuse(w, v, refusal, false)
+	q.applyFallback(w, v)
+	q.attempts.prepareResume(v, q.policy.Load())
+	if refusal := q.attempts.checkContinuation(v); refusal != nil {
+		q.attempts.textStore.ReleaseStream(v.resume.splicer)
+		v.bodyCharge.ReleaseBytes()
+		q.attempts.refuseRequest(w, v, refusal, false)
 		return
 	}
-	v.leaves = true
-	a.serve(w, v)
+	v.detachable = true
+	q.attempts.serveRequest(w, v)
 }
 
-// read makes a visit of a request.
-func (a *Agent) read(w http.ResponseWriter, r *http.Request, shape openai.Shape) (_ *visit, refused *openai.Error) {
-	o := a.policy.Load()
-	v := &visit{r: r, shape: shape, arrived: time.Now(), excluded: [2]int32{-1, -1}}
+// readRequest reads a request into a zoneRequest.
+func (q *requestHandler) readRequest(w http.ResponseWriter, r *http.Request, shape openai.Shape) (_ *zoneRequest, refused *openai.Error) {
+	o := q.policy.Load()
+	v := newZoneRequest(r, shape)
 	defer func() {
 		if refused != nil {
-			v.charge.Release()
+			v.bodyCharge.ReleaseBytes()
 		}
 	}()
-	if refusal := a.hop(v); refusal != nil {
+	if refusal := q.readHop(v); refusal != nil {
 		return nil, refusal
 	}
-	body, refusal := a.bodyBounds(v).Read(w, r)
+	body, refusal := q.bodyBounds(v).ReadBody(w, r)
 	if refusal != nil {
 		return nil, refusal
 	}
-	v.body = body
-	if refusal := relay.ReadEnvelope(shape, r, body, &v.env); refusal != nil {
+	v.Body = body
+	if refusal := forward.ReadEnvelope(shape, r, body, &v.Envelope); refusal != nil {
 		return nil, refusal
 	}
-	if a.cfg.Plain && !shape.ModelInPath() {
-		v.env.Model = cmp.Or(relay.TakeRewrite(r.Header), v.env.Model)
+	if q.cfg.Plain && !shape.ModelInPath() {
+		v.Envelope.Model = cmp.Or(forward.TakeModelRewrite(r.Header), v.Envelope.Model)
 	}
-	if refusal := a.resolve(v, o); refusal != nil {
+	if refusal := q.resolveModel(v, o); refusal != nil {
 		return nil, refusal
 	}
-	v.estimate = int64(v.hop.PromptTokens)
-	if v.estimate <= 0 {
-		v.estimate = int64(v.env.Tokens(o.bytesPerToken(v.model)))
+	v.EstimatedTokens = int64(v.hop.PromptTokens)
+	if v.EstimatedTokens <= 0 {
+		v.EstimatedTokens = int64(v.Envelope.EstimateTokens(o.BytesPerToken(v.Model)))
 	}
-	if !shape.Generates() && shape != openai.ShapeEmbeddings {
-		v.longest = 1 // several sequences, or none: nothing of it is to fit a context
+	if !shape.GeneratesText() && shape != openai.ShapeEmbeddings {
+		v.LongestInputTokens = 1 // several sequences or none: no context limit applies
 	}
-	v.ask(o, a.cfg.Plain)
-	a.fingerprint(v)
-	return v, a.limit(v, o)
+	v.decideAskUsage(o, q.cfg.Plain)
+	q.attempts.setFingerprint(v)
+	return v, q.limitOutput(v, o)
 }
 
-// bodyBounds are those of a visit's body.
-func (a *Agent) bodyBounds(v *visit) relay.BodyBounds {
-	v.charge = a.bodies.Charge(v.hop.Tenant)
-	return relay.BodyBounds{Limit: a.policy.Load().maxBody(), Within: a.cfg.BodyTimeout, By: v.deadline, Tier: "local", Charge: &v.charge}
+// bodyBounds returns the limits for reading a request's body.
+func (q *requestHandler) bodyBounds(v *zoneRequest) forward.BodyLimits {
+	v.bodyCharge = q.bodyMemory.NewCharge(v.Tenant)
+	return forward.BodyLimits{MaxBytes: q.policy.Load().maxBodyBytes(), Timeout: q.cfg.BodyTimeout, Deadline: v.Deadline, Tier: "local", Charge: &v.bodyCharge}
 }
 
-// hop reads what the gateway and the client say of a request in its head. Behind a plain door nobody is believed to be a
-// gateway.
-func (a *Agent) hop(v *visit) *openai.Error {
-	h := v.r.Header
-	v.retries = 1
-	if a.cfg.Plain {
-		relay.Strip(h)
-		v.hop.Tenant = spec.TenantAlone
-		v.hop.RequestID = cmp.Or(relay.ClientRequestID(h), rand.Text())
-		o := a.policy.Load()
-		c, named, err := relay.NamedClass(h, o.spec)
-		v.class = a.classAlone(c, named)
-		v.hop.Flow, v.hop.TellEndpoint = relay.Flow(h, o.alone()), o.alone() != nil && o.alone().Trusted
+// readHop reads the headers of the gateway and the client. With Plain set, headers of a gateway are not trusted.
+func (q *requestHandler) readHop(v *zoneRequest) *openai.Error {
+	h := v.httpRequest.Header
+	v.RetriesLeft = 1
+	if q.cfg.Plain {
+		forward.StripTierHeaders(h)
+		v.Tenant = spec.DefaultTenant
+		v.hop.RequestID = cmp.Or(forward.ClientRequestID(h), rand.Text())
+		o := q.policy.Load()
+		c, named, err := forward.RequestedClass(h, o.Spec)
+		v.Class = q.standaloneClass(c, named)
+		v.Flow, v.hop.TellEndpoint = forward.FairnessFlow(h, o.standaloneTenant()), o.standaloneTenant() != nil && o.standaloneTenant().Trusted
 		if err != nil {
-			return badHeader(err)
+			return headerError(err)
 		}
-		return v.times(h)
+		return v.readDeadlines(h)
 	}
-	hop, err := relay.ParseHop(h)
+	hop, err := forward.ParseHop(h)
 	if err != nil {
-		return badHeader(err)
+		return headerError(err)
 	}
-	v.hop, v.class = hop, hop.Class
-	v.retries = min(hop.RetriesLeft, 1)
-	return v.times(h)
+	v.setHop(&hop)
+	v.Class = hop.Class
+	v.RetriesLeft = min(hop.RetriesLeft, 1)
+	return v.readDeadlines(h)
 }
 
-func badHeader(err error) *openai.Error {
+func headerError(err error) *openai.Error {
 	if err == nil {
 		return nil
 	}
 	return &openai.Error{Status: http.StatusBadRequest, Type: openai.TypeInvalidRequest, Code: openai.CodeInvalidValue, Message: err.Error(), NoRetry: true}
 }
 
-// refuse answers a visit that was never begun. What another place might serve is marked as not started.
-func (a *Agent) refuse(w http.ResponseWriter, v *visit, e *openai.Error, begun bool) {
-	a.meters.refused(e)
+// refuseRequest answers a request that was not started. Refusals that do not hold elsewhere are marked as not
+// started, so that the gateway may try another zone.
+func (x *attemptRunner) refuseRequest(w http.ResponseWriter, v *zoneRequest, e *openai.Error, begun bool) {
+	x.metrics.countRefused(e)
 	elsewhere := e.Code == openai.CodeNoCapacity || e.Code == openai.CodeModelNotFound ||
 		e.Code == openai.CodeModelLoading || e.Code == openai.CodeModelLoadFailed || e.Code == openai.CodeDeadline && !e.NoRetry
 	if v.hop.RequestID != "" {
-		w.Header().Set(relay.HeaderXRequestID, v.hop.RequestID)
+		w.Header().Set(forward.HeaderXRequestID, v.hop.RequestID)
 	}
-	if elsewhere && !begun && !a.cfg.Plain {
-		relay.WriteNotStarted(w, e)
+	if elsewhere && !begun && !x.cfg.Plain {
+		forward.WriteNotStarted(w, e)
 		return
 	}
-	relay.WriteError(w, e)
+	forward.WriteError(w, e)
 }
 
-// refuseUnread answers a request that was refused before there was a visit. One for which there was no memory another place
-// may serve.
-func (a *Agent) refuseUnread(w http.ResponseWriter, e *openai.Error) {
-	a.meters.refused(e)
-	if e.Code == openai.CodeNoCapacity && !a.cfg.Plain {
-		relay.WriteNotStarted(w, e)
+// refuseUnreadRequest answers a request that was refused before it was read. When it was refused for lack of memory,
+// the gateway may try another zone.
+func (x *attemptRunner) refuseUnreadRequest(w http.ResponseWriter, e *openai.Error) {
+	x.metrics.countRefused(e)
+	if e.Code == openai.CodeNoCapacity && !x.cfg.Plain {
+		forward.WriteNotStarted(w, e)
 		return
 	}
-	relay.WriteError(w, e)
+	forward.WriteError(w, e)
 }
 
-// listModels answers GET /v1/models with what the zone serves, or with one of that.
-func (a *Agent) listModels(w http.ResponseWriter, r *http.Request) {
-	one, _ := openai.ListsModels(r.URL.Path)
-	answer, e := openai.EncodeModels(a.offered(), one, a.started.Unix())
+// serveModelList answers GET /v1/models with the models of the zone, or GET /v1/models/{model} with one of them.
+func (q *requestHandler) serveModelList(w http.ResponseWriter, r *http.Request) {
+	one, _ := openai.IsModelsPath(r.URL.Path)
+	answer, e := openai.EncodeModels(q.listOfferedModels(), one, q.startedAt.Unix())
 	if e != nil {
-		relay.WriteError(w, e)
+		forward.WriteError(w, e)
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")

@@ -8,22 +8,23 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/spillway-lb/spillway/internal/relay"
+	"github.com/spillway-lb/spillway/internal/httpedge/forward"
 	"github.com/spillway-lb/spillway/internal/spec"
 	"github.com/spillway-lb/spillway/internal/telemetry"
+	"github.com/spillway-lb/spillway/internal/testkit"
 	"github.com/spillway-lb/spillway/local"
 )
 
-func hedging(reg *prometheus.Registry) func(*local.Config) {
+func withHedging(reg *prometheus.Registry) func(*local.Config) {
 	return func(c *local.Config) {
 		c.Registry = reg
-		h := spec.Hedging{Enabled: true, After: spec.Duration(20 * time.Millisecond), Quantile: 0.95}
+		h := spec.HedgePolicy{Enabled: true, After: spec.Duration(20 * time.Millisecond), Quantile: 0.95}
 		c.Spec = &spec.Spec{Routing: spec.Routing{Hedge: h, RetryBudget: 0.1, Policy: "round_robin"}}
 	}
 }
 
-// counted is the sum of a counter's series that have a label's value.
-func counted(t *testing.T, reg *prometheus.Registry, name, label, value string) (sum float64) {
+// sumCounter returns the sum of a counter's series with the given label value.
+func sumCounter(t *testing.T, reg *prometheus.Registry, name, label, value string) (sum float64) {
 	t.Helper()
 	families, err := reg.Gather()
 	if err != nil {
@@ -41,11 +42,11 @@ func counted(t *testing.T, reg *prometheus.Registry, name, label, value string) 
 	return sum
 }
 
-// answered checks that a client got one whole answer.
-func answered(t *testing.T, body string, resp *http.Response, text string) {
+// checkWholeAnswer checks that a client got exactly one whole answer.
+func checkWholeAnswer(t *testing.T, body string, resp *http.Response, text string) {
 	t.Helper()
 	ok := strings.Count(text, "hello there") == 1
-	if body == streamed {
+	if body == streamedChat {
 		ok = strings.Count(text, "content") == 4 && strings.Count(text, "[DONE]") == 1 && strings.HasSuffix(text, "data: [DONE]\n\n")
 	}
 	if resp.StatusCode != http.StatusOK || !ok {
@@ -53,44 +54,45 @@ func answered(t *testing.T, body string, resp *http.Response, text string) {
 	}
 }
 
-// short says how short its answer is, so that it is predicted to be whole soon.
-const short = `{"model":"llama-3.1-8b","max_tokens":4,"messages":[{"role":"user","content":"hi"}]}`
+// shortChat has a short output limit, so that its whole answer is predicted early.
+const shortChat = `{"model":"llama-3.1-8b","max_tokens":4,"messages":[{"role":"user","content":"hi"}]}`
 
-const hedges = "spillway_local_hedges_total"
+const hedgesMetric = "spillway_local_hedges_total"
 
-// A worker that takes requests and says nothing delays nobody: another answers, and it is let go unharmed.
-func TestHedgeAnswersFromAnotherWorkerWhenOneStands(t *testing.T) {
-	for name, body := range map[string]string{"a stream": streamed, "not a stream": short} {
+// TestHedgeAnswersWhenFirstWorkerHangs: a worker that accepts requests and never answers delays no client. Another
+// worker answers, and the first attempt is cancelled without counting as a failure.
+func TestHedgeAnswersWhenFirstWorkerHangs(t *testing.T) {
+	for name, body := range map[string]string{"a stream": streamedChat, "not a stream": shortChat} {
 		t.Run(name, func(t *testing.T) {
-			bad, good := newVLLM(t, "bad"), newVLLM(t, "good")
+			bad, good := newFakeVLLM(t, "bad"), newFakeVLLM(t, "good")
 			reg := telemetry.NewRegistry("local", "a", "test")
-			a := start(t, hedging(reg), bad, good)
-			bad.set("stall")
+			a := startAgent(t, withHedging(reg), bad, good)
+			bad.setMode("stall")
 			n := 0.0
-			for n < 20 && (n < 5 || counted(t, reg, hedges, "outcome", "won") == 0) {
-				resp, text := post(t, a, body)
-				answered(t, body, resp, text)
-				if route := resp.Header.Get(relay.HeaderRoute); route != "us/us-a/good" {
+			for n < 20 && (n < 5 || sumCounter(t, reg, hedgesMetric, "outcome", "won") == 0) {
+				resp, text := postChat(t, a, body)
+				checkWholeAnswer(t, body, resp, text)
+				if route := resp.Header.Get(forward.HeaderRoute); route != "us/us-a/good" {
 					t.Errorf("answered by %s", route)
 				}
 				n++
 			}
-			won := counted(t, reg, hedges, "outcome", "won")
+			won := sumCounter(t, reg, hedgesMetric, "outcome", "won")
 			if won == 0 {
-				t.Fatal("no request met the worker that stands")
+				t.Fatal("no request was sent to the hanging worker")
 			}
-			eventually(t, "the loser is let go", func() bool { return bad.running.Load() == 0 && idle(a) })
+			testkit.Eventually(t, "the loser is let go", func() bool { return bad.running.Load() == 0 && isIdle(a) })
 			for _, w := range a.Status().Workers {
 				if w.Reason != "" {
 					t.Errorf("worker %s is %s", w.Name, w.Reason)
 				}
 			}
-			if got := counted(t, reg, "spillway_local_attempts_total", "outcome", "outrun"); got != won {
+			if got := sumCounter(t, reg, "spillway_local_attempts_total", "outcome", "outrun"); got != won {
 				t.Errorf("%v attempts were outrun by %v", got, won)
 			}
-			perAnswer := map[string]float64{streamed: 4, short: 2}[body]
-			eventually(t, "each answer's tokens are counted once", func() bool {
-				return counted(t, reg, "spillway_local_tokens_total", "kind", "completion") == n*perAnswer
+			perAnswer := map[string]float64{streamedChat: 4, shortChat: 2}[body]
+			testkit.Eventually(t, "each answer's tokens are counted once", func() bool {
+				return sumCounter(t, reg, "spillway_local_tokens_total", "kind", "completion") == n*perAnswer
 			})
 			if items := a.Status().Models; len(items) == 0 {
 				t.Error("no model is left")
@@ -99,73 +101,76 @@ func TestHedgeAnswersFromAnotherWorkerWhenOneStands(t *testing.T) {
 	}
 }
 
-// The first byte wins, whichever attempt it is from, and the other worker is free at once.
-func TestHedgeTheFirstByteWinsAndTheOtherIsCancelled(t *testing.T) {
-	slow, stands := newVLLM(t, "slow"), newVLLM(t, "stands")
+// TestHedgeFirstByteWinsAndOtherIsCancelled: the first byte of either attempt wins, and the other worker is free at
+// once.
+func TestHedgeFirstByteWinsAndOtherIsCancelled(t *testing.T) {
+	slow, hanging := newFakeVLLM(t, "slow"), newFakeVLLM(t, "hanging")
 	reg := telemetry.NewRegistry("local", "a", "test")
-	a := start(t, hedging(reg), slow, stands)
-	slow.set("hold")
-	stands.set("stall")
+	a := startAgent(t, withHedging(reg), slow, hanging)
+	slow.setMode("hold")
+	hanging.setMode("stall")
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		resp, text := post(t, a, streamed)
-		answered(t, streamed, resp, text)
+		resp, text := postChat(t, a, streamedChat)
+		checkWholeAnswer(t, streamedChat, resp, text)
 	}()
-	eventually(t, "both workers have the request", func() bool { return slow.running.Load() == 1 && stands.running.Load() == 1 })
+	testkit.Eventually(t, "both workers have the request", func() bool { return slow.running.Load() == 1 && hanging.running.Load() == 1 })
 	close(slow.release)
 	<-done
-	eventually(t, "the other is cancelled", func() bool { return stands.running.Load() == 0 && idle(a) })
-	won, lost := counted(t, reg, hedges, "outcome", "won"), counted(t, reg, hedges, "outcome", "lost")
+	testkit.Eventually(t, "the other is cancelled", func() bool { return hanging.running.Load() == 0 && isIdle(a) })
+	won, lost := sumCounter(t, reg, hedgesMetric, "outcome", "won"), sumCounter(t, reg, hedgesMetric, "outcome", "lost")
 	if won+lost != 1 {
 		t.Errorf("%v hedges won and %v lost", won, lost)
 	}
 }
 
-// After the first byte nothing is hedged, however long the rest takes.
-func TestHedgeNeverAfterTheFirstByte(t *testing.T) {
-	w1, w2 := newVLLM(t, "w1"), newVLLM(t, "w2")
-	reg := telemetry.NewRegistry("local", "a", "test")
-	a := start(t, hedging(reg), w1, w2)
-	w1.set("endless")
-	w2.set("endless")
-	resp, err := client.Post("http://"+a.Addr().String()+"/v1/chat/completions", "application/json", strings.NewReader(streamed))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := resp.Body.Read(make([]byte, 1)); err != nil {
-		t.Fatal(err)
-	}
-	time.Sleep(200 * time.Millisecond)
-	if n := w1.posts.Load() + w2.posts.Load(); n != 1 {
-		t.Errorf("the workers were sent %d requests", n)
-	}
-	_ = resp.Body.Close()
-	eventually(t, "an empty ledger", func() bool { return idle(a) })
+// TestNoHedgeAfterFirstByte: after the first byte no hedge is sent, however long the rest takes.
+func TestNoHedgeAfterFirstByte(t *testing.T) {
+	runInMemory(t, func(l *memCluster) {
+		w1, w2 := l.startFakeVLLM("w1"), l.startFakeVLLM("w2")
+		reg := telemetry.NewRegistry("local", "a", "test")
+		a := l.startAgentOver(withHedging(reg), w1, w2)
+		w1.setMode("endless")
+		w2.setMode("endless")
+		resp, err := l.client.Post(baseURL(a)+"/v1/chat/completions", "application/json", strings.NewReader(streamedChat))
+		if err != nil {
+			l.Fatal(err)
+		}
+		if _, err := resp.Body.Read(make([]byte, 1)); err != nil {
+			l.Fatal(err)
+		}
+		time.Sleep(200 * time.Millisecond)
+		if n := w1.posts.Load() + w2.posts.Load(); n != 1 {
+			l.Errorf("the workers were sent %d requests", n)
+		}
+		_ = resp.Body.Close()
+		l.waitWithin(time.Second, "an empty ledger", func() bool { return isIdle(a) })
+	})
 }
 
-func TestHedgeIsPaidOutOfTheRetryBudgetAndOffByDefault(t *testing.T) {
+func TestHedgeUsesRetryBudgetAndIsOffByDefault(t *testing.T) {
 	for name, tc := range map[string]struct {
 		change func(*prometheus.Registry) func(*local.Config)
 		want   float64
 	}{
-		"no budget": {hedging, 1},
+		"no budget": {withHedging, 1},
 		"off":       {func(reg *prometheus.Registry) func(*local.Config) { return func(c *local.Config) { c.Registry = reg } }, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w1, w2 := newVLLM(t, "w1"), newVLLM(t, "w2")
+			w1, w2 := newFakeVLLM(t, "w1"), newFakeVLLM(t, "w2")
 			reg := telemetry.NewRegistry("local", "a", "test")
-			a := start(t, tc.change(reg), w1, w2)
-			a.SpendAll()
-			w1.set("hold")
-			w2.set("hold")
+			a := startAgent(t, tc.change(reg), w1, w2)
+			a.EmptyRetryBudget()
+			w1.setMode("hold")
+			w2.setMode("hold")
 			done := make(chan struct{})
 			go func() {
 				defer close(done)
-				resp, text := post(t, a, streamed)
-				answered(t, streamed, resp, text)
+				resp, text := postChat(t, a, streamedChat)
+				checkWholeAnswer(t, streamedChat, resp, text)
 			}()
-			eventually(t, "a worker has the request", func() bool { return w1.running.Load()+w2.running.Load() == 1 })
+			testkit.Eventually(t, "a worker has the request", func() bool { return w1.running.Load()+w2.running.Load() == 1 })
 			time.Sleep(200 * time.Millisecond)
 			close(w1.release)
 			close(w2.release)
@@ -173,7 +178,7 @@ func TestHedgeIsPaidOutOfTheRetryBudgetAndOffByDefault(t *testing.T) {
 			if n := w1.posts.Load() + w2.posts.Load(); n != 1 {
 				t.Errorf("the workers were sent %d requests", n)
 			}
-			if got := counted(t, reg, hedges, "outcome", "no_budget"); got != tc.want {
+			if got := sumCounter(t, reg, hedgesMetric, "outcome", "no_budget"); got != tc.want {
 				t.Errorf("%v hedges had no budget, want %v", got, tc.want)
 			}
 		})

@@ -10,15 +10,16 @@ import (
 	"time"
 
 	"github.com/spillway-lb/spillway/chaos/gpu"
+	"github.com/spillway-lb/spillway/internal/testkit"
 	"github.com/spillway-lb/spillway/local"
 	"github.com/spillway-lb/spillway/local/discover"
 )
 
-// telling starts a worker with a small cache that tells of it.
-func telling(t *testing.T) *gpu.Server {
+// newKVEventWorker starts a worker with a small cache that publishes cache events.
+func newKVEventWorker(t *testing.T) *gpu.Server {
 	t.Helper()
 	s, err := gpu.New(gpu.Config{
-		Listen: "127.0.0.1:0", GPU: "L4", Model: "Llama-3.1-8B", Served: "m", Speed: 50,
+		Listen: "127.0.0.1:0", GPU: "L4", Model: "Llama-3.1-8B", ServedModel: "m", Speed: 50,
 		KVEvents: "127.0.0.1:0", KVReplay: "127.0.0.1:0",
 	})
 	if err != nil {
@@ -28,43 +29,43 @@ func telling(t *testing.T) *gpu.Server {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
-		stopped(s, ctx)
+		stopWorker(s, ctx)
 	})
 	return s
 }
 
-// stopped stops a worker that may have been stopped before.
-func stopped(s *gpu.Server, ctx context.Context) {
+// stopWorker stops a worker that may have been stopped before.
+func stopWorker(s *gpu.Server, ctx context.Context) {
 	if c, err := net.Dial("tcp", s.Addr().String()); err == nil {
 		c.Close()
 		_ = s.Stop(ctx)
 	}
 }
 
-// listening starts an agent that hears one stand-in's events.
-func listening(t *testing.T, s *gpu.Server) *local.Agent {
+// startKVEventAgent starts an agent that receives one simulated worker's events.
+func startKVEventAgent(t *testing.T, s *gpu.Server) *local.Agent {
 	t.Helper()
-	a := start(t, func(c *local.Config) {
-		c.Workers = []discover.Worker{{Name: "w", URL: s.URL(), GPU: "L4", Models: []string{"m"}, KVEvents: []string{s.KVEvents()}}}
+	a := startAgent(t, func(c *local.Config) {
+		c.Workers = []discover.Worker{{Name: "w", URL: s.URL(), GPU: "L4", Models: []string{"m"}, KVEvents: []string{s.KVEventsURL()}}}
 	})
-	eventually(t, "the worker is ready", func() bool { return ready(a) == 1 })
+	testkit.Eventually(t, "the worker is ready", func() bool { return countReady(a) == 1 })
 	return a
 }
 
-// text is a prompt of so many bytes that is like no other of another name.
-func text(name string, n int) string {
+// makePrompt returns a prompt of n bytes that shares no prefix with one of another name.
+func makePrompt(name string, n int) string {
 	return strings.Repeat(name+" and so on. ", n/(len(name)+12)+1)[:n]
 }
 
-func completion(prompt string) string {
+func completionBody(prompt string) string {
 	return `{"model":"m","max_tokens":40,"ignore_eos":true,"prompt":"` + prompt + `"}`
 }
 
-func complete(t *testing.T, url, prompt string) {
+func postCompletion(t *testing.T, url, prompt string) {
 	t.Helper()
-	resp, err := http.Post(url+"/v1/completions", "application/json", strings.NewReader(completion(prompt)))
+	resp, err := http.Post(url+"/v1/completions", "application/json", strings.NewReader(completionBody(prompt)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,22 +75,23 @@ func complete(t *testing.T, url, prompt string) {
 	}
 }
 
-// TestLostEventsAreSaid: when the stream ends, the router falls back to guessing and says so.
-func TestLostEventsAreSaid(t *testing.T) {
-	s := telling(t)
-	a := listening(t, s)
-	if got := status(a, "w").Prefix; got != "approximate: no events yet" {
+// TestLostKVEventsFallBackToApproximate: when the event stream ends, the index becomes approximate and status shows
+// it.
+func TestLostKVEventsFallBackToApproximate(t *testing.T) {
+	s := newKVEventWorker(t)
+	a := startKVEventAgent(t, s)
+	if got := workerStatus(a, "w").Prefix; got != "approximate: no events yet" {
 		t.Errorf("before any event the mode is %q", got)
 	}
-	complete(t, s.URL(), text("first", 400))
-	eventually(t, "events are heard", func() bool { return status(a, "w").Prefix == "exact" })
+	postCompletion(t, s.URL(), makePrompt("first", 400))
+	testkit.Eventually(t, "events are heard", func() bool { return workerStatus(a, "w").Prefix == "exact" })
 	dead, cancel := context.WithCancel(context.Background())
 	cancel()
-	stopped(s, dead)
-	deadline := time.Now().Add(30 * time.Second)
-	for status(a, "w").Prefix != "approximate: events are lost" {
+	stopWorker(s, dead)
+	deadline := time.Now().Add(time.Minute)
+	for workerStatus(a, "w").Prefix != "approximate: event stream lost" {
 		if time.Now().After(deadline) {
-			t.Fatalf("the mode is %q", status(a, "w").Prefix)
+			t.Fatalf("the mode is %q", workerStatus(a, "w").Prefix)
 		}
 		time.Sleep(50 * time.Millisecond)
 	}

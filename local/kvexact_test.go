@@ -23,67 +23,68 @@ import (
 	"github.com/spillway-lb/spillway/local/discover"
 )
 
-// lab is a network in memory inside a bubble, with workers that tell of their caches and routers in front of them.
-type lab struct {
+// memCluster is an in-memory network inside a synctest bubble, with workers that publish cache events and routers for
+// them.
+type memCluster struct {
 	*testing.T
-	net    *memnet.Net
-	hosts  int
-	client *http.Client
-	// late is how long what events tell takes, and events where they come from.
-	late   time.Duration
-	events map[string]bool
+	network  *memnet.Net
+	nextHost int
+	client   *http.Client
+	// eventDelay is the latency of cache events, and eventAddresses are the addresses that publish them.
+	eventDelay     time.Duration
+	eventAddresses map[string]bool
 }
 
-// lateConn gives what it reads only after a while.
-type lateConn struct {
+// delayedConn delays what it reads.
+type delayedConn struct {
 	net.Conn
-	late time.Duration
+	delay time.Duration
 }
 
-func (c *lateConn) Read(b []byte) (int, error) {
+func (c *delayedConn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
-	time.Sleep(c.late)
+	time.Sleep(c.delay)
 	return n, err
 }
 
-// view is a router's of the network.
-type view struct {
+// memDialer is a router's access to the network.
+type memDialer struct {
 	*memnet.Host
-	lab *lab
+	cluster *memCluster
 }
 
-func (v view) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
+func (v memDialer) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
 	c, err := v.Host.DialContext(ctx, network, address)
-	if err == nil && v.lab.late > 0 && v.lab.events[address] {
-		c = &lateConn{c, v.lab.late}
+	if err == nil && v.cluster.eventDelay > 0 && v.cluster.eventAddresses[address] {
+		c = &delayedConn{c, v.cluster.eventDelay}
 	}
 	return c, err
 }
 
-// inLab runs a test in virtual time: what a busy machine does to it is nothing.
-func inLab(t *testing.T, run func(*lab)) {
+// runInMemory runs a test in virtual time, so that a busy machine does not affect it.
+func runInMemory(t *testing.T, run func(*memCluster)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		l := &lab{T: t, net: &memnet.Net{}, events: map[string]bool{}}
-		l.client = &http.Client{Transport: &http.Transport{DialContext: l.net.DialContext, DisableKeepAlives: true}}
+		l := &memCluster{T: t, network: &memnet.Net{}, eventAddresses: map[string]bool{}}
+		l.client = &http.Client{Transport: &http.Transport{DialContext: l.network.DialContext, DisableKeepAlives: true}}
 		run(l)
 	})
 }
 
-// host is an address that nobody has yet.
-func (l *lab) host() string {
-	l.hosts++
-	return fmt.Sprintf("10.0.0.%d:8000", l.hosts)
+// newHost returns an unused address.
+func (l *memCluster) newHost() string {
+	l.nextHost++
+	return fmt.Sprintf("10.0.0.%d:8000", l.nextHost)
 }
 
-// engine starts a worker of that many times life's speed.
-func (l *lab) engine(arrays bool, speed float64) *gpu.Server {
+// startEngine starts a simulated worker with the given multiple of real speed.
+func (l *memCluster) startEngine(arrays bool, speed float64) *gpu.Server {
 	l.Helper()
-	c := gpu.Config{GPU: "L4", Model: "Llama-3.1-8B", Served: "m", Speed: speed, KVArrays: arrays}
+	c := gpu.Config{GPU: "L4", Model: "Llama-3.1-8B", ServedModel: "m", Speed: speed, KVArrays: arrays}
 	var errs [3]error
-	c.Listener, errs[0] = l.net.Listen(l.host())
-	c.KVEventsListener, errs[1] = l.net.Listen(l.host())
-	c.KVReplayListener, errs[2] = l.net.Listen(l.host())
+	c.Listener, errs[0] = l.network.Listen(l.newHost())
+	c.KVEventsListener, errs[1] = l.network.Listen(l.newHost())
+	c.KVReplayListener, errs[2] = l.network.Listen(l.newHost())
 	s, err := gpu.New(c)
 	if err = errors.Join(errs[0], errs[1], errs[2], err); err != nil {
 		l.Fatal(err)
@@ -96,34 +97,62 @@ func (l *lab) engine(arrays bool, speed float64) *gpu.Server {
 		cancel()
 		_ = s.Stop(dead)
 	})
-	l.events[c.KVEventsListener.Addr().String()] = true
+	l.eventAddresses[c.KVEventsListener.Addr().String()] = true
 	return s
 }
 
-// router starts an agent over one worker.
-func (l *lab) router(w discover.Worker) *local.Agent {
+// startRouter starts an agent over one worker.
+func (l *memCluster) startRouter(w discover.Worker) *local.Agent {
 	l.Helper()
-	a := start(l.T, func(c *local.Config) {
+	a := startAgent(l.T, func(c *local.Config) {
 		w.Name, w.GPU, w.Models = "w", "L4", []string{"m"}
 		c.ScrapeInterval = time.Second
 		c.Workers = []discover.Worker{w}
-		c.Listen = l.host()
-		c.Network = view{l.net.Host(netip.MustParseAddrPort(c.Listen).Addr()), l}
+		c.Listen = l.newHost()
+		c.Network = memDialer{l.network.HostAt(netip.MustParseAddrPort(c.Listen).Addr()), l}
 	})
-	l.within(5*time.Second, "the worker is ready", func() bool { return ready(a) == 1 })
+	l.waitWithin(5*time.Second, "the worker is ready", func() bool { return countReady(a) == 1 })
 	return a
 }
 
-// fed is an engine as a router that hears its events knows it.
-func fed(s *gpu.Server, replay bool) discover.Worker {
-	w := discover.Worker{URL: s.URL(), KVEvents: []string{s.KVEvents()}}
+// startFakeVLLM starts a worker with modes in which it misbehaves.
+func (l *memCluster) startFakeVLLM(name string) *fakeVLLM {
+	l.Helper()
+	ln, err := l.network.Listen(l.newHost())
+	if err != nil {
+		l.Fatal(err)
+	}
+	return newFakeVLLMAt(l.T, name, ln)
+}
+
+// startAgentOver starts an agent over such workers.
+func (l *memCluster) startAgentOver(change func(*local.Config), workers ...*fakeVLLM) *local.Agent {
+	l.Helper()
+	return startAgent(l.T, func(c *local.Config) {
+		c.Listen = l.newHost()
+		c.Network = memDialer{l.network.HostAt(netip.MustParseAddrPort(c.Listen).Addr()), l}
+		if change != nil {
+			change(c)
+		}
+	}, workers...)
+}
+
+// postChat sends a chat and reads the whole answer.
+func (l *memCluster) postChat(a *local.Agent, body string) (*http.Response, string) {
+	l.Helper()
+	return postChatWith(l.T, l.client, a, body)
+}
+
+// kvEventWorkerSpec declares an engine with its cache events.
+func kvEventWorkerSpec(s *gpu.Server, replay bool) discover.Worker {
+	w := discover.Worker{URL: s.URL(), KVEvents: []string{s.KVEventsURL()}}
 	if replay {
-		w.KVReplay = []string{s.KVReplay()}
+		w.KVReplay = []string{s.KVReplayURL()}
 	}
 	return w
 }
 
-func (l *lab) within(span time.Duration, what string, ok func() bool) {
+func (l *memCluster) waitWithin(span time.Duration, what string, ok func() bool) {
 	l.Helper()
 	for end := time.Now().Add(span); !ok(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
@@ -132,7 +161,7 @@ func (l *lab) within(span time.Duration, what string, ok func() bool) {
 	}
 }
 
-func (l *lab) post(url, body string) error {
+func (l *memCluster) postBody(url, body string) error {
 	resp, err := l.client.Post(url, "application/json", strings.NewReader(body))
 	if err != nil {
 		return err
@@ -145,55 +174,55 @@ func (l *lab) post(url, body string) error {
 	return err
 }
 
-func (l *lab) complete(url, prompt string) {
+func (l *memCluster) postCompletion(url, prompt string) {
 	l.Helper()
-	if err := l.post(url+"/v1/completions", completion(prompt)); err != nil {
+	if err := l.postBody(url+"/v1/completions", completionBody(prompt)); err != nil {
 		l.Fatal(err)
 	}
 }
 
-// reset empties an engine's cache.
-func (l *lab) reset(s *gpu.Server) {
+// resetCache empties an engine's cache.
+func (l *memCluster) resetCache(s *gpu.Server) {
 	l.Helper()
-	l.within(5*time.Second, "the cache is reset", func() bool { return l.post(s.URL()+"/reset_prefix_cache", "") == nil })
+	l.waitWithin(5*time.Second, "the cache is reset", func() bool { return l.postBody(s.URL()+"/reset_prefix_cache", "") == nil })
 }
 
-// flood sends an engine enough of other people's prompts to push out what it holds.
-func (l *lab) flood(s *gpu.Server, name string) {
+// floodCache sends an engine enough other prompts to evict its cache.
+func (l *memCluster) floodCache(s *gpu.Server, name string) {
 	l.Helper()
 	for i := range 1 + s.Gauges().KVBlocks*16/7000 {
-		l.complete(s.URL(), text(fmt.Sprint(name, i), 30000))
+		l.postCompletion(s.URL(), makePrompt(fmt.Sprint(name, i), 30000))
 	}
 }
 
-func address(a *local.Agent) string { return "http://" + a.Addr().String() }
+func baseURL(a *local.Agent) string { return "http://" + a.Addr().String() }
 
-// TestExactModeFollowsTheEngine: a stand-in publishes its cache over ZeroMQ, in both forms, with and without a replay
-// socket. What the router believes follows it within a second, each time, where without events it goes on believing. The
-// prompt comes in the very instant in which the cache is emptied.
+// TestExactModeFollowsTheEngine: a simulated worker publishes its cache over ZeroMQ, in both forms, with and without
+// a replay socket. The router's exact index follows it within a second each time, while the approximate index does
+// not change. The prompt arrives at the very moment when the cache is emptied.
 func TestExactModeFollowsTheEngine(t *testing.T) {
 	for _, arrays := range []bool{false, true} {
 		t.Run(fmt.Sprintf("arrays=%v", arrays), func(t *testing.T) {
-			inLab(t, func(l *lab) {
-				s := l.engine(arrays, 50)
-				exact, guess := l.router(fed(s, arrays)), l.router(discover.Worker{URL: s.URL()})
-				prompt := text("one", 16000)
-				body := completion(prompt)
-				l.complete(address(guess), prompt)
+			runInMemory(t, func(l *memCluster) {
+				s := l.startEngine(arrays, 50)
+				exact, guess := l.startRouter(kvEventWorkerSpec(s, arrays)), l.startRouter(discover.Worker{URL: s.URL()})
+				prompt := makePrompt("one", 16000)
+				body := completionBody(prompt)
+				l.postCompletion(baseURL(guess), prompt)
 				for i := range 5 {
-					l.reset(s)
-					l.complete(address(exact), prompt)
-					l.within(time.Second, "the prompt is linked", func() bool {
-						return exact.Linked("w") > 0 && exact.Believed(body) > 3000 && status(exact, "w").Prefix == "exact"
+					l.resetCache(s)
+					l.postCompletion(baseURL(exact), prompt)
+					l.waitWithin(time.Second, "the prompt is linked", func() bool {
+						return exact.LinkedBlocks("w") > 0 && exact.PredictedCachedTokens(body) > 3000 && workerStatus(exact, "w").Prefix == "exact"
 					})
 					if i%2 == 0 {
-						l.reset(s)
+						l.resetCache(s)
 					} else {
-						l.flood(s, fmt.Sprint("other", i))
+						l.floodCache(s, fmt.Sprint("other", i))
 					}
-					l.within(time.Second, "the router knows that the prompt is gone", func() bool { return exact.Believed(body) == 0 })
-					if got := guess.Believed(body); got < 3000 {
-						t.Fatalf("without events %d tokens are believed: the test shows nothing", got)
+					l.waitWithin(time.Second, "the index shows the prompt as evicted", func() bool { return exact.PredictedCachedTokens(body) == 0 })
+					if got := guess.PredictedCachedTokens(body); got < 3000 {
+						t.Fatalf("without events %d tokens are predicted as cached: the test proves nothing", got)
 					}
 				}
 			})
@@ -201,72 +230,72 @@ func TestExactModeFollowsTheEngine(t *testing.T) {
 	}
 }
 
-// TestExactModeErrsLess measures what both modes believe against what the engine says, over conversations on a worker
-// whose cache is too small for them and for the traffic of others.
-func TestExactModeErrsLess(t *testing.T) {
+// TestExactModeErrsLessThanApproximate compares the predictions of both modes with the engine's reports, over
+// conversations on a worker whose cache is too small for them and for other traffic.
+func TestExactModeErrsLessThanApproximate(t *testing.T) {
 	ratio := map[bool]float64{}
 	for _, events := range []bool{false, true} {
-		inLab(t, func(l *lab) {
-			s := l.engine(false, 50)
+		runInMemory(t, func(l *memCluster) {
+			s := l.startEngine(false, 50)
 			w := discover.Worker{URL: s.URL()}
 			if events {
-				w = fed(s, false)
+				w = kvEventWorkerSpec(s, false)
 			}
-			a := l.router(w)
+			a := l.startRouter(w)
 			if events {
-				l.complete(s.URL(), text("first", 400)) // the stream shows itself
-				l.within(time.Second, "events are heard", func() bool { return status(a, "w").Prefix == "exact" })
+				l.postCompletion(s.URL(), makePrompt("first", 400)) // triggers the first events
+				l.waitWithin(time.Second, "events arrive", func() bool { return workerStatus(a, "w").Prefix == "exact" })
 			}
 			for round := range 8 {
 				for talk := range 5 {
-					l.complete(address(a), text(fmt.Sprint("talk", talk), 4000+1500*round))
+					l.postCompletion(baseURL(a), makePrompt(fmt.Sprint("talk", talk), 4000+1500*round))
 				}
 				time.Sleep(250 * time.Millisecond)
 				switch round % 4 {
 				case 1:
-					l.reset(s)
+					l.resetCache(s)
 				case 3:
-					l.flood(s, fmt.Sprint("other", round))
+					l.floodCache(s, fmt.Sprint("other", round))
 				}
 				time.Sleep(250 * time.Millisecond)
 			}
-			l.within(time.Second, "all is booked", func() bool { return idle(a) })
-			prompt, over, under := a.Hits(events)
+			l.waitWithin(time.Second, "all is booked", func() bool { return isIdle(a) })
+			prompt, over, under := a.PrefixHitScore(events)
 			ratio[events] = (over + under) / prompt
-			t.Logf("events=%v: %.0f prompt tokens, believed %.0f too many and %.0f too few: error %.1f %%", events, prompt, over, under, 100*ratio[events])
+			t.Logf("events=%v: %.0f prompt tokens, %.0f overestimated and %.0f underestimated: error %.1f %%", events, prompt, over, under, 100*ratio[events])
 		})
 	}
 	if ratio[true] > ratio[false]/2 {
-		t.Errorf("exact mode errs by %.3f of the prompt, the guess by %.3f", ratio[true], ratio[false])
+		t.Errorf("exact mode errs by %.3f of the prompt, approximate mode by %.3f", ratio[true], ratio[false])
 	}
 }
 
-// TestAClearLeavesWhatIsUnderWay: a prompt that was sent and is not answered yet will be in the cache that was emptied
-// before it came.
-func TestAClearLeavesWhatIsUnderWay(t *testing.T) {
-	inLab(t, func(l *lab) {
-		s := l.engine(false, 1)
-		l.late = 30 * time.Millisecond
-		a := l.router(fed(s, false))
-		prompt := text("one", 16000)
-		l.complete(s.URL(), prompt)
-		l.within(time.Second, "events are heard", func() bool { return status(a, "w").Prefix == "exact" })
-		l.reset(s)
+// TestCacheClearKeepsPromptsInFlight: an unanswered prompt will be cached by an engine whose cache was emptied before
+// the prompt arrived.
+func TestCacheClearKeepsPromptsInFlight(t *testing.T) {
+	runInMemory(t, func(l *memCluster) {
+		s := l.startEngine(false, 1)
+		l.eventDelay = 30 * time.Millisecond
+		a := l.startRouter(kvEventWorkerSpec(s, false))
+		prompt := makePrompt("one", 16000)
+		l.postCompletion(s.URL(), prompt)
+		l.waitWithin(time.Second, "events arrive", func() bool { return workerStatus(a, "w").Prefix == "exact" })
+		l.resetCache(s)
 		var wg sync.WaitGroup
-		wg.Go(func() { l.complete(address(a), prompt) })
-		time.Sleep(2500 * time.Millisecond) // it is being decoded
-		if got := a.Believed(completion(prompt)); got < 3000 || idle(a) {
-			l.Errorf("%d tokens are believed of a prompt under way", got)
+		wg.Go(func() { l.postCompletion(baseURL(a), prompt) })
+		time.Sleep(2500 * time.Millisecond) // while it is being decoded
+		if got := a.PredictedCachedTokens(completionBody(prompt)); got < 3000 || isIdle(a) {
+			l.Errorf("%d tokens of a prompt in flight are predicted as cached", got)
 		}
 		wg.Wait()
 	})
 }
 
-// TestEveryRankIsFollowed: a worker of two data-parallel engines publishes two streams, and hands requests to either. The
-// router knows what both hold, and that one of them was emptied.
+// TestEveryRankIsFollowed: a worker with two data-parallel engines publishes two streams, and sends requests to
+// either. The index follows both, and sees one of them emptied.
 func TestEveryRankIsFollowed(t *testing.T) {
-	inLab(t, func(l *lab) {
-		ranks := []*gpu.Server{l.engine(false, 50), l.engine(true, 50)}
+	runInMemory(t, func(l *memCluster) {
+		ranks := []*gpu.Server{l.startEngine(false, 50), l.startEngine(true, 50)}
 		var next atomic.Int64
 		front := &httputil.ReverseProxy{Transport: l.client.Transport, Rewrite: func(r *httputil.ProxyRequest) {
 			n := 0
@@ -275,7 +304,7 @@ func TestEveryRankIsFollowed(t *testing.T) {
 			}
 			r.Out.URL.Scheme, r.Out.URL.Host = "http", ranks[n].Addr().String()
 		}}
-		listener, err := l.net.Listen(l.host())
+		listener, err := l.network.Listen(l.newHost())
 		if err != nil {
 			l.Fatal(err)
 		}
@@ -284,46 +313,46 @@ func TestEveryRankIsFollowed(t *testing.T) {
 		l.Cleanup(func() { h.Close() })
 		w := discover.Worker{URL: "http://" + listener.Addr().String()}
 		for _, s := range ranks {
-			w.KVEvents, w.KVReplay = append(w.KVEvents, s.KVEvents()), append(w.KVReplay, s.KVReplay())
+			w.KVEvents, w.KVReplay = append(w.KVEvents, s.KVEventsURL()), append(w.KVReplay, s.KVReplayURL())
 		}
-		a := l.router(w)
-		l.within(time.Second, "both ranks are heard", func() bool { return status(a, "w").Prefix == "exact" })
-		prompts := []string{text("one", 16000), text("two", 17000)}
-		believed := func(i int) int64 { return a.Believed(completion(prompts[i])) }
+		a := l.startRouter(w)
+		l.waitWithin(time.Second, "both ranks are heard", func() bool { return workerStatus(a, "w").Prefix == "exact" })
+		prompts := []string{makePrompt("one", 16000), makePrompt("two", 17000)}
+		believed := func(i int) int64 { return a.PredictedCachedTokens(completionBody(prompts[i])) }
 		next.Store(-1)
 		for i := range prompts {
-			l.complete(address(a), prompts[i])
+			l.postCompletion(baseURL(a), prompts[i])
 		}
-		l.within(time.Second, "both prompts are linked", func() bool { return a.Claimed("w")["linked"] == 2 })
+		l.waitWithin(time.Second, "both prompts are linked", func() bool { return a.PromptMatchOutcomes("w")["linked"] == 2 })
 		if believed(0) < 3000 || believed(1) < 3000 {
 			l.Fatalf("%d and %d tokens are believed", believed(0), believed(1))
 		}
-		l.reset(ranks[1])
-		l.within(time.Second, "the second rank is known to be empty", func() bool { return believed(1) == 0 })
+		l.resetCache(ranks[1])
+		l.waitWithin(time.Second, "the second rank is known to be empty", func() bool { return believed(1) == 0 })
 		if believed(0) < 3000 {
 			l.Fatalf("%d tokens are believed of the rank that was not emptied", believed(0))
 		}
-		l.flood(ranks[0], "other")
-		l.within(time.Second, "the first rank is known to have evicted", func() bool { return believed(0) == 0 })
+		l.floodCache(ranks[0], "other")
+		l.waitWithin(time.Second, "the first rank is known to have evicted", func() bool { return believed(0) == 0 })
 	})
 }
 
-// talk is a conversation that grows by a turn each time.
-type talk struct {
+// conversation grows by a turn each time.
+type conversation struct {
 	name  string
 	bytes int
 }
 
-// TestMostPromptsAreLinked: many clients at once, whose prompts are of all lengths or all of the same, in conversations or
-// not, and others who use the worker beside the router.
-func TestMostPromptsAreLinked(t *testing.T) {
+// TestMostPromptsAreMatchedToCacheEvents: many concurrent clients send prompts of varied or equal lengths, in
+// conversations or not, while others use the worker directly.
+func TestMostPromptsAreMatchedToCacheEvents(t *testing.T) {
 	for _, c := range []struct {
 		name          string
 		least, spread int // bytes of a first prompt
 		turns         int
-		foreign       float64 // part of the requests that go past the router
+		foreign       float64 // share of requests that bypass the router
 		rate          float64 // requests/s
-		known         float64 // part of the prompts that are to be known at once
+		known         float64 // minimum share of prompts that are matched at once
 	}{
 		{"singles", 400, 12000, 1, 0, 1, 0.97},
 		{"singles of one length", 4000, 1, 1, 0, 2, 0.9},
@@ -331,27 +360,27 @@ func TestMostPromptsAreLinked(t *testing.T) {
 		{"talks beside others", 400, 6000, 6, 0.3, 2, 0.93},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			inLab(t, func(l *lab) {
-				s := l.engine(false, 1)
-				a := l.router(fed(s, false))
-				l.complete(s.URL(), text("first", 400))
-				l.within(time.Second, "events are heard", func() bool { return status(a, "w").Prefix == "exact" })
+			runInMemory(t, func(l *memCluster) {
+				s := l.startEngine(false, 1)
+				a := l.startRouter(kvEventWorkerSpec(s, false))
+				l.postCompletion(s.URL(), makePrompt("first", 400))
+				l.waitWithin(time.Second, "events arrive", func() bool { return workerStatus(a, "w").Prefix == "exact" })
 				rng := rand.New(rand.NewPCG(1, 2))
 				var wg sync.WaitGroup
 				for i := range 200 {
-					talk := &talk{name: fmt.Sprint("talk", i/c.turns), bytes: 0}
+					talk := &conversation{name: fmt.Sprint("talk", i/c.turns), bytes: 0}
 					r := rand.New(rand.NewPCG(uint64(i/c.turns), 3))
 					talk.bytes = c.least + r.IntN(c.spread)
 					for range i % c.turns {
 						talk.bytes += 200 + r.IntN(1500)
 					}
-					to := address(a)
+					to := baseURL(a)
 					if rng.Float64() < c.foreign {
 						to = s.URL()
 					}
 					wg.Go(func() {
-						body := strings.Replace(completion(text(talk.name, talk.bytes)), `"max_tokens"`, `"stream":true,"max_tokens"`, 1)
-						if err := l.post(to+"/v1/completions", body); err != nil {
+						body := strings.Replace(completionBody(makePrompt(talk.name, talk.bytes)), `"max_tokens"`, `"stream":true,"max_tokens"`, 1)
+						if err := l.postBody(to+"/v1/completions", body); err != nil {
 							t.Error(err)
 						}
 					})
@@ -359,9 +388,9 @@ func TestMostPromptsAreLinked(t *testing.T) {
 				}
 				wg.Wait()
 				time.Sleep(3 * time.Second)
-				prompt, over, under := a.Hits(true)
-				claimed := a.Claimed("w")
-				t.Logf("%v; %.0f prompt tokens, %.0f believed too many, %.0f too few: %.1f %%", claimed, prompt, over, under, 100*(over+under)/max(prompt, 1))
+				prompt, over, under := a.PrefixHitScore(true)
+				claimed := a.PromptMatchOutcomes("w")
+				t.Logf("%v; %.0f prompt tokens, %.0f overestimated, %.0f underestimated: %.1f %%", claimed, prompt, over, under, 100*(over+under)/max(prompt, 1))
 				all := 0.0
 				for _, n := range claimed {
 					all += float64(n)

@@ -1,104 +1,151 @@
 package local
 
 import (
+	"context"
 	"net/http"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
-	"github.com/spillway-lb/spillway/internal/lifetime"
+	"github.com/spillway-lb/spillway/internal/httpedge/forward"
+	"github.com/spillway-lb/spillway/internal/httpedge/reqctx"
 	"github.com/spillway-lb/spillway/internal/openai"
-	"github.com/spillway-lb/spillway/internal/relay"
+	"github.com/spillway-lb/spillway/local/sched"
 )
 
-// progressEvery bounds how often one stream tells the breaker that its worker is emitting.
-const progressEvery = 250 * time.Millisecond
+// progressInterval bounds how often one stream reports output of its worker to the breaker.
+const progressInterval = 250 * time.Millisecond
 
-// maxErrorBody is how much of an error answer is kept for the breaker, in bytes. It is looked at and thrown away.
+// maxErrorBody is how much of an error answer is kept for the breaker, in bytes. It is classified and then discarded.
 const maxErrorBody = 16 << 10
 
-// meter watches one answer pass: it books the first byte, counts tokens, and signs the head with the way it came.
-type meter struct {
-	ctx       lifetime.Context // the attempt's
-	agent     *Agent
-	at        *attempt
-	events    bool
-	status    int
-	stream    openai.StreamMeter
-	body      openai.BodyMeter
-	told      time.Time // when the breaker was last told
-	errorBody []byte
+// responseObserver watches one answer while it is relayed. It records the first byte, counts tokens, and adds the route and
+// the timing to the response head.
+type responseObserver struct {
+	ctx           reqctx.Context          // of the attempt
+	cancel        context.CancelCauseFunc // cancels the attempt instead of ctx, where set
+	agent         *instance
+	request       *zoneRequest
+	attempt       *sched.Attempt
+	isEventStream bool
+	status        int
+	streamMeter   openai.StreamMeter
+	bodyMeter     openai.BodyMeter
+	began         bool
+	progressAt    time.Time // when progress was last reported to the breaker
+	lastByteAt    time.Time
+	errorBody     []byte
+	// blockedByClient means that the answer waits for its client to read. Nothing is read from the worker meanwhile.
+	blockedByClient atomic.Bool
 }
 
-// Head signs the answer's head.
-func (m *meter) Head(resp *http.Response, out http.Header) {
+// CancelAttempt ends the attempt when the scheduler gives it up.
+func (m *responseObserver) CancelAttempt(why sched.CancelReason) {
+	if m.cancel != nil {
+		m.cancel(cancelCause(why))
+		return
+	}
+	m.ctx.EndWithCause(cancelCause(why))
+}
+
+// IsBlockedByClient reports whether the answer waits for its client to read.
+func (m *responseObserver) IsBlockedByClient() bool { return m.blockedByClient.Load() }
+
+// EditHead adds the route and the timing to the response head and announces the trailers.
+func (m *responseObserver) EditHead(resp *http.Response, out http.Header) {
+	m.signHead(resp, out)
+	m.announceDeaths(out)
+}
+
+// announceDeaths announces a trailer for worker deaths. It is for answers whose end may show a death that the body does not
+// report to the gateway.
+func (m *responseObserver) announceDeaths(out http.Header) {
+	switch {
+	case m.agent.cfg.Plain:
+	case m.status >= 500:
+		out.Del("Content-Length") // a body of known length has no trailer
+		out.Add("Trailer", forward.HeaderDeaths)
+	case m.isEventStream && m.request.resume.splicer == nil:
+		out.Add("Trailer", forward.HeaderDeaths)
+	}
+}
+
+func (m *responseObserver) signHead(resp *http.Response, out http.Header) {
 	m.status = resp.StatusCode
-	m.events = strings.HasPrefix(relay.First(resp.Header, "Content-Type"), "text/event-stream")
-	v, cfg := m.at.visit, &m.agent.cfg
-	values := make([]string, 2) // one piece of memory for both
-	values[0], values[1] = cfg.Region+"/"+cfg.Zone+"/"+m.at.worker.declared.Name, v.hop.RequestID
-	out[relay.HeaderRoute] = values[:1:1]
-	relay.TellEndpoint(out, v.hop.TellEndpoint, m.at.worker.declared.URL)
+	m.isEventStream = strings.HasPrefix(forward.FirstValue(resp.Header, "Content-Type"), "text/event-stream")
+	v, cfg := m.request, &m.agent.cfg
+	values := make([]string, 2) // one allocation for both
+	values[0], values[1] = cfg.Region+"/"+cfg.Zone+"/"+m.attempt.Worker.Spec.Name, v.hop.RequestID
+	out[forward.HeaderRoute] = values[:1:1]
+	forward.SetServedEndpoint(out, v.hop.TellEndpoint, m.attempt.Worker.Spec.URL)
 	if v.hop.RequestID != "" {
-		out[relay.HeaderXRequestID] = values[1:]
+		out[forward.HeaderXRequestID] = values[1:]
 	}
 	b := make([]byte, 0, 48)
-	b = strconv.AppendFloat(append(b, "queue;dur="...), ms(m.at.sent.Sub(v.arrived)), 'f', 1, 64)
-	b = strconv.AppendFloat(append(b, ", worker;dur="...), ms(time.Since(m.at.sent)), 'f', 1, 64)
-	out.Add(relay.HeaderServerTiming, string(b))
+	b = strconv.AppendFloat(append(b, "queue;dur="...), toMilliseconds(m.attempt.SentAt.Sub(v.ArrivedAt)), 'f', 1, 64)
+	b = strconv.AppendFloat(append(b, ", worker;dur="...), toMilliseconds(time.Since(m.attempt.SentAt)), 'f', 1, 64)
+	out.Add(forward.HeaderServerTiming, string(b))
 }
 
-// sign signs the head of an answer that was not relayed and may become the request's answer after all.
-func (m *meter) sign(res *relay.Result) {
-	if res.Refused != nil && !res.NotStarted {
-		m.Head(&http.Response{StatusCode: res.Refused.Status, Header: res.Refused.Header}, res.Refused.Header)
+// signRefusal adds route and timing to the head of an answer that was not relayed: it may still become the request's answer.
+func (m *responseObserver) signRefusal(res *forward.ForwardResult) {
+	if res.Refusal != nil && !res.NotStarted {
+		m.signHead(&http.Response{StatusCode: res.Refusal.Status, Header: res.Refusal.Header}, res.Refusal.Header)
 	}
 }
 
-func ms(d time.Duration) float64 { return d.Seconds() * 1000 }
+func toMilliseconds(d time.Duration) float64 { return d.Seconds() * 1000 }
 
-// Chunk sees a piece of the body.
-func (m *meter) Chunk(p []byte) {
+// AddChunk observes a piece of the body.
+func (m *responseObserver) AddChunk(p []byte) {
 	now := time.Now()
-	if m.at.first.IsZero() {
-		m.agent.floor.firstByte(m.at, m.events && m.status/100 == 2, now)
-		m.told = now
-		if m.status < 500 { // what an error says is compared with the request
-			m.at.visit.letGo()
+	if !m.began {
+		m.began, m.progressAt = true, now
+		m.agent.scheduler.update(func(s *sched.Scheduler) {
+			s.RecordFirstByte(m.attempt, m.isEventStream && m.status/100 == 2, now)
+		})
+		if m.status < 500 { // the text of an error is compared with the request's body, which is therefore kept
+			m.request.releaseBody()
 		}
 	}
-	m.at.last = now
-	if now.Sub(m.told) > progressEvery {
-		m.agent.floor.progress(m.at, now)
-		m.told = now
+	m.lastByteAt = now
+	if now.Sub(m.progressAt) > progressInterval {
+		m.agent.scheduler.update(func(s *sched.Scheduler) { s.RecordProgress(m.attempt.Worker, now) })
+		m.progressAt = now
 	}
 	switch {
 	case m.status >= 500:
 		m.errorBody = append(m.errorBody, p[:min(len(p), maxErrorBody-len(m.errorBody))]...)
-	case m.events:
-		m.stream.Chunk(p)
+	case m.isEventStream:
+		m.streamMeter.AddChunk(p)
 	default:
-		m.body.Chunk(p)
+		m.bodyMeter.AddChunk(p)
 	}
 }
 
-// Held notes that the answer waits for its client.
-func (m *meter) Held(on bool) { m.at.waits.Store(on) }
+// SetClientBlocked records whether the answer waits for its client to read.
+func (m *responseObserver) SetClientBlocked(on bool) { m.blockedByClient.Store(on) }
 
-// usage is the token account that the engine stated.
-func (m *meter) usage() openai.Usage {
-	if m.events {
-		return m.stream.Usage
+// statedUsage is the token usage that the engine reported.
+func (m *responseObserver) statedUsage() openai.TokenUsage {
+	if m.isEventStream {
+		return m.streamMeter.Usage
 	}
-	return m.body.Usage()
+	return m.bodyMeter.Usage()
 }
 
-// account is what the answer used, stated or else estimated.
-func (m *meter) account() openai.Usage {
-	q := &m.at.visit.query
-	if m.events {
-		return m.stream.Account(int(q.PromptTokens))
+// finalUsage is the answer's token usage, as reported by the engine or else estimated.
+func (m *responseObserver) finalUsage() openai.TokenUsage {
+	v := m.request
+	if m.isEventStream {
+		return m.streamMeter.FinalUsage(int(v.Query.PromptTokens))
 	}
-	v := m.at.visit
-	return m.body.Account(int(q.PromptTokens), v.shape.Output(&v.env, int(q.OutputTokens), m.body.Bytes, m.agent.policy.Load().bytesPerToken(v.model)))
+	return m.bodyMeter.FinalUsage(int(v.Query.PromptTokens), v.PathShape.EstimateOutput(&v.Envelope, int(v.Query.OutputTokens), m.bodyMeter.Bytes, m.agent.policy.Load().BytesPerToken(v.Model)))
+}
+
+// finishAttempt reports the end of an attempt to the scheduler.
+func (m *responseObserver) finishAttempt(res *forward.ForwardResult) {
+	o := m.attemptOutcome(res)
+	m.agent.scheduler.update(func(s *sched.Scheduler) { s.FinishAttempt(m.attempt, &o, time.Now()) })
 }

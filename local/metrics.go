@@ -3,31 +3,32 @@ package local
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/spillway-lb/spillway/internal/httpedge/forward"
 	"github.com/spillway-lb/spillway/internal/openai"
-	"github.com/spillway-lb/spillway/internal/relay"
 	"github.com/spillway-lb/spillway/internal/telemetry"
+	"github.com/spillway-lb/spillway/local/sched"
 )
 
-// meters are the instance's metrics. Labels are bounded: models by the pools there are, codes by those we send.
-type meters struct {
-	agent    *Agent
-	requests *prometheus.CounterVec
-	refusals *prometheus.CounterVec
-	retries  prometheus.Counter
-	unkept   prometheus.Counter
-	hedges   *prometheus.CounterVec
-	falls    *prometheus.CounterVec
-	tokens   *prometheus.CounterVec
-	waits    *prometheus.HistogramVec
-	ttft     *prometheus.HistogramVec
-	errors   *prometheus.HistogramVec
-	resumes  *prometheus.CounterVec
-	known    knownMeters
+// agentMetrics are the instance's metrics. Labels are bounded: models by the model groups, codes by the codes that Spillway sends.
+type agentMetrics struct {
+	agent            *Agent
+	attempts         *prometheus.CounterVec
+	refusals         *prometheus.CounterVec
+	retries          prometheus.Counter
+	persistFailures  prometheus.Counter
+	hedges           *prometheus.CounterVec
+	fallbacks        *prometheus.CounterVec
+	tokens           *prometheus.CounterVec
+	queueWaits       *prometheus.HistogramVec
+	ttft             *prometheus.HistogramVec
+	predictionErrors *prometheus.HistogramVec
+	resumes          *prometheus.CounterVec
+	cached           cachedSeries
 
-	workers, inFlight, kvFree, overcommit, prefixes, prefill, queued, instances, owned *prometheus.Desc
+	workerStates, inFlight, kvFree, overcommit, prefixBlocks, prefillRate, queueLength, instances, ownedWorkers *prometheus.Desc
 }
 
-func newMeters(r *prometheus.Registry, a *Agent) *meters {
+func newAgentMetrics(r *prometheus.Registry, a *Agent) *agentMetrics {
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "spillway_local_" + name, Help: help}, labels)
 	}
@@ -37,129 +38,116 @@ func newMeters(r *prometheus.Registry, a *Agent) *meters {
 	desc := func(name, help string, labels ...string) *prometheus.Desc {
 		return prometheus.NewDesc("spillway_local_"+name, help, labels, nil)
 	}
-	m := &meters{
-		agent:    a,
-		requests: counter("attempts_total", "Requests forwarded to a worker, by what came of it.", "model", "outcome"),
-		refusals: counter("refusals_total", "Requests answered without a worker, by code.", "code"),
-		tokens:   counter("tokens_total", "Tokens of answers by model, class and kind (prompt, of which cached, and completion); source tells what engines stated from what was estimated.", "model", "class", "kind", "source"),
-		falls:    counter("fallbacks_total", "Requests that a model's fallback answered, by the model that was meant and the one that served.", "model", "served"),
-		waits:    histogram("queue_wait_seconds", "Time from arrival to being sent to a worker.", "model", "class"),
-		ttft:     histogram("time_to_first_byte_seconds", "Time from being sent to a worker to the answer's first byte.", "model"),
-		errors: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+	m := &agentMetrics{
+		agent:      a,
+		attempts:   counter("attempts_total", "Requests forwarded to a worker, by outcome.", "model", "outcome"),
+		refusals:   counter("refusals_total", "Requests answered without a worker, by code.", "code"),
+		tokens:     counter("tokens_total", "Tokens by model, class and kind (prompt, of which cached, and completion); source separates counts of the engine from estimates.", "model", "class", "kind", "source"),
+		fallbacks:  counter("fallbacks_total", "Requests served by a fallback model, by requested model and serving model.", "model", "served"),
+		queueWaits: histogram("queue_wait_seconds", "Time from arrival to being sent to a worker.", "model", "class"),
+		ttft:       histogram("time_to_first_byte_seconds", "Time from being sent to a worker to the answer's first byte.", "model"),
+		predictionErrors: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "spillway_local_prediction_error_ratio", Buckets: []float64{.1, .2, .33, .5, .67, .8, .9, 1, 1.1, 1.25, 1.5, 2, 3, 5, 10},
-			Help: "Observed over predicted time to first token of streams: 1 is a true prediction, above it workers were slower.",
+			Help: "Observed over predicted time to first token of streams: 1 is an exact prediction, above it workers were slower.",
 		}, []string{"model"}),
-		hedges:     counter("hedges_total", "Requests whose first byte was overdue, by what came of a second attempt beside the first: won, lost, failed, or not made (no_budget, no_room).", "model", "outcome"),
-		retries:    prometheus.NewCounter(prometheus.CounterOpts{Name: "spillway_local_retries_total", Help: "Requests tried a second time on another worker."}),
-		unkept:     prometheus.NewCounter(prometheus.CounterOpts{Name: "spillway_local_directives_unkept_total", Help: "Directives that are in force and could not be written to disk: a restart without the gateways would not know them."}),
-		workers:    desc("worker_state", "1 for the state that the worker is in.", "worker", "state"),
-		inFlight:   desc("worker_in_flight", "Requests sent to the worker and not finished.", "worker"),
-		kvFree:     desc("worker_kv_free_tokens", "KV cache not reserved, in tokens.", "worker"),
-		overcommit: desc("worker_kv_overcommit_ratio", "Part of the KV cache that may be promised: it falls when the worker preempts or runs out of memory.", "worker"),
-		prefixes:   desc("prefix_index_blocks", "Distinct prompt blocks that some worker is believed to have cached."),
-		prefill:    desc("worker_prefill_tokens_per_second", "Learned prefill rate.", "worker"),
-		instances:  desc("instances", "Live instances of the zone, this one included, among which its workers are divided."),
-		owned:      desc("workers_served", "Workers that this instance serves: those of the zone less the other instances'."),
-		queued:     desc("queue_length", "Requests waiting for a worker.", "model"),
+		hedges:          counter("hedges_total", "Requests whose first byte was overdue, by outcome of a second, concurrent attempt: won, lost, failed, or not made (no_budget, no_room).", "model", "outcome"),
+		retries:         prometheus.NewCounter(prometheus.CounterOpts{Name: "spillway_local_retries_total", Help: "Requests tried a second time on another worker."}),
+		persistFailures: prometheus.NewCounter(prometheus.CounterOpts{Name: "spillway_local_directive_persist_failures_total", Help: "Directives in force that could not be written to disk: a restart without gateways loses them."}),
+		workerStates:    desc("worker_state", "1 for the current state of the worker.", "worker", "state"),
+		inFlight:        desc("worker_in_flight", "Requests sent to the worker and not finished.", "worker"),
+		kvFree:          desc("worker_kv_free_tokens", "KV cache not reserved, in tokens.", "worker"),
+		overcommit:      desc("worker_kv_overcommit_ratio", "Share of the KV cache that may be reserved: it falls when the worker preempts or runs out of memory.", "worker"),
+		prefixBlocks:    desc("prefix_index_blocks", "Distinct prompt blocks that some worker is estimated to have cached."),
+		prefillRate:     desc("worker_prefill_tokens_per_second", "Learned prefill rate.", "worker"),
+		instances:       desc("instances", "Live instances of the zone, this one included, to which its workers are assigned."),
+		ownedWorkers:    desc("workers_served", "Workers assigned to this instance."),
+		queueLength:     desc("queue_length", "Requests waiting for a worker.", "model"),
 	}
-	m.resumes = newResumes(r, a)
-	m.known = m.newKnown()
-	r.MustRegister(m.requests, m.refusals, m.tokens, m.waits, m.ttft, m.errors, m.retries, m.unkept, m.falls, m.hedges, m, newQueueMeters(a))
+	m.resumes = newResumeCounter(r, a)
+	m.cached = m.newCachedSeries()
+	r.MustRegister(m.attempts, m.refusals, m.tokens, m.queueWaits, m.ttft, m.predictionErrors, m.retries, m.persistFailures, m.fallbacks, m.hedges, m, newQueueMetrics(a))
 	return m
 }
 
-// Describe lists the metrics that are read off the floor when asked for.
-func (m *meters) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{m.workers, m.inFlight, m.kvFree, m.overcommit, m.prefixes, m.prefill, m.queued, m.instances, m.owned} {
+// Describe lists the metrics that are read from the scheduler at collection.
+func (m *agentMetrics) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{m.workerStates, m.inFlight, m.kvFree, m.overcommit, m.prefixBlocks, m.prefillRate, m.queueLength, m.instances, m.ownedWorkers} {
 		ch <- d
 	}
 }
 
-// Collect reads them.
-func (m *meters) Collect(ch chan<- prometheus.Metric) {
+// Collect reads them from the scheduler.
+func (m *agentMetrics) Collect(ch chan<- prometheus.Metric) {
 	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
 	}
 	s := m.agent.Status()
 	for i := range s.Workers {
 		w := &s.Workers[i]
-		gauge(m.workers, 1, w.Name, w.State)
+		gauge(m.workerStates, 1, w.Name, w.State)
 		gauge(m.inFlight, float64(w.InFlight), w.Name)
 		gauge(m.kvFree, float64(w.KVFree), w.Name)
 		gauge(m.overcommit, w.KVOvercommit, w.Name)
-		gauge(m.prefill, w.PrefillRate, w.Name)
+		gauge(m.prefillRate, w.PrefillRate, w.Name)
 	}
-	instances, owned := m.agent.share()
+	instances, owned := m.agent.sharing.countOwnedWorkers()
 	gauge(m.instances, float64(instances))
-	gauge(m.owned, float64(owned))
-	gauge(m.prefixes, float64(m.agent.floor.prefixes()))
-	for name, n := range m.agent.floor.queueLengths() {
-		gauge(m.queued, float64(n), name)
+	gauge(m.ownedWorkers, float64(owned))
+	var blocks int
+	var queued map[string]int
+	m.agent.scheduler.update(func(s *sched.Scheduler) { blocks, queued = s.Cache.CountPrefixBlocks(), s.Reports.QueueLengths() })
+	gauge(m.prefixBlocks, float64(blocks))
+	for name, n := range queued {
+		gauge(m.queueLength, float64(n), name)
 	}
 }
 
-func (f *floor) prefixes() int {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.index.Len()
-}
+func (m *agentMetrics) countRefused(e *openai.Error) { m.refusals.WithLabelValues(e.Code).Inc() }
 
-func (f *floor) queueLengths() map[string]int {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	out := make(map[string]int, len(f.pools))
-	for name, p := range f.pools {
-		out[name] = p.queue.Len()
+// countAttempt counts one attempt.
+func (m *agentMetrics) countAttempt(v *zoneRequest, at *sched.Attempt, res *forward.ForwardResult) {
+	m.cached.requests.FindMember(attemptKey{v.Model, outcomeLabel(res)}).Inc()
+	if !at.IsHedge {
+		m.cached.waits.FindMember(waitKey{v.Model, v.Class}).Observe(at.SentAt.Sub(v.ArrivedAt).Seconds())
 	}
-	return out
-}
-
-func (m *meters) refused(e *openai.Error) { m.refusals.WithLabelValues(e.Code).Inc() }
-
-// done counts one attempt.
-func (m *meters) done(v *visit, at *attempt, res *relay.Result) {
-	m.known.requests.Of(attemptKey{v.model, outcome(res)}).Inc()
-	if !at.hedge {
-		m.known.waits.Of(waitKey{v.model, v.class}).Observe(at.sent.Sub(v.arrived).Seconds())
-	}
-	if !res.FirstByte.IsZero() {
-		seconds := max(0, res.FirstByte.Sub(at.sent)).Seconds()
-		m.known.ttft.Of(v.model).Observe(seconds)
-		if v.env.Stream && res.Status/100 == 2 && at.choice.Seconds > 0 {
-			m.errors.WithLabelValues(v.model).Observe(seconds / at.choice.Seconds)
+	if !res.FirstByteAt.IsZero() {
+		seconds := max(0, res.FirstByteAt.Sub(at.SentAt)).Seconds()
+		m.cached.ttft.FindMember(v.Model).Observe(seconds)
+		if v.Envelope.Stream && res.Status/100 == 2 && at.Choice.PredictedTTFT > 0 {
+			m.predictionErrors.WithLabelValues(v.Model).Observe(seconds / at.Choice.PredictedTTFT)
 		}
 	}
 }
 
-// spent counts the tokens of one answer.
-func (m *meters) spent(v *visit, u openai.Usage) {
+// countTokens counts the tokens of one answer.
+func (m *agentMetrics) countTokens(v *zoneRequest, u openai.TokenUsage) {
 	for _, x := range [...]struct {
 		kind string
 		n    int
 	}{{"prompt", u.Prompt}, {"cached", u.Cached}, {"completion", u.Completion}} {
 		if x.n > 0 {
-			m.known.tokens.Of(tokenKey{v.model, v.class, x.kind, u.Source()}).Add(float64(x.n))
+			m.cached.tokens.FindMember(tokenKey{v.Model, v.Class, x.kind, u.Source()}).Add(float64(x.n))
 		}
 	}
 }
 
-// classOf are the outcomes of answers, by the first digit of their status.
-var classOf = [...]string{"0xx", "1xx", "2xx", "3xx", "4xx", "5xx", "6xx", "7xx", "8xx", "9xx"}
+// statusClasses are the outcomes of answers, by the first digit of their status.
+var statusClasses = [...]string{"0xx", "1xx", "2xx", "3xx", "4xx", "5xx", "6xx", "7xx", "8xx", "9xx"}
 
-func outcome(res *relay.Result) string {
+func outcomeLabel(res *forward.ForwardResult) string {
 	switch {
-	case res.Outrun:
+	case res.LostRace:
 		return "outrun"
 	case res.ClientGone:
 		return "client_gone"
-	case res.Late:
+	case res.DeadlinePassed:
 		return "late"
 	case res.Truncated:
 		return "truncated"
-	case res.Refused != nil && !res.NotStarted && res.Status >= 100 && res.Status < 1000:
-		return classOf[res.Status/100]
+	case res.Refusal != nil && !res.NotStarted && res.Status >= 100 && res.Status < 1000:
+		return statusClasses[res.Status/100]
 	case res.Err != nil:
 		return "failed"
 	}
-	return classOf[min(max(res.Status/100, 0), len(classOf)-1)]
+	return statusClasses[min(max(res.Status/100, 0), len(statusClasses)-1)]
 }

@@ -15,45 +15,46 @@ import (
 	"github.com/spillway-lb/spillway/local/discover"
 )
 
-// serverNames are the names of https workers that are dialled by address: what their certificates and Host are for.
+// serverNames holds the names of https workers that are dialled by address. Certificates are verified for these names, and
+// the Host header carries them.
 type serverNames struct {
-	mu sync.RWMutex
-	by map[string]string // host:port of the URL to the name
-	// access is what each worker requires, beside its name.
-	access accessTable
-	// roots that sign workers' certificates; nil for the machine's.
-	roots *x509.CertPool
+	mu        sync.RWMutex
+	byAddress map[string]string // host:port of the URL -> name
+	// credentials holds what each worker requires of its callers.
+	credentials credentialTable
+	// rootCAs verify the workers' certificates; nil means the system's roots.
+	rootCAs *x509.CertPool
 }
 
-// set takes the names from the workers; true when the name of an address has changed.
-func (n *serverNames) set(list []discover.Worker) (changed bool) {
+// setWorkers replaces the names and credentials by those of the list. It returns true when those of an address have changed.
+func (n *serverNames) setWorkers(list []discover.Worker) (changed bool) {
 	by := map[string]string{}
 	for i := range list {
 		if u, err := url.Parse(list[i].URL); err == nil && u.Scheme == "https" && list[i].ServerName != "" {
-			by[withPort(u)] = list[i].ServerName
+			by[tlsHostPort(u)] = list[i].ServerName
 		}
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	changed = !maps.Equal(by, n.by)
-	n.by = by
-	return n.access.set(list) || changed
+	changed = !maps.Equal(by, n.byAddress)
+	n.byAddress = by
+	return n.credentials.setWorkers(list) || changed
 }
 
-func withPort(u *url.URL) string { return net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), "443")) }
+func tlsHostPort(u *url.URL) string { return net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), "443")) }
 
-func (n *serverNames) of(hostport string) string {
+func (n *serverNames) nameFor(hostport string) string {
 	n.mu.RLock()
 	defer n.mu.RUnlock()
-	return n.by[hostport]
+	return n.byAddress[hostport]
 }
 
-// handshakeTimeout bounds TLS with a worker.
+// handshakeTimeout bounds the TLS handshake with a worker.
 const handshakeTimeout = 2 * time.Second
 
-// dialer opens TLS connections that speak one of the protocols whose certificate must be for the worker's name, or for the
-// host of its URL.
-func (n *serverNames) dialer(dial func(context.Context, string, string) (net.Conn, error), protocols ...string) func(context.Context, string, string) (net.Conn, error) {
+// newTLSDialer returns a dialer of TLS connections that negotiate one of the protocols. The certificate must be valid for the
+// worker's name, or without one for the host of its URL.
+func (n *serverNames) newTLSDialer(dial func(context.Context, string, string) (net.Conn, error), protocols ...string) func(context.Context, string, string) (net.Conn, error) {
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
 		raw, err := dial(ctx, network, address)
 		if err != nil {
@@ -64,9 +65,9 @@ func (n *serverNames) dialer(dial func(context.Context, string, string) (net.Con
 			_ = raw.Close()
 			return nil, err
 		}
-		cfg := &tls.Config{ServerName: cmp.Or(n.of(address), host), RootCAs: n.roots, MinVersion: tls.VersionTLS12, NextProtos: protocols}
-		if v := n.access.at("https", address); v != nil {
-			cfg.RootCAs, cfg.Certificates = cmp.Or(v.Roots, n.roots), v.Certificates
+		cfg := &tls.Config{ServerName: cmp.Or(n.nameFor(address), host), RootCAs: n.rootCAs, MinVersion: tls.VersionTLS12, NextProtos: protocols}
+		if v := n.credentials.credentialFor("https", address); v != nil {
+			cfg.RootCAs, cfg.Certificates = cmp.Or(v.Roots, n.rootCAs), v.Certificates
 		}
 		c := tls.Client(raw, cfg)
 		ctx, cancel := context.WithTimeout(ctx, handshakeTimeout)
@@ -79,30 +80,30 @@ func (n *serverNames) dialer(dial func(context.Context, string, string) (net.Con
 	}
 }
 
-// namedTransport also sends the worker's name as Host, for workers behind a server of several, and what the worker requires
-// of its callers. Every call to a worker passes here.
+// namedTransport sends the worker's name as Host, for workers behind a server of several names, and adds the credentials that
+// the worker requires. Every call to a worker passes through it.
 type namedTransport struct {
 	http.RoundTripper
-	names *serverNames
+	serverNames *serverNames
 }
 
-// CloseIdleConnections closes connections that are kept and not in use.
+// CloseIdleConnections closes the idle connections of the transport.
 func (t *namedTransport) CloseIdleConnections() {
 	t.RoundTripper.(interface{ CloseIdleConnections() }).CloseIdleConnections()
 }
 
-// RoundTrip follows no redirect, as no transport does.
+// RoundTrip follows no redirects, as any transport.
 func (t *namedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.URL.Scheme == "https" {
-		if name := t.names.of(withPort(r.URL)); name != "" {
-			r = r.WithContext(r.Context()) // a copy: the caller's stays as it is
+		if name := t.serverNames.nameFor(tlsHostPort(r.URL)); name != "" {
+			r = r.WithContext(r.Context()) // a copy: the caller's request stays unchanged
 			r.Host = name
 			if p := r.URL.Port(); p != "" && p != "443" {
 				r.Host = net.JoinHostPort(name, p)
 			}
 		}
 	}
-	r, err := t.names.access.admit(r)
+	r, err := t.serverNames.credentials.addCredentials(r)
 	if err != nil {
 		return nil, err
 	}

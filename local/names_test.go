@@ -10,17 +10,17 @@ import (
 	"github.com/spillway-lb/spillway/local/discover"
 )
 
-// TestHTTPSWorkerIsDialledByAddressAndAskedByName uses a server whose certificate is for example.com.
-func TestHTTPSWorkerIsDialledByAddressAndAskedByName(t *testing.T) {
+// TestHTTPSWorkerIsDialledByAddressWithItsServerName uses a server whose certificate is for example.com.
+func TestHTTPSWorkerIsDialledByAddressWithItsServerName(t *testing.T) {
 	s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.TLS.ServerName+" "+r.Host) }))
 	defer s.Close()
-	names := &serverNames{roots: x509.NewCertPool()}
-	names.roots.AddCert(s.Certificate())
-	transport := workerTransport(names, nil, false)
+	names := &serverNames{rootCAs: x509.NewCertPool()}
+	names.rootCAs.AddCert(s.Certificate())
+	transport := newWorkerTransport(names, nil, false)
 	defer transport.(*namedTransport).CloseIdleConnections()
-	_, port, _ := cutURL(s.URL)
+	_, port, _ := splitURL(s.URL)
 	for name, want := range map[string]string{"example.com": "example.com example.com:" + port, "other.test": "", "": " 127.0.0.1:" + port} {
-		names.set([]discover.Worker{{Name: "w", URL: s.URL, ServerName: name}})
+		names.setWorkers([]discover.Worker{{Name: "w", URL: s.URL, ServerName: name}})
 		transport.(*namedTransport).CloseIdleConnections()
 		req, err := http.NewRequest(http.MethodGet, s.URL, nil)
 		if err != nil {
@@ -44,13 +44,13 @@ func TestHTTPSWorkerIsDialledByAddressAndAskedByName(t *testing.T) {
 			t.Errorf("name %q: the worker saw %q, want %q; the caller's request has %q", name, text, want, req.Host)
 		}
 	}
-	names.set([]discover.Worker{{Name: "w", URL: s.URL, ServerName: "example.com"}})
-	if !names.set(nil) || names.set(nil) {
+	names.setWorkers([]discover.Worker{{Name: "w", URL: s.URL, ServerName: "example.com"}})
+	if !names.setWorkers(nil) || names.setWorkers(nil) {
 		t.Error("a change of names is not told once")
 	}
 }
 
-func cutURL(s string) (host, port string, ok bool) {
+func splitURL(s string) (host, port string, ok bool) {
 	req, err := http.NewRequest(http.MethodGet, s, nil)
 	if err != nil {
 		return "", "", false
@@ -58,19 +58,19 @@ func cutURL(s string) (host, port string, ok bool) {
 	return req.URL.Hostname(), req.URL.Port(), true
 }
 
-func TestALabelMakesAnotherWorker(t *testing.T) {
+func TestChangedLabelReplacesWorker(t *testing.T) {
 	a := discover.Worker{Name: "w", URL: "http://10.0.0.1:1", Labels: map[string]string{"rack": "r7"}}
 	b := a
-	if !sameWorker(a, b) {
+	if !isSameWorker(a, b) {
 		t.Error("a worker differs from itself")
 	}
 	b.Labels = map[string]string{"rack": "r8"}
-	if sameWorker(a, b) {
+	if isSameWorker(a, b) {
 		t.Error("a label's change is not seen")
 	}
 	b = a
 	b.ServerName = "w.test"
-	if sameWorker(a, b) {
+	if isSameWorker(a, b) {
 		t.Error("a name's change is not seen")
 	}
 }

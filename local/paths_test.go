@@ -15,13 +15,14 @@ import (
 
 	"github.com/spillway-lb/spillway/internal/paths"
 	"github.com/spillway-lb/spillway/internal/spec"
+	"github.com/spillway-lb/spillway/internal/testkit"
 	"github.com/spillway-lb/spillway/local"
 	"github.com/spillway-lb/spillway/local/discover"
 )
 
-// TestZonePassesNothingButInference: the zone itself answers 404 to each path by which an engine is managed, by POST, by an
+// TestZoneForwardsOnlyInferencePaths: the zone itself answers 404 to each path by which an engine is managed, by POST, by an
 // upgrade and by a call, and passes those that its spec adds.
-func TestZonePassesNothingButInference(t *testing.T) {
+func TestZoneForwardsOnlyInferencePaths(t *testing.T) {
 	var attacked atomic.Int64
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("X-Attack") != "" {
@@ -34,11 +35,11 @@ func TestZonePassesNothingButInference(t *testing.T) {
 		_, _ = io.WriteString(w, `{}`)
 	}))
 	t.Cleanup(s.Close)
-	a := start(t, func(c *local.Config) {
+	a := startAgent(t, func(c *local.Config) {
 		c.Spec = &spec.Spec{Routing: spec.Routing{ExtraPaths: []string{"/custom/{name}/run", "/api/chat"}}}
 		c.Workers = append(c.Workers, discover.Worker{Name: "w1", URL: s.URL})
 	})
-	eventually(t, "the worker is ready", func() bool { return ready(a) == 1 })
+	testkit.Eventually(t, "the worker is ready", func() bool { return countReady(a) == 1 })
 	send := func(path, contentType string) (int, string) {
 		req, err := http.NewRequestWithContext(context.Background(), http.MethodPost, "http://"+a.Addr().String()+path, strings.NewReader(`{"model":"m"}`))
 		if err != nil {
@@ -47,7 +48,7 @@ func TestZonePassesNothingButInference(t *testing.T) {
 		req.Header.Set("X-Model", "m")
 		req.Header.Set("X-Attack", "1")
 		req.Header.Set("Content-Type", contentType)
-		resp, err := client.Do(req)
+		resp, err := testClient.Do(req)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -55,7 +56,7 @@ func TestZonePassesNothingButInference(t *testing.T) {
 		b, _ := io.ReadAll(resp.Body)
 		return resp.StatusCode, string(b)
 	}
-	for _, path := range append(paths.Management(), "//v1/chat/completions", "/v1/chat%2Fcompletions", "/v1/Chat/completions", "/custom//run", "/custom/%2e%2e/run", "/generate", "/api/generate") {
+	for _, path := range append(paths.ManagementPaths(), "//v1/chat/completions", "/v1/chat%2Fcompletions", "/v1/Chat/completions", "/custom//run", "/custom/%2e%2e/run", "/generate", "/api/generate") {
 		for _, kind := range []string{"application/json", "application/grpc"} {
 			if code, text := send(path, kind); code != 404 {
 				t.Errorf("POST %s as %s: %d %.100s", path, kind, code, text)
@@ -82,10 +83,10 @@ func TestZonePassesNothingButInference(t *testing.T) {
 	}
 }
 
-// TestZoneRefusesMethods: a path that passes answers 405 with the methods that it has, and another path 404 with the list of
+// TestZoneRefusesWrongMethods: a path that passes answers 405 with the methods that it has, and another path 404 with the list of
 // package paths.
-func TestZoneRefusesMethods(t *testing.T) {
-	a := start(t, func(c *local.Config) {
+func TestZoneRefusesWrongMethods(t *testing.T) {
+	a := startAgent(t, func(c *local.Config) {
 		c.Spec = &spec.Spec{Routing: spec.Routing{ExtraPaths: []string{"/custom/{name}/run"}}}
 	})
 	for _, tc := range []struct {
@@ -98,7 +99,10 @@ func TestZoneRefusesMethods(t *testing.T) {
 		{http.MethodDelete, "/v2/models/m/infer", 405, "POST", "method_not_allowed"},
 		{http.MethodGet, "/custom/x/run", 405, "POST", "method_not_allowed"},
 		{http.MethodPost, "/v1/models", 405, "GET, HEAD", "method_not_allowed"},
-		{http.MethodGet, "/nothing", 404, "", strings.Join(paths.Defaults(), ", ")},
+		{http.MethodHead, "/v1/models", 200, "", ""},
+		{http.MethodGet, "/v1/realtime?model=m", 426, "", "WebSocket"},
+		{http.MethodPost, "/v1/realtime?model=m", 405, "GET", "method_not_allowed"},
+		{http.MethodGet, "/nothing", 404, "", strings.Join(paths.DefaultPaths(), ", ")},
 		{http.MethodGet, "/metrics", 404, "", "not_found"},
 		{http.MethodPost, "/nothing", 404, "", "served: /v1/models[/MODEL], /v1/chat/completions"},
 	} {
@@ -106,7 +110,7 @@ func TestZoneRefusesMethods(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		resp, err := client.Do(req)
+		resp, err := testClient.Do(req)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -114,6 +118,9 @@ func TestZoneRefusesMethods(t *testing.T) {
 		_ = resp.Body.Close()
 		if resp.StatusCode != tc.status || resp.Header.Get("Allow") != tc.allow || !strings.Contains(string(text), tc.text) {
 			t.Errorf("%s %s: %d, Allow %q, %s", tc.method, tc.path, resp.StatusCode, resp.Header.Get("Allow"), text)
+		}
+		if upgrade := resp.Header.Get("Upgrade"); upgrade == "websocket" != (tc.status == 426) {
+			t.Errorf("%s %s: Upgrade %q", tc.method, tc.path, upgrade)
 		}
 	}
 }

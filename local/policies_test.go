@@ -9,8 +9,8 @@ import (
 )
 
 // What a spec may name, the chooser must know, under the same name, and the other way round.
-func TestSpecAndChooserKnowTheSamePolicies(t *testing.T) {
-	for i, name := range spec.Policies() {
+func TestSpecAndPickHaveTheSamePolicies(t *testing.T) {
+	for i, name := range spec.WorkerPolicies() {
 		p, err := pick.ParsePolicy(name)
 		if err != nil {
 			t.Errorf("a spec may name the policy %q, and no worker is chosen by it: %v", name, err)
@@ -18,7 +18,7 @@ func TestSpecAndChooserKnowTheSamePolicies(t *testing.T) {
 		if p.String() != name {
 			t.Errorf("policy %q is chosen as %q", name, p)
 		}
-		if slices.Index(spec.Policies(), name) != i {
+		if slices.Index(spec.WorkerPolicies(), name) != i {
 			t.Errorf("policy %q is there twice", name)
 		}
 	}
@@ -30,7 +30,7 @@ func TestSpecAndChooserKnowTheSamePolicies(t *testing.T) {
 			}
 			return // past the last
 		}
-		if !slices.Contains(spec.Policies(), p.String()) {
+		if !slices.Contains(spec.WorkerPolicies(), p.String()) {
 			t.Errorf("workers are chosen by the policy %q, and no spec may name it", p)
 		}
 	}

@@ -1,8 +1,8 @@
 package local
 
 import (
-	"cmp"
 	"context"
+	"errors"
 	"maps"
 	"net/http"
 	"reflect"
@@ -12,264 +12,177 @@ import (
 	"github.com/spillway-lb/spillway/internal/telemetry"
 	"github.com/spillway-lb/spillway/local/discover"
 	"github.com/spillway-lb/spillway/local/engine"
-	"github.com/spillway-lb/spillway/local/health"
-	"github.com/spillway-lb/spillway/local/pick"
+	"github.com/spillway-lb/spillway/local/sched"
 )
+
+// workerWatcher scrapes the workers, probes them with requests of the zone's own, and follows their cache events.
+type workerWatcher struct {
+	*instance
+	scraper           *engine.Client
+	deepProbeSlots    chan struct{} // holds one for each deep probe in progress
+	verificationSlots chan struct{} // holds one for each verification in progress
+}
 
 const (
-	scrapeTimeout = 2 * time.Second
-	modelsEvery   = 30 * time.Second
+	scrapeTimeout     = 2 * time.Second
+	modelListInterval = 30 * time.Second
 )
 
-// setWorkers makes the declared list the real one: new workers are taken in, missing ones let go, changed ones both.
+// setWorkers applies the declared list: it adds new workers, removes missing ones, and replaces changed ones.
 func (a *Agent) setWorkers(list []discover.Worker) {
-	if a.names.set(list) {
-		a.closeIdle() // they were made for another name at that address
+	if a.serverNames.setWorkers(list) {
+		a.closeIdleConnections() // they were made for another name at that address
 	}
-	a.floor.mu.Lock()
-	known := make(map[string]*worker, len(a.floor.workers))
-	for n, w := range a.floor.workers {
-		known[n] = w
-	}
-	a.floor.mu.Unlock()
+	known := a.scheduler.zoneWorkers()
 	for _, d := range list {
-		if w := known[d.Name]; w != nil && sameWorker(w.declared, d) {
+		if w := known[d.Name]; w != nil && isSameWorker(w.declared, d) {
 			delete(known, d.Name)
 		}
 	}
 	for _, w := range known {
-		w.stop()
-		a.floor.remove(w, time.Now())
+		w.cancel()
+		a.scheduler.update(func(s *sched.Scheduler) { s.Registry.RemoveWorker(w.Worker, time.Now()) })
 	}
+	there := a.scheduler.zoneWorkers()
 	for _, d := range list {
-		a.floor.mu.Lock()
-		_, have := a.floor.workers[d.Name]
-		a.floor.mu.Unlock()
-		if !have {
-			a.addWorker(d)
+		if there[d.Name] == nil {
+			there[d.Name] = a.watcher.addWorker(d)
 		}
 	}
-	a.wake()
+	a.signalChange()
 }
 
-func sameWorker(a, b discover.Worker) bool {
+func isSameWorker(a, b discover.Worker) bool {
 	return reflect.DeepEqual(a.Access(), b.Access()) && a.GRPC == b.GRPC && a.URL == b.URL && a.GPU == b.GPU && a.Weight == b.Weight && slices.Equal(a.Models, b.Models) &&
 		a.Engine == b.Engine && a.Metrics == b.Metrics && a.GPUMetrics == b.GPUMetrics && slices.Equal(a.GPUs, b.GPUs) && a.Wake == b.Wake && a.ServerName == b.ServerName && maps.Equal(a.Labels, b.Labels) &&
 		a.MaxModels == b.MaxModels && slices.Equal(a.KVEvents, b.KVEvents) && slices.Equal(a.KVReplay, b.KVReplay)
 }
 
-func (a *Agent) addWorker(d discover.Worker) {
-	e, err := engine.New(d.Engine, engine.Config{Base: d.URL, Metrics: d.Metrics, Client: a.scraper})
+// addWorker adds a worker and starts what watches it; nil when it cannot be added.
+func (o *workerWatcher) addWorker(d discover.Worker) *zoneWorker {
+	e, err := engine.New(d.Engine, engine.Config{BaseURL: d.URL, MetricsURL: d.Metrics, Client: o.scraper})
 	var cards *engine.Exporter
 	if err == nil && d.GPUMetrics != "" {
-		cards, err = engine.NewExporter(d.GPUMetrics, d.GPUs, a.scraper)
+		cards, err = engine.NewExporter(d.GPUMetrics, d.GPUs, o.scraper)
 	}
 	if err != nil {
-		a.log.Error("worker left out", telemetry.KeyWorker, d.Name, telemetry.Err(err))
-		return
+		o.log.Error("worker left out", telemetry.KeyWorker, d.Name, telemetry.ErrorAttr(err))
+		return nil
 	}
-	ctx, cancel := context.WithCancel(a.ctx)
-	w := &worker{declared: d, engine: e, stop: cancel, look: make(chan struct{}, 1), feed: feed{streams: make([]streamState, len(d.KVEvents))}}
-	if !a.floor.add(w, time.Now()) {
+	ctx, cancel := context.WithCancel(o.ctx)
+	w := &zoneWorker{declared: d, engine: e, cancel: cancel, scrapeNow: make(chan struct{}, 1)}
+	added := false
+	o.scheduler.update(func(s *sched.Scheduler) { w.Worker, added = s.Registry.AddWorker(toWorkerSpec(&d), w, time.Now()) })
+	if !added {
 		cancel()
-		a.log.Error("worker left out: the zone is full", telemetry.KeyWorker, d.Name)
-		return
+		o.log.Error("worker left out: the zone is full", telemetry.KeyWorker, d.Name)
+		return nil
 	}
-	a.wg.Go(func() { a.observe(ctx, w) })
-	a.listen(ctx, w)
+	o.wg.Go(func() { o.watchWorker(ctx, w) })
+	o.followKVEvents(ctx, w)
 	if cards != nil {
-		a.wg.Go(func() { a.watchCards(ctx, w, cards) })
+		o.wg.Go(func() { o.watchGPUs(ctx, w, cards) })
 	}
+	return w
 }
 
-// observe looks at one worker until ctx ends: at once, then each interval with a tenth of jitter, or when asked to.
-func (a *Agent) observe(ctx context.Context, w *worker) {
+// watchWorker scrapes one worker until ctx ends: at once, then each interval with a tenth of jitter, or when triggered.
+func (o *workerWatcher) watchWorker(ctx context.Context, w *zoneWorker) {
 	var asked time.Time
-	looks := a.cfg.looks(w.declared.Name)
+	jitter := o.cfg.newScrapeJitter(w.declared.Name)
 	for {
-		if now := time.Now(); len(w.declared.Models) == 0 && (asked.IsZero() || w.stale.Swap(false) || now.Sub(asked) > modelsEvery) {
-			if a.askModels(ctx, w) {
+		if now := time.Now(); len(w.declared.Models) == 0 && (asked.IsZero() || w.modelsStale.Swap(false) || now.Sub(asked) > modelListInterval) {
+			if o.fetchModels(ctx, w) {
 				asked = now
 			} else {
-				w.stale.Store(true) // the next look asks again
+				w.modelsStale.Store(true) // the next pass fetches them again
 			}
 		}
-		restarted := a.scrape(ctx, w)
-		a.warm(ctx, w)
-		a.deepProbe(ctx, w)
+		o.startVerification(ctx, w)
+		restarted := o.scrapeWorker(ctx, w)
+		o.warmUpWorker(ctx, w)
+		o.startDeepProbe(ctx, w)
 		if restarted {
 			asked = time.Time{}
 		}
-		wait := time.Duration(float64(a.cfg.ScrapeInterval) * looks.Jitter())
+		wait := time.Duration(float64(o.cfg.ScrapeInterval) * jitter.NextFactor())
 		t := time.NewTimer(wait)
 		select {
 		case <-ctx.Done():
 			t.Stop()
 			return
 		case <-t.C:
-		case <-w.look:
+		case <-w.scrapeNow:
 			t.Stop()
 		}
 	}
 }
 
-// askModels learns what a worker serves. A worker that does not answer keeps what it served before.
-func (a *Agent) askModels(ctx context.Context, w *worker) bool {
+// fetchModels fetches the worker's model list. A worker that does not answer keeps its previous list.
+func (o *workerWatcher) fetchModels(ctx context.Context, w *zoneWorker) bool {
 	ctx, cancel := context.WithTimeout(ctx, scrapeTimeout)
 	defer cancel()
-	f := a.floor
-	f.mu.Lock()
-	turn := w.turn
-	f.mu.Unlock()
-	models, err := w.engine.Models(ctx)
+	var version uint64
+	o.scheduler.update(func(*sched.Scheduler) { _, version = w.ScrapeState() })
+	models, err := w.engine.ListModels(ctx)
 	if err == nil && len(models) == 0 {
 		err = &engine.CallError{Method: http.MethodGet, Path: "/v1/models", Err: engine.ErrNoModel}
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	w.unlisted = err
-	if err != nil {
-		return false
-	}
-	if turn != w.turn {
-		w.stale.Store(true) // something was loaded or let go meanwhile
-		return true
-	}
-	if w.gone || slices.Equal(models, w.models) {
-		return true
-	}
-	first := len(w.models) == 0
-	w.models = models
-	if first {
-		w.setPrior()
-	}
-	f.seat(time.Now())
-	return true
+	failure := sched.ModelListFailure{Cause: describeFailure(err, w.engineAccess()), Unauthorized: isUnauthorized(err)}
+	stale := false
+	o.scheduler.update(func(s *sched.Scheduler) {
+		stale = s.Registry.SetModels(w.Worker, version, models, failure, time.Now())
+	})
+	return !stale
 }
 
-// scrape probes a worker once and books what it learned.
-func (a *Agent) scrape(ctx context.Context, w *worker) (restarted bool) {
+// isUnauthorized reports whether a worker has rejected the credentials of a call.
+func isUnauthorized(err error) bool {
+	var s *engine.StatusError
+	return errors.As(err, &s) && s.Status == http.StatusUnauthorized
+}
+
+// scrapeWorker probes a worker once and records the result.
+func (o *workerWatcher) scrapeWorker(ctx context.Context, w *zoneWorker) (restarted bool) {
 	probe, cancel := context.WithTimeout(ctx, scrapeTimeout)
 	defer cancel()
-	a.floor.mu.Lock()
-	last, turn := w.reading, w.turn
-	a.floor.mu.Unlock()
+	var last engine.Reading
+	var version uint64
+	o.scheduler.update(func(*sched.Scheduler) { last, version = w.ScrapeState() })
 	began := time.Now()
-	err := w.engine.Health(probe)
+	err := w.engine.CheckHealth(probe)
 	next := last
-	var unread error
+	var metricsErr error
 	if err == nil {
-		next, unread = w.engine.Metrics(probe, last)
+		next, metricsErr = w.engine.ReadMetrics(probe, last)
 	}
 	if ctx.Err() != nil {
 		return false
 	}
-	if err != nil && overslept(began, time.Now(), scrapeTimeout) && !w.excused {
-		w.excused = true
-		select {
-		case w.look <- struct{}{}:
-		default:
-		}
+	if err != nil && sched.EndedByPause(began, time.Now(), scrapeTimeout) && !w.pauseExcused {
+		w.pauseExcused = true
+		w.RequestScrape()
 		return false
 	}
-	w.excused = false
-	if unread != nil {
-		// It is well by its own word: its load stays as it was and grows old.
-		next.At = time.Now()
-		a.floor.missed(w)
+	w.pauseExcused = false
+	if metricsErr != nil {
+		// The worker passed its health check: its last known load stays and ages.
+		next.ReadAt = time.Now()
+		w.failedScrapes.Add(1)
 	}
-	before, after := a.floor.booked(w, next, turn, err, time.Now())
+	var before, after, reason string
+	o.scheduler.update(func(s *sched.Scheduler) {
+		before, after = s.RecordScrape(w.Worker, next, version, describeFailure(err, w.engineAccess()), time.Now())
+		reason = w.DownReason()
+	})
 	if before != after {
 		what := []any{telemetry.KeyWorker, w.declared.Name, "from", before, "to", after}
-		if reason := a.floor.reasonOf(w); reason != "" {
+		if reason != "" {
 			what = append(what, "cause", reason)
 		}
-		a.log.Info("worker changed state", what...)
-		a.wake()
+		o.log.Info("worker changed state", what...)
+		o.signalChange()
 	}
-	a.warn(w, time.Now())
-	return err == nil && last.Restarted(&next)
-}
-
-// booked takes a probe's outcome in and returns the worker's state before and after it.
-func (f *floor) booked(w *worker, next engine.Reading, turn uint64, err error, now time.Time) (before, after string) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.forgive(now)
-	before = cmp.Or(w.shown, w.state())
-	if w.gone {
-		return before, before
-	}
-	defer func() { w.shown = after }()
-	w.looked(err, now)
-	w.drained = f.orders.drained(f.cfg.Region, f.cfg.Zone, w.declared.Name, now)
-	if turn != w.turn {
-		next.Asleep = w.reading.Asleep // it was woken or put to sleep meanwhile: what it said is older
-	}
-	if err != nil {
-		w.calls = callsUnknown // another server may come back
-		if !w.loading() {      // an engine may be deaf while it loads; what became of the load tells
-			w.breaker.Fail(health.Probe, now)
-		}
-	} else {
-		if w.reading.Restarted(&next) {
-			f.index.Forget(w.id)
-		} else if next.Preemptions > w.reading.Preemptions && !w.reading.At.IsZero() {
-			w.overcommit.Preempted(now)
-		}
-		if next.KVTotal != w.reading.KVTotal {
-			f.index.Reach(w.id, next.KVTotal, f.bytesPerToken(w))
-		}
-		if next.OutputTokens > w.reading.OutputTokens || next.PromptTokens > w.reading.PromptTokens {
-			w.breaker.Progress(now) // answers that are no streams show nothing until they are whole
-		}
-		told := next.LoadAt.After(w.reading.LoadAt)
-		w.reading = next
-		w.breaker.ProbeOK(now)
-		f.reconcile(w, told, now)
-	}
-	if name := w.engine.Name(); name != w.dialect {
-		w.dialect = name // what it is decides what it can load
-		f.seat(now)
-	}
-	f.rested(now)
-	f.inspect(w, now)
-	f.alarm(w, now)
-	w.refresh(now)
-	f.serveAll(now)
-	return before, w.state()
-}
-
-// loadForgotten is how old the last told load may be before what others sent by it counts as worked off.
-const loadForgotten = 30 * time.Second
-
-// missed counts a metrics page that could not be read.
-func (f *floor) missed(w *worker) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	w.unread++
-}
-
-// reconcile compares the scrape with the ledger: what is beyond our own was sent by others. A scrape that told no load
-// changes nothing until the last one that did is too old to mean anything.
-func (f *floor) reconcile(w *worker, told bool, now time.Time) {
-	if !told {
-		if now.Sub(w.reading.LoadAt) > loadForgotten {
-			f.ledger.Observe(w.id, pick.Observation{KVUsed: -1})
-		}
-		return
-	}
-	mean := 1024.0
-	if len(w.seats) > 0 {
-		mean = w.seats[0].pool.prompt.or(mean)
-	}
-	f.ledger.Observe(w.id, observation(&w.reading, int64(mean)))
-}
-
-// bytesPerToken is that of the worker's first model.
-func (f *floor) bytesPerToken(w *worker) float64 {
-	if len(w.models) == 0 {
-		return f.orders.bytesPerToken("")
-	}
-	return f.orders.bytesPerToken(w.models[0].ID)
+	o.logNotReady(w, time.Now())
+	return err == nil && last.IsRestart(&next)
 }

@@ -14,16 +14,18 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spillway-lb/spillway/internal/httpedge/forward"
 	"github.com/spillway-lb/spillway/internal/openai"
-	"github.com/spillway-lb/spillway/internal/relay"
+	"github.com/spillway-lb/spillway/internal/testkit"
+	"github.com/spillway-lb/spillway/internal/timed"
 	"github.com/spillway-lb/spillway/local"
 	"github.com/spillway-lb/spillway/local/discover"
 )
 
-// chatter starts a worker that serves model m and answers chats with chat.
-func chatter(t *testing.T, name string, chat http.HandlerFunc) func(*local.Config) {
+// newChatWorker starts a worker that serves model m and answers chats with chat.
+func newChatWorker(t *testing.T, name string, chat http.HandlerFunc) func(*local.Config) {
 	t.Helper()
-	s := other(t, map[string]string{"/v1/models": `{"data":[{"id":"m"}]}`})
+	s := newPlainServer(t, map[string]string{"/v1/models": `{"data":[{"id":"m"}]}`})
 	next := s.Config.Handler
 	s.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == openai.PathChat {
@@ -35,10 +37,10 @@ func chatter(t *testing.T, name string, chat http.HandlerFunc) func(*local.Confi
 	return func(c *local.Config) { c.Workers = append(c.Workers, discover.Worker{Name: name, URL: s.URL}) }
 }
 
-// among starts an agent over workers that serve model m.
-func among(t *testing.T, change func(*local.Config), workers ...func(*local.Config)) *local.Agent {
+// startAgentWith starts an agent over workers that serve model m.
+func startAgentWith(t *testing.T, change func(*local.Config), workers ...func(*local.Config)) *local.Agent {
 	t.Helper()
-	a := start(t, func(c *local.Config) {
+	a := startAgent(t, func(c *local.Config) {
 		for _, w := range workers {
 			w(c)
 		}
@@ -46,12 +48,12 @@ func among(t *testing.T, change func(*local.Config), workers ...func(*local.Conf
 			change(c)
 		}
 	})
-	eventually(t, "every worker ready", func() bool { return ready(a) == len(workers) })
+	testkit.Eventually(t, "every worker ready", func() bool { return countReady(a) == len(workers) })
 	return a
 }
 
-// leaver posts a body, and the returned function makes it leave and waits until it has.
-func leaver(t *testing.T, a *local.Agent, body string) (leave func()) {
+// startCancellableChat posts a body, and the returned function makes it leave and waits until it has.
+func startCancellableChat(t *testing.T, a *local.Agent, body string) (leave func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	gone := make(chan struct{})
@@ -62,7 +64,7 @@ func leaver(t *testing.T, a *local.Agent, body string) (leave func()) {
 			t.Error(err)
 			return
 		}
-		if resp, err := client.Do(req); err == nil {
+		if resp, err := testClient.Do(req); err == nil {
 			_ = resp.Body.Close()
 			t.Errorf("a request that was left has been answered with %d", resp.StatusCode)
 		}
@@ -70,11 +72,11 @@ func leaver(t *testing.T, a *local.Agent, body string) (leave func()) {
 	return func() { cancel(); <-gone }
 }
 
-// TestClientThatLeavesAnAnswerThatIsNoStreamFreesTheWorkerAtOnce: no byte has passed yet, and none would for a minute. The
+// TestNonStreamingClientDisconnectFreesWorkerAtOnce: no byte has passed yet, and none would for a minute. The
 // worker sees its request end within 100 ms, by the best of five tries: a busy machine may hold any one of them up.
-func TestClientThatLeavesAnAnswerThatIsNoStreamFreesTheWorkerAtOnce(t *testing.T) {
+func TestNonStreamingClientDisconnectFreesWorkerAtOnce(t *testing.T) {
 	began, ended := make(chan struct{}), make(chan time.Time)
-	a := among(t, nil, chatter(t, "w1", func(_ http.ResponseWriter, r *http.Request) {
+	a := startAgentWith(t, nil, newChatWorker(t, "w1", func(_ http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
 		began <- struct{}{}
 		<-r.Context().Done()
@@ -82,7 +84,7 @@ func TestClientThatLeavesAnAnswerThatIsNoStreamFreesTheWorkerAtOnce(t *testing.T
 	}))
 	var best time.Duration
 	for range 5 {
-		leave := leaver(t, a, `{"model":"m","messages":[]}`)
+		leave := startCancellableChat(t, a, `{"model":"m","messages":[]}`)
 		<-began
 		left := time.Now()
 		leave()
@@ -90,12 +92,9 @@ func TestClientThatLeavesAnAnswerThatIsNoStreamFreesTheWorkerAtOnce(t *testing.T
 			best = d
 		}
 	}
-	t.Logf("the worker was freed %v after its client had left", best)
-	if best > 100*time.Millisecond {
-		t.Errorf("the worker was freed %v after its client had left, want 100 ms at most", best)
-	}
-	eventually(t, "the ledger empty", func() bool { return idle(a) })
-	if s := status(a, "w1"); s.State != "ready" {
+	timed.AssertWithin(t, "the worker freed of a client that left, best of five", best, 100*time.Millisecond)
+	testkit.Eventually(t, "the ledger empty", func() bool { return isIdle(a) })
+	if s := workerStatus(a, "w1"); s.State != "ready" {
 		t.Errorf("the worker was blamed for a client that left: %+v", s)
 	}
 }
@@ -111,12 +110,12 @@ func TestComputedAnswersAreNeverRetried(t *testing.T) {
 		w.WriteHeader(int(status.Load()))
 		_, _ = io.WriteString(w, `{"error":{"message":"so says the engine"}}`)
 	}
-	a := among(t, func(c *local.Config) { c.Health.Failures = 1000 }, chatter(t, "w1", chat), chatter(t, "w2", chat))
+	a := startAgentWith(t, func(c *local.Config) { c.Health.Failures = 1000 }, newChatWorker(t, "w1", chat), newChatWorker(t, "w2", chat))
 	for _, code := range []int{400, 401, 403, 404, 405, 408, 409, 413, 415, 422, 425, 429, 451, 499, 500, 501, 502, 503, 504, 507, 529, 599} {
 		status.Store(int64(code))
 		for _, body := range []string{`{"model":"m","messages":[]}`, `{"model":"m","stream":true,"messages":[]}`} {
 			calls.Store(0)
-			resp, text := post(t, a, body)
+			resp, text := postChat(t, a, body)
 			if resp.StatusCode != code || !strings.Contains(text, "so says the engine") || resp.Header.Get("Retry-After") != "7" {
 				t.Errorf("an engine's %d came as %d %q, Retry-After %q", code, resp.StatusCode, text, resp.Header.Get("Retry-After"))
 			}
@@ -131,9 +130,9 @@ func TestComputedAnswersAreNeverRetried(t *testing.T) {
 	}
 }
 
-// TestRetriesStayInsideTheirBudget: every first attempt dies, as when all workers are restarted at once. Of all requests
+// TestRetriesStayWithinBudget: every first attempt dies, as when all workers are restarted at once. Of all requests
 // at most a tenth, and the burst that was saved up, are sent twice, and none a third time.
-func TestRetriesStayInsideTheirBudget(t *testing.T) {
+func TestRetriesStayWithinBudget(t *testing.T) {
 	const enough = 1000
 	var mu sync.Mutex
 	tries := map[string]int{}
@@ -157,9 +156,9 @@ func TestRetriesStayInsideTheirBudget(t *testing.T) {
 	}
 	var workers []func(*local.Config)
 	for i := range 8 {
-		workers = append(workers, chatter(t, fmt.Sprint("w", i), chat))
+		workers = append(workers, newChatWorker(t, fmt.Sprint("w", i), chat))
 	}
-	a := among(t, func(c *local.Config) { c.Health.Backoff, c.Health.MaxBackoff = 1, 1 }, workers...) // back at the next probe
+	a := startAgentWith(t, func(c *local.Config) { c.Health.Backoff, c.Health.MaxBackoff = 1, 1 }, workers...) // back at the next probe
 	var sent, served atomic.Int64
 	var wg sync.WaitGroup
 	for range 4 {
@@ -173,7 +172,7 @@ func TestRetriesStayInsideTheirBudget(t *testing.T) {
 					return
 				}
 				req.Header.Set("X-Test", fmt.Sprint(n))
-				resp, err := client.Do(req)
+				resp, err := testClient.Do(req)
 				if err != nil {
 					t.Error(err)
 					return
@@ -196,13 +195,13 @@ func TestRetriesStayInsideTheirBudget(t *testing.T) {
 	}
 }
 
-// TestBackPressureReachesTheWorker: a client that stops reading stops its worker within the sockets' buffers, costs no
+// TestSlowClientStopsReadingFromWorker: a client that stops reading stops its worker within the sockets' buffers, costs no
 // memory here, and gets every byte once it reads again.
-func TestBackPressureReachesTheWorker(t *testing.T) {
+func TestSlowClientStopsReadingFromWorker(t *testing.T) {
 	const total, held = 192 << 20, 48 << 20
 	event := []byte("data: " + strings.Repeat("x", 32<<10-8) + "\n\n")
 	var written atomic.Int64
-	a := among(t, nil, chatter(t, "w1", func(w http.ResponseWriter, r *http.Request) {
+	a := startAgentWith(t, nil, newChatWorker(t, "w1", func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
 		w.Header().Set("Content-Type", "text/event-stream")
 		for written.Load() < total {
@@ -225,7 +224,7 @@ func TestBackPressureReachesTheWorker(t *testing.T) {
 	if _, err := fmt.Fprintf(conn, "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", len(body), body); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "an answer that has begun and stands", func() bool {
+	testkit.Eventually(t, "an answer that has begun and stands", func() bool {
 		n := written.Load()
 		time.Sleep(300 * time.Millisecond)
 		return n > 0 && written.Load() == n
@@ -244,7 +243,7 @@ func TestBackPressureReachesTheWorker(t *testing.T) {
 	}
 	defer func() { _ = resp.Body.Close() }()
 	n, err := io.Copy(io.Discard, resp.Body)
-	if err != nil || n < total || n != written.Load() || resp.Header.Get(relay.HeaderRoute) != "us/us-a/w1" {
-		t.Errorf("reading again gave %d bytes of %d (%v), by %q", n, written.Load(), err, resp.Header.Get(relay.HeaderRoute))
+	if err != nil || n < total || n != written.Load() || resp.Header.Get(forward.HeaderRoute) != "us/us-a/w1" {
+		t.Errorf("reading again gave %d bytes of %d (%v), by %q", n, written.Load(), err, resp.Header.Get(forward.HeaderRoute))
 	}
 }

@@ -13,18 +13,19 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/spillway-lb/spillway/chaos/gpu"
-	"github.com/spillway-lb/spillway/internal/relay"
+	"github.com/spillway-lb/spillway/internal/httpedge/forward"
 	"github.com/spillway-lb/spillway/internal/spec"
+	"github.com/spillway-lb/spillway/internal/testkit"
 	"github.com/spillway-lb/spillway/local"
 	"github.com/spillway-lb/spillway/local/discover"
 )
 
-// mortal is a zone of two stand-in workers that give one answer to one prompt.
-func mortal(t *testing.T, change func(*local.Config)) (a *local.Agent, workers [2]*gpu.Server, reg *prometheus.Registry) {
+// startResumableZone is a zone of two stand-in workers that give one answer to one prompt.
+func startResumableZone(t *testing.T, change func(*local.Config)) (a *local.Agent, workers [2]*gpu.Server, reg *prometheus.Registry) {
 	t.Helper()
-	a = start(t, func(c *local.Config) {
+	a = startAgent(t, func(c *local.Config) {
 		for i := range workers {
-			workers[i] = standIn(t, 0, 0)
+			workers[i] = startSimWorker(t, 0, 0)
 			c.Workers = append(c.Workers, discover.Worker{Name: fmt.Sprintf("w%d", i+1), URL: workers[i].URL(), GPU: "H100"})
 		}
 		reg = c.Registry
@@ -32,21 +33,21 @@ func mortal(t *testing.T, change func(*local.Config)) (a *local.Agent, workers [
 			change(c)
 		}
 	})
-	eventually(t, "both workers ready", func() bool { return ready(a) == 2 })
+	testkit.Eventually(t, "both workers ready", func() bool { return countReady(a) == 2 })
 	return a, workers, reg
 }
 
-// answer is a stream as a client puts it together.
-type answer struct {
-	text, finish, failure string
-	ids, roles, ends      int
-	prompt, completion    int
-	route, resumed        string
+// streamAnswer is a stream as a client puts it together.
+type streamAnswer struct {
+	text, finish, failure          string
+	idCount, roleCount, doneCount  int
+	promptTokens, completionTokens int
+	route, resumed                 string
 }
 
-func stream(t *testing.T, url, path, body string) (a answer) {
+func readStream(t *testing.T, url, path, body string) (a streamAnswer) {
 	t.Helper()
-	resp, err := client.Post(url+path, "application/json", strings.NewReader(body))
+	resp, err := testClient.Post(url+path, "application/json", strings.NewReader(body))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,7 +60,7 @@ func stream(t *testing.T, url, path, body string) (a answer) {
 	for ev := range strings.SplitSeq(strings.TrimSuffix(string(text), "\n\n"), "\n\n") {
 		data, ok := strings.CutPrefix(ev, "data: ")
 		if data == "[DONE]" {
-			a.ends++
+			a.doneCount++
 			continue
 		}
 		var o struct {
@@ -82,22 +83,22 @@ func stream(t *testing.T, url, path, body string) (a answer) {
 			a.text += c.Delta.Content + c.Text
 			a.finish += c.FinishReason
 			if c.Delta.Role != "" {
-				a.roles++
+				a.roleCount++
 			}
 		}
 		if o.Error.Code != nil {
 			a.failure = fmt.Sprint(o.Error.Code)
 			continue
 		}
-		a.prompt, a.completion = o.Usage.Prompt, o.Usage.Completion
+		a.promptTokens, a.completionTokens = o.Usage.Prompt, o.Usage.Completion
 		ids[o.ID] = true
 	}
-	a.ids, a.route, a.resumed = len(ids), resp.Header.Get(relay.HeaderRoute), resp.Trailer.Get(relay.HeaderResumed)
+	a.idCount, a.route, a.resumed = len(ids), resp.Header.Get(forward.HeaderRoute), resp.Trailer.Get(forward.HeaderResumed)
 	return a
 }
 
 // A worker dies in the middle of its answer, and the client cannot tell but by the trailer.
-func TestAStreamGoesOnOnAnotherWorker(t *testing.T) {
+func TestStreamResumesOnAnotherWorker(t *testing.T) {
 	for _, c := range []struct {
 		name, path, body string
 		ill              gpu.Chaos
@@ -107,12 +108,12 @@ func TestAStreamGoesOnOnAnotherWorker(t *testing.T) {
 		{"natural end", "/v1/chat/completions", `{"model":%q,"messages":[{"role":"user","content":"say it all"}],"stream":true,"stream_options":{"include_usage":true}}`, gpu.Chaos{Mode: gpu.ModeDieMidstream, AfterTokens: 3}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			a, workers, reg := mortal(t, nil)
-			body := fmt.Sprintf(c.body, base)
-			want := stream(t, workers[0].URL(), c.path, body)
-			var got answer
-			eventually(t, "a stream met its death", func() bool {
-				got = stream(t, "http://"+a.Addr().String(), c.path, body)
+			a, workers, reg := startResumableZone(t, nil)
+			body := fmt.Sprintf(c.body, baseModel)
+			want := readStream(t, workers[0].URL(), c.path, body)
+			var got streamAnswer
+			testkit.Eventually(t, "a stream met its death", func() bool {
+				got = readStream(t, "http://"+a.Addr().String(), c.path, body)
 				for i, w := range workers { // who has the prompt cached is likely to be chosen again
 					ill := gpu.Chaos{Mode: gpu.ModeOK}
 					if strings.HasSuffix(got.route, fmt.Sprint("w", i+1)) {
@@ -124,11 +125,11 @@ func TestAStreamGoesOnOnAnotherWorker(t *testing.T) {
 				}
 				return got.resumed != ""
 			})
-			if got.resumed != "local" || got.failure != "" || got.text != want.text || got.finish != want.finish || got.ids != 1 || got.ends != 1 || got.roles != want.roles {
+			if got.resumed != "local" || got.failure != "" || got.text != want.text || got.finish != want.finish || got.idCount != 1 || got.doneCount != 1 || got.roleCount != want.roleCount {
 				t.Errorf("got %+v\nwant %+v", got, want)
 			}
-			if got.prompt != want.prompt || got.completion != want.completion {
-				t.Errorf("usage is %d and %d, want %d and %d", got.prompt, got.completion, want.prompt, want.completion)
+			if got.promptTokens != want.promptTokens || got.completionTokens != want.completionTokens {
+				t.Errorf("usage is %d and %d, want %d and %d", got.promptTokens, got.completionTokens, want.promptTokens, want.completionTokens)
 			}
 			if n, err := testutil.GatherAndCount(reg, "spillway_local_resumes_total"); err != nil || n != 1 {
 				t.Errorf("%d resumes counted, %v", n, err)
@@ -138,16 +139,16 @@ func TestAStreamGoesOnOnAnotherWorker(t *testing.T) {
 }
 
 // What a tenant forbids, what the engine cannot do and what is no plain text ends with an error event, as ever.
-func TestStreamsThatMustNotBeResumedAreNot(t *testing.T) {
+func TestUnresumableStreamsAreNotResumed(t *testing.T) {
 	no := false
-	plain := fmt.Sprintf(`{"model":%q,"messages":[{"role":"user","content":"x"}],"max_tokens":30,"ignore_eos":true,"stream":true}`, base)
+	plain := fmt.Sprintf(`{"model":%q,"messages":[{"role":"user","content":"x"}],"max_tokens":30,"ignore_eos":true,"stream":true}`, baseModel)
 	for _, c := range []struct {
 		name, body, reason string
 		change             func(*local.Config)
 	}{
 		{"stop string", strings.Replace(plain, "{", `{"stop":["."],`, 1), "stop", nil},
 		{"forbidden", plain, "forbidden", func(c *local.Config) {
-			c.Spec = &spec.Spec{Tenants: []spec.Tenant{{Name: spec.TenantAlone, Resume: &no}}}
+			c.Spec = &spec.Spec{Tenants: []spec.Tenant{{Name: spec.DefaultTenant, Resume: &no}}}
 		}},
 		{"too long", plain, "too_long", func(c *local.Config) { c.Spec = &spec.Spec{Routing: spec.Routing{ResumeText: new(8)}} }},
 		{"another engine", plain, "engine", func(c *local.Config) {
@@ -157,17 +158,17 @@ func TestStreamsThatMustNotBeResumedAreNot(t *testing.T) {
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			a, workers, reg := mortal(t, c.change)
+			a, workers, reg := startResumableZone(t, c.change)
 			for _, w := range workers {
 				if err := w.SetChaos(gpu.Chaos{Mode: gpu.ModeDieMidstream, AfterTokens: 4}); err != nil {
 					t.Fatal(err)
 				}
 			}
-			got := stream(t, "http://"+a.Addr().String(), "/v1/chat/completions", c.body)
+			got := readStream(t, "http://"+a.Addr().String(), "/v1/chat/completions", c.body)
 			if got.failure != "upstream_lost" || got.resumed != "" || len(got.text) != 16 {
 				t.Errorf("got %+v", got)
 			}
-			want := fmt.Sprintf(`# HELP spillway_local_resumes_total Streams whose worker was lost, by what became of them (resumed, ended: only the end was missing, failed, not) and why they were not resumed.
+			want := fmt.Sprintf(`# HELP spillway_local_resumes_total Streams whose worker failed, by outcome (resumed, ended: only the end was missing, failed, not: not attempted) and the reason if not resumed.
 # TYPE spillway_local_resumes_total counter
 spillway_local_resumes_total{outcome="not",reason=%q} 1
 `, c.reason)
@@ -179,14 +180,14 @@ spillway_local_resumes_total{outcome="not",reason=%q} 1
 }
 
 // An engine that runs out of memory ends its streams with error events. They go on elsewhere all the same.
-func TestAnEnginesErrorEventIsNotTheEnd(t *testing.T) {
-	a, workers, _ := mortal(t, nil)
-	body := fmt.Sprintf(`{"model":%q,"messages":[{"role":"user","content":"long"}],"max_tokens":400,"ignore_eos":true,"stream":true}`, base)
-	want := stream(t, workers[0].URL(), "/v1/chat/completions", body)
-	done := make(chan answer)
-	go func() { done <- stream(t, "http://"+a.Addr().String(), "/v1/chat/completions", body) }()
+func TestEngineErrorEventIsResumedElsewhere(t *testing.T) {
+	a, workers, _ := startResumableZone(t, nil)
+	body := fmt.Sprintf(`{"model":%q,"messages":[{"role":"user","content":"long"}],"max_tokens":400,"ignore_eos":true,"stream":true}`, baseModel)
+	want := readStream(t, workers[0].URL(), "/v1/chat/completions", body)
+	done := make(chan streamAnswer)
+	go func() { done <- readStream(t, "http://"+a.Addr().String(), "/v1/chat/completions", body) }()
 	var busy *gpu.Server
-	eventually(t, "it runs", func() bool {
+	testkit.Eventually(t, "it runs", func() bool {
 		for _, w := range workers {
 			if w.Gauges().Running > 0 {
 				busy = w
@@ -197,27 +198,27 @@ func TestAnEnginesErrorEventIsNotTheEnd(t *testing.T) {
 	if err := busy.SetChaos(gpu.Chaos{Mode: gpu.ModeOOM}); err != nil {
 		t.Fatal(err)
 	}
-	if got := <-done; got.text != want.text || got.failure != "" || got.completion != 0 {
+	if got := <-done; got.text != want.text || got.failure != "" || got.completionTokens != 0 {
 		t.Errorf("got %+v\nwant %+v", got, want)
 	}
 }
 
 // Nothing of a client that has left is gone on with.
-func TestWhoLeavesIsNotResumed(t *testing.T) {
-	a, workers, _ := mortal(t, nil)
-	before := workers[0].Taken() + workers[1].Taken()
+func TestAbandonedStreamIsNotResumed(t *testing.T) {
+	a, workers, _ := startResumableZone(t, nil)
+	before := workers[0].TakenRequests() + workers[1].TakenRequests()
 	ctx, leave := context.WithCancel(context.Background())
 	req, _ := http.NewRequestWithContext(ctx, "POST", "http://"+a.Addr().String()+"/v1/chat/completions", strings.NewReader(fmt.Sprintf(
-		`{"model":%q,"messages":[{"role":"user","content":"x"}],"max_tokens":2000,"ignore_eos":true,"stream":true}`, base)))
-	resp, err := client.Do(req)
+		`{"model":%q,"messages":[{"role":"user","content":"x"}],"max_tokens":2000,"ignore_eos":true,"stream":true}`, baseModel)))
+	resp, err := testClient.Do(req)
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, _ = resp.Body.Read(make([]byte, 100))
 	leave()
 	_ = resp.Body.Close()
-	eventually(t, "both workers idle", func() bool { return workers[0].Gauges().Running+workers[1].Gauges().Running == 0 })
-	if n := workers[0].Taken() + workers[1].Taken() - before; n != 1 {
+	testkit.Eventually(t, "both workers idle", func() bool { return workers[0].Gauges().Running+workers[1].Gauges().Running == 0 })
+	if n := workers[0].TakenRequests() + workers[1].TakenRequests() - before; n != 1 {
 		t.Errorf("%d requests were made of one", n)
 	}
 }

@@ -14,19 +14,19 @@ import (
 	"github.com/spillway-lb/spillway/local"
 )
 
-// aliased is a spec in which "the-usual-one" is model m, of which an answer may have so many tokens.
-func aliased(limit int) *spec.Spec {
+// specWithAlias is a spec in which "the-usual-one" is model m, of which an answer may have so many tokens.
+func specWithAlias(limit int) *spec.Spec {
 	return &spec.Spec{
 		Models:  []spec.Model{{Name: "m", OutputLimit: limit}},
-		Aliases: []spec.Alias{{Name: "the-usual-one", Targets: []spec.Target{{Model: "m", Weight: 1}}}},
+		Aliases: []spec.Alias{{Name: "the-usual-one", Targets: []spec.AliasTarget{{Model: "m", Weight: 1}}}},
 	}
 }
 
-// TestWhatIsWrittenAnewArrivesWhole: the model, the question for usage and the limit each stand in their place, whatever
+// TestRewrittenBodyReachesWorkerIntact: the model, the question for usage and the limit each stand in their place, whatever
 // order the body has, and nothing else has changed.
-func TestWhatIsWrittenAnewArrivesWhole(t *testing.T) {
+func TestRewrittenBodyReachesWorkerIntact(t *testing.T) {
 	got := make(chan string, 1)
-	a := among(t, func(c *local.Config) { c.Spec = aliased(50) }, chatter(t, "w1", func(w http.ResponseWriter, r *http.Request) {
+	a := startAgentWith(t, func(c *local.Config) { c.Spec = specWithAlias(50) }, newChatWorker(t, "w1", func(w http.ResponseWriter, r *http.Request) {
 		b, _ := io.ReadAll(r.Body)
 		got <- string(b)
 		w.Header().Set("Content-Type", "text/event-stream")
@@ -42,7 +42,7 @@ func TestWhatIsWrittenAnewArrivesWhole(t *testing.T) {
 		{`{"messages":[{"role":"user","content":"LONG"}],"stream":true,"model":"the-usual-one"}`, `{"stream_options":{"include_usage":true},"messages":[{"role":"user","content":"LONG"}],"stream":true,"model":"m","max_tokens":50}`},
 	} {
 		in, want := strings.Replace(c[0], "LONG", long, 1), strings.Replace(c[1], "LONG", long, 1)
-		resp, text := post(t, a, in)
+		resp, text := postChat(t, a, in)
 		if resp.StatusCode != http.StatusOK {
 			t.Fatalf("%.100s: %d %s", in, resp.StatusCode, text)
 		}
@@ -52,12 +52,12 @@ func TestWhatIsWrittenAnewArrivesWhole(t *testing.T) {
 	}
 }
 
-// TestAPromptWrittenAnewIsHeldOnce: 220 KB for an alias, with the question for usage besides, are in memory once.
-func TestAPromptWrittenAnewIsHeldOnce(t *testing.T) {
+// TestRewrittenPromptIsInMemoryOnce: 220 KB for an alias, with the question for usage besides, are in memory once.
+func TestRewrittenPromptIsInMemoryOnce(t *testing.T) {
 	const size, many = 220_000, 16
 	begun, proceed := make(chan struct{}, many), make(chan struct{})
 	let := sync.OnceFunc(func() { close(proceed) })
-	a := among(t, func(c *local.Config) { c.Spec, c.Workers[0].GPU = aliased(0), "H100" }, chatter(t, "w1", func(w http.ResponseWriter, r *http.Request) {
+	a := startAgentWith(t, func(c *local.Config) { c.Spec, c.Workers[0].GPU = specWithAlias(0), "H100" }, newChatWorker(t, "w1", func(w http.ResponseWriter, r *http.Request) {
 		n, err := io.Copy(io.Discard, r.Body)
 		if err != nil || n < size {
 			t.Errorf("%d bytes came: %v", n, err)
@@ -80,7 +80,7 @@ func TestAPromptWrittenAnewIsHeldOnce(t *testing.T) {
 	answers := make(chan error, many)
 	for range many {
 		go func() {
-			resp, err := client.Post("http://"+a.Addr().String()+openai.PathChat, "application/json", strings.NewReader(body))
+			resp, err := testClient.Post("http://"+a.Addr().String()+openai.PathChat, "application/json", strings.NewReader(body))
 			if err == nil {
 				defer func() { _ = resp.Body.Close() }()
 				if b, _ := io.ReadAll(resp.Body); resp.StatusCode != http.StatusOK {

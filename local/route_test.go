@@ -19,16 +19,16 @@ import (
 	"github.com/spillway-lb/spillway/local/discover"
 )
 
-// stub is a worker that speaks OpenAI's shape and nothing else: no metrics, no state.
-type stub struct {
+// stubWorker is a worker that speaks OpenAI's shape and nothing else: no metrics, no state.
+type stubWorker struct {
 	*httptest.Server
 	mu     sync.Mutex
 	bodies []string
 	paths  []string
 }
 
-func newStub(t *testing.T) *stub {
-	s := &stub{}
+func newStubWorker(t *testing.T) *stubWorker {
+	s := &stubWorker{}
 	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodPost {
 			_, _ = io.WriteString(w, `{"object":"list","data":[]}`)
@@ -45,7 +45,7 @@ func newStub(t *testing.T) *stub {
 	return s
 }
 
-func (s *stub) last() (path, body string) {
+func (s *stubWorker) lastRequest() (path, body string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.bodies) == 0 {
@@ -54,26 +54,26 @@ func (s *stub) last() (path, body string) {
 	return s.paths[len(s.paths)-1], s.bodies[len(s.bodies)-1]
 }
 
-// zone is a zone that stands alone, with a spec in a file.
-type zone struct {
+// standaloneZone is a zone that stands alone, with a spec in a file.
+type standaloneZone struct {
 	*local.Agent
 	t    *testing.T
 	file string
 }
 
-// worker is a stub with what an operator says of it.
-type worker struct {
+// zoneWorker is a stub with what an operator says of it.
+type zoneWorker struct {
 	name   string
-	stub   *stub
+	stub   *stubWorker
 	models []string
 	labels map[string]string
 }
 
-func newZone(t *testing.T, text string, ws ...worker) *zone {
+func startStandaloneZone(t *testing.T, text string, ws ...zoneWorker) *standaloneZone {
 	t.Helper()
-	z := &zone{t: t, file: filepath.Join(t.TempDir(), "spec.yaml")}
-	z.write(text)
-	z.Agent = start(t, func(c *local.Config) {
+	z := &standaloneZone{t: t, file: filepath.Join(t.TempDir(), "spec.yaml")}
+	z.writeSpec(text)
+	z.Agent = startAgent(t, func(c *local.Config) {
 		c.SpecFile = z.file
 		for _, w := range ws {
 			c.Workers = append(c.Workers, discover.Worker{Name: w.name, URL: w.stub.URL, GPU: "H100", Models: w.models, Labels: w.labels, Weight: 1})
@@ -81,7 +81,7 @@ func newZone(t *testing.T, text string, ws ...worker) *zone {
 	})
 	for _, w := range ws {
 		for _, m := range w.models {
-			z.await(w.name+" serves "+m, func() bool {
+			z.awaitCondition(w.name+" serves "+m, func() bool {
 				for _, s := range z.Status().Workers {
 					if s.Name == w.name && s.State == admin.StateReady {
 						return true
@@ -94,16 +94,16 @@ func newZone(t *testing.T, text string, ws ...worker) *zone {
 	return z
 }
 
-func (z *zone) write(text string) {
+func (z *standaloneZone) writeSpec(text string) {
 	z.t.Helper()
 	if err := os.WriteFile(z.file, []byte(text), 0o600); err != nil {
 		z.t.Fatal(err)
 	}
 }
 
-func (z *zone) await(what string, f func() bool) {
+func (z *standaloneZone) awaitCondition(what string, f func() bool) {
 	z.t.Helper()
-	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 		if f() {
 			return
 		}
@@ -111,8 +111,8 @@ func (z *zone) await(what string, f func() bool) {
 	z.t.Fatalf("never came about: %s", what)
 }
 
-// post asks for a chat and returns the worker that answered, with status, body and headers.
-func (z *zone) post(path, body string, header ...string) (worker string, resp *http.Response, answer string) {
+// postTo asks for a chat and returns the worker that answered, with status, body and headers.
+func (z *standaloneZone) postTo(path, body string, header ...string) (worker string, resp *http.Response, answer string) {
 	z.t.Helper()
 	req, err := http.NewRequest(http.MethodPost, "http://"+z.Addr().String()+path, strings.NewReader(body))
 	if err != nil {
@@ -121,7 +121,7 @@ func (z *zone) post(path, body string, header ...string) (worker string, resp *h
 	for i := 0; i < len(header); i += 2 {
 		req.Header.Set(header[i], header[i+1])
 	}
-	resp, err = client.Do(req)
+	resp, err = testClient.Do(req)
 	if err != nil {
 		z.t.Fatal(err)
 	}
@@ -136,18 +136,18 @@ func (z *zone) post(path, body string, header ...string) (worker string, resp *h
 
 const chatPath = "/v1/chat/completions"
 
-// TestCanaryHoldsAndMovesNobodyElse: "Shown by" 5 of the local tier, through the door of a zone that stands alone.
-func TestCanaryHoldsAndMovesNobodyElse(t *testing.T) {
+// TestCanaryShareIsStickyPerSession: "Shown by" 5 of the local tier, through the door of a zone that stands alone.
+func TestCanaryShareIsStickyPerSession(t *testing.T) {
 	const sessions, spec5 = 10_000, "models: [{name: stable}, {name: canary}]\naliases: [{name: chat, targets: [{model: stable, weight: 95}, {model: canary, weight: 5}]}]\n"
-	old, now := newStub(t), newStub(t)
-	z := newZone(t, spec5, worker{"old", old, []string{"stable"}, nil}, worker{"new", now, []string{"canary"}, nil})
+	old, now := newStubWorker(t), newStubWorker(t)
+	z := startStandaloneZone(t, spec5, zoneWorker{"old", old, []string{"stable"}, nil}, zoneWorker{"new", now, []string{"canary"}, nil})
 	round := func(n int) []bool {
 		out := make([]bool, n)
 		var wg sync.WaitGroup
 		for part := range 8 {
 			wg.Go(func() {
 				for i := part; i < n; i += 8 {
-					at, resp, answer := z.post(chatPath, `{"model":"chat","messages":[]}`, "X-Session-Id", fmt.Sprintf("session-%d", i))
+					at, resp, answer := z.postTo(chatPath, `{"model":"chat","messages":[]}`, "X-Session-Id", fmt.Sprintf("session-%d", i))
 					if resp.StatusCode != 200 {
 						t.Errorf("session %d: %d %s", i, resp.StatusCode, answer)
 						return
@@ -169,7 +169,7 @@ func TestCanaryHoldsAndMovesNobodyElse(t *testing.T) {
 			flips++
 		}
 	}
-	z.write(strings.Replace(strings.Replace(spec5, "95", "90", 1), "weight: 5", "weight: 10", 1))
+	z.writeSpec(strings.Replace(strings.Replace(spec5, "95", "90", 1), "weight: 5", "weight: 10", 1))
 	if err := z.Reload(); err != nil {
 		t.Fatal(err)
 	}
@@ -191,42 +191,42 @@ func TestCanaryHoldsAndMovesNobodyElse(t *testing.T) {
 	if in < sessions*45/1000 || in > sessions*55/1000 || flips != 0 || left != 0 || now10 < len(raised)*9/100 || now10 > len(raised)*11/100 {
 		t.Error("the canary does not hold its share or its sessions")
 	}
-	if _, body := now.last(); !strings.Contains(body, `"model":"canary"`) {
+	if _, body := now.lastRequest(); !strings.Contains(body, `"model":"canary"`) {
 		t.Errorf("the worker was asked for %s", body)
 	}
 }
 
-func TestBlueGreenSwitchMovesEverybodyAtOnce(t *testing.T) {
+func TestBlueGreenSwitchMovesAllRequestsAtOnce(t *testing.T) {
 	const blue = "models: [{name: blue}, {name: green}]\naliases: [{name: live, targets: [{model: blue, weight: 100}, {model: green, weight: 0}]}]\n"
-	z := newZone(t, blue, worker{"b", newStub(t), []string{"blue"}, nil}, worker{"g", newStub(t), []string{"green"}, nil})
+	z := startStandaloneZone(t, blue, zoneWorker{"b", newStubWorker(t), []string{"blue"}, nil}, zoneWorker{"g", newStubWorker(t), []string{"green"}, nil})
 	all := func(want string) {
 		t.Helper()
 		for i := range 50 {
-			if at, resp, answer := z.post(chatPath, `{"model":"live","messages":[]}`, "X-Session-Id", fmt.Sprint(i)); at != want {
+			if at, resp, answer := z.postTo(chatPath, `{"model":"live","messages":[]}`, "X-Session-Id", fmt.Sprint(i)); at != want {
 				t.Fatalf("session %d went to %q: %d %s", i, at, resp.StatusCode, answer)
 			}
 		}
 	}
 	all("b")
-	if at, _, _ := z.post(chatPath, `{"model":"live","messages":[]}`, "X-Spillway-Target", "green"); at != "g" {
+	if at, _, _ := z.postTo(chatPath, `{"model":"live","messages":[]}`, "X-Spillway-Target", "green"); at != "g" {
 		t.Errorf("who pins the new one before the switch gets %s", at)
 	}
-	z.write(strings.NewReplacer("weight: 100", "weight: 0", "weight: 0", "weight: 100").Replace(blue))
+	z.writeSpec(strings.NewReplacer("weight: 100", "weight: 0", "weight: 0", "weight: 100").Replace(blue))
 	if err := z.Reload(); err != nil {
 		t.Fatal(err)
 	}
 	all("g")
 }
 
-func TestRulesOfAZoneAlone(t *testing.T) {
-	s, l := newStub(t), newStub(t)
-	z := newZone(t, `models: [{name: small}, {name: large, output_limit: 100}, {name: private}]
+func TestRoutingRulesOfStandaloneZone(t *testing.T) {
+	s, l := newStubWorker(t), newStubWorker(t)
+	z := startStandaloneZone(t, `models: [{name: small}, {name: large, output_limit: 100}, {name: private}]
 aliases:
   - name: best
     targets: [{model: large, weight: 1}, {model: small, weight: 1, when: {header: {name: X-Cohort, value: beta}}}]
 tenants: [{name: default, class: standard, models: [best, large, small]}]
 routing: {batch: {enabled: false}}
-`, worker{"s", s, []string{"small", "private", "unheard"}, nil}, worker{"l", l, []string{"large"}, nil})
+`, zoneWorker{"s", s, []string{"small", "private", "unheard"}, nil}, zoneWorker{"l", l, []string{"large"}, nil})
 	for name, tc := range map[string]struct {
 		path, body, want string
 		header           []string
@@ -250,20 +250,20 @@ routing: {batch: {enabled: false}}
 		if path == "" {
 			path = chatPath
 		}
-		at, resp, answer := z.post(path, tc.body, tc.header...)
+		at, resp, answer := z.postTo(path, tc.body, tc.header...)
 		if at != tc.want || tc.status != 0 && resp.StatusCode != tc.status || !strings.Contains(answer, tc.says) {
 			t.Errorf("%s: %q answered %d %s", name, at, resp.StatusCode, answer)
 		}
 	}
-	z.post("/v2/models/best/versions/2/infer", "\xff")
-	if path, body := l.last(); path != "/v2/models/large/versions/2/infer" || body != "\xff" {
+	z.postTo("/v2/models/best/versions/2/infer", "\xff")
+	if path, body := l.lastRequest(); path != "/v2/models/large/versions/2/infer" || body != "\xff" {
 		t.Errorf("the inference arrived as %s %q", path, body)
 	}
-	z.post(chatPath, `{"model":"best","messages":[]}`)
-	if _, body := l.last(); !strings.Contains(body, `"model":"large"`) || !strings.Contains(body, `"max_tokens":100`) || !json.Valid([]byte(body)) {
+	z.postTo(chatPath, `{"model":"best","messages":[]}`)
+	if _, body := l.lastRequest(); !strings.Contains(body, `"model":"large"`) || !strings.Contains(body, `"max_tokens":100`) || !json.Valid([]byte(body)) {
 		t.Errorf("a request that names no limit arrived as %s", body)
 	}
-	resp, err := client.Get("http://" + z.Addr().String() + "/v1/models")
+	resp, err := testClient.Get("http://" + z.Addr().String() + "/v1/models")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -281,36 +281,36 @@ routing: {batch: {enabled: false}}
 	}
 }
 
-// TestBadSpecFileLeavesTheLastGoodOne in force, at a start it is refused.
-func TestBadSpecFileLeavesTheLastGoodOne(t *testing.T) {
+// TestInvalidSpecFileLeavesLastGoodSpecInForce in force, at a start it is refused.
+func TestInvalidSpecFileLeavesLastGoodSpecInForce(t *testing.T) {
 	const good = "models: [{name: m}]\naliases: [{name: a, targets: [{model: m, weight: 1}]}]\n"
-	z := newZone(t, good, worker{"w", newStub(t), []string{"m"}, nil})
-	z.write("aliases: [{name: a, targets: [{model: nobody, weight: 1}]}]\n")
+	z := startStandaloneZone(t, good, zoneWorker{"w", newStubWorker(t), []string{"m"}, nil})
+	z.writeSpec("aliases: [{name: a, targets: [{model: nobody, weight: 1}]}]\n")
 	if err := z.Reload(); err == nil || !strings.Contains(err.Error(), `unknown model "nobody"`) {
 		t.Fatalf("taken: %v", err)
 	}
-	if at, resp, answer := z.post(chatPath, `{"model":"a","messages":[]}`); at != "w" {
+	if at, resp, answer := z.postTo(chatPath, `{"model":"a","messages":[]}`); at != "w" {
 		t.Errorf("%d %s", resp.StatusCode, answer)
 	}
-	z.write(strings.Replace(good, "name: a,", "name: b,", 1)) // found without being told
-	z.await("the new spec holds", func() bool { at, _, _ := z.post(chatPath, `{"model":"b","messages":[]}`); return at == "w" })
+	z.writeSpec(strings.Replace(good, "name: a,", "name: b,", 1)) // found without being told
+	z.awaitCondition("the new spec holds", func() bool { at, _, _ := z.postTo(chatPath, `{"model":"b","messages":[]}`); return at == "w" })
 	if _, err := local.New(local.Config{Name: "a", Region: "r", Zone: "z", Listen: "127.0.0.1:0", Plain: true, SpecFile: filepath.Join(t.TempDir(), "absent")}); err == nil {
 		t.Error("a start without its spec file succeeds")
 	}
 }
 
-func TestPoolsAreSetApart(t *testing.T) {
+func TestPoolWorkersServeOnlyTheirPool(t *testing.T) {
 	const text = `models: [{name: m}, {name: n}]
 tenants: [{name: default, class: interactive}]
 pools:
   - {name: quick, labels: {tier: gold}, classes: [interactive]}
 `
-	gold, shared := newStub(t), newStub(t)
-	z := newZone(t, text, worker{"gold", gold, []string{"m"}, map[string]string{"tier": "gold", "rack": "7"}}, worker{"shared", shared, []string{"m", "n"}, nil})
+	gold, shared := newStubWorker(t), newStubWorker(t)
+	z := startStandaloneZone(t, text, zoneWorker{"gold", gold, []string{"m"}, map[string]string{"tier": "gold", "rack": "7"}}, zoneWorker{"shared", shared, []string{"m", "n"}, nil})
 	served := func(model, class, want string) {
 		t.Helper()
 		for range 20 {
-			if at, resp, answer := z.post(chatPath, `{"model":"`+model+`","messages":[]}`, "X-Spillway-Class", class); at != want {
+			if at, resp, answer := z.postTo(chatPath, `{"model":"`+model+`","messages":[]}`, "X-Spillway-Class", class); at != want {
 				t.Fatalf("%s %s went to %q: %d %s", class, model, at, resp.StatusCode, answer)
 			}
 		}
@@ -319,65 +319,65 @@ pools:
 	served("m", "batch", "shared")
 	served("n", "batch", "shared")
 	s := z.Summary(time.Now())
-	if m := s.Model("m").Pool("quick"); m == nil || m.Ready != 1 || m.Total != 1 || m.PrefillRate() >= s.Model("m").PrefillRate() {
+	if m := s.FindModel("m").FindPool("quick"); m == nil || m.Ready != 1 || m.Total != 1 || m.PrefillRate() >= s.FindModel("m").PrefillRate() {
 		t.Errorf("of the pool it states %+v", m)
 	}
-	if n := s.Model("n").Pool("quick"); n == nil || n.Ready != 0 || n.Total != 0 {
+	if n := s.FindModel("n").FindPool("quick"); n == nil || n.Ready != 0 || n.Total != 0 {
 		t.Errorf("of a pool without a worker for the model it states %+v", n)
 	}
-	_, resp, answer := z.post(chatPath, `{"model":"n","messages":[]}`, "X-Spillway-Class", "interactive")
+	_, resp, answer := z.postTo(chatPath, `{"model":"n","messages":[]}`, "X-Spillway-Class", "interactive")
 	if resp.StatusCode != 503 || !strings.Contains(answer, `no worker of the pool \"quick\" serves n here`) || resp.Header.Get("Retry-After") == "" {
 		t.Errorf("a pool without a worker: %d %s", resp.StatusCode, answer)
 	}
 	recs, err := z.Explain(admin.ExplainQuery{Model: "m", Class: "interactive"})
-	why := dropped(t, recs, err)
+	why := ineligibleReasons(t, recs, err)
 	if why["gold"] != "" || why["shared"] != "not of the request's pool" || !strings.Contains(strings.Join(recs[0].Notes, ";"), "of the pool quick") {
 		t.Errorf("explained as %v, %v", why, recs[0].Notes)
 	}
 	recs, err = z.Explain(admin.ExplainQuery{Model: "m", Class: "batch"})
-	if why := dropped(t, recs, err); why["gold"] != "set apart for a pool that the request is not of" {
+	if why := ineligibleReasons(t, recs, err); why["gold"] != "dedicated to another pool" {
 		t.Errorf("explained as %v", why)
 	}
-	z.write(strings.Replace(text, "classes: [interactive]}", "classes: [interactive], overflow: true}", 1))
+	z.writeSpec(strings.Replace(text, "classes: [interactive]}", "classes: [interactive], overflow: true}", 1))
 	if err := z.Reload(); err != nil {
 		t.Fatal(err)
 	}
 	served("n", "interactive", "shared")
 	served("m", "interactive", "gold")
-	z.write("models: [{name: m}]\npools: [{name: all, labels: {tier: gold}, models: [m]}]\n")
+	z.writeSpec("models: [{name: m}]\npools: [{name: all, labels: {tier: gold}, models: [m]}]\n")
 	if err := z.Reload(); err != nil {
 		t.Fatal(err)
 	}
 	served("m", "batch", "gold")
 	gold.CloseClientConnections()
 	gold.Close()
-	z.await("a pool whose only worker died is refused at once", func() bool {
-		_, resp, _ := z.post(chatPath, `{"model":"m","messages":[]}`)
+	z.awaitCondition("a pool whose only worker died is refused at once", func() bool {
+		_, resp, _ := z.postTo(chatPath, `{"model":"m","messages":[]}`)
 		return resp.StatusCode == 503
 	})
 }
 
-// TestFallbackOfAZoneAlone: the tenant "default" says whether it is allowed.
-func TestFallbackOfAZoneAlone(t *testing.T) {
+// TestFallbackOfStandaloneZone: the tenant "default" says whether it is allowed.
+func TestFallbackOfStandaloneZone(t *testing.T) {
 	const text = `models:
   - {name: large, fallback: small, ttft: {interactive: 1ns, standard: 1ns, batch: 1h}}
   - {name: small}
 tenants: [{name: default, class: interactive, fallback: true}]
 `
 	// Nothing meets a nanosecond: a fallback that cannot either is of no use. One without a worker has no capacity at all.
-	s := newStub(t)
-	z := newZone(t, text, worker{"s", s, []string{"small"}, nil})
-	_, resp, answer := z.post(chatPath, `{"model":"large","messages":[]}`)
+	s := newStubWorker(t)
+	z := startStandaloneZone(t, text, zoneWorker{"s", s, []string{"small"}, nil})
+	_, resp, answer := z.postTo(chatPath, `{"model":"large","messages":[]}`)
 	if resp.StatusCode != 404 {
 		t.Errorf("when the fallback is too slow as well: %d %s", resp.StatusCode, answer)
 	}
 	fast := strings.ReplaceAll(text, "1ns", "1m")
-	z.write(fast)
+	z.writeSpec(fast)
 	if err := z.Reload(); err != nil {
 		t.Fatal(err)
 	}
-	at, resp, answer := z.post(chatPath, `{"model":"large","messages":[]}`)
-	if _, body := s.last(); at != "s" || resp.Header.Get("X-Spillway-Fallback") != "large -> small" || !strings.Contains(body, `"model":"small"`) {
+	at, resp, answer := z.postTo(chatPath, `{"model":"large","messages":[]}`)
+	if _, body := s.lastRequest(); at != "s" || resp.Header.Get("X-Spillway-Fallback") != "large -> small" || !strings.Contains(body, `"model":"small"`) {
 		t.Errorf("%s: %d %s %v, asked for %s", at, resp.StatusCode, answer, resp.Header, body)
 	}
 	recs, err := z.Explain(admin.ExplainQuery{Model: "large"})
@@ -388,25 +388,25 @@ tenants: [{name: default, class: interactive, fallback: true}]
 		"not allowed": strings.Replace(fast, ", fallback: true", "", 1), "no such tenant": fast[:strings.Index(fast, "tenants:")],
 		"may not use it": strings.Replace(fast, "fallback: true", "fallback: true, models: [large]", 1),
 	} {
-		z.write(spec)
+		z.writeSpec(spec)
 		if err := z.Reload(); err != nil {
 			t.Fatal(err)
 		}
-		if _, resp, answer := z.post(chatPath, `{"model":"large","messages":[]}`); resp.StatusCode != 404 || resp.Header.Get("X-Spillway-Fallback") != "" {
+		if _, resp, answer := z.postTo(chatPath, `{"model":"large","messages":[]}`); resp.StatusCode != 404 || resp.Header.Get("X-Spillway-Fallback") != "" {
 			t.Errorf("%s: %d %s", name, resp.StatusCode, answer)
 		}
 	}
 }
 
-// TestNoWorkOfRulesWithoutASpec: a zone without any spec serves what its workers do, as before.
-func TestNoWorkOfRulesWithoutASpec(t *testing.T) {
-	w := newStub(t)
-	a := start(t, func(c *local.Config) {
+// TestZoneWithoutSpecServesWorkerModels: a zone without any spec serves what its workers do, as before.
+func TestZoneWithoutSpecServesWorkerModels(t *testing.T) {
+	w := newStubWorker(t)
+	a := startAgent(t, func(c *local.Config) {
 		c.Workers = []discover.Worker{{Name: "w", URL: w.URL, GPU: "H100", Models: []string{"m"}, Weight: 1}}
 	})
-	z := &zone{t: t, Agent: a}
-	z.await("it serves", func() bool {
-		at, _, _ := z.post(chatPath, `{"model":"m","messages":[]}`, "X-Spillway-Class", spec.Interactive.String())
+	z := &standaloneZone{t: t, Agent: a}
+	z.awaitCondition("it serves", func() bool {
+		at, _, _ := z.postTo(chatPath, `{"model":"m","messages":[]}`, "X-Spillway-Class", spec.Interactive.String())
 		return at == "w"
 	})
 }

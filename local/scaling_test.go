@@ -17,12 +17,13 @@ import (
 
 	"github.com/spillway-lb/spillway/internal/admin"
 	"github.com/spillway-lb/spillway/internal/spec"
+	"github.com/spillway-lb/spillway/internal/testkit"
 	"github.com/spillway-lb/spillway/local"
 )
 
-// asking starts an agent with an admin socket and a metrics listener, and returns a client for the one and the address of
+// startAgentWithAdmin starts an agent with an admin socket and a metrics listener, and returns a client for the one and the address of
 // the other.
-func asking(t *testing.T, models []spec.Model, workers ...*vllm) (*local.Agent, *admin.Client, string) {
+func startAgentWithAdmin(t *testing.T, models []spec.Model, workers ...*fakeVLLM) (*local.Agent, *admin.Client, string) {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "s") // a socket's path is short
 	if err != nil {
@@ -30,7 +31,7 @@ func asking(t *testing.T, models []spec.Model, workers ...*vllm) (*local.Agent, 
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	socket := filepath.Join(dir, "a.sock")
-	a := start(t, func(c *local.Config) {
+	a := startAgent(t, func(c *local.Config) {
 		c.Spec = &spec.Spec{Models: models}
 		c.AdminSocket, c.MetricsListen = socket, "127.0.0.1:0"
 	}, workers...)
@@ -44,7 +45,7 @@ func asking(t *testing.T, models []spec.Model, workers ...*vllm) (*local.Agent, 
 
 // TestKEDAReadsTheExample asks as KEDA would by the example file, and follows its paths.
 func TestKEDAReadsTheExample(t *testing.T) {
-	_, _, addr := asking(t, nil, newVLLM(t, "w1"))
+	_, _, addr := startAgentWithAdmin(t, nil, newFakeVLLM(t, "w1"))
 	text, err := os.ReadFile("../deploy/kubernetes/keda.yaml")
 	if err != nil {
 		t.Fatal(err)
@@ -59,7 +60,7 @@ func TestKEDAReadsTheExample(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		resp, err := client.Get("http://" + addr + u.RequestURI())
+		resp, err := testClient.Get("http://" + addr + u.RequestURI())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -68,20 +69,20 @@ func TestKEDAReadsTheExample(t *testing.T) {
 		if err != nil || resp.StatusCode != http.StatusOK {
 			t.Fatalf("%d %s %v", resp.StatusCode, body, err)
 		}
-		v, err := follow(body, paths[i][1])
+		v, err := lookupPath(body, paths[i][1])
 		if n, ok := v.(float64); err != nil || !ok || n < 0 {
 			t.Errorf("%s is %v, %v in %s", paths[i][1], v, err, body)
 		}
 	}
-	if resp, err := client.Get("http://" + addr + "/v1/autoscaling?model=nobody"); err != nil || resp.StatusCode != http.StatusNotFound {
+	if resp, err := testClient.Get("http://" + addr + "/v1/autoscaling?model=nobody"); err != nil || resp.StatusCode != http.StatusNotFound {
 		t.Errorf("%v %v", resp, err)
 	} else {
 		_ = resp.Body.Close()
 	}
 }
 
-// follow takes a path of names and indexes, the part of GJSON's paths that the example uses.
-func follow(text []byte, path string) (any, error) {
+// lookupPath takes a path of names and indexes, the part of GJSON's paths that the example uses.
+func lookupPath(text []byte, path string) (any, error) {
 	var v any
 	if err := json.Unmarshal(text, &v); err != nil {
 		return nil, err
@@ -103,21 +104,21 @@ func follow(text []byte, path string) (any, error) {
 	return v, nil
 }
 
-// TestRefusedRequestsAreDemand: a model that nobody serves is asked for, refused, and wanted all the same.
-func TestRefusedRequestsAreDemand(t *testing.T) {
+// TestRefusedRequestsCountAsDemand: a model that nobody serves is asked for, refused, and wanted all the same.
+func TestRefusedRequestsCountAsDemand(t *testing.T) {
 	none := 0
-	_, c, _ := asking(t, []spec.Model{{Name: "absent", Autoscaling: spec.Autoscaling{Min: &none}}, {Name: "unasked", Autoscaling: spec.Autoscaling{Min: &none}}}, newVLLM(t, "w1"))
+	_, c, _ := startAgentWithAdmin(t, []spec.Model{{Name: "absent", Autoscaling: spec.Autoscaling{Min: &none}}, {Name: "unasked", Autoscaling: spec.Autoscaling{Min: &none}}}, newFakeVLLM(t, "w1"))
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
 	// The agent that start made is found through its own status: the socket is all that an operator has.
-	st, err := c.Status(ctx)
+	st, err := c.GetStatus(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
 	endpoint := st.Regions[0].Zones[0].Endpoint
 	long := `{"model":"absent","max_tokens":64,"messages":[{"role":"user","content":"` + strings.Repeat("word ", 4000) + `"}]}`
 	for range 20 {
-		resp, err := client.Post("http://"+endpoint+"/v1/chat/completions", "application/json", strings.NewReader(long))
+		resp, err := testClient.Post("http://"+endpoint+"/v1/chat/completions", "application/json", strings.NewReader(long))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -127,14 +128,14 @@ func TestRefusedRequestsAreDemand(t *testing.T) {
 		}
 	}
 	var got *admin.AutoscalingAnswer
-	eventually(t, "the refused requests are demand", func() bool {
-		got, err = c.Autoscaling(ctx, "absent")
+	testkit.Eventually(t, "the refused requests are demand", func() bool {
+		got, err = c.GetAutoscaling(ctx, "absent")
 		return err == nil && len(got.Models) == 1 && got.Models[0].Desired >= 1
 	})
 	if m := got.Models[0]; m.Ready != 0 || m.Demand.Prefill < 1000 || m.Needed <= 0 || m.Saturation <= 0 {
 		t.Errorf("%+v", m)
 	}
-	all, err := c.Autoscaling(ctx, "")
+	all, err := c.GetAutoscaling(ctx, "")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -42,31 +42,31 @@ func BenchmarkScrape100Workers(b *testing.B) {
 	if err := a.Start(b.Context()); err != nil {
 		b.Fatal(err)
 	}
-	for end := time.Now().Add(30 * time.Second); ready(a) < workers; time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(30 * time.Second); countReady(a) < workers; time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(end) {
-			b.Fatalf("%d of %d workers are ready", ready(a), workers)
+			b.Fatalf("%d of %d workers are ready", countReady(a), workers)
 		}
 	}
 	const span = 3 * time.Second
 	var all, used time.Duration
 	for b.Loop() {
-		before := cpuTime(b)
+		before := processCPUTime(b)
 		time.Sleep(span)
-		all += cpuTime(b) - before
+		all += processCPUTime(b) - before
 		used += span
 	}
 	b.StopTimer()
 	if err := a.Stop(b.Context()); err != nil {
 		b.Fatal(err)
 	}
-	pages := servers(b, urls)
+	pages := measureServerCPU(b, urls)
 	b.ReportMetric(100*all.Seconds()/used.Seconds(), "%core-with-servers")
 	b.ReportMetric(100*(all.Seconds()/used.Seconds()-pages.Seconds()), "%core")
 	b.ReportMetric(float64(len(page)), "page-bytes")
 }
 
-// servers is the CPU time that the servers' half of one round of questions takes: half of what a round takes both sides.
-func servers(b *testing.B, urls []string) time.Duration {
+// measureServerCPU is the CPU time that the servers' half of one round of questions takes: half of what a round takes both sides.
+func measureServerCPU(b *testing.B, urls []string) time.Duration {
 	hc := &http.Client{Transport: &http.Transport{}}
 	defer hc.CloseIdleConnections()
 	ask := func() {
@@ -82,16 +82,16 @@ func servers(b *testing.B, urls []string) time.Duration {
 		}
 	}
 	ask()
-	before := cpuTime(b)
+	before := processCPUTime(b)
 	for range 3 {
 		ask()
 	}
-	return (cpuTime(b) - before) / 6
+	return (processCPUTime(b) - before) / 6
 }
 
 // enginePage is what a stand-in that has served something shows.
 func enginePage(b *testing.B) []byte {
-	s, err := gpu.New(gpu.Config{Listen: "127.0.0.1:0", GPU: "H100", Model: "Llama-3.1-8B", Served: "llama-3.1-8b"})
+	s, err := gpu.New(gpu.Config{Listen: "127.0.0.1:0", GPU: "H100", Model: "Llama-3.1-8B", ServedModel: "llama-3.1-8b"})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -99,7 +99,7 @@ func enginePage(b *testing.B) []byte {
 		b.Fatal(err)
 	}
 	defer func() { _ = s.Stop(b.Context()) }()
-	resp, err := client.Get(s.URL() + "/metrics")
+	resp, err := testClient.Get(s.URL() + "/metrics")
 	if err != nil {
 		b.Fatal(err)
 	}

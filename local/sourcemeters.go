@@ -1,58 +1,56 @@
 package local
 
-import (
-	"github.com/prometheus/client_golang/prometheus"
-)
+import "github.com/prometheus/client_golang/prometheus"
 
-// sourceMeters are the metrics of where workers come from.
-type sourceMeters struct {
-	agent                                                         *Agent
-	workers, clashes, lookups, kept, registered, expired, refused *prometheus.Desc
+// discoveryMetrics are the metrics of worker discovery.
+type discoveryMetrics struct {
+	agent                                                                                     *Agent
+	workers, conflicts, lookups, staleAge, registrations, leaseExpiries, registrationRefusals *prometheus.Desc
 }
 
-func newSourceMeters(a *Agent) *sourceMeters {
+func newDiscoveryMetrics(a *Agent) *discoveryMetrics {
 	desc := func(name, help string, labels ...string) *prometheus.Desc {
 		return prometheus.NewDesc("spillway_local_"+name, help, labels, nil)
 	}
-	return &sourceMeters{
-		agent:      a,
-		workers:    desc("workers", "Workers in the list, by what they were found by.", "source"),
-		clashes:    desc("worker_clashes_total", "Workers left out because a stronger source has their name or URL."),
-		lookups:    desc("dns_lookups_total", "Lookups of workers in DNS, by outcome.", "outcome"),
-		kept:       desc("dns_kept_seconds", "Age of the oldest DNS answer that stays in force although its name fails or answers nothing; 0 when there is none."),
-		registered: desc("registrations_total", "Registrations and renewals of workers that were taken."),
-		expired:    desc("lease_expiries_total", "Registered workers let go because nobody renewed their lease."),
-		refused:    desc("registrations_refused_total", "Registrations refused, by reason.", "reason"),
+	return &discoveryMetrics{
+		agent:                a,
+		workers:              desc("workers", "Workers in the list, by source.", "source"),
+		conflicts:            desc("worker_conflicts_total", "Workers ignored because a source of higher priority has their name or URL."),
+		lookups:              desc("dns_lookups_total", "Lookups of workers in DNS, by outcome.", "outcome"),
+		staleAge:             desc("dns_kept_seconds", "Age of the oldest DNS answer that stays in force while lookups of its name fail or return no address; 0: none."),
+		registrations:        desc("registrations_total", "Registrations and renewals of workers that were accepted."),
+		leaseExpiries:        desc("lease_expiries_total", "Registered workers removed because their lease was not renewed."),
+		registrationRefusals: desc("registrations_refused_total", "Registrations refused, by reason.", "reason"),
 	}
 }
 
 // Describe lists the metrics.
-func (m *sourceMeters) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{m.workers, m.clashes, m.lookups, m.kept, m.registered, m.expired, m.refused} {
+func (m *discoveryMetrics) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{m.workers, m.conflicts, m.lookups, m.staleAge, m.registrations, m.leaseExpiries, m.registrationRefusals} {
 		ch <- d
 	}
 }
 
-// Collect reads them off the sources.
-func (m *sourceMeters) Collect(ch chan<- prometheus.Metric) {
-	if m.agent.watch == nil {
+// Collect reads them from the discovery sources.
+func (m *discoveryMetrics) Collect(ch chan<- prometheus.Metric) {
+	if m.agent.discovery == nil {
 		return
 	}
-	say := func(d *prometheus.Desc, t prometheus.ValueType, v float64, labels ...string) {
+	emit := func(d *prometheus.Desc, t prometheus.ValueType, v float64, labels ...string) {
 		ch <- prometheus.MustNewConstMetric(d, t, v, labels...)
 	}
-	s := m.agent.watch.Stats()
+	s := m.agent.discovery.Stats()
 	for k, n := range s.Workers {
-		say(m.workers, prometheus.GaugeValue, float64(n), k)
+		emit(m.workers, prometheus.GaugeValue, float64(n), k)
 	}
 	for o, n := range s.Lookups {
-		say(m.lookups, prometheus.CounterValue, n, o)
+		emit(m.lookups, prometheus.CounterValue, n, o)
 	}
-	for r, n := range s.Refused {
-		say(m.refused, prometheus.CounterValue, n, r)
+	for r, n := range s.Rejections {
+		emit(m.registrationRefusals, prometheus.CounterValue, n, r)
 	}
-	say(m.clashes, prometheus.CounterValue, s.Clashes)
-	say(m.kept, prometheus.GaugeValue, s.Kept.Seconds())
-	say(m.registered, prometheus.CounterValue, s.Registered)
-	say(m.expired, prometheus.CounterValue, s.Expired)
+	emit(m.conflicts, prometheus.CounterValue, s.Conflicts)
+	emit(m.staleAge, prometheus.GaugeValue, s.OldestStale.Seconds())
+	emit(m.registrations, prometheus.CounterValue, s.Registrations)
+	emit(m.leaseExpiries, prometheus.CounterValue, s.ExpiredLeases)
 }

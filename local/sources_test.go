@@ -20,19 +20,20 @@ import (
 	"github.com/spillway-lb/spillway/internal/config"
 	"github.com/spillway-lb/spillway/internal/spec"
 	"github.com/spillway-lb/spillway/internal/telemetry"
+	"github.com/spillway-lb/spillway/internal/testkit"
 	"github.com/spillway-lb/spillway/local"
 )
 
 const workerToken = "a-token-of-enough-length"
 
-func registering(lease time.Duration) func(*local.Config) {
+func withRegistration(lease time.Duration) func(*local.Config) {
 	return func(c *local.Config) {
 		c.Registration = config.Registration{Listen: "127.0.0.1:0", Tokens: []string{spec.HashKey(workerToken)}, Allow: []string{"127.0.0.0/8"}, Lease: lease}
 	}
 }
 
-// value is that of a metric of one series.
-func value(t *testing.T, reg *prometheus.Registry, name string) float64 {
+// counterValue is that of a metric of one series.
+func counterValue(t *testing.T, reg *prometheus.Registry, name string) float64 {
 	t.Helper()
 	all, err := reg.Gather()
 	if err != nil {
@@ -47,11 +48,11 @@ func value(t *testing.T, reg *prometheus.Registry, name string) float64 {
 	return 0
 }
 
-// renewed renews the worker's lease until ok, so that a slow machine does not lose it meanwhile.
-func renewed(t *testing.T, a *local.Agent, w *vllm, ok func() bool) {
+// renewUntil renews the worker's lease until ok, so that a slow machine does not lose it meanwhile.
+func renewUntil(t *testing.T, a *local.Agent, w *fakeVLLM, ok func() bool) {
 	t.Helper()
 	for end := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
-		if status, text := register(t, a, "PUT", w.name, w.URL); status != 200 {
+		if status, text := registerWorker(t, a, "PUT", w.name, w.URL); status != 200 {
 			t.Fatalf("renewing: %d %s", status, text)
 		}
 		if ok() {
@@ -63,8 +64,8 @@ func renewed(t *testing.T, a *local.Agent, w *vllm, ok func() bool) {
 	}
 }
 
-// gone waits for the end of the one worker, which may take a lease.
-func gone(t *testing.T, a *local.Agent) {
+// awaitNoWorkers waits for the end of the one worker, which may take a lease.
+func awaitNoWorkers(t *testing.T, a *local.Agent) {
 	t.Helper()
 	for end := time.Now().Add(time.Minute); len(a.Status().Workers) > 0; time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(end) {
@@ -73,14 +74,14 @@ func gone(t *testing.T, a *local.Agent) {
 	}
 }
 
-func register(t *testing.T, a *local.Agent, method, name, at string) (int, string) {
+func registerWorker(t *testing.T, a *local.Agent, method, name, at string) (int, string) {
 	t.Helper()
 	req, err := http.NewRequest(method, "http://"+a.RegistrationAddr().String()+"/v1/workers/"+name, strings.NewReader(`{"url":"`+at+`","gpu":"H100","labels":{"rack":"r7"}}`))
 	if err != nil {
 		t.Fatal(err)
 	}
 	req.Header.Set("Authorization", "Bearer "+workerToken)
-	resp, err := client.Do(req)
+	resp, err := testClient.Do(req)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,46 +95,46 @@ func register(t *testing.T, a *local.Agent, method, name, at string) (int, strin
 
 func TestARegisteredWorkerServesUntilItsLeaseEnds(t *testing.T) {
 	reg := telemetry.NewRegistry("local", "a", "test")
-	a := start(t, func(c *local.Config) { registering(3 * time.Second)(c); c.Registry = reg })
-	w := newVLLM(t, "w1")
-	if status, text := register(t, a, "PUT", "w1", w.URL); status != 200 || !strings.Contains(text, `"lease_seconds":3,`) {
+	a := startAgent(t, func(c *local.Config) { withRegistration(3 * time.Second)(c); c.Registry = reg })
+	w := newFakeVLLM(t, "w1")
+	if status, text := registerWorker(t, a, "PUT", "w1", w.URL); status != 200 || !strings.Contains(text, `"lease_seconds":3,`) {
 		t.Fatalf("registering: %d %s", status, text)
 	}
-	renewed(t, a, w, func() bool { return ready(a) == 1 })
+	renewUntil(t, a, w, func() bool { return countReady(a) == 1 })
 	if s := a.Status().Workers[0]; s.Source != "registration" || s.Name != "w1" {
 		t.Errorf("status shows %+v", s)
 	}
-	if resp, text := post(t, a, whole); resp.StatusCode != 200 {
+	if resp, text := postChat(t, a, nonStreamingChat); resp.StatusCode != 200 {
 		t.Fatalf("%d %s", resp.StatusCode, text)
 	}
 	w.CloseClientConnections()
 	w.Close() // no DELETE
-	gone(t, a)
+	awaitNoWorkers(t, a)
 	if n, err := testutil.GatherAndCount(reg, "spillway_local_lease_expiries_total", "spillway_local_workers", "spillway_local_registrations_refused_total"); err != nil || n < 3 {
 		t.Errorf("%d metrics of sources, %v", n, err)
 	}
-	if got := value(t, reg, "spillway_local_lease_expiries_total"); got != 1 {
+	if got := counterValue(t, reg, "spillway_local_lease_expiries_total"); got != 1 {
 		t.Errorf("lease_expiries_total is %v, want 1", got)
 	}
 }
 
-// TestAStreamOutlivesItsWorkersLease holds an answer until the worker has left by either way.
-func TestAStreamOutlivesItsWorkersLease(t *testing.T) {
+// TestStreamFinishesAfterWorkerLeaseEnds holds an answer until the worker has left by either way.
+func TestStreamFinishesAfterWorkerLeaseEnds(t *testing.T) {
 	for _, way := range []string{"expiry", "farewell"} {
 		lease := time.Minute
 		if way == "expiry" {
 			lease = 3 * time.Second
 		}
-		a := start(t, registering(lease))
-		w := newVLLM(t, "w1")
-		w.set("hold")
-		if status, text := register(t, a, "PUT", "w1", w.URL); status != 200 {
+		a := startAgent(t, withRegistration(lease))
+		w := newFakeVLLM(t, "w1")
+		w.setMode("hold")
+		if status, text := registerWorker(t, a, "PUT", "w1", w.URL); status != 200 {
 			t.Fatalf("registering: %d %s", status, text)
 		}
-		renewed(t, a, w, func() bool { return ready(a) == 1 })
+		renewUntil(t, a, w, func() bool { return countReady(a) == 1 })
 		done := make(chan string, 1)
 		go func() {
-			resp, err := client.Post("http://"+a.Addr().String()+"/v1/chat/completions", "application/json", strings.NewReader(streamed))
+			resp, err := testClient.Post("http://"+a.Addr().String()+"/v1/chat/completions", "application/json", strings.NewReader(streamedChat))
 			if err != nil {
 				done <- err.Error()
 				return
@@ -142,13 +143,13 @@ func TestAStreamOutlivesItsWorkersLease(t *testing.T) {
 			text, _ := io.ReadAll(resp.Body) // a broken answer shows in the text
 			done <- string(text)
 		}()
-		renewed(t, a, w, func() bool { return w.running.Load() == 1 })
+		renewUntil(t, a, w, func() bool { return w.running.Load() == 1 })
 		if way == "farewell" {
-			if status, text := register(t, a, "DELETE", "w1", ""); status != 200 {
+			if status, text := registerWorker(t, a, "DELETE", "w1", ""); status != 200 {
 				t.Fatalf("leaving: %d %s", status, text)
 			}
 		}
-		gone(t, a)
+		awaitNoWorkers(t, a)
 		close(w.release)
 		if text := <-done; !strings.HasSuffix(text, "data: [DONE]\n\n") {
 			t.Errorf("%s: the answer is %q", way, text)
@@ -173,13 +174,13 @@ func TestAWorkersRedirectsAreNotFollowed(t *testing.T) {
 		}
 	}))
 	defer liar.Close()
-	a := start(t, registering(time.Minute))
-	if status, text := register(t, a, "PUT", "w1", liar.URL); status != 200 {
+	a := startAgent(t, withRegistration(time.Minute))
+	if status, text := registerWorker(t, a, "PUT", "w1", liar.URL); status != 200 {
 		t.Fatalf("registering: %d %s", status, text)
 	}
-	eventually(t, "the worker ready", func() bool { return ready(a) == 1 && asked.Load() > 3 })
-	noFollow := &http.Client{Transport: client.Transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
-	resp, err := noFollow.Post("http://"+a.Addr().String()+"/v1/chat/completions", "application/json", strings.NewReader(whole))
+	testkit.Eventually(t, "the worker ready", func() bool { return countReady(a) == 1 && asked.Load() > 3 })
+	noFollow := &http.Client{Transport: testClient.Transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	resp, err := noFollow.Post("http://"+a.Addr().String()+"/v1/chat/completions", "application/json", strings.NewReader(nonStreamingChat))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -189,19 +190,19 @@ func TestAWorkersRedirectsAreNotFollowed(t *testing.T) {
 	}
 }
 
-// serviceDNS answers SRV questions with the ports it is told, all at 127.0.0.1.
-type serviceDNS struct {
+// fakeServiceDNS answers SRV questions with the ports it is told, all at 127.0.0.1.
+type fakeServiceDNS struct {
 	conn  net.PacketConn
 	ports atomic.Pointer[[]uint16]
 }
 
-func newServiceDNS(t *testing.T) *serviceDNS {
+func newFakeServiceDNS(t *testing.T) *fakeServiceDNS {
 	t.Helper()
 	conn, err := net.ListenPacket("udp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &serviceDNS{conn: conn}
+	s := &fakeServiceDNS{conn: conn}
 	s.ports.Store(&[]uint16{})
 	done := make(chan struct{})
 	go func() {
@@ -214,7 +215,7 @@ func newServiceDNS(t *testing.T) *serviceDNS {
 			}
 			var q dnsmessage.Message
 			if q.Unpack(buf[:n]) == nil {
-				out, _ := s.answer(q).Pack() // what cannot be packed is not answered
+				out, _ := s.buildAnswer(q).Pack() // what cannot be packed is not answered
 				_, _ = conn.WriteTo(out, from)
 			}
 		}
@@ -223,7 +224,7 @@ func newServiceDNS(t *testing.T) *serviceDNS {
 	return s
 }
 
-func (s *serviceDNS) answer(q dnsmessage.Message) *dnsmessage.Message {
+func (s *fakeServiceDNS) buildAnswer(q dnsmessage.Message) *dnsmessage.Message {
 	m := &dnsmessage.Message{Header: dnsmessage.Header{ID: q.ID, Response: true}, Questions: q.Questions}
 	h := dnsmessage.ResourceHeader{Name: q.Questions[0].Name, Class: dnsmessage.ClassINET}
 	switch q.Questions[0].Type {
@@ -237,7 +238,7 @@ func (s *serviceDNS) answer(q dnsmessage.Message) *dnsmessage.Message {
 	return m
 }
 
-func (s *serviceDNS) set(t *testing.T, workers ...*vllm) {
+func (s *fakeServiceDNS) setWorkers(t *testing.T, workers ...*fakeVLLM) {
 	t.Helper()
 	var ports []uint16
 	for _, w := range workers {
@@ -254,25 +255,25 @@ func (s *serviceDNS) set(t *testing.T, workers ...*vllm) {
 	s.ports.Store(&ports)
 }
 
-func TestWorkersInDNSComeAndGo(t *testing.T) {
-	dns := newServiceDNS(t)
-	w1, w2, w3 := newVLLM(t, "w1"), newVLLM(t, "w2"), newVLLM(t, "w3")
-	dns.set(t, w1)
-	a := start(t, func(c *local.Config) {
-		c.Discover = config.Discover{
+func TestWorkersFollowDNS(t *testing.T) {
+	dns := newFakeServiceDNS(t)
+	w1, w2, w3 := newFakeVLLM(t, "w1"), newFakeVLLM(t, "w2"), newFakeVLLM(t, "w3")
+	dns.setWorkers(t, w1)
+	a := startAgent(t, func(c *local.Config) {
+		c.Discover = config.Discovery{
 			Resolver: netip.MustParseAddrPort(dns.conn.LocalAddr().String()).String(), Interval: 100 * time.Millisecond, Grace: time.Minute,
-			DNS: []config.DNSName{{Name: "_http._tcp.vllm.test", Type: config.TypeSRV, GPU: "H100", Labels: map[string]string{"pool": "x"}}},
+			DNS: []config.DNSDiscovery{{Name: "_http._tcp.vllm.test", Type: config.TypeSRV, GPU: "H100", Labels: map[string]string{"pool": "x"}}},
 		}
 	})
-	eventually(t, "the first worker ready", func() bool { return ready(a) == 1 })
+	testkit.Eventually(t, "the first worker ready", func() bool { return countReady(a) == 1 })
 	if s := a.Status().Workers[0]; s.Source != "dns" || !strings.HasPrefix(s.Name, "dns-127-0-0-1-") || s.GPU != "H100" {
 		t.Errorf("status shows %+v", s)
 	}
-	dns.set(t, w1, w2, w3)
-	eventually(t, "three workers ready", func() bool { return ready(a) == 3 })
-	dns.set(t, w3)
-	eventually(t, "one worker left", func() bool { return len(a.Status().Workers) == 1 && a.Status().Workers[0].URL == w3.URL })
-	if resp, text := post(t, a, whole); resp.StatusCode != 200 || w3.served.Load() != 1 {
+	dns.setWorkers(t, w1, w2, w3)
+	testkit.Eventually(t, "three workers ready", func() bool { return countReady(a) == 3 })
+	dns.setWorkers(t, w3)
+	testkit.Eventually(t, "one worker left", func() bool { return len(a.Status().Workers) == 1 && a.Status().Workers[0].URL == w3.URL })
+	if resp, text := postChat(t, a, nonStreamingChat); resp.StatusCode != 200 || w3.served.Load() != 1 {
 		t.Errorf("%d %s", resp.StatusCode, text)
 	}
 }

@@ -11,12 +11,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spillway-lb/spillway/internal/testkit"
 	"github.com/spillway-lb/spillway/local"
 )
 
-// TestBodiesThatStopAtTheZone: a body that stops is answered at the caller's own deadline or at the body timeout, whichever is
+// TestStalledRequestBodiesAreTimedOut: a body that stops is answered at the caller's own deadline or at the body timeout, whichever is
 // first, by a zone that stands alone too, and the connection ends.
-func TestBodiesThatStopAtTheZone(t *testing.T) {
+func TestStalledRequestBodiesAreTimedOut(t *testing.T) {
 	for _, bound := range []struct {
 		name, deadline string
 		timeout        time.Duration
@@ -27,7 +28,7 @@ func TestBodiesThatStopAtTheZone(t *testing.T) {
 	} {
 		t.Run(bound.name, func(t *testing.T) {
 			t.Parallel()
-			a := among(t, func(c *local.Config) { c.BodyTimeout = bound.timeout }, chatter(t, "w1", func(_ http.ResponseWriter, r *http.Request) {
+			a := startAgentWith(t, func(c *local.Config) { c.BodyTimeout = bound.timeout }, newChatWorker(t, "w1", func(_ http.ResponseWriter, r *http.Request) {
 				_, _ = io.Copy(io.Discard, r.Body)
 			}))
 			var all sync.WaitGroup
@@ -51,7 +52,7 @@ func TestBodiesThatStopAtTheZone(t *testing.T) {
 						}
 						defer func() { _ = c.Close() }()
 						_, _ = io.WriteString(c, text)
-						_ = c.SetReadDeadline(time.Now().Add(20 * time.Second))
+						_ = c.SetReadDeadline(time.Now().Add(time.Minute))
 						in := bufio.NewReader(c)
 						resp, err := http.ReadResponse(in, nil)
 						if err != nil {
@@ -74,7 +75,7 @@ func TestBodiesThatStopAtTheZone(t *testing.T) {
 				tr := &http.Transport{Protocols: &http.Protocols{}}
 				tr.Protocols.SetUnencryptedHTTP2(true)
 				defer tr.CloseIdleConnections()
-				ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 				defer cancel()
 				req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+a.Addr().String()+"/inference.GRPCInferenceService/ModelInfer", in)
 				if err != nil {
@@ -96,7 +97,7 @@ func TestBodiesThatStopAtTheZone(t *testing.T) {
 				}
 			})
 			all.Wait()
-			eventually(t, "the ledger empty", func() bool { return idle(a) })
+			testkit.Eventually(t, "the ledger empty", func() bool { return isIdle(a) })
 		})
 	}
 }

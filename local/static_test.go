@@ -9,12 +9,13 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/spillway-lb/spillway/internal/relay"
+	"github.com/spillway-lb/spillway/internal/httpedge/forward"
+	"github.com/spillway-lb/spillway/internal/testkit"
 	"github.com/spillway-lb/spillway/internal/uplink"
 	"github.com/spillway-lb/spillway/local"
 )
 
-func basisOf(t *testing.T, a *local.Agent) string {
+func readBasis(t *testing.T, a *local.Agent) string {
 	t.Helper()
 	resp, err := http.Get("http://" + a.MetricsAddr().String() + "/readyz?verbose")
 	if err != nil {
@@ -28,17 +29,17 @@ func basisOf(t *testing.T, a *local.Agent) string {
 	return string(b)
 }
 
-// TestServesWhoReconnects: a local instance that starts while its gateway's control is gone goes by its last directive,
+// TestRestartWithoutGatewayControlServesFromLastDirective: a local instance that starts while its gateway's control is gone goes by its last directive,
 // says so, and serves the gateways that reach it; so does one whose file is torn, by defaults.
-func TestServesWhoReconnects(t *testing.T) {
-	p := newPlanet(t)
+func TestRestartWithoutGatewayControlServesFromLastDirective(t *testing.T) {
+	p := newGatewayHarness(t)
 	var dir string
 	t.Run("first life", func(t *testing.T) {
-		a := start(t, func(c *local.Config) { p.join(c); c.MetricsListen = "127.0.0.1:0"; dir = c.Dir }, newVLLM(t, "w1"))
+		a := startAgent(t, func(c *local.Config) { p.joinGateway(c); c.MetricsListen = "127.0.0.1:0"; dir = c.Dir }, newFakeVLLM(t, "w1"))
 		p.directive.Store(&uplink.Directive{Index: 9, SpecVersion: 3, Spec: []byte(specText)})
-		p.parent.Wake()
-		eventually(t, "the directive in force", func() bool { return strings.Contains(basisOf(t, a), "directive from parent") })
-		if said := basisOf(t, a); !strings.Contains(said, "spec v3") || !strings.Contains(said, "uplink from parent") {
+		p.parent.PushDirectives()
+		testkit.Eventually(t, "the directive in force", func() bool { return strings.Contains(readBasis(t, a), "directive from parent") })
+		if said := readBasis(t, a); !strings.Contains(said, "spec v3") || !strings.Contains(said, "uplink from parent") {
 			t.Errorf("live: %s", said)
 		}
 	})
@@ -58,12 +59,12 @@ func TestServesWhoReconnects(t *testing.T) {
 				}
 				defer os.WriteFile(name, text, 0o600)
 			}
-			a := start(t, func(c *local.Config) { p.join(c); c.MetricsListen = "127.0.0.1:0" }, newVLLM(t, "w1"))
-			eventually(t, "an answer", func() bool {
-				resp, _, err := p.post(p.gateway, a, relay.Hop{Tenant: "acme"}, `{"model":"llama-3.1-8b"}`)
+			a := startAgent(t, func(c *local.Config) { p.joinGateway(c); c.MetricsListen = "127.0.0.1:0" }, newFakeVLLM(t, "w1"))
+			testkit.Eventually(t, "an answer", func() bool {
+				resp, _, err := p.postFromGateway(p.gateway, a, forward.Hop{Tenant: "acme"}, `{"model":"llama-3.1-8b"}`)
 				return err == nil && resp.StatusCode == http.StatusOK
 			})
-			if said := basisOf(t, a); !strings.HasPrefix(said, "ok\n"+says) || !strings.Contains(said, "uplink from none") {
+			if said := readBasis(t, a); !strings.HasPrefix(said, "ok\n"+says) || !strings.Contains(said, "uplink from none") {
 				t.Errorf("%s", said)
 			}
 		})

@@ -11,21 +11,22 @@ import (
 	"testing"
 	"time"
 
-	"github.com/spillway-lb/spillway/internal/relay"
+	"github.com/spillway-lb/spillway/internal/httpedge/forward"
+	"github.com/spillway-lb/spillway/internal/testkit"
 	"github.com/spillway-lb/spillway/local"
 	"github.com/spillway-lb/spillway/local/discover"
 )
 
-// third is a server written from vLLM's own documentation and a page that a real one sent: nothing but its address is
+// thirdPartyServer is a server written from vLLM's own documentation and a page that a real one sent: nothing but its address is
 // known of it, and it has no page that vLLM has not. What it is asked for beside those is noted.
-type third struct {
+type thirdPartyServer struct {
 	*httptest.Server
-	strange atomic.Pointer[string]
-	served  atomic.Int64
+	unexpectedCall atomic.Pointer[string]
+	served         atomic.Int64
 }
 
-func newThird(t *testing.T, metrics string) *third {
-	s := &third{}
+func newThirdPartyServer(t *testing.T, metrics string) *thirdPartyServer {
+	s := &thirdPartyServer{}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /health", func(http.ResponseWriter, *http.Request) {})
 	mux.HandleFunc("GET /v1/models", func(w http.ResponseWriter, _ *http.Request) {
@@ -62,7 +63,7 @@ func newThird(t *testing.T, metrics string) *third {
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		what := r.Method + " " + r.URL.Path
 		if strings.Contains(what, "chaos") {
-			s.strange.Store(&what)
+			s.unexpectedCall.Store(&what)
 		}
 		http.NotFound(w, r)
 	})
@@ -71,18 +72,18 @@ func newThird(t *testing.T, metrics string) *third {
 	return s
 }
 
-// TestAThirdPartysServerWorksByItsAddressAlone: choice, usage, queue and metrics work in full over two servers that are not
+// TestThirdPartyServerNeedsOnlyItsAddress: choice, usage, queue and metrics work in full over two servers that are not
 // ours, with a real vLLM's metrics page and with none at all.
-func TestAThirdPartysServerWorksByItsAddressAlone(t *testing.T) {
-	for name, page := range map[string]string{"vLLM": "engine/testdata/" + vllmPage(t), "no metrics": ""} {
+func TestThirdPartyServerNeedsOnlyItsAddress(t *testing.T) {
+	for name, page := range map[string]string{"vLLM": "engine/testdata/" + findVLLMPage(t), "no metrics": ""} {
 		t.Run(name, func(t *testing.T) {
-			one, two := newThird(t, page), newThird(t, page)
+			one, two := newThirdPartyServer(t, page), newThirdPartyServer(t, page)
 			var cfg local.Config
-			a := start(t, func(c *local.Config) {
+			a := startAgent(t, func(c *local.Config) {
 				c.Workers = []discover.Worker{{Name: "w1", URL: one.URL}, {Name: "w2", URL: two.URL}}
 				cfg = *c
 			})
-			eventually(t, "both are ready", func() bool { return ready(a) == 2 && len(status(a, "w1").Models) == 1 })
+			testkit.Eventually(t, "both are ready", func() bool { return countReady(a) == 2 && len(workerStatus(a, "w1").Models) == 1 })
 			one.served.Store(0)
 			two.served.Store(0)
 			var all sync.WaitGroup
@@ -92,8 +93,8 @@ func TestAThirdPartysServerWorksByItsAddressAlone(t *testing.T) {
 					body = `{"model":"meta-llama/Llama-3.1-8B-Instruct","stream":true,"messages":[{"role":"user","content":"hi"}]}`
 				}
 				all.Go(func() {
-					resp, text := post(t, a, body)
-					if resp.StatusCode != http.StatusOK || i%2 == 0 && !strings.HasSuffix(text, "data: [DONE]\n\n") || !strings.HasPrefix(resp.Header.Get(relay.HeaderRoute), "us/us-a/w") {
+					resp, text := postChat(t, a, body)
+					if resp.StatusCode != http.StatusOK || i%2 == 0 && !strings.HasSuffix(text, "data: [DONE]\n\n") || !strings.HasPrefix(resp.Header.Get(forward.HeaderRoute), "us/us-a/w") {
 						t.Errorf("%d %q %v", resp.StatusCode, text, resp.Header)
 					}
 				})
@@ -102,16 +103,16 @@ func TestAThirdPartysServerWorksByItsAddressAlone(t *testing.T) {
 			if n, m := one.served.Load(), two.served.Load(); n+m != 40 || n < 5 || m < 5 {
 				t.Errorf("40 requests were shared as %d and %d", n, m)
 			}
-			w := status(a, "w1")
+			w := workerStatus(a, "w1")
 			if page != "" && (w.Engine != "vllm" || w.KVTotal == 0) || page == "" && w.Engine != "openai" {
 				t.Errorf("it is taken for %+v", w)
 			}
 			for _, metric := range []string{"spillway_local_tokens_total", "spillway_local_attempts_total", "spillway_local_worker_prefill_tokens_per_second"} {
-				if gathered(t, cfg, metric) <= 0 {
+				if sumMetric(t, cfg, metric) <= 0 {
 					t.Errorf("%s is empty", metric)
 				}
 			}
-			eventually(t, "the ledger is empty", func() bool {
+			testkit.Eventually(t, "the ledger is empty", func() bool {
 				for _, w := range a.Status().Workers {
 					if w.InFlight != 0 {
 						return false
@@ -119,15 +120,15 @@ func TestAThirdPartysServerWorksByItsAddressAlone(t *testing.T) {
 				}
 				return true
 			})
-			if what := one.strange.Load(); what != nil {
+			if what := one.unexpectedCall.Load(); what != nil {
 				t.Errorf("it was asked for %s, which only our stand-in has", *what)
 			}
 		})
 	}
 }
 
-// vllmPage is the golden page of a present vLLM.
-func vllmPage(t *testing.T) string {
+// findVLLMPage is the golden page of a present vLLM.
+func findVLLMPage(t *testing.T) string {
 	t.Helper()
 	entries, err := os.ReadDir("engine/testdata")
 	if err != nil {

@@ -9,57 +9,61 @@ import (
 	"sync"
 	"time"
 
+	"github.com/spillway-lb/spillway/internal/httpedge/forward"
 	"github.com/spillway-lb/spillway/internal/openai"
-	"github.com/spillway-lb/spillway/internal/relay"
 	"github.com/spillway-lb/spillway/local/batch"
 )
 
-// travel makes a call and fills in each part's share. What a worker refuses, or answers so that it does not add up, is
-// asked for again part by part, once: each part then has its own answer or its own error.
-func (b *batcher) travel(ctx context.Context, t *trip) {
-	parts := t.call.Parts()
-	t.shares = make([]*share, len(parts))
-	rec := b.call(ctx, merged(ctx, t.visits, parts))
+// sendCall sends a merged call and fills in the response of each part. If a worker refuses the call, or its answer cannot be
+// split, each part is sent alone, once: each then has its own answer or its own error.
+func (b *batchDispatchers) sendCall(ctx context.Context, t *batchCall) {
+	parts := t.batch.Parts()
+	t.responses = make([]*partResponse, len(parts))
+	m := mergeRequests(ctx, t.requests, parts)
+	m.progress.started = t.reportStarted
+	rec := b.serveIntoMemory(ctx, m)
 	if len(parts) == 1 {
-		t.shares[0] = rec.share()
+		t.responses[0] = rec.toPartResponse()
 		return
 	}
 	cause := "refused"
 	if rec.status/100 == 2 {
-		if answers, ok := batch.Split(parts, rec.body); ok {
+		if answers, ok := batch.SplitAnswer(parts, rec.body); ok {
 			for i := range answers {
-				t.shares[i] = &share{status: rec.status, header: rec.header, body: answers[i]}
+				t.responses[i] = &partResponse{status: rec.status, header: rec.header, body: answers[i]}
 			}
 			return
 		}
 		cause = "does_not_add_up"
-	} else if !refusesContent(rec.status) {
-		for i := range t.shares {
-			t.shares[i] = rec.failure()
+	} else if !isContentRefusal(rec.status) {
+		for i := range t.responses {
+			t.responses[i] = rec.toFailureResponse()
 		}
 		return
 	}
-	b.refuse.WithLabelValues(t.visits[0].model, cause).Inc()
-	b.alone(ctx, t)
+	b.splits.WithLabelValues(t.requests[0].Model, cause).Inc()
+	b.sendPartsAlone(ctx, t) // a worker has received all parts already
 }
 
-// alone makes a call for each part.
-func (b *batcher) alone(ctx context.Context, t *trip) {
+// sendPartsAlone sends each part as a call of its own.
+func (b *batchDispatchers) sendPartsAlone(ctx context.Context, t *batchCall) {
 	var wg sync.WaitGroup
-	for i := range t.visits {
+	for i := range t.requests {
 		wg.Go(func() {
-			t.shares[i] = b.call(ctx, merged(ctx, t.visits[i:i+1], t.call.Parts()[i:i+1])).share()
+			m := mergeRequests(ctx, t.requests[i:i+1], t.batch.Parts()[i:i+1])
+			m.progress.started = func() {}
+			t.responses[i] = b.serveIntoMemory(ctx, m).toPartResponse()
 		})
 	}
 	wg.Wait()
-	t.refused = true
-	for _, s := range t.shares {
-		t.refused = t.refused && s.status/100 == 2
+	t.refusedAsWhole = true
+	for _, s := range t.responses {
+		t.refusedAsWhole = t.refusedAsWhole && s.status/100 == 2
 	}
 }
 
-// refusesContent says that a status may be the fault of one part. The others are of the caller, the model or the load.
-func refusesContent(status int) bool {
+// isContentRefusal reports whether a status may be caused by one part. The others concern the caller, the model or the load.
+func isContentRefusal(status int) bool {
 	switch status {
 	case http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusMethodNotAllowed, http.StatusRequestTimeout, http.StatusTooManyRequests:
 		return false
@@ -67,92 +71,93 @@ func refusesContent(status int) bool {
 	return status/100 == 4
 }
 
-// merged is the visit that stands for several: the first one's, with everybody's body.
-func merged(ctx context.Context, visits []*visit, parts []*batch.Part) *visit {
+// mergeRequests returns the request that stands for several: the first one, with the merged body of all parts.
+func mergeRequests(ctx context.Context, visits []*zoneRequest, parts []*batch.RequestPart) *zoneRequest {
 	v := *visits[0]
-	v.r = v.r.Clone(ctx)
-	v.query.Blocks, v.query.Exclude, v.excluded = nil, nil, [2]int32{-1, -1}
+	v.httpRequest = v.httpRequest.Clone(ctx)
+	v.Query.Blocks, v.Query.Exclude, v.ExcludedWorkers = nil, nil, [2]int32{-1, -1}
 	if len(visits) == 1 {
 		return &v
 	}
-	v.r.Header = http.Header{"Content-Type": {"application/json"}}
-	v.body = batch.Merge(parts)
-	v.env.Prompt, v.env.User = nil, ""
-	v.env.ModelStart, v.env.ModelEnd = 0, 0 // what is merged names the model that it goes to
-	v.query.Blocks = v.blocks[:0]           // no prefix: the parts have nothing in common
-	v.longest = visits[0].heaviest()
-	v.prints = slices.Clone(v.prints)
+	v.httpRequest.Header = http.Header{"Content-Type": {"application/json"}}
+	v.Body = batch.MergeParts(parts)
+	v.Envelope.Prompt, v.Envelope.User = nil, ""
+	v.Envelope.ModelStart, v.Envelope.ModelEnd = 0, 0 // the merged body names the final model
+	v.SetNoPrefix()                                   // the parts have nothing in common
+	v.LongestInputTokens = visits[0].longestInput()
+	v.Fingerprints = slices.Clone(v.Fingerprints)
 	for _, o := range visits[1:] {
-		v.prints = append(v.prints, o.prints...)
-		v.estimate += o.estimate
-		v.longest = max(v.longest, o.heaviest())
-		v.retries = max(v.retries, o.retries)
-		if o.deadline.IsZero() || !v.deadline.IsZero() && o.deadline.After(v.deadline) {
-			v.deadline = o.deadline // each rider minds its own
+		v.Fingerprints = append(v.Fingerprints, o.Fingerprints...)
+		v.OfSeveralTenants = v.OfSeveralTenants || o.Tenant != v.Tenant
+		v.EstimatedTokens += o.EstimatedTokens
+		v.LongestInputTokens = max(v.LongestInputTokens, o.longestInput())
+		v.RetriesLeft = max(v.RetriesLeft, o.RetriesLeft)
+		if o.Deadline.IsZero() || !v.Deadline.IsZero() && o.Deadline.After(v.Deadline) {
+			v.Deadline = o.Deadline // each member enforces its own deadline
 		}
 	}
 	return &v
 }
 
-// heaviest is the longest input of a visit, in tokens.
-func (v *visit) heaviest() int64 {
-	if v.longest > 0 {
-		return v.longest
+// longestInput is the longest input of a request, in tokens.
+func (v *zoneRequest) longestInput() int64 {
+	if v.LongestInputTokens > 0 {
+		return v.LongestInputTokens
 	}
-	return v.estimate
+	return v.EstimatedTokens
 }
 
-// call serves a visit into memory.
-func (b *batcher) call(ctx context.Context, v *visit) (rec *recorder) {
-	rec = &recorder{header: http.Header{}}
+// serveIntoMemory serves a request and returns the recorded answer.
+func (b *batchDispatchers) serveIntoMemory(ctx context.Context, v *zoneRequest) (rec *answerRecorder) {
+	rec = &answerRecorder{header: http.Header{}}
 	defer func() {
-		// relay.Abort says that the answer broke off; nobody has seen any of it yet.
+		// The panic value http.ErrAbortHandler means that the answer broke off; no client has received any of it yet.
 		if p := recover(); p != nil {
 			if err, ok := p.(error); !ok || !errors.Is(err, http.ErrAbortHandler) {
 				panic(p)
 			}
-			rec.fail(openai.UpstreamLost())
+			rec.setError(openai.UpstreamLost())
 		}
-		if rec.over {
-			rec.fail(openai.Upstream("the answer is larger than " + strconv.Itoa(maxShared) + " bytes"))
+		if rec.overflowed {
+			rec.setError(openai.UpstreamFailed("the answer is larger than " + strconv.Itoa(maxBatchedAnswerBytes) + " bytes"))
 		}
 		if rec.status == 0 {
-			rec.fail(openai.Upstream("the call was given up"))
+			rec.setError(openai.UpstreamFailed("the call ended without an answer"))
 		}
 	}()
-	b.agent.serve(rec, v)
+	b.agent.attempts.serveRequest(rec, v)
 	return rec
 }
 
-// maxShared bounds an answer that is held in memory, in bytes: some 2,000 vectors of 4,096 numbers.
-const maxShared = 128 << 20
+// maxBatchedAnswerBytes bounds an answer that is held in memory, in bytes: about 2,000 vectors of 4,096 numbers.
+const maxBatchedAnswerBytes = 128 << 20
 
-// recorder keeps an answer.
-type recorder struct {
-	status int
-	header http.Header
-	body   []byte
-	over   bool
+// answerRecorder is an http.ResponseWriter that keeps the answer in memory.
+type answerRecorder struct {
+	status     int
+	header     http.Header
+	body       []byte
+	overflowed bool
 }
 
-var errTooLarge = errors.New("the answer is too large to be held")
+var errAnswerTooLarge = errors.New("the answer is too large to be kept in memory")
 
-// Header is the answer's.
-func (r *recorder) Header() http.Header { return r.header }
+// Header returns the answer's header.
+func (r *answerRecorder) Header() http.Header { return r.header }
 
-// WriteHeader keeps the first status.
-func (r *recorder) WriteHeader(status int) {
+// WriteHeader records the first status.
+func (r *answerRecorder) WriteHeader(status int) {
 	if r.status == 0 {
 		r.status = status
 	}
 }
 
-// Write keeps p, within bounds.
-func (r *recorder) Write(p []byte) (int, error) {
+// Write appends p, up to maxBatchedAnswerBytes.
+func (r *answerRecorder) Write(p []byte) (int, error) {
 	r.WriteHeader(http.StatusOK)
-	if len(r.body)+len(p) > maxShared {
-		r.over = true
-		return 0, errTooLarge
+	if len(r.body)+len(p) > maxBatchedAnswerBytes {
+		r.overflowed = true
+		return 0, errAnswerTooLarge
 	}
 	if r.body == nil {
 		n, err := strconv.Atoi(r.header.Get("Content-Length"))
@@ -164,50 +169,50 @@ func (r *recorder) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// fail replaces the answer by an error.
-func (r *recorder) fail(e *openai.Error) {
-	r.status, r.over = e.Status, false
+// setError replaces the answer by an error.
+func (r *answerRecorder) setError(e *openai.Error) {
+	r.status, r.overflowed = e.Status, false
 	r.header = http.Header{"Content-Type": {"application/json"}}
 	r.body = e.JSON()
 }
 
-func (r *recorder) share() *share {
-	return &share{status: r.status, header: r.header, body: batch.Answer{r.body}}
+func (r *answerRecorder) toPartResponse() *partResponse {
+	return &partResponse{status: r.status, header: r.header, body: batch.PartAnswer{r.body}}
 }
 
-// failure is an error of the whole call for one of those who shared it. A worker's own words are left out: they may
-// speak of what another one sent.
-func (r *recorder) failure() *share {
-	s := r.share()
-	if r.header.Get(relay.HeaderRoute) != "" {
-		e := openai.Upstream("the worker failed a call that several requests shared")
-		s.body = batch.Answer{e.JSON()}
+// toFailureResponse is an error of the whole call as the response of one member. The worker's own error text is omitted: it may
+// quote another member's request.
+func (r *answerRecorder) toFailureResponse() *partResponse {
+	s := r.toPartResponse()
+	if r.header.Get(forward.HeaderRoute) != "" {
+		e := openai.UpstreamFailed("the worker failed a call that several requests shared")
+		s.body = batch.PartAnswer{e.JSON()}
 		s.header = r.header.Clone()
 		s.header.Set("Content-Type", "application/json")
 	}
 	return s
 }
 
-// write sends a rider its share.
-func (s *share) write(w http.ResponseWriter, v *visit) {
+// writeTo writes a member's part of the answer.
+func (s *partResponse) writeTo(w http.ResponseWriter, v *zoneRequest) {
 	h := w.Header()
 	for name, values := range s.header {
 		h[name] = append([]string(nil), values...)
 	}
 	if v.hop.RequestID != "" {
-		h.Set(relay.HeaderXRequestID, v.hop.RequestID)
+		h.Set(forward.HeaderXRequestID, v.hop.RequestID)
 	}
 	h.Set("Content-Length", strconv.Itoa(s.body.Len()))
 	rc := http.NewResponseController(w)
-	_ = rc.SetWriteDeadline(time.Now().Add(shareTimeout)) // a writer without deadlines is a test's
+	_ = rc.SetWriteDeadline(time.Now().Add(answerWriteTimeout)) // only test writers have no deadlines
 	w.WriteHeader(s.status)
 	for _, piece := range s.body {
 		if _, err := w.Write(piece); err != nil {
-			return // the caller has left
+			return // the client has left
 		}
 	}
-	_ = rc.SetWriteDeadline(time.Time{}) // as above
+	_ = rc.SetWriteDeadline(time.Time{}) // only test writers have no deadlines
 }
 
-// shareTimeout bounds how long a caller may take to read its share.
-const shareTimeout = time.Minute
+// answerWriteTimeout bounds how long a client may take to read its part.
+const answerWriteTimeout = time.Minute

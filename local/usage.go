@@ -3,42 +3,42 @@ package local
 import (
 	"time"
 
+	"github.com/spillway-lb/spillway/internal/httpedge/forward"
 	"github.com/spillway-lb/spillway/internal/openai"
-	"github.com/spillway-lb/spillway/internal/relay"
 )
 
-// askAgain is how long a worker that refused the question for usage is not asked: its engine may be another by then.
-const askAgain = time.Hour
+// usageRetryInterval is how long usage is not requested from a worker that refused it. By then it may run another engine.
+const usageRetryInterval = time.Hour
 
-// ask settles whether a worker is asked for the usage of a stream whose client did not. A gateway says when it wants that,
-// and takes the answer out of the stream; behind a plain door both are ours.
-func (v *visit) ask(o *orders, plain bool) {
+// decideAskUsage decides whether usage is requested for a stream whose client did not ask for it. Behind a gateway, the gateway
+// asks for it and removes it from the stream. On a plain listener this tier does both.
+func (v *zoneRequest) decideAskUsage(o *zonePolicy, plain bool) {
 	wanted := v.hop.AskUsage
 	if plain {
-		wanted = o.spec.Routing.AsksUsage()
+		wanted = o.Spec.Routing.RequestsUsage()
 	}
-	v.asks = wanted && openai.Streams(v.r.URL.Path) && v.env.MayAskUsage()
+	v.askUsage = wanted && openai.StatesUsageOnRequest(v.httpRequest.URL.Path) && v.Envelope.MayRequestUsage()
 }
 
-// goes is the body as it goes on, but for the question for usage.
-func (v *visit) goes() openai.Wording {
-	w := openai.WordingOf(v.body)
-	w.SetModel(&v.env, v.model)
-	if v.capped > 0 {
-		w.SetLimit(v.shape, &v.env, v.capped)
+// buildForwardedBody is the body as it is forwarded, without the request for usage.
+func (v *zoneRequest) buildForwardedBody() openai.EditedBody {
+	w := openai.NewEditedBody(v.Body)
+	w.SetModel(&v.Envelope, v.Model)
+	if v.imposedLimit > 0 {
+		w.SetOutputLimit(v.PathShape, &v.Envelope, v.imposedLimit)
 	}
 	return w
 }
 
-// wording is the body that a worker is sent, and what the relay has to do about it.
-func (a *Agent) wording(v *visit, w *worker) (openai.Wording, relay.Options) {
-	body := v.goes()
-	if !v.asks || time.Now().UnixNano()-w.refused.Load() < int64(askAgain) {
-		return body, relay.Options{}
+// buildWorkerBody is the body that a worker is sent, and how the answer must be edited for it.
+func (x *attemptRunner) buildWorkerBody(v *zoneRequest, w *zoneWorker) (openai.EditedBody, forward.ForwardOptions) {
+	body := v.buildForwardedBody()
+	if !v.askUsage || time.Now().UnixNano()-w.usageRefusedAt.Load() < int64(usageRetryInterval) {
+		return body, forward.ForwardOptions{}
 	}
 	original := body
-	body.AskUsage(&v.env)
-	return body, relay.Options{
-		HideUsage: a.cfg.Plain, Original: &original, Refused: func() { w.refused.Store(time.Now().UnixNano()) },
+	body.RequestUsage(&v.Envelope)
+	return body, forward.ForwardOptions{
+		HideUsage: x.cfg.Plain, Original: &original, OnUsageRefused: func() { w.usageRefusedAt.Store(time.Now().UnixNano()) },
 	}
 }

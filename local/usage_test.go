@@ -9,13 +9,14 @@ import (
 
 	"github.com/spillway-lb/spillway/internal/spec"
 	"github.com/spillway-lb/spillway/internal/telemetry"
+	"github.com/spillway-lb/spillway/internal/testkit"
 	"github.com/spillway-lb/spillway/local"
 )
 
-const askedFor = `{"model":"llama-3.1-8b","stream":true,"stream_options":{"include_usage":true},"messages":[{"role":"user","content":"hi"}]}`
+const usageRequestedChat = `{"model":"llama-3.1-8b","stream":true,"stream_options":{"include_usage":true},"messages":[{"role":"user","content":"hi"}]}`
 
 // A stream's usage is counted whether its client asked or not, and shown to who asked.
-func TestUsageIsCountedAndShownOnlyToWhoAskedForIt(t *testing.T) {
+func TestUsageIsCountedAndShownOnlyWhenRequested(t *testing.T) {
 	off := false
 	for name, tc := range map[string]struct {
 		mode, body    string
@@ -23,19 +24,19 @@ func TestUsageIsCountedAndShownOnlyToWhoAskedForIt(t *testing.T) {
 		stated, shown bool
 		posts         int64 // that the worker answered with a stream or a refusal, for two requests
 	}{
-		"not asked":           {"usage", streamed, nil, true, false, 2},
-		"asked":               {"usage", askedFor, nil, true, true, 2},
-		"switched off":        {"usage", streamed, &spec.Spec{Routing: spec.Routing{UsageInStreams: &off}}, false, false, 2},
-		"a worker refuses it": {"strict", streamed, nil, false, false, 3},
+		"not asked":           {"usage", streamedChat, nil, true, false, 2},
+		"asked":               {"usage", usageRequestedChat, nil, true, true, 2},
+		"switched off":        {"usage", streamedChat, &spec.Spec{Routing: spec.Routing{UsageInStreams: &off}}, false, false, 2},
+		"a worker refuses it": {"strict", streamedChat, nil, false, false, 3},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newVLLM(t, "w1")
-			w.set(tc.mode)
+			w := newFakeVLLM(t, "w1")
+			w.setMode(tc.mode)
 			reg := telemetry.NewRegistry("local", "a", "test")
-			a := start(t, func(c *local.Config) { c.Registry, c.Spec = reg, tc.spec }, w)
+			a := startAgent(t, func(c *local.Config) { c.Registry, c.Spec = reg, tc.spec }, w)
 			before := w.posts.Load()
 			for range 2 {
-				resp, text := post(t, a, tc.body)
+				resp, text := postChat(t, a, tc.body)
 				if resp.StatusCode != http.StatusOK || !strings.HasSuffix(text, "data: [DONE]\n\n") || strings.Count(text, "content") != 4 {
 					t.Fatalf("%d %q", resp.StatusCode, text)
 				}
@@ -47,13 +48,13 @@ func TestUsageIsCountedAndShownOnlyToWhoAskedForIt(t *testing.T) {
 				t.Errorf("the worker was sent %d requests, want %d", n, tc.posts)
 			}
 			source := map[bool]string{true: "stated", false: "estimated"}[tc.stated]
-			eventually(t, "the completions counted as "+source, func() bool { return completions(reg, source) == 8 })
+			testkit.Eventually(t, "the completions counted as "+source, func() bool { return countCompletionTokens(reg, source) == 8 })
 		})
 	}
 }
 
-// completions are the output tokens that were counted from a source.
-func completions(reg *prometheus.Registry, source string) (sum float64) {
+// countCompletionTokens are the output tokens that were counted from a source.
+func countCompletionTokens(reg *prometheus.Registry, source string) (sum float64) {
 	families, err := reg.Gather()
 	if err != nil {
 		return -1

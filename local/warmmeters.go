@@ -1,111 +1,70 @@
 package local
 
 import (
-	"math"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/spillway-lb/spillway/internal/capacity"
-	"github.com/spillway-lb/spillway/local/health"
-	"github.com/spillway-lb/spillway/local/warm"
+	"github.com/spillway-lb/spillway/local/modelload"
+	"github.com/spillway-lb/spillway/local/sched"
 )
 
-// warmWithin is the load time up to which a model that is not loaded counts as warm, in seconds.
-const warmWithin = 2.0
-
-// latent counts a worker that could have the model and does not take requests for it now.
-func (f *floor) latent(m *capacity.Model, model string, w *worker, now time.Time) {
-	if w.gone || w.drained || w.breaker.State() == health.Open {
-		return
-	}
-	p := w.places[model]
-	asleep := w.reading.Asleep || w.nap.state != warm.Loadable
-	switch {
-	case asleep && w.declared.Wake && !now.Before(w.nap.retry):
-		m.Warm++
-		m.WarmMillis = soonest(m.WarmMillis, f.wakeSeconds(w))
-	case asleep, p == nil, p.state == warm.Loaded, now.Before(p.retry):
-	case f.loadSeconds(w, model, p) <= warmWithin:
-		m.Warm++
-		m.WarmMillis = soonest(m.WarmMillis, f.loadSeconds(w, model, p))
-	default:
-		m.Cold++
-		m.ColdMillis = soonest(m.ColdMillis, f.loadSeconds(w, model, p))
-	}
+// loaderMetrics are the metrics of model loading. Labels are bounded: models by the model groups, workers by the worker list.
+type loaderMetrics struct {
+	agent                         *Agent
+	actions                       *prometheus.CounterVec
+	loadSeconds                   *prometheus.HistogramVec
+	workerModels, waitingRequests *prometheus.Desc
 }
 
-// soonest is the shorter of a time in milliseconds, 0 for none, and one in seconds.
-func soonest(millis int64, seconds float64) int64 {
-	is := max(1, int64(math.Ceil(seconds*1000)))
-	if millis == 0 {
-		return is
-	}
-	return min(millis, is)
-}
-
-// warmMeters are the metrics of what is loaded. Labels are bounded: models by the pools there are, workers by the list.
-type warmMeters struct {
-	agent           *Agent
-	loads           *prometheus.CounterVec
-	seconds         *prometheus.HistogramVec
-	places, waiting *prometheus.Desc
-}
-
-func newWarmMeters(r *prometheus.Registry, a *Agent) *warmMeters {
-	m := &warmMeters{
+func newLoaderMetrics(r *prometheus.Registry, a *Agent) *loaderMetrics {
+	m := &loaderMetrics{
 		agent: a,
-		loads: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "spillway_local_model_changes_total", Help: "Loads, unloads, wakings and sleeps that workers were told to make, by what came of it.",
+		actions: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "spillway_local_model_changes_total", Help: "Loads, unloads, wakes and sleeps of workers, by outcome.",
 		}, []string{"what", "outcome"}),
-		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "spillway_local_model_load_seconds", Help: "Time that a load or a waking took.",
+		loadSeconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "spillway_local_model_load_seconds", Help: "Duration of a load or a wake.",
 			Buckets: []float64{.1, .25, .5, 1, 2.5, 5, 10, 20, 40, 80, 160, 320, 640},
 		}, []string{"what"}),
-		places:  prometheus.NewDesc("spillway_local_worker_models", "Models of a worker by state: ready, loading, unloading or cold.", []string{"worker", "state"}, nil),
-		waiting: prometheus.NewDesc("spillway_local_waitingfor_load", "Requests that wait while no worker has their model in memory.", []string{"model"}, nil),
+		workerModels:    prometheus.NewDesc("spillway_local_worker_models", "Models of a worker by state: ready, loading, unloading or cold.", []string{"worker", "state"}, nil),
+		waitingRequests: prometheus.NewDesc("spillway_local_requests_waiting_for_model_load", "Requests that wait while no worker has their model in memory.", []string{"model"}, nil),
 	}
-	r.MustRegister(m.loads, m.seconds, m, newScaleMeters(a))
+	r.MustRegister(m.actions, m.loadSeconds, m, newAutoscaleMetrics(a))
 	return m
 }
 
-// did counts one change.
-func (m *warmMeters) did(c chore, took time.Duration, err error) {
+// countAction counts one finished action.
+func (m *loaderMetrics) countAction(c sched.LoadAction, took time.Duration, err error) {
 	outcome := "ok"
 	if err != nil {
 		outcome = "failed"
 	}
-	m.loads.WithLabelValues(c.kind.String(), outcome).Inc()
-	if err == nil && (c.kind == warm.Load || c.kind == warm.Wake) {
-		m.seconds.WithLabelValues(c.kind.String()).Observe(took.Seconds())
+	m.actions.WithLabelValues(c.Kind.String(), outcome).Inc()
+	if err == nil && (c.Kind == modelload.ActionLoad || c.Kind == modelload.ActionWake) {
+		m.loadSeconds.WithLabelValues(c.Kind.String()).Observe(took.Seconds())
 	}
 }
 
-// Describe lists the metrics that are read off the floor.
-func (m *warmMeters) Describe(ch chan<- *prometheus.Desc) {
-	ch <- m.places
-	ch <- m.waiting
+// Describe lists the metrics that are read from the scheduler.
+func (m *loaderMetrics) Describe(ch chan<- *prometheus.Desc) {
+	ch <- m.workerModels
+	ch <- m.waitingRequests
 }
 
-// Collect reads them.
-func (m *warmMeters) Collect(ch chan<- prometheus.Metric) {
-	f := m.agent.floor
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for _, w := range f.workers {
-		var n [4]int
-		for _, p := range w.places {
-			n[p.state]++
-		}
+// Collect reads them from the scheduler.
+func (m *loaderMetrics) Collect(ch chan<- prometheus.Metric) {
+	var states map[string][4]int
+	var waiting map[string]int
+	m.agent.scheduler.update(func(s *sched.Scheduler) {
+		states, waiting = s.Reports.CountModelStates(), s.Reports.CountWaitingForLoad()
+	})
+	for worker, n := range states {
 		for s := range n {
-			ch <- prometheus.MustNewConstMetric(m.places, prometheus.GaugeValue, float64(n[s]), w.declared.Name, warm.State(s).String())
+			ch <- prometheus.MustNewConstMetric(m.workerModels, prometheus.GaugeValue, float64(n[s]), worker, modelload.LoadState(s).String())
 		}
 	}
-	for name, p := range f.pools {
-		waiting := 0
-		if f.hopeless(p) {
-			waiting = p.queue.Len()
-		}
-		ch <- prometheus.MustNewConstMetric(m.waiting, prometheus.GaugeValue, float64(waiting), name)
+	for model, n := range waiting {
+		ch <- prometheus.MustNewConstMetric(m.waitingRequests, prometheus.GaugeValue, float64(n), model)
 	}
 }

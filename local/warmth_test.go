@@ -17,20 +17,21 @@ import (
 
 	"github.com/spillway-lb/spillway/chaos/gpu"
 	"github.com/spillway-lb/spillway/internal/admin"
-	"github.com/spillway-lb/spillway/internal/relay"
+	"github.com/spillway-lb/spillway/internal/httpedge/forward"
 	"github.com/spillway-lb/spillway/internal/spec"
 	"github.com/spillway-lb/spillway/internal/telemetry"
+	"github.com/spillway-lb/spillway/internal/testkit"
 	"github.com/spillway-lb/spillway/local"
 	"github.com/spillway-lb/spillway/local/discover"
-	"github.com/spillway-lb/spillway/local/warm"
+	"github.com/spillway-lb/spillway/local/modelload"
 )
 
-const base = "llama-3.1-8b"
+const baseModel = "llama-3.1-8b"
 
-// standIn starts a worker that takes adapters.
-func standIn(t *testing.T, adapters int, cold time.Duration) *gpu.Server {
+// startSimWorker starts a worker that takes adapters.
+func startSimWorker(t *testing.T, adapters int, cold time.Duration) *gpu.Server {
 	t.Helper()
-	w, err := gpu.New(gpu.Config{Listen: "127.0.0.1:0", GPU: "H100", Model: "Llama-3.1-8B", Served: base, Speed: 50, Adapters: adapters, ColdStart: cold})
+	w, err := gpu.New(gpu.Config{Listen: "127.0.0.1:0", GPU: "H100", Model: "Llama-3.1-8B", ServedModel: baseModel, Speed: 50, MaxAdapters: adapters, ColdStart: cold})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,7 +39,7 @@ func standIn(t *testing.T, adapters int, cold time.Duration) *gpu.Server {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		if err := w.Stop(ctx); err != nil {
 			t.Errorf("stopping: %v", err)
@@ -47,12 +48,12 @@ func standIn(t *testing.T, adapters int, cold time.Duration) *gpu.Server {
 	return w
 }
 
-// warmZone runs an agent over stand-ins, with a spec of the base model and of adapters.
-func warmZone(t *testing.T, models []spec.Model, change func(*local.Config), workers ...*gpu.Server) *local.Agent {
+// startLoadingZone runs an agent over stand-ins, with a spec of the base model and of adapters.
+func startLoadingZone(t *testing.T, models []spec.Model, change func(*local.Config), workers ...*gpu.Server) *local.Agent {
 	t.Helper()
-	a := start(t, func(c *local.Config) {
-		c.Spec = &spec.Spec{Models: append([]spec.Model{{Name: base}}, models...)}
-		c.Warm = warm.Config{Stay: 20 * time.Millisecond, Backoff: 200 * time.Millisecond}
+	a := startAgent(t, func(c *local.Config) {
+		c.Spec = &spec.Spec{Models: append([]spec.Model{{Name: baseModel}}, models...)}
+		c.ModelLoad = modelload.Config{MinResidency: 20 * time.Millisecond, Backoff: 200 * time.Millisecond}
 		for i, w := range workers {
 			c.Workers = append(c.Workers, discover.Worker{Name: fmt.Sprintf("w%d", i+1), URL: w.URL(), GPU: "H100"})
 		}
@@ -60,26 +61,26 @@ func warmZone(t *testing.T, models []spec.Model, change func(*local.Config), wor
 			change(c)
 		}
 	})
-	eventually(t, "the workers are ready", func() bool { return ready(a) == len(workers) })
+	testkit.Eventually(t, "the workers are ready", func() bool { return countReady(a) == len(workers) })
 	return a
 }
 
-func lora(name string) spec.Model {
-	return spec.Model{Name: name, Parent: base, Load: spec.LoadFrom{Path: "/adapters/" + name}}
+func adapterModel(name string) spec.Model {
+	return spec.Model{Name: name, Parent: baseModel, Load: spec.LoadSource{Path: "/adapters/" + name}}
 }
 
-func asks(model string) string {
+func chatBody(model string) string {
 	return `{"model":"` + model + `","max_tokens":4,"messages":[{"role":"user","content":"hi"}]}`
 }
 
-// all posts so many requests for a model at once and counts what was answered with 200.
-func all(t *testing.T, a *local.Agent, model string, n int) int {
+// postAll posts so many requests for a model at once and counts what was answered with 200.
+func postAll(t *testing.T, a *local.Agent, model string, n int) int {
 	t.Helper()
 	var wg sync.WaitGroup
 	var ok atomic.Int64
 	for range n {
 		wg.Go(func() {
-			resp, err := client.Post("http://"+a.Addr().String()+"/v1/chat/completions", "application/json", strings.NewReader(asks(model)))
+			resp, err := testClient.Post("http://"+a.Addr().String()+"/v1/chat/completions", "application/json", strings.NewReader(chatBody(model)))
 			if err != nil {
 				t.Error(err)
 				return
@@ -97,120 +98,120 @@ func all(t *testing.T, a *local.Agent, model string, n int) int {
 	return int(ok.Load())
 }
 
-func loads(ws ...*gpu.Server) (n int) {
+func countLoads(ws ...*gpu.Server) (n int) {
 	for _, w := range ws {
-		c, _ := w.Shelf()
+		c, _ := w.LifecycleStats()
 		n += c.Loads
 	}
 	return n
 }
 
-func holds(w *gpu.Server, model string) bool {
-	_, names := w.Shelf()
+func holdsModel(w *gpu.Server, model string) bool {
+	_, names := w.LifecycleStats()
 	return strings.Contains(" "+strings.Join(names, " ")+" ", " "+model+" ")
 }
 
-func TestAColdModelIsLoadedOnceForAllWhoWait(t *testing.T) {
-	w1, w2 := standIn(t, 2, 300*time.Millisecond), standIn(t, 2, 300*time.Millisecond)
+func TestColdModelIsLoadedOnceForAllWaiting(t *testing.T) {
+	w1, w2 := startSimWorker(t, 2, 300*time.Millisecond), startSimWorker(t, 2, 300*time.Millisecond)
 	var cfg *local.Config
-	a := warmZone(t, []spec.Model{lora("sql")}, func(c *local.Config) { cfg = c }, w1, w2)
-	if s := a.Summary(time.Now()); s.Model("sql") == nil || s.Model("sql").Warm != 2 || s.Model("sql").Ready != 0 || s.Model("sql").WarmMillis != 2000 {
-		t.Errorf("an adapter that two workers could load in a moment is stated as %+v", s.Model("sql"))
+	a := startLoadingZone(t, []spec.Model{adapterModel("sql")}, func(c *local.Config) { cfg = c }, w1, w2)
+	if s := a.Summary(time.Now()); s.FindModel("sql") == nil || s.FindModel("sql").Warm != 2 || s.FindModel("sql").Ready != 0 || s.FindModel("sql").WarmMillis != 2000 {
+		t.Errorf("an adapter that two workers could load in a moment is stated as %+v", s.FindModel("sql"))
 	}
 	// The first who asks leaves before the load has ended: that must not end it.
 	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+a.Addr().String()+"/v1/chat/completions", strings.NewReader(asks("sql")))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+a.Addr().String()+"/v1/chat/completions", strings.NewReader(chatBody("sql")))
 	if err != nil {
 		t.Fatal(err)
 	}
 	go func() {
-		if resp, err := client.Do(req); err == nil {
+		if resp, err := testClient.Do(req); err == nil {
 			_ = resp.Body.Close()
 		}
 	}()
-	if n := all(t, a, "sql", 20); n != 20 {
+	if n := postAll(t, a, "sql", 20); n != 20 {
 		t.Errorf("%d of 20 were answered", n)
 	}
-	if n := loads(w1, w2); n != 1 {
+	if n := countLoads(w1, w2); n != 1 {
 		t.Errorf("%d loads for one cold model", n)
 	}
-	if n := gathered(t, *cfg, "spillway_local_model_changes_total"); n != 1 {
+	if n := sumMetric(t, *cfg, "spillway_local_model_changes_total"); n != 1 {
 		t.Errorf("%v changes were counted", n)
 	}
-	if s := a.Summary(time.Now()); s.Model("sql").Ready != 1 || s.Model("sql").Warm != 1 || s.Model("sql").WarmMillis < 250 || s.Model("sql").WarmMillis == 2000 {
-		t.Errorf("stated as %+v", s.Model("sql"))
+	if s := a.Summary(time.Now()); s.FindModel("sql").Ready != 1 || s.FindModel("sql").Warm != 1 || s.FindModel("sql").WarmMillis < 250 || s.FindModel("sql").WarmMillis == 2000 {
+		t.Errorf("stated as %+v", s.FindModel("sql"))
 	}
-	other := status(a, "w1")
-	if holds(w1, "sql") {
-		other = status(a, "w2")
+	other := workerStatus(a, "w1")
+	if holdsModel(w1, "sql") {
+		other = workerStatus(a, "w2")
 	}
 	if other.ModelStates["sql"] != "cold" {
 		t.Errorf("status says %+v", other)
 	}
 }
 
-func TestAnIdleModelIsLetGoAndTheFloorStays(t *testing.T) {
-	idle, floor := lora("sql"), lora("chat")
+func TestIdleModelIsUnloadedAndWarmReplicasStay(t *testing.T) {
+	idle, floor := adapterModel("sql"), adapterModel("chat")
 	idle.IdleAfter, floor.IdleAfter, floor.WarmReplicas = spec.Duration(100*time.Millisecond), spec.Duration(100*time.Millisecond), 1
-	w1, w2 := standIn(t, 4, 10*time.Millisecond), standIn(t, 4, 10*time.Millisecond)
-	a := warmZone(t, []spec.Model{idle, floor}, nil, w1, w2)
-	eventually(t, "the floor is warm without anybody asking", func() bool { return holds(w1, "chat") != holds(w2, "chat") })
-	if n := all(t, a, "sql", 1); n != 1 {
+	w1, w2 := startSimWorker(t, 4, 10*time.Millisecond), startSimWorker(t, 4, 10*time.Millisecond)
+	a := startLoadingZone(t, []spec.Model{idle, floor}, nil, w1, w2)
+	testkit.Eventually(t, "the floor is warm without anybody asking", func() bool { return holdsModel(w1, "chat") != holdsModel(w2, "chat") })
+	if n := postAll(t, a, "sql", 1); n != 1 {
 		t.Fatal("the cold model was not served")
 	}
-	eventually(t, "the idle model is let go", func() bool { return !holds(w1, "sql") && !holds(w2, "sql") })
-	if holds(w1, "chat") == holds(w2, "chat") {
+	testkit.Eventually(t, "the idle model is let go", func() bool { return !holdsModel(w1, "sql") && !holdsModel(w2, "sql") })
+	if holdsModel(w1, "chat") == holdsModel(w2, "chat") {
 		t.Error("the floor of one warm replica is not kept")
 	}
-	if n := all(t, a, "sql", 3); n != 3 {
+	if n := postAll(t, a, "sql", 3); n != 3 {
 		t.Error("it was not loaded anew")
 	}
 }
 
-func TestAFailedLoadGoesToTheNextWorker(t *testing.T) {
-	w1, w2 := standIn(t, 0, 0), standIn(t, 2, 10*time.Millisecond) // w1 knows nothing of adapters
-	gone := lora("gone")
+func TestFailedLoadIsTriedOnNextWorker(t *testing.T) {
+	w1, w2 := startSimWorker(t, 0, 0), startSimWorker(t, 2, 10*time.Millisecond) // w1 knows nothing of adapters
+	gone := adapterModel("gone")
 	gone.Load.Path = "/adapters/missing"
-	a := warmZone(t, []spec.Model{lora("sql"), gone}, nil, w1, w2)
-	if n := all(t, a, "sql", 10); n != 10 || !holds(w2, "sql") {
+	a := startLoadingZone(t, []spec.Model{adapterModel("sql"), gone}, nil, w1, w2)
+	if n := postAll(t, a, "sql", 10); n != 10 || !holdsModel(w2, "sql") {
 		t.Errorf("%d of 10 were answered", n)
 	}
-	resp, text := post(t, a, asks("gone"))
+	resp, text := postChat(t, a, chatBody("gone"))
 	if resp.StatusCode != http.StatusServiceUnavailable || !strings.Contains(text, "model_load_failed") || resp.Header.Get("Retry-After") == "" {
 		t.Errorf("%d %s %v", resp.StatusCode, text, resp.Header)
 	}
 }
 
-func TestWhoCannotWaitForALoadIsToldAtOnce(t *testing.T) {
-	w := standIn(t, 1, time.Hour)
-	a := warmZone(t, []spec.Model{lora("sql")}, nil, w)
-	resp, text := withDeadline(t, a, "sql", 300*time.Millisecond)
+func TestDeadlineBeforeLoadIsRefusedAtOnce(t *testing.T) {
+	w := startSimWorker(t, 1, time.Hour)
+	a := startLoadingZone(t, []spec.Model{adapterModel("sql")}, nil, w)
+	resp, text := postWithDeadline(t, a, "sql", 300*time.Millisecond)
 	if resp.StatusCode != http.StatusGatewayTimeout || !strings.Contains(text, "deadline_unmeetable") || resp.Header.Get("Retry-After") != "2" || resp.Header.Get("x-should-retry") == "false" {
 		t.Errorf("%d %s %v", resp.StatusCode, text, resp.Header)
 	}
 }
 
-// TestADeadlineThatPassesDuringALoad: the answer is of the same kind as the one to who could not wait at all. Only who
+// TestDeadlineThatPassesDuringLoad: the answer is of the same kind as the one to who could not wait at all. Only who
 // named no deadline is told that the zone has no room for the model.
-func TestADeadlineThatPassesDuringALoad(t *testing.T) {
-	w := standIn(t, 1, time.Hour)
-	a := warmZone(t, []spec.Model{lora("sql")}, nil, w)
-	resp, text := withDeadline(t, a, "sql", 3*time.Second) // a load is believed to take 2 s
+func TestDeadlineThatPassesDuringLoad(t *testing.T) {
+	w := startSimWorker(t, 1, time.Hour)
+	a := startLoadingZone(t, []spec.Model{adapterModel("sql")}, nil, w)
+	resp, text := postWithDeadline(t, a, "sql", 3*time.Second) // a load is believed to take 2 s
 	if resp.StatusCode != http.StatusGatewayTimeout || !strings.Contains(text, "deadline_unmeetable") || !strings.Contains(text, "load") || resp.Header.Get("Retry-After") == "" || resp.Header.Get("x-should-retry") == "false" {
 		t.Errorf("%d %s %v", resp.StatusCode, text, resp.Header)
 	}
 }
 
-// withDeadline asks for a model, for an answer within so long.
-func withDeadline(t *testing.T, a *local.Agent, model string, within time.Duration) (*http.Response, string) {
+// postWithDeadline asks for a model, for an answer within so long.
+func postWithDeadline(t *testing.T, a *local.Agent, model string, within time.Duration) (*http.Response, string) {
 	t.Helper()
-	req, err := http.NewRequestWithContext(context.Background(), http.MethodPost, "http://"+a.Addr().String()+"/v1/chat/completions", strings.NewReader(asks(model)))
+	req, err := http.NewRequestWithContext(context.Background(), http.MethodPost, "http://"+a.Addr().String()+"/v1/chat/completions", strings.NewReader(chatBody(model)))
 	if err != nil {
 		t.Fatal(err)
 	}
-	req.Header.Set(relay.HeaderClientDeadline, strconv.FormatInt(within.Milliseconds(), 10))
-	resp, err := client.Do(req)
+	req.Header.Set(forward.HeaderClientDeadline, strconv.FormatInt(within.Milliseconds(), 10))
+	resp, err := testClient.Do(req)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -219,43 +220,43 @@ func withDeadline(t *testing.T, a *local.Agent, model string, within time.Durati
 	return resp, string(text)
 }
 
-func TestTheModelUsedTheLongestAgoMakesRoom(t *testing.T) {
-	w := standIn(t, 2, 10*time.Millisecond)
-	a := warmZone(t, []spec.Model{lora("a"), lora("b"), lora("c")}, func(c *local.Config) { c.Warm.Stay = time.Nanosecond }, w)
-	eventually(t, "the engine tells its slots", func() bool { return len(status(a, "w1").ModelStates) == 3 })
+func TestLeastRecentlyUsedModelIsUnloadedFirst(t *testing.T) {
+	w := startSimWorker(t, 2, 10*time.Millisecond)
+	a := startLoadingZone(t, []spec.Model{adapterModel("a"), adapterModel("b"), adapterModel("c")}, func(c *local.Config) { c.ModelLoad.MinResidency = time.Nanosecond }, w)
+	testkit.Eventually(t, "the engine tells its slots", func() bool { return len(workerStatus(a, "w1").ModelStates) == 3 })
 	for _, m := range []string{"a", "b", "a", "c"} {
-		if all(t, a, m, 1) != 1 {
+		if postAll(t, a, m, 1) != 1 {
 			t.Fatalf("%s was not served", m)
 		}
 	}
-	if _, names := w.Shelf(); strings.Join(names, " ") != "a c" {
+	if _, names := w.LifecycleStats(); strings.Join(names, " ") != "a c" {
 		t.Errorf("it holds %v, and b was used the longest ago", names)
 	}
 }
 
-func TestAnIdleWorkerSleepsAndIsWokenOnce(t *testing.T) {
-	w := standIn(t, 0, 50*time.Millisecond)
-	a := warmZone(t, nil, func(c *local.Config) {
+func TestIdleWorkerSleepsAndIsWokenOnce(t *testing.T) {
+	w := startSimWorker(t, 0, 50*time.Millisecond)
+	a := startLoadingZone(t, nil, func(c *local.Config) {
 		c.Spec.Models[0].IdleAfter = spec.Duration(150 * time.Millisecond)
 		c.Workers[0].Wake = true
 	}, w)
-	eventually(t, "it is told to sleep", func() bool { c, _ := w.Shelf(); return c.Sleeps == 1 })
-	eventually(t, "it sleeps", func() bool { return status(a, "w1").Reason == "asleep" })
-	if s := a.Summary(time.Now()); s.Model(base).Warm != 1 || s.Model(base).Ready != 0 {
-		t.Errorf("stated as %+v", s.Model(base))
+	testkit.Eventually(t, "it is told to sleep", func() bool { c, _ := w.LifecycleStats(); return c.Sleeps == 1 })
+	testkit.Eventually(t, "it sleeps", func() bool { return workerStatus(a, "w1").Reason == "asleep" })
+	if s := a.Summary(time.Now()); s.FindModel(baseModel).Warm != 1 || s.FindModel(baseModel).Ready != 0 {
+		t.Errorf("stated as %+v", s.FindModel(baseModel))
 	}
-	before, _ := w.Shelf()
-	if n := all(t, a, base, 20); n != 20 {
+	before, _ := w.LifecycleStats()
+	if n := postAll(t, a, baseModel, 20); n != 20 {
 		t.Errorf("%d of 20 were answered", n)
 	}
-	after, _ := w.Shelf()
+	after, _ := w.LifecycleStats()
 	if before.Sleeps != 1 || after.Wakes != 1 {
 		t.Errorf("put to sleep %d times, woken %d times", before.Sleeps, after.Wakes)
 	}
 }
 
-// TestEnginesThatLoadModels: Triton refuses what is not loaded, and Ollama would load it for each who asks.
-func TestEnginesThatLoadModels(t *testing.T) {
+// TestTritonAndOllamaModelsAreLoadedByTheZone: Triton refuses what is not loaded, and Ollama would load it for each who asks.
+func TestTritonAndOllamaModelsAreLoadedByTheZone(t *testing.T) {
 	for _, c := range []struct{ engine, load string }{
 		{"triton", "/v2/repository/models/m/load"}, {"ollama", "/api/generate"},
 	} {
@@ -287,23 +288,23 @@ func TestEnginesThatLoadModels(t *testing.T) {
 				}
 			}))
 			t.Cleanup(s.Close)
-			a := start(t, func(cfg *local.Config) {
+			a := startAgent(t, func(cfg *local.Config) {
 				cfg.Workers = []discover.Worker{{Name: "w", URL: s.URL, Engine: c.engine, Metrics: s.URL + "/metrics"}}
 			})
-			eventually(t, "it is ready", func() bool { return ready(a) == 1 && status(a, "w").ModelStates["m"] == "cold" })
-			if n := a.Summary(time.Now()); n.Model("m").Cold != 1 || n.Model("m").ColdMillis != 30_000 {
-				t.Errorf("stated as %+v", n.Model("m"))
+			testkit.Eventually(t, "it is ready", func() bool { return countReady(a) == 1 && workerStatus(a, "w").ModelStates["m"] == "cold" })
+			if n := a.Summary(time.Now()); n.FindModel("m").Cold != 1 || n.FindModel("m").ColdMillis != 30_000 {
+				t.Errorf("stated as %+v", n.FindModel("m"))
 			}
-			if n := all(t, a, "m", 20); n != 20 || calls.Load() != 1 {
+			if n := postAll(t, a, "m", 20); n != 20 || calls.Load() != 1 {
 				t.Errorf("%d of 20 were answered after %d loads", n, calls.Load())
 			}
 		})
 	}
 }
 
-func TestExplainSaysThatAModelIsCold(t *testing.T) {
-	w := standIn(t, 1, time.Hour)
-	a := warmZone(t, []spec.Model{lora("sql")}, func(c *local.Config) { c.Registry = telemetry.NewRegistry("local", "a", "test") }, w)
+func TestExplainShowsColdModel(t *testing.T) {
+	w := startSimWorker(t, 1, time.Hour)
+	a := startLoadingZone(t, []spec.Model{adapterModel("sql")}, func(c *local.Config) { c.Registry = telemetry.NewRegistry("local", "a", "test") }, w)
 	recs, err := a.Explain(admin.ExplainQuery{Model: "sql"})
 	if err != nil {
 		t.Fatal(err)

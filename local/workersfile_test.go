@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// write replaces a workers file in one step.
-func write(t *testing.T, file string, workers ...*vllm) {
+// writeWorkersFile replaces a workers file in one step.
+func writeWorkersFile(t *testing.T, file string, workers ...*fakeVLLM) {
 	t.Helper()
 	var b strings.Builder
 	b.WriteString("workers:\n")

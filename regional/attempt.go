@@ -8,208 +8,131 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/spillway-lb/spillway/internal/lifetime"
+	"github.com/spillway-lb/spillway/internal/httpedge/forward"
+	"github.com/spillway-lb/spillway/internal/httpedge/reqctx"
 	"github.com/spillway-lb/spillway/internal/openai"
-	"github.com/spillway-lb/spillway/internal/relay"
-	"github.com/spillway-lb/spillway/regional/zone"
+	"github.com/spillway-lb/spillway/regional/routing"
 )
 
-const (
-	// peerAdmission is how long a peer may take to admit a request before its body is sent all the same.
-	peerAdmission = 500 * time.Millisecond
-	// askFrom is the body size from which a peer is asked first. What is smaller fits a new connection's first flight, so that
-	// asking would cost a round trip and save nothing; the peer judges it by the same headers before it reads the body, and
-	// its refusal says as much: not started.
-	askFrom = 16 << 10
-)
+// gatewayAttempt is one attempt and observes its response.
+type gatewayAttempt struct {
+	ctx           reqctx.Context // the attempt's own
+	g             *gatewayServer
+	q             *gatewayRequest
+	route         routing.Attempt
+	result        *forward.ForwardResult
+	isEventStream bool
+	answerStarted bool
+	status        int
+	answer        *http.Response // its trailer reports worker deaths once the body has ended; nil before the head
+	streamMeter   openai.StreamMeter
+	bodyMeter     openai.BodyMeter
 
-// attempt forwards the request to one place and accounts for it.
-// Where the answer is followed, later is told how it went.
-func (g *Gateway) attempt(w http.ResponseWriter, r *http.Request, q *request, c choice, later func(relay.Result)) (res relay.Result) {
-	p := &passage{g: g, q: q, c: c}
-	hop := q.hop
-	forwarder := g.locals
-	if c.verdict.Spilled() {
-		forwarder = g.peers
-		spillHop(&hop, q, &c.verdict)
-	} else {
-		hop.Ticket = relay.Ticket{Parent: g.cfg.Name, Boot: g.boot, N: c.ticket}
-	}
-	if hop.Deadline > 0 {
-		hop.Deadline = max(hop.Deadline-time.Since(q.arrived), time.Millisecond)
-	}
-	g.beside(r.Context(), p)
-	defer func() {
-		if !res.Followed {
-			p.ctx.End(nil)
-			p.finish()
-		}
-	}()
-	g.depart(p, p.ctx.End)
-	req, err := relay.OutboundAs(&p.ctx, r, "https://"+c.verdict.Endpoint+q.path, q.body, &hop)
-	if err != nil {
-		return relay.Result{Err: err}
-	}
-	if c.verdict.Spilled() && q.query.Asks {
-		req.Header.Set("Expect", "100-continue")
-	}
-	opts := relay.Options{HideUsage: q.hop.AskUsage && !q.peer, Seam: q.stream.seam, Joined: q.stream.joined, Progress: p}
-	if q.peer && !q.stream.joined && !g.cfg.NoFast {
-		p.above = w
-	}
-	opts.Later = func(res relay.Result) {
-		g.passed(w, p, &res)
-		p.ctx.End(nil)
-		p.finish()
-		later(res)
-	}
-	if res = forwarder.ForwardAs(&p.ctx, w, req, p, opts); !res.Followed {
-		g.passed(w, p, &res)
-	}
-	return res
+	cancel      context.CancelCauseFunc // ends the attempt; nil: ctx does
+	begun       atomic.Bool             // it can be cancelled
+	cancelCause atomic.Pointer[error]   // why it is to be cancelled; nil: it is not
+	hedgeQuery  routing.RouteQuery      // finds another endpoint for a hedged attempt
+	lastByteAt  atomic.Int64            // time of the last byte since Gateway.started, in nanoseconds; 0: none yet
+
+	requestSent  atomic.Bool         // the whole request was sent
+	queuedBelow  atomic.Bool         // the tier below has it queued; no worker has received it
+	senderWriter http.ResponseWriter // receives progress reports for the gateway that spilled the request; nil if there is none
 }
 
-// passed learns how an attempt went.
-func (g *Gateway) passed(w http.ResponseWriter, p *passage, res *relay.Result) {
-	q, c := p.q, p.c
-	if res.Status == 0 && res.Retryable && !res.GivenUp() && !outrun(res.Err) {
-		g.suspect(c.verdict.Endpoint)
+// EditHead replaces headers of the tier below by the gateway's own.
+func (p *gatewayAttempt) EditHead(resp *http.Response, out http.Header) {
+	p.status, p.answer = resp.StatusCode, resp
+	if p.q.reportedDeaths = deathsFromHeader(resp.Header); p.q.reportedDeaths > 0 && p.q.fromPeer {
+		out.Set(forward.HeaderDeaths, strconv.Itoa(p.q.reportedDeaths))
 	}
-	p.res = res
-	if q.stream.joined && res.Started && res.Err == nil {
-		relay.MarkResumed(w, tierName)
-		g.metrics.resumes.WithLabelValues(resumeResumed, "").Inc()
-	}
-}
-
-// passage watches one answer pass.
-type passage struct {
-	ctx    lifetime.Context // the attempt's
-	g      *Gateway
-	q      *request
-	c      choice
-	res    *relay.Result
-	events bool
-	begun  bool
-	status int
-	stream openai.StreamMeter
-	body   openai.BodyMeter
-
-	place  *place
-	cancel context.CancelCauseFunc
-	sent   time.Time
-	query  zone.Query   // that finds another place beside this one
-	doomed bool         // it was given up and is about to end
-	heard  atomic.Int64 // as in place
-
-	delivered atomic.Bool         // the whole request was sent
-	queued    atomic.Bool         // the tier below holds it in a queue, and no worker has it
-	above     http.ResponseWriter // reports its progress to the gateway that sent it; nil where none did
-}
-
-// Head puts our own headers over those of the tier below.
-func (p *passage) Head(resp *http.Response, out http.Header) {
-	p.status = resp.StatusCode
-	if p.q.told = toldDeaths(resp.Header); p.q.told > 0 && p.q.peer {
-		out.Set(relay.HeaderDeaths, strconv.Itoa(p.q.told))
-	}
-	p.events = strings.HasPrefix(relay.First(resp.Header, "Content-Type"), "text/event-stream")
-	values := make([]string, 1, 2) // one piece of memory for both
+	p.isEventStream = strings.HasPrefix(forward.FirstValue(resp.Header, "Content-Type"), "text/event-stream")
+	p.announceDeaths(out)
+	values := make([]string, 1, 2) // one allocation for both
 	values[0] = p.q.hop.RequestID
-	out[relay.HeaderXRequestID] = values[:1:1]
-	if relay.First(out, relay.HeaderRoute) == "" {
-		values = append(values, p.c.verdict.Path.String())
-		out[relay.HeaderRoute] = values[1:]
+	out[forward.HeaderXRequestID] = values[:1:1]
+	if forward.FirstValue(out, forward.HeaderRoute) == "" {
+		values = append(values, p.route.Decision.Path.String())
+		out[forward.HeaderRoute] = values[1:]
 	}
 	if !p.q.hop.TellEndpoint {
-		delete(out, relay.HeaderServedEndpoint)
+		delete(out, forward.HeaderServedEndpoint)
 	}
-	out.Add(relay.HeaderServerTiming, "admit;dur="+millis(p.q.admitted.Sub(p.q.arrived))+
-		`, zone;desc="`+p.c.verdict.Path.String()+`";dur=`+millis(time.Since(p.q.admitted)))
+	out.Add(forward.HeaderServerTiming, "admit;dur="+formatMillis(p.q.admitted.Sub(p.q.arrived))+
+		`, zone;desc="`+p.route.Decision.Path.String()+`";dur=`+formatMillis(time.Since(p.q.admitted)))
 }
 
-func millis(d time.Duration) string {
+// announceDeaths announces the trailer that reports worker deaths to the peer that spilled the request. Such
+// deaths show only at the end of a response.
+func (p *gatewayAttempt) announceDeaths(out http.Header) {
+	if !p.q.fromPeer || !p.isEventStream && p.status < http.StatusInternalServerError {
+		return
+	}
+	out.Del("Content-Length") // a body of known length has no trailer
+	out.Add("Trailer", forward.HeaderDeaths)
+}
+
+func formatMillis(d time.Duration) string {
 	return strconv.FormatFloat(max(d, 0).Seconds()*1000, 'f', 1, 64)
 }
 
-// Chunk counts a piece of the answer. The first one says that the prompt is prefilled.
-func (p *passage) Chunk(b []byte) {
-	now := int64(time.Since(p.g.started))
-	p.heard.Store(now)
-	p.place.heard.Store(now)
-	if !p.begun {
-		p.begun = true
-		p.q.letGo()
-		p.g.mu.Lock()
-		p.g.ledger.Prefilled(p.c.verdict.Path, p.c.ticket)
-		p.g.mu.Unlock()
-		if !p.q.stream.joined {
-			p.g.metrics.firstByte(p.q)
+// AddChunk counts a chunk of the response. The first one shows that prefill is done.
+func (p *gatewayAttempt) AddChunk(b []byte) {
+	p.lastByteAt.Store(int64(time.Since(p.g.started)))
+	if !p.answerStarted {
+		p.answerStarted = true
+		p.q.releaseBody()
+		p.g.router.recordFirstByte(&p.route)
+		if !p.q.resumption.continuing {
+			p.g.metrics.observeFirstByte(p.q)
 		}
-		p.g.outcome(p.q, p.status, time.Since(p.q.arrived))
+		p.g.outcomes.countOutcome(p.q, p.status, time.Since(p.q.arrived))
 	}
-	if p.events {
-		p.stream.Chunk(b)
+	if p.isEventStream {
+		p.streamMeter.AddChunk(b)
 	} else {
-		p.body.Chunk(b)
+		p.bodyMeter.AddChunk(b)
 	}
 }
 
-// finish takes the attempt out of the ledger and learns what it used.
-func (p *passage) finish() {
-	u := p.account()
+// finishAttempt removes the attempt from the ledger and records its usage.
+func (p *gatewayAttempt) finishAttempt() {
+	u := p.attemptUsage()
 	g := p.g
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.ledger.Finish(p.c.verdict.Path, p.c.ticket)
-	g.land(p)
-	if p.whole() && !p.q.stream.joined {
-		g.told(p.q, &p.c, &u)
+	g.router.finishAttempt(&p.route, u, p.isComplete() && !p.q.resumption.continuing)
+	if p.route.RetryTaken {
+		p.q.retryBudgetTaken = true
 	}
-	if p.res == nil || !p.res.Cut { // of a stream that was cut the whole is counted, once
-		g.used(p.q, &u, u.Stated || p.stream.Done)
+	if p.result == nil || !p.result.Interrupted { // the whole usage of an interrupted stream is counted once
+		g.bookUsage(p.q, &u, u.Stated || p.streamMeter.Done)
 	}
 }
 
-// whole says that the answer came to its end.
-func (p *passage) whole() bool {
-	if p.events {
-		return p.stream.Done
+// isComplete reports whether the response was received to its end.
+func (p *gatewayAttempt) isComplete() bool {
+	if p.isEventStream {
+		return p.streamMeter.Done
 	}
-	return p.res != nil && p.res.Err == nil && !p.res.Truncated && p.res.Status/100 == 2
+	return p.result != nil && p.result.Err == nil && !p.result.Truncated && p.result.Status/100 == 2
 }
 
-// used books what an answer used, once for each request. The prompt of one that goes on with another place's answer was
-// counted there. The caller holds the lock.
-func (g *Gateway) used(q *request, u *openai.Usage, whole bool) {
-	q.tokens, q.usage = u.Prompt+u.Completion, *u
-	if whole {
-		g.demand.learn(q.query.Model, u.Completion/max(q.env.N, 1))
-	}
-	if q.stream.guest {
-		u.Prompt, u.Cached = 0, 0
-	}
-	g.metrics.used(q, u)
-}
-
-// account is what the answer used; nothing for one that is an error. A client that leaves before the first byte uses the
-// prompt that a worker has begun to read.
-func (p *passage) account() openai.Usage {
+// attemptUsage returns the usage of the response, zero for an error. When the client disconnects before the first
+// byte, the usage is the prompt if a worker has started it.
+func (p *gatewayAttempt) attemptUsage() openai.TokenUsage {
 	q := p.q
 	switch {
-	case p.abandoned():
+	case p.isAbandoned():
 		q.abandoned = true
-		return openai.Usage{Prompt: q.query.PromptTokens}
-	case p.res == nil || p.res.Status/100 != 2:
-		return openai.Usage{}
-	case q.stream.joined && !p.res.Started:
-		return openai.Usage{} // who breaks it off counts what there was
-	case q.stream.joined:
-		return q.stream.seam.Usage(q.stream.prompt)
-	case p.events:
-		return p.stream.Account(p.q.query.PromptTokens)
-	case q.kind != relay.Usual: // as an inference over HTTP is: taken for text of its length
-		return p.body.Account(max(q.query.PromptTokens, int(float64(q.source.Total())/q.model.BytesPerToken)), 0)
+		return openai.TokenUsage{Prompt: q.sentTokens()}
+	case p.result == nil || p.result.Status/100 != 2:
+		return openai.TokenUsage{}
+	case q.resumption.continuing && !p.result.Started:
+		return openai.TokenUsage{} // the interrupted attempt counts what was sent
+	case q.resumption.continuing:
+		return q.resumption.splicer.UsageOrEstimate(q.resumption.promptTokens)
+	case p.isEventStream:
+		return p.streamMeter.FinalUsage(p.q.query.PromptTokens)
+	case q.kind != forward.Buffered:
+		return p.bodyMeter.FinalUsage(q.sentTokens(), 0)
 	}
-	return p.body.Account(q.query.PromptTokens, q.shape.Output(&q.env, q.query.MaxTokens, p.body.Bytes, q.model.BytesPerToken))
+	return p.bodyMeter.FinalUsage(q.query.PromptTokens, q.shape.EstimateOutput(&q.env, q.query.MaxTokens, p.bodyMeter.Bytes, q.model.BytesPerToken))
 }

@@ -14,19 +14,20 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/spillway-lb/spillway/internal/config"
+	"github.com/spillway-lb/spillway/internal/testkit"
 	"github.com/spillway-lb/spillway/internal/uplink"
 	localtier "github.com/spillway-lb/spillway/local"
 	"github.com/spillway-lb/spillway/regional"
 )
 
-// roomySpec lets bodies of 16 MiB in, and a model that takes them.
-func roomySpec(d *uplink.Directive) {
+// setLargeBodySpec allows bodies of 16 MiB and adds a model that accepts them.
+func setLargeBodySpec(d *uplink.Directive) {
 	d.SpecVersion++
 	d.Spec = []byte(strings.NewReplacer("max_body: 100000", "max_body: 16777216").Replace(worldSpec()))
 }
 
-// streaming is an inference server that serves the model large.
-func streaming(t *testing.T, chat http.HandlerFunc) string {
+// startStreamingWorker starts an inference server that serves the model "large".
+func startStreamingWorker(t *testing.T, chat http.HandlerFunc) string {
 	s := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case "/v1/models":
@@ -41,17 +42,18 @@ func streaming(t *testing.T, chat http.HandlerFunc) string {
 	return s.URL
 }
 
-// TestOpenStreamsHoldNoBodies: streams that cannot go on elsewhere hold nothing of their requests' bodies once they have begun,
-// at the gateway and at the zone: 20 of 8 MiB each leave less than one of them in memory.
+// TestOpenStreamsHoldNoBodies: streams that cannot be continued elsewhere keep nothing of their request bodies
+// once they have started, at the gateway and in the zone. 20 bodies of 8 MiB leave less than one of them in
+// memory.
 func TestOpenStreamsHoldNoBodies(t *testing.T) {
 	const size, many = 8 << 20, 20
 	w := newWorld(t)
-	w.change(roomySpec)
+	w.changeDirective(setLargeBodySpec)
 	gateReg, zoneReg := prometheus.NewRegistry(), prometheus.NewRegistry()
-	g := w.gateway("fra", func(c *regional.Config) { c.Registry = gateReg })
+	g := w.startGateway("fra", func(c *regional.Config) { c.Registry = gateReg })
 	proceed := make(chan struct{})
 	let := sync.OnceFunc(func() { close(proceed) })
-	worker := streaming(t, func(rw http.ResponseWriter, r *http.Request) {
+	worker := startStreamingWorker(t, func(rw http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
 		rw.Header().Set("Content-Type", "text/event-stream")
 		_, _ = io.WriteString(rw, "data: {\"choices\":[{\"delta\":{\"content\":\"a\"}}]}\n\n")
@@ -62,16 +64,16 @@ func TestOpenStreamsHoldNoBodies(t *testing.T) {
 	t.Cleanup(let)
 	a, err := localtier.New(localtier.Config{
 		Name: "l1", Region: "fra", Zone: "fra-a", Listen: "127.0.0.1:0", Gateways: []string{g.UplinkAddr().String()}, Registry: zoneReg,
-		Certs: w.certs(localID("fra", "fra-a")), Workers: []config.WorkerEntry{{Name: "w1", URL: worker}},
+		Certs: w.issueCerts(localID("fra", "fra-a")), Workers: []config.WorkerEntry{{Name: "w1", URL: worker}},
 	})
-	must(t, err)
-	must(t, a.Start(context.Background()))
-	t.Cleanup(func() { _ = a.Stop(soon(t)) })
-	w.served(g, "large")
+	requireNoError(t, err)
+	requireNoError(t, a.Start(context.Background()))
+	t.Cleanup(func() { _ = a.Stop(stopContext(t)) })
+	w.waitUntilServed(g, "large")
 	heap := func() uint64 {
 		var m runtime.MemStats
 		runtime.GC()
-		runtime.GC() // what pools have kept goes with the second
+		runtime.GC() // the second collection frees what sync.Pool has kept
 		runtime.ReadMemStats(&m)
 		return m.HeapAlloc
 	}
@@ -79,8 +81,8 @@ func TestOpenStreamsHoldNoBodies(t *testing.T) {
 	var open []io.Closer
 	body := `{"model":"large","stream":true,"max_tokens":16,"tools":[{"type":"function","function":{"name":"f"}}],"messages":[{"role":"user","content":"` + strings.Repeat("word ", size/5) + `"}]}`
 	for range many {
-		resp, err := w.do(context.Background(), g, call{key: "key-acme", body: body})
-		must(t, err)
+		resp, err := w.sendCall(context.Background(), g, clientCall{key: "key-acme", body: body})
+		requireNoError(t, err)
 		open = append(open, resp.Body)
 		if resp.StatusCode != 200 {
 			b, _ := io.ReadAll(resp.Body)
@@ -90,11 +92,11 @@ func TestOpenStreamsHoldNoBodies(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if n := figure(t, gateReg, "spillway_regional_request_body_bytes", "") + figure(t, zoneReg, "spillway_local_request_body_bytes", ""); n != 0 {
+	if n := readMetric(t, gateReg, "spillway_regional_request_body_bytes", "") + readMetric(t, zoneReg, "spillway_local_request_body_bytes", ""); n != 0 {
 		t.Errorf("%v bytes of bodies are counted as held", n)
 	}
 	held := func() int64 { return int64(heap()) - int64(before) - size } // body itself
-	eventually(t, "the bodies are let go of", func() bool { return held() < size })
+	testkit.Eventually(t, "the bodies are let go of", func() bool { return held() < size })
 	t.Logf("%d open streams with bodies of %d MiB: %.1f MiB of heap", many, size>>20, float64(held())/(1<<20))
 	let()
 	for _, c := range open {
@@ -102,32 +104,71 @@ func TestOpenStreamsHoldNoBodies(t *testing.T) {
 	}
 }
 
-// TestBodiesAreBoundedInBytes: a body for which there is no room is refused with 503 and Retry-After, before it is read where its
-// length is declared; one tenant's leave room for others; and all is given back.
-func TestBodiesAreBoundedInBytes(t *testing.T) {
+// TestResumableStreamHoldsItsBody: the body of a stream that another zone can continue stays in memory until the
+// stream ends. Any other body is released at the first byte.
+func TestResumableStreamHoldsItsBody(t *testing.T) {
 	w := newWorld(t)
-	w.change(roomySpec)
 	reg := prometheus.NewRegistry()
-	g := w.gateway("fra", func(c *regional.Config) { c.Registry, c.BodyMemory = reg, 40_000 })
+	g := w.startGateway("fra", func(c *regional.Config) { c.Registry = reg })
 	proceed := make(chan struct{})
 	let := sync.OnceFunc(func() { close(proceed) })
-	l := w.local(g, "fra", "fra-a", func(rw http.ResponseWriter, r *http.Request) {
+	w.startLocal(g, "fra", "fra-a", func(rw http.ResponseWriter, r *http.Request) {
+		rw.Header().Set("Content-Type", "text/event-stream")
+		_, _ = io.WriteString(rw, "data: {\"choices\":[{\"delta\":{\"content\":\"a\"}}]}\n\n")
+		_ = http.NewResponseController(rw).Flush()
+		<-proceed
+		_, _ = io.WriteString(rw, "data: [DONE]\n\n")
+	}, roomyModel("small"))
+	t.Cleanup(let)
+	w.waitUntilServed(g, "small")
+	held := func() float64 { return readMetric(t, reg, "spillway_regional_request_body_bytes", "") }
+	streamed := strings.Replace(askBody, `{"model"`, `{"stream":true,"model"`, 1)
+	final := strings.Replace(streamed, `{"stream"`, `{"stop":["."],"stream"`, 1)
+	for _, c := range []struct {
+		body string
+		held int
+	}{{final, 0}, {streamed, len(streamed)}} {
+		resp, err := w.sendCall(context.Background(), g, clientCall{key: "key-acme", body: c.body})
+		requireNoError(t, err)
+		defer func() { _ = resp.Body.Close() }()
+		if _, err := io.ReadFull(resp.Body, make([]byte, 5)); err != nil || resp.StatusCode != 200 {
+			t.Fatalf("%d, %v", resp.StatusCode, err)
+		}
+		if n := held(); n != float64(c.held) {
+			t.Errorf("%v bytes are held, want %d", n, c.held)
+		}
+	}
+	let()
+	testkit.Eventually(t, "nothing is held", func() bool { return held() == 0 })
+}
+
+// TestBodiesAreBoundedInBytes: a body that exceeds the free body memory is refused with 503 and Retry-After,
+// before it is read if its length is declared. One tenant's bodies leave room for others. All memory is returned
+// at the end.
+func TestBodiesAreBoundedInBytes(t *testing.T) {
+	w := newWorld(t)
+	w.changeDirective(setLargeBodySpec)
+	reg := prometheus.NewRegistry()
+	g := w.startGateway("fra", func(c *regional.Config) { c.Registry, c.BodyMemory = reg, 40_000 })
+	proceed := make(chan struct{})
+	let := sync.OnceFunc(func() { close(proceed) })
+	l := w.startLocal(g, "fra", "fra-a", func(rw http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("X-Wait") != "" {
 			<-proceed
 		}
-		reply(rw, r)
-	}, small("small"))
+		replyCompletion(rw, r)
+	}, roomyModel("small"))
 	t.Cleanup(let)
-	w.served(g, "small")
-	long := strings.Replace(ask, "secret", strings.Repeat("x", 12_000), 1)
+	w.waitUntilServed(g, "small")
+	long := strings.Replace(askBody, "secret", strings.Repeat("x", 12_000), 1)
 	answers := make(chan string, 3)
 	hold := func(key string) {
-		resp, body := w.ask(g, call{key: key, body: long, header: http.Header{"X-Wait": {"1"}}})
+		resp, body := w.getAnswer(g, clientCall{key: key, body: long, header: http.Header{"X-Wait": {"1"}}})
 		answers <- fmt.Sprint(resp.StatusCode, " ", body)
 	}
 	go hold("key-acme")
-	<-l.hits
-	if n := figure(t, reg, "spillway_regional_request_body_bytes", ""); n != float64(len(long)) {
+	<-l.requests
+	if n := readMetric(t, reg, "spillway_regional_request_body_bytes", ""); n != float64(len(long)) {
 		t.Errorf("%v bytes are held of a body of %d", n, len(long))
 	}
 	refused := func(key string, declared bool) {
@@ -137,29 +178,29 @@ func TestBodiesAreBoundedInBytes(t *testing.T) {
 			in = io.MultiReader(in)
 		}
 		req, err := http.NewRequest(http.MethodPost, "http://"+g.HTTPAddr().String()+"/v1/chat/completions", in)
-		must(t, err)
+		requireNoError(t, err)
 		req.Header.Set("Authorization", "Bearer "+key)
-		resp, err := client(t).Do(req)
-		must(t, err)
+		resp, err := newClient(t).Do(req)
+		requireNoError(t, err)
 		b, _ := io.ReadAll(resp.Body)
 		_ = resp.Body.Close()
 		if resp.StatusCode != 503 || resp.Header.Get("Retry-After") == "" || !strings.Contains(string(b), "memory") {
 			t.Errorf("%s, declared %v: %d %v %s", key, declared, resp.StatusCode, resp.Header, b)
 		}
 	}
-	refused("key-acme", true) // over its half
+	refused("key-acme", true) // above half of the memory
 	refused("key-acme", false)
-	if resp, body := w.ask(g, call{key: "key-acme", body: ask}); resp.StatusCode != 200 {
+	if resp, body := w.getAnswer(g, clientCall{key: "key-acme", body: askBody}); resp.StatusCode != 200 {
 		t.Errorf("a short body: %d %s", resp.StatusCode, body)
 	}
-	go hold("key-europe") // another's
+	go hold("key-europe") // another tenant's
 	go hold("key-urgent")
-	eventually(t, "all three are held", func() bool {
-		return figure(t, reg, "spillway_regional_request_body_bytes", "") == float64(3*len(long))
+	testkit.Eventually(t, "all three are held", func() bool {
+		return readMetric(t, reg, "spillway_regional_request_body_bytes", "") == float64(3*len(long))
 	})
-	refused("key-narrow", true) // over the whole
+	refused("key-narrow", true) // above the whole memory
 	refused("key-narrow", false)
-	if n := figure(t, reg, "spillway_regional_request_body_refusals_total", ""); n != 4 {
+	if n := readMetric(t, reg, "spillway_regional_request_body_refusals_total", ""); n != 4 {
 		t.Errorf("%v refusals are counted, want 4", n)
 	}
 	let()
@@ -168,5 +209,5 @@ func TestBodiesAreBoundedInBytes(t *testing.T) {
 			t.Error(got)
 		}
 	}
-	eventually(t, "all is given back", func() bool { return figure(t, reg, "spillway_regional_request_body_bytes", "") == 0 })
+	testkit.Eventually(t, "all is given back", func() bool { return readMetric(t, reg, "spillway_regional_request_body_bytes", "") == 0 })
 }

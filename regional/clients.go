@@ -1,30 +1,20 @@
 package regional
 
 import (
-	"net/http"
 	"net/netip"
 	"sync"
 )
 
-// client is who asks, as far as it can be told: the address of the connection or, behind trusted proxies, what they say.
-// The address is invalid when there is none.
-func (g *Gateway) client(r *http.Request) netip.Addr {
-	ap, err := netip.ParseAddrPort(r.RemoteAddr)
-	if err != nil {
-		return netip.Addr{}
-	}
-	return g.cfg.Trusted.Client(ap.Addr().Unmap(), r.Header).Unmap()
-}
-
-// clients counts the requests under way of each address. An address without any is forgotten, so there are never more
-// than requests.
-type clients struct {
+// clientLimiter counts the requests in flight per client address. Entries without requests are deleted, so there
+// are never more entries than requests.
+type clientLimiter struct {
 	mu     sync.Mutex
 	counts map[netip.Addr]int
 }
 
-// site is what counts as one client: an IPv4 address, or the /64 that one IPv6 host has for itself (RFC 4291, 2.5.4).
-func site(a netip.Addr) netip.Addr {
+// clientKeyOf returns the key that counts as one client: an IPv4 address, or the /64 of an IPv6 host (RFC 4291,
+// 2.5.4).
+func clientKeyOf(a netip.Addr) netip.Addr {
 	if a.Is4() || !a.IsValid() {
 		return a
 	}
@@ -35,12 +25,13 @@ func site(a netip.Addr) netip.Addr {
 	return p.Addr()
 }
 
-// enter counts a request in; false when the client has limit of them already. An address that is not known has no limit.
-func (c *clients) enter(a netip.Addr, limit int) bool {
+// addRequest adds a request; false when the client already has limit requests in flight. An unknown address has no
+// limit.
+func (c *clientLimiter) addRequest(a netip.Addr, limit int) bool {
 	if !a.IsValid() {
 		return true
 	}
-	a = site(a)
+	a = clientKeyOf(a)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.counts == nil {
@@ -53,11 +44,11 @@ func (c *clients) enter(a netip.Addr, limit int) bool {
 	return true
 }
 
-func (c *clients) leave(a netip.Addr) {
+func (c *clientLimiter) removeRequest(a netip.Addr) {
 	if !a.IsValid() {
 		return
 	}
-	a = site(a)
+	a = clientKeyOf(a)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.counts[a]--; c.counts[a] <= 0 {

@@ -10,100 +10,102 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/spillway-lb/spillway/geo"
+	"github.com/spillway-lb/spillway/geo/geofiles"
 	"github.com/spillway-lb/spillway/internal/admin"
+	"github.com/spillway-lb/spillway/internal/httpedge/clientip"
+	"github.com/spillway-lb/spillway/internal/httpedge/forward"
 	"github.com/spillway-lb/spillway/internal/identity"
-	"github.com/spillway-lb/spillway/internal/network"
-	"github.com/spillway-lb/spillway/internal/origin"
-	"github.com/spillway-lb/spillway/internal/relay"
+	"github.com/spillway-lb/spillway/internal/netif"
 	"github.com/spillway-lb/spillway/internal/spec"
 )
 
-// Config is what a Gateway needs.
+// Config configures a Gateway.
 type Config struct {
-	// Name is the gateway's name as the spec lists it, and Region its region's; both as in the certificate.
+	// Name is the gateway's name in the spec, and Region the name of its region. Both must match the certificate.
 	Name, Region string
-	// Certs is who this gateway is towards other tiers. It must not be nil.
+	// Certs identifies this gateway to other tiers. It must not be nil.
 	Certs *identity.Certs
-	// Dir keeps the last directive. Empty: nothing is kept over a restart.
+	// Dir is the directory where the last directive is persisted. Empty: it is lost at a restart.
 	Dir string
-	// UsageDir takes the records of usage. Empty: none are kept.
+	// UsageDir is the directory of the usage records. Empty: none are written.
 	UsageDir string
-	// HTTPListen is the front door, "host:port".
+	// HTTPListen is the address of the public listener, "host:port".
 	HTTPListen string
-	// HTTPCert and HTTPKey are PEM files for TLS at the front door. Empty: plain HTTP.
+	// HTTPCert and HTTPKey are PEM files for TLS at the public listener. Empty: plain HTTP.
 	HTTPCert, HTTPKey string
-	// NoHTTP3 leaves HTTP/3 out; it needs TLS, and takes the front door's port over UDP.
+	// NoHTTP3 disables HTTP/3. HTTP/3 needs TLS and uses the public listener's port over UDP.
 	NoHTTP3 bool
-	// NoFast has net/http serve everything, and call the region's zones.
+	// NoFast disables the fast path: net/http serves all requests and calls the region's zones.
 	NoFast bool
-	// Trusted are the proxies that stand before the front door and are believed about who asks.
-	Trusted origin.Trusted
-	// ProxyHeaders: connections of trusted proxies begin with a PROXY header.
+	// Trusted are the proxies in front of the public listener whose client addresses are accepted.
+	Trusted clientip.TrustedProxies
+	// ProxyHeaders requires a PROXY protocol header on connections of trusted proxies.
 	ProxyHeaders bool
-	// PeerListen takes spilled requests from other regions' gateways, "host:port". It is not opened with a SpecFile: there
-	// are no other regions.
+	// PeerListen accepts spilled requests from other regions' gateways, "host:port". It is not opened with a
+	// SpecFile, because then there are no other regions.
 	PeerListen string
-	// PeerAdvertise is the address under which other regions reach PeerListen. Empty: the bound address.
+	// PeerAdvertise is the address at which other regions reach PeerListen. Empty: the bound address.
 	PeerAdvertise string
-	// UplinkListen is the UDP address for the region's locals, "host:port".
+	// UplinkListen is the UDP address for the region's local instances, "host:port".
 	UplinkListen string
-	// Globals are the uplink addresses of all global nodes. Empty: the gateway has no global tier, and serves by SpecFile
-	// or Spec.
+	// Globals are the uplink addresses of all global nodes. Empty: the gateway has no global tier and uses
+	// SpecFile or Spec.
 	Globals []string
-	// Spec is in force until a directive brings another. Nil: not ready until then.
+	// Spec is in force until a directive brings another. Nil: not ready until the first directive.
 	Spec *spec.Spec
-	// SpecFile is read and watched by a gateway without Globals, instead of Spec.
+	// SpecFile replaces Spec for a gateway without Globals. The file is watched for changes.
 	SpecFile string
-	// Atlas says where clients are. Nil: demand is reported without cells.
-	Atlas *geo.Live
-	// MeasuredFor is how long the round trip of a client's network is remembered after it was last measured. Zero
+	// Atlas maps client addresses to locations. Nil: demand is reported without cells.
+	Atlas *geofiles.LiveAtlas
+	// RTTRetention is how long the round-trip time of a client network is kept after its last measurement. Zero
 	// means 6 h; negative: nothing is measured.
-	MeasuredFor time.Duration
-	// MaxStreams bounds the requests under way. Zero means 10,000.
+	RTTRetention time.Duration
+	// MaxStreams bounds the requests in flight. Zero means 10,000.
 	MaxStreams int
-	// MaxConnections bounds the open connections of each door: one more closes the longest idle. Zero means 20,000.
+	// MaxConnections bounds the open connections of each listener: one more closes the longest idle. Zero means
+	// 20,000.
 	MaxConnections int
 	// HeaderTimeout bounds the time from a request's first byte to the end of its headers. Zero means 5 s.
 	HeaderTimeout time.Duration
-	// IdleTimeout bounds the time between two requests of one connection. Zero means 2 min.
+	// IdleTimeout bounds the time between two requests on one connection. Zero means 2 min.
 	IdleTimeout time.Duration
 	// MaxHeaderBytes bounds a request's head. Zero means 32 KiB.
 	MaxHeaderBytes int
-	// ClientStreams bounds the requests under way of one client address (IPv6: one /64). Zero means 1,000.
+	// ClientStreams bounds the requests in flight of one client address (IPv6: one /64). Zero means 1,000.
 	ClientStreams int
-	// TunnelIdle ends a WebSocket over which nothing passes for so long, TunnelLife one that is so old. Zero means 5 min
+	// TunnelIdle closes a WebSocket without traffic for this long, TunnelLife one of this age. Zero means 5 min
 	// and 4 h.
 	TunnelIdle, TunnelLife time.Duration
-	// ResumeTexts bounds the memory of texts from which streams could be resumed, in bytes. Zero means 64 MiB.
+	// ResumeTexts bounds the memory of the texts kept for resuming streams, in bytes. Zero means 64 MiB.
 	ResumeTexts int64
 	// BodyMemory bounds the request bodies in memory, in bytes. Zero means 1 GiB.
 	BodyMemory int64
 	// BodyTimeout bounds the time in which a body must arrive. Zero means 30 s.
 	BodyTimeout time.Duration
-	// HedgeConnect is the longest that a connection to a zone may take before another zone is tried beside it; usually it is
-	// less, as learned. Zero means 500 ms; negative: never.
+	// HedgeConnect bounds the time to connect to a zone before another zone is tried in parallel. Usually a
+	// learned, shorter bound applies. Zero means 500 ms; negative: never.
 	HedgeConnect time.Duration
-	// Interval is the time between statements to the global tier. Zero means 250 ms.
+	// Interval is the time between summaries to the global tier. Zero means 250 ms.
 	Interval time.Duration
-	// AdminSocket, AdminListen and MetricsListen are where operators and scrapers ask. Empty: not there.
+	// AdminSocket, AdminListen and MetricsListen are the addresses of the admin API and the metrics. Empty:
+	// disabled.
 	AdminSocket, AdminListen, MetricsListen string
-	// AdminGrants are what callers of AdminListen may do.
-	AdminGrants []admin.Grant
-	// AdminCerts are shown at AdminListen. Nil: Certs.
+	// AdminGrants are the roles of the callers of AdminListen.
+	AdminGrants []admin.RoleGrant
+	// AdminCerts are the certificates presented at AdminListen. Nil: Certs.
 	AdminCerts *identity.Certs
-	// Queue and Autoscaling answer operators for a local instance in the same process. Nil: the gateway does not answer.
+	// Queue and Autoscaling serve the admin API for a local instance in the same process. Nil: not served.
 	Queue       func(context.Context) (*admin.QueueAnswer, error)
 	Autoscaling func(ctx context.Context, model string) (*admin.AutoscalingAnswer, error)
-	// MoreMetrics are shown with the gateway's own, where a local instance is in the same process. Nil: there are none.
+	// MoreMetrics are served with the gateway's own metrics, for a local instance in the same process. Nil: none.
 	MoreMetrics prometheus.Gatherer
-	// Network stands in for the system's where nodes run inside one process; nil: the system's.
-	Network network.Network
-	// Version is what status calls this build.
+	// Network replaces the system's network where nodes run inside one process. Nil: the system's.
+	Network netif.HostNetwork
+	// Version is the build version shown in the status.
 	Version string
-	// Registry takes the metrics. Nil: a registry of the gateway's own.
+	// Registry registers the metrics. Nil: a registry of the gateway's own.
 	Registry *prometheus.Registry
-	// Log takes what happens; nil discards.
+	// Log is the logger. Nil discards.
 	Log *slog.Logger
 }
 
@@ -116,7 +118,7 @@ const (
 	defaultTunnelLife    = 4 * time.Hour
 )
 
-func (c *Config) check() error {
+func (c *Config) validateAndDefault() error {
 	switch {
 	case c.Certs == nil:
 		return errors.New("the gateway needs certificates: set tls, or run `spillway certs dev`")
@@ -140,19 +142,19 @@ func (c *Config) check() error {
 	if c.HeaderTimeout <= 0 {
 		c.HeaderTimeout = defaultHeaderTimeout
 	}
-	c.bound()
+	c.fillClientLimits()
 	return nil
 }
 
-// bound fills in the limits towards clients that were left out.
-func (c *Config) bound() {
+// fillClientLimits sets the defaults of the limits for clients.
+func (c *Config) fillClientLimits() {
 	c.IdleTimeout = cmp.Or(max(c.IdleTimeout, 0), defaultIdleTimeout)
 	c.MaxHeaderBytes = cmp.Or(max(c.MaxHeaderBytes, 0), defaultMaxHeader)
-	c.ResumeTexts = cmp.Or(max(c.ResumeTexts, 0), relay.MaxTexts)
+	c.ResumeTexts = cmp.Or(max(c.ResumeTexts, 0), forward.DefaultTextBytes)
 	c.ClientStreams = cmp.Or(max(c.ClientStreams, 0), defaultClientStreams)
 	c.TunnelIdle = cmp.Or(max(c.TunnelIdle, 0), defaultTunnelIdle)
 	c.TunnelLife = cmp.Or(max(c.TunnelLife, 0), defaultTunnelLife)
 	if c.MaxConnections <= 0 {
-		c.MaxConnections = relay.DefaultMaxConnections
+		c.MaxConnections = forward.DefaultMaxConnections
 	}
 }

@@ -11,12 +11,13 @@ import (
 	"github.com/spillway-lb/spillway/regional"
 )
 
-// TestWebSocketsOverHTTP2And3AreRefusedClearly: HTTP/3's library offers them to clients, and HTTP/2 may be asked all the same.
+// TestWebSocketsOverHTTP2And3AreRefusedClearly: the HTTP/3 library offers WebSockets to clients, and HTTP/2
+// clients may request them without an offer.
 func TestWebSocketsOverHTTP2And3AreRefusedClearly(t *testing.T) {
 	w := newWorld(t)
-	files := w.frontFiles("front")
-	g := w.gateway("fra", func(c *regional.Config) { c.HTTPCert, c.HTTPKey = files.Cert, files.Key })
-	w.ready(g)
+	files := w.issuePublicCert("front")
+	g := w.startGateway("fra", func(c *regional.Config) { c.HTTPCert, c.HTTPKey = files.Cert, files.Key })
+	w.waitUntilReady(g)
 	two := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, ForceAttemptHTTP2: true}}
 	defer two.CloseIdleConnections()
 	for name, c := range map[string]struct {
@@ -25,18 +26,18 @@ func TestWebSocketsOverHTTP2And3AreRefusedClearly(t *testing.T) {
 		major  int
 	}{
 		"HTTP/2": {two, "", 2},
-		"HTTP/3": {h3Client(t), "websocket", 3},
+		"HTTP/3": {newH3Client(t), "websocket", 3},
 	} {
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodConnect, "https://"+g.HTTPAddr().String()+"/v1/realtime?model=small", nil)
-		must(t, err)
+		requireNoError(t, err)
 		if r.Header.Set("Authorization", "Bearer key-acme"); c.proto != "" {
 			r.Proto = c.proto
 		}
 		resp, err := c.client.Do(r)
-		must(t, err)
+		requireNoError(t, err)
 		text, _ := io.ReadAll(io.LimitReader(resp.Body, 4096))
 		_ = resp.Body.Close()
-		if resp.ProtoMajor != c.major || resp.StatusCode != http.StatusNotImplemented || code(string(text)) != openai.CodeMethodNotAllowed || !strings.Contains(string(text), "over HTTP/1.1") {
+		if resp.ProtoMajor != c.major || resp.StatusCode != http.StatusNotImplemented || errorCode(string(text)) != openai.CodeMethodNotAllowed || !strings.Contains(string(text), "over HTTP/1.1") {
 			t.Errorf("over %s: %s %d %s", name, resp.Proto, resp.StatusCode, text)
 		}
 	}

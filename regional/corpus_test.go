@@ -17,28 +17,30 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/spillway-lb/spillway/internal/httpedge/forward"
 	"github.com/spillway-lb/spillway/internal/identity"
 	"github.com/spillway-lb/spillway/internal/openai"
-	"github.com/spillway-lb/spillway/internal/relay"
+	"github.com/spillway-lb/spillway/internal/testkit"
 	"github.com/spillway-lb/spillway/regional"
 )
 
-// knock sends bytes to the front door and returns the statuses of the answers until the gateway closes or falls silent
-// after the expected number of them, the last answer's code and head, and whether it closed.
-func knock(t *testing.T, addr string, expected int, closes bool, pieces ...string) (statuses []int, last string, head http.Header, closed bool) {
+// sendBytes sends bytes to the public listener. It returns the statuses of the responses until the gateway closes
+// the connection or is silent after the expected number, the last response's code and head, and whether the
+// connection was closed.
+func sendBytes(t *testing.T, addr string, expected int, closes bool, pieces ...string) (statuses []int, last string, head http.Header, closed bool) {
 	t.Helper()
 	c, err := net.Dial("tcp", addr)
-	must(t, err)
-	return converse(t, c, expected, closes, pieces...)
+	requireNoError(t, err)
+	return exchangeBytes(t, c, expected, closes, pieces...)
 }
 
-// converse is knock on a connection that is there.
-func converse(t *testing.T, c net.Conn, expected int, closes bool, pieces ...string) (statuses []int, last string, head http.Header, closed bool) {
+// exchangeBytes is sendBytes on an existing connection.
+func exchangeBytes(t *testing.T, c net.Conn, expected int, closes bool, pieces ...string) (statuses []int, last string, head http.Header, closed bool) {
 	t.Helper()
 	defer func() { _ = c.Close() }()
 	for _, p := range pieces {
 		if _, err := io.WriteString(c, p); err != nil {
-			break // it has closed: what it said is still to be read
+			break // closed: its response is still to be read
 		}
 	}
 	in := bufio.NewReader(c)
@@ -53,52 +55,52 @@ func converse(t *testing.T, c net.Conn, expected int, closes bool, pieces ...str
 			return statuses, last, head, !errors.Is(err, os.ErrDeadlineExceeded)
 		}
 		body, _ := io.ReadAll(resp.Body)
-		statuses, last, head = append(statuses, resp.StatusCode), code(string(body)), resp.Header
+		statuses, last, head = append(statuses, resp.StatusCode), errorCode(string(body)), resp.Header
 	}
 }
 
-// frame writes a request with the given header lines and body.
-func frame(lines, body string) string {
+// rawRequest writes a request with the given header lines and body.
+func rawRequest(lines, body string) string {
 	return "POST /v1/chat/completions HTTP/1.1\r\nHost: chat.api.example\r\nAuthorization: Bearer key-acme\r\n" + lines + "\r\n" + body
 }
 
-func length(body string) string { return fmt.Sprintf("Content-Length: %d\r\n", len(body)) }
+func contentLengthLine(body string) string { return fmt.Sprintf("Content-Length: %d\r\n", len(body)) }
 
-func chunked(size, body string) string { return size + body + "\r\n0\r\n\r\n" }
+func chunkedBody(size, body string) string { return size + body + "\r\n0\r\n\r\n" }
 
-func TestRawRequestsAtTheFrontDoor(t *testing.T) {
+func TestRawRequestsAtThePublicListener(t *testing.T) {
 	w := newWorld(t)
-	g := w.gateway("fra", func(c *regional.Config) { c.HeaderTimeout, c.BodyTimeout = 300*time.Millisecond, 300*time.Millisecond })
-	l := w.local(g, "fra", "fra-a", reply, small("small"))
-	rawRequests(t, l, func() (net.Conn, error) { return net.Dial("tcp", g.HTTPAddr().String()) })
+	g := w.startGateway("fra", func(c *regional.Config) { c.HeaderTimeout, c.BodyTimeout = 300*time.Millisecond, 300*time.Millisecond })
+	l := w.startLocal(g, "fra", "fra-a", replyCompletion, roomyModel("small"))
+	checkRawRequests(t, l, func() (net.Conn, error) { return net.Dial("tcp", g.HTTPAddr().String()) })
 }
 
-// TestRawRequestsOverNetHTTP: with http.fast off the answers are the same.
+// TestRawRequestsOverNetHTTP: with http.fast off the responses are the same.
 func TestRawRequestsOverNetHTTP(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	g := w.gateway("fra", func(c *regional.Config) {
+	g := w.startGateway("fra", func(c *regional.Config) {
 		c.NoFast, c.HeaderTimeout, c.BodyTimeout = true, 300*time.Millisecond, 300*time.Millisecond
 	})
-	l := w.local(g, "fra", "fra-a", reply, small("small"))
-	rawRequests(t, l, func() (net.Conn, error) { return net.Dial("tcp", g.HTTPAddr().String()) })
+	l := w.startLocal(g, "fra", "fra-a", replyCompletion, roomyModel("small"))
+	checkRawRequests(t, l, func() (net.Conn, error) { return net.Dial("tcp", g.HTTPAddr().String()) })
 }
 
-func TestRawRequestsOverTLS(t *testing.T) { rawRequestsOverTLS(t, false) }
+func TestRawRequestsOverTLS(t *testing.T) { checkRawRequestsOverTLS(t, false) }
 
-func TestRawRequestsOverTLSAndNetHTTP(t *testing.T) { rawRequestsOverTLS(t, true) }
+func TestRawRequestsOverTLSAndNetHTTP(t *testing.T) { checkRawRequestsOverTLS(t, true) }
 
-func rawRequestsOverTLS(t *testing.T, noFast bool) {
+func checkRawRequestsOverTLS(t *testing.T, noFast bool) {
 	t.Parallel()
 	w := newWorld(t)
-	files := w.frontFiles("front")
-	g := w.gateway("fra", func(c *regional.Config) {
+	files := w.issuePublicCert("front")
+	g := w.startGateway("fra", func(c *regional.Config) {
 		c.NoFast = noFast
-		c.HeaderTimeout, c.BodyTimeout = 2*time.Second, time.Second // the handshake takes of the first
+		c.HeaderTimeout, c.BodyTimeout = 2*time.Second, time.Second // the TLS handshake uses part of the first
 		c.HTTPCert, c.HTTPKey = files.Cert, files.Key
 	})
-	l := w.local(g, "fra", "fra-a", reply, small("small"))
-	rawRequests(t, l, func() (net.Conn, error) {
+	l := w.startLocal(g, "fra", "fra-a", replyCompletion, roomyModel("small"))
+	checkRawRequests(t, l, func() (net.Conn, error) {
 		return tls.Dial("tcp", g.HTTPAddr().String(), &tls.Config{InsecureSkipVerify: true})
 	})
 }
@@ -106,12 +108,12 @@ func rawRequestsOverTLS(t *testing.T, noFast bool) {
 func TestRawRequestsBehindAProxy(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	g := w.gateway("fra", func(c *regional.Config) {
+	g := w.startGateway("fra", func(c *regional.Config) {
 		c.HeaderTimeout, c.BodyTimeout = 300*time.Millisecond, 300*time.Millisecond
-		c.Trusted, c.ProxyHeaders = loopback(""), true
+		c.Trusted, c.ProxyHeaders = trustLoopback(""), true
 	})
-	l := w.local(g, "fra", "fra-a", reply, small("small"))
-	rawRequests(t, l, func() (net.Conn, error) {
+	l := w.startLocal(g, "fra", "fra-a", replyCompletion, roomyModel("small"))
+	checkRawRequests(t, l, func() (net.Conn, error) {
 		c, err := net.Dial("tcp", g.HTTPAddr().String())
 		if err == nil {
 			_, err = io.WriteString(c, "PROXY TCP4 192.0.2.7 192.0.2.1 40000 80\r\n")
@@ -120,247 +122,247 @@ func TestRawRequestsBehindAProxy(t *testing.T) {
 	})
 }
 
-// rawRequests sends a corpus of requests, proper and not, each on a connection of its own.
-func rawRequests(t *testing.T, l *local, dial func() (net.Conn, error)) {
-	eventually(t, "small is served", func() bool {
+// checkRawRequests sends a corpus of valid and invalid requests, each on a connection of its own.
+func checkRawRequests(t *testing.T, l *fakeLocal, dial func() (net.Conn, error)) {
+	testkit.Eventually(t, "small is served", func() bool {
 		c, err := dial()
-		must(t, err)
-		statuses, _, _, _ := converse(t, c, 1, true, "GET /v1/models/small HTTP/1.1\r\nHost: x\r\nConnection: close\r\nAuthorization: Bearer key-acme\r\n\r\n")
+		requireNoError(t, err)
+		statuses, _, _, _ := exchangeBytes(t, c, 1, true, "GET /v1/models/small HTTP/1.1\r\nHost: x\r\nConnection: close\r\nAuthorization: Bearer key-acme\r\n\r\n")
 		return slices.Equal(statuses, []int{200})
 	})
-	hexLen := fmt.Sprintf("%x", len(ask))
-	smuggled := frame("X-Client-Request-Id: smuggled\r\n"+length(ask), ask)
+	hexLen := fmt.Sprintf("%x", len(askBody))
+	smuggled := rawRequest("X-Client-Request-Id: smuggled\r\n"+contentLengthLine(askBody), askBody)
 	for _, tc := range []struct {
 		name     string
 		pieces   []string
 		statuses []int
-		code     string // of the last answer
+		code     string // of the last response
 		closed   bool
-		hits     int // requests that reach the local
+		hits     int // requests that reach the local instance
 	}{
-		{name: "a proper one", pieces: []string{frame(length(ask), ask)}, statuses: []int{200}, hits: 1},
-		{name: "two on one connection", pieces: []string{frame(length(ask), ask) + frame(length(ask), ask)}, statuses: []int{200, 200}, hits: 2},
+		{name: "a proper one", pieces: []string{rawRequest(contentLengthLine(askBody), askBody)}, statuses: []int{200}, hits: 1},
+		{name: "two on one connection", pieces: []string{rawRequest(contentLengthLine(askBody), askBody) + rawRequest(contentLengthLine(askBody), askBody)}, statuses: []int{200, 200}, hits: 2},
 		{
-			name: "chunked", pieces: []string{frame("Transfer-Encoding: chunked\r\n", chunked(hexLen+"\r\n", ask))},
+			name: "chunked", pieces: []string{rawRequest("Transfer-Encoding: chunked\r\n", chunkedBody(hexLen+"\r\n", askBody))},
 			statuses: []int{200}, closed: true, hits: 1,
 		},
 		{
 			name:     "TE.CL",
-			pieces:   []string{frame("Transfer-Encoding: chunked\r\nContent-Length: 6\r\n", chunked(hexLen+"\r\n", ask)+smuggled)},
+			pieces:   []string{rawRequest("Transfer-Encoding: chunked\r\nContent-Length: 6\r\n", chunkedBody(hexLen+"\r\n", askBody)+smuggled)},
 			statuses: []int{400}, code: openai.CodeFraming, closed: true,
 		},
 		{
 			name:     "CL.TE",
-			pieces:   []string{frame("Content-Length: 6\r\nTransfer-Encoding: chunked\r\n", "0\r\n\r\n"+smuggled)},
+			pieces:   []string{rawRequest("Content-Length: 6\r\nTransfer-Encoding: chunked\r\n", "0\r\n\r\n"+smuggled)},
 			statuses: []int{400}, code: openai.CodeFraming, closed: true,
 		},
 		{
 			name:     "a second request that is CL.TE",
-			pieces:   []string{frame(length(ask), ask) + frame("Content-Length: 6\r\nTransfer-Encoding: chunked\r\n", "0\r\n\r\n"+smuggled)},
+			pieces:   []string{rawRequest(contentLengthLine(askBody), askBody) + rawRequest("Content-Length: 6\r\nTransfer-Encoding: chunked\r\n", "0\r\n\r\n"+smuggled)},
 			statuses: []int{200, 400}, code: openai.CodeFraming, closed: true, hits: 1,
 		},
 		{
 			name:     "CL.TE with another case",
-			pieces:   []string{frame("content-length: 6\r\ntRANSFER-eNCODING: cHUNKED\r\n", "0\r\n\r\n"+smuggled)},
+			pieces:   []string{rawRequest("content-length: 6\r\ntRANSFER-eNCODING: cHUNKED\r\n", "0\r\n\r\n"+smuggled)},
 			statuses: []int{400}, code: openai.CodeFraming, closed: true,
 		},
 		{
 			name:     "TE behind a folded line",
-			pieces:   []string{frame("X-A: b\r\n Transfer-Encoding: chunked\r\n"+length(ask), ask)},
+			pieces:   []string{rawRequest("X-A: b\r\n Transfer-Encoding: chunked\r\n"+contentLengthLine(askBody), askBody)},
 			statuses: []int{400}, code: openai.CodeFraming, closed: true,
 		},
 		{
 			name:     "TE folded in itself",
-			pieces:   []string{frame("Transfer-Encoding:\r\n chunked\r\n"+length(ask), ask)},
+			pieces:   []string{rawRequest("Transfer-Encoding:\r\n chunked\r\n"+contentLengthLine(askBody), askBody)},
 			statuses: []int{501}, code: openai.CodeFraming, closed: true,
 		},
 		{
 			name:     "TE with a space before its colon",
-			pieces:   []string{frame("Transfer-Encoding : chunked\r\n"+length(ask), ask)},
+			pieces:   []string{rawRequest("Transfer-Encoding : chunked\r\n"+contentLengthLine(askBody), askBody)},
 			statuses: []int{400}, code: openai.CodeFraming, closed: true,
 		},
 		{
 			name:     "TE with a vertical tab",
-			pieces:   []string{frame("Transfer-Encoding: \x0bchunked\r\n"+length(ask), ask)},
+			pieces:   []string{rawRequest("Transfer-Encoding: \x0bchunked\r\n"+contentLengthLine(askBody), askBody)},
 			statuses: []int{400}, code: openai.CodeFraming, closed: true,
 		},
 		{
 			name:     "TE of a list",
-			pieces:   []string{frame("Transfer-Encoding: identity, chunked\r\n", chunked(hexLen+"\r\n", ask)+smuggled)},
+			pieces:   []string{rawRequest("Transfer-Encoding: identity, chunked\r\n", chunkedBody(hexLen+"\r\n", askBody)+smuggled)},
 			statuses: []int{501}, code: openai.CodeFraming, closed: true,
 		},
 		{
 			name:     "TE quoted",
-			pieces:   []string{frame("Transfer-Encoding: \"chunked\"\r\n", chunked(hexLen+"\r\n", ask)+smuggled)},
+			pieces:   []string{rawRequest("Transfer-Encoding: \"chunked\"\r\n", chunkedBody(hexLen+"\r\n", askBody)+smuggled)},
 			statuses: []int{501}, code: openai.CodeFraming, closed: true,
 		},
 		{
 			name:     "TE in HTTP/1.0",
-			pieces:   []string{strings.Replace(frame("Transfer-Encoding: chunked\r\n", chunked(hexLen+"\r\n", ask)+smuggled), "HTTP/1.1", "HTTP/1.0", 1)},
+			pieces:   []string{strings.Replace(rawRequest("Transfer-Encoding: chunked\r\n", chunkedBody(hexLen+"\r\n", askBody)+smuggled), "HTTP/1.1", "HTTP/1.0", 1)},
 			statuses: []int{501}, code: openai.CodeFraming, closed: true,
 		},
 		{
 			name:     "a bare CR that hides TE",
-			pieces:   []string{frame("X-A: b\rTransfer-Encoding: chunked\r\n"+length(ask), ask)},
+			pieces:   []string{rawRequest("X-A: b\rTransfer-Encoding: chunked\r\n"+contentLengthLine(askBody), askBody)},
 			statuses: []int{400}, code: openai.CodeFraming, closed: true,
 		},
 		{
 			name:     "lengths in a list",
-			pieces:   []string{frame("Content-Length: 5, 5\r\n", ask)},
+			pieces:   []string{rawRequest("Content-Length: 5, 5\r\n", askBody)},
 			statuses: []int{400}, code: openai.CodeFraming, closed: true,
 		},
 		{
 			name:     "a length in hexadecimal",
-			pieces:   []string{frame("Content-Length: 0x10\r\n", ask)},
+			pieces:   []string{rawRequest("Content-Length: 0x10\r\n", askBody)},
 			statuses: []int{400}, code: openai.CodeFraming, closed: true,
 		},
 		{
 			name:     "a length that overflows",
-			pieces:   []string{frame("Content-Length: 18446744073709551617\r\n", ask)},
+			pieces:   []string{rawRequest("Content-Length: 18446744073709551617\r\n", askBody)},
 			statuses: []int{400}, code: openai.CodeFraming, closed: true,
 		},
 		{
 			name:     "a length that lies: what is beyond it is no request",
-			pieces:   []string{frame(length(ask), ask+"0\r\n\r\n"+smuggled)},
+			pieces:   []string{rawRequest(contentLengthLine(askBody), askBody+"0\r\n\r\n"+smuggled)},
 			statuses: []int{200, 400}, code: openai.CodeFraming, closed: true, hits: 1,
 		},
 		{name: "HTTP/0.9", pieces: []string{"GET /v1/models\r\n"}, statuses: []int{400}, code: openai.CodeFraming, closed: true},
-		{name: "a line that ends in LF", pieces: []string{strings.Replace(frame(length(ask), ask), "Host: chat.api.example\r\n", "Host: chat.api.example\n", 1)}, statuses: []int{400}, code: openai.CodeFraming, closed: true},
+		{name: "a line that ends in LF", pieces: []string{strings.Replace(rawRequest(contentLengthLine(askBody), askBody), "Host: chat.api.example\r\n", "Host: chat.api.example\n", 1)}, statuses: []int{400}, code: openai.CodeFraming, closed: true},
 		{name: "a head that ends in LF", pieces: []string{"GET /healthz HTTP/1.1\r\nHost: x\r\n\n"}, statuses: []int{400}, code: openai.CodeFraming, closed: true},
-		{name: "two spaces in the first line", pieces: []string{strings.Replace(frame(length(ask), ask), "POST /", "POST  /", 1)}, statuses: []int{400}, code: openai.CodeFraming, closed: true},
+		{name: "two spaces in the first line", pieces: []string{strings.Replace(rawRequest(contentLengthLine(askBody), askBody), "POST /", "POST  /", 1)}, statuses: []int{400}, code: openai.CodeFraming, closed: true},
 		{
 			name:     "trailers are not passed on",
-			pieces:   []string{frame("Transfer-Encoding: chunked\r\nTrailer: X-Mine\r\n", hexLen+"\r\n"+ask+"\r\n0\r\nX-Mine: 1\r\nSpillway-Tenant: root\r\n\r\n"+smuggled)},
+			pieces:   []string{rawRequest("Transfer-Encoding: chunked\r\nTrailer: X-Mine\r\n", hexLen+"\r\n"+askBody+"\r\n0\r\nX-Mine: 1\r\nSpillway-Tenant: root\r\n\r\n"+smuggled)},
 			statuses: []int{200}, closed: true, hits: 1,
 		},
 		{
 			name:     "a chunk extension",
-			pieces:   []string{frame("Transfer-Encoding: chunked\r\n", chunked(hexLen+";a=b\r\n", ask)+smuggled)},
+			pieces:   []string{rawRequest("Transfer-Encoding: chunked\r\n", chunkedBody(hexLen+";a=b\r\n", askBody)+smuggled)},
 			statuses: []int{200}, closed: true, hits: 1,
 		},
 		{
 			name:     "a chunk size with 0x",
-			pieces:   []string{frame("Transfer-Encoding: chunked\r\n", chunked("0x"+hexLen+"\r\n", ask)+smuggled)},
+			pieces:   []string{rawRequest("Transfer-Encoding: chunked\r\n", chunkedBody("0x"+hexLen+"\r\n", askBody)+smuggled)},
 			statuses: []int{400}, code: openai.CodeInvalidJSON, closed: true,
 		},
 		{
 			name:     "a chunk that is longer than its size",
-			pieces:   []string{frame("Transfer-Encoding: chunked\r\n", "5\r\n"+ask+"\r\n0\r\n\r\n"+smuggled)},
+			pieces:   []string{rawRequest("Transfer-Encoding: chunked\r\n", "5\r\n"+askBody+"\r\n0\r\n\r\n"+smuggled)},
 			statuses: []int{400}, code: openai.CodeInvalidJSON, closed: true,
 		},
 		{
-			name: "TE.TE", pieces: []string{frame("Transfer-Encoding: chunked\r\nTransfer-Encoding: identity\r\n", chunked(hexLen+"\r\n", ask)+smuggled)},
+			name: "TE.TE", pieces: []string{rawRequest("Transfer-Encoding: chunked\r\nTransfer-Encoding: identity\r\n", chunkedBody(hexLen+"\r\n", askBody)+smuggled)},
 			statuses: []int{501}, code: openai.CodeFraming, closed: true,
 		},
 		{
-			name: "unknown transfer coding", pieces: []string{frame("Transfer-Encoding: xchunked\r\n"+length(ask), ask)},
+			name: "unknown transfer coding", pieces: []string{rawRequest("Transfer-Encoding: xchunked\r\n"+contentLengthLine(askBody), askBody)},
 			statuses: []int{501}, code: openai.CodeFraming, closed: true,
 		},
 		{
-			name: "two lengths that differ", pieces: []string{frame(length(ask)+"Content-Length: 0\r\n", ask)},
+			name: "two lengths that differ", pieces: []string{rawRequest(contentLengthLine(askBody)+"Content-Length: 0\r\n", askBody)},
 			statuses: []int{400}, code: openai.CodeFraming, closed: true,
 		},
-		{name: "a length twice", pieces: []string{frame(length(ask)+length(ask), ask)}, statuses: []int{400}, code: openai.CodeFraming, closed: true},
-		{name: "a signed length", pieces: []string{frame("Content-Length: +5\r\n", ask)}, statuses: []int{400}, code: openai.CodeFraming, closed: true},
+		{name: "a length twice", pieces: []string{rawRequest(contentLengthLine(askBody)+contentLengthLine(askBody), askBody)}, statuses: []int{400}, code: openai.CodeFraming, closed: true},
+		{name: "a signed length", pieces: []string{rawRequest("Content-Length: +5\r\n", askBody)}, statuses: []int{400}, code: openai.CodeFraming, closed: true},
 		{
 			name:     "bare LF after a chunk's size",
-			pieces:   []string{frame("Transfer-Encoding: chunked\r\n", chunked(hexLen+"\n", ask)+smuggled)},
+			pieces:   []string{rawRequest("Transfer-Encoding: chunked\r\n", chunkedBody(hexLen+"\n", askBody)+smuggled)},
 			statuses: []int{400}, code: openai.CodeInvalidJSON, closed: true,
 		},
 		{
 			name:     "bare LF in a chunk extension",
-			pieces:   []string{frame("Transfer-Encoding: chunked\r\n", chunked(hexLen+";a\nb\r\n", ask)+smuggled)},
+			pieces:   []string{rawRequest("Transfer-Encoding: chunked\r\n", chunkedBody(hexLen+";a\nb\r\n", askBody)+smuggled)},
 			statuses: []int{400}, code: openai.CodeInvalidJSON, closed: true,
 		},
 		{
 			name:     "a chunk size that overflows",
-			pieces:   []string{frame("Transfer-Encoding: chunked\r\n", chunked("10000000000000001\r\n", ask)+smuggled)},
+			pieces:   []string{rawRequest("Transfer-Encoding: chunked\r\n", chunkedBody("10000000000000001\r\n", askBody)+smuggled)},
 			statuses: []int{400}, code: openai.CodeInvalidJSON, closed: true,
 		},
-		{name: "space before the colon", pieces: []string{frame("Content-Length : 5\r\n", ask)}, statuses: []int{400}, code: openai.CodeFraming, closed: true},
-		{name: "a header without a name", pieces: []string{frame(": x\r\n"+length(ask), ask)}, statuses: []int{400}, code: openai.CodeFraming, closed: true},
-		{name: "NUL in a header", pieces: []string{frame("X-A: a\x00b\r\n"+length(ask), ask)}, statuses: []int{400}, code: openai.CodeFraming, closed: true},
-		{name: "CR alone in a header", pieces: []string{frame("X-A: a\rb\r\n"+length(ask), ask)}, statuses: []int{400}, code: openai.CodeFraming, closed: true},
+		{name: "space before the colon", pieces: []string{rawRequest("Content-Length : 5\r\n", askBody)}, statuses: []int{400}, code: openai.CodeFraming, closed: true},
+		{name: "a header without a name", pieces: []string{rawRequest(": x\r\n"+contentLengthLine(askBody), askBody)}, statuses: []int{400}, code: openai.CodeFraming, closed: true},
+		{name: "NUL in a header", pieces: []string{rawRequest("X-A: a\x00b\r\n"+contentLengthLine(askBody), askBody)}, statuses: []int{400}, code: openai.CodeFraming, closed: true},
+		{name: "CR alone in a header", pieces: []string{rawRequest("X-A: a\rb\r\n"+contentLengthLine(askBody), askBody)}, statuses: []int{400}, code: openai.CodeFraming, closed: true},
 		{name: "the first header is folded", pieces: []string{"POST /v1/chat/completions HTTP/1.1\r\n Host: x\r\n\r\n"}, statuses: []int{400}, code: openai.CodeFraming, closed: true},
-		{name: "two hosts", pieces: []string{frame("Host: other\r\n"+length(ask), ask)}, statuses: []int{400}, closed: true},
+		{name: "two hosts", pieces: []string{rawRequest("Host: other\r\n"+contentLengthLine(askBody), askBody)}, statuses: []int{400}, closed: true},
 		{name: "no host", pieces: []string{"POST /v1/chat/completions HTTP/1.1\r\n\r\n"}, statuses: []int{400}, closed: true},
-		{name: "a header that is too large", pieces: []string{frame("X-A: "+strings.Repeat("a", 40<<10)+"\r\n", "")}, statuses: []int{431}, closed: true},
+		{name: "a header that is too large", pieces: []string{rawRequest("X-A: "+strings.Repeat("a", 40<<10)+"\r\n", "")}, statuses: []int{431}, closed: true},
 		{name: "headers without end", pieces: []string{"POST / HTTP/1.1\r\nHost: x\r\n", "X-A: b\r\n"}, closed: true},
 		{name: "a first line without end", pieces: []string{"POST /v1/chat"}, statuses: []int{400}, closed: true},
-		{name: "a body that never comes", pieces: []string{frame(length(ask), ask[:20])}, statuses: []int{408}, code: openai.CodeBodyTooSlow},
+		{name: "a body that never comes", pieces: []string{rawRequest(contentLengthLine(askBody), askBody[:20])}, statuses: []int{408}, code: openai.CodeBodyTooSlow},
 		{name: "a body that never comes, from nobody", pieces: []string{"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n"}, statuses: []int{401}, code: openai.CodeInvalidAPIKey},
 		{
-			name: "a huge declared body", pieces: []string{frame("Content-Length: 1099511627776\r\n", "")},
+			name: "a huge declared body", pieces: []string{rawRequest("Content-Length: 1099511627776\r\n", "")},
 			statuses: []int{413}, code: openai.CodeBodyTooLarge,
 		},
 		{
-			name: "a huge declared body that waits to be asked for", pieces: []string{frame("Content-Length: 1099511627776\r\nExpect: 100-continue\r\n", "")},
+			name: "a huge declared body that waits to be asked for", pieces: []string{rawRequest("Content-Length: 1099511627776\r\nExpect: 100-continue\r\n", "")},
 			statuses: []int{413}, code: openai.CodeBodyTooLarge, closed: true,
 		},
 		{
-			name: "a body of 2 MiB, sent whole", pieces: []string{frame("Content-Length: 2097152\r\n", strings.Repeat("x", 2<<20))},
+			name: "a body of 2 MiB, sent whole", pieces: []string{rawRequest("Content-Length: 2097152\r\n", strings.Repeat("x", 2<<20))},
 			statuses: []int{413}, code: openai.CodeBodyTooLarge,
 		},
 		{
 			name:     "a chunked body of 2 MiB",
-			pieces:   []string{frame("Transfer-Encoding: chunked\r\n", chunked("200000\r\n", strings.Repeat("x", 2<<20)))},
+			pieces:   []string{rawRequest("Transfer-Encoding: chunked\r\n", chunkedBody("200000\r\n", strings.Repeat("x", 2<<20)))},
 			statuses: []int{413}, code: openai.CodeBodyTooLarge, closed: true,
 		},
 		{
-			name: "a path spelt with escapes is another path", pieces: []string{strings.Replace(frame(length(ask), ask), "/v1/chat/completions", "/v1/chat%2Fcompletions", 1)},
+			name: "a path spelt with escapes is another path", pieces: []string{strings.Replace(rawRequest(contentLengthLine(askBody), askBody), "/v1/chat/completions", "/v1/chat%2Fcompletions", 1)},
 			statuses: []int{404}, code: openai.CodeNotFound,
 		},
 		{name: "a tunnel", pieces: []string{"CONNECT metadata:80 HTTP/1.1\r\nHost: metadata:80\r\n\r\n"}, statuses: []int{404}, code: openai.CodeNotFound},
 		{
-			name: "another host's URL", pieces: []string{strings.Replace(frame(length(ask), ask), "/v1/chat", "http://metadata/v1/chat", 1)},
+			name: "another host's URL", pieces: []string{strings.Replace(rawRequest(contentLengthLine(askBody), askBody), "/v1/chat", "http://metadata/v1/chat", 1)},
 			statuses: []int{200}, hits: 1,
 		},
 		{name: "half of HTTP/2's preface", pieces: []string{"PRI * HTTP/2.0\r\n\r\nXX\r\n\r\n"}, statuses: []int{404}, code: openai.CodeNotFound, closed: true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			before := len(l.hits)
+			before := len(l.requests)
 			c, err := dial()
-			must(t, err)
-			statuses, last, head, closed := converse(t, c, len(tc.statuses), tc.closed, tc.pieces...)
+			requireNoError(t, err)
+			statuses, last, head, closed := exchangeBytes(t, c, len(tc.statuses), tc.closed, tc.pieces...)
 			if !slices.Equal(statuses, tc.statuses) || last != tc.code || closed != tc.closed {
 				t.Fatalf("got %v %q, closed %v; want %v %q, closed %v", statuses, last, closed, tc.statuses, tc.code, tc.closed)
 			}
 			if tc.code != "" && tc.code != openai.CodeFraming && head.Get("X-Request-Id") == "" {
 				t.Errorf("the refusal has no request id: %v", head)
 			}
-			if n := len(l.hits) - before; n != tc.hits {
+			if n := len(l.requests) - before; n != tc.hits {
 				t.Errorf("%d requests reached the local, want %d", n, tc.hits)
 			}
 		})
 	}
-	for len(l.hits) > 0 {
-		r := <-l.hits
-		if r.RequestURI != "/v1/chat/completions" || r.ContentLength != int64(len(ask)) || r.TransferEncoding != nil || r.Header.Get("X-Request-Id") == "smuggled" {
+	for len(l.requests) > 0 {
+		r := <-l.requests
+		if r.RequestURI != "/v1/chat/completions" || r.ContentLength != int64(len(askBody)) || r.TransferEncoding != nil || r.Header.Get("X-Request-Id") == "smuggled" {
 			t.Errorf("below came %s with %d bytes, %v, %v", r.RequestURI, r.ContentLength, r.TransferEncoding, r.Header)
 		}
 	}
 }
 
-func TestNothingOfAClientSpeaksAsATier(t *testing.T) {
+func TestClientCannotForgeTierHeaders(t *testing.T) {
 	w := newWorld(t)
-	g := w.gateway("fra", nil)
-	l := w.local(g, "fra", "fra-a", func(rw http.ResponseWriter, r *http.Request) {
+	g := w.startGateway("fra", nil)
+	l := w.startLocal(g, "fra", "fra-a", func(rw http.ResponseWriter, r *http.Request) {
 		rw.Header().Set("Spillway-Secret", "x")
 		rw.Header().Set("Keep-Alive", "timeout=1")
 		rw.Header().Set("Proxy-Connection", "close")
-		reply(rw, r)
-	}, small("small"))
-	w.served(g, "small")
+		replyCompletion(rw, r)
+	}, roomyModel("small"))
+	w.waitUntilServed(g, "small")
 	lines := "spillway-tenant: root\r\nSPILLWAY-HOP: 1\r\nSpillway-Retries-Left: 9\r\nSpillway-Not-Started: 1\r\n" +
 		"Spillway-Tenant: root\r\nX-Folded: a Spillway-Tenant: root\r\nX-Client-Request-Id: a\tSpillway-Tenant: root\r\n" +
 		"Connection: keep-alive, X-Mine, Spillway-Class\r\nX-Mine: 1\r\nTE: trailers\r\nTrailer: Spillway-Tenant\r\nUpgrade: websocket\r\n" +
 		"Keep-Alive: 1\r\nProxy-Authorization: Basic eA==\r\nProxy-Connection: keep-alive\r\nCookie: a=b\r\nX-Api-Key: other\r\nX-Kept: yes\r\n"
-	statuses, _, head, _ := knock(t, g.HTTPAddr().String(), 1, false, frame(lines+length(ask), ask))
+	statuses, _, head, _ := sendBytes(t, g.HTTPAddr().String(), 1, false, rawRequest(lines+contentLengthLine(askBody), askBody))
 	if !slices.Equal(statuses, []int{200}) {
 		t.Fatalf("got %v", statuses)
 	}
-	r := <-l.hits
-	hop, err := relay.ParseHop(r.Header)
+	r := <-l.requests
+	hop, err := forward.ParseHop(r.Header)
 	if err != nil || hop.Tenant != "acme" || hop.Hops != 0 || hop.RetriesLeft != 1 || !strings.HasPrefix(hop.RequestID, "req_") {
 		t.Errorf("hop is %+v (%v)", hop, err)
 	}
@@ -379,38 +381,38 @@ func TestNothingOfAClientSpeaksAsATier(t *testing.T) {
 	}
 }
 
-// What a client may write must never end a header of ours, in either direction.
-func TestNoHeaderCanBeInjected(t *testing.T) {
+// Input of a client must never end a header that the gateway writes, in either direction.
+func TestClientInputCannotInjectHeaders(t *testing.T) {
 	w := newWorld(t)
-	g := w.gateway("fra", nil)
-	l := w.local(g, "fra", "fra-a", reply, small("small"))
-	w.served(g, "small")
+	g := w.startGateway("fra", nil)
+	l := w.startLocal(g, "fra", "fra-a", replyCompletion, roomyModel("small"))
+	w.waitUntilServed(g, "small")
 	evil := `small\r\nSpillway-Tenant: root`
 	body := `{"model":"` + evil + `","user":"` + evil + `","messages":[]}`
 	for _, id := range []string{"a b", "a\tb", "a\u0080b", strings.Repeat("x", 129)} {
-		statuses, last, head, _ := knock(t, g.HTTPAddr().String(), 1, false, frame("X-Client-Request-Id: "+id+"\r\n"+length(body), body))
+		statuses, last, head, _ := sendBytes(t, g.HTTPAddr().String(), 1, false, rawRequest("X-Client-Request-Id: "+id+"\r\n"+contentLengthLine(body), body))
 		if !slices.Equal(statuses, []int{404}) || last != openai.CodeModelNotFound || !strings.HasPrefix(head.Get("X-Request-Id"), "req_") || head.Get("Spillway-Tenant") != "" {
 			t.Errorf("id %q got %v %s %v", id, statuses, last, head)
 		}
 	}
-	if len(l.hits) != 0 {
+	if len(l.requests) != 0 {
 		t.Error("an unknown model reached the local")
 	}
 }
 
-func TestFrontDoorConnectionsAreBounded(t *testing.T) {
+func TestPublicListenerConnectionsAreBounded(t *testing.T) {
 	w := newWorld(t)
-	g := w.gateway("fra", func(c *regional.Config) { c.MaxConnections = 8 })
-	w.local(g, "fra", "fra-a", reply, small("small"))
-	w.served(g, "small")
+	g := w.startGateway("fra", func(c *regional.Config) { c.MaxConnections = 8 })
+	w.startLocal(g, "fra", "fra-a", replyCompletion, roomyModel("small"))
+	w.waitUntilServed(g, "small")
 	var idle []net.Conn
 	for range 40 {
 		c, err := net.Dial("tcp", g.HTTPAddr().String())
-		must(t, err)
+		requireNoError(t, err)
 		defer func() { _ = c.Close() }()
 		idle = append(idle, c)
 	}
-	if resp, body := w.ask(g, call{key: "key-acme", body: ask}); resp.StatusCode != 200 {
+	if resp, body := w.getAnswer(g, clientCall{key: "key-acme", body: askBody}); resp.StatusCode != 200 {
 		t.Fatalf("beside 40 idle connections a client got %d %s", resp.StatusCode, body)
 	}
 	closed := 0
@@ -425,16 +427,16 @@ func TestFrontDoorConnectionsAreBounded(t *testing.T) {
 	}
 }
 
-// h2frame is one HTTP/2 frame (RFC 9113, 4.1).
-func h2frame(kind, flags byte, stream uint32, payload []byte) []byte {
+// appendH2Frame appends one HTTP/2 frame (RFC 9113, 4.1).
+func appendH2Frame(kind, flags byte, stream uint32, payload []byte) []byte {
 	b := binary.BigEndian.AppendUint32(nil, uint32(len(payload))<<8|uint32(kind))
 	b = append(b, flags)
 	b = binary.BigEndian.AppendUint32(b, stream)
 	return append(b, payload...)
 }
 
-// h2request is a request's header block, every field literal and without indexing (RFC 7541, 6.2.2).
-func h2request(fields ...string) []byte {
+// encodeH2Headers encodes a request's header block with literal fields without indexing (RFC 7541, 6.2.2).
+func encodeH2Headers(fields ...string) []byte {
 	var b []byte
 	for i := 0; i < len(fields); i += 2 {
 		b = append(b, 0, byte(len(fields[i])))
@@ -445,21 +447,22 @@ func h2request(fields ...string) []byte {
 	return b
 }
 
-// A client that opens streams and resets them at once has no more of them at work than the bound, and nobody else waits.
+// A client that opens streams and resets them at once has no more of them in flight than the bound, and other
+// clients do not wait.
 func TestRapidResetIsBounded(t *testing.T) {
 	w := newWorld(t)
-	files, err := w.ca.Issue(identity.ID{TrustDomain: "test.example", Role: identity.RoleOperator, Name: "front"}, t.TempDir(), time.Hour)
-	must(t, err)
+	files, err := w.ca.IssueCert(identity.ID{TrustDomain: "test.example", Role: identity.RoleOperator, Name: "front"}, t.TempDir(), time.Hour)
+	requireNoError(t, err)
 	reg := prometheus.NewRegistry()
-	g := w.gateway("fra", func(c *regional.Config) { c.HTTPCert, c.HTTPKey, c.Registry = files.Cert, files.Key, reg })
-	w.local(g, "fra", "fra-a", reply, small("small"))
+	g := w.startGateway("fra", func(c *regional.Config) { c.HTTPCert, c.HTTPKey, c.Registry = files.Cert, files.Key, reg })
+	w.startLocal(g, "fra", "fra-a", replyCompletion, roomyModel("small"))
 	conn, err := tls.Dial("tcp", g.HTTPAddr().String(), &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}})
-	must(t, err)
+	requireNoError(t, err)
 	defer func() { _ = conn.Close() }()
-	_ = conn.SetDeadline(time.Now().Add(20 * time.Second))
-	_, err = conn.Write(append([]byte("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"), h2frame(4, 0, 0, nil)...))
-	must(t, err)
-	settings := readH2(t, conn, 4)
+	_ = conn.SetDeadline(time.Now().Add(time.Minute))
+	_, err = conn.Write(append([]byte("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"), appendH2Frame(4, 0, 0, nil)...))
+	requireNoError(t, err)
+	settings := readH2Frame(t, conn, 4)
 	streams := uint32(0)
 	for i := 0; i+6 <= len(settings); i += 6 {
 		if binary.BigEndian.Uint16(settings[i:]) == 3 {
@@ -469,13 +472,13 @@ func TestRapidResetIsBounded(t *testing.T) {
 	if streams != 128 {
 		t.Errorf("the gateway lets a client open %d streams at once, want 128", streams)
 	}
-	block := h2request(":method", "POST", ":scheme", "https", ":path", "/v1/chat/completions", ":authority", "x",
+	block := encodeH2Headers(":method", "POST", ":scheme", "https", ":path", "/v1/chat/completions", ":authority", "x",
 		"authorization", "Bearer key-acme", "content-length", "100")
 	flood := make(chan struct{})
 	go func() {
 		defer close(flood)
 		for id := uint32(1); id < 20_000; id += 2 {
-			if _, err := conn.Write(append(h2frame(1, 4, id, block), h2frame(3, 0, id, []byte{0, 0, 0, 8})...)); err != nil {
+			if _, err := conn.Write(append(appendH2Frame(1, 4, id, block), appendH2Frame(3, 0, id, []byte{0, 0, 0, 8})...)); err != nil {
 				return
 			}
 		}
@@ -488,22 +491,22 @@ func TestRapidResetIsBounded(t *testing.T) {
 			over = true
 		default:
 		}
-		most = max(most, inFlight(t, reg))
-		if status, err := health2(g); status != 200 {
+		most = max(most, readInFlight(t, reg))
+		if status, err := getHealthOverH2(g); status != 200 {
 			t.Fatalf("another client got %d (%v)", status, err)
 		}
 	}
 	if most > 128 {
 		t.Errorf("%v requests of one connection were at work", most)
 	}
-	eventually(t, "nothing is left of the flood", func() bool { return inFlight(t, reg) == 0 })
+	testkit.Eventually(t, "nothing is left of the flood", func() bool { return readInFlight(t, reg) == 0 })
 }
 
-// inFlight reads the gauge of requests under way.
-func inFlight(t *testing.T, reg *prometheus.Registry) float64 {
+// readInFlight reads the gauge of requests under way.
+func readInFlight(t *testing.T, reg *prometheus.Registry) float64 {
 	t.Helper()
 	families, err := reg.Gather()
-	must(t, err)
+	requireNoError(t, err)
 	for _, f := range families {
 		if f.GetName() == "spillway_regional_in_flight" {
 			return f.Metric[0].GetGauge().GetValue()
@@ -513,8 +516,8 @@ func inFlight(t *testing.T, reg *prometheus.Registry) float64 {
 	return 0
 }
 
-// readH2 reads frames until one of the kind.
-func readH2(t *testing.T, r io.Reader, kind byte) []byte {
+// readH2Frame reads frames until one of the given kind.
+func readH2Frame(t *testing.T, r io.Reader, kind byte) []byte {
 	t.Helper()
 	for {
 		var head [9]byte
@@ -531,8 +534,8 @@ func readH2(t *testing.T, r io.Reader, kind byte) []byte {
 	}
 }
 
-// health2 asks for the health over TLS and HTTP/2.
-func health2(g *regional.Gateway) (int, error) {
+// getHealthOverH2 requests the health path over TLS and HTTP/2.
+func getHealthOverH2(g *regional.Gateway) (int, error) {
 	tr := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, ForceAttemptHTTP2: true}
 	defer tr.CloseIdleConnections()
 	resp, err := (&http.Client{Transport: tr}).Get("https://" + g.HTTPAddr().String() + "/healthz")

@@ -16,40 +16,38 @@ import (
 	"github.com/spillway-lb/spillway/regional"
 )
 
-// A worker dies under a call that goes both ways, while its client has nothing to say: the client hears of it at once.
-func TestASilentClientHearsThatItsWorkerDied(t *testing.T) {
+// When a worker dies during a bidirectional call while its client sends nothing, the client receives the error at
+// once.
+func TestIdleStreamEndsWhenWorkerDies(t *testing.T) {
 	for _, encrypted := range []bool{false, true} {
 		for _, begun := range []bool{false, true} {
 			t.Run(fmt.Sprintf("encrypted %v, begun %v", encrypted, begun), func(t *testing.T) {
 				w := newWorld(t)
 				creds := insecure.NewCredentials()
-				g := w.gateway("fra", func(c *regional.Config) {
+				g := w.startGateway("fra", func(c *regional.Config) {
 					if encrypted {
-						files := w.frontFiles("front")
+						files := w.issuePublicCert("front")
 						c.HTTPCert, c.HTTPKey = files.Cert, files.Key
 						creds = credentials.NewTLS(&tls.Config{InsecureSkipVerify: true})
 					}
 				})
-				callee := newCallee(t)
-				w.zoneOf(g, config.WorkerEntry{Name: "w1", URL: standIn(t), GRPC: "http://" + callee.addr, Weight: 1})
-				conn := w.dial(g, creds)
+				callee := newGRPCWorker(t)
+				w.zoneOf(g, config.WorkerEntry{Name: "w1", URL: startSimWorker(t), GRPC: "http://" + callee.addr, Weight: 1})
+				conn := w.dialGRPC(g, creds)
 				var out []byte
-				eventually(t, "a call is answered", func() bool {
-					in := infer("small")
-					return conn.Invoke(asking(t.Context()), inferMethod, &in, &out) == nil
-				})
+				waitForZoneSpec(t, conn)
 				method := map[bool]string{false: "Hang", true: "Greet"}[begun]
-				for len(callee.asked) > 0 {
-					<-callee.asked
+				for len(callee.metadata) > 0 {
+					<-callee.metadata
 				}
-				s, err := conn.NewStream(asking(t.Context(), "x-model", "small"), &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, "/any.Service/"+method)
-				must(t, err)
+				s, err := conn.NewStream(withAPIKey(t.Context(), "x-model", "small"), &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, "/any.Service/"+method)
+				requireNoError(t, err)
 				if begun {
 					in := []byte("one")
-					must(t, s.SendMsg(&in))
-					must(t, s.RecvMsg(&out))
+					requireNoError(t, s.SendMsg(&in))
+					requireNoError(t, s.RecvMsg(&out))
 				} else {
-					<-callee.asked
+					<-callee.metadata
 				}
 				callee.stop()
 				if err := s.RecvMsg(&out); status.Code(err) != codes.Unavailable {
@@ -60,27 +58,24 @@ func TestASilentClientHearsThatItsWorkerDied(t *testing.T) {
 	}
 }
 
-// So it does when the zone's instance dies that the call went to, before it said a word.
-func TestASilentClientHearsThatItsZoneDied(t *testing.T) {
+// The same holds when the zone's instance dies before it has sent a byte.
+func TestIdleStreamEndsWhenZoneDies(t *testing.T) {
 	w := newWorld(t)
-	g := w.gateway("fra", nil)
-	callee := newCallee(t)
-	a := w.zoneOf(g, config.WorkerEntry{Name: "w1", URL: standIn(t), GRPC: "http://" + callee.addr, Weight: 1})
-	conn := w.dial(g, insecure.NewCredentials())
+	g := w.startGateway("fra", nil)
+	callee := newGRPCWorker(t)
+	a := w.zoneOf(g, config.WorkerEntry{Name: "w1", URL: startSimWorker(t), GRPC: "http://" + callee.addr, Weight: 1})
+	conn := w.dialGRPC(g, insecure.NewCredentials())
 	var out []byte
-	eventually(t, "a call is answered", func() bool {
-		in := infer("small")
-		return conn.Invoke(asking(t.Context()), inferMethod, &in, &out) == nil
-	})
-	for len(callee.asked) > 0 {
-		<-callee.asked
+	waitForZoneSpec(t, conn)
+	for len(callee.metadata) > 0 {
+		<-callee.metadata
 	}
-	s, err := conn.NewStream(asking(t.Context(), "x-model", "small"), &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, "/any.Service/Hang")
-	must(t, err)
-	<-callee.asked
+	s, err := conn.NewStream(withAPIKey(t.Context(), "x-model", "small"), &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, "/any.Service/Hang")
+	requireNoError(t, err)
+	<-callee.metadata
 	now, cancel := context.WithCancel(context.Background())
 	cancel()
-	_ = a.Stop(now) // what it was doing is cut short
+	_ = a.Stop(now) // its work is cut short
 	if err := s.RecvMsg(&out); status.Code(err) != codes.Unavailable {
 		t.Error(err)
 	}

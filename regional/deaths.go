@@ -2,38 +2,50 @@ package regional
 
 import (
 	"bytes"
+	"hash/maphash"
 	"net/http"
 	"strconv"
+	"sync"
 	"time"
 
+	"github.com/spillway-lb/spillway/internal/httpedge/forward"
 	"github.com/spillway-lb/spillway/internal/openai"
 	"github.com/spillway-lb/spillway/internal/poison"
-	"github.com/spillway-lb/spillway/internal/relay"
 )
 
-// admitSuspect refuses a request under which workers have died, unless it is the one further attempt that a suspect has.
-func (g *Gateway) admitSuspect(q *request) *openai.Error {
-	q.print = poison.Fingerprint(g.printSeed, q.tenant.Name, q.model.Name, q.raw)
+// deathGuard stores the fingerprints of requests that killed workers.
+type deathGuard struct {
+	// seed keys the fingerprints, so that outsiders cannot construct one.
+	seed maphash.Seed
+
+	mu     sync.Mutex
+	memory poison.DeathMemory
+}
+
+// admitSuspect refuses a request whose fingerprint has killed workers, unless it is the single further attempt of
+// a suspect.
+func (d *deathGuard) admitSuspect(q *gatewayRequest) *openai.Error {
+	q.fingerprint = poison.ComputeFingerprint(d.seed, q.tenant.Name, q.model.Name, q.raw)
 	now := time.Now()
-	g.mu.Lock()
-	defer g.mu.Unlock()
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	if q.hop.Deaths > 0 {
-		g.deaths.Raise(q.print, poison.Suspect, now)
+		d.memory.RaiseVerdict(q.fingerprint, poison.Suspect, now)
 	}
 	var ok bool
-	q.trial, ok = g.deaths.Try(q.print, now)
-	q.hop.Deaths = deathsOf(g.deaths.Verdict(q.print, now))
+	q.suspectAttempt, ok = d.memory.TryRequest(q.fingerprint, now)
+	q.hop.Deaths = deathsFromVerdict(d.memory.VerdictFor(q.fingerprint, now))
 	switch {
 	case ok:
 		return nil
 	case q.hop.Deaths > 1:
-		return openai.RequestKillsWorkers(poison.Keep)
+		return openai.RequestKillsWorkers(poison.DeathRetention)
 	}
 	return openai.RequestSuspected()
 }
 
-// deathsOf is how a verdict is told to other tiers.
-func deathsOf(v poison.Verdict) int {
+// deathsFromVerdict returns the number of deaths that represents a verdict in messages to other tiers.
+func deathsFromVerdict(v poison.DeathVerdict) int {
 	switch v {
 	case poison.Suspect:
 		return 1
@@ -43,59 +55,74 @@ func deathsOf(v poison.Verdict) int {
 	return 0
 }
 
-// endTrial ends a further attempt, if the request is one.
-func (g *Gateway) endTrial(q *request) {
-	if !q.trial {
+// endSuspectAttempt ends the further attempt of a suspect, if the request is one.
+func (d *deathGuard) endSuspectAttempt(q *gatewayRequest) {
+	if !q.suspectAttempt {
 		return
 	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	q.trial = false
-	g.deaths.EndTrial(q.print)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	q.suspectAttempt = false
+	d.memory.EndTrial(q.fingerprint)
 }
 
-// learnDeaths remembers what a zone or a peer says of workers that died under the request.
-func (g *Gateway) learnDeaths(q *request, res *relay.Result) {
-	if q.print == 0 {
+// recordDeaths records the worker deaths that a zone or a peer reports for the request.
+func (d *deathGuard) recordDeaths(q *gatewayRequest, res *forward.ForwardResult) {
+	if q.fingerprint == 0 {
 		return
 	}
-	n := q.told
-	if res.Refused != nil {
-		n = max(n, toldDeaths(res.Refused.Header))
+	n := q.reportedDeaths
+	if res.Refusal != nil {
+		n = max(n, deathsFromHeader(res.Refusal.Header))
 	}
-	if s := q.stream.seam; s != nil {
-		n = max(n, eventDeaths(s.Failure()), eventDeaths(s.Declined()))
+	if s := q.resumption.splicer; s != nil {
+		n = max(n, deathsFromEvent(s.ErrorEvent()), deathsFromEvent(s.DeclinedEvent()))
 	}
 	now := time.Now()
-	g.mu.Lock()
-	defer g.mu.Unlock()
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	switch {
 	case n >= 2:
-		g.deaths.Raise(q.print, poison.Condemned, now)
+		d.memory.RaiseVerdict(q.fingerprint, poison.Condemned, now)
 	case n == 1:
-		g.deaths.Raise(q.print, poison.Suspect, now)
+		d.memory.RaiseVerdict(q.fingerprint, poison.Suspect, now)
+	case brokeOff(res):
+		// A zone closes the connection when a worker dies in the middle of a response that is not a stream, so the
+		// death cannot be reported in any other way.
+		if d.memory.VerdictFor(q.fingerprint, now) == poison.Suspect {
+			d.memory.RaiseVerdict(q.fingerprint, poison.Condemned, now)
+		} else {
+			d.memory.RaiseVerdict(q.fingerprint, poison.Suspect, now)
+		}
 	case res.Err == nil && res.Status > 0 && res.Status < 500:
-		g.deaths.Survived(q.print)
+		d.memory.RecordSuccess(q.fingerprint)
+		q.hop.Deaths = 0
 		return
 	}
-	v := g.deaths.Verdict(q.print, now)
-	if q.hop.Deaths = deathsOf(v); v == poison.Suspect && !q.trial {
-		g.deaths.BeginTrial(q.print)
-		q.trial = true
+	v := d.memory.VerdictFor(q.fingerprint, now)
+	if q.hop.Deaths = deathsFromVerdict(v); v == poison.Suspect && !q.suspectAttempt {
+		d.memory.BeginTrial(q.fingerprint)
+		q.suspectAttempt = true
 	}
 }
 
-// toldDeaths is how many workers have died under a request by the head of its answer.
-func toldDeaths(h http.Header) int {
-	n, err := strconv.Atoi(relay.First(h, relay.HeaderDeaths))
+// brokeOff reports whether a response that is not a stream ended early, and not because of its client or its
+// deadline.
+func brokeOff(res *forward.ForwardResult) bool {
+	return res.Truncated && !res.IsEventStream && !res.ClientGone && !res.DeadlinePassed
+}
+
+// deathsFromHeader returns the number of worker deaths that the head of a response reports.
+func deathsFromHeader(h http.Header) int {
+	n, err := strconv.Atoi(forward.FirstValue(h, forward.HeaderDeaths))
 	if err != nil || n < 0 {
 		return 0
 	}
 	return n
 }
 
-// eventDeaths is how many workers have died under a request by the event that ended its stream.
-func eventDeaths(ev []byte) int {
+// deathsFromEvent returns the number of worker deaths that the last event of a stream reports.
+func deathsFromEvent(ev []byte) int {
 	data, ok := bytes.CutPrefix(bytes.TrimSpace(ev), []byte("data:"))
 	if !ok {
 		return 0
@@ -112,9 +139,9 @@ func eventDeaths(ev []byte) int {
 	return 0
 }
 
-// tellDeaths tells another region's gateway how many workers have died under its request.
-func (q *request) tellDeaths(w http.ResponseWriter) {
-	if q.peer && q.hop.Deaths > 0 {
-		w.Header().Set(relay.HeaderDeaths, strconv.Itoa(q.hop.Deaths))
+// setDeathsHeader reports the number of worker deaths to the gateway of the region that spilled the request.
+func (q *gatewayRequest) setDeathsHeader(w http.ResponseWriter) {
+	if q.fromPeer && q.hop.Deaths > 0 {
+		w.Header().Set(forward.HeaderDeaths, strconv.Itoa(q.hop.Deaths))
 	}
 }

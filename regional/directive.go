@@ -3,131 +3,140 @@ package regional
 import (
 	"bytes"
 	"fmt"
-	"strings"
+	"log/slog"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/spillway-lb/spillway/internal/capacity"
 	"github.com/spillway-lb/spillway/internal/identity"
+	"github.com/spillway-lb/spillway/internal/jwtauth"
 	"github.com/spillway-lb/spillway/internal/spec"
 	"github.com/spillway-lb/spillway/internal/telemetry"
 	"github.com/spillway-lb/spillway/internal/uplink"
+	"github.com/spillway-lb/spillway/regional/directive"
 )
 
-// onDirective takes a global node's directive. A lease counts also when the directive is older than the one in force: its
-// leader's term says how new it is, within a generation.
-func (g *Gateway) onDirective(parent identity.ID, d *uplink.Directive) {
-	g.adopt(parent, d)
-	if d.Generation == g.inForce().Generation { // terms of another generation cannot be compared
-		g.takeGrant(d.Grant, time.Now())
+// policyKeeper holds the policy in force and applies directives.
+type policyKeeper struct {
+	cfg     *Config
+	log     *slog.Logger
+	store   uplink.DirectiveFile
+	metrics *gatewayMetrics
+	router  *sharedRouter
+	tenants *tenantGate
+	tokens  *jwtauth.Verifier
+	stages  *outcomeCounter
+	parent  *uplink.Parent // nil before the listeners are open
+	child   *uplink.Child  // nil without a global tier
+	source  *specSource    // nil with a global tier
+
+	policy atomic.Pointer[gatewayPolicy] // in force; nil before the first
+
+	mu sync.Mutex // serializes directives; taken before the locks of router and tenants
+}
+
+// onDirective handles a directive of a global node. Its quota grant counts even if the directive is older than the
+// one in force, because within a generation the Raft term of the leader orders grants.
+func (k *policyKeeper) onDirective(parent identity.ID, d *uplink.Directive) {
+	k.applyDirective(parent, d)
+	if d.Generation == k.directivePosition().Generation { // terms of another generation cannot be compared
+		k.tenants.applyGrant(d.Grant, time.Now())
 	}
 }
 
-// inForce is the position of the directive in force.
-func (g *Gateway) inForce() (p uplink.Position) {
-	if st := g.state.Load(); st != nil {
+// directivePosition is the position of the directive in force.
+func (k *policyKeeper) directivePosition() (p uplink.Position) {
+	if st := k.policy.Load(); st != nil {
 		p = st.directive.Position()
 	}
 	return p
 }
 
-// adopt takes a directive unless one of a later position is in force. One of the same position is taken too: its peers are
-// newer. A spec that cannot be read leaves the last good one in force.
-func (g *Gateway) adopt(parent identity.ID, d *uplink.Directive) {
-	g.adopting.Lock()
-	defer g.adopting.Unlock()
-	old := g.state.Load()
-	verdict := g.child.Judge(parent, d, g.inForce())
-	if verdict.Ignored() {
+// applyDirective applies a directive unless one with a later position is in force. One with the same position is
+// applied too, because its peers are newer. A spec that cannot be decoded leaves the last valid one in force.
+func (k *policyKeeper) applyDirective(parent identity.ID, d *uplink.Directive) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	old := k.policy.Load()
+	verdict := k.child.JudgeDirective(parent, d, k.directivePosition())
+	if verdict.IsIgnored() {
 		return
 	}
 	var s *spec.Spec
 	if old != nil {
 		s = old.spec
 	}
-	if len(d.Spec) == 0 && s != nil { // nothing was declared up there yet: what we were started with holds
+	if len(d.Spec) == 0 && s != nil { // the cluster has no spec yet: the initial one stays in force
 		same := *d
 		same.Spec, same.SpecVersion = old.directive.Spec, old.directive.SpecVersion
 		d = &same
 	}
-	newer := old == nil || verdict == uplink.Newer
+	newer := old == nil || verdict == uplink.NewerPosition
 	if len(d.Spec) > 0 && (s == nil || newer && (d.SpecVersion != old.directive.SpecVersion || !bytes.Equal(d.Spec, old.directive.Spec))) {
 		decoded, err := spec.Decode(fmt.Sprintf("spec version %d", d.SpecVersion), d.Spec)
 		if err != nil {
-			g.log.Error("spec refused, the last good one stays in force", "version", d.SpecVersion, telemetry.Err(err))
+			k.log.Error("spec refused, the last good one stays in force", "version", d.SpecVersion, telemetry.ErrorAttr(err))
 			return
 		}
 		s = decoded
 	}
-	g.enact(newState(d, s, g.cfg.Region, time.Now()))
-	g.mu.Lock()
-	g.creditPeers(d.Peers, time.Now())
-	g.mu.Unlock()
-	g.outcomes.begin(d.Stage, time.Now())
-	g.refresh()
+	k.applyPolicy(newGatewayPolicy(d, s, k.cfg.Region, time.Now()))
+	k.stages.followStage(d.StageNumber, time.Now())
+	k.router.requestRebuild()
 	if !newer {
 		return
 	}
-	g.parent.Recheck() // a zone may have left the spec
+	k.parent.RecheckSessions() // the new spec may have removed a zone
 	if old != nil && d.Generation != old.directive.Generation {
-		g.mu.Lock()
-		g.leases.Reset()
-		g.mu.Unlock()
+		k.tenants.resetTerm()
 	}
 	if old != nil && d.Generation > old.directive.Generation && old.directive.SpecVersion > 0 {
-		g.log.Warn("policy of a new generation of the global cluster adopted: its state was restored or recovered", "parent", parent.String(),
+		k.log.Warn("policy of a new generation of the global cluster adopted: its state was restored or recovered", "parent", parent.String(),
 			"generation", d.Generation, "index", d.Index, "generation_before", old.directive.Generation, "index_before", old.directive.Index)
 	}
-	g.log.Info("directive adopted", "generation", d.Generation, "index", d.Index, "spec_version", d.SpecVersion, "on_trial", d.Candidate, "plan_epoch", d.PlanEpoch)
-	if s != nil { // without a spec there are no tenants to tell from those that have left it
-		g.mu.Lock()
-		g.limiter.Retain(func(name string) bool { return s.Tenant(name) != nil })
-		g.mu.Unlock()
+	k.log.Info("directive adopted", "generation", d.Generation, "index", d.Index, "spec_version", d.SpecVersion, "on_trial", d.IsStaged, "plan_epoch", d.PlanEpoch)
+	if s != nil { // without a spec, tenants that were removed cannot be identified
+		k.tenants.retainTenants(func(name string) bool { return s.FindTenant(name) != nil })
 	}
-	g.parent.Wake()
-	if err := g.keep.Save(d); err != nil {
-		g.metrics.unkept.Inc()
-		g.log.Error("directive not kept on disk, a restart without the global tier would not know it", telemetry.Err(err))
+	k.parent.PushDirectives()
+	if err := k.store.SaveDirective(d); err != nil {
+		k.metrics.persistFailures.Inc()
+		k.log.Error("directive not kept on disk, a restart without the global tier would not know it", telemetry.ErrorAttr(err))
 	}
 }
 
-// directiveFor is what a local is told: the spec, the drains of this region and who else is live in its zone, but no keys
-// of tickets and no peers.
-func (g *Gateway) directiveFor(to capacity.Path) *uplink.Directive {
-	st := g.state.Load()
-	if !st.ready() {
+// directiveFor returns the directive for a local instance: the spec, the drains of this region and the live
+// instances of its zone, without ticket keys and peers.
+func (k *policyKeeper) directiveFor(to capacity.Path) *uplink.Directive {
+	st := k.policy.Load()
+	if !st.isReady() {
 		return nil
 	}
-	d := &uplink.Directive{
-		Generation: st.directive.Generation, Index: st.directive.Index, SpecVersion: st.directive.SpecVersion, Spec: st.directive.Spec,
-		PlanEpoch: st.directive.PlanEpoch, Locals: g.fellows(to), PrefixSeed: st.prefixSeed,
-	}
-	for _, x := range st.directive.Drains {
-		if x.Path == g.cfg.Region || strings.HasPrefix(x.Path, g.cfg.Region+"/") {
-			d.Drains = append(d.Drains, x)
-		}
-	}
-	return d
+	return directive.ForLocal(st.directive, k.cfg.Region, k.router.view.Load().LiveInstancesOf(to))
 }
 
-// enact puts a state in force.
-func (g *Gateway) enact(st *state) {
-	g.state.Store(st)
+// applyPolicy puts a policy in force.
+func (k *policyKeeper) applyPolicy(st *gatewayPolicy) {
+	k.tenants.setSpec(st.spec) // before requests use the policy
+	k.router.applyPolicy(st.route, time.Now())
+	k.policy.Store(st)
 	if st.spec != nil {
-		g.tokens.Adopt(st.spec.Issuers)
+		k.tokens.SetIssuers(st.spec.Issuers)
 	}
 }
 
-// restore puts the kept directive or the configured spec in force. An unreadable file is
-// reported and passed over.
-func (g *Gateway) restore(now time.Time) error {
-	if s := g.cfg.Spec; s != nil {
+// loadPersistedDirective puts the persisted directive or the configured spec in force. An unreadable file is
+// reported and ignored.
+func (k *policyKeeper) loadPersistedDirective(now time.Time) error {
+	if s := k.cfg.Spec; s != nil {
 		decoded, err := spec.Decode("the configured spec", spec.Encode(s))
 		if err != nil {
 			return fmt.Errorf("reading the configured spec: %w", err)
 		}
-		g.enact(newState(&uplink.Directive{Spec: spec.Encode(s)}, decoded, g.cfg.Region, now))
+		k.applyPolicy(newGatewayPolicy(&uplink.Directive{Spec: spec.Encode(s)}, decoded, k.cfg.Region, now))
 	}
-	d, err := g.keep.Load()
+	d, err := k.store.LoadDirective()
 	if d == nil && err == nil {
 		return nil
 	}
@@ -136,11 +145,31 @@ func (g *Gateway) restore(now time.Time) error {
 		s, err = spec.Decode("the kept spec", d.Spec)
 	}
 	if err != nil {
-		g.log.Warn("the kept directive is unreadable and passed over", telemetry.Err(err))
+		k.log.Warn("the kept directive is unreadable and passed over", telemetry.ErrorAttr(err))
 		return nil
 	}
-	st := newState(d, s, g.cfg.Region, now)
-	st.kept = true
-	g.enact(st)
+	st := newGatewayPolicy(d, s, k.cfg.Region, now)
+	st.route.FromDisk = true
+	k.applyPolicy(st)
+	return nil
+}
+
+// directiveAge returns the age of the last directive in seconds; 0 before the first.
+func (k *policyKeeper) directiveAge() float64 {
+	if st := k.policy.Load(); st != nil && st.directive.Index > 0 {
+		return time.Since(st.receivedAt).Seconds()
+	}
+	return 0
+}
+
+// checkLocal checks the identity of children and of endpoints in this region: a local instance of this region, in
+// a zone of the spec if the spec lists zones.
+func (k *policyKeeper) checkLocal(id identity.ID) error {
+	if id.Role != identity.RoleLocal || id.Region != k.cfg.Region {
+		return fmt.Errorf("it is not a local of region %s", k.cfg.Region)
+	}
+	if st := k.policy.Load(); !st.hasZone(id.Zone) {
+		return fmt.Errorf("region %s has no zone %s in the spec", k.cfg.Region, id.Zone)
+	}
 	return nil
 }

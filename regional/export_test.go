@@ -2,27 +2,27 @@ package regional
 
 import "github.com/spillway-lb/spillway/internal/capacity"
 
-// Attempts counts attempts under way whose request is sent whole, and those of them that a queue holds.
-func (g *Gateway) Attempts() (sent, queued int) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	for _, at := range g.places {
-		for p := range at.flights {
-			if p.delivered.Load() {
-				sent++
-			}
-			if p.queued.Load() {
-				queued++
-			}
+// CountAttempts counts attempts in flight whose request is sent completely, and how many of them are queued.
+func (g *Gateway) CountAttempts() (sent, queued int) {
+	g.router.mu.Lock()
+	all := g.router.router.OpenAttempts()
+	g.router.mu.Unlock()
+	for _, a := range all {
+		p := a.Owner.(*gatewayAttempt)
+		if p.requestSent.Load() {
+			sent++
+		}
+		if p.queuedBelow.Load() {
+			queued++
 		}
 	}
 	return sent, queued
 }
 
-// Workers is how many workers of a model the view that requests choose from counts in this region.
-func (g *Gateway) Workers(model string) (n int64) {
-	for _, l := range g.view.Load().Locals {
-		if m := l.Summary.Model(model); m != nil && l.State != capacity.Lost {
+// CountWorkers returns the number of this region's workers of a model in the view that requests use.
+func (g *Gateway) CountWorkers(model string) (n int64) {
+	for _, l := range g.router.view.Load().Locals {
+		if m := l.Summary.FindModel(model); m != nil && l.State != capacity.Unreachable {
 			n += m.Total
 		}
 	}

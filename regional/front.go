@@ -1,197 +1,175 @@
 package regional
 
 import (
+	"math/rand/v2"
 	"net/http"
 	"slices"
 	"strconv"
 	"time"
 
+	"github.com/spillway-lb/spillway/internal/httpedge/forward"
 	"github.com/spillway-lb/spillway/internal/openai"
 	"github.com/spillway-lb/spillway/internal/paths"
-	"github.com/spillway-lb/spillway/internal/relay"
 	"github.com/spillway-lb/spillway/internal/spec"
 )
 
-// serveFront is the clients' door.
-func (g *Gateway) serveFront(w http.ResponseWriter, r *http.Request) {
+// serveClient handles requests at the public listener.
+func (g *gatewayServer) serveClient(w http.ResponseWriter, r *http.Request) {
 	arrived := time.Now()
-	relay.Strip(r.Header)
-	id := requestID(r.Header, g.newID)
-	w.Header()[relay.HeaderXRequestID] = []string{id}
-	g.front.open.announce(w.Header(), r.ProtoMajor)
+	forward.StripTierHeaders(r.Header)
+	id := requestID(r.Header, newRequestID)
+	w.Header()[forward.HeaderXRequestID] = []string{id}
+	g.announceHTTP3(w.Header(), r.ProtoMajor)
 	if r.URL.Path == "/healthz" {
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-		_, _ = w.Write([]byte("ok\n")) // a prober that has left needs no answer
+		_, _ = w.Write([]byte("ok\n")) // the prober may have disconnected
 		return
 	}
-	if openai.Anthropic(r.URL.Path) {
-		w = relay.SpeakAnthropic(w)
+	if openai.IsAnthropicPath(r.URL.Path) {
+		w = forward.WithAnthropicErrors(w)
 	}
 	extra := g.extraPaths()
-	shape, passes := paths.Find(paths.HTTP, r.URL, extra)
-	if passes && r.Method == http.MethodPost && (shape != openai.ShapeUnknown || relay.KindOf(r) == relay.Usual) {
+	shape, passes := paths.MatchPath(paths.HTTP, r.URL, extra)
+	if passes && r.Method == http.MethodPost && (shape != openai.ShapeUnknown || forward.ForwardKindOf(r) == forward.Buffered) {
 		g.serveRequest(w, r, shape, id, arrived)
 		return
 	}
-	_, lists := openai.ListsModels(r.URL.Path)
-	want := http.MethodGet
-	if !lists {
-		want = http.MethodPost
-	}
-	switch kind := relay.KindOf(r); {
+	_, lists := openai.IsModelsPath(r.URL.Path)
+	switch kind := forward.ForwardKindOf(r); {
 	case r.Method == http.MethodConnect && r.ProtoMajor > 1:
-		g.refuse(w, nil, noTunnel())
-	case kind != relay.Usual:
-		if _, ok := paths.Find(protocol(kind), r.URL, extra); !ok {
-			if kind == relay.GRPC {
-				w = relay.SpeakGRPC(w)
+		g.refuseRequest(w, nil, connectUnsupportedError())
+	case kind != forward.Buffered:
+		if _, ok := paths.MatchPath(protocolOf(kind), r.URL, extra); !ok {
+			if kind == forward.GRPC {
+				w = forward.WithGRPCErrors(w)
 			}
-			g.refuse(w, nil, noSuchPath(r.URL.Path))
+			g.refuseRequest(w, nil, paths.NotFoundError(r.URL.Path))
 			return
 		}
-		g.serveThrough(w, r, kind, id, arrived)
-	case !lists && !passes:
-		g.refuse(w, nil, noSuchPath(r.URL.Path))
-	case r.Method != want:
-		w.Header().Set("Allow", want)
-		g.refuse(w, nil, wrongMethod(want))
-	default:
+		g.servePassthrough(w, r, kind, id, arrived)
+	case lists && (r.Method == http.MethodGet || r.Method == http.MethodHead):
 		g.serveModels(w, r)
+	default:
+		g.refuseRequest(w, nil, forward.RefuseUnserved(w.Header(), r, extra))
 	}
 }
 
-// extraPaths are those that the spec lets through beside the ones that always pass.
-func (g *Gateway) extraPaths() []string {
-	if st := g.state.Load(); st.ready() {
+// extraPaths are the paths that the spec allows in addition to the built-in ones.
+func (g *gatewayServer) extraPaths() []string {
+	if st := g.policy.Load(); st.isReady() {
 		return st.spec.Routing.ExtraPaths
 	}
 	return nil
 }
 
-// protocol is a kind as the list of paths has it.
-func protocol(k relay.Kind) paths.Protocol {
+// protocolOf maps a forwarding kind to the protocol in the list of paths.
+func protocolOf(k forward.ForwardKind) paths.PathProtocol {
 	switch k {
-	case relay.GRPC:
+	case forward.GRPC:
 		return paths.GRPC
-	case relay.WebSocket:
+	case forward.WebSocket:
 		return paths.WebSocket
 	}
 	return paths.HTTP
 }
 
-func (g *Gateway) newID() string {
-	g.mu.Lock()
-	a, b := g.rng.Uint64(), g.rng.Uint64()
-	g.mu.Unlock()
-	var id [32]byte // 13 digits each at the most
+func newRequestID() string {
+	a, b := rand.Uint64(), rand.Uint64()
+	var id [32]byte // at most 13 digits each
 	return string(strconv.AppendUint(strconv.AppendUint(append(id[:0], "req_"...), a, 36), b, 36))
 }
 
-func noSuchPath(path string) *openai.Error {
-	return &openai.Error{
-		Status: http.StatusNotFound, Type: openai.TypeInvalidRequest, Code: openai.CodeNotFound, NoRetry: true,
-		Message: paths.NotFoundMessage(path),
-	}
-}
-
-// noTunnel refuses CONNECT over HTTP/2 and HTTP/3, where it is how WebSockets are asked for (RFC 8441 and RFC 9220, which
-// name the status).
-func noTunnel() *openai.Error {
+// connectUnsupportedError refuses CONNECT over HTTP/2 and HTTP/3, which requests a WebSocket there (RFC 8441 and
+// RFC 9220, which name the status).
+func connectUnsupportedError() *openai.Error {
 	return &openai.Error{
 		Status: http.StatusNotImplemented, Type: openai.TypeInvalidRequest, Code: openai.CodeMethodNotAllowed, NoRetry: true,
 		Message: "CONNECT is not served here; open a WebSocket over HTTP/1.1, and not over HTTP/2 or HTTP/3",
 	}
 }
 
-func wrongMethod(want string) *openai.Error {
-	return &openai.Error{
-		Status: http.StatusMethodNotAllowed, Type: openai.TypeInvalidRequest, Code: openai.CodeMethodNotAllowed, NoRetry: true,
-		Message: "use " + want + " here",
-	}
-}
-
-// serveRequest takes a client's request from its first header to its last byte.
-func (g *Gateway) serveRequest(w http.ResponseWriter, r *http.Request, shape openai.Shape, id string, arrived time.Time) {
-	q := &request{arrived: arrived, shape: shape, hop: relay.Hop{RequestID: id, RetriesLeft: 1}}
-	leave, e := g.letIn(r)
+// serveRequest handles a client's request from its first header to its last byte.
+func (g *gatewayServer) serveRequest(w http.ResponseWriter, r *http.Request, shape openai.Shape, id string, arrived time.Time) {
+	q := &gatewayRequest{arrived: arrived, shape: shape, hop: forward.Hop{RequestID: id, RetriesLeft: 1}}
+	leave, e := g.acquireRequestSlot(r)
 	if e != nil {
-		g.refuse(w, q, e)
+		g.refuseRequest(w, q, e)
 		return
 	}
-	j := journey{g: g, w: w, r: r, q: q, over: leave}
-	defer j.pause()
-	if e = g.admit(w, r, q); e != nil {
-		g.refuse(w, q, e)
+	j := requestLoop{g: g, w: w, r: r, q: q, release: leave}
+	defer j.settleUnlessFollowed()
+	if e = g.admitRequest(w, r, q); e != nil {
+		g.refuseRequest(w, q, e)
 		return
 	}
-	j.dispatch()
+	j.startAttempts()
 }
 
-// refuse answers with an error of our own and counts it.
-func (g *Gateway) refuse(w http.ResponseWriter, q *request, e *openai.Error) {
-	g.metrics.refused(q, e)
-	g.outcome(q, e.Status, 0)
+// refuseRequest responds with an error of the gateway and counts it.
+func (g *gatewayServer) refuseRequest(w http.ResponseWriter, q *gatewayRequest, e *openai.Error) {
+	g.metrics.countRefused(q, e)
+	g.outcomes.countOutcome(q, e.Status, 0)
 	if q != nil {
-		q.tellDeaths(w)
+		q.setDeathsHeader(w)
 	}
-	if q != nil && q.peer && e.Code != openai.CodeKillsWorkers {
-		q.retriesLeft(w)
-		relay.WriteNotStarted(w, e)
+	if q != nil && q.fromPeer && e.Code != openai.CodeKillsWorkers {
+		q.writeRetriesLeft(w)
+		forward.WriteNotStarted(w, e)
 		return
 	}
-	relay.WriteError(w, e)
+	forward.WriteError(w, e)
 }
 
-// serveModels lists what the caller may use and anybody serves, or one of that.
-func (g *Gateway) serveModels(w http.ResponseWriter, r *http.Request) {
-	st := g.state.Load()
-	if !st.ready() {
-		g.refuse(w, nil, openai.NotReady())
+// serveModels lists the models that the client may use and that are served, or one of them.
+func (g *gatewayServer) serveModels(w http.ResponseWriter, r *http.Request) {
+	st := g.policy.Load()
+	if !st.isReady() {
+		g.refuseRequest(w, nil, openai.NotReady())
 		return
 	}
-	t, _, _, e := g.authenticate(r, st)
+	t, _, _, e := g.auth.authenticateClient(r, st)
 	if e != nil {
-		g.refuse(w, nil, e)
+		g.refuseRequest(w, nil, e)
 		return
 	}
-	svc, e := st.called(r.Host)
+	svc, e := st.requestedService(r.Host)
 	if e != nil {
-		g.refuse(w, nil, e)
+		g.refuseRequest(w, nil, e)
 		return
 	}
-	one, _ := openai.ListsModels(r.URL.Path)
-	answer, e := openai.EncodeModels(g.served(st, t, svc), one, g.started.Unix())
+	one, _ := openai.IsModelsPath(r.URL.Path)
+	answer, e := openai.EncodeModels(g.listServedModels(st, t, svc), one, g.started.Unix())
 	if e != nil {
-		g.refuse(w, nil, e)
+		g.refuseRequest(w, nil, e)
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_, _ = w.Write(answer) // a caller that has left needs no answer
+	_, _ = w.Write(answer) // the client may have disconnected
 }
 
-// served lists models and aliases that some zone or permitted peer has workers for, that the service serves and that the
+// listServedModels lists models and aliases that some zone or permitted peer has workers for, that the service serves and that the
 // tenant may use.
-func (g *Gateway) served(st *state, t *spec.Tenant, svc *spec.Service) []string {
-	v := g.view.Load()
+func (g *gatewayServer) listServedModels(st *gatewayPolicy, t *spec.Tenant, svc *spec.Service) []string {
+	v := g.router.view.Load()
 	there := func(name string) bool {
 		for i := range v.Locals {
-			if m := v.Locals[i].Summary.Model(name); m != nil && m.Total > 0 {
+			if m := v.Locals[i].Summary.FindModel(name); m != nil && m.Total > 0 {
 				return true
 			}
 		}
 		for i := range v.Peers {
 			p := &v.Peers[i]
-			if p.Summary == nil || !st.spec.Permits(t, st.spec.Region(p.Region)) {
+			if p.Summary == nil || !st.spec.PermitsRegion(t, st.spec.FindRegion(p.Region)) {
 				continue
 			}
-			if m := p.Summary.Model(name); m != nil && m.Total > 0 {
+			if m := p.Summary.FindModel(name); m != nil && m.Total > 0 {
 				return true
 			}
 		}
 		return false
 	}
 	may := func(asked, model string) bool {
-		return t.MayUse(asked, model) && st.serves(svc, asked, model) && there(model)
+		return t.MayUseModel(asked, model) && st.servesModel(svc, asked, model) && there(model)
 	}
 	var names []string
 	for i := range st.spec.Models {
@@ -201,7 +179,7 @@ func (g *Gateway) served(st *state, t *spec.Tenant, svc *spec.Service) []string 
 	}
 	for i := range st.spec.Aliases {
 		a := &st.spec.Aliases[i]
-		if slices.ContainsFunc(a.Targets, func(x spec.Target) bool { return may(a.Name, x.Model) }) {
+		if slices.ContainsFunc(a.Targets, func(x spec.AliasTarget) bool { return may(a.Name, x.Model) }) {
 			names = append(names, a.Name)
 		}
 	}

@@ -12,72 +12,76 @@ import (
 
 	"github.com/spillway-lb/spillway/internal/capacity"
 	"github.com/spillway-lb/spillway/internal/identity"
+	"github.com/spillway-lb/spillway/internal/testkit"
 	"github.com/spillway-lb/spillway/internal/ticket"
 	"github.com/spillway-lb/spillway/internal/uplink"
+	"github.com/spillway-lb/spillway/internal/uplink/abusetest"
 	"github.com/spillway-lb/spillway/regional"
 )
 
-// TestFollowsARestoredCluster: the cluster that a gateway and its zone have followed to index 9000 is restored from an
-// archive of index 12. The drain, the spec and the ticket key of the restored cluster are in force at once, and an answer of
-// the old cluster is ignored, also after a restart of the gateway.
-func TestFollowsARestoredCluster(t *testing.T) {
+// TestGatewayFollowsRestoredCluster: the cluster that a gateway and its zone have followed to index 9000 is
+// restored from an archive of index 12. The drain, the spec and the ticket key of the restored cluster are in
+// force at once. A message of the old cluster is ignored, also after a restart of the gateway.
+func TestGatewayFollowsRestoredCluster(t *testing.T) {
 	w := newWorld(t)
-	w.change(func(d *uplink.Directive) { d.Index = 9000 })
+	w.changeDirective(func(d *uplink.Directive) { d.Index = 9000 })
 	dir := t.TempDir()
 	own := func(c *regional.Config) { c.Dir, c.MetricsListen = dir, "127.0.0.1:0" }
-	g := w.gateway("fra", own)
-	w.local(g, "fra", "fra-a", reply, small("small"))
-	w.served(g, "small")
+	g := w.startGateway("fra", own)
+	w.startLocal(g, "fra", "fra-a", replyCompletion, roomyModel("small"))
+	w.waitUntilServed(g, "small")
 
 	generation := uint64(time.Now().Unix())
 	newKey := []byte("another key of the restored state")
-	w.change(func(d *uplink.Directive) {
+	w.changeDirective(func(d *uplink.Directive) {
 		d.Generation, d.Index, d.SpecVersion = generation, 12, 4
-		d.TicketKeys, d.Drains = [][]byte{newKey}, []uplink.Drain{{Path: "fra"}}
+		d.TicketKeys, d.Drains = [][]byte{newKey}, []uplink.ActiveDrain{{Path: "fra"}}
 	})
 	gw := capacity.Path{Region: "fra", Instance: "fra-gw"}
-	eventually(t, "the restored cluster's drain is obeyed", func() bool { return w.heard(gw).Draining })
-	w.change(func(d *uplink.Directive) { d.Drains = nil })
-	eventually(t, "the drain is lifted", func() bool { return !w.heard(gw).Draining })
-	tk := ticket.Mint(newKey, ticket.Ticket{Tenant: "acme", Service: "chat.api.example.", Region: "fra", Expires: time.Now().Add(ticket.Life), Nonce: 7})
-	if resp, text := w.ask(g, call{path: "/v1/chat/completions?spw=" + tk, body: ask}); resp.StatusCode != http.StatusOK {
+	testkit.Eventually(t, "the restored cluster's drain is obeyed", func() bool { return w.lastSummary(gw).Draining })
+	w.changeDirective(func(d *uplink.Directive) { d.Drains = nil })
+	testkit.Eventually(t, "the drain is lifted", func() bool { return !w.lastSummary(gw).Draining })
+	tk := ticket.MintTicket(newKey, ticket.RedirectTicket{Tenant: "acme", Service: "chat.api.example.", Region: "fra", Expires: time.Now().Add(ticket.Lifetime), Nonce: 7})
+	if resp, text := w.getAnswer(g, clientCall{path: "/v1/chat/completions?spw=" + tk, body: askBody}); resp.StatusCode != http.StatusOK {
 		t.Errorf("a call that the restored cluster redirected: %d %s", resp.StatusCode, text)
 	}
 	if text := w.logs.String(); !strings.Contains(text, "policy of a new generation of the global cluster adopted") {
 		t.Error("the new generation is not logged")
 	}
-	old := func(d *uplink.Directive) { d.Generation, d.Index, d.Drains = 0, 9500, []uplink.Drain{{Path: "fra"}} }
+	old := func(d *uplink.Directive) {
+		d.Generation, d.Index, d.Drains = 0, 9500, []uplink.ActiveDrain{{Path: "fra"}}
+	}
 	ignoresOld := func(what string) {
 		t.Helper()
-		w.change(old)
-		eventually(t, what+" ignores the old cluster", func() bool {
-			return countOf(t, g, `spillway_uplink_directives_ignored_total{reason="older_generation"}`) > 0
+		w.changeDirective(old)
+		testkit.Eventually(t, what+" ignores the old cluster", func() bool {
+			return readSeries(t, g, `spillway_uplink_directives_ignored_total{reason="older_generation"}`) > 0
 		})
-		if w.heard(gw).Draining {
+		if w.lastSummary(gw).Draining {
 			t.Errorf("%s follows the old cluster", what)
 		}
 	}
 	ignoresOld("the gateway")
-	must(t, g.Stop(soon(t)))
-	if kept, err := (uplink.Keep{Dir: filepath.Clean(dir)}).Load(); err != nil || kept.Generation != generation {
+	requireNoError(t, g.Stop(stopContext(t)))
+	if kept, err := (uplink.DirectiveFile{Dir: filepath.Clean(dir)}).LoadDirective(); err != nil || kept.Generation != generation {
 		t.Fatalf("kept generation %d, %v", kept.Generation, err)
 	}
-	g = w.gateway("fra", own)
+	g = w.startGateway("fra", own)
 	ignoresOld("the restarted gateway")
 }
 
-// TestALyingGlobalNodePinsNoGateway: of three global nodes one states positions that no cluster reaches. The other two are
-// followed.
-func TestALyingGlobalNodePinsNoGateway(t *testing.T) {
+// TestBogusGlobalPositionDoesNotPinGateway: one of three global nodes reports positions that the cluster never
+// reaches. The gateway follows the other two.
+func TestBogusGlobalPositionDoesNotPinGateway(t *testing.T) {
 	w := newWorld(t)
 	other := func(name string, make func() *uplink.Directive) *uplink.Parent {
 		p, err := uplink.NewParent(uplink.ParentConfig{
-			Listen: "127.0.0.1:0", Certs: w.certs(identity.ID{Role: identity.RoleGlobal, Name: name}), ChildRole: identity.RoleGateway,
-			OnSummary: func(identity.ID, *capacity.Summary) {}, Directive: func(capacity.Path) *uplink.Directive { return make() },
+			Listen: "127.0.0.1:0", Certs: w.issueCerts(identity.ID{Role: identity.RoleGlobal, Name: name}), ChildRole: identity.RoleGateway,
+			OnSummary: func(identity.ID, *capacity.Summary) {}, BuildDirective: func(capacity.Path) *uplink.Directive { return make() },
 		})
-		must(t, err)
-		must(t, p.Start(t.Context()))
-		t.Cleanup(func() { _ = p.Stop(soon(t)) })
+		requireNoError(t, err)
+		requireNoError(t, p.Start(t.Context()))
+		t.Cleanup(func() { _ = p.Stop(stopContext(t)) })
 		return p
 	}
 	honest := other("g2", func() *uplink.Directive { w.mu.Lock(); defer w.mu.Unlock(); d := w.directive; return &d })
@@ -89,15 +93,15 @@ func TestALyingGlobalNodePinsNoGateway(t *testing.T) {
 		if p == (uplink.Position{}) {
 			return nil
 		}
-		return &uplink.Directive{Generation: p.Generation, Index: p.Index, SpecVersion: 99, Spec: []byte(worldSpec()), Drains: []uplink.Drain{{Path: "fra"}}}
+		return &uplink.Directive{Generation: p.Generation, Index: p.Index, SpecVersion: 99, Spec: []byte(worldSpec()), Drains: []uplink.ActiveDrain{{Path: "fra"}}}
 	})
-	g := w.gateway("fra", func(c *regional.Config) {
+	g := w.startGateway("fra", func(c *regional.Config) {
 		c.MetricsListen = "127.0.0.1:0"
 		c.Globals = append(c.Globals, honest.Addr().String(), liar.Addr().String())
 	})
 	gw := capacity.Path{Region: "fra", Instance: "fra-gw"}
-	eventually(t, "both honest nodes are followed", func() bool {
-		return strings.Contains(basis(t, g), "index 7") && strings.Count(basis(t, g), "uplink from parent") == 3
+	testkit.Eventually(t, "both honest nodes are followed", func() bool {
+		return strings.Contains(readBasis(t, g), "index 7") && strings.Count(readBasis(t, g), "uplink from parent") == 3
 	})
 	ignored := 0.0
 	for _, p := range []uplink.Position{
@@ -105,33 +109,83 @@ func TestALyingGlobalNodePinsNoGateway(t *testing.T) {
 	} {
 		<-lies
 		lies <- p
-		liar.Wake()
+		liar.PushDirectives()
 		ignored++
-		eventually(t, "the lie is counted as ignored", func() bool {
-			return countOf(t, g, `spillway_uplink_directives_ignored_total{reason="implausible"}`) >= ignored
+		testkit.Eventually(t, "the lie is counted as ignored", func() bool {
+			return readSeries(t, g, `spillway_uplink_directives_ignored_total{reason="implausible"}`) >= ignored
 		})
-		w.change(func(d *uplink.Directive) { d.PlanEpoch++ })
-		honest.Wake()
+		w.changeDirective(func(d *uplink.Directive) { d.PlanEpoch++ })
+		honest.PushDirectives()
 		w.mu.Lock()
 		want := w.directive.Index
 		w.mu.Unlock()
-		eventually(t, "the honest nodes are followed", func() bool { return strings.Contains(basis(t, g), fmt.Sprint("index ", want)) })
+		testkit.Eventually(t, "the honest nodes are followed", func() bool { return strings.Contains(readBasis(t, g), fmt.Sprint("index ", want)) })
 	}
-	if s := w.heard(gw); s == nil || s.Draining {
+	if s := w.lastSummary(gw); s == nil || s.Draining {
 		t.Error("the liar's drain is in force")
 	}
 }
 
-// countOf reads one series of the gateway's metrics; 0 when there is none.
-func countOf(t *testing.T, g *regional.Gateway, series string) (v float64) {
+// TestGrantsOfNewGenerationAreAccepted: Raft terms may restart at a lower value when a cluster is restored. A
+// grant of a lower term is accepted once the new generation is in force, and no grant of the old cluster after
+// that.
+func TestGrantsOfNewGenerationAreAccepted(t *testing.T) {
+	w := newWorld(t)
+	g := w.startGateway("fra", func(c *regional.Config) { c.MetricsListen = "127.0.0.1:0" })
+	gw := capacity.Path{Region: "fra", Instance: "fra-gw"}
+	testkit.Eventually(t, "the gateway is heard", func() bool { return w.lastSummary(gw) != nil })
+	grant := func(generation, index, term, number uint64) {
+		h := w.lastSummary(gw).HeldLeases
+		w.changeDirective(func(d *uplink.Directive) {
+			d.Generation, d.Index = generation, index
+			d.Grant = &uplink.QuotaGrant{Term: term, Number: number, Boot: h.Boot, Mark: h.Mark, Leases: []uplink.QuotaLease{{Tenant: "limited", RequestsMilli: 1000}}}
+		})
+	}
+	taken := func(what string, term, number uint64) {
+		t.Helper()
+		testkit.Eventually(t, what, func() bool { h := w.lastSummary(gw).HeldLeases; return h.Term == term && h.Number == number })
+	}
+	grant(0, 9000, 9, 5)
+	taken("the first cluster's grant is taken", 9, 5)
+	grant(0, 9001, 8, 6)
+	grant(0, 9002, 9, 7)
+	taken("one of an earlier term is not", 9, 7)
+	generation := uint64(time.Now().Unix())
+	grant(generation, 12, 2, 1)
+	taken("the restored cluster's grant is taken", 2, 1)
+	grant(0, 9500, 99, 1)
+	testkit.Eventually(t, "the old cluster is ignored", func() bool {
+		return readSeries(t, g, `spillway_uplink_directives_ignored_total{reason="older_generation"}`) > 0
+	})
+	grant(generation, 13, 2, 2)
+	taken("the restored cluster's next grant is taken", 2, 2)
+}
+
+// TestZoneWhoseClockWasAheadIsAccepted: summaries of an instance whose clock was 36 h ahead, and is correct after
+// a restart, are accepted at once.
+func TestZoneWhoseClockWasAheadIsAccepted(t *testing.T) {
+	w := newWorld(t)
+	g := w.startGateway("fra", nil)
+	testkit.Eventually(t, "the gateway has policy", func() bool {
+		resp, _ := w.getAnswer(g, clientCall{method: "GET", path: "/v1/models", key: "key-acme"})
+		return resp.StatusCode == http.StatusOK
+	})
+	ahead := uint64(time.Now().Add(36 * time.Hour).UnixNano())
+	requireNoError(t, abusetest.SendFutureBoot(stopContext(t), g.UplinkAddr().String(), w.issueCerts(localID("fra", "fra-a")), ahead))
+	w.startLocal(g, "fra", "fra-a", replyCompletion, roomyModel("small"))
+	w.waitUntilServed(g, "small")
+}
+
+// readSeries reads one series of the gateway's metrics; 0 when there is none.
+func readSeries(t *testing.T, g *regional.Gateway, series string) (v float64) {
 	t.Helper()
-	resp, err := client(t).Get("http://" + g.MetricsAddr().String() + "/metrics")
-	must(t, err)
+	resp, err := newClient(t).Get("http://" + g.MetricsAddr().String() + "/metrics")
+	requireNoError(t, err)
 	defer func() { _ = resp.Body.Close() }()
 	for lines := bufio.NewScanner(resp.Body); lines.Scan(); {
 		if text, ok := strings.CutPrefix(lines.Text(), series+" "); ok {
 			_, err = fmt.Sscan(text, &v)
-			must(t, err)
+			requireNoError(t, err)
 		}
 	}
 	return v

@@ -14,43 +14,43 @@ import (
 	"github.com/spillway-lb/spillway/regional"
 )
 
-// A prompt of 220 KB is in memory once while it is passed on, and not twice.
-func TestLongPromptsAreHeldOnce(t *testing.T) { promptsAreHeldOnce(t, "large") }
+// A prompt of 220 KB is in memory once while it is forwarded, not twice.
+func TestLongPromptIsInMemoryOnce(t *testing.T) { checkPromptMemory(t, "large") }
 
-// Nor is one of which the model is written anew.
-func TestLongPromptsToAnAliasAreHeldOnce(t *testing.T) { promptsAreHeldOnce(t, "roomiest") }
+// The same holds when the model's name is rewritten.
+func TestLongPromptToAliasIsInMemoryOnce(t *testing.T) { checkPromptMemory(t, "roomiest") }
 
-func promptsAreHeldOnce(t *testing.T, asked string) {
+func checkPromptMemory(t *testing.T, asked string) {
 	const size, many = 220_000, 40
 	w := newWorld(t)
-	w.change(func(d *uplink.Directive) {
+	w.changeDirective(func(d *uplink.Directive) {
 		d.Spec = []byte(strings.NewReplacer("max_body: 100000", "max_body: 1000000",
 			"aliases:\n", "aliases:\n  - name: roomiest\n    targets: [{model: large, weight: 1}]\n").Replace(worldSpec()))
 	})
-	g := w.gateway("fra", nil)
+	g := w.startGateway("fra", nil)
 	proceed := make(chan struct{})
 	let := sync.OnceFunc(func() { close(proceed) })
-	roomy := small("large")
+	roomy := roomyModel("large")
 	roomy.MaxContext, roomy.KVTotal, roomy.KVFree, roomy.Hardware[0].PrefillRate = 1<<20, 1<<30, 1<<30, 1e9
-	l := w.local(g, "fra", "fra-a", func(rw http.ResponseWriter, r *http.Request) { <-proceed; reply(rw, r) }, roomy)
-	t.Cleanup(let) // before the stand-in is closed, which waits for its handlers
-	w.served(g, "large")
+	l := w.startLocal(g, "fra", "fra-a", func(rw http.ResponseWriter, r *http.Request) { <-proceed; replyCompletion(rw, r) }, roomy)
+	t.Cleanup(let) // before the simulated zone closes, which waits for its handlers
+	w.waitUntilServed(g, "large")
 	body := `{"model":"` + asked + `","max_tokens":16,"messages":[{"role":"user","content":"` + strings.Repeat("word ", size/5) + `"}]}`
 	heap := func() uint64 {
 		var m runtime.MemStats
 		runtime.GC()
-		runtime.GC() // what pools have kept goes with the second
+		runtime.GC() // the second collection frees what sync.Pool has kept
 		runtime.ReadMemStats(&m)
 		return m.HeapAlloc
 	}
 	before := heap()
 	answers := make(chan error, many)
 	for range many {
-		go func() { answers <- w.wellAnswered(g, call{key: "key-acme", body: body}) }()
+		go func() { answers <- w.checkAnswer(g, clientCall{key: "key-acme", body: body}) }()
 	}
-	for range many { // all are at work
+	for range many { // all are in flight
 		select {
-		case b := <-l.bodies: // the stand-in below has each too, until its handler is over
+		case b := <-l.bodies: // the simulated zone has each too, until its handler returns
 			if want := strings.Replace(body, asked, "large", 1); string(b) != want {
 				t.Fatalf("of %d bytes came %d, beginning with %q", len(want), len(b), b[:40])
 			}
@@ -65,17 +65,17 @@ func promptsAreHeldOnce(t *testing.T, asked string) {
 			t.Error(err)
 		}
 	}
-	// The gateway's copy, that of the stand-in, which has grown by doubling, and buffers: 2.4 to 2.6 prompts. With a second copy in
-	// the gateway there would be 3.4.
+	// The gateway's copy, that of the simulated zone (grown by doubling), and buffers are 2.4 to 2.6 prompts. A
+	// second copy in the gateway would make it 3.4.
 	t.Logf("%.0f KB for each prompt of %d KB, that of the stand-in below included", each/1000, size/1000)
 	if each > 3.2*size {
 		t.Errorf("%.0f KB are held for each prompt of %d KB, that of the stand-in below included", each/1000, size/1000)
 	}
 }
 
-// wellAnswered asks, on any goroutine, and says what is wrong with the answer.
-func (w *world) wellAnswered(g *regional.Gateway, c call) error {
-	resp, err := w.do(context.Background(), g, c)
+// checkAnswer sends a request, on any goroutine, and returns an error if the response is wrong.
+func (w *testWorld) checkAnswer(g *regional.Gateway, c clientCall) error {
+	resp, err := w.sendCall(context.Background(), g, c)
 	if err != nil {
 		return err
 	}

@@ -6,25 +6,29 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/spillway-lb/spillway/internal/relay"
+	"github.com/spillway-lb/spillway/internal/httpedge/forward"
+	"github.com/spillway-lb/spillway/internal/testkit"
 	"github.com/spillway-lb/spillway/internal/uplink"
 )
 
-// The inference extension's headers: an objective never lifts a class, a rewritten model is held to what the key may use,
-// and only a trusted tenant may tell its callers apart or is told a worker's address.
+// The headers of the inference extension: an objective never raises a class, a rewritten model must be allowed for
+// the key, and only a trusted tenant may set a fairness ID for its callers or receives a worker's address.
 func TestInferenceExtensionHeaders(t *testing.T) {
 	w := newWorld(t)
-	w.change(func(d *uplink.Directive) {
+	w.changeDirective(func(d *uplink.Directive) {
 		s := strings.Replace(string(d.Spec), "routing:\n", "routing:\n  objectives: [{name: premium, class: interactive}, {name: backfill, class: batch}]\n", 1)
 		d.Spec = []byte(strings.Replace(s, "name: urgent", "name: urgent\n    trusted: true", 1))
 	})
-	g := w.gateway("fra", nil)
-	l := w.local(g, "fra", "fra-a", func(rw http.ResponseWriter, r *http.Request) {
-		rw.Header().Set(relay.HeaderServedEndpoint, "10.0.0.1:8000")
+	g := w.startGateway("fra", nil)
+	l := w.startLocal(g, "fra", "fra-a", func(rw http.ResponseWriter, r *http.Request) {
+		rw.Header().Set(forward.HeaderServedEndpoint, "10.0.0.1:8000")
 		_, _ = io.WriteString(rw, `{"choices":[{"message":{"content":"hi"}}]}`)
-	}, small("small"))
-	eventually(t, "the zone serves", func() bool { resp, _ := w.ask(g, call{key: "key-acme", body: ask}); return resp.StatusCode == 200 })
-	<-l.hits
+	}, roomyModel("small"))
+	testkit.Eventually(t, "the zone serves", func() bool {
+		resp, _ := w.getAnswer(g, clientCall{key: "key-acme", body: askBody})
+		return resp.StatusCode == 200
+	})
+	<-l.requests
 	<-l.bodies
 	for name, tc := range map[string]struct {
 		key             string
@@ -43,19 +47,19 @@ func TestInferenceExtensionHeaders(t *testing.T) {
 		"one that is not known at all":       {key: "key-acme", header: http.Header{"X-Llm-D-Model-Name-Rewrite": {"none"}}, status: 404},
 	} {
 		t.Run(name, func(t *testing.T) {
-			body := ask
+			body := askBody
 			if tc.model != "" {
-				body = strings.Replace(ask, "small", tc.model, 1)
+				body = strings.Replace(askBody, "small", tc.model, 1)
 			}
-			resp, text := w.ask(g, call{key: tc.key, body: body, header: tc.header})
-			if resp.StatusCode != tc.status || resp.Header.Get(relay.HeaderServedEndpoint) != tc.at {
+			resp, text := w.getAnswer(g, clientCall{key: tc.key, body: body, header: tc.header})
+			if resp.StatusCode != tc.status || resp.Header.Get(forward.HeaderServedEndpoint) != tc.at {
 				t.Fatalf("%d %s %v", resp.StatusCode, text, resp.Header)
 			}
 			if tc.status != 200 {
 				return
 			}
-			r, sent := <-l.hits, string(<-l.bodies)
-			if r.Header.Get(relay.HeaderClass) != tc.class || r.Header.Get(relay.HeaderFlow) != tc.flow || !strings.Contains(sent, `"model":"small"`) || r.Header.Get("X-Gateway-Model-Name-Rewrite") != "" {
+			r, sent := <-l.requests, string(<-l.bodies)
+			if r.Header.Get(forward.HeaderClass) != tc.class || r.Header.Get(forward.HeaderFlow) != tc.flow || !strings.Contains(sent, `"model":"small"`) || r.Header.Get("X-Gateway-Model-Name-Rewrite") != "" {
 				t.Errorf("below came %v %s", r.Header, sent)
 			}
 		})

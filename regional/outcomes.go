@@ -9,166 +9,121 @@ import (
 )
 
 const (
-	// usualSlots minutes before a stage are what it is compared with.
-	usualSlots = 10
-	slotTime   = time.Minute
-	// maxOutcomes bounds the services and models that are told apart, before a stage and during it each; the rest counts
-	// as one without a name.
-	maxOutcomes = capacity.MaxOutcomes/2 - 1
-	// outcomesEvery is how often a report changes, so that statements in between stay small.
-	outcomesEvery = time.Second
+	// baselineSlots is how many minutes before a stage are its baseline.
+	baselineSlots = 10
+	slotDuration  = time.Minute
+	// outcomeReportInterval is how often a report changes, so that summaries in between stay small.
+	outcomeReportInterval = time.Second
 )
 
-// outcomes counts what becomes of clients' requests: always for the last minutes, and apart while a spec is on trial
-// anywhere. Only then it has something to report.
-type outcomes struct {
-	mu       sync.Mutex
-	stage    uint64 // under way; 0: none
-	slots    [usualSlots]tallies
-	slot     int
-	began    time.Time // when the slot did
-	during   tallies
-	before   []capacity.Outcome // frozen when the stage began
-	report   []capacity.Outcome
-	reported time.Time
+// outcomeCounter counts the outcomes of clients' requests: always for the last minutes, and separately while a
+// staged spec is in force anywhere. It reports only during a stage.
+type outcomeCounter struct {
+	mu          sync.Mutex
+	stage       uint64 // current stage; 0: none
+	slots       [baselineSlots]outcomeTallies
+	slot        int
+	slotStart   time.Time // start of the slot
+	duringStage outcomeTallies
+	beforeStage []capacity.OutcomeCounts // frozen at the start of the stage
+	report      []capacity.OutcomeCounts
+	reportedAt  time.Time
 }
 
-type (
-	served  struct{ service, model string }
-	tallies map[served]*capacity.Outcome
-)
-
-// begin follows the stage that a directive tells of. Requests that arrived under another one are not counted.
-func (o *outcomes) begin(stage uint64, now time.Time) {
+// followStage switches to the stage of a directive. Requests that arrived in another stage are not counted.
+func (o *outcomeCounter) followStage(stage uint64, now time.Time) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	switch {
 	case stage == o.stage:
 		return
 	case stage == 0:
-		o.before, o.slots, o.slot, o.began = nil, [usualSlots]tallies{}, 0, now
+		o.beforeStage, o.slots, o.slot, o.slotStart = nil, [baselineSlots]outcomeTallies{}, 0, now
 	case o.stage == 0:
-		o.turn(now)
-		o.before = o.usual()
-	} // else another stage follows at once: what was usual before the first is so still
-	o.stage, o.during, o.report, o.reported = stage, tallies{}, nil, time.Time{}
+		o.advanceSlot(now)
+		o.beforeStage = o.sumSlots()
+	} // otherwise another stage follows directly: the baseline of the first stays valid
+	o.stage, o.duringStage, o.report, o.reportedAt = stage, outcomeTallies{}, nil, time.Time{}
 }
 
-// count adds one request of a stage; f says what became of it.
-func (o *outcomes) count(stage uint64, key served, now time.Time, f func(*capacity.Outcome)) {
+// countRequest counts one request of a stage; f adds its outcome.
+func (o *outcomeCounter) countRequest(stage uint64, key outcomeKey, now time.Time, f func(*capacity.OutcomeCounts)) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if stage != o.stage {
 		return
 	}
 	if o.stage == 0 {
-		o.turn(now)
-		f(o.slots[o.slot].of(key))
+		o.advanceSlot(now)
+		f(o.slots[o.slot].tallyFor(key))
 		return
 	}
-	f(o.during.of(key))
+	f(o.duringStage.tallyFor(key))
 }
 
-// turn opens the slot of now, and forgets what is too old.
-func (o *outcomes) turn(now time.Time) {
+// advanceSlot starts the slot of now and drops slots that are too old.
+func (o *outcomeCounter) advanceSlot(now time.Time) {
 	if o.slots[o.slot] == nil {
-		o.slots[o.slot], o.began = tallies{}, now
+		o.slots[o.slot], o.slotStart = outcomeTallies{}, now
 	}
-	for n := 0; now.Sub(o.began) >= slotTime && n < usualSlots; n++ {
-		o.slot = (o.slot + 1) % usualSlots
-		o.slots[o.slot], o.began = tallies{}, o.began.Add(slotTime)
+	for n := 0; now.Sub(o.slotStart) >= slotDuration && n < baselineSlots; n++ {
+		o.slot = (o.slot + 1) % baselineSlots
+		o.slots[o.slot], o.slotStart = outcomeTallies{}, o.slotStart.Add(slotDuration)
 	}
-	if now.Sub(o.began) >= slotTime {
-		o.began = now
+	if now.Sub(o.slotStart) >= slotDuration {
+		o.slotStart = now
 	}
 }
 
-// of is the tally of a key, or the one without a name when there are too many.
-func (t tallies) of(key served) *capacity.Outcome {
-	if x := t[key]; x != nil {
-		return x
-	}
-	if len(t) >= maxOutcomes-1 {
-		key = served{}
-	}
-	x := t[key]
-	if x == nil {
-		x = &capacity.Outcome{Service: key.service, Model: key.model}
-		t[key] = x
-	}
-	return x
-}
-
-// usual adds up the slots.
-func (o *outcomes) usual() []capacity.Outcome {
-	sum := tallies{}
+// sumSlots returns the sum of the slots.
+func (o *outcomeCounter) sumSlots() []capacity.OutcomeCounts {
+	sum := outcomeTallies{}
 	for _, t := range o.slots {
 		for key, x := range t {
-			sum.of(key).Add(x)
+			sum.tallyFor(key).AddCounts(x)
 		}
 	}
-	return sum.list(0)
+	return sum.listOutcomes(0)
 }
 
-func (t tallies) list(stage uint64) []capacity.Outcome {
-	out := make([]capacity.Outcome, 0, len(t))
-	for _, x := range t {
-		y := *x
-		y.Stage = stage
-		out = append(out, y)
-	}
-	return out
-}
-
-// reports are the outcomes as a summary carries them; none without a stage. The slice is shared: do not modify it.
-func (o *outcomes) reports(now time.Time) []capacity.Outcome {
+// reportOutcomes returns the outcomes for a summary; none without a stage. The slice is shared: do not modify it.
+func (o *outcomeCounter) reportOutcomes(now time.Time) []capacity.OutcomeCounts {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.stage == 0 {
 		return nil
 	}
-	if o.report == nil || now.Sub(o.reported) >= outcomesEvery {
-		s := capacity.Summary{Outcomes: slices.Concat(o.before, o.during.list(o.stage))}
-		o.report, o.reported = capacity.Fit(s).Outcomes, now
+	if o.report == nil || now.Sub(o.reportedAt) >= outcomeReportInterval {
+		s := capacity.Summary{Outcomes: slices.Concat(o.beforeStage, o.duringStage.listOutcomes(o.stage))}
+		o.report, o.reportedAt = capacity.FitToLimits(s).Outcomes, now
 	}
 	return o.report
 }
 
-// counts says whether a request is one that outcomes are about: a client's, not one that a peer's gateway answers for.
-func (q *request) counts() bool { return q != nil && !q.peer && q.state.ready() }
-
-func (q *request) served() served {
-	key := served{service: q.service}
-	if q.model != nil {
-		key.model = q.model.Name
-	}
-	return key
-}
-
-// outcome counts a request once it is answered, by the status of the answer. ttft is the time to its first byte, 0 when
-// it has none.
-func (g *Gateway) outcome(q *request, status int, ttft time.Duration) {
-	if !q.counts() || q.counted {
+// countOutcome counts a request by the status of its response. ttft is the time to its first byte, 0 when there is
+// none.
+func (o *outcomeCounter) countOutcome(q *gatewayRequest, status int, ttft time.Duration) {
+	if !q.isClientRequest() || q.outcomeCounted {
 		return
 	}
-	q.counted = true
-	g.outcomes.count(q.state.directive.Stage, q.served(), time.Now(), func(o *capacity.Outcome) {
-		o.Requests++
+	q.outcomeCounted = true
+	o.countRequest(q.policy.directive.StageNumber, q.outcomeKey(), time.Now(), func(x *capacity.OutcomeCounts) {
+		x.Requests++
 		switch {
 		case status >= 500:
-			o.Faults++
+			x.Failures++
 		case status >= 400:
-			o.Refused++
+			x.Refused++
 		case ttft > 0:
-			o.TTFT[capacity.TTFTBucket(ttft)]++
+			x.TTFT[capacity.TTFTBucket(ttft)]++
 		}
 	})
 }
 
-// broken counts an answer that had begun, and broke off, as our fault.
-func (g *Gateway) broken(q *request, status int) {
-	if !q.counts() || !q.counted || status >= 500 {
+// countBrokenOutcome counts an interrupted response as a failure.
+func (o *outcomeCounter) countBrokenOutcome(q *gatewayRequest, status int) {
+	if !q.isClientRequest() || !q.outcomeCounted || status >= 500 {
 		return
 	}
-	g.outcomes.count(q.state.directive.Stage, q.served(), time.Now(), func(o *capacity.Outcome) { o.Faults++ })
+	o.countRequest(q.policy.directive.StageNumber, q.outcomeKey(), time.Now(), func(x *capacity.OutcomeCounts) { x.Failures++ })
 }

@@ -16,13 +16,15 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/spillway-lb/spillway/internal/config"
+	"github.com/spillway-lb/spillway/internal/testkit"
 	"github.com/spillway-lb/spillway/regional"
 )
 
-// bounded is a worker that resets every call when the deadline that it was told of is over, before its head or after it.
-func bounded(t *testing.T) (addr string) {
+// startDeadlineWorker starts a worker that resets every call at the deadline that it received, before or after its
+// response head.
+func startDeadlineWorker(t *testing.T) (addr string) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
+	requireNoError(t, err)
 	s := &http.Server{Protocols: &http.Protocols{}, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var n int
 		var unit string
@@ -45,22 +47,26 @@ func bounded(t *testing.T) (addr string) {
 	return l.Addr().String()
 }
 
-// A worker resets calls at their deadline, before its zone's and its gateway's own timers or after them. The call ends
-// with its deadline, and neither its zone nor its worker is thought ill of.
-func TestADeadlineSpeaksAgainstNobody(t *testing.T) {
+// A worker resets calls at their deadline, before or after the timers of its zone and its gateway. The call ends
+// with its deadline, and neither the zone nor the worker counts as failed.
+func TestExpiredDeadlineBlamesNoEndpoint(t *testing.T) {
 	w := newWorld(t)
 	reg := prometheus.NewRegistry()
-	g := w.gateway("fra", func(c *regional.Config) { c.Registry = reg })
-	a := w.zoneOf(g, config.WorkerEntry{Name: "w1", URL: standIn(t), GRPC: "http://" + bounded(t), Weight: 1})
-	chat := call{key: "key-acme", body: `{"model":"small","messages":[{"role":"user","content":"hi"}]}`}
-	eventually(t, "the zone serves", func() bool { resp, _ := w.ask(g, chat); return resp.StatusCode == 200 })
-	conn := w.dial(g, insecure.NewCredentials())
+	g := w.startGateway("fra", func(c *regional.Config) { c.Registry = reg })
+	a := w.zoneOf(g, config.WorkerEntry{Name: "w1", URL: startSimWorker(t), GRPC: "http://" + startDeadlineWorker(t), Weight: 1})
+	chat := clientCall{key: "key-acme", body: `{"model":"small","messages":[{"role":"user","content":"hi"}]}`}
+	testkit.Eventually(t, "the zone serves", func() bool { resp, _ := w.getAnswer(g, chat); return resp.StatusCode == 200 })
+	testkit.Eventually(t, "the zone has the spec, which adds paths", func() bool {
+		_, body := w.getAnswer(g, clientCall{path: "/custom/run", key: chat.key, body: chat.body})
+		return !strings.Contains(body, "no such path")
+	})
+	conn := w.dialGRPC(g, insecure.NewCredentials())
 	var all sync.WaitGroup
 	for i := range 16 {
 		all.Go(func() {
 			method := "/any.Service/" + []string{"Silent", "Begun"}[i%2]
-			s, err := conn.NewStream(asking(t.Context(), "x-model", "small", "x-spillway-deadline-ms", fmt.Sprint(200+10*i)), &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, method)
-			must(t, err)
+			s, err := conn.NewStream(withAPIKey(t.Context(), "x-model", "small", "x-spillway-deadline-ms", fmt.Sprint(200+10*i)), &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, method)
+			requireNoError(t, err)
 			var out []byte
 			if err := s.RecvMsg(&out); status.Code(err) != codes.DeadlineExceeded {
 				t.Errorf("%s: %v", method, err)
@@ -68,7 +74,7 @@ func TestADeadlineSpeaksAgainstNobody(t *testing.T) {
 		})
 	}
 	all.Wait()
-	if n := figure(t, reg, "spillway_regional_retries_total", ""); n != 0 {
+	if n := readMetric(t, reg, "spillway_regional_retries_total", ""); n != 0 {
 		t.Errorf("%v calls were tried again", n)
 	}
 	for _, x := range a.Status().Workers {
@@ -76,7 +82,7 @@ func TestADeadlineSpeaksAgainstNobody(t *testing.T) {
 			t.Errorf("the worker is %+v", x)
 		}
 	}
-	if resp, body := w.ask(g, chat); resp.StatusCode != 200 {
+	if resp, body := w.getAnswer(g, chat); resp.StatusCode != 200 {
 		t.Errorf("then comes %d %s", resp.StatusCode, body)
 	}
 }

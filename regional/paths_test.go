@@ -18,17 +18,18 @@ import (
 
 	"github.com/spillway-lb/spillway/internal/config"
 	"github.com/spillway-lb/spillway/internal/paths"
+	"github.com/spillway-lb/spillway/internal/testkit"
 )
 
-// TestNothingButInferencePasses: a tenant reaches no path by which an engine is managed, through a gateway and a real zone, by
-// POST, by an upgrade and by a call, however the path is written.
-func TestNothingButInferencePasses(t *testing.T) {
+// TestOnlyInferencePathsPass: a tenant cannot reach any management path of an engine through a gateway and a real
+// zone, by POST, upgrade or gRPC call, in any spelling of the path.
+func TestOnlyInferencePathsPass(t *testing.T) {
 	w := newWorld(t)
-	g := w.gateway("fra", nil)
-	callee := newCallee(t)
+	g := w.startGateway("fra", nil)
+	callee := newGRPCWorker(t)
 	var mu sync.Mutex
 	asked := map[string]int{}
-	stand := standIn(t)
+	stand := startSimWorker(t)
 	worker := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("X-Attack") != "" {
 			mu.Lock()
@@ -49,16 +50,19 @@ func TestNothingButInferencePasses(t *testing.T) {
 	}))
 	t.Cleanup(worker.Close)
 	w.zoneOf(g, config.WorkerEntry{Name: "w1", URL: worker.URL, GRPC: "http://" + callee.addr, Weight: 1})
-	eventually(t, "the zone serves", func() bool { resp, _ := w.ask(g, call{key: "key-acme", body: ask}); return resp.StatusCode == 200 })
-	conn := w.dial(g, insecure.NewCredentials())
+	testkit.Eventually(t, "the zone serves", func() bool {
+		resp, _ := w.getAnswer(g, clientCall{key: "key-acme", body: askBody})
+		return resp.StatusCode == 200
+	})
+	conn := w.dialGRPC(g, insecure.NewCredentials())
 	attack := http.Header{"X-Model": {"small"}, "X-Attack": {"1"}}
-	written := append(paths.Management(), "/v1/realtime/", "//v1/load_lora_adapter", "/v1//load_lora_adapter", "/V1/load_lora_adapter",
+	written := append(paths.ManagementPaths(), "/v1/realtime/", "//v1/load_lora_adapter", "/v1//load_lora_adapter", "/V1/load_lora_adapter",
 		"/v1/chat/completions/../../load_lora_adapter", "/v1/chat/completions/%2e%2e/%2e%2e/load_lora_adapter", "/v1/load%5Flora_adapter",
 		"/v1%2Fload_lora_adapter", "/custom/run/..%2f..%2fsleep", "/custom/run/../../sleep", "/sleep/", "/sleep?level=1", "/v1/chat/completions/",
 		"/v1/chat%2Fcompletions", "/v2/models/small/versions/..%2F..%2F..%2Frepository/infer", "/any.Service/%2e%2e", "/v2/models/small/load")
 	for _, path := range written {
 		for _, body := range []string{`{"model":"small"}`, ""} {
-			if resp, text := w.ask(g, call{key: "key-acme", path: path, body: body, header: attack}); resp.StatusCode != 404 {
+			if resp, text := w.getAnswer(g, clientCall{key: "key-acme", path: path, body: body, header: attack}); resp.StatusCode != 404 {
 				t.Errorf("POST %s: %d %.100s", path, resp.StatusCode, text)
 			}
 		}
@@ -67,20 +71,20 @@ func TestNothingButInferencePasses(t *testing.T) {
 			sep = "&"
 		}
 		if path == "/v1/chat/completions/../../load_lora_adapter" || path == "/custom/run/../../sleep" {
-			continue // a request line as it is written, below
+			continue // sent as a raw request line below
 		}
-		if resp, _, _ := upgrade(t, g, path+sep+"model=small", "key-acme"); resp.StatusCode != 404 {
+		if resp, _, _ := dialWebSocket(t, g, path+sep+"model=small", "key-acme"); resp.StatusCode != 404 {
 			t.Errorf("an upgrade of %s: %d", path, resp.StatusCode)
 		}
 	}
-	for _, path := range paths.Management() {
+	for _, path := range paths.ManagementPaths() {
 		in, out := []byte{}, []byte(nil)
-		if err := conn.Invoke(asking(t.Context(), "x-model", "small"), path, &in, &out); status.Code(err) != codes.Unimplemented {
+		if err := conn.Invoke(withAPIKey(t.Context(), "x-model", "small"), path, &in, &out); status.Code(err) != codes.Unimplemented {
 			t.Errorf("a call of %s: %v", path, err)
 		}
 	}
-	for _, path := range []string{"/metrics", "/v1/models", "/slots"} { // asked for in any way
-		if resp, c, in := upgrade(t, g, path+"?model=small", "key-acme"); resp.StatusCode != 404 {
+	for _, path := range []string{"/metrics", "/v1/models", "/slots"} { // with any method
+		if resp, c, in := dialWebSocket(t, g, path+"?model=small", "key-acme"); resp.StatusCode != 404 {
 			t.Errorf("an upgrade of %s: %d", path, resp.StatusCode)
 		} else if _ = c.Close(); true {
 			_, _ = io.Copy(io.Discard, in)
@@ -88,16 +92,17 @@ func TestNothingButInferencePasses(t *testing.T) {
 	}
 	mu.Lock()
 	defer mu.Unlock()
-	if len(asked) > 0 || len(callee.asked) > 0 {
-		t.Errorf("the worker was asked for %v, and %d calls", asked, len(callee.asked))
+	if len(asked) > 0 || len(callee.metadata) > 0 {
+		t.Errorf("the worker was asked for %v, and %d calls", asked, len(callee.metadata))
 	}
 }
 
-// TestRefusedUpgradeCarriesNothingOfTheWorker: its body and headers may be any page.
-func TestRefusedUpgradeCarriesNothingOfTheWorker(t *testing.T) {
+// TestRefusedUpgradeHidesWorkerAnswer: the body and headers of a refused upgrade are not forwarded, because they
+// may be any page of the worker.
+func TestRefusedUpgradeHidesWorkerAnswer(t *testing.T) {
 	w := newWorld(t)
-	g := w.gateway("fra", nil)
-	stand := standIn(t)
+	g := w.startGateway("fra", nil)
+	stand := startSimWorker(t)
 	var code int
 	worker := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/v1/realtime" {
@@ -109,11 +114,14 @@ func TestRefusedUpgradeCarriesNothingOfTheWorker(t *testing.T) {
 		http.Redirect(rw, r, stand+r.URL.RequestURI(), http.StatusTemporaryRedirect)
 	}))
 	t.Cleanup(worker.Close)
-	w.zoneOf(g, config.WorkerEntry{Name: "w1", URL: echoOf(t, worker.URL, stand), Weight: 1})
-	eventually(t, "the zone serves", func() bool { resp, _ := w.ask(g, call{key: "key-acme", body: ask}); return resp.StatusCode == 200 })
+	w.zoneOf(g, config.WorkerEntry{Name: "w1", URL: startUpgradeSplitter(t, worker.URL, stand), Weight: 1})
+	testkit.Eventually(t, "the zone serves", func() bool {
+		resp, _ := w.getAnswer(g, clientCall{key: "key-acme", body: askBody})
+		return resp.StatusCode == 200
+	})
 	for from, want := range map[int]int{200: 502, 418: 418} {
 		code = from
-		resp, c, in := upgrade(t, g, "/v1/realtime?model=small", "key-acme")
+		resp, c, in := dialWebSocket(t, g, "/v1/realtime?model=small", "key-acme")
 		body, _ := io.ReadAll(resp.Body)
 		_ = c.Close()
 		_, _ = io.Copy(io.Discard, in)
@@ -123,8 +131,8 @@ func TestRefusedUpgradeCarriesNothingOfTheWorker(t *testing.T) {
 	}
 }
 
-// echoOf is a worker that answers upgrades as one server does, and everything else as another.
-func echoOf(t *testing.T, upgrades, rest string) string {
+// startUpgradeSplitter starts a worker that forwards upgrades to one server and all other requests to another.
+func startUpgradeSplitter(t *testing.T, upgrades, rest string) string {
 	s := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		to := rest
 		if r.URL.Path == "/v1/realtime" {
@@ -149,30 +157,30 @@ func echoOf(t *testing.T, upgrades, rest string) string {
 	return s.URL
 }
 
-// TestModelOfAForm: no header is needed, an alias becomes the model in its place, and two models are refused.
-func TestModelOfAForm(t *testing.T) {
+// TestModelIsReadFromForm: no header is needed, an alias is replaced by its model, and two models are refused.
+func TestModelIsReadFromForm(t *testing.T) {
 	w := newWorld(t)
-	g := w.gateway("fra", nil)
-	l := w.local(g, "fra", "fra-a", reply, small("small"))
-	w.served(g, "small")
+	g := w.startGateway("fra", nil)
+	l := w.startLocal(g, "fra", "fra-a", replyCompletion, roomyModel("small"))
+	w.waitUntilServed(g, "small")
 	send := func(key, model string, h http.Header) (int, string) {
 		var b bytes.Buffer
 		f := multipart.NewWriter(&b)
 		part, err := f.CreatePart(textproto.MIMEHeader{"Content-Disposition": {`form-data; name="file"; filename="a.wav"`}})
-		must(t, err)
+		requireNoError(t, err)
 		_, _ = part.Write(bytes.Repeat([]byte{0, 1, 2}, 1000))
-		must(t, f.WriteField("model", model))
-		must(t, f.Close())
+		requireNoError(t, f.WriteField("model", model))
+		requireNoError(t, f.Close())
 		head := http.Header{"Content-Type": {f.FormDataContentType()}}
 		for k, v := range h {
 			head[k] = v
 		}
-		resp, text := w.ask(g, call{key: key, path: "/v1/audio/transcriptions", body: b.String(), header: head})
+		resp, text := w.getAnswer(g, clientCall{key: key, path: "/v1/audio/transcriptions", body: b.String(), header: head})
 		return resp.StatusCode, text
 	}
 	if code, text := send("key-acme", "best", nil); code != 200 {
 		t.Errorf("%d %s", code, text)
-	} else if <-l.hits; !strings.Contains(string(<-l.bodies), "\r\n\r\nsmall\r\n--") {
+	} else if <-l.requests; !strings.Contains(string(<-l.bodies), "\r\n\r\nsmall\r\n--") {
 		t.Error("the alias is not resolved in the form")
 	}
 	if code, text := send("key-narrow", "small", http.Header{"X-Model": {"large"}}); code != 400 {
@@ -186,33 +194,36 @@ func TestModelOfAForm(t *testing.T) {
 	}
 }
 
-// TestEachMessageOfACallIsJudged: a later message that names a model the tenant may not use ends the call.
-func TestEachMessageOfACallIsJudged(t *testing.T) {
+// TestEveryCallMessageIsAuthorized: a later message that names a model the tenant may not use ends the call.
+func TestEveryCallMessageIsAuthorized(t *testing.T) {
 	w := newWorld(t)
-	g := w.gateway("fra", nil)
-	callee := newCallee(t)
-	w.zoneOf(g, config.WorkerEntry{Name: "w1", URL: standIn(t), GRPC: "http://" + callee.addr, Weight: 1})
-	conn := w.dial(g, insecure.NewCredentials())
-	eventually(t, "the zone serves", func() bool { resp, _ := w.ask(g, call{key: "key-acme", body: ask}); return resp.StatusCode == 200 })
+	g := w.startGateway("fra", nil)
+	callee := newGRPCWorker(t)
+	w.zoneOf(g, config.WorkerEntry{Name: "w1", URL: startSimWorker(t), GRPC: "http://" + callee.addr, Weight: 1})
+	conn := w.dialGRPC(g, insecure.NewCredentials())
+	testkit.Eventually(t, "the zone serves", func() bool {
+		resp, _ := w.getAnswer(g, clientCall{key: "key-acme", body: askBody})
+		return resp.StatusCode == 200
+	})
 	const method = "/inference.GRPCInferenceService/ModelStreamInfer"
 	open := func(key string) grpc.ClientStream {
-		ctx := asking(t.Context())
+		ctx := withAPIKey(t.Context())
 		if key != "" {
-			ctx = keyed(t.Context(), key)
+			ctx = withKey(t.Context(), key)
 		}
 		s, err := conn.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, method)
-		must(t, err)
+		requireNoError(t, err)
 		return s
 	}
 	exchange := func(s grpc.ClientStream, model string) error {
-		in, out := infer(model), []byte(nil)
+		in, out := encodeInferRequest(model), []byte(nil)
 		if err := s.SendMsg(&in); err != nil {
 			return err
 		}
 		if err := s.RecvMsg(&out); err != nil {
 			return err
 		}
-		if !bytes.HasSuffix(out, infer("small")) && !bytes.HasSuffix(out, in) {
+		if !bytes.HasSuffix(out, encodeInferRequest("small")) && !bytes.HasSuffix(out, in) {
 			t.Errorf("%.60q came back", out)
 		}
 		return nil
@@ -239,8 +250,8 @@ func TestEachMessageOfACallIsJudged(t *testing.T) {
 		}
 		_ = s.CloseSend()
 	}
-	s := open("") // no list: nothing is judged
+	s := open("") // no service list: no check
 	for _, m := range []string{"small", "large", "whatever"} {
-		must(t, exchange(s, m))
+		requireNoError(t, exchange(s, m))
 	}
 }

@@ -3,40 +3,44 @@ package regional
 import (
 	"net/http"
 
-	"github.com/spillway-lb/spillway/internal/relay"
+	"github.com/spillway-lb/spillway/internal/httpedge/forward"
 )
 
-// Sent implements relay.Progress.
-func (p *passage) Sent() { p.delivered.Store(true) }
+// WroteRequest implements forward.ProgressObserver.
+func (p *gatewayAttempt) WroteRequest() { p.requestSent.Store(true) }
 
-// Interim implements relay.Progress. A gateway that sent the request is told what the zone has told.
-func (p *passage) Interim(h http.Header) {
-	progress := relay.First(h, relay.HeaderProgress)
+// GotInterim implements forward.ProgressObserver. The zone's report is forwarded to the gateway that spilled the
+// request.
+func (p *gatewayAttempt) GotInterim(h http.Header) {
+	progress := forward.FirstValue(h, forward.HeaderProgress)
 	switch progress {
-	case relay.ProgressQueued:
-		p.queued.Store(true)
-	case relay.ProgressStarted:
-		p.queued.Store(false)
+	case forward.ProgressQueued:
+		p.queuedBelow.Store(true)
+	case forward.ProgressStarted:
+		p.queuedBelow.Store(false)
 	default:
 		return
 	}
-	if p.above != nil && p.q.forwards(progress) {
-		relay.WriteProgress(p.above, progress)
+	if p.senderWriter != nil && p.q.advanceProgress(progress) {
+		forward.WriteProgress(p.senderWriter, progress)
 	}
 }
 
-// forwards reports whether progress is forwarded to the gateway that sent the request. Each step is forwarded once, in
-// order: transports bound the interim answers of a request.
-func (q *request) forwards(progress string) bool {
-	if progress == q.progress || q.progress == relay.ProgressStarted || q.progress == "" && progress != relay.ProgressQueued {
+// isAbandoned reports whether the client disconnected after the whole request was sent and before any response,
+// while no queue held it. As far as this gateway can tell, a worker had started the request.
+//
+// For a gRPC call the first message counts as the request. The end by its own deadline counts as a disconnect:
+// client and zone use the same deadline, and which of them ends the call first is chance. A WebSocket never
+// counts, because nothing is sent to the worker before it answers the upgrade.
+func (p *gatewayAttempt) isAbandoned() bool {
+	if p.result == nil || p.result.Started || !p.requestSent.Load() || p.queuedBelow.Load() || p.q.resumption.continuing {
 		return false
 	}
-	q.progress = progress
-	return true
-}
-
-// abandoned reports whether the client left after the whole request was sent and before any answer, while no queue held it:
-// a worker had begun it, as far as this gateway knows.
-func (p *passage) abandoned() bool {
-	return p.res != nil && p.res.ClientGone && p.res.Status == 0 && p.delivered.Load() && !p.queued.Load() && !p.q.stream.joined
+	switch p.q.kind {
+	case forward.GRPC:
+		return (p.result.ClientGone || p.result.DeadlinePassed) && !p.result.NotStarted
+	case forward.WebSocket:
+		return false
+	}
+	return p.result.ClientGone && p.result.Status == 0
 }

@@ -9,58 +9,58 @@ import (
 	"github.com/spillway-lb/spillway/regional/tenant"
 )
 
-// limitHeaders tells the caller what is left, in the headers that OpenAI's clients read. Durations are written as Go
-// does ("12ms", "6m0s"), which is how theirs look.
-func limitHeaders(h http.Header, lim spec.Limits, left tenant.Left) {
-	var l limitLines
+// writeLimitHeaders writes the remaining limits into the headers that OpenAI's clients read. Durations have Go's
+// format ("12ms", "6m0s"), which OpenAI uses too.
+func writeLimitHeaders(h http.Header, lim spec.TenantLimits, left tenant.Remaining) {
+	var l limitHeaderBuffer
 	if lim.RequestsPerMinute > 0 {
-		l.number("X-Ratelimit-Limit-Requests", lim.RequestsPerMinute)
-		l.number("X-Ratelimit-Remaining-Requests", left.Requests)
-		l.time("X-Ratelimit-Reset-Requests", left.ResetRequests)
+		l.addNumber("X-Ratelimit-Limit-Requests", lim.RequestsPerMinute)
+		l.addNumber("X-Ratelimit-Remaining-Requests", left.Requests)
+		l.addDuration("X-Ratelimit-Reset-Requests", left.ResetRequests)
 	}
 	if lim.TokensPerMinute > 0 {
-		l.number("X-Ratelimit-Limit-Tokens", lim.TokensPerMinute)
-		l.number("X-Ratelimit-Remaining-Tokens", left.Tokens)
-		l.time("X-Ratelimit-Reset-Tokens", left.ResetTokens)
+		l.addNumber("X-Ratelimit-Limit-Tokens", lim.TokensPerMinute)
+		l.addNumber("X-Ratelimit-Remaining-Tokens", left.Tokens)
+		l.addDuration("X-Ratelimit-Reset-Tokens", left.ResetTokens)
 	}
-	l.set(h)
+	l.writeTo(h)
 }
 
-// limitLines are headers whose values lie in one piece of memory.
-type limitLines struct {
-	n     int
+// limitHeaderBuffer holds headers whose values share one allocation.
+type limitHeaderBuffer struct {
+	count int
 	names [6]string
 	ends  [6]int
 	text  [192]byte
 }
 
-func (l *limitLines) number(name string, v int) {
-	l.add(name, len(strconv.AppendInt(l.text[:l.end()], int64(v), 10)))
+func (l *limitHeaderBuffer) addNumber(name string, v int) {
+	l.addHeader(name, len(strconv.AppendInt(l.text[:l.textEnd()], int64(v), 10)))
 }
 
-func (l *limitLines) time(name string, d time.Duration) {
-	l.add(name, len(append(l.text[:l.end()], d.Round(time.Millisecond).String()...)))
+func (l *limitHeaderBuffer) addDuration(name string, d time.Duration) {
+	l.addHeader(name, len(append(l.text[:l.textEnd()], d.Round(time.Millisecond).String()...)))
 }
 
-func (l *limitLines) end() int {
-	if l.n == 0 {
+func (l *limitHeaderBuffer) textEnd() int {
+	if l.count == 0 {
 		return 0
 	}
-	return l.ends[l.n-1]
+	return l.ends[l.count-1]
 }
 
-func (l *limitLines) add(name string, end int) {
-	l.names[l.n], l.ends[l.n] = name, end
-	l.n++
+func (l *limitHeaderBuffer) addHeader(name string, end int) {
+	l.names[l.count], l.ends[l.count] = name, end
+	l.count++
 }
 
-func (l *limitLines) set(h http.Header) {
-	if l.n == 0 {
+func (l *limitHeaderBuffer) writeTo(h http.Header) {
+	if l.count == 0 {
 		return
 	}
-	text, from := string(l.text[:l.end()]), 0
-	values := make([]string, l.n)
-	for i := range l.n {
+	text, from := string(l.text[:l.textEnd()]), 0
+	values := make([]string, l.count)
+	for i := range l.count {
 		values[i] = text[from:l.ends[i]]
 		h[l.names[i]] = values[i : i+1 : i+1]
 		from = l.ends[i]

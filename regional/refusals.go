@@ -7,71 +7,72 @@ import (
 )
 
 const (
-	// refusalBurst and refusalRate bound the tokens and tickets of one client address that are checked and refused: so many
-	// at once, and so many a second from then on. A check of a signature costs some 0.1 ms of CPU, so that an address that
-	// only sends bad ones takes a thousandth of a core.
+	// refusalBurst and refusalRate bound the invalid tokens and tickets of one client address that are checked: a
+	// burst, and a rate per second after it. A signature check takes about 0.1 ms of CPU, so an address that sends
+	// only invalid ones takes a thousandth of a core.
 	refusalBurst = 50
 	refusalRate  = 10.0
-	// maxRefusals bounds the addresses that are remembered, about 1 MiB. Beyond it any of them is forgotten.
-	maxRefusals = 1 << 13
+	// maxRefusalAddrs bounds the addresses that are kept, about 1 MiB. Beyond it an arbitrary one is evicted.
+	maxRefusalAddrs = 1 << 13
 )
 
-// refusals counts refused tokens and tickets by client address.
-type refusals struct {
-	mu sync.Mutex
-	of map[netip.Addr]refusalLevel
+// refusalLimiter counts refused tokens and tickets by client address.
+type refusalLimiter struct {
+	mu     sync.Mutex
+	levels map[netip.Addr]refusalLevel
 }
 
-// refusalLevel is how many refusals count at a moment; they are forgotten at refusalRate.
+// refusalLevel is the number of refusals that count at a moment; it decreases by refusalRate per second.
 type refusalLevel struct {
-	n  float64
-	at time.Time
+	count float64
+	at    time.Time
 }
 
-func (l refusalLevel) now(now time.Time) float64 {
-	return max(l.n-refusalRate*max(now.Sub(l.at), 0).Seconds(), 0)
+func (l refusalLevel) countAt(now time.Time) float64 {
+	return max(l.count-refusalRate*max(now.Sub(l.at), 0).Seconds(), 0)
 }
 
-// full reports whether nothing more of an address is checked at now. An address that is not known has no bound.
-func (r *refusals) full(a netip.Addr, now time.Time) bool {
+// isExhausted reports whether tokens and tickets of an address are not checked at now. An unknown address has no
+// bound.
+func (r *refusalLimiter) isExhausted(a netip.Addr, now time.Time) bool {
 	if !a.IsValid() {
 		return false
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	l, ok := r.of[site(a)]
-	return ok && l.now(now) > refusalBurst-1
+	l, ok := r.levels[clientKeyOf(a)]
+	return ok && l.countAt(now) > refusalBurst-1
 }
 
-// add counts a refusal.
-func (r *refusals) add(a netip.Addr, now time.Time) {
+// addRefusal counts a refusal.
+func (r *refusalLimiter) addRefusal(a netip.Addr, now time.Time) {
 	if !a.IsValid() {
 		return
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.of == nil {
-		r.of = map[netip.Addr]refusalLevel{}
+	if r.levels == nil {
+		r.levels = map[netip.Addr]refusalLevel{}
 	}
-	a = site(a)
-	l, ok := r.of[a]
-	if !ok && len(r.of) >= maxRefusals {
-		r.forget(now)
+	a = clientKeyOf(a)
+	l, ok := r.levels[a]
+	if !ok && len(r.levels) >= maxRefusalAddrs {
+		r.evictRefusals(now)
 	}
-	r.of[a] = refusalLevel{l.now(now) + 1, now}
+	r.levels[a] = refusalLevel{l.countAt(now) + 1, now}
 }
 
-// forget makes room: addresses without recent refusals go, or else any one.
-func (r *refusals) forget(now time.Time) {
-	for a, l := range r.of {
-		if l.now(now) == 0 {
-			delete(r.of, a)
+// evictRefusals makes room: it deletes addresses without recent refusals, or else an arbitrary one.
+func (r *refusalLimiter) evictRefusals(now time.Time) {
+	for a, l := range r.levels {
+		if l.countAt(now) == 0 {
+			delete(r.levels, a)
 		}
 	}
-	for a := range r.of {
-		if len(r.of) < maxRefusals {
+	for a := range r.levels {
+		if len(r.levels) < maxRefusalAddrs {
 			return
 		}
-		delete(r.of, a)
+		delete(r.levels, a)
 	}
 }

@@ -8,76 +8,77 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spillway-lb/spillway/internal/httpedge/forward"
+	"github.com/spillway-lb/spillway/internal/modelroute"
 	"github.com/spillway-lb/spillway/internal/openai"
-	"github.com/spillway-lb/spillway/internal/relay"
 	"github.com/spillway-lb/spillway/internal/spec"
+	"github.com/spillway-lb/spillway/regional/routing"
 	"github.com/spillway-lb/spillway/regional/tenant"
-	"github.com/spillway-lb/spillway/regional/zone"
 )
 
-// request is one request on its way through the gateway.
-type request struct {
-	arrived   time.Time
-	admitted  time.Time
-	state     *state
-	tenant    *spec.Tenant
-	service   string // empty when no service of the spec is meant
-	model     *spec.Model
-	query     zone.Query
-	marks     marks
-	hop       relay.Hop
-	env       openai.Envelope
-	raw       []byte // the body as it came; nil once it is let go of
-	charge    relay.BodyCharge
-	body      openai.Wording // as it goes on
-	shape     openai.Shape   // of its path
-	infer     bool           // no text is generated, or none that can be foreseen
-	settled   bool           // the caller insists on the model
-	path      string         // with the query that goes on
-	lease     tenant.Lease
-	leased    bool
-	entered   bool // it counts as one of the tenant's requests under way
-	peer      bool // it came from another region's gateway
-	tokens    int  // what it used, once known
-	usage     openai.Usage
-	retried   string // why it was tried twice; empty when it was not
-	spilled   bool   // its last try went to a peer
-	inferPath string // with the model in it, escaped, as it came
-	args      string // the query of its path that goes on
-	client    netip.Addr
-	kind      relay.Kind    // how it passes
-	source    *relay.Replay // its body, where that is not read
-	passed    passed        // what went by of it, where that is not read
-	counted   bool          // among the outcomes
-	stream    resumption
-	print     uint64 // its fingerprint among those under which workers died
-	trial     bool   // it is the one further attempt of such a request
-	told      int    // deaths of workers under it, by the head of the last answer
-	hedged    bool   // a connection to another place was made beside its own
-	paid      bool   // its second try is taken out of the budget already
-	abandoned bool   // its client left when a worker had begun the prompt, before the first byte
-	progress  string // what was forwarded of it to the gateway that sent it; see forwards
+// gatewayRequest is one request in the gateway.
+type gatewayRequest struct {
+	arrived           time.Time
+	admitted          time.Time
+	policy            *gatewayPolicy
+	tenant            *spec.Tenant
+	service           string // empty when the request is for no service in particular
+	model             *spec.Model
+	query             routing.RouteQuery
+	promptKeys        promptKeys
+	hop               forward.Hop
+	env               openai.Envelope
+	raw               []byte // the original body; nil once released
+	charge            forward.BodyCharge
+	body              openai.EditedBody // the body as forwarded
+	shape             openai.Shape      // of the path
+	noGeneratedText   bool              // generates no text, or an unpredictable amount
+	modelPinned       bool              // the client requires exactly this model
+	path              string            // with the query, as forwarded
+	lease             tenant.Reservation
+	hasLease          bool
+	holdsConcurrency  bool // counts against the tenant's concurrency limit
+	fromPeer          bool // sent by another region's gateway
+	totalTokens       int  // used tokens, once known
+	usage             openai.TokenUsage
+	retryCause        string // why it was retried; empty without a retry
+	spilled           bool   // the last attempt went to a peer
+	inferPath         string // contains the model, escaped, as received
+	pathQuery         string // the part of the query that is forwarded
+	client            netip.Addr
+	kind              forward.ForwardKind // how it is forwarded
+	replay            *forward.ReplayBody // its body, if the gateway does not parse it
+	passthrough       passthroughUsage    // what was transferred, if the gateway does not parse it
+	outcomeCounted    bool                // it is counted in the outcomes
+	resumption        resumption
+	fingerprint       uint64 // fingerprint in workerDeaths
+	suspectAttempt    bool   // the single further attempt of a suspect
+	reportedDeaths    int    // worker deaths by the head of the last response
+	hedged            bool   // switched to the connection of another endpoint
+	retryBudgetTaken  bool   // its retry is already taken from the budget
+	abandoned         bool   // the client disconnected before the first byte, when a worker had started the prompt
+	forwardedProgress string // progress forwarded to the gateway that spilled it; see advanceProgress
 }
 
-// letGo lets go of the body, once its answer has begun and cannot go on elsewhere.
-func (q *request) letGo() {
-	if q.stream.seam != nil {
+// releaseBody releases the body once the response has begun and cannot be continued elsewhere.
+func (q *gatewayRequest) releaseBody() {
+	if q.resumption.splicer != nil {
 		return
 	}
-	q.raw, q.body, q.env.Prompt = nil, openai.Wording{}, nil
-	q.charge.Release()
+	q.raw, q.body, q.env.Prompt = nil, openai.EditedBody{}, nil
+	q.charge.ReleaseBytes()
 }
 
-// passed is what is known of a call, a WebSocket or another body that is not read: all that its usage record can say where
-// the protocol says nothing of tokens.
-type passed struct {
-	taken   bool   // a worker took it: there is a record, even if nothing went by
-	kind    string // as metrics name it
-	in, out int64  // bytes from the client and to it
+// passthroughUsage is what is known of a gRPC call, a WebSocket or another unparsed body: all that its usage
+// record contains where the protocol reports no tokens.
+type passthroughUsage struct {
+	accepted          bool   // a worker accepted it: there is a record, even without bytes
+	kind              string // its name in metrics
+	bytesIn, bytesOut int64  // bytes from the client and to the client
 }
 
-// hostname is a Host header without its port.
-func hostname(host string) string {
+// stripPort returns a Host header without its port.
+func stripPort(host string) string {
 	if strings.IndexByte(host, ':') < 0 {
 		return host
 	}
@@ -90,9 +91,9 @@ func hostname(host string) string {
 // ticketParam carries a redirect ticket in the query.
 const ticketParam = "spw"
 
-// withoutTicket is the path and query that go on: a ticket must not reach a worker's log.
-func withoutTicket(u *url.URL) (path, redirect string) {
-	rest := url.URL{Path: u.Path, RawQuery: u.RawQuery} // spelt anew: one way of writing a path goes on
+// splitTicket returns the path and query to forward, and the ticket, which must not reach a worker's log.
+func splitTicket(u *url.URL) (path, redirect string) {
+	rest := url.URL{Path: u.Path, RawQuery: u.RawQuery} // re-encoded, so that a path is forwarded in one spelling only
 	if u.RawQuery == "" {
 		return rest.RequestURI(), ""
 	}
@@ -105,21 +106,71 @@ func withoutTicket(u *url.URL) (path, redirect string) {
 	return rest.RequestURI(), redirect
 }
 
-// apiKey is the key that the caller sent, in one of the ways that OpenAI's and Azure's clients do.
+// apiKey returns the key in the request, sent in one of the ways of OpenAI's and Azure's clients.
 func apiKey(h http.Header) string {
-	if v := relay.First(h, "Authorization"); len(v) > 7 && strings.EqualFold(v[:7], "bearer ") {
+	if v := forward.FirstValue(h, "Authorization"); len(v) > 7 && strings.EqualFold(v[:7], "bearer ") {
 		return strings.TrimSpace(v[7:])
 	}
-	if v := relay.First(h, "X-Api-Key"); v != "" {
+	if v := forward.FirstValue(h, "X-Api-Key"); v != "" {
 		return v
 	}
-	return relay.First(h, "Api-Key")
+	return forward.FirstValue(h, "Api-Key")
 }
 
-// requestID is what the caller calls the request, if that can stand in a log, or a new id.
+// requestID returns the client's own request id if it is safe to log, or a new id.
 func requestID(h http.Header, fresh func() string) string {
-	if id := relay.ClientRequestID(h); id != "" {
+	if id := forward.ClientRequestID(h); id != "" {
 		return id
 	}
 	return fresh()
+}
+
+// sentTokens returns the estimated prompt tokens. A streamed body counts as text of the length that the client has
+// sent so far, like an inference request over HTTP.
+func (q *gatewayRequest) sentTokens() int {
+	if q.kind == forward.Buffered {
+		return q.query.PromptTokens
+	}
+	return max(q.query.PromptTokens, int(float64(q.replay.BytesRead())/q.model.BytesPerToken))
+}
+
+// isClientRequest reports whether outcomes count the request: only a client's request, not one that a peer's
+// gateway accounts for.
+func (q *gatewayRequest) isClientRequest() bool { return q != nil && !q.fromPeer && q.policy.isReady() }
+
+func (q *gatewayRequest) outcomeKey() outcomeKey {
+	key := outcomeKey{service: q.service}
+	if q.model != nil {
+		key.model = q.model.Name
+	}
+	return key
+}
+
+// assignPool sets the worker pool of the request for its current model.
+func (q *gatewayRequest) assignPool() {
+	q.query.Pool, q.query.Overflow = "", false
+	if p, _ := modelroute.FindPool(q.policy.spec, q.tenant.Name, q.query.Model, q.query.Class); p != nil {
+		q.query.Pool, q.query.Overflow = p.Name, p.Overflow
+	}
+}
+
+// switchToHedge reports whether another zone's connection was established first, so that the request goes there.
+// Nothing was sent yet, so this spends no retry.
+func (q *gatewayRequest) switchToHedge(d *routing.RouteDecision, res *forward.ForwardResult) bool {
+	if q.hedged || !isConnectedElsewhere(res.Err) {
+		return false
+	}
+	q.hedged = true
+	q.query.ExcludeEndpoint(d.Endpoint)
+	return true
+}
+
+// advanceProgress reports whether progress is forwarded to the gateway that spilled the request. Each step is
+// forwarded once, in order, because transports bound the interim responses of a request.
+func (q *gatewayRequest) advanceProgress(progress string) bool {
+	if progress == q.forwardedProgress || q.forwardedProgress == forward.ProgressStarted || q.forwardedProgress == "" && progress != forward.ProgressQueued {
+		return false
+	}
+	q.forwardedProgress = progress
+	return true
 }

@@ -8,173 +8,160 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/spillway-lb/spillway/internal/httpedge/forward"
 	"github.com/spillway-lb/spillway/internal/openai"
-	"github.com/spillway-lb/spillway/internal/relay"
 	"github.com/spillway-lb/spillway/internal/resume"
+	"github.com/spillway-lb/spillway/regional/routing"
 )
 
-// What became of streams that broke off below, as the metric says; the reason is why one was not resumed.
+// Outcomes of streams interrupted below, as metric labels; the reason label is why one was not resumed.
 const (
-	resumeResumed = "resumed" // another zone or region went on
-	resumeEnded   = "ended"   // nothing but its end was missing
-	resumeFailed  = "failed"  // nobody went on after all
-	resumeNot     = "not"     // it was not resumed here
+	resumeResumed      = "resumed" // another zone or region continued it
+	resumeEnded        = "ended"   // only its end was missing
+	resumeFailed       = "failed"  // the continuation failed
+	resumeNotResumable = "not"     // it was not resumed here
 )
 
-// tierName stands in the trailer of streams that this tier resumed.
+// tierName names this tier in the trailer of streams that it resumed.
 const tierName = "regional"
 
-// resumption is what a request needs so that its stream can be resumed; nil seam when it cannot be.
+// resumption is the state for resuming a request's stream; the splicer is nil when the stream cannot be resumed.
 type resumption struct {
-	seam   *resume.Seam
-	why    resume.Reason // there is no seam
-	guest  bool          // the beginning came from another place, where its prompt was counted
-	joined bool          // the client has the beginning: what comes is added to it
-	prompt int           // tokens of the prompt as the client sent it, as estimated
+	splicer            *resume.Splicer
+	notResumableReason resume.NotResumableReason // why splicer is nil
+	startedElsewhere   bool                      // another endpoint sent the beginning, and the prompt was counted there
+	continuing         bool                      // the client has the beginning: the next response is appended to it
+	promptTokens       int                       // estimated tokens of the client's original prompt
 }
 
-// follow prepares a stream for the loss of its zone or region. A worker's loss the zone mends itself, if it can.
-func (g *Gateway) follow(q *request) {
-	if !q.env.Stream || q.infer {
+// prepareResume prepares a stream for the loss of its zone or region. After the loss of a worker the zone resumes
+// the stream itself, if it can.
+func (j *requestLoop) prepareResume() {
+	g, q := j.g, j.q
+	if !q.env.Stream || q.noGeneratedText {
 		return
 	}
-	q.stream.guest = q.hop.Continues > 0
-	text, allowed := q.state.spec.Resumes(q.tenant.Name)
+	q.resumption.startedElsewhere = q.hop.ContinuedTokens > 0
+	text, allowed := q.policy.spec.ResumeLimit(q.tenant.Name)
 	if !allowed {
-		q.stream.why = resume.Forbidden
+		q.resumption.notResumableReason = resume.Forbidden
 		return
 	}
-	e, why := resume.Examine(q.raw, pathOf(q.path), q.hop.Continues > 0)
-	if q.stream.why = why; why != resume.None {
+	e, why := resume.ExamineRequest(q.raw, stripQuery(q.path), q.hop.ContinuedTokens > 0)
+	if q.resumption.notResumableReason = why; why != resume.Resumable {
 		return
 	}
-	e.Usage = e.Usage || q.hop.AskUsage
-	q.stream.prompt = q.query.PromptTokens
-	q.stream.seam = resume.New(e, q.raw, q.model.BytesPerToken, resume.Bounds{Text: text, Store: g.vault})
+	e.WantsUsage = e.WantsUsage || q.hop.AskUsage
+	q.resumption.promptTokens = q.query.PromptTokens
+	q.resumption.splicer = resume.NewSplicer(e, q.raw, q.model.BytesPerToken, resume.SpliceLimits{MaxTextBytes: text, Storage: g.textStore})
 }
 
-// resume makes the request one for the rest of a stream that was cut, to be sent elsewhere; false when that is not to be,
-// and the stream is ended.
-func (g *Gateway) resume(w http.ResponseWriter, q *request, c choice, res relay.Result) bool {
-	seam := q.stream.seam
+// resumeStream turns the request into one for the rest of an interrupted stream, to be sent elsewhere. It returns
+// false when that is not possible; then the stream is ended.
+func (j *requestLoop) resumeStream(d *routing.RouteDecision, res forward.ForwardResult) bool {
+	g, w, q := j.g, j.w, j.q
+	seam := q.resumption.splicer
 	switch {
-	case g.ending.Load():
-		return g.breakOff(w, q, c, res, resumeNot, resume.NoPlace)
-	case seam.Why() == resume.Spent:
-		return g.breakOff(w, q, c, res, resumeFailed, resume.Spent)
+	case g.terminating.Load():
+		return j.breakStream(d, res, resumeNotResumable, resume.NoEndpoint)
+	case seam.WhyNotResumable() == resume.AlreadyResumed:
+		return j.breakStream(d, res, resumeFailed, resume.AlreadyResumed)
 	case q.hop.Deaths > 1:
-		return g.breakOff(w, q, c, res, resumeNot, resume.Kills)
-	case !g.mayRetry() && !g.mayLose():
-		return g.breakOff(w, q, c, res, resumeNot, resume.Budget)
+		return j.breakStream(d, res, resumeNotResumable, resume.WorkerDeaths)
+	case !g.router.takeResume(time.Now(), int(g.inFlight.Load())):
+		return j.breakStream(d, res, resumeNotResumable, resume.NoRetryBudget)
 	}
-	body, end := seam.Cut(q.model.OutputLimit, q.stream.prompt)
+	body, end := seam.CutStream(q.model.OutputLimit, q.resumption.promptTokens)
 	if end != nil {
-		relay.MarkResumed(w, tierName)
-		_ = g.locals.Append(w, end, q.hop.AskUsage && !q.peer) // a client that has left needs no end
+		forward.MarkResumed(w, tierName)
+		_ = g.localForwarder.AppendEvents(w, end, q.hop.AskUsage && !q.fromPeer) // the client may have disconnected
 		g.metrics.resumes.WithLabelValues(resumeEnded, "").Inc()
-		res.Err, res.Truncated, res.Cut = nil, false, false
-		g.account(q)
-		g.end(w, q, c, res)
+		res.Err, res.Truncated, res.Interrupted = nil, false, false
+		g.bookResumedUsage(q)
+		j.finishRequest(d, res)
 		return false
 	}
 	env := q.env
-	if body == nil || openai.Scan(body, &env) != nil {
-		return g.breakOff(w, q, c, res, resumeNot, seam.Why())
+	if body == nil || openai.ScanChat(body, &env) != nil {
+		return j.breakStream(d, res, resumeNotResumable, seam.WhyNotResumable())
 	}
-	env.Model = q.env.Model // as the caller named it
-	q.raw, q.env, q.settled, q.retried = body, env, true, tierResumed
-	q.become(q.model)
-	q.stream.joined = true
-	n := seam.Tokens()
-	q.hop.Continues, q.hop.RetriesLeft, q.hop.MaxTokens = q.hop.Continues+n, 1, env.MaxTokens
+	env.Model = q.env.Model // the name that the client used
+	q.raw, q.env, q.modelPinned, q.retryCause = body, env, true, retryCauseResumed
+	q.setModel(q.model)
+	q.resumption.continuing = true
+	n := seam.CountTokens()
+	q.hop.ContinuedTokens, q.hop.RetriesLeft, q.hop.MaxTokens = q.hop.ContinuedTokens+n, 1, env.MaxTokens
 	q.hop.PromptTokens += n
 	q.query.PromptTokens += n
 	q.query.MaxTokens = max(q.query.MaxTokens-n, 1)
-	q.shun(c.verdict.Endpoint)
+	q.query.ExcludeEndpoint(d.Endpoint)
 	return true
 }
 
-// mayLose lets a stream be resumed out of what is allowed for a great loss.
-func (g *Gateway) mayLose() bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.losses.Take(time.Now(), int(g.inFlight.Load()))
-}
+// retryCauseResumed is the retry cause in the log for a resumed stream.
+const retryCauseResumed = "resumed"
 
-// tierResumed stands in the log for why a request was sent twice.
-const tierResumed = "resumed"
-
-// shun remembers a place that failed the request.
-func (q *request) shun(endpoint string) {
-	q.query.Exclude[1], q.query.Exclude[0] = q.query.Exclude[0], endpoint
-}
-
-// breakOff ends a stream that nobody goes on with. For a peer's gateway that is the word to go on with it elsewhere.
-func (g *Gateway) breakOff(w http.ResponseWriter, q *request, c choice, res relay.Result, outcome string, why resume.Reason) bool {
+// breakStream ends a stream that is not continued. To a peer's gateway this signals that it may continue the
+// stream elsewhere.
+func (j *requestLoop) breakStream(d *routing.RouteDecision, res forward.ForwardResult, outcome string, why resume.NotResumableReason) bool {
+	g, w, q := j.g, j.w, j.q
 	g.metrics.resumes.WithLabelValues(outcome, string(why)).Inc()
-	g.locals.Break(w, q.stream.seam)
-	g.account(q)
+	g.localForwarder.WriteBreak(w, q.resumption.splicer)
+	g.bookResumedUsage(q)
 	if res.Status == 0 {
-		res.Status = http.StatusOK // so the client was told when its stream began
+		res.Status = http.StatusOK // the status that the client received at the start of the stream
 	}
-	res.Started, res.Truncated, res.Events, res.Cut = true, true, true, false
-	q.stream.seam, q.stream.why = nil, resume.Spent
-	g.end(w, q, c, res)
+	res.Started, res.Truncated, res.IsEventStream, res.Interrupted = true, true, true, false
+	q.resumption.splicer, q.resumption.notResumableReason = nil, resume.AlreadyResumed
+	j.finishRequest(d, res)
 	return false
 }
 
-// lost counts a stream that broke off and could not be resumed for what it is.
-func (g *Gateway) lost(q *request, res *relay.Result) {
+// countBrokenStream counts an interrupted stream that could not be resumed, by its cause.
+func (j *requestLoop) countBrokenStream(res *forward.ForwardResult) {
+	g, q := j.g, j.q
 	switch {
-	case !res.Truncated || !res.Events:
-	case q.stream.joined && q.stream.seam != nil:
-		g.metrics.resumes.WithLabelValues(resumeFailed, string(resume.Spent)).Inc()
-	case q.stream.seam != nil:
-		g.metrics.resumes.WithLabelValues(resumeNot, string(q.stream.seam.Why())).Inc()
-	case !q.stream.joined && q.stream.why != resume.Spent:
-		g.metrics.resumes.WithLabelValues(resumeNot, string(q.stream.why)).Inc()
+	case !res.Truncated || !res.IsEventStream:
+	case q.resumption.continuing && q.resumption.splicer != nil:
+		g.metrics.resumes.WithLabelValues(resumeFailed, string(resume.AlreadyResumed)).Inc()
+	case q.resumption.splicer != nil:
+		g.metrics.resumes.WithLabelValues(resumeNotResumable, string(q.resumption.splicer.WhyNotResumable())).Inc()
+	case !q.resumption.continuing && q.resumption.notResumableReason != resume.AlreadyResumed:
+		g.metrics.resumes.WithLabelValues(resumeNotResumable, string(q.resumption.notResumableReason)).Inc()
 	}
 }
 
-// account counts the tokens of a resumed stream's whole answer, once.
-func (g *Gateway) account(q *request) {
-	u := q.stream.seam.Usage(q.stream.prompt)
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.used(q, &u, false)
-}
-
-// pathOf is a path without its query.
-func pathOf(path string) string {
+// stripQuery returns a path without its query.
+func stripQuery(path string) string {
 	path, _, _ = strings.Cut(path, "?")
 	return path
 }
 
-// retriesLeft tells the tier above what is left of the request's one retry.
-func (q *request) retriesLeft(w http.ResponseWriter) {
-	w.Header().Set(relay.HeaderRetriesLeft, strconv.Itoa(q.hop.RetriesLeft))
+// writeRetriesLeft reports to the tier above whether the request's single retry is left.
+func (q *gatewayRequest) writeRetriesLeft(w http.ResponseWriter) {
+	w.Header().Set(forward.HeaderRetriesLeft, strconv.Itoa(q.hop.RetriesLeft))
 }
 
-// heed takes over what the place below left of the request's one retry.
-func (q *request) heed(res *relay.Result) {
-	if res.Refused == nil {
+// applyRetriesLeft applies what the endpoint below left of the request's single retry.
+func (q *gatewayRequest) applyRetriesLeft(res *forward.ForwardResult) {
+	if res.Refusal == nil {
 		return
 	}
-	if n, err := strconv.Atoi(res.Refused.Header.Get(relay.HeaderRetriesLeft)); err == nil && n >= 0 {
+	if n, err := strconv.Atoi(res.Refusal.Header.Get(forward.HeaderRetriesLeft)); err == nil && n >= 0 {
 		q.hop.RetriesLeft = min(q.hop.RetriesLeft, n)
 	}
 }
 
-// newResumes is the counter of streams that broke off.
-func newResumes(r prometheus.Registerer, g *Gateway) (*prometheus.CounterVec, error) {
+// newResumeCounter returns the counter of interrupted streams.
+func newResumeCounter(r prometheus.Registerer, texts *forward.TextStore) (*prometheus.CounterVec, error) {
 	c := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "spillway_regional_resumes_total",
-		Help: "Streams whose zone or peer region was lost, by what became of them (resumed, ended: only the end was missing, failed, not) and why they were not resumed.",
+		Help: "Streams whose zone or peer region failed, by outcome (resumed, ended: only the end was missing, failed, not: not attempted) and the reason if not resumed.",
 	}, []string{"outcome", "reason"})
 	if err := r.Register(c); err != nil {
 		return nil, err
 	}
 	return c, r.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "spillway_regional_resume_text_bytes", Help: "Texts of open streams that are kept so that they can be resumed.",
-	}, func() float64 { return float64(g.vault.Held()) }))
+		Name: "spillway_regional_resume_text_bytes", Help: "Text of open streams stored for resuming them, in bytes.",
+	}, func() float64 { return float64(texts.HeldBytes()) }))
 }

@@ -12,24 +12,25 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
-	"github.com/spillway-lb/spillway/internal/relay"
+	"github.com/spillway-lb/spillway/internal/httpedge/forward"
+	"github.com/spillway-lb/spillway/internal/testkit"
 	"github.com/spillway-lb/spillway/regional"
 )
 
-const poem = "Hello, cruel wor\nld"
+const resumeText = "Hello, cruel wor\nld"
 
-// poet is a zone that says the poem, a word an event, and dies when it is told to. What it is given of the poem it goes on
-// with.
-type poet struct {
-	name  string
-	dies  func(w http.ResponseWriter, said int) bool // true when it has died
-	asked atomic.Int64
-	hops  chan relay.Hop
+// scriptedZone is a zone that streams a poem, one word per event, and fails when breaks returns true. It continues
+// a poem from the part that it receives.
+type scriptedZone struct {
+	name     string
+	breaks   func(w http.ResponseWriter, said int) bool // returns true when the zone has failed
+	requests atomic.Int64
+	hops     chan forward.Hop
 }
 
-func (p *poet) serve(w http.ResponseWriter, r *http.Request) {
-	p.asked.Add(1)
-	hop, _ := relay.ParseHop(r.Header)
+func (p *scriptedZone) serveStream(w http.ResponseWriter, r *http.Request) {
+	p.requests.Add(1)
+	hop, _ := forward.ParseHop(r.Header)
 	p.hops <- hop
 	var b struct {
 		Messages []struct{ Role, Content string }
@@ -37,9 +38,9 @@ func (p *poet) serve(w http.ResponseWriter, r *http.Request) {
 		Max      int  `json:"max_tokens"`
 	}
 	_ = json.NewDecoder(r.Body).Decode(&b)
-	text, prompt := poem, 9
+	text, prompt := resumeText, 9
 	if last := b.Messages[len(b.Messages)-1]; last.Role == "assistant" && b.Final {
-		text = strings.TrimPrefix(poem, last.Content)
+		text = strings.TrimPrefix(resumeText, last.Content)
 		prompt += (len(last.Content) + 3) / 4
 	}
 	w.Header().Set("Content-Type", "text/event-stream")
@@ -50,7 +51,7 @@ func (p *poet) serve(w http.ResponseWriter, r *http.Request) {
 	send(`"choices":[{"index":0,"delta":{"role":"assistant","content":""},"finish_reason":null}]`)
 	n := 0
 	for ; len(text) > 0; n++ {
-		if p.dies != nil && p.dies(w, n) {
+		if p.breaks != nil && p.breaks(w, n) {
 			return
 		}
 		piece := text[:min(4, len(text))]
@@ -65,12 +66,12 @@ func (p *poet) serve(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.WriteString(w, "data: [DONE]\n\n")
 }
 
-func newPoet(name string, dies func(http.ResponseWriter, int) bool) *poet {
-	return &poet{name: name, dies: dies, hops: make(chan relay.Hop, 100)}
+func newScriptedZone(name string, dies func(http.ResponseWriter, int) bool) *scriptedZone {
+	return &scriptedZone{name: name, breaks: dies, hops: make(chan forward.Hop, 100)}
 }
 
-// breaking dies in the middle, once for all poets that share it.
-func breaking(after int, how func(http.ResponseWriter)) func(http.ResponseWriter, int) bool {
+// breakOnceAfter fails in the middle, once for all zones that share it.
+func breakOnceAfter(after int, how func(http.ResponseWriter)) func(http.ResponseWriter, int) bool {
 	var done atomic.Bool
 	return func(w http.ResponseWriter, said int) bool {
 		if said != after || !done.CompareAndSwap(false, true) {
@@ -81,8 +82,8 @@ func breaking(after int, how func(http.ResponseWriter)) func(http.ResponseWriter
 	}
 }
 
-// recite puts a stream together as a client does.
-func recite(t *testing.T, body string) (text string, ids map[string]bool, failure string) {
+// joinStream joins a stream's events as a client does.
+func joinStream(t *testing.T, body string) (text string, ids map[string]bool, failure string) {
 	t.Helper()
 	ids = map[string]bool{}
 	for ev := range strings.SplitSeq(strings.TrimSuffix(body, "\n\n"), "\n\n") {
@@ -108,16 +109,17 @@ func recite(t *testing.T, body string) (text string, ids map[string]bool, failur
 	return text, ids, failure
 }
 
-// known is how many zone instances a gateway has heard of.
-func known(reg *prometheus.Registry) int {
+// countKnownInstances returns the number of zone instances with a summary at a gateway.
+func countKnownInstances(reg *prometheus.Registry) int {
 	n, _ := testutil.GatherAndCount(reg, "spillway_regional_report_age_seconds")
 	return n
 }
 
-const recital = `{"model":"small","messages":[{"role":"user","content":"a poem"}],"max_tokens":16,"stream":true}`
+const streamBody = `{"model":"small","messages":[{"role":"user","content":"a poem"}],"max_tokens":16,"stream":true}`
 
-// A zone dies, or says that its worker is lost, in the middle of an answer. Another zone goes on, and it is counted once.
-func TestAStreamGoesOnInAnotherZone(t *testing.T) {
+// A zone fails, or reports the loss of its worker, in the middle of a response. Another zone continues, and the
+// response is counted once.
+func TestStreamResumesInAnotherZone(t *testing.T) {
 	for name, how := range map[string]func(http.ResponseWriter){
 		"the connection breaks": func(http.ResponseWriter) { panic(http.ErrAbortHandler) },
 		"the zone gives it up": func(w http.ResponseWriter) {
@@ -132,13 +134,13 @@ func TestAStreamGoesOnInAnotherZone(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
 			reg := prometheus.NewRegistry()
-			g := w.gateway("fra", func(c *regional.Config) { c.Registry = reg })
-			dies := breaking(3, how)
-			a, b := newPoet("a", dies), newPoet("b", dies)
-			w.local(g, "fra", "fra-a", a.serve, small("small"))
-			w.local(g, "fra", "fra-b", b.serve, small("small"))
-			w.served(g, "small")
-			eventually(t, "both zones are known", func() bool { return known(reg) == 2 })
+			g := w.startGateway("fra", func(c *regional.Config) { c.Registry = reg })
+			dies := breakOnceAfter(3, how)
+			a, b := newScriptedZone("a", dies), newScriptedZone("b", dies)
+			w.startLocal(g, "fra", "fra-a", a.serveStream, roomyModel("small"))
+			w.startLocal(g, "fra", "fra-b", b.serveStream, roomyModel("small"))
+			w.waitUntilServed(g, "small")
+			testkit.Eventually(t, "both zones are known", func() bool { return countKnownInstances(reg) == 2 })
 			count := func(name string) (n float64) {
 				fs, _ := reg.Gather()
 				for _, f := range fs {
@@ -151,30 +153,30 @@ func TestAStreamGoesOnInAnotherZone(t *testing.T) {
 				return n
 			}
 			before := count("spillway_regional_requests_total")
-			resp, body := w.ask(g, call{key: "key-acme", body: recital})
-			text, ids, failure := recite(t, body)
-			if text != poem || failure != "" || len(ids) != 1 || !strings.HasSuffix(body, "data: [DONE]\n\n") || strings.Contains(body, "usage") {
+			resp, body := w.getAnswer(g, clientCall{key: "key-acme", body: streamBody})
+			text, ids, failure := joinStream(t, body)
+			if text != resumeText || failure != "" || len(ids) != 1 || !strings.HasSuffix(body, "data: [DONE]\n\n") || strings.Contains(body, "usage") {
 				t.Fatalf("text %q from %v, %s\n%s", text, ids, failure, body)
 			}
-			if resp.Trailer.Get(relay.HeaderResumed) != "regional" {
+			if resp.Trailer.Get(forward.HeaderResumed) != "regional" {
 				t.Errorf("trailer is %v", resp.Trailer)
 			}
-			if a.asked.Load() != 1 || b.asked.Load() != 1 {
-				t.Errorf("the zones were asked %d and %d times", a.asked.Load(), b.asked.Load())
+			if a.requests.Load() != 1 || b.requests.Load() != 1 {
+				t.Errorf("the zones were asked %d and %d times", a.requests.Load(), b.requests.Load())
 			}
 			first, second := <-a.hops, <-b.hops
-			if first.Continues != 0 {
+			if first.ContinuedTokens != 0 {
 				first, second = second, first
 			}
-			if first.Continues != 0 || second.Continues != 3 || second.Ticket.N <= first.Ticket.N || second.PromptTokens != first.PromptTokens+3 || second.MaxTokens != 13 {
+			if first.ContinuedTokens != 0 || second.ContinuedTokens != 3 || second.Ticket.Number <= first.Ticket.Number || second.PromptTokens != first.PromptTokens+3 || second.MaxTokens != 13 {
 				t.Errorf("the first was told %+v, the second %+v", first, second)
 			}
-			want := `# HELP spillway_regional_tokens_total Tokens of answers by model, class and kind (prompt, of which cached, and completion); source tells what engines stated from what was estimated.
+			want := `# HELP spillway_regional_tokens_total Tokens by model, class and kind (prompt, of which cached, and completion); source separates counts of the engine from estimates.
 # TYPE spillway_regional_tokens_total counter
 spillway_regional_tokens_total{class="standard",kind="completion",model="small",source="stated"} 5
 spillway_regional_tokens_total{class="standard",kind="prompt",model="small",source="stated"} 9
 `
-			eventually(t, "it is counted once", func() bool {
+			testkit.Eventually(t, "it is counted once", func() bool {
 				return testutil.GatherAndCompare(reg, strings.NewReader(want), "spillway_regional_tokens_total") == nil
 			})
 			if requests := count("spillway_regional_requests_total") - before; requests != 1 || count("spillway_regional_resumes_total") != 1 {
@@ -184,8 +186,8 @@ spillway_regional_tokens_total{class="standard",kind="prompt",model="small",sour
 	}
 }
 
-// With nobody else to go on, or when that one dies too, the stream ends with an error, and says so once.
-func TestAStreamThatNobodyGoesOnWithEndsWithAnError(t *testing.T) {
+// When no zone can continue, or the continuing one fails too, the stream ends with exactly one error.
+func TestStreamThatCannotResumeEndsWithError(t *testing.T) {
 	always := func(_ http.ResponseWriter, said int) bool {
 		if said == 2 {
 			panic(http.ErrAbortHandler)
@@ -195,17 +197,17 @@ func TestAStreamThatNobodyGoesOnWithEndsWithAnError(t *testing.T) {
 	for zones, asked := range map[int]int64{1: 1, 2: 2} {
 		w := newWorld(t)
 		reg := prometheus.NewRegistry()
-		g := w.gateway("fra", func(c *regional.Config) { c.Registry = reg })
-		p := newPoet("p", always)
+		g := w.startGateway("fra", func(c *regional.Config) { c.Registry = reg })
+		p := newScriptedZone("p", always)
 		for i := range zones {
-			w.local(g, "fra", []string{"fra-a", "fra-b"}[i], p.serve, small("small"))
+			w.startLocal(g, "fra", []string{"fra-a", "fra-b"}[i], p.serveStream, roomyModel("small"))
 		}
-		w.served(g, "small")
-		eventually(t, "the zones are known", func() bool { return known(reg) == zones })
-		_, body := w.ask(g, call{key: "key-acme", body: recital})
-		text, _, failure := recite(t, body)
-		if failure != "upstream_lost" || !strings.HasPrefix(poem, text) || p.asked.Load() != asked || strings.Count(body, `"error":`) != 1 {
-			t.Errorf("%d zones: %q, %s, asked %d times\n%s", zones, text, failure, p.asked.Load(), body)
+		w.waitUntilServed(g, "small")
+		testkit.Eventually(t, "the zones are known", func() bool { return countKnownInstances(reg) == zones })
+		_, body := w.getAnswer(g, clientCall{key: "key-acme", body: streamBody})
+		text, _, failure := joinStream(t, body)
+		if failure != "upstream_lost" || !strings.HasPrefix(resumeText, text) || p.requests.Load() != asked || strings.Count(body, `"error":`) != 1 {
+			t.Errorf("%d zones: %q, %s, asked %d times\n%s", zones, text, failure, p.requests.Load(), body)
 		}
 	}
 }

@@ -5,34 +5,50 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/spillway-lb/spillway/internal/admin"
 	"github.com/spillway-lb/spillway/internal/capacity"
 	"github.com/spillway-lb/spillway/internal/spec"
 	"github.com/spillway-lb/spillway/internal/uplink"
-	"github.com/spillway-lb/spillway/regional/zone"
+	"github.com/spillway-lb/spillway/regional/routing"
 )
 
 const (
-	askTimeout = time.Second // for one local's answer
-	askAtOnce  = 32          // questions under way at a time
+	queryTimeout         = time.Second // for one local instance's response
+	maxConcurrentQueries = 32          // concurrent queries
 )
 
-// answer serves the global tier's questions.
-func (g *Gateway) answer(ctx context.Context, kind string, payload []byte) ([]byte, error) {
+// adminService serves the status, explanations and drains of this node to operators and to the global tier.
+type adminService struct {
+	cfg          *Config
+	log          *slog.Logger
+	started      time.Time
+	policies     *policyKeeper
+	policy       *atomic.Pointer[gatewayPolicy]
+	router       *sharedRouter
+	server       *gatewayServer
+	parent       *uplink.Parent
+	child        *uplink.Child // nil without a global tier
+	peerEndpoint string        // where other regions forward requests to; empty without other regions
+}
+
+// answerQuery answers queries of the global tier.
+func (a *adminService) answerQuery(ctx context.Context, kind string, payload []byte) ([]byte, error) {
 	switch kind {
-	case admin.AskStatus:
-		return json.Marshal(g.regionStatus(ctx))
-	case admin.AskExplain:
+	case admin.QueryStatus:
+		return json.Marshal(a.regionStatus(ctx))
+	case admin.QueryExplain:
 		var q admin.ExplainQuery
 		if err := json.Unmarshal(payload, &q); err != nil {
 			return nil, fmt.Errorf("reading the question: %w", err)
 		}
-		records, err := g.explain(ctx, q)
+		records, err := a.explainRoute(ctx, q)
 		if err != nil {
 			return nil, err
 		}
@@ -41,120 +57,118 @@ func (g *Gateway) answer(ctx context.Context, kind string, payload []byte) ([]by
 	return nil, fmt.Errorf("gateways do not answer %q", kind)
 }
 
-// backend is what operators can do at this node.
-func (g *Gateway) backend() admin.Backend {
+// adminBackend returns the admin operations of this node.
+func (a *adminService) adminBackend() admin.Backend {
 	b := admin.Backend{
-		Status: func(ctx context.Context) (*admin.Status, error) { return g.status(ctx), nil },
+		Status: func(ctx context.Context) (*admin.Status, error) { return a.nodeStatus(ctx), nil },
 		Explain: func(ctx context.Context, q admin.ExplainQuery) (*admin.ExplainAnswer, error) {
-			records, err := g.explain(ctx, q)
+			records, err := a.explainRoute(ctx, q)
 			if err != nil {
-				return nil, admin.BadRequest(err.Error(), "")
+				return nil, admin.BadRequestError(err.Error(), "")
 			}
 			return &admin.ExplainAnswer{Records: records}, nil
 		},
 		Spec: func(context.Context) (*admin.SpecAnswer, error) {
-			st := g.state.Load()
+			st := a.policy.Load()
 			if st == nil {
-				return nil, admin.Unavailable("this gateway has no spec yet", "apply one at a global node")
+				return nil, admin.UnavailableError("this gateway has no spec yet", "apply one at a global node")
 			}
 			return &admin.SpecAnswer{Version: st.directive.SpecVersion, Text: string(st.directive.Spec)}, nil
 		},
 		Uplinks: func(context.Context) (*admin.UplinksAnswer, error) {
-			return uplink.Page(g.cfg.Region+"/"+g.cfg.Name, g.parent, g.child), nil
+			return uplink.DescribeSessions(a.cfg.Region+"/"+a.cfg.Name, a.parent, a.child), nil
 		},
-		Queue: g.cfg.Queue, Autoscaling: g.cfg.Autoscaling,
-		Basis: g.basis,
+		Queue: a.cfg.Queue, Autoscaling: a.cfg.Autoscaling,
+		Basis: a.listBasis,
 		Ready: func() error {
-			if g.stopping.Load() {
+			if a.server.stopping.Load() {
 				return errors.New("this gateway is stopping")
 			}
-			if !g.state.Load().ready() {
-				return fmt.Errorf("no spec that lists region %s has arrived", g.cfg.Region)
+			if !a.policy.Load().isReady() {
+				return fmt.Errorf("no spec that lists region %s has arrived", a.cfg.Region)
 			}
 			return nil
 		},
 	}
-	if g.source != nil {
-		g.source.backend(g, &b)
+	if a.policies.source != nil {
+		a.policies.source.extendBackend(a, &b)
 	}
 	return b
 }
 
-// status is the node's own view.
-func (g *Gateway) status(ctx context.Context) *admin.Status {
-	s := &admin.Status{Node: g.cfg.Name, Role: "regional", Version: g.cfg.Version, StartedAt: g.started, Basis: g.basis(), Regions: []admin.RegionStatus{g.regionStatus(ctx)}}
-	if g.source != nil {
-		s.SpecFile = g.source.status()
+// nodeStatus returns the node's own status.
+func (a *adminService) nodeStatus(ctx context.Context) *admin.Status {
+	s := &admin.Status{Node: a.cfg.Name, Role: "regional", Version: a.cfg.Version, StartedAt: a.started, Basis: a.listBasis(), Regions: []admin.RegionStatus{a.regionStatus(ctx)}}
+	if a.policies.source != nil {
+		s.SpecFile = a.policies.source.fileStatus()
 	}
-	if st := g.state.Load(); st != nil {
+	if st := a.policy.Load(); st != nil {
 		s.SpecVersion, s.PlanEpoch = st.directive.SpecVersion, st.directive.PlanEpoch
-		s.Drains = g.drainsInForce(st)
-		for _, p := range g.view.Load().Peers {
+		s.Drains = a.drainsInForce(st)
+		for _, p := range a.router.view.Load().Peers {
 			s.Regions = append(s.Regions, peerStatus(&p))
 		}
 	}
 	return s
 }
 
-// regionStatus is this region, with what its locals say of their workers.
-func (g *Gateway) regionStatus(ctx context.Context) admin.RegionStatus {
-	st, v, now := g.state.Load(), g.view.Load(), time.Now()
-	g.mu.Lock()
-	sum := g.standing(st, now)
-	g.mu.Unlock()
+// regionStatus returns the status of this region, with the workers that its local instances report.
+func (a *adminService) regionStatus(ctx context.Context) admin.RegionStatus {
+	st, v, now := a.policy.Load(), a.router.view.Load(), time.Now()
+	sum := a.router.mergeUsable(now)
 	r := admin.RegionStatus{
-		Name: g.cfg.Region, State: admin.StateFresh, Draining: v.Drained || g.stopping.Load(), Models: modelStatuses(&sum),
-		Gateways: []admin.GatewayStatus{{Name: g.cfg.Name, URL: g.url(st), Endpoint: g.endpoint(), State: admin.StateFresh, InFlight: g.inFlight.Load()}},
+		Name: a.cfg.Region, State: admin.StateFresh, Draining: v.Drained || a.server.stopping.Load(), Models: modelStatuses(&sum),
+		Gateways: []admin.GatewayStatus{{Name: a.cfg.Name, URL: a.publicURL(st), Endpoint: a.peerEndpoint, State: admin.StateFresh, InFlight: a.server.inFlight.Load()}},
 	}
 	if st != nil {
 		r.SpecVersion = st.directive.SpecVersion
 	}
-	r.Zones = g.zoneStatuses(ctx, v)
-	if st.ready() {
-		for _, name := range st.home.Zones {
+	r.Zones = a.zoneStatuses(ctx, v)
+	if st.isReady() {
+		for _, name := range st.region.Zones {
 			if !slices.ContainsFunc(r.Zones, func(z admin.ZoneStatus) bool { return z.Name == name }) {
-				r.Zones = append(r.Zones, admin.ZoneStatus{Name: name, State: admin.StateUnknown, Draining: st.drained(g.cfg.Region, name, now)})
+				r.Zones = append(r.Zones, admin.ZoneStatus{Name: name, State: admin.StateUnknown, Draining: st.route.IsDrained(a.cfg.Region, name, now)})
 			}
 		}
 	}
-	slices.SortFunc(r.Zones, func(a, b admin.ZoneStatus) int { return strings.Compare(a.Name+"/"+a.Instance, b.Name+"/"+b.Instance) })
+	slices.SortFunc(r.Zones, func(x, y admin.ZoneStatus) int { return strings.Compare(x.Name+"/"+x.Instance, y.Name+"/"+y.Instance) })
 	return r
 }
 
-// url is this gateway's front door as clients reach it, as the spec says.
-func (g *Gateway) url(st *state) string {
-	if st.ready() {
-		for i := range st.home.Gateways {
-			if st.home.Gateways[i].Name == g.cfg.Name {
-				return st.home.Gateways[i].URL
+// publicURL returns the URL of this gateway's public listener for clients, from the spec.
+func (a *adminService) publicURL(st *gatewayPolicy) string {
+	if st.isReady() {
+		for i := range st.region.Gateways {
+			if st.region.Gateways[i].Name == a.cfg.Name {
+				return st.region.Gateways[i].URL
 			}
 		}
 	}
 	return ""
 }
 
-// zoneStatuses asks every local; one that does not answer in time is shown as last reported.
-func (g *Gateway) zoneStatuses(ctx context.Context, v *zone.View) []admin.ZoneStatus {
+// zoneStatuses queries every local instance; one that does not respond in time is shown by its last summary.
+func (a *adminService) zoneStatuses(ctx context.Context, v *routing.RoutingView) []admin.ZoneStatus {
 	out := make([]admin.ZoneStatus, len(v.Locals))
-	places := make(chan struct{}, askAtOnce)
+	places := make(chan struct{}, maxConcurrentQueries)
 	var wg sync.WaitGroup
 	for i := range v.Locals {
 		places <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-places }()
-			out[i] = g.zoneStatus(ctx, &v.Locals[i])
+			out[i] = a.zoneStatus(ctx, &v.Locals[i])
 		})
 	}
 	wg.Wait()
 	return out
 }
 
-func (g *Gateway) zoneStatus(ctx context.Context, l *zone.Local) admin.ZoneStatus {
+func (a *adminService) zoneStatus(ctx context.Context, l *routing.LocalInstance) admin.ZoneStatus {
 	z := admin.ZoneStatus{Models: modelStatuses(l.Summary)}
-	if l.State != capacity.Lost {
-		ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	if l.State != capacity.Unreachable {
+		ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 		defer cancel()
-		b, err := g.parent.Ask(ctx, l.Summary.Path, admin.AskStatus, nil)
+		b, err := a.parent.QueryChild(ctx, l.Summary.Path, admin.QueryStatus, nil)
 		if err == nil {
 			err = json.Unmarshal(b, &z)
 		}
@@ -167,7 +181,7 @@ func (g *Gateway) zoneStatus(ctx context.Context, l *zone.Local) admin.ZoneStatu
 	return z
 }
 
-func peerStatus(p *zone.Peer) admin.RegionStatus {
+func peerStatus(p *routing.PeerRegion) admin.RegionStatus {
 	r := admin.RegionStatus{
 		Name: p.Region, State: p.State.String(), AgeMS: p.Age.Milliseconds(), Draining: p.Drained,
 		Note: "as the global tier last told this gateway",
@@ -187,7 +201,7 @@ func modelStatuses(s *capacity.Summary) []admin.ModelStatus {
 	out := make([]admin.ModelStatus, 0, len(s.Models))
 	for i := range s.Models {
 		m := &s.Models[i]
-		wait, _ := m.Wait(spec.Standard) // zero where nothing is ready, which Ready tells
+		wait, _ := m.PredictWait(spec.Standard) // zero when no worker is ready, as Ready shows
 		out = append(out, admin.ModelStatus{
 			Name: m.Name, Ready: m.Ready, Total: m.Total, Running: m.Running, Queued: m.Queued,
 			PrefillRate: m.PrefillRate(), DecodeRate: m.DecodeRate(), Backlog: m.Backlog, KVFree: m.KVFree, KVTotal: m.KVTotal,

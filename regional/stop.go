@@ -7,64 +7,57 @@ import (
 	"sync"
 	"time"
 
-	"github.com/spillway-lb/spillway/internal/relay"
+	"github.com/spillway-lb/spillway/internal/httpedge/forward"
 )
 
-// goodbye is how long before the deadline of a stop what still runs is ended, so that clients are told, and peers'
-// gateways go on with it elsewhere.
-const goodbye = time.Second
+// terminateBefore is how long before the deadline of a stop the remaining requests are ended, so that clients
+// receive an error and peers' gateways continue them elsewhere.
+const terminateBefore = time.Second
 
-// errEnding is why an attempt is given up when this gateway must end.
-var errEnding = fmt.Errorf("%w: the gateway is stopping", relay.ErrGivenUp)
+// errStopping is the cause of attempts that are cancelled when this gateway stops.
+var errStopping = fmt.Errorf("%w: the gateway is stopping", forward.ErrGivenUp)
 
-// Stop tells the global tier that this gateway drains, takes nothing new, lets streams finish until shortly before ctx
-// ends, then ends them with an error event. It waits for everything that Start began.
+// Stop reports to the global tier that this gateway drains, accepts nothing new, lets streams finish until shortly
+// before ctx ends, and then ends them with an error event. It waits for everything that Start began.
 func (g *Gateway) Stop(ctx context.Context) error {
 	if !g.stopped.CompareAndSwap(false, true) {
 		return nil
 	}
-	g.stopping.Store(true)
+	g.server.stopping.Store(true)
 	if g.child != nil {
-		g.child.Wake()
+		g.child.SummarizeNow()
 	}
-	last := g.lastCall(ctx)
+	last := g.scheduleCancelAll(ctx)
 	defer last()
 	var frontErr, peerErr, tunnelErr error
 	var both sync.WaitGroup
-	both.Go(func() { frontErr = g.front.stop(ctx) })
-	if g.peer != nil {
-		both.Go(func() { peerErr = g.peer.stop(ctx) })
+	both.Go(func() { frontErr = g.clientListener.shutDown(ctx) })
+	if g.peerListener != nil {
+		both.Go(func() { peerErr = g.peerListener.shutDown(ctx) })
 	}
-	both.Go(func() { tunnelErr = g.tunnels.Stop(ctx, errEnding) })
+	both.Go(func() { tunnelErr = g.server.tunnels.Stop(ctx, errStopping) })
 	both.Wait()
 	if g.cancel != nil {
 		g.cancel()
 	}
-	g.close()
+	g.closeComponents()
 	g.done.Wait()
 	return errors.Join(frontErr, peerErr, tunnelErr)
 }
 
-// lastCall ends what still runs shortly before ctx does. The returned function calls that off.
-func (g *Gateway) lastCall(ctx context.Context) (off func()) {
+// scheduleCancelAll ends the remaining attempts shortly before ctx ends. The returned function cancels that.
+func (g *Gateway) scheduleCancelAll(ctx context.Context) (off func()) {
 	deadline, ok := ctx.Deadline()
 	if !ok {
 		return func() {}
 	}
 	left := time.Until(deadline)
-	t := time.AfterFunc(left-min(goodbye, left/4), g.endAll)
+	t := time.AfterFunc(left-min(terminateBefore, left/4), g.cancelAllAttempts)
 	return func() { t.Stop() }
 }
 
-// endAll gives up what runs.
-func (g *Gateway) endAll() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.ending.Store(true)
-	for _, at := range g.places {
-		for p := range at.flights {
-			p.doomed = true
-			p.cancel(errEnding)
-		}
-	}
+// cancelAllAttempts cancels all attempts in flight.
+func (g *Gateway) cancelAllAttempts() {
+	g.server.terminating.Store(true)
+	g.router.cancelAll(errStopping)
 }

@@ -10,26 +10,26 @@ import (
 	"time"
 )
 
-// A gateway that stops and whose time is over ends its streams with an event that says so, and never in the middle of one.
-func TestStopEndsStreamsInSoManyWords(t *testing.T) {
+// A gateway whose time to stop is over ends its streams with an error event, and never within an event.
+func TestStopEndsStreamsWithAnEvent(t *testing.T) {
 	w := newWorld(t)
-	g := w.gateway("fra", nil)
+	g := w.startGateway("fra", nil)
 	hang := func(rw http.ResponseWriter, r *http.Request) bool {
 		_, _ = io.WriteString(rw, `data: {"id":"x","choices":[{"index":0,"delta":{"content":"torn`)
 		rw.(http.Flusher).Flush()
 		<-r.Context().Done()
 		return true
 	}
-	p := newPoet("p", nil)
+	p := newScriptedZone("p", nil)
 	serve := func(rw http.ResponseWriter, r *http.Request) {
-		p.dies = func(rw http.ResponseWriter, said int) bool { return said == 2 && hang(rw, r) }
-		p.serve(rw, r)
+		p.breaks = func(rw http.ResponseWriter, said int) bool { return said == 2 && hang(rw, r) }
+		p.serveStream(rw, r)
 	}
-	w.local(g, "fra", "fra-a", serve, small("small"))
-	w.local(g, "fra", "fra-b", serve, small("small"))
-	w.served(g, "small")
-	resp, err := w.do(context.Background(), g, call{key: "key-acme", body: recital})
-	must(t, err)
+	w.startLocal(g, "fra", "fra-a", serve, roomyModel("small"))
+	w.startLocal(g, "fra", "fra-b", serve, roomyModel("small"))
+	w.waitUntilServed(g, "small")
+	resp, err := w.sendCall(context.Background(), g, clientCall{key: "key-acme", body: streamBody})
+	requireNoError(t, err)
 	defer func() { _ = resp.Body.Close() }()
 	in := bufio.NewReader(resp.Body)
 	if line, err := in.ReadString('\n'); err != nil {
@@ -46,7 +46,7 @@ func TestStopEndsStreamsInSoManyWords(t *testing.T) {
 	if err := <-stopped; err != nil {
 		t.Errorf("stopping: %v", err)
 	}
-	if n := p.asked.Load(); n != 1 {
+	if n := p.requests.Load(); n != 1 {
 		t.Errorf("a gateway that stops asked %d times", n)
 	}
 }

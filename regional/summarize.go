@@ -1,33 +1,31 @@
 package regional
 
 import (
+	"sync/atomic"
 	"time"
 
 	"github.com/spillway-lb/spillway/internal/capacity"
+	"github.com/spillway-lb/spillway/regional/rtt"
 )
 
-// summary is what the gateway tells the global tier: the merge of its zones, what its clients ask for and how far they are.
-func (g *Gateway) summary(now time.Time) capacity.Summary {
-	st := g.state.Load()
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	s := capacity.Summary{Models: g.standing(st, now).Models}
-	s.Draining = g.stopping.Load() || st.drained(g.cfg.Region, "", now)
-	s.Demand, s.RTTs = g.demand.rates(now), g.peerRTTs.report(g.meter.reported(), now)
-	s.Networks = g.demand.heavy.report(s.Demand, now)
-	s.Outcomes = g.outcomes.reports(now)
-	g.tellUse(&s, now)
-	return capacity.Fit(s)
+// summaryReporter builds the summaries for the global tier.
+type summaryReporter struct {
+	region   string
+	policy   *atomic.Pointer[gatewayPolicy]
+	router   *sharedRouter
+	tenants  *tenantGate
+	stopping *atomic.Bool
+	outcomes *outcomeCounter
+	rtts     *rttSampler
+	peerRTTs *rtt.PeerTable
 }
 
-// standing is the merge of the instances that can be counted on: not lost, and not in a drained zone.
-func (g *Gateway) standing(st *state, now time.Time) capacity.Summary {
-	var sum capacity.Summary
-	for _, c := range g.book.View(now).Children {
-		if c.State == capacity.Lost || c.Summary.Draining || st.drained(g.cfg.Region, c.Summary.Path.Zone, now) {
-			continue
-		}
-		sum = capacity.Merge(sum, *c.Summary)
-	}
-	return sum
+// buildSummary builds a summary: the merged summaries of the zones, the clients' demand and their round-trip times.
+func (r *summaryReporter) buildSummary(now time.Time) capacity.Summary {
+	s := capacity.Summary{Models: r.router.mergeUsable(now).Models}
+	s.Draining = r.stopping.Load() || r.policy.Load().isDrained(r.region, now)
+	s.RTTs = r.peerRTTs.AppendReport(r.rtts.lastReport(), now)
+	s.Outcomes = r.outcomes.reportOutcomes(now)
+	r.tenants.fillSummary(&s, now)
+	return capacity.FitToLimits(s)
 }

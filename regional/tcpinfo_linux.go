@@ -7,9 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// tcpRTT is the round trip of a connection as the kernel has it, from the handshake on: the least of the last minutes
-// where it knows that, because queues and delayed acknowledgements are in the others. It is false when the kernel does
-// not say.
+// tcpRTT returns the round-trip time of a connection as measured by the kernel since the handshake. It prefers the
+// minimum of the last minutes, because other values include queues and delayed acknowledgements. It is false when
+// the kernel has none.
 func tcpRTT(c *net.TCPConn) (time.Duration, bool) {
 	raw, err := c.SyscallConn()
 	if err != nil {
@@ -22,7 +22,7 @@ func tcpRTT(c *net.TCPConn) (time.Duration, bool) {
 		return 0, false
 	}
 	micros := info.Min_rtt
-	if micros == 0 || micros == ^uint32(0) { // an old kernel, or nothing was measured
+	if micros == 0 || micros == ^uint32(0) { // an old kernel, or no measurement
 		micros = info.Rtt
 	}
 	return time.Duration(micros) * time.Microsecond, micros > 0

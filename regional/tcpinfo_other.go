@@ -7,5 +7,5 @@ import (
 	"time"
 )
 
-// tcpRTT is known on Linux alone: elsewhere steering goes by distance.
+// tcpRTT works on Linux only: elsewhere steering uses distance.
 func tcpRTT(*net.TCPConn) (time.Duration, bool) { return 0, false }

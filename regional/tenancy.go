@@ -1,153 +1,171 @@
 package regional
 
 import (
-	"context"
-	"encoding/json"
-	"fmt"
-	"path/filepath"
+	"net/http"
+	"sync"
 	"time"
 
 	"github.com/spillway-lb/spillway/internal/capacity"
 	"github.com/spillway-lb/spillway/internal/openai"
 	"github.com/spillway-lb/spillway/internal/spec"
-	"github.com/spillway-lb/spillway/internal/telemetry"
 	"github.com/spillway-lb/spillway/internal/uplink"
+	"github.com/spillway-lb/spillway/regional/demand"
+	"github.com/spillway-lb/spillway/regional/directive"
 	"github.com/spillway-lb/spillway/regional/tenant"
 )
 
-// takeGrant takes the leader's word on what may be spent here. Nobody who does not lead says one.
-func (g *Gateway) takeGrant(x *uplink.Grant, now time.Time) {
-	if x == nil || x.Boot != g.boot {
+// tenantGate enforces the tenants' limits and measures demand. A request takes its lock once when it arrives, once when
+// it is admitted and once when it is settled.
+type tenantGate struct {
+	mu       sync.Mutex // held for microseconds, never while waiting
+	enforcer *tenant.Enforcer
+	demand   *demand.Tracker
+}
+
+// newTenantGate returns a gate without a spec. standalone is set without a global tier.
+func newTenantGate(holder spec.LeaseHolder, standalone bool, boot uint64, now time.Time) *tenantGate {
+	return &tenantGate{enforcer: tenant.NewEnforcer(holder, boot, standalone, now), demand: demand.NewTracker()}
+}
+
+// setSpec replaces the spec. Nil: there is none yet.
+func (t *tenantGate) setSpec(s *spec.Spec) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.enforcer.SetSpec(s)
+}
+
+// retainTenants removes idle tenants for which keep is false.
+func (t *tenantGate) retainTenants(keep func(name string) bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.enforcer.RetainTenants(keep)
+}
+
+// applyGrant applies the leader's grant of quotas. Only the leader sends grants.
+func (t *tenantGate) applyGrant(x *uplink.QuotaGrant, now time.Time) {
+	if x == nil {
 		return
 	}
-	grant := tenant.Grant{Term: x.Term, Number: x.Number, Hold: x.Hold, Parts: make(map[string]tenant.Part, len(x.Leases))}
-	for i := range x.Leases {
-		l := &x.Leases[i]
-		grant.Parts[l.Tenant] = tenant.Part{Day: l.Day, Part: spec.Allowance{
-			spec.Requests: l.RequestsMilli, spec.Tokens: l.TokensMilli, spec.Concurrency: l.Concurrency,
-			spec.DayTokens: l.DayTokens, spec.DayMicros: l.DayMicros,
-		}}
-	}
-	base := g.started.Add(time.Duration(min(x.Mark, uint64(capacity.MaxAmount)/1e6)) * time.Millisecond)
-	g.mu.Lock()
-	g.leases.Take(grant, base, now)
-	g.mu.Unlock()
+	grant := directive.LeaseGrant(x)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.enforcer.ApplyGrant(grant, x.Boot, x.Mark, now)
 }
 
-// tellUse writes into a summary what tenants use here, and by which leases. The caller holds the lock.
-func (g *Gateway) tellUse(s *capacity.Summary, now time.Time) {
-	if st := g.state.Load(); st.ready() {
-		g.limiter.SetTerms(func(name string) (tenant.Terms, bool) {
-			t := st.spec.Tenant(name)
-			if t == nil {
-				return tenant.Terms{}, false
-			}
-			return g.termsOf(st, t), true
-		})
-	}
-	s.Uses = g.limiter.Uses(now)
-	term, number, age := g.leases.Status(now)
-	s.Holding = capacity.Holding{
-		Term: term, Number: number, Boot: g.boot, Mark: uint64(max(now.Sub(g.started), 0) / time.Millisecond),
-		AgeMillis: min(age.Milliseconds(), capacity.MaxAmount),
-	}
+// resetTerm accepts grants of any term again.
+func (t *tenantGate) resetTerm() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.enforcer.ResetTerm()
 }
 
-// termsOf is what the spec allows a tenant here. The caller holds the lock.
-func (g *Gateway) termsOf(st *state, t *spec.Tenant) tenant.Terms {
-	if x, ok := st.terms[t.Name]; ok {
-		return x
-	}
-	x := tenant.TermsOf(st.spec, t, spec.Holder{Region: g.cfg.Region, Gateway: g.cfg.Name})
-	st.terms[t.Name] = x
-	return x
+// hasLeases reports whether leases of the global tier are in force.
+func (t *tenantGate) hasLeases(now time.Time) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.enforcer.HasLeases(now)
 }
 
-// denied says which limit stood in the way.
-func denied(d tenant.Denial) *openai.Error {
+// enterRequest reserves one of the tenant's concurrent requests before the body is read, so that a client that sends
+// slowly counts against its own tenant.
+func (t *tenantGate) enterRequest(q *gatewayRequest, head http.Header) *openai.Error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	now := time.Now()
+	denial, ok := t.enforcer.EnterRequest(q.tenant, now)
+	if !ok {
+		writeLimitHeaders(head, q.tenant.Limits, t.enforcer.RemainingFor(q.tenant, now))
+		return denialError(denial)
+	}
+	q.holdsConcurrency = true
+	return nil
+}
+
+// chargeRequest charges the request to the tenant's limits and counts it as demand of a cell. A request refused for lack
+// of capacity still counts as demand; one above its tenant's own limit does not. outputCost is the cost of one output
+// token in prefill tokens.
+func (t *tenantGate) chargeRequest(q *gatewayRequest, head http.Header, cell string, outputCost float64, now time.Time) (tenant.Denial, bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !q.noGeneratedText {
+		q.query.MaxTokens = t.demand.ExpectedOutput(q.model.Name, demand.OutputLimit(q.model, q.env.MaxTokens)) * q.env.N
+		q.query.Choices = q.env.N
+	}
+	lease, denial, ok := t.enforcer.AdmitRequest(q.tenant, q.holdsConcurrency, q.estimateCost(), now)
+	writeLimitHeaders(head, q.tenant.Limits, t.enforcer.RemainingFor(q.tenant, now))
+	if !ok {
+		return denial, false
+	}
+	if lease.Throttled {
+		q.query.Class, q.hop.Class = spec.Batch, spec.Batch
+	}
+	q.lease, q.hasLease, q.admitted = lease, true, now
+	q.query.RetryCredit = q.policy.spec.Routing.RetryBudget
+	work := float64(q.query.PromptTokens) + outputCost*float64(q.query.MaxTokens)
+	t.demand.AddRequest(demand.Flow{Service: q.service, Model: q.model.Name, Cell: cell}, q.client, work, now)
+	return denial, true
+}
+
+// settleRequest returns the unused part of what the request reserved.
+func (t *tenantGate) settleRequest(q *gatewayRequest, now time.Time) {
+	if !q.hasLease && !q.holdsConcurrency {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if q.hasLease {
+		t.enforcer.SettleRequest(q.lease, q.actualCost(), now)
+		return
+	}
+	t.enforcer.LeaveRequest(q.tenant)
+}
+
+// expectedOutput returns the expected length of one response of a model, at most limit.
+func (t *tenantGate) expectedOutput(model string, limit int) int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.demand.ExpectedOutput(model, limit)
+}
+
+// learnOutput records the output length of a finished response.
+func (t *tenantGate) learnOutput(model string, output int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.demand.LearnOutputLength(model, output)
+}
+
+// fillSummary writes the demand and the tenants' use into a summary.
+func (t *tenantGate) fillSummary(s *capacity.Summary, now time.Time) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.demand.FillSummary(s, now)
+	t.enforcer.FillSummary(s, now)
+}
+
+// listDayUse lists the use of daily budgets.
+func (t *tenantGate) listDayUse() []tenant.DayUse {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.enforcer.ListDayUse()
+}
+
+// denialError returns the error that names the exceeded limit.
+func denialError(d tenant.Denial) *openai.Error {
 	if d.Code == openai.CodeQuota {
 		return openai.BudgetSpent(d.Retry)
 	}
-	return openai.RateLimit(d.Code, d.Retry)
+	return openai.RateLimited(d.Code, d.Retry)
 }
 
-// estimate is what the request is reckoned to cost.
-func (q *request) estimate() tenant.Ask {
-	return tenant.Ask{Tokens: q.query.PromptTokens + q.query.MaxTokens, Micros: q.model.Price.Micros(q.query.PromptTokens, 0, q.query.MaxTokens)}
+// estimateCost returns the estimated cost of the request.
+func (q *gatewayRequest) estimateCost() tenant.RequestCost {
+	return tenant.RequestCost{Tokens: q.query.PromptTokens + q.query.MaxTokens, Micros: q.model.Price.CostMicros(q.query.PromptTokens, 0, q.query.MaxTokens)}
 }
 
-// cost is what it did cost.
-func (q *request) cost() tenant.Ask {
+// actualCost returns the actual cost of the request.
+func (q *gatewayRequest) actualCost() tenant.RequestCost {
 	if q.model == nil {
-		return tenant.Ask{Tokens: q.tokens}
+		return tenant.RequestCost{Tokens: q.totalTokens}
 	}
-	return tenant.Ask{Tokens: q.tokens, Micros: q.model.Price.Micros(q.usage.Prompt, q.usage.Cached, q.usage.Completion)}
-}
-
-const (
-	daysName = "budgets.json"
-	// daysEvery is how often what was used of budgets is written down: so much is lost when a gateway is killed.
-	daysEvery = time.Second
-	maxDays   = 64 << 20
-)
-
-// keepDays writes down what was used of budgets until ctx ends, and then once more.
-func (g *Gateway) keepDays(ctx context.Context) {
-	if g.cfg.Dir == "" {
-		return
-	}
-	last := g.daysKept
-	tick := time.NewTicker(daysEvery)
-	defer tick.Stop()
-	for done := false; !done; {
-		select {
-		case <-ctx.Done():
-			done = true
-		case <-tick.C:
-		}
-		g.mu.Lock()
-		days := g.limiter.Days()
-		g.mu.Unlock()
-		text, err := json.Marshal(days)
-		if err != nil || string(text) == last {
-			continue
-		}
-		if err := uplink.WriteWhole(filepath.Join(g.cfg.Dir, daysName), text); err != nil {
-			if left, ok := g.keepFailures.Pass("budgets", "", time.Now()); ok {
-				g.log.Error("what tenants have used of their budgets was not written down: a restart would forget it", telemetry.Err(err), telemetry.KeyLeftOut, left)
-			}
-			continue
-		}
-		last = string(text)
-	}
-}
-
-// restoreDays reads what keepDays wrote. A file that cannot be read is reported and passed over.
-func (g *Gateway) restoreDays() {
-	if g.cfg.Dir == "" {
-		return
-	}
-	days, text, err := readDays(filepath.Join(g.cfg.Dir, daysName))
-	if err != nil {
-		g.log.Warn("the record of budgets is unreadable and passed over: tenants begin the day anew", telemetry.Err(err))
-		return
-	}
-	g.daysKept = string(text)
-	g.limiter.Restore(days)
-}
-
-// readDays returns the record and its text.
-func readDays(name string) ([]tenant.Day, []byte, error) {
-	text, _, err := uplink.ReadWhole(name, maxDays)
-	if err != nil {
-		return nil, nil, fmt.Errorf("reading the record of budgets: %w", err)
-	}
-	if text == nil {
-		return nil, nil, nil
-	}
-	var days []tenant.Day
-	if err := json.Unmarshal(text, &days); err != nil {
-		return nil, nil, fmt.Errorf("reading the record of budgets: %w", err)
-	}
-	return days, text, nil
+	return tenant.RequestCost{Tokens: q.totalTokens, Micros: q.model.Price.CostMicros(q.usage.Prompt, q.usage.Cached, q.usage.Completion)}
 }

@@ -5,21 +5,21 @@ import (
 	"strconv"
 	"testing"
 
-	"github.com/spillway-lb/spillway/internal/relay"
+	"github.com/spillway-lb/spillway/internal/httpedge/forward"
 )
 
-// However a client names its deadline, the local tier is told what is left of it.
-func TestDeadlineOfEitherHeaderGoesOn(t *testing.T) {
+// The local tier receives the remaining time of a client's deadline, from either header.
+func TestDeadlineFromEitherHeaderIsForwarded(t *testing.T) {
 	w := newWorld(t)
-	g := w.gateway("fra", nil)
-	l := w.local(g, "fra", "fra-a", reply, small("small"))
-	w.served(g, "small")
-	for _, name := range []string{relay.HeaderClientDeadline, relay.HeaderRequestTimeout} {
-		resp, body := w.ask(g, call{key: "key-acme", body: ask, header: http.Header{name: {"60000"}}})
+	g := w.startGateway("fra", nil)
+	l := w.startLocal(g, "fra", "fra-a", replyCompletion, roomyModel("small"))
+	w.waitUntilServed(g, "small")
+	for _, name := range []string{forward.HeaderClientDeadline, forward.HeaderRequestTimeout} {
+		resp, body := w.getAnswer(g, clientCall{key: "key-acme", body: askBody, header: http.Header{name: {"60000"}}})
 		if resp.StatusCode != http.StatusOK {
 			t.Fatalf("%s: %d %s", name, resp.StatusCode, body)
 		}
-		got := (<-l.hits).Header.Get(relay.HeaderDeadlineMS)
+		got := (<-l.requests).Header.Get(forward.HeaderDeadlineMS)
 		if ms, err := strconv.Atoi(got); err != nil || ms < 1 || ms > 60000 {
 			t.Errorf("%s: the local is told %q", name, got)
 		}

@@ -17,10 +17,12 @@ import (
 	"time"
 
 	"github.com/spillway-lb/spillway/geo"
+	"github.com/spillway-lb/spillway/geo/geofiles"
 	"github.com/spillway-lb/spillway/internal/capacity"
+	"github.com/spillway-lb/spillway/internal/httpedge/forward"
 	"github.com/spillway-lb/spillway/internal/identity"
-	"github.com/spillway-lb/spillway/internal/relay"
 	"github.com/spillway-lb/spillway/internal/spec"
+	"github.com/spillway-lb/spillway/internal/testkit"
 	"github.com/spillway-lb/spillway/internal/uplink"
 	"github.com/spillway-lb/spillway/regional"
 )
@@ -28,8 +30,8 @@ import (
 // ticketKey signs the world's redirect tickets.
 func ticketKey() []byte { return []byte("0123456789abcdef0123456789abcdef") }
 
-// worldSpec has two regions of two zones, two models, an alias and tenants of every kind. The key of a tenant is "key-" and
-// its name.
+// worldSpec has two regions of two zones, two models, an alias and tenants of every kind. A tenant's key is "key-"
+// followed by its name.
 func worldSpec() string {
 	tenant := func(name, rest string) string {
 		return fmt.Sprintf("  - name: %s\n    keys: [%q]\n%s", name, spec.HashKey("key-"+name), rest)
@@ -67,86 +69,86 @@ tenants:
 		tenant("urgent", "    class: interactive\n") + tenant("some", "    models: [small, best]\n")
 }
 
-// world is a global parent, gateways and locals on loopback, with real certificates and real QUIC.
-type world struct {
-	t      testing.TB
-	ca     *identity.DevCA
-	dir    string
-	logs   *syncBuffer
-	global *uplink.Parent
-	gates  map[string]*regional.Gateway // the newest of each region
+// testWorld is a global parent, gateways and local instances on loopback, with real certificates and real QUIC.
+type testWorld struct {
+	t        testing.TB
+	ca       *identity.DevCA
+	dir      string
+	logs     *testkit.LogBuffer
+	global   *uplink.Parent
+	gateways map[string]*regional.Gateway // the newest gateway of each region
 
 	mu        sync.Mutex
 	directive uplink.Directive
 	summaries map[capacity.Path]*capacity.Summary
 }
 
-func newWorld(t testing.TB) *world {
+func newWorld(t testing.TB) *testWorld {
 	t.Helper()
 	dir := t.TempDir()
 	ca, err := identity.NewDevCA(dir, "test.example")
-	must(t, err)
-	w := &world{
-		t: t, gates: make(map[string]*regional.Gateway), ca: ca, dir: dir, logs: &syncBuffer{}, summaries: map[capacity.Path]*capacity.Summary{},
+	requireNoError(t, err)
+	w := &testWorld{
+		t: t, gateways: make(map[string]*regional.Gateway), ca: ca, dir: dir, logs: &testkit.LogBuffer{}, summaries: map[capacity.Path]*capacity.Summary{},
 		directive: uplink.Directive{Index: 7, SpecVersion: 3, Spec: []byte(worldSpec()), PlanEpoch: 5, TicketKeys: [][]byte{ticketKey()}},
 	}
 	w.global, err = uplink.NewParent(uplink.ParentConfig{
-		Listen: "127.0.0.1:0", Certs: w.certs(identity.ID{Role: identity.RoleGlobal, Name: "g1"}), ChildRole: identity.RoleGateway,
-		OnSummary: func(_ identity.ID, s *capacity.Summary) { w.mu.Lock(); w.summaries[s.Path] = s; w.mu.Unlock() },
-		Directive: func(capacity.Path) *uplink.Directive { w.mu.Lock(); defer w.mu.Unlock(); d := w.directive; return &d },
+		Listen: "127.0.0.1:0", Certs: w.issueCerts(identity.ID{Role: identity.RoleGlobal, Name: "g1"}), ChildRole: identity.RoleGateway,
+		OnSummary:      func(_ identity.ID, s *capacity.Summary) { w.mu.Lock(); w.summaries[s.Path] = s; w.mu.Unlock() },
+		BuildDirective: func(capacity.Path) *uplink.Directive { w.mu.Lock(); defer w.mu.Unlock(); d := w.directive; return &d },
 	})
-	must(t, err)
-	must(t, w.global.Start(context.Background()))
-	t.Cleanup(func() { _ = w.global.Stop(soon(t)) })
+	requireNoError(t, err)
+	requireNoError(t, w.global.Start(context.Background()))
+	t.Cleanup(func() { _ = w.global.Stop(stopContext(t)) })
 	return w
 }
 
-func must(t testing.TB, err error) {
+func requireNoError(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
 	}
 }
 
-// soon is a context for a bounded stop.
-func soon(t testing.TB) context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+// stopContext returns a context for a bounded stop.
+func stopContext(t testing.TB) context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	t.Cleanup(cancel)
 	return ctx
 }
 
-func (w *world) certs(id identity.ID) *identity.Certs {
+func (w *testWorld) issueCerts(id identity.ID) *identity.Certs {
 	w.t.Helper()
 	id.TrustDomain = "test.example"
-	files, err := w.ca.Issue(id, w.t.TempDir(), time.Hour)
-	must(w.t, err)
-	c, err := identity.Load(files, nil)
-	must(w.t, err)
+	files, err := w.ca.IssueCert(id, w.t.TempDir(), time.Hour)
+	requireNoError(w.t, err)
+	c, err := identity.LoadCerts(files, nil)
+	requireNoError(w.t, err)
 	return c
 }
 
-// change changes what the global tier says, as a later index.
-func (w *world) change(f func(d *uplink.Directive)) {
+// changeDirective changes the directive of the global tier, with a later index.
+func (w *testWorld) changeDirective(f func(d *uplink.Directive)) {
 	w.mu.Lock()
 	w.directive.Index++
 	f(&w.directive)
 	w.mu.Unlock()
-	w.global.Wake()
+	w.global.PushDirectives()
 }
 
-func (w *world) heard(p capacity.Path) *capacity.Summary {
+func (w *testWorld) lastSummary(p capacity.Path) *capacity.Summary {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.summaries[p]
 }
 
-// gateway starts the gateway of a region.
-func (w *world) gateway(region string, change func(*regional.Config)) *regional.Gateway {
+// startGateway starts the gateway of a region.
+func (w *testWorld) startGateway(region string, change func(*regional.Config)) *regional.Gateway {
 	w.t.Helper()
-	atlas, err := geo.NewLive(geo.Config{Demo: true})
-	must(w.t, err)
+	atlas, err := geofiles.NewLiveAtlas(geo.Config{Demo: true})
+	requireNoError(w.t, err)
 	cfg := regional.Config{
-		Name: region + "-gw", Region: region, Certs: w.certs(identity.ID{Role: identity.RoleGateway, Region: region, Name: region + "-gw"}),
+		Name: region + "-gw", Region: region, Certs: w.issueCerts(identity.ID{Role: identity.RoleGateway, Region: region, Name: region + "-gw"}),
 		HTTPListen: "127.0.0.1:0", PeerListen: "127.0.0.1:0", UplinkListen: "127.0.0.1:0", Globals: []string{w.global.Addr().String()},
 		Atlas: atlas, Interval: 20 * time.Millisecond, HedgeConnect: -1, Log: slog.New(slog.NewTextHandler(w.logs, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}
@@ -154,57 +156,57 @@ func (w *world) gateway(region string, change func(*regional.Config)) *regional.
 		change(&cfg)
 	}
 	g, err := regional.New(cfg)
-	must(w.t, err)
-	must(w.t, g.Start(context.Background()))
-	w.t.Cleanup(func() { _ = g.Stop(soon(w.t)) })
-	w.gates[region] = g
+	requireNoError(w.t, err)
+	requireNoError(w.t, g.Start(context.Background()))
+	w.t.Cleanup(func() { _ = g.Stop(stopContext(w.t)) })
+	w.gateways[region] = g
 	return g
 }
 
-// local is a stand-in for a zone's local tier.
-type local struct {
-	server *httptest.Server
-	child  *uplink.Child
-	hits   chan *http.Request
-	bodies chan []byte
+// fakeLocal simulates a zone's local tier.
+type fakeLocal struct {
+	server   *httptest.Server
+	child    *uplink.Child
+	requests chan *http.Request
+	bodies   chan []byte
 
 	mu      sync.Mutex
 	summary capacity.Summary
 }
 
-// small is a summary's entry for a model with room.
-func small(name string) capacity.Model {
-	return capacity.Model{
-		Name: name, Ready: 2, Total: 2, Hardware: []capacity.Hardware{{Name: "h100", Ready: 2, PrefillRate: 40_000, DecodeRate: 4000}},
+// roomyModel returns a summary's entry for a model with free capacity.
+func roomyModel(name string) capacity.ModelCapacity {
+	return capacity.ModelCapacity{
+		Name: name, Ready: 2, Total: 2, Hardware: []capacity.HardwareRates{{Name: "h100", Ready: 2, PrefillRate: 40_000, DecodeRate: 4000}},
 		KVTotal: 800_000, KVFree: 800_000, SlotsTotal: 512, SlotsFree: 512, Headroom: [3]int64{9000, 9000, 9000}, MaxContext: 8192,
 	}
 }
 
-// local starts a stand-in with its uplink to the gateway.
-func (w *world) local(g *regional.Gateway, region, zone string, serve http.HandlerFunc, models ...capacity.Model) *local {
+// startLocal starts a simulated local instance with its uplink to the gateway.
+func (w *testWorld) startLocal(g *regional.Gateway, region, zone string, serve http.HandlerFunc, models ...capacity.ModelCapacity) *fakeLocal {
 	w.t.Helper()
-	return w.localBehind(g.UplinkAddr().String(), region, zone, serve, models...)
+	return w.startLocalAt(g.UplinkAddr().String(), region, zone, serve, models...)
 }
 
-// localBehind is local with the address at which it reaches its gateway.
-func (w *world) localBehind(parent, region, zone string, serve http.HandlerFunc, models ...capacity.Model) *local {
+// startLocalAt is startLocal with the gateway's address.
+func (w *testWorld) startLocalAt(parent, region, zone string, serve http.HandlerFunc, models ...capacity.ModelCapacity) *fakeLocal {
 	w.t.Helper()
-	certs := w.certs(identity.ID{Role: identity.RoleLocal, Region: region, Zone: zone, Name: "l1"})
-	l := &local{hits: make(chan *http.Request, 1000), bodies: make(chan []byte, 1000), summary: capacity.Summary{Models: models}}
+	certs := w.issueCerts(identity.ID{Role: identity.RoleLocal, Region: region, Zone: zone, Name: "l1"})
+	l := &fakeLocal{requests: make(chan *http.Request, 1000), bodies: make(chan []byte, 1000), summary: capacity.Summary{Models: models}}
 	l.server = httptest.NewUnstartedServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		b, _ := io.ReadAll(r.Body)
-		l.hits <- r
+		l.requests <- r
 		l.bodies <- b
 		r.Body = io.NopCloser(bytes.NewReader(b))
 		serve(rw, r)
 	}))
-	l.server.TLS = certs.Server(relay.ALPN, func(id identity.ID) error {
+	l.server.TLS = certs.ServerTLS(forward.ALPN, func(id identity.ID) error {
 		if id.Role != identity.RoleGateway {
 			return fmt.Errorf("not a gateway")
 		}
 		return nil
 	})
-	l.server.TLS.GetCertificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return nil, nil } // ours comes by GetConfigForClient
+	l.server.TLS.GetCertificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return nil, nil } // GetConfigForClient provides the certificate
 	l.server.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
 	l.server.StartTLS()
 	w.t.Cleanup(l.server.Close)
@@ -212,35 +214,24 @@ func (w *world) localBehind(parent, region, zone string, serve http.HandlerFunc,
 	l.child, err = uplink.NewChild(uplink.ChildConfig{
 		Certs: certs, Parents: []string{parent}, ParentRole: identity.RoleGateway, Path: capacity.Path{Region: region, Zone: zone, Instance: "l1"},
 		Endpoint: l.server.Listener.Addr().String(), Interval: 20 * time.Millisecond,
-		Summary: func(time.Time) capacity.Summary { l.mu.Lock(); defer l.mu.Unlock(); return l.summary },
-		OnAsk: func(_ context.Context, kind string, _ []byte) ([]byte, error) {
+		BuildSummary: func(time.Time) capacity.Summary { l.mu.Lock(); defer l.mu.Unlock(); return l.summary },
+		OnQuery: func(_ context.Context, kind string, _ []byte) ([]byte, error) {
 			if kind == "explain" {
 				return []byte(`[{"tier":"local","node":"l1","chosen":"w1"}]`), nil
 			}
 			return []byte(`{"workers":[{"name":"w1","state":"ready"}]}`), nil
 		},
 	})
-	must(w.t, err)
-	must(w.t, l.child.Start(context.Background()))
-	w.t.Cleanup(func() { _ = l.child.Stop(soon(w.t)) })
+	requireNoError(w.t, err)
+	requireNoError(w.t, l.child.Start(context.Background()))
+	w.t.Cleanup(func() { _ = l.child.Stop(stopContext(w.t)) })
 	return l
 }
 
-// eventually waits for a condition that other goroutines bring about.
-func eventually(t testing.TB, what string, f func() bool) {
+// waitUntilClosed waits until a stopping gateway accepts no new connections.
+func waitUntilClosed(t *testing.T, g *regional.Gateway) {
 	t.Helper()
-	for end := time.Now().Add(5 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
-		if f() {
-			return
-		}
-	}
-	t.Fatalf("never came about: %s", what)
-}
-
-// closing waits until a gateway that was told to stop takes no new connections.
-func closing(t *testing.T, g *regional.Gateway) {
-	t.Helper()
-	eventually(t, "the door is closed", func() bool {
+	testkit.Eventually(t, "the door is closed", func() bool {
 		c, err := net.Dial("tcp", g.HTTPAddr().String())
 		if err == nil {
 			_ = c.Close()
@@ -249,13 +240,13 @@ func closing(t *testing.T, g *regional.Gateway) {
 	})
 }
 
-// call is a client's request.
-type call struct {
+// clientCall is a client's request.
+type clientCall struct {
 	method, path, key, body, host string
 	header                        http.Header
 }
 
-func (w *world) do(ctx context.Context, g *regional.Gateway, c call) (*http.Response, error) {
+func (w *testWorld) sendCall(ctx context.Context, g *regional.Gateway, c clientCall) (*http.Response, error) {
 	if c.method == "" {
 		c.method = "POST"
 	}
@@ -275,37 +266,37 @@ func (w *world) do(ctx context.Context, g *regional.Gateway, c call) (*http.Resp
 	if c.host != "" {
 		req.Host = c.host
 	}
-	return client(w.t).Do(req)
+	return newClient(w.t).Do(req)
 }
 
-// client makes a client whose connections end with the test.
-func client(t testing.TB) *http.Client {
+// newClient returns a client whose connections end with the test.
+func newClient(t testing.TB) *http.Client {
 	tr := &http.Transport{}
 	t.Cleanup(tr.CloseIdleConnections)
 	return &http.Client{Transport: tr}
 }
 
-// ask sends a request and reads the whole answer.
-func (w *world) ask(g *regional.Gateway, c call) (*http.Response, string) {
+// getAnswer sends a request and reads the whole response.
+func (w *testWorld) getAnswer(g *regional.Gateway, c clientCall) (*http.Response, string) {
 	w.t.Helper()
-	resp, err := w.do(context.Background(), g, c)
-	must(w.t, err)
+	resp, err := w.sendCall(context.Background(), g, c)
+	requireNoError(w.t, err)
 	defer func() { _ = resp.Body.Close() }()
 	b, err := io.ReadAll(resp.Body)
-	must(w.t, err)
+	requireNoError(w.t, err)
 	return resp, string(b)
 }
 
-// served waits until the gateway lists a model.
-func (w *world) served(g *regional.Gateway, model string) {
+// waitUntilServed waits until the gateway lists a model.
+func (w *testWorld) waitUntilServed(g *regional.Gateway, model string) {
 	w.t.Helper()
-	eventually(w.t, model+" is served", func() bool {
-		resp, body := w.ask(g, call{method: "GET", path: "/v1/models", key: "key-acme"})
+	testkit.Eventually(w.t, model+" is served", func() bool {
+		resp, body := w.getAnswer(g, clientCall{method: "GET", path: "/v1/models", key: "key-acme"})
 		return resp.StatusCode == 200 && strings.Contains(body, `"id":"`+model+`"`)
 	})
 }
 
-func code(body string) string {
+func errorCode(body string) string {
 	var e struct {
 		Error struct{ Code string }
 	}
@@ -315,27 +306,14 @@ func code(body string) string {
 	return e.Error.Code
 }
 
-// reply answers one short completion with usage.
-func reply(w http.ResponseWriter, _ *http.Request) {
+// replyCompletion responds with one short completion with usage.
+func replyCompletion(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("X-Spillway-Route", "from/below/w1")
 	_, _ = io.WriteString(w, `{"choices":[{"message":{"content":"hi"}}],"usage":{"prompt_tokens":5,"completion_tokens":2}}`)
 }
 
-const ask = `{"model":"small","messages":[{"role":"user","content":"the secret of the prompt"}],"max_tokens":16}`
-
-// syncBuffer is a log that can be read while it is written.
-type syncBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (s *syncBuffer) Write(p []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.Write(p)
-}
-func (s *syncBuffer) String() string { s.mu.Lock(); defer s.mu.Unlock(); return s.b.String() }
+const askBody = `{"model":"small","messages":[{"role":"user","content":"the secret of the prompt"}],"max_tokens":16}`
 
 func gatewayID(region string) identity.ID {
 	return identity.ID{Role: identity.RoleGateway, Region: region, Name: region + "-gw"}

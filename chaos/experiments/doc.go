@@ -1,12 +1,12 @@
-// Package experiments holds the catalogue E1-E16: for each a file that asks a question of the simulator and says what must
-// hold. `spillway simulate list` shows them.
+// Package experiments holds the catalogue E1-E16: for each a file with a question to the simulator and its
+// assertions. `spillway simulate list` shows them.
 //
-// Loads are never chosen by what the policy on trial does. They are the catalogue's own figures, or parts of the knee of a
-// simple policy (round robin or least requests) that the run finds first; each file says which. Lines are the catalogue's, and
-// one that does not hold stands.
+// Loads never depend on the result of the tested policy. They are the catalogue's own figures, or fractions of the
+// knee of a simple policy (round robin or least requests) that the run measures first; each file states which.
+// Assertions are those of the catalogue, and one that fails stays in it.
 //
-// Signals are as old as in production, where nothing else is said: workers are looked at once a second. That is harsher than
-// the catalogue's 50 to 500 ms, which E3 and E9 step through.
+// Unless stated otherwise, signals are as old as in production: workers are scraped once a second. That is coarser
+// than the catalogue's 50 to 500 ms, which E3 and E9 vary.
 //
-// It never bends a line: what cannot be judged yet says what it needs, and does not pass.
+// An assertion is never weakened: what cannot be judged yet states what it needs, and does not pass.
 package experiments

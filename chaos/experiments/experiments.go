@@ -7,37 +7,37 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/spillway-lb/spillway/chaos/lab"
+	"github.com/spillway-lb/spillway/chaos/experiment"
 )
 
 //go:embed *.yaml
-var files embed.FS
+var experimentFiles embed.FS
 
-// All reads the catalogue, in the order of its numbers.
-func All() ([]*lab.Experiment, error) {
-	entries, err := files.ReadDir(".")
+// LoadAll reads the catalogue, in numerical order.
+func LoadAll() ([]*experiment.Experiment, error) {
+	entries, err := experimentFiles.ReadDir(".")
 	if err != nil {
 		return nil, err
 	}
-	var out []*lab.Experiment
+	var out []*experiment.Experiment
 	for _, f := range entries {
-		text, err := files.ReadFile(f.Name())
+		text, err := experimentFiles.ReadFile(f.Name())
 		if err != nil {
 			return nil, err
 		}
-		e, err := lab.Decode(f.Name(), text)
+		e, err := experiment.DecodeExperiment(f.Name(), text)
 		if err != nil {
 			return nil, err
 		}
 		out = append(out, e)
 	}
-	slices.SortFunc(out, func(a, b *lab.Experiment) int { return cmp.Or(len(a.ID)-len(b.ID), cmp.Compare(a.ID, b.ID)) })
+	slices.SortFunc(out, func(a, b *experiment.Experiment) int { return cmp.Or(len(a.ID)-len(b.ID), cmp.Compare(a.ID, b.ID)) })
 	return out, nil
 }
 
-// Find reads one of the catalogue, by its id in any case. The error lists what there is.
-func Find(id string) (*lab.Experiment, error) {
-	all, err := All()
+// FindExperiment reads one experiment of the catalogue by its id in any case. The error lists the ids.
+func FindExperiment(id string) (*experiment.Experiment, error) {
+	all, err := LoadAll()
 	if err != nil {
 		return nil, err
 	}
@@ -51,11 +51,11 @@ func Find(id string) (*lab.Experiment, error) {
 	return nil, fmt.Errorf("there is no experiment %q\nhint: use one of %s, or a file with -f; `spillway simulate list` says what each asks", id, strings.Join(ids, ", "))
 }
 
-// Text is the file of one of the catalogue, as it can be copied and changed.
-func Text(id string) ([]byte, error) {
-	e, err := Find(id)
+// ReadText is the file of one experiment, to be copied and changed.
+func ReadText(id string) ([]byte, error) {
+	e, err := FindExperiment(id)
 	if err != nil {
 		return nil, err
 	}
-	return files.ReadFile(strings.ToLower(e.ID) + ".yaml")
+	return experimentFiles.ReadFile(strings.ToLower(e.ID) + ".yaml")
 }

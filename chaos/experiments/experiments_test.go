@@ -11,22 +11,22 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/spillway-lb/spillway/chaos/lab"
+	"github.com/spillway-lb/spillway/chaos/experiment"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// traces is where the public traces are, if they are anywhere.
-func traces() string {
+// publicTraces is the directory of the public traces, if it is set.
+func publicTraces() string {
 	if dir := os.Getenv("SPILLWAY_TRACES"); dir != "" {
 		return dir
 	}
 	return filepath.Join("..", "..", "..", "shared", "traces")
 }
 
-// TestCatalogue: E1 to E16 are all there, each asks something and says what must hold.
-func TestCatalogue(t *testing.T) {
-	all, err := All()
+// TestCatalogueIsComplete: E1 to E16 exist, each with a question and assertions.
+func TestCatalogueIsComplete(t *testing.T) {
+	all, err := LoadAll()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -36,7 +36,7 @@ func TestCatalogue(t *testing.T) {
 		if e.Question == "" || len(e.Pass) == 0 {
 			t.Errorf("%s asks nothing or has no line", e.ID)
 		}
-		if text, err := Text(strings.ToLower(e.ID)); err != nil || !bytes.HasPrefix(text, []byte("id: "+e.ID+"\n")) {
+		if text, err := ReadText(strings.ToLower(e.ID)); err != nil || !bytes.HasPrefix(text, []byte("id: "+e.ID+"\n")) {
 			t.Errorf("%s is not in its file: %v", e.ID, err)
 		}
 	}
@@ -44,30 +44,30 @@ func TestCatalogue(t *testing.T) {
 	if !slices.Equal(ids, want) {
 		t.Errorf("the catalogue is %v, want %v", ids, want)
 	}
-	if _, err := Find("E0"); err == nil || !strings.Contains(err.Error(), "use one of E1, E2,") {
+	if _, err := FindExperiment("E0"); err == nil || !strings.Contains(err.Error(), "use one of E1, E2,") {
 		t.Errorf("finding E0: %v", err)
 	}
 }
 
-// TestSmallForms runs the small form of every experiment that can be run: each line is judged by figures, the same twice,
-// and those that are held with a wide margin go on being so.
-func TestSmallForms(t *testing.T) {
-	all, err := All()
+// TestSmallFormsKeepTheirAssertions runs the small form of every experiment that can be run: each assertion is judged
+// by figures that are the same twice, and those that hold with a wide margin keep holding.
+func TestSmallFormsKeepTheirAssertions(t *testing.T) {
+	all, err := LoadAll()
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, e := range all {
 		t.Run(e.ID, func(t *testing.T) {
 			t.Parallel()
-			e.Reduce()
+			e.UseSmallForm()
 			if underRace && e.ID != "E4" && e.ID != "E13" {
 				t.Skip("not under the race detector")
 			}
-			if lacks := e.Lacks(traces()); len(lacks) > 0 || e.Command != "" {
+			if lacks := e.MissingNeeds(publicTraces()); len(lacks) > 0 || e.Command != "" {
 				checkNotRun(t, e)
 				t.Skipf("not run: %s", strings.Join(append(lacks, e.Command), "; "))
 			}
-			r, err := lab.Run(t.Context(), e, lab.Options{Traces: traces(), Small: true, Workers: 1})
+			r, err := experiment.RunExperiment(t.Context(), e, experiment.Options{Traces: publicTraces(), Small: true, Workers: 1})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -76,18 +76,18 @@ func TestSmallForms(t *testing.T) {
 	}
 }
 
-// checkNotRun holds that what is not run does not pass.
-func checkNotRun(t *testing.T, e *lab.Experiment) {
+// checkNotRun checks that what is not run does not pass.
+func checkNotRun(t *testing.T, e *experiment.Experiment) {
 	t.Helper()
-	r, err := lab.Run(t.Context(), e, lab.Options{Traces: traces()})
-	if err != nil || r.Passed || len(r.Cases) > 0 || slices.ContainsFunc(r.Lines, func(v lab.Verdict) bool { return v.Holds }) {
+	r, err := experiment.RunExperiment(t.Context(), e, experiment.Options{Traces: publicTraces()})
+	if err != nil || r.Passed || len(r.Cases) > 0 || slices.ContainsFunc(r.Lines, func(v experiment.AssertionResult) bool { return v.Holds }) {
 		t.Errorf("%s was not run and came to %+v, %v", e.ID, r, err)
 	}
 }
 
-func checkReport(t *testing.T, e *lab.Experiment, r *lab.Report) {
+func checkReport(t *testing.T, e *experiment.Experiment, r *experiment.Report) {
 	t.Helper()
-	if _, err := json.Marshal(r); err != nil { // which no NaN survives
+	if _, err := json.Marshal(r); err != nil { // NaN cannot be marshaled
 		t.Error(err)
 	}
 	for _, c := range r.Cases {
@@ -116,7 +116,7 @@ func checkReport(t *testing.T, e *lab.Experiment, r *lab.Report) {
 	}
 }
 
-// TestRunbookExperimentIsValid keeps the experiment that operators are shown one that works.
+// TestRunbookExperimentIsValid checks the example experiment of the runbook.
 func TestRunbookExperimentIsValid(t *testing.T) {
 	page, err := os.ReadFile(filepath.Join("..", "..", "deploy", "runbooks", "simulate.md"))
 	if err != nil {
@@ -127,7 +127,7 @@ func TestRunbookExperimentIsValid(t *testing.T) {
 	if !ok || !closed {
 		t.Fatal("the runbook shows no experiment")
 	}
-	if _, err := lab.Decode("simulate.md", []byte(text)); err != nil {
+	if _, err := experiment.DecodeExperiment("simulate.md", []byte(text)); err != nil {
 		t.Error(err)
 	}
 }

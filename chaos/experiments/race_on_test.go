@@ -2,5 +2,5 @@
 
 package experiments
 
-// underRace leaves most small forms out: the race detector makes them ten times as slow, and they differ in figures alone.
+// underRace skips most small forms: the race detector makes them ten times as slow, and they differ only in figures.
 const underRace = true

@@ -17,8 +17,8 @@ import (
 //go:embed files/*.tmpl
 var templates embed.FS
 
-// render fills one template.
-func render(name string, data any) ([]byte, error) {
+// renderTemplate fills one template.
+func renderTemplate(name string, data any) ([]byte, error) {
 	t, err := template.New(name).ParseFS(templates, "files/"+name)
 	if err != nil {
 		return nil, err
@@ -30,40 +30,50 @@ func render(name string, data any) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// writeOnce renders a file unless it is there: what an operator edited stays.
+// writeOnce renders a file unless it exists, so that an operator's edits stay.
 func writeOnce(path, tmpl string, data any) error {
-	if absent, err := missing(path); err != nil || !absent {
+	if absent, err := isMissing(path); err != nil || !absent {
 		return err
 	}
-	text, err := render(tmpl, data)
+	text, err := renderTemplate(tmpl, data)
 	if err != nil {
 		return err
 	}
 	return os.WriteFile(path, text, 0o644)
 }
 
-func (p *Planet) layoutPath() string { return filepath.Join(p.Dir, "layout.json") }
+func (p *LoopbackFleet) layoutPath() string { return filepath.Join(p.Dir, "layout.json") }
 
-// sameLayout refuses to mix two planets in one folder.
-func (p *Planet) sameLayout() error {
+// ReadLayout returns the layout that the directory was written with, and false if it holds none.
+func ReadLayout(dir string) (Layout, bool, error) {
+	p := &LoopbackFleet{Dir: dir}
 	b, err := os.ReadFile(p.layoutPath())
 	if os.IsNotExist(err) {
-		return nil
+		return Layout{}, false, nil
 	}
 	if err != nil {
-		return fmt.Errorf("reading the planet's layout: %w", err)
+		return Layout{}, false, fmt.Errorf("reading the fleet's layout: %w", err)
 	}
-	var was Layout
-	if err := json.Unmarshal(b, &was); err != nil {
-		return fmt.Errorf("reading %s: %w", p.layoutPath(), err)
+	var l Layout
+	if err := json.Unmarshal(b, &l); err != nil {
+		return Layout{}, false, fmt.Errorf("reading %s: %w", p.layoutPath(), err)
 	}
-	if was.whole() != p.Layout.whole() {
-		return fmt.Errorf("%s holds a planet of another shape: %+v, asked for %+v\nhint: use the same flags, another --dir, or remove the folder", p.Dir, was, p.Layout)
+	return l.withDefaults(), true, nil
+}
+
+// checkSameLayout refuses to write a second layout into a directory.
+func (p *LoopbackFleet) checkSameLayout() error {
+	was, found, err := ReadLayout(p.Dir)
+	if err != nil || !found {
+		return err
+	}
+	if was != p.Layout.withDefaults() {
+		return fmt.Errorf("%s holds a fleet of another layout\n  written with: %s\n  asked for:    %s\nhint: use the same flags, another folder, or remove this one", p.Dir, was.flagText(), p.Layout.withDefaults().flagText())
 	}
 	return nil
 }
 
-func (p *Planet) writeLayout() error {
+func (p *LoopbackFleet) writeLayout() error {
 	if err := os.MkdirAll(p.Dir, 0o755); err != nil {
 		return err
 	}
@@ -74,46 +84,46 @@ func (p *Planet) writeLayout() error {
 	return os.WriteFile(p.layoutPath(), append(b, '\n'), 0o644)
 }
 
-// region is what the spec's template reads.
-type region struct {
+// regionData is input of the spec's template.
+type regionData struct {
 	Site
 	ZoneList string
-	Gateways []Node
+	Gateways []FleetNode
 }
 
-// specData is what the spec's template reads.
+// specData is input of the spec's template.
 type specData struct {
-	*Planet
+	*LoopbackFleet
 	Zone    string
-	Globals []Node
-	Regions []region
+	Globals []FleetNode
+	Regions []regionData
 }
 
-// Key is the hash that the spec may hold; the key itself stays in its file.
+// Key is the hash for the spec; the key itself stays in its file.
 func (d specData) Key(tenant string) (string, error) {
-	k, err := d.Planet.Key(tenant)
+	k, err := d.LoopbackFleet.ReadTenantKey(tenant)
 	if err != nil {
 		return "", err
 	}
 	return spec.HashKey(k), nil
 }
 
-// Has reports whether some region counts as a jurisdiction.
-func (d specData) Has(residency string) bool { return d.has(residency) }
+// Has reports whether some region belongs to a jurisdiction.
+func (d specData) Has(residency string) bool { return d.hasResidency(residency) }
 
-// place is one line of places.csv.
-type place struct {
+// placeData is one line of places.csv.
+type placeData struct {
 	Site
 	Net     int
 	Country string
 }
 
-func (p *Planet) writeSpec() error {
-	d := specData{Planet: p, Zone: Zone, Globals: p.Of("global")}
-	var places []place
-	for i, s := range Sites()[:p.Layout.Regions] {
+func (p *LoopbackFleet) writeSpec() error {
+	d := specData{LoopbackFleet: p, Zone: DNSZone, Globals: p.NodesByRole("global")}
+	var places []placeData
+	for i, s := range AllSites()[:p.Layout.Regions] {
 		zones := map[string]bool{}
-		r := region{Site: s}
+		r := regionData{Site: s}
 		for _, n := range p.Nodes {
 			if n.Region != s.Name {
 				continue
@@ -127,57 +137,57 @@ func (p *Planet) writeSpec() error {
 		}
 		r.ZoneList = strings.Join(sortedNames(zones), ", ")
 		d.Regions = append(d.Regions, r)
-		places = append(places, place{Site: s, Net: sourceNet + i, Country: s.Country})
+		places = append(places, placeData{Site: s, Net: sourceNet + i, Country: s.Country})
 	}
 	if err := writeOnce(p.placesPath(), "places.csv.tmpl", places); err != nil {
 		return err
 	}
-	return writeOnce(p.Spec(), "spec.yaml.tmpl", d)
+	return writeOnce(p.SpecPath(), "spec.yaml.tmpl", d)
 }
 
-func (p *Planet) placesPath() string { return filepath.Join(p.Dir, "places.csv") }
+func (p *LoopbackFleet) placesPath() string { return filepath.Join(p.Dir, "places.csv") }
 
-// nodeData is what the nodes' templates read.
+// nodeData is input of the nodes' templates.
 type nodeData struct {
-	Node
+	FleetNode
 	Dir, Cert, KeyFile, CA, Socket, Places, Spec string
 
-	Peers, Parents, Workers []Node
+	Peers, Parents, Workers []FleetNode
 	Seed, Answers           uint64
 }
 
-func (p *Planet) writeNodes() error {
+func (p *LoopbackFleet) writeNodeConfigs() error {
 	for _, n := range p.Nodes {
-		id, _ := n.identity()
+		id, _ := n.certIdentity()
 		certs := id.FilesIn(p.certDir())
 		d := nodeData{
-			Node: n, Dir: filepath.Join(p.Dir, "state", n.ID()),
-			Cert: certs.Cert, KeyFile: certs.Key, CA: certs.CA, Socket: n.Socket(), Places: p.placesPath(), Spec: p.Spec(),
-			Seed: seed(n.ID()), Answers: Answers,
+			FleetNode: n, Dir: filepath.Join(p.Dir, "state", n.ID()),
+			Cert: certs.Cert, KeyFile: certs.Key, CA: certs.CA, Socket: n.AdminSocket(), Places: p.placesPath(), Spec: p.SpecPath(),
+			Seed: workerSeed(n.ID()), Answers: AnswerSeed,
 		}
 		switch n.Role {
 		case "global":
-			d.Peers = p.Of("global")
+			d.Peers = p.NodesByRole("global")
 		case "regional":
-			d.Parents = p.Of("global")
+			d.Parents = p.NodesByRole("global")
 		case "local":
-			d.Parents = p.where("regional", n.Region, "")
-			d.Workers = p.where("worker", n.Region, n.Zone)
+			d.Parents = p.findNodes("regional", n.Region, "")
+			d.Workers = p.findNodes("worker", n.Region, n.Zone)
 		}
-		if err := writeOnce(p.Config(n), n.Role+".yaml.tmpl", d); err != nil {
+		if err := writeOnce(p.ConfigPath(n), n.Role+".yaml.tmpl", d); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// Served is the model id that a worker answers to.
+// Served is the model id that a worker serves.
 func (d nodeData) Served() string { return strings.ToLower(d.Model) }
 
-// where lists the nodes of a role in a region and, unless it is empty, a zone.
-func (p *Planet) where(role, region, zone string) []Node {
-	var out []Node
-	for _, n := range p.Of(role) {
+// findNodes lists the nodes of a role in a region and, unless it is empty, a zone.
+func (p *LoopbackFleet) findNodes(role, region, zone string) []FleetNode {
+	var out []FleetNode
+	for _, n := range p.NodesByRole(role) {
 		if n.Region == region && (zone == "" || n.Zone == zone) {
 			out = append(out, n)
 		}
@@ -185,11 +195,11 @@ func (p *Planet) where(role, region, zone string) []Node {
 	return out
 }
 
-// Answers stands for the weights of a planet's models: every worker of a model gives the same answer to one prompt.
-const Answers = 1
+// AnswerSeed stands for the weights of a fleet's models: every worker of a model gives the same answer to a prompt.
+const AnswerSeed = 1
 
-// seed gives each worker a stream of its own that is the same on every run.
-func seed(id string) uint64 {
+// workerSeed gives each worker its own random stream, the same on every run.
+func workerSeed(id string) uint64 {
 	h := fnv.New64a()
 	h.Write([]byte(id))
 	return h.Sum64()

@@ -6,20 +6,20 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Every node must be able to listen: no two share an address for any purpose, and no name is used twice.
-func TestLayoutGivesEveryNodeItsOwn(t *testing.T) {
+// TestLayoutAddressesAndNamesAreUnique: no two nodes share an address for any purpose, or a name.
+func TestLayoutAddressesAndNamesAreUnique(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		l := Layout{
-			Globals: rapid.IntRange(1, 9).Draw(t, "globals"), Regions: rapid.IntRange(1, len(Sites())).Draw(t, "regions"),
+			Globals: rapid.IntRange(1, 9).Draw(t, "globals"), Regions: rapid.IntRange(1, len(AllSites())).Draw(t, "regions"),
 			Gateways: rapid.IntRange(1, 3).Draw(t, "gateways"), Zones: rapid.IntRange(1, 5).Draw(t, "zones"),
 			Locals: rapid.IntRange(0, 3).Draw(t, "locals"), Workers: rapid.IntRange(1, 40).Draw(t, "workers"), OneAddress: rapid.Bool().Draw(t, "one"), BasePort: 20000,
 			Net: rapid.IntRange(0, 89).Draw(t, "net"),
 		}
-		if err := l.check(); err != nil {
+		if err := l.checkLayout(); err != nil {
 			t.Fatal(err)
 		}
 		ids, addrs := map[string]bool{}, map[string]string{}
-		for _, n := range l.Nodes() {
+		for _, n := range l.BuildNodes() {
 			if ids[n.ID()] {
 				t.Fatalf("two nodes are called %s", n.ID())
 			}
@@ -39,7 +39,7 @@ func TestLayoutGivesEveryNodeItsOwn(t *testing.T) {
 
 func TestEveryZoneServesBothModels(t *testing.T) {
 	served := map[string]map[string]bool{}
-	for _, n := range DefaultLayout().Nodes() {
+	for _, n := range DefaultLayout().BuildNodes() {
 		if n.Role != "worker" {
 			continue
 		}
@@ -50,7 +50,7 @@ func TestEveryZoneServesBothModels(t *testing.T) {
 		served[zone][n.Model] = true
 	}
 	if len(served) != 6 {
-		t.Fatalf("the default planet has %d zones, want 6", len(served))
+		t.Fatalf("the default layout has %d zones, want 6", len(served))
 	}
 	for zone, models := range served {
 		if len(models) != 2 {
@@ -59,7 +59,7 @@ func TestEveryZoneServesBothModels(t *testing.T) {
 	}
 }
 
-func TestLayoutRefusesWhatItCannotBuild(t *testing.T) {
+func TestInvalidLayoutsAreRefused(t *testing.T) {
 	for _, l := range []Layout{
 		{},
 		{Globals: 3, Regions: 99, Gateways: 1, Zones: 1, Workers: 1},
@@ -67,7 +67,7 @@ func TestLayoutRefusesWhatItCannotBuild(t *testing.T) {
 		{Globals: 3, Regions: 1, Gateways: 1, Zones: 1},
 		{Globals: 3, Regions: 1, Gateways: 1, Zones: 1, Workers: 1, Net: 90},
 	} {
-		if l.check() == nil {
+		if l.checkLayout() == nil {
 			t.Errorf("layout %+v is accepted", l)
 		}
 	}

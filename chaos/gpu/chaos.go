@@ -9,37 +9,37 @@ import (
 	"time"
 )
 
-// Mode is a way of being ill.
-type Mode string
+// ChaosMode is a way in which a worker misbehaves.
+type ChaosMode string
 
-// The modes; the package's documentation says what each does.
+// Modes; the package's documentation describes their effects.
 const (
-	ModeOK           Mode = "ok"
-	ModeFail         Mode = "fail"
-	ModeStall        Mode = "stall"
-	ModeSlow         Mode = "slow"
-	ModeOOM          Mode = "oom"
-	ModeLeak         Mode = "leak"
-	ModeDieMidstream Mode = "die_midstream"
+	ModeOK           ChaosMode = "ok"
+	ModeFail         ChaosMode = "fail"
+	ModeStall        ChaosMode = "stall"
+	ModeSlow         ChaosMode = "slow"
+	ModeOOM          ChaosMode = "oom"
+	ModeLeak         ChaosMode = "leak"
+	ModeDieMidstream ChaosMode = "die_midstream"
 )
 
-// Chaos is what a worker is told to do wrong.
+// Chaos is the configured misbehavior of a worker.
 type Chaos struct {
-	// Mode is the way of being ill.
-	Mode Mode `json:"mode"`
-	// Status is what ModeFail answers, 400 to 599. Default 500.
+	// Mode is the kind of misbehavior.
+	Mode ChaosMode `json:"mode"`
+	// Status is the answer of ModeFail, 400 to 599. Default 500.
 	Status int `json:"status,omitempty"`
-	// Factor is how many times as long a step takes in ModeSlow. Default 4.
+	// Factor multiplies step times in ModeSlow. Default 4.
 	Factor float64 `json:"factor,omitempty"`
-	// AfterTokens is how many tokens a stream gets before ModeDieMidstream cuts it. Default 1.
+	// AfterTokens is the number of tokens after which ModeDieMidstream cuts a stream. Default 1.
 	AfterTokens int `json:"after_tokens,omitempty"`
-	// Share is the part of the requests that ModeFail and ModeDieMidstream hit, 0..1. Default 1.
+	// Share is the fraction of requests that ModeFail and ModeDieMidstream affect, 0..1. Default 1.
 	Share float64 `json:"share,omitempty"`
 	// Requests is how many requests ModeLeak survives after each start. Default 100.
 	Requests int `json:"requests,omitempty"`
-	// Restart is how long ModeLeak is away each time, such as "10s", the default.
+	// Restart is how long each restart in ModeLeak takes. Default "10s".
 	Restart string `json:"restart,omitempty"`
-	// For ends the mode after this long, such as "10s". Empty means until told otherwise.
+	// For ends the mode after this time, such as "10s". Empty means no end.
 	For string `json:"for,omitempty"`
 }
 
@@ -65,7 +65,7 @@ func (c Chaos) withDefaults() Chaos {
 	return c
 }
 
-func (c Chaos) check() (time.Duration, error) {
+func (c Chaos) checkChaos() (time.Duration, error) {
 	switch c.Mode {
 	case ModeOK, ModeFail, ModeStall, ModeSlow, ModeOOM, ModeLeak, ModeDieMidstream:
 	default:
@@ -81,14 +81,14 @@ func (c Chaos) check() (time.Duration, error) {
 	case c.Share < 0 || c.Share > 1:
 		return 0, fmt.Errorf("share %v: use 0 to 1", c.Share)
 	}
-	if _, err := span("restart", c.Restart); err != nil {
+	if _, err := parseOptionalDuration("restart", c.Restart); err != nil {
 		return 0, err
 	}
-	return span("for", c.For)
+	return parseOptionalDuration("for", c.For)
 }
 
-// span reads a duration that may be left out.
-func span(field, text string) (time.Duration, error) {
+// parseOptionalDuration parses a duration that may be empty.
+func parseOptionalDuration(field, text string) (time.Duration, error) {
 	if text == "" {
 		return 0, nil
 	}
@@ -99,77 +99,77 @@ func span(field, text string) (time.Duration, error) {
 	return d, nil
 }
 
-// hits reports whether a request that drew this number in [0,1) is among the chosen.
-func (c *Chaos) hits(mode Mode, draw float64) bool { return c.Mode == mode && draw < c.Share }
+// appliesTo reports whether a request with this draw from [0,1) is affected.
+func (c *Chaos) appliesTo(mode ChaosMode, draw float64) bool { return c.Mode == mode && draw < c.Share }
 
-// chaosBox holds the mode in force and the timer that ends it.
-type chaosBox struct {
-	now    atomic.Pointer[Chaos]
-	out    atomic.Bool // a leak has killed the process, and the next has not started yet
-	mu     sync.Mutex
-	turn   uint64 // counts changes, so that a late timer ends only its own mode
-	expiry *time.Timer
-	leak   leak
+// chaosState holds the mode in force and the timer that ends it.
+type chaosState struct {
+	current     atomic.Pointer[Chaos]
+	memoryGone  atomic.Bool // memory was exhausted by a leak, and the process has not restarted yet
+	mu          sync.Mutex
+	generation  uint64 // counts changes, so that a late timer ends only its own mode
+	expiryTimer *time.Timer
+	leak        leakState
 }
 
-func (b *chaosBox) set(c Chaos) { b.now.Store(&c) }
-func (b *chaosBox) get() *Chaos { return b.now.Load() }
+func (b *chaosState) storeCurrent(c Chaos) { b.current.Store(&c) }
+func (b *chaosState) loadCurrent() *Chaos  { return b.current.Load() }
 
-func (b *chaosBox) close() {
+func (b *chaosState) stopTimers() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.turn++
-	if b.expiry != nil {
-		b.expiry.Stop()
+	b.generation++
+	if b.expiryTimer != nil {
+		b.expiryTimer.Stop()
 	}
-	if t := b.leak.rebirth; t != nil {
+	if t := b.leak.restartTimer; t != nil {
 		t.Stop()
 	}
 }
 
-// SetChaos makes the worker ill, or well again. The error says which field to correct.
+// SetChaos sets or ends a misbehavior. The error names the field to correct.
 func (s *Server) SetChaos(c Chaos) error {
 	c = c.withDefaults()
-	span, err := c.check()
+	span, err := c.checkChaos()
 	if err != nil {
 		return err
 	}
 	s.chaos.mu.Lock()
 	defer s.chaos.mu.Unlock()
-	if s.chaos.expiry != nil {
-		s.chaos.expiry.Stop()
-		s.chaos.expiry = nil
+	if s.chaos.expiryTimer != nil {
+		s.chaos.expiryTimer.Stop()
+		s.chaos.expiryTimer = nil
 	}
 	s.applyChaos(c)
-	s.chaos.turn++
-	if turn := s.chaos.turn; span > 0 {
-		s.chaos.expiry = time.AfterFunc(span, func() { s.expireChaos(turn) })
+	s.chaos.generation++
+	if turn := s.chaos.generation; span > 0 {
+		s.chaos.expiryTimer = time.AfterFunc(span, func() { s.expireChaos(turn) })
 	}
 	s.log.Warn("chaos mode set", "mode", string(c.Mode), "for", c.For)
 	return nil
 }
 
 func (s *Server) applyChaos(c Chaos) {
-	s.plug()
-	s.chaos.set(c)
+	s.resetLeak()
+	s.chaos.storeCurrent(c)
 	factor := 1.0
 	if c.Mode == ModeSlow {
 		factor = c.Factor
 	}
-	s.driver.pace(c.Mode == ModeStall, factor, c.Mode == ModeOOM)
+	s.driver.setPace(c.Mode == ModeStall, factor, c.Mode == ModeOOM)
 }
 
-// expireChaos ends a mode unless another one has been set since.
+// expireChaos ends a mode unless another one was set since.
 func (s *Server) expireChaos(turn uint64) {
 	s.chaos.mu.Lock()
 	defer s.chaos.mu.Unlock()
-	if s.chaos.turn == turn {
+	if s.chaos.generation == turn {
 		s.applyChaos(Chaos{Mode: ModeOK})
 	}
 }
 
 func (s *Server) getChaos(w http.ResponseWriter, _ *http.Request) {
-	writeJSON(w, http.StatusOK, s.chaos.get())
+	writeJSON(w, http.StatusOK, s.chaos.loadCurrent())
 }
 
 func (s *Server) postChaos(w http.ResponseWriter, r *http.Request) {
@@ -181,8 +181,8 @@ func (s *Server) postChaos(w http.ResponseWriter, r *http.Request) {
 		err = s.SetChaos(c)
 	}
 	if err != nil {
-		refuse(w, http.StatusBadRequest, err.Error())
+		writeError(w, http.StatusBadRequest, err.Error())
 		return
 	}
-	writeJSON(w, http.StatusOK, s.chaos.get())
+	writeJSON(w, http.StatusOK, s.chaos.loadCurrent())
 }

@@ -2,31 +2,31 @@ package gpu
 
 import "math"
 
-// minBlocks is the least cache that an engine starts with: 2,048 tokens.
+// minBlocks is the smallest cache with which an engine starts: 2,048 tokens.
 const minBlocks = 128
 
-// hardware is one kind of GPU by its data sheet.
-type hardware struct {
-	name   string
-	memGiB float64 // usable memory
-	tbps   float64 // memory bandwidth, TB/s
-	tflops float64 // dense BF16 or FP16, TFLOP/s
-	factor float64 // part of tflops that small cards sustain
-	large  bool    // engine defaults of the large cards
+// gpuHardware is one kind of GPU, from its data sheet.
+type gpuHardware struct {
+	name           string
+	memGiB         float64 // usable memory
+	bandwidthTBps  float64 // memory bandwidth, TB/s
+	tflops         float64 // dense BF16 or FP16, TFLOP/s
+	sustainedShare float64 // fraction of tflops that small cards sustain
+	largeCard      bool    // engine defaults of the large cards
 }
 
-// arch is one model's shape.
-type arch struct {
+// modelArch is the architecture of one model.
+type modelArch struct {
 	name                            string
 	layers, heads, kvHeads, headDim int
-	params                          float64 // all weights, billions
-	embed                           float64 // one embedding matrix, billions
-	tied                            bool    // the embedding is the output head too
+	paramsB                         float64 // all weights, billions
+	embeddingB                      float64 // one embedding matrix, billions
+	tiedEmbedding                   bool    // the embedding is also the output head
 	maxContext                      int     // longest prompt plus output, tokens
 }
 
-func allHardware() []hardware {
-	return []hardware{
+func allHardware() []gpuHardware {
+	return []gpuHardware{
 		{"T4", 14.6, 0.320, 65, 0.55, false},
 		{"L4", 22.1, 0.300, 121, 0.72, false},
 		{"L40S", 44.4, 0.864, 362, 0.85, false},
@@ -37,8 +37,8 @@ func allHardware() []hardware {
 	}
 }
 
-func allArchs() []arch {
-	return []arch{
+func allModelArchs() []modelArch {
+	return []modelArch{
 		{"Qwen2.5-3B", 36, 16, 2, 128, 3.086, 0.3112, true, 32768},
 		{"Qwen2.5-7B", 28, 28, 4, 128, 7.616, 0.5450, false, 32768},
 		{"Llama-2-7B", 32, 32, 32, 128, 6.738, 0.1311, false, 4096},
@@ -50,22 +50,22 @@ func allArchs() []arch {
 	}
 }
 
-func findHardware(canonical string) (hardware, bool) {
+func findHardware(canonical string) (gpuHardware, bool) {
 	for _, h := range allHardware() {
 		if canonicalGPU(h.name) == canonical {
 			return h, true
 		}
 	}
-	return hardware{}, false
+	return gpuHardware{}, false
 }
 
-func findArch(canonical string) (arch, bool) {
-	for _, a := range allArchs() {
+func findModelArch(canonical string) (modelArch, bool) {
+	for _, a := range allModelArchs() {
 		if canonicalModel(a.name) == canonical {
 			return a, true
 		}
 	}
-	return arch{}, false
+	return modelArch{}, false
 }
 
 func hardwareNames() []string {
@@ -76,44 +76,44 @@ func hardwareNames() []string {
 	return names
 }
 
-func archNames() []string {
+func modelArchNames() []string {
 	var names []string
-	for _, a := range allArchs() {
+	for _, a := range allModelArchs() {
 		names = append(names, a.name)
 	}
 	return names
 }
 
-// derive applies the step-time and cache formulas to data sheets.
-func derive(hw hardware, a arch, tp int) Profile {
-	gpus, flops := float64(tp), hw.tflops*1e12*hw.factor
-	read := (a.params - a.embed) * 2e9 // a step reads everything but the input embedding
-	matmul := (a.params - 2*a.embed) * 1e9
-	if a.tied {
-		read, matmul = a.params*2e9, (a.params-a.embed)*1e9
+// deriveProfile applies the formulas of step times and cache sizes to data sheets.
+func deriveProfile(hw gpuHardware, a modelArch, tp int) WorkerProfile {
+	gpus, flops := float64(tp), hw.tflops*1e12*hw.sustainedShare
+	read := (a.paramsB - a.embeddingB) * 2e9 // a step reads all weights except the input embedding
+	matmul := (a.paramsB - 2*a.embeddingB) * 1e9
+	if a.tiedEmbedding {
+		read, matmul = a.paramsB*2e9, (a.paramsB-a.embeddingB)*1e9
 	}
-	base := read/(gpus*hw.tbps*1e12*0.72)*1e3 + 0.4
+	base := read/(gpus*hw.bandwidthTBps*1e12*0.72)*1e3 + 0.4
 	if tp > 1 {
 		base += float64(2*a.layers) * 0.012
 	}
 	kv := 2 * a.layers * a.kvHeads * a.headDim * 2
-	weights := a.params * 2e9 / (1 << 30)
+	weights := a.paramsB * 2e9 / (1 << 30)
 	room := (0.9*hw.memGiB*gpus - weights - 1.25*gpus) * (1 << 30)
-	return Profile{
+	return WorkerProfile{
 		GPU: hw.name, Model: a.name, TP: tp,
-		WeightsGiB:  round(weights, 1),
-		BaseMS:      round(base, 2),
-		TokenUS:     round(2*matmul/(gpus*flops*utilisation(tp))*1e6, 1),
-		AttentionUS: round(float64(4*a.layers*a.heads*a.headDim)/(gpus*flops*0.45)*1e9, 2),
-		ContextUS:   round(float64(kv)*1e3/(gpus*hw.tbps*1e12*0.60)*1e6, 2),
+		WeightsGiB:  roundTo(weights, 1),
+		BaseMS:      roundTo(base, 2),
+		TokenUS:     roundTo(2*matmul/(gpus*flops*prefillUtilization(tp))*1e6, 1),
+		AttentionUS: roundTo(float64(4*a.layers*a.heads*a.headDim)/(gpus*flops*0.45)*1e9, 2),
+		ContextUS:   roundTo(float64(kv)*1e3/(gpus*hw.bandwidthTBps*1e12*0.60)*1e6, 2),
 		SequenceUS:  6,
 		KVBytes:     kv,
 		Blocks:      max(0, int(math.Floor(room/float64(kv*BlockTokens)))),
 	}
 }
 
-// utilisation is the part of peak arithmetic that a prefill reaches.
-func utilisation(tp int) float64 {
+// prefillUtilization is the fraction of peak arithmetic that a prefill reaches.
+func prefillUtilization(tp int) float64 {
 	switch tp {
 	case 1:
 		return 0.62

@@ -6,70 +6,71 @@ import (
 	"time"
 )
 
-// late is how far behind the wall clock the engine may run and still catch up step by step. A host that was paused for
-// longer goes on from the present, as a real engine does.
-const late = 250 * time.Millisecond
+// maxLag is how far the engine may lag behind the wall clock and still catch up step by step. After a longer pause of
+// the host it continues from the present, as a real engine does.
+const maxLag = 250 * time.Millisecond
 
-// driver runs an engine against the wall clock. It sleeps until the next event, and for good while there is none.
-type driver struct {
-	speed   float64
-	base    time.Time
-	metrics *metrics
-	wake    chan struct{}
-	quit    chan struct{}
-	done    chan struct{}
+// engineDriver runs an engine against the wall clock. It sleeps until the next event, without a timer while there is
+// none.
+type engineDriver struct {
+	speed     float64
+	startedAt time.Time
+	metrics   *workerMetrics
+	wake      chan struct{}
+	quit      chan struct{}
+	done      chan struct{}
 
-	mu      sync.Mutex
-	engine  *Engine
-	stalled bool
-	dead    bool // out of memory: nothing is taken
+	mu          sync.Mutex
+	engine      *Engine
+	stalled     bool
+	outOfMemory bool // memory is exhausted: no request is accepted
 
-	publisher *publisher // of cache events; nil for none
-	array     bool       // that they are arrays
+	publisher   *eventPublisher // of cache events; nil for none
+	arrayEvents bool            // events are encoded as arrays
 }
 
-// answer is one request's way back from the engine to its handler.
-type answer struct {
-	seq    *Sequence
-	made   atomic.Int64
-	place  atomic.Int64 // of the latest token among those of its step
-	ended  atomic.Bool  // every token is made
-	failed atomic.Bool  // the engine gave it up
-	notify chan struct{}
-	last   time.Time // engine time of the latest token; the driver's own
+// pendingAnswer is the connection between a request in the engine and its handler.
+type pendingAnswer struct {
+	sequence     *Sequence
+	generated    atomic.Int64
+	stepPosition atomic.Int64 // of the latest token, within its step
+	ended        atomic.Bool  // every token is generated
+	failed       atomic.Bool  // the engine has failed it
+	notify       chan struct{}
+	lastTokenAt  time.Time // engine time of the latest token; used by the driver only
 }
 
-func newDriver(e *Engine, speed float64, m *metrics) *driver {
-	return &driver{
-		engine: e, speed: speed, base: time.Now(), metrics: m,
+func newDriver(e *Engine, speed float64, m *workerMetrics) *engineDriver {
+	return &engineDriver{
+		engine: e, speed: speed, startedAt: time.Now(), metrics: m,
 		wake: make(chan struct{}, 1), quit: make(chan struct{}), done: make(chan struct{}),
 	}
 }
 
-// now is the engine's time.
-func (d *driver) now() time.Time {
-	return d.base.Add(time.Duration(float64(time.Since(d.base)) * d.speed))
+// engineTime is the current time of the engine.
+func (d *engineDriver) engineTime() time.Time {
+	return d.startedAt.Add(time.Duration(float64(time.Since(d.startedAt)) * d.speed))
 }
 
-// wall turns a span of engine time into one of the wall clock.
-func (d *driver) wall(span time.Duration) time.Duration {
+// wallDuration converts a duration of engine time to one of the wall clock.
+func (d *engineDriver) wallDuration(span time.Duration) time.Duration {
 	return time.Duration(float64(span) / d.speed)
 }
 
-func (d *driver) start() { go d.run() }
+func (d *engineDriver) startLoop() { go d.runLoop() }
 
-func (d *driver) close() {
+func (d *engineDriver) stopLoop() {
 	close(d.quit)
 	<-d.done
 }
 
-func (d *driver) run() {
+func (d *engineDriver) runLoop() {
 	defer close(d.done)
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for {
 		timer.Stop()
-		if wait, busy := d.tick(); busy {
+		if wait, busy := d.advanceDue(); busy {
 			timer.Reset(wait)
 		}
 		select {
@@ -81,129 +82,129 @@ func (d *driver) run() {
 	}
 }
 
-// tick does all that is due and returns how long until something is again; false when nothing will be.
-func (d *driver) tick() (time.Duration, bool) {
+// advanceDue processes all due events and returns the time until the next; false when there is none.
+func (d *engineDriver) advanceDue() (time.Duration, bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for !d.stalled {
-		next, ok := d.engine.Next()
+		next, ok := d.engine.NextEvent()
 		if !ok {
 			return 0, false
 		}
-		now := d.now()
+		now := d.engineTime()
 		if next.After(now) {
-			return max(d.wall(next.Sub(now)), 50*time.Microsecond), true
+			return max(d.wallDuration(next.Sub(now)), 50*time.Microsecond), true
 		}
-		if d.wall(now.Sub(next)) > late {
+		if d.wallDuration(now.Sub(next)) > maxLag {
 			next = now
 		}
-		made := d.engine.Advance(next)
-		d.tell()
-		d.deliver(made, next)
+		made := d.engine.AdvanceTo(next)
+		d.publishChanges()
+		d.deliverTokens(made, next)
 	}
 	return 0, false
 }
 
-func (d *driver) deliver(made []*Sequence, at time.Time) {
+func (d *engineDriver) deliverTokens(made []*Sequence, at time.Time) {
 	for i, s := range made {
-		a := s.Owner().(*answer)
-		d.observe(s, a, at)
-		a.last = at
-		a.place.Store(int64(i))
-		a.made.Store(int64(s.Generated()))
-		a.ended.Store(s.Done())
-		a.signal()
+		a := s.Owner().(*pendingAnswer)
+		d.observeToken(s, a, at)
+		a.lastTokenAt = at
+		a.stepPosition.Store(int64(i))
+		a.generated.Store(int64(s.GeneratedTokens()))
+		a.ended.Store(s.IsDone())
+		a.notifyHandler()
 	}
 }
 
-func (d *driver) observe(s *Sequence, a *answer, at time.Time) {
-	arrived, begun, first, _ := s.Times()
-	if s.Generated() == 1 {
-		d.metrics.ttft.observe(d.wall(at.Sub(arrived)))
-		d.metrics.queue.observe(d.wall(begun.Sub(arrived)))
-		d.metrics.prefill.observe(d.wall(at.Sub(begun)))
+func (d *engineDriver) observeToken(s *Sequence, a *pendingAnswer, at time.Time) {
+	arrived, begun, first, _ := s.EventTimes()
+	if s.GeneratedTokens() == 1 {
+		d.metrics.ttft.observeDuration(d.wallDuration(at.Sub(arrived)))
+		d.metrics.queue.observeDuration(d.wallDuration(begun.Sub(arrived)))
+		d.metrics.prefill.observeDuration(d.wallDuration(at.Sub(begun)))
 	} else {
-		d.metrics.itl.observe(d.wall(at.Sub(a.last)))
+		d.metrics.itl.observeDuration(d.wallDuration(at.Sub(a.lastTokenAt)))
 	}
-	if s.Done() {
-		d.metrics.decode.observe(d.wall(at.Sub(first)))
-		d.metrics.e2e.observe(d.wall(at.Sub(arrived)))
+	if s.IsDone() {
+		d.metrics.decode.observeDuration(d.wallDuration(at.Sub(first)))
+		d.metrics.e2e.observeDuration(d.wallDuration(at.Sub(arrived)))
 	}
 }
 
-func (a *answer) signal() {
+func (a *pendingAnswer) notifyHandler() {
 	select {
 	case a.notify <- struct{}{}:
 	default:
 	}
 }
 
-func (d *driver) nudge() {
+func (d *engineDriver) wakeLoop() {
 	select {
 	case d.wake <- struct{}{}:
 	default:
 	}
 }
 
-// submit hands a request to the engine.
-func (d *driver) submit(r Request) (*answer, error) {
-	a := &answer{notify: make(chan struct{}, 1)}
+// submitRequest submits a request to the engine.
+func (d *engineDriver) submitRequest(r EngineRequest) (*pendingAnswer, error) {
+	a := &pendingAnswer{notify: make(chan struct{}, 1)}
 	r.Owner = a
-	if err := d.hand(a, r); err != nil {
+	if err := d.submitLocked(a, r); err != nil {
 		return nil, err
 	}
-	d.nudge()
+	d.wakeLoop()
 	return a, nil
 }
 
-func (d *driver) hand(a *answer, r Request) (err error) {
+func (d *engineDriver) submitLocked(a *pendingAnswer, r EngineRequest) (err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.dead {
+	if d.outOfMemory {
 		return errOOM
 	}
-	a.seq, err = d.engine.Submit(d.now(), r)
+	a.sequence, err = d.engine.Submit(d.engineTime(), r)
 	return err
 }
 
-// cancel frees what the answer still holds; true when it was not over.
-func (d *driver) cancel(a *answer) bool {
+// cancelAnswer releases what the answer still holds; true when it was not complete.
+func (d *engineDriver) cancelAnswer(a *pendingAnswer) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.engine.Cancel(a.seq)
+	return d.engine.Cancel(a.sequence)
 }
 
-// pace stalls the engine, changes its speed or lets it run out of memory, which ends all that runs or waits.
-func (d *driver) pace(stalled bool, slowdown float64, dead bool) {
+// setPace stalls the engine, sets its speed, or exhausts its memory, which fails all running and waiting requests.
+func (d *engineDriver) setPace(stalled bool, slowdown float64, dead bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.stalled, d.dead = stalled, dead
+	d.stalled, d.outOfMemory = stalled, dead
 	d.engine.SetSlowdown(slowdown)
 	if dead {
 		d.failAll()
 	}
-	d.nudge()
+	d.wakeLoop()
 }
 
-// failAll gives up everything. The caller holds the lock.
-func (d *driver) failAll() {
+// failAll fails all requests. The lock must be held.
+func (d *engineDriver) failAll() {
 	for _, s := range d.engine.CancelAll() {
-		a := s.Owner().(*answer)
+		a := s.Owner().(*pendingAnswer)
 		a.failed.Store(true)
-		a.signal()
+		a.notifyHandler()
 	}
 }
 
-// cached returns how much of the prompt the prefix cache had.
-func (d *driver) cached(a *answer) int {
+// cachedTokens is the cached part of the prompt.
+func (d *engineDriver) cachedTokens(a *pendingAnswer) int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return a.seq.Cached()
+	return a.sequence.CachedTokens()
 }
 
-func (d *driver) limits() Limits { return d.engine.Limits() }
+func (d *engineDriver) engineLimits() EngineLimits { return d.engine.Limits() }
 
-func (d *driver) stats() (Gauges, Counters) {
+func (d *engineDriver) engineStats() (Gauges, Counters) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.engine.Gauges(), d.engine.Counters()

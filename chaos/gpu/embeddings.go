@@ -13,14 +13,14 @@ import (
 	"time"
 )
 
-// Sizes of the stand-in's vectors.
+// Sizes of the simulated vectors.
 const (
-	usualDimensions = 1024
-	mostDimensions  = 4096
-	mostInputs      = 2048
+	defaultDimensions = 1024
+	maxDimensions     = 4096
+	maxInputs         = 2048
 )
 
-// embedBody is what a client may ask for.
+// embedBody is the body of an embeddings request.
 type embedBody struct {
 	Model          string          `json:"model"`
 	Input          json.RawMessage `json:"input"`
@@ -29,34 +29,34 @@ type embedBody struct {
 	Truncate       *int            `json:"truncate_prompt_tokens"`
 }
 
-// embedJob is a request for embeddings as the engine and the writer need it.
+// embedJob is a request for embeddings as used by the engine and the writer.
 type embedJob struct {
-	inputs     []prompt
+	inputs     []parsedPrompt
 	tokens     int
 	dimensions int
 	base64     bool
 }
 
-// embeddings answers POST /v1/embeddings. An input costs its prefill and nothing else: its vector is there when the
-// engine would make the first token.
-func (s *Server) embeddings(w http.ResponseWriter, r *http.Request) {
-	if s.refuseIll(w, s.chance.draw()) || s.sleeping(w) {
+// serveEmbeddings answers POST /v1/embeddings. An input costs its prefill only: its vector is ready when the engine
+// would emit the first token.
+func (s *Server) serveEmbeddings(w http.ResponseWriter, r *http.Request) {
+	if s.refuseByChaos(w, s.chaosRand.drawFloat()) || s.refuseIfAsleep(w) {
 		return
 	}
 	raw, ok := s.readBody(w, r)
 	if !ok {
 		return
 	}
-	j, err := decodeEmbed(raw, s.cfg.Served)
+	j, err := decodeEmbed(raw, s.cfg.ServedModel)
 	switch {
 	case errors.Is(err, errModel):
-		refuse(w, http.StatusNotFound, fmt.Sprintf("The model does not exist; %s is served.", s.cfg.Served))
+		writeError(w, http.StatusNotFound, fmt.Sprintf("The model does not exist; %s is served.", s.cfg.ServedModel))
 		return
 	case err != nil:
-		refuse(w, http.StatusBadRequest, err.Error())
+		writeError(w, http.StatusBadRequest, err.Error())
 		return
 	}
-	if s.embedAll(r.Context(), w, j) {
+	if s.runInputs(r.Context(), w, j) {
 		s.writeVectors(w, j)
 	}
 }
@@ -69,29 +69,29 @@ func decodeEmbed(raw []byte, served string) (*embedJob, error) {
 	if b.Model != "" && b.Model != served {
 		return nil, errModel
 	}
-	j := &embedJob{dimensions: usualDimensions, base64: b.EncodingFormat == "base64"}
+	j := &embedJob{dimensions: defaultDimensions, base64: b.EncodingFormat == "base64"}
 	switch {
 	case b.EncodingFormat != "" && b.EncodingFormat != "float" && !j.base64:
 		return nil, errors.New("encoding_format: use float or base64")
 	case b.Truncate != nil:
 		return nil, errors.New("truncate_prompt_tokens: not supported, leave it out")
 	case b.Dimensions != nil:
-		if j.dimensions = *b.Dimensions; j.dimensions < 1 || j.dimensions > mostDimensions {
-			return nil, fmt.Errorf("dimensions: use 1 to %d", mostDimensions)
+		if j.dimensions = *b.Dimensions; j.dimensions < 1 || j.dimensions > maxDimensions {
+			return nil, fmt.Errorf("dimensions: use 1 to %d", maxDimensions)
 		}
 	}
-	return j, j.read(b.Input)
+	return j, j.readInputs(b.Input)
 }
 
-// read takes a text, a list of texts, a list of token ids, or a list of such lists.
-func (j *embedJob) read(raw json.RawMessage) error {
+// readInputs reads a text, a list of texts, a list of token ids, or a list of such lists.
+func (j *embedJob) readInputs(raw json.RawMessage) error {
 	var list []json.RawMessage
 	var ids []int32
 	if json.Unmarshal(raw, &list) != nil || json.Unmarshal(raw, &ids) == nil && len(ids) > 0 {
 		list = []json.RawMessage{raw}
 	}
-	if len(list) == 0 || len(list) > mostInputs {
-		return fmt.Errorf("input: use 1 to %d inputs", mostInputs)
+	if len(list) == 0 || len(list) > maxInputs {
+		return fmt.Errorf("input: use 1 to %d inputs", maxInputs)
 	}
 	for i, one := range list {
 		p, err := readPrompt(one)
@@ -104,37 +104,37 @@ func (j *embedJob) read(raw json.RawMessage) error {
 	return nil
 }
 
-// embedAll runs every input through the engine; false when it has answered with an error, or the client has left.
-func (s *Server) embedAll(ctx context.Context, w http.ResponseWriter, j *embedJob) bool {
-	answers := make([]*answer, 0, len(j.inputs))
+// runInputs runs every input through the engine; false when it has answered with an error, or the client has left.
+func (s *Server) runInputs(ctx context.Context, w http.ResponseWriter, j *embedJob) bool {
+	answers := make([]*pendingAnswer, 0, len(j.inputs))
 	defer func() {
 		for _, a := range answers {
-			if s.driver.cancel(a) {
-				s.metrics.finished(outcomeAbort)
+			if s.driver.cancelAnswer(a) {
+				s.metrics.countFinished(finishAbort)
 			} else {
-				s.metrics.finished(outcomeStop)
+				s.metrics.countFinished(finishStop)
 			}
 		}
 	}()
 	for _, in := range j.inputs {
-		a, err := s.driver.submit(Request{Prefix: in.prefix, PromptTokens: in.tokens, OutputTokens: 1})
+		a, err := s.driver.submitRequest(EngineRequest{PrefixHashes: in.blockHashes, PromptTokens: in.tokens, OutputTokens: 1})
 		switch {
 		case errors.Is(err, ErrFull):
-			refuse(w, http.StatusServiceUnavailable, err.Error())
+			writeError(w, http.StatusServiceUnavailable, err.Error())
 			return false
 		case errors.Is(err, errOOM):
-			refuse(w, http.StatusInternalServerError, err.Error())
+			writeError(w, http.StatusInternalServerError, err.Error())
 			return false
 		case err != nil:
-			refuse(w, http.StatusBadRequest, err.Error())
+			writeError(w, http.StatusBadRequest, err.Error())
 			return false
 		}
 		answers = append(answers, a)
 	}
 	for _, a := range answers {
-		if _, _, err := a.wait(ctx, 0); err != nil {
+		if _, _, err := a.waitTokens(ctx, 0); err != nil {
 			if errors.Is(err, errOOM) {
-				refuse(w, http.StatusInternalServerError, err.Error())
+				writeError(w, http.StatusInternalServerError, err.Error())
 			}
 			return false
 		}
@@ -142,17 +142,17 @@ func (s *Server) embedAll(ctx context.Context, w http.ResponseWriter, j *embedJo
 	return true
 }
 
-// writeVectors answers in vLLM's shape. A vector is made of its input's hash: the same input has the same one on every
-// worker.
+// writeVectors answers in vLLM's format. A vector is derived from its input's hash: the same input has the same one
+// on every worker.
 func (s *Server) writeVectors(w http.ResponseWriter, j *embedJob) {
-	n := s.ids.Add(1)
-	b := fmt.Appendf(nil, `{"id":"embd-%016x","object":"list","created":%d,"model":%q,"data":[`, mix(s.cfg.Seed^n), time.Now().Unix(), s.cfg.Served)
+	n := s.lastID.Add(1)
+	b := fmt.Appendf(nil, `{"id":"embd-%016x","object":"list","created":%d,"model":%q,"data":[`, splitMix64(s.cfg.Seed^n), time.Now().Unix(), s.cfg.ServedModel)
 	for i, in := range j.inputs {
 		if i > 0 {
 			b = append(b, ',')
 		}
 		b = fmt.Appendf(b, `{"index":%d,"object":"embedding","embedding":`, i)
-		b = append(j.vector(b, in.key), '}')
+		b = append(j.appendVector(b, in.hash), '}')
 	}
 	b = fmt.Appendf(b, `],"usage":{"prompt_tokens":%d,"total_tokens":%d,"completion_tokens":0,"prompt_tokens_details":null}}`, j.tokens, j.tokens)
 	w.Header().Set("Content-Type", "application/json")
@@ -160,9 +160,9 @@ func (s *Server) writeVectors(w http.ResponseWriter, j *embedJob) {
 	w.Write(b)
 }
 
-func (j *embedJob) vector(b []byte, key uint64) []byte {
+func (j *embedJob) appendVector(b []byte, key uint64) []byte {
 	number := func(i int) float32 {
-		unit := float64(mix(key^mix(uint64(i)))>>11) / (1 << 53)
+		unit := float64(splitMix64(key^splitMix64(uint64(i)))>>11) / (1 << 53)
 		return float32((2*unit - 1) * math.Sqrt(3/float64(j.dimensions))) // of length one, on average
 	}
 	if j.base64 {

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-func TestEmbeddings(t *testing.T) {
-	s, c := serve(t, Config{Seed: 7, Speed: 50})
+func TestEmbeddingsAnswersAndErrors(t *testing.T) {
+	s, c := startServer(t, Config{Seed: 7, Speed: 50})
 	var got struct {
 		Data []struct {
 			Index     int
@@ -20,7 +20,7 @@ func TestEmbeddings(t *testing.T) {
 			Total  int `json:"total_tokens"`
 		}
 	}
-	status, text := c.post("/v1/embeddings", `{"model":"Llama-3.1-8B","input":["some text","another","some text"],"dimensions":64}`)
+	status, text := c.postBody("/v1/embeddings", `{"model":"Llama-3.1-8B","input":["some text","another","some text"],"dimensions":64}`)
 	if err := json.Unmarshal([]byte(text), &got); status != 200 || err != nil || len(got.Data) != 3 || got.Usage.Prompt != 3+2+3 || got.Usage.Total != 8 {
 		t.Fatalf("%d %s", status, text)
 	}
@@ -34,7 +34,7 @@ func TestEmbeddings(t *testing.T) {
 	if length < 0.6 || length > 1.4 || got.Data[1].Index != 1 || got.Data[1].Embedding[0] == got.Data[0].Embedding[0] || len(got.Data[0].Embedding) != 64 {
 		t.Errorf("squared length %v of %v", length, got.Data)
 	}
-	_, text = c.post("/v1/embeddings", `{"input":"some text","dimensions":64,"encoding_format":"base64"}`)
+	_, text = c.postBody("/v1/embeddings", `{"input":"some text","dimensions":64,"encoding_format":"base64"}`)
 	var coded struct{ Data []struct{ Embedding []byte } }
 	if err := json.Unmarshal([]byte(text), &coded); err != nil || len(coded.Data[0].Embedding) != 4*64 ||
 		float64(math.Float32frombits(binary.LittleEndian.Uint32(coded.Data[0].Embedding))) != float64(float32(got.Data[0].Embedding[0])) {
@@ -48,12 +48,12 @@ func TestEmbeddings(t *testing.T) {
 		`{"input":"a","dimensions":0}`: "dimensions", `{"input":"a","encoding_format":"int8"}`: "encoding_format", `{"input":"a","truncate_prompt_tokens":4}`: "truncate",
 		`{"model":"other","input":"a"}`: "does not exist", `{"input":"` + strings.Repeat("long ", 120_000) + `"}`: "longer",
 	} {
-		if status, text := c.post("/v1/embeddings", body); status/100 != 4 || !strings.Contains(text, want) {
+		if status, text := c.postBody("/v1/embeddings", body); status/100 != 4 || !strings.Contains(text, want) {
 			t.Errorf("%.60s: %d %.200s, want %q", body, status, text, want)
 		}
 	}
 	for body, n := range map[string]int{`{"input":[1,2,3]}`: 3, `{"input":[[1],[2,3]]}`: 3} {
-		if _, text := c.post("/v1/embeddings", body); json.Unmarshal([]byte(text), &got) != nil || got.Usage.Prompt != n {
+		if _, text := c.postBody("/v1/embeddings", body); json.Unmarshal([]byte(text), &got) != nil || got.Usage.Prompt != n {
 			t.Errorf("%s: %.200s", body, text)
 		}
 	}

@@ -8,75 +8,75 @@ import (
 	"time"
 )
 
-// ErrFull is returned by Submit when as many requests wait as may.
+// ErrFull is returned by Submit when the maximum number of requests wait.
 var ErrFull = errors.New("the worker's queue is full")
 
 // ErrTooLong is returned by Submit for a request that could never fit.
 var ErrTooLong = errors.New("prompt and output are longer than the model's context")
 
-// EngineConfig says what to simulate.
+// EngineConfig is what to simulate.
 type EngineConfig struct {
-	// Profile is the pair of GPU and model.
-	Profile Profile
+	// Profile is the performance of the model on the GPU.
+	Profile WorkerProfile
 	// Limits bound batches, sequences and the queue. Zero fields take the engine's defaults.
-	Limits Limits
-	// Rand makes step times vary as on a real host. Nil means exact step times.
+	Limits EngineLimits
+	// Rand adds noise to step times as on a real host. nil means exact step times.
 	Rand *rand.Rand
-	// Salt keeps the names of this engine's private blocks apart from other engines'.
+	// Salt makes the hashes of this engine's private blocks differ from other engines'.
 	Salt uint64
-	// HostBlocks is how many blocks the host's memory takes of what leaves the GPU's. 0 is no such tier.
+	// HostBlocks is the size of the host-memory cache for evicted blocks. 0: none.
 	HostBlocks int
-	// HostGBps is how fast each GPU loads from there, GB/s. Default 20.
+	// HostGBps is the load rate of each GPU from host memory, GB/s. Default 20.
 	HostGBps float64
-	// FastForward takes steps together in which every sequence does nothing but make its next token: one event, whose end
-	// is the same to the nanosecond as that of the single steps. Advance then names only the sequences that made their
-	// first token or ended.
+	// FastForward groups steps in which every sequence only generates its next token into one event, whose end equals
+	// that of the single steps to the nanosecond. AdvanceTo then returns only sequences with their first token or
+	// their end.
 	FastForward bool
-	// OnStep is told how long each step with decodes took, and how many sequences made a further token in it: the times
-	// between tokens. It may be nil.
+	// OnStep is called with the duration of each step with decodes and the number of sequences that got a further
+	// token: the times between tokens. It may be nil.
 	OnStep func(took time.Duration, decodes int)
 }
 
 // Engine simulates one continuously batching inference engine. It is not safe for concurrent use. Drive it by calling
-// Advance at the times that Next names.
+// AdvanceTo at the times that NextEvent returns.
 type Engine struct {
-	profile  Profile
-	limits   Limits
-	noise    noise
-	salt     uint64
-	hostGBps float64
-	fast     bool
-	onStep   func(time.Duration, int)
-	pool     *pool
-	arriving []*Sequence // by ready time
-	waiting  []*Sequence // first come, first served
-	running  []*Sequence // oldest admission first
-	made     []*Sequence // sequences that got a token in the last step; reused
-	spare    []*Sequence // for Submit to use again
-	stepping bool
-	begin    time.Time // of the step or stretch under way
-	end      time.Time
-	stretch  stretch
-	clock    time.Time // latest time heard of
-	load     Load
-	slowdown float64
-	counters Counters
-	steps    uint64 // begun since the engine was made
-	created  uint64
+	profile       WorkerProfile
+	limits        EngineLimits
+	noise         stepNoise
+	salt          uint64
+	hostGBps      float64
+	fastForward   bool
+	onStep        func(time.Duration, int)
+	cache         *blockPool
+	arriving      []*Sequence // by ready time
+	waiting       []*Sequence // first come, first served
+	running       []*Sequence // oldest admission first
+	emitted       []*Sequence // sequences that got a token in the last step; reused
+	freeSequences []*Sequence // for reuse by Submit
+	stepping      bool
+	stepBegin     time.Time // of the current step or group
+	stepEnd       time.Time
+	group         stepGroup
+	clock         time.Time // latest time passed in
+	load          StepLoad
+	slowdown      float64
+	counters      Counters
+	steps         uint64 // started since the engine was created
+	submitted     uint64
 }
 
-// Counters are totals since the engine was made, in tokens unless named otherwise.
+// Counters are totals since the engine was created, in tokens unless named otherwise.
 type Counters struct {
-	Prompt        uint64 // prompts whose prefill finished
-	Generated     uint64
-	PrefixQueries uint64
-	PrefixHits    uint64
-	HostHits      uint64 // of those, loaded from the host's memory
-	Preemptions   uint64 // sequences
-	Steps         uint64 // steps
+	PromptTokens    uint64 // prompts whose prefill finished
+	GeneratedTokens uint64
+	PrefixQueries   uint64
+	PrefixHits      uint64
+	HostHits        uint64 // of those, loaded from host memory
+	Preemptions     uint64 // sequences
+	Steps           uint64 // steps
 }
 
-// Gauges are an engine's present state.
+// Gauges are an engine's current state.
 type Gauges struct {
 	Running  int     // sequences that hold blocks
 	Waiting  int     // requests that wait for room
@@ -97,20 +97,20 @@ func NewEngine(c EngineConfig) (*Engine, error) {
 		c.HostGBps = 20
 	}
 	return &Engine{
-		profile:  c.Profile,
-		limits:   c.Limits.withDefaults(&c.Profile),
-		noise:    newNoise(c.Rand),
-		salt:     c.Salt,
-		hostGBps: c.HostGBps,
-		fast:     c.FastForward,
-		onStep:   c.OnStep,
-		pool:     newPool(c.Profile.Blocks, c.HostBlocks),
-		slowdown: 1,
+		profile:     c.Profile,
+		limits:      c.Limits.withDefaults(&c.Profile),
+		noise:       newStepNoise(c.Rand),
+		salt:        c.Salt,
+		hostGBps:    c.HostGBps,
+		fastForward: c.FastForward,
+		onStep:      c.OnStep,
+		cache:       newBlockPool(c.Profile.Blocks, c.HostBlocks),
+		slowdown:    1,
 	}, nil
 }
 
 // Limits returns the limits in force.
-func (e *Engine) Limits() Limits { return e.limits }
+func (e *Engine) Limits() EngineLimits { return e.limits }
 
 // Counters returns the totals.
 func (e *Engine) Counters() Counters { return e.counters }
@@ -120,20 +120,20 @@ func (e *Engine) Gauges() Gauges {
 	return Gauges{
 		Running:  len(e.running),
 		Waiting:  len(e.waiting) + len(e.arriving),
-		KVBlocks: e.pool.total,
-		KVUsed:   e.pool.used,
-		KVUsage:  float64(e.pool.used) / float64(e.pool.total),
+		KVBlocks: e.cache.gpuBlocks,
+		KVUsed:   e.cache.usedBlocks,
+		KVUsage:  float64(e.cache.usedBlocks) / float64(e.cache.gpuBlocks),
 	}
 }
 
-// SetSlowdown makes every later step take this many times as long; 1 is normal.
+// SetSlowdown multiplies later step times by a factor; 1 is normal.
 func (e *Engine) SetSlowdown(factor float64) {
-	e.cut(e.clock)
+	e.truncateGroup(e.clock)
 	e.slowdown = max(factor, 0.001)
 }
 
-// Submit hands a request over at now. The errors wrap ErrTooLong, which no retry mends, or ErrFull.
-func (e *Engine) Submit(now time.Time, r Request) (*Sequence, error) {
+// Submit submits a request at now. The errors wrap ErrTooLong, which is permanent, or ErrFull.
+func (e *Engine) Submit(now time.Time, r EngineRequest) (*Sequence, error) {
 	if r.PromptTokens < 1 || r.OutputTokens < 1 {
 		return nil, fmt.Errorf("a request needs at least one prompt token and one output token, not %d and %d", r.PromptTokens, r.OutputTokens)
 	}
@@ -143,55 +143,56 @@ func (e *Engine) Submit(now time.Time, r Request) (*Sequence, error) {
 	if len(e.waiting)+len(e.arriving) >= e.limits.MaxWaiting {
 		return nil, fmt.Errorf("%w: %d requests wait", ErrFull, e.limits.MaxWaiting)
 	}
-	e.created++
-	s := e.sequence()
-	s.req, s.arrived, s.ready = r, now, now.Add(Ingest)
-	s.held.read(&r, mix(e.salt^mix(e.created)))
+	e.submitted++
+	s := e.newSequence()
+	s.request, s.arrivedAt, s.readyAt = r, now, now.Add(IngestTime)
+	s.table.readRequest(&r, splitMix64(e.salt^splitMix64(e.submitted)))
 	e.arriving = append(e.arriving, s)
-	e.heard(now)
+	e.advanceClock(now)
 	if len(e.waiting) == 0 {
-		e.cut(s.ready)
+		e.truncateGroup(s.readyAt)
 	}
 	return s, nil
 }
 
-// sequence returns an empty one.
-func (e *Engine) sequence() *Sequence {
-	n := len(e.spare)
+// newSequence returns an empty sequence.
+func (e *Engine) newSequence() *Sequence {
+	n := len(e.freeSequences)
 	if n == 0 {
 		return &Sequence{}
 	}
-	s := e.spare[n-1]
-	e.spare = e.spare[:n-1]
-	*s = Sequence{held: holding{parts: s.held.parts[:0]}}
+	s := e.freeSequences[n-1]
+	e.freeSequences = e.freeSequences[:n-1]
+	*s = Sequence{table: blockTable{spans: s.table.spans[:0]}}
 	return s
 }
 
-// Reuse lets a later Submit take the memory of a sequence that is done or cancelled. The caller forgets it.
-func (e *Engine) Reuse(s *Sequence) {
-	if s.state == done || s.state == cancelled {
-		e.spare = append(e.spare, s)
+// RecycleSequence lets a later Submit reuse the memory of a sequence that is done or canceled. The caller must drop
+// it.
+func (e *Engine) RecycleSequence(s *Sequence) {
+	if s.state == stateDone || s.state == stateCancelled {
+		e.freeSequences = append(e.freeSequences, s)
 	}
 }
 
-// Cancel forgets a sequence and frees its blocks at once; false when it had ended already. The step under way is not
-// shortened. Call Settle before it when fast-forwarding.
+// Cancel removes a sequence and frees its blocks at once; false when it had ended already. The current step is not
+// shortened. With FastForward call SettleTo before it.
 func (e *Engine) Cancel(s *Sequence) bool {
-	if s.state == running || s.state == waiting {
-		e.cut(e.clock)
+	if s.state == stateRunning || s.state == stateWaiting {
+		e.truncateGroup(e.clock)
 	}
 	switch s.state {
-	case arriving:
-		e.arriving = remove(e.arriving, s)
-	case waiting:
-		e.waiting = remove(e.waiting, s)
-	case running:
-		e.running = remove(e.running, s)
-		e.drop(s)
+	case stateArriving:
+		e.arriving = removeSequence(e.arriving, s)
+	case stateWaiting:
+		e.waiting = removeSequence(e.waiting, s)
+	case stateRunning:
+		e.running = removeSequence(e.running, s)
+		e.releaseBlocks(s)
 	default:
 		return false
 	}
-	s.state, s.scheduled = cancelled, 0
+	s.state, s.scheduledTokens = stateCancelled, 0
 	return true
 }
 
@@ -204,129 +205,129 @@ func (e *Engine) CancelAll() []*Sequence {
 	return all
 }
 
-// Restart forgets every sequence, the cache and the totals, as a new process would.
+// Restart drops every sequence, the cache and the totals, as a new process would.
 func (e *Engine) Restart() {
 	e.CancelAll()
-	j := e.pool.journal
-	e.pool, e.counters, e.stepping = newPool(e.pool.total, e.pool.host), Counters{}, false
-	e.pool.journal = j
+	j := e.cache.journal
+	e.cache, e.counters, e.stepping = newBlockPool(e.cache.gpuBlocks, e.cache.hostBlocks), Counters{}, false
+	e.cache.journal = j
 }
 
-// Next returns when something happens next; false when nothing will until a Submit.
-func (e *Engine) Next() (time.Time, bool) {
+// NextEvent is the time of the next event; false when there is none until a Submit.
+func (e *Engine) NextEvent() (time.Time, bool) {
 	switch {
 	case e.stepping:
-		return e.end, true
+		return e.stepEnd, true
 	case len(e.waiting) > 0:
-		return e.waiting[0].ready, true
+		return e.waiting[0].readyAt, true
 	case len(e.arriving) > 0:
-		return e.arriving[0].ready, true
+		return e.arriving[0].readyAt, true
 	}
 	return time.Time{}, false
 }
 
-// Advance ends the step that is due at now, if any, starts the next one if there is work, and returns the sequences
-// that got a token. The slice is good until the next call.
-func (e *Engine) Advance(now time.Time) []*Sequence {
-	e.made = e.made[:0]
-	e.heard(now)
+// AdvanceTo ends the step that is due at now, if any, starts the next one if there is work, and returns the sequences
+// that got a token. The slice is valid until the next call.
+func (e *Engine) AdvanceTo(now time.Time) []*Sequence {
+	e.emitted = e.emitted[:0]
+	e.advanceClock(now)
 	if e.stepping {
-		if now.Before(e.end) {
-			e.Settle(now)
+		if now.Before(e.stepEnd) {
+			e.SettleTo(now)
 			return nil
 		}
-		e.settleAll()
-		e.complete(now)
+		e.settleGroup()
+		e.completeStep(now)
 	}
-	e.accept(now)
-	if e.schedule() {
-		e.start(now)
+	e.queueArrived(now)
+	if e.scheduleStep() {
+		e.startStep(now)
 	}
-	return e.made
+	return e.emitted
 }
 
-// start begins a step, or a stretch of them where nothing else can come between.
-func (e *Engine) start(now time.Time) {
-	e.stepping, e.begin = true, now
-	e.end = now.Add(e.plan())
+// startStep starts a step, or a group of steps if no other event can occur between them.
+func (e *Engine) startStep(now time.Time) {
+	e.stepping, e.stepBegin = true, now
+	e.stepEnd = now.Add(e.planSteps())
 	for _, s := range e.running {
-		if s.begun.IsZero() && s.scheduled > 0 {
-			s.begun = now
+		if s.scheduledAt.IsZero() && s.scheduledTokens > 0 {
+			s.scheduledAt = now
 		}
 	}
 	if len(e.arriving) > 0 && len(e.waiting) == 0 {
-		e.cut(e.arriving[0].ready)
+		e.truncateGroup(e.arriving[0].readyAt)
 	}
 }
 
-func (e *Engine) heard(now time.Time) {
+func (e *Engine) advanceClock(now time.Time) {
 	if now.After(e.clock) {
 		e.clock = now
 	}
 }
 
-// accept moves requests that the API server has taken in to the queue.
-func (e *Engine) accept(now time.Time) {
+// queueArrived queues the requests that the API server has ingested.
+func (e *Engine) queueArrived(now time.Time) {
 	n := 0
-	for n < len(e.arriving) && !e.arriving[n].ready.After(now) {
-		e.arriving[n].state = waiting
+	for n < len(e.arriving) && !e.arriving[n].readyAt.After(now) {
+		e.arriving[n].state = stateWaiting
 		n++
 	}
 	e.waiting = append(e.waiting, e.arriving[:n]...)
 	e.arriving = slices.Delete(e.arriving, 0, n)
 }
 
-// complete books what the step under way has done.
-func (e *Engine) complete(now time.Time) {
+// completeStep applies the results of the current step.
+func (e *Engine) completeStep(now time.Time) {
 	e.stepping = false
-	e.tell(len(e.stretch.ends)-1, len(e.stretch.ends))
+	e.reportSteps(len(e.group.ends)-1, len(e.group.ends))
 	e.counters.Steps++
 	e.steps++
 	ended := false
 	for _, s := range e.running {
-		if s.scheduled == 0 {
+		if s.scheduledTokens == 0 {
 			continue
 		}
-		decoded := s.decoding()
-		s.computed += s.scheduled
-		s.scheduled = 0
-		if !decoded || e.pool.journal != nil {
-			e.pool.seal(&s.held, s.computed/BlockTokens)
+		decoded := s.isDecoding()
+		s.computedTokens += s.scheduledTokens
+		s.scheduledTokens = 0
+		if !decoded || e.cache.journal != nil {
+			e.cache.sealBlocks(&s.table, s.computedTokens/BlockTokens)
 		}
-		if s.left() == 0 {
-			e.token(s, now)
-			ended = ended || s.state == done
+		if s.uncomputedTokens() == 0 {
+			e.emitToken(s, now)
+			ended = ended || s.state == stateDone
 		}
 	}
 	if ended {
-		e.running = slices.DeleteFunc(e.running, func(s *Sequence) bool { return s.state == done })
+		e.running = slices.DeleteFunc(e.running, func(s *Sequence) bool { return s.state == stateDone })
 	}
 }
 
-func (e *Engine) token(s *Sequence, now time.Time) {
+func (e *Engine) emitToken(s *Sequence, now time.Time) {
 	if s.generated == 0 {
-		s.first = now
-		e.counters.Prompt += uint64(s.req.PromptTokens)
+		s.firstTokenAt = now
+		e.counters.PromptTokens += uint64(s.request.PromptTokens)
 	}
 	s.generated++
-	e.counters.Generated++
-	if s.generated >= s.req.OutputTokens {
-		s.state, s.ended = done, now
-		e.drop(s)
+	e.counters.GeneratedTokens++
+	if s.generated >= s.request.OutputTokens {
+		s.state, s.endedAt = stateDone, now
+		e.releaseBlocks(s)
 	}
-	if !e.fast || s.generated == 1 || s.state == done {
-		e.made = append(e.made, s)
+	if !e.fastForward || s.generated == 1 || s.state == stateDone {
+		e.emitted = append(e.emitted, s)
 	}
 }
 
-// drop gives the sequence's blocks back. What it has computed may hit again.
-func (e *Engine) drop(s *Sequence) {
-	e.pool.seal(&s.held, s.computed/BlockTokens)
-	e.pool.drop(&s.held)
-	s.computed = 0
+// releaseBlocks releases the sequence's blocks. Their content stays in the prefix cache.
+func (e *Engine) releaseBlocks(s *Sequence) {
+	e.cache.sealBlocks(&s.table, s.computedTokens/BlockTokens)
+	e.cache.dropTable(&s.table)
+	s.computedTokens = 0
 }
 
-func remove(list []*Sequence, s *Sequence) []*Sequence {
+func removeSequence(list []*Sequence, s *Sequence) []*Sequence {
 	if i := slices.Index(list, s); i >= 0 {
 		return slices.Delete(list, i, i+1)
 	}

@@ -12,7 +12,7 @@ var epoch = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 func newEngine(t testing.TB, c EngineConfig) *Engine {
 	t.Helper()
 	if c.Profile.Blocks == 0 {
-		c.Profile = lookup(t, "H100", "Llama-3.1-8B", 1)
+		c.Profile = lookupProfile(t, "H100", "Llama-3.1-8B", 1)
 	}
 	e, err := NewEngine(c)
 	if err != nil {
@@ -21,7 +21,7 @@ func newEngine(t testing.TB, c EngineConfig) *Engine {
 	return e
 }
 
-func submit(t testing.TB, e *Engine, now time.Time, r Request) *Sequence {
+func submitRequest(t testing.TB, e *Engine, now time.Time, r EngineRequest) *Sequence {
 	t.Helper()
 	s, err := e.Submit(now, r)
 	if err != nil {
@@ -30,50 +30,50 @@ func submit(t testing.TB, e *Engine, now time.Time, r Request) *Sequence {
 	return s
 }
 
-// drain runs the engine until nothing is left and returns the time of the last event.
-func drain(t testing.TB, e *Engine, now time.Time) time.Time {
+// runUntilIdle runs the engine until it is idle and returns the time of the last event.
+func runUntilIdle(t testing.TB, e *Engine, now time.Time) time.Time {
 	t.Helper()
 	for range 1_000_000 {
-		next, ok := e.Next()
+		next, ok := e.NextEvent()
 		if !ok {
 			return now
 		}
 		if next.After(now) {
 			now = next
 		}
-		e.Advance(now)
+		e.AdvanceTo(now)
 	}
 	t.Fatal("the engine does not come to an end")
 	return now
 }
 
-func chain(seed uint64, blocks int) []uint64 {
+func hashChain(seed uint64, blocks int) []uint64 {
 	out := make([]uint64, blocks)
 	h := seed
 	for i := range out {
-		h = mix(h)
+		h = splitMix64(h)
 		out[i] = h
 	}
 	return out
 }
 
-func TestOneRequest(t *testing.T) {
+func TestSingleRequestTimes(t *testing.T) {
 	e := newEngine(t, EngineConfig{})
-	s := submit(t, e, epoch, Request{PromptTokens: 1000, OutputTokens: 100})
-	drain(t, e, epoch)
-	_, begun, first, ended := s.Times()
-	if !s.Done() || s.Generated() != 100 {
-		t.Fatalf("done %v after %d tokens", s.Done(), s.Generated())
+	s := submitRequest(t, e, epoch, EngineRequest{PromptTokens: 1000, OutputTokens: 100})
+	runUntilIdle(t, e, epoch)
+	_, begun, first, ended := s.EventTimes()
+	if !s.IsDone() || s.GeneratedTokens() != 100 {
+		t.Fatalf("done %v after %d tokens", s.IsDone(), s.GeneratedTokens())
 	}
-	if got := begun.Sub(epoch); got != Ingest {
-		t.Errorf("scheduled after %v, want %v", got, Ingest)
+	if got := begun.Sub(epoch); got != IngestTime {
+		t.Errorf("scheduled after %v, want %v", got, IngestTime)
 	}
-	p := lookup(t, "H100", "Llama-3.1-8B", 1)
-	if got, want := first.Sub(begun), p.StepTime(Load{Prefill: 1000, PrefillContext: 500}); got != want {
+	p := lookupProfile(t, "H100", "Llama-3.1-8B", 1)
+	if got, want := first.Sub(begun), p.StepTime(StepLoad{PrefillTokens: 1000, PrefillContext: 500}); got != want {
 		t.Errorf("first token %v after the start, want one step of %v", got, want)
 	}
 	itl := ended.Sub(first) / 99
-	if want := p.StepTime(Load{Decodes: 1, DecodeContext: 1050}); !near(float64(itl), float64(want), 0.01) {
+	if want := p.StepTime(StepLoad{Decodes: 1, DecodeContext: 1050}); !isNear(float64(itl), float64(want), 0.01) {
 		t.Errorf("inter-token latency %v, want about %v", itl, want)
 	}
 	if g := e.Gauges(); g.Running != 0 || g.Waiting != 0 || g.KVUsed != 0 {
@@ -83,8 +83,8 @@ func TestOneRequest(t *testing.T) {
 
 func TestLongPromptIsChunked(t *testing.T) {
 	e := newEngine(t, EngineConfig{})
-	submit(t, e, epoch, Request{PromptTokens: 20000, OutputTokens: 1})
-	drain(t, e, epoch)
+	submitRequest(t, e, epoch, EngineRequest{PromptTokens: 20000, OutputTokens: 1})
+	runUntilIdle(t, e, epoch)
 	if got := e.Counters().Steps; got != 3 {
 		t.Errorf("20,000 tokens at 8,192 a step took %d steps, want 3", got)
 	}
@@ -103,13 +103,13 @@ func TestPrefixHits(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			e := newEngine(t, EngineConfig{})
-			prefix := chain(7, c.tokens/BlockTokens)
-			first := submit(t, e, epoch, Request{Prefix: prefix, PromptTokens: c.tokens, OutputTokens: 5})
-			now := drain(t, e, epoch)
-			second := submit(t, e, now, Request{Prefix: prefix, PromptTokens: c.tokens, OutputTokens: 5})
-			drain(t, e, now)
-			if first.Cached() != 0 || second.Cached() != c.want {
-				t.Errorf("cached %d then %d tokens, want 0 then %d", first.Cached(), second.Cached(), c.want)
+			prefix := hashChain(7, c.tokens/BlockTokens)
+			first := submitRequest(t, e, epoch, EngineRequest{PrefixHashes: prefix, PromptTokens: c.tokens, OutputTokens: 5})
+			now := runUntilIdle(t, e, epoch)
+			second := submitRequest(t, e, now, EngineRequest{PrefixHashes: prefix, PromptTokens: c.tokens, OutputTokens: 5})
+			runUntilIdle(t, e, now)
+			if first.CachedTokens() != 0 || second.CachedTokens() != c.want {
+				t.Errorf("cached %d then %d tokens, want 0 then %d", first.CachedTokens(), second.CachedTokens(), c.want)
 			}
 			if k := e.Counters(); k.PrefixQueries != uint64(2*c.tokens) || k.PrefixHits != uint64(c.want) {
 				t.Errorf("counters %+v", k)
@@ -122,69 +122,69 @@ func TestPrivatePromptsNeverHit(t *testing.T) {
 	e := newEngine(t, EngineConfig{})
 	now := epoch
 	for range 3 {
-		s := submit(t, e, now, Request{PromptTokens: 640, OutputTokens: 1})
-		now = drain(t, e, now)
-		if s.Cached() != 0 {
-			t.Errorf("a prompt without hashes hit %d tokens", s.Cached())
+		s := submitRequest(t, e, now, EngineRequest{PromptTokens: 640, OutputTokens: 1})
+		now = runUntilIdle(t, e, now)
+		if s.CachedTokens() != 0 {
+			t.Errorf("a prompt without hashes hit %d tokens", s.CachedTokens())
 		}
 	}
 }
 
 func TestCacheEvictsLeastRecentlyUsed(t *testing.T) {
-	p := lookup(t, "H100", "Llama-3.1-8B", 1)
+	p := lookupProfile(t, "H100", "Llama-3.1-8B", 1)
 	p.Blocks = 100
 	e := newEngine(t, EngineConfig{Profile: p})
 	ask := func(seed uint64, now time.Time) (*Sequence, time.Time) {
-		s := submit(t, e, now, Request{Prefix: chain(seed, 40), PromptTokens: 641, OutputTokens: 1})
-		return s, drain(t, e, now)
+		s := submitRequest(t, e, now, EngineRequest{PrefixHashes: hashChain(seed, 40), PromptTokens: 641, OutputTokens: 1})
+		return s, runUntilIdle(t, e, now)
 	}
 	_, now := ask(1, epoch)
 	_, now = ask(2, now)
 	again, now := ask(1, now) // 1 is now the more recent one
-	if again.Cached() != 640 {
-		t.Fatalf("cached %d, want 640", again.Cached())
+	if again.CachedTokens() != 640 {
+		t.Fatalf("cached %d, want 640", again.CachedTokens())
 	}
 	_, now = ask(3, now)
 	kept, now := ask(1, now)
 	gone, _ := ask(2, now)
-	if kept.Cached() != 640 {
-		t.Errorf("the recently used prefix kept %d of 640 tokens", kept.Cached())
+	if kept.CachedTokens() != 640 {
+		t.Errorf("the recently used prefix kept %d of 640 tokens", kept.CachedTokens())
 	}
-	if gone.Cached() == 640 {
+	if gone.CachedTokens() == 640 {
 		t.Error("the least recently used prefix is still whole")
 	}
 }
 
-func TestPreemptionRecomputes(t *testing.T) {
-	p := lookup(t, "H100", "Llama-3.1-8B", 1)
+func TestPreemptedSequenceIsRecomputed(t *testing.T) {
+	p := lookupProfile(t, "H100", "Llama-3.1-8B", 1)
 	p.Blocks = 40 // two prompts of 256 fit, two whole answers do not
 	e := newEngine(t, EngineConfig{Profile: p})
-	old := submit(t, e, epoch, Request{PromptTokens: 256, OutputTokens: 200})
-	young := submit(t, e, epoch, Request{PromptTokens: 256, OutputTokens: 200})
-	drain(t, e, epoch)
+	old := submitRequest(t, e, epoch, EngineRequest{PromptTokens: 256, OutputTokens: 200})
+	young := submitRequest(t, e, epoch, EngineRequest{PromptTokens: 256, OutputTokens: 200})
+	runUntilIdle(t, e, epoch)
 	if old.Preemptions() != 0 || young.Preemptions() == 0 {
 		t.Fatalf("preempted: old %d, young %d; want the youngest only", old.Preemptions(), young.Preemptions())
 	}
-	if !young.Done() || young.Generated() != 200 {
-		t.Errorf("the preempted sequence made %d tokens, want 200", young.Generated())
+	if !young.IsDone() || young.GeneratedTokens() != 200 {
+		t.Errorf("the preempted sequence made %d tokens, want 200", young.GeneratedTokens())
 	}
-	if e.Counters().Generated != 400 {
-		t.Errorf("generated %d, want 400: no token is counted twice", e.Counters().Generated)
+	if e.Counters().GeneratedTokens != 400 {
+		t.Errorf("generated %d, want 400: no token is counted twice", e.Counters().GeneratedTokens)
 	}
-	_, _, _, oldEnd := old.Times()
-	_, _, _, youngEnd := young.Times()
+	_, _, _, oldEnd := old.EventTimes()
+	_, _, _, youngEnd := young.EventTimes()
 	if !youngEnd.After(oldEnd) {
 		t.Error("the preempted sequence lost no time")
 	}
 }
 
-func TestCancelFreesAtOnce(t *testing.T) {
+func TestCancelFreesBlocksAtOnce(t *testing.T) {
 	e := newEngine(t, EngineConfig{})
-	s := submit(t, e, epoch, Request{PromptTokens: 1000, OutputTokens: 1000})
+	s := submitRequest(t, e, epoch, EngineRequest{PromptTokens: 1000, OutputTokens: 1000})
 	now := epoch
 	for range 10 {
-		now, _ = e.Next()
-		e.Advance(now)
+		now, _ = e.NextEvent()
+		e.AdvanceTo(now)
 	}
 	if e.Gauges().KVUsed == 0 {
 		t.Fatal("the sequence holds nothing")
@@ -195,46 +195,46 @@ func TestCancelFreesAtOnce(t *testing.T) {
 	if g := e.Gauges(); g.Running != 0 || g.KVUsed != 0 {
 		t.Errorf("after cancel: %+v", g)
 	}
-	drain(t, e, now)
-	if s.Done() {
+	runUntilIdle(t, e, now)
+	if s.IsDone() {
 		t.Error("a cancelled sequence ended well")
 	}
 }
 
-func TestSubmitRefuses(t *testing.T) {
-	e := newEngine(t, EngineConfig{Limits: Limits{MaxModelLen: 100, MaxWaiting: 2}})
-	if _, err := e.Submit(epoch, Request{PromptTokens: 60, OutputTokens: 41}); !errors.Is(err, ErrTooLong) {
+func TestSubmitRefusesLongAndExcessRequests(t *testing.T) {
+	e := newEngine(t, EngineConfig{Limits: EngineLimits{MaxModelLen: 100, MaxWaiting: 2}})
+	if _, err := e.Submit(epoch, EngineRequest{PromptTokens: 60, OutputTokens: 41}); !errors.Is(err, ErrTooLong) {
 		t.Errorf("too long: %v", err)
 	}
-	if _, err := e.Submit(epoch, Request{PromptTokens: 0, OutputTokens: 1}); err == nil {
+	if _, err := e.Submit(epoch, EngineRequest{PromptTokens: 0, OutputTokens: 1}); err == nil {
 		t.Error("an empty prompt was taken")
 	}
-	submit(t, e, epoch, Request{PromptTokens: 1, OutputTokens: 1})
-	submit(t, e, epoch, Request{PromptTokens: 1, OutputTokens: 1})
-	if _, err := e.Submit(epoch, Request{PromptTokens: 1, OutputTokens: 1}); !errors.Is(err, ErrFull) {
+	submitRequest(t, e, epoch, EngineRequest{PromptTokens: 1, OutputTokens: 1})
+	submitRequest(t, e, epoch, EngineRequest{PromptTokens: 1, OutputTokens: 1})
+	if _, err := e.Submit(epoch, EngineRequest{PromptTokens: 1, OutputTokens: 1}); !errors.Is(err, ErrFull) {
 		t.Errorf("full: %v", err)
 	}
 }
 
-func TestSlowdown(t *testing.T) {
+func TestSlowdownScalesStepTimes(t *testing.T) {
 	took := func(factor float64) time.Duration {
 		e := newEngine(t, EngineConfig{})
 		e.SetSlowdown(factor)
-		submit(t, e, epoch, Request{PromptTokens: 100, OutputTokens: 50})
-		return drain(t, e, epoch).Sub(epoch) - Ingest
+		submitRequest(t, e, epoch, EngineRequest{PromptTokens: 100, OutputTokens: 50})
+		return runUntilIdle(t, e, epoch).Sub(epoch) - IngestTime
 	}
-	if got := float64(took(5)) / float64(took(1)); !near(got, 5, 0.001) {
+	if got := float64(took(5)) / float64(took(1)); !isNear(got, 5, 0.001) {
 		t.Errorf("slowed down %.3f times, want 5", got)
 	}
 }
 
-func TestSameSeedSameRun(t *testing.T) {
+func TestSameSeedGivesSameRun(t *testing.T) {
 	run := func(seed uint64) time.Time {
 		e := newEngine(t, EngineConfig{Rand: rand.New(rand.NewPCG(seed, 1))})
 		for i := range 20 {
-			submit(t, e, epoch.Add(time.Duration(i)*time.Millisecond), Request{PromptTokens: 100 + i, OutputTokens: 20})
+			submitRequest(t, e, epoch.Add(time.Duration(i)*time.Millisecond), EngineRequest{PromptTokens: 100 + i, OutputTokens: 20})
 		}
-		return drain(t, e, epoch)
+		return runUntilIdle(t, e, epoch)
 	}
 	first, again := run(1), run(1)
 	if first != again {
@@ -245,16 +245,16 @@ func TestSameSeedSameRun(t *testing.T) {
 	}
 }
 
-// What the API server adds to a streamed answer as a client sees it.
-func endToEnd(s *Sequence) time.Duration {
-	arrived, _, _, ended := s.Times()
-	return ended.Sub(arrived) + Finish + time.Duration(s.Generated())*PerToken
+// endToEndLatency includes the API server's time per token, as a client measures a streamed answer.
+func endToEndLatency(s *Sequence) time.Duration {
+	arrived, _, _, ended := s.EventTimes()
+	return ended.Sub(arrived) + FinishTime + time.Duration(s.GeneratedTokens())*PerTokenTime
 }
 
-// Real engines (vLLM on H100, prefix caching on, 2,048 tokens a step) under open-loop load of a few dozen prompts that
-// repeat: inference-sim/sim-to-real-accuracy-validation, means in milliseconds. Published input lengths are 466 for 70B at
-// 10/s and 750 for Qwen; the others are taken from one published request of that set, output lengths from the latencies.
-// Two rows are known to come out low and have the slack that this takes.
+// Measured engines (vLLM on H100, prefix caching on, 2,048 tokens a step) under open-loop load of a few dozen
+// repeated prompts: inference-sim/sim-to-real-accuracy-validation, means in milliseconds. Published input lengths are
+// 466 for 70B at 10/s and 750 for Qwen; the others are from one published request of that set, output lengths from
+// the latencies. The model is known to be low in two rows, which have a wider tolerance.
 func TestCalibration(t *testing.T) {
 	for _, c := range []struct {
 		model   string
@@ -277,32 +277,32 @@ func TestCalibration(t *testing.T) {
 		t.Run(c.model, func(t *testing.T) {
 			rng := rand.New(rand.NewPCG(1, 2))
 			e := newEngine(t, EngineConfig{
-				Profile: lookup(t, "H100", c.model, c.tp),
-				Limits:  Limits{MaxBatchedTokens: 2048, MaxSeqs: 128},
+				Profile: lookupProfile(t, "H100", c.model, c.tp),
+				Limits:  EngineLimits{MaxBatchedTokens: 2048, MaxSeqs: 128},
 				Rand:    rng,
 			})
 			var all []*Sequence
 			now := epoch
 			for range 1500 {
 				arrival := now.Add(time.Duration(rng.ExpFloat64() / c.rate * 1e9))
-				for next, ok := e.Next(); ok && !next.After(arrival); next, ok = e.Next() {
-					e.Advance(next)
+				for next, ok := e.NextEvent(); ok && !next.After(arrival); next, ok = e.NextEvent() {
+					e.AdvanceTo(next)
 				}
 				now = arrival
-				prefix := chain(uint64(rng.IntN(45)), c.in/BlockTokens)
-				all = append(all, submit(t, e, now, Request{Prefix: prefix, PromptTokens: c.in, OutputTokens: c.out}))
+				prefix := hashChain(uint64(rng.IntN(45)), c.in/BlockTokens)
+				all = append(all, submitRequest(t, e, now, EngineRequest{PrefixHashes: prefix, PromptTokens: c.in, OutputTokens: c.out}))
 			}
-			drain(t, e, now)
+			runUntilIdle(t, e, now)
 			var e2e, itl, ttft float64
 			for _, s := range all {
-				arrived, _, first, ended := s.Times()
-				e2e += endToEnd(s).Seconds() * 1e3
-				ttft += (first.Sub(arrived) + PerToken).Seconds() * 1e3
-				itl += (ended.Sub(first)/time.Duration(c.out-1) + PerToken).Seconds() * 1e3
+				arrived, _, first, ended := s.EventTimes()
+				e2e += endToEndLatency(s).Seconds() * 1e3
+				ttft += (first.Sub(arrived) + PerTokenTime).Seconds() * 1e3
+				itl += (ended.Sub(first)/time.Duration(c.out-1) + PerTokenTime).Seconds() * 1e3
 			}
 			n := float64(len(all))
 			t.Logf("%.1f/s: end to end %.0f (measured %.0f), inter-token %.2f (%.2f), first token %.1f (%.1f) ms", c.rate, e2e/n, c.e2e, itl/n, c.itl, ttft/n, c.ttft)
-			if !near(e2e/n, c.e2e, 0.15+c.slack) || !near(itl/n, c.itl, 0.15+c.slack) || !near(ttft/n, c.ttft, 0.25+c.slack) {
+			if !isNear(e2e/n, c.e2e, 0.15+c.slack) || !isNear(itl/n, c.itl, 0.15+c.slack) || !isNear(ttft/n, c.ttft, 0.25+c.slack) {
 				t.Errorf("outside 15 %% (end to end, inter-token) or 25 %% (first token) of the measurement")
 			}
 		})
@@ -315,9 +315,9 @@ func BenchmarkStep(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		for g := e.Gauges(); g.Running+g.Waiting < 64; g = e.Gauges() {
-			submit(b, e, now, Request{PromptTokens: 100, OutputTokens: 4000})
+			submitRequest(b, e, now, EngineRequest{PromptTokens: 100, OutputTokens: 4000})
 		}
-		now, _ = e.Next()
-		e.Advance(now)
+		now, _ = e.NextEvent()
+		e.AdvanceTo(now)
 	}
 }

@@ -2,10 +2,10 @@ package gpu
 
 import "strconv"
 
-// head opens an answer's object with what all of its pieces share.
-func (o *outbox) head(b []byte) []byte {
+// appendHead starts an answer's object with the fields common to all of its chunks.
+func (o *answerWriter) appendHead(b []byte) []byte {
 	object := "chat.completion"
-	if o.job.kind == completion {
+	if o.job.kind == kindCompletion {
 		object = "text_completion"
 	} else if o.job.stream {
 		object = "chat.completion.chunk"
@@ -21,30 +21,30 @@ func (o *outbox) head(b []byte) []byte {
 	return append(b, ',')
 }
 
-// event returns the stream's event for one token. The first of a chat is preceded by the one that names the role.
-func (o *outbox) event(i int, last bool) []byte {
-	if o.job.kind == anthropic {
-		return o.messageEvent(i)
+// encodeToken is the stream event of one token. The first of a chat is preceded by the event with the role.
+func (o *answerWriter) encodeToken(i int, last bool) []byte {
+	if o.job.kind == kindAnthropic {
+		return o.encodeMessageToken(i)
 	}
 	b := o.buf[:0]
-	if o.job.kind == chat {
+	if o.job.kind == kindChat {
 		if i == 0 {
-			b = o.head(append(b, "data: "...))
+			b = o.appendHead(append(b, "data: "...))
 			b = append(b, `"choices":[{"index":0,"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null}]}`+"\n\n"...)
 		}
-		b = o.head(append(b, "data: "...))
+		b = o.appendHead(append(b, "data: "...))
 		b = append(b, `"choices":[{"index":0,"delta":{"content":"`...)
-		b = append(b, word(o.job.key, o.job.from+i)...)
+		b = append(b, answerToken(o.job.answerKey, o.job.continuedTokens+i)...)
 		b = append(b, `"},"logprobs":null,"finish_reason":`...)
 	} else {
-		b = o.head(append(b, "data: "...))
+		b = o.appendHead(append(b, "data: "...))
 		b = append(b, `"choices":[{"index":0,"text":"`...)
-		b = append(b, word(o.job.key, o.job.from+i)...)
+		b = append(b, answerToken(o.job.answerKey, o.job.continuedTokens+i)...)
 		b = append(b, `","logprobs":null,"finish_reason":`...)
 	}
 	if last {
 		b = append(b, '"')
-		b = append(b, o.job.finish...)
+		b = append(b, o.job.finishReason...)
 		b = append(b, `","stop_reason":null}]}`+"\n\n"...)
 	} else {
 		b = append(b, "null}]}\n\n"...)
@@ -53,9 +53,9 @@ func (o *outbox) event(i int, last bool) []byte {
 	return b
 }
 
-// usage appends the token counts.
-func (o *outbox) usage(b []byte) []byte {
-	in, out := o.job.input.tokens, o.job.output
+// appendUsage appends the token counts.
+func (o *answerWriter) appendUsage(b []byte) []byte {
+	in, out := o.job.prompt.tokens, o.job.outputTokens
 	b = append(b, `{"prompt_tokens":`...)
 	b = strconv.AppendInt(b, int64(in), 10)
 	b = append(b, `,"total_tokens":`...)
@@ -63,6 +63,6 @@ func (o *outbox) usage(b []byte) []byte {
 	b = append(b, `,"completion_tokens":`...)
 	b = strconv.AppendInt(b, int64(out), 10)
 	b = append(b, `,"prompt_tokens_details":{"cached_tokens":`...)
-	b = strconv.AppendInt(b, int64(o.server.driver.cached(o.answer)), 10)
+	b = strconv.AppendInt(b, int64(o.server.driver.cachedTokens(o.answer)), 10)
 	return append(b, "}}"...)
 }

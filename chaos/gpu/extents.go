@@ -1,116 +1,116 @@
 package gpu
 
-// none marks the end of a list.
-const none = int32(-1)
+// noExtent marks the end of a list.
+const noExtent = int32(-1)
 
-// tier is where unreferenced blocks lie.
-type tier uint8
+// cacheTier is the location of unreferenced blocks.
+type cacheTier uint8
 
 const (
-	onGPU tier = iota
-	inHost
-	tiers
+	tierGPU cacheTier = iota
+	tierHost
+	tierCount
 )
 
-// extent is a part of a run whose blocks became unreferenced together. Its last block is thrown out first, so that a
-// prompt's beginning outlives its end.
+// extent is a part of a run whose blocks became unreferenced together. Its last block is evicted first, so that a
+// prompt's beginning stays longer than its end.
 type extent struct {
 	run, from, to  int32
 	older, newer   int32 // in the list of all extents of the tier
 	deeper, higher int32 // among the run's own: a deeper one is older
 }
 
-// extents keeps unreferenced blocks in the order in which they were last used, an extent at a time.
-type extents struct {
-	all            []extent
-	spare          []int32
-	oldest, newest [tiers]int32
-	blocks         [tiers]int
+// extentLists holds unreferenced blocks in the order of last use, by extents.
+type extentLists struct {
+	extents        []extent
+	freeSlots      []int32
+	oldest, newest [tierCount]int32
+	blockCount     [tierCount]int
 }
 
-func newExtents() extents {
-	return extents{oldest: [tiers]int32{none, none}, newest: [tiers]int32{none, none}}
+func newExtentLists() extentLists {
+	return extentLists{oldest: [tierCount]int32{noExtent, noExtent}, newest: [tierCount]int32{noExtent, noExtent}}
 }
 
-// push makes a run's blocks the newest. They lie right before those of the run's that are there already.
-func (x *extents) push(t tier, runs []run, r, from, to int32) {
+// pushNewest makes a run's blocks the newest, directly before those of the run that are there already.
+func (x *extentLists) pushNewest(t cacheTier, runs []blockRun, r, from, to int32) {
 	if from >= to {
 		return
 	}
-	x.blocks[t] += int(to - from)
+	x.blockCount[t] += int(to - from)
 	own := &runs[r]
-	if top := own.top[t]; top != none && top == x.newest[t] && x.all[top].from == to {
-		x.all[top].from = from
+	if top := own.newestExtent[t]; top != noExtent && top == x.newest[t] && x.extents[top].from == to {
+		x.extents[top].from = from
 		return
 	}
-	id := x.place()
-	x.all[id] = extent{run: r, from: from, to: to, older: x.newest[t], newer: none, deeper: own.top[t], higher: none}
-	if x.newest[t] != none {
-		x.all[x.newest[t]].newer = id
+	id := x.allocExtent()
+	x.extents[id] = extent{run: r, from: from, to: to, older: x.newest[t], newer: noExtent, deeper: own.newestExtent[t], higher: noExtent}
+	if x.newest[t] != noExtent {
+		x.extents[x.newest[t]].newer = id
 	} else {
 		x.oldest[t] = id
 	}
 	x.newest[t] = id
-	if own.top[t] != none {
-		x.all[own.top[t]].higher = id
+	if own.newestExtent[t] != noExtent {
+		x.extents[own.newestExtent[t]].higher = id
 	}
-	own.top[t] = id
+	own.newestExtent[t] = id
 }
 
-func (x *extents) place() int32 {
-	if n := len(x.spare); n > 0 {
-		id := x.spare[n-1]
-		x.spare = x.spare[:n-1]
+func (x *extentLists) allocExtent() int32 {
+	if n := len(x.freeSlots); n > 0 {
+		id := x.freeSlots[n-1]
+		x.freeSlots = x.freeSlots[:n-1]
 		return id
 	}
-	x.all = append(x.all, extent{})
-	return int32(len(x.all) - 1)
+	x.extents = append(x.extents, extent{})
+	return int32(len(x.extents) - 1)
 }
 
-// take removes a run's first unreferenced blocks, up to the block of this number.
-func (x *extents) take(t tier, runs []run, r, to int32) {
-	for id := runs[r].top[t]; id != none && x.all[id].from < to; id = runs[r].top[t] {
-		e := &x.all[id]
+// takeBlocks removes a run's first unreferenced blocks, up to block number to.
+func (x *extentLists) takeBlocks(t cacheTier, runs []blockRun, r, to int32) {
+	for id := runs[r].newestExtent[t]; id != noExtent && x.extents[id].from < to; id = runs[r].newestExtent[t] {
+		e := &x.extents[id]
 		n := min(e.to, to)
-		x.blocks[t] -= int(n - e.from)
+		x.blockCount[t] -= int(n - e.from)
 		if e.from = n; e.from == e.to {
-			x.remove(t, runs, id)
+			x.removeExtent(t, runs, id)
 		}
 	}
 }
 
-// pop removes at most so many of the blocks that were used the longest ago: those of one run from a number on.
-func (x *extents) pop(t tier, runs []run, most int) (r, from, to int32) {
+// popOldest removes at most the given number of least recently used blocks: those of one run from a number on.
+func (x *extentLists) popOldest(t cacheTier, runs []blockRun, most int) (r, from, to int32) {
 	id := x.oldest[t]
-	e := &x.all[id]
+	e := &x.extents[id]
 	r, to = e.run, e.to
 	from = max(e.from, to-int32(most))
-	x.blocks[t] -= int(to - from)
+	x.blockCount[t] -= int(to - from)
 	if e.to = from; e.from == e.to {
-		x.remove(t, runs, id)
+		x.removeExtent(t, runs, id)
 	}
 	return r, from, to
 }
 
-func (x *extents) remove(t tier, runs []run, id int32) {
-	e := &x.all[id]
-	if e.older != none {
-		x.all[e.older].newer = e.newer
+func (x *extentLists) removeExtent(t cacheTier, runs []blockRun, id int32) {
+	e := &x.extents[id]
+	if e.older != noExtent {
+		x.extents[e.older].newer = e.newer
 	} else {
 		x.oldest[t] = e.newer
 	}
-	if e.newer != none {
-		x.all[e.newer].older = e.older
+	if e.newer != noExtent {
+		x.extents[e.newer].older = e.older
 	} else {
 		x.newest[t] = e.older
 	}
-	if e.deeper != none {
-		x.all[e.deeper].higher = e.higher
+	if e.deeper != noExtent {
+		x.extents[e.deeper].higher = e.higher
 	}
-	if e.higher != none {
-		x.all[e.higher].deeper = e.deeper
+	if e.higher != noExtent {
+		x.extents[e.higher].deeper = e.deeper
 	} else {
-		runs[e.run].top[t] = e.deeper
+		runs[e.run].newestExtent[t] = e.deeper
 	}
-	x.spare = append(x.spare, id)
+	x.freeSlots = append(x.freeSlots, id)
 }

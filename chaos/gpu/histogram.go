@@ -25,7 +25,7 @@ func newHistogram(name, help string, bounds ...float64) *histogram {
 	return h
 }
 
-func (h *histogram) observe(d time.Duration) {
+func (h *histogram) observeDuration(d time.Duration) {
 	i, seconds := 0, d.Seconds()
 	for i < len(h.bounds) && seconds > h.bounds[i] {
 		i++

@@ -2,65 +2,65 @@ package gpu
 
 import "time"
 
-// leak is what ModeLeak has done so far. It is guarded by the chaosBox's lock.
-type leak struct {
-	held    int // requests since the start of the process, each of which left memory behind
-	rebirth *time.Timer
+// leakState is the progress of ModeLeak. It is guarded by the chaosState's lock.
+type leakState struct {
+	leakedRequests int // requests since the start of the process, each of which leaked memory
+	restartTimer   *time.Timer
 }
 
-// seep lets one request leave its memory behind. The one that takes the last of it ends the process: what runs fails,
-// and nothing is answered until it has started anew.
-func (s *Server) seep() {
-	c := s.chaos.get()
-	if c.Mode != ModeLeak || s.chaos.out.Load() {
+// leakMemory leaks the memory of one request. The request that exhausts the memory ends the process: running requests
+// fail, and no request is answered until the restart.
+func (s *Server) leakMemory() {
+	c := s.chaos.loadCurrent()
+	if c.Mode != ModeLeak || s.chaos.memoryGone.Load() {
 		return
 	}
 	s.chaos.mu.Lock()
 	defer s.chaos.mu.Unlock()
-	if s.chaos.leak.held++; s.chaos.leak.held < c.Requests {
+	if s.chaos.leak.leakedRequests++; s.chaos.leak.leakedRequests < c.Requests {
 		return
 	}
 	restart, _ := time.ParseDuration(c.Restart) // checked when it was set
-	turn := s.chaos.turn
-	s.chaos.out.Store(true)
-	s.driver.pace(false, 1, true)
-	s.chaos.leak.rebirth = time.AfterFunc(restart, func() { s.restart(turn) })
-	s.log.Warn("the worker has leaked all its memory", "requests", s.chaos.leak.held, "restart", c.Restart)
+	turn := s.chaos.generation
+	s.chaos.memoryGone.Store(true)
+	s.driver.setPace(false, 1, true)
+	s.chaos.leak.restartTimer = time.AfterFunc(restart, func() { s.restartProcess(turn) })
+	s.log.Warn("the worker has leaked all its memory", "requests", s.chaos.leak.leakedRequests, "restart", c.Restart)
 }
 
-// restart is the process that a supervisor starts in place of the one that died: an empty cache, counters at zero, and
-// the same leak.
-func (s *Server) restart(turn uint64) {
+// restartProcess simulates the process that a supervisor starts after the failure: an empty cache, counters at zero,
+// and the same leak.
+func (s *Server) restartProcess(turn uint64) {
 	s.chaos.mu.Lock()
 	defer s.chaos.mu.Unlock()
-	if s.chaos.turn == turn {
-		s.driver.restart()
-		s.metrics.restart()
-		s.plug()
+	if s.chaos.generation == turn {
+		s.driver.restartEngine()
+		s.metrics.resetCounts()
+		s.resetLeak()
 	}
 }
 
-// plug forgets what has leaked. The caller holds the lock.
-func (s *Server) plug() {
-	if t := s.chaos.leak.rebirth; t != nil {
+// resetLeak resets the leaked memory. The lock must be held.
+func (s *Server) resetLeak() {
+	if t := s.chaos.leak.restartTimer; t != nil {
 		t.Stop()
 	}
-	s.chaos.leak = leak{}
-	s.chaos.out.Store(false)
+	s.chaos.leak = leakState{}
+	s.chaos.memoryGone.Store(false)
 }
 
-// restart empties the engine and lets it take requests again.
-func (d *driver) restart() {
+// restartEngine resets the engine and accepts requests again.
+func (d *engineDriver) restartEngine() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.failAll()
 	d.engine.Restart()
-	d.dead = false
-	d.nudge()
+	d.outOfMemory = false
+	d.wakeLoop()
 }
 
-func (m *metrics) restart() {
-	for o := range m.ended {
-		m.ended[o].Store(0)
+func (m *workerMetrics) resetCounts() {
+	for o := range m.endedRequests {
+		m.endedRequests[o].Store(0)
 	}
 }

@@ -1,21 +1,21 @@
 package gpu
 
-// Limits bound what an engine takes. Zero fields take the engine's own defaults.
-type Limits struct {
+// EngineLimits bounds an engine. Zero fields take the engine's own defaults.
+type EngineLimits struct {
 	MaxBatchedTokens int // tokens in one step
 	MaxSeqs          int // sequences that run at a time
 	MaxModelLen      int // prompt plus output of one request, tokens
 	MaxWaiting       int // requests that may wait
 }
 
-// withDefaults fills in what an engine's server would choose for this hardware and model.
-func (l Limits) withDefaults(p *Profile) Limits {
+// withDefaults fills in the defaults of an engine's server for this hardware and model.
+func (l EngineLimits) withDefaults(p *WorkerProfile) EngineLimits {
 	tokens, seqs := 2048, 256
-	if hw, ok := findHardware(canonicalGPU(p.GPU)); ok && hw.large {
+	if hw, ok := findHardware(canonicalGPU(p.GPU)); ok && hw.largeCard {
 		tokens, seqs = 8192, 1024
 	}
 	length := 32768
-	if a, ok := findArch(canonicalModel(p.Model)); ok {
+	if a, ok := findModelArch(canonicalModel(p.Model)); ok {
 		length = a.maxContext
 	}
 	l.MaxBatchedTokens = orDefault(l.MaxBatchedTokens, tokens)

@@ -5,24 +5,24 @@ import (
 	"strconv"
 )
 
-// turns are the messages of a request: in Anthropic's API the system's words stand beside them.
-func (b *body) turns(k kind) []message {
-	if k != anthropic || !asked(b.System) {
+// allMessages are the messages of a request: in Anthropic's API the system prompt is a separate field.
+func (b *requestBody) allMessages(k endpointKind) []chatMessage {
+	if k != kindAnthropic || !isSet(b.System) {
 		return b.Messages
 	}
-	return append([]message{{Role: "system", Content: b.System}}, b.Messages...)
+	return append([]chatMessage{{Role: "system", Content: b.System}}, b.Messages...)
 }
 
-// stopReason is why an answer ended, in Anthropic's words.
-func (j *job) stopReason() string {
-	if j.finish == "length" {
+// stopReason is the reason of an answer's end in Anthropic's API.
+func (j *generationJob) stopReason() string {
+	if j.finishReason == "length" {
 		return "max_tokens"
 	}
 	return "end_turn"
 }
 
-// messageHead opens a message of Anthropic's API, whole or as its stream announces it.
-func (o *outbox) messageHead(b []byte) []byte {
+// appendMessageHead starts a message of Anthropic's API, whole or in its stream's first event.
+func (o *answerWriter) appendMessageHead(b []byte) []byte {
 	b = append(b, `{"id":"`...)
 	b = append(b, o.id...)
 	b = append(b, `","type":"message","role":"assistant","model":`...)
@@ -30,11 +30,11 @@ func (o *outbox) messageHead(b []byte) []byte {
 	return append(b, ',')
 }
 
-// messageUsage appends the token counts as Anthropic's API has them, which leaves cached tokens out of the input.
-func (o *outbox) messageUsage(b []byte, out int) []byte {
-	cached := int(o.server.driver.cached(o.answer))
+// appendMessageUsage appends the token counts in Anthropic's format, where the input excludes cached tokens.
+func (o *answerWriter) appendMessageUsage(b []byte, out int) []byte {
+	cached := int(o.server.driver.cachedTokens(o.answer))
 	b = append(b, `{"input_tokens":`...)
-	b = strconv.AppendInt(b, int64(o.job.input.tokens-cached), 10)
+	b = strconv.AppendInt(b, int64(o.job.prompt.tokens-cached), 10)
 	b = append(b, `,"cache_read_input_tokens":`...)
 	b = strconv.AppendInt(b, int64(cached), 10)
 	b = append(b, `,"output_tokens":`...)
@@ -42,45 +42,45 @@ func (o *outbox) messageUsage(b []byte, out int) []byte {
 	return append(b, '}')
 }
 
-// messageEvent is the stream's event for one token. The first is preceded by what announces the message.
-func (o *outbox) messageEvent(i int) []byte {
+// encodeMessageToken is the stream event of one token. The first is preceded by the events that start the message.
+func (o *answerWriter) encodeMessageToken(i int) []byte {
 	b := o.buf[:0]
 	if i == 0 {
 		b = append(b, "event: message_start\ndata: {\"type\":\"message_start\",\"message\":"...)
-		b = o.messageHead(b)
+		b = o.appendMessageHead(b)
 		b = append(b, `"content":[],"stop_reason":null,"stop_sequence":null,"usage":`...)
-		b = append(o.messageUsage(b, 0), "}}\n\n"...)
+		b = append(o.appendMessageUsage(b, 0), "}}\n\n"...)
 		b = append(b, "event: content_block_start\ndata: {\"type\":\"content_block_start\",\"index\":0,\"content_block\":{\"type\":\"text\",\"text\":\"\"}}\n\n"...)
 	}
 	b = append(b, "event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"index\":0,\"delta\":{\"type\":\"text_delta\",\"text\":\""...)
-	b = append(b, word(o.job.key, o.job.from+i)...)
+	b = append(b, answerToken(o.job.answerKey, o.job.continuedTokens+i)...)
 	o.buf = append(b, "\"}}\n\n"...)
 	return o.buf
 }
 
-// messageEnd appends the events that end a stream.
-func (o *outbox) messageEnd(b []byte) []byte {
+// appendMessageEnd appends the events that end a stream.
+func (o *answerWriter) appendMessageEnd(b []byte) []byte {
 	b = append(b, "event: content_block_stop\ndata: {\"type\":\"content_block_stop\",\"index\":0}\n\n"...)
 	b = append(b, "event: message_delta\ndata: {\"type\":\"message_delta\",\"delta\":{\"stop_reason\":\""...)
 	b = append(b, o.job.stopReason()...)
 	b = append(b, `","stop_sequence":null},"usage":`...)
-	b = append(o.messageUsage(b, o.job.output), "}\n\n"...)
+	b = append(o.appendMessageUsage(b, o.job.outputTokens), "}\n\n"...)
 	return append(b, "event: message_stop\ndata: {\"type\":\"message_stop\"}\n\n"...)
 }
 
-// message appends an answer in one piece.
-func (o *outbox) message(b []byte) []byte {
-	b = o.messageHead(b)
+// appendMessage appends a whole answer.
+func (o *answerWriter) appendMessage(b []byte) []byte {
+	b = o.appendMessageHead(b)
 	b = append(b, `"content":[{"type":"text","text":"`...)
-	b = appendText(b, o.job.key, o.job.from, o.job.output)
+	b = appendText(b, o.job.answerKey, o.job.continuedTokens, o.job.outputTokens)
 	b = append(b, `"}],"stop_reason":"`...)
 	b = append(b, o.job.stopReason()...)
 	b = append(b, `","stop_sequence":null,"usage":`...)
-	return append(o.messageUsage(b, o.job.output), '}')
+	return append(o.appendMessageUsage(b, o.job.outputTokens), '}')
 }
 
-// anthropicError is an error of the worker as the last event of a stream.
-func anthropicError(message string) []byte {
+// encodeAnthropicError is an error of the worker as the last event of a stream.
+func encodeAnthropicError(message string) []byte {
 	b, _ := json.Marshal(map[string]any{ // strings always encode
 		"type": "error", "error": map[string]string{"type": "api_error", "message": message},
 	})

@@ -6,11 +6,11 @@ import (
 	"testing"
 )
 
-// Anthropic's messages have the same text as the chat of the same turns, whole and as a stream.
-func TestMessages(t *testing.T) {
-	_, c := serve(t, Config{})
+// Anthropic's messages have the same text as the chat of the same turns, whole and streamed.
+func TestMessagesEqualChat(t *testing.T) {
+	_, c := startServer(t, Config{})
 	ask := func(path, more string) string {
-		status, answer := c.post(path, `{"messages":[{"role":"user","content":"Where do I run?"}],"max_tokens":9`+more+`}`)
+		status, answer := c.postBody(path, `{"messages":[{"role":"user","content":"Where do I run?"}],"max_tokens":9`+more+`}`)
 		if status != 200 {
 			t.Fatalf("%d %s", status, answer)
 		}

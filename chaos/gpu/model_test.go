@@ -10,11 +10,12 @@ import (
 	"time"
 )
 
-// TestTableIsTheModel: every pair of the shared performance model is in the table, figure by figure, and no other.
-func TestTableIsTheModel(t *testing.T) {
+// TestTableEqualsSharedModel: the table contains every pair of the shared performance model, with equal figures, and
+// no other.
+func TestTableEqualsSharedModel(t *testing.T) {
 	raw, err := os.ReadFile(filepath.Join("..", "..", "..", "shared", "perf", "worker-model.json"))
 	if err != nil {
-		t.Skip("the performance model is not here: put it into ../shared/perf beside the repository to run this test")
+		t.Skip("the performance model is not here: put it into ../shared/perf next to the repository to run this test")
 	}
 	var model struct {
 		Pairs map[string]struct {
@@ -35,15 +36,15 @@ func TestTableIsTheModel(t *testing.T) {
 	if err := json.Unmarshal(raw, &model); err != nil {
 		t.Fatal(err)
 	}
-	table := map[string]Profile{}
-	for _, p := range Profiles() {
+	table := map[string]WorkerProfile{}
+	for _, p := range CalibratedProfiles() {
 		table[fmt.Sprintf("%s/%s/tp%d", p.GPU, p.Model, p.TP)] = p
 	}
 	if len(table) != len(model.Pairs) {
 		t.Errorf("%d pairs in the table, %d in the model", len(table), len(model.Pairs))
 	}
 	for name, m := range model.Pairs {
-		want := Profile{
+		want := WorkerProfile{
 			GPU: m.GPU, Model: m.Model, TP: m.TP, WeightsGiB: m.WeightsGiB, BaseMS: m.BaseMS, TokenUS: m.TokenUS,
 			AttentionUS: m.Attention, ContextUS: m.Context, SequenceUS: m.SequenceUS, KVBytes: m.KVBytes, Blocks: m.Blocks,
 		}
@@ -51,37 +52,37 @@ func TestTableIsTheModel(t *testing.T) {
 		if got != want || got.KVTokens() != m.KVTokens {
 			t.Errorf("%s: %+v, want %+v", name, got, want)
 		}
-		// What a step takes by the model's formula, written out once more.
+		// Step time by the model's formula, written independently.
 		const prefill, decodes, before, context = 700, 20, 1500.0, 30_000
 		n := float64(prefill+decodes) * m.TokenUS / 1e3
 		ms := max(m.BaseMS, n) + 0.15*min(m.BaseMS, n) + prefill*before/1000*m.Attention/1e3 + context/1000.0*m.Context/1e3 + decodes*m.SequenceUS/1e3
-		step := got.StepTime(Load{Prefill: prefill, PrefillContext: before, Decodes: decodes, DecodeContext: context})
-		if !near(step.Seconds()*1e3, ms, 1e-6) {
+		step := got.StepTime(StepLoad{PrefillTokens: prefill, PrefillContext: before, Decodes: decodes, DecodeContext: context})
+		if !isNear(step.Seconds()*1e3, ms, 1e-6) {
 			t.Errorf("%s: a step of %v, by the formula %.4f ms", name, step, ms)
 		}
 	}
 }
 
-// TestFirstTokenOfEveryPair: alone on an idle worker a prompt's first token comes after the ingestion and its chunks, and
-// the next ones after a decode step each.
-func TestFirstTokenOfEveryPair(t *testing.T) {
-	for _, p := range Profiles() {
+// TestFirstTokenTimeOfEveryProfile: on an idle worker a prompt's first token comes after ingestion and its chunks,
+// and later ones after one decode step each.
+func TestFirstTokenTimeOfEveryProfile(t *testing.T) {
+	for _, p := range CalibratedProfiles() {
 		name := fmt.Sprintf("%s/%s/tp%d", p.GPU, p.Model, p.TP)
 		e := newEngine(t, EngineConfig{Profile: p})
 		const prompt, output = 5000, 33
-		s := submit(t, e, epoch, Request{PromptTokens: prompt, OutputTokens: output})
-		drain(t, e, epoch)
-		want := Ingest
+		s := submitRequest(t, e, epoch, EngineRequest{PromptTokens: prompt, OutputTokens: output})
+		runUntilIdle(t, e, epoch)
+		want := IngestTime
 		for at := 0; at < prompt; {
 			take := min(e.Limits().MaxBatchedTokens, prompt-at)
-			want += p.StepTime(Load{Prefill: take, PrefillContext: float64(at) + float64(take)/2})
+			want += p.StepTime(StepLoad{PrefillTokens: take, PrefillContext: float64(at) + float64(take)/2})
 			at += take
 		}
 		var decode time.Duration
 		for i := range output - 1 {
-			decode += p.StepTime(Load{Decodes: 1, DecodeContext: prompt + 1 + i})
+			decode += p.StepTime(StepLoad{Decodes: 1, DecodeContext: prompt + 1 + i})
 		}
-		_, _, first, ended := s.Times()
+		_, _, first, ended := s.EventTimes()
 		if got := first.Sub(epoch); got != want {
 			t.Errorf("%s: the first token after %v, want %v", name, got, want)
 		}
@@ -91,12 +92,12 @@ func TestFirstTokenOfEveryPair(t *testing.T) {
 	}
 }
 
-// TestColdStart: the model's range for the example that is measured, and its spread.
-func TestColdStart(t *testing.T) {
-	p := lookup(t, "L40S", "Llama-3.1-8B", 1)
+// TestColdStartMatchesMeasurements: the range and spread match the measured example.
+func TestColdStartMatchesMeasurements(t *testing.T) {
+	p := lookupProfile(t, "L40S", "Llama-3.1-8B", 1)
 	cold, warm := p.ColdStart(0.25, false, nil), p.ColdStart(0.9, true, nil)
-	// Measured: 294 s at first, of them 61 s of download, and 82 s with everything cached.
-	if !near(cold.Seconds(), 294-61, 0.15) || !near(warm.Seconds(), 82, 0.25) {
+	// Measured: 294 s at first, of which 61 s are download, and 82 s with everything cached.
+	if !isNear(cold.Seconds(), 294-61, 0.15) || !isNear(warm.Seconds(), 82, 0.25) {
 		t.Errorf("%v cold and %v warm, measured 233 s without the download and 82 s", cold, warm)
 	}
 	rng := rand.New(rand.NewPCG(3, 0))

@@ -1,14 +1,14 @@
 package gpu
 
-// Piece is a part of a prompt or of an answer: the first so many tokens of the text that ID names. A longer piece begins
-// as a shorter one with the same ID does.
+// Piece is a part of a prompt or an answer: the first Tokens tokens of the text with this ID. A longer piece with the
+// same ID begins with the shorter one.
 type Piece struct {
 	ID     uint64
 	Tokens int
 }
 
-// Tokens is the length of a text made of pieces.
-func Tokens(text []Piece) int {
+// CountTokens is the length of a text made of pieces.
+func CountTokens(text []Piece) int {
 	n := 0
 	for _, p := range text {
 		n += p.Tokens
@@ -16,8 +16,8 @@ func Tokens(text []Piece) int {
 	return n
 }
 
-// Common is how many tokens two texts share from the first on.
-func Common(a, b []Piece) int {
+// CountCommonTokens is the length of the common prefix of two texts, in tokens.
+func CountCommonTokens(a, b []Piece) int {
 	n := 0
 	for i := range min(len(a), len(b)) {
 		if a[i].ID != b[i].ID {
@@ -31,15 +31,15 @@ func Common(a, b []Piece) int {
 	return n
 }
 
-// Hashes appends one hash for each whole block of so many tokens. The hash of a block covers everything before it too,
-// so that equal hashes mean equal prefixes.
-func Hashes(dst []uint64, text []Piece, block int) []uint64 {
-	return Cut(dst, text, func(int) int { return block })
+// HashBlocks appends one hash for each full block of the given number of tokens. A block's hash covers everything
+// before it too, so that equal hashes mean equal prefixes.
+func HashBlocks(dst []uint64, text []Piece, block int) []uint64 {
+	return HashVariableBlocks(dst, text, func(int) int { return block })
 }
 
-// Cut is Hashes for blocks of unlike lengths: size returns the length in tokens of the i-th one, 0 after the last. The
-// hash at one place of a text is the same however the text before it is cut.
-func Cut(dst []uint64, text []Piece, size func(i int) int) []uint64 {
+// HashVariableBlocks is HashBlocks for blocks of different lengths: size returns the length in tokens of the i-th
+// one, 0 after the last. The hash at an offset of a text does not depend on the blocks before it.
+func HashVariableBlocks(dst []uint64, text []Piece, size func(i int) int) []uint64 {
 	var chain uint64
 	begin, blocks, length := 0, 0, size(0)
 	end := length // of the next block
@@ -47,7 +47,7 @@ func Cut(dst []uint64, text []Piece, size func(i int) int) []uint64 {
 		if p.Tokens <= 0 {
 			continue
 		}
-		key := into(chain, p.ID)
+		key := pieceKey(chain, p.ID)
 		for length > 0 && end <= begin+p.Tokens {
 			dst = append(dst, hashAt(key, end-begin))
 			blocks++
@@ -59,8 +59,8 @@ func Cut(dst []uint64, text []Piece, size func(i int) int) []uint64 {
 	return dst
 }
 
-// into is the state of a chain of hashes that goes on with the piece of this ID.
-func into(chain, id uint64) uint64 { return mix(chain ^ mix(id)) }
+// pieceKey is the state of a hash chain that continues with the piece of this ID.
+func pieceKey(chain, id uint64) uint64 { return splitMix64(chain ^ splitMix64(id)) }
 
 // hashAt is the hash of everything up to the piece's n-th token, n from 1 on.
-func hashAt(key uint64, n int) uint64 { return mix(key + uint64(n)) }
+func hashAt(key uint64, n int) uint64 { return splitMix64(key + uint64(n)) }

@@ -6,21 +6,21 @@ import (
 	"testing"
 )
 
-// near reports whether got is within tolerance (relative) of want.
-func near(got, want, tolerance float64) bool {
+// isNear reports whether got is within tolerance (relative) of want.
+func isNear(got, want, tolerance float64) bool {
 	return math.Abs(got-want) <= tolerance*math.Abs(want)
 }
 
-func lookup(t testing.TB, gpu, model string, tp int) Profile {
+func lookupProfile(t testing.TB, gpu, model string, tp int) WorkerProfile {
 	t.Helper()
-	p, err := Lookup(gpu, model, tp)
+	p, err := LookupProfile(gpu, model, tp)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return p
 }
 
-// What real engines logged as their number of blocks on H100 cards.
+// Numbers of blocks logged by real engines on H100 cards.
 func TestBlocksMatchRealEngines(t *testing.T) {
 	for _, c := range []struct {
 		model  string
@@ -33,7 +33,7 @@ func TestBlocksMatchRealEngines(t *testing.T) {
 		{"Qwen2.5-7B", 1, 65352},
 		{"Yi-34B", 2, 20793},
 	} {
-		if p := lookup(t, "H100", c.model, c.tp); !near(float64(p.Blocks), c.logged, 0.006) {
+		if p := lookupProfile(t, "H100", c.model, c.tp); !isNear(float64(p.Blocks), c.logged, 0.006) {
 			t.Errorf("%s tp%d: %d blocks, a real engine logged %.0f", c.model, c.tp, p.Blocks, c.logged)
 		}
 	}
@@ -44,24 +44,24 @@ func TestStepTimesMatchRealEngines(t *testing.T) {
 	for _, c := range []struct {
 		gpu, model string
 		tp         int
-		load       Load
+		load       StepLoad
 		ms         float64
 		tolerance  float64
 	}{
-		{"H100", "Qwen2.5-7B", 1, Load{Decodes: 11, DecodeContext: 11 * 875}, 7.0, 0.10},
-		{"H100", "Qwen2.5-7B", 1, Load{Decodes: 11, DecodeContext: 11 * 1700}, 7.4, 0.10},
-		{"H100", "Llama-3.1-70B", 4, Load{Decodes: 11, DecodeContext: 11 * 590}, 17.1, 0.05},
-		{"H100", "Mistral-Nemo-12B", 1, Load{Decodes: 11, DecodeContext: 11 * 590}, 9.9, 0.15},
-		{"H100", "Mistral-Nemo-12B", 2, Load{Decodes: 11, DecodeContext: 11 * 590}, 6.0, 0.15},
-		{"H100", "Yi-34B", 2, Load{Decodes: 11, DecodeContext: 11 * 590}, 15.1, 0.15},
+		{"H100", "Qwen2.5-7B", 1, StepLoad{Decodes: 11, DecodeContext: 11 * 875}, 7.0, 0.10},
+		{"H100", "Qwen2.5-7B", 1, StepLoad{Decodes: 11, DecodeContext: 11 * 1700}, 7.4, 0.10},
+		{"H100", "Llama-3.1-70B", 4, StepLoad{Decodes: 11, DecodeContext: 11 * 590}, 17.1, 0.05},
+		{"H100", "Mistral-Nemo-12B", 1, StepLoad{Decodes: 11, DecodeContext: 11 * 590}, 9.9, 0.15},
+		{"H100", "Mistral-Nemo-12B", 2, StepLoad{Decodes: 11, DecodeContext: 11 * 590}, 6.0, 0.15},
+		{"H100", "Yi-34B", 2, StepLoad{Decodes: 11, DecodeContext: 11 * 590}, 15.1, 0.15},
 		// Vidur's profile of the dense part.
-		{"H100", "Llama-2-7B", 1, Load{Prefill: 64}, 5.9, 0.10},
-		{"H100", "Llama-2-7B", 1, Load{Prefill: 1024}, 21.3, 0.10},
-		{"H100", "Llama-2-7B", 1, Load{Prefill: 4096}, 84, 0.10},
-		{"A100", "Llama-3.1-8B", 1, Load{Prefill: 2048}, 145, 0.05},
+		{"H100", "Llama-2-7B", 1, StepLoad{PrefillTokens: 64}, 5.9, 0.10},
+		{"H100", "Llama-2-7B", 1, StepLoad{PrefillTokens: 1024}, 21.3, 0.10},
+		{"H100", "Llama-2-7B", 1, StepLoad{PrefillTokens: 4096}, 84, 0.10},
+		{"A100", "Llama-3.1-8B", 1, StepLoad{PrefillTokens: 2048}, 145, 0.05},
 	} {
-		p := lookup(t, c.gpu, c.model, c.tp)
-		if got := p.StepTime(c.load).Seconds() * 1e3; !near(got, c.ms, c.tolerance) {
+		p := lookupProfile(t, c.gpu, c.model, c.tp)
+		if got := p.StepTime(c.load).Seconds() * 1e3; !isNear(got, c.ms, c.tolerance) {
 			t.Errorf("%s/%s/tp%d %+v: %.2f ms, measured %.2f", c.gpu, c.model, c.tp, c.load, got, c.ms)
 		}
 	}
@@ -92,32 +92,32 @@ func TestStepTimesMatchTheModel(t *testing.T) {
 		{"H200", "Llama-3.1-70B", 4, 12.4, 13.8, 18.1, 14.5, 13.7},
 		{"B200", "Llama-3.1-70B", 2, 14.4, 15.9, 20.6, 18.8, 17.8},
 	} {
-		p := lookup(t, c.gpu, c.model, c.tp)
+		p := lookupProfile(t, c.gpu, c.model, c.tp)
 		for b, want := range map[int]float64{1: c.itl1, 32: c.itl32, 128: c.itl8} {
-			if got := p.StepTime(Load{Decodes: b, DecodeContext: b * 1024}).Seconds() * 1e3; !near(got, want, 0.02) {
+			if got := p.StepTime(StepLoad{Decodes: b, DecodeContext: b * 1024}).Seconds() * 1e3; !isNear(got, want, 0.02) {
 				t.Errorf("%s/%s batch %d: %.2f ms, want %.2f", c.gpu, c.model, b, got, want)
 			}
 		}
 		for chunk, want := range map[int]float64{2048: c.rate2k, 8192: c.rate8k} {
-			if got := p.PrefillRate(chunk) / 1e3; !near(got, want, 0.03) {
+			if got := p.PrefillRate(chunk) / 1e3; !isNear(got, want, 0.03) {
 				t.Errorf("%s/%s chunk %d: %.1fk tokens/s, want %.1fk", c.gpu, c.model, chunk, got, want)
 			}
 		}
 	}
 }
 
-// Every calibrated row follows from the data sheets: a slip in either shows here.
+// Every calibrated row follows from the data sheets, which detects typing errors in both.
 func TestDerivedProfilesMatchTheTable(t *testing.T) {
-	for _, row := range Profiles() {
+	for _, row := range CalibratedProfiles() {
 		hw, ok := findHardware(canonicalGPU(row.GPU))
 		if !ok {
 			t.Fatalf("no hardware %q", row.GPU)
 		}
-		a, ok := findArch(canonicalModel(row.Model))
+		a, ok := findModelArch(canonicalModel(row.Model))
 		if !ok {
 			t.Fatalf("no model %q", row.Model)
 		}
-		d := derive(hw, a, row.TP)
+		d := deriveProfile(hw, a, row.TP)
 		for name, pair := range map[string][2]float64{
 			"base":      {d.BaseMS, row.BaseMS},
 			"token":     {d.TokenUS, row.TokenUS},
@@ -126,18 +126,18 @@ func TestDerivedProfilesMatchTheTable(t *testing.T) {
 			"kv bytes":  {float64(d.KVBytes), float64(row.KVBytes)},
 			"blocks":    {float64(d.Blocks), float64(row.Blocks)},
 		} {
-			if !near(pair[0], pair[1], 0.01) {
+			if !isNear(pair[0], pair[1], 0.01) {
 				t.Errorf("%s/%s/tp%d %s: derived %v, table %v", row.GPU, row.Model, row.TP, name, pair[0], pair[1])
 			}
 		}
 	}
 }
 
-func TestLookup(t *testing.T) {
-	if p := lookup(t, "a100-80", "meta-llama/Llama-3.1-8B-Instruct", 0); p.GPU != "A100-80G" || p.Blocks != 28174 {
+func TestLookupProfileMatchesNames(t *testing.T) {
+	if p := lookupProfile(t, "a100-80", "meta-llama/Llama-3.1-8B-Instruct", 0); p.GPU != "A100-80G" || p.Blocks != 28174 {
 		t.Errorf("got %+v", p)
 	}
-	if p := lookup(t, "H200", "llama-3.1-70b", 0); p.TP != 2 {
+	if p := lookupProfile(t, "H200", "llama-3.1-70b", 0); p.TP != 2 {
 		t.Errorf("smallest tp of 70B on H200: %d", p.TP)
 	}
 	for _, c := range []struct {
@@ -151,7 +151,7 @@ func TestLookup(t *testing.T) {
 		{"T4", "Llama-3.1-70B", 1, "enough memory"},
 		{"H100", "Llama-3.1-8B", 3, "tp 1, 2, 4 or 8"},
 	} {
-		_, err := Lookup(c.gpu, c.model, c.tp)
+		_, err := LookupProfile(c.gpu, c.model, c.tp)
 		if err == nil || !strings.Contains(err.Error(), c.hint) {
 			t.Errorf("Lookup(%q, %q, %d): %v, want a hint %q", c.gpu, c.model, c.tp, err, c.hint)
 		}

@@ -8,101 +8,101 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// bytesPerToken is the stand-in's tokeniser.
+// bytesPerToken is the tokenizer of the simulated worker.
 const bytesPerToken = 4
 
-// prompt is what a request's input comes to.
-type prompt struct {
-	tokens int
-	prefix []uint64 // chained hash of each full block
-	key    uint64   // hash of all of it
-	base   uint64   // hash of all but the final message, where that is to be continued
-	said   string   // the final message then, or a completion's whole prompt
-	bases  []uint64 // of a completion's prompt: its hash at each token before its end, the longest first
+// parsedPrompt is the parsed input of a request.
+type parsedPrompt struct {
+	tokens        int
+	blockHashes   []uint64 // chained hash of each full block
+	hash          uint64   // hash of all of it
+	continuedBase uint64   // hash of all but the final message, if that is to be continued
+	continuedText string   // the final message in that case, or a completion's whole prompt
+	possibleBases []uint64 // of a completion's prompt: its hash at each token before its end, the longest first
 }
 
-// hasher reads a prompt's content and cuts it into blocks. Roles and boundaries change the hash but are no tokens.
-type hasher struct {
-	digest *xxhash.Digest
-	bytes  int
-	prefix []uint64
+// promptHasher hashes a prompt's content in blocks. Roles and boundaries change the hash but are not tokens.
+type promptHasher struct {
+	digest      *xxhash.Digest
+	bytesRead   int
+	blockHashes []uint64
 }
 
 const blockBytes = BlockTokens * bytesPerToken
 
-func newHasher() *hasher { return &hasher{digest: xxhash.New()} }
+func newPromptHasher() *promptHasher { return &promptHasher{digest: xxhash.New()} }
 
-// mark separates pieces of content, so that the same text in another role is another prompt.
-func (h *hasher) mark(label string) {
+// markBoundary separates pieces of content, so that the same text in another role is another prompt.
+func (h *promptHasher) markBoundary(label string) {
 	h.digest.WriteString("\x00")
 	h.digest.WriteString(label)
 	h.digest.WriteString("\x00")
 }
 
-func (h *hasher) write(s string) {
+func (h *promptHasher) writeText(s string) {
 	for len(s) > 0 {
-		n := min(len(s), blockBytes-h.bytes%blockBytes)
+		n := min(len(s), blockBytes-h.bytesRead%blockBytes)
 		h.digest.WriteString(s[:n])
-		h.bytes += n
+		h.bytesRead += n
 		s = s[n:]
-		if h.bytes%blockBytes == 0 {
-			h.prefix = append(h.prefix, h.digest.Sum64())
+		if h.bytesRead%blockBytes == 0 {
+			h.blockHashes = append(h.blockHashes, h.digest.Sum64())
 		}
 	}
 }
 
-func (h *hasher) sum() (prompt, error) {
-	if h.bytes == 0 {
-		return prompt{}, errors.New("the prompt is empty")
+func (h *promptHasher) finishPrompt() (parsedPrompt, error) {
+	if h.bytesRead == 0 {
+		return parsedPrompt{}, errors.New("the prompt is empty")
 	}
-	return prompt{
-		tokens: (h.bytes + bytesPerToken - 1) / bytesPerToken,
-		prefix: h.prefix,
-		key:    h.digest.Sum64(),
+	return parsedPrompt{
+		tokens:      (h.bytesRead + bytesPerToken - 1) / bytesPerToken,
+		blockHashes: h.blockHashes,
+		hash:        h.digest.Sum64(),
 	}, nil
 }
 
-func (b *body) read(k kind) (prompt, error) {
-	if k != completion {
-		return readMessages(b.turns(k), b.ContinueFinalMessage)
+func (b *requestBody) readInput(k endpointKind) (parsedPrompt, error) {
+	if k != kindCompletion {
+		return readMessages(b.allMessages(k), b.ContinueFinalMessage)
 	}
 	return readPrompt(b.Prompt)
 }
 
-func readMessages(list []message, continued bool) (prompt, error) {
+func readMessages(list []chatMessage, continued bool) (parsedPrompt, error) {
 	if len(list) == 0 {
-		return prompt{}, errors.New("messages: at least one is needed")
+		return parsedPrompt{}, errors.New("messages: at least one is needed")
 	}
-	h := newHasher()
+	h := newPromptHasher()
 	var base uint64
 	for i, m := range list {
 		if i == len(list)-1 {
 			base = h.digest.Sum64()
 		}
-		h.mark(m.Role)
-		if err := h.content(m.Content); err != nil {
-			return prompt{}, err
+		h.markBoundary(m.Role)
+		if err := h.writeContent(m.Content); err != nil {
+			return parsedPrompt{}, err
 		}
 	}
-	p, err := h.sum()
+	p, err := h.finishPrompt()
 	if continued {
 		last := list[len(list)-1]
-		if last.Role != "assistant" || json.Unmarshal(last.Content, &p.said) != nil {
-			return prompt{}, errors.New("continue_final_message: the final message must be the assistant's, and a text")
+		if last.Role != "assistant" || json.Unmarshal(last.Content, &p.continuedText) != nil {
+			return parsedPrompt{}, errors.New("continue_final_message: the final message must be the assistant's, and a text")
 		}
-		p.base = base
+		p.continuedBase = base
 	}
 	return p, err
 }
 
-// content takes a string or a list of text parts.
-func (h *hasher) content(raw json.RawMessage) error {
+// writeContent reads a string or a list of text parts.
+func (h *promptHasher) writeContent(raw json.RawMessage) error {
 	if len(raw) == 0 || string(raw) == "null" {
 		return nil
 	}
 	var text string
 	if json.Unmarshal(raw, &text) == nil {
-		h.write(text)
+		h.writeText(text)
 		return nil
 	}
 	var parts []struct {
@@ -116,50 +116,50 @@ func (h *hasher) content(raw json.RawMessage) error {
 		if p.Type != "text" {
 			return errors.New("messages: only text parts are supported")
 		}
-		h.write(p.Text)
+		h.writeText(p.Text)
 	}
 	return nil
 }
 
-// readPrompt takes a string, a list of one string, or a list of token ids.
-func readPrompt(raw json.RawMessage) (prompt, error) {
-	h := newHasher()
+// readPrompt reads a string, a list of one string, or a list of token ids.
+func readPrompt(raw json.RawMessage) (parsedPrompt, error) {
+	h := newPromptHasher()
 	var text string
 	var texts []string
 	var ids []int32
 	switch {
 	case len(raw) == 0:
-		return prompt{}, errors.New("prompt: is missing")
+		return parsedPrompt{}, errors.New("prompt: is missing")
 	case json.Unmarshal(raw, &text) == nil:
-		return continuable(h, text)
+		return readContinuable(h, text)
 	case json.Unmarshal(raw, &ids) == nil:
 		buf := make([]byte, bytesPerToken)
 		for _, id := range ids {
 			binary.LittleEndian.PutUint32(buf, uint32(id))
-			h.write(string(buf))
+			h.writeText(string(buf))
 		}
 	case json.Unmarshal(raw, &texts) == nil && len(texts) == 1:
-		h.write(texts[0])
+		h.writeText(texts[0])
 	default:
-		return prompt{}, errors.New("prompt: must be one string or one list of token ids")
+		return parsedPrompt{}, errors.New("prompt: must be one string or one list of token ids")
 	}
-	return h.sum()
+	return h.finishPrompt()
 }
 
-// continuable reads a completion's prompt, and notes where an answer of ours to a shorter one may begin in it: nothing
-// but the text tells.
-func continuable(h *hasher, text string) (prompt, error) {
+// readContinuable reads a completion's prompt, and records where an answer to a shorter prompt may begin in it: only
+// the text shows that.
+func readContinuable(h *promptHasher, text string) (parsedPrompt, error) {
 	tail := len(text)
-	for tail > bytesPerToken && isWord(text[tail-bytesPerToken:tail]) {
+	for tail > bytesPerToken && isVocabularyWord(text[tail-bytesPerToken:tail]) {
 		tail -= bytesPerToken
 	}
-	h.write(text[:tail])
+	h.writeText(text[:tail])
 	var bases []uint64
 	for i := tail; i < len(text); i += bytesPerToken {
 		bases = append(bases, h.digest.Sum64())
-		h.write(text[i : i+bytesPerToken])
+		h.writeText(text[i : i+bytesPerToken])
 	}
-	p, err := h.sum()
-	p.said, p.bases = text, bases
+	p, err := h.finishPrompt()
+	p.continuedText, p.possibleBases = text, bases
 	return p, err
 }

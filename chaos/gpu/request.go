@@ -9,26 +9,26 @@ import (
 	"strings"
 )
 
-// kind is one of the generating endpoints.
-type kind uint8
+// endpointKind is one of the generating endpoints.
+type endpointKind uint8
 
 const (
-	chat kind = iota
-	completion
-	anthropic
+	kindChat endpointKind = iota
+	kindCompletion
+	kindAnthropic
 )
 
-// message is one turn of a chat.
-type message struct {
+// chatMessage is one turn of a chat.
+type chatMessage struct {
 	Role    string          `json:"role"`
 	Content json.RawMessage `json:"content"`
 }
 
-// body is what a client may ask for. Sampling parameters that change which tokens come but not how many are taken and
-// have no meaning here: no tokens are computed.
-type body struct {
+// requestBody is the body of a request. Sampling parameters that change which tokens are generated but not their
+// number are accepted and have no effect.
+type requestBody struct {
 	Model               string          `json:"model"`
-	Messages            []message       `json:"messages"`
+	Messages            []chatMessage   `json:"messages"`
 	System              json.RawMessage `json:"system"`
 	Prompt              json.RawMessage `json:"prompt"`
 	MaxTokens           *int            `json:"max_tokens"`
@@ -57,71 +57,71 @@ type streamOptions struct {
 	ContinuousUsage bool `json:"continuous_usage_stats"`
 }
 
-// job is a request as the engine and the writer need it.
-type job struct {
-	kind   kind
-	model  string
-	stream bool
-	usage  bool // a usage event ends the stream
-	input  prompt
-	output int
-	finish string // "length" or "stop"
-	key    uint64 // names the answer's text
-	from   int    // tokens of it that the request brings along
+// generationJob is a request as used by the engine and the writer.
+type generationJob struct {
+	kind            endpointKind
+	model           string
+	stream          bool
+	wantsUsage      bool // a usage event ends the stream
+	prompt          parsedPrompt
+	outputTokens    int
+	finishReason    string // "length" or "stop"
+	answerKey       uint64 // identifies the answer's text
+	continuedTokens int    // tokens of it that the request contains
 }
 
 // errModel marks a request for a model that is not served.
 var errModel = errors.New("unknown model")
 
-// decode reads a request. Errors are the client's fault.
-func decode(k kind, raw []byte, served string, limits Limits, seed uint64) (*job, error) {
-	var b body
+// decodeJob decodes a request. Errors are the client's.
+func decodeJob(k endpointKind, raw []byte, served string, limits EngineLimits, seed uint64) (*generationJob, error) {
+	var b requestBody
 	if err := json.Unmarshal(raw, &b); err != nil {
 		return nil, fmt.Errorf("the body is not a request: %w", err)
 	}
 	if b.Model != "" && b.Model != served {
 		return nil, fmt.Errorf("%w: The model `%.100s` does not exist.", errModel, b.Model)
 	}
-	if err := b.check(); err != nil {
+	if err := b.checkSupported(); err != nil {
 		return nil, err
 	}
-	in, err := b.read(k)
+	in, err := b.readInput(k)
 	if err != nil {
 		return nil, err
 	}
-	j := &job{kind: k, model: served, stream: b.Stream, input: in}
-	j.find(seed, uint64(b.Seed))
-	j.usage = b.StreamOptions != nil && b.StreamOptions.IncludeUsage
-	return j, j.measure(&b, limits)
+	j := &generationJob{kind: k, model: served, stream: b.Stream, prompt: in}
+	j.findAnswer(seed, uint64(b.Seed))
+	j.wantsUsage = b.StreamOptions != nil && b.StreamOptions.IncludeUsage
+	return j, j.setOutputLength(&b, limits)
 }
 
-// find names the answer: what begins with words that are the beginning of an answer of ours goes on with that one.
-func (j *job) find(seeds ...uint64) {
+// findAnswer identifies the answer: a text that is the beginning of an earlier answer continues that one.
+func (j *generationJob) findAnswer(seeds ...uint64) {
 	named := func(key uint64) uint64 {
 		for _, s := range seeds {
-			key ^= mix(s)
+			key ^= splitMix64(s)
 		}
-		return mix(key)
+		return splitMix64(key)
 	}
-	in := &j.input
-	if in.base != 0 {
-		in.bases = []uint64{in.base}
+	in := &j.prompt
+	if in.continuedBase != 0 {
+		in.possibleBases = []uint64{in.continuedBase}
 	}
-	for i, base := range in.bases {
-		text := in.said
-		if in.base == 0 {
-			text = text[len(text)-(len(in.bases)-i)*bytesPerToken:]
+	for i, base := range in.possibleBases {
+		text := in.continuedText
+		if in.continuedBase == 0 {
+			text = text[len(text)-(len(in.possibleBases)-i)*bytesPerToken:]
 		}
-		if key := named(base); said(key, text) > 0 {
-			j.key, j.from = key, said(key, text)
+		if key := named(base); countAnswerTokens(key, text) > 0 {
+			j.answerKey, j.continuedTokens = key, countAnswerTokens(key, text)
 			return
 		}
 	}
-	j.key = named(in.key)
+	j.answerKey = named(in.hash)
 }
 
-// check refuses what the worker cannot do.
-func (b *body) check() error {
+// checkSupported refuses unsupported parameters.
+func (b *requestBody) checkSupported() error {
 	switch {
 	case b.N != nil && *b.N != 1:
 		return errors.New("n: this worker makes one choice, use n = 1")
@@ -131,9 +131,9 @@ func (b *body) check() error {
 		return errors.New("echo: not supported, leave it out")
 	case b.Suffix != nil && *b.Suffix != "":
 		return errors.New("suffix: not supported, leave it out")
-	case asked(b.Logprobs):
+	case isSet(b.Logprobs):
 		return errors.New("logprobs: this worker computes no probabilities, leave it out")
-	case asked(b.Tools):
+	case isSet(b.Tools):
 		return errors.New("tools: not supported, leave them out")
 	case b.ResponseFormat != nil && b.ResponseFormat.Type != "" && b.ResponseFormat.Type != "text":
 		return errors.New("response_format: only type text is supported")
@@ -149,8 +149,8 @@ func (b *body) check() error {
 	return b.checkStop()
 }
 
-// asked reports whether an optional field asks for anything.
-func asked(raw json.RawMessage) bool {
+// isSet reports whether an optional field has an effect.
+func isSet(raw json.RawMessage) bool {
 	switch string(bytes.TrimSpace(raw)) {
 	case "", "null", "false", "0", "[]":
 		return false
@@ -158,9 +158,10 @@ func asked(raw json.RawMessage) bool {
 	return true
 }
 
-// checkStop takes stop strings that cannot occur in an answer, which is letters and spaces, and refuses the others.
-func (b *body) checkStop() error {
-	if !asked(b.Stop) {
+// checkStop accepts stop strings that cannot occur in an answer, which has only letters and spaces, and refuses
+// others.
+func (b *requestBody) checkStop() error {
+	if !isSet(b.Stop) {
 		return nil
 	}
 	var list []string
@@ -179,9 +180,9 @@ func (b *body) checkStop() error {
 	return nil
 }
 
-// measure decides how long the answer is.
-func (j *job) measure(b *body, limits Limits) error {
-	room := limits.MaxModelLen - j.input.tokens
+// setOutputLength determines the length of the answer.
+func (j *generationJob) setOutputLength(b *requestBody, limits EngineLimits) error {
+	room := limits.MaxModelLen - j.prompt.tokens
 	most := room
 	for _, v := range []*int{b.MaxTokens, b.MaxCompletionTokens} {
 		if v == nil {
@@ -194,23 +195,23 @@ func (j *job) measure(b *body, limits Limits) error {
 	}
 	if room < 1 || most > room {
 		return fmt.Errorf("This model's maximum context length is %d tokens. However, you requested %d output tokens and your prompt contains %d input tokens.",
-			limits.MaxModelLen, max(most, 1), j.input.tokens)
+			limits.MaxModelLen, max(most, 1), j.prompt.tokens)
 	}
 	if b.MinTokens > most {
 		return fmt.Errorf("min_tokens must be less than or equal to max_tokens=%d, got %d.", most, b.MinTokens)
 	}
-	j.output, j.finish = most, "length"
-	if natural := max(naturalLength(j.key)-j.from, b.MinTokens, 1); !b.IgnoreEOS && natural < most {
-		j.output, j.finish = natural, "stop"
+	j.outputTokens, j.finishReason = most, "length"
+	if natural := max(naturalLength(j.answerKey)-j.continuedTokens, b.MinTokens, 1); !b.IgnoreEOS && natural < most {
+		j.outputTokens, j.finishReason = natural, "stop"
 	}
 	return nil
 }
 
-// naturalLength is where an answer would end by itself: lognormal with the median and spread of conversations in the
-// Azure 2023 trace.
+// naturalLength is the length of an answer without limits: lognormal with the median and spread of conversations in
+// the Azure 2023 trace.
 func naturalLength(key uint64) int {
-	u1 := (float64(mix(key+1)>>11) + 0.5) / (1 << 53)
-	u2 := float64(mix(key+2)>>11) / (1 << 53)
+	u1 := (float64(splitMix64(key+1)>>11) + 0.5) / (1 << 53)
+	u2 := float64(splitMix64(key+2)>>11) / (1 << 53)
 	z := math.Sqrt(-2*math.Log(u1)) * math.Cos(2*math.Pi*u2)
 	return max(1, int(math.Round(129*math.Exp(0.93*z))))
 }

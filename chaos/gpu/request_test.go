@@ -8,20 +8,20 @@ import (
 	"testing"
 )
 
-var roomy = Limits{MaxModelLen: 100_000}
+var roomyLimits = EngineLimits{MaxModelLen: 100_000}
 
-func job1(t testing.TB, k kind, raw string) *job {
+func mustDecodeJob(t testing.TB, k endpointKind, raw string) *generationJob {
 	t.Helper()
-	j, err := decode(k, []byte(raw), "m", roomy, 1)
+	j, err := decodeJob(k, []byte(raw), "m", roomyLimits, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return j
 }
 
-func TestOutputLength(t *testing.T) {
+func TestOutputLengthFollowsLimits(t *testing.T) {
 	const head = `{"prompt":"some prompt",`
-	natural := job1(t, completion, `{"prompt":"some prompt"}`).output
+	natural := mustDecodeJob(t, kindCompletion, `{"prompt":"some prompt"}`).outputTokens
 	for _, c := range []struct {
 		raw    string
 		output int
@@ -36,11 +36,11 @@ func TestOutputLength(t *testing.T) {
 		{head + `"max_tokens":1}`, 1, "length"},
 		{head + `"ignore_eos":true}`, 100_000 - 3, "length"},
 	} {
-		j, err := decode(completion, []byte(c.raw), "m", roomy, 1)
+		j, err := decodeJob(kindCompletion, []byte(c.raw), "m", roomyLimits, 1)
 		switch {
 		case c.output == 0 && err == nil:
 			t.Errorf("%s: accepted", c.raw)
-		case c.output > 0 && (err != nil || j.output != c.output || j.finish != c.finish):
+		case c.output > 0 && (err != nil || j.outputTokens != c.output || j.finishReason != c.finish):
 			t.Errorf("%s: %+v, %v; want %d %s", c.raw, j, err, c.output, c.finish)
 		}
 	}
@@ -49,47 +49,49 @@ func TestOutputLength(t *testing.T) {
 func TestNaturalLengthsAreLognormal(t *testing.T) {
 	lengths := make([]int, 20_000)
 	for i := range lengths {
-		lengths[i] = naturalLength(mix(uint64(i)))
+		lengths[i] = naturalLength(splitMix64(uint64(i)))
 	}
 	slices.Sort(lengths)
-	// Azure 2023 conversations: 129 tokens in the middle, 424 at 90 %.
+	// Azure 2023 conversations: median 129 tokens, 424 at 90 %.
 	if p50, p90 := lengths[10_000], lengths[18_000]; math.Abs(float64(p50)-129) > 6 || math.Abs(float64(p90)-424) > 30 {
 		t.Errorf("p50 %d, p90 %d", p50, p90)
 	}
 }
 
-func TestPromptTokens(t *testing.T) {
+func TestPromptTokenAndBlockCounts(t *testing.T) {
 	for _, c := range []struct {
-		k      kind
+		k      endpointKind
 		raw    string
 		tokens int
 		blocks int
 	}{
-		{completion, `{"prompt":"x"}`, 1, 0},
-		{completion, `{"prompt":"12345"}`, 2, 0},
-		{completion, `{"prompt":["12345678"]}`, 2, 0},
-		{completion, `{"prompt":[1,2,3,4,5]}`, 5, 0},
-		{completion, `{"prompt":"` + strings.Repeat("a", 64) + `"}`, 16, 1},
-		{completion, `{"prompt":"` + strings.Repeat("a", 191) + `"}`, 48, 2},
-		{chat, `{"messages":[{"role":"system","content":"1234"},{"role":"user","content":[{"type":"text","text":"56"},{"type":"text","text":"789"}]}]}`, 3, 0},
-		{chat, `{"messages":[{"role":"assistant","content":null},{"role":"user","content":"abcd"}]}`, 1, 0},
+		{kindCompletion, `{"prompt":"x"}`, 1, 0},
+		{kindCompletion, `{"prompt":"12345"}`, 2, 0},
+		{kindCompletion, `{"prompt":["12345678"]}`, 2, 0},
+		{kindCompletion, `{"prompt":[1,2,3,4,5]}`, 5, 0},
+		{kindCompletion, `{"prompt":"` + strings.Repeat("a", 64) + `"}`, 16, 1},
+		{kindCompletion, `{"prompt":"` + strings.Repeat("a", 191) + `"}`, 48, 2},
+		{kindChat, `{"messages":[{"role":"system","content":"1234"},{"role":"user","content":[{"type":"text","text":"56"},{"type":"text","text":"789"}]}]}`, 3, 0},
+		{kindChat, `{"messages":[{"role":"assistant","content":null},{"role":"user","content":"abcd"}]}`, 1, 0},
 	} {
-		j := job1(t, c.k, c.raw)
-		if j.input.tokens != c.tokens || len(j.input.prefix) != c.blocks {
-			t.Errorf("%s: %d tokens, %d blocks; want %d, %d", c.raw, j.input.tokens, len(j.input.prefix), c.tokens, c.blocks)
+		j := mustDecodeJob(t, c.k, c.raw)
+		if j.prompt.tokens != c.tokens || len(j.prompt.blockHashes) != c.blocks {
+			t.Errorf("%s: %d tokens, %d blocks; want %d, %d", c.raw, j.prompt.tokens, len(j.prompt.blockHashes), c.tokens, c.blocks)
 		}
 	}
 }
 
 func TestPrefixHashesAreChained(t *testing.T) {
-	ask := func(text string) []uint64 { return job1(t, completion, `{"prompt":"`+text+`"}`).input.prefix }
+	ask := func(text string) []uint64 {
+		return mustDecodeJob(t, kindCompletion, `{"prompt":"`+text+`"}`).prompt.blockHashes
+	}
 	a, b, c := strings.Repeat("a", 64), strings.Repeat("b", 64), strings.Repeat("c", 64)
 	one, two, other := ask(a+b), ask(a+c), ask(c+b)
 	if one[0] != two[0] || one[1] == two[1] || one[1] == other[1] {
 		t.Error("a block's hash must follow all that stands before it and nothing else")
 	}
-	user := job1(t, chat, `{"messages":[{"role":"user","content":"`+a+`"}]}`).input.prefix
-	system := job1(t, chat, `{"messages":[{"role":"system","content":"`+a+`"}]}`).input.prefix
+	user := mustDecodeJob(t, kindChat, `{"messages":[{"role":"user","content":"`+a+`"}]}`).prompt.blockHashes
+	system := mustDecodeJob(t, kindChat, `{"messages":[{"role":"system","content":"`+a+`"}]}`).prompt.blockHashes
 	if user[0] == system[0] {
 		t.Error("the same text in another role is another prompt")
 	}
@@ -97,11 +99,11 @@ func TestPrefixHashesAreChained(t *testing.T) {
 
 func TestAnswersFollowSeedAndPrompt(t *testing.T) {
 	text := func(raw string, seed uint64) string {
-		j, err := decode(completion, []byte(raw), "m", roomy, seed)
+		j, err := decodeJob(kindCompletion, []byte(raw), "m", roomyLimits, seed)
 		if err != nil {
 			t.Fatal(err)
 		}
-		return string(appendText(nil, j.key, 0, 20))
+		return string(appendText(nil, j.answerKey, 0, 20))
 	}
 	first := text(`{"prompt":"a"}`, 1)
 	if first != text(`{"prompt":"a","stream":true}`, 1) {
@@ -117,24 +119,24 @@ func TestAnswersFollowSeedAndPrompt(t *testing.T) {
 	}
 }
 
-func FuzzDecode(f *testing.F) {
+func FuzzDecodeJob(f *testing.F) {
 	f.Add([]byte(`{"model":"m","messages":[{"role":"user","content":"hi"}],"max_tokens":5}`), true)
 	f.Add([]byte(`{"prompt":[1,2,3],"stop":["\n"],"min_tokens":2,"stream":true,"stream_options":{"include_usage":true}}`), false)
 	f.Add([]byte(`{"prompt":"","n":1e9}`), false)
 	f.Fuzz(func(t *testing.T, raw []byte, talk bool) {
-		k := completion
+		k := kindCompletion
 		if talk {
-			k = chat
+			k = kindChat
 		}
-		j, err := decode(k, raw, "m", roomy, 1)
+		j, err := decodeJob(k, raw, "m", roomyLimits, 1)
 		if err != nil {
 			return
 		}
-		if j.input.tokens < 1 || j.output < 1 || j.input.tokens+j.output > roomy.MaxModelLen {
-			t.Fatalf("%d prompt and %d output tokens", j.input.tokens, j.output)
+		if j.prompt.tokens < 1 || j.outputTokens < 1 || j.prompt.tokens+j.outputTokens > roomyLimits.MaxModelLen {
+			t.Fatalf("%d prompt and %d output tokens", j.prompt.tokens, j.outputTokens)
 		}
-		if len(j.input.prefix) > j.input.tokens/BlockTokens {
-			t.Fatalf("%d full blocks in %d tokens", len(j.input.prefix), j.input.tokens)
+		if len(j.prompt.blockHashes) > j.prompt.tokens/BlockTokens {
+			t.Fatalf("%d full blocks in %d tokens", len(j.prompt.blockHashes), j.prompt.tokens)
 		}
 	})
 }

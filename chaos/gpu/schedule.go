@@ -2,146 +2,148 @@ package gpu
 
 import "slices"
 
-// schedule fills one step: decodes first, then prompts already begun, then prompts that wait, first come, first served,
-// all out of one budget of tokens. It reports whether there is anything to do.
-func (e *Engine) schedule() bool {
-	e.load = Load{}
+// scheduleStep fills one step: decodes first, then started prompts, then waiting prompts, first come, first served,
+// from one budget of tokens. It reports whether there is work.
+func (e *Engine) scheduleStep() bool {
+	e.load = StepLoad{}
 	budget := e.limits.MaxBatchedTokens
 	before := e.counters.Preemptions
-	budget = e.decodes(budget)
-	budget = e.prefills(budget)
-	calm := e.counters.Preemptions == before
-	if calm {
-		e.admit(budget)
+	budget = e.scheduleDecodes(budget)
+	budget = e.schedulePrefills(budget)
+	noPreemption := e.counters.Preemptions == before
+	if noPreemption {
+		e.admitWaiting(budget)
 	}
-	e.measure()
-	e.stretch.may = calm && e.load.Prefill == 0 && e.load.Decodes == len(e.running)
-	return e.load.Prefill+e.load.Decodes > 0
+	e.measureLoad()
+	e.group.allowed = noPreemption && e.load.PrefillTokens == 0 && e.load.Decodes == len(e.running)
+	return e.load.PrefillTokens+e.load.Decodes > 0
 }
 
-// decodes gives every decoding sequence its one token.
-func (e *Engine) decodes(budget int) int {
+// scheduleDecodes schedules one token of every decoding sequence.
+func (e *Engine) scheduleDecodes(budget int) int {
 	for i := 0; i < len(e.running) && budget > 0; i++ {
 		s := e.running[i]
-		if !s.decoding() {
+		if !s.isDecoding() {
 			continue
 		}
-		freed, ok := e.reserve(s, 1)
+		freed, ok := e.reserveBlocks(s, 1)
 		budget += freed
 		if ok {
-			s.scheduled = 1
+			s.scheduledTokens = 1
 			budget--
 		}
 	}
 	return budget
 }
 
-// prefills continues prompts whose first chunk is done.
-func (e *Engine) prefills(budget int) int {
+// schedulePrefills continues prompts whose first chunk is done.
+func (e *Engine) schedulePrefills(budget int) int {
 	for i := 0; i < len(e.running) && budget > 0; i++ {
 		s := e.running[i]
-		if s.decoding() {
+		if s.isDecoding() {
 			continue
 		}
-		take := min(budget, s.left())
-		freed, ok := e.reserve(s, take)
+		take := min(budget, s.uncomputedTokens())
+		freed, ok := e.reserveBlocks(s, take)
 		budget += freed
 		if !ok {
 			break
 		}
-		s.scheduled = take
+		s.scheduledTokens = take
 		budget -= take
 	}
 	return budget
 }
 
-// reserve gives the running sequence room for n more tokens, preempting the youngest others where it must. The oldest
-// sequence therefore always gets on. It returns the tokens that preempted sequences no longer take from this step.
-func (e *Engine) reserve(s *Sequence, n int) (freed int, ok bool) {
-	need := blocksFor(s.computed+n) - s.held.blocks()
-	for need > e.pool.available() {
+// reserveBlocks reserves room for n more tokens of a running sequence, preempting the youngest others if needed, so
+// that the oldest sequence always progresses. It returns the tokens that preempted sequences no longer take from this
+// step.
+func (e *Engine) reserveBlocks(s *Sequence, n int) (freed int, ok bool) {
+	need := blocksFor(s.computedTokens+n) - s.table.countBlocks()
+	for need > e.cache.availableBlocks() {
 		youngest := e.running[len(e.running)-1]
-		freed += youngest.scheduled
-		if youngest == s && len(e.running) > 1 && !s.decoding() {
-			return freed, false // a prompt waits with what it has until older sequences end
+		freed += youngest.scheduledTokens
+		if youngest == s && len(e.running) > 1 && !s.isDecoding() {
+			return freed, false // the prompt waits with its blocks until older sequences end
 		}
-		e.preempt(youngest)
+		e.preemptSequence(youngest)
 		if youngest == s {
 			return freed, false
 		}
 	}
-	e.extend(s, need)
+	e.extendBlocks(s, need)
 	return freed, true
 }
 
-// preempt takes a running sequence's blocks and puts it first in the queue; what it had computed is computed again.
-func (e *Engine) preempt(s *Sequence) {
+// preemptSequence releases a running sequence's blocks and moves it to the front of the queue; its computation is
+// repeated.
+func (e *Engine) preemptSequence(s *Sequence) {
 	e.running = e.running[:len(e.running)-1]
-	e.drop(s)
-	s.state, s.scheduled = waiting, 0
-	s.preempted++
+	e.releaseBlocks(s)
+	s.state, s.scheduledTokens = stateWaiting, 0
+	s.preemptions++
 	e.counters.Preemptions++
 	e.waiting = slices.Insert(e.waiting, 0, s)
 }
 
-// admit starts waiting prompts while budget, slots and blocks last.
-func (e *Engine) admit(budget int) {
+// admitWaiting starts waiting prompts while budget, slots and blocks last.
+func (e *Engine) admitWaiting(budget int) {
 	n := 0
 	for n < len(e.waiting) && budget > 0 && len(e.running) < e.limits.MaxSeqs {
 		s := e.waiting[n]
-		x := e.pool.match(&s.held, (s.tokens()-1)/BlockTokens) // the last token must be computed to make the next
-		hits := x.blocks + x.host
-		take := min(budget, s.tokens()-hits*BlockTokens)
-		need := blocksFor(hits*BlockTokens+take) - x.blocks
-		if need+x.fresh > e.pool.available() {
+		x := e.cache.matchPrefix(&s.table, (s.contextTokens()-1)/BlockTokens) // the last token must be computed to generate the next
+		hits := x.gpuBlocks + x.hostBlocks
+		take := min(budget, s.contextTokens()-hits*BlockTokens)
+		need := blocksFor(hits*BlockTokens+take) - x.gpuBlocks
+		if need+x.unreferenced > e.cache.availableBlocks() {
 			break
 		}
-		e.enter(s, x, take, need)
+		e.admitSequence(s, x, take, need)
 		budget -= take
 		n++
 	}
 	e.waiting = slices.Delete(e.waiting, 0, n)
 }
 
-// enter lets a sequence run with what the cache has of its text and blocks for the tokens that it takes.
-func (e *Engine) enter(s *Sequence, x hit, take, need int) {
-	e.pool.attach(&s.held, x.blocks)
-	e.extend(s, need)
-	e.pool.seal(&s.held, x.blocks+x.host)
-	e.load.Loaded += x.host * BlockTokens
-	s.computed = (x.blocks + x.host) * BlockTokens
+// admitSequence starts a sequence with the cached part of its text and blocks for its tokens.
+func (e *Engine) admitSequence(s *Sequence, x cacheMatch, take, need int) {
+	e.cache.attachBlocks(&s.table, x.gpuBlocks)
+	e.extendBlocks(s, need)
+	e.cache.sealBlocks(&s.table, x.gpuBlocks+x.hostBlocks)
+	e.load.HostTokens += x.hostBlocks * BlockTokens
+	s.computedTokens = (x.gpuBlocks + x.hostBlocks) * BlockTokens
 	if !s.started {
-		s.started, s.cached = true, s.computed
-		e.counters.PrefixQueries += uint64(s.req.PromptTokens)
-		e.counters.PrefixHits += uint64(s.computed)
-		e.counters.HostHits += uint64(x.host * BlockTokens)
+		s.started, s.cachedTokens = true, s.computedTokens
+		e.counters.PrefixQueries += uint64(s.request.PromptTokens)
+		e.counters.PrefixHits += uint64(s.computedTokens)
+		e.counters.HostHits += uint64(x.hostBlocks * BlockTokens)
 	}
-	s.state, s.scheduled = running, take
+	s.state, s.scheduledTokens = stateRunning, take
 	e.running = append(e.running, s)
 }
 
-func (e *Engine) extend(s *Sequence, need int) {
-	if need > 0 { // the caller has seen that there are enough
-		e.pool.alloc(need)
-		s.held.own += need
+func (e *Engine) extendBlocks(s *Sequence, need int) {
+	if need > 0 { // the caller has checked that there are enough
+		e.cache.allocBlocks(need)
+		s.table.ownBlocks += need
 	}
 }
 
-// measure adds up what the step has to do.
-func (e *Engine) measure() {
+// measureLoad adds up the work of the step.
+func (e *Engine) measureLoad() {
 	var context float64
 	for _, s := range e.running {
 		switch {
-		case s.scheduled == 0:
-		case s.decoding():
+		case s.scheduledTokens == 0:
+		case s.isDecoding():
 			e.load.Decodes++
-			e.load.DecodeContext += s.tokens()
+			e.load.DecodeContext += s.contextTokens()
 		default:
-			e.load.Prefill += s.scheduled
-			context += float64(s.scheduled) * (float64(s.computed) + float64(s.scheduled)/2)
+			e.load.PrefillTokens += s.scheduledTokens
+			context += float64(s.scheduledTokens) * (float64(s.computedTokens) + float64(s.scheduledTokens)/2)
 		}
 	}
-	if e.load.Prefill > 0 {
-		e.load.PrefillContext = context / float64(e.load.Prefill)
+	if e.load.PrefillTokens > 0 {
+		e.load.PrefillContext = context / float64(e.load.PrefillTokens)
 	}
 }

@@ -2,87 +2,87 @@ package gpu
 
 import "time"
 
-// Request is what an engine is asked to do.
-type Request struct {
-	// Prefix holds the chained hash of each full block of the prompt: equal up to i means equal content up to there.
-	// Missing hashes make the rest of the prompt private.
-	Prefix []uint64
-	// Prompt is the prompt's text, instead of Prefix. It may be longer than PromptTokens, which cut it; what PromptTokens
-	// has beyond it is private.
+// EngineRequest is one request to an engine.
+type EngineRequest struct {
+	// PrefixHashes holds the chained hash of each full block of the prompt: equal up to i means equal content up to
+	// there. The part of the prompt without hashes is private.
+	PrefixHashes []uint64
+	// Prompt is the prompt's text, instead of PrefixHashes. It is truncated to PromptTokens; a remainder of
+	// PromptTokens beyond it is private.
 	Prompt []Piece
-	// Answer is the ID of the answer's text, so that what repeats it hits the cache. 0 keeps the answer private.
-	Answer uint64
+	// AnswerID is the ID of the answer's text, so that a repetition of it hits the cache. 0 keeps the answer private.
+	AnswerID uint64
 	// PromptTokens is the prompt's length, at least 1.
 	PromptTokens int
-	// OutputTokens is how many tokens to make, at least 1.
+	// OutputTokens is how many tokens to generate, at least 1.
 	OutputTokens int
-	// Owner is the caller's own handle, returned untouched by Sequence.Owner.
+	// Owner is the caller's own handle, returned by Sequence.Owner.
 	Owner any
 }
 
-// state says where a sequence is.
-type state uint8
+// sequenceState is the state of a sequence.
+type sequenceState uint8
 
 const (
-	arriving state = iota // on its way through the API server
-	waiting
-	running
-	done
-	cancelled
+	stateArriving sequenceState = iota // in the API server
+	stateWaiting
+	stateRunning
+	stateDone
+	stateCancelled
 )
 
-// Sequence is one request inside an engine. Its methods may be called only where the engine's may.
+// Sequence is one request inside an engine. It follows the concurrency rules of the engine.
 type Sequence struct {
-	req       Request
-	state     state
-	computed  int // tokens whose keys and values are in the cache
-	generated int
-	cached    int // prompt tokens that were in the cache when first scheduled
-	scheduled int // tokens in the step under way
-	held      holding
-	started   bool
-	preempted int
-	ready     time.Time
-	arrived   time.Time
-	begun     time.Time
-	first     time.Time
-	ended     time.Time
+	request         EngineRequest
+	state           sequenceState
+	computedTokens  int // tokens whose keys and values are in the cache
+	generated       int
+	cachedTokens    int // prompt tokens that were in the cache when first scheduled
+	scheduledTokens int // tokens in the current step
+	table           blockTable
+	started         bool
+	preemptions     int
+	readyAt         time.Time
+	arrivedAt       time.Time
+	scheduledAt     time.Time
+	firstTokenAt    time.Time
+	endedAt         time.Time
 }
 
 // Owner returns the request's own handle.
-func (s *Sequence) Owner() any { return s.req.Owner }
+func (s *Sequence) Owner() any { return s.request.Owner }
 
-// Generated returns how many tokens have been made.
-func (s *Sequence) Generated() int { return s.generated }
+// GeneratedTokens returns how many tokens have been generated.
+func (s *Sequence) GeneratedTokens() int { return s.generated }
 
-// Done reports whether every token has been made.
-func (s *Sequence) Done() bool { return s.state == done }
+// IsDone reports whether every token has been generated.
+func (s *Sequence) IsDone() bool { return s.state == stateDone }
 
-// Cached returns how many of the prompt's tokens were in the prefix cache.
-func (s *Sequence) Cached() int { return s.cached }
+// CachedTokens returns how many of the prompt's tokens were in the prefix cache.
+func (s *Sequence) CachedTokens() int { return s.cachedTokens }
 
 // PromptTokens returns the prompt's length.
-func (s *Sequence) PromptTokens() int { return s.req.PromptTokens }
+func (s *Sequence) PromptTokens() int { return s.request.PromptTokens }
 
 // Preemptions returns how often the sequence lost its blocks to an older one.
-func (s *Sequence) Preemptions() int { return s.preempted }
+func (s *Sequence) Preemptions() int { return s.preemptions }
 
-// Times returns when the request arrived, was first scheduled, made its first token and ended, in engine time; zero
-// where it has not come to that.
-func (s *Sequence) Times() (arrived, scheduled, first, ended time.Time) {
-	return s.arrived, s.begun, s.first, s.ended
+// EventTimes returns when the request arrived, was first scheduled, got its first token and ended, in engine time;
+// zero for events that have not happened.
+func (s *Sequence) EventTimes() (arrived, scheduled, first, ended time.Time) {
+	return s.arrivedAt, s.scheduledAt, s.firstTokenAt, s.endedAt
 }
 
-// tokens is the length of what must be in the cache to make the next token.
-func (s *Sequence) tokens() int { return s.req.PromptTokens + s.generated }
+// contextTokens is the number of tokens that must be in the cache to generate the next one.
+func (s *Sequence) contextTokens() int { return s.request.PromptTokens + s.generated }
 
-// left is how many of them are not there yet. One left after the first token is a decode.
-func (s *Sequence) left() int { return s.tokens() - s.computed }
+// uncomputedTokens is how many of them are not in the cache yet. One left after the first token is a decode.
+func (s *Sequence) uncomputedTokens() int { return s.contextTokens() - s.computedTokens }
 
-func (s *Sequence) decoding() bool { return s.generated > 0 && s.left() == 1 }
+func (s *Sequence) isDecoding() bool { return s.generated > 0 && s.uncomputedTokens() == 1 }
 
-// mix is the finaliser of splitmix64: it spreads counters over all 64 bits.
-func mix(x uint64) uint64 {
+// splitMix64 is the finalizer of splitmix64: it spreads counters over all 64 bits.
+func splitMix64(x uint64) uint64 {
 	x += 0x9e3779b97f4a7c15
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
 	x = (x ^ x>>27) * 0x94d049bb133111eb

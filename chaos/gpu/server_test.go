@@ -16,19 +16,20 @@ import (
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
+	"github.com/spillway-lb/spillway/internal/testkit"
 	"go.uber.org/goleak"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// client has its own connections, so that a test can close them before leaks are looked for.
-type client struct {
+// testClient has its own connections, so that a test can close them before it checks for leaks.
+type testClient struct {
 	*http.Client
 	url string
 	t   testing.TB
 }
 
-func serve(t testing.TB, c Config) (*Server, *client) {
+func startServer(t testing.TB, c Config) (*Server, *testClient) {
 	t.Helper()
 	if c.Listen == "" {
 		c.Listen = "127.0.0.1:0"
@@ -55,10 +56,10 @@ func serve(t testing.TB, c Config) (*Server, *client) {
 			t.Error(err)
 		}
 	})
-	return s, &client{Client: &http.Client{Transport: transport}, url: s.URL(), t: t}
+	return s, &testClient{Client: &http.Client{Transport: transport}, url: s.URL(), t: t}
 }
 
-func (c *client) open(ctx context.Context, path, body string) *http.Response {
+func (c *testClient) openStream(ctx context.Context, path, body string) *http.Response {
 	c.t.Helper()
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.url+path, strings.NewReader(body))
 	if err != nil {
@@ -71,9 +72,9 @@ func (c *client) open(ctx context.Context, path, body string) *http.Response {
 	return resp
 }
 
-func (c *client) post(path, body string) (int, string) {
+func (c *testClient) postBody(path, body string) (int, string) {
 	c.t.Helper()
-	resp := c.open(context.Background(), path, body)
+	resp := c.openStream(context.Background(), path, body)
 	defer resp.Body.Close()
 	all, err := io.ReadAll(resp.Body)
 	if err != nil {
@@ -82,7 +83,7 @@ func (c *client) post(path, body string) (int, string) {
 	return resp.StatusCode, string(all)
 }
 
-func (c *client) get(path string) (int, string) {
+func (c *testClient) getPage(path string) (int, string) {
 	c.t.Helper()
 	resp, err := c.Get(c.url + path)
 	if err != nil {
@@ -96,21 +97,7 @@ func (c *client) get(path string) (int, string) {
 	return resp.StatusCode, string(all)
 }
 
-// eventually waits for a condition that another goroutine brings about.
-func eventually(t testing.TB, what string, ok func() bool) time.Duration {
-	t.Helper()
-	start := time.Now()
-	for time.Since(start) < 10*time.Second {
-		if ok() {
-			return time.Since(start)
-		}
-		time.Sleep(200 * time.Microsecond)
-	}
-	t.Fatalf("never: %s", what)
-	return 0
-}
-
-type usage struct {
+type usageCounts struct {
 	Prompt     int `json:"prompt_tokens"`
 	Completion int `json:"completion_tokens"`
 	Total      int `json:"total_tokens"`
@@ -119,7 +106,7 @@ type usage struct {
 	} `json:"prompt_tokens_details"`
 }
 
-type chunk struct {
+type streamChunk struct {
 	ID      string `json:"id"`
 	Object  string `json:"object"`
 	Model   string `json:"model"`
@@ -134,14 +121,14 @@ type chunk struct {
 		} `json:"message"`
 		Finish *string `json:"finish_reason"`
 	} `json:"choices"`
-	Usage *usage `json:"usage"`
+	Usage *usageCounts `json:"usage"`
 	Error *struct {
 		Message string `json:"message"`
 		Code    int    `json:"code"`
 	} `json:"error"`
 }
 
-func events(t testing.TB, r io.Reader) (list []chunk, done bool, err error) {
+func readEvents(t testing.TB, r io.Reader) (list []streamChunk, done bool, err error) {
 	t.Helper()
 	scanner := bufio.NewScanner(r)
 	for scanner.Scan() {
@@ -153,7 +140,7 @@ func events(t testing.TB, r io.Reader) (list []chunk, done bool, err error) {
 		case data == "[DONE]":
 			done = true
 		default:
-			var c chunk
+			var c streamChunk
 			if err := json.Unmarshal([]byte(data), &c); err != nil {
 				t.Fatalf("%v in %q", err, data)
 			}
@@ -164,14 +151,14 @@ func events(t testing.TB, r io.Reader) (list []chunk, done bool, err error) {
 }
 
 func TestStreamedChat(t *testing.T) {
-	_, c := serve(t, Config{Speed: 50})
-	resp := c.open(context.Background(), "/v1/chat/completions",
+	_, c := startServer(t, Config{Speed: 50})
+	resp := c.openStream(context.Background(), "/v1/chat/completions",
 		`{"model":"Llama-3.1-8B","messages":[{"role":"user","content":"hello there"}],"max_tokens":20,"ignore_eos":true,"stream":true,"stream_options":{"include_usage":true}}`)
 	defer resp.Body.Close()
 	if got := resp.Header.Get("Content-Type"); resp.StatusCode != 200 || !strings.HasPrefix(got, "text/event-stream") {
 		t.Fatalf("%d %s", resp.StatusCode, got)
 	}
-	list, done, err := events(t, resp.Body)
+	list, done, err := readEvents(t, resp.Body)
 	if err != nil || !done || len(list) != 22 {
 		t.Fatalf("%d events, done %v, %v; want the role, 20 tokens and the usage", len(list), done, err)
 	}
@@ -192,16 +179,16 @@ func TestStreamedChat(t *testing.T) {
 }
 
 func TestWholeAnswersEqualStreamedOnes(t *testing.T) {
-	_, c := serve(t, Config{Speed: 100})
+	_, c := startServer(t, Config{Speed: 100})
 	for _, path := range []string{"/v1/chat/completions", "/v1/completions"} {
 		ask := `"model":"Llama-3.1-8B","messages":[{"role":"user","content":"a tale"}],"prompt":"a tale","max_tokens":12`
-		status, whole := c.post(path, "{"+ask+"}")
-		var w chunk
+		status, whole := c.postBody(path, "{"+ask+"}")
+		var w streamChunk
 		if err := json.Unmarshal([]byte(whole), &w); err != nil || status != 200 {
 			t.Fatalf("%d %s: %v", status, whole, err)
 		}
-		_, streamed := c.post(path, "{"+ask+`,"stream":true}`)
-		list, done, err := events(t, strings.NewReader(streamed))
+		_, streamed := c.postBody(path, "{"+ask+`,"stream":true}`)
+		list, done, err := readEvents(t, strings.NewReader(streamed))
 		if !done || err != nil {
 			t.Fatalf("stream: done %v, %v", done, err)
 		}
@@ -219,11 +206,11 @@ func TestWholeAnswersEqualStreamedOnes(t *testing.T) {
 }
 
 func TestPrefixIsCachedAcrossRequests(t *testing.T) {
-	_, c := serve(t, Config{Speed: 100})
-	ask := func(content string) usage {
+	_, c := startServer(t, Config{Speed: 100})
+	ask := func(content string) usageCounts {
 		body := fmt.Sprintf(`{"messages":[{"role":"user","content":%q}],"max_tokens":2}`, content)
-		_, answer := c.post("/v1/chat/completions", body)
-		var w chunk
+		_, answer := c.postBody("/v1/chat/completions", body)
+		var w streamChunk
 		if err := json.Unmarshal([]byte(answer), &w); err != nil || w.Usage == nil {
 			t.Fatalf("%v: %s", err, answer)
 		}
@@ -236,8 +223,8 @@ func TestPrefixIsCachedAcrossRequests(t *testing.T) {
 	}
 }
 
-func TestRefusals(t *testing.T) {
-	_, c := serve(t, Config{Speed: 100, MaxBody: 2000, Limits: Limits{MaxModelLen: 100}})
+func TestUnsupportedRequestsAreRefused(t *testing.T) {
+	_, c := startServer(t, Config{Speed: 100, MaxBody: 2000, Limits: EngineLimits{MaxModelLen: 100}})
 	chat := `"messages":[{"role":"user","content":"hi"}]`
 	for _, x := range []struct {
 		name, body string
@@ -261,8 +248,8 @@ func TestRefusals(t *testing.T) {
 		{"options without stream", `{` + chat + `,"stream_options":{"include_usage":true}}`, 400, "stream_options"},
 	} {
 		t.Run(x.name, func(t *testing.T) {
-			status, body := c.post("/v1/chat/completions", x.body)
-			var e chunk
+			status, body := c.postBody("/v1/chat/completions", x.body)
+			var e streamChunk
 			if err := json.Unmarshal([]byte(body), &e); err != nil || e.Error == nil {
 				t.Fatalf("%d %s: %v", status, body, err)
 			}
@@ -271,16 +258,16 @@ func TestRefusals(t *testing.T) {
 			}
 		})
 	}
-	if status, body := c.post("/v1/chat/completions", `{`+chat+`,"max_tokens":3,"stop":["\n"],"tools":[],"n":1,"temperature":0.2}`); status != 200 {
+	if status, body := c.postBody("/v1/chat/completions", `{`+chat+`,"max_tokens":3,"stop":["\n"],"tools":[],"n":1,"temperature":0.2}`); status != 200 {
 		t.Errorf("a harmless request: %d %s", status, body)
 	}
 }
 
 func TestDisconnectFreesTheSequence(t *testing.T) {
-	s, c := serve(t, Config{})
+	s, c := startServer(t, Config{})
 	ctx, leave := context.WithCancel(context.Background())
 	defer leave()
-	resp := c.open(ctx, "/v1/chat/completions",
+	resp := c.openStream(ctx, "/v1/chat/completions",
 		`{"messages":[{"role":"user","content":"go on for long"}],"max_tokens":20000,"ignore_eos":true,"stream":true}`)
 	defer resp.Body.Close()
 	if _, err := resp.Body.Read(make([]byte, 1)); err != nil {
@@ -290,7 +277,7 @@ func TestDisconnectFreesTheSequence(t *testing.T) {
 		t.Fatalf("not running: %+v", g)
 	}
 	leave()
-	took := eventually(t, "the sequence is freed", func() bool { g := s.Gauges(); return g.Running == 0 && g.KVUsed == 0 })
+	took := testkit.Eventually(t, "the sequence is freed", func() bool { g := s.Gauges(); return g.Running == 0 && g.KVUsed == 0 })
 	t.Logf("freed after %v", took)
 	if took > 100*time.Millisecond {
 		t.Errorf("a client that left held its sequence for %v", took)
@@ -298,9 +285,9 @@ func TestDisconnectFreesTheSequence(t *testing.T) {
 }
 
 func TestMetricsPage(t *testing.T) {
-	_, c := serve(t, Config{Speed: 100, Served: "meta/llama"})
-	c.post("/v1/completions", `{"model":"meta/llama","prompt":"some words here","max_tokens":7,"ignore_eos":true}`)
-	_, text := c.get("/metrics")
+	_, c := startServer(t, Config{Speed: 100, ServedModel: "meta/llama"})
+	c.postBody("/v1/completions", `{"model":"meta/llama","prompt":"some words here","max_tokens":7,"ignore_eos":true}`)
+	_, text := c.getPage("/metrics")
 	parser := expfmt.NewTextParser(model.LegacyValidation)
 	families, err := parser.TextToMetricFamilies(strings.NewReader(text))
 	if err != nil {
@@ -336,8 +323,8 @@ func TestMetricsPage(t *testing.T) {
 }
 
 func TestModelsAndHealth(t *testing.T) {
-	_, c := serve(t, Config{Served: "chat-small"})
-	status, body := c.get("/v1/models")
+	_, c := startServer(t, Config{ServedModel: "chat-small"})
+	status, body := c.getPage("/v1/models")
 	var list struct {
 		Object string
 		Data   []modelEntry
@@ -348,22 +335,22 @@ func TestModelsAndHealth(t *testing.T) {
 	if m := list.Data[0]; m.ID != "chat-small" || m.Root != "Llama-3.1-8B" || m.MaxModelLen != 131072 {
 		t.Errorf("%+v", m)
 	}
-	if status, _ := c.get("/health"); status != 200 {
+	if status, _ := c.getPage("/health"); status != 200 {
 		t.Errorf("health %d", status)
 	}
 }
 
 func TestIdleWorkerSleeps(t *testing.T) {
-	s, c := serve(t, Config{Speed: 100})
-	c.post("/v1/completions", `{"prompt":"wake up","max_tokens":3}`)
-	eventually(t, "nothing runs", func() bool { return s.Gauges().Running == 0 })
-	if wait, busy := s.driver.tick(); busy {
+	s, c := startServer(t, Config{Speed: 100})
+	c.postBody("/v1/completions", `{"prompt":"wake up","max_tokens":3}`)
+	testkit.Eventually(t, "nothing runs", func() bool { return s.Gauges().Running == 0 })
+	if wait, busy := s.driver.advanceDue(); busy {
 		t.Errorf("an idle worker wants to wake after %v", wait)
 	}
 }
 
-func TestPortInUse(t *testing.T) {
-	s, _ := serve(t, Config{})
+func TestPortInUseErrorNamesAddressAndModel(t *testing.T) {
+	s, _ := startServer(t, Config{})
 	_, err := New(Config{Listen: s.Addr().String(), GPU: "L4", Model: "Qwen2.5-7B"})
 	if err == nil || !strings.Contains(err.Error(), s.Addr().String()) || !strings.Contains(err.Error(), "Qwen2.5-7B") {
 		t.Errorf("%v: want which port, and who wanted it", err)
@@ -380,12 +367,12 @@ func TestStopLetsAnswersFinish(t *testing.T) {
 	}
 	transport := &http.Transport{}
 	defer transport.CloseIdleConnections()
-	c := &client{Client: &http.Client{Transport: transport}, url: s.URL(), t: t}
-	resp := c.open(context.Background(), "/v1/completions", `{"prompt":"last words","max_tokens":50,"ignore_eos":true,"stream":true}`)
+	c := &testClient{Client: &http.Client{Transport: transport}, url: s.URL(), t: t}
+	resp := c.openStream(context.Background(), "/v1/completions", `{"prompt":"last words","max_tokens":50,"ignore_eos":true,"stream":true}`)
 	defer resp.Body.Close()
 	stopped := make(chan error)
 	go func() { stopped <- s.Stop(context.Background()) }()
-	list, done, err := events(t, resp.Body)
+	list, done, err := readEvents(t, resp.Body)
 	if !done || err != nil || len(list) != 50 {
 		t.Errorf("%d events, done %v, %v", len(list), done, err)
 	}
@@ -394,36 +381,36 @@ func TestStopLetsAnswersFinish(t *testing.T) {
 	}
 }
 
-func (c *client) chaos(body string) {
+func (c *testClient) setChaos(body string) {
 	c.t.Helper()
-	if status, answer := c.post("/chaos", body); status != 200 {
+	if status, answer := c.postBody("/chaos", body); status != 200 {
 		c.t.Fatalf("chaos %s: %d %s", body, status, answer)
 	}
 }
 
-const long = `{"prompt":"tell me all","max_tokens":5000,"ignore_eos":true,"stream":true}`
+const longRequest = `{"prompt":"tell me all","max_tokens":5000,"ignore_eos":true,"stream":true}`
 
-func TestChaosFail(t *testing.T) {
-	_, c := serve(t, Config{Speed: 100})
-	c.chaos(`{"mode":"fail","status":503}`)
-	if status, _ := c.post("/v1/completions", long); status != 503 {
+func TestChaosFailRefusesRequests(t *testing.T) {
+	_, c := startServer(t, Config{Speed: 100})
+	c.setChaos(`{"mode":"fail","status":503}`)
+	if status, _ := c.postBody("/v1/completions", longRequest); status != 503 {
 		t.Errorf("status %d, want 503", status)
 	}
-	if status, _ := c.get("/health"); status != 503 {
+	if status, _ := c.getPage("/health"); status != 503 {
 		t.Errorf("health %d, want 503", status)
 	}
-	c.chaos(`{"mode":"ok"}`)
-	if status, _ := c.post("/v1/completions", `{"prompt":"x","max_tokens":1}`); status != 200 {
+	c.setChaos(`{"mode":"ok"}`)
+	if status, _ := c.postBody("/v1/completions", `{"prompt":"x","max_tokens":1}`); status != 200 {
 		t.Errorf("well again, but %d", status)
 	}
 }
 
-func TestChaosShare(t *testing.T) {
-	_, c := serve(t, Config{Speed: 1000})
-	c.chaos(`{"mode":"fail","share":0.5}`)
+func TestChaosShareFailsSomeRequests(t *testing.T) {
+	_, c := startServer(t, Config{Speed: 1000})
+	c.setChaos(`{"mode":"fail","share":0.5}`)
 	failed := 0
 	for range 40 {
-		if status, _ := c.post("/v1/completions", `{"prompt":"x","max_tokens":1}`); status == 500 {
+		if status, _ := c.postBody("/v1/completions", `{"prompt":"x","max_tokens":1}`); status == 500 {
 			failed++
 		}
 	}
@@ -432,42 +419,42 @@ func TestChaosShare(t *testing.T) {
 	}
 }
 
-func TestChaosStall(t *testing.T) {
-	s, c := serve(t, Config{Speed: 10})
-	c.chaos(`{"mode":"stall"}`)
-	resp := c.open(context.Background(), "/v1/completions", long)
+func TestChaosStallAcceptsAndEmitsNothing(t *testing.T) {
+	s, c := startServer(t, Config{Speed: 10})
+	c.setChaos(`{"mode":"stall"}`)
+	resp := c.openStream(context.Background(), "/v1/completions", longRequest)
 	defer resp.Body.Close()
 	if resp.StatusCode != 200 {
 		t.Fatalf("a stalled worker accepts, this one answered %d", resp.StatusCode)
 	}
-	if status, _ := c.get("/health"); status != 200 {
+	if status, _ := c.getPage("/health"); status != 200 {
 		t.Errorf("health %d: a stalled worker looks well", status)
 	}
 	if g := s.Gauges(); g.Waiting != 1 {
 		t.Errorf("%+v, want one waiting", g)
 	}
-	c.chaos(`{"mode":"ok"}`)
+	c.setChaos(`{"mode":"ok"}`)
 	if _, err := resp.Body.Read(make([]byte, 1)); err != nil {
 		t.Errorf("no byte after the stall: %v", err)
 	}
 }
 
-func TestChaosOutOfMemory(t *testing.T) {
-	s, c := serve(t, Config{})
-	resp := c.open(context.Background(), "/v1/completions", long)
+func TestChaosOutOfMemoryEndsStreams(t *testing.T) {
+	s, c := startServer(t, Config{})
+	resp := c.openStream(context.Background(), "/v1/completions", longRequest)
 	defer resp.Body.Close()
 	if _, err := resp.Body.Read(make([]byte, 1)); err != nil {
 		t.Fatal(err)
 	}
-	c.chaos(`{"mode":"oom"}`)
+	c.setChaos(`{"mode":"oom"}`)
 	rest, err := io.ReadAll(resp.Body)
 	if err != nil || !bytes.Contains(rest, []byte(`"message":"CUDA out of memory`)) || !bytes.HasSuffix(rest, []byte("data: [DONE]\n\n")) {
 		t.Errorf("the running stream ended with %v, %q", err, rest[max(0, len(rest)-200):])
 	}
-	if status, body := c.post("/v1/completions", long); status != 500 || !strings.Contains(body, "CUDA out of memory") {
+	if status, body := c.postBody("/v1/completions", longRequest); status != 500 || !strings.Contains(body, "CUDA out of memory") {
 		t.Errorf("%d %s", status, body)
 	}
-	if status, _ := c.get("/health"); status != 503 {
+	if status, _ := c.getPage("/health"); status != 503 {
 		t.Errorf("health %d", status)
 	}
 	if g := s.Gauges(); g.Running+g.Waiting+g.KVUsed != 0 {
@@ -475,43 +462,43 @@ func TestChaosOutOfMemory(t *testing.T) {
 	}
 }
 
-func TestChaosDiesMidstream(t *testing.T) {
-	_, c := serve(t, Config{Speed: 20})
-	c.chaos(`{"mode":"die_midstream","after_tokens":5}`)
-	resp := c.open(context.Background(), "/v1/completions", long)
+func TestChaosDieMidstreamCutsStream(t *testing.T) {
+	_, c := startServer(t, Config{Speed: 20})
+	c.setChaos(`{"mode":"die_midstream","after_tokens":5}`)
+	resp := c.openStream(context.Background(), "/v1/completions", longRequest)
 	defer resp.Body.Close()
-	list, done, err := events(t, resp.Body)
+	list, done, err := readEvents(t, resp.Body)
 	if len(list) != 5 || done || !errors.Is(err, io.ErrUnexpectedEOF) {
 		t.Errorf("%d tokens, done %v, %v; want 5 and a cut connection", len(list), done, err)
 	}
 }
 
-func TestChaosSlowAndExpiry(t *testing.T) {
-	s, c := serve(t, Config{Speed: 1000})
-	c.chaos(`{"mode":"slow","factor":7,"for":"20ms"}`)
+func TestChaosSlowExpires(t *testing.T) {
+	s, c := startServer(t, Config{Speed: 1000})
+	c.setChaos(`{"mode":"slow","factor":7,"for":"20ms"}`)
 	s.driver.mu.Lock()
 	slowdown := s.driver.engine.slowdown
 	s.driver.mu.Unlock()
-	if slowdown != 7 && s.chaos.get().Mode == ModeSlow {
+	if slowdown != 7 && s.chaos.loadCurrent().Mode == ModeSlow {
 		t.Errorf("slowdown %v", slowdown)
 	}
-	eventually(t, "the mode ends by itself", func() bool { return s.chaos.get().Mode == ModeOK })
-	if _, body := c.get("/chaos"); strings.TrimSpace(body) != `{"mode":"ok"}` {
+	testkit.Eventually(t, "the mode ends by itself", func() bool { return s.chaos.loadCurrent().Mode == ModeOK })
+	if _, body := c.getPage("/chaos"); strings.TrimSpace(body) != `{"mode":"ok"}` {
 		t.Errorf("GET /chaos: %s", body)
 	}
 }
 
 func TestChaosRefusesNonsense(t *testing.T) {
-	_, c := serve(t, Config{})
+	_, c := startServer(t, Config{})
 	for _, body := range []string{
 		`{"mode":"sulk"}`, `{}`, `{"mode":"fail","status":200}`, `{"mode":"slow","factor":-1}`, `{"mode":"fail","share":2}`,
 		`{"mode":"stall","for":"soon"}`, `{"mode":"stall","for":"-1s"}`, `{"mode":"ok","typo":1}`, `{"mode":"die_midstream","after_tokens":-1}`,
 	} {
-		if status, answer := c.post("/chaos", body); status != 400 {
+		if status, answer := c.postBody("/chaos", body); status != 400 {
 			t.Errorf("%s: %d %s", body, status, answer)
 		}
 	}
-	if _, body := c.get("/chaos"); strings.TrimSpace(body) != `{"mode":"ok"}` {
+	if _, body := c.getPage("/chaos"); strings.TrimSpace(body) != `{"mode":"ok"}` {
 		t.Errorf("nonsense changed the mode: %s", body)
 	}
 }

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-var began = time.Now()
+var processStart = time.Now()
 
-// cpuTime is the wall's time where a process cannot tell its own.
-func cpuTime(*testing.B) time.Duration { return time.Since(began) }
+// cpuTime is the wall time on systems where the CPU time of a process is not available.
+func cpuTime(*testing.B) time.Duration { return time.Since(processStart) }

@@ -7,46 +7,46 @@ import (
 	"time"
 )
 
-// zoneBench is sixteen engines and requests like the long chats of the public trace: 7,000 tokens by the median, many of
-// them going on with an earlier one.
-type zoneBench struct {
-	engines []*Engine
-	rng     *rand.Rand
-	now     time.Time
-	texts   [][]Piece // of conversations
-	rate    float64
-	steps   uint64
+// engineZone is sixteen engines and requests like the long chats of the public trace: 7,000 tokens at the median,
+// many of them continuing an earlier one.
+type engineZone struct {
+	engines       []*Engine
+	rng           *rand.Rand
+	now           time.Time
+	conversations [][]Piece // of conversations
+	requestRate   float64
+	steps         uint64
 }
 
-func newZoneBench(b *testing.B, rate float64) *zoneBench {
-	z := &zoneBench{rng: rand.New(rand.NewPCG(1, 2)), now: epoch, rate: rate, texts: make([][]Piece, 800)}
+func newEngineZone(b *testing.B, rate float64) *engineZone {
+	z := &engineZone{rng: rand.New(rand.NewPCG(1, 2)), now: epoch, requestRate: rate, conversations: make([][]Piece, 800)}
 	for i := range 16 {
-		e := newEngine(b, EngineConfig{Profile: lookup(b, "H100", "Llama-3.1-8B", 1), FastForward: true, Salt: uint64(i), Rand: rand.New(rand.NewPCG(uint64(i), 0))})
+		e := newEngine(b, EngineConfig{Profile: lookupProfile(b, "H100", "Llama-3.1-8B", 1), FastForward: true, Salt: uint64(i), Rand: rand.New(rand.NewPCG(uint64(i), 0))})
 		z.engines = append(z.engines, e)
 	}
 	return z
 }
 
-// arrive submits the next request where its conversation went before.
-func (z *zoneBench) arrive(b *testing.B) {
-	z.until(z.now.Add(time.Duration(z.rng.ExpFloat64() / z.rate * float64(time.Second))))
-	who := z.rng.IntN(len(z.texts))
-	text := z.texts[who]
+// submitNext submits the next request to the engine of its conversation.
+func (z *engineZone) submitNext(b *testing.B) {
+	z.advanceTo(z.now.Add(time.Duration(z.rng.ExpFloat64() / z.requestRate * float64(time.Second))))
+	who := z.rng.IntN(len(z.conversations))
+	text := z.conversations[who]
 	if len(text) > 6 || len(text) == 0 {
 		text = append(text[:0], Piece{ID: 1, Tokens: 512}, Piece{ID: z.rng.Uint64(), Tokens: int(min(5000*math.Exp(z.rng.NormFloat64()), 60_000))})
 	} else {
 		text = append(text, Piece{ID: z.rng.Uint64(), Tokens: 350}, Piece{ID: z.rng.Uint64(), Tokens: 200 + z.rng.IntN(1500)})
 	}
-	z.texts[who] = text
-	submit(b, z.engines[who%len(z.engines)], z.now, Request{Prompt: text, PromptTokens: Tokens(text), OutputTokens: 350})
+	z.conversations[who] = text
+	submitRequest(b, z.engines[who%len(z.engines)], z.now, EngineRequest{Prompt: text, PromptTokens: CountTokens(text), OutputTokens: 350})
 }
 
-func (z *zoneBench) until(now time.Time) {
+func (z *engineZone) advanceTo(now time.Time) {
 	for _, e := range z.engines {
-		for next, ok := e.Next(); ok && !next.After(now); next, ok = e.Next() {
-			for _, s := range e.Advance(next) {
-				if s.Done() {
-					e.Reuse(s)
+		for next, ok := e.NextEvent(); ok && !next.After(now); next, ok = e.NextEvent() {
+			for _, s := range e.AdvanceTo(next) {
+				if s.IsDone() {
+					e.RecycleSequence(s)
 				}
 			}
 			z.steps++
@@ -55,20 +55,20 @@ func (z *zoneBench) until(now time.Time) {
 	z.now = now
 }
 
-// BenchmarkZone is the engines' part of simulating a zone of sixteen workers: one operation is one request. Requests per
-// second count the processor's time, so that a busy machine says the same.
+// BenchmarkZone is the engines' part of simulating a zone of sixteen workers: one operation is one request. Requests
+// per second are relative to CPU time, so that a busy machine gives the same result.
 func BenchmarkZone(b *testing.B) {
 	for name, rate := range map[string]float64{"half": 30, "nine tenths": 55} {
 		b.Run(name, func(b *testing.B) {
-			z := newZoneBench(b, rate)
+			z := newEngineZone(b, rate)
 			for range 4000 {
-				z.arrive(b)
+				z.submitNext(b)
 			}
 			events, spent := z.steps, cpuTime(b)
 			b.ReportAllocs()
 			b.ResetTimer()
 			for b.Loop() {
-				z.arrive(b)
+				z.submitNext(b)
 			}
 			b.ReportMetric(float64(b.N)/(cpuTime(b)-spent).Seconds(), "requests/s/core")
 			b.ReportMetric(float64(z.steps-events)/float64(b.N), "events/request")

@@ -8,7 +8,7 @@ import (
 	"github.com/spillway-lb/spillway/chaos/gpu"
 )
 
-// Piece is a part of a prompt that is the same text wherever its ID is the same.
+// Piece is a part of a prompt; equal IDs mean equal text.
 type Piece = gpu.Piece
 
 // Arrival is one request to send.
@@ -17,9 +17,9 @@ type Arrival struct {
 	At time.Duration
 	// Prompt is its text, in pieces: equal pieces from the first on are a shared prefix.
 	Prompt []Piece
-	// Output is how many tokens to ask for.
+	// Output is the number of tokens to request.
 	Output int
-	// Session is equal for what seems to be one conversation; 0 where the source cannot tell.
+	// Session is equal for the requests of one conversation; 0 if the source does not know it.
 	Session uint64
 }
 
@@ -32,69 +32,70 @@ func (a *Arrival) PromptTokens() int {
 	return n
 }
 
-// Source yields arrivals in order of time. The error is io.EOF after the last one. It is used by one goroutine.
-type Source interface {
-	Next() (Arrival, error)
+// ArrivalSource yields arrivals in order of time. The error is io.EOF after the last one. It is used by one
+// goroutine.
+type ArrivalSource interface {
+	NextArrival() (Arrival, error)
 }
 
-// Scale fits a source to the system under test.
+// Scale adapts a source to the system under test.
 type Scale struct {
-	// Rate multiplies the rate of arrivals by squeezing time. 0 means 1.
+	// Rate multiplies the rate of arrivals. 0 means 1.
 	Rate float64
-	// Tokens multiplies lengths of prompts and outputs; nothing becomes shorter than one token. 0 means 1.
+	// Tokens multiplies lengths of prompts and outputs, with a minimum of one token. 0 means 1.
 	Tokens float64
-	// MaxPrompt and MaxOutput cut what is longer, in tokens. 0 means no bound.
+	// MaxPrompt and MaxOutput truncate longer ones, in tokens. 0 means no bound.
 	MaxPrompt, MaxOutput int
-	// For ends the source, in time of the run. 0 means when the source itself ends.
+	// For ends the source, in time of the run. 0 means at the source's own end.
 	For time.Duration
 }
 
-// Scaled plays a source through a scale.
-func Scaled(s Source, by Scale) Source { return &scaled{source: s, by: by} }
+// ScaleSource applies a scale to a source.
+func ScaleSource(s ArrivalSource, by Scale) ArrivalSource { return &scaledSource{source: s, scale: by} }
 
-type scaled struct {
-	source Source
-	by     Scale
+type scaledSource struct {
+	source ArrivalSource
+	scale  Scale
 }
 
-func (s *scaled) Next() (Arrival, error) {
-	a, err := s.source.Next()
+func (s *scaledSource) NextArrival() (Arrival, error) {
+	a, err := s.source.NextArrival()
 	if err != nil {
 		return a, err
 	}
-	if s.by.Rate > 0 {
-		a.At = time.Duration(float64(a.At) / s.by.Rate)
+	if s.scale.Rate > 0 {
+		a.At = time.Duration(float64(a.At) / s.scale.Rate)
 	}
-	if s.by.For > 0 && a.At > s.by.For {
+	if s.scale.For > 0 && a.At > s.scale.For {
 		return Arrival{}, io.EOF
 	}
-	room := s.by.MaxPrompt
+	room := s.scale.MaxPrompt
 	if room <= 0 {
 		room = math.MaxInt
 	}
 	kept := a.Prompt[:0]
 	for _, p := range a.Prompt {
-		if p.Tokens = min(s.tokens(p.Tokens), room); p.Tokens > 0 {
+		if p.Tokens = min(s.scaleTokens(p.Tokens), room); p.Tokens > 0 {
 			kept = append(kept, p)
 		}
 		room -= p.Tokens
 	}
-	a.Prompt, a.Output = kept, s.tokens(a.Output)
-	if s.by.MaxOutput > 0 {
-		a.Output = min(a.Output, s.by.MaxOutput)
+	a.Prompt, a.Output = kept, s.scaleTokens(a.Output)
+	if s.scale.MaxOutput > 0 {
+		a.Output = min(a.Output, s.scale.MaxOutput)
 	}
 	return a, nil
 }
 
-func (s *scaled) tokens(n int) int {
-	if s.by.Tokens <= 0 {
+func (s *scaledSource) scaleTokens(n int) int {
+	if s.scale.Tokens <= 0 {
 		return n
 	}
-	return max(1, int(math.Round(float64(n)*s.by.Tokens)))
+	return max(1, int(math.Round(float64(n)*s.scale.Tokens)))
 }
 
-// mix is the finaliser of splitmix64: it spreads counters over all 64 bits.
-func mix(x uint64) uint64 {
+// mixBits is the finalizer of splitmix64: it spreads counters over all 64 bits.
+func mixBits(x uint64) uint64 {
 	x += 0x9e3779b97f4a7c15
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
 	x = (x ^ x>>27) * 0x94d049bb133111eb

@@ -9,21 +9,21 @@ import (
 	"pgregory.net/rapid"
 )
 
-func newPoisson(t testing.TB, p Poisson) Source {
+func newTestPoisson(t testing.TB, p PoissonConfig) ArrivalSource {
 	t.Helper()
-	s, err := NewPoisson(p)
+	s, err := NewPoissonSource(p)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return s
 }
 
-func TestPoisson(t *testing.T) {
-	list := all(t, newPoisson(t, Poisson{
+func TestPoissonFollowsItsRateAndLengths(t *testing.T) {
+	list := readAllArrivals(t, newTestPoisson(t, PoissonConfig{
 		Rate: 50, For: 200 * time.Second, Seed: 3, Groups: 4, PrefixTokens: 100,
-		Prompt: Lengths{Median: 1000, P90: 2000}, Output: Lengths{Median: 64},
+		Prompt: LengthDist{Median: 1000, P90: 2000}, Output: LengthDist{Median: 64},
 	}))
-	if !near(float64(len(list)), 10_000, 0.05) {
+	if !isNear(float64(len(list)), 10_000, 0.05) {
 		t.Errorf("%d arrivals in 200 s at 50/s", len(list))
 	}
 	var gaps, squares float64
@@ -44,10 +44,10 @@ func TestPoisson(t *testing.T) {
 		}
 	}
 	n := float64(len(list) - 1)
-	if cv := math.Sqrt(squares/n-(gaps/n)*(gaps/n)) / (gaps / n); !near(cv, 1, 0.05) {
+	if cv := math.Sqrt(squares/n-(gaps/n)*(gaps/n)) / (gaps / n); !isNear(cv, 1, 0.05) {
 		t.Errorf("coefficient of variation %.3f, want 1", cv)
 	}
-	if !near(float64(over)/n, 0.10, 0.15) {
+	if !isNear(float64(over)/n, 0.10, 0.15) {
 		t.Errorf("%d of %d prompts are longer than the 90th percentile", over, len(list))
 	}
 	if len(prefixes) != 4 {
@@ -55,27 +55,27 @@ func TestPoisson(t *testing.T) {
 	}
 }
 
-func TestPoissonRefuses(t *testing.T) {
-	ok := Poisson{Rate: 1, Prompt: Lengths{Median: 1}, Output: Lengths{Median: 1}}
-	for _, change := range []func(*Poisson){
-		func(p *Poisson) { p.Rate = 0 },
-		func(p *Poisson) { p.Rate = math.NaN() },
-		func(p *Poisson) { p.Prompt.Median = 0 },
-		func(p *Poisson) { p.Output.Median = 0 },
-		func(p *Poisson) { p.Groups = -1 },
+func TestPoissonRejectsBadConfig(t *testing.T) {
+	ok := PoissonConfig{Rate: 1, Prompt: LengthDist{Median: 1}, Output: LengthDist{Median: 1}}
+	for _, change := range []func(*PoissonConfig){
+		func(p *PoissonConfig) { p.Rate = 0 },
+		func(p *PoissonConfig) { p.Rate = math.NaN() },
+		func(p *PoissonConfig) { p.Prompt.Median = 0 },
+		func(p *PoissonConfig) { p.Output.Median = 0 },
+		func(p *PoissonConfig) { p.Groups = -1 },
 	} {
 		p := ok
 		change(&p)
-		if _, err := NewPoisson(p); err == nil {
+		if _, err := NewPoissonSource(p); err == nil {
 			t.Errorf("%+v: accepted", p)
 		}
 	}
 }
 
-func TestScaled(t *testing.T) {
-	source := func() Source { return Scaled(openTrace(t, "testdata/azure.csv", 1), Scale{}) }
-	plain := all(t, source())
-	fast := all(t, Scaled(source(), Scale{Rate: 4, Tokens: 0.5, MaxPrompt: 500, MaxOutput: 50}))
+func TestScaleSourceScalesRateAndTokens(t *testing.T) {
+	source := func() ArrivalSource { return ScaleSource(openTrace(t, "testdata/azure.csv", 1), Scale{}) }
+	plain := readAllArrivals(t, source())
+	fast := readAllArrivals(t, ScaleSource(source(), Scale{Rate: 4, Tokens: 0.5, MaxPrompt: 500, MaxOutput: 50}))
 	if len(fast) != len(plain) {
 		t.Fatalf("%d arrivals, want %d", len(fast), len(plain))
 	}
@@ -91,13 +91,13 @@ func TestScaled(t *testing.T) {
 			t.Errorf("output %d of %d tokens", i, fast[i].Output)
 		}
 	}
-	short := all(t, Scaled(source(), Scale{Rate: 2, For: 5 * time.Second}))
+	short := readAllArrivals(t, ScaleSource(source(), Scale{Rate: 2, For: 5 * time.Second}))
 	if n := len(short); n == 0 || n == len(plain) || short[n-1].At > 5*time.Second || plain[n].At <= 10*time.Second {
 		t.Errorf("%d arrivals in the first 5 s at double rate", n)
 	}
 }
 
-func TestTextFollowsPieces(t *testing.T) {
+func TestTextFollowsPromptPieces(t *testing.T) {
 	short, long := appendPiece(nil, Piece{ID: 7, Tokens: 10}), appendPiece(nil, Piece{ID: 7, Tokens: 20})
 	if len(short) != 40 || !bytes.HasPrefix(long, short) {
 		t.Errorf("%q is no prefix of %q", short, long)
@@ -109,10 +109,10 @@ func TestTextFollowsPieces(t *testing.T) {
 
 func TestHistogramQuantiles(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		var h histogram
+		var h latencyHistogram
 		us := rapid.SliceOfN(rapid.Int64Range(0, 3_600_000_000), 1, 200).Draw(t, "us")
 		for _, v := range us {
-			h.add(time.Duration(v) * time.Microsecond)
+			h.addDuration(time.Duration(v) * time.Microsecond)
 		}
 		sorted := append([]int64(nil), us...)
 		for i := range sorted {
@@ -121,26 +121,26 @@ func TestHistogramQuantiles(t *testing.T) {
 			}
 		}
 		parts := []float64{0.5, 0.9, 0.99, 1}
-		for i, got := range h.quantiles(parts...) {
+		for i, got := range h.readQuantiles(parts...) {
 			want := float64(sorted[int(math.Ceil(parts[i]*float64(len(sorted))))-1])
 			if math.Abs(float64(got/time.Microsecond)-want) > want*0.032+1 {
 				t.Fatalf("quantile %v of %d values: %v, want %v us", parts[i], len(us), got, want)
 			}
 		}
-		if h.count() != uint64(len(us)) {
-			t.Fatalf("counted %d of %d", h.count(), len(us))
+		if h.totalCount() != uint64(len(us)) {
+			t.Fatalf("counted %d of %d", h.totalCount(), len(us))
 		}
 	})
 }
 
-func TestHistogramTakesAnything(t *testing.T) {
-	var h histogram
-	h.add(-time.Second)
-	h.add(math.MaxInt64)
-	if q := h.quantiles(0.25, 1); h.count() != 2 || q[0] != 0 || q[1] <= time.Hour {
-		t.Errorf("%d, %v", h.count(), q)
+func TestHistogramAcceptsAnyDuration(t *testing.T) {
+	var h latencyHistogram
+	h.addDuration(-time.Second)
+	h.addDuration(math.MaxInt64)
+	if q := h.readQuantiles(0.25, 1); h.totalCount() != 2 || q[0] != 0 || q[1] <= time.Hour {
+		t.Errorf("%d, %v", h.totalCount(), q)
 	}
-	if q := new(histogram).quantiles(0.5); q[0] != 0 {
+	if q := new(latencyHistogram).readQuantiles(0.5); q[0] != 0 {
 		t.Errorf("an empty histogram says %v", q)
 	}
 }

@@ -9,33 +9,34 @@ import (
 	"time"
 )
 
-// maxTokens is the longest prompt or output that a trace may ask for.
-const maxTokens = 10_000_000
+// maxTraceTokens is the largest prompt or output length in a trace.
+const maxTraceTokens = 10_000_000
 
-// Azure reads the format of the Azure LLM inference traces: a heading line, then TIMESTAMP,ContextTokens,GeneratedTokens.
-// Prompts share nothing, for the trace does not say what they share. Errors name the line.
-func Azure(r io.Reader, seed uint64) Source {
+// ReadAzure reads the format of the Azure LLM inference traces: a header line, then
+// TIMESTAMP,ContextTokens,GeneratedTokens. Prompts share nothing, because the trace has no prefixes. Errors name the
+// line.
+func ReadAzure(r io.Reader, seed uint64) ArrivalSource {
 	scanner := bufio.NewScanner(r)
 	scanner.Buffer(make([]byte, 0, 4096), 4096)
-	return &azure{scanner: scanner, seed: seed}
+	return &azureReader{scanner: scanner, seed: seed}
 }
 
-type azure struct {
-	scanner *bufio.Scanner
-	seed    uint64
-	line    int
-	first   time.Time
-	last    time.Duration
+type azureReader struct {
+	scanner   *bufio.Scanner
+	seed      uint64
+	line      int
+	startTime time.Time
+	lastAt    time.Duration
 }
 
-func (s *azure) Next() (Arrival, error) {
+func (s *azureReader) NextArrival() (Arrival, error) {
 	for s.scanner.Scan() {
 		s.line++
 		text := strings.TrimSpace(s.scanner.Text())
 		if text == "" || s.line == 1 && strings.HasPrefix(text, "TIMESTAMP") {
 			continue
 		}
-		a, err := s.record(text)
+		a, err := s.parseRecord(text)
 		if err != nil {
 			return Arrival{}, fmt.Errorf("line %d: %w", s.line, err)
 		}
@@ -47,7 +48,7 @@ func (s *azure) Next() (Arrival, error) {
 	return Arrival{}, io.EOF
 }
 
-func (s *azure) record(text string) (Arrival, error) {
+func (s *azureReader) parseRecord(text string) (Arrival, error) {
 	fields := strings.Split(text, ",")
 	if len(fields) != 3 {
 		return Arrival{}, fmt.Errorf("%d fields, want TIMESTAMP,ContextTokens,GeneratedTokens", len(fields))
@@ -56,25 +57,25 @@ func (s *azure) record(text string) (Arrival, error) {
 	if err != nil {
 		return Arrival{}, fmt.Errorf("reading the time: %w", err)
 	}
-	in, err := tokens(fields[1])
+	in, err := parseTokens(fields[1])
 	if err != nil {
 		return Arrival{}, fmt.Errorf("reading ContextTokens: %w", err)
 	}
-	out, err := tokens(fields[2])
+	out, err := parseTokens(fields[2])
 	if err != nil {
 		return Arrival{}, fmt.Errorf("reading GeneratedTokens: %w", err)
 	}
-	if s.first.IsZero() {
-		s.first = at
+	if s.startTime.IsZero() {
+		s.startTime = at
 	}
-	s.last = max(s.last, at.Sub(s.first))
-	return Arrival{At: s.last, Prompt: []Piece{{ID: mix(s.seed ^ mix(uint64(s.line))), Tokens: in}}, Output: out}, nil
+	s.lastAt = max(s.lastAt, at.Sub(s.startTime))
+	return Arrival{At: s.lastAt, Prompt: []Piece{{ID: mixBits(s.seed ^ mixBits(uint64(s.line))), Tokens: in}}, Output: out}, nil
 }
 
-// tokens reads a count; what an engine would refuse as empty becomes one token.
-func tokens(s string) (int, error) {
+// parseTokens parses a count; 0, which an engine would refuse, becomes 1.
+func parseTokens(s string) (int, error) {
 	n, err := strconv.Atoi(s)
-	if err != nil || n < 0 || n > maxTokens {
+	if err != nil || n < 0 || n > maxTraceTokens {
 		return 0, fmt.Errorf("%.40q is not a number of tokens", s)
 	}
 	return max(n, 1), nil

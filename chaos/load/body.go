@@ -7,18 +7,18 @@ const vocabulary = "and any arm ask bay bed big bit box boy bus cap car cat cow 
 
 const wordBytes = 4
 
-// appendPiece adds a piece's text: the same for the same ID, and a longer piece begins as a shorter one does.
+// appendPiece appends a piece's text: the same for the same ID, and a longer piece begins with the shorter one.
 func appendPiece(dst []byte, p Piece) []byte {
 	x := p.ID
 	for range p.Tokens {
-		x = mix(x)
+		x = mixBits(x)
 		at := int(x%uint64(len(vocabulary)/wordBytes)) * wordBytes
 		dst = append(dst, vocabulary[at:at+wordBytes]...)
 	}
 	return dst
 }
 
-// AppendText adds the text of a prompt that is made of these pieces, as a request's body has it.
+// AppendText appends the text of a prompt that is made of these pieces, as in a request's body.
 func AppendText(dst []byte, prompt []Piece) []byte {
 	for _, p := range prompt {
 		dst = appendPiece(dst, p)
@@ -26,18 +26,18 @@ func AppendText(dst []byte, prompt []Piece) []byte {
 	return dst
 }
 
-// body writes the request. Outputs are exactly as long as asked for, as in benchmarks of engines.
-func (g *Generator) body(a *Arrival, model string) []byte {
+// appendBody encodes the request. Outputs have exactly the requested length, as in benchmarks of engines.
+func (g *Generator) appendBody(a *Arrival, model string) []byte {
 	b := make([]byte, 0, a.PromptTokens()*wordBytes+256)
 	b = append(b, `{"model":`...)
 	b = strconv.AppendQuote(b, model)
-	if g.chat {
+	if g.isChat {
 		b = append(b, `,"messages":[{"role":"user","content":"`...)
 	} else {
 		b = append(b, `,"prompt":"`...)
 	}
 	b = append(AppendText(b, a.Prompt), '"')
-	if g.chat {
+	if g.isChat {
 		b = append(b, "}]"...)
 	}
 	b = append(b, `,"max_tokens":`...)

@@ -1,17 +1,18 @@
-// Package load is an open-loop load generator for OpenAI-style services: requests leave when their time has come,
-// whether earlier ones were answered or not, as users do.
+// Package load is an open-loop load generator for OpenAI-style services: requests are sent when they are due, whether
+// earlier ones were answered or not, as with real users.
 //
-// It decides when which request leaves (Source: a Poisson process, or the Azure and Mooncake traces), where it goes
-// (fixed URLs, or the answers of given DNS servers, cached for as long as they say), and what came of it: Report counts
-// every request exactly once, as answered, refused by status and code, cut mid-stream, lost, or abandoned at the end. A
-// request is sent elsewhere only when nothing of an answer to it was received. Times count from when a request was due, so that
-// a generator that falls behind does not flatter what it measures.
+// It determines when each request is sent (ArrivalSource: a Poisson process, or the Azure and Mooncake traces), where
+// it is sent (fixed URLs, or the answers of given DNS servers, cached for their TTL), and its outcome: LoadReport
+// counts every request exactly once, as answered, refused by status and code, cut mid-stream, lost, or abandoned at
+// the end. A request is sent elsewhere only when no part of an answer to it was received. Times count from when a
+// request was due, so that a slow generator does not improve the results.
 //
-// It never slows down for the system under test, never counts a refusal as a fast answer, and never repeats a request
-// that has begun to be answered. Memory is bounded: traces are read as they are played, latencies go to fixed buckets.
+// It does not slow down for the system under test, does not count a refusal as a fast answer, and does not repeat a
+// request whose answer has begun. Memory is bounded: traces are read as they are played, latencies go to fixed
+// buckets.
 //
-// For the lab it names workloads (Workload, Open): the public traces, with the rules that their descriptions give, and
-// generators of what has no trace. A Feed hands out their requests in order of virtual time, in open and in closed loops,
-// and holds no more than what is under way. A prompt is a list of pieces, not of tokens or blocks: hashes of blocks follow
-// from them where somebody needs some (gpu.Hashes).
+// For the lab it names workloads (Workload, OpenWorkload): the public traces, with the rules of their descriptions,
+// and generators for workloads without a trace. A Feed hands out their requests in order of virtual time, in open and
+// in closed loops, and holds only the requests in progress. A prompt is a list of pieces, not of tokens or blocks:
+// block hashes are computed from them where needed (gpu.HashBlocks).
 package load

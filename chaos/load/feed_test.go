@@ -8,10 +8,10 @@ import (
 	"time"
 )
 
-// listed are roots in a slice.
-type listed []*Request
+// listSource is roots in a slice.
+type listSource []*Request
 
-func (l *listed) Next() (*Request, error) {
+func (l *listSource) NextRequest() (*Request, error) {
 	if len(*l) == 0 {
 		return nil, io.EOF
 	}
@@ -20,18 +20,18 @@ func (l *listed) Next() (*Request, error) {
 	return r, nil
 }
 
-// after asks one thing more, a second after each answer.
-type after struct{ times int }
+// testFollowUps makes one more request, a second after each answer.
+type testFollowUps struct{ times int }
 
-func (a *after) ended(r *Request, push func(time.Duration, *Request)) {
+func (a *testFollowUps) pushNext(r *Request, push func(time.Duration, *Request)) {
 	if a.times--; a.times >= 0 {
-		push(time.Second/2, &Request{Session: r.Session, Turn: r.Turn + 1, course: a})
+		push(time.Second/2, &Request{Session: r.Session, Turn: r.Turn + 1, continuation: a})
 	}
 }
 
 func openWorkload(t testing.TB, w Workload) *Feed {
 	t.Helper()
-	f, err := Open(w)
+	f, err := OpenWorkload(w)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -39,8 +39,8 @@ func openWorkload(t testing.TB, w Workload) *Feed {
 	return f
 }
 
-// playOut serves every request of a feed in a time that serve says, and returns them in the order in which they came.
-func playOut(t testing.TB, f *Feed, most int, serve func(*Request) (took time.Duration, ok bool)) []*Request {
+// playFeed serves every request of a feed in the time that serve returns, and returns them in order.
+func playFeed(t testing.TB, f *Feed, most int, serve func(*Request) (took time.Duration, ok bool)) []*Request {
 	t.Helper()
 	type flight struct {
 		r   *Request
@@ -66,11 +66,11 @@ func playOut(t testing.TB, f *Feed, most int, serve func(*Request) (took time.Du
 			x := flying[first]
 			flying = append(flying[:first], flying[first+1:]...)
 			now = x.end
-			f.Ended(x.r, now, x.ok)
+			f.FinishRequest(x.r, now, x.ok)
 		case more:
 			r := f.Pop()
 			if r.At != due || r.At < now || r.ID != uint64(len(all)+1) {
-				t.Fatalf("request %d (number %d) is due at %v, was told for %v, and it is %v", len(all)+1, r.ID, r.At, due, now)
+				t.Fatalf("request %d (number %d) is due at %v, was reported for %v, and it is %v", len(all)+1, r.ID, r.At, due, now)
 			}
 			now = r.At
 			all = append(all, r)
@@ -83,12 +83,12 @@ func playOut(t testing.TB, f *Feed, most int, serve func(*Request) (took time.Du
 	return all
 }
 
-func instantly(*Request) (time.Duration, bool) { return 0, true }
+func answerInstantly(*Request) (time.Duration, bool) { return 0, true }
 
-func TestFeedKeepsTheOrder(t *testing.T) {
-	f := NewFeed(&listed{{At: 1 * time.Second, Session: 1, course: &after{2}}, {At: 2 * time.Second, Session: 2}, {At: 9 * time.Second, Session: 3}}, 5*time.Second)
+func TestFeedKeepsTimeOrder(t *testing.T) {
+	f := NewFeed(&listSource{{At: 1 * time.Second, Session: 1, continuation: &testFollowUps{2}}, {At: 2 * time.Second, Session: 2}, {At: 9 * time.Second, Session: 3}}, 5*time.Second)
 	var got []string
-	for _, r := range playOut(t, f, 100, func(*Request) (time.Duration, bool) { return 300 * time.Millisecond, true }) {
+	for _, r := range playFeed(t, f, 100, func(*Request) (time.Duration, bool) { return 300 * time.Millisecond, true }) {
 		got = append(got, r.At.String())
 	}
 	if want := "1s 1.8s 2s 2.6s"; strings.Join(got, " ") != want {
@@ -96,21 +96,21 @@ func TestFeedKeepsTheOrder(t *testing.T) {
 	}
 }
 
-func TestARefusedClientPauses(t *testing.T) {
-	f := NewFeed(&listed{{Session: 1, course: &after{1}}}, 0)
+func TestRefusedClientPauses(t *testing.T) {
+	f := NewFeed(&listSource{{Session: 1, continuation: &testFollowUps{1}}}, 0)
 	r := f.Pop()
-	f.Ended(r, time.Minute, false)
+	f.FinishRequest(r, time.Minute, false)
 	if due, ok, _ := f.Peek(); !ok || due != time.Minute+time.Second {
 		t.Errorf("goes on at %v (%v), want a second after it was refused", due, ok)
 	}
 }
 
-func TestFeedTellsOfABadTrace(t *testing.T) {
+func TestFeedReportsBadTrace(t *testing.T) {
 	f := openWorkload(t, Workload{Name: "w1", Trace: "testdata/azure.csv"})
-	if n := len(playOut(t, f, 1000, instantly)); n != 40 {
+	if n := len(playFeed(t, f, 1000, answerInstantly)); n != 40 {
 		t.Errorf("%d requests", n)
 	}
-	bad := NewFeed(&traced{w: &Workload{Regions: []Home{{}}}, source: Azure(strings.NewReader("2030-01-01 00:00:00.0,1\n"), 1)}, 0)
+	bad := NewFeed(&traceSource{workload: &Workload{Regions: []ClientRegion{{}}}, source: ReadAzure(strings.NewReader("2030-01-01 00:00:00.0,1\n"), 1)}, 0)
 	if _, ok, err := bad.Peek(); ok || err == nil || !strings.Contains(err.Error(), "line 1: 2 fields") {
 		t.Errorf("%v %v", ok, err)
 	}
@@ -119,34 +119,34 @@ func TestFeedTellsOfABadTrace(t *testing.T) {
 	}
 }
 
-func TestWorkloadMistakes(t *testing.T) {
+func TestInvalidWorkloadsAreRejected(t *testing.T) {
 	for says, w := range map[string]Workload{
 		"use one of w1":       {Name: "w99"},
 		"no such file":        {Name: "w1", Trace: "testdata/none"},
 		"rate -1":             {Name: "w1", Rate: -1},
 		"clients: 2 numbers":  {Name: "w1", Clients: []int{1, 2}},
 		"are counts":          {Name: "w1", Thin: -1},
-		"is not a part":       {Name: "w1", Regions: []Home{{Name: "x", Share: -1}}},
+		"is not a part":       {Name: "w1", Regions: []ClientRegion{{Name: "x", Share: -1}}},
 		"are lengths of time": {Name: "w1", For: -1},
 	} {
-		if _, err := Open(w); err == nil || !strings.Contains(err.Error(), says) {
+		if _, err := OpenWorkload(w); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%+v: %v, want %q", w, err, says)
 		}
 	}
 }
 
 func TestThinningKeepsSessionsWhole(t *testing.T) {
-	roots := func() *listed {
-		var l listed
+	roots := func() *listSource {
+		var l listSource
 		for i := range 4000 {
-			l = append(l, &Request{At: time.Duration(i), Session: mix(uint64(i % 400))})
+			l = append(l, &Request{At: time.Duration(i), Session: mixBits(uint64(i % 400))})
 		}
 		return &l
 	}
 	kept := map[uint64]int{}
-	thin := Thinned(roots(), 4, 1)
+	thin := ThinSessions(roots(), 4, 1)
 	for {
-		r, err := thin.Next()
+		r, err := thin.NextRequest()
 		if errors.Is(err, io.EOF) {
 			break
 		}
@@ -162,12 +162,12 @@ func TestThinningKeepsSessionsWhole(t *testing.T) {
 	}
 }
 
-// TestRateKeepsTheOrder: a trace is squeezed to a rate, and everything else stays as it is.
-func TestRateKeepsTheOrder(t *testing.T) {
-	own := playOut(t, openWorkload(t, Workload{Name: "w2", Trace: "testdata/mooncake.jsonl", Seed: 1}), 1000, instantly)
-	fast := playOut(t, openWorkload(t, Workload{Name: "w2", Trace: "testdata/mooncake.jsonl", Seed: 1, Rate: 50}), 1000, instantly)
+// TestRateScalingKeepsOrder: scaling a trace to a rate changes nothing else.
+func TestRateScalingKeepsOrder(t *testing.T) {
+	own := playFeed(t, openWorkload(t, Workload{Name: "w2", Trace: "testdata/mooncake.jsonl", Seed: 1}), 1000, answerInstantly)
+	fast := playFeed(t, openWorkload(t, Workload{Name: "w2", Trace: "testdata/mooncake.jsonl", Seed: 1, Rate: 50}), 1000, answerInstantly)
 	span := fast[len(fast)-1].At
-	if len(own) != len(fast) || !near(float64(len(fast))/span.Seconds(), 50, 0.02) {
+	if len(own) != len(fast) || !isNear(float64(len(fast))/span.Seconds(), 50, 0.02) {
 		t.Errorf("%d of %d requests in %v, want 50/s", len(fast), len(own), span)
 	}
 	for i := range own {
@@ -177,8 +177,9 @@ func TestRateKeepsTheOrder(t *testing.T) {
 	}
 }
 
-// TestEvery: a client who is to ask every so often does not ask sooner for having its answer, and later only where that comes late.
-func TestEvery(t *testing.T) {
+// TestMinIntervalDelaysEarlyRequests: with a minimum interval a client does not send earlier after a fast answer, and
+// later only if the answer is late.
+func TestMinIntervalDelaysEarlyRequests(t *testing.T) {
 	const every = 50 * time.Second
 	for _, takes := range []time.Duration{time.Second, 80 * time.Second} {
 		f := openWorkload(t, Workload{Name: "chats", Clients: []int{1}, Every: every, For: time.Hour, Seed: 1})
@@ -192,7 +193,7 @@ func TestEvery(t *testing.T) {
 				t.Errorf("answers take %v, and the client asks again after %v", takes, gap)
 			}
 			last = r.At
-			f.Ended(r, r.At+takes, true)
+			f.FinishRequest(r, r.At+takes, true)
 		}
 	}
 }

@@ -17,85 +17,86 @@ import (
 
 // Config describes a run.
 type Config struct {
-	// Source says which request leaves when.
-	Source Source
-	// Target says where to.
+	// Source provides the arrivals.
+	Source ArrivalSource
+	// Target provides the endpoints.
 	Target Target
-	// Clients take turns at asking. Default: one, from whichever address the system takes.
+	// Clients send in turn. Default: one, from any address.
 	Clients []Client
-	// Models are asked for at random, each as often as the others.
+	// Models are chosen at random with equal probability.
 	Models []string
 	// Key is the API key; never logged. Empty sends none.
 	Key string
 	// Path of the requests: /v1/chat/completions (default) or /v1/completions.
 	Path string
-	// Stream asks for one event per token; without it only whole answers are timed.
+	// Stream requests one event per token; without it only whole answers are timed.
 	Stream bool
-	// Retries is how often a request may be sent elsewhere while nothing of an answer was received. Default 1;
+	// Retries is how often a request may be sent elsewhere while no part of an answer was received. Default 1;
 	// negative means never.
 	Retries int
-	// RetryFor is how long a request that has to go elsewhere asks DNS again for an address it has not tried. Default 3s.
+	// RetryFor is how long a request that must be sent elsewhere resolves the name for an untried address. Default
+	// 3s.
 	RetryFor time.Duration
 	// Timeout bounds one request from when it was due to its last byte. Default 10m.
 	Timeout time.Duration
-	// Grace is how long answers may still come after the end of the run. Default: the timeout after the last arrival,
-	// 5s when the run is interrupted.
+	// Grace is how long answers may still arrive after the end of the run. Default: the timeout after the last
+	// arrival, 5s when the run is interrupted.
 	Grace time.Duration
-	// MaxInFlight bounds requests at a time; what is due beyond it is counted as skipped. Default 4096.
+	// MaxInFlight bounds concurrent requests; arrivals beyond it are counted as skipped. Default 4096.
 	MaxInFlight int
 	// Seed makes the choice of models repeatable.
 	Seed uint64
-	// TLS is used for https targets. Nil means the system's roots.
+	// TLS is used for https targets. nil means the system's roots.
 	TLS *tls.Config
-	// Dial stands in for the network, for targets inside this process; nil: the network.
-	Dial Dial
+	// Dial replaces the network, for targets inside this process; nil: the network.
+	Dial DialFunc
 	// Headers are added to every request. Values never go to logs.
 	Headers http.Header
-	// OnOutcome is told what came of each request, by many goroutines at once. Nil tells nobody.
-	OnOutcome func(Outcome)
-	// Record is told what is asked and what comes of it. Nil records nothing.
-	Record *Recorder
-	// Log receives what goes wrong. Nil discards.
+	// OnOutcome is called with the outcome of each request, concurrently. nil: not called.
+	OnOutcome func(RequestOutcome)
+	// Recorder records requests and outcomes. nil records nothing.
+	Recorder *Recorder
+	// Log receives errors. nil discards them.
 	Log *slog.Logger
 }
 
-// Dial opens a connection, as net.Dialer.DialContext does.
-type Dial func(ctx context.Context, network, address string) (net.Conn, error)
+// DialFunc opens a connection, as net.Dialer.DialContext does.
+type DialFunc func(ctx context.Context, network, address string) (net.Conn, error)
 
-// Generator plays a source against a target. It is single use.
+// Generator plays a source against a target. It is for a single use.
 type Generator struct {
-	cfg     Config
-	chat    bool
-	callers []*caller
-	slots   chan struct{}
-	stats   *stats
-	flying  sync.WaitGroup
+	cfg      Config
+	isChat   bool
+	clients  []*loadClient
+	slots    chan struct{}
+	stats    *loadStats
+	inFlight sync.WaitGroup
 }
 
-// New checks the configuration.
-func New(c Config) (*Generator, error) {
-	bases, err := c.Target.check()
+// NewGenerator checks the configuration.
+func NewGenerator(c Config) (*Generator, error) {
+	bases, err := c.Target.resolveBases()
 	if err != nil {
 		return nil, err
 	}
-	if err := c.complete(); err != nil {
+	if err := c.applyDefaults(); err != nil {
 		return nil, err
 	}
 	g := &Generator{
-		cfg: c, chat: strings.HasSuffix(c.Path, "/chat/completions"),
-		slots: make(chan struct{}, c.MaxInFlight), stats: newStats(),
+		cfg: c, isChat: strings.HasSuffix(c.Path, "/chat/completions"),
+		slots: make(chan struct{}, c.MaxInFlight), stats: newLoadStats(),
 	}
 	for _, client := range c.Clients {
-		one := &caller{client: client, bases: bases, tls: c.TLS, dial: c.Dial, transports: map[string]*http.Transport{}}
+		one := &loadClient{config: client, baseURLs: bases, tls: c.TLS, dial: c.Dial, transports: map[string]*http.Transport{}}
 		if c.Target.Service != "" {
 			one.resolver = newResolver(c.Target.DNS, client.Source, c.Target.DNSTimeout, &g.stats.dns)
 		}
-		g.callers = append(g.callers, one)
+		g.clients = append(g.clients, one)
 	}
 	return g, nil
 }
 
-func (c *Config) complete() error {
+func (c *Config) applyDefaults() error {
 	switch {
 	case c.Source == nil:
 		return errors.New("load: a source of arrivals is needed")
@@ -132,29 +133,29 @@ func (c *Config) complete() error {
 	return nil
 }
 
-// Run sends every arrival when it is due and returns once all answers are in, or when ctx is done and the grace is
-// over. The error is the source's, if it could not be read to its end.
+// Run sends every arrival when it is due and returns when all answers have ended, or when ctx is done and the grace
+// period is over. The error is the source's, if it could not be read to its end.
 func (g *Generator) Run(ctx context.Context) error {
 	flight, cut := context.WithCancel(context.WithoutCancel(ctx))
 	defer cut()
-	g.stats.begin(time.Now())
-	err := g.play(ctx, flight)
-	g.land(ctx, cut)
-	g.stats.end(time.Now())
-	for _, c := range g.callers {
-		c.close()
+	g.stats.setStarted(time.Now())
+	err := g.sendArrivals(ctx, flight)
+	g.awaitRequests(ctx, cut)
+	g.stats.setEnded(time.Now())
+	for _, c := range g.clients {
+		c.closeIdle()
 	}
 	return err
 }
 
-// play sends the source's arrivals.
-func (g *Generator) play(ctx, flight context.Context) error {
+// sendArrivals sends the source's arrivals.
+func (g *Generator) sendArrivals(ctx, flight context.Context) error {
 	start := time.Now()
 	rng := rand.New(rand.NewPCG(g.cfg.Seed, 0x90de1))
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for n := 0; ctx.Err() == nil; n++ {
-		a, err := g.cfg.Source.Next()
+		a, err := g.cfg.Source.NextArrival()
 		if errors.Is(err, io.EOF) {
 			return nil
 		}
@@ -168,13 +169,13 @@ func (g *Generator) play(ctx, flight context.Context) error {
 			return nil
 		case <-timer.C:
 		}
-		g.launch(flight, g.callers[n%len(g.callers)], a, due, rng.IntN(len(g.cfg.Models)))
+		g.startRequest(flight, g.clients[n%len(g.clients)], a, due, rng.IntN(len(g.cfg.Models)))
 	}
 	return nil
 }
 
-// launch sends one request without waiting for it.
-func (g *Generator) launch(ctx context.Context, c *caller, a Arrival, due time.Time, model int) {
+// startRequest sends one request without waiting for it.
+func (g *Generator) startRequest(ctx context.Context, c *loadClient, a Arrival, due time.Time, model int) {
 	select {
 	case g.slots <- struct{}{}:
 	default:
@@ -182,27 +183,27 @@ func (g *Generator) launch(ctx context.Context, c *caller, a Arrival, due time.T
 		return
 	}
 	number := g.stats.sent.Add(1)
-	if r := g.cfg.Record; r != nil {
-		r.Asked(&Request{At: a.At, ID: number, Model: int32(model), Session: a.Session, Prompt: a.Prompt, Output: a.Output})
+	if r := g.cfg.Recorder; r != nil {
+		r.RecordRequest(&Request{At: a.At, ID: number, Model: int32(model), Session: a.Session, Prompt: a.Prompt, Output: a.Output})
 	}
-	g.stats.lag.add(time.Since(due))
-	g.flying.Add(1)
+	g.stats.lag.addDuration(time.Since(due))
+	g.inFlight.Add(1)
 	go func() {
-		defer g.flying.Done()
+		defer g.inFlight.Done()
 		defer func() { <-g.slots }()
-		g.one(ctx, c, &a, due, g.cfg.Models[model], number)
+		g.sendRequest(ctx, c, &a, due, g.cfg.Models[model], number)
 	}()
 }
 
-// land waits for what is still in flight and cuts it when the grace is over.
-func (g *Generator) land(ctx context.Context, cut context.CancelFunc) {
+// awaitRequests waits for the requests in flight and cuts them when the grace period is over.
+func (g *Generator) awaitRequests(ctx context.Context, cut context.CancelFunc) {
 	landed := make(chan struct{})
 	go func() {
-		g.flying.Wait()
+		g.inFlight.Wait()
 		close(landed)
 	}()
 	interrupted := ctx.Done()
-	grace := time.NewTimer(orElse(g.cfg.Grace, g.cfg.Timeout))
+	grace := time.NewTimer(positiveOr(g.cfg.Grace, g.cfg.Timeout))
 	defer grace.Stop()
 	for {
 		select {
@@ -210,7 +211,7 @@ func (g *Generator) land(ctx context.Context, cut context.CancelFunc) {
 			return
 		case <-interrupted:
 			interrupted = nil
-			grace.Reset(orElse(g.cfg.Grace, 5*time.Second))
+			grace.Reset(positiveOr(g.cfg.Grace, 5*time.Second))
 		case <-grace.C:
 			cut()
 			<-landed
@@ -219,7 +220,7 @@ func (g *Generator) land(ctx context.Context, cut context.CancelFunc) {
 	}
 }
 
-func orElse(d, def time.Duration) time.Duration {
+func positiveOr(d, def time.Duration) time.Duration {
 	if d > 0 {
 		return d
 	}

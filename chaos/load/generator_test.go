@@ -19,56 +19,56 @@ import (
 	"github.com/spillway-lb/spillway/chaos/gpu"
 )
 
-// burst is n small requests, one every gap.
-type burst struct {
-	n   int
-	gap time.Duration
-	at  time.Duration
+// burstSource is n small requests, one every gap.
+type burstSource struct {
+	left int
+	gap  time.Duration
+	at   time.Duration
 }
 
-func (b *burst) Next() (Arrival, error) {
-	if b.n == 0 {
+func (b *burstSource) NextArrival() (Arrival, error) {
+	if b.left == 0 {
 		return Arrival{}, io.EOF
 	}
-	b.n--
+	b.left--
 	b.at += b.gap
-	return Arrival{At: b.at, Prompt: []Piece{{ID: uint64(b.n), Tokens: 8}}, Output: 4}, nil
+	return Arrival{At: b.at, Prompt: []Piece{{ID: uint64(b.left), Tokens: 8}}, Output: 4}, nil
 }
 
-func run(t testing.TB, c Config) *Report {
+func runGenerator(t testing.TB, c Config) *LoadReport {
 	t.Helper()
-	g := generator(t, c)
+	g := newTestGenerator(t, c)
 	if err := g.Run(context.Background()); err != nil {
 		t.Fatal(err)
 	}
-	r := g.Report()
-	if r.InFlight != 0 || r.Sent != r.OK+r.Refused+r.Cut+r.Lost+r.Nowhere+r.Abandoned {
+	r := g.CurrentReport()
+	if r.InFlight != 0 || r.Sent != r.OK+r.Refused+r.Cut+r.Lost+r.NoAddress+r.Abandoned {
 		t.Errorf("the account does not add up: %+v", r)
 	}
 	return r
 }
 
-func generator(t testing.TB, c Config) *Generator {
+func newTestGenerator(t testing.TB, c Config) *Generator {
 	t.Helper()
 	if c.Models == nil {
 		c.Models = []string{"m"}
 	}
-	g, err := New(c)
+	g, err := NewGenerator(c)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return g
 }
 
-func serve(t testing.TB, h http.HandlerFunc) *httptest.Server {
+func startTestServer(t testing.TB, h http.HandlerFunc) *httptest.Server {
 	t.Helper()
 	s := httptest.NewServer(h)
 	t.Cleanup(s.Close)
 	return s
 }
 
-// speak streams n tokens and ends the stream as it should, or not.
-func speak(w http.ResponseWriter, n int, done bool) {
+// streamTokens streams n tokens, and the end of the stream if done.
+func streamTokens(w http.ResponseWriter, n int, done bool) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("X-Spillway-Route", "virginia/a/w1")
 	for i := range n {
@@ -81,16 +81,16 @@ func speak(w http.ResponseWriter, n int, done bool) {
 }
 
 func TestStreamsAreCounted(t *testing.T) {
-	s := serve(t, func(w http.ResponseWriter, r *http.Request) {
+	s := startTestServer(t, func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		want := `"max_tokens":4,"ignore_eos":true,"stream":true,"stream_options":{"include_usage":true}}`
 		if r.URL.Path != "/v1/chat/completions" || r.Header.Get("Authorization") != "Bearer k" || !strings.HasSuffix(string(body), want) {
 			w.WriteHeader(http.StatusTeapot)
 			return
 		}
-		speak(w, 4, true)
+		streamTokens(w, 4, true)
 	})
-	r := run(t, Config{Source: &burst{n: 5, gap: time.Millisecond}, Target: Target{URLs: []string{s.URL}}, Key: "k", Stream: true})
+	r := runGenerator(t, Config{Source: &burstSource{left: 5, gap: time.Millisecond}, Target: Target{URLs: []string{s.URL}}, Key: "k", Stream: true})
 	if r.OK != 5 || len(r.Regions) != 1 || r.Regions[0].Name != "virginia" {
 		t.Fatalf("%+v", r)
 	}
@@ -102,7 +102,7 @@ func TestStreamsAreCounted(t *testing.T) {
 
 func TestRefusalsAreCountedByCodeAndNeverTimed(t *testing.T) {
 	var n atomic.Int64
-	s := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+	s := startTestServer(t, func(w http.ResponseWriter, _ *http.Request) {
 		if n.Add(1)%3 == 0 {
 			w.WriteHeader(http.StatusInternalServerError)
 			io.WriteString(w, `{"error":{"message":"m","type":"InternalServerError","code":500}}`)
@@ -111,11 +111,11 @@ func TestRefusalsAreCountedByCodeAndNeverTimed(t *testing.T) {
 		w.WriteHeader(http.StatusTooManyRequests)
 		io.WriteString(w, `{"error":{"message":"m","type":"t","code":"requests_per_minute"}}`)
 	})
-	r := run(t, Config{Source: &burst{n: 6, gap: time.Millisecond}, Target: Target{URLs: []string{s.URL}}, Stream: true})
-	if r.Refused != 6 || r.OK != 0 || r.Retried != 0 || r.Errors() != 6 {
+	r := runGenerator(t, Config{Source: &burstSource{left: 6, gap: time.Millisecond}, Target: Target{URLs: []string{s.URL}}, Stream: true})
+	if r.Refused != 6 || r.OK != 0 || r.Retried != 0 || r.CountErrors() != 6 {
 		t.Fatalf("%+v", r)
 	}
-	want := []Code{{"refused", 429, "requests_per_minute", 4}, {"refused", 500, "InternalServerError", 2}}
+	want := []CodeCount{{"refused", 429, "requests_per_minute", 4}, {"refused", 500, "InternalServerError", 2}}
 	if len(r.Codes) != 2 || r.Codes[0] != want[0] || r.Codes[1] != want[1] {
 		t.Errorf("codes %+v", r.Codes)
 	}
@@ -124,22 +124,26 @@ func TestRefusalsAreCountedByCodeAndNeverTimed(t *testing.T) {
 	}
 }
 
-func TestCutStreamsAreNotRepeated(t *testing.T) {
+func TestInterruptedStreamsAreNotRetried(t *testing.T) {
 	var n atomic.Int64
 	for name, end := range map[string]func(http.ResponseWriter){
-		"connection dies": func(w http.ResponseWriter) { speak(w, 2, false); panic(http.ErrAbortHandler) },
-		"ends too early":  func(w http.ResponseWriter) { speak(w, 2, false) },
+		"connection dies": func(w http.ResponseWriter) { streamTokens(w, 2, false); panic(http.ErrAbortHandler) },
+		"ends too early":  func(w http.ResponseWriter) { streamTokens(w, 2, false) },
 		"carries error": func(w http.ResponseWriter) {
-			speak(w, 2, false)
+			streamTokens(w, 2, false)
 			io.WriteString(w, "data: {\"error\":{\"message\":\"x\",\"code\":\"upstream_lost\"}}\n\ndata: [DONE]\n\n")
 		},
-		"dies after its head": func(w http.ResponseWriter) { speak(w, 0, false); w.(http.Flusher).Flush(); panic(http.ErrAbortHandler) },
+		"dies after its head": func(w http.ResponseWriter) {
+			streamTokens(w, 0, false)
+			w.(http.Flusher).Flush()
+			panic(http.ErrAbortHandler)
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			n.Store(0)
 			h := func(w http.ResponseWriter, _ *http.Request) { n.Add(1); end(w) }
-			one, two := serve(t, h), serve(t, h)
-			r := run(t, Config{Source: &burst{n: 1}, Target: Target{URLs: []string{one.URL, two.URL}}, Stream: true})
+			one, two := startTestServer(t, h), startTestServer(t, h)
+			r := runGenerator(t, Config{Source: &burstSource{left: 1}, Target: Target{URLs: []string{one.URL, two.URL}}, Stream: true})
 			if r.Cut != 1 || r.Retried != 0 || n.Load() != 1 {
 				t.Errorf("cut %d, retried %d, sent %d times", r.Cut, r.Retried, n.Load())
 			}
@@ -150,8 +154,8 @@ func TestCutStreamsAreNotRepeated(t *testing.T) {
 	}
 }
 
-// closedPort is an address where nobody listens.
-func closedPort(t testing.TB) string {
+// unusedAddr is an address without a listener.
+func unusedAddr(t testing.TB) string {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -160,19 +164,19 @@ func closedPort(t testing.TB) string {
 	return l.Addr().String()
 }
 
-func TestLostRequestsGoElsewhere(t *testing.T) {
-	dying := serve(t, func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
-	good := serve(t, func(w http.ResponseWriter, _ *http.Request) { speak(w, 4, true) })
-	for _, bad := range []string{dying.URL, "http://" + closedPort(t)} {
-		r := run(t, Config{Source: &burst{n: 4}, Target: Target{URLs: []string{bad, good.URL}}, Stream: true})
+func TestUnansweredRequestsAreRetriedElsewhere(t *testing.T) {
+	dying := startTestServer(t, func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
+	good := startTestServer(t, func(w http.ResponseWriter, _ *http.Request) { streamTokens(w, 4, true) })
+	for _, bad := range []string{dying.URL, "http://" + unusedAddr(t)} {
+		r := runGenerator(t, Config{Source: &burstSource{left: 4}, Target: Target{URLs: []string{bad, good.URL}}, Stream: true})
 		if r.OK != 4 || r.Retried != 2 || r.Lost != 0 {
 			t.Errorf("ok %d, retried %d, lost %d; want 4, 2, 0", r.OK, r.Retried, r.Lost)
 		}
-		r = run(t, Config{Source: &burst{n: 4}, Target: Target{URLs: []string{bad}}, Stream: true})
+		r = runGenerator(t, Config{Source: &burstSource{left: 4}, Target: Target{URLs: []string{bad}}, Stream: true})
 		if r.Lost != 4 || r.Retried != 0 {
 			t.Errorf("with nowhere else to go: lost %d, retried %d", r.Lost, r.Retried)
 		}
-		r = run(t, Config{Source: &burst{n: 4}, Target: Target{URLs: []string{bad, good.URL}}, Stream: true, Retries: -1})
+		r = runGenerator(t, Config{Source: &burstSource{left: 4}, Target: Target{URLs: []string{bad, good.URL}}, Stream: true, Retries: -1})
 		if r.Lost != 2 || r.OK != 2 || r.Retried != 0 {
 			t.Errorf("without retries: lost %d, ok %d, retried %d", r.Lost, r.OK, r.Retried)
 		}
@@ -192,16 +196,16 @@ func portNumber(t testing.TB, rawURL string) int {
 	return n
 }
 
-func TestServiceThroughDNS(t *testing.T) {
+func TestServiceIsResolvedThroughDNS(t *testing.T) {
 	var host atomic.Value
-	s := serve(t, func(w http.ResponseWriter, r *http.Request) {
+	s := startTestServer(t, func(w http.ResponseWriter, r *http.Request) {
 		host.Store(r.Host)
-		speak(w, 4, true)
+		streamTokens(w, 4, true)
 	})
 	port := portNumber(t, s.URL)
-	names := serveNames(t, 60, 0, "127.0.0.1")
-	r := run(t, Config{
-		Source: &burst{n: 10, gap: 5 * time.Millisecond}, Stream: true,
+	names := startNameServer(t, 60, 0, "127.0.0.1")
+	r := runGenerator(t, Config{
+		Source: &burstSource{left: 10, gap: 5 * time.Millisecond}, Stream: true,
 		Target: Target{Service: "chat.api.example", DNS: []string{names.addr()}, Port: port},
 	})
 	if r.OK != 10 || r.DNS.Resolutions < 1 || r.DNS.Resolutions+r.DNS.Cached != 10 || r.DNS.FailedQueries != 0 {
@@ -212,25 +216,25 @@ func TestServiceThroughDNS(t *testing.T) {
 	}
 }
 
-// The address in the answer dies; while the request looks for another one, DNS learns of it.
-func TestLostRequestsAskDNSAnew(t *testing.T) {
+// The address in the answer dies; while the request is retried, DNS changes.
+func TestRetriesResolveServiceAgain(t *testing.T) {
 	if probe, err := net.Listen("tcp", "127.0.5.2:0"); err != nil {
 		t.Skip("this system has only one loopback address")
 	} else {
 		probe.Close()
 	}
-	s := serve(t, func(w http.ResponseWriter, _ *http.Request) { speak(w, 4, true) })
-	names := serveNames(t, 60, 0, "127.0.5.2") // nobody listens there
+	s := startTestServer(t, func(w http.ResponseWriter, _ *http.Request) { streamTokens(w, 4, true) })
+	names := startNameServer(t, 60, 0, "127.0.5.2") // no listener there
 	moved := make(chan struct{})
 	go func() {
 		defer close(moved)
-		for names.asked.Load() < 2 {
+		for names.queries.Load() < 2 {
 			time.Sleep(time.Millisecond)
 		}
-		names.set("127.0.0.1")
+		names.setAddrs("127.0.0.1")
 	}()
-	r := run(t, Config{
-		Source: &burst{n: 1}, Stream: true, Clients: []Client{{Source: netip.MustParseAddr("127.0.0.1")}},
+	r := runGenerator(t, Config{
+		Source: &burstSource{left: 1}, Stream: true, Clients: []Client{{Source: netip.MustParseAddr("127.0.0.1")}},
 		Target: Target{Service: "chat.api.example", DNS: []string{names.addr()}, Port: portNumber(t, s.URL)},
 	})
 	<-moved
@@ -239,18 +243,18 @@ func TestLostRequestsAskDNSAnew(t *testing.T) {
 	}
 }
 
-func TestNoAddress(t *testing.T) {
-	names := serveNames(t, 0, 3) // NXDOMAIN
-	r := run(t, Config{Source: &burst{n: 2}, Target: Target{Service: "x.example", DNS: []string{names.addr()}}})
-	if r.Nowhere != 2 || r.DNS.FailedResolutions != 2 {
+func TestRequestWithoutAddressIsCounted(t *testing.T) {
+	names := startNameServer(t, 0, 3) // NXDOMAIN
+	r := runGenerator(t, Config{Source: &burstSource{left: 2}, Target: Target{Service: "x.example", DNS: []string{names.addr()}}})
+	if r.NoAddress != 2 || r.DNS.FailedResolutions != 2 {
 		t.Errorf("%+v", r)
 	}
 }
 
-func TestRedirectDropsTheKey(t *testing.T) {
+func TestRedirectToOtherHostDropsKey(t *testing.T) {
 	var direct, keys atomic.Int64
 	port := new(atomic.Int64)
-	s := serve(t, func(w http.ResponseWriter, r *http.Request) {
+	s := startTestServer(t, func(w http.ResponseWriter, r *http.Request) {
 		if strings.HasPrefix(r.Host, "chat.") {
 			w.Header().Set("Location", fmt.Sprintf("http://virginia.%s/v1/chat/completions?spw=t", r.Host))
 			w.WriteHeader(http.StatusTemporaryRedirect)
@@ -264,12 +268,12 @@ func TestRedirectDropsTheKey(t *testing.T) {
 			w.WriteHeader(http.StatusBadRequest)
 			return
 		}
-		speak(w, 4, true)
+		streamTokens(w, 4, true)
 	})
 	port.Store(int64(portNumber(t, s.URL)))
-	names := serveNames(t, 60, 0, "127.0.0.1")
-	r := run(t, Config{
-		Source: &burst{n: 3}, Stream: true, Key: "k",
+	names := startNameServer(t, 60, 0, "127.0.0.1")
+	r := runGenerator(t, Config{
+		Source: &burstSource{left: 3}, Stream: true, Key: "k",
 		Target: Target{Service: "chat.api.example", DNS: []string{names.addr()}, Port: int(port.Load())},
 	})
 	if r.OK != 3 || r.Redirected != 3 || direct.Load() != 3 || keys.Load() != 0 {
@@ -277,38 +281,38 @@ func TestRedirectDropsTheKey(t *testing.T) {
 	}
 }
 
-func TestOpenLoopDoesNotWait(t *testing.T) {
+func TestOpenLoopDoesNotWaitForAnswers(t *testing.T) {
 	release := make(chan struct{})
 	var inside atomic.Int64
-	s := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+	s := startTestServer(t, func(w http.ResponseWriter, _ *http.Request) {
 		inside.Add(1)
 		<-release
-		speak(w, 4, true)
+		streamTokens(w, 4, true)
 	})
-	g := generator(t, Config{Source: &burst{n: 12, gap: time.Millisecond}, Target: Target{URLs: []string{s.URL}}, Stream: true, MaxInFlight: 10})
+	g := newTestGenerator(t, Config{Source: &burstSource{left: 12, gap: time.Millisecond}, Target: Target{URLs: []string{s.URL}}, Stream: true, MaxInFlight: 10})
 	done := make(chan error)
 	go func() { done <- g.Run(context.Background()) }()
-	for deadline := time.Now().Add(10 * time.Second); inside.Load() < 10 || g.Report().Skipped < 2; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); inside.Load() < 10 || g.CurrentReport().Skipped < 2; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("only %d requests left while the first was unanswered", inside.Load())
 		}
 	}
-	if r := g.Report(); r.InFlight != 10 || r.Sent != 10 {
+	if r := g.CurrentReport(); r.InFlight != 10 || r.Sent != 10 {
 		t.Errorf("%+v", r)
 	}
 	close(release)
 	if err := <-done; err != nil {
 		t.Fatal(err)
 	}
-	if r := g.Report(); r.OK != 10 || r.Skipped != 2 {
+	if r := g.CurrentReport(); r.OK != 10 || r.Skipped != 2 {
 		t.Errorf("%+v", r)
 	}
 }
 
-// arrivals are a source in a slice.
-type arrivals []Arrival
+// arrivalList is a source in a slice.
+type arrivalList []Arrival
 
-func (l *arrivals) Next() (Arrival, error) {
+func (l *arrivalList) NextArrival() (Arrival, error) {
 	if len(*l) == 0 {
 		return Arrival{}, io.EOF
 	}
@@ -317,16 +321,17 @@ func (l *arrivals) Next() (Arrival, error) {
 	return a, nil
 }
 
-func TestInterruptedRunAbandons(t *testing.T) {
+func TestInterruptedRunAbandonsRequests(t *testing.T) {
 	arrived := make(chan struct{})
-	s := serve(t, func(w http.ResponseWriter, r *http.Request) {
-		io.Copy(io.Discard, r.Body) // only then does the server see the client leave
+	s := startTestServer(t, func(w http.ResponseWriter, r *http.Request) {
+		io.Copy(io.Discard, r.Body) // only then does the server detect that the client left
 		close(arrived)
 		<-r.Context().Done()
 	})
-	// The second request is due long after the end: the grace begins with the interruption, however late the first arrives.
-	source := &arrivals{{Prompt: []Piece{{ID: 1, Tokens: 8}}, Output: 4}, {At: 24 * time.Hour, Prompt: []Piece{{ID: 2, Tokens: 8}}, Output: 4}}
-	g := generator(t, Config{Source: source, Target: Target{URLs: []string{s.URL}}, Grace: 10 * time.Millisecond})
+	// The second request is due long after the end: the grace period starts with the interruption, even if the first
+	// arrives late.
+	source := &arrivalList{{Prompt: []Piece{{ID: 1, Tokens: 8}}, Output: 4}, {At: 24 * time.Hour, Prompt: []Piece{{ID: 2, Tokens: 8}}, Output: 4}}
+	g := newTestGenerator(t, Config{Source: source, Target: Target{URLs: []string{s.URL}}, Grace: 10 * time.Millisecond})
 	ctx, cancel := context.WithCancel(context.Background())
 	go func() {
 		<-arrived
@@ -335,25 +340,25 @@ func TestInterruptedRunAbandons(t *testing.T) {
 	if err := g.Run(ctx); err != nil {
 		t.Fatal(err)
 	}
-	if r := g.Report(); r.Abandoned != 1 || r.Errors() != 0 {
+	if r := g.CurrentReport(); r.Abandoned != 1 || r.CountErrors() != 0 {
 		t.Errorf("%+v", r)
 	}
 }
 
 type badSource struct{}
 
-func (badSource) Next() (Arrival, error) { return Arrival{}, errors.New("line 7: broken") }
+func (badSource) NextArrival() (Arrival, error) { return Arrival{}, errors.New("line 7: broken") }
 
-func TestSourceErrorsAreTold(t *testing.T) {
-	g := generator(t, Config{Source: badSource{}, Target: Target{URLs: []string{"http://127.0.0.1:1"}}})
+func TestSourceErrorsAreReturned(t *testing.T) {
+	g := newTestGenerator(t, Config{Source: badSource{}, Target: Target{URLs: []string{"http://127.0.0.1:1"}}})
 	if err := g.Run(context.Background()); err == nil || !strings.Contains(err.Error(), "line 7: broken") {
 		t.Errorf("%v", err)
 	}
 }
 
-func TestNewRefuses(t *testing.T) {
+func TestNewGeneratorRejectsBadConfig(t *testing.T) {
 	ok := func() Config {
-		return Config{Source: &burst{}, Models: []string{"m"}, Target: Target{URLs: []string{"http://127.0.0.1:1"}}}
+		return Config{Source: &burstSource{}, Models: []string{"m"}, Target: Target{URLs: []string{"http://127.0.0.1:1"}}}
 	}
 	for says, change := range map[string]func(*Config){
 		"a source":        func(c *Config) { c.Source = nil },
@@ -368,13 +373,13 @@ func TestNewRefuses(t *testing.T) {
 	} {
 		c := ok()
 		change(&c)
-		if _, err := New(c); err == nil || !strings.Contains(err.Error(), says) {
+		if _, err := NewGenerator(c); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%v; want %q", err, says)
 		}
 	}
 }
 
-func TestAgainstTheSimulatedWorker(t *testing.T) {
+func TestGeneratorAgainstSimulatedWorker(t *testing.T) {
 	worker, err := gpu.New(gpu.Config{Listen: "127.0.0.1:0", GPU: "H100", Model: "Llama-3.1-8B", Speed: 20})
 	if err != nil {
 		t.Fatal(err)
@@ -384,15 +389,15 @@ func TestAgainstTheSimulatedWorker(t *testing.T) {
 	}
 	defer worker.Stop(context.Background())
 	for _, stream := range []bool{true, false} {
-		source := Scaled(openTrace(t, "testdata/mooncake.jsonl", 1), Scale{Rate: 60, MaxOutput: 30})
-		r := run(t, Config{Source: source, Target: Target{URLs: []string{worker.URL()}}, Models: []string{"Llama-3.1-8B"}, Stream: stream, Path: "/v1/completions"})
-		want := all(t, Scaled(openTrace(t, "testdata/mooncake.jsonl", 1), Scale{Rate: 60, MaxOutput: 30}))
+		source := ScaleSource(openTrace(t, "testdata/mooncake.jsonl", 1), Scale{Rate: 60, MaxOutput: 30})
+		r := runGenerator(t, Config{Source: source, Target: Target{URLs: []string{worker.URL()}}, Models: []string{"Llama-3.1-8B"}, Stream: stream, Path: "/v1/completions"})
+		want := readAllArrivals(t, ScaleSource(openTrace(t, "testdata/mooncake.jsonl", 1), Scale{Rate: 60, MaxOutput: 30}))
 		var in, out uint64
 		for _, a := range want {
 			in += uint64(a.PromptTokens())
 			out += uint64(a.Output)
 		}
-		if r.OK != uint64(len(want)) || r.Errors() != 0 || r.Regions[0].PromptTokens != in || r.Regions[0].OutputTokens != out {
+		if r.OK != uint64(len(want)) || r.CountErrors() != 0 || r.Regions[0].PromptTokens != in || r.Regions[0].OutputTokens != out {
 			t.Errorf("stream %v: %d of %d ok, %d and %d tokens of %d and %d", stream, r.OK, len(want), r.Regions[0].PromptTokens, r.Regions[0].OutputTokens, in, out)
 		}
 	}

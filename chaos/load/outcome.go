@@ -2,38 +2,39 @@ package load
 
 import "time"
 
-// Outcome is what came of one request.
-type Outcome struct {
-	// Due is when the request should have left, First when its first token came (zero for none), Done when it was over.
+// RequestOutcome is the outcome of one request.
+type RequestOutcome struct {
+	// Due is when the request should have been sent, First when its first token arrived (zero for none), Done when it
+	// ended.
 	Due, First, Done time.Time
-	// Verdict is "ok", "refused", "cut", "lost", "nowhere" or "abandoned", as in Report.
-	Verdict string
+	// Kind is "ok", "refused", "cut", "lost", "nowhere" or "abandoned", as in Report.
+	Kind string
 	// Status and Code of a refusal or a cut.
 	Status int
 	Code   string
-	// Route is where the answer says that it comes from: region/zone/worker; empty where it does not.
+	// Route is the origin of the answer, region/zone/worker; empty if unknown.
 	Route string
-	// Prompt and Output are the answer's tokens.
+	// Prompt and Output are the answer's token counts.
 	Prompt, Output int
 }
 
-func (g *Generator) tell(r *result, due, now time.Time) {
+func (g *Generator) reportOutcome(r *requestResult, due, now time.Time) {
 	if g.cfg.OnOutcome == nil {
 		return
 	}
-	g.cfg.OnOutcome(Outcome{
-		Due: due, First: r.first, Done: now, Verdict: r.verdict.String(), Status: r.status, Code: r.code, Route: r.route,
-		Prompt: r.prompt, Output: r.output,
+	g.cfg.OnOutcome(RequestOutcome{
+		Due: due, First: r.firstToken, Done: now, Kind: r.outcome.String(), Status: r.status, Code: r.code, Route: r.route,
+		Prompt: r.promptTokens, Output: r.outputTokens,
 	})
 }
 
-func (g *Generator) record(number uint64, r *result, due, now time.Time) {
-	if g.cfg.Record == nil {
+func (g *Generator) recordOutcome(number uint64, r *requestResult, due, now time.Time) {
+	if g.cfg.Recorder == nil {
 		return
 	}
-	d := Did{Verdict: r.verdict.String(), Route: r.route, End: now.Sub(due), Output: r.output, Cached: r.cached}
-	if !r.first.IsZero() {
-		d.First = r.first.Sub(due)
+	d := RecordedOutcome{Kind: r.outcome.String(), Route: r.route, End: now.Sub(due), Output: r.outputTokens, Cached: r.cachedTokens}
+	if !r.firstToken.IsZero() {
+		d.First = r.firstToken.Sub(due)
 	}
-	g.cfg.Record.Over(number, d)
+	g.cfg.Recorder.RecordOutcome(number, d)
 }

@@ -10,15 +10,15 @@ import (
 	"github.com/spillway-lb/spillway/chaos/gpu"
 )
 
-// public opens a workload of the public traces, and skips where they are not.
-func public(t testing.TB, trace string, w Workload) *Feed {
+// openPublicTrace opens a workload of the public traces, and skips the test without them.
+func openPublicTrace(t testing.TB, trace string, w Workload) *Feed {
 	t.Helper()
-	w.Traces, w.Seed = filepath.Dir(filepath.Dir(shared(t, trace))), 1
+	w.Traces, w.Seed = filepath.Dir(filepath.Dir(publicTracePath(t, trace))), 1
 	return openWorkload(t, w)
 }
 
-// quantiles of what of says, of requests.
-func quantiles(list []*Request, of func(*Request) int, percents ...float64) (out []float64) {
+// sortedQuantiles are quantiles of the values of requests.
+func sortedQuantiles(list []*Request, of func(*Request) int, percents ...float64) (out []float64) {
 	v := make([]int, len(list))
 	for i, r := range list {
 		v[i] = of(r)
@@ -30,7 +30,7 @@ func quantiles(list []*Request, of func(*Request) int, percents ...float64) (out
 	return out
 }
 
-func average(list []*Request, of func(*Request) int) float64 {
+func averageOf(list []*Request, of func(*Request) int) float64 {
 	sum := 0
 	for _, r := range list {
 		sum += of(r)
@@ -38,17 +38,17 @@ func average(list []*Request, of func(*Request) int) float64 {
 	return float64(sum) / float64(len(list))
 }
 
-func in(r *Request) int  { return r.PromptTokens }
-func out(r *Request) int { return r.Output }
+func promptTokensOf(r *Request) int { return r.PromptTokens }
+func outputTokensOf(r *Request) int { return r.Output }
 
-// reuse is the part of all blocks, the last and shorter ones among them, and of all tokens, that a cache without bounds
-// would have.
-func reuse(list []*Request, block int) (blocks, tokens float64) {
+// measureReuse is the fraction of all blocks, including the last and shorter ones, and of all tokens, that an
+// unbounded cache would hit.
+func measureReuse(list []*Request, block int) (blocks, tokens float64) {
 	seen := map[uint64]bool{}
 	var hashes []uint64
 	var all, hits, length int
 	for _, r := range list {
-		hashes = gpu.Hashes(hashes[:0], r.Prompt, block)
+		hashes = gpu.HashBlocks(hashes[:0], r.Prompt, block)
 		n := 0
 		for n < len(hashes) && seen[hashes[n]] {
 			n++
@@ -61,8 +61,8 @@ func reuse(list []*Request, block int) (blocks, tokens float64) {
 	return float64(hits) / float64(all), float64(hits*block) / float64(length)
 }
 
-// busiest is the most requests of any so long a time, over the mean.
-func busiest(list []*Request, of time.Duration) float64 {
+// busiestOverMean is the maximum number of requests in any interval of a length, over the mean.
+func busiestOverMean(list []*Request, of time.Duration) float64 {
 	counts := map[time.Duration]int{}
 	most := 0
 	for _, r := range list {
@@ -72,8 +72,8 @@ func busiest(list []*Request, of time.Duration) float64 {
 	return float64(most) / (float64(len(list)) * of.Seconds() / list[len(list)-1].At.Seconds())
 }
 
-// unevenness is the coefficient of variation of the times between arrivals.
-func unevenness(list []*Request) float64 {
+// arrivalVariation is the coefficient of variation of the times between arrivals.
+func arrivalVariation(list []*Request) float64 {
 	var sum, squares float64
 	for i := 1; i < len(list); i++ {
 		gap := (list[i].At - list[i-1].At).Seconds()
@@ -83,9 +83,9 @@ func unevenness(list []*Request) float64 {
 	return math.Sqrt(squares/n-sum/n*sum/n) / (sum / n)
 }
 
-// TestPublishedStatistics: what the readers make of each trace is what is published of it. Of two there is only a part
-// here, which is why these may differ by more.
-func TestPublishedStatistics(t *testing.T) {
+// TestTracesHavePublishedStatistics: the traces as read have their published statistics. Two are available in part
+// only, so they may differ more.
+func TestTracesHavePublishedStatistics(t *testing.T) {
 	for _, c := range []struct {
 		workload, trace string
 		n               int
@@ -110,7 +110,7 @@ func TestPublishedStatistics(t *testing.T) {
 			[]float64{24, 350, 597, 1118, 343},
 			0.05, 0.366, 0.374,
 			[]float64{0, 0, 1.21},
-			0, // the shorter ones are published of rounded times
+			0, // the shorter percentiles are published for rounded times
 		},
 		{
 			"w3", "mooncake/synthetic.jsonl.gz", 3993, 3.91,
@@ -124,63 +124,63 @@ func TestPublishedStatistics(t *testing.T) {
 			"w4", "agentic/agent-sessions_train.jsonl.gz", 36895, 0,
 			[]float64{43000, 105000, 236000, 500000, 123000},
 			[]float64{105, 216, 899, 3663, 439},
-			0.03, 0, 0, nil, 0, // reuse: TestAgentsReuse
+			0.03, 0, 0, nil, 0, // reuse: TestAgentSessionsReusePrefixes
 		},
 	} {
 		t.Run(c.workload, func(t *testing.T) {
-			list := playOut(t, public(t, c.trace, Workload{Name: c.workload, MaxThink: time.Minute}), math.MaxInt, instantly)
+			list := playFeed(t, openPublicTrace(t, c.trace, Workload{Name: c.workload, MaxThink: time.Minute}), math.MaxInt, answerInstantly)
 			if len(list) != c.n {
 				t.Errorf("%d requests, want %d", len(list), c.n)
 			}
 			for name, pair := range map[string][2][]float64{
-				"in":  {append(quantiles(list, in, 10, 50, 90, 99), average(list, in)), c.in},
-				"out": {append(quantiles(list, out, 10, 50, 90, 99), average(list, out)), c.out},
+				"in":  {append(sortedQuantiles(list, promptTokensOf, 10, 50, 90, 99), averageOf(list, promptTokensOf)), c.in},
+				"out": {append(sortedQuantiles(list, outputTokensOf, 10, 50, 90, 99), averageOf(list, outputTokensOf)), c.out},
 			} {
 				t.Logf("%s p10/50/90/99 and mean: %.0f, published %.0f", name, pair[0], pair[1])
 				for i := range pair[1] {
-					if !near(pair[0][i], pair[1][i], c.within) {
+					if !isNear(pair[0][i], pair[1][i], c.within) {
 						t.Errorf("%s: %.0f, published %.0f (p10, 50, 90, 99, mean)", name, pair[0], pair[1])
 					}
 				}
 			}
 			if c.blocks > 0 {
-				blocks, tokens := reuse(list, mooncakeBlock)
+				blocks, tokens := measureReuse(list, mooncakeBlockTokens)
 				t.Logf("reuse %.3f of blocks, %.3f of tokens, published %.3f and %.3f", blocks, tokens, c.blocks, c.tokens)
 				if math.Abs(blocks-c.blocks) > 0.015 || math.Abs(tokens-c.tokens) > 0.015 {
 					t.Errorf("reuse %.3f of blocks and %.3f of tokens, published %.3f and %.3f", blocks, tokens, c.blocks, c.tokens)
 				}
 			}
-			if c.rate > 0 && !near(float64(len(list))/list[len(list)-1].At.Seconds(), c.rate, 0.03) {
+			if c.rate > 0 && !isNear(float64(len(list))/list[len(list)-1].At.Seconds(), c.rate, 0.03) {
 				t.Errorf("%d requests in %v, published %.2f/s", len(list), list[len(list)-1].At, c.rate)
 			}
 			for i, want := range c.bursts {
-				got := busiest(list, []time.Duration{time.Second, 10 * time.Second, time.Minute}[i])
+				got := busiestOverMean(list, []time.Duration{time.Second, 10 * time.Second, time.Minute}[i])
 				t.Logf("burst %.2f, published %.2f", got, want)
-				if want > 0 && !near(got, want, 0.1) {
+				if want > 0 && !isNear(got, want, 0.1) {
 					t.Errorf("peak over mean %.2f, published %.2f", got, want)
 				}
 			}
-			if cv := unevenness(list); c.cv > 0 && !near(cv, c.cv, 0.03) {
+			if cv := arrivalVariation(list); c.cv > 0 && !isNear(cv, c.cv, 0.03) {
 				t.Errorf("coefficient of variation %.2f, published %.2f", cv, c.cv)
 			}
 		})
 	}
 }
 
-// TestAgentsReuse: how much of each turn, and of all turns together, the session has asked before, and how often it
-// begins anew.
-func TestAgentsReuse(t *testing.T) {
-	f := public(t, "agentic/agent-sessions_train.jsonl.gz", Workload{Name: "w4", MaxThink: time.Minute})
-	list := playOut(t, f, math.MaxInt, instantly)
+// TestAgentSessionsReusePrefixes: how much of each turn, and of all turns together, the session has sent before, and
+// how often its context restarts.
+func TestAgentSessionsReusePrefixes(t *testing.T) {
+	f := openPublicTrace(t, "agentic/agent-sessions_train.jsonl.gz", Workload{Name: "w4", MaxThink: time.Minute})
+	list := playFeed(t, f, math.MaxInt, answerInstantly)
 	before := map[uint64][]*Request{}
 	var turns []float64
 	var resets, all, hits int
 	for _, r := range list {
 		best := 0
 		for _, p := range before[r.Session] {
-			best = max(best, gpu.Common(p.Prompt, r.Prompt)/agentBlock)
+			best = max(best, gpu.CountCommonTokens(p.Prompt, r.Prompt)/agentBlockTokens)
 		}
-		blocks := max(r.PromptTokens/agentBlock, 1)
+		blocks := max(r.PromptTokens/agentBlockTokens, 1)
 		all, hits = all+blocks, hits+best
 		if len(before[r.Session]) > 0 {
 			turns = append(turns, float64(best)/float64(blocks))
@@ -199,12 +199,13 @@ func TestAgentsReuse(t *testing.T) {
 	}
 }
 
-// TestPlanet: rates and lengths are those of ServeGen's files, weighted by who asks how much. Published are 973 and 160
-// tokens for m-large over both weeks and their 162 clients; over the first, which is here with 135 of them, the files' own
-// mean is 922 and 168. For deepseek-r1 1,596 and 1,690 are published, and the files' own mean is 1,268 and 1,527 by request. The
-// mean of the windows' means, in which a quiet night weighs as much as a busy day, is 1,506 and 1,737: its prompts are shorter
-// at its peak (660 tokens). By request is what a fleet is asked, so that is what is drawn.
-func TestPlanet(t *testing.T) {
+// TestServeGenWorkloadMatchesItsFiles: rates and lengths are those of ServeGen's files, weighted by the clients'
+// rates. Published are 973 and 160 tokens for m-large over both weeks and their 162 clients; over the first, which is
+// available with 135 of them, the files' own mean is 922 and 168. For deepseek-r1 1,596 and 1,690 are published, and
+// the files' own mean is 1,268 and 1,527 by request. The mean of the windows' means, in which a quiet night weighs as
+// much as a busy day, is 1,506 and 1,737: prompts are shorter at the peak (660 tokens). The workload uses the mean by
+// request, because that is the load of a fleet.
+func TestServeGenWorkloadMatchesItsFiles(t *testing.T) {
 	const week = 168 * time.Hour
 	for _, c := range []struct {
 		model   string
@@ -219,29 +220,29 @@ func TestPlanet(t *testing.T) {
 		{"deepseek-r1", 24 * time.Hour, 0.7, 16.01, 1268, 1527},
 	} {
 		t.Run(c.model, func(t *testing.T) {
-			dir := filepath.Dir(filepath.Dir(shared(t, "servegen/language_m-large_rates_week1.csv.gz")))
+			dir := filepath.Dir(filepath.Dir(publicTracePath(t, "servegen/language_m-large_rates_week1.csv.gz")))
 			f := openWorkload(t, Workload{Name: "w5", Traces: dir, Seed: 1, Models: []string{c.model}, Rate: c.rate, For: c.span})
-			c0 := f.roots.(*planet).clients[0]
-			if own := c.rate / c0.speed; !near(own, c.own, 0.02) {
+			c0 := f.roots.(*serveGenSource).clients[0]
+			if own := c.rate / c0.speed; !isNear(own, c.own, 0.02) {
 				t.Errorf("%.1f requests/s on average, published %.1f", own, c.own)
 			}
-			list := playOut(t, f, math.MaxInt, instantly)
-			t.Logf("%d requests, %.0f tokens in (%.0f) and %.0f out (%.0f)", len(list), average(list, in), c.in, average(list, out), c.out)
-			if !near(float64(len(list)), c.rate*c.span.Seconds(), 0.02) || !near(average(list, in), c.in, 0.07) || !near(average(list, out), c.out, 0.07) {
-				t.Errorf("%d requests, %.0f tokens in and %.0f out; want %.0f, %.0f and %.0f", len(list), average(list, in), average(list, out), c.rate*c.span.Seconds(), c.in, c.out)
+			list := playFeed(t, f, math.MaxInt, answerInstantly)
+			t.Logf("%d requests, %.0f tokens in (%.0f) and %.0f out (%.0f)", len(list), averageOf(list, promptTokensOf), c.in, averageOf(list, outputTokensOf), c.out)
+			if !isNear(float64(len(list)), c.rate*c.span.Seconds(), 0.02) || !isNear(averageOf(list, promptTokensOf), c.in, 0.07) || !isNear(averageOf(list, outputTokensOf), c.out, 0.07) {
+				t.Errorf("%d requests, %.0f tokens in and %.0f out; want %.0f, %.0f and %.0f", len(list), averageOf(list, promptTokensOf), averageOf(list, outputTokensOf), c.rate*c.span.Seconds(), c.in, c.out)
 			}
 		})
 	}
 }
 
-// TestLocalTimes: a region six hours ahead has the traffic of six hours later.
-func TestLocalTimes(t *testing.T) {
+// TestRegionLoadFollowsLocalTime: a region six hours ahead has the traffic of six hours later.
+func TestRegionLoadFollowsLocalTime(t *testing.T) {
 	const day = 24 * time.Hour
 	hours := func(shift time.Duration) (n [24]float64) {
-		f := public(t, "servegen/language_m-small_rates_week1.csv.gz", Workload{
-			Name: "w5", Models: []string{"m-small"}, Rate: 1, For: day, Regions: []Home{{Name: "here", Shift: shift}},
+		f := openPublicTrace(t, "servegen/language_m-small_rates_week1.csv.gz", Workload{
+			Name: "w5", Models: []string{"m-small"}, Rate: 1, For: day, Regions: []ClientRegion{{Name: "here", Shift: shift}},
 		})
-		for _, r := range playOut(t, f, math.MaxInt, instantly) {
+		for _, r := range playFeed(t, f, math.MaxInt, answerInstantly) {
 			if r.At < day {
 				n[r.At/time.Hour]++
 			}

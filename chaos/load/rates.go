@@ -5,36 +5,37 @@ import (
 	"slices"
 )
 
-// RateWindow is the time over which a client's rate is given.
-const RateWindow = window
+// RateWindow is the interval of a client's rates.
+const RateWindow = rateWindow
 
-// ClientRate is what one of ServeGen's clients asks over a whole trace.
+// ClientRate is the demand of one ServeGen client over a whole trace.
 type ClientRate struct {
-	// ID is the client's, and Region the workload's region where it is at home.
+	// ID is the client's, and Region the index of its region.
 	ID     uint64
 	Region int32
-	// Tokens are those of its prompts and answers per second, by window, with its region's local time.
+	// Tokens are those of its prompts and answers per second, by window, in its region's local time.
 	Tokens []float64
 }
 
-// Rates returns what the clients of the workload's models ask, as w5 plays it: the same clients at home in the same regions.
-func (w Workload) Rates() ([]ClientRate, error) {
-	if err := w.complete(); err != nil {
+// ClientRates returns the demand of the clients of the workload's models, as in w5: the same clients in the same
+// regions.
+func (w Workload) ClientRates() ([]ClientRate, error) {
+	if err := w.applyDefaults(); err != nil {
 		return nil, err
 	}
-	models, err := w.planetModels()
+	models, err := w.readModels()
 	if err != nil {
 		return nil, err
 	}
 	var out []ClientRate
 	for i, m := range models {
 		for _, number := range slices.Sorted(maps.Keys(m.rates)) {
-			id := w.client(i, number)
-			c := ClientRate{ID: id, Region: w.region(id), Tokens: make([]float64, m.windows)}
-			offset := int((w.From + w.Regions[c.Region].Shift) / window)
+			id := w.clientID(i, number)
+			c := ClientRate{ID: id, Region: w.regionOfSession(id), Tokens: make([]float64, m.windows)}
+			offset := int((w.From + w.Regions[c.Region].Shift) / rateWindow)
 			for _, r := range m.rates[number] {
 				at := ((int(r.window)-offset)%m.windows + m.windows) % m.windows
-				c.Tokens[at] = float64(r.rate) * m.tokens(number, r.window)
+				c.Tokens[at] = float64(r.rate) * m.meanTokens(number, r.window)
 			}
 			out = append(out, c)
 		}
@@ -42,8 +43,8 @@ func (w Workload) Rates() ([]ClientRate, error) {
 	return out, nil
 }
 
-// tokens is the mean of a client's prompts and answers together, or of everybody's where it has no lengths of its own.
-func (m *genModel) tokens(client int, at int32) float64 {
+// meanTokens is the mean of a client's prompts plus answers, or of all clients if it has no lengths of its own.
+func (m *serveGenModel) meanTokens(client int, at int32) float64 {
 	list := m.lengths[client]
 	if len(list) == 0 {
 		var sum, before float64

@@ -10,27 +10,27 @@ import (
 	"time"
 )
 
-// nameServer answers A questions with fixed addresses.
-type nameServer struct {
-	conn  *net.UDPConn
-	addrs atomic.Pointer[[]netip.Addr]
-	ttl   uint32
-	rcode byte
-	mute  atomic.Bool
-	asked atomic.Int64
-	from  atomic.Pointer[netip.AddrPort]
-	done  chan struct{}
+// testNameServer answers A questions with fixed addresses.
+type testNameServer struct {
+	conn    *net.UDPConn
+	addrs   atomic.Pointer[[]netip.Addr]
+	ttl     uint32
+	rcode   byte
+	silent  atomic.Bool
+	queries atomic.Int64
+	from    atomic.Pointer[netip.AddrPort]
+	done    chan struct{}
 }
 
-func serveNames(t testing.TB, ttl uint32, rcode byte, addrs ...string) *nameServer {
+func startNameServer(t testing.TB, ttl uint32, rcode byte, addrs ...string) *testNameServer {
 	t.Helper()
 	conn, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &nameServer{conn: conn, ttl: ttl, rcode: rcode, done: make(chan struct{})}
-	s.set(addrs...)
-	go s.run()
+	s := &testNameServer{conn: conn, ttl: ttl, rcode: rcode, done: make(chan struct{})}
+	s.setAddrs(addrs...)
+	go s.serveQueries()
 	t.Cleanup(func() {
 		conn.Close()
 		<-s.done
@@ -38,7 +38,7 @@ func serveNames(t testing.TB, ttl uint32, rcode byte, addrs ...string) *nameServ
 	return s
 }
 
-func (s *nameServer) set(addrs ...string) {
+func (s *testNameServer) setAddrs(addrs ...string) {
 	var list []netip.Addr
 	for _, a := range addrs {
 		list = append(list, netip.MustParseAddr(a))
@@ -46,9 +46,9 @@ func (s *nameServer) set(addrs ...string) {
 	s.addrs.Store(&list)
 }
 
-func (s *nameServer) addr() string { return s.conn.LocalAddr().String() }
+func (s *testNameServer) addr() string { return s.conn.LocalAddr().String() }
 
-func (s *nameServer) run() {
+func (s *testNameServer) serveQueries() {
 	defer close(s.done)
 	buf := make([]byte, 1500)
 	for {
@@ -56,19 +56,19 @@ func (s *nameServer) run() {
 		if err != nil {
 			return
 		}
-		s.asked.Add(1)
+		s.queries.Add(1)
 		s.from.Store(&from)
-		if !s.mute.Load() {
-			s.conn.WriteToUDPAddrPort(s.reply(buf[:n]), from)
+		if !s.silent.Load() {
+			s.conn.WriteToUDPAddrPort(s.makeReply(buf[:n]), from)
 		}
 	}
 }
 
-func (s *nameServer) reply(query []byte) []byte {
-	end := skipName(query, dnsHeader) + 4
+func (s *testNameServer) makeReply(query []byte) []byte {
+	end := skipName(query, dnsHeaderBytes) + 4
 	out := append([]byte(nil), query[:end]...)
 	out[2], out[3] = 0x84, s.rcode
-	for i := 6; i < dnsHeader; i++ {
+	for i := 6; i < dnsHeaderBytes; i++ {
 		out[i] = 0
 	}
 	if s.rcode != 0 || binary.BigEndian.Uint16(query[end-4:]) != 1 {
@@ -76,7 +76,7 @@ func (s *nameServer) reply(query []byte) []byte {
 	}
 	for _, a := range *s.addrs.Load() {
 		out[7]++
-		out = append(out, 0xc0, dnsHeader, 0, 1, 0, 1)
+		out = append(out, 0xc0, dnsHeaderBytes, 0, 1, 0, 1)
 		out = binary.BigEndian.AppendUint32(out, s.ttl)
 		out = append(out, 0, 4)
 		out = append(out, a.AsSlice()...)
@@ -84,24 +84,24 @@ func (s *nameServer) reply(query []byte) []byte {
 	return out
 }
 
-func stub(t testing.TB, servers ...string) (*resolver, *dnsCounts) {
+func newTestResolver(t testing.TB, servers ...string) (*stubResolver, *dnsCounts) {
 	counts := &dnsCounts{}
 	return newResolver(servers, netip.MustParseAddr("127.0.0.1"), 200*time.Millisecond, counts), counts
 }
 
-func lookup(t testing.TB, r *resolver, fresh bool) []netip.Addr {
+func mustLookup(t testing.TB, r *stubResolver, fresh bool) []netip.Addr {
 	t.Helper()
-	addrs, err := r.lookup(context.Background(), "chat.api.example", fresh)
+	addrs, err := r.lookupAddrs(context.Background(), "chat.api.example", fresh)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return addrs
 }
 
-func TestResolverKeepsAnswersForTheirTTL(t *testing.T) {
-	s := serveNames(t, 60, 0, "192.0.2.1", "192.0.2.2")
-	r, counts := stub(t, s.addr())
-	if addrs := lookup(t, r, false); len(addrs) != 2 {
+func TestResolverCachesAnswersForTheirTTL(t *testing.T) {
+	s := startNameServer(t, 60, 0, "192.0.2.1", "192.0.2.2")
+	r, counts := newTestResolver(t, s.addr())
+	if addrs := mustLookup(t, r, false); len(addrs) != 2 {
 		t.Fatalf("addresses %v", addrs)
 	}
 	r.mu.Lock()
@@ -110,34 +110,34 @@ func TestResolverKeepsAnswersForTheirTTL(t *testing.T) {
 	if kept < 55*time.Second || kept > 60*time.Second {
 		t.Errorf("kept for %v, the answer says 60 s", kept)
 	}
-	lookup(t, r, false)
-	if n := s.asked.Load(); n != 1 || counts.cached.Load() != 1 {
+	mustLookup(t, r, false)
+	if n := s.queries.Load(); n != 1 || counts.cached.Load() != 1 {
 		t.Errorf("%d questions, %d answers from the cache", n, counts.cached.Load())
 	}
-	s.set("192.0.2.9")
-	if addrs := lookup(t, r, true); len(addrs) != 1 || addrs[0].String() != "192.0.2.9" {
-		t.Errorf("asked anew: %v", addrs)
+	s.setAddrs("192.0.2.9")
+	if addrs := mustLookup(t, r, true); len(addrs) != 1 || addrs[0].String() != "192.0.2.9" {
+		t.Errorf("resolved again: %v", addrs)
 	}
 }
 
-func TestResolverAsksAgainAfterTheTTL(t *testing.T) {
-	s := serveNames(t, 0, 0, "192.0.2.1")
-	r, _ := stub(t, s.addr())
-	lookup(t, r, false)
-	lookup(t, r, false)
-	if n := s.asked.Load(); n != 2 {
+func TestResolverQueriesAgainAfterTTL(t *testing.T) {
+	s := startNameServer(t, 0, 0, "192.0.2.1")
+	r, _ := newTestResolver(t, s.addr())
+	mustLookup(t, r, false)
+	mustLookup(t, r, false)
+	if n := s.queries.Load(); n != 2 {
 		t.Errorf("%d questions, want 2: a TTL of 0 is not kept", n)
 	}
 }
 
-func TestResolverPassesToTheNextServer(t *testing.T) {
-	good := serveNames(t, 0, 0, "192.0.2.1")
-	silent := serveNames(t, 0, 0)
-	silent.mute.Store(true)
-	broken := serveNames(t, 0, 2) // SERVFAIL
-	r, counts := stub(t, good.addr(), silent.addr(), broken.addr())
+func TestResolverFailsOverToNextServer(t *testing.T) {
+	good := startNameServer(t, 0, 0, "192.0.2.1")
+	silent := startNameServer(t, 0, 0)
+	silent.silent.Store(true)
+	broken := startNameServer(t, 0, 2) // SERVFAIL
+	r, counts := newTestResolver(t, good.addr(), silent.addr(), broken.addr())
 	for range 3 { // each server is asked first once
-		if addrs := lookup(t, r, true); len(addrs) != 1 {
+		if addrs := mustLookup(t, r, true); len(addrs) != 1 {
 			t.Errorf("addresses %v", addrs)
 		}
 	}
@@ -149,10 +149,10 @@ func TestResolverPassesToTheNextServer(t *testing.T) {
 	}
 }
 
-func TestResolverFailsWhenNobodyAnswers(t *testing.T) {
-	nobody := serveNames(t, 0, 5) // REFUSED
-	r, counts := stub(t, nobody.addr())
-	if _, err := r.lookup(context.Background(), "chat.api.example", false); err == nil {
+func TestResolverFailsWithoutAnyAnswer(t *testing.T) {
+	refusing := startNameServer(t, 0, 5) // REFUSED
+	r, counts := newTestResolver(t, refusing.addr())
+	if _, err := r.lookupAddrs(context.Background(), "chat.api.example", false); err == nil {
 		t.Error("an address out of nothing")
 	}
 	if counts.failedLookups.Load() != 1 {
@@ -160,25 +160,25 @@ func TestResolverFailsWhenNobodyAnswers(t *testing.T) {
 	}
 }
 
-func TestResolverLeavesFromItsPlace(t *testing.T) {
+func TestResolverUsesItsSourceAddress(t *testing.T) {
 	probe, err := net.ListenPacket("udp", "127.0.4.7:0")
 	if err != nil {
 		t.Skip("this system has only one loopback address: clients cannot pose as places here")
 	}
 	probe.Close()
-	s := serveNames(t, 0, 0, "192.0.2.1")
+	s := startNameServer(t, 0, 0, "192.0.2.1")
 	r := newResolver([]string{s.addr()}, netip.MustParseAddr("127.0.4.7"), time.Second, &dnsCounts{})
-	lookup(t, r, false)
+	mustLookup(t, r, false)
 	if from := s.from.Load().Addr().String(); from != "127.0.4.7" {
 		t.Errorf("asked from %s, want 127.0.4.7", from)
 	}
 }
 
-func TestReadAnswer(t *testing.T) {
+func TestReadAnswerParsesDNSResponses(t *testing.T) {
 	question := []byte{0, 1, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0, 1, 'a', 0, 0, 1, 0, 1}
-	s := &nameServer{ttl: 7}
-	s.set("192.0.2.1", "192.0.2.2")
-	whole := s.reply(question)
+	s := &testNameServer{ttl: 7}
+	s.setAddrs("192.0.2.1", "192.0.2.2")
+	whole := s.makeReply(question)
 	if rcode, ttl, ok := readAnswer(whole); rcode != 0 || ttl != 7 || !ok {
 		t.Errorf("%d, %d, %v", rcode, ttl, ok)
 	}
@@ -193,9 +193,9 @@ func TestReadAnswer(t *testing.T) {
 }
 
 func FuzzReadAnswer(f *testing.F) {
-	s := &nameServer{ttl: 7}
-	s.set("192.0.2.1")
-	f.Add(s.reply([]byte{0, 1, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0, 1, 'a', 0, 0, 1, 0, 1}))
+	s := &testNameServer{ttl: 7}
+	s.setAddrs("192.0.2.1")
+	f.Add(s.makeReply([]byte{0, 1, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0, 1, 'a', 0, 0, 1, 0, 1}))
 	f.Fuzz(func(t *testing.T, msg []byte) {
 		if _, ttl, ok := readAnswer(msg); ok && ttl < -1 {
 			t.Fatalf("TTL %d", ttl)

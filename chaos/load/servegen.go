@@ -14,50 +14,50 @@ import (
 )
 
 const (
-	// window is the time over which a client's rate is given.
-	window = 600 * time.Second
-	// maxClients and maxWindows bound what a ServeGen trace may name.
+	// rateWindow is the interval of a client's rates.
+	rateWindow = 600 * time.Second
+	// maxClients and maxWindows bound the size of a ServeGen trace.
 	maxClients, maxWindows = 100_000, 100_000
 )
 
-// percents are the quantiles that lengths are given by.
-var percents = [...]float64{0, 1, 5, 10, 25, 50, 75, 90, 95, 99, 100}
+// lengthPercents are the quantiles that describe lengths.
+var lengthPercents = [...]float64{0, 1, 5, 10, 25, 50, 75, 90, 95, 99, 100}
 
-// lengthCurve is a distribution of lengths: its quantiles, and how lengths lie between them.
+// lengthCurve is a distribution of lengths: its quantiles, and the interpolation between them.
 type lengthCurve struct {
-	at   [len(percents)]float64
-	mean float64
-	bend float64 // over 1 for more lengths near the lower of two quantiles; 0 until it is needed
+	quantiles [len(lengthPercents)]float64
+	mean      float64
+	skew      float64 // above 1 for more lengths near the lower of two quantiles; 0 until computed
 }
 
-// draw interpolates between the quantiles, by ratio: lengths spread over orders of magnitude.
-func (c *lengthCurve) draw(rng *rand.Rand) float64 {
-	if c.bend == 0 {
-		c.fit() // a run of minutes needs few of a week's curves
+// drawLength interpolates between the quantiles by ratio, because lengths spread over orders of magnitude.
+func (c *lengthCurve) drawLength(rng *rand.Rand) float64 {
+	if c.skew == 0 {
+		c.fitSkew() // a run of minutes needs few of a week's curves
 	}
 	x := rng.Float64() * 100
 	i := 1
-	for i < len(percents)-1 && x > percents[i] {
+	for i < len(lengthPercents)-1 && x > lengthPercents[i] {
 		i++
 	}
-	return c.between(i, (x-percents[i-1])/(percents[i]-percents[i-1]))
+	return c.interpolate(i, (x-lengthPercents[i-1])/(lengthPercents[i]-lengthPercents[i-1]))
 }
 
-// between is the length that lies so far between the quantile before the i-th and that one.
-func (c *lengthCurve) between(i int, part float64) float64 {
-	low, high := max(c.at[i-1], 1), max(c.at[i], 1)
+// interpolate is the length at a fraction of the way from the quantile before the i-th to the i-th.
+func (c *lengthCurve) interpolate(i int, part float64) float64 {
+	low, high := max(c.quantiles[i-1], 1), max(c.quantiles[i], 1)
 	if low == high {
 		return low
 	}
-	return low * math.Pow(high/low, math.Pow(part, c.bend))
+	return low * math.Pow(high/low, math.Pow(part, c.skew))
 }
 
-// fit bends the curve until its mean is the one that is given, as far as the quantiles allow.
-func (c *lengthCurve) fit() {
+// fitSkew fits skew so that the curve's mean is the given one, as far as the quantiles allow.
+func (c *lengthCurve) fitSkew() {
 	low, high := math.Log(1.0/32), math.Log(32.0)
 	for range 9 {
 		middle := (low + high) / 2
-		if c.bend = math.Exp(middle); c.average() > c.mean {
+		if c.skew = math.Exp(middle); c.meanOfCurve() > c.mean {
 			low = middle
 		} else {
 			high = middle
@@ -65,45 +65,45 @@ func (c *lengthCurve) fit() {
 	}
 }
 
-// average is the curve's own mean.
-func (c *lengthCurve) average() (sum float64) {
+// meanOfCurve is the mean of the curve.
+func (c *lengthCurve) meanOfCurve() (sum float64) {
 	const points = 6
-	for i := 1; i < len(percents); i++ {
+	for i := 1; i < len(lengthPercents); i++ {
 		var part float64
 		for j := range points {
-			part += c.between(i, (float64(j)+0.5)/points)
+			part += c.interpolate(i, (float64(j)+0.5)/points)
 		}
-		sum += part / points * (percents[i] - percents[i-1]) / 100
+		sum += part / points * (lengthPercents[i] - lengthPercents[i-1]) / 100
 	}
 	return sum
 }
 
-// genRate is one client's arrivals in one window.
-type genRate struct {
+// serveGenRate is one client's arrivals in one window.
+type serveGenRate struct {
 	window int32
-	gamma  bool    // the family of the times between arrivals: Gamma, else Weibull
+	gamma  bool    // distribution of the intervals: Gamma, else Weibull
 	rate   float32 // requests per second
 	shape  float32
 }
 
-// genLengths are one client's lengths from a window on.
-type genLengths struct {
+// serveGenLengths are one client's lengths from a window on.
+type serveGenLengths struct {
 	window  int32
 	in, out lengthCurve
 }
 
-// genModel is one ServeGen model: what each of its clients asks when.
-type genModel struct {
+// serveGenModel is one ServeGen model: the requests of each of its clients over time.
+type serveGenModel struct {
 	name    string
-	windows int // after which the trace begins anew
-	rates   map[int][]genRate
-	lengths map[int][]genLengths
-	pooled  []genLengths // of all clients, for those without lengths of their own
-	weights []float64    // up to each of these, the requests that have such lengths
+	windows int // after which the trace repeats
+	rates   map[int][]serveGenRate
+	lengths map[int][]serveGenLengths
+	pooled  []serveGenLengths // of all clients, for those without lengths of their own
+	weights []float64         // cumulative numbers of requests with these lengths
 }
 
-// genFiles are the files of a ServeGen model, as they are named in the folder of traces.
-func genFiles(model string) (rates, lengths string, err error) {
+// serveGenFiles are the files of a ServeGen model in the directory of traces.
+func serveGenFiles(model string) (rates, lengths string, err error) {
 	known := map[string]string{
 		"m-large": "language_m-large_%s_week1.csv.gz", "m-mid": "language_m-mid_%s_week1.csv.gz", "m-small": "language_m-small_%s_week1.csv.gz",
 		"deepseek-r1": "reason_deepseek-r1_%s_1day.csv.gz", "mm-image": "multimodal_mm-image_%s_1day.csv.gz",
@@ -115,29 +115,29 @@ func genFiles(model string) (rates, lengths string, err error) {
 	return "servegen/" + fmt.Sprintf(name, "rates"), "servegen/" + fmt.Sprintf(name, "lens"), nil
 }
 
-// readGen reads a model's two files.
-func readGen(name, rates, lengths string) (*genModel, error) {
-	m := &genModel{name: name, rates: map[int][]genRate{}, lengths: map[int][]genLengths{}}
+// readServeGen reads a model's two files.
+func readServeGen(name, rates, lengths string) (*serveGenModel, error) {
+	m := &serveGenModel{name: name, rates: map[int][]serveGenRate{}, lengths: map[int][]serveGenLengths{}}
 	if err := readTable(rates, 7, "client,t,rate,cv,dist,p1,p2", m.addRate); err != nil {
 		return nil, err
 	}
-	reader := lengthReader{model: m, sums: map[[2]int]*genLengths{}}
-	if err := readTable(lengths, 15, "client,t,field,mean,q0,q1,q5,q10,q25,q50,q75,q90,q95,q99,q100", reader.add); err != nil {
+	reader := lengthReader{model: m, sums: map[[2]int]*serveGenLengths{}}
+	if err := readTable(lengths, 15, "client,t,field,mean,q0,q1,q5,q10,q25,q50,q75,q90,q95,q99,q100", reader.addLengths); err != nil {
 		return nil, err
 	}
 	if len(m.rates) == 0 {
 		return nil, fmt.Errorf("%s: no client has a rate", rates)
 	}
 	for _, list := range m.rates {
-		slices.SortStableFunc(list, func(a, b genRate) int { return int(a.window - b.window) })
+		slices.SortStableFunc(list, func(a, b serveGenRate) int { return int(a.window - b.window) })
 	}
-	if err := reader.finish(); err != nil {
+	if err := reader.addPooled(); err != nil {
 		return nil, fmt.Errorf("%s: %w", lengths, err)
 	}
 	return m, nil
 }
 
-// readTable hands over the lines of a CSV table. Errors name the file and the line.
+// readTable passes each line of a CSV table to add. Errors name the file and the line.
 func readTable(path string, fields int, heading string, add func(fields []string) error) error {
 	f, err := openFile(path)
 	if err != nil {
@@ -171,20 +171,20 @@ func scanTable(r io.Reader, name string, fields int, heading string, add func(fi
 	return nil
 }
 
-// clientAt reads the two fields that every line begins with.
-func clientAt(f []string) (client, at int, err error) {
+// parseClientTime parses the first two fields of a line.
+func parseClientTime(f []string) (client, at int, err error) {
 	client, err = strconv.Atoi(f[0])
 	if err != nil || client < 0 || client >= maxClients {
 		return 0, 0, fmt.Errorf("%.40q is not a client's number", f[0])
 	}
 	seconds, err := strconv.Atoi(f[1])
-	if err != nil || seconds < 0 || seconds/int(window.Seconds()) >= maxWindows {
+	if err != nil || seconds < 0 || seconds/int(rateWindow.Seconds()) >= maxWindows {
 		return 0, 0, fmt.Errorf("%.40q is not a time in seconds", f[1])
 	}
-	return client, seconds / int(window.Seconds()), nil
+	return client, seconds / int(rateWindow.Seconds()), nil
 }
 
-func figure(s, what string, least, most float64) (float64, error) {
+func parseFigure(s, what string, least, most float64) (float64, error) {
 	x, err := strconv.ParseFloat(s, 64)
 	if err != nil || !(x >= least && x <= most) {
 		return 0, fmt.Errorf("%s: %.40q is not between %g and %g", what, s, least, most)
@@ -192,36 +192,36 @@ func figure(s, what string, least, most float64) (float64, error) {
 	return x, nil
 }
 
-func (m *genModel) addRate(f []string) error {
-	client, at, err := clientAt(f)
+func (m *serveGenModel) addRate(f []string) error {
+	client, at, err := parseClientTime(f)
 	if err != nil {
 		return err
 	}
-	rate, err := figure(f[2], "rate", 0, 1e6)
+	rate, err := parseFigure(f[2], "rate", 0, 1e6)
 	if err != nil {
 		return err
 	}
 	if f[4] != "G" && f[4] != "W" {
 		return fmt.Errorf("dist: %.40q is neither G nor W", f[4])
 	}
-	shape, err := figure(f[5], "p1", 1e-6, 1e9)
+	shape, err := parseFigure(f[5], "p1", 1e-6, 1e9)
 	if err != nil {
 		return err
 	}
 	m.windows = max(m.windows, at+1)
-	m.rates[client] = append(m.rates[client], genRate{window: int32(at), gamma: f[4] == "G", rate: float32(rate), shape: float32(shape)})
+	m.rates[client] = append(m.rates[client], serveGenRate{window: int32(at), gamma: f[4] == "G", rate: float32(rate), shape: float32(shape)})
 	return nil
 }
 
-// lengthReader gathers a client's lengths, of which input may come in several fields.
+// lengthReader collects a client's lengths. The input may be in several fields.
 type lengthReader struct {
-	model *genModel
-	sums  map[[2]int]*genLengths
+	model *serveGenModel
+	sums  map[[2]int]*serveGenLengths
 	order [][2]int
 }
 
-func (l *lengthReader) add(f []string) error {
-	client, at, err := clientAt(f)
+func (l *lengthReader) addLengths(f []string) error {
+	client, at, err := parseClientTime(f)
 	if err != nil {
 		return err
 	}
@@ -231,32 +231,32 @@ func (l *lengthReader) add(f []string) error {
 	key := [2]int{client, at}
 	g := l.sums[key]
 	if g == nil {
-		g = &genLengths{window: int32(at)}
+		g = &serveGenLengths{window: int32(at)}
 		l.sums[key], l.order = g, append(l.order, key)
 	}
 	curve := &g.in
 	if f[2] == "output_tokens" {
 		curve = &g.out
 	}
-	mean, err := figure(f[3], "mean", 0, maxTokens)
+	mean, err := parseFigure(f[3], "mean", 0, maxTraceTokens)
 	if err != nil {
 		return err
 	}
 	curve.mean += mean
-	for i := range percents {
-		x, err := figure(f[4+i], f[2], 0, maxTokens)
+	for i := range lengthPercents {
+		x, err := parseFigure(f[4+i], f[2], 0, maxTraceTokens)
 		if err != nil {
 			return err
 		}
-		curve.at[i] += x
+		curve.quantiles[i] += x
 	}
-	if !slices.IsSorted(curve.at[:]) {
+	if !slices.IsSorted(curve.quantiles[:]) {
 		return fmt.Errorf("%s: the quantiles do not ascend", f[2])
 	}
 	return nil
 }
 
-func (l *lengthReader) finish() error {
+func (l *lengthReader) addPooled() error {
 	m := l.model
 	for _, key := range l.order {
 		g := l.sums[key]
@@ -268,17 +268,17 @@ func (l *lengthReader) finish() error {
 	var weight float64
 	for _, client := range slices.Sorted(maps.Keys(m.lengths)) {
 		list := m.lengths[client]
-		slices.SortStableFunc(list, func(a, b genLengths) int { return int(a.window - b.window) })
+		slices.SortStableFunc(list, func(a, b serveGenLengths) int { return int(a.window - b.window) })
 		for i := range list {
-			weight += m.asked(client, list, i)
+			weight += m.requestWeight(client, list, i)
 			m.pooled, m.weights = append(m.pooled, list[i]), append(m.weights, weight)
 		}
 	}
 	return nil
 }
 
-// asked is how much a client asks while the i-th of its lengths hold.
-func (m *genModel) asked(client int, list []genLengths, i int) (sum float64) {
+// requestWeight is the number of a client's requests while the i-th of its lengths are valid.
+func (m *serveGenModel) requestWeight(client int, list []serveGenLengths, i int) (sum float64) {
 	until := int32(m.windows)
 	if i+1 < len(list) {
 		until = list[i+1].window
@@ -291,15 +291,15 @@ func (m *genModel) asked(client int, list []genLengths, i int) (sum float64) {
 	return sum
 }
 
-// anybody draws the lengths of some client's, each as often as it asks.
-func (m *genModel) anybody(rng *rand.Rand) *genLengths {
+// drawPooledLengths draws the lengths of a client, in proportion to the clients' requests.
+func (m *serveGenModel) drawPooledLengths(rng *rand.Rand) *serveGenLengths {
 	x := rng.Float64() * m.weights[len(m.weights)-1]
 	i, _ := slices.BinarySearch(m.weights, x)
 	return &m.pooled[min(i, len(m.pooled)-1)]
 }
 
-// total is the mean of all requests per second over the whole trace.
-func (m *genModel) total() float64 {
+// meanRate is the mean of all requests per second over the whole trace.
+func (m *serveGenModel) meanRate() float64 {
 	var sum float64
 	for _, list := range m.rates {
 		for _, r := range list {

@@ -7,18 +7,18 @@ import (
 )
 
 const (
-	// maxRegions and maxCodes bound what answers can make the tables grow to.
-	maxRegions = 256
-	maxCodes   = 256
-	// other stands for everything beyond the bounds.
-	other = "other"
+	// maxRegionRows and the next constant bound the rows that answers can add to the tables.
+	maxRegionRows = 256
+	maxCodeRows   = 256
+	// otherRow collects everything beyond the bounds.
+	otherRow = "other"
 )
 
-// stats are a run's counts.
-type stats struct {
+// loadStats are a run's counts.
+type loadStats struct {
 	sent, skipped, retried, redirected atomic.Uint64
-	ends                               [verdicts]atomic.Uint64
-	lag                                histogram
+	outcomes                           [numOutcomes]atomic.Uint64
+	lag                                latencyHistogram
 	dns                                dnsCounts
 	started, ended                     atomic.Int64 // unix nanoseconds
 
@@ -27,29 +27,29 @@ type stats struct {
 	codes   map[codeKey]uint64
 }
 
-// codeKey names a way of being refused or cut.
+// codeKey identifies a kind of refusal or cut.
 type codeKey struct {
-	verdict verdict
+	outcome outcomeKind
 	status  int
 	code    string
 }
 
-// regionStats are the counts of what one region answered.
+// regionStats are the counts of one region's answers.
 type regionStats struct {
-	ends            [verdicts]atomic.Uint64
-	prompt, output  atomic.Uint64 // tokens
-	ttft, itl, full histogram
+	outcomes         [numOutcomes]atomic.Uint64
+	prompt, output   atomic.Uint64 // tokens
+	ttft, itl, total latencyHistogram
 }
 
-func newStats() *stats {
-	return &stats{regions: map[string]*regionStats{}, codes: map[codeKey]uint64{}}
+func newLoadStats() *loadStats {
+	return &loadStats{regions: map[string]*regionStats{}, codes: map[codeKey]uint64{}}
 }
 
-func (s *stats) begin(now time.Time) { s.started.Store(now.UnixNano()) }
-func (s *stats) end(now time.Time)   { s.ended.Store(now.UnixNano()) }
+func (s *loadStats) setStarted(now time.Time) { s.started.Store(now.UnixNano()) }
+func (s *loadStats) setEnded(now time.Time)   { s.ended.Store(now.UnixNano()) }
 
-// elapsed is how long the run has taken so far.
-func (s *stats) elapsed(now time.Time) time.Duration {
+// elapsedTime is the duration of the run so far.
+func (s *loadStats) elapsedTime(now time.Time) time.Duration {
 	started, ended := s.started.Load(), s.ended.Load()
 	switch {
 	case started == 0:
@@ -60,7 +60,7 @@ func (s *stats) elapsed(now time.Time) time.Duration {
 	return time.Duration(ended - started)
 }
 
-func (s *stats) region(name string) *regionStats {
+func (s *loadStats) regionFor(name string) *regionStats {
 	if name == "" {
 		name = "-"
 	}
@@ -69,8 +69,8 @@ func (s *stats) region(name string) *regionStats {
 	if r := s.regions[name]; r != nil {
 		return r
 	}
-	if len(s.regions) >= maxRegions {
-		name = other
+	if len(s.regions) >= maxRegionRows {
+		name = otherRow
 		if r := s.regions[name]; r != nil {
 			return r
 		}
@@ -80,32 +80,32 @@ func (s *stats) region(name string) *regionStats {
 	return r
 }
 
-// book counts one request, once. Only answers that came whole count for latency; a refusal is never a fast answer.
-func (s *stats) book(r *result, due, now time.Time, a *Arrival) {
-	s.ends[r.verdict].Add(1)
-	region := s.region(r.region)
-	region.ends[r.verdict].Add(1)
-	region.output.Add(uint64(r.output))
-	switch r.verdict {
-	case refused, cut:
-		s.code(codeKey{r.verdict, r.status, r.code})
-	case answered:
-		if r.prompt == 0 {
-			r.prompt = a.PromptTokens()
+// countRequest counts one request, once. Only complete answers count for latency; a refusal is never a fast answer.
+func (s *loadStats) countRequest(r *requestResult, due, now time.Time, a *Arrival) {
+	s.outcomes[r.outcome].Add(1)
+	region := s.regionFor(r.region)
+	region.outcomes[r.outcome].Add(1)
+	region.output.Add(uint64(r.outputTokens))
+	switch r.outcome {
+	case outcomeRefused, outcomeCut:
+		s.countCode(codeKey{r.outcome, r.status, r.code})
+	case outcomeOK:
+		if r.promptTokens == 0 {
+			r.promptTokens = a.PromptTokens()
 		}
-		region.prompt.Add(uint64(r.prompt))
-		region.full.add(now.Sub(due))
-		if !r.first.IsZero() {
-			region.ttft.add(r.first.Sub(due))
+		region.prompt.Add(uint64(r.promptTokens))
+		region.total.addDuration(now.Sub(due))
+		if !r.firstToken.IsZero() {
+			region.ttft.addDuration(r.firstToken.Sub(due))
 		}
 	}
 }
 
-func (s *stats) code(k codeKey) {
+func (s *loadStats) countCode(k codeKey) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if _, known := s.codes[k]; !known && len(s.codes) >= maxCodes {
-		k.code = other
+	if _, known := s.codes[k]; !known && len(s.codes) >= maxCodeRows {
+		k.code = otherRow
 	}
 	s.codes[k]++
 }

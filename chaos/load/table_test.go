@@ -6,22 +6,22 @@ import (
 	"time"
 )
 
-func TestPrint(t *testing.T) {
-	spread := func(ms int) Spread {
+func TestReportTables(t *testing.T) {
+	spread := func(ms int) LatencySummary {
 		d := time.Duration(ms) * time.Millisecond
-		return Spread{Count: 10, P50: d, P90: 2 * d, P99: 3 * d, Max: 4 * d}
+		return LatencySummary{Count: 10, P50: d, P90: 2 * d, P99: 3 * d, Max: 4 * d}
 	}
-	r := &Report{
+	r := &LoadReport{
 		Elapsed: 10 * time.Second, Sent: 1234, OK: 1200, Refused: 30, Cut: 3, Lost: 1, Retried: 7, Redirected: 5, Lag: spread(1),
-		Codes: []Code{{"refused", 429, "requests_per_minute", 30}, {"cut", 200, "connection", 3}},
-		Regions: []Region{
+		Codes: []CodeCount{{"refused", 429, "requests_per_minute", 30}, {"cut", 200, "connection", 3}},
+		Regions: []RegionReport{
 			{Name: "frankfurt", OK: 1000, TTFT: spread(40), ITL: spread(7), Total: spread(900), PromptTokens: 500000, OutputTokens: 64000},
 			{Name: "tokyo", OK: 200, Refused: 30, Cut: 3, Total: spread(1200), PromptTokens: 1000, OutputTokens: 900},
 		},
-		DNS: DNS{Queries: 12, FailedQueries: 1, Resolutions: 10, Cached: 1224},
+		DNS: DNSReport{Queries: 12, FailedQueries: 1, Resolutions: 10, Cached: 1224},
 	}
 	var b strings.Builder
-	if err := r.Print(&b); err != nil {
+	if err := r.WriteTables(&b); err != nil {
 		t.Fatal(err)
 	}
 	const want = `1234 requests sent in 10s: 1200 ok, 30 refused, 3 cut mid-stream, 1 lost, 0 without an address

@@ -10,37 +10,37 @@ import (
 	"time"
 )
 
-// Target says where requests go: to fixed URLs, or to a service whose address the DNS servers say.
+// Target is where requests are sent: to fixed URLs, or to a service that is resolved by DNS servers.
 type Target struct {
-	// URLs are base URLs ("http://127.0.0.1:8080"), used in turn. Either these or Service.
+	// URLs are base URLs ("http://127.0.0.1:8080"), used in turn. Set either these or Service.
 	URLs []string
 	// Service is the name to resolve ("chat.api.example").
 	Service string
-	// DNS are the servers to ask, "127.0.0.1:5300" or "[::1]:53", used in turn; port 53 where none is written.
+	// DNS are the servers to query, "127.0.0.1:5300" or "[::1]:53", used in turn; port 53 by default.
 	DNS []string
-	// DNSTimeout is how long a server may take. Default 1s.
+	// DNSTimeout bounds the answer of a server. Default 1s.
 	DNSTimeout time.Duration
 	// Scheme and Port complete the service's URL. Defaults http and 80, or 443 for https.
 	Scheme string
 	Port   int
 }
 
-// Client is somebody who asks, from a place of his own.
+// Client is a client with its own location.
 type Client struct {
-	// Name shows in logs.
+	// Name is used in logs.
 	Name string
-	// Source is the address that DNS queries and connections leave from. Invalid means whichever the system takes.
+	// Source is the source address of DNS queries and connections. Invalid means any.
 	Source netip.Addr
 }
 
-// place is one base URL and the address, host:port, to connect to for it.
-type place struct {
+// endpoint is one base URL and the address, host:port, to connect to for it.
+type endpoint struct {
 	base *url.URL
 	addr string
 }
 
-// check completes the target and returns its base URLs.
-func (t *Target) check() ([]*url.URL, error) {
+// resolveBases completes the target and returns its base URLs.
+func (t *Target) resolveBases() ([]*url.URL, error) {
 	if (len(t.URLs) > 0) == (t.Service != "") {
 		return nil, errors.New("target: give either URLs or a service to resolve")
 	}

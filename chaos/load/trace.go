@@ -12,13 +12,12 @@ import (
 
 // Trace is a trace file being played.
 type Trace struct {
-	Source
+	ArrivalSource
 	name string
-	file *opened
+	file *traceFile
 }
 
-// OpenTrace opens a trace in the Azure or the Mooncake format or a Recorder's, gzip or plain; which it is shows in its
-// first bytes.
+// OpenTrace opens a trace in the Azure, Mooncake or Recorder format, gzip or plain, detected by its first bytes.
 func OpenTrace(path string, seed uint64) (*Trace, error) {
 	file, err := openFile(path)
 	if err != nil {
@@ -29,12 +28,12 @@ func OpenTrace(path string, seed uint64) (*Trace, error) {
 		file.Close()
 		return nil, fmt.Errorf("opening the trace %s: %w", path, err)
 	}
-	return &Trace{Source: source, name: path, file: file}, nil
+	return &Trace{ArrivalSource: source, name: path, file: file}, nil
 }
 
-// Next returns the next arrival. Errors name the file and the line.
-func (t *Trace) Next() (Arrival, error) {
-	a, err := t.Source.Next()
+// NextArrival returns the next arrival. Errors name the file and the line.
+func (t *Trace) NextArrival() (Arrival, error) {
+	a, err := t.ArrivalSource.NextArrival()
 	if err != nil && err != io.EOF {
 		err = fmt.Errorf("%s: %w", t.name, err)
 	}
@@ -45,16 +44,16 @@ func (t *Trace) Next() (Arrival, error) {
 func (t *Trace) Close() error { return t.file.Close() }
 
 // ReadTrace reads a trace as OpenTrace does.
-func ReadTrace(r io.Reader, seed uint64) (Source, error) {
-	buffered, err := unzip(r)
+func ReadTrace(r io.Reader, seed uint64) (ArrivalSource, error) {
+	buffered, err := newUnzipReader(r)
 	if err != nil {
 		return nil, err
 	}
 	return readSource(buffered, seed)
 }
 
-// readSource reads a trace that is not zipped.
-func readSource(buffered *bufio.Reader, seed uint64) (Source, error) {
+// readSource reads a trace that is not compressed.
+func readSource(buffered *bufio.Reader, seed uint64) (ArrivalSource, error) {
 	first, err := buffered.Peek(1)
 	switch {
 	case err != nil:
@@ -63,18 +62,18 @@ func readSource(buffered *bufio.Reader, seed uint64) (Source, error) {
 		}
 		return nil, fmt.Errorf("reading its first byte: %w", err)
 	case first[0] == '{':
-		if start, _ := buffered.Peek(len(recordStart)); string(start) == recordStart {
-			return newRecords(buffered), nil
+		if start, _ := buffered.Peek(len(recordPrefix)); string(start) == recordPrefix {
+			return newRecordReader(buffered), nil
 		}
-		return Mooncake(buffered, seed), nil
+		return ReadMooncake(buffered, seed), nil
 	case first[0] == 'T' || first[0] >= '0' && first[0] <= '9':
-		return Azure(buffered, seed), nil
+		return ReadAzure(buffered, seed), nil
 	}
 	return nil, fmt.Errorf("unknown format: use an Azure trace (CSV with TIMESTAMP,ContextTokens,GeneratedTokens) or a Mooncake trace (JSON lines with timestamp, input_length, output_length, hash_ids)")
 }
 
-// unzip reads what may be gzip.
-func unzip(r io.Reader) (*bufio.Reader, error) {
+// newUnzipReader reads plain or gzip data.
+func newUnzipReader(r io.Reader) (*bufio.Reader, error) {
 	buffered := bufio.NewReader(r)
 	if magic, _ := buffered.Peek(2); len(magic) < 2 || magic[0] != 0x1f || magic[1] != 0x8b {
 		return buffered, nil
@@ -86,35 +85,35 @@ func unzip(r io.Reader) (*bufio.Reader, error) {
 	return bufio.NewReader(unzipped), nil
 }
 
-// opened is a file, unzipped.
-type opened struct {
+// traceFile is a file, unzipped.
+type traceFile struct {
 	*bufio.Reader
-	file *os.File // nil for one that is kept
+	file *os.File // nil for a cached file
 }
 
-func openFile(path string) (*opened, error) {
-	if text, ok := files.text(path); ok {
-		return &opened{Reader: bufio.NewReader(bytes.NewReader(text))}, nil
+func openFile(path string) (*traceFile, error) {
+	if text, ok := traceFiles.readText(path); ok {
+		return &traceFile{Reader: bufio.NewReader(bytes.NewReader(text))}, nil
 	}
 	return streamFile(path)
 }
 
 // streamFile opens a file that is read as it is played.
-func streamFile(path string) (*opened, error) {
+func streamFile(path string) (*traceFile, error) {
 	file, err := os.Open(path)
 	if err != nil {
 		return nil, fmt.Errorf("opening the trace: %w", err)
 	}
-	r, err := unzip(file)
+	r, err := newUnzipReader(file)
 	if err != nil {
 		file.Close()
 		return nil, fmt.Errorf("opening the trace %s: %w", path, err)
 	}
-	return &opened{r, file}, nil
+	return &traceFile{r, file}, nil
 }
 
 // Close closes the file.
-func (o *opened) Close() error {
+func (o *traceFile) Close() error {
 	if o.file == nil {
 		return nil
 	}

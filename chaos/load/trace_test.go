@@ -10,12 +10,12 @@ import (
 	"time"
 )
 
-// all plays a source to its end.
-func all(t testing.TB, s Source) []Arrival {
+// readAllArrivals plays a source to its end.
+func readAllArrivals(t testing.TB, s ArrivalSource) []Arrival {
 	t.Helper()
 	var list []Arrival
 	for {
-		a, err := s.Next()
+		a, err := s.NextArrival()
 		if errors.Is(err, io.EOF) {
 			return list
 		}
@@ -42,8 +42,8 @@ func openTrace(t testing.TB, path string, seed uint64) *Trace {
 	return trace
 }
 
-// shared finds a public trace, which lies beside the repository and not in it.
-func shared(t testing.TB, name string) string {
+// publicTracePath finds a public trace, which is not part of the repository.
+func publicTracePath(t testing.TB, name string) string {
 	t.Helper()
 	dir, err := os.Getwd()
 	if err != nil {
@@ -61,12 +61,12 @@ func shared(t testing.TB, name string) string {
 	}
 	path := filepath.Join(dir, "..", "shared", "traces", name)
 	if _, err := os.Stat(path); err != nil {
-		t.Skipf("the public trace %s is not here: put the traces into ../shared/traces beside the repository to run this test", name)
+		t.Skipf("the public trace %s is not here: put the traces into ../shared/traces next to the repository to run this test", name)
 	}
 	return path
 }
 
-func mean(list []Arrival, of func(*Arrival) int) float64 {
+func meanOf(list []Arrival, of func(*Arrival) int) float64 {
 	sum := 0
 	for i := range list {
 		sum += of(&list[i])
@@ -74,22 +74,22 @@ func mean(list []Arrival, of func(*Arrival) int) float64 {
 	return float64(sum) / float64(len(list))
 }
 
-func input(a *Arrival) int  { return a.PromptTokens() }
-func output(a *Arrival) int { return a.Output }
+func promptLength(a *Arrival) int { return a.PromptTokens() }
+func outputLength(a *Arrival) int { return a.Output }
 
-func near(got, want, tolerance float64) bool {
+func isNear(got, want, tolerance float64) bool {
 	return got >= want*(1-tolerance) && got <= want*(1+tolerance)
 }
 
 func TestAzureTrace(t *testing.T) {
-	list := all(t, openTrace(t, shared(t, "azure2023/AzureLLMInferenceTrace_conv.csv.gz"), 1))
+	list := readAllArrivals(t, openTrace(t, publicTracePath(t, "azure2023/AzureLLMInferenceTrace_conv.csv.gz"), 1))
 	if len(list) != 19366 {
 		t.Errorf("%d requests, want 19,366", len(list))
 	}
-	if span := list[len(list)-1].At; !near(span.Seconds(), 3502, 0.001) {
+	if span := list[len(list)-1].At; !isNear(span.Seconds(), 3502, 0.001) {
 		t.Errorf("span %v", span)
 	}
-	if in, out := mean(list, input), mean(list, output); !near(in, 1155, 0.001) || !near(out, 211, 0.005) {
+	if in, out := meanOf(list, promptLength), meanOf(list, outputLength); !isNear(in, 1155, 0.001) || !isNear(out, 211, 0.005) {
 		t.Errorf("means %.0f in, %.0f out; published 1,155 and 211", in, out)
 	}
 	if list[0].At != 0 || list[0].PromptTokens() != 374 || list[0].Output != 44 {
@@ -98,7 +98,7 @@ func TestAzureTrace(t *testing.T) {
 }
 
 func TestMooncakeConversation(t *testing.T) {
-	list := all(t, openTrace(t, shared(t, "mooncake/conversation_0-2640s.jsonl.gz"), 1))
+	list := readAllArrivals(t, openTrace(t, publicTracePath(t, "mooncake/conversation_0-2640s.jsonl.gz"), 1))
 	if len(list) != 8722 {
 		t.Errorf("%d requests, want 8,722", len(list))
 	}
@@ -120,9 +120,9 @@ func TestMooncakeConversation(t *testing.T) {
 }
 
 func TestMooncakeSynthetic(t *testing.T) {
-	list := all(t, openTrace(t, shared(t, "mooncake/synthetic.jsonl.gz"), 1))
-	if len(list) != 3993 || !near(mean(list, input), 15325, 0.001) || !near(mean(list, output), 149, 0.005) {
-		t.Errorf("%d requests, means %.0f in, %.0f out", len(list), mean(list, input), mean(list, output))
+	list := readAllArrivals(t, openTrace(t, publicTracePath(t, "mooncake/synthetic.jsonl.gz"), 1))
+	if len(list) != 3993 || !isNear(meanOf(list, promptLength), 15325, 0.001) || !isNear(meanOf(list, outputLength), 149, 0.005) {
+		t.Errorf("%d requests, means %.0f in, %.0f out", len(list), meanOf(list, promptLength), meanOf(list, outputLength))
 	}
 	if list[2].At != 40*time.Millisecond || list[3].At != 277*time.Millisecond {
 		t.Errorf("an exact clock was changed: %v, %v", list[2].At, list[3].At)
@@ -130,7 +130,7 @@ func TestMooncakeSynthetic(t *testing.T) {
 }
 
 func TestAzureSample(t *testing.T) {
-	list := all(t, openTrace(t, "testdata/azure.csv", 1))
+	list := readAllArrivals(t, openTrace(t, "testdata/azure.csv", 1))
 	if len(list) != 40 || list[0].At != 0 {
 		t.Fatalf("%d requests from %v", len(list), list[0].At)
 	}
@@ -144,9 +144,9 @@ func TestAzureSample(t *testing.T) {
 }
 
 func TestMooncakeSample(t *testing.T) {
-	first := all(t, openTrace(t, "testdata/mooncake.jsonl", 1))
-	again := all(t, openTrace(t, "testdata/mooncake.jsonl", 1))
-	other := all(t, openTrace(t, "testdata/mooncake.jsonl", 2))
+	first := readAllArrivals(t, openTrace(t, "testdata/mooncake.jsonl", 1))
+	again := readAllArrivals(t, openTrace(t, "testdata/mooncake.jsonl", 1))
+	other := readAllArrivals(t, openTrace(t, "testdata/mooncake.jsonl", 2))
 	moved := 0
 	for i := range first {
 		if first[i].At != again[i].At {
@@ -156,7 +156,7 @@ func TestMooncakeSample(t *testing.T) {
 			moved++
 		}
 		for _, p := range first[i].Prompt[:len(first[i].Prompt)-1] {
-			if p.Tokens != mooncakeBlock {
+			if p.Tokens != mooncakeBlockTokens {
 				t.Errorf("a block inside a prompt has %d tokens", p.Tokens)
 			}
 		}
@@ -169,7 +169,7 @@ func TestMooncakeSample(t *testing.T) {
 	}
 }
 
-func TestBadTraces(t *testing.T) {
+func TestBadTracesAreRejected(t *testing.T) {
 	for _, c := range []struct{ name, text, says string }{
 		{"fields", "TIMESTAMP,ContextTokens,GeneratedTokens\n2030-01-01 00:00:00.0,1\n", "line 2: 2 fields"},
 		{"time", "2030-13-01 00:00:00.0,1,1\n", "line 1: reading the time"},
@@ -185,7 +185,7 @@ func TestBadTraces(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			s, err := ReadTrace(strings.NewReader(c.text), 1)
 			for err == nil {
-				_, err = s.Next()
+				_, err = s.NextArrival()
 			}
 			if !strings.Contains(err.Error(), c.says) {
 				t.Errorf("%v; want %q", err, c.says)
@@ -197,16 +197,16 @@ func TestBadTraces(t *testing.T) {
 	}
 }
 
-func fuzzSource(f *testing.F, open func(io.Reader) Source) {
+func fuzzArrivalSource(f *testing.F, open func(io.Reader) ArrivalSource) {
 	f.Fuzz(func(t *testing.T, text string) {
 		s := open(strings.NewReader(text))
 		last := time.Duration(0)
 		for range 1000 {
-			a, err := s.Next()
+			a, err := s.NextArrival()
 			if err != nil {
 				return
 			}
-			if a.At < last || a.PromptTokens() < 1 || a.PromptTokens() > maxTokens || a.Output < 1 || a.Output > maxTokens {
+			if a.At < last || a.PromptTokens() < 1 || a.PromptTokens() > maxTraceTokens || a.Output < 1 || a.Output > maxTraceTokens {
 				t.Fatalf("after %v: %v, %d in, %d out", last, a.At, a.PromptTokens(), a.Output)
 			}
 			last = a.At
@@ -216,10 +216,10 @@ func fuzzSource(f *testing.F, open func(io.Reader) Source) {
 
 func FuzzAzure(f *testing.F) {
 	f.Add("TIMESTAMP,ContextTokens,GeneratedTokens\n2030-01-01 00:00:00.1234567,1,2\n2029-01-01 00:00:00.0,0,0\n")
-	fuzzSource(f, func(r io.Reader) Source { return Azure(r, 1) })
+	fuzzArrivalSource(f, func(r io.Reader) ArrivalSource { return ReadAzure(r, 1) })
 }
 
 func FuzzMooncake(f *testing.F) {
 	f.Add(`{"timestamp":0,"input_length":600,"output_length":1,"hash_ids":[0,1]}` + "\n" + `{"timestamp":0,"input_length":9,"output_length":1,"hash_ids":[0]}`)
-	fuzzSource(f, func(r io.Reader) Source { return Mooncake(r, 1) })
+	fuzzArrivalSource(f, func(r io.Reader) ArrivalSource { return ReadMooncake(r, 1) })
 }

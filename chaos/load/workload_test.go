@@ -10,14 +10,15 @@ import (
 	"github.com/spillway-lb/spillway/chaos/gpu"
 )
 
-// paced answers at 20 ms a token.
-func paced(r *Request) (time.Duration, bool) {
+// answerPaced answers at 20 ms a token.
+func answerPaced(r *Request) (time.Duration, bool) {
 	return time.Duration(r.Output) * 20 * time.Millisecond, true
 }
 
-// TestEveryWorkloadIsRepeatable: one seed gives one run, another seed another one, and every request is whole.
-func TestEveryWorkloadIsRepeatable(t *testing.T) {
-	regions := []Home{{Name: "us", Share: 2}, {Name: "eu"}, {Name: "asia"}}
+// TestWorkloadsAreRepeatableBySeed: equal seeds give equal runs, different seeds different ones, and every request is
+// complete.
+func TestWorkloadsAreRepeatableBySeed(t *testing.T) {
+	regions := []ClientRegion{{Name: "us", Share: 2}, {Name: "eu"}, {Name: "asia"}}
 	for _, w := range []Workload{
 		{Name: "w1", Trace: "testdata/azure.csv"},
 		{Name: "w2", Trace: "testdata/mooncake.jsonl"},
@@ -36,7 +37,7 @@ func TestEveryWorkloadIsRepeatable(t *testing.T) {
 		t.Run(w.Name+w.Variant, func(t *testing.T) {
 			run := func(seed uint64) []*Request {
 				w.Seed, w.For, w.Regions = seed, 5*time.Minute, regions
-				return playOut(t, openWorkload(t, w), 400, paced)
+				return playFeed(t, openWorkload(t, w), 400, answerPaced)
 			}
 			first, again, other := run(1), run(1), run(2)
 			if len(first) < 10 || len(first) != len(again) {
@@ -48,7 +49,7 @@ func TestEveryWorkloadIsRepeatable(t *testing.T) {
 				if r.At != s.At || r.Session != s.Session || r.Region != s.Region || !slices.Equal(r.Prompt, s.Prompt) || r.Output != s.Output {
 					t.Fatalf("one seed, two runs: request %d", i)
 				}
-				if r.PromptTokens != gpu.Tokens(r.Prompt) || r.PromptTokens < 1 || r.Output < 1 || r.Session == 0 || r.Region < 0 || r.Region > 2 {
+				if r.PromptTokens != gpu.CountTokens(r.Prompt) || r.PromptTokens < 1 || r.Output < 1 || r.Session == 0 || r.Region < 0 || r.Region > 2 {
 					t.Fatalf("request %d: %+v", i, r)
 				}
 				moved = moved || i < len(other) && (r.At != other[i].At || r.Region != other[i].Region)
@@ -60,11 +61,12 @@ func TestEveryWorkloadIsRepeatable(t *testing.T) {
 	}
 }
 
-// TestTrees: 15 or 85 requests a tree, every prompt its parent's and the answer to that; one tree after the other.
-func TestTrees(t *testing.T) {
+// TestTreeRequestsExtendTheirParent: 15 or 85 requests a tree, every prompt its parent's plus the answer to that; one
+// tree after the other.
+func TestTreeRequestsExtendTheirParent(t *testing.T) {
 	for branch, size := range map[int]int{2: 15, 4: 85} {
 		w := Workload{Name: "w6", Branch: branch, Clients: []int{1}, For: time.Hour, Seed: 1}
-		list := playOut(t, openWorkload(t, w), 3*size, paced)
+		list := playFeed(t, openWorkload(t, w), 3*size, answerPaced)
 		var levels [3][4]int
 		for i, r := range list {
 			if int(r.Turn) != i%size || r.Session != list[i-i%size].Session {
@@ -81,13 +83,13 @@ func TestTrees(t *testing.T) {
 			t.Errorf("branch %d: the second tree is the first", branch)
 		}
 		parent, child := list[0], list[1]
-		if gpu.Common(parent.Prompt, child.Prompt) != parent.PromptTokens || child.Prompt[2] != (Piece{ID: parent.Answer, Tokens: parent.Output}) {
+		if gpu.CountCommonTokens(parent.Prompt, child.Prompt) != parent.PromptTokens || child.Prompt[2] != (Piece{ID: parent.Answer, Tokens: parent.Output}) {
 			t.Errorf("branch %d: a thought's prompt is not its parent's prompt and answer", branch)
 		}
 	}
-	mixed := Workload{Name: "w6", Branches: []int{4, 2, 2}, Clients: []int{2, 3, 3}, Regions: []Home{{}, {}, {}}, For: 30 * time.Second, Seed: 1}
+	mixed := Workload{Name: "w6", Branches: []int{4, 2, 2}, Clients: []int{2, 3, 3}, Regions: []ClientRegion{{}, {}, {}}, For: 30 * time.Second, Seed: 1}
 	by := map[int32]map[int32]bool{}
-	for _, r := range playOut(t, openWorkload(t, mixed), 100_000, paced) {
+	for _, r := range playFeed(t, openWorkload(t, mixed), 100_000, answerPaced) {
 		if by[r.Region] == nil {
 			by[r.Region] = map[int32]bool{}
 		}
@@ -98,9 +100,9 @@ func TestTrees(t *testing.T) {
 	}
 }
 
-// TestSharedPrefixes: 150 groups of 5 prompts, as long as they should be.
-func TestSharedPrefixes(t *testing.T) {
-	list := playOut(t, openWorkload(t, Workload{Name: "w7", Rate: 30, Seed: 1}), 1500, instantly)
+// TestSaaSGroupsSharePrefixes: 150 groups of 5 prompts with the expected lengths.
+func TestSaaSGroupsSharePrefixes(t *testing.T) {
+	list := playFeed(t, openWorkload(t, Workload{Name: "w7", Rate: 30, Seed: 1}), 1500, answerInstantly)
 	groups, prompts := map[uint64]int{}, map[uint64]bool{}
 	for _, r := range list {
 		groups[r.Session]++
@@ -112,13 +114,13 @@ func TestSharedPrefixes(t *testing.T) {
 	if len(groups) != 150 || len(prompts) != 750 || groups[list[0].Session] != 10 {
 		t.Errorf("%d groups, %d prompts", len(groups), len(prompts))
 	}
-	if !near(1500/list[1499].At.Seconds(), 30, 0.1) {
+	if !isNear(1500/list[1499].At.Seconds(), 30, 0.1) {
 		t.Errorf("1,500 requests in %v", list[1499].At)
 	}
 }
 
-func TestCodingAndReasoning(t *testing.T) {
-	list := playOut(t, openWorkload(t, Workload{Name: "w8", Clients: []int{300}, For: 20 * time.Minute, Seed: 1}), 20_000, paced)
+func TestCodingAndReasoningLengths(t *testing.T) {
+	list := playFeed(t, openWorkload(t, Workload{Name: "w8", Clients: []int{300}, For: 20 * time.Minute, Seed: 1}), 20_000, answerPaced)
 	turns, contexts, begun := map[uint64]int{}, 0.0, 0.0
 	for _, r := range list {
 		turns[r.Session]++
@@ -138,18 +140,18 @@ func TestCodingAndReasoning(t *testing.T) {
 		}
 		most = max(most, turns[r.Session])
 	}
-	if mean := float64(sum) / float64(n); !near(mean, 6, 0.08) || most > 20 || !near(contexts/begun, 55_000, 0.05) {
+	if mean := float64(sum) / float64(n); !isNear(mean, 6, 0.08) || most > 20 || !isNear(contexts/begun, 55_000, 0.05) {
 		t.Errorf("%.2f turns on average and %d at the most, contexts of %.0f tokens", mean, most, contexts/begun)
 	}
-	list = playOut(t, openWorkload(t, Workload{Name: "w9", Rate: 20, Seed: 1}), 8000, instantly)
-	if !near(average(list, in), 1250, 0.04) || !near(average(list, out), 8000, 0.04) || quantiles(list, out, 100)[0] > 32_000 {
-		t.Errorf("reasoning: %.0f tokens in, %.0f out", average(list, in), average(list, out))
+	list = playFeed(t, openWorkload(t, Workload{Name: "w9", Rate: 20, Seed: 1}), 8000, answerInstantly)
+	if !isNear(averageOf(list, promptTokensOf), 1250, 0.04) || !isNear(averageOf(list, outputTokensOf), 8000, 0.04) || sortedQuantiles(list, outputTokensOf, 100)[0] > 32_000 {
+		t.Errorf("reasoning: %.0f tokens in, %.0f out", averageOf(list, promptTokensOf), averageOf(list, outputTokensOf))
 	}
 }
 
-func TestAdversaries(t *testing.T) {
+func TestAdversaryVariants(t *testing.T) {
 	open := func(variant string, n int) []*Request {
-		return playOut(t, openWorkload(t, Workload{Name: "w10", Variant: variant, Rate: 20, Seed: 1}), n, instantly)
+		return playFeed(t, openWorkload(t, Workload{Name: "w10", Variant: variant, Rate: 20, Seed: 1}), n, answerInstantly)
 	}
 	count := func(list []*Request, is func(*Request) bool) float64 {
 		n := 0.0
@@ -161,30 +163,30 @@ func TestAdversaries(t *testing.T) {
 		return n / float64(len(list))
 	}
 	hot := open("hot", 10_000)
-	if part := count(hot, func(r *Request) bool { return r.Tenant == 0 }); !near(part, 0.45, 0.05) {
+	if part := count(hot, func(r *Request) bool { return r.Tenant == 0 }); !isNear(part, 0.45, 0.05) {
 		t.Errorf("the hot prefix has %.2f of the requests", part)
 	}
 	greedy := open("greedy", 10_000)
-	if part := count(greedy, func(r *Request) bool { return r.Tenant == 0 }); !near(part, 0.52, 0.05) {
+	if part := count(greedy, func(r *Request) bool { return r.Tenant == 0 }); !isNear(part, 0.52, 0.05) {
 		t.Errorf("the greedy client has %.2f of the requests", part)
 	}
 	bursts := open("burst", 24_000)
-	if b := busiest(bursts, 10*time.Second); !near(b, 13/2.0, 0.15) { // over the mean, which the bursts double
+	if b := busiestOverMean(bursts, 10*time.Second); !isNear(b, 13/2.0, 0.15) { // over the mean, which the bursts double
 		t.Errorf("a burst is %.1f times the mean", b)
 	}
-	if rate := float64(len(bursts)) / bursts[len(bursts)-1].At.Seconds(); !near(rate, 20, 0.1) {
+	if rate := float64(len(bursts)) / bursts[len(bursts)-1].At.Seconds(); !isNear(rate, 20, 0.1) {
 		t.Errorf("%.1f requests/s, want 20 on average", rate)
 	}
 	peaks := open("peak", 20_000)
-	if b := busiest(peaks, time.Minute); !near(b, 3/(5.0/3), 0.1) {
+	if b := busiestOverMean(peaks, time.Minute); !isNear(b, 3/(5.0/3), 0.1) {
 		t.Errorf("the peak is %.2f times the mean", b)
 	}
 }
 
-// TestChatsAreAsAlikeAsMeasured: 19 % within a user, 2.5 % across, by the mean over pairs.
-func TestChatsAreAsAlikeAsMeasured(t *testing.T) {
-	w := Workload{Name: "chats", For: 30 * time.Minute, Regions: []Home{{}, {}, {}}, Seed: 1}
-	list := playOut(t, openWorkload(t, w), math.MaxInt, paced)
+// TestChatsShareAsMuchAsMeasured: 19 % within a user, 2.5 % across, averaged over pairs.
+func TestChatsShareAsMuchAsMeasured(t *testing.T) {
+	w := Workload{Name: "chats", For: 30 * time.Minute, Regions: []ClientRegion{{}, {}, {}}, Seed: 1}
+	list := playFeed(t, openWorkload(t, w), math.MaxInt, answerPaced)
 	var sum, n [2]float64
 	for i := 0; i < len(list); i += 7 {
 		for j := i + 1; j < len(list); j++ {
@@ -195,7 +197,7 @@ func TestChatsAreAsAlikeAsMeasured(t *testing.T) {
 					continue
 				}
 			}
-			sum[k] += float64(gpu.Common(a.Prompt, b.Prompt)) / float64(min(a.PromptTokens, b.PromptTokens))
+			sum[k] += float64(gpu.CountCommonTokens(a.Prompt, b.Prompt)) / float64(min(a.PromptTokens, b.PromptTokens))
 			n[k]++
 		}
 	}
@@ -206,10 +208,11 @@ func TestChatsAreAsAlikeAsMeasured(t *testing.T) {
 	}
 }
 
-// TestAgentsSample: turns follow each other, a subagent runs beside, and tools and system are shared between sessions.
-func TestAgentsSample(t *testing.T) {
+// TestAgentTurnsFollowEachOther: turns follow each other, a subagent runs concurrently, and tools and system are
+// shared between sessions.
+func TestAgentTurnsFollowEachOther(t *testing.T) {
 	f := openWorkload(t, Workload{Name: "w4", Trace: "testdata/agents.jsonl", Over: time.Second, Seed: 1})
-	list := playOut(t, f, 100, func(*Request) (time.Duration, bool) { return time.Second, true })
+	list := playFeed(t, f, 100, func(*Request) (time.Duration, bool) { return time.Second, true })
 	sessions := map[uint64][]*Request{}
 	for _, r := range list {
 		sessions[r.Session] = append(sessions[r.Session], r)
@@ -233,22 +236,22 @@ func TestAgentsSample(t *testing.T) {
 		common int // with the session's first
 	}{
 		{0, 0, 650, 650},
-		{3 * time.Second, 1, 700, 650 - 650%agentBlock},
+		{3 * time.Second, 1, 700, 650 - 650%agentBlockTokens},
 		{4500 * time.Millisecond, 2, 300, 0}, // the subagent, half a second after the answer
 		{5500 * time.Millisecond, 3, 400, 0},
 		{9 * time.Second, 4, 1000, 640},
 	} {
 		r := long[i]
-		if r.At-start != want.at || r.Turn != want.turn || r.PromptTokens != want.tokens || i > 0 && gpu.Common(r.Prompt, long[0].Prompt) != want.common {
-			t.Errorf("request %d: turn %d at %v with %d tokens, %d in common, want %+v", i, r.Turn, r.At-start, r.PromptTokens, gpu.Common(r.Prompt, long[0].Prompt), want)
+		if r.At-start != want.at || r.Turn != want.turn || r.PromptTokens != want.tokens || i > 0 && gpu.CountCommonTokens(r.Prompt, long[0].Prompt) != want.common {
+			t.Errorf("request %d: turn %d at %v with %d tokens, %d in common, want %+v", i, r.Turn, r.At-start, r.PromptTokens, gpu.CountCommonTokens(r.Prompt, long[0].Prompt), want)
 		}
 	}
-	if n := gpu.Common(short[0].Prompt, long[0].Prompt); n != 4*agentBlock {
-		t.Errorf("two sessions share %d tokens, want the %d of the same tools and system", n, 4*agentBlock)
+	if n := gpu.CountCommonTokens(short[0].Prompt, long[0].Prompt); n != 4*agentBlockTokens {
+		t.Errorf("two sessions share %d tokens, want the %d of the same tools and system", n, 4*agentBlockTokens)
 	}
 }
 
-func TestBadAgents(t *testing.T) {
+func TestBadAgentTracesAreRejected(t *testing.T) {
 	good := `{"tool_tokens":64,"system_tokens":0,"requests":[{"t":0,"type":"n","in":100,"out":1,"h":[[1,1]]}]}`
 	for says, line := range map[string]string{
 		"line 2: reading":           good + "\n{",
@@ -262,7 +265,7 @@ func TestBadAgents(t *testing.T) {
 		r := newAgentReader(strings.NewReader(line))
 		var err error
 		for err == nil {
-			_, err = r.read(1)
+			_, err = r.readSession(1)
 		}
 		if !strings.Contains(err.Error(), says) {
 			t.Errorf("%s: %v, want %q", line, err, says)
@@ -270,9 +273,9 @@ func TestBadAgents(t *testing.T) {
 	}
 }
 
-func TestBadServeGen(t *testing.T) {
-	m := &genModel{rates: map[int][]genRate{}, lengths: map[int][]genLengths{}}
-	lengths := lengthReader{model: m, sums: map[[2]int]*genLengths{}}
+func TestBadServeGenFilesAreRejected(t *testing.T) {
+	m := &serveGenModel{rates: map[int][]serveGenRate{}, lengths: map[int][]serveGenLengths{}}
+	lengths := lengthReader{model: m, sums: map[[2]int]*serveGenLengths{}}
 	for says, c := range map[string]struct {
 		text   string
 		fields int
@@ -283,7 +286,7 @@ func TestBadServeGen(t *testing.T) {
 		"rate: \"NaN\"":                    {"0,0,NaN,1,G,1,1\n", 7, m.addRate},
 		"neither G nor W":                  {"0,0,1,1,N,1,1\n", 7, m.addRate},
 		"p1: \"0\"":                        {"0,0,1,1,G,0,1\n", 7, m.addRate},
-		"do not ascend":                    {"0,0,input_tokens,1,9,8,7,6,5,4,3,2,1,0,0\n", 15, lengths.add},
+		"do not ascend":                    {"0,0,input_tokens,1,9,8,7,6,5,4,3,2,1,0,0\n", 15, lengths.addLengths},
 		"not a time":                       {"0,-5,1,1,G,1,1\n", 7, m.addRate},
 	} {
 		err := scanTable(strings.NewReader(c.text), "f.csv", c.fields, "client,t,rate,cv,dist,p1,p2", c.add)
@@ -291,7 +294,7 @@ func TestBadServeGen(t *testing.T) {
 			t.Errorf("%q: %v, want %q", c.text, err, says)
 		}
 	}
-	if _, _, err := genFiles("m-huge"); err == nil || !strings.Contains(err.Error(), "use m-large") {
+	if _, _, err := serveGenFiles("m-huge"); err == nil || !strings.Contains(err.Error(), "use m-large") {
 		t.Error(err)
 	}
 }
@@ -301,15 +304,15 @@ func FuzzAgents(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		r := newAgentReader(strings.NewReader(text))
 		for range 20 {
-			s, err := r.read(1)
+			s, err := r.readSession(1)
 			if err != nil {
 				return
 			}
 			for i, turn := range s.turns {
-				if turn.tokens < 1 || turn.tokens > maxTokens || turn.out < 1 || gpu.Tokens(turn.prompt) != turn.tokens || turn.think < 0 {
+				if turn.promptTokens < 1 || turn.promptTokens > maxTraceTokens || turn.outputTokens < 1 || gpu.CountTokens(turn.prompt) != turn.promptTokens || turn.thinkTime < 0 {
 					t.Fatalf("turn %d: %+v", i, turn)
 				}
-				for _, next := range turn.then {
+				for _, next := range turn.followUps {
 					if next <= i || next >= len(s.turns) {
 						t.Fatalf("turn %d is followed by %d of %d", i, next, len(s.turns))
 					}
@@ -322,20 +325,20 @@ func FuzzAgents(f *testing.F) {
 func FuzzServeGen(f *testing.F) {
 	f.Add("0,0,1.5,1,G,0.5,1\n0,600,2,1,W,0.5,1\n", "0,0,input_tokens,10,1,2,3,4,5,6,7,8,9,10,11\n0,0,output_tokens,10,1,2,3,4,5,6,7,8,9,10,11\n")
 	f.Fuzz(func(t *testing.T, rates, lengths string) {
-		m := &genModel{rates: map[int][]genRate{}, lengths: map[int][]genLengths{}}
-		l := lengthReader{model: m, sums: map[[2]int]*genLengths{}}
-		if scanTable(strings.NewReader(rates), "r", 7, "", m.addRate) != nil || scanTable(strings.NewReader(lengths), "l", 15, "", l.add) != nil || l.finish() != nil {
+		m := &serveGenModel{rates: map[int][]serveGenRate{}, lengths: map[int][]serveGenLengths{}}
+		l := lengthReader{model: m, sums: map[[2]int]*serveGenLengths{}}
+		if scanTable(strings.NewReader(rates), "r", 7, "", m.addRate) != nil || scanTable(strings.NewReader(lengths), "l", 15, "", l.addLengths) != nil || l.addPooled() != nil {
 			return
 		}
 		for number := range m.rates {
-			c := &genClient{model: m, number: number, id: 1, speed: 1e-3}
+			c := &serveGenClient{model: m, number: number, id: 1, speed: 1e-3}
 			last := time.Duration(0)
 			for range 20 {
-				if m.windows > 100 || !c.advance() {
+				if m.windows > 100 || !c.advanceArrival() {
 					break
 				}
-				in, out := c.lengths()
-				if c.due < last || in < 1 || in > 2*maxTokens || out < 1 || out > 2*maxTokens {
+				in, out := c.drawLengths()
+				if c.due < last || in < 1 || in > 2*maxTraceTokens || out < 1 || out > 2*maxTraceTokens {
 					t.Fatalf("due %v after %v, %d in, %d out", c.due, last, in, out)
 				}
 				last = c.due

@@ -10,208 +10,208 @@ import (
 	"time"
 )
 
-// window is how many bytes are on their way in one direction before the writer waits.
-const window = 64 << 10
+// windowBytes is how many bytes may be in transit in one direction before the writer blocks.
+const windowBytes = 64 << 10
 
 var errReset = &net.OpError{Op: "use", Net: "memory", Err: syscall.ECONNRESET}
 
-// conn is one end of a connection.
-type conn struct {
-	net        *Net
-	in, out    *way
-	near, peer net.Addr
+// memConn is one end of a connection.
+type memConn struct {
+	network               *Net
+	inbound, outbound     *byteStream
+	localAddr, remoteAddr net.Addr
 }
 
-// pair is both ends of a connection.
-func (n *Net) pair(from, to netip.AddrPort) (near, far net.Conn) {
-	late := n.late(from.Addr(), to.Addr())
-	up, down := newWay(late), newWay(late)
+// newConnPair returns both ends of a connection.
+func (n *Net) newConnPair(from, to netip.AddrPort) (near, far net.Conn) {
+	late := n.streamDelay(from.Addr(), to.Addr())
+	up, down := newByteStream(late), newByteStream(late)
 	client, server := net.TCPAddrFromAddrPort(from), net.TCPAddrFromAddrPort(to)
-	a, b := &conn{n, down, up, client, server}, &conn{n, up, down, server, client}
+	a, b := &memConn{n, down, up, client, server}, &memConn{n, up, down, server, client}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.open == nil {
-		n.open = map[*conn]struct{}{}
+	if n.conns == nil {
+		n.conns = map[*memConn]struct{}{}
 	}
-	n.open[a], n.open[b] = struct{}{}, struct{}{}
+	n.conns[a], n.conns[b] = struct{}{}, struct{}{}
 	return a, b
 }
 
-func (c *conn) Read(b []byte) (int, error)  { return c.in.read(b) }
-func (c *conn) Write(b []byte) (int, error) { return c.out.write(b) }
+func (c *memConn) Read(b []byte) (int, error)  { return c.inbound.readBytes(b) }
+func (c *memConn) Write(b []byte) (int, error) { return c.outbound.writeBytes(b) }
 
-// Close ends both directions: the other side reads what is on its way, and then the end.
-func (c *conn) Close() error {
-	c.net.mu.Lock()
-	delete(c.net.open, c)
-	c.net.mu.Unlock()
-	c.out.end()
-	c.in.abandon()
+// Close ends both directions: the other side reads what is in transit, and then the end.
+func (c *memConn) Close() error {
+	c.network.mu.Lock()
+	delete(c.network.conns, c)
+	c.network.mu.Unlock()
+	c.outbound.closeWrite()
+	c.inbound.closeRead()
 	return nil
 }
 
-func (c *conn) LocalAddr() net.Addr  { return c.near }
-func (c *conn) RemoteAddr() net.Addr { return c.peer }
+func (c *memConn) LocalAddr() net.Addr  { return c.localAddr }
+func (c *memConn) RemoteAddr() net.Addr { return c.remoteAddr }
 
-func (c *conn) SetDeadline(t time.Time) error {
-	c.in.deadline(&c.in.reader, t)
-	c.out.deadline(&c.out.writer, t)
+func (c *memConn) SetDeadline(t time.Time) error {
+	c.inbound.setDeadline(&c.inbound.readDeadline, t)
+	c.outbound.setDeadline(&c.outbound.writeDeadline, t)
 	return nil
 }
 
-func (c *conn) SetReadDeadline(t time.Time) error {
-	c.in.deadline(&c.in.reader, t)
+func (c *memConn) SetReadDeadline(t time.Time) error {
+	c.inbound.setDeadline(&c.inbound.readDeadline, t)
 	return nil
 }
 
-func (c *conn) SetWriteDeadline(t time.Time) error {
-	c.out.deadline(&c.out.writer, t)
+func (c *memConn) SetWriteDeadline(t time.Time) error {
+	c.outbound.setDeadline(&c.outbound.writeDeadline, t)
 	return nil
 }
 
-// reset breaks both directions at once, and what is on its way is lost.
-func (c *conn) reset() {
-	for _, w := range []*way{c.in, c.out} {
+// resetConn breaks both directions at once. Data in transit is lost.
+func (c *memConn) resetConn() {
+	for _, w := range []*byteStream{c.inbound, c.outbound} {
 		w.mu.Lock()
-		w.broken, w.buf, w.ready = true, nil, 0
-		w.news.Broadcast()
+		w.reset, w.buf, w.arrivedBytes = true, nil, 0
+		w.changed.Broadcast()
 		w.mu.Unlock()
 	}
 }
 
-// way is one direction.
-type way struct {
-	mu             sync.Mutex
-	news           *sync.Cond
-	buf            []byte
-	delay          time.Duration
-	ready          int  // bytes of buf that have arrived
-	closed         bool // nothing more will be written
-	ended          bool // and the reader has heard of it
-	abandoned      bool // nobody will read
-	gone           bool // this end was closed by its reader
-	broken         bool // a side vanished
-	reader, writer limit
+// byteStream is one direction.
+type byteStream struct {
+	mu                          sync.Mutex
+	changed                     *sync.Cond
+	buf                         []byte
+	delay                       time.Duration
+	arrivedBytes                int  // bytes of buf that have arrived
+	writeClosed                 bool // nothing more will be written
+	eofArrived                  bool // the end of the stream has arrived
+	abandoned                   bool // no reader is left
+	readClosed                  bool // closed by its reader
+	reset                       bool // a side vanished
+	readDeadline, writeDeadline deadlineTimer
 }
 
-// limit is a deadline of one side.
-type limit struct {
-	timer *time.Timer
-	over  bool
+// deadlineTimer is a deadline of one side.
+type deadlineTimer struct {
+	timer   *time.Timer
+	expired bool
 }
 
-func newWay(delay time.Duration) *way {
-	w := &way{delay: delay}
-	w.news = sync.NewCond(&w.mu)
+func newByteStream(delay time.Duration) *byteStream {
+	w := &byteStream{delay: delay}
+	w.changed = sync.NewCond(&w.mu)
 	return w
 }
 
-func (w *way) read(b []byte) (int, error) {
+func (w *byteStream) readBytes(b []byte) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for {
 		switch {
-		case w.gone:
+		case w.readClosed:
 			return 0, net.ErrClosed
-		case w.broken:
+		case w.reset:
 			return 0, errReset
-		case w.reader.over:
+		case w.readDeadline.expired:
 			return 0, os.ErrDeadlineExceeded
-		case w.ready > 0 && len(b) > 0:
-			n := copy(b, w.buf[:w.ready])
-			w.buf, w.ready = w.buf[n:], w.ready-n
+		case w.arrivedBytes > 0 && len(b) > 0:
+			n := copy(b, w.buf[:w.arrivedBytes])
+			w.buf, w.arrivedBytes = w.buf[n:], w.arrivedBytes-n
 			if len(w.buf) == 0 {
 				w.buf = nil
 			}
-			w.news.Broadcast()
+			w.changed.Broadcast()
 			return n, nil
 		case len(b) == 0:
 			return 0, nil
-		case w.ended && len(w.buf) == 0:
+		case w.eofArrived && len(w.buf) == 0:
 			return 0, io.EOF
 		}
-		w.news.Wait()
+		w.changed.Wait()
 	}
 }
 
-func (w *way) write(b []byte) (n int, err error) {
+func (w *byteStream) writeBytes(b []byte) (n int, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for {
 		switch {
-		case w.closed:
+		case w.writeClosed:
 			return n, net.ErrClosed
-		case w.broken:
+		case w.reset:
 			return n, errReset
 		case w.abandoned:
 			return n, &net.OpError{Op: "write", Net: "memory", Err: syscall.EPIPE}
-		case w.writer.over:
+		case w.writeDeadline.expired:
 			return n, os.ErrDeadlineExceeded
 		case len(b) == 0:
 			return n, nil
 		}
-		if room := window - len(w.buf); room > 0 {
+		if room := windowBytes - len(w.buf); room > 0 {
 			k := min(room, len(b))
 			w.buf = append(w.buf, b[:k]...)
 			b, n = b[k:], n+k
-			w.after(func() { w.ready = min(w.ready+k, len(w.buf)) })
+			w.afterDelay(func() { w.arrivedBytes = min(w.arrivedBytes+k, len(w.buf)) })
 			continue
 		}
-		w.news.Wait()
+		w.changed.Wait()
 	}
 }
 
-// end says that nothing more will be written.
-func (w *way) end() {
+// closeWrite marks the end of the stream.
+func (w *byteStream) closeWrite() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.closed = true
-	w.writer.stop()
-	w.after(func() { w.ended = true })
+	w.writeClosed = true
+	w.writeDeadline.stopTimer()
+	w.afterDelay(func() { w.eofArrived = true })
 }
 
-// after does what the other side is to see, when it has come there; w.mu is held then as now. What is written in one order
-// arrives in that order: only how much has arrived counts.
-func (w *way) after(f func()) {
+// afterDelay applies an effect at the other side after the delay, with w.mu held then as now. What is written in one
+// order arrives in that order: only the arrived length counts.
+func (w *byteStream) afterDelay(f func()) {
 	if w.delay <= 0 {
 		f()
-		w.news.Broadcast()
+		w.changed.Broadcast()
 		return
 	}
 	time.AfterFunc(w.delay, func() {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		f()
-		w.news.Broadcast()
+		w.changed.Broadcast()
 	})
 }
 
-// abandon says that nobody will read.
-func (w *way) abandon() {
+// closeRead marks that no reader is left.
+func (w *byteStream) closeRead() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.abandoned, w.gone, w.buf, w.ready = true, true, nil, 0
-	w.reader.stop()
-	w.news.Broadcast()
+	w.abandoned, w.readClosed, w.buf, w.arrivedBytes = true, true, nil, 0
+	w.readDeadline.stopTimer()
+	w.changed.Broadcast()
 }
 
-func (w *way) deadline(l *limit, t time.Time) {
+func (w *byteStream) setDeadline(l *deadlineTimer, t time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	l.set(t, &w.mu, w.news)
+	l.setDeadline(t, &w.mu, w.changed)
 }
 
-// set replaces the deadline; mu is held, and guards it.
-func (l *limit) set(t time.Time, mu *sync.Mutex, news *sync.Cond) {
-	l.stop()
-	l.over = !t.IsZero() && !t.After(time.Now())
-	if !t.IsZero() && !l.over {
+// setDeadline replaces the deadline; mu must be held, and guards it.
+func (l *deadlineTimer) setDeadline(t time.Time, mu *sync.Mutex, news *sync.Cond) {
+	l.stopTimer()
+	l.expired = !t.IsZero() && !t.After(time.Now())
+	if !t.IsZero() && !l.expired {
 		var timer *time.Timer
 		timer = time.AfterFunc(time.Until(t), func() {
 			mu.Lock()
 			defer mu.Unlock()
 			if l.timer == timer {
-				l.over = true
+				l.expired = true
 				news.Broadcast()
 			}
 		})
@@ -220,7 +220,7 @@ func (l *limit) set(t time.Time, mu *sync.Mutex, news *sync.Cond) {
 	news.Broadcast()
 }
 
-func (l *limit) stop() {
+func (l *deadlineTimer) stopTimer() {
 	if l.timer != nil {
 		l.timer.Stop()
 		l.timer = nil

@@ -1,10 +1,11 @@
-// Package memnet is a network inside one process: listeners and connections that are memory. Real servers and clients run
-// over it inside a testing/synctest bubble, where a connection of the system would keep time from passing: whole tiers
-// then live through minutes in the time that their computing takes, the same on a busy machine as on an idle one.
+// Package memnet is a network in the memory of one process. Real servers and clients run over it inside a
+// testing/synctest bubble, where a connection of the system would keep virtual time from advancing: whole tiers then
+// simulate minutes in the time of their computation, with equal results on a busy and on an idle machine.
 //
-// A connection holds up to 64 KiB on its way in each direction, as a socket does, and then pushes back. It has no delay
-// and loses nothing. Datagrams take as long as they are told to, and are lost where nobody listens or too many wait.
+// A connection holds up to 64 KiB in transit in each direction, as a socket does, and then blocks the writer. It has
+// no delay by default and loses nothing. Datagrams take the configured delay, and are lost without a listener or when
+// its queue is full.
 //
-// A Host is what one machine sees of it: its connections come from its own address, and Cut takes the machine off the
-// network. Nothing here decides what is cut, or when.
+// A Host is one machine on the network: its connections come from its own address, and CutHost disconnects it. The
+// package does not decide what is cut, or when.
 package memnet

@@ -6,73 +6,73 @@ import (
 	"net/netip"
 )
 
-// Host is a machine on the network: what it dials comes from its address.
+// Host is a machine on the network: connections that it dials come from its address.
 type Host struct {
-	net  *Net
-	addr netip.Addr
+	network *Net
+	addr    netip.Addr
 }
 
-// Host is the machine at an address; it need not be declared.
-func (n *Net) Host(addr netip.Addr) *Host { return &Host{n, addr} }
+// HostAt is the machine at an address; it need not be declared.
+func (n *Net) HostAt(addr netip.Addr) *Host { return &Host{n, addr} }
 
-// Listen takes an address, of whichever host.
-func (h *Host) Listen(address string) (net.Listener, error) { return h.net.Listen(address) }
+// Listen listens on an address of any host.
+func (h *Host) Listen(address string) (net.Listener, error) { return h.network.Listen(address) }
 
 // DialContext connects from this host.
 func (h *Host) DialContext(ctx context.Context, _, address string) (net.Conn, error) {
-	return h.net.dial(ctx, h.addr, address)
+	return h.network.dialFrom(ctx, h.addr, address)
 }
 
-// Cut takes a host off the network, as if its plug were pulled: its connections break, what it sends and what is sent to
-// it is lost, and nobody can connect.
-func (n *Net) Cut(host netip.Addr) { n.sever(link{a: host}) }
+// CutHost disconnects a host from the network: its connections break, datagrams from and to it are lost, and no
+// connection to it can be opened.
+func (n *Net) CutHost(host netip.Addr) { n.cutPair(hostPair{a: host}) }
 
-// Mend puts a host back.
-func (n *Net) Mend(host netip.Addr) { n.join(link{a: host}) }
+// RestoreHost reconnects a host.
+func (n *Net) RestoreHost(host netip.Addr) { n.restorePair(hostPair{a: host}) }
 
-// Sever does to what passes between two hosts what Cut does to all of one's.
-func (n *Net) Sever(a, b netip.Addr) { n.sever(between(a, b)) }
+// CutLink is CutHost for the traffic between two hosts.
+func (n *Net) CutLink(a, b netip.Addr) { n.cutPair(newHostPair(a, b)) }
 
-// Join undoes Sever.
-func (n *Net) Join(a, b netip.Addr) { n.join(between(a, b)) }
+// RestoreLink undoes CutLink.
+func (n *Net) RestoreLink(a, b netip.Addr) { n.restorePair(newHostPair(a, b)) }
 
-// link is what passes between two hosts, the lesser one first; b is not valid for all that passes a.
-type link struct{ a, b netip.Addr }
+// hostPair is the traffic between two hosts, the lower address first; if b is not valid, all traffic of a.
+type hostPair struct{ a, b netip.Addr }
 
-func between(a, b netip.Addr) link {
+func newHostPair(a, b netip.Addr) hostPair {
 	if b.Less(a) {
 		a, b = b, a
 	}
-	return link{a, b}
+	return hostPair{a, b}
 }
 
-// severed reports whether nothing passes between two hosts; n.mu is held.
-func (n *Net) severed(a, b netip.Addr) bool {
-	return n.cut[link{a: a}] || n.cut[link{a: b}] || n.cut[between(a, b)]
+// isCut reports whether two hosts are disconnected from each other; n.mu must be held.
+func (n *Net) isCut(a, b netip.Addr) bool {
+	return n.cutPairs[hostPair{a: a}] || n.cutPairs[hostPair{a: b}] || n.cutPairs[newHostPair(a, b)]
 }
 
-func (n *Net) sever(l link) {
+func (n *Net) cutPair(l hostPair) {
 	n.mu.Lock()
-	if n.cut == nil {
-		n.cut = map[link]bool{}
+	if n.cutPairs == nil {
+		n.cutPairs = map[hostPair]bool{}
 	}
-	n.cut[l] = true
-	var broken []*conn
-	for c := range n.open {
-		if n.severed(hostOf(c.near), hostOf(c.peer)) {
+	n.cutPairs[l] = true
+	var broken []*memConn
+	for c := range n.conns {
+		if n.isCut(hostAddr(c.localAddr), hostAddr(c.remoteAddr)) {
 			broken = append(broken, c)
 		}
 	}
 	n.mu.Unlock()
 	for _, c := range broken {
-		c.reset()
+		c.resetConn()
 	}
 }
 
-func (n *Net) join(l link) {
+func (n *Net) restorePair(l hostPair) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	delete(n.cut, l)
+	delete(n.cutPairs, l)
 }
 
-func hostOf(a net.Addr) netip.Addr { return a.(*net.TCPAddr).AddrPort().Addr() }
+func hostAddr(a net.Addr) netip.Addr { return a.(*net.TCPAddr).AddrPort().Addr() }

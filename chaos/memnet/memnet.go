@@ -10,25 +10,25 @@ import (
 	"time"
 )
 
-// backlog is how many connections wait to be accepted.
-const backlog = 1024
+// acceptBacklog is how many connections may wait to be accepted.
+const acceptBacklog = 1024
 
 // Net is one network. The zero value is ready.
 type Net struct {
-	// Delay is how long a datagram is on its way; nil: no time. It is set before the first one is sent.
-	Delay func(from, to netip.Addr) time.Duration
-	// StreamDelay is the same for what is written to connections, and half of what it takes to open one; nil: no time.
+	// DatagramDelay is the transit time of a datagram; nil: none. It must be set before the first one is sent.
+	DatagramDelay func(from, to netip.Addr) time.Duration
+	// StreamDelay is the transit time of data on connections, and half the time to open one; nil: none.
 	StreamDelay func(from, to netip.Addr) time.Duration
 
 	mu        sync.Mutex
-	listeners map[string]*listener
-	sockets   map[netip.AddrPort]*socket
-	open      map[*conn]struct{}
-	cut       map[link]bool
-	ports     uint16 // last one given to a client
+	listeners map[string]*memListener
+	sockets   map[netip.AddrPort]*packetSocket
+	conns     map[*memConn]struct{}
+	cutPairs  map[hostPair]bool
+	lastPort  uint16 // last one assigned to a client
 }
 
-// Listen takes an address, host:port. It is an error when somebody has it.
+// Listen listens on an address, host:port. An address in use is an error.
 func (n *Net) Listen(address string) (net.Listener, error) {
 	at, err := netip.ParseAddrPort(address)
 	if err != nil {
@@ -37,40 +37,40 @@ func (n *Net) Listen(address string) (net.Listener, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.listeners == nil {
-		n.listeners = map[string]*listener{}
+		n.listeners = map[string]*memListener{}
 	}
 	if n.listeners[address] != nil {
 		return nil, &net.OpError{Op: "listen", Net: "memory", Addr: net.TCPAddrFromAddrPort(at), Err: syscall.EADDRINUSE}
 	}
-	l := &listener{net: n, at: at, conns: make(chan net.Conn, backlog), done: make(chan struct{})}
+	l := &memListener{network: n, addr: at, conns: make(chan net.Conn, acceptBacklog), done: make(chan struct{})}
 	n.listeners[address] = l
 	return l, nil
 }
 
-// DialContext connects from 127.0.0.1 to an address that somebody listens on.
+// DialContext connects from 127.0.0.1 to an address with a listener.
 func (n *Net) DialContext(ctx context.Context, _, address string) (net.Conn, error) {
-	return n.dial(ctx, netip.AddrFrom4([4]byte{127, 0, 0, 1}), address)
+	return n.dialFrom(ctx, netip.AddrFrom4([4]byte{127, 0, 0, 1}), address)
 }
 
-func (n *Net) dial(ctx context.Context, host netip.Addr, address string) (net.Conn, error) {
+func (n *Net) dialFrom(ctx context.Context, host netip.Addr, address string) (net.Conn, error) {
 	at, err := netip.ParseAddrPort(address)
 	if err != nil {
 		return nil, fmt.Errorf("dialling in memory: %w", err)
 	}
 	n.mu.Lock()
 	l := n.listeners[address]
-	if n.severed(host, at.Addr()) {
+	if n.isCut(host, at.Addr()) {
 		l = nil
 	}
-	from := netip.AddrPortFrom(host, n.port())
+	from := netip.AddrPortFrom(host, n.nextPort())
 	n.mu.Unlock()
 	if l == nil {
 		return nil, &net.OpError{Op: "dial", Net: "memory", Err: syscall.ECONNREFUSED}
 	}
-	if err := n.travel(ctx, 2*n.late(host, at.Addr())); err != nil {
+	if err := n.waitDelay(ctx, 2*n.streamDelay(host, at.Addr())); err != nil {
 		return nil, err
 	}
-	near, far := n.pair(from, l.at)
+	near, far := n.newConnPair(from, l.addr)
 	select {
 	case l.conns <- far:
 		return near, nil
@@ -83,16 +83,16 @@ func (n *Net) dial(ctx context.Context, host netip.Addr, address string) (net.Co
 	}
 }
 
-// late is how long a stream's bytes take from one host to another.
-func (n *Net) late(from, to netip.Addr) time.Duration {
+// streamDelay is the transit time of stream data between two hosts.
+func (n *Net) streamDelay(from, to netip.Addr) time.Duration {
 	if n.StreamDelay == nil {
 		return 0
 	}
 	return n.StreamDelay(from, to)
 }
 
-// travel waits.
-func (n *Net) travel(ctx context.Context, d time.Duration) error {
+// waitDelay waits for a delay.
+func (n *Net) waitDelay(ctx context.Context, d time.Duration) error {
 	if d <= 0 {
 		return nil
 	}
@@ -106,16 +106,16 @@ func (n *Net) travel(ctx context.Context, d time.Duration) error {
 	}
 }
 
-type listener struct {
-	net   *Net
-	at    netip.AddrPort
-	conns chan net.Conn
-	done  chan struct{}
-	once  sync.Once
+type memListener struct {
+	network *Net
+	addr    netip.AddrPort
+	conns   chan net.Conn
+	done    chan struct{}
+	once    sync.Once
 }
 
-// Accept is the next connection.
-func (l *listener) Accept() (net.Conn, error) {
+// Accept returns the next connection.
+func (l *memListener) Accept() (net.Conn, error) {
 	select {
 	case c := <-l.conns:
 		return c, nil
@@ -124,12 +124,12 @@ func (l *listener) Accept() (net.Conn, error) {
 	}
 }
 
-// Close gives the address back and ends connections that were not accepted.
-func (l *listener) Close() error {
+// Close releases the address and closes connections that were not accepted.
+func (l *memListener) Close() error {
 	l.once.Do(func() {
-		l.net.mu.Lock()
-		delete(l.net.listeners, l.at.String())
-		l.net.mu.Unlock()
+		l.network.mu.Lock()
+		delete(l.network.listeners, l.addr.String())
+		l.network.mu.Unlock()
 		close(l.done)
 		for {
 			select {
@@ -143,5 +143,5 @@ func (l *listener) Close() error {
 	return nil
 }
 
-// Addr is the address listened on.
-func (l *listener) Addr() net.Addr { return net.TCPAddrFromAddrPort(l.at) }
+// Addr is the address of the listener.
+func (l *memListener) Addr() net.Addr { return net.TCPAddrFromAddrPort(l.addr) }

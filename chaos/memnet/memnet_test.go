@@ -18,8 +18,8 @@ import (
 	"github.com/spillway-lb/spillway/chaos/memnet"
 )
 
-// TestConnectionsBehaveAsOnesOfTheSystem runs the standard's own suite for connections.
-func TestConnectionsBehaveAsOnesOfTheSystem(t *testing.T) {
+// TestConnPassesNettest runs the test suite for connections of golang.org/x/net/nettest.
+func TestConnPassesNettest(t *testing.T) {
 	nettest.TestConn(t, func() (c1, c2 net.Conn, stop func(), err error) {
 		var n memnet.Net
 		l, err := n.Listen("10.0.0.1:80")
@@ -34,7 +34,7 @@ func TestConnectionsBehaveAsOnesOfTheSystem(t *testing.T) {
 	})
 }
 
-func TestAddresses(t *testing.T) {
+func TestAddressesInUseAndRefused(t *testing.T) {
 	var n memnet.Net
 	if _, err := n.DialContext(t.Context(), "tcp", "10.0.0.1:80"); !errors.Is(err, syscall.ECONNREFUSED) {
 		t.Errorf("nobody listens: %v", err)
@@ -59,8 +59,8 @@ func TestAddresses(t *testing.T) {
 	}
 }
 
-// TestAnHourPassesAtOnce has an HTTP server think for an hour, and a reader that pushes back.
-func TestAnHourPassesAtOnce(t *testing.T) {
+// TestHourPassesInVirtualTime has an HTTP server that takes an hour to answer, and a reader that blocks its writer.
+func TestHourPassesInVirtualTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var n memnet.Net
 		l, err := n.Listen("10.0.0.1:80")

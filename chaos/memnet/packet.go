@@ -10,19 +10,19 @@ import (
 	"time"
 )
 
-// inbox is how many datagrams wait to be read; what comes on top is lost.
-const inbox = 1024
+// maxQueuedDatagrams is how many datagrams may wait to be read; further ones are lost.
+const maxQueuedDatagrams = 1024
 
-// port is a free one; n.mu is held.
-func (n *Net) port() uint16 {
-	n.ports++
-	if n.ports < 1024 {
-		n.ports = 1024
+// nextPort returns a free port; n.mu must be held.
+func (n *Net) nextPort() uint16 {
+	n.lastPort++
+	if n.lastPort < 1024 {
+		n.lastPort = 1024
 	}
-	return n.ports
+	return n.lastPort
 }
 
-// ListenPacket takes an address for datagrams; port 0 takes a free one, and no host means this one.
+// ListenPacket listens for datagrams on an address; port 0 chooses a free one, and no host means this host.
 func (h *Host) ListenPacket(address string) (net.PacketConn, error) {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
@@ -35,63 +35,63 @@ func (h *Host) ListenPacket(address string) (net.PacketConn, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listening in memory: %w", err)
 	}
-	n := h.net
+	n := h.network
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for at.Port() == 0 || port == "0" && n.sockets[at] != nil {
-		at = netip.AddrPortFrom(at.Addr(), n.port())
+		at = netip.AddrPortFrom(at.Addr(), n.nextPort())
 	}
 	if n.sockets[at] != nil {
 		return nil, &net.OpError{Op: "listen", Net: "memory", Addr: net.UDPAddrFromAddrPort(at), Err: syscall.EADDRINUSE}
 	}
 	if n.sockets == nil {
-		n.sockets = map[netip.AddrPort]*socket{}
+		n.sockets = map[netip.AddrPort]*packetSocket{}
 	}
-	s := &socket{net: n, at: at}
-	s.news = sync.NewCond(&s.mu)
+	s := &packetSocket{network: n, addr: at}
+	s.changed = sync.NewCond(&s.mu)
 	n.sockets[at] = s
 	return s, nil
 }
 
-// datagram is one on its way.
+// datagram is a datagram in transit.
 type datagram struct {
 	from netip.AddrPort
 	body []byte
 }
 
-// socket sends and takes datagrams.
-type socket struct {
-	net *Net
-	at  netip.AddrPort
+// packetSocket sends and receives datagrams.
+type packetSocket struct {
+	network *Net
+	addr    netip.AddrPort
 
-	mu     sync.Mutex
-	news   *sync.Cond
-	queue  []datagram
-	closed bool
-	reader limit
+	mu           sync.Mutex
+	changed      *sync.Cond
+	queue        []datagram
+	closed       bool
+	readDeadline deadlineTimer
 }
 
 // ReadFrom waits for the next datagram.
-func (s *socket) ReadFrom(b []byte) (int, net.Addr, error) {
+func (s *packetSocket) ReadFrom(b []byte) (int, net.Addr, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for {
 		switch {
 		case s.closed:
 			return 0, nil, net.ErrClosed
-		case s.reader.over:
+		case s.readDeadline.expired:
 			return 0, nil, os.ErrDeadlineExceeded
 		case len(s.queue) > 0:
 			d := s.queue[0]
 			s.queue = s.queue[1:]
 			return copy(b, d.body), net.UDPAddrFromAddrPort(d.from), nil
 		}
-		s.news.Wait()
+		s.changed.Wait()
 	}
 }
 
-// WriteTo sends a datagram and does not say whether it arrives.
-func (s *socket) WriteTo(b []byte, addr net.Addr) (int, error) {
+// WriteTo sends a datagram. It reports no error if the datagram is lost.
+func (s *packetSocket) WriteTo(b []byte, addr net.Addr) (int, error) {
 	to := addr.(*net.UDPAddr).AddrPort()
 	to = netip.AddrPortFrom(to.Addr().Unmap(), to.Port())
 	s.mu.Lock()
@@ -100,20 +100,20 @@ func (s *socket) WriteTo(b []byte, addr net.Addr) (int, error) {
 	if closed {
 		return 0, net.ErrClosed
 	}
-	d := datagram{s.at, append([]byte(nil), b...)}
-	if s.net.Delay == nil {
-		s.net.deliver(d, to)
+	d := datagram{s.addr, append([]byte(nil), b...)}
+	if s.network.DatagramDelay == nil {
+		s.network.deliverDatagram(d, to)
 	} else {
-		time.AfterFunc(s.net.Delay(s.at.Addr(), to.Addr()), func() { s.net.deliver(d, to) })
+		time.AfterFunc(s.network.DatagramDelay(s.addr.Addr(), to.Addr()), func() { s.network.deliverDatagram(d, to) })
 	}
 	return len(b), nil
 }
 
-// deliver hands a datagram over, unless one of the two hosts is off the network by now.
-func (n *Net) deliver(d datagram, to netip.AddrPort) {
+// deliverDatagram delivers a datagram unless one of the two hosts is disconnected at that time.
+func (n *Net) deliverDatagram(d datagram, to netip.AddrPort) {
 	n.mu.Lock()
 	s := n.sockets[to]
-	if n.severed(d.from.Addr(), to.Addr()) {
+	if n.isCut(d.from.Addr(), to.Addr()) {
 		s = nil
 	}
 	n.mu.Unlock()
@@ -122,40 +122,40 @@ func (n *Net) deliver(d datagram, to netip.AddrPort) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.closed && len(s.queue) < inbox {
+	if !s.closed && len(s.queue) < maxQueuedDatagrams {
 		s.queue = append(s.queue, d)
-		s.news.Signal()
+		s.changed.Signal()
 	}
 }
 
-// Close gives the address back.
-func (s *socket) Close() error {
-	s.net.mu.Lock()
-	if s.net.sockets[s.at] == s {
-		delete(s.net.sockets, s.at)
+// Close releases the address.
+func (s *packetSocket) Close() error {
+	s.network.mu.Lock()
+	if s.network.sockets[s.addr] == s {
+		delete(s.network.sockets, s.addr)
 	}
-	s.net.mu.Unlock()
+	s.network.mu.Unlock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closed, s.queue = true, nil
-	s.reader.stop()
-	s.news.Broadcast()
+	s.readDeadline.stopTimer()
+	s.changed.Broadcast()
 	return nil
 }
 
-// LocalAddr is the address listened on.
-func (s *socket) LocalAddr() net.Addr { return net.UDPAddrFromAddrPort(s.at) }
+// LocalAddr is the address of the socket.
+func (s *packetSocket) LocalAddr() net.Addr { return net.UDPAddrFromAddrPort(s.addr) }
 
-// SetDeadline is SetReadDeadline: sending never waits.
-func (s *socket) SetDeadline(t time.Time) error { return s.SetReadDeadline(t) }
+// SetDeadline is SetReadDeadline, because sending never blocks.
+func (s *packetSocket) SetDeadline(t time.Time) error { return s.SetReadDeadline(t) }
 
-// SetWriteDeadline changes nothing: sending never waits.
-func (s *socket) SetWriteDeadline(time.Time) error { return nil }
+// SetWriteDeadline has no effect, because sending never blocks.
+func (s *packetSocket) SetWriteDeadline(time.Time) error { return nil }
 
-// SetReadDeadline ends the wait for the next datagram.
-func (s *socket) SetReadDeadline(t time.Time) error {
+// SetReadDeadline sets the deadline of ReadFrom.
+func (s *packetSocket) SetReadDeadline(t time.Time) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.reader.set(t, &s.mu, s.news)
+	s.readDeadline.setDeadline(t, &s.mu, s.changed)
 	return nil
 }

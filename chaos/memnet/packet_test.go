@@ -15,27 +15,27 @@ import (
 	"github.com/spillway-lb/spillway/chaos/memnet"
 )
 
-var one, two = netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.2")
+var hostOne, hostTwo = netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.2")
 
-func TestDatagramsTakeTheirTime(t *testing.T) {
+func TestDatagramsAreDelayed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		n := &memnet.Net{Delay: func(netip.Addr, netip.Addr) time.Duration { return 40 * time.Millisecond }}
-		a, err := n.Host(one).ListenPacket(":0")
+		n := &memnet.Net{DatagramDelay: func(netip.Addr, netip.Addr) time.Duration { return 40 * time.Millisecond }}
+		a, err := n.HostAt(hostOne).ListenPacket(":0")
 		if err != nil {
 			t.Fatal(err)
 		}
-		b, err := n.Host(two).ListenPacket("10.0.0.2:7")
+		b, err := n.HostAt(hostTwo).ListenPacket("10.0.0.2:7")
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := n.Host(two).ListenPacket("10.0.0.2:7"); !errors.Is(err, syscall.EADDRINUSE) {
+		if _, err := n.HostAt(hostTwo).ListenPacket("10.0.0.2:7"); !errors.Is(err, syscall.EADDRINUSE) {
 			t.Errorf("a second socket: %v", err)
 		}
 		begun, buf := time.Now(), []byte("hello")
 		if _, err := a.WriteTo(buf, b.LocalAddr()); err != nil {
 			t.Fatal(err)
 		}
-		copy(buf, "later") // the sender's buffer is his again
+		copy(buf, "later") // the sender may reuse its buffer
 		got := make([]byte, 10)
 		k, from, err := b.ReadFrom(got)
 		if err != nil || !bytes.Equal(got[:k], []byte("hello")) || from.String() != a.LocalAddr().String() || time.Since(begun) != 40*time.Millisecond {
@@ -53,23 +53,23 @@ func TestDatagramsTakeTheirTime(t *testing.T) {
 		if _, err := a.WriteTo(buf, b.LocalAddr()); !errors.Is(err, net.ErrClosed) {
 			t.Errorf("after its close: %v", err)
 		}
-		time.Sleep(time.Second) // what is on its way arrives nowhere
+		time.Sleep(time.Second) // what is in transit is lost
 	})
 }
 
-func TestCutTakesAHostOffTheNetwork(t *testing.T) {
+func TestCutHostIsUnreachable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := &memnet.Net{}
-		l, err := n.Host(two).Listen("10.0.0.2:80")
+		l, err := n.HostAt(hostTwo).Listen("10.0.0.2:80")
 		if err != nil {
 			t.Fatal(err)
 		}
-		near, err := n.Host(one).DialContext(context.Background(), "tcp", "10.0.0.2:80")
+		near, err := n.HostAt(hostOne).DialContext(context.Background(), "tcp", "10.0.0.2:80")
 		if err != nil {
 			t.Fatal(err)
 		}
 		far, err := l.Accept()
-		if err != nil || far.RemoteAddr().(*net.TCPAddr).AddrPort().Addr() != one {
+		if err != nil || far.RemoteAddr().(*net.TCPAddr).AddrPort().Addr() != hostOne {
 			t.Fatalf("accepted from %s (%v)", far.RemoteAddr(), err)
 		}
 		broken := make(chan error)
@@ -78,20 +78,20 @@ func TestCutTakesAHostOffTheNetwork(t *testing.T) {
 			broken <- err
 		}()
 		synctest.Wait()
-		n.Cut(one)
+		n.CutHost(hostOne)
 		if err := <-broken; !errors.Is(err, syscall.ECONNRESET) {
 			t.Errorf("reading from a host that is gone: %v", err)
 		}
 		if _, err := near.Write([]byte("x")); !errors.Is(err, syscall.ECONNRESET) {
 			t.Errorf("writing from it: %v", err)
 		}
-		if _, err := n.Host(one).DialContext(context.Background(), "tcp", "10.0.0.2:80"); !errors.Is(err, syscall.ECONNREFUSED) {
+		if _, err := n.HostAt(hostOne).DialContext(context.Background(), "tcp", "10.0.0.2:80"); !errors.Is(err, syscall.ECONNREFUSED) {
 			t.Errorf("dialling from it: %v", err)
 		}
-		a, _ := n.Host(one).ListenPacket(":0")
-		b, _ := n.Host(two).ListenPacket(":0")
+		a, _ := n.HostAt(hostOne).ListenPacket(":0")
+		b, _ := n.HostAt(hostTwo).ListenPacket(":0")
 		_, _ = a.WriteTo([]byte("lost"), b.LocalAddr())
-		n.Mend(one)
+		n.RestoreHost(hostOne)
 		_, _ = a.WriteTo([]byte("found"), b.LocalAddr())
 		got := make([]byte, 10)
 		if k, _, _ := b.ReadFrom(got); string(got[:k]) != "found" {

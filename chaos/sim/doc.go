@@ -1,40 +1,44 @@
-// Package sim runs a fleet in virtual time: workers of chaos/gpu, and before them the floors of the local tier, gateways
-// and global nodes with the very code that decides in production, on one heap of events. It starts no goroutine, opens no
-// socket and reads no clock: the same scenario with the same seed has the same outcome to the last byte, on any machine.
+// Package sim runs a fleet in virtual time: workers of chaos/gpu, and above them the local tier, gateways and global
+// nodes with the decision code of production, on one event heap. It starts no goroutine, opens no socket and reads no
+// clock: the same scenario with the same seed has the same outcome to the last byte, on any machine.
 //
-// # What is production's own, and what is mirrored
+// # Production code and mirrored code
 //
-// A zone is local.Lab: the floor of an Agent itself, with its queue, views, ledger, prefix index, learners, breakers and
-// retry budget. What stands around a floor in an Agent is here instead: scrapes once a second with a tenth of jitter,
-// patrols every 250 ms, a pump every 10 ms while somebody waits, and the one retry of a request whose worker broke before
-// its first byte. Prompts are pieces and not texts, so that blocks are hashed from pieces (gpu.Cut) at the places where
-// pick.Blocks cuts texts of four bytes to the token; equal beginnings have equal hashes, and that is all that is asked of
-// them.
+// A zone is a sched.Scheduler, as in an Agent: queues, views, ledger, prefix index, learned rates, breakers and retry
+// budget. What an Agent does around it is here instead (zonescheduler.go): scrapes once a second
+// with a tenth of jitter, worker checks every 250 ms, a pump every 10 ms while requests wait, and the one retry of a
+// request whose worker failed before its first byte. Prompts are pieces and not texts, so blocks are hashed from
+// pieces (gpu.HashVariableBlocks) at the offsets where blockhash.AppendBlockHashes cuts texts of four bytes per token;
+// equal prefixes have equal hashes, which is all that the index needs.
 //
-// Above zones, where there are gateways, a region is regional.Lab (choice, ledger, spills, limits, sessions, view) and the
-// global tier global.Lab (views, planner, answers). Here is what carries words between them: statements each 250 ms, or 100 ms
-// while something moves, steadied as the uplink's child does it, half a round trip late or lost; directives once a second;
-// plans in force 100 ms after they were made; resolvers that keep answers for their TTL. What a gateway does about a zone or a
-// peer that refuses is mirrored in gate.go after regional/dispatch.go: one try more elsewhere, or back home.
+// Where there are gateways, each is a gatewayModel: the Router of regional/routing, the Enforcer of regional/tenant and the
+// Tracker of regional/demand that a real gateway has. The global tier is a globalCore (snapshots, votes, planner input, answers). The
+// simulator models the links between them: summaries each 250 ms, or 100 ms while something changes, damped as by the
+// uplink's child, delayed by half a round trip or lost; directives once a second; plans in force 100 ms after they were
+// made; resolvers that cache answers for their TTL. gatewayflow.go follows the gateway's request loop (regional/requestloop.go):
+// a request that a zone or a peer refused is tried once elsewhere, or routed again in its own region.
 //
-// # Rivals
+// # Baselines
 //
-// Where a scenario's Policy is a rival's, one balancer of chaos/rival stands in each region in the place of all our tiers: it
-// probes its replicas and its peers each 100 ms, or as often as the scenario has workers looked at, and knows no more.
+// If a scenario's Policy is a baseline, one balancer of chaos/baseline per region replaces all tiers of Spillway: it
+// probes its replicas and its peers every 100 ms, or as often as the scenario scrapes workers, and has no other
+// information.
 //
-// Each tier may have several instances. Those of a zone divide its workers by local/owner, and gateways say who of them is live; those
-// of a region each have their ledger, hear all of its zones, and are chosen by clients from what DNS answers list; the global nodes
-// stand in regions and agree on plans while a majority meets. What dies takes with it what it knew and passed on: a zone's streams are
-// gone on with elsewhere by their gateway, as far as production would; a gateway's are cut, and its other clients ask anew.
+// Each tier may have several instances. Those of a zone divide its workers by local/sharding, and gateways report
+// which of them are live; those of a region have separate ledgers, receive the summaries of all its zones, and are
+// chosen by clients from the addresses in DNS answers; the global nodes are in different regions and agree on plans
+// while a majority is connected. An instance that dies loses its state and its streams: a zone's streams are resumed
+// elsewhere by their gateway, as far as production would; a gateway's streams are cut, and its other clients send
+// again.
 //
-// # What is left out
+// # Not simulated
 //
-// Hedging, merged embeddings, cache events (the prefix index guesses), cold models and adapters, and what the engine has of a
-// worker's answers that its gateway goes on with although the worker itself broke: they count as cut. Deltas of statements:
-// what arrives is what was said. What a tier computes takes no time, unless the network's round trips say it; and a question
-// to DNS none either. A peer's probes of its round trips: they are measured once, and right. Elections take time only where
-// Steering.Election says so, and workers that come back load their model only where Fault.Store does.
+// Hedging, merged embeddings, cache events (the prefix index estimates), cold models and adapters, and the engine's
+// part of an answer that its gateway resumes although the worker itself failed: such answers count as cut. Delta
+// encoding of summaries: what arrives is complete. Computation of a tier takes no time, unless the network's round
+// trips include it; nor does a DNS query. Round-trip measurement of peers: it is done once, exactly. Elections take
+// time only with SteeringConfig.ElectionTime, and restarted workers load their model only with Fault.Store.
 //
-// It never decides where a request goes, and it never looks at anything on behalf of a decider that the decider could not
-// have seen at that moment: what a floor knows of a worker came by a scrape or by its own answers.
+// The package makes no routing decision, and gives a decider no information that it could not have at that moment: a
+// scheduler knows a worker by scrapes and by its own answers.
 package sim

@@ -1,52 +1,46 @@
 package sim
 
-import (
-	"github.com/spillway-lb/spillway/consensus"
-	"github.com/spillway-lb/spillway/internal/uplink"
-)
+import "github.com/spillway-lb/spillway/internal/uplink"
 
-// drained puts the drains that are on in force, wherever drains are agreed on.
-func (r *run) drained() {
-	var list []consensus.Drain
-	for i := range r.s.Faults {
-		f := &r.s.Faults[i]
-		if f.Kind == Drain && r.broken[i] {
-			for _, path := range r.paths(f) {
-				list = append(list, consensus.Drain{Path: path, Reason: "the experiment"})
+// applyDrains sets the active drains at every place where drains are agreed on.
+func (r *simulation) applyDrains() {
+	var list []uplink.ActiveDrain
+	for i := range r.scenario.Faults {
+		f := &r.scenario.Faults[i]
+		if f.Kind == Drain && r.activeFaults[i] {
+			for _, path := range r.drainPaths(f) {
+				list = append(list, uplink.ActiveDrain{Path: path, Reason: "the experiment", Start: r.startTime.Add(f.At), Over: f.Over})
 			}
 		}
 	}
-	if p := r.planet; p != nil {
+	if p := r.global; p != nil {
 		for _, n := range p.nodes {
-			n.lab.Drain(list)
+			n.core.setDrains(list)
 		}
 		return
 	}
-	r.drains++
-	d := &uplink.Directive{Index: r.drains}
-	for _, x := range list {
-		d.Drains = append(d.Drains, uplink.Drain{Path: x.Path, Reason: x.Reason})
-	}
+	r.drainIndex++
+	d := &uplink.Directive{Index: r.drainIndex, Drains: list}
 	for _, g := range r.gateways {
-		g.lab.Obey(d, r.spec, r.time(r.now))
-		r.command(g)
+		g.model.applyDirective(d, r.spec, r.timeAt(r.now))
+		r.sendZoneDirectives(g)
 	}
 	if len(r.gateways) == 0 {
-		for _, a := range r.agents {
-			r.told(a, word{what: d})
+		for _, a := range r.instances {
+			r.applyZoneDirective(a, directiveMessage{directive: d})
 		}
 	}
 }
 
-// paths are what a drain names.
-func (r *run) paths(f *Fault) (out []string) {
+// drainPaths are the paths that a drain covers.
+func (r *simulation) drainPaths(f *Fault) (out []string) {
 	switch {
 	case f.Zone == "":
 		return []string{f.Region}
 	case f.Workers == 0:
 		return []string{f.Region + "/" + f.Zone}
 	}
-	z := r.zoneNamed(f.Region, f.Zone)
+	z := r.findZone(f.Region, f.Zone)
 	for k := range f.Workers {
 		out = append(out, f.Region+"/"+f.Zone+"/"+z.workers[f.Worker+k].name)
 	}

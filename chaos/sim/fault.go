@@ -6,64 +6,66 @@ import (
 	"time"
 )
 
-// Kind is a way of breaking.
-type Kind string
+// FaultKind is the kind of a fault.
+type FaultKind string
 
-// The kinds of faults.
+// Kinds of faults.
 const (
-	// WorkerDead: the process is gone and what it ran with it; it comes back with an empty cache.
-	WorkerDead Kind = "worker_dead"
-	// WorkerStalled: it takes everything and emits nothing, and its pages say that it is well.
-	WorkerStalled Kind = "worker_stalled"
+	// WorkerDead: the process and its requests are lost; it restarts with an empty cache.
+	WorkerDead FaultKind = "worker_dead"
+	// WorkerStalled: it accepts requests and emits nothing, and its pages report that it is healthy.
+	WorkerStalled FaultKind = "worker_stalled"
 	// WorkerSlow: its steps take Factor times as long.
-	WorkerSlow Kind = "worker_slow"
+	WorkerSlow FaultKind = "worker_slow"
 	// ZoneDead: the zone's local tier and its workers are gone.
-	ZoneDead Kind = "zone_dead"
-	// RegionDead: all of the region is gone, its gateways and its node of the global tier too.
-	RegionDead Kind = "region_dead"
-	// GlobalDead: nobody plans, tells gateways of each other or answers DNS.
-	GlobalDead Kind = "global_dead"
-	// LeaderDead: the global node that leads is gone, with all that it knew by hearing.
-	LeaderDead Kind = "leader_dead"
-	// LocalDead: one instance of a zone's local tier is gone, and with it the streams that it passed on.
-	LocalDead Kind = "local_dead"
-	// GatewayDead: one of a region's gateways is gone, and with it the streams that it passed on.
-	GatewayDead Kind = "gateway_dead"
-	// Drain: the region, the zone where one is named, or its Workers from Worker on take nothing new; what runs goes on.
-	Drain Kind = "drain"
-	// Partition: Region is cut off from From, or from all other regions and the nodes of the global tier there when From is
-	// empty; From may be "global", which is all of that tier's nodes.
-	Partition Kind = "partition"
+	ZoneDead FaultKind = "zone_dead"
+	// RegionDead: the whole region is lost, including its gateways and its global node.
+	RegionDead FaultKind = "region_dead"
+	// GlobalDead: all global nodes are lost: no plans, no peer data for gateways, no DNS answers.
+	GlobalDead FaultKind = "global_dead"
+	// LeaderDead: the leading global node is lost, with all received state.
+	LeaderDead FaultKind = "leader_dead"
+	// LocalDead: one instance of a zone's local tier is lost, with its streams.
+	LocalDead FaultKind = "local_dead"
+	// GatewayDead: one of a region's gateways is lost, with its streams.
+	GatewayDead FaultKind = "gateway_dead"
+	// Drain: the region, the zone if named, or its Workers from Worker on get nothing new; running requests continue.
+	Drain FaultKind = "drain"
+	// Partition: Region is disconnected from From, or from all other regions and the global nodes there if From is
+	// empty; From may be "global", which is all global nodes.
+	Partition FaultKind = "partition"
 )
 
-// Fault is something that breaks at a time, and is mended after another.
+// Fault is a fault that is injected at a time and cleared after another.
 type Fault struct {
-	// At is when, from the start, and For how long; 0 is for good.
+	// At is the time of injection from the start, and For the duration; 0 is forever.
 	At, For time.Duration
-	Kind    Kind
-	// Region, Zone and Worker say what breaks; Worker counts from 0, and Workers is how many, 0 for one.
+	Kind    FaultKind
+	// Region, Zone and Worker select the target; Worker counts from 0, and Workers is how many, 0 for one.
 	Region, Zone    string
 	Worker, Workers int
-	// Instance of LocalDead and GatewayDead, counted from 0.
+	// Instance for LocalDead and GatewayDead, counted from 0.
 	Instance int
-	// Factor of WorkerSlow.
+	// Over is the time in which traffic leaves the target of Drain; 0: at once.
+	Over time.Duration
+	// Factor for WorkerSlow.
 	Factor float64
-	// Store is how many GB/s the weights of workers that come back are loaded at, from their host's disk or the network, before their
-	// engines begin and compile (gpu.Profile.ColdStart) and they serve. 0: they come back at once.
+	// Store is the rate in GB/s at which restarted workers load their weights, from their host's disk or the network,
+	// before their engines start and compile (gpu.WorkerProfile.ColdStart) and they serve. 0: they restart at once.
 	Store float64
 	// From is the other side of a Partition.
 	From string
 }
 
-// Kinds are the names of all faults.
-func Kinds() []Kind {
-	return []Kind{
+// FaultKinds lists the names of all faults.
+func FaultKinds() []FaultKind {
+	return []FaultKind{
 		WorkerDead, WorkerStalled, WorkerSlow, LocalDead, ZoneDead, GatewayDead, RegionDead, LeaderDead, GlobalDead, Drain, Partition,
 	}
 }
 
-// Needs says what a fault of this kind names besides its time: a region, a zone of it, and workers of that.
-func (k Kind) Needs() (region, zone, worker bool) {
+// RequiredScopes reports what a fault of this kind must name: a region, a zone of it, workers of that.
+func (k FaultKind) RequiredScopes() (region, zone, worker bool) {
 	switch k {
 	case GlobalDead, LeaderDead:
 		return false, false, false
@@ -75,25 +77,25 @@ func (k Kind) Needs() (region, zone, worker bool) {
 	return true, true, true
 }
 
-func (f *Fault) check(fleet *Fleet) error {
+func (f *Fault) checkFault(fleet *Fleet) error {
 	if f.At < 0 || f.For < 0 {
 		return fmt.Errorf("%s at %v for %v: no time may be negative", f.Kind, f.At, f.For)
 	}
-	if !slices.Contains(Kinds(), f.Kind) {
-		return fmt.Errorf("unknown fault %q: use one of %v", f.Kind, Kinds())
+	if !slices.Contains(FaultKinds(), f.Kind) {
+		return fmt.Errorf("unknown fault %q: use one of %v", f.Kind, FaultKinds())
 	}
 	if !(f.Store >= 0 && f.Store <= 10_000) {
 		return fmt.Errorf("%s: weights loaded at %v GB/s: use 0 to 10000", f.Kind, f.Store)
 	}
-	ofRegion, ofZone, ofWorker := f.Kind.Needs()
+	ofRegion, ofZone, ofWorker := f.Kind.RequiredScopes()
 	if !ofRegion {
 		return nil
 	}
-	region := fleet.region(f.Region)
+	region := fleet.findRegion(f.Region)
 	if region == nil {
 		return fmt.Errorf("%s: the fleet has no region %q", f.Kind, f.Region)
 	}
-	if f.Kind == Partition && f.From != "" && f.From != globalTier && fleet.region(f.From) == nil {
+	if f.Kind == Partition && f.From != "" && f.From != globalTierName && fleet.findRegion(f.From) == nil {
 		return fmt.Errorf("partition: the fleet has no region %q to be cut off from", f.From)
 	}
 	if n := max(region.Gateways, 1); f.Kind == GatewayDead && (f.Instance < 0 || f.Instance >= n) {
@@ -105,14 +107,14 @@ func (f *Fault) check(fleet *Fleet) error {
 	if !ofZone {
 		return nil
 	}
-	zone := region.zone(f.Zone)
+	zone := region.findZone(f.Zone)
 	if zone == nil {
 		return fmt.Errorf("%s: region %s has no zone %q", f.Kind, f.Region, f.Zone)
 	}
 	if n := max(zone.Locals, 1); f.Kind == LocalDead && (f.Instance < 0 || f.Instance >= n) {
 		return fmt.Errorf("local_dead: instance %d of the %d of zone %s/%s: count from 0", f.Instance, n, f.Region, f.Zone)
 	}
-	if n := zone.size(); ofWorker && (f.Worker < 0 || f.Workers < 0 || f.Worker+max(f.Workers, 1) > n) {
+	if n := zone.countWorkers(); ofWorker && (f.Worker < 0 || f.Workers < 0 || f.Worker+max(f.Workers, 1) > n) {
 		return fmt.Errorf("%s: workers %d to %d of zone %s/%s, which has %d: count from 0", f.Kind, f.Worker, f.Worker+max(f.Workers, 1)-1, f.Region, f.Zone, n)
 	}
 	if f.Kind == WorkerSlow && !(f.Factor >= 0.01 && f.Factor <= 1000) {
@@ -121,7 +123,7 @@ func (f *Fault) check(fleet *Fleet) error {
 	return nil
 }
 
-func (f *Fleet) region(name string) *Region {
+func (f *Fleet) findRegion(name string) *FleetRegion {
 	for i := range f.Regions {
 		if f.Regions[i].Name == name {
 			return &f.Regions[i]
@@ -130,7 +132,7 @@ func (f *Fleet) region(name string) *Region {
 	return nil
 }
 
-func (r *Region) zone(name string) *Zone {
+func (r *FleetRegion) findZone(name string) *FleetZone {
 	for i := range r.Zones {
 		if r.Zones[i].Name == name {
 			return &r.Zones[i]
@@ -139,26 +141,26 @@ func (r *Region) zone(name string) *Zone {
 	return nil
 }
 
-func (z *Zone) size() (n int) {
+func (z *FleetZone) countWorkers() (n int) {
 	for i := range z.Groups {
 		n += z.Groups[i].Count
 	}
 	return n
 }
 
-func (r *run) planFaults() {
-	r.broken = make([]bool, len(r.s.Faults))
-	for i := range r.s.Faults {
-		f := &r.s.Faults[i]
-		r.agenda.add(event{at: int64(f.At), kind: evFault, who: int32(i)})
+func (r *simulation) scheduleFaults() {
+	r.activeFaults = make([]bool, len(r.scenario.Faults))
+	for i := range r.scenario.Faults {
+		f := &r.scenario.Faults[i]
+		r.events.addEvent(event{at: int64(f.At), kind: evInjectFault, index: int32(i)})
 		if f.For > 0 {
-			r.agenda.add(event{at: int64(f.At + f.For), kind: evMend, who: int32(i)})
+			r.events.addEvent(event{at: int64(f.At + f.For), kind: evClearFault, index: int32(i)})
 		}
 	}
 }
 
-// step counts causes: what two faults have broken is well when both are mended.
-func step(on bool) int {
+// causeDelta is the change of a count of causes: a target of two faults recovers when both are cleared.
+func causeDelta(on bool) int {
 	if on {
 		return 1
 	}

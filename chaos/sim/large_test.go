@@ -10,12 +10,12 @@ import (
 	"github.com/spillway-lb/spillway/chaos/load"
 )
 
-var large = flag.Int("large", 0, "simulate so many seconds of 2,010 replicas in 30 regions")
+var largeSeconds = flag.Int("large", 0, "simulate so many seconds of 2,010 replicas in 30 regions")
 
-// TestLargeFleet plays thirty regions of 67 replicas each, with gateways, steering and a region that is lost, and says what that
-// took: `go test ./chaos/sim -run LargeFleet -large 600 -timeout 60m -v`.
+// TestLargeFleet runs thirty regions of 67 replicas each, with gateways, steering and a region that fails, and
+// reports the cost: `go test ./chaos/sim -run LargeFleet -large 600 -timeout 60m -v`.
 func TestLargeFleet(t *testing.T) {
-	seconds := *large
+	seconds := *largeSeconds
 	if seconds == 0 {
 		t.Skip("minutes of work: -large 600 runs it")
 	}
@@ -23,19 +23,19 @@ func TestLargeFleet(t *testing.T) {
 	var f Fleet
 	var parts []float64
 	for i := range regions {
-		f.Regions = append(f.Regions, Region{
+		f.Regions = append(f.Regions, FleetRegion{
 			Name: fmt.Sprintf("r%02d", i), Lat: float64(i%5)*20 - 35, Lon: float64(i)*11.5 - 170,
-			Zones: []Zone{{Name: "a", Groups: []Group{{Count: each / 2, GPU: "H100", Model: "Llama-3.1-8B"}}}, {Name: "b", Groups: []Group{{Count: each - each/2, GPU: "H100", Model: "Llama-3.1-8B"}}}},
+			Zones: []FleetZone{{Name: "a", Groups: []WorkerGroup{{Count: each / 2, GPU: "H100", Model: "Llama-3.1-8B"}}}, {Name: "b", Groups: []WorkerGroup{{Count: each - each/2, GPU: "H100", Model: "Llama-3.1-8B"}}}},
 		})
 		parts = append(parts, 1./regions)
 	}
 	s := Scenario{
-		Fleet: f, Seed: 1, Duration: time.Duration(seconds) * time.Second, SLO: SLO{TTFT: 2 * time.Second}, PrefixIndex: 16 << 20,
-		Steering: Steering{On: true, TTL: 30 * time.Second, Resolvers: 200},
+		Fleet: f, Seed: 1, Duration: time.Duration(seconds) * time.Second, SLO: GoodputSLO{TTFT: 2 * time.Second}, PrefixIndexBytes: 16 << 20,
+		Steering: SteeringConfig{Enabled: true, TTL: 30 * time.Second, Resolvers: 200},
 		Faults:   []Fault{{At: time.Duration(seconds/2) * time.Second, For: time.Duration(seconds/5) * time.Second, Kind: RegionDead, Region: "r07"}},
-		Workload: &skewed{arrivals: poisson(t, load.Poisson{
-			Rate: regions * each * 1.5, Prompt: load.Lengths{Median: 3000, P90: 9000, Max: 60000}, Output: load.Lengths{Median: 150, P90: 400, Max: 1000}, Groups: 3000, PrefixTokens: 2000, Seed: 1,
-		}), parts: parts},
+		Workload: &skewedArrivals{openLoopArrivals: newPoissonArrivals(t, load.PoissonConfig{
+			Rate: regions * each * 1.5, Prompt: load.LengthDist{Median: 3000, P90: 9000, Max: 60000}, Output: load.LengthDist{Median: 150, P90: 400, Max: 1000}, Groups: 3000, PrefixTokens: 2000, Seed: 1,
+		}), shares: parts},
 	}
 	begun := time.Now()
 	last := -1

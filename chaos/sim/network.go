@@ -6,100 +6,101 @@ import (
 	"github.com/spillway-lb/spillway/geo"
 )
 
-// Network is how far things are from each other. The zero Network has clients 10 ms from their region's gateway, zones
-// half a millisecond, and regions as far from each other as their places say.
-type Network struct {
-	// Access is the round trip between clients and a gateway of their own region. Default 10ms.
-	Access time.Duration
-	// Inside is the round trip between a gateway and a zone of its region. Default 500us.
-	Inside time.Duration
-	// Between is the round trip between two regions, by name; nil: by their places (geo.RTT).
-	Between func(a, b string) time.Duration
-	// Loss is the part of packets between regions that is lost. A statement that is lost is lost; a request comes a
-	// retransmission later.
+// NetworkModel sets the round trips of the network. In the zero NetworkModel clients are 10 ms from their region's
+// gateway, zones 0.5 ms, and regions at the RTT of their locations.
+type NetworkModel struct {
+	// AccessRTT is the round trip between clients and a gateway of their own region. Default 10ms.
+	AccessRTT time.Duration
+	// ZoneRTT is the round trip between a gateway and a zone of its region. Default 500us.
+	ZoneRTT time.Duration
+	// RegionRTT is the round trip between two regions, by name; nil: by their locations (geo.PriorRTT).
+	RegionRTT func(a, b string) time.Duration
+	// Loss is the fraction of packets between regions that are lost. A lost summary is not repeated; a request
+	// arrives a retransmission later.
 	Loss float64
 }
 
-// resend is how long after a packet that was lost the next one leaves: TCP's least timeout as Linux has it.
-const resend = int64(200 * time.Millisecond)
+// retransmitDelay is the delay of a retransmission: TCP's minimum timeout in Linux.
+const retransmitDelay = int64(200 * time.Millisecond)
 
-func (n *Network) access() int64 {
-	if n.Access > 0 {
-		return int64(n.Access)
+func (n *NetworkModel) accessRTT() int64 {
+	if n.AccessRTT > 0 {
+		return int64(n.AccessRTT)
 	}
 	return int64(10 * time.Millisecond)
 }
 
-// inside is the way between a gateway and a zone.
-func (r *run) inside() int64 {
-	if r.s.Network.Inside > 0 {
-		return int64(r.s.Network.Inside) / 2
+// zoneDelay is the one-way delay between a gateway and a zone.
+func (r *simulation) zoneDelay() int64 {
+	if r.scenario.Network.ZoneRTT > 0 {
+		return int64(r.scenario.Network.ZoneRTT) / 2
 	}
 	return int64(250 * time.Microsecond)
 }
 
-// rtt is the round trip between two regions.
-func (r *run) rtt(a, b *region) int64 {
+// regionRTT is the round trip between two regions.
+func (r *simulation) regionRTT(a, b *regionState) int64 {
 	switch {
 	case a == b:
 		return 0
-	case r.s.Network.Between != nil:
-		return int64(r.s.Network.Between(a.name, b.name))
+	case r.scenario.Network.RegionRTT != nil:
+		return int64(r.scenario.Network.RegionRTT(a.name, b.name))
 	}
-	return int64(geo.RTT(a.place, b.place))
+	return int64(geo.PriorRTT(a.location, b.location))
 }
 
-// wan is how long a datagram takes between two regions; false when it is lost.
-func (r *run) wan(a, b *region) (late int64, ok bool) {
-	if r.cutOff(a, b) || a != b && r.s.Network.Loss > 0 && r.chance.Float64() < r.s.Network.Loss {
+// datagramDelay is the delay of a datagram between two regions; false when it is lost.
+func (r *simulation) datagramDelay(a, b *regionState) (late int64, ok bool) {
+	if r.isPartitioned(a, b) || a != b && r.scenario.Network.Loss > 0 && r.networkRand.Float64() < r.scenario.Network.Loss {
 		return 0, false
 	}
-	return r.rtt(a, b) / 2, true
+	return r.regionRTT(a, b) / 2, true
 }
 
-// way is how long a request takes between two regions; false when they are cut off from each other.
-func (r *run) way(a, b *region) (late int64, ok bool) {
-	if r.cutOff(a, b) {
+// requestDelay is the delay of a request between two regions; false when they are disconnected.
+func (r *simulation) requestDelay(a, b *regionState) (late int64, ok bool) {
+	if r.isPartitioned(a, b) {
 		return 0, false
 	}
-	late = r.rtt(a, b) / 2
-	for tries := 0; r.s.Network.Loss > 0 && tries < 5 && r.chance.Float64() < r.s.Network.Loss; tries++ {
-		late += resend << tries
+	late = r.regionRTT(a, b) / 2
+	for tries := 0; r.scenario.Network.Loss > 0 && tries < 5 && r.networkRand.Float64() < r.scenario.Network.Loss; tries++ {
+		late += retransmitDelay << tries
 	}
 	return late, true
 }
 
-// cutOff says whether a partition stands between two regions.
-func (r *run) cutOff(a, b *region) bool {
+// isPartitioned reports whether two regions are disconnected.
+func (r *simulation) isPartitioned(a, b *regionState) bool {
 	if a == b {
 		return false
 	}
-	for i := range r.s.Faults {
-		f := &r.s.Faults[i]
-		if f.Kind != Partition || !r.broken[i] {
+	for i := range r.scenario.Faults {
+		f := &r.scenario.Faults[i]
+		if f.Kind != Partition || !r.activeFaults[i] {
 			continue
 		}
-		if f.touches(a.name, b.name) || f.touches(b.name, a.name) {
+		if f.isolatesFrom(a.name, b.name) || f.isolatesFrom(b.name, a.name) {
 			return true
 		}
 	}
 	return false
 }
 
-// touches says that the partition has one on its side, and the other not.
-func (f *Fault) touches(one, other string) bool {
+// isolatesFrom reports whether the partition separates one from other.
+func (f *Fault) isolatesFrom(one, other string) bool {
 	return f.Region == one && (f.From == "" || f.From == other)
 }
 
-// severed says whether a region is cut off from the whole global tier, a node in the region itself included.
-func (r *run) severed(reg *region) bool {
-	for i := range r.s.Faults {
-		if f := &r.s.Faults[i]; f.Kind == Partition && r.broken[i] && f.Region == reg.name && f.From == globalTier {
+// isCutFromGlobalTier reports whether a region is disconnected from the whole global tier, including a node in the
+// region itself.
+func (r *simulation) isCutFromGlobalTier(reg *regionState) bool {
+	for i := range r.scenario.Faults {
+		if f := &r.scenario.Faults[i]; f.Kind == Partition && r.activeFaults[i] && f.Region == reg.name && f.From == globalTierName {
 			return true
 		}
 	}
 	return false
 }
 
-// globalTier is the name of the global tier in faults.
-const globalTier = "global"
+// globalTierName is the name of the global tier in faults.
+const globalTierName = "global"

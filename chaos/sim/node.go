@@ -5,180 +5,182 @@ import (
 	"time"
 
 	"github.com/spillway-lb/spillway/geo"
-	"github.com/spillway-lb/spillway/global"
 	"github.com/spillway-lb/spillway/global/steer"
 )
 
-// node is one node of the global tier. It is gone when its region is, and hears what the network lets through.
-type node struct {
-	at     int32 // among the planet's
-	region *region
-	lab    *global.Lab
-	epoch  uint64 // of the plan that it goes by
-	deaths int    // causes of its own death that last
+// globalNode is one node of the global tier. It fails with its region, and receives what the network delivers.
+type globalNode struct {
+	index       int32 // index in the fleet
+	region      *regionState
+	core        *globalCore
+	planEpoch   uint64 // of the plan in force at it
+	deathCauses int    // active causes of its own death
 }
 
-// nodesMost is how many nodes there are where nothing is said of them.
-const nodesMost = 3
+// defaultNodes is the default number of global nodes.
+const defaultNodes = 3
 
-// name is that of the region where the node stands: there is one node to a region.
-func (n *node) name() string { return n.region.name }
+// nodeName is the name of the node's region: there is one node per region.
+func (n *globalNode) nodeName() string { return n.region.name }
 
-// newNodes puts a node into each region that is to have one.
-func (r *run) newNodes() (out []*node) {
-	var places []geo.Place
+// newGlobalNodes adds a node to each region that has one.
+func (r *simulation) newGlobalNodes() (out []*globalNode) {
+	var places []geo.Location
 	for _, reg := range r.regions {
-		places = append(places, reg.place)
+		places = append(places, reg.location)
 	}
-	where := r.s.Steering.Nodes
+	where := r.scenario.Steering.Nodes
 	if len(where) == 0 {
-		for _, reg := range r.regions[:min(nodesMost, len(r.regions))] {
+		for _, reg := range r.regions[:min(defaultNodes, len(r.regions))] {
 			where = append(where, reg.name)
 		}
 	}
 	for i, name := range where {
-		at := slices.IndexFunc(r.regions, func(reg *region) bool { return reg.name == name }) // check has seen that there is one
-		lab := global.NewLab(global.LabConfig{Name: name, Voters: where, Spec: r.spec, Clients: places}, r.time(0))
-		out = append(out, &node{at: int32(i), region: r.regions[at], lab: lab})
+		at := slices.IndexFunc(r.regions, func(reg *regionState) bool { return reg.name == name }) // checkScenario has verified it
+		core := newGlobalCore(name, where, r.spec, places, r.timeAt(0))
+		out = append(out, &globalNode{index: int32(i), region: r.regions[at], core: core})
 	}
 	return out
 }
 
-// up says whether a node runs.
-func (p *planet) up(n *node) bool { return p.deaths == 0 && n.deaths == 0 && !n.region.down }
-
-// reaches says whether a region and a node that runs reach each other.
-func (r *run) reaches(reg *region, n *node) bool {
-	return r.planet.up(n) && !r.severed(reg) && !r.cutOff(reg, n.region)
+// isUp reports whether a node runs.
+func (p *globalTier) isUp(n *globalNode) bool {
+	return p.deathCauses == 0 && n.deathCauses == 0 && !n.region.down
 }
 
-// meet says whether two nodes reach each other.
-func (r *run) meet(a, b *node) bool {
-	return a == b || r.planet.up(a) && r.planet.up(b) && !r.cutOff(a.region, b.region)
+// canReach reports whether a region and a running node are connected.
+func (r *simulation) canReach(reg *regionState, n *globalNode) bool {
+	return r.global.isUp(n) && !r.isCutFromGlobalTier(reg) && !r.isPartitioned(reg, n.region)
 }
 
-// leader is who leads the global tier; nil when nobody does. Where elections take no time that is the first node that reaches a
-// majority. Where they do, who leads goes on while it reaches one, and the next begins so much later.
-func (r *run) leader() *node {
-	p, takes := r.planet, int64(r.s.Steering.Election)
+// canMeet reports whether two nodes are connected.
+func (r *simulation) canMeet(a, b *globalNode) bool {
+	return a == b || r.global.isUp(a) && r.global.isUp(b) && !r.isPartitioned(a.region, b.region)
+}
+
+// currentLeader is the leader of the global tier; nil without one. If elections take no time it is the first node
+// that reaches a majority. Otherwise a leader stays while it reaches a majority, and the next one starts ElectionTime
+// later.
+func (r *simulation) currentLeader() *globalNode {
+	p, takes := r.global, int64(r.scenario.Steering.ElectionTime)
 	if takes == 0 {
-		return r.candidate()
+		return r.electableNode()
 	}
 	switch {
-	case p.reigns == nil && !p.elected: // the run begins with a leader
-		p.reigns, p.elected = r.candidate(), true
-	case p.reigns == nil || !r.leads(p.reigns):
-		p.reigns, p.from = r.candidate(), r.now+takes
+	case p.leader == nil && !p.hadLeader: // the run starts with a leader
+		p.leader, p.hadLeader = r.electableNode(), true
+	case p.leader == nil || !r.hasMajority(p.leader):
+		p.leader, p.leaderSince = r.electableNode(), r.now+takes
 	}
-	if r.now < p.from {
+	if r.now < p.leaderSince {
 		return nil
 	}
-	return p.reigns
+	return p.leader
 }
 
-// candidate is the first node that reaches a majority; nil when none does.
-func (r *run) candidate() *node {
-	for _, n := range r.planet.nodes {
-		if r.leads(n) {
+// electableNode is the first node that reaches a majority; nil when none does.
+func (r *simulation) electableNode() *globalNode {
+	for _, n := range r.global.nodes {
+		if r.hasMajority(n) {
 			return n
 		}
 	}
 	return nil
 }
 
-// leads says whether a node reaches a majority.
-func (r *run) leads(n *node) bool {
-	p, met := r.planet, 0
+// hasMajority reports whether a node reaches a majority.
+func (r *simulation) hasMajority(n *globalNode) bool {
+	p, met := r.global, 0
 	for _, o := range p.nodes {
-		if p.up(n) && r.meet(n, o) {
+		if p.isUp(n) && r.canMeet(n, o) {
 			met++
 		}
 	}
 	return 2*met > len(p.nodes)
 }
 
-// nearestNode is the one that a region's resolvers ask; nil when they reach none.
-func (r *run) nearestNode(reg *region) (best *node) {
-	for _, n := range r.planet.nodes {
-		if r.reaches(reg, n) && (best == nil || r.rtt(reg, n.region) < r.rtt(reg, best.region)) {
+// nearestNode is the node that a region's resolvers query; nil when they reach none.
+func (r *simulation) nearestNode(reg *regionState) (best *globalNode) {
+	for _, n := range r.global.nodes {
+		if r.canReach(reg, n) && (best == nil || r.regionRTT(reg, n.region) < r.regionRTT(reg, best.region)) {
 			best = n
 		}
 	}
 	return best
 }
 
-// testify has every node tell the others whom it hears.
-func (r *run) testify() {
-	r.agenda.add(event{at: r.now + int64(global.TestifyEvery), kind: evTestify})
-	now := r.time(r.now)
-	for _, n := range r.planet.nodes {
-		if !r.planet.up(n) {
+// exchangePeerReports sends every node's peer report to the others.
+func (r *simulation) exchangePeerReports() {
+	r.events.addEvent(event{at: r.now + int64(peerReportInterval), kind: evPeerReportDue})
+	now := r.timeAt(r.now)
+	for _, n := range r.global.nodes {
+		if !r.global.isUp(n) {
 			continue
 		}
-		t := &testimony{from: n.name(), body: n.lab.Testimony(now)}
-		for _, o := range r.planet.nodes {
-			if o != n && r.meet(n, o) {
-				if late, ok := r.wan(n.region, o.region); ok {
-					r.agenda.add(event{at: r.now + late, kind: evWitness, who: o.at, what: t})
+		t := &peerReportMessage{from: n.nodeName(), body: n.core.encodePeerReport(now)}
+		for _, o := range r.global.nodes {
+			if o != n && r.canMeet(n, o) {
+				if late, ok := r.datagramDelay(n.region, o.region); ok {
+					r.events.addEvent(event{at: r.now + late, kind: evPeerReportArrival, index: o.index, payload: t})
 				}
 			}
 		}
 	}
 }
 
-// testimony is what a node says of whom it hears, on its way to another.
-type testimony struct {
+// peerReportMessage is a node's peer report in transit to another.
+type peerReportMessage struct {
 	from string
 	body []byte
 }
 
-func (r *run) witness(n *node, t *testimony) {
-	if r.planet.up(n) {
-		n.lab.Witness(t.from, t.body, r.time(r.now))
+func (r *simulation) receivePeerReport(n *globalNode, t *peerReportMessage) {
+	if r.global.isUp(n) {
+		n.core.peerReports.PutReport(t.from, t.body, r.timeAt(r.now))
 	}
 }
 
-// agreed is the plan of an epoch.
-type agreed struct {
+// agreedPlan is the plan of an epoch.
+type agreedPlan struct {
 	plan  *steer.Plan
 	epoch uint64
 }
 
-// solve has the leader plan.
-func (r *run) solve() {
-	p := r.planet
-	r.agenda.add(event{at: r.now + p.interval, kind: evPlan})
-	n := r.leader()
-	if n == nil || n.epoch < p.agreed.epoch { // a new one first catches up
+// makePlan lets the leader plan.
+func (r *simulation) makePlan() {
+	p := r.global
+	r.events.addEvent(event{at: r.now + p.planInterval, kind: evMakePlan})
+	n := r.currentLeader()
+	if n == nil || n.planEpoch < p.agreedPlan.epoch { // a new leader catches up first
 		return
 	}
-	if plan := n.lab.Plan(r.time(r.now)); plan != nil {
-		r.out.Plans++
-		r.agenda.add(event{at: r.now + agreeing, kind: evAdopt, what: plan})
+	if plan := n.core.makePlan(r.timeAt(r.now)); plan != nil {
+		r.result.Plans++
+		r.events.addEvent(event{at: r.now + planAgreementDelay, kind: evPlanAgreed, payload: plan})
 	}
 }
 
-// adopt agrees on a plan, if there is still a majority to do so.
-func (r *run) adopt(plan *steer.Plan) {
-	if r.leader() == nil {
+// agreePlan commits a plan if there is still a majority.
+func (r *simulation) agreePlan(plan *steer.Plan) {
+	if r.currentLeader() == nil {
 		return
 	}
-	p := r.planet
-	p.agreed = agreed{plan, p.agreed.epoch + 1}
-	r.spread(r.time(r.now))
+	p := r.global
+	p.agreedPlan = agreedPlan{plan, p.agreedPlan.epoch + 1}
+	r.distributePlan(r.timeAt(r.now))
 }
 
-// spread puts the agreed plan in force at every node that the leader reaches and that goes by an older one.
-func (r *run) spread(now time.Time) {
-	p := r.planet
-	lead := r.leader()
+// distributePlan sets the agreed plan at every node that the leader reaches and that has an older one.
+func (r *simulation) distributePlan(now time.Time) {
+	p := r.global
+	lead := r.currentLeader()
 	if lead == nil {
 		return
 	}
 	for _, n := range p.nodes {
-		if n.epoch < p.agreed.epoch && r.meet(lead, n) {
-			n.lab.Adopt(p.agreed.plan, p.agreed.epoch, now)
-			n.epoch = p.agreed.epoch
+		if n.planEpoch < p.agreedPlan.epoch && r.canMeet(lead, n) {
+			n.core.applyPlan(p.agreedPlan.plan, p.agreedPlan.epoch, now)
+			n.planEpoch = p.agreedPlan.epoch
 		}
 	}
 }

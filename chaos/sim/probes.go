@@ -3,93 +3,93 @@ package sim
 import (
 	"time"
 
-	"github.com/spillway-lb/spillway/chaos/rival"
+	"github.com/spillway-lb/spillway/chaos/baseline"
 )
 
-// probeEvery is how often a balancer asks, where the scenario does not say how often workers are looked at.
-const probeEvery = int64(rival.Probe) * int64(time.Millisecond)
+// probeInterval is the interval of a balancer's probes if the scenario does not set the scrape interval.
+const probeInterval = int64(baseline.ProbeIntervalMillis) * int64(time.Millisecond)
 
-// probed is what the last probe has said.
-type probed struct {
-	down      bool
-	pending   int64
-	available int
-	queue     int64
-	waits     int64 // tokens that wait at the best of a peer's replicas, and that run there
-	runs      int64
+// probeResult is the answer to the last probe.
+type probeResult struct {
+	down              bool
+	pendingRequests   int64
+	availableReplicas int
+	queueLen          int64
+	queuedTokens      int64 // waiting tokens at the best of a peer's replicas, and running tokens there
+	runningTokens     int64
 }
 
-// askAll has a balancer ask its replicas and its peers. Answers come a round trip later, and as old as the scenario says.
-func (r *run) askAll(p *pusher) {
-	every := probeEvery
-	if r.s.Staleness.Scrape > 0 {
-		every = int64(r.s.Staleness.Scrape)
+// probeAll probes a balancer's replicas and peers. Answers arrive a round trip later, with the scenario's staleness.
+func (r *simulation) probeAll(p *baselineBalancer) {
+	every := probeInterval
+	if r.scenario.Staleness.Interval > 0 {
+		every = int64(r.scenario.Staleness.Interval)
 	}
-	r.agenda.add(event{at: r.now + every, kind: evProbes, who: p.at})
+	r.events.addEvent(event{at: r.now + every, kind: evBalancerProbeDue, index: p.index})
 	if p.region.down {
 		return
 	}
-	said := make([]probed, len(p.replicas)+len(p.peers))
+	said := make([]probeResult, len(p.replicas)+len(p.peers))
 	for i, t := range p.replicas {
-		said[i] = r.stateOf(t.worker)
+		said[i] = r.probeWorker(t.worker)
 	}
-	r.agenda.add(event{at: r.now + 2*r.inside() + int64(r.s.Staleness.Delay), kind: evProbed, who: p.at, what: said[:len(p.replicas)]})
+	r.events.addEvent(event{at: r.now + 2*r.zoneDelay() + int64(r.scenario.Staleness.Delay), kind: evBalancerProbeResult, index: p.index, payload: said[:len(p.replicas)]})
 	for k, t := range p.peers {
 		if t == nil {
 			continue
 		}
-		late, ok := r.wan(p.region, t.peer.region)
+		late, ok := r.datagramDelay(p.region, t.peer.region)
 		if !ok || t.peer.region.down {
-			r.agenda.add(event{at: r.now + every, kind: evPeerSaid, who: p.at, what: peerSaid{k, probed{down: true}}})
+			r.events.addEvent(event{at: r.now + every, kind: evBalancerPeerResult, index: p.index, payload: peerProbeResult{k, probeResult{down: true}}})
 			continue
 		}
-		r.agenda.add(event{at: r.now + late + int64(r.s.Staleness.Delay), kind: evPeerSaid, who: p.at, what: peerSaid{k, t.peer.state(r)}})
+		r.events.addEvent(event{at: r.now + late + int64(r.scenario.Staleness.Delay), kind: evBalancerPeerResult, index: p.index, payload: peerProbeResult{k, t.peer.probeState(r)}})
 	}
 }
 
-// peerSaid is one peer's answer.
-type peerSaid struct {
-	peer int
-	said probed
+// peerProbeResult is one peer's answer.
+type peerProbeResult struct {
+	peer   int
+	result probeResult
 }
 
-func (r *run) stateOf(w *worker) probed {
-	if w.dead > 0 || w.zone.down {
-		return probed{down: true}
+func (r *simulation) probeWorker(w *simulatedWorker) probeResult {
+	if w.deathCauses > 0 || w.zone.down {
+		return probeResult{down: true}
 	}
-	w.engine.Settle(r.time(r.now))
-	return probed{pending: int64(w.engine.Gauges().Waiting)}
+	w.engine.SettleTo(r.timeAt(r.now))
+	return probeResult{pendingRequests: int64(w.engine.Gauges().Waiting)}
 }
 
-// state is what a balancer tells its peers.
-func (p *pusher) state(r *run) (s probed) {
-	s.queue = int64(len(p.queue))
+// probeState is a balancer's answer to its peers.
+func (p *baselineBalancer) probeState(r *simulation) (s probeResult) {
+	s.queueLen = int64(len(p.queue))
 	least := int64(-1)
 	for _, t := range p.replicas {
-		now := r.stateOf(t.worker)
+		now := r.probeWorker(t.worker)
 		if now.down {
 			continue
 		}
-		if now.pending == 0 {
-			s.available++
+		if now.pendingRequests == 0 {
+			s.availableReplicas++
 		}
-		if all := t.queued + t.running; least < 0 || all < least {
-			least, s.waits, s.runs = all, t.queued, t.running
+		if all := t.queuedTokens + t.runningTokens; least < 0 || all < least {
+			least, s.queuedTokens, s.runningTokens = all, t.queuedTokens, t.runningTokens
 		}
 	}
 	s.down = least < 0
 	return s
 }
 
-// answered takes what replicas have said, and looks at the queue again.
-func (r *run) answered(p *pusher, said []probed) {
+// recordProbeResults records the replicas' answers and serves the queue.
+func (r *simulation) recordProbeResults(p *baselineBalancer, said []probeResult) {
 	for i := range said {
-		p.replicas[i].said = said[i]
+		p.replicas[i].lastProbe = said[i]
 	}
-	r.drain(p)
+	r.drainQueue(p)
 }
 
-func (r *run) peerAnswered(p *pusher, s peerSaid) {
-	p.peers[s.peer].said = s.said
-	r.drain(p)
+func (r *simulation) recordPeerProbe(p *baselineBalancer, s peerProbeResult) {
+	p.peers[s.peer].lastProbe = s.result
+	r.drainQueue(p)
 }

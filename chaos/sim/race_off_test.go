@@ -2,5 +2,5 @@
 
 package sim
 
-// raceOn says that the race detector runs, which slows tests tenfold.
-const raceOn = false
+// raceEnabled reports whether the race detector is on, which slows tests tenfold.
+const raceEnabled = false

@@ -5,68 +5,71 @@ import (
 	"time"
 )
 
-// Result is what came of a run. Every number in it is finite. Marshalled to JSON, it is the same bytes for the same
-// scenario and seed.
-type Result struct {
-	// Policy that decided.
+// RunResult is the result of a run. Every number in it is finite. Its JSON is the same bytes for the same scenario
+// and seed.
+type RunResult struct {
+	// Policy that was used.
 	Policy string `json:"policy"`
 	// Seed of the run.
 	Seed uint64 `json:"seed"`
-	// All counts every request of the run; Measured those that were due after the warm-up. Each request ends once.
-	All      Counts `json:"all"`
-	Measured Counts `json:"measured"`
-	// Window is how long was measured: the duration without the warm-up.
+	// All counts every request of the run; Measured those due after the warm-up. Each request ends once.
+	All      RequestCounts `json:"all"`
+	Measured RequestCounts `json:"measured"`
+	// Window is the measured time: the duration without the warm-up.
 	Window time.Duration `json:"window_ns"`
-	// Ended is when the last thing happened.
-	Ended time.Duration `json:"ended_ns"`
-	// TTFT is the time to first token, TPOT the mean time between the tokens of one answer, ITL every single time between
-	// two tokens, E2E the time to the last one, and Queued the time before a worker was chosen: of the measured requests
-	// that completed, as their clients see it.
-	TTFT   Dist `json:"ttft_s"`
-	TPOT   Dist `json:"tpot_s"`
-	ITL    Dist `json:"itl_s"`
-	E2E    Dist `json:"e2e_s"`
-	Queued Dist `json:"queued_s"`
-	// Good is how many of the measured requests met the SLO. Attainment is their part of all that were measured, refused,
-	// cut and unfinished ones included; Goodput is how many there were per second of the window.
+	// EndedAt is the time of the last event.
+	EndedAt time.Duration `json:"ended_ns"`
+	// TTFT is the time to first token, TPOT the mean time between the tokens of one answer, ITL each time between two
+	// tokens, E2E the time to the last one, and Queued the time before a worker was chosen: of the measured requests
+	// that completed, as seen by their clients.
+	TTFT      Distribution `json:"ttft_s"`
+	TPOT      Distribution `json:"tpot_s"`
+	ITL       Distribution `json:"itl_s"`
+	E2E       Distribution `json:"e2e_s"`
+	QueueTime Distribution `json:"queued_s"`
+	// Good is how many of the measured requests met the SLO. Attainment is their fraction of all that were measured,
+	// including refused, cut and unfinished ones; Goodput is their number per second of the window.
 	Good       int64   `json:"good"`
 	Attainment float64 `json:"attainment"`
 	Goodput    float64 `json:"goodput_per_s"`
-	// PromptTokens, CachedTokens and OutputTokens are those of measured requests that completed, as their engines counted
-	// them. HitRate is the cached part of the prompts.
+	// PromptTokens, CachedTokens and OutputTokens are those of measured requests that completed, as counted by their
+	// engines. HitRate is the cached fraction of the prompts.
 	PromptTokens int64   `json:"prompt_tokens"`
 	CachedTokens int64   `json:"cached_tokens"`
 	OutputTokens int64   `json:"output_tokens"`
 	HitRate      float64 `json:"hit_rate"`
-	// LongestPrompt is the longest of the measured requests that completed, and KVTokens what all engines' caches hold, in
-	// tokens.
+	// LongestPrompt is the longest of the measured requests that completed, and KVTokens the capacity of all engines'
+	// caches, in tokens.
 	LongestPrompt int64 `json:"longest_prompt_tokens"`
 	KVTokens      int64 `json:"kv_cache_tokens"`
-	// PrefillRate and OutputRate are the tokens per second of the window that engines prefilled and made, whoever they were for.
+	// PrefillRate and OutputRate are the tokens per second of the window that engines prefilled and generated, for
+	// all requests.
 	PrefillRate float64 `json:"prefill_tokens_per_s"`
 	OutputRate  float64 `json:"output_tokens_per_s"`
-	// Believed is the cached part of the prompts as the router believed it when it chose.
-	Believed float64 `json:"believed_hit_rate"`
-	// Workers, in the fleet's order. Imbalance is the work of the busiest, in busy seconds, over the mean: 1 is even.
+	// PredictedHitRate is the cached fraction of the prompts as predicted by the router when it chose.
+	PredictedHitRate float64 `json:"believed_hit_rate"`
+	// Workers, in the fleet's order. Imbalance is the busy time of the busiest over the mean: 1 is even.
 	Workers   []WorkerResult `json:"workers"`
 	Imbalance float64        `json:"imbalance"`
-	// Dollars is what the fleet costs for the window, and PerMillion what a million output tokens cost; 0 when none were made.
-	Dollars    float64 `json:"dollars"`
-	PerMillion float64 `json:"dollars_per_million_output_tokens"`
-	// Series are states at regular times.
-	Series []Sample `json:"series"`
-	// Seconds are the requests by the second in which they fell due, and Faults what broke, as the scenario has it.
-	Seconds []Second `json:"seconds"`
-	Faults  []Fault  `json:"faults,omitempty"`
-	// Tenants and Regions are the measured requests by who asked and by where they were asked.
-	Tenants []Part `json:"tenants,omitempty"`
-	Regions []Part `json:"regions,omitempty"`
-	// Retried counts second tries elsewhere, Decisions placements, Events what happened in all.
+	// Dollars is the cost of the fleet for the window, and DollarsPerMillion that of a million output tokens; 0
+	// without output.
+	Dollars           float64 `json:"dollars"`
+	DollarsPerMillion float64 `json:"dollars_per_million_output_tokens"`
+	// Series are samples at regular times.
+	Series []FleetSample `json:"series"`
+	// PerSecond are the requests by the second in which they were due, and Faults the faults of the scenario.
+	PerSecond []SecondCounts `json:"seconds"`
+	Faults    []Fault        `json:"faults,omitempty"`
+	// Tenants and Regions are the measured requests by tenant and by region of the client.
+	Tenants []Breakdown `json:"tenants,omitempty"`
+	Regions []Breakdown `json:"regions,omitempty"`
+	// Retried counts second attempts elsewhere, Decisions placements, Events all events.
 	Retried int64 `json:"retried"`
-	// Resumed counts streams that another worker of the zone went on with.
+	// Resumed counts streams that another worker of the zone resumed.
 	Resumed int64 `json:"resumed"`
-	// Spilled counts requests that a peer region took, Spills from which region (row) to which, in the fleet's order, and
-	// SpillsRefused those that a peer sent back. Plans is how many were made, Queries how many DNS questions were asked.
+	// Spilled counts requests that a peer region served, Spills from which region (row) to which, in the fleet's
+	// order, and SpillsRefused those that a peer returned. Plans is how many were made, Queries the number of DNS
+	// queries.
 	Spilled       int64     `json:"spilled"`
 	Spills        [][]int64 `json:"spills,omitempty"`
 	SpillsRefused int64     `json:"spills_refused"`
@@ -76,19 +79,19 @@ type Result struct {
 	Events        uint64    `json:"events"`
 }
 
-// Counts says what became of requests. Sent is the sum of all others.
-type Counts struct {
+// RequestCounts counts requests by outcome. Sent is the sum of all others.
+type RequestCounts struct {
 	Sent       int64 `json:"sent"`
 	Completed  int64 `json:"completed"`
 	Refused    int64 `json:"refused"`
 	Cut        int64 `json:"cut"`
 	Unfinished int64 `json:"unfinished"`
-	// Reasons are the refusals by their code.
+	// Reasons are the refusals by code.
 	Reasons map[string]int64 `json:"reasons,omitempty"`
 }
 
-// check says whether every request ended once.
-func (c *Counts) check() error {
+// checkSums reports whether every request ended once.
+func (c *RequestCounts) checkSums() error {
 	var reasons int64
 	for _, n := range c.Reasons {
 		reasons += n
@@ -99,7 +102,7 @@ func (c *Counts) check() error {
 	return nil
 }
 
-func (c *Counts) refuse(code string) {
+func (c *RequestCounts) addRefusal(code string) {
 	c.Refused++
 	if c.Reasons == nil {
 		c.Reasons = map[string]int64{}
@@ -107,54 +110,54 @@ func (c *Counts) refuse(code string) {
 	c.Reasons[code]++
 }
 
-// WorkerResult is what one worker did, over the whole run.
+// WorkerResult is the result of one worker, over the whole run.
 type WorkerResult struct {
 	Region string `json:"region"`
 	Zone   string `json:"zone"`
 	Name   string `json:"name"`
 	GPU    string `json:"gpu"`
-	// Requests that it was sent; Prompt, Cached and Output tokens as its engine counted them.
-	Requests int64  `json:"requests"`
-	Prompt   uint64 `json:"prompt_tokens"`
-	Cached   uint64 `json:"cached_tokens"`
-	Output   uint64 `json:"output_tokens"`
-	// Busy is how long its engine was in a step, in seconds.
-	Busy        float64 `json:"busy_s"`
+	// Requests that it was sent; Prompt, Cached and Output tokens as counted by its engine.
+	Requests     int64  `json:"requests"`
+	PromptTokens uint64 `json:"prompt_tokens"`
+	CachedTokens uint64 `json:"cached_tokens"`
+	OutputTokens uint64 `json:"output_tokens"`
+	// BusySeconds is the time of its engine in steps, in seconds.
+	BusySeconds float64 `json:"busy_s"`
 	Preemptions uint64  `json:"preemptions"`
 }
 
-// Sample is the state of the fleet at one time.
-type Sample struct {
-	// At is when, in seconds from the start. What follows counts since the sample before.
-	At        float64 `json:"at_s"`
-	Sent      int64   `json:"sent"`
-	Completed int64   `json:"completed"`
-	Refused   int64   `json:"refused"`
-	Good      int64   `json:"good"`
-	Output    uint64  `json:"output_tokens"`
+// FleetSample is the state of the fleet at one time.
+type FleetSample struct {
+	// At is the time in seconds from the start. The following fields count since the previous sample.
+	At           float64 `json:"at_s"`
+	Sent         int64   `json:"sent"`
+	Completed    int64   `json:"completed"`
+	Refused      int64   `json:"refused"`
+	Good         int64   `json:"good"`
+	OutputTokens uint64  `json:"output_tokens"`
 	// Waiting are the requests in the zones' queues, Running those at workers, EngineWaiting those of them that wait
-	// inside an engine, and KV the used part of all KV cache, now.
+	// inside an engine, and KV the used fraction of all KV cache, now.
 	Waiting       int     `json:"waiting"`
 	Running       int     `json:"running"`
 	EngineWaiting int     `json:"engine_waiting"`
-	KV            float64 `json:"kv"`
-	// Tenants are what each has had until now, in their order, where there are several.
-	Tenants []Service `json:"tenants,omitempty"`
+	KVUsage       float64 `json:"kv"`
+	// Tenants are the totals of each tenant so far, in their order, if there are several.
+	Tenants []TenantService `json:"tenants,omitempty"`
 }
 
-// Part is a part of the measured requests.
-type Part struct {
-	Name   string `json:"name"`
-	Counts Counts `json:"counts"`
-	Good   int64  `json:"good"`
-	Tokens int64  `json:"tokens"` // of the prompts and answers that completed
-	TTFT   Dist   `json:"ttft_s"`
-	TPOT   Dist   `json:"tpot_s"`
-	E2E    Dist   `json:"e2e_s"`
+// Breakdown is a subset of the measured requests.
+type Breakdown struct {
+	Name   string        `json:"name"`
+	Counts RequestCounts `json:"counts"`
+	Good   int64         `json:"good"`
+	Tokens int64         `json:"tokens"` // of prompts and answers that completed
+	TTFT   Distribution  `json:"ttft_s"`
+	TPOT   Distribution  `json:"tpot_s"`
+	E2E    Distribution  `json:"e2e_s"`
 }
 
-// ratio is a/b, and 0 when there is no b.
-func ratio(a, b float64) float64 {
+// safeRatio is a/b, and 0 if b is 0.
+func safeRatio(a, b float64) float64 {
 	if b == 0 {
 		return 0
 	}

@@ -7,62 +7,62 @@ import (
 	"github.com/spillway-lb/spillway/chaos/gpu"
 	"github.com/spillway-lb/spillway/chaos/load"
 	"github.com/spillway-lb/spillway/internal/openai"
-	"github.com/spillway-lb/spillway/local"
+	"github.com/spillway-lb/spillway/local/sched"
 )
 
-// resumed has the zone go on with an answer whose worker was lost after had tokens; false when it may not.
-func (r *run) resumed(x *ride, at local.LabAttempt, had int) bool {
-	if x.visit == nil || x.agent.down {
+// resumeInZone lets the zone resume an answer whose worker was lost after had tokens; false when it may not.
+func (r *simulation) resumeInZone(x *simulatedRequest, at *sched.Attempt, had int) bool {
+	if x.zoneRequest == nil || x.instance.down {
 		return false
 	}
 	whole := *x.req
-	whole.Prompt = x.soFar(x.made + had)
-	if !x.agent.lab.Resume(x.visit, at, had, r.blocks(&whole), r.time(r.now)) {
+	whole.Prompt = x.promptWithAnswer(x.priorTokens + had)
+	if !x.instance.sim.resumeRequest(x.zoneRequest, at, had, r.promptBlocks(&whole), r.timeAt(r.now)) {
 		return false
 	}
-	x.made += had
-	r.out.Resumed++
+	x.priorTokens += had
+	r.result.Resumed++
 	return true
 }
 
-// soFar is the prompt with so many tokens of its answer behind it.
-func (x *ride) soFar(made int) []load.Piece {
+// promptWithAnswer is the prompt followed by the given number of tokens of its answer.
+func (x *simulatedRequest) promptWithAnswer(made int) []load.Piece {
 	id := x.req.Answer
 	if id == 0 {
-		id = mix(x.req.ID)
+		id = splitMix64(x.req.ID)
 	}
 	return append(slices.Clip(x.req.Prompt), load.Piece{ID: id, Tokens: made})
 }
 
-// asked is a request as its worker gets it: what is left of its answer, with what there is of it behind the prompt.
-func (r *run) asked(x *ride) gpu.Request {
-	q := gpu.Request{Prompt: x.req.Prompt, Answer: x.req.Answer, PromptTokens: x.req.PromptTokens, OutputTokens: x.req.Output, Owner: x}
-	if x.made > 0 {
-		q.Prompt, q.Answer = x.soFar(x.made), 0
-		q.PromptTokens, q.OutputTokens = q.PromptTokens+x.made, q.OutputTokens-x.made
+// engineRequest is a request as sent to its worker: the rest of its answer, with the answer so far after the prompt.
+func (r *simulation) engineRequest(x *simulatedRequest) gpu.EngineRequest {
+	q := gpu.EngineRequest{Prompt: x.req.Prompt, AnswerID: x.req.Answer, PromptTokens: x.req.PromptTokens, OutputTokens: x.req.Output, Owner: x}
+	if x.priorTokens > 0 {
+		q.Prompt, q.AnswerID = x.promptWithAnswer(x.priorTokens), 0
+		q.PromptTokens, q.OutputTokens = q.PromptTokens+x.priorTokens, q.OutputTokens-x.priorTokens
 	}
 	return q
 }
 
-// firstByte books the first token of an attempt.
-func (r *run) firstByte(x *ride, now time.Time) {
-	if x.made == 0 {
-		x.first = r.now
+// recordFirstToken records the first token of an attempt.
+func (r *simulation) recordFirstToken(x *simulatedRequest, now time.Time) {
+	if x.priorTokens == 0 {
+		x.firstTokenAt = r.now
 	}
-	if x.push != nil {
-		r.spoke(x)
+	if x.balancer != nil {
+		r.recordReplicaFirstToken(x)
 		return
 	}
-	x.agent.lab.FirstByte(x.attempt, now)
-	if x.made == 0 || x.moved {
-		x.moved = false
-		r.begun(x)
+	x.instance.sim.RecordFirstByte(x.attempt, true, now)
+	if x.priorTokens == 0 || x.restMoved {
+		x.restMoved = false
+		r.recordGatewayFirstByte(x)
 	}
 }
 
-// cutOffStream ends an answer of which the client has a part.
-func (r *run) cutOffStream(x *ride) {
-	r.leave(x, openai.Usage{Completion: x.made}, false)
-	r.count(x, func(c *Counts) { c.Cut++ })
-	r.end(x, false)
+// endCutStream ends an answer of which the client has received a part.
+func (r *simulation) endCutStream(x *simulatedRequest) {
+	r.releaseGateways(x, openai.TokenUsage{Completion: x.priorTokens}, false)
+	r.countRequest(x, func(c *RequestCounts) { c.Cut++ })
+	r.endRequest(x, false)
 }

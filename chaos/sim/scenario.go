@@ -11,187 +11,194 @@ import (
 	"github.com/spillway-lb/spillway/chaos/gpu"
 	"github.com/spillway-lb/spillway/chaos/load"
 	"github.com/spillway-lb/spillway/internal/spec"
-	"github.com/spillway-lb/spillway/local/pick"
+	"github.com/spillway-lb/spillway/local/perfmodel"
 )
 
-// Scenario is one run: a fleet, what is asked of it, and how it decides.
+// Scenario is one run: a fleet, a workload, and the configuration of the deciders.
 type Scenario struct {
 	// Fleet that serves.
 	Fleet Fleet
-	// Workload that is asked; it is used up by the run. load.Feed is one.
+	// Workload of requests, such as load.Feed. The run consumes it.
 	Workload Workload
-	// Models are the names of the models that the workload numbers; empty: every request is for the fleet's one model.
+	// Models are the names of the models that the workload numbers; empty: every request is for the fleet's only
+	// model.
 	Models []string
-	// Tenants are the names of the tenants that the workload numbers; empty: everybody is one tenant.
+	// Tenants are the names of the tenants that the workload numbers; empty: there is one tenant.
 	Tenants []string
-	// Policy by which workers are chosen, one of Policies; empty: the spec's, and by default predictive. A rival's stands in the
-	// place of all tiers: clients go to the balancer of their own region, and neither gateways nor steering are there.
+	// Policy that chooses workers, one of PolicyNames; empty: the spec's, and by default predictive. A baseline
+	// replaces all tiers: clients send to the balancer of their own region, without gateways and steering.
 	Policy string
 	// Spec is the operator's: classes, targets, tenants, routing. Nil means defaults.
 	Spec *spec.Spec
-	// Class of a request; nil: every request is interactive.
-	Class func(*load.Request) spec.Class
-	// Anonymous keeps from deciders whose a request is and of what class, so that it is served in the order of arrival. It is
-	// counted as its tenant's all the same.
-	Anonymous bool
-	// Threshold refuses what arrives while so many requests are under way in the fleet, before anybody decides anything: the
-	// hard limit that admission is compared with. 0 is none.
-	Threshold int
-	// Limits says what output limit a request names, in tokens; nil: none names any, and the router must guess.
-	Limits func(*load.Request) int
-	// Seed of all chance in the fleet. The workload has its own.
+	// ClassOf is the class of a request; nil: every request is interactive.
+	ClassOf func(*load.Request) spec.Class
+	// HideTenants hides tenant and class of requests from deciders, so that they are served in the order of arrival.
+	// Results are still counted by tenant.
+	HideTenants bool
+	// MaxInflight refuses requests while this many are in flight in the fleet, before any decider: the hard limit
+	// that admission is compared with. 0 is none.
+	MaxInflight int
+	// OutputLimit is the output limit of a request, in tokens; nil: requests have none, and the router must estimate.
+	OutputLimit func(*load.Request) int
+	// Seed of all randomness in the fleet. The workload has its own.
 	Seed uint64
-	// Staleness of what deciders know.
-	Staleness Staleness
-	// EstimateError is how far deciders' estimates of a prompt's length are off: each is its length times or over up to
-	// 1+EstimateError, as a zone has it that divides bytes before an engine has counted tokens. 0: they are exact.
+	// Staleness of the deciders' information.
+	Staleness ScrapeStaleness
+	// EstimateError is the error of estimated prompt lengths: each is its length multiplied or divided by up to
+	// 1+EstimateError, as in a zone that divides bytes before an engine has counted tokens. 0: exact.
 	EstimateError float64
-	// Duration is for how long requests arrive. What is under way then may finish within Grace.
+	// Duration is how long requests arrive. Running requests may then finish within GracePeriod.
 	Duration time.Duration
-	// Grace is how long after Duration the last answers are waited for; what is not over then counts as unfinished.
+	// GracePeriod is how long after Duration the run waits for answers; requests still running then count as
+	// unfinished.
 	// Default 5m.
-	Grace time.Duration
-	// WarmUp is how long after the start measuring begins. Requests due before are served and not measured.
+	GracePeriod time.Duration
+	// WarmUp is the time from the start to the first measured request. Requests due before are served and not
+	// measured.
 	WarmUp time.Duration
-	// SLO by which goodput is counted.
-	SLO SLO
-	// Told has clients name the SLO's times to first token and between tokens in each request's head, as x-slo-ttft-ms and
-	// x-slo-tpot-ms do. Without it deciders go by their spec's targets.
-	Told bool
-	// Every is the step of the series; default a hundredth of Duration, and no less than 1s.
-	Every time.Duration
-	// Gateways puts a gateway before the zones also where there is one only. Several always have one in each region.
-	Gateways bool
-	// Apart keeps each region's requests to itself, where the scenario has no spec of its own.
-	Apart bool
-	// Network between clients, regions and zones, where there are gateways.
-	Network Network
+	// SLO for goodput.
+	SLO GoodputSLO
+	// SendSLO makes clients send the SLO's TTFT and TPOT in each request, as x-slo-ttft-ms and x-slo-tpot-ms do.
+	// Otherwise deciders use the targets of their spec.
+	SendSLO bool
+	// SampleInterval is the interval of the series; default a hundredth of Duration, and at least 1s.
+	SampleInterval time.Duration
+	// AlwaysGateways adds gateways even for a single zone. Several zones always have one in each region.
+	AlwaysGateways bool
+	// IsolateRegions keeps each region's requests in it, if the scenario has no spec of its own.
+	IsolateRegions bool
+	// Network between clients, regions and zones, if there are gateways.
+	Network NetworkModel
 	// Steering of clients to regions.
-	Steering Steering
+	Steering SteeringConfig
 	// Faults in any order.
 	Faults []Fault
-	// PrefixIndex bounds the memory of each zone's prefix index, in bytes. Default 128 MiB, as in production.
-	PrefixIndex int
-	// OnDecision is told of each placement, in order; nil: nobody.
-	OnDecision func(Decision)
+	// PrefixIndexBytes bounds the memory of each zone's prefix index, in bytes. Default 128 MiB, as in production.
+	PrefixIndexBytes int
+	// OnDecision is called for each placement, in order; nil: not called.
+	OnDecision func(PlacementDecision)
 
-	// What a test that plays a run beside an Agent wants as that has it.
-	noise func(worker int) *rand.Rand // of the workers' steps; nil: by Seed
-	key   func(*load.Request) uint64  // what consistent_hash keeps a request together by; nil: by its Session
-	warms bool                        // workers are looked at again only after their first request, which warms them; else that was long ago
+	// For tests that compare a run with an Agent.
+	stepNoise         func(worker int) *rand.Rand // noise of the workers' steps; nil: by Seed
+	affinityKey       func(*load.Request) uint64  // affinity key of consistent_hash; nil: the session
+	scrapeAfterWarmUp bool                        // workers are scraped again only after their warm-up request; otherwise that was long ago
 }
 
-// Workload hands out requests in order of time and is told of their ends. See load.Feed.
+// Workload provides requests in order of time and is notified of their ends. See load.Feed.
 type Workload interface {
 	Peek() (at time.Duration, ok bool, err error)
 	Pop() *load.Request
-	Ended(r *load.Request, at time.Duration, ok bool)
+	FinishRequest(r *load.Request, at time.Duration, ok bool)
 }
 
-// Fleet is where the workers are.
+// Fleet is the regions, zones and workers.
 type Fleet struct {
-	Regions []Region
+	Regions []FleetRegion
 }
 
-// Region is a place.
-type Region struct {
+// FleetRegion is a region.
+type FleetRegion struct {
 	Name string
-	// Lat and Lon are where it is, in degrees.
+	// Lat and Lon are its location, in degrees.
 	Lat, Lon float64
-	Zones    []Zone
-	// Gateways are the instances of the regional tier, where there is one. Default 1.
+	Zones    []FleetZone
+	// Gateways is the number of instances of the regional tier, if there is one. Default 1.
 	Gateways int
 }
 
-// Zone is a failure domain: workers, and the local tier before them.
-type Zone struct {
+// FleetZone is a failure domain: workers, and the local tier in front of them.
+type FleetZone struct {
 	Name   string
-	Groups []Group
-	// Locals are the instances of the local tier, among which the workers are divided. Default 1; several need Gateways.
+	Groups []WorkerGroup
+	// Locals is the number of instances of the local tier, which divide the workers. Default 1; several need
+	// Gateways.
 	Locals int
 }
 
-// Group is so many equal workers.
-type Group struct {
-	// Count of them, at least 1.
+// WorkerGroup is a number of equal workers.
+type WorkerGroup struct {
+	// Count of workers, at least 1.
 	Count int
-	// GPU and Model as gpu.Lookup knows them; TP is how many GPUs work as one, 0 for the fewest that hold the model.
+	// GPU and Model as in gpu.LookupProfile; TP is the number of GPUs in tensor parallelism, 0 for the fewest that
+	// hold the model.
 	GPU, Model string
 	TP         int
 	// Limits of the engine; zero fields are the engine's own defaults.
-	Limits gpu.Limits
-	// Slowdown makes its steps take so many times as long, without the router being told; 0 is 1.
+	Limits gpu.EngineLimits
+	// Slowdown is a factor of its step times that the router is not configured with; 0 is 1.
 	Slowdown float64
-	// Blocks overrides the KV cache, in blocks of gpu.BlockTokens tokens; 0: what fits beside the weights.
-	Blocks int
-	// HostBlocks is how many blocks the host's memory takes of what leaves the GPU's; 0 is no such tier.
+	// KVBlocks overrides the KV cache, in blocks of gpu.BlockTokens tokens; 0: what fits next to the weights.
+	KVBlocks int
+	// HostBlocks is the size of the host-memory cache tier, in blocks; 0: no such tier.
 	HostBlocks int
 }
 
-// Steering is how clients come to a region.
-type Steering struct {
-	// On has resolvers ask the global tier. Without it every client goes to the gateway of its own region.
-	On bool
-	// Nodes are the regions in which the global tier has a node, in the order in which they would lead. Default: the first
-	// three.
+// SteeringConfig configures how clients find a region.
+type SteeringConfig struct {
+	// Enabled makes resolvers query the global tier. Otherwise every client uses the gateway of its own region.
+	Enabled bool
+	// Nodes are the regions with a global node, in the order in which they would lead. Default: the first three.
 	Nodes []string
-	// TTL of answers, where the scenario has no spec of its own. Default 30s.
+	// TTL of answers, if the scenario has no spec of its own. Default 30s.
 	TTL time.Duration
-	// Election is how long nobody leads the global tier after its leader is gone or no longer meets a majority. 0: a leader is there
-	// as soon as a majority meets. Production's heartbeat of a second makes it about two.
-	Election time.Duration
-	// Resolvers of each region's clients, each with a cache and a network of its own. Default 50.
+	// ElectionTime is how long the global tier has no leader after the leader is lost or no longer reaches a
+	// majority. 0: there is a leader as soon as a majority is connected. With production's heartbeat of 1 s it is
+	// about two seconds.
+	ElectionTime time.Duration
+	// Resolvers of each region's clients, each with its own cache and network. Default 50.
 	Resolvers int
 }
 
-func (s *Steering) resolvers() int {
+func (s *SteeringConfig) resolverCount() int {
 	if s.Resolvers > 0 {
 		return s.Resolvers
 	}
 	return 50
 }
 
-// Staleness is how old what deciders know may be.
-type Staleness struct {
-	// Scrape is the interval between two looks at a worker, jittered by a tenth. Default 1s, as in production.
-	Scrape time.Duration
-	// Delay is how old what a worker's page says is when it is read.
+// ScrapeStaleness is the age of the deciders' information.
+type ScrapeStaleness struct {
+	// Interval between two scrapes of a worker, jittered by a tenth. Default 1s, as in production.
+	Interval time.Duration
+	// Delay is the age of a reading when it arrives.
 	Delay time.Duration
 }
 
-// SLO is what counts as good. Zero bounds are not looked at; a request that was refused or broke off is never good.
-type SLO struct {
-	// TTFT is the time to first token as the client sees it, TPOT the mean time between tokens of one answer, E2E the time
-	// to the last token.
+// GoodputSLO is the condition for goodput. Zero bounds are not checked; a request that was refused or cut is never
+// good.
+type GoodputSLO struct {
+	// TTFT is the time to first token as seen by the client, TPOT the mean time between tokens of one answer, E2E the
+	// time to the last token.
 	TTFT, TPOT, E2E time.Duration
 }
 
-// Decision is one placement of a request at a worker.
-type Decision struct {
+// PlacementDecision is one placement of a request at a worker.
+type PlacementDecision struct {
 	At                   time.Duration
-	Request              uint64 // load.Request.ID
+	RequestID            uint64 // load.Request.ID
 	Region, Zone, Worker string
-	// Local is the instance that decided, Gateway the one that took the request from its client; empty where there is none.
-	Local, Gateway string
-	// Ask numbers the times that the client asked for this request, for a client whose gateway died asks again. Made is how
-	// many tokens of the answer earlier workers had made: above 0 the worker continues a stream that broke off.
-	Ask, Made int
-	// Reason, Seconds and Cached as in pick.Verdict.
-	Reason  string
-	Seconds float64
-	Cached  int64
+	// LocalInstance is the instance that decided, Gateway the one that received the request from its client; empty if
+	// there is none.
+	LocalInstance, Gateway string
+	// ClientTry numbers the client's sends of this request, because a client whose gateway died sends again.
+	// PriorTokens is the number of tokens by earlier workers: above 0 the worker resumes a cut stream.
+	ClientTry, PriorTokens int
+	// Reason and the following fields as in pick.Choice.
+	Reason           string
+	PredictedSeconds float64
+	PredictedCached  int64
 }
 
 const (
 	maxWorkers   = 50_000
 	maxInstances = 16
 	defaultGrace = 5 * time.Minute
-	// maxEstimateError is that of estimates which are a tenth or ten times of what is so.
+	// maxEstimateError is that of estimates off by a factor of ten.
 	maxEstimateError = 9
 )
 
-// check finds what makes no run, and says what to write instead.
-func (s *Scenario) check() error {
+// checkScenario returns an error for an invalid scenario that names what to change.
+func (s *Scenario) checkScenario() error {
 	if s.Workload == nil {
 		return errors.New("the scenario has no workload: give it one, such as load.NewFeed of a trace")
 	}
@@ -201,11 +208,11 @@ func (s *Scenario) check() error {
 	if s.WarmUp < 0 || s.WarmUp >= s.Duration {
 		return fmt.Errorf("warm-up %v: use 0 or more, and less than the duration %v, or nothing would be measured", s.WarmUp, s.Duration)
 	}
-	if s.Grace < 0 || s.Staleness.Scrape < 0 || s.Staleness.Delay < 0 || s.Every < 0 || s.SLO.TTFT < 0 || s.SLO.TPOT < 0 || s.SLO.E2E < 0 {
+	if s.GracePeriod < 0 || s.Staleness.Interval < 0 || s.Staleness.Delay < 0 || s.SampleInterval < 0 || s.SLO.TTFT < 0 || s.SLO.TPOT < 0 || s.SLO.E2E < 0 {
 		return errors.New("grace, staleness, series and SLO: no time may be negative")
 	}
-	if s.Staleness.Scrape > 0 && s.Staleness.Scrape < time.Millisecond {
-		return fmt.Errorf("scrape every %v: use 1ms or more", s.Staleness.Scrape)
+	if s.Staleness.Interval > 0 && s.Staleness.Interval < time.Millisecond {
+		return fmt.Errorf("scrape every %v: use 1ms or more", s.Staleness.Interval)
 	}
 	if err := CheckPolicy(s.Policy); err != nil {
 		return err
@@ -213,7 +220,7 @@ func (s *Scenario) check() error {
 	if l := s.Network.Loss; !(l >= 0 && l < 1) {
 		return fmt.Errorf("loss %v: use 0 or more, and less than 1", l)
 	}
-	if s.Network.Access < 0 || s.Network.Inside < 0 || s.Steering.TTL < 0 || s.Steering.Resolvers < 0 || s.Steering.Resolvers > 65536 || s.PrefixIndex < 0 {
+	if s.Network.AccessRTT < 0 || s.Network.ZoneRTT < 0 || s.Steering.TTL < 0 || s.Steering.Resolvers < 0 || s.Steering.Resolvers > 65536 || s.PrefixIndexBytes < 0 {
 		return errors.New("network, steering and prefix index: nothing may be negative, and a region has 65536 resolvers at most")
 	}
 	if t := s.Steering.TTL; t != 0 && (t < 5*time.Second || t > time.Hour) {
@@ -222,29 +229,29 @@ func (s *Scenario) check() error {
 	if e := s.EstimateError; !(e >= 0 && e <= maxEstimateError) {
 		return fmt.Errorf("an estimate error of %v: use 0 to %v", e, maxEstimateError)
 	}
-	if s.Threshold < 0 {
-		return fmt.Errorf("a threshold of %d requests: use 1 or more, or 0 for none", s.Threshold)
+	if s.MaxInflight < 0 {
+		return fmt.Errorf("a threshold of %d requests: use 1 or more, or 0 for none", s.MaxInflight)
 	}
-	if err := s.Fleet.check(); err != nil {
+	if err := s.Fleet.checkFleet(); err != nil {
 		return err
 	}
-	if d := s.Steering.Election; d < 0 || d > time.Minute {
+	if d := s.Steering.ElectionTime; d < 0 || d > time.Minute {
 		return fmt.Errorf("an election that takes %v: use 0s to 1m", d)
 	}
 	for i, name := range s.Steering.Nodes {
-		if s.Fleet.region(name) == nil || slices.Contains(s.Steering.Nodes[:i], name) {
+		if s.Fleet.findRegion(name) == nil || slices.Contains(s.Steering.Nodes[:i], name) {
 			return fmt.Errorf("steering: nodes of the global tier in %q: name regions of the fleet, each once", s.Steering.Nodes)
 		}
 	}
 	for i := range s.Faults {
-		if err := s.Faults[i].check(&s.Fleet); err != nil {
+		if err := s.Faults[i].checkFault(&s.Fleet); err != nil {
 			return fmt.Errorf("fault %d: %w", i+1, err)
 		}
 	}
 	return nil
 }
 
-func (f *Fleet) check() error {
+func (f *Fleet) checkFleet() error {
 	if len(f.Regions) == 0 {
 		return errors.New("the fleet has no region: give it one with a zone and a group of workers")
 	}
@@ -271,7 +278,7 @@ func (f *Fleet) check() error {
 				return fmt.Errorf("zone %d of region %s is called %q: give each zone a name of its own", k+1, r.Name, z.Name)
 			}
 			zones[z.Name] = true
-			n, err := z.check()
+			n, err := z.checkZone()
 			if err != nil {
 				return fmt.Errorf("zone %s/%s: %w", r.Name, z.Name, err)
 			}
@@ -287,7 +294,7 @@ func (f *Fleet) check() error {
 	return nil
 }
 
-func (z *Zone) check() (workers int, err error) {
+func (z *FleetZone) checkZone() (workers int, err error) {
 	if z.Locals < 0 || z.Locals > maxInstances {
 		return 0, fmt.Errorf("%d instances of the local tier: use 1 to %d", z.Locals, maxInstances)
 	}
@@ -299,22 +306,22 @@ func (z *Zone) check() (workers int, err error) {
 		if g.Slowdown < 0 || g.Slowdown > 1000 || g.Slowdown != g.Slowdown {
 			return 0, fmt.Errorf("group %d: slowdown %v: use 0.01 to 1000", i+1, g.Slowdown)
 		}
-		if g.Blocks < 0 || g.HostBlocks < 0 {
-			return 0, fmt.Errorf("group %d: %d blocks and %d in the host's memory: use 0 or more", i+1, g.Blocks, g.HostBlocks)
+		if g.KVBlocks < 0 || g.HostBlocks < 0 {
+			return 0, fmt.Errorf("group %d: %d blocks and %d in the host's memory: use 0 or more", i+1, g.KVBlocks, g.HostBlocks)
 		}
-		if _, err := gpu.Lookup(g.GPU, g.Model, g.TP); err != nil {
+		if _, err := gpu.LookupProfile(g.GPU, g.Model, g.TP); err != nil {
 			return 0, fmt.Errorf("group %d: %w", i+1, err)
 		}
 		workers += g.Count
 	}
-	if workers > pick.MaxWorkers {
-		return 0, fmt.Errorf("%d workers: one zone takes %d: split it", workers, pick.MaxWorkers)
+	if workers > perfmodel.MaxWorkers {
+		return 0, fmt.Errorf("%d workers: one zone takes %d: split it", workers, perfmodel.MaxWorkers)
 	}
 	return workers, nil
 }
 
-// GPU is the group's GPU as an operator declares it.
-func (g *Group) declared(p *gpu.Profile) string {
+// declaredGPU is the group's GPU as an operator declares it.
+func (g *WorkerGroup) declaredGPU(p *gpu.WorkerProfile) string {
 	if p.TP > 1 {
 		return fmt.Sprintf("%sx%d", p.GPU, p.TP)
 	}

@@ -14,64 +14,64 @@ import (
 	"github.com/spillway-lb/spillway/chaos/load"
 )
 
-// arrivals are the requests of a source that waits for no answer.
-type arrivals struct {
-	source load.Source
-	head   *load.Request
-	err    error
-	n      uint64
+// openLoopArrivals are the requests of a source that does not wait for answers.
+type openLoopArrivals struct {
+	source      load.ArrivalSource
+	nextRequest *load.Request
+	err         error
+	lastID      uint64
 }
 
-func (a *arrivals) Peek() (time.Duration, bool, error) {
-	if a.head == nil && a.err == nil {
+func (a *openLoopArrivals) Peek() (time.Duration, bool, error) {
+	if a.nextRequest == nil && a.err == nil {
 		var x load.Arrival
-		if x, a.err = a.source.Next(); a.err == nil {
-			a.n++
-			a.head = &load.Request{At: x.At, ID: a.n, Session: x.Prompt[0].ID, Prompt: x.Prompt, PromptTokens: x.PromptTokens(), Output: x.Output}
+		if x, a.err = a.source.NextArrival(); a.err == nil {
+			a.lastID++
+			a.nextRequest = &load.Request{At: x.At, ID: a.lastID, Session: x.Prompt[0].ID, Prompt: x.Prompt, PromptTokens: x.PromptTokens(), Output: x.Output}
 		}
 	}
-	if a.head == nil {
+	if a.nextRequest == nil {
 		if errors.Is(a.err, io.EOF) {
 			return 0, false, nil
 		}
 		return 0, false, a.err
 	}
-	return a.head.At, true, nil
+	return a.nextRequest.At, true, nil
 }
 
-func (a *arrivals) Pop() *load.Request {
-	x := a.head
-	a.head = nil
+func (a *openLoopArrivals) Pop() *load.Request {
+	x := a.nextRequest
+	a.nextRequest = nil
 	return x
 }
 
-func (a *arrivals) Ended(*load.Request, time.Duration, bool) {}
+func (a *openLoopArrivals) FinishRequest(*load.Request, time.Duration, bool) {}
 
-func poisson(tb testing.TB, p load.Poisson) *arrivals {
+func newPoissonArrivals(tb testing.TB, p load.PoissonConfig) *openLoopArrivals {
 	tb.Helper()
-	s, err := load.NewPoisson(p)
+	s, err := load.NewPoissonSource(p)
 	if err != nil {
 		tb.Fatal(err)
 	}
-	return &arrivals{source: s}
+	return &openLoopArrivals{source: s}
 }
 
-// chat is one zone of n L4 that is asked for shared prefixes.
-func chat(tb testing.TB, n int, rate float64, seed uint64) Scenario {
+// chatScenario is one zone of n L4 under a load with shared prefixes.
+func chatScenario(tb testing.TB, n int, rate float64, seed uint64) Scenario {
 	tb.Helper()
 	return Scenario{
-		Fleet: one(n, "L4", "Llama-3.1-8B"), Seed: seed, Duration: 60 * time.Second, SLO: SLO{TTFT: 2 * time.Second, TPOT: 200 * time.Millisecond},
-		Workload: poisson(tb, load.Poisson{
-			Rate: rate, Prompt: load.Lengths{Median: 600, P90: 1500, Max: 4000}, Output: load.Lengths{Median: 60, P90: 200, Max: 600}, Groups: 20, PrefixTokens: 400, Seed: seed,
+		Fleet: singleZoneFleet(n, "L4", "Llama-3.1-8B"), Seed: seed, Duration: 60 * time.Second, SLO: GoodputSLO{TTFT: 2 * time.Second, TPOT: 200 * time.Millisecond},
+		Workload: newPoissonArrivals(tb, load.PoissonConfig{
+			Rate: rate, Prompt: load.LengthDist{Median: 600, P90: 1500, Max: 4000}, Output: load.LengthDist{Median: 60, P90: 200, Max: 600}, Groups: 20, PrefixTokens: 400, Seed: seed,
 		}),
 	}
 }
 
-func one(n int, kind, model string) Fleet {
-	return Fleet{Regions: []Region{{Name: "here", Zones: []Zone{{Name: "a", Groups: []Group{{Count: n, GPU: kind, Model: model}}}}}}}
+func singleZoneFleet(n int, kind, model string) Fleet {
+	return Fleet{Regions: []FleetRegion{{Name: "here", Zones: []FleetZone{{Name: "a", Groups: []WorkerGroup{{Count: n, GPU: kind, Model: model}}}}}}}
 }
 
-func play(tb testing.TB, s Scenario) *Result {
+func runScenario(tb testing.TB, s Scenario) *RunResult {
 	tb.Helper()
 	r, err := Run(tb.Context(), s, nil)
 	if err != nil {
@@ -80,12 +80,12 @@ func play(tb testing.TB, s Scenario) *Result {
 	return r
 }
 
-// TestTheSameSeedIsTheSameBytes: nothing but the scenario decides what comes out.
-func TestTheSameSeedIsTheSameBytes(t *testing.T) {
+// TestSameSeedGivesSameResult: the scenario alone determines the result.
+func TestSameSeedGivesSameResult(t *testing.T) {
 	var first []byte
 	for i, procs := range []int{2, 1, 2} {
 		was := runtime.GOMAXPROCS(procs)
-		out, err := json.Marshal(play(t, chat(t, 4, 8, 7)))
+		out, err := json.Marshal(runScenario(t, chatScenario(t, 4, 8, 7)))
 		runtime.GOMAXPROCS(was)
 		if err != nil {
 			t.Fatal(err)
@@ -96,19 +96,20 @@ func TestTheSameSeedIsTheSameBytes(t *testing.T) {
 			t.Fatalf("run %d differs:\n%s\n%s", i, first, out)
 		}
 	}
-	if other, _ := json.Marshal(play(t, chat(t, 4, 8, 8))); bytes.Equal(first, other) {
+	if other, _ := json.Marshal(runScenario(t, chatScenario(t, 4, 8, 8))); bytes.Equal(first, other) {
 		t.Fatal("another seed comes to the same: the seed is not used")
 	}
 }
 
-// TestEveryRequestEndsOnce: under each policy and at twice what the zone can do, all that was sent is accounted for.
-func TestEveryRequestEndsOnce(t *testing.T) {
-	for _, policy := range Policies() {
-		s := chat(t, 3, 25, 3)
+// TestEveryRequestEndsOnceUnderOverload: under each policy and at twice the zone's capacity, every request is
+// counted.
+func TestEveryRequestEndsOnceUnderOverload(t *testing.T) {
+	for _, policy := range PolicyNames() {
+		s := chatScenario(t, 3, 25, 3)
 		s.Policy, s.Duration = policy, 20*time.Second
 		placed := map[uint64]int{}
-		s.OnDecision = func(d Decision) { placed[d.Request]++ }
-		r := play(t, s)
+		s.OnDecision = func(d PlacementDecision) { placed[d.RequestID]++ }
+		r := runScenario(t, s)
 		if r.All.Sent < 300 || r.All.Completed == 0 || r.All.Unfinished != 0 || r.Policy != policy {
 			t.Errorf("%s: %+v", policy, r.All)
 		}
@@ -123,24 +124,24 @@ func TestEveryRequestEndsOnce(t *testing.T) {
 	}
 }
 
-// TestAffinityHitsAndRoundRobinMisses: what the policies are for shows.
-func TestAffinityHitsAndRoundRobinMisses(t *testing.T) {
+// TestPredictiveHitsCacheMoreThanRoundRobin: the policies differ as intended.
+func TestPredictiveHitsCacheMoreThanRoundRobin(t *testing.T) {
 	rates := map[string]float64{}
 	for _, policy := range []string{"round_robin", "predictive"} {
-		s := chat(t, 8, 12, 5)
+		s := chatScenario(t, 8, 12, 5)
 		s.Policy = policy
-		r := play(t, s)
+		r := runScenario(t, s)
 		rates[policy] = r.HitRate
 		p99, _ := r.TTFT.Quantile(.99)
-		t.Logf("%s: hit %.3f (believed %.3f), imbalance %.2f, ttft p99 %v, good %.3f", policy, r.HitRate, r.Believed, r.Imbalance, p99, r.Attainment)
+		t.Logf("%s: hit %.3f (predicted %.3f), imbalance %.2f, ttft p99 %v, good %.3f", policy, r.HitRate, r.PredictedHitRate, r.Imbalance, p99, r.Attainment)
 	}
 	if rates["predictive"] < rates["round_robin"] {
 		t.Errorf("hit rates: %v", rates)
 	}
 }
 
-// TestMistakesAreNamed: what makes no run says what to write instead.
-func TestMistakesAreNamed(t *testing.T) {
+// TestScenarioErrorsSayWhatToChange: errors for invalid scenarios name what to change.
+func TestScenarioErrorsSayWhatToChange(t *testing.T) {
 	for name, c := range map[string]struct {
 		break_ func(*Scenario)
 		want   string
@@ -154,11 +155,11 @@ func TestMistakesAreNamed(t *testing.T) {
 		"no region":   {func(s *Scenario) { s.Fleet = Fleet{} }, "give it one"},
 		"twice":       {func(s *Scenario) { s.Fleet.Regions = append(s.Fleet.Regions, s.Fleet.Regions[0]) }, "a name of its own"},
 		"model":       {func(s *Scenario) { s.Models = []string{"gpt-9"} }, "no worker serves"},
-		"silence":     {func(s *Scenario) { s.Workload = &arrivals{err: io.EOF} }, "nothing was measured"},
-		"bad trace":   {func(s *Scenario) { s.Workload = &arrivals{err: errors.New("line 3: what")} }, "line 3"},
+		"silence":     {func(s *Scenario) { s.Workload = &openLoopArrivals{err: io.EOF} }, "nothing was measured"},
+		"bad trace":   {func(s *Scenario) { s.Workload = &openLoopArrivals{err: errors.New("line 3: what")} }, "line 3"},
 		"negative":    {func(s *Scenario) { s.SLO.TTFT = -1 }, "may be negative"},
 	} {
-		s := chat(t, 2, 2, 1)
+		s := chatScenario(t, 2, 2, 1)
 		c.break_(&s)
 		if _, err := Run(t.Context(), s, nil); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %q", name, err, c.want)
@@ -166,23 +167,23 @@ func TestMistakesAreNamed(t *testing.T) {
 	}
 }
 
-// TestStopsWhenAsked: a caller that has lost patience gets an error and no half result.
-func TestStopsWhenAsked(t *testing.T) {
+// TestRunStopsWhenContextEnds: a canceled run returns an error and no partial result.
+func TestRunStopsWhenContextEnds(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
-	s := chat(t, 4, 8, 1)
+	s := chatScenario(t, 4, 8, 1)
 	r, err := Run(ctx, s, func(float64) { cancel() })
 	if r != nil || !errors.Is(err, context.Canceled) {
 		t.Fatalf("a result: %v; %v", r != nil, err)
 	}
 }
 
-// TestAHostTierHitsMore: what leaves the GPU's memory is found in the host's.
-func TestAHostTierHitsMore(t *testing.T) {
+// TestHostMemoryRaisesHitRate: blocks evicted from GPU memory are found in host memory.
+func TestHostMemoryRaisesHitRate(t *testing.T) {
 	var rates [2]float64
 	for i, blocks := range []int{0, 50_000} {
-		s := chat(t, 2, 3, 4)
-		s.Fleet.Regions[0].Zones[0].Groups[0].Blocks, s.Fleet.Regions[0].Zones[0].Groups[0].HostBlocks = 600, blocks
-		rates[i] = play(t, s).HitRate
+		s := chatScenario(t, 2, 3, 4)
+		s.Fleet.Regions[0].Zones[0].Groups[0].KVBlocks, s.Fleet.Regions[0].Zones[0].Groups[0].HostBlocks = 600, blocks
+		rates[i] = runScenario(t, s).HitRate
 	}
 	t.Logf("hit rates %.3f", rates)
 	if rates[1] <= rates[0] {

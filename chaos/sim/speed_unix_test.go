@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// cpuTime is what this process has had of the processors.
+// cpuTime is the CPU time of this process.
 func cpuTime(b *testing.B) time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {

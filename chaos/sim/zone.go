@@ -7,28 +7,28 @@ import (
 	"github.com/spillway-lb/spillway/geo"
 )
 
-// zone is a failure domain: workers, and the instances of the local tier before them.
-type zone struct {
-	region  *region
-	name    string
-	workers []*worker
-	agents  []*agent
-	down    bool
-	deaths  int // causes of its death that last
+// zoneState is a failure domain: workers, and the instances of the local tier in front of them.
+type zoneState struct {
+	region      *regionState
+	name        string
+	workers     []*simulatedWorker
+	instances   []*localInstance
+	down        bool
+	deathCauses int // active causes of its death
 }
 
-// region is a place.
-type region struct {
-	at       int32
-	name     string
-	place    geo.Place
-	zones    []*zone
-	gateways []*gateway
-	down     bool
-	deaths   int
+// regionState is a region.
+type regionState struct {
+	index       int32
+	name        string
+	location    geo.Location
+	zones       []*zoneState
+	gateways    []*gatewayInstance
+	down        bool
+	deathCauses int
 }
 
-// seats of the random streams, so that adding one thing to a scenario does not change the chance of another.
+// Stream numbers of the random generators, so that an addition to a scenario does not change other random draws.
 const (
 	seedZone = iota + 1
 	seedWorkers
@@ -37,14 +37,14 @@ const (
 	seedStarts
 )
 
-func (r *run) newZone(reg *region, z *Zone) error {
-	n := uint64(r.zones())
-	out := &zone{region: reg, name: z.Name}
-	chance := rand.New(rand.NewPCG(r.s.Seed, seedWorkers<<32|n))
+func (r *simulation) addZone(reg *regionState, z *FleetZone) error {
+	n := uint64(r.countZones())
+	out := &zoneState{region: reg, name: z.Name}
+	chance := rand.New(rand.NewPCG(r.scenario.Seed, seedWorkers<<32|n))
 	for i := range z.Groups {
 		g := &z.Groups[i]
 		for range g.Count {
-			w, err := r.newWorker(out, g, len(out.workers)+1, chance)
+			w, err := r.newSimulatedWorker(out, g, len(out.workers)+1, chance)
 			if err != nil {
 				return err
 			}
@@ -53,23 +53,23 @@ func (r *run) newZone(reg *region, z *Zone) error {
 	}
 	reg.zones = append(reg.zones, out)
 	for i := range max(z.Locals, 1) {
-		if err := r.newAgent(out, instance(reg.name+"-"+z.Name, i, z.Locals)); err != nil {
+		if err := r.addLocalInstance(out, instanceName(reg.name+"-"+z.Name, i, z.Locals)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// zones is how many there are.
-func (r *run) zones() (n int) {
+// countZones is the number of zones.
+func (r *simulation) countZones() (n int) {
 	for _, reg := range r.regions {
 		n += len(reg.zones)
 	}
 	return n
 }
 
-// instance is the name of one of several.
-func instance(name string, i, of int) string {
+// instanceName is the name of one of several instances.
+func instanceName(name string, i, of int) string {
 	if of < 2 {
 		return name
 	}

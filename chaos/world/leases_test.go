@@ -14,28 +14,28 @@ import (
 	"github.com/spillway-lb/spillway/internal/spec"
 )
 
-// TestAGlobalLimitHolds: a tenant asks three regions at once for four times its limit, unevenly. Over a minute it is served
-// within 5 % of the limit: with the control plane there, while what it asks for moves to another region, and from the
-// first minute after the control plane is cut off. With SPILLWAY_LEASES=1 (`make leases`) also when it is back.
-func TestAGlobalLimitHolds(t *testing.T) {
+// TestGlobalTenantLimitHolds: a tenant sends four times its limit to three regions, unevenly. Over a minute it is
+// served within 5 % of the limit: with the control plane, while its demand moves to another region, and from the
+// first minute after the control plane is cut off. With SPILLWAY_LEASES=1 (`make leases`) also after it is back.
+func TestGlobalTenantLimitHolds(t *testing.T) {
 	const perMinute = 300
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		p, err := New(t.Context(), Config{
-			Dir: dir, Globals: 3, Regions: Three(1), TTL: 20 * time.Second,
-			Tenants: fmt.Sprintf("\n  - {name: acme, keys: [%q], limits: {scope: global, requests_per_minute: %d}}", spec.HashKey(Key), perMinute),
+			Dir: dir, Globals: 3, Regions: ThreeRegions(1), TTL: 20 * time.Second,
+			Tenants: fmt.Sprintf("\n  - {name: acme, keys: [%q], limits: {scope: global, requests_per_minute: %d}}", spec.HashKey(APIKey), perMinute),
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
-		s := &surge{p: p}
-		stop := s.start(t.Context())
+		s := &tenantLoad{fleet: p}
+		stop := s.startLoad(t.Context())
 		measure := func(what string, ask [3]float64, settle, within time.Duration) {
-			s.ask(ask)
+			s.setRates(ask)
 			time.Sleep(settle)
-			before, begun := s.counts(), time.Now()
+			before, begun := s.currentCounts(), time.Now()
 			time.Sleep(within)
-			after := s.counts()
+			after := s.currentCounts()
 			var each [3]int
 			served, asked := 0, 0
 			for r := range each {
@@ -51,23 +51,23 @@ func TestAGlobalLimitHolds(t *testing.T) {
 			}
 		}
 		measure("control plane up", [3]float64{15, 4, 2}, 30*time.Second, time.Minute)
-		if c := s.counts(); c[0].served < 2*c[2].served {
+		if c := s.currentCounts(); c[0].served < 2*c[2].served {
 			t.Errorf("the region that asks for most is not given most: nothing was leased (%v)", c)
 		}
-		if !raceDetector { // which takes minutes for each
+		if !raceDetector { // it takes minutes for each
 			measure("what is asked for has moved", [3]float64{2, 3, 16}, 10*time.Second, time.Minute)
 		}
 		for i := range 3 {
-			p.Net.Cut(GlobalHost(i))
+			p.Net.CutHost(GlobalHost(i))
 		}
 		measure("control plane cut off, first minute", [3]float64{2, 3, 16}, 0, time.Minute)
 		measure("control plane cut off for a minute", [3]float64{2, 3, 16}, 0, time.Minute)
 		if os.Getenv("SPILLWAY_LEASES") != "" {
 			for i := range 3 {
-				p.Net.Mend(GlobalHost(i))
+				p.Net.RestoreHost(GlobalHost(i))
 			}
 			measure("control plane back", [3]float64{2, 3, 16}, time.Minute, time.Minute)
-			p.Net.Cut(GlobalHost(0))
+			p.Net.CutHost(GlobalHost(0))
 			measure("a global node lost, which may be the leader", [3]float64{15, 4, 2}, 0, time.Minute)
 		}
 		stop()
@@ -77,51 +77,51 @@ func TestAGlobalLimitHolds(t *testing.T) {
 	})
 }
 
-// surge is a tenant that asks at every region at so many requests a second, whatever it is answered.
-type surge struct {
-	p    *Planet
-	mu   sync.Mutex
-	rate [3]float64
-	seen [3]surgeCount
+// tenantLoad is a tenant that sends to every region at given rates, independent of the answers.
+type tenantLoad struct {
+	fleet  *InMemoryFleet
+	mu     sync.Mutex
+	rates  [3]float64
+	counts [3]loadCounts
 }
 
-type surgeCount struct{ asked, served int }
+type loadCounts struct{ asked, served int }
 
-func (s *surge) ask(rate [3]float64) {
+func (s *tenantLoad) setRates(rate [3]float64) {
 	s.mu.Lock()
-	s.rate = rate
+	s.rates = rate
 	s.mu.Unlock()
 }
 
-func (s *surge) counts() [3]surgeCount {
+func (s *tenantLoad) currentCounts() [3]loadCounts {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.seen
+	return s.counts
 }
 
-func (s *surge) start(ctx context.Context) (stop func()) {
+func (s *tenantLoad) startLoad(ctx context.Context) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var callers sync.WaitGroup
-	for r := range s.seen {
-		c := s.p.Caller()
+	for r := range s.counts {
+		c := s.fleet.NewHTTPCaller()
 		callers.Go(func() {
 			defer c.Close()
 			var flying sync.WaitGroup
 			defer flying.Wait()
 			for n := 0; ctx.Err() == nil; n++ {
 				s.mu.Lock()
-				rate := s.rate[r]
+				rate := s.rates[r]
 				s.mu.Unlock()
 				if rate == 0 {
 					time.Sleep(100 * time.Millisecond)
 					continue
 				}
 				flying.Go(func() {
-					got := c.Post(ctx, Client(r, n%50), GatewayHost(r), "hello", 1)
+					got := c.PostCompletion(ctx, ClientAddr(r, n%50), GatewayHost(r), "hello", 1)
 					s.mu.Lock()
-					s.seen[r].asked++
+					s.counts[r].asked++
 					if got.Status == http.StatusOK {
-						s.seen[r].served++
+						s.counts[r].served++
 					}
 					s.mu.Unlock()
 				})

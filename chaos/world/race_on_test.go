@@ -2,5 +2,5 @@
 
 package world
 
-// raceDetector says that the race detector is on, under which an hour of a planet takes minutes.
+// raceDetector reports whether the race detector is on, with which an hour of a fleet takes minutes.
 const raceDetector = true

@@ -11,18 +11,18 @@ import (
 	"time"
 )
 
-// TestSessionsKeepTheZoneThatHoldsTheirPrefix: conversations of 4,000 tokens and more that name no session, through any of
-// two gateways, go on in the zone that has computed them: the gateway that sent them there knows, and the other one learns
-// of it from the zone's sketch. (Without either, three in ten of the later turns go elsewhere.)
-func TestSessionsKeepTheZoneThatHoldsTheirPrefix(t *testing.T) {
+// TestSessionsStayInZoneHoldingTheirPrefix: conversations of 4,000 and more tokens without a session name, sent
+// through either of two gateways, stay in the zone that computed them: the gateway that sent them there has recorded
+// it, and the other learns it from the zone's sketch. (Without both, three in ten of the later turns go elsewhere.)
+func TestSessionsStayInZoneHoldingTheirPrefix(t *testing.T) {
 	dir := t.TempDir()
 	const sessions, turns = 16, 6
 	synctest.Test(t, func(t *testing.T) {
-		p, err := New(t.Context(), Config{Dir: dir, Globals: 1, Regions: Three(4)[:1], Gateways: 2, Zones: 2, TTL: 20 * time.Second})
+		p, err := New(t.Context(), Config{Dir: dir, Globals: 1, Regions: ThreeRegions(4)[:1], Gateways: 2, Zones: 2, TTL: 20 * time.Second})
 		if err != nil {
 			t.Fatal(err)
 		}
-		c := p.Caller()
+		c := p.NewHTTPCaller()
 		var mu sync.Mutex
 		var all sync.WaitGroup
 		kept, moved := 0, 0
@@ -31,33 +31,33 @@ func TestSessionsKeepTheZoneThatHoldsTheirPrefix(t *testing.T) {
 			all.Go(func() {
 				rng := rand.New(rand.NewPCG(uint64(s), 5))
 				time.Sleep(time.Duration(rng.IntN(30_000)) * time.Millisecond)
-				text := words(rng, 16<<10)
+				text := randomText(rng, 16<<10)
 				zone := ""
 				for turn := range turns {
-					r := c.Post(context.Background(), Client(0, s), GatewayHostOf(0, rng.IntN(2)), text, 8)
+					r := c.PostCompletion(context.Background(), ClientAddr(0, s), GatewayHostOf(0, rng.IntN(2)), text, 8)
 					mu.Lock()
 					switch {
 					case r.Err != nil || r.Status != 200:
 						t.Errorf("session %d turn %d: %+v", s, turn, r)
 					case zone == "":
-						first = append(first, r.First)
+						first = append(first, r.FirstByteAfter)
 					case zone == r.Zone:
 						kept++
-						later = append(later, r.First)
+						later = append(later, r.FirstByteAfter)
 					default:
 						moved++
-						later = append(later, r.First)
+						later = append(later, r.FirstByteAfter)
 					}
 					zone = r.Zone
 					mu.Unlock()
-					text += words(rng, 1<<10)
+					text += randomText(rng, 1<<10)
 					time.Sleep(time.Duration(4000+rng.IntN(2000)) * time.Millisecond)
 				}
 			})
 		}
 		all.Wait()
 		t.Logf("of %d later turns %d kept their zone and %d did not; first turns began after %s, later ones after %s on average",
-			kept+moved, kept, moved, mean(first), mean(later))
+			kept+moved, kept, moved, meanDuration(first), meanDuration(later))
 		if kept < 5*moved {
 			t.Errorf("%d turns kept their zone, %d did not", kept, moved)
 		}
@@ -68,8 +68,8 @@ func TestSessionsKeepTheZoneThatHoldsTheirPrefix(t *testing.T) {
 	})
 }
 
-// words is text that no other begins like.
-func words(rng *rand.Rand, n int) string {
+// randomText is random text with a unique beginning.
+func randomText(rng *rand.Rand, n int) string {
 	var b strings.Builder
 	for b.Len() < n {
 		fmt.Fprintf(&b, "%07d ", rng.IntN(1e7))
@@ -77,7 +77,7 @@ func words(rng *rand.Rand, n int) string {
 	return b.String()
 }
 
-func mean(ds []time.Duration) (m time.Duration) {
+func meanDuration(ds []time.Duration) (m time.Duration) {
 	for _, d := range ds {
 		m += d / time.Duration(len(ds))
 	}

@@ -10,13 +10,13 @@ import (
 	"github.com/spillway-lb/spillway/internal/identity"
 )
 
-func certsCommand() *cobra.Command {
+func newCertsCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "certs", Short: "Make certificates", GroupID: "prepare"}
-	cmd.AddCommand(certsDevCommand())
+	cmd.AddCommand(newCertsDevCommand())
 	return cmd
 }
 
-func certsDevCommand() *cobra.Command {
+func newCertsDevCommand() *cobra.Command {
 	var (
 		dir, domain string
 		ttl         time.Duration
@@ -26,16 +26,16 @@ func certsDevCommand() *cobra.Command {
 		Short: "Make a development CA and certificates signed by it",
 		Long: `Make a development CA and certificates signed by it.
 
-ID says what the holder is and so what it may do:
+ID is the identity of the certificate's holder and determines what it may do:
   global/NAME                          a global node
   region/REGION/gateway/NAME           a gateway
   region/REGION/zone/ZONE/local/NAME   a local instance
   operator/NAME                        an operator's command line
 
-The files are named by region, zone and name, as "spillway config init" writes them: g1.pem, fra-gw1.pem, fra-a-l1.pem.
-The CA in --dir is made once and reused. Whoever can read ca.key can become any node: keep it off the nodes.`,
+File names contain region, zone and name, as in the configs of "spillway config init": g1.pem, fra-gw1.pem, fra-a-l1.pem.
+The CA in --dir is created once and reused. A reader of ca.key can impersonate any node: do not copy it to the nodes.`,
 		Example: "  spillway certs dev global/g1 region/virginia/gateway/gw1 operator/me\n  spillway certs dev --dir /etc/spillway/certs --ttl 720h global/g2",
-		Args:    cobra.MinimumNArgs(1),
+		Args:    requireMinArgs("certs dev ID...", 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ca, err := identity.NewDevCA(dir, domain)
 			if err != nil {
@@ -46,7 +46,7 @@ The CA in --dir is made once and reused. Whoever can read ca.key can become any 
 				if err != nil {
 					return err
 				}
-				files, err := ca.Issue(id, dir, ttl)
+				files, err := ca.IssueCert(id, dir, ttl)
 				if err != nil {
 					return fmt.Errorf("issuing %s: %w", a, err)
 				}
@@ -55,8 +55,8 @@ The CA in --dir is made once and reused. Whoever can read ca.key can become any 
 			return nil
 		},
 	}
-	cmd.Flags().StringVar(&dir, "dir", filepath.Join(".", "certs"), "where the CA and the certificates are")
-	cmd.Flags().StringVar(&domain, "trust-domain", "spillway.test", "the trust domain of every certificate")
-	cmd.Flags().DurationVar(&ttl, "ttl", 30*24*time.Hour, "how long the certificates last")
+	cmd.Flags().StringVar(&dir, "dir", filepath.Join(".", "certs"), "folder of the CA and the certificates")
+	cmd.Flags().StringVar(&domain, "trust-domain", "spillway.test", "trust domain of the certificates")
+	cmd.Flags().DurationVar(&ttl, "ttl", 30*24*time.Hour, "lifetime of the certificates")
 	return cmd
 }

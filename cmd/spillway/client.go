@@ -20,102 +20,137 @@ import (
 	"github.com/spillway-lb/spillway/internal/identity"
 )
 
-// aliveTimeout is how long a node may take to answer a probe before the next one is asked.
-const aliveTimeout = 2 * time.Second
+// probeTimeout is how long a node may take to answer a probe before the next node is tried.
+const probeTimeout = 2 * time.Second
 
-// callTimeout bounds one call to a node's admin interface.
+// callTimeout bounds one call to a node's admin API.
 const callTimeout = 10 * time.Second
 
-// target is where an operator's command goes.
-type target struct {
-	servers          string
-	cert, key, roots string
-	token            string // its file
+// adminTarget is the node that an operator's command is sent to, from the connection flags.
+type adminTarget struct {
+	servers                   string // comma-separated addresses
+	certFile, keyFile, caFile string
+	tokenFile                 string
 
-	cmd   *cobra.Command
-	found map[string]admin.Running // nodes on this machine, by server
+	cmd          *cobra.Command
+	runningNodes map[string]admin.RunningNode // nodes on this machine, by server address
 }
 
-func (t *target) flags(cmd *cobra.Command) {
+func (t *adminTarget) addFlags(cmd *cobra.Command) {
 	t.cmd = cmd
 	f := cmd.Flags()
-	f.StringVar(&t.servers, "server", os.Getenv("SPILLWAY_SERVER"), "admin addresses to try in turn, comma-separated: unix:///path/to.sock or https://host:port\n(default $SPILLWAY_SERVER, then the nodes of this user on this machine: global nodes, else gateways, else zones)")
-	f.StringVar(&t.cert, "cert", os.Getenv("SPILLWAY_CERT"), "operator certificate for https servers (PEM; default $SPILLWAY_CERT)")
-	f.StringVar(&t.key, "key", os.Getenv("SPILLWAY_KEY"), "its key (PEM; default $SPILLWAY_KEY)")
-	f.StringVar(&t.token, "token-file", os.Getenv("SPILLWAY_TOKEN_FILE"), "file of a bearer token for https servers, instead of a certificate (default $SPILLWAY_TOKEN_FILE)")
-	f.StringVar(&t.roots, "ca", os.Getenv("SPILLWAY_CA"), "the CA that signed the nodes' certificates (PEM; default $SPILLWAY_CA)")
+	f.StringVar(&t.servers, "server", os.Getenv("SPILLWAY_SERVER"), "admin addresses to try in order, comma-separated: unix:///path/to.sock or https://host:port\n(default $SPILLWAY_SERVER, then this user's nodes on this machine: global nodes, else gateways, else local instances)")
+	f.StringVar(&t.certFile, "cert", os.Getenv("SPILLWAY_CERT"), "operator certificate for https servers (PEM; default $SPILLWAY_CERT)")
+	f.StringVar(&t.keyFile, "key", os.Getenv("SPILLWAY_KEY"), "private key of --cert (PEM; default $SPILLWAY_KEY)")
+	f.StringVar(&t.tokenFile, "token-file", os.Getenv("SPILLWAY_TOKEN_FILE"), "file with a bearer token for https servers, instead of a certificate (default $SPILLWAY_TOKEN_FILE)")
+	f.StringVar(&t.caFile, "ca", os.Getenv("SPILLWAY_CA"), "CA of the nodes' certificates (PEM; default $SPILLWAY_CA)")
 }
 
-// call runs f against the first server that answers a probe. A read goes on to the next server when one does not answer; a
-// write is sent once, and an answer that does not come is reported as an unknown outcome.
-func (t *target) call(ctx context.Context, f func(context.Context, *admin.Client) error) error {
-	servers, err := t.list(ctx)
+// callNode runs f with the first server that answers a probe. A read without an answer is repeated at the next server. A
+// write is sent once; if its answer does not arrive, the outcome is reported as unknown.
+func (t *adminTarget) callNode(ctx context.Context, f func(context.Context, *admin.Client) error) error {
+	servers, err := t.listServers(ctx)
 	if err != nil {
 		return err
 	}
 	if len(servers) == 0 {
-		return errors.New("no node to ask: nothing is running here\nhint: start one with `spillway demo`, or name one with --server or SPILLWAY_SERVER")
+		return errors.New("no node found: this user runs no Spillway node on this machine\nhint: start one with `spillway demo`, or name one with --server or SPILLWAY_SERVER")
 	}
-	certs, err := t.certs()
+	certs, err := t.loadCerts()
 	if err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	var silent []string
+	var failures []string
 	for _, s := range servers {
-		if err := reach(ctx, s); err != nil {
-			silent = append(silent, err.Error())
+		if err := checkReachable(ctx, s); err != nil {
+			failures = append(failures, err.Error())
 			continue
 		}
-		c, err := t.dial(s, certs)
+		c, err := t.dialNode(s, certs)
 		if err != nil {
 			return err
 		}
 		defer c.Close()
-		if err := c.Alive(ctx, aliveTimeout); err != nil && ctx.Err() == nil {
-			silent = append(silent, err.Error())
+		if err := c.CheckAlive(ctx, probeTimeout); err != nil && ctx.Err() == nil {
+			failures = append(failures, err.Error())
 			continue
 		}
-		t.announce(s)
+		t.printAskedNode(s)
 		err = f(ctx, c)
-		no := (*admin.NoAnswer)(nil)
-		if !errors.As(err, &no) {
+		noAnswer, reported := (*admin.NoAnswerError)(nil), (*admin.Error)(nil)
+		if errors.As(err, &noAnswer) && noAnswer.MayHaveChanged || errors.As(err, &reported) && reported.Unknown {
+			return &unknownOutcomeError{err: err, checkCommand: t.suggestCheckCommand()}
+		}
+		if noAnswer == nil {
 			return err
 		}
-		if no.Write {
-			return fmt.Errorf("%w\nhint: whether the change was made is unknown: look at the state before you try again", err)
-		}
-		silent = append(silent, err.Error())
+		failures = append(failures, err.Error())
 	}
-	return fmt.Errorf("no node takes connections:\n  %s\nhint: is one running? `spillway demo` starts a planet", strings.Join(silent, "\n  "))
+	return fmt.Errorf("cannot connect to any node:\n  %s\nhint: is a node running? `spillway demo` starts a demo fleet", strings.Join(failures, "\n  "))
 }
 
-// dial uses the token for https servers where one is given.
-func (t *target) dial(server string, certs *identity.Certs) (*admin.Client, error) {
-	if t.token == "" || !strings.HasPrefix(server, "https://") {
+// unknownOutcomeError reports a change that was sent and may or may not have been made.
+type unknownOutcomeError struct {
+	err          error
+	checkCommand string
+}
+
+// Error includes the command that shows whether the change was made.
+func (e *unknownOutcomeError) Error() string {
+	return fmt.Sprintf("outcome unknown: %v: the change may or may not be in force; check with `%s`", e.err, e.checkCommand)
+}
+
+// Unwrap returns why there is no answer.
+func (e *unknownOutcomeError) Unwrap() error { return e.err }
+
+// suggestCheckCommand returns the command that shows whether a change by the running command is in force. The audit log lists
+// every committed change.
+func (t *adminTarget) suggestCheckCommand() string {
+	name := ""
+	if t.cmd != nil {
+		name = strings.TrimPrefix(t.cmd.CommandPath(), "spillway ")
+	}
+	verb, _, _ := strings.Cut(name, " ")
+	switch verb {
+	case "drain", "undrain":
+		return "spillway get drains --linearizable"
+	case "apply":
+		return "spillway get spec --linearizable"
+	case "promote", "rollback":
+		return "spillway get stage"
+	case "members":
+		return "spillway members"
+	}
+	return "spillway audit"
+}
+
+// dialNode connects to a server. For https servers it uses the token if one is given, otherwise the certificate.
+func (t *adminTarget) dialNode(server string, certs *identity.Certs) (*admin.Client, error) {
+	if t.tokenFile == "" || !strings.HasPrefix(server, "https://") {
 		return admin.Dial(server, certs)
 	}
-	token, err := os.ReadFile(t.token)
+	token, err := os.ReadFile(t.tokenFile)
 	if err != nil {
 		return nil, fmt.Errorf("reading the token: %w", err)
 	}
-	pem, err := os.ReadFile(t.roots)
+	pem, err := os.ReadFile(t.caFile)
 	if err != nil {
-		return nil, fmt.Errorf("reading the CA, which --token-file needs too (--ca): %w", err)
+		return nil, fmt.Errorf("reading the CA (--token-file also needs --ca): %w", err)
 	}
 	roots := x509.NewCertPool()
 	if !roots.AppendCertsFromPEM(pem) {
-		return nil, fmt.Errorf("%s holds no certificate in PEM form", t.roots)
+		return nil, fmt.Errorf("%s contains no PEM certificate", t.caFile)
 	}
 	return admin.DialToken(server, roots, strings.TrimSpace(string(token)))
 }
 
-// reach tries a connection to a server without saying anything on it.
-func reach(ctx context.Context, server string) error {
+// checkReachable opens a connection to a server and closes it without sending anything.
+func checkReachable(ctx context.Context, server string) error {
 	u, err := url.Parse(server)
 	if err != nil {
-		return fmt.Errorf("server %q: %w", server, err)
+		return fmt.Errorf("server %q is not an address: write https://host:port or unix:///path/to/admin.sock", server)
 	}
 	network, addr := "tcp", u.Host
 	if u.Scheme == "unix" {
@@ -129,17 +164,17 @@ func reach(ctx context.Context, server string) error {
 	return c.Close()
 }
 
-// certs loads the operator's certificate where one is given; unix sockets need none.
-func (t *target) certs() (*identity.Certs, error) {
-	if t.cert == "" && t.key == "" && (t.roots == "" || t.token != "") {
+// loadCerts loads the operator's certificate, nil if none is given. Unix sockets need none.
+func (t *adminTarget) loadCerts() (*identity.Certs, error) {
+	if t.certFile == "" && t.keyFile == "" && (t.caFile == "" || t.tokenFile != "") {
 		return nil, nil
 	}
-	return identity.Load(identity.Files{Cert: t.cert, Key: t.key, CA: t.roots}, nil)
+	return identity.LoadCerts(identity.CertFiles{Cert: t.certFile, Key: t.keyFile, CA: t.caFile}, nil)
 }
 
-// list is the servers named, or else those of the one fleet that runs on this machine: its global nodes, or its gateways
-// where there are none, or its local instances.
-func (t *target) list(ctx context.Context) ([]string, error) {
+// listServers returns the servers of --server. Without it, it returns those of the fleet that runs on this machine: its global
+// nodes, without any its gateways, without any its local instances.
+func (t *adminTarget) listServers(ctx context.Context) ([]string, error) {
 	if t.servers != "" {
 		return strings.Split(t.servers, ","), nil
 	}
@@ -147,7 +182,7 @@ func (t *target) list(ctx context.Context) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	t.found = map[string]admin.Running{}
+	t.runningNodes = map[string]admin.RunningNode{}
 	var fleets, servers []string
 	for _, n := range nodes {
 		if !slices.Contains(fleets, n.Fleet) {
@@ -155,13 +190,13 @@ func (t *target) list(ctx context.Context) ([]string, error) {
 		}
 	}
 	if len(fleets) > 1 {
-		return nil, severalFleets(nodes, fleets)
+		return nil, newSeveralFleetsError(nodes, fleets)
 	}
 	for _, role := range []string{"global", "regional", "local"} {
 		for _, n := range nodes {
 			if n.Role == role {
-				servers = append(servers, n.Server())
-				t.found[n.Server()] = n
+				servers = append(servers, n.ServerAddr())
+				t.runningNodes[n.ServerAddr()] = n
 			}
 		}
 		if len(servers) > 0 {
@@ -171,11 +206,11 @@ func (t *target) list(ctx context.Context) ([]string, error) {
 	return servers, nil
 }
 
-// maxCandidates is how many nodes of each fleet an error lists.
-const maxCandidates = 3
+// maxListedNodes is how many nodes of each fleet an error lists.
+const maxListedNodes = 3
 
-// severalFleets refuses to guess which of several installations is meant.
-func severalFleets(nodes []admin.Running, fleets []string) error {
+// newSeveralFleetsError reports that the fleet must be named, with some nodes of each.
+func newSeveralFleetsError(nodes []admin.RunningNode, fleets []string) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "nodes of %d separate fleets run on this machine: name one with --server or SPILLWAY_SERVER", len(fleets))
 	for _, f := range fleets {
@@ -185,11 +220,11 @@ func severalFleets(nodes []admin.Running, fleets []string) error {
 			for _, n := range nodes {
 				switch {
 				case n.Fleet != f || n.Role != role:
-				case listed >= maxCandidates:
+				case listed >= maxListedNodes:
 					more++
 				default:
 					listed++
-					fmt.Fprintf(&b, "\n    --server %s   (%s %s)", n.Server(), n.Role, n.Node)
+					fmt.Fprintf(&b, "\n    --server %s   (%s %s)", n.ServerAddr(), n.Role, n.Node)
 				}
 			}
 		}
@@ -200,15 +235,15 @@ func severalFleets(nodes []admin.Running, fleets []string) error {
 	return errors.New(b.String())
 }
 
-// announce prints which node is asked where the user named none.
-func (t *target) announce(server string) {
-	if n, ok := t.found[server]; ok {
+// printAskedNode prints the address of the node that was chosen automatically.
+func (t *adminTarget) printAskedNode(server string) {
+	if n, ok := t.runningNodes[server]; ok {
 		fmt.Fprintf(t.cmd.ErrOrStderr(), "asking %s node %s at %s\n", n.Role, n.Node, server)
 	}
 }
 
-// outputFlag adds -o.
-func outputFlag(cmd *cobra.Command, output *string) {
+// addOutputFlag adds -o table|json.
+func addOutputFlag(cmd *cobra.Command, output *string) {
 	cmd.Flags().StringVarP(output, "output", "o", "table", "table or json")
 	cmd.PreRunE = func(*cobra.Command, []string) error {
 		if *output != "table" && *output != "json" {
@@ -218,7 +253,7 @@ func outputFlag(cmd *cobra.Command, output *string) {
 	}
 }
 
-// printJSON writes v as the admin interface sent it.
+// printJSON writes v with the field names of the admin API.
 func printJSON(w io.Writer, v any) error {
 	enc := json.NewEncoder(w)
 	enc.SetIndent("", "  ")

@@ -14,99 +14,124 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/spillway-lb/spillway/chaos/fleet"
 )
 
-// demo holds the flags of one run.
-type demo struct {
-	layout    fleet.Layout
-	dir       string
-	processes bool
-	traffic   float64
-	verbose   bool
+// demoOptions holds the flags of the demo.
+type demoOptions struct {
+	layout      fleet.Layout
+	dir         string
+	processes   bool
+	trafficRate float64
+	verbose     bool
 }
 
-func demoCommand() *cobra.Command {
-	d := demo{layout: fleet.DefaultLayout()}
+func newDemoCommand() *cobra.Command {
+	d := demoOptions{layout: fleet.DefaultLayout()}
 	cmd := &cobra.Command{
 		Use:   "demo",
-		Short: "Run a whole planet on this machine, without privileges",
-		Long: `Run a whole planet on this machine, without privileges: global nodes with Raft and DNS, gateways, zones and
-stand-in GPU workers, with real QUIC, TLS and HTTP between them, each on a loopback address of its own.`,
-		Example: "  spillway demo\n  spillway demo --regions 5 --workers 8\n  spillway demo --processes --dir ./planet   # real processes to kill, state kept",
+		Short: "Run a complete multi-region fleet on this machine, without privileges",
+		Long: `Run a complete multi-region fleet on this machine, without privileges: global nodes with Raft and DNS, gateways, zones and
+simulated GPU workers, connected by QUIC, TLS and HTTP, each with its own loopback address.`,
+		Example: "  spillway demo\n  spillway demo --regions 5 --workers 8\n  spillway demo --processes --dir ./fleet   # one process per node, state kept in ./fleet",
 		GroupID: "start",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return d.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
+			if err := d.useLayoutOfDir(cmd.Flags()); err != nil {
+				return err
+			}
+			return d.runDemo(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
-	d.layoutFlags(cmd)
-	cmd.Flags().StringVar(&d.dir, "dir", "", "keep certificates, keys, state and logs here (default: a folder that goes at the end)")
-	cmd.Flags().BoolVar(&d.processes, "processes", false, "run each node as a process of its own, and print the pids")
-	cmd.Flags().Float64Var(&d.traffic, "traffic", 3, "background requests per second, from every region's city in turn; 0 for none")
-	cmd.Flags().BoolVar(&d.verbose, "verbose", false, "show the nodes' own logs")
+	d.addLayoutFlags(cmd)
+	cmd.Flags().StringVar(&d.dir, "dir", "", "folder for certificates, keys, state and logs (default: a temporary folder that is removed at the end)")
+	cmd.Flags().BoolVar(&d.processes, "processes", false, "run each node as its own process and print the pids")
+	cmd.Flags().Float64Var(&d.trafficRate, "traffic", 3, "background requests per second, from the regions' cities in turn; 0 for none")
+	cmd.Flags().BoolVar(&d.verbose, "verbose", false, "show the logs of the nodes")
 	return cmd
 }
 
-func (d *demo) layoutFlags(cmd *cobra.Command) { layoutFlags(cmd, &d.layout) }
+func (d *demoOptions) addLayoutFlags(cmd *cobra.Command) { addLayoutFlags(cmd, &d.layout) }
 
-// layoutFlags adds the flags that shape a planet.
-func layoutFlags(cmd *cobra.Command, l *fleet.Layout) {
+// useLayoutOfDir uses the layout stored in the folder of --dir unless a flag sets the layout, so that a folder written by
+// `spillway config init --fleet` starts without repeating its flags.
+func (d *demoOptions) useLayoutOfDir(f *pflag.FlagSet) error {
+	if d.dir == "" {
+		return nil
+	}
+	for _, name := range layoutFlagNames {
+		if f.Changed(name) {
+			return nil
+		}
+	}
+	l, found, err := fleet.ReadLayout(d.dir)
+	if err == nil && found {
+		d.layout = l
+	}
+	return err
+}
+
+// layoutFlagNames are the flags that addLayoutFlags adds.
+var layoutFlagNames = []string{"globals", "regions", "gateways", "zones", "locals", "workers", "one-address", "base-port"}
+
+// addLayoutFlags adds the flags that set the number of nodes of each kind.
+func addLayoutFlags(cmd *cobra.Command, l *fleet.Layout) {
 	f := cmd.Flags()
 	f.IntVar(&l.Globals, "globals", l.Globals, "global nodes")
 	f.IntVar(&l.Regions, "regions", l.Regions, "regions")
 	f.IntVar(&l.Gateways, "gateways", l.Gateways, "gateways in each region")
 	f.IntVar(&l.Zones, "zones", l.Zones, "zones in each region")
-	f.IntVar(&l.Locals, "locals", l.Locals, "local instances in each zone, which divide its workers among them")
-	f.IntVar(&l.Workers, "workers", l.Workers, "stand-in workers in each zone")
-	f.BoolVar(&l.OneAddress, "one-address", l.OneAddress, "use 127.0.0.1 only, with distinct ports (default where the system has no other)")
+	f.IntVar(&l.Locals, "locals", l.Locals, "local instances in each zone, which divide its workers among themselves")
+	f.IntVar(&l.Workers, "workers", l.Workers, "simulated workers in each zone")
+	f.BoolVar(&l.OneAddress, "one-address", l.OneAddress, "use only 127.0.0.1, with distinct ports (default on systems without other loopback addresses)")
 	f.IntVar(&l.BasePort, "base-port", l.BasePort, "first port with --one-address")
 }
 
-func (d *demo) run(ctx context.Context, out, errOut io.Writer) error {
-	dir, cleanup, err := d.folder()
+func (d *demoOptions) runDemo(ctx context.Context, out, errOut io.Writer) error {
+	dir, cleanup, err := d.openDir()
 	if err != nil {
 		return err
 	}
 	defer cleanup()
 	began := time.Now()
-	planet, err := fleet.Write(dir, d.layout)
+	f, err := fleet.WriteFleet(dir, d.layout)
 	if err != nil {
 		return err
 	}
-	if _, err := checkFile(nil, errOut, planet.Spec()); err != nil { // an operator may have edited it
+	if _, err := checkConfigFile(nil, errOut, f.SpecPath()); err != nil { // the user may have edited it
 		return err
 	}
 	l := d.layout
 	fmt.Fprintf(out, "Spillway demo: %d global nodes, %d regions x %d gateways x %d zones x %d workers, all on loopback.\n",
 		l.Globals, l.Regions, l.Gateways, l.Zones, l.Workers)
-	fmt.Fprintf(out, "  wrote %d config files, certificates and keys to %s\n", len(planet.Nodes), planet.Dir)
+	fmt.Fprintf(out, "  wrote %d config files, certificates and keys to %s\n", len(f.Nodes), f.Dir)
 
-	stop, err := d.start(ctx, out, errOut, planet)
+	stop, err := d.startFleet(ctx, out, errOut, f)
 	if err != nil {
 		return err
 	}
-	answer, err := firstAnswer(ctx, planet)
+	answer, err := waitForFirstAnswer(ctx, f)
 	if err != nil {
 		return errors.Join(err, stop())
 	}
-	fmt.Fprintf(out, "  first DNS answer %.1f s after start: %s is %s\n", time.Since(began).Seconds(), fleet.Service, answer)
-	if err := settled(ctx, planet); err != nil {
+	fmt.Fprintf(out, "  first DNS answer %.1f s after start: %s is %s\n", time.Since(began).Seconds(), fleet.ServiceName, answer)
+	if err := waitForReadyWorkers(ctx, f); err != nil {
 		fmt.Fprintln(out, "  note:", err)
 	} else {
-		fmt.Fprintf(out, "  all %d workers ready %.1f s after start\n", len(planet.Of("worker")), time.Since(began).Seconds())
+		fmt.Fprintf(out, "  all %d workers ready %.1f s after start\n", len(f.NodesByRole("worker")), time.Since(began).Seconds())
 	}
 	fmt.Fprintln(out)
-	printGuide(out, planet, d.processes)
+	printDemoGuide(out, f, d.processes)
 
-	traffic, err := d.background(ctx, out, planet)
+	stopTraffic, err := d.startBackgroundTraffic(ctx, out, f)
 	if err != nil {
 		return errors.Join(err, stop())
 	}
 	<-ctx.Done()
 	fmt.Fprintln(out, "\nstopping...")
-	traffic()
+	stopTraffic()
 	if err := stop(); err != nil {
 		return err
 	}
@@ -114,31 +139,31 @@ func (d *demo) run(ctx context.Context, out, errOut io.Writer) error {
 	return nil
 }
 
-// folder is where the planet lives, and what to do with it at the end.
-func (d *demo) folder() (string, func(), error) {
+// openDir returns the folder of the fleet and a function that cleans up at the end.
+func (d *demoOptions) openDir() (string, func(), error) {
 	if d.dir != "" {
 		return d.dir, func() {}, nil
 	}
 	dir, err := os.MkdirTemp("", "spillway-demo-")
 	if err != nil {
-		return "", nil, fmt.Errorf("making a folder for the demo: %w", err)
+		return "", nil, fmt.Errorf("creating a folder for the demo: %w", err)
 	}
 	return dir, func() { os.RemoveAll(dir) }, nil
 }
 
-// start runs the planet in this process or in children, and returns what stops it.
-func (d *demo) start(ctx context.Context, out, errOut io.Writer, p *fleet.Planet) (func() error, error) {
-	// A context that outlives the interrupt: nodes are stopped in order, not cut.
+// startFleet runs the fleet in this process or in child processes, and returns a function that stops it.
+func (d *demoOptions) startFleet(ctx context.Context, out, errOut io.Writer, p *fleet.LoopbackFleet) (func() error, error) {
+	// The nodes' context outlives the interrupt, because they stop gracefully and in order.
 	ctx = context.WithoutCancel(ctx)
 	if d.processes {
-		return d.spawn(ctx, out, p)
+		return d.spawnProcesses(ctx, out, p)
 	}
-	growDescriptors(descriptors)
+	growDescriptors(initialDescriptors)
 	log := slog.New(slog.DiscardHandler)
 	if d.verbose {
 		log = slog.New(slog.NewTextHandler(errOut, nil))
 	}
-	r, err := fleet.Run(ctx, p, openRole, log)
+	r, err := fleet.RunInProcess(ctx, p, openRole, log)
 	if errors.Is(err, syscall.EADDRINUSE) {
 		err = fmt.Errorf("%w\nhint: is another demo running? stop it, or move this one with --one-address --base-port %d", err, d.layout.BasePort+1000)
 	}
@@ -148,12 +173,12 @@ func (d *demo) start(ctx context.Context, out, errOut io.Writer, p *fleet.Planet
 	return func() error { return r.Stop(ctx) }, nil
 }
 
-func (d *demo) spawn(ctx context.Context, out io.Writer, p *fleet.Planet) (func() error, error) {
+func (d *demoOptions) spawnProcesses(ctx context.Context, out io.Writer, p *fleet.LoopbackFleet) (func() error, error) {
 	binary, err := os.Executable()
 	if err != nil {
 		return nil, fmt.Errorf("finding this binary: %w", err)
 	}
-	ps, err := fleet.Spawn(p, binary)
+	ps, err := fleet.SpawnAll(p, binary)
 	if err != nil {
 		return nil, err
 	}
@@ -161,17 +186,17 @@ func (d *demo) spawn(ctx context.Context, out io.Writer, p *fleet.Planet) (func(
 	return func() error { return ps.Stop(ctx) }, nil
 }
 
-// startTimeout bounds the wait for the first answer; the goal is 3 s.
-const startTimeout = 30 * time.Second
+// firstAnswerTimeout bounds the wait for the first answer; the goal is 3 s.
+const firstAnswerTimeout = 30 * time.Second
 
-// firstAnswer asks the name servers in turn until one answers with an address.
-func firstAnswer(ctx context.Context, p *fleet.Planet) (netip.Addr, error) {
-	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+// waitForFirstAnswer queries the name servers in turn until one answers with an address.
+func waitForFirstAnswer(ctx context.Context, p *fleet.LoopbackFleet) (netip.Addr, error) {
+	ctx, cancel := context.WithTimeout(ctx, firstAnswerTimeout)
 	defer cancel()
 	var last error
 	for i := 0; ctx.Err() == nil; i++ {
-		server := p.DNS()[i%len(p.DNS())]
-		addrs, err := lookup(ctx, server, fleet.Service)
+		server := p.DNSAddrs()[i%len(p.DNSAddrs())]
+		addrs, err := lookupIPv4(ctx, server, fleet.ServiceName)
 		if err == nil && len(addrs) > 0 {
 			return addrs[0], nil
 		}
@@ -181,12 +206,12 @@ func firstAnswer(ctx context.Context, p *fleet.Planet) (netip.Addr, error) {
 		case <-time.After(20 * time.Millisecond):
 		}
 	}
-	return netip.Addr{}, fmt.Errorf("no name server answered within %s: %w\nhint: look at the nodes' logs with --verbose, or in %s with --processes",
-		startTimeout, last, filepath.Join(p.Dir, "log"))
+	return netip.Addr{}, fmt.Errorf("no name server answered within %s: %w\nhint: the logs of the nodes are shown with --verbose, or are in %s with --processes",
+		firstAnswerTimeout, last, filepath.Join(p.Dir, "log"))
 }
 
-// lookup asks one name server for a name's IPv4 addresses.
-func lookup(ctx context.Context, server netip.AddrPort, name string) ([]netip.Addr, error) {
+// lookupIPv4 queries one name server for the IPv4 addresses of a name.
+func lookupIPv4(ctx context.Context, server netip.AddrPort, name string) ([]netip.Addr, error) {
 	r := net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
 		var d net.Dialer
 		return d.DialContext(ctx, network, server.String())
@@ -195,7 +220,7 @@ func lookup(ctx context.Context, server netip.AddrPort, name string) ([]netip.Ad
 	defer cancel()
 	addrs, err := r.LookupNetIP(ctx, "ip4", name)
 	if dns := (*net.DNSError)(nil); errors.As(err, &dns) {
-		dns.Server = server.String() // the library names the one of resolv.conf, which was not asked
+		dns.Server = server.String() // the resolver reports the server of resolv.conf, which was not queried
 	}
 	return addrs, err
 }

@@ -12,34 +12,33 @@ import (
 	"github.com/spillway-lb/spillway/internal/admin"
 )
 
-func dnssecCommand() *cobra.Command {
+func newDNSSECCommand() *cobra.Command {
 	var (
-		to     target
+		to     adminTarget
 		output string
 	)
 	cmd := &cobra.Command{
 		Use:   "dnssec",
-		Short: "Show how the zone is signed; sign it, roll its key, or stop",
-		Long: `Show how the zone is signed, and what that waits for. Keys are made and agreed on by the global nodes, and every step is
-taken only when no resolver can be left without a chain of trust; deploy/runbooks/dnssec.md has them in their order.
-Where it is the parent zone's turn, ` + "`spillway dnssec ds`" + ` prints what that is to show, and ` + "`spillway dnssec seen`" + ` goes on
-once it does.`,
+		Short: "Show the DNSSEC state of the zone; enable signing, roll the key, disable signing",
+		Long: `Show the DNSSEC state of the zone and the next step. The global nodes create the keys and store them by Raft. Each step
+waits until no resolver can lose the chain of trust; deploy/runbooks/dnssec.md lists them in order. When the parent zone
+must change, ` + "`spillway dnssec ds`" + ` prints its DS record; after the parent publishes it, ` + "`spillway dnssec seen`" + ` continues.`,
 		Example: `  spillway dnssec
   spillway dnssec enable --reason "chain of trust, ticket 4711"
   spillway dnssec ds
-  spillway dnssec seen --reason "DS shown by all of a..d.nic.example"
+  spillway dnssec seen --reason "DS published by all of a..d.nic.example"
   spillway dnssec roll --reason "yearly"
   spillway dnssec disable --reason "moving to another operator"`,
 		GroupID: "operate",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return fmt.Errorf("there is no %q for dnssec\nhint: ds, keys, enable, seen, roll or disable", args[0])
+				return newUsageError("dnssec [ds|keys|enable|seen|roll|disable]", "")
 			}
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return to.call(cmd.Context(), func(ctx context.Context, c *admin.Client) error {
-				a, err := c.DNSSEC(ctx)
+			return to.callNode(cmd.Context(), func(ctx context.Context, c *admin.Client) error {
+				a, err := c.GetDNSSEC(ctx)
 				if err != nil {
 					return err
 				}
@@ -51,29 +50,29 @@ once it does.`,
 			})
 		},
 	}
-	to.flags(cmd)
-	outputFlag(cmd, &output)
+	to.addFlags(cmd)
+	addOutputFlag(cmd, &output)
 	cmd.AddCommand(
-		dnssecDSCommand(), dnssecKeysCommand(),
-		dnssecChange("enable", "Sign the zone, or go back on disable", "A new key is made and agreed on, and answers are signed from then on. The parent zone is to have no DS before\n`spillway dnssec` says so."),
-		dnssecChange("roll", "Bring in another key in place of the one in use", "The new key is shown beside the old one first, and signs answers when every resolver has it. Then the parent zone's DS\nis to be replaced, and the old key goes when nothing needs it any more."),
-		dnssecChange("seen", "Say that the parent zone shows what `spillway dnssec ds` prints", "Say that every server of the parent zone shows what `spillway dnssec ds` prints, and nothing else. Look with dig before:\nwhat is said here is believed."),
-		dnssecChange("disable", "Stop signing, as soon as that breaks nothing", "The parent zone is to remove its DS first. Answers are signed until no resolver holds the DS any more."),
+		newDNSSECDSCommand(), newDNSSECKeysCommand(),
+		newDNSSECChangeCommand("enable", "Sign the zone, or cancel a pending disable", "A new key is created, and answers are signed from then on. Do not publish a DS record in the parent zone before\n`spillway dnssec` asks for it."),
+		newDNSSECChangeCommand("roll", "Replace the key in use by a new one", "The new key is published in addition to the old one, and signs answers once every resolver has it. Then the DS record of\nthe parent zone must be replaced. The old key is removed once no resolver needs it."),
+		newDNSSECChangeCommand("seen", "Confirm that the parent zone publishes the DS record of `spillway dnssec ds`", "Confirm that every server of the parent zone publishes the DS record of `spillway dnssec ds`, and no other. Spillway does not\nverify this: check with dig first."),
+		newDNSSECChangeCommand("disable", "Stop signing once no resolver expects signatures", "The parent zone must remove its DS record first. Answers are signed until the DS record has expired from all resolvers."),
 	)
 	return cmd
 }
 
-func dnssecDSCommand() *cobra.Command {
-	return dnssecRecords("ds", "Print the DS record that the parent zone is to show", func(a *admin.DNSSECAnswer) ([]string, error) {
+func newDNSSECDSCommand() *cobra.Command {
+	return newDNSSECRecordsCommand("ds", "Print the DS record for the parent zone", func(a *admin.DNSSECAnswer) ([]string, error) {
 		if len(a.DS) == 0 {
-			return nil, fmt.Errorf("the parent zone is to show no DS: %s is %s\nhint: %s", a.Zone, a.Phase, a.Next)
+			return nil, fmt.Errorf("the parent zone must have no DS record now: %s is %s\nhint: %s", a.Zone, a.Phase, a.Next)
 		}
 		return a.DS, nil
 	})
 }
 
-func dnssecKeysCommand() *cobra.Command {
-	return dnssecRecords("keys", "Print the zone's public keys as records; the first signs answers", func(a *admin.DNSSECAnswer) (records []string, err error) {
+func newDNSSECKeysCommand() *cobra.Command {
+	return newDNSSECRecordsCommand("keys", "Print the zone's public keys as records; the first signs answers", func(a *admin.DNSSECAnswer) (records []string, err error) {
 		if len(a.Keys) == 0 {
 			return nil, errors.New("the zone is not signed\nhint: " + a.Next)
 		}
@@ -84,17 +83,17 @@ func dnssecKeysCommand() *cobra.Command {
 	})
 }
 
-// dnssecRecords prints records on standard output and nothing else there, to be handed on as they are.
-func dnssecRecords(use, short string, records func(*admin.DNSSECAnswer) ([]string, error)) *cobra.Command {
-	var to target
+// newDNSSECRecordsCommand prints only records to standard output, so that it can be piped.
+func newDNSSECRecordsCommand(use, short string, records func(*admin.DNSSECAnswer) ([]string, error)) *cobra.Command {
+	var to adminTarget
 	cmd := &cobra.Command{
 		Use:     use,
 		Short:   short,
 		Example: "  spillway dnssec " + use,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return to.call(cmd.Context(), func(ctx context.Context, c *admin.Client) error {
-				a, err := c.DNSSEC(ctx)
+			return to.callNode(cmd.Context(), func(ctx context.Context, c *admin.Client) error {
+				a, err := c.GetDNSSEC(ctx)
 				if err != nil {
 					return err
 				}
@@ -106,14 +105,14 @@ func dnssecRecords(use, short string, records func(*admin.DNSSECAnswer) ([]strin
 			})
 		},
 	}
-	to.flags(cmd)
+	to.addFlags(cmd)
 	return cmd
 }
 
-// dnssecChange is a verb that takes a step.
-func dnssecChange(action, short, long string) *cobra.Command {
+// newDNSSECChangeCommand returns a command that requests a change of the signing state.
+func newDNSSECChangeCommand(action, short, long string) *cobra.Command {
 	var (
-		to     target
+		to     adminTarget
 		reason string
 	)
 	cmd := &cobra.Command{
@@ -121,7 +120,7 @@ func dnssecChange(action, short, long string) *cobra.Command {
 		Example: "  spillway dnssec " + action + ` --reason "..."`,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return to.call(cmd.Context(), func(ctx context.Context, c *admin.Client) error {
+			return to.callNode(cmd.Context(), func(ctx context.Context, c *admin.Client) error {
 				a, err := c.ChangeDNSSEC(ctx, admin.DNSSECRequest{Action: action, Reason: reason})
 				if err != nil {
 					return err
@@ -131,8 +130,8 @@ func dnssecChange(action, short, long string) *cobra.Command {
 			})
 		},
 	}
-	to.flags(cmd)
-	cmd.Flags().StringVar(&reason, "reason", "", "why, for the audit")
+	to.addFlags(cmd)
+	cmd.Flags().StringVar(&reason, "reason", "", "reason, for the audit log")
 	return cmd
 }
 
@@ -146,12 +145,12 @@ func printDNSSEC(w io.Writer, a *admin.DNSSECAnswer) {
 	}
 	fmt.Fprintln(w)
 	if len(a.Keys) > 0 {
-		table(w, func(t io.Writer) {
-			fmt.Fprintln(t, "KEY\tMADE\tSIGNS")
+		writeTable(w, func(t io.Writer) {
+			fmt.Fprintln(t, "KEY\tCREATED\tSIGNS")
 			for _, k := range a.Keys {
-				signs := "the keys"
+				signs := "DNSKEY records"
 				if k.SignsAnswers {
-					signs = "answers and the keys"
+					signs = "answers, DNSKEY records"
 				}
 				fmt.Fprintf(t, "%d\t%s\t%s\n", k.Tag, k.Made.Format(time.RFC3339), signs)
 			}

@@ -1,5 +1,6 @@
-// Command spillway is every tier of the load balancer in one static binary, and the tools of those who run it: one
-// file per verb.
+// Command spillway contains every tier of the load balancer and the operators' commands, in one static binary: one
+// file per command.
 //
-// It parses flags, wires parts together and prints. It decides nothing: a rule that is found here is in the wrong place.
+// It parses flags, connects packages and prints results. Routing, admission and steering decisions belong to the
+// packages of the tiers, not here.
 package main

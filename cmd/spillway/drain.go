@@ -10,14 +10,16 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/spillway-lb/spillway/internal/admin"
+	"github.com/spillway-lb/spillway/internal/spec"
 )
 
-const drainScopes = `NAME is a path: a region (virginia), region/zone (virginia/a) or region/zone/worker (virginia/a/w1).`
+const drainScopeHelp = `NAME is a path: a region (virginia), region/zone (virginia/a) or region/zone/worker (virginia/a/w1).`
 
-func drainCommand() *cobra.Command {
+func newDrainCommand() *cobra.Command {
 	var (
-		to     target
+		to     adminTarget
 		dur    time.Duration
+		over   time.Duration
 		reason string
 
 		dryRun, force, replace, wait bool
@@ -25,65 +27,75 @@ func drainCommand() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "drain region|zone|worker NAME",
-		Short: "Send nothing new to a region, a zone or a worker; what runs there finishes",
-		Long: "Send nothing new to a region, a zone or a worker; what runs there finishes. A drain that leaves less than the spec demands " +
-			"(steering.drain_min_regions, drain_min_zones, drain_min_capacity) is refused without --force, and one of what is drained " +
-			"already without --replace.\n\n" + drainScopes,
+		Short: "Stop sending new requests to a region, zone or worker; running requests finish",
+		Long: "Stop sending new requests to a region, zone or worker; running requests finish.\n\n" +
+			"A drain that leaves less than the spec requires (steering.drain_min_regions, drain_min_zones, drain_min_capacity) is " +
+			"refused without --force. A drain of what is already drained is refused without --replace. With --over, new traffic " +
+			"decreases linearly to zero over that time, except spilled requests from other regions, which stop at once. Undrain restores all traffic at once. Global nodes and " +
+			"gateways of an earlier release ignore --over and drain at once.\n\nIn a region without a global tier each gateway has its own drains: drain at each of them.\n\n" + drainScopeHelp,
 		Example: `  spillway drain region frankfurt --dry-run
   spillway drain region frankfurt --for 30m --reason "kernel upgrade"
+  spillway drain region frankfurt --over 10m --dry-run
   spillway drain zone virginia/b --wait --timeout 15m
   spillway drain zone virginia/a
   spillway drain worker tokyo/b/w3 --reason "ECC errors"`,
 		GroupID: "operate",
-		Args:    scopeArgs,
+		Args:    checkScopeArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if dur < 0 {
-				return fmt.Errorf("--for is %s: write a time to come, such as 30m, or leave it out to drain until undrained", dur)
+				return fmt.Errorf("--for is %s: write a positive duration, such as 30m, or omit it to drain until undrained", dur)
 			}
-			r := admin.DrainRequest{Path: args[1], ForMS: dur.Milliseconds(), Reason: reason, DryRun: dryRun, Force: force, Replace: replace}
-			err := to.call(cmd.Context(), func(ctx context.Context, c *admin.Client) error {
-				a, err := c.Drain(ctx, r)
+			if over < 0 {
+				return fmt.Errorf("--over is %s: write a positive duration, such as 10m", over)
+			}
+			r := admin.DrainRequest{Path: args[1], ForMS: dur.Milliseconds(), OverMS: over.Milliseconds(), Reason: reason, DryRun: dryRun, Force: force, Replace: replace}
+			err := to.callNode(cmd.Context(), func(ctx context.Context, c *admin.Client) error {
+				a, err := c.StartDrain(ctx, r)
 				if err != nil {
 					return err
 				}
 				if dryRun {
 					fmt.Fprintf(cmd.OutOrStdout(), "drain of %s %s, dry run: nothing is changed\n", args[0], args[1])
 				} else {
-					fmt.Fprintf(cmd.OutOrStdout(), "draining %s %s; `spillway undrain %s %s` brings it back\n", args[0], args[1], args[0], args[1])
+					fmt.Fprintf(cmd.OutOrStdout(), "draining %s %s; `spillway undrain %s %s` ends the drain\n", args[0], args[1], args[0], args[1])
 				}
-				printImpact(cmd.OutOrStdout(), a.Impact, dryRun)
+				printDrainSchedule(cmd.OutOrStdout(), over)
+				printDrainImpact(cmd.OutOrStdout(), a.Impact, dryRun)
 				printDrainNote(cmd, a)
 				return nil
 			})
 			if err != nil || dryRun || !wait {
 				return err
 			}
-			return waitDrained(cmd, &to, args[1], timeout)
+			return waitUntilDrained(cmd, &to, args[1], over, timeout)
 		},
 	}
-	to.flags(cmd)
-	cmd.Flags().DurationVar(&dur, "for", 0, "end the drain by itself after this long (default: until undrained)")
-	cmd.Flags().StringVar(&reason, "reason", "", "why, for whoever finds it")
-	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "show what would be left and change nothing")
-	cmd.Flags().BoolVar(&force, "force", false, "drain even if less is left than the spec demands")
-	cmd.Flags().BoolVar(&replace, "replace", false, "put this drain in place of one of the same name")
-	cmd.Flags().BoolVar(&wait, "wait", false, "return when no request is in flight there any more")
-	cmd.Flags().DurationVar(&timeout, "timeout", 10*time.Minute, "give up waiting after this long; the drain stays")
+	to.addFlags(cmd)
+	cmd.Flags().DurationVar(&dur, "for", 0, "end the drain automatically after this time (default: until undrained)")
+	cmd.Flags().DurationVar(&over, "over", 0, "decrease new traffic linearly to zero over this time (default: at once)")
+	cmd.Flags().StringVar(&reason, "reason", "", "reason, shown by status and in the audit log")
+	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "show the remaining capacity and change nothing")
+	cmd.Flags().BoolVar(&force, "force", false, "drain even if less remains than the spec requires")
+	cmd.Flags().BoolVar(&replace, "replace", false, "replace an existing drain of the same name")
+	cmd.Flags().BoolVar(&wait, "wait", false, "wait until no request is in flight there")
+	cmd.Flags().DurationVar(&timeout, "timeout", 10*time.Minute, "stop waiting this long after the end of --over; the drain stays in force")
 	return cmd
 }
 
-// waitEvery is how often a waiting drain asks what is in flight.
-const waitEvery = time.Second
+// drainPollInterval is how often drain --wait polls the requests in flight.
+const drainPollInterval = time.Second
 
-// waitDrained returns when nothing is in flight at path for two answers in a row, and fails after the timeout.
-func waitDrained(cmd *cobra.Command, to *target, path string, timeout time.Duration) error {
-	deadline, last, idle := time.Now().Add(timeout), int64(-1), 0
+// waitUntilDrained returns once, after the end of over, two consecutive polls find no request in flight at path. It fails
+// timeout after the end of over.
+func waitUntilDrained(cmd *cobra.Command, to *adminTarget, path string, over, timeout time.Duration) error {
+	whole, last, idle := time.Now().Add(over), int64(-1), 0
+	deadline := whole.Add(timeout)
 	for {
 		n := int64(-1)
-		err := to.call(cmd.Context(), func(ctx context.Context, c *admin.Client) error {
-			st, err := c.Status(ctx)
+		err := to.callNode(cmd.Context(), func(ctx context.Context, c *admin.Client) error {
+			st, err := c.GetStatus(ctx)
 			if err == nil {
-				n = inFlightAt(st, path)
+				n = countInFlight(st, path)
 			}
 			return err
 		})
@@ -91,9 +103,9 @@ func waitDrained(cmd *cobra.Command, to *target, path string, timeout time.Durat
 			return err
 		}
 		if n != last {
-			fmt.Fprintf(cmd.OutOrStdout(), "%s: %s\n", path, inFlightText(n))
+			fmt.Fprintf(cmd.OutOrStdout(), "%s: %s\n", path, formatInFlight(n))
 		}
-		if last = n; n == 0 {
+		if last = n; n == 0 && !time.Now().Before(whole) {
 			idle++
 		} else {
 			idle = 0
@@ -102,20 +114,20 @@ func waitDrained(cmd *cobra.Command, to *target, path string, timeout time.Durat
 			return nil
 		}
 		if time.Now().After(deadline) {
-			return fmt.Errorf("%s after %s: %s; the drain stays in force", path, timeout, inFlightText(n))
+			return fmt.Errorf("%s after %s: %s; the drain stays in force", path, timeout, formatInFlight(n))
 		}
 		select {
 		case <-cmd.Context().Done():
 			return cmd.Context().Err()
-		case <-time.After(waitEvery):
+		case <-time.After(drainPollInterval):
 		}
 	}
 }
 
-func inFlightText(n int64) string {
+func formatInFlight(n int64) string {
 	switch n {
 	case -1:
-		return "it does not report what is in flight"
+		return "requests in flight are not reported"
 	case 0:
 		return "no request is in flight"
 	case 1:
@@ -124,9 +136,9 @@ func inFlightText(n int64) string {
 	return fmt.Sprintf("%d requests are in flight", n)
 }
 
-// inFlightAt counts the requests in flight at a region, a zone or a worker; -1 where no tier reports them. A request that a
-// gateway relays counts with its worker, so of a region the greater of both counts.
-func inFlightAt(st *admin.Status, path string) int64 {
+// countInFlight counts the requests in flight at a region, zone or worker, or returns -1 if no tier reports them. A request is
+// in flight both at its gateway and at its worker, so for a region the larger count is used.
+func countInFlight(st *admin.Status, path string) int64 {
 	parts := strings.Split(path, "/")
 	for i := range st.Regions {
 		r := &st.Regions[i]
@@ -159,22 +171,45 @@ func inFlightAt(st *admin.Status, path string) int64 {
 	return -1
 }
 
-// printImpact shows what a drain leaves; after the fact only what falls below a minimum.
-func printImpact(w io.Writer, x *admin.DrainImpact, all bool) {
+// printDrainSchedule prints the share of new traffic that remains at five times of a gradual drain.
+func printDrainSchedule(w io.Writer, over time.Duration) {
+	if over <= 0 {
+		return
+	}
+	writeTable(w, func(t io.Writer) {
+		fmt.Fprintln(t, "AFTER\tREMAINING NEW TRAFFIC")
+		for i := range 5 {
+			after := over * time.Duration(i) / 4
+			fmt.Fprintf(t, "%s\t%s\n", after.Round(time.Millisecond), formatPercent(spec.DrainShare(time.Unix(0, 0), over, time.Unix(0, 0).Add(after))))
+		}
+	})
+}
+
+// formatDrainProgress returns the progress of a gradual drain, "" once it is complete.
+func formatDrainProgress(d *admin.Drain, now time.Time) string {
+	share := d.TrafficShare(now)
+	if share <= 0 {
+		return ""
+	}
+	return fmt.Sprintf("%s drained, complete at %s", formatPercent(1-share), d.At.Add(d.RampDuration()).Local().Format(time.TimeOnly))
+}
+
+// printDrainImpact prints the capacity that remains after a drain. Without all it prints only violated minimums.
+func printDrainImpact(w io.Writer, x *admin.DrainImpact, all bool) {
 	if x == nil {
 		return
 	}
 	if all {
-		fmt.Fprintf(w, "regions that take clients: %d, then %d\n", x.Regions, x.RegionsLeft)
+		fmt.Fprintf(w, "serving regions: %d now, %d after the drain\n", x.Regions, x.RegionsLeft)
 		if x.Zones > 0 {
-			fmt.Fprintf(w, "zones of the region that take requests: %d, then %d\n", x.Zones, x.ZonesLeft)
+			fmt.Fprintf(w, "serving zones of the region: %d now, %d after the drain\n", x.Zones, x.ZonesLeft)
 		}
-		table(w, func(t io.Writer) {
-			fmt.Fprintln(t, "MODEL\tREADY\tTHEN\tPREFILL tok/s\tTHEN\tDEMAND tok/s\tWAIT\tTHEN")
+		writeTable(w, func(t io.Writer) {
+			fmt.Fprintln(t, "MODEL\tREADY\tAFTER\tPREFILL tok/s\tAFTER\tDEMAND tok/s\tWAIT\tAFTER")
 			for i := range x.Models {
 				m := &x.Models[i]
-				fmt.Fprintf(t, "%s\t%d\t%d\t%s\t%s\t%s\t%s\t%s\n", m.Name, m.Workers, m.WorkersLeft, count(int64(m.Rate)), count(int64(m.RateLeft)),
-					count(int64(m.Demand)), waitText(m.WaitSeconds), waitText(m.WaitLeftSeconds))
+				fmt.Fprintf(t, "%s\t%d\t%d\t%s\t%s\t%s\t%s\t%s\n", m.Name, m.Workers, m.WorkersLeft, formatCount(int64(m.Rate)), formatCount(int64(m.RateLeft)),
+					formatCount(int64(m.Demand)), formatWait(m.WaitSeconds), formatWait(m.WaitLeftSeconds))
 			}
 		})
 	}
@@ -187,39 +222,39 @@ func printImpact(w io.Writer, x *admin.DrainImpact, all bool) {
 	}
 }
 
-func waitText(s float64) string {
+func formatWait(s float64) string {
 	if s < 0 {
 		return "overload"
 	}
-	return seconds(s)
+	return formatSeconds(s)
 }
 
-func undrainCommand() *cobra.Command {
+func newUndrainCommand() *cobra.Command {
 	var (
-		to     target
+		to     adminTarget
 		reason string
 	)
 	cmd := &cobra.Command{
 		Use:     "undrain region|zone|worker NAME",
-		Short:   "Let a drained region, zone or worker take traffic again",
-		Long:    "Let a drained region, zone or worker take traffic again.\n\n" + drainScopes,
+		Short:   "End the drain of a region, zone or worker",
+		Long:    "End the drain of a region, zone or worker: it receives new requests again at once.\n\n" + drainScopeHelp,
 		Example: "  spillway undrain region frankfurt",
 		GroupID: "operate",
-		Args:    scopeArgs,
+		Args:    checkScopeArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return to.call(cmd.Context(), func(ctx context.Context, c *admin.Client) error {
-				a, err := c.Undrain(ctx, args[1], reason)
+			return to.callNode(cmd.Context(), func(ctx context.Context, c *admin.Client) error {
+				a, err := c.EndDrain(ctx, args[1], reason)
 				if err != nil {
 					return err
 				}
-				fmt.Fprintf(cmd.OutOrStdout(), "%s %s takes traffic again\n", args[0], args[1])
+				fmt.Fprintf(cmd.OutOrStdout(), "%s %s is no longer drained\n", args[0], args[1])
 				printDrainNote(cmd, a)
 				return nil
 			})
 		},
 	}
-	to.flags(cmd)
-	cmd.Flags().StringVar(&reason, "reason", "", "why, for the audit")
+	to.addFlags(cmd)
+	cmd.Flags().StringVar(&reason, "reason", "", "reason, for the audit log")
 	return cmd
 }
 
@@ -229,21 +264,21 @@ func printDrainNote(cmd *cobra.Command, a *admin.DrainAnswer) {
 	}
 }
 
-// scopeArgs checks that the scope named and the depth of the path agree, so that a slip of the hand cannot drain a
-// region instead of a zone.
-func scopeArgs(_ *cobra.Command, args []string) error {
+// checkScopeArgs checks that the kind and the depth of the path agree, so that a typing error cannot drain a region instead
+// of a zone.
+func checkScopeArgs(cmd *cobra.Command, args []string) error {
 	depth := map[string]int{"region": 1, "zone": 2, "worker": 3}
 	if len(args) != 2 || depth[args[0]] == 0 {
-		return fmt.Errorf("say what to drain: region NAME, zone REGION/ZONE or worker REGION/ZONE/WORKER")
+		return newUsageError(cmd.Use, drainScopeHelp)
 	}
-	if got := pathDepth(args[1]); got != depth[args[0]] {
-		return fmt.Errorf("%q does not name a %s: %s", args[1], args[0], drainScopes)
+	if got := countPathParts(args[1]); got != depth[args[0]] {
+		return fmt.Errorf("%q does not name a %s: %s", args[1], args[0], drainScopeHelp)
 	}
 	return nil
 }
 
-// pathDepth counts the parts of a path, 0 when one is empty.
-func pathDepth(p string) int {
+// countPathParts counts the parts of a path. It returns 0 if one is empty.
+func countPathParts(p string) int {
 	depth, part := 0, 0
 	for i := 0; i <= len(p); i++ {
 		if i < len(p) && p[i] != '/' {

@@ -13,16 +13,26 @@ import (
 	"github.com/spillway-lb/spillway/internal/explain"
 )
 
-func explainCommand() *cobra.Command {
+func newExplainCommand() *cobra.Command {
 	var (
-		to      target
+		to      adminTarget
 		output  string
 		q       admin.ExplainQuery
 		headers map[string]string
 	)
 	cmd := &cobra.Command{
-		Use:   "explain [--from ADDR] --model M",
-		Short: "Replay one decision through all three tiers, with every candidate and its cost in seconds",
+		Use:   "explain [--from ADDR] --model MODEL",
+		Short: "Explain where a request would be sent: every candidate of each tier with its predicted cost",
+		Long: `Explain where a request would be sent: every candidate of each tier with its predicted cost. No request is sent and no state
+changes. The candidate with * is chosen. Reason codes:
+  global    nearest (lowest cost), planned (the plan moves this client area), pinned (the plan assigns this client
+            network), weight, order and canary (by the spec), spread (no client location: hashed by capacity),
+            all_drained and all_lost (no other region is left)
+  regional  soonest (lowest cost), near_equal (drawn among those within the tie margin), cold_start (a zone has to load
+            the model), last_resort (only draining or unreachable zones are left); spilled to another region:
+            peer_sooner, no_local_capacity, region_drained; none_serves (no candidate)
+  local     the policy's own code, such as least_seconds (lowest predicted latency); without a worker: no_worker,
+            no_pool, too_long (no worker can ever hold the request), busy (it waits in the queue)`,
 		Example: `  spillway explain --from 198.51.100.10 --model llama-3.1-8b
   spillway explain --from 203.0.113.7 --model fast --tenant acme --prompt-tokens 8000
   spillway explain --from 203.0.113.7 --model best --session s-17 --header X-Cohort=beta
@@ -30,9 +40,9 @@ func explainCommand() *cobra.Command {
 		GroupID: "operate",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			q.Headers = canonical(headers)
-			return to.call(cmd.Context(), func(ctx context.Context, c *admin.Client) error {
-				a, err := c.Explain(ctx, q)
+			q.Headers = canonicalizeHeaders(headers)
+			return to.callNode(cmd.Context(), func(ctx context.Context, c *admin.Client) error {
+				a, err := c.ExplainRequest(ctx, q)
 				if err != nil {
 					return err
 				}
@@ -40,30 +50,30 @@ func explainCommand() *cobra.Command {
 					return printJSON(cmd.OutOrStdout(), a)
 				}
 				for i := range a.Records {
-					printRecord(cmd.OutOrStdout(), &a.Records[i])
+					printExplanation(cmd.OutOrStdout(), &a.Records[i])
 				}
 				return nil
 			})
 		},
 	}
-	to.flags(cmd)
+	to.addFlags(cmd)
 	f := cmd.Flags()
-	f.StringVar(&q.From, "from", "", "the client's address; a global node needs it to choose a region")
+	f.StringVar(&q.From, "from", "", "address of the client; a global node needs it to choose a region")
 	f.StringVar(&q.Model, "model", "", "model or alias")
-	f.StringVar(&q.Service, "service", "", "the DNS name the client uses (default: the first that serves the model)")
-	f.StringVar(&q.Tenant, "tenant", "", "ask as this tenant, for its residency and class")
+	f.StringVar(&q.Service, "service", "", "DNS name that the client uses (default: the first service with the model)")
+	f.StringVar(&q.Tenant, "tenant", "", "tenant of the request, for its residency and class")
 	f.StringVar(&q.Class, "class", "", "interactive, standard or batch (default: the tenant's)")
-	f.StringVar(&q.Session, "session", "", "the request's session, which keeps it to an alias's target")
-	f.StringVar(&q.Target, "target", "", "the target that the caller insists on (X-Spillway-Target)")
-	f.StringToStringVar(&headers, "header", nil, "a header of the request, NAME=VALUE, for targets with conditions")
+	f.StringVar(&q.Session, "session", "", "session of the request; requests of a session use the same target of an alias")
+	f.StringVar(&q.Target, "target", "", "target of the alias that the request requires (X-Spillway-Target)")
+	f.StringToStringVar(&headers, "header", nil, "header of the request, NAME=VALUE, for targets with conditions")
 	f.Int64Var(&q.PromptTokens, "prompt-tokens", 1000, "length of the prompt, in tokens")
-	f.Int64Var(&q.MaxTokens, "max-tokens", 200, "most tokens to generate")
-	must(cmd.MarkFlagRequired("model"))
-	outputFlag(cmd, &output)
+	f.Int64Var(&q.MaxTokens, "max-tokens", 200, "maximum number of tokens to generate")
+	panicOnError(cmd.MarkFlagRequired("model"))
+	addOutputFlag(cmd, &output)
 	return cmd
 }
 
-func canonical(headers map[string]string) map[string][]string {
+func canonicalizeHeaders(headers map[string]string) map[string][]string {
 	out := http.Header{}
 	for name, value := range headers {
 		out.Add(name, value)
@@ -71,49 +81,49 @@ func canonical(headers map[string]string) map[string][]string {
 	return out
 }
 
-func printRecord(w io.Writer, r *explain.Record) {
+func printExplanation(w io.Writer, r *explain.Explanation) {
 	fmt.Fprintf(w, "%s (%s): %s\n", r.Tier, r.Node, r.Query)
-	terms := termNames(r)
-	table(w, func(t io.Writer) {
+	terms := listTermNames(r)
+	writeTable(w, func(t io.Writer) {
 		fmt.Fprint(t, "  \tCANDIDATE\tCOST")
 		for _, n := range terms {
 			fmt.Fprintf(t, "\t%s", strings.ToUpper(n))
 		}
-		fmt.Fprintln(t, "\tDROPPED")
+		fmt.Fprintln(t, "\tINELIGIBLE")
 		for _, c := range r.Candidates {
-			candidateRow(t, c, terms, c.Name == r.Chosen)
+			printCandidateRow(t, c, terms, c.Name == r.Chosen)
 		}
 	})
 	chosen := r.Chosen
 	if chosen == "" {
 		chosen = "none"
 	}
-	why := r.Reason
+	reason := r.Reason
 	if r.Policy != "" {
-		why += ", by " + r.Policy
+		reason += ", by " + r.Policy
 	}
-	fmt.Fprintf(w, "  chosen: %s (%s)\n", chosen, why)
+	fmt.Fprintf(w, "  chosen: %s (%s)\n", chosen, reason)
 	for _, n := range r.Notes {
 		fmt.Fprintf(w, "  note: %s\n", n)
 	}
 	fmt.Fprintln(w)
 }
 
-func candidateRow(t io.Writer, c explain.Candidate, terms []string, chosen bool) {
+func printCandidateRow(t io.Writer, c explain.Candidate, terms []string, chosen bool) {
 	mark := " "
 	if chosen {
 		mark = "*"
 	}
-	fmt.Fprintf(t, "  %s\t%s\t%s", mark, c.Name, termSeconds(c.Seconds(), len(c.Terms) > 0))
+	fmt.Fprintf(t, "  %s\t%s\t%s", mark, c.Name, formatTermSeconds(c.TotalSeconds(), len(c.Terms) > 0))
 	for _, n := range terms {
-		s, ok := termOf(c, n)
-		fmt.Fprintf(t, "\t%s", termSeconds(s, ok))
+		s, ok := sumTerm(c, n)
+		fmt.Fprintf(t, "\t%s", formatTermSeconds(s, ok))
 	}
-	fmt.Fprintf(t, "\t%s\n", c.Dropped)
+	fmt.Fprintf(t, "\t%s\n", c.IneligibleReason)
 }
 
-// termNames lists the terms of all candidates in the order they first appear.
-func termNames(r *explain.Record) []string {
+// listTermNames lists the cost terms of all candidates in the order of their first appearance.
+func listTermNames(r *explain.Explanation) []string {
 	var names []string
 	seen := map[string]bool{}
 	for _, c := range r.Candidates {
@@ -127,7 +137,7 @@ func termNames(r *explain.Record) []string {
 	return names
 }
 
-func termOf(c explain.Candidate, name string) (float64, bool) {
+func sumTerm(c explain.Candidate, name string) (float64, bool) {
 	var sum float64
 	var found bool
 	for _, t := range c.Terms {
@@ -138,15 +148,15 @@ func termOf(c explain.Candidate, name string) (float64, bool) {
 	return sum, found
 }
 
-func termSeconds(s float64, known bool) string {
+func formatTermSeconds(s float64, known bool) string {
 	if !known {
 		return "-"
 	}
 	return fmt.Sprintf("%.1fms", s*1000)
 }
 
-// must stops on mistakes in the command table itself.
-func must(err error) {
+// panicOnError panics on errors that only a programming error in a command definition can cause.
+func panicOnError(err error) {
 	if err != nil {
 		panic(err)
 	}

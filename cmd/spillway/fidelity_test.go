@@ -17,24 +17,24 @@ import (
 	"github.com/spillway-lb/spillway/chaos/sim"
 )
 
-// How long the planet is asked for something, of which the beginning is not counted.
+// The length of the runs and the part at the beginning that is not measured.
 const (
-	faithFor  = 80 * time.Second
-	faithWarm = 15 * time.Second
-	faithRate = 4.0 // requests per second in each region
+	fidelityDuration = 80 * time.Second
+	fidelityWarmUp   = 15 * time.Second
+	fidelityRate     = 4.0 // requests per second in each region
 )
 
-// faithModel is asked for: its name in the planet, and the simulator's.
+// The requested model: its name in the fleet, and in the simulator.
 const (
-	faithModel    = "llama-3.1-8b"
-	faithSimModel = "Llama-3.1-8B"
+	fidelityModel    = "llama-3.1-8b"
+	fidelitySimModel = "Llama-3.1-8B"
 )
 
-// faithLoad is what one region is asked for: the same each time.
-func faithLoad(t *testing.T, region int) load.Source {
+// newFidelitySource returns the requests to one region, the same in each run.
+func newFidelitySource(t *testing.T, region int) load.ArrivalSource {
 	t.Helper()
-	s, err := load.NewPoisson(load.Poisson{
-		Rate: faithRate, For: faithFor, Prompt: load.Lengths{Median: 900, P90: 2500, Max: 6000}, Output: load.Lengths{Median: 60, P90: 150, Max: 300},
+	s, err := load.NewPoissonSource(load.PoissonConfig{
+		Rate: fidelityRate, For: fidelityDuration, Prompt: load.LengthDist{Median: 900, P90: 2500, Max: 6000}, Output: load.LengthDist{Median: 60, P90: 150, Max: 300},
 		Groups: 12, PrefixTokens: 600, Seed: uint64(40 + region),
 	})
 	if err != nil {
@@ -43,24 +43,24 @@ func faithLoad(t *testing.T, region int) load.Source {
 	return s
 }
 
-// faith is what one of the two runs came to.
-type faith struct {
-	rate     float64 // answers per second
-	p50, p99 time.Duration
-	missed   int
-	by       map[string]int // answers by GPU, the beginning with them
+// fidelityResult is the result of one of the two runs.
+type fidelityResult struct {
+	answerRate   float64 // answers per second
+	p50, p99     time.Duration
+	unanswered   int
+	answersByGPU map[string]int // answers by GPU, including the unmeasured beginning
 }
 
-// TestFidelity runs the demo's planet in real time, and the same planet asked for the same in the simulator: answers per
-// second and the median of the time to first token must agree within a tenth, and its p99 within a quarter.
+// TestFidelity runs the demo fleet in real time, and the same fleet with the same requests in the simulator: answers per
+// second and the median time to first token must agree within 10 %, its p99 within 25 %.
 func TestFidelity(t *testing.T) {
 	if os.Getenv("SPILLWAY_FIDELITY") == "" {
-		t.Skip("takes a minute and a half of a quiet machine: make fidelity")
+		t.Skip("takes 90 s and needs a quiet machine: make fidelity")
 	}
-	w := wake(t, 2, 4)
-	path := faithPath(t, w)
-	live := faithLive(t, w)
-	virtual := faithSim(t, w.Planet, path)
+	w := startInProcessFleet(t, 2, 4)
+	path := measurePathDelay(t, w)
+	live := runLiveFleet(t, w)
+	virtual := runSimulatedFleet(t, w.LoopbackFleet, path)
 	fmt.Printf("\n%-28s%10s%10s%10s\n", "three regions, 24 workers", "live", "virtual", "off by")
 	fmt.Printf("%-28s%10s%10s\n", "way there and back, unloaded", fmt.Sprintf("%.3g ms", path.Seconds()*1000), "given")
 	line := func(what, unit string, a, b, most float64) {
@@ -71,57 +71,57 @@ func TestFidelity(t *testing.T) {
 		}
 	}
 	ms := func(d time.Duration) float64 { return d.Seconds() * 1000 }
-	line("answers", "/s", live.rate, virtual.rate, .1)
+	line("answers", "/s", live.answerRate, virtual.answerRate, .1)
 	line("time to first token, p50", "ms", ms(live.p50), ms(virtual.p50), .1)
 	line("time to first token, p99", "ms", ms(live.p99), ms(virtual.p99), .25)
-	for _, gpu := range slices.Sorted(maps.Keys(virtual.by)) {
-		fmt.Printf("%-28s%10d%10d\n", "answers of "+gpu, live.by[gpu], virtual.by[gpu])
+	for _, gpu := range slices.Sorted(maps.Keys(virtual.answersByGPU)) {
+		fmt.Printf("%-28s%10d%10d\n", "answers of "+gpu, live.answersByGPU[gpu], virtual.answersByGPU[gpu])
 	}
-	if live.missed+virtual.missed > 0 {
-		t.Errorf("%d requests were not answered in real time, %d in virtual", live.missed, virtual.missed)
+	if live.unanswered+virtual.unanswered > 0 {
+		t.Errorf("%d requests were not answered in real time, %d in virtual time", live.unanswered, virtual.unanswered)
 	}
 }
 
-// faithClient is a client of one gateway.
-func faithClient(t *testing.T, w *world, gateway string, source load.Source) load.Config {
+// newFidelityClientConfig returns the config of a client of one gateway.
+func newFidelityClientConfig(t *testing.T, w *inProcessFleet, gateway string, source load.ArrivalSource) load.Config {
 	t.Helper()
-	key, err := w.Key("acme")
+	key, err := w.ReadTenantKey("acme")
 	if err != nil {
 		t.Fatal(err)
 	}
 	return load.Config{
-		Source: source, Target: load.Target{URLs: []string{"http://" + gateway}}, Models: []string{faithModel}, Key: key,
+		Source: source, Target: load.Target{URLs: []string{"http://" + gateway}}, Models: []string{fidelityModel}, Key: key,
 		Path: "/v1/completions", Stream: true, Retries: -1, Timeout: time.Minute,
 	}
 }
 
-// faithLive asks each region's gateway, as clients of that region do.
-func faithLive(t *testing.T, w *world) (f faith) {
+// runLiveFleet sends requests to each region's gateway, as clients of that region do.
+func runLiveFleet(t *testing.T, w *inProcessFleet) (f fidelityResult) {
 	t.Helper()
 	var mu sync.Mutex
 	var ttft []time.Duration
 	gpus := map[string]string{}
-	for _, n := range w.Of("worker") {
+	for _, n := range w.NodesByRole("worker") {
 		gpus[n.Region+"/"+n.Zone+"/"+n.Name] = n.GPU
 	}
-	f.by = map[string]int{}
+	f.answersByGPU = map[string]int{}
 	begun := time.Now()
 	var running sync.WaitGroup
-	for i, gw := range w.Of("regional") {
-		cfg := faithClient(t, w, gw.Addr["http"].String(), faithLoad(t, i))
-		cfg.OnOutcome = func(o load.Outcome) {
+	for i, gw := range w.NodesByRole("regional") {
+		cfg := newFidelityClientConfig(t, w, gw.Addr["http"].String(), newFidelitySource(t, i))
+		cfg.OnOutcome = func(o load.RequestOutcome) {
 			mu.Lock()
 			defer mu.Unlock()
-			f.by[strings.TrimSuffix(gpus[o.Route], "-80")]++
+			f.answersByGPU[strings.TrimSuffix(gpus[o.Route], "-80")]++
 			switch {
-			case o.Due.Sub(begun) < faithWarm:
-			case o.Verdict != "ok":
-				f.missed++
+			case o.Due.Sub(begun) < fidelityWarmUp:
+			case o.Kind != "ok":
+				f.unanswered++
 			default:
 				ttft = append(ttft, o.First.Sub(o.Due))
 			}
 		}
-		g, err := load.New(cfg)
+		g, err := load.NewGenerator(cfg)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -134,108 +134,108 @@ func faithLive(t *testing.T, w *world) (f faith) {
 	running.Wait()
 	slices.Sort(ttft)
 	if len(ttft) == 0 {
-		t.Fatal("nothing was answered")
+		t.Fatal("no request was answered")
 	}
-	f.rate, f.p50, f.p99 = float64(len(ttft))/(faithFor-faithWarm).Seconds(), ttft[len(ttft)/2], ttft[len(ttft)*99/100]
+	f.answerRate, f.p50, f.p99 = float64(len(ttft))/(fidelityDuration-fidelityWarmUp).Seconds(), ttft[len(ttft)/2], ttft[len(ttft)*99/100]
 	return f
 }
 
-// faithSim asks the simulator's model of that planet, whose clients are so far from engines and back.
-func faithSim(t *testing.T, p *fleet.Planet, path time.Duration) (f faith) {
+// runSimulatedFleet runs the same requests in the simulator. path is the round trip from a client to an engine.
+func runSimulatedFleet(t *testing.T, p *fleet.LoopbackFleet, path time.Duration) (f fidelityResult) {
 	t.Helper()
 	r, err := sim.Run(t.Context(), sim.Scenario{
-		Fleet: faithFleet(p), Workload: newFaithWork(t, p.Layout.Regions), Models: []string{faithSimModel}, Seed: 1, Duration: faithFor, WarmUp: faithWarm,
-		Limits: func(q *load.Request) int { return q.Output },
-		Network: sim.Network{
-			Access: path - path/5, Inside: path / 5, Between: func(string, string) time.Duration { return path / 5 },
+		Fleet: buildSimFleet(p), Workload: newFidelityWorkload(t, p.Layout.Regions), Models: []string{fidelitySimModel}, Seed: 1, Duration: fidelityDuration, WarmUp: fidelityWarmUp,
+		OutputLimit: func(q *load.Request) int { return q.Output },
+		Network: sim.NetworkModel{
+			AccessRTT: path - path/5, ZoneRTT: path / 5, RegionRTT: func(string, string) time.Duration { return path / 5 },
 		},
 	}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	f.by = map[string]int{}
+	f.answersByGPU = map[string]int{}
 	for _, x := range r.Workers {
-		f.by[strings.TrimSuffix(x.GPU, "-80G")] += int(x.Requests)
+		f.answersByGPU[strings.TrimSuffix(x.GPU, "-80G")] += int(x.Requests)
 	}
 	f.p50, _ = r.TTFT.Quantile(.5)
 	f.p99, _ = r.TTFT.Quantile(.99)
-	f.rate, f.missed = float64(r.Measured.Completed)/(faithFor-faithWarm).Seconds(), int(r.Measured.Sent-r.Measured.Completed)
+	f.answerRate, f.unanswered = float64(r.Measured.Completed)/(fidelityDuration-fidelityWarmUp).Seconds(), int(r.Measured.Sent-r.Measured.Completed)
 	return f
 }
 
-// faithFleet is a planet's workers as the simulator has them.
-func faithFleet(p *fleet.Planet) (f sim.Fleet) {
-	for i, site := range fleet.Sites()[:p.Layout.Regions] {
-		f.Regions = append(f.Regions, sim.Region{Name: site.Name, Lat: site.Lat, Lon: site.Lon})
+// buildSimFleet returns the workers of a fleet for the simulator.
+func buildSimFleet(p *fleet.LoopbackFleet) (f sim.Fleet) {
+	for i, site := range fleet.AllSites()[:p.Layout.Regions] {
+		f.Regions = append(f.Regions, sim.FleetRegion{Name: site.Name, Lat: site.Lat, Lon: site.Lon})
 		r := &f.Regions[i]
-		for _, n := range p.Of("worker") {
+		for _, n := range p.NodesByRole("worker") {
 			if n.Region != site.Name {
 				continue
 			}
 			if len(r.Zones) == 0 || r.Zones[len(r.Zones)-1].Name != n.Zone {
-				r.Zones = append(r.Zones, sim.Zone{Name: n.Zone})
+				r.Zones = append(r.Zones, sim.FleetZone{Name: n.Zone})
 			}
 			z := &r.Zones[len(r.Zones)-1]
-			z.Groups = append(z.Groups, sim.Group{Count: 1, GPU: n.GPU, Model: n.Model})
+			z.Groups = append(z.Groups, sim.WorkerGroup{Count: 1, GPU: n.GPU, Model: n.Model})
 		}
 	}
 	return f
 }
 
-// faithWork is all regions' load in order of time.
-type faithWork struct {
-	sources []load.Source
-	heads   []*load.Request
-	n       uint64
-	err     error
+// fidelityWorkload merges the requests of all regions in order of time.
+type fidelityWorkload struct {
+	sources      []load.ArrivalSource
+	nextRequests []*load.Request
+	requestCount uint64
+	err          error
 }
 
-func newFaithWork(t *testing.T, regions int) *faithWork {
-	w := &faithWork{heads: make([]*load.Request, regions)}
+func newFidelityWorkload(t *testing.T, regions int) *fidelityWorkload {
+	w := &fidelityWorkload{nextRequests: make([]*load.Request, regions)}
 	for i := range regions {
-		w.sources = append(w.sources, faithLoad(t, i))
-		w.fill(i)
+		w.sources = append(w.sources, newFidelitySource(t, i))
+		w.fetchNext(i)
 	}
 	return w
 }
 
-func (w *faithWork) fill(i int) {
-	a, err := w.sources[i].Next()
-	w.heads[i] = nil
+func (w *fidelityWorkload) fetchNext(i int) {
+	a, err := w.sources[i].NextArrival()
+	w.nextRequests[i] = nil
 	if errors.Is(err, io.EOF) {
 		return
 	}
 	if w.err = errors.Join(w.err, err); err == nil {
-		w.n++
-		w.heads[i] = &load.Request{
-			// nobody names a session in real time
-			At: a.At, ID: w.n, Region: int32(i), Session: w.n, Prompt: a.Prompt, PromptTokens: a.PromptTokens(), Output: a.Output,
+		w.requestCount++
+		w.nextRequests[i] = &load.Request{
+			// requests of the live run name no session
+			At: a.At, ID: w.requestCount, Region: int32(i), Session: w.requestCount, Prompt: a.Prompt, PromptTokens: a.PromptTokens(), Output: a.Output,
 		}
 	}
 }
 
-func (w *faithWork) first() int {
+func (w *fidelityWorkload) findEarliest() int {
 	at := -1
-	for i, h := range w.heads {
-		if h != nil && (at < 0 || h.At < w.heads[at].At) {
+	for i, h := range w.nextRequests {
+		if h != nil && (at < 0 || h.At < w.nextRequests[at].At) {
 			at = i
 		}
 	}
 	return at
 }
 
-func (w *faithWork) Peek() (time.Duration, bool, error) {
-	if at := w.first(); at >= 0 {
-		return w.heads[at].At, true, w.err
+func (w *fidelityWorkload) Peek() (time.Duration, bool, error) {
+	if at := w.findEarliest(); at >= 0 {
+		return w.nextRequests[at].At, true, w.err
 	}
 	return 0, false, w.err
 }
 
-func (w *faithWork) Pop() *load.Request {
-	at := w.first()
-	q := w.heads[at]
-	w.fill(at)
+func (w *fidelityWorkload) Pop() *load.Request {
+	at := w.findEarliest()
+	q := w.nextRequests[at]
+	w.fetchNext(at)
 	return q
 }
 
-func (w *faithWork) Ended(*load.Request, time.Duration, bool) {}
+func (w *fidelityWorkload) FinishRequest(*load.Request, time.Duration, bool) {}

@@ -10,89 +10,88 @@ import (
 	"sync"
 	"time"
 
+	"github.com/spillway-lb/spillway/chaos/experiment/step"
 	"github.com/spillway-lb/spillway/chaos/load"
-	"github.com/spillway-lb/spillway/chaos/step"
 	"github.com/spillway-lb/spillway/internal/admin"
 )
 
-// The step that `load --step` makes, as `make step` does in virtual time.
+// The demand step of `load --step`, the same as that of `make step` in virtual time.
 const (
-	stepLow, stepHigh = 0.7, 1.3
-	stepWarm          = time.Minute // before it
-	stepClients       = 200         // networks that ask, a resolver in each
-	decodeWorth       = 8           // prefill tokens that one output token is reckoned as
+	stepLowLoad, stepHighLoad = 0.7, 1.3    // of the region's capacity, before and after the step
+	stepWarmUp                = time.Minute // the time before the step
+	stepClientCount           = 200         // client networks, each with one resolver
+	outputTokenWeight         = 8           // cost of an output token, in prefill tokens
 )
 
-// stepped plays one source and then another.
-type stepped struct {
-	first, second load.Source
-	turn          time.Duration
-	over          bool
+// twoPhaseSource returns the arrivals of one source and then those of another.
+type twoPhaseSource struct {
+	first, second load.ArrivalSource
+	switchAt      time.Duration
+	firstDone     bool
 }
 
-func (s *stepped) Next() (load.Arrival, error) {
-	if !s.over {
-		a, err := s.first.Next()
+func (s *twoPhaseSource) NextArrival() (load.Arrival, error) {
+	if !s.firstDone {
+		a, err := s.first.NextArrival()
 		if !errors.Is(err, io.EOF) {
 			return a, err
 		}
-		s.over = true
+		s.firstDone = true
 	}
-	a, err := s.second.Next()
-	a.At += s.turn
+	a, err := s.second.NextArrival()
+	a.At += s.switchAt
 	return a, err
 }
 
-// stepRun is one step of demand against a planet that runs.
-type stepRun struct {
-	*loadRun
-	region   string
-	capacity float64 // requests/s that the region can do, by what its workers have shown
-	watch    *step.Watch
+// loadStepRun is one demand step against a running fleet.
+type loadStepRun struct {
+	*loadOptions
+	region          string
+	requestCapacity float64 // of the region, in requests/s, from the learned rates of its workers
+	dnsWatch        *step.ResolverWatch
 
-	mu     sync.Mutex
-	result step.Result
-	begun  time.Time
+	mu        sync.Mutex
+	result    step.StepResult
+	startedAt time.Time
 }
 
-func (r *loadRun) runStep(ctx context.Context, out, errOut io.Writer) error {
-	net, err := netip.ParsePrefix(r.place)
-	if err != nil || !net.Addr().Is4() || net.Bits() > 16 || r.service == "" || len(r.dns) == 0 || len(r.models) != 1 {
-		return errors.New("a step needs --service, --dns, one --model and --place, the network that the clients ask from\n" +
-			"hint: against the demo, --place 127.100.0.0/16 are clients beside its first region, virginia")
+func (r *loadOptions) runStep(ctx context.Context, out, errOut io.Writer) error {
+	net, err := netip.ParsePrefix(r.stepNetwork)
+	if err != nil || !net.Addr().Is4() || net.Bits() > 16 || r.service == "" || len(r.nameServers) == 0 || len(r.models) != 1 {
+		return errors.New("--step needs --service, --dns, exactly one --model and --client-network with an IPv4 network of /16 or larger\n" +
+			"hint: in the demo, --client-network 127.100.0.0/16 is near its first region, virginia")
 	}
-	s := &stepRun{loadRun: r, region: r.step}
-	home, err := s.look(ctx)
+	s := &loadStepRun{loadOptions: r, region: r.stepRegion}
+	home, err := s.discoverRegion(ctx)
 	if err != nil {
 		return err
 	}
-	cfg, clients, err := s.prepare(net)
+	cfg, clients, err := s.prepareStep(net)
 	if err != nil {
 		return err
 	}
-	g, err := load.New(cfg)
+	g, err := load.NewGenerator(cfg)
 	if err != nil {
 		return err
 	}
-	s.watch = &step.Watch{Servers: r.dns, Name: r.service, Clients: clients, Home: home, From: stepWarm}
-	fmt.Fprintf(errOut, "%s can do %.1f requests/s: %.1f/s for %s, then %.1f/s for %s\n", r.step, s.capacity, stepLow*s.capacity, stepWarm, stepHigh*s.capacity, r.length)
-	s.begun = time.Now()
-	seen := make(chan []float64)
-	watched, stop := context.WithCancel(ctx)
+	s.dnsWatch = &step.ResolverWatch{Servers: r.nameServers, Name: r.service, Clients: clients, HomeAddrs: home, CountFrom: stepWarmUp}
+	fmt.Fprintf(errOut, "capacity of %s is %.1f requests/s: sending %.1f/s for %s, then %.1f/s for %s\n", r.stepRegion, s.requestCapacity, stepLowLoad*s.requestCapacity, stepWarmUp, stepHighLoad*s.requestCapacity, r.duration)
+	s.startedAt = time.Now()
+	shares := make(chan []float64)
+	watchCtx, stop := context.WithCancel(ctx)
 	defer stop()
-	go func() { seen <- s.watch.Run(watched) }()
+	go func() { shares <- s.dnsWatch.RunUntilDone(watchCtx) }()
 	err = g.Run(ctx)
 	stop()
-	parts := <-seen
-	s.read(parts)
-	return errors.Join(err, step.Print(out, []step.Row{{Name: "live", Results: []*step.Result{&s.result}}}))
+	s.computeResult(<-shares)
+	return errors.Join(err, step.PrintTable(out, []step.SetupRow{{Name: "live", Results: []*step.StepResult{&s.result}}}))
 }
 
-// look asks what the region can do and where its gateways are.
-func (s *stepRun) look(ctx context.Context) (home map[netip.Addr]bool, err error) {
+// discoverRegion reads the region's capacity and the addresses of its gateways from a node's status.
+func (s *loadStepRun) discoverRegion(ctx context.Context) (home map[netip.Addr]bool, err error) {
 	home = map[netip.Addr]bool{}
-	err = s.to.call(ctx, func(ctx context.Context, c *admin.Client) error {
-		st, err := c.Status(ctx)
+	err = s.admin.callNode(ctx, func(ctx context.Context, c *admin.Client) error {
+		st, err := c.GetStatus(ctx)
 		if err != nil {
 			return err
 		}
@@ -109,76 +108,76 @@ func (s *stepRun) look(ctx context.Context) (home map[netip.Addr]bool, err error
 			}
 			for _, m := range x.Models {
 				if m.Name == s.models[0] {
-					s.capacity = float64(m.PrefillRate) / float64(s.prompt+decodeWorth*s.outTokens)
+					s.requestCapacity = float64(m.PrefillRate) / float64(s.promptTokens+outputTokenWeight*s.outputTokens)
 				}
 			}
 		}
 		return nil
 	})
-	if err == nil && (len(home) == 0 || s.capacity == 0) {
+	if err == nil && (len(home) == 0 || s.requestCapacity == 0) {
 		err = fmt.Errorf("no region %q with a gateway and workers for %s: see `spillway status`", s.region, s.models[0])
 	}
 	return home, err
 }
 
-func (s *stepRun) prepare(net netip.Prefix) (load.Config, []netip.Addr, error) {
+func (s *loadStepRun) prepareStep(net netip.Prefix) (load.Config, []netip.Addr, error) {
 	var clients []load.Client
 	var addrs []netip.Addr
 	b := net.Masked().Addr().As4()
-	for i := range stepClients {
+	for i := range stepClientCount {
 		b[2], b[3] = byte(i), 1
 		a := netip.AddrFrom4(b)
 		addrs = append(addrs, a)
 		clients = append(clients, load.Client{Name: a.String(), Source: a})
 	}
-	arrivals := func(part float64, d time.Duration, seed uint64) (load.Source, error) {
-		return load.NewPoisson(load.Poisson{
-			Rate: part * s.capacity, For: d, Seed: seed,
-			Prompt: load.Lengths{Median: s.prompt}, Output: load.Lengths{Median: s.outTokens},
+	arrivals := func(part float64, d time.Duration, seed uint64) (load.ArrivalSource, error) {
+		return load.NewPoissonSource(load.PoissonConfig{
+			Rate: part * s.requestCapacity, For: d, Seed: seed,
+			Prompt: load.LengthDist{Median: s.promptTokens}, Output: load.LengthDist{Median: s.outputTokens},
 		})
 	}
-	first, err := arrivals(stepLow, stepWarm, s.seed)
+	first, err := arrivals(stepLowLoad, stepWarmUp, s.seed)
 	if err != nil {
 		return load.Config{}, nil, err
 	}
-	second, err := arrivals(stepHigh, s.length, s.seed+1)
+	second, err := arrivals(stepHighLoad, s.duration, s.seed+1)
 	if err != nil {
 		return load.Config{}, nil, err
 	}
-	key, err := s.key()
+	key, err := s.readAPIKey()
 	return load.Config{
-		Source: &stepped{first: first, second: second, turn: stepWarm}, Clients: clients, Models: s.models, Key: key, Path: s.path,
-		Stream: true, Seed: s.seed, OnOutcome: s.book, Timeout: time.Minute,
-		Target: load.Target{Service: s.service, DNS: s.dns, Port: s.port},
+		Source: &twoPhaseSource{first: first, second: second, switchAt: stepWarmUp}, Clients: clients, Models: s.models, Key: key, Path: s.path,
+		Stream: true, Seed: s.seed, OnOutcome: s.recordOutcome, Timeout: time.Minute,
+		Target: load.Target{Service: s.service, DNS: s.nameServers, Port: s.port},
 	}, addrs, err
 }
 
-func (s *stepRun) book(o load.Outcome) {
+func (s *loadStepRun) recordOutcome(o load.RequestOutcome) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if o.Due.Sub(s.begun) < stepWarm || o.Verdict == "abandoned" {
+	if o.Due.Sub(s.startedAt) < stepWarmUp || o.Kind == "abandoned" {
 		return
 	}
 	s.result.Sent++
 	switch {
-	case o.Verdict != "ok":
+	case o.Kind != "ok":
 		s.result.Shed++
-	case o.First.Sub(o.Due) > step.Late:
+	case o.First.Sub(o.Due) > step.TargetTTFT:
 		s.result.Late++
 	}
 }
 
-// read makes the region's loads out of the parts of its clients that were sent home, second by second.
-func (s *stepRun) read(parts []float64) {
-	x := step.Series{At: int(stepWarm / time.Second)}
-	for i, part := range parts {
-		asked := stepLow
-		if i >= x.At {
-			asked = stepHigh
+// computeResult computes the load of the region for each second: the demand times the share of clients that DNS sent to it.
+func (s *loadStepRun) computeResult(shares []float64) {
+	x := step.UtilSeries{StepAt: int(stepWarmUp / time.Second)}
+	for i, share := range shares {
+		demand := stepLowLoad
+		if i >= x.StepAt {
+			demand = stepHighLoad
 		}
-		x.Util = append(x.Util, asked*part)
+		x.Util = append(x.Util, demand*share)
 	}
-	s.result.Live, s.result.Near = true, x.Measure()
-	s.result.Once, s.result.Again = s.watch.Moved()
-	s.result.Wrong = s.watch.Failed
+	s.result.OnNetwork, s.result.First = true, x.MeasureStep()
+	s.result.MovedOnce, s.result.MovedAgain = s.dnsWatch.MovedShares()
+	s.result.BadAnswers = s.dnsWatch.Failed
 }

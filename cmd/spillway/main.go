@@ -9,6 +9,7 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 // version is set by the linker; see the Makefile.
@@ -17,68 +18,97 @@ var version = "development"
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := run(ctx, os.Args[1:]); err != nil {
-		os.Exit(1)
+	if err := runCommandLine(ctx, os.Args[1:]); err != nil {
+		os.Exit(exitCodeOf(err))
 	}
 }
 
-// run executes one command line and prints its error, if any, the way every command does.
-func run(ctx context.Context, args []string) error {
-	root := newRoot()
+// exitOutcomeUnknown is the exit code for a change that may or may not have been made.
+const exitOutcomeUnknown = 5
+
+func exitCodeOf(err error) int {
+	if errors.As(err, new(*unknownOutcomeError)) {
+		return exitOutcomeUnknown
+	}
+	return 1
+}
+
+// runCommandLine executes one command line and prints its error, if any, with the prefix "spillway:".
+func runCommandLine(ctx context.Context, args []string) error {
+	root := newRootCommand()
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)
-	if err != nil && !errors.Is(err, errQuiet) {
+	if err != nil && !errors.Is(err, errAlreadyReported) {
 		fmt.Fprintln(root.ErrOrStderr(), "spillway:", err)
 	}
 	return err
 }
 
-// errQuiet ends a command unsuccessfully when everything has been said already.
-var errQuiet = errors.New("already reported")
+// errAlreadyReported makes a command exit with 1 when its messages have been printed already.
+var errAlreadyReported = errors.New("already reported")
 
-// knownVerb says what a mistyped verb was probably meant to be.
-func knownVerb(cmd *cobra.Command, args []string) error {
+// rejectUnknownCommand reports an unknown subcommand of cmd and suggests the nearest one.
+func rejectUnknownCommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
-	hint := "`spillway --help` lists the verbs"
+	hint := "`" + cmd.CommandPath() + " --help` lists the commands"
 	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
-		hint = "did you mean `spillway " + near[0] + "`?"
+		hint = "did you mean `" + cmd.CommandPath() + " " + near[0] + "`?"
 	}
-	return fmt.Errorf("there is no verb %q\nhint: %s", args[0], hint)
+	return fmt.Errorf("unknown command %q for %q\nhint: %s", args[0], cmd.CommandPath(), hint)
 }
 
-func newRoot() *cobra.Command {
+// newUsageError reports missing or surplus arguments: the usage line of the command and a hint, which may be empty.
+func newUsageError(usage, hint string) error {
+	if hint != "" {
+		hint = "\nhint: " + hint
+	}
+	return errors.New("usage: spillway " + usage + hint)
+}
+
+// addDeprecatedFlag adds the earlier name of a flag for one release. Both names set the same value.
+func addDeprecatedFlag(f *pflag.FlagSet, earlier, name string) {
+	flag := *f.Lookup(name)
+	flag.Name, flag.Shorthand, flag.Usage = earlier, "", "earlier name of --"+name
+	flag.Deprecated = "deprecated: use --" + name + "; removed in the next release"
+	f.AddFlag(&flag)
+}
+
+func newRootCommand() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "spillway",
 		Short: "A hierarchical, multi-region load balancer for GPU inference",
-		Long: `Spillway sends each inference request to the region, the zone and the GPU where it will finish soonest.
+		Long: `Spillway sends each inference request to the region, zone and GPU with the lowest predicted latency.
 
-In front of engines:  spillway up --worker URL
-Try it:         spillway demo
-Run a tier:     spillway global|regional|local -c FILE
-Look:           spillway status, spillway explain
-Change:         spillway apply, spillway drain, spillway undrain`,
+Serve running engines:  spillway up --worker URL
+Try a demo:             spillway demo
+Run one tier:           spillway global|regional|local -c FILE
+Inspect:                spillway status, spillway explain
+Change:                 spillway apply, spillway drain, spillway undrain
+
+Exit codes: 0 success, 1 error, 5 unknown outcome: a change was sent and no answer came back, so it may or may not be in
+force. The message then names the command that shows it.`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
-		Args:          knownVerb,
-		// One slip more than cobra's zero: "statos" is meant to be "status".
+		Args:          rejectUnknownCommand,
+		// The edit distance, in characters, within which a command is suggested: "stauts" suggests "status".
 		SuggestionsMinimumDistance: 2,
 		RunE:                       func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.AddGroup(
 		&cobra.Group{ID: "start", Title: "Start here:"},
-		&cobra.Group{ID: "run", Title: "Run a part:"},
+		&cobra.Group{ID: "run", Title: "Run one process:"},
 		&cobra.Group{ID: "operate", Title: "Operate:"},
 		&cobra.Group{ID: "prepare", Title: "Prepare:"},
 	)
 	root.AddCommand(
-		upCommand(), demoCommand(),
-		globalCommand(), regionalCommand(), localCommand(), workerCommand(), registerCommand(),
-		getCommand(),
-		statusCommand(), explainCommand(), planCommand(), applyCommand(), promoteCommand(), rollbackCommand(), drainCommand(), undrainCommand(), loadCommand(), simulateCommand(), planCapacityCommand(),
-		membersCommand(), snapshotCommand(), recoverCommand(), auditCommand(), usageCommand(), dnssecCommand(), ticketsCommand(),
-		configCommand(), certsCommand(), versionCommand(),
+		newUpCommand(), newDemoCommand(),
+		newGlobalCommand(), newRegionalCommand(), newLocalCommand(), newWorkerCommand(), newRegisterCommand(),
+		newGetCommand(),
+		newStatusCommand(), newExplainCommand(), newPlanCommand(), newApplyCommand(), newPromoteCommand(), newRollbackCommand(), newDrainCommand(), newUndrainCommand(), newLoadCommand(), newSimulateCommand(), newPlanCapacityCommand(),
+		newMembersCommand(), newSnapshotCommand(), newRecoverCommand(), newAuditCommand(), newUsageCommand(), newDNSSECCommand(), newTicketsCommand(),
+		newConfigCommand(), newCertsCommand(), newVersionCommand(),
 	)
 	return root
 }

@@ -13,31 +13,31 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// TestMain lets the test binary be run as the binary itself, by scripts and as the nodes of a planet of processes.
+// TestMain makes the test binary act as the spillway binary, for scripts and for the nodes of a process fleet.
 func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){"spillway": main})
 }
 
-// TestScripts runs what people type and compares what they read.
+// TestScripts runs command lines and compares their output.
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir:                 filepath.Join("testdata", "script"),
 		RequireExplicitExec: true,
 		RequireUniqueNames:  true,
 		Setup: func(e *testscript.Env) error {
-			e.Setenv("XDG_RUNTIME_DIR", filepath.Join(e.WorkDir, "run")) // nodes of this user are none of the script's
+			e.Setenv("XDG_RUNTIME_DIR", filepath.Join(e.WorkDir, "run")) // scripts do not find other nodes of this user
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"occupy": occupy,
-			"expand": expand,
+			"occupy": occupyPort,
+			"expand": expandFiles,
 		},
 	})
 }
 
-// occupy takes a free port of the network ("tcp" or "udp") until the script ends and puts its address into a variable:
+// occupyPort listens on a free port of the network ("tcp" or "udp") until the script ends and stores its address in a variable:
 // occupy tcp NAME.
-func occupy(ts *testscript.TestScript, neg bool, args []string) {
+func occupyPort(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 2 {
 		ts.Fatalf("usage: occupy tcp|udp NAME")
 	}
@@ -54,8 +54,8 @@ func occupy(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Setenv(args[1], l.Addr().String())
 }
 
-// expand replaces $NAME by the script's variables in files.
-func expand(ts *testscript.TestScript, neg bool, args []string) {
+// expandFiles replaces $NAME by the script's variables in files.
+func expandFiles(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) == 0 {
 		ts.Fatalf("usage: expand FILE...")
 	}
@@ -67,8 +67,8 @@ func expand(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// Every verb shows how it is used: nobody should have to guess a command line.
-func TestEveryVerbHasAnExample(t *testing.T) {
+// TestEveryCommandHasAnExample: the help of every command contains an example of it.
+func TestEveryCommandHasAnExample(t *testing.T) {
 	var walk func(*cobra.Command)
 	walk = func(c *cobra.Command) {
 		for _, child := range c.Commands() {
@@ -79,7 +79,7 @@ func TestEveryVerbHasAnExample(t *testing.T) {
 		if c.HasSubCommands() {
 			return
 		}
-		out, _, err := spillway(t, append(strings.Fields(c.CommandPath())[1:], "--help")...)
+		out, _, err := runSpillway(t, append(strings.Fields(c.CommandPath())[1:], "--help")...)
 		if err != nil {
 			t.Errorf("%s --help: %v", c.CommandPath(), err)
 		}
@@ -87,21 +87,21 @@ func TestEveryVerbHasAnExample(t *testing.T) {
 			t.Errorf("%s --help shows no example of it:\n%s", c.CommandPath(), out)
 		}
 		if c.Short == "" {
-			t.Errorf("%s does not say what it is for", c.CommandPath())
+			t.Errorf("%s has no short description", c.CommandPath())
 		}
 	}
-	walk(newRoot())
+	walk(newRootCommand())
 }
 
-// spillway runs one command line in this process.
-func spillway(t *testing.T, args ...string) (stdout, stderr string, err error) {
+// runSpillway runs one command line in this process.
+func runSpillway(t *testing.T, args ...string) (stdout, stderr string, err error) {
 	t.Helper()
-	return spillwayIn(t.Context(), args...)
+	return runSpillwayContext(t.Context(), args...)
 }
 
-func spillwayIn(ctx context.Context, args ...string) (stdout, stderr string, err error) {
+func runSpillwayContext(ctx context.Context, args ...string) (stdout, stderr string, err error) {
 	var out, errOut bytes.Buffer
-	root := newRoot()
+	root := newRootCommand()
 	root.SetArgs(args)
 	root.SetOut(&out)
 	root.SetErr(&errOut)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"math"
 	"strconv"
 
 	"github.com/spf13/cobra"
@@ -12,19 +13,24 @@ import (
 	"github.com/spillway-lb/spillway/internal/admin"
 )
 
-func membersCommand() *cobra.Command {
+func newMembersCommand() *cobra.Command {
 	var (
-		to     target
+		to     adminTarget
 		output string
 	)
 	cmd := &cobra.Command{
 		Use:   "members",
-		Short: "List the global nodes; add or remove one, or hand leadership on",
-		Long: `List the global nodes: who votes and who leads. A node is added while the others run: give it a config with
-raft.join: true and the others under raft.peers, start it, and add it from any node.
+		Short: "List the members of the Raft cluster; add or remove one, or transfer leadership",
+		Long: `List the global nodes of the Raft cluster. To add a node while the others run, write a config with raft.join: true and the
+other nodes under raft.peers, start it, and run "spillway members add" against any node.
 
-HEARD is when the node asked last heard of a member, BEHIND how many log entries that lacks. A voter that no other has
-heard of for raft.remove_after is taken out by the leader, if raft.min_voters are left; OUTLOOK says so beforehand.`,
+Columns, as measured by the node that answers:
+  LAST CONTACT  time since the last message from the member
+  LAG           log entries that the member has not yet received
+  CLOCK         offset of the member's wall clock from this node's. While the leader's clock is more than 5s off the
+                median of the voters' clocks, it ends no drains, rotates no ticket keys and takes no DNSSEC step.
+  AUTO-REMOVE   the leader removes a voter that is unreachable from all others for raft.remove_after, if
+                raft.min_voters remain`,
 		Example: `  spillway members
   spillway members add g4 10.0.4.1:7400
   spillway members add edge1 10.9.0.1:7400 --non-voter
@@ -33,13 +39,13 @@ heard of for raft.remove_after is taken out by the leader, if raft.min_voters ar
 		GroupID: "operate",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return fmt.Errorf("there is no %q for members\nhint: add, remove or lead", args[0])
+				return newUsageError("members [add|remove|lead]", "")
 			}
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return to.call(cmd.Context(), func(ctx context.Context, c *admin.Client) error {
-				a, err := c.Members(ctx)
+			return to.callNode(cmd.Context(), func(ctx context.Context, c *admin.Client) error {
+				a, err := c.ListMembers(ctx)
 				if err != nil {
 					return err
 				}
@@ -51,67 +57,67 @@ heard of for raft.remove_after is taken out by the leader, if raft.min_voters ar
 			})
 		},
 	}
-	to.flags(cmd)
-	outputFlag(cmd, &output)
-	cmd.AddCommand(memberAddCommand(), memberRemoveCommand(), memberLeadCommand())
+	to.addFlags(cmd)
+	addOutputFlag(cmd, &output)
+	cmd.AddCommand(newMemberAddCommand(), newMemberRemoveCommand(), newMemberLeadCommand())
 	return cmd
 }
 
-func memberAddCommand() *cobra.Command {
+func newMemberAddCommand() *cobra.Command {
 	var (
-		to     target
+		to     adminTarget
 		edge   bool
 		reason string
 	)
 	cmd := &cobra.Command{
 		Use:   "add NAME HOST:PORT",
-		Short: "Have a global node take part",
-		Long: `Have a global node take part. HOST:PORT is its raft.advertise. Start it first: a new voter follows, and gets its vote
-when it has caught up, or later when it has kept up for 10s; with --non-voter it follows and answers without ever counting for a majority, which suits name
-servers at the edge.`,
+		Short: "Add a global node to the Raft cluster",
+		Long: `Add a global node to the Raft cluster. HOST:PORT is its raft.advertise. Start the node first. A new voter begins as a
+non-voter and is promoted once it has caught up, or else once it has kept up for 10s. With --non-voter it replicates the state and
+answers DNS without counting for a majority, which suits name servers at the edge.`,
 		Example: "  spillway members add g4 10.0.4.1:7400\n  spillway members add edge1 10.9.0.1:7400 --non-voter",
-		Args:    exactly("NAME and HOST:PORT", 2),
+		Args:    requireArgs("members add NAME HOST:PORT", 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return changeMembers(cmd, &to, func(ctx context.Context, c *admin.Client) (*admin.MembersAnswer, error) {
 				return c.AddMember(ctx, admin.MemberRequest{Name: args[0], Addr: args[1], Voter: !edge, Reason: reason})
 			})
 		},
 	}
-	to.flags(cmd)
-	cmd.Flags().BoolVar(&edge, "non-voter", false, "follow and answer without counting for a majority")
-	cmd.Flags().StringVar(&reason, "reason", "", "why, for the audit")
+	to.addFlags(cmd)
+	cmd.Flags().BoolVar(&edge, "non-voter", false, "replicate and answer without counting for a majority")
+	cmd.Flags().StringVar(&reason, "reason", "", "reason, for the audit log")
 	return cmd
 }
 
-func memberRemoveCommand() *cobra.Command {
+func newMemberRemoveCommand() *cobra.Command {
 	var (
-		to     target
+		to     adminTarget
 		reason string
 	)
 	cmd := &cobra.Command{
 		Use:     "remove NAME",
-		Short:   "Take a global node out; it answers from its last state until it is stopped",
+		Short:   "Remove a global node from the Raft cluster; it answers from its last state until it is stopped",
 		Example: "  spillway members remove g1",
-		Args:    exactly("NAME", 1),
+		Args:    requireArgs("members remove NAME", 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return changeMembers(cmd, &to, func(ctx context.Context, c *admin.Client) (*admin.MembersAnswer, error) {
 				return c.RemoveMember(ctx, args[0], reason)
 			})
 		},
 	}
-	to.flags(cmd)
-	cmd.Flags().StringVar(&reason, "reason", "", "why, for the audit")
+	to.addFlags(cmd)
+	cmd.Flags().StringVar(&reason, "reason", "", "reason, for the audit log")
 	return cmd
 }
 
-func memberLeadCommand() *cobra.Command {
+func newMemberLeadCommand() *cobra.Command {
 	var (
-		to     target
+		to     adminTarget
 		reason string
 	)
 	cmd := &cobra.Command{
 		Use:     "lead [NAME]",
-		Short:   "Hand leadership to a voter, or to whichever is the most up to date",
+		Short:   "Transfer leadership to a voter; without NAME, to the most up-to-date one",
 		Example: "  spillway members lead g2",
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -120,18 +126,18 @@ func memberLeadCommand() *cobra.Command {
 				name = args[0]
 			}
 			return changeMembers(cmd, &to, func(ctx context.Context, c *admin.Client) (*admin.MembersAnswer, error) {
-				return c.Lead(ctx, admin.LeaderRequest{To: name, Reason: reason})
+				return c.TransferLeadership(ctx, admin.LeaderRequest{To: name, Reason: reason})
 			})
 		},
 	}
-	to.flags(cmd)
-	cmd.Flags().StringVar(&reason, "reason", "", "why, for the audit")
+	to.addFlags(cmd)
+	cmd.Flags().StringVar(&reason, "reason", "", "reason, for the audit log")
 	return cmd
 }
 
-// changeMembers makes a change and shows who takes part afterwards.
-func changeMembers(cmd *cobra.Command, to *target, do func(context.Context, *admin.Client) (*admin.MembersAnswer, error)) error {
-	return to.call(cmd.Context(), func(ctx context.Context, c *admin.Client) error {
+// changeMembers makes a change and prints the members after it.
+func changeMembers(cmd *cobra.Command, to *adminTarget, do func(context.Context, *admin.Client) (*admin.MembersAnswer, error)) error {
+	return to.callNode(cmd.Context(), func(ctx context.Context, c *admin.Client) error {
 		a, err := do(ctx, c)
 		if err != nil {
 			return err
@@ -143,45 +149,74 @@ func changeMembers(cmd *cobra.Command, to *target, do func(context.Context, *adm
 
 func printMembers(w io.Writer, a *admin.MembersAnswer) {
 	voters := 0
-	table(w, func(t io.Writer) {
-		fmt.Fprintln(t, "NAME\tADDRESS\tVOTE\tLEADS\tHEALTH\tHEARD\tBEHIND\tOUTLOOK")
+	writeTable(w, func(t io.Writer) {
+		fmt.Fprintln(t, "NAME\tADDRESS\tVOTER\tLEADER\tHEALTH\tLAST CONTACT\tLAG\tCLOCK\tAUTO-REMOVE")
 		for _, m := range a.Members {
-			vote, leads := "no", "-"
+			voter, leader := "no", "-"
 			if m.Voter {
-				vote = "yes"
+				voter = "yes"
 				voters++
 			}
 			if m.Leader {
-				leads = "yes"
+				leader = "yes"
 			}
-			heard, behind := "-", "-"
+			contact, lag, clock := "-", "-", "-"
 			if m.LastContactMS != nil {
-				heard = age(*m.LastContactMS) + " ago"
+				contact = formatAge(*m.LastContactMS) + " ago"
 			}
 			if m.Behind != nil {
-				behind = strconv.FormatUint(*m.Behind, 10)
+				lag = strconv.FormatUint(*m.Behind, 10)
 			}
-			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", m.Name, m.Addr, vote, leads, cmp.Or(m.Health, "-"), heard, behind, cmp.Or(m.Outlook, "-"))
+			if m.ClockOffsetMS != nil {
+				clock = fmt.Sprintf("%+.3fs", float64(*m.ClockOffsetMS)/1000)
+			}
+			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", m.Name, m.Addr, voter, leader, formatMemberHealth(m.Health), contact, lag, clock, cmp.Or(m.Outlook, "-"))
 		}
 	})
+	if a.Clock != nil {
+		fmt.Fprintf(w, "clock of %s: %s\n", a.Node, a.Clock.Text)
+	}
 	if a.Outside != "" {
 		fmt.Fprintf(w, "note: %s\n", a.Outside)
 	}
+	fmt.Fprintf(w, "answered by %s: ", a.Node)
+	quorum := voters/2 + 1
 	switch {
 	case a.CanWrite == nil || a.Spare == nil: // a node of an earlier release
-		fmt.Fprintf(w, "as %s sees it; of %d with a vote, %d may be lost before nothing can be changed, if all are well\n", a.Node, voters, max(voters-1, 0)/2)
+		fmt.Fprintf(w, "%d voters, quorum %d, tolerates %s if all are healthy\n", voters, quorum, formatPlural(max(voters-1, 0)/2, "failure"))
 	case *a.Spare < 0:
-		fmt.Fprintf(w, "as %s sees it; of %d with a vote, %d can write: nothing can be changed until %d more can\n", a.Node, voters, *a.CanWrite, -*a.Spare)
+		fmt.Fprintf(w, "%d voters, quorum %d, %d can write: no changes are possible until %d more can\n", voters, quorum, *a.CanWrite, -*a.Spare)
 	default:
-		fmt.Fprintf(w, "as %s sees it; of %d with a vote, %d can write, and %d may be lost before nothing can be changed\n", a.Node, voters, *a.CanWrite, *a.Spare)
+		fmt.Fprintf(w, "%d voters, quorum %d, %d can write: tolerates %s\n", voters, quorum, *a.CanWrite, formatPlural(*a.Spare, "failure"))
 	}
 }
 
-// exactly asks for n arguments by their names.
-func exactly(names string, n int) cobra.PositionalArgs {
+// formatMemberHealth returns a member's health for the table. The API uses other words, which earlier releases read.
+func formatMemberHealth(health string) string {
+	switch health {
+	case admin.MemberHealthy:
+		return "healthy"
+	case admin.MemberBehind:
+		return "lagging"
+	case admin.MemberSilent:
+		return "unreachable"
+	}
+	return dashIfEmpty(health)
+}
+
+// requireArgs requires n arguments. usage is the usage line without the program's name.
+func requireArgs(usage string, n int) cobra.PositionalArgs { return requireArgRange(usage, n, n) }
+
+// requireMinArgs requires at least n arguments.
+func requireMinArgs(usage string, n int) cobra.PositionalArgs {
+	return requireArgRange(usage, n, math.MaxInt)
+}
+
+// requireArgRange requires from low to high arguments.
+func requireArgRange(usage string, low, high int) cobra.PositionalArgs {
 	return func(_ *cobra.Command, args []string) error {
-		if len(args) != n {
-			return fmt.Errorf("say %s", names)
+		if len(args) < low || len(args) > high {
+			return newUsageError(usage, "")
 		}
 		return nil
 	}

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// TestServiceManagerIsNotified runs a node under a service manager of its own and reads what it reports: ready after its
-// listeners are open, reloading and ready around a SIGHUP, stopping before it stops.
+// TestServiceManagerIsNotified reads the sd_notify messages of a node: ready after its listeners are open, reloading and ready
+// around a SIGHUP, stopping before it stops.
 func TestServiceManagerIsNotified(t *testing.T) {
 	dir := t.TempDir()
 	socket := filepath.Join(dir, "notify")
@@ -29,7 +29,7 @@ func TestServiceManagerIsNotified(t *testing.T) {
 	}
 	expect := func(want string) {
 		t.Helper()
-		if err := manager.SetReadDeadline(time.Now().Add(20 * time.Second)); err != nil {
+		if err := manager.SetReadDeadline(time.Now().Add(testTimeout)); err != nil {
 			t.Fatal(err)
 		}
 		var b [256]byte
@@ -41,7 +41,7 @@ func TestServiceManagerIsNotified(t *testing.T) {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
 	ended := make(chan error, 1)
-	go func() { ended <- serve(ctx, file, slog.New(slog.NewTextHandler(io.Discard, nil))) }()
+	go func() { ended <- runNode(ctx, file, slog.New(slog.NewTextHandler(io.Discard, nil))) }()
 	expect("READY=1")
 	if err := syscall.Kill(os.Getpid(), syscall.SIGHUP); err != nil {
 		t.Fatal(err)

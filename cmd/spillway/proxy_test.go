@@ -14,18 +14,18 @@ import (
 	"time"
 )
 
-// TestProxy asks global nodes of a whole planet to pass requests on, as a client that cannot follow a redirect.
-func TestProxy(t *testing.T) {
-	w := wake(t, 1, 2)
+// TestGlobalNodesProxyRequests sends requests to the global nodes of a fleet as a client that cannot follow redirects.
+func TestGlobalNodesProxyRequests(t *testing.T) {
+	w := startInProcessFleet(t, 1, 2)
 	client := &http.Client{Transport: &http.Transport{}, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	defer client.CloseIdleConnections()
 	ask := func(ctx context.Context, g, tokens int) *http.Request {
-		r := w.call(ctx, t, fmt.Sprintf("http://%s/v1/chat/completions", w.Of("global")[g].Addr["http"]), tokens)
+		r := w.newStreamRequest(ctx, t, fmt.Sprintf("http://%s/v1/chat/completions", w.NodesByRole("global")[g].Addr["http"]), tokens)
 		r.Host = "chat.spillway.test"
 		r.Header.Set("Prefer", "proxy")
 		return r
 	}
-	text, err := os.ReadFile(w.Spec())
+	text, err := os.ReadFile(w.SpecPath())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,8 +38,8 @@ func TestProxy(t *testing.T) {
 		if err := os.WriteFile(changed, []byte(spec), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		w.spillway(t, "apply", "-f", changed, "--reason", "old clients")
-		eventually(t, patience, "every node has redirect_proxy: "+mode.value, func() error {
+		w.mustRunSpillway(t, "apply", "-f", changed, "--reason", "old clients")
+		waitForSuccess(t, testTimeout, "every node has redirect_proxy: "+mode.value, func() error {
 			for g := range 3 {
 				resp, err := client.Do(ask(t.Context(), g, 1))
 				if err != nil {
@@ -63,7 +63,7 @@ func TestProxy(t *testing.T) {
 		if resp.Header.Get("Preference-Applied") != "proxy" || resp.Header.Get("Location") != "" {
 			t.Errorf("the answer's header is %v", resp.Header)
 		}
-		checkStream(t, resp, "virginia", 12) // this machine is beside Virginia
+		checkStream(t, resp, "virginia", 12) // this machine is near Virginia
 	})
 
 	t.Run("hang-up", func(t *testing.T) {
@@ -77,16 +77,16 @@ func TestProxy(t *testing.T) {
 		if _, err := bufio.NewReader(resp.Body).ReadString('\n'); err != nil {
 			t.Fatal(err)
 		}
-		n, ok := w.worker(resp.Header.Get("X-Spillway-Route"))
+		n, ok := w.findWorker(resp.Header.Get("X-Spillway-Route"))
 		if !ok {
 			t.Fatalf("the answer names no worker: %q", resp.Header.Get("X-Spillway-Route"))
 		}
-		if running, err := gauge(client, n); err != nil || running != 1 {
+		if running, err := readRunningGauge(client, n); err != nil || running != 1 {
 			t.Fatalf("the worker's gauge shows %v running (%v) while one is", running, err)
 		}
 		leave()
-		eventually(t, patience, "the worker is free again", func() error {
-			if running, err := gauge(client, n); err != nil || running != 0 {
+		waitForSuccess(t, testTimeout, "the worker is free again", func() error {
+			if running, err := readRunningGauge(client, n); err != nil || running != 0 {
 				return fmt.Errorf("%v running (%v)", running, err)
 			}
 			return nil
@@ -94,8 +94,8 @@ func TestProxy(t *testing.T) {
 	})
 
 	t.Run("counted", func(t *testing.T) {
-		eventually(t, patience, "the node's metrics show it", func() error {
-			page, err := fetch(client, fmt.Sprintf("http://%s/metrics", w.Of("global")[2].Addr["metrics"]))
+		waitForSuccess(t, testTimeout, "the node's metrics show it", func() error {
+			page, err := fetchPage(client, fmt.Sprintf("http://%s/metrics", w.NodesByRole("global")[2].Addr["metrics"]))
 			if err != nil {
 				return err
 			}
@@ -109,14 +109,14 @@ func TestProxy(t *testing.T) {
 	})
 
 	t.Run("log", func(t *testing.T) {
-		key, err := w.Key("acme")
+		key, err := w.ReadTenantKey("acme")
 		if err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(100 * time.Millisecond)
 		for _, secret := range []string{key, "Where do I run", "spw="} {
-			if found := w.log.grep(regexp.QuoteMeta(secret), 3); found != "" {
-				t.Errorf("the log holds %q:\n%s", secret, found)
+			if found := w.logs.grepLines(regexp.QuoteMeta(secret), 3); found != "" {
+				t.Errorf("the log contains %q:\n%s", secret, found)
 			}
 		}
 	})

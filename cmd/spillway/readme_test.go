@@ -5,11 +5,12 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/spillway-lb/spillway/internal/spec"
 )
 
-func readme(t *testing.T) string {
+func readReadme(t *testing.T) string {
 	t.Helper()
 	b, err := os.ReadFile("../../README.md")
 	if err != nil {
@@ -18,9 +19,9 @@ func readme(t *testing.T) string {
 	return string(b)
 }
 
-// TestReadmeSpecIsValid keeps the config on one screen one that works.
+// TestReadmeSpecIsValid decodes the spec in the README and checks that it fits on a screen.
 func TestReadmeSpecIsValid(t *testing.T) {
-	blocks := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllStringSubmatch(readme(t), -1)
+	blocks := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllStringSubmatch(readReadme(t), -1)
 	if len(blocks) == 0 {
 		t.Fatal("the README shows no config")
 	}
@@ -34,21 +35,18 @@ func TestReadmeSpecIsValid(t *testing.T) {
 	}
 }
 
-// TestReadmeCommandsExist walks every `spillway VERB ...` of the README through the command tree.
+// TestReadmeCommandsExist checks that every command and flag in the README exists.
 func TestReadmeCommandsExist(t *testing.T) {
-	text := readme(t)
-	if n := strings.Count(text, "\n"); n > 200 {
-		t.Errorf("the README has %d lines, more than anyone reads", n)
-	}
+	text := readReadme(t)
 	calls := regexp.MustCompile(`(?:\./bin/)?spillway ([a-z|]+)((?: [a-z|-]+)*)`).FindAllStringSubmatch(text, -1)
 	if len(calls) < 10 {
 		t.Fatalf("only %d commands found", len(calls))
 	}
 	for _, c := range calls {
 		for _, verb := range strings.Split(c[1], "|") {
-			cmd, _, err := newRoot().Find([]string{verb})
+			cmd, _, err := newRootCommand().Find([]string{verb})
 			if err != nil || cmd.Name() != verb {
-				t.Errorf("%q: there is no verb %q", c[0], verb)
+				t.Errorf("%q: unknown command %q", c[0], verb)
 				continue
 			}
 			for _, flag := range regexp.MustCompile(`--([a-z-]+)`).FindAllStringSubmatch(c[2], -1) {
@@ -56,6 +54,24 @@ func TestReadmeCommandsExist(t *testing.T) {
 					t.Errorf("%q: %s has no flag --%s", c[0], verb, flag[1])
 				}
 			}
+		}
+	}
+}
+
+// TestReadmeFitsAScreen bounds the README at 150 lines of at most 100 columns, and requires the two commands that set up a checkout.
+func TestReadmeFitsAScreen(t *testing.T) {
+	text := readReadme(t)
+	if n := strings.Count(text, "\n"); n > 150 {
+		t.Errorf("the README has %d lines, more than 150", n)
+	}
+	for i, line := range strings.Split(text, "\n") {
+		if n := utf8.RuneCountInString(line); n > 100 {
+			t.Errorf("README.md:%d: %d columns, more than 100", i+1, n)
+		}
+	}
+	for _, command := range []string{"make demo", "make test"} {
+		if !strings.Contains(text, command) {
+			t.Errorf("the README does not name %q", command)
 		}
 	}
 }

@@ -10,26 +10,28 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/spillway-lb/spillway/internal/httpedge/forward"
 	"github.com/spillway-lb/spillway/internal/identity"
-	"github.com/spillway-lb/spillway/internal/relay"
-	"github.com/spillway-lb/spillway/local/discover/enrol"
+	"github.com/spillway-lb/spillway/local/discover/registrar"
 )
 
-func registerCommand() *cobra.Command {
+func newRegisterCommand() *cobra.Command {
 	var (
-		cfg                   enrol.Config
+		cfg                   registrar.Config
 		health, tokenFile, ca string
 	)
 	cmd := &cobra.Command{
 		Use:   "register --local URL --name NAME --url URL --token-file FILE",
-		Short: "Keep an engine registered with its zone, from beside it",
-		Long: `Keep an engine registered with its zone, from beside it.
+		Short: "Register an engine with its zone and keep it registered (a sidecar)",
+		Long: `Register an engine with its zone and keep it registered. Run it next to the engine, as a sidecar.
 
-It waits until the engine's health page answers, registers with every --local, renews each at a third of its lease, and
-signs off on SIGTERM or Ctrl-C: the engine then gets nothing new and finishes what it has. A local that cannot be
-reached, or that refuses, is tried again. If this process is killed, the zone lets the engine go when the lease ends.
+It waits until the engine's health endpoint responds, registers with every --local, renews each registration after a third
+of its lease, and deregisters on SIGTERM or Ctrl-C: the engine then gets no new requests and finishes the running ones. An
+unreachable or refusing local instance is retried. If this process is killed, the zone removes the engine when the lease
+ends.
 
-The instances need registration.listen, registration.allow and the token's hash: see ` + "`spillway config describe local`" + `.`,
+The local instances need registration.listen, registration.allow and the hash of the token: see
+` + "`spillway config describe local registration`" + `.`,
 		Example: `  spillway register --local https://10.0.1.11:7404 --local https://10.0.1.12:7404 --ca ca.pem \
       --name w1 --url http://10.0.0.7:8000 --gpu H100 --label rack=r7 --token-file worker.key`,
 		GroupID: "run",
@@ -41,19 +43,19 @@ The instances need registration.listen, registration.allow and the token's hash:
 			}
 			for _, l := range cfg.Locals {
 				if strings.HasPrefix(l, "https:") && ca == "" {
-					return fmt.Errorf("%s: write --ca FILE with the authority of the local instances' certificates", l)
+					return fmt.Errorf("%s: write --ca FILE with the CA of the local instances' certificates", l)
 				}
 			}
-			transport, err := localTransport(ca)
+			transport, err := newLocalTransport(ca)
 			if err != nil {
 				return err
 			}
 			defer transport.CloseIdleConnections()
-			cfg.Token, cfg.Transport, cfg.Say = token, transport, sayer(cmd.OutOrStdout())
+			cfg.Token, cfg.Transport, cfg.Notify = token, transport, newLineWriter(cmd.OutOrStdout())
 			if health != "" {
 				cfg.Health = strings.TrimRight(cfg.Registration.URL, "/") + "/" + strings.TrimLeft(health, "/")
 			}
-			client, err := enrol.New(cfg)
+			client, err := registrar.New(cfg)
 			if err != nil {
 				return err
 			}
@@ -62,23 +64,23 @@ The instances need registration.listen, registration.allow and the token's hash:
 		},
 	}
 	f, r := cmd.Flags(), &cfg.Registration
-	f.StringSliceVar(&cfg.Locals, "local", nil, "where a local instance takes registrations (registration.listen); name every instance of the zone")
-	f.StringVar(&cfg.Name, "name", "", "the worker's name, unique in its zone")
-	f.StringVar(&r.URL, "url", "", "where the local instances reach the engine")
-	f.StringVar(&tokenFile, "token-file", "", "`FILE` with the token, the line that spillway config key prints as key")
-	f.StringVar(&ca, "ca", "", "authority of the local instances' certificates, for https")
-	f.StringVar(&health, "health", "/health", "the engine's page that answers 200 once it is up; empty does not wait")
+	f.StringSliceVar(&cfg.Locals, "local", nil, "registration URL of a local instance (registration.listen); repeat it for every instance of the zone")
+	f.StringVar(&cfg.Name, "name", "", "name of the worker, unique in its zone")
+	f.StringVar(&r.URL, "url", "", "URL of the engine as the local instances reach it")
+	f.StringVar(&tokenFile, "token-file", "", "`FILE` with the token, the key that spillway config key prints")
+	f.StringVar(&ca, "ca", "", "CA of the local instances' certificates, for https")
+	f.StringVar(&health, "health", "/health", "path of the engine that returns 200 once it is ready; empty: do not wait")
 	f.StringVar(&r.GPU, "gpu", "", "type and number of GPUs, such as H100 or H100x4")
-	f.StringSliceVar(&r.Models, "model", nil, "models that it serves (default: it is asked)")
-	f.StringVar(&r.Engine, "engine", "", "what it is, such as vllm (default: found out)")
-	f.Float64Var(&r.Weight, "weight", 1, "share under policies that go by weight")
-	f.StringVar(&r.Metrics, "metrics", "", "its metrics page at the same host, where that is not the engine's usual one")
-	f.StringVar(&r.GPUMetrics, "gpu-metrics", "", "the DCGM exporter at the same host, such as http://10.0.0.7:9400/metrics")
-	f.StringSliceVar(&r.KVEvents, "kv-events", nil, "where it publishes its cache events, tcp://host:port at the same host, one for each data-parallel rank")
-	f.StringSliceVar(&r.KVReplay, "kv-replay", nil, "where it answers for missed ones, in the order of --kv-events")
-	f.StringToStringVar(&r.Labels, "label", nil, "name=value, any number of them")
+	f.StringSliceVar(&r.Models, "model", nil, "served models (default: the engine is queried)")
+	f.StringVar(&r.Engine, "engine", "", "type of the engine, such as vllm (default: detected)")
+	f.Float64Var(&r.Weight, "weight", 1, "relative share, for policies with weights")
+	f.StringVar(&r.Metrics, "metrics", "", "URL of its metrics at the same host (default: the engine's usual path)")
+	f.StringVar(&r.GPUMetrics, "gpu-metrics", "", "URL of the DCGM exporter at the same host, such as http://10.0.0.7:9400/metrics")
+	f.StringSliceVar(&r.KVEvents, "kv-events", nil, "endpoints of its KV cache events, tcp://host:port at the same host, one for each data-parallel rank")
+	f.StringSliceVar(&r.KVReplay, "kv-replay", nil, "endpoints that resend missed events, in the order of --kv-events")
+	f.StringToStringVar(&r.Labels, "label", nil, "name=value; repeat it for more")
 	for _, name := range []string{"local", "name", "url", "token-file"} {
-		must(cmd.MarkFlagRequired(name))
+		panicOnError(cmd.MarkFlagRequired(name))
 	}
 	return cmd
 }
@@ -95,33 +97,34 @@ func readToken(file string) (string, error) {
 	}
 	token := strings.TrimSpace(string(b))
 	if strings.HasPrefix(token, "sha256:") {
-		return "", fmt.Errorf("%s holds a token's hash: that is for the local instances, put the key itself here", file)
+		return "", fmt.Errorf("%s contains the hash of a token: write the key itself, the hash belongs in the config of the local instances", file)
 	}
 	if strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }) {
-		return "", fmt.Errorf("%s holds more than one word: put the key alone into it", file)
+		return "", fmt.Errorf("%s contains spaces or characters that are not ASCII: write only the key to it", file)
 	}
 	return token, nil
 }
 
-// localTransport reaches local instances. With an authority they must show that they are such.
-func localTransport(ca string) (*http.Transport, error) {
+// newLocalTransport returns a transport for requests to local instances. With a CA, the server's certificate must be that of
+// a local instance.
+func newLocalTransport(ca string) (*http.Transport, error) {
 	if ca == "" {
-		return relay.NewTransport(nil), nil
+		return forward.NewTransport(nil), nil
 	}
-	tls, err := identity.Trust(ca, func(id identity.ID) error {
+	tls, err := identity.ClientTLSForCA(ca, func(id identity.ID) error {
 		if id.Role != identity.RoleLocal {
-			return fmt.Errorf("%s is no local instance", id)
+			return fmt.Errorf("%s is not a local instance", id)
 		}
 		return nil
 	})
 	if err != nil {
 		return nil, err
 	}
-	return relay.NewTransport(tls), nil
+	return forward.NewTransport(tls), nil
 }
 
-// sayer writes whole lines, whoever says them.
-func sayer(w io.Writer) func(string) {
+// newLineWriter returns a function that writes whole lines and may be called concurrently.
+func newLineWriter(w io.Writer) func(string) {
 	var mu sync.Mutex
 	return func(line string) {
 		mu.Lock()

@@ -13,12 +13,13 @@ import (
 	"github.com/spillway-lb/spillway/chaos/fleet"
 	"github.com/spillway-lb/spillway/chaos/gpu"
 	"github.com/spillway-lb/spillway/internal/spec"
+	"github.com/spillway-lb/spillway/internal/testkit"
 	"github.com/spillway-lb/spillway/local"
 )
 
-// TestRegisterFromBesideAnEngine runs a zone that knows no worker, an engine, and the verb that brings them together: by
-// plain HTTP, and by TLS with the instance's own certificate.
-func TestRegisterFromBesideAnEngine(t *testing.T) {
+// TestRegisterCommandRegistersAnEngine registers an engine with a zone without workers: by plain HTTP, and by TLS with the
+// certificate of the local instance.
+func TestRegisterCommandRegistersAnEngine(t *testing.T) {
 	const token = "0123456789abcdef0123456789abcdef"
 	for _, scheme := range []string{"http", "https"} {
 		dir := t.TempDir()
@@ -32,7 +33,7 @@ func TestRegisterFromBesideAnEngine(t *testing.T) {
 		}
 		tls, args := "", []string{}
 		if scheme == "https" {
-			if _, _, err := spillway(t, "certs", "dev", "--dir", dir, "region/fra/zone/a/local/l1"); err != nil {
+			if _, _, err := runSpillway(t, "certs", "dev", "--dir", dir, "region/fra/zone/a/local/l1"); err != nil {
 				t.Fatal(err)
 			}
 			tls, args = "tls: {cert: fra-a-l1.pem, key: fra-a-l1.key, ca: ca.pem}\n", []string{"--ca", filepath.Join(dir, "ca.pem")}
@@ -57,11 +58,11 @@ func TestRegisterFromBesideAnEngine(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		said, tokenFile := make(chan string, 1), file("token", token+"\n")
 		go func() {
-			out, errOut, err := spillwayIn(ctx, append([]string{"register"}, append(args, "--local", fmt.Sprintf("%s://%s", scheme, zone.RegistrationAddr()),
+			out, errOut, err := runSpillwayContext(ctx, append([]string{"register"}, append(args, "--local", fmt.Sprintf("%s://%s", scheme, zone.RegistrationAddr()),
 				"--name", "w1", "--url", engine.URL(), "--gpu", "H100", "--label", "rack=r7", "--token-file", tokenFile)...)...)
 			said <- fmt.Sprint(out, errOut, err)
 		}()
-		within(t, "the worker there and ready", func() bool {
+		testkit.Eventually(t, "the worker there and ready", func() bool {
 			ws := zone.Status().Workers
 			return len(ws) == 1 && ws[0].State == "ready" && ws[0].Name == "w1" && ws[0].Source == "registration"
 		})
@@ -71,12 +72,12 @@ func TestRegisterFromBesideAnEngine(t *testing.T) {
 		}
 		cancel()
 		out := <-said
-		for _, line := range []string{"the engine is up", "registered as w1 at " + engine.URL() + ", lease 6s", "signed off", "<nil>"} {
+		for _, line := range []string{"the engine is up", "registered as w1 at " + engine.URL() + ", lease 6s", "unregistered", "<nil>"} {
 			if !strings.Contains(out, line) {
-				t.Errorf("%s: it does not say %q:\n%s", scheme, line, out)
+				t.Errorf("%s: the output lacks %q:\n%s", scheme, line, out)
 			}
 		}
-		within(t, "the worker gone", func() bool { return len(zone.Status().Workers) == 0 })
+		testkit.Eventually(t, "the worker gone", func() bool { return len(zone.Status().Workers) == 0 })
 		for _, r := range []interface{ Stop(context.Context) error }{zone, engine} {
 			if err := r.Stop(context.WithoutCancel(ctx)); err != nil {
 				t.Error(err)
@@ -85,20 +86,11 @@ func TestRegisterFromBesideAnEngine(t *testing.T) {
 	}
 }
 
-func within(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	for end := time.Now().Add(time.Minute); !ok(); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("not within a minute: %s", what)
-		}
-	}
-}
-
-// TestAStandInSignsItselfIn does the same by the stand-in's own config.
-func TestAStandInSignsItselfIn(t *testing.T) {
+// TestSimulatedWorkerRegistersItself does the same by the config of a simulated worker.
+func TestSimulatedWorkerRegistersItself(t *testing.T) {
 	const token = "0123456789abcdef0123456789abcdef"
 	dir := t.TempDir()
-	run := func(name, text string) fleet.Role {
+	run := func(name, text string) fleet.NodeRunner {
 		t.Helper()
 		path := filepath.Join(dir, name)
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
@@ -119,14 +111,14 @@ func TestAStandInSignsItselfIn(t *testing.T) {
 	zone := run("local.yaml", "role: local\nname: l1\nregion: fra\nzone: a\nhttp: {listen: \"127.0.0.1:0\", plain: true}\nscrape_interval: 100ms\n"+
 		"registration: {listen: \"127.0.0.1:0\", tokens: [\""+spec.HashKey(token)+"\"], allow: [127.0.0.0/8], lease: 1m}\n").(*local.Agent)
 	worker := run("worker.yaml", "role: worker\nname: w1\nlisten: 127.0.0.1:0\nregister: {locals: [\"http://"+zone.RegistrationAddr().String()+"\"], token_file: token}\n")
-	within(t, "the worker there and ready", func() bool {
+	testkit.Eventually(t, "the worker there and ready", func() bool {
 		ws := zone.Status().Workers
 		return len(ws) == 1 && ws[0].State == "ready" && ws[0].Name == "w1" && ws[0].GPU == "H100"
 	})
 	if err := worker.Stop(t.Context()); err != nil {
 		t.Error(err)
 	}
-	within(t, "the worker gone", func() bool { return len(zone.Status().Workers) == 0 })
+	testkit.Eventually(t, "the worker gone", func() bool { return len(zone.Status().Workers) == 0 })
 	if err := zone.Stop(context.WithoutCancel(t.Context())); err != nil {
 		t.Error(err)
 	}

@@ -18,60 +18,60 @@ import (
 	"github.com/spillway-lb/spillway/chaos/fleet"
 	"github.com/spillway-lb/spillway/global"
 	"github.com/spillway-lb/spillway/internal/config"
-	"github.com/spillway-lb/spillway/internal/garbage"
+	"github.com/spillway-lb/spillway/internal/runtimetune"
 	"github.com/spillway-lb/spillway/local"
 	"github.com/spillway-lb/spillway/regional"
 )
 
-func globalCommand() *cobra.Command {
-	return roleCommand(config.RoleGlobal, "Run a global node: DNS, redirects, steering, Raft")
+func newGlobalCommand() *cobra.Command {
+	return newRoleCommand(config.RoleGlobal, "Run a global node: DNS, redirects, steering, Raft")
 }
 
-func regionalCommand() *cobra.Command {
-	return roleCommand(config.RoleRegional, "Run a gateway: the front door of a region")
+func newRegionalCommand() *cobra.Command {
+	return newRoleCommand(config.RoleRegional, "Run a gateway: the entry point of a region for clients")
 }
 
-func localCommand() *cobra.Command {
-	return roleCommand(config.RoleLocal, "Run a local instance: the GPU workers of a zone")
+func newLocalCommand() *cobra.Command {
+	return newRoleCommand(config.RoleLocal, "Run a local instance: queues and worker choice of a zone")
 }
 
-func workerCommand() *cobra.Command {
-	return roleCommand(config.RoleWorker, "Run a stand-in GPU worker that looks like vLLM and computes nothing")
+func newWorkerCommand() *cobra.Command {
+	return newRoleCommand(config.RoleWorker, "Run a simulated GPU worker with the API and timing of vLLM")
 }
 
-// roleCommand runs one node from its config file until it is asked to stop.
-func roleCommand(role, short string) *cobra.Command {
+// newRoleCommand returns the command that runs one node from its config file until SIGTERM or SIGINT.
+func newRoleCommand(role, short string) *cobra.Command {
 	var file, level string
 	cmd := &cobra.Command{
 		Use:     role + " -c FILE",
 		Short:   short,
-		Long:    short + ".\n\n`spillway config init " + role + "` writes a commented FILE, `spillway config describe " + role + "` explains every key.\nSIGHUP reads certificates, geo databases and lists of workers again, and reports changed keys of FILE that need a restart; SIGTERM or Ctrl-C stops in order.",
+		Long:    short + ".\n\n`spillway config init " + role + "` writes a commented FILE, `spillway config describe " + role + "` describes every key.\nSIGHUP reloads certificates, geo databases and worker lists, and logs changed keys of FILE that need a restart.\nSIGTERM or Ctrl-C stops gracefully.",
 		Example: "  spillway config init " + role + " > " + role + ".yaml\n  spillway " + role + " -c " + role + ".yaml",
 		GroupID: "run",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			log, err := newLog(cmd, level)
+			log, err := newLogger(cmd, level)
 			if err != nil {
 				return err
 			}
 			if err := expectRole(file, role); err != nil {
 				return err
 			}
-			growDescriptors(descriptors)
-			if role != config.RoleWorker { // nobody's traffic passes through a stand-in
-				go keepCalm(cmd.Context())
-				go garbage.Keep(cmd.Context())
+			growDescriptors(initialDescriptors)
+			if role != config.RoleWorker { // a simulated worker relays no traffic
+				go runSchedulerKeepAlive(cmd.Context())
+				go runtimetune.TuneGC(cmd.Context())
 			}
-			return serve(cmd.Context(), file, log)
+			return runNode(cmd.Context(), file, log)
 		},
 	}
 	cmd.Flags().StringVarP(&file, "config", "c", "", "the node's config file")
 	cmd.Flags().StringVar(&level, "log-level", "info", "debug, info, warn or error")
-	must(cmd.MarkFlagRequired("config"))
+	panicOnError(cmd.MarkFlagRequired("config"))
 	return cmd
 }
 
-func newLog(cmd *cobra.Command, level string) (*slog.Logger, error) {
+func newLogger(cmd *cobra.Command, level string) (*slog.Logger, error) {
 	var l slog.Level
 	if err := l.UnmarshalText([]byte(level)); err != nil {
 		return nil, fmt.Errorf("unknown --log-level %q: write debug, info, warn or error", level)
@@ -79,26 +79,26 @@ func newLog(cmd *cobra.Command, level string) (*slog.Logger, error) {
 	return slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: l})), nil
 }
 
-// expectRole catches a file given to the wrong verb before it says something confusing about every key.
+// expectRole reports a config file of another role, before its keys are reported as unknown.
 func expectRole(file, role string) error {
 	text, err := os.ReadFile(file)
 	if err != nil {
 		return fmt.Errorf("reading the config: %w", err)
 	}
-	if got := config.RoleOf(text); got != role && slices.Contains(config.Roles(), got) {
+	if got := config.RoleOf(text); got != role && slices.Contains(config.RoleNames(), got) {
 		return fmt.Errorf("%s is the config of role %s: run `spillway %s -c %s`", file, got, got, file)
 	}
 	return nil
 }
 
-// stopTimeout bounds an orderly stop of a node that has no drain_timeout.
-const stopTimeout = 30 * time.Second
+// defaultStopTimeout bounds the graceful stop of a node without drain_timeout.
+const defaultStopTimeout = 30 * time.Second
 
-// stopWithin is how long a node may take to stop, by its config as it is now.
-func stopWithin(file string) time.Duration {
+// readStopTimeout returns how long a node may take to stop, from the current content of its config file.
+func readStopTimeout(file string) time.Duration {
 	cfg, err := config.LoadFile(file)
 	if err != nil {
-		return stopTimeout
+		return defaultStopTimeout
 	}
 	switch c := cfg.(type) {
 	case *config.Regional:
@@ -106,13 +106,13 @@ func stopWithin(file string) time.Duration {
 	case *config.Local:
 		return c.DrainTimeout
 	}
-	return stopTimeout
+	return defaultStopTimeout
 }
 
-// descriptors is how many a node has room for from the start; a table of that size takes 80 KB.
-const descriptors = 8192
+// initialDescriptors is the initial size of a node's file descriptor table (see growDescriptors), which takes 80 KB.
+const initialDescriptors = 8192
 
-func serve(ctx context.Context, file string, log *slog.Logger) error {
+func runNode(ctx context.Context, file string, log *slog.Logger) error {
 	running, err := config.LoadFile(file)
 	if err != nil {
 		return err
@@ -121,15 +121,15 @@ func serve(ctx context.Context, file string, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	// Nodes are stopped in order and not cut, so their context outlives the signal.
+	// The node's context outlives the signal, because it stops gracefully.
 	if err := node.Start(context.WithoutCancel(ctx)); err != nil {
 		return err
 	}
-	log.Info("serving", append([]any{"config", file, "version", version}, listening(node)...)...)
+	log.Info("serving", append([]any{"config", file, "version", version}, listListenAddrs(node)...)...)
 	reload := make(chan os.Signal, 1)
 	signal.Notify(reload, syscall.SIGHUP)
 	defer signal.Stop(reload)
-	notifySupervisor(log, daemon.SdNotifyReady) // after Notify: a SIGHUP that follows must not end the process
+	notifySupervisor(log, daemon.SdNotifyReady) // after signal.Notify: without it a SIGHUP would end the process
 	for {
 		select {
 		case <-reload:
@@ -139,7 +139,7 @@ func serve(ctx context.Context, file string, log *slog.Logger) error {
 		case <-ctx.Done():
 			log.Info("stopping")
 			notifySupervisor(log, daemon.SdNotifyStopping)
-			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopWithin(file))
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readStopTimeout(file))
 			defer cancel()
 			return node.Stop(ctx)
 		}
@@ -147,15 +147,15 @@ func serve(ctx context.Context, file string, log *slog.Logger) error {
 }
 
 // notifySupervisor reports a change of state to the service manager that set NOTIFY_SOCKET (sd_notify(3)). Without one it
-// does nothing. A failure is logged and the node goes on.
+// does nothing. A failure is logged and otherwise ignored.
 func notifySupervisor(log *slog.Logger, state string) {
 	if _, err := daemon.SdNotify(false, state); err != nil {
-		log.Warn("the service manager was not notified", "state", state, "error", err)
+		log.Warn("cannot notify the service manager", "state", state, "error", err)
 	}
 }
 
-// listening lists the addresses that a node serves at, for its log.
-func listening(node fleet.Role) (out []any) {
+// listListenAddrs lists a node's listeners as keys and values for the log.
+func listListenAddrs(node fleet.NodeRunner) (out []any) {
 	add := func(key string, a net.Addr) {
 		if a != nil {
 			out = append(out, key, a.String())
@@ -171,7 +171,7 @@ func listening(node fleet.Role) (out []any) {
 		add("uplink", n.UplinkAddr())
 		add("peer", n.PeerAddr())
 		add("metrics", n.MetricsAddr())
-	case *single:
+	case *zoneWithGateway:
 		add("http", n.gateway.HTTPAddr())
 		add("metrics", n.gateway.MetricsAddr())
 		out = append(out, "workers", len(n.zone.Status().Workers))
@@ -184,22 +184,22 @@ func listening(node fleet.Role) (out []any) {
 	return out
 }
 
-// reloader is a node that reads its certificates, geo databases or lists of workers again while it runs.
+// reloader is a node that can reload its certificates, geo databases or worker lists.
 type reloader interface{ Reload() error }
 
-// reloadNode has the node read its files again. running is the config that it started with: keys of the config file that
-// have changed since then are not in force.
-func reloadNode(node fleet.Role, file string, running any, log *slog.Logger) {
+// reloadNode makes the node reload its files. running is the config that it started with: keys of the config file that
+// changed since then are not in force.
+func reloadNode(node fleet.NodeRunner, file string, running any, log *slog.Logger) {
 	if r, ok := node.(reloader); !ok {
-		log.Warn("this role has no files to read again")
+		log.Warn("this role has no files to reload")
 	} else if err := r.Reload(); err != nil {
-		log.Error("reload refused, what was loaded before stays in force", "error", err)
+		log.Error("reload failed: the earlier files stay in force", "error", err)
 	} else {
-		log.Info("reloaded certificates, databases and lists from the files that the running config names")
+		log.Info("reloaded certificates, geo databases and worker lists")
 	}
 	next, err := config.LoadFile(file)
 	if err != nil {
-		log.Error("the config file is invalid: the node goes on and could not be started with it", "config", file, "error", err)
+		log.Error("the config file is invalid: the node keeps running and would not start again", "config", file, "error", err)
 		return
 	}
 	keys := slices.DeleteFunc(config.ChangedKeys(running, next), func(key string) bool { return key == keyDrainTimeout })
@@ -208,5 +208,5 @@ func reloadNode(node fleet.Role, file string, running any, log *slog.Logger) {
 	}
 }
 
-// keyDrainTimeout is read when the node stops (see stopWithin).
+// keyDrainTimeout needs no restart: it is read when the node stops (see readStopTimeout).
 const keyDrainTimeout = "drain_timeout"

@@ -13,136 +13,136 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/spillway-lb/spillway/chaos/experiment"
 	"github.com/spillway-lb/spillway/chaos/experiments"
-	"github.com/spillway-lb/spillway/chaos/lab"
 	"github.com/spillway-lb/spillway/internal/config/strict"
 )
 
-// simulation holds the flags of simulate.
-type simulation struct {
-	file, output, page, traces, keep string
-	policies                         []string
-	seed                             uint64
-	seeds                            int
-	small                            bool
+// simulateOptions holds the flags of simulate.
+type simulateOptions struct {
+	file, output, htmlFile, tracesDir, runStoreDir string
+	policies                                       []string
+	firstSeed                                      uint64
+	seedCount                                      int
+	smallForm                                      bool
 }
 
-func simulateCommand() *cobra.Command {
-	s := simulation{}
+func newSimulateCommand() *cobra.Command {
+	s := simulateOptions{}
 	cmd := &cobra.Command{
 		Use:   "simulate [ID | -f experiment.yaml]",
-		Short: "Run an experiment in virtual time: policies against each other on modelled GPUs, and what must hold",
-		Long: `Run an experiment in virtual time, with the code that decides in production: every policy with every seed, on modelled
-GPUs, asked what public traces or generators ask. It prints what each policy came to, and whether each of the experiment's
-lines holds. The same experiment with the same seed prints the same, on any machine. It ends with 1 when a line does not
-hold, or when the experiment cannot run yet.
+		Short: "Run an experiment in virtual time: compare policies on simulated GPUs and check assertions",
+		Long: `Run an experiment in virtual time, with the decision code of production: every policy with every seed, on simulated GPUs,
+with demand from public traces or generators. It prints the figures of each policy and the result of each assertion. The
+same experiment with the same seed has the same output on any machine. The exit code is 1 if an assertion fails or the
+experiment cannot run.
 
-Experiments of the catalogue are run by id; ` + "`spillway simulate list`" + ` shows them, ` + "`spillway simulate show E5`" + ` prints one's
-file, to be changed and run with -f.`,
+Experiments of the catalogue are run by id. ` + "`spillway simulate list`" + ` lists them; ` + "`spillway simulate show E5`" + ` prints the file of
+one, to change and run with -f.`,
 		Example: "  spillway simulate E5 --small\n  spillway simulate -f experiment.yaml --seeds 3 --policies predictive,round_robin\n  spillway simulate E5 -o html > e5.html",
 		GroupID: "operate",
 		Args:    cobra.MaximumNArgs(1),
-		PreRunE: func(*cobra.Command, []string) error { return s.check() },
+		PreRunE: func(*cobra.Command, []string) error { return s.checkFlags() },
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return s.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), args)
+			return s.runExperiment(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), args)
 		},
 	}
 	f := cmd.Flags()
-	f.StringVarP(&s.file, "file", "f", "", "the experiment's file, instead of an id")
-	f.Uint64Var(&s.seed, "seed", 1, "the first seed")
-	f.IntVar(&s.seeds, "seeds", 0, "how many seeds (default: what the experiment says; publish with 10)")
-	f.StringSliceVar(&s.policies, "policies", nil, "policies to run (default: what the experiment says); \"all\" for every one there is, \"baselines\" for the catalogue's")
-	f.BoolVar(&s.small, "small", false, "the small form, which takes seconds")
-	f.StringVar(&s.page, "html", "", "write the report as one web page into this file too")
-	f.StringVar(&s.keep, "keep", "", "keep finished runs in this folder, so that an interrupted experiment goes on where it stopped, and a table of what is done so far")
+	f.StringVarP(&s.file, "file", "f", "", "file of the experiment, instead of an id")
+	f.Uint64Var(&s.firstSeed, "seed", 1, "first seed")
+	f.IntVar(&s.seedCount, "seeds", 0, "number of seeds (default: that of the experiment; use 10 for published figures)")
+	f.StringSliceVar(&s.policies, "policies", nil, "policies to run (default: those of the experiment); \"all\" for every policy, \"baselines\" for the baselines of the catalogue")
+	f.BoolVar(&s.smallForm, "small", false, "run the small form, which takes seconds")
+	f.StringVar(&s.htmlFile, "html", "", "also write the report as a web page to this file")
+	f.StringVar(&s.runStoreDir, "keep", "", "store finished runs and a table of the results so far in this folder, so that an interrupted experiment can be continued")
 	f.StringVarP(&s.output, "output", "o", "table", "table, json or html")
-	tracesFlag(cmd, &s.traces)
-	cmd.AddCommand(simulateListCommand(), simulateShowCommand(), simulateKeysCommand())
+	addTracesFlag(cmd, &s.tracesDir)
+	cmd.AddCommand(newSimulateListCommand(), newSimulateShowCommand(), newSimulateKeysCommand())
 	return cmd
 }
 
-func tracesFlag(cmd *cobra.Command, traces *string) {
+func addTracesFlag(cmd *cobra.Command, traces *string) {
 	def := os.Getenv("SPILLWAY_TRACES")
 	if def == "" {
 		def = "../shared/traces"
 	}
-	cmd.Flags().StringVar(traces, "traces", def, "folder of public traces (default $SPILLWAY_TRACES, then ../shared/traces)")
+	cmd.Flags().StringVar(traces, "traces", def, "folder with the public traces (default $SPILLWAY_TRACES, then ../shared/traces)")
 	cmd.Flags().Lookup("traces").DefValue = ""
 }
 
-func (s *simulation) check() error {
+func (s *simulateOptions) checkFlags() error {
 	switch s.output {
 	case "table", "json", "html":
 	default:
 		return fmt.Errorf("unknown output %q: write -o table, -o json or -o html", s.output)
 	}
-	if s.seeds < 0 || s.seeds > 1000 {
-		return fmt.Errorf("--seeds %d: use 1 to 1000", s.seeds)
+	if s.seedCount < 0 || s.seedCount > 1000 {
+		return fmt.Errorf("--seeds %d: use 1 to 1000", s.seedCount)
 	}
 	return nil
 }
 
-// experiment reads the one that is asked for, as the flags change it.
-func (s *simulation) experiment(args []string) (*lab.Experiment, error) {
+// loadExperiment reads the requested experiment and applies the flags.
+func (s *simulateOptions) loadExperiment(args []string) (*experiment.Experiment, error) {
 	if (s.file != "") == (len(args) == 1) {
-		return nil, errors.New("say which experiment: an id such as E5, or -f FILE\nhint: `spillway simulate list` shows the catalogue")
+		return nil, newUsageError("simulate ID | -f FILE", "`spillway simulate list` lists the experiments of the catalogue, such as E5")
 	}
-	var e *lab.Experiment
+	var e *experiment.Experiment
 	var err error
 	if s.file != "" {
 		e, err = readExperiment(s.file)
 	} else {
-		e, err = experiments.Find(args[0])
+		e, err = experiments.FindExperiment(args[0])
 	}
 	if err != nil {
 		return nil, err
 	}
-	if s.small {
-		e.Reduce()
+	if s.smallForm {
+		e.UseSmallForm()
 	}
-	if s.seeds > 0 {
-		e.Seeds = s.seeds
+	if s.seedCount > 0 {
+		e.Seeds = s.seedCount
 	}
 	if len(s.policies) > 0 {
-		err = e.Only(s.policies)
+		err = e.UsePolicies(s.policies)
 	}
 	return e, err
 }
 
-func readExperiment(path string) (*lab.Experiment, error) {
+func readExperiment(path string) (*experiment.Experiment, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, fmt.Errorf("opening the experiment: %w", err)
 	}
 	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, strict.MaxText+1))
+	text, err := io.ReadAll(io.LimitReader(f, strict.MaxTextBytes+1))
 	if err != nil {
 		return nil, fmt.Errorf("reading the experiment: %w", err)
 	}
-	return lab.Decode(path, text)
+	return experiment.DecodeExperiment(path, text)
 }
 
-func (s *simulation) run(ctx context.Context, out, errOut io.Writer, args []string) error {
-	e, err := s.experiment(args)
+func (s *simulateOptions) runExperiment(ctx context.Context, out, errOut io.Writer, args []string) error {
+	e, err := s.loadExperiment(args)
 	if err != nil {
 		return err
 	}
-	o := lab.Options{Traces: s.traces, Small: s.small, Seed: s.seed}
-	if err := s.keeping(e.ID, &o); err != nil {
+	o := experiment.Options{Traces: s.tracesDir, Small: s.smallForm, Seed: s.firstSeed}
+	if err := s.enableRunStore(e.ID, &o); err != nil {
 		return err
 	}
 	var end func()
-	o.Progress, end = showRun(errOut, e.ID)
-	r, err := lab.Run(ctx, e, o)
+	o.OnProgress, end = startProgress(errOut, e.ID)
+	r, err := experiment.RunExperiment(ctx, e, o)
 	end()
 	if err != nil {
 		return err
 	}
-	if o.SoFar != nil {
-		o.SoFar(r)
+	if o.OnPartialReport != nil {
+		o.OnPartialReport(r)
 	}
-	if s.page != "" {
-		if err := writePage(s.page, r); err != nil {
+	if s.htmlFile != "" {
+		if err := writeHTMLReport(s.htmlFile, r); err != nil {
 			return err
 		}
 	}
@@ -150,77 +150,77 @@ func (s *simulation) run(ctx context.Context, out, errOut io.Writer, args []stri
 	case "json":
 		err = printJSON(out, r)
 	case "html":
-		err = r.Page(out)
+		err = r.WritePage(out)
 	default:
-		err = r.Print(out)
+		err = r.WriteTables(out)
 	}
 	if err == nil && !r.Passed {
-		err = errQuiet
+		err = errAlreadyReported
 	}
 	return err
 }
 
-// keeping has runs kept in the folder that the flag names, and a table of what is done so far beside them.
-func (s *simulation) keeping(id string, o *lab.Options) (err error) {
-	if s.keep == "" {
+// enableRunStore stores runs in the folder of --keep, together with a table of the results so far.
+func (s *simulateOptions) enableRunStore(id string, o *experiment.Options) (err error) {
+	if s.runStoreDir == "" {
 		return nil
 	}
-	if o.Keep, err = lab.OpenKept(s.keep); err != nil {
+	if o.Cache, err = experiment.OpenRunCache(s.runStoreDir); err != nil {
 		return err
 	}
-	path := filepath.Join(s.keep, id+".txt")
-	o.SoFar = func(r *lab.Report) {
+	path := filepath.Join(s.runStoreDir, id+".txt")
+	o.OnPartialReport = func(r *experiment.Report) {
 		var b bytes.Buffer
-		if r.Print(&b) == nil { // a bytes.Buffer takes everything
-			_ = os.WriteFile(path, b.Bytes(), 0o644) // the runs are what matters, and they are kept
+		if r.WriteTables(&b) == nil { // writes to a bytes.Buffer do not fail
+			_ = os.WriteFile(path, b.Bytes(), 0o644) // the table can be rebuilt from the stored runs
 		}
 	}
 	return nil
 }
 
-func writePage(path string, r *lab.Report) error {
+func writeHTMLReport(path string, r *experiment.Report) error {
 	f, err := os.Create(path)
 	if err != nil {
 		return fmt.Errorf("writing the page: %w", err)
 	}
-	return errors.Join(r.Page(f), f.Close())
+	return errors.Join(r.WritePage(f), f.Close())
 }
 
-func simulateListCommand() *cobra.Command {
+func newSimulateListCommand() *cobra.Command {
 	var output, traces string
 	cmd := &cobra.Command{
 		Use:     "list",
-		Short:   "Show the catalogue of experiments, and which of them can run",
+		Short:   "List the experiments of the catalogue and whether each can run",
 		Example: "  spillway simulate list",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			rows, err := listed(traces)
+			rows, err := listExperiments(traces)
 			if err != nil {
 				return err
 			}
 			if output == "json" {
 				return printJSON(cmd.OutOrStdout(), rows)
 			}
-			table(cmd.OutOrStdout(), func(t io.Writer) {
-				fmt.Fprintln(t, "ID\tASKS\tLINES\tRUNS\tTAKES\tSTATE")
+			writeTable(cmd.OutOrStdout(), func(t io.Writer) {
+				fmt.Fprintln(t, "ID\tTITLE\tASSERTIONS\tRUNS\tCPU TIME\tSTATE")
 				for _, r := range rows {
-					fmt.Fprintf(t, "%s\t%s\t%d\t%s\t%s\t%s\n", r.ID, r.Title, len(r.Lines), orNone(r.Runs > 0, r.Runs), orNone(r.Takes > 0, computing(r.Takes)), r.State)
+					fmt.Fprintf(t, "%s\t%s\t%d\t%s\t%s\t%s\n", r.ID, r.Title, len(r.Lines), formatOrDash(r.Runs > 0, r.Runs), formatOrDash(r.Takes > 0, formatComputeTime(r.Takes)), r.State)
 				}
 			})
 			var all float64
 			for _, r := range rows {
 				all += r.Takes
 			}
-			fmt.Fprintf(cmd.OutOrStdout(), "TAKES is what the full form computed on one core when it was measured last, %s in all; two runs are made at a time.\n", computing(all))
+			fmt.Fprintf(cmd.OutOrStdout(), "CPU TIME is the last measured time of the full form on one core, %s in total; two runs execute at a time.\n", formatComputeTime(all))
 			return nil
 		},
 	}
-	outputFlag(cmd, &output)
-	tracesFlag(cmd, &traces)
+	addOutputFlag(cmd, &output)
+	addTracesFlag(cmd, &traces)
 	return cmd
 }
 
-// listedExperiment is one of the catalogue.
+// listedExperiment is one experiment of the catalogue.
 type listedExperiment struct {
 	ID       string   `json:"id"`
 	Title    string   `json:"title"`
@@ -228,12 +228,12 @@ type listedExperiment struct {
 	Lines    []string `json:"lines"`
 	Needs    []string `json:"needs,omitempty"`
 	State    string   `json:"state"`
-	Runs     int      `json:"runs,omitempty"`    // of the simulator, about, in the full form
-	Takes    float64  `json:"takes_s,omitempty"` // about how long those compute on one core
+	Runs     int      `json:"runs,omitempty"`    // estimated runs of the simulator in the full form
+	Takes    float64  `json:"takes_s,omitempty"` // their CPU time on one core, in seconds
 }
 
-// computing is so many seconds as people write them.
-func computing(seconds float64) string {
+// formatComputeTime formats seconds with a single unit.
+func formatComputeTime(seconds float64) string {
 	d := time.Duration(seconds) * time.Second
 	switch {
 	case d < time.Minute:
@@ -244,26 +244,26 @@ func computing(seconds float64) string {
 	return fmt.Sprintf("%.1fh", d.Hours())
 }
 
-func orNone(ok bool, v any) string {
+func formatOrDash(ok bool, v any) string {
 	if !ok {
 		return "-"
 	}
 	return fmt.Sprint(v)
 }
 
-func listed(traces string) (out []listedExperiment, err error) {
-	all, err := experiments.All()
+func listExperiments(traces string) (out []listedExperiment, err error) {
+	all, err := experiments.LoadAll()
 	if err != nil {
 		return nil, err
 	}
 	for _, e := range all {
-		l := listedExperiment{ID: e.ID, Title: e.Title, Question: e.Question, Needs: e.Lacks(traces), State: "ready", Runs: e.Runs(), Takes: e.Takes.Seconds()}
+		l := listedExperiment{ID: e.ID, Title: e.Title, Question: e.Question, Needs: e.MissingNeeds(traces), State: "ready", Runs: e.EstimateRuns(), Takes: e.Takes.Seconds()}
 		for _, line := range e.Pass {
 			l.Lines = append(l.Lines, line.Line)
 		}
 		switch {
 		case len(l.Needs) > 0:
-			l.State = "cannot run yet: needs " + strings.Join(l.Needs, "; ")
+			l.State = "cannot run: needs " + strings.Join(l.Needs, "; ")
 		case e.Command != "":
 			l.State = "run by " + e.Command
 		}
@@ -272,14 +272,14 @@ func listed(traces string) (out []listedExperiment, err error) {
 	return out, nil
 }
 
-func simulateShowCommand() *cobra.Command {
+func newSimulateShowCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:     "show ID",
-		Short:   "Print an experiment's file, to be changed and run with -f",
+		Short:   "Print the file of an experiment, to change and run with -f",
 		Example: "  spillway simulate show E5 > mine.yaml",
-		Args:    cobra.ExactArgs(1),
+		Args:    requireArgs("simulate show ID", 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			text, err := experiments.Text(args[0])
+			text, err := experiments.ReadText(args[0])
 			if err == nil {
 				_, err = cmd.OutOrStdout().Write(text)
 			}
@@ -288,12 +288,12 @@ func simulateShowCommand() *cobra.Command {
 	}
 }
 
-func simulateKeysCommand() *cobra.Command {
+func newSimulateKeysCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:     "keys",
-		Short:   "Print every key of an experiment's file: its type, its default and what it means",
+		Short:   "Describe every key of an experiment file: type, default and meaning",
 		Example: "  spillway simulate keys",
 		Args:    cobra.NoArgs,
-		RunE:    func(cmd *cobra.Command, _ []string) error { return lab.Describe(cmd.OutOrStdout()) },
+		RunE:    func(cmd *cobra.Command, _ []string) error { return experiment.DescribeKeys(cmd.OutOrStdout()) },
 	}
 }

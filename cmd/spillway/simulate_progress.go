@@ -8,61 +8,62 @@ import (
 	"time"
 )
 
-// barWidth is the width of a progress bar, in characters.
-const barWidth = 30
+// progressBarWidth is the width of a progress bar, in characters.
+const progressBarWidth = 30
 
-// runProgress shows how far a long run is.
+// runProgress prints the progress of a long run.
 type runProgress struct {
-	mu      sync.Mutex
-	w       io.Writer
-	what    string
-	bar     bool
-	began   time.Time
-	shown   time.Time
-	quarter int
+	mu          sync.Mutex
+	w           io.Writer
+	label       string
+	showBar     bool
+	startedAt   time.Time
+	lastShownAt time.Time
+	lastQuarter int
 }
 
-// showRun returns what is told of a run's progress, and what is called at its end: a bar with the time left on a terminal,
-// a line now and then elsewhere.
-func showRun(w io.Writer, what string) (report func(done float64), end func()) {
-	p := &runProgress{w: w, what: what, bar: isTerminal(w), began: time.Now()}
-	return p.report, p.end
+// startProgress returns two functions: report updates the progress (0..1), end clears it. On a terminal it prints a bar with
+// the remaining time, elsewhere a line at each quarter.
+func startProgress(w io.Writer, what string) (report func(done float64), end func()) {
+	p := &runProgress{w: w, label: what, showBar: isTerminal(w), startedAt: time.Now()}
+	return p.reportProgress, p.clearBar
 }
 
-func (p *runProgress) report(done float64) {
+func (p *runProgress) reportProgress(done float64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := time.Now()
-	if p.bar {
-		if now.Sub(p.shown) >= 100*time.Millisecond {
-			p.shown = now
-			fmt.Fprintf(p.w, "\r\033[K%s", progressBar(p.what, done, now.Sub(p.began)))
+	if p.showBar {
+		if now.Sub(p.lastShownAt) >= 100*time.Millisecond {
+			p.lastShownAt = now
+			fmt.Fprintf(p.w, "\r\033[K%s", formatProgressBar(p.label, done, now.Sub(p.startedAt)))
 		}
 		return
 	}
-	// Whoever reads a log wants few lines, and none of a run that is over at once.
-	if q := int(done * 4); q > p.quarter && q < 4 && now.Sub(p.began) > 5*time.Second {
-		p.quarter = q
-		fmt.Fprintf(p.w, "%s: %d %%, about %s left\n", p.what, q*25, timeLeft(done, now.Sub(p.began)))
+	// Not a terminal, so probably a log: at most three lines, and none for a short run.
+	if q := int(done * 4); q > p.lastQuarter && q < 4 && now.Sub(p.startedAt) > 5*time.Second {
+		p.lastQuarter = q
+		fmt.Fprintf(p.w, "%s: %d %%, about %s left\n", p.label, q*25, estimateTimeLeft(done, now.Sub(p.startedAt)))
 	}
 }
 
-func (p *runProgress) end() {
+func (p *runProgress) clearBar() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.bar && !p.shown.IsZero() {
+	if p.showBar && !p.lastShownAt.IsZero() {
 		fmt.Fprint(p.w, "\r\033[K")
 	}
 }
 
-// progressBar is a bar with the part that is done and the time left.
-func progressBar(what string, done float64, elapsed time.Duration) string {
-	full := int(done * barWidth)
-	return fmt.Sprintf("%s [%s%s] %3.0f %%, %s left", what, strings.Repeat("=", full), strings.Repeat(" ", barWidth-full), done*100, timeLeft(done, elapsed))
+// formatProgressBar returns a bar with the completed share and the remaining time.
+func formatProgressBar(what string, done float64, elapsed time.Duration) string {
+	full := int(done * progressBarWidth)
+	return fmt.Sprintf("%s [%s%s] %3.0f %%, %s left", what, strings.Repeat("=", full), strings.Repeat(" ", progressBarWidth-full), done*100, estimateTimeLeft(done, elapsed))
 }
 
-// timeLeft guesses from what is done how long the rest takes; "?" before anything is known.
-func timeLeft(done float64, elapsed time.Duration) string {
+// estimateTimeLeft extrapolates the remaining time linearly: elapsed * (1-done) / done. It returns "?" in the first 1 % or
+// 200 ms.
+func estimateTimeLeft(done float64, elapsed time.Duration) string {
 	if done < 0.01 || elapsed < 200*time.Millisecond {
 		return "?"
 	}

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// TestProgressBar: the bar is full at the end, and the time left follows from what is done.
+// TestProgressBar: the bar is full at the end, and the remaining time is extrapolated.
 func TestProgressBar(t *testing.T) {
 	for _, c := range []struct {
 		done    float64
@@ -20,17 +20,17 @@ func TestProgressBar(t *testing.T) {
 		{0.25, time.Minute, strings.Repeat("=", 7) + strings.Repeat(" ", 23), "3m0s"},
 		{1, time.Minute, strings.Repeat("=", 30), "0s"},
 	} {
-		got := progressBar("E5", c.done, c.elapsed)
+		got := formatProgressBar("E5", c.done, c.elapsed)
 		if !strings.Contains(got, "["+c.bar+"]") || !strings.HasSuffix(got, ", "+c.left+" left") {
 			t.Errorf("%v after %v: %q", c.done, c.elapsed, got)
 		}
 	}
 }
 
-// TestProgressInALog: what is no terminal gets no bar, and nothing at all of a short run.
-func TestProgressInALog(t *testing.T) {
+// TestProgressWithoutATerminal: without a terminal no bar is printed, and nothing for a short run.
+func TestProgressWithoutATerminal(t *testing.T) {
 	var b bytes.Buffer
-	report, end := showRun(&b, "E5")
+	report, end := startProgress(&b, "E5")
 	for i := range 101 {
 		report(float64(i) / 100)
 	}
@@ -38,11 +38,11 @@ func TestProgressInALog(t *testing.T) {
 	if b.Len() != 0 {
 		t.Errorf("a short run wrote %q", b.String())
 	}
-	p := &runProgress{w: &b, what: "E5", began: time.Now().Add(-time.Hour)}
+	p := &runProgress{w: &b, label: "E5", startedAt: time.Now().Add(-time.Hour)}
 	for i := range 101 {
-		p.report(float64(i) / 100)
+		p.reportProgress(float64(i) / 100)
 	}
-	p.end()
+	p.clearBar()
 	if n := strings.Count(b.String(), "\n"); n != 3 || strings.ContainsAny(b.String(), "\r\033") {
 		t.Errorf("a long run wrote %d lines: %q", n, b.String())
 	}

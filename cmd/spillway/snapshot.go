@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -14,47 +15,44 @@ import (
 	"github.com/spillway-lb/spillway/internal/spec"
 )
 
-// maxSnapshotFile bounds what is read from a file, in bytes.
-const maxSnapshotFile = 64 << 20
+// maxSnapshotFileBytes bounds the size of a snapshot file, in bytes.
+const maxSnapshotFileBytes = 64 << 20
 
-func snapshotCommand() *cobra.Command {
+func newSnapshotCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "snapshot",
-		Short:   "Save, look into or restore what the global nodes have agreed on",
+		Short:   "Save, inspect or restore the replicated state of the global nodes",
 		Example: "  spillway snapshot save state.snap\n  spillway snapshot inspect state.snap\n  spillway snapshot restore state.snap --yes",
 		GroupID: "operate",
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return errors.New("say save FILE, inspect FILE or restore FILE")
-			}
-			return fmt.Errorf("there is no snapshot %q\nhint: save FILE, inspect FILE or restore FILE", args[0])
+		Args: func(*cobra.Command, []string) error {
+			return newUsageError("snapshot save|inspect|restore FILE", "")
 		},
 		RunE: func(*cobra.Command, []string) error { return nil },
 	}
-	cmd.AddCommand(snapshotSaveCommand(), snapshotInspectCommand(), snapshotRestoreCommand())
+	cmd.AddCommand(newSnapshotSaveCommand(), newSnapshotInspectCommand(), newSnapshotRestoreCommand())
 	return cmd
 }
 
-func snapshotSaveCommand() *cobra.Command {
-	var to target
+func newSnapshotSaveCommand() *cobra.Command {
+	var to adminTarget
 	cmd := &cobra.Command{
 		Use:   "save FILE",
-		Short: "Write a node's agreed state to a file",
-		Long: `Write a node's agreed state to a file: the spec with its history, the plan and the drains. The file also holds the keys
-that sign redirect tickets and the zone, so only its owner may read it.`,
+		Short: "Write the replicated state of a node to a file",
+		Long: `Write the replicated state of a node to a file: the spec with its history, the plan and the drains. The file also contains
+the keys that sign redirect tickets and the zone, and is readable only by its owner.`,
 		Example: "  spillway snapshot save state.snap",
-		Args:    exactly("FILE", 1),
+		Args:    requireArgs("snapshot save FILE", 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return to.call(cmd.Context(), func(ctx context.Context, c *admin.Client) error {
-				a, err := c.Archive(ctx)
+			return to.callNode(cmd.Context(), func(ctx context.Context, c *admin.Client) error {
+				a, err := c.GetArchive(ctx)
 				if err != nil {
 					return err
 				}
-				s, err := consensus.Contents(a.Data)
+				s, err := consensus.DecodeArchive(a.Data)
 				if err != nil {
-					return fmt.Errorf("what the node sent is not whole: %w", err)
+					return fmt.Errorf("the snapshot from the node is damaged: %w", err)
 				}
-				if err := writeNew(args[0], a.Data); err != nil {
+				if err := writeNewFile(args[0], a.Data); err != nil {
 					return err
 				}
 				fmt.Fprintf(cmd.OutOrStdout(), "saved spec %d and %d drains as of log index %d to %s (%d bytes)\n", s.SpecVersion, len(s.Drains), s.Index, args[0], len(a.Data))
@@ -62,15 +60,15 @@ that sign redirect tickets and the zone, so only its owner may read it.`,
 			})
 		},
 	}
-	to.flags(cmd)
+	to.addFlags(cmd)
 	return cmd
 }
 
-// writeNew writes a file that nobody else may read, and never over another.
-func writeNew(name string, data []byte) error {
+// writeNewFile writes a file that only its owner may read. It does not overwrite a file.
+func writeNewFile(name string, data []byte) error {
 	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if errors.Is(err, os.ErrExist) {
-		return fmt.Errorf("%s is there already: choose another name, or remove it", name)
+		return fmt.Errorf("%s exists: choose another name, or remove it", name)
 	}
 	if err != nil {
 		return err
@@ -79,87 +77,91 @@ func writeNew(name string, data []byte) error {
 	return errors.Join(err, f.Sync(), f.Close())
 }
 
-func snapshotInspectCommand() *cobra.Command {
+func newSnapshotInspectCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:     "inspect FILE",
-		Short:   "Say what a saved state holds, and whether it is whole",
+		Short:   "Show the contents of a snapshot file and verify its checksum",
 		Example: "  spillway snapshot inspect state.snap",
-		Args:    exactly("FILE", 1),
+		Args:    requireArgs("snapshot inspect FILE", 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			data, err := readSnapshot(args[0])
+			data, err := readSnapshotFile(args[0])
 			if err != nil {
 				return err
 			}
-			s, err := consensus.Contents(data)
+			s, err := consensus.DecodeArchive(data)
 			if err != nil {
 				return fmt.Errorf("%s: %w", args[0], err)
 			}
-			printState(cmd.OutOrStdout(), s)
+			printClusterState(cmd.OutOrStdout(), s)
 			return nil
 		},
 	}
 }
 
-func readSnapshot(name string) ([]byte, error) {
+func readSnapshotFile(name string) ([]byte, error) {
 	f, err := os.Open(name)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	return io.ReadAll(io.LimitReader(f, maxSnapshotFile))
+	return io.ReadAll(io.LimitReader(f, maxSnapshotFileBytes))
 }
 
-func printState(w io.Writer, s *consensus.State) {
-	fmt.Fprintf(w, "whole; as of log index %d, term %d\n", s.Index, s.Term)
+func printClusterState(w io.Writer, s *consensus.State) {
+	fmt.Fprintf(w, "intact; log index %d, term %d\n", s.Index, s.Term)
 	if sp, err := spec.Decode("spec", s.Spec); err == nil {
 		fmt.Fprintf(w, "spec %d: zone %s, %d services, %d regions, %d models, %d tenants\n", s.SpecVersion, sp.Zone.Name, len(sp.Services), len(sp.Regions), len(sp.Models), len(sp.Tenants))
 	} else {
 		fmt.Fprintf(w, "spec %d cannot be read by this version\n", s.SpecVersion)
 	}
 	fmt.Fprintf(w, "plan %d, %d bytes\n", s.PlanEpoch, len(s.Plan))
-	table(w, func(t io.Writer) {
+	writeTable(w, func(t io.Writer) {
 		fmt.Fprintln(t, "SPEC\tAT\tBY\tBYTES")
 		for _, e := range s.SpecHistory {
 			fmt.Fprintf(t, "%d\t%s\t%s\t%d\n", e.Version, e.At.Format("2006-01-02 15:04:05Z07:00"), e.Actor, len(e.Body))
 		}
 	})
 	if g := s.Signing; g != nil {
-		fmt.Fprintf(w, "zone %s is signed by %d keys; %s since %s\n", g.Zone, len(g.Keys), g.Phase, g.Since.Format("2006-01-02 15:04:05Z07:00"))
+		fmt.Fprintf(w, "zone %s is signed with %d keys; %s since %s\n", g.Zone, len(g.Keys), g.Phase, g.PhaseSince.Format("2006-01-02 15:04:05Z07:00"))
 	}
 	for _, d := range s.Drains {
-		fmt.Fprintf(w, "drained: %s%s%s\n", d.Path, until(d.Until), because(d.Reason, d.Actor))
+		over := ""
+		if d.Over > 0 {
+			over = fmt.Sprintf(", over %s from %s", d.Over, d.At.Local().Format(time.DateTime))
+		}
+		fmt.Fprintf(w, "drained: %s%s%s%s\n", d.Path, formatDrainEnd(d.Until), over, formatReasonAndActor(d.Reason, d.Actor))
 	}
 }
 
-func snapshotRestoreCommand() *cobra.Command {
+func newSnapshotRestoreCommand() *cobra.Command {
 	var (
-		to     target
+		to     adminTarget
 		yes    bool
 		reason string
 	)
 	cmd := &cobra.Command{
 		Use:   "restore FILE --yes",
-		Short: "Put a saved spec and its drains back in force",
-		Long: `Put a saved spec and its drains back in force on all global nodes, in place of what is agreed now. The spec becomes a
-new version, so that nothing goes backwards; the plan is made anew. Only the leader takes it: name its admin address.
-It begins a new generation of the cluster, so gateways follow it however old the file is.`,
+		Short: "Restore the spec and the drains of a snapshot",
+		Long: `Replace the spec and the drains of all global nodes by those of a snapshot. The restored spec gets a new version number, so
+that versions only increase; the plan is computed again. Only the leader accepts this command: give its admin address.
+It starts a new generation of the cluster, so that gateways follow it even if the snapshot is older than their policy.`,
 		Example: "  spillway snapshot restore state.snap --yes --server unix:///run/spillway/global-g1.sock",
-		Args:    exactly("FILE", 1),
+		Args:    requireArgs("snapshot restore FILE", 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			data, err := readSnapshot(args[0])
+			data, err := readSnapshotFile(args[0])
 			if err != nil {
 				return err
 			}
-			s, err := consensus.Contents(data)
+			s, err := consensus.DecodeArchive(data)
 			if err != nil {
 				return fmt.Errorf("%s: %w", args[0], err)
 			}
 			if !yes {
-				printState(cmd.OutOrStdout(), s)
-				return errors.New("this replaces the spec and the drains of the whole planet\nhint: repeat with --yes")
+				printClusterState(cmd.OutOrStdout(), s)
+				return errors.New("this replaces the spec and the drains of the whole fleet\nhint: repeat with --yes")
 			}
-			return to.call(cmd.Context(), func(ctx context.Context, c *admin.Client) error {
-				a, err := c.Restore(ctx, admin.ArchiveRequest{Data: data, Reason: reason})
+			return to.callNode(cmd.Context(), func(ctx context.Context, c *admin.Client) error {
+				a, err := c.RestoreArchive(ctx, admin.ArchiveRequest{Data: data, Reason: reason})
 				if err != nil {
 					return err
 				}
@@ -168,8 +170,8 @@ It begins a new generation of the cluster, so gateways follow it however old the
 			})
 		},
 	}
-	to.flags(cmd)
-	cmd.Flags().BoolVar(&yes, "yes", false, "do it")
-	cmd.Flags().StringVar(&reason, "reason", "", "why, for the audit")
+	to.addFlags(cmd)
+	cmd.Flags().BoolVar(&yes, "yes", false, "confirm")
+	cmd.Flags().StringVar(&reason, "reason", "", "reason, for the audit log")
 	return cmd
 }

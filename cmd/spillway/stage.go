@@ -12,17 +12,17 @@ import (
 	"github.com/spillway-lb/spillway/internal/admin"
 )
 
-func promoteCommand() *cobra.Command {
-	return endStageCommand(admin.StagePromote, "Keep the spec on trial: put it in force everywhere, whatever its guard has still to say")
+func newPromoteCommand() *cobra.Command {
+	return newEndStageCommand(admin.StagePromote, "Put the staged spec in force everywhere, without waiting for its guard")
 }
 
-func rollbackCommand() *cobra.Command {
-	return endStageCommand(admin.StageRollback, "Take the spec on trial back: what was in force before it is in force again")
+func newRollbackCommand() *cobra.Command {
+	return newEndStageCommand(admin.StageRollback, "Roll back the staged spec: the spec before it is in force again")
 }
 
-func endStageCommand(action, short string) *cobra.Command {
+func newEndStageCommand(action, short string) *cobra.Command {
 	var (
-		to  target
+		to  adminTarget
 		req = admin.StageRequest{Action: action}
 	)
 	cmd := &cobra.Command{
@@ -32,7 +32,7 @@ func endStageCommand(action, short string) *cobra.Command {
 		GroupID: "operate",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return to.call(cmd.Context(), func(ctx context.Context, c *admin.Client) error {
+			return to.callNode(cmd.Context(), func(ctx context.Context, c *admin.Client) error {
 				a, err := c.EndStage(ctx, req)
 				if err != nil {
 					return err
@@ -44,58 +44,58 @@ func endStageCommand(action, short string) *cobra.Command {
 			})
 		},
 	}
-	to.flags(cmd)
-	cmd.Flags().Uint64Var(&req.Number, "stage", 0, "refuse unless this stage is under way (default: whichever is)")
-	cmd.Flags().StringVar(&req.Reason, "reason", "", "why, for the audit")
+	to.addFlags(cmd)
+	cmd.Flags().Uint64Var(&req.Number, "stage", 0, "refuse unless this is the number of the current stage (default: any)")
+	cmd.Flags().StringVar(&req.Reason, "reason", "", "reason, for the audit log")
 	return cmd
 }
 
-func getStageCommand() *cobra.Command {
+func newGetStageCommand() *cobra.Command {
 	var (
-		to     target
+		to     adminTarget
 		output string
 		text   bool
 	)
 	cmd := &cobra.Command{
 		Use:     "stage [--spec]",
-		Short:   "Show the spec on trial: where, for how much longer, and what its guard measures",
+		Short:   "Show the staged spec: regions, remaining time, and the measurements of its guard",
 		Example: "  spillway get stage\n  spillway get stage --spec > candidate.yaml",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return to.call(cmd.Context(), func(ctx context.Context, c *admin.Client) error {
-				a, err := c.Stage(ctx)
+			return to.callNode(cmd.Context(), func(ctx context.Context, c *admin.Client) error {
+				a, err := c.GetStage(ctx)
 				switch {
 				case err != nil:
 					return err
 				case output == "json":
 					return printJSON(cmd.OutOrStdout(), a)
 				case a.Stage == nil:
-					fmt.Fprintf(cmd.OutOrStdout(), "nothing is on trial: spec v%d is in force everywhere\n", a.SpecVersion)
+					fmt.Fprintf(cmd.OutOrStdout(), "no spec is staged: spec v%d is in force everywhere\n", a.SpecVersion)
 				case text:
 					fmt.Fprint(cmd.OutOrStdout(), a.Stage.Text)
 				default:
-					printStage(cmd.OutOrStdout(), a.Stage)
-					printFigures(cmd.OutOrStdout(), a.Stage)
+					printStageLine(cmd.OutOrStdout(), a.Stage)
+					printGuardFigures(cmd.OutOrStdout(), a.Stage)
 				}
 				return nil
 			})
 		},
 	}
-	to.flags(cmd)
-	cmd.Flags().BoolVar(&text, "spec", false, "print the spec on trial; of a trial everywhere, the one to go back to")
-	outputFlag(cmd, &output)
+	to.addFlags(cmd)
+	cmd.Flags().BoolVar(&text, "spec", false, "print the staged spec; if it is staged everywhere, the spec that a rollback restores")
+	addOutputFlag(cmd, &output)
 	return cmd
 }
 
-// printStage is one line about a spec on trial.
-func printStage(w io.Writer, g *admin.StageStatus) {
+// printStageLine prints one line about the staged spec, if there is one.
+func printStageLine(w io.Writer, g *admin.StageStatus) {
 	if g == nil {
 		return
 	}
-	fmt.Fprintf(w, "stage %d: spec v%d is on trial %s, %s%s%s\n", g.Number, g.Version, stageWhere(g), stageTime(g), stageGuard(g), because(g.Reason, g.Actor))
+	fmt.Fprintf(w, "stage %d: spec v%d is staged %s, %s%s%s\n", g.Number, g.Version, formatStageRegions(g), formatStageTime(g), formatStageGuard(g), formatReasonAndActor(g.Reason, g.Actor))
 }
 
-func printFigures(w io.Writer, g *admin.StageStatus) {
+func printGuardFigures(w io.Writer, g *admin.StageStatus) {
 	for line := range strings.SplitSeq(strings.TrimSpace(g.Figures), "\n") {
 		if line != "" {
 			fmt.Fprintf(w, "  %s\n", line)
@@ -103,8 +103,8 @@ func printFigures(w io.Writer, g *admin.StageStatus) {
 	}
 }
 
-// printTrial says what an apply has put on trial, or would.
-func printTrial(w io.Writer, g *admin.StageStatus, dryRun bool) {
+// printStagedSpec prints where an apply staged the spec, or would stage it.
+func printStagedSpec(w io.Writer, g *admin.StageStatus, dryRun bool) {
 	if g == nil {
 		return
 	}
@@ -115,27 +115,27 @@ func printTrial(w io.Writer, g *admin.StageStatus, dryRun bool) {
 	if g.WindowMS > 0 {
 		end = " for " + (time.Duration(g.WindowMS) * time.Millisecond).String()
 	}
-	fmt.Fprintf(w, "spec v%d %s on trial %s%s%s\n", g.Version, verb, stageWhere(g), end, stageGuard(g))
+	fmt.Fprintf(w, "spec v%d %s staged %s%s%s\n", g.Version, verb, formatStageRegions(g), end, formatStageGuard(g))
 	if !g.Everywhere {
-		fmt.Fprintln(w, "clients are steered and redirected by the spec in force until it is promoted")
+		fmt.Fprintln(w, "steering and redirects use the spec in force until the staged one is promoted")
 	}
 }
 
-func stageWhere(g *admin.StageStatus) string {
+func formatStageRegions(g *admin.StageStatus) string {
 	if g.Everywhere {
 		return "everywhere"
 	}
 	return "in " + strings.Join(g.Regions, ", ")
 }
 
-func stageTime(g *admin.StageStatus) string {
+func formatStageTime(g *admin.StageStatus) string {
 	if g.WindowMS == 0 {
 		return "until promoted or rolled back"
 	}
-	return age(g.ElapsedMS) + " of " + age(g.WindowMS)
+	return formatAge(g.ElapsedMS) + " of " + formatAge(g.WindowMS)
 }
 
-func stageGuard(g *admin.StageStatus) string {
+func formatStageGuard(g *admin.StageStatus) string {
 	if g.Guard == "" {
 		return ", no guard"
 	}

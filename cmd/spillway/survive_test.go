@@ -13,67 +13,66 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/spillway-lb/spillway/chaos/fleet"
 	"github.com/spillway-lb/spillway/chaos/gpu"
-	"github.com/spillway-lb/spillway/internal/relay"
+	"github.com/spillway-lb/spillway/internal/httpedge/forward"
 )
 
-// TestSurvive kills, kill -9, a worker, a local instance and a peer region's gateway while streams run through each, and
-// compares every text, its end and its usage with what an undisturbed worker says. `make survive` does so with 200 streams
-// and prints the table.
-func TestSurvive(t *testing.T) {
+// TestResumedStreamsEqualUndisturbedOnes kills a worker, a local instance and a peer region's gateway with SIGKILL while streams
+// run through each, and compares every text, its end and its usage with those of an undisturbed worker. `make survive` runs it
+// with 200 streams and prints the table.
+func TestResumedStreamsEqualUndisturbedOnes(t *testing.T) {
 	streams, err := strconv.Atoi(os.Getenv("SPILLWAY_SURVIVE"))
 	if err != nil || streams <= 0 {
-		t.Skip("`make survive` runs it; TestKills sees to it that no stream is cut, here the texts are compared")
+		t.Skip("`make survive` runs it; TestKilledProcessesLoseNoRequests checks that no stream is interrupted, this test compares the texts")
 	}
-	p := spawnWith(t, 2, 3)
-	s := &survivors{processes: p, n: streams, truth: undisturbed(t)}
+	p := startProcessFleetOfSize(t, 2, 3)
+	s := &streamKillTest{processFleet: p, streamCount: streams, expected: startReferenceWorker(t)}
 	t.Logf("%-24s %8s %8s %8s %8s %8s %8s %8s %8s", "killed", "streams", "hit", "resumed", "cut", "wrong", "lost", "doubled", "usage")
 
-	s.round(t, "a worker", "virginia", func(routes map[string]int) fleet.Node {
-		region, zone, worker := split(most(routes, 3))
-		return p.find(region + "-" + zone + "-" + worker)
+	s.runKillRound(t, "a worker", "virginia", func(routes map[string]int) fleet.FleetNode {
+		region, zone, worker := splitRoute(mostCommonPrefix(routes, 3))
+		return p.findNode(region + "-" + zone + "-" + worker)
 	})
-	s.round(t, "a local instance", "frankfurt", func(routes map[string]int) fleet.Node {
-		region, zone, _ := split(most(routes, 2))
-		return p.find(region + "-" + zone + "-local1")
+	s.runKillRound(t, "a local instance", "frankfurt", func(routes map[string]int) fleet.FleetNode {
+		region, zone, _ := splitRoute(mostCommonPrefix(routes, 2))
+		return p.findNode(region + "-" + zone + "-local1")
 	})
 	for _, zone := range []string{"tokyo/a", "tokyo/b"} { // its streams then run in another region
-		if out, _, err := spillway(t, "drain", "zone", zone, "--force", "--server", socket("global", "g1")); err != nil {
+		if out, _, err := runSpillway(t, "drain", "zone", zone, "--force", "--server", adminServerURL("global", "g1")); err != nil {
 			t.Fatalf("%v: %s", err, out)
 		}
 	}
-	s.spilled(t)
-	s.round(t, "a peer region's gateway", "tokyo", func(routes map[string]int) fleet.Node {
-		region, _, _ := split(most(routes, 1))
-		return p.gateway(region)
+	s.waitForSpill(t)
+	s.runKillRound(t, "a peer region's gateway", "tokyo", func(routes map[string]int) fleet.FleetNode {
+		region, _, _ := splitRoute(mostCommonPrefix(routes, 1))
+		return p.gatewayOf(region)
 	})
 }
 
-// survivors sends the streams of a round.
-type survivors struct {
-	*processes
-	n     int
-	truth func(body string) tale
-	asked int
+// streamKillTest sends the streams of a round.
+type streamKillTest struct {
+	*processFleet
+	streamCount  int
+	expected     func(body string) streamResult
+	requestCount int
 }
 
-// tale is what a client was told.
-type tale struct {
-	text, finish, failure, route, resumed string
-	prompt, completion                    int
+// streamResult is the response that a client received.
+type streamResult struct {
+	text, finishReason, failure, route, resumed string
+	promptTokens, completionTokens              int
 }
 
-// split takes a route apart.
-func split(route string) (region, zone, worker string) {
+// splitRoute splits a route into its parts.
+func splitRoute(route string) (region, zone, worker string) {
 	parts := append(strings.Split(route, "/"), "", "")
 	return parts[0], parts[1], parts[2]
 }
 
-// most is the commonest beginning, of so many parts, of routes.
-func most(routes map[string]int, parts int) (best string) {
+// mostCommonPrefix returns the most common first parts of routes.
+func mostCommonPrefix(routes map[string]int, parts int) (best string) {
 	sums := map[string]int{}
 	for r, n := range routes {
 		key := strings.Join(strings.Split(r, "/")[:parts], "/")
@@ -84,21 +83,22 @@ func most(routes map[string]int, parts int) (best string) {
 	return best
 }
 
-// round lets n streams begin at a region's gateway, kills what choose names by their routes, and judges what they were told.
-func (s *survivors) round(t *testing.T, what, region string, choose func(map[string]int) fleet.Node) {
+// runKillRound starts streams at a region's gateway, kills the node that choose selects by their routes, and checks the
+// responses.
+func (s *streamKillTest) runKillRound(t *testing.T, what, region string, choose func(map[string]int) fleet.FleetNode) {
 	t.Helper()
 	var begun atomic.Int64
 	var mu sync.Mutex
 	routes := map[string]int{}
-	told, truth := make([]tale, s.n), make([]tale, s.n)
-	ended := make([]atomic.Bool, s.n)
+	results, expected := make([]streamResult, s.streamCount), make([]streamResult, s.streamCount)
+	ended := make([]atomic.Bool, s.streamCount)
 	var all sync.WaitGroup
-	for i := range s.n {
-		s.asked++
-		body := fmt.Sprintf(`{"model":"llama-3.1-8b","messages":[{"role":"user","content":"question %d of the round"}],"max_tokens":%d,"ignore_eos":true,"stream":true,"stream_options":{"include_usage":true}}`, s.asked, 1000+i%50)
-		truth[i] = s.truth(body)
+	for i := range s.streamCount {
+		s.requestCount++
+		body := fmt.Sprintf(`{"model":"llama-3.1-8b","messages":[{"role":"user","content":"question %d of the round"}],"max_tokens":%d,"ignore_eos":true,"stream":true,"stream_options":{"include_usage":true}}`, s.requestCount, 1000+i%50)
+		expected[i] = s.expected(body)
 		all.Go(func() {
-			told[i] = s.listen(region, body, func(route string) {
+			results[i] = s.sendStream(region, body, func(route string) {
 				mu.Lock()
 				routes[route]++
 				mu.Unlock()
@@ -107,9 +107,9 @@ func (s *survivors) round(t *testing.T, what, region string, choose func(map[str
 			ended[i].Store(true)
 		})
 	}
-	eventually(t, patience, "every stream has begun", func() error {
-		if n := begun.Load(); n < int64(s.n) {
-			return fmt.Errorf("%d of %d have", n, s.n)
+	waitForSuccess(t, testTimeout, "every stream has begun", func() error {
+		if n := begun.Load(); n < int64(s.streamCount) {
+			return fmt.Errorf("%d of %d have", n, s.streamCount)
 		}
 		return nil
 	})
@@ -120,8 +120,8 @@ func (s *survivors) round(t *testing.T, what, region string, choose func(map[str
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.killed = append(s.killed, victim.ID())
-	live := make([]bool, s.n)
+	s.killedIDs = append(s.killedIDs, victim.ID())
+	live := make([]bool, s.streamCount)
 	for i := range live {
 		live[i] = !ended[i].Load()
 	}
@@ -130,82 +130,82 @@ func (s *survivors) round(t *testing.T, what, region string, choose func(map[str
 	}
 	all.Wait()
 	var hit, resumed, cut, wrong, lost, doubled, usage int
-	for i := range told {
-		got, want := told[i], truth[i]
-		if live[i] && through(got.route, victim) {
+	for i := range results {
+		got, want := results[i], expected[i]
+		if live[i] && passedThrough(got.route, victim) {
 			hit++
 		}
 		if got.resumed != "" {
 			resumed++
 		}
 		switch {
-		case got.failure != "" || got.finish == "":
+		case got.failure != "" || got.finishReason == "":
 			cut++
 			t.Errorf("%s: cut after %d bytes of %d on %s: %s", victim.ID(), len(got.text), len(want.text), got.route, got.failure)
-		case got.text != want.text || got.finish != want.finish:
+		case got.text != want.text || got.finishReason != want.finishReason:
 			wrong++
 			missing := (len(want.text) - len(got.text)) / 4
 			lost, doubled = lost+max(missing, 0), doubled+max(-missing, 0)
 			t.Errorf("%s: %q, want %q", victim.ID(), got.text, want.text)
-		case got.prompt != want.prompt || got.completion != want.completion:
+		case got.promptTokens != want.promptTokens || got.completionTokens != want.completionTokens:
 			usage++
-			t.Errorf("%s: usage %d and %d, want %d and %d", victim.ID(), got.prompt, got.completion, want.prompt, want.completion)
+			t.Errorf("%s: usage %d and %d, want %d and %d", victim.ID(), got.promptTokens, got.completionTokens, want.promptTokens, want.completionTokens)
 		}
 	}
-	t.Logf("%-24s %8d %8d %8d %8d %8d %8d %8d %8d", what, s.n, hit, resumed, cut, wrong, lost, doubled, usage)
+	t.Logf("%-24s %8d %8d %8d %8d %8d %8d %8d %8d", what, s.streamCount, hit, resumed, cut, wrong, lost, doubled, usage)
 	if resumed == 0 {
 		t.Errorf("%s died and no stream was resumed: %v", victim.ID(), routes)
 	}
 }
 
-// through says that an answer came by way of a node.
-func through(route string, n fleet.Node) bool {
-	region, zone, worker := split(route)
+// passedThrough reports whether a route contains a node.
+func passedThrough(route string, n fleet.FleetNode) bool {
+	region, zone, worker := splitRoute(route)
 	return region == n.Region && (n.Role == "regional" || zone == n.Zone && (n.Role == "local" || worker == n.Name))
 }
 
-// spilled waits until Tokyo's gateway sends requests to another region.
-func (s *survivors) spilled(t *testing.T) {
+// waitForSpill waits until Tokyo's gateway sends requests to another region.
+func (s *streamKillTest) waitForSpill(t *testing.T) {
 	t.Helper()
-	eventually(t, patience, "Tokyo's requests spill", func() error {
-		s.asked++
-		got := s.listen("tokyo", fmt.Sprintf(`{"model":"llama-3.1-8b","messages":[{"role":"user","content":"probe %d"}],"max_tokens":1,"stream":true}`, s.asked), func(string) {})
-		if strings.HasPrefix(got.route, "tokyo/") || got.finish == "" {
+	waitForSuccess(t, testTimeout, "Tokyo's requests spill", func() error {
+		s.requestCount++
+		got := s.sendStream("tokyo", fmt.Sprintf(`{"model":"llama-3.1-8b","messages":[{"role":"user","content":"probe %d"}],"max_tokens":1,"stream":true}`, s.requestCount), func(string) {})
+		if strings.HasPrefix(got.route, "tokyo/") || got.finishReason == "" {
 			return fmt.Errorf("one went to %q: %s", got.route, got.failure)
 		}
 		return nil
 	})
 }
 
-// listen sends one request and hears it out. begun is called once, with the way that the answer came, after its first token.
-func (s *survivors) listen(region, body string, begun func(route string)) (told tale) {
-	key, err := s.Key("acme")
+// sendStream sends one request and reads the whole response. begun is called once, with the route, after the first token.
+func (s *streamKillTest) sendStream(region, body string, begun func(route string)) (result streamResult) {
+	key, err := s.ReadTenantKey("acme")
 	if err != nil {
-		return tale{failure: err.Error()}
+		return streamResult{failure: err.Error()}
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 4*patience)
+	ctx, cancel := context.WithTimeout(context.Background(), 4*testTimeout)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, "POST", "http://"+s.gateway(region).Addr["http"].String()+"/v1/chat/completions", strings.NewReader(body))
+	req, err := http.NewRequestWithContext(ctx, "POST", "http://"+s.gatewayOf(region).Addr["http"].String()+"/v1/chat/completions", strings.NewReader(body))
 	if err != nil {
-		return tale{failure: err.Error()}
+		return streamResult{failure: err.Error()}
 	}
 	req.Header.Set("Authorization", "Bearer "+key)
-	return hear(req, begun)
+	return readStream(req, begun)
 }
 
-var listener = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+var streamClient = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 
-func hear(req *http.Request, begun func(route string)) (told tale) {
-	resp, err := listener.Do(req)
+func readStream(req *http.Request, begun func(route string)) (result streamResult) {
+	resp, err := streamClient.Do(req)
 	if err != nil {
-		return tale{failure: err.Error()}
+		return streamResult{failure: err.Error()}
 	}
 	defer resp.Body.Close()
-	told.route = resp.Header.Get(relay.HeaderRoute)
+	result.route = resp.Header.Get(forward.HeaderRoute)
 	if resp.StatusCode != http.StatusOK {
-		told.failure = resp.Status
-		begun(told.route)
-		return told
+		result.failure = resp.Status
+		begun(result.route)
+		return result
 	}
 	var text strings.Builder
 	in := bufio.NewScanner(resp.Body)
@@ -232,36 +232,36 @@ func hear(req *http.Request, begun func(route string)) (told tale) {
 			Error json.RawMessage
 		}
 		if err := json.Unmarshal(data, &o); err != nil {
-			told.failure = "a torn event: " + string(data)
+			result.failure = "a torn event: " + string(data)
 			continue
 		}
 		if ids[o.ID] = true; o.Error != nil {
-			told.failure = string(o.Error)
+			result.failure = string(o.Error)
 		}
 		for _, c := range o.Choices {
 			if text.Len() == 0 && c.Delta.Content != "" {
-				begun(told.route)
+				begun(result.route)
 			}
 			text.WriteString(c.Delta.Content)
-			told.finish += c.Finish
+			result.finishReason += c.Finish
 		}
-		told.prompt, told.completion = o.Usage.Prompt, o.Usage.Completion
+		result.promptTokens, result.completionTokens = o.Usage.Prompt, o.Usage.Completion
 	}
-	told.text, told.resumed = text.String(), resp.Trailer.Get(relay.HeaderResumed)
+	result.text, result.resumed = text.String(), resp.Trailer.Get(forward.HeaderResumed)
 	switch {
-	case told.failure != "":
+	case result.failure != "":
 	case in.Err() != nil:
-		told.failure = in.Err().Error()
+		result.failure = in.Err().Error()
 	case ends != 1 || len(ids) != 1:
-		told.failure = fmt.Sprintf("%d ends, %d ids", ends, len(ids))
+		result.failure = fmt.Sprintf("%d ends, %d ids", ends, len(ids))
 	}
-	return told
+	return result
 }
 
-// undisturbed answers with what a worker says that nobody kills.
-func undisturbed(t *testing.T) func(body string) tale {
+// startReferenceWorker starts a worker that is not killed, and returns a function that sends requests to it.
+func startReferenceWorker(t *testing.T) func(body string) streamResult {
 	t.Helper()
-	w, err := gpu.New(gpu.Config{Listen: "127.0.0.1:0", GPU: "H100", Model: "Llama-3.1-8B", Served: "llama-3.1-8b", Answers: fleet.Answers, Speed: 1000})
+	w, err := gpu.New(gpu.Config{Listen: "127.0.0.1:0", GPU: "H100", Model: "Llama-3.1-8B", ServedModel: "llama-3.1-8b", AnswerSeed: fleet.AnswerSeed, Speed: 1000})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -269,17 +269,17 @@ func undisturbed(t *testing.T) func(body string) tale {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
 		defer cancel()
 		if err := w.Stop(ctx); err != nil {
 			t.Error(err)
 		}
 	})
-	return func(body string) tale {
+	return func(body string) streamResult {
 		req, err := http.NewRequest("POST", w.URL()+"/v1/chat/completions", strings.NewReader(body))
 		if err != nil {
 			t.Fatal(err)
 		}
-		return hear(req, func(string) {})
+		return readStream(req, func(string) {})
 	}
 }

@@ -6,8 +6,8 @@ import (
 	"text/tabwriter"
 )
 
-// table aligns tab-separated rows and writes them without the trailing spaces that an empty last column leaves.
-func table(w io.Writer, rows func(io.Writer)) {
+// writeTable aligns tab-separated rows and writes them without trailing spaces.
+func writeTable(w io.Writer, rows func(io.Writer)) {
 	var b bytes.Buffer
 	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	rows(t)

@@ -17,28 +17,28 @@ import (
 	"github.com/spillway-lb/spillway/internal/admin"
 )
 
-// lines collects what a process prints.
-type lines struct {
+// processOutput collects what a process prints.
+type processOutput struct {
 	mu sync.Mutex
 	b  bytes.Buffer
 }
 
-func (l *lines) Write(p []byte) (int, error) {
+func (l *processOutput) Write(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.b.Write(p)
 }
 
-func (l *lines) String() string {
+func (l *processOutput) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.b.String()
 }
 
-// process runs the real binary until stop, which interrupts it as Ctrl-C does and returns whether it ended well.
-func (f *fixture) process(args ...string) (out *lines, stop func() error) {
+// startProcess runs the binary until stop, which sends SIGINT as Ctrl-C does and returns the error of the process.
+func (f *cliFixture) startProcess(args ...string) (out *processOutput, stop func() error) {
 	f.t.Helper()
-	out = &lines{}
+	out = &processOutput{}
 	cmd := exec.Command("spillway", args...)
 	cmd.Stdout, cmd.Stderr = out, out
 	if err := cmd.Start(); err != nil {
@@ -53,7 +53,7 @@ func (f *fixture) process(args ...string) (out *lines, stop func() error) {
 		if err := cmd.Process.Signal(os.Interrupt); err != nil {
 			return err
 		}
-		end := time.AfterFunc(30*time.Second, func() { _ = cmd.Process.Kill() })
+		end := time.AfterFunc(testTimeout, func() { _ = cmd.Process.Kill() })
 		defer end.Stop()
 		return cmd.Wait()
 	}
@@ -61,33 +61,33 @@ func (f *fixture) process(args ...string) (out *lines, stop func() error) {
 	return out, stop
 }
 
-// simulated runs `spillway worker` at an address.
-func (f *fixture) simulated(name, addr string) {
+// startSimulatedWorker runs `spillway worker` at an address.
+func (f *cliFixture) startSimulatedWorker(name, addr string) {
 	f.t.Helper()
-	f.process("worker", "-c", f.file(name+".yaml", "role: worker\nname: "+name+"\nlisten: "+addr+"\nserved_as: m1\nspeed: 100\n"))
+	f.startProcess("worker", "-c", f.writeFile(name+".yaml", "role: worker\nname: "+name+"\nlisten: "+addr+"\nserved_as: m1\nspeed: 100\n"))
 }
 
-// The real binary serves real processes, without a key, and waits for a worker that starts later.
-func TestUp(t *testing.T) {
-	f := newFixture(t)
-	w1, w2, addr := freePort(t), freePort(t), freePort(t)
-	f.simulated("sim1", w1)
-	out, stop := f.process("up", "--worker", "http://"+w1, "--worker", "http://"+w2, "--listen", addr)
-	f.until("one worker is ready and one is waited for", func() (bool, string) {
+// TestUpServesRunningWorkers: the binary serves workers without a key, and waits for a worker that starts later.
+func TestUpServesRunningWorkers(t *testing.T) {
+	f := newCLIFixture(t)
+	w1, w2, addr := findFreeAddr(t), findFreeAddr(t), findFreeAddr(t)
+	f.startSimulatedWorker("sim1", w1)
+	out, stop := f.startProcess("up", "--worker", "http://"+w1, "--worker", "http://"+w2, "--listen", addr)
+	f.waitUntil("one worker is ready and one is waited for", func() (bool, string) {
 		s := out.String()
 		return strings.Contains(s, "w1 http://"+w1+": ready") && strings.Contains(s, "w2 http://"+w2+": not ready") && strings.Contains(s, "curl http://"+addr+"/v1/chat/completions"), s
 	})
-	f.until("the reason is printed", func() (bool, string) {
+	f.waitUntil("the reason is printed", func() (bool, string) {
 		s := out.String()
 		return strings.Contains(s, "w2 http://"+w2+": not ready: GET /v1/models: connection refused ("), s
 	})
-	f.answers(addr, "", "m1", 200)
-	f.simulated("sim2", w2)
-	f.until("the second worker is ready", func() (bool, string) { s := out.String(); return strings.Contains(s, "w2 http://"+w2+": ready"), s })
+	f.waitForStatus(addr, "", "m1", 200)
+	f.startSimulatedWorker("sim2", w2)
+	f.waitUntil("the second worker is ready", func() (bool, string) { s := out.String(); return strings.Contains(s, "w2 http://"+w2+": ready"), s })
 	_, port, _ := net.SplitHostPort(addr)
 	server := "--server=unix://" + filepath.Join(f.dir, "run", "spillway", "local-up-"+port+".sock")
-	f.cli("drain", "worker", "here/a/w1", server)
-	if s := f.cli("status", "--workers", server); !strings.Contains(s, "drain: here/a/w1") {
+	f.runCommand("drain", "worker", "here/a/w1", server)
+	if s := f.runCommand("status", "--workers", server); !strings.Contains(s, "drain: here/a/w1") {
 		t.Errorf("status: %s", s)
 	}
 	if err := stop(); err != nil || !strings.Contains(out.String(), "stopped.") {
@@ -95,19 +95,19 @@ func TestUp(t *testing.T) {
 	}
 }
 
-// With --key only the key that was printed once is served, also after a restart.
-func TestUpWithKey(t *testing.T) {
-	f := newFixture(t)
-	w1, addr := freePort(t), freePort(t)
-	f.simulated("sim1", w1)
+// TestUpWithKeyServesOnlyThatKey: with --key only requests with the printed key are served, also after a restart.
+func TestUpWithKeyServesOnlyThatKey(t *testing.T) {
+	f := newCLIFixture(t)
+	w1, addr := findFreeAddr(t), findFreeAddr(t)
+	f.startSimulatedWorker("sim1", w1)
 	args := []string{"up", "--worker", "http://" + w1, "--listen", addr, "--key", "acme", "--dir", filepath.Join(f.dir, "state")}
-	out, stop := f.process(args...)
+	out, stop := f.startProcess(args...)
 	find := regexp.MustCompile(`key of tenant acme, shown once: (sk-\S+)`)
-	f.until("a key is printed", func() (bool, string) { s := out.String(); return find.MatchString(s), s })
+	f.waitUntil("a key is printed", func() (bool, string) { s := out.String(); return find.MatchString(s), s })
 	key := find.FindStringSubmatch(out.String())[1]
-	f.answers(addr, key, "m1", 200)
-	f.answers(addr, "", "m1", 401)
-	f.until("the line to copy has the key", func() (bool, string) {
+	f.waitForStatus(addr, key, "m1", 200)
+	f.waitForStatus(addr, "", "m1", 401)
+	f.waitUntil("the line to copy has the key", func() (bool, string) {
 		s := out.String()
 		return strings.Contains(s, `-H "Authorization: Bearer `+key+`"`), s
 	})
@@ -118,32 +118,32 @@ func TestUpWithKey(t *testing.T) {
 	if err != nil || bytes.Contains(text, []byte(key)) || !bytes.Contains(text, []byte("sha256:")) {
 		t.Errorf("the spec: %v\n%s", err, text)
 	}
-	again, _ := f.process(args...)
-	f.answers(addr, key, "m1", 200)
-	f.answers(addr, "", "m1", 401)
+	again, _ := f.startProcess(args...)
+	f.waitForStatus(addr, key, "m1", 200)
+	f.waitForStatus(addr, "", "m1", 401)
 	if s := again.String(); find.MatchString(s) || !strings.Contains(s, "printed by an earlier run") {
 		t.Errorf("the second run: %s", s)
 	}
 }
 
-// With --api-key-file every worker gets the key of the file, whose path counts from the working directory. What is printed of a
-// worker that refuses names the flag, once.
+// TestUpSendsWorkersAKey: with --api-key-file every worker gets the key of the file, whose path is relative to the working
+// directory. The line about a worker that refuses the key names the flag, once.
 func TestUpSendsWorkersAKey(t *testing.T) {
-	f := newFixture(t)
-	w1, w2, addr := freePort(t), freePort(t), freePort(t)
-	f.file("keys", "sk-worker-hunter2\n")
-	f.file("wrong", "sk-wrong-hunter3\n")
+	f := newCLIFixture(t)
+	w1, w2, addr := findFreeAddr(t), findFreeAddr(t), findFreeAddr(t)
+	f.writeFile("keys", "sk-worker-hunter2\n")
+	f.writeFile("wrong", "sk-wrong-hunter3\n")
 	for name, at := range map[string]string{"sim1": w1, "sim2": w2} {
-		f.process("worker", "-c", f.file(name+".yaml", "role: worker\nname: "+name+"\nlisten: "+at+"\nserved_as: m1\nspeed: 100\napi_key_file: keys\n"))
+		f.startProcess("worker", "-c", f.writeFile(name+".yaml", "role: worker\nname: "+name+"\nlisten: "+at+"\nserved_as: m1\nspeed: 100\napi_key_file: keys\n"))
 	}
 	t.Chdir(f.dir)
 	for _, c := range []struct{ flags, cause string }{
 		{"", "not ready: GET /v1/models: status 401 Unauthorized (the worker requires a key: set --api-key-file) ("},
 		{"--api-key-file wrong", "not ready: GET /v1/models: status 401 Unauthorized (the worker rejects the configured key: check --api-key-file) ("},
 	} {
-		args := append([]string{"up", "--worker", "http://" + w1, "--listen", freePort(t)}, strings.Fields(c.flags)...)
-		out, stop := f.process(args...)
-		f.until("the refusal is printed", func() (bool, string) {
+		args := append([]string{"up", "--worker", "http://" + w1, "--listen", findFreeAddr(t)}, strings.Fields(c.flags)...)
+		out, stop := f.startProcess(args...)
+		f.waitUntil("the refusal is printed", func() (bool, string) {
 			s := out.String()
 			return strings.Contains(s, "w1 http://"+w1+": "+c.cause), s
 		})
@@ -151,23 +151,23 @@ func TestUpSendsWorkersAKey(t *testing.T) {
 			t.Errorf("up %s: %v\n%s", c.flags, err, out)
 		}
 	}
-	out, stop := f.process("up", "--worker", "http://"+w1, "--worker", "http://"+w2, "--listen", addr, "--api-key-file", "keys", "--dir", "state")
-	f.until("both workers are ready", func() (bool, string) {
+	out, stop := f.startProcess("up", "--worker", "http://"+w1, "--worker", "http://"+w2, "--listen", addr, "--api-key-file", "keys", "--dir", "state")
+	f.waitUntil("both workers are ready", func() (bool, string) {
 		s := out.String()
 		return strings.Contains(s, "w1 http://"+w1+": ready") && strings.Contains(s, "w2 http://"+w2+": ready"), s
 	})
-	f.answers(addr, "", "m1", 200)
+	f.waitForStatus(addr, "", "m1", 200)
 	if err := stop(); err != nil || strings.Contains(out.String(), "hunter") {
 		t.Errorf("up: %v\n%s", err, out)
 	}
 }
 
-// TestUpPrintsWorkers holds what is printed of a worker and when it is printed again.
-func TestUpPrintsWorkers(t *testing.T) {
+// TestUpPrintsWorkerStateChanges checks the line about a worker and when it is printed again.
+func TestUpPrintsWorkerStateChanges(t *testing.T) {
 	refused := func(n int) *admin.WorkerStatus {
 		return &admin.WorkerStatus{
 			Name: "w1", URL: "http://h:80", State: admin.StateStarting, LastError: "GET /v1/models: connection refused", Attempts: n,
-			Reason: fmt.Sprintf("not ready: GET /v1/models: connection refused (%s)", plural(n, "attempt")),
+			Reason: fmt.Sprintf("not ready: GET /v1/models: connection refused (%s)", formatPlural(n, "attempt")),
 		}
 	}
 	for want, w := range map[string]*admin.WorkerStatus{
@@ -175,7 +175,7 @@ func TestUpPrintsWorkers(t *testing.T) {
 		"not ready: GET /v1/models: connection refused (12 attempts)": refused(12),
 		"not ready: starting":                {Name: "w1", URL: "http://h:80", State: admin.StateStarting, Reason: admin.StateStarting},
 		"not ready: draining":                {Name: "w1", URL: "http://h:80", State: admin.StateDraining, Reason: admin.StateDraining},
-		"not ready: ejected: probe: timeout": {Name: "w1", URL: "http://h:80", State: admin.StateSick, Reason: "ejected: probe: timeout"},
+		"not ready: ejected: probe: timeout": {Name: "w1", URL: "http://h:80", State: admin.StateUnhealthy, Reason: "ejected: probe: timeout"},
 		"ready, engine vllm, models m1":      {Name: "w1", URL: "http://h:80", State: admin.StateReady, Engine: "vllm", Models: []string{"m1"}},
 	} {
 		var out bytes.Buffer
@@ -187,7 +187,7 @@ func TestUpPrintsWorkers(t *testing.T) {
 	var printed []int
 	last := ""
 	for n := 1; n <= 250; n++ {
-		if now := workerLine(refused(n)); now != last {
+		if now := workerLineKey(refused(n)); now != last {
 			last = now
 			printed = append(printed, n)
 		}
@@ -195,43 +195,43 @@ func TestUpPrintsWorkers(t *testing.T) {
 	if !slices.Equal(printed, []int{1, 10, 100}) {
 		t.Errorf("printed after %v attempts", printed)
 	}
-	if slow := refused(100); workerLine(slow) != last {
+	if slow := refused(100); workerLineKey(slow) != last {
 		t.Error("the same cause is printed again")
-	} else if slow.Reason = "not ready: GET /v1/models: timeout (100 attempts)"; workerLine(slow) == last {
+	} else if slow.Reason = "not ready: GET /v1/models: timeout (100 attempts)"; workerLineKey(slow) == last {
 		t.Error("another cause is not printed")
 	}
 }
 
-// Mistakes are found before anything runs.
-func TestUpMistakes(t *testing.T) {
-	f := newFixture(t)
-	empty, two, key := f.file("empty", "\n"), f.file("two", "secret-1\nsecret-2\n"), f.file("key", "secret\n")
+// TestUpRejectsMistakes: mistakes in flags are reported before anything is started.
+func TestUpRejectsMistakes(t *testing.T) {
+	f := newCLIFixture(t)
+	empty, two, key := f.writeFile("empty", "\n"), f.writeFile("two", "secret-1\nsecret-2\n"), f.writeFile("key", "secret\n")
 	for want, args := range map[string]string{
-		"no worker is named":                                      "",
-		"leave it out, Spillway adds it: http://h:80":             "--worker http://h:80/v1",
-		"is not the address of an HTTP server":                    "--worker h:8000",
-		"given twice":                                             "--worker http://h:80 --worker http://H:80/",
-		"without user and query: http://h:80":                     "--worker http://u:secret@h:80",
-		"--listen":                                                "--worker http://h:80 --listen nowhere",
-		"--api-key-file /x/key: no such file or directory; write": "--worker http://h:80 --api-key-file /x/key",
-		"--api-key-file " + empty + ": the file is empty; write":  "--worker http://h:80 --api-key-file " + empty,
-		"the file holds more than one line":                       "--worker http://h:80 --api-key-file " + two,
+		"usage: spillway up --worker URL":        "",
+		"omit it, Spillway adds it: http://h:80": "--worker http://h:80/v1",
+		"is not the address of an HTTP server":   "--worker h:8000",
+		"given twice":                            "--worker http://h:80 --worker http://H:80/",
+		"without user and query: http://h:80":    "--worker http://u:secret@h:80",
+		"--listen":                               "--worker http://h:80 --listen nowhere",
+		"--api-key-file /x/key: no such file or directory; the file must contain only": "--worker http://h:80 --api-key-file /x/key",
+		"--api-key-file " + empty + ": the file is empty; the file must contain only":  "--worker http://h:80 --api-key-file " + empty,
+		"the file holds more than one line":                                            "--worker http://h:80 --api-key-file " + two,
 	} {
-		_, _, err := spillway(t, append([]string{"up"}, strings.Fields(args)...)...)
+		_, _, err := runSpillway(t, append([]string{"up"}, strings.Fields(args)...)...)
 		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "secret") {
 			t.Errorf("up %s: %v, want %q", args, err, want)
 		}
 	}
-	out, _, err := spillway(t, "up", "--worker", "http://h:80", "--dir", "/x/y", "--config")
+	out, _, err := runSpillway(t, "up", "--worker", "http://h:80", "--dir", "/x/y", "--config")
 	if err != nil || !strings.Contains(out, "role: local") || !strings.Contains(out, "http://h:80") {
 		t.Errorf("up --config: %v\n%s", err, out)
 	}
 	t.Chdir(f.dir)
-	out, _, err = spillway(t, "up", "--worker", "http://h:80", "--worker", "http://h:81", "--api-key-file", "key", "--config")
+	out, _, err = runSpillway(t, "up", "--worker", "http://h:80", "--worker", "http://h:81", "--api-key-file", "key", "--config")
 	if err != nil || strings.Count(out, "api_key_file: "+key+"\n") != 2 || strings.Contains(out, "secret") {
 		t.Errorf("up --api-key-file --config: %v\n%s", err, out)
 	}
 	if _, err := os.Stat("/x/y"); err == nil {
-		t.Error("--config makes the folder")
+		t.Error("--config creates the folder")
 	}
 }

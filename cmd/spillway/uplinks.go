@@ -14,19 +14,25 @@ import (
 	"github.com/spillway-lb/spillway/internal/admin"
 )
 
-func getUplinksCommand() *cobra.Command {
+func newGetUplinksCommand() *cobra.Command {
 	var (
-		to     target
+		to     adminTarget
 		output string
 	)
 	cmd := &cobra.Command{
-		Use:     "uplinks",
-		Short:   "Show the sessions that carry capacity up and policy down: how old, how far, what was lost, who was refused",
+		Use:   "uplinks",
+		Short: "Show the sessions between tiers: age, RTT, loss, messages and refused peers",
+		Long: `Show the sessions between tiers, which carry capacity reports up and policy down. Columns:
+  PEER        "parent" in the tier above, "child" in the tier below
+  AGE         time since the last report of a child, or the last acknowledgement of a parent
+  LOSS        share of the packets sent by this node that were lost
+  DISCARDED   messages that were out of date, or above the rate that a child may send
+  POLICY      position of the policy in force, and why a child ignores newer ones`,
 		Example: "  spillway get uplinks --server unix:///run/spillway/gw1.sock\n  spillway get uplinks -o json",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return to.call(cmd.Context(), func(ctx context.Context, c *admin.Client) error {
-				u, err := c.Uplinks(ctx)
+			return to.callNode(cmd.Context(), func(ctx context.Context, c *admin.Client) error {
+				u, err := c.GetUplinks(ctx)
 				if err != nil {
 					return err
 				}
@@ -38,8 +44,8 @@ func getUplinksCommand() *cobra.Command {
 			})
 		},
 	}
-	to.flags(cmd)
-	outputFlag(cmd, &output)
+	to.addFlags(cmd)
+	addOutputFlag(cmd, &output)
 	return cmd
 }
 
@@ -52,20 +58,20 @@ func printUplinks(w io.Writer, u *admin.UplinksAnswer) {
 	}
 	fmt.Fprintf(w, "%s: %d sessions with the tier above, %d with children\n", u.Node, len(u.Parents), children)
 	if u.GapMS > 0 {
-		fmt.Fprintf(w, "children are asked to keep %s between statements\n", age(u.GapMS))
+		fmt.Fprintf(w, "overload: children are asked to report at most every %s\n", formatAge(u.GapMS))
 	}
-	for _, why := range slices.Sorted(maps.Keys(u.Refused)) {
-		if n := u.Refused[why]; n > 0 {
-			fmt.Fprintf(w, "refused for %s: %d\n", why, n)
+	for _, reason := range slices.Sorted(maps.Keys(u.Refused)) {
+		if n := u.Refused[reason]; n > 0 {
+			fmt.Fprintf(w, "refused sessions, %s: %d\n", reason, n)
 		}
 	}
-	table(w, func(t io.Writer) {
-		fmt.Fprintln(t, "\nPEER\tSTATE\tVERSION\tAGE\tRTT\tLOSS\tIN\tOUT\tDELTAS\tSNAPSHOTS\tDIRECTIVES\tPASSED\tPOLICY")
+	writeTable(w, func(t io.Writer) {
+		fmt.Fprintln(t, "\nPEER\tSTATE\tVERSION\tAGE\tRTT\tLOSS\tIN\tOUT\tDELTAS\tSNAPSHOTS\tDIRECTIVES\tDISCARDED\tPOLICY")
 		for i := range u.Parents {
-			uplinkRow(t, "^ ", &u.Parents[i])
+			printUplinkRow(t, "parent ", &u.Parents[i])
 		}
 		for i := range u.Children {
-			uplinkRow(t, "v ", &u.Children[i])
+			printUplinkRow(t, "child ", &u.Children[i])
 		}
 	})
 	for i := range u.Parents {
@@ -80,7 +86,8 @@ func printUplinks(w io.Writer, u *admin.UplinksAnswer) {
 	}
 }
 
-func uplinkRow(t io.Writer, way string, s *admin.UplinkSession) {
+// printUplinkRow prints one session. kind is "parent " or "child ".
+func printUplinkRow(t io.Writer, kind string, s *admin.UplinkSession) {
 	name := s.Address
 	switch {
 	case s.Path != "":
@@ -88,22 +95,22 @@ func uplinkRow(t io.Writer, way string, s *admin.UplinkSession) {
 	case s.Peer != "":
 		name = s.Peer
 	}
-	old, state := "-", s.State
+	age, state := "-", s.State
 	if s.AgeMS >= 0 {
-		old = age(s.AgeMS)
+		age = formatAge(s.AgeMS)
 	}
-	state += " " + age(s.SinceMS)
+	state += " " + formatAge(s.SinceMS)
 	if s.State != "connected" {
-		fmt.Fprintf(t, "%s%s\t%s\t-\t%s\t-\t-\t-\t-\t-\t-\t-\t-\t-\n", way, name, state, old)
+		fmt.Fprintf(t, "%s%s\t%s\t-\t%s\t-\t-\t-\t-\t-\t-\t-\t-\t-\n", kind, name, state, age)
 		return
 	}
 	rtt := time.Duration(s.RTTMS * float64(time.Millisecond)).Round(10 * time.Microsecond)
-	fmt.Fprintf(t, "%s%s\t%s\t%d\t%s\t%s\t%.2f%%\t%s\t%s\t%d\t%d\t%d\t%d\t%s\n", way, name, state, s.Version, old, rtt, 100*s.Loss,
-		count(int64(s.BytesIn)), count(int64(s.BytesOut)), s.Deltas, s.Snapshots, s.Directives, s.Passed, policyOf(s))
+	fmt.Fprintf(t, "%s%s\t%s\t%d\t%s\t%s\t%.2f%%\t%s\t%s\t%d\t%d\t%d\t%d\t%s\n", kind, name, state, s.Version, age, rtt, 100*s.Loss,
+		formatCount(int64(s.BytesIn)), formatCount(int64(s.BytesOut)), s.Deltas, s.Snapshots, s.Directives, s.Passed, formatPolicyPosition(s))
 }
 
-// policyOf is the position of a session's policy, and why it is not followed.
-func policyOf(s *admin.UplinkSession) string {
+// formatPolicyPosition returns the position of a session's policy, and why a child ignores it.
+func formatPolicyPosition(s *admin.UplinkSession) string {
 	if s.Generation == 0 && s.Index == 0 {
 		return "-"
 	}

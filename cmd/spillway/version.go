@@ -9,16 +9,16 @@ import (
 	"github.com/spf13/cobra"
 )
 
-func versionCommand() *cobra.Command {
+func newVersionCommand() *cobra.Command {
 	var output string
 	cmd := &cobra.Command{
 		Use:     "version",
-		Short:   "Print the version, the commit and the Go release it was built with",
+		Short:   "Print the version, the commit and the Go version of the build",
 		Example: "  spillway version\n  spillway version -o json",
 		GroupID: "prepare",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			v := builtFrom()
+			v := readBuildInfo()
 			if output == "json" {
 				return json.NewEncoder(cmd.OutOrStdout()).Encode(v)
 			}
@@ -26,20 +26,20 @@ func versionCommand() *cobra.Command {
 			return nil
 		},
 	}
-	outputFlag(cmd, &output)
+	addOutputFlag(cmd, &output)
 	return cmd
 }
 
-// build says what this binary was made from.
-type build struct {
+// buildInfo describes the build of this binary.
+type buildInfo struct {
 	Version  string `json:"version"`
 	Commit   string `json:"commit,omitempty"`
 	Go       string `json:"go"`
 	Platform string `json:"platform"`
 }
 
-func builtFrom() build {
-	b := build{Version: version, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
+func readBuildInfo() buildInfo {
+	b := buildInfo{Version: version, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
 	if info, ok := debug.ReadBuildInfo(); ok {
 		for _, s := range info.Settings {
 			if s.Key == "vcs.revision" {

@@ -8,146 +8,148 @@ import (
 	"github.com/miekg/dns"
 )
 
-// Names below the zone that explain instead of steer.
+// Names below the zone that return explanations instead of addresses.
 const (
 	whyLabel    = "_why."
 	whoamiLabel = "_whoami."
 	viewLabel   = "_view."
 )
 
-// hinfoTTL is that of the minimal answer to ANY (RFC 8482) at most, in seconds.
+// hinfoTTL bounds the TTL of the minimal answer to ANY (RFC 8482), in seconds.
 const hinfoTTL = 3600
 
-// answer fills in the answer to a question within the zone.
-func (x *exchange) answer(debug bool) {
-	if !x.exists(debug) {
-		x.reply.Rcode, x.absent = dns.RcodeNameError, true
-		x.negative()
+// fillAnswer fills in the answer to a question within the zone.
+func (x *queryExchange) fillAnswer(debug bool) {
+	if !x.nameExists(debug) {
+		x.reply.Rcode, x.nameAbsent = dns.RcodeNameError, true
+		x.addNegativeSOA()
 		return
 	}
 	switch x.q.qtype {
 	case dns.TypeA, dns.TypeAAAA:
-		x.addresses()
+		x.answerAddresses()
 	case dns.TypeHTTPS, dns.TypeSVCB:
-		x.bindings()
+		x.answerBindings()
 	case dns.TypeCAA:
-		x.authorities()
+		x.answerCAA()
 	case dns.TypeSOA:
-		if x.lower == x.zone.Name {
-			x.reply.Answer = append(x.reply.Answer, x.zone.soa(x.q.name, x.zone.TTL))
+		if x.lowerName == x.zone.Name {
+			x.reply.Answer = append(x.reply.Answer, x.zone.newSOA(x.q.name, x.zone.TTL))
 		}
 	case dns.TypeNS:
-		if x.lower == x.zone.Name {
-			x.nameservers()
+		if x.lowerName == x.zone.Name {
+			x.answerNS()
 		}
 	case dns.TypeTXT:
 		if debug {
-			x.explanations()
+			x.answerTXT()
 		}
 	case dns.TypeDNSKEY, dns.TypeCDS, dns.TypeCDNSKEY:
-		x.keys()
+		x.answerZoneKeys()
 	case dns.TypeNSEC:
-		x.denial()
+		x.answerNSEC()
 	case dns.TypeANY:
-		hinfo := &dns.HINFO{Hdr: x.header(dns.TypeHINFO, min(hinfoTTL, x.zone.TTL)), Cpu: "RFC8482"}
+		hinfo := &dns.HINFO{Hdr: x.recordHeader(dns.TypeHINFO, min(hinfoTTL, x.zone.TTL)), Cpu: "RFC8482"}
 		x.reply.Answer = append(x.reply.Answer, hinfo)
 	}
 	if len(x.reply.Answer) == 0 {
-		x.remarks.scope = 0 // RFC 7871, 7.4: what is not there is not there for anybody
-		x.negative()
+		x.answerOPT.scope = 0 // RFC 7871, 7.4: a negative answer holds for every client
+		x.addNegativeSOA()
 	}
 }
 
-// exists reports whether anything stands at or below the name.
-func (x *exchange) exists(debug bool) bool {
-	if x.lower == x.zone.Name || debug && x.explains() || x.view.Exists(x.lower) {
+// nameExists reports whether any record exists at or below the name.
+func (x *queryExchange) nameExists(debug bool) bool {
+	if x.lowerName == x.zone.Name || debug && x.isDebugName() || x.snapshot.HasName(x.lowerName) {
 		return true
 	}
-	if _, ok := x.view.Lookup([]byte(x.lower)); ok {
+	if _, ok := x.snapshot.LookupService([]byte(x.lowerName)); ok {
 		return true
 	}
 	for _, ns := range x.zone.NS {
-		if dns.IsSubDomain(x.lower, ns.Name) {
+		if dns.IsSubDomain(x.lowerName, ns.Name) {
 			return true
 		}
 	}
 	return false
 }
 
-// explains reports whether the name is one of those that explain.
-func (x *exchange) explains() bool {
-	if x.lower == whoamiLabel+x.zone.Name || x.lower == viewLabel+x.zone.Name {
+// isDebugName reports whether the name is one of the debug names.
+func (x *queryExchange) isDebugName() bool {
+	if x.lowerName == whoamiLabel+x.zone.Name || x.lowerName == viewLabel+x.zone.Name {
 		return true
 	}
-	_, ok := x.why()
+	_, ok := x.explainedService()
 	return ok
 }
 
-// why is the service that the name asks an explanation of.
-func (x *exchange) why() (int, bool) {
-	service, ok := strings.CutPrefix(x.lower, whyLabel)
+// explainedService returns the service that a _why name asks about.
+func (x *queryExchange) explainedService() (int, bool) {
+	service, ok := strings.CutPrefix(x.lowerName, whyLabel)
 	if !ok {
 		return 0, false
 	}
-	return x.view.Lookup([]byte(service))
+	return x.snapshot.LookupService([]byte(service))
 }
 
-// addresses answers A and AAAA: a name server's own, or those that the view sends the client to.
-func (x *exchange) addresses() {
+// answerAddresses answers A and AAAA: with a name server's own addresses, or with those to which the snapshot steers
+// the client.
+func (x *queryExchange) answerAddresses() {
 	for _, ns := range x.zone.NS {
-		if ns.Name == x.lower {
-			x.add(ns.Addrs, x.zone.TTL)
+		if ns.Name == x.lowerName {
+			x.addAddresses(ns.Addrs, x.zone.TTL)
 			return
 		}
 	}
-	if a, ok := x.steer(); ok {
-		x.add(a.Addrs, a.TTL)
+	if a, ok := x.steerClient(); ok {
+		x.addAddresses(a.Addrs, a.TTL)
 	}
 }
 
-// bindings answers HTTPS and SVCB with the gateways that A and AAAA would answer, where they speak TLS.
-func (x *exchange) bindings() {
-	if a, ok := x.steer(); ok && a.Ready != nil && a.Ready.binding != nil {
-		rr := &dns.RFC3597{Hdr: x.header(x.q.qtype, a.TTL), Rdata: hex.EncodeToString(a.Ready.binding)}
+// answerBindings answers HTTPS and SVCB with the gateways of the A and AAAA answers, if they serve TLS.
+func (x *queryExchange) answerBindings() {
+	if a, ok := x.steerClient(); ok && a.Records != nil && a.Records.serviceBinding != nil {
+		rr := &dns.RFC3597{Hdr: x.recordHeader(x.q.qtype, a.TTL), Rdata: hex.EncodeToString(a.Records.serviceBinding)}
 		x.reply.Answer = append(x.reply.Answer, rr)
 	}
 }
 
-// authorities answers CAA, which stands at the apex and holds for all below (RFC 8659, 3).
-func (x *exchange) authorities() {
-	if x.lower != x.zone.Name {
+// answerCAA answers CAA. The records are at the apex and apply to all names below (RFC 8659, 3).
+func (x *queryExchange) answerCAA() {
+	if x.lowerName != x.zone.Name {
 		return
 	}
 	for _, c := range x.zone.CAA {
-		rr := &dns.CAA{Hdr: x.header(dns.TypeCAA, x.zone.TTL), Flag: c.Flags, Tag: c.Tag, Value: escapeTXT(c.Value)}
+		rr := &dns.CAA{Hdr: x.recordHeader(dns.TypeCAA, x.zone.TTL), Flag: c.Flags, Tag: c.Tag, Value: escapeTXT(c.Value)}
 		x.reply.Answer = append(x.reply.Answer, rr)
 	}
 }
 
-// steer asks the view where the client is sent, and reports false where the name is no service's or there is nowhere.
-func (x *exchange) steer() (Answer, bool) {
-	id, ok := x.view.Lookup([]byte(x.lower))
+// steerClient looks up the client's answer in the snapshot. It returns false if the name is no service's or there is
+// no region to steer to.
+func (x *queryExchange) steerClient() (ServiceAnswer, bool) {
+	id, ok := x.snapshot.LookupService([]byte(x.lowerName))
 	if !ok {
-		return Answer{}, false
+		return ServiceAnswer{}, false
 	}
-	x.service = id
-	a := x.view.Answer(id, x.client())
-	x.given, x.stale, x.remarks.ede = a, a.Stale, a.ede()
-	x.remarks.scope = a.Scope
+	x.serviceID = id
+	a := x.snapshot.AnswerService(id, x.clientAddr())
+	x.steered, x.stale, x.answerOPT.ede = a, a.Stale, a.extendedError()
+	x.answerOPT.scope = a.Scope
 	return a, a.OK
 }
 
-// add answers with the addresses that are of the type that was asked for.
-func (x *exchange) add(addrs []netip.Addr, ttl uint32) {
+// addAddresses adds the addresses of the requested type to the answer.
+func (x *queryExchange) addAddresses(addrs []netip.Addr, ttl uint32) {
 	for _, addr := range addrs {
-		if rr := address(x.header(x.q.qtype, ttl), addr); rr != nil {
+		if rr := addressRecord(x.recordHeader(x.q.qtype, ttl), addr); rr != nil {
 			x.reply.Answer = append(x.reply.Answer, rr)
 		}
 	}
 }
 
-// address is the record of an address, or nil when it is not of the header's type.
-func address(h dns.RR_Header, addr netip.Addr) dns.RR {
+// addressRecord returns the record of an address, or nil if its family does not match the header's type.
+func addressRecord(h dns.RR_Header, addr netip.Addr) dns.RR {
 	addr = addr.Unmap()
 	switch {
 	case h.Rrtype == dns.TypeA && addr.Is4():
@@ -158,10 +160,10 @@ func address(h dns.RR_Header, addr netip.Addr) dns.RR {
 	return nil
 }
 
-// nameservers answers NS, with the addresses of those that stand in the zone beside it.
-func (x *exchange) nameservers() {
+// answerNS answers NS, with the addresses of the name servers that are within the zone.
+func (x *queryExchange) answerNS() {
 	for _, ns := range x.zone.NS {
-		x.reply.Answer = append(x.reply.Answer, &dns.NS{Hdr: x.header(dns.TypeNS, x.zone.TTL), Ns: ns.Name})
+		x.reply.Answer = append(x.reply.Answer, &dns.NS{Hdr: x.recordHeader(dns.TypeNS, x.zone.TTL), Ns: ns.Name})
 		if !dns.IsSubDomain(x.zone.Name, ns.Name) {
 			continue
 		}
@@ -170,57 +172,57 @@ func (x *exchange) nameservers() {
 			if addr.Unmap().Is6() {
 				h.Rrtype = dns.TypeAAAA
 			}
-			x.reply.Extra = append(x.reply.Extra, address(h, addr))
+			x.reply.Extra = append(x.reply.Extra, addressRecord(h, addr))
 		}
 	}
 }
 
-// explanations answers TXT. They hold for one address at one moment: nobody may keep them, nor give them to others.
-func (x *exchange) explanations() {
+// answerTXT answers TXT. The texts hold for one client address at one time, so they must not be cached or shared.
+func (x *queryExchange) answerTXT() {
 	var lines []string
-	if id, ok := x.why(); ok {
-		x.service = id
-		lines = x.view.Why(id, x.client())
-	} else if x.lower == whoamiLabel+x.zone.Name {
-		lines = x.view.Whoami(x.client())
-	} else if x.lower == viewLabel+x.zone.Name {
-		lines = x.view.State()
+	if id, ok := x.explainedService(); ok {
+		x.serviceID = id
+		lines = x.snapshot.ExplainAnswer(id, x.clientAddr())
+	} else if x.lowerName == whoamiLabel+x.zone.Name {
+		lines = x.snapshot.DescribeClient(x.clientAddr())
+	} else if x.lowerName == viewLabel+x.zone.Name {
+		lines = x.snapshot.DescribeState()
 	}
 	if len(lines) == 0 {
 		return
 	}
-	x.remarks.scope = familyBits(x.q.options.subnet.family)
-	x.reply.Answer = append(x.reply.Answer, x.txt(0, lines))
+	x.answerOPT.scope = familyBits(x.q.queryOPT.subnet.family)
+	x.reply.Answer = append(x.reply.Answer, x.newTXT(0, lines))
 }
 
-// client is the address to steer by: the one that the resolver passes on, else the resolver's own.
-func (x *exchange) client() netip.Addr {
-	if a, ok := x.q.options.subnet.client(); ok {
+// clientAddr returns the address to steer by: the client subnet of the query, else the resolver's own address.
+func (x *queryExchange) clientAddr() netip.Addr {
+	if a, ok := x.q.queryOPT.subnet.clientAddr(); ok {
 		return a
 	}
 	return x.from
 }
 
-// negative adds the SOA that says how long an absence may be remembered (RFC 2308).
-func (x *exchange) negative() {
-	x.reply.Ns = append(x.reply.Ns, x.zone.soa(x.zone.Name, min(x.zone.TTL, x.zone.Negative)))
+// addNegativeSOA adds the SOA, which states how long a negative answer may be cached (RFC 2308).
+func (x *queryExchange) addNegativeSOA() {
+	x.reply.Ns = append(x.reply.Ns, x.zone.newSOA(x.zone.Name, min(x.zone.TTL, x.zone.NegativeTTL)))
 }
 
-// header is that of a record at the question's name, as it was written.
-func (x *exchange) header(rtype uint16, ttl uint32) dns.RR_Header {
+// recordHeader returns the header of a record at the question's name, in its original spelling.
+func (x *queryExchange) recordHeader(rtype uint16, ttl uint32) dns.RR_Header {
 	return dns.RR_Header{Name: x.q.name, Rrtype: rtype, Class: dns.ClassINET, Ttl: ttl}
 }
 
-// maxTXT is the longest character-string, in octets.
-const maxTXT = 255
+// maxTXTString is the longest character-string, in octets.
+const maxTXTString = 255
 
-// txt is a TXT record with one character-string for each line, escaped as the library wants it.
-func (x *exchange) txt(ttl uint32, lines []string) *dns.TXT {
+// newTXT returns a TXT record with one character-string per line, escaped as the library requires.
+func (x *queryExchange) newTXT(ttl uint32, lines []string) *dns.TXT {
 	out := make([]string, len(lines))
 	for i, line := range lines {
-		out[i] = escapeTXT(line[:min(len(line), maxTXT)])
+		out[i] = escapeTXT(line[:min(len(line), maxTXTString)])
 	}
-	return &dns.TXT{Hdr: x.header(dns.TypeTXT, ttl), Txt: out}
+	return &dns.TXT{Hdr: x.recordHeader(dns.TypeTXT, ttl), Txt: out}
 }
 
 var txtEscapes = strings.NewReplacer(`\`, `\\`, `"`, `\"`)

@@ -2,17 +2,17 @@ package dns
 
 import "time"
 
-// clock tells the time by one reading of the machine's clocks, where time.Now takes two: the wall clock is read seldom
-// and advanced by the other. It belongs to one goroutine.
-type clock struct{ read time.Time }
+// coarseClock returns the time with one reading of a system clock, where time.Now takes two. The wall clock is read
+// seldom and advanced by the monotonic clock. It belongs to one goroutine.
+type coarseClock struct{ readAt time.Time }
 
-// clockHolds is how long one reading of the wall clock serves: cookies, which it is for, count in seconds.
-const clockHolds = time.Second
+// clockReadInterval is how long one reading of the wall clock is used. Its users, cookies, count in seconds.
+const clockReadInterval = time.Second
 
-func (c *clock) now() time.Time {
-	if passed := time.Since(c.read); passed < clockHolds {
-		return c.read.Add(passed)
+func (c *coarseClock) currentTime() time.Time {
+	if passed := time.Since(c.readAt); passed < clockReadInterval {
+		return c.readAt.Add(passed)
 	}
-	c.read = time.Now()
-	return c.read
+	c.readAt = time.Now()
+	return c.readAt
 }

@@ -8,123 +8,123 @@ import (
 	"sync"
 	"time"
 
-	"github.com/spillway-lb/spillway/internal/origin"
+	"github.com/spillway-lb/spillway/internal/httpedge/clientip"
 )
 
-// connections bounds open connections, in all and for each address; an IPv6 client may have a whole /64, which counts as
-// one address. When there are too many, the one that has been
-// idle longest goes; one that is being served never does.
-type connections struct {
-	max, perAddr int
+// connTable bounds open connections, in total and per address. An IPv6 client may have a whole /64, which counts as
+// one address. Above a bound, the connection that has been idle longest is closed. A connection that is being served
+// is never closed for this reason.
+type connTable struct {
+	maxConns, maxPerSource int
 
 	mu       sync.Mutex
-	open     map[*connection]struct{}
-	byAddr   map[netip.Addr]int // by source
+	open     map[*tcpConn]struct{}
+	bySource map[netip.Addr]int // by source
 	stopping bool
 }
 
-// connection is one client's, idle while it waits for the first byte of a message.
-type connection struct {
-	conn  stream
-	by    Transport
-	from  netip.Addr
-	net   netip.Addr // source of from
-	owner *connections
+// tcpConn is the connection of one client. It is idle while it waits for the first byte of a message.
+type tcpConn struct {
+	conn       tcpStream
+	transport  Transport
+	clientAddr netip.Addr
+	source     netip.Addr // source of from
+	table      *connTable
 
-	idle  bool // guarded by owner.mu, as are the next two
-	since time.Time
-	gone  bool // it was told to end
+	idle      bool // guarded by owner.mu, as are the next two
+	idleSince time.Time
+	ending    bool // it has been asked to end
 }
 
-// stream is a TCP connection, or one under TLS.
-type stream interface {
+// tcpStream is a TCP connection, or one under TLS.
+type tcpStream interface {
 	net.Conn
 	CloseWrite() error
 }
 
-func newConnections(limit int) *connections {
-	return &connections{
-		max: limit, perAddr: max(limit/4, 1),
-		open: make(map[*connection]struct{}), byAddr: make(map[netip.Addr]int),
+func newConnTable(limit int) *connTable {
+	return &connTable{
+		maxConns: limit, maxPerSource: max(limit/4, 1),
+		open: make(map[*tcpConn]struct{}), bySource: make(map[netip.Addr]int),
 	}
 }
 
-// admit takes a connection in, or reports false when there is no room and nobody idle to make it.
-func (cs *connections) admit(c *net.TCPConn) (*connection, bool) {
-	conn := &connection{conn: c, by: TCP, from: c.RemoteAddr().(*net.TCPAddr).AddrPort().Addr().Unmap(), owner: cs}
-	conn.net = origin.SourceOf(conn.from)
-	return cs.enter(conn)
+// admitConn registers a connection, or returns false if the table is full and no connection is idle.
+func (cs *connTable) admitConn(c *net.TCPConn) (*tcpConn, bool) {
+	conn := &tcpConn{conn: c, transport: TCP, clientAddr: c.RemoteAddr().(*net.TCPAddr).AddrPort().Addr().Unmap(), table: cs}
+	conn.source = clientip.ClientLimitKey(conn.clientAddr)
+	return cs.addConn(conn)
 }
 
-func (cs *connections) enter(conn *connection) (*connection, bool) {
+func (cs *connTable) addConn(conn *tcpConn) (*tcpConn, bool) {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
 	if cs.stopping {
 		return nil, false
 	}
-	if cs.byAddr[conn.net] >= cs.perAddr && !cs.evict(&conn.net) {
+	if cs.bySource[conn.source] >= cs.maxPerSource && !cs.evictIdle(&conn.source) {
 		return nil, false
 	}
-	if len(cs.open) >= cs.max && !cs.evict(nil) {
+	if len(cs.open) >= cs.maxConns && !cs.evictIdle(nil) {
 		return nil, false
 	}
 	cs.open[conn] = struct{}{}
-	cs.byAddr[conn.net]++
+	cs.bySource[conn.source]++
 	return conn, true
 }
 
-// evict ends the connection that has been idle longest, of one source or of all.
-func (cs *connections) evict(of *netip.Addr) bool {
-	var longest *connection
+// evictIdle ends the connection that has been idle longest, of one source or of all.
+func (cs *connTable) evictIdle(of *netip.Addr) bool {
+	var longest *tcpConn
 	for c := range cs.open {
-		if !c.idle || of != nil && c.net != *of {
+		if !c.idle || of != nil && c.source != *of {
 			continue
 		}
-		if longest == nil || c.since.Before(longest.since) {
+		if longest == nil || c.idleSince.Before(longest.idleSince) {
 			longest = c
 		}
 	}
 	if longest == nil {
 		return false
 	}
-	longest.end()
-	cs.forget(longest)
+	longest.endIdle()
+	cs.removeConn(longest)
 	return true
 }
 
-// release forgets a connection that has ended.
-func (cs *connections) release(c *connection) {
+// releaseConn removes a connection that has ended.
+func (cs *connTable) releaseConn(c *tcpConn) {
 	_ = c.conn.Close()
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
-	cs.forget(c)
+	cs.removeConn(c)
 }
 
-func (cs *connections) forget(c *connection) {
+func (cs *connTable) removeConn(c *tcpConn) {
 	if _, held := cs.open[c]; !held {
 		return
 	}
 	delete(cs.open, c)
-	if cs.byAddr[c.net]--; cs.byAddr[c.net] == 0 {
-		delete(cs.byAddr, c.net)
+	if cs.bySource[c.source]--; cs.bySource[c.source] == 0 {
+		delete(cs.bySource, c.source)
 	}
 }
 
-// finish lets no further connection in and ends each at the end of the message that it is in.
-func (cs *connections) finish() {
+// finishAll refuses further connections and ends each present one after its current message.
+func (cs *connTable) finishAll() {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
 	cs.stopping = true
 	for c := range cs.open {
-		c.gone = true
+		c.ending = true
 		if c.idle {
-			c.end()
+			c.endIdle()
 		}
 	}
 }
 
-// cut closes all connections at once.
-func (cs *connections) cut() {
+// closeAll closes all connections at once.
+func (cs *connTable) closeAll() {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
 	for c := range cs.open {
@@ -132,39 +132,39 @@ func (cs *connections) cut() {
 	}
 }
 
-// end wakes an idle connection's reader for good. The caller holds owner.mu.
-func (c *connection) end() {
-	c.gone, c.idle = true, false
+// endIdle permanently wakes an idle connection's reader. The caller holds owner.mu.
+func (c *tcpConn) endIdle() {
+	c.ending, c.idle = true, false
 	_ = c.conn.SetReadDeadline(time.Unix(1, 0))
 }
 
-// await waits for the first byte of the next message and reports false when the connection is to end. A message that
-// came before the end is still served.
-func (c *connection) await(r *bufio.Reader) bool {
-	if !c.rest() {
+// awaitMessage waits for the first byte of the next message and returns false when the connection is to end. A
+// message that arrived before the end is still served.
+func (c *tcpConn) awaitMessage(r *bufio.Reader) bool {
+	if !c.markIdle() {
 		return false
 	}
 	_, err := r.Peek(1)
-	c.owner.mu.Lock()
-	defer c.owner.mu.Unlock()
+	c.table.mu.Lock()
+	defer c.table.mu.Unlock()
 	c.idle = false
 	return err == nil
 }
 
-// rest marks the connection idle.
-func (c *connection) rest() bool {
-	c.owner.mu.Lock()
-	defer c.owner.mu.Unlock()
-	if c.gone {
+// markIdle marks the connection idle.
+func (c *tcpConn) markIdle() bool {
+	c.table.mu.Lock()
+	defer c.table.mu.Unlock()
+	if c.ending {
 		return false
 	}
-	c.idle, c.since = true, time.Now()
-	return c.conn.SetReadDeadline(c.since.Add(idleTimeout)) == nil
+	c.idle, c.idleSince = true, time.Now()
+	return c.conn.SetReadDeadline(c.idleSince.Add(idleTimeout)) == nil
 }
 
-// linger ends the connection so that answers on their way arrive: closing with queries unread would reset it, and the
-// reset would overtake them.
-func (c *connection) linger(r io.Reader) {
+// lingerClose ends the connection so that answers in transit arrive: closing with unread queries would reset it, and
+// the reset would overtake the answers.
+func (c *tcpConn) lingerClose(r io.Reader) {
 	if c.conn.CloseWrite() != nil {
 		return
 	}

@@ -4,15 +4,15 @@ import (
 	"net/netip"
 	"testing"
 
-	"github.com/spillway-lb/spillway/internal/origin"
+	"github.com/spillway-lb/spillway/internal/httpedge/clientip"
 )
 
 // The addresses of one IPv6 /64 share one bound on connections; other networks have their own.
 func TestConnectionsAreBoundedPerNetwork(t *testing.T) {
-	cs := newConnections(16) // 4 for each
+	cs := newConnTable(16) // 4 for each
 	admit := func(from string) bool {
 		a := netip.MustParseAddr(from)
-		_, ok := cs.enter(&connection{from: a, net: origin.SourceOf(a), owner: cs})
+		_, ok := cs.addConn(&tcpConn{clientAddr: a, source: clientip.ClientLimitKey(a), table: cs})
 		return ok
 	}
 	for i, want := range []bool{true, true, true, true, false} {

@@ -19,7 +19,7 @@ var rfcCookies = []struct {
 	{"A.4 IPv6 and a new secret", "22681ab97d52c298010000005cf7c57926556bd0934c72f8", "2001:db8:220:1:59de:d0f4:8769:82b8", "445536bcd2513298075a5d379663c962", "010000005cf7c609a6bb79d16625507a", 1559741961},
 }
 
-func secretOf(t testing.TB, text string) (s Secret) {
+func parseSecret(t testing.TB, text string) (s CookieSecret) {
 	t.Helper()
 	b, err := hex.DecodeString(text)
 	if err != nil || copy(s[:], b) != len(s) {
@@ -28,10 +28,10 @@ func secretOf(t testing.TB, text string) (s Secret) {
 	return s
 }
 
-func clientOf(t testing.TB, text string) (c cookie) {
+func parseClientCookie(t testing.TB, text string) (c cookie) {
 	t.Helper()
 	b, err := hex.DecodeString(text)
-	if err != nil || !c.read(b) {
+	if err != nil || !c.parseOption(b) {
 		t.Fatal(text, err)
 	}
 	return c
@@ -40,8 +40,8 @@ func clientOf(t testing.TB, text string) (c cookie) {
 func TestCookiesOfRFC9018(t *testing.T) {
 	for _, c := range rfcCookies {
 		t.Run(c.name, func(t *testing.T) {
-			q := clientOf(t, c.client)
-			got, proven := q.check([]Secret{secretOf(t, c.secret)}, netip.MustParseAddr(c.from), time.Unix(c.at, 0))
+			q := parseClientCookie(t, c.client)
+			got, proven := q.checkCookie([]CookieSecret{parseSecret(t, c.secret)}, netip.MustParseAddr(c.from), time.Unix(c.at, 0))
 			if text := hex.EncodeToString(got.data[:]); text != c.client[:16]+c.want || proven {
 				t.Errorf("cookie %s, proven %v; want %s", text, proven, c.client[:16]+c.want)
 			}
@@ -49,69 +49,69 @@ func TestCookiesOfRFC9018(t *testing.T) {
 	}
 }
 
-// TestCookiesMadeElsewhere takes what another implementation made: with reserved octets set, and with a secret that has
-// rolled over since. Both are answered with a new one.
-func TestCookiesMadeElsewhere(t *testing.T) {
-	old, next := secretOf(t, "dd3bdf9344b678b185a6f5cb60fca715"), secretOf(t, rfcCookies[3].secret)
-	for i, secrets := range map[int][]Secret{2: {secretOf(t, rfcCookies[2].secret)}, 3: {next, old}} {
+// TestCookiesOfOtherImplementationsAreRenewed uses cookies of another implementation: with reserved octets set, and
+// with a secret that has been replaced. Both are answered with a new cookie.
+func TestCookiesOfOtherImplementationsAreRenewed(t *testing.T) {
+	old, next := parseSecret(t, "dd3bdf9344b678b185a6f5cb60fca715"), parseSecret(t, rfcCookies[3].secret)
+	for i, secrets := range map[int][]CookieSecret{2: {parseSecret(t, rfcCookies[2].secret)}, 3: {next, old}} {
 		c := rfcCookies[i]
-		q := clientOf(t, c.client)
+		q := parseClientCookie(t, c.client)
 		at := time.Unix(int64(binary.BigEndian.Uint32(q.data[12:]))+60, 0)
-		got, proven := q.check(secrets, netip.MustParseAddr(c.from), at)
+		got, proven := q.checkCookie(secrets, netip.MustParseAddr(c.from), at)
 		if !proven || got == q || got.data[9] != 0 {
 			t.Errorf("%s: %x, proven %v", c.name, got.data, proven)
 		}
 	}
 }
 
-func TestCookieIsProvenUntilItIsOldOrElsewhere(t *testing.T) {
-	first, second := secretOf(t, rfcCookies[0].secret), secretOf(t, rfcCookies[3].secret)
+func TestCookieIsValidUntilItExpiresOrTheAddressChanges(t *testing.T) {
+	first, second := parseSecret(t, rfcCookies[0].secret), parseSecret(t, rfcCookies[3].secret)
 	from, at := netip.MustParseAddr("198.51.100.100"), time.Unix(1559731985, 0)
-	q := clientOf(t, rfcCookies[0].client)
-	given, _ := q.check([]Secret{first}, from, at)
+	q := parseClientCookie(t, rfcCookies[0].client)
+	given, _ := q.checkCookie([]CookieSecret{first}, from, at)
 	for _, c := range []struct {
 		name         string
-		secrets      []Secret
+		secrets      []CookieSecret
 		from         string
 		after        time.Duration
 		proven, kept bool
 	}{
-		{"at once", []Secret{first}, "198.51.100.100", 0, true, true},
-		{"mapped into IPv6", []Secret{first}, "::ffff:198.51.100.100", 0, true, true},
-		{"nearly half an hour old", []Secret{first}, "198.51.100.100", 1799 * time.Second, true, true},
-		{"half an hour old is made anew", []Secret{first}, "198.51.100.100", 1800 * time.Second, true, false},
-		{"an hour old", []Secret{first}, "198.51.100.100", time.Hour, true, false},
-		{"older", []Secret{first}, "198.51.100.100", 3601 * time.Second, false, false},
-		{"from the future", []Secret{first}, "198.51.100.100", -300 * time.Second, true, true},
-		{"from further ahead", []Secret{first}, "198.51.100.100", -301 * time.Second, false, false},
-		{"another address", []Secret{first}, "198.51.100.101", 0, false, false},
-		{"rolled over", []Secret{second, first}, "198.51.100.100", 0, true, false},
-		{"rolled over twice", []Secret{second, second, first}, "198.51.100.100", 0, true, false},
-		{"another secret", []Secret{second}, "198.51.100.100", 0, false, false},
+		{"at once", []CookieSecret{first}, "198.51.100.100", 0, true, true},
+		{"mapped into IPv6", []CookieSecret{first}, "::ffff:198.51.100.100", 0, true, true},
+		{"nearly half an hour old", []CookieSecret{first}, "198.51.100.100", 1799 * time.Second, true, true},
+		{"half an hour old is renewed", []CookieSecret{first}, "198.51.100.100", 1800 * time.Second, true, false},
+		{"an hour old", []CookieSecret{first}, "198.51.100.100", time.Hour, true, false},
+		{"older", []CookieSecret{first}, "198.51.100.100", 3601 * time.Second, false, false},
+		{"from the future", []CookieSecret{first}, "198.51.100.100", -300 * time.Second, true, true},
+		{"from further ahead", []CookieSecret{first}, "198.51.100.100", -301 * time.Second, false, false},
+		{"another address", []CookieSecret{first}, "198.51.100.101", 0, false, false},
+		{"rolled over", []CookieSecret{second, first}, "198.51.100.100", 0, true, false},
+		{"rolled over twice", []CookieSecret{second, second, first}, "198.51.100.100", 0, true, false},
+		{"another secret", []CookieSecret{second}, "198.51.100.100", 0, false, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			got, proven := given.check(c.secrets, netip.MustParseAddr(c.from), at.Add(c.after))
+			got, proven := given.checkCookie(c.secrets, netip.MustParseAddr(c.from), at.Add(c.after))
 			if proven != c.proven || (got == given) != c.kept {
 				t.Errorf("proven %v, kept %v; want %v, %v", proven, got == given, c.proven, c.kept)
 			}
-			if again, ok := got.check(c.secrets, netip.MustParseAddr(c.from), at.Add(c.after)); !ok || again != got {
+			if again, ok := got.checkCookie(c.secrets, netip.MustParseAddr(c.from), at.Add(c.after)); !ok || again != got {
 				t.Errorf("the cookie that was answered is not taken back")
 			}
 		})
 	}
-	if got, proven := given.check(nil, from, at); proven || got.client {
+	if got, proven := given.checkCookie(nil, from, at); proven || got.hasClient {
 		t.Errorf("without a secret: %v, proven %v", got, proven)
 	}
 	wrong := given
 	wrong.data[20] ^= 1
-	if _, proven := wrong.check([]Secret{first}, from, at); proven {
+	if _, proven := wrong.checkCookie([]CookieSecret{first}, from, at); proven {
 		t.Error("a cookie with one bit changed is proven")
 	}
 }
 
 func TestSipHash(t *testing.T) {
 	// The reference vector for 15 octets (Aumasson and Bernstein, appendix A).
-	var key Secret
+	var key CookieSecret
 	msg := make([]byte, 15)
 	for i := range key {
 		key[i] = byte(i)

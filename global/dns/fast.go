@@ -8,100 +8,102 @@ import (
 	"github.com/miekg/dns"
 )
 
-// fast answers what nearly every query is, over UDP: one question of class IN for an address or a service binding of a
-// name that is steered, with at most one OPT record. It declines everything else, and then the library's path answers.
-// What it does answer, that path would answer alike, which a fuzz test holds. It allocates nothing and takes no lock.
-// Each reader has its own.
-type fast struct {
-	h    *handler
-	name [maxName]byte // of the question, in lower case, as View.Lookup wants it
-	soa  soa
-	seal seal
-	// options and remarks are of the message at hand.
-	options options
-	remarks remarks
+// fastPath answers nearly all queries over UDP: one question of class IN for an address or a service binding of a
+// steered name, with at most one OPT record. It declines everything else, which then takes the slow path. Its answers
+// equal those of the slow path, which a fuzz test checks. It allocates nothing and takes no lock. Each reader has its
+// own.
+type fastPath struct {
+	handler    *handler
+	name       [maxName]byte // of the question, in lower case, as Snapshot.LookupService requires it
+	soa        soaRecord
+	signedApex signedApex
+	// queryOPT and answerOPT belong to the current message.
+	queryOPT  queryOPT
+	answerOPT answerOPT
 }
 
-func newFast(h *handler) fast { return fast{h: h, remarks: remarks{sound: true}} }
+func newFastPath(h *handler) fastPath {
+	return fastPath{handler: h, answerOPT: answerOPT{understood: true}}
+}
 
 // maxName is the longest name in wire format, in octets (RFC 1035, 2.3.4).
 const maxName = 255
 
-// question is where a message's question stands and what it asks.
-type question struct {
-	text  int // length of the name in fast.name
-	end   int // offset behind the question
-	qtype uint16
+// fastQuestion is the position and the content of a message's question.
+type fastQuestion struct {
+	nameLen   int // length of the name in fastPath.name
+	endOffset int // offset after the question
+	qtype     uint16
 }
 
-// outcome is what became of a message on the fast path, as small as it can be told.
-type outcome struct {
-	qtype   uint16
-	limited Limited
-	stale   bool
-	failed  bool // a panic, or no room in the slow path: it is lost
+// fastOutcome is the outcome of a message on the fast path, in as few bytes as possible.
+type fastOutcome struct {
+	qtype     uint16
+	rateLimit RateLimitResult
+	stale     bool
+	failed    bool // a panic, or a full slow path: the message is lost
 }
 
-// event is what the observer is told of n messages.
-func (o outcome) event(n int) Event {
+// toEvent returns the QueryEvent for n messages.
+func (o fastOutcome) toEvent(n int) QueryEvent {
 	if o.failed {
-		return Event{N: n, Rcode: Dropped, Service: -1}
+		return QueryEvent{Count: n, Rcode: RcodeDropped, Service: -1}
 	}
-	return Event{N: n, Qtype: o.qtype, Service: -1, Fast: true, Stale: o.stale, Limited: o.limited}
+	return QueryEvent{Count: n, Qtype: o.qtype, Service: -1, FastPath: true, Stale: o.stale, RateLimit: o.rateLimit}
 }
 
-// answer writes the answer to a message into dst, which has room for ourSize, and reports false when it declines. An
-// answer of no bytes is one that is not to be sent.
-func (f *fast) answer(dst, msg []byte, from netip.Addr, now time.Time) (n int, out outcome, ok bool) {
-	q, ok := f.question(msg)
+// answerQuery writes the answer to a message into dst, which has room for maxUDPSize, and returns false when it
+// declines. With n = 0 no answer is sent.
+func (f *fastPath) answerQuery(dst, msg []byte, from netip.Addr, now time.Time) (n int, out fastOutcome, ok bool) {
+	q, ok := f.parseQuestion(msg)
 	if !ok {
 		return 0, out, false
 	}
-	o := &f.options
-	*o = options{}
-	if !readOPT(o, msg, q.end) || o.nsid || o.version {
+	o := &f.queryOPT
+	*o = queryOPT{}
+	if !readOPT(o, msg, q.endOffset) || o.nsid || o.zoneVersion {
 		return 0, out, false
 	}
-	view := f.h.view()
+	view := f.handler.snapshot()
 	if view == nil {
 		return 0, out, false
 	}
-	id, ok := view.Lookup(f.name[:q.text])
+	id, ok := view.LookupService(f.name[:q.nameLen])
 	if !ok {
 		return 0, out, false
 	}
 	from = from.Unmap()
-	client, given := o.subnet.client()
+	client, given := o.subnet.clientAddr()
 	if !given {
 		client = from
 	}
-	a := view.Answer(id, client)
-	if !a.OK || a.Ready == nil {
+	a := view.AnswerService(id, client)
+	if !a.OK || a.Records == nil {
 		return 0, out, false
 	}
-	r := &f.remarks
+	r := &f.answerOPT
 	zone := view.Zone()
-	r.scope, r.ede, r.cookie.server, r.signed = a.Scope, a.ede(), false, o.do && zone.Signer != nil
+	r.scope, r.ede, r.cookie.hasServer, r.signed = a.Scope, a.extendedError(), false, o.dnssecOK && zone.Signer != nil
 	proven := false
-	if o.cookie.client {
-		r.cookie, proven = o.cookie.check(f.h.cookieSecrets(), from, now)
+	if o.cookie.hasClient {
+		r.cookie, proven = o.cookie.checkCookie(f.handler.cookieSecrets(), from, now)
 	}
 	if r.signed {
-		n, ok = f.prove(dst, msg, &q, &a, zone, proven, now)
+		n, ok = f.writeSigned(dst, msg, &q, &a, zone, proven, now)
 	} else {
-		n, ok = f.write(dst, msg, &q, &a, zone, proven)
+		n, ok = f.writeAnswer(dst, msg, &q, &a, zone, proven)
 	}
 	out.qtype, out.stale = q.qtype, a.Stale
-	if ok && !proven && f.h.limiter != nil {
+	if ok && !proven && f.handler.limiter != nil {
 		var b []byte
-		b, out.limited = f.h.limiter.apply(dst[:n], from, classOf(dns.RcodeSuccess, view.ServiceOf(id)), now)
+		b, out.rateLimit = f.handler.limiter.limitAnswer(dst[:n], from, classifyAnswer(dns.RcodeSuccess, view.ServiceOf(id)), now)
 		n = len(b)
 	}
 	return n, out, ok
 }
 
-// question reads header and question, and declines what is not plain.
-func (f *fast) question(b []byte) (q question, ok bool) {
+// parseQuestion reads header and question, and declines unusual ones.
+func (f *fastPath) parseQuestion(b []byte) (q fastQuestion, ok bool) {
 	// Neither an answer nor another opcode than QUERY; one question, no record but one, which must be the OPT.
 	if len(b) < headerLen+5 || b[2]&0xf8 != 0 || b[4] != 0 || b[5] != 1 || b[6]|b[7]|b[8]|b[9]|b[10] != 0 || b[11] > 1 {
 		return q, false
@@ -113,7 +115,7 @@ func (f *fast) question(b []byte) (q question, ok bool) {
 			return q, false
 		}
 		for _, c := range b[off+1 : off+1+l] {
-			if c = lower[c]; c == 0 {
+			if c = lowerOctets[c]; c == 0 {
 				return q, false
 			}
 			f.name[n] = c
@@ -126,7 +128,7 @@ func (f *fast) question(b []byte) (q question, ok bool) {
 	if n == 0 || off+5 > len(b) || b[off+3] != 0 || b[off+4] != dns.ClassINET {
 		return q, false
 	}
-	q = question{text: n, end: off + 5, qtype: binary.BigEndian.Uint16(b[off+1:])}
+	q = fastQuestion{nameLen: n, endOffset: off + 5, qtype: binary.BigEndian.Uint16(b[off+1:])}
 	switch q.qtype {
 	case dns.TypeA, dns.TypeAAAA, dns.TypeHTTPS, dns.TypeSVCB:
 		return q, true
@@ -134,8 +136,8 @@ func (f *fast) question(b []byte) (q question, ok bool) {
 	return q, false
 }
 
-// lower turns the octets of plain names into lower case, and all others into 0.
-var lower = func() (t [256]byte) {
+// lowerOctets maps the octets of plain names to lower case, and all others to 0.
+var lowerOctets = func() (t [256]byte) {
 	for _, c := range "abcdefghijklmnopqrstuvwxyz0123456789-_" {
 		t[c] = byte(c)
 	}
@@ -145,83 +147,84 @@ var lower = func() (t [256]byte) {
 	return t
 }()
 
-// readOPT reads what follows the question: nothing, or one well-formed OPT record and nothing behind it.
-func readOPT(o *options, b []byte, off int) bool {
+// readOPT reads what follows the question: nothing, or exactly one well-formed OPT record.
+func readOPT(o *queryOPT, b []byte, off int) bool {
 	if b[11] == 0 {
 		return off == len(b)
 	}
 	b = b[off:]
-	if len(b) < optHead || b[0] != 0 || b[1] != 0 || b[2] != byte(dns.TypeOPT) {
+	if len(b) < optHeadLen || b[0] != 0 || b[1] != 0 || b[2] != byte(dns.TypeOPT) {
 		return false
 	}
-	if len(b) != optHead+int(binary.BigEndian.Uint16(b[9:])) {
+	if len(b) != optHeadLen+int(binary.BigEndian.Uint16(b[9:])) {
 		return false
 	}
-	return o.read(binary.BigEndian.Uint16(b[3:]), binary.BigEndian.Uint32(b[5:]), b[optHead:]) == sound
+	return o.parseOPT(binary.BigEndian.Uint16(b[3:]), binary.BigEndian.Uint32(b[5:]), b[optHeadLen:]) == faultNone
 }
 
-// optRoom is more than the OPT record takes that answers a plain query: head, subnet, cookie and error.
-const optRoom = optHead + 4 + 4 + 16 + 4 + cookieLen + 6
+// plainOPTRoom is an upper bound of the size of the OPT record in the answer to a plain query: head, subnet, cookie
+// and error.
+const plainOPTRoom = optHeadLen + 4 + 4 + 16 + 4 + cookieLen + 6
 
-// write makes the answer. It declines what has to be truncated.
-func (f *fast) write(dst, msg []byte, q *question, a *Answer, z *Zone, proven bool) (int, bool) {
-	o, r := &f.options, &f.remarks
-	limit := o.limit()
+// writeAnswer writes the answer. It declines answers that must be truncated.
+func (f *fastPath) writeAnswer(dst, msg []byte, q *fastQuestion, a *ServiceAnswer, z *ZoneData, proven bool) (int, bool) {
+	o, r := &f.queryOPT, &f.answerOPT
+	limit := o.udpLimit()
 	goal := limit
 	if !proven {
-		goal = min(limit, maxGain*len(msg))
+		goal = min(limit, maxAmplification*len(msg))
 	}
-	b := dst[:copy(dst, msg[:q.end])]
-	b[2], b[3] = 0x84|msg[2]&0x01, msg[3]&0x10 // QR, AA, and RD and CD as they were asked
+	b := dst[:copy(dst, msg[:q.endOffset])]
+	b[2], b[3] = 0x84|msg[2]&0x01, msg[3]&0x10 // QR, AA, and RD and CD as in the query
 	clear(b[6:headerLen])
 	switch q.qtype {
 	case dns.TypeA, dns.TypeAAAA:
-		all, size := a.Ready.of(q.qtype)
+		all, size := a.Records.recordsOf(q.qtype)
 		if len(all) == 0 {
 			break
 		}
-		if q.end+len(all)+optRoom > goal {
+		if q.endOffset+len(all)+plainOPTRoom > goal {
 			opt := 0
-			if o.present { // its length is not known before it is written
-				opt = len(r.append(b, o)) - len(b)
+			if o.present { // its length is known only after it is written
+				opt = len(r.appendTo(b, o)) - len(b)
 			}
-			keep := spare(len(all)/size, size, q.end+len(all)+opt-goal)
-			if q.end+keep*size+opt > limit {
+			keep := computeKeepCount(len(all)/size, size, q.endOffset+len(all)+opt-goal)
+			if q.endOffset+keep*size+opt > limit {
 				return 0, false
 			}
-			b = appendSome(b, all, size, keep, int(binary.BigEndian.Uint16(msg)), a.TTL)
+			b = appendRotated(b, all, size, keep, int(binary.BigEndian.Uint16(msg)), a.TTL)
 		} else {
-			b = appendTimed(b, all, size, a.TTL)
+			b = appendWithTTL(b, all, size, a.TTL)
 		}
 	default:
-		data := a.Ready.binding
+		data := a.Records.serviceBinding
 		if data == nil {
 			break
 		}
-		if q.end+sizeHead+len(data)+optRoom > limit {
+		if q.endOffset+recordHeadLen+len(data)+plainOPTRoom > limit {
 			return 0, false
 		}
-		b = appendHead(b, q.qtype, uint16(len(data)))
-		binary.BigEndian.PutUint32(b[q.end+6:], a.TTL)
+		b = appendRecordHead(b, q.qtype, uint16(len(data)))
+		binary.BigEndian.PutUint32(b[q.endOffset+6:], a.TTL)
 		b[6], b[7] = 0, 1
 		b = append(b, data...)
 	}
-	if b[6]|b[7] == 0 { // RFC 7871, 7.4: what is not there is not there for anybody
+	if b[6]|b[7] == 0 { // RFC 7871, 7.4: a negative answer holds for every client
 		r.scope = 0
-		if f.soa.prepare(z); q.end+f.soa.longest+optRoom > limit {
+		if f.soa.prepareFor(z); q.endOffset+f.soa.maxLen+plainOPTRoom > limit {
 			return 0, false
 		}
-		b = f.soa.append(b, q.end-5)
+		b = f.soa.appendTo(b, q.endOffset-5)
 	}
 	if o.present {
 		b[11] = 1
-		b = r.append(b, o)
+		b = r.appendTo(b, o)
 	}
 	return len(b), true
 }
 
-// appendTimed appends all records with their TTL and counts them.
-func appendTimed(b, all []byte, size int, ttl uint32) []byte {
+// appendWithTTL appends all records with their TTL and counts them.
+func appendWithTTL(b, all []byte, size int, ttl uint32) []byte {
 	start := len(b)
 	b = append(b, all...)
 	for at := start + 6; at < len(b); at += size {
@@ -231,11 +234,11 @@ func appendTimed(b, all []byte, size int, ttl uint32) []byte {
 	return b
 }
 
-// appendSome appends keep of the records. Where those are not all, they begin with one that turns with the query's id.
-func appendSome(b, all []byte, size, keep, id int, ttl uint32) []byte {
+// appendRotated appends keep of the records. If those are not all, the first one depends on the query's id.
+func appendRotated(b, all []byte, size, keep, id int, ttl uint32) []byte {
 	n := len(all) / size
-	if keep == n { // there is room for all after all, and nothing to be fair about
-		return appendTimed(b, all, size, ttl)
+	if keep == n { // all fit, so there is nothing to distribute
+		return appendWithTTL(b, all, size, ttl)
 	}
 	start := len(b)
 	for i := range keep {

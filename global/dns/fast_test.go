@@ -11,40 +11,41 @@ import (
 	"github.com/miekg/dns"
 )
 
-// paths are both ways to an answer over one world.
-type paths struct {
-	fast fast
+// pathPair is both paths over one snapshot.
+type pathPair struct {
+	fast fastPath
 	slow handler
 }
 
-func newPaths(w *world) *paths {
-	secrets := []Secret{{1, 2, 3}}
-	p := &paths{slow: handler{
-		view: func() View { return w }, secrets: func() []Secret { return secrets }, nsid: "g1", debug: true, idle: 100,
+func newPathPair(w *fakeSnapshot) *pathPair {
+	secrets := []CookieSecret{{1, 2, 3}}
+	p := &pathPair{slow: handler{
+		snapshot: func() Snapshot { return w }, secrets: func() []CookieSecret { return secrets }, nsid: "g1", explain: true, tcpIdle: 100,
 	}}
-	p.fast = newFast(&p.slow)
+	p.fast = newFastPath(&p.slow)
 	return p
 }
 
-// agree holds that the fast path declines a message or answers it as the library's path does, and reports which.
-func (p *paths) agree(t testing.TB, msg []byte, from netip.Addr) bool {
+// checkAgree checks that the fast path declines a message or answers it exactly like the slow path, and reports
+// which.
+func (p *pathPair) checkAgree(t testing.TB, msg []byte, from netip.Addr) bool {
 	t.Helper()
-	buf := make([]byte, ourSize)
+	buf := make([]byte, maxUDPSize)
 	before := slices.Clone(msg)
-	n, outcome, ok := p.fast.answer(buf, msg, from, time.Now())
-	event := outcome.event(1)
+	n, outcome, ok := p.fast.answerQuery(buf, msg, from, time.Now())
+	event := outcome.toEvent(1)
 	if !bytes.Equal(before, msg) {
 		t.Fatalf("the query was written to: %x", msg)
 	}
 	if !ok {
 		return false
 	}
-	out, slow, sent := p.slow.handle(make([]byte, 0, 2*ourSize), msg, from, UDP)
+	out, slow, sent := p.slow.handleMessage(make([]byte, 0, 2*maxUDPSize), msg, from, UDP)
 	if !sent {
 		t.Fatalf("fast answers %x, slow does not: %x", buf[:n], msg)
 	}
-	a, b := unpack(t, buf[:n]), unpack(t, out)
-	for _, m := range []*dns.Msg{a, b} { // the library's path writes the SOA in lower case, whatever the question's is
+	a, b := unpackMessage(t, buf[:n]), unpackMessage(t, out)
+	for _, m := range []*dns.Msg{a, b} { // the slow path writes the SOA in lower case, whatever the question's case is
 		for i, rr := range m.Ns {
 			m.Ns[i] = dns.Copy(rr)
 			if soa, ok := m.Ns[i].(*dns.SOA); ok {
@@ -62,32 +63,32 @@ func (p *paths) agree(t testing.TB, msg []byte, from netip.Addr) bool {
 	if len(a.Ns) == 0 && !bytes.Equal(buf[:n], out) {
 		t.Fatalf("fast and slow differ in bytes\n%x\n%x", buf[:n], out)
 	}
-	if event.Rcode != slow.Rcode || event.Qtype != slow.Qtype || event.Stale != slow.Stale || event.N != 1 {
+	if event.Rcode != slow.Rcode || event.Qtype != slow.Qtype || event.Stale != slow.Stale || event.Count != 1 {
 		t.Fatalf("events %+v and %+v", event, slow)
 	}
 	return true
 }
 
-func differentWorld() *world {
-	w := newWorld()
-	w.https = 8443
+func newHTTPSSnapshot() *fakeSnapshot {
+	w := newFakeSnapshot()
+	w.httpsPort = 8443
 	return w
 }
 
-// TestFastPathTakesTheCommonCase holds that what resolvers mostly ask is declined no more.
+// TestFastPathTakesTheCommonCase checks that the fast path does not decline the usual queries of resolvers.
 func TestFastPathTakesTheCommonCase(t *testing.T) {
-	p := newPaths(differentWorld())
+	p := newPathPair(newHTTPSSnapshot())
 	for _, name := range []string{"chat.api.example.", "ChAt.aPi.ExAmPlE.", "eu.chat.api.example.", "six.deep.api.example.", "wide.api.example."} {
 		for _, qtype := range []uint16{dns.TypeA, dns.TypeAAAA, dns.TypeHTTPS, dns.TypeSVCB} {
-			q := query1(name, qtype)
+			q := plainQuery(name, qtype)
 			for what, msg := range map[string][]byte{
-				"plain": q, "RD": flags(q, bitRD), "CD and AD": flags(q, bitCD|bitAD), "EDNS": edns(q, 1232, bitDO, nil),
-				"subnet": edns(q, 4096, 0, ecs(1, 24, 0, 81, 2, 69)), "IPv6 subnet": edns(q, 512, 0, ecs(2, 32, 0, 0x20, 1, 0xd, 0xb8)),
-				"subnet withheld": edns(q, 1232, 0, ecs(1, 0, 0)), "cookie": edns(q, 1232, 0, opt1(10, make([]byte, 8)...)),
-				"padding": edns(q, 1232, 0, opt1(12, make([]byte, 300)...)), "unknown": edns(q, 1232, 0, opt1(100, 1)),
-				"keepalive": edns(q, 1232, 0, opt1(11)),
+				"plain": q, "RD": setFlags(q, bitRD), "CD and AD": setFlags(q, bitCD|bitAD), "EDNS": appendOPT(q, 1232, bitDO, nil),
+				"subnet": appendOPT(q, 4096, 0, encodeSubnet(1, 24, 0, 81, 2, 69)), "IPv6 subnet": appendOPT(q, 512, 0, encodeSubnet(2, 32, 0, 0x20, 1, 0xd, 0xb8)),
+				"subnet withheld": appendOPT(q, 1232, 0, encodeSubnet(1, 0, 0)), "cookie": appendOPT(q, 1232, 0, encodeOption(10, make([]byte, 8)...)),
+				"padding": appendOPT(q, 1232, 0, encodeOption(12, make([]byte, 300)...)), "unknown": appendOPT(q, 1232, 0, encodeOption(100, 1)),
+				"keepalive": appendOPT(q, 1232, 0, encodeOption(11)),
 			} {
-				if !p.agree(t, msg, home) {
+				if !p.checkAgree(t, msg, defaultAddr) {
 					t.Errorf("%s %s %s is declined", name, dns.TypeToString[qtype], what)
 				}
 			}
@@ -95,28 +96,28 @@ func TestFastPathTakesTheCommonCase(t *testing.T) {
 	}
 }
 
-func TestFastPathDeclinesWhatIsNotPlain(t *testing.T) {
-	p := newPaths(newWorld())
-	q := query1("chat.api.example.", dns.TypeA)
+func TestFastPathDeclinesUnusualQueries(t *testing.T) {
+	p := newPathPair(newFakeSnapshot())
+	q := plainQuery("chat.api.example.", dns.TypeA)
 	for what, msg := range map[string][]byte{
-		"TXT": query1("chat.api.example.", dns.TypeTXT), "ANY": query1("chat.api.example.", dns.TypeANY),
-		"nothing there": query1("nope.api.example.", dns.TypeA), "nowhere to send to": query1("idle.api.example.", dns.TypeA),
-		"apex": query1("api.example.", dns.TypeA), "root": query1(".", dns.TypeA), "NSID": edns(q, 1232, 0, opt1(3)),
-		"zone version": edns(q, 1232, 0, opt1(19)), "version 1": edns(q, 1232, 1<<16, nil), "trailing": append(slices.Clone(q), 0),
-		"two OPT": edns(edns(q, 1232, 0, nil), 1232, 0, nil), "response": flags(q, bitQR), "opcode": flags(q, 4<<11), "empty": nil,
+		"TXT": plainQuery("chat.api.example.", dns.TypeTXT), "ANY": plainQuery("chat.api.example.", dns.TypeANY),
+		"nothing there": plainQuery("nope.api.example.", dns.TypeA), "nowhere to send to": plainQuery("idle.api.example.", dns.TypeA),
+		"apex": plainQuery("api.example.", dns.TypeA), "root": plainQuery(".", dns.TypeA), "NSID": appendOPT(q, 1232, 0, encodeOption(3)),
+		"zone version": appendOPT(q, 1232, 0, encodeOption(19)), "version 1": appendOPT(q, 1232, 1<<16, nil), "trailing": append(slices.Clone(q), 0),
+		"two OPT": appendOPT(appendOPT(q, 1232, 0, nil), 1232, 0, nil), "response": setFlags(q, bitQR), "opcode": setFlags(q, 4<<11), "empty": nil,
 	} {
-		if p.agree(t, msg, home) {
+		if p.checkAgree(t, msg, defaultAddr) {
 			t.Errorf("%s is not declined", what)
 		}
 	}
 }
 
-// TestPathsAgreeOnTheRules runs every rule's message through both.
+// TestPathsAgreeOnTheRules runs every rule's message through both paths.
 func TestPathsAgreeOnTheRules(t *testing.T) {
-	p, taken := newPaths(differentWorld()), 0
-	for _, set := range [][]rule{headerRules(), bodyRules(), ednsRules(), nameRules(), typeRules()} {
+	p, taken := newPathPair(newHTTPSSnapshot()), 0
+	for _, set := range [][]protocolRule{headerRules(), bodyRules(), ednsRules(), nameRules(), typeRules()} {
 		for _, r := range set {
-			if p.agree(t, r.raw, home) {
+			if p.checkAgree(t, r.raw, defaultAddr) {
 				taken++
 			}
 		}
@@ -126,50 +127,50 @@ func TestPathsAgreeOnTheRules(t *testing.T) {
 	}
 }
 
-// FuzzPathsAgree holds that the two paths never differ, whatever the message.
+// FuzzPathsAgree checks that the two paths never differ, for any message.
 func FuzzPathsAgree(f *testing.F) {
-	for _, set := range [][]rule{headerRules(), bodyRules(), ednsRules(), nameRules(), typeRules()} {
+	for _, set := range [][]protocolRule{headerRules(), bodyRules(), ednsRules(), nameRules(), typeRules()} {
 		for _, r := range set {
 			f.Add(r.raw, false, byte(4))
 		}
 	}
-	f.Add(edns(query1("wide.api.example.", dns.TypeAAAA), 1232, 0, ecs(2, 56, 0, 0x20, 1, 0xd, 0xb8, 1, 2, 3)), true, byte(100))
-	f.Add(edns(query1("CHAT.api.example.", dns.TypeHTTPS), 512, bitDO, opt1(10, make([]byte, 24)...)), true, byte(1))
+	f.Add(appendOPT(plainQuery("wide.api.example.", dns.TypeAAAA), 1232, 0, encodeSubnet(2, 56, 0, 0x20, 1, 0xd, 0xb8, 1, 2, 3)), true, byte(100))
+	f.Add(appendOPT(plainQuery("CHAT.api.example.", dns.TypeHTTPS), 512, bitDO, encodeOption(10, make([]byte, 24)...)), true, byte(1))
 	for _, qtype := range []uint16{dns.TypeA, dns.TypeAAAA, dns.TypeSVCB} {
-		f.Add(edns(query1("WIDE.api.example.", qtype), 900, bitDO|0x4000, nil), false, byte(9))
+		f.Add(appendOPT(plainQuery("WIDE.api.example.", qtype), 900, bitDO|0x4000, nil), false, byte(9))
 	}
-	signer := newWorld().sign(f, ShowDS, newKey(f, 1)).zone.Signer
+	signer := newFakeSnapshot().signWith(f, CDSPublish, newTestKey(f, 1)).zone.Signer
 	f.Fuzz(func(t *testing.T, msg []byte, six bool, many byte) {
-		w := differentWorld()
-		w.many = int(many)
-		from := home
+		w := newHTTPSSnapshot()
+		w.addrCount = int(many)
+		from := defaultAddr
 		if six {
 			from = netip.MustParseAddr("2001:db8:44::1")
 		}
-		newPaths(w).agree(t, msg, from)
+		newPathPair(w).checkAgree(t, msg, from)
 		w.zone.Signer = signer
-		p := newPaths(w)
-		p.agree(t, msg, from)
-		p.slow.handle(make([]byte, 0, 2*ourSize), msg, from, UDP) // makes the signatures that the fast path lacks
-		p.agree(t, msg, from)
+		p := newPathPair(w)
+		p.checkAgree(t, msg, from)
+		p.slow.handleMessage(make([]byte, 0, 2*maxUDPSize), msg, from, UDP) // makes the signatures that the fast path lacks
+		p.checkAgree(t, msg, from)
 	})
 }
 
 func TestFastPathAllocatesNothing(t *testing.T) {
-	w := newStill()
-	p := newPaths(nil)
-	p.slow.view = func() View { return w }
-	p.slow.limiter = newLimiter(1e6, 1)
-	buf := make([]byte, ourSize)
+	w := newStaticSnapshot()
+	p := newPathPair(nil)
+	p.slow.snapshot = func() Snapshot { return w }
+	p.slow.limiter = newResponseLimiter(1e6, 1)
+	buf := make([]byte, maxUDPSize)
 	now := time.Now()
 	cookie := []byte{1, 2, 3, 4, 5, 6, 7, 8}
 	for what, msg := range map[string][]byte{
-		"plain":   query1("chat.api.example.", dns.TypeA),
-		"subnet":  edns(query1("chat.api.example.", dns.TypeA), 1232, 0, ecs(1, 24, 0, 81, 2, 69)),
-		"nothing": edns(query1("chat.api.example.", dns.TypeAAAA), 1232, 0, opt1(10, cookie...)),
+		"plain":   plainQuery("chat.api.example.", dns.TypeA),
+		"subnet":  appendOPT(plainQuery("chat.api.example.", dns.TypeA), 1232, 0, encodeSubnet(1, 24, 0, 81, 2, 69)),
+		"nothing": appendOPT(plainQuery("chat.api.example.", dns.TypeAAAA), 1232, 0, encodeOption(10, cookie...)),
 	} {
 		if n := testing.AllocsPerRun(1000, func() {
-			if _, _, ok := p.fast.answer(buf, msg, home, now); !ok {
+			if _, _, ok := p.fast.answerQuery(buf, msg, defaultAddr, now); !ok {
 				t.Fatal("declined")
 			}
 		}); n != 0 {
@@ -178,34 +179,34 @@ func TestFastPathAllocatesNothing(t *testing.T) {
 	}
 }
 
-// still is a world whose answers are made beforehand, as a view's are.
-type still struct {
-	*world
-	given Answer
+// staticSnapshot has prepared answers, like a snapshot in production.
+type staticSnapshot struct {
+	*fakeSnapshot
+	answer ServiceAnswer
 }
 
-func newStill() *still {
-	w := newWorld()
-	return &still{w, w.Answer(chat, home)}
+func newStaticSnapshot() *staticSnapshot {
+	w := newFakeSnapshot()
+	return &staticSnapshot{w, w.AnswerService(chatID, defaultAddr)}
 }
 
-func (s *still) Answer(int, netip.Addr) Answer { return s.given }
+func (s *staticSnapshot) AnswerService(int, netip.Addr) ServiceAnswer { return s.answer }
 
-func BenchmarkFast(b *testing.B) {
-	w := newStill()
-	p := newPaths(nil)
-	p.slow.view = func() View { return w }
-	buf, now := make([]byte, ourSize), time.Now()
+func BenchmarkFastPath(b *testing.B) {
+	w := newStaticSnapshot()
+	p := newPathPair(nil)
+	p.slow.snapshot = func() Snapshot { return w }
+	buf, now := make([]byte, maxUDPSize), time.Now()
 	for what, msg := range map[string][]byte{
-		"plain":  query1("chat.api.example.", dns.TypeA),
-		"subnet": edns(query1("chat.api.example.", dns.TypeA), 1232, 0, ecs(1, 24, 0, 81, 2, 69)),
-		"cookie": edns(query1("chat.api.example.", dns.TypeA), 1232, 0, opt1(10, 1, 2, 3, 4, 5, 6, 7, 8)),
-		"nodata": edns(query1("chat.api.example.", dns.TypeAAAA), 1232, 0, nil),
+		"plain":  plainQuery("chat.api.example.", dns.TypeA),
+		"subnet": appendOPT(plainQuery("chat.api.example.", dns.TypeA), 1232, 0, encodeSubnet(1, 24, 0, 81, 2, 69)),
+		"cookie": appendOPT(plainQuery("chat.api.example.", dns.TypeA), 1232, 0, encodeOption(10, 1, 2, 3, 4, 5, 6, 7, 8)),
+		"nodata": appendOPT(plainQuery("chat.api.example.", dns.TypeAAAA), 1232, 0, nil),
 	} {
 		b.Run(what, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				if _, _, ok := p.fast.answer(buf, msg, home, now); !ok {
+				if _, _, ok := p.fast.answerQuery(buf, msg, defaultAddr, now); !ok {
 					b.Fatal("declined")
 				}
 			}

@@ -18,61 +18,61 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// world is a View of two services: chat is steered by the first octet of the client, and has a child name in each
-// region; idle has nowhere to send anybody.
-type world struct {
-	zone  Zone
-	names map[string]int
-	many  int // addresses of "wide", of each family
-	lines int // of an explanation; 0: a few short ones
-	panic bool
-	https uint16 // port of the gateways' HTTPS
-	short uint32 // TTL of chat's answers while it is shortened; 0: it is not
+// fakeSnapshot is a Snapshot of two services: chat is steered by the first octet of the client, and has a child name
+// in each region; idle has no region to steer to.
+type fakeSnapshot struct {
+	zone         ZoneData
+	names        map[string]int
+	addrCount    int // addresses of "wide", of each family
+	explainLines int // of an explanation; 0: a few short ones
+	panics       bool
+	httpsPort    uint16 // port of the gateways' HTTPS
+	shortTTL     uint32 // TTL of chat's answers while it is shortened; 0: it is not
 }
 
 const (
-	chat = iota
-	chatEU
-	idle
-	wide
-	sixOnly
+	chatID = iota
+	chatEUID
+	idleID
+	wideID
+	ipv6OnlyID
 )
 
-func newWorld() *world {
-	return &world{
-		zone: Zone{
-			Name: "api.example.", Contact: "hostmaster.api.example.", Serial: 7, TTL: 3600, Negative: 30,
+func newFakeSnapshot() *fakeSnapshot {
+	return &fakeSnapshot{
+		zone: ZoneData{
+			Name: "api.example.", Contact: "hostmaster.api.example.", Serial: 7, TTL: 3600, NegativeTTL: 30,
 			NS: []NameServer{
 				{"ns1.dns.api.example.", []netip.Addr{netip.MustParseAddr("192.0.2.53"), netip.MustParseAddr("2001:db8::53")}},
 				{"ns2.other.example.", []netip.Addr{netip.MustParseAddr("192.0.2.54")}},
 			},
 		},
 		names: map[string]int{
-			"chat.api.example.": chat, "eu.chat.api.example.": chatEU, "idle.api.example.": idle,
-			"wide.api.example.": wide, "six.deep.api.example.": sixOnly,
+			"chat.api.example.": chatID, "eu.chat.api.example.": chatEUID, "idle.api.example.": idleID,
+			"wide.api.example.": wideID, "six.deep.api.example.": ipv6OnlyID,
 		},
-		many: 100,
+		addrCount: 100,
 	}
 }
 
-func (w *world) Zone() *Zone { return &w.zone }
+func (w *fakeSnapshot) Zone() *ZoneData { return &w.zone }
 
-func (w *world) Lookup(name []byte) (int, bool) {
-	if w.panic {
-		panic("the view is broken")
+func (w *fakeSnapshot) LookupService(name []byte) (int, bool) {
+	if w.panics {
+		panic("the snapshot is broken")
 	}
 	id, ok := w.names[string(name)]
 	return id, ok
 }
 
-func (w *world) ServiceOf(id int) int {
-	if id == chatEU {
-		return chat
+func (w *fakeSnapshot) ServiceOf(id int) int {
+	if id == chatEUID {
+		return chatID
 	}
 	return id
 }
 
-func (w *world) Exists(name string) bool {
+func (w *fakeSnapshot) HasName(name string) bool {
 	for n := range w.names {
 		if dns.IsSubDomain(name, n) {
 			return true
@@ -82,62 +82,64 @@ func (w *world) Exists(name string) bool {
 }
 
 var (
-	home = netip.MustParseAddr("203.0.113.1")
-	euro = netip.MustParseAddr("198.51.100.1")
+	defaultAddr = netip.MustParseAddr("203.0.113.1")
+	euAddr      = netip.MustParseAddr("198.51.100.1")
 )
 
-// Answer also makes the records ready, as a view does beforehand.
-func (w *world) Answer(id int, client netip.Addr) Answer {
-	a := w.answer(id, client)
-	if w.short > 0 {
-		a.TTL, a.Full = w.short, a.TTL
+// AnswerService also prepares the records, which a snapshot in production does beforehand.
+func (w *fakeSnapshot) AnswerService(id int, client netip.Addr) ServiceAnswer {
+	a := w.makeAnswer(id, client)
+	if w.shortTTL > 0 {
+		a.TTL, a.FullTTL = w.shortTTL, a.TTL
 	}
 	if a.OK {
-		a.Ready = NewRecords(a.Addrs, w.https)
+		a.Records = NewPreparedRecords(a.Addrs, w.httpsPort)
 	}
 	return a
 }
 
-func (w *world) answer(id int, client netip.Addr) Answer {
+func (w *fakeSnapshot) makeAnswer(id int, client netip.Addr) ServiceAnswer {
 	switch id {
-	case idle:
-		return Answer{}
-	case wide:
-		a := Answer{TTL: 20, OK: true}
-		for i := range w.many {
+	case idleID:
+		return ServiceAnswer{}
+	case wideID:
+		a := ServiceAnswer{TTL: 20, OK: true}
+		for i := range w.addrCount {
 			a.Addrs = append(a.Addrs, netip.AddrFrom4([4]byte{203, 0, 113, byte(i)}), netip.AddrFrom16([16]byte{0x20, 1, 15: byte(i)}))
 		}
 		return a
-	case sixOnly:
-		return Answer{Addrs: []netip.Addr{netip.MustParseAddr("2001:db8::9")}, TTL: 20, Scope: 24, OK: true}
-	case chatEU:
-		return Answer{Addrs: []netip.Addr{euro}, TTL: 20, OK: true}
+	case ipv6OnlyID:
+		return ServiceAnswer{Addrs: []netip.Addr{netip.MustParseAddr("2001:db8::9")}, TTL: 20, Scope: 24, OK: true}
+	case chatEUID:
+		return ServiceAnswer{Addrs: []netip.Addr{euAddr}, TTL: 20, OK: true}
 	}
 	if client.Is4() && client.As4()[0] == 81 {
-		return Answer{Addrs: []netip.Addr{euro}, TTL: 20, Scope: 21, OK: true, Stale: true}
+		return ServiceAnswer{Addrs: []netip.Addr{euAddr}, TTL: 20, Scope: 21, OK: true, Stale: true}
 	}
 	if client.Is6() {
-		return Answer{Addrs: []netip.Addr{euro}, TTL: 20, Scope: 44, OK: true}
+		return ServiceAnswer{Addrs: []netip.Addr{euAddr}, TTL: 20, Scope: 44, OK: true}
 	}
-	return Answer{Addrs: []netip.Addr{home}, TTL: 20, Scope: 19, OK: true}
+	return ServiceAnswer{Addrs: []netip.Addr{defaultAddr}, TTL: 20, Scope: 19, OK: true}
 }
 
-func (w *world) Why(_ int, client netip.Addr) []string {
-	if w.lines > 0 {
-		return slices.Repeat([]string{strings.Repeat("x", 40)}, w.lines)
+func (w *fakeSnapshot) ExplainAnswer(_ int, client netip.Addr) []string {
+	if w.explainLines > 0 {
+		return slices.Repeat([]string{strings.Repeat("x", 40)}, w.explainLines)
 	}
 	return []string{"region=eu", `quote="\`, "client=" + client.String()}
 }
 
-func (w *world) Whoami(client netip.Addr) []string { return []string{"client=" + client.String()} }
+func (w *fakeSnapshot) DescribeClient(client netip.Addr) []string {
+	return []string{"client=" + client.String()}
+}
 
-func (w *world) State() []string { return []string{"plan_epoch=3", "age_ms=5"} }
+func (w *fakeSnapshot) DescribeState() []string { return []string{"plan_epoch=3", "age_ms=5"} }
 
-// start runs a server over the world until the test ends.
-func start(t testing.TB, w *world, change func(*Config)) *Server {
+// startServer runs a server over a snapshot until the test ends.
+func startServer(t testing.TB, w *fakeSnapshot, change func(*Config)) *Server {
 	t.Helper()
-	// One goroutine for the slow path, so that messages which take it are answered in their order.
-	cfg := Config{Listen: []string{"127.0.0.1:0"}, View: func() View { return w }, NSID: "g1", Explain: true, Slow: 1}
+	// One goroutine for the slow path, so that its messages are answered in order.
+	cfg := Config{Listen: []string{"127.0.0.1:0"}, Snapshot: func() Snapshot { return w }, NSID: "g1", Explain: true, SlowGoroutines: 1}
 	if change != nil {
 		change(&cfg)
 	}
@@ -149,7 +151,7 @@ func start(t testing.TB, w *world, change func(*Config)) *Server {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		if err := s.Stop(ctx); err != nil {
 			t.Error(err)
@@ -158,9 +160,9 @@ func start(t testing.TB, w *world, change func(*Config)) *Server {
 	return s
 }
 
-// exchangeUDP sends raw bytes and returns the raw answer; nil when there is none, which it proves by two queries that
-// are answered behind it. They take the slow path, so the first overtakes an answer of the fast path only within one
-// batch, and the second is asked after that batch.
+// exchangeUDP sends raw bytes and returns the raw answer; nil if there is none. It proves the absence by two queries
+// that are answered later. They take the slow path, so the first overtakes an answer of the fast path only within one
+// batch, and the second is sent after that batch.
 func exchangeUDP(t testing.TB, s *Server, raw []byte) []byte {
 	t.Helper()
 	c, err := net.Dial("udp", s.Addrs()[0].String())
@@ -168,9 +170,9 @@ func exchangeUDP(t testing.TB, s *Server, raw []byte) []byte {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	_ = c.SetDeadline(time.Now().Add(10 * time.Second))
+	_ = c.SetDeadline(time.Now().Add(time.Minute))
 	buf := make([]byte, 65536)
-	fence := query1("ns1.dns.api.example.", dns.TypeA)
+	fence := plainQuery("ns1.dns.api.example.", dns.TypeA)
 	binary.BigEndian.PutUint16(fence, 0xfffe)
 	send := func(b []byte) {
 		if _, err := c.Write(b); err != nil {
@@ -199,12 +201,12 @@ func exchangeTCP(t testing.TB, s *Server, raw []byte) []byte {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	fence := query1("ns1.dns.api.example.", dns.TypeA)
+	fence := plainQuery("ns1.dns.api.example.", dns.TypeA)
 	binary.BigEndian.PutUint16(fence, 0xfffe)
-	if _, err := c.Write(append(framed(raw), framed(fence)...)); err != nil {
+	if _, err := c.Write(append(prependLength(raw), prependLength(fence)...)); err != nil {
 		t.Fatal(err)
 	}
-	_ = c.SetReadDeadline(time.Now().Add(5 * time.Second))
+	_ = c.SetReadDeadline(time.Now().Add(time.Minute))
 	b := readFramed(t, c)
 	if binary.BigEndian.Uint16(b) == 0xfffe {
 		return nil
@@ -212,7 +214,9 @@ func exchangeTCP(t testing.TB, s *Server, raw []byte) []byte {
 	return b
 }
 
-func framed(b []byte) []byte { return append(binary.BigEndian.AppendUint16(nil, uint16(len(b))), b...) }
+func prependLength(b []byte) []byte {
+	return append(binary.BigEndian.AppendUint16(nil, uint16(len(b))), b...)
+}
 
 func readFramed(t testing.TB, r io.Reader) []byte {
 	t.Helper()
@@ -227,8 +231,8 @@ func readFramed(t testing.TB, r io.Reader) []byte {
 	return b
 }
 
-// query1 is a plain query with id 0x1234 and no flags.
-func query1(name string, qtype uint16) []byte {
+// plainQuery returns a plain query with id 0x1234 and no flags.
+func plainQuery(name string, qtype uint16) []byte {
 	b := []byte{0x12, 0x34, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0}
 	return appendQuestion(b, name, qtype, dns.ClassINET)
 }
@@ -243,21 +247,21 @@ func appendQuestion(b []byte, name string, qtype, class uint16) []byte {
 	return binary.BigEndian.AppendUint16(binary.BigEndian.AppendUint16(b, qtype), class)
 }
 
-// with returns a copy of a message that f changed.
-func with(b []byte, f func([]byte)) []byte {
+// modifyCopy returns a copy of a message that f changed.
+func modifyCopy(b []byte, f func([]byte)) []byte {
 	b = append([]byte(nil), b...)
 	f(b)
 	return b
 }
 
-// flags sets the two bytes of flags.
-func flags(b []byte, v uint16) []byte {
-	return with(b, func(b []byte) { binary.BigEndian.PutUint16(b[2:], v) })
+// setFlags sets the two bytes of flags.
+func setFlags(b []byte, v uint16) []byte {
+	return modifyCopy(b, func(b []byte) { binary.BigEndian.PutUint16(b[2:], v) })
 }
 
-// edns appends an OPT record.
-func edns(b []byte, size uint16, ttl uint32, data []byte) []byte {
-	b = with(b, func(b []byte) { b[11]++ })
+// appendOPT appends an OPT record.
+func appendOPT(b []byte, size uint16, ttl uint32, data []byte) []byte {
+	b = modifyCopy(b, func(b []byte) { b[11]++ })
 	b = append(b, 0, 0, 41)
 	b = binary.BigEndian.AppendUint16(b, size)
 	b = binary.BigEndian.AppendUint32(b, ttl)
@@ -265,14 +269,14 @@ func edns(b []byte, size uint16, ttl uint32, data []byte) []byte {
 	return append(b, data...)
 }
 
-// opt1 is one option of an OPT record.
-func opt1(code uint16, data ...byte) []byte {
+// encodeOption encodes one option of an OPT record.
+func encodeOption(code uint16, data ...byte) []byte {
 	b := binary.BigEndian.AppendUint16(nil, code)
 	b = binary.BigEndian.AppendUint16(b, uint16(len(data)))
 	return append(b, data...)
 }
 
-func unpack(t testing.TB, b []byte) *dns.Msg {
+func unpackMessage(t testing.TB, b []byte) *dns.Msg {
 	t.Helper()
 	m := new(dns.Msg)
 	if err := m.Unpack(b); err != nil {
@@ -281,8 +285,8 @@ func unpack(t testing.TB, b []byte) *dns.Msg {
 	return m
 }
 
-// subnetOf is the raw data of the answer's Client Subnet option.
-func subnetOf(m *dns.Msg) *dns.EDNS0_SUBNET {
+// findSubnet returns the answer's Client Subnet option.
+func findSubnet(m *dns.Msg) *dns.EDNS0_SUBNET {
 	if o := m.IsEdns0(); o != nil {
 		for _, e := range o.Option {
 			if s, ok := e.(*dns.EDNS0_SUBNET); ok {

@@ -8,34 +8,34 @@ import (
 	"github.com/miekg/dns"
 )
 
-// FuzzQuery holds that no message makes the handler panic, that responses are never answered, and that every answer is
-// a well-formed one to that message, within its size.
+// FuzzQuery checks that no message makes the handler panic, that responses are never answered, and that every answer
+// is a well-formed one to that message, within its size.
 func FuzzQuery(f *testing.F) {
-	q := query1("chat.api.example.", dns.TypeA)
+	q := plainQuery("chat.api.example.", dns.TypeA)
 	for _, b := range [][]byte{
-		q, edns(q, 1232, 0, ecs(1, 24, 0, 81, 2, 69)), edns(q, 1232, bitDO, opt1(10, make([]byte, 24)...)),
-		query1("_why.chat.api.example.", dns.TypeTXT), query1("api.example.", dns.TypeNS),
-		flags(q, 4<<11), flags(q, bitQR),
+		q, appendOPT(q, 1232, 0, encodeSubnet(1, 24, 0, 81, 2, 69)), appendOPT(q, 1232, bitDO, encodeOption(10, make([]byte, 24)...)),
+		plainQuery("_why.chat.api.example.", dns.TypeTXT), plainQuery("api.example.", dns.TypeNS),
+		setFlags(q, 4<<11), setFlags(q, bitQR),
 		{0x12, 0x34, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0xc0, 12, 0, 1, 0, 1},
-		chaosQuery("id.server."), query1("wide.api.example.", dns.TypeA),
+		chaosQuery("id.server."), plainQuery("wide.api.example.", dns.TypeA),
 	} {
 		f.Add(b, false)
 		f.Add(b, true)
 	}
-	w := newWorld()
-	h := handler{view: func() View { return w }, nsid: "g1", debug: true, idle: 100}
-	signed := newWorld().sign(f, ShowDS, newKey(f, 1))
-	hs := handler{view: func() View { return signed }, nsid: "g1", debug: true, idle: 100}
+	w := newFakeSnapshot()
+	h := handler{snapshot: func() Snapshot { return w }, nsid: "g1", explain: true, tcpIdle: 100}
+	signed := newFakeSnapshot().signWith(f, CDSPublish, newTestKey(f, 1))
+	hs := handler{snapshot: func() Snapshot { return signed }, nsid: "g1", explain: true, tcpIdle: 100}
 	from := netip.MustParseAddr("192.0.2.9")
 	f.Fuzz(func(t *testing.T, msg []byte, tcp bool) {
-		if out, _, ok := hs.handle(make([]byte, 0, 2*ourSize), msg, from, transport(tcp)); ok {
-			if err := new(dns.Msg).Unpack(out); err != nil || !tcp && len(out) > ourSize {
+		if out, _, ok := hs.handleMessage(make([]byte, 0, 2*maxUDPSize), msg, from, transportFor(tcp)); ok {
+			if err := new(dns.Msg).Unpack(out); err != nil || !tcp && len(out) > maxUDPSize {
 				t.Fatalf("signed answer %x to %x: %v", out, msg, err)
 			}
 		}
-		out, event, ok := h.handle(make([]byte, 0, 2*ourSize), msg, from, transport(tcp))
+		out, event, ok := h.handleMessage(make([]byte, 0, 2*maxUDPSize), msg, from, transportFor(tcp))
 		if !ok {
-			if event.Rcode != Dropped {
+			if event.Rcode != RcodeDropped {
 				t.Fatalf("dropped, and event %+v", event)
 			}
 			return
@@ -46,7 +46,7 @@ func FuzzQuery(f *testing.F) {
 		if out[0] != msg[0] || out[1] != msg[1] || out[2]&0x80 == 0 || out[2]&0x78 != msg[2]&0x78 {
 			t.Fatalf("header %x answers %x", out[:4], msg[:4])
 		}
-		if limit := ourSize; !tcp && len(out) > limit {
+		if limit := maxUDPSize; !tcp && len(out) > limit {
 			t.Fatalf("%d bytes over UDP", len(out))
 		}
 		m := new(dns.Msg)
@@ -62,7 +62,7 @@ func FuzzQuery(f *testing.F) {
 	})
 }
 
-func transport(tcp bool) Transport {
+func transportFor(tcp bool) Transport {
 	if tcp {
 		return TCP
 	}
@@ -70,14 +70,14 @@ func transport(tcp bool) Transport {
 }
 
 func BenchmarkHandle(b *testing.B) {
-	w := newWorld()
-	h := handler{view: func() View { return w }, nsid: "g1", debug: true, idle: 100}
-	msg := edns(query1("chat.api.example.", dns.TypeA), 1232, 0, ecs(1, 24, 0, 81, 2, 69))
+	w := newFakeSnapshot()
+	h := handler{snapshot: func() Snapshot { return w }, nsid: "g1", explain: true, tcpIdle: 100}
+	msg := appendOPT(plainQuery("chat.api.example.", dns.TypeA), 1232, 0, encodeSubnet(1, 24, 0, 81, 2, 69))
 	from := netip.MustParseAddr("192.0.2.9")
-	buf := make([]byte, 2*ourSize)
+	buf := make([]byte, 2*maxUDPSize)
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, _, ok := h.handle(buf, msg, from, UDP); !ok {
+		if _, _, ok := h.handleMessage(buf, msg, from, UDP); !ok {
 			b.Fatal("no answer")
 		}
 	}

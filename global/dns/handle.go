@@ -8,102 +8,103 @@ import (
 	"github.com/miekg/dns"
 )
 
-// handler turns one message into its answer. Between messages it remembers only how fast it answers whom.
+// handler answers single messages. Its only state between messages is that of the rate limiter.
 type handler struct {
-	view    func() View
-	secrets func() []Secret
-	limiter *limiter // nil: nobody is limited
-	nsid    string
-	version string
-	debug   bool   // names that explain are answered
-	idle    uint16 // TCP idle timeout, in 100 ms, as RFC 7828 states it
+	snapshot func() Snapshot
+	secrets  func() []CookieSecret
+	limiter  *responseLimiter // nil: no rate limit
+	nsid     string
+	version  string
+	explain  bool   // debug names are answered
+	tcpIdle  uint16 // TCP idle timeout, in 100 ms, as RFC 7828 states it
 }
 
-// exchange is one question on its way to an answer.
-type exchange struct {
-	q           query
-	from        netip.Addr // the resolver
-	size        int        // of the query, in bytes
-	by          Transport
-	proven      bool // by its cookie: the resolver is where it says
-	view        View
-	zone        *Zone
-	lower       string // the question's name in lower case
-	reply       *dns.Msg
-	remarks     remarks
-	service     int
-	stale       bool
-	given       Answer // of the view, where it was asked
-	absent      bool   // nothing stands at or below the name, whatever the reply's code is
-	proved      bool   // with signatures
-	first, keep int    // the portion of the addresses that is answered, see portion
+// queryExchange is the state of one question until its answer is written.
+type queryExchange struct {
+	q                    parsedQuery
+	from                 netip.Addr // the resolver
+	querySize            int        // of the query, in bytes
+	transport            Transport
+	cookieValid          bool // by its cookie: the resolver's address is not spoofed
+	snapshot             Snapshot
+	zone                 *ZoneData
+	lowerName            string // the question's name in lower case
+	reply                *dns.Msg
+	answerOPT            answerOPT
+	serviceID            int
+	stale                bool
+	steered              ServiceAnswer // of the snapshot, if it was looked up
+	nameAbsent           bool          // no record exists at or below the name, whatever the reply's code is
+	hasSignatures        bool          // with signatures
+	firstAddr, keepAddrs int           // the portion of the addresses in the answer, see choosePortion
 }
 
-// handle appends the answer to a message to dst[:0]. It reports false when there is to be none.
-func (h *handler) handle(dst, msg []byte, from netip.Addr, by Transport) ([]byte, Event, bool) {
-	q, verdict := parse(msg)
-	x := &exchange{q: q, from: from.Unmap(), size: len(msg), by: by, reply: new(dns.Msg), service: -1}
-	event := Event{N: 1, Qtype: q.qtype, Rcode: Dropped, Service: -1, By: by}
-	if verdict == mute {
+// handleMessage appends the answer to a message to dst[:0]. It returns false if there is none.
+func (h *handler) handleMessage(dst, msg []byte, from netip.Addr, by Transport) ([]byte, QueryEvent, bool) {
+	q, verdict := parseQuery(msg)
+	x := &queryExchange{q: q, from: from.Unmap(), querySize: len(msg), transport: by, reply: new(dns.Msg), serviceID: -1}
+	event := QueryEvent{Count: 1, Qtype: q.qtype, Rcode: RcodeDropped, Service: -1, Transport: by}
+	if verdict == faultSilent {
 		return nil, event, false
 	}
 	now := time.Now()
-	x.head()
-	x.know(h, verdict, now)
+	x.setHeader()
+	x.prepareOPT(h, verdict, now)
 	switch {
-	case verdict == foreign:
+	case verdict == faultOpcode:
 		x.reply.Rcode = dns.RcodeNotImplemented
-	case verdict == newer:
+	case verdict == faultEDNSVersion:
 		x.reply.Rcode = dns.RcodeBadVers
-	case verdict == asksCookie && x.remarks.cookie.server: // RFC 7873, 5.4
-	case verdict != sound:
+	case verdict == faultCookieOnly && x.answerOPT.cookie.hasServer: // RFC 7873, 5.4
+	case verdict != faultNone:
 		x.reply.Rcode = dns.RcodeFormatError
 	default:
-		h.resolve(x)
-		x.prove(now)
+		h.resolveQuery(x)
+		x.signReply(now)
 	}
-	out, err := x.pack(dst)
-	if err != nil { // the view holds something that no message can carry
+	out, err := x.packReply(dst)
+	if err != nil { // the snapshot holds data that does not fit into any message
 		x.reply.Rcode, x.reply.Answer, x.reply.Ns, x.reply.Extra = dns.RcodeServerFailure, nil, nil, nil
 		x.reply.Authoritative = false
-		if out, err = x.pack(dst); err != nil {
+		if out, err = x.packReply(dst); err != nil {
 			return nil, event, false
 		}
 	}
-	event.Rcode, event.Service, event.Stale = x.reply.Rcode, x.service, x.stale
-	if by == UDP && !x.proven {
-		out, event.Limited = h.limiter.apply(out, x.from, x.class(), now)
+	event.Rcode, event.Service, event.Stale = x.reply.Rcode, x.serviceID, x.stale
+	if by == UDP && !x.cookieValid {
+		out, event.RateLimit = h.limiter.limitAnswer(out, x.from, x.classifyReply(), now)
 	}
 	return out, event, out != nil
 }
 
-// know fills in what does not depend on the question.
-func (x *exchange) know(h *handler, verdict fault, now time.Time) {
-	x.remarks.sound = verdict == sound || verdict == asksCookie
-	x.remarks.nsid = h.nsid
-	if x.remarks.sound {
-		x.remarks.cookie, x.proven = x.q.options.cookie.check(h.cookieSecrets(), x.from, now)
+// prepareOPT sets the parts of the OPT record that do not depend on the question.
+func (x *queryExchange) prepareOPT(h *handler, verdict queryFault, now time.Time) {
+	x.answerOPT.understood = verdict == faultNone || verdict == faultCookieOnly
+	x.answerOPT.nsid = h.nsid
+	if x.answerOPT.understood {
+		x.answerOPT.cookie, x.cookieValid = x.q.queryOPT.cookie.checkCookie(h.cookieSecrets(), x.from, now)
 	}
-	if x.by != UDP {
-		x.remarks.idle = h.idle
+	if x.transport != UDP {
+		x.answerOPT.tcpIdle = h.tcpIdle
 	}
-	if x.by == TLS {
-		x.remarks.pad = padding
+	if x.transport == TLS {
+		x.answerOPT.padBlock = paddingBlock
 	}
 }
 
-func (h *handler) cookieSecrets() []Secret {
+func (h *handler) cookieSecrets() []CookieSecret {
 	if h.secrets == nil {
 		return nil
 	}
 	return h.secrets()
 }
 
-// padding hides what is asked by the size of its answer (RFC 8467, 4.1).
-const padding = 468
+// paddingBlock hides the queried name from observers of the answer's size (RFC 8467, 4.1).
+const paddingBlock = 468
 
-// head sets what every answer carries: flags are copied one by one, because those that a query must not set are lost.
-func (x *exchange) head() {
+// setHeader sets the header of every answer. Flags are copied one by one, so that flags that a query must not set are
+// dropped.
+func (x *queryExchange) setHeader() {
 	x.reply.Id, x.reply.Response, x.reply.Opcode = x.q.id, true, x.q.opcode
 	if x.q.opcode != dns.OpcodeQuery {
 		return
@@ -114,43 +115,44 @@ func (x *exchange) head() {
 	}
 }
 
-// resolve finds the answer to a sound query.
-func (h *handler) resolve(x *exchange) {
-	x.lower = strings.ToLower(x.q.name)
+// resolveQuery answers a valid query.
+func (h *handler) resolveQuery(x *queryExchange) {
+	x.lowerName = strings.ToLower(x.q.name)
 	switch {
 	case x.q.qclass == dns.ClassCHAOS:
-		h.chaos(x)
+		h.answerChaos(x)
 		return
 	case x.q.qclass != dns.ClassINET:
 		x.reply.Rcode = dns.RcodeRefused
 		return
 	}
-	if x.view = h.view(); x.view != nil {
-		x.zone = x.view.Zone()
+	if x.snapshot = h.snapshot(); x.snapshot != nil {
+		x.zone = x.snapshot.Zone()
 	}
 	switch {
 	case x.zone == nil:
 		x.reply.Rcode = dns.RcodeServerFailure
-	case !dns.IsSubDomain(x.zone.Name, x.lower):
+	case !dns.IsSubDomain(x.zone.Name, x.lowerName):
 		x.reply.Rcode = dns.RcodeRefused
 	case x.q.qtype == dns.TypeAXFR || x.q.qtype == dns.TypeIXFR:
 		x.reply.Rcode = dns.RcodeRefused
 	case x.q.qtype == dns.TypeNXNAME: // RFC 9824, 3.5
-		x.reply.Rcode, x.remarks.ede = dns.RcodeFormatError, edeType
-	case metaType(x.q.qtype):
+		x.reply.Rcode, x.answerOPT.ede = dns.RcodeFormatError, edeType
+	case isMetaType(x.q.qtype):
 		x.reply.Rcode = dns.RcodeNotImplemented
 	default:
 		x.reply.Authoritative = true
-		if x.q.options.version {
-			x.remarks.version, x.remarks.serial = true, x.zone.Serial
-			x.remarks.labels = uint8(dns.CountLabel(x.zone.Name))
+		if x.q.queryOPT.zoneVersion {
+			x.answerOPT.hasZoneVersion, x.answerOPT.serial = true, x.zone.Serial
+			x.answerOPT.labels = uint8(dns.CountLabel(x.zone.Name))
 		}
-		x.answer(h.debug)
+		x.fillAnswer(h.explain)
 	}
 }
 
-// metaType reports whether a type is about messages or servers and never stored, ANY and the transfers aside.
-func metaType(t uint16) bool {
+// isMetaType reports whether a type concerns messages or servers and is never stored, except for ANY and the zone
+// transfers.
+func isMetaType(t uint16) bool {
 	switch t {
 	case dns.TypeOPT, dns.TypeTSIG, dns.TypeTKEY, dns.TypeMAILA, dns.TypeMAILB:
 		return true
@@ -158,10 +160,10 @@ func metaType(t uint16) bool {
 	return false
 }
 
-// chaos tells the node's name and version to those who ask for them in class CH, as far as they are told to anybody.
-func (h *handler) chaos(x *exchange) {
+// answerChaos answers queries in class CH for the node's name and version, if they are configured.
+func (h *handler) answerChaos(x *queryExchange) {
 	text := ""
-	switch x.lower {
+	switch x.lowerName {
 	case "id.server.", "hostname.bind.":
 		text = h.nsid
 	case "version.server.", "version.bind.":
@@ -172,7 +174,7 @@ func (h *handler) chaos(x *exchange) {
 		return
 	}
 	x.reply.Authoritative = true
-	txt := x.txt(0, []string{text})
+	txt := x.newTXT(0, []string{text})
 	txt.Hdr.Class = dns.ClassCHAOS
 	x.reply.Answer = append(x.reply.Answer, txt)
 }

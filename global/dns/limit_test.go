@@ -11,15 +11,15 @@ import (
 	"pgregory.net/rapid"
 )
 
-func addr(i int) netip.Addr {
+func testAddr(i int) netip.Addr {
 	return netip.AddrFrom4([4]byte{20, byte(i >> 16), byte(i >> 8), byte(i)})
 }
 
 func TestLimiterHoldsTheRatePerNetworkAndClass(t *testing.T) {
-	l, now := newLimiter(100, 1), time.Now()
-	count := func(a string, c class, n int) (passed int) {
+	l, now := newResponseLimiter(100, 1), time.Now()
+	count := func(a string, c limitClass, n int) (passed int) {
 		for range n {
-			if l.take(netip.MustParseAddr(a), c, now) {
+			if l.allowAnswer(netip.MustParseAddr(a), c, now) {
 				passed++
 			}
 		}
@@ -30,7 +30,7 @@ func TestLimiterHoldsTheRatePerNetworkAndClass(t *testing.T) {
 	}
 	for what, c := range map[string]struct {
 		addr  string
-		class class
+		class limitClass
 		fresh bool
 	}{
 		"the same /24":              {"192.0.2.200", classError, false},
@@ -58,15 +58,15 @@ func TestLimiterHoldsTheRatePerNetworkAndClass(t *testing.T) {
 	}
 }
 
-// TestLimiterNeverExceedsItsRate draws gaps between answers and holds the bound over the whole.
+// TestLimiterNeverExceedsItsRate draws gaps between answers and checks the bound over the whole time.
 func TestLimiterNeverExceedsItsRate(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		rate := rapid.IntRange(1, 5000).Draw(t, "rate")
-		l, begin := newLimiter(rate, 1), time.Now()
+		l, begin := newResponseLimiter(rate, 1), time.Now()
 		now, passed := begin, 0
 		for range 2000 {
 			now = now.Add(time.Duration(rapid.IntRange(0, 3_000_000).Draw(t, "gap")))
-			if l.take(home, classError, now) {
+			if l.allowAnswer(defaultAddr, classError, now) {
 				passed++
 			}
 		}
@@ -77,17 +77,17 @@ func TestLimiterNeverExceedsItsRate(t *testing.T) {
 }
 
 func TestLimiterIsBoundedAndSurvivesASweep(t *testing.T) {
-	l, now := newLimiter(10, 1), time.Now()
+	l, now := newResponseLimiter(10, 1), time.Now()
 	size := len(l.table)
 	for i := range 1 << 18 { // a /6 of /24 networks
-		l.take(addr(i<<8), classError, now)
+		l.allowAnswer(testAddr(i<<8), classError, now)
 	}
 	if len(l.table) != size {
 		t.Error("the table grew")
 	}
 	passed := 0
 	for range 100 {
-		if l.take(netip.MustParseAddr("198.51.100.1"), classError, now) {
+		if l.allowAnswer(netip.MustParseAddr("198.51.100.1"), classError, now) {
 			passed++
 		}
 	}
@@ -97,13 +97,13 @@ func TestLimiterIsBoundedAndSurvivesASweep(t *testing.T) {
 }
 
 func TestLimiterFromManyGoroutines(t *testing.T) {
-	l, now := newLimiter(1000, 1), time.Now()
+	l, now := newResponseLimiter(1000, 1), time.Now()
 	var passed atomic.Int64
 	var wg sync.WaitGroup
 	for range 8 {
 		wg.Go(func() {
 			for range 1000 {
-				if l.take(home, classError, now) {
+				if l.allowAnswer(defaultAddr, classError, now) {
 					passed.Add(1)
 				}
 			}
@@ -115,25 +115,25 @@ func TestLimiterFromManyGoroutines(t *testing.T) {
 	}
 }
 
-func TestSlip(t *testing.T) {
-	msg := edns(query1("chat.api.example.", dns.TypeA), 1232, bitDO, ecs(1, 24, 0, 81, 2, 69))
+func TestLimitedAnswersSlipTruncated(t *testing.T) {
+	msg := appendOPT(plainQuery("chat.api.example.", dns.TypeA), 1232, bitDO, encodeSubnet(1, 24, 0, 81, 2, 69))
 	for slip, want := range map[int][2]int{1: {90, 0}, 2: {45, 45}, 0: {0, 90}} {
-		p := newPaths(newWorld())
-		p.slow.limiter = newLimiter(1, slip)
-		p.slow.limiter.burst = 9 * ticksPerSecond
+		p := newPathPair(newFakeSnapshot())
+		p.slow.limiter = newResponseLimiter(1, slip)
+		p.slow.limiter.maxTicksAhead = 9 * ticksPerSecond
 		var sent, slipped, withheld int
-		buf := make([]byte, ourSize)
+		buf := make([]byte, maxUDPSize)
 		now := time.Now()
 		for range 100 {
-			n, event, ok := p.fast.answer(buf, msg, home, now)
+			n, event, ok := p.fast.answerQuery(buf, msg, defaultAddr, now)
 			switch {
 			case !ok:
 				t.Fatal("declined")
-			case event.limited == Withheld && n == 0:
+			case event.rateLimit == RateLimitDropped && n == 0:
 				withheld++
-			case event.limited == Slipped:
+			case event.rateLimit == RateLimitSlipped:
 				slipped++
-				if m := unpack(t, buf[:n]); !m.Truncated || len(m.Answer) != 0 || subnetOf(m) == nil || !m.IsEdns0().Do() || len(m.Question) != 1 {
+				if m := unpackMessage(t, buf[:n]); !m.Truncated || len(m.Answer) != 0 || findSubnet(m) == nil || !m.IsEdns0().Do() || len(m.Question) != 1 {
 					t.Fatalf("slipped %v", m)
 				}
 			default:
@@ -146,29 +146,29 @@ func TestSlip(t *testing.T) {
 	}
 }
 
-func TestWhoIsExemptFromTheLimit(t *testing.T) {
-	p := newPaths(newWorld())
-	p.slow.limiter = newLimiter(1, 0)
-	c := clientOf(t, "0102030405060708")
-	given, _ := c.check(p.slow.secrets(), home, time.Now())
+func TestRateLimitExemptions(t *testing.T) {
+	p := newPathPair(newFakeSnapshot())
+	p.slow.limiter = newResponseLimiter(1, 0)
+	c := parseClientCookie(t, "0102030405060708")
+	given, _ := c.checkCookie(p.slow.secrets(), defaultAddr, time.Now())
 	for what, q := range map[string]struct {
 		msg  []byte
 		from netip.Addr
 		by   Transport
 	}{
-		"a cookie of ours": {edns(query1("nope.api.example.", dns.TypeA), 1232, 0, opt1(10, given.data[:]...)), home, UDP},
-		"TCP":              {query1("nope.api.example.", dns.TypeA), home, TCP},
-		"loopback":         {query1("nope.api.example.", dns.TypeA), netip.MustParseAddr("127.0.0.1"), UDP},
+		"a cookie of ours": {appendOPT(plainQuery("nope.api.example.", dns.TypeA), 1232, 0, encodeOption(10, given.data[:]...)), defaultAddr, UDP},
+		"TCP":              {plainQuery("nope.api.example.", dns.TypeA), defaultAddr, TCP},
+		"loopback":         {plainQuery("nope.api.example.", dns.TypeA), netip.MustParseAddr("127.0.0.1"), UDP},
 	} {
 		for range 20 {
-			if _, event, ok := p.slow.handle(make([]byte, 0, 2*ourSize), q.msg, q.from, q.by); !ok || event.Limited != Unlimited {
+			if _, event, ok := p.slow.handleMessage(make([]byte, 0, 2*maxUDPSize), q.msg, q.from, q.by); !ok || event.RateLimit != RateLimitPassed {
 				t.Fatalf("%s is limited: %+v", what, event)
 			}
 		}
 	}
 	var withheld int
 	for range 20 {
-		if _, event, ok := p.slow.handle(make([]byte, 0, 2*ourSize), query1("nope.api.example.", dns.TypeA), home, UDP); !ok && event.Limited == Withheld {
+		if _, event, ok := p.slow.handleMessage(make([]byte, 0, 2*maxUDPSize), plainQuery("nope.api.example.", dns.TypeA), defaultAddr, UDP); !ok && event.RateLimit == RateLimitDropped {
 			withheld++
 		}
 	}
@@ -177,24 +177,24 @@ func TestWhoIsExemptFromTheLimit(t *testing.T) {
 	}
 }
 
-// A service and the names below it share one rate, on both paths: asking by other names gets no more answers.
+// A service and the names below it share one rate, on both paths: queries for other names get no more answers.
 func TestNamesBelowAServiceShareItsRate(t *testing.T) {
 	const rate = 20
 	for _, path := range []string{"fast", "slow"} {
-		p := newPaths(newWorld())
-		p.slow.limiter = newLimiter(rate, 0)
+		p := newPathPair(newFakeSnapshot())
+		p.slow.limiter = newResponseLimiter(rate, 0)
 		now, sent := time.Now(), 0
 		for range 3 * rate {
 			for _, name := range []string{"chat.api.example.", "eu.chat.api.example."} {
 				if path == "fast" {
-					_, out, ok := p.fast.answer(make([]byte, ourSize), query1(name, dns.TypeA), home, now)
+					_, out, ok := p.fast.answerQuery(make([]byte, maxUDPSize), plainQuery(name, dns.TypeA), defaultAddr, now)
 					if !ok {
 						t.Fatal("not answered on the fast path")
 					}
-					if out.limited == Unlimited {
+					if out.rateLimit == RateLimitPassed {
 						sent++
 					}
-				} else if _, _, ok := p.slow.handle(make([]byte, 0, 2*ourSize), query1(name, dns.TypeA), home, UDP); ok {
+				} else if _, _, ok := p.slow.handleMessage(make([]byte, 0, 2*maxUDPSize), plainQuery(name, dns.TypeA), defaultAddr, UDP); ok {
 					sent++
 				}
 			}

@@ -14,33 +14,33 @@ const receiveBuffer = 1 << 20
 // maxSockets bounds the UDP sockets of one address.
 const maxSockets = 8
 
-// port is one address with its sockets.
-type port struct {
+// boundPort is one address with its sockets.
+type boundPort struct {
 	addr netip.AddrPort
-	udp  []*socket
+	udp  []*udpSocket
 	tcp  *net.TCPListener
 	tls  bool // DNS over TLS, and no UDP
 }
 
-// listen binds an address for TCP and UDP. Port 0 takes a port that is free in both.
-func listen(text string, cfg *Config) (*port, error) {
-	addr, err := resolve(text)
+// listenPort binds an address for TCP and UDP. Port 0 selects a port that is free for both.
+func listenPort(text string, cfg *Config) (*boundPort, error) {
+	addr, err := resolveAddr(text)
 	if err != nil {
 		return nil, err
 	}
 	const tries = 16
 	for i := 1; ; i++ {
-		p, err := bind(addr, cfg)
+		p, err := bindPort(addr, cfg)
 		if err == nil {
 			return p, nil
 		}
 		if addr.Port() != 0 || i == tries || !errors.Is(err, syscall.EADDRINUSE) {
-			return nil, explain(text, err)
+			return nil, explainBindError(text, err)
 		}
 	}
 }
 
-func resolve(text string) (netip.AddrPort, error) {
+func resolveAddr(text string) (netip.AddrPort, error) {
 	a, err := net.ResolveUDPAddr("udp", text)
 	if err != nil {
 		return netip.AddrPort{}, fmt.Errorf("address %q: %w; write host:port, such as 0.0.0.0:53", text, err)
@@ -52,7 +52,7 @@ func resolve(text string) (netip.AddrPort, error) {
 	return netip.AddrPortFrom(addr.Addr().Unmap(), addr.Port()), nil
 }
 
-func explain(text string, err error) error {
+func explainBindError(text string, err error) error {
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
 		return fmt.Errorf("%s is in use by another process; stop it, or give the dns server another port: %w", text, err)
@@ -62,41 +62,41 @@ func explain(text string, err error) error {
 	return fmt.Errorf("binding %s: %w", text, err)
 }
 
-// bind takes the TCP port first: it cannot be shared, so two servers never mix on one port unnoticed.
-func bind(addr netip.AddrPort, cfg *Config) (*port, error) {
-	tcp, err := net.ListenTCP("tcp"+version(addr), net.TCPAddrFromAddrPort(addr))
+// bindPort binds TCP first: that port cannot be shared, so two servers never share one port unnoticed.
+func bindPort(addr netip.AddrPort, cfg *Config) (*boundPort, error) {
+	tcp, err := net.ListenTCP("tcp"+networkSuffix(addr), net.TCPAddrFromAddrPort(addr))
 	if err != nil {
 		return nil, err
 	}
 	bound := tcp.Addr().(*net.TCPAddr).AddrPort().Port()
-	p := &port{addr: netip.AddrPortFrom(addr.Addr(), bound), tcp: tcp}
-	if err := alone(p.addr); err != nil {
-		p.close()
+	p := &boundPort{addr: netip.AddrPortFrom(addr.Addr(), bound), tcp: tcp}
+	if err := checkUnshared(p.addr); err != nil {
+		p.stopReading()
 		return nil, err
 	}
 	if err := p.bindUDP(cfg); err != nil {
-		p.close()
-		p.release()
+		p.stopReading()
+		p.releaseSockets()
 		return nil, err
 	}
 	return p, nil
 }
 
-// alone fails when any UDP socket is bound to the address, even one that would share it.
-func alone(addr netip.AddrPort) error {
-	probe, err := net.ListenUDP("udp"+version(addr), net.UDPAddrFromAddrPort(addr))
+// checkUnshared returns an error if any UDP socket is bound to the address, even one that allows sharing.
+func checkUnshared(addr netip.AddrPort) error {
+	probe, err := net.ListenUDP("udp"+networkSuffix(addr), net.UDPAddrFromAddrPort(addr))
 	if err != nil {
 		return err
 	}
 	return probe.Close()
 }
 
-func (p *port) bindUDP(cfg *Config) error {
+func (p *boundPort) bindUDP(cfg *Config) error {
 	sockets := cfg.Readers
-	if !canShare {
+	if !canSharePort {
 		sockets = 1
 	}
-	control := canShare && p.addr.Addr().IsUnspecified()
+	control := canSharePort && p.addr.Addr().IsUnspecified()
 	for range sockets {
 		conn, err := listenUDP(p.addr, control)
 		if err != nil {
@@ -106,7 +106,7 @@ func (p *port) bindUDP(cfg *Config) error {
 			_ = conn.Close()
 			return err
 		}
-		sock, err := newSocket(conn, control, cfg.Dedicated)
+		sock, err := newSocket(conn, control, cfg.DedicatedProcs)
 		if err != nil {
 			return err
 		}
@@ -115,23 +115,23 @@ func (p *port) bindUDP(cfg *Config) error {
 	return nil
 }
 
-// close ends reading; answers to what was read may still be written.
-func (p *port) close() {
+// stopReading ends reading; answers to received queries may still be written.
+func (p *boundPort) stopReading() {
 	_ = p.tcp.Close()
 	for _, s := range p.udp {
-		s.close()
+		s.stopReading()
 	}
 }
 
-// release gives the UDP sockets back, once nobody uses them any more.
-func (p *port) release() {
+// releaseSockets closes the UDP sockets when they are no longer in use.
+func (p *boundPort) releaseSockets() {
 	for _, s := range p.udp {
-		s.release()
+		s.releaseSocket()
 	}
 }
 
-// version is the suffix of a network's name. An unspecified IPv6 address takes both.
-func version(addr netip.AddrPort) string {
+// networkSuffix is the suffix of a network's name. An unspecified IPv6 address covers both families.
+func networkSuffix(addr netip.AddrPort) string {
 	switch {
 	case addr.Addr().Is4():
 		return "4"

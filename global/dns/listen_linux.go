@@ -10,28 +10,28 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// canShare tells that several sockets may share a port, and that a message tells which address it was sent to.
-const canShare = true
+// canSharePort is true: several sockets may share a port, and a message carries its destination address.
+const canSharePort = true
 
-// listenUDP binds one of several sockets of an address. With control, each message comes with the address that it was
-// sent to, because on a host with several the answer must leave from that one.
+// listenUDP binds one of several sockets of an address. With control, each message carries its destination address:
+// on a host with several, the answer must leave from that address.
 func listenUDP(addr netip.AddrPort, control bool) (*net.UDPConn, error) {
 	lc := net.ListenConfig{Control: func(network, _ string, c syscall.RawConn) error {
 		var err error
-		ctlErr := c.Control(func(fd uintptr) { err = prepare(int(fd), network, control) })
+		ctlErr := c.Control(func(fd uintptr) { err = setSocketOptions(int(fd), network, control) })
 		if ctlErr != nil {
 			return ctlErr
 		}
 		return err
 	}}
-	conn, err := lc.ListenPacket(context.Background(), "udp"+version(addr), addr.String())
+	conn, err := lc.ListenPacket(context.Background(), "udp"+networkSuffix(addr), addr.String())
 	if err != nil {
 		return nil, err
 	}
 	return conn.(*net.UDPConn), nil
 }
 
-func prepare(fd int, network string, control bool) error {
+func setSocketOptions(fd int, network string, control bool) error {
 	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEPORT, 1); err != nil {
 		return fmt.Errorf("sharing a UDP port: %w", err)
 	}
@@ -44,9 +44,9 @@ func prepare(fd int, network string, control bool) error {
 	return unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_RECVPKTINFO, 1)
 }
 
-// sourceControl turns the control message of a query into that of its answer: the same address, by whatever interface
-// the routes choose. It returns nil for anything but the one message that was asked for.
-func sourceControl(oob []byte) []byte {
+// replyControl turns the control message of a query into that of its answer: the same address, on the interface that
+// the routes choose. It returns nil for any other control message.
+func replyControl(oob []byte) []byte {
 	if len(oob) < unix.SizeofCmsghdr {
 		return nil
 	}

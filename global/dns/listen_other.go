@@ -7,11 +7,11 @@ import (
 	"net/netip"
 )
 
-// canShare is false: one socket with several readers serves an address.
-const canShare = false
+// canSharePort is false: one socket with several readers serves an address.
+const canSharePort = false
 
 func listenUDP(addr netip.AddrPort, _ bool) (*net.UDPConn, error) {
-	return net.ListenUDP("udp"+version(addr), net.UDPAddrFromAddrPort(addr))
+	return net.ListenUDP("udp"+networkSuffix(addr), net.UDPAddrFromAddrPort(addr))
 }
 
-func sourceControl([]byte) []byte { return nil }
+func replyControl([]byte) []byte { return nil }

@@ -7,16 +7,16 @@ import (
 	"github.com/miekg/dns"
 )
 
-// Denial is compact (RFC 9824): the one NSEC record of an answer stands at the name that was asked for and reaches no
-// further than to the name right behind it, so it says of that name alone which types there are. Of a name that does not
-// exist it says so by the type NXNAME.
+// Denial is compact (RFC 9824): the one NSEC record of an answer is at the queried name and ends at the immediate
+// successor of that name, so it lists the types of that name only. For a name that does not exist it lists the type
+// NXNAME.
 
-// Kinds are the types of record that a steered name may be answered with, whoever asks.
-type Kinds uint8
+// RecordKinds is the set of record types that a steered name may have, for any client.
+type RecordKinds uint8
 
 // The kinds.
 const (
-	KindA Kinds = 1 << iota
+	KindA RecordKinds = 1 << iota
 	KindAAAA
 	KindHTTPS
 	KindSVCB
@@ -25,8 +25,8 @@ const (
 
 var kindTypes = [...]uint16{dns.TypeA, dns.TypeAAAA, dns.TypeHTTPS, dns.TypeSVCB}
 
-// kindOf is the kind of a type, or 0.
-func kindOf(rtype uint16) Kinds {
+// kindOfType returns the kind of a type, or 0.
+func kindOfType(rtype uint16) RecordKinds {
 	for i, t := range kindTypes {
 		if t == rtype {
 			return 1 << i
@@ -35,8 +35,8 @@ func kindOf(rtype uint16) Kinds {
 	return 0
 }
 
-// types adds the types of the kinds to a list.
-func (k Kinds) types(list []uint16) []uint16 {
+// appendTypes appends the types of the kinds to a list.
+func (k RecordKinds) appendTypes(list []uint16) []uint16 {
 	for i, t := range kindTypes {
 		if k&(1<<i) != 0 {
 			list = append(list, t)
@@ -45,8 +45,8 @@ func (k Kinds) types(list []uint16) []uint16 {
 	return list
 }
 
-// Kinds are the types that the set is answered with.
-func (r *Records) Kinds() (k Kinds) {
+// Kinds returns the types for which the set has records.
+func (r *PreparedRecords) Kinds() (k RecordKinds) {
 	if r == nil {
 		return 0
 	}
@@ -56,17 +56,19 @@ func (r *Records) Kinds() (k Kinds) {
 	if len(r.v6) > 0 {
 		k |= KindAAAA
 	}
-	if r.binding != nil {
+	if r.serviceBinding != nil {
 		k |= KindHTTPS | KindSVCB
 	}
 	return k
 }
 
-// denied are the kinds that stay when a type was asked for and is not there.
-func (a *Answer) denied(qtype uint16) Kinds { return (a.Kinds | a.Ready.Kinds()) &^ kindOf(qtype) }
+// remainingKinds returns the kinds that remain when the queried type is absent.
+func (a *ServiceAnswer) remainingKinds(qtype uint16) RecordKinds {
+	return (a.Kinds | a.Records.Kinds()) &^ kindOfType(qtype)
+}
 
-// bitmap is the list of types of an NSEC record (RFC 4034, 4.1.2), RRSIG and NSEC themselves included.
-func bitmap(types ...uint16) []byte {
+// typeBitmap returns the type bitmap of an NSEC record (RFC 4034, 4.1.2), including RRSIG and NSEC themselves.
+func typeBitmap(types ...uint16) []byte {
 	types = append(types, dns.TypeRRSIG, dns.TypeNSEC)
 	slices.Sort(types)
 	var out []byte
@@ -85,34 +87,34 @@ func bitmap(types ...uint16) []byte {
 	return out
 }
 
-// typeList is a bitmap with the digest by which its signatures are found.
+// typeList is a bitmap with the digest under which its signatures are cached.
 type typeList struct {
 	bits   []byte
-	digest digest
+	digest dataDigest
 }
 
 func newTypeList(types ...uint16) typeList {
-	b := bitmap(types...)
-	return typeList{b, digestOf(b)}
+	b := typeBitmap(types...)
+	return typeList{b, computeDigest(b)}
 }
 
-// kindLists are those of all steered names that are nothing else, and absentList that of names that do not exist.
+// kindLists holds the lists of all steered names with no other role, absentList that of names that do not exist.
 var (
 	kindLists = func() (out [allKinds + 1]typeList) {
 		for k := range out {
-			out[k] = newTypeList(Kinds(k).types(nil)...)
+			out[k] = newTypeList(RecordKinds(k).appendTypes(nil)...)
 		}
 		return out
 	}()
 	absentList = newTypeList(dns.TypeNXNAME)
 )
 
-// nsec is the data of the NSEC record at a name, in wire format and lower case.
-func nsec(name []byte, list typeList) []byte { return append(successor(name), list.bits...) }
+// nsecData returns the data of the NSEC record at a name, in wire format and lower case.
+func nsecData(name []byte, list typeList) []byte { return append(nextName(name), list.bits...) }
 
-// successor is the name right behind another in the order of DNSSEC (RFC 4034, 6.1): the first one below it or, where the
-// name is too long for that, the next at its level (RFC 4471, 3.1.2).
-func successor(name []byte) []byte {
+// nextName returns the immediate successor of a name in DNSSEC order (RFC 4034, 6.1): the first name below it or, if
+// that is too long, the next at its level (RFC 4471, 3.1.2).
+func nextName(name []byte) []byte {
 	first := int(name[0])
 	switch {
 	case len(name)+2 <= maxName:
@@ -125,26 +127,26 @@ func successor(name []byte) []byte {
 	for i := first; i > 0; i-- {
 		switch c := out[i]; {
 		case c == 0xff:
-			continue // no octet is behind it: the one before it moves on, and it goes
+			continue // 0xff has no successor: it is dropped and the octet before it is incremented
 		case c == 'A'-1:
-			out[i] = 'Z' + 1 // capitals are in the place of small letters
+			out[i] = 'Z' + 1 // upper-case letters sort in place of lower-case ones
 		default:
 			out[i]++
 		}
 		rest := out[1+first:]
 		return append(append([]byte{byte(i)}, out[1:1+i]...), rest...)
 	}
-	return out[1+first:] // a label of 63 octets of 0xff: the next name is its parent, as at the end of a zone
+	return out[1+first:] // a label of 63 octets of 0xff: the successor is its parent's, as at the end of a zone
 }
 
-// digest stands for the data of an answer set, for signatures to be found by.
-type digest [16]byte
+// dataDigest is the digest of the data of an answer set, as a key of the signature cache.
+type dataDigest [16]byte
 
-func digestOf(parts ...[]byte) digest {
+func computeDigest(parts ...[]byte) dataDigest {
 	h := sha256.New()
 	for _, p := range parts {
 		h.Write([]byte{byte(len(p) >> 8), byte(len(p))})
 		h.Write(p)
 	}
-	return digest(h.Sum(nil)[:16])
+	return dataDigest(h.Sum(nil)[:16])
 }

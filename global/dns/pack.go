@@ -6,102 +6,103 @@ import (
 	"github.com/miekg/dns"
 )
 
-// maxGain is how many times its query an answer over UDP should be at most. Whoever sends queries in a victim's name
-// gains that much: at 3 he does better with an ordinary echo of somebody else's, as QUIC reckons too (RFC 9000, 8).
-const maxGain = 3
+// maxAmplification is the target ratio of the sizes of a UDP answer and its query. It is the gain of an attacker who
+// spoofs a victim's address. At 3 an ordinary echo service gains more; QUIC uses the same limit (RFC 9000, 8).
+const maxAmplification = 3
 
-// maxDebug bounds TXT over UDP, in bytes. Only people ask for explanations, and their tools ask again over TCP at no
-// cost, where nobody speaks in another's name. 512 is what every client of DNS was always sent; with less, a short
-// explanation would need a second round trip, and an attacker finds more elsewhere.
-const maxDebug = dns.MinMsgSize
+// maxUDPTXT bounds TXT over UDP, in bytes. Explanations are for people, whose tools retry over TCP at no cost, where
+// addresses cannot be spoofed. 512 is what every DNS client accepts. Less would need a second round trip for short
+// explanations, and attackers find larger amplification elsewhere.
+const maxUDPTXT = dns.MinMsgSize
 
-// pack writes the answer, cut down to what the client takes and to what may be sent to one that has proven nothing.
-func (x *exchange) pack(dst []byte) ([]byte, error) {
+// packReply encodes the answer, reduced to what the client accepts and to what may go to an unverified address.
+func (x *queryExchange) packReply(dst []byte) ([]byte, error) {
 	m := x.reply
 	m.Compress = true
-	m.Rcode, x.remarks.rcode = m.Rcode&0xf, m.Rcode
-	defer func() { m.Rcode = x.remarks.rcode }()
+	m.Rcode, x.answerOPT.rcode = m.Rcode&0xf, m.Rcode
+	defer func() { m.Rcode = x.answerOPT.rcode }()
 	var opt []byte
-	if x.q.options.present {
-		opt = x.remarks.append(nil, &x.q.options)
+	if x.q.queryOPT.present {
+		opt = x.answerOPT.appendTo(nil, &x.q.queryOPT)
 	}
 	out, err := m.PackBuffer(dst)
-	if err == nil && len(out)+len(opt) > x.goal() {
-		out, err = x.shrink(dst, out, len(opt))
+	if err == nil && len(out)+len(opt) > x.sizeGoal() {
+		out, err = x.shrinkReply(dst, out, len(opt))
 	}
 	if err != nil || opt == nil {
 		return out, err
 	}
-	if x.remarks.pad > 0 && x.q.options.padded {
-		opt = nil // the padding counts from the whole message's length
-		out = x.remarks.append(out, &x.q.options)
+	if x.answerOPT.padBlock > 0 && x.q.queryOPT.padded {
+		opt = nil // the padding depends on the length of the whole message
+		out = x.answerOPT.appendTo(out, &x.q.queryOPT)
 	}
 	binary.BigEndian.PutUint16(out[10:], binary.BigEndian.Uint16(out[10:])+1)
 	return append(out, opt...), nil
 }
 
-// shrink leaves out what can be spared, and at last everything.
-func (x *exchange) shrink(dst, out []byte, opt int) ([]byte, error) {
+// shrinkReply removes optional records, and in the end all records.
+func (x *queryExchange) shrinkReply(dst, out []byte, opt int) ([]byte, error) {
 	m := x.reply
 	var err error
-	if len(m.Extra) > 0 { // glue spares a query, but nobody needs it
+	if len(m.Extra) > 0 { // glue saves a query but is optional
 		m.Extra = nil
-		if out, err = m.PackBuffer(dst); err != nil || len(out)+opt <= x.goal() {
+		if out, err = m.PackBuffer(dst); err != nil || len(out)+opt <= x.sizeGoal() {
 			return out, err
 		}
 	}
-	if !x.proved && x.thin(len(out)+opt-x.goal()) {
+	if !x.hasSignatures && x.dropAddresses(len(out)+opt-x.sizeGoal()) {
 		out, err = m.PackBuffer(dst)
 	}
-	if err != nil || len(out)+opt <= x.limit() {
+	if err != nil || len(out)+opt <= x.sizeLimit() {
 		return out, err
 	}
 	m.Truncated, m.Answer, m.Ns, m.Extra = true, nil, nil, nil
 	return m.PackBuffer(dst)
 }
 
-// limit is how large the answer may be: beyond it the client is told to come by TCP.
-func (x *exchange) limit() int {
-	if x.by != UDP {
+// sizeLimit is the largest allowed answer: beyond it the answer is truncated and the client retries over TCP.
+func (x *queryExchange) sizeLimit() int {
+	if x.transport != UDP {
 		return dns.MaxMsgSize
 	}
-	limit := x.q.options.limit()
-	if x.q.qtype == dns.TypeTXT && !x.proven {
-		limit = min(limit, maxDebug)
+	limit := x.q.queryOPT.udpLimit()
+	if x.q.qtype == dns.TypeTXT && !x.cookieValid {
+		limit = min(limit, maxUDPTXT)
 	}
 	return limit
 }
 
-// limit is how large an answer over UDP may be.
-func (o *options) limit() int {
+// udpLimit is the largest allowed answer over UDP.
+func (o *queryOPT) udpLimit() int {
 	if o.present {
-		return min(o.size, ourSize)
+		return min(o.udpSize, maxUDPSize)
 	}
 	return dns.MinMsgSize
 }
 
-// goal is how large the answer becomes where something can be left out. Who has proven where he is gets everything.
-func (x *exchange) goal() int {
-	if x.by != UDP || x.proven {
-		return x.limit()
+// sizeGoal is the intended size of an answer with optional records. A client with a verified address gets all
+// records.
+func (x *queryExchange) sizeGoal() int {
+	if x.transport != UDP || x.cookieValid {
+		return x.sizeLimit()
 	}
-	return min(x.limit(), maxGain*x.size)
+	return min(x.sizeLimit(), maxAmplification*x.querySize)
 }
 
-// thin leaves out as many addresses as it takes and reports whether it left out any. One stays, whatever its size. A
-// client needs one gateway and another to fall back on, not all of them, so this is a whole answer and not a truncated
-// one. Which ones stay turns with the query's id, so that every gateway gets its part; it does not depend on the
-// client, so the scope is the same.
-func (x *exchange) thin(excess int) bool {
-	size, all := sizeA, x.reply.Answer
+// dropAddresses removes addresses until excess bytes are saved, and reports whether it removed any. One address
+// always stays. A client needs one gateway and a second to fall back on, so the answer counts as complete and not as
+// truncated. The query's id selects the addresses that stay, so every gateway gets its share. The selection does not
+// depend on the client, so the scope is unchanged.
+func (x *queryExchange) dropAddresses(excess int) bool {
+	size, all := recordLenA, x.reply.Answer
 	switch x.q.qtype {
 	case dns.TypeA:
 	case dns.TypeAAAA:
-		size = sizeAAAA
+		size = recordLenAAAA
 	default:
 		return false
 	}
-	keep := spare(len(all), size, excess)
+	keep := computeKeepCount(len(all), size, excess)
 	if keep >= len(all) {
 		return false
 	}
@@ -113,8 +114,8 @@ func (x *exchange) thin(excess int) bool {
 	return true
 }
 
-// spare is how many of n records of a size stay when excess bytes have to go.
-func spare(n, size, excess int) int {
+// computeKeepCount returns how many of n records of a size stay when excess bytes must be saved.
+func computeKeepCount(n, size, excess int) int {
 	if excess <= 0 {
 		return n
 	}

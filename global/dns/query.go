@@ -6,55 +6,55 @@ import (
 	"github.com/miekg/dns"
 )
 
-// query is one message as it was received, read from its bytes: the library would accept much that must be refused.
-type query struct {
-	id      uint16
-	opcode  int
-	rd, cd  bool
-	name    string // of the question, as it was written; empty where there is none
-	qtype   uint16
-	qclass  uint16
-	options options
+// parsedQuery is one received message. It is parsed here because the library accepts much that must be refused.
+type parsedQuery struct {
+	id       uint16
+	opcode   int
+	rd, cd   bool
+	name     string // of the question, in its original spelling; empty if there is none
+	qtype    uint16
+	qclass   uint16
+	queryOPT queryOPT
 }
 
-// fault is what is wrong with a message.
-type fault uint8
+// queryFault is the defect of a message.
+type queryFault uint8
 
 const (
-	sound      fault = iota
-	mute             // not worth an answer, or dangerous to answer
-	garbled          // FORMERR
-	newer            // BADVERS: an EDNS version above ours
-	foreign          // NOTIMP: an opcode that we do not serve
-	asksCookie       // no question, but a cookie: FORMERR unless there are cookies to be had
+	faultNone        queryFault = iota
+	faultSilent                 // not worth an answer, or dangerous to answer
+	faultFormat                 // FORMERR
+	faultEDNSVersion            // BADVERS: an EDNS version above ours
+	faultOpcode                 // NOTIMP: an opcode that is not supported
+	faultCookieOnly             // no question, but a cookie: FORMERR unless cookies are enabled
 )
 
 const headerLen = 12
 
-// parse reads a message. It returns what it could read also when the message is faulty.
-func parse(b []byte) (query, fault) {
+// parseQuery parses a message. For a faulty message it returns the parts that it could read.
+func parseQuery(b []byte) (parsedQuery, queryFault) {
 	if len(b) < headerLen {
-		return query{}, mute
+		return parsedQuery{}, faultSilent
 	}
 	flags := binary.BigEndian.Uint16(b[2:])
 	if flags&0x8000 != 0 {
-		return query{}, mute // two servers that answer each other's answers never stop
+		return parsedQuery{}, faultSilent // two servers that answer each other's answers never stop
 	}
-	q := query{id: binary.BigEndian.Uint16(b), opcode: int(flags >> 11 & 0xf), rd: flags&0x0100 != 0, cd: flags&0x0010 != 0}
-	verdict := q.body(b)
+	q := parsedQuery{id: binary.BigEndian.Uint16(b), opcode: int(flags >> 11 & 0xf), rd: flags&0x0100 != 0, cd: flags&0x0010 != 0}
+	verdict := q.parseBody(b)
 	if q.opcode != dns.OpcodeQuery {
-		return q, foreign // whose body we may have misread
+		return q, faultOpcode // whose body may have another format
 	}
 	return q, verdict
 }
 
-// body reads the question and finds the options.
-func (q *query) body(b []byte) fault {
+// parseBody reads the question and finds the options.
+func (q *parsedQuery) parseBody(b []byte) queryFault {
 	off := headerLen
 	for n := range int(binary.BigEndian.Uint16(b[4:])) {
-		name, next, ok := questionName(b, off)
+		name, next, ok := readQuestionName(b, off)
 		if !ok || next+4 > len(b) {
-			return mute
+			return faultSilent
 		}
 		if n == 0 {
 			q.name = name
@@ -66,53 +66,53 @@ func (q *query) body(b []byte) fault {
 	for i := range records {
 		records[i] = int(binary.BigEndian.Uint16(b[6+2*i:]))
 	}
-	verdict := q.records(b, off, records)
-	if questions := binary.BigEndian.Uint16(b[4:]); verdict == sound && questions != 1 {
-		if questions == 0 && q.options.cookie.client {
-			return asksCookie
+	verdict := q.parseRecords(b, off, records)
+	if questions := binary.BigEndian.Uint16(b[4:]); verdict == faultNone && questions != 1 {
+		if questions == 0 && q.queryOPT.cookie.hasClient {
+			return faultCookieOnly
 		}
-		return garbled // RFC 9619
+		return faultFormat // RFC 9619
 	}
 	return verdict
 }
 
-// records walks the three sections of records: only an OPT in the last one matters, but all must be well formed and
-// nothing may follow.
-func (q *query) records(b []byte, off int, counts [3]int) fault {
-	verdict := sound
+// parseRecords walks the three record sections: only an OPT in the last one matters, but all must be well formed and
+// no bytes may follow.
+func (q *parsedQuery) parseRecords(b []byte, off int, counts [3]int) queryFault {
+	verdict := faultNone
 	for section, n := range counts {
 		for range n {
 			r, next, ok := readRecord(b, off)
 			if !ok {
-				return garbled
+				return faultFormat
 			}
 			off = next
-			if r.rtype != dns.TypeOPT || verdict == garbled {
+			if r.rtype != dns.TypeOPT || verdict == faultFormat {
 				continue
 			}
-			if section != 2 || !r.root || q.options.present {
-				verdict = garbled // RFC 6891, 6.1.1
+			if section != 2 || !r.ownerIsRoot || q.queryOPT.present {
+				verdict = faultFormat // RFC 6891, 6.1.1
 				continue
 			}
-			verdict = q.options.read(r.class, r.ttl, r.data)
+			verdict = q.queryOPT.parseOPT(r.class, r.ttl, r.data)
 		}
 	}
 	if off != len(b) {
-		return garbled
+		return faultFormat
 	}
 	return verdict
 }
 
-// rawRecord is a resource record as it stands in a message.
+// rawRecord is a resource record within a message.
 type rawRecord struct {
-	root  bool // the owner is the root
-	rtype uint16
-	class uint16
-	ttl   uint32
-	data  []byte
+	ownerIsRoot bool // the owner is the root
+	rtype       uint16
+	class       uint16
+	ttl         uint32
+	data        []byte
 }
 
-// readRecord reads the record at off and returns the offset behind it.
+// readRecord reads the record at off and returns the offset after it.
 func readRecord(b []byte, off int) (rawRecord, int, bool) {
 	start := off
 	off = skipName(b, off)
@@ -124,16 +124,16 @@ func readRecord(b []byte, off int) (rawRecord, int, bool) {
 		return rawRecord{}, 0, false
 	}
 	return rawRecord{
-		root:  b[start] == 0,
-		rtype: binary.BigEndian.Uint16(b[off:]),
-		class: binary.BigEndian.Uint16(b[off+2:]),
-		ttl:   binary.BigEndian.Uint32(b[off+4:]),
-		data:  b[off+10 : end],
+		ownerIsRoot: b[start] == 0,
+		rtype:       binary.BigEndian.Uint16(b[off:]),
+		class:       binary.BigEndian.Uint16(b[off+2:]),
+		ttl:         binary.BigEndian.Uint32(b[off+4:]),
+		data:        b[off+10 : end],
 	}, end, true
 }
 
-// questionName reads a name that must stand uncompressed: before a question there is nothing to point to.
-func questionName(b []byte, off int) (string, int, bool) {
+// readQuestionName reads a name that must be uncompressed: no name before the question could be referenced.
+func readQuestionName(b []byte, off int) (string, int, bool) {
 	for i := off; ; {
 		if i >= len(b) || b[i]&0xc0 != 0 {
 			return "", 0, false
@@ -147,7 +147,7 @@ func questionName(b []byte, off int) (string, int, bool) {
 	return name, next, err == nil
 }
 
-// skipName returns the offset behind a name, or -1.
+// skipName returns the offset after a name, or -1.
 func skipName(b []byte, off int) int {
 	for off < len(b) {
 		switch c := int(b[off]); {

@@ -9,41 +9,42 @@ import (
 
 // Sizes of a record whose owner is a pointer to the question's name, in bytes.
 const (
-	sizeHead = 2 + 10 // owner, type, class, TTL, length of the data
-	sizeA    = sizeHead + 4
-	sizeAAAA = sizeHead + 16
+	recordHeadLen = 2 + 10 // owner, type, class, TTL, length of the data
+	recordLenA    = recordHeadLen + 4
+	recordLenAAAA = recordHeadLen + 16
 )
 
-// Records is one set of addresses in the form in which it goes out, so that an answer is a copy. It is immutable. A
-// record's owner points to the question, and its TTL is 0 until the answer's is written over it.
-type Records struct {
+// PreparedRecords is one set of addresses in wire format, so that an answer is a copy. It is immutable. A record's
+// owner is a pointer to the question, and its TTL is 0 until it is overwritten in the answer.
+type PreparedRecords struct {
 	v4, v6 []byte
-	// binding is the data of the HTTPS and SVCB records; nil where clients may not be told to speak TLS.
-	binding []byte
-	// What signatures of each are found by.
-	digest4, digest6, digestB digest
+	// serviceBinding is the data of the HTTPS and SVCB records; nil if the addresses do not serve TLS.
+	serviceBinding []byte
+	// The keys of the signature cache for each type.
+	digest4, digest6, digestBinding dataDigest
 }
 
-// NewRecords makes a set ready. A port that is not 0 says that all addresses speak HTTPS there: the set then holds a
-// service binding too (RFC 9460), whose hints are the same addresses, so that whoever asks for it is steered alike.
-func NewRecords(addrs []netip.Addr, httpsPort uint16) *Records {
-	r := &Records{}
+// NewPreparedRecords encodes a set. With a port that is not 0, all addresses serve HTTPS there. The set then has a
+// service binding too (RFC 9460), whose hints are the same addresses, so that clients that query it are steered the
+// same way.
+func NewPreparedRecords(addrs []netip.Addr, httpsPort uint16) *PreparedRecords {
+	r := &PreparedRecords{}
 	for _, a := range addrs {
 		if a = a.Unmap(); a.Is4() {
-			r.v4 = append(appendHead(r.v4, dns.TypeA, 4), a.AsSlice()...)
+			r.v4 = append(appendRecordHead(r.v4, dns.TypeA, 4), a.AsSlice()...)
 		} else {
-			r.v6 = append(appendHead(r.v6, dns.TypeAAAA, 16), a.AsSlice()...)
+			r.v6 = append(appendRecordHead(r.v6, dns.TypeAAAA, 16), a.AsSlice()...)
 		}
 	}
 	if httpsPort != 0 && len(addrs) > 0 {
-		r.binding = appendBinding(nil, addrs, httpsPort)
+		r.serviceBinding = appendBinding(nil, addrs, httpsPort)
 	}
-	r.digest4, r.digest6, r.digestB = digestOf(r.v4), digestOf(r.v6), digestOf(r.binding)
+	r.digest4, r.digest6, r.digestBinding = computeDigest(r.v4), computeDigest(r.v6), computeDigest(r.serviceBinding)
 	return r
 }
 
-// appendHead appends what stands before a record's data.
-func appendHead(b []byte, rtype, length uint16) []byte {
+// appendRecordHead appends the part of a record before its data.
+func appendRecordHead(b []byte, rtype, length uint16) []byte {
 	b = append(b, 0xc0, headerLen)
 	b = binary.BigEndian.AppendUint16(b, rtype)
 	b = append(b, 0, dns.ClassINET, 0, 0, 0, 0)
@@ -52,21 +53,21 @@ func appendHead(b []byte, rtype, length uint16) []byte {
 
 // Keys of a service binding's parameters (RFC 9460, 14.3.2).
 const (
-	keyALPN = 1
-	keyPort = 3
-	keyV4   = 4
-	keyV6   = 6
+	svcbKeyALPN     = 1
+	svcbKeyPort     = 3
+	svcbKeyIPv4Hint = 4
+	svcbKeyIPv6Hint = 6
 )
 
-// maxHints bounds a binding's hints of one family: they spare a round trip, they need not be all.
+// maxHints bounds the address hints of one family in a binding: they save a round trip and need not be complete.
 const maxHints = 4
 
-// appendBinding appends "1 . alpn=h2 port=... ipv4hint=... ipv6hint=...". The port is left out where it is the usual one.
+// appendBinding appends "1 . alpn=h2 port=... ipv4hint=... ipv6hint=...". The default port is left out.
 func appendBinding(b []byte, addrs []netip.Addr, port uint16) []byte {
 	b = append(b, 0, 1, 0) // priority 1, the owner itself
-	b = append(b, 0, keyALPN, 0, 3, 2, 'h', '2')
+	b = append(b, 0, svcbKeyALPN, 0, 3, 2, 'h', '2')
 	if port != 443 {
-		b = binary.BigEndian.AppendUint16(append(b, 0, keyPort, 0, 2), port)
+		b = binary.BigEndian.AppendUint16(append(b, 0, svcbKeyPort, 0, 2), port)
 	}
 	var v4, v6 []byte
 	for _, a := range addrs {
@@ -76,7 +77,7 @@ func appendBinding(b []byte, addrs []netip.Addr, port uint16) []byte {
 			v6 = append(v6, a.AsSlice()...)
 		}
 	}
-	return appendHints(appendHints(b, keyV4, v4), keyV6, v6)
+	return appendHints(appendHints(b, svcbKeyIPv4Hint, v4), svcbKeyIPv6Hint, v6)
 }
 
 func appendHints(b []byte, key byte, hints []byte) []byte {
@@ -87,21 +88,21 @@ func appendHints(b []byte, key byte, hints []byte) []byte {
 	return append(b, hints...)
 }
 
-// digest is that of the records of a type.
-func (r *Records) digest(qtype uint16) digest {
+// digestFor returns the digest of the records of a type.
+func (r *PreparedRecords) digestFor(qtype uint16) dataDigest {
 	switch qtype {
 	case dns.TypeA:
 		return r.digest4
 	case dns.TypeAAAA:
 		return r.digest6
 	}
-	return r.digestB
+	return r.digestBinding
 }
 
-// of returns the address records of a type and the size of each.
-func (r *Records) of(qtype uint16) (all []byte, size int) {
+// recordsOf returns the address records of a type and the size of each.
+func (r *PreparedRecords) recordsOf(qtype uint16) (all []byte, size int) {
 	if qtype == dns.TypeA {
-		return r.v4, sizeA
+		return r.v4, recordLenA
 	}
-	return r.v6, sizeAAAA
+	return r.v6, recordLenAAAA
 }

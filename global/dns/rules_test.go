@@ -18,11 +18,11 @@ const (
 
 const bitDO = 0x8000 // of an OPT record's TTL
 
-// want is what a rule asks of an answer.
-type want struct {
+// wantAnswer is the answer that a rule requires.
+type wantAnswer struct {
 	silent   bool
 	rcode    int
-	flags    uint16 // all bits but the rcode; QR is understood
+	flags    uint16 // all bits but the rcode; QR is implied
 	question bool
 	answers  int
 	soa      bool
@@ -30,42 +30,46 @@ type want struct {
 	check    func(t *testing.T, m *dns.Msg, raw []byte)
 }
 
-// rule is one rule of the protocol with a message that breaks or uses it.
-type rule struct {
+// protocolRule is one rule of the protocol with a message that breaks or uses it.
+type protocolRule struct {
 	name string
 	raw  []byte
-	want want
+	want wantAnswer
 }
 
-func ok(n int, opt bool) want {
-	return want{flags: bitAA, question: true, answers: n, opt: opt}
+func wantOK(n int, opt bool) wantAnswer {
+	return wantAnswer{flags: bitAA, question: true, answers: n, opt: opt}
 }
 
-func nodata(opt bool) want { return want{flags: bitAA, question: true, soa: true, opt: opt} }
+func wantNoData(opt bool) wantAnswer {
+	return wantAnswer{flags: bitAA, question: true, soa: true, opt: opt}
+}
 
-func failed(rcode int, opt bool) want { return want{rcode: rcode, question: true, opt: opt} }
+func wantRcode(rcode int, opt bool) wantAnswer {
+	return wantAnswer{rcode: rcode, question: true, opt: opt}
+}
 
-func TestRules(t *testing.T) {
-	var rules []rule
-	for _, set := range [][]rule{headerRules(), bodyRules(), ednsRules(), nameRules(), typeRules()} {
+func TestProtocolRules(t *testing.T) {
+	var rules []protocolRule
+	for _, set := range [][]protocolRule{headerRules(), bodyRules(), ednsRules(), nameRules(), typeRules()} {
 		rules = append(rules, set...)
 	}
-	s := start(t, newWorld(), nil)
+	s := startServer(t, newFakeSnapshot(), nil)
 	for _, r := range rules {
-		t.Run("udp/"+r.name, func(t *testing.T) { r.want.hold(t, exchangeUDP(t, s, r.raw)) })
-		t.Run("tcp/"+r.name, func(t *testing.T) { r.want.hold(t, exchangeTCP(t, s, r.raw)) })
+		t.Run("udp/"+r.name, func(t *testing.T) { r.want.checkAnswer(t, exchangeUDP(t, s, r.raw)) })
+		t.Run("tcp/"+r.name, func(t *testing.T) { r.want.checkAnswer(t, exchangeTCP(t, s, r.raw)) })
 	}
 }
 
-func (w want) hold(t *testing.T, raw []byte) {
+func (w wantAnswer) checkAnswer(t *testing.T, raw []byte) {
 	t.Helper()
 	if raw == nil || w.silent {
 		if (raw == nil) != w.silent {
-			t.Fatalf("answer %x, want silence %v", raw, w.silent)
+			t.Fatalf("answer %x, want no answer %v", raw, w.silent)
 		}
 		return
 	}
-	m := unpack(t, raw)
+	m := unpackMessage(t, raw)
 	got := binary.BigEndian.Uint16(raw[2:]) &^ 0x000f
 	if want := w.flags | bitQR; got != want {
 		t.Errorf("flags %04x, want %04x", got, want)
@@ -94,51 +98,51 @@ func (w want) hold(t *testing.T, raw []byte) {
 	}
 }
 
-func (w want) and(check func(t *testing.T, m *dns.Msg, raw []byte)) want {
+func (w wantAnswer) withCheck(check func(t *testing.T, m *dns.Msg, raw []byte)) wantAnswer {
 	w.check = check
 	return w
 }
 
-func headerRules() []rule {
-	q := query1("chat.api.example.", dns.TypeA)
-	refused := query1("elsewhere.example.", dns.TypeA)
-	rd := ok(1, false)
+func headerRules() []protocolRule {
+	q := plainQuery("chat.api.example.", dns.TypeA)
+	refused := plainQuery("elsewhere.example.", dns.TypeA)
+	rd := wantOK(1, false)
 	rd.flags |= bitRD
-	cd := ok(1, false)
+	cd := wantOK(1, false)
 	cd.flags |= bitCD
-	refusedRD := failed(dns.RcodeRefused, false)
+	refusedRD := wantRcode(dns.RcodeRefused, false)
 	refusedRD.flags |= bitRD
-	notImp := func(op uint16) want { return want{rcode: dns.RcodeNotImplemented, flags: op << 11} }
-	rules := []rule{
-		{"plain", q, ok(1, false)},
-		{"a response is never answered", flags(q, bitQR), want{silent: true}},
-		{"a response with an unknown opcode is never answered", flags(q, bitQR|15<<11), want{silent: true}},
-		{"shorter than a header", q[:11], want{silent: true}},
-		{"empty", nil, want{silent: true}},
-		{"RD is copied", flags(q, bitRD), rd},
-		{"RD is copied into a refusal, AA is not set", flags(refused, bitRD), refusedRD},
-		{"CD is copied", flags(q, bitCD), cd},
-		{"AD is not ours to set", flags(q, bitAD), ok(1, false)},
-		{"AA in a query is ignored", flags(q, bitAA), ok(1, false)},
-		{"RA in a query is ignored", flags(q, bitRA), ok(1, false)},
-		{"TC in a query is ignored", flags(q, bitTC), ok(1, false)},
-		{"Z in a query is ignored", flags(q, bitZ), ok(1, false)},
-		{"rcode in a query is ignored", flags(q, 5), ok(1, false)},
+	notImp := func(op uint16) wantAnswer { return wantAnswer{rcode: dns.RcodeNotImplemented, flags: op << 11} }
+	rules := []protocolRule{
+		{"plain", q, wantOK(1, false)},
+		{"a response is never answered", setFlags(q, bitQR), wantAnswer{silent: true}},
+		{"a response with an unknown opcode is never answered", setFlags(q, bitQR|15<<11), wantAnswer{silent: true}},
+		{"shorter than a header", q[:11], wantAnswer{silent: true}},
+		{"empty", nil, wantAnswer{silent: true}},
+		{"RD is copied", setFlags(q, bitRD), rd},
+		{"RD is copied into a refusal, AA is not set", setFlags(refused, bitRD), refusedRD},
+		{"CD is copied", setFlags(q, bitCD), cd},
+		{"AD is not ours to set", setFlags(q, bitAD), wantOK(1, false)},
+		{"AA in a query is ignored", setFlags(q, bitAA), wantOK(1, false)},
+		{"RA in a query is ignored", setFlags(q, bitRA), wantOK(1, false)},
+		{"TC in a query is ignored", setFlags(q, bitTC), wantOK(1, false)},
+		{"Z in a query is ignored", setFlags(q, bitZ), wantOK(1, false)},
+		{"rcode in a query is ignored", setFlags(q, 5), wantOK(1, false)},
 		{"opcode 15 with a header alone", []byte{0x12, 0x34, 0x78, 0, 0, 0, 0, 0, 0, 0, 0, 0}, notImp(15)},
-		{"a body of another opcode is not read", append(slices.Clone(flags(q, 6<<11)), 1, 2, 3), notImp(6)},
+		{"a body of another opcode is not read", append(slices.Clone(setFlags(q, 6<<11)), 1, 2, 3), notImp(6)},
 	}
 	for op := uint16(1); op < 16; op++ {
 		name := "opcode " + string('a'+rune(op)-1)
 		rules = append(rules,
-			rule{name + " is not implemented, question empty", flags(q, op<<11), notImp(op)},
-			rule{name + " copies no flag", flags(q, op<<11|bitRD|bitRA|bitAD|bitCD|bitAA|bitTC|bitZ), notImp(op)})
+			protocolRule{name + " is not implemented, question empty", setFlags(q, op<<11), notImp(op)},
+			protocolRule{name + " copies no flag", setFlags(q, op<<11|bitRD|bitRA|bitAD|bitCD|bitAA|bitTC|bitZ), notImp(op)})
 	}
 	return rules
 }
 
-func bodyRules() []rule {
-	q := query1("chat.api.example.", dns.TypeA)
-	count := func(at int, n byte) []byte { return with(q, func(b []byte) { b[at] = n }) }
+func bodyRules() []protocolRule {
+	q := plainQuery("chat.api.example.", dns.TypeA)
+	count := func(at int, n byte) []byte { return modifyCopy(q, func(b []byte) { b[at] = n }) }
 	two := appendQuestion(count(5, 2), "chat.api.example.", dns.TypeAAAA, dns.ClassINET)
 	none := []byte{0x12, 0x34, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
 	loop := []byte{0x12, 0x34, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0xc0, 12, 0, 1, 0, 1}
@@ -149,28 +153,28 @@ func bodyRules() []rule {
 	}
 	long = append(long, 0, 0, 1, 0, 1)
 	class := func(c uint16) []byte {
-		return with(q, func(b []byte) { binary.BigEndian.PutUint16(b[len(b)-2:], c) })
+		return modifyCopy(q, func(b []byte) { binary.BigEndian.PutUint16(b[len(b)-2:], c) })
 	}
-	return []rule{
-		{"no question", none, want{rcode: dns.RcodeFormatError}},
-		{"two questions", two, failed(dns.RcodeFormatError, false)},
-		{"trailing garbage", append(slices.Clone(q), 1), failed(dns.RcodeFormatError, false)},
-		{"trailing garbage behind an OPT", append(edns(q, 1232, 0, nil), 1), failed(dns.RcodeFormatError, true)},
-		{"a record is announced that is not there", count(11, 1), failed(dns.RcodeFormatError, false)},
-		{"an answer is announced that is not there", count(7, 1), failed(dns.RcodeFormatError, false)},
-		{"QNAME points at itself", loop, want{silent: true}},
-		{"QNAME points into the header", back, want{silent: true}},
-		{"QNAME is longer than 255", long, want{silent: true}},
-		{"QNAME label type 01", with(q, func(b []byte) { b[12] = 0x41 }), want{silent: true}},
-		{"cut off in QNAME", q[:15], want{silent: true}},
-		{"cut off in QTYPE", q[:len(q)-3], want{silent: true}},
-		{"class ANY", class(dns.ClassANY), failed(dns.RcodeRefused, false)},
-		{"class NONE", class(dns.ClassNONE), failed(dns.RcodeRefused, false)},
-		{"class HS", class(dns.ClassHESIOD), failed(dns.RcodeRefused, false)},
-		{"class CH for a service", class(dns.ClassCHAOS), failed(dns.RcodeRefused, false)},
-		{"id.server in CH", chaosQuery("id.server."), ok(1, false)},
-		{"hostname.bind in CH", chaosQuery("HOSTNAME.bind."), ok(1, false)},
-		{"version.bind in CH", chaosQuery("version.bind."), failed(dns.RcodeRefused, false)},
+	return []protocolRule{
+		{"no question", none, wantAnswer{rcode: dns.RcodeFormatError}},
+		{"two questions", two, wantRcode(dns.RcodeFormatError, false)},
+		{"trailing garbage", append(slices.Clone(q), 1), wantRcode(dns.RcodeFormatError, false)},
+		{"trailing garbage behind an OPT", append(appendOPT(q, 1232, 0, nil), 1), wantRcode(dns.RcodeFormatError, true)},
+		{"a record is announced that is not there", count(11, 1), wantRcode(dns.RcodeFormatError, false)},
+		{"an answer is announced that is not there", count(7, 1), wantRcode(dns.RcodeFormatError, false)},
+		{"QNAME points at itself", loop, wantAnswer{silent: true}},
+		{"QNAME points into the header", back, wantAnswer{silent: true}},
+		{"QNAME is longer than 255", long, wantAnswer{silent: true}},
+		{"QNAME label type 01", modifyCopy(q, func(b []byte) { b[12] = 0x41 }), wantAnswer{silent: true}},
+		{"cut off in QNAME", q[:15], wantAnswer{silent: true}},
+		{"cut off in QTYPE", q[:len(q)-3], wantAnswer{silent: true}},
+		{"class ANY", class(dns.ClassANY), wantRcode(dns.RcodeRefused, false)},
+		{"class NONE", class(dns.ClassNONE), wantRcode(dns.RcodeRefused, false)},
+		{"class HS", class(dns.ClassHESIOD), wantRcode(dns.RcodeRefused, false)},
+		{"class CH for a service", class(dns.ClassCHAOS), wantRcode(dns.RcodeRefused, false)},
+		{"id.server in CH", chaosQuery("id.server."), wantOK(1, false)},
+		{"hostname.bind in CH", chaosQuery("HOSTNAME.bind."), wantOK(1, false)},
+		{"version.bind in CH", chaosQuery("version.bind."), wantRcode(dns.RcodeRefused, false)},
 	}
 }
 
@@ -178,60 +182,60 @@ func chaosQuery(name string) []byte {
 	return appendQuestion([]byte{0x12, 0x34, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0}, name, dns.TypeTXT, dns.ClassCHAOS)
 }
 
-func ednsRules() []rule {
-	q := query1("chat.api.example.", dns.TypeA)
-	out := query1("elsewhere.example.", dns.TypeA)
-	none := query1("none.api.example.", dns.TypeA)
-	nx := nodata(true)
+func ednsRules() []protocolRule {
+	q := plainQuery("chat.api.example.", dns.TypeA)
+	out := plainQuery("elsewhere.example.", dns.TypeA)
+	none := plainQuery("none.api.example.", dns.TypeA)
+	nx := wantNoData(true)
 	nx.rcode = dns.RcodeNameError
-	ownerOPT := append(with(q, func(b []byte) { b[11] = 1 }), 1, 'x', 0, 0, 41, 4, 208, 0, 0, 0, 0, 0, 0)
-	early := append(with(q, func(b []byte) { b[7] = 1 }), 0, 0, 41, 4, 208, 0, 0, 0, 0, 0, 0)
-	return []rule{
-		{"OPT is answered by ours", edns(q, 4096, 0, nil), ok(1, true).and(plainOPT)},
-		{"OPT in a refusal", edns(out, 4096, 0, nil), failed(dns.RcodeRefused, true).and(plainOPT)},
-		{"OPT in NXDOMAIN", edns(none, 4096, 0, nil), nx.and(plainOPT)},
-		{"DO is copied", edns(q, 4096, bitDO, nil), ok(1, true).and(func(t *testing.T, m *dns.Msg, _ []byte) {
+	ownerOPT := append(modifyCopy(q, func(b []byte) { b[11] = 1 }), 1, 'x', 0, 0, 41, 4, 208, 0, 0, 0, 0, 0, 0)
+	early := append(modifyCopy(q, func(b []byte) { b[7] = 1 }), 0, 0, 41, 4, 208, 0, 0, 0, 0, 0, 0)
+	return []protocolRule{
+		{"OPT is answered by ours", appendOPT(q, 4096, 0, nil), wantOK(1, true).withCheck(checkPlainOPT)},
+		{"OPT in a refusal", appendOPT(out, 4096, 0, nil), wantRcode(dns.RcodeRefused, true).withCheck(checkPlainOPT)},
+		{"OPT in NXDOMAIN", appendOPT(none, 4096, 0, nil), nx.withCheck(checkPlainOPT)},
+		{"DO is copied", appendOPT(q, 4096, bitDO, nil), wantOK(1, true).withCheck(func(t *testing.T, m *dns.Msg, _ []byte) {
 			if !m.IsEdns0().Do() {
 				t.Error("DO was not copied")
 			}
 		})},
-		{"AD stays clear with DO", flags(edns(q, 4096, bitDO, nil), bitAD), ok(1, true)},
-		{"unknown EDNS flags are cleared", edns(q, 4096, 0x7fff, nil), ok(1, true).and(plainOPT)},
-		{"unknown options are not echoed", edns(q, 4096, 0, opt1(100, 1, 2, 3)), ok(1, true).and(plainOPT)},
-		{"payload 0 counts as 512", edns(q, 0, 0, nil), ok(1, true).and(plainOPT)},
-		{"version 1", edns(q, 4096, 1<<16, nil), failed(dns.RcodeBadVers, true).and(plainOPT)},
-		{"version 255 with DO", edns(q, 4096, 255<<16|bitDO, nil), failed(dns.RcodeBadVers, true)},
+		{"AD stays clear with DO", setFlags(appendOPT(q, 4096, bitDO, nil), bitAD), wantOK(1, true)},
+		{"unknown EDNS flags are cleared", appendOPT(q, 4096, 0x7fff, nil), wantOK(1, true).withCheck(checkPlainOPT)},
+		{"unknown options are not echoed", appendOPT(q, 4096, 0, encodeOption(100, 1, 2, 3)), wantOK(1, true).withCheck(checkPlainOPT)},
+		{"payload 0 counts as 512", appendOPT(q, 0, 0, nil), wantOK(1, true).withCheck(checkPlainOPT)},
+		{"version 1", appendOPT(q, 4096, 1<<16, nil), wantRcode(dns.RcodeBadVers, true).withCheck(checkPlainOPT)},
+		{"version 255 with DO", appendOPT(q, 4096, 255<<16|bitDO, nil), wantRcode(dns.RcodeBadVers, true)},
 		{
-			"version 1 with options nobody understands", edns(q, 4096, 1<<16, opt1(8, 9)),
-			failed(dns.RcodeBadVers, true).and(plainOPT),
+			"version 1 with unknown options", appendOPT(q, 4096, 1<<16, encodeOption(8, 9)),
+			wantRcode(dns.RcodeBadVers, true).withCheck(checkPlainOPT),
 		},
-		{"two OPT", edns(edns(q, 4096, 0, nil), 4096, 0, nil), failed(dns.RcodeFormatError, true)},
-		{"OPT with an owner", ownerOPT, failed(dns.RcodeFormatError, false)},
-		{"OPT in the answer section", early, failed(dns.RcodeFormatError, false)},
-		{"an option runs over the OPT's end", edns(q, 4096, 0, []byte{0, 100, 0, 5, 1}), failed(dns.RcodeFormatError, true)},
-		{"half an option", edns(q, 4096, 0, []byte{0, 100, 0}), failed(dns.RcodeFormatError, true)},
-		{"NSID", edns(q, 4096, 0, opt1(3)), ok(1, true).and(func(t *testing.T, m *dns.Msg, _ []byte) {
+		{"two OPT", appendOPT(appendOPT(q, 4096, 0, nil), 4096, 0, nil), wantRcode(dns.RcodeFormatError, true)},
+		{"OPT with an owner", ownerOPT, wantRcode(dns.RcodeFormatError, false)},
+		{"OPT in the answer section", early, wantRcode(dns.RcodeFormatError, false)},
+		{"an option runs over the OPT's end", appendOPT(q, 4096, 0, []byte{0, 100, 0, 5, 1}), wantRcode(dns.RcodeFormatError, true)},
+		{"half an option", appendOPT(q, 4096, 0, []byte{0, 100, 0}), wantRcode(dns.RcodeFormatError, true)},
+		{"NSID", appendOPT(q, 4096, 0, encodeOption(3)), wantOK(1, true).withCheck(func(t *testing.T, m *dns.Msg, _ []byte) {
 			o := m.IsEdns0().Option
 			if len(o) != 1 || o[0].String() != "6731" { // "g1"
 				t.Errorf("options %v, want the NSID", o)
 			}
 		})},
-		{"NSID with data", edns(q, 4096, 0, opt1(3, 1)), failed(dns.RcodeFormatError, true)},
-		{"cookie of 8", edns(q, 4096, 0, opt1(10, make([]byte, 8)...)), ok(1, true).and(plainOPT)},
-		{"cookie of 24", edns(q, 4096, 0, opt1(10, make([]byte, 24)...)), ok(1, true).and(plainOPT)},
-		{"cookie of 7", edns(q, 4096, 0, opt1(10, make([]byte, 7)...)), failed(dns.RcodeFormatError, true)},
-		{"cookie of 9", edns(q, 4096, 0, opt1(10, make([]byte, 9)...)), failed(dns.RcodeFormatError, true)},
-		{"cookie of 41", edns(q, 4096, 0, opt1(10, make([]byte, 41)...)), failed(dns.RcodeFormatError, true)},
-		{"padding is not echoed", edns(q, 4096, 0, opt1(12, make([]byte, 700)...)), ok(1, true).and(plainOPT)},
+		{"NSID with data", appendOPT(q, 4096, 0, encodeOption(3, 1)), wantRcode(dns.RcodeFormatError, true)},
+		{"cookie of 8", appendOPT(q, 4096, 0, encodeOption(10, make([]byte, 8)...)), wantOK(1, true).withCheck(checkPlainOPT)},
+		{"cookie of 24", appendOPT(q, 4096, 0, encodeOption(10, make([]byte, 24)...)), wantOK(1, true).withCheck(checkPlainOPT)},
+		{"cookie of 7", appendOPT(q, 4096, 0, encodeOption(10, make([]byte, 7)...)), wantRcode(dns.RcodeFormatError, true)},
+		{"cookie of 9", appendOPT(q, 4096, 0, encodeOption(10, make([]byte, 9)...)), wantRcode(dns.RcodeFormatError, true)},
+		{"cookie of 41", appendOPT(q, 4096, 0, encodeOption(10, make([]byte, 41)...)), wantRcode(dns.RcodeFormatError, true)},
+		{"padding is not echoed", appendOPT(q, 4096, 0, encodeOption(12, make([]byte, 700)...)), wantOK(1, true).withCheck(checkPlainOPT)},
 		{
-			"opcode with OPT", flags(edns(q, 4096, 0, nil), 5<<11),
-			want{rcode: dns.RcodeNotImplemented, flags: 5 << 11, opt: true, check: plainOPT},
+			"opcode with OPT", setFlags(appendOPT(q, 4096, 0, nil), 5<<11),
+			wantAnswer{rcode: dns.RcodeNotImplemented, flags: 5 << 11, opt: true, check: checkPlainOPT},
 		},
 	}
 }
 
-// plainOPT holds that the answer's OPT is version 0, of our size, with no flag and no option.
-func plainOPT(t *testing.T, m *dns.Msg, _ []byte) {
+// checkPlainOPT checks that the answer's OPT has version 0, our size, no flag and no option.
+func checkPlainOPT(t *testing.T, m *dns.Msg, _ []byte) {
 	t.Helper()
 	o := m.IsEdns0()
 	if o.Version() != 0 || o.UDPSize() != 1232 || o.Hdr.Ttl&0xffffff != 0 || len(o.Option) != 0 {
@@ -239,12 +243,12 @@ func plainOPT(t *testing.T, m *dns.Msg, _ []byte) {
 	}
 }
 
-func nameRules() []rule {
-	nx := nodata(false)
+func nameRules() []protocolRule {
+	nx := wantNoData(false)
 	nx.rcode = dns.RcodeNameError
-	mixed := query1("ChAt.aPi.ExAmPlE.", dns.TypeA)
-	return []rule{
-		{"QNAME comes back byte by byte (0x20)", mixed, ok(1, false).and(func(t *testing.T, m *dns.Msg, raw []byte) {
+	mixed := plainQuery("ChAt.aPi.ExAmPlE.", dns.TypeA)
+	return []protocolRule{
+		{"QNAME comes back byte by byte (0x20)", mixed, wantOK(1, false).withCheck(func(t *testing.T, m *dns.Msg, raw []byte) {
 			if !bytes.Equal(raw[12:len(mixed)], mixed[12:]) {
 				t.Errorf("question %x, want %x", raw[12:len(mixed)], mixed[12:])
 			}
@@ -252,31 +256,31 @@ func nameRules() []rule {
 				t.Errorf("owner %q", m.Answer[0].Header().Name)
 			}
 		})},
-		{"out of zone", query1("api.example.org.", dns.TypeA), failed(dns.RcodeRefused, false)},
-		{"the parent", query1("example.", dns.TypeSOA), failed(dns.RcodeRefused, false)},
-		{"the root", query1(".", dns.TypeNS), failed(dns.RcodeRefused, false)},
-		{"a name that merely ends alike", query1("xapi.example.", dns.TypeA), failed(dns.RcodeRefused, false)},
-		{"nothing there", query1("none.api.example.", dns.TypeA), nx.and(negativeSOA)},
-		{"nothing there, ANY", query1("none.api.example.", dns.TypeANY), nx},
-		{"nothing below a service", query1("x.idle.api.example.", dns.TypeA), nx},
-		{"a region's child name", query1("eu.chat.api.example.", dns.TypeA), ok(1, false)},
-		{"empty non-terminal above a service", query1("deep.api.example.", dns.TypeA), nodata(false).and(negativeSOA)},
-		{"empty non-terminal above a name server", query1("dns.api.example.", dns.TypeA), nodata(false)},
-		{"a name server's own address", query1("ns1.dns.api.example.", dns.TypeA), ok(1, false)},
-		{"a name server's own IPv6 address", query1("NS1.dns.api.example.", dns.TypeAAAA), ok(1, false)},
-		{"no region to send to is NODATA", query1("idle.api.example.", dns.TypeA), nodata(false).and(negativeSOA)},
-		{"AAAA of an IPv4 name is NODATA", query1("chat.api.example.", dns.TypeAAAA), nodata(false)},
-		{"A of an IPv6 name is NODATA", query1("six.deep.api.example.", dns.TypeA), nodata(false)},
-		{"AAAA", query1("six.deep.api.example.", dns.TypeAAAA), ok(1, false)},
-		{"apex has no address", query1("api.example.", dns.TypeA), nodata(false)},
-		{"why of nothing", query1("_why.none.api.example.", dns.TypeTXT), nx},
-		{"why has no address", query1("_why.chat.api.example.", dns.TypeA), nodata(false)},
-		{"whoami of a service is nothing", query1("_whoami.chat.api.example.", dns.TypeTXT), nx},
+		{"out of zone", plainQuery("api.example.org.", dns.TypeA), wantRcode(dns.RcodeRefused, false)},
+		{"the parent", plainQuery("example.", dns.TypeSOA), wantRcode(dns.RcodeRefused, false)},
+		{"the root", plainQuery(".", dns.TypeNS), wantRcode(dns.RcodeRefused, false)},
+		{"a name that merely ends alike", plainQuery("xapi.example.", dns.TypeA), wantRcode(dns.RcodeRefused, false)},
+		{"nothing there", plainQuery("none.api.example.", dns.TypeA), nx.withCheck(checkNegativeSOA)},
+		{"nothing there, ANY", plainQuery("none.api.example.", dns.TypeANY), nx},
+		{"nothing below a service", plainQuery("x.idle.api.example.", dns.TypeA), nx},
+		{"a region's child name", plainQuery("eu.chat.api.example.", dns.TypeA), wantOK(1, false)},
+		{"empty non-terminal above a service", plainQuery("deep.api.example.", dns.TypeA), wantNoData(false).withCheck(checkNegativeSOA)},
+		{"empty non-terminal above a name server", plainQuery("dns.api.example.", dns.TypeA), wantNoData(false)},
+		{"a name server's own address", plainQuery("ns1.dns.api.example.", dns.TypeA), wantOK(1, false)},
+		{"a name server's own IPv6 address", plainQuery("NS1.dns.api.example.", dns.TypeAAAA), wantOK(1, false)},
+		{"no region to send to is NODATA", plainQuery("idle.api.example.", dns.TypeA), wantNoData(false).withCheck(checkNegativeSOA)},
+		{"AAAA of an IPv4 name is NODATA", plainQuery("chat.api.example.", dns.TypeAAAA), wantNoData(false)},
+		{"A of an IPv6 name is NODATA", plainQuery("six.deep.api.example.", dns.TypeA), wantNoData(false)},
+		{"AAAA", plainQuery("six.deep.api.example.", dns.TypeAAAA), wantOK(1, false)},
+		{"apex has no address", plainQuery("api.example.", dns.TypeA), wantNoData(false)},
+		{"why of nothing", plainQuery("_why.none.api.example.", dns.TypeTXT), nx},
+		{"why has no address", plainQuery("_why.chat.api.example.", dns.TypeA), wantNoData(false)},
+		{"whoami of a service is nothing", plainQuery("_whoami.chat.api.example.", dns.TypeTXT), nx},
 	}
 }
 
-// negativeSOA holds that an absence is remembered for the smaller of the SOA's TTL and MINIMUM.
-func negativeSOA(t *testing.T, m *dns.Msg, _ []byte) {
+// checkNegativeSOA checks that a negative answer is cached for the smaller of the SOA's TTL and MINIMUM.
+func checkNegativeSOA(t *testing.T, m *dns.Msg, _ []byte) {
 	t.Helper()
 	soa := m.Ns[0].(*dns.SOA)
 	if soa.Hdr.Ttl != 30 || soa.Minttl != 30 || soa.Hdr.Name != "api.example." {
@@ -284,7 +288,7 @@ func negativeSOA(t *testing.T, m *dns.Msg, _ []byte) {
 	}
 }
 
-func typeRules() []rule {
+func typeRules() []protocolRule {
 	txt := func(lines ...string) func(*testing.T, *dns.Msg, []byte) {
 		return func(t *testing.T, m *dns.Msg, _ []byte) {
 			t.Helper()
@@ -294,52 +298,52 @@ func typeRules() []rule {
 			}
 		}
 	}
-	rules := []rule{
-		{"SOA", query1("api.example.", dns.TypeSOA), ok(1, false).and(func(t *testing.T, m *dns.Msg, _ []byte) {
+	rules := []protocolRule{
+		{"SOA", plainQuery("api.example.", dns.TypeSOA), wantOK(1, false).withCheck(func(t *testing.T, m *dns.Msg, _ []byte) {
 			soa := m.Answer[0].(*dns.SOA)
 			if soa.Serial != 7 || soa.Hdr.Ttl != 3600 || soa.Ns != "ns1.dns.api.example." || soa.Mbox != "hostmaster.api.example." {
 				t.Errorf("SOA %v", soa)
 			}
 		})},
-		{"NS with glue", edns(query1("api.example.", dns.TypeNS), 1232, 0, opt1(12, make([]byte, 60)...)), ok(2, true).and(func(t *testing.T, m *dns.Msg, _ []byte) {
-			if len(m.Extra) != 3 { // of the name that stands in the zone, and the OPT
+		{"NS with glue", appendOPT(plainQuery("api.example.", dns.TypeNS), 1232, 0, encodeOption(12, make([]byte, 60)...)), wantOK(2, true).withCheck(func(t *testing.T, m *dns.Msg, _ []byte) {
+			if len(m.Extra) != 3 { // of the name server within the zone, and the OPT
 				t.Errorf("additional %v", m.Extra)
 			}
 		})},
-		{"SOA below the apex is NODATA", query1("chat.api.example.", dns.TypeSOA), nodata(false)},
-		{"NS below the apex is NODATA", query1("chat.api.example.", dns.TypeNS), nodata(false)},
-		{"ANY is one HINFO", query1("chat.api.example.", dns.TypeANY), ok(1, false).and(func(t *testing.T, m *dns.Msg, _ []byte) {
+		{"SOA below the apex is NODATA", plainQuery("chat.api.example.", dns.TypeSOA), wantNoData(false)},
+		{"NS below the apex is NODATA", plainQuery("chat.api.example.", dns.TypeNS), wantNoData(false)},
+		{"ANY is one HINFO", plainQuery("chat.api.example.", dns.TypeANY), wantOK(1, false).withCheck(func(t *testing.T, m *dns.Msg, _ []byte) {
 			h, is := m.Answer[0].(*dns.HINFO)
 			if !is || h.Cpu != "RFC8482" || h.Os != "" || h.Hdr.Ttl != 3600 {
 				t.Errorf("answer %v", m.Answer)
 			}
 		})},
 		{
-			"why", query1("_why.chat.api.example.", dns.TypeTXT),
-			ok(1, false).and(txt("region=eu", `quote=\"\\`, "client=127.0.0.1")),
+			"why", plainQuery("_why.chat.api.example.", dns.TypeTXT),
+			wantOK(1, false).withCheck(txt("region=eu", `quote=\"\\`, "client=127.0.0.1")),
 		},
-		{"whoami", query1("_WHOAMI.api.example.", dns.TypeTXT), ok(1, false).and(txt("client=127.0.0.1"))},
-		{"AXFR", query1("api.example.", dns.TypeAXFR), failed(dns.RcodeRefused, false)},
-		{"IXFR", query1("api.example.", dns.TypeIXFR), failed(dns.RcodeRefused, false)},
+		{"whoami", plainQuery("_WHOAMI.api.example.", dns.TypeTXT), wantOK(1, false).withCheck(txt("client=127.0.0.1"))},
+		{"AXFR", plainQuery("api.example.", dns.TypeAXFR), wantRcode(dns.RcodeRefused, false)},
+		{"IXFR", plainQuery("api.example.", dns.TypeIXFR), wantRcode(dns.RcodeRefused, false)},
 	}
 	for _, other := range []uint16{dns.TypeHTTPS, dns.TypeSVCB, dns.TypeCAA, dns.TypeMX, dns.TypeDNSKEY, 65280} {
-		rules = append(rules, rule{
-			fmt.Sprintf("type %d is NODATA", other), query1("chat.api.example.", other), nodata(false),
+		rules = append(rules, protocolRule{
+			fmt.Sprintf("type %d is NODATA", other), plainQuery("chat.api.example.", other), wantNoData(false),
 		})
 	}
 	for _, meta := range []uint16{dns.TypeOPT, dns.TypeTSIG, dns.TypeTKEY, dns.TypeMAILA, dns.TypeMAILB} {
-		rules = append(rules, rule{
+		rules = append(rules, protocolRule{
 			"meta type " + dns.TypeToString[meta],
-			query1("chat.api.example.", meta), failed(dns.RcodeNotImplemented, false),
+			plainQuery("chat.api.example.", meta), wantRcode(dns.RcodeNotImplemented, false),
 		})
 	}
 	for _, absent := range []uint16{
 		0, dns.TypeMX, dns.TypeTXT, dns.TypeCNAME, dns.TypeHTTPS, dns.TypeCAA, dns.TypeDS,
 		dns.TypeDNSKEY, dns.TypeHINFO, 666, 65280,
 	} {
-		rules = append(rules, rule{
+		rules = append(rules, protocolRule{
 			"absent " + dns.Type(absent).String(),
-			query1("chat.api.example.", absent), nodata(false),
+			plainQuery("chat.api.example.", absent), wantNoData(false),
 		})
 	}
 	return rules

@@ -12,14 +12,14 @@ import (
 	"time"
 )
 
-// Server answers on its addresses until it is stopped. It is used once.
+// Server answers on its addresses until it is stopped. It cannot be restarted.
 type Server struct {
 	cfg     Config
 	handler handler
-	ports   []*port
-	conns   *connections
+	ports   []*boundPort
+	conns   *connTable
 	tls     *tls.Config
-	inHand  inHand
+	direct  directPath
 	slow    *slowPath
 	readers sync.WaitGroup
 	started atomic.Bool
@@ -27,58 +27,58 @@ type Server struct {
 	done    sync.WaitGroup
 }
 
-// New binds all addresses, so that Addrs is known before Start. An error says which address could not be had.
+// New binds all addresses, so that Addrs is known before Start. An error names the address that could not be bound.
 func New(cfg Config) (*Server, error) {
-	if cfg.View == nil {
-		return nil, errors.New("dns server: View is missing")
+	if cfg.Snapshot == nil {
+		return nil, errors.New("dns server: Snapshot is missing")
 	}
-	if cfg.Deaf {
+	if cfg.NoSockets {
 		cfg.Listen, cfg.TLSListen = nil, nil
 	} else if len(cfg.Listen) == 0 {
 		return nil, errors.New("dns server: no address to listen on; write one such as \"0.0.0.0:53\"")
 	}
-	if cfg.MaxTCP <= 0 {
-		cfg.MaxTCP = defaultMaxTCP
+	if cfg.MaxTCPConns <= 0 {
+		cfg.MaxTCPConns = defaultMaxTCPConns
 	}
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	if cfg.Observe == nil {
-		cfg.Observe = func(Event) {}
+		cfg.Observe = func(QueryEvent) {}
 	}
 	if cfg.Readers <= 0 {
-		cfg.Readers = Readers()
+		cfg.Readers = DefaultReaders()
 	}
-	if cfg.Slow <= 0 {
-		cfg.Slow = processors
+	if cfg.SlowGoroutines <= 0 {
+		cfg.SlowGoroutines = initialProcs
 	}
 	s := &Server{
 		cfg: cfg,
 		handler: handler{
-			view: cfg.View, secrets: cfg.Secrets, limiter: newLimiter(cfg.Rate, cfg.Slip), nsid: cfg.NSID,
-			version: cfg.Version, debug: cfg.Explain, idle: uint16(idleTimeout / (100 * time.Millisecond)),
+			snapshot: cfg.Snapshot, secrets: cfg.CookieSecrets, limiter: newResponseLimiter(cfg.ResponseRate, cfg.SlipEvery), nsid: cfg.NSID,
+			version: cfg.Version, explain: cfg.Explain, tcpIdle: uint16(idleTimeout / (100 * time.Millisecond)),
 		},
-		conns: newConnections(cfg.MaxTCP),
+		conns: newConnTable(cfg.MaxTCPConns),
 		slow:  newSlowPath(),
 	}
 	for _, addr := range cfg.Listen {
-		p, err := listen(addr, &cfg)
+		p, err := listenPort(addr, &cfg)
 		if err != nil {
 			s.closePorts()
-			s.release()
+			s.releasePorts()
 			return nil, fmt.Errorf("dns server: %w", err)
 		}
 		s.ports = append(s.ports, p)
 	}
 	if err := s.openTLS(); err != nil {
 		s.closePorts()
-		s.release()
+		s.releasePorts()
 		return nil, fmt.Errorf("dns server: %w", err)
 	}
 	return s, nil
 }
 
-// Addrs are the addresses that the server is bound to, in the order of Config.Listen and then of Config.TLSListen.
+// Addrs returns the bound addresses, in the order of Config.Listen and then of Config.TLSListen.
 func (s *Server) Addrs() []netip.AddrPort {
 	out := make([]netip.AddrPort, len(s.ports))
 	for i, p := range s.ports {
@@ -87,38 +87,38 @@ func (s *Server) Addrs() []netip.AddrPort {
 	return out
 }
 
-// Start begins to answer and returns at once. It does not watch ctx: Stop ends the server.
+// Start begins to answer and returns at once. It ignores ctx: Stop ends the server.
 func (s *Server) Start(context.Context) error {
 	if s.stopped.Load() || s.started.Swap(true) {
-		return errors.New("dns server: it was started before; make a new one")
+		return errors.New("dns server: it was started before; create a new one")
 	}
-	s.slow.fill()
+	s.slow.allocateJobs()
 	for _, p := range s.ports {
 		for _, sock := range p.udp {
-			for range readersEach {
-				s.readers.Go(newReader(s, sock).run)
+			for range readersPerSocket {
+				s.readers.Go(newUDPReader(s, sock).readLoop)
 			}
 		}
 		s.done.Go(func() { s.serveTCP(p) })
 	}
-	for range s.cfg.Slow {
+	for range s.cfg.SlowGoroutines {
 		s.done.Go(s.serveSlow)
 	}
 	s.done.Go(func() {
 		s.readers.Wait()
-		close(s.slow.ready)
+		close(s.slow.readyJobs)
 	})
 	return nil
 }
 
-// Stop closes the sockets, lets open connections finish what they were asked, and waits for that until ctx ends.
+// Stop closes the sockets, lets open connections finish their current queries, and waits for that until ctx ends.
 func (s *Server) Stop(ctx context.Context) error {
 	if s.stopped.Swap(true) {
 		return nil
 	}
 	s.closePorts()
-	defer s.release()
-	s.conns.finish()
+	defer s.releasePorts()
+	s.conns.finishAll()
 	finished := make(chan struct{})
 	go func() {
 		s.done.Wait()
@@ -128,7 +128,7 @@ func (s *Server) Stop(ctx context.Context) error {
 	case <-finished:
 		return nil
 	case <-ctx.Done():
-		s.conns.cut()
+		s.conns.closeAll()
 		<-finished // every read and write has failed by now
 		return fmt.Errorf("stopping dns server: connections were cut: %w", ctx.Err())
 	}
@@ -136,28 +136,28 @@ func (s *Server) Stop(ctx context.Context) error {
 
 func (s *Server) closePorts() {
 	for _, p := range s.ports {
-		p.close()
+		p.stopReading()
 	}
 }
 
-func (s *Server) release() {
+func (s *Server) releasePorts() {
 	for _, p := range s.ports {
-		p.release()
+		p.releaseSockets()
 	}
 }
 
-// answer makes the answer to one message and tells the observer.
-func (s *Server) answer(dst, msg []byte, from netip.Addr, by Transport) (out []byte, ok bool) {
+// answerAndObserve answers one message and calls the observer.
+func (s *Server) answerAndObserve(dst, msg []byte, from netip.Addr, by Transport) (out []byte, ok bool) {
 	begin := time.Now()
-	event := Event{N: 1, Rcode: Dropped, Service: -1, By: by}
+	event := QueryEvent{Count: 1, Rcode: RcodeDropped, Service: -1, Transport: by}
 	defer func() {
-		if r := recover(); r != nil { // one message may cost its own answer, never everybody's
+		if r := recover(); r != nil { // a panic costs the answer of one message only
 			s.cfg.Log.Error("answering a message panicked", "panic", fmt.Sprint(r))
 			out, ok = nil, false
 		}
-		event.Dur = time.Since(begin)
+		event.Duration = time.Since(begin)
 		s.cfg.Observe(event)
 	}()
-	out, event, ok = s.handler.handle(dst, msg, from, by)
+	out, event, ok = s.handler.handleMessage(dst, msg, from, by)
 	return out, ok
 }

@@ -15,28 +15,28 @@ import (
 	"github.com/miekg/dns"
 )
 
-func TestNewRefuses(t *testing.T) {
-	view := func() View { return newWorld() }
+func TestNewRefusesBadConfig(t *testing.T) {
+	view := func() Snapshot { return newFakeSnapshot() }
 	for name, c := range map[string]struct {
 		cfg  Config
-		says string
+		want string
 	}{
-		"no view":    {Config{Listen: []string{"127.0.0.1:0"}}, "View is missing"},
-		"no address": {Config{View: view}, "no address to listen on"},
-		"no port":    {Config{View: view, Listen: []string{"127.0.0.1"}}, "write host:port"},
-		"not ours":   {Config{View: view, Listen: []string{"192.0.2.1:0"}}, "192.0.2.1:0"},
+		"no snapshot": {Config{Listen: []string{"127.0.0.1:0"}}, "Snapshot is missing"},
+		"no address":  {Config{Snapshot: view}, "no address to listen on"},
+		"no port":     {Config{Snapshot: view, Listen: []string{"127.0.0.1"}}, "write host:port"},
+		"not ours":    {Config{Snapshot: view, Listen: []string{"192.0.2.1:0"}}, "192.0.2.1:0"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := New(c.cfg)
-			if err == nil || !strings.Contains(err.Error(), c.says) {
-				t.Errorf("error %v, want one that says %q", err, c.says)
+			if err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("error %v, want one with %q", err, c.want)
 			}
 		})
 	}
 }
 
 func TestPortInUse(t *testing.T) {
-	first := start(t, newWorld(), nil)
+	first := startServer(t, newFakeSnapshot(), nil)
 	udp, err := net.ListenPacket("udp4", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -44,7 +44,7 @@ func TestPortInUse(t *testing.T) {
 	defer udp.Close()
 	for name, addr := range map[string]string{"by a server": first.Addrs()[0].String(), "by UDP alone": udp.LocalAddr().String()} {
 		t.Run(name, func(t *testing.T) {
-			_, err := New(Config{Listen: []string{addr}, View: func() View { return nil }})
+			_, err := New(Config{Listen: []string{addr}, Snapshot: func() Snapshot { return nil }})
 			if !errors.Is(err, syscall.EADDRINUSE) || !strings.Contains(err.Error(), addr) {
 				t.Errorf("error %v, want one that names %s", err, addr)
 			}
@@ -52,18 +52,18 @@ func TestPortInUse(t *testing.T) {
 	}
 }
 
-func TestWithoutAView(t *testing.T) {
-	s := start(t, newWorld(), func(c *Config) { c.View = func() View { return nil } })
-	for _, raw := range [][]byte{query1("chat.api.example.", dns.TypeA), edns(query1("chat.api.example.", dns.TypeA), 1232, 0, nil)} {
-		m := unpack(t, send(t, s, raw))
+func TestServfailWithoutASnapshot(t *testing.T) {
+	s := startServer(t, newFakeSnapshot(), func(c *Config) { c.Snapshot = func() Snapshot { return nil } })
+	for _, raw := range [][]byte{plainQuery("chat.api.example.", dns.TypeA), appendOPT(plainQuery("chat.api.example.", dns.TypeA), 1232, 0, nil)} {
+		m := unpackMessage(t, exchangeOnce(t, s, raw))
 		if m.Rcode != dns.RcodeServerFailure || m.Authoritative || len(m.Ns) != 0 {
 			t.Errorf("got %v, want a bare SERVFAIL", m)
 		}
 	}
 }
 
-// send exchanges one message over UDP without a fence.
-func send(t *testing.T, s *Server, raw []byte) []byte {
+// exchangeOnce exchanges one message over UDP without checking queries after it.
+func exchangeOnce(t *testing.T, s *Server, raw []byte) []byte {
 	t.Helper()
 	c, err := net.Dial("udp", s.Addrs()[0].String())
 	if err != nil {
@@ -73,7 +73,7 @@ func send(t *testing.T, s *Server, raw []byte) []byte {
 	if _, err := c.Write(raw); err != nil {
 		t.Fatal(err)
 	}
-	_ = c.SetReadDeadline(time.Now().Add(5 * time.Second))
+	_ = c.SetReadDeadline(time.Now().Add(time.Minute))
 	buf := make([]byte, 65536)
 	n, err := c.Read(buf)
 	if err != nil {
@@ -82,42 +82,42 @@ func send(t *testing.T, s *Server, raw []byte) []byte {
 	return buf[:n]
 }
 
-func TestPanicInTheViewCostsOneAnswer(t *testing.T) {
-	broken, well := newWorld(), newWorld()
-	broken.panic = true
+func TestPanicInTheSnapshotCostsOneAnswer(t *testing.T) {
+	broken, well := newFakeSnapshot(), newFakeSnapshot()
+	broken.panics = true
 	var asked atomic.Bool
-	s := start(t, well, func(c *Config) {
-		c.View = func() View {
+	s := startServer(t, well, func(c *Config) {
+		c.Snapshot = func() Snapshot {
 			if asked.Swap(true) {
 				return well
 			}
 			return broken
 		}
 	})
-	if raw := exchangeUDP(t, s, query1("chat.api.example.", dns.TypeA)); raw != nil {
-		t.Errorf("answer %x of a broken view", raw)
+	if raw := exchangeUDP(t, s, plainQuery("chat.api.example.", dns.TypeA)); raw != nil {
+		t.Errorf("answer %x of a broken snapshot", raw)
 	}
 }
 
-func TestViewThatNoMessageCanCarryIsServfail(t *testing.T) {
-	w := newWorld()
+func TestSnapshotThatCannotBePackedIsServfail(t *testing.T) {
+	w := newFakeSnapshot()
 	w.zone.Contact = strings.Repeat("a", 64) + ".example."
-	s := start(t, w, nil)
-	m := unpack(t, send(t, s, query1("api.example.", dns.TypeSOA)))
+	s := startServer(t, w, nil)
+	m := unpackMessage(t, exchangeOnce(t, s, plainQuery("api.example.", dns.TypeSOA)))
 	if m.Rcode != dns.RcodeServerFailure || m.Authoritative {
 		t.Errorf("got %v, want SERVFAIL", m)
 	}
 }
 
 func TestWildcardAnswersFromTheAddressAsked(t *testing.T) {
-	if !canShare {
+	if !canSharePort {
 		t.Skip("the system has one loopback address")
 	}
 	for listen, dests := range map[string][]string{
 		"0.0.0.0:0": {"127.0.0.1", "127.0.0.2", "127.8.9.10"},
 		":0":        {"127.0.0.1", "127.0.0.3", "::1"},
 	} {
-		s, err := New(Config{Listen: []string{listen}, View: func() View { return newWorld() }})
+		s, err := New(Config{Listen: []string{listen}, Snapshot: func() Snapshot { return newFakeSnapshot() }})
 		if err != nil {
 			if strings.Contains(listen, ":0") && errors.Is(err, syscall.EAFNOSUPPORT) {
 				t.Skip("the system has no IPv6")
@@ -130,7 +130,7 @@ func TestWildcardAnswersFromTheAddressAsked(t *testing.T) {
 		for _, d := range dests {
 			to := netip.AddrPortFrom(netip.MustParseAddr(d), s.Addrs()[0].Port())
 			m := new(dns.Msg).SetQuestion("chat.api.example.", dns.TypeA)
-			c := &dns.Client{Net: "udp", Timeout: 5 * time.Second} // connected: another source is not received
+			c := &dns.Client{Net: "udp", Timeout: time.Minute} // connected: packets of another source are not received
 			if r, _, err := c.Exchange(m, to.String()); err != nil || len(r.Answer) != 1 {
 				t.Errorf("%s asked by %s: %v %v", listen, d, r, err)
 			}
@@ -141,23 +141,23 @@ func TestWildcardAnswersFromTheAddressAsked(t *testing.T) {
 	}
 }
 
-func TestObserve(t *testing.T) {
-	seen := make(chan Event, 16)
-	s := start(t, newWorld(), func(c *Config) { c.Observe = func(e Event) { seen <- e } })
-	exchangeUDP(t, s, edns(query1("chat.api.example.", dns.TypeA), 1232, 0, ecs(1, 24, 0, 81, 2, 69)))
-	exchangeTCP(t, s, flags(query1("chat.api.example.", dns.TypeA), bitQR))
-	want := map[Event]bool{
-		{N: 1, Qtype: dns.TypeA, Service: -1, Stale: true, Fast: true}: false,
-		{N: 1, Rcode: Dropped, Service: -1, By: TCP}:                   false,
-		{N: 1, Qtype: dns.TypeA, Service: -1}:                          false, // the fences
-		{N: 1, Qtype: dns.TypeA, Service: -1, By: TCP}:                 false,
+func TestEventsAreObserved(t *testing.T) {
+	seen := make(chan QueryEvent, 16)
+	s := startServer(t, newFakeSnapshot(), func(c *Config) { c.Observe = func(e QueryEvent) { seen <- e } })
+	exchangeUDP(t, s, appendOPT(plainQuery("chat.api.example.", dns.TypeA), 1232, 0, encodeSubnet(1, 24, 0, 81, 2, 69)))
+	exchangeTCP(t, s, setFlags(plainQuery("chat.api.example.", dns.TypeA), bitQR))
+	want := map[QueryEvent]bool{
+		{Count: 1, Qtype: dns.TypeA, Service: -1, Stale: true, FastPath: true}: false,
+		{Count: 1, Rcode: RcodeDropped, Service: -1, Transport: TCP}:           false,
+		{Count: 1, Qtype: dns.TypeA, Service: -1}:                              false, // the two checking queries
+		{Count: 1, Qtype: dns.TypeA, Service: -1, Transport: TCP}:              false,
 	}
 	for missing := len(want); missing > 0; {
 		e := <-seen
-		if e.Dur <= 0 {
+		if e.Duration <= 0 {
 			t.Errorf("event %+v has no duration", e)
 		}
-		e.Dur = 0
+		e.Duration = 0
 		had, ok := want[e]
 		if !ok {
 			t.Fatalf("unexpected event %+v, missing of %v", e, want)
@@ -169,12 +169,12 @@ func TestObserve(t *testing.T) {
 	}
 }
 
-func TestManyAskAtOnce(t *testing.T) {
-	s := start(t, newWorld(), nil)
+func TestConcurrentQueriesAreAnswered(t *testing.T) {
+	s := startServer(t, newFakeSnapshot(), nil)
 	var wg sync.WaitGroup
 	for i := range 16 {
 		wg.Go(func() {
-			c := &dns.Client{Net: "udp", Timeout: 5 * time.Second}
+			c := &dns.Client{Net: "udp", Timeout: time.Minute}
 			if i%4 == 0 {
 				c.Net = "tcp"
 			}
@@ -191,12 +191,12 @@ func TestManyAskAtOnce(t *testing.T) {
 	wg.Wait()
 }
 
-func TestStartsOnce(t *testing.T) {
-	s := start(t, newWorld(), nil)
+func TestServerStartsOnce(t *testing.T) {
+	s := startServer(t, newFakeSnapshot(), nil)
 	if err := s.Start(t.Context()); err == nil {
 		t.Error("a second start succeeded")
 	}
-	stopped, err := New(Config{Listen: []string{"127.0.0.1:0"}, View: func() View { return nil }})
+	stopped, err := New(Config{Listen: []string{"127.0.0.1:0"}, Snapshot: func() Snapshot { return nil }})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,9 +7,9 @@ import (
 	"github.com/miekg/dns"
 )
 
-// TestAddressesOverUDPAreNoAmplifier asks for many more addresses than may be sent to somebody who has proven nothing.
-func TestAddressesOverUDPAreNoAmplifier(t *testing.T) {
-	v4, v6 := query1("wide.api.example.", dns.TypeA), query1("wide.api.example.", dns.TypeAAAA)
+// TestUDPAddressesDoNotAmplify queries a name with many more addresses than may be sent to an unverified address.
+func TestUDPAddressesDoNotAmplify(t *testing.T) {
+	v4, v6 := plainQuery("wide.api.example.", dns.TypeA), plainQuery("wide.api.example.", dns.TypeAAAA)
 	for _, c := range []struct {
 		name string
 		raw  []byte
@@ -19,40 +19,40 @@ func TestAddressesOverUDPAreNoAmplifier(t *testing.T) {
 		{"few are sent whole", v4, 4, 4},
 		{"no EDNS", v4, 100, 4}, // (3*34-34)/16
 		{"AAAA, no EDNS", v6, 100, 2},
-		{"EDNS 4096", edns(v4, 4096, 0, nil), 100, 5},
-		{"EDNS 512", edns(v4, 512, 0, nil), 100, 5},
-		{"EDNS below 512 counts as 512", edns(v4, 100, 0, opt1(12, make([]byte, 600)...)), 100, 29},
-		{"a padded query earns a longer answer", edns(v4, 4096, 0, opt1(12, make([]byte, 200)...)), 100, 43},
-		{"and no longer than 1232", edns(v4, 65535, 0, opt1(12, make([]byte, 1000)...)), 100, 74},
+		{"EDNS 4096", appendOPT(v4, 4096, 0, nil), 100, 5},
+		{"EDNS 512", appendOPT(v4, 512, 0, nil), 100, 5},
+		{"EDNS below 512 counts as 512", appendOPT(v4, 100, 0, encodeOption(12, make([]byte, 600)...)), 100, 29},
+		{"a padded query earns a longer answer", appendOPT(v4, 4096, 0, encodeOption(12, make([]byte, 200)...)), 100, 43},
+		{"and no longer than 1232", appendOPT(v4, 65535, 0, encodeOption(12, make([]byte, 1000)...)), 100, 74},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			w := newWorld()
-			w.many = c.many
-			s := start(t, w, nil)
+			w := newFakeSnapshot()
+			w.addrCount = c.many
+			s := startServer(t, w, nil)
 			raw := exchangeUDP(t, s, c.raw)
-			m := unpack(t, raw)
-			if m.Truncated || len(m.Answer) != c.want || len(raw) > maxGain*len(c.raw) || len(raw) > ourSize {
+			m := unpackMessage(t, raw)
+			if m.Truncated || len(m.Answer) != c.want || len(raw) > maxAmplification*len(c.raw) || len(raw) > maxUDPSize {
 				t.Fatalf("%d bytes for %d, %d addresses, truncated %v; want %d addresses", len(raw), len(c.raw), len(m.Answer), m.Truncated, c.want)
 			}
 			if asked := len(c.raw) > len(v4); (m.IsEdns0() != nil) != asked {
 				t.Errorf("OPT %v, want one: %v", m.IsEdns0(), asked)
 			}
-			if whole := unpack(t, exchangeTCP(t, s, c.raw)); whole.Truncated || len(whole.Answer) != c.many {
+			if whole := unpackMessage(t, exchangeTCP(t, s, c.raw)); whole.Truncated || len(whole.Answer) != c.many {
 				t.Errorf("over TCP %d answers, truncated %v; want all %d", len(whole.Answer), whole.Truncated, c.many)
 			}
 		})
 	}
 }
 
-func TestEveryAddressGetsItsTurn(t *testing.T) {
-	w := newWorld()
-	h := handler{view: func() View { return w }, debug: true}
+func TestAddressesRotate(t *testing.T) {
+	w := newFakeSnapshot()
+	h := handler{snapshot: func() Snapshot { return w }, explain: true}
 	seen := map[string]int{}
-	raw := query1("wide.api.example.", dns.TypeA)
+	raw := plainQuery("wide.api.example.", dns.TypeA)
 	for id := range 2000 {
 		binary.BigEndian.PutUint16(raw, uint16(id))
-		out, _, _ := h.handle(nil, raw, home, UDP)
-		for _, rr := range unpack(t, out).Answer {
+		out, _, _ := h.handleMessage(nil, raw, defaultAddr, UDP)
+		for _, rr := range unpackMessage(t, out).Answer {
 			seen[rr.String()]++
 		}
 	}
@@ -66,19 +66,19 @@ func TestEveryAddressGetsItsTurn(t *testing.T) {
 	}
 }
 
-// TestNothingIsAnAmplifier asks every name for every common type in the shortest way there is.
-func TestNothingIsAnAmplifier(t *testing.T) {
-	w := newWorld()
-	h := handler{view: func() View { return w }, debug: true}
+// TestNoAnswerAmplifies queries every name for every common type in the shortest possible message.
+func TestNoAnswerAmplifies(t *testing.T) {
+	w := newFakeSnapshot()
+	h := handler{snapshot: func() Snapshot { return w }, explain: true}
 	names := []string{"api.example.", "nope.api.example.", "deep.api.example.", "_whoami.api.example.", "_why.chat.api.example.", "example.", "ns1.dns.api.example."}
 	for name := range w.names {
 		names = append(names, name)
 	}
 	for _, name := range names {
 		for _, qtype := range []uint16{1, 2, 5, 6, 12, 15, 16, 28, 33, 41, 43, 48, 64, 65, 252, 255, 257} {
-			for _, raw := range [][]byte{query1(name, qtype), edns(query1(name, qtype), 4096, 0, nil)} {
-				out, _, _ := h.handle(nil, raw, home, UDP)
-				if len(out) > maxGain*len(raw) {
+			for _, raw := range [][]byte{plainQuery(name, qtype), appendOPT(plainQuery(name, qtype), 4096, 0, nil)} {
+				out, _, _ := h.handleMessage(nil, raw, defaultAddr, UDP)
+				if len(out) > maxAmplification*len(raw) {
 					t.Errorf("%s %s: %d bytes for %d", name, dns.TypeToString[qtype], len(out), len(raw))
 				}
 			}
@@ -90,37 +90,37 @@ func TestLongExplanationsComeOverTCP(t *testing.T) {
 	for _, c := range []struct {
 		lines     int
 		truncated bool
-	}{{10, false}, {12, true}} { // 41 octets each, behind 55 of header, question and record
-		w := newWorld()
-		w.lines = c.lines
-		s := start(t, w, nil)
-		raw := edns(query1("_why.chat.api.example.", dns.TypeTXT), 4096, 0, nil)
-		m := unpack(t, exchangeUDP(t, s, raw))
+	}{{10, false}, {12, true}} { // 41 octets each, after 55 of header, question and record
+		w := newFakeSnapshot()
+		w.explainLines = c.lines
+		s := startServer(t, w, nil)
+		raw := appendOPT(plainQuery("_why.chat.api.example.", dns.TypeTXT), 4096, 0, nil)
+		m := unpackMessage(t, exchangeUDP(t, s, raw))
 		if m.Truncated != c.truncated || (len(m.Answer) == 0) != c.truncated || m.IsEdns0() == nil {
 			t.Errorf("%d lines over UDP: %v", c.lines, m)
 		}
-		if m = unpack(t, exchangeTCP(t, s, raw)); m.Truncated || len(m.Answer) != 1 || len(m.Answer[0].(*dns.TXT).Txt) != c.lines {
+		if m = unpackMessage(t, exchangeTCP(t, s, raw)); m.Truncated || len(m.Answer) != 1 || len(m.Answer[0].(*dns.TXT).Txt) != c.lines {
 			t.Errorf("%d lines over TCP: %v", c.lines, m)
 		}
 	}
 }
 
 func TestGlueIsLeftOutBeforeAnythingIsTruncated(t *testing.T) {
-	w := newWorld()
+	w := newFakeSnapshot()
 	for range 40 {
 		w.zone.NS[0].Addrs = append(w.zone.NS[0].Addrs, w.zone.NS[0].Addrs[1])
 	}
-	s := start(t, w, nil)
-	m := unpack(t, exchangeUDP(t, s, edns(query1("api.example.", dns.TypeNS), 512, 0, nil)))
+	s := startServer(t, w, nil)
+	m := unpackMessage(t, exchangeUDP(t, s, appendOPT(plainQuery("api.example.", dns.TypeNS), 512, 0, nil)))
 	if m.Truncated || len(m.Answer) != 2 || len(m.Extra) != 1 || m.IsEdns0() == nil {
 		t.Errorf("want both names, the OPT and no glue; got %v", m)
 	}
 }
 
 func TestPaddedQueryIsRead(t *testing.T) {
-	s := start(t, newWorld(), nil)
-	raw := edns(query1("chat.api.example.", dns.TypeA), 1232, 0, opt1(12, make([]byte, 3000)...))
-	if m := unpack(t, exchangeUDP(t, s, raw)); m.Rcode != dns.RcodeSuccess || len(m.Answer) != 1 {
+	s := startServer(t, newFakeSnapshot(), nil)
+	raw := appendOPT(plainQuery("chat.api.example.", dns.TypeA), 1232, 0, encodeOption(12, make([]byte, 3000)...))
+	if m := unpackMessage(t, exchangeUDP(t, s, raw)); m.Rcode != dns.RcodeSuccess || len(m.Answer) != 1 {
 		t.Errorf("got %v", m)
 	}
 }

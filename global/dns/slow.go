@@ -4,65 +4,65 @@ import (
 	"net/netip"
 )
 
-// slowQueue is how many messages may wait for the slow path. It answers them within some milliseconds; what comes on
-// top of that is lost as in a full socket.
-const slowQueue = 512
+// slowQueueLen is how many messages may wait for the slow path. They are answered within some milliseconds; further
+// ones are dropped, as with a full socket buffer.
+const slowQueueLen = 512
 
-// slowPath is a fixed number of goroutines that answer what the fast path declines. Jobs go round between the two
-// channels: a reader never waits for a free one and never makes one.
+// slowPath is a fixed number of goroutines that answer what the fast path declines. Jobs circulate between the two
+// channels: a reader never waits for a free job and never allocates one.
 type slowPath struct {
-	free, ready chan *job
+	freeJobs, readyJobs chan *slowJob
 }
 
-// job is one message on its way through the slow path.
-type job struct {
-	sock *socket
+// slowJob is one message in the slow path.
+type slowJob struct {
+	sock *udpSocket
 	from netip.AddrPort
 	oob  [controlSize]byte
 	oobn int
 	n    int
-	msg  [maxQuery]byte
+	msg  [maxQueryLen]byte
 }
 
 func newSlowPath() *slowPath {
-	return &slowPath{free: make(chan *job, slowQueue), ready: make(chan *job, slowQueue)}
+	return &slowPath{freeJobs: make(chan *slowJob, slowQueueLen), readyJobs: make(chan *slowJob, slowQueueLen)}
 }
 
-// fill makes the jobs. Memory that no flood ever touches is never the process's.
-func (p *slowPath) fill() {
-	jobs := make([]job, slowQueue)
+// allocateJobs allocates the jobs. Pages that are never used take no physical memory.
+func (p *slowPath) allocateJobs() {
+	jobs := make([]slowJob, slowQueueLen)
 	for i := range jobs {
-		p.free <- &jobs[i]
+		p.freeJobs <- &jobs[i]
 	}
 }
 
-// offer hands a message over and reports false when there is no room.
-func (p *slowPath) offer(sock *socket, msg, oob []byte, from netip.AddrPort) bool {
+// offerJob queues a message and returns false if there is no room.
+func (p *slowPath) offerJob(sock *udpSocket, msg, oob []byte, from netip.AddrPort) bool {
 	select {
-	case j := <-p.free:
+	case j := <-p.freeJobs:
 		j.sock, j.from = sock, from
 		j.n, j.oobn = copy(j.msg[:], msg), copy(j.oob[:], oob)
-		p.ready <- j // never full: it has room for all jobs
+		p.readyJobs <- j // never full: it has room for all jobs
 		return true
 	default:
 		return false
 	}
 }
 
-// serveSlow answers until there are no readers any more and nothing waits.
+// serveSlow answers until all readers have ended and the queue is empty.
 func (s *Server) serveSlow() {
-	out := make([]byte, 2*ourSize)
-	for j := range s.slow.ready {
-		if reply, ok := s.answer(out, j.msg[:j.n], j.from.Addr(), UDP); ok {
-			j.sock.reply(reply, sourceControl(j.oob[:j.oobn]), j.from)
+	out := make([]byte, 2*maxUDPSize)
+	for j := range s.slow.readyJobs {
+		if reply, ok := s.answerAndObserve(out, j.msg[:j.n], j.from.Addr(), UDP); ok {
+			j.sock.sendReply(reply, replyControl(j.oob[:j.oobn]), j.from)
 		}
-		s.slow.free <- j
+		s.slow.freeJobs <- j
 	}
 }
 
-// decline hands a message to the slow path, or counts it as lost.
-func (r *reader) decline(msg, oob []byte, from netip.AddrPort) {
-	if !r.s.slow.offer(r.sock, msg, oob, from) {
-		r.count(outcome{failed: true})
+// passToSlowPath passes a message to the slow path, or counts it as lost.
+func (r *udpReader) passToSlowPath(msg, oob []byte, from netip.AddrPort) {
+	if !r.server.slow.offerJob(r.sock, msg, oob, from) {
+		r.countOutcome(fastOutcome{failed: true})
 	}
 }

@@ -7,16 +7,16 @@ import (
 	"github.com/miekg/dns"
 )
 
-// subnet is a query's Client Subnet option (RFC 7871).
-type subnet struct {
-	present bool
-	family  uint16
-	source  uint8
-	octets  [16]byte // of the address, only as many as source asks for
+// clientSubnet is a query's Client Subnet option (RFC 7871).
+type clientSubnet struct {
+	present    bool
+	family     uint16
+	sourceBits uint8
+	octets     [16]byte // of the address, only as many as source covers
 }
 
-// read takes over the option's data and reports whether it is as strict as RFC 7871, 7.1.2 wants it.
-func (s *subnet) read(data []byte) bool {
+// parseOption reads the option's data and reports whether it is valid by the strict rules of RFC 7871, 7.1.2.
+func (s *clientSubnet) parseOption(data []byte) bool {
 	if len(data) < 4 {
 		return false
 	}
@@ -28,12 +28,12 @@ func (s *subnet) read(data []byte) bool {
 	if past := source % 8; past != 0 && octets[len(octets)-1]<<past != 0 {
 		return false
 	}
-	*s = subnet{present: true, family: family, source: source}
+	*s = clientSubnet{present: true, family: family, sourceBits: source}
 	copy(s.octets[:], octets)
 	return true
 }
 
-// familyBits is the length of an address of the family, or 0 where there is no such family.
+// familyBits is the address length of a family, or 0 for an unknown family.
 func familyBits(family uint16) uint8 {
 	switch family {
 	case 1:
@@ -44,9 +44,9 @@ func familyBits(family uint16) uint8 {
 	return 0
 }
 
-// client is the address to steer by, or false where the option withholds it.
-func (s *subnet) client() (netip.Addr, bool) {
-	if !s.present || s.source == 0 {
+// clientAddr returns the address to steer by, or false if the option withholds it.
+func (s *clientSubnet) clientAddr() (netip.Addr, bool) {
+	if !s.present || s.sourceBits == 0 {
 		return netip.Addr{}, false
 	}
 	if s.family == 1 {
@@ -55,12 +55,12 @@ func (s *subnet) client() (netip.Addr, bool) {
 	return netip.AddrFrom16(s.octets), true
 }
 
-// append writes the option with the scope of the answer. A client that withholds its address gets scope 0.
-func (s *subnet) append(b []byte, scope uint8) []byte {
-	n := (int(s.source) + 7) / 8
-	if s.source == 0 {
+// appendOption writes the option with the scope of the answer. A client that withholds its address gets scope 0.
+func (s *clientSubnet) appendOption(b []byte, scope uint8) []byte {
+	n := (int(s.sourceBits) + 7) / 8
+	if s.sourceBits == 0 {
 		scope = 0
 	}
-	b = append(b, 0, dns.EDNS0SUBNET, 0, byte(4+n), byte(s.family>>8), byte(s.family), s.source, min(scope, familyBits(s.family)))
+	b = append(b, 0, dns.EDNS0SUBNET, 0, byte(4+n), byte(s.family>>8), byte(s.family), s.sourceBits, min(scope, familyBits(s.family)))
 	return append(b, s.octets[:n]...)
 }

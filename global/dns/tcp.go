@@ -9,19 +9,19 @@ import (
 	"time"
 )
 
-// Deadlines of a TCP connection. A message's counts from its first byte to its last, so that a byte now and then does
-// not hold a connection.
+// Deadlines of a TCP connection. A message's deadline counts from its first byte to its last, so that a client that
+// sends single bytes cannot hold a connection.
 const (
 	idleTimeout    = 10 * time.Second
 	messageTimeout = 2 * time.Second
 	writeTimeout   = 2 * time.Second
-	acceptPause    = 20 * time.Millisecond // when the system has no descriptor left
+	acceptPause    = 20 * time.Millisecond // when the process has no file descriptor left
 	lingerTimeout  = 200 * time.Millisecond
 	lingerBytes    = 128 << 10
 )
 
 // serveTCP accepts connections until the listener is closed.
-func (s *Server) serveTCP(p *port) {
+func (s *Server) serveTCP(p *boundPort) {
 	for {
 		c, err := p.tcp.AcceptTCP()
 		if errors.Is(err, net.ErrClosed) {
@@ -32,38 +32,38 @@ func (s *Server) serveTCP(p *port) {
 			time.Sleep(acceptPause)
 			continue
 		}
-		conn, ok := s.conns.admit(c)
+		conn, ok := s.conns.admitConn(c)
 		if !ok {
 			_ = c.Close()
 			continue
 		}
 		s.done.Go(func() {
-			defer s.conns.release(conn)
-			if !p.tls || s.secure(conn) {
+			defer s.conns.releaseConn(conn)
+			if !p.tls || s.handshakeTLS(conn) {
 				s.serveConn(conn)
 			}
 		})
 	}
 }
 
-// serveConn answers the messages of one connection in their order. Answers gather while further queries wait, so that
-// a pipelining client costs few writes.
-func (s *Server) serveConn(c *connection) {
+// serveConn answers the messages of one connection in order. Answers are gathered while further queries wait, so that
+// a pipelining client causes few writes.
+func (s *Server) serveConn(c *tcpConn) {
 	r, w := bufio.NewReader(c.conn), bufio.NewWriter(c.conn)
 	var in []byte
-	out := make([]byte, 2*ourSize)
+	out := make([]byte, 2*maxUDPSize)
 	for {
-		if !holdsMessage(r) && flush(c, w) != nil {
-			break // whoever waits for these answers may not send the rest before
+		if !hasMessage(r) && flushAnswers(c, w) != nil {
+			break // a client that waits for these answers may not send the rest before
 		}
-		if r.Buffered() == 0 && !c.await(r) {
+		if r.Buffered() == 0 && !c.awaitMessage(r) {
 			break
 		}
 		var err error
 		if in, err = readMessage(c, r, in); err != nil {
 			break
 		}
-		reply, ok := s.answer(out, in, c.from, c.by)
+		reply, ok := s.answerAndObserve(out, in, c.clientAddr, c.transport)
 		if !ok {
 			continue
 		}
@@ -71,12 +71,12 @@ func (s *Server) serveConn(c *connection) {
 			break
 		}
 	}
-	_ = flush(c, w)
-	c.linger(r)
+	_ = flushAnswers(c, w)
+	c.lingerClose(r)
 }
 
-// holdsMessage reports whether a whole message can be read without waiting.
-func holdsMessage(r *bufio.Reader) bool {
+// hasMessage reports whether a whole message can be read without waiting.
+func hasMessage(r *bufio.Reader) bool {
 	if r.Buffered() < 2 {
 		return false
 	}
@@ -84,8 +84,8 @@ func holdsMessage(r *bufio.Reader) bool {
 	return err == nil && r.Buffered() >= 2+int(binary.BigEndian.Uint16(length))
 }
 
-// readMessage reads one message with its length before it.
-func readMessage(c *connection, r *bufio.Reader, buf []byte) ([]byte, error) {
+// readMessage reads one message with its length prefix.
+func readMessage(c *tcpConn, r *bufio.Reader, buf []byte) ([]byte, error) {
 	if err := c.conn.SetReadDeadline(time.Now().Add(messageTimeout)); err != nil {
 		return buf, err
 	}
@@ -102,7 +102,7 @@ func readMessage(c *connection, r *bufio.Reader, buf []byte) ([]byte, error) {
 	return buf, err
 }
 
-func writeMessage(c *connection, w *bufio.Writer, reply []byte) error {
+func writeMessage(c *tcpConn, w *bufio.Writer, reply []byte) error {
 	if err := c.conn.SetWriteDeadline(time.Now().Add(writeTimeout)); err != nil {
 		return err
 	}
@@ -113,7 +113,7 @@ func writeMessage(c *connection, w *bufio.Writer, reply []byte) error {
 	return err
 }
 
-func flush(c *connection, w *bufio.Writer) error {
+func flushAnswers(c *tcpConn, w *bufio.Writer) error {
 	if w.Buffered() == 0 {
 		return nil
 	}

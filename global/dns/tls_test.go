@@ -16,7 +16,7 @@ import (
 	"github.com/miekg/dns"
 )
 
-func certificate(t *testing.T) tls.Certificate {
+func newCertificate(t *testing.T) tls.Certificate {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -32,8 +32,8 @@ func certificate(t *testing.T) tls.Certificate {
 
 func startTLS(t *testing.T) (s *Server, at string) {
 	t.Helper()
-	cert := certificate(t)
-	s = start(t, newWorld(), func(c *Config) {
+	cert := newCertificate(t)
+	s = startServer(t, newFakeSnapshot(), func(c *Config) {
 		c.TLSListen, c.TLS = []string{"127.0.0.1:0"}, &tls.Config{Certificates: []tls.Certificate{cert}}
 	})
 	return s, s.Addrs()[1].String()
@@ -46,7 +46,7 @@ func dialTLS(t *testing.T, at string, protocols ...string) *tls.Conn {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = c.Close() })
-	_ = c.SetDeadline(time.Now().Add(10 * time.Second))
+	_ = c.SetDeadline(time.Now().Add(time.Minute))
 	return c
 }
 
@@ -59,53 +59,54 @@ func TestDNSOverTLS(t *testing.T) {
 		}
 		var all []byte
 		for i := range 50 {
-			q := edns(query1("chat.api.example.", dns.TypeA), 1232, 0, opt1(11))
+			q := appendOPT(plainQuery("chat.api.example.", dns.TypeA), 1232, 0, encodeOption(11))
 			binary.BigEndian.PutUint16(q, uint16(i))
-			all = append(all, framed(q)...)
+			all = append(all, prependLength(q)...)
 		}
 		if _, err := c.Write(all); err != nil {
 			t.Fatal(err)
 		}
 		for i := range 50 {
-			if m := unpack(t, readFramed(t, c)); int(m.Id) != i || len(m.Answer) != 1 || len(optionOf(t, m, 11)) != 2 {
+			if m := unpackMessage(t, readFramed(t, c)); int(m.Id) != i || len(m.Answer) != 1 || len(findOption(t, m, 11)) != 2 {
 				t.Fatalf("got %v", m)
 			}
 		}
 	}
 	if c, err := tls.Dial("tcp", at, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}}); err == nil {
 		_ = c.Close()
-		t.Error("a client of another protocol was taken in")
+		t.Error("a client of another protocol was admitted")
 	}
 }
 
-// TestPaddingOverTLS holds that the size of an answer tells nothing (RFC 8467) where the client pads too, and only there.
+// TestPaddingOverTLS checks that the size of an answer is padded (RFC 8467) if the client pads too, and only over
+// TLS.
 func TestPaddingOverTLS(t *testing.T) {
 	s, at := startTLS(t)
 	c := dialTLS(t, at, "dot")
 	for _, name := range []string{"chat.api.example.", "nope.api.example.", "wide.api.example.", "elsewhere.example."} {
-		q := edns(query1(name, dns.TypeA), 1232, 0, opt1(12, make([]byte, 60)...))
-		if _, err := c.Write(framed(q)); err != nil {
+		q := appendOPT(plainQuery(name, dns.TypeA), 1232, 0, encodeOption(12, make([]byte, 60)...))
+		if _, err := c.Write(prependLength(q)); err != nil {
 			t.Fatal(err)
 		}
 		b := readFramed(t, c)
-		if len(b)%padding != 0 {
+		if len(b)%paddingBlock != 0 {
 			t.Errorf("%s: %d bytes", name, len(b))
 		}
-		unpack(t, b)
-		if plain := exchangeTCP(t, s, q); len(plain)%padding == 0 {
+		unpackMessage(t, b)
+		if plain := exchangeTCP(t, s, q); len(plain)%paddingBlock == 0 {
 			t.Errorf("%s: %d bytes without TLS", name, len(plain))
 		}
 	}
-	bare := framed(edns(query1("chat.api.example.", dns.TypeA), 1232, 0, nil))
+	bare := prependLength(appendOPT(plainQuery("chat.api.example.", dns.TypeA), 1232, 0, nil))
 	if _, err := c.Write(bare); err != nil {
 		t.Fatal(err)
 	}
-	if b := readFramed(t, c); len(b)%padding == 0 {
+	if b := readFramed(t, c); len(b)%paddingBlock == 0 {
 		t.Errorf("a client that does not pad got %d bytes", len(b))
 	}
 }
 
-func TestHalfAHandshakeEnds(t *testing.T) {
+func TestUnfinishedTLSHandshakeEnds(t *testing.T) {
 	_, at := startTLS(t)
 	c, err := net.Dial("tcp", at)
 	if err != nil {
@@ -115,12 +116,12 @@ func TestHalfAHandshakeEnds(t *testing.T) {
 	if _, err := c.Write([]byte{22, 3, 1}); err != nil {
 		t.Fatal(err)
 	}
-	_ = c.SetReadDeadline(time.Now().Add(handshakeTimeout + 10*time.Second))
-	closed(t, c)
+	_ = c.SetReadDeadline(time.Now().Add(handshakeTimeout + time.Minute))
+	awaitClosed(t, c)
 }
 
 func TestTLSNeedsACertificate(t *testing.T) {
-	_, err := New(Config{Listen: []string{"127.0.0.1:0"}, TLSListen: []string{"127.0.0.1:0"}, View: func() View { return nil }})
+	_, err := New(Config{Listen: []string{"127.0.0.1:0"}, TLSListen: []string{"127.0.0.1:0"}, Snapshot: func() Snapshot { return nil }})
 	if err == nil || !strings.Contains(err.Error(), "certificate") {
 		t.Errorf("error %v", err)
 	}

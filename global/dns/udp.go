@@ -6,94 +6,94 @@ import (
 	"time"
 )
 
-// maxQuery is the largest query that is read over UDP, in bytes: padded ones exceed 512.
-const maxQuery = 4096
+// maxQueryLen is the largest query that is read over UDP, in bytes: padded ones exceed 512.
+const maxQueryLen = 4096
 
 // controlSize holds one control message of either family.
 const controlSize = 64
 
-// errorPause is how long a reader rests when the socket fails.
+// errorPause is how long a reader pauses after a socket error.
 const errorPause = time.Millisecond
 
-// reader answers what comes in at one socket. There is one goroutine for each reader, none for each query, and no
-// queue but the bounded one of the slow path, so a flood costs lost packets and never memory.
-type reader struct {
-	s     *Server
-	sock  *socket
-	fast  fast
-	clock clock
-	tally
+// udpReader answers the messages of one socket. There is one goroutine for each reader, none for each query, and no
+// queue but the bounded one of the slow path, so a flood costs lost packets but no memory.
+type udpReader struct {
+	server *Server
+	sock   *udpSocket
+	fast   fastPath
+	clock  coarseClock
+	eventTally
 }
 
-// tally counts outcomes until they are worth reporting: telling the observer costs more than an answer does.
-type tally struct {
-	batch    [maxKinds]outcome // each kind once
-	many     [maxKinds]int     // how many of each kind
-	kinds    int
-	sum      int           // of many
-	took     time.Duration // for one message, when it was measured last
-	reported time.Time
+// eventTally counts outcomes between reports: a call of the observer costs more than an answer.
+type eventTally struct {
+	outcomes     [maxKinds]fastOutcome // the different outcomes
+	counts       [maxKinds]int         // number of each outcome
+	kinds        int
+	total        int           // of all outcomes
+	lastDuration time.Duration // for one message, at the last measurement
+	reportedAt   time.Time
 }
 
 // Bounds of what is counted and not reported yet.
 const (
-	maxKinds    = 16
-	reportEvery = 512
-	reportAfter = 100 * time.Millisecond
+	maxKinds       = 16
+	reportCount    = 512
+	reportInterval = 100 * time.Millisecond
 )
 
-// due reports whether what is counted should be reported by now.
-func (t *tally) due(now time.Time) bool {
-	return t.sum >= reportEvery || now.Sub(t.reported) >= reportAfter
+// isReportDue reports whether the counts should be reported now.
+func (t *eventTally) isReportDue(now time.Time) bool {
+	return t.total >= reportCount || now.Sub(t.reportedAt) >= reportInterval
 }
 
-func newReader(s *Server, sock *socket) *reader {
-	return &reader{s: s, sock: sock, fast: newFast(&s.handler)}
+func newUDPReader(s *Server, sock *udpSocket) *udpReader {
+	return &udpReader{server: s, sock: sock, fast: newFastPath(&s.handler)}
 }
 
-// answer answers one message at once, or hands it to the slow path and returns nothing.
-func (r *reader) answer(dst, msg []byte, from netip.Addr, now time.Time) (n int, slow bool) {
-	defer r.survive(&n, &slow)
-	n, out, ok := r.fast.answer(dst, msg, from, now)
+// answerQuery answers one message, or passes it to the slow path and returns nothing.
+func (r *udpReader) answerQuery(dst, msg []byte, from netip.Addr, now time.Time) (n int, slow bool) {
+	defer r.recoverPanic(&n, &slow)
+	n, out, ok := r.fast.answerQuery(dst, msg, from, now)
 	if ok {
-		r.count(out)
+		r.countOutcome(out)
 		return n, false
 	}
 	return 0, true
 }
 
-// survive lets a message that panics cost its own answer, never everybody's.
-func (r *reader) survive(n *int, slow *bool) {
+// recoverPanic limits a panic to the loss of one answer.
+func (r *udpReader) recoverPanic(n *int, slow *bool) {
 	if p := recover(); p != nil {
-		r.s.cfg.Log.Error("answering a message panicked", "panic", fmt.Sprint(p))
-		r.count(outcome{failed: true})
+		r.server.cfg.Log.Error("answering a message panicked", "panic", fmt.Sprint(p))
+		r.countOutcome(fastOutcome{failed: true})
 		*n, *slow = 0, false
 	}
 }
 
-// count adds an outcome to those of its kind.
-func (r *reader) count(o outcome) {
-	r.sum++
-	for i := range r.batch[:r.kinds] {
-		if r.batch[i] == o {
-			r.many[i]++
+// countOutcome adds an outcome to the tally.
+func (r *udpReader) countOutcome(o fastOutcome) {
+	r.total++
+	for i := range r.outcomes[:r.kinds] {
+		if r.outcomes[i] == o {
+			r.counts[i]++
 			return
 		}
 	}
 	if r.kinds == maxKinds {
-		r.report(r.reported)
-		r.sum = 1
+		r.reportCounts(r.reportedAt)
+		r.total = 1
 	}
-	r.batch[r.kinds], r.many[r.kinds] = o, 1
+	r.outcomes[r.kinds], r.counts[r.kinds] = o, 1
 	r.kinds++
 }
 
-// report tells the observer what was counted.
-func (r *reader) report(now time.Time) {
-	for i := range r.batch[:r.kinds] {
-		event := r.batch[i].event(r.many[i])
-		event.Dur = r.took
-		r.s.cfg.Observe(event)
+// reportCounts calls the observer with the tally.
+func (r *udpReader) reportCounts(now time.Time) {
+	for i := range r.outcomes[:r.kinds] {
+		event := r.outcomes[i].toEvent(r.counts[i])
+		event.Duration = r.lastDuration
+		r.server.cfg.Observe(event)
 	}
-	r.kinds, r.sum, r.reported = 0, 0, now
+	r.kinds, r.total, r.reportedAt = 0, 0, now
 }

@@ -9,45 +9,45 @@ import (
 	"time"
 )
 
-// socket is one UDP socket with several readers.
-type socket struct{ conn *net.UDPConn }
+// udpSocket is one UDP socket with several readers.
+type udpSocket struct{ conn *net.UDPConn }
 
-// readersEach is how many readers a socket has: systems without SO_REUSEPORT as Linux has it get one socket.
-var readersEach = Readers()
+// readersPerSocket is how many readers a socket has: systems without Linux's SO_REUSEPORT get one socket.
+var readersPerSocket = DefaultReaders()
 
-func newSocket(conn *net.UDPConn, _, _ bool) (*socket, error) { return &socket{conn: conn}, nil }
+func newSocket(conn *net.UDPConn, _, _ bool) (*udpSocket, error) { return &udpSocket{conn: conn}, nil }
 
-func (s *socket) close()   { _ = s.conn.SetReadDeadline(time.Unix(1, 0)) }
-func (s *socket) release() { _ = s.conn.Close() }
+func (s *udpSocket) stopReading()   { _ = s.conn.SetReadDeadline(time.Unix(1, 0)) }
+func (s *udpSocket) releaseSocket() { _ = s.conn.Close() }
 
-func (s *socket) reply(b, oob []byte, to netip.AddrPort) {
+func (s *udpSocket) sendReply(b, oob []byte, to netip.AddrPort) {
 	_, _, _ = s.conn.WriteMsgUDPAddrPort(b, oob, to)
 }
 
-// run reads, answers and writes one message after the other until the socket is closed.
-func (r *reader) run() {
-	in, out := make([]byte, maxQuery+1), make([]byte, ourSize+64)
+// readLoop reads, answers and writes one message after the other until the socket is closed.
+func (r *udpReader) readLoop() {
+	in, out := make([]byte, maxQueryLen+1), make([]byte, maxUDPSize+64)
 	for {
 		n, _, _, from, err := r.sock.conn.ReadMsgUDPAddrPort(in, nil)
 		if errors.Is(err, net.ErrClosed) || isTimeout(err) {
 			return
 		}
-		if err != nil { // an ICMP error for an earlier answer, or a system out of memory: never a reason to spin or end
+		if err != nil { // an ICMP error for an earlier answer, or no memory: no reason to spin or to end
 			time.Sleep(errorPause)
 			continue
 		}
-		if n > maxQuery {
-			continue // the rest of it is lost
+		if n > maxQueryLen {
+			continue // the buffer was too small and the rest is lost
 		}
-		begin := r.clock.now()
-		length, slow := r.answer(out[:ourSize], in[:n], from.Addr(), begin)
+		begin := r.clock.currentTime()
+		length, slow := r.answerQuery(out[:maxUDPSize], in[:n], from.Addr(), begin)
 		if slow {
-			r.decline(in[:n], nil, from)
+			r.passToSlowPath(in[:n], nil, from)
 		}
-		r.took = time.Since(begin)
-		r.report(begin)
+		r.lastDuration = time.Since(begin)
+		r.reportCounts(begin)
 		if length > 0 {
-			r.sock.reply(out[:length], nil, from)
+			r.sock.sendReply(out[:length], nil, from)
 		}
 	}
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/spillway-lb/spillway/internal/spec"
 )
 
-// hubs are where the measured world of reference 5.3 has its regions: latitude and longitude, degrees.
-var hubs = [][2]float64{
+// hubLocations are the region locations of the measured fleet of reference 5.3: latitude and longitude, degrees.
+var hubLocations = [][2]float64{
 	{39, -77},
 	{41, -93},
 	{37, -122},
@@ -45,25 +45,25 @@ var hubs = [][2]float64{
 	{32, 35},
 }
 
-const utilisation = 0.78
+const worldUtilisation = 0.78
 
-// planetMarkets draws the world that the speed target is stated for.
-func planetMarkets(clients, models int) []*market {
+// newWorldProblems draws the problems that the speed target is stated for.
+func newWorldProblems(clients, models int) []*transportProblem {
 	rng := rand.New(rand.NewPCG(7, 7))
 	places := make([][2]float64, clients)
 	for c := range places {
-		h := hubs[rng.IntN(len(hubs))]
+		h := hubLocations[rng.IntN(len(hubLocations))]
 		places[c] = [2]float64{h[0] + rng.NormFloat64()*6, h[1] + rng.NormFloat64()*8}
 	}
-	var out []*market
+	var out []*transportProblem
 	for range models {
-		out = append(out, planetMarket(rng, places))
+		out = append(out, newWorldProblem(rng, places))
 	}
 	return out
 }
 
-func planetMarket(rng *rand.Rand, places [][2]float64) *market {
-	m := &market{regions: len(hubs) + 1, clients: len(places)}
+func newWorldProblem(rng *rand.Rand, places [][2]float64) *transportProblem {
+	m := &transportProblem{regions: len(hubLocations) + 1, clients: len(places)}
 	sum := 0.0
 	for _, p := range places {
 		hour := 0.35 + 0.65*math.Pow(0.5+0.5*math.Cos((14+p[1]/15-15)/24*2*math.Pi), 1.5)
@@ -73,7 +73,7 @@ func planetMarket(rng *rand.Rand, places [][2]float64) *market {
 	for c := range m.demand {
 		m.demand[c] /= sum
 	}
-	room, all := make([]float64, len(hubs)), 0.0
+	room, all := make([]float64, len(hubLocations)), 0.0
 	for r := range room {
 		if rng.Float64() >= 0.35 {
 			room[r] = math.Exp(rng.NormFloat64() * 0.7)
@@ -81,18 +81,18 @@ func planetMarket(rng *rand.Rand, places [][2]float64) *market {
 		all += room[r]
 	}
 	for r := range room {
-		k := room[r] / all / utilisation
-		m.segs = append(m.segs, []segment{{0.70 * k, 0}, {0.15 * k, 0.020}, {0.10 * k, 0.120}, {0.05 * k, 0.500}})
+		k := room[r] / all / worldUtilisation
+		m.segments = append(m.segments, []segment{{0.70 * k, 0}, {0.15 * k, 0.020}, {0.10 * k, 0.120}, {0.05 * k, 0.500}})
 	}
-	m.segs = append(m.segs, []segment{{math.Inf(1), 5}})
+	m.segments = append(m.segments, []segment{{math.Inf(1), 5}})
 	for c, p := range places {
 		european := p[1] > -10 && p[1] < 30 && p[0] > 36 && c%2 == 0
-		for r, h := range hubs {
+		for r, h := range hubLocations {
 			switch inEurope := h[1] > -12 && h[1] < 32 && h[0] > 36; {
 			case room[r] == 0, european && !inEurope:
 				m.cost = append(m.cost, math.Inf(1))
 			default:
-				m.cost = append(m.cost, 0.002+kilometres(p, h)/100*0.00135)
+				m.cost = append(m.cost, 0.002+greatCircleKm(p, h)/100*0.00135)
 			}
 		}
 		m.cost = append(m.cost, 0)
@@ -100,14 +100,14 @@ func planetMarket(rng *rand.Rand, places [][2]float64) *market {
 	return m
 }
 
-func kilometres(a, b [2]float64) float64 {
+func greatCircleKm(a, b [2]float64) float64 {
 	const rad = math.Pi / 180
 	s, l := math.Sin((b[0]-a[0])*rad/2), math.Sin((b[1]-a[1])*rad/2)
 	return 2 * 6371 * math.Asin(math.Sqrt(s*s+math.Cos(a[0]*rad)*math.Cos(b[0]*rad)*l*l))
 }
 
-// noisy is the market ten per cent of noise later, and where the old assignment stands in it.
-func noisy(rng *rand.Rand, m *market, x []float64) (*market, []float64) {
+// addMarketNoise returns the problem with ten percent of noise on its demand, and the old assignment adapted to it.
+func addMarketNoise(rng *rand.Rand, m *transportProblem, x []float64) (*transportProblem, []float64) {
 	next := *m
 	next.demand = make([]float64, m.clients)
 	sum := 0.0
@@ -125,63 +125,63 @@ func noisy(rng *rand.Rand, m *market, x []float64) (*market, []float64) {
 	return &next, y
 }
 
-func TestPlanetIsSolvedExactly(t *testing.T) {
-	var f flow
+func TestWorldProblemIsSolvedExactly(t *testing.T) {
+	var f flowSolver
 	rng := rand.New(rand.NewPCG(1, 1))
-	for _, m := range planetMarkets(200, 10) {
-		f.cold(m)
-		feasible(t, m, &f)
-		proof(t, m, &f, "cold")
-		next, x := noisy(rng, m, append([]float64(nil), f.x...))
-		if !f.warm(next, x) {
+	for _, m := range newWorldProblems(200, 10) {
+		f.solveCold(m)
+		checkFeasible(t, m, &f)
+		checkOptimal(t, m, &f, "cold")
+		next, x := addMarketNoise(rng, m, append([]float64(nil), f.x...))
+		if !f.solveWarm(next, x) {
 			t.Fatal("warm did not finish")
 		}
-		feasible(t, next, &f)
-		proof(t, next, &f, "warm")
+		checkFeasible(t, next, &f)
+		checkOptimal(t, next, &f, "warm")
 	}
 }
 
 func BenchmarkFlowCold(b *testing.B) {
-	markets := planetMarkets(200, 50)
-	var f flow
+	markets := newWorldProblems(200, 50)
+	var f flowSolver
 	for b.Loop() {
 		for _, m := range markets {
-			f.cold(m)
+			f.solveCold(m)
 		}
 	}
-	b.ReportMetric(float64(f.augs)/float64(b.N)/float64(len(markets)), "augmentations/model")
+	b.ReportMetric(float64(f.augmentations)/float64(b.N)/float64(len(markets)), "augmentations/model")
 }
 
 func BenchmarkFlowWarm(b *testing.B) {
 	rng := rand.New(rand.NewPCG(1, 1))
-	var markets []*market
+	var markets []*transportProblem
 	var starts [][]float64
-	var f flow
-	for _, m := range planetMarkets(200, 50) {
-		f.cold(m)
-		next, x := noisy(rng, m, append([]float64(nil), f.x...))
+	var f flowSolver
+	for _, m := range newWorldProblems(200, 50) {
+		f.solveCold(m)
+		next, x := addMarketNoise(rng, m, append([]float64(nil), f.x...))
 		markets, starts = append(markets, next), append(starts, x)
 	}
-	f.augs = 0
+	f.augmentations = 0
 	for b.Loop() {
 		for i, m := range markets {
-			f.warm(m, starts[i])
+			f.solveWarm(m, starts[i])
 		}
 	}
-	b.ReportMetric(float64(f.augs)/float64(b.N)/float64(len(markets)), "augmentations/model")
+	b.ReportMetric(float64(f.augmentations)/float64(b.N)/float64(len(markets)), "augmentations/model")
 }
 
-// planet is the same world as an Input: each model asked for under a service of its own, or all of them under one.
-func planet(cells, models int, oneService bool) *Input {
-	in := &Input{Spec: &spec.Spec{Steering: spec.Steering{DeadBand: 0.05, MaxStep: 0.25}}, SpecVersion: 1}
-	for r := range hubs {
+// newWorldInput is the same fleet as a PlanInput: a service per model, or one service for all models.
+func newWorldInput(cells, models int, oneService bool) *PlanInput {
+	in := &PlanInput{Spec: &spec.Spec{Steering: spec.Steering{DeadBand: 0.05, MaxStep: 0.25}}, SpecVersion: 1}
+	for r := range hubLocations {
 		in.Spec.Regions = append(in.Spec.Regions, spec.Region{Name: fmt.Sprintf("r%02d", r), MaxShare: 0.85})
-		in.Regions = append(in.Regions, Region{})
+		in.Regions = append(in.Regions, RegionState{})
 	}
 	if oneService {
 		in.Spec.Services = []spec.Service{{Name: "s.", Mode: "latency"}}
 	}
-	for k, m := range planetMarkets(cells, models) {
+	for k, m := range newWorldProblems(cells, models) {
 		model := fmt.Sprintf("m%02d", k)
 		in.Spec.Models = append(in.Spec.Models, spec.Model{Name: model})
 		service := "s."
@@ -189,17 +189,17 @@ func planet(cells, models int, oneService bool) *Input {
 			service = model + "."
 			in.Spec.Services = append(in.Spec.Services, spec.Service{Name: service, Mode: "latency", Models: []string{model}})
 		}
-		for r, segs := range m.segs[:len(hubs)] {
+		for r, segs := range m.segments[:len(hubLocations)] {
 			all := 0.0
 			for _, s := range segs {
 				all += s.room
 			}
-			in.Regions[r].Models = append(in.Regions[r].Models, Model{Name: model, Rate: all * 1e5, Ready: 8})
+			in.Regions[r].Models = append(in.Regions[r].Models, ModelCapacity{Name: model, Rate: all * 1e5, Ready: 8})
 		}
 		for c, d := range m.demand {
 			if k == 0 {
 				cell := Cell{Name: fmt.Sprintf("c%04d", c)}
-				for r := range hubs {
+				for r := range hubLocations {
 					k := m.cost[c*m.regions+r]
 					if math.IsInf(k, 1) {
 						k = 0.4
@@ -208,16 +208,16 @@ func planet(cells, models int, oneService bool) *Input {
 				}
 				in.Cells = append(in.Cells, cell)
 			}
-			in.Demand = append(in.Demand, Demand{Service: service, Model: model, Cell: in.Cells[c].Name, Rate: d * 1e5})
+			in.Demand = append(in.Demand, CellDemand{Service: service, Model: model, Cell: in.Cells[c].Name, Rate: d * 1e5})
 		}
 	}
 	return in
 }
 
-// shake is the same world with ten per cent of noise on the demand.
-func shake(rng *rand.Rand, in *Input) *Input {
+// addDemandNoise is the same input with ten percent of noise on the demand.
+func addDemandNoise(rng *rand.Rand, in *PlanInput) *PlanInput {
 	out := *in
-	out.Demand = append([]Demand(nil), in.Demand...)
+	out.Demand = append([]CellDemand(nil), in.Demand...)
 	for i := range out.Demand {
 		out.Demand[i].Rate *= math.Exp(rng.NormFloat64() * 0.10)
 	}
@@ -225,22 +225,22 @@ func shake(rng *rand.Rand, in *Input) *Input {
 }
 
 func benchmarkSolve(b *testing.B, one, warm bool) {
-	in := planet(200, 50, one)
-	worlds := []*Input{in}
-	if warm { // as a leader does: each time other noise, and what it remembers is of the time before
-		in.Memory = new(Memory)
-		in.Prev = Solve(in).Plan
+	in := newWorldInput(200, 50, one)
+	worlds := []*PlanInput{in}
+	if warm { // as a leader does: new noise each time, with the memory of the previous solve
+		in.Memory = new(SolverMemory)
+		in.Prev = SolvePlan(in).Plan
 		rng := rand.New(rand.NewPCG(2, 2))
 		worlds = nil
 		for range 8 {
-			worlds = append(worlds, shake(rng, in))
+			worlds = append(worlds, addDemandNoise(rng, in))
 		}
 	}
-	begun := cpuTime()
+	begun := processCPUTime()
 	for i := 0; b.Loop(); i++ {
-		Solve(worlds[i%len(worlds)])
+		SolvePlan(worlds[i%len(worlds)])
 	}
-	b.ReportMetric((cpuTime()-begun).Seconds()*1000/float64(b.N), "cpu-ms/op")
+	b.ReportMetric((processCPUTime()-begun).Seconds()*1000/float64(b.N), "cpu-ms/op")
 }
 
 func BenchmarkSolveColdServicePerModel(b *testing.B) { benchmarkSolve(b, false, false) }
@@ -248,8 +248,8 @@ func BenchmarkSolveWarmServicePerModel(b *testing.B) { benchmarkSolve(b, false, 
 func BenchmarkSolveColdOneService(b *testing.B)      { benchmarkSolve(b, true, false) }
 func BenchmarkSolveWarmOneService(b *testing.B)      { benchmarkSolve(b, true, true) }
 
-// cpuTime is what this process has used of all cores together.
-func cpuTime() time.Duration {
+// processCPUTime is the CPU time of this process over all cores.
+func processCPUTime() time.Duration {
 	var u syscall.Rusage
 	if syscall.Getrusage(syscall.RUSAGE_SELF, &u) != nil {
 		return 0

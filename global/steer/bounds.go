@@ -7,79 +7,81 @@ import (
 	"time"
 )
 
-// Bounds limits what a region's report may claim, in level and in rate of rise, so that one gateway that is hostile or
-// wrong moves few clients that are not its own. A report may lower what a region has and gets; what it raises is checked
-// against the spec, against the other regions and against what the region has reported before.
+// ReportBounds limits what a region's report may claim, in level and in rate of rise, so that a hostile or faulty
+// gateway can attract few clients of other regions. A report may lower a region's figures freely; what it raises is
+// checked against the spec, the other regions and the region's earlier reports.
 //
 // Capacity of a model in a region is bounded by regions[].max_workers, by the rate that other regions learned for the
-// same hardware, and by the rise limit: it may double every riseTime, up to the largest other region's capacity or
-// riseMost times its own mean of the last hour. Both exceptions keep honest growth unhindered: a restart, a scale-up and
-// a region that grows to the size of another.
+// same hardware, and by the rise limit: it may double every capacityDoublingTime, up to the largest other region's
+// capacity or maxRiseFactor times its own mean of the last hour. These two allowances let honest growth count at
+// once: a restart, a scale-up, and a region that grows to the size of another.
 //
-// Demand of a cell is bounded by what a region can see of it: in proportion to the part of the cell that the plan sends
-// to the region, and to what the other regions see of the rest. Demand beyond that is counted where it arrived and is
-// not steered: it fills the capacity of its own region and of no other.
+// Demand of a cell is bounded by what a region can observe of it: in proportion to the part of the cell that the plan
+// sends to the region, and to what the other regions report of the rest. Demand beyond that is counted where it
+// arrived and is not steered: it fills the capacity of its own region and of no other.
 //
-// The zero Bounds is ready. It belongs to one goroutine.
-type Bounds struct {
-	regions  []string
-	begun    time.Time
-	last     time.Time
-	capacity map[levelKey]*level
-	flows    map[flowKey]*sight
+// The zero ReportBounds is ready. It belongs to one goroutine.
+type ReportBounds struct {
+	regions    []string
+	startedAt  time.Time
+	observedAt time.Time
+	levels     map[levelKey]*capacityLevel
+	evidence   map[cellDemandKey]*cellEvidence
 }
 
-// The limits of what is counted. Each is a factor or a time.
+// Limits of what is counted. Each is a factor or a time.
 const (
-	// outlier is how many times the median rate per worker of the other regions with the same hardware a region's may be.
-	// Workers of one GPU type differ by the number of GPUs in each.
-	outlier = 10
-	// riseTime is in what time a region's capacity may double.
-	riseTime = 30 * time.Second
-	// riseMost is how many times its mean over meanTime a region's capacity may become without max_workers.
-	riseMost = 8
-	meanTime = time.Hour
-	// firstFor is how long after its start a Bounds takes capacity as it is reported: it has nothing to compare with.
-	firstFor = time.Minute
-	// seenFor is the time constant in which a capacity that is no longer reported is forgotten.
-	seenFor = time.Hour
-	// demandMost is how many times the largest capacity of a model in any region one region may report as demand. A
-	// crowd is counted with what is refused and retried.
-	demandMost = 3
-	// slack is the part of that largest capacity up to which a region's demand is counted without evidence.
-	slack = 0.05
-	// evident and astray are what a region may report of a cell: evident times its part by the plan, and astray of the
-	// whole besides, for clients that keep an old answer or whose resolver is elsewhere.
-	evident = 1.25
-	astray  = 0.1
-	// home is the part by the plan from which a region's report of a cell needs no evidence: no other region sees enough.
-	home = 0.9
-	// pinnedPart is the part that is assumed of a region that has a cell's heavy networks.
-	pinnedPart = 0.85
-	// followTime is the time constant in which a part by the plan falls. It is at least followTTLs times the TTL of the
-	// service, so that the part falls no faster than clients leave, and what the other regions see of a cell is never
-	// less than what the part says.
-	followTime = 90 * time.Second
-	followTTLs = 3
-	// sightTime is the time constant in which a region's report of a cell stops counting as evidence.
-	sightTime = time.Minute
-	// maxSights bounds the flows that are remembered, in flows times regions, and maxLevels the capacities.
-	maxSights = 1 << 22
-	maxLevels = 1 << 16
+	// maxRateOutlier bounds a region's rate per worker, as a multiple of the median of the other regions with the
+	// same hardware. It is large because workers of one GPU type differ in their number of GPUs.
+	maxRateOutlier = 10
+	// capacityDoublingTime is the time in which a region's capacity may double.
+	capacityDoublingTime = 30 * time.Second
+	// maxRiseFactor bounds a region's capacity without max_workers, as a multiple of its mean over capacityMeanTime.
+	maxRiseFactor    = 8
+	capacityMeanTime = time.Hour
+	// unboundedStartTime is how long after its start a ReportBounds accepts any capacity, and demand up to
+	// maxDemandFactor: it has too few reports to compare with.
+	unboundedStartTime = time.Minute
+	// levelForgetTime is the time constant with which a capacity that is no longer reported decays.
+	levelForgetTime = time.Hour
+	// maxDemandFactor bounds the demand that one region may report for a model, as a multiple of the model's largest
+	// capacity in any region. A surge counts together with its refused and retried requests.
+	maxDemandFactor = 3
+	// unprovenDemandShare is the fraction of that largest capacity up to which demand counts without evidence.
+	unprovenDemandShare = 0.05
+	// A region may report of a cell evidenceFactor times its part by the plan, plus strayShare of the whole cell for
+	// clients that keep an old answer or whose resolver is elsewhere.
+	evidenceFactor = 1.25
+	strayShare     = 0.1
+	// dominantShare is the part by the plan from which a region's report of a cell needs no evidence: no other region
+	// observes enough.
+	dominantShare = 0.9
+	// pinnedShare is the part that is assumed for a region with pinned networks of the cell.
+	pinnedShare = 0.85
+	// shareDecayTime is the time constant with which a part by the plan falls, at least shareDecayTTLs times the TTL
+	// of the service. It must not fall faster than clients leave: otherwise the other regions would observe less of a
+	// cell than the part implies.
+	shareDecayTime = 90 * time.Second
+	shareDecayTTLs = 3
+	// evidenceTime is the time constant with which a region's report of a cell decays as evidence.
+	evidenceTime = time.Minute
+	// maxEvidenceEntries bounds the stored evidence, in flows times regions, and maxLevels the stored capacities.
+	maxEvidenceEntries = 1 << 22
+	maxLevels          = 1 << 16
 )
 
-// Excess is what a region reported and what of it was counted.
+// Excess is a reported figure and the part of it that was counted.
 type Excess struct {
-	Region string
-	Model  string
-	Kind   string  // KindCapacity or KindDemand
-	Told   float64 // tokens/s
-	Count  float64 // tokens/s
-	// Odd marks an excess that no honest fleet shows: clients of the region alone do not explain it.
-	Odd bool
+	Region   string
+	Model    string
+	Kind     string  // KindCapacity or KindDemand
+	Reported float64 // tokens/s
+	Counted  float64 // tokens/s
+	// Implausible marks an excess that no honest fleet reports: clients of the region alone do not explain it.
+	Implausible bool
 }
 
-// The kinds of Excess.
+// Values of Excess.Kind.
 const (
 	KindCapacity = "capacity"
 	KindDemand   = "demand"
@@ -90,64 +92,67 @@ type levelKey struct {
 	model  string
 }
 
-// level is what a region was seen to have of a model, in tokens/s.
-type level struct {
-	top, mean float64
+// capacityLevel is the observed capacity of a model in a region, in tokens/s.
+type capacityLevel struct {
+	peak, mean float64
 }
 
-type flowKey struct{ service, model, cell string }
+type cellDemandKey struct{ service, model, cell string }
 
-// sight is what the regions see of one cell's demand, by region.
-type sight struct {
-	told []float64 // tokens/s, the greatest of late
-	part []float64 // 0..1, the part by the plan; where it falls, it follows as clients do
-	at   time.Time
+// cellEvidence is what each region reports of one cell's demand, by region.
+type cellEvidence struct {
+	reported  []float64 // tokens/s, recent maximum
+	shares    []float64 // 0..1, the part by the plan; a fall is delayed as clients leave
+	updatedAt time.Time
 }
 
-// Observe lowers the Input to what is counted and returns what was over it, in order of region, model and kind. It is
-// called with every Input before anything else reads it.
-func (b *Bounds) Observe(in *Input, now time.Time) []Excess {
-	b.begin(in, now)
+// BoundInput lowers the input to what is counted and returns the excess, ordered by region, model and kind. It must
+// process every input before anything else reads it.
+func (b *ReportBounds) BoundInput(in *PlanInput, now time.Time) []Excess {
+	b.resetOnRegionChange(in, now)
 	out := b.boundCapacity(in, now)
 	out = append(out, b.boundDemand(in, now)...)
-	b.last = now
+	b.observedAt = now
 	slices.SortStableFunc(out, func(x, y Excess) int {
 		return cmp.Or(cmp.Compare(x.Region, y.Region), cmp.Compare(x.Model, y.Model), cmp.Compare(x.Kind, y.Kind))
 	})
 	return out
 }
 
-// Watch notes capacity as Observe does and leaves demand alone. A node that does not lead calls it, so that it has seen
-// what every region has when it begins to lead.
-func (b *Bounds) Watch(in *Input, now time.Time) {
-	b.begin(in, now)
+// ObserveReports records reports without bounding demand. It may change the capacity in the input. A node that is not
+// the leader calls it, so that it has a history of every region when it becomes leader: with a single report for
+// comparison, the noise of that report would bound honest demand.
+func (b *ReportBounds) ObserveReports(in *PlanInput, now time.Time) {
+	b.resetOnRegionChange(in, now)
 	b.boundCapacity(in, now)
-	b.last = now
+	b.updateEvidence(in, now)
+	b.observedAt = now
 }
 
-// begin forgets everything when the regions have changed places.
-func (b *Bounds) begin(in *Input, now time.Time) {
+// resetOnRegionChange discards the history when the list of regions has changed.
+func (b *ReportBounds) resetOnRegionChange(in *PlanInput, now time.Time) {
 	names := make([]string, len(in.Spec.Regions))
 	for r := range names {
 		names[r] = in.Spec.Regions[r].Name
 	}
-	if b.capacity != nil && slices.Equal(names, b.regions) {
+	if b.levels != nil && slices.Equal(names, b.regions) {
 		return
 	}
-	old, was := b.capacity, b.regions
-	if b.begun.IsZero() {
-		b.begun, b.last = now, now
+	old, was := b.levels, b.regions
+	if b.startedAt.IsZero() {
+		b.startedAt, b.observedAt = now, now
 	}
-	b.regions, b.capacity, b.flows = names, map[levelKey]*level{}, map[flowKey]*sight{}
+	b.regions, b.levels, b.evidence = names, map[levelKey]*capacityLevel{}, map[cellDemandKey]*cellEvidence{}
 	for k, l := range old {
 		if r := slices.Index(names, was[k.region]); r >= 0 {
-			b.capacity[levelKey{r, k.model}] = l
+			b.levels[levelKey{r, k.model}] = l
 		}
 	}
 }
 
-// potential is what the model's ready and warm workers do, in tokens/s. typical is the rate of a worker elsewhere.
-func (m *Model) potential(typical float64) float64 {
+// potentialRate is the rate of the model's ready and warm workers, in tokens/s. typical is the rate of one worker in
+// other regions.
+func (m *ModelCapacity) potentialRate(typical float64) float64 {
 	per := typical
 	if m.Ready > 0 && m.Rate > 0 {
 		per = m.Rate / m.Ready
@@ -155,115 +160,115 @@ func (m *Model) potential(typical float64) float64 {
 	return m.Rate + per*m.Warm
 }
 
-// scale reduces the model's workers and their rate alike.
-func (m *Model) scale(f float64) {
+// scaleCapacity scales the model's workers and their rate.
+func (m *ModelCapacity) scaleCapacity(f float64) {
 	m.Rate, m.Ready, m.Warm, m.Cold, m.Total = m.Rate*f, m.Ready*f, m.Warm*f, m.Cold*f, m.Total*f
 }
 
-func (b *Bounds) boundCapacity(in *Input, now time.Time) (out []Excess) {
+func (b *ReportBounds) boundCapacity(in *PlanInput, now time.Time) (out []Excess) {
 	n := min(len(in.Regions), len(in.Spec.Regions))
-	told := map[levelKey]float64{}
-	typical := typicalRates(in)
+	reported := map[levelKey]float64{}
+	typical := medianWorkerRates(in)
 	for r := range n {
 		for i := range in.Regions[r].Models {
 			m := &in.Regions[r].Models[i]
-			m.Rate, m.Ready, m.Warm, m.Cold, m.Total = amount(m.Rate), amount(m.Ready), amount(m.Warm), amount(m.Cold), amount(m.Total)
+			m.Rate, m.Ready, m.Warm, m.Cold, m.Total = clampAmount(m.Rate), clampAmount(m.Ready), clampAmount(m.Warm), clampAmount(m.Cold), clampAmount(m.Total)
 			for k := range m.Hardware {
-				m.Hardware[k].Ready, m.Hardware[k].Rate = amount(m.Hardware[k].Ready), amount(m.Hardware[k].Rate)
+				m.Hardware[k].Ready, m.Hardware[k].Rate = clampAmount(m.Hardware[k].Ready), clampAmount(m.Hardware[k].Rate)
 			}
-			told[levelKey{r, m.Name}] = m.potential(typical[m.Name])
+			reported[levelKey{r, m.Name}] = m.potentialRate(typical[m.Name])
 		}
 	}
-	rates := hardwareRates(in)
+	rates := collectHardwareRates(in)
 	for r := range n {
 		for i := range in.Regions[r].Models {
 			m := &in.Regions[r].Models[i]
-			m.Rate *= hardwareFactor(m, r, rates)
+			m.Rate *= plausibleRateShare(m, r, rates)
 			if most := float64(in.Spec.Regions[r].MaxWorkers); most > 0 && m.Ready+m.Warm > most {
-				m.scale(most / (m.Ready + m.Warm))
+				m.scaleCapacity(most / (m.Ready + m.Warm))
 			}
 		}
 	}
-	typical = typicalRates(in)
+	typical = medianWorkerRates(in)
 	for r := range n {
 		for i := range in.Regions[r].Models {
 			m := &in.Regions[r].Models[i]
-			has := m.potential(typical[m.Name])
-			most := b.mostCapacity(in, r, m.Name, now)
+			has := m.potentialRate(typical[m.Name])
+			most := b.maxCapacity(in, r, m.Name, now)
 			if has > most {
-				m.scale(most / has)
+				m.scaleCapacity(most / has)
 				has = most
 			}
-			if t := told[levelKey{r, m.Name}]; t > has*1.001 {
-				out = append(out, Excess{Region: in.Spec.Regions[r].Name, Model: m.Name, Kind: KindCapacity, Told: t, Count: has, Odd: true})
+			if t := reported[levelKey{r, m.Name}]; t > has*1.001 {
+				out = append(out, Excess{Region: in.Spec.Regions[r].Name, Model: m.Name, Kind: KindCapacity, Reported: t, Counted: has, Implausible: true})
 			}
 		}
 	}
-	b.note(in, typical, now)
+	b.recordLevels(in, typical, now)
 	return out
 }
 
-// mostCapacity is what the region may have of the model now, in tokens/s.
-func (b *Bounds) mostCapacity(in *Input, r int, model string, now time.Time) float64 {
-	if now.Sub(b.begun) < firstFor {
+// maxCapacity is the bound of the region's capacity for the model now, in tokens/s.
+func (b *ReportBounds) maxCapacity(in *PlanInput, r int, model string, now time.Time) float64 {
+	if now.Sub(b.startedAt) < unboundedStartTime {
 		return math.Inf(1)
 	}
 	others := 0.0
-	for k, l := range b.capacity {
+	for k, l := range b.levels {
 		if k.model == model && k.region != r {
-			others = math.Max(others, l.top)
+			others = math.Max(others, l.peak)
 		}
 	}
-	l := b.capacity[levelKey{r, model}]
-	if l == nil || l.top <= 0 {
+	l := b.levels[levelKey{r, model}]
+	if l == nil || l.peak <= 0 {
 		if others == 0 {
 			return math.Inf(1)
 		}
 		return others
 	}
-	rise := l.top * math.Exp2(now.Sub(b.last).Seconds()/riseTime.Seconds())
+	rise := l.peak * math.Exp2(now.Sub(b.observedAt).Seconds()/capacityDoublingTime.Seconds())
 	if in.Spec.Regions[r].MaxWorkers == 0 {
-		rise = math.Min(rise, math.Max(l.top, riseMost*l.mean))
+		rise = math.Min(rise, math.Max(l.peak, maxRiseFactor*l.mean))
 	}
 	return math.Max(rise, others)
 }
 
-// note remembers what is counted now.
-func (b *Bounds) note(in *Input, typical map[string]float64, now time.Time) {
-	dt := now.Sub(b.last)
+// recordLevels stores the counted capacity.
+func (b *ReportBounds) recordLevels(in *PlanInput, typical map[string]float64, now time.Time) {
+	dt := now.Sub(b.observedAt)
 	seen := map[levelKey]bool{}
 	for r := range min(len(in.Regions), len(in.Spec.Regions)) {
 		for i := range in.Regions[r].Models {
 			m := &in.Regions[r].Models[i]
 			seen[levelKey{r, m.Name}] = true
-			has, key := m.potential(typical[m.Name]), levelKey{r, m.Name}
-			l := b.capacity[key]
+			has, key := m.potentialRate(typical[m.Name]), levelKey{r, m.Name}
+			l := b.levels[key]
 			switch {
 			case l == nil && has > 0:
-				b.capacity[key] = &level{has, has}
-			case l != nil && now.Sub(b.begun) < firstFor:
-				l.top, l.mean = math.Max(l.top, has), math.Max(l.mean, has)
+				b.levels[key] = &capacityLevel{has, has}
+			case l != nil && now.Sub(b.startedAt) < unboundedStartTime:
+				l.peak, l.mean = math.Max(l.peak, has), math.Max(l.mean, has)
 			case l != nil:
-				l.top = math.Max(has, l.top*decay(dt, seenFor))
-				if has > 0 { // a region that is away keeps its mean
-					l.mean += (1 - decay(dt, meanTime)) * (has - l.mean)
+				l.peak = math.Max(has, l.peak*decayFactor(dt, levelForgetTime))
+				if has > 0 { // a region without reports keeps its mean
+					l.mean += (1 - decayFactor(dt, capacityMeanTime)) * (has - l.mean)
 				}
 			}
 		}
 	}
-	for key, l := range b.capacity {
-		if l.top < 1e-3 || !seen[key] && len(b.capacity) > maxLevels {
-			delete(b.capacity, key)
+	for key, l := range b.levels {
+		if l.peak < 1e-3 || !seen[key] && len(b.levels) > maxLevels {
+			delete(b.levels, key)
 		}
 	}
 }
 
-func decay(dt, constant time.Duration) float64 {
+func decayFactor(dt, constant time.Duration) float64 {
 	return math.Exp(-max(dt, 0).Seconds() / constant.Seconds())
 }
 
-// typicalRates is the median rate per ready worker of each model, in tokens/s.
-func typicalRates(in *Input) map[string]float64 {
+// medianWorkerRates is the median over regions of the rate per ready worker, by model, in tokens/s.
+func medianWorkerRates(in *PlanInput) map[string]float64 {
 	all := map[string][]float64{}
 	for r := range in.Regions {
 		for i := range in.Regions[r].Models {
@@ -274,13 +279,13 @@ func typicalRates(in *Input) map[string]float64 {
 	}
 	out := make(map[string]float64, len(all))
 	for name, list := range all {
-		out[name] = median(list)
+		out[name] = lowerMedian(list)
 	}
 	return out
 }
 
-// median is the lower one of two.
-func median(list []float64) float64 {
+// lowerMedian is the lower of the two middle values of an even number.
+func lowerMedian(list []float64) float64 {
 	slices.Sort(list)
 	return list[(len(list)-1)/2]
 }
@@ -292,8 +297,8 @@ type hardwareRate struct {
 	rate   float64 // tokens/s of one worker
 }
 
-// hardwareRates lists the rate per worker of each model on each hardware, by region.
-func hardwareRates(in *Input) map[hardwareKey][]hardwareRate {
+// collectHardwareRates lists the rate per worker by model and hardware, one entry per region.
+func collectHardwareRates(in *PlanInput) map[hardwareKey][]hardwareRate {
 	out := map[hardwareKey][]hardwareRate{}
 	for r := range in.Regions {
 		for i := range in.Regions[r].Models {
@@ -309,9 +314,10 @@ func hardwareRates(in *Input) map[hardwareKey][]hardwareRate {
 	return out
 }
 
-// hardwareFactor is the part of the model's rate that other regions with the same hardware make likely, at most 1.
-func hardwareFactor(m *Model, r int, rates map[hardwareKey][]hardwareRate) float64 {
-	told, counted := 0.0, 0.0
+// plausibleRateShare is the fraction of the model's rate that is plausible by other regions with the same hardware,
+// at most 1.
+func plausibleRateShare(m *ModelCapacity, r int, rates map[hardwareKey][]hardwareRate) float64 {
+	reported, counted := 0.0, 0.0
 	for _, h := range m.Hardware {
 		if !(h.Ready > 0) || !(h.Rate > 0) {
 			continue
@@ -324,12 +330,12 @@ func hardwareFactor(m *Model, r int, rates map[hardwareKey][]hardwareRate) float
 		}
 		rate := h.Rate
 		if len(others) > 0 {
-			rate = math.Min(rate, outlier*median(others)*h.Ready)
+			rate = math.Min(rate, maxRateOutlier*lowerMedian(others)*h.Ready)
 		}
-		told, counted = told+h.Rate, counted+rate
+		reported, counted = reported+h.Rate, counted+rate
 	}
-	if told == 0 {
+	if reported == 0 {
 		return 1
 	}
-	return counted / told
+	return counted / reported
 }

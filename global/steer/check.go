@@ -6,21 +6,21 @@ import (
 	"fmt"
 )
 
-// maxSeconds bounds a wait or a price: beyond it a region is simply last.
-const maxSeconds = 3600
+// maxWaitSeconds bounds a wait or a price. A region beyond it would be last in any case.
+const maxWaitSeconds = 3600
 
-// Check guards the step from one plan to the next wherever plans are accepted, so that no path around the planner can
-// take a name off the air. prev may be empty.
-func Check(prev, next []byte) error { return CheckBy(Decode, prev, next) }
+// CheckPlan checks the step from one plan to the next. Every path that accepts a plan calls it, so that none can
+// remove a service. prev may be empty.
+func CheckPlan(prev, next []byte) error { return CheckPlanWith(DecodePlan, prev, next) }
 
-// CheckBy is Check with a decode that may remember what it has read.
-func CheckBy(decode func([]byte) (*Plan, error), prev, next []byte) error {
+// CheckPlanWith is CheckPlan with a decode function that may cache.
+func CheckPlanWith(decode func([]byte) (*Plan, error), prev, next []byte) error {
 	n, err := decode(next)
 	if err != nil {
 		return err
 	}
 	if len(n.Services) == 0 {
-		return errors.New("plan serves no service at all")
+		return errors.New("plan has no service")
 	}
 	p, err := decode(prev)
 	if len(prev) == 0 || err != nil {
@@ -33,14 +33,14 @@ func CheckBy(decode func([]byte) (*Plan, error), prev, next []byte) error {
 		return nil // the spec itself may drop a service
 	}
 	for i := range p.Services {
-		if n.Service(p.Services[i].Name) == nil {
+		if n.FindService(p.Services[i].Name) == nil {
 			return fmt.Errorf("plan drops service %s without a change of spec", p.Services[i].Name)
 		}
 	}
 	return nil
 }
 
-func (p *Plan) valid() error {
+func (p *Plan) validatePlan() error {
 	if len(p.Regions) == 0 || len(p.Regions) > MaxRegions {
 		return fmt.Errorf("plan has %d regions, want 1 to %d", len(p.Regions), MaxRegions)
 	}
@@ -53,7 +53,7 @@ func (p *Plan) valid() error {
 		if i > 0 && p.Services[i-1].Name >= s.Name {
 			return errors.New("services are out of order")
 		}
-		if err := s.valid(len(p.Regions)); err != nil {
+		if err := s.validateService(len(p.Regions)); err != nil {
 			return fmt.Errorf("service %s: %w", s.Name, err)
 		}
 		rows += len(s.Rows)
@@ -70,34 +70,34 @@ func (p *Plan) valid() error {
 	return nil
 }
 
-func (s *Service) valid(regions int) error {
+func (s *ServicePlan) validateService(regions int) error {
 	if len(s.Wait) != regions || len(s.Price) != regions {
 		return fmt.Errorf("has %d waits and %d prices for %d regions", len(s.Wait), len(s.Price), regions)
 	}
 	for r := range s.Wait {
-		if !seconds(s.Wait[r]) || !seconds(s.Price[r]) {
+		if !isValidSeconds(s.Wait[r]) || !isValidSeconds(s.Price[r]) {
 			return fmt.Errorf("wait or price of region %d is out of range", r)
 		}
 	}
-	if err := sharesValid(s.Spread, regions, WeightSum); err != nil {
+	if err := validateShares(s.Spread, regions, WeightSum); err != nil {
 		return fmt.Errorf("spread: %w", err)
 	}
 	for i := range s.Rows {
 		if i > 0 && s.Rows[i-1].Cell >= s.Rows[i].Cell {
 			return errors.New("rows are out of order")
 		}
-		if err := cmp.Or(sharesValid(s.Rows[i].Shares, regions, WeightSum), pinsValid(s.Rows[i].Pins, regions)); err != nil {
+		if err := cmp.Or(validateShares(s.Rows[i].Shares, regions, WeightSum), validatePins(s.Rows[i].Pins, regions)); err != nil {
 			return fmt.Errorf("cell %s: %w", s.Rows[i].Cell, err)
 		}
 	}
 	return nil
 }
 
-// seconds also refuses NaN, which compares false with everything.
-func seconds(v float64) bool { return v >= 0 && v <= maxSeconds }
+// isValidSeconds reports whether v is in range. NaN is not: it compares false with everything.
+func isValidSeconds(v float64) bool { return v >= 0 && v <= maxWaitSeconds }
 
-// sharesValid holds the rule that matters most: nobody is ever sent nowhere. whole is what the weights must add up to.
-func sharesValid(shares []Share, regions, whole int) error {
+// validateShares checks that every client is sent to some region. whole is the required sum of the weights.
+func validateShares(shares []RegionShare, regions, whole int) error {
 	sum := 0
 	for i, s := range shares {
 		if int(s.Region) >= regions || s.Weight == 0 {

@@ -11,9 +11,9 @@ import (
 	"github.com/spillway-lb/spillway/global/steer"
 )
 
-// TestAPlanSaysTheSameInAnyOrderOfRegions compiles a plan that counts regions as the spec does, whose lists a Table
-// shares, and the same plan that counts them the other way round, whose lists it makes anew: they pick alike.
-func TestAPlanSaysTheSameInAnyOrderOfRegions(t *testing.T) {
+// TestPicksDoNotDependOnTheRegionOrderOfAPlan compiles a plan with the spec's region order, whose lists a Table
+// shares, and the same plan in reverse order, whose lists it copies: they pick alike.
+func TestPicksDoNotDependOnTheRegionOrderOfAPlan(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n, cells := rapid.IntRange(1, 6).Draw(t, "regions"), rapid.IntRange(1, 20).Draw(t, "cells")
 		s := oneService(n)
@@ -24,38 +24,38 @@ func TestAPlanSaysTheSameInAnyOrderOfRegions(t *testing.T) {
 		for i := range rtt {
 			rtt[i] = float32(rapid.IntRange(1, 300).Draw(t, "rtt")) / 1000
 		}
-		if gap := rapid.IntRange(0, cells).Draw(t, "gap"); gap < cells { // no network lies there
+		if gap := rapid.IntRange(0, cells).Draw(t, "gap"); gap < cells { // a cell without networks
 			names[gap], rtt[gap*n] = "", float32(math.NaN())
 		}
 		g := steer.NewGeography(n, names, rtt)
 		plan := drawPlan(t, n, cells)
-		body, err := steer.Encode(plan)
+		body, err := steer.EncodePlan(plan)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if plan, err = steer.Decode(body); err != nil {
+		if plan, err = steer.DecodePlan(body); err != nil {
 			t.Fatal(err)
 		}
-		same, turned := steer.Compile(s, g, plan), steer.Compile(s, g, turn(plan))
+		same, turned := steer.CompileTable(s, g, plan), steer.CompileTable(s, g, reverseRegions(plan))
 		for cell := int32(-1); cell <= int32(cells); cell++ {
 			for i := range 20 {
-				q := steer.Query{Cell: cell, Key: prefixKey(i)}
-				if a, b := same.Pick(&q), turned.Pick(&q); a != b {
+				q := steer.PickQuery{Cell: cell, Key: prefixKey(i)}
+				if a, b := same.PickRegion(&q), turned.PickRegion(&q); a != b {
 					t.Fatalf("cell %d: %+v, and %+v with regions turned round", cell, a, b)
-				} else if want, has := only(plan, cell, names); has && (a.Reason != steer.Planned || want >= 0 && a.Region != want) {
+				} else if want, has := singleRegion(plan, cell, names); has && (a.Reason != steer.ReasonPlanned || want >= 0 && a.Region != want) {
 					t.Fatalf("cell %d goes to %+v, and its row says %d", cell, a, want)
 				}
 			}
 		}
-		if again, _ := steer.Encode(plan); string(again) != string(body) {
+		if again, _ := steer.EncodePlan(plan); string(again) != string(body) {
 			t.Fatal("compiling or picking changed the plan")
 		}
 	})
 }
 
-// TestATableMadeFromAnotherSaysTheSame makes one table of the other, along plans with the same cells and with other
-// ones, and geographies with the same names and with other ones: each picks as one does that was made by itself.
-func TestATableMadeFromAnotherSaysTheSame(t *testing.T) {
+// TestRecompiledTablePicksTheSame recompiles a table through plans with equal and different cells and geographies
+// with equal and different names: each picks like a table that was compiled alone.
+func TestRecompiledTablePicksTheSame(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n, cells := rapid.IntRange(1, 4).Draw(t, "regions"), rapid.IntRange(1, 12).Draw(t, "cells")
 		s := oneService(n)
@@ -72,7 +72,7 @@ func TestATableMadeFromAnotherSaysTheSame(t *testing.T) {
 				}
 				g = steer.NewGeography(n, names, rtt)
 			case rapid.Bool().Draw(t, "measured"):
-				g = g.With(map[int32][]float32{0: make([]float32, n)})
+				g = g.WithRows(map[int32][]float32{0: make([]float32, n)})
 			}
 			next := drawPlan(t, n, cells)
 			if plan != nil && rapid.Bool().Draw(t, "same cells") {
@@ -84,7 +84,7 @@ func TestATableMadeFromAnotherSaysTheSame(t *testing.T) {
 			plan = next
 			used := plan
 			if rapid.IntRange(0, 4).Draw(t, "turned") == 0 {
-				used = turn(plan)
+				used = reverseRegions(plan)
 			}
 			if rapid.IntRange(0, 6).Draw(t, "gone") == 0 { // the spec has other regions than the plan
 				clone := *used
@@ -92,12 +92,12 @@ func TestATableMadeFromAnotherSaysTheSame(t *testing.T) {
 				clone.Regions[0] = "elsewhere"
 				used = &clone
 			}
-			own := steer.Compile(s, g, used)
-			prev = steer.Recompile(prev, s, g, used)
+			own := steer.CompileTable(s, g, used)
+			prev = steer.RecompileTable(prev, s, g, used)
 			for cell := int32(-1); cell <= int32(cells); cell++ {
 				for i := range 8 {
-					q := steer.Query{Cell: cell, Key: prefixKey(i)}
-					if a, b := own.Pick(&q), prev.Pick(&q); a != b {
+					q := steer.PickQuery{Cell: cell, Key: prefixKey(i)}
+					if a, b := own.PickRegion(&q), prev.PickRegion(&q); a != b {
 						t.Fatalf("cell %d: %+v by itself, %+v made from another", cell, a, b)
 					}
 				}
@@ -106,18 +106,18 @@ func TestATableMadeFromAnotherSaysTheSame(t *testing.T) {
 	})
 }
 
-// drawPlan draws rows for some of the cells, and for one that is nowhere.
+// drawPlan draws rows for some of the cells, and for one that does not exist.
 func drawPlan(t *rapid.T, regions, cells int) *steer.Plan {
-	shares := func() (out []steer.Share) {
+	shares := func() (out []steer.RegionShare) {
 		left := steer.WeightSum
 		for r := range regions - 1 {
 			if w := rapid.IntRange(0, min(left-1, 128)).Draw(t, "weight"); w > 0 {
-				out, left = append(out, steer.Share{Region: uint16(r), Weight: uint16(w)}), left-w
+				out, left = append(out, steer.RegionShare{Region: uint16(r), Weight: uint16(w)}), left-w
 			}
 		}
-		return append(out, steer.Share{Region: uint16(regions - 1), Weight: uint16(left)})
+		return append(out, steer.RegionShare{Region: uint16(regions - 1), Weight: uint16(left)})
 	}
-	one := steer.Service{Name: service, Wait: make([]float64, regions), Price: make([]float64, regions), Spread: shares()}
+	one := steer.ServicePlan{Name: testService, Wait: make([]float64, regions), Price: make([]float64, regions), Spread: shares()}
 	plan := &steer.Plan{SpecVersion: 1}
 	for r := range regions {
 		plan.Regions = append(plan.Regions, oneService(regions).Regions[r].Name)
@@ -125,17 +125,17 @@ func drawPlan(t *rapid.T, regions, cells int) *steer.Plan {
 	}
 	for c := range cells + 1 {
 		if rapid.Bool().Draw(t, "row") {
-			one.Rows = append(one.Rows, steer.Row{Cell: cellName(c), Shares: shares()})
+			one.Rows = append(one.Rows, steer.CellRow{Cell: cellName(c), Shares: shares()})
 		}
 	}
-	plan.Services = []steer.Service{one}
+	plan.Services = []steer.ServicePlan{one}
 	return plan
 }
 
-// turn counts a plan's regions the other way round.
-func turn(p *steer.Plan) *steer.Plan {
+// reverseRegions reverses a plan's region order.
+func reverseRegions(p *steer.Plan) *steer.Plan {
 	n := len(p.Regions)
-	list := func(in []steer.Share) []steer.Share {
+	list := func(in []steer.RegionShare) []steer.RegionShare {
 		out := slices.Clone(in)
 		slices.Reverse(out)
 		for i := range out {
@@ -153,17 +153,17 @@ func turn(p *steer.Plan) *steer.Plan {
 	for i := range one.Rows {
 		one.Rows[i].Shares = list(one.Rows[i].Shares)
 	}
-	out.Services = []steer.Service{one}
+	out.Services = []steer.ServicePlan{one}
 	return &out
 }
 
-// only is the one region that a cell's row names, -1 where it names several; false where there is no row.
-func only(p *steer.Plan, cell int32, names []string) (region int, has bool) {
+// singleRegion is the only region of a cell's row, -1 if it has several; false without a row.
+func singleRegion(p *steer.Plan, cell int32, names []string) (region int, has bool) {
 	if cell < 0 || int(cell) >= len(names) || names[cell] == "" {
 		return -1, false
 	}
 	rows := p.Services[0].Rows
-	i, ok := slices.BinarySearchFunc(rows, names[cell], func(r steer.Row, name string) int { return strings.Compare(r.Cell, name) })
+	i, ok := slices.BinarySearchFunc(rows, names[cell], func(r steer.CellRow, name string) int { return strings.Compare(r.Cell, name) })
 	if !ok {
 		return -1, false
 	}

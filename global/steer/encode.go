@@ -8,113 +8,113 @@ import (
 	"sort"
 )
 
-// version2 is the first byte of a plan as it is written now, and version3 of one with pins. Plans of version 1 are JSON
+// planVersion2 is the first byte of a plan without pins, planVersion3 of one with pins. Plans of version 1 are JSON
 // and start with a brace.
 const (
-	version2 = 2
-	version3 = 3
+	planVersion2 = 2
+	planVersion3 = 3
 )
 
-// PlanVersion is the newest version of a plan that this release reads. One that holds no pins is written as version 2.
-const PlanVersion = version3
+// PlanVersion is the newest plan version that this release reads. A plan without pins is written as version 2.
+const PlanVersion = planVersion3
 
-// A plan of version 2 is, after its version byte: spec version; regions; without, as indexes of regions; ramp, empty or a
-// byte for each region; the names of all cells that have a row, in order, each as the length that it shares with the one
-// before and the rest; all different lists of shares; services. A service is its name, waits and prices in milliseconds,
-// its spread as the index of a list of shares, and its rows: the distance to the cell before and the index of the list.
-// A list of shares is its length and, for each, the distance to the region before and the weight. Numbers are unsigned
-// varints, texts are a length and bytes. Version 3 goes on with the pins: the number of rows that have some, and for each
-// the indexes of its service and of the row, the number of pins, and for each the distance to the network before and the
-// region.
+// Format of version 2, after the version byte: spec version; regions; excluded regions, as region indexes; ramp,
+// empty or a byte per region; the names of all cells with a row, in order, each as the length of the prefix shared
+// with the previous name and the rest; all distinct lists of shares; services. A service is its name, waits and
+// prices in milliseconds, its spread as the index of a list of shares, and its rows: the cell index as the difference
+// to the previous one and the index of the list. A list of shares is its length and, for each share, the region index
+// as the difference to the previous one and the weight. Numbers are unsigned varints, texts are a length and bytes.
+// Version 3 appends the pins: the number of rows with pins, and for each the indexes of its service and row, the
+// number of pins, and for each the network as the difference to the previous one and the region.
 
-// Encode writes the plan for the Raft log. Waits and prices are kept to the millisecond.
-func Encode(p *Plan) ([]byte, error) {
-	if err := p.valid(); err != nil {
+// EncodePlan encodes the plan for the Raft log. Waits and prices are rounded to the millisecond.
+func EncodePlan(p *Plan) ([]byte, error) {
+	if err := p.validatePlan(); err != nil {
 		return nil, fmt.Errorf("encoding a plan: %w", err)
 	}
-	return encode(p)
+	return encodeUnchecked(p)
 }
 
-func encode(p *Plan) ([]byte, error) {
-	w := &writer{lists: map[string]int{}, cells: map[string]int{}}
-	w.gather(p)
-	pinned := p.pinned()
-	if w.b = append(w.b, version2); pinned > 0 {
-		w.b[0] = version3
+func encodeUnchecked(p *Plan) ([]byte, error) {
+	w := &planWriter{listIndexes: map[string]int{}, cellIndexes: map[string]int{}}
+	w.collectListsAndCells(p)
+	pinned := p.countPinnedRows()
+	if w.buf = append(w.buf, planVersion2); pinned > 0 {
+		w.buf[0] = planVersion3
 	}
-	w.number(p.SpecVersion)
-	w.number(uint64(len(p.Regions)))
+	w.writeNumber(p.SpecVersion)
+	w.writeNumber(uint64(len(p.Regions)))
 	for _, r := range p.Regions {
-		w.text(r)
+		w.writeText(r)
 	}
-	if err := w.without(p); err != nil {
+	if err := w.writeWithout(p); err != nil {
 		return nil, err
 	}
-	w.text(string(p.Ramp))
-	w.names()
-	w.number(uint64(len(w.order)))
-	for _, l := range w.order {
-		w.b = append(w.b, l...)
+	w.writeText(string(p.Ramp))
+	w.writeCellNames()
+	w.writeNumber(uint64(len(w.shareLists)))
+	for _, l := range w.shareLists {
+		w.buf = append(w.buf, l...)
 	}
-	w.number(uint64(len(p.Services)))
+	w.writeNumber(uint64(len(p.Services)))
 	for i := range p.Services {
-		w.service(&p.Services[i])
+		w.writeService(&p.Services[i])
 	}
 	if pinned > 0 {
-		w.pins(p, pinned)
+		w.writePins(p, pinned)
 	}
-	if len(w.b) > MaxEncoded {
-		return nil, fmt.Errorf("plan is %d bytes, over the limit of %d: steer fewer services or regions by one spec", len(w.b), MaxEncoded)
+	if len(w.buf) > MaxEncodedBytes {
+		return nil, fmt.Errorf("plan is %d bytes, over the limit of %d: steer fewer services or regions by one spec", len(w.buf), MaxEncodedBytes)
 	}
-	return w.b, nil
+	return w.buf, nil
 }
 
-type writer struct {
-	b      []byte
-	lists  map[string]int // by what is written for them
-	order  []string
-	cells  map[string]int
-	sorted []string
+type planWriter struct {
+	buf         []byte
+	listIndexes map[string]int // by their encoding
+	shareLists  []string
+	cellIndexes map[string]int
+	cellNames   []string
 }
 
-func (w *writer) number(v uint64) { w.b = binary.AppendUvarint(w.b, v) }
+func (w *planWriter) writeNumber(v uint64) { w.buf = binary.AppendUvarint(w.buf, v) }
 
-func (w *writer) text(s string) {
-	w.number(uint64(len(s)))
-	w.b = append(w.b, s...)
+func (w *planWriter) writeText(s string) {
+	w.writeNumber(uint64(len(s)))
+	w.buf = append(w.buf, s...)
 }
 
-// gather numbers every list of shares in the order of its first use, and every cell in the order of names.
-func (w *writer) gather(p *Plan) {
+// collectListsAndCells numbers the lists of shares in the order of first use, and the cells in the order of names.
+func (w *planWriter) collectListsAndCells(p *Plan) {
 	for i := range p.Services {
 		s := &p.Services[i]
-		w.list(s.Spread)
+		w.listIndex(s.Spread)
 		for k := range s.Rows {
-			w.list(s.Rows[k].Shares)
-			w.cells[s.Rows[k].Cell] = 0
+			w.listIndex(s.Rows[k].Shares)
+			w.cellIndexes[s.Rows[k].Cell] = 0
 		}
 	}
-	for name := range w.cells {
-		w.sorted = append(w.sorted, name)
+	for name := range w.cellIndexes {
+		w.cellNames = append(w.cellNames, name)
 	}
-	sort.Strings(w.sorted)
-	for i, name := range w.sorted {
-		w.cells[name] = i
+	sort.Strings(w.cellNames)
+	for i, name := range w.cellNames {
+		w.cellIndexes[name] = i
 	}
 }
 
-func (w *writer) list(shares []Share) int {
+func (w *planWriter) listIndex(shares []RegionShare) int {
 	key := string(appendShares(nil, shares))
-	i, ok := w.lists[key]
+	i, ok := w.listIndexes[key]
 	if !ok {
-		i = len(w.order)
-		w.lists[key] = i
-		w.order = append(w.order, key)
+		i = len(w.shareLists)
+		w.listIndexes[key] = i
+		w.shareLists = append(w.shareLists, key)
 	}
 	return i
 }
 
-func appendShares(b []byte, shares []Share) []byte {
+func appendShares(b []byte, shares []RegionShare) []byte {
 	b = binary.AppendUvarint(b, uint64(len(shares)))
 	at := uint16(0)
 	for _, s := range shares {
@@ -125,8 +125,8 @@ func appendShares(b []byte, shares []Share) []byte {
 	return b
 }
 
-// pinned is how many rows have pins.
-func (p *Plan) pinned() (n int) {
+// countPinnedRows is the number of rows with pins.
+func (p *Plan) countPinnedRows() (n int) {
 	for i := range p.Services {
 		for k := range p.Services[i].Rows {
 			if len(p.Services[i].Rows[k].Pins) > 0 {
@@ -137,52 +137,52 @@ func (p *Plan) pinned() (n int) {
 	return n
 }
 
-func (w *writer) pins(p *Plan, rows int) {
-	w.number(uint64(rows))
+func (w *planWriter) writePins(p *Plan, rows int) {
+	w.writeNumber(uint64(rows))
 	for i := range p.Services {
 		for k := range p.Services[i].Rows {
 			pins := p.Services[i].Rows[k].Pins
 			if len(pins) == 0 {
 				continue
 			}
-			w.number(uint64(i))
-			w.number(uint64(k))
-			w.number(uint64(len(pins)))
+			w.writeNumber(uint64(i))
+			w.writeNumber(uint64(k))
+			w.writeNumber(uint64(len(pins)))
 			at := uint64(0)
 			for _, x := range pins {
-				w.number(x.Network - at)
-				w.number(uint64(x.Region))
+				w.writeNumber(x.Network - at)
+				w.writeNumber(uint64(x.Region))
 				at = x.Network
 			}
 		}
 	}
 }
 
-func (w *writer) without(p *Plan) error {
-	w.number(uint64(len(p.Without)))
+func (w *planWriter) writeWithout(p *Plan) error {
+	w.writeNumber(uint64(len(p.Without)))
 	for _, name := range p.Without {
 		i := slices.Index(p.Regions, name)
 		if i < 0 {
-			return fmt.Errorf("encoding a plan: it does without region %q, which it does not know", name)
+			return fmt.Errorf("encoding a plan: its excluded region %q is not one of its regions", name)
 		}
-		w.number(uint64(i))
+		w.writeNumber(uint64(i))
 	}
 	return nil
 }
 
-func (w *writer) names() {
-	w.number(uint64(len(w.sorted)))
+func (w *planWriter) writeCellNames() {
+	w.writeNumber(uint64(len(w.cellNames)))
 	last := ""
-	for _, name := range w.sorted {
-		n := shared(last, name)
-		w.number(uint64(n))
-		w.text(name[n:])
+	for _, name := range w.cellNames {
+		n := commonPrefixLen(last, name)
+		w.writeNumber(uint64(n))
+		w.writeText(name[n:])
 		last = name
 	}
 }
 
-// shared is how many bytes two names begin with alike.
-func shared(a, b string) int {
+// commonPrefixLen is the length of the common prefix of two names.
+func commonPrefixLen(a, b string) int {
 	n := 0
 	for n < len(a) && n < len(b) && a[n] == b[n] {
 		n++
@@ -190,27 +190,27 @@ func shared(a, b string) int {
 	return n
 }
 
-func (w *writer) service(s *Service) {
-	w.text(s.Name)
+func (w *planWriter) writeService(s *ServicePlan) {
+	w.writeText(s.Name)
 	for r := range s.Wait {
-		w.number(uint64(math.Round(s.Wait[r] * 1000)))
-		w.number(uint64(math.Round(s.Price[r] * 1000)))
+		w.writeNumber(uint64(math.Round(s.Wait[r] * 1000)))
+		w.writeNumber(uint64(math.Round(s.Price[r] * 1000)))
 	}
-	w.number(uint64(w.list(s.Spread)))
-	w.number(uint64(len(s.Rows)))
+	w.writeNumber(uint64(w.listIndex(s.Spread)))
+	w.writeNumber(uint64(len(s.Rows)))
 	at := 0
 	for i := range s.Rows {
-		cell := w.cells[s.Rows[i].Cell]
-		w.number(uint64(cell - at))
-		w.number(uint64(w.list(s.Rows[i].Shares)))
+		cell := w.cellIndexes[s.Rows[i].Cell]
+		w.writeNumber(uint64(cell - at))
+		w.writeNumber(uint64(w.listIndex(s.Rows[i].Shares)))
 		at = cell
 	}
 }
 
-// rowBudget is what rows may take of a plan, in bytes; the rest is for services and regions.
-const rowBudget = MaxEncoded * 3 / 4
+// maxRowBytes is the part of a plan that rows may take, in bytes; the rest is for services and regions.
+const maxRowBytes = MaxEncodedBytes * 3 / 4
 
-// rowSize bounds what rows take when they are written.
+// rowSize bounds the encoded size of rows.
 type rowSize struct {
 	bytes int
 	lists map[string]bool
@@ -219,9 +219,9 @@ type rowSize struct {
 
 func newRowSize() *rowSize { return &rowSize{lists: map[string]bool{}, cells: map[string]bool{}} }
 
-// add counts one more row and returns the sum.
-func (z *rowSize) add(cell string, row *Row) int {
-	z.bytes += 2 * 2 // distance and index, up to 2^14
+// addRow adds a row and returns the sum.
+func (z *rowSize) addRow(cell string, row *CellRow) int {
+	z.bytes += 2 * 2 // cell difference and list index, each below 2^14
 	if len(row.Pins) > 0 {
 		z.bytes += 8 + 10*len(row.Pins)
 	}

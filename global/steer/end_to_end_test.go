@@ -11,10 +11,10 @@ import (
 	"github.com/spillway-lb/spillway/internal/spec"
 )
 
-// universe draws several services of every mode over several models, some of them kept to a few regions, in a world
-// where regions are drained, lost or without workers.
-func universe(t *rapid.T) *steer.Input {
-	in := &steer.Input{Spec: &spec.Spec{Steering: spec.Steering{DeadBand: 0.05, MaxStep: 0.25}}, SpecVersion: 1}
+// drawInput draws several services of every mode over several models, some restricted to a few regions, with regions
+// drained, unavailable or without workers.
+func drawInput(t *rapid.T) *steer.PlanInput {
+	in := &steer.PlanInput{Spec: &spec.Spec{Steering: spec.Steering{DeadBand: 0.05, MaxStep: 0.25}}, SpecVersion: 1}
 	models := rapid.IntRange(1, 3).Draw(t, "models")
 	for m := range models {
 		in.Spec.Models = append(in.Spec.Models, spec.Model{Name: fmt.Sprintf("m%d", m)})
@@ -26,12 +26,12 @@ func universe(t *rapid.T) *steer.Input {
 		in.Spec.Regions = append(in.Spec.Regions, spec.Region{
 			Name: names[r], MaxShare: rapid.Float64Range(0.3, 1).Draw(t, "max_share"), BiasMS: rapid.Float64Range(-20, 20).Draw(t, "bias"),
 		})
-		region := steer.Region{
-			Drained: rapid.IntRange(0, 3).Draw(t, "drained") == 0, Lost: rapid.IntRange(0, 5).Draw(t, "lost") == 0,
+		region := steer.RegionState{
+			Drained: rapid.IntRange(0, 3).Draw(t, "drained") == 0, Dead: rapid.IntRange(0, 5).Draw(t, "lost") == 0,
 		}
 		for m := range models {
 			if rapid.IntRange(0, 4).Draw(t, "has") > 0 {
-				region.Models = append(region.Models, steer.Model{
+				region.Models = append(region.Models, steer.ModelCapacity{
 					Name: in.Spec.Models[m].Name, Rate: rapid.Float64Range(0, 1e5).Draw(t, "rate"), Wait: rapid.Float64Range(0, 0.1).Draw(t, "wait"),
 				})
 			}
@@ -39,7 +39,7 @@ func universe(t *rapid.T) *steer.Input {
 		in.Regions = append(in.Regions, region)
 	}
 	for s := range rapid.IntRange(1, 4).Draw(t, "services") {
-		in.Spec.Services = append(in.Spec.Services, anyService(t, fmt.Sprintf("s%d.", s), names, in.Spec.Models))
+		in.Spec.Services = append(in.Spec.Services, drawService(t, fmt.Sprintf("s%d.", s), names, in.Spec.Models))
 	}
 	for c := range rapid.IntRange(1, 12).Draw(t, "cells") {
 		cell := steer.Cell{Name: cellName(c)}
@@ -50,7 +50,7 @@ func universe(t *rapid.T) *steer.Input {
 		for s := range in.Spec.Services {
 			for m := range models {
 				if rapid.Bool().Draw(t, "asks") {
-					in.Demand = append(in.Demand, steer.Demand{
+					in.Demand = append(in.Demand, steer.CellDemand{
 						Service: in.Spec.Services[s].Name, Model: in.Spec.Models[m].Name, Cell: cell.Name,
 						Region: names[0], Rate: rapid.Float64Range(0, 3e4).Draw(t, "demand"),
 					})
@@ -61,7 +61,7 @@ func universe(t *rapid.T) *steer.Input {
 	return in
 }
 
-func anyService(t *rapid.T, name string, regions []string, models []spec.Model) spec.Service {
+func drawService(t *rapid.T, name string, regions []string, models []spec.Model) spec.Service {
 	svc := spec.Service{Name: name, Mode: rapid.SampledFrom([]string{"latency", "latency", "geo", "weighted", "failover"}).Draw(t, "mode")}
 	if rapid.IntRange(0, 2).Draw(t, "kept to some") == 0 {
 		svc.Regions = rapid.SliceOfNDistinct(rapid.SampledFrom(regions), 1, len(regions), rapid.ID[string]).Draw(t, "regions of service")
@@ -81,20 +81,20 @@ func anyService(t *rapid.T, name string, regions []string, models []spec.Model) 
 	return svc
 }
 
-// everybody lists a query for every service, every cell, the unknown place and many client networks.
-func everybody(in *steer.Input, networks int) (out []steer.Query) {
-	drained, lost := masks(in)
+// allQueries lists a query for every service, cell (including the unknown one) and many client networks.
+func allQueries(in *steer.PlanInput, networks int) (out []steer.PickQuery) {
+	drained, lost := outageSets(in)
 	for s := range in.Spec.Services {
 		for c := int32(-1); int(c) < len(in.Cells); c++ {
 			for n := range networks {
-				out = append(out, steer.Query{Service: s, Cell: c, Key: prefixKey(n), Drained: drained, Lost: lost})
+				out = append(out, steer.PickQuery{Service: s, Cell: c, Key: prefixKey(n), Drained: drained, Unavailable: lost})
 			}
 		}
 	}
 	return out
 }
 
-func mayServe(in *steer.Input, svc *spec.Service, r int) bool {
+func mayServe(in *steer.PlanInput, svc *spec.Service, r int) bool {
 	if len(svc.Regions) == 0 {
 		return true
 	}
@@ -106,22 +106,22 @@ func mayServe(in *steer.Input, svc *spec.Service, r int) bool {
 	return false
 }
 
-// holdsToTheRules reports the first answer that breaks one: everybody is answered, by a region of the service, and never
-// by a drained or lost one while a better one is there.
-func holdsToTheRules(in *steer.Input, table *steer.Table, q *steer.Query) error {
-	c := table.Pick(q)
+// checkAnswer returns an error for an answer that breaks the rules: a region of the service, and never a drained or
+// unavailable one while a better one exists.
+func checkAnswer(in *steer.PlanInput, table *steer.Table, q *steer.PickQuery) error {
+	c := table.PickRegion(q)
 	svc := &in.Spec.Services[q.Service]
 	if c.Region < 0 || c.Region >= len(in.Spec.Regions) {
-		return fmt.Errorf("%s: nobody answers cell %d", svc.Name, q.Cell)
+		return fmt.Errorf("%s: no region answers cell %d", svc.Name, q.Cell)
 	}
 	if !mayServe(in, svc, c.Region) {
 		return fmt.Errorf("%s: cell %d goes to region %d, which may not serve it", svc.Name, q.Cell, c.Region)
 	}
 	rank := func(r int) int {
 		switch st := in.Regions[r]; {
-		case !st.Drained && !st.Lost:
+		case !st.Drained && !st.Dead:
 			return 0
-		case !st.Lost:
+		case !st.Dead:
 			return 1
 		case !st.Drained:
 			return 2
@@ -136,19 +136,19 @@ func holdsToTheRules(in *steer.Input, table *steer.Table, q *steer.Query) error 
 	return nil
 }
 
-func TestEverybodyIsAnsweredByTheBestKindOfRegion(t *testing.T) {
+func TestEveryClientGetsTheBestEligibleRegion(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		in := universe(t)
-		in.Prev = steer.Solve(in).Plan
-		// The world changes under the plan, as it does between two plans; the masks are the nodes' own.
+		in := drawInput(t)
+		in.Prev = steer.SolvePlan(in).Plan
+		// Regions change under the plan, as between two plans; the masks are the nodes' own.
 		for r := range in.Regions {
 			in.Regions[r].Drained = in.Regions[r].Drained != rapid.Bool().Draw(t, "drain")
-			in.Regions[r].Lost = in.Regions[r].Lost != rapid.Bool().Draw(t, "lose")
+			in.Regions[r].Dead = in.Regions[r].Dead != rapid.Bool().Draw(t, "lose")
 		}
-		for _, plan := range []*steer.Plan{nil, in.Prev, steer.Solve(in).Plan} {
-			table := steer.Compile(in.Spec, geography(in), plan)
-			for _, q := range everybody(in, 3) {
-				if err := holdsToTheRules(in, table, &q); err != nil {
+		for _, plan := range []*steer.Plan{nil, in.Prev, steer.SolvePlan(in).Plan} {
+			table := steer.CompileTable(in.Spec, inputGeography(in), plan)
+			for _, q := range allQueries(in, 3) {
+				if err := checkAnswer(in, table, &q); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -156,34 +156,34 @@ func TestEverybodyIsAnsweredByTheBestKindOfRegion(t *testing.T) {
 	})
 }
 
-func TestChangingNothingMovesNobody(t *testing.T) {
+func TestUnchangedInputMovesNoClients(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		in := universe(t)
-		first := steer.Solve(in)
-		before := steer.Compile(in.Spec, geography(in), first.Plan)
+		in := drawInput(t)
+		first := steer.SolvePlan(in)
+		before := steer.CompileTable(in.Spec, inputGeography(in), first.Plan)
 		in.Prev = first.Plan
-		again := steer.Solve(in)
+		again := steer.SolvePlan(in)
 		if again.Publish {
 			t.Fatalf("the same world is published twice: %s, cost %v after %v", again.Reason, again.Cost, again.PrevCost)
 		}
-		// Published all the same, as by a new leader after an election, it would still move nobody.
-		after := steer.Compile(in.Spec, geography(in), again.Plan)
-		for _, q := range everybody(in, 20) {
-			if a, b := before.Pick(&q), after.Pick(&q); a.Region != b.Region {
+		// If it is published anyway, as by a new leader after an election, it still moves no client.
+		after := steer.CompileTable(in.Spec, inputGeography(in), again.Plan)
+		for _, q := range allQueries(in, 20) {
+			if a, b := before.PickRegion(&q), after.PickRegion(&q); a.Region != b.Region {
 				t.Fatalf("service %d, cell %d, network %d moves from %d (%s) to %d (%s)", q.Service, q.Cell, q.Key, a.Region, a.Reason, b.Region, b.Reason)
 			}
 		}
 	})
 }
 
-// networks is how many client networks stand for a cell; what they realise of a weight w has a standard deviation of
-// sqrt(w(1-w)/networks).
-const networks = 400
+// networksPerCell is the number of client networks per cell; the realized part of a weight w has a standard deviation
+// of sqrt(w(1-w)/networks).
+const networksPerCell = 400
 
-func TestLoadStaysInItsShareWhenEverythingFits(t *testing.T) {
+func TestLoadStaysWithinItsShareWhenCapacitySuffices(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		in := universe(t)
-		// One pool: every service is steered by latency over every region, and everybody asks for one model.
+		in := drawInput(t)
+		// One pool: every service is steered by latency over all regions, and all demand is for one model.
 		in.Spec.Models = in.Spec.Models[:1]
 		room, demand := 0.0, 0.0
 		for s := range in.Spec.Services {
@@ -199,7 +199,7 @@ func TestLoadStaysInItsShareWhenEverythingFits(t *testing.T) {
 				st.Models = st.Models[:1]
 				st.Models[0].Name = "m0"
 			}
-			if !st.Drained && !st.Lost && len(st.Models) > 0 {
+			if !st.Drained && !st.Dead && len(st.Models) > 0 {
 				limit[r] = st.Models[0].Rate * in.Spec.Regions[r].MaxShare
 			}
 			room += limit[r]
@@ -209,7 +209,7 @@ func TestLoadStaysInItsShareWhenEverythingFits(t *testing.T) {
 			demand += in.Demand[d].Rate
 		}
 		if room == 0 || demand == 0 {
-			t.Skip("nothing is well, or nobody asks")
+			t.Skip("no healthy region, or no demand")
 		}
 		if demand > room*0.95 {
 			for d := range in.Demand {
@@ -217,7 +217,7 @@ func TestLoadStaysInItsShareWhenEverythingFits(t *testing.T) {
 			}
 			demand = room * 0.95
 		}
-		load, spread := realised(in, steer.Solve(in).Plan)
+		load, spread := realisedLoads(in, steer.SolvePlan(in).Plan)
 		for r := range load {
 			if load[r] > limit[r]+5*spread[r]+0.01*demand+1 {
 				t.Fatalf("region %d gets %.0f tokens/s of %.0f, its limit is %.0f, give or take %.0f", r, load[r], demand, limit[r], 5*spread[r])
@@ -226,12 +226,12 @@ func TestLoadStaysInItsShareWhenEverythingFits(t *testing.T) {
 	})
 }
 
-// realised is what each region gets when every cell's demand is spread evenly over its client networks, and the standard
-// deviation of that.
-func realised(in *steer.Input, p *steer.Plan) (load, deviation []float64) {
-	table := steer.Compile(in.Spec, geography(in), p)
+// realisedLoads is the load of each region when every cell's demand is spread evenly over its client networks, and
+// the standard deviation of it.
+func realisedLoads(in *steer.PlanInput, p *steer.Plan) (load, deviation []float64) {
+	table := steer.CompileTable(in.Spec, inputGeography(in), p)
 	load, deviation = make([]float64, len(in.Regions)), make([]float64, len(in.Regions))
-	drained, lost := masks(in)
+	drained, lost := outageSets(in)
 	index := map[string]int{}
 	for s := range in.Spec.Services {
 		index[in.Spec.Services[s].Name] = s
@@ -246,13 +246,13 @@ func realised(in *steer.Input, p *steer.Plan) (load, deviation []float64) {
 	}
 	for k, rate := range rates {
 		got := make([]float64, len(in.Regions))
-		for n := range networks {
-			q := steer.Query{Service: int(k[0]), Cell: k[1], Key: prefixKey(n), Drained: drained, Lost: lost}
-			got[table.Pick(&q).Region] += 1.0 / networks
+		for n := range networksPerCell {
+			q := steer.PickQuery{Service: int(k[0]), Cell: k[1], Key: prefixKey(n), Drained: drained, Unavailable: lost}
+			got[table.PickRegion(&q).Region] += 1.0 / networksPerCell
 		}
 		for r, part := range got {
 			load[r] += rate * part
-			deviation[r] += rate * rate * part * (1 - part) / networks
+			deviation[r] += rate * rate * part * (1 - part) / networksPerCell
 		}
 	}
 	for r := range deviation {

@@ -7,9 +7,9 @@ import (
 	"pgregory.net/rapid"
 )
 
-// anyMarket draws a small market in whole units, so that some best assignment is whole as well.
-func anyMarket(t *rapid.T, clients, regions, units int) (*market, int) {
-	m := &market{regions: regions + 1, clients: clients}
+// drawTransportProblem draws a small problem in whole units, so that some optimal assignment is integral too.
+func drawTransportProblem(t *rapid.T, clients, regions, units int) (*transportProblem, int) {
+	m := &transportProblem{regions: regions + 1, clients: clients}
 	total := 0
 	demand := make([]int, clients)
 	for c := range demand {
@@ -26,7 +26,7 @@ func anyMarket(t *rapid.T, clients, regions, units int) (*market, int) {
 	moves := rapid.Bool().Draw(t, "moves cost")
 	if moves {
 		for range clients {
-			m.move = append(m.move, rapid.Float64Range(0, 0.1).Draw(t, "move"))
+			m.moveCost = append(m.moveCost, rapid.Float64Range(0, 0.1).Draw(t, "move"))
 		}
 	}
 	for c := range clients {
@@ -37,12 +37,12 @@ func anyMarket(t *rapid.T, clients, regions, units int) (*market, int) {
 			}
 			m.cost = append(m.cost, k)
 			if moves {
-				m.kept = append(m.kept, unit*float64(rapid.IntRange(0, demand[c]).Draw(t, "kept")))
+				m.stayAmount = append(m.stayAmount, unit*float64(rapid.IntRange(0, demand[c]).Draw(t, "kept")))
 			}
 		}
 		m.cost = append(m.cost, 0)
 		if moves {
-			m.kept = append(m.kept, math.Inf(1))
+			m.stayAmount = append(m.stayAmount, math.Inf(1))
 		}
 	}
 	for range regions {
@@ -50,22 +50,22 @@ func anyMarket(t *rapid.T, clients, regions, units int) (*market, int) {
 		price := 0.0
 		for range rapid.IntRange(0, 4).Draw(t, "segments") {
 			segs = append(segs, segment{unit * float64(rapid.IntRange(0, units).Draw(t, "room")), price})
-			price += rapid.Float64Range(0, 0.2).Draw(t, "dearer")
+			price += rapid.Float64Range(0, 0.2).Draw(t, "priceStep")
 		}
-		m.segs = append(m.segs, segs)
+		m.segments = append(m.segments, segs)
 	}
-	m.segs = append(m.segs, []segment{{math.Inf(1), priceNowhere}})
+	m.segments = append(m.segments, []segment{{math.Inf(1), priceUnserved}})
 	return m, total
 }
 
-// brute tries every whole assignment and returns the least value.
-func brute(m *market, total int) float64 {
+// bruteForceCost tries every integral assignment and returns the lowest cost.
+func bruteForceCost(m *transportProblem, total int) float64 {
 	x := make([]float64, len(m.cost))
 	best := math.Inf(1)
 	var place func(c, r, left int)
 	place = func(c, r, left int) {
 		if c == m.clients {
-			best = math.Min(best, m.value(x))
+			best = math.Min(best, m.totalCost(x))
 			return
 		}
 		i := c*m.regions + r
@@ -92,14 +92,14 @@ func brute(m *market, total int) float64 {
 	return best
 }
 
-// bound is a lower bound on any assignment's value: the Lagrangian dual at the prices given. It is computed from the
-// market alone, so an assignment that meets it is the best, whoever found it.
-func bound(m *market, price []float64) float64 {
+// dualBound is a lower bound on the cost of any assignment: the Lagrangian dual at the given prices. It uses only the
+// problem, so an assignment that meets it is optimal.
+func dualBound(m *transportProblem, price []float64) float64 {
 	sum := 0.0
 	for c := range m.clients {
 		sum += cheapestMix(m, c, price)
 	}
-	for r, segs := range m.segs {
+	for r, segs := range m.segments {
 		for _, s := range segs {
 			if gain := price[r] - s.price; gain > 0 {
 				sum -= gain * s.room
@@ -109,8 +109,8 @@ func bound(m *market, price []float64) float64 {
 	return sum
 }
 
-// cheapestMix is the least that client c can pay at the prices: what may stay goes first where that is cheapest.
-func cheapestMix(m *market, c int, price []float64) float64 {
+// cheapestMix is the lowest cost of client c at the prices, using free stays first where they are cheapest.
+func cheapestMix(m *transportProblem, c int, price []float64) float64 {
 	left, sum := m.demand[c], 0.0
 	used := make([]bool, m.regions)
 	for left > 0 {
@@ -118,14 +118,14 @@ func cheapestMix(m *market, c int, price []float64) float64 {
 		for r := range m.regions {
 			i := c*m.regions + r
 			k := m.cost[i] + price[r]
-			if m.kept != nil {
-				k += m.move[c]
+			if m.stayAmount != nil {
+				k += m.moveCost[c]
 			}
 			if k < pay {
 				best, amount, pay = -1, left, k
 			}
-			if m.kept != nil && !used[r] && m.kept[i] > 0 && m.cost[i]+price[r] < pay {
-				best, amount, pay = r, math.Min(left, m.kept[i]), m.cost[i]+price[r]
+			if m.stayAmount != nil && !used[r] && m.stayAmount[i] > 0 && m.cost[i]+price[r] < pay {
+				best, amount, pay = r, math.Min(left, m.stayAmount[i]), m.cost[i]+price[r]
 			}
 		}
 		if best >= 0 {
@@ -137,12 +137,12 @@ func cheapestMix(m *market, c int, price []float64) float64 {
 	return sum
 }
 
-func feasible(t interface{ Fatalf(string, ...any) }, m *market, f *flow) {
+func checkFeasible(t interface{ Fatalf(string, ...any) }, m *transportProblem, f *flowSolver) {
 	for c := range m.clients {
 		sum := 0.0
 		for r := range m.regions {
 			x := f.x[c*m.regions+r]
-			if !(x >= 0) || x > dust && math.IsInf(m.cost[c*m.regions+r], 1) {
+			if !(x >= 0) || x > epsAmount && math.IsInf(m.cost[c*m.regions+r], 1) {
 				t.Fatalf("client %d has %v in region %d", c, x, r)
 			}
 			sum += x
@@ -156,75 +156,75 @@ func feasible(t interface{ Fatalf(string, ...any) }, m *market, f *flow) {
 func TestFlowEqualsBruteForce(t *testing.T) {
 	runs, gaveUp := 0, 0
 	rapid.Check(t, func(t *rapid.T) {
-		m, total := anyMarket(t, 3, 3, 3)
-		best := brute(m, total)
-		var f flow
-		f.cold(m)
-		feasible(t, m, &f)
-		if got := m.value(f.x); got > best+1e-6+0.001*math.Abs(best) || got < best-1e-6 {
+		m, total := drawTransportProblem(t, 3, 3, 3)
+		best := bruteForceCost(m, total)
+		var f flowSolver
+		f.solveCold(m)
+		checkFeasible(t, m, &f)
+		if got := m.totalCost(f.x); got > best+1e-6+0.001*math.Abs(best) || got < best-1e-6 {
 			t.Fatalf("cold costs %v, the best is %v", got, best)
 		}
 		start := make([]float64, len(f.x))
 		for i := range start {
 			start[i] = rapid.Float64Range(0, 1).Draw(t, "start") * m.demand[i/m.regions]
 		}
-		if runs++; !f.warm(m, start) {
+		if runs++; !f.solveWarm(m, start) {
 			gaveUp++
-			f.solve(m, start)
+			f.solveFrom(m, start)
 		}
-		feasible(t, m, &f)
-		if got := m.value(f.x); got > best+1e-6+0.001*math.Abs(best) || got < best-1e-6 {
+		checkFeasible(t, m, &f)
+		if got := m.totalCost(f.x); got > best+1e-6+0.001*math.Abs(best) || got < best-1e-6 {
 			t.Fatalf("warm costs %v, the best is %v", got, best)
 		}
 	})
-	if gaveUp > 3+runs/100 { // it does once in some thousands: see TestSolveWhereWarmGivesUp
+	if gaveUp > 3+runs/100 { // about one in some thousands: see TestWarmSolveFallsBackToCold
 		t.Errorf("warm gave up %d of %d times", gaveUp, runs)
 	}
 }
 
 func TestFlowMeetsItsLowerBound(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		m, _ := anyMarket(t, rapid.IntRange(1, 25).Draw(t, "clients"), rapid.IntRange(1, 10).Draw(t, "regions"), 9)
-		var f flow
-		f.cold(m)
-		feasible(t, m, &f)
-		proof(t, m, &f, "cold")
+		m, _ := drawTransportProblem(t, rapid.IntRange(1, 25).Draw(t, "clients"), rapid.IntRange(1, 10).Draw(t, "regions"), 9)
+		var f flowSolver
+		f.solveCold(m)
+		checkFeasible(t, m, &f)
+		checkOptimal(t, m, &f, "cold")
 		start := make([]float64, len(f.x))
 		for i := range start {
 			start[i] = rapid.Float64Range(0, 1).Draw(t, "start") * m.demand[i/m.regions]
 		}
-		f.solve(m, start)
-		feasible(t, m, &f)
-		proof(t, m, &f, "warm")
+		f.solveFrom(m, start)
+		checkFeasible(t, m, &f)
+		checkOptimal(t, m, &f, "warm")
 	})
 }
 
-// proof checks the value found against the dual at the flow's own prices: no assignment can be better than that.
-func proof(t interface{ Fatalf(string, ...any) }, m *market, f *flow, what string) {
-	value, least := m.value(f.x), bound(m, f.prices(nil))
+// checkOptimal compares the cost with the dual at the solver's own prices: no assignment is cheaper than the dual.
+func checkOptimal(t interface{ Fatalf(string, ...any) }, m *transportProblem, f *flowSolver, what string) {
+	value, least := m.totalCost(f.x), dualBound(m, f.capacityPrices(nil))
 	if value > least+1e-6+0.001*math.Abs(least) {
 		t.Fatalf("%s costs %v, the proof says %v is possible", what, value, least)
 	}
 }
 
-// TestSolveWhereWarmGivesUp: two cycles take turns in undoing a thousandth of each other's work, each time saving something,
-// and are still at it when the bound comes. What is solved then from nothing is the best.
-func TestSolveWhereWarmGivesUp(t *testing.T) {
+// TestWarmSolveFallsBackToCold: two cycles alternately undo a thousandth of each other's work, each time with a gain,
+// until the bound is reached. The cold solve that follows is optimal.
+func TestWarmSolveFallsBackToCold(t *testing.T) {
 	none := math.Inf(1)
-	m := &market{
+	m := &transportProblem{
 		regions: 4, clients: 2, demand: []float64{0.5, 0.5},
-		cost: []float64{0.3, 0.3, -0.02, 0, 0.3, none, -0.00390625, 0},
-		kept: []float64{0, 0, 0, none, 0, 0, 0, none},
-		move: []float64{0.015625, 0.001953125},
-		segs: [][]segment{{{0.5, 0}}, {{0, 0}, {0, 0.2}, {0, 0.4}, {0.5, 0.6}}, nil, {{none, priceNowhere}}},
+		cost:       []float64{0.3, 0.3, -0.02, 0, 0.3, none, -0.00390625, 0},
+		stayAmount: []float64{0, 0, 0, none, 0, 0, 0, none},
+		moveCost:   []float64{0.015625, 0.001953125},
+		segments:   [][]segment{{{0.5, 0}}, {{0, 0}, {0, 0.2}, {0, 0.4}, {0.5, 0.6}}, nil, {{none, priceUnserved}}},
 	}
 	start := []float64{0.25, 0.5, 0.5, 0.5, 0.25, 0.5, 1.0 / 1024, 0.5}
-	var f flow
-	if f.warm(m, start) {
+	var f flowSolver
+	if f.solveWarm(m, start) {
 		t.Error("warm finishes: it is this test's premise that it does not")
 	}
-	feasible(t, m, &f)
-	f.solve(m, start)
-	feasible(t, m, &f)
-	proof(t, m, &f, "solve")
+	checkFeasible(t, m, &f)
+	f.solveFrom(m, start)
+	checkFeasible(t, m, &f)
+	checkOptimal(t, m, &f, "solve")
 }

@@ -1,4 +1,4 @@
 package steer
 
-// EncodeAny writes also what Encode refuses.
-var EncodeAny = encode
+// EncodeAny also encodes plans that EncodePlan refuses.
+var EncodeAny = encodeUnchecked

@@ -2,86 +2,87 @@ package steer
 
 import "math"
 
-// flow solves markets exactly. The network of clients, regions and capacity collapses onto the regions, because clients
-// stand one hop from every region: the edge from r to s costs what the cheapest client in r pays for moving to s. Paths
-// over that graph are chains of displacement, so a client that may go to one region only can push out one that has a
-// choice. One flow serves many markets, one after the other, and keeps its memory.
-type flow struct {
-	m    *market
-	n    int       // regions, with nowhere
-	x    []float64 // client by client: what each has in each region
-	load []float64 // by region
-	w    []float64 // n*n: the cost of the cheapest displacement
-	via  []int32   // n*n: the client that gives it
-	dist []float64 // n+1: with the sink
-	prev []int32
-	seen []int32 // marks for finding cycles
-	path []int32
-	old  []bool // n: rows of w that an assignment has overtaken
-	hot  []bool // n: regions whose distance fell since their row was looked at
-	augs int    // augmentations so far, over all markets
+// flowSolver solves transport problems exactly. The network of clients, regions and capacity is reduced to the
+// regions, because every client is one hop from every region: the edge from r to s costs what the cheapest client in
+// r pays to move to s. Paths in that graph are chains of displacements, so a client that may go to one region only
+// can displace one with a choice. One solver serves many problems in sequence and keeps its memory.
+type flowSolver struct {
+	m             *transportProblem
+	n             int       // regions, including the unserved one
+	x             []float64 // by client, then region: the amount of the client in the region
+	load          []float64 // by region
+	w             []float64 // n*n: cost of the cheapest displacement
+	viaClient     []int32   // n*n: the client of that displacement
+	dist          []float64 // n+1: including the sink
+	prev          []int32
+	seen          []int32 // marks used to find cycles
+	path          []int32
+	staleRows     []bool // n: rows of w made stale by an assignment
+	shortened     []bool // n: regions whose distance fell since their row was relaxed
+	augmentations int    // augmentations so far, over all problems
 }
 
-// bound is how many augmentations one market may take. Real ones take a few for each client and region; the bound is
-// there so that no input, however odd, holds the leader up.
-func (f *flow) bound() int { return 64 * (f.m.clients + f.n) }
+// maxAugmentations bounds the augmentations of one problem. Typical ones need a few per client and region; the bound
+// keeps unusual inputs from blocking the leader.
+func (f *flowSolver) maxAugmentations() int { return 64 * (f.m.clients + f.n) }
 
-func (f *flow) reset(m *market) {
+func (f *flowSolver) resetFor(m *transportProblem) {
 	f.m, f.n = m, m.regions
-	f.x = zeroed(f.x, m.clients*m.regions)
-	f.load = zeroed(f.load, f.n)
-	f.w = grown(f.w, f.n*f.n)
-	f.via = grown(f.via, f.n*f.n)
-	f.dist = grown(f.dist, f.n+1)
-	f.prev = grown(f.prev, f.n+1)
-	f.seen = grown(f.seen, f.n+1)
-	f.old = grown(f.old, f.n)
-	clear(f.old)
-	f.hot = grown(f.hot, f.n)
+	f.x = resizeZeroed(f.x, m.clients*m.regions)
+	f.load = resizeZeroed(f.load, f.n)
+	f.w = resizeSlice(f.w, f.n*f.n)
+	f.viaClient = resizeSlice(f.viaClient, f.n*f.n)
+	f.dist = resizeSlice(f.dist, f.n+1)
+	f.prev = resizeSlice(f.prev, f.n+1)
+	f.seen = resizeSlice(f.seen, f.n+1)
+	f.staleRows = resizeSlice(f.staleRows, f.n)
+	clear(f.staleRows)
+	f.shortened = resizeSlice(f.shortened, f.n)
 }
 
-func grown[T any](s []T, n int) []T {
+func resizeSlice[T any](s []T, n int) []T {
 	if cap(s) < n {
 		return make([]T, n)
 	}
 	return s[:n]
 }
 
-func zeroed(s []float64, n int) []float64 {
-	s = grown(s, n)
+func resizeZeroed(s []float64, n int) []float64 {
+	s = resizeSlice(s, n)
 	clear(s)
 	return s
 }
 
-// solve solves from an assignment that was good before, nil if there is none, and from nothing where that takes longer.
-func (f *flow) solve(m *market, x []float64) {
-	if x == nil || !f.warm(m, x) {
-		f.cold(m)
+// solveFrom solves from an earlier optimal assignment, nil if there is none, and from an empty one where that takes
+// longer.
+func (f *flowSolver) solveFrom(m *transportProblem, x []float64) {
+	if x == nil || !f.solveWarm(m, x) {
+		f.solveCold(m)
 	}
 }
 
-// cold solves from nothing: each client is pushed along the shortest path of displacements.
-func (f *flow) cold(m *market) {
-	f.reset(m)
+// solveCold solves from an empty assignment: each client is placed along the shortest path of displacements.
+func (f *flowSolver) solveCold(m *transportProblem) {
+	f.resetFor(m)
 	for r := range f.n {
-		f.row(r)
+		f.rebuildRow(r)
 	}
-	left := f.bound()
+	left := f.maxAugmentations()
 	for c := range m.clients {
-		left = f.push(c, m.demand[c], left)
+		left = f.placeClient(c, m.demand[c], left)
 	}
 }
 
-// warm solves from an assignment that was good before: what may not stay goes nowhere first, and then every cycle of
-// displacements that saves something is taken, until there is none. It reports false when it ran into its bound: cycles
-// that take turns in undoing a part of each other may save a thousandth of what there is to save at a time.
-func (f *flow) warm(m *market, x []float64) bool {
-	f.reset(m)
+// solveWarm solves from an earlier optimal assignment: amounts that may not stay become unserved first, then every
+// negative cycle of displacements is canceled, until there is none. It returns false when it reaches its bound:
+// cycles that alternately undo part of each other may save a thousandth of the possible gain per step.
+func (f *flowSolver) solveWarm(m *transportProblem, x []float64) bool {
+	f.resetFor(m)
 	for c := range m.clients {
 		rest := m.demand[c]
 		for r := range f.n - 1 {
 			i := c*f.n + r
-			if a := math.Min(x[i], rest); a > dust && !math.IsInf(m.cost[i], 1) {
+			if a := math.Min(x[i], rest); a > epsAmount && !math.IsInf(m.cost[i], 1) {
 				f.x[i] = a
 				f.load[r] += a
 				rest -= a
@@ -91,25 +92,25 @@ func (f *flow) warm(m *market, x []float64) bool {
 		f.load[f.n-1] += math.Max(0, rest)
 	}
 	for r := range f.n {
-		f.row(r)
+		f.rebuildRow(r)
 	}
-	return f.cancel(256 + 4*(m.clients+f.n)) // beyond that, cold is faster
+	return f.cancelCycles(256 + 4*(m.clients+f.n)) // beyond that, solving cold is faster
 }
 
-// row finds the cheapest displacements out of region r anew.
-func (f *flow) row(r int) {
+// rebuildRow recomputes the cheapest displacements out of region r.
+func (f *flowSolver) rebuildRow(r int) {
 	m, n := f.m, f.n
-	w, via := f.w[r*n:(r+1)*n], f.via[r*n:(r+1)*n]
+	w, via := f.w[r*n:(r+1)*n], f.viaClient[r*n:(r+1)*n]
 	for t := range w {
 		w[t] = math.Inf(1)
 	}
 	for c := range m.clients {
 		x := f.x[c*n+r]
-		if x <= dust {
+		if x <= epsAmount {
 			continue
 		}
-		base, _ := m.leave(c, r, x)
-		if m.kept == nil {
+		base, _ := m.leaveCost(c, r, x)
+		if m.stayAmount == nil {
 			for t, k := range m.cost[c*n : (c+1)*n] {
 				if d := k - base; d < w[t] {
 					w[t], via[t] = d, int32(c)
@@ -118,7 +119,7 @@ func (f *flow) row(r int) {
 			continue
 		}
 		for t := range n {
-			if k, _ := m.enter(c, t, f.x[c*n+t]); k-base < w[t] {
+			if k, _ := m.enterCost(c, t, f.x[c*n+t]); k-base < w[t] {
 				w[t], via[t] = k-base, int32(c)
 			}
 		}
@@ -126,77 +127,78 @@ func (f *flow) row(r int) {
 	w[r] = math.Inf(1)
 }
 
-// push places an amount of client c and returns what is left of the bound. What the bound does not allow goes nowhere.
-func (f *flow) push(c int, amount float64, left int) int {
+// placeClient places an amount of client c and returns the remaining bound. What the bound does not allow is
+// unserved.
+func (f *flowSolver) placeClient(c int, amount float64, left int) int {
 	m, n := f.m, f.n
-	for amount > dust {
+	for amount > epsAmount {
 		if left--; left < 0 {
-			f.give(c, n-1, amount)
+			f.assignTo(c, n-1, amount)
 			return 0
 		}
 		for r := range n {
-			f.dist[r], _ = m.enter(c, r, f.x[c*n+r])
+			f.dist[r], _ = m.enterCost(c, r, f.x[c*n+r])
 			f.prev[r] = -1
 		}
 		f.prev[n] = -1
-		if !f.relax() {
-			f.cancel(left) // rounding has left a cycle that saves something
+		if !f.relaxDistances() {
+			f.cancelCycles(left) // rounding left a negative cycle
 			left -= f.n
 			continue
 		}
-		best, room := f.sink()
+		best, room := f.cheapestSink()
 		part := math.Min(amount, room)
 		first := best
 		for f.prev[first] >= 0 {
 			q := int(f.prev[first])
-			part = math.Min(part, f.slack(q, first))
+			part = math.Min(part, f.displacementRoom(q, first))
 			first = q
 		}
-		_, most := m.enter(c, first, f.x[c*n+first])
+		_, most := m.enterCost(c, first, f.x[c*n+first])
 		part = math.Min(part, most)
 		amount -= part
 		for r := best; f.prev[r] >= 0; r = int(f.prev[r]) {
-			f.shift(int(f.prev[r]), r, part)
+			f.displaceClient(int(f.prev[r]), r, part)
 		}
 		f.x[c*n+first] += part
-		f.touch(c, first)
+		f.markChanged(c, first)
 		f.load[best] += part
-		f.refresh()
-		f.augs++
+		f.rebuildStaleRows()
+		f.augmentations++
 	}
-	if amount > 0 { // dust stays together with the rest
-		f.give(c, n-1, amount)
+	if amount > 0 { // a negligible amount stays with the rest
+		f.assignTo(c, n-1, amount)
 	}
 	return left
 }
 
-func (f *flow) give(c, r int, amount float64) {
+func (f *flowSolver) assignTo(c, r int, amount float64) {
 	f.x[c*f.n+r] += amount
 	f.load[r] += amount
-	f.touch(c, r)
-	f.refresh()
+	f.markChanged(c, r)
+	f.rebuildStaleRows()
 }
 
-// relax shortens distances over displacements (Bellman and Ford). It reports false where predecessors go in a circle.
-func (f *flow) relax() bool {
+// relaxDistances relaxes distances over displacements (Bellman-Ford). It returns false when predecessors form a loop.
+func (f *flowSolver) relaxDistances() bool {
 	n := f.n
 	for r := range n {
-		f.hot[r] = !math.IsInf(f.dist[r], 1)
+		f.shortened[r] = !math.IsInf(f.dist[r], 1)
 	}
 	for range n {
 		changed := false
 		for r := range n {
-			if !f.hot[r] {
+			if !f.shortened[r] {
 				continue
 			}
-			f.hot[r] = false
-			if f.load[r] <= dust {
-				continue // nobody to displace
+			f.shortened[r] = false
+			if f.load[r] <= epsAmount {
+				continue // no client to displace
 			}
 			d := f.dist[r]
 			for t, w := range f.w[r*n : (r+1)*n] {
-				if d+w < f.dist[t]-whisker {
-					f.dist[t], f.prev[t], f.hot[t], changed = d+w, int32(r), true, true
+				if d+w < f.dist[t]-epsCost {
+					f.dist[t], f.prev[t], f.shortened[t], changed = d+w, int32(r), true, true
 				}
 			}
 		}
@@ -204,74 +206,75 @@ func (f *flow) relax() bool {
 			return true
 		}
 	}
-	return f.loops() < 0
+	return f.findPredecessorLoop() < 0
 }
 
-// sink is the region where the path ends cheapest, its price included. Nowhere always has room.
-func (f *flow) sink() (region int, room float64) {
+// cheapestSink is the region where the path ends at the lowest cost, including its price. The unserved region always
+// has room.
+func (f *flowSolver) cheapestSink() (region int, room float64) {
 	best, least := f.n-1, math.Inf(1)
 	room = math.Inf(1)
 	for r := range f.n {
-		price, free := f.m.up(r, f.load[r])
-		if d := f.dist[r] + price; d < least-whisker {
+		price, free := f.m.nextPrice(r, f.load[r])
+		if d := f.dist[r] + price; d < least-epsCost {
 			best, least, room = r, d, free
 		}
 	}
 	return best, room
 }
 
-// slack is how much the displacement from r to t can move at its price.
-func (f *flow) slack(r, t int) float64 {
-	c := int(f.via[r*f.n+t])
-	_, out := f.m.leave(c, r, f.x[c*f.n+r])
-	_, in := f.m.enter(c, t, f.x[c*f.n+t])
+// displacementRoom is how much the displacement from r to t can move at its price.
+func (f *flowSolver) displacementRoom(r, t int) float64 {
+	c := int(f.viaClient[r*f.n+t])
+	_, out := f.m.leaveCost(c, r, f.x[c*f.n+r])
+	_, in := f.m.enterCost(c, t, f.x[c*f.n+t])
 	return math.Min(out, in)
 }
 
-// shift moves the client that stands for the edge from r to t. Loads are the caller's: on a path they cancel.
-func (f *flow) shift(r, t int, amount float64) {
-	c := int(f.via[r*f.n+t])
+// displaceClient moves the client of the edge from r to t. The caller updates loads: on a path they cancel out.
+func (f *flowSolver) displaceClient(r, t int, amount float64) {
+	c := int(f.viaClient[r*f.n+t])
 	f.x[c*f.n+r] = math.Max(0, f.x[c*f.n+r]-amount)
 	f.x[c*f.n+t] += amount
-	f.touch(c, r)
-	f.touch(c, t)
+	f.markChanged(c, r)
+	f.markChanged(c, t)
 }
 
-// touch notes that client c's part of region r has changed. Where moves cost, what it pays for coming to r has changed
-// with it, wherever it comes from.
-func (f *flow) touch(c, r int) {
-	f.old[r] = true
-	if f.m.kept == nil {
+// markChanged records that client c's amount in region r changed. Where moves have a cost, the client's cost of
+// entering r has changed too, from any region.
+func (f *flowSolver) markChanged(c, r int) {
+	f.staleRows[r] = true
+	if f.m.stayAmount == nil {
 		return
 	}
 	for t, x := range f.x[c*f.n : (c+1)*f.n] {
-		f.old[t] = f.old[t] || x > dust
+		f.staleRows[t] = f.staleRows[t] || x > epsAmount
 	}
 }
 
-// refresh finds the displacements anew that touch has noted.
-func (f *flow) refresh() {
-	for r, old := range f.old {
+// rebuildStaleRows recomputes the rows that markChanged marked.
+func (f *flowSolver) rebuildStaleRows() {
+	for r, old := range f.staleRows {
 		if old {
-			f.row(r)
-			f.old[r] = false
+			f.rebuildRow(r)
+			f.staleRows[r] = false
 		}
 	}
 }
 
-// prices is what a little of each region's capacity is worth, in seconds: what leaving it would save, by itself or by
-// letting somebody in who was kept out; in a region that has nobody, what the first would pay. With them added, every
-// client is where it is cheapest.
-func (f *flow) prices(out []float64) []float64 {
+// capacityPrices is the marginal value of each region's capacity, in seconds: the saving by leaving it, including
+// that of a client that could then enter; for an empty region, what the first client would pay. With these prices
+// added, every client is in its cheapest region.
+func (f *flowSolver) capacityPrices(out []float64) []float64 {
 	n := f.n
-	out = grown(out, n)
+	out = resizeSlice(out, n)
 	for r := range out {
 		out[r] = math.Inf(-1)
-		if p, _ := f.m.down(r, f.load[r]); p > 0 {
+		if p, _ := f.m.lastPrice(r, f.load[r]); p > 0 {
 			out[r] = p
-		} else if f.load[r] > dust {
+		} else if f.load[r] > epsAmount {
 			out[r] = 0
-		} else if p, room := f.m.up(r, 0); room > 0 {
+		} else if p, room := f.m.nextPrice(r, 0); room > 0 {
 			out[r] = p
 		}
 	}
@@ -279,7 +282,7 @@ func (f *flow) prices(out []float64) []float64 {
 		changed := false
 		for s := range n {
 			for r, w := range f.w[s*n : (s+1)*n] {
-				if v := out[s] - w; v > out[r]+whisker {
+				if v := out[s] - w; v > out[r]+epsCost {
 					out[r], changed = v, true
 				}
 			}
@@ -294,15 +297,16 @@ func (f *flow) prices(out []float64) []float64 {
 	return out
 }
 
-// small is the part of a market's demand that is too little for the solver, whose amounts are exact to dust.
-const small = 100 * dust
+// minSolvedDemand is the part of a model's demand below which a client is not passed to the solver, whose amounts are
+// exact to epsAmount.
+const minSolvedDemand = 100 * epsAmount
 
-// placeSmall places the clients that ask for too little for the solver where the prices of the others make it cheapest.
-// However much one client asks for, the others keep a region of their own choice.
-func (f *flow) placeSmall(prices []float64) {
+// placeSmallClients places the clients with too little demand for the solver in the region that is cheapest by the
+// others' prices.
+func (f *flowSolver) placeSmallClients(prices []float64) {
 	m := f.m
 	for c, demand := range m.demand {
-		if demand > small {
+		if demand > minSolvedDemand {
 			continue
 		}
 		best, least := -1, math.Inf(1)

@@ -5,93 +5,93 @@ import (
 	"time"
 )
 
-// Guard takes regions out of use by itself while few of their workers are well, and brings them back when enough have
-// been well for a while; but never more than a part of all capacity, because when most of the world looks sick it is
-// more likely the looking that is. Regions that nobody hears of are none of its business: no data is not bad data. Nor are
-// regions that it has not yet seen well: those are starting. The figures are those of Google's service load balancing
-// policy. The zero Guard is ready.
-type Guard struct {
-	sick map[string]time.Time // since when enough of its workers have been well; zero: not yet
-	seen map[string]bool      // regions that were well at some time
+// RegionHealthGuard excludes regions of which few workers are healthy, and includes them again when enough have been
+// healthy for a while. It never excludes more than a part of all capacity: when most regions appear unhealthy, the
+// fault is more likely in the observation. Regions without reports are ignored, since no data is not bad data, and so
+// are regions that it has not yet seen healthy, which are starting. The thresholds are those of Google's service load
+// balancing policy. The zero RegionHealthGuard is ready.
+type RegionHealthGuard struct {
+	recoveringSince map[string]time.Time // since when enough workers have been healthy; zero: not yet
+	everHealthy     map[string]bool      // regions that have been healthy at some time
 }
 
 const (
-	sickBelow  = 0.25 // of its workers are ready, or could be
-	wellAbove  = 0.35
-	wellFor    = time.Minute
-	guardedMax = 0.5
+	unhealthyBelow  = 0.25 // fraction of its workers that are ready, or could be
+	healthyAbove    = 0.35
+	healthyFor      = time.Minute
+	maxGuardedShare = 0.5
 )
 
-// Mark fills in which regions are Sick for a plan that is made now.
-func (g *Guard) Mark(in *Input, now time.Time) {
-	most := guardedMax
+// MarkUnhealthy sets RegionState.Unhealthy for a plan that is made now.
+func (g *RegionHealthGuard) MarkUnhealthy(in *PlanInput, now time.Time) {
+	most := maxGuardedShare
 	if d := in.Spec.Steering.DrainGuard; d != nil {
-		most = max(0, min(finite(*d, 1), guardedMax))
+		most = max(0, min(clampFinite(*d, 1), maxGuardedShare))
 	}
-	var list []suspect
+	var list []regionHealth
 	all, seen := 0.0, map[string]bool{}
 	for r := range min(len(in.Regions), len(in.Spec.Regions)) {
-		s := newSuspect(in, r)
-		all += s.total
-		in.Regions[r].Sick = false
-		seen[s.name] = g.seen[s.name] || s.total > 0 && s.ready >= wellAbove
-		if s.total > 0 && seen[s.name] && !in.Regions[r].Drained && !in.Regions[r].Lost {
-			s.since, s.was = g.sick[s.name]
+		s := newRegionHealth(in, r)
+		all += s.workers
+		in.Regions[r].Unhealthy = false
+		seen[s.name] = g.everHealthy[s.name] || s.workers > 0 && s.readyShare >= healthyAbove
+		if s.workers > 0 && seen[s.name] && !in.Regions[r].Drained && !in.Regions[r].Dead {
+			s.recoveringSince, s.wasUnhealthy = g.recoveringSince[s.name]
 			list = append(list, s)
 		}
 	}
-	sort.SliceStable(list, func(a, b int) bool { // those that are out stay out before others follow
-		if list[a].was != list[b].was {
-			return list[a].was
+	sort.SliceStable(list, func(a, b int) bool { // regions that are excluded stay so before others are added
+		if list[a].wasUnhealthy != list[b].wasUnhealthy {
+			return list[a].wasUnhealthy
 		}
-		return list[a].ready < list[b].ready
+		return list[a].readyShare < list[b].readyShare
 	})
 	next, taken := map[string]time.Time{}, 0.0
 	for _, s := range list {
-		if s.sick(now) && taken+s.total <= most*all {
-			taken += s.total
-			next[s.name] = s.since
-			in.Regions[s.region].Sick = true
+		if s.isUnhealthy(now) && taken+s.workers <= most*all {
+			taken += s.workers
+			next[s.name] = s.recoveringSince
+			in.Regions[s.region].Unhealthy = true
 		}
 	}
-	g.sick, g.seen = next, seen
+	g.recoveringSince, g.everHealthy = next, seen
 }
 
-// suspect is one region as the Guard sees it.
-type suspect struct {
-	region int
-	name   string
-	ready  float64 // part of its workers
-	total  float64 // workers
-	since  time.Time
-	was    bool
+// regionHealth is the guard's view of one region.
+type regionHealth struct {
+	region          int
+	name            string
+	readyShare      float64 // fraction of its workers
+	workers         float64 // workers
+	recoveringSince time.Time
+	wasUnhealthy    bool
 }
 
-func newSuspect(in *Input, r int) suspect {
-	s := suspect{region: r, name: in.Spec.Regions[r].Name}
+func newRegionHealth(in *PlanInput, r int) regionHealth {
+	s := regionHealth{region: r, name: in.Spec.Regions[r].Name}
 	for i := range in.Regions[r].Models {
 		m := &in.Regions[r].Models[i]
-		total := amount(m.Total)
-		s.ready += min(total, amount(m.Ready)+amount(m.Warm)+amount(m.Cold)) // asleep or not loaded is not sick
-		s.total += total
+		total := clampAmount(m.Total)
+		s.readyShare += min(total, clampAmount(m.Ready)+clampAmount(m.Warm)+clampAmount(m.Cold)) // asleep or not loaded is not unhealthy
+		s.workers += total
 	}
-	if s.total > 0 {
-		s.ready /= s.total
+	if s.workers > 0 {
+		s.readyShare /= s.workers
 	}
 	return s
 }
 
-// sick decides, and notes since when the region has been well enough.
-func (s *suspect) sick(now time.Time) bool {
-	if !s.was {
-		return s.ready < sickBelow
+// isUnhealthy decides, and records since when the region has been healthy enough.
+func (s *regionHealth) isUnhealthy(now time.Time) bool {
+	if !s.wasUnhealthy {
+		return s.readyShare < unhealthyBelow
 	}
 	switch {
-	case s.ready < wellAbove:
-		s.since = time.Time{}
-	case s.since.IsZero():
-		s.since = now
-	case now.Sub(s.since) >= wellFor:
+	case s.readyShare < healthyAbove:
+		s.recoveringSince = time.Time{}
+	case s.recoveringSince.IsZero():
+		s.recoveringSince = now
+	case now.Sub(s.recoveringSince) >= healthyFor:
 		return false
 	}
 	return true

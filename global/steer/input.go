@@ -2,22 +2,23 @@ package steer
 
 import "github.com/spillway-lb/spillway/internal/spec"
 
-// Input is everything that a plan depends on.
-type Input struct {
+// PlanInput is everything that a plan depends on.
+type PlanInput struct {
 	Spec        *spec.Spec
 	SpecVersion uint64
-	// Cells are the places that demand may name. Demand from a cell that is not listed cannot be placed by distance.
+	// Cells are the client locations that demand may refer to. Demand from a cell that is not listed cannot be placed
+	// by distance.
 	Cells []Cell
 	// Regions holds the state of each region, in the order of Spec.Regions.
-	Regions []Region
-	// Demand is what clients offer, refused and queued work included.
-	Demand []Demand
-	// Heavy are the client networks that ask for most of their cells; they are part of Demand.
-	Heavy []Heavy
+	Regions []RegionState
+	// Demand is the demand that clients offer, including refused and queued work.
+	Demand []CellDemand
+	// HeavyHitters are the client networks with the most demand of their cells; their demand is included in Demand.
+	HeavyHitters []HeavyHitter
 	// Prev is the plan in force, or nil.
 	Prev *Plan
-	// Memory is the solver's own, or nil. It makes the next Solve cheaper.
-	Memory *Memory
+	// Memory is the solver's state, or nil. It makes the next SolvePlan cheaper.
+	Memory *SolverMemory
 }
 
 // Cell is a set of client networks that share a location.
@@ -26,58 +27,62 @@ type Cell struct {
 	RTT  []float32 // seconds, by region in the order of Spec.Regions
 }
 
-// Region is the state of one region as the planner knows it.
-type Region struct {
+// RegionState is the state of one region as reported to the planner.
+type RegionState struct {
 	Drained bool
-	Lost    bool
-	// Ramp is the part of its capacity that a region on its way back may get, below 1; 0 means all of it.
+	Dead    bool
+	// Stale means that this node no longer receives the region's reports: Models and the demand that arrives in the
+	// region are those of the last one.
+	Stale bool
+	// Ramp is the fraction of its capacity that a returning region may get, below 1; 0 means all of it.
 	Ramp float64
-	// Sick regions have too few workers that are well and get nobody while another has room. See Guard.
-	Sick   bool
-	Models []Model
+	// Unhealthy regions have too few healthy workers and get no clients while another region has room. See
+	// RegionHealthGuard.
+	Unhealthy bool
+	Models    []ModelCapacity
 }
 
-// Model is one region's capacity for one model.
-type Model struct {
+// ModelCapacity is one region's capacity for one model.
+type ModelCapacity struct {
 	Name string
 	Rate float64 // prefill-equivalent tokens/s of all ready workers
 	Wait float64 // seconds, predicted and smoothed
-	// Ready workers have the Rate. Warm ones would be ready within a second or so and are used before the reserve. Cold
-	// ones need a load and are no capacity, but they are well.
+	// Ready workers have the Rate. Warm ones can be ready within about a second and are used before the reserve. Cold
+	// ones need a model load and are no capacity, but they are healthy.
 	Ready, Warm, Cold float64
-	// Wake is how long the soonest of the warm ones takes to be ready, in seconds; 0: not known.
-	Wake float64
-	// Total is how many workers there are in any state; 0: not known.
+	// WakeSeconds is how long the fastest warm worker takes to become ready, in seconds; 0: unknown.
+	WakeSeconds float64
+	// Total is the number of workers in any state; 0: unknown.
 	Total float64
-	// Warmth is the part of the model's hot prefixes that the region's caches hold, 0..1.
-	Warmth float64
-	// Hardware splits Ready and Rate by GPU type; nil: not known.
-	Hardware []Hardware
+	// CachedPrefixShare is the fraction of the model's hot prefixes that the region's caches hold, 0..1.
+	CachedPrefixShare float64
+	// Hardware splits Ready and Rate by GPU type; nil: unknown.
+	Hardware []HardwareCapacity
 }
 
-// Hardware is a region's ready workers of one GPU type for one model.
-type Hardware struct {
+// HardwareCapacity is a region's ready workers of one GPU type for one model.
+type HardwareCapacity struct {
 	Name  string
 	Ready float64
 	Rate  float64 // prefill-equivalent tokens/s of all of them
 }
 
-// Demand is what the clients of one cell offer for one service and model.
-type Demand struct {
+// CellDemand is what the clients of one cell offer for one service and model.
+type CellDemand struct {
 	Service, Model, Cell string
-	Region               string  // where it arrived; Solve uses it only for demand that no service of the spec steers
+	Region               string  // where it arrived; used only for demand that no service of the spec steers
 	Rate                 float64 // prefill-equivalent tokens/s
 }
 
-// allowed is the set of regions that may answer for a service. A list that names none that exist means all.
-func allowed(s *spec.Spec, svc *spec.Service) Set {
-	var out Set
+// allowedRegions is the set of regions that may answer for a service. A list without any existing region means all.
+func allowedRegions(s *spec.Spec, svc *spec.Service) RegionSet {
+	var out RegionSet
 	for i := range s.Regions {
-		if i < MaxRegions && contains(svc.Regions, s.Regions[i].Name) {
+		if i < MaxRegions && containsName(svc.Regions, s.Regions[i].Name) {
 			out.Add(i)
 		}
 	}
-	if !out.Empty() {
+	if !out.IsEmpty() {
 		return out
 	}
 	for i := range s.Regions {
@@ -88,7 +93,7 @@ func allowed(s *spec.Spec, svc *spec.Service) Set {
 	return out
 }
 
-func contains(list []string, s string) bool {
+func containsName(list []string, s string) bool {
 	for _, v := range list {
 		if v == s {
 			return true

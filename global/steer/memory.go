@@ -2,73 +2,74 @@ package steer
 
 import "slices"
 
-// Memory is what a planner keeps from one Solve to the next: how each model's demand was assigned. The next assignment
-// begins there and is as good, for a part of the work; a plan in force is no place to begin where a service has several
-// models, since it holds the mean of what they would wish. It belongs to whoever solves. The zero Memory is ready.
-type Memory struct {
+// SolverMemory is what a planner keeps between calls of SolvePlan: the last assignment of each model's demand.
+// Starting from it gives the same quality for less work. The plan in force is no such start where a service has
+// several models, since it holds the mean of their assignments. It belongs to one planner. The zero SolverMemory is
+// ready.
+type SolverMemory struct {
 	regions []string
-	kinds   map[memoryKey]int32
-	models  map[string]*assigned
+	classes map[memoryClassKey]int32
+	models  map[string]*modelAssignment
 	round   uint64
 }
 
-// maxRemembered bounds a Memory, in numbers of eight bytes. What is over it is solved from the plan in force.
-const maxRemembered = 4 << 20
+// maxMemoryNumbers bounds a SolverMemory, in float64 values. Models beyond it are solved from the plan in force.
+const maxMemoryNumbers = 4 << 20
 
-// memoryKey is a kind whatever the order of cells.
-type memoryKey struct {
-	cell            string
-	allowed         Set
-	canary          string
-	session, prefix int
+// memoryClassKey identifies a client class independently of the order of cells.
+type memoryClassKey struct {
+	cell                        string
+	allowed                     RegionSet
+	canary                      string
+	sessionTokens, prefixTokens int
 }
 
-// assigned is how one model's clients were last shared out over regions, and nowhere.
-type assigned struct {
-	rows  map[int32][]float64 // by kind; parts of the client's demand
-	round uint64
+// modelAssignment is the last assignment of one model's clients to regions, including the unserved one.
+type modelAssignment struct {
+	sharesByClass map[int32][]float64 // by class; fractions of the client's demand
+	lastRound     uint64
 }
 
-// begin makes a Memory ready for a problem. It forgets all when the regions are others, and now and then what has not
-// been asked for any more.
-func (m *Memory) begin(p *problem) {
-	names := make([]string, p.regions())
+// prepareFor prepares the memory for a problem. It is cleared when the regions have changed, and now and then drops
+// entries that were not used.
+func (m *SolverMemory) prepareFor(p *problem) {
+	names := make([]string, p.regionCount())
 	for r := range names {
-		names[r] = p.in.Spec.Regions[r].Name
+		names[r] = p.input.Spec.Regions[r].Name
 	}
-	if m.round++; m.kinds == nil || !slices.Equal(names, m.regions) || len(m.kinds) > 2*len(p.units)+16 {
-		*m = Memory{regions: names, kinds: map[memoryKey]int32{}, models: map[string]*assigned{}, round: m.round}
+	if m.round++; m.classes == nil || !slices.Equal(names, m.regions) || len(m.classes) > 2*len(p.units)+16 {
+		*m = SolverMemory{regions: names, classes: map[memoryClassKey]int32{}, models: map[string]*modelAssignment{}, round: m.round}
 	}
 	for name, a := range m.models {
-		if m.round-a.round > 100 {
+		if m.round-a.lastRound > 100 {
 			delete(m.models, name)
 		}
 	}
 	for i := range p.units {
 		u := &p.units[i]
-		svc := &p.in.Spec.Services[u.svc]
-		key := memoryKey{allowed: p.allowed[u.svc], canary: svc.Canary.Region, session: svc.SessionTokens, prefix: svc.PrefixTokens}
+		svc := &p.input.Spec.Services[u.service]
+		key := memoryClassKey{allowed: p.allowed[u.service], canary: svc.Canary.Region, sessionTokens: svc.SessionTokens, prefixTokens: svc.PrefixTokens}
 		if u.cell >= 0 {
-			key.cell = p.in.Cells[u.cell].Name
+			key.cell = p.input.Cells[u.cell].Name
 		}
-		id, known := m.kinds[key]
+		id, known := m.classes[key]
 		if !known {
-			id = int32(len(m.kinds))
-			m.kinds[key] = id
+			id = int32(len(m.classes))
+			m.classes[key] = id
 		}
-		u.kind = id
+		u.class = id
 	}
 }
 
-// recall is where a model's clients were; nil when too many are new.
-func (m *Memory) recall(p *problem, model string, g *buyers, mk *market) []float64 {
+// lastAssignment is the last assignment of a model's clients; nil when too many are new.
+func (m *SolverMemory) lastAssignment(p *problem, model string, g *modelClients, mk *transportProblem) []float64 {
 	a := m.models[model]
 	if a == nil {
 		return nil
 	}
 	x, missed := make([]float64, len(mk.demand)*mk.regions), 0
 	for c, demand := range mk.demand {
-		row := a.rows[p.units[g.first[c]].kind]
+		row := a.sharesByClass[p.units[g.firstUnit[c]].class]
 		if row == nil {
 			missed++
 			continue
@@ -83,23 +84,23 @@ func (m *Memory) recall(p *problem, model string, g *buyers, mk *market) []float
 	return x
 }
 
-// remember notes where a model's clients are.
-func (m *Memory) remember(p *problem, model string, g *buyers, mk *market, x []float64) {
-	if len(mk.demand)*mk.regions*max(len(p.models), 1) > maxRemembered {
+// storeAssignment stores the assignment of a model's clients.
+func (m *SolverMemory) storeAssignment(p *problem, model string, g *modelClients, mk *transportProblem, x []float64) {
+	if len(mk.demand)*mk.regions*max(len(p.modelIndexes), 1) > maxMemoryNumbers {
 		return
 	}
 	a := m.models[model]
-	if a == nil || len(a.rows) > 2*len(mk.demand)+16 {
-		a = &assigned{rows: make(map[int32][]float64, len(mk.demand))}
+	if a == nil || len(a.sharesByClass) > 2*len(mk.demand)+16 {
+		a = &modelAssignment{sharesByClass: make(map[int32][]float64, len(mk.demand))}
 		m.models[model] = a
 	}
-	a.round = m.round
+	a.lastRound = m.round
 	for c, demand := range mk.demand {
-		kind := p.units[g.first[c]].kind
-		row := a.rows[kind]
+		kind := p.units[g.firstUnit[c]].class
+		row := a.sharesByClass[kind]
 		if row == nil {
 			row = make([]float64, mk.regions)
-			a.rows[kind] = row
+			a.sharesByClass[kind] = row
 		}
 		for r := range row {
 			row[r] = x[c*mk.regions+r] / demand

@@ -5,22 +5,22 @@ import (
 	"testing"
 )
 
-// TestWhatIsRememberedCostsNothing solves a wandering world with and without a Memory. Each model's own market is exact
-// either way; what a service of several models makes of it is found by polishing, from two different beginnings, so single
-// plans differ by a few per cent, and on the mean they are as good.
-func TestWhatIsRememberedCostsNothing(t *testing.T) {
-	in := planet(120, 12, true)
+// TestSolverMemoryKeepsTheCost solves changing demand with and without a SolverMemory. Each model's own problem is
+// solved exactly either way; improveShares of multi-model services starts from different points, so single plans
+// differ by a few percent, and their mean is equal.
+func TestSolverMemoryKeepsTheCost(t *testing.T) {
+	in := newWorldInput(120, 12, true)
 	rng := rand.New(rand.NewPCG(3, 3))
-	var memory Memory
+	var memory SolverMemory
 	var sumA, sumB float64
 	for epoch := range 12 {
-		with := shake(rng, in)
+		with := addDemandNoise(rng, in)
 		if epoch%4 == 3 {
 			with.Demand = with.Demand[rng.IntN(len(with.Demand)/3):]
 		}
 		without := *with
 		with.Memory = &memory
-		a, b := Solve(with), Solve(&without)
+		a, b := SolvePlan(with), SolvePlan(&without)
 		sumA, sumB = sumA+a.Cost, sumB+b.Cost
 		if a.Cost > b.Cost*1.04 {
 			t.Errorf("epoch %d: %v s with memory, %v s without", epoch, a.Cost, b.Cost)
@@ -31,25 +31,25 @@ func TestWhatIsRememberedCostsNothing(t *testing.T) {
 	if sumA > sumB*1.01 {
 		t.Errorf("%.4f s on the mean with memory, %.4f s without", sumA/12, sumB/12)
 	}
-	if len(memory.models) != 12 || len(memory.kinds) == 0 {
-		t.Errorf("%d models and %d kinds are remembered", len(memory.models), len(memory.kinds))
+	if len(memory.models) != 12 || len(memory.classes) == 0 {
+		t.Errorf("%d models and %d kinds are remembered", len(memory.models), len(memory.classes))
 	}
 }
 
-func TestMemoryTakesFarFewerSteps(t *testing.T) {
-	in := planet(100, 6, true)
+func TestSolverMemorySavesSteps(t *testing.T) {
+	in := newWorldInput(100, 6, true)
 	rng := rand.New(rand.NewPCG(4, 4))
-	steps := func(in *Input) int {
+	steps := func(in *PlanInput) int {
 		p := newProblem(in)
 		p.placeFixed()
-		p.look()
-		var f flow
-		p.placeWith(&f)
-		return f.augs
+		p.readCurrentShares()
+		var f flowSolver
+		p.placeDemandWith(&f)
+		return f.augmentations
 	}
-	in.Memory = new(Memory)
+	in.Memory = new(SolverMemory)
 	cold := steps(in)
-	next := shake(rng, in)
+	next := addDemandNoise(rng, in)
 	warm := steps(next)
 	t.Logf("%d augmentations cold, %d warm", cold, warm)
 	if warm*3 > cold {
@@ -57,22 +57,22 @@ func TestMemoryTakesFarFewerSteps(t *testing.T) {
 	}
 }
 
-func TestMemoryIsBounded(t *testing.T) {
-	var memory Memory
+func TestSolverMemoryIsBounded(t *testing.T) {
+	var memory SolverMemory
 	for epoch := range 20 {
-		in := planet(20, 3, true)
+		in := newWorldInput(20, 3, true)
 		in.Memory = &memory
-		for i := range in.Cells { // other places every time
+		for i := range in.Cells { // new cells every time
 			in.Cells[i].Name = string(rune('a'+epoch)) + in.Cells[i].Name
 		}
 		for i := range in.Demand {
 			in.Demand[i].Cell = string(rune('a'+epoch)) + in.Demand[i].Cell
 		}
-		Solve(in)
+		SolvePlan(in)
 	}
 	for name, a := range memory.models {
-		if len(a.rows) > 100 || len(memory.kinds) > 100 {
-			t.Errorf("%s: %d rows of %d kinds are kept for 20 cells", name, len(a.rows), len(memory.kinds))
+		if len(a.sharesByClass) > 100 || len(memory.classes) > 100 {
+			t.Errorf("%s: %d rows of %d kinds are kept for 20 cells", name, len(a.sharesByClass), len(memory.classes))
 		}
 	}
 }

@@ -7,168 +7,175 @@ import (
 	"github.com/spillway-lb/spillway/internal/capacity"
 )
 
-// Query is one client asking for one service.
-type Query struct {
+// PickQuery is one client's query for one service.
+type PickQuery struct {
 	Service int    // index in Spec.Services
-	Cell    int32  // -1 when its place is unknown
-	Key     uint64 // of the client's network, see Key
-	// Drained regions take nothing new while another is well. Lost ones are worse than drained ones. Barred ones are
-	// never picked: residency is law, not preference.
-	Drained, Lost, Barred Set
+	Cell    int32  // -1 when its location is unknown
+	Key     uint64 // of the client's network, see NetworkKey
+	// Drained regions get nothing new while another is eligible. Unavailable ones rank below drained ones. Excluded
+	// ones are never picked: they would violate residency rules.
+	Drained, Unavailable, Excluded RegionSet
+	// DrainRemaining is the part of the client networks that a gradual drain leaves to each region, in 256ths; 0:
+	// all. nil: no gradual drain.
+	DrainRemaining []uint8
 }
 
-// Choice is the region picked. Region is -1 only when every region is barred.
+// Choice is the region picked. Region is -1 only when every region is excluded.
 type Choice struct {
 	Region int
-	Reason Reason
-	// Split says that another client of the same cell may be sent elsewhere, so the answer holds for the key's network only.
+	Reason PickReason
+	// Split reports that another client of the same cell may be sent elsewhere, so the answer is valid for the key's
+	// network only.
 	Split bool
 }
 
-// Reason says which rule picked.
-type Reason uint8
+// PickReason is the rule that picked the region.
+type PickReason uint8
 
-// The reasons.
+// Reasons for a choice.
 const (
-	None    Reason = iota
-	Nearest        // cheapest by RTT, wait, bias and price
-	Planned        // by the plan's row for the cell
-	Weight         // by the service's declared weights
-	Order          // first of the failover order
-	Spread         // place unknown: spread by capacity
-	Drained        // every region that is alive is drained: one of those
-	Lost           // every region is lost: answered all the same
-	Canary         // one of the part of clients that the canary region takes
-	Pinned         // by the plan's row for the cell, which names the client's network: it asks for much
+	ReasonNone           PickReason = iota
+	ReasonNearest                   // cheapest by RTT, wait, bias and price
+	ReasonPlanned                   // by the plan's row for the cell
+	ReasonWeight                    // by the service's declared weights
+	ReasonOrder                     // first of the failover order
+	ReasonSpread                    // location unknown: spread by capacity
+	ReasonAllDrained                // every available region is drained: one of those
+	ReasonAllUnavailable            // every region is unavailable: answered anyway
+	ReasonCanary                    // within the fraction of clients that the canary region takes
+	ReasonPinned                    // by a pin of the plan's row for the cell: the client's network has much demand
 )
 
 var reasonNames = [...]string{"none", "nearest", "planned", "weight", "order", "spread", "all_drained", "all_lost", "canary", "pinned"}
 
-// String is the stable word for metrics and answers.
-func (r Reason) String() string { return reasonNames[r] }
+// String is the stable name for metrics and answers.
+func (r PickReason) String() string { return reasonNames[r] }
 
-// Networks of clients that are always answered alike.
+// Prefix lengths of the client networks that always get the same answer.
 const (
-	KeyBits4 = capacity.NetworkBits4
-	KeyBits6 = capacity.NetworkBits6
+	KeyBits4 = capacity.NetworkBitsIPv4
+	KeyBits6 = capacity.NetworkBitsIPv6
 )
 
-// Key hashes the network of a client: its /24 or /48.
-func Key(a netip.Addr) uint64 {
-	return mix(capacity.NetworkNumber(a))
+// NetworkKey hashes the network of a client: its /24 or /48.
+func NetworkKey(a netip.Addr) uint64 {
+	return mixBits(capacity.NetworkNumber(a))
 }
 
-// Pick chooses a region. It allocates nothing.
-func (t *Table) Pick(q *Query) Choice {
+// PickRegion chooses a region. It allocates nothing.
+func (t *Table) PickRegion(q *PickQuery) Choice {
 	st := &t.services[q.Service]
-	may, override := st.candidates(q)
-	if may.Empty() {
+	may, override := st.eligibleRegions(q)
+	if may.IsEmpty() {
 		return Choice{Region: -1}
 	}
-	split := st.narrow(q.Key, &may)
+	split := st.thinClients(q, &may)
 	var c Choice
-	if st.canary >= 0 && may.Has(st.canary) && !may.only(st.canary) {
-		c, split = st.tryOut(t.geo, q, &may), true
+	if st.canary >= 0 && may.Has(st.canary) && !may.isOnly(st.canary) {
+		c, split = st.pickWithCanary(t.geo, q, &may), true
 	} else {
-		c = st.choose(t.geo, q, &may)
+		c = st.chooseRegion(t.geo, q, &may)
 	}
 	c.Split = c.Split || split
-	if override != None {
+	if override != ReasonNone {
 		c.Reason = override
 	}
 	return c
 }
 
-// tryOut sends a fixed part of the networks to the canary and keeps all others away from it.
-func (st *serviceTable) tryOut(g *Geography, q *Query, may *Set) Choice {
-	if draw(q.Key^st.seed, canarySalt) < st.trial {
-		return Choice{st.canary, Canary, true}
+// pickWithCanary sends a fixed fraction of the networks to the canary and keeps all others away from it.
+func (st *serviceTable) pickWithCanary(g *Geography, q *PickQuery, may *RegionSet) Choice {
+	if uniformHash(q.Key^st.seed, canarySalt) < st.canaryShare {
+		return Choice{st.canary, ReasonCanary, true}
 	}
-	var only, none Set
+	var only, none RegionSet
 	only.Add(st.canary)
 	rest := may.Without(&only, &none)
-	return st.choose(g, q, &rest)
+	return st.chooseRegion(g, q, &rest)
 }
 
-// narrow keeps networks out of regions on their way back, all but the part that those may get by now. It reports
-// whether another network could be treated otherwise.
-func (st *serviceTable) narrow(key uint64, may *Set) (split bool) {
-	for r, part := range st.ramp {
-		if part == 0 || !may.Has(r) || may.only(r) {
-			continue
-		}
-		split = true
-		if draw(key^st.seed, rampSalt+uint64(r)) >= float64(part)/256 {
-			var only, none Set
-			only.Add(r)
-			*may = may.Without(&only, &none)
+// thinClients removes returning regions and regions with a gradual drain from may, except for the fraction of
+// networks that they may get now. As the fraction changes, networks move in one direction only. It reports whether
+// another network could be treated differently.
+func (st *serviceTable) thinClients(q *PickQuery, may *RegionSet) (split bool) {
+	for _, parts := range [...][]uint8{st.ramp, q.DrainRemaining} {
+		for r, part := range parts {
+			if part == 0 || !may.Has(r) || may.isOnly(r) {
+				continue
+			}
+			split = true
+			if uniformHash(q.Key^st.seed, rampSalt+uint64(r)) >= float64(part)/256 {
+				var only, none RegionSet
+				only.Add(r)
+				*may = may.Without(&only, &none)
+			}
 		}
 	}
 	return split
 }
 
-// Salts keep draws for different purposes apart from each other and from rendezvous.
+// Salts make draws for different purposes independent of each other and of rendezvous hashing.
 const (
 	canarySalt = 1 << 32
 	rampSalt   = 1 << 33
 )
 
-// draw is a number in (0,1) that depends on nothing but its arguments.
-func draw(key, salt uint64) float64 {
-	return (float64(mix(key^mix(salt+1))>>11) + 0.5) / (1 << 53)
+// uniformHash is a number in (0,1) that depends only on its arguments.
+func uniformHash(key, salt uint64) float64 {
+	return (float64(mixBits(key^mixBits(salt+1))>>11) + 0.5) / (1 << 53)
 }
 
-// candidates is the best set that is not empty: well, else drained but alive, else lost, else both.
-func (st *serviceTable) candidates(q *Query) (Set, Reason) {
-	var none Set
-	open := st.allowed.Without(&q.Barred, &none)
-	if s := open.Without(&q.Drained, &q.Lost); !s.Empty() {
-		return s, None
+// eligibleRegions is the first set that is not empty: healthy; drained but available; unavailable; both.
+func (st *serviceTable) eligibleRegions(q *PickQuery) (RegionSet, PickReason) {
+	var none RegionSet
+	open := st.allowed.Without(&q.Excluded, &none)
+	if s := open.Without(&q.Drained, &q.Unavailable); !s.IsEmpty() {
+		return s, ReasonNone
 	}
-	if s := open.Without(&q.Lost, &none); !s.Empty() {
-		return s, Drained
+	if s := open.Without(&q.Unavailable, &none); !s.IsEmpty() {
+		return s, ReasonAllDrained
 	}
-	if s := open.Without(&q.Drained, &none); !s.Empty() {
-		return s, Lost
+	if s := open.Without(&q.Drained, &none); !s.IsEmpty() {
+		return s, ReasonAllUnavailable
 	}
-	return open, Lost
+	return open, ReasonAllUnavailable
 }
 
-func (st *serviceTable) choose(g *Geography, q *Query, may *Set) Choice {
-	switch rtt := g.Row(q.Cell); {
-	case st.mode == byWeight:
-		if r, split := st.rendezvous(st.spread, q.Key, may); r >= 0 {
-			return Choice{r, Weight, split}
+func (st *serviceTable) chooseRegion(g *Geography, q *PickQuery, may *RegionSet) Choice {
+	switch rtt := g.RTTRow(q.Cell); {
+	case st.mode == modeWeighted:
+		if r, split := st.rendezvousRegion(st.spread, q.Key, may); r >= 0 {
+			return Choice{r, ReasonWeight, split}
 		}
-		return Choice{st.nearest(rtt, may, false), Nearest, false}
-	case st.mode == byOrder:
-		if st.pilot && !st.without.Meets(may) {
-			if r, split := st.rendezvous(st.spread, q.Key, may); r >= 0 {
-				return Choice{r, Order, split}
+		return Choice{st.cheapestRegion(rtt, may, false), ReasonNearest, false}
+	case st.mode == modeFailover:
+		if st.pilotLight && !st.without.Intersects(may) {
+			if r, split := st.rendezvousRegion(st.spread, q.Key, may); r >= 0 {
+				return Choice{r, ReasonOrder, split}
 			}
 		}
-		return Choice{st.first(may), Order, false}
+		return Choice{st.firstInOrder(may), ReasonOrder, false}
 	case rtt == nil:
-		if r, split := st.rendezvous(st.spread, q.Key, may); r >= 0 {
-			return Choice{r, Spread, split}
+		if r, split := st.rendezvousRegion(st.spread, q.Key, may); r >= 0 {
+			return Choice{r, ReasonSpread, split}
 		}
-		return Choice{st.nearest(nil, may, true), Spread, false}
-	case st.mode == byPlace:
-		return Choice{st.nearest(rtt, may, false), Nearest, false}
+		return Choice{st.cheapestRegion(nil, may, true), ReasonSpread, false}
+	case st.mode == modeGeo:
+		return Choice{st.cheapestRegion(rtt, may, false), ReasonNearest, false}
 	}
-	if !st.without.Meets(may) {
-		row := st.row(q.Cell)
-		if r := row.pinned(q.Key); r >= 0 && may.Has(r) {
-			return Choice{r, Pinned, true}
+	if !st.without.Intersects(may) {
+		row := st.findRow(q.Cell)
+		if r := row.pinnedRegion(q.Key); r >= 0 && may.Has(r) {
+			return Choice{r, ReasonPinned, true}
 		}
-		if r, split := st.rendezvous(row.shares, q.Key, may); r >= 0 {
-			return Choice{r, Planned, split || len(row.pins) > 0}
+		if r, split := st.rendezvousRegion(row.shares, q.Key, may); r >= 0 {
+			return Choice{r, ReasonPlanned, split || len(row.pins) > 0}
 		}
 	}
-	return Choice{st.nearest(g.Row(q.Cell), may, true), Nearest, false}
+	return Choice{st.cheapestRegion(g.RTTRow(q.Cell), may, true), ReasonNearest, false}
 }
 
-func (st *serviceTable) first(may *Set) int {
+func (st *serviceTable) firstInOrder(may *RegionSet) int {
 	for _, r := range st.order {
 		if may.Has(int(r)) {
 			return int(r)
@@ -177,8 +184,9 @@ func (st *serviceTable) first(may *Set) int {
 	return -1
 }
 
-// nearest is the cheapest of the set. Without a place every RTT counts as equal; without load only RTT and bias count.
-func (st *serviceTable) nearest(rtt []float32, may *Set, load bool) int {
+// cheapestRegion is the cheapest region of the set. Without a location all RTTs count as equal; without load only RTT
+// and bias count.
+func (st *serviceTable) cheapestRegion(rtt []float32, may *RegionSet, load bool) int {
 	best, least := -1, math.Inf(1)
 	for r := range st.bias {
 		if !may.Has(r) {
@@ -193,16 +201,16 @@ func (st *serviceTable) nearest(rtt []float32, may *Set, load bool) int {
 		}
 		if c < least {
 			best, least = r, c
-		} else if best < 0 { // whatever its RTT is said to be, it is better than nobody
+		} else if best < 0 { // even an invalid RTT is better than no region
 			best = r
 		}
 	}
 	return best
 }
 
-// rendezvous picks by weighted rendezvous hashing: each region's score depends on nothing but the client, the region
-// and its own weight, so only clients of the weight that changed move. split reports that more than one could win.
-func (st *serviceTable) rendezvous(shares []Share, key uint64, may *Set) (region int, split bool) {
+// rendezvousRegion picks by weighted rendezvous hashing: each region's score depends only on the client, the region
+// and its own weight, so only clients of the changed weight move. split reports that more than one region could win.
+func (st *serviceTable) rendezvousRegion(shares []RegionShare, key uint64, may *RegionSet) (region int, split bool) {
 	region = -1
 	least := math.Inf(1)
 	for i := range shares {
@@ -211,20 +219,20 @@ func (st *serviceTable) rendezvous(shares []Share, key uint64, may *Set) (region
 			continue
 		}
 		split = region >= 0
-		if v := score(key^st.seed, shares[i]); v < least {
+		if v := rendezvousScore(key^st.seed, shares[i]); v < least {
 			region, least = r, v
 		}
 	}
 	return region, split
 }
 
-// score is what a region bids for a seeded key: the lowest wins.
-func score(key uint64, s Share) float64 {
-	return -math.Log(draw(key, uint64(s.Region))) / float64(s.Weight)
+// rendezvousScore is a region's score for a seeded key: the lowest wins.
+func rendezvousScore(key uint64, s RegionShare) float64 {
+	return -math.Log(uniformHash(key, uint64(s.Region))) / float64(s.Weight)
 }
 
-// mix is the finaliser of splitmix64 (Steele, Lea and Flood 2014): every input bit moves every output bit.
-func mix(x uint64) uint64 {
+// mixBits is the finalizer of splitmix64 (Steele, Lea and Flood 2014): every input bit affects every output bit.
+func mixBits(x uint64) uint64 {
 	x += 0x9e3779b97f4a7c15
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
 	x = (x ^ x>>27) * 0x94d049bb133111eb

@@ -11,24 +11,24 @@ import (
 )
 
 func prefixKey(i int) uint64 {
-	return steer.Key(netip.AddrFrom4([4]byte{10, byte(i >> 8), byte(i), 7}))
+	return steer.NetworkKey(netip.AddrFrom4([4]byte{10, byte(i >> 8), byte(i), 7}))
 }
 
-func weighted(w map[string]float64) *steer.Table {
+func weightedTable(w map[string]float64) *steer.Table {
 	s := oneService(len(w))
 	s.Services[0].Mode, s.Services[0].Weights = "weighted", w
-	return steer.Compile(s, nil, nil)
+	return steer.CompileTable(s, nil, nil)
 }
 
-func TestWeightedSharesAndFewMoves(t *testing.T) {
+func TestChangedWeightsMoveFewClients(t *testing.T) {
 	const prefixes = 10000
-	before := weighted(map[string]float64{"r0": 50, "r1": 30, "r2": 20})
-	after := weighted(map[string]float64{"r0": 45, "r1": 35, "r2": 20})
+	before := weightedTable(map[string]float64{"r0": 50, "r1": 30, "r2": 20})
+	after := weightedTable(map[string]float64{"r0": 45, "r1": 35, "r2": 20})
 	var got [3]int
 	moved := 0
 	for i := range prefixes {
-		q := steer.Query{Cell: -1, Key: prefixKey(i)}
-		a, b := before.Pick(&q), after.Pick(&q)
+		q := steer.PickQuery{Cell: -1, Key: prefixKey(i)}
+		a, b := before.PickRegion(&q), after.PickRegion(&q)
 		got[a.Region]++
 		if !a.Split {
 			t.Fatal("a split answer does not say so")
@@ -41,7 +41,7 @@ func TestWeightedSharesAndFewMoves(t *testing.T) {
 		}
 	}
 	for r, want := range []float64{0.5, 0.3, 0.2} {
-		if part := float64(got[r]) / prefixes; !close2(part, want, 0.02) {
+		if part := float64(got[r]) / prefixes; !isClose(part, want, 0.02) {
 			t.Errorf("region %d got %.3f of the prefixes, want %.2f within 2 points", r, part, want)
 		}
 	}
@@ -50,46 +50,46 @@ func TestWeightedSharesAndFewMoves(t *testing.T) {
 	}
 }
 
-func TestOnlyClientsOfALostRegionMove(t *testing.T) {
-	table := weighted(map[string]float64{"r0": 1, "r1": 1, "r2": 1})
-	var lost steer.Set
+func TestOnlyClientsOfAnUnavailableRegionMove(t *testing.T) {
+	table := weightedTable(map[string]float64{"r0": 1, "r1": 1, "r2": 1})
+	var lost steer.RegionSet
 	lost.Add(2)
 	for i := range 2000 {
-		q := steer.Query{Cell: -1, Key: prefixKey(i)}
-		a := table.Pick(&q)
-		q.Lost = lost
-		if b := table.Pick(&q); a.Region != b.Region && a.Region != 2 {
+		q := steer.PickQuery{Cell: -1, Key: prefixKey(i)}
+		a := table.PickRegion(&q)
+		q.Unavailable = lost
+		if b := table.PickRegion(&q); a.Region != b.Region && a.Region != 2 {
 			t.Fatalf("prefix %d moved from %d to %d though its region is well", i, a.Region, b.Region)
 		}
 	}
 }
 
-func TestKeyIsTheNetwork(t *testing.T) {
+func TestNetworkKeyIgnoresHostBits(t *testing.T) {
 	same := [][2]string{{"192.0.2.1", "192.0.2.200"}, {"::ffff:192.0.2.1", "192.0.2.9"}, {"2001:db8:1::1", "2001:db8:1:ffff::2"}}
 	for _, c := range same {
-		if steer.Key(netip.MustParseAddr(c[0])) != steer.Key(netip.MustParseAddr(c[1])) {
+		if steer.NetworkKey(netip.MustParseAddr(c[0])) != steer.NetworkKey(netip.MustParseAddr(c[1])) {
 			t.Errorf("%s and %s have different keys", c[0], c[1])
 		}
 	}
-	if steer.Key(netip.MustParseAddr("192.0.2.1")) == steer.Key(netip.MustParseAddr("192.0.3.1")) {
+	if steer.NetworkKey(netip.MustParseAddr("192.0.2.1")) == steer.NetworkKey(netip.MustParseAddr("192.0.3.1")) {
 		t.Error("two networks share a key")
 	}
 }
 
 func TestExplainListsEveryRegion(t *testing.T) {
-	in := newYork()
+	in := newYorkInput()
 	in.Spec.Regions[0].BiasMS = 30
-	table := steer.Compile(in.Spec, geography(in), steer.Solve(in).Plan)
-	var rec explain.Record
-	q := steer.Query{Cell: 1}
+	table := steer.CompileTable(in.Spec, inputGeography(in), steer.SolvePlan(in).Plan)
+	var rec explain.Explanation
+	q := steer.PickQuery{Cell: 1}
 	q.Drained.Add(0)
-	c := table.Explain(in.Spec, &q, []float64{0.5, 0.25}, &rec)
+	c := table.ExplainPick(in.Spec, &q, []float64{0.5, 0.25}, &rec)
 	if c.Region != 1 || rec.Chosen != "r1" || rec.Reason != "nearest" || len(rec.Candidates) != 2 {
 		t.Fatalf("record is %+v", rec)
 	}
 	first := rec.Candidates[0]
-	want := []explain.Term{{Name: "rtt", Seconds: float64(float32(0.010))}, {Name: "wait", Seconds: 0.5}, {Name: "bias", Seconds: 0.03}}
-	if first.Dropped != "drained" || len(first.Terms) < 3 {
+	want := []explain.CostTerm{{Name: "rtt", Seconds: float64(float32(0.010))}, {Name: "wait", Seconds: 0.5}, {Name: "bias", Seconds: 0.03}}
+	if first.IneligibleReason != "drained" || len(first.Terms) < 3 {
 		t.Fatalf("first candidate is %+v", first)
 	}
 	for i := range want {
@@ -99,10 +99,10 @@ func TestExplainListsEveryRegion(t *testing.T) {
 	}
 }
 
-// big is 16 regions, 1,000 cells and a plan row of four regions for each.
-func big() (*spec.Spec, *steer.Table) {
+// largeTable is 16 regions, 1,000 cells and a row of four regions for each.
+func largeTable() (*spec.Spec, *steer.Table) {
 	s := oneService(16)
-	plan := &steer.Plan{SpecVersion: 1, Services: []steer.Service{{Name: service, Wait: make([]float64, 16), Price: make([]float64, 16)}}}
+	plan := &steer.Plan{SpecVersion: 1, Services: []steer.ServicePlan{{Name: testService, Wait: make([]float64, 16), Price: make([]float64, 16)}}}
 	var names []string
 	var rtt []float32
 	for r := range s.Regions {
@@ -113,28 +113,28 @@ func big() (*spec.Spec, *steer.Table) {
 		for r := range 16 {
 			rtt = append(rtt, float32((c*7+r*13)%200)/1000)
 		}
-		row := steer.Row{Cell: names[c]}
+		row := steer.CellRow{Cell: names[c]}
 		for k := range uint16(4) {
-			row.Shares = append(row.Shares, steer.Share{Region: k * 3, Weight: 2500})
+			row.Shares = append(row.Shares, steer.RegionShare{Region: k * 3, Weight: 2500})
 		}
 		plan.Services[0].Rows = append(plan.Services[0].Rows, row)
 	}
-	return s, steer.Compile(s, steer.NewGeography(16, names, rtt), plan)
+	return s, steer.CompileTable(s, steer.NewGeography(16, names, rtt), plan)
 }
 
 func TestPickAllocatesNothing(t *testing.T) {
-	_, table := big()
+	_, table := largeTable()
 	i := 0
 	if n := testing.AllocsPerRun(1000, func() {
 		i++
-		table.Pick(&steer.Query{Cell: int32(i%1002 - 1), Key: uint64(i)})
+		table.PickRegion(&steer.PickQuery{Cell: int32(i%1002 - 1), Key: uint64(i)})
 	}); n != 0 {
 		t.Fatalf("Pick allocates %v times, want 0", n)
 	}
 }
 
 func BenchmarkPick(b *testing.B) {
-	_, table := big()
+	_, table := largeTable()
 	client := netip.MustParseAddr("192.0.2.77")
 	for _, c := range []struct {
 		name string
@@ -145,20 +145,20 @@ func BenchmarkPick(b *testing.B) {
 	} {
 		b.Run(c.name, func(b *testing.B) {
 			b.ReportAllocs()
-			var lost steer.Set
+			var lost steer.RegionSet
 			lost.Add(3)
 			for i := range b.N {
-				q := steer.Query{Cell: c.cell(i), Key: steer.Key(client), Lost: lost}
-				table.Pick(&q)
+				q := steer.PickQuery{Cell: c.cell(i), Key: steer.NetworkKey(client), Unavailable: lost}
+				table.PickRegion(&q)
 			}
 		})
 	}
 }
 
 func BenchmarkSolve(b *testing.B) {
-	in := &steer.Input{Spec: oneService(16), SpecVersion: 1}
+	in := &steer.PlanInput{Spec: oneService(16), SpecVersion: 1}
 	for r := range 16 {
-		in.Regions = append(in.Regions, steer.Region{Models: []steer.Model{{Name: model, Rate: float64(1000 * (r + 1))}}})
+		in.Regions = append(in.Regions, steer.RegionState{Models: []steer.ModelCapacity{{Name: testModel, Rate: float64(1000 * (r + 1))}}})
 	}
 	for c := range 500 {
 		cell := steer.Cell{Name: fmt.Sprintf("cell-%04d", c)}
@@ -166,10 +166,10 @@ func BenchmarkSolve(b *testing.B) {
 			cell.RTT = append(cell.RTT, float32((c*7+r*13)%200)/1000)
 		}
 		in.Cells = append(in.Cells, cell)
-		in.Demand = append(in.Demand, steer.Demand{Service: service, Model: model, Cell: cell.Name, Rate: 200})
+		in.Demand = append(in.Demand, steer.CellDemand{Service: testService, Model: testModel, Cell: cell.Name, Rate: 200})
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		steer.Solve(in)
+		steer.SolvePlan(in)
 	}
 }

@@ -17,8 +17,8 @@ func TestQuantiseGivesEveryEqualRegionAShare(t *testing.T) {
 			for r := range parts {
 				parts[r] = weight
 			}
-			shares := quantise(parts)
-			checkSum(t, shares)
+			shares := quantiseShares(parts)
+			checkWeightSum(t, shares)
 			if len(shares) != n {
 				t.Errorf("%d regions of weight %g: %d get a share", n, weight, len(shares))
 			}
@@ -31,59 +31,59 @@ func TestQuantiseGivesEveryEqualRegionAShare(t *testing.T) {
 	}
 }
 
-// TestQuantiseDropsSmallParts: a part below half a percent gets no share of its own while regions are few.
+// TestQuantiseDropsSmallParts: with few regions, a part below half a percent gets no share.
 func TestQuantiseDropsSmallParts(t *testing.T) {
 	for _, c := range []struct {
 		small float64
 		want  int
 	}{{0.0049, 1}, {0.0045, 1}, {0.0051, 2}, {0.01, 2}} {
-		shares := quantise([]float64{1 - c.small, c.small})
-		checkSum(t, shares)
+		shares := quantiseShares([]float64{1 - c.small, c.small})
+		checkWeightSum(t, shares)
 		if len(shares) != c.want {
 			t.Errorf("a part of %g: %v, want %d shares", c.small, shares, c.want)
 		}
 	}
 }
 
-// TestQuantiseAlwaysAddsUp draws any parts that may arrive, zeros and equal ones included.
+// TestQuantiseAlwaysAddsUp draws any valid parts, including zeros and equal ones.
 func TestQuantiseAlwaysAddsUp(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		parts := rapid.SliceOfN(rapid.OneOf(rapid.Just(0.0), rapid.Just(0.1), rapid.Float64()), 0, MaxRegions).Draw(t, "parts")
 		some := false
 		for _, f := range parts {
-			some = some || amount(f) > 0
+			some = some || clampAmount(f) > 0
 		}
-		shares := quantise(parts)
+		shares := quantiseShares(parts)
 		if !some {
 			if shares != nil {
 				t.Fatalf("no part, and %v", shares)
 			}
 			return
 		}
-		checkSum(t, shares)
+		checkWeightSum(t, shares)
 	})
 }
 
-// TestCompileSpecOf256Regions: a spec with equal weights compiles whatever the number of its regions.
+// TestCompileSpecOf256Regions: a spec with equal weights compiles with any number of regions.
 func TestCompileSpecOf256Regions(t *testing.T) {
 	s := &spec.Spec{Services: []spec.Service{{Name: "api.", Mode: "weighted", Weights: map[string]float64{}}}}
 	for r := range MaxRegions {
 		name := string(rune('a'+r/26)) + string(rune('a'+r%26))
 		s.Regions = append(s.Regions, spec.Region{Name: name})
 		s.Services[0].Weights[name] = 0.1
-		table := Compile(s, NewGeography(r+1, nil, nil), nil)
+		table := CompileTable(s, NewGeography(r+1, nil, nil), nil)
 		if n := len(table.services[0].spread); n != r+1 {
 			t.Fatalf("%d regions: %d get a share", r+1, n)
 		}
 	}
 }
 
-type failer interface {
+type fataler interface {
 	Helper()
 	Fatalf(string, ...any)
 }
 
-func checkSum(t failer, shares []Share) {
+func checkWeightSum(t fataler, shares []RegionShare) {
 	t.Helper()
 	sum := 0
 	for _, s := range shares {

@@ -8,19 +8,19 @@ import (
 	"github.com/spillway-lb/spillway/internal/spec"
 )
 
-// Geography is how far each cell is from each region, as one node's databases have it. It is immutable and shared by
+// Geography is the distance of each cell from each region by one node's databases. It is immutable and shared by
 // every Table until the spec or the databases change.
 type Geography struct {
 	Regions int
-	RTT     []float32 // seconds, cell by cell, Regions values for each
+	RTT     []float32 // seconds, by cell, then region
 	index   map[string]int32
-	names   *int // stands for index, which is not comparable
+	namesID *int // identifies names, which are not comparable
 }
 
-// NewGeography lays out names (by cell id) and a matrix of len(names) rows with regions values each. A row that starts
-// with NaN is a cell that no network is known to lie in.
+// NewGeography makes a Geography from names (by cell id) and a matrix of len(names) rows with one value per region. A
+// row that starts with NaN is a cell without a known network.
 func NewGeography(regions int, names []string, rtt []float32) *Geography {
-	g := &Geography{Regions: regions, RTT: rtt, index: make(map[string]int32, len(names)), names: new(int)}
+	g := &Geography{Regions: regions, RTT: rtt, index: make(map[string]int32, len(names)), namesID: new(int)}
 	for i, n := range names {
 		if n != "" {
 			g.index[n] = int32(i)
@@ -29,15 +29,15 @@ func NewGeography(regions int, names []string, rtt []float32) *Geography {
 	return g
 }
 
-// Cells is how many cells there are.
-func (g *Geography) Cells() int {
+// NumCells is the number of cells.
+func (g *Geography) NumCells() int {
 	if g == nil || g.Regions == 0 {
 		return 0
 	}
 	return len(g.RTT) / g.Regions
 }
 
-func (g *Geography) cell(name string) (id int32, ok bool) {
+func (g *Geography) findCell(name string) (id int32, ok bool) {
 	if g == nil {
 		return 0, false
 	}
@@ -45,9 +45,9 @@ func (g *Geography) cell(name string) (id int32, ok bool) {
 	return id, ok
 }
 
-// Row is a cell's RTT by region, in seconds; nil for a cell that is not known.
-func (g *Geography) Row(cell int32) []float32 {
-	if cell < 0 || int(cell) >= g.Cells() {
+// RTTRow is a cell's RTT by region, in seconds; nil for an unknown cell.
+func (g *Geography) RTTRow(cell int32) []float32 {
+	if cell < 0 || int(cell) >= g.NumCells() {
 		return nil
 	}
 	row := g.RTT[int(cell)*g.Regions : (int(cell)+1)*g.Regions]
@@ -57,69 +57,71 @@ func (g *Geography) Row(cell int32) []float32 {
 	return row
 }
 
-type mode uint8
+type steeringMode uint8
 
 const (
-	byLatency mode = iota
-	byPlace
-	byWeight
-	byOrder
+	modeLatency steeringMode = iota
+	modeGeo
+	modeWeighted
+	modeFailover
 )
 
-func modeOf(s string) mode {
+func parseMode(s string) steeringMode {
 	switch s {
 	case "geo":
-		return byPlace
+		return modeGeo
 	case "weighted":
-		return byWeight
+		return modeWeighted
 	case "failover":
-		return byOrder
+		return modeFailover
 	}
-	return byLatency
+	return modeLatency
 }
 
-// Table is a Plan made ready for picking on one node: names are indexes, cells are ids. It is immutable.
+// Table is a Plan compiled for picking on one node: names are indexes, cells are ids. It is immutable.
 type Table struct {
 	geo      *Geography
 	services []serviceTable
 }
 
 type serviceTable struct {
-	mode    mode
-	seed    uint64
-	allowed Set
-	order   []uint16
-	bias    []float64 // seconds, by region
-	stretch []float64 // factor of the RTT, by region
-	wait    []float64 // seconds, by region; what the plan knew
-	price   []float64 // seconds, by region
-	spread  []Share
-	rows    []rowTable
-	at      map[int32]int32 // cell to index in rows; tables share it
-	cells   []Row           // what at was made from
-	without Set             // regions that the rows do without
-	canary  int             // region that takes a fixed part of the clients; -1 for none
-	trial   float64
-	pilot   bool    // the spread is what regions of the failover order carry
-	ramp    []uint8 // what regions on their way back may get, in 256ths, 0 for all; nil: none is
+	mode        steeringMode
+	seed        uint64
+	allowed     RegionSet
+	order       []uint16
+	bias        []float64 // seconds, by region
+	stretch     []float64 // factor of the RTT, by region
+	wait        []float64 // seconds, by region; from the plan
+	price       []float64 // seconds, by region
+	spread      []RegionShare
+	rows        []rowTable
+	rowIndexes  map[int32]int32 // cell to index in rows; tables share it
+	indexedRows []CellRow       // the rows that rowIndexes was built from
+	without     RegionSet       // regions that the rows exclude
+	canary      int             // region that takes a fixed fraction of the clients; -1 for none
+	canaryShare float64
+	pilotLight  bool    // spread holds the parts of the regions of the failover order
+	ramp        []uint8 // fraction that returning regions may get, in 256ths, 0 for all; nil: no region is returning
 }
 
-// Compile joins spec, geography and plan. plan may be nil, and may be of an older spec: what it says about names that
-// still exist holds.
-func Compile(s *spec.Spec, g *Geography, plan *Plan) *Table { return Recompile(nil, s, g, plan) }
+// CompileTable combines spec, geography and plan. plan may be nil, and may be of an older spec: what it contains for
+// names that still exist applies.
+func CompileTable(s *spec.Spec, g *Geography, plan *Plan) *Table {
+	return RecompileTable(nil, s, g, plan)
+}
 
-// Recompile is Compile, and cheaper where the plan has rows for the same cells as that of prev, which may be nil: what
-// leads from cells to rows is then shared, and only what rows say is made anew.
-func Recompile(prev *Table, s *spec.Spec, g *Geography, plan *Plan) *Table {
+// RecompileTable is CompileTable, and cheaper if the plan has rows for the same cells as that of prev, which may be
+// nil: the index from cells to rows is then shared.
+func RecompileTable(prev *Table, s *spec.Spec, g *Geography, plan *Plan) *Table {
 	t := &Table{geo: g, services: make([]serviceTable, len(s.Services))}
 	for i := range s.Services {
 		st := newServiceTable(s, &s.Services[i])
-		if ps := plan.Service(s.Services[i].Name); ps != nil {
-			st.adopt(regionMap(s, plan), plan, ps)
-			st.place(g, ps.Rows, prev.before(i, g))
-			st.pilot = st.mode == byOrder && s.Services[i].MinWarm > 0 && len(st.spread) > 0
+		if ps := plan.FindService(s.Services[i].Name); ps != nil {
+			st.applyPlan(planToSpecRegions(s, plan), plan, ps)
+			st.indexRows(g, ps.Rows, prev.previousService(i, g))
+			st.pilotLight = st.mode == modeFailover && s.Services[i].MinWarm > 0 && len(st.spread) > 0
 		}
-		if len(st.spread) == 0 || st.mode == byWeight {
+		if len(st.spread) == 0 || st.mode == modeWeighted {
 			st.spread = declaredSpread(s, &s.Services[i], st.allowed)
 		}
 		t.services[i] = st
@@ -130,21 +132,21 @@ func Recompile(prev *Table, s *spec.Spec, g *Geography, plan *Plan) *Table {
 func newServiceTable(s *spec.Spec, svc *spec.Service) serviceTable {
 	n := len(s.Regions)
 	st := serviceTable{
-		mode: modeOf(svc.Mode), seed: hashString(svc.Name), allowed: allowed(s, svc), order: order(s, svc),
+		mode: parseMode(svc.Mode), seed: hashString(svc.Name), allowed: allowedRegions(s, svc), order: failoverOrder(s, svc),
 		bias: make([]float64, n), stretch: make([]float64, n), wait: make([]float64, n), price: make([]float64, n),
 		canary: -1,
 	}
 	for r := range s.Regions {
-		st.bias[r], st.stretch[r] = bias(s, svc, r), stretch(&s.Regions[r])
+		st.bias[r], st.stretch[r] = operatorBias(s, svc, r), rttStretch(&s.Regions[r])
 	}
 	if c := regionIndex(s, svc.Canary.Region); c >= 0 && c < MaxRegions && svc.Canary.Share > 0 && svc.Canary.Share < 1 {
-		st.canary, st.trial = c, svc.Canary.Share
+		st.canary, st.canaryShare = c, svc.Canary.Share
 	}
 	return st
 }
 
-// regionMap leads from a plan's region indexes to the spec's; -1 for one that is gone.
-func regionMap(s *spec.Spec, plan *Plan) []int {
+// planToSpecRegions maps a plan's region indexes to the spec's; -1 for one that is gone.
+func planToSpecRegions(s *spec.Spec, plan *Plan) []int {
 	out := make([]int, len(plan.Regions))
 	for i, name := range plan.Regions {
 		out[i] = regionIndex(s, name)
@@ -152,63 +154,63 @@ func regionMap(s *spec.Spec, plan *Plan) []int {
 	return out
 }
 
-func (st *serviceTable) adopt(to []int, plan *Plan, ps *Service) {
+func (st *serviceTable) applyPlan(to []int, plan *Plan, ps *ServicePlan) {
 	for i, r := range to {
 		if r < 0 || r >= MaxRegions {
 			continue
 		}
 		st.wait[r], st.price[r] = ps.Wait[i], ps.Price[i]
-		if contains(plan.Without, plan.Regions[i]) {
+		if containsName(plan.Without, plan.Regions[i]) {
 			st.without.Add(r)
 		}
-		if i < len(plan.Ramp) && plan.Ramp[i] > 0 && st.mode != byLatency {
+		if i < len(plan.Ramp) && plan.Ramp[i] > 0 && st.mode != modeLatency {
 			if st.ramp == nil {
 				st.ramp = make([]uint8, len(st.bias))
 			}
 			st.ramp[r] = plan.Ramp[i]
 		}
 	}
-	st.spread = remap(ps.Spread, to)
+	st.spread = remapShares(ps.Spread, to)
 	st.rows = make([]rowTable, len(ps.Rows))
-	same := unmoved(to)
+	same := isIdentity(to)
 	for i := range ps.Rows {
-		shares := ps.Rows[i].Shares // the plan's own: neither is ever changed
+		shares := ps.Rows[i].Shares // the plan's own slice: both are immutable
 		if !same {
-			shares = remap(shares, to)
+			shares = remapShares(shares, to)
 		}
 		if len(shares) > 0 {
-			st.rows[i] = rowTable{shares, pinTable(ps.Rows[i].Pins, to)}
+			st.rows[i] = rowTable{shares, buildPins(ps.Rows[i].Pins, to)}
 		}
 	}
 }
 
-// place says which cell each row is for. Rows of cells that are not known are for nobody.
-func (st *serviceTable) place(g *Geography, rows []Row, before *serviceTable) {
-	st.cells = rows
-	if before != nil && slices.EqualFunc(before.cells, rows, sameCell) {
-		st.at = before.at
+// indexRows builds the index from cells to rows. Rows of unknown cells are not used.
+func (st *serviceTable) indexRows(g *Geography, rows []CellRow, before *serviceTable) {
+	st.indexedRows = rows
+	if before != nil && slices.EqualFunc(before.indexedRows, rows, haveSameCell) {
+		st.rowIndexes = before.rowIndexes
 		return
 	}
-	st.at = make(map[int32]int32, len(rows))
+	st.rowIndexes = make(map[int32]int32, len(rows))
 	for i := range rows {
-		if cell, known := g.cell(rows[i].Cell); known {
-			st.at[cell] = int32(i)
+		if cell, known := g.findCell(rows[i].Cell); known {
+			st.rowIndexes[cell] = int32(i)
 		}
 	}
 }
 
-// before is the part of the service of the same index, if the table's cells are those of g; else nil.
-func (t *Table) before(service int, g *Geography) *serviceTable {
-	if t == nil || t.geo == nil || g == nil || t.geo.names == nil || t.geo.names != g.names || service >= len(t.services) {
+// previousService is the table's service at the same index, if the table's cells are those of g; else nil.
+func (t *Table) previousService(service int, g *Geography) *serviceTable {
+	if t == nil || t.geo == nil || g == nil || t.geo.namesID == nil || t.geo.namesID != g.namesID || service >= len(t.services) {
 		return nil
 	}
 	return &t.services[service]
 }
 
-func sameCell(a, b Row) bool { return a.Cell == b.Cell }
+func haveSameCell(a, b CellRow) bool { return a.Cell == b.Cell }
 
-// unmoved reports whether a plan counts regions as the spec does.
-func unmoved(to []int) bool {
+// isIdentity reports whether a plan's region indexes equal the spec's.
+func isIdentity(to []int) bool {
 	for i, r := range to {
 		if i != r || i >= MaxRegions {
 			return false
@@ -217,39 +219,39 @@ func unmoved(to []int) bool {
 	return true
 }
 
-// row is a cell's row; an empty one where the plan has none.
-func (st *serviceTable) row(cell int32) *rowTable {
-	if i, ok := st.at[cell]; ok {
+// findRow is a cell's row; an empty one if the plan has none.
+func (st *serviceTable) findRow(cell int32) *rowTable {
+	if i, ok := st.rowIndexes[cell]; ok {
 		return &st.rows[i]
 	}
-	return &noRow
+	return &emptyRow
 }
 
-var noRow rowTable
+var emptyRow rowTable
 
-// rowTable is a row made ready for picking.
+// rowTable is a row compiled for picking.
 type rowTable struct {
-	shares []Share
-	pins   []pinned // in ascending order of key
+	shares []RegionShare
+	pins   []pinnedNetwork // in ascending order of key
 }
 
-type pinned struct {
+type pinnedNetwork struct {
 	key    uint64
 	region int
 }
 
-func pinTable(pins []Pin, to []int) (out []pinned) {
+func buildPins(pins []Pin, to []int) (out []pinnedNetwork) {
 	for _, p := range pins {
 		if r := to[p.Region]; r >= 0 && r < MaxRegions {
-			out = append(out, pinned{mix(p.Network), r})
+			out = append(out, pinnedNetwork{mixBits(p.Network), r})
 		}
 	}
-	slices.SortFunc(out, func(a, b pinned) int { return cmp.Compare(a.key, b.key) })
+	slices.SortFunc(out, func(a, b pinnedNetwork) int { return cmp.Compare(a.key, b.key) })
 	return out
 }
 
-// pinned is the region that the network of a key is pinned to, or -1.
-func (r *rowTable) pinned(key uint64) int {
+// pinnedRegion is the region that the key's network is pinned to, or -1.
+func (r *rowTable) pinnedRegion(key uint64) int {
 	lo, hi := 0, len(r.pins)
 	for lo < hi {
 		mid := (lo + hi) / 2
@@ -265,18 +267,18 @@ func (r *rowTable) pinned(key uint64) int {
 	return -1
 }
 
-func remap(shares []Share, to []int) []Share {
-	var out []Share
+func remapShares(shares []RegionShare, to []int) []RegionShare {
+	var out []RegionShare
 	for _, s := range shares {
 		if r := to[s.Region]; r >= 0 && r < MaxRegions {
-			out = append(out, Share{Region: uint16(r), Weight: s.Weight})
+			out = append(out, RegionShare{Region: uint16(r), Weight: s.Weight})
 		}
 	}
 	return out
 }
 
-// declaredSpread is the service's own weights, or evenly over the regions that may answer.
-func declaredSpread(s *spec.Spec, svc *spec.Service, may Set) []Share {
+// declaredSpread is the service's own weights, or an even spread over the regions that may answer.
+func declaredSpread(s *spec.Spec, svc *spec.Service, may RegionSet) []RegionShare {
 	parts, sum := make([]float64, len(s.Regions)), 0.0
 	for r := range parts {
 		if may.Has(r) {
@@ -292,5 +294,5 @@ func declaredSpread(s *spec.Spec, svc *spec.Service, may Set) []Share {
 	if len(parts) == 0 {
 		return nil
 	}
-	return quantise(parts)
+	return quantiseShares(parts)
 }

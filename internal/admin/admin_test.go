@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"math"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -20,7 +21,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func start(t *testing.T, cfg admin.Config) *admin.Server {
+func startServer(t *testing.T, cfg admin.Config) *admin.Server {
 	t.Helper()
 	s, err := admin.New(cfg)
 	if err != nil {
@@ -30,7 +31,7 @@ func start(t *testing.T, cfg admin.Config) *admin.Server {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		if err := s.Stop(ctx); err != nil {
 			t.Error(err)
@@ -39,7 +40,7 @@ func start(t *testing.T, cfg admin.Config) *admin.Server {
 	return s
 }
 
-func dial(t *testing.T, server string, certs *identity.Certs) *admin.Client {
+func dialServer(t *testing.T, server string, certs *identity.Certs) *admin.Client {
 	t.Helper()
 	c, err := admin.Dial(server, certs)
 	if err != nil {
@@ -49,36 +50,40 @@ func dial(t *testing.T, server string, certs *identity.Certs) *admin.Client {
 	return c
 }
 
-func certs(t *testing.T, dir string, id identity.ID) *identity.Certs {
+func issueCerts(t *testing.T, dir string, id identity.ID) *identity.Certs {
 	t.Helper()
 	ca, err := identity.NewDevCA(dir, "test.example")
 	if err != nil {
 		t.Fatal(err)
 	}
 	id.TrustDomain = "test.example"
-	f, err := ca.Issue(id, dir, time.Hour)
+	f, err := ca.IssueCert(id, dir, time.Hour)
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := identity.Load(f, nil)
+	c, err := identity.LoadCerts(f, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return c
 }
 
-func TestSocket(t *testing.T) {
+func TestCallsOverSocket(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "run", "admin.sock")
 	var asked admin.DrainRequest
 	var who string
-	start(t, admin.Config{Socket: path, Backend: admin.Backend{
+	startServer(t, admin.Config{Socket: path, Backend: admin.Backend{
 		Status: func(context.Context) (*admin.Status, error) { return &admin.Status{Node: "g1"}, nil },
 		Drain: func(_ context.Context, r admin.DrainRequest, actor string) (*admin.DrainAnswer, error) {
 			asked, who = r, actor
 			return &admin.DrainAnswer{Drains: []admin.Drain{{Path: r.Path}}}, nil
 		},
+		Apply: func(context.Context, admin.ApplyRequest, string) (*admin.ApplyAnswer, error) {
+			t.Error("a staged spec without a duration that can be represented was applied")
+			return nil, nil
+		},
 		Undrain: func(_ context.Context, path, _, _ string) (*admin.DrainAnswer, error) {
-			return nil, admin.BadRequest("nothing is drained at "+path, "spillway status lists drains")
+			return nil, admin.BadRequestError("nothing is drained at "+path, "spillway status lists drains")
 		},
 	}})
 	for name, mode := range map[string]os.FileMode{path: 0o600, filepath.Dir(path): 0o700} {
@@ -86,31 +91,40 @@ func TestSocket(t *testing.T) {
 			t.Errorf("%s has mode %v (%v), want %v", name, st.Mode().Perm(), err, mode)
 		}
 	}
-	c := dial(t, "unix://"+path, nil)
-	st, err := c.Status(t.Context())
+	c := dialServer(t, "unix://"+path, nil)
+	st, err := c.GetStatus(t.Context())
 	if err != nil || st.Node != "g1" {
 		t.Fatalf("status is %+v, %v", st, err)
 	}
-	if _, err := c.Drain(t.Context(), admin.DrainRequest{Path: "fra", ForMS: 5, Reason: "work"}); err != nil {
+	if _, err := c.StartDrain(t.Context(), admin.DrainRequest{Path: "fra", ForMS: 5, Reason: "work"}); err != nil {
 		t.Fatal(err)
 	}
 	if asked.Path != "fra" || asked.ForMS != 5 || who == "" {
 		t.Fatalf("drain arrived as %+v by %q", asked, who)
 	}
-	_, err = c.Undrain(t.Context(), "a/b c&d", "test")
 	var e *admin.Error
+	for _, ms := range []int64{-1, 366*24*3600*1000 + 1, math.MaxInt64 / 1000, math.MaxInt64} {
+		_, drain := c.StartDrain(t.Context(), admin.DrainRequest{Path: "gru", ForMS: ms})
+		_, apply := c.ApplySpec(t.Context(), admin.ApplyRequest{Stage: []string{"gru"}, ForMS: ms})
+		for _, err := range []error{drain, apply} {
+			if !errors.As(err, &e) || e.Status != http.StatusBadRequest || asked.Path != "fra" {
+				t.Errorf("%d ms: %v", ms, err)
+			}
+		}
+	}
+	_, err = c.EndDrain(t.Context(), "a/b c&d", "test")
 	if !errors.As(err, &e) || e.Status != 400 || e.Message != "nothing is drained at a/b c&d" || e.Hint == "" {
 		t.Fatalf("undrain: %v", err)
 	}
-	_, err = c.Spec(t.Context())
+	_, err = c.GetSpec(t.Context())
 	if !errors.As(err, &e) || e.Status != http.StatusNotImplemented || !strings.Contains(err.Error(), "global node") {
-		t.Fatalf("a verb that the tier lacks: %v", err)
+		t.Fatalf("a call that the tier does not support: %v", err)
 	}
 }
 
 func TestSecondNodeOnOneSocketIsRefused(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "admin.sock")
-	start(t, admin.Config{Socket: path})
+	startServer(t, admin.Config{Socket: path})
 	if _, err := admin.New(admin.Config{Socket: path}); err == nil || !strings.Contains(err.Error(), "in use") {
 		t.Fatalf("second node: %v", err)
 	}
@@ -121,51 +135,51 @@ func TestStaleSocketIsReplaced(t *testing.T) {
 	if err := os.WriteFile(path, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	start(t, admin.Config{Socket: path, Backend: admin.Backend{
+	startServer(t, admin.Config{Socket: path, Backend: admin.Backend{
 		Status: func(context.Context) (*admin.Status, error) { return &admin.Status{}, nil },
 	}})
-	if _, err := dial(t, path, nil).Status(t.Context()); err != nil {
+	if _, err := dialServer(t, path, nil).GetStatus(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 }
 
-func TestOnlyOperatorsComeInByNetwork(t *testing.T) {
+func TestNetworkListenerRequiresOperator(t *testing.T) {
 	dir := t.TempDir()
-	node := certs(t, dir, identity.ID{Role: identity.RoleGlobal, Name: "g1"})
-	s := start(t, admin.Config{Listen: "127.0.0.1:0", Certs: node, Backend: admin.Backend{
+	node := issueCerts(t, dir, identity.ID{Role: identity.RoleGlobal, Name: "g1"})
+	s := startServer(t, admin.Config{Listen: "127.0.0.1:0", Certs: node, Backend: admin.Backend{
 		Drains: func(context.Context) (*admin.DrainAnswer, error) { return &admin.DrainAnswer{Note: "x"}, nil },
 		Drain: func(_ context.Context, _ admin.DrainRequest, actor string) (*admin.DrainAnswer, error) {
 			return &admin.DrainAnswer{Note: actor}, nil
 		},
 	}})
 	server := "https://" + s.ListenAddr().String()
-	ops := dial(t, server, certs(t, dir, identity.ID{Role: identity.RoleOperator, Name: "ops"}))
-	got, err := ops.Drain(t.Context(), admin.DrainRequest{Path: "x"})
+	ops := dialServer(t, server, issueCerts(t, dir, identity.ID{Role: identity.RoleOperator, Name: "ops"}))
+	got, err := ops.StartDrain(t.Context(), admin.DrainRequest{Path: "x"})
 	if err != nil || got.Note != "spiffe://test.example/operator/ops" {
 		t.Fatalf("operator: %+v, %v", got, err)
 	}
 	for name, c := range map[string]*identity.Certs{
-		"a gateway":         certs(t, dir, identity.ID{Role: identity.RoleGateway, Region: "fra", Name: "w1"}),
-		"another authority": certs(t, t.TempDir(), identity.ID{Role: identity.RoleOperator, Name: "ops"}),
+		"a gateway":         issueCerts(t, dir, identity.ID{Role: identity.RoleGateway, Region: "fra", Name: "w1"}),
+		"another authority": issueCerts(t, t.TempDir(), identity.ID{Role: identity.RoleOperator, Name: "ops"}),
 	} {
-		if _, err := dial(t, server, c).Drains(t.Context()); err == nil {
-			t.Errorf("%s may administer", name)
+		if _, err := dialServer(t, server, c).ListDrains(t.Context()); err == nil {
+			t.Errorf("%s has access to the admin API", name)
 		}
 	}
 	if _, err := admin.Dial(server, nil); err == nil {
-		t.Error("https without a certificate is tried")
+		t.Error("https without a certificate is accepted")
 	}
 }
 
-func TestMetricsListenerShowsOnlyWhatAllMaySee(t *testing.T) {
+func TestMetricsListenerHasNoAdminCalls(t *testing.T) {
 	ready := errors.New("no plan")
-	s := start(t, admin.Config{
+	s := startServer(t, admin.Config{
 		Metrics: "127.0.0.1:0", Gatherer: telemetry.NewRegistry("global", "g1", "v"),
 		Backend: admin.Backend{
 			Ready: func() error { return ready },
 			Basis: func() []admin.Basis {
 				return []admin.Basis{
-					{What: "directive", From: "disk", AgeMS: 90_000, Detail: "spec v3"}, admin.BasisOf("uplink", "none", time.Time{}, "no session"),
+					{What: "directive", From: "disk", AgeMS: 90_000, Detail: "spec v3"}, admin.NewBasis("uplink", "none", time.Time{}, "no session"),
 				}
 			},
 			Status: func(context.Context) (*admin.Status, error) { return &admin.Status{}, nil },
@@ -204,34 +218,34 @@ func TestMetricsListenerShowsOnlyWhatAllMaySee(t *testing.T) {
 		t.Errorf("/readyz after: %d", code)
 	}
 	if code, _ := fetch("/v1/status"); code != 404 {
-		t.Errorf("the API is open to anybody: %d", code)
+		t.Errorf("the API needs no authentication: %d", code)
 	}
 }
 
 func TestErrorsSayWhatToDo(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "none.sock")
-	_, err := dial(t, path, nil).Status(t.Context())
+	_, err := dialServer(t, path, nil).GetStatus(t.Context())
 	if err == nil || !strings.Contains(err.Error(), "--server") {
 		t.Errorf("no socket: %v", err)
 	}
 	if _, err := admin.Dial("ftp://x", nil); err == nil || !strings.Contains(err.Error(), "unix://") {
 		t.Errorf("bad scheme: %v", err)
 	}
-	s := start(t, admin.Config{Metrics: "127.0.0.1:0"})
+	s := startServer(t, admin.Config{Metrics: "127.0.0.1:0"})
 	_, err = admin.New(admin.Config{Metrics: s.MetricsAddr().String()})
-	if err == nil || !strings.Contains(err.Error(), "metrics wants "+s.MetricsAddr().String()) {
-		t.Errorf("taken port: %v", err)
+	if err == nil || !strings.Contains(err.Error(), "metrics.listen: "+s.MetricsAddr().String()+" is in use") {
+		t.Errorf("port in use: %v", err)
 	}
 }
 
-func TestStrictBodies(t *testing.T) {
+func TestMalformedBodiesAreRefused(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "a.sock")
-	start(t, admin.Config{Socket: path, Backend: admin.Backend{
+	startServer(t, admin.Config{Socket: path, Backend: admin.Backend{
 		Explain: func(context.Context, admin.ExplainQuery) (*admin.ExplainAnswer, error) {
 			return &admin.ExplainAnswer{}, nil
 		},
 	}})
-	if _, err := dial(t, path, nil).Explain(t.Context(), admin.ExplainQuery{Model: "m"}); err != nil {
+	if _, err := dialServer(t, path, nil).ExplainRequest(t.Context(), admin.ExplainQuery{Model: "m"}); err != nil {
 		t.Fatal(err)
 	}
 	raw := rawClient(t, path)
@@ -242,7 +256,7 @@ func TestStrictBodies(t *testing.T) {
 		}
 		resp.Body.Close()
 		if resp.StatusCode != 400 {
-			t.Errorf("%q is answered %d", body, resp.StatusCode)
+			t.Errorf("%q gets status %d", body, resp.StatusCode)
 		}
 	}
 }

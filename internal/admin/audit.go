@@ -8,7 +8,7 @@ import (
 
 const pathAudit = "/v1/audit"
 
-// AuditRecord is one change that an operator made. Each carries the hash of the one before it.
+// AuditRecord is one change by an operator. Each contains the hash of the record before it.
 type AuditRecord struct {
 	Seq     uint64    `json:"seq"`   // counts from 1 without gaps
 	Index   uint64    `json:"index"` // Raft index of the change
@@ -17,7 +17,7 @@ type AuditRecord struct {
 	Action  string    `json:"action"`
 	Subject string    `json:"subject,omitempty"`
 	Reason  string    `json:"reason,omitempty"`
-	Detail  string    `json:"detail,omitempty"` // what differs
+	Detail  string    `json:"detail,omitempty"` // the differences
 	Prev    string    `json:"prev"`
 	Hash    string    `json:"hash"`
 }
@@ -25,11 +25,11 @@ type AuditRecord struct {
 // AuditAnswer holds the newest records, oldest first.
 type AuditAnswer struct {
 	Node    string        `json:"node"`
-	File    string        `json:"file,omitempty"` // the node's own copy of all records that it has seen
+	File    string        `json:"file,omitempty"` // the node's file with all records that it has received
 	Records []AuditRecord `json:"records"`
 }
 
-// Audit asks for the newest changes.
-func (c *Client) Audit(ctx context.Context) (*AuditAnswer, error) {
-	return call[AuditAnswer](ctx, c, http.MethodGet, pathAudit, nil)
+// ListAudit returns the newest changes.
+func (c *Client) ListAudit(ctx context.Context) (*AuditAnswer, error) {
+	return callNode[AuditAnswer](ctx, c, http.MethodGet, pathAudit, nil)
 }

@@ -6,18 +6,18 @@ import (
 	"time"
 )
 
-// Basis is one thing that a node goes by: what it is, where it has it from, and how old that is.
+// Basis is one part of the configuration in force at a node, with its source and age.
 type Basis struct {
 	What string `json:"what"` // "spec", "plan", "directive" or "uplink"
 	From string `json:"from"` // "raft", "parent", "disk", "config", "file", "defaults" or "none"
-	// AgeMS is since it was heard last from there, or written there; -1: no age, or none known.
+	// AgeMS is the time since it was received from the source, or written there; -1: unknown or not applicable.
 	AgeMS int64 `json:"age_ms"`
-	// Detail is for people: versions, and what follows from it.
+	// Detail is text: versions, and the effect.
 	Detail string `json:"detail,omitempty"`
 }
 
-// BasisOf is a Basis of what came, or was written, at a time; the zero time has no age.
-func BasisOf(what, from string, at time.Time, detail string) Basis {
+// NewBasis returns a Basis of something received or written at a time. The zero time means an unknown age.
+func NewBasis(what, from string, at time.Time, detail string) Basis {
 	b := Basis{What: what, From: from, AgeMS: -1, Detail: detail}
 	if !at.IsZero() {
 		b.AgeMS = max(time.Since(at).Milliseconds(), 0)
@@ -25,7 +25,7 @@ func BasisOf(what, from string, at time.Time, detail string) Basis {
 	return b
 }
 
-// String is a line such as "directive from disk, 3m0s old: spec v3, plan 7".
+// String returns a line such as "directive from disk, 3m0s old: spec v3, plan 7".
 func (b Basis) String() string {
 	s := b.What + " from " + b.From
 	if b.AgeMS >= 0 {
@@ -37,8 +37,8 @@ func (b Basis) String() string {
 	return s
 }
 
-// verbose writes what a node runs from after its readiness.
-func verbose(w io.Writer, basis func() []Basis) {
+// writeBasis writes a line for each part of the configuration in force.
+func writeBasis(w io.Writer, basis func() []Basis) {
 	if basis == nil {
 		return
 	}

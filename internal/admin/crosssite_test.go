@@ -13,12 +13,12 @@ import (
 	"github.com/spillway-lb/spillway/internal/admin"
 )
 
-// A change that a browser sends for a page of another site is refused, and so is a body that such a page may send without
-// asking first. Programs go on as before.
+// TestCrossSiteRequestsAreRefused: changes that a browser sends for a page of another site are refused, and bodies that such a
+// page can send without a CORS preflight. Requests of programs are accepted.
 func TestCrossSiteRequestsAreRefused(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "admin.sock")
 	var drains atomic.Int64
-	start(t, admin.Config{Socket: path, Backend: admin.Backend{
+	startServer(t, admin.Config{Socket: path, Backend: admin.Backend{
 		Drain: func(context.Context, admin.DrainRequest, string) (*admin.DrainAnswer, error) {
 			drains.Add(1)
 			return &admin.DrainAnswer{Drains: []admin.Drain{}}, nil

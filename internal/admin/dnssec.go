@@ -8,42 +8,42 @@ import (
 
 const pathDNSSEC = "/v1/dnssec"
 
-// DNSSECAnswer says how the zone is signed. It holds no secret.
+// DNSSECAnswer is the signing state of the zone. It contains no secret.
 type DNSSECAnswer struct {
-	Node  string      `json:"node"` // who was asked
+	Node  string      `json:"node"` // the node that answered
 	Zone  string      `json:"zone"`
-	Phase string      `json:"phase"` // "unsigned", or one of consensus's
+	Phase string      `json:"phase"` // "unsigned", or a phase of package consensus
 	Since time.Time   `json:"since,omitzero"`
-	Due   time.Time   `json:"due,omitzero"` // when the next step may be taken; zero: when an operator says so
-	Keys  []DNSSECKey `json:"keys"`         // in the zone; the first signs answers
-	DS    []string    `json:"ds"`           // what the parent zone is to have, as zone files write it
-	Next  string      `json:"next"`         // what the phase waits for, in words
+	Due   time.Time   `json:"due,omitzero"` // earliest time of the next step; zero: it needs an operator
+	Keys  []DNSSECKey `json:"keys"`         // published keys; the first signs answers
+	DS    []string    `json:"ds"`           // required DS records of the parent zone, in zone file format
+	Next  string      `json:"next"`         // the next step, as text
 }
 
-// DNSSECKey is one key of the zone, its public half.
+// DNSSECKey is one public key of the zone.
 type DNSSECKey struct {
 	Tag          uint16    `json:"tag"`
-	Record       string    `json:"record"` // as zone files write it
+	Record       string    `json:"record"` // in zone file format
 	Made         time.Time `json:"made"`
-	SignsAnswers bool      `json:"signs_answers"` // and not only the set of keys
+	SignsAnswers bool      `json:"signs_answers"` // and not only the DNSKEY RRset
 }
 
-// DNSSECRequest takes a step that is an operator's to take.
+// DNSSECRequest requests a change of the signing state.
 type DNSSECRequest struct {
 	Action string `json:"action"` // one of DNSSECActions
 	Reason string `json:"reason,omitempty"`
 }
 
-// DNSSECActions are what may be asked for: to sign the zone, bring in another key, say that the parent zone shows what it
-// is to show, and end the signing.
+// DNSSECActions lists the actions: enable signing, roll the key, confirm the DS record of the parent zone (seen), disable
+// signing.
 func DNSSECActions() []string { return []string{"enable", "roll", "seen", "disable"} }
 
-// DNSSEC asks how the zone is signed.
-func (c *Client) DNSSEC(ctx context.Context) (*DNSSECAnswer, error) {
-	return call[DNSSECAnswer](ctx, c, http.MethodGet, pathDNSSEC, nil)
+// GetDNSSEC returns the signing state of the zone.
+func (c *Client) GetDNSSEC(ctx context.Context) (*DNSSECAnswer, error) {
+	return callNode[DNSSECAnswer](ctx, c, http.MethodGet, pathDNSSEC, nil)
 }
 
-// ChangeDNSSEC changes that.
+// ChangeDNSSEC requests a change of the signing state.
 func (c *Client) ChangeDNSSEC(ctx context.Context, r DNSSECRequest) (*DNSSECAnswer, error) {
-	return call[DNSSECAnswer](ctx, c, http.MethodPost, pathDNSSEC, r)
+	return callNode[DNSSECAnswer](ctx, c, http.MethodPost, pathDNSSEC, r)
 }

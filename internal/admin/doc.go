@@ -1,8 +1,6 @@
-// Package admin is how operators look at a node and change what it serves: the JSON that travels, the server that each
-// tier mounts on a unix socket or behind mutual TLS, the listener for metrics and health, and the client that the
-// commands use.
+// Package admin contains the admin API of a node: the JSON types, the server that each tier opens on a unix socket or
+// behind mutual TLS, the listener for metrics and health checks, and the client of the commands.
 //
-// It decides who may call (the socket's owner, or a certificate of the operator role) and what a bad call is told. It
-// never decides what a call does: that is the Backend of the tier, and a verb that a tier does not have is refused with
-// the name of the tier that has it.
+// It authenticates callers (the owner of the socket, an operator's certificate or a bearer token), checks their role and
+// validates calls. The Backend of the tier implements the calls; a call that a tier does not support is refused.
 package admin

@@ -11,6 +11,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/spillway-lb/spillway/internal/telemetry"
 )
 
 // Paths of the API.
@@ -21,71 +23,71 @@ const (
 	pathDrains  = "/v1/drains"
 )
 
-// paramLinearizable asks for an answer that holds every write made before the question, wherever it was made.
+// paramLinearizable requests a linearizable read: the answer includes every write that completed before the call, at any node.
 const paramLinearizable = "linearizable"
 
-// maxBody bounds a call, in bytes: a spec with thousands of tenants fits.
-const maxBody = 8 << 20
+// maxBodyBytes bounds the body of a call, in bytes. It fits a spec with thousands of tenants.
+const maxBodyBytes = 8 << 20
 
-// api is the operators' interface. Who may come in at all was decided by the listener, and by role what they may do.
-func (s *Server) api() http.Handler { return sameSite(s.calls()) }
+// apiHandler returns the handler of the API. The listener has authenticated the caller; each route checks its role.
+func (s *Server) apiHandler() http.Handler { return refuseCrossSite(s.apiMux()) }
 
-func (s *Server) calls() http.Handler {
-	mux := s.plain()
-	routes := s.routes()
+func (s *Server) apiMux() http.Handler {
+	mux := s.publicMux()
+	routes := s.apiRoutes()
 	for _, t := range routes {
-		mux.HandleFunc(t.method+" "+t.path, s.guarded(t))
+		mux.HandleFunc(t.method+" "+t.path, s.guardRoute(t))
 	}
-	mux.HandleFunc("GET "+pathOpenAPI, s.guarded(route{needs: Viewer, serve: serveDescription(routes)}))
+	mux.HandleFunc("GET "+pathOpenAPI, s.guardRoute(apiRoute{minRole: RoleViewer, serve: serveDescription(routes)}))
 	for path, serve := range map[string]http.HandlerFunc{
 		"GET /debug/pprof/": pprof.Index, "GET /debug/pprof/profile": pprof.Profile, "GET /debug/pprof/trace": pprof.Trace,
 	} {
-		mux.HandleFunc(path, s.guarded(route{needs: Operator, serve: func(w http.ResponseWriter, r *http.Request, _ string) { serve(w, r) }}))
+		mux.HandleFunc(path, s.guardRoute(apiRoute{minRole: RoleOperator, serve: func(w http.ResponseWriter, r *http.Request, _ string) { serve(w, r) }}))
 	}
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		writeError(w, &Error{Status: http.StatusNotFound, Message: "no such call: " + r.Method + " " + r.URL.Path, Hint: "GET " + pathOpenAPI + " lists the calls"})
+		writeError(w, &Error{Status: http.StatusNotFound, Message: "unknown call " + r.Method + " " + r.URL.Path, Hint: "GET " + pathOpenAPI + " lists the calls"})
 	})
 	return mux
 }
 
-// routes are the calls, in the order of the description.
-func (s *Server) routes() []route {
+// apiRoutes lists the calls in the order of the OpenAPI description.
+func (s *Server) apiRoutes() []apiRoute {
 	b := &s.cfg.Backend
 	var explain func(context.Context, ExplainQuery, string) (*ExplainAnswer, error)
 	if b.Explain != nil {
 		explain = func(ctx context.Context, q ExplainQuery, _ string) (*ExplainAnswer, error) { return b.Explain(ctx, q) }
 	}
-	plan, planDiff, planHistory := b.plans()
-	return []route{
-		look(pathStatus, "Describe the node and what it stands over.", s.status()),
-		change(http.MethodPost, pathExplain, "Replay the decisions that a request would meet.", explain).by(Viewer),
-		look(pathQueue, "Say who waits in a local instance.", b.Queue),
-		look(pathUplinks, "Describe the sessions with the tiers above and below.", b.Uplinks),
-		exactly(look(pathSpec, "Return the spec in force.", b.Spec), b.SpecNow),
-		change(http.MethodPut, pathSpec, "Put a new spec in force, or say what that would do.", b.Apply),
-		look(pathStage, "Say which spec is on trial, and how it does.", b.Stage),
-		change(http.MethodPost, pathStage, "Promote the spec on trial, or take it back.", b.EndStage),
-		numbered(pathPlan, "Return a plan: prices, displaced cells, and where it comes from.", []string{"epoch"}, plan),
-		numbered(pathPlanDiff, "Say what moved between two plans.", []string{"from", "to"}, planDiff),
-		numbered(pathPlanHistory, "List the newest plans that the node has seen.", []string{"limit"}, planHistory),
-		exactly(look(pathDrains, "List the drains in force.", b.Drains), b.DrainsNow),
-		change(http.MethodPost, pathDrains, "Send nothing new to a region, a zone or a worker.", b.Drain),
-		remove(pathDrains, "path", "Let a drained region, zone or worker take traffic again.", b.Undrain),
-		look(pathDNSSEC, "Say how the zone is signed, with its public keys and the DS that the parent zone is to show.", b.DNSSEC),
-		change(http.MethodPost, pathDNSSEC, "Sign the zone, roll its key, say that the parent zone shows its DS, or stop.", b.ChangeDNSSEC).by(Admin),
-		change(http.MethodPost, pathTickets, "Make a new key for redirect tickets, and remove the earlier ones if asked to.", b.RotateTickets).by(Admin),
-		look(pathAudit, "List the newest changes: who, what, when and why.", b.Audit),
-		look(pathMembers, "List the global nodes.", b.Members),
-		change(http.MethodPost, pathMembers, "Have a global node take part.", b.AddMember).by(Admin),
-		remove(pathMembers, "name", "Take a global node out.", b.RemoveMember).by(Admin),
-		change(http.MethodPost, pathLeader, "Hand leadership on.", b.Lead).by(Admin),
-		archiveRoute("Return the agreed state, its secrets included.", b.Archive).by(Admin),
-		restoreRoute("Put an archived spec and its drains back in force.", b.Restore).by(Admin),
+	plan, planDiff, planHistory := b.planCalls()
+	return []apiRoute{
+		getRoute(pathStatus, "Return the status of the node and the tiers below it.", s.statusCall()),
+		bodyRoute(http.MethodPost, pathExplain, "Explain the decisions about a request, without sending one.", explain).requireRole(RoleViewer),
+		getRoute(pathQueue, "Return the queues of a local instance.", b.Queue),
+		getRoute(pathUplinks, "Return the sessions with the tiers above and below.", b.Uplinks),
+		withLinearizable(getRoute(pathSpec, "Return the spec in force.", b.Spec), b.SpecNow),
+		bodyRoute(http.MethodPut, pathSpec, "Put a new spec in force, or compute its effect.", b.Apply),
+		getRoute(pathStage, "Return the staged spec and the measurements of its guard.", b.Stage),
+		bodyRoute(http.MethodPost, pathStage, "Promote the staged spec, or roll it back.", b.EndStage),
+		numbersRoute(pathPlan, "Return a plan: the costs of regions, displaced cells, and its origin.", []string{"epoch"}, plan),
+		numbersRoute(pathPlanDiff, "Compare two plans.", []string{"from", "to"}, planDiff),
+		numbersRoute(pathPlanHistory, "List the newest plans that the node received.", []string{"limit"}, planHistory),
+		withLinearizable(getRoute(pathDrains, "List the drains in force.", b.Drains), b.DrainsNow),
+		bodyRoute(http.MethodPost, pathDrains, "Drain a region, zone or worker.", b.Drain),
+		deleteRoute(pathDrains, "path", "End the drain of a region, zone or worker.", b.Undrain),
+		getRoute(pathDNSSEC, "Return the DNSSEC state of the zone, its public keys and the DS record for the parent zone.", b.DNSSEC),
+		bodyRoute(http.MethodPost, pathDNSSEC, "Enable signing, roll the key, confirm the DS record of the parent zone, or disable signing.", b.ChangeDNSSEC).requireRole(RoleAdmin),
+		bodyRoute(http.MethodPost, pathTickets, "Create a new key for redirect tickets, and optionally remove the earlier ones.", b.RotateTickets).requireRole(RoleAdmin),
+		getRoute(pathAudit, "List the newest changes: who, what, when and why.", b.Audit),
+		getRoute(pathMembers, "List the global nodes.", b.Members),
+		bodyRoute(http.MethodPost, pathMembers, "Add a global node to the Raft cluster.", b.AddMember).requireRole(RoleAdmin),
+		deleteRoute(pathMembers, "name", "Remove a global node from the Raft cluster.", b.RemoveMember).requireRole(RoleAdmin),
+		bodyRoute(http.MethodPost, pathLeader, "Transfer leadership.", b.TransferLeadership).requireRole(RoleAdmin),
+		archiveRoute("Return the replicated state, including its secrets.", b.Archive).requireRole(RoleAdmin),
+		restoreRoute("Put the spec and drains of an archive in force.", b.Restore).requireRole(RoleAdmin),
 	}
 }
 
-// status is the tier's, with what the admin interface itself knows.
-func (s *Server) status() func(context.Context) (*Status, error) {
+// statusCall returns the Backend's Status, extended by the certificates of this node.
+func (s *Server) statusCall() func(context.Context) (*Status, error) {
 	of := s.cfg.Backend.Status
 	if of == nil {
 		return nil
@@ -96,52 +98,52 @@ func (s *Server) status() func(context.Context) (*Status, error) {
 			return nil, err
 		}
 		with := *out
-		for _, c := range s.cfg.Certificates {
-			with.Certificates = append(with.Certificates, Certificate{Name: c.Name, ExpiresAt: c.At()})
+		for _, c := range s.cfg.Certificates.ListExpiries() {
+			with.Certificates = append(with.Certificates, Certificate{Name: c.Name, ExpiresAt: c.EndsAt()})
 		}
 		return &with, nil
 	}
 }
 
-// plain is what anybody who reaches the metrics listener may see.
-func (s *Server) plain() *http.ServeMux {
+// publicMux serves the paths that need no authentication.
+func (s *Server) publicMux() *http.ServeMux {
 	mux := http.NewServeMux()
 	if s.cfg.Gatherer != nil {
 		own := prometheus.NewRegistry()
 		own.MustRegister(s.cfg.Certificates)
-		mux.Handle("GET /metrics", promhttp.HandlerFor(prometheus.Gatherers{s.cfg.Gatherer, own}, promhttp.HandlerOpts{MaxRequestsInFlight: 4}))
+		mux.Handle("GET /metrics", promhttp.HandlerFor(prometheus.Gatherers{telemetry.WithEarlierNames(s.cfg.Gatherer), own}, promhttp.HandlerOpts{MaxRequestsInFlight: 4}))
 	}
-	mux.HandleFunc("GET "+pathAutoscaling, s.autoscaling)
+	mux.HandleFunc("GET "+pathAutoscaling, s.serveAutoscaling)
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "ok\n") })
-	mux.HandleFunc("GET /readyz", s.readiness)
+	mux.HandleFunc("GET /readyz", s.serveReadiness)
 	return mux
 }
 
-// readiness is the answer to a probe; ?verbose says besides what the node runs from and how old that is.
-func (s *Server) readiness(w http.ResponseWriter, r *http.Request) {
+// serveReadiness answers a readiness probe. ?verbose adds the sources of the configuration in force and their age.
+func (s *Server) serveReadiness(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
-	said := "ok"
+	text := "ok"
 	if ready := s.cfg.Backend.Ready; ready != nil {
 		if err := ready(); err != nil {
 			w.WriteHeader(http.StatusServiceUnavailable)
-			said = "not ready: " + err.Error()
+			text = "not ready: " + err.Error()
 		}
 	}
-	fmt.Fprintln(w, said)
+	fmt.Fprintln(w, text)
 	if r.URL.Query().Has("verbose") {
-		verbose(w, s.cfg.Backend.Basis)
+		writeBasis(w, s.cfg.Backend.Basis)
 	}
 }
 
-func notHere() *Error {
+func notSupportedHere() *Error {
 	return &Error{
-		Status: http.StatusNotImplemented, Message: "this tier cannot do that",
-		Hint: "ask a global node: --server unix:///path/of/its/admin.sock",
+		Status: http.StatusNotImplemented, Message: "this node's tier does not support this command",
+		Hint: "use a global node: --server unix:///path/to/its/admin.sock",
 	}
 }
 
-func answer(w http.ResponseWriter, out any, err error) {
+func writeAnswer(w http.ResponseWriter, out any, err error) {
 	if err != nil {
 		writeError(w, err)
 		return
@@ -149,10 +151,10 @@ func answer(w http.ResponseWriter, out any, err error) {
 	w.Header().Set("Content-Type", "application/json")
 	e := json.NewEncoder(w)
 	e.SetIndent("", "  ")
-	e.Encode(out) // a reader that has gone needs no answer
+	e.Encode(out) // an error means that the client disconnected
 }
 
-// envelope is how an error travels.
+// envelope is the JSON form of an error.
 type envelope struct {
 	Error *Error `json:"error"`
 }

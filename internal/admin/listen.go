@@ -10,30 +10,30 @@ import (
 	"time"
 )
 
-// listenTCP says who wanted the port when it is taken.
-func listenTCP(addr, who string) (net.Listener, error) {
+// listenTCP listens at an address. section is the config section with the key listen, for errors.
+func listenTCP(addr, section string) (net.Listener, error) {
 	l, err := net.Listen("tcp", addr)
 	if errors.Is(err, syscall.EADDRINUSE) {
-		return nil, fmt.Errorf("%s wants %s and another process has it: stop that process or change %s.listen", who, addr, who)
+		return nil, fmt.Errorf("%s.listen: %s is in use by another process: stop that process or change %s.listen", section, addr, section)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("listening for %s: %w", who, err)
+		return nil, fmt.Errorf("%s.listen: %w", section, err)
 	}
 	return l, nil
 }
 
-// maxSocketPath is the shortest limit among the systems we run on, in bytes (macOS: 104 with the final zero).
-const maxSocketPath = 103
+// maxSocketPathBytes is the lowest limit of the supported systems, in bytes (macOS: 104 with the terminating zero).
+const maxSocketPathBytes = 103
 
-// listenSocket makes a socket that only its owner can open. It is made under another name and renamed once its mode is
-// right, so that there is no moment in which others could connect.
+// listenSocket creates a socket that only its owner can open. The socket gets a temporary name and is renamed after its mode
+// is set, so that no other user can connect in between.
 func listenSocket(path string) (net.Listener, error) {
 	temp := fmt.Sprintf("%s.%d", path, os.Getpid())
-	if len(temp) > maxSocketPath {
-		return nil, fmt.Errorf("admin socket %s: the name is too long for a socket: choose a shorter directory", path)
+	if len(temp) > maxSocketPathBytes {
+		return nil, fmt.Errorf("admin socket %s: the path is too long for a socket: choose a shorter directory", path)
 	}
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return nil, fmt.Errorf("making the admin socket's directory: %w", err)
+		return nil, fmt.Errorf("creating the admin socket's directory: %w", err)
 	}
 	if c, err := net.DialTimeout("unix", path, time.Second); err == nil {
 		c.Close()
@@ -44,7 +44,7 @@ func listenSocket(path string) (net.Listener, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listening for admin: %w", err)
 	}
-	l.(*net.UnixListener).SetUnlinkOnClose(false) // it would remove the temporary name
+	l.(*net.UnixListener).SetUnlinkOnClose(false) // Close would remove the temporary name
 	if err := errors.Join(os.Chmod(temp, 0o600), os.Rename(temp, path)); err != nil {
 		l.Close()
 		os.Remove(temp)

@@ -15,40 +15,42 @@ const (
 	pathArchive = "/v1/snapshot"
 )
 
-// Member is one global node as Raft's configuration in force at the node asked has it.
+// Member is one member in the Raft configuration of the node that answers.
 type Member struct {
 	Name   string `json:"name"`
 	Addr   string `json:"addr"` // host:port for Raft
 	Voter  bool   `json:"voter"`
 	Leader bool   `json:"leader"`
 
-	Health        string  `json:"health"`                    // "well", "behind", "silent" or "cannot write", to the node asked
-	LastContactMS *int64  `json:"last_contact_ms,omitempty"` // since the node asked heard of it; none of itself, nor if it never did
-	Behind        *uint64 `json:"behind,omitempty"`          // log entries that it lacks of what the node asked has
-	Outlook       string  `json:"outlook,omitempty"`         // what the leader will do about it by itself
+	Health        string  `json:"health"`                    // one of the Member constants
+	LastContactMS *int64  `json:"last_contact_ms,omitempty"` // since the last message from it; absent for the node itself and before the first
+	Behind        *uint64 `json:"behind,omitempty"`          // log entries of the answering node that it lacks
+	Outlook       string  `json:"outlook,omitempty"`         // what the leader will do automatically
+	ClockOffsetMS *int64  `json:"clock_offset_ms,omitempty"` // of its wall clock from the answering node's; absent while unknown
 }
 
-// The words that Member.Health holds.
+// The values of Member.Health. Earlier releases read them, so they stay as they are; the commands print other words.
 const (
-	HealthWell   = "well"
-	HealthBehind = "behind"
-	HealthSilent = "silent"
-	// HealthCannotWrite is of a member whose disk takes no writes: it counts for a majority and cannot give its part.
-	HealthCannotWrite = "cannot write"
+	MemberHealthy = "well"
+	MemberBehind  = "behind" // lags behind the leader
+	MemberSilent  = "silent" // unreachable
+	// MemberCannotWrite is a member whose disk fails: it counts for a majority and cannot acknowledge writes.
+	MemberCannotWrite = "cannot write"
 )
 
 // MembersAnswer lists the members after the call.
 type MembersAnswer struct {
-	Node string `json:"node"` // who was asked
-	// CanWrite is how many voters answer, keep up and can write; Spare is how many of those may be lost before nothing can
-	// be changed, negative while nothing can. Both are missing from a node of an earlier release.
+	Node string `json:"node"` // the node that answered
+	// CanWrite is the number of voters that are reachable, keep up and can write. Spare is how many of those may fail while
+	// changes stay possible, negative while they are not. Both are absent from a node of an earlier release.
 	CanWrite *int     `json:"can_write,omitempty"`
 	Spare    *int     `json:"spare,omitempty"`
 	Members  []Member `json:"members"`
-	Outside  string   `json:"outside,omitempty"` // set when the node asked was taken out, and says how it comes back
+	Clock    *Clock   `json:"clock,omitempty"`   // of the node that answered; absent from a node of an earlier release
+	Outside  string   `json:"outside,omitempty"` // set if the node that answered is not a member, with how to add it again
 }
 
-// MemberRequest adds a member, or gives one its vote.
+// MemberRequest adds a member, or makes one a voter.
 type MemberRequest struct {
 	Name   string `json:"name"`
 	Addr   string `json:"addr"`
@@ -56,62 +58,62 @@ type MemberRequest struct {
 	Reason string `json:"reason,omitempty"`
 }
 
-// LeaderRequest hands leadership on.
+// LeaderRequest transfers leadership.
 type LeaderRequest struct {
-	To     string `json:"to,omitempty"` // empty: whichever voter is the most up to date
+	To     string `json:"to,omitempty"` // empty: the most up-to-date voter
 	Reason string `json:"reason,omitempty"`
 }
 
-// ArchiveAnswer is a node's state as a snapshot. It holds the keys that sign redirect tickets and the zone.
+// ArchiveAnswer is the replicated state as a snapshot. It contains the keys that sign redirect tickets and the zone.
 type ArchiveAnswer struct {
 	Data []byte `json:"data"`
 }
 
-// ArchiveRequest puts an archived spec and its drains back in force. Only the leader takes it.
+// ArchiveRequest puts the spec and drains of an archive in force. Only the leader accepts it.
 type ArchiveRequest struct {
 	Data   []byte `json:"data"`
 	Reason string `json:"reason,omitempty"`
 }
 
-// RestoreAnswer says which version the restored spec has become.
+// RestoreAnswer contains the new version of the restored spec.
 type RestoreAnswer struct {
 	Version uint64 `json:"version"`
 }
 
-// Members lists the global nodes.
-func (c *Client) Members(ctx context.Context) (*MembersAnswer, error) {
-	return call[MembersAnswer](ctx, c, http.MethodGet, pathMembers, nil)
+// ListMembers lists the members of the Raft cluster.
+func (c *Client) ListMembers(ctx context.Context) (*MembersAnswer, error) {
+	return callNode[MembersAnswer](ctx, c, http.MethodGet, pathMembers, nil)
 }
 
 // AddMember adds a global node.
 func (c *Client) AddMember(ctx context.Context, r MemberRequest) (*MembersAnswer, error) {
-	return call[MembersAnswer](ctx, c, http.MethodPost, pathMembers, r)
+	return callNode[MembersAnswer](ctx, c, http.MethodPost, pathMembers, r)
 }
 
-// RemoveMember takes a global node out.
+// RemoveMember removes a global node.
 func (c *Client) RemoveMember(ctx context.Context, name, reason string) (*MembersAnswer, error) {
-	return call[MembersAnswer](ctx, c, http.MethodDelete, pathMembers+"?"+url.Values{"name": {name}, "reason": {reason}}.Encode(), nil)
+	return callNode[MembersAnswer](ctx, c, http.MethodDelete, pathMembers+"?"+url.Values{"name": {name}, "reason": {reason}}.Encode(), nil)
 }
 
-// Lead hands leadership on.
-func (c *Client) Lead(ctx context.Context, r LeaderRequest) (*MembersAnswer, error) {
-	return call[MembersAnswer](ctx, c, http.MethodPost, pathLeader, r)
+// TransferLeadership transfers leadership.
+func (c *Client) TransferLeadership(ctx context.Context, r LeaderRequest) (*MembersAnswer, error) {
+	return callNode[MembersAnswer](ctx, c, http.MethodPost, pathLeader, r)
 }
 
-// Archive fetches the node's state.
-func (c *Client) Archive(ctx context.Context) (*ArchiveAnswer, error) {
+// GetArchive returns the replicated state of the node.
+func (c *Client) GetArchive(ctx context.Context) (*ArchiveAnswer, error) {
 	var raw bytes.Buffer
-	if err := c.raw(ctx, http.MethodGet, pathArchive, nil, &raw, maxArchive); err != nil {
+	if err := c.callWithArchive(ctx, http.MethodGet, pathArchive, nil, &raw, maxArchiveBytes); err != nil {
 		return nil, err
 	}
 	return &ArchiveAnswer{Data: raw.Bytes()}, nil
 }
 
-// Restore puts an archived spec back in force.
-func (c *Client) Restore(ctx context.Context, r ArchiveRequest) (*RestoreAnswer, error) {
+// RestoreArchive puts the spec and drains of an archive in force.
+func (c *Client) RestoreArchive(ctx context.Context, r ArchiveRequest) (*RestoreAnswer, error) {
 	var text bytes.Buffer
 	path := pathArchive + "?" + url.Values{"reason": {r.Reason}}.Encode()
-	if err := c.raw(ctx, http.MethodPut, path, bytes.NewReader(r.Data), &text, maxAnswer); err != nil {
+	if err := c.callWithArchive(ctx, http.MethodPut, path, bytes.NewReader(r.Data), &text, maxAnswerBytes); err != nil {
 		return nil, err
 	}
 	out := new(RestoreAnswer)

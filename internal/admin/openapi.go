@@ -9,60 +9,60 @@ import (
 
 const pathOpenAPI = "/v1/openapi.json"
 
-// object is a JSON object of the description.
-type object = map[string]any
+// jsonObject is a JSON object of the OpenAPI description.
+type jsonObject = map[string]any
 
-// describe is the API in OpenAPI 3.1, made of the routes themselves and of the types that they take and answer.
-func describe(routes []route) object {
-	d := describer{schemas: object{}}
-	paths := object{}
+// describeAPI describes the API in OpenAPI 3.1, generated from the routes and the types of their bodies and answers.
+func describeAPI(routes []apiRoute) jsonObject {
+	d := schemaBuilder{schemas: jsonObject{}}
+	paths := jsonObject{}
 	for _, t := range routes {
-		at, _ := paths[t.path].(object)
+		at, _ := paths[t.path].(jsonObject)
 		if at == nil {
-			at = object{}
+			at = jsonObject{}
 			paths[t.path] = at
 		}
-		at[strings.ToLower(t.method)] = d.operation(t)
+		at[strings.ToLower(t.method)] = d.describeOperation(t)
 	}
-	d.schema(reflect.TypeFor[envelope]())
-	return object{
+	d.schemaOf(reflect.TypeFor[envelope]())
+	return jsonObject{
 		"openapi": "3.1.0",
-		"info":    object{"title": "Spillway's admin interface", "version": "1"},
+		"info":    jsonObject{"title": "Spillway admin API", "version": "1"},
 		"paths":   paths,
-		"components": object{
+		"components": jsonObject{
 			"schemas": d.schemas,
-			"securitySchemes": object{
-				"certificate": object{"type": "mutualTLS"},
-				"token":       object{"type": "http", "scheme": "bearer"},
+			"securitySchemes": jsonObject{
+				"certificate": jsonObject{"type": "mutualTLS"},
+				"token":       jsonObject{"type": "http", "scheme": "bearer"},
 			},
 		},
-		"security": []object{{"certificate": []string{}}, {"token": []string{}}},
+		"security": []jsonObject{{"certificate": []string{}}, {"token": []string{}}},
 	}
 }
 
-// describer collects the schemas of the types it meets.
-type describer struct{ schemas object }
+// schemaBuilder collects the schemas of types.
+type schemaBuilder struct{ schemas jsonObject }
 
-func (d *describer) operation(t route) object {
-	responses := object{
-		"200":     d.content("what was asked for", t.out),
-		"default": d.content("a refusal, and what to do about it", envelope{}),
+func (d *schemaBuilder) describeOperation(t apiRoute) jsonObject {
+	responses := jsonObject{
+		"200":     d.describeContent("the answer", t.out),
+		"default": d.describeContent("an error, and what to do about it", envelope{}),
 	}
-	op := object{
+	op := jsonObject{
 		"summary":     t.summary,
-		"description": "Needs the role " + t.needs.String() + ".",
+		"description": "Needs the role " + t.minRole.String() + ".",
 		"responses":   responses,
 	}
 	if t.method != http.MethodGet {
-		responses["403"] = d.content("the caller's role does not suffice, or a browser sent the request for a page of another site", envelope{})
+		responses["403"] = d.describeContent("the caller's role is not sufficient, or a browser sent a cross-site request", envelope{})
 	}
 	if t.in != nil {
-		responses["415"] = d.content("the body was not declared as application/json", envelope{})
-		op["requestBody"] = object{"required": true, "content": d.content("", t.in)["content"]}
+		responses["415"] = d.describeContent("the Content-Type is not application/json", envelope{})
+		op["requestBody"] = jsonObject{"required": true, "content": d.describeContent("", t.in)["content"]}
 	}
-	var params []object
+	var params []jsonObject
 	for _, name := range t.params {
-		params = append(params, object{"name": name, "in": "query", "required": name != "reason" && !t.optional && name != paramLinearizable, "schema": object{"type": "string"}})
+		params = append(params, jsonObject{"name": name, "in": "query", "required": name != "reason" && !t.optional && name != paramLinearizable, "schema": jsonObject{"type": "string"}})
 	}
 	if params != nil {
 		op["parameters"] = params
@@ -70,52 +70,52 @@ func (d *describer) operation(t route) object {
 	return op
 }
 
-func (d *describer) content(what string, v any) object {
-	return object{"description": what, "content": object{"application/json": object{"schema": d.schema(reflect.TypeOf(v))}}}
+func (d *schemaBuilder) describeContent(what string, v any) jsonObject {
+	return jsonObject{"description": what, "content": jsonObject{"application/json": jsonObject{"schema": d.schemaOf(reflect.TypeOf(v))}}}
 }
 
-// schema describes a type as encoding/json writes it.
-func (d *describer) schema(t reflect.Type) object {
+// schemaOf returns the schema of a type as encoding/json encodes it.
+func (d *schemaBuilder) schemaOf(t reflect.Type) jsonObject {
 	switch {
 	case t == reflect.TypeFor[time.Time]():
-		return object{"type": "string", "format": "date-time"}
+		return jsonObject{"type": "string", "format": "date-time"}
 	case t == reflect.TypeFor[[]byte]():
-		return object{"type": "string", "contentEncoding": "base64"}
+		return jsonObject{"type": "string", "contentEncoding": "base64"}
 	}
 	switch t.Kind() {
 	case reflect.Pointer:
-		return d.schema(t.Elem())
+		return d.schemaOf(t.Elem())
 	case reflect.Slice, reflect.Array:
-		return object{"type": "array", "items": d.schema(t.Elem())}
+		return jsonObject{"type": "array", "items": d.schemaOf(t.Elem())}
 	case reflect.Map:
-		return object{"type": "object", "additionalProperties": d.schema(t.Elem())}
+		return jsonObject{"type": "object", "additionalProperties": d.schemaOf(t.Elem())}
 	case reflect.Struct:
-		return d.structure(t)
+		return d.structSchema(t)
 	case reflect.Bool:
-		return object{"type": "boolean"}
+		return jsonObject{"type": "boolean"}
 	case reflect.Float32, reflect.Float64:
-		return object{"type": "number"}
+		return jsonObject{"type": "number"}
 	case reflect.String:
-		return object{"type": "string"}
+		return jsonObject{"type": "string"}
 	case reflect.Interface:
-		return object{}
+		return jsonObject{}
 	}
-	return object{"type": "integer"}
+	return jsonObject{"type": "integer"}
 }
 
-// structure describes a struct once and refers to it from then on.
-func (d *describer) structure(t reflect.Type) object {
+// structSchema adds the schema of a struct to the components, once, and returns a reference to it.
+func (d *schemaBuilder) structSchema(t reflect.Type) jsonObject {
 	name := strings.ToUpper(t.Name()[:min(1, len(t.Name()))]) + t.Name()[min(1, len(t.Name())):]
-	ref := object{"$ref": "#/components/schemas/" + name}
+	ref := jsonObject{"$ref": "#/components/schemas/" + name}
 	if name == "" {
 		ref = nil
 	} else if _, done := d.schemas[name]; done {
 		return ref
 	}
-	properties, required := object{}, []string{}
-	out := object{"type": "object", "properties": properties}
+	properties, required := jsonObject{}, []string{}
+	out := jsonObject{"type": "object", "properties": properties}
 	if ref != nil {
-		d.schemas[name] = out // before its fields: it may hold itself
+		d.schemas[name] = out // before its fields, because the type may be recursive
 	}
 	for _, f := range reflect.VisibleFields(t) {
 		key, options, _ := strings.Cut(f.Tag.Get("json"), ",")
@@ -125,7 +125,7 @@ func (d *describer) structure(t reflect.Type) object {
 		if key == "" {
 			key = f.Name
 		}
-		properties[key] = d.schema(f.Type)
+		properties[key] = d.schemaOf(f.Type)
 		if !strings.Contains(options, "omit") {
 			required = append(required, key)
 		}
@@ -139,8 +139,8 @@ func (d *describer) structure(t reflect.Type) object {
 	return ref
 }
 
-// serveDescription answers with the description.
-func serveDescription(routes []route) func(http.ResponseWriter, *http.Request, string) {
-	d := describe(routes)
-	return func(w http.ResponseWriter, _ *http.Request, _ string) { answer(w, d, nil) }
+// serveDescription serves the OpenAPI description.
+func serveDescription(routes []apiRoute) func(http.ResponseWriter, *http.Request, string) {
+	d := describeAPI(routes)
+	return func(w http.ResponseWriter, _ *http.Request, _ string) { writeAnswer(w, d, nil) }
 }

@@ -20,30 +20,30 @@ import (
 	"github.com/spillway-lb/spillway/internal/identity"
 )
 
-// Running is a node that runs on this machine under this user, as it registers itself in the runtime folder, wherever its
-// socket is.
-type Running struct {
+// RunningNode is a node that runs on this machine under this user. It registers itself in the runtime folder, independent of
+// the path of its socket.
+type RunningNode struct {
 	Role   string `json:"role"`
 	Node   string `json:"node"`
 	Socket string `json:"socket"`
-	// Fleet is equal for the nodes of one installation: their trust domain and authority. A node without certificates is a
-	// fleet of its own.
+	// Fleet is equal for the nodes of one fleet: it identifies their trust domain and CA. A node without certificates is its
+	// own fleet.
 	Fleet string `json:"fleet"`
 }
 
-// Server is the address to call.
-func (r *Running) Server() string { return "unix://" + r.Socket }
+// ServerAddr returns the address for Dial.
+func (r *RunningNode) ServerAddr() string { return "unix://" + r.Socket }
 
 const (
 	entrySuffix = ".node"
-	// maxEntry and maxEntries bound what is read of the runtime folder.
-	maxEntry   = 4 << 10
-	maxEntries = 1000
-	// probeTimeout bounds the wait for a socket that may have no process behind it.
+	// maxEntryBytes and maxEntries bound what is read from the runtime folder.
+	maxEntryBytes = 4 << 10
+	maxEntries    = 1000
+	// probeTimeout bounds a connection attempt to a socket that may have no process.
 	probeTimeout = time.Second
 )
 
-// FleetOf identifies the installation that certificates are of; name is the node's own where it has none.
+// FleetOf identifies the fleet of certificates. Without certificates it is derived from the node's name.
 func FleetOf(certs *identity.Certs, name string) string {
 	if certs == nil {
 		return "alone/" + name
@@ -51,8 +51,8 @@ func FleetOf(certs *identity.Certs, name string) string {
 	return certs.Fleet()
 }
 
-// register adds the node to the runtime folder and returns the entry's path.
-func register(r Running) (string, error) {
+// registerNode adds the node to the runtime folder and returns the entry's path.
+func registerNode(r RunningNode) (string, error) {
 	socket, err := filepath.Abs(r.Socket)
 	if err != nil {
 		return "", err
@@ -77,7 +77,7 @@ func register(r Running) (string, error) {
 
 // ListRunning returns the nodes that run on this machine under this user, by role and name. Entries of processes that have
 // ended are removed.
-func ListRunning(ctx context.Context) ([]Running, error) {
+func ListRunning(ctx context.Context) ([]RunningNode, error) {
 	dir := RuntimeDir()
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -86,7 +86,7 @@ func ListRunning(ctx context.Context) ([]Running, error) {
 	if err != nil {
 		return nil, fmt.Errorf("looking for running nodes: %w", err)
 	}
-	var out []Running
+	var out []RunningNode
 	for _, e := range entries {
 		if !strings.HasSuffix(e.Name(), entrySuffix) || len(out) >= maxEntries {
 			continue
@@ -95,21 +95,21 @@ func ListRunning(ctx context.Context) ([]Running, error) {
 		r, ok := readEntry(path)
 		switch {
 		case !ok:
-		case ended(ctx, r.Socket):
+		case hasEnded(ctx, r.Socket):
 			_ = os.Remove(path) // another command may have removed it
 		default:
 			out = append(out, r)
 		}
 	}
-	slices.SortFunc(out, func(a, b Running) int {
+	slices.SortFunc(out, func(a, b RunningNode) int {
 		return strings.Compare(a.Role+"\x00"+a.Node+"\x00"+a.Socket, b.Role+"\x00"+b.Node+"\x00"+b.Socket)
 	})
 	return out, nil
 }
 
-func readEntry(path string) (r Running, ok bool) {
+func readEntry(path string) (r RunningNode, ok bool) {
 	info, err := os.Lstat(path)
-	if err != nil || !info.Mode().IsRegular() || info.Size() > maxEntry {
+	if err != nil || !info.Mode().IsRegular() || info.Size() > maxEntryBytes {
 		return r, false
 	}
 	text, err := os.ReadFile(path)
@@ -119,18 +119,18 @@ func readEntry(path string) (r Running, ok bool) {
 	return decodeEntry(text)
 }
 
-func decodeEntry(text []byte) (r Running, ok bool) {
+func decodeEntry(text []byte) (r RunningNode, ok bool) {
 	err := json.Unmarshal(text, &r)
 	return r, err == nil && filepath.IsAbs(r.Socket)
 }
 
-// ended reports whether no process listens on a socket. A process that is too busy to accept has not ended.
-func ended(ctx context.Context, socket string) bool {
+// hasEnded reports whether no process listens on a socket. A process that is too busy to accept has not ended.
+func hasEnded(ctx context.Context, socket string) bool {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	c, err := new(net.Dialer).DialContext(ctx, "unix", socket)
 	if err == nil {
-		_ = c.Close() // nothing was sent
+		_ = c.Close() // no data was sent
 		return false
 	}
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED)

@@ -8,11 +8,11 @@ import (
 	"time"
 )
 
-// A node is found wherever its socket is, and not after it has ended.
+// TestListRunning: a node is found independent of its socket's path, and not after it has ended.
 func TestListRunning(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("XDG_RUNTIME_DIR", dir)
-	list := func() []Running {
+	list := func() []RunningNode {
 		t.Helper()
 		out, err := ListRunning(t.Context())
 		if err != nil {
@@ -21,7 +21,7 @@ func TestListRunning(t *testing.T) {
 		return out
 	}
 	if out := list(); len(out) != 0 {
-		t.Fatalf("nothing runs: %v", out)
+		t.Fatalf("without a node: %v", out)
 	}
 	socket := filepath.Join(t.TempDir(), "admin.sock")
 	s, err := New(Config{Socket: socket, Role: "global", Node: "g1", Fleet: "example/1"})
@@ -31,10 +31,10 @@ func TestListRunning(t *testing.T) {
 	if err := s.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if out := list(); len(out) != 1 || out[0] != (Running{Role: "global", Node: "g1", Socket: socket, Fleet: "example/1"}) {
-		t.Fatalf("one node runs: %+v", out)
+	if out := list(); len(out) != 1 || out[0] != (RunningNode{Role: "global", Node: "g1", Socket: socket, Fleet: "example/1"}) {
+		t.Fatalf("with one node: %+v", out)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	if err := s.Stop(ctx); err != nil {
 		t.Fatal(err)
@@ -42,8 +42,8 @@ func TestListRunning(t *testing.T) {
 	if left, _ := filepath.Glob(filepath.Join(dir, "spillway", "*")); len(left) != 0 {
 		t.Errorf("a stopped node leaves %v", left)
 	}
-	// A process that was killed leaves its entry and its socket.
-	path, err := register(Running{Role: "local", Node: "l1", Socket: socket})
+	// A killed process does not remove its entry and its socket.
+	path, err := registerNode(RunningNode{Role: "local", Node: "l1", Socket: socket})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,7 +51,7 @@ func TestListRunning(t *testing.T) {
 		t.Errorf("a killed node is listed: %v", out)
 	}
 	if _, err := os.Stat(path); err == nil {
-		t.Error("the entry of a killed node is left")
+		t.Error("the entry of a killed node was not removed")
 	}
 }
 

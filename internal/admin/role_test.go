@@ -18,8 +18,8 @@ import (
 	"github.com/spillway-lb/spillway/internal/spec"
 )
 
-// everything is a backend that can do all there is, and says who asked.
-func everything() admin.Backend {
+// fullBackend returns a backend that supports every call used by the tests and returns the actor.
+func fullBackend() admin.Backend {
 	return admin.Backend{
 		Status: func(context.Context) (*admin.Status, error) { return &admin.Status{Node: "g1"}, nil },
 		Drain: func(_ context.Context, _ admin.DrainRequest, actor string) (*admin.DrainAnswer, error) {
@@ -35,7 +35,7 @@ func everything() admin.Backend {
 	}
 }
 
-func status(err error) int {
+func statusOf(err error) int {
 	var e *admin.Error
 	if errors.As(err, &e) {
 		return e.Status
@@ -43,27 +43,27 @@ func status(err error) int {
 	return 0
 }
 
-// TestRoles lets callers with a certificate and with a token in, each as far as its grant goes.
-func TestRoles(t *testing.T) {
+// TestCallsRequireTheirRole makes calls by certificate and by token, with every role.
+func TestCallsRequireTheirRole(t *testing.T) {
 	dir := t.TempDir()
 	ca, err := identity.NewDevCA(dir, "test.example")
 	if err != nil {
 		t.Fatal(err)
 	}
 	issue := func(role identity.Role, name string) *identity.Certs {
-		f, err := ca.Issue(identity.ID{TrustDomain: "test.example", Role: role, Name: name}, dir, time.Hour)
+		f, err := ca.IssueCert(identity.ID{TrustDomain: "test.example", Role: role, Name: name}, dir, time.Hour)
 		if err != nil {
 			t.Fatal(err)
 		}
-		c, err := identity.Load(f, nil)
+		c, err := identity.LoadCerts(f, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return c
 	}
 	const token = "tok-0123456789abcdef"
-	s := start(t, admin.Config{Listen: "127.0.0.1:0", Certs: issue(identity.RoleGlobal, "g1"), Backend: everything(), Grants: []admin.Grant{
-		{Name: "alice", Role: admin.Admin}, {Name: "bob", Role: admin.Viewer}, {Name: "ci", Role: admin.Operator, Token: spec.HashKey(token)},
+	s := startServer(t, admin.Config{Listen: "127.0.0.1:0", Certs: issue(identity.RoleGlobal, "g1"), Backend: fullBackend(), Grants: []admin.RoleGrant{
+		{Name: "alice", Role: admin.RoleAdmin}, {Name: "bob", Role: admin.RoleViewer}, {Name: "ci", Role: admin.RoleOperator, Token: spec.HashKey(token)},
 	}})
 	server := "https://" + s.ListenAddr().String()
 	pem, err := os.ReadFile(filepath.Join(dir, "ca.pem"))
@@ -82,55 +82,55 @@ func TestRoles(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		client               *admin.Client
-		look, drain, archive int // 0: allowed
+		read, drain, archive int // expected status; 0: allowed
 	}{
-		"an admin's certificate":     {dial(t, server, issue(identity.RoleOperator, "alice")), 0, 0, 0},
-		"a viewer's certificate":     {dial(t, server, issue(identity.RoleOperator, "bob")), 0, 403, 403},
-		"a certificate not listed":   {dial(t, server, issue(identity.RoleOperator, "eve")), 403, 403, 403},
+		"an admin's certificate":     {dialServer(t, server, issue(identity.RoleOperator, "alice")), 0, 0, 0},
+		"a viewer's certificate":     {dialServer(t, server, issue(identity.RoleOperator, "bob")), 0, 403, 403},
+		"a certificate not listed":   {dialServer(t, server, issue(identity.RoleOperator, "eve")), 403, 403, 403},
 		"an operator's token":        {byToken(token), 0, 0, 403},
 		"a wrong token":              {byToken(token + "x"), 401, 401, 401},
 		"no token":                   {byToken(""), 401, 401, 401},
 		"a token too long to be one": {byToken(strings.Repeat("a", 4096)), 401, 401, 401},
 	} {
-		_, err := c.client.Status(t.Context())
-		if got := status(err); got != c.look {
-			t.Errorf("%s looks: %d (%v), want %d", name, got, err, c.look)
+		_, err := c.client.GetStatus(t.Context())
+		if got := statusOf(err); got != c.read {
+			t.Errorf("%s reads: %d (%v), want %d", name, got, err, c.read)
 		}
-		a, err := c.client.Drain(t.Context(), admin.DrainRequest{Path: "eu"})
-		if got := status(err); got != c.drain {
+		a, err := c.client.StartDrain(t.Context(), admin.DrainRequest{Path: "eu"})
+		if got := statusOf(err); got != c.drain {
 			t.Errorf("%s drains: %d (%v), want %d", name, got, err, c.drain)
 		}
 		if name == "an operator's token" && a.Note != "token:ci" {
 			t.Errorf("a token's actor is %q", a.Note)
 		}
-		_, err = c.client.Archive(t.Context())
-		if got := status(err); got != c.archive {
-			t.Errorf("%s takes the state: %d (%v), want %d", name, got, err, c.archive)
+		_, err = c.client.GetArchive(t.Context())
+		if got := statusOf(err); got != c.archive {
+			t.Errorf("%s saves the state: %d (%v), want %d", name, got, err, c.archive)
 		}
 	}
-	if _, err := dial(t, server, issue(identity.RoleGlobal, "g9")).Status(t.Context()); err == nil {
-		t.Error("a node came in as an operator")
+	if _, err := dialServer(t, server, issue(identity.RoleGlobal, "g9")).GetStatus(t.Context()); err == nil {
+		t.Error("a node's certificate was accepted as an operator's")
 	}
 }
 
-func TestGrantsThatAreRefused(t *testing.T) {
-	for text, g := range map[string][]admin.Grant{
-		"needs a name": {{Role: admin.Admin}},
+func TestInvalidGrantsAreRefused(t *testing.T) {
+	for text, g := range map[string][]admin.RoleGrant{
+		"needs a name": {{Role: admin.RoleAdmin}},
 		"has no role":  {{Name: "a"}},
-		"two grants":   {{Name: "a", Role: admin.Admin}, {Name: "a", Role: admin.Viewer}},
-		"no hash":      {{Name: "a", Role: admin.Admin, Token: "secret"}},
+		"two grants":   {{Name: "a", Role: admin.RoleAdmin}, {Name: "a", Role: admin.RoleViewer}},
+		"not a hash":   {{Name: "a", Role: admin.RoleAdmin, Token: "secret"}},
 	} {
 		if _, err := admin.New(admin.Config{Grants: g}); err == nil || !strings.Contains(err.Error(), text) {
-			t.Errorf("want an error that says %q, got %v", text, err)
+			t.Errorf("want an error with %q, got %v", text, err)
 		}
 	}
 }
 
-// TestDescriptionFitsTheCalls asks for every call that the description lists: each is there, with the role it needs and
-// schemas whose references all resolve; and what is not listed is answered with where the list is.
-func TestDescriptionFitsTheCalls(t *testing.T) {
+// TestOpenAPIMatchesRoutes makes every call in the OpenAPI description: each exists, with its role and with schemas whose
+// references resolve. The error of an unknown call names the description.
+func TestOpenAPIMatchesRoutes(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "admin.sock")
-	start(t, admin.Config{Socket: path, Backend: everything()})
+	startServer(t, admin.Config{Socket: path, Backend: fullBackend()})
 	hc := rawClient(t, path)
 	resp, err := hc.Get("http://node/v1/openapi.json")
 	if err != nil {
@@ -171,7 +171,7 @@ func TestDescriptionFitsTheCalls(t *testing.T) {
 			}
 			resp.Body.Close()
 			if resp.StatusCode == http.StatusNotFound || resp.StatusCode == http.StatusMethodNotAllowed {
-				t.Errorf("%s %s is described and answered %d", m, p, resp.StatusCode)
+				t.Errorf("%s %s is described and has status %d", m, p, resp.StatusCode)
 			}
 		}
 	}
@@ -192,6 +192,6 @@ func TestDescriptionFitsTheCalls(t *testing.T) {
 	}
 	defer resp.Body.Close()
 	if body, _ := io.ReadAll(resp.Body); !strings.Contains(string(body), "openapi.json") {
-		t.Errorf("an unknown call is answered with %s", body)
+		t.Errorf("an unknown call gets %s", body)
 	}
 }

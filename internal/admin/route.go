@@ -4,41 +4,43 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"mime"
 	"net/http"
 	"strconv"
+	"time"
 )
 
-// route is one call of the API: what it is, who may make it, and what it takes and answers.
-type route struct {
+// apiRoute is one call of the API: its path, the required role, and the types of its body and answer.
+type apiRoute struct {
 	method, path string
 	summary      string
-	needs        Role
-	params       []string // of the query
-	optional     bool     // none of the params is needed
-	in, out      any      // zero values, for the description; in is nil without a body
+	minRole      Role
+	params       []string // query parameters
+	optional     bool     // all params are optional
+	in, out      any      // zero values of the types, for the OpenAPI description; in is nil without a body
 	serve        func(w http.ResponseWriter, r *http.Request, actor string)
 }
 
-// look is a call that changes nothing. A nil call is one that this tier does not have.
-func look[A any](path, summary string, call func(context.Context) (*A, error)) route {
-	return route{
-		method: http.MethodGet, path: path, summary: summary, needs: Viewer, out: *new(A),
+// getRoute returns a read call. A nil call is one that this tier does not support.
+func getRoute[A any](path, summary string, call func(context.Context) (*A, error)) apiRoute {
+	return apiRoute{
+		method: http.MethodGet, path: path, summary: summary, minRole: RoleViewer, out: *new(A),
 		serve: func(w http.ResponseWriter, r *http.Request, _ string) {
 			if call == nil {
-				writeError(w, notHere())
+				writeError(w, notSupportedHere())
 				return
 			}
 			out, err := call(r.Context())
-			answer(w, out, err)
+			writeAnswer(w, out, err)
 		},
 	}
 }
 
-// exactly has ?linearizable=1 answered by another call.
-func exactly[A any](t route, call func(context.Context) (*A, error)) route {
-	exact, local := look(t.path, t.summary, call), t.serve
+// withLinearizable answers ?linearizable=1 by another call.
+func withLinearizable[A any](t apiRoute, call func(context.Context) (*A, error)) apiRoute {
+	exact, local := getRoute(t.path, t.summary, call), t.serve
 	t.params = append(t.params, paramLinearizable)
 	t.serve = func(w http.ResponseWriter, r *http.Request, actor string) {
 		switch v := r.URL.Query().Get(paramLinearizable); v {
@@ -47,105 +49,130 @@ func exactly[A any](t route, call func(context.Context) (*A, error)) route {
 		case "1", "true":
 			exact.serve(w, r, actor)
 		default:
-			writeError(w, BadRequest(paramLinearizable+" is "+strconv.Quote(v), "write 1, or leave it out to read what this node has"))
+			writeError(w, BadRequestError(paramLinearizable+" is "+strconv.Quote(v), "write 1, or omit it to read this node's copy"))
 		}
 	}
 	return t
 }
 
-// change is a call with a body.
-func change[Q, A any](method, path, summary string, call func(context.Context, Q, string) (*A, error)) route {
-	return changeWithin(maxBody, method, path, summary, call)
+// bodyRoute returns a call with a JSON body.
+func bodyRoute[Q, A any](method, path, summary string, call func(context.Context, Q, string) (*A, error)) apiRoute {
+	return boundedBodyRoute(maxBodyBytes, method, path, summary, call)
 }
 
-// changeWithin is change with a bound of its own on the body, in bytes.
-func changeWithin[Q, A any](most int, method, path, summary string, call func(context.Context, Q, string) (*A, error)) route {
-	return route{
-		method: method, path: path, summary: summary, needs: Operator, in: *new(Q), out: *new(A),
+// boundedBodyRoute is bodyRoute with a limit on the body, in bytes.
+func boundedBodyRoute[Q, A any](limit int, method, path, summary string, call func(context.Context, Q, string) (*A, error)) apiRoute {
+	return apiRoute{
+		method: method, path: path, summary: summary, minRole: RoleOperator, in: *new(Q), out: *new(A),
 		serve: func(w http.ResponseWriter, r *http.Request, actor string) {
 			var q Q
 			if call == nil {
-				writeError(w, notHere())
+				writeError(w, notSupportedHere())
 				return
 			}
 			if !isJSON(r.Header.Get("Content-Type")) {
 				writeError(w, &Error{
-					Status: http.StatusUnsupportedMediaType, Message: "the body is not declared as JSON",
+					Status: http.StatusUnsupportedMediaType, Message: "the Content-Type of the body is not JSON",
 					Hint: "send the header Content-Type: application/json",
 				})
 				return
 			}
-			if err := decode(http.MaxBytesReader(w, r.Body, int64(most)), &q); err != nil {
-				writeError(w, BadRequest("body is not what this call takes: "+err.Error(), ""))
+			if err := decodeStrict(http.MaxBytesReader(w, r.Body, int64(limit)), &q); err != nil {
+				writeError(w, BadRequestError("invalid body: "+err.Error(), ""))
+				return
+			}
+			if err := checkRequest(q); err != nil {
+				writeError(w, err)
 				return
 			}
 			out, err := call(r.Context(), q, actor)
-			answer(w, out, err)
+			writeAnswer(w, out, err)
 		},
 	}
 }
 
-// remove is a call that takes what it removes, and why, in the query.
-func remove[A any](path, param, summary string, call func(ctx context.Context, what, reason, actor string) (*A, error)) route {
-	return route{
-		method: http.MethodDelete, path: path, summary: summary, needs: Operator, params: []string{param, "reason"}, out: *new(A),
+// maxDurationMS bounds the durations of drains and staged specs, in ms. Much longer ones overflow time.Duration.
+const maxDurationMS = int64(366 * 24 * time.Hour / time.Millisecond)
+
+// checkRequest refuses a body with invalid durations.
+func checkRequest(q any) *Error {
+	var ms int64
+	switch q := q.(type) {
+	case DrainRequest:
+		return q.checkTimes()
+	case ApplyRequest:
+		ms = q.ForMS
+	}
+	if ms < 0 {
+		return BadRequestError("for_ms is negative", "omit it for no end")
+	}
+	if ms > maxDurationMS {
+		return BadRequestError(fmt.Sprintf("for_ms is %d: the longest duration is 366 days", ms), "omit it for no end")
+	}
+	return nil
+}
+
+// deleteRoute returns a call with the name of what it removes, and the reason, in the query.
+func deleteRoute[A any](path, param, summary string, call func(ctx context.Context, what, reason, actor string) (*A, error)) apiRoute {
+	return apiRoute{
+		method: http.MethodDelete, path: path, summary: summary, minRole: RoleOperator, params: []string{param, "reason"}, out: *new(A),
 		serve: func(w http.ResponseWriter, r *http.Request, actor string) {
 			if call == nil {
-				writeError(w, notHere())
+				writeError(w, notSupportedHere())
 				return
 			}
 			q := r.URL.Query()
 			out, err := call(r.Context(), q.Get(param), q.Get("reason"), actor)
-			answer(w, out, err)
+			writeAnswer(w, out, err)
 		},
 	}
 }
 
-// by is the route for callers of a role.
-func (t route) by(needs Role) route {
-	t.needs = needs
+// requireRole returns the route with another required role.
+func (t apiRoute) requireRole(needs Role) apiRoute {
+	t.minRole = needs
 	return t
 }
 
-// guarded serves a route to those who may.
-func (s *Server) guarded(t route) http.HandlerFunc {
+// guardRoute serves a route to callers with the required role.
+func (s *Server) guardRoute(t apiRoute) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		name, role := s.caller(r)
-		if role < t.needs {
-			writeError(w, denied(name, role, t.needs))
+		name, role := s.identifyCaller(r)
+		if role < t.minRole {
+			writeError(w, newDeniedError(name, role, t.minRole))
 			return
 		}
 		t.serve(w, r, name)
 	}
 }
 
-// isJSON reports whether a Content-Type is JSON's. A page of another site cannot send that without asking first.
+// isJSON reports whether a Content-Type is application/json. A cross-site page cannot send it without a CORS preflight.
 func isJSON(contentType string) bool {
 	kind, _, err := mime.ParseMediaType(contentType)
 	return err == nil && kind == "application/json"
 }
 
-// sameSite refuses changes that a browser sends on behalf of a page of another site.
-func sameSite(h http.Handler) http.Handler {
+// refuseCrossSite refuses changes that a browser sends for a page of another site (CSRF).
+func refuseCrossSite(h http.Handler) http.Handler {
 	guard := http.NewCrossOriginProtection()
 	guard.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		writeError(w, &Error{
 			Status: http.StatusForbidden, Message: "cross-site requests are refused",
-			Hint: "call the node with the spillway command or another program, not from a page of another site",
+			Hint: "use the spillway command or another program, not a page of another site",
 		})
 	}))
 	return guard.Handler(h)
 }
 
-// decode is strict, so that a misspelt field is never silently without effect.
-func decode(body io.Reader, into any) error {
+// decodeStrict decodes JSON and refuses unknown fields, so that misspelled ones are reported.
+func decodeStrict(body io.Reader, into any) error {
 	d := json.NewDecoder(body)
 	d.DisallowUnknownFields()
 	if err := d.Decode(into); err != nil {
 		return err
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return errors.New("something follows the JSON value")
+		return errors.New("there is data after the JSON value")
 	}
 	return nil
 }

@@ -6,9 +6,8 @@ import (
 	"path/filepath"
 )
 
-// RuntimeDir is where the sockets of this user's nodes are found when nobody says otherwise: a folder of the user's own
-// under $XDG_RUNTIME_DIR, or under the system's folder for temporary files where that is not set. The sockets are
-// called ROLE-NAME.sock.
+// RuntimeDir returns the default folder for the sockets of this user's nodes: below $XDG_RUNTIME_DIR, or below the system's
+// folder for temporary files if that is not set. The sockets are named ROLE-NAME.sock.
 func RuntimeDir() string {
 	if dir := os.Getenv("XDG_RUNTIME_DIR"); dir != "" {
 		return filepath.Join(dir, "spillway")

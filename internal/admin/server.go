@@ -23,59 +23,59 @@ import (
 type Config struct {
 	// Socket is the path of the unix socket for operators on this machine. Empty: none.
 	Socket string
-	// Role, Node and Fleet are what the node registers itself as, where operators' commands on this machine look for it.
+	// Role, Node and Fleet identify the node in the runtime folder, where the commands on this machine find it.
 	Role, Node, Fleet string
-	// Listen is host:port for operators elsewhere, who must show a certificate of the operator role. Empty: none.
+	// Listen is host:port for operators on other machines, who authenticate by certificate or token. Empty: none.
 	Listen string
-	// Metrics is host:port for /metrics, /healthz and /readyz, in the clear. Empty: none.
+	// Metrics is host:port for /metrics, /healthz and /readyz, by plain HTTP. Empty: none.
 	Metrics string
 	// Grants are the roles of callers from the network. Without a grant for a certificate, every operator's certificate
-	// has the role Admin; without one for a token, nobody comes in without a certificate.
-	Grants []Grant
+	// has RoleAdmin. Without one for a token, a certificate is required.
+	Grants []RoleGrant
 	// Certs are needed with Listen.
 	Certs *identity.Certs
-	// Backend answers.
+	// Backend implements the calls.
 	Backend Backend
-	// Gatherer is what /metrics shows. Nil: no /metrics.
+	// Gatherer provides /metrics. Nil: no /metrics.
 	Gatherer prometheus.Gatherer
-	// Certificates are this node's: /metrics and the status show when they end, and warnings are written before that.
-	Certificates certfile.Expiries
-	// Log receives what an operator should know. Nil discards it.
+	// Certificates are this node's. /metrics and the status show when they expire, and warnings are logged before that.
+	Certificates certfile.ExpirySource
+	// Log receives warnings and errors. Nil discards them.
 	Log *slog.Logger
 }
 
-// Server is one node's admin interface: New, Start, Stop, once.
+// Server is the admin API of one node: New, Start, Stop, once.
 type Server struct {
-	cfg   Config
-	log   *slog.Logger
-	doors []door
-	entry string // in the runtime folder
-	wg    sync.WaitGroup
-	stop  context.CancelFunc // ends what Start began beside the doors; nil before
+	cfg           Config
+	log           *slog.Logger
+	listeners     []adminListener
+	registryEntry string // path of the entry in the runtime folder
+	wg            sync.WaitGroup
+	cancel        context.CancelFunc // stops the certificate warnings; nil before Start
 }
 
-// door is one listener with who may come in.
-type door struct {
+// adminListener is one listener with its HTTP server.
+type adminListener struct {
 	listener net.Listener
-	http     *http.Server
-	socket   string // to remove at the end
+	server   *http.Server
+	socket   string // the path of a socket, removed at the end
 }
 
 // New binds the listeners.
 func New(cfg Config) (*Server, error) {
-	s := &Server{cfg: cfg, log: telemetry.Logger(cfg.Log)}
-	if err := check(cfg.Grants); err != nil {
+	s := &Server{cfg: cfg, log: telemetry.LoggerOrDiscard(cfg.Log)}
+	if err := checkGrants(cfg.Grants); err != nil {
 		return nil, fmt.Errorf("admin.grants: %w", err)
 	}
-	err := errors.Join(s.openSocket(), s.openListen(), s.openMetrics())
+	err := errors.Join(s.openSocketListener(), s.openNetworkListener(), s.openMetricsListener())
 	if err != nil {
-		s.close()
+		s.closeListeners()
 		return nil, err
 	}
 	return s, nil
 }
 
-func (s *Server) openSocket() error {
+func (s *Server) openSocketListener() error {
 	if s.cfg.Socket == "" {
 		return nil
 	}
@@ -83,14 +83,14 @@ func (s *Server) openSocket() error {
 	if err != nil {
 		return err
 	}
-	s.add(l, s.api(), s.cfg.Socket)
-	if s.entry, err = register(Running{Role: s.cfg.Role, Node: s.cfg.Node, Socket: s.cfg.Socket, Fleet: s.cfg.Fleet}); err != nil {
-		s.log.Warn("commands on this machine do not find this node by themselves, name its socket with --server", "socket", s.cfg.Socket, telemetry.Err(err))
+	s.addListener(l, s.apiHandler(), s.cfg.Socket)
+	if s.registryEntry, err = registerNode(RunningNode{Role: s.cfg.Role, Node: s.cfg.Node, Socket: s.cfg.Socket, Fleet: s.cfg.Fleet}); err != nil {
+		s.log.Warn("node is not in the runtime folder: commands on this machine need its socket as --server", "socket", s.cfg.Socket, telemetry.ErrorAttr(err))
 	}
 	return nil
 }
 
-func (s *Server) openListen() error {
+func (s *Server) openNetworkListener() error {
 	if s.cfg.Listen == "" {
 		return nil
 	}
@@ -101,15 +101,15 @@ func (s *Server) openListen() error {
 	if err != nil {
 		return err
 	}
-	door := s.cfg.Certs.Server(alpn, operatorsOnly)
-	if s.takesTokens() {
-		door = s.cfg.Certs.OpenServer(alpn, operatorsOnly)
+	tlsConfig := s.cfg.Certs.ServerTLS(alpn, requireOperator)
+	if s.acceptsTokens() {
+		tlsConfig = s.cfg.Certs.ServerTLSOptionalClientCert(alpn, requireOperator)
 	}
-	s.add(tls.NewListener(l, door), s.api(), "")
+	s.addListener(tls.NewListener(l, tlsConfig), s.apiHandler(), "")
 	return nil
 }
 
-func (s *Server) openMetrics() error {
+func (s *Server) openMetricsListener() error {
 	if s.cfg.Metrics == "" {
 		return nil
 	}
@@ -117,57 +117,57 @@ func (s *Server) openMetrics() error {
 	if err != nil {
 		return err
 	}
-	s.add(l, s.plain(), "")
+	s.addListener(l, s.publicMux(), "")
 	return nil
 }
 
 const alpn = "http/1.1"
 
-func operatorsOnly(id identity.ID) error {
+func requireOperator(id identity.ID) error {
 	if id.Role != identity.RoleOperator {
-		return fmt.Errorf("role %s may not administer: use a certificate of the operator role", id.Role)
+		return fmt.Errorf("role %s has no access to the admin API: use an operator's certificate", id.Role)
 	}
 	return nil
 }
 
-func (s *Server) add(l net.Listener, h http.Handler, socket string) {
-	s.doors = append(s.doors, door{listener: l, socket: socket, http: &http.Server{
+func (s *Server) addListener(l net.Listener, h http.Handler, socket string) {
+	s.listeners = append(s.listeners, adminListener{listener: l, socket: socket, server: &http.Server{
 		Handler:           h,
 		ReadHeaderTimeout: 5 * time.Second,
 		ReadTimeout:       30 * time.Second,
 		WriteTimeout:      2 * time.Minute, // a profile takes 30 s by default
 		IdleTimeout:       time.Minute,
 		MaxHeaderBytes:    16 << 10,
-		ConnContext:       withUID,
+		ConnContext:       withPeerUID,
 		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
 	}})
 }
 
-// Start serves until Stop. It returns at once: the listeners are open since New.
+// Start serves until Stop. It returns at once.
 func (s *Server) Start(ctx context.Context) error {
-	ctx, s.stop = context.WithCancel(context.WithoutCancel(ctx))
-	s.wg.Go(func() { s.cfg.Certificates.Run(ctx, s.log) })
-	for _, d := range s.doors {
+	ctx, s.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	s.wg.Go(func() { s.cfg.Certificates.WarnExpiring(ctx, s.log) })
+	for _, d := range s.listeners {
 		s.wg.Go(func() {
-			if err := d.http.Serve(d.listener); !errors.Is(err, http.ErrServerClosed) {
-				s.log.Error("admin listener failed", telemetry.Err(err))
+			if err := d.server.Serve(d.listener); !errors.Is(err, http.ErrServerClosed) {
+				s.log.Error("admin listener failed", telemetry.ErrorAttr(err))
 			}
 		})
 	}
 	return nil
 }
 
-// SocketAddr is the path of the unix socket, or empty.
+// SocketAddr returns the path of the unix socket, or "".
 func (s *Server) SocketAddr() string { return s.cfg.Socket }
 
-// ListenAddr is the bound address for operators elsewhere, or nil.
-func (s *Server) ListenAddr() net.Addr { return s.addr(s.cfg.Listen, 1) }
+// ListenAddr returns the bound address of admin.listen, or nil.
+func (s *Server) ListenAddr() net.Addr { return s.listenerAddr(s.cfg.Listen, 1) }
 
-// MetricsAddr is the bound address of the metrics listener, or nil.
-func (s *Server) MetricsAddr() net.Addr { return s.addr(s.cfg.Metrics, 2) }
+// MetricsAddr returns the bound address of the metrics listener, or nil.
+func (s *Server) MetricsAddr() net.Addr { return s.listenerAddr(s.cfg.Metrics, 2) }
 
-// addr finds the door by its place in the order that New opens them.
-func (s *Server) addr(set string, place int) net.Addr {
+// listenerAddr finds a listener by its position in the order in which New opens them. set is empty if it is not configured.
+func (s *Server) listenerAddr(set string, place int) net.Addr {
 	if set == "" {
 		return nil
 	}
@@ -177,34 +177,34 @@ func (s *Server) addr(set string, place int) net.Addr {
 			i++
 		}
 	}
-	return s.doors[i].listener.Addr()
+	return s.listeners[i].listener.Addr()
 }
 
-// Stop lets calls under way finish until ctx ends, then cuts them.
+// Stop lets running calls finish until ctx ends, then closes their connections.
 func (s *Server) Stop(ctx context.Context) error {
 	var errs []error
-	if s.stop != nil {
-		s.stop()
+	if s.cancel != nil {
+		s.cancel()
 	}
-	for _, d := range s.doors {
-		if err := d.http.Shutdown(ctx); err != nil {
-			errs = append(errs, err, d.http.Close())
+	for _, d := range s.listeners {
+		if err := d.server.Shutdown(ctx); err != nil {
+			errs = append(errs, err, d.server.Close())
 		}
 	}
-	s.close()
+	s.closeListeners()
 	s.wg.Wait()
 	return errors.Join(errs...)
 }
 
-// close also serves a Server that was never started.
-func (s *Server) close() {
-	for _, d := range s.doors {
+// closeListeners closes the listeners and removes the sockets, also of a Server that was not started.
+func (s *Server) closeListeners() {
+	for _, d := range s.listeners {
 		d.listener.Close()
 		if d.socket != "" {
 			os.Remove(d.socket)
 		}
 	}
-	if s.entry != "" {
-		os.Remove(s.entry)
+	if s.registryEntry != "" {
+		os.Remove(s.registryEntry)
 	}
 }

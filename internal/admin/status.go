@@ -2,23 +2,24 @@ package admin
 
 import "time"
 
-// The words that State fields hold. A state is about what this node knows, so "stale" is not "down".
+// The values of State fields. Those of regions and zones describe the reports received by this node, not the health of the
+// region. Earlier releases and scripts read the values, so they stay as they are; the commands print other words.
 const (
-	StateFresh    = "fresh"    // heard of within the last moments
-	StateStale    = "stale"    // not heard of lately: shown as last known
-	StateLost     = "lost"     // not heard of for so long that nothing is sent there while others are well
-	StateUnknown  = "unknown"  // declared in the spec and never heard of
-	StateReady    = "ready"    // a worker that takes requests
-	StateStarting = "starting" // a worker that has not answered yet
-	StateDraining = "draining" // takes nothing new
-	StateSick     = "sick"     // a worker that is ejected
+	StateFresh       = "fresh"    // reported recently
+	StateStale       = "stale"    // no recent report: shown as last reported
+	StateUnreachable = "lost"     // no report for so long that no requests are sent there while other regions are available
+	StateUnknown     = "unknown"  // in the spec, without any report yet
+	StateReady       = "ready"    // a worker that accepts requests
+	StateStarting    = "starting" // a worker that was not ready yet
+	StateDraining    = "draining" // accepts no new requests
+	StateUnhealthy   = "sick"     // an ejected worker
 )
 
-// NotReady begins the reason of a worker that has not been ready yet; what follows is the cause of its last failure.
+// NotReady is the prefix of the reason of a worker that was not ready yet, followed by the cause of its last failure.
 const NotReady = "not ready: "
 
-// Status is one node's view of what it stands over. A global node lists every region, a gateway its own region, and a
-// local its own region with its own zone.
+// Status is one node's view of the tiers below it. A global node lists every region, a gateway its own region, and a local
+// instance its region with its own zone.
 type Status struct {
 	Node        string         `json:"node"`
 	Role        string         `json:"role"` // "global", "regional" or "local"
@@ -26,56 +27,68 @@ type Status struct {
 	StartedAt   time.Time      `json:"started_at"`
 	Raft        *RaftStatus    `json:"raft,omitempty"` // global nodes only
 	SpecVersion uint64         `json:"spec_version"`
-	Stage       *StageStatus   `json:"stage,omitempty"`     // a spec on trial
-	SpecFile    *SpecFile      `json:"spec_file,omitempty"` // of a zone that stands alone; it has no versions and no plan
+	Stage       *StageStatus   `json:"stage,omitempty"`     // the staged spec
+	SpecFile    *SpecFile      `json:"spec_file,omitempty"` // of a standalone zone, which has no versions and no plan
 	PlanEpoch   uint64         `json:"plan_epoch"`
-	PlanAgeMS   int64          `json:"plan_age_ms,omitempty"` // since this node took the plan into use
-	Basis       []Basis        `json:"basis,omitempty"`       // what the node runs from and how old that is
+	PlanAgeMS   int64          `json:"plan_age_ms,omitempty"` // since this node applied the plan
+	Basis       []Basis        `json:"basis,omitempty"`       // sources of the configuration in force
 	Drains      []Drain        `json:"drains,omitempty"`
 	Regions     []RegionStatus `json:"regions"`
-	// Certificates are the node's own and those of its listeners, with the authorities that it checks others against.
+	// Certificates are those of the node and its listeners, and the CAs that it trusts.
 	Certificates []Certificate `json:"certificates,omitempty"`
-	Notes        []string      `json:"notes,omitempty"` // what qualifies the rest: "no leader", "region tokyo did not answer in 1s"
+	Notes        []string      `json:"notes,omitempty"` // restrictions: "no leader", "region tokyo did not answer in 1s"
 }
 
-// Certificate is when a certificate ends, or the first of a file of authorities.
+// Certificate is the expiry of a certificate, or the first expiry in a file of CAs.
 type Certificate struct {
-	Name      string    `json:"name"` // the configuration key that sets it
+	Name      string    `json:"name"` // the config key that sets it
 	ExpiresAt time.Time `json:"expires_at"`
 }
 
-// SpecFile is what a zone that stands alone goes by.
+// SpecFile is the spec file of a standalone zone.
 type SpecFile struct {
-	Path      string    `json:"path,omitempty"` // empty: none is given, and defaults hold
+	Path      string    `json:"path,omitempty"` // empty: no file, the defaults are in force
 	ChangedAt time.Time `json:"changed_at,omitzero"`
 }
 
-// RaftStatus is the node's own view of the consensus group.
+// RaftStatus is the node's view of the Raft cluster.
 type RaftStatus struct {
 	ID            string  `json:"id"`
 	State         string  `json:"state"`  // "leader", "follower", "candidate"
-	Leader        string  `json:"leader"` // empty when none is known
+	Leader        string  `json:"leader"` // empty: unknown
 	Term          uint64  `json:"term"`
 	Applied       uint64  `json:"applied"`
 	Commit        uint64  `json:"commit"`
 	Last          uint64  `json:"last"`
-	LastContactMS int64   `json:"last_contact_ms"` // since the leader was heard; 0 on the leader
+	LastContactMS int64   `json:"last_contact_ms"` // since the last message from the leader; 0 on the leader
 	Voters        []Voter `json:"voters"`
+	Clock         *Clock  `json:"clock,omitempty"` // of this node
 }
 
-// Voter is one member of the consensus group.
+// Clock compares a node's wall clock with those of the voters.
+type Clock struct {
+	AheadMS *int64 `json:"ahead_ms,omitempty"` // of the median of the voters' clocks, negative when behind; absent while too few are known
+	Known   int    `json:"known"`              // voters with a known clock, including the node itself
+	Voters  int    `json:"voters"`
+	// DutiesWait reports that this node, as leader, performs no duties that depend on wall time.
+	DutiesWait bool   `json:"duties_wait"`
+	Text       string `json:"text"` // the same as text, with the effect
+}
+
+// Voter is one voter of the Raft cluster.
 type Voter struct {
-	ID   string `json:"id"`
-	Addr string `json:"addr"`
+	ID            string `json:"id"`
+	Addr          string `json:"addr"`
+	ClockOffsetMS *int64 `json:"clock_offset_ms,omitempty"` // of its wall clock from this node's; absent while unknown
 }
 
-// RegionStatus is one region. A gateway answers the uplink question "status" with it.
+// RegionStatus is one region. A gateway answers the uplink query QueryStatus with it.
 type RegionStatus struct {
 	Name        string          `json:"name"`
 	State       string          `json:"state"`
-	AgeMS       int64           `json:"age_ms"` // since the last statement of its freshest gateway
+	AgeMS       int64           `json:"age_ms"` // since the newest report of a gateway
 	Draining    bool            `json:"draining,omitempty"`
-	SpecVersion uint64          `json:"spec_version,omitempty"` // the version its gateway has adopted
+	SpecVersion uint64          `json:"spec_version,omitempty"` // the version that its gateway applied
 	Gateways    []GatewayStatus `json:"gateways"`
 	Models      []ModelStatus   `json:"models"`
 	Zones       []ZoneStatus    `json:"zones"`
@@ -86,13 +99,14 @@ type RegionStatus struct {
 type GatewayStatus struct {
 	Name     string `json:"name"`
 	URL      string `json:"url,omitempty"`
-	Endpoint string `json:"endpoint,omitempty"` // where peers forward to
+	Endpoint string `json:"endpoint,omitempty"` // address for spilled requests of peers
 	State    string `json:"state"`
 	AgeMS    int64  `json:"age_ms"`
-	InFlight int64  `json:"in_flight"` // requests it is relaying
+	InFlight int64  `json:"in_flight"` // requests that it relays now
 }
 
-// ZoneStatus is one zone as one of its local instances sees it. A local answers the uplink question "status" with it.
+// ZoneStatus is one zone as reported by one of its local instances. A local instance answers the uplink query QueryStatus with
+// it.
 type ZoneStatus struct {
 	Name     string         `json:"name"`
 	Instance string         `json:"instance"`
@@ -105,7 +119,7 @@ type ZoneStatus struct {
 	Note     string         `json:"note,omitempty"`
 }
 
-// ModelStatus is the capacity of a subtree for one model.
+// ModelStatus is the capacity of a region or zone for one model.
 type ModelStatus struct {
 	Name        string  `json:"name"`
 	Ready       int64   `json:"ready"`
@@ -119,36 +133,36 @@ type ModelStatus struct {
 	KVTotal     int64   `json:"kv_total_tokens"`
 	WaitSeconds float64 `json:"wait_seconds"` // predicted queue wait of class standard
 	Headroom    int64   `json:"headroom_tokens_per_second"`
-	Warm        int64   `json:"warm,omitempty"` // workers that are asleep or could load it in a moment
-	Cold        int64   `json:"cold,omitempty"` // workers that could load it
+	Warm        int64   `json:"warm,omitempty"` // workers that are asleep, or can load it within a moment
+	Cold        int64   `json:"cold,omitempty"` // workers that can load it
 }
 
-// WorkerStatus is one inference server as its local instance knows it.
+// WorkerStatus is one worker as reported by its local instance.
 type WorkerStatus struct {
 	Name   string   `json:"name"`
 	URL    string   `json:"url"`
 	GPU    string   `json:"gpu,omitempty"`
-	Source string   `json:"source,omitempty"` // what it was found by: static, file, dns or registration
-	Engine string   `json:"engine,omitempty"` // the dialect it speaks; auto while that is not known
+	Source string   `json:"source,omitempty"` // source of its address: static, file, dns or registration
+	Engine string   `json:"engine,omitempty"` // type of the engine; auto while unknown
 	Models []string `json:"models,omitempty"`
 	State  string   `json:"state"`
 	Reason string   `json:"reason,omitempty"` // why it is not ready
-	// LastError is why the last probe or list of models failed, Attempts how many have failed in a row, and Since when the
-	// first of them did. They are absent once one succeeds.
+	// LastError is the error of the last failed probe or model list, Attempts the number of consecutive failures, and Since
+	// the time of the first of them. They are absent after a success.
 	LastError string    `json:"last_error,omitempty"`
 	Attempts  int       `json:"attempts,omitempty"`
 	Since     time.Time `json:"since,omitzero"`
-	Running   int64     `json:"running"`   // by its own metrics
-	Waiting   int64     `json:"waiting"`   // by its own metrics
-	InFlight  int64     `json:"in_flight"` // by our ledger
+	Running   int64     `json:"running"`   // from its metrics
+	Waiting   int64     `json:"waiting"`   // from its metrics
+	InFlight  int64     `json:"in_flight"` // from the in-flight ledger of the local instance
 	KVFree    int64     `json:"kv_free_tokens"`
 	KVTotal   int64     `json:"kv_total_tokens"`
 	Backlog   int64     `json:"backlog_tokens"`
-	// ModelStates are the models that it has, or could load, and that take no requests now: cold, loading or unloading.
+	// ModelStates are its models that accept no requests now: cold, loading or unloading.
 	ModelStates map[string]string `json:"model_states,omitempty"`
-	// KVOvercommit is the factor of the KV cache that may be promised now; it falls when the worker preempts.
+	// KVOvercommit is the share of the KV cache that may be reserved; it falls when the worker preempts.
 	KVOvercommit float64 `json:"kv_overcommit,omitempty"`
-	// Prefix says whether what the worker has cached is known by its events or guessed; empty where no events are asked for.
+	// Prefix reports whether the contents of its cache are known from events or estimated; empty without events.
 	Prefix      string  `json:"prefix_index,omitempty"`
 	PrefillRate float64 `json:"prefill_tokens_per_second"`
 	DecodeRate  float64 `json:"decode_tokens_per_second"`

@@ -8,19 +8,19 @@ import (
 
 const pathTickets = "/v1/tickets"
 
-// TicketsRequest makes a new key for redirect tickets.
+// TicketsRequest creates a new key for redirect tickets.
 type TicketsRequest struct {
-	// Purge removes all earlier keys. Redirects on their way are refused, and clients have to call again.
+	// Purge removes all earlier keys. Redirects in flight are refused, and their clients have to call again.
 	Purge  bool   `json:"purge,omitempty"`
 	Reason string `json:"reason,omitempty"`
 }
 
-// TicketsAnswer says when the keys in force were made, newest first.
+// TicketsAnswer contains the creation times of the valid keys, newest first.
 type TicketsAnswer struct {
 	Keys []time.Time `json:"keys"`
 }
 
-// RotateTickets makes a new key for redirect tickets.
+// RotateTickets creates a new key for redirect tickets.
 func (c *Client) RotateTickets(ctx context.Context, r TicketsRequest) (*TicketsAnswer, error) {
-	return call[TicketsAnswer](ctx, c, http.MethodPost, pathTickets, r)
+	return callNode[TicketsAnswer](ctx, c, http.MethodPost, pathTickets, r)
 }

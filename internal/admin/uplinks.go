@@ -12,9 +12,9 @@ type UplinksAnswer struct {
 	Node     string          `json:"node"`
 	Parents  []UplinkSession `json:"parents"`
 	Children []UplinkSession `json:"children"`
-	// GapMS is what the node asks its children to keep between two statements; 0: it takes them as they come.
+	// GapMS is the minimum time between two reports that the node requests of its children; 0: none.
 	GapMS int64 `json:"gap_ms"`
-	// Refused counts connections of children that were refused or ended by this node, by reason.
+	// Refused counts the sessions of children that this node refused or closed, by reason.
 	Refused map[string]uint64 `json:"refused,omitempty"`
 }
 
@@ -22,16 +22,16 @@ type UplinksAnswer struct {
 // since then.
 const UplinkRefused = "refused"
 
-// UplinkSession is one session, as this end counts it.
+// UplinkSession is one session, with the counters of this end.
 type UplinkSession struct {
-	Peer        string  `json:"peer"` // the certificate's identity; empty for a parent that was never reached
+	Peer        string  `json:"peer"` // identity in the peer's certificate; empty for a parent that was not reached yet
 	Path        string  `json:"path,omitempty"`
 	Address     string  `json:"address"`
 	State       string  `json:"state"` // "connected", "down", or of a child "refused"
 	Error       string  `json:"error,omitempty"`
-	Version     uint32  `json:"version,omitempty"` // of the protocol, agreed on
-	SinceMS     int64   `json:"since_ms"`          // since it is in that state
-	AgeMS       int64   `json:"age_ms"`            // since a parent last said what it heard, or a child's last statement; -1: never
+	Version     uint32  `json:"version,omitempty"` // negotiated protocol version
+	SinceMS     int64   `json:"since_ms"`          // since the last change of State
+	AgeMS       int64   `json:"age_ms"`            // since the last acknowledgement of a parent, or report of a child; -1: none yet
 	RTTMS       float64 `json:"rtt_ms"`
 	Loss        float64 `json:"loss"` // share of the packets sent by this end that were lost
 	GapMS       int64   `json:"gap_ms,omitempty"`
@@ -42,16 +42,16 @@ type UplinkSession struct {
 	Deltas      uint64  `json:"deltas"`
 	Snapshots   uint64  `json:"snapshots"`
 	Directives  uint64  `json:"directives"`
-	// Generation and Index are of the parent's last directive, or of the directive in force at a child; 0 and 0: unknown.
+	// Generation and Index are those of the parent's last directive, or of the directive in force at a child; both 0: unknown.
 	Generation uint64 `json:"generation,omitempty"`
 	Index      uint64 `json:"index,omitempty"`
-	// Ignored is why the child does not follow the parent's directives: "older_index", "older_generation" or
-	// "implausible"; empty when it does.
+	// Ignored is why the child ignores the parent's directives: "older_index", "older_generation" or "implausible"; empty if
+	// it does not.
 	Ignored string `json:"ignored,omitempty"`
-	Passed  uint64 `json:"passed"` // messages passed over: overtaken, or more than a child may send
+	Passed  uint64 `json:"passed"` // discarded messages: out of date, or above the rate that a child may send
 }
 
-// Uplinks asks a node for its sessions.
-func (c *Client) Uplinks(ctx context.Context) (*UplinksAnswer, error) {
-	return call[UplinksAnswer](ctx, c, http.MethodGet, pathUplinks, nil)
+// GetUplinks returns the sessions of a node.
+func (c *Client) GetUplinks(ctx context.Context) (*UplinksAnswer, error) {
+	return callNode[UplinksAnswer](ctx, c, http.MethodGet, pathUplinks, nil)
 }

@@ -4,26 +4,29 @@ import "strings"
 
 const module = "github.com/spillway-lb/spillway"
 
-// topLevel are the folders a newcomer sees. Files whose name starts with a dot are not counted.
-var topLevel = []string{"cmd", "global", "regional", "local", "consensus", "geo", "deploy", "chaos", "internal"}
+// topLevelFolders are the folders a newcomer sees. Files whose name starts with a dot are not counted.
+var topLevelFolders = []string{"cmd", "global", "regional", "local", "consensus", "geo", "deploy", "chaos", "internal"}
 
-// pure packages decide; they are plain single-threaded Go over values.
-var pure = []string{
-	"global/steer", "global/stage", "global/lease", "regional/tenant", "regional/zone", "local/queue", "local/pick", "local/health", "local/batch", "local/warm", "local/scale", "local/owner",
-	"internal/capacity", "internal/spec", "internal/route", "internal/explain", "internal/grpcwire", "internal/openai", "internal/paths", "internal/poison", "internal/resume", "internal/ticket", "internal/config/strict",
-	"chaos/rival",
+// purePackages packages decide; they are plain single-threaded Go over values.
+var purePackages = []string{
+	"global/liveness", "global/snapshot", "global/planinput", "global/steer", "global/rollout", "global/quota", "regional/tenant", "regional/routing", "regional/demand", "local/queue", "local/perfmodel", "local/blockhash", "local/prefix", "local/prefix/kvmirror", "local/pick", "local/health", "local/batch", "local/modelload", "local/autoscale", "local/sharding", "local/sched", "local/engine/report",
+	"geo", "internal/capacity", "internal/spec", "internal/modelroute", "internal/explain", "internal/grpcmeta", "internal/openai", "internal/paths", "internal/poison", "internal/resume", "internal/ticket", "internal/config/strict",
+	"chaos/baseline",
 }
 
 // plainData are generated message types: data without behaviour, which pure codecs may use.
 var plainData = []string{"internal/capacity/capacitypb"}
 
-// tiers meet as bytes only.
-var tiers = []string{"global", "regional", "local"}
+// tierFolders meet as bytes only.
+var tierFolders = []string{"global", "regional", "local"}
+
+// chaosFolders hold what breaks things on purpose, and what only that may import.
+var chaosFolders = []string{"chaos", "internal/uplink/abusetest"}
 
 // shellImports are what a pure package may not import, with the reason.
 var shellImports = map[string]string{
 	"net":          "a decider does no I/O; net/netip is allowed, for an address is a value",
-	"net/http":     "a decider does no I/O",
+	"net/http":     "a decider takes values, not requests or responses of net/http",
 	"os":           "a decider does no I/O",
 	"os/exec":      "a decider does no I/O",
 	"syscall":      "a decider does no I/O",
@@ -52,21 +55,21 @@ var seedlessRand = map[string]bool{
 	"Rand": true, "New": true, "NewPCG": true, "NewChaCha8": true, "Source": true, "PCG": true, "ChaCha8": true, "Zipf": true, "NewZipf": true,
 }
 
-// rule forbids imports from one part of the tree to another.
-type rule struct {
+// importRule forbids imports from one part of the tree to another.
+type importRule struct {
 	from   func(pkg string) bool
 	to     func(imp string) bool
 	reason string
 }
 
-func in(root string) func(string) bool {
+func inFolder(root string) func(string) bool {
 	return func(p string) bool { return p == root || strings.HasPrefix(p, root+"/") }
 }
 
 func anyOf(roots ...string) func(string) bool {
 	return func(p string) bool {
 		for _, r := range roots {
-			if in(r)(p) {
+			if inFolder(r)(p) {
 				return true
 			}
 		}
@@ -74,40 +77,42 @@ func anyOf(roots ...string) func(string) bool {
 	}
 }
 
-func not(f func(string) bool) func(string) bool { return func(p string) bool { return !f(p) } }
+func notMatching(f func(string) bool) func(string) bool { return func(p string) bool { return !f(p) } }
 
-func exactly(name string) func(string) bool { return func(p string) bool { return p == name } }
+func isExactly(name string) func(string) bool { return func(p string) bool { return p == name } }
 
-// rules are checked against every non-test import inside the module; paths are relative to it. Imports from outside
+// importRules are checked against every non-test import inside the module; paths are relative to it. Imports from outside
 // keep their full path.
-func rules() []rule {
-	rs := []rule{
+func importRules() []importRule {
+	rs := []importRule{
 		{
-			anyOf("global", "regional", "local", "consensus", "geo", "internal"), in("chaos"),
+			anyOf("global", "regional", "local", "consensus", "geo", "internal"), inFolder("chaos"),
 			"production never imports chaos: what breaks things must not be able to run by accident",
 		},
-		{not(in("chaos")), in("internal/uplink/rogue"), "what misbehaves on purpose is for benches alone: no tier may be able to run it"},
-		{not(in("cmd")), in("cmd"), "cmd only wires and prints: nothing can depend on it"},
-		{in("consensus"), in("internal/capacity"), "consensus never holds telemetry: capacity is soft state and stays out of Raft"},
-		{in("consensus"), in("internal/uplink"), "consensus knows nothing of the tiers"},
-		{in("consensus"), anyOf(tiers...), "consensus knows nothing of the tiers"},
-		{in("geo"), anyOf("global", "regional", "local", "consensus"), "geo answers where an address is, for every tier alike"},
-		{in("internal"), anyOf("global", "regional", "local", "consensus", "geo"), "internal packages stand under the tiers, never on them"},
+		{notMatching(inFolder("chaos")), inFolder("internal/uplink/abusetest"), "what misbehaves on purpose is for benches alone: no tier may be able to run it"},
+		{notMatching(inFolder("cmd")), inFolder("cmd"), "cmd only wires and prints: nothing can depend on it"},
+		{inFolder("consensus"), inFolder("internal/capacity"), "consensus never holds telemetry: capacity is soft state and stays out of Raft"},
+		{inFolder("consensus"), inFolder("internal/uplink"), "consensus knows nothing of the tiers"},
+		{inFolder("consensus"), anyOf(tierFolders...), "consensus knows nothing of the tiers"},
+		{inFolder("geo"), anyOf("global", "regional", "local", "consensus"), "geo answers where an address is, for every tier alike"},
+		{inFolder("internal"), anyOf("global", "regional", "local", "consensus", "geo"), "internal packages stand under the tiers, never on them"},
 		{
-			not(in("global/dns")), exactly("github.com/miekg/dns"),
+			notMatching(inFolder("global/dns")), isExactly("github.com/miekg/dns"),
 			"the DNS library is frozen upstream: global/dns is the only place that imports it, so that a move touches one package",
 		},
-		{not(anyOf("consensus")), exactly("github.com/hashicorp/raft"), "Raft stays behind consensus"},
-		{not(anyOf("internal/uplink", "internal/h3")), exactly("github.com/quic-go/quic-go"), "QUIC stays behind internal/uplink and internal/h3"},
+		{anyOf("local/prefix", "local/blockhash"), anyOf("local/pick", "local/inflight"), "what is cached does not depend on what is in flight: the choice reads both"},
+		{inFolder("local/perfmodel"), anyOf("local/pick", "local/inflight", "local/prefix"), "learned rates do not depend on what is in flight or cached: the ledger and the choice read them"},
+		{notMatching(anyOf("consensus")), isExactly("github.com/hashicorp/raft"), "Raft stays behind consensus"},
+		{notMatching(anyOf("internal/uplink", "internal/httpedge/h3")), isExactly("github.com/quic-go/quic-go"), "QUIC stays behind internal/uplink and internal/httpedge/h3"},
 		{
-			not(in("internal/tools")), exactly("github.com/hashicorp/raft-boltdb"),
+			notMatching(inFolder("internal/tools")), isExactly("github.com/hashicorp/raft-boltdb"),
 			"the bare raft-boltdb rests on a dead store that crashes under -race: use raft-boltdb/v2",
 		},
 	}
-	for _, a := range tiers {
-		for _, b := range tiers {
+	for _, a := range tierFolders {
+		for _, b := range tierFolders {
 			if a != b {
-				rs = append(rs, rule{in(a), in(b), "tiers never import each other: they meet as bytes (DNS, HTTP, QUIC)"})
+				rs = append(rs, importRule{inFolder(a), inFolder(b), "tiers never import each other: they meet as bytes (DNS, HTTP, QUIC)"})
 			}
 		}
 	}

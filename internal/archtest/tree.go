@@ -1,6 +1,7 @@
 package archtest
 
 import (
+	"errors"
 	"fmt"
 	"go/ast"
 	"go/parser"
@@ -8,19 +9,22 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 )
 
-// file is one parsed source file that is not a test.
-type file struct {
+// sourceFile is one parsed source file.
+type sourceFile struct {
 	pkg    string // folder relative to the module
 	path   string
 	syntax *ast.File
 }
 
-// root finds the module by walking up to its go.mod.
-func root() (string, error) {
+// moduleRoot finds the module by walking up to its go.mod.
+func moduleRoot() (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {
 		return "", err
@@ -37,9 +41,9 @@ func root() (string, error) {
 	}
 }
 
-// load parses every non-test Go file of the module.
-func load(root string, fset *token.FileSet) ([]file, error) {
-	var files []file
+// loadFiles parses every Go file of the module, tests included.
+func loadFiles(root string, fset *token.FileSet) ([]sourceFile, error) {
+	var files []sourceFile
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
@@ -51,22 +55,43 @@ func load(root string, fset *token.FileSet) ([]file, error) {
 			}
 			return nil
 		}
-		if !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go") {
+		if !strings.HasSuffix(name, ".go") {
 			return nil
 		}
-		syntax, err := parser.ParseFile(fset, path, nil, parser.ParseComments)
-		if err != nil {
-			return err
-		}
 		pkg, err := filepath.Rel(root, filepath.Dir(path))
-		files = append(files, file{pkg: filepath.ToSlash(pkg), path: path, syntax: syntax})
+		files = append(files, sourceFile{pkg: filepath.ToSlash(pkg), path: path})
 		return err
 	})
-	return files, err
+	if err != nil {
+		return nil, err
+	}
+	errs := make([]error, len(files))
+	var next atomic.Int64
+	var parsers sync.WaitGroup
+	for range runtime.GOMAXPROCS(0) {
+		parsers.Go(func() {
+			for i := int(next.Add(1)) - 1; i < len(files); i = int(next.Add(1)) - 1 {
+				f := &files[i]
+				mode := parser.ParseComments
+				if f.isTest() {
+					mode |= parser.SkipObjectResolution // only words are counted in tests
+				}
+				f.syntax, errs[i] = parser.ParseFile(fset, f.path, nil, mode)
+			}
+		})
+	}
+	parsers.Wait()
+	return files, errors.Join(errs...)
 }
 
-// imports lists a file's imports, those of the module relative to it.
-func (f file) imports() []string {
+// isTest reports whether a file is compiled for tests only.
+func (f sourceFile) isTest() bool { return strings.HasSuffix(f.path, "_test.go") }
+
+// isGenerated reports whether a tool wrote the file.
+func (f sourceFile) isGenerated() bool { return ast.IsGenerated(f.syntax) }
+
+// importPaths lists a file's imports, those of the module relative to it.
+func (f sourceFile) importPaths() []string {
 	var out []string
 	for _, spec := range f.syntax.Imports {
 		p, err := strconv.Unquote(spec.Path.Value)
@@ -78,8 +103,8 @@ func (f file) imports() []string {
 	return out
 }
 
-// local reports the name under which a file uses an imported package, or "".
-func (f file) local(path string) string {
+// importName reports the name under which a file uses an imported package, or "".
+func (f sourceFile) importName(path string) string {
 	for _, spec := range f.syntax.Imports {
 		if p, _ := strconv.Unquote(spec.Path.Value); p != path {
 			continue

@@ -2,9 +2,9 @@ package capacity
 
 import "slices"
 
-// Borrow lets s share with old what both say alike: names and hardware of models, which hardly ever change. s must not be
+// ShareUnchanged lets s share with old what both say alike: names and hardware of models, which hardly ever change. s must not be
 // in anybody's hands yet. A parent of a thousand children holds a third less so.
-func (s *Summary) Borrow(old *Summary) {
+func (s *Summary) ShareUnchanged(old *Summary) {
 	if old == nil {
 		return
 	}

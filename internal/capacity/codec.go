@@ -10,17 +10,17 @@ import (
 	"github.com/spillway-lb/spillway/internal/spec"
 )
 
-// Encode writes s as protobuf, at most MaxEncoded bytes. It refuses what Decode would refuse; Fit mends that.
-func Encode(s *Summary) ([]byte, error) {
-	if err := s.check(); err != nil {
+// EncodeSummary writes s as protobuf, at most MaxEncoded bytes. It refuses what Decode would refuse; Fit mends that.
+func EncodeSummary(s *Summary) ([]byte, error) {
+	if err := s.checkLimits(); err != nil {
 		return nil, fmt.Errorf("encoding summary of %s: %w", s.Path, err)
 	}
-	return marshal(summaryToPB(s))
+	return marshalBounded(summaryToPB(s))
 }
 
-// Decode reads what Encode wrote. It refuses anything over the limits, negative or absurd amounts and disordered
+// DecodeSummary reads what Encode wrote. It refuses anything over the limits, negative or absurd amounts and disordered
 // lists, and keeps fields that a newer version added so that Encode writes them again.
-func Decode(b []byte) (*Summary, error) {
+func DecodeSummary(b []byte) (*Summary, error) {
 	if len(b) > MaxEncoded {
 		return nil, fmt.Errorf("decoding summary: %d bytes: %w", len(b), ErrTooLarge)
 	}
@@ -30,7 +30,7 @@ func Decode(b []byte) (*Summary, error) {
 	}
 	s, err := summaryFromPB(&p)
 	if err == nil {
-		err = s.check()
+		err = s.checkLimits()
 	}
 	if err != nil {
 		return nil, fmt.Errorf("decoding summary: %w", err)
@@ -38,7 +38,7 @@ func Decode(b []byte) (*Summary, error) {
 	return s, nil
 }
 
-func marshal(m proto.Message) ([]byte, error) {
+func marshalBounded(m proto.Message) ([]byte, error) {
 	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
 	if err != nil {
 		return nil, fmt.Errorf("encoding: %w", err)
@@ -63,7 +63,7 @@ func summaryToPB(s *Summary) *capacitypb.Summary {
 		Boot: s.Boot, Seq: s.Seq, Endpoint: s.Endpoint, Draining: s.Draining,
 		Models: make([]*capacitypb.Model, len(s.Models)), Acks: make([]*capacitypb.Ack, len(s.Acks)),
 		Demand: make([]*capacitypb.Demand, len(s.Demand)), Rtts: rttsToPB(s.RTTs),
-		Networks: networksToPB(s.Networks), Outcomes: outcomesToPB(s.Outcomes), Uses: usesToPB(s.Uses), Holding: holdingToPB(s.Holding),
+		Networks: networksToPB(s.Networks), Outcomes: outcomesToPB(s.Outcomes), Uses: usagesToPB(s.TenantUsages), Holding: heldLeasesToPB(s.HeldLeases),
 	}
 	for i := range s.Models {
 		p.Models[i] = modelToPB(&s.Models[i])
@@ -80,12 +80,12 @@ func summaryToPB(s *Summary) *capacitypb.Summary {
 	return p
 }
 
-func modelToPB(m *Model) *capacitypb.Model {
+func modelToPB(m *ModelCapacity) *capacitypb.Model {
 	p := &capacitypb.Model{
 		Name: m.Name, Ready: uint64(m.Ready), Total: uint64(m.Total), Hardware: make([]*capacitypb.Hardware, len(m.Hardware)),
 		KvTotal: uint64(m.KVTotal), KvFree: uint64(m.KVFree), SlotsTotal: uint64(m.SlotsTotal), SlotsFree: uint64(m.SlotsFree),
 		Running: uint64(m.Running), Queued: uint64(m.Queued), Backlog: uint64(m.Backlog),
-		Ahead: classesToPB(&m.Ahead), Headroom: classesToPB(&m.Headroom),
+		Ahead: classesToPB(&m.WorkAhead), Headroom: classesToPB(&m.Headroom),
 		Warm: uint64(m.Warm), Cold: uint64(m.Cold), CostMicros: uint64(m.CostMicros), MaxContext: uint64(m.MaxContext),
 		WarmMillis: uint64(m.WarmMillis), ColdMillis: uint64(m.ColdMillis), Pools: poolsToPB(m.Pools),
 	}
@@ -114,7 +114,7 @@ func classesToPB(v *[spec.NumClasses]int64) []uint64 {
 	return out
 }
 
-func demandToPB(d *Demand) *capacitypb.Demand {
+func demandToPB(d *CellDemand) *capacitypb.Demand {
 	p := &capacitypb.Demand{
 		Service: d.Service, Model: d.Model, Cell: d.Cell,
 		TokensPerSec: uint64(d.TokensPerSec), RequestsPerSecMilli: uint64(d.RequestsPerSecMilli),
@@ -124,7 +124,7 @@ func demandToPB(d *Demand) *capacitypb.Demand {
 }
 
 func summaryFromPB(p *capacitypb.Summary) (*Summary, error) {
-	if len(p.Models) > MaxModels || len(p.Acks) > MaxAcks || len(p.Demand) > MaxDemand || len(p.Rtts) > MaxRTTs || len(p.Networks) > MaxNetworks || len(p.Uses) > MaxUses {
+	if len(p.Models) > MaxModels || len(p.Acks) > MaxAcks || len(p.Demand) > MaxDemand || len(p.Rtts) > MaxRTTs || len(p.Networks) > MaxNetworks || len(p.Uses) > MaxTenantUsages {
 		return nil, fmt.Errorf("%d models, %d acks, %d demands, %d round trips, %d networks, %d uses: over the limits",
 			len(p.Models), len(p.Acks), len(p.Demand), len(p.Rtts), len(p.Networks), len(p.Uses))
 	}
@@ -133,7 +133,7 @@ func summaryFromPB(p *capacitypb.Summary) (*Summary, error) {
 		Boot: p.Boot, Seq: p.Seq, Endpoint: p.Endpoint, Draining: p.Draining, unknown: getUnknown(p),
 	}
 	if len(p.Models) > 0 {
-		s.Models = make([]Model, len(p.Models)) // exactly: a parent holds them for as long as the session lasts
+		s.Models = make([]ModelCapacity, len(p.Models)) // exactly: a parent holds them for as long as the session lasts
 	}
 	for i, pm := range p.Models {
 		m, err := modelFromPB(pm)
@@ -143,61 +143,61 @@ func summaryFromPB(p *capacitypb.Summary) (*Summary, error) {
 		s.Models[i] = m
 	}
 	for _, a := range p.Acks {
-		s.Acks = append(s.Acks, Ack{Parent: a.Parent, Boot: a.Boot, Ticket: a.Ticket, unknown: getUnknown(a)})
+		s.Acks = append(s.Acks, LedgerAck{Parent: a.Parent, Boot: a.Boot, Ticket: a.Ticket, unknown: getUnknown(a)})
 	}
 	for _, d := range p.Demand {
 		s.Demand = append(s.Demand, demandFromPB(d))
 	}
 	s.RTTs, s.Networks = rttsFromPB(p.Rtts), networksFromPB(p.Networks)
-	s.Uses, s.Holding = usesFromPB(p.Uses), holdingFromPB(p.Holding)
+	s.TenantUsages, s.HeldLeases = usagesFromPB(p.Uses), heldLeasesFromPB(p.Holding)
 	var err error
 	s.Outcomes, err = outcomesFromPB(p.Outcomes)
 	return s, err
 }
 
-func modelFromPB(p *capacitypb.Model) (Model, error) {
+func modelFromPB(p *capacitypb.Model) (ModelCapacity, error) {
 	if len(p.Hardware) > MaxHardware || len(p.PrefixHashes) > MaxPrefixes || len(p.PrefixHashes) != len(p.PrefixTokens) {
-		return Model{}, fmt.Errorf("%d hardware types, prefix columns of %d and %d: over the limits or unequal", len(p.Hardware), len(p.PrefixHashes), len(p.PrefixTokens))
+		return ModelCapacity{}, fmt.Errorf("%d hardware types, prefix columns of %d and %d: over the limits or unequal", len(p.Hardware), len(p.PrefixHashes), len(p.PrefixTokens))
 	}
 	if len(p.Ahead) > spec.NumClasses || len(p.Headroom) > spec.NumClasses {
-		return Model{}, fmt.Errorf("amounts for %d and %d classes: there are %d", len(p.Ahead), len(p.Headroom), spec.NumClasses)
+		return ModelCapacity{}, fmt.Errorf("amounts for %d and %d classes: there are %d", len(p.Ahead), len(p.Headroom), spec.NumClasses)
 	}
-	m := Model{
-		Name: p.Name, Ready: amount(p.Ready), Total: amount(p.Total),
-		KVTotal: amount(p.KvTotal), KVFree: amount(p.KvFree), SlotsTotal: amount(p.SlotsTotal), SlotsFree: amount(p.SlotsFree),
-		Running: amount(p.Running), Queued: amount(p.Queued), Backlog: amount(p.Backlog),
-		Warm: amount(p.Warm), Cold: amount(p.Cold), CostMicros: amount(p.CostMicros), MaxContext: amount(p.MaxContext),
-		WarmMillis: amount(p.WarmMillis), ColdMillis: amount(p.ColdMillis),
+	m := ModelCapacity{
+		Name: p.Name, Ready: toAmount(p.Ready), Total: toAmount(p.Total),
+		KVTotal: toAmount(p.KvTotal), KVFree: toAmount(p.KvFree), SlotsTotal: toAmount(p.SlotsTotal), SlotsFree: toAmount(p.SlotsFree),
+		Running: toAmount(p.Running), Queued: toAmount(p.Queued), Backlog: toAmount(p.Backlog),
+		Warm: toAmount(p.Warm), Cold: toAmount(p.Cold), CostMicros: toAmount(p.CostMicros), MaxContext: toAmount(p.MaxContext),
+		WarmMillis: toAmount(p.WarmMillis), ColdMillis: toAmount(p.ColdMillis),
 		unknown: getUnknown(p),
 	}
 	var err error
 	if m.Pools, err = poolsFromPB(p.Pools); err != nil {
-		return Model{}, err
+		return ModelCapacity{}, err
 	}
 	for i, n := range p.Ahead {
-		m.Ahead[i] = amount(n)
+		m.WorkAhead[i] = toAmount(n)
 	}
 	for i, n := range p.Headroom {
-		m.Headroom[i] = amount(n)
+		m.Headroom[i] = toAmount(n)
 	}
 	for _, h := range p.Hardware {
-		m.Hardware = append(m.Hardware, Hardware{Name: h.Name, Ready: amount(h.Ready), PrefillRate: amount(h.PrefillRate), DecodeRate: amount(h.DecodeRate), unknown: getUnknown(h)})
+		m.Hardware = append(m.Hardware, HardwareRates{Name: h.Name, Ready: toAmount(h.Ready), PrefillRate: toAmount(h.PrefillRate), DecodeRate: toAmount(h.DecodeRate), unknown: getUnknown(h)})
 	}
 	for i, h := range p.PrefixHashes {
-		m.Prefixes = append(m.Prefixes, Prefix{Hash: h, Tokens: amount(p.PrefixTokens[i])})
+		m.Prefixes = append(m.Prefixes, PrefixEntry{Hash: h, Tokens: toAmount(p.PrefixTokens[i])})
 	}
 	return m, nil
 }
 
-func demandFromPB(p *capacitypb.Demand) Demand {
-	return Demand{
+func demandFromPB(p *capacitypb.Demand) CellDemand {
+	return CellDemand{
 		Service: p.Service, Model: p.Model, Cell: p.Cell,
-		TokensPerSec: amount(p.TokensPerSec), RequestsPerSecMilli: amount(p.RequestsPerSecMilli), unknown: getUnknown(p),
+		TokensPerSec: toAmount(p.TokensPerSec), RequestsPerSecMilli: toAmount(p.RequestsPerSecMilli), unknown: getUnknown(p),
 	}
 }
 
-// amount turns what does not fit an int64 into what check refuses.
-func amount(n uint64) int64 {
+// toAmount turns what does not fit an int64 into what check refuses.
+func toAmount(n uint64) int64 {
 	if n > math.MaxInt64 {
 		return -1
 	}

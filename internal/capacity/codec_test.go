@@ -13,14 +13,14 @@ import (
 	"github.com/spillway-lb/spillway/internal/capacity/capacitypb"
 )
 
-func TestRoundTrip(t *testing.T) {
+func TestSummaryRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := genSummary(t)
-		b, err := Encode(&s)
+		b, err := EncodeSummary(&s)
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := Decode(b)
+		got, err := DecodeSummary(b)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -30,12 +30,12 @@ func TestRoundTrip(t *testing.T) {
 	})
 }
 
-// TestUnknownFieldsSurvive plays a newer version that added a field to every message.
-func TestUnknownFieldsSurvive(t *testing.T) {
-	s := Merge(busy(2), Summary{})
-	s.Acks = []Ack{{Parent: "g", Boot: 1, Ticket: 2}}
-	s.Demand = []Demand{{Service: "s", Model: "m", Cell: "c", TokensPerSec: 4}}
-	s.RTTs = []RTT{{Cell: "c", Samples: 1, TotalMicros: 2, AgeSec: 3}}
+// TestUnknownFieldsArePreserved plays a newer version that added a field to every message.
+func TestUnknownFieldsArePreserved(t *testing.T) {
+	s := MergeSummaries(busySummary(2), Summary{})
+	s.Acks = []LedgerAck{{Parent: "g", Boot: 1, Ticket: 2}}
+	s.Demand = []CellDemand{{Service: "s", Model: "m", Cell: "c", TokensPerSec: 4}}
+	s.RTTs = []CellRTT{{Cell: "c", Samples: 1, TotalMicros: 2, AgeSec: 3}}
 	p := summaryToPB(&s)
 	added := protowire.AppendBytes(protowire.AppendTag(nil, 999, protowire.BytesType), []byte("from the future"))
 	for _, m := range []proto.Message{p, p.Models[1], p.Models[1].Hardware[0], p.Acks[0], p.Demand[0], p.Rtts[0]} {
@@ -45,11 +45,11 @@ func TestUnknownFieldsSurvive(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := Decode(sent)
+	got, err := DecodeSummary(sent)
 	if err != nil {
 		t.Fatal(err)
 	}
-	again, err := Encode(got)
+	again, err := EncodeSummary(got)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -58,7 +58,7 @@ func TestUnknownFieldsSurvive(t *testing.T) {
 	}
 }
 
-func TestRefused(t *testing.T) {
+func TestInvalidSummariesAreRefused(t *testing.T) {
 	long := strings.Repeat("x", MaxName+1)
 	for name, spoil := range map[string]func(*Summary){
 		"negative":         func(s *Summary) { s.Models[0].Backlog = -1 },
@@ -74,59 +74,59 @@ func TestRefused(t *testing.T) {
 		"slash":            func(s *Summary) { s.Path.Zone = "a/b" },
 		"control":          func(s *Summary) { s.Path.Zone = "a\n" },
 		"not UTF-8":        func(s *Summary) { s.Models[1].Name = "z\xff" },
-		"prefix twice":     func(s *Summary) { s.Models[0].Prefixes = []Prefix{{1, 5}, {1, 4}} },
-		"prefix disorder":  func(s *Summary) { s.Models[0].Prefixes = []Prefix{{1, 4}, {2, 5}} },
-		"ack twice":        func(s *Summary) { s.Acks = []Ack{{Parent: "g"}, {Parent: "g"}} },
-		"demand twice":     func(s *Summary) { s.Demand = []Demand{{Cell: "c"}, {Cell: "c"}} },
-		"negative demand":  func(s *Summary) { s.Demand = []Demand{{Cell: "c", TokensPerSec: -5}} },
-		"outcome twice":    func(s *Summary) { s.Outcomes = []Outcome{{Model: "m"}, {Model: "m"}} },
-		"negative outcome": func(s *Summary) { s.Outcomes = []Outcome{{Model: "m", Faults: -1}} },
-		"absurd times":     func(s *Summary) { s.Outcomes = []Outcome{{Model: "m", TTFT: Times{5: MaxAmount + 1}}} },
-		"rtt twice":        func(s *Summary) { s.RTTs = []RTT{{Cell: "c"}, {Cell: "c"}} },
-		"rtt of no cell":   func(s *Summary) { s.RTTs = []RTT{{Samples: 1}} },
-		"network twice":    func(s *Summary) { s.Networks = []Network{{Cell: "c", Number: 7}, {Cell: "c", Number: 7}} },
-		"no network":       func(s *Summary) { s.Networks = []Network{{Cell: "c", Number: 1 << 30}} },
-		"negative network": func(s *Summary) { s.Networks = []Network{{Cell: "c", TokensPerSec: -1}} },
+		"prefix twice":     func(s *Summary) { s.Models[0].Prefixes = []PrefixEntry{{1, 5}, {1, 4}} },
+		"prefix disorder":  func(s *Summary) { s.Models[0].Prefixes = []PrefixEntry{{1, 4}, {2, 5}} },
+		"ack twice":        func(s *Summary) { s.Acks = []LedgerAck{{Parent: "g"}, {Parent: "g"}} },
+		"demand twice":     func(s *Summary) { s.Demand = []CellDemand{{Cell: "c"}, {Cell: "c"}} },
+		"negative demand":  func(s *Summary) { s.Demand = []CellDemand{{Cell: "c", TokensPerSec: -5}} },
+		"outcome twice":    func(s *Summary) { s.Outcomes = []OutcomeCounts{{Model: "m"}, {Model: "m"}} },
+		"negative outcome": func(s *Summary) { s.Outcomes = []OutcomeCounts{{Model: "m", Failures: -1}} },
+		"absurd times":     func(s *Summary) { s.Outcomes = []OutcomeCounts{{Model: "m", TTFT: TTFTHistogram{5: MaxAmount + 1}}} },
+		"rtt twice":        func(s *Summary) { s.RTTs = []CellRTT{{Cell: "c"}, {Cell: "c"}} },
+		"rtt of no cell":   func(s *Summary) { s.RTTs = []CellRTT{{Samples: 1}} },
+		"network twice":    func(s *Summary) { s.Networks = []ClientNetwork{{Cell: "c", Number: 7}, {Cell: "c", Number: 7}} },
+		"no network":       func(s *Summary) { s.Networks = []ClientNetwork{{Cell: "c", Number: 1 << 30}} },
+		"negative network": func(s *Summary) { s.Networks = []ClientNetwork{{Cell: "c", TokensPerSec: -1}} },
 		"negative load":    func(s *Summary) { s.Models[0].WarmMillis = -1 },
-		"negative rtt":     func(s *Summary) { s.RTTs = []RTT{{Cell: "c", TotalMicros: -1}} },
-		"absurd rtt":       func(s *Summary) { s.RTTs = []RTT{{Cell: "c", AgeSec: MaxAmount + 1}} },
+		"negative rtt":     func(s *Summary) { s.RTTs = []CellRTT{{Cell: "c", TotalMicros: -1}} },
+		"absurd rtt":       func(s *Summary) { s.RTTs = []CellRTT{{Cell: "c", AgeSec: MaxAmount + 1}} },
 		"many acks": func(s *Summary) {
 			for i := range MaxAcks + 1 {
-				s.Acks = append(s.Acks, Ack{Parent: fmt.Sprintf("%03d", i)})
+				s.Acks = append(s.Acks, LedgerAck{Parent: fmt.Sprintf("%03d", i)})
 			}
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := busy(2)
+			s := busySummary(2)
 			spoil(&s)
-			if _, err := Encode(&s); err == nil {
+			if _, err := EncodeSummary(&s); err == nil {
 				t.Error("encoded")
 			}
 			b, err := proto.Marshal(summaryToPB(&s))
 			if err != nil {
 				return // protobuf itself refuses it
 			}
-			if _, err := Decode(b); err == nil {
+			if _, err := DecodeSummary(b); err == nil {
 				t.Error("decoded")
 			}
-			fit := Fit(s)
-			if _, err := Encode(&fit); err != nil && s.Path.check() == nil && len(s.Endpoint) <= MaxName {
+			fit := FitToLimits(s)
+			if _, err := EncodeSummary(&fit); err != nil && s.Path.checkPath() == nil && len(s.Endpoint) <= MaxName {
 				t.Errorf("Fit does not mend it: %v", err)
 			}
 		})
 	}
 }
 
-func TestTooLarge(t *testing.T) {
-	s := busy(200)
-	if _, err := Encode(&s); !errors.Is(err, ErrTooLarge) {
+func TestTooLargeSummaryIsRefused(t *testing.T) {
+	s := busySummary(200)
+	if _, err := EncodeSummary(&s); !errors.Is(err, ErrTooLarge) {
 		t.Fatalf("got %v", err)
 	}
-	if _, err := Decode(make([]byte, MaxEncoded+1)); !errors.Is(err, ErrTooLarge) {
+	if _, err := DecodeSummary(make([]byte, MaxEncoded+1)); !errors.Is(err, ErrTooLarge) {
 		t.Fatalf("got %v", err)
 	}
-	fit := Fit(s)
-	b, err := Encode(&fit)
+	fit := FitToLimits(s)
+	b, err := EncodeSummary(&fit)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -141,69 +141,69 @@ func TestTooLarge(t *testing.T) {
 func TestFitKeepsTheLargestDemand(t *testing.T) {
 	s := Summary{Path: Path{Region: "us", Instance: "g"}}
 	for i := range 2 * MaxDemand {
-		s.Demand = append(s.Demand, Demand{Service: "chat", Model: "m", Cell: fmt.Sprintf("c%05d", i), TokensPerSec: int64(i)})
+		s.Demand = append(s.Demand, CellDemand{Service: "chat", Model: "m", Cell: fmt.Sprintf("c%05d", i), TokensPerSec: int64(i)})
 	}
-	fit := Fit(s)
+	fit := FitToLimits(s)
 	if len(fit.Demand) != MaxDemand || fit.Demand[0].TokensPerSec != MaxDemand {
 		t.Fatalf("%d demands, the least %d", len(fit.Demand), fit.Demand[0].TokensPerSec)
 	}
 }
 
-func TestFitLeavesLawfulAlone(t *testing.T) {
+func TestFitKeepsValidSummaryUnchanged(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := genSummary(t)
-		if got := Fit(s); !got.Equal(s) {
+		if got := FitToLimits(s); !got.Equal(s) {
 			t.Fatalf("changed %+v to %+v", s, got)
 		}
 	})
 }
 
-func TestColumnsOfUnequalLength(t *testing.T) {
+func TestPrefixColumnsOfUnequalLengthAreRefused(t *testing.T) {
 	b, _ := proto.Marshal(&capacitypb.Summary{Models: []*capacitypb.Model{{Name: "m", PrefixHashes: []uint64{1}}}})
-	if _, err := Decode(b); err == nil {
+	if _, err := DecodeSummary(b); err == nil {
 		t.Fatal("decoded")
 	}
 }
 
-func FuzzDecode(f *testing.F) {
+func FuzzDecodeSummary(f *testing.F) {
 	for _, n := range []int{0, 1, 3} {
-		s := busy(n)
-		b, err := Encode(&s)
+		s := busySummary(n)
+		b, err := EncodeSummary(&s)
 		if err != nil {
 			f.Fatal(err)
 		}
 		f.Add(b)
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		s, err := Decode(b)
+		s, err := DecodeSummary(b)
 		if err != nil {
 			return
 		}
-		again, err := Encode(s)
+		again, err := EncodeSummary(s)
 		if err != nil {
 			t.Fatalf("decoded but cannot be encoded: %v", err)
 		}
-		back, err := Decode(again)
+		back, err := DecodeSummary(again)
 		if err != nil || !back.Equal(*s) {
 			t.Fatalf("does not come back the same: %v", err)
 		}
 	})
 }
 
-func BenchmarkEncode(b *testing.B) {
-	s := busy(16)
+func BenchmarkEncodeSummary(b *testing.B) {
+	s := busySummary(16)
 	for b.Loop() {
-		if _, err := Encode(&s); err != nil {
+		if _, err := EncodeSummary(&s); err != nil {
 			b.Fatal(err)
 		}
 	}
 }
 
-func BenchmarkDecode(b *testing.B) {
-	s := busy(16)
-	data, _ := Encode(&s)
+func BenchmarkDecodeSummary(b *testing.B) {
+	s := busySummary(16)
+	data, _ := EncodeSummary(&s)
 	for b.Loop() {
-		if _, err := Decode(data); err != nil {
+		if _, err := DecodeSummary(data); err != nil {
 			b.Fatal(err)
 		}
 	}

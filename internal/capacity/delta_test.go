@@ -11,18 +11,18 @@ func genPair(t *rapid.T) (base, next Summary) {
 	base, next = genSummary(t), genSummary(t)
 	next.Path, next.Boot, next.Seq = base.Path, base.Boot, base.Seq+1
 	for i := range next.Models { // often nothing but the load changes
-		if old := base.Model(next.Models[i].Name); old != nil && rapid.Bool().Draw(t, "same sketch") {
+		if old := base.FindModel(next.Models[i].Name); old != nil && rapid.Bool().Draw(t, "same sketch") {
 			next.Models[i].Prefixes = old.Prefixes
 		}
 	}
 	return base, next
 }
 
-func TestDiffApply(t *testing.T) {
+func TestAppliedDiffGivesTarget(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		base, next := genPair(t)
-		d := Diff(&base, &next)
-		if got := d.Apply(&base); !got.Equal(next) {
+		d := DiffSummaries(&base, &next)
+		if got := d.ApplyTo(&base); !got.Equal(next) {
 			t.Fatalf("got  %+v\nwant %+v", got, next)
 		}
 		b, err := EncodeDelta(&d)
@@ -33,26 +33,26 @@ func TestDiffApply(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := back.Apply(&base); !got.Equal(next) || back.BaseSeq != base.Seq {
+		if got := back.ApplyTo(&base); !got.Equal(next) || back.BaseSeq != base.Seq {
 			t.Fatalf("over the wire\ngot  %+v\nwant %+v", got, next)
 		}
 	})
 }
 
-// TestPartsReachTheWhole overlays successive parts, growing from, and must come to the whole in one round.
-func TestPartsReachTheWhole(t *testing.T) {
+// TestPartialDeltasReachTarget overlays successive parts, growing from, and must come to the whole in one round.
+func TestPartialDeltasReachTarget(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		base, next := genPair(t)
-		d := Diff(&base, &next)
+		d := DiffSummaries(&base, &next)
 		if d.Len() == 0 {
 			return
 		}
 		n := rapid.IntRange(1, d.Len()).Draw(t, "n")
 		held := base
 		for from := 0; from < d.Len(); from += n {
-			p := d.Part(from, n)
-			if p.Len() > n || p.Partial == (n == d.Len()) {
-				t.Fatalf("part of %d in %d: %d, partial %v", n, d.Len(), p.Len(), p.Partial)
+			p := d.TakePart(from, n)
+			if p.Len() > n || p.IsPartial == (n == d.Len()) {
+				t.Fatalf("part of %d in %d: %d, partial %v", n, d.Len(), p.Len(), p.IsPartial)
 			}
 			b, err := EncodeDelta(&p)
 			if err != nil {
@@ -62,7 +62,7 @@ func TestPartsReachTheWhole(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			held = back.Overlay(&base, &held)
+			held = back.OverlayOn(&base, &held)
 		}
 		if !held.Equal(next) {
 			t.Fatalf("got  %+v\nwant %+v", held, next)
@@ -72,39 +72,39 @@ func TestPartsReachTheWhole(t *testing.T) {
 
 // TestDeltaFitsADatagram holds what the uplink counts on: two busy models whose sketches changed fit 1,100 bytes.
 func TestDeltaFitsADatagram(t *testing.T) {
-	next := busy(2)
-	d := Diff(&Summary{}, &next)
+	next := busySummary(2)
+	d := DiffSummaries(&Summary{}, &next)
 	b, err := EncodeDelta(&d)
 	if err != nil || len(b) > 1100 {
 		t.Fatalf("%d bytes, %v", len(b), err)
 	}
-	base := busy(16)
-	next = busy(16)
+	base := busySummary(16)
+	next = busySummary(16)
 	for i := range next.Models {
 		next.Models[i].Backlog++
 	}
-	d = Diff(&base, &next)
+	d = DiffSummaries(&base, &next)
 	if b, err = EncodeDelta(&d); err != nil || len(b) > 1500 {
 		t.Fatalf("16 models whose load changed: %d bytes, %v", len(b), err)
 	}
 }
 
-func TestDeltaRefused(t *testing.T) {
-	for name, spoil := range map[string]func(*Delta){
-		"head with models":   func(d *Delta) { d.Head.Models = []Model{{Name: "m"}} },
-		"prefixes and same":  func(d *Delta) { d.Changed[0].SamePrefixes = true },
-		"disorder":           func(d *Delta) { d.Changed = append(d.Changed, d.Changed[0]) },
-		"removed disorder":   func(d *Delta) { d.Removed = []string{"b", "a"} },
-		"removed rtts":       func(d *Delta) { d.RemovedRTTs = []string{"b", "a"} },
-		"removed outcomes":   func(d *Delta) { d.RemovedOutcomes = []Outcome{{Model: "b"}, {Model: "a"}} },
-		"head with outcomes": func(d *Delta) { d.Head.Outcomes = []Outcome{{Model: "m"}} },
-		"head with networks": func(d *Delta) { d.Head.Networks = []Network{{Number: 1}} },
-		"removed networks":   func(d *Delta) { d.RemovedNetworks = []Network{{Number: 2}, {Number: 1}} },
-		"head with rtts":     func(d *Delta) { d.Head.RTTs = []RTT{{Cell: "c"}} },
-		"negative":           func(d *Delta) { d.Changed[0].Model.Ready = -1 },
+func TestInvalidDeltasAreRefused(t *testing.T) {
+	for name, spoil := range map[string]func(*SummaryDelta){
+		"head with models":   func(d *SummaryDelta) { d.Head.Models = []ModelCapacity{{Name: "m"}} },
+		"prefixes and same":  func(d *SummaryDelta) { d.ChangedModels[0].PrefixesUnchanged = true },
+		"disorder":           func(d *SummaryDelta) { d.ChangedModels = append(d.ChangedModels, d.ChangedModels[0]) },
+		"removed disorder":   func(d *SummaryDelta) { d.RemovedModels = []string{"b", "a"} },
+		"removed rtts":       func(d *SummaryDelta) { d.RemovedRTTs = []string{"b", "a"} },
+		"removed outcomes":   func(d *SummaryDelta) { d.RemovedOutcomes = []OutcomeCounts{{Model: "b"}, {Model: "a"}} },
+		"head with outcomes": func(d *SummaryDelta) { d.Head.Outcomes = []OutcomeCounts{{Model: "m"}} },
+		"head with networks": func(d *SummaryDelta) { d.Head.Networks = []ClientNetwork{{Number: 1}} },
+		"removed networks":   func(d *SummaryDelta) { d.RemovedNetworks = []ClientNetwork{{Number: 2}, {Number: 1}} },
+		"head with rtts":     func(d *SummaryDelta) { d.Head.RTTs = []CellRTT{{Cell: "c"}} },
+		"negative":           func(d *SummaryDelta) { d.ChangedModels[0].Model.Ready = -1 },
 	} {
-		next := busy(1)
-		d := Diff(&Summary{}, &next)
+		next := busySummary(1)
+		d := DiffSummaries(&Summary{}, &next)
 		spoil(&d)
 		if _, err := EncodeDelta(&d); err == nil {
 			t.Errorf("%s: encoded", name)
@@ -113,18 +113,18 @@ func TestDeltaRefused(t *testing.T) {
 }
 
 func FuzzDecodeDelta(f *testing.F) {
-	base, next := busy(3), busy(4)
+	base, next := busySummary(3), busySummary(4)
 	next.Models[1].Backlog = 5
 	next.Models = next.Models[1:]
-	next.Demand = []Demand{{Service: "s", Cell: "c", TokensPerSec: 1}}
-	next.RTTs = []RTT{{Cell: "c", Samples: 3, TotalMicros: 9000, AgeSec: 1}}
-	d := Diff(&base, &next)
+	next.Demand = []CellDemand{{Service: "s", Cell: "c", TokensPerSec: 1}}
+	next.RTTs = []CellRTT{{Cell: "c", Samples: 3, TotalMicros: 9000, AgeSec: 1}}
+	d := DiffSummaries(&base, &next)
 	b, err := EncodeDelta(&d)
 	if err != nil {
 		f.Fatal(err)
 	}
 	f.Add(b)
-	d.Compact(&base)
+	d.CompactChanges(&base)
 	if b, err = EncodeDelta(&d); err != nil || len(d.Patches) == 0 {
 		f.Fatal("no patches", err)
 	}
@@ -137,12 +137,12 @@ func FuzzDecodeDelta(f *testing.F) {
 		if _, err := EncodeDelta(d); err != nil {
 			t.Fatalf("decoded but cannot be encoded: %v", err)
 		}
-		if d.Fits(&base) != nil {
+		if d.CheckAgainst(&base) != nil {
 			return
 		}
-		s := d.Overlay(&base, &next)
+		s := d.OverlayOn(&base, &next)
 		s.Path = base.Path
-		if err := s.check(); err != nil {
+		if err := s.checkLimits(); err != nil {
 			t.Fatalf("overlay is unlawful: %v", err)
 		}
 	})

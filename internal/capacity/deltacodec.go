@@ -13,20 +13,20 @@ import (
 )
 
 // EncodeDelta writes d as protobuf, at most MaxEncoded bytes.
-func EncodeDelta(d *Delta) ([]byte, error) {
-	if err := d.check(); err != nil {
+func EncodeDelta(d *SummaryDelta) ([]byte, error) {
+	if err := d.checkDelta(); err != nil {
 		return nil, fmt.Errorf("encoding delta of %s: %w", d.Head.Path, err)
 	}
 	p := &capacitypb.Delta{
-		BaseSeq: d.BaseSeq, Head: summaryToPB(&d.Head), Removed: d.Removed, Partial: d.Partial,
+		BaseSeq: d.BaseSeq, Head: summaryToPB(&d.Head), Removed: d.RemovedModels, Partial: d.IsPartial,
 		Rtts: rttsToPB(d.RTTs), RemovedRtts: d.RemovedRTTs,
 		Networks: networksToPB(d.Networks), RemovedNetworks: networksToPB(d.RemovedNetworks),
 		Outcomes: outcomesToPB(d.Outcomes), RemovedOutcomes: outcomeKeysToPB(d.RemovedOutcomes),
-		Uses: usesToPB(d.Uses), RemovedUses: d.RemovedUses,
+		Uses: usagesToPB(d.TenantUsages), RemovedUses: d.RemovedUsages,
 	}
 	patchesToPB(d.Patches, p)
-	for i := range d.Changed {
-		p.Changed = append(p.Changed, &capacitypb.Change{Model: modelToPB(&d.Changed[i].Model), SamePrefixes: d.Changed[i].SamePrefixes})
+	for i := range d.ChangedModels {
+		p.Changed = append(p.Changed, &capacitypb.Change{Model: modelToPB(&d.ChangedModels[i].Model), SamePrefixes: d.ChangedModels[i].PrefixesUnchanged})
 	}
 	for i := range d.Demand {
 		p.Demand = append(p.Demand, demandToPB(&d.Demand[i]))
@@ -35,11 +35,11 @@ func EncodeDelta(d *Delta) ([]byte, error) {
 		k := &d.RemovedDemand[i]
 		p.RemovedDemand = append(p.RemovedDemand, &capacitypb.DemandKey{Service: k.Service, Model: k.Model, Cell: k.Cell})
 	}
-	return marshal(p)
+	return marshalBounded(p)
 }
 
 // DecodeDelta reads what EncodeDelta wrote and refuses what Decode would refuse in a Summary.
-func DecodeDelta(b []byte) (*Delta, error) {
+func DecodeDelta(b []byte) (*SummaryDelta, error) {
 	if len(b) > MaxEncoded {
 		return nil, fmt.Errorf("decoding delta: %d bytes: %w", len(b), ErrTooLarge)
 	}
@@ -49,7 +49,7 @@ func DecodeDelta(b []byte) (*Delta, error) {
 	}
 	d, err := deltaFromPB(&p)
 	if err == nil {
-		err = d.check()
+		err = d.checkDelta()
 	}
 	if err != nil {
 		return nil, fmt.Errorf("decoding delta: %w", err)
@@ -57,11 +57,11 @@ func DecodeDelta(b []byte) (*Delta, error) {
 	return d, nil
 }
 
-func deltaFromPB(p *capacitypb.Delta) (*Delta, error) {
+func deltaFromPB(p *capacitypb.Delta) (*SummaryDelta, error) {
 	if len(p.Changed) > MaxModels || len(p.Removed) > MaxModels || len(p.Demand) > MaxDemand || len(p.RemovedDemand) > MaxDemand ||
 		len(p.Rtts) > MaxRTTs || len(p.RemovedRtts) > MaxRTTs || len(p.RemovedOutcomes) > MaxOutcomes ||
 		len(p.Networks) > MaxNetworks || len(p.RemovedNetworks) > MaxNetworks ||
-		len(p.Uses) > MaxUses || len(p.RemovedUses) > MaxUses {
+		len(p.Uses) > MaxTenantUsages || len(p.RemovedUses) > MaxTenantUsages {
 		return nil, errors.New("more changes than a statement has entries")
 	}
 	if p.Head == nil {
@@ -71,11 +71,11 @@ func deltaFromPB(p *capacitypb.Delta) (*Delta, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &Delta{
-		BaseSeq: p.BaseSeq, Head: *head, Removed: p.Removed, Partial: p.Partial,
+	d := &SummaryDelta{
+		BaseSeq: p.BaseSeq, Head: *head, RemovedModels: p.Removed, IsPartial: p.Partial,
 		RTTs: rttsFromPB(p.Rtts), RemovedRTTs: p.RemovedRtts, RemovedOutcomes: outcomeKeysFromPB(p.RemovedOutcomes),
 		Networks: networksFromPB(p.Networks), RemovedNetworks: networksFromPB(p.RemovedNetworks),
-		Uses: usesFromPB(p.Uses), RemovedUses: p.RemovedUses,
+		TenantUsages: usagesFromPB(p.Uses), RemovedUsages: p.RemovedUses,
 	}
 	if d.Outcomes, err = outcomesFromPB(p.Outcomes); err != nil {
 		return nil, err
@@ -91,39 +91,39 @@ func deltaFromPB(p *capacitypb.Delta) (*Delta, error) {
 		if err != nil {
 			return nil, err
 		}
-		d.Changed = append(d.Changed, Change{Model: m, SamePrefixes: c.SamePrefixes})
+		d.ChangedModels = append(d.ChangedModels, ModelChange{Model: m, PrefixesUnchanged: c.SamePrefixes})
 	}
 	for _, x := range p.Demand {
 		d.Demand = append(d.Demand, demandFromPB(x))
 	}
 	for _, k := range p.RemovedDemand {
-		d.RemovedDemand = append(d.RemovedDemand, Demand{Service: k.Service, Model: k.Model, Cell: k.Cell})
+		d.RemovedDemand = append(d.RemovedDemand, CellDemand{Service: k.Service, Model: k.Model, Cell: k.Cell})
 	}
 	return d, nil
 }
 
-func (d *Delta) check() error {
-	if len(d.Head.Models) > 0 || len(d.Head.Demand) > 0 || len(d.Head.RTTs) > 0 || len(d.Head.Networks) > 0 || len(d.Head.Outcomes) > 0 || len(d.Head.Uses) > 0 {
+func (d *SummaryDelta) checkDelta() error {
+	if len(d.Head.Models) > 0 || len(d.Head.Demand) > 0 || len(d.Head.RTTs) > 0 || len(d.Head.Networks) > 0 || len(d.Head.Outcomes) > 0 || len(d.Head.TenantUsages) > 0 {
 		return errors.New("the head carries models, demand, round trips, networks, outcomes or uses")
 	}
-	if len(d.Changed) > MaxModels || len(d.Removed) > MaxModels {
+	if len(d.ChangedModels) > MaxModels || len(d.RemovedModels) > MaxModels {
 		return errors.New("more changes than a statement has models")
 	}
-	if !slices.IsSortedFunc(d.Removed, strings.Compare) {
+	if !slices.IsSortedFunc(d.RemovedModels, strings.Compare) {
 		return errors.New("removed models are not in order")
 	}
-	for i := range d.Changed {
-		if c := &d.Changed[i]; c.SamePrefixes && len(c.Model.Prefixes) > 0 {
+	for i := range d.ChangedModels {
+		if c := &d.ChangedModels[i]; c.PrefixesUnchanged && len(c.Model.Prefixes) > 0 {
 			return errors.New("prefixes given and said to be the same")
 		}
-		if i > 0 && d.Changed[i-1].Model.Name >= d.Changed[i].Model.Name {
+		if i > 0 && d.ChangedModels[i-1].Model.Name >= d.ChangedModels[i].Model.Name {
 			return errors.New("changed models are not in ascending order of name")
 		}
-		if err := d.Changed[i].Model.check(); err != nil {
+		if err := d.ChangedModels[i].Model.checkModel(); err != nil {
 			return fmt.Errorf("change %d: %w", i, err)
 		}
 	}
-	if err := cmp.Or(d.Head.check(), d.checkPatches()); err != nil {
+	if err := cmp.Or(d.Head.checkLimits(), d.checkPatches()); err != nil {
 		return err
 	}
 	if err := checkDemand(d.Demand); err != nil {
@@ -132,5 +132,5 @@ func (d *Delta) check() error {
 	if err := checkDemand(d.RemovedDemand); err != nil {
 		return err
 	}
-	return cmp.Or(d.checkRTTs(), checkNetworks(d.Networks), checkNetworks(d.RemovedNetworks), d.checkOutcomes(), d.checkUses())
+	return cmp.Or(d.checkRTTs(), checkNetworks(d.Networks), checkNetworks(d.RemovedNetworks), d.checkOutcomes(), d.checkUsages())
 }

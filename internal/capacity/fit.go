@@ -5,135 +5,135 @@ import (
 	"slices"
 )
 
-// Fit makes a Summary that Encode accepts out of one that a busy producer put together: lists sorted, duplicates
+// FitToLimits makes a Summary that Encode accepts out of one that a busy producer put together: lists sorted, duplicates
 // dropped (the first stays), amounts brought into range, names over the limit dropped. Until it fits in MaxEncoded the
 // smallest demands are left out, then all round trips, networks, outcomes and uses, then all prefixes and pools, then the
 // last models. A lawful Summary comes back unchanged.
-func Fit(s Summary) Summary {
-	if s.fits() {
+func FitToLimits(s Summary) Summary {
+	if s.isEncodable() {
 		return s
 	}
-	s = tidy(s)
+	s = normalizeSummary(s)
 	for n := len(s.Demand); ; n /= 2 {
-		s.Demand = largest(s.Demand, n)
-		if s.fits() {
+		s.Demand = largestDemands(s.Demand, n)
+		if s.isEncodable() {
 			return s
 		}
 		if n == 0 {
 			break
 		}
 	}
-	s.RTTs, s.Networks, s.Outcomes, s.Uses = nil, nil, nil, nil
+	s.RTTs, s.Networks, s.Outcomes, s.TenantUsages = nil, nil, nil, nil
 	for i := range s.Models {
 		s.Models[i].Prefixes, s.Models[i].Pools = nil, nil
 	}
-	for len(s.Models) > 0 && !s.fits() {
+	for len(s.Models) > 0 && !s.isEncodable() {
 		s.Models = s.Models[:len(s.Models)/2]
 	}
 	return s
 }
 
-// fits says whether Encode accepts s. Nearly always that is seen without encoding it.
-func (s *Summary) fits() bool {
-	if s.check() != nil {
+// isEncodable says whether Encode accepts s. Nearly always that is seen without encoding it.
+func (s *Summary) isEncodable() bool {
+	if s.checkLimits() != nil {
 		return false
 	}
-	if s.roughly() <= MaxEncoded {
+	if s.estimateSize() <= MaxEncoded {
 		return true
 	}
-	_, err := marshal(summaryToPB(s))
+	_, err := marshalBounded(summaryToPB(s))
 	return err == nil
 }
 
 const (
-	numberBytes = 11 // what a field with a number takes at most: its tag, and ten of a varint
-	frameBytes  = 8  // what surrounds a message or a text at most
+	maxNumberBytes = 11 // what a field with a number takes at most: its tag, and ten of a varint
+	maxFrameBytes  = 8  // what surrounds a message or a text at most
 )
 
-// roughly is how many bytes s takes at most when it is encoded, without encoding it.
-func (s *Summary) roughly() int {
-	n := 3*frameBytes + len(s.Path.Region) + len(s.Path.Zone) + len(s.Path.Instance) + frameBytes + len(s.Endpoint) + frameBytes + 8*numberBytes + len(s.unknown)
-	n += roughModels(s.Models)
+// estimateSize is how many bytes s takes at most when it is encoded, without encoding it.
+func (s *Summary) estimateSize() int {
+	n := 3*maxFrameBytes + len(s.Path.Region) + len(s.Path.Zone) + len(s.Path.Instance) + maxFrameBytes + len(s.Endpoint) + maxFrameBytes + 8*maxNumberBytes + len(s.unknown)
+	n += estimateModelsSize(s.Models)
 	for i := range s.Acks {
-		n += 2*frameBytes + len(s.Acks[i].Parent) + 2*numberBytes + len(s.Acks[i].unknown)
+		n += 2*maxFrameBytes + len(s.Acks[i].Parent) + 2*maxNumberBytes + len(s.Acks[i].unknown)
 	}
 	for i := range s.Demand {
 		d := &s.Demand[i]
-		n += 4*frameBytes + len(d.Service) + len(d.Model) + len(d.Cell) + 2*numberBytes + len(d.unknown)
+		n += 4*maxFrameBytes + len(d.Service) + len(d.Model) + len(d.Cell) + 2*maxNumberBytes + len(d.unknown)
 	}
 	for i := range s.RTTs {
-		n += 2*frameBytes + len(s.RTTs[i].Cell) + 3*numberBytes + len(s.RTTs[i].unknown)
+		n += 2*maxFrameBytes + len(s.RTTs[i].Cell) + 3*maxNumberBytes + len(s.RTTs[i].unknown)
 	}
 	for i := range s.Networks {
 		x := &s.Networks[i]
-		n += 3*frameBytes + len(x.Service) + len(x.Cell) + 2*numberBytes + len(x.unknown)
+		n += 3*maxFrameBytes + len(x.Service) + len(x.Cell) + 2*maxNumberBytes + len(x.unknown)
 	}
 	for i := range s.Outcomes {
 		o := &s.Outcomes[i]
-		n += 4*frameBytes + len(o.Service) + len(o.Model) + (TTFTBuckets+5)*numberBytes + len(o.unknown)
+		n += 4*maxFrameBytes + len(o.Service) + len(o.Model) + (TTFTBuckets+5)*maxNumberBytes + len(o.unknown)
 	}
-	for i := range s.Uses {
-		n += frameBytes + len(s.Uses[i].Tenant) + frameBytes + 9*numberBytes + len(s.Uses[i].unknown)
+	for i := range s.TenantUsages {
+		n += maxFrameBytes + len(s.TenantUsages[i].Tenant) + maxFrameBytes + 9*maxNumberBytes + len(s.TenantUsages[i].unknown)
 	}
 	return n
 }
 
-// roughModels is how many bytes models and their pools take at most.
-func roughModels(ms []Model) int {
+// estimateModelsSize is how many bytes models and their pools take at most.
+func estimateModelsSize(ms []ModelCapacity) int {
 	n := 0
 	for i := range ms {
 		m := &ms[i]
-		n += 4*frameBytes + len(m.Name) + 21*numberBytes + len(m.Prefixes)*(8+numberBytes) + len(m.unknown) + roughModels(m.Pools)
+		n += 4*maxFrameBytes + len(m.Name) + 21*maxNumberBytes + len(m.Prefixes)*(8+maxNumberBytes) + len(m.unknown) + estimateModelsSize(m.Pools)
 		for j := range m.Hardware {
-			n += 2*frameBytes + len(m.Hardware[j].Name) + 3*numberBytes + len(m.Hardware[j].unknown)
+			n += 2*maxFrameBytes + len(m.Hardware[j].Name) + 3*maxNumberBytes + len(m.Hardware[j].unknown)
 		}
 	}
 	return n
 }
 
-func tidy(s Summary) Summary {
-	s.Models = lawful(s.Models, MaxModels, compareModel, func(m *Model) bool { return checkName("", m.Name, false) == nil })
+func normalizeSummary(s Summary) Summary {
+	s.Models = sortAndFilter(s.Models, MaxModels, compareModel, func(m *ModelCapacity) bool { return checkName("", m.Name, false) == nil })
 	for i := range s.Models {
-		tidyModel(&s.Models[i])
+		normalizeModel(&s.Models[i])
 	}
-	s.Acks = lawful(s.Acks, MaxAcks, compareAck, func(a *Ack) bool { return checkName("", a.Parent, false) == nil })
-	s.Demand = lawful(s.Demand, len(s.Demand), compareDemand, func(d *Demand) bool {
-		d.TokensPerSec, d.RequestsPerSecMilli = clamp(d.TokensPerSec), clamp(d.RequestsPerSecMilli)
+	s.Acks = sortAndFilter(s.Acks, MaxAcks, compareAck, func(a *LedgerAck) bool { return checkName("", a.Parent, false) == nil })
+	s.Demand = sortAndFilter(s.Demand, len(s.Demand), compareDemand, func(d *CellDemand) bool {
+		d.TokensPerSec, d.RequestsPerSecMilli = clampToRange(d.TokensPerSec), clampToRange(d.RequestsPerSecMilli)
 		return cmp.Or(checkName("", d.Service, true), checkName("", d.Model, true), checkName("", d.Cell, true)) == nil
 	})
-	s.Demand = largest(s.Demand, MaxDemand)
-	s.RTTs = lawful(s.RTTs, MaxRTTs, compareRTT, (*RTT).tidy)
-	s.Networks = lawful(s.Networks, MaxNetworks, compareNetwork, (*Network).tidy)
-	s.Outcomes = lawful(s.Outcomes, MaxOutcomes, compareOutcome, (*Outcome).tidy)
-	s.Uses = lawful(s.Uses, MaxUses, compareUse, (*Use).tidy)
-	s.Holding.AgeMillis = clamp(s.Holding.AgeMillis)
+	s.Demand = largestDemands(s.Demand, MaxDemand)
+	s.RTTs = sortAndFilter(s.RTTs, MaxRTTs, compareRTT, (*CellRTT).normalizeFields)
+	s.Networks = sortAndFilter(s.Networks, MaxNetworks, compareNetwork, (*ClientNetwork).normalizeFields)
+	s.Outcomes = sortAndFilter(s.Outcomes, MaxOutcomes, compareOutcome, (*OutcomeCounts).normalizeFields)
+	s.TenantUsages = sortAndFilter(s.TenantUsages, MaxTenantUsages, compareUsage, (*TenantUsage).normalizeFields)
+	s.HeldLeases.AgeMillis = clampToRange(s.HeldLeases.AgeMillis)
 	s.unknown = ""
 	return s
 }
 
-func tidyModel(m *Model) {
-	for _, n := range m.amounts() {
-		*n = clamp(*n)
+func normalizeModel(m *ModelCapacity) {
+	for _, n := range m.amountFields() {
+		*n = clampToRange(*n)
 	}
-	m.WarmMillis, m.ColdMillis = clamp(m.WarmMillis), clamp(m.ColdMillis)
+	m.WarmMillis, m.ColdMillis = clampToRange(m.WarmMillis), clampToRange(m.ColdMillis)
 	m.Ready, m.KVFree, m.SlotsFree = min(m.Ready, m.Total), min(m.KVFree, m.KVTotal), min(m.SlotsFree, m.SlotsTotal)
-	m.Hardware = lawful(m.Hardware, MaxHardware, compareHardware, func(h *Hardware) bool {
-		h.Ready, h.PrefillRate, h.DecodeRate = clamp(h.Ready), clamp(h.PrefillRate), clamp(h.DecodeRate)
+	m.Hardware = sortAndFilter(m.Hardware, MaxHardware, compareHardware, func(h *HardwareRates) bool {
+		h.Ready, h.PrefillRate, h.DecodeRate = clampToRange(h.Ready), clampToRange(h.PrefillRate), clampToRange(h.DecodeRate)
 		return checkName("", h.Name, false) == nil
 	})
 	prefixes := slices.Clone(m.Prefixes)
 	for i := range prefixes {
-		prefixes[i].Tokens = clamp(prefixes[i].Tokens)
+		prefixes[i].Tokens = clampToRange(prefixes[i].Tokens)
 	}
 	if len(prefixes) > 0 {
 		m.Prefixes = mergePrefixes(prefixes, prefixes[:1]) // sorts, drops duplicates and cuts
 	}
-	m.Pools = tidyPools(m.Pools)
+	m.Pools = normalizePools(m.Pools)
 	m.unknown = ""
 }
 
-// lawful is a sorted copy of list without duplicates and without entries that keep (which may mend them) refuses.
-func lawful[E any](list []E, limit int, order func(E, E) int, keep func(*E) bool) []E {
+// sortAndFilter is a sorted copy of list without duplicates and without entries that keep (which may mend them) refuses.
+func sortAndFilter[E any](list []E, limit int, order func(E, E) int, keep func(*E) bool) []E {
 	out := make([]E, 0, len(list))
 	for _, e := range list {
 		if keep(&e) {
@@ -145,13 +145,13 @@ func lawful[E any](list []E, limit int, order func(E, E) int, keep func(*E) bool
 	return out[:min(len(out), limit)]
 }
 
-// largest keeps the n greatest demands, in the order of keys.
-func largest(ds []Demand, n int) []Demand {
+// largestDemands keeps the n greatest demands, in the order of keys.
+func largestDemands(ds []CellDemand, n int) []CellDemand {
 	if len(ds) <= n {
 		return ds
 	}
 	out := slices.Clone(ds)
-	slices.SortFunc(out, func(a, b Demand) int {
+	slices.SortFunc(out, func(a, b CellDemand) int {
 		if c := cmp.Compare(b.TokensPerSec, a.TokensPerSec); c != 0 {
 			return c
 		}
@@ -162,4 +162,4 @@ func largest(ds []Demand, n int) []Demand {
 	return out
 }
 
-func clamp(n int64) int64 { return min(max(n, 0), MaxAmount) }
+func clampToRange(n int64) int64 { return min(max(n, 0), MaxAmount) }

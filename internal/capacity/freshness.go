@@ -10,8 +10,8 @@ const (
 	Fresh Freshness = iota
 	// Stale statements are usable but unproven: choose on them, credit nothing new, never grow a share because of them.
 	Stale
-	// Lost children are chosen only when nothing else is left; their last words are kept for that case.
-	Lost
+	// Unreachable children are chosen only when nothing else is left; their last words are kept for that case.
+	Unreachable
 )
 
 // String is the state's name in status, metrics and explain records.
@@ -26,32 +26,32 @@ func (f Freshness) String() string {
 	}
 }
 
-// Thresholds are the ages, since arrival by the receiver's monotonic clock, at which a statement becomes Stale and Lost.
-type Thresholds struct {
-	// Stale is the age at which a statement becomes stale; zero means 750 ms, three of the default intervals.
-	Stale time.Duration
-	// Lost is the age at which a child counts as lost; zero means 1,250 ms.
-	Lost time.Duration
+// FreshnessThresholds are the ages, since arrival by the receiver's monotonic clock, at which a statement becomes Stale and Lost.
+type FreshnessThresholds struct {
+	// StaleAfter is the age at which a statement becomes stale; zero means 750 ms, three of the default intervals.
+	StaleAfter time.Duration
+	// UnreachableAfter is the age at which a child counts as lost; zero means 1,250 ms.
+	UnreachableAfter time.Duration
 }
 
-func (t Thresholds) orDefaults() Thresholds {
-	if t.Stale <= 0 {
-		t.Stale = 750 * time.Millisecond
+func (t FreshnessThresholds) withDefaults() FreshnessThresholds {
+	if t.StaleAfter <= 0 {
+		t.StaleAfter = 750 * time.Millisecond
 	}
-	if t.Lost <= 0 {
-		t.Lost = 1250 * time.Millisecond
+	if t.UnreachableAfter <= 0 {
+		t.UnreachableAfter = 1250 * time.Millisecond
 	}
-	t.Lost = max(t.Lost, t.Stale)
+	t.UnreachableAfter = max(t.UnreachableAfter, t.StaleAfter)
 	return t
 }
 
-func (t Thresholds) state(age time.Duration) Freshness {
+func (t FreshnessThresholds) freshnessAt(age time.Duration) Freshness {
 	switch {
-	case age < t.Stale:
+	case age < t.StaleAfter:
 		return Fresh
-	case age < t.Lost:
+	case age < t.UnreachableAfter:
 		return Stale
 	default:
-		return Lost
+		return Unreachable
 	}
 }

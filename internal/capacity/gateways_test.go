@@ -8,17 +8,17 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestARegionCountsOnceHoweverManyGatewaysSpeakOfIt: what the zones can do, what runs there and what waits is that of one
+// TestRegionWithSeveralGatewaysCountsOnce: what the zones can do, what runs there and what waits is that of one
 // gateway's statement; what clients ask for, from where and with what outcome is all of theirs.
-func TestARegionCountsOnceHoweverManyGatewaysSpeakOfIt(t *testing.T) {
+func TestRegionWithSeveralGatewaysCountsOnce(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		truth := Fit(genSummary(t))
+		truth := FitToLimits(genSummary(t))
 		n := rapid.IntRange(1, 3).Draw(t, "gateways")
-		b := NewBook(Thresholds{})
+		b := NewSummaryTable(FreshnessThresholds{})
 		var asked Summary
 		var all []*Summary
 		for i := range n {
-			own := Fit(genSummary(t))
+			own := FitToLimits(genSummary(t))
 			s := &Summary{
 				Path: Path{Region: "us", Instance: fmt.Sprintf("g%d", i)}, Boot: 1, Seq: 1, Endpoint: "e", Models: truth.Models,
 				Demand: own.Demand, RTTs: own.RTTs, Networks: own.Networks, Outcomes: own.Outcomes,
@@ -29,14 +29,14 @@ func TestARegionCountsOnceHoweverManyGatewaysSpeakOfIt(t *testing.T) {
 			asked.Outcomes = mergeSorted(asked.Outcomes, s.Outcomes, MaxOutcomes, compareOutcome, mergeOutcome)
 		}
 		for _, i := range rapid.Permutation(all).Draw(t, "order") {
-			b.Put(i, t0)
+			b.PutSummary(i, t0)
 		}
-		got := b.View(at(100)).Regions()
+		got := b.BuildView(atMillis(100)).GroupByRegion()
 		if len(got) != 1 || got[0].Children != n {
 			t.Fatalf("%d regions of %d children", len(got), got[0].Children)
 		}
 		sum := got[0].Summary
-		if !slices.EqualFunc(sum.Models, truth.Models, Model.Equal) {
+		if !slices.EqualFunc(sum.Models, truth.Models, ModelCapacity.Equal) {
 			t.Fatalf("%d gateways make %+v of %+v", n, sum.Models, truth.Models)
 		}
 		if !slices.Equal(sum.Demand, asked.Demand) || !slices.Equal(sum.Networks, asked.Networks) || len(sum.Outcomes) != len(asked.Outcomes) {

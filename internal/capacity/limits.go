@@ -10,15 +10,15 @@ import (
 
 // Limits that the codec enforces, Merge keeps and Fit brings about.
 const (
-	MaxModels   = 256
-	MaxHardware = 32
-	MaxPrefixes = 32
-	MaxAcks     = 64
-	MaxDemand   = 512
-	MaxRTTs     = 512
-	MaxOutcomes = 256
-	MaxNetworks = 512
-	MaxUses     = 256
+	MaxModels       = 256
+	MaxHardware     = 32
+	MaxPrefixes     = 32
+	MaxAcks         = 64
+	MaxDemand       = 512
+	MaxRTTs         = 512
+	MaxOutcomes     = 256
+	MaxNetworks     = 512
+	MaxTenantUsages = 256
 	// MaxName is the longest name, in bytes: that of a DNS name.
 	MaxName = 253
 	// MaxAmount is the greatest amount: exact in a float64 and in JSON, and room for sums.
@@ -30,9 +30,9 @@ const (
 // ErrTooLarge means that a statement encodes to more than MaxEncoded; Fit makes one that does not.
 var ErrTooLarge = errors.New("statement is larger than the limit")
 
-// check refuses what no honest instance says: negative or absurd amounts, disorder, duplicates, overlong names.
-func (s *Summary) check() error {
-	if err := s.Path.check(); err != nil {
+// checkLimits refuses what no honest instance says: negative or absurd amounts, disorder, duplicates, overlong names.
+func (s *Summary) checkLimits() error {
+	if err := s.Path.checkPath(); err != nil {
 		return err
 	}
 	if err := checkName("endpoint", s.Endpoint, true); err != nil {
@@ -45,7 +45,7 @@ func (s *Summary) check() error {
 		if i > 0 && s.Models[i-1].Name >= s.Models[i].Name {
 			return errors.New("models are not in ascending order of name")
 		}
-		if err := s.Models[i].check(); err != nil {
+		if err := s.Models[i].checkModel(); err != nil {
 			return fmt.Errorf("model %d: %w", i, err)
 		}
 	}
@@ -60,10 +60,10 @@ func (s *Summary) check() error {
 	if err := checkDemand(s.Demand); err != nil {
 		return err
 	}
-	return cmp.Or(checkRTTs(s.RTTs), checkNetworks(s.Networks), checkOutcomes(s.Outcomes), checkUses(s.Uses), s.Holding.check())
+	return cmp.Or(checkRTTs(s.RTTs), checkNetworks(s.Networks), checkOutcomes(s.Outcomes), checkUsages(s.TenantUsages), s.HeldLeases.checkAge())
 }
 
-func (p Path) check() error {
+func (p Path) checkPath() error {
 	for _, part := range [...]string{p.Region, p.Zone, p.Instance} {
 		if err := checkName("path", part, true); err != nil {
 			return err
@@ -75,14 +75,14 @@ func (p Path) check() error {
 	return nil
 }
 
-func (m *Model) check() error {
+func (m *ModelCapacity) checkModel() error {
 	if err := checkName("model", m.Name, false); err != nil {
 		return err
 	}
 	if len(m.Hardware) > MaxHardware || len(m.Prefixes) > MaxPrefixes {
 		return fmt.Errorf("%d hardware types, %d prefixes: over the limit of %d, %d", len(m.Hardware), len(m.Prefixes), MaxHardware, MaxPrefixes)
 	}
-	for _, n := range m.amounts() {
+	for _, n := range m.amountFields() {
 		if err := checkAmount(*n); err != nil {
 			return err
 		}
@@ -90,7 +90,7 @@ func (m *Model) check() error {
 	if err := cmp.Or(checkAmount(m.WarmMillis), checkAmount(m.ColdMillis)); err != nil {
 		return err
 	}
-	if err := m.checkParts(); err != nil {
+	if err := m.checkPartAmounts(); err != nil {
 		return err
 	}
 	for i := range m.Hardware {
@@ -105,14 +105,14 @@ func (m *Model) check() error {
 	return cmp.Or(m.checkPrefixes(), checkPools(m.Pools))
 }
 
-func (m *Model) checkParts() error {
+func (m *ModelCapacity) checkPartAmounts() error {
 	if m.Ready > m.Total || m.KVFree > m.KVTotal || m.SlotsFree > m.SlotsTotal {
 		return errors.New("a part exceeds its whole (ready, free KV or free slots)")
 	}
 	return nil
 }
 
-func (m *Model) checkPrefixes() error {
+func (m *ModelCapacity) checkPrefixes() error {
 	for i, p := range m.Prefixes {
 		if err := checkAmount(p.Tokens); err != nil {
 			return err
@@ -129,7 +129,7 @@ func (m *Model) checkPrefixes() error {
 	return nil
 }
 
-func checkDemand(ds []Demand) error {
+func checkDemand(ds []CellDemand) error {
 	if len(ds) > MaxDemand {
 		return fmt.Errorf("%d demands: over the limit of %d", len(ds), MaxDemand)
 	}
@@ -147,7 +147,7 @@ func checkDemand(ds []Demand) error {
 }
 
 func checkName(what, s string, mayBeEmpty bool) error {
-	if s != "" && plain(s) {
+	if s != "" && isPlainName(s) {
 		return nil
 	}
 	switch {
@@ -163,8 +163,8 @@ func checkName(what, s string, mayBeEmpty bool) error {
 	return nil
 }
 
-// plain is true of what nearly every name is: not too long, and of printable ASCII alone.
-func plain(s string) bool {
+// isPlainName is true of what nearly every name is: not too long, and of printable ASCII alone.
+func isPlainName(s string) bool {
 	for i := range len(s) {
 		if s[i] < ' ' || s[i] > '~' {
 			return false
@@ -180,11 +180,11 @@ func checkAmount(n int64) error {
 	return nil
 }
 
-// amounts are the fields that add up, and MaxContext, in one fixed order.
-func (m *Model) amounts() [19]*int64 {
+// amountFields are the fields that add up, and MaxContext, in one fixed order.
+func (m *ModelCapacity) amountFields() [19]*int64 {
 	return [...]*int64{
 		&m.Ready, &m.Total, &m.KVTotal, &m.KVFree, &m.SlotsTotal, &m.SlotsFree, &m.Running, &m.Queued, &m.Backlog,
-		&m.Ahead[0], &m.Ahead[1], &m.Ahead[2], &m.Headroom[0], &m.Headroom[1], &m.Headroom[2],
+		&m.WorkAhead[0], &m.WorkAhead[1], &m.WorkAhead[2], &m.Headroom[0], &m.Headroom[1], &m.Headroom[2],
 		&m.Warm, &m.Cold, &m.CostMicros, &m.MaxContext,
 	}
 }

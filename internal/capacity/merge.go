@@ -6,11 +6,11 @@ import (
 	"strings"
 )
 
-// Merge is the sum of two disjoint subtrees. It is associative and commutative and the zero Summary is its identity,
+// MergeSummaries is the sum of two disjoint subtrees. It is associative and commutative and the zero Summary is its identity,
 // so that children may report in any order and any grouping. Amounts stop at MaxAmount; lists keep the first entries
 // of their order up to their limit, which keeps the laws. The result may share memory with a and b: treat all three as
 // immutable.
-func Merge(a, b Summary) Summary {
+func MergeSummaries(a, b Summary) Summary {
 	if a.isZero() {
 		return b
 	}
@@ -18,37 +18,37 @@ func Merge(a, b Summary) Summary {
 		return a
 	}
 	return Summary{
-		Path:     common(a.Path, b.Path),
-		Draining: a.Draining && b.Draining,
-		Models:   mergeSorted(a.Models, b.Models, MaxModels, compareModel, mergeModel),
-		Acks:     mergeSorted(a.Acks, b.Acks, MaxAcks, compareAck, mergeAck),
-		Demand:   mergeSorted(a.Demand, b.Demand, MaxDemand, compareDemand, mergeDemand),
-		RTTs:     mergeSorted(a.RTTs, b.RTTs, MaxRTTs, compareRTT, mergeRTT),
-		Networks: mergeSorted(a.Networks, b.Networks, MaxNetworks, compareNetwork, mergeNetwork),
-		Outcomes: mergeSorted(a.Outcomes, b.Outcomes, MaxOutcomes, compareOutcome, mergeOutcome),
-		Uses:     mergeSorted(a.Uses, b.Uses, MaxUses, compareUse, mergeUse),
-		several:  true,
+		Path:         commonPath(a.Path, b.Path),
+		Draining:     a.Draining && b.Draining,
+		Models:       mergeSorted(a.Models, b.Models, MaxModels, compareModel, mergeModel),
+		Acks:         mergeSorted(a.Acks, b.Acks, MaxAcks, compareAck, mergeAck),
+		Demand:       mergeSorted(a.Demand, b.Demand, MaxDemand, compareDemand, mergeDemand),
+		RTTs:         mergeSorted(a.RTTs, b.RTTs, MaxRTTs, compareRTT, mergeRTT),
+		Networks:     mergeSorted(a.Networks, b.Networks, MaxNetworks, compareNetwork, mergeNetwork),
+		Outcomes:     mergeSorted(a.Outcomes, b.Outcomes, MaxOutcomes, compareOutcome, mergeOutcome),
+		TenantUsages: mergeSorted(a.TenantUsages, b.TenantUsages, MaxTenantUsages, compareUsage, mergeUsage),
+		isMerged:     true,
 	}
 }
 
-// Newest is the join of two statements of one subtree: the one with the greater (Boot, Seq). It is associative,
+// NewestSummary is the join of two statements of one subtree: the one with the greater (Boot, Seq). It is associative,
 // commutative and idempotent; a tie keeps a, since an honest instance never says two things under one number.
-func Newest(a, b Summary) Summary {
-	if b.newer(&a) {
+func NewestSummary(a, b Summary) Summary {
+	if b.isNewerThan(&a) {
 		return b
 	}
 	return a
 }
 
-func (s *Summary) newer(than *Summary) bool {
+func (s *Summary) isNewerThan(than *Summary) bool {
 	return cmp.Or(cmp.Compare(s.Boot, than.Boot), cmp.Compare(s.Seq, than.Seq)) > 0
 }
 
 // isZero reports whether s is Merge's identity.
 func (s *Summary) isZero() bool {
-	return !s.several && s.Path == Path{} && s.Boot == 0 && s.Seq == 0 && s.Endpoint == "" && !s.Draining &&
+	return !s.isMerged && s.Path == Path{} && s.Boot == 0 && s.Seq == 0 && s.Endpoint == "" && !s.Draining &&
 		len(s.Models) == 0 && len(s.Acks) == 0 && len(s.Demand) == 0 && len(s.RTTs) == 0 && len(s.Networks) == 0 && len(s.Outcomes) == 0 &&
-		len(s.Uses) == 0 && s.Holding == Holding{} && s.unknown == ""
+		len(s.TenantUsages) == 0 && s.HeldLeases == HeldLeases{} && s.unknown == ""
 }
 
 // mergeSorted unites two lists that are sorted by order, joining entries that compare equal, and keeps the first limit.
@@ -83,74 +83,74 @@ func mergeSorted[E any](a, b []E, limit int, order func(E, E) int, join func(E, 
 	return out
 }
 
-func mergeModel(a, b Model) Model {
-	m := Model{Name: a.Name}
-	x, y, z := a.amounts(), b.amounts(), m.amounts()
+func mergeModel(a, b ModelCapacity) ModelCapacity {
+	m := ModelCapacity{Name: a.Name}
+	x, y, z := a.amountFields(), b.amountFields(), m.amountFields()
 	for i := range z {
-		*z[i] = add(*x[i], *y[i])
+		*z[i] = addAmounts(*x[i], *y[i])
 	}
 	m.MaxContext = max(a.MaxContext, b.MaxContext)
-	m.WarmMillis, m.ColdMillis = sooner(a.WarmMillis, b.WarmMillis), sooner(a.ColdMillis, b.ColdMillis)
+	m.WarmMillis, m.ColdMillis = minKnown(a.WarmMillis, b.WarmMillis), minKnown(a.ColdMillis, b.ColdMillis)
 	m.Hardware = mergeSorted(a.Hardware, b.Hardware, MaxHardware, compareHardware, mergeHardware)
 	m.Prefixes = mergePrefixes(a.Prefixes, b.Prefixes)
 	m.Pools = mergeSorted(a.Pools, b.Pools, MaxPools, compareModel, mergeModel)
 	return m
 }
 
-func mergeHardware(a, b Hardware) Hardware {
-	return Hardware{
-		Name: a.Name, Ready: add(a.Ready, b.Ready),
-		PrefillRate: add(a.PrefillRate, b.PrefillRate), DecodeRate: add(a.DecodeRate, b.DecodeRate),
+func mergeHardware(a, b HardwareRates) HardwareRates {
+	return HardwareRates{
+		Name: a.Name, Ready: addAmounts(a.Ready, b.Ready),
+		PrefillRate: addAmounts(a.PrefillRate, b.PrefillRate), DecodeRate: addAmounts(a.DecodeRate, b.DecodeRate),
 	}
 }
 
-func mergeAck(a, b Ack) Ack {
+func mergeAck(a, b LedgerAck) LedgerAck {
 	if c := cmp.Or(cmp.Compare(a.Boot, b.Boot), cmp.Compare(a.Ticket, b.Ticket)); c < 0 {
 		a = b
 	}
-	return Ack{Parent: a.Parent, Boot: a.Boot, Ticket: a.Ticket}
+	return LedgerAck{Parent: a.Parent, Boot: a.Boot, Ticket: a.Ticket}
 }
 
-func mergeDemand(a, b Demand) Demand {
-	return Demand{
+func mergeDemand(a, b CellDemand) CellDemand {
+	return CellDemand{
 		Service: a.Service, Model: a.Model, Cell: a.Cell,
-		TokensPerSec:        add(a.TokensPerSec, b.TokensPerSec),
-		RequestsPerSecMilli: add(a.RequestsPerSecMilli, b.RequestsPerSecMilli),
+		TokensPerSec:        addAmounts(a.TokensPerSec, b.TokensPerSec),
+		RequestsPerSecMilli: addAmounts(a.RequestsPerSecMilli, b.RequestsPerSecMilli),
 	}
 }
 
 // mergePrefixes is the union by greatest length, cut to the longest. A prefix that a part cut off had MaxPrefixes
 // longer ones beside it, which the whole has too: so cutting early or late gives the same.
-func mergePrefixes(a, b []Prefix) []Prefix {
+func mergePrefixes(a, b []PrefixEntry) []PrefixEntry {
 	if len(a) == 0 {
 		return b
 	}
 	if len(b) == 0 {
 		return a
 	}
-	if out, ok := mergeLongest(a, b); ok {
+	if out, ok := mergeSortedPrefixes(a, b); ok {
 		return out
 	}
-	return mergeAny(a, b)
+	return mergeUnsortedPrefixes(a, b)
 }
 
-// mergeAny is mergePrefixes of lists in any order.
-func mergeAny(a, b []Prefix) []Prefix {
+// mergeUnsortedPrefixes is mergePrefixes of lists in any order.
+func mergeUnsortedPrefixes(a, b []PrefixEntry) []PrefixEntry {
 	out := append(slices.Clone(a), b...)
-	slices.SortFunc(out, func(p, q Prefix) int {
+	slices.SortFunc(out, func(p, q PrefixEntry) int {
 		return cmp.Or(cmp.Compare(p.Hash, q.Hash), cmp.Compare(q.Tokens, p.Tokens))
 	})
-	out = slices.CompactFunc(out, func(p, q Prefix) bool { return p.Hash == q.Hash })
+	out = slices.CompactFunc(out, func(p, q PrefixEntry) bool { return p.Hash == q.Hash })
 	slices.SortFunc(out, comparePrefix)
 	return out[:min(len(out), MaxPrefixes)]
 }
 
-// mergeLongest is mergePrefixes of two lists that are in order, as those of lawful statements are; false for others.
-func mergeLongest(a, b []Prefix) (out []Prefix, ok bool) {
-	if !ascend(a) || !ascend(b) {
+// mergeSortedPrefixes is mergePrefixes of two lists that are in order, as those of lawful statements are; false for others.
+func mergeSortedPrefixes(a, b []PrefixEntry) (out []PrefixEntry, ok bool) {
+	if !isAscending(a) || !isAscending(b) {
 		return nil, false
 	}
-	out = make([]Prefix, 0, min(len(a)+len(b), MaxPrefixes))
+	out = make([]PrefixEntry, 0, min(len(a)+len(b), MaxPrefixes))
 	for len(out) < MaxPrefixes && (len(a) > 0 || len(b) > 0) {
 		next := &a
 		if len(a) == 0 || len(b) > 0 && comparePrefix(b[0], a[0]) < 0 {
@@ -158,14 +158,14 @@ func mergeLongest(a, b []Prefix) (out []Prefix, ok bool) {
 		}
 		p := (*next)[0]
 		*next = (*next)[1:]
-		if !slices.ContainsFunc(out, func(q Prefix) bool { return q.Hash == p.Hash }) { // what comes first is the longest
+		if !slices.ContainsFunc(out, func(q PrefixEntry) bool { return q.Hash == p.Hash }) { // what comes first is the longest
 			out = append(out, p)
 		}
 	}
 	return out, true
 }
 
-func ascend(ps []Prefix) bool {
+func isAscending(ps []PrefixEntry) bool {
 	for i := 1; i < len(ps); i++ {
 		if comparePrefix(ps[i-1], ps[i]) >= 0 {
 			return false
@@ -174,14 +174,14 @@ func ascend(ps []Prefix) bool {
 	return true
 }
 
-// add stops at MaxAmount, which is associative for amounts that are not negative.
-func add(a, b int64) int64 { return min(a+b, MaxAmount) }
+// addAmounts stops at MaxAmount, which is associative for amounts that are not negative.
+func addAmounts(a, b int64) int64 { return min(a+b, MaxAmount) }
 
-func compareModel(a, b Model) int       { return strings.Compare(a.Name, b.Name) }
-func compareHardware(a, b Hardware) int { return strings.Compare(a.Name, b.Name) }
-func compareAck(a, b Ack) int           { return strings.Compare(a.Parent, b.Parent) }
+func compareModel(a, b ModelCapacity) int    { return strings.Compare(a.Name, b.Name) }
+func compareHardware(a, b HardwareRates) int { return strings.Compare(a.Name, b.Name) }
+func compareAck(a, b LedgerAck) int          { return strings.Compare(a.Parent, b.Parent) }
 
-func comparePrefix(a, b Prefix) int {
+func comparePrefix(a, b PrefixEntry) int {
 	if a.Tokens != b.Tokens {
 		return cmp.Compare(b.Tokens, a.Tokens)
 	}
@@ -189,9 +189,9 @@ func comparePrefix(a, b Prefix) int {
 }
 
 // Compare orders demands as a Summary lists them: by service, model, then cell.
-func (d Demand) Compare(o Demand) int { return compareDemand(d, o) }
+func (d CellDemand) Compare(o CellDemand) int { return compareDemand(d, o) }
 
-func compareDemand(a, b Demand) int {
+func compareDemand(a, b CellDemand) int {
 	if c := strings.Compare(a.Service, b.Service); c != 0 {
 		return c
 	}

@@ -19,9 +19,9 @@ func diffByName[E comparable](base, next []E, order func(a, b E) int, name func(
 	return changed, removed
 }
 
-// keptByName is held without the entries of those names.
-func keptByName[E any](held []E, removed []string, name func(*E) string) []E {
-	return without(held, func(x *E) bool {
+// withoutNames is held without the entries of those names.
+func withoutNames[E any](held []E, removed []string, name func(*E) string) []E {
+	return dropMatching(held, func(x *E) bool {
 		_, gone := slices.BinarySearch(removed, name(x))
 		return gone
 	})

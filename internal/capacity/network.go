@@ -11,9 +11,9 @@ import (
 	"github.com/spillway-lb/spillway/internal/capacity/capacitypb"
 )
 
-// Network is a client network that asks for much of what its cell asks of a service, so that steering may not count it
+// ClientNetwork is a client network that asks for much of what its cell asks of a service, so that steering may not count it
 // like any other. Of clients nothing but the network is told, and only of the heaviest.
-type Network struct {
+type ClientNetwork struct {
 	Service, Cell string
 	// Number is the network: see NetworkNumber.
 	Number uint64
@@ -25,8 +25,8 @@ type Network struct {
 
 // Clients of one network are answered alike.
 const (
-	NetworkBits4 = 24
-	NetworkBits6 = 48
+	NetworkBitsIPv4 = 24
+	NetworkBitsIPv6 = 48
 )
 
 // NetworkNumber is the network of a client as a number: the upper 24 bits of an IPv4 address, or 2^48 plus the upper 48
@@ -38,7 +38,7 @@ func NetworkNumber(a netip.Addr) uint64 {
 		return uint64(b[0])<<16 | uint64(b[1])<<8 | uint64(b[2])
 	}
 	b, v := a.As16(), uint64(1)
-	for _, x := range b[:NetworkBits6/8] {
+	for _, x := range b[:NetworkBitsIPv6/8] {
 		v = v<<8 | uint64(x)
 	}
 	return v
@@ -47,20 +47,20 @@ func NetworkNumber(a netip.Addr) uint64 {
 // NetworkPrefix undoes NetworkNumber; false for a number that stands for no network.
 func NetworkPrefix(n uint64) (netip.Prefix, bool) {
 	switch {
-	case n < 1<<NetworkBits4:
-		return netip.PrefixFrom(netip.AddrFrom4([4]byte{byte(n >> 16), byte(n >> 8), byte(n)}), NetworkBits4), true
-	case n>>NetworkBits6 == 1:
+	case n < 1<<NetworkBitsIPv4:
+		return netip.PrefixFrom(netip.AddrFrom4([4]byte{byte(n >> 16), byte(n >> 8), byte(n)}), NetworkBitsIPv4), true
+	case n>>NetworkBitsIPv6 == 1:
 		var b [16]byte
-		for i := range NetworkBits6 / 8 {
-			b[i] = byte(n >> (NetworkBits6 - 8 - 8*i))
+		for i := range NetworkBitsIPv6 / 8 {
+			b[i] = byte(n >> (NetworkBitsIPv6 - 8 - 8*i))
 		}
-		return netip.PrefixFrom(netip.AddrFrom16(b), NetworkBits6), true
+		return netip.PrefixFrom(netip.AddrFrom16(b), NetworkBitsIPv6), true
 	}
 	return netip.Prefix{}, false
 }
 
 // Compare orders networks as a Summary lists them: by service, cell, then number.
-func (n Network) Compare(o Network) int {
+func (n ClientNetwork) Compare(o ClientNetwork) int {
 	if n.Service != o.Service {
 		return strings.Compare(n.Service, o.Service)
 	}
@@ -70,21 +70,21 @@ func (n Network) Compare(o Network) int {
 	return cmp.Compare(n.Number, o.Number)
 }
 
-func compareNetwork(a, b Network) int { return a.Compare(b) }
+func compareNetwork(a, b ClientNetwork) int { return a.Compare(b) }
 
-func mergeNetwork(a, b Network) Network {
-	a.TokensPerSec, a.unknown = add(a.TokensPerSec, b.TokensPerSec), ""
+func mergeNetwork(a, b ClientNetwork) ClientNetwork {
+	a.TokensPerSec, a.unknown = addAmounts(a.TokensPerSec, b.TokensPerSec), ""
 	return a
 }
 
-// tidy brings the amount into range; it is false for an entry that cannot be mended.
-func (n *Network) tidy() bool {
-	n.TokensPerSec = clamp(n.TokensPerSec)
+// normalizeFields brings the amount into range; it is false for an entry that cannot be mended.
+func (n *ClientNetwork) normalizeFields() bool {
+	n.TokensPerSec = clampToRange(n.TokensPerSec)
 	_, ok := NetworkPrefix(n.Number)
 	return ok && cmp.Or(checkName("", n.Service, true), checkName("", n.Cell, true)) == nil
 }
 
-func checkNetworks(ns []Network) error {
+func checkNetworks(ns []ClientNetwork) error {
 	if len(ns) > MaxNetworks {
 		return fmt.Errorf("%d networks: over the limit of %d", len(ns), MaxNetworks)
 	}
@@ -110,7 +110,7 @@ func checkNetworks(ns []Network) error {
 }
 
 // diffNetworks lists the entries of next that base does not hold, and those of base that next has no entry for.
-func diffNetworks(base, next []Network) (changed, removed []Network) {
+func diffNetworks(base, next []ClientNetwork) (changed, removed []ClientNetwork) {
 	for i := range next {
 		if at, ok := slices.BinarySearchFunc(base, next[i], compareNetwork); !ok || base[at] != next[i] {
 			changed = append(changed, next[i])
@@ -124,14 +124,14 @@ func diffNetworks(base, next []Network) (changed, removed []Network) {
 	return changed, removed
 }
 
-func (d *Delta) keptNetworks(held []Network) []Network {
-	return without(held, func(n *Network) bool {
+func (d *SummaryDelta) remainingNetworks(held []ClientNetwork) []ClientNetwork {
+	return dropMatching(held, func(n *ClientNetwork) bool {
 		_, gone := slices.BinarySearchFunc(d.RemovedNetworks, *n, compareNetwork)
 		return gone
 	})
 }
 
-func networksToPB(ns []Network) []*capacitypb.Network {
+func networksToPB(ns []ClientNetwork) []*capacitypb.Network {
 	var out []*capacitypb.Network
 	for i := range ns {
 		n := &ns[i]
@@ -142,11 +142,11 @@ func networksToPB(ns []Network) []*capacitypb.Network {
 	return out
 }
 
-func networksFromPB(ps []*capacitypb.Network) []Network {
-	var out []Network
+func networksFromPB(ps []*capacitypb.Network) []ClientNetwork {
+	var out []ClientNetwork
 	for _, p := range ps {
-		out = append(out, Network{
-			Service: p.Service, Cell: p.Cell, Number: p.Number, TokensPerSec: amount(p.TokensPerSec), unknown: getUnknown(p),
+		out = append(out, ClientNetwork{
+			Service: p.Service, Cell: p.Cell, Number: p.Number, TokensPerSec: toAmount(p.TokensPerSec), unknown: getUnknown(p),
 		})
 	}
 	return out

@@ -7,7 +7,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-func TestNetworkNumbersLeadBack(t *testing.T) {
+func TestNetworkNumberRoundTrip(t *testing.T) {
 	for addr, want := range map[string]string{
 		"192.0.2.77": "192.0.2.0/24", "::ffff:192.0.2.77": "192.0.2.0/24", "0.0.0.1": "0.0.0.0/24", "255.255.255.255": "255.255.255.0/24",
 		"2001:db8:1:2::3": "2001:db8:1::/48", "::1": "::/48", "ffff:ffff:ffff:ffff::": "ffff:ffff:ffff::/48",
@@ -24,11 +24,11 @@ func TestNetworkNumbersLeadBack(t *testing.T) {
 	}
 }
 
-func TestSoonerKeepsTheLaws(t *testing.T) {
+func TestMinKnownLaws(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		draw := func() int64 { return rapid.Int64Range(0, 3).Draw(t, "millis") }
 		a, b, c := draw(), draw(), draw()
-		if sooner(a, b) != sooner(b, a) || sooner(sooner(a, b), c) != sooner(a, sooner(b, c)) || sooner(a, 0) != a {
+		if minKnown(a, b) != minKnown(b, a) || minKnown(minKnown(a, b), c) != minKnown(a, minKnown(b, c)) || minKnown(a, 0) != a {
 			t.Fatalf("%d, %d, %d", a, b, c)
 		}
 	})
@@ -36,17 +36,17 @@ func TestSoonerKeepsTheLaws(t *testing.T) {
 
 func TestLoadSeconds(t *testing.T) {
 	for _, c := range []struct {
-		m    Model
+		m    ModelCapacity
 		want float64
 		ok   bool
 	}{
-		{Model{}, 0, false},
-		{Model{Warm: 1}, 2, true},
-		{Model{Cold: 1}, 30, true},
-		{Model{Warm: 1, WarmMillis: 400, Cold: 1}, 0.4, true},
-		{Model{Cold: 3, ColdMillis: 12_500}, 12.5, true},
-		{Model{Warm: 1, WarmMillis: 9000, Cold: 1, ColdMillis: 3000}, 3, true},
-		{Model{WarmMillis: 400}, 0, false},
+		{ModelCapacity{}, 0, false},
+		{ModelCapacity{Warm: 1}, 2, true},
+		{ModelCapacity{Cold: 1}, 30, true},
+		{ModelCapacity{Warm: 1, WarmMillis: 400, Cold: 1}, 0.4, true},
+		{ModelCapacity{Cold: 3, ColdMillis: 12_500}, 12.5, true},
+		{ModelCapacity{Warm: 1, WarmMillis: 9000, Cold: 1, ColdMillis: 3000}, 3, true},
+		{ModelCapacity{WarmMillis: 400}, 0, false},
 	} {
 		if got, ok := c.m.LoadSeconds(2, 30); got != c.want || ok != c.ok {
 			t.Errorf("%+v: %v s, %v", c.m, got, ok)

@@ -15,8 +15,8 @@ import (
 // TTFTBuckets is the number of buckets of a Times: four to each doubling, from 1 ms to about a minute.
 const TTFTBuckets = 64
 
-// Times is a histogram of times to first token. Bucket i counts those up to TTFTBound(i); the last one takes the rest.
-type Times [TTFTBuckets]int64
+// TTFTHistogram is a histogram of times to first token. Bucket i counts those up to TTFTBound(i); the last one takes the rest.
+type TTFTHistogram [TTFTBuckets]int64
 
 // TTFTBound is the upper bound of a bucket; of the last one, which has none, where it would be.
 func TTFTBound(i int) time.Duration {
@@ -32,57 +32,57 @@ func TTFTBucket(d time.Duration) int {
 	return min(max(i, 0), TTFTBuckets-1)
 }
 
-// Outcome is what became of the requests that clients made of one service and model at a gateway while one spec was in
+// OutcomeCounts is what became of the requests that clients made of one service and model at a gateway while one spec was in
 // force there. It is what the guard of a staged spec judges, and is reported only while a stage is under way.
-type Outcome struct {
+type OutcomeCounts struct {
 	// Stage is the number of the stage during which the requests came; 0: in the minutes before the stage under way.
 	Stage          uint64
 	Service, Model string // empty where the request did not come so far as to have one
 	// Requests that were answered: those with a first byte, and those that were refused. Clients that left before are
 	// not counted.
 	Requests int64
-	// Faults of them ended by our own fault: an answer of 5xx, or one that broke off.
-	Faults int64
+	// Failures of them ended by our own fault: an answer of 5xx, or one that broke off.
+	Failures int64
 	// Refused of them were answered 4xx.
 	Refused int64
 	// TTFT counts the times from arrival to first byte of answers of 2xx.
-	TTFT Times
+	TTFT TTFTHistogram
 
 	unknown string // see Summary
 }
 
-func compareOutcome(a, b Outcome) int {
+func compareOutcome(a, b OutcomeCounts) int {
 	if c := cmp.Compare(a.Stage, b.Stage); c != 0 {
 		return c
 	}
 	return cmp.Or(strings.Compare(a.Service, b.Service), strings.Compare(a.Model, b.Model))
 }
 
-func mergeOutcome(a, b Outcome) Outcome {
-	o := Outcome{Stage: a.Stage, Service: a.Service, Model: a.Model}
-	o.Add(&a)
-	o.Add(&b)
+func mergeOutcome(a, b OutcomeCounts) OutcomeCounts {
+	o := OutcomeCounts{Stage: a.Stage, Service: a.Service, Model: a.Model}
+	o.AddCounts(&a)
+	o.AddCounts(&b)
 	return o
 }
 
-// Add counts another's requests, whatever their key.
-func (o *Outcome) Add(x *Outcome) {
-	o.Requests, o.Faults, o.Refused = add(o.Requests, x.Requests), add(o.Faults, x.Faults), add(o.Refused, x.Refused)
+// AddCounts counts another's requests, whatever their key.
+func (o *OutcomeCounts) AddCounts(x *OutcomeCounts) {
+	o.Requests, o.Failures, o.Refused = addAmounts(o.Requests, x.Requests), addAmounts(o.Failures, x.Failures), addAmounts(o.Refused, x.Refused)
 	for i := range o.TTFT {
-		o.TTFT[i] = add(o.TTFT[i], x.TTFT[i])
+		o.TTFT[i] = addAmounts(o.TTFT[i], x.TTFT[i])
 	}
 }
 
-// tidy brings amounts into range; it is false for an entry that cannot be mended.
-func (o *Outcome) tidy() bool {
-	o.Requests, o.Faults, o.Refused = clamp(o.Requests), clamp(o.Faults), clamp(o.Refused)
+// normalizeFields brings amounts into range; it is false for an entry that cannot be mended.
+func (o *OutcomeCounts) normalizeFields() bool {
+	o.Requests, o.Failures, o.Refused = clampToRange(o.Requests), clampToRange(o.Failures), clampToRange(o.Refused)
 	for i := range o.TTFT {
-		o.TTFT[i] = clamp(o.TTFT[i])
+		o.TTFT[i] = clampToRange(o.TTFT[i])
 	}
 	return cmp.Or(checkName("", o.Service, true), checkName("", o.Model, true)) == nil
 }
 
-func checkOutcomes(os []Outcome) error {
+func checkOutcomes(os []OutcomeCounts) error {
 	if len(os) > MaxOutcomes {
 		return fmt.Errorf("%d outcomes: over the limit of %d", len(os), MaxOutcomes)
 	}
@@ -92,7 +92,7 @@ func checkOutcomes(os []Outcome) error {
 			return errors.New("outcomes are not in ascending order")
 		}
 		if err := cmp.Or(checkName("service", o.Service, true), checkName("model", o.Model, true),
-			checkAmount(o.Requests), checkAmount(o.Faults), checkAmount(o.Refused)); err != nil {
+			checkAmount(o.Requests), checkAmount(o.Failures), checkAmount(o.Refused)); err != nil {
 			return err
 		}
 		for _, n := range o.TTFT {
@@ -105,7 +105,7 @@ func checkOutcomes(os []Outcome) error {
 }
 
 // diffOutcomes lists the entries of next that base does not hold, and of those that only base holds the keys.
-func diffOutcomes(base, next []Outcome) (changed, removed []Outcome) {
+func diffOutcomes(base, next []OutcomeCounts) (changed, removed []OutcomeCounts) {
 	for i := range next {
 		if at, ok := slices.BinarySearchFunc(base, next[i], compareOutcome); !ok || base[at] != next[i] {
 			changed = append(changed, next[i])
@@ -113,33 +113,33 @@ func diffOutcomes(base, next []Outcome) (changed, removed []Outcome) {
 	}
 	for i := range base {
 		if _, ok := slices.BinarySearchFunc(next, base[i], compareOutcome); !ok {
-			removed = append(removed, Outcome{Stage: base[i].Stage, Service: base[i].Service, Model: base[i].Model})
+			removed = append(removed, OutcomeCounts{Stage: base[i].Stage, Service: base[i].Service, Model: base[i].Model})
 		}
 	}
 	return changed, removed
 }
 
-func (d *Delta) keptOutcomes(held []Outcome) []Outcome {
-	return without(held, func(o *Outcome) bool {
+func (d *SummaryDelta) remainingOutcomes(held []OutcomeCounts) []OutcomeCounts {
+	return dropMatching(held, func(o *OutcomeCounts) bool {
 		_, gone := slices.BinarySearchFunc(d.RemovedOutcomes, *o, compareOutcome)
 		return gone
 	})
 }
 
-func (d *Delta) checkOutcomes() error {
+func (d *SummaryDelta) checkOutcomes() error {
 	if err := checkOutcomes(d.RemovedOutcomes); err != nil {
 		return fmt.Errorf("removed: %w", err)
 	}
 	return checkOutcomes(d.Outcomes)
 }
 
-func outcomesToPB(os []Outcome) []*capacitypb.Outcome {
+func outcomesToPB(os []OutcomeCounts) []*capacitypb.Outcome {
 	out := make([]*capacitypb.Outcome, len(os))
 	for i := range os {
 		o := &os[i]
 		p := &capacitypb.Outcome{
 			Stage: o.Stage, Service: o.Service, Model: o.Model,
-			Requests: uint64(o.Requests), Faults: uint64(o.Faults), Refused: uint64(o.Refused),
+			Requests: uint64(o.Requests), Faults: uint64(o.Failures), Refused: uint64(o.Refused),
 		}
 		first, last := 0, len(o.TTFT)
 		for first < last && o.TTFT[first] == 0 {
@@ -160,37 +160,37 @@ func outcomesToPB(os []Outcome) []*capacitypb.Outcome {
 	return out
 }
 
-func outcomesFromPB(ps []*capacitypb.Outcome) ([]Outcome, error) {
+func outcomesFromPB(ps []*capacitypb.Outcome) ([]OutcomeCounts, error) {
 	if len(ps) > MaxOutcomes {
 		return nil, fmt.Errorf("%d outcomes: over the limit of %d", len(ps), MaxOutcomes)
 	}
-	var out []Outcome
+	var out []OutcomeCounts
 	for _, p := range ps {
 		if uint64(p.TtftFirst)+uint64(len(p.Ttft)) > TTFTBuckets {
 			return nil, fmt.Errorf("times to first token in buckets up to %d: there are %d", uint64(p.TtftFirst)+uint64(len(p.Ttft)), TTFTBuckets)
 		}
-		o := Outcome{
+		o := OutcomeCounts{
 			Stage: p.Stage, Service: p.Service, Model: p.Model,
-			Requests: amount(p.Requests), Faults: amount(p.Faults), Refused: amount(p.Refused), unknown: getUnknown(p),
+			Requests: toAmount(p.Requests), Failures: toAmount(p.Faults), Refused: toAmount(p.Refused), unknown: getUnknown(p),
 		}
 		for i, n := range p.Ttft {
-			o.TTFT[int(p.TtftFirst)+i] = amount(n)
+			o.TTFT[int(p.TtftFirst)+i] = toAmount(n)
 		}
 		out = append(out, o)
 	}
 	return out, nil
 }
 
-func outcomeKeysToPB(os []Outcome) (out []*capacitypb.OutcomeKey) {
+func outcomeKeysToPB(os []OutcomeCounts) (out []*capacitypb.OutcomeKey) {
 	for i := range os {
 		out = append(out, &capacitypb.OutcomeKey{Stage: os[i].Stage, Service: os[i].Service, Model: os[i].Model})
 	}
 	return out
 }
 
-func outcomeKeysFromPB(ps []*capacitypb.OutcomeKey) (out []Outcome) {
+func outcomeKeysFromPB(ps []*capacitypb.OutcomeKey) (out []OutcomeCounts) {
 	for _, p := range ps {
-		out = append(out, Outcome{Stage: p.Stage, Service: p.Service, Model: p.Model})
+		out = append(out, OutcomeCounts{Stage: p.Stage, Service: p.Service, Model: p.Model})
 	}
 	return out
 }

@@ -8,8 +8,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestTimesAreCountedWhereTheirBoundSays: each time lies in the first bucket whose bound it does not exceed.
-func TestTimesAreCountedWhereTheirBoundSays(t *testing.T) {
+// TestTTFTBucketMatchesBound: each time lies in the first bucket whose bound it does not exceed.
+func TestTTFTBucketMatchesBound(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		d := time.Duration(rapid.Int64Range(-5, int64(3*time.Minute)).Draw(t, "time"))
 		i := TTFTBucket(d)
@@ -28,32 +28,32 @@ func TestTimesAreCountedWhereTheirBoundSays(t *testing.T) {
 
 // TestGatewaysOfARegionAddUpTheirOutcomes: each took other clients.
 func TestGatewaysOfARegionAddUpTheirOutcomes(t *testing.T) {
-	now, book := time.Now(), NewBook(Thresholds{})
+	now, book := time.Now(), NewSummaryTable(FreshnessThresholds{})
 	for i := range int64(2) {
-		o := Outcome{Stage: 7, Service: "chat.", Model: "m", Requests: 10 + i, Faults: i, Refused: 2}
+		o := OutcomeCounts{Stage: 7, Service: "chat.", Model: "m", Requests: 10 + i, Failures: i, Refused: 2}
 		o.TTFT[3+i] = 5
-		book.Put(&Summary{Path: Path{Region: "us", Instance: fmt.Sprint(i)}, Boot: 1, Outcomes: []Outcome{o}}, now)
+		book.PutSummary(&Summary{Path: Path{Region: "us", Instance: fmt.Sprint(i)}, Boot: 1, Outcomes: []OutcomeCounts{o}}, now)
 	}
-	got := book.View(now).Regions()[0].Summary.Outcomes
-	if len(got) != 1 || got[0].Requests != 21 || got[0].Faults != 1 || got[0].Refused != 4 || got[0].TTFT[3] != 5 || got[0].TTFT[4] != 5 {
+	got := book.BuildView(now).GroupByRegion()[0].Summary.Outcomes
+	if len(got) != 1 || got[0].Requests != 21 || got[0].Failures != 1 || got[0].Refused != 4 || got[0].TTFT[3] != 5 || got[0].TTFT[4] != 5 {
 		t.Errorf("together %+v", got)
 	}
 }
 
 // TestFitDropsOutcomesBeforeModels: what a summary cannot do without stays.
 func TestFitDropsOutcomesBeforeModels(t *testing.T) {
-	s := busy(MaxModels)
+	s := busySummary(MaxModels)
 	for i := range 2 * MaxOutcomes {
-		o := Outcome{Stage: 1, Model: fmt.Sprintf("m%04d", 2*MaxOutcomes-i), Requests: -1, Faults: MaxAmount + 9}
+		o := OutcomeCounts{Stage: 1, Model: fmt.Sprintf("m%04d", 2*MaxOutcomes-i), Requests: -1, Failures: MaxAmount + 9}
 		o.TTFT[9] = -3
 		s.Outcomes = append(s.Outcomes, o)
 	}
-	fit := Fit(s)
-	if err := fit.check(); err != nil || len(fit.Outcomes) != 0 || len(fit.Models) < 200 {
+	fit := FitToLimits(s)
+	if err := fit.checkLimits(); err != nil || len(fit.Outcomes) != 0 || len(fit.Models) < 200 {
 		t.Errorf("%d models, %d outcomes, %v", len(fit.Models), len(fit.Outcomes), err)
 	}
 	s.Models = s.Models[:1]
-	if fit = Fit(s); len(fit.Outcomes) != MaxOutcomes || fit.Outcomes[0].Requests != 0 || fit.Outcomes[0].Faults != MaxAmount {
+	if fit = FitToLimits(s); len(fit.Outcomes) != MaxOutcomes || fit.Outcomes[0].Requests != 0 || fit.Outcomes[0].Failures != MaxAmount {
 		t.Errorf("%d outcomes, the first %+v", len(fit.Outcomes), fit.Outcomes[0])
 	}
 }

@@ -36,8 +36,8 @@ func (p Path) Contains(q Path) bool {
 		(p.Instance == "" || p.Instance == q.Instance)
 }
 
-// common is the longest path that leads to both.
-func common(p, q Path) Path {
+// commonPath is the longest path that leads to both.
+func commonPath(p, q Path) Path {
 	if p.Region != q.Region {
 		return Path{}
 	}

@@ -12,16 +12,16 @@ import (
 // MaxPools bounds the pools that a model's capacity is told of apart.
 const MaxPools = 8
 
-// Pool is what the workers of that pool can do for the model, or nil when the statement does not say.
-func (m *Model) Pool(name string) *Model {
-	i, ok := slices.BinarySearchFunc(m.Pools, name, func(p Model, n string) int { return strings.Compare(p.Name, n) })
+// FindPool is what the workers of that pool can do for the model, or nil when the statement does not say.
+func (m *ModelCapacity) FindPool(name string) *ModelCapacity {
+	i, ok := slices.BinarySearchFunc(m.Pools, name, func(p ModelCapacity, n string) int { return strings.Compare(p.Name, n) })
 	if !ok {
 		return nil
 	}
 	return &m.Pools[i]
 }
 
-func checkPools(ps []Model) error {
+func checkPools(ps []ModelCapacity) error {
 	if len(ps) > MaxPools {
 		return fmt.Errorf("%d pools: over the limit of %d", len(ps), MaxPools)
 	}
@@ -32,27 +32,27 @@ func checkPools(ps []Model) error {
 		if len(ps[i].Pools) > 0 || len(ps[i].Prefixes) > 0 {
 			return errors.New("a pool has pools or prefixes of its own")
 		}
-		if err := ps[i].check(); err != nil {
+		if err := ps[i].checkModel(); err != nil {
 			return fmt.Errorf("pool %d: %w", i, err)
 		}
 	}
 	return nil
 }
 
-// tidyPools is a lawful copy.
-func tidyPools(ps []Model) []Model {
+// normalizePools is a lawful copy.
+func normalizePools(ps []ModelCapacity) []ModelCapacity {
 	if len(ps) == 0 {
 		return nil
 	}
-	out := lawful(ps, MaxPools, compareModel, func(p *Model) bool { return checkName("", p.Name, false) == nil })
+	out := sortAndFilter(ps, MaxPools, compareModel, func(p *ModelCapacity) bool { return checkName("", p.Name, false) == nil })
 	for i := range out {
 		out[i].Pools, out[i].Prefixes = nil, nil
-		tidyModel(&out[i])
+		normalizeModel(&out[i])
 	}
 	return out
 }
 
-func poolsToPB(ps []Model) (out []*capacitypb.Model) {
+func poolsToPB(ps []ModelCapacity) (out []*capacitypb.Model) {
 	for i := range ps {
 		out = append(out, modelToPB(&ps[i]))
 	}
@@ -60,7 +60,7 @@ func poolsToPB(ps []Model) (out []*capacitypb.Model) {
 }
 
 // poolsFromPB takes no pools of pools: a message may nest them as deep as it likes.
-func poolsFromPB(ps []*capacitypb.Model) (out []Model, err error) {
+func poolsFromPB(ps []*capacitypb.Model) (out []ModelCapacity, err error) {
 	if len(ps) > MaxPools {
 		return nil, fmt.Errorf("%d pools: over the limit of %d", len(ps), MaxPools)
 	}

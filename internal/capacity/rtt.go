@@ -10,10 +10,10 @@ import (
 	"github.com/spillway-lb/spillway/internal/capacity/capacitypb"
 )
 
-// RTT is what gateways measured of the round trips between one cell's clients and this subtree's front doors. It adds
+// CellRTT is what gateways measured of the round trips between one cell's clients and this subtree's front doors. It adds
 // up: several gateways' RTTs become the mean of their medians, weighted by their samples. In a merge of several regions
 // it is the mean over them, which nobody steers by.
-type RTT struct {
+type CellRTT struct {
 	Cell string
 	// Samples is how much the measurement weighs: connections, old ones counted less.
 	Samples int64
@@ -25,39 +25,39 @@ type RTT struct {
 	unknown string // see Summary
 }
 
-// cellRegion begins the cells that stand for another region's gateways instead of clients. No cell of clients is called
+// regionCellPrefix begins the cells that stand for another region's gateways instead of clients. No cell of clients is called
 // so, and a release that does not know it passes over what it says.
-const cellRegion = "region/"
+const regionCellPrefix = "region/"
 
-// CellOfRegion is the Cell of an RTT to another region's gateways.
-func CellOfRegion(region string) string { return cellRegion + region }
+// RegionCell is the Cell of an RTT to another region's gateways.
+func RegionCell(region string) string { return regionCellPrefix + region }
 
-// Region is the other region that the RTT leads to; false for one to clients.
-func (r *RTT) Region() (string, bool) { return strings.CutPrefix(r.Cell, cellRegion) }
+// PeerRegion is the other region that the RTT leads to; false for one to clients.
+func (r *CellRTT) PeerRegion() (string, bool) { return strings.CutPrefix(r.Cell, regionCellPrefix) }
 
-// Micros is the median, or the mean of several gateways' medians, in microseconds; 0 when nothing was measured.
-func (r *RTT) Micros() int64 {
+// MedianMicros is the median, or the mean of several gateways' medians, in microseconds; 0 when nothing was measured.
+func (r *CellRTT) MedianMicros() int64 {
 	if r.Samples <= 0 {
 		return 0
 	}
 	return r.TotalMicros / r.Samples
 }
 
-func compareRTT(a, b RTT) int { return strings.Compare(a.Cell, b.Cell) }
+func compareRTT(a, b CellRTT) int { return strings.Compare(a.Cell, b.Cell) }
 
-func mergeRTT(a, b RTT) RTT {
-	return RTT{
-		Cell: a.Cell, Samples: add(a.Samples, b.Samples), TotalMicros: add(a.TotalMicros, b.TotalMicros), AgeSec: min(a.AgeSec, b.AgeSec),
+func mergeRTT(a, b CellRTT) CellRTT {
+	return CellRTT{
+		Cell: a.Cell, Samples: addAmounts(a.Samples, b.Samples), TotalMicros: addAmounts(a.TotalMicros, b.TotalMicros), AgeSec: min(a.AgeSec, b.AgeSec),
 	}
 }
 
-// tidy brings amounts into range; it is false for an entry that cannot be mended.
-func (r *RTT) tidy() bool {
-	r.Samples, r.TotalMicros, r.AgeSec = clamp(r.Samples), clamp(r.TotalMicros), clamp(r.AgeSec)
+// normalizeFields brings amounts into range; it is false for an entry that cannot be mended.
+func (r *CellRTT) normalizeFields() bool {
+	r.Samples, r.TotalMicros, r.AgeSec = clampToRange(r.Samples), clampToRange(r.TotalMicros), clampToRange(r.AgeSec)
 	return checkName("", r.Cell, false) == nil
 }
 
-func checkRTTs(rs []RTT) error {
+func checkRTTs(rs []CellRTT) error {
 	if len(rs) > MaxRTTs {
 		return fmt.Errorf("%d round trips: over the limit of %d", len(rs), MaxRTTs)
 	}
@@ -73,22 +73,24 @@ func checkRTTs(rs []RTT) error {
 	return nil
 }
 
-func diffRTTs(base, next []RTT) (changed []RTT, removed []string) {
+func diffRTTs(base, next []CellRTT) (changed []CellRTT, removed []string) {
 	return diffByName(base, next, compareRTT, cellOf)
 }
 
-func (d *Delta) keptRTTs(held []RTT) []RTT { return keptByName(held, d.RemovedRTTs, cellOf) }
+func (d *SummaryDelta) remainingRTTs(held []CellRTT) []CellRTT {
+	return withoutNames(held, d.RemovedRTTs, cellOf)
+}
 
-func cellOf(x *RTT) string { return x.Cell }
+func cellOf(x *CellRTT) string { return x.Cell }
 
-func (d *Delta) checkRTTs() error {
+func (d *SummaryDelta) checkRTTs() error {
 	if len(d.RemovedRTTs) > MaxRTTs || !slices.IsSortedFunc(d.RemovedRTTs, strings.Compare) {
 		return errors.New("removed round trips are too many or not in order")
 	}
 	return checkRTTs(d.RTTs)
 }
 
-func rttsToPB(rs []RTT) []*capacitypb.RTT {
+func rttsToPB(rs []CellRTT) []*capacitypb.RTT {
 	out := make([]*capacitypb.RTT, len(rs))
 	for i := range rs {
 		r := &rs[i]
@@ -98,11 +100,11 @@ func rttsToPB(rs []RTT) []*capacitypb.RTT {
 	return out
 }
 
-func rttsFromPB(ps []*capacitypb.RTT) []RTT {
-	var out []RTT
+func rttsFromPB(ps []*capacitypb.RTT) []CellRTT {
+	var out []CellRTT
 	for _, p := range ps {
-		out = append(out, RTT{
-			Cell: p.Cell, Samples: amount(p.Samples), TotalMicros: amount(p.TotalMicros), AgeSec: amount(p.AgeSec), unknown: getUnknown(p),
+		out = append(out, CellRTT{
+			Cell: p.Cell, Samples: toAmount(p.Samples), TotalMicros: toAmount(p.TotalMicros), AgeSec: toAmount(p.AgeSec), unknown: getUnknown(p),
 		})
 	}
 	return out

@@ -7,12 +7,12 @@ import (
 	"testing"
 )
 
-func TestLandmarksNameBeginnings(t *testing.T) {
+func TestLandmarksIdentifyPrefixes(t *testing.T) {
 	a := bytes.Repeat([]byte("abcdefgh"), 3<<10) // 24 KiB
 	b := slices.Clone(a)
 	b[5<<10] ^= 1
 	of := func(secret uint64, owner, model string, prompt []byte) []uint64 {
-		return Landmarks(nil, secret, owner, model, prompt)
+		return AppendLandmarks(nil, secret, owner, model, prompt)
 	}
 	x, y := of(1, "t", "m", a), of(1, "t", "m", b)
 	if len(x) != 9 || len(y) != 9 || !slices.Equal(x[:4], y[:4]) || x[4] == y[4] || x[8] == y[8] {
@@ -38,7 +38,7 @@ func BenchmarkLandmarks(b *testing.B) {
 			var dst [MaxLandmarks]uint64
 			b.ReportAllocs()
 			for b.Loop() {
-				Landmarks(dst[:0], 1, "tenant", "model", prompt)
+				AppendLandmarks(dst[:0], 1, "tenant", "model", prompt)
 			}
 		})
 	}

@@ -9,36 +9,36 @@ import (
 	"github.com/spillway-lb/spillway/internal/spec"
 )
 
-// drift changes a statement's amounts a little or much.
-func drift(t *rapid.T, s Summary) Summary {
+// driftAmounts changes a statement's amounts a little or much.
+func driftAmounts(t *rapid.T, s Summary) Summary {
 	out := s
-	out.Models = append([]Model(nil), s.Models...)
+	out.Models = append([]ModelCapacity(nil), s.Models...)
 	for i := range out.Models {
 		m := &out.Models[i]
-		for _, n := range m.amounts() {
+		for _, n := range m.amountFields() {
 			if rapid.Bool().Draw(t, "moves") {
-				*n = clamp(*n + *n/100*rapid.Int64Range(-3, 3).Draw(t, "percent"))
+				*n = clampToRange(*n + *n/100*rapid.Int64Range(-3, 3).Draw(t, "percent"))
 			}
 		}
 		m.Ready, m.KVFree, m.SlotsFree = min(m.Ready, m.Total), min(m.KVFree, m.KVTotal), min(m.SlotsFree, m.SlotsTotal)
 	}
-	out.Demand = append([]Demand(nil), s.Demand...)
+	out.Demand = append([]CellDemand(nil), s.Demand...)
 	for i := range out.Demand {
 		out.Demand[i].TokensPerSec += out.Demand[i].TokensPerSec / 150 * rapid.Int64Range(0, 2).Draw(t, "demand")
 	}
 	return out
 }
 
-// TestSteadyIsNearAndNeverDrifts: whatever is said is within 1 % of the truth, also after many statements in a row; what
+// TestSuppressedChangesStayWithinOnePercent: whatever is said is within 1 % of the truth, also after many statements in a row; what
 // is there, what is nothing and what counts workers and room is said exactly; nothing it was given is changed.
-func TestSteadyIsNearAndNeverDrifts(t *testing.T) {
+func TestSuppressedChangesStayWithinOnePercent(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		truth := genSummary(t)
 		said := truth
 		for range rapid.IntRange(1, 8).Draw(t, "statements") {
-			truth = drift(t, truth)
-			before := copied(truth)
-			said = Steady(&said, &truth)
+			truth = driftAmounts(t, truth)
+			before := cloneSummary(truth)
+			said = SuppressSmallChanges(&said, &truth)
 			if !truth.Equal(before) {
 				t.Fatal("the truth was changed")
 			}
@@ -50,13 +50,13 @@ func TestSteadyIsNearAndNeverDrifts(t *testing.T) {
 				if a.Name != b.Name || a.Ready != b.Ready || a.Total != b.Total || a.KVTotal != b.KVTotal || a.CostMicros != b.CostMicros {
 					t.Fatalf("said %+v of %+v", a, b)
 				}
-				x, y := a.amounts(), b.amounts()
+				x, y := a.amountFields(), b.amountFields()
 				for k := range x {
-					if !nearAmount(*x[k], *y[k]) {
+					if !isNearAmount(*x[k], *y[k]) {
 						t.Fatalf("amount %d: said %d of %d", k, *x[k], *y[k])
 					}
 				}
-				if err := a.check(); err != nil {
+				if err := a.checkModel(); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -65,14 +65,14 @@ func TestSteadyIsNearAndNeverDrifts(t *testing.T) {
 					t.Fatalf("said %+v of %+v", said.Demand[i], truth.Demand[i])
 				}
 			}
-			if again := Steady(&said, &said); !again.Equal(said) {
+			if again := SuppressSmallChanges(&said, &said); !again.Equal(said) {
 				t.Fatal("what was said once is not steady")
 			}
 		}
 	})
 }
 
-func TestNearAmount(t *testing.T) {
+func TestIsNearAmount(t *testing.T) {
 	for _, c := range []struct {
 		a, b int64
 		want bool
@@ -86,15 +86,15 @@ func TestNearAmount(t *testing.T) {
 		{1_000_000, 1_010_000, true},
 		{MaxAmount, MaxAmount - 1, true},
 	} {
-		if got := nearAmount(c.a, c.b); got != c.want {
+		if got := isNearAmount(c.a, c.b); got != c.want {
 			t.Errorf("%d and %d: %v", c.a, c.b, got)
 		}
 	}
 }
 
-// copied shares no list of models or demand with s.
-func copied(s Summary) Summary {
-	s.Models, s.Demand = append([]Model(nil), s.Models...), append([]Demand(nil), s.Demand...)
+// cloneSummary shares no list of models or demand with s.
+func cloneSummary(s Summary) Summary {
+	s.Models, s.Demand = append([]ModelCapacity(nil), s.Models...), append([]CellDemand(nil), s.Demand...)
 	return s
 }
 
@@ -106,14 +106,14 @@ func TestWaitDoesNotOverflow(t *testing.T) {
 	}{
 		{0, 1, 0},
 		{1000, 500, 2 * time.Second},
-		{86400, 1, maxWait},
-		{86401, 1, maxWait},
-		{1e10, 1, maxWait},
-		{MaxAmount, 1, maxWait},
+		{86400, 1, maxPredictedWait},
+		{86401, 1, maxPredictedWait},
+		{1e10, 1, maxPredictedWait},
+		{MaxAmount, 1, maxPredictedWait},
 	} {
-		m := Model{Ready: 1, Hardware: []Hardware{{Name: "g", Ready: 1, PrefillRate: c.rate}}}
-		m.Ahead[spec.Standard] = c.ahead
-		if got, ok := m.Wait(spec.Standard); !ok || got != c.want {
+		m := ModelCapacity{Ready: 1, Hardware: []HardwareRates{{Name: "g", Ready: 1, PrefillRate: c.rate}}}
+		m.WorkAhead[spec.Standard] = c.ahead
+		if got, ok := m.PredictWait(spec.Standard); !ok || got != c.want {
 			t.Errorf("%d tokens ahead at %d tokens/s: %v, %v; want %v", c.ahead, c.rate, got, ok, c.want)
 		}
 	}

@@ -21,38 +21,38 @@ type Summary struct {
 	// Draining instances take no new work. In a merged Summary: every part is draining.
 	Draining bool
 	// Models in ascending order of Name, each once.
-	Models []Model
+	Models []ModelCapacity
 	// Acks in ascending order of Parent: the highest ticket of that parent that this Summary already counts, so that
 	// the parent's ledger is credited exactly and no clocks are compared.
-	Acks []Ack
+	Acks []LedgerAck
 	// Demand offered by clients, in ascending order of (Service, Model, Cell). Only gateways fill it.
-	Demand []Demand
+	Demand []CellDemand
 	// RTTs that gateways measured on clients' connections, in ascending order of Cell. Only gateways fill it.
-	RTTs []RTT
+	RTTs []CellRTT
 	// Networks of clients that ask for much, in ascending order of (Service, Cell, Number). Only gateways fill it.
-	Networks []Network
+	Networks []ClientNetwork
 	// Outcomes of requests, in ascending order of (Stage, Service, Model). Only gateways fill it, and only while a stage is
 	// under way.
-	Outcomes []Outcome
-	// Uses of tenants, in ascending order of Tenant. Only gateways fill it.
-	Uses []Use
-	// Holding is which leases a gateway spends by. Zero in a merged Summary.
-	Holding Holding
+	Outcomes []OutcomeCounts
+	// TenantUsages of tenants, in ascending order of Tenant. Only gateways fill it.
+	TenantUsages []TenantUsage
+	// HeldLeases is which leases a gateway spends by. Zero in a merged Summary.
+	HeldLeases HeldLeases
 
-	// several is set once two non-zero parts were merged, so that a sum whose fields happen to be zero (two instances
+	// isMerged is set once two non-zero parts were merged, so that a sum whose fields happen to be zero (two instances
 	// of different regions that serve nothing) is not mistaken for the identity.
-	several bool
+	isMerged bool
 	// unknown holds the wire fields of a newer version, so that an older node passes them on.
 	unknown string
 }
 
-// Model is what a subtree can do for one model.
-type Model struct {
+// ModelCapacity is what a subtree can do for one model.
+type ModelCapacity struct {
 	Name string
 	// Ready workers take requests now; Total also counts those that are loading, draining, ejected or lost.
 	Ready, Total int64
 	// Hardware holds learned rates by GPU type, in ascending order of Name.
-	Hardware []Hardware
+	Hardware []HardwareRates
 	// KVTotal and KVFree are KV-cache room in tokens, over ready workers.
 	KVTotal, KVFree int64
 	// SlotsTotal and SlotsFree are sequence slots, over ready workers.
@@ -61,9 +61,9 @@ type Model struct {
 	Running, Queued int64
 	// Backlog is prefill work accepted and not yet done, in uncached prompt tokens.
 	Backlog int64
-	// Ahead is, by class, the work in prefill tokens that stands before a new request of that class: predicted queue
+	// WorkAhead is, by class, the work in prefill tokens that stands before a new request of that class: predicted queue
 	// wait times prefill rate. Kept as work, not as time, so that it adds up: Wait divides it by the merged rate.
-	Ahead [spec.NumClasses]int64
+	WorkAhead [spec.NumClasses]int64
 	// Headroom is, by class, the extra prompt tokens/s that can be taken inside the class's TTFT target.
 	Headroom [spec.NumClasses]int64
 	// Warm workers could be ready within a second (sleeping, or loaded for another model); Cold ones need a load.
@@ -75,17 +75,17 @@ type Model struct {
 	// MaxContext is the longest context any ready worker takes, in tokens.
 	MaxContext int64
 	// Prefixes is a bounded sketch of hot cached prefixes, in descending order of Tokens, then ascending order of Hash.
-	Prefixes []Prefix
+	Prefixes []PrefixEntry
 	// Pools is what the workers of a pool can do for the model, in ascending order of Name, which is the pool's. They have
 	// neither Prefixes nor Pools. The model's own amounts are those of the workers that take anybody's requests or, where
 	// there are none, of all.
-	Pools []Model
+	Pools []ModelCapacity
 
 	unknown string // see Summary
 }
 
-// Hardware is one GPU type's share of a Model's rates.
-type Hardware struct {
+// HardwareRates is one GPU type's share of a Model's rates.
+type HardwareRates struct {
 	Name  string
 	Ready int64
 	// PrefillRate and DecodeRate are learned sums over ready workers, in tokens/s.
@@ -94,14 +94,14 @@ type Hardware struct {
 	unknown string // see Summary
 }
 
-// Prefix is one entry of the sketch: a cached prefix and its length on the best holder.
-type Prefix struct {
+// PrefixEntry is one entry of the sketch: a cached prefix and its length on the best holder.
+type PrefixEntry struct {
 	Hash   uint64
 	Tokens int64
 }
 
-// Ack credits one parent instance's ledger.
-type Ack struct {
+// LedgerAck credits one parent instance's ledger.
+type LedgerAck struct {
 	Parent string // instance name of the parent
 	Boot   uint64 // the parent's boot, so that a restarted parent's tickets are not confused with the old ones
 	Ticket uint64 // every ticket up to this one is counted in the Summary
@@ -109,8 +109,8 @@ type Ack struct {
 	unknown string // see Summary
 }
 
-// Demand is what clients of one cell ask of one service and model, including what was queued and refused.
-type Demand struct {
+// CellDemand is what clients of one cell ask of one service and model, including what was queued and refused.
+type CellDemand struct {
 	Service, Model, Cell string
 	// TokensPerSec is offered work in prefill-equivalent tokens/s; RequestsPerSecMilli is requests per 1,000 s.
 	TokensPerSec, RequestsPerSecMilli int64
@@ -119,7 +119,7 @@ type Demand struct {
 }
 
 // PrefillRate is the sum over hardware, in tokens/s.
-func (m *Model) PrefillRate() int64 {
+func (m *ModelCapacity) PrefillRate() int64 {
 	var r int64
 	for i := range m.Hardware {
 		r += m.Hardware[i].PrefillRate
@@ -128,7 +128,7 @@ func (m *Model) PrefillRate() int64 {
 }
 
 // DecodeRate is the sum over hardware, in tokens/s.
-func (m *Model) DecodeRate() int64 {
+func (m *ModelCapacity) DecodeRate() int64 {
 	var r int64
 	for i := range m.Hardware {
 		r += m.Hardware[i].DecodeRate
@@ -136,21 +136,21 @@ func (m *Model) DecodeRate() int64 {
 	return r
 }
 
-// Wait is the predicted time until a new request of class c would start its prefill. ok is false when nothing is
+// PredictWait is the predicted time until a new request of class c would start its prefill. ok is false when nothing is
 // ready to do it, which is not the same as zero wait.
-func (m *Model) Wait(c spec.Class) (wait time.Duration, ok bool) {
+func (m *ModelCapacity) PredictWait(c spec.Class) (wait time.Duration, ok bool) {
 	r := m.PrefillRate()
 	if r <= 0 || m.Ready <= 0 {
 		return 0, false
 	}
-	return time.Duration(min(float64(m.Ahead[c])/float64(r), maxWait.Seconds()) * float64(time.Second)), true
+	return time.Duration(min(float64(m.WorkAhead[c])/float64(r), maxPredictedWait.Seconds()) * float64(time.Second)), true
 }
 
-// maxWait is the longest wait that is predicted: a longer one would overflow a time.Duration, and decides nothing more.
-const maxWait = 24 * time.Hour
+// maxPredictedWait is the longest wait that is predicted: a longer one would overflow a time.Duration, and decides nothing more.
+const maxPredictedWait = 24 * time.Hour
 
-// Model returns the entry of that name, or nil. It allocates nothing.
-func (s *Summary) Model(name string) *Model {
+// FindModel returns the entry of that name, or nil. It allocates nothing.
+func (s *Summary) FindModel(name string) *ModelCapacity {
 	lo, hi := 0, len(s.Models)
 	for lo < hi {
 		mid := int(uint(lo+hi) >> 1)

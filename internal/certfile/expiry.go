@@ -9,49 +9,61 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// checkEvery is how often expiries are looked at. It is well below the last threshold.
-const checkEvery = time.Hour
+// expiryCheckInterval is how often expiries are looked at. It is well below the last threshold.
+const expiryCheckInterval = time.Hour
 
-// thresholds are the times before an expiry at which a warning is written, in ascending order.
-var thresholds = [...]time.Duration{1 * day, 3 * day, 7 * day, 14 * day}
+// warningThresholds are the times before an expiry at which a warning is written, in ascending order.
+var warningThresholds = [...]time.Duration{1 * day, 3 * day, 7 * day, 14 * day}
 
 const day = 24 * time.Hour
 
-// Expiry is a certificate of this node, or a file of authorities.
-type Expiry struct {
-	// Name is the configuration key that sets it, such as "tls.cert".
+// CertExpiry is a certificate of this node, or a file of authorities.
+type CertExpiry struct {
+	// Name is the configuration key that sets it, such as "tls.cert". Where several do, their files follow it.
 	Name string
-	// At is when it ends, or its first certificate does.
-	At func() time.Time
+	// EndsAt is when it ends, or its first certificate does.
+	EndsAt func() time.Time
 }
 
-// Expiries are all certificates of a node: they are a metric, and warned of.
-type Expiries []Expiry
+// CertExpiries are the certificates of a node. Each has its own name.
+type CertExpiries []CertExpiry
+
+// ExpirySource returns the certificates that a node has now: they are a metric, and warned of. A nil Source has none.
+type ExpirySource func() CertExpiries
+
+// ListExpiries is what the source returns.
+func (s ExpirySource) ListExpiries() CertExpiries {
+	if s == nil {
+		return nil
+	}
+	return s()
+}
 
 var descExpiry = prometheus.NewDesc("spillway_certificate_expiry_timestamp_seconds",
 	"When a certificate of this node ends, in Unix time, by the configuration key that sets it.", []string{"certificate"}, nil)
 
 // Describe implements prometheus.Collector.
-func (e Expiries) Describe(out chan<- *prometheus.Desc) { out <- descExpiry }
+func (s ExpirySource) Describe(out chan<- *prometheus.Desc) { out <- descExpiry }
 
 // Collect implements prometheus.Collector.
-func (e Expiries) Collect(out chan<- prometheus.Metric) {
-	for _, x := range e {
-		out <- prometheus.MustNewConstMetric(descExpiry, prometheus.GaugeValue, float64(x.At().Unix()), x.Name)
+func (s ExpirySource) Collect(out chan<- prometheus.Metric) {
+	for _, x := range s.ListExpiries() {
+		out <- prometheus.MustNewConstMetric(descExpiry, prometheus.GaugeValue, float64(x.EndsAt().Unix()), x.Name)
 	}
 }
 
-// Run warns 14, 7, 3 and 1 days before a certificate ends, and each day after its end, until ctx ends.
-func (e Expiries) Run(ctx context.Context, log *slog.Logger) {
-	warned := make([]warning, len(e))
-	tick := time.NewTicker(checkEvery)
+// WarnExpiring warns 14, 7, 3 and 1 days before a certificate ends, and each day after its end, until ctx ends.
+func (s ExpirySource) WarnExpiring(ctx context.Context, log *slog.Logger) {
+	warned := map[string]expiryWarning{}
+	tick := time.NewTicker(expiryCheckInterval)
 	defer tick.Stop()
 	for {
-		now := time.Now()
-		for i, x := range e {
-			at := x.At()
-			w, due := nextWarning(warned[i], at, now)
-			warned[i] = w
+		now, last := time.Now(), warned
+		warned = map[string]expiryWarning{} // without certificates that are gone
+		for _, x := range s.ListExpiries() {
+			at := x.EndsAt()
+			w, due := nextWarning(last[x.Name], at, now)
+			warned[x.Name] = w
 			switch {
 			case !due:
 			case !now.Before(at):
@@ -69,28 +81,28 @@ func (e Expiries) Run(ctx context.Context, log *slog.Logger) {
 	}
 }
 
-// warning is the last one that was written about a certificate.
-type warning struct {
-	of    time.Time     // the end that it was about: another one is a new certificate
-	level time.Duration // the threshold that it was for; 0: none, negative: so long after the end
+// expiryWarning is the last one that was written about a certificate.
+type expiryWarning struct {
+	endsAt    time.Time     // the end that it was about: another one is a new certificate
+	threshold time.Duration // the threshold that it was for; 0: none, negative: so long after the end
 }
 
 // nextWarning decides whether to warn at now of a certificate that ends at end: once for each threshold that is passed,
 // and once a day after the end.
-func nextWarning(last warning, end, now time.Time) (next warning, due bool) {
-	if !last.of.Equal(end) {
-		last = warning{of: end}
+func nextWarning(last expiryWarning, end, now time.Time) (next expiryWarning, due bool) {
+	if !last.endsAt.Equal(end) {
+		last = expiryWarning{endsAt: end}
 	}
 	left := end.Sub(now)
 	level := time.Duration(0)
-	switch i, _ := slices.BinarySearch(thresholds[:], left); {
+	switch i, _ := slices.BinarySearch(warningThresholds[:], left); {
 	case left <= 0:
 		level = -day * (1 + -left/day)
-	case i < len(thresholds):
-		level = thresholds[i]
+	case i < len(warningThresholds):
+		level = warningThresholds[i]
 	}
-	if level == 0 || last.level != 0 && level >= last.level {
+	if level == 0 || last.threshold != 0 && level >= last.threshold {
 		return last, false
 	}
-	return warning{of: end, level: level}, true
+	return expiryWarning{endsAt: end, threshold: level}, true
 }

@@ -1,11 +1,9 @@
 package certfile
 
 import (
-	"bytes"
 	"context"
 	"log/slog"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -13,25 +11,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/spillway-lb/spillway/internal/testkit"
 )
-
-// lockedBuffer collects what a logger writes from another goroutine.
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *lockedBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *lockedBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
-}
 
 // A certificate that is never replaced is warned of 14, 7, 3 and 1 days before its end and each day after it; one that is
 // replaced in time is not warned of again.
@@ -42,16 +23,18 @@ func TestExpiryWarnings(t *testing.T) {
 		var replaced atomic.Pointer[time.Time]
 		set := func(at time.Time) { replaced.Store(&at) }
 		set(begin.Add(10 * day))
-		var text lockedBuffer
-		all := Expiries{
-			{Name: "tls.cert", At: func() time.Time { return end }},
-			{Name: "http.tls_cert", At: func() time.Time { return *replaced.Load() }},
-		}
+		var text testkit.LogBuffer
+		all := ExpirySource(func() CertExpiries {
+			return CertExpiries{
+				{Name: "tls.cert", EndsAt: func() time.Time { return end }},
+				{Name: "http.tls_cert", EndsAt: func() time.Time { return *replaced.Load() }},
+			}
+		})
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			all.Run(ctx, slog.New(slog.NewTextHandler(&text, nil)))
+			all.WarnExpiring(ctx, slog.New(slog.NewTextHandler(&text, nil)))
 		}()
 		count := func(words ...string) (n int) {
 			synctest.Wait()
@@ -95,7 +78,9 @@ func TestExpiryWarnings(t *testing.T) {
 
 func TestExpiryMetric(t *testing.T) {
 	reg := prometheus.NewRegistry()
-	reg.MustRegister(Expiries{{Name: "tls.cert", At: func() time.Time { return time.Unix(1_800_000_000, 0) }}})
+	reg.MustRegister(ExpirySource(func() CertExpiries {
+		return CertExpiries{{Name: "tls.cert", EndsAt: func() time.Time { return time.Unix(1_800_000_000, 0) }}}
+	}))
 	want := `# HELP spillway_certificate_expiry_timestamp_seconds When a certificate of this node ends, in Unix time, by the configuration key that sets it.
 # TYPE spillway_certificate_expiry_timestamp_seconds gauge
 spillway_certificate_expiry_timestamp_seconds{certificate="tls.cert"} 1.8e+09

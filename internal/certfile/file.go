@@ -10,74 +10,74 @@ import (
 	"github.com/spillway-lb/spillway/internal/telemetry"
 )
 
-// lookEvery is how often, at most, the files' times are looked at: handshakes drive it.
-const lookEvery = time.Second
+// fileCheckInterval is how often, at most, the files' times are looked at: handshakes drive it.
+const fileCheckInterval = time.Second
 
-// stamp is what tells one version of a file from another without reading it.
-type stamp struct {
-	mod  time.Time
-	size int64
+// fileVersion is what tells one version of a file from another without reading it.
+type fileVersion struct {
+	modTime time.Time
+	size    int64
 }
 
-// file is a value that is read from files and read again when one of them changes. It has no goroutine.
-type file[T any] struct {
-	name  string // for logs
-	paths []string
-	read  func() (*T, error)
-	log   *slog.Logger
-	now   atomic.Pointer[T]
-	due   atomic.Int64 // next look at the files, in Unix nanoseconds
+// watchedFile is a value that is read from files and read again when one of them changes. It has no goroutine.
+type watchedFile[T any] struct {
+	name      string // for logs
+	paths     []string
+	load      func() (*T, error)
+	log       *slog.Logger
+	value     atomic.Pointer[T]
+	nextCheck atomic.Int64 // next look at the files, in Unix nanoseconds
 
-	mu     sync.Mutex // held by the one caller that looks
-	stamp  [2]stamp
-	warned [2]stamp
+	mu             sync.Mutex // held by the one caller that looks
+	version        [2]fileVersion
+	refusedVersion [2]fileVersion
 }
 
-// current is the value in force, after a look at the files if one is due.
-func (f *file[T]) current() *T {
-	now, due := time.Now().UnixNano(), f.due.Load()
-	if now >= due && f.due.CompareAndSwap(due, now+int64(lookEvery)) {
-		f.look()
+// currentValue is the value in force, after a look at the files if one is due.
+func (f *watchedFile[T]) currentValue() *T {
+	now, due := time.Now().UnixNano(), f.nextCheck.Load()
+	if now >= due && f.nextCheck.CompareAndSwap(due, now+int64(fileCheckInterval)) {
+		f.checkFiles()
 	}
-	return f.now.Load()
+	return f.value.Load()
 }
 
-func (f *file[T]) look() {
+func (f *watchedFile[T]) checkFiles() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	s := f.stamps()
-	if s == f.stamp {
+	s := f.readVersions()
+	if s == f.version {
 		return
 	}
-	if err := f.replace(s); err != nil && s != f.warned {
-		f.warned = s
-		f.log.Warn("changed certificate file is refused, the content in use stays: correct the file", "certificate", f.name, telemetry.Err(err))
+	if err := f.loadFiles(s); err != nil && s != f.refusedVersion {
+		f.refusedVersion = s
+		f.log.Warn("changed certificate file is refused, the content in use stays: correct the file", "certificate", f.name, telemetry.ErrorAttr(err))
 	}
 }
 
 // Reload reads the files now. On an error the content in use stays.
-func (f *file[T]) Reload() error {
+func (f *watchedFile[T]) Reload() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.replace(f.stamps())
+	return f.loadFiles(f.readVersions())
 }
 
-func (f *file[T]) replace(s [2]stamp) error {
-	v, err := f.read()
+func (f *watchedFile[T]) loadFiles(s [2]fileVersion) error {
+	v, err := f.load()
 	if err != nil {
 		return err
 	}
-	f.stamp = s
-	if f.now.Swap(v) != nil {
+	f.version = s
+	if f.value.Swap(v) != nil {
 		f.log.Info("certificate file read again", "certificate", f.name)
 	}
 	return nil
 }
 
-func (f *file[T]) stamps() (s [2]stamp) {
+func (f *watchedFile[T]) readVersions() (s [2]fileVersion) {
 	for i, path := range f.paths {
 		if st, err := os.Stat(path); err == nil {
-			s[i] = stamp{mod: st.ModTime(), size: st.Size()}
+			s[i] = fileVersion{modTime: st.ModTime(), size: st.Size()}
 		}
 	}
 	return s

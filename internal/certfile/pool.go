@@ -12,18 +12,18 @@ import (
 	"time"
 )
 
-// Pool is a file of authorities that count beside the system's.
-type Pool struct{ file[roots] }
+// RootPool is a file of authorities that count beside the system's.
+type RootPool struct{ watchedFile[rootSet] }
 
-type roots struct {
+type rootSet struct {
 	pool    *x509.CertPool
 	expires time.Time // of the first authority to end
 }
 
-// LoadPool reads a PEM file of authorities, and is named by the configuration key that sets it.
-func LoadPool(name, path string, log *slog.Logger) (*Pool, error) {
-	p := &Pool{file[roots]{name: name, paths: []string{path}, log: cmp.Or(log, slog.New(slog.DiscardHandler))}}
-	p.read = func() (*roots, error) {
+// LoadRootPool reads a PEM file of authorities, and is named by the configuration key that sets it.
+func LoadRootPool(name, path string, log *slog.Logger) (*RootPool, error) {
+	p := &RootPool{watchedFile[rootSet]{name: name, paths: []string{path}, log: cmp.Or(log, slog.New(slog.DiscardHandler))}}
+	p.load = func() (*rootSet, error) {
 		text, err := os.ReadFile(path)
 		if err != nil {
 			return nil, fmt.Errorf("reading %s: %w", name, err)
@@ -37,8 +37,8 @@ func LoadPool(name, path string, log *slog.Logger) (*Pool, error) {
 	return p, p.Reload()
 }
 
-func readRoots(text []byte) (*roots, error) {
-	expires, err := Earliest(text)
+func readRoots(text []byte) (*rootSet, error) {
+	expires, err := EarliestExpiry(text)
 	if err != nil {
 		return nil, err
 	}
@@ -47,11 +47,11 @@ func readRoots(text []byte) (*roots, error) {
 		pool = x509.NewCertPool()
 	}
 	pool.AppendCertsFromPEM(text)
-	return &roots{pool: pool, expires: expires}, nil
+	return &rootSet{pool: pool, expires: expires}, nil
 }
 
-// Earliest is when the first of the certificates in a PEM text ends.
-func Earliest(text []byte) (first time.Time, err error) {
+// EarliestExpiry is when the first of the certificates in a PEM text ends.
+func EarliestExpiry(text []byte) (first time.Time, err error) {
 	for block, rest := pem.Decode(text); block != nil; block, rest = pem.Decode(rest) {
 		if block.Type != "CERTIFICATE" {
 			continue
@@ -71,11 +71,11 @@ func Earliest(text []byte) (first time.Time, err error) {
 }
 
 // Expires is when the first authority of the file ends.
-func (p *Pool) Expires() time.Time { return p.current().expires }
+func (p *RootPool) Expires() time.Time { return p.currentValue().expires }
 
 // ClientConfig is the TLS configuration of a client that checks servers against the authorities in force at each
 // handshake.
-func (p *Pool) ClientConfig() *tls.Config {
+func (p *RootPool) ClientConfig() *tls.Config {
 	return &tls.Config{
 		MinVersion:         tls.VersionTLS12,
 		InsecureSkipVerify: true, // VerifyConnection below verifies chain and name: RootCAs cannot change
@@ -83,7 +83,7 @@ func (p *Pool) ClientConfig() *tls.Config {
 			if len(cs.PeerCertificates) == 0 {
 				return errors.New("the server showed no certificate")
 			}
-			o := x509.VerifyOptions{Roots: p.current().pool, DNSName: cs.ServerName, Intermediates: x509.NewCertPool()}
+			o := x509.VerifyOptions{Roots: p.currentValue().pool, DNSName: cs.ServerName, Intermediates: x509.NewCertPool()}
 			for _, c := range cs.PeerCertificates[1:] {
 				o.Intermediates.AddCert(c)
 			}

@@ -10,7 +10,7 @@ import (
 	"github.com/spillway-lb/spillway/internal/config/strict"
 )
 
-// WorkerAccess is what is sent to a worker beside its requests, and how its TLS is checked.
+// WorkerAccess holds the credentials and headers sent to a worker, and how its TLS is checked.
 type WorkerAccess struct {
 	APIKeyFile  string
 	Headers     map[string]string
@@ -18,13 +18,13 @@ type WorkerAccess struct {
 	TLS         WorkerTLS
 }
 
-// Access is what the entry says of it.
+// Access returns that of the entry.
 func (w *WorkerEntry) Access() WorkerAccess {
 	return WorkerAccess{APIKeyFile: w.APIKeyFile, Headers: w.Headers, HeaderFiles: w.HeaderFiles, TLS: w.TLS}
 }
 
-// ByTLS reports whether any of the worker's addresses is https.
-func (w *WorkerEntry) ByTLS() bool {
+// UsesTLS reports whether any of the worker's addresses is https.
+func (w *WorkerEntry) UsesTLS() bool {
 	for _, at := range []string{w.URL, w.GRPC, w.Metrics} {
 		if strings.HasPrefix(at, "https:") {
 			return true
@@ -33,37 +33,37 @@ func (w *WorkerEntry) ByTLS() bool {
 	return false
 }
 
-// SetAccess makes it the entry's.
+// SetAccess sets that of the entry.
 func (w *WorkerEntry) SetAccess(a WorkerAccess) {
 	w.APIKeyFile, w.Headers, w.HeaderFiles, w.TLS = a.APIKeyFile, a.Headers, a.HeaderFiles, a.TLS
 }
 
-// Access is that of every worker at the name.
-func (n *DNSName) Access() WorkerAccess {
+// Access returns that of every worker at the name.
+func (n *DNSDiscovery) Access() WorkerAccess {
 	return WorkerAccess{APIKeyFile: n.APIKeyFile, Headers: n.Headers, HeaderFiles: n.HeaderFiles, TLS: n.TLS}
 }
 
-// Access is that of every worker that registers.
+// Access returns that of every worker that registers.
 func (r *Registration) Access() WorkerAccess {
 	return WorkerAccess{APIKeyFile: r.APIKeyFile, Headers: r.Headers, HeaderFiles: r.HeaderFiles, TLS: r.TLS}
 }
 
-// Empty reports whether nothing is set.
-func (a *WorkerAccess) Empty() bool {
+// IsEmpty reports whether nothing is set.
+func (a *WorkerAccess) IsEmpty() bool {
 	return a.APIKeyFile == "" && len(a.Headers) == 0 && len(a.HeaderFiles) == 0 && a.TLS == (WorkerTLS{})
 }
 
-// Keyed reports whether requests carry a credential.
-func (a *WorkerAccess) Keyed() bool {
+// HasCredentials reports whether requests carry a credential.
+func (a *WorkerAccess) HasCredentials() bool {
 	return a.APIKeyFile != "" || len(a.Headers) > 0 || len(a.HeaderFiles) > 0
 }
 
-// maxHeaders bounds the further headers of a worker.
-const maxHeaders = 32
+// maxExtraHeaders bounds the extra headers of a worker.
+const maxExtraHeaders = 32
 
-// Problems judges the keys; https says that the worker is reached by TLS. Paths are relative to the entry, and no reason
-// holds a value.
-func (a WorkerAccess) Problems(https bool) []strict.Problem {
+// FindProblems checks the keys; https means that the worker is reached by TLS. Paths are relative to the entry,
+// and no message contains a value.
+func (a WorkerAccess) FindProblems(https bool) []strict.Problem {
 	var out []strict.Problem
 	bad := func(path, reason, hint string) {
 		out = append(out, strict.Problem{Path: path, Reason: reason, Hint: hint})
@@ -72,24 +72,24 @@ func (a WorkerAccess) Problems(https bool) []strict.Problem {
 	if a.APIKeyFile != "" {
 		seen["Authorization"] = "api_key_file"
 	}
-	if n := len(a.Headers) + len(a.HeaderFiles); n > maxHeaders {
-		bad("headers", fmt.Sprintf("%d headers", n), fmt.Sprintf("headers and header_files hold %d at most", maxHeaders))
+	if n := len(a.Headers) + len(a.HeaderFiles); n > maxExtraHeaders {
+		bad("headers", fmt.Sprintf("%d headers", n), fmt.Sprintf("headers and header_files hold %d at most", maxExtraHeaders))
 	}
 	for _, list := range []struct {
 		key    string
 		values map[string]string
 	}{{"headers", a.Headers}, {"header_files", a.HeaderFiles}} {
 		for _, name := range slices.Sorted(maps.Keys(list.values)) {
-			at := list.key + "." + strict.Key(name)
+			at := list.key + "." + strict.QuoteKey(name)
 			canonical := textproto.CanonicalMIMEHeaderKey(name)
 			switch other := seen[canonical]; {
-			case badHeader(canonical) != "":
-				bad(at, badHeader(canonical), "leave it out")
+			case headerProblem(canonical) != "":
+				bad(at, headerProblem(canonical), "leave it out")
 			case other != "":
 				bad(at, fmt.Sprintf("header %s is also set by %s", canonical, other), "keep one of the two")
 			case list.key == "header_files" && list.values[name] == "":
 				bad(at, "the header names no file", "write the file that holds its value")
-			case list.key == "headers" && !HeaderValue(list.values[name]):
+			case list.key == "headers" && !IsHeaderValue(list.values[name]):
 				bad(at, "the value is empty, too long or has characters that no header may have", "write printable characters, at most 4096")
 			}
 			seen[canonical] = list.key
@@ -104,17 +104,18 @@ func (a WorkerAccess) Problems(https bool) []strict.Problem {
 	return out
 }
 
-// maxHeaderValue bounds a header's value, in bytes.
+// maxHeaderValue bounds the value of a header, in bytes.
 const maxHeaderValue = 4096
 
-// HeaderValue reports whether s can be a header's value: printable ASCII without space at its ends.
-func HeaderValue(s string) bool {
+// IsHeaderValue reports whether s is a valid header value: printable ASCII without surrounding space.
+func IsHeaderValue(s string) bool {
 	return s != "" && len(s) <= maxHeaderValue && s == strings.TrimSpace(s) &&
 		!strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r > '~' })
 }
 
-// badHeader says why a header may not be set: those that belong to one connection or to the message, and Spillway's own.
-func badHeader(canonical string) string {
+// headerProblem returns why a header must not be set: it belongs to one connection or to the message, or is
+// Spillway's own.
+func headerProblem(canonical string) string {
 	if canonical == "" || len(canonical) > 128 || strings.ContainsFunc(canonical, func(r rune) bool {
 		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("!#$%&'*+-.^_`|~", r))
 	}) {
@@ -133,15 +134,15 @@ func badHeader(canonical string) string {
 	return ""
 }
 
-// access reports the problems of one entry.
-func (k *checker) access(path string, problems []strict.Problem) {
+// checkAccess reports the problems of one entry.
+func (k *configChecker) checkAccess(path string, problems []strict.Problem) {
 	for _, p := range problems {
-		k.bad(path+p.Path, p.Reason, p.Hint)
+		k.addProblem(path+p.Path, p.Reason, p.Hint)
 	}
 }
 
-// Files lists the files of secrets, by the key that names each.
-func (a *WorkerAccess) Files() map[string]string {
+// SecretFiles lists the files with secrets, by key.
+func (a *WorkerAccess) SecretFiles() map[string]string {
 	out := map[string]string{}
 	for key, file := range map[string]string{"api_key_file": a.APIKeyFile, "tls.ca": a.TLS.CA, "tls.cert": a.TLS.Cert, "tls.key": a.TLS.Key} {
 		if file != "" {
@@ -154,21 +155,21 @@ func (a *WorkerAccess) Files() map[string]string {
 	return out
 }
 
-func (a *WorkerAccess) rebase(base string) {
-	rebase(base, &a.APIKeyFile, &a.TLS.CA, &a.TLS.Cert, &a.TLS.Key)
+func (a *WorkerAccess) rebasePaths(base string) {
+	rebaseFiles(base, &a.APIKeyFile, &a.TLS.CA, &a.TLS.Cert, &a.TLS.Key)
 	files := maps.Clone(a.HeaderFiles)
 	for name, file := range files {
-		rebase(base, &file)
+		rebaseFiles(base, &file)
 		files[name] = file
 	}
 	a.HeaderFiles = files
 }
 
-// RebaseWorkers makes relative paths of workers' files count from base.
+// RebaseWorkers makes relative file paths of workers relative to base.
 func RebaseWorkers(base string, list []WorkerEntry) {
 	for i := range list {
 		a := list[i].Access()
-		a.rebase(base)
+		a.rebasePaths(base)
 		list[i].SetAccess(a)
 	}
 }

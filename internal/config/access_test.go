@@ -8,13 +8,13 @@ import (
 	"github.com/spillway-lb/spillway/internal/config"
 )
 
-func zoneOf(worker string) string {
+func localConfigWith(worker string) string {
 	return "role: local\nname: l1\nregion: fra\nzone: a\nhttp: {plain: true, listen: 127.0.0.1:8080}\nworkers:\n  - name: w1\n" + worker
 }
 
-// TestWorkersCredentialsAreJudged: no header of the connection or of Spillway, no two of one name, TLS for https alone; and no
-// error shows a value.
-func TestWorkersCredentialsAreJudged(t *testing.T) {
+// TestInvalidWorkerCredentialsAreRefused: no headers of the connection or of Spillway, no duplicates, TLS
+// settings only with https; and no error shows a value.
+func TestInvalidWorkerCredentialsAreRefused(t *testing.T) {
 	const plain, tls = "    url: http://127.0.0.1:1\n", "    url: https://127.0.0.1:1\n"
 	for entry, want := range map[string]string{
 		plain + "    headers: {Connection: hunter2}\n":                                         "header Connection is set by the connection or the request",
@@ -30,7 +30,7 @@ func TestWorkersCredentialsAreJudged(t *testing.T) {
 		tls + "    tls: {ca: c, cert: f, key: k}\n    headers: {X-Api-Key: hunter2}\n":         "",
 		plain + "    api_key_file: f\n    header_files: {x-a: g}\n    headers: {X-B: \"1\"}\n": "",
 	} {
-		cfg, err := config.Decode("/etc/spillway/l1.yaml", []byte(zoneOf(entry)))
+		cfg, err := config.Decode("/etc/spillway/l1.yaml", []byte(localConfigWith(entry)))
 		switch {
 		case want == "" && err != nil:
 			t.Errorf("%s: %v", entry, err)
@@ -39,7 +39,7 @@ func TestWorkersCredentialsAreJudged(t *testing.T) {
 		case err != nil && strings.Contains(err.Error(), "hunter2"):
 			t.Errorf("the error shows a value: %v", err)
 		case err == nil:
-			for key, file := range func() map[string]string { a := cfg.(*config.Local).Workers[0].Access(); return a.Files() }() {
+			for key, file := range func() map[string]string { a := cfg.(*config.Local).Workers[0].Access(); return a.SecretFiles() }() {
 				if filepath.Dir(file) != "/etc/spillway" {
 					t.Errorf("%s is %s, which does not count from the config's folder", key, file)
 				}

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// ChangedKeys are the keys in which two configs of one role differ, such as "http.listen", in the order of their
-// declaration. Their values are not shown: some are secrets.
+// ChangedKeys returns the keys in which two configs of one role differ, such as "http.listen", in the order of
+// their declaration. Values are not included: some are secrets.
 func ChangedKeys(old, next any) []string {
 	a, b := reflect.ValueOf(old), reflect.ValueOf(next)
 	if a.Type() != b.Type() {
@@ -33,7 +33,7 @@ func changedKeys(out []string, path string, a, b reflect.Value) []string {
 	return out
 }
 
-// hasKeys reports whether a struct is a part of a config, not a value such as a time.
+// hasKeys reports whether a struct is a section of a config, and not a value such as a time.
 func hasKeys(t reflect.Type) bool {
 	for i := range t.NumField() {
 		if _, ok := t.Field(i).Tag.Lookup("yaml"); ok {

@@ -14,42 +14,43 @@ import (
 	"github.com/spillway-lb/spillway/internal/spec"
 )
 
-// secretFiles are the keys that name a file a node must be able to read, and whether only the node's user should be.
+// secretFiles are the keys that name a file that the node must be able to read, and whether only its user
+// should be able to.
 var secretFiles = map[string]bool{
 	"cert": false, "ca": false, "tls_cert": false, "proxy_ca": false, "key": true, "tls_key": true, "api_key_file": true, "token_file": true,
 }
 
-// Checked is what Check found besides mistakes.
-type Checked struct {
-	// Kind is what the text is: "local config", "spec".
+// CheckResult holds the findings of CheckFile other than mistakes.
+type CheckResult struct {
+	// Kind is the kind of text: "local config", "spec".
 	Kind string
-	// Warnings are what is allowed and probably not meant; nil for none. Each has its line.
+	// Warnings are valid settings that are probably unintended, each with its line; nil for none.
 	Warnings *Error
 }
 
-// Check judges a config file's text as Decode does, and the files that it names: certificates, keys and credentials must be
-// readable. knownGPU tells GPU types whose speed is known.
-func Check(name string, text []byte, knownGPU func(string) bool) (Checked, error) {
+// CheckFile checks the text of a config file as Decode does, and the files that it names: certificates, keys
+// and credentials must be readable. knownGPU reports whether the speed of a GPU type is known.
+func CheckFile(name string, text []byte, knownGPU func(string) bool) (CheckResult, error) {
 	cfg, err := Decode(name, text)
-	c := Checked{Kind: RoleOf(text) + " config"}
+	c := CheckResult{Kind: RoleOf(text) + " config"}
 	if err != nil {
 		return c, err
 	}
 	missing, exposed := fileProblems(reflect.ValueOf(cfg).Elem(), "$")
-	if err := reported(name, text, missing); err != nil {
+	if err := placeProblems(name, text, missing); err != nil {
 		return c, err
 	}
 	if l, ok := cfg.(*Local); ok {
 		exposed = append(exposed, unknownGPUs(l, knownGPU)...)
 	}
-	if err := reported(name, text, exposed); !errors.As(err, &c.Warnings) && err != nil {
+	if err := placeProblems(name, text, exposed); !errors.As(err, &c.Warnings) && err != nil {
 		return c, err
 	}
 	return c, nil
 }
 
-// reported places problems in a text.
-func reported(name string, text []byte, problems []Problem) error {
+// placeProblems adds positions to problems.
+func placeProblems(name string, text []byte, problems []Problem) error {
 	if len(problems) == 0 {
 		return nil
 	}
@@ -57,13 +58,13 @@ func reported(name string, text []byte, problems []Problem) error {
 	if err != nil {
 		return err
 	}
-	role, _ := doc.Text("role")
-	doc.Decode(blank(role))
-	doc.Report(problems)
+	role, _ := doc.TopLevelText("role")
+	doc.Decode(newRoleConfig(role))
+	doc.ReportProblems(problems)
 	return doc.Err()
 }
 
-// fileProblems looks at every file that a value's keys name.
+// fileProblems checks every file named by the keys of a value.
 func fileProblems(v reflect.Value, path string) (missing, exposed []Problem) {
 	look := func(at, file string, secret bool) {
 		if file == "" {
@@ -103,7 +104,7 @@ func fileProblems(v reflect.Value, path string) (missing, exposed []Problem) {
 			}
 			if files, ok := f.Interface().(map[string]string); ok && key == "header_files" {
 				for name, file := range files {
-					look(at+"."+strict.Key(name), file, true)
+					look(at+"."+strict.QuoteKey(name), file, true)
 				}
 				continue
 			}
@@ -114,7 +115,7 @@ func fileProblems(v reflect.Value, path string) (missing, exposed []Problem) {
 	return missing, exposed
 }
 
-// unknownGPUs warns of GPU types whose speed is not known.
+// unknownGPUs warns about GPU types of unknown speed.
 func unknownGPUs(c *Local, known func(string) bool) (out []Problem) {
 	warn := func(path, gpu string) {
 		if gpu != "" && !known(gpu) {
@@ -133,24 +134,25 @@ func unknownGPUs(c *Local, known func(string) bool) (out []Problem) {
 	return out
 }
 
-// LooksLike is the role whose keys a text without a role has, more of them than of a spec's; empty for none.
-func LooksLike(text []byte) string {
+// GuessRole returns the role that a text without a role probably has, by its keys; empty if they match a spec
+// better, or nothing.
+func GuessRole(text []byte) string {
 	doc, err := strict.Parse("", text)
 	if err != nil {
 		return ""
 	}
-	keys := doc.Keys()
-	best, most := "", matches(keys, reflect.TypeFor[spec.Spec]())
+	keys := doc.TopLevelKeys()
+	best, most := "", countMatchingKeys(keys, reflect.TypeFor[spec.Spec]())
 	for _, role := range []string{RoleLocal, RoleRegional, RoleGlobal, RoleWorker} {
-		if n := matches(keys, reflect.TypeOf(blank(role)).Elem()); n > most {
+		if n := countMatchingKeys(keys, reflect.TypeOf(newRoleConfig(role)).Elem()); n > most {
 			best, most = role, n
 		}
 	}
 	return best
 }
 
-// matches counts the keys that are a struct's.
-func matches(keys []string, t reflect.Type) (n int) {
+// countMatchingKeys counts the keys that a struct has.
+func countMatchingKeys(keys []string, t reflect.Type) (n int) {
 	for i := range t.NumField() {
 		if key, _, _ := strings.Cut(t.Field(i).Tag.Get("yaml"), ","); slices.Contains(keys, key) {
 			n++
@@ -159,12 +161,12 @@ func matches(keys []string, t reflect.Type) (n int) {
 	return n
 }
 
-// NoRole is the mistake of a config file that does not name its role, and looks like one of that role.
-func NoRole(name string, text []byte, role string) error {
+// MissingRoleError returns the mistake of a config file without a role that looks like one of role.
+func MissingRoleError(name string, text []byte, role string) error {
 	doc, err := strict.Parse(name, text)
 	if err != nil {
 		return err
 	}
-	doc.Report([]Problem{{Path: "$", Reason: "no role: looks like " + role, Hint: "write role: " + role + " as the first line of " + filepath.Base(name)}})
+	doc.ReportProblems([]Problem{{Path: "$", Reason: "no role: looks like " + role, Hint: "write role: " + role + " as the first line of " + filepath.Base(name)}})
 	return doc.Err()
 }

@@ -9,11 +9,11 @@ import (
 	"github.com/spillway-lb/spillway/internal/config"
 )
 
-func knownGPU(s string) bool { return strings.HasPrefix(s, "L4") }
+func isKnownGPU(s string) bool { return strings.HasPrefix(s, "L4") }
 
-// TestCheckLooksAtTheFilesThatAConfigNames: a missing certificate is a mistake with its line, a key that everybody can read
-// and an unknown GPU type are warnings.
-func TestCheckLooksAtTheFilesThatAConfigNames(t *testing.T) {
+// TestCheckFileOpensNamedFiles: a missing certificate is a mistake with its line; a world-readable key and an
+// unknown GPU type are warnings.
+func TestCheckFileOpensNamedFiles(t *testing.T) {
 	dir, err := os.MkdirTemp("", "c") // a long name would be masked as a key
 	if err != nil {
 		t.Fatal(err)
@@ -40,7 +40,7 @@ workers:
   - {name: w2, url: http://127.0.0.1:2, gpu: L4x2}
 `)
 	name := filepath.Join(dir, "l1.yaml")
-	_, err = config.Check(name, text, knownGPU)
+	_, err = config.CheckFile(name, text, isKnownGPU)
 	for _, file := range []string{"c.pem", "k.pem", "ca.pem", "worker.key", "a.key"} {
 		if err == nil || !strings.Contains(err.Error(), "file "+filepath.Join(dir, file)+" cannot be read: no such file or directory") {
 			t.Errorf("%s is missing: %v", file, err)
@@ -54,7 +54,7 @@ workers:
 	}
 	write("k.pem", 0o644)
 	write("worker.key", 0o604)
-	c, err := config.Check(name, text, knownGPU)
+	c, err := config.CheckFile(name, text, isKnownGPU)
 	if err != nil || c.Kind != "local config" || c.Warnings == nil {
 		t.Fatalf("%+v, %v", c, err)
 	}
@@ -68,12 +68,12 @@ workers:
 	}
 	write("k.pem", 0o600)
 	write("worker.key", 0o640)
-	if c, err := config.Check(name, []byte(strings.Replace(string(text), "H1000", "L4", 1)), knownGPU); err != nil || c.Warnings != nil {
+	if c, err := config.CheckFile(name, []byte(strings.Replace(string(text), "H1000", "L4", 1)), isKnownGPU); err != nil || c.Warnings != nil {
 		t.Errorf("%+v, %v", c, err)
 	}
 }
 
-func TestAFileWithoutARoleIsToldByItsKeys(t *testing.T) {
+func TestGuessRoleFromKeys(t *testing.T) {
 	for text, want := range map[string]string{
 		"name: l1\nregion: fra\nzone: a\nworkers: []\n":                    "local",
 		"name: gw1\nregion: fra\nglobals: [g1:7401]\npeer: {}\nhttp: {}\n": "regional",
@@ -83,18 +83,18 @@ func TestAFileWithoutARoleIsToldByItsKeys(t *testing.T) {
 		"models: []\n": "",
 		"":             "",
 	} {
-		if got := config.LooksLike([]byte(text)); got != want {
+		if got := config.GuessRole([]byte(text)); got != want {
 			t.Errorf("%q looks like %q, want %q", text, got, want)
 		}
 	}
-	err := config.NoRole("/x/l1.yaml", []byte("name: l1\n"), "local")
+	err := config.MissingRoleError("/x/l1.yaml", []byte("name: l1\n"), "local")
 	if err == nil || !strings.Contains(err.Error(), "no role: looks like local") || !strings.Contains(err.Error(), "write role: local") {
 		t.Error(err)
 	}
 }
 
-// TestPlainGoesWithoutGateways: gateways reach a zone by TLS.
-func TestPlainGoesWithoutGateways(t *testing.T) {
+// TestPlainHTTPExcludesGateways: gateways connect to a zone by TLS only.
+func TestPlainHTTPExcludesGateways(t *testing.T) {
 	text := "role: local\nname: l1\nregion: fra\nzone: a\ndir: d\ntls: {cert: c, key: k, ca: a}\nhttp: {plain: true, listen: 127.0.0.1:1}\ngateways: [127.0.0.1:7401]\nworkers:\n  - {name: w1, url: http://127.0.0.1:2}\n"
 	if _, err := config.Decode("l1.yaml", []byte(text)); err == nil || !strings.Contains(err.Error(), "gateways reach a zone by TLS alone") {
 		t.Error(err)

@@ -18,10 +18,11 @@ import (
 	"github.com/spillway-lb/spillway/internal/spec"
 )
 
-var update = flag.Bool("update", false, "write the golden files anew")
+var updateGolden = flag.Bool("update", false, "write the golden files again")
 
-// TestMistakes reads configs that hold one mistake each, named after it, and compares what is printed.
-func TestMistakes(t *testing.T) {
+// TestMistakesMatchGolden decodes configs with one mistake each, named after it, and compares the printed
+// messages.
+func TestMistakesMatchGolden(t *testing.T) {
 	files, err := filepath.Glob("testdata/mistakes/*.yaml")
 	if err != nil || len(files) < 30 {
 		t.Fatalf("found %d files, %v; want at least 30", len(files), err)
@@ -39,14 +40,14 @@ func TestMistakes(t *testing.T) {
 			if strings.Contains(err.Error(), "hunter2") {
 				t.Errorf("a password is shown:\n%v", err)
 			}
-			golden(t, strings.TrimSuffix(file, ".yaml")+".golden", err.Error()+"\n")
+			compareGolden(t, strings.TrimSuffix(file, ".yaml")+".golden", err.Error()+"\n")
 		})
 	}
 }
 
-func golden(t *testing.T, file, got string) {
+func compareGolden(t *testing.T, file, got string) {
 	t.Helper()
-	if *update {
+	if *updateGolden {
 		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
 			t.Fatal(err)
 		}
@@ -60,14 +61,15 @@ func golden(t *testing.T, file, got string) {
 	}
 }
 
-// TestDescribe compares what is printed of every key with golden files, and holds that no key goes unexplained.
-func TestDescribe(t *testing.T) {
-	for _, role := range append(config.Roles(), "spec") {
+// TestDescribeConfigMatchesGolden compares the description of every key with golden files, and requires one for
+// each key.
+func TestDescribeConfigMatchesGolden(t *testing.T) {
+	for _, role := range append(config.RoleNames(), "spec") {
 		var b bytes.Buffer
-		if err := config.Describe(&b, role); err != nil {
+		if err := config.DescribeConfig(&b, role); err != nil {
 			t.Fatal(err)
 		}
-		golden(t, "testdata/describe-"+role+".golden", b.String())
+		compareGolden(t, "testdata/describe-"+role+".golden", b.String())
 		lines := strings.Split(strings.TrimSuffix(b.String(), "\n"), "\n")
 		for i, line := range lines {
 			if !strings.HasPrefix(line, " ") && (i+1 == len(lines) || !strings.HasPrefix(lines[i+1], "    ")) {
@@ -75,32 +77,32 @@ func TestDescribe(t *testing.T) {
 			}
 		}
 	}
-	if err := config.Describe(&bytes.Buffer{}, "globl"); err == nil || !strings.Contains(err.Error(), `did you mean "global"?`) {
+	if err := config.DescribeConfig(&bytes.Buffer{}, "globl"); err == nil || !strings.Contains(err.Error(), `did you mean "global"?`) {
 		t.Errorf("describing an unknown role: %v", err)
 	}
 }
 
-// TestDescribeNamesEveryPolicy: who reads what routing.policy may be need not look elsewhere.
-func TestDescribeNamesEveryPolicy(t *testing.T) {
+// TestDescribeConfigListsEveryPolicy: the description of routing.policy lists all policies.
+func TestDescribeConfigListsEveryPolicy(t *testing.T) {
 	var b bytes.Buffer
-	if err := config.Describe(&b, "spec"); err != nil {
+	if err := config.DescribeConfig(&b, "spec"); err != nil {
 		t.Fatal(err)
 	}
 	_, after, _ := strings.Cut(b.String(), "\nrouting.policy  ")
 	_, after, _ = strings.Cut(after, "\n")
 	line, _, _ := strings.Cut(after, "\n")
-	for _, p := range spec.Policies() {
+	for _, p := range spec.WorkerPolicies() {
 		if !regexp.MustCompile(`\b` + p + `\b`).MatchString(line) {
 			t.Errorf("routing.policy may be %s, and is described as %q", p, line)
 		}
 	}
 }
 
-// TestInitWritesWhatCanBeRead reads every example that Init writes.
-func TestInitWritesWhatCanBeRead(t *testing.T) {
-	for role, want := range map[string]any{"global": &config.Global{}, "regional": &config.Regional{}, "local": &config.Local{}, "worker": &config.Worker{}} {
+// TestExamplesDecode decodes every example of WriteExample.
+func TestExamplesDecode(t *testing.T) {
+	for role, want := range map[string]any{"global": &config.Global{}, "regional": &config.Regional{}, "local": &config.Local{}, "worker": &config.SimulatedWorker{}} {
 		var b bytes.Buffer
-		if err := config.Init(&b, role); err != nil {
+		if err := config.WriteExample(&b, role); err != nil {
 			t.Fatal(err)
 		}
 		got, err := config.Decode("/etc/spillway/"+role+".yaml", b.Bytes())
@@ -112,7 +114,7 @@ func TestInitWritesWhatCanBeRead(t *testing.T) {
 		}
 	}
 	var b bytes.Buffer
-	if err := config.Init(&b, "spec"); err != nil {
+	if err := config.WriteExample(&b, "spec"); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := spec.Decode("spec.yaml", b.Bytes()); err != nil {
@@ -121,12 +123,12 @@ func TestInitWritesWhatCanBeRead(t *testing.T) {
 	if config.RoleOf(b.Bytes()) != "" {
 		t.Error("a spec names a role")
 	}
-	if err := config.Init(&b, "planet"); err == nil {
+	if err := config.WriteExample(&b, "planet"); err == nil {
 		t.Error("an example for an unknown role")
 	}
 }
 
-func TestLoadFileCompletes(t *testing.T) {
+func TestLoadFileFillsDerivedKeys(t *testing.T) {
 	dir := t.TempDir()
 	text, err := os.ReadFile("testdata/local.yaml")
 	if err != nil {
@@ -143,11 +145,11 @@ func TestLoadFileCompletes(t *testing.T) {
 	}
 	want := &config.Local{
 		Role: "local", Name: "l1", Region: "fra", Zone: "a", Dir: filepath.Join(dir, "state"),
-		TLS:      config.TLS{Cert: filepath.Join(dir, "l1.pem"), Key: filepath.Join(dir, "l1.key"), CA: filepath.Join(dir, "ca.pem")},
+		TLS:      config.TLSFiles{Cert: filepath.Join(dir, "l1.pem"), Key: filepath.Join(dir, "l1.key"), CA: filepath.Join(dir, "ca.pem")},
 		HTTP:     config.LocalHTTP{Listen: "10.0.1.11:7403", Advertise: "10.0.1.11:7403", Fast: true},
 		Gateways: []string{"10.0.1.1:7401"}, Admin: config.Admin{Socket: filepath.Join(dir, "state", "admin.sock")},
 		Workers: []config.WorkerEntry{{Name: "w1", URL: "http://10.0.1.21:8000", GPU: "H100", Weight: 1}}, WorkersFile: filepath.Join(dir, "more.yaml"), PrefixIndex: 128 << 20, ResumeTexts: 64 << 20, BodyMemory: 1 << 30, DrainTimeout: 30 * time.Second, ScrapeInterval: time.Second,
-		Discover: config.Discover{Interval: 10 * time.Second, Grace: 2 * time.Minute}, Registration: config.Registration{Lease: 30 * time.Second, MaxWorkers: 256},
+		Discover: config.Discovery{Interval: 10 * time.Second, Grace: 2 * time.Minute}, Registration: config.Registration{Lease: 30 * time.Second, MaxWorkers: 256},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Fatalf("read (-want +got):\n%s", diff)
@@ -160,7 +162,7 @@ func TestLoadFileCompletes(t *testing.T) {
 	}
 }
 
-func TestLoadFileReadsNoMoreThanAConfigMayHave(t *testing.T) {
+func TestLoadFileBoundsRead(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "big.yaml")
 	if err := os.WriteFile(path, bytes.Repeat([]byte("# filler\n"), 1<<19), 0o600); err != nil {
 		t.Fatal(err)
@@ -171,16 +173,16 @@ func TestLoadFileReadsNoMoreThanAConfigMayHave(t *testing.T) {
 }
 
 func TestEncodeRoundTrips(t *testing.T) {
-	for _, role := range config.Roles() {
+	for _, role := range config.RoleNames() {
 		text, err := os.ReadFile("testdata/" + role + ".yaml")
 		if err != nil {
 			t.Fatal(err)
 		}
-		roundTrip(t, text)
+		requireRoundTrip(t, text)
 	}
 }
 
-func roundTrip(t *testing.T, text []byte) {
+func requireRoundTrip(t *testing.T, text []byte) {
 	t.Helper()
 	got, err := config.Decode("/etc/a.yaml", text)
 	if err != nil {
@@ -195,7 +197,7 @@ func roundTrip(t *testing.T, text []byte) {
 	}
 }
 
-func TestLocalThatStandsAlone(t *testing.T) {
+func TestStandaloneLocalConfig(t *testing.T) {
 	got, err := config.Decode("l.yaml", []byte("role: local\nname: l1\nregion: fra\nzone: a\nhttp: {listen: \":0\", plain: true}\nworkers: [{name: w1, url: http://10.0.0.1:8000}]\n"))
 	if err != nil {
 		t.Fatal(err)
@@ -206,7 +208,7 @@ func TestLocalThatStandsAlone(t *testing.T) {
 }
 
 func FuzzDecode(f *testing.F) {
-	// Short seeds: the fuzzer spends its time on shrinking long ones.
+	// Short seeds: the fuzzer spends its time on minimizing long ones.
 	const tier = "name: a\ndir: d\ntls: {cert: c, key: k, ca: a}\n"
 	for _, text := range []string{
 		"role: worker\nname: a\n", "role: global\n" + tier, "role: regional\nregion: r\npeer: {listen: \"h:1\"}\nglobals: [\"g:1\"]\n" + tier,
@@ -222,6 +224,6 @@ func FuzzDecode(f *testing.F) {
 			}
 			return
 		}
-		roundTrip(t, text)
+		requireRoundTrip(t, text)
 	})
 }

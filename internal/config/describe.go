@@ -1,121 +1,116 @@
 package config
 
 import (
-	_ "embed" // the sources whose comments explain the keys
 	"fmt"
-	"go/ast"
-	"go/parser"
-	"go/token"
 	"io"
 	"reflect"
+	"slices"
 	"strings"
 
-	"github.com/spillway-lb/spillway/internal/spec"
+	"github.com/spillway-lb/spillway/internal/config/strict"
 )
 
-//go:embed roles.go
-var rolesSource string
+// IsKind reports whether kind is a role, or "spec".
+func IsKind(kind string) bool { return slices.Contains(configKinds(), kind) }
 
-//go:embed parts.go
-var partsSource string
-
-//go:embed discover.go
-var discoverSource string
-
-// Describe prints every key of a role's config file, or of the spec: its type, its default and what it means. The
-// meanings are the comments of the very structs that files are read into.
-func Describe(w io.Writer, role string) error {
-	var root reflect.Type
-	if role == "spec" {
-		root = reflect.TypeFor[spec.Spec]()
-	} else if cfg := blank(role); cfg != nil {
-		root = reflect.TypeOf(cfg).Elem()
-	} else {
-		return unknownKind(role)
-	}
-	return DescribeStruct(w, root, append([]string{rolesSource, partsSource, discoverSource}, spec.Sources()...))
-}
-
-// DescribeStruct prints every key of a struct that files are read into, as Describe does; the Go sources hold the comments of
-// its fields.
-func DescribeStruct(w io.Writer, root reflect.Type, sources []string) error {
-	d := describer{w: w, comments: map[string]string{}}
-	for _, source := range sources {
-		if err := d.read(source); err != nil {
-			return fmt.Errorf("reading the comments of the config's structs: %w", err)
-		}
-	}
-	d.keys(root, "")
-	return d.err
-}
-
-// describer prints keys with what the comments say of them.
-type describer struct {
-	w        io.Writer
-	comments map[string]string // by "Type.Field"
-	err      error
-}
-
-// read collects the comments of every struct field of a Go source.
-func (d *describer) read(source string) error {
-	file, err := parser.ParseFile(token.NewFileSet(), "", source, parser.ParseComments)
+// DescribeConfig prints every key of a role's config file, or of the spec: its type, its default and its
+// description. The descriptions are the comments of the structs that files are decoded into.
+func DescribeConfig(w io.Writer, role string) error {
+	keys, err := listKeys(role)
 	if err != nil {
 		return err
 	}
-	ast.Inspect(file, func(n ast.Node) bool {
-		if ts, ok := n.(*ast.TypeSpec); ok {
-			if st, ok := ts.Type.(*ast.StructType); ok {
-				d.fields(ts.Name.Name, st)
-			}
+	return describeKeys(w, keys)
+}
+
+// DescribeKey prints one key of a role's config file, or of the spec, and the keys of a section.
+func DescribeKey(w io.Writer, role, path string) error {
+	keys, err := listKeys(role)
+	if err != nil {
+		return err
+	}
+	k := findKey(keys, path)
+	if k == nil {
+		return fmt.Errorf("%s has no key %q (%s)\nhint: `spillway config describe %s` lists all keys", role, path, suggestPath(path, listPaths(keys)), role)
+	}
+	return describeKeys(w, []configKey{*k})
+}
+
+// FindKey prints one key as described by every role, and by the spec, that has it.
+func FindKey(w io.Writer, path string) error {
+	var all []string
+	found := false
+	for _, kind := range configKinds() {
+		keys, err := listKeys(kind)
+		if err != nil {
+			return err
 		}
-		return true
-	})
+		all = append(all, listPaths(keys)...)
+		k := findKey(keys, path)
+		if k == nil {
+			continue
+		}
+		found = true
+		if _, err := fmt.Fprintf(w, "# %s\n", kind); err != nil {
+			return err
+		}
+		if err := describeKeys(w, []configKey{*k}); err != nil {
+			return err
+		}
+	}
+	if !found {
+		return fmt.Errorf("%q is neither a role (%s) nor a key of one (%s)\nhint: `spillway config describe ROLE` lists all keys of a role",
+			path, strings.Join(configKinds(), ", "), suggestPath(path, append(configKinds(), all...)))
+	}
 	return nil
 }
 
-func (d *describer) fields(typ string, st *ast.StructType) {
-	for _, f := range st.Fields.List {
-		text := f.Doc.Text() + f.Comment.Text()
-		for _, name := range f.Names {
-			d.comments[typ+"."+name.Name] = strings.Join(strings.Fields(text), " ")
+// suggestPath suggests the path that was probably meant: one that ends with the same key, or else a similar one.
+func suggestPath(path string, known []string) string {
+	plain := plainPath(path)
+	last := plain[strings.LastIndexByte(plain, '.')+1:]
+	for _, p := range known {
+		if strings.HasSuffix("."+plainPath(p), "."+last) {
+			return fmt.Sprintf("did you mean %q?", p)
 		}
 	}
+	return strict.SuggestName(path, known, "keys")
 }
 
-func (d *describer) keys(t reflect.Type, prefix string) {
-	for i := range t.NumField() {
-		f := t.Field(i)
-		key := f.Tag.Get("yaml")
-		if key == "" || key == "-" {
-			continue
-		}
-		d.key(prefix+key, f, d.comments[t.Name()+"."+f.Name])
-		inner, suffix := f.Type, "."
-		if inner.Kind() == reflect.Slice {
-			inner, suffix = inner.Elem(), "[]."
-		}
-		if inner.Kind() == reflect.Struct && typeWord(inner) == "section" {
-			d.keys(inner, prefix+key+suffix)
-		}
+// DescribeStruct prints every key of a struct that files are decoded into, as DescribeConfig does; sources are
+// the Go files with the comments of its fields.
+func DescribeStruct(w io.Writer, root reflect.Type, sources []string) error {
+	c := keyComments{texts: map[string]string{}}
+	keys, err := c.listKeys(root, sources)
+	if err != nil {
+		return err
 	}
+	return describeKeys(w, keys)
 }
 
-func (d *describer) key(path string, f reflect.StructField, comment string) {
-	line := path + "  (" + typeWord(f.Type)
-	if def := f.Tag.Get("default"); def != "" {
-		line += ", default " + def
+func describeKeys(w io.Writer, keys []configKey) error {
+	for i := range keys {
+		k := &keys[i]
+		line := k.path + "  (" + typeName(k.typ)
+		if k.def != "" {
+			line += ", default " + k.def
+		}
+		line += ")\n"
+		if k.comment != "" {
+			line += "    " + k.comment + "\n"
+		}
+		if _, err := io.WriteString(w, line); err != nil {
+			return err
+		}
+		if err := describeKeys(w, k.children); err != nil {
+			return err
+		}
 	}
-	line += ")\n"
-	if comment != "" {
-		line += "    " + comment + "\n"
-	}
-	if d.err == nil {
-		_, d.err = io.WriteString(d.w, line)
-	}
+	return nil
 }
 
-// typeWord is a Go type as a person who writes YAML would call it.
-func typeWord(t reflect.Type) string {
+// typeName returns the name of a Go type for authors of YAML.
+func typeName(t reflect.Type) string {
 	switch t.String() {
 	case "time.Duration", "spec.Duration":
 		return "duration"
@@ -126,11 +121,11 @@ func typeWord(t reflect.Type) string {
 	}
 	switch t.Kind() {
 	case reflect.Pointer:
-		return typeWord(t.Elem())
+		return typeName(t.Elem())
 	case reflect.Slice:
-		return "list of " + plural(typeWord(t.Elem()))
+		return "list of " + pluralize(typeName(t.Elem()))
 	case reflect.Map:
-		return typeWord(t.Elem()) + " by name"
+		return typeName(t.Elem()) + " by name"
 	case reflect.Struct:
 		return "section"
 	case reflect.Bool:
@@ -143,7 +138,7 @@ func typeWord(t reflect.Type) string {
 	return "whole number"
 }
 
-func plural(word string) string {
+func pluralize(word string) string {
 	switch word {
 	case "IP address", "class":
 		return word + "es"

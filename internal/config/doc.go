@@ -1,6 +1,7 @@
-// Package config reads the config file of one process: which role it plays, what it is called, where it listens and
-// whom it knows. It decides whether a file is valid and says of every mistake where it is and what to write instead.
+// Package config reads the config file of one process: its role, its name, its listeners and its peers. Decode
+// returns a Global, Regional, Local or SimulatedWorker, and reports every mistake with its position and a
+// correction. DescribeConfig describes all keys, WriteSchema writes them as JSON Schema, WriteExample writes an example.
 //
-// It holds nothing that the tiers share: that is the spec, which travels through Raft. Only LoadFile touches the disk;
-// nothing here opens a socket or starts anything.
+// State shared by the tiers is in the spec, which is replicated by Raft. Only LoadFile and CheckFile read from
+// disk; the package never opens a socket and starts nothing.
 package config

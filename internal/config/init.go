@@ -11,17 +11,17 @@ import (
 )
 
 //go:embed examples/*.yaml
-var examples embed.FS
+var exampleFiles embed.FS
 
-// kinds are what Init and Describe know: every role, and the spec.
-func kinds() []string { return append(Roles(), "spec") }
+// configKinds are the kinds that WriteExample and DescribeConfig support: every role, and the spec.
+func configKinds() []string { return append(RoleNames(), "spec") }
 
-// Init writes a commented example of a role's config file, or of the spec.
-func Init(w io.Writer, role string) error {
-	if !slices.Contains(kinds(), role) {
-		return unknownKind(role)
+// WriteExample writes a commented example of a role's config file, or of the spec.
+func WriteExample(w io.Writer, role string) error {
+	if !slices.Contains(configKinds(), role) {
+		return unknownKindError(role)
 	}
-	text, err := examples.ReadFile("examples/" + role + ".yaml")
+	text, err := exampleFiles.ReadFile("examples/" + role + ".yaml")
 	if err != nil {
 		return fmt.Errorf("reading the example: %w", err)
 	}
@@ -29,6 +29,6 @@ func Init(w io.Writer, role string) error {
 	return err
 }
 
-func unknownKind(role string) error {
-	return fmt.Errorf("unknown role %q: write one of %s (%s)", role, strings.Join(kinds(), ", "), strict.Suggest(role, kinds(), "roles"))
+func unknownKindError(role string) error {
+	return fmt.Errorf("unknown role %q: write one of %s (%s)", role, strings.Join(configKinds(), ", "), strict.SuggestName(role, configKinds(), "roles"))
 }

@@ -10,38 +10,39 @@ const (
 	RoleWorker   = "worker"
 )
 
-// Roles lists every role, in the order of a request's way.
-func Roles() []string { return []string{RoleGlobal, RoleRegional, RoleLocal, RoleWorker} }
+// RoleNames lists every role, in the order that a request passes them.
+func RoleNames() []string { return []string{RoleGlobal, RoleRegional, RoleLocal, RoleWorker} }
 
-// Global is one node of the global tier: it answers DNS and redirects, and takes part in Raft.
+// Global is one node of the global tier: it answers DNS and redirects, and is a member of the Raft cluster.
 type Global struct {
 	// Role is "global".
 	Role string `yaml:"role"`
 	// Name is the node's name, unique among the global nodes and the same as in its certificate.
 	Name string `yaml:"name"`
-	// Dir keeps the Raft log, snapshots and the last plan. Relative paths count from the config file.
+	// Dir stores the Raft log, snapshots and the last plan. Relative paths are relative to the config file.
 	Dir string `yaml:"dir"`
 	// TLS holds the node's certificate, spiffe://TRUST-DOMAIN/global/NAME.
-	TLS TLS `yaml:"tls"`
-	// Raft joins the global nodes.
+	TLS TLSFiles `yaml:"tls"`
+	// Raft configures the cluster of the global nodes.
 	Raft Raft `yaml:"raft"`
 	// DNS is the authoritative server.
-	DNS DNS `yaml:"dns"`
+	DNS DNSServer `yaml:"dns"`
 	// HTTP is the redirect endpoint.
-	HTTP Redirect `yaml:"http"`
-	// Uplink is where gateways report their capacity.
+	HTTP RedirectEndpoint `yaml:"http"`
+	// Uplink is the listener for the capacity reports of gateways.
 	Uplink Listener `yaml:"uplink"`
-	// Admin is where operators ask and change things.
+	// Admin configures the admin API for operators.
 	Admin Admin `yaml:"admin"`
-	// Metrics is the plain listener of /metrics, /healthz and /readyz.
-	Metrics Metrics `yaml:"metrics"`
-	// Geo tells where clients are.
+	// Metrics is the plain HTTP listener of /metrics, /healthz and /readyz.
+	Metrics MetricsListener `yaml:"metrics"`
+	// Geo configures the location of clients.
 	Geo Geo `yaml:"geo"`
-	// Spec is a spec file that the leader applies when Raft holds none yet. Until then DNS is answered from it.
+	// Spec is a spec file that the leader applies if Raft holds none yet. Until then DNS answers are based on
+	// it.
 	Spec string `yaml:"spec"`
 }
 
-// Regional is one gateway: the front door of a region.
+// Regional is one gateway of a region.
 type Regional struct {
 	// Role is "regional".
 	Role string `yaml:"role"`
@@ -49,34 +50,36 @@ type Regional struct {
 	Name string `yaml:"name"`
 	// Region is the region's name as the spec lists it.
 	Region string `yaml:"region"`
-	// Dir keeps the last directive, so that the gateway can start while the global tier is away.
+	// Dir stores the last directive, so that the gateway can start while the global tier is unreachable.
 	Dir string `yaml:"dir"`
 	// TLS holds the gateway's certificate, spiffe://TRUST-DOMAIN/region/REGION/gateway/NAME.
-	TLS TLS `yaml:"tls"`
-	// HTTP is the front door that clients reach.
-	HTTP Front `yaml:"http"`
-	// Peer is the door for spilled requests from other regions' gateways.
-	Peer Peer `yaml:"peer"`
-	// Uplink is where the region's locals report their capacity.
+	TLS TLSFiles `yaml:"tls"`
+	// HTTP is the public listener for clients.
+	HTTP GatewayHTTP `yaml:"http"`
+	// Peer is the listener for spilled requests from other regions' gateways.
+	Peer PeerListener `yaml:"peer"`
+	// Uplink is the listener for the capacity reports of the region's local instances.
 	Uplink Listener `yaml:"uplink"`
-	// Globals are the uplink addresses of every global node, host:port. Empty with spec: there is no global tier.
+	// Globals are the uplink addresses of every global node, host:port. Empty, with spec set: there is no
+	// global tier.
 	Globals []string `yaml:"globals"`
-	// Spec is a spec file for a region without a global tier, instead of globals. It is read again when it changes. The
-	// keys zone, services and regions may be left out, and so may models that need no settings. Drains are asked for at
-	// this gateway and kept in dir; where a region has several gateways, give all the same file and drain at each.
+	// Spec is a spec file for a region without a global tier, instead of globals. It is reread when it changes.
+	// The keys zone, services and regions may be omitted, as may models without settings. Drains are requested
+	// at this gateway and stored in dir; if a region has several gateways, give all the same file and drain at
+	// each.
 	Spec string `yaml:"spec"`
-	// Usage is where the gateway keeps the record of what tenants used.
-	Usage Usage `yaml:"usage"`
-	// Admin is where operators ask and change things.
+	// Usage configures the usage records of tenants.
+	Usage UsageRecords `yaml:"usage"`
+	// Admin configures the admin API for operators.
 	Admin Admin `yaml:"admin"`
-	// Metrics is the plain listener of /metrics, /healthz and /readyz.
-	Metrics Metrics `yaml:"metrics"`
-	// Geo tells where clients are, for the demand that steering works from.
+	// Metrics is the plain HTTP listener of /metrics, /healthz and /readyz.
+	Metrics MetricsListener `yaml:"metrics"`
+	// Geo configures the location of clients, for the demand reports that steering uses.
 	Geo Geo `yaml:"geo"`
 	// Limits protect the gateway itself.
-	Limits Limits `yaml:"limits"`
-	// DrainTimeout is how long answers may go on once the process was told to stop. What still runs then ends with an error
-	// event, or goes on elsewhere where another region's gateway had sent it.
+	Limits GatewayLimits `yaml:"limits"`
+	// DrainTimeout is how long responses may continue after the process begins to stop. Responses still open
+	// then end with an error event, or are resumed elsewhere if another region's gateway sent the request.
 	DrainTimeout time.Duration `yaml:"drain_timeout" default:"30s"`
 }
 
@@ -90,91 +93,96 @@ type Local struct {
 	Region string `yaml:"region"`
 	// Zone is the zone's name as the spec lists it.
 	Zone string `yaml:"zone"`
-	// Dir keeps the last directive, so that the instance can start while its gateways are away.
+	// Dir stores the last directive, so that the instance can start while its gateways are unreachable.
 	Dir string `yaml:"dir"`
 	// TLS holds the instance's certificate, spiffe://TRUST-DOMAIN/region/REGION/zone/ZONE/local/NAME.
-	TLS TLS `yaml:"tls"`
-	// HTTP is the door for the region's gateways.
+	TLS TLSFiles `yaml:"tls"`
+	// HTTP is the listener for the region's gateways.
 	HTTP LocalHTTP `yaml:"http"`
 	// Gateways are the uplink addresses of every gateway of the region, host:port.
 	Gateways []string `yaml:"gateways"`
-	// Admin is where operators ask and change things.
+	// Admin configures the admin API for operators.
 	Admin Admin `yaml:"admin"`
-	// Metrics is the plain listener of /metrics, /healthz and /readyz.
-	Metrics Metrics `yaml:"metrics"`
-	// Workers are the inference servers of this zone. A zone may have several local instances: name the same workers, and
-	// the same gateways, at each, and they divide the workers among those of them that are there.
+	// Metrics is the plain HTTP listener of /metrics, /healthz and /readyz.
+	Metrics MetricsListener `yaml:"metrics"`
+	// Workers are the inference servers of this zone. A zone may have several local instances: configure the
+	// same workers and the same gateways for each, and the live instances divide the workers among themselves.
 	Workers []WorkerEntry `yaml:"workers"`
-	// WorkersFile is a file of more workers, under the key workers, that is watched while the process runs.
+	// WorkersFile is a file with more workers, under the key workers, watched while the process runs.
 	WorkersFile string `yaml:"workers_file"`
 	// Discover finds more workers in DNS.
-	Discover Discover `yaml:"discover"`
-	// Registration lets workers sign themselves in.
+	Discover Discovery `yaml:"discover"`
+	// Registration lets workers register themselves.
 	Registration Registration `yaml:"registration"`
-	// DrainTimeout is how long answers may go on once the process was told to stop. What still runs then ends with an error
-	// event, or goes on in another zone where a gateway had sent it.
+	// DrainTimeout is how long responses may continue after the process begins to stop. Responses still open
+	// then end with an error event, or are resumed in another zone if a gateway sent the request.
 	DrainTimeout time.Duration `yaml:"drain_timeout" default:"30s"`
-	// Spec is a spec file for a zone that stands alone (http.plain and no gateways), watched while the process runs: models,
-	// aliases, pools, routing, tenants and issuers. What concerns DNS and regions may be left out. Where it has keys or
-	// issuers a request without one is answered 401, and limits hold as at a gateway; without them every caller is the tenant
-	// "default". A zone behind gateways gets its spec from them.
+	// Spec is a spec file for a standalone zone (http.plain and no gateways), watched while the process runs:
+	// models, aliases, pools, routing, tenants and issuers. Keys about DNS and regions may be omitted. With
+	// keys or issuers a request without one gets 401, and limits apply as at a gateway; without them all
+	// clients are the tenant "default". A zone behind gateways gets its spec from them.
 	Spec string `yaml:"spec"`
 	// ScrapeInterval is how often each worker's metrics are read.
 	ScrapeInterval time.Duration `yaml:"scrape_interval" default:"1s"`
-	// PrefixIndex bounds the memory of the index of prompts' prefixes that workers have cached, in bytes.
+	// PrefixIndex bounds the memory of the index of prompt prefixes cached by workers, in bytes.
 	PrefixIndex int64 `yaml:"prefix_index" default:"134217728"`
-	// ResumeTexts bounds the memory of what open streams have sent, from which they could go on with another worker, in
-	// bytes. Where it becomes scarce the longest cannot any more.
+	// ResumeTexts bounds the memory for the text of open streams, from which they can be resumed on another
+	// worker, in bytes. When it is scarce the longest texts are dropped first.
 	ResumeTexts int64 `yaml:"resume_texts" default:"67108864"`
-	// BodyMemory bounds the request bodies in memory, in bytes; one tenant's may take half of it. A body is held until its
-	// answer begins or, where a stream could go on with another worker, until it ends. Requests beyond it are refused with 503.
+	// BodyMemory bounds the request bodies in memory, in bytes; one tenant may use half of it. A body is held
+	// until its response begins or, if the stream could be resumed on another worker, until it ends. Requests
+	// beyond it are refused with 503.
 	BodyMemory int64 `yaml:"body_memory" default:"1073741824"`
-	// Policy overrides the spec's routing.policy for this zone; `spillway config describe spec` lists them. Empty follows the spec.
+	// Policy overrides the spec's routing.policy for this zone; `spillway config describe spec` lists the
+	// values. Empty uses the spec's.
 	Policy string `yaml:"policy"`
 }
 
-// Worker is one stand-in worker: it looks like an inference server and computes nothing.
-type Worker struct {
+// SimulatedWorker is a simulated worker: it behaves like an inference server and computes nothing.
+type SimulatedWorker struct {
 	// Role is "worker".
 	Role string `yaml:"role"`
-	// Name is what people call the worker.
+	// Name is the display name of the worker.
 	Name string `yaml:"name"`
 	// Listen is the address of its HTTP server, host:port. It also serves /metrics and /health.
 	Listen string `yaml:"listen" default:"127.0.0.1:8000"`
-	// GPU is the type whose timing it imitates, such as H100 or L4.
+	// GPU is the GPU type whose timing it simulates, such as H100 or L4.
 	GPU string `yaml:"gpu" default:"H100"`
-	// Model is the model whose timing it imitates.
+	// Model is the model whose timing it simulates.
 	Model string `yaml:"model" default:"Llama-3.1-8B"`
-	// ServedAs is the model id it answers to. Default: model.
+	// ServedAs is the model id that it serves. Default: model.
 	ServedAs string `yaml:"served_as"`
-	// TP is the number of GPUs in tensor parallel. 0 takes the fewest that hold the model.
+	// TP is the number of GPUs in tensor parallel. 0 means the fewest that hold the model.
 	TP int `yaml:"tp"`
-	// Seed makes its choices of output length repeatable.
+	// Seed makes its random output lengths repeatable.
 	Seed uint64 `yaml:"seed"`
-	// Answers stands for the model's weights: workers with the same give the same answer to one prompt. 0 takes seed.
+	// Answers represents the model's weights: workers with the same value give the same response to a prompt. 0
+	// means seed.
 	Answers uint64 `yaml:"answers"`
-	// Speed runs its clock faster than life: 10 answers ten times as fast.
+	// Speed is the factor by which its clock runs faster: 10 responds ten times as fast.
 	Speed float64 `yaml:"speed" default:"1"`
-	// ColdStart is how long it takes to wake up or to load an adapter, by the clock on the wall. 0 is at once.
+	// ColdStart is how long it takes to wake up or to load an adapter, in real time. 0 means at once.
 	ColdStart time.Duration `yaml:"cold_start"`
-	// Adapters bounds the LoRA adapters that it holds at one time. 0 means that it takes none.
+	// Adapters bounds the LoRA adapters that it holds at the same time. 0 means that it supports none.
 	Adapters int `yaml:"adapters"`
-	// APIKeyFile is a file of the keys that it requires, one a line, read again when it changes. All but its health page is
-	// refused to callers without one of them. Empty: everybody is served.
+	// APIKeyFile is a file with the accepted keys, one per line, reread when it changes. Requests without one
+	// of them are refused, except for the health page. Empty: no key is required.
 	APIKeyFile string `yaml:"api_key_file"`
-	// Register has it sign itself in with a zone, as spillway register does for an engine.
-	Register Register `yaml:"register"`
-	// KVEvents is the address at which it publishes its cache events as vLLM does, host:port. Empty publishes none.
+	// Register makes it register itself with a zone, as spillway register does for an engine.
+	Register SelfRegistration `yaml:"register"`
+	// KVEvents is the address at which it publishes its cache events as vLLM does, host:port. Empty: not
+	// published.
 	KVEvents string `yaml:"kv_events"`
-	// KVReplay is the address at which it answers for events that were missed, host:port. Empty turns that off.
+	// KVReplay is the address at which it serves missed events, host:port. Empty: not served.
 	KVReplay string `yaml:"kv_replay"`
-	// KVForm is how an event is written: map, as engines do now, or array, as they used to.
+	// KVForm is the encoding of an event: map, as in current engines, or array, as in older ones.
 	KVForm string `yaml:"kv_form" default:"map"`
 }
 
-// Usage is where a gateway keeps the record of what tenants used.
-type Usage struct {
-	// Dir takes append-only files with one line for each request, for billing; `spillway usage DIR` sums them. Take away
-	// what is billed: nothing is ever deleted here. Empty: no records are kept, and metrics alone tell of usage.
+// UsageRecords configures the usage records of a gateway.
+type UsageRecords struct {
+	// Dir is the folder of append-only files with one line per request, for billing; `spillway usage DIR` sums
+	// them. Remove files that are billed: Spillway never deletes any. Empty: no records are written, and only
+	// metrics report usage.
 	Dir string `yaml:"dir"`
 }

@@ -16,79 +16,79 @@ import (
 const (
 	// maxDrains bounds the list: a region has far fewer workers.
 	maxDrains = 10_000
-	// maxFile bounds what is read back, in bytes.
-	maxFile = 16 << 20
+	// maxFileBytes bounds what is read back, in bytes.
+	maxFileBytes = 16 << 20
 )
 
-// ErrFull refuses one more drain.
-var ErrFull = errors.New("10000 drains are in force: undrain some first")
+// ErrTooManyDrains refuses one more drain.
+var ErrTooManyDrains = errors.New("10000 drains are in force: undrain some first")
 
-// Store is the list of drains. It is safe for concurrent use.
-type Store struct {
+// DrainStore is the list of drains. It is safe for concurrent use.
+type DrainStore struct {
 	path string // empty: nothing is written
 
 	mu   sync.Mutex
 	list []admin.Drain // by path
 }
 
-// Open reads the list that an earlier process wrote. An empty path keeps the list in memory alone.
-func Open(path string) (*Store, error) {
-	s := &Store{path: path}
+// OpenStore reads the list that an earlier process wrote. An empty path keeps the list in memory alone.
+func OpenStore(path string) (*DrainStore, error) {
+	s := &DrainStore{path: path}
 	if path == "" {
 		return s, nil
 	}
-	text, _, err := uplink.ReadWhole(path, maxFile)
+	text, _, err := uplink.ReadFileLimited(path, maxFileBytes)
 	if err != nil {
 		return nil, fmt.Errorf("reading the drains: %w", err)
 	}
 	if text == nil {
 		return s, nil
 	}
-	if s.list, err = decode(text); err != nil {
+	if s.list, err = decodeDrains(text); err != nil {
 		return nil, fmt.Errorf("reading the drains in %s: %w: repair the file, or remove it to start without drains", path, err)
 	}
 	return s, nil
 }
 
-func decode(text []byte) ([]admin.Drain, error) {
+func decodeDrains(text []byte) ([]admin.Drain, error) {
 	var list []admin.Drain
 	if err := json.Unmarshal(text, &list); err != nil {
 		return nil, err
 	}
 	if len(list) > maxDrains {
-		return nil, ErrFull
+		return nil, ErrTooManyDrains
 	}
-	slices.SortStableFunc(list, byPath)
+	slices.SortStableFunc(list, compareByPath)
 	return slices.CompactFunc(list, func(a, b admin.Drain) bool { return a.Path == b.Path }), nil
 }
 
-func byPath(a, b admin.Drain) int { return strings.Compare(a.Path, b.Path) }
+func compareByPath(a, b admin.Drain) int { return strings.Compare(a.Path, b.Path) }
 
-// Persistent reports whether the drains outlive the process.
-func (s *Store) Persistent() bool { return s.path != "" }
+// IsPersistent reports whether the drains outlive the process.
+func (s *DrainStore) IsPersistent() bool { return s.path != "" }
 
-// List returns the drains in force at now, by path.
-func (s *Store) List(now time.Time) []admin.Drain {
+// ListDrains returns the drains in force at now, by path.
+func (s *DrainStore) ListDrains(now time.Time) []admin.Drain {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return inForce(s.list, now)
+	return drainsInForce(s.list, now)
 }
 
-// Directive returns the drains in force at now as a directive holds them.
-func (s *Store) Directive(now time.Time) (out []uplink.Drain) {
-	for _, d := range s.List(now) {
-		out = append(out, uplink.Drain{Path: d.Path, Until: d.Until, Reason: d.Reason})
+// DirectiveDrains returns the drains in force at now as a directive holds them.
+func (s *DrainStore) DirectiveDrains(now time.Time) (out []uplink.ActiveDrain) {
+	for _, d := range s.ListDrains(now) {
+		out = append(out, uplink.ActiveDrain{Path: d.Path, Until: d.Until, Reason: d.Reason, Start: d.At, Over: d.RampDuration()})
 	}
 	return out
 }
 
-func inForce(list []admin.Drain, now time.Time) []admin.Drain {
+func drainsInForce(list []admin.Drain, now time.Time) []admin.Drain {
 	return slices.DeleteFunc(slices.Clone(list), func(d admin.Drain) bool { return !d.Until.IsZero() && !now.Before(d.Until) })
 }
 
-// Get returns the drain of a path that is in force at now.
-func (s *Store) Get(path string, now time.Time) (admin.Drain, bool) {
-	for _, d := range s.List(now) {
+// FindDrain returns the drain of a path that is in force at now.
+func (s *DrainStore) FindDrain(path string, now time.Time) (admin.Drain, bool) {
+	for _, d := range s.ListDrains(now) {
 		if d.Path == path {
 			return d, true
 		}
@@ -96,10 +96,10 @@ func (s *Store) Get(path string, now time.Time) (admin.Drain, bool) {
 	return admin.Drain{}, false
 }
 
-// Put adds a drain, in the place of an earlier one of the same path. When the file cannot be written nothing changes.
-func (s *Store) Put(d admin.Drain, now time.Time) error {
-	return s.change(now, func(list []admin.Drain) []admin.Drain {
-		i, found := slices.BinarySearchFunc(list, d, byPath)
+// PutDrain adds a drain, in the place of an earlier one of the same path. When the file cannot be written nothing changes.
+func (s *DrainStore) PutDrain(d admin.Drain, now time.Time) error {
+	return s.updateDrains(now, func(list []admin.Drain) []admin.Drain {
+		i, found := slices.BinarySearchFunc(list, d, compareByPath)
 		if found {
 			list[i] = d
 			return list
@@ -108,9 +108,9 @@ func (s *Store) Put(d admin.Drain, now time.Time) error {
 	})
 }
 
-// Delete removes the drain of a path, and reports whether there was one. When the file cannot be written nothing changes.
-func (s *Store) Delete(path string, now time.Time) (found bool, err error) {
-	err = s.change(now, func(list []admin.Drain) []admin.Drain {
+// DeleteDrain removes the drain of a path, and reports whether there was one. When the file cannot be written nothing changes.
+func (s *DrainStore) DeleteDrain(path string, now time.Time) (found bool, err error) {
+	err = s.updateDrains(now, func(list []admin.Drain) []admin.Drain {
 		n := len(list)
 		list = slices.DeleteFunc(list, func(d admin.Drain) bool { return d.Path == path })
 		found = len(list) < n
@@ -119,17 +119,17 @@ func (s *Store) Delete(path string, now time.Time) (found bool, err error) {
 	return found, err
 }
 
-func (s *Store) change(now time.Time, edit func([]admin.Drain) []admin.Drain) error {
+func (s *DrainStore) updateDrains(now time.Time, edit func([]admin.Drain) []admin.Drain) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	list := edit(inForce(s.list, now))
+	list := edit(drainsInForce(s.list, now))
 	if len(list) > maxDrains {
-		return ErrFull
+		return ErrTooManyDrains
 	}
 	if s.path != "" {
 		text, err := json.Marshal(list)
 		if err == nil {
-			err = uplink.WriteWhole(s.path, text)
+			err = uplink.WriteFileAtomic(s.path, text)
 		}
 		if err != nil {
 			return fmt.Errorf("writing the drains to %s: %w", s.path, err)

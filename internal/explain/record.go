@@ -1,20 +1,20 @@
 package explain
 
-// Term is one part of a candidate's cost.
-type Term struct {
+// CostTerm is one part of a candidate's cost.
+type CostTerm struct {
 	Name    string  `json:"name"`    // "rtt", "wait", "prefill", "kv_wait", "decode", "egress", "bias", "credit"
 	Seconds float64 `json:"seconds"` // negative where it is a credit
 }
 
 // Candidate is one child that a decision looked at.
 type Candidate struct {
-	Name    string `json:"name"`
-	Dropped string `json:"dropped,omitempty"` // why it could not be chosen; empty when it could
-	Terms   []Term `json:"terms,omitempty"`
+	Name             string     `json:"name"`
+	IneligibleReason string     `json:"dropped,omitempty"` // why it could not be chosen; empty when it could
+	Terms            []CostTerm `json:"terms,omitempty"`
 }
 
-// Record is one decision at one tier.
-type Record struct {
+// Explanation is one decision at one tier.
+type Explanation struct {
 	Tier       string      `json:"tier"`            // "global", "regional" or "local"
 	Node       string      `json:"node"`            // the instance that decided
 	Query      string      `json:"query"`           // what was asked, in words: never a prompt
@@ -25,59 +25,59 @@ type Record struct {
 	Notes      []string    `json:"notes,omitempty"` // ages, versions, anything that qualifies the verdict
 }
 
-// On reports whether somebody will read the record. Deciders need it only before work that exists for the reader alone.
-func (r *Record) On() bool { return r != nil }
+// IsRecording reports whether somebody will read the record. Deciders need it only before work that exists for the reader alone.
+func (r *Explanation) IsRecording() bool { return r != nil }
 
-// Candidate adds a candidate and returns a handle for its terms. The handle is a value, and free when r is nil.
-func (r *Record) Candidate(name string) Handle {
+// AddCandidate adds a candidate and returns a handle for its terms. The handle is a value, and free when r is nil.
+func (r *Explanation) AddCandidate(name string) CandidateHandle {
 	if r == nil {
-		return Handle{}
+		return CandidateHandle{}
 	}
 	r.Candidates = append(r.Candidates, Candidate{Name: name})
-	return Handle{r: r, i: len(r.Candidates) - 1}
+	return CandidateHandle{explanation: r, index: len(r.Candidates) - 1}
 }
 
-// Choose writes the verdict down.
-func (r *Record) Choose(name, reason string) {
+// SetChosen writes the verdict down.
+func (r *Explanation) SetChosen(name, reason string) {
 	if r == nil {
 		return
 	}
 	r.Chosen, r.Reason = name, reason
 }
 
-// Note adds a remark that qualifies the verdict. Build its text only under On.
-func (r *Record) Note(text string) {
+// AddNote adds a remark that qualifies the verdict. Build its text only under On.
+func (r *Explanation) AddNote(text string) {
 	if r == nil {
 		return
 	}
 	r.Notes = append(r.Notes, text)
 }
 
-// Handle adds to one candidate of a Record; the zero Handle does nothing.
-type Handle struct {
-	r *Record
-	i int
+// CandidateHandle adds to one candidate of a Record; the zero Handle does nothing.
+type CandidateHandle struct {
+	explanation *Explanation
+	index       int
 }
 
-// Term adds one cost term in seconds.
-func (h Handle) Term(name string, seconds float64) {
-	if h.r == nil {
+// AddTerm adds one cost term in seconds.
+func (h CandidateHandle) AddTerm(name string, seconds float64) {
+	if h.explanation == nil {
 		return
 	}
-	c := &h.r.Candidates[h.i]
-	c.Terms = append(c.Terms, Term{Name: name, Seconds: seconds})
+	c := &h.explanation.Candidates[h.index]
+	c.Terms = append(c.Terms, CostTerm{Name: name, Seconds: seconds})
 }
 
-// Drop says why the candidate cannot be chosen.
-func (h Handle) Drop(reason string) {
-	if h.r == nil {
+// MarkIneligible says why the candidate cannot be chosen.
+func (h CandidateHandle) MarkIneligible(reason string) {
+	if h.explanation == nil {
 		return
 	}
-	h.r.Candidates[h.i].Dropped = reason
+	h.explanation.Candidates[h.index].IneligibleReason = reason
 }
 
-// Seconds is the candidate's whole cost: the sum of its terms.
-func (c Candidate) Seconds() float64 {
+// TotalSeconds is the candidate's whole cost: the sum of its terms.
+func (c Candidate) TotalSeconds() float64 {
 	var sum float64
 	for _, t := range c.Terms {
 		sum += t.Seconds

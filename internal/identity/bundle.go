@@ -11,29 +11,29 @@ import (
 	"github.com/spillway-lb/spillway/internal/certfile"
 )
 
-// Files are the PEM files of one node: its certificate chain, leaf first; its private key; the authorities it trusts.
-type Files struct {
+// CertFiles are the PEM files of one node: its certificate chain, leaf first; its private key; the authorities it trusts.
+type CertFiles struct {
 	Cert string
 	Key  string
 	CA   string
 }
 
-// maxPEM bounds each file: a certificate chain of any sense fits many times over.
-const maxPEM = 1 << 20
+// maxPEMBytes bounds each file: a certificate chain of any sense fits many times over.
+const maxPEMBytes = 1 << 20
 
-// bundle is one consistent reading of the three files; immutable.
-type bundle struct {
+// certBundle is one consistent reading of the three files; immutable.
+type certBundle struct {
 	cert  tls.Certificate
 	roots *x509.CertPool
 	id    ID
 
 	caExpires time.Time         // of the first authority to end
-	root      *x509.Certificate // the authority that cert chains to
+	rootCert  *x509.Certificate // the authority that cert chains to
 }
 
 // readBundle reads and checks the files: the key fits the certificate, the certificate chains to the authority, is in
 // its time, and names one identity. A node that would be refused by every peer should learn so when it starts.
-func readBundle(f Files, now time.Time) (*bundle, error) {
+func readBundle(f CertFiles, now time.Time) (*certBundle, error) {
 	certPEM, err := readPEM(f.Cert)
 	if err != nil {
 		return nil, err
@@ -46,27 +46,27 @@ func readBundle(f Files, now time.Time) (*bundle, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &bundle{roots: x509.NewCertPool()}
+	b := &certBundle{roots: x509.NewCertPool()}
 	if b.cert, err = tls.X509KeyPair(certPEM, keyPEM); err != nil {
 		return nil, fmt.Errorf("reading certificate %s with key %s: %w", f.Cert, f.Key, err)
 	}
 	if !b.roots.AppendCertsFromPEM(caPEM) {
 		return nil, fmt.Errorf("reading authority %s: it holds no PEM certificate", f.CA)
 	}
-	if b.caExpires, err = certfile.Earliest(caPEM); err != nil {
+	if b.caExpires, err = certfile.EarliestExpiry(caPEM); err != nil {
 		return nil, fmt.Errorf("reading authority %s: %w", f.CA, err)
 	}
 	if b.id, err = leafID(b.cert.Leaf); err != nil {
 		return nil, fmt.Errorf("reading certificate %s: %w", f.Cert, err)
 	}
-	if err := b.chains(now); err != nil {
+	if err := b.verifyChains(now); err != nil {
 		return nil, fmt.Errorf("checking certificate %s against authority %s: %w", f.Cert, f.CA, err)
 	}
 	return b, nil
 }
 
-// chains verifies our own certificate for both directions, since every node dials and listens with the same one.
-func (b *bundle) chains(now time.Time) error {
+// verifyChains verifies our own certificate for both directions, since every node dials and listens with the same one.
+func (b *certBundle) verifyChains(now time.Time) error {
 	inter := x509.NewCertPool()
 	for _, der := range b.cert.Certificate[1:] {
 		c, err := x509.ParseCertificate(der)
@@ -82,8 +82,8 @@ func (b *bundle) chains(now time.Time) error {
 		if err != nil {
 			return err
 		}
-		if chain := chains[0]; b.root == nil {
-			b.root = chain[len(chain)-1]
+		if chain := chains[0]; b.rootCert == nil {
+			b.rootCert = chain[len(chain)-1]
 		}
 	}
 	return nil
@@ -97,8 +97,8 @@ func readPEM(path string) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading certificates: %w", err)
 	}
-	if !st.Mode().IsRegular() || st.Size() > maxPEM {
-		return nil, fmt.Errorf("reading certificates: %s is not a plain file of at most %d bytes", path, maxPEM)
+	if !st.Mode().IsRegular() || st.Size() > maxPEMBytes {
+		return nil, fmt.Errorf("reading certificates: %s is not a plain file of at most %d bytes", path, maxPEMBytes)
 	}
 	text, err := os.ReadFile(path)
 	if err != nil {

@@ -18,62 +18,62 @@ import (
 )
 
 const (
-	caTTL = 10 * 365 * 24 * time.Hour
-	skew  = time.Hour // certificates start this long ago, for clocks that lag
+	devCATTL  = 10 * 365 * 24 * time.Hour
+	clockSkew = time.Hour // certificates start this long ago, for clocks that lag
 )
 
 // DevCA is a certificate authority in a directory, for development and demonstration. Each has a key of its own: nothing
 // is built in.
 type DevCA struct {
-	dir, domain string
-	cert        *x509.Certificate
-	key         *ecdsa.PrivateKey
+	dir, trustDomain string
+	cert             *x509.Certificate
+	key              *ecdsa.PrivateKey
 }
 
 // NewDevCA loads the authority in dir, or makes one there (ca.pem, and ca.key that only its owner may read). It refuses
 // an authority of another trust domain and a half of one.
 func NewDevCA(dir, trustDomain string) (*DevCA, error) {
-	if !clean(trustDomain, false) || len(trustDomain) > maxDomain {
-		return nil, fmt.Errorf("making authority: %w: trust domain %q", ErrBadID, trustDomain)
+	if !hasOnlyIDChars(trustDomain, false) || len(trustDomain) > maxTrustDomainBytes {
+		return nil, fmt.Errorf("making authority: %w: trust domain %q", ErrInvalidID, trustDomain)
 	}
-	ca := &DevCA{dir: dir, domain: trustDomain}
+	ca := &DevCA{dir: dir, trustDomain: trustDomain}
 	_, certErr := os.Stat(ca.certPath())
 	_, keyErr := os.Stat(ca.keyPath())
 	switch {
 	case certErr == nil && keyErr == nil:
-		return ca, ca.load()
+		return ca, ca.loadAuthority()
 	case errors.Is(certErr, fs.ErrNotExist) && errors.Is(keyErr, fs.ErrNotExist):
-		return ca, ca.create()
+		return ca, ca.createAuthority()
 	}
-	return nil, fmt.Errorf("opening authority in %s: one of ca.pem and ca.key is missing: restore it, or remove the other to start anew", dir)
+	return nil, fmt.Errorf("opening authority in %s: one of ca.pem and ca.key is missing: restore it, or remove the other to start again", dir)
 }
 
-// Issue writes a certificate and key for id to dir, named after id.FileName, valid for ttl, and says where they are. It
+// IssueCert writes a certificate and key for id to dir, named after id.FileName, valid for ttl, and says where they are. It
 // replaces an earlier certificate of the same identity, and refuses to replace another's.
-func (ca *DevCA) Issue(id ID, dir string, ttl time.Duration) (Files, error) {
-	if err := id.Valid(); err != nil {
-		return Files{}, fmt.Errorf("issuing certificate: %w", err)
+func (ca *DevCA) IssueCert(id ID, dir string, ttl time.Duration) (CertFiles, error) {
+	if err := id.Validate(); err != nil {
+		return CertFiles{}, fmt.Errorf("issuing certificate: %w", err)
 	}
-	if id.TrustDomain != ca.domain {
-		return Files{}, fmt.Errorf("issuing certificate: %s is not of trust domain %s", id, ca.domain)
+	if id.TrustDomain != ca.trustDomain {
+		return CertFiles{}, fmt.Errorf("issuing certificate: %s is not of trust domain %s", id, ca.trustDomain)
 	}
 	f := id.FilesIn(dir)
 	f.CA = ca.certPath()
-	if err := ownedBy(f.Cert, id); err != nil {
-		return Files{}, err
+	if err := checkCertOwner(f.Cert, id); err != nil {
+		return CertFiles{}, err
 	}
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
-		return Files{}, fmt.Errorf("issuing certificate: %w", err)
+		return CertFiles{}, fmt.Errorf("issuing certificate: %w", err)
 	}
-	der, err := ca.sign(id, key, ttl)
+	der, err := ca.signCert(id, key, ttl)
 	if err != nil {
-		return Files{}, fmt.Errorf("issuing certificate: %w", err)
+		return CertFiles{}, fmt.Errorf("issuing certificate: %w", err)
 	}
 	return f, writePair(f.Cert, f.Key, der, key)
 }
 
-func (ca *DevCA) sign(id ID, key *ecdsa.PrivateKey, ttl time.Duration) ([]byte, error) {
+func (ca *DevCA) signCert(id ID, key *ecdsa.PrivateKey, ttl time.Duration) ([]byte, error) {
 	serial, err := serialNumber()
 	if err != nil {
 		return nil, err
@@ -87,8 +87,8 @@ func (ca *DevCA) sign(id ID, key *ecdsa.PrivateKey, ttl time.Duration) ([]byte, 
 		SerialNumber: serial,
 		Subject:      pkix.Name{CommonName: id.Name},
 		URIs:         []*url.URL{uri},
-		NotBefore:    now.Add(-skew),
-		NotAfter:     earlier(now.Add(ttl), ca.cert.NotAfter),
+		NotBefore:    now.Add(-clockSkew),
+		NotAfter:     earlierTime(now.Add(ttl), ca.cert.NotAfter),
 		KeyUsage:     x509.KeyUsageDigitalSignature,
 		ExtKeyUsage:  []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 
@@ -96,8 +96,8 @@ func (ca *DevCA) sign(id ID, key *ecdsa.PrivateKey, ttl time.Duration) ([]byte, 
 	}, ca.cert, &key.PublicKey, ca.key)
 }
 
-// create makes a key and a self-signed certificate that may speak for its trust domain only (RFC 5280 4.2.1.10).
-func (ca *DevCA) create() error {
+// createAuthority makes a key and a self-signed certificate that may speak for its trust domain only (RFC 5280 4.2.1.10).
+func (ca *DevCA) createAuthority() error {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return fmt.Errorf("making authority: %w", err)
@@ -109,12 +109,12 @@ func (ca *DevCA) create() error {
 	now := time.Now()
 	tmpl := &x509.Certificate{
 		SerialNumber: serial,
-		Subject:      pkix.Name{CommonName: "Spillway development authority for " + ca.domain},
-		NotBefore:    now.Add(-skew), NotAfter: now.Add(caTTL),
+		Subject:      pkix.Name{CommonName: "Spillway development authority for " + ca.trustDomain},
+		NotBefore:    now.Add(-clockSkew), NotAfter: now.Add(devCATTL),
 		KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageCRLSign,
-		URIs:     []*url.URL{{Scheme: "spiffe", Host: ca.domain}},
+		URIs:     []*url.URL{{Scheme: "spiffe", Host: ca.trustDomain}},
 		IsCA:     true, BasicConstraintsValid: true, MaxPathLenZero: true,
-		PermittedURIDomains: []string{ca.domain}, PermittedDNSDomainsCritical: true,
+		PermittedURIDomains: []string{ca.trustDomain}, PermittedDNSDomainsCritical: true,
 	}
 	der, err := x509.CreateCertificate(rand.Reader, tmpl, tmpl, &key.PublicKey, key)
 	if err != nil {
@@ -127,7 +127,7 @@ func (ca *DevCA) create() error {
 	return writePair(ca.certPath(), ca.keyPath(), der, key)
 }
 
-func (ca *DevCA) load() error {
+func (ca *DevCA) loadAuthority() error {
 	pair, err := tls.LoadX509KeyPair(ca.certPath(), ca.keyPath())
 	if err != nil {
 		return fmt.Errorf("opening authority in %s: %w", ca.dir, err)
@@ -136,11 +136,11 @@ func (ca *DevCA) load() error {
 	if !ok || !pair.Leaf.IsCA || len(pair.Leaf.URIs) != 1 {
 		return fmt.Errorf("opening authority in %s: not one that spillway made", ca.dir)
 	}
-	if got := pair.Leaf.URIs[0].Host; got != ca.domain {
-		return fmt.Errorf("opening authority in %s: it speaks for %q, not for %q", ca.dir, got, ca.domain)
+	if got := pair.Leaf.URIs[0].Host; got != ca.trustDomain {
+		return fmt.Errorf("opening authority in %s: it speaks for %q, not for %q", ca.dir, got, ca.trustDomain)
 	}
 	if time.Now().After(pair.Leaf.NotAfter) {
-		return fmt.Errorf("opening authority in %s: it ended on %s: remove ca.pem and ca.key to start anew", ca.dir, pair.Leaf.NotAfter.Format(time.DateOnly))
+		return fmt.Errorf("opening authority in %s: it ended on %s: remove ca.pem and ca.key to start again", ca.dir, pair.Leaf.NotAfter.Format(time.DateOnly))
 	}
 	ca.cert, ca.key = pair.Leaf, key
 	return nil
@@ -153,7 +153,7 @@ func serialNumber() (*big.Int, error) {
 	return rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
 }
 
-func earlier(a, b time.Time) time.Time {
+func earlierTime(a, b time.Time) time.Time {
 	if a.Before(b) {
 		return a
 	}

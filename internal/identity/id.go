@@ -19,14 +19,14 @@ const (
 )
 
 const (
-	scheme     = "spiffe://"
-	maxURI     = 2048 // SPIFFE-ID 2.3
-	maxDomain  = 255  // SPIFFE-ID 2.3
-	maxSegment = 128
+	uriScheme           = "spiffe://"
+	maxURIBytes         = 2048 // SPIFFE-ID 2.3
+	maxTrustDomainBytes = 255  // SPIFFE-ID 2.3
+	maxSegmentBytes     = 128
 )
 
-// ErrBadID is wrapped by every refusal of an identity's text.
-var ErrBadID = errors.New("not a spillway identity")
+// ErrInvalidID is wrapped by every refusal of an identity's text.
+var ErrInvalidID = errors.New("not a spillway identity")
 
 // ID is one identity. Region is set for gateways and locals, Zone for locals only.
 type ID struct {
@@ -50,35 +50,35 @@ func (id ID) FileName() string {
 }
 
 // FilesIn are the paths where a development CA in dir puts what it issues for id.
-func (id ID) FilesIn(dir string) Files {
+func (id ID) FilesIn(dir string) CertFiles {
 	base := filepath.Join(dir, id.FileName())
-	return Files{Cert: base + ".pem", Key: base + ".key", CA: filepath.Join(dir, "ca.pem")}
+	return CertFiles{Cert: base + ".pem", Key: base + ".key", CA: filepath.Join(dir, "ca.pem")}
 }
 
 // ParseID reads a SPIFFE URI of one of the four shapes that Valid accepts. It is strict: no escapes, no query, no port,
 // no empty or dotted segment (SPIFFE-ID 2.1 and 2.2), and no role that is not ours.
 func ParseID(uri string) (ID, error) {
-	if len(uri) > maxURI {
-		return ID{}, fmt.Errorf("%w: longer than %d bytes", ErrBadID, maxURI)
+	if len(uri) > maxURIBytes {
+		return ID{}, fmt.Errorf("%w: longer than %d bytes", ErrInvalidID, maxURIBytes)
 	}
-	rest, ok := strings.CutPrefix(uri, scheme)
+	rest, ok := strings.CutPrefix(uri, uriScheme)
 	if !ok {
-		return ID{}, fmt.Errorf("%w: %q does not start with %s", ErrBadID, uri, scheme)
+		return ID{}, fmt.Errorf("%w: %q does not start with %s", ErrInvalidID, uri, uriScheme)
 	}
 	domain, path, _ := strings.Cut(rest, "/")
-	id, ok := fromPath(strings.Split(path, "/"))
+	id, ok := idFromPath(strings.Split(path, "/"))
 	if !ok {
-		return ID{}, fmt.Errorf("%w: %q is none of global/NAME, region/REGION/gateway/NAME, region/REGION/zone/ZONE/local/NAME, operator/NAME", ErrBadID, uri)
+		return ID{}, fmt.Errorf("%w: %q is none of global/NAME, region/REGION/gateway/NAME, region/REGION/zone/ZONE/local/NAME, operator/NAME", ErrInvalidID, uri)
 	}
 	id.TrustDomain = domain
-	if err := id.Valid(); err != nil {
+	if err := id.Validate(); err != nil {
 		return ID{}, err
 	}
 	return id, nil
 }
 
-// fromPath maps path segments onto an ID without judging the names in them.
-func fromPath(p []string) (ID, bool) {
+// idFromPath maps path segments onto an ID without judging the names in them.
+func idFromPath(p []string) (ID, bool) {
 	switch {
 	case len(p) == 2 && p[0] == "global":
 		return ID{Role: RoleGlobal, Name: p[1]}, true
@@ -92,28 +92,28 @@ func fromPath(p []string) (ID, bool) {
 	return ID{}, false
 }
 
-// Valid says what is wrong with an ID that was put together by hand; nil when its String is a proper SPIFFE URI.
-func (id ID) Valid() error {
-	if len(id.TrustDomain) > maxDomain || !clean(id.TrustDomain, false) {
-		return fmt.Errorf("%w: trust domain %q must be 1 to %d of a-z 0-9 . - _", ErrBadID, id.TrustDomain, maxDomain)
+// Validate says what is wrong with an ID that was put together by hand; nil when its String is a proper SPIFFE URI.
+func (id ID) Validate() error {
+	if len(id.TrustDomain) > maxTrustDomainBytes || !hasOnlyIDChars(id.TrustDomain, false) {
+		return fmt.Errorf("%w: trust domain %q must be 1 to %d of a-z 0-9 . - _", ErrInvalidID, id.TrustDomain, maxTrustDomainBytes)
 	}
 	region, zone := id.Role == RoleGateway || id.Role == RoleLocal, id.Role == RoleLocal
 	switch {
 	case id.Role != RoleGlobal && id.Role != RoleGateway && id.Role != RoleLocal && id.Role != RoleOperator:
-		return fmt.Errorf("%w: role %q is not global, gateway, local or operator", ErrBadID, id.Role)
-	case !segment(id.Name):
-		return fmt.Errorf("%w: name %q must be 1 to %d of a-z A-Z 0-9 . - _", ErrBadID, id.Name, maxSegment)
-	case region != segment(id.Region) || !region && id.Region != "":
-		return fmt.Errorf("%w: region %q does not suit role %s", ErrBadID, id.Region, id.Role)
-	case zone != segment(id.Zone) || !zone && id.Zone != "":
-		return fmt.Errorf("%w: zone %q does not suit role %s", ErrBadID, id.Zone, id.Role)
+		return fmt.Errorf("%w: role %q is not global, gateway, local or operator", ErrInvalidID, id.Role)
+	case !isSegment(id.Name):
+		return fmt.Errorf("%w: name %q must be 1 to %d of a-z A-Z 0-9 . - _", ErrInvalidID, id.Name, maxSegmentBytes)
+	case region != isSegment(id.Region) || !region && id.Region != "":
+		return fmt.Errorf("%w: region %q does not suit role %s", ErrInvalidID, id.Region, id.Role)
+	case zone != isSegment(id.Zone) || !zone && id.Zone != "":
+		return fmt.Errorf("%w: zone %q does not suit role %s", ErrInvalidID, id.Zone, id.Role)
 	}
 	return nil
 }
 
 // String is the SPIFFE URI. It is meaningful only for an ID that Valid accepts.
 func (id ID) String() string {
-	base := scheme + id.TrustDomain
+	base := uriScheme + id.TrustDomain
 	switch id.Role {
 	case RoleGateway:
 		return base + "/region/" + id.Region + "/gateway/" + id.Name
@@ -123,12 +123,12 @@ func (id ID) String() string {
 	return base + "/" + string(id.Role) + "/" + id.Name
 }
 
-func segment(s string) bool {
-	return len(s) <= maxSegment && s != "." && s != ".." && clean(s, true)
+func isSegment(s string) bool {
+	return len(s) <= maxSegmentBytes && s != "." && s != ".." && hasOnlyIDChars(s, true)
 }
 
-// clean reports whether s is one or more of the characters SPIFFE allows; a trust domain has no capitals.
-func clean(s string, capitals bool) bool {
+// hasOnlyIDChars reports whether s is one or more of the characters SPIFFE allows; a trust domain has no capitals.
+func hasOnlyIDChars(s string, capitals bool) bool {
 	for i := range len(s) {
 		c := s[i]
 		switch {

@@ -39,7 +39,7 @@ func TestParseID(t *testing.T) {
 	} {
 		id, err := identity.ParseID(uri)
 		switch {
-		case want == nil && !errors.Is(err, identity.ErrBadID):
+		case want == nil && !errors.Is(err, identity.ErrInvalidID):
 			t.Errorf("ParseID(%q) = %+v, %v; want ErrBadID", uri, id, err)
 		case want != nil && (err != nil || id != *want || id.String() != uri):
 			t.Errorf("ParseID(%q) = %+v, %v; want %+v and the same text again", uri, id, err, *want)
@@ -47,7 +47,7 @@ func TestParseID(t *testing.T) {
 	}
 }
 
-func TestValidRefusesFieldsThatDoNotSuitTheRole(t *testing.T) {
+func TestValidateRefusesFieldsOfOtherRoles(t *testing.T) {
 	for _, id := range []identity.ID{
 		{TrustDomain: "d", Role: identity.RoleGlobal, Name: "g", Region: "eu"},
 		{TrustDomain: "d", Role: identity.RoleOperator, Name: "o", Zone: "a"},
@@ -56,7 +56,7 @@ func TestValidRefusesFieldsThatDoNotSuitTheRole(t *testing.T) {
 		{TrustDomain: "d", Role: identity.RoleLocal, Name: "l", Region: "eu"},
 		{TrustDomain: "d", Role: "", Name: "l"},
 	} {
-		if id.Valid() == nil {
+		if id.Validate() == nil {
 			t.Errorf("%+v passes for valid", id)
 		}
 	}

@@ -8,12 +8,12 @@ import (
 )
 
 // Certificates of one process trust each other and nothing else, and leave no key on disk.
-func TestInternal(t *testing.T) {
+func TestProcessCertsAreIsolated(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("TMPDIR", dir)
 	make2 := func() []*identity.Certs {
 		t.Helper()
-		certs, err := identity.Internal(identity.ID{Role: identity.RoleGateway, Region: "here", Name: "n1"},
+		certs, err := identity.NewProcessCerts(identity.ID{Role: identity.RoleGateway, Region: "here", Name: "n1"},
 			identity.ID{Role: identity.RoleLocal, Region: "here", Zone: "a", Name: "n1"})
 		if err != nil {
 			t.Fatal(err)
@@ -25,11 +25,11 @@ func TestInternal(t *testing.T) {
 		t.Errorf("files are left: %v %v", left, err)
 	}
 	all := func(identity.ID) error { return nil }
-	seen, serverErr, clientErr := shake(t, certs[1].Server("x", all), certs[0].Client("x", all))
+	seen, serverErr, clientErr := runHandshake(t, certs[1].ServerTLS("x", all), certs[0].ClientTLS("x", all))
 	if serverErr != nil || clientErr != nil || seen.Role != identity.RoleGateway {
 		t.Errorf("%v: %v, %v", seen, serverErr, clientErr)
 	}
-	if _, serverErr, clientErr = shake(t, other[1].Server("x", all), certs[0].Client("x", all)); serverErr == nil && clientErr == nil {
+	if _, serverErr, clientErr = runHandshake(t, other[1].ServerTLS("x", all), certs[0].ClientTLS("x", all)); serverErr == nil && clientErr == nil {
 		t.Error("two processes trust each other")
 	}
 	if err := certs[0].Reload(); err != nil {

@@ -10,8 +10,8 @@ import (
 	"github.com/spillway-lb/spillway/internal/identity"
 )
 
-// served is the server's side of one handshake.
-func served(t *testing.T, server, client *tls.Config) tls.ConnectionState {
+// serverConnState is the server's side of one handshake.
+func serverConnState(t *testing.T, server, client *tls.Config) tls.ConnectionState {
 	t.Helper()
 	a, b := net.Pipe()
 	t.Cleanup(func() { a.Close(); b.Close() })
@@ -27,51 +27,51 @@ func served(t *testing.T, server, client *tls.Config) tls.ConnectionState {
 	return s.ConnectionState()
 }
 
-// TestConnectionsShareWhatPeersShow: a connection must not hold a reading of its own of a certificate that others hold.
-func TestConnectionsShareWhatPeersShow(t *testing.T) {
-	ca := authority(t, domain)
-	cfg := node(t, ca, global("g1")).Server("x/1", nil)
-	one, other := node(t, ca, global("g2")).Client("x/1", nil), node(t, ca, global("g3")).Client("x/1", nil)
-	first, second, third := served(t, cfg, one), served(t, cfg, one), served(t, cfg, other)
+// TestConnectionsShareParsedCerts: a connection must not hold a reading of its own of a certificate that others hold.
+func TestConnectionsShareParsedCerts(t *testing.T) {
+	ca := newTestCA(t, testTrustDomain)
+	cfg := newNodeCerts(t, ca, globalID("g1")).ServerTLS("x/1", nil)
+	one, other := newNodeCerts(t, ca, globalID("g2")).ClientTLS("x/1", nil), newNodeCerts(t, ca, globalID("g3")).ClientTLS("x/1", nil)
+	first, second, third := serverConnState(t, cfg, one), serverConnState(t, cfg, one), serverConnState(t, cfg, other)
 	if first.PeerCertificates[0] != second.PeerCertificates[0] || first.VerifiedChains[0][0] != second.VerifiedChains[0][0] {
 		t.Error("two connections of one peer hold two readings of its certificate")
 	}
-	if id, err := identity.PeerID(third); err != nil || id != global("g3") {
+	if id, err := identity.PeerID(third); err != nil || id != globalID("g3") {
 		t.Errorf("another peer is taken for %v (%v)", id, err)
 	}
 }
 
-// TestSharedConfigurationFollowsTheFiles: connections share a configuration until the files change, and not after that.
-func TestSharedConfigurationFollowsTheFiles(t *testing.T) {
-	ca := authority(t, domain)
+// TestSharedTLSConfigFollowsFiles: connections share a configuration until the files change, and not after that.
+func TestSharedTLSConfigFollowsFiles(t *testing.T) {
+	ca := newTestCA(t, testTrustDomain)
 	dir := t.TempDir()
-	files, err := ca.Issue(global("g1"), dir, time.Hour)
+	files, err := ca.IssueCert(globalID("g1"), dir, time.Hour)
 	if err != nil {
 		t.Fatal(err)
 	}
-	srv, err := identity.Load(files, nil)
+	srv, err := identity.LoadCerts(files, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg, peer := srv.Server("x/1", nil), node(t, ca, global("g2")).Client("x/1", nil)
+	cfg, peer := srv.ServerTLS("x/1", nil), newNodeCerts(t, ca, globalID("g2")).ClientTLS("x/1", nil)
 	var shown []*x509.Certificate
 	peer.VerifyPeerCertificate = func(raw [][]byte, _ [][]*x509.Certificate) error {
 		c, err := x509.ParseCertificate(raw[0])
 		shown = append(shown, c)
 		return err
 	}
-	served(t, cfg, peer)
+	serverConnState(t, cfg, peer)
 	before, _ := cfg.GetConfigForClient(nil)
 	if again, _ := cfg.GetConfigForClient(nil); again != before {
 		t.Error("each connection has a configuration of its own")
 	}
-	if _, err := ca.Issue(global("g1"), dir, 2*time.Hour); err != nil {
+	if _, err := ca.IssueCert(globalID("g1"), dir, 2*time.Hour); err != nil {
 		t.Fatal(err)
 	}
 	if err := srv.Reload(); err != nil {
 		t.Fatal(err)
 	}
-	served(t, cfg, peer)
+	serverConnState(t, cfg, peer)
 	if shown[0].Equal(shown[1]) {
 		t.Error("a connection after the reload was shown the old certificate")
 	}

@@ -7,17 +7,17 @@ import (
 	"fmt"
 )
 
-// Open is the TLS configuration of a listener for callers that have no certificate of ours and prove themselves in
+// ServerTLSNoClientCert is the TLS configuration of a listener for callers that have no certificate of ours and prove themselves in
 // another way. They still see who answers.
-func (c *Certs) Open() *tls.Config {
-	cfg := c.base("")
-	cfg.GetCertificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return &c.current().cert, nil }
+func (c *Certs) ServerTLSNoClientCert() *tls.Config {
+	cfg := c.newBaseTLS("")
+	cfg.GetCertificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return &c.currentBundle().cert, nil }
 	return cfg
 }
 
-// Trust is the TLS configuration for dialling such a listener: the other side's certificate must chain to the authority
-// in caFile and name an identity that verify accepts. The host name is not checked, as in Certs.Client.
-func Trust(caFile string, verify func(ID) error) (*tls.Config, error) {
+// ClientTLSForCA is the TLS configuration for dialling such a listener: the other side's certificate must chain to the authority
+// in caFile and name an identity that verify accepts. The host name is not checked, as in Certs.ClientTLS.
+func ClientTLSForCA(caFile string, verify func(ID) error) (*tls.Config, error) {
 	text, err := readPEM(caFile)
 	if err != nil {
 		return nil, err
@@ -30,7 +30,7 @@ func Trust(caFile string, verify func(ID) error) (*tls.Config, error) {
 		MinVersion:         tls.VersionTLS13,
 		InsecureSkipVerify: true, // only the host name is left out: VerifyConnection below verifies the chain
 		VerifyConnection: func(cs tls.ConnectionState) error {
-			if err := chainOf(cs.PeerCertificates, roots); err != nil {
+			if err := verifyPeerChain(cs.PeerCertificates, roots); err != nil {
 				return err
 			}
 			id, err := PeerID(cs)

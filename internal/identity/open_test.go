@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// TestOpenShowsWhoAnswersAndAsksForNothing dials without a certificate, once with the right authority and once without.
-func TestOpenShowsWhoAnswersAndAsksForNothing(t *testing.T) {
+// TestServerTLSNoClientCert dials without a certificate, once with the right authority and once without.
+func TestServerTLSNoClientCert(t *testing.T) {
 	ca, err := NewDevCA(t.TempDir(), "a.test")
 	if err != nil {
 		t.Fatal(err)
@@ -17,19 +17,19 @@ func TestOpenShowsWhoAnswersAndAsksForNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	files, err := ca.Issue(ID{TrustDomain: "a.test", Role: RoleLocal, Region: "r", Zone: "z", Name: "l1"}, t.TempDir(), time.Hour)
+	files, err := ca.IssueCert(ID{TrustDomain: "a.test", Role: RoleLocal, Region: "r", Zone: "z", Name: "l1"}, t.TempDir(), time.Hour)
 	if err != nil {
 		t.Fatal(err)
 	}
-	foreign, err := other.Issue(ID{TrustDomain: "a.test", Role: RoleLocal, Region: "r", Zone: "z", Name: "l1"}, t.TempDir(), time.Hour)
+	foreign, err := other.IssueCert(ID{TrustDomain: "a.test", Role: RoleLocal, Region: "r", Zone: "z", Name: "l1"}, t.TempDir(), time.Hour)
 	if err != nil {
 		t.Fatal(err)
 	}
-	certs, err := Load(files, nil)
+	certs, err := LoadCerts(files, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := tls.Listen("tcp", "127.0.0.1:0", certs.Open())
+	l, err := tls.Listen("tcp", "127.0.0.1:0", certs.ServerTLSNoClientCert())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,7 +57,7 @@ func TestOpenShowsWhoAnswersAndAsksForNothing(t *testing.T) {
 		"another authority":  {foreign.CA, func(ID) error { return nil }, false},
 		"somebody unwelcome": {files.CA, func(ID) error { return refusal }, false},
 	} {
-		client, err := Trust(c.ca, c.verify)
+		client, err := ClientTLSForCA(c.ca, c.verify)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -69,7 +69,7 @@ func TestOpenShowsWhoAnswersAndAsksForNothing(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if _, err := Trust(files.CA+".none", nil); err == nil {
+	if _, err := ClientTLSForCA(files.CA+".none", nil); err == nil {
 		t.Error("a missing authority was taken")
 	}
 }

@@ -8,30 +8,30 @@ import (
 	"sync/atomic"
 )
 
-// Server is the TLS configuration of a listener that speaks alpn (empty: no protocol is negotiated): TLS 1.3, a client
+// ServerTLS is the TLS configuration of a listener that speaks alpn (empty: no protocol is negotiated): TLS 1.3, a client
 // certificate that chains to our authority with exactly one identity of our trust domain, then verify (nil: any such
 // identity). Session tickets are off, so that every connection proves itself anew. What its GetConfigForClient returns is
 // shared by connections: whoever wants another, clones it.
-func (c *Certs) Server(alpn string, verify func(ID) error) *tls.Config {
-	return c.server(alpn, verify, tls.RequireAndVerifyClientCert)
+func (c *Certs) ServerTLS(alpn string, verify func(ID) error) *tls.Config {
+	return c.newServerTLS(alpn, verify, tls.RequireAndVerifyClientCert)
 }
 
-// OpenServer is Server for a listener that also takes clients without a certificate, who must prove themselves by other
+// ServerTLSOptionalClientCert is Server for a listener that also takes clients without a certificate, who must prove themselves by other
 // means. A certificate that is shown must satisfy verify all the same.
-func (c *Certs) OpenServer(alpn string, verify func(ID) error) *tls.Config {
-	return c.server(alpn, verify, tls.VerifyClientCertIfGiven)
+func (c *Certs) ServerTLSOptionalClientCert(alpn string, verify func(ID) error) *tls.Config {
+	return c.newServerTLS(alpn, verify, tls.VerifyClientCertIfGiven)
 }
 
-func (c *Certs) server(alpn string, verify func(ID) error, auth tls.ClientAuthType) *tls.Config {
-	cfg := c.base(alpn)
-	var last atomic.Pointer[inForce]
-	var peers known
+func (c *Certs) newServerTLS(alpn string, verify func(ID) error, auth tls.ClientAuthType) *tls.Config {
+	cfg := c.newBaseTLS(alpn)
+	var last atomic.Pointer[cachedTLSConfig]
+	var peers sharedCerts
 	cfg.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
-		b := c.current()
-		if f := last.Load(); f != nil && f.of == b {
+		b := c.currentBundle()
+		if f := last.Load(); f != nil && f.bundle == b {
 			return f.cfg, nil
 		}
-		one := c.base(alpn)
+		one := c.newBaseTLS(alpn)
 		one.ClientAuth = auth
 		one.ClientCAs = b.roots
 		one.Certificates = []tls.Certificate{b.cert}
@@ -39,49 +39,49 @@ func (c *Certs) server(alpn string, verify func(ID) error, auth tls.ClientAuthTy
 			if auth != tls.RequireAndVerifyClientCert && len(cs.PeerCertificates) == 0 {
 				return nil
 			}
-			if err := admit(cs, alpn, b.id, verify); err != nil {
+			if err := verifyPeer(cs, alpn, b.id, verify); err != nil {
 				return err
 			}
-			peers.share(cs)
+			peers.shareParsed(cs)
 			return nil
 		}
-		last.Store(&inForce{b, one})
+		last.Store(&cachedTLSConfig{b, one})
 		return one, nil
 	}
 	return cfg
 }
 
-// inForce is the configuration of all connections that came while a bundle was in use: they hold it for as long as they
+// cachedTLSConfig is the configuration of all connections that came while a bundle was in use: they hold it for as long as they
 // live.
-type inForce struct {
-	of  *bundle
-	cfg *tls.Config
+type cachedTLSConfig struct {
+	bundle *certBundle
+	cfg    *tls.Config
 }
 
-// Client is the TLS configuration for dialling a peer that speaks alpn, with the same demands as Server. The host name is
+// ClientTLS is the TLS configuration for dialling a peer that speaks alpn, with the same demands as Server. The host name is
 // not checked: a peer is who its certificate's URI says, wherever it runs.
-func (c *Certs) Client(alpn string, verify func(ID) error) *tls.Config {
-	cfg := c.base(alpn)
+func (c *Certs) ClientTLS(alpn string, verify func(ID) error) *tls.Config {
+	cfg := c.newBaseTLS(alpn)
 	cfg.InsecureSkipVerify = true // only the host name is left out: VerifyConnection below verifies the chain
 	cfg.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
-		return &c.current().cert, nil
+		return &c.currentBundle().cert, nil
 	}
 	cfg.VerifyConnection = func(cs tls.ConnectionState) error {
-		b := c.current()
-		if err := chainOf(cs.PeerCertificates, b.roots); err != nil {
+		b := c.currentBundle()
+		if err := verifyPeerChain(cs.PeerCertificates, b.roots); err != nil {
 			return err
 		}
-		return admit(cs, alpn, b.id, verify)
+		return verifyPeer(cs, alpn, b.id, verify)
 	}
 	return cfg
 }
 
-// Anonymous is the TLS configuration for dialling a peer without a certificate of one's own: the peer's must chain to one
+// AnonymousClientTLS is the TLS configuration for dialling a peer without a certificate of one's own: the peer's must chain to one
 // of the roots and satisfy verify.
-func Anonymous(roots *x509.CertPool, alpn string, verify func(ID) error) *tls.Config {
+func AnonymousClientTLS(roots *x509.CertPool, alpn string, verify func(ID) error) *tls.Config {
 	cfg := &tls.Config{MinVersion: tls.VersionTLS13, NextProtos: []string{alpn}, InsecureSkipVerify: true} // see Client
 	cfg.VerifyConnection = func(cs tls.ConnectionState) error {
-		if err := chainOf(cs.PeerCertificates, roots); err != nil {
+		if err := verifyPeerChain(cs.PeerCertificates, roots); err != nil {
 			return err
 		}
 		id, err := PeerID(cs)
@@ -101,7 +101,7 @@ func PeerID(cs tls.ConnectionState) (ID, error) {
 	return leafID(cs.PeerCertificates[0])
 }
 
-func (c *Certs) base(alpn string) *tls.Config {
+func (c *Certs) newBaseTLS(alpn string) *tls.Config {
 	cfg := &tls.Config{MinVersion: tls.VersionTLS13, SessionTicketsDisabled: true}
 	if alpn != "" {
 		cfg.NextProtos = []string{alpn}
@@ -109,8 +109,8 @@ func (c *Certs) base(alpn string) *tls.Config {
 	return cfg
 }
 
-// admit judges a peer whose chain has been verified.
-func admit(cs tls.ConnectionState, alpn string, self ID, verify func(ID) error) error {
+// verifyPeer judges a peer whose chain has been verified.
+func verifyPeer(cs tls.ConnectionState, alpn string, self ID, verify func(ID) error) error {
 	if cs.NegotiatedProtocol != alpn {
 		return fmt.Errorf("peer does not speak %q", alpn)
 	}
@@ -130,7 +130,7 @@ func admit(cs tls.ConnectionState, alpn string, self ID, verify func(ID) error) 
 	return nil
 }
 
-func chainOf(certs []*x509.Certificate, roots *x509.CertPool) error {
+func verifyPeerChain(certs []*x509.Certificate, roots *x509.CertPool) error {
 	if len(certs) == 0 {
 		return errors.New("peer showed no certificate")
 	}

@@ -12,13 +12,13 @@ import (
 	"github.com/spillway-lb/spillway/internal/identity"
 )
 
-const domain = "test.spillway"
+const testTrustDomain = "test.spillway"
 
-func global(name string) identity.ID {
-	return identity.ID{TrustDomain: domain, Role: identity.RoleGlobal, Name: name}
+func globalID(name string) identity.ID {
+	return identity.ID{TrustDomain: testTrustDomain, Role: identity.RoleGlobal, Name: name}
 }
 
-func authority(t *testing.T, dom string) *identity.DevCA {
+func newTestCA(t *testing.T, dom string) *identity.DevCA {
 	t.Helper()
 	ca, err := identity.NewDevCA(t.TempDir(), dom)
 	if err != nil {
@@ -27,21 +27,21 @@ func authority(t *testing.T, dom string) *identity.DevCA {
 	return ca
 }
 
-func node(t *testing.T, ca *identity.DevCA, id identity.ID) *identity.Certs {
+func newNodeCerts(t *testing.T, ca *identity.DevCA, id identity.ID) *identity.Certs {
 	t.Helper()
-	f, err := ca.Issue(id, t.TempDir(), time.Hour)
+	f, err := ca.IssueCert(id, t.TempDir(), time.Hour)
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := identity.Load(f, nil)
+	c, err := identity.LoadCerts(f, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return c
 }
 
-// shake runs one handshake and gives both sides' errors and the identity the server saw.
-func shake(t *testing.T, server, client *tls.Config) (seen identity.ID, serverErr, clientErr error) {
+// runHandshake runs one handshake and gives both sides' errors and the identity the server saw.
+func runHandshake(t *testing.T, server, client *tls.Config) (seen identity.ID, serverErr, clientErr error) {
 	t.Helper()
 	a, b := net.Pipe()
 	defer a.Close()
@@ -64,10 +64,10 @@ func shake(t *testing.T, server, client *tls.Config) (seen identity.ID, serverEr
 	return seen, serverErr, <-done
 }
 
-func TestHandshake(t *testing.T) {
-	ca, foreign := authority(t, domain), authority(t, domain)
-	srv := node(t, ca, global("g1"))
-	gateway := identity.ID{TrustDomain: domain, Role: identity.RoleGateway, Region: "eu", Name: "g"}
+func TestHandshakeVerifiesBothSides(t *testing.T) {
+	ca, foreign := newTestCA(t, testTrustDomain), newTestCA(t, testTrustDomain)
+	srv := newNodeCerts(t, ca, globalID("g1"))
+	gateway := identity.ID{TrustDomain: testTrustDomain, Role: identity.RoleGateway, Region: "eu", Name: "g"}
 	onlyGlobal := func(id identity.ID) error {
 		if id.Role != identity.RoleGlobal {
 			return errors.New("only global nodes")
@@ -79,18 +79,18 @@ func TestHandshake(t *testing.T) {
 		alpn    string
 		refused string // by the server
 	}{
-		"right":              {node(t, ca, global("g2")), "x/1", ""},
-		"wrong role":         {node(t, ca, gateway), "x/1", "only global nodes"},
-		"foreign authority":  {node(t, foreign, global("g2")), "x/1", "unknown authority"},
-		"other protocol":     {node(t, ca, global("g2")), "y/1", "protocol"},
-		"no protocol at all": {node(t, ca, global("g2")), "", "does not speak"},
+		"right":              {newNodeCerts(t, ca, globalID("g2")), "x/1", ""},
+		"wrong role":         {newNodeCerts(t, ca, gateway), "x/1", "only global nodes"},
+		"foreign authority":  {newNodeCerts(t, foreign, globalID("g2")), "x/1", "unknown authority"},
+		"other protocol":     {newNodeCerts(t, ca, globalID("g2")), "y/1", "protocol"},
+		"no protocol at all": {newNodeCerts(t, ca, globalID("g2")), "", "does not speak"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			cfg := c.client.Client(c.alpn, nil)
+			cfg := c.client.ClientTLS(c.alpn, nil)
 			if name == "foreign authority" {
 				cfg.VerifyConnection = nil // the server must refuse by itself
 			}
-			seen, err, clientErr := shake(t, srv.Server("x/1", onlyGlobal), cfg)
+			seen, err, clientErr := runHandshake(t, srv.ServerTLS("x/1", onlyGlobal), cfg)
 			if c.refused == "" {
 				if err != nil || clientErr != nil || seen != c.client.ID() {
 					t.Fatalf("server saw %v, %v; client %v", seen, err, clientErr)
@@ -105,18 +105,18 @@ func TestHandshake(t *testing.T) {
 }
 
 func TestClientRefusesServer(t *testing.T) {
-	ca, foreign := authority(t, domain), authority(t, domain)
-	client := node(t, ca, global("g2"))
+	ca, foreign := newTestCA(t, testTrustDomain), newTestCA(t, testTrustDomain)
+	client := newNodeCerts(t, ca, globalID("g2"))
 	for name, c := range map[string]struct {
 		server  *identity.Certs
 		verify  func(identity.ID) error
 		refused string
 	}{
-		"foreign authority": {node(t, foreign, global("g1")), nil, "unknown authority"},
-		"wrong name":        {node(t, ca, global("g1")), func(identity.ID) error { return errors.New("want g3") }, "want g3"},
+		"foreign authority": {newNodeCerts(t, foreign, globalID("g1")), nil, "unknown authority"},
+		"wrong name":        {newNodeCerts(t, ca, globalID("g1")), func(identity.ID) error { return errors.New("want g3") }, "want g3"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, _, err := shake(t, c.server.Server("x/1", nil), client.Client("x/1", c.verify))
+			_, _, err := runHandshake(t, c.server.ServerTLS("x/1", nil), client.ClientTLS("x/1", c.verify))
 			if err == nil || !strings.Contains(err.Error(), c.refused) {
 				t.Fatalf("client error %v, want %q", err, c.refused)
 			}
@@ -125,12 +125,12 @@ func TestClientRefusesServer(t *testing.T) {
 }
 
 func TestOtherTrustDomainRefusedUnderSharedAuthorities(t *testing.T) {
-	one, two := authority(t, domain), authority(t, "other.spillway")
-	mine, err := one.Issue(global("g1"), t.TempDir(), time.Hour)
+	one, two := newTestCA(t, testTrustDomain), newTestCA(t, "other.spillway")
+	mine, err := one.IssueCert(globalID("g1"), t.TempDir(), time.Hour)
 	if err != nil {
 		t.Fatal(err)
 	}
-	theirs, err := two.Issue(identity.ID{TrustDomain: "other.spillway", Role: identity.RoleGlobal, Name: "g2"}, t.TempDir(), time.Hour)
+	theirs, err := two.IssueCert(identity.ID{TrustDomain: "other.spillway", Role: identity.RoleGlobal, Name: "g2"}, t.TempDir(), time.Hour)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -141,17 +141,17 @@ func TestOtherTrustDomainRefusedUnderSharedAuthorities(t *testing.T) {
 		t.Fatal(err)
 	}
 	mine.CA, theirs.CA = both, both
-	srv, err := identity.Load(mine, nil)
+	srv, err := identity.LoadCerts(mine, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	cli, err := identity.Load(theirs, nil)
+	cli, err := identity.LoadCerts(theirs, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg := cli.Client("x/1", nil)
+	cfg := cli.ClientTLS("x/1", nil)
 	cfg.VerifyConnection = nil
-	if _, err, _ := shake(t, srv.Server("x/1", nil), cfg); err == nil || !strings.Contains(err.Error(), "another trust domain") {
+	if _, err, _ := runHandshake(t, srv.ServerTLS("x/1", nil), cfg); err == nil || !strings.Contains(err.Error(), "another trust domain") {
 		t.Fatalf("server error %v, want another trust domain", err)
 	}
 }

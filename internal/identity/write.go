@@ -42,8 +42,8 @@ func writePEM(path, kind string, der []byte) error {
 	return nil
 }
 
-// ownedBy refuses to write over a certificate that names somebody else.
-func ownedBy(path string, id ID) error {
+// checkCertOwner refuses to write over a certificate that names somebody else.
+func checkCertOwner(path string, id ID) error {
 	text, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil

@@ -2,7 +2,8 @@ package openai
 
 import "encoding/json"
 
-// AnthropicJSON is the body of the answer in the shape of Anthropic's API, with our code beside its type.
+// AnthropicJSON returns the response body in the shape of Anthropic's API, with our code in addition to its
+// type.
 func (e *Error) AnthropicJSON() []byte {
 	type inner struct {
 		Type    string `json:"type"`
@@ -19,7 +20,7 @@ func (e *Error) AnthropicJSON() []byte {
 	return b
 }
 
-// AnthropicEvent is the error as one event, for a stream that has begun.
+// AnthropicEvent returns the error as one event, for a stream that has begun.
 func (e *Error) AnthropicEvent() []byte {
 	return append(append([]byte("event: error\ndata: "), e.AnthropicJSON()...), '\n', '\n')
 }

@@ -8,7 +8,7 @@ import (
 
 func TestAnthropicErrors(t *testing.T) {
 	for want, e := range map[string]*Error{
-		"authentication_error": InvalidAPIKey(), "rate_limit_error": RateLimit(CodeTokens, 1), "overloaded_error": NoCapacity("m", 1),
+		"authentication_error": InvalidAPIKey(), "rate_limit_error": RateLimited(CodeTokens, 1), "overloaded_error": NoCapacity("m", 1),
 		"not_found_error": ModelNotFound("m", nil), "invalid_request_error": ModelRequired(), "request_too_large": BodyTooLarge(1),
 		"timeout_error": DeadlineUnmeetable("local"), "permission_error": ModelNotAllowed("m"), "api_error": UpstreamLost(),
 	} {
@@ -25,7 +25,7 @@ func TestAnthropicErrors(t *testing.T) {
 	}
 }
 
-// What Anthropic's streams say of their usage is put together from their first and their last event.
+// The usage of Anthropic's streams is assembled from their first and last event.
 func TestAnthropicStreamsUsage(t *testing.T) {
 	var m StreamMeter
 	for _, e := range []string{
@@ -34,9 +34,9 @@ func TestAnthropicStreamsUsage(t *testing.T) {
 		`{"type":"message_delta","delta":{"stop_reason":"end_turn"},"usage":{"output_tokens":15}}`,
 		`{"type":"message_stop"}`,
 	} {
-		m.Chunk([]byte("event: x\ndata: " + e + "\n\n"))
+		m.AddChunk([]byte("event: x\ndata: " + e + "\n\n"))
 	}
-	if m.Usage != (Usage{Prompt: 36, Completion: 15, Cached: 7, Stated: true}) || !m.Done || m.Events != 1 || m.Failed {
+	if m.Usage != (TokenUsage{Prompt: 36, Completion: 15, Cached: 7, Stated: true}) || !m.Done || m.Events != 1 || m.Failed {
 		t.Errorf("%+v, done %v, %d events", m.Usage, m.Done, m.Events)
 	}
 }

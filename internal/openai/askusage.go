@@ -1,61 +1,61 @@
 package openai
 
-// Streams reports whether a path's streams state their usage only when stream_options asks for it. Those of
-// /v1/responses always do.
-func Streams(path string) bool { return path == PathChat || path == PathCompletions }
+// StatesUsageOnRequest reports whether streams of a path include usage only if stream_options asks for it.
+// Those of /v1/responses always do.
+func StatesUsageOnRequest(path string) bool { return path == PathChat || path == PathCompletions }
 
-// asksUsage is the member that makes an engine state the usage of a stream.
-const asksUsage = `"include_usage":true`
+// includeUsageMember is the member that makes an engine report the usage of a stream.
+const includeUsageMember = `"include_usage":true`
 
-// MayAskUsage reports whether Wording.AskUsage can be used on a request: it is streamed, its caller did not ask for usage, and
-// nothing in its options makes the question mean more than one event at the end (continuous_usage_stats, which vLLM
-// heeds only beside include_usage) or is for the engine to refuse.
-func (e *Envelope) MayAskUsage() bool { return e.Stream && !e.IncludeUsage && !e.oddOptions }
+// MayRequestUsage reports whether EditedBody.RequestUsage can be used on a request: it is streamed and does not
+// ask for usage. Its stream options must neither change the meaning of include_usage from one event at the end
+// (continuous_usage_stats, which vLLM applies only together with include_usage) nor be invalid.
+func (e *Envelope) MayRequestUsage() bool { return e.Stream && !e.IncludeUsage && !e.oddOptions }
 
-// usageSplice says what part of the body is replaced, and by what.
-func (e *Envelope) usageSplice(body []byte) (at, end int, text string) {
+// usageEdit returns the span of the body to replace and the replacement.
+func (e *Envelope) usageEdit(body []byte) (at, end int, text string) {
 	options := body[e.optionsStart:e.optionsEnd]
 	if len(options) == 0 {
-		at = space(body, 0) + 1 // the model stands in the object, so that it is not empty
-		return at, at, `"stream_options":{` + asksUsage + `},`
+		at = skipSpace(body, 0) + 1 // the object is not empty: it contains the model
+		return at, at, `"stream_options":{` + includeUsageMember + `},`
 	}
-	o, ok := open(options)
+	o, ok := openObject(options)
 	if !ok { // null
-		return e.optionsStart, e.optionsEnd, "{" + asksUsage + "}"
+		return e.optionsStart, e.optionsEnd, "{" + includeUsageMember + "}"
 	}
 	members := 0
-	for key, v, ok := o.next(); ok; key, v, ok = o.next() {
+	for key, v, ok := o.nextMember(); ok; key, v, ok = o.nextMember() {
 		if string(key) == "include_usage" {
-			end = e.optionsStart + o.i
+			end = e.optionsStart + o.pos
 			return end - len(v), end, "true"
 		}
 		members++
 	}
 	at = e.optionsStart + 1
 	if members == 0 {
-		return at, at, asksUsage
+		return at, at, includeUsageMember
 	}
-	return at, at, asksUsage + ","
+	return at, at, includeUsageMember + ","
 }
 
-// options reads stream_options.
-func (e *Envelope) options(v []byte, end int) {
+// readStreamOptions parses stream_options.
+func (e *Envelope) readStreamOptions(v []byte, end int) {
 	e.optionsStart, e.optionsEnd = end-len(v), end
-	e.IncludeUsage, e.oddOptions = readOptions(v)
+	e.IncludeUsage, e.oddOptions = parseStreamOptions(v)
 }
 
-// readOptions says whether options ask for usage, and whether they are such that nothing may be added to them. Engines
-// differ in which of two equal members they take, and some take 1 or "yes" for true.
-func readOptions(v []byte) (usage, odd bool) {
-	o, ok := open(v)
+// parseStreamOptions reports whether the options ask for usage, and whether they are unusual so that nothing
+// may be added. Engines differ in which of two equal members they use, and some accept 1 or "yes" as true.
+func parseStreamOptions(v []byte) (usage, odd bool) {
+	o, ok := openObject(v)
 	if !ok {
 		return false, string(v) != "null"
 	}
 	seen := false
 	for {
-		key, v, ok := o.next()
+		key, v, ok := o.nextMember()
 		if !ok {
-			return usage, odd || o.bad
+			return usage, odd || o.malformed
 		}
 		switch string(key) {
 		case "include_usage":

@@ -8,19 +8,19 @@ import (
 	"github.com/spillway-lb/spillway/internal/openai"
 )
 
-// withUsage is a body that asks for usage, and leaves its envelope in env.
-func withUsage(t *testing.T, body []byte, env *openai.Envelope) []byte {
+// bodyWithUsage returns a body that asks for usage, and stores its envelope in env.
+func bodyWithUsage(t *testing.T, body []byte, env *openai.Envelope) []byte {
 	t.Helper()
-	w := openai.WordingOf(body)
-	w.AskUsage(env)
+	w := openai.NewEditedBody(body)
+	w.RequestUsage(env)
 	out := w.Bytes()
-	if err := openai.Scan(out, env); err != nil {
+	if err := openai.ScanChat(out, env); err != nil {
 		t.Fatalf("%q: %v", out, err)
 	}
 	return out
 }
 
-func TestWithUsage(t *testing.T) {
+func TestRequestUsage(t *testing.T) {
 	for _, tc := range []struct{ in, want string }{
 		{`{"model":"m","stream":true}`, `{"stream_options":{"include_usage":true},"model":"m","stream":true}`},
 		{` {"stream":true,"model":"m","stream_options":null}`, ` {"stream":true,"model":"m","stream_options":{"include_usage":true}}`},
@@ -31,14 +31,14 @@ func TestWithUsage(t *testing.T) {
 		{`{"stream":true,"stream_options":{"continuous_usage_stats":false},"model":"m"}`, `{"stream":true,"stream_options":{"include_usage":true,"continuous_usage_stats":false},"model":"m"}`},
 	} {
 		var env openai.Envelope
-		if err := openai.Scan([]byte(tc.in), &env); err != nil {
+		if err := openai.ScanChat([]byte(tc.in), &env); err != nil {
 			t.Fatal(err)
 		}
-		if !env.MayAskUsage() {
+		if !env.MayRequestUsage() {
 			t.Errorf("%s: may not ask", tc.in)
 			continue
 		}
-		got := withUsage(t, []byte(tc.in), &env)
+		got := bodyWithUsage(t, []byte(tc.in), &env)
 		if string(got) != tc.want {
 			t.Errorf("%s: got %s, want %s", tc.in, got, tc.want)
 		}
@@ -48,7 +48,7 @@ func TestWithUsage(t *testing.T) {
 	}
 }
 
-func TestUsageIsNotAskedForWhereItCouldMeanSomethingElse(t *testing.T) {
+func TestUsageIsNotRequestedWhereAmbiguous(t *testing.T) {
 	for _, in := range []string{
 		`{"model":"m"}`,
 		`{"model":"m","stream":false}`,
@@ -62,32 +62,32 @@ func TestUsageIsNotAskedForWhereItCouldMeanSomethingElse(t *testing.T) {
 		`{"model":"m","stream":true,"stream_options":[]}`,
 	} {
 		var env openai.Envelope
-		if err := openai.Scan([]byte(in), &env); err != nil {
+		if err := openai.ScanChat([]byte(in), &env); err != nil {
 			t.Fatal(err)
 		}
-		if env.MayAskUsage() {
+		if env.MayRequestUsage() {
 			t.Errorf("%s: would be asked", in)
 		}
 	}
 }
 
-// To a full decoder, the body differs from the original in nothing but the question.
-func FuzzWithUsage(f *testing.F) {
+// For a full decoder, the body differs from the original only by include_usage.
+func FuzzRequestUsage(f *testing.F) {
 	f.Add([]byte(`{"model":"m","stream":true}`))
 	f.Add([]byte(`{"stream":true,"stream_options":{"a":1,"include_usage":false},"model":"m"}`))
 	f.Add([]byte(`{"stream":true,"stream_options":null,"model":"m"}`))
 	f.Fuzz(func(t *testing.T, body []byte) {
 		var env openai.Envelope
-		if openai.Scan(body, &env) != nil || !env.MayAskUsage() {
+		if openai.ScanChat(body, &env) != nil || !env.MayRequestUsage() {
 			return
 		}
 		model := string(body[env.ModelStart:env.ModelEnd])
-		got := withUsage(t, body, &env)
+		got := bodyWithUsage(t, body, &env)
 		if string(got[env.ModelStart:env.ModelEnd]) != model {
 			t.Fatalf("the model moved in %q", got)
 		}
 		var after openai.Envelope
-		if err := openai.Scan(got, &after); err != nil || !after.IncludeUsage {
+		if err := openai.ScanChat(got, &after); err != nil || !after.IncludeUsage {
 			t.Fatalf("%q became %q: %v", body, got, err)
 		}
 		var a, b map[string]any

@@ -6,47 +6,47 @@ import (
 	"strings"
 )
 
-// Envelope is what a router reads of a request. Slices are views into the body that was scanned.
+// Envelope holds the fields of a request that routing needs. Slices are views into the scanned body.
 type Envelope struct {
-	// Model is what was asked for, before aliases are resolved.
+	// Model is the requested model, before aliases are resolved.
 	Model string
-	// ModelStart and ModelEnd are where the raw value of "model" stands in the body, quotes included.
+	// ModelStart and ModelEnd bound the raw value of "model" in the body, including quotes.
 	ModelStart, ModelEnd int
-	// Stream says that the answer is wanted as server-sent events.
+	// Stream: the response is requested as server-sent events.
 	Stream bool
 	// IncludeUsage is stream_options.include_usage.
 	IncludeUsage bool
-	// MaxTokens is the output limit that the engine will honour: the one that is named as the path has it. 0 when none was.
+	// MaxTokens is the output limit that the engine applies, under the name used by the path; 0 if none is set.
 	MaxTokens int
-	// N is how many choices were asked for, at least 1.
+	// N is the number of requested choices, at least 1.
 	N int
-	// User is the caller's own end-user id; empty when none was given.
+	// User is the client's end-user id; empty if none is given.
 	User string
 	// Prompt is the raw value of messages, prompt or input.
 	Prompt []byte
-	// PromptBytes is the text of the prompt in bytes: strings of messages, prompt, input, instructions and tools,
-	// without JSON's own characters.
+	// PromptBytes is the length of the prompt text in bytes: strings in messages, prompt, input, instructions
+	// and tools, without JSON syntax.
 	PromptBytes int
-	// PromptIDs counts token ids where the prompt was given as tokens.
+	// PromptIDs counts token ids of a prompt given as tokens.
 	PromptIDs int
 	// Images counts inline images.
 	Images int
-	// ImageTokens is what they are taken to cost, in prompt tokens.
+	// ImageTokens is their estimated cost, in prompt tokens.
 	ImageTokens int
 
-	// Foreign is n_predict where the path does not have it: llama.cpp honours it all the same, other engines pass over it. -1
-	// is no limit, 0 when it is not named.
-	Foreign int
+	// ForeignLimit is n_predict on paths that do not define it: llama.cpp applies it anyway, other engines
+	// ignore it. -1 means unlimited, 0 not set.
+	ForeignLimit int
 
-	limit                    limitPlace
-	form                     bool // the body is multipart/form-data
-	empty                    bool // the object has no members
-	optionsStart, optionsEnd int  // where the raw value of stream_options stands in the body; equal when there is none
-	oddOptions               bool // as MayAskUsage says
+	limit                    limitSpan
+	isForm                   bool // the body is multipart/form-data
+	isEmpty                  bool // the object has no members
+	optionsStart, optionsEnd int  // span of the raw value of stream_options; equal if there is none
+	oddOptions               bool // see MayRequestUsage
 }
 
-// Tokens estimates the prompt's length in tokens.
-func (e *Envelope) Tokens(bytesPerToken float64) int {
+// EstimateTokens estimates the length of the prompt in tokens.
+func (e *Envelope) EstimateTokens(bytesPerToken float64) int {
 	if bytesPerToken <= 0 {
 		bytesPerToken = 4
 	}
@@ -54,76 +54,77 @@ func (e *Envelope) Tokens(bytesPerToken float64) int {
 	return max(n, 1)
 }
 
-// members are the names of the members that a router reads. Each may stand once, and no other member may be one of them
-// in another case: engines differ in which of two they take, and those written in Go fold case (Unicode's too), so that a
-// request would mean one thing here and another there. The index of a name is its bit in what was seen.
-var members = [...]string{
+// memberNames are the names of the members that routing reads. Each may occur once, and no other member may
+// equal one of them in another case. Engines differ in which of two they use, and those written in Go fold case
+// (including Unicode), so such a request would have two meanings. The index of a name is its bit in the set of
+// seen members.
+var memberNames = [...]string{
 	"model", "stream", "stream_options", "max_tokens", "max_completion_tokens", "max_output_tokens", "n_predict", "n", "user",
 	"messages", "prompt", "input", "instructions", "tools", "suffix", "system", "options", "sampling_params", "parameters",
 	"text", "text_input", "inputs", "query", "queries", "documents", "text_1", "text_2", "input_prefix", "input_suffix",
 	"lora_path", "num_predict", "max_new_tokens", "adapter_id", "lora_name",
 }
 
-// The indexes of members.
+// The indexes of memberNames.
 const (
-	atModel = iota
-	atStream
-	atOptions
-	atMaxTokens
-	atMaxCompletion
-	atMaxOutput
-	atNPredict
-	atN
-	atUser
-	atMessages
-	atPrompt
-	atInput
-	atInstructions
-	atTools
-	atSuffix
-	atSystem
-	atOllamaOptions
-	atSampling
-	atParameters
-	atText
-	atTextInput
-	atInputs
-	atQuery
-	atQueries
-	atDocuments
-	atText1
-	atText2
-	atInputPrefix
-	atInputSuffix
-	atLoRAPath
-	atNone = -1
+	memberModel = iota
+	memberStream
+	memberStreamOptions
+	memberMaxTokens
+	memberMaxCompletion
+	memberMaxOutput
+	memberNPredict
+	memberN
+	memberUser
+	memberMessages
+	memberPrompt
+	memberInput
+	memberInstructions
+	memberTools
+	memberSuffix
+	memberSystem
+	memberOllamaOptions
+	memberSamplingParams
+	memberParameters
+	memberText
+	memberTextInput
+	memberInputs
+	memberQuery
+	memberQueries
+	memberDocuments
+	memberText1
+	memberText2
+	memberInputPrefix
+	memberInputSuffix
+	memberLoRAPath
+	memberNone = -1
 )
 
-// Scan is ScanAs for a chat.
-func Scan(body []byte, env *Envelope) error { return ScanAs(ShapeChat, body, env) }
+// ScanChat is ScanBody for ShapeChat.
+func ScanChat(body []byte, env *Envelope) error { return ScanBody(ShapeChat, body, env) }
 
-// ScanAs reads the envelope of a body of a shape in one pass. It returns an *Error (400) that says what is wrong with the
-// body. The Model and User strings of a reused env are kept when they are equal, so that a steady caller costs no
-// allocation. A body that names no model is an error unless the shape allows it.
-func ScanAs(shape Shape, body []byte, env *Envelope) error {
+// ScanBody parses the envelope of a body in one pass. It returns an *Error (400) that names the fault of the
+// body. The Model and User strings of a reused env are kept if equal, so that a repeated caller costs no
+// allocation. A body without a model is an error unless the shape allows it.
+func ScanBody(shape Shape, body []byte, env *Envelope) error {
 	*env = Envelope{Model: env.Model, User: env.User, N: 1}
-	o, ok := open(body)
+	o, ok := openObject(body)
 	if !ok {
 		return InvalidJSON("the body is not a JSON object")
 	}
 	var seen uint64
-	env.empty = true
+	env.isEmpty = true
 	for {
-		key, v, ok := o.next()
+		key, v, ok := o.nextMember()
 		if !ok {
 			break
 		}
-		env.empty = false
-		at, err := env.member(shape, key, v, &o)
+		env.isEmpty = false
+		at, err := env.readMember(shape, key, v, &o)
 		if err != nil {
 			return err
 		}
-		if at == atNone {
+		if at == memberNone {
 			continue
 		}
 		if seen&(1<<at) != 0 {
@@ -131,144 +132,145 @@ func ScanAs(shape Shape, body []byte, env *Envelope) error {
 		}
 		seen |= 1 << at
 	}
-	if o.bad {
-		return InvalidJSON("the body is not well-formed JSON near byte " + strconv.Itoa(o.i))
+	if o.malformed {
+		return InvalidJSON("the body is not well-formed JSON near byte " + strconv.Itoa(o.pos))
 	}
-	if space(body, o.i) != len(body) {
-		return InvalidJSON("something follows the JSON object")
+	if skipSpace(body, o.pos) != len(body) {
+		return InvalidJSON("data follows the JSON object")
 	}
-	if seen&(1<<atUser) == 0 {
+	if seen&(1<<memberUser) == 0 {
 		env.User = ""
 	}
-	if seen&(1<<atModel) == 0 {
+	if seen&(1<<memberModel) == 0 {
 		env.Model = ""
 	}
 	if env.Model == "" && !shape.ModelOptional() {
 		return ModelRequired()
 	}
-	return env.settleLimit()
+	return env.finishLimit()
 }
 
-// member takes one member into the envelope and returns its index in members, atNone for members that a router does not
-// read.
-func (e *Envelope) member(shape Shape, key, v []byte, o *object) (at int, err error) {
+// readMember stores one member in the envelope and returns its index in memberNames, or memberNone for other
+// members.
+func (e *Envelope) readMember(shape Shape, key, v []byte, o *objectReader) (at int, err error) {
 	switch string(key) {
 	case "model":
 		if v[0] != '"' {
-			return 0, badType("model", "a string")
+			return 0, wrongType("model", "a string")
 		}
-		e.ModelEnd = o.i
-		e.ModelStart = o.i - len(v)
-		keep(&e.Model, v)
-		return atModel, nil
+		e.ModelEnd = o.pos
+		e.ModelStart = o.pos - len(v)
+		storeText(&e.Model, v)
+		return memberModel, nil
 	case "stream":
-		e.Stream, err = boolean("stream", v)
-		return atStream, err
+		e.Stream, err = parseBoolean("stream", v)
+		return memberStream, err
 	case "stream_options":
-		e.options(v, o.i)
-		return atOptions, nil
+		e.readStreamOptions(v, o.pos)
+		return memberStreamOptions, nil
 	case "max_tokens":
-		return atMaxTokens, e.limited(shape, atMaxTokens, v, o.i)
+		return memberMaxTokens, e.readLimit(shape, memberMaxTokens, v, o.pos)
 	case "max_completion_tokens":
-		return atMaxCompletion, e.limited(shape, atMaxCompletion, v, o.i)
+		return memberMaxCompletion, e.readLimit(shape, memberMaxCompletion, v, o.pos)
 	case "max_output_tokens":
-		return atMaxOutput, e.limited(shape, atMaxOutput, v, o.i)
+		return memberMaxOutput, e.readLimit(shape, memberMaxOutput, v, o.pos)
 	case "n_predict":
-		return atNPredict, e.limited(shape, atNPredict, v, o.i)
+		return memberNPredict, e.readLimit(shape, memberNPredict, v, o.pos)
 	case "n":
-		n, err := count("n", v)
+		n, err := parseCount("n", v)
 		e.N = max(n, 1)
-		return atN, err
+		return memberN, err
 	case "user":
 		if v[0] == '"' {
-			keep(&e.User, v)
+			storeText(&e.User, v)
 		}
-		return atUser, nil
+		return memberUser, nil
 	case "messages":
-		e.prompt(v, &o.walk)
-		return atMessages, nil
+		e.addPrompt(v, &o.walk)
+		return memberMessages, nil
 	case "prompt":
-		e.prompt(v, &o.walk)
-		return atPrompt, nil
+		e.addPrompt(v, &o.walk)
+		return memberPrompt, nil
 	case "input":
-		e.prompt(v, &o.walk)
-		return atInput, nil
+		e.addPrompt(v, &o.walk)
+		return memberInput, nil
 	case "instructions":
-		e.PromptBytes += o.walk.text
-		return atInstructions, nil
+		e.PromptBytes += o.walk.textBytes
+		return memberInstructions, nil
 	case "tools":
-		e.PromptBytes += o.walk.text
-		return atTools, nil
+		e.PromptBytes += o.walk.textBytes
+		return memberTools, nil
 	case "suffix":
-		e.PromptBytes += o.walk.text
-		return atSuffix, nil
+		e.PromptBytes += o.walk.textBytes
+		return memberSuffix, nil
 	case "system":
-		e.PromptBytes += o.walk.text
-		return atSystem, nil
+		e.PromptBytes += o.walk.textBytes
+		return memberSystem, nil
 	case "lora_path":
 		if string(v) != "null" {
-			return 0, invalid(400, CodeInvalidValue, "lora_path", `an adapter is chosen by its name in "model"; leave out "lora_path"`)
+			return 0, invalidRequest(400, CodeInvalidValue, "lora_path", `an adapter is chosen by its name in "model"; leave out "lora_path"`)
 		}
-		return atLoRAPath, nil
+		return memberLoRAPath, nil
 	}
-	if at = e.native(shape, key, v, o, &err); at != atNone || err != nil {
+	if at = e.readNativeMember(shape, key, v, o, &err); at != memberNone || err != nil {
 		return at, err
 	}
-	return atNone, foldsToMember(key)
+	return memberNone, checkMemberCase(key)
 }
 
-// native takes a member that only engines' own paths, rerank and score have.
-func (e *Envelope) native(shape Shape, key, v []byte, o *object, err *error) int {
+// readNativeMember stores a member that exists only on engine-specific paths, rerank and score.
+func (e *Envelope) readNativeMember(shape Shape, key, v []byte, o *objectReader, err *error) int {
 	switch shape {
 	case ShapeChat, ShapeCompletions, ShapeEmbeddings, ShapeResponses, ShapeMessages:
-		return atNone
+		return memberNone
 	}
-	at := atNone
+	at := memberNone
 	switch string(key) {
 	case "options":
-		if at = atOllamaOptions; shape == ShapeOllama {
-			*err = e.nested(shape, "options", v, o.i)
+		if at = memberOllamaOptions; shape == ShapeOllama {
+			*err = e.readEngineParams(shape, "options", v, o.pos)
 		}
 	case "sampling_params":
-		if at = atSampling; shape == ShapeNative {
-			*err = e.nested(shape, "sampling_params", v, o.i)
+		if at = memberSamplingParams; shape == ShapeNative {
+			*err = e.readEngineParams(shape, "sampling_params", v, o.pos)
 		}
 	case "parameters":
-		if at = atParameters; shape == ShapeNative || shape == ShapeGenerate {
-			*err = e.nested(shape, "parameters", v, o.i)
+		if at = memberParameters; shape == ShapeNative || shape == ShapeGenerate {
+			*err = e.readEngineParams(shape, "parameters", v, o.pos)
 		}
 	case "text":
-		at = atText
+		at = memberText
 	case "text_input":
-		at = atTextInput
+		at = memberTextInput
 	case "inputs":
-		at = atInputs
+		at = memberInputs
 	case "query":
-		at = atQuery
+		at = memberQuery
 	case "queries":
-		at = atQueries
+		at = memberQueries
 	case "documents":
-		at = atDocuments
+		at = memberDocuments
 	case "text_1":
-		at = atText1
+		at = memberText1
 	case "text_2":
-		at = atText2
+		at = memberText2
 	case "input_prefix":
-		at = atInputPrefix
+		at = memberInputPrefix
 	case "input_suffix":
-		at = atInputSuffix
+		at = memberInputSuffix
 	}
-	if at >= atText {
-		e.PromptBytes += o.walk.text
+	if at >= memberText {
+		e.PromptBytes += o.walk.textBytes
 		e.PromptIDs += o.walk.numbers
-		e.Images += o.walk.images
-		e.ImageTokens += o.walk.pixels
+		e.Images += o.walk.imageCount
+		e.ImageTokens += o.walk.imageTokens
 	}
 	return at
 }
 
-// foldsToMember refuses a key that is one of members in another case. Keys of small letters alone are none.
-func foldsToMember(key []byte) error {
+// checkMemberCase refuses a key that equals one of memberNames in another case. Keys of only lower-case letters
+// cannot.
+func checkMemberCase(key []byte) error {
 	odd := false
 	for _, c := range key {
 		odd = odd || c >= 'A' && c <= 'Z' || c >= 0x80
@@ -276,7 +278,7 @@ func foldsToMember(key []byte) error {
 	if !odd {
 		return nil
 	}
-	for _, m := range members {
+	for _, m := range memberNames {
 		if strings.EqualFold(string(key), m) {
 			return InvalidJSON("the body names \"" + m + "\" in another case: write it in small letters")
 		}
@@ -284,43 +286,43 @@ func foldsToMember(key []byte) error {
 	return nil
 }
 
-func (e *Envelope) prompt(v []byte, w *walk) {
+func (e *Envelope) addPrompt(v []byte, w *valueWalker) {
 	e.Prompt = v
-	e.PromptBytes += w.text
+	e.PromptBytes += w.textBytes
 	e.PromptIDs += w.numbers
-	e.Images += w.images
-	e.ImageTokens += w.pixels
+	e.Images += w.imageCount
+	e.ImageTokens += w.imageTokens
 }
 
-// keep stores the text of a quoted value, without allocating when it is what dst holds already.
-func keep(dst *string, quoted []byte) {
-	if text := unescape(quoted); *dst != string(text) {
+// storeText stores the text of a quoted value, without allocating if dst is already equal.
+func storeText(dst *string, quoted []byte) {
+	if text := unquoteText(quoted); *dst != string(text) {
 		*dst = string(text)
 	}
 }
 
-func boolean(key string, v []byte) (bool, error) {
+func parseBoolean(key string, v []byte) (bool, error) {
 	switch string(v) {
 	case "true":
 		return true, nil
 	case "false", "null":
 		return false, nil
 	}
-	return false, badType(key, "true or false")
+	return false, wrongType(key, "true or false")
 }
 
-// count reads a small whole number; null counts as not given.
-func count(key string, v []byte) (int, error) {
+// parseCount parses a small whole number; null counts as not given.
+func parseCount(key string, v []byte) (int, error) {
 	if string(v) == "null" {
 		return 0, nil
 	}
 	if len(v) == 0 || len(v) > 9 {
-		return 0, badType(key, "a whole number below 1,000,000,000")
+		return 0, wrongType(key, "a whole number below 1,000,000,000")
 	}
 	n := 0
 	for _, c := range v {
 		if c < '0' || c > '9' {
-			return 0, badType(key, "a whole number, not negative")
+			return 0, wrongType(key, "a whole number, not negative")
 		}
 		n = n*10 + int(c-'0')
 	}

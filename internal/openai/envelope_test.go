@@ -12,7 +12,7 @@ import (
 	"github.com/spillway-lb/spillway/internal/openai"
 )
 
-func TestScan(t *testing.T) {
+func TestScanBody(t *testing.T) {
 	for _, tc := range []struct {
 		name, body string
 		want       openai.Envelope
@@ -39,21 +39,21 @@ func TestScan(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			var env openai.Envelope
-			if err := openai.Scan([]byte(tc.body), &env); err != nil {
+			if err := openai.ScanChat([]byte(tc.body), &env); err != nil {
 				t.Fatal(err)
 			}
 			if string(env.Prompt) != tc.prompt {
 				t.Errorf("prompt is %s, want %s", env.Prompt, tc.prompt)
 			}
 			env.Prompt, env.ModelStart, env.ModelEnd = nil, 0, 0
-			if got, want := show(env), show(tc.want); got != want {
+			if got, want := envelopeJSON(env), envelopeJSON(tc.want); got != want {
 				t.Errorf("envelope is\n%s, want\n%s", got, want)
 			}
 		})
 	}
 }
 
-func show(e openai.Envelope) string {
+func envelopeJSON(e openai.Envelope) string {
 	b, err := json.Marshal(e)
 	if err != nil {
 		panic(err)
@@ -61,7 +61,7 @@ func show(e openai.Envelope) string {
 	return string(b)
 }
 
-func TestScanRefuses(t *testing.T) {
+func TestScanRejectsInvalidBodies(t *testing.T) {
 	deep := strings.Repeat("[", 600) + strings.Repeat("]", 600)
 	for _, tc := range []struct{ name, body, code string }{
 		{"empty", ``, openai.CodeInvalidJSON},
@@ -86,7 +86,7 @@ func TestScanRefuses(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			env := openai.Envelope{Model: "left over"}
-			err := openai.Scan([]byte(tc.body), &env)
+			err := openai.ScanChat([]byte(tc.body), &env)
 			var e *openai.Error
 			if !errors.As(err, &e) || e.Code != tc.code || e.Status != 400 {
 				t.Fatalf("error is %v, want 400 with code %s", err, tc.code)
@@ -99,7 +99,7 @@ func TestScanAllocatesNothingForASteadyCaller(t *testing.T) {
 	body := []byte(`{"model":"llama-8b","messages":[{"role":"user","content":"hello"}],"max_tokens":256,"stream":true}`)
 	var env openai.Envelope
 	if n := testing.AllocsPerRun(1000, func() {
-		if openai.Scan(body, &env) != nil {
+		if openai.ScanChat(body, &env) != nil {
 			t.Fatal("scan failed")
 		}
 	}); n != 0 {
@@ -107,49 +107,50 @@ func TestScanAllocatesNothingForASteadyCaller(t *testing.T) {
 	}
 }
 
-// withModel and withLimit are bodies with these written anew.
-func withModel(body []byte, env *openai.Envelope, model string) []byte {
-	w := openai.WordingOf(body)
+// bodyWithModel and bodyWithLimit return bodies with these values replaced.
+func bodyWithModel(body []byte, env *openai.Envelope, model string) []byte {
+	w := openai.NewEditedBody(body)
 	w.SetModel(env, model)
 	return w.Bytes()
 }
 
-func withLimit(shape openai.Shape, body []byte, n int) []byte {
+func bodyWithLimit(shape openai.Shape, body []byte, n int) []byte {
 	var env openai.Envelope
-	if openai.ScanAs(shape, body, &env) != nil {
+	if openai.ScanBody(shape, body, &env) != nil {
 		return body
 	}
-	w := openai.WordingOf(body)
-	w.SetLimit(shape, &env, n)
+	w := openai.NewEditedBody(body)
+	w.SetOutputLimit(shape, &env, n)
 	return w.Bytes()
 }
 
-func TestWithModel(t *testing.T) {
+func TestSetModel(t *testing.T) {
 	body := []byte(`{"n":1,"model" : "alias","prompt":"model"}`)
 	var env openai.Envelope
-	if err := openai.Scan(body, &env); err != nil {
+	if err := openai.ScanChat(body, &env); err != nil {
 		t.Fatal(err)
 	}
-	if got, want := string(withModel(body, &env, `big"one`)), `{"n":1,"model" : "big\"one","prompt":"model"}`; got != want {
+	if got, want := string(bodyWithModel(body, &env, `big"one`)), `{"n":1,"model" : "big\"one","prompt":"model"}`; got != want {
 		t.Fatalf("body is %s, want %s", got, want)
 	}
-	if got := withModel(body, &env, "alias"); &got[0] != &body[0] {
+	if got := bodyWithModel(body, &env, "alias"); &got[0] != &body[0] {
 		t.Fatal("an unchanged body was copied")
 	}
 }
 
-func TestTokens(t *testing.T) {
+func TestEstimateTokens(t *testing.T) {
 	e := openai.Envelope{PromptBytes: 10, PromptIDs: 2, Images: 1, ImageTokens: 85}
-	if got, want := e.Tokens(4), 3+2+85; got != want {
+	if got, want := e.EstimateTokens(4), 3+2+85; got != want {
 		t.Fatalf("Tokens is %d, want %d", got, want)
 	}
-	if got := (&openai.Envelope{}).Tokens(0); got != 1 {
+	if got := (&openai.Envelope{}).EstimateTokens(0); got != 1 {
 		t.Fatalf("an empty prompt has %d tokens, want 1", got)
 	}
 }
 
-// TestMembersThatAreReadStandOnce: two of a member, in any way of writing its name, are refused whatever their values.
-func TestMembersThatAreReadStandOnce(t *testing.T) {
+// TestDuplicateMembersAreRefused: a duplicate member, with its name written in any way, is refused for all
+// values.
+func TestDuplicateMembersAreRefused(t *testing.T) {
 	values := map[string]string{
 		"model": `"m"`, "stream": "true", "stream_options": "null", "max_tokens": "5", "max_completion_tokens": "5", "max_output_tokens": "5",
 		"n_predict": "5", "n": "1", "user": `"u"`, "messages": "[]", "prompt": `"p"`, "input": `"i"`, "instructions": `"i"`, "tools": "[]",
@@ -170,13 +171,13 @@ func TestMembersThatAreReadStandOnce(t *testing.T) {
 			body := fmt.Sprintf(`{%s%q:%s,"%s":%s}`, rest, name, value, again, value)
 			var env openai.Envelope
 			var e *openai.Error
-			if err := openai.ScanAs(shape, []byte(body), &env); !errors.As(err, &e) || e.Code != openai.CodeInvalidJSON && name != "options" && name != "parameters" && name != "sampling_params" {
+			if err := openai.ScanBody(shape, []byte(body), &env); !errors.As(err, &e) || e.Code != openai.CodeInvalidJSON && name != "options" && name != "parameters" && name != "sampling_params" {
 				t.Errorf("%s is taken: %v", body, err)
 			}
 		}
 		once := fmt.Sprintf(`{%s%q:%s}`, rest, name, value)
 		var env openai.Envelope
-		if err := openai.ScanAs(shape, []byte(once), &env); err != nil {
+		if err := openai.ScanBody(shape, []byte(once), &env); err != nil {
 			t.Errorf("%s: %v", once, err)
 		}
 	}
@@ -193,13 +194,13 @@ func TestMembersThatAreReadStandOnce(t *testing.T) {
 	for _, key := range []string{"MODEL", "Model", "\u212aeep", "me\u017f\u017fages", "\u017ftream", "max_to\u212aens", "MESSAGES"} {
 		var env openai.Envelope
 		body := `{"model":"large","` + key + `":"big"}`
-		if err := openai.Scan([]byte(body), &env); (err == nil) == (key != "\u212aeep") {
+		if err := openai.ScanChat([]byte(body), &env); (err == nil) == (key != "\u212aeep") {
 			t.Errorf("%s: %v", body, err)
 		}
 	}
 }
 
-// goEnvelope is a request as an engine written in Go decodes it: names in any case, and the last of several.
+// goEnvelope is a request as decoded by an engine written in Go: names in any case, the last of several.
 type goEnvelope struct {
 	Model               string
 	Stream              bool
@@ -211,9 +212,9 @@ type goEnvelope struct {
 	Input               json.RawMessage
 }
 
-// FuzzScan holds that what Scan takes means the same to an engine that decodes it into a struct, as those written in Go do,
-// that encoding/json takes no model that Scan does not, and that Scan never steps outside the body.
-func FuzzScan(f *testing.F) {
+// FuzzScanBody: a body accepted by ScanBody means the same to an engine that decodes it into a Go struct,
+// encoding/json accepts no model that ScanBody does not, and ScanBody never reads outside the body.
+func FuzzScanBody(f *testing.F) {
 	for _, s := range []string{
 		`{"model":"m","messages":[{"role":"user","content":"hé\n\\"}],"n":2}`, `{"model":"m","prompt":[1,2.5e3,-4]}`,
 		`{"mod\u0065l":"x"}`, `{`, `{"a":{"b":[true,false,null]},"model":"z"}`, `{"model":"m","x":"\\\""}`,
@@ -223,7 +224,7 @@ func FuzzScan(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
 		var env openai.Envelope
-		err := openai.Scan(body, &env)
+		err := openai.ScanChat(body, &env)
 		if e := new(openai.Error); err != nil && (!errors.As(err, &e) || e.Status != 400) {
 			t.Fatalf("error is %v, want a 400", err)
 		}
@@ -233,7 +234,7 @@ func FuzzScan(f *testing.F) {
 		if env.ModelStart < 0 || env.ModelEnd > len(body) || env.ModelStart >= env.ModelEnd || body[env.ModelStart] != '"' {
 			t.Fatalf("model at %d..%d of %q", env.ModelStart, env.ModelEnd, body)
 		}
-		withModel(body, &env, "other")
+		bodyWithModel(body, &env, "other")
 		var engine goEnvelope
 		if json.Unmarshal(body, &engine) != nil || !utf8.ValidString(env.Model) {
 			return
@@ -256,15 +257,15 @@ func FuzzScan(f *testing.F) {
 	})
 }
 
-// TestOutputLimitsOfEachPath: each path has its own names, two that differ are refused, and a limit is put where the engine
-// reads it.
+// TestOutputLimitsOfEachPath: each path has its own names, two different limits are refused, and a limit is
+// inserted where the engine reads it.
 func TestOutputLimitsOfEachPath(t *testing.T) {
 	const differ = -1
 	for _, tc := range []struct {
 		shape openai.Shape
 		body  string
-		want  int    // that is read
-		with  string // a limit of 50
+		want  int    // the parsed limit
+		with  string // with a limit of 50
 	}{
 		{openai.ShapeChat, `{"model":"m"}`, 0, `{"model":"m","max_tokens":50}`},
 		{openai.ShapeChat, `{"model":"m","max_output_tokens":1}`, 0, `{"model":"m","max_output_tokens":1,"max_tokens":50}`},
@@ -298,17 +299,17 @@ func TestOutputLimitsOfEachPath(t *testing.T) {
 		{openai.ShapeChat, `{"model":"m","lora_path":"other"}`, differ, ``},
 	} {
 		var env openai.Envelope
-		err := openai.ScanAs(tc.shape, []byte(tc.body), &env)
+		err := openai.ScanBody(tc.shape, []byte(tc.body), &env)
 		if (err != nil) != (tc.want == differ) || err == nil && env.MaxTokens != tc.want {
 			t.Errorf("%s: limit %d, %v, want %d", tc.body, env.MaxTokens, err, tc.want)
 		}
 		if tc.with == "" {
 			continue
 		}
-		got := withLimit(tc.shape, []byte(tc.body), 50)
+		got := bodyWithLimit(tc.shape, []byte(tc.body), 50)
 		var again openai.Envelope
-		err = openai.ScanAs(tc.shape, got, &again)
-		if strings.Contains(tc.with, "sampling_params") { // for both engines that have the path; only a worker is sent it
+		err = openai.ScanBody(tc.shape, got, &again)
+		if strings.Contains(tc.with, "sampling_params") { // one name for each of the two engines with this path; only a worker receives it
 			err, again.MaxTokens = nil, 50
 		}
 		if string(got) != tc.with || err != nil || again.MaxTokens != 50 {
@@ -317,17 +318,17 @@ func TestOutputLimitsOfEachPath(t *testing.T) {
 	}
 	for body, exceeds := range map[string]bool{`{"model":"m","n_predict":51}`: true, `{"model":"m","n_predict":-1}`: true, `{"model":"m","n_predict":50}`: false, `{"model":"m","max_tokens":51}`: true, `{"model":"m"}`: false} {
 		var env openai.Envelope
-		must(t, openai.Scan([]byte(body), &env))
-		if _, got := env.Exceeds(50); got != exceeds {
+		requireNoError(t, openai.ScanChat([]byte(body), &env))
+		if _, got := env.ExceedsOutputLimit(50); got != exceeds {
 			t.Errorf("%s exceeds 50: %v", body, got)
 		}
-		if _, got := env.Exceeds(0); got {
+		if _, got := env.ExceedsOutputLimit(0); got {
 			t.Errorf("%s exceeds no limit", body)
 		}
 	}
 }
 
-func must(t testing.TB, err error) {
+func requireNoError(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
@@ -340,23 +341,24 @@ func BenchmarkScan20KB(b *testing.B) {
 	b.SetBytes(int64(len(body)))
 	b.ReportAllocs()
 	for b.Loop() {
-		if err := openai.Scan(body, &env); err != nil {
+		if err := openai.ScanChat(body, &env); err != nil {
 			b.Fatal(err)
 		}
 	}
 }
 
-// FuzzWithLimit: what was well-formed stays so, with the limit that an engine takes and everything else as it was.
-func FuzzWithLimit(f *testing.F) {
+// FuzzSetOutputLimit: a well-formed body stays so, with the limit that an engine applies and everything else
+// unchanged.
+func FuzzSetOutputLimit(f *testing.F) {
 	f.Add([]byte(`{"model":"m","max_tokens":null} `), 7)
 	f.Add([]byte(`{"model":"m","metadata":{"a":"}"}}`), 1)
 	f.Fuzz(func(t *testing.T, body []byte, n int) {
 		var env, got openai.Envelope
 		n = 1 + int(uint(n)%1_000_000)
-		if !json.Valid(body) || openai.Scan(body, &env) != nil {
+		if !json.Valid(body) || openai.ScanChat(body, &env) != nil {
 			return
 		}
-		out := withLimit(openai.ShapeChat, body, n)
+		out := bodyWithLimit(openai.ShapeChat, body, n)
 		var last struct {
 			MaxTokens           *int `json:"max_tokens"`
 			MaxCompletionTokens *int `json:"max_completion_tokens"`
@@ -364,7 +366,7 @@ func FuzzWithLimit(f *testing.F) {
 		if err := json.Unmarshal(out, &last); err != nil {
 			t.Fatalf("%s: %v", out, err)
 		}
-		// An engine takes max_completion_tokens or max_tokens, whichever of them is neither null nor 0.
+		// An engine uses max_completion_tokens or max_tokens, the one that is neither null nor 0.
 		one := last.MaxCompletionTokens
 		if one == nil || *one == 0 {
 			one = last.MaxTokens
@@ -372,7 +374,7 @@ func FuzzWithLimit(f *testing.F) {
 		if env.MaxTokens == 0 && (one == nil || *one != n) {
 			t.Fatalf("%s: the limit is not %d", out, n)
 		}
-		if env.MaxTokens == 0 && env.Foreign == 0 && openai.Scan(out, &got) == nil && (got.Model != env.Model || got.PromptBytes != env.PromptBytes || got.MaxTokens != n) {
+		if env.MaxTokens == 0 && env.ForeignLimit == 0 && openai.ScanChat(out, &got) == nil && (got.Model != env.Model || got.PromptBytes != env.PromptBytes || got.MaxTokens != n) {
 			t.Fatalf("%s: %+v, was %+v", out, got, env)
 		}
 	})

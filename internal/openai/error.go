@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// The types of OpenAI's error object that are used here.
+// The types of OpenAI's error object used here.
 const (
 	TypeInvalidRequest = "invalid_request_error"
 	TypeAuthentication = "authentication_error"
@@ -18,7 +18,7 @@ const (
 	TypeServer         = "server_error"
 )
 
-// The stable codes. Clients and tests branch on them; their texts may change.
+// The stable codes. Clients and tests depend on them; the messages may change.
 const (
 	CodeInvalidJSON      = "invalid_json"
 	CodeInvalidValue     = "invalid_value"
@@ -56,36 +56,36 @@ const (
 	CodeFraming          = "bad_framing"
 )
 
-// Bounds of Retry-After: OpenAI's own client does not retry at all when it is told to wait longer than 120 s.
+// Bounds of Retry-After: OpenAI's own client does not retry at all if the value exceeds 120 s.
 const (
 	MinRetryAfter = time.Second
 	MaxRetryAfter = 120 * time.Second
 )
 
-// Error is an answer that refuses, in OpenAI's shape.
+// Error is a refusal in OpenAI's shape.
 type Error struct {
 	// Status is the HTTP status.
 	Status int
-	// Type, Code and Param are for programs, Message for people. Message never holds a key or a prompt.
+	// Type, Code and Param are for programs, Message for people. Message never contains a key or a prompt.
 	Type, Code, Param, Message string
-	// RetryAfter is sent with 429 and 503, clamped to 1..120 s; zero sends none.
+	// RetryAfter is sent with 429 and 503, clamped to 1..120 s; 0 sends none.
 	RetryAfter time.Duration
-	// NoRetry tells clients that another try cannot help.
+	// NoRetry tells clients that a retry is useless.
 	NoRetry bool
 }
 
-// Error is the code and the message.
+// Error returns the code and the message.
 func (e *Error) Error() string { return e.Code + ": " + e.Message }
 
-// Retry is RetryAfter inside its bounds; 0 when none is to be sent.
-func (e *Error) Retry() time.Duration {
+// ClampedRetryAfter returns RetryAfter within its bounds; 0 if none is to be sent.
+func (e *Error) ClampedRetryAfter() time.Duration {
 	if e.RetryAfter <= 0 {
 		return 0
 	}
 	return min(max(e.RetryAfter, MinRetryAfter), MaxRetryAfter)
 }
 
-// JSON is the answer's body.
+// JSON returns the response body.
 func (e *Error) JSON() []byte {
 	type inner struct {
 		Message string  `json:"message"`
@@ -104,9 +104,9 @@ func (e *Error) JSON() []byte {
 	return b
 }
 
-// codes are all codes above: those that another tier's errors may have. What a worker calls its errors becomes neither a
-// metric's label nor a code of ours.
-var codes = []string{
+// knownCodes are the codes above, which errors of another tier may have. A worker's own codes become neither a
+// metric label nor one of our codes.
+var knownCodes = []string{
 	CodeInvalidJSON, CodeInvalidValue, CodeModelRequired, CodeModelNotFound, CodeBodyTooLarge, CodeBodyTooSlow, CodeContextTooLong,
 	CodeInvalidAPIKey, CodeInvalidToken, CodeModelNotAllowed, CodeResidency, CodeRequests, CodeTokens, CodeConcurrency,
 	CodeClientStreams, CodeQuota, CodeNoCapacity, CodeModelLoading, CodeModelLoadFailed, CodeModelNotServed, CodeDraining,
@@ -114,7 +114,7 @@ var codes = []string{
 	CodeKillsWorkers, CodeSuspected, CodeNotReady, CodeNotFound, CodeMethodNotAllowed, CodeEncoding, CodeFraming,
 }
 
-// ParseError reads an error of a tier of ours; nil where the body is none.
+// ParseError parses an error of another tier, or returns nil if the body is not one.
 func ParseError(status int, body []byte) *Error {
 	var in struct {
 		Error struct {
@@ -122,7 +122,7 @@ func ParseError(status int, body []byte) *Error {
 			Param               *string
 		}
 	}
-	if json.Unmarshal(body, &in) != nil || !slices.Contains(codes, in.Error.Code) {
+	if json.Unmarshal(body, &in) != nil || !slices.Contains(knownCodes, in.Error.Code) {
 		return nil
 	}
 	e := &Error{Status: status, Type: in.Error.Type, Code: in.Error.Code, Message: in.Error.Message}
@@ -132,28 +132,28 @@ func ParseError(status int, body []byte) *Error {
 	return e
 }
 
-// Event is the error as one server-sent event, for a stream that has begun.
-func (e *Error) Event() []byte {
+// StreamEvent returns the error as one server-sent event, for a stream that has begun.
+func (e *Error) StreamEvent() []byte {
 	return append(append([]byte("data: "), e.JSON()...), '\n', '\n')
 }
 
-func invalid(status int, code, param, message string) *Error {
+func invalidRequest(status int, code, param, message string) *Error {
 	return &Error{Status: status, Type: TypeInvalidRequest, Code: code, Param: param, Message: message, NoRetry: true}
 }
 
-func badType(param, want string) *Error {
-	return invalid(400, CodeInvalidValue, param, fmt.Sprintf("%q must be %s", param, want))
+func wrongType(param, want string) *Error {
+	return invalidRequest(400, CodeInvalidValue, param, fmt.Sprintf("%q must be %s", param, want))
 }
 
-// InvalidJSON refuses a body that cannot be read.
-func InvalidJSON(message string) *Error { return invalid(400, CodeInvalidJSON, "", message) }
+// InvalidJSON refuses a body that cannot be parsed.
+func InvalidJSON(message string) *Error { return invalidRequest(400, CodeInvalidJSON, "", message) }
 
 // ModelRequired refuses a body that names no model.
 func ModelRequired() *Error {
-	return invalid(400, CodeModelRequired, "model", `name a model: {"model": "..."}`)
+	return invalidRequest(400, CodeModelRequired, "model", `name a model: {"model": "..."}`)
 }
 
-// ModelNotFound refuses an unknown model and lists what is served.
+// ModelNotFound refuses an unknown model and lists the served ones.
 func ModelNotFound(model string, served []string) *Error {
 	if len(model) > 128 {
 		model = model[:128] + "..."
@@ -162,51 +162,51 @@ func ModelNotFound(model string, served []string) *Error {
 	if len(served) > 0 {
 		msg += "; served: " + strings.Join(served[:min(len(served), 64)], ", ")
 	}
-	return invalid(404, CodeModelNotFound, "model", msg)
+	return invalidRequest(404, CodeModelNotFound, "model", msg)
 }
 
 // ModelNotAllowed refuses a model that the tenant may not use.
 func ModelNotAllowed(model string) *Error {
-	e := invalid(403, CodeModelNotAllowed, "model", fmt.Sprintf("this key may not use the model %q", model))
+	e := invalidRequest(403, CodeModelNotAllowed, "model", fmt.Sprintf("this key may not use the model %q", model))
 	e.Type = TypePermission
 	return e
 }
 
-// BadFraming refuses a request whose end cannot be told for certain.
-func BadFraming(message string) *Error { return invalid(400, CodeFraming, "", message) }
+// BadFraming refuses a request whose end is ambiguous.
+func BadFraming(message string) *Error { return invalidRequest(400, CodeFraming, "", message) }
 
 // BodyTooLarge refuses a body over limit bytes.
 func BodyTooLarge(limit int64) *Error {
-	return invalid(413, CodeBodyTooLarge, "", fmt.Sprintf("the body is larger than %d bytes", limit))
+	return invalidRequest(413, CodeBodyTooLarge, "", fmt.Sprintf("the body is larger than %d bytes", limit))
 }
 
-// BodyTooSlow refuses a body that was not there in time.
+// BodyTooSlow refuses a body that did not arrive in time.
 func BodyTooSlow(within time.Duration) *Error {
-	e := invalid(408, CodeBodyTooSlow, "", fmt.Sprintf("the body did not arrive within %s", within))
+	e := invalidRequest(408, CodeBodyTooSlow, "", fmt.Sprintf("the body did not arrive within %s", within))
 	e.NoRetry = false
 	return e
 }
 
-// BodyMemory refuses a request whose body finds no room in memory, before it is read to its end.
-func BodyMemory(retryAfter time.Duration) *Error {
+// BodyMemoryFull refuses a request whose body does not fit into the body memory, before it is read to its end.
+func BodyMemoryFull(retryAfter time.Duration) *Error {
 	return &Error{
 		Status: 503, Type: TypeUnavailable, Code: CodeNoCapacity, RetryAfter: max(retryAfter, MinRetryAfter),
 		Message: "the memory for request bodies is full: try again later, or send a shorter body",
 	}
 }
 
-// ContextTooLong refuses a request of tokens (prompt and output) for a model that takes limit.
+// ContextTooLong refuses a request of tokens (prompt and output) for a model with a context of limit.
 func ContextTooLong(tokens, limit int) *Error {
-	return invalid(400, CodeContextTooLong, "messages",
+	return invalidRequest(400, CodeContextTooLong, "messages",
 		fmt.Sprintf("prompt and output come to about %d tokens, the model takes %d", tokens, limit))
 }
 
-// OutputTooLong refuses a request that wants more output tokens than the model gives.
+// OutputTooLong refuses a request for more output tokens than the model allows.
 func OutputTooLong(asked, limit int) *Error {
-	return invalid(400, CodeInvalidValue, "max_tokens", fmt.Sprintf("max_tokens is too large: %d. This model gives at most %d output tokens", asked, limit))
+	return invalidRequest(400, CodeInvalidValue, "max_tokens", fmt.Sprintf("max_tokens is too large: %d. This model gives at most %d output tokens", asked, limit))
 }
 
-// InvalidAPIKey refuses a caller who is not known.
+// InvalidAPIKey refuses an unauthenticated client.
 func InvalidAPIKey() *Error {
 	return &Error{
 		Status: 401, Type: TypeAuthentication, Code: CodeInvalidAPIKey, NoRetry: true,
@@ -214,23 +214,24 @@ func InvalidAPIKey() *Error {
 	}
 }
 
-// Residency refuses a request that no permitted region may serve from here.
-func Residency(region string) *Error {
+// ResidencyDenied refuses a request that no permitted region may serve from here.
+func ResidencyDenied(region string) *Error {
 	return &Error{
 		Status: 403, Type: TypePermission, Code: CodeResidency, NoRetry: true,
 		Message: fmt.Sprintf("this key may not be served in region %s: its residency allows other jurisdictions only", region),
 	}
 }
 
-// RateLimit refuses what is over the tenant's own limit; code is one of CodeRequests, CodeTokens, CodeConcurrency.
-func RateLimit(code string, retry time.Duration) *Error {
+// RateLimited refuses a request over the tenant's own limit; code is one of CodeRequests, CodeTokens,
+// CodeConcurrency.
+func RateLimited(code string, retry time.Duration) *Error {
 	return &Error{
 		Status: 429, Type: TypeRateLimit, Code: code, RetryAfter: max(retry, MinRetryAfter),
 		Message: "the key's limit of " + strings.ReplaceAll(code, "_", " ") + " is used up",
 	}
 }
 
-// ClientStreams refuses a client that has too many requests under way from one address.
+// ClientStreams refuses a client with too many concurrent requests from one address.
 func ClientStreams(limit int) *Error {
 	return &Error{
 		Status: 429, Type: TypeRateLimit, Code: CodeClientStreams, RetryAfter: MinRetryAfter,
@@ -238,7 +239,7 @@ func ClientStreams(limit int) *Error {
 	}
 }
 
-// ClientRefusals refuses a client whose address has sent too many tokens or tickets that were refused.
+// ClientRefusals refuses a client whose address has sent too many invalid tokens or tickets.
 func ClientRefusals() *Error {
 	return &Error{
 		Status: 429, Type: TypeRateLimit, Code: CodeClientRefusals, RetryAfter: MinRetryAfter,
@@ -262,7 +263,7 @@ func BudgetSpent(retry time.Duration) *Error {
 	}
 }
 
-// NoCapacity refuses because nothing here has room.
+// NoCapacity refuses because no worker has capacity.
 func NoCapacity(model string, retry time.Duration) *Error {
 	return &Error{
 		Status: 503, Type: TypeUnavailable, Code: CodeNoCapacity, RetryAfter: max(retry, MinRetryAfter),
@@ -270,8 +271,8 @@ func NoCapacity(model string, retry time.Duration) *Error {
 	}
 }
 
-// ModelLoading refuses a request that named no deadline and has waited long enough for its model to be loaded, which is
-// expected in so long.
+// ModelLoading refuses a request without a deadline that has waited long enough for its model to load, which is
+// expected after ready.
 func ModelLoading(model string, ready time.Duration) *Error {
 	return &Error{
 		Status: 503, Type: TypeUnavailable, Code: CodeModelLoading, RetryAfter: max(ready, MinRetryAfter),
@@ -279,7 +280,7 @@ func ModelLoading(model string, ready time.Duration) *Error {
 	}
 }
 
-// ModelLoadFailed refuses because no worker could load the model; it is tried again in so long.
+// ModelLoadFailed refuses because no worker could load the model; the next attempt is after again.
 func ModelLoadFailed(model string, again time.Duration) *Error {
 	return &Error{
 		Status: 503, Type: TypeUnavailable, Code: CodeModelLoadFailed, RetryAfter: max(again, MinRetryAfter),
@@ -287,7 +288,7 @@ func ModelLoadFailed(model string, again time.Duration) *Error {
 	}
 }
 
-// DeadlineUnmeetable refuses a request that would come too late; tier says who decided.
+// DeadlineUnmeetable refuses a request that would miss its deadline; tier is the tier that decided.
 func DeadlineUnmeetable(tier string) *Error {
 	return &Error{
 		Status: 504, Type: TypeUnavailable, Code: CodeDeadline, NoRetry: true,
@@ -295,8 +296,8 @@ func DeadlineUnmeetable(tier string) *Error {
 	}
 }
 
-// DeadlineBeforeLoad refuses a request whose deadline comes before its model is loaded, which is expected in so long. Unlike
-// other deadlines it may be met elsewhere, and here a little later.
+// DeadlineBeforeLoad refuses a request whose deadline comes before its model is loaded, which is expected after
+// ready. Unlike other deadlines it may be met elsewhere, or here a little later.
 func DeadlineBeforeLoad(tier, model string, ready time.Duration) *Error {
 	e := DeadlineUnmeetable(tier)
 	e.NoRetry, e.RetryAfter = false, max(ready, MinRetryAfter)
@@ -304,8 +305,8 @@ func DeadlineBeforeLoad(tier, model string, ready time.Duration) *Error {
 	return e
 }
 
-// Upstream says that the tier or worker below could not be reached or broke before it answered.
-func Upstream(what string) *Error {
+// UpstreamFailed reports that the tier or worker below could not be reached or failed before it responded.
+func UpstreamFailed(what string) *Error {
 	return &Error{Status: 502, Type: TypeServer, Code: CodeUpstream, Message: what}
 }
 
@@ -314,18 +315,20 @@ func UpstreamLost() *Error {
 	return &Error{Status: 502, Type: TypeServer, Code: CodeUpstreamLost, Message: "the answer broke off: its worker was lost"}
 }
 
-// WorkerCrashed ends a stream whose worker died while it served few other requests, so that the request may be the cause.
+// WorkerCrashed ends a stream whose worker died while serving few other requests, so that the request may be
+// the cause.
 func WorkerCrashed() *Error {
 	return &Error{Status: 502, Type: TypeServer, Code: CodeWorkerCrashed, Message: "the answer broke off: its worker died"}
 }
 
-// RequestKillsWorkers refuses a request under which workers died, for so long.
+// RequestKillsWorkers refuses a request under which workers died, for the duration within.
 func RequestKillsWorkers(within time.Duration) *Error {
-	return invalid(422, CodeKillsWorkers, "",
+	return invalidRequest(422, CodeKillsWorkers, "",
 		fmt.Sprintf("workers died under this request again: it is refused for %s from then. Change the request, or ask the operator", within))
 }
 
-// RequestSuspected refuses a copy of a request under which a worker died, while one further attempt is under way.
+// RequestSuspected refuses a copy of a request under which a worker died, while one further attempt is in
+// progress.
 func RequestSuspected() *Error {
 	return &Error{
 		Status: 503, Type: TypeUnavailable, Code: CodeSuspected, RetryAfter: MinRetryAfter,
@@ -333,7 +336,7 @@ func RequestSuspected() *Error {
 	}
 }
 
-// NotReady refuses because this instance has not yet been told what it serves.
+// NotReady refuses because this instance has not yet received a spec.
 func NotReady() *Error {
 	return &Error{
 		Status: 503, Type: TypeUnavailable, Code: CodeNotReady, RetryAfter: MinRetryAfter,

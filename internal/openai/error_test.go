@@ -26,7 +26,7 @@ func TestErrorShape(t *testing.T) {
 		!strings.Contains(got.Error.Message, "a, b") || got.Error.Type != "invalid_request_error" {
 		t.Fatalf("error is %+v", got)
 	}
-	if ev := string(e.Event()); !strings.HasPrefix(ev, `data: {"error":`) || !strings.HasSuffix(ev, "}\n\n") || strings.Count(ev, "\n") != 2 {
+	if ev := string(e.StreamEvent()); !strings.HasPrefix(ev, `data: {"error":`) || !strings.HasSuffix(ev, "}\n\n") || strings.Count(ev, "\n") != 2 {
 		t.Fatalf("event is %q", ev)
 	}
 	if got := openai.ModelNotFound(strings.Repeat("x", 1<<20), nil); len(got.Message) > 300 {
@@ -38,16 +38,16 @@ func TestRetryAfterIsClamped(t *testing.T) {
 	for in, want := range map[time.Duration]time.Duration{
 		0: 0, time.Millisecond: time.Second, 7 * time.Second: 7 * time.Second, time.Hour: 2 * time.Minute,
 	} {
-		if got := (&openai.Error{RetryAfter: in}).Retry(); got != want {
+		if got := (&openai.Error{RetryAfter: in}).ClampedRetryAfter(); got != want {
 			t.Errorf("Retry of %v is %v, want %v", in, got, want)
 		}
 	}
-	if got := openai.NoCapacity("m", 0).Retry(); got != time.Second {
+	if got := openai.NoCapacity("m", 0).ClampedRetryAfter(); got != time.Second {
 		t.Errorf("NoCapacity without a hint waits %v, want 1s", got)
 	}
 }
 
-func TestPaths(t *testing.T) {
+func TestShapeOf(t *testing.T) {
 	for path, want := range map[string]openai.Shape{
 		openai.PathChat: openai.ShapeChat, openai.PathEmbeddings: openai.ShapeEmbeddings, openai.PathCountTokens: openai.ShapeCount,
 		"/v2/models/m/generate": openai.ShapeGenerate, "/v2/models/a%2Fb/versions/1/infer": openai.ShapeInfer, "/v2/rerank": openai.ShapeScore,
@@ -61,10 +61,11 @@ func TestPaths(t *testing.T) {
 	}
 }
 
-// TestParseErrorTakesOwnCodesAlone: a worker's code would be a label of a metric. Each Code constant is among them.
-func TestParseErrorTakesOwnCodesAlone(t *testing.T) {
+// TestParseErrorAcceptsOnlyKnownCodes: a worker's code would become a metric label. Each Code constant is
+// known.
+func TestParseErrorAcceptsOnlyKnownCodes(t *testing.T) {
 	text, err := os.ReadFile("error.go")
-	must(t, err)
+	requireNoError(t, err)
 	found := regexp.MustCompile(`(?m)^\tCode\w+ += "(\w+)"$`).FindAllSubmatch(text, -1)
 	if len(found) < 25 {
 		t.Fatalf("%d codes are found", len(found))

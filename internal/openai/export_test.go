@@ -1,4 +1,4 @@
 package openai
 
-// OnlyUsage is what Unasked takes an event's data for.
-func OnlyUsage(data []byte) bool { return onlyUsage(data) }
+// IsUsageOnly exports isUsageOnly.
+func IsUsageOnly(data []byte) bool { return isUsageOnly(data) }

@@ -2,138 +2,138 @@ package openai
 
 import "bytes"
 
-// Bounds of what finder keeps, in bytes: a member's key, and a value that is read. What is longer is passed over.
+// Bounds of what memberFinder keeps, in bytes: the key of a member, and a value. Longer ones are skipped.
 const (
-	maxKey   = 64
-	maxFound = 8 << 10
+	maxKeyBytes   = 64
+	maxValueBytes = 8 << 10
 )
 
-// finder finds members of JSON documents that pass in pieces: those of each top-level object, or of the objects in a
-// top-level array. It reads every byte once, wherever a member stands, and keeps no more than one key and one value. Bytes
-// that are no JSON object or array are passed over.
-type finder struct {
-	values int // top-level values that have ended
+// memberFinder finds members of JSON documents that pass in pieces: those of each top-level object, or of the
+// objects in a top-level array. It reads every byte once, and keeps at most one key and one value. Bytes that
+// are not a JSON object or array are skipped.
+type memberFinder struct {
+	valuesEnded int // number of complete top-level values
 
-	depth   int  // open brackets
-	base    int  // the depth at which members are looked at
-	array   bool // the top level is an array
-	quoted  bool // inside a string
-	escaped bool // behind a backslash inside a string
-	isKey   bool // at base: the next string is a key
-	dead    bool // what passes is not JSON
-	inner   int  // base before it was moved into a member's object; 0 when it was not
-	reading int8 // what is kept now
+	depth       int  // number of open brackets
+	memberDepth int  // the depth at which members are examined
+	topIsArray  bool // the top level is an array
+	inString    bool // inside a string
+	escaped     bool // after a backslash inside a string
+	keyNext     bool // at memberDepth: the next string is a key
+	malformed   bool // the bytes are not JSON
+	outerDepth  int  // memberDepth before a member's object was entered; 0 if none was
+	keeping     int8 // what is kept now
 
 	key   []byte
 	value []byte
 }
 
-// What finder keeps at the moment.
+// What memberFinder keeps at the moment.
 const (
 	keepNothing = iota
 	keepKey
-	keepAwait // a wanted key has ended, its value is to come
+	keepAwaitValue // a wanted key has ended, its value follows
 	keepValue
 )
 
-// feed takes the next bytes.
-func (f *finder) feed(p []byte, t findTarget) {
+// feedBytes processes the next bytes.
+func (f *memberFinder) feedBytes(p []byte, t finderTarget) {
 	i := 0
-	if f.key == nil { // one piece of memory for both, enough for nearly all
+	if f.key == nil { // one allocation for both, enough for nearly all
 		room := make([]byte, 384)
-		f.key, f.value = room[0:0:maxKey+2], room[maxKey+2:maxKey+2]
+		f.key, f.value = room[0:0:maxKeyBytes+2], room[maxKeyBytes+2:maxKeyBytes+2]
 	}
-	if !f.quoted && f.reading != keepValue && f.depth > max(f.base, 1) {
-		i = f.flat(p)
+	if !f.inString && f.keeping != keepValue && f.depth > max(f.memberDepth, 1) {
+		i = f.skipFlatArray(p)
 	}
-	for i < len(p) && !f.dead {
-		if f.quoted {
-			i += f.text(p[i:], t)
+	for i < len(p) && !f.malformed {
+		if f.inString {
+			i += f.readString(p[i:], t)
 			continue
 		}
 		c := p[i]
 		switch c {
 		case '"':
-			f.open(c, t)
-			f.quoted = true
+			f.beginValue(c, t)
+			f.inString = true
 			i++
 		case '{', '[':
-			f.open(c, t)
-			f.push(c, t)
+			f.beginValue(c, t)
+			f.enterBracket(c, t)
 			i++
-			if c == '[' && f.reading != keepValue {
-				i += f.flat(p[i:])
+			if c == '[' && f.keeping != keepValue {
+				i += f.skipFlatArray(p[i:])
 			}
 		case '}', ']':
-			f.close(c, t)
+			f.leaveBracket(c, t)
 			i++
 		case ' ', '\n', '\t', '\r':
-			f.store(c)
+			f.keepByte(c)
 			i++
 		case ',', ':':
 			if f.depth == 0 {
-				f.dead = true
+				f.malformed = true
 				return
 			}
-			f.comma(c, t)
+			f.readSeparator(c, t)
 			i++
 		default:
 			if f.depth == 0 {
-				f.dead = true
+				f.malformed = true
 				return
 			}
-			f.open(c, t)
+			f.beginValue(c, t)
 			j := i + 1
-			for j < len(p) && !structural[p[j]] {
+			for j < len(p) && !endsScalar[p[j]] {
 				j++
 			}
-			if f.reading == keepValue {
-				f.keep(p[i:j])
+			if f.keeping == keepValue {
+				f.keepBytes(p[i:j])
 			}
 			i = j
 		}
 	}
 }
 
-// findTarget is what a finder looks for.
-type findTarget interface {
-	// wants reports whether a member's value is kept.
-	wants(key []byte) bool
-	// enters reports whether the members of a member's object are looked at instead of it.
-	enters(key []byte) bool
-	// found takes a value that was kept. It must not keep the slices.
-	found(key, value []byte)
+// finderTarget selects and receives members.
+type finderTarget interface {
+	// wantsMember reports whether the value of a member is kept.
+	wantsMember(key []byte) bool
+	// entersMember reports whether the members of a member's object are examined instead of it.
+	entersMember(key []byte) bool
+	// takeMember receives a kept value. It must not keep the slices.
+	takeMember(key, value []byte)
 }
 
-// structural are the bytes that end a number or a word.
-var structural = func() (t [256]bool) {
+// endsScalar are the bytes that end a number or a literal.
+var endsScalar = func() (t [256]bool) {
 	for _, c := range []byte("{}[],:\" \n\t\r") {
 		t[c] = true
 	}
 	return t
 }()
 
-// flat is how many of the bytes behind an opening bracket can be stepped over: those of an array of bare numbers, up to
-// its end or to that of p.
-func (f *finder) flat(p []byte) int {
+// skipFlatArray returns how many bytes after an opening bracket can be skipped: those of an array of bare
+// numbers, up to its end or to that of p.
+func (f *memberFinder) skipFlatArray(p []byte) int {
 	end := bytes.IndexByte(p, ']')
 	if end < 0 {
 		end = len(p)
 	}
-	if !flat(p[:end]) {
+	if !isFlatArray(p[:end]) {
 		return 0
 	}
 	return end
 }
 
-// text takes bytes of a string, and returns how many.
-func (f *finder) text(p []byte, t findTarget) int {
+// readString processes bytes of a string and returns their number.
+func (f *memberFinder) readString(p []byte, t finderTarget) int {
 	for i := 0; i < len(p); i++ {
 		if f.escaped {
 			f.escaped = false
 			continue
 		}
-		if f.reading == keepNothing { // nothing of it is kept: look for its end alone
+		if f.keeping == keepNothing { // only the end of the string matters
 			j := bytes.IndexByte(p[i:], '"')
 			k := p[i:]
 			if j >= 0 {
@@ -148,131 +148,131 @@ func (f *finder) text(p []byte, t findTarget) int {
 				return len(p)
 			}
 			i += j
-			f.quoted = false
+			f.inString = false
 			return i + 1
 		}
 		switch p[i] {
 		case '\\':
 			f.escaped = true
 		case '"':
-			f.quoted = false
-			f.keep(p[:i+1])
-			f.ended(t)
+			f.inString = false
+			f.keepBytes(p[:i+1])
+			f.endString(t)
 			return i + 1
 		}
 	}
-	f.keep(p)
+	f.keepBytes(p)
 	return len(p)
 }
 
-// open notes that a value, or a key, begins with c.
-func (f *finder) open(c byte, t findTarget) {
+// beginValue starts a value or key whose first byte is c.
+func (f *memberFinder) beginValue(c byte, t finderTarget) {
 	switch {
-	case f.reading == keepAwait:
-		if c == '{' && t.enters(f.key) && f.inner == 0 {
-			f.reading = keepNothing
+	case f.keeping == keepAwaitValue:
+		if c == '{' && t.entersMember(f.key) && f.outerDepth == 0 {
+			f.keeping = keepNothing
 			return
 		}
-		f.reading, f.value = keepValue, f.value[:0]
-	case c == '"' && f.reading == keepNothing && f.isKey && f.depth == f.base && f.base > 0:
-		f.reading, f.key = keepKey, f.key[:0]
-		return // a key is kept without its first quote
+		f.keeping, f.value = keepValue, f.value[:0]
+	case c == '"' && f.keeping == keepNothing && f.keyNext && f.depth == f.memberDepth && f.memberDepth > 0:
+		f.keeping, f.key = keepKey, f.key[:0]
+		return // a key is kept without its opening quote
 	}
-	if f.reading == keepValue && (c == '{' || c == '[' || c == '"') {
-		f.keep([]byte{c})
+	if f.keeping == keepValue && (c == '{' || c == '[' || c == '"') {
+		f.keepBytes([]byte{c})
 	}
 }
 
-func (f *finder) push(c byte, t findTarget) {
+func (f *memberFinder) enterBracket(c byte, t finderTarget) {
 	f.depth++
 	switch {
 	case f.depth == 1:
-		f.array, f.base, f.inner, f.isKey = c == '[', 1, 0, c == '{'
-		if f.array {
-			f.base = 2
+		f.topIsArray, f.memberDepth, f.outerDepth, f.keyNext = c == '[', 1, 0, c == '{'
+		if f.topIsArray {
+			f.memberDepth = 2
 		}
-	case f.depth == f.base:
-		f.isKey = c == '{'
-	case f.depth == f.base+1 && c == '{' && f.reading == keepNothing && f.inner == 0 && len(f.key) > 0 && t.enters(f.key):
-		f.inner, f.base, f.isKey = f.base, f.depth, true
+	case f.depth == f.memberDepth:
+		f.keyNext = c == '{'
+	case f.depth == f.memberDepth+1 && c == '{' && f.keeping == keepNothing && f.outerDepth == 0 && len(f.key) > 0 && t.entersMember(f.key):
+		f.outerDepth, f.memberDepth, f.keyNext = f.memberDepth, f.depth, true
 		f.key = f.key[:0]
 	}
 }
 
-func (f *finder) close(c byte, t findTarget) {
+func (f *memberFinder) leaveBracket(c byte, t finderTarget) {
 	if f.depth == 0 {
-		f.dead = true
+		f.malformed = true
 		return
 	}
-	if f.depth == f.base {
-		f.end(t)
-	} else if f.reading == keepValue {
-		f.keep([]byte{c})
+	if f.depth == f.memberDepth {
+		f.endMember(t)
+	} else if f.keeping == keepValue {
+		f.keepBytes([]byte{c})
 	}
 	f.depth--
-	if f.inner > 0 && f.depth < f.base {
-		f.base, f.inner, f.isKey = f.inner, 0, false
+	if f.outerDepth > 0 && f.depth < f.memberDepth {
+		f.memberDepth, f.outerDepth, f.keyNext = f.outerDepth, 0, false
 	}
 	if f.depth == 0 {
-		f.values++
-		f.base, f.reading = 0, keepNothing
+		f.valuesEnded++
+		f.memberDepth, f.keeping = 0, keepNothing
 	}
 }
 
-// comma takes a comma or a colon.
-func (f *finder) comma(c byte, t findTarget) {
-	if f.depth != f.base {
-		f.store(c)
+// readSeparator processes a comma or a colon.
+func (f *memberFinder) readSeparator(c byte, t finderTarget) {
+	if f.depth != f.memberDepth {
+		f.keepByte(c)
 		return
 	}
 	if c == ',' {
-		f.end(t)
-		f.isKey, f.key = true, f.key[:0]
+		f.endMember(t)
+		f.keyNext, f.key = true, f.key[:0]
 		return
 	}
-	f.isKey = false
+	f.keyNext = false
 }
 
-// ended notes that a string which was kept has ended.
-func (f *finder) ended(t findTarget) {
-	if f.reading != keepKey {
+// endString ends a kept string.
+func (f *memberFinder) endString(t finderTarget) {
+	if f.keeping != keepKey {
 		return
 	}
-	f.reading = keepNothing
-	if len(f.key) > maxKey {
+	f.keeping = keepNothing
+	if len(f.key) > maxKeyBytes {
 		f.key = f.key[:0]
 		return
 	}
 	if bytes.IndexByte(f.key, '\\') < 0 {
 		f.key = f.key[:len(f.key)-1]
 	} else {
-		f.key = append(f.key[:0], unescape(append([]byte{'"'}, f.key...))...)
+		f.key = append(f.key[:0], unquoteText(append([]byte{'"'}, f.key...))...)
 	}
-	if t.wants(f.key) || t.enters(f.key) {
-		f.reading = keepAwait
-	}
-}
-
-// end hands on a value that is whole.
-func (f *finder) end(t findTarget) {
-	if f.reading == keepValue && len(f.value) <= maxFound && len(f.key) > 0 {
-		t.found(f.key, f.value)
-	}
-	f.reading = keepNothing
-}
-
-func (f *finder) store(c byte) {
-	if f.reading == keepValue {
-		f.keep([]byte{c})
+	if t.wantsMember(f.key) || t.entersMember(f.key) {
+		f.keeping = keepAwaitValue
 	}
 }
 
-// keep adds to what is kept. One byte over the bound says that it is longer.
-func (f *finder) keep(p []byte) {
-	switch f.reading {
+// endMember passes a complete value to the target.
+func (f *memberFinder) endMember(t finderTarget) {
+	if f.keeping == keepValue && len(f.value) <= maxValueBytes && len(f.key) > 0 {
+		t.takeMember(f.key, f.value)
+	}
+	f.keeping = keepNothing
+}
+
+func (f *memberFinder) keepByte(c byte) {
+	if f.keeping == keepValue {
+		f.keepBytes([]byte{c})
+	}
+}
+
+// keepBytes appends to the kept bytes. One byte over the bound marks it as too long.
+func (f *memberFinder) keepBytes(p []byte) {
+	switch f.keeping {
 	case keepKey:
-		f.key = append(f.key, p[:min(len(p), max(maxKey+2-len(f.key), 0))]...)
+		f.key = append(f.key, p[:min(len(p), max(maxKeyBytes+2-len(f.key), 0))]...)
 	case keepValue:
-		f.value = append(f.value, p[:min(len(p), max(maxFound+1-len(f.value), 0))]...)
+		f.value = append(f.value, p[:min(len(p), max(maxValueBytes+1-len(f.value), 0))]...)
 	}
 }

@@ -5,12 +5,12 @@ import (
 	"strings"
 )
 
-// audioBytesPerToken is what a token of audio is taken for, in bytes: speech at 64 kbit/s and 12.5 tokens/s. Figures that
-// an engine states replace it.
+// audioBytesPerToken is the assumed size of a token of audio, in bytes: speech at 64 kbit/s and 12.5 tokens/s.
+// The counts of an engine replace it.
 const audioBytesPerToken = 640
 
-// maxParts bounds the fields of a form.
-const maxParts = 256
+// maxFormParts bounds the fields of a form.
+const maxFormParts = 256
 
 // IsForm reports whether a Content-Type is multipart/form-data.
 func IsForm(contentType string) bool {
@@ -18,52 +18,52 @@ func IsForm(contentType string) bool {
 	return strings.EqualFold(strings.TrimSpace(kind), "multipart/form-data")
 }
 
-// ScanForm reads the envelope of a form (RFC 7578). Only one way of writing it is accepted, so that no engine's parser reads
-// another model out of it: no text before the first boundary or after the last, lines that end in CRLF, one
-// Content-Disposition for each part with one plain name, and the boundary nowhere but between parts.
+// ScanForm parses the envelope of a form (RFC 7578). Only one syntax is accepted, so that no engine's parser
+// finds another model: no text before the first boundary or after the last, CRLF line ends, one
+// Content-Disposition per part with one plain name, and the boundary only between parts.
 func ScanForm(shape Shape, contentType string, body []byte, env *Envelope) error {
-	*env = Envelope{Model: env.Model, N: 1, form: true}
-	boundary, ok := formBoundary(contentType)
+	*env = Envelope{Model: env.Model, N: 1, isForm: true}
+	boundary, ok := parseBoundary(contentType)
 	if !ok {
-		return badForm("the Content-Type names no plain boundary")
+		return invalidForm("the Content-Type names no plain boundary")
 	}
-	rest, ok := bytes.CutPrefix(body, []byte(boundary[2:]+"\r\n")) // without the line end before it
+	rest, ok := bytes.CutPrefix(body, []byte(boundary[2:]+"\r\n")) // the first boundary has no preceding line end
 	if !ok {
-		return badForm("it does not begin with its boundary")
+		return invalidForm("it does not begin with its boundary")
 	}
 	named := false
-	for range maxParts {
+	for range maxFormParts {
 		head, content, ok := bytes.Cut(rest, []byte("\r\n\r\n"))
 		if !ok {
-			return badForm("a part has no end of its head")
+			return invalidForm("a part has no end of its head")
 		}
 		end := bytes.Index(content, []byte(boundary))
 		if end < 0 || bytes.Contains(content[:end], []byte(boundary[2:])) {
-			return badForm("a part is not ended by a line with the boundary")
+			return invalidForm("a part is not ended by a line with the boundary")
 		}
-		name, file, ok := formField(head)
+		name, file, ok := parsePartHead(head)
 		if !ok {
-			return badForm("a part's Content-Disposition is not written as form-data with one plain name")
+			return invalidForm("a part's Content-Disposition is not written as form-data with one plain name")
 		}
 		at := len(body) - len(content)
 		if name == "model" {
 			if named || file {
-				return badForm("it must name its model once, and not as a file")
+				return invalidForm("it must name its model once, and not as a file")
 			}
 			named, env.ModelStart, env.ModelEnd = true, at, at+end
 			if string(content[:end]) != env.Model {
 				env.Model = string(content[:end])
 			}
-		} else if err := foldsToMember([]byte(name)); err != nil {
+		} else if err := checkMemberCase([]byte(name)); err != nil {
 			return err
 		}
-		if err := env.field(shape, name, file, content[:end]); err != nil {
+		if err := env.readFormField(shape, name, file, content[:end]); err != nil {
 			return err
 		}
 		rest = content[end+len(boundary):]
 		if tail, last := bytes.CutPrefix(rest, []byte("--")); last {
 			if len(tail) > 0 && string(tail) != "\r\n" {
-				return badForm("something follows its last boundary")
+				return invalidForm("something follows its last boundary")
 			}
 			if !named {
 				env.Model = ""
@@ -76,14 +76,14 @@ func ScanForm(shape Shape, contentType string, body []byte, env *Envelope) error
 			return nil
 		}
 		if rest, ok = bytes.CutPrefix(rest, []byte("\r\n")); !ok {
-			return badForm("a boundary is followed by other text")
+			return invalidForm("a boundary is followed by other text")
 		}
 	}
-	return badForm("it has too many parts")
+	return invalidForm("it has too many parts")
 }
 
-// field counts what a field costs.
-func (e *Envelope) field(shape Shape, name string, file bool, content []byte) (err error) {
+// readFormField adds the cost of a field.
+func (e *Envelope) readFormField(shape Shape, name string, file bool, content []byte) (err error) {
 	switch {
 	case file && shape == ShapeTranscription:
 		e.PromptIDs += (len(content) + audioBytesPerToken - 1) / audioBytesPerToken
@@ -93,7 +93,7 @@ func (e *Envelope) field(shape Shape, name string, file bool, content []byte) (e
 	case name == "prompt":
 		e.PromptBytes += len(content)
 	case name == "n":
-		if e.N, err = count("n", content); e.N == 0 {
+		if e.N, err = parseCount("n", content); e.N == 0 {
 			e.N = 1
 		}
 	case name == "stream":
@@ -102,12 +102,12 @@ func (e *Envelope) field(shape Shape, name string, file bool, content []byte) (e
 	return err
 }
 
-func badForm(why string) *Error {
-	return invalid(400, CodeInvalidValue, "", "the form cannot be read: "+why)
+func invalidForm(why string) *Error {
+	return invalidRequest(400, CodeInvalidValue, "", "the form cannot be read: "+why)
 }
 
-// formBoundary is what parts are divided by: a line end, two dashes and the boundary.
-func formBoundary(contentType string) (string, bool) {
+// parseBoundary returns the separator of parts: a line end, two dashes and the boundary.
+func parseBoundary(contentType string) (string, bool) {
 	_, params, _ := strings.Cut(contentType, ";")
 	name, value, ok := strings.Cut(strings.TrimSpace(params), "=")
 	if !ok || !strings.EqualFold(name, "boundary") {
@@ -129,8 +129,8 @@ func formBoundary(contentType string) (string, bool) {
 	return "\r\n--" + value, true
 }
 
-// formField reads the head of a part.
-func formField(head []byte) (name string, file, ok bool) {
+// parsePartHead parses the head of a part.
+func parsePartHead(head []byte) (name string, file, ok bool) {
 	found := false
 	for line := range bytes.SplitSeq(head, []byte("\r\n")) {
 		key, value, colon := strings.Cut(string(line), ":")
@@ -143,7 +143,7 @@ func formField(head []byte) (name string, file, ok bool) {
 				return "", false, false
 			}
 			found = true
-			if name, file, ok = disposition(strings.TrimSpace(value)); !ok {
+			if name, file, ok = parseDisposition(strings.TrimSpace(value)); !ok {
 				return "", false, false
 			}
 		case "content-transfer-encoding":
@@ -155,9 +155,9 @@ func formField(head []byte) (name string, file, ok bool) {
 	return name, file, found
 }
 
-// disposition reads form-data; name="NAME", with a filename after it or not. A backslash is refused: parsers differ in
-// what it means inside quotes.
-func disposition(v string) (name string, file, ok bool) {
+// parseDisposition parses form-data; name="NAME", with an optional filename after it. A backslash is refused:
+// parsers differ in its meaning inside quotes.
+func parseDisposition(v string) (name string, file, ok bool) {
 	v, ok = strings.CutPrefix(v, "form-data")
 	if !ok || strings.Contains(v, `\`) {
 		return "", false, false

@@ -12,42 +12,42 @@ import (
 	"github.com/spillway-lb/spillway/internal/openai"
 )
 
-// form writes one as curl and the official clients do.
-func form(t testing.TB, fields ...string) (contentType string, body []byte) {
+// buildForm encodes a form as curl and the official clients do.
+func buildForm(t testing.TB, fields ...string) (contentType string, body []byte) {
 	var b bytes.Buffer
 	w := multipart.NewWriter(&b)
 	for i := 0; i < len(fields); i += 2 {
 		part, err := w.CreatePart(textproto.MIMEHeader{"Content-Disposition": {fields[i]}})
-		must(t, err)
+		requireNoError(t, err)
 		_, err = io.WriteString(part, fields[i+1])
-		must(t, err)
+		requireNoError(t, err)
 	}
-	must(t, w.Close())
+	requireNoError(t, w.Close())
 	return w.FormDataContentType(), b.Bytes()
 }
 
 func TestScanForm(t *testing.T) {
 	audio := strings.Repeat("a", 6400)
-	ct, body := form(t, `form-data; name="file"; filename="a.wav"`, audio, `form-data; name="model"`, "whisper", `form-data; name="prompt"`, "hint", `form-data; name="stream"`, "true")
+	ct, body := buildForm(t, `form-data; name="file"; filename="a.wav"`, audio, `form-data; name="model"`, "whisper", `form-data; name="prompt"`, "hint", `form-data; name="stream"`, "true")
 	env := openai.Envelope{Model: "left over", User: "left over"}
-	must(t, openai.ScanForm(openai.ShapeTranscription, ct, body, &env))
+	requireNoError(t, openai.ScanForm(openai.ShapeTranscription, ct, body, &env))
 	if env.Model != "whisper" || env.User != "" || !env.Stream || env.PromptIDs != 10 || env.PromptBytes != 4 || string(body[env.ModelStart:env.ModelEnd]) != "whisper" {
 		t.Errorf("envelope is %+v", env)
 	}
-	w := openai.WordingOf(body)
+	w := openai.NewEditedBody(body)
 	w.SetModel(&env, "large-v3")
 	if got := string(w.Bytes()); got != strings.Replace(string(body), "whisper", "large-v3", 1) {
 		t.Errorf("with another model it is %s", got)
 	}
-	ct, body = form(t, `form-data; name="model"`, "m", `form-data; name="image[]"; filename="a.png"`, audio, `form-data; name="n"`, "2")
-	must(t, openai.ScanForm(openai.ShapeImages, ct, body, &env))
+	ct, body = buildForm(t, `form-data; name="model"`, "m", `form-data; name="image[]"; filename="a.png"`, audio, `form-data; name="n"`, "2")
+	requireNoError(t, openai.ScanForm(openai.ShapeImages, ct, body, &env))
 	if env.Images != 1 || env.N != 2 || env.Stream {
 		t.Errorf("envelope is %+v", env)
 	}
 }
 
-// TestScanFormRefuses: what parsers could read in two ways is refused.
-func TestScanFormRefuses(t *testing.T) {
+// TestScanFormRejectsInvalidForms: ambiguous forms are refused.
+func TestScanFormRejectsInvalidForms(t *testing.T) {
 	const model = `form-data; name="model"`
 	for name, fields := range map[string][]string{
 		"no model":          {`form-data; name="file"; filename="a"`, "x"},
@@ -61,13 +61,13 @@ func TestScanFormRefuses(t *testing.T) {
 		"not form-data":     {`attachment; name="model"`, "small"},
 		"a negative number": {model, "m", `form-data; name="n"`, "-1"},
 	} {
-		ct, body := form(t, fields...)
+		ct, body := buildForm(t, fields...)
 		var env openai.Envelope
 		if err := openai.ScanForm(openai.ShapeTranscription, ct, body, &env); err == nil {
 			t.Errorf("%s: %s is taken for %q", name, body, env.Model)
 		}
 	}
-	ct, body := form(t, model, "m")
+	ct, body := buildForm(t, model, "m")
 	boundary := strings.TrimPrefix(ct, "multipart/form-data; boundary=")
 	for name, changed := range map[string]string{
 		"a preamble":                   "x\r\n" + string(body),
@@ -95,9 +95,9 @@ func TestScanFormRefuses(t *testing.T) {
 	}
 }
 
-// FuzzScanForm holds that a form which is accepted names the same model to the standard library.
+// FuzzScanForm: an accepted form names the same model to the standard library.
 func FuzzScanForm(f *testing.F) {
-	ct, body := form(f, `form-data; name="model"`, "m", `form-data; name="file"; filename="a"`, "xyz")
+	ct, body := buildForm(f, `form-data; name="model"`, "m", `form-data; name="file"; filename="a"`, "xyz")
 	f.Add(ct, body)
 	f.Add("multipart/form-data; boundary=b", []byte("--b\r\nContent-Disposition: form-data; name=model\r\n\r\nm\r\n--b--\r\n"))
 	f.Fuzz(func(t *testing.T, ct string, body []byte) {
@@ -107,7 +107,7 @@ func FuzzScanForm(f *testing.F) {
 		}
 		_, params, err := mime.ParseMediaType(ct)
 		if err != nil {
-			return // no engine reads it
+			return // not readable by any engine
 		}
 		model, files := "", 0
 		for r := multipart.NewReader(bytes.NewReader(body), params["boundary"]); ; {

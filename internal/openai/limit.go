@@ -7,15 +7,15 @@ import (
 	"strconv"
 )
 
-// limitPlace is where a body names its output limit, or where one may be put.
-type limitPlace struct {
-	set        bool // a limit is named
-	start, end int  // the raw value of that, or of a null in its place; equal when there is none
-	inside     int  // the beginning of the object that holds the path's limit, where that is not the body; 0 when there is none
-	more       bool // that object has members
+// limitSpan is where a body sets its output limit, or where one can be inserted.
+type limitSpan struct {
+	named          bool // a limit is set
+	start, end     int  // span of its raw value, or of a null; equal if there is none
+	paramsStart    int  // start of the object that holds the path's limit, if that is not the body; else 0
+	paramsNonEmpty bool // that object has members
 }
 
-// The names of the output limit, by the shape of the path. The first is the one that is put in.
+// The names of the output limit, by shape. The first is the one that is inserted.
 var (
 	chatLimits      = []string{"max_tokens", "max_completion_tokens"}
 	messagesLimits  = []string{"max_tokens"}
@@ -25,7 +25,7 @@ var (
 	nativeLimits    = []string{"max_new_tokens"}
 )
 
-// bodyLimits are the names of the limit in the body itself.
+// bodyLimits returns the names of the limit in the body itself.
 func bodyLimits(shape Shape) []string {
 	switch shape {
 	case ShapeResponses:
@@ -40,8 +40,8 @@ func bodyLimits(shape Shape) []string {
 	return chatLimits
 }
 
-// nestedLimits are its names in the object of the engine's parameters. SGLang's /generate has that in sampling_params,
-// TGI's in parameters.
+// nestedLimits returns its names in the object of engine parameters. SGLang's /generate has it in
+// sampling_params, TGI's in parameters.
 func nestedLimits(shape Shape) []string {
 	switch shape {
 	case ShapeOllama:
@@ -54,63 +54,64 @@ func nestedLimits(shape Shape) []string {
 	return nil
 }
 
-// limited takes an output limit that is named in the body itself. A name that is not the path's own says nothing, because
-// engines pass over it, but for n_predict: llama.cpp takes that on every path.
-func (e *Envelope) limited(shape Shape, member int, v []byte, end int) error {
-	name := members[member]
+// readLimit reads an output limit in the body itself. Names of other paths are ignored, as engines do, except
+// n_predict: llama.cpp applies it on every path.
+func (e *Envelope) readLimit(shape Shape, member int, v []byte, end int) error {
+	name := memberNames[member]
 	if slices.Contains(bodyLimits(shape), name) {
-		return e.named(name, v, end)
+		return e.readNamedLimit(name, v, end)
 	}
-	if member != atNPredict {
+	if member != memberNPredict {
 		return nil
 	}
-	n, err := signed(name, v)
-	e.Foreign = max(n, -1)
+	n, err := parseSignedCount(name, v)
+	e.ForeignLimit = max(n, -1)
 	return err
 }
 
-// named takes the path's own limit. Two that differ are refused: engines differ in which they take.
-func (e *Envelope) named(name string, v []byte, end int) error {
-	n, err := signed(name, v)
+// readNamedLimit reads the path's own limit. Two different limits are refused: engines differ in which they
+// use.
+func (e *Envelope) readNamedLimit(name string, v []byte, end int) error {
+	n, err := parseSignedCount(name, v)
 	if err != nil {
 		return err
 	}
 	if n < 0 && name != "n_predict" && name != "num_predict" {
-		return badType(name, "a whole number, not negative")
+		return wrongType(name, "a whole number, not negative")
 	}
 	null := string(v) == "null"
-	if e.limit.set && !null && n != e.MaxTokens {
-		return limitsDiffer(name)
+	if e.limit.named && !null && n != e.MaxTokens {
+		return conflictingLimits(name)
 	}
-	if !e.limit.set {
+	if !e.limit.named {
 		e.limit.start, e.limit.end = end-len(v), end
 	}
 	if !null {
-		e.limit.set, e.MaxTokens = true, n
+		e.limit.named, e.MaxTokens = true, n
 	}
 	return nil
 }
 
-func limitsDiffer(name string) *Error {
-	return invalid(400, CodeInvalidValue, name, "the body names two output limits that differ: leave one out")
+func conflictingLimits(name string) *Error {
+	return invalidRequest(400, CodeInvalidValue, name, "the body names two output limits that differ: leave one out")
 }
 
-// nested reads the object in which an engine's own path has its parameters. It ends at end in the body.
-func (e *Envelope) nested(shape Shape, key string, v []byte, end int) error {
+// readEngineParams reads the object with the parameters of an engine's own path. It ends at end in the body.
+func (e *Envelope) readEngineParams(shape Shape, key string, v []byte, end int) error {
 	start := end - len(v)
-	o, ok := open(v)
-	if !ok || e.limit.inside > 0 {
-		return invalid(400, CodeInvalidValue, key, `"`+key+`" must be the one object of the engine's parameters`)
+	o, ok := openObject(v)
+	if !ok || e.limit.paramsStart > 0 {
+		return invalidRequest(400, CodeInvalidValue, key, `"`+key+`" must be the one object of the engine's parameters`)
 	}
-	e.limit.inside = start + 1
+	e.limit.paramsStart = start + 1
 	names := nestedLimits(shape)
 	seen := false
 	for {
-		key, v, ok := o.next()
+		key, v, ok := o.nextMember()
 		if !ok {
-			return nil // what is broken in it is found with the body
+			return nil // a syntax error in it is found with the body
 		}
-		e.limit.more = true
+		e.limit.paramsNonEmpty = true
 		name := string(key)
 		switch {
 		case slices.Contains(names, name):
@@ -118,60 +119,60 @@ func (e *Envelope) nested(shape Shape, key string, v []byte, end int) error {
 				return InvalidJSON("the body names a member twice: \"" + name + "\"")
 			}
 			seen = true
-			if err := e.named(name, v, start+o.i); err != nil {
+			if err := e.readNamedLimit(name, v, start+o.pos); err != nil {
 				return err
 			}
 		case (name == "adapter_id" || name == "lora_name") && string(v) != "null":
-			return invalid(400, CodeInvalidValue, name, `an adapter is chosen by its name in "model": leave "`+name+`" out`)
+			return invalidRequest(400, CodeInvalidValue, name, `an adapter is chosen by its name in "model": leave "`+name+`" out`)
 		}
-		if err := foldsToMember(key); err != nil {
+		if err := checkMemberCase(key); err != nil {
 			return err
 		}
 	}
 }
 
-// settleLimit ends the reading of the limit: one that is negative is none.
-func (e *Envelope) settleLimit() error {
+// finishLimit finishes the limit: a negative one means none.
+func (e *Envelope) finishLimit() error {
 	e.MaxTokens = max(e.MaxTokens, 0)
-	if e.Foreign != 0 && e.MaxTokens != 0 && e.Foreign != e.MaxTokens {
-		return limitsDiffer(members[atNPredict])
+	if e.ForeignLimit != 0 && e.MaxTokens != 0 && e.ForeignLimit != e.MaxTokens {
+		return conflictingLimits(memberNames[memberNPredict])
 	}
 	return nil
 }
 
-// Exceeds reports whether a request asks for more output tokens than limit, and how many it asks for.
-func (e *Envelope) Exceeds(limit int) (asked int, exceeds bool) {
+// ExceedsOutputLimit reports whether a request asks for more than limit output tokens, and for how many.
+func (e *Envelope) ExceedsOutputLimit(limit int) (asked int, exceeds bool) {
 	switch {
 	case limit <= 0:
 		return 0, false
-	case e.Foreign < 0:
+	case e.ForeignLimit < 0:
 		return math.MaxInt32, true
 	}
-	asked = max(e.MaxTokens, e.Foreign)
+	asked = max(e.MaxTokens, e.ForeignLimit)
 	return asked, asked > limit
 }
 
-// SetLimit gives a request of a shape an output limit, in the place of the one that the body names if it names one. env is
-// the envelope of the body as it came.
-func (w *Wording) SetLimit(shape Shape, env *Envelope, tokens int) {
+// SetOutputLimit sets the output limit of a request, replacing the one in the body if there is one. env is the
+// envelope of the original body.
+func (w *EditedBody) SetOutputLimit(shape Shape, env *Envelope, tokens int) {
 	n := strconv.Itoa(tokens)
 	at := bytes.LastIndexByte(w.raw, '}')
 	if env.limit.start < env.limit.end {
-		w.edit(env.limit.start, env.limit.end, n)
+		w.addEdit(env.limit.start, env.limit.end, n)
 		return
 	}
-	if at < 0 || env.form {
+	if at < 0 || env.isForm {
 		return
 	}
 	text := ""
 	switch shape {
 	case ShapeOllama, ShapeNative:
 		text = `"` + nestedLimits(shape)[0] + `":` + n
-		if env.limit.inside > 0 {
-			if env.limit.more {
+		if env.limit.paramsStart > 0 {
+			if env.limit.paramsNonEmpty {
 				text += ","
 			}
-			w.edit(env.limit.inside, env.limit.inside, text)
+			w.addEdit(env.limit.paramsStart, env.limit.paramsStart, text)
 			return
 		}
 		if shape == ShapeOllama {
@@ -182,17 +183,17 @@ func (w *Wording) SetLimit(shape Shape, env *Envelope, tokens int) {
 	default:
 		text = `"` + bodyLimits(shape)[0] + `":` + n
 	}
-	if !env.empty {
+	if !env.isEmpty {
 		text = "," + text
 	}
-	w.edit(at, at, text)
+	w.addEdit(at, at, text)
 }
 
-// signed reads a small whole number that may be negative; null is 0.
-func signed(key string, v []byte) (int, error) {
+// parseSignedCount parses a small whole number that may be negative; null is 0.
+func parseSignedCount(key string, v []byte) (int, error) {
 	if len(v) > 1 && v[0] == '-' {
-		n, err := count(key, v[1:])
+		n, err := parseCount(key, v[1:])
 		return -n, err
 	}
-	return count(key, v)
+	return parseCount(key, v)
 }

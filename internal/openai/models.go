@@ -6,16 +6,17 @@ import (
 	"strings"
 )
 
-// Card is a model as clients are told of it.
-type Card struct {
+// ModelCard is a model in the list for clients.
+type ModelCard struct {
 	ID      string `json:"id"`
 	Object  string `json:"object"`
 	Created int64  `json:"created"` // Unix seconds
 	OwnedBy string `json:"owned_by"`
 }
 
-// ListsModels says that a GET of the path asks for the models that are there, or for one of them; one is empty for all.
-func ListsModels(path string) (one string, ok bool) {
+// IsModelsPath reports whether a GET of the path asks for the list of models, or for one model; one is empty
+// for the list.
+func IsModelsPath(path string) (one string, ok bool) {
 	if path == PathModels {
 		return "", true
 	}
@@ -23,9 +24,11 @@ func ListsModels(path string) (one string, ok bool) {
 	return one, ok && one != ""
 }
 
-// EncodeModels is the answer to that: the list of names, or the card of one of them.
+// EncodeModels returns the response: the list of names, or the card of one of them.
 func EncodeModels(names []string, one string, created int64) ([]byte, *Error) {
-	card := func(name string) Card { return Card{ID: name, Object: "model", Created: created, OwnedBy: "spillway"} }
+	card := func(name string) ModelCard {
+		return ModelCard{ID: name, Object: "model", Created: created, OwnedBy: "spillway"}
+	}
 	var out any
 	if one != "" {
 		if !slices.Contains(names, one) {
@@ -34,14 +37,14 @@ func EncodeModels(names []string, one string, created int64) ([]byte, *Error) {
 		out = card(one)
 	} else {
 		list := struct {
-			Object string `json:"object"`
-			Data   []Card `json:"data"`
-		}{Object: "list", Data: make([]Card, 0, len(names))}
+			Object string      `json:"object"`
+			Data   []ModelCard `json:"data"`
+		}{Object: "list", Data: make([]ModelCard, 0, len(names))}
 		for _, name := range names {
 			list.Data = append(list.Data, card(name))
 		}
 		out = list
 	}
-	b, _ := json.Marshal(out) // strings and numbers always can
+	b, _ := json.Marshal(out) // strings and numbers always marshal
 	return append(b, '\n'), nil
 }

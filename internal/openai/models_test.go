@@ -2,14 +2,14 @@ package openai
 
 import "testing"
 
-func TestModels(t *testing.T) {
+func TestEncodeModels(t *testing.T) {
 	for path, want := range map[string]string{"/v1/models": "", "/v1/models/m": "m", "/v1/models/org/m": "org/m"} {
-		if one, ok := ListsModels(path); !ok || one != want {
+		if one, ok := IsModelsPath(path); !ok || one != want {
 			t.Errorf("%s: %q %v", path, one, ok)
 		}
 	}
 	for _, path := range []string{"/v1/models/", "/v1/modelsx", "/v1/model", ""} {
-		if _, ok := ListsModels(path); ok {
+		if _, ok := IsModelsPath(path); ok {
 			t.Errorf("%q asks for models", path)
 		}
 	}

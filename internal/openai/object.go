@@ -8,105 +8,106 @@ import (
 // maxDepth bounds the nesting of a body. Engines decode recursively; deeper bodies are attacks, not prompts.
 const maxDepth = 512
 
-// object walks the members of one JSON object in a single pass. It checks the structure (brackets, strings, commas),
-// not every rule of JSON inside values: the engine does that, and answers 400 itself.
-type object struct {
-	d     []byte
-	i     int
-	first bool
-	bad   bool
-	quick bool // values are stepped over and not counted
-	walk  walk
+// objectReader walks the members of one JSON object in a single pass. It checks the structure (brackets,
+// strings, commas), not all JSON rules inside values: the engine does that and responds 400 itself.
+type objectReader struct {
+	data      []byte
+	pos       int
+	first     bool
+	malformed bool
+	skipOnly  bool // values are skipped and not counted
+	walk      valueWalker
 }
 
-// open places an object on the first member of d's object.
-func open(d []byte) (object, bool) {
-	i := space(d, 0)
+// openObject positions an objectReader at the first member of the object d.
+func openObject(d []byte) (objectReader, bool) {
+	i := skipSpace(d, 0)
 	if i >= len(d) || d[i] != '{' {
-		return object{bad: true}, false
+		return objectReader{malformed: true}, false
 	}
-	return object{d: d, i: i + 1, first: true}, true
+	return objectReader{data: d, pos: i + 1, first: true}, true
 }
 
-// next returns the next member. The key is without quotes and unescaped; the value is the raw bytes. ok is false at
-// the closing bracket, and when the structure is broken, which bad then tells.
-func (o *object) next() (key, value []byte, ok bool) {
-	i := space(o.d, o.i)
-	if i >= len(o.d) {
-		return o.fail()
+// nextMember returns the next member. The key is without quotes and unescaped; the value is the raw bytes. ok
+// is false at the closing bracket and for a malformed structure, which sets malformed.
+func (o *objectReader) nextMember() (key, value []byte, ok bool) {
+	i := skipSpace(o.data, o.pos)
+	if i >= len(o.data) {
+		return o.markMalformed()
 	}
-	if o.d[i] == '}' {
-		o.i = i + 1
+	if o.data[i] == '}' {
+		o.pos = i + 1
 		return nil, nil, false
 	}
 	if !o.first {
-		if o.d[i] != ',' {
-			return o.fail()
+		if o.data[i] != ',' {
+			return o.markMalformed()
 		}
-		i = space(o.d, i+1)
+		i = skipSpace(o.data, i+1)
 	}
 	o.first = false
-	if i >= len(o.d) || o.d[i] != '"' {
-		return o.fail()
+	if i >= len(o.data) || o.data[i] != '"' {
+		return o.markMalformed()
 	}
-	end := quoted(o.d, i)
+	end := endOfString(o.data, i)
 	if end < 0 {
-		return o.fail()
+		return o.markMalformed()
 	}
-	key = unescape(o.d[i:end])
-	i = space(o.d, end)
-	if i >= len(o.d) || o.d[i] != ':' {
-		return o.fail()
+	key = unquoteText(o.data[i:end])
+	i = skipSpace(o.data, end)
+	if i >= len(o.data) || o.data[i] != ':' {
+		return o.markMalformed()
 	}
-	start := space(o.d, i+1)
-	if o.quick {
-		end = skip(o.d, start)
+	start := skipSpace(o.data, i+1)
+	if o.skipOnly {
+		end = endOfValue(o.data, start)
 	} else {
-		o.walk = walk{}
-		end = o.walk.value(o.d, start)
+		o.walk = valueWalker{}
+		end = o.walk.walkValue(o.data, start)
 	}
 	if end < 0 {
-		return o.fail()
+		return o.markMalformed()
 	}
-	o.i = end
-	return key, o.d[start:end], true
+	o.pos = end
+	return key, o.data[start:end], true
 }
 
-func (o *object) fail() (key, value []byte, ok bool) {
-	o.bad = true
+func (o *objectReader) markMalformed() (key, value []byte, ok bool) {
+	o.malformed = true
 	return nil, nil, false
 }
 
-// walk steps over one value and counts what of it is prompt.
-type walk struct {
-	text    int // bytes inside strings that are values, not keys
-	numbers int // bare numbers: token ids, where a prompt is given as tokens
-	images  int // strings that are data: URLs
-	pixels  int // what those cost, in tokens
-	kinds   [maxDepth / 64]uint64
+// valueWalker skips one value and counts its prompt content.
+type valueWalker struct {
+	textBytes    int    // bytes of strings that are values, not keys
+	numbers      int    // bare numbers: token ids, if a prompt is given as tokens
+	imageCount   int    // strings that are images
+	imageTokens  int    // their cost, in tokens
+	lastKey      []byte // the key of the last member, including quotes
+	bracketKinds [maxDepth / 64]uint64
 }
 
-// value returns the index after the value that starts at i, or -1 when its structure is broken.
-func (w *walk) value(d []byte, i int) int {
+// walkValue returns the index after the value that starts at i, or -1 if it is malformed.
+func (w *valueWalker) walkValue(d []byte, i int) int {
 	depth := 0
 	for i < len(d) {
 		switch c := d[i]; c {
 		case '"':
-			end := quoted(d, i)
+			end := endOfString(d, i)
 			if end < 0 {
 				return -1
 			}
-			w.count(d, i, end)
+			w.countString(d, i, end)
 			i = end
 		case '{', '[':
 			if depth == maxDepth {
 				return -1
 			}
-			w.push(depth, c == '{')
+			w.pushBracket(depth, c == '{')
 			depth++
 			i++
 		case '}', ']':
-			if depth == 0 || w.isObject(depth-1) != (c == '}') {
+			if depth == 0 || w.isObjectAt(depth-1) != (c == '}') {
 				return -1
 			}
 			depth--
@@ -118,7 +119,7 @@ func (w *walk) value(d []byte, i int) int {
 			i++
 			continue
 		default:
-			end := bare(d, i)
+			end := endOfScalar(d, i)
 			if end < 0 {
 				return -1
 			}
@@ -134,32 +135,54 @@ func (w *walk) value(d []byte, i int) int {
 	return -1
 }
 
-func (w *walk) push(depth int, isObject bool) {
+func (w *valueWalker) pushBracket(depth int, isObject bool) {
 	bit := uint64(1) << (depth & 63)
 	if isObject {
-		w.kinds[depth>>6] |= bit
+		w.bracketKinds[depth>>6] |= bit
 	} else {
-		w.kinds[depth>>6] &^= bit
+		w.bracketKinds[depth>>6] &^= bit
 	}
 }
 
-func (w *walk) isObject(depth int) bool { return w.kinds[depth>>6]&(1<<(depth&63)) != 0 }
-
-// count adds the string d[i:end], quotes included, unless it is a member's key.
-func (w *walk) count(d []byte, i, end int) {
-	if j := space(d, end); j < len(d) && d[j] == ':' {
-		return
-	}
-	if bytes.HasPrefix(d[i+1:end], []byte("data:")) {
-		w.images++
-		w.pixels += imageTokens(d[i+1 : end-1])
-		return
-	}
-	w.text += end - i - 2
+func (w *valueWalker) isObjectAt(depth int) bool {
+	return w.bracketKinds[depth>>6]&(1<<(depth&63)) != 0
 }
 
-// bare returns the index after a number, true, false or null, or -1.
-func bare(d []byte, i int) int {
+// countString counts the string d[i:end], including quotes, unless it is a key.
+func (w *valueWalker) countString(d []byte, i, end int) {
+	if j := skipSpace(d, end); j < len(d) && d[j] == ':' {
+		w.lastKey = d[i:end]
+		return
+	}
+	s := d[i+1 : end-1]
+	if tokens, ok := w.imageCost(s); ok {
+		w.imageCount++
+		w.imageTokens += tokens
+		return
+	}
+	w.textBytes += len(s)
+}
+
+// imageCost returns the cost of a string that is an image. An image is a data: URL, except in a member that
+// holds text, or base64 in the image members of Anthropic's and Ollama's APIs (source.data, images) that begins
+// like an image. Other base64 there counts as text.
+func (w *valueWalker) imageCost(s []byte) (tokens int, ok bool) {
+	if bytes.HasPrefix(s, []byte("data:")) {
+		return countImageTokens(s), !w.isInMember("text") && !w.isInMember("content")
+	}
+	if !hasImagePrefix(s) || !w.isInMember("data") && !w.isInMember("images") {
+		return 0, false
+	}
+	return countBase64ImageTokens(s), true
+}
+
+// isInMember reports whether the last key is name.
+func (w *valueWalker) isInMember(name string) bool {
+	return len(w.lastKey) > 0 && string(unquoteText(w.lastKey)) == name
+}
+
+// endOfScalar returns the index after a number, true, false or null, or -1.
+func endOfScalar(d []byte, i int) int {
 	start := i
 	for i < len(d) {
 		switch c := d[i]; {
@@ -184,15 +207,15 @@ func bare(d []byte, i int) int {
 	return -1
 }
 
-func space(d []byte, i int) int {
+func skipSpace(d []byte, i int) int {
 	for i < len(d) && (d[i] == ' ' || d[i] == '\n' || d[i] == '\t' || d[i] == '\r') {
 		i++
 	}
 	return i
 }
 
-// quoted returns the index after the string that opens at d[i], or -1 when it never closes.
-func quoted(d []byte, i int) int {
+// endOfString returns the index after the string that opens at d[pos], or -1 if it is unterminated.
+func endOfString(d []byte, i int) int {
 	i++
 	for {
 		j := bytes.IndexByte(d[i:], '"')
@@ -210,9 +233,9 @@ func quoted(d []byte, i int) int {
 	}
 }
 
-// unescape returns the text of a quoted string. Only one that holds a backslash is copied: a key spelt with escapes
-// must not slip past the router and still mean the same to the engine.
-func unescape(q []byte) []byte {
+// unquoteText returns the text of a quoted string. Only a string with a backslash is copied: a key with escapes
+// must mean the same here as to the engine.
+func unquoteText(q []byte) []byte {
 	inner := q[1 : len(q)-1]
 	if bytes.IndexByte(inner, '\\') < 0 {
 		return inner

@@ -5,19 +5,19 @@ import (
 	"strings"
 )
 
-// Paths that a front door serves.
+// Paths served by Spillway.
 const (
 	PathChat        = "/v1/chat/completions"
 	PathCompletions = "/v1/completions"
 	PathEmbeddings  = "/v1/embeddings"
 	PathResponses   = "/v1/responses"
 	PathModels      = "/v1/models"
-	// PathMessages is Anthropic's: its requests pass as they are, and errors are in its shape.
+	// PathMessages is Anthropic's: requests pass unchanged, and errors are in its shape.
 	PathMessages    = "/v1/messages"
 	PathCountTokens = "/v1/messages/count_tokens"
 )
 
-// Shape is the protocol of a path: which members of a body name its model, its output limit and its usage.
+// Shape is the protocol of a path: which members of a body hold its model, output limit and usage.
 type Shape uint8
 
 // The shapes.
@@ -29,28 +29,28 @@ const (
 	ShapeResponses
 	ShapeMessages
 	ShapeEmbeddings
-	// ShapeScore reads a prompt and writes no text: rerank and score.
+	// ShapeScore reads a prompt and generates no text: rerank and score.
 	ShapeScore
 	// ShapeCount tokenizes or counts tokens: no prompt is prefilled.
 	ShapeCount
 	ShapeTranscription
 	ShapeSpeech
 	ShapeImages
-	// ShapeInfer is KServe's open inference protocol v2: the model is in the path, the body holds tensors.
+	// ShapeInfer is KServe's open inference protocol v2: the model is in the path, the body contains tensors.
 	ShapeInfer
 	// ShapeGenerate is Triton's generate extension of it: the model is in the path, the body is JSON.
 	ShapeGenerate
 	// ShapeOllama is Ollama's own /api/chat and /api/generate, ShapeOllamaEmbed its /api/embed and /api/embeddings.
 	ShapeOllama
 	ShapeOllamaEmbed
-	// ShapeNative is /generate and /generate_stream of SGLang and TGI. Their bodies name no model.
+	// ShapeNative is /generate and /generate_stream of SGLang and TGI. Their bodies do not name a model.
 	ShapeNative
 	// ShapeLlamaCPP is llama.cpp's own /completion and /infill.
 	ShapeLlamaCPP
 )
 
-// ShapeOf is the shape of a POST to a path as the client wrote it, escapes included and without the query. It compares
-// bytes: no other way of writing a path means the same.
+// ShapeOf returns the shape of a POST to a path as the client wrote it, with escapes and without the query. It
+// compares bytes: no other spelling of a path matches.
 func ShapeOf(escaped string) Shape {
 	switch escaped {
 	case PathChat:
@@ -82,12 +82,12 @@ func ShapeOf(escaped string) Shape {
 	case "/completion", "/completions", "/infill":
 		return ShapeLlamaCPP
 	}
-	_, shape := modelPath(escaped)
+	_, shape := parseModelPath(escaped)
 	return shape
 }
 
-// Generates reports whether an answer of the shape is text that takes decoding, and holds KV cache while it does.
-func (s Shape) Generates() bool {
+// GeneratesText reports whether a response of the shape is decoded text, which holds KV cache meanwhile.
+func (s Shape) GeneratesText() bool {
 	switch s {
 	case ShapeUnknown, ShapeChat, ShapeCompletions, ShapeResponses, ShapeMessages, ShapeGenerate, ShapeOllama, ShapeNative, ShapeLlamaCPP:
 		return true
@@ -95,9 +95,9 @@ func (s Shape) Generates() bool {
 	return false
 }
 
-// Output estimates the tokens of an answer that states none: of text that is generated, expected; of images and speech what
-// they are taken for, and of a transcript its length, which is bytes.
-func (s Shape) Output(e *Envelope, expected int, bytes int64, bytesPerToken float64) int {
+// EstimateOutput estimates the tokens of a response that reports none: expected for generated text, constants
+// for images and speech, and for a transcript its length in bytes.
+func (s Shape) EstimateOutput(e *Envelope, expected int, bytes int64, bytesPerToken float64) int {
 	switch {
 	case s == ShapeImages:
 		return e.N * generatedImageTokens
@@ -105,36 +105,38 @@ func (s Shape) Output(e *Envelope, expected int, bytes int64, bytesPerToken floa
 		return int(bytes / audioBytesPerToken)
 	case s == ShapeTranscription && bytesPerToken > 0:
 		return int(float64(bytes) / bytesPerToken)
-	case s.Generates():
+	case s.GeneratesText():
 		return expected
 	}
 	return 0
 }
 
-// generatedImageTokens is what an image that is generated is taken for, in tokens: the order of what image models state.
+// generatedImageTokens is the assumed cost of a generated image, in tokens: the order reported by image models.
 const generatedImageTokens = 1024
 
 // ModelInPath reports whether the path names the model.
 func (s Shape) ModelInPath() bool { return s == ShapeInfer || s == ShapeGenerate }
 
-// ModelOptional reports whether a body of the shape may leave its model out, because another part of the request names it.
+// ModelOptional reports whether a body of the shape may omit its model, because another part of the request
+// names it.
 func (s Shape) ModelOptional() bool {
 	return s.ModelInPath() || s == ShapeUnknown || s == ShapeNative || s == ShapeLlamaCPP || s == ShapeCount
 }
 
-// Anthropic reports whether errors on the path are in the shape of Anthropic's API.
-func Anthropic(path string) bool { return path == PathMessages || path == PathCountTokens }
+// IsAnthropicPath reports whether errors on the path are in the shape of Anthropic's API.
+func IsAnthropicPath(path string) bool { return path == PathMessages || path == PathCountTokens }
 
-// Continues reports whether a POST to the path, query and all, asks for text that continues a prompt: any model's answer
-// has the same form. The numbers of embeddings and inferences differ from model to model.
-func Continues(path string) bool {
+// ContinuesPrompt reports whether a POST to the path, including its query, asks for text that continues a
+// prompt: the response then has the same form for any model. The numbers of embeddings and inferences differ
+// between models.
+func ContinuesPrompt(path string) bool {
 	path, _, _ = strings.Cut(path, "?")
 	return path == PathChat || path == PathCompletions || path == PathResponses || path == PathMessages
 }
 
-// modelPath reads the model out of an escaped path of KServe's protocol: infer, and Triton's generate and
+// parseModelPath parses the model from an escaped path of KServe's protocol: infer, and Triton's generate and
 // generate_stream, of any version. The shape is ShapeUnknown for any other path.
-func modelPath(escaped string) (model string, shape Shape) {
+func parseModelPath(escaped string) (model string, shape Shape) {
 	rest, ok := strings.CutPrefix(escaped, "/v2/models/")
 	if !ok {
 		return "", ShapeUnknown
@@ -142,7 +144,7 @@ func modelPath(escaped string) (model string, shape Shape) {
 	name, rest, _ := strings.Cut(rest, "/")
 	if versioned, ok := strings.CutPrefix(rest, "versions/"); ok {
 		var version string
-		if version, rest, _ = strings.Cut(versioned, "/"); !plainSegment(version) {
+		if version, rest, _ = strings.Cut(versioned, "/"); !isPlainSegment(version) {
 			return "", ShapeUnknown
 		}
 	}
@@ -161,8 +163,8 @@ func modelPath(escaped string) (model string, shape Shape) {
 	return model, shape
 }
 
-// plainSegment reports whether a segment of a path means itself to every server: no escape, no dot segment.
-func plainSegment(s string) bool {
+// isPlainSegment reports whether a path segment means the same to every server: no escape, no dot segment.
+func isPlainSegment(s string) bool {
 	if s == "" || s == "." || s == ".." {
 		return false
 	}
@@ -176,15 +178,15 @@ func plainSegment(s string) bool {
 	return true
 }
 
-// InferModel is the model that an escaped path of KServe's protocol names; false for a path that names none.
-func InferModel(escaped string) (model string, ok bool) {
-	model, shape := modelPath(escaped)
+// ModelFromPath returns the model in an escaped path of KServe's protocol; false for other paths.
+func ModelFromPath(escaped string) (model string, ok bool) {
+	model, shape := parseModelPath(escaped)
 	return model, shape != ShapeUnknown
 }
 
-// InferPath is an escaped path of KServe's protocol with its model replaced: an alias must reach the engine as the model
-// it resolved to.
-func InferPath(escaped, model string) string {
+// ReplacePathModel returns an escaped path of KServe's protocol with its model replaced: the engine must
+// receive the resolved model of an alias.
+func ReplacePathModel(escaped, model string) string {
 	rest := strings.TrimPrefix(escaped, "/v2/models/")
 	_, rest, _ = strings.Cut(rest, "/")
 	return "/v2/models/" + url.PathEscape(model) + "/" + rest

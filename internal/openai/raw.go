@@ -2,89 +2,93 @@ package openai
 
 import "bytes"
 
-// Members walks the members of one JSON object for callers that cut bodies apart. It checks the structure (brackets,
-// strings, commas), steps over arrays of bare numbers at the speed of a memory search, and copies nothing.
-type Members struct{ o object }
+// Members walks the members of one JSON object for callers that split bodies. It checks the structure
+// (brackets, strings, commas), skips arrays of bare numbers at the speed of a memory search, and copies
+// nothing.
+type Members struct{ reader objectReader }
 
-// OpenMembers places a walk on the first member of d's object; false when d holds none.
+// OpenMembers positions a walk at the first member of the object d; false if d is not an object.
 func OpenMembers(d []byte) (Members, bool) {
-	o, ok := open(d)
-	o.quick = true
+	o, ok := openObject(d)
+	o.skipOnly = true
 	return Members{o}, ok
 }
 
-// Next returns the next member: its key unquoted and unescaped, its value raw and a view into the document. ok is false
-// at the object's end and when the structure is broken, which Broken tells.
-func (m *Members) Next() (key, value []byte, ok bool) { return m.o.next() }
+// Next returns the next member: its key unquoted and unescaped, its value as a raw view into the document. ok
+// is false at the end of the object and for a malformed structure, see IsMalformed.
+func (m *Members) Next() (key, value []byte, ok bool) { return m.reader.nextMember() }
 
-// Broken says that the document is not well-formed as far as it was read.
-func (m *Members) Broken() bool { return m.o.bad }
+// IsMalformed reports whether the document is malformed as far as it was read.
+func (m *Members) IsMalformed() bool { return m.reader.malformed }
 
-// End is the index in the document after what was read last: a value, or the object's closing bracket.
-func (m *Members) End() int { return m.o.i }
+// EndOffset returns the index in the document after the last item read: a value, or the closing bracket.
+func (m *Members) EndOffset() int { return m.reader.pos }
 
-// Whole says, once Next has returned false, that the object was well-formed and nothing follows it.
-func (m *Members) Whole() bool { return !m.o.bad && space(m.o.d, m.o.i) == len(m.o.d) }
+// IsWholeDocument reports, after Next has returned false, whether the object was well-formed and nothing
+// follows it.
+func (m *Members) IsWholeDocument() bool {
+	return !m.reader.malformed && skipSpace(m.reader.data, m.reader.pos) == len(m.reader.data)
+}
 
-// Elements walks the elements of one JSON array, as Members does an object.
+// Elements walks the elements of one JSON array, as Members walks an object.
 type Elements struct {
-	d     []byte
-	i     int
-	first bool
-	bad   bool
+	data      []byte
+	pos       int
+	first     bool
+	malformed bool
 }
 
-// OpenElements places a walk on the first element of d's array; false when d holds none.
+// OpenElements positions a walk at the first element of the array d; false if d is not an array.
 func OpenElements(d []byte) (Elements, bool) {
-	i := space(d, 0)
+	i := skipSpace(d, 0)
 	if i >= len(d) || d[i] != '[' {
-		return Elements{bad: true}, false
+		return Elements{malformed: true}, false
 	}
-	return Elements{d: d, i: i + 1, first: true}, true
+	return Elements{data: d, pos: i + 1, first: true}, true
 }
 
-// Next returns the next element, raw and a view into the document. ok is false at the array's end and when the
-// structure is broken, which Broken tells.
+// Next returns the next element as a raw view into the document. ok is false at the end of the array and for a
+// malformed structure, see IsMalformed.
 func (e *Elements) Next() (value []byte, ok bool) {
-	i := space(e.d, e.i)
-	if i < len(e.d) && e.d[i] == ']' {
-		e.i = i + 1
+	i := skipSpace(e.data, e.pos)
+	if i < len(e.data) && e.data[i] == ']' {
+		e.pos = i + 1
 		return nil, false
 	}
 	if !e.first {
-		if i >= len(e.d) || e.d[i] != ',' {
-			e.bad = true
+		if i >= len(e.data) || e.data[i] != ',' {
+			e.malformed = true
 			return nil, false
 		}
-		i = space(e.d, i+1)
+		i = skipSpace(e.data, i+1)
 	}
 	e.first = false
-	end := skip(e.d, i)
+	end := endOfValue(e.data, i)
 	if end < 0 {
-		e.bad = true
+		e.malformed = true
 		return nil, false
 	}
-	e.i = end
-	return e.d[i:end], true
+	e.pos = end
+	return e.data[i:end], true
 }
 
-// Broken says that the document is not well-formed as far as it was read.
-func (e *Elements) Broken() bool { return e.bad }
+// IsMalformed reports whether the document is malformed as far as it was read.
+func (e *Elements) IsMalformed() bool { return e.malformed }
 
-// End is the index in the document after what was read last: an element, or the array's closing bracket.
-func (e *Elements) End() int { return e.i }
+// EndOffset returns the index in the document after the last item read: an element, or the closing bracket.
+func (e *Elements) EndOffset() int { return e.pos }
 
-// Text is the text of a quoted string, unescaped.
-func Text(quoted []byte) []byte { return unescape(quoted) }
+// UnquoteText returns the text of a quoted string, unescaped.
+func UnquoteText(quoted []byte) []byte { return unquoteText(quoted) }
 
-// skip returns the index after the value that starts at i, or -1 when its structure is broken.
-func skip(d []byte, i int) int {
-	var w walk
-	closing := 0 // where the next closing bracket after i stands, once it was looked for
+// endOfValue returns the index after the value that starts at i, or -1 if it is malformed.
+func endOfValue(d []byte, i int) int {
+	var w valueWalker
+	closing := 0 // index of the next closing bracket after i, once searched for
 	for depth := 0; i < len(d); {
 		switch c := d[i]; c {
 		case '"':
-			if i = quoted(d, i); i < 0 {
+			if i = endOfString(d, i); i < 0 {
 				return -1
 			}
 		case '{', '[':
@@ -92,7 +96,7 @@ func skip(d []byte, i int) int {
 				if closing <= i {
 					closing = i + bytes.IndexByte(d[i:], ']')
 				}
-				if closing > i && flat(d[i+1:closing]) {
+				if closing > i && isFlatArray(d[i+1:closing]) {
 					i = closing + 1
 					break
 				}
@@ -100,12 +104,12 @@ func skip(d []byte, i int) int {
 			if depth == maxDepth {
 				return -1
 			}
-			w.push(depth, c == '{')
+			w.pushBracket(depth, c == '{')
 			depth++
 			i++
 			continue
 		case '}', ']':
-			if depth == 0 || w.isObject(depth-1) != (c == '}') {
+			if depth == 0 || w.isObjectAt(depth-1) != (c == '}') {
 				return -1
 			}
 			depth--
@@ -117,7 +121,7 @@ func skip(d []byte, i int) int {
 			i++
 			continue
 		default:
-			if i = bare(d, i); i < 0 {
+			if i = endOfScalar(d, i); i < 0 {
 				return -1
 			}
 		}
@@ -128,9 +132,9 @@ func skip(d []byte, i int) int {
 	return -1
 }
 
-// flat says that nothing inside an array opens or quotes. Another array is looked for first: it is what stands near when
-// arrays are nested, so that nesting never makes the search long.
-func flat(inside []byte) bool {
+// isFlatArray reports whether the inside of an array has no bracket, brace or quote. It searches for another
+// array first: with nested arrays one is near, so that nesting never makes the search long.
+func isFlatArray(inside []byte) bool {
 	for _, c := range []byte(`["{}`) {
 		if bytes.IndexByte(inside, c) >= 0 {
 			return false

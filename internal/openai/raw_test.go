@@ -17,12 +17,12 @@ func TestMembersAndElements(t *testing.T) {
 	var got []string
 	for key, v, ok := m.Next(); ok; key, v, ok = m.Next() {
 		got = append(got, string(key)+"="+string(v))
-		if end := m.End(); string(body[end-len(v):end]) != string(v) {
+		if end := m.EndOffset(); string(body[end-len(v):end]) != string(v) {
 			t.Errorf("the value of %s does not end at %d", key, end)
 		}
 	}
-	if want := `a=[1.5, -2e3] bc={"x":[["y]"],[]]} c=[ "p\"]" , [3] ,{} ]`; strings.Join(got, " ") != want || !m.Whole() {
-		t.Fatalf("members are %q, whole %v", got, m.Whole())
+	if want := `a=[1.5, -2e3] bc={"x":[["y]"],[]]} c=[ "p\"]" , [3] ,{} ]`; strings.Join(got, " ") != want || !m.IsWholeDocument() {
+		t.Fatalf("members are %q, whole %v", got, m.IsWholeDocument())
 	}
 	e, ok := openai.OpenElements([]byte(strings.TrimPrefix(got[2], "c=")))
 	if !ok {
@@ -32,12 +32,12 @@ func TestMembersAndElements(t *testing.T) {
 	for v, ok := e.Next(); ok; v, ok = e.Next() {
 		got = append(got, string(v))
 	}
-	if strings.Join(got, "|") != `"p\"]"|[3]|{}` || e.Broken() {
-		t.Fatalf("elements are %q, broken %v", got, e.Broken())
+	if strings.Join(got, "|") != `"p\"]"|[3]|{}` || e.IsMalformed() {
+		t.Fatalf("elements are %q, broken %v", got, e.IsMalformed())
 	}
 }
 
-// FuzzMembers holds the quick walk to what a whole decoder says: it takes every valid object and cuts it alike.
+// FuzzMembers compares Members with a full decoder: it accepts every valid object and splits it equally.
 func FuzzMembers(f *testing.F) {
 	for _, s := range []string{`{}`, `{"a":[1,[2],"]"],"b":{"c":[]}}`, `{"a":[1,[1,[1,[1`, `{"a":[}]}`, `{"a":1,}`, "{\"\\u0061\":\"\\\\\"}"} {
 		f.Add([]byte(s))
@@ -55,7 +55,7 @@ func FuzzMembers(f *testing.F) {
 		if json.Unmarshal(body, &want) != nil || want == nil {
 			return
 		}
-		if !m.Whole() {
+		if !m.IsWholeDocument() {
 			t.Fatalf("%q was refused", body)
 		}
 		for key, v := range want {

@@ -2,100 +2,100 @@ package openai
 
 import "bytes"
 
-// maxLine bounds what StreamMeter holds of a line that is split between chunks. Of a longer line the members are looked for
-// as they pass: response.completed repeats the whole answer before it states the usage.
-const maxLine = 64 << 10
+// maxHeldLine bounds what StreamMeter buffers of a line that is split between chunks, in bytes. The members of
+// a longer line are found while it passes: response.completed repeats the whole response before the usage.
+const maxHeldLine = 64 << 10
 
-// StreamMeter reads server-sent events as they pass: how many carried content, what usage the engine stated, and
-// whether the stream ended as it should. Its memory is bounded by one line, and an event costs no allocation. The zero
-// value is ready.
+// StreamMeter reads server-sent events as they pass: how many had content, the usage reported by the engine,
+// and whether the stream ended properly. Its memory is bounded by one line, and an event costs no allocation.
+// The zero value is ready to use.
 type StreamMeter struct {
-	// Events counts events that carried content: tokens, for engines that send each by itself.
+	// Events counts events with content: tokens, for engines that send each separately.
 	Events int64
-	// Bytes that passed.
+	// Bytes is the number of bytes passed.
 	Bytes int64
 	// Done is set by "data: [DONE]".
 	Done bool
-	// Failed is set by an event that carries an error.
+	// Failed is set by an event with an error.
 	Failed bool
-	// Usage is the last that was stated.
-	Usage Usage
+	// Usage is the last one reported.
+	Usage TokenUsage
 
-	part []byte  // the line so far, when a chunk ended inside it
-	long bool    // inside a line that is longer than maxLine
-	rest *finder // reads that; nil before the first
+	partialLine []byte        // the line so far, if a chunk ended inside it
+	inLongLine  bool          // inside a line longer than maxHeldLine
+	lineFinder  *memberFinder // reads that line; nil before the first
 }
 
-// Chunk takes the next bytes of the stream.
-func (m *StreamMeter) Chunk(p []byte) {
+// AddChunk processes the next bytes of the stream.
+func (m *StreamMeter) AddChunk(p []byte) {
 	m.Bytes += int64(len(p))
 	for len(p) > 0 {
 		i := bytes.IndexByte(p, '\n')
 		if i < 0 {
-			m.hold(p)
+			m.holdPartialLine(p)
 			return
 		}
-		m.end(p[:i])
+		m.endLine(p[:i])
 		p = p[i+1:]
 	}
 }
 
-func (m *StreamMeter) hold(p []byte) {
-	if m.long {
-		m.rest.feed(p, (*longLine)(m))
+func (m *StreamMeter) holdPartialLine(p []byte) {
+	if m.inLongLine {
+		m.lineFinder.feedBytes(p, (*longLineTarget)(m))
 		return
 	}
-	if len(m.part)+len(p) <= maxLine {
-		m.part = append(m.part, p...)
+	if len(m.partialLine)+len(p) <= maxHeldLine {
+		m.partialLine = append(m.partialLine, p...)
 		return
 	}
-	m.long = true
+	m.inLongLine = true
 	m.Events++
-	m.rest = &finder{dead: true}
-	if data, ok := bytes.CutPrefix(m.part, []byte("data:")); ok {
-		m.rest.dead = false
-		m.rest.feed(data, (*longLine)(m))
+	m.lineFinder = &memberFinder{malformed: true}
+	if data, ok := bytes.CutPrefix(m.partialLine, []byte("data:")); ok {
+		m.lineFinder.malformed = false
+		m.lineFinder.feedBytes(data, (*longLineTarget)(m))
 	}
-	m.part = m.part[:0]
-	m.rest.feed(p, (*longLine)(m))
+	m.partialLine = m.partialLine[:0]
+	m.lineFinder.feedBytes(p, (*longLineTarget)(m))
 }
 
-// longLine is a StreamMeter as the finder of its long lines sees it.
-type longLine StreamMeter
+// longLineTarget is the StreamMeter as the finderTarget of long lines.
+type longLineTarget StreamMeter
 
-func (m *longLine) wants(key []byte) bool {
-	return isUsage(key) || m.rest.inner == 0 && (string(key) == "error" || string(key) == "type")
+func (m *longLineTarget) wantsMember(key []byte) bool {
+	return isUsageMember(key) || m.lineFinder.outerDepth == 0 && (string(key) == "error" || string(key) == "type")
 }
 
-func (m *longLine) enters(key []byte) bool {
+func (m *longLineTarget) entersMember(key []byte) bool {
 	return string(key) == "response" || string(key) == "message"
 }
 
-func (m *longLine) found(key, v []byte) {
+func (m *longLineTarget) takeMember(key, v []byte) {
 	switch string(key) {
 	case "error":
 		m.Failed = m.Failed || string(v) != "null"
 	case "type":
-		(*StreamMeter)(m).ends(v)
+		(*StreamMeter)(m).checkEndType(v)
 	default:
-		m.Usage.member(key, v)
+		m.Usage.readMember(key, v)
 	}
 }
 
-// end takes the last piece of a line.
-func (m *StreamMeter) end(p []byte) {
-	if m.long || len(m.part) > 0 {
-		m.hold(p)
-		if !m.long {
-			m.line(m.part)
+// endLine processes the last piece of a line.
+func (m *StreamMeter) endLine(p []byte) {
+	if m.inLongLine || len(m.partialLine) > 0 {
+		m.holdPartialLine(p)
+		if !m.inLongLine {
+			m.readLine(m.partialLine)
 		}
-		m.long, m.part = false, m.part[:0]
+		m.inLongLine, m.partialLine = false, m.partialLine[:0]
 		return
 	}
-	m.line(p)
+	m.readLine(p)
 }
 
-func (m *StreamMeter) line(l []byte) {
+func (m *StreamMeter) readLine(l []byte) {
 	data, ok := bytes.CutPrefix(l, []byte("data:"))
 	if !ok {
 		return
@@ -105,12 +105,12 @@ func (m *StreamMeter) line(l []byte) {
 		m.Done = true
 		return
 	}
-	o, ok := open(data)
+	o, ok := openObject(data)
 	if !ok {
 		return
 	}
 	for {
-		key, v, ok := o.next()
+		key, v, ok := o.nextMember()
 		if !ok {
 			return
 		}
@@ -122,29 +122,29 @@ func (m *StreamMeter) line(l []byte) {
 		case "error":
 			m.Failed = m.Failed || string(v) != "null"
 		case "type":
-			m.typed(v)
+			m.readEventType(v)
 		case "response", "message":
-			m.response(v)
-		case "token", "content": // an event of TGI's own, and of llama.cpp's
+			m.readResponse(v)
+		case "token", "content": // a native event of TGI or llama.cpp
 			if v[0] == '{' || v[0] == '"' && len(v) > 2 {
 				m.Events++
 			}
 		default:
-			m.Usage.member(key, v)
+			m.Usage.readMember(key, v)
 		}
 	}
 }
 
-// typed reads the type of an event of /v1/responses.
-func (m *StreamMeter) typed(v []byte) {
+// readEventType reads the type of an event of /v1/responses.
+func (m *StreamMeter) readEventType(v []byte) {
 	if bytes.HasSuffix(v, []byte(`.delta"`)) || string(v) == `"content_block_delta"` {
 		m.Events++
 	}
-	m.ends(v)
+	m.checkEndType(v)
 }
 
-// ends takes the type of an event that ends a stream.
-func (m *StreamMeter) ends(v []byte) {
+// checkEndType processes the type of an event that ends a stream.
+func (m *StreamMeter) checkEndType(v []byte) {
 	switch string(v) {
 	case `"response.completed"`, `"response.incomplete"`, `"message_stop"`:
 		m.Done = true
@@ -153,38 +153,38 @@ func (m *StreamMeter) ends(v []byte) {
 	}
 }
 
-// response reads the usage inside the last event of /v1/responses, or the first of /v1/messages.
-func (m *StreamMeter) response(v []byte) {
-	o, ok := open(v)
+// readResponse reads the usage in the last event of /v1/responses, or in the first of /v1/messages.
+func (m *StreamMeter) readResponse(v []byte) {
+	o, ok := openObject(v)
 	if !ok {
 		return
 	}
 	for {
-		key, v, ok := o.next()
+		key, v, ok := o.nextMember()
 		if !ok {
 			return
 		}
 		if string(key) == "usage" {
-			m.Usage.read(v)
+			m.Usage.readUsageObject(v)
 		}
 	}
 }
 
-// hasContent reports whether choices carry text. Inside a JSON string a quote is escaped, so that the patterns can only
-// match members.
+// hasContent reports whether choices have text. Quotes inside a JSON string are escaped, so the patterns can
+// only match members.
 func hasContent(choices []byte) bool {
-	return filled(choices, `"content":`) || filled(choices, `"text":`) || filled(choices, `"reasoning_content":`) ||
-		filled(choices, `"reasoning":`) || filled(choices, `"arguments":`)
+	return hasFilledMember(choices, `"content":`) || hasFilledMember(choices, `"text":`) || hasFilledMember(choices, `"reasoning_content":`) ||
+		hasFilledMember(choices, `"reasoning":`) || hasFilledMember(choices, `"arguments":`)
 }
 
-func filled(d []byte, member string) bool {
+func hasFilledMember(d []byte, member string) bool {
 	for {
 		i := bytes.Index(d, []byte(member))
 		if i < 0 {
 			return false
 		}
 		d = d[i+len(member):]
-		j := space(d, 0)
+		j := skipSpace(d, 0)
 		if j+1 < len(d) && d[j] == '"' && d[j+1] != '"' {
 			return true
 		}

@@ -24,27 +24,27 @@ data: [DONE]
 
 `
 
-func check(t interface{ Fatalf(string, ...any) }, m *openai.StreamMeter, total int) {
-	want := openai.Usage{Prompt: 17, Completion: 2, Cached: 16, Stated: true}
+func checkMeter(t interface{ Fatalf(string, ...any) }, m *openai.StreamMeter, total int) {
+	want := openai.TokenUsage{Prompt: 17, Completion: 2, Cached: 16, Stated: true}
 	if m.Events != 2 || !m.Done || m.Failed || m.Usage != want || m.Bytes != int64(total) {
 		t.Fatalf("meter is %+v, want 2 events, done, usage %+v, %d bytes", *m, want, total)
 	}
 }
 
-func TestStreamMeterReadsWhateverTheCuts(t *testing.T) {
+func TestStreamMeterReadsAnyChunking(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var m openai.StreamMeter
 		rest := chatStream
 		for rest != "" {
 			n := rapid.IntRange(1, len(rest)).Draw(t, "cut")
-			m.Chunk([]byte(rest[:n]))
+			m.AddChunk([]byte(rest[:n]))
 			rest = rest[n:]
 		}
-		check(t, &m, len(chatStream))
+		checkMeter(t, &m, len(chatStream))
 	})
 }
 
-func TestStreamMeterOddStreams(t *testing.T) {
+func TestStreamMeterUnusualStreams(t *testing.T) {
 	long := `data: {"choices":[{"delta":{"content":"` + strings.Repeat("x", 200<<10) + `"}}]}` + "\n\n"
 	for _, tc := range []struct {
 		name, text string
@@ -60,12 +60,12 @@ func TestStreamMeterOddStreams(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			var m openai.StreamMeter
 			for i := 0; i < len(tc.text); i += 1000 {
-				m.Chunk([]byte(tc.text[i:min(i+1000, len(tc.text))]))
+				m.AddChunk([]byte(tc.text[i:min(i+1000, len(tc.text))]))
 			}
 			if m.Events != tc.events || m.Done != tc.done || m.Failed != tc.fail {
 				t.Fatalf("meter is %+v, want %d events, done %v, failed %v", m, tc.events, tc.done, tc.fail)
 			}
-			if tc.name == "responses" && m.Usage != (openai.Usage{Prompt: 1, Completion: 1, Stated: true}) {
+			if tc.name == "responses" && m.Usage != (openai.TokenUsage{Prompt: 1, Completion: 1, Stated: true}) {
 				t.Fatalf("usage is %+v", m.Usage)
 			}
 		})
@@ -75,9 +75,9 @@ func TestStreamMeterOddStreams(t *testing.T) {
 func TestStreamMeterAllocatesNothing(t *testing.T) {
 	var m openai.StreamMeter
 	a, b := []byte(chatStream[:130]), []byte(chatStream[130:])
-	m.Chunk(a)
-	m.Chunk(b)
-	if n := testing.AllocsPerRun(1000, func() { m.Chunk(a); m.Chunk(b) }); n != 0 {
+	m.AddChunk(a)
+	m.AddChunk(b)
+	if n := testing.AllocsPerRun(1000, func() { m.AddChunk(a); m.AddChunk(b) }); n != 0 {
 		t.Fatalf("a stream of 6 events allocates %v times, want 0", n)
 	}
 }
@@ -87,20 +87,20 @@ func TestBodyMeter(t *testing.T) {
 	for _, step := range []int{1, 7, 4096, 5000, 1 << 20} {
 		var m openai.BodyMeter
 		for i := 0; i < len(body); i += step {
-			m.Chunk([]byte(body[i:min(i+step, len(body))]))
+			m.AddChunk([]byte(body[i:min(i+step, len(body))]))
 		}
-		if got, want := m.Usage(), (openai.Usage{Prompt: 17, Completion: 5, Stated: true}); got != want || m.Bytes != int64(len(body)) {
+		if got, want := m.Usage(), (openai.TokenUsage{Prompt: 17, Completion: 5, Stated: true}); got != want || m.Bytes != int64(len(body)) {
 			t.Fatalf("in steps of %d usage is %+v, want %+v", step, got, want)
 		}
 	}
 	var none openai.BodyMeter
-	none.Chunk([]byte(`{"choices":[]}`))
+	none.AddChunk([]byte(`{"choices":[]}`))
 	if none.Usage().Stated {
 		t.Fatal("usage was made up")
 	}
 }
 
-// FuzzStreamMeter holds that the meter never panics and never holds more than a line.
+// FuzzStreamMeter: the meter never panics and never holds more than a line.
 func FuzzStreamMeter(f *testing.F) {
 	f.Add([]byte(chatStream), 7)
 	f.Add([]byte("data:{\"usage\":{\"prompt_tokens\":1"), 1)
@@ -109,8 +109,8 @@ func FuzzStreamMeter(f *testing.F) {
 		var m openai.StreamMeter
 		var b openai.BodyMeter
 		for i := 0; i < len(text); i += step {
-			m.Chunk(text[i:min(i+step, len(text))])
-			b.Chunk(text[i:min(i+step, len(text))])
+			m.AddChunk(text[i:min(i+step, len(text))])
+			b.AddChunk(text[i:min(i+step, len(text))])
 		}
 		if m.Bytes != int64(len(text)) || b.Bytes != m.Bytes {
 			t.Fatalf("%d and %d bytes counted of %d", m.Bytes, b.Bytes, len(text))
@@ -124,37 +124,37 @@ func BenchmarkStreamMeterEvent(b *testing.B) {
 	var m openai.StreamMeter
 	b.ReportAllocs()
 	for b.Loop() {
-		m.Chunk(event)
+		m.AddChunk(event)
 	}
 }
 
-func TestAccountIsStatedOrSaysThatItIsAnEstimate(t *testing.T) {
+func TestFinalUsageIsStatedOrEstimated(t *testing.T) {
 	events := strings.Repeat("data: {\"choices\":[{\"delta\":{\"content\":\"a\"}}]}\n\n", 3)
 	for _, tc := range []struct {
 		name, stream string
-		want         openai.Usage
+		want         openai.TokenUsage
 	}{
-		{"nothing came", "", openai.Usage{}},
-		{"not asked for", "data: {\"choices\":[{\"delta\":{\"role\":\"assistant\",\"content\":\"\"}}]}\n\n" + events + "data: [DONE]\n\n", openai.Usage{Prompt: 40, Completion: 3}},
-		{"broken off", events, openai.Usage{Prompt: 40, Completion: 3}},
-		{"stated", events + "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":9,\"completion_tokens\":7}}\n\n", openai.Usage{Prompt: 9, Completion: 7, Stated: true}},
+		{"nothing came", "", openai.TokenUsage{}},
+		{"not asked for", "data: {\"choices\":[{\"delta\":{\"role\":\"assistant\",\"content\":\"\"}}]}\n\n" + events + "data: [DONE]\n\n", openai.TokenUsage{Prompt: 40, Completion: 3}},
+		{"broken off", events, openai.TokenUsage{Prompt: 40, Completion: 3}},
+		{"stated", events + "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":9,\"completion_tokens\":7}}\n\n", openai.TokenUsage{Prompt: 9, Completion: 7, Stated: true}},
 	} {
 		var m openai.StreamMeter
-		m.Chunk([]byte(tc.stream))
-		if got := m.Account(40); got != tc.want {
+		m.AddChunk([]byte(tc.stream))
+		if got := m.FinalUsage(40); got != tc.want {
 			t.Errorf("%s: account is %+v, want %+v", tc.name, got, tc.want)
 		}
 	}
 	var m openai.BodyMeter
-	if got := m.Account(40, 8); got != (openai.Usage{}) {
+	if got := m.FinalUsage(40, 8); got != (openai.TokenUsage{}) {
 		t.Errorf("an empty body's account is %+v", got)
 	}
-	m.Chunk([]byte(`{"choices":[]}`))
-	if got := m.Account(40, 8); got != (openai.Usage{Prompt: 40, Completion: 8}) || got.Source() != "estimated" {
+	m.AddChunk([]byte(`{"choices":[]}`))
+	if got := m.FinalUsage(40, 8); got != (openai.TokenUsage{Prompt: 40, Completion: 8}) || got.Source() != "estimated" {
 		t.Errorf("account is %+v", got)
 	}
-	m.Chunk([]byte(`{"usage":{"prompt_tokens":5,"total_tokens":5}}`))
-	if got := m.Account(40, 8); got != (openai.Usage{Prompt: 5, Stated: true}) || got.Source() != "stated" {
+	m.AddChunk([]byte(`{"usage":{"prompt_tokens":5,"total_tokens":5}}`))
+	if got := m.FinalUsage(40, 8); got != (openai.TokenUsage{Prompt: 5, Stated: true}) || got.Source() != "stated" {
 		t.Errorf("account is %+v", got)
 	}
 }

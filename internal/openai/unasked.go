@@ -2,66 +2,66 @@ package openai
 
 import "bytes"
 
-// maxHeld bounds what Unasked holds of an event that is split between chunks, in bytes. A usage event is far smaller: a
-// longer one is passed on as it comes.
-const maxHeld = 16 << 10
+// maxHeldEvent bounds what UsageFilter buffers of an event that is split between chunks, in bytes. A usage
+// event is far smaller: a longer one is passed on unchanged.
+const maxHeldEvent = 16 << 10
 
-// Unasked takes out of a stream what an engine added because we asked for its usage and the client did not: the one event
-// whose "choices" are empty and which states "usage". The "usage":null that OpenAI, SGLang and older vLLM write into every
-// other event then stays: clients know it, and taking it out would mean writing each event anew. Newer vLLM and llama.cpp
-// write none; llama.cpp's "timings" move into the usage event and go with it.
+// UsageFilter removes from a stream what an engine added because we requested usage and the client did not: the
+// one event with empty "choices" and a "usage". The "usage":null that OpenAI, SGLang and older vLLM write into
+// every other event stays: clients accept it, and removing it would mean rewriting each event. Newer vLLM and
+// llama.cpp write none; llama.cpp's "timings" move into the usage event and are removed with it.
 //
-// Everything else passes unchanged and at once: only an event that is not yet whole is held. What is not surely such an
-// event (a second field beside its one data line, an error, broken JSON) is passed. Lines may end with LF, CRLF or CR.
-// The zero value is ready; once its buffers have grown, it allocates nothing.
-type Unasked struct {
-	held  []byte // the event so far, when a chunk ended inside it
-	out   []byte
-	text  bool // the current line holds something
-	cr    bool // the last byte was a CR, to which an LF may belong
-	gone  bool // the event that ended last was taken out
-	loose bool // the current event is passed as it comes: it is longer than is held
+// Everything else passes unchanged and at once: only an incomplete event is buffered. An event that may not be
+// a usage event passes (a second field in addition to its one data line, an error, malformed JSON). Lines may
+// end with LF, CRLF or CR. The zero value is ready to use; once its buffers have grown, it allocates nothing.
+type UsageFilter struct {
+	heldEvent      []byte // the event so far, if a chunk ended inside it
+	out            []byte
+	lineHasText    bool // the current line is not empty
+	afterCR        bool // the last byte was a CR, which an LF may complete
+	lastRemoved    bool // the last complete event was removed
+	passingThrough bool // the current event exceeds maxHeldEvent and is passed unchanged
 }
 
-// Pass returns what of the next bytes of the stream goes to the client, valid until the next call.
-func (f *Unasked) Pass(p []byte) []byte {
+// FilterChunk returns the part of the next bytes that goes to the client, valid until the next call.
+func (f *UsageFilter) FilterChunk(p []byte) []byte {
 	f.out = f.out[:0]
-	if f.cr && len(f.held) == 0 && !f.loose && len(p) > 0 && p[0] == '\n' { // the rest of the last event's end
-		if !f.gone {
+	if f.afterCR && len(f.heldEvent) == 0 && !f.passingThrough && len(p) > 0 && p[0] == '\n' { // the LF of the last event's CRLF
+		if !f.lastRemoved {
 			f.out = append(f.out, '\n')
 		}
-		f.cr, p = false, p[1:]
+		f.afterCR, p = false, p[1:]
 	}
 	for len(p) > 0 {
-		n, whole := f.cut(p)
-		f.take(p[:n], whole)
+		n, whole := f.cutEvent(p)
+		f.handlePiece(p[:n], whole)
 		p = p[n:]
 	}
 	return f.out
 }
 
-// Rest is what is held of an event that never became whole, for a stream that has ended.
-func (f *Unasked) Rest() []byte { return f.held }
+// HeldBytes returns the buffered bytes of an incomplete event, for a stream that has ended.
+func (f *UsageFilter) HeldBytes() []byte { return f.heldEvent }
 
-// cut returns how many bytes of p belong to the current event, and whether it ends with them.
-func (f *Unasked) cut(p []byte) (n int, whole bool) {
+// cutEvent returns how many bytes of p belong to the current event, and whether they complete it.
+func (f *UsageFilter) cutEvent(p []byte) (n int, whole bool) {
 	i := 0
-	if f.cr && p[0] == '\n' {
+	if f.afterCR && p[0] == '\n' {
 		i = 1
 	}
-	f.cr = false
+	f.afterCR = false
 	for i < len(p) {
-		j := lineBreak(p[i:])
+		j := indexLineBreak(p[i:])
 		if j < 0 {
-			f.text = true
+			f.lineHasText = true
 			break
 		}
-		blank := j == 0 && !f.text
-		f.text = false
+		blank := j == 0 && !f.lineHasText
+		f.lineHasText = false
 		i += j + 1
 		if p[i-1] == '\r' {
-			f.cr = i == len(p)
-			if !f.cr && p[i] == '\n' {
+			f.afterCR = i == len(p)
+			if !f.afterCR && p[i] == '\n' {
 				i++
 			}
 		}
@@ -72,39 +72,39 @@ func (f *Unasked) cut(p []byte) (n int, whole bool) {
 	return len(p), false
 }
 
-// take passes a piece of the current event, holds it, or takes the event out.
-func (f *Unasked) take(piece []byte, whole bool) {
-	if !whole && !f.loose {
-		if len(f.held)+len(piece) <= maxHeld {
-			f.held = append(f.held, piece...)
+// handlePiece passes or buffers a piece of the current event, or removes the event.
+func (f *UsageFilter) handlePiece(piece []byte, whole bool) {
+	if !whole && !f.passingThrough {
+		if len(f.heldEvent)+len(piece) <= maxHeldEvent {
+			f.heldEvent = append(f.heldEvent, piece...)
 			return
 		}
-		f.loose = true
+		f.passingThrough = true
 	}
-	f.gone = !f.loose && f.usage(piece)
-	if !f.gone {
-		f.out = append(append(f.out, f.held...), piece...)
+	f.lastRemoved = !f.passingThrough && f.isUsageEvent(piece)
+	if !f.lastRemoved {
+		f.out = append(append(f.out, f.heldEvent...), piece...)
 	}
-	f.held = f.held[:0]
-	f.loose = f.loose && !whole
+	f.heldEvent = f.heldEvent[:0]
+	f.passingThrough = f.passingThrough && !whole
 }
 
-// usage reports whether the event that ends with piece states usage and nothing else.
-func (f *Unasked) usage(piece []byte) bool {
-	if len(f.held)+len(piece) > maxHeld {
+// isUsageEvent reports whether the event that ends with piece contains usage only.
+func (f *UsageFilter) isUsageEvent(piece []byte) bool {
+	if len(f.heldEvent)+len(piece) > maxHeldEvent {
 		return false
 	}
-	if len(f.held) > 0 {
-		n := len(f.held)
-		piece = append(f.held, piece...)
-		f.held = piece[:n]
+	if len(f.heldEvent) > 0 {
+		n := len(f.heldEvent)
+		piece = append(f.heldEvent, piece...)
+		f.heldEvent = piece[:n]
 	}
 	data, ok := bytes.CutPrefix(bytes.TrimRight(piece, "\r\n"), []byte("data:"))
-	return ok && mayName(data, "usage") && lineBreak(data) < 0 && onlyUsage(data)
+	return ok && mayContainKey(data, "usage") && indexLineBreak(data) < 0 && isUsageOnly(data)
 }
 
-// lineBreak is where the first CR or LF is; -1 when there is none.
-func lineBreak(p []byte) int {
+// indexLineBreak returns the index of the first CR or LF, or -1.
+func indexLineBreak(p []byte) int {
 	n := bytes.IndexByte(p, '\n')
 	if n < 0 {
 		return bytes.IndexByte(p, '\r')
@@ -115,14 +115,14 @@ func lineBreak(p []byte) int {
 	return n
 }
 
-// mayName says whether a key of letters can stand in data, as it is or with letters escaped. It costs a fraction of what it
-// does to look.
-func mayName(data []byte, key string) bool {
+// mayContainKey reports whether a key of letters can occur in data, plain or with escaped letters. It is much
+// cheaper than parsing.
+func mayContainKey(data []byte, key string) bool {
 	return bytes.Contains(data, []byte(key)) || bytes.Contains(data, []byte(`\u`))
 }
 
-// onlyUsage reports whether an event's data is an object with empty choices and a usage.
-func onlyUsage(data []byte) bool {
+// isUsageOnly reports whether the data of an event is an object with empty choices and a usage.
+func isUsageOnly(data []byte) bool {
 	m, ok := OpenMembers(data)
 	empty, stated := false, false
 	for ok {
@@ -132,7 +132,7 @@ func onlyUsage(data []byte) bool {
 		}
 		switch string(key) {
 		case "choices":
-			if empty = len(v) > 1 && v[0] == '[' && space(v, 1) == len(v)-1; !empty {
+			if empty = len(v) > 1 && v[0] == '[' && skipSpace(v, 1) == len(v)-1; !empty {
 				return false
 			}
 		case "usage":
@@ -141,5 +141,5 @@ func onlyUsage(data []byte) bool {
 			return false
 		}
 	}
-	return empty && stated && m.Whole()
+	return empty && stated && m.IsWholeDocument()
 }

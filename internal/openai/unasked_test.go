@@ -13,23 +13,23 @@ import (
 
 const usageEvent = `data: {"id":"1","choices":[],"usage":{"prompt_tokens":17,"completion_tokens":2}}`
 
-// strip passes text through a filter, cut into pieces as cut says.
-func strip(text string, cut func(left int) int) string {
-	var f openai.Unasked
+// filterInChunks passes text through a filter, split by cut.
+func filterInChunks(text string, cut func(left int) int) string {
+	var f openai.UsageFilter
 	var out strings.Builder
 	for rest := text; rest != ""; {
 		n := cut(len(rest))
-		out.Write(f.Pass([]byte(rest[:n])))
+		out.Write(f.FilterChunk([]byte(rest[:n])))
 		rest = rest[n:]
 	}
-	out.Write(f.Rest())
+	out.Write(f.HeldBytes())
 	return out.String()
 }
 
-func whole(left int) int { return left }
-func single(int) int     { return 1 }
+func inOneChunk(left int) int { return left }
+func inSingleBytes(int) int   { return 1 }
 
-func TestUnaskedTakesTheUsageEventOutAndNothingElse(t *testing.T) {
+func TestUsageFilterRemovesOnlyUsageEvent(t *testing.T) {
 	long := `data: {"choices":[],"usage":{"x":"` + strings.Repeat("x", 32<<10) + `"}}` + "\n\n"
 	for _, tc := range []struct{ name, in, want string }{
 		{"at the end", "data: {\"choices\":[{}]}\n\n" + usageEvent + "\n\ndata: [DONE]\n\n", "data: {\"choices\":[{}]}\n\ndata: [DONE]\n\n"},
@@ -47,23 +47,23 @@ func TestUnaskedTakesTheUsageEventOutAndNothingElse(t *testing.T) {
 		{"too long to be one", long, long},
 		{"blank lines", "\n\n\n" + usageEvent + "\n\n\n\n", "\n\n\n\n\n"},
 	} {
-		for name, cut := range map[string]func(int) int{"whole": whole, "byte by byte": single} {
-			if got := strip(tc.in, cut); got != tc.want {
+		for name, cut := range map[string]func(int) int{"whole": inOneChunk, "byte by byte": inSingleBytes} {
+			if got := filterInChunks(tc.in, cut); got != tc.want {
 				t.Errorf("%s, %s: got %.200q, want %.200q", tc.name, name, got, tc.want)
 			}
 		}
 	}
 }
 
-// Wherever a stream is cut, an event goes on with its last byte.
-func TestUnaskedNeverDelaysAWholeEvent(t *testing.T) {
+// For any split of a stream, an event is passed with its last byte.
+func TestUsageFilterNeverDelaysWholeEvent(t *testing.T) {
 	for _, end := range []string{"\n\n", "\r\n\r\n", "\r\r"} {
-		var f openai.Unasked
+		var f openai.UsageFilter
 		event := `data: {"choices":[{"text":"a"}]}` + end
 		for range 3 {
 			got := ""
 			for i := range len(event) {
-				got += string(f.Pass([]byte{event[i]}))
+				got += string(f.FilterChunk([]byte{event[i]}))
 			}
 			if strings.TrimRight(got, "\r\n") != strings.TrimRight(event, "\r\n") {
 				t.Errorf("end %q: %q passed of %q", end, got, event)
@@ -72,7 +72,7 @@ func TestUnaskedNeverDelaysAWholeEvent(t *testing.T) {
 	}
 }
 
-func TestUnaskedPropertyStrippedAndUsageAreTheOriginal(t *testing.T) {
+func TestUsageFilterPropertyPartsMakeTheOriginal(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		end := rapid.SampledFrom([]string{"\n", "\r\n", "\r"}).Draw(t, "line end")
 		kinds := rapid.SampledFrom([]string{`data: {"choices":[{"delta":{"content":"a"}}],"usage":null}`, ": ping", "event: x" + end + "data: y", usageEvent, "data: [DONE]", "data: {"})
@@ -84,34 +84,34 @@ func TestUnaskedPropertyStrippedAndUsageAreTheOriginal(t *testing.T) {
 			}
 		}
 		cut := func(left int) int { return rapid.IntRange(1, left).Draw(t, "cut") }
-		if got := strip(in, cut); got != want {
+		if got := filterInChunks(in, cut); got != want {
 			t.Fatalf("got %q, want %q", got, want)
 		}
 	})
 }
 
-// The filter's output must not depend on the cuts, and what it takes out must be usage events and no more.
-func FuzzUnasked(f *testing.F) {
+// The output of the filter does not depend on the split, and it removes exactly the usage events.
+func FuzzUsageFilter(f *testing.F) {
 	f.Add([]byte("data: x\r\n\r\n"+usageEvent+"\r\n\r\ndata: [DONE]\r\n\r\n"), uint8(3))
 	f.Add([]byte(chatStream), uint8(7))
 	f.Add([]byte(usageEvent+"\r\r\n\n"), uint8(1))
 	f.Fuzz(func(t *testing.T, stream []byte, step uint8) {
 		if len(stream) > 8<<10 {
-			return // longer events are passed as they come, wherever they are cut
+			return // longer events pass unchanged, depending on the split
 		}
 		in := string(stream)
-		got := strip(in, whole)
-		if cut := strip(in, func(left int) int { return min(left, int(step)+1) }); cut != got {
+		got := filterInChunks(in, inOneChunk)
+		if cut := filterInChunks(in, func(left int) int { return min(left, int(step)+1) }); cut != got {
 			t.Fatalf("whole %q, cut %q", got, cut)
 		}
-		if want := reference(in); got != want {
+		if want := referenceFilter(in); got != want {
 			t.Fatalf("got %q, want %q of %q", got, want, in)
 		}
 	})
 }
 
-// reference does the same by splitting and decoding.
-func reference(in string) string {
+// referenceFilter does the same by splitting and decoding.
+func referenceFilter(in string) string {
 	out, event := "", ""
 	text := false
 	for i := 0; i < len(in); {
@@ -142,15 +142,15 @@ func reference(in string) string {
 
 func referenceUsage(event string) bool {
 	data, ok := strings.CutPrefix(strings.TrimRight(event, "\r\n"), "data:")
-	return ok && !strings.ContainsAny(data, "\r\n") && openai.OnlyUsage([]byte(data))
+	return ok && !strings.ContainsAny(data, "\r\n") && openai.IsUsageOnly([]byte(data))
 }
 
-// What the filter takes for a usage event is one to a full JSON decoder too, if it is JSON at all.
-func FuzzOnlyUsage(f *testing.F) {
+// What the filter recognizes as a usage event is one to a full JSON decoder too, if it is JSON at all.
+func FuzzIsUsageOnly(f *testing.F) {
 	f.Add([]byte(`{"choices":[],"usage":{}}`))
 	f.Add([]byte(`{"choices":[ ],"usage":{"a":[1,{}]},"timings":{}}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		if !openai.OnlyUsage(data) {
+		if !openai.IsUsageOnly(data) {
 			return
 		}
 		var v map[string]json.RawMessage
@@ -167,13 +167,13 @@ func FuzzOnlyUsage(f *testing.F) {
 	})
 }
 
-func TestUnaskedAllocatesNothing(t *testing.T) {
-	var f openai.Unasked
+func TestUsageFilterAllocatesNothing(t *testing.T) {
+	var f openai.UsageFilter
 	chunk := []byte(`data: {"choices":[{"delta":{"content":"a"}}],"usage":null}` + "\n\n" + `data: {"cho`)
 	rest := []byte(`ices":[]}` + "\n\n")
-	f.Pass(chunk)
-	f.Pass(rest)
-	if n := testing.AllocsPerRun(100, func() { f.Pass(chunk); f.Pass(rest) }); n != 0 {
+	f.FilterChunk(chunk)
+	f.FilterChunk(rest)
+	if n := testing.AllocsPerRun(100, func() { f.FilterChunk(chunk); f.FilterChunk(rest) }); n != 0 {
 		t.Errorf("%v allocations for each chunk", n)
 	}
 }

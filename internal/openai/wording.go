@@ -2,50 +2,50 @@ package openai
 
 import "io"
 
-// maxEdits is how many places of a body are written anew at most: its model, its output limit, the question for usage.
+// maxEdits is the largest number of edits of a body: its model, its output limit, the request for usage.
 const maxEdits = 3
 
-// Wording is a body in memory of which a few places are written anew. It is not copied for that: whoever sends it reads one
-// piece after the other. Places are those of the body as it came. The zero Wording is empty.
-type Wording struct {
+// EditedBody is a body in memory with a few edits. It is not copied: readers read the pieces in order. Offsets
+// are those of the original body. The zero EditedBody is empty.
+type EditedBody struct {
 	raw   []byte
-	edits [maxEdits]edit // in the order of their places
+	edits [maxEdits]bodyEdit // in the order of their offsets
 	n     int
 }
 
-// edit puts text where raw has what lies between two places.
-type edit struct {
-	at, end int
-	text    string
+// bodyEdit replaces a span of raw by text.
+type bodyEdit struct {
+	start, end int
+	text       string
 }
 
-// WordingOf is a body as it came.
-func WordingOf(raw []byte) Wording { return Wording{raw: raw} }
+// NewEditedBody returns an unedited body.
+func NewEditedBody(raw []byte) EditedBody { return EditedBody{raw: raw} }
 
-// edit notes a change. Changes do not overlap, and there are at most maxEdits.
-func (w *Wording) edit(at, end int, text string) {
+// addEdit adds an edit. Edits must not overlap, and there are at most maxEdits.
+func (w *EditedBody) addEdit(at, end int, text string) {
 	i := w.n
-	for ; i > 0 && w.edits[i-1].at > at; i-- {
+	for ; i > 0 && w.edits[i-1].start > at; i-- {
 		w.edits[i] = w.edits[i-1]
 	}
-	w.edits[i] = edit{at, end, text}
+	w.edits[i] = bodyEdit{at, end, text}
 	w.n++
 }
 
-// Edited says whether anything is written anew.
-func (w *Wording) Edited() bool { return w.n > 0 }
+// IsEdited reports whether there are edits.
+func (w *EditedBody) IsEdited() bool { return w.n > 0 }
 
-// Len is the length, in bytes.
-func (w *Wording) Len() int {
+// Len returns the length in bytes.
+func (w *EditedBody) Len() int {
 	n := len(w.raw)
 	for i := range w.n {
-		n += len(w.edits[i].text) - (w.edits[i].end - w.edits[i].at)
+		n += len(w.edits[i].text) - (w.edits[i].end - w.edits[i].start)
 	}
 	return n
 }
 
-// Bytes is all of it in one piece: a copy where something is written anew.
-func (w *Wording) Bytes() []byte {
+// Bytes returns the body in one slice: a copy if there are edits.
+func (w *EditedBody) Bytes() []byte {
 	if w.n == 0 {
 		return w.raw
 	}
@@ -53,77 +53,77 @@ func (w *Wording) Bytes() []byte {
 	at := 0
 	for i := range w.n {
 		e := &w.edits[i]
-		out = append(append(out, w.raw[at:e.at]...), e.text...)
+		out = append(append(out, w.raw[at:e.start]...), e.text...)
 		at = e.end
 	}
 	return append(out, w.raw[at:]...)
 }
 
-// SetModel has the body name another model: an alias must reach the engine as the model it resolved to. env is the
-// envelope of the body as it came; nothing changes where that names no model or this one.
-func (w *Wording) SetModel(env *Envelope, model string) {
+// SetModel replaces the model: the engine must receive the resolved model of an alias. env is the envelope of
+// the original body; nothing changes if it has no model or the same one.
+func (w *EditedBody) SetModel(env *Envelope, model string) {
 	raw := w.raw[env.ModelStart:env.ModelEnd]
-	if env.form {
+	if env.isForm {
 		if len(raw) > 0 && string(raw) != model {
-			w.edit(env.ModelStart, env.ModelEnd, model)
+			w.addEdit(env.ModelStart, env.ModelEnd, model)
 		}
 		return
 	}
 	if len(raw) == 0 || len(raw) == len(model)+2 && string(raw[1:len(raw)-1]) == model {
 		return
 	}
-	w.edit(env.ModelStart, env.ModelEnd, string(appendQuoted(nil, model)))
+	w.addEdit(env.ModelStart, env.ModelEnd, string(appendQuoted(nil, model)))
 }
 
-// AskUsage has the body ask for the usage of its stream. MayAskUsage must hold, and env is the envelope of the body as it
-// came.
-func (w *Wording) AskUsage(env *Envelope) {
-	at, end, text := env.usageSplice(w.raw)
-	w.edit(at, end, text)
+// RequestUsage makes the body request the usage of its stream. MayRequestUsage must be true, and env is the
+// envelope of the original body.
+func (w *EditedBody) RequestUsage(env *Envelope) {
+	at, end, text := env.usageEdit(w.raw)
+	w.addEdit(at, end, text)
 }
 
-// WordingReader reads a Wording.
-type WordingReader struct {
-	of   *Wording
-	next int    // piece
-	rest string // of the piece before, where that is an edit's
-	raw  []byte // the same, where it is the body's
+// EditedBodyReader reads an EditedBody.
+type EditedBodyReader struct {
+	body      *EditedBody
+	nextPiece int    // index of the next piece
+	editText  string // the rest of the current piece, if it is an edit
+	bodyBytes []byte // the rest of the current piece, if it is of the body
 }
 
-// Reader begins to read from the start. The wording must not change any more.
-func (w *Wording) Reader() *WordingReader { return &WordingReader{of: w} }
+// NewReader returns a reader from the start. The body must not be edited afterwards.
+func (w *EditedBody) NewReader() *EditedBodyReader { return &EditedBodyReader{body: w} }
 
-// turn takes the next piece up; false when there is none.
-func (r *WordingReader) turn() bool {
-	i := r.next / 2
-	if i > r.of.n || i == r.of.n && r.next%2 == 1 {
+// loadNextPiece loads the next piece. It returns false if there is none.
+func (r *EditedBodyReader) loadNextPiece() bool {
+	i := r.nextPiece / 2
+	if i > r.body.n || i == r.body.n && r.nextPiece%2 == 1 {
 		return false
 	}
-	if r.next++; r.next%2 == 0 {
-		r.rest = r.of.edits[i].text
+	if r.nextPiece++; r.nextPiece%2 == 0 {
+		r.editText = r.body.edits[i].text
 		return true
 	}
-	from, to := 0, len(r.of.raw)
+	from, to := 0, len(r.body.raw)
 	if i > 0 {
-		from = r.of.edits[i-1].end
+		from = r.body.edits[i-1].end
 	}
-	if i < r.of.n {
-		to = r.of.edits[i].at
+	if i < r.body.n {
+		to = r.body.edits[i].start
 	}
-	r.raw = r.of.raw[from:to]
+	r.bodyBytes = r.body.raw[from:to]
 	return true
 }
 
 // Read implements io.Reader.
-func (r *WordingReader) Read(p []byte) (n int, err error) {
+func (r *EditedBodyReader) Read(p []byte) (n int, err error) {
 	for n < len(p) {
-		k := copy(p[n:], r.raw)
-		r.raw = r.raw[k:]
+		k := copy(p[n:], r.bodyBytes)
+		r.bodyBytes = r.bodyBytes[k:]
 		if k == 0 {
-			k = copy(p[n:], r.rest)
-			r.rest = r.rest[k:]
+			k = copy(p[n:], r.editText)
+			r.editText = r.editText[k:]
 		}
-		if n += k; k == 0 && !r.turn() {
+		if n += k; k == 0 && !r.loadNextPiece() {
 			break
 		}
 	}

@@ -13,9 +13,9 @@ import (
 	"github.com/spillway-lb/spillway/internal/openai"
 )
 
-// TestWordingIsReadAsItIsJoined: in pieces of any size, with any of the changes, wherever the body has its members. What is
-// made of it is what an engine's scan reads there.
-func TestWordingIsReadAsItIsJoined(t *testing.T) {
+// TestEditedBodyReadsAsItsBytes: for any split, any edits and any order of members. An engine's scan finds the
+// edited values.
+func TestEditedBodyReadsAsItsBytes(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		members := rapid.Permutation([]string{
 			`"model" : "alias"`, `"messages":[{"role":"user","content":"hi \u007d }"}]`, `"stream":true`,
@@ -26,10 +26,10 @@ func TestWordingIsReadAsItIsJoined(t *testing.T) {
 		raw := []byte(" {" + strings.Join(members, ", ") + "} ")
 		was := bytes.Clone(raw)
 		var env openai.Envelope
-		if err := openai.Scan(raw, &env); err != nil {
+		if err := openai.ScanChat(raw, &env); err != nil {
 			t.Fatal(err)
 		}
-		text := openai.WordingOf(raw)
+		text := openai.NewEditedBody(raw)
 		model, limit, usage := "alias", 0, false
 		for _, what := range rapid.Permutation([]string{"model", "limit", "usage"}).Draw(t, "changes")[:rapid.IntRange(0, 3).Draw(t, "how many")] {
 			switch what {
@@ -38,25 +38,25 @@ func TestWordingIsReadAsItIsJoined(t *testing.T) {
 				text.SetModel(&env, model)
 			case "limit":
 				limit = rapid.IntRange(1, 1<<20).Draw(t, "limit")
-				text.SetLimit(openai.ShapeChat, &env, limit)
+				text.SetOutputLimit(openai.ShapeChat, &env, limit)
 			case "usage":
 				usage = true
-				text.AskUsage(&env)
+				text.RequestUsage(&env)
 			}
 		}
 		joined := text.Bytes()
 		var after openai.Envelope
-		if err := openai.Scan(joined, &after); err != nil {
+		if err := openai.ScanChat(joined, &after); err != nil {
 			t.Fatalf("%s: %v", joined, err)
 		}
 		if after.Model != model || after.MaxTokens != limit || after.IncludeUsage != usage || !bytes.Equal(after.Prompt, env.Prompt) {
 			t.Fatalf("%s names %q, %d tokens, usage %v", joined, after.Model, after.MaxTokens, after.IncludeUsage)
 		}
-		if text.Len() != len(joined) || text.Edited() != (&joined[0] != &raw[0]) {
-			t.Fatalf("%d bytes of %d, edited %v", text.Len(), len(joined), text.Edited())
+		if text.Len() != len(joined) || text.IsEdited() != (&joined[0] != &raw[0]) {
+			t.Fatalf("%d bytes of %d, edited %v", text.Len(), len(joined), text.IsEdited())
 		}
 		var read []byte
-		reader := text.Reader()
+		reader := text.NewReader()
 		for {
 			p := make([]byte, rapid.IntRange(1, 40).Draw(t, "piece"))
 			n, err := reader.Read(p)
@@ -73,20 +73,20 @@ func TestWordingIsReadAsItIsJoined(t *testing.T) {
 	})
 }
 
-// TestWordingReader holds it to io.Reader's rules, and to copying nothing.
-func TestWordingReader(t *testing.T) {
+// TestEditedBodyReader: it follows the rules of io.Reader and copies nothing.
+func TestEditedBodyReader(t *testing.T) {
 	raw := []byte(`{"model":"alias","prompt":"` + strings.Repeat("word ", 44_000) + `"}`)
 	var env openai.Envelope
-	if err := openai.Scan(raw, &env); err != nil {
+	if err := openai.ScanChat(raw, &env); err != nil {
 		t.Fatal(err)
 	}
-	text := openai.WordingOf(raw)
+	text := openai.NewEditedBody(raw)
 	text.SetModel(&env, "m")
-	if err := iotest.TestReader(text.Reader(), text.Bytes()); err != nil {
+	if err := iotest.TestReader(text.NewReader(), text.Bytes()); err != nil {
 		t.Error(err)
 	}
-	empty := openai.WordingOf(nil)
-	if err := iotest.TestReader(empty.Reader(), nil); err != nil {
+	empty := openai.NewEditedBody(nil)
+	if err := iotest.TestReader(empty.NewReader(), nil); err != nil {
 		t.Error(err)
 	}
 	buf := make([]byte, 32<<10)
@@ -94,10 +94,10 @@ func TestWordingReader(t *testing.T) {
 	runtime.ReadMemStats(&before)
 	const times = 50
 	for range times {
-		text := openai.WordingOf(raw)
+		text := openai.NewEditedBody(raw)
 		text.SetModel(&env, "m")
-		text.SetLimit(openai.ShapeCompletions, &env, 7)
-		for r := text.Reader(); ; {
+		text.SetOutputLimit(openai.ShapeCompletions, &env, 7)
+		for r := text.NewReader(); ; {
 			if _, err := r.Read(buf); err != nil {
 				break
 			}

@@ -2,10 +2,11 @@ package paths
 
 import "strings"
 
-// management are the paths and gRPC methods by which the engines of local/engine are managed and observed, from their
-// route tables (vLLM 0.11, SGLang 0.5, llama.cpp b6500, Ollama 0.12, TGI 3.3, Triton 25.09, TensorRT-LLM 1.0). {name} is one
-// segment. A wildcard of routing.extra_paths never covers them; a path that is neither here nor passed is refused as well.
-var management = []string{
+// managementPatterns are the paths and gRPC methods for the management and monitoring of the engines of
+// local/engine, from their route tables (vLLM 0.11, SGLang 0.5, llama.cpp b6500, Ollama 0.12, TGI 3.3, Triton
+// 25.09, TensorRT-LLM 1.0). {name} is one segment. A wildcard of routing.extra_paths never matches them; a path
+// that is neither here nor forwarded is refused as well.
+var managementPatterns = []string{
 	// vLLM
 	"/v1/load_lora_adapter", "/v1/unload_lora_adapter", "/sleep", "/wake_up", "/is_sleeping", "/reset_prefix_cache",
 	"/reset_mm_cache", "/reset_encoder_cache", "/collective_rpc", "/start_profile", "/stop_profile", "/server_info", "/load",
@@ -47,10 +48,10 @@ var management = []string{
 	"/sglang.grpc.scheduler.SglangScheduler/Abort", "/vllm.grpc.engine.VllmEngine/Abort",
 }
 
-// Management are the paths by which known engines are managed, with an x for each variable segment.
-func Management() []string {
-	out := make([]string, len(management))
-	for i, m := range management {
+// ManagementPaths returns the management paths of known engines, with an x for each variable segment.
+func ManagementPaths() []string {
+	out := make([]string, len(managementPatterns))
+	for i, m := range managementPatterns {
 		for {
 			at := strings.IndexByte(m, '{')
 			if at < 0 {
@@ -63,10 +64,10 @@ func Management() []string {
 	return out
 }
 
-// Manages reports whether a known engine is managed by a path.
-func Manages(path string) bool {
-	for _, m := range management {
-		if m == path || match(m, path) {
+// IsManagementPath reports whether a path is a management path of a known engine.
+func IsManagementPath(path string) bool {
+	for _, m := range managementPatterns {
+		if m == path || matchesPattern(m, path) {
 			return true
 		}
 	}

@@ -7,51 +7,51 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/spillway-lb/spillway/internal/grpcwire"
+	"github.com/spillway-lb/spillway/internal/grpcmeta"
 	"github.com/spillway-lb/spillway/internal/openai"
 )
 
-// Protocol is how a request comes.
-type Protocol uint8
+// PathProtocol is the protocol of a request.
+type PathProtocol uint8
 
 // The protocols.
 const (
-	// HTTP is a POST whose body is read whole.
-	HTTP Protocol = iota
+	// HTTP is a POST whose body is read completely.
+	HTTP PathProtocol = iota
 	// WebSocket is an upgrade (RFC 6455).
 	WebSocket
 	// GRPC is a call: the path is /package.Service/Method.
 	GRPC
 )
 
-// Realtime is the one WebSocket path that passes by default.
-const Realtime = "/v1/realtime"
+// RealtimePath is the only WebSocket path forwarded by default.
+const RealtimePath = "/v1/realtime"
 
-// Find reports whether a request to u passes, and the shape of its body. extra is the spec's routing.extra_paths. An
-// extra path passes by each protocol.
-func Find(p Protocol, u *url.URL, extra []string) (shape openai.Shape, ok bool) {
+// MatchPath reports whether a request to u is forwarded, and the shape of its body. extra is the spec's
+// routing.extra_paths. An extra path is forwarded for each protocol.
+func MatchPath(p PathProtocol, u *url.URL, extra []string) (shape openai.Shape, ok bool) {
 	path := u.EscapedPath()
 	if p == HTTP {
 		shape = openai.ShapeOf(path)
 	}
-	if passes(p, path, shape) {
+	if passesByDefault(p, path, shape) {
 		return shape, true
 	}
 	for _, pattern := range extra {
-		if pattern == path || match(pattern, path) && !Manages(path) {
+		if pattern == path || matchesPattern(pattern, path) && !IsManagementPath(path) {
 			return shape, true
 		}
 	}
 	return openai.ShapeUnknown, false
 }
 
-// passes reports whether a path passes by default.
-func passes(p Protocol, path string, shape openai.Shape) bool {
+// passesByDefault reports whether a path is forwarded by default.
+func passesByDefault(p PathProtocol, path string, shape openai.Shape) bool {
 	switch p {
 	case WebSocket:
-		return path == Realtime
+		return path == RealtimePath
 	case GRPC:
-		method, ok := strings.CutPrefix(path, grpcwire.Service)
+		method, ok := strings.CutPrefix(path, grpcmeta.InferenceService)
 		if !ok {
 			return false
 		}
@@ -68,34 +68,37 @@ func passes(p Protocol, path string, shape openai.Shape) bool {
 	return true
 }
 
-// Defaults are the paths that pass without being added, as patterns, for documents and error messages.
-func Defaults() []string {
+// DefaultPaths returns the paths forwarded by default, as patterns, for documents and error messages.
+func DefaultPaths() []string {
 	return []string{
 		openai.PathChat, openai.PathCompletions, openai.PathEmbeddings, openai.PathResponses, openai.PathMessages, openai.PathCountTokens,
 		"/v1/audio/transcriptions", "/v1/audio/translations", "/v1/audio/speech",
 		"/v1/images/generations", "/v1/images/edits", "/v1/images/variations",
 		"/rerank", "/v1/rerank", "/v2/rerank", "/score", "/v1/score", "/tokenize", "/detokenize", "/v1/tokenize", "/v1/detokenize",
-		"/v2/models/{model}/infer", "/v2/models/{model}/generate", "/v2/models/{model}/generate_stream", Realtime,
+		"/v2/models/{model}/infer", "/v2/models/{model}/generate", "/v2/models/{model}/generate_stream", RealtimePath,
 	}
 }
 
-// NotFoundMessage is the message of the 404 answer to a path that does not pass. It quotes 64 bytes of the path at most.
-func NotFoundMessage(path string) string {
-	return "no such path: " + strconv.Quote(path[:min(len(path), 64)]) + " (served: " + openai.PathModels + "[/MODEL], " +
-		strings.Join(Defaults(), ", ") + ", and those of routing.extra_paths)"
+// NotFoundError returns the 404 error for a path that is not forwarded. It quotes at most 64 bytes of the path.
+func NotFoundError(path string) *openai.Error {
+	return &openai.Error{
+		Status: 404, Type: openai.TypeInvalidRequest, Code: openai.CodeNotFound, NoRetry: true,
+		Message: "no such path: " + strconv.Quote(path[:min(len(path), 64)]) + " (served: " + openai.PathModels + "[/MODEL], " +
+			strings.Join(DefaultPaths(), ", ") + ", and those of routing.extra_paths)",
+	}
 }
 
-// match reports whether a path has the form of a pattern: equal segments, but that {name} takes one segment and a last *
-// takes the rest. What a wildcard takes is plain: letters, digits and the marks - _ . ~ : @ without escapes, and no
-// segment that is empty or of dots.
-func match(pattern, path string) bool {
+// matchesPattern reports whether a path matches a pattern: equal segments, except that {name} matches one
+// segment and a final * matches the rest. A wildcard matches plain text only: letters, digits and the marks - _
+// . ~ : @ without escapes, and no empty or dot segment.
+func matchesPattern(pattern, path string) bool {
 	for {
 		var want, have string
 		var more, left bool
 		want, pattern, more = strings.Cut(pattern, "/")
 		if want == "*" && !more {
 			for s := range strings.SplitSeq(path, "/") {
-				if !plain(s) {
+				if !isPlainSegment(s) {
 					return false
 				}
 			}
@@ -103,7 +106,7 @@ func match(pattern, path string) bool {
 		}
 		have, path, left = strings.Cut(path, "/")
 		named := len(want) > 2 && want[0] == '{' && want[len(want)-1] == '}'
-		if named && !plain(have) || !named && want != have || more != left {
+		if named && !isPlainSegment(have) || !named && want != have || more != left {
 			return false
 		}
 		if !more {
@@ -112,8 +115,8 @@ func match(pattern, path string) bool {
 	}
 }
 
-// plain reports whether a segment means itself to every server.
-func plain(s string) bool {
+// isPlainSegment reports whether a segment means the same to every server.
+func isPlainSegment(s string) bool {
 	if s == "" || strings.Trim(s, ".") == "" {
 		return false
 	}
@@ -127,11 +130,11 @@ func plain(s string) bool {
 	return true
 }
 
-// MaxExtra bounds how many paths a spec may add: each request to a path that is not known is compared with all of them.
-const MaxExtra = 64
+// MaxExtraPaths bounds the extra paths of a spec: each request to an unknown path is compared with all of them.
+const MaxExtraPaths = 64
 
-// Check says what is wrong with a pattern of routing.extra_paths; nil when nothing is.
-func Check(pattern string) error {
+// CheckPattern returns what is wrong with a pattern of routing.extra_paths, or nil.
+func CheckPattern(pattern string) error {
 	rest, ok := strings.CutPrefix(pattern, "/")
 	switch {
 	case !ok:
@@ -145,17 +148,17 @@ func Check(pattern string) error {
 		name, opened := strings.CutPrefix(s, "{")
 		name, closed := strings.CutSuffix(name, "}")
 		switch {
-		case s == "*" && i == len(segments)-1 && i > 0, opened && closed && plain(name):
+		case s == "*" && i == len(segments)-1 && i > 0, opened && closed && isPlainSegment(name):
 			wild = true
-		case !plain(s):
+		case !isPlainSegment(s):
 			return fmt.Errorf("the segment %q of %q is neither plain (letters, digits, - _ . ~ : @), nor {name}, nor a * at the end", s, pattern)
 		}
 	}
 	if !wild {
 		return nil
 	}
-	for _, m := range Management() {
-		if match(pattern, m) {
+	for _, m := range ManagementPaths() {
+		if matchesPattern(pattern, m) {
 			return fmt.Errorf("%q covers %s, which manages an engine", pattern, m)
 		}
 	}

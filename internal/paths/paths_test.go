@@ -9,38 +9,38 @@ import (
 	"github.com/spillway-lb/spillway/internal/paths"
 )
 
-func find(t testing.TB, p paths.Protocol, raw string, extra ...string) (openai.Shape, bool) {
+func matchURL(t testing.TB, p paths.PathProtocol, raw string, extra ...string) (openai.Shape, bool) {
 	u, err := url.ParseRequestURI(raw)
 	if err != nil {
 		t.Skip(err)
 	}
-	return paths.Find(p, u, extra)
+	return paths.MatchPath(p, u, extra)
 }
 
-func TestFind(t *testing.T) {
-	for _, p := range paths.Defaults() {
+func TestOnlyListedPathsPass(t *testing.T) {
+	for _, p := range paths.DefaultPaths() {
 		p = strings.ReplaceAll(p, "{model}", "org%2Fm")
 		proto := paths.HTTP
-		if p == paths.Realtime {
+		if p == paths.RealtimePath {
 			proto = paths.WebSocket
 		}
-		if _, ok := find(t, proto, p+"?a=b"); !ok {
+		if _, ok := matchURL(t, proto, p+"?a=b"); !ok {
 			t.Errorf("%s does not pass", p)
 		}
 		for _, trick := range []string{p + "/", "/" + p, strings.ToUpper(p), p + "%00", p + ";x", strings.Replace(p, "/", "/./", 1), strings.Replace(p, "/", "/x/../", 1), p[:2] + "%" + "6" + p[2:]} {
-			for _, proto := range []paths.Protocol{paths.HTTP, paths.WebSocket, paths.GRPC} {
-				if _, ok := find(t, proto, trick); ok {
+			for _, proto := range []paths.PathProtocol{paths.HTTP, paths.WebSocket, paths.GRPC} {
+				if _, ok := matchURL(t, proto, trick); ok {
 					t.Errorf("%s passes", trick)
 				}
 			}
 		}
 	}
-	for _, m := range paths.Management() {
-		for _, proto := range []paths.Protocol{paths.HTTP, paths.WebSocket, paths.GRPC} {
-			if _, ok := find(t, proto, m, "/v1/{any}", "/{any}", "/{a}/{b}", "/v1/*", "/x/*", "/v2/*", "/api/*", "/inference.GRPCInferenceService/*"); ok {
+	for _, m := range paths.ManagementPaths() {
+		for _, proto := range []paths.PathProtocol{paths.HTTP, paths.WebSocket, paths.GRPC} {
+			if _, ok := matchURL(t, proto, m, "/v1/{any}", "/{any}", "/{a}/{b}", "/v1/*", "/x/*", "/v2/*", "/api/*", "/inference.GRPCInferenceService/*"); ok {
 				t.Errorf("%s passes by a wildcard", m)
 			}
-			if _, ok := find(t, proto, m, m); !ok {
+			if _, ok := matchURL(t, proto, m, m); !ok {
 				t.Errorf("%s does not pass though it is written out", m)
 			}
 		}
@@ -62,38 +62,38 @@ func TestFind(t *testing.T) {
 		{"/custom", "/custom/*", false},
 		{"/custom/a/", "/custom/{name}", false},
 	} {
-		if _, ok := find(t, paths.HTTP, tc.path, tc.extra); ok != tc.want {
+		if _, ok := matchURL(t, paths.HTTP, tc.path, tc.extra); ok != tc.want {
 			t.Errorf("%s with %q: %v", tc.path, tc.extra, ok)
 		}
 	}
-	if shape, _ := find(t, paths.HTTP, "/api/chat", "/api/chat"); shape != openai.ShapeOllama {
+	if shape, _ := matchURL(t, paths.HTTP, "/api/chat", "/api/chat"); shape != openai.ShapeOllama {
 		t.Errorf("an added path has shape %d", shape)
 	}
 }
 
-func TestCheck(t *testing.T) {
+func TestCheckPattern(t *testing.T) {
 	for _, p := range []string{"/api/chat", "/generate", "/custom/{name}/run", "/custom/*", "/pkg.Service/Method", "/any.Service/*", "/sleep"} {
-		if err := paths.Check(p); err != nil {
+		if err := paths.CheckPattern(p); err != nil {
 			t.Errorf("%s: %v", p, err)
 		}
 	}
 	for _, p := range []string{"", "api/chat", "/", "/*", "/a//b", "/a/", "/a/../b", "/a%2Fb", "/a/*/b", "/a*", "/{a}b", "/api/*", "/v1/*", "/{x}", "/v2/repository/*", "/inference.GRPCInferenceService/*", "/" + strings.Repeat("a", 300)} {
-		if err := paths.Check(p); err == nil {
+		if err := paths.CheckPattern(p); err == nil {
 			t.Errorf("%s is taken", p)
 		}
 	}
 }
 
-// FuzzFind holds that whatever passes is one way of writing one path, and that no path of management passes by a wildcard.
-func FuzzFind(f *testing.F) {
+// FuzzMatchPath: a forwarded path has exactly one spelling, and no wildcard matches a management path.
+func FuzzMatchPath(f *testing.F) {
 	f.Add("/v1/chat/completions", "/custom/*")
 	f.Add("/custom/%2e%2e/sleep", "/custom/{x}/sleep")
 	f.Fuzz(func(t *testing.T, raw, extra string) {
-		if paths.Check(extra) != nil {
+		if paths.CheckPattern(extra) != nil {
 			return
 		}
-		for _, proto := range []paths.Protocol{paths.HTTP, paths.WebSocket, paths.GRPC} {
-			if _, ok := find(t, proto, raw, extra); !ok {
+		for _, proto := range []paths.PathProtocol{paths.HTTP, paths.WebSocket, paths.GRPC} {
+			if _, ok := matchURL(t, proto, raw, extra); !ok {
 				continue
 			}
 			path, _, _ := strings.Cut(raw, "?")
@@ -102,7 +102,7 @@ func FuzzFind(f *testing.F) {
 					t.Fatalf("%s passes", raw)
 				}
 			}
-			if paths.Manages(path) && path != extra {
+			if paths.IsManagementPath(path) && path != extra {
 				t.Fatalf("%s passes by %s", raw, extra)
 			}
 		}

@@ -3,12 +3,13 @@ package poison
 import "time"
 
 const (
-	// Keep is how long a death counts against a request. Longer refuses a harmless request for longer after two workers
-	// happened to die under it; shorter gives a client that repeats a request another worker each time.
-	Keep = 10 * time.Minute
-	// MaxEntries bounds the requests that are remembered, about 100 bytes each. The oldest goes first.
+	// DeathRetention is how long a death counts against a request. A longer time refuses a harmless request for
+	// longer after two workers happened to die under it; a shorter one gives a client that repeats a harmful
+	// request another worker each time.
+	DeathRetention = 10 * time.Minute
+	// MaxEntries bounds the recorded requests, about 100 bytes each. The oldest is dropped first.
 	MaxEntries = 4096
-	// Crowd is how many requests must have been at a worker when it died for none of them to be suspected for that: a worker
-	// that dies under unrelated requests died for reasons of its own.
-	Crowd = 3
+	// MinSharedRequests is the number of concurrent requests at a worker from which on its death makes none of
+	// them suspect: a worker that dies under unrelated requests died for another reason.
+	MinSharedRequests = 3
 )

@@ -5,31 +5,32 @@ import (
 	"time"
 )
 
-// Verdict is what is known of a request. Greater is worse.
-type Verdict uint8
+// DeathVerdict is the state of a request. A greater value is worse.
+type DeathVerdict uint8
 
 // The verdicts.
 const (
 	// Clear: no worker is known to have died under the request.
-	Clear Verdict = iota
-	// Seen: a worker died under it and others at once. It is served as any other.
-	Seen
-	// Suspect: it may be made once more, on one worker.
+	Clear DeathVerdict = iota
+	// SharedDeath: a worker died under it and others. It is served like any other.
+	SharedDeath
+	// Suspect: it may be tried once more, on one worker.
 	Suspect
 	// Condemned: it is refused.
 	Condemned
 )
 
-// String names the verdict in logs.
-func (v Verdict) String() string {
+// String returns the name of the verdict in logs.
+func (v DeathVerdict) String() string {
 	return [...]string{"clear", "seen", "suspect", "condemned"}[min(v, Condemned)]
 }
 
-// Fingerprint identifies a request by its tenant, its model and its body. It is keyed by the seed, and never 0.
-func Fingerprint(seed maphash.Seed, tenant, model string, body []byte) uint64 {
+// ComputeFingerprint returns the fingerprint of a request from its tenant, model and body. It is keyed by the
+// seed, and never 0.
+func ComputeFingerprint(seed maphash.Seed, tenant, model string, body []byte) uint64 {
 	var h maphash.Hash
 	h.SetSeed(seed)
-	_, _ = h.WriteString(tenant) // no Write of a hash fails
+	_, _ = h.WriteString(tenant) // writes to a hash never fail
 	_ = h.WriteByte(0)
 	_, _ = h.WriteString(model)
 	_ = h.WriteByte(0)
@@ -37,58 +38,60 @@ func Fingerprint(seed maphash.Seed, tenant, model string, body []byte) uint64 {
 	return max(h.Sum64(), 1)
 }
 
-// entry is one request that is remembered.
-type entry struct {
-	verdict Verdict
-	at      time.Time // of the last death
-	event   uint64    // that death
-	trials  int       // further attempts under way
+// requestEntry is one recorded request.
+type requestEntry struct {
+	verdict     DeathVerdict
+	lastDeathAt time.Time // of the last death
+	lastDeath   uint64    // the identity of that death
+	openTrials  int       // further attempts in progress
 }
 
-// Memory is what is remembered. The zero value is ready. It has one owner and no lock.
-type Memory struct {
-	entries map[uint64]*entry
+// DeathMemory records the requests under which workers died. The zero value is ready to use. It has one owner
+// and no lock.
+type DeathMemory struct {
+	entries map[uint64]*requestEntry
 }
 
-// find returns the entry of a request; nil when none counts any more.
-func (m *Memory) find(print uint64, now time.Time) *entry {
+// findEntry returns the entry of a request, or nil if none is valid.
+func (m *DeathMemory) findEntry(print uint64, now time.Time) *requestEntry {
 	e := m.entries[print]
-	if e != nil && now.Sub(e.at) >= Keep {
+	if e != nil && now.Sub(e.lastDeathAt) >= DeathRetention {
 		delete(m.entries, print)
 		return nil
 	}
 	return e
 }
 
-// Verdict is what is known of a request now.
-func (m *Memory) Verdict(print uint64, now time.Time) Verdict {
+// VerdictFor returns the verdict on a request at now.
+func (m *DeathMemory) VerdictFor(print uint64, now time.Time) DeathVerdict {
 	if len(m.entries) == 0 {
 		return Clear
 	}
-	if e := m.find(print, now); e != nil {
+	if e := m.findEntry(print, now); e != nil {
 		return e.verdict
 	}
 	return Clear
 }
 
-// Died books the death of a worker under a request, and returns the verdict after it. event names the death: one that takes
-// several copies of the request counts once. together is how many requests were at the worker. The first death under fewer
-// than Crowd requests makes a suspect, a second death condemns it; under a crowd it takes one death more.
-func (m *Memory) Died(print, event uint64, together int, now time.Time) Verdict {
-	e := m.find(print, now)
+// RecordDeath records the death of a worker under a request, and returns the new verdict. event identifies the
+// death: one that ends several copies of the request counts once. together is the number of requests at the
+// worker. The first death under fewer than MinSharedRequests makes a suspect, the second condemns it; otherwise
+// it takes one death more.
+func (m *DeathMemory) RecordDeath(print, event uint64, together int, now time.Time) DeathVerdict {
+	e := m.findEntry(print, now)
 	if e == nil {
-		e = m.add(print)
-	} else if e.event == event {
+		e = m.addEntry(print)
+	} else if e.lastDeath == event {
 		return e.verdict
 	}
-	e.event, e.at = event, now
+	e.lastDeath, e.lastDeathAt = event, now
 	switch e.verdict {
 	case Clear:
 		e.verdict = Suspect
-		if together >= Crowd {
-			e.verdict = Seen
+		if together >= MinSharedRequests {
+			e.verdict = SharedDeath
 		}
-	case Seen:
+	case SharedDeath:
 		e.verdict = Suspect
 	default:
 		e.verdict = Condemned
@@ -96,77 +99,78 @@ func (m *Memory) Died(print, event uint64, together int, now time.Time) Verdict 
 	return e.verdict
 }
 
-// Raise takes over the verdict of another tier, if it is worse than what is known here.
-func (m *Memory) Raise(print uint64, v Verdict, now time.Time) {
-	e := m.find(print, now)
+// RaiseVerdict applies the verdict of another tier, if it is worse than the local one.
+func (m *DeathMemory) RaiseVerdict(print uint64, v DeathVerdict, now time.Time) {
+	e := m.findEntry(print, now)
 	if e == nil {
 		if v == Clear {
 			return
 		}
-		e = m.add(print)
+		e = m.addEntry(print)
 	}
 	if v > e.verdict {
-		e.verdict, e.at = v, now
+		e.verdict, e.lastDeathAt = v, now
 	}
 }
 
-// Survived books an answer that came to its end: no worker died under the request, and nothing is held against it any more.
-func (m *Memory) Survived(print uint64) {
+// RecordSuccess records a complete response: no worker died under the request, and its entry is removed.
+func (m *DeathMemory) RecordSuccess(print uint64) {
 	if len(m.entries) > 0 {
 		delete(m.entries, print)
 	}
 }
 
-// Try asks for a request that arrives. ok is false when it may not be made: it is condemned, or it is suspect and an attempt
-// is under way. trial says that it is the one further attempt, which ends with EndTrial.
-func (m *Memory) Try(print uint64, now time.Time) (trial, ok bool) {
-	switch m.Verdict(print, now) {
+// TryRequest checks an arriving request. ok is false if it must be refused: it is condemned, or it is suspect
+// and an attempt is in progress. trial marks the one further attempt, which ends with EndTrial.
+func (m *DeathMemory) TryRequest(print uint64, now time.Time) (trial, ok bool) {
+	switch m.VerdictFor(print, now) {
 	case Condemned:
 		return false, false
 	case Suspect:
 		e := m.entries[print]
-		if e.trials > 0 {
+		if e.openTrials > 0 {
 			return false, false
 		}
-		e.trials++
+		e.openTrials++
 		return true, true
 	}
 	return false, true
 }
 
-// BeginTrial books the one further attempt of a request under which a worker has just died. It ends with EndTrial.
-func (m *Memory) BeginTrial(print uint64) {
+// BeginTrial records the one further attempt of a request under which a worker has just died. It ends with
+// EndTrial.
+func (m *DeathMemory) BeginTrial(print uint64) {
 	if e := m.entries[print]; e != nil {
-		e.trials++
+		e.openTrials++
 	}
 }
 
-// EndTrial books the end of a further attempt, however it ended.
-func (m *Memory) EndTrial(print uint64) {
-	if e := m.entries[print]; e != nil && e.trials > 0 {
-		e.trials--
+// EndTrial records the end of a further attempt, with any result.
+func (m *DeathMemory) EndTrial(print uint64) {
+	if e := m.entries[print]; e != nil && e.openTrials > 0 {
+		e.openTrials--
 	}
 }
 
-// Len is how many requests are remembered.
-func (m *Memory) Len() int { return len(m.entries) }
+// Len returns the number of recorded requests.
+func (m *DeathMemory) Len() int { return len(m.entries) }
 
-// add makes room for a request and remembers it.
-func (m *Memory) add(print uint64) *entry {
+// addEntry makes room for a request and adds it.
+func (m *DeathMemory) addEntry(print uint64) *requestEntry {
 	if m.entries == nil {
-		m.entries = map[uint64]*entry{}
+		m.entries = map[uint64]*requestEntry{}
 	}
 	if len(m.entries) >= MaxEntries {
 		var oldest uint64
 		var at time.Time
 		for p, e := range m.entries {
-			if oldest == 0 || e.at.Before(at) || e.at.Equal(at) && p < oldest {
-				oldest, at = p, e.at
+			if oldest == 0 || e.lastDeathAt.Before(at) || e.lastDeathAt.Equal(at) && p < oldest {
+				oldest, at = p, e.lastDeathAt
 			}
 		}
 		delete(m.entries, oldest)
 	}
-	e := &entry{}
+	e := &requestEntry{}
 	m.entries[print] = e
 	return e
 }

@@ -1,20 +1,21 @@
-// Package resume continues a stream of generated text whose worker was lost, on another one, so that the client cannot
-// tell: it decides which requests may be continued, writes the request that continues one, and joins the two answers.
+// Package resume continues a stream of generated text whose worker failed on another worker, transparently for
+// the client. It decides which requests may be continued, writes the continuation request, and joins the two
+// responses.
 //
-// A request is resumable when the rest of its answer depends on nothing but the prompt and the text so far: plain text,
-// one choice, and only parameters that are known to mean the same in the middle of an answer as at its beginning. Examine
-// says so, and names the reason where it is not so. A chat goes on as its final, unfinished assistant message, a
+// A request is resumable if the rest of its response depends only on the prompt and the text so far: plain
+// text, one choice, and only parameters known to mean the same in the middle of a response. ExamineRequest
+// checks this and returns the reason if not. A chat continues as its final, unfinished assistant message, a
 // completion as a longer prompt.
 //
-// A Seam follows one stream. It passes whole events only, so that no event is torn by a cut, and keeps the text, escaped
-// as it came. After a cut it makes the other worker's events look like the first one's: the same id, time and model, no
-// second role, the usage of both. What the text ends with in white space is not sent along, because chat templates trim
-// it: the continuation brings it again, and the seam takes it out.
+// A Splicer follows one stream. It passes whole events only, so that a cut never splits an event, and keeps the
+// escaped text. After a cut it rewrites the events of the second worker like those of the first: the same id,
+// time and model, no second role, the usage of both. Trailing white space of the text is not sent back, because
+// chat templates trim it: the continuation produces it again, and the splicer removes it.
 //
-// Errors: the tokens of the text so far are counted by events, one each, as engines send them; where an event carries
-// clearly more than a token they are estimated by bytes. Prompt and completion then shift by as much, and their sum is the
-// engine's own. At a temperature above 0 the continuation is statistically the same text, not the same one; a seed begins
-// anew.
+// Accuracy: the tokens of the text so far are counted as one per event, as engines send them, or estimated by
+// bytes if events clearly have more. Prompt and completion counts then shift by the same amount; their sum is
+// the engine's own. At a temperature above 0 the continuation is statistically equivalent, not identical; a
+// seed restarts.
 //
-// The package never decides where to go on, waits for nothing, and never keeps more text than it is told.
+// The package never chooses the endpoint, never blocks, and never keeps more text than its limit.
 package resume

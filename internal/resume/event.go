@@ -7,28 +7,28 @@ import (
 	"github.com/spillway-lb/spillway/internal/openai"
 )
 
-// event is what a seam reads of one server-sent event. Spans are places in the event.
-type event struct {
-	comment, done, failed bool
-	declined              bool // failed, and the error is the client's: another worker would answer the same
+// streamEvent is a parsed server-sent event. Spans are offsets in the event.
+type streamEvent struct {
+	isComment, isDone, isError bool
+	isClientError              bool // failed, and the client is at fault: another worker would respond the same
 
-	id, created, model, print span // raw values of the object's own members
-	choices, delta, content   span // content is quoted, of a chat or of a completion
-	finish                    span // of a reason that is not null
-	usage                     span // of an object
-	empty                     bool // choices is []
-	more                      bool // there is something besides text
+	id, created, model, fingerprint span // raw values of the object's own members
+	choices, delta, content         span // content is quoted, of a chat or of a completion
+	finishReason                    span // of a reason other than null
+	usage                           span // of an object
+	noChoices                       bool // choices is []
+	hasOtherContent                 bool // it has content besides text
 }
 
-func (s span) of(d []byte) []byte { return d[s.at:s.end] }
-func (s span) there() bool        { return s.end > s.at }
+func (s span) sliceOf(d []byte) []byte { return d[s.start:s.end] }
+func (s span) isPresent() bool         { return s.end > s.start }
 
-// read takes an event apart; false when it is not what engines send.
-func (e *event) read(ev []byte) bool {
-	*e = event{}
+// parseEvent parses an event. It returns false if it has an unknown format.
+func (e *streamEvent) parseEvent(ev []byte) bool {
+	*e = streamEvent{}
 	body := bytes.TrimRight(ev, "\r\n")
 	if len(body) == 0 || body[0] == ':' && bytes.IndexByte(body, '\n') < 0 {
-		e.comment = true
+		e.isComment = true
 		return true
 	}
 	data, ok := bytes.CutPrefix(body, []byte("data:"))
@@ -37,7 +37,7 @@ func (e *event) read(ev []byte) bool {
 	}
 	at := len(body) - len(data)
 	if string(bytes.TrimSpace(data)) == "[DONE]" {
-		e.done = true
+		e.isDone = true
 		return true
 	}
 	m, ok := openai.OpenMembers(data)
@@ -46,17 +46,17 @@ func (e *event) read(ev []byte) bool {
 		if key, v, ok = m.Next(); !ok {
 			break
 		}
-		if !e.member(string(key), v, span{at + m.End() - len(v), at + m.End()}) {
+		if !e.parseMember(string(key), v, span{at + m.EndOffset() - len(v), at + m.EndOffset()}) {
 			return false
 		}
 	}
-	e.declined = e.declined && e.failed
-	return m.Whole()
+	e.isClientError = e.isClientError && e.isError
+	return m.IsWholeDocument()
 }
 
-// clientError reports whether an error object blames the request: its code is an HTTP status 4xx or, where it names no
+// blamesClient reports whether an error object blames the request: its code is an HTTP status 4xx or, without a
 // status, its type is that of an invalid request.
-func clientError(v []byte) bool {
+func blamesClient(v []byte) bool {
 	m, ok := openai.OpenMembers(v)
 	status, typed := 0, false
 	for ok {
@@ -74,7 +74,7 @@ func clientError(v []byte) bool {
 			typed = bytes.Contains(kind, []byte("badrequest")) || bytes.Contains(kind, []byte("invalid_request"))
 		}
 	}
-	if m.Broken() {
+	if m.IsMalformed() {
 		return false
 	}
 	if status != 0 {
@@ -83,7 +83,7 @@ func clientError(v []byte) bool {
 	return typed
 }
 
-func (e *event) member(key string, v []byte, s span) bool {
+func (e *streamEvent) parseMember(key string, v []byte, s span) bool {
 	switch key {
 	case "id":
 		e.id = s
@@ -92,35 +92,35 @@ func (e *event) member(key string, v []byte, s span) bool {
 	case "model":
 		e.model = s
 	case "system_fingerprint":
-		e.print = s
+		e.fingerprint = s
 	case "usage":
 		if v[0] == '{' {
 			e.usage = s
 		}
 	case "error":
-		e.failed = e.failed || string(v) != "null"
-		e.declined = e.declined || clientError(v)
+		e.isError = e.isError || string(v) != "null"
+		e.isClientError = e.isClientError || blamesClient(v)
 	case "error_type": // TGI
-		e.declined = e.declined || string(v) == `"validation"`
+		e.isClientError = e.isClientError || string(v) == `"validation"`
 	case "choices":
 		e.choices = s
-		return e.choice(v, s.at)
+		return e.parseChoice(v, s.start)
 	}
 	return true
 }
 
-// choice reads the one choice of an event.
-func (e *event) choice(v []byte, at int) bool {
+// parseChoice parses the one choice of an event.
+func (e *streamEvent) parseChoice(v []byte, at int) bool {
 	list, ok := openai.OpenElements(v)
 	if !ok {
 		return false
 	}
 	c, ok := list.Next()
 	if !ok {
-		e.empty = !list.Broken()
-		return e.empty
+		e.noChoices = !list.IsMalformed()
+		return e.noChoices
 	}
-	at += list.End() - len(c)
+	at += list.EndOffset() - len(c)
 	if _, more := list.Next(); more {
 		return false
 	}
@@ -130,7 +130,7 @@ func (e *event) choice(v []byte, at int) bool {
 		if key, v, ok = m.Next(); !ok {
 			break
 		}
-		s := span{at + m.End() - len(v), at + m.End()}
+		s := span{at + m.EndOffset() - len(v), at + m.EndOffset()}
 		switch string(key) {
 		case "index":
 			ok = string(v) == "0"
@@ -139,23 +139,23 @@ func (e *event) choice(v []byte, at int) bool {
 			e.content = s
 		case "finish_reason":
 			if v[0] == '"' {
-				e.finish = s
+				e.finishReason = s
 			}
 		case "logprobs":
-			e.more = e.more || string(v) != "null"
+			e.hasOtherContent = e.hasOtherContent || string(v) != "null"
 		case "delta":
 			e.delta = s
-			ok = e.fragment(v, s.at)
+			ok = e.parseDelta(v, s.start)
 		}
 		if !ok {
 			return false
 		}
 	}
-	return !m.Broken() && !list.Broken()
+	return !m.IsMalformed() && !list.IsMalformed()
 }
 
-// fragment reads the delta of a chat.
-func (e *event) fragment(v []byte, at int) bool {
+// parseDelta parses the delta of a chat.
+func (e *streamEvent) parseDelta(v []byte, at int) bool {
 	m, ok := openai.OpenMembers(v)
 	for ok {
 		var key, v []byte
@@ -166,29 +166,29 @@ func (e *event) fragment(v []byte, at int) bool {
 		case "role":
 		case "content":
 			if v[0] == '"' {
-				e.content = span{at + m.End() - len(v), at + m.End()}
+				e.content = span{at + m.EndOffset() - len(v), at + m.EndOffset()}
 			} else if string(v) != "null" {
-				e.more = true
+				e.hasOtherContent = true
 			}
 		default:
-			e.more = e.more || !nothing(v)
+			e.hasOtherContent = e.hasOtherContent || !isUnset(v)
 		}
 	}
-	return !m.Broken()
+	return !m.IsMalformed()
 }
 
-// text is the escaped inside of the event's content.
-func (e *event) text(ev []byte) []byte {
-	if !e.content.there() {
+// contentText returns the escaped content of the event, without quotes.
+func (e *streamEvent) contentText(ev []byte) []byte {
+	if !e.content.isPresent() {
 		return nil
 	}
-	return ev[e.content.at+1 : e.content.end-1]
+	return ev[e.content.start+1 : e.content.end-1]
 }
 
-// restate gives the amounts of the usage object in d other values.
-func restate(d []byte, s span, u openai.Usage) []edit {
-	var edits []edit
-	m, ok := openai.OpenMembers(s.of(d))
+// editUsage returns the edits that set the amounts of the usage object in d.
+func editUsage(d []byte, s span, u openai.TokenUsage) []textEdit {
+	var edits []textEdit
+	m, ok := openai.OpenMembers(s.sliceOf(d))
 	for ok {
 		var key, v []byte
 		if key, v, ok = m.Next(); !ok {
@@ -204,7 +204,7 @@ func restate(d []byte, s span, u openai.Usage) []edit {
 			n = u.Prompt + u.Completion
 		}
 		if n >= 0 {
-			edits = append(edits, edit{span{s.at + m.End() - len(v), s.at + m.End()}, strconv.AppendInt(nil, int64(n), 10)})
+			edits = append(edits, textEdit{span{s.start + m.EndOffset() - len(v), s.start + m.EndOffset()}, strconv.AppendInt(nil, int64(n), 10)})
 		}
 	}
 	return edits

@@ -7,60 +7,60 @@ import (
 	"github.com/spillway-lb/spillway/internal/openai"
 )
 
-// Reason says why a stream cannot be resumed; None that it can. It is a label of metrics: the set is fixed.
-type Reason string
+// NotResumableReason is why a stream cannot be resumed; None if it can. It is a metric label: the set is fixed.
+type NotResumableReason string
 
-// The reasons, of requests first and of streams after them.
+// The reasons: first of requests, then of streams.
 const (
-	None       Reason = ""
-	Path       Reason = "path"       // neither chat nor completions, or not streamed
-	Choices    Reason = "choices"    // n or best_of
-	Tools      Reason = "tools"      // a call cannot be continued as text
-	Structured Reason = "structured" // the grammar would begin anew
-	Logprobs   Reason = "logprobs"
-	Stop       Reason = "stop"      // a stop string may begin before the cut
-	Penalties  Reason = "penalties" // they count what was generated, which becomes prompt
-	MinTokens  Reason = "min_tokens"
-	Prompt     Reason = "prompt"    // images, tokens, or several prompts
-	Template   Reason = "template"  // the caller handles the chat template itself
-	Parameter  Reason = "parameter" // one that is not known to be harmless
-	Form       Reason = "form"      // events that are not what engines send
-	Delta      Reason = "delta"     // the answer is more than text: reasoning, calls
-	Text       Reason = "text"      // the text so far cannot be sent back as it is
-	TooLong    Reason = "too_long"  // the text so far is longer than is kept
-	Memory     Reason = "memory"    // no room is left for the texts of all streams
-	Engine     Reason = "engine"    // no other worker's engine can go on with an answer
-	Forbidden  Reason = "forbidden" // by the tenant or the spec
-	Declined   Reason = "declined"  // the engine refused the request, in an event of the stream
-	Kills      Reason = "kills"     // workers died under the request
-	Spent      Reason = "spent"     // it was resumed here before
-	Budget     Reason = "budget"    // the retry budget is spent
-	NoPlace    Reason = "no_place"  // nobody else could take it
+	Resumable        NotResumableReason = ""
+	UnsupportedPath  NotResumableReason = "path"       // neither chat nor completions, or not streamed
+	Choices          NotResumableReason = "choices"    // n or best_of
+	Tools            NotResumableReason = "tools"      // a tool call cannot be continued as text
+	Structured       NotResumableReason = "structured" // the grammar would restart
+	Logprobs         NotResumableReason = "logprobs"
+	Stop             NotResumableReason = "stop"      // a stop string may begin before the cut
+	Penalties        NotResumableReason = "penalties" // they count generated tokens, which become prompt
+	MinTokens        NotResumableReason = "min_tokens"
+	Prompt           NotResumableReason = "prompt"    // images, tokens, or several prompts
+	Template         NotResumableReason = "template"  // the client controls the chat template itself
+	Parameter        NotResumableReason = "parameter" // a parameter not known to be harmless
+	EventForm        NotResumableReason = "form"      // events of an unknown format
+	NonTextDelta     NotResumableReason = "delta"     // the response has more than text: reasoning, tool calls
+	UnusableText     NotResumableReason = "text"      // the text so far cannot be sent back unchanged
+	TextTooLong      NotResumableReason = "too_long"  // the text so far exceeds the limit per stream
+	NoTextMemory     NotResumableReason = "memory"    // the memory for texts is used up
+	NoOtherEngine    NotResumableReason = "engine"    // no other worker's engine supports continuation
+	Forbidden        NotResumableReason = "forbidden" // by the tenant or the spec
+	DeclinedByEngine NotResumableReason = "declined"  // the engine refused the request, in an event of the stream
+	WorkerDeaths     NotResumableReason = "kills"     // workers died while serving the request
+	AlreadyResumed   NotResumableReason = "spent"     // it was resumed before
+	NoRetryBudget    NotResumableReason = "budget"    // the retry budget is used up
+	NoEndpoint       NotResumableReason = "no_place"  // no other endpoint is eligible
 )
 
-// span is a place in a body.
-type span struct{ at, end int }
+// span is a range of offsets in a body.
+type span struct{ start, end int }
 
-// Request is where a resumable request is cut open to put the text so far in.
-type Request struct {
-	// Chat: messages and not a prompt.
-	Chat bool
-	// Usage: the caller asked for the usage of the stream.
-	Usage bool
+// ResumableRequest records where the text so far is inserted into a resumable request.
+type ResumableRequest struct {
+	// IsChat: the request has messages and not a prompt.
+	IsChat bool
+	// WantsUsage: the client requested the usage of the stream.
+	WantsUsage bool
 
-	open   bool // the text goes into the last string there is, before its closing quote
-	insert int
-	limits [2]span // of the output, where they are named
-	limit  int     // the smaller one; 0 when none is named
-	end    int     // of the object: where its closing bracket stands
+	insertInString bool // insert into the last string, before its closing quote
+	insertAt       int
+	limitSpans     [2]span // of the output limits, if set
+	outputLimit    int     // the smaller one; 0 if none is set
+	objectEnd      int     // offset of the closing bracket of the object
 }
 
-// Examine says whether a streamed request may be resumed. continued means that it is the continuation of a stream already,
-// written by Body.
-func Examine(body []byte, path string, continued bool) (Request, Reason) {
-	q := Request{Chat: path == openai.PathChat, insert: -1}
-	if !q.Chat && path != openai.PathCompletions {
-		return q, Path
+// ExamineRequest determines whether a streamed request may be resumed. continued means that it is itself a
+// continuation, written by ContinuationBody.
+func ExamineRequest(body []byte, path string, continued bool) (ResumableRequest, NotResumableReason) {
+	q := ResumableRequest{IsChat: path == openai.PathChat, insertAt: -1}
+	if !q.IsChat && path != openai.PathCompletions {
+		return q, UnsupportedPath
 	}
 	m, ok := openai.OpenMembers(body)
 	streamed := false
@@ -72,50 +72,50 @@ func Examine(body []byte, path string, continued bool) (Request, Reason) {
 		if string(key) == "stream" {
 			streamed = string(v) == "true"
 		}
-		if why := q.member(string(key), v, m.End(), continued); why != None {
+		if why := q.examineMember(string(key), v, m.EndOffset(), continued); why != Resumable {
 			return q, why
 		}
 	}
 	switch {
-	case m.Broken() || !streamed:
-		return q, Path
-	case q.insert < 0:
+	case m.IsMalformed() || !streamed:
+		return q, UnsupportedPath
+	case q.insertAt < 0:
 		return q, Prompt
 	}
-	q.end = m.End() - 1
-	return q, None
+	q.objectEnd = m.EndOffset() - 1
+	return q, Resumable
 }
 
-// member judges one member of the body.
-func (q *Request) member(key string, v []byte, end int, continued bool) Reason {
+// examineMember checks one member of the body.
+func (q *ResumableRequest) examineMember(key string, v []byte, end int, continued bool) NotResumableReason {
 	switch key {
 	case "messages", "prompt":
-		if q.Chat != (key == "messages") || q.insert >= 0 {
+		if q.IsChat != (key == "messages") || q.insertAt >= 0 {
 			return Prompt
 		}
-		return q.prompt(v, end-len(v), continued)
+		return q.findInsertPoint(v, end-len(v), continued)
 	case "max_tokens", "max_completion_tokens":
-		return q.named(key, v, end)
+		return q.readLimit(key, v, end)
 	case "stream_options":
-		return q.options(v)
+		return q.readStreamOptions(v)
 	case "model", "stream", "temperature", "top_p", "top_k", "min_p", "typical_p", "seed", "user", "metadata", "store",
 		"service_tier", "ignore_eos", "skip_special_tokens", "spaces_between_special_tokens", "priority", "request_id",
 		"logit_bias", "safety_identifier", "prompt_cache_key", "cache_salt", "parallel_tool_calls", "include_stop_str_in_output":
-		return None
+		return Resumable
 	case "continue_final_message", "add_generation_prompt":
-		if continued || nothing(v) == (key == "continue_final_message") {
-			return None
+		if continued || isUnset(v) == (key == "continue_final_message") {
+			return Resumable
 		}
 		return Template
 	}
-	if harmless(key, v) {
-		return None
+	if isHarmless(key, v) {
+		return Resumable
 	}
-	return blame(key)
+	return reasonForParameter(key)
 }
 
-// harmless says that a parameter asks for nothing.
-func harmless(key string, v []byte) bool {
+// isHarmless reports whether a parameter has no effect.
+func isHarmless(key string, v []byte) bool {
 	switch key {
 	case "n", "best_of":
 		return string(v) == "1" || string(v) == "null"
@@ -128,11 +128,11 @@ func harmless(key string, v []byte) bool {
 	case "logprobs":
 		return string(v) == "null" || string(v) == "false"
 	}
-	return nothing(v)
+	return isUnset(v)
 }
 
-// nothing says that a value is none, off or empty.
-func nothing(v []byte) bool {
+// isUnset reports whether a value is null, false or empty.
+func isUnset(v []byte) bool {
 	switch string(v) {
 	case "null", "false", "0", "0.0", "[]", "{}", `""`:
 		return true
@@ -140,7 +140,7 @@ func nothing(v []byte) bool {
 	return false
 }
 
-func blame(key string) Reason {
+func reasonForParameter(key string) NotResumableReason {
 	switch key {
 	case "n", "best_of", "use_beam_search":
 		return Choices
@@ -164,10 +164,10 @@ func blame(key string) Reason {
 	return Parameter
 }
 
-// named notes an output limit.
-func (q *Request) named(key string, v []byte, end int) Reason {
+// readLimit records an output limit.
+func (q *ResumableRequest) readLimit(key string, v []byte, end int) NotResumableReason {
 	if string(v) == "null" {
-		return None
+		return Resumable
 	}
 	n, err := strconv.Atoi(string(v))
 	if err != nil || n < 1 {
@@ -177,14 +177,14 @@ func (q *Request) named(key string, v []byte, end int) Reason {
 	if key == "max_completion_tokens" {
 		i = 1
 	}
-	q.limits[i] = span{end - len(v), end}
-	if q.limit == 0 || n < q.limit {
-		q.limit = n
+	q.limitSpans[i] = span{end - len(v), end}
+	if q.outputLimit == 0 || n < q.outputLimit {
+		q.outputLimit = n
 	}
-	return None
+	return Resumable
 }
 
-func (q *Request) options(v []byte) Reason {
+func (q *ResumableRequest) readStreamOptions(v []byte) NotResumableReason {
 	m, ok := openai.OpenMembers(v)
 	for ok {
 		var key, v []byte
@@ -193,57 +193,57 @@ func (q *Request) options(v []byte) Reason {
 		}
 		switch {
 		case string(key) == "include_usage":
-			q.Usage = string(v) == "true"
-		case !nothing(v):
+			q.WantsUsage = string(v) == "true"
+		case !isUnset(v):
 			return Parameter
 		}
 	}
-	return None
+	return Resumable
 }
 
-// prompt finds where the text goes.
-func (q *Request) prompt(v []byte, at int, continued bool) Reason {
-	if !q.Chat {
+// findInsertPoint finds where the text is inserted.
+func (q *ResumableRequest) findInsertPoint(v []byte, at int, continued bool) NotResumableReason {
+	if !q.IsChat {
 		if len(v) < 2 || v[0] != '"' {
 			return Prompt
 		}
-		q.open, q.insert = true, at+len(v)-1
-		return None
+		q.insertInString, q.insertAt = true, at+len(v)-1
+		return Resumable
 	}
 	list, ok := openai.OpenElements(v)
-	last := span{-1, -1} // the last message's text, when it is the assistant's
+	last := span{-1, -1} // the text of the last message, if its role is assistant
 	for ok {
 		var msg []byte
 		if msg, ok = list.Next(); !ok {
 			break
 		}
-		role, content, why := message(msg)
-		if why != None {
+		role, content, why := readMessage(msg)
+		if why != Resumable {
 			return why
 		}
 		last = span{-1, -1}
 		if role == `"assistant"` {
-			start := at + list.End() - len(msg)
-			last = span{start + content.at, start + content.end}
+			start := at + list.EndOffset() - len(msg)
+			last = span{start + content.start, start + content.end}
 		}
-		q.insert = at + list.End()
+		q.insertAt = at + list.EndOffset()
 	}
 	switch {
-	case list.Broken() || q.insert < 0:
+	case list.IsMalformed() || q.insertAt < 0:
 		return Prompt
 	case continued:
-		if last.end <= 0 || last.end-last.at < 2 {
+		if last.end <= 0 || last.end-last.start < 2 {
 			return Template
 		}
-		q.open, q.insert = true, last.end-1
-	case last.at >= 0: // the caller's own beginning of an answer
+		q.insertInString, q.insertAt = true, last.end-1
+	case last.start >= 0: // the client's own beginning of a response
 		return Template
 	}
-	return None
+	return Resumable
 }
 
-// message reads one message: its role, and where its text stands when that is one string.
-func message(msg []byte) (role string, text span, why Reason) {
+// readMessage parses one message: its role, and the span of its text if that is one string.
+func readMessage(msg []byte) (role string, text span, why NotResumableReason) {
 	m, ok := openai.OpenMembers(msg)
 	if !ok {
 		return "", text, Prompt
@@ -251,23 +251,23 @@ func message(msg []byte) (role string, text span, why Reason) {
 	for {
 		key, v, ok := m.Next()
 		if !ok {
-			return role, text, None
+			return role, text, Resumable
 		}
 		switch string(key) {
 		case "role":
 			role = string(v)
 		case "content":
 			if v[0] == '"' {
-				text = span{m.End() - len(v), m.End()}
-			} else if !textParts(v) {
+				text = span{m.EndOffset() - len(v), m.EndOffset()}
+			} else if !isTextParts(v) {
 				return role, text, Prompt
 			}
 		}
 	}
 }
 
-// textParts says that content is a list of texts, or null.
-func textParts(v []byte) bool {
+// isTextParts reports whether content is a list of texts, or null.
+func isTextParts(v []byte) bool {
 	if string(v) == "null" {
 		return true
 	}
@@ -278,7 +278,7 @@ func textParts(v []byte) bool {
 	for {
 		p, ok := parts.Next()
 		if !ok {
-			return !parts.Broken()
+			return !parts.IsMalformed()
 		}
 		m, ok := openai.OpenMembers(p)
 		if !ok {
@@ -300,30 +300,31 @@ func textParts(v []byte) bool {
 	}
 }
 
-// Limit is the output limit that the request names, in tokens; 0 when it names none.
-func (q *Request) Limit() int { return q.limit }
+// OutputLimit returns the output limit of the request, in tokens; 0 if none is set.
+func (q *ResumableRequest) OutputLimit() int { return q.outputLimit }
 
-// Body writes the request that goes on after text: body is what was examined, text the escaped inside of a JSON string,
-// and left how many tokens may still come; 0 when there is no limit. Without text the request is asked anew.
-func (q *Request) Body(body, text []byte, left int) []byte {
-	var edits []edit
-	for _, l := range q.limits {
+// ContinuationBody returns the request that continues after text. body is the examined body, text an escaped
+// JSON string without quotes, and left how many tokens may still follow; 0 means no limit. Without text the
+// request is repeated.
+func (q *ResumableRequest) ContinuationBody(body, text []byte, left int) []byte {
+	var edits []textEdit
+	for _, l := range q.limitSpans {
 		if l.end > 0 && left > 0 {
-			edits = append(edits, edit{l, strconv.AppendInt(nil, int64(left), 10)})
+			edits = append(edits, textEdit{l, strconv.AppendInt(nil, int64(left), 10)})
 		}
 	}
 	if len(text) > 0 {
-		if !q.open {
+		if !q.insertInString {
 			text = append(append([]byte(`,{"role":"assistant","content":"`), text...), `"}`...)
 		}
-		edits = append(edits, edit{span{q.insert, q.insert}, text})
+		edits = append(edits, textEdit{span{q.insertAt, q.insertAt}, text})
 	}
 	var tail []byte
-	if q.Chat && !q.open && len(text) > 0 {
+	if q.IsChat && !q.insertInString && len(text) > 0 {
 		tail = append(tail, `,"continue_final_message":true,"add_generation_prompt":false`...)
 	}
-	if left > 0 && q.limit == 0 {
+	if left > 0 && q.outputLimit == 0 {
 		tail = strconv.AppendInt(append(tail, `,"max_tokens":`...), int64(left), 10)
 	}
-	return apply(body, append(edits, edit{span{q.end, q.end}, tail}))
+	return applyEdits(body, append(edits, textEdit{span{q.objectEnd, q.objectEnd}, tail}))
 }

@@ -5,128 +5,131 @@ import (
 	"time"
 )
 
-// Resource is one of the things of which a tenant may use so much.
+// Resource is a resource that a tenant's quota limits.
 type Resource int
 
-// The resources, in the order of an Allowance.
+// The resources, in the order of a Quota.
 const (
-	Requests    Resource = iota // thousandths a minute
-	Tokens                      // thousandths a minute
-	Concurrency                 // requests at a time
-	DayTokens                   // tokens in the day
-	DayMicros                   // millionths of a dollar in the day
+	ResourceRequests    Resource = iota // thousandths per minute
+	ResourceTokens                      // thousandths per minute
+	ResourceConcurrency                 // concurrent requests
+	ResourceDayTokens                   // tokens per day
+	ResourceDayMicros                   // millionths of a dollar per day
 
 	NumResources
 )
 
-// Allowance is so much of each resource. What is not limited stands as 0 in a whole one, and means nothing in a part.
-type Allowance [NumResources]int64
+// Quota holds an amount of each resource. In a whole quota 0 means unlimited; in a share of one such a value
+// has no meaning.
+type Quota [NumResources]int64
 
-// Allowance is all that the tenant's limits and budget allow.
-func (t *Tenant) Allowance() Allowance {
-	return Allowance{
+// TotalQuota returns the tenant's limits and budget as a Quota.
+func (t *Tenant) TotalQuota() Quota {
+	return Quota{
 		int64(t.Limits.RequestsPerMinute) * 1000, int64(t.Limits.TokensPerMinute) * 1000, int64(t.Limits.Concurrency),
 		t.Budget.TokensPerDay, int64(t.Budget.DollarsPerDay * 1e6),
 	}
 }
 
-// Holder is one of those that share a tenant's allowance: a gateway.
-type Holder struct{ Region, Gateway string }
+// LeaseHolder is a gateway that shares a tenant's quota.
+type LeaseHolder struct{ Region, Gateway string }
 
-// Circle is the gateways that share one whole allowance of a tenant, in the spec's order: with scope "global" those of every
-// region that may serve the tenant, with scope "region" those of one region. Each region has an equal static share, and in
-// it each gateway.
-type Circle struct {
+// SharedQuota is the set of gateways that share one whole quota of a tenant, in the spec's order: with scope
+// "global" those of every region that may serve the tenant, with scope "region" those of one region. Each
+// region has an equal static share, and each gateway an equal part of that.
+type SharedQuota struct {
 	regions []*Region
 }
 
-// CircleOf is the circle that a region's gateways belong to.
-func (s *Spec) CircleOf(t *Tenant, region string) Circle {
+// SharedQuotaOf returns the set that the gateways of a region belong to.
+func (s *Spec) SharedQuotaOf(t *Tenant, region string) SharedQuota {
 	if t.Limits.Scope != ScopeGlobal {
-		if r := s.Region(region); r != nil && s.Permits(t, r) {
-			return Circle{regions: []*Region{r}}
+		if r := s.FindRegion(region); r != nil && s.PermitsRegion(t, r) {
+			return SharedQuota{regions: []*Region{r}}
 		}
-		return Circle{}
+		return SharedQuota{}
 	}
-	return s.globalCircle(t)
+	return s.globalSharedQuota(t)
 }
 
-func (s *Spec) globalCircle(t *Tenant) (c Circle) {
+func (s *Spec) globalSharedQuota(t *Tenant) (c SharedQuota) {
 	for i := range s.Regions {
-		if s.Permits(t, &s.Regions[i]) {
+		if s.PermitsRegion(t, &s.Regions[i]) {
 			c.regions = append(c.regions, &s.Regions[i])
 		}
 	}
 	return c
 }
 
-// Circles are all circles of a tenant.
-func (s *Spec) Circles(t *Tenant) (out []Circle) {
+// SharedQuotas returns all sets of a tenant.
+func (s *Spec) SharedQuotas(t *Tenant) (out []SharedQuota) {
 	if t.Limits.Scope == ScopeGlobal {
-		return []Circle{s.globalCircle(t)}
+		return []SharedQuota{s.globalSharedQuota(t)}
 	}
 	for i := range s.Regions {
-		if s.Permits(t, &s.Regions[i]) {
-			out = append(out, Circle{regions: []*Region{&s.Regions[i]}})
+		if s.PermitsRegion(t, &s.Regions[i]) {
+			out = append(out, SharedQuota{regions: []*Region{&s.Regions[i]}})
 		}
 	}
 	return out
 }
 
-// Size is the number of holders.
-func (c Circle) Size() (n int) {
+// HolderCount returns the number of holders.
+func (c SharedQuota) HolderCount() (n int) {
 	for _, r := range c.regions {
 		n += len(r.Gateways)
 	}
 	return n
 }
 
-// Region is the circle's only region; empty for one of several.
-func (c Circle) Region() string {
+// OnlyRegion returns the only region of the set; empty if there are several.
+func (c SharedQuota) OnlyRegion() string {
 	if len(c.regions) == 1 {
 		return c.regions[0].Name
 	}
 	return ""
 }
 
-// Each lists the holders with their static shares of whole, which add up to it exactly where every region has a gateway.
-func (c Circle) Each(whole Allowance, f func(h Holder, static Allowance)) {
+// ForEachHolder calls f for each holder with its static share of whole. The shares add up to whole exactly if
+// every region has a gateway.
+func (c SharedQuota) ForEachHolder(whole Quota, f func(h LeaseHolder, static Quota)) {
 	for i, r := range c.regions {
 		for k := range r.Gateways {
-			f(Holder{r.Name, r.Gateways[k].Name}, share(whole, i, len(c.regions), k, len(r.Gateways)))
+			f(LeaseHolder{r.Name, r.Gateways[k].Name}, staticShare(whole, i, len(c.regions), k, len(r.Gateways)))
 		}
 	}
 }
 
-// Static is one holder's static share of whole. A gateway that the spec does not list has one like those that it does
-// list, beyond the whole: nobody counts it.
-func (c Circle) Static(whole Allowance, h Holder) Allowance {
+// StaticShare returns a holder's static share of whole. A gateway missing from the spec gets a share equal to
+// the others', in excess of whole.
+func (c SharedQuota) StaticShare(whole Quota, h LeaseHolder) Quota {
 	for i, r := range c.regions {
 		if r.Name != h.Region {
 			continue
 		}
 		for k := range r.Gateways {
 			if r.Gateways[k].Name == h.Gateway {
-				return share(whole, i, len(c.regions), k, len(r.Gateways))
+				return staticShare(whole, i, len(c.regions), k, len(r.Gateways))
 			}
 		}
-		return share(whole, i, len(c.regions), 0, max(len(r.Gateways), 1))
+		return staticShare(whole, i, len(c.regions), 0, max(len(r.Gateways), 1))
 	}
-	return Allowance{}
+	return Quota{}
 }
 
-// share cuts whole at the borders of the shares and takes the difference, so that no rounding adds up to more.
-func share(whole Allowance, region, regions, gateway, gateways int) (out Allowance) {
+// staticShare cuts whole at the share boundaries and returns the difference, so that rounding never adds up to
+// more.
+func staticShare(whole Quota, region, regions, gateway, gateways int) (out Quota) {
 	at := uint64(region*gateways + gateway)
 	den := uint64(regions * gateways)
 	for i, n := range whole {
-		out[i] = part(n, at+1, den) - part(n, at, den)
+		out[i] = mulDiv(n, at+1, den) - mulDiv(n, at, den)
 	}
 	return out
 }
 
-// part is n*num/den, rounded down. num is at most den.
-func part(n int64, num, den uint64) int64 {
+// mulDiv returns n*num/den, rounded down. num is at most den.
+func mulDiv(n int64, num, den uint64) int64 {
 	if n <= 0 {
 		return 0
 	}
@@ -135,33 +138,33 @@ func part(n int64, num, den uint64) int64 {
 	return int64(q)
 }
 
-// How long leases hold. Both ends of a lease reckon with the same figures, and each counts by its own clock.
+// Lease durations. Both ends of a lease use these values, each with its own clock.
 const (
-	// LeaseFor is how long a lease is in force after the moment at which its holder made the statement that it answers.
-	LeaseFor = 10 * time.Second
-	// LeaseGap is how long after that a holder whose static share is larger waits until it takes it: the leader has to
-	// miss the holder, and to take back from others what it is owed.
-	LeaseGap = 5 * time.Second
+	// LeaseDuration is how long a lease is valid after the time of its holder's report.
+	LeaseDuration = 10 * time.Second
+	// LeaseTakeoverDelay is how long after that a holder with a larger static share waits before it uses it:
+	// the leader must first notice the missing holder and reclaim its part from the others.
+	LeaseTakeoverDelay = 5 * time.Second
 )
 
-// Min is the smaller of each.
-func (a Allowance) Min(b Allowance) Allowance {
+// ElementwiseMin returns the smaller value of each resource.
+func (a Quota) ElementwiseMin(b Quota) Quota {
 	for i := range a {
 		a[i] = min(a[i], b[i])
 	}
 	return a
 }
 
-// Max is the larger of each.
-func (a Allowance) Max(b Allowance) Allowance {
+// ElementwiseMax returns the larger value of each resource.
+func (a Quota) ElementwiseMax(b Quota) Quota {
 	for i := range a {
 		a[i] = max(a[i], b[i])
 	}
 	return a
 }
 
-// Floor is what a holder of a static share has at the least, whatever others ask for, and what it has when it starts
-// again and does not know yet: 3 % of rates, and one request at a time. Of budgets there is no floor.
-func (a Allowance) Floor() Allowance {
-	return Allowance{Requests: a[Requests] * 3 / 100, Tokens: a[Tokens] * 3 / 100, Concurrency: min(a[Concurrency], 1)}
+// MinimumShare returns the minimum of the holder of a static share, which it also has after a restart before
+// its first lease: 3 % of rates, and one concurrent request. Budgets have no minimum.
+func (a Quota) MinimumShare() Quota {
+	return Quota{ResourceRequests: a[ResourceRequests] * 3 / 100, ResourceTokens: a[ResourceTokens] * 3 / 100, ResourceConcurrency: min(a[ResourceConcurrency], 1)}
 }

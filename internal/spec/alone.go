@@ -1,7 +1,8 @@
 package spec
 
-// TakesKeys reports whether callers must prove who they are: some tenant has a key, or there is an issuer of tokens.
-func (s *Spec) TakesKeys() bool {
+// RequiresAuthentication reports whether clients must authenticate: a tenant has a key, or there is a token
+// issuer.
+func (s *Spec) RequiresAuthentication() bool {
 	for i := range s.Tenants {
 		if len(s.Tenants[i].Keys)+len(s.Tenants[i].TimedKeys) > 0 {
 			return true
@@ -10,70 +11,70 @@ func (s *Spec) TakesKeys() bool {
 	return len(s.Issuers) > 0
 }
 
-// LimitsCallers reports whether the spec declares anything about callers that only a gateway enforces: keys, issuers,
+// RestrictsCallers reports whether the spec has client settings that only a gateway enforces: keys, issuers,
 // limits, budgets, regions or residency.
-func (s *Spec) LimitsCallers() bool {
-	if s.TakesKeys() {
+func (s *Spec) RestrictsCallers() bool {
+	if s.RequiresAuthentication() {
 		return true
 	}
 	for i := range s.Tenants {
 		t := &s.Tenants[i]
-		if t.Limits != (Limits{Scope: t.Limits.Scope}) || t.Budget.TokensPerDay > 0 || t.Budget.DollarsPerDay > 0 || len(t.Residency)+len(t.Regions) > 0 {
+		if t.Limits != (TenantLimits{Scope: t.Limits.Scope}) || t.Budget.TokensPerDay > 0 || t.Budget.DollarsPerDay > 0 || len(t.Residency)+len(t.Regions) > 0 {
 			return true
 		}
 	}
 	return false
 }
 
-// Unreachable lists the tenants that no request can belong to in a spec without a global tier: they have no key, there is
-// no issuer of tokens, and they are not the tenant of callers without a key.
-func (s *Spec) Unreachable() (names []string) {
+// UnreachableTenants lists the tenants without any possible request in a spec without a global tier: they have
+// no key, there is no token issuer, and they are not the tenant of clients without a key.
+func (s *Spec) UnreachableTenants() (names []string) {
 	if len(s.Issuers) > 0 {
 		return nil
 	}
-	keys := s.TakesKeys()
+	keys := s.RequiresAuthentication()
 	for i := range s.Tenants {
 		t := &s.Tenants[i]
-		if len(t.Keys)+len(t.TimedKeys) == 0 && (keys || t.Name != TenantAlone) {
+		if len(t.Keys)+len(t.TimedKeys) == 0 && (keys || t.Name != DefaultTenant) {
 			names = append(names, t.Name)
 		}
 	}
 	return names
 }
 
-// maxNames is how many models a spec may have.
-const maxNames = 1000
+// maxSpecModels bounds the models of a spec.
+const maxSpecModels = 1000
 
-// Complete returns a copy of a spec without a global tier that declares what its file leaves out: the region where it
-// declares none, the tenant of callers without a key where it takes no keys, and the models that workers serve under the
-// default settings. It returns s itself when nothing is missing. Names that no spec may hold are left out.
-func (s *Spec) Complete(region string, models []string) *Spec {
+// CompleteStandalone returns a copy of a spec without a global tier, with missing parts added: the region if
+// there is none, the tenant of clients without a key if there are no keys, and the models of the workers with
+// default settings. It returns s itself if nothing is missing. Invalid names are skipped.
+func (s *Spec) CompleteStandalone(region string, models []string) *Spec {
 	out := *s
 	changed := false
 	if len(s.Regions) == 0 {
 		out.Regions, changed = []Region{{Name: region}}, true
 	}
-	if !s.TakesKeys() && s.Tenant(TenantAlone) == nil {
-		out.Tenants = append(s.Tenants[:len(s.Tenants):len(s.Tenants)], withDefaults(&Spec{Tenants: []Tenant{{Name: TenantAlone}}}).Tenants...)
+	if !s.RequiresAuthentication() && s.FindTenant(DefaultTenant) == nil {
+		out.Tenants = append(s.Tenants[:len(s.Tenants):len(s.Tenants)], fillDefaults(&Spec{Tenants: []Tenant{{Name: DefaultTenant}}}).Tenants...)
 		changed = true
 	}
 	out.Models = s.Models[:len(s.Models):len(s.Models)]
 	for _, name := range models {
-		if s.ModelNamed(name) != nil || s.AliasNamed(name) != nil || badWord(name) != "" || len(out.Models) >= maxNames {
+		if s.FindModel(name) != nil || s.FindAlias(name) != nil || nameProblem(name) != "" || len(out.Models) >= maxSpecModels {
 			continue
 		}
-		out.Models, changed = append(out.Models, withDefaults(&Spec{Models: []Model{{Name: name}}}).Models...), true
+		out.Models, changed = append(out.Models, fillDefaults(&Spec{Models: []Model{{Name: name}}}).Models...), true
 	}
 	if !changed {
 		return s
 	}
-	out.index = newIndex(&out)
+	out.index = newSpecIndex(&out)
 	return &out
 }
 
-// withDefaults fills what a spec built in Go leaves out; an empty spec when that is not valid.
-func withDefaults(s *Spec) *Spec {
-	out, err := DecodeAlone("defaults", Encode(s))
+// fillDefaults fills in the defaults of a spec built in Go; it returns an empty spec if that is invalid.
+func fillDefaults(s *Spec) *Spec {
+	out, err := DecodeStandalone("defaults", Encode(s))
 	if err != nil {
 		return &Spec{}
 	}

@@ -11,10 +11,10 @@ import (
 	"github.com/spillway-lb/spillway/internal/spec"
 )
 
-// batching draws a valid way to merge requests.
-func batching(t *rapid.T, models []string) spec.Batching {
+// drawBatchPolicy draws a valid batch policy.
+func drawBatchPolicy(t *rapid.T, models []string) spec.BatchPolicy {
 	enabled := rapid.Bool().Draw(t, "merge")
-	b := spec.Batching{
+	b := spec.BatchPolicy{
 		Enabled: &enabled, MaxSize: rapid.IntRange(1, 4096).Draw(t, "max_size"), MaxDelay: spec.Duration(rapid.Int64Range(1e5, 1e9).Draw(t, "max_delay")),
 		MaxBytes: rapid.Int64Range(1<<10, 64<<20).Draw(t, "max_bytes"), AcrossTenants: rapid.Bool().Draw(t, "across"), InferModels: models,
 	}

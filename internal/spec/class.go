@@ -6,7 +6,7 @@ import (
 	"github.com/spillway-lb/spillway/internal/config/strict"
 )
 
-// Class says how urgent a request is. The order is by urgency: a lower class is served first.
+// Class is the urgency of a request. A lower value is served first.
 type Class uint8
 
 // The three classes.
@@ -19,7 +19,7 @@ const (
 
 var classNames = [NumClasses]string{"interactive", "standard", "batch"}
 
-// String is the class's name in specs, headers and metrics.
+// String returns the class's name in specs, headers and metrics.
 func (c Class) String() string {
 	if int(c) < len(classNames) {
 		return classNames[c]
@@ -27,7 +27,7 @@ func (c Class) String() string {
 	return fmt.Sprintf("class(%d)", uint8(c))
 }
 
-// ParseClass reads a class's name. The empty string is Standard.
+// ParseClass parses a class name. The empty string is Standard.
 func ParseClass(s string) (Class, error) {
 	if s == "" {
 		return Standard, nil
@@ -37,7 +37,7 @@ func ParseClass(s string) (Class, error) {
 			return Class(i), nil
 		}
 	}
-	return Standard, &strict.Hinted{Reason: fmt.Sprintf("unknown class %q", s), Hint: "write interactive, standard or batch"}
+	return Standard, &strict.HintedError{Reason: fmt.Sprintf("unknown class %q", s), Hint: "write interactive, standard or batch"}
 }
 
 // MarshalText writes the class's name.

@@ -4,24 +4,25 @@ import (
 	"github.com/spillway-lb/spillway/internal/config/strict"
 )
 
-// Problem is one mistake in a spec, by the path of the value that holds it.
+// Problem is one mistake in a spec, with the path of its value.
 type Problem = strict.Problem
 
-// Error is every mistake of one text with its place, in print and as JSON.
+// Error holds all mistakes of one text with their positions, as text and as JSON.
 type Error = strict.Error
 
-// Decode reads a spec's YAML: strictly, defaults applied, validated, ready for lookups. Name is how messages call the
-// text. An error is always an *Error that holds every mistake, by line.
-func Decode(name string, text []byte) (*Spec, error) { return decode(name, text, false) }
+// Decode parses a spec from YAML: strictly, with defaults applied, validated, ready for lookups. name
+// identifies the text in messages. An error is always an *Error with every mistake by line.
+func Decode(name string, text []byte) (*Spec, error) { return decodeSpec(name, text, false) }
 
-// DecodeAlone reads the spec of a zone that stands alone: there is no DNS, no region and no gateway to declare, and
-// models need to be declared only where something is said of them. What is written must be right all the same.
-func DecodeAlone(name string, text []byte) (*Spec, error) { return decode(name, text, true) }
+// DecodeStandalone parses the spec of a standalone zone: DNS, regions and gateways need not be declared, and
+// models only if they have settings. Everything present must be valid.
+func DecodeStandalone(name string, text []byte) (*Spec, error) { return decodeSpec(name, text, true) }
 
-// TenantAlone is who everybody is in a zone that stands alone. A tenant of that name in its spec says what they may do.
-const TenantAlone = "default"
+// DefaultTenant is the tenant of all clients in a standalone zone. A tenant of that name in its spec sets its
+// rights.
+const DefaultTenant = "default"
 
-func decode(name string, text []byte, alone bool) (*Spec, error) {
+func decodeSpec(name string, text []byte, alone bool) (*Spec, error) {
 	doc, err := strict.Parse(name, text)
 	if err != nil {
 		return nil, err
@@ -31,14 +32,14 @@ func decode(name string, text []byte, alone bool) (*Spec, error) {
 	if s.Zone.Contact == "" && s.Zone.Name != "" {
 		s.Zone.Contact = "hostmaster." + s.Zone.Name
 	}
-	doc.Report(s.judge(alone))
+	doc.ReportProblems(s.findProblems(alone))
 	if err := doc.Err(); err != nil {
 		return nil, err
 	}
-	s.index = newIndex(s)
+	s.index = newSpecIndex(s)
 	return s, nil
 }
 
-// Encode writes a spec as canonical YAML: field order fixed, zero values left out. Decode(Encode(s)) equals a decoded
-// s; on a Spec built in Go it is what fills the defaults.
+// Encode writes a spec as canonical YAML: fixed field order, zero values omitted. Decode(Encode(s)) equals a
+// decoded s; for a Spec built in Go it fills in the defaults.
 func Encode(s *Spec) []byte { return strict.Encode(s) }

@@ -9,21 +9,21 @@ import (
 	"strings"
 )
 
-// Change is one difference between two specs, in words for people.
-type Change struct {
-	Path string `json:"path"` // "regions[fra].max_share": list items by name, so that reordering is no change
+// SpecChange is one difference between two specs, for people.
+type SpecChange struct {
+	Path string `json:"path"` // "regions[fra].max_share": list items by name, so that reordering is not a change
 	From string `json:"from"`
 	To   string `json:"to"`
 }
 
-// What stands for an item of a list that one of the specs does not have.
+// Placeholders for a list item that one of the specs lacks.
 const (
 	Absent  = "absent"
 	Present = "present"
 )
 
-// String is the change on one line.
-func (c Change) String() string {
+// String returns the change on one line.
+func (c SpecChange) String() string {
 	return fmt.Sprintf("%s: %s -> %s", c.Path, orNone(c.From), orNone(c.To))
 }
 
@@ -34,79 +34,79 @@ func orNone(s string) string {
 	return s
 }
 
-// Diff lists what changes from one spec to another, in the order of the spec's fields. A nil spec is an empty one. Keys
-// are shown by the first digits of their hashes.
-func Diff(from, to *Spec) []Change {
+// DiffSpecs lists the changes from one spec to another, in the order of the spec's fields. A nil spec is an
+// empty one. Keys are shown by the first digits of their hashes.
+func DiffSpecs(from, to *Spec) []SpecChange {
 	if from == nil {
 		from = &Spec{}
 	}
 	if to == nil {
 		to = &Spec{}
 	}
-	var d differ
-	d.structs("", reflect.ValueOf(*from), reflect.ValueOf(*to))
+	var d specDiffer
+	d.diffStructs("", reflect.ValueOf(*from), reflect.ValueOf(*to))
 	return d.changes
 }
 
-type differ struct{ changes []Change }
+type specDiffer struct{ changes []SpecChange }
 
-func (d *differ) change(path, from, to string) {
+func (d *specDiffer) addChange(path, from, to string) {
 	if from != to {
-		d.changes = append(d.changes, Change{path, from, to})
+		d.changes = append(d.changes, SpecChange{path, from, to})
 	}
 }
 
-func (d *differ) structs(prefix string, a, b reflect.Value) {
+func (d *specDiffer) diffStructs(prefix string, a, b reflect.Value) {
 	for i := range a.NumField() {
 		f := a.Type().Field(i)
 		key := f.Tag.Get("yaml")
 		if key == "" {
 			continue
 		}
-		d.values(prefix+key, a.Field(i), b.Field(i), f.Tag.Get("secret") == "true")
+		d.diffValues(prefix+key, a.Field(i), b.Field(i), f.Tag.Get("secret") == "true")
 	}
 }
 
-func (d *differ) values(path string, a, b reflect.Value, secret bool) {
+func (d *specDiffer) diffValues(path string, a, b reflect.Value, secret bool) {
 	switch {
 	case a.Kind() == reflect.Slice && a.Type().Elem().Kind() == reflect.Struct && a.Type().Elem() != reflect.TypeFor[netip.Addr]():
-		d.lists(path, a, b)
+		d.diffLists(path, a, b)
 	case a.Kind() == reflect.Map:
-		d.maps(path, a, b)
+		d.diffMaps(path, a, b)
 	case a.Kind() == reflect.Struct:
-		d.structs(path+".", a, b)
+		d.diffStructs(path+".", a, b)
 	default:
-		d.change(path, word(a, secret), word(b, secret))
+		d.addChange(path, formatValue(a, secret), formatValue(b, secret))
 	}
 }
 
-// lists compares items by their names.
-func (d *differ) lists(path string, a, b reflect.Value) {
-	old, now := byName(a), byName(b)
-	for _, name := range ordered(a, b) {
+// diffLists compares items by name.
+func (d *specDiffer) diffLists(path string, a, b reflect.Value) {
+	old, now := indexByName(a), indexByName(b)
+	for _, name := range unionNames(a, b) {
 		here := path + "[" + name + "]"
 		before, had := old[name]
 		after, has := now[name]
 		switch {
 		case had && has:
-			d.structs(here+".", before, after)
+			d.diffStructs(here+".", before, after)
 		case had:
-			d.change(here, Present, Absent)
+			d.addChange(here, Present, Absent)
 		default:
-			d.change(here, Absent, Present)
+			d.addChange(here, Absent, Present)
 		}
 	}
 }
 
-// itemKey is what a list's item is called by: its name, or for an alias's target its model and conditions.
+// itemKey returns the key of a list item: its name, or for an alias target its model and conditions.
 func itemKey(v reflect.Value) string {
-	if t, ok := v.Interface().(Target); ok {
-		return t.key()
+	if t, ok := v.Interface().(AliasTarget); ok {
+		return t.conditionKey()
 	}
 	return v.FieldByName("Name").String()
 }
 
-func byName(list reflect.Value) map[string]reflect.Value {
+func indexByName(list reflect.Value) map[string]reflect.Value {
 	out := make(map[string]reflect.Value, list.Len())
 	for i := range list.Len() {
 		out[itemKey(list.Index(i))] = list.Index(i)
@@ -114,8 +114,8 @@ func byName(list reflect.Value) map[string]reflect.Value {
 	return out
 }
 
-// ordered lists every name once, those of the first list first.
-func ordered(lists ...reflect.Value) []string {
+// unionNames returns every name once, those of the first list first.
+func unionNames(lists ...reflect.Value) []string {
 	var out []string
 	seen := map[string]bool{}
 	for _, list := range lists {
@@ -129,7 +129,7 @@ func ordered(lists ...reflect.Value) []string {
 	return out
 }
 
-func (d *differ) maps(path string, a, b reflect.Value) {
+func (d *specDiffer) diffMaps(path string, a, b reflect.Value) {
 	keys := map[string]bool{}
 	for _, m := range []reflect.Value{a, b} {
 		for _, k := range m.MapKeys() {
@@ -138,12 +138,12 @@ func (d *differ) maps(path string, a, b reflect.Value) {
 	}
 	for _, k := range slices.Sorted(maps.Keys(keys)) {
 		at := reflect.ValueOf(k)
-		d.change(path+"."+k, word(a.MapIndex(at), false), word(b.MapIndex(at), false))
+		d.addChange(path+"."+k, formatValue(a.MapIndex(at), false), formatValue(b.MapIndex(at), false))
 	}
 }
 
-// word is a scalar, or a list of scalars, as a change shows it.
-func word(v reflect.Value, secret bool) string {
+// formatValue formats a scalar or a list of scalars for a change.
+func formatValue(v reflect.Value, secret bool) string {
 	if !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
 		return ""
 	}
@@ -158,14 +158,15 @@ func word(v reflect.Value, secret bool) string {
 	for i := range items {
 		items[i] = fmt.Sprint(v.Index(i).Interface())
 		if secret {
-			items[i] = fingerprint(items[i])
+			items[i] = keyFingerprint(items[i])
 		}
 	}
 	return "[" + strings.Join(items, ", ") + "]"
 }
 
-// fingerprint is enough of a key's hash to tell two apart, and of anything else nothing.
-func fingerprint(key string) string {
+// keyFingerprint returns the first digits of a key's hash, enough to distinguish keys, and nothing of any other
+// value.
+func keyFingerprint(key string) string {
 	if _, ok := parseKeyHash(key); !ok {
 		return "(not a hash)"
 	}

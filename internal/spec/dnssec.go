@@ -7,26 +7,27 @@ import (
 	"github.com/spillway-lb/spillway/internal/config/strict"
 )
 
-// DNSSEC is how the zone is signed while it is: `spillway dnssec enable` begins that and `disable` ends it, and not the
-// spec, so that going back to an older spec cannot take the signatures from under a DS that the parent zone shows.
+// DNSSEC holds the signing parameters of the zone. Signing is started by `spillway dnssec enable` and ended by
+// `disable`, not by the spec, so that rolling back to an older spec cannot remove the signatures while the
+// parent zone has a DS.
 type DNSSEC struct {
-	// SignatureLifetime is how long a signature is valid; three quarters of that are left at least when it is sent.
-	// 0: 72h, or twice the longest TTL where that is more.
+	// SignatureLifetime is how long a signature is valid; at least three quarters of that are left when it is
+	// sent. 0 means 72h, or twice the longest TTL if that is more.
 	SignatureLifetime Duration `yaml:"signature_lifetime"`
-	// KeyTTL is the TTL of the zone's keys. A roll waits for it before the new key is used. Default 1h.
+	// KeyTTL is the TTL of the zone's keys. A key roll waits this long before the new key is used. Default 1h.
 	KeyTTL Duration `yaml:"key_ttl" default:"1h"`
-	// DSTTL is the TTL that DS records have in the parent zone, which is the parent's to choose: look at it with
-	// `dig DS` of a sibling. A roll waits for it before the old key goes. Default 24h.
+	// DSTTL is the TTL of DS records in the parent zone, which the parent sets: see it with `dig DS` of a
+	// sibling. A key roll waits this long before the old key is removed. Default 24h.
 	DSTTL Duration `yaml:"ds_ttl" default:"24h"`
-	// Propagation is until every global node is taken to answer by what was agreed, differences of clocks included.
-	// Each step of a roll waits for it. Default 5m.
+	// Propagation is the longest time until all global nodes serve a change, including clock differences. Each
+	// step of a key roll waits for it. Default 5m.
 	Propagation Duration `yaml:"propagation" default:"5m"`
 }
 
-// lifetime is what signatures live unless the spec says otherwise.
-const lifetime = 72 * time.Hour
+// defaultSignatureLifetime is the signature lifetime if the spec sets none.
+const defaultSignatureLifetime = 72 * time.Hour
 
-// LongestTTL is that of the zone's own data and of the services' answers.
+// LongestTTL returns the longest TTL of the zone's own data and of the services' answers.
 func (s *Spec) LongestTTL() time.Duration {
 	longest := time.Duration(s.Zone.TTL)
 	for i := range s.Services {
@@ -35,25 +36,25 @@ func (s *Spec) LongestTTL() time.Duration {
 	return longest
 }
 
-// SignatureLifetime is how long signatures are valid.
+// SignatureLifetime returns how long signatures are valid.
 func (s *Spec) SignatureLifetime() time.Duration {
 	if d := time.Duration(s.Zone.DNSSEC.SignatureLifetime); d > 0 {
 		return d
 	}
-	return max(lifetime, 2*max(s.LongestTTL(), time.Duration(s.Zone.DNSSEC.KeyTTL)))
+	return max(defaultSignatureLifetime, 2*max(s.LongestTTL(), time.Duration(s.Zone.DNSSEC.KeyTTL)))
 }
 
-func (j *judge) dnssec(d *DNSSEC) {
+func (j *validator) checkDNSSEC(d *DNSSEC) {
 	const path = "$.zone.dnssec."
-	j.between(path+"key_ttl", "key_ttl", d.KeyTTL, time.Second, 7*24*time.Hour)
-	j.between(path+"ds_ttl", "ds_ttl", d.DSTTL, time.Second, 30*24*time.Hour)
-	j.between(path+"propagation", "propagation", d.Propagation, time.Second, 7*24*time.Hour)
+	j.checkDuration(path+"key_ttl", "key_ttl", d.KeyTTL, time.Second, 7*24*time.Hour)
+	j.checkDuration(path+"ds_ttl", "ds_ttl", d.DSTTL, time.Second, 30*24*time.Hour)
+	j.checkDuration(path+"propagation", "propagation", d.Propagation, time.Second, 7*24*time.Hour)
 	if d.SignatureLifetime == 0 {
 		return
 	}
-	j.between(path+"signature_lifetime", "signature_lifetime", d.SignatureLifetime, time.Hour, 60*24*time.Hour)
+	j.checkDuration(path+"signature_lifetime", "signature_lifetime", d.SignatureLifetime, time.Hour, 60*24*time.Hour)
 	if least := 2 * max(j.spec.LongestTTL(), time.Duration(d.KeyTTL)); time.Duration(d.SignatureLifetime) < least {
-		j.bad(path+"signature_lifetime", fmt.Sprintf("signatures of %s would end while resolvers may hold answers", d.SignatureLifetime),
+		j.addProblem(path+"signature_lifetime", fmt.Sprintf("signatures of %s would end while resolvers may hold answers", d.SignatureLifetime),
 			fmt.Sprintf("write at least %s, twice the longest TTL, or leave it out", strict.FormatDuration(least)))
 	}
 }

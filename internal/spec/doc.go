@@ -1,5 +1,7 @@
-// Package spec is the operator's declared state: services, regions, models, aliases, tenants and policy. It decides
-// whether a text is a valid spec, says where and why not, and answers lookups on a valid one.
+// Package spec defines the operator's declared state, type Spec: services, regions, models, aliases, tenants
+// and policy. Decode parses and validates a text and reports every mistake with its position. A decoded Spec
+// answers lookups without scans.
 //
-// It never reads a file, never talks to a network and never changes a Spec in place: a change is a new Spec.
+// The package never reads a file, never uses a network and never changes a Spec in place: a change is a new
+// Spec.
 package spec

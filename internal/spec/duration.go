@@ -9,13 +9,13 @@ import (
 // Duration is a time.Duration written as "20s" in YAML.
 type Duration time.Duration
 
-// String is the duration as YAML writes it.
+// String returns the duration in YAML form.
 func (d Duration) String() string { return strict.FormatDuration(time.Duration(d)) }
 
-// MarshalText writes the duration with its units.
+// MarshalText returns the duration with its units.
 func (d Duration) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
 
-// UnmarshalText reads "250ms", "20s", "1h30m"; a number without a unit is an error that says so.
+// UnmarshalText parses "250ms", "20s", "1h30m"; a number without a unit is an error.
 func (d *Duration) UnmarshalText(b []byte) error {
 	v, err := strict.ParseDuration(string(b))
 	if err != nil {

@@ -10,95 +10,95 @@ import (
 	"time"
 )
 
-// Issuer is who signs JSON Web Tokens (JWT) that stand for API keys.
-type Issuer struct {
-	// Issuer is what tokens say in iss, to the letter.
+// TokenIssuer is an issuer of JSON Web Tokens (JWT), which clients use instead of API keys.
+type TokenIssuer struct {
+	// Issuer is the exact value of iss in its tokens.
 	Issuer string `yaml:"issuer"`
-	// Audience lists what tokens may say in aud; one of them is enough.
+	// Audience lists the accepted values of aud; one is enough.
 	Audience []string `yaml:"audience"`
-	// JWKSURL is where the issuer's public keys are, "https://...". They are fetched every 15 minutes, and when a token
-	// names a key that is not known; never while a request waits. When that fails, the keys before stay.
+	// JWKSURL is the URL of the issuer's public keys, "https://...". They are fetched every 15 minutes, and
+	// when a token names an unknown key; never while a request waits. If a fetch fails, the old keys stay.
 	JWKSURL string `yaml:"jwks_url"`
-	// JWKS is the text of the key set itself, where there is no URL.
+	// JWKS is the text of the key set, if there is no URL.
 	JWKS string `yaml:"jwks"`
-	// Algorithms that may sign: RS256, RS384, RS512, PS256, PS384, PS512, ES256, ES384, ES512 or EdDSA. Empty means RS256
-	// and ES256.
+	// Algorithms lists the accepted signature algorithms: RS256, RS384, RS512, PS256, PS384, PS512, ES256,
+	// ES384, ES512 or EdDSA. Empty means RS256 and ES256.
 	Algorithms []string `yaml:"algorithms"`
 	// TenantClaim is the claim that names the tenant. Default sub.
 	TenantClaim string `yaml:"tenant_claim" default:"sub"`
-	// Tenants are the tenants by what the claim says. Empty: it says the tenant's own name.
+	// Tenants maps values of the claim to tenants. Empty: the value is the tenant's name.
 	Tenants map[string]string `yaml:"tenants"`
-	// Tenant is whom all of the issuer's tokens stand for, whatever they claim.
+	// Tenant is the tenant of all tokens of the issuer, regardless of their claims.
 	Tenant string `yaml:"tenant"`
-	// ClassClaim is the claim that says the highest class that the caller may ask for; never above the tenant's. A token
-	// without it is for class batch. Empty: the tenant's class holds.
+	// ClassClaim is the claim with the highest class that the client may request, bounded by the tenant's
+	// class. A token without it gets class batch. Empty: the tenant's class.
 	ClassClaim string `yaml:"class_claim"`
-	// Leeway is how far the issuer's clock may be off. Default 1m.
+	// Leeway is the tolerated difference of the issuer's clock. Default 1m.
 	Leeway Duration `yaml:"leeway" default:"1m"`
 }
 
-// Allows says that the issuer's tokens may be signed by an algorithm.
-func (i *Issuer) Allows(algorithm string) bool {
+// AllowsAlgorithm reports whether the issuer's tokens may be signed by an algorithm.
+func (i *TokenIssuer) AllowsAlgorithm(algorithm string) bool {
 	if len(i.Algorithms) == 0 {
 		return algorithm == "RS256" || algorithm == "ES256"
 	}
 	return slices.Contains(i.Algorithms, algorithm)
 }
 
-// TokenAlgorithms are those that tokens may be signed with: of each the key that verifies is public.
+// TokenAlgorithms returns the supported signature algorithms: all verify with a public key.
 func TokenAlgorithms() []string {
 	return []string{"RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"}
 }
 
 const maxIssuers = 32
 
-func (j *judge) issuers() {
+func (j *validator) checkIssuers() {
 	list := j.spec.Issuers
 	if len(list) > maxIssuers {
-		j.bad("$.issuers", fmt.Sprintf("there are %d issuers, more than %d", len(list), maxIssuers), "leave out those that nobody uses")
+		j.addProblem("$.issuers", fmt.Sprintf("there are %d issuers, more than %d", len(list), maxIssuers), "leave out those that nobody uses")
 		return
 	}
 	for i := range list {
-		j.issuer(&list[i], item("$.issuers")(i))
+		j.checkIssuer(&list[i], itemPath("$.issuers")(i))
 	}
-	j.distinct("issuer", names(list, func(i *Issuer) string { return i.Issuer }), func(i int) string { return item("$.issuers")(i) + ".issuer" })
+	j.checkUnique("issuer", namesOf(list, func(i *TokenIssuer) string { return i.Issuer }), func(i int) string { return itemPath("$.issuers")(i) + ".issuer" })
 }
 
-func (j *judge) issuer(i *Issuer, path string) {
+func (j *validator) checkIssuer(i *TokenIssuer, path string) {
 	if i.Issuer == "" || len(i.Issuer) > 512 {
-		j.bad(path+".issuer", "the issuer has no name, or one of more than 512 letters", "write what its tokens say in iss")
+		j.addProblem(path+".issuer", "the issuer has no name, or one of more than 512 letters", "write what its tokens say in iss")
 	}
 	if len(i.Audience) == 0 {
-		j.bad(path+".audience", "the issuer has no audience", "write what its tokens for this service say in aud: any token of the issuer would do otherwise, whomever it was made for")
+		j.addProblem(path+".audience", "the issuer has no audience", "write what its tokens for this service say in aud: any token of the issuer would do otherwise, whomever it was made for")
 	}
 	switch {
 	case i.JWKSURL == "" && i.JWKS == "":
-		j.bad(path+".jwks_url", "the issuer has no keys", "write the URL of its key set, or the set itself under jwks")
+		j.addProblem(path+".jwks_url", "the issuer has no keys", "write the URL of its key set, or the set itself under jwks")
 	case i.JWKSURL != "" && i.JWKS != "":
-		j.bad(path+".jwks", "the issuer has keys in two places", "write jwks_url or jwks")
-	case i.JWKS != "" && !looksLikeKeys(i.JWKS):
-		j.bad(path+".jwks", "this is not a key set", `write the JSON text, such as {"keys": [{"kty": "EC", ...}]}`)
+		j.addProblem(path+".jwks", "the issuer has keys in two places", "write jwks_url or jwks")
+	case i.JWKS != "" && !looksLikeKeySet(i.JWKS):
+		j.addProblem(path+".jwks", "this is not a key set", `write the JSON text, such as {"keys": [{"kty": "EC", ...}]}`)
 	case i.JWKSURL != "":
-		if why := badKeyURL(i.JWKSURL); why != "" {
-			j.bad(path+".jwks_url", why, "write a URL such as https://login.example.com/keys")
+		if why := keyURLProblem(i.JWKSURL); why != "" {
+			j.addProblem(path+".jwks_url", why, "write a URL such as https://login.example.com/keys")
 		}
 	}
 	for k, a := range i.Algorithms {
 		if !slices.Contains(TokenAlgorithms(), a) {
-			j.bad(item(path+".algorithms")(k), fmt.Sprintf("algorithm %q is not for public keys, or not known", a), "the algorithms are: "+strings.Join(TokenAlgorithms(), ", "))
+			j.addProblem(itemPath(path+".algorithms")(k), fmt.Sprintf("algorithm %q is not for public keys, or not known", a), "the algorithms are: "+strings.Join(TokenAlgorithms(), ", "))
 		}
 	}
 	if i.Tenant != "" {
-		j.known("tenant", "$.tenants[*].name", []string{i.Tenant}, j.tenantList, func(int) string { return path + ".tenant" })
+		j.checkReferences("tenant", "$.tenants[*].name", []string{i.Tenant}, j.tenantNames, func(int) string { return path + ".tenant" })
 	}
 	for _, claimed := range sortedKeys(i.Tenants) {
-		j.known("tenant", "$.tenants[*].name", []string{i.Tenants[claimed]}, j.tenantList, func(int) string { return path + ".tenants" })
+		j.checkReferences("tenant", "$.tenants[*].name", []string{i.Tenants[claimed]}, j.tenantNames, func(int) string { return path + ".tenants" })
 	}
-	j.between(path+".leeway", "leeway", i.Leeway, 0, 10*time.Minute)
+	j.checkDuration(path+".leeway", "leeway", i.Leeway, 0, 10*time.Minute)
 }
 
-// looksLikeKeys is a first look: which keys can be used is found out where they are.
-func looksLikeKeys(text string) bool {
+// looksLikeKeySet is a first check; which keys are usable is determined by their user.
+func looksLikeKeySet(text string) bool {
 	var set struct {
 		Keys []json.RawMessage `json:"keys"`
 	}
@@ -114,15 +114,16 @@ func sortedKeys(m map[string]string) []string {
 	return out
 }
 
-// badKeyURL says what is wrong with the URL of a key set: whoever can change what it answers can make tokens.
-func badKeyURL(text string) string {
+// keyURLProblem returns what is wrong with the URL of a key set: an attacker who can change its response can
+// forge tokens.
+func keyURLProblem(text string) string {
 	u, err := url.Parse(text)
 	switch {
 	case err != nil || u.Host == "":
 		return "this is not a URL"
 	case u.User != nil:
 		return "the URL holds a password, and everyone who reads the spec sees it"
-	case u.Scheme == "https" || u.Scheme == "http" && loopback(u.Hostname()):
+	case u.Scheme == "https" || u.Scheme == "http" && isLoopbackHost(u.Hostname()):
 		return ""
 	case u.Scheme == "http":
 		return "keys that come in plain text can be forged on the way"
@@ -130,7 +131,7 @@ func badKeyURL(text string) string {
 	return fmt.Sprintf("keys are not fetched by %q", u.Scheme)
 }
 
-func loopback(host string) bool {
+func isLoopbackHost(host string) bool {
 	a, err := netip.ParseAddr(host)
 	return host == "localhost" || err == nil && a.IsLoopback()
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/spillway-lb/spillway/internal/spec"
 )
 
-// sizedSpec has so many regions with so many gateways each.
+// sizedSpec returns a spec with the given number of regions, and of gateways in each.
 func sizedSpec(regions, gateways int) string {
 	var b strings.Builder
 	b.WriteString("zone: {name: api.example., nameservers: [{name: ns1.api.example., addresses: [192.0.2.1]}]}\nservices: [{name: chat.api.example.}]\nmodels: [{name: m}]\nregions:\n")

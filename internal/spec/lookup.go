@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// index answers lookups without a scan and without allocating. It is built once and never changed.
-type index struct {
+// specIndex answers lookups without a scan or an allocation. It is built once and never changed.
+type specIndex struct {
 	tenants  map[string]*Tenant
 	services map[string]*Service
 	regions  map[string]*Region
@@ -21,15 +21,15 @@ type index struct {
 }
 
 type hashedKey struct {
-	sum      [sha256.Size]byte
-	tenant   *Tenant
-	from, to time.Time // when it is taken; zero: no bound
+	hash                [sha256.Size]byte
+	tenant              *Tenant
+	notBefore, notAfter time.Time // its validity; zero: no bound
 }
 
-var nothing index
+var emptyIndex specIndex
 
-func newIndex(s *Spec) *index {
-	x := &index{
+func newSpecIndex(s *Spec) *specIndex {
+	x := &specIndex{
 		tenants: make(map[string]*Tenant, len(s.Tenants)), services: make(map[string]*Service, len(s.Services)),
 		regions: make(map[string]*Region, len(s.Regions)), models: make(map[string]*Model, len(s.Models)),
 		aliases: make(map[string]*Alias, len(s.Aliases)), keys: map[uint64][]hashedKey{},
@@ -52,55 +52,55 @@ func newIndex(s *Spec) *index {
 		for _, k := range t.Keys {
 			if sum, ok := parseKeyHash(k); ok {
 				at := binary.BigEndian.Uint64(sum[:8])
-				x.keys[at] = append(x.keys[at], hashedKey{sum: sum, tenant: t})
+				x.keys[at] = append(x.keys[at], hashedKey{hash: sum, tenant: t})
 			}
 		}
 		for k := range t.TimedKeys {
 			if sum, ok := parseKeyHash(t.TimedKeys[k].Hash); ok {
 				at := binary.BigEndian.Uint64(sum[:8])
-				x.keys[at] = append(x.keys[at], hashedKey{sum, t, t.TimedKeys[k].NotBefore.At(), t.TimedKeys[k].NotAfter.At()})
+				x.keys[at] = append(x.keys[at], hashedKey{sum, t, t.TimedKeys[k].NotBefore.AsTime(), t.TimedKeys[k].NotAfter.AsTime()})
 			}
 		}
 	}
 	return x
 }
 
-// lookups returns the index, built anew on a Spec that Decode did not make.
-func (s *Spec) lookups() *index {
+// lookupIndex returns the index. For a Spec not made by Decode it builds one.
+func (s *Spec) lookupIndex() *specIndex {
 	if s.index != nil {
 		return s.index
 	}
 	if len(s.Models)+len(s.Aliases)+len(s.Tenants)+len(s.Services)+len(s.Regions) == 0 {
-		return &nothing // no spec at all is common where a zone stands alone, and asked on every request
+		return &emptyIndex // an empty spec is common in a standalone zone, and used on every request
 	}
-	return newIndex(s)
+	return newSpecIndex(s)
 }
 
-// Tenant returns the tenant of that name, or nil.
-func (s *Spec) Tenant(name string) *Tenant { return s.lookups().tenants[name] }
+// FindTenant returns the tenant of that name, or nil.
+func (s *Spec) FindTenant(name string) *Tenant { return s.lookupIndex().tenants[name] }
 
-// PrefixOwner is under whose name a tenant's prompts are remembered and named: its own, or its prefix group's. No tenant's
-// name begins as a group's does here.
+// PrefixOwner returns the owner of a tenant's cached prompts: its own name or its prefix group. No tenant's
+// name begins like a group here.
 func (s *Spec) PrefixOwner(tenant string) string {
-	if t := s.Tenant(tenant); t != nil && t.PrefixGroup != "" {
+	if t := s.FindTenant(tenant); t != nil && t.PrefixGroup != "" {
 		return "\x00" + t.PrefixGroup
 	}
 	return tenant
 }
 
-// Region returns the region of that name, or nil.
-func (s *Spec) Region(name string) *Region { return s.lookups().regions[name] }
+// FindRegion returns the region of that name, or nil.
+func (s *Spec) FindRegion(name string) *Region { return s.lookupIndex().regions[name] }
 
-// ModelNamed returns the model of that name, or nil. An alias is not a model: package route resolves it.
-func (s *Spec) ModelNamed(name string) *Model { return s.lookups().models[name] }
+// FindModel returns the model of that name, or nil. An alias is not a model: package modelroute resolves it.
+func (s *Spec) FindModel(name string) *Model { return s.lookupIndex().models[name] }
 
-// AliasNamed returns the alias of that name, or nil.
-func (s *Spec) AliasNamed(name string) *Alias { return s.lookups().aliases[name] }
+// FindAlias returns the alias of that name, or nil.
+func (s *Spec) FindAlias(name string) *Alias { return s.lookupIndex().aliases[name] }
 
-// Service returns the service of that DNS name, or nil. Case and a missing last dot do not matter.
-func (s *Spec) Service(fqdn string) *Service {
-	var buf [maxName + 2]byte
-	if len(fqdn) > maxName {
+// FindService returns the service of that DNS name, or nil. Case and a missing final dot do not matter.
+func (s *Spec) FindService(fqdn string) *Service {
+	var buf [maxDNSName + 2]byte
+	if len(fqdn) > maxDNSName {
 		return nil
 	}
 	name := append(buf[:0], fqdn...)
@@ -112,17 +112,17 @@ func (s *Spec) Service(fqdn string) *Service {
 	if len(name) > 0 && name[len(name)-1] != '.' {
 		name = append(name, '.')
 	}
-	return s.lookups().services[string(name)]
+	return s.lookupIndex().services[string(name)]
 }
 
-// Permits reports whether the tenant's residency and regions let the region serve its requests.
-func (s *Spec) Permits(t *Tenant, r *Region) bool {
-	return Fenced(t.Regions, t.Residency, r.Name, r.Residency)
+// PermitsRegion reports whether the tenant's residency and regions allow the region to serve its requests.
+func (s *Spec) PermitsRegion(t *Tenant, r *Region) bool {
+	return ResidencyPermits(t.Regions, t.Residency, r.Name, r.Residency)
 }
 
-// Fenced reports whether a region, of which the name and the jurisdictions are given, is inside a tenant's fences: one of
-// its regions, and of one of its jurisdictions. An empty list of either is no fence.
-func Fenced(regions, residency []string, name string, jurisdictions []string) bool {
+// ResidencyPermits reports whether a region with the given name and jurisdictions is allowed for a tenant: it
+// is one of its regions and in one of its jurisdictions. An empty list is no restriction.
+func ResidencyPermits(regions, residency []string, name string, jurisdictions []string) bool {
 	if len(regions) > 0 && !slices.Contains(regions, name) {
 		return false
 	}
@@ -137,18 +137,18 @@ func Fenced(regions, residency []string, name string, jurisdictions []string) bo
 	return false
 }
 
-// MayUse reports whether the tenant may use a model, asked for by that name or through an alias.
-func (t *Tenant) MayUse(asked, model string) bool { return listed(t.Models, asked, model) }
+// MayUseModel reports whether the tenant may use a model, requested by that name or through an alias.
+func (t *Tenant) MayUseModel(asked, model string) bool { return isListed(t.Models, asked, model) }
 
-// Serves reports whether the service serves a model, asked for by that name or through an alias.
-func (s *Service) Serves(asked, model string) bool { return listed(s.Models, asked, model) }
+// ServesModel reports whether the service serves a model, requested by that name or through an alias.
+func (s *Service) ServesModel(asked, model string) bool { return isListed(s.Models, asked, model) }
 
-func listed(names []string, asked, model string) bool {
+func isListed(names []string, asked, model string) bool {
 	return len(names) == 0 || slices.Contains(names, asked) || slices.Contains(names, model)
 }
 
-// HashKey returns an API key as a spec holds it, "sha256:" and 64 hex digits. Keys are long and random, so that one
-// round of a fast hash is enough.
+// HashKey returns an API key in the form used in a spec, "sha256:" and 64 hex digits. Keys are long and random,
+// so one round of a fast hash is enough.
 func HashKey(key string) string {
 	sum := sha256.Sum256([]byte(key))
 	return keyPrefix + hex.EncodeToString(sum[:])
@@ -156,34 +156,35 @@ func HashKey(key string) string {
 
 const keyPrefix = "sha256:"
 
-// maxAPIKey bounds the keys that are hashed at all, in bytes.
-const maxAPIKey = 512
+// maxAPIKeyBytes bounds the length of keys that are hashed, in bytes.
+const maxAPIKeyBytes = 512
 
-// ClockSkew is how far apart this node's clock and those that set the times of keys and tokens may be.
+// ClockSkew is the tolerated difference between this node's clock and those that set the times of keys and
+// tokens.
 const ClockSkew = time.Minute
 
-// Authenticate returns the tenant that an API key belongs to at now. Hashes are compared in constant time.
-func (s *Spec) Authenticate(key string, now time.Time) (*Tenant, bool) {
-	if key == "" || len(key) > maxAPIKey {
+// AuthenticateKey returns the tenant of an API key at now. Hashes are compared in constant time.
+func (s *Spec) AuthenticateKey(key string, now time.Time) (*Tenant, bool) {
+	if key == "" || len(key) > maxAPIKeyBytes {
 		return nil, false
 	}
-	var buf [maxAPIKey]byte
+	var buf [maxAPIKeyBytes]byte
 	sum := sha256.Sum256(append(buf[:0], key...))
 	var found *Tenant
-	for _, k := range s.lookups().keys[binary.BigEndian.Uint64(sum[:8])] {
-		if subtle.ConstantTimeCompare(k.sum[:], sum[:]) == 1 && k.holds(now) {
+	for _, k := range s.lookupIndex().keys[binary.BigEndian.Uint64(sum[:8])] {
+		if subtle.ConstantTimeCompare(k.hash[:], sum[:]) == 1 && k.isValidAt(now) {
 			found = k.tenant
 		}
 	}
 	return found, found != nil
 }
 
-// holds reports whether a key is taken at now, give or take ClockSkew.
-func (k *hashedKey) holds(now time.Time) bool {
-	return (k.from.IsZero() || !now.Before(k.from.Add(-ClockSkew))) && (k.to.IsZero() || !now.After(k.to.Add(ClockSkew)))
+// isValidAt reports whether a key is valid at now +- ClockSkew.
+func (k *hashedKey) isValidAt(now time.Time) bool {
+	return (k.notBefore.IsZero() || !now.Before(k.notBefore.Add(-ClockSkew))) && (k.notAfter.IsZero() || !now.After(k.notAfter.Add(ClockSkew)))
 }
 
-// IsHashedKey reports whether s is the hash of a key as HashKey makes it.
+// IsHashedKey reports whether s is a key hash as made by HashKey.
 func IsHashedKey(s string) bool {
 	_, ok := parseKeyHash(s)
 	return ok

@@ -13,10 +13,11 @@ import (
 	"github.com/spillway-lb/spillway/internal/spec"
 )
 
-var update = flag.Bool("update", false, "write the golden files anew")
+var updateGolden = flag.Bool("update", false, "write the golden files again")
 
-// TestMistakes reads specs that hold one mistake each, named after it, and compares what is printed.
-func TestMistakes(t *testing.T) {
+// TestMistakesMatchGolden decodes specs with one mistake each, named after it, and compares the printed
+// messages.
+func TestMistakesMatchGolden(t *testing.T) {
 	files, err := filepath.Glob("testdata/mistakes/*.yaml")
 	if err != nil || len(files) < 30 {
 		t.Fatalf("found %d files, %v; want at least 30", len(files), err)
@@ -31,14 +32,14 @@ func TestMistakes(t *testing.T) {
 			if err == nil {
 				t.Fatal("the spec was taken")
 			}
-			golden(t, strings.TrimSuffix(file, ".yaml")+".golden", err.Error()+"\n")
+			compareGolden(t, strings.TrimSuffix(file, ".yaml")+".golden", err.Error()+"\n")
 		})
 	}
 }
 
-func golden(t *testing.T, file, got string) {
+func compareGolden(t *testing.T, file, got string) {
 	t.Helper()
-	if *update {
+	if *updateGolden {
 		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
 			t.Fatal(err)
 		}
@@ -52,8 +53,8 @@ func golden(t *testing.T, file, got string) {
 	}
 }
 
-// TestMistakesShowNoKeys looks for the keys of the specs above in everything that was printed about them.
-func TestMistakesShowNoKeys(t *testing.T) {
+// TestMistakesHideKeys searches all printed messages of the specs above for their keys.
+func TestMistakesHideKeys(t *testing.T) {
 	files, err := filepath.Glob("testdata/mistakes/*.golden")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("found %d files, %v", len(files), err)

@@ -2,11 +2,11 @@ package spec
 
 import "fmt"
 
-// MaxObjectives bounds them: each request that names one looks through the list.
+// MaxObjectives bounds the objectives: a request that names one searches the list.
 const MaxObjectives = 64
 
-// Objective is the class that a name stands for; ok is false for a name that is not known.
-func (s *Spec) Objective(name string) (c Class, ok bool) {
+// ObjectiveClass returns the class of an objective; ok is false if the name is unknown.
+func (s *Spec) ObjectiveClass(name string) (c Class, ok bool) {
 	for i := range s.Routing.Objectives {
 		if o := &s.Routing.Objectives[i]; o.Name == name {
 			return o.Class, true
@@ -16,20 +16,20 @@ func (s *Spec) Objective(name string) (c Class, ok bool) {
 	return c, err == nil
 }
 
-func (j *judge) objectives() {
+func (j *validator) checkObjectives() {
 	const path = "$.routing.objectives"
 	list := j.spec.Routing.Objectives
 	if len(list) > MaxObjectives {
-		j.bad(path, fmt.Sprintf("there are %d objectives, more than %d", len(list), MaxObjectives), "name only those that requests use")
+		j.addProblem(path, fmt.Sprintf("there are %d objectives, more than %d", len(list), MaxObjectives), "name only those that requests use")
 	}
 	for i := range list {
 		o := &list[i]
-		if why := badWord(o.Name); why != "" {
-			j.bad(item(path)(i)+".name", "objective: "+why, wordHint)
+		if why := nameProblem(o.Name); why != "" {
+			j.addProblem(itemPath(path)(i)+".name", "objective: "+why, nameHint)
 		}
 		if o.Class >= NumClasses {
-			j.bad(item(path)(i)+".class", fmt.Sprintf("unknown class %s", o.Class), "write interactive, standard or batch")
+			j.addProblem(itemPath(path)(i)+".class", fmt.Sprintf("unknown class %s", o.Class), "write interactive, standard or batch")
 		}
 	}
-	j.distinct("objective", names(list, func(o *Objective) string { return o.Name }), itemName(path))
+	j.checkUnique("objective", namesOf(list, func(o *ClassObjective) string { return o.Name }), itemNamePath(path))
 }

@@ -10,10 +10,10 @@ import (
 	"github.com/spillway-lb/spillway/internal/spec"
 )
 
-func queueing(t *rapid.T) spec.Queueing {
+func drawQueuePolicy(t *rapid.T) spec.QueuePolicy {
 	part := rapid.Float64Range(0.01, 1)
 	weight := rapid.Float64Range(0.001, 1000)
-	return spec.Queueing{
+	return spec.QueuePolicy{
 		MaxRequests: rapid.IntRange(1, 1<<20).Draw(t, "requests"), MaxBytes: rapid.Int64Range(1<<16, 1<<36).Draw(t, "bytes"),
 		ClassShares: spec.QueueShares{Interactive: part.Draw(t, "i"), Standard: part.Draw(t, "s"), Batch: part.Draw(t, "b")},
 		Weights:     spec.QueueWeights{Interactive: weight.Draw(t, "wi"), Standard: weight.Draw(t, "ws"), Batch: weight.Draw(t, "wb")},
@@ -21,13 +21,13 @@ func queueing(t *rapid.T) spec.Queueing {
 	}
 }
 
-func healthing(t *rapid.T) spec.Healthing {
+func drawHealthPolicy(t *rapid.T) spec.HealthPolicy {
 	part := rapid.Float64Range(0.01, 1)
 	long := func(name string) spec.Duration {
 		return spec.Duration(rapid.Int64Range(int64(time.Second), int64(time.Minute)).Draw(t, name))
 	}
 	warm := rapid.Bool().Draw(t, "warm")
-	return spec.Healthing{
+	return spec.HealthPolicy{
 		Failures: rapid.IntRange(1, 1000).Draw(t, "failures"), Backoff: long("backoff"), MaxBackoff: spec.Duration(time.Hour),
 		Quarantine: long("quarantine"), SlowStart: long("slow"), Stall: long("stall"), WarmUp: &warm, MaxEjected: part.Draw(t, "ejected"),
 		Panic: part.Draw(t, "panic"), ErrorRate: part.Draw(t, "errors"), SlowFactor: rapid.Float64Range(1.5, 1000).Draw(t, "factor"),
@@ -35,7 +35,7 @@ func healthing(t *rapid.T) spec.Healthing {
 	}
 }
 
-func TestMistakesInQueueAndHealthNameTheirPlace(t *testing.T) {
+func TestQueueAndHealthMistakesHavePaths(t *testing.T) {
 	const head = `
 zone: {name: a., nameservers: [{name: n., addresses: [1.1.1.1]}]}
 services: [{name: a.}]

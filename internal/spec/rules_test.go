@@ -10,13 +10,13 @@ import (
 	"github.com/spillway-lb/spillway/internal/spec"
 )
 
-// rules draws an alias with conditions, and fallbacks that end.
-func rules(t *rapid.T, s *spec.Spec, models []string) {
+// drawRules draws an alias with conditions, and fallbacks without cycles.
+func drawRules(t *rapid.T, s *spec.Spec, models []string) {
 	weight := rapid.Float64Range(0.001, 1)
-	targets := []spec.Target{{Model: models[0], Weight: weight.Draw(t, "target")}}
+	targets := []spec.AliasTarget{{Model: models[0], Weight: weight.Draw(t, "target")}}
 	if rapid.Bool().Draw(t, "conditional") {
-		targets = append(targets, spec.Target{Model: models[len(models)-1], Weight: weight.Draw(t, "other"), When: spec.When{
-			Header: spec.HeaderIs{Name: "X-Cohort", Value: rapid.SampledFrom([]string{"", "beta"}).Draw(t, "value")},
+		targets = append(targets, spec.AliasTarget{Model: models[len(models)-1], Weight: weight.Draw(t, "other"), When: spec.TargetConditions{
+			Header: spec.HeaderCondition{Name: "X-Cohort", Value: rapid.SampledFrom([]string{"", "beta"}).Draw(t, "value")},
 			Cohort: rapid.SampledFrom([]float64{0, 0.5, 100}).Draw(t, "cohort"),
 		}})
 	}
@@ -30,28 +30,28 @@ func rules(t *rapid.T, s *spec.Spec, models []string) {
 	s.Models[0].OutputLimit = rapid.IntRange(0, 4096).Draw(t, "limit")
 }
 
-func pools(t *rapid.T, s *spec.Spec, models []string) {
+func drawPools(t *rapid.T, s *spec.Spec, models []string) {
 	if !rapid.Bool().Draw(t, "pools") {
 		return
 	}
-	p := spec.Pool{
+	p := spec.WorkerPool{
 		Name: "gold", Labels: map[string]string{"tier": "gold", "b": ""}, Models: models, Overflow: rapid.Bool().Draw(t, "overflow"),
 		Classes: rapid.SampledFrom([][]spec.Class{nil, {spec.Interactive}, {spec.Batch, spec.Interactive}}).Draw(t, "classes"),
 	}
 	for i := range s.Tenants {
 		p.Tenants = append(p.Tenants, s.Tenants[i].Name)
 	}
-	s.Pools = []spec.Pool{p}
+	s.Pools = []spec.WorkerPool{p}
 }
 
-// TestAZoneAloneNeedsNoRegions: what a zone that stands alone has no use for may be missing, and mistakes in the rest
-// are found all the same.
-func TestAZoneAloneNeedsNoRegions(t *testing.T) {
+// TestStandaloneSpecNeedsNoRegions: what a standalone zone does not use may be missing, and mistakes in the
+// rest are still found.
+func TestStandaloneSpecNeedsNoRegions(t *testing.T) {
 	for _, ok := range []string{
 		"routing: {policy: round_robin}\n", "models: [{name: a}, {name: b}]\naliases: [{name: x, targets: [{model: a, weight: 1}, {model: b, weight: 1, when: {tenants: [default]}}]}]\n",
 		"pools: [{name: gold, labels: {tier: gold}, tenants: [default]}]\n", "tenants: [{name: default, fallback: true}]\n",
 	} {
-		if s, err := spec.DecodeAlone("alone", []byte(ok)); err != nil || s.Routing.MaxBody != 8<<20 {
+		if s, err := spec.DecodeStandalone("alone", []byte(ok)); err != nil || s.Routing.MaxBody != 8<<20 {
 			t.Errorf("%s: %v", ok, err)
 		}
 		if _, err := spec.Decode("whole", []byte(ok)); err == nil {
@@ -62,7 +62,7 @@ func TestAZoneAloneNeedsNoRegions(t *testing.T) {
 		"routing: {policy: rond_robin}\n": "round_robin", "regions: [{name: r}]\n": "no gateways", "zone: {name: api.example}\n": "does not end with a dot",
 		"aliases: [{name: x, targets: [{model: a, weight: 1}]}]\n": `unknown model "a"`,
 	} {
-		if _, err := spec.DecodeAlone("alone", []byte(text)); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := spec.DecodeStandalone("alone", []byte(text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", text, err, want)
 		}
 	}
@@ -70,23 +70,23 @@ func TestAZoneAloneNeedsNoRegions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := spec.DecodeAlone("alone", whole); err != nil {
+	if _, err := spec.DecodeStandalone("alone", whole); err != nil {
 		t.Error(err)
 	}
 }
 
-// TestAModelMayStandTwiceInAnAlias: the conditions tell its targets apart, for validation and for what changed.
-func TestAModelMayStandTwiceInAnAlias(t *testing.T) {
+// TestAliasMayListModelTwice: conditions distinguish its targets, in validation and in diffs.
+func TestAliasMayListModelTwice(t *testing.T) {
 	const text = "models: [{name: a}, {name: b}]\naliases: [{name: x, targets: [{model: a, weight: 9}, {model: b, weight: 1}, {model: b, weight: 1, when: {cohort: 10}}]}]\n"
-	from, err := spec.DecodeAlone("from", []byte(text))
+	from, err := spec.DecodeStandalone("from", []byte(text))
 	if err != nil {
 		t.Fatal(err)
 	}
-	to, err := spec.DecodeAlone("to", []byte(strings.Replace(text, "weight: 1, when", "weight: 4, when", 1)))
+	to, err := spec.DecodeStandalone("to", []byte(strings.Replace(text, "weight: 1, when", "weight: 4, when", 1)))
 	if err != nil {
 		t.Fatal(err)
 	}
-	changes := spec.Diff(from, to)
+	changes := spec.DiffSpecs(from, to)
 	if len(changes) != 1 || changes[0].String() != "aliases[x].targets[b when tenant is in the cohort of 10 %].weight: 1 -> 4" {
 		t.Errorf("changes are %v", changes)
 	}

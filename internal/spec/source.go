@@ -1,6 +1,6 @@
 package spec
 
-import _ "embed" // the files whose comments explain the keys
+import _ "embed" // the files whose comments document the keys
 
 //go:embed types.go
 var typesSource string
@@ -26,8 +26,8 @@ var issuerSource string
 //go:embed dnssec.go
 var dnssecSource string
 
-// Sources are the texts of the files that declare the spec's types: their comments are the words that
-// `config describe spec` prints, so that a key is explained in one place.
-func Sources() []string {
+// TypeSources returns the source files that declare the spec's types. `config describe spec` prints their
+// comments, so that each key is documented in one place.
+func TypeSources() []string {
 	return []string{typesSource, rulesSource, queueingSource, hedgingSource, warmthSource, budgetSource, issuerSource, dnssecSource}
 }

@@ -17,9 +17,9 @@ import (
 	"github.com/spillway-lb/spillway/internal/spec"
 )
 
-var same = cmp.Options{cmpopts.EquateComparable(netip.Addr{}), cmpopts.IgnoreUnexported(spec.Spec{}), cmpopts.EquateEmpty()}
+var equalOptions = cmp.Options{cmpopts.EquateComparable(netip.Addr{}), cmpopts.IgnoreUnexported(spec.Spec{}), cmpopts.EquateEmpty()}
 
-func valid(t testing.TB) *spec.Spec {
+func validSpec(t testing.TB) *spec.Spec {
 	t.Helper()
 	text, err := os.ReadFile("testdata/valid.yaml")
 	if err != nil {
@@ -32,8 +32,8 @@ func valid(t testing.TB) *spec.Spec {
 	return s
 }
 
-func TestDefaults(t *testing.T) {
-	s := valid(t)
+func TestDecodeAppliesDefaults(t *testing.T) {
+	s := validSpec(t)
 	for what, pair := range map[string][2]any{
 		"contact":         {s.Zone.Contact, "hostmaster.api.example."},
 		"zone ttl":        {time.Duration(s.Zone.TTL), time.Hour},
@@ -42,9 +42,9 @@ func TestDefaults(t *testing.T) {
 		"max_share":       {s.Regions[0].MaxShare, 0.85},
 		"max_output":      {s.Models[0].MaxOutput, 1024},
 		"bytes_per_token": {s.Models[0].BytesPerToken, 4.0},
-		"interactive":     {s.Models[0].TTFT.Of(spec.Interactive), time.Second},
-		"standard":        {s.Models[0].TTFT.Of(spec.Standard), 2 * time.Second},
-		"batch":           {s.Models[0].TTFT.Of(spec.Batch), 30 * time.Second},
+		"interactive":     {s.Models[0].TTFT.ForClass(spec.Interactive), time.Second},
+		"standard":        {s.Models[0].TTFT.ForClass(spec.Standard), 2 * time.Second},
+		"batch":           {s.Models[0].TTFT.ForClass(spec.Batch), 30 * time.Second},
 		"class":           {s.Tenants[0].Class, spec.Standard},
 		"interval":        {time.Duration(s.Steering.Interval), time.Second},
 		"dead_band":       {s.Steering.DeadBand, 0.05},
@@ -70,12 +70,12 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
-func TestEncodeOfALiteralGetsDefaults(t *testing.T) {
+func TestDecodedLiteralHasDefaults(t *testing.T) {
 	s := &spec.Spec{
-		Zone:     spec.Zone{Name: "api.example.", Nameservers: []spec.Nameserver{{Name: "ns1.api.example.", Addresses: []netip.Addr{netip.MustParseAddr("192.0.2.53")}}}},
+		Zone:     spec.DNSZone{Name: "api.example.", Nameservers: []spec.Nameserver{{Name: "ns1.api.example.", Addresses: []netip.Addr{netip.MustParseAddr("192.0.2.53")}}}},
 		Services: []spec.Service{{Name: "chat.api.example."}},
 		Regions: []spec.Region{{
-			Name: "fra", Place: spec.Place{Lat: 50, Lon: 8},
+			Name: "fra", Place: spec.Location{Lat: 50, Lon: 8},
 			Gateways: []spec.Gateway{{Name: "gw1", Addresses: []netip.Addr{netip.MustParseAddr("192.0.2.1")}, URL: "http://192.0.2.1:80"}},
 		}},
 		Models:  []spec.Model{{Name: "tiny"}},
@@ -91,40 +91,40 @@ func TestEncodeOfALiteralGetsDefaults(t *testing.T) {
 }
 
 func TestLookups(t *testing.T) {
-	s := valid(t)
+	s := validSpec(t)
 	s.Tenants[0].Models = []string{"default"}
-	if s.Tenant("acme") == nil || s.Tenant("nobody") != nil || s.Region("fra").Place.City != "Frankfurt" || s.Region("nrt") != nil {
+	if s.FindTenant("acme") == nil || s.FindTenant("nobody") != nil || s.FindRegion("fra").Place.City != "Frankfurt" || s.FindRegion("nrt") != nil {
 		t.Error("tenants or regions are not found")
 	}
-	if s.ModelNamed("llama-8b") == nil || s.ModelNamed("default") != nil || s.AliasNamed("default") == nil {
+	if s.FindModel("llama-8b") == nil || s.FindModel("default") != nil || s.FindAlias("default") == nil {
 		t.Error("models or aliases are not found")
 	}
 	for name, found := range map[string]bool{
 		"chat.api.example.": true, "chat.api.example": true, "CHAT.api.Example.": true, "api.example.": false, "": false, ".": false,
 		strings.Repeat("a", 300): false, "chat.api.example..": false,
 	} {
-		if got := s.Service(name); (got != nil) != found {
+		if got := s.FindService(name); (got != nil) != found {
 			t.Errorf("Service(%q) is %v", name, got)
 		}
 	}
-	us, eu := s.Region("iad"), s.Region("fra")
+	us, eu := s.FindRegion("iad"), s.FindRegion("fra")
 	for _, c := range []struct {
 		residency []string
 		us, eu    bool
 	}{{nil, true, true}, {[]string{"eu"}, false, true}, {[]string{"eu", "us"}, true, true}, {[]string{"ch"}, false, false}} {
 		tenant := &spec.Tenant{Residency: c.residency}
-		if s.Permits(tenant, us) != c.us || s.Permits(tenant, eu) != c.eu {
-			t.Errorf("residency %v permits us %v, eu %v", c.residency, s.Permits(tenant, us), s.Permits(tenant, eu))
+		if s.PermitsRegion(tenant, us) != c.us || s.PermitsRegion(tenant, eu) != c.eu {
+			t.Errorf("residency %v permits us %v, eu %v", c.residency, s.PermitsRegion(tenant, us), s.PermitsRegion(tenant, eu))
 		}
 	}
-	acme := s.Tenant("acme")
-	if !acme.MayUse("default", "llama-8b") || acme.MayUse("llama-8b", "llama-8b") || !s.Services[0].Serves("x", "y") {
+	acme := s.FindTenant("acme")
+	if !acme.MayUseModel("default", "llama-8b") || acme.MayUseModel("llama-8b", "llama-8b") || !s.Services[0].ServesModel("x", "y") {
 		t.Error("lists of models are not honoured")
 	}
 }
 
 func TestAuthenticate(t *testing.T) {
-	s := valid(t)
+	s := validSpec(t)
 	s.Tenants[0].Keys = []string{spec.HashKey("sk-one"), spec.HashKey("sk-two")}
 	s.Tenants = append(s.Tenants, spec.Tenant{Name: "bolt", Keys: []string{spec.HashKey("sk-three")}})
 	s, err := spec.Decode("keys", spec.Encode(s))
@@ -135,7 +135,7 @@ func TestAuthenticate(t *testing.T) {
 		"sk-one": "acme", "sk-two": "acme", "sk-three": "bolt", "sk-four": "", "": "", "SK-ONE": "",
 		strings.Repeat("k", 10_000): "", spec.HashKey("sk-one"): "",
 	} {
-		got, ok := s.Authenticate(key, time.Now())
+		got, ok := s.AuthenticateKey(key, time.Now())
 		if ok != (want != "") || ok && got.Name != want {
 			t.Errorf("key %.10q belongs to %v, want %q", key, got, want)
 		}
@@ -143,33 +143,33 @@ func TestAuthenticate(t *testing.T) {
 }
 
 func TestLookupsAllocateNothing(t *testing.T) {
-	s := valid(t)
-	acme, fra := s.Tenant("acme"), s.Region("fra")
+	s := validSpec(t)
+	acme, fra := s.FindTenant("acme"), s.FindRegion("fra")
 	key := "sk-" + strings.Repeat("x", 60)
 	if n := testing.AllocsPerRun(1000, func() {
-		s.Authenticate(key, time.Now())
-		s.Service("Chat.API.example")
-		s.AliasNamed("default")
-		s.Permits(acme, fra)
-		s.ModelNamed("llama-8b")
-		s.Tenant("nobody")
-		acme.MayUse("default", "llama-8b")
+		s.AuthenticateKey(key, time.Now())
+		s.FindService("Chat.API.example")
+		s.FindAlias("default")
+		s.PermitsRegion(acme, fra)
+		s.FindModel("llama-8b")
+		s.FindTenant("nobody")
+		acme.MayUseModel("default", "llama-8b")
 	}); n != 0 {
 		t.Fatalf("lookups allocate %v times, want 0", n)
 	}
 }
 
 func BenchmarkAuthenticate(b *testing.B) {
-	s := valid(b)
+	s := validSpec(b)
 	key := "sk-" + strings.Repeat("x", 60)
 	b.ReportAllocs()
 	for b.Loop() {
-		s.Authenticate(key, time.Now())
+		s.AuthenticateKey(key, time.Now())
 	}
 }
 
 func BenchmarkDecode(b *testing.B) {
-	s := valid(b)
+	s := validSpec(b)
 	for i := range 1000 {
 		s.Tenants = append(s.Tenants, spec.Tenant{Name: fmt.Sprintf("t%d", i), Keys: []string{spec.HashKey(fmt.Sprint(i))}})
 	}
@@ -184,7 +184,7 @@ func BenchmarkDecode(b *testing.B) {
 }
 
 func TestDrainPaths(t *testing.T) {
-	s := valid(t)
+	s := validSpec(t)
 	for path, want := range map[string]string{
 		"iad": "", "iad/a": "", "iad/a/w1": "", "fra/anything/w-1.2": "", // fra lists no zones
 		"":           "is empty",
@@ -210,22 +210,22 @@ func TestDrainPaths(t *testing.T) {
 	}
 }
 
-func TestDiff(t *testing.T) {
-	from, to := valid(t), valid(t)
-	if got := spec.Diff(from, to); len(got) != 0 {
+func TestDiffSpecs(t *testing.T) {
+	from, to := validSpec(t), validSpec(t)
+	if got := spec.DiffSpecs(from, to); len(got) != 0 {
 		t.Fatalf("the same spec differs: %v", got)
 	}
-	to.Regions[0], to.Regions[1] = to.Regions[1], to.Regions[0] // order means nothing
+	to.Regions[0], to.Regions[1] = to.Regions[1], to.Regions[0] // the order does not matter
 	to.Regions[0].MaxShare = 0.5
 	to.Regions[0].Gateways[0].Addresses = append(to.Regions[0].Gateways[0].Addresses, netip.MustParseAddr("2001:db8::1"))
 	to.Services[0].Weights = map[string]float64{"fra": 2}
 	to.Models = to.Models[:1]
-	to.Aliases[0].Targets = append(to.Aliases[0].Targets, spec.Target{Model: "qwen-32b", Weight: 1})
+	to.Aliases[0].Targets = append(to.Aliases[0].Targets, spec.AliasTarget{Model: "qwen-32b", Weight: 1})
 	to.Tenants[0].Keys = []string{spec.HashKey("new"), "in the clear"}
 	to.Tenants = append(to.Tenants, spec.Tenant{Name: "bolt"})
 	to.Routing.Spill = new(bool)
 	var got []string
-	for _, c := range spec.Diff(from, to) {
+	for _, c := range spec.DiffSpecs(from, to) {
 		got = append(got, c.String())
 	}
 	want := []string{
@@ -241,7 +241,7 @@ func TestDiff(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Fatalf("changes (-want +got):\n%s", diff)
 	}
-	if first := spec.Diff(nil, from); len(first) == 0 {
+	if first := spec.DiffSpecs(nil, from); len(first) == 0 {
 		t.Error("a first spec changes nothing")
 	}
 }
@@ -278,7 +278,7 @@ func TestDurationAndClassText(t *testing.T) {
 	}
 }
 
-func TestManyOfEverythingIsRefusedQuickly(t *testing.T) {
+func TestOversizedSpecIsRefusedQuickly(t *testing.T) {
 	var b strings.Builder
 	b.WriteString("regions:\n")
 	for i := range 20_000 {
@@ -296,10 +296,10 @@ func TestManyOfEverythingIsRefusedQuickly(t *testing.T) {
 	}
 }
 
-// TestRoundTrip draws valid specs and reads back what is written.
-func TestRoundTrip(t *testing.T) {
+// TestSpecRoundTrip draws valid specs, encodes and decodes them.
+func TestSpecRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		s := draw(t)
+		s := drawSpec(t)
 		text := spec.Encode(s)
 		got, err := spec.Decode("drawn.yaml", text)
 		if err != nil {
@@ -308,16 +308,16 @@ func TestRoundTrip(t *testing.T) {
 		if again := spec.Encode(got); string(again) != string(text) {
 			t.Fatalf("written twice (-first +second):\n%s", cmp.Diff(string(text), string(again)))
 		}
-		if diff := cmp.Diff(s, got, same); diff != "" {
+		if diff := cmp.Diff(s, got, equalOptions); diff != "" {
 			t.Fatalf("read back (-want +got):\n%s", diff)
 		}
-		if changes := spec.Diff(s, got); len(changes) != 0 {
+		if changes := spec.DiffSpecs(s, got); len(changes) != 0 {
 			t.Fatalf("changes: %v", changes)
 		}
 	})
 }
 
-var label = rapid.StringMatching(`[a-z0-9]([a-z0-9-]{0,8}[a-z0-9])?`)
+var labelGen = rapid.StringMatching(`[a-z0-9]([a-z0-9-]{0,8}[a-z0-9])?`)
 
 func drawAutoscaling(t *rapid.T) spec.Autoscaling {
 	least := rapid.IntRange(0, 5).Draw(t, "least")
@@ -327,11 +327,11 @@ func drawAutoscaling(t *rapid.T) spec.Autoscaling {
 	}
 }
 
-func draw(t *rapid.T) *spec.Spec {
+func drawSpec(t *rapid.T) *spec.Spec {
 	positive := rapid.Float64Range(0.001, 1)
-	labels := rapid.SliceOfNDistinct(label, 0, 3, rapid.ID[string])
+	labels := rapid.SliceOfNDistinct(labelGen, 0, 3, rapid.ID[string])
 	s := &spec.Spec{}
-	s.Zone = spec.Zone{
+	s.Zone = spec.DNSZone{
 		Name: "api.example.", Contact: "ops.api.example.", TTL: spec.Duration(rapid.Int64Range(1e9, 1e13).Draw(t, "ttl")),
 		Nameservers: []spec.Nameserver{{Name: "ns1.elsewhere.", Addresses: []netip.Addr{netip.MustParseAddr("2001:db8::53")}}},
 		DNSSEC: spec.DNSSEC{
@@ -343,7 +343,7 @@ func draw(t *rapid.T) *spec.Spec {
 	for _, m := range models {
 		s.Models = append(s.Models, spec.Model{
 			Name: m, MaxContext: rapid.SampledFrom([]int{0, 4096, 1 << 20}).Draw(t, "context"), MaxOutput: rapid.IntRange(1, 4096).Draw(t, "output"),
-			BytesPerToken: rapid.Float64Range(0.1, 64).Draw(t, "bytes"), TTFT: spec.Targets{Interactive: spec.Duration(rapid.Int64Range(1, 1e12).Draw(t, "i")), Standard: 1, Batch: 2},
+			BytesPerToken: rapid.Float64Range(0.1, 64).Draw(t, "bytes"), TTFT: spec.TTFTTargets{Interactive: spec.Duration(rapid.Int64Range(1, 1e12).Draw(t, "i")), Standard: 1, Batch: 2},
 			WarmReplicas: rapid.IntRange(0, 9).Draw(t, "warm"), IdleAfter: spec.Duration(rapid.SampledFrom([]int64{0, 1e10, 1e13}).Draw(t, "idle")),
 			Autoscaling: drawAutoscaling(t),
 		})
@@ -351,16 +351,16 @@ func draw(t *rapid.T) *spec.Spec {
 			s.Models[len(s.Models)-1].Parent, s.Models[len(s.Models)-1].Load.Path = first, "/adapters/"+m
 		}
 	}
-	for i, name := range rapid.SliceOfNDistinct(label, 1, 4, rapid.ID[string]).Draw(t, "regions") {
+	for i, name := range rapid.SliceOfNDistinct(labelGen, 1, 4, rapid.ID[string]).Draw(t, "regions") {
 		at := netip.AddrFrom4([4]byte{192, 0, 2, byte(i + 1)})
 		s.Regions = append(s.Regions, spec.Region{
 			Name: name, Zones: labels.Draw(t, "zones"), Residency: append(labels.Draw(t, "residency"), "everywhere-else"),
-			Place:    spec.Place{City: rapid.StringMatching(`[\p{L}\p{N}"': #,\[\]{}&*!|>%@\\-]{1,12}`).Draw(t, "city"), Lat: 1 + rapid.Float64Range(0, 89).Draw(t, "lat"), Lon: -1 - rapid.Float64Range(0, 179).Draw(t, "lon")},
-			Gateways: []spec.Gateway{{Name: label.Draw(t, "gateway"), Addresses: []netip.Addr{at}, URL: fmt.Sprintf("http://%s:%d", at, rapid.IntRange(1, 65535).Draw(t, "port"))}},
+			Place:    spec.Location{City: rapid.StringMatching(`[\p{L}\p{N}"': #,\[\]{}&*!|>%@\\-]{1,12}`).Draw(t, "city"), Lat: 1 + rapid.Float64Range(0, 89).Draw(t, "lat"), Lon: -1 - rapid.Float64Range(0, 179).Draw(t, "lon")},
+			Gateways: []spec.Gateway{{Name: labelGen.Draw(t, "gateway"), Addresses: []netip.Addr{at}, URL: fmt.Sprintf("http://%s:%d", at, rapid.IntRange(1, 65535).Draw(t, "port"))}},
 			MaxShare: positive.Draw(t, "share"), BiasMS: float64(rapid.IntRange(-10000, 10000).Draw(t, "bias")),
 		})
 	}
-	service := spec.Service{Name: "chat.api.example.", Mode: rapid.SampledFrom(spec.Modes()).Draw(t, "mode"), TTL: spec.Duration(20 * time.Second), RedirectPort: rapid.IntRange(0, 65535).Draw(t, "port"), Models: models[:1], RedirectProxy: rapid.SampledFrom([]string{spec.ProxyNever, spec.ProxyAsked, spec.ProxyAlways}).Draw(t, "proxy")}
+	service := spec.Service{Name: "chat.api.example.", Mode: rapid.SampledFrom(spec.SteeringModes()).Draw(t, "mode"), TTL: spec.Duration(20 * time.Second), RedirectPort: rapid.IntRange(0, 65535).Draw(t, "port"), Models: models[:1], RedirectProxy: rapid.SampledFrom([]string{spec.ProxyNever, spec.ProxyAsked, spec.ProxyAlways}).Draw(t, "proxy")}
 	switch service.Mode {
 	case "weighted":
 		service.Weights = map[string]float64{s.Regions[0].Name: positive.Draw(t, "weight")}
@@ -368,12 +368,12 @@ func draw(t *rapid.T) *spec.Spec {
 		service.Order = []string{s.Regions[0].Name}
 	}
 	s.Services = []spec.Service{service}
-	rules(t, s, models)
+	drawRules(t, s, models)
 	for i, name := range rapid.SliceOfNDistinct(rapid.StringMatching(`[A-Za-z0-9_.-]{1,12}`), 0, 3, rapid.ID[string]).Draw(t, "tenants") {
 		s.Tenants = append(s.Tenants, spec.Tenant{
 			Weight: 0.5 + positive.Draw(t, "weight"), PrefixGroup: rapid.SampledFrom([]string{"", "g"}).Draw(t, "group"),
 			Name: name, Keys: []string{spec.HashKey(fmt.Sprint(i))}, Class: spec.Class(rapid.IntRange(0, 2).Draw(t, "class")),
-			Limits: spec.Limits{Scope: rapid.SampledFrom([]string{spec.ScopeRegion, spec.ScopeGlobal}).Draw(t, "scope"), Concurrency: rapid.IntRange(0, 100).Draw(t, "limit")},
+			Limits: spec.TenantLimits{Scope: rapid.SampledFrom([]string{spec.ScopeRegion, spec.ScopeGlobal}).Draw(t, "scope"), Concurrency: rapid.IntRange(0, 100).Draw(t, "limit")},
 			Budget: spec.Budget{
 				TokensPerDay: rapid.Int64Range(0, 1e9).Draw(t, "day"), WhenSpent: rapid.SampledFrom([]string{spec.SpentStop, spec.SpentThrottle}).Draw(t, "spent"),
 				DayOffset: spec.Duration(rapid.Int64Range(-14, 14).Draw(t, "offset") * int64(time.Hour)),
@@ -382,7 +382,7 @@ func draw(t *rapid.T) *spec.Spec {
 			Residency: []string{"everywhere-else"}, Models: models, Regions: []string{s.Regions[0].Name}, Resume: new(bool),
 		})
 	}
-	pools(t, s, models)
+	drawPools(t, s, models)
 	spill := rapid.Bool().Draw(t, "spill")
 	text := rapid.IntRange(0, 1<<20).Draw(t, "text")
 	ramp, guard := spec.Duration(rapid.Int64Range(0, 1e12).Draw(t, "ramp")), positive.Draw(t, "guard")/2
@@ -403,19 +403,19 @@ func draw(t *rapid.T) *spec.Spec {
 	}
 	s.Regions[0].Quotas = map[string]float64{models[0]: positive.Draw(t, "quota")}
 	s.Routing = spec.Routing{
-		Policy: rapid.SampledFrom(spec.Policies()).Draw(t, "policy"), Spill: &spill, SpillMargin: spec.Duration(rapid.Int64Range(1, 1e10).Draw(t, "margin")),
+		Policy: rapid.SampledFrom(spec.WorkerPolicies()).Draw(t, "policy"), Spill: &spill, SpillMargin: spec.Duration(rapid.Int64Range(1, 1e10).Draw(t, "margin")),
 		HashKey: rapid.SampledFrom([]string{"session", "tenant", "prefix", "header:X-A"}).Draw(t, "key"), KVOvercommit: 0.5 + 1.5*positive.Draw(t, "overcommit"),
 		SpillShare: positive.Draw(t, "spill share"), SpillFresh: spec.Duration(rapid.Int64Range(1e8, 1e10).Draw(t, "fresh")),
 		MaxBody: rapid.Int64Range(1024, 1<<30).Draw(t, "body"), RetryBudget: positive.Draw(t, "budget"),
-		Batch: batching(t, models), Queue: queueing(t), Health: healthing(t), UsageInStreams: &spill, ResumeText: &text, LongShare: positive.Draw(t, "long"),
+		Batch: drawBatchPolicy(t, models), Queue: drawQueuePolicy(t), Health: drawHealthPolicy(t), UsageInStreams: &spill, ResumeText: &text, LongShare: positive.Draw(t, "long"),
 		OverlapWeight: positive.Draw(t, "overlap") * 100, Temperature: positive.Draw(t, "temperature") * 10,
-		Hedge: spec.Hedging{Enabled: spill, After: spec.Duration(time.Second), Quantile: 0.5 + positive.Draw(t, "quantile")*0.4},
+		Hedge: spec.HedgePolicy{Enabled: spill, After: spec.Duration(time.Second), Quantile: 0.5 + positive.Draw(t, "quantile")*0.4},
 	}
 	return s
 }
 
 func FuzzDecode(f *testing.F) {
-	// Short seeds: the fuzzer spends its time on shrinking long ones.
+	// Short seeds: the fuzzer spends its time on minimizing long ones.
 	const zone, service = "zone: {name: a., nameservers: [{name: n., addresses: [1.1.1.1]}]}\n", "services: [{name: a.}]\n"
 	const region, model = "regions: [{name: r, place: {lat: 1}, gateways: [{name: g, addresses: [1.1.1.2], url: 'http://b'}]}]\n", "models: [{name: m}]\n"
 	for _, rest := range []string{
@@ -426,8 +426,8 @@ func FuzzDecode(f *testing.F) {
 		f.Add([]byte(rest))
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
-		if s, err := spec.DecodeAlone("fuzz", text); err == nil {
-			if _, err := spec.DecodeAlone("again", spec.Encode(s)); err != nil {
+		if s, err := spec.DecodeStandalone("fuzz", text); err == nil {
+			if _, err := spec.DecodeStandalone("again", spec.Encode(s)); err != nil {
 				t.Fatalf("what was written of a zone alone cannot be read: %v\n%s", err, spec.Encode(s))
 			}
 		}
@@ -443,7 +443,7 @@ func FuzzDecode(f *testing.F) {
 		if err != nil {
 			t.Fatalf("what was written cannot be read: %v\n%s", err, spec.Encode(s))
 		}
-		if diff := cmp.Diff(s, again, same); diff != "" {
+		if diff := cmp.Diff(s, again, equalOptions); diff != "" {
 			t.Fatalf("read back (-want +got):\n%s", diff)
 		}
 	})

@@ -7,64 +7,64 @@ import (
 	"github.com/spillway-lb/spillway/internal/config/strict"
 )
 
-func (j *judge) modelList() {
+func (j *validator) checkModels() {
 	list := j.spec.Models
-	if len(list) == 0 && !j.alone {
-		j.bad("$.models", "there are no models", "write at least one model's name, as the workers serve it")
+	if len(list) == 0 && !j.standalone {
+		j.addProblem("$.models", "there are no models", "write at least one model's name, as the workers serve it")
 	}
 	for i := range list {
-		j.model(&list[i], item("$.models")(i))
+		j.checkModel(&list[i], itemPath("$.models")(i))
 	}
-	j.distinct("model", j.models, itemName("$.models"))
+	j.checkUnique("model", j.models, itemNamePath("$.models"))
 }
 
-func (j *judge) model(m *Model, path string) {
-	if why := badWord(m.Name); why != "" {
-		j.bad(path+".name", "model: "+why, wordHint)
+func (j *validator) checkModel(m *Model, path string) {
+	if why := nameProblem(m.Name); why != "" {
+		j.addProblem(path+".name", "model: "+why, nameHint)
 	}
 	if m.MaxContext < 0 {
-		j.bad(path+".max_context", fmt.Sprintf("max_context %d is negative", m.MaxContext), "write tokens, or leave it out to take what the workers say")
+		j.addProblem(path+".max_context", fmt.Sprintf("max_context %d is negative", m.MaxContext), "write tokens, or leave it out to take what the workers say")
 	}
 	if m.MaxOutput < 1 {
-		j.bad(path+".max_output", fmt.Sprintf("max_output %d is not positive", m.MaxOutput), "write tokens, such as 1024")
+		j.addProblem(path+".max_output", fmt.Sprintf("max_output %d is not positive", m.MaxOutput), "write tokens, such as 1024")
 	}
 	if m.MaxContext > 0 && m.MaxOutput > m.MaxContext {
-		j.bad(path+".max_output", fmt.Sprintf("max_output %d is more than max_context %d", m.MaxOutput, m.MaxContext), "the context holds prompt and output: write less")
+		j.addProblem(path+".max_output", fmt.Sprintf("max_output %d is more than max_context %d", m.MaxOutput, m.MaxContext), "the context holds prompt and output: write less")
 	}
 	if m.OutputLimit < 0 || m.MaxContext > 0 && m.OutputLimit > m.MaxContext {
-		j.bad(path+".output_limit", fmt.Sprintf("output_limit %d is out of range", m.OutputLimit), "write tokens, at most max_context, or leave it out for no limit")
+		j.addProblem(path+".output_limit", fmt.Sprintf("output_limit %d is out of range", m.OutputLimit), "write tokens, at most max_context, or leave it out for no limit")
 	}
 	if !(m.BytesPerToken > 0 && m.BytesPerToken <= 64) {
-		j.bad(path+".bytes_per_token", fmt.Sprintf("bytes_per_token %v is out of range", m.BytesPerToken), "write a number above 0 and at most 64, such as 4")
+		j.addProblem(path+".bytes_per_token", fmt.Sprintf("bytes_per_token %v is out of range", m.BytesPerToken), "write a number above 0 and at most 64, such as 4")
 	}
-	j.price(&m.Price, path+".price")
+	j.checkPrice(&m.Price, path+".price")
 	for c := range Class(NumClasses) {
-		if m.TTFT.Of(c) <= 0 {
-			j.bad(path+".ttft."+c.String(), fmt.Sprintf("the %s target %s is not positive", c, m.TTFT.Of(c)), "write a duration such as 2s")
+		if m.TTFT.ForClass(c) <= 0 {
+			j.addProblem(path+".ttft."+c.String(), fmt.Sprintf("the %s target %s is not positive", c, m.TTFT.ForClass(c)), "write a duration such as 2s")
 		}
 	}
-	j.warmth(m, path)
+	j.checkLoading(m, path)
 }
 
-func (j *judge) aliasList() {
+func (j *validator) checkAliases() {
 	list := j.spec.Aliases
 	for i := range list {
-		a, path := &list[i], item("$.aliases")(i)
-		if why := badWord(a.Name); why != "" {
-			j.bad(path+".name", "alias: "+why, wordHint)
+		a, path := &list[i], itemPath("$.aliases")(i)
+		if why := nameProblem(a.Name); why != "" {
+			j.addProblem(path+".name", "alias: "+why, nameHint)
 		} else if slices.Contains(j.models, a.Name) {
-			j.bad(path+".name", fmt.Sprintf("alias %q hides the model of that name", a.Name), "rename the alias: a model always answers to its own name")
+			j.addProblem(path+".name", fmt.Sprintf("alias %q hides the model of that name", a.Name), "rename the alias: a model always answers to its own name")
 		}
-		j.targets(a, path+".targets")
-		if !slices.Contains(stickies(), a.Sticky) {
-			j.bad(path+".sticky", fmt.Sprintf("unknown sticky %q", a.Sticky), strict.Suggest(a.Sticky, stickies(), "words"))
+		j.checkTargets(a, path+".targets")
+		if !slices.Contains(stickyModes(), a.Sticky) {
+			j.addProblem(path+".sticky", fmt.Sprintf("unknown sticky %q", a.Sticky), strict.SuggestName(a.Sticky, stickyModes(), "words"))
 		}
 	}
-	j.distinct("alias", j.aliases, itemName("$.aliases"))
+	j.checkUnique("alias", j.aliases, itemNamePath("$.aliases"))
 }
 
-func sumWord(sum float64) string {
-	if finite(sum) {
+func formatSum(sum float64) string {
+	if isFinite(sum) {
 		return "zero"
 	}
 	return "infinity"

@@ -7,106 +7,106 @@ import (
 	"strings"
 )
 
-// Limits of what the other tiers carry and steer.
+// Limits of the other tiers.
 const (
-	// MaxRegions is the number of regions that steering can tell apart.
+	// MaxRegions is the largest number of regions that steering supports.
 	MaxRegions = 256
-	// MaxGateways is the number of gateways of one region that its peers are sent.
+	// MaxGateways is the largest number of gateways of one region that is sent to its peers.
 	MaxGateways = 64
 )
 
-func (j *judge) places() {
+func (j *validator) checkRegions() {
 	list := j.spec.Regions
 	if len(list) > MaxRegions {
-		j.bad("$.regions", fmt.Sprintf("there are %d regions, at most %d can be steered", len(list), MaxRegions), "split them over several fleets")
+		j.addProblem("$.regions", fmt.Sprintf("there are %d regions, at most %d can be steered", len(list), MaxRegions), "split them over several fleets")
 	}
 	if len(list) == 0 {
-		j.bad("$.regions", "there are no regions", "write at least one region with a name, a place and a gateway")
+		j.addProblem("$.regions", "there are no regions", "write at least one region with a name, a place and a gateway")
 	}
 	for i := range list {
-		j.region(&list[i], item("$.regions")(i))
+		j.checkRegion(&list[i], itemPath("$.regions")(i))
 	}
-	j.distinct("region", j.regions, itemName("$.regions"))
-	j.distinctAddresses("gateway address", "$.regions", len(list), nil)
-	j.distinctURLs(list)
+	j.checkUnique("region", j.regions, itemNamePath("$.regions"))
+	j.checkUniqueAddresses("gateway address", "$.regions", len(list), nil)
+	j.checkUniqueURLs(list)
 }
 
-func (j *judge) region(r *Region, path string) {
-	if why := BadLabel(r.Name); why != "" {
-		j.bad(path+".name", "region: "+why, labelHint)
+func (j *validator) checkRegion(r *Region, path string) {
+	if why := LabelProblem(r.Name); why != "" {
+		j.addProblem(path+".name", "region: "+why, labelHint)
 	}
-	j.place(&r.Place, path+".place")
+	j.checkLocation(&r.Place, path+".place")
 	for i, z := range r.Zones {
-		if why := BadLabel(z); why != "" {
-			j.bad(item(path+".zones")(i), "zone: "+why, labelHint)
+		if why := LabelProblem(z); why != "" {
+			j.addProblem(itemPath(path+".zones")(i), "zone: "+why, labelHint)
 		}
 	}
-	j.distinct("zone", r.Zones, item(path+".zones"))
-	j.labels(r.Residency, path+".residency")
+	j.checkUnique("zone", r.Zones, itemPath(path+".zones"))
+	j.checkLabels(r.Residency, path+".residency")
 	if len(r.Gateways) == 0 {
-		j.bad(path+".gateways", fmt.Sprintf("region %q has no gateways", r.Name), "name at least one gateway with its addresses and its url")
+		j.addProblem(path+".gateways", fmt.Sprintf("region %q has no gateways", r.Name), "name at least one gateway with its addresses and its url")
 	}
 	if len(r.Gateways) > MaxGateways {
-		j.bad(path+".gateways", fmt.Sprintf("region %q has %d gateways, at most %d are possible", r.Name, len(r.Gateways), MaxGateways),
+		j.addProblem(path+".gateways", fmt.Sprintf("region %q has %d gateways, at most %d are possible", r.Name, len(r.Gateways), MaxGateways),
 			"use fewer and larger gateways, or split the region")
 	}
 	for i := range r.Gateways {
-		j.gateway(&r.Gateways[i], item(path+".gateways")(i))
+		j.checkGateway(&r.Gateways[i], itemPath(path+".gateways")(i))
 	}
-	j.distinct("gateway", names(r.Gateways, func(g *Gateway) string { return g.Name }), itemName(path+".gateways"))
-	j.share(path+".max_share", "max_share", r.MaxShare)
-	j.regionSteering(r, path)
-	j.zoneWeights(r, path)
+	j.checkUnique("gateway", namesOf(r.Gateways, func(g *Gateway) string { return g.Name }), itemNamePath(path+".gateways"))
+	j.checkShare(path+".max_share", "max_share", r.MaxShare)
+	j.checkRegionSteering(r, path)
+	j.checkZoneWeights(r, path)
 }
 
-func (j *judge) place(p *Place, path string) {
-	if *p == (Place{}) {
-		j.bad(path, "the region has no place", "write place: {city: Frankfurt, lat: 50.1, lon: 8.7}")
+func (j *validator) checkLocation(p *Location, path string) {
+	if *p == (Location{}) {
+		j.addProblem(path, "the region has no place", "write place: {city: Frankfurt, lat: 50.1, lon: 8.7}")
 		return
 	}
 	if !(p.Lat >= -90 && p.Lat <= 90) {
-		j.bad(path+".lat", fmt.Sprintf("latitude %v is out of range", p.Lat), "write degrees from -90 to 90, north positive: are lat and lon swapped?")
+		j.addProblem(path+".lat", fmt.Sprintf("latitude %v is out of range", p.Lat), "write degrees from -90 to 90, north positive: are lat and lon swapped?")
 	}
 	if !(p.Lon >= -180 && p.Lon <= 180) {
-		j.bad(path+".lon", fmt.Sprintf("longitude %v is out of range", p.Lon), "write degrees from -180 to 180, east positive")
+		j.addProblem(path+".lon", fmt.Sprintf("longitude %v is out of range", p.Lon), "write degrees from -180 to 180, east positive")
 	}
 	for _, r := range p.City {
 		if r < ' ' || !strconv.IsPrint(r) {
-			j.bad(path+".city", "the city's name has characters that cannot be printed", "write plain text")
+			j.addProblem(path+".city", "the city's name has characters that cannot be printed", "write plain text")
 			return
 		}
 	}
 }
 
-// labels judges a list of jurisdictions.
-func (j *judge) labels(list []string, path string) {
+// checkLabels checks a list of jurisdictions.
+func (j *validator) checkLabels(list []string, path string) {
 	for i, l := range list {
-		if why := BadLabel(l); why != "" {
-			j.bad(item(path)(i), "residency: "+why, labelHint)
+		if why := LabelProblem(l); why != "" {
+			j.addProblem(itemPath(path)(i), "residency: "+why, labelHint)
 		}
 	}
-	j.distinct("jurisdiction", list, item(path))
+	j.checkUnique("jurisdiction", list, itemPath(path))
 }
 
-func (j *judge) gateway(g *Gateway, path string) {
-	if why := BadLabel(g.Name); why != "" {
-		j.bad(path+".name", "gateway: "+why, labelHint)
+func (j *validator) checkGateway(g *Gateway, path string) {
+	if why := LabelProblem(g.Name); why != "" {
+		j.addProblem(path+".name", "gateway: "+why, labelHint)
 	}
 	if len(g.Addresses) == 0 {
-		j.bad(path+".addresses", fmt.Sprintf("gateway %q has no addresses", g.Name), "write what A and AAAA should answer: addresses: [192.0.2.1]")
+		j.addProblem(path+".addresses", fmt.Sprintf("gateway %q has no addresses", g.Name), "write what A and AAAA should answer: addresses: [192.0.2.1]")
 	}
 	for i, a := range g.Addresses {
-		if why, hint := badAddress(a); why != "" {
-			j.bad(item(path+".addresses")(i), why, hint)
+		if why, hint := addressProblem(a); why != "" {
+			j.addProblem(itemPath(path+".addresses")(i), why, hint)
 		}
 	}
-	if why := badURL(g.URL); why != "" {
-		j.bad(path+".url", why, `write scheme, host and port as clients reach it: "https://gw1.fra.example:8443"`)
+	if why := urlProblem(g.URL); why != "" {
+		j.addProblem(path+".url", why, `write scheme, host and port as clients reach it: "https://gw1.fra.example:8443"`)
 	}
 }
 
-// badAddress says why an address cannot stand in an answer.
-func badAddress(a netip.Addr) (why, hint string) {
+// addressProblem returns why an address cannot be used in a DNS answer.
+func addressProblem(a netip.Addr) (why, hint string) {
 	switch {
 	case !a.IsValid():
 		return "the address is empty", "write it like 192.0.2.1 or 2001:db8::1"
@@ -120,8 +120,8 @@ func badAddress(a netip.Addr) (why, hint string) {
 	return "", ""
 }
 
-// badURL says why a URL is not scheme://host[:port] and nothing else.
-func badURL(s string) string {
+// urlProblem returns why a URL is not exactly scheme://host[:port].
+func urlProblem(s string) string {
 	if s == "" {
 		return "the gateway has no url"
 	}
@@ -143,10 +143,10 @@ func badURL(s string) string {
 			return fmt.Sprintf("the url has the port %q", port)
 		}
 	}
-	return badHost(host)
+	return hostProblem(host)
 }
 
-func badHost(host string) string {
+func hostProblem(host string) string {
 	if inner, ok := strings.CutPrefix(host, "["); ok {
 		if a, err := netip.ParseAddr(strings.TrimSuffix(inner, "]")); err != nil || !a.Is6() {
 			return fmt.Sprintf("the url has the host %q", host)
@@ -156,16 +156,16 @@ func badHost(host string) string {
 	if _, err := netip.ParseAddr(host); err == nil && !strings.Contains(host, ":") {
 		return ""
 	}
-	if badFQDN(strings.ToLower(strings.TrimSuffix(host, "."))+".") != "" {
+	if fqdnProblem(strings.ToLower(strings.TrimSuffix(host, "."))+".") != "" {
 		return fmt.Sprintf("the url has the host %q", host)
 	}
 	return ""
 }
 
-// distinctAddresses reports an address that two holders share. Loopback addresses may be shared: on one machine it is
-// ports that tell instances apart. Of returns the addresses of holder i, which stands at path[i]; without it, the
-// holders are the gateways of every region.
-func (j *judge) distinctAddresses(noun, path string, n int, of func(i int) []netip.Addr) {
+// checkUniqueAddresses reports an address shared by two holders. Loopback addresses may be shared: on one
+// machine ports distinguish instances. of returns the addresses of holder i, at path[i]; if nil, the holders
+// are the gateways of every region.
+func (j *validator) checkUniqueAddresses(noun, path string, n int, of func(i int) []netip.Addr) {
 	var all, paths []string
 	put := func(holder string, list []netip.Addr) {
 		for k, a := range list {
@@ -176,17 +176,17 @@ func (j *judge) distinctAddresses(noun, path string, n int, of func(i int) []net
 	}
 	for i := range n {
 		if of != nil {
-			put(item(path)(i), of(i))
+			put(itemPath(path)(i), of(i))
 			continue
 		}
 		for g := range j.spec.Regions[i].Gateways {
 			put(fmt.Sprintf("%s[%d].gateways[%d]", path, i, g), j.spec.Regions[i].Gateways[g].Addresses)
 		}
 	}
-	j.distinct(noun, all, func(i int) string { return paths[i] })
+	j.checkUnique(noun, all, func(i int) string { return paths[i] })
 }
 
-func (j *judge) distinctURLs(list []Region) {
+func (j *validator) checkUniqueURLs(list []Region) {
 	var all, paths []string
 	for i := range list {
 		for g := range list[i].Gateways {
@@ -194,5 +194,5 @@ func (j *judge) distinctURLs(list []Region) {
 			paths = append(paths, fmt.Sprintf("$.regions[%d].gateways[%d].url", i, g))
 		}
 	}
-	j.distinct("url", all, func(i int) string { return paths[i] })
+	j.checkUnique("url", all, func(i int) string { return paths[i] })
 }

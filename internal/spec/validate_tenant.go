@@ -9,39 +9,39 @@ import (
 	"github.com/spillway-lb/spillway/internal/config/strict"
 )
 
-func (j *judge) tenants() {
+func (j *validator) checkTenants() {
 	list := j.spec.Tenants
-	carried := j.carried()
+	carried := j.residencyLabels()
 	for i := range list {
-		t, path := &list[i], item("$.tenants")(i)
-		if why := badWord(t.Name); why != "" {
-			j.bad(path+".name", "tenant: "+why, wordHint)
+		t, path := &list[i], itemPath("$.tenants")(i)
+		if why := nameProblem(t.Name); why != "" {
+			j.addProblem(path+".name", "tenant: "+why, nameHint)
 		}
 		if t.Class >= NumClasses {
-			j.bad(path+".class", fmt.Sprintf("unknown class %s", t.Class), "write interactive, standard or batch")
+			j.addProblem(path+".class", fmt.Sprintf("unknown class %s", t.Class), "write interactive, standard or batch")
 		}
-		j.keys(t.Keys, path+".keys")
-		j.timedKeys(t.TimedKeys, path+".timed_keys")
-		j.limits(&t.Limits, path+".limits")
-		j.budget(&t.Budget, path+".budget")
-		j.known("region", "$.regions[*].name", t.Regions, j.regions, item(path+".regions"))
-		j.distinct("region", t.Regions, item(path+".regions"))
-		j.known("model", "$.models[*].name", t.Models, j.askable, item(path+".models"))
-		j.distinct("model", t.Models, item(path+".models"))
-		j.residency(t.Residency, carried, path+".residency")
+		j.checkKeys(t.Keys, path+".keys")
+		j.checkTimedKeys(t.TimedKeys, path+".timed_keys")
+		j.checkLimits(&t.Limits, path+".limits")
+		j.checkBudget(&t.Budget, path+".budget")
+		j.checkReferences("region", "$.regions[*].name", t.Regions, j.regions, itemPath(path+".regions"))
+		j.checkUnique("region", t.Regions, itemPath(path+".regions"))
+		j.checkReferences("model", "$.models[*].name", t.Models, j.requestNames, itemPath(path+".models"))
+		j.checkUnique("model", t.Models, itemPath(path+".models"))
+		j.checkResidency(t.Residency, carried, path+".residency")
 		if t.Weight != 0 {
-			j.number(path+".weight", "the weight", t.Weight, 0.001, 1000)
+			j.checkNumber(path+".weight", "the weight", t.Weight, 0.001, 1000)
 		}
-		if why := badWord(t.PrefixGroup); t.PrefixGroup != "" && why != "" {
-			j.bad(path+".prefix_group", "prefix_group: "+why, wordHint)
+		if why := nameProblem(t.PrefixGroup); t.PrefixGroup != "" && why != "" {
+			j.addProblem(path+".prefix_group", "prefix_group: "+why, nameHint)
 		}
 	}
-	j.distinct("tenant", names(list, func(t *Tenant) string { return t.Name }), itemName("$.tenants"))
-	j.sharedKeys(list)
+	j.checkUnique("tenant", namesOf(list, func(t *Tenant) string { return t.Name }), itemNamePath("$.tenants"))
+	j.checkSharedKeys(list)
 }
 
-// carried lists every jurisdiction that some region counts as.
-func (j *judge) carried() []string {
+// residencyLabels lists all jurisdictions of the regions.
+func (j *validator) residencyLabels() []string {
 	var all []string
 	for i := range j.spec.Regions {
 		all = append(all, j.spec.Regions[i].Residency...)
@@ -50,34 +50,34 @@ func (j *judge) carried() []string {
 	return slices.Compact(all)
 }
 
-// residency reports a jurisdiction that no region carries: the tenant could be served nowhere, or in fewer places than
-// the operator believes.
-func (j *judge) residency(list, carried []string, path string) {
+// checkResidency reports a jurisdiction that no region has: the tenant could be served nowhere, or in fewer
+// regions than intended.
+func (j *validator) checkResidency(list, carried []string, path string) {
 	for i, label := range list {
 		if slices.Contains(carried, label) {
 			continue
 		}
-		hint := strict.Suggest(label, carried, "jurisdictions")
+		hint := strict.SuggestName(label, carried, "jurisdictions")
 		if slices.Contains(j.regions, label) {
 			hint = fmt.Sprintf("%q is a region: residency names jurisdictions, which regions carry in their own residency list", label)
 		}
-		j.found = append(j.found, Problem{Path: item(path)(i), Needs: "$.regions[*].residency", Reason: fmt.Sprintf("no region carries the residency %q", label), Hint: hint})
+		j.problems = append(j.problems, Problem{Path: itemPath(path)(i), DependsOn: "$.regions[*].residency", Reason: fmt.Sprintf("no region carries the residency %q", label), Hint: hint})
 	}
-	j.distinct("jurisdiction", list, item(path))
+	j.checkUnique("jurisdiction", list, itemPath(path))
 }
 
-// keys judges hashed keys. No message shows any part of one: what stands there may be a key in plain text.
-func (j *judge) keys(list []string, path string) {
+// checkKeys checks hashed keys. No message shows any part of a value, which may be a key in plain text.
+func (j *validator) checkKeys(list []string, path string) {
 	for i, k := range list {
 		if _, ok := parseKeyHash(k); ok {
 			continue
 		}
-		reason, hint := badKey(k)
-		j.bad(item(path)(i), reason, hint)
+		reason, hint := keyProblem(k)
+		j.addProblem(itemPath(path)(i), reason, hint)
 	}
 }
 
-func badKey(k string) (reason, hint string) {
+func keyProblem(k string) (reason, hint string) {
 	const howto = "put in what `spillway config key` prints for it: sha256: and 64 hex digits"
 	digits, ok := strings.CutPrefix(strings.ToLower(k), keyPrefix)
 	switch {
@@ -100,8 +100,8 @@ func isHex(s string) bool {
 	return err == nil
 }
 
-// sharedKeys reports a key that stands twice, without showing it.
-func (j *judge) sharedKeys(list []Tenant) {
+// checkSharedKeys reports a duplicate key, without showing it.
+func (j *validator) checkSharedKeys(list []Tenant) {
 	first := map[string]string{}
 	for i := range list {
 		for k, key := range list[i].allKeys() {
@@ -113,7 +113,7 @@ func (j *judge) sharedKeys(list []Tenant) {
 				continue
 			}
 			if at, ok := first[key]; ok {
-				j.bad(path, "this key is there twice", "it also stands at "+at+": give each tenant keys of its own")
+				j.addProblem(path, "this key is there twice", "it also stands at "+at+": give each tenant keys of its own")
 				continue
 			}
 			first[key] = strings.TrimPrefix(path, "$.")
@@ -121,9 +121,9 @@ func (j *judge) sharedKeys(list []Tenant) {
 	}
 }
 
-func (j *judge) limits(l *Limits, path string) {
+func (j *validator) checkLimits(l *TenantLimits, path string) {
 	if l.Scope != ScopeRegion && l.Scope != ScopeGlobal {
-		j.bad(path+".scope", fmt.Sprintf("unknown scope %q", l.Scope), strict.Suggest(l.Scope, []string{ScopeRegion, ScopeGlobal}, "scopes"))
+		j.addProblem(path+".scope", fmt.Sprintf("unknown scope %q", l.Scope), strict.SuggestName(l.Scope, []string{ScopeRegion, ScopeGlobal}, "scopes"))
 	}
 	for _, f := range []struct {
 		key   string
@@ -131,9 +131,9 @@ func (j *judge) limits(l *Limits, path string) {
 	}{{"requests_per_minute", l.RequestsPerMinute}, {"tokens_per_minute", l.TokensPerMinute}, {"concurrency", l.Concurrency}} {
 		switch {
 		case f.value < 0:
-			j.bad(path+"."+f.key, fmt.Sprintf("%s %d is negative", f.key, f.value), "write 0 or leave it out for no limit")
-		case f.value > maxLimit:
-			j.bad(path+"."+f.key, fmt.Sprintf("%s %d is out of range", f.key, f.value), "leave it out for no limit")
+			j.addProblem(path+"."+f.key, fmt.Sprintf("%s %d is negative", f.key, f.value), "write 0 or leave it out for no limit")
+		case f.value > maxLimitValue:
+			j.addProblem(path+"."+f.key, fmt.Sprintf("%s %d is out of range", f.key, f.value), "leave it out for no limit")
 		}
 	}
 }

@@ -1,6 +1,4 @@
-// Package telemetry is what every tier's logs and metrics have in common: the keys of log lines, a registry that says
-// which node it speaks for, the buckets that make histograms comparable across tiers, and labels that cannot grow
-// without bound, and the thinning of lines that trouble would repeat for ever.
-//
-// It decides how things are called. It never decides what is worth logging or counting.
+// Package telemetry contains what the logs and metrics of all tiers have in common: keys of log attributes, a registry with
+// the identity of the node, histogram buckets that are comparable across tiers, labels with a bounded number of values,
+// earlier names of renamed metrics, and a throttle for repeated log lines.
 package telemetry

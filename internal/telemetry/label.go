@@ -2,22 +2,24 @@ package telemetry
 
 import "sync"
 
-// OtherLabel stands for every value beyond a Labels' bound.
+// OtherLabel replaces every value beyond the bound of a BoundedLabel.
 const OtherLabel = "other"
 
-// Labels keeps the values of one label bounded, so that what outsiders send cannot grow a metric. Safe for concurrent
-// use.
-type Labels struct {
+// BoundedLabel bounds the number of values of one label, so that input from outside cannot grow a metric without bound. Safe
+// for concurrent use.
+type BoundedLabel struct {
 	mu   sync.RWMutex
 	max  int
 	seen map[string]struct{}
 }
 
-// NewLabels lets the first max values through.
-func NewLabels(max int) *Labels { return &Labels{max: max, seen: make(map[string]struct{}, max)} }
+// NewBoundedLabel returns a label that accepts the first max different values.
+func NewBoundedLabel(max int) *BoundedLabel {
+	return &BoundedLabel{max: max, seen: make(map[string]struct{}, max)}
+}
 
-// Value is v, or OtherLabel when v is new and there is no room for it.
-func (l *Labels) Value(v string) string {
+// BoundValue returns v, or OtherLabel if v is new and max values were accepted already.
+func (l *BoundedLabel) BoundValue(v string) string {
 	l.mu.RLock()
 	_, ok := l.seen[v]
 	full := len(l.seen) >= l.max

@@ -1,8 +1,8 @@
-// Package ticket mints and opens redirect tickets: short signed strings that the global tier puts into the URL of a 307,
-// because most clients drop Authorization when a redirect leads to another host. A ticket says which tenant was
-// authenticated, for which service and region, and until when.
+// Package ticket mints and opens redirect tickets: short signed strings that the global tier puts into the URL
+// of a 307, because most clients drop Authorization when a redirect leads to another host. A ticket names the
+// authenticated tenant, the service, the region, and its expiry.
 //
-// It decides whether a ticket is ours, whole and still good, and Seen whether one gateway has seen it before: the memory is
-// that gateway's own, and another one of the region would take the ticket once more. It never decides what the tenant may
-// do, carries no key or prompt, and hides nothing: a ticket's fields are signed, not encrypted.
+// MintTicket and OpenTicket create and verify a RedirectTicket. SeenTickets detects reuse within one gateway;
+// another gateway of the region would accept the ticket once more. The package never decides what the tenant
+// may do. A ticket contains no key or prompt, and its fields are signed, not encrypted.
 package ticket

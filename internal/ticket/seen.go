@@ -3,35 +3,37 @@ package ticket
 import "time"
 
 const (
-	// Life is how long a redirect may be followed.
-	Life = 30 * time.Second
-	// Skew is how far the clock that signs may be ahead of the one that opens.
-	Skew = 30 * time.Second
+	// Lifetime is how long a redirect is valid.
+	Lifetime = 30 * time.Second
+	// MaxClockSkew is how far the clock of the signer may be ahead of the verifier's.
+	MaxClockSkew = 30 * time.Second
 )
 
-// Seen remembers the tickets that were presented to one gateway, so that each opens a door once. Its scope is that
-// gateway: another one of the same region would take the ticket once more. It holds at most twice its limit, at about 50
-// bytes each; when more are presented within Life and Skew the oldest are forgotten early. It is for one
-// goroutine at a time.
-type Seen struct {
+// SeenTickets records the tickets presented to one gateway, so that each is accepted once. Its scope is that
+// gateway: another one of the region would accept the ticket once more. It holds at most twice its limit, at
+// about 50 bytes each; if more are presented within Lifetime and MaxClockSkew, the oldest are dropped early. It
+// is not safe for concurrent use.
+type SeenTickets struct {
 	limit      int
-	since      time.Time // when young was begun
-	young, old map[id]struct{}
+	youngSince time.Time // start of the young generation
+	young, old map[ticketID]struct{}
 }
 
-// id tells tickets apart: the nonce is random, and the expiry makes two alike ones of a day different.
-type id struct {
+// ticketID identifies a ticket: a random nonce and the expiry.
+type ticketID struct {
 	nonce   uint64
 	expires int64
 }
 
-// NewSeen makes an empty table that forgets early beyond limit tickets.
-func NewSeen(limit int) *Seen { return &Seen{limit: limit, young: map[id]struct{}{}} }
+// NewSeenTickets creates an empty table that drops tickets early beyond limit.
+func NewSeenTickets(limit int) *SeenTickets {
+	return &SeenTickets{limit: limit, young: map[ticketID]struct{}{}}
+}
 
-// First reports whether an open ticket is presented for the first time, and remembers it.
-func (s *Seen) First(t Ticket, now time.Time) bool {
-	k := id{t.Nonce, t.Expires.Unix()}
-	s.turn(now)
+// MarkSeen reports whether an open ticket is presented for the first time, and records it.
+func (s *SeenTickets) MarkSeen(t RedirectTicket, now time.Time) bool {
+	k := ticketID{t.Nonce, t.Expires.Unix()}
+	s.rotateGenerations(now)
 	_, young := s.young[k]
 	_, old := s.old[k]
 	if young || old {
@@ -41,14 +43,14 @@ func (s *Seen) First(t Ticket, now time.Time) bool {
 	return true
 }
 
-// turn begins a new generation when the young one is full or old enough. No ticket that opens lives longer than a
-// generation lasts, so that whatever the last but one held has expired.
-func (s *Seen) turn(now time.Time) {
-	if len(s.young) < s.limit && now.Sub(s.since) <= Life+Skew {
+// rotateGenerations begins a new generation when the young one is full or old enough. No valid ticket lives
+// longer than a generation, so all tickets of the dropped generation have expired.
+func (s *SeenTickets) rotateGenerations(now time.Time) {
+	if len(s.young) < s.limit && now.Sub(s.youngSince) <= Lifetime+MaxClockSkew {
 		return
 	}
-	if s.old = s.young; now.Sub(s.since) > 2*(Life+Skew) {
+	if s.old = s.young; now.Sub(s.youngSince) > 2*(Lifetime+MaxClockSkew) {
 		s.old = nil
 	}
-	s.young, s.since = map[id]struct{}{}, now
+	s.young, s.youngSince = map[ticketID]struct{}{}, now
 }

@@ -10,52 +10,52 @@ import (
 	"time"
 )
 
-// Reasons why Open refuses a ticket.
+// Reasons for which OpenTicket refuses a ticket.
 var (
-	ErrMalformed = errors.New("ticket is malformed")
-	ErrForged    = errors.New("ticket is not signed by a key in use")
-	ErrExpired   = errors.New("ticket has expired")
-	ErrEarly     = errors.New("ticket is good for longer than any is minted for: the clocks are too far apart")
+	ErrMalformed    = errors.New("ticket is malformed")
+	ErrForged       = errors.New("ticket is not signed by a key in use")
+	ErrExpired      = errors.New("ticket has expired")
+	ErrExpiryTooFar = errors.New("ticket is good for longer than any is minted for: the clocks are too far apart")
 )
 
-// MinKey is the shortest key, in bytes, that signs or opens.
-const MinKey = 16
+// MinKeyBytes is the shortest key, in bytes, that signs or opens.
+const MinKeyBytes = 16
 
 const (
-	version  = 1 // without a client, as earlier releases know it
-	proxied  = 2 // with one
-	maxField = 255
-	macSize  = 16                             // half of SHA-256, which RFC 2104 section 5 allows
-	header   = 1 + 8 + 8                      // version, expiry, nonce
-	minSize  = header + 3 + macSize           // with three empty fields
-	maxSize  = minSize + 1 + 4*maxField       // in bytes
-	maxText  = (maxSize*8 + 5) / 6            // in base64 characters
-	maxKeys  = 8                              // more are not tried: each costs a hash
-	maxUnix  = 1<<40 - 1                      // seconds; the year 36812, which time.Time can still hold
-	domain   = "spillway redirect ticket\x00" // keeps these signatures apart from any other use of a key
+	versionDirect  = 1 // without a client, as in earlier releases
+	versionProxied = 2 // with a client
+	maxFieldBytes  = 255
+	macBytes       = 16                                   // half of SHA-256, allowed by RFC 2104 section 5
+	headerBytes    = 1 + 8 + 8                            // version, expiry, nonce
+	minTicketBytes = headerBytes + 3 + macBytes           // with three empty fields
+	maxTicketBytes = minTicketBytes + 1 + 4*maxFieldBytes // in bytes
+	maxTextChars   = (maxTicketBytes*8 + 5) / 6           // in base64 characters
+	maxKeysTried   = 8                                    // each costs a hash
+	maxUnixSeconds = 1<<40 - 1                            // seconds; the year 36812, the largest that time.Time supports
+	signingDomain  = "spillway redirect ticket\x00"       // separates these signatures from other uses of the key
 )
 
-// Ticket is what a redirect vouches for.
-type Ticket struct {
-	Tenant  string    // who was authenticated
-	Service string    // the service's name, as the client asked for it
-	Region  string    // where the redirect sent the client
-	Expires time.Time // first second at which it is no longer good; fractions are dropped
-	Nonce   uint64    // tells tickets of one second apart
-	Client  string    // the client's address, when the global tier passes its request on; empty: the client comes itself
+// RedirectTicket is the content of a ticket.
+type RedirectTicket struct {
+	Tenant  string    // the authenticated tenant
+	Service string    // the name of the service that the client requested
+	Region  string    // the target of the redirect
+	Expires time.Time // first second at which it is invalid; fractions are dropped
+	Nonce   uint64    // distinguishes tickets of the same second
+	Client  string    // the client's address, if the global tier forwards its request; empty: the client connects itself
 }
 
-// Mint signs t with key. It is empty when t cannot be carried: a field over 255 bytes, an expiry before 1970, or a key
-// shorter than MinKey.
-func Mint(key []byte, t Ticket) string {
-	if len(key) < MinKey || t.Expires.Unix() < 0 || t.Expires.Unix() > maxUnix {
+// MintTicket signs t with key. It returns "" if t cannot be encoded: a field over 255 bytes, an expiry before
+// 1970, or a key shorter than MinKeyBytes.
+func MintTicket(key []byte, t RedirectTicket) string {
+	if len(key) < MinKeyBytes || t.Expires.Unix() < 0 || t.Expires.Unix() > maxUnixSeconds {
 		return ""
 	}
-	b := make([]byte, 0, maxSize)
+	b := make([]byte, 0, maxTicketBytes)
 	if t.Client == "" {
-		b = append(b, version)
+		b = append(b, versionDirect)
 	} else {
-		b = append(b, proxied)
+		b = append(b, versionProxied)
 	}
 	b = binary.BigEndian.AppendUint64(b, uint64(t.Expires.Unix()))
 	b = binary.BigEndian.AppendUint64(b, t.Nonce)
@@ -64,80 +64,80 @@ func Mint(key []byte, t Ticket) string {
 		fields = append(fields, t.Client)
 	}
 	for _, f := range fields {
-		if len(f) > maxField {
+		if len(f) > maxFieldBytes {
 			return ""
 		}
 		b = append(append(b, byte(len(f))), f...)
 	}
-	return text().EncodeToString(append(b, sign(key, b)...))
+	return textEncoding().EncodeToString(append(b, computeMAC(key, b)...))
 }
 
-// Open reads a ticket that one of keys signed and that is still good at now. Only the first eight keys are tried, and
-// keys shorter than MinKey open nothing. The comparison takes the same time wherever signatures differ.
-func Open(keys [][]byte, s string, now time.Time) (Ticket, error) {
-	if len(s) > maxText || strings.ContainsAny(s, "\r\n") { // encoding/base64 skips line ends even when strict
-		return Ticket{}, ErrMalformed
+// OpenTicket parses a ticket that is signed by one of keys and valid at now. Only the first eight keys are
+// tried, and keys shorter than MinKeyBytes are ignored. The comparison takes constant time.
+func OpenTicket(keys [][]byte, s string, now time.Time) (RedirectTicket, error) {
+	if len(s) > maxTextChars || strings.ContainsAny(s, "\r\n") { // encoding/base64 skips line ends even in strict mode
+		return RedirectTicket{}, ErrMalformed
 	}
-	b, err := text().DecodeString(s)
-	if err != nil || len(b) < minSize {
-		return Ticket{}, ErrMalformed
+	b, err := textEncoding().DecodeString(s)
+	if err != nil || len(b) < minTicketBytes {
+		return RedirectTicket{}, ErrMalformed
 	}
-	body, mac := b[:len(b)-macSize], b[len(b)-macSize:]
-	t, ok := parse(body)
+	body, mac := b[:len(b)-macBytes], b[len(b)-macBytes:]
+	t, ok := parseBody(body)
 	if !ok {
-		return Ticket{}, ErrMalformed
+		return RedirectTicket{}, ErrMalformed
 	}
-	if !signed(keys, body, mac) {
-		return Ticket{}, ErrForged
+	if !isSignedByAny(keys, body, mac) {
+		return RedirectTicket{}, ErrForged
 	}
 	switch {
 	case !now.Before(t.Expires):
-		return Ticket{}, ErrExpired
-	case t.Expires.After(now.Add(Life + Skew)): // longer than Seen remembers
-		return Ticket{}, ErrEarly
+		return RedirectTicket{}, ErrExpired
+	case t.Expires.After(now.Add(Lifetime + MaxClockSkew)): // longer than SeenTickets keeps it
+		return RedirectTicket{}, ErrExpiryTooFar
 	}
 	return t, nil
 }
 
-// parse reads a body; there is exactly one body for each Ticket.
-func parse(b []byte) (t Ticket, ok bool) {
+// parseBody parses a body; each RedirectTicket has exactly one encoding.
+func parseBody(b []byte) (t RedirectTicket, ok bool) {
 	expires := binary.BigEndian.Uint64(b[1:])
 	v := b[0]
-	if v != version && v != proxied || expires > maxUnix {
-		return Ticket{}, false
+	if v != versionDirect && v != versionProxied || expires > maxUnixSeconds {
+		return RedirectTicket{}, false
 	}
 	t.Expires = time.Unix(int64(expires), 0)
 	t.Nonce = binary.BigEndian.Uint64(b[9:])
-	b = b[header:]
+	b = b[headerBytes:]
 	fields := []*string{&t.Tenant, &t.Service, &t.Region}
-	if v == proxied {
+	if v == versionProxied {
 		fields = append(fields, &t.Client)
 	}
 	for _, f := range fields {
 		if len(b) == 0 || len(b) < 1+int(b[0]) {
-			return Ticket{}, false
+			return RedirectTicket{}, false
 		}
 		*f, b = string(b[1:1+int(b[0])]), b[1+int(b[0]):]
 	}
-	return t, len(b) == 0 && (t.Client != "") == (v == proxied)
+	return t, len(b) == 0 && (t.Client != "") == (v == versionProxied)
 }
 
-func signed(keys [][]byte, body, mac []byte) bool {
+func isSignedByAny(keys [][]byte, body, mac []byte) bool {
 	found := false
-	for _, k := range keys[:min(len(keys), maxKeys)] {
-		if len(k) >= MinKey && hmac.Equal(sign(k, body), mac) {
+	for _, k := range keys[:min(len(keys), maxKeysTried)] {
+		if len(k) >= MinKeyBytes && hmac.Equal(computeMAC(k, body), mac) {
 			found = true
 		}
 	}
 	return found
 }
 
-func sign(key, body []byte) []byte {
+func computeMAC(key, body []byte) []byte {
 	h := hmac.New(sha256.New, key)
-	h.Write([]byte(domain))
+	h.Write([]byte(signingDomain))
 	h.Write(body)
-	return h.Sum(nil)[:macSize]
+	return h.Sum(nil)[:macBytes]
 }
 
-// text is URL-safe, without padding, and strict, so that no second spelling of a ticket opens.
-func text() *base64.Encoding { return base64.RawURLEncoding.Strict() }
+// textEncoding is URL-safe, unpadded and strict, so that a ticket has no second spelling.
+func textEncoding() *base64.Encoding { return base64.RawURLEncoding.Strict() }

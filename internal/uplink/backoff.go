@@ -6,18 +6,18 @@ import (
 )
 
 const (
-	backoffLeast = 50 * time.Millisecond
-	backoffMost  = 5 * time.Second
+	minBackoff = 50 * time.Millisecond
+	maxBackoff = 5 * time.Second
 )
 
-// backoff is decorrelated jitter: each wait is drawn between the least and three times the last, so that children that
-// lost one parent together do not come back together.
-type backoff struct{ last time.Duration }
+// reconnectBackoff is decorrelated jitter: each wait is drawn between the minimum and three times the last one, so
+// that children that lost one parent together do not reconnect together.
+type reconnectBackoff struct{ last time.Duration }
 
-func (b *backoff) next(rng *rand.Rand) time.Duration {
-	top := min(max(3*b.last, 2*backoffLeast), backoffMost)
-	b.last = backoffLeast + time.Duration(rng.Int64N(int64(top-backoffLeast)+1))
+func (b *reconnectBackoff) nextDelay(rng *rand.Rand) time.Duration {
+	top := min(max(3*b.last, 2*minBackoff), maxBackoff)
+	b.last = minBackoff + time.Duration(rng.Int64N(int64(top-minBackoff)+1))
 	return b.last
 }
 
-func (b *backoff) reset() { b.last = 0 }
+func (b *reconnectBackoff) resetDelay() { b.last = 0 }

@@ -14,71 +14,72 @@ import (
 
 	"github.com/spillway-lb/spillway/internal/capacity"
 	"github.com/spillway-lb/spillway/internal/identity"
-	"github.com/spillway-lb/spillway/internal/network"
+	"github.com/spillway-lb/spillway/internal/netif"
 	"github.com/spillway-lb/spillway/internal/telemetry"
 )
 
 const (
-	defaultInterval = 250 * time.Millisecond
-	statementGap    = 10 * time.Millisecond // the least time between two statements, however often Wake is called
-	maxParents      = 256
+	defaultSummaryInterval = 250 * time.Millisecond
+	minSummaryGap          = 10 * time.Millisecond // the least time between two summaries, however often SummarizeNow is called
+	maxParents             = 256
 )
 
-// ChildConfig is what a Child needs.
+// ChildConfig holds the settings of a Child.
 type ChildConfig struct {
-	// Certs is who this instance is; it must be a gateway's or a local's.
+	// Certs is the identity of this instance; its role must be gateway or local.
 	Certs *identity.Certs
-	// Parents are the addresses of all instances of the parent tier, "host:port". Each gets a session.
+	// Parents are the addresses of all instances of the parent tier, "host:port". The child keeps a session to each.
 	Parents []string
-	// ParentRole is what a parent's certificate must say. Gateways must also be of this child's region.
+	// ParentRole is the required role of a parent's certificate. Gateways must also be of this child's region.
 	ParentRole identity.Role
-	// Path is the subtree that this child speaks for. Zero means what the certificate says; anything else is refused.
+	// Path is the subtree that this child reports. Zero means the path in the certificate; any other path is refused.
 	Path capacity.Path
-	// Endpoint is where this instance takes forwarded requests, "host:port".
+	// Endpoint is where this instance accepts forwarded requests, "host:port".
 	Endpoint string
-	// Interval is the time between statements while nothing moves; zero means 250 ms. While something does, it is 100 ms
-	// if that is shorter.
+	// Interval is the time between summaries while nothing changes; zero means 250 ms. While something changes, it is
+	// 100 ms if that is shorter.
 	Interval time.Duration
-	// Summary makes a statement. Path, Boot, Seq and Endpoint are filled in afterwards. What it returns must not change
+	// BuildSummary makes a summary. Path, Boot, Seq and Endpoint are filled in afterwards. The result must not change
 	// later. It is called from one goroutine and must not block.
-	Summary func(now time.Time) capacity.Summary
-	// OnDirective takes a directive. It is called from one goroutine per parent, in the order of that parent's
+	BuildSummary func(now time.Time) capacity.Summary
+	// OnDirective is called with each directive, from one goroutine per parent, in the order of that parent's
 	// directives; d must be treated as immutable. Nil ignores directives.
 	OnDirective func(parent identity.ID, d *Directive)
-	// InForce is the position of the directive in force, which is stated to each parent after its directives. Nil: none is
-	// stated.
-	InForce func() Position
-	// OnAsk answers a parent's question within ctx, at most MaxAsk bytes. It may be called concurrently. Nil refuses.
-	OnAsk func(ctx context.Context, kind string, payload []byte) ([]byte, error)
-	// Network stands in for the system's where nodes run inside one process; nil: the system's.
-	Network network.Network
-	// Log takes changes of session state; nil discards.
+	// PositionInForce returns the position of the directive in force, which is reported to each parent after its
+	// directives. Nil: it is not reported.
+	PositionInForce func() Position
+	// OnQuery answers a parent's query within ctx, with at most MaxQueryBytes bytes. It may be called concurrently.
+	// Nil refuses all queries.
+	OnQuery func(ctx context.Context, kind string, payload []byte) ([]byte, error)
+	// Network replaces the system's network where several nodes run in one process; nil: the system's.
+	Network netif.HostNetwork
+	// Log receives changes of session state; nil discards them.
 	Log *slog.Logger
 
 	socket net.PacketConn // for tests on a simulated network; the owner closes it
 }
 
-// Child keeps a session to every parent and tells each the newest statement. It is used once: New, Start, Stop.
+// Child keeps a session to every parent and sends each the newest summary. It is used once: NewChild, Start, Stop.
 type Child struct {
-	cfg       ChildConfig
-	log       *slog.Logger
-	boot      atomic.Uint64
-	latest    atomic.Pointer[statement]
-	repeats   telemetry.Repeats
-	follower  follower
-	wake      chan struct{}
-	links     []*link
-	transport *quic.Transport
-	cancel    context.CancelFunc
-	started   atomic.Bool
-	stopped   atomic.Bool
-	done      sync.WaitGroup
+	cfg           ChildConfig
+	log           *slog.Logger
+	boot          atomic.Uint64
+	latestSummary atomic.Pointer[pendingSummary]
+	logThrottle   telemetry.LogThrottle
+	positions     lockedPositionJudge
+	summarizeNow  chan struct{}
+	parentLinks   []*parentLink
+	transport     *quic.Transport
+	cancel        context.CancelFunc
+	started       atomic.Bool
+	stopped       atomic.Bool
+	workers       sync.WaitGroup
 }
 
 // NewChild checks the configuration and opens a UDP socket. Stop closes it, also when Start was never called.
 func NewChild(cfg ChildConfig) (*Child, error) {
 	switch {
-	case cfg.Certs == nil || cfg.Summary == nil:
+	case cfg.Certs == nil || cfg.BuildSummary == nil:
 		return nil, errors.New("uplink child needs certificates and a summary")
 	case len(cfg.Parents) > maxParents:
 		return nil, fmt.Errorf("%d uplink parents: at most %d", len(cfg.Parents), maxParents)
@@ -91,44 +92,44 @@ func NewChild(cfg ChildConfig) (*Child, error) {
 		cfg.Path = path
 	}
 	if cfg.Path != path {
-		return nil, fmt.Errorf("this node is configured as %q but its certificate says %q: issue a certificate for it, or correct the configuration", cfg.Path, path)
+		return nil, fmt.Errorf("this node is configured as %q but its certificate names %q: issue a certificate for it, or correct the configuration", cfg.Path, path)
 	}
 	if cfg.Interval <= 0 {
-		cfg.Interval = defaultInterval
+		cfg.Interval = defaultSummaryInterval
 	}
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	socket := cfg.socket
 	if socket == nil {
-		if socket, err = listen(cfg.Network, ":0"); err != nil {
+		if socket, err = listenUDP(cfg.Network, ":0"); err != nil {
 			return nil, fmt.Errorf("opening a socket for uplinks: %w", err)
 		}
 	}
-	c := &Child{cfg: cfg, log: cfg.Log, wake: make(chan struct{}, 1), transport: &quic.Transport{Conn: socket}}
+	c := &Child{cfg: cfg, log: cfg.Log, summarizeNow: make(chan struct{}, 1), transport: &quic.Transport{Conn: socket}}
 	c.boot.Store(uint64(time.Now().UnixNano()))
 	for _, addr := range cfg.Parents {
-		c.links = append(c.links, newLink(c, addr))
+		c.parentLinks = append(c.parentLinks, newParentLink(c, addr))
 	}
 	return c, nil
 }
 
-// Start begins connecting and returns at once: a child works while its parents are away. It runs until Stop; the end of
-// ctx does not stop it.
+// Start begins connecting and returns at once: a child works while its parents are unreachable. It runs until Stop;
+// the end of ctx does not stop it.
 func (c *Child) Start(ctx context.Context) error {
 	if !c.started.CompareAndSwap(false, true) || c.stopped.Load() {
 		return ErrStopped
 	}
 	ctx, c.cancel = context.WithCancel(context.WithoutCancel(ctx))
-	c.state(false)
-	c.done.Go(func() { c.produce(ctx) })
-	for _, l := range c.links {
-		c.done.Go(func() { l.run(ctx) })
+	c.makeSummary(false)
+	c.workers.Go(func() { c.produceSummaries(ctx) })
+	for _, l := range c.parentLinks {
+		c.workers.Go(func() { l.maintainSession(ctx) })
 	}
 	return nil
 }
 
-// Stop closes all sessions in good order, so that parents know at once, and waits for its goroutines until ctx ends.
+// Stop closes all sessions cleanly, so that parents notice at once, and waits for its goroutines until ctx ends.
 func (c *Child) Stop(ctx context.Context) error {
 	if !c.stopped.CompareAndSwap(false, true) {
 		return nil
@@ -136,7 +137,7 @@ func (c *Child) Stop(ctx context.Context) error {
 	if c.cancel != nil {
 		c.cancel()
 	}
-	err := wait(ctx, &c.done)
+	err := waitContext(ctx, &c.workers)
 	c.transport.Close()
 	if c.cfg.socket == nil {
 		c.transport.Conn.Close()
@@ -144,34 +145,34 @@ func (c *Child) Stop(ctx context.Context) error {
 	return err
 }
 
-// Boot numbers this life of the instance in its statements. It rises when a parent remembers a greater one.
+// Boot identifies this run of the instance in its summaries. It is raised when a parent holds a greater one.
 func (c *Child) Boot() uint64 { return c.boot.Load() }
 
-// Wake makes a statement now instead of at the next interval. It never blocks.
-func (c *Child) Wake() { poke(c.wake) }
+// SummarizeNow makes a summary now instead of at the next interval. It never blocks.
+func (c *Child) SummarizeNow() { signalChan(c.summarizeNow) }
 
-// Sessions says how each parent is connected, in the order of Parents.
-func (c *Child) Sessions() []Session {
-	out := make([]Session, len(c.links))
-	for i, l := range c.links {
-		out[i] = l.status()
+// Sessions returns the state of the connection to each parent, in the order of Parents.
+func (c *Child) Sessions() []ParentSession {
+	out := make([]ParentSession, len(c.parentLinks))
+	for i, l := range c.parentLinks {
+		out[i] = l.sessionStatus()
 	}
 	return out
 }
 
-// Traffic is what went over all sessions so far, ended ones too.
+// Traffic is the sum over all sessions, including those that ended.
 func (c *Child) Traffic() (sum Traffic) {
-	for _, l := range c.links {
-		t := l.traffic()
-		sum.add(&t)
+	for _, l := range c.parentLinks {
+		t := l.totalTraffic()
+		sum.addTraffic(&t)
 	}
 	return sum
 }
 
-// produce makes statements and pokes the sessions; each session sends the newest when it can.
-func (c *Child) produce(ctx context.Context) {
+// produceSummaries makes summaries and signals the sessions; each session sends the newest when it can.
+func (c *Child) produceSummaries(ctx context.Context) {
 	moved := time.Now()
-	due := time.NewTimer(c.cadence(moved, moved))
+	due := time.NewTimer(c.nextInterval(moved, moved))
 	defer due.Stop()
 	for last := time.Now(); ; last = time.Now() {
 		woken := false
@@ -179,62 +180,63 @@ func (c *Child) produce(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-due.C:
-		case <-c.wake:
+		case <-c.summarizeNow:
 			woken = true
-			if early := statementGap - time.Since(last); early > 0 && !pause(ctx, early) {
+			if early := minSummaryGap - time.Since(last); early > 0 && !sleepContext(ctx, early) {
 				return
 			}
 		}
 		now := time.Now()
-		if c.state(woken) {
+		if c.makeSummary(woken) {
 			moved = now
 		}
-		if !woken { // who is woken often keeps its cadence all the same
-			due.Reset(c.cadence(now, moved))
+		if !woken { // frequent SummarizeNow calls do not change the interval
+			due.Reset(c.nextInterval(now, moved))
 		}
 	}
 }
 
-// cadence is the time to the next statement: while something moves, as short as the least patient of the parents wants.
-func (c *Child) cadence(now, moved time.Time) time.Duration {
-	gap, told := paceMost, false
-	for _, l := range c.links {
-		if cur := l.current.Load(); cur != nil {
-			gap, told = min(gap, time.Duration(cur.gap.Load())), true
+// nextInterval is the time to the next summary: while something changes, the shortest gap that any parent requests.
+func (c *Child) nextInterval(now, moved time.Time) time.Duration {
+	gap, requested := maxSummaryGap, false
+	for _, l := range c.parentLinks {
+		if cur := l.currentEnd.Load(); cur != nil {
+			gap, requested = min(gap, time.Duration(cur.requestedGap.Load())), true
 		}
 	}
-	if !told || now.Sub(moved) >= movingFor {
+	if !requested || now.Sub(moved) >= activeFor {
 		return c.cfg.Interval
 	}
-	return max(min(movingInterval, c.cfg.Interval), gap)
+	return max(min(activeInterval, c.cfg.Interval), gap)
 }
 
-// state makes the next statement, and tells whether it says anything new. Only Start and then produce call it.
-func (c *Child) state(urgent bool) (moved bool) {
+// makeSummary makes the next summary, and reports whether its content is new. Only Start and then produceSummaries
+// call it.
+func (c *Child) makeSummary(urgent bool) (moved bool) {
 	var seq uint64
-	old := c.latest.Load()
-	s := c.cfg.Summary(time.Now())
+	old := c.latestSummary.Load()
+	s := c.cfg.BuildSummary(time.Now())
 	if old != nil {
-		seq, s = old.Seq, capacity.Steady(old.Summary, &s)
+		seq, s = old.Seq, capacity.SuppressSmallChanges(old.Summary, &s)
 	}
 	s.Path, s.Endpoint, s.Boot, s.Seq = c.cfg.Path, c.cfg.Endpoint, c.boot.Load(), seq+1
-	s = capacity.Fit(s)
-	next := follow(old, &s)
-	next.urgent = urgent
-	c.latest.Store(next)
-	for _, l := range c.links {
-		if cur := l.current.Load(); cur != nil {
-			poke(cur.news)
+	s = capacity.FitToLimits(s)
+	next := newPendingSummary(old, &s)
+	next.isUrgent = urgent
+	c.latestSummary.Store(next)
+	for _, l := range c.parentLinks {
+		if cur := l.currentEnd.Load(); cur != nil {
+			signalChan(cur.summaryReady)
 		}
 	}
-	return next.since == next.Seq
+	return next.firstEqualSeq == next.Seq
 }
 
-// exceed raises Boot above what a parent remembers of an earlier life. A number far ahead of the clock is ignored: the
-// parent takes a lower one in a new session (see intake.deliver).
-func (c *Child) exceed(parent string, held uint64) {
-	if limit := maxBoot(time.Now(), childBootAhead); held > limit {
-		c.warn("a parent remembers a boot number far ahead of this node's clock, it is ignored: check the clocks of both nodes", parent,
+// raiseBoot raises Boot above a parent's value of an earlier run. A number far ahead of the clock is ignored: the
+// parent accepts a lower one in a new session (see parentEnd.deliverSummary).
+func (c *Child) raiseBoot(parent string, held uint64) {
+	if limit := maxBoot(time.Now(), maxChildBootLead); held > limit {
+		c.warnThrottled("a parent remembers a boot number far ahead of this node's clock, it is ignored: check the clocks of both nodes", parent,
 			fmt.Errorf("boot %d, at most %d", held, limit))
 		return
 	}
@@ -244,29 +246,29 @@ func (c *Child) exceed(parent string, held uint64) {
 			return
 		}
 		if c.boot.CompareAndSwap(own, held+1) {
-			c.warn("a parent remembers a greater boot", parent, errTwins)
-			c.Wake()
+			c.warnThrottled("a parent remembers a greater boot", parent, errDuplicateInstance)
+			c.SummarizeNow()
 			return
 		}
 	}
 }
 
-// warn logs trouble with a parent, and thins it while it lasts.
-func (c *Child) warn(msg, parent string, err error) {
-	if left, ok := c.repeats.Pass(msg, parent, time.Now()); ok {
-		c.log.Warn(msg, "parent", parent, telemetry.Err(err), telemetry.KeyLeftOut, left)
+// warnThrottled logs a problem with a parent, at a limited rate while it lasts.
+func (c *Child) warnThrottled(msg, parent string, err error) {
+	if left, ok := c.logThrottle.AllowLine(msg, parent, time.Now()); ok {
+		c.log.Warn(msg, "parent", parent, telemetry.ErrorAttr(err), telemetry.KeySuppressed, left)
 	}
 }
 
-func poke(ch chan struct{}) {
+func signalChan(ch chan struct{}) {
 	select {
 	case ch <- struct{}{}:
 	default:
 	}
 }
 
-// pause waits; false when ctx ended first.
-func pause(ctx context.Context, d time.Duration) bool {
+// sleepContext waits for d and returns false when ctx ended first.
+func sleepContext(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
@@ -277,8 +279,8 @@ func pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// wait waits for the group, at most until ctx ends.
-func wait(ctx context.Context, wg *sync.WaitGroup) error {
+// waitContext waits for the group, at most until ctx ends.
+func waitContext(ctx context.Context, wg *sync.WaitGroup) error {
 	done := make(chan struct{})
 	go func() {
 		wg.Wait()

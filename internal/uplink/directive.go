@@ -4,55 +4,68 @@ import (
 	"time"
 
 	"github.com/spillway-lb/spillway/internal/capacity"
+	"github.com/spillway-lb/spillway/internal/spec"
 )
 
-// Directive is what a parent tells a child: policy, drains, and how its peers are.
+// Directive is what a parent sends to a child: policy, drains, and the state of its peers.
 type Directive struct {
-	// Generation rises when the replicated state is restored from an archive or recovered from a lost majority; 0: never,
-	// or the parent is of an earlier release. It is compared before Index, see Position.
+	// Generation rises when the replicated state is restored from an archive or recovered from a lost majority; 0:
+	// never, or the parent runs an earlier release. It is compared before Index, see Position.
 	Generation uint64
-	// Index is the applied index of the replicated state that the directive was made from: among several parents'
-	// directives of the greatest generation a child adopts the greatest.
+	// Index is the applied index of the replicated state from which the directive was made. Of several parents'
+	// directives of the greatest generation, a child applies the one with the greatest index.
 	Index uint64
-	// SpecVersion numbers Spec, the operator's declared state in its canonical text. Empty: nothing declared yet.
+	// SpecVersion numbers Spec, the operator's spec in its canonical text. Empty: no spec yet.
 	SpecVersion uint64
 	Spec        []byte
 	// PlanEpoch numbers the steering plan in force, for explanations.
 	PlanEpoch uint64
 	// Drains in force, by path.
-	Drains []Drain
+	Drains []ActiveDrain
 	// Peers are the other regions, for spilling.
-	Peers []Peer
-	// TicketKeys open redirect tickets, newest first. They are secrets: never log a Directive.
+	Peers []PeerRegion
+	// TicketKeys verify redirect tickets, newest first. They are secrets: never log a Directive.
 	TicketKeys [][]byte
-	// PrefixSeed starts the hashes by which summaries name hot prefixes, so that parent and child mean the same; 0: none are
-	// named. It is a secret: who has it can test guesses of prompts.
+	// PrefixSeed is the seed of the hashes that identify hot prefixes in summaries, so that parent and child use the
+	// same; 0: prefixes are not reported. It is a secret: with it, guesses of prompts can be tested.
 	PrefixSeed uint64
-	// Locals are the live instances of the child's zone, itself among them, where the child is a local. Empty: the parent
-	// does not say.
-	Locals []PeerGateway
-	// Stage numbers the trial of a spec that is under way anywhere, 0 when there is none: outcomes are reported under it.
-	Stage uint64
-	// Kept is when the directive was written to disk; zero for one that a parent sent.
-	Kept time.Time
-	// Candidate says that Spec is the one on trial, and this child serves by it.
-	Candidate bool
-	// Grant is what the child may spend for tenants; nil from a parent that does not lead.
-	Grant *Grant
+	// ZoneInstances are the live instances of the child's zone, itself included, if the child is a local instance.
+	// Empty: the parent does not report them.
+	ZoneInstances []PeerGateway
+	// StageNumber is the number of the stage in progress, 0 if there is none: outcomes are reported under it.
+	StageNumber uint64
+	// PersistedAt is when the directive was written to disk; zero for one received from a parent.
+	PersistedAt time.Time
+	// IsStaged means that Spec is the staged one, and this child applies it.
+	IsStaged bool
+	// Grant is the part of tenants' quotas that the child may use; nil from a parent that is not the leader.
+	Grant *QuotaGrant
 }
 
-// Drain asks that a region, zone or worker takes no new work.
-type Drain struct {
+// ActiveDrain requests that a region, zone or worker gets no new work.
+type ActiveDrain struct {
 	Path   string
-	Until  time.Time // zero: until undrained
+	Until  time.Time // zero: until removed
 	Reason string
+	// Start and Over: traffic leaves evenly from Start until Over has passed. Over 0: it leaves at once.
+	Start time.Time
+	Over  time.Duration
 }
 
-// Peer is another region as the parent sees it.
-type Peer struct {
+// TrafficShare is the share of new traffic that the drain leaves in place at now: 0 when the drain is complete, and 1
+// when it has ended.
+func (d *ActiveDrain) TrafficShare(now time.Time) float64 {
+	if !d.Until.IsZero() && !now.Before(d.Until) {
+		return 1
+	}
+	return spec.DrainShare(d.Start, d.Over, now)
+}
+
+// PeerRegion is another region as seen by the parent.
+type PeerRegion struct {
 	Region   string
 	Gateways []PeerGateway
-	// Summary of the region; nil when nothing is known.
+	// Summary of the region; nil when unknown.
 	Summary *capacity.Summary
 	// Age of Summary when the directive was made; RTT between the regions, predicted or measured.
 	Age, RTT time.Duration
@@ -60,7 +73,8 @@ type Peer struct {
 	RTTSamples int64
 }
 
-// PeerGateway is one gateway of a peer region, or one instance of a zone, and where it takes forwarded requests, "host:port".
+// PeerGateway is one gateway of a peer region, or one instance of a zone, with the address at which it accepts
+// forwarded requests, "host:port".
 type PeerGateway struct {
 	Name, Endpoint string
 }

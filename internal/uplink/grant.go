@@ -9,40 +9,40 @@ import (
 	"github.com/spillway-lb/spillway/internal/uplink/uplinkpb"
 )
 
-// MaxLeases is how many tenants a Grant may list.
+// MaxLeases is how many tenants a QuotaGrant may list.
 const MaxLeases = 1024
 
-// Grant is what the leader lets one gateway spend for tenants, the whole list: it takes the place of every grant before
-// it. A tenant that is not listed has its static share.
-type Grant struct {
-	// Term and Number order grants: those of a later term, and in it of a greater number, are newer. The same number again
-	// says the same and makes it last longer.
+// QuotaGrant is the complete list of what the leader lets one gateway use for tenants: it replaces every earlier
+// grant. A tenant that is not listed has its static share.
+type QuotaGrant struct {
+	// Term and Number order grants: those of a later term, and within it of a greater number, are newer. The same
+	// number again has the same content and extends its validity.
 	Term, Number uint64
-	// Boot and Mark are those of the statement (see capacity.Holding) that the grant answers: it is in force for so long
-	// from when that statement was made, by the child's own clock.
+	// Boot and Mark are those of the summary (see capacity.HeldLeases) that the grant answers. Its validity counts
+	// from the time of that summary, by the child's own clock.
 	Boot, Mark uint64
-	// Hold lists nothing: a tenant's lease stays where it is below its static share, and falls to it where it is above.
+	// Hold lists nothing: a tenant's lease keeps its value below its static share, and falls to the share from above.
 	Hold   bool
-	Leases []Lease
+	Leases []QuotaLease
 }
 
-// Lease is what a gateway may spend for one tenant of what a limit of the spec allows. Amounts of what the spec does not
-// limit mean nothing.
-type Lease struct {
+// QuotaLease is what a gateway may use for one tenant of a limit in the spec. Amounts without a limit in the spec
+// have no meaning.
+type QuotaLease struct {
 	Tenant string
 	// RequestsMilli and TokensMilli are thousandths a minute.
 	RequestsMilli, TokensMilli int64
-	// Concurrency is requests at a time.
+	// Concurrency is the number of concurrent requests.
 	Concurrency int64
-	// DayTokens and DayMicros (millionths of a dollar) are what may be spent here in all of the day numbered Day.
+	// DayTokens and DayMicros (millionths of a dollar) may be used here during the whole day numbered Day.
 	Day, DayTokens, DayMicros int64
 }
 
-func (l *Lease) amounts() [6]int64 {
+func (l *QuotaLease) listAmounts() [6]int64 {
 	return [...]int64{l.RequestsMilli, l.TokensMilli, l.Concurrency, l.Day, l.DayTokens, l.DayMicros}
 }
 
-func (g *Grant) check() error {
+func (g *QuotaGrant) checkGrant() error {
 	if g == nil {
 		return nil
 	}
@@ -54,7 +54,7 @@ func (g *Grant) check() error {
 		if l.Tenant == "" || len(l.Tenant) > capacity.MaxName || i > 0 && g.Leases[i-1].Tenant >= l.Tenant {
 			return errors.New("a grant's tenants have no name, too long a one, or are not in order")
 		}
-		for _, n := range l.amounts() {
+		for _, n := range l.listAmounts() {
 			if n < 0 || n > capacity.MaxAmount {
 				return fmt.Errorf("a lease's amount %d is outside 0..2^53", n)
 			}
@@ -63,7 +63,7 @@ func (g *Grant) check() error {
 	return nil
 }
 
-func grantToPB(g *Grant) *uplinkpb.Grant {
+func grantToPB(g *QuotaGrant) *uplinkpb.Grant {
 	if g == nil {
 		return nil
 	}
@@ -78,22 +78,22 @@ func grantToPB(g *Grant) *uplinkpb.Grant {
 	return p
 }
 
-func grantFromPB(p *uplinkpb.Grant) *Grant {
+func grantFromPB(p *uplinkpb.Grant) *QuotaGrant {
 	if p == nil {
 		return nil
 	}
-	g := &Grant{Term: p.Term, Number: p.Number, Boot: p.Boot, Mark: p.Mark, Hold: p.Hold}
+	g := &QuotaGrant{Term: p.Term, Number: p.Number, Boot: p.Boot, Mark: p.Mark, Hold: p.Hold}
 	for _, l := range p.Leases {
-		g.Leases = append(g.Leases, Lease{
-			Tenant: l.Tenant, RequestsMilli: leaseAmount(l.RequestsMilli), TokensMilli: leaseAmount(l.TokensMilli),
-			Concurrency: leaseAmount(l.Concurrency), Day: leaseAmount(l.Day), DayTokens: leaseAmount(l.DayTokens), DayMicros: leaseAmount(l.DayMicros),
+		g.Leases = append(g.Leases, QuotaLease{
+			Tenant: l.Tenant, RequestsMilli: toLeaseAmount(l.RequestsMilli), TokensMilli: toLeaseAmount(l.TokensMilli),
+			Concurrency: toLeaseAmount(l.Concurrency), Day: toLeaseAmount(l.Day), DayTokens: toLeaseAmount(l.DayTokens), DayMicros: toLeaseAmount(l.DayMicros),
 		})
 	}
 	return g
 }
 
-// leaseAmount turns what does not fit an int64 into what check refuses.
-func leaseAmount(n uint64) int64 {
+// toLeaseAmount maps amounts that do not fit an int64 to a value that the check refuses.
+func toLeaseAmount(n uint64) int64 {
 	if n > math.MaxInt64 {
 		return -1
 	}

@@ -10,12 +10,12 @@ import (
 )
 
 var (
-	errVersion = errors.New("no common protocol version: upgrade the older side")
-	errClaim   = errors.New("its certificate says otherwise")
-	errTwins   = errors.New("the clock was set back, or two instances share this certificate")
+	errVersion           = errors.New("no common protocol version: upgrade the older side")
+	errClaimMismatch     = errors.New("its certificate names another identity")
+	errDuplicateInstance = errors.New("the clock was set back, or two instances share this certificate")
 )
 
-// PathOf is the subtree that a certificate lets its holder speak for.
+// PathOf returns the subtree that the holder of a certificate may report.
 func PathOf(id identity.ID) (capacity.Path, error) {
 	switch id.Role {
 	case identity.RoleGateway:
@@ -23,12 +23,12 @@ func PathOf(id identity.ID) (capacity.Path, error) {
 	case identity.RoleLocal:
 		return capacity.Path{Region: id.Region, Zone: id.Zone, Instance: id.Name}, nil
 	}
-	return capacity.Path{}, fmt.Errorf("%s speaks for no subtree: only gateways and locals report upwards", id)
+	return capacity.Path{}, fmt.Errorf("%s represents no subtree: only gateways and local instances report to a parent", id)
 }
 
-func helloOf(p capacity.Path, boot uint64, endpoint string) *uplinkpb.Hello {
+func newHello(p capacity.Path, boot uint64, endpoint string) *uplinkpb.Hello {
 	return &uplinkpb.Hello{
-		Version: version, MinVersion: minVersion,
+		Version: protocolVersion, MinVersion: minProtocolVersion,
 		Region: p.Region, Zone: p.Zone, Instance: p.Instance, Boot: boot, Endpoint: endpoint,
 	}
 }
@@ -40,18 +40,18 @@ func checkHello(h *uplinkpb.Hello, id identity.ID) (capacity.Path, error) {
 		return want, err
 	}
 	if got := (capacity.Path{Region: h.Region, Zone: h.Zone, Instance: h.Instance}); got != want {
-		return want, fmt.Errorf("%s claims to be %q: %w", id, got.String(), errClaim)
+		return want, fmt.Errorf("%s claims to be %q: %w", id, got.String(), errClaimMismatch)
 	}
 	if len(h.Endpoint) > capacity.MaxName {
-		return want, rubbish(ErrTooLarge)
+		return want, wrapMalformed(ErrTooLarge)
 	}
 	return want, nil
 }
 
-// agreeOn is the highest version that both sides speak.
-func agreeOn(theirs, theirMin uint32) (uint32, error) {
-	v := min(theirs, version)
-	if v < minVersion || v < theirMin {
+// agreeVersion returns the highest version that both sides support.
+func agreeVersion(theirs, theirMin uint32) (uint32, error) {
+	v := min(theirs, protocolVersion)
+	if v < minProtocolVersion || v < theirMin {
 		return 0, errVersion
 	}
 	return v, nil

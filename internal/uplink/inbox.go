@@ -6,70 +6,70 @@ import (
 	"github.com/spillway-lb/spillway/internal/capacity"
 )
 
-// inbox puts the statements of one session together at the parent: snapshots, and deltas on one of the last two of
-// them, since a delta may have left before the child knew that its newest snapshot arrived.
-type inbox struct {
-	path   capacity.Path
-	boot   uint64 // of the Hello: older statements come from nowhere honest
-	most   uint64 // the greatest boot that is taken (see maxBoot)
-	bases  [2]*capacity.Summary
-	newest *capacity.Summary
-	lacks  bool // a delta was passed over whose snapshot is not held
+// summaryInbox assembles the summaries of one session at the parent: snapshots, and deltas on one of the last two of
+// them, because a delta may have left before the child knew that its newest snapshot arrived.
+type summaryInbox struct {
+	path        capacity.Path
+	boot        uint64 // of the Hello: a correct peer sends no older summaries
+	bootLimit   uint64 // the greatest boot that is accepted (see maxBoot)
+	bases       [2]*capacity.Summary
+	newest      *capacity.Summary
+	missingBase bool // a delta was skipped because its snapshot is missing
 }
 
-// snapshot takes an encoded snapshot; the statement is nil when it is older than one already held.
-func (in *inbox) snapshot(b []byte) (*capacity.Summary, error) {
-	s, err := capacity.Decode(b)
+// acceptSnapshot decodes a snapshot; the summary is nil when it is older than one already held.
+func (in *summaryInbox) acceptSnapshot(b []byte) (*capacity.Summary, error) {
+	s, err := capacity.DecodeSummary(b)
 	if err != nil {
-		return nil, rubbish(err)
+		return nil, wrapMalformed(err)
 	}
-	if err := in.claims(s); err != nil {
+	if err := in.checkClaim(s); err != nil {
 		return nil, err
 	}
-	if in.bases[0] == nil || newer(s, in.bases[0]) {
-		s.Borrow(in.bases[0])
+	if in.bases[0] == nil || isNewer(s, in.bases[0]) {
+		s.ShareUnchanged(in.bases[0])
 		in.bases[1], in.bases[0] = in.bases[0], s
 	}
-	in.lacks = false
-	return in.take(s), nil
+	in.missingBase = false
+	return in.storeIfNewer(s), nil
 }
 
-// delta takes an encoded delta; the statement is nil when it is overtaken or builds on a snapshot that is not held.
-func (in *inbox) delta(b []byte) (*capacity.Summary, error) {
+// acceptDelta decodes a delta; the summary is nil when it is superseded or builds on a missing snapshot.
+func (in *summaryInbox) acceptDelta(b []byte) (*capacity.Summary, error) {
 	d, err := capacity.DecodeDelta(b)
 	if err != nil {
-		return nil, rubbish(err)
+		return nil, wrapMalformed(err)
 	}
-	if err := in.claims(&d.Head); err != nil {
+	if err := in.checkClaim(&d.Head); err != nil {
 		return nil, err
 	}
-	if in.newest != nil && !newer(&d.Head, in.newest) {
+	if in.newest != nil && !isNewer(&d.Head, in.newest) {
 		return nil, nil
 	}
-	base := in.base(d.Head.Boot, d.BaseSeq)
+	base := in.findBase(d.Head.Boot, d.BaseSeq)
 	if base == nil {
-		in.lacks = true
+		in.missingBase = true
 		return nil, nil
 	}
-	if err := d.Fits(base); err != nil {
-		return nil, rubbish(err)
+	if err := d.CheckAgainst(base); err != nil {
+		return nil, wrapMalformed(err)
 	}
 	if base == in.bases[0] {
-		in.bases[1] = nil // what is on its way and builds on that one is overtaken
+		in.bases[1] = nil // deltas in transit that build on that one are superseded
 	}
 	held := base
-	if d.Partial {
+	if d.IsPartial {
 		if in.newest == nil || in.newest.Boot != d.Head.Boot {
 			return nil, nil
 		}
 		held = in.newest
 	}
-	s := d.Overlay(base, held)
-	return in.take(&s), nil
+	s := d.OverlayOn(base, held)
+	return in.storeIfNewer(&s), nil
 }
 
-// base finds the snapshot of that number; number 0 is the empty one, which every parent holds.
-func (in *inbox) base(boot, seq uint64) *capacity.Summary {
+// findBase finds the snapshot of that number; number 0 is the empty one, which every parent holds.
+func (in *summaryInbox) findBase(boot, seq uint64) *capacity.Summary {
 	if seq == 0 {
 		return &capacity.Summary{}
 	}
@@ -81,25 +81,27 @@ func (in *inbox) base(boot, seq uint64) *capacity.Summary {
 	return nil
 }
 
-func (in *inbox) claims(s *capacity.Summary) error {
+func (in *summaryInbox) checkClaim(s *capacity.Summary) error {
 	if s.Path != in.path {
-		return rubbish(fmt.Errorf("a statement about %q in a session of %q", s.Path.String(), in.path.String()))
+		return wrapMalformed(fmt.Errorf("a summary of %q in a session of %q", s.Path.String(), in.path.String()))
 	}
 	if s.Boot < in.boot {
-		return rubbish(fmt.Errorf("a statement of boot %d in a session of boot %d", s.Boot, in.boot))
+		return wrapMalformed(fmt.Errorf("a summary of boot %d in a session of boot %d", s.Boot, in.boot))
 	}
-	if s.Boot > in.most {
-		return rubbish(fmt.Errorf("a statement of boot %d, at most %d: %w", s.Boot, in.most, errBoot))
+	if s.Boot > in.bootLimit {
+		return wrapMalformed(fmt.Errorf("a summary of boot %d, at most %d: %w", s.Boot, in.bootLimit, errBootTooFarAhead))
 	}
 	return nil
 }
 
-func (in *inbox) take(s *capacity.Summary) *capacity.Summary {
-	if in.newest != nil && !newer(s, in.newest) {
+func (in *summaryInbox) storeIfNewer(s *capacity.Summary) *capacity.Summary {
+	if in.newest != nil && !isNewer(s, in.newest) {
 		return nil
 	}
 	in.newest = s
 	return s
 }
 
-func newer(a, b *capacity.Summary) bool { return a.Boot > b.Boot || a.Boot == b.Boot && a.Seq > b.Seq }
+func isNewer(a, b *capacity.Summary) bool {
+	return a.Boot > b.Boot || a.Boot == b.Boot && a.Seq > b.Seq
+}

@@ -7,145 +7,146 @@ import (
 )
 
 const (
-	snapshotEvery = 10 * time.Second       // when the differences to the last take much of a datagram, and nothing presses for one
-	snapshotSome  = 25 * time.Second       // when they take little: a snapshot costs both ends as much as many deltas
-	snapshotMost  = time.Minute            // when there are none
-	snapshotWorth = maxDatagram / 2        // bytes of a delta that are much
-	snapshotLeast = 500 * time.Millisecond // between two that are pressed for by deltas that do not fit
-	snapshotDoubt = time.Second            // without a word from the parent, that a snapshot under way is left alone
-	snapshotShare = 5                      // pressed snapshots take at most one part in this many of a slow link's time
-	window        = 4                      // datagrams under way that the parent has not confirmed
-	probeMost     = time.Second            // the longest that a closed window waits before one datagram tries
-	quietFor      = 375 * time.Millisecond // with nothing new to say; a little less than two of the usual intervals
+	snapshotIntervalLarge = 10 * time.Second       // when the changes fill much of a datagram, and no snapshot is urgent
+	snapshotIntervalSmall = 25 * time.Second       // when the changes are small: a snapshot costs both ends as much as many deltas
+	snapshotIntervalIdle  = time.Minute            // when there are no changes
+	largeDeltaBytes       = maxDatagramBytes / 2   // a delta of this many bytes is large
+	minSnapshotGap        = 500 * time.Millisecond // between two urgent snapshots, for deltas that do not fit
+	snapshotSilenceLimit  = time.Second            // without a message from the parent, before a snapshot in flight is abandoned
+	snapshotTimeDivisor   = 5                      // urgent snapshots take at most one part in this many of a slow link's time
+	maxUnconfirmed        = 4                      // datagrams in flight that the parent has not confirmed
+	maxProbeWait          = time.Second            // the longest wait of a closed window before one probe datagram
+	quietInterval         = 375 * time.Millisecond // with nothing new; a little less than two of the usual intervals
 )
 
-// statement is a summary, and the number of the first of the unbroken row of equal ones that it stands in.
-type statement struct {
+// pendingSummary is a summary, with the number of the first of the unbroken row of equal ones before it.
+type pendingSummary struct {
 	*capacity.Summary
-	since  uint64
-	urgent bool // made because of a Wake
+	firstEqualSeq uint64
+	isUrgent      bool // made because of SummarizeNow
 }
 
-// follow puts a summary into the row of the one before it, if it says the same.
-func follow(old *statement, s *capacity.Summary) *statement {
+// newPendingSummary adds a summary to the row of the previous one if their contents are equal.
+func newPendingSummary(old *pendingSummary, s *capacity.Summary) *pendingSummary {
 	if old != nil {
 		same := *s
 		same.Seq = old.Seq
-		// The mark runs like a clock: where nothing else is new, it goes along with what is said anyway.
-		same.Holding.Mark, same.Holding.AgeMillis = old.Holding.Mark, old.Holding.AgeMillis
+		// The mark advances with time: if nothing else is new, it keeps its old value.
+		same.HeldLeases.Mark, same.HeldLeases.AgeMillis = old.HeldLeases.Mark, old.HeldLeases.AgeMillis
 		if same.Equal(*old.Summary) {
-			return &statement{Summary: s, since: old.since}
+			return &pendingSummary{Summary: s, firstEqualSeq: old.firstEqualSeq}
 		}
 	}
-	return &statement{Summary: s, since: s.Seq}
+	return &pendingSummary{Summary: s, firstEqualSeq: s.Seq}
 }
 
-// paceSlack is how much too soon a statement may be for the gap that a parent asked for: it comes by a clock of its own.
-const paceSlack = 20 * time.Millisecond
+// gapSlack is how early a summary may come before the gap that a parent requested: the child's timer is independent.
+const gapSlack = 20 * time.Millisecond
 
-// outbox decides what goes up in one session of a child. It holds one statement, the newest, and never a queue.
-type outbox struct {
-	latest   *statement
-	base     *capacity.Summary // the snapshot that the parent confirmed
-	patches  bool              // the parent reads patches
-	gap      time.Duration     // between statements, that the parent asked for
-	resync   bool              // the parent asked for a snapshot
-	differs  bool              // the last delta held differences to base
-	bulky    bool              // and took much of a datagram
-	inFlight bool              // a snapshot is under way
-	begun    time.Time         // when the last snapshot left
-	took     time.Duration     // how long the last one was under way
-	crowded  bool              // the last delta did not fit
-	patience time.Duration     // how long a datagram's confirmation may take before it is missed
-	probes   int               // datagrams sent through the closed window since the parent was heard
-	sent     []uint64          // numbers of datagrams under way, at most window+1
-	sentSeq  uint64            // the newest number sent
-	sentAt   time.Time
-	known    uint64 // the greatest number that the parent is known to hold
-	turn     int    // where the next partial delta begins
+// summaryOutbox decides what is sent up in one session of a child. It holds one summary, the newest, and never a
+// queue.
+type summaryOutbox struct {
+	latest            *pendingSummary
+	base              *capacity.Summary // the snapshot that the parent confirmed
+	usePatches        bool              // the parent supports patches
+	requestedGap      time.Duration     // between summaries, requested by the parent
+	resync            bool              // the parent requested a snapshot
+	lastHadChanges    bool              // the last delta had changes to base
+	lastWasLarge      bool              // and filled much of a datagram
+	snapshotInFlight  bool              // a snapshot is in flight
+	snapshotStartedAt time.Time         // when the last snapshot left
+	snapshotTook      time.Duration     // how long the last one was in flight
+	lastOverflowed    bool              // the last delta did not fit
+	probeTimeout      time.Duration     // how long a datagram's confirmation may take before it counts as missing
+	probes            int               // datagrams sent through the closed window since the last message of the parent
+	unconfirmed       []uint64          // numbers of datagrams in flight, at most maxUnconfirmed+1
+	sentSeq           uint64            // the newest number sent
+	sentAt            time.Time
+	confirmedSeq      uint64 // the greatest number that the parent confirmed
+	partOffset        int    // where the next partial delta begins
 }
 
-// offer replaces the statement to send.
-func (o *outbox) offer(s *statement) { o.latest = s }
+// setSummary replaces the summary to send.
+func (o *summaryOutbox) setSummary(s *pendingSummary) { o.latest = s }
 
-// datagram is what to send now, or nil: nothing new, nothing new to say and said not long ago, the window is closed, or
-// the statement can only go as a snapshot.
-func (o *outbox) datagram(now time.Time) []byte {
+// nextDatagram returns what to send now, or nil: there is nothing new, the content is unchanged and was sent
+// recently, the window is closed, or the summary can only go as a snapshot.
+func (o *summaryOutbox) nextDatagram(now time.Time) []byte {
 	s := o.latest
-	if s == nil || s.Seq <= o.sentSeq || o.quiet(now) || o.early(now) {
+	if s == nil || s.Seq <= o.sentSeq || o.isQuiet(now) || o.isTooEarly(now) {
 		return nil
 	}
-	if o.closed() && now.Sub(o.sentAt) < o.wait() {
+	if o.isWindowClosed() && now.Sub(o.sentAt) < o.retryWait() {
 		return nil
 	}
-	b := o.encode(s.Summary)
+	b := o.encodeChanges(s.Summary)
 	if b == nil {
 		return nil
 	}
 	o.sentSeq, o.sentAt = s.Seq, now
-	if o.closed() {
+	if o.isWindowClosed() {
 		o.probes++
 	}
-	if len(o.sent) > window {
-		o.sent = o.sent[1:]
+	if len(o.unconfirmed) > maxUnconfirmed {
+		o.unconfirmed = o.unconfirmed[1:]
 	}
-	o.sent = append(o.sent, s.Seq)
+	o.unconfirmed = append(o.unconfirmed, s.Seq)
 	return b
 }
 
-// early says that the parent wants statements further apart. What is urgent goes all the same, and what makes a lost one
-// good.
-func (o *outbox) early(now time.Time) bool {
-	return !o.latest.urgent && !o.unheard() && now.Sub(o.sentAt) < o.gap-paceSlack
+// isTooEarly reports whether the parent requested a longer gap. Urgent summaries and replacements of lost ones are
+// sent nevertheless.
+func (o *summaryOutbox) isTooEarly(now time.Time) bool {
+	return !o.latest.isUrgent && !o.hasUnconfirmed() && now.Sub(o.sentAt) < o.requestedGap-gapSlack
 }
 
-// closed says that so much is unanswered that either the link is slow, or many in a row were lost.
-func (o *outbox) closed() bool { return len(o.sent) >= window }
+// isWindowClosed reports whether so much is unconfirmed that either the link is slow, or many in a row were lost.
+func (o *summaryOutbox) isWindowClosed() bool { return len(o.unconfirmed) >= maxUnconfirmed }
 
-// wait is how long after the newest datagram the next may tell what that one should have told. Behind a closed window it
-// doubles each time, as the probes of RFC 9002, section 6.2 do: losses in a row are overcome before the child counts as
-// lost, and a slow link is not filled.
-func (o *outbox) wait() time.Duration {
-	return min(max(o.patience, statementGap)<<min(o.probes, 10), probeMost)
+// retryWait is how long after the newest datagram its content may be sent again. Behind a closed window it doubles
+// each time, like the probes of RFC 9002, section 6.2: losses in a row are overcome before the child counts as lost,
+// and a slow link is not filled.
+func (o *summaryOutbox) retryWait() time.Duration {
+	return min(max(o.probeTimeout, minSummaryGap)<<min(o.probes, 10), maxProbeWait)
 }
 
-// quiet says that the parent holds what there is to say, and heard it so lately that nobody can take it for old. Once a
-// datagram goes unanswered it is not quiet: then every statement goes, so that a loss ages nothing.
-func (o *outbox) quiet(now time.Time) bool {
-	return !o.crowded && !o.unheard() && o.repeats() && now.Sub(o.sentAt) < quietFor
+// isQuiet reports whether the parent holds the present content and got it so recently that it is not stale. With an
+// unconfirmed datagram it is false: then every summary is sent, so that a loss makes nothing stale.
+func (o *summaryOutbox) isQuiet(now time.Time) bool {
+	return !o.lastOverflowed && !o.hasUnconfirmed() && o.isRepeat() && now.Sub(o.sentAt) < quietInterval
 }
 
-// repeats says that the statement to send only repeats what the parent holds.
-func (o *outbox) repeats() bool { return o.known >= o.latest.since }
+// isRepeat reports whether the summary to send only repeats what the parent holds.
+func (o *summaryOutbox) isRepeat() bool { return o.confirmedSeq >= o.latest.firstEqualSeq }
 
-// unheard says that the newest datagram was not answered yet.
-func (o *outbox) unheard() bool { return len(o.sent) > 0 }
+// hasUnconfirmed reports whether the newest datagram is not confirmed yet.
+func (o *summaryOutbox) hasUnconfirmed() bool { return len(o.unconfirmed) > 0 }
 
-// encode writes the whole difference to the confirmed snapshot if it fits, else as many of the changes as do.
-func (o *outbox) encode(s *capacity.Summary) []byte {
+// encodeChanges encodes all changes to the confirmed snapshot if they fit, else as many of them as fit.
+func (o *summaryOutbox) encodeChanges(s *capacity.Summary) []byte {
 	base := o.base
 	if base == nil || base.Boot != s.Boot {
 		base = nil
 	}
-	var d capacity.Delta
+	var d capacity.SummaryDelta
 	if base != nil {
-		d = capacity.Diff(base, s)
+		d = capacity.DiffSummaries(base, s)
 	} else {
-		d = capacity.Diff(&capacity.Summary{}, s)
+		d = capacity.DiffSummaries(&capacity.Summary{}, s)
 	}
-	if o.patches && base != nil {
-		d.Compact(base)
+	if o.usePatches && base != nil {
+		d.CompactChanges(base)
 	}
-	o.differs = d.Len() > 0
+	o.lastHadChanges = d.Len() > 0
 	b := encodeDelta(&d)
-	o.crowded, o.bulky = b == nil, len(b) > snapshotWorth
+	o.lastOverflowed, o.lastWasLarge = b == nil, len(b) > largeDeltaBytes
 	if b != nil || base == nil {
-		return b // without a snapshot, part of the truth would read as the whole of a poor region
+		return b // without a snapshot, a part would look like a region with little capacity
 	}
 	for n := d.Len() / 2; ; n /= 2 {
-		part := d.Part(o.turn, n)
+		part := d.TakePart(o.partOffset, n)
 		if b := encodeDelta(&part); b != nil {
-			o.turn += n
+			o.partOffset += n
 			return b
 		}
 		if n == 0 {
@@ -154,54 +155,56 @@ func (o *outbox) encode(s *capacity.Summary) []byte {
 	}
 }
 
-func encodeDelta(d *capacity.Delta) []byte {
+func encodeDelta(d *capacity.SummaryDelta) []byte {
 	b, err := capacity.EncodeDelta(d)
-	if err != nil || len(b) >= maxDatagram {
+	if err != nil || len(b) >= maxDatagramBytes {
 		return nil
 	}
 	return append([]byte{kindDelta}, b...)
 }
 
-// snapshot is the statement to send as a snapshot now, or nil. The caller reports the outcome by settle.
-func (o *outbox) snapshot(now time.Time) *capacity.Summary {
-	if o.latest == nil || o.inFlight {
+// nextSnapshot returns the summary to send as a snapshot now, or nil. The caller reports the outcome with
+// finishSnapshot.
+func (o *summaryOutbox) nextSnapshot(now time.Time) *capacity.Summary {
+	if o.latest == nil || o.snapshotInFlight {
 		return nil
 	}
-	since, least := now.Sub(o.begun), min(max(snapshotLeast, snapshotShare*o.took), snapshotEvery)
-	most := snapshotMost
+	since, least := now.Sub(o.snapshotStartedAt), min(max(minSnapshotGap, snapshotTimeDivisor*o.snapshotTook), snapshotIntervalLarge)
+	most := snapshotIntervalIdle
 	switch {
-	case o.bulky || o.crowded:
-		most = snapshotEvery
-	case o.differs:
-		most = snapshotSome
+	case o.lastWasLarge || o.lastOverflowed:
+		most = snapshotIntervalLarge
+	case o.lastHadChanges:
+		most = snapshotIntervalSmall
 	}
-	pressed := o.crowded || o.resync
+	pressed := o.lastOverflowed || o.resync
 	if o.base != nil && o.base.Boot == o.latest.Boot && since < most && !(pressed && since >= least) {
 		return nil
 	}
-	o.inFlight, o.begun, o.resync = true, now, false
+	o.snapshotInFlight, o.snapshotStartedAt, o.resync = true, now, false
 	return o.latest.Summary
 }
 
-// hopeless says that the snapshot under way should be taken back, since the link is dead and not just slow: or, once it is
-// mended, that old story would arrive as news. A link that is slow after all is given twice the time at each turn.
-func (o *outbox) hopeless(now time.Time, silence time.Duration) bool {
-	most := max(snapshotDoubt, 2*o.took)
-	return o.inFlight && o.base != nil && silence > most && now.Sub(o.begun) > most
+// shouldAbandonSnapshot reports whether the snapshot in flight should be cancelled, because the link is dead and not
+// just slow: otherwise it would arrive outdated when the link recovers. If the link is only slow, the limit doubles
+// each time.
+func (o *summaryOutbox) shouldAbandonSnapshot(now time.Time, silence time.Duration) bool {
+	most := max(snapshotSilenceLimit, 2*o.snapshotTook)
+	return o.snapshotInFlight && o.base != nil && silence > most && now.Sub(o.snapshotStartedAt) > most
 }
 
-// settle ends a snapshot's flight; s is nil when it did not arrive.
-func (o *outbox) settle(s *capacity.Summary, now time.Time) {
-	o.inFlight, o.took = false, now.Sub(o.begun)
+// finishSnapshot records the end of a snapshot; s is nil when it did not arrive.
+func (o *summaryOutbox) finishSnapshot(s *capacity.Summary, now time.Time) {
+	o.snapshotInFlight, o.snapshotTook = false, now.Sub(o.snapshotStartedAt)
 	if s != nil {
-		o.base, o.turn = s, 0
+		o.base, o.partOffset = s, 0
 	}
 }
 
-// heard opens the window: the parent holds this number or a newer one.
-func (o *outbox) heard(seq uint64) {
-	o.known = max(o.known, seq)
-	for len(o.sent) > 0 && o.sent[0] <= seq {
-		o.sent, o.probes = o.sent[1:], 0
+// confirmUpTo opens the window: the parent holds this number or a newer one.
+func (o *summaryOutbox) confirmUpTo(seq uint64) {
+	o.confirmedSeq = max(o.confirmedSeq, seq)
+	for len(o.unconfirmed) > 0 && o.unconfirmed[0] <= seq {
+		o.unconfirmed, o.probes = o.unconfirmed[1:], 0
 	}
 }

@@ -3,59 +3,58 @@ package uplink
 import "time"
 
 const (
-	// movingInterval is the time between statements of a child that has something new to say, as far as its parents want
-	// them so close together.
-	movingInterval = 100 * time.Millisecond
-	// movingFor is how long after its last news a child counts as moving.
-	movingFor = time.Second
-	// paceRate is how many statements a parent wants of all its children, in a second: what a fifth of a core can take.
-	// With more than 450 children it asks each for a longer gap.
-	paceRate = 4500
-	// paceMost is the longest gap that a parent can ask for: with a longer one its children would count as stale.
-	paceMost = 500 * time.Millisecond
+	// activeInterval is the time between summaries of a child with changes, unless its parents request a longer gap.
+	activeInterval = 100 * time.Millisecond
+	// activeFor is how long after its last change a child counts as active.
+	activeFor = time.Second
+	// maxSummaryRate is how many summaries a parent accepts from all its children, per second: the load of a fifth of
+	// a core. With more than 450 children it requests a longer gap from each.
+	maxSummaryRate = 4500
+	// maxSummaryGap is the longest gap that a parent requests: with a longer one its children would count as stale.
+	maxSummaryGap = 500 * time.Millisecond
 )
 
-// paceOf is the gap between one child's statements that a parent of so many asks for; 0 when it takes them as they come.
-func paceOf(children int) time.Duration {
-	gap := time.Duration(children) * time.Second / paceRate
-	if gap <= movingInterval {
+// gapForChildren is the gap between one child's summaries that a parent with that many children requests; 0 if none.
+func gapForChildren(children int) time.Duration {
+	gap := time.Duration(children) * time.Second / maxSummaryRate
+	if gap <= activeInterval {
 		return 0
 	}
-	return min(gap, paceMost)
+	return min(gap, maxSummaryGap)
 }
 
-// Bounds of what one child may say. An honest one stays far below: it says nothing within statementGap, and a snapshot at
-// most twice a second.
+// Bounds on the messages of one child. A correct child stays far below: it sends nothing within minSummaryGap, and a
+// snapshot at most twice a second.
 const (
-	datagramRate  = 250 // a second; more of them are passed over unread
-	datagramBurst = 500
-	snapshotRate  = 5
-	snapshotBurst = 10
-	floodAfter    = 2000 // messages over a bound that end a session
+	datagramRate      = 250 // per second; further ones are skipped unread
+	datagramBurst     = 500
+	snapshotRate      = 5
+	snapshotBurst     = 10
+	maxExcessMessages = 2000 // messages over a bound that end a session
 )
 
-// allowance is a token bucket. It has one user.
-type allowance struct {
+// messageBucket is a token bucket. It has one user.
+type messageBucket struct {
 	rate, burst float64
-	left        float64
-	at          time.Time
-	over        int // messages over the bound
+	tokens      float64
+	updatedAt   time.Time
+	excess      int // messages over the bound
 }
 
-func newAllowance(rate, burst float64) allowance {
-	return allowance{rate: rate, burst: burst, left: burst}
+func newMessageBucket(rate, burst float64) messageBucket {
+	return messageBucket{rate: rate, burst: burst, tokens: burst}
 }
 
-// take is false for a message over the bound.
-func (a *allowance) take(now time.Time) bool {
-	if !a.at.IsZero() {
-		a.left = min(a.burst, a.left+max(now.Sub(a.at), 0).Seconds()*a.rate)
+// takeToken returns false for a message over the bound.
+func (a *messageBucket) takeToken(now time.Time) bool {
+	if !a.updatedAt.IsZero() {
+		a.tokens = min(a.burst, a.tokens+max(now.Sub(a.updatedAt), 0).Seconds()*a.rate)
 	}
-	a.at = now
-	if a.left < 1 {
-		a.over++
+	a.updatedAt = now
+	if a.tokens < 1 {
+		a.excess++
 		return false
 	}
-	a.left--
+	a.tokens--
 	return true
 }

@@ -9,23 +9,24 @@ import (
 	"github.com/spillway-lb/spillway/internal/telemetry"
 )
 
-// Bounds of what a directive's position may be. A position beyond them is ignored.
+// Bounds of a directive's position. A position beyond them is ignored.
 const (
-	// generationSlack is how far ahead of this node's clock a generation may lie: a generation is the Unix time of a
+	// maxGenerationLead is how far ahead of this node's clock a generation may be: a generation is the Unix time of a
 	// restore. A larger value lets a faulty parent hold children for longer, a smaller one needs better clocks.
-	generationSlack = time.Hour
+	maxGenerationLead = time.Hour
 	// maxIndex is more log entries than a cluster writes in 8,000 years at 1,000 a second.
 	maxIndex = 1 << 48
-	// leap is how many log entries a directive may lie ahead of most other parents: several hours of plans and changes.
-	leap = 1 << 16
-	// speaksFor is how long after its last directive a parent counts: directives come every 5 s.
-	speaksFor = 3 * directiveEvery
-	// lagAfter is how long directives must be ignored before that is logged: parents apply an entry a moment apart.
-	lagAfter = 2 * directiveEvery
+	// maxIndexLead is how many log entries a directive may be ahead of most other parents: several hours of plans and
+	// changes.
+	maxIndexLead = 1 << 16
+	// parentPositionTTL is how long after its last directive a parent counts: directives come every 5 s.
+	parentPositionTTL = 3 * directiveInterval
+	// lagWarnAfter is how long directives must be ignored before that is logged: parents apply an entry a moment apart.
+	lagWarnAfter = 2 * directiveInterval
 )
 
-// Position says where in the cluster's history a directive was made. The generation is compared first: it rises when the
-// state is restored from an archive or recovered from a lost majority, after which log indices may start again lower.
+// Position is a point in the cluster's history. The generation is compared first: it rises when the state is restored
+// from an archive or recovered from a lost majority, after which log indexes may be lower.
 type Position struct {
 	Generation uint64 // Unix time in seconds of the restore or recovery; 0: none, or a parent of an earlier release
 	Index      uint64 // of the Raft log
@@ -36,161 +37,164 @@ func (p Position) Compare(q Position) int {
 	return cmp.Or(cmp.Compare(p.Generation, q.Generation), cmp.Compare(p.Index, q.Index))
 }
 
-// Position is where the directive was made.
+// Position is the position at which the directive was made.
 func (d *Directive) Position() Position { return Position{Generation: d.Generation, Index: d.Index} }
 
-// within reports whether p lies at most a leap before q.
-func (p Position) within(q Position) bool {
-	return p.Generation > q.Generation || p.Generation == q.Generation && p.Index+leap >= q.Index
+// isWithinLead reports whether p is at most maxIndexLead ahead of q.
+func (p Position) isWithinLead(q Position) bool {
+	return p.Generation > q.Generation || p.Generation == q.Generation && p.Index+maxIndexLead >= q.Index
 }
 
-// possible reports whether any cluster can have reached p by now.
-func (p Position) possible(now time.Time) bool {
-	return p.Index < maxIndex && p.Generation <= uint64(max(0, now.Add(generationSlack).Unix()))
+// isPlausible reports whether any cluster can have reached p by now.
+func (p Position) isPlausible(now time.Time) bool {
+	return p.Index < maxIndex && p.Generation <= uint64(max(0, now.Add(maxGenerationLead).Unix()))
 }
 
-// Verdict says whether a directive may be put in force.
-type Verdict uint8
+// PositionVerdict tells whether a directive may be put in force.
+type PositionVerdict uint8
 
-// What a Verdict may be. Newer and Same may be put in force: a directive of the same position has newer peers.
+// The verdicts. Newer and Same may be put in force: a directive of the same position has newer peers.
 const (
-	Newer Verdict = iota
-	Same
+	NewerPosition PositionVerdict = iota
+	SamePosition
 	OlderIndex
 	OlderGeneration
-	Implausible
+	ImplausiblePosition
 )
 
 // String is the verdict's name in metrics and on pages; empty for a directive that may be put in force.
-func (v Verdict) String() string {
+func (v PositionVerdict) String() string {
 	switch v {
 	case OlderIndex:
 		return "older_index"
 	case OlderGeneration:
 		return "older_generation"
-	case Implausible:
+	case ImplausiblePosition:
 		return "implausible"
 	}
 	return ""
 }
 
-// Ignored reports whether the directive must not be put in force.
-func (v Verdict) Ignored() bool { return v >= OlderIndex }
+// IsIgnored reports whether the directive must not be put in force.
+func (v PositionVerdict) IsIgnored() bool { return v >= OlderIndex }
 
-// heardPosition is the position of a parent's last directive.
-type heardPosition struct {
-	position Position
-	at       time.Time
-	verdict  Verdict
-	lag      lag
+// parentPosition is the position of a parent's last directive.
+type parentPosition struct {
+	position   Position
+	receivedAt time.Time
+	verdict    PositionVerdict
+	lag        lagTimer
 }
 
-// judge decides which of several parents' directives may be put in force. With majority, a directive that lies a leap
-// ahead of most of three or more parents is refused, so that one faulty global node cannot hold a gateway at a position
-// that the cluster never reaches. Gateways cut off from the global tier are honestly far behind, so locals do not use it.
-type judge struct {
-	majority bool
-	parents  map[string]*heardPosition
+// positionJudge decides which of several parents' directives may be put in force. With majority, a directive that is
+// more than maxIndexLead ahead of most of three or more parents is refused, so that one faulty global node cannot
+// hold a gateway at a position that the cluster never reaches. Gateways that are isolated from the global tier are
+// far behind without a fault, so local instances do not use it.
+type positionJudge struct {
+	needsMajority bool
+	parents       map[string]*parentPosition
 }
 
-// decide judges a directive at p of a parent against what is in force.
-func (j *judge) decide(from string, p, inForce Position, now time.Time) (v Verdict, warn bool) {
+// judgePosition compares a parent's directive at p with the position in force.
+func (j *positionJudge) judgePosition(from string, p, inForce Position, now time.Time) (v PositionVerdict, warn bool) {
 	h := j.parents[from]
 	if h == nil {
 		if j.parents == nil {
-			j.parents = map[string]*heardPosition{}
+			j.parents = map[string]*parentPosition{}
 		}
-		if len(j.parents) >= maxParents { // certificates come and go, addresses do not
+		if len(j.parents) >= maxParents { // parents are known by certificate, and certificates change more often than addresses
 			for name, x := range j.parents {
-				if now.Sub(x.at) > speaksFor {
+				if now.Sub(x.receivedAt) > parentPositionTTL {
 					delete(j.parents, name)
 				}
 			}
 		}
-		h = &heardPosition{}
+		h = &parentPosition{}
 		j.parents[from] = h
 	}
-	if !inForce.possible(now) {
+	if !inForce.isPlausible(now) {
 		inForce = Position{}
 	}
 	switch order := p.Compare(inForce); {
-	case !p.possible(now):
-		v = Implausible
+	case !p.isPlausible(now):
+		v = ImplausiblePosition
 	case order == 0:
-		v = Same
+		v = SamePosition
 	case p.Generation < inForce.Generation:
 		v = OlderGeneration
 	case order < 0:
 		v = OlderIndex
-	case j.majority && j.alone(from, p, now):
-		v = Implausible
+	case j.needsMajority && j.isAheadOfMost(from, p, now):
+		v = ImplausiblePosition
 	}
-	h.verdict, h.at, h.position = v, now, p
-	return v, h.lag.warn(v.Ignored(), now)
+	h.verdict, h.receivedAt, h.position = v, now, p
+	return v, h.lag.shouldWarn(v.IsIgnored(), now)
 }
 
-// alone reports whether most of at least three parents are more than a leap behind p.
-func (j *judge) alone(from string, p Position, now time.Time) bool {
+// isAheadOfMost reports whether most of at least three parents are more than maxIndexLead behind p.
+func (j *positionJudge) isAheadOfMost(from string, p Position, now time.Time) bool {
 	near, all := 1, 1
 	for name, x := range j.parents {
-		if name == from || x.at.IsZero() || now.Sub(x.at) > speaksFor {
+		if name == from || x.receivedAt.IsZero() || now.Sub(x.receivedAt) > parentPositionTTL {
 			continue
 		}
 		all++
-		if x.position.within(p) {
+		if x.position.isWithinLead(p) {
 			near++
 		}
 	}
 	return all >= 3 && 2*near <= all
 }
 
-// lag finds out for how long something has been behind.
-type lag struct {
-	since, warned time.Time
+// lagTimer measures for how long a lag has lasted.
+type lagTimer struct {
+	behindSince, warnedAt time.Time
 }
 
-// warn reports whether it is time to log: once lagAfter has passed, and then once a minute for as long as it lasts.
-func (l *lag) warn(behind bool, now time.Time) bool {
+// shouldWarn reports whether it is time to log: once lagWarnAfter has passed, and then once a minute while the lag
+// lasts.
+func (l *lagTimer) shouldWarn(behind bool, now time.Time) bool {
 	switch {
 	case !behind:
-		*l = lag{}
+		*l = lagTimer{}
 		return false
-	case l.since.IsZero():
-		l.since = now
+	case l.behindSince.IsZero():
+		l.behindSince = now
 	}
-	if now.Sub(l.since) < lagAfter || !l.warned.IsZero() && now.Sub(l.warned) < telemetry.RepeatEvery {
+	if now.Sub(l.behindSince) < lagWarnAfter || !l.warnedAt.IsZero() && now.Sub(l.warnedAt) < telemetry.MinRepeatInterval {
 		return false
 	}
-	l.warned = now
+	l.warnedAt = now
 	return true
 }
 
-// follower is judge with a lock, counters and log lines.
-type follower struct {
-	mu      sync.Mutex
-	judge   judge
-	ignored [Implausible + 1]uint64
+// lockedPositionJudge is positionJudge with a lock, counters and log lines.
+type lockedPositionJudge struct {
+	mu            sync.Mutex
+	positions     positionJudge
+	ignoredCounts [ImplausiblePosition + 1]uint64
 }
 
-// Judge decides whether a parent's directive may be put in force where inForce is. It counts and logs what is ignored.
-func (c *Child) Judge(parent identity.ID, d *Directive, inForce Position) Verdict {
+// JudgeDirective decides whether a parent's directive may be put in force after inForce. It counts and logs ignored
+// directives.
+func (c *Child) JudgeDirective(parent identity.ID, d *Directive, inForce Position) PositionVerdict {
 	p, now := d.Position(), time.Now()
-	c.follower.mu.Lock()
-	c.follower.judge.majority = c.cfg.ParentRole == identity.RoleGlobal
-	v, warn := c.follower.judge.decide(parent.String(), p, inForce, now)
-	if v.Ignored() {
-		c.follower.ignored[v]++
+	c.positions.mu.Lock()
+	c.positions.positions.needsMajority = c.cfg.ParentRole == identity.RoleGlobal
+	v, warn := c.positions.positions.judgePosition(parent.String(), p, inForce, now)
+	if v.IsIgnored() {
+		c.positions.ignoredCounts[v]++
 	}
-	c.follower.mu.Unlock()
+	c.positions.mu.Unlock()
 	if warn {
-		c.log.Warn("directives of a parent are ignored: "+v.hint(), "parent", parent.String(), "reason", v.String(),
+		c.log.Warn("directives of a parent are ignored: "+v.operatorHint(), "parent", parent.String(), "reason", v.String(),
 			"generation", p.Generation, "index", p.Index, "generation_in_force", inForce.Generation, "index_in_force", inForce.Index)
 	}
 	return v
 }
 
-// hint says why directives are ignored and what to do.
-func (v Verdict) hint() string {
+// operatorHint returns why directives are ignored and what to do.
+func (v PositionVerdict) operatorHint() string {
 	switch v {
 	case OlderGeneration:
 		return "it belongs to a cluster from before the last restore or recovery: wipe its `dir` and add it again, or restore an archive at its leader"
@@ -200,22 +204,22 @@ func (v Verdict) hint() string {
 	return "its position cannot be right: check the clocks of both ends, and that parent"
 }
 
-// ignoredBy counts the directives that were ignored, by reason.
-func (c *Child) ignoredBy() map[string]uint64 {
-	c.follower.mu.Lock()
-	defer c.follower.mu.Unlock()
+// ignoredByReason counts the ignored directives, by reason.
+func (c *Child) ignoredByReason() map[string]uint64 {
+	c.positions.mu.Lock()
+	defer c.positions.mu.Unlock()
 	out := map[string]uint64{}
-	for v := OlderIndex; v <= Implausible; v++ {
-		out[v.String()] = c.follower.ignored[v]
+	for v := OlderIndex; v <= ImplausiblePosition; v++ {
+		out[v.String()] = c.positions.ignoredCounts[v]
 	}
 	return out
 }
 
-// lastOf is the position and the verdict of a parent's last directive; ok is false before the first.
-func (c *Child) lastOf(parent identity.ID) (p Position, v Verdict, ok bool) {
-	c.follower.mu.Lock()
-	defer c.follower.mu.Unlock()
-	h := c.follower.judge.parents[parent.String()]
+// lastPositionOf returns the position and the verdict of a parent's last directive; ok is false before the first.
+func (c *Child) lastPositionOf(parent identity.ID) (p Position, v PositionVerdict, ok bool) {
+	c.positions.mu.Lock()
+	defer c.positions.mu.Unlock()
+	h := c.positions.positions.parents[parent.String()]
 	if h == nil {
 		return p, v, false
 	}

@@ -11,76 +11,76 @@ import (
 	"github.com/spillway-lb/spillway/internal/identity"
 )
 
-// maxLogged bounds what is remembered of who was refused for what; beyond it refusals are only counted.
-const maxLogged = 1024
+// maxLoggedRefusals bounds the refusals by peer and reason that are kept; beyond it refusals are only counted.
+const maxLoggedRefusals = 1024
 
-// Reasons that refusals are counted by.
+// The reasons by which refusals are counted.
 const (
 	reasonCertificate = "certificate" // the handshake failed: no certificate, a stranger's, or one of another role or scope
-	reasonClaim       = "claim"       // it claims to be what its certificate does not say
+	reasonClaim       = "claim"       // its claim does not match its certificate
 	reasonScope       = "scope"       // the rule for children no longer allows it
 	reasonVersion     = "version"
-	reasonRubbish     = "rubbish" // a message that no honest peer sends
+	reasonMalformed   = "malformed" // a message that no correct peer sends
 	reasonFlood       = "flood"
 	reasonFull        = "full"
 	reasonBoot        = "boot" // its boot number is too far ahead of the clock
 )
 
-func reasonOf(err error) string {
+func refusalReason(err error) string {
 	switch {
-	case errors.Is(err, errBoot):
+	case errors.Is(err, errBootTooFarAhead):
 		return reasonBoot
-	case isRubbish(err):
-		return reasonRubbish
-	case errors.Is(err, errFlood):
+	case isMalformed(err):
+		return reasonMalformed
+	case errors.Is(err, errTooManyMessages):
 		return reasonFlood
 	case errors.Is(err, errVersion):
 		return reasonVersion
-	case errors.Is(err, errFull):
+	case errors.Is(err, errTooManyChildren):
 		return reasonFull
-	case errors.Is(err, errClaim):
+	case errors.Is(err, errClaimMismatch):
 		return reasonClaim
 	}
 	return reasonScope
 }
 
-// refusals counts refused peers and logs each reason once per peer, so that a stranger who knocks for ever fills neither
-// the disk nor the memory.
-type refusals struct {
+// refusalLog counts refused peers and logs each reason once per peer, so that a peer that keeps connecting fills
+// neither the disk nor the memory.
+type refusalLog struct {
 	log *slog.Logger
 
 	mu     sync.Mutex
 	logged map[string]struct{}
-	counts map[string]uint64  // by reason
-	recent map[string]refusal // by peer, at most maxRecent
+	counts map[string]uint64      // by reason
+	recent map[string]refusedPeer // by peer, at most maxRecentRefusals
 }
 
-// Bounds of the refusals that operators are shown.
+// Bounds of the refusals that are shown to operators.
 const (
-	maxRecent = 32
-	recentFor = 10 * time.Minute
+	maxRecentRefusals = 32
+	recentRefusalTTL  = 10 * time.Minute
 )
 
-// refusal is the newest one of a peer whose certificate is good.
-type refusal struct {
-	peer        identity.ID
-	addr        string
-	reason, why string
-	at          time.Time
+// refusedPeer is the newest refusal of a peer with a valid certificate.
+type refusedPeer struct {
+	peer            identity.ID
+	addr            string
+	reason, message string
+	refusedAt       time.Time
 }
 
-// keep remembers a refusal for operators, in place of the oldest when there is no room.
-func (r *refusals) keep(x refusal) {
+// storeRecent stores a refusal for operators, in place of the oldest if the list is full.
+func (r *refusalLog) storeRecent(x refusedPeer) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.recent == nil {
-		r.recent = make(map[string]refusal)
+		r.recent = make(map[string]refusedPeer)
 	}
 	key := x.peer.String()
-	if _, known := r.recent[key]; !known && len(r.recent) >= maxRecent {
+	if _, known := r.recent[key]; !known && len(r.recent) >= maxRecentRefusals {
 		oldest := ""
 		for k, v := range r.recent {
-			if oldest == "" || v.at.Before(r.recent[oldest].at) {
+			if oldest == "" || v.refusedAt.Before(r.recent[oldest].refusedAt) {
 				oldest = k
 			}
 		}
@@ -89,27 +89,27 @@ func (r *refusals) keep(x refusal) {
 	r.recent[key] = x
 }
 
-// kept are the refusals of the last recentFor, by peer.
-func (r *refusals) kept(now time.Time) (out []refusal) {
+// listRecent returns the refusals of the last recentRefusalTTL, by peer.
+func (r *refusalLog) listRecent(now time.Time) (out []refusedPeer) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, k := range slices.Sorted(maps.Keys(r.recent)) {
-		if x := r.recent[k]; now.Sub(x.at) < recentFor {
+		if x := r.recent[k]; now.Sub(x.refusedAt) < recentRefusalTTL {
 			out = append(out, x)
 		}
 	}
 	return out
 }
 
-// refuse counts a peer that was refused for a reason; why says it to people.
-func (r *refusals) refuse(peer, reason, why string) {
-	if r.first(reason, peer+"\x00"+why) {
+// recordRefusal counts a peer that was refused for a reason; why is the text for operators.
+func (r *refusalLog) recordRefusal(peer, reason, why string) {
+	if r.countFirst(reason, peer+"\x00"+why) {
 		r.log.Warn("uplink peer refused", "peer", peer, "reason", reason, "error", why)
 	}
 }
 
-// first counts under a reason, if there is one, and tells whether the key is new.
-func (r *refusals) first(reason, key string) bool {
+// countFirst counts under a reason, if there is one, and reports whether the key is new.
+func (r *refusalLog) countFirst(reason, key string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.logged == nil {
@@ -118,25 +118,25 @@ func (r *refusals) first(reason, key string) bool {
 	if reason != "" {
 		r.counts[reason]++
 	}
-	if _, seen := r.logged[key]; seen || len(r.logged) >= maxLogged {
+	if _, seen := r.logged[key]; seen || len(r.logged) >= maxLoggedRefusals {
 		return false
 	}
 	r.logged[key] = struct{}{}
 	return true
 }
 
-// byReason is how many were refused for what.
-func (r *refusals) byReason() map[string]uint64 {
+// countByReason returns the number of refusals by reason.
+func (r *refusalLog) countByReason() map[string]uint64 {
 	out := make(map[string]uint64)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, reason := range []string{reasonCertificate, reasonClaim, reasonScope, reasonVersion, reasonRubbish, reasonFlood, reasonFull, reasonBoot, reasonPenance} {
+	for _, reason := range []string{reasonCertificate, reasonClaim, reasonScope, reasonVersion, reasonMalformed, reasonFlood, reasonFull, reasonBoot, reasonHandshakeLimit} {
 		out[reason] = r.counts[reason]
 	}
 	return out
 }
 
-func (r *refusals) total() (n uint64) {
+func (r *refusalLog) countAll() (n uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, k := range r.counts {

@@ -17,62 +17,65 @@ import (
 )
 
 const (
-	silentAfter   = 6 * time.Second       // without a word about our statements, though QUIC may be alive
-	streamTimeout = time.Minute           // for the largest directive over the slowest link worth having
-	granularity   = 20 * time.Millisecond // of the wait for a confirmation: a parent's scheduling, and timers
+	closeSilentAfter = 6 * time.Second       // without a confirmation of our summaries, though QUIC may be alive
+	streamTimeout    = time.Minute           // for the largest directive over the slowest supported link
+	timerGranularity = 20 * time.Millisecond // of the wait for a confirmation: a parent's scheduling, and timers
 )
 
-// session is the child's end of one connection.
-type session struct {
-	child    *Child
-	conn     *quic.Conn
-	parent   identity.ID
-	news     chan struct{} // a statement was made, or the parent heard one
-	version  uint32        // agreed on
-	heardSeq atomic.Uint64
-	gap      atomic.Int64 // between statements, that the parent asked for
-	resync   atomic.Bool  // the parent asked for a snapshot
-	sums     sums
-	heardAt  atomic.Int64 // nanoseconds since begun
-	begun    time.Time
-	landed   chan *capacity.Summary // outcome of the snapshot under way
-	orders   orders
-	work     sync.WaitGroup
-	done     chan struct{}
+// childEnd is the child's end of one connection.
+type childEnd struct {
+	child        *Child
+	conn         *quic.Conn
+	parent       identity.ID
+	summaryReady chan struct{} // a summary was made, or the parent confirmed one
+	version      uint32        // agreed on
+	confirmedSeq atomic.Uint64
+	requestedGap atomic.Int64 // between summaries, requested by the parent
+	resync       atomic.Bool  // the parent requested a snapshot
+	counters     sessionCounters
+	confirmedAt  atomic.Int64 // nanoseconds since begun
+	startedAt    time.Time
+	snapshotDone chan *capacity.Summary // outcome of the snapshot in flight
+	directives   directiveReader
+	workers      sync.WaitGroup
+	done         chan struct{}
 }
 
-func startSession(c *Child, conn *quic.Conn, parent identity.ID, version uint32) *session {
-	s := &session{
-		child: c, conn: conn, parent: parent, version: version, begun: time.Now(),
-		news: make(chan struct{}, 1), landed: make(chan *capacity.Summary, 1), done: make(chan struct{}),
+func startChildEnd(c *Child, conn *quic.Conn, parent identity.ID, version uint32) *childEnd {
+	s := &childEnd{
+		child: c, conn: conn, parent: parent, version: version, startedAt: time.Now(),
+		summaryReady: make(chan struct{}, 1), snapshotDone: make(chan *capacity.Summary, 1), done: make(chan struct{}),
 	}
-	for _, loop := range []func(){s.send, s.listen, s.takeDirectives, s.takeAsks} {
-		s.work.Go(loop)
+	for _, loop := range []func(){s.sendSummaries, s.readConfirmations, s.readDirectives, s.acceptQueries} {
+		s.workers.Go(loop)
 	}
-	stop := endWithCertificate(conn, c.log)
+	stop := closeAtCertExpiry(conn, c.log)
 	go func() {
-		s.work.Wait()
+		s.workers.Wait()
 		stop()
 		close(s.done)
 	}()
 	return s
 }
 
-// close ends the connection and waits for the session's goroutines.
-func (s *session) close(code quic.ApplicationErrorCode, why string) {
+// closeAndWait ends the connection and waits for the session's goroutines.
+func (s *childEnd) closeAndWait(code quic.ApplicationErrorCode, why string) {
 	s.conn.CloseWithError(code, why)
 	<-s.done
 }
 
-func (s *session) cause() error { return context.Cause(s.conn.Context()) }
+func (s *childEnd) closeCause() error { return context.Cause(s.conn.Context()) }
 
-// fail ends the connection from within one of its own goroutines.
-func (s *session) fail(code quic.ApplicationErrorCode, why string) { s.conn.CloseWithError(code, why) }
+// closeConn ends the connection from within one of its own goroutines.
+func (s *childEnd) closeConn(code quic.ApplicationErrorCode, why string) {
+	s.conn.CloseWithError(code, why)
+}
 
-// send is the one goroutine that owns the outbox. Statements come at every interval, so they are its clock too.
-func (s *session) send() {
-	out := outbox{patches: s.version >= versionOfPatches}
-	giveUp := func() {} // the snapshot under way
+// sendSummaries is the one goroutine that owns the outbox. Summaries come at every interval, so they also drive its
+// timeouts.
+func (s *childEnd) sendSummaries() {
+	out := summaryOutbox{usePatches: s.version >= patchProtocolVersion}
+	giveUp := func() {} // the snapshot in flight
 	ended := s.conn.Context().Done()
 	doubt := time.NewTimer(time.Hour) // the newest datagram is not confirmed in time: it may be lost
 	defer doubt.Stop()
@@ -80,70 +83,72 @@ func (s *session) send() {
 		select {
 		case <-ended:
 			return
-		case landed := <-s.landed:
-			out.settle(landed, time.Now())
-		case <-s.news:
+		case landed := <-s.snapshotDone:
+			out.finishSnapshot(landed, time.Now())
+		case <-s.summaryReady:
 		case <-doubt.C:
-			if out.heard(s.heardSeq.Load()); out.unheard() {
-				s.child.Wake() // for another statement, which will not be kept back
+			if out.confirmUpTo(s.confirmedSeq.Load()); out.hasUnconfirmed() {
+				s.child.SummarizeNow() // for another summary, which will not be delayed
 			}
 		}
 		now := time.Now()
-		out.heard(s.heardSeq.Load())
-		out.offer(s.child.latest.Load())
-		out.patience, out.gap = s.patience(), time.Duration(s.gap.Load())
+		out.confirmUpTo(s.confirmedSeq.Load())
+		out.setSummary(s.child.latestSummary.Load())
+		out.probeTimeout, out.requestedGap = s.probeTimeout(), time.Duration(s.requestedGap.Load())
 		out.resync = out.resync || s.resync.Swap(false)
-		if b := out.datagram(now); b != nil {
+		if b := out.nextDatagram(now); b != nil {
 			s.sendDatagram(&out, b)
-			doubt.Reset(out.wait())
+			doubt.Reset(out.retryWait())
 		}
-		if !out.unheard() {
+		if !out.hasUnconfirmed() {
 			doubt.Stop()
 		}
-		if snap := out.snapshot(now); snap != nil {
-			s.sums.snapshots.Add(1)
+		if snap := out.nextSnapshot(now); snap != nil {
+			s.counters.snapshots.Add(1)
 			ctx, cancel := context.WithCancel(s.conn.Context())
-			s.work.Go(func() {
+			s.workers.Go(func() {
 				defer cancel()
-				s.landed <- s.sendSnapshot(ctx, snap)
+				s.snapshotDone <- s.sendSnapshot(ctx, snap)
 			})
 			giveUp = cancel
 		}
-		if out.hopeless(now, s.silence(now)) {
+		if out.shouldAbandonSnapshot(now, s.silentFor(now)) {
 			giveUp()
 		}
-		if s.silence(now) > silentAfter {
-			s.fail(codeSilent, "nothing heard")
+		if s.silentFor(now) > closeSilentAfter {
+			s.closeConn(codeSilent, "nothing heard")
 			return
 		}
 	}
 }
 
-// silence is how long the parent has said nothing.
-func (s *session) silence(now time.Time) time.Duration {
-	return now.Sub(s.begun) - time.Duration(s.heardAt.Load())
+// silentFor is the time since the parent's last message.
+func (s *childEnd) silentFor(now time.Time) time.Duration {
+	return now.Sub(s.startedAt) - time.Duration(s.confirmedAt.Load())
 }
 
-// patience is the probe timeout of RFC 9002, section 6.2.1. The parent confirms at once, so nothing is added for its delay.
-func (s *session) patience() time.Duration {
+// probeTimeout is the probe timeout of RFC 9002, section 6.2.1. The parent confirms at once, so nothing is added for
+// its delay.
+func (s *childEnd) probeTimeout() time.Duration {
 	stats := s.conn.ConnectionStats()
-	return stats.SmoothedRTT + max(4*stats.MeanDeviation, granularity)
+	return stats.SmoothedRTT + max(4*stats.MeanDeviation, timerGranularity)
 }
 
 // sendDatagram cannot block: the window is far smaller than QUIC's queue.
-func (s *session) sendDatagram(out *outbox, b []byte) {
+func (s *childEnd) sendDatagram(out *summaryOutbox, b []byte) {
 	var tooLarge *quic.DatagramTooLargeError
 	if err := s.conn.SendDatagram(b); errors.As(err, &tooLarge) {
-		out.crowded = true
+		out.lastOverflowed = true
 	}
-	s.sums.deltas.Add(1)
+	s.counters.deltas.Add(1)
 }
 
-// sendSnapshot is nil unless the parent confirmed. The send loop starts one at a time and landed has room for it.
-func (s *session) sendSnapshot(ctx context.Context, snap *capacity.Summary) *capacity.Summary {
-	b, err := capacity.Encode(snap)
+// sendSnapshot returns nil unless the parent confirmed. The send loop starts one at a time, and snapshotDone has room
+// for it.
+func (s *childEnd) sendSnapshot(ctx context.Context, snap *capacity.Summary) *capacity.Summary {
+	b, err := capacity.EncodeSummary(snap)
 	if err != nil {
-		s.child.warn("statement cannot be encoded", s.parent.String(), err)
+		s.child.warnThrottled("statement cannot be encoded", s.parent.String(), err)
 		return nil
 	}
 	st, err := s.conn.OpenStreamSync(ctx)
@@ -161,7 +166,7 @@ func (s *session) sendSnapshot(ctx context.Context, snap *capacity.Summary) *cap
 	}
 	st.Close()
 	var yes [1]byte
-	if _, err := io.ReadFull(st, yes[:]); err != nil || yes[0] != confirmed {
+	if _, err := io.ReadFull(st, yes[:]); err != nil || yes[0] != snapshotConfirmed {
 		st.CancelRead(0)
 		return nil
 	}
@@ -169,95 +174,95 @@ func (s *session) sendSnapshot(ctx context.Context, snap *capacity.Summary) *cap
 	return snap
 }
 
-// listen reads what the parent heard.
-func (s *session) listen() {
+// readConfirmations reads the parent's confirmations.
+func (s *childEnd) readConfirmations() {
 	for {
 		b, err := s.conn.ReceiveDatagram(s.conn.Context())
 		if err != nil {
 			return
 		}
-		if len(b) == 0 || b[0] != kindHeard {
+		if len(b) == 0 || b[0] != kindConfirmation {
 			continue
 		}
 		var h uplinkpb.Heard
 		if err := proto.Unmarshal(b[1:], &h); err != nil {
-			s.fail(codeRubbish, "datagram")
+			s.closeConn(codeMalformed, "datagram")
 			return
 		}
-		s.heardAt.Store(int64(time.Since(s.begun)))
-		s.gap.Store(int64(min(time.Duration(h.GapMillis)*time.Millisecond, paceMost)))
+		s.confirmedAt.Store(int64(time.Since(s.startedAt)))
+		s.requestedGap.Store(int64(min(time.Duration(h.GapMillis)*time.Millisecond, maxSummaryGap)))
 		if h.Resync {
 			s.resync.Store(true)
-			poke(s.news)
+			signalChan(s.summaryReady)
 		}
-		if h.Seq > s.heardSeq.Load() {
-			s.heardSeq.Store(h.Seq)
-			poke(s.news)
+		if h.Seq > s.confirmedSeq.Load() {
+			s.confirmedSeq.Store(h.Seq)
+			signalChan(s.summaryReady)
 		}
 	}
 }
 
-// takeDirectives reads one directive at a time; an overtaken one is dropped.
-func (s *session) takeDirectives() {
+// readDirectives reads one directive at a time; a superseded one is dropped.
+func (s *childEnd) readDirectives() {
 	for {
 		st, err := s.conn.AcceptUniStream(s.conn.Context())
 		if err != nil {
 			return
 		}
 		st.SetReadDeadline(time.Now().Add(streamTimeout))
-		kind, body, err := readMessage(st, maxDirective)
+		kind, body, err := readMessage(st, maxDirectiveBytes)
 		st.CancelRead(0)
 		switch {
-		case isRubbish(err):
-			s.fail(codeRubbish, "directive")
+		case isMalformed(err):
+			s.closeConn(codeMalformed, "directive")
 			return
 		case err != nil || kind != kindDirective:
 			continue
 		}
-		brought, d, err := s.orders.take(body)
+		brought, d, err := s.directives.readDirective(body)
 		if err != nil {
-			s.child.warn("parent's directive cannot be read", s.parent.String(), err)
-			s.fail(codeRubbish, "directive")
+			s.child.warnThrottled("parent's directive cannot be read", s.parent.String(), err)
+			s.closeConn(codeMalformed, "directive")
 			return
 		}
 		if d == nil {
-			s.sums.passed.Add(1)
+			s.counters.skipped.Add(1)
 			continue
 		}
-		s.sums.directives.Add(1)
+		s.counters.directives.Add(1)
 		if brought != 0 {
-			s.stateHeld()
+			s.sendHeld()
 		}
 		if s.child.cfg.OnDirective != nil {
 			s.child.cfg.OnDirective(s.parent, d)
 		}
-		if s.child.cfg.InForce != nil {
-			s.stateHeld()
+		if s.child.cfg.PositionInForce != nil {
+			s.sendHeld()
 		}
 	}
 }
 
-// stateHeld states to the parent which spec it need not send again, and which directive is in force. When the datagram is
-// lost, the next directive makes it good.
-func (s *session) stateHeld() {
-	h := &uplinkpb.Held{Order: s.orders.specOf}
-	if s.child.cfg.InForce != nil {
-		p := s.child.cfg.InForce()
+// sendHeld reports to the parent which spec it need not send again, and which directive is in force. If the datagram
+// is lost, the report after the next directive replaces it.
+func (s *childEnd) sendHeld() {
+	h := &uplinkpb.Held{Order: s.directives.specOrder}
+	if s.child.cfg.PositionInForce != nil {
+		p := s.child.cfg.PositionInForce()
 		h.Generation, h.Index = p.Generation, p.Index
 	}
 	b, err := proto.Marshal(h)
 	if err == nil {
-		_ = s.conn.SendDatagram(append([]byte{kindHeld}, b...))
+		_ = s.conn.SendDatagram(append([]byte{kindHeldSpec}, b...))
 	}
 }
 
-// takeAsks answers questions, each in its own goroutine; QUIC's stream limit bounds them.
-func (s *session) takeAsks() {
+// acceptQueries answers queries, each in its own goroutine; QUIC's stream limit bounds them.
+func (s *childEnd) acceptQueries() {
 	for {
 		st, err := s.conn.AcceptStream(s.conn.Context())
 		if err != nil {
 			return
 		}
-		s.work.Go(func() { s.answer(st) })
+		s.workers.Go(func() { s.answerQuery(st) })
 	}
 }

@@ -19,77 +19,77 @@ import (
 	"github.com/spillway-lb/spillway/internal/identity"
 )
 
-// planet is a simulated network with a certificate authority, inside one synctest bubble.
-type planet struct {
-	t   *testing.T
-	ca  *identity.DevCA
-	dir string
-	net *wires
-	log *record
-	n   int
+// testNetwork is a simulated network with a certificate authority, inside one synctest bubble.
+type testNetwork struct {
+	t        *testing.T
+	ca       *identity.DevCA
+	dir      string
+	router   *lossyRouter
+	log      *logRecorder
+	certSets int
 }
 
-// wires loses, cuts and slows packets between addresses.
-type wires struct {
+// lossyRouter loses, blocks and slows packets between addresses.
+type lossyRouter struct {
 	simnet.PerfectRouter
-	plug  sync.RWMutex // while a host is attached nothing may be delivered: simnet announces it before it is ready
-	mu    sync.Mutex
-	dice  *rand.Rand
-	loss  float64
-	cut   map[string]bool // by IP
-	bytes int             // a second, of each receiver; 0 is unlimited
-	busy  map[string]time.Time
-	sum   int // bytes that were not lost
+	attachMu       sync.RWMutex // while a host is attached nothing may be delivered: simnet announces it before it is ready
+	mu             sync.Mutex
+	rng            *rand.Rand
+	loss           float64
+	isolated       map[string]bool // by IP
+	bytesPerSecond int             // per second, of each receiver; 0 is unlimited
+	busyUntil      map[string]time.Time
+	deliveredBytes int // bytes that were not lost
 }
 
-func (w *wires) SendPacket(p simnet.Packet) error {
+func (w *lossyRouter) SendPacket(p simnet.Packet) error {
 	w.mu.Lock()
-	drop := w.dice.Float64() < w.loss || w.cut[ip(p.From)] || w.cut[ip(p.To)]
+	drop := w.rng.Float64() < w.loss || w.isolated[ipOf(p.From)] || w.isolated[ipOf(p.To)]
 	if !drop {
-		w.sum += len(p.Data)
+		w.deliveredBytes += len(p.Data)
 	}
 	w.mu.Unlock()
 	if drop {
 		return nil
 	}
-	w.plug.RLock()
-	defer w.plug.RUnlock()
+	w.attachMu.RLock()
+	defer w.attachMu.RUnlock()
 	return w.PerfectRouter.SendPacket(p)
 }
 
-// delay is the latency of a packet, with queueing when bandwidth is limited.
-func (w *wires) delay(p simnet.Packet) time.Duration {
+// packetDelay is the latency of a packet, with queueing when bandwidth is limited.
+func (w *lossyRouter) packetDelay(p simnet.Packet) time.Duration {
 	const latency = 40 * time.Millisecond
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.bytes == 0 {
+	if w.bytesPerSecond == 0 {
 		return latency
 	}
 	now := time.Now()
-	start := w.busy[ip(p.To)]
+	start := w.busyUntil[ipOf(p.To)]
 	if start.Before(now) {
 		start = now
 	}
-	w.busy[ip(p.To)] = start.Add(time.Second * time.Duration(len(p.Data)) / time.Duration(w.bytes))
-	return w.busy[ip(p.To)].Sub(now) + latency
+	w.busyUntil[ipOf(p.To)] = start.Add(time.Second * time.Duration(len(p.Data)) / time.Duration(w.bytesPerSecond))
+	return w.busyUntil[ipOf(p.To)].Sub(now) + latency
 }
 
-func (w *wires) delivered() int {
+func (w *lossyRouter) countDelivered() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.sum
+	return w.deliveredBytes
 }
 
-func (w *wires) set(f func()) {
+func (w *lossyRouter) withLock(f func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	f()
 }
 
-func ip(a net.Addr) string { return a.(*net.UDPAddr).IP.String() }
+func ipOf(a net.Addr) string { return a.(*net.UDPAddr).IP.String() }
 
-// onPlanet runs f in a bubble of fake time.
-func onPlanet(t *testing.T, f func(t *testing.T, w *planet)) {
+// runOnTestNetwork runs f in a bubble of fake time.
+func runOnTestNetwork(t *testing.T, f func(t *testing.T, w *testNetwork)) {
 	t.Helper()
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
@@ -97,19 +97,19 @@ func onPlanet(t *testing.T, f func(t *testing.T, w *planet)) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		nw := &wires{dice: rand.New(rand.NewPCG(1, 2)), cut: map[string]bool{}, busy: map[string]time.Time{}}
-		w := &planet{t: t, ca: ca, dir: dir, net: nw, log: &record{}}
+		nw := &lossyRouter{rng: rand.New(rand.NewPCG(1, 2)), isolated: map[string]bool{}, busyUntil: map[string]time.Time{}}
+		w := &testNetwork{t: t, ca: ca, dir: dir, router: nw, log: &logRecorder{}}
 		f(t, w)
 	})
 }
 
-// host attaches a socket at 1.0.0.n:7.
-func (w *planet) host(n int) *simnet.SimConn {
+// attachHost attaches a socket at 1.0.0.n:7.
+func (w *testNetwork) attachHost(n int) *simnet.SimConn {
 	addr := &net.UDPAddr{IP: net.IPv4(1, 0, 0, byte(n)).To4(), Port: 7}
-	w.net.plug.Lock()
-	defer w.net.plug.Unlock()
-	one := simnet.Simnet{Router: w.net}
-	c := one.NewEndpoint(addr, simnet.NodeBiDiLinkSettings{LatencyFunc: w.net.delay})
+	w.router.attachMu.Lock()
+	defer w.router.attachMu.Unlock()
+	one := simnet.Simnet{Router: w.router}
+	c := one.NewEndpoint(addr, simnet.NodeBiDiLinkSettings{LatencyFunc: w.router.packetDelay})
 	if err := one.Start(); err != nil {
 		w.t.Fatal(err)
 	}
@@ -120,115 +120,115 @@ func (w *planet) host(n int) *simnet.SimConn {
 	return c
 }
 
-func (w *planet) certs(id identity.ID) *identity.Certs {
+func (w *testNetwork) newCerts(id identity.ID) *identity.Certs {
 	w.t.Helper()
 	id.TrustDomain = "test.example"
-	w.n++
-	return issue(w.t, w.ca, id, fmt.Sprintf("%s/%d", w.dir, w.n))
+	w.certSets++
+	return issueCerts(w.t, w.ca, id, fmt.Sprintf("%s/%d", w.dir, w.certSets))
 }
 
-func issue(t *testing.T, ca *identity.DevCA, id identity.ID, dir string) *identity.Certs {
+func issueCerts(t *testing.T, ca *identity.DevCA, id identity.ID, dir string) *identity.Certs {
 	t.Helper()
-	files, err := ca.Issue(id, dir, 1000*time.Hour)
+	files, err := ca.IssueCert(id, dir, 1000*time.Hour)
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := identity.Load(files, nil)
+	c, err := identity.LoadCerts(files, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return c
 }
 
-func gateway(name string) identity.ID {
+func gatewayID(name string) identity.ID {
 	return identity.ID{Role: identity.RoleGateway, Region: "us", Name: name}
 }
 
-func local(zone, name string) identity.ID {
+func localID(zone, name string) identity.ID {
 	return identity.ID{Role: identity.RoleLocal, Region: "us", Zone: zone, Name: name}
 }
 
-// desk is a parent with a Book, as a tier has it, and what it was told.
-type desk struct {
+// testParent is a parent with a SummaryTable, as in a tier, and the calls that it received.
+type testParent struct {
 	*Parent
-	mu      sync.Mutex
-	book    *capacity.Book
-	lost    []time.Time
-	paths   []capacity.Path // of those lost
-	only    capacity.Path   // what is counted; zero: everything
-	arrived int
-	worst   time.Duration // between making and arrival of a statement; CostMicros of model "clock" carries the making
+	mu         sync.Mutex
+	store      *capacity.SummaryTable
+	lostAt     []time.Time
+	lostPaths  []capacity.Path // of those lost
+	onlyPath   capacity.Path   // the only path that is counted; zero: every path
+	arrived    int
+	worstDelay time.Duration // between making and arrival of a summary; CostMicros of model "clock" carries the time of making
 }
 
-func (d *desk) take(id identity.ID, s *capacity.Summary) {
+func (d *testParent) putSummary(id identity.ID, s *capacity.Summary) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if !d.book.Put(s, time.Now()) || d.only != (capacity.Path{}) && s.Path != d.only {
+	if !d.store.PutSummary(s, time.Now()) || d.onlyPath != (capacity.Path{}) && s.Path != d.onlyPath {
 		return
 	}
 	d.arrived++
-	if m := s.Model("clock"); m != nil {
-		d.worst = max(d.worst, time.Since(time.UnixMicro(m.CostMicros)))
+	if m := s.FindModel("clock"); m != nil {
+		d.worstDelay = max(d.worstDelay, time.Since(time.UnixMicro(m.CostMicros)))
 	}
 }
 
-func (d *desk) gone(id identity.ID, p capacity.Path) {
+func (d *testParent) recordLoss(id identity.ID, p capacity.Path) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.book.Drop(p)
-	d.lost = append(d.lost, time.Now())
-	d.paths = append(d.paths, p)
+	d.store.MarkUnreachable(p)
+	d.lostAt = append(d.lostAt, time.Now())
+	d.lostPaths = append(d.lostPaths, p)
 }
 
-func (d *desk) state(p capacity.Path) (capacity.Freshness, *capacity.Summary) {
+func (d *testParent) childState(p capacity.Path) (capacity.Freshness, *capacity.Summary) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	c, ok := d.book.View(time.Now()).Child(p)
+	c, ok := d.store.BuildView(time.Now()).FindChild(p)
 	if !ok {
-		return capacity.Lost, nil
+		return capacity.Unreachable, nil
 	}
 	return c.State, c.Summary
 }
 
-// seen is how many statements arrived since the last call, and how old the worst of them was.
-func (d *desk) seen() (arrived int, worst time.Duration) {
+// takeArrivals returns how many summaries arrived since the last call, and the largest age among them.
+func (d *testParent) takeArrivals() (arrived int, worst time.Duration) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	arrived, worst = d.arrived, d.worst
-	d.arrived, d.worst = 0, 0
+	arrived, worst = d.arrived, d.worstDelay
+	d.arrived, d.worstDelay = 0, 0
 	return arrived, worst
 }
 
-func (d *desk) arrivals() int {
-	n, _ := d.seen()
+func (d *testParent) countArrivals() int {
+	n, _ := d.takeArrivals()
 	return n
 }
 
-// change changes the book.
-func (d *desk) change(f func(b *capacity.Book)) {
+// editStore changes the table.
+func (d *testParent) editStore(f func(b *capacity.SummaryTable)) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	f(d.book)
+	f(d.store)
 }
 
-func (d *desk) losses() int {
+func (d *testParent) countLosses() int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return len(d.lost)
+	return len(d.lostAt)
 }
 
-// parent starts a gateway's side at host n.
-func (w *planet) parent(n int, socket net.PacketConn, change func(*ParentConfig)) *desk {
+// startParent starts the parent end of a gateway at host n.
+func (w *testNetwork) startParent(n int, socket net.PacketConn, change func(*ParentConfig)) *testParent {
 	w.t.Helper()
-	return w.parentWith(w.certs(gateway(fmt.Sprint("g", n))), socket, change)
+	return w.startParentWith(w.newCerts(gatewayID(fmt.Sprint("g", n))), socket, change)
 }
 
-func (w *planet) parentWith(certs *identity.Certs, socket net.PacketConn, change func(*ParentConfig)) *desk {
+func (w *testNetwork) startParentWith(certs *identity.Certs, socket net.PacketConn, change func(*ParentConfig)) *testParent {
 	w.t.Helper()
-	d := &desk{book: capacity.NewBook(capacity.Thresholds{})}
+	d := &testParent{store: capacity.NewSummaryTable(capacity.FreshnessThresholds{})}
 	cfg := ParentConfig{
-		Certs: certs, ChildRole: identity.RoleLocal, OnSummary: d.take, OnLost: d.gone, OnLowerBoot: func(p capacity.Path) { d.change(func(b *capacity.Book) { b.Forget(p) }) },
-		Log: w.log.logger(), socket: socket,
+		Certs: certs, ChildRole: identity.RoleLocal, OnSummary: d.putSummary, OnLost: d.recordLoss, OnLowerBoot: func(p capacity.Path) { d.editStore(func(b *capacity.SummaryTable) { b.RemoveChild(p) }) },
+		Log: w.log.newLogger(), socket: socket,
 	}
 	if change != nil {
 		change(&cfg)
@@ -244,12 +244,12 @@ func (w *planet) parentWith(certs *identity.Certs, socket net.PacketConn, change
 	return d
 }
 
-// child makes zone a's local at host n, unstarted.
-func (w *planet) child(n int, change func(*ChildConfig), parents ...int) *Child {
+// newChild creates zone a's local instance at host n, not started.
+func (w *testNetwork) newChild(n int, change func(*ChildConfig), parents ...int) *Child {
 	w.t.Helper()
 	cfg := ChildConfig{
-		Certs: w.certs(local("a", fmt.Sprint("l", n))), ParentRole: identity.RoleGateway, Endpoint: "127.0.0.1:1",
-		Summary: clock(1), Log: w.log.logger(), socket: w.host(n),
+		Certs: w.newCerts(localID("a", fmt.Sprint("l", n))), ParentRole: identity.RoleGateway, Endpoint: "127.0.0.1:1",
+		BuildSummary: timestampedModels(1), Log: w.log.newLogger(), socket: w.attachHost(n),
 	}
 	for _, p := range parents {
 		cfg.Parents = append(cfg.Parents, fmt.Sprintf("1.0.0.%d:7", p))
@@ -264,7 +264,7 @@ func (w *planet) child(n int, change func(*ChildConfig), parents ...int) *Child 
 	return c
 }
 
-func (w *planet) start(c *Child) *Child {
+func (w *testNetwork) startChild(c *Child) *Child {
 	w.t.Helper()
 	if err := c.Start(context.Background()); err != nil {
 		w.t.Fatal(err)
@@ -274,7 +274,7 @@ func (w *planet) start(c *Child) *Child {
 
 type stopper interface{ Stop(context.Context) error }
 
-func (w *planet) stop(all ...stopper) {
+func (w *testNetwork) stopAll(all ...stopper) {
 	w.t.Helper()
 	for _, s := range all {
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
@@ -285,38 +285,38 @@ func (w *planet) stop(all ...stopper) {
 	}
 }
 
-// clock makes statements of n models of which the first, "clock", says when the statement was made.
-func clock(n int) func(time.Time) capacity.Summary {
+// timestampedModels makes summaries of n models of which the first, "clock", carries the time of making.
+func timestampedModels(n int) func(time.Time) capacity.Summary {
 	return func(now time.Time) capacity.Summary {
-		s := capacity.Summary{Models: []capacity.Model{{Name: "clock", Total: 1, CostMicros: now.UnixMicro()}}}
+		s := capacity.Summary{Models: []capacity.ModelCapacity{{Name: "clock", Total: 1, CostMicros: now.UnixMicro()}}}
 		for i := range n - 1 {
-			s.Models = append(s.Models, capacity.Model{
+			s.Models = append(s.Models, capacity.ModelCapacity{
 				Name: fmt.Sprintf("model-%03d-with-a-name-of-some-length", i), Ready: 3, Total: 4, CostMicros: now.UnixMicro(),
-				Hardware: []capacity.Hardware{{Name: "H100", Ready: 3, PrefillRate: 30000 + now.UnixMilli()%1000, DecodeRate: 7000}},
+				Hardware: []capacity.HardwareRates{{Name: "H100", Ready: 3, PrefillRate: 30000 + now.UnixMilli()%1000, DecodeRate: 7000}},
 			})
 		}
 		return s
 	}
 }
 
-// record keeps log lines, to count how often one was said.
-type record struct {
+// logRecorder keeps log lines, to count repetitions.
+type logRecorder struct {
 	mu    sync.Mutex
 	lines []string
 }
 
-func (r *record) logger() *slog.Logger {
+func (r *logRecorder) newLogger() *slog.Logger {
 	return slog.New(slog.NewTextHandler(struct{ io.Writer }{r}, nil))
 }
 
-func (r *record) Write(b []byte) (int, error) {
+func (r *logRecorder) Write(b []byte) (int, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.lines = append(r.lines, string(b))
 	return len(b), nil
 }
 
-func (r *record) count(text string) (n int) {
+func (r *logRecorder) countLines(text string) (n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, l := range r.lines {

@@ -15,38 +15,38 @@ import (
 
 	"github.com/quic-go/quic-go"
 
-	"github.com/spillway-lb/spillway/internal/network"
+	"github.com/spillway-lb/spillway/internal/netif"
 )
 
 const (
-	handshakeTimeout = 3 * time.Second
-	idleTimeout      = 6 * time.Second
-	keepAlive        = 2 * time.Second
-	maxStreams       = 8
-	retryAbove       = 50 // handshakes a second, beyond which addresses must prove themselves first
+	handshakeTimeout        = 3 * time.Second
+	idleTimeout             = 6 * time.Second
+	keepAlivePeriod         = 2 * time.Second
+	maxStreams              = 8
+	maxUnverifiedHandshakes = 50 // handshakes per second, beyond which addresses must be verified first
 )
 
-// quicConfig is shared by both ends; uni is how many unidirectional streams the other side may have open.
-func quicConfig(uni int64) *quic.Config {
+// newQUICConfig is shared by both ends; uni is how many unidirectional streams the other side may have open.
+func newQUICConfig(uni int64) *quic.Config {
 	return &quic.Config{
-		HandshakeIdleTimeout: handshakeTimeout, MaxIdleTimeout: idleTimeout, KeepAlivePeriod: keepAlive,
+		HandshakeIdleTimeout: handshakeTimeout, MaxIdleTimeout: idleTimeout, KeepAlivePeriod: keepAlivePeriod,
 		MaxIncomingStreams: maxStreams, MaxIncomingUniStreams: uni, EnableDatagrams: true,
 		InitialStreamReceiveWindow: 128 << 10, MaxStreamReceiveWindow: 1 << 20,
 		InitialConnectionReceiveWindow: 256 << 10, MaxConnectionReceiveWindow: 4 << 20,
 	}
 }
 
-// listen opens a socket; nil: on the system's network.
-func listen(nw network.Network, addr string) (net.PacketConn, error) {
+// listenUDP opens a socket; nil: on the system's network.
+func listenUDP(nw netif.HostNetwork, addr string) (net.PacketConn, error) {
 	if nw != nil {
 		return nw.ListenPacket(addr)
 	}
 	return net.ListenPacket("udp", addr)
 }
 
-// resetKey derives the stateless-reset key (RFC 9000 section 10.3) from the node's private key, so that children of a
-// crashed parent learn from its successor at once that their sessions are gone. Nil when the key cannot be read.
-func resetKey(cfg *tls.Config) *quic.StatelessResetKey {
+// deriveResetKey derives the stateless-reset key (RFC 9000, section 10.3) from the node's private key, so that
+// children of a crashed parent get a reset from its successor at once. Nil when the key cannot be read.
+func deriveResetKey(cfg *tls.Config) *quic.StatelessResetKey {
 	if cfg.GetConfigForClient == nil {
 		return nil
 	}
@@ -63,8 +63,8 @@ func resetKey(cfg *tls.Config) *quic.StatelessResetKey {
 	return (*quic.StatelessResetKey)(mac.Sum(nil))
 }
 
-// resolve finds the address to dial: a literal as it is, a name through the system's resolver.
-func resolve(ctx context.Context, hostport string) (*net.UDPAddr, error) {
+// resolveParent finds the address to dial: a literal as it is, a name through the system's resolver.
+func resolveParent(ctx context.Context, hostport string) (*net.UDPAddr, error) {
 	if ap, err := netip.ParseAddrPort(hostport); err == nil {
 		return net.UDPAddrFromAddrPort(ap), nil
 	}
@@ -83,12 +83,12 @@ func resolve(ctx context.Context, hostport string) (*net.UDPAddr, error) {
 	return net.UDPAddrFromAddrPort(netip.AddrPortFrom(ips[0].Unmap(), uint16(n))), nil
 }
 
-// surge tells when so many handshakes begin that their addresses may be forged.
-type surge struct{ second, count atomic.Int64 }
+// handshakeRateMeter detects a rate of handshakes at which their addresses may be forged.
+type handshakeRateMeter struct{ second, count atomic.Int64 }
 
-func (s *surge) over(net.Addr) bool {
+func (s *handshakeRateMeter) isOverLimit(net.Addr) bool {
 	if now := time.Now().Unix(); s.second.Swap(now) != now {
 		s.count.Store(0)
 	}
-	return s.count.Add(1) > retryAbove
+	return s.count.Add(1) > maxUnverifiedHandshakes
 }

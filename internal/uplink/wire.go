@@ -12,34 +12,34 @@ import (
 // ALPN names the protocol in the TLS handshake.
 const ALPN = "spillway-uplink/1"
 
-// Versions of the messages that this package speaks. Version 2 has patches in deltas (see capacity.Patch).
+// Versions of the messages that this package supports. Version 2 has patches in deltas (see capacity.ModelPatch).
 const (
-	version          = 2
-	minVersion       = 1
-	versionOfPatches = 2
+	protocolVersion      = 2
+	minProtocolVersion   = 1
+	patchProtocolVersion = 2
 )
 
 // Limits of messages, in bytes.
 const (
-	maxHello     = 4 << 10
-	maxDatagram  = 1100 // fits the smallest QUIC packet with room for its header
-	maxDirective = 4 << 20
-	// MaxAsk bounds an Ask's payload and its answer's.
-	MaxAsk = 1 << 20
+	maxHelloBytes     = 4 << 10
+	maxDatagramBytes  = 1100 // fits the smallest QUIC packet with room for its header
+	maxDirectiveBytes = 4 << 20
+	// MaxQueryBytes bounds the payload of QueryChild and its answer.
+	MaxQueryBytes = 1 << 20
 )
 
-// The first byte of a datagram or of a stream after the control stream. Unknown kinds are passed over.
+// The first byte of a datagram or of a stream after the control stream. Unknown kinds are skipped.
 const (
-	kindDelta     = 1
-	kindSnapshot  = 2
-	kindHeard     = 3
-	kindDirective = 4
-	kindAsk       = 5
-	kindHeld      = 6
+	kindDelta        = 1
+	kindSnapshot     = 2
+	kindConfirmation = 3
+	kindDirective    = 4
+	kindQuery        = 5
+	kindHeldSpec     = 6
 )
 
-// confirmed is the one byte that answers a snapshot.
-const confirmed = 1
+// snapshotConfirmed is the one byte that answers a snapshot.
+const snapshotConfirmed = 1
 
 // writeFrame writes a length and the message: only the control stream has more than one message.
 func writeFrame(w io.Writer, m proto.Message) error {
@@ -47,7 +47,7 @@ func writeFrame(w io.Writer, m proto.Message) error {
 	if err != nil {
 		return fmt.Errorf("encoding: %w", err)
 	}
-	if len(b) > maxHello {
+	if len(b) > maxHelloBytes {
 		return ErrTooLarge
 	}
 	_, err = w.Write(append(binary.BigEndian.AppendUint32(nil, uint32(len(b))), b...))
@@ -60,15 +60,15 @@ func readFrame(r io.Reader, m proto.Message) error {
 		return err
 	}
 	n := binary.BigEndian.Uint32(head[:])
-	if n > maxHello {
-		return rubbish(ErrTooLarge)
+	if n > maxHelloBytes {
+		return wrapMalformed(ErrTooLarge)
 	}
 	b := make([]byte, n)
 	if _, err := io.ReadFull(r, b); err != nil {
 		return err
 	}
 	if err := proto.Unmarshal(b, m); err != nil {
-		return rubbish(err)
+		return wrapMalformed(err)
 	}
 	return nil
 }
@@ -80,22 +80,22 @@ func readMessage(r io.Reader, limit int) (kind byte, body []byte, err error) {
 	case err != nil:
 		return 0, nil, err
 	case len(b) == 0:
-		return 0, nil, rubbish(io.ErrUnexpectedEOF)
+		return 0, nil, wrapMalformed(io.ErrUnexpectedEOF)
 	case len(b) > limit+1:
-		return 0, nil, rubbish(ErrTooLarge)
+		return 0, nil, wrapMalformed(ErrTooLarge)
 	}
 	return b[0], b[1:], nil
 }
 
-// rubbishError marks what no honest peer sends, as against a link that broke.
-type rubbishError struct{ err error }
+// malformedError marks what no correct peer sends, as opposed to a broken link.
+type malformedError struct{ err error }
 
-func (e *rubbishError) Error() string { return "peer sends rubbish: " + e.err.Error() }
-func (e *rubbishError) Unwrap() error { return e.err }
+func (e *malformedError) Error() string { return "peer sends malformed data: " + e.err.Error() }
+func (e *malformedError) Unwrap() error { return e.err }
 
-func rubbish(err error) error { return &rubbishError{err} }
+func wrapMalformed(err error) error { return &malformedError{err} }
 
-func isRubbish(err error) bool {
-	var r *rubbishError
+func isMalformed(err error) bool {
+	var r *malformedError
 	return errors.As(err, &r)
 }

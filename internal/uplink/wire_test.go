@@ -15,22 +15,22 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-func seeded(n uint64) *rand.Rand { return rand.New(rand.NewPCG(n, 1)) }
+func seededRand(n uint64) *rand.Rand { return rand.New(rand.NewPCG(n, 1)) }
 
 func fullDirective() *Directive {
 	return &Directive{
 		Index: 9, SpecVersion: 4, Spec: []byte("regions: []"), PlanEpoch: 3,
-		Drains:     []Drain{{Path: "us/a", Until: time.Unix(0, 12345), Reason: "upgrade"}, {Path: "eu"}},
-		TicketKeys: [][]byte{bytes.Repeat([]byte{7}, 32)},
-		Stage:      41, Candidate: true,
-		Grant: &Grant{
+		Drains:      []ActiveDrain{{Path: "us/a", Until: time.Unix(0, 12345), Reason: "upgrade"}, {Path: "eu", Start: time.Unix(0, 6789), Over: time.Minute}},
+		TicketKeys:  [][]byte{bytes.Repeat([]byte{7}, 32)},
+		StageNumber: 41, IsStaged: true,
+		Grant: &QuotaGrant{
 			Term: 3, Number: 9, Boot: 4, Mark: 5,
-			Leases: []Lease{{Tenant: "acme", RequestsMilli: 1500, TokensMilli: 7, Concurrency: 2, Day: 20_000, DayTokens: 9, DayMicros: 8}},
+			Leases: []QuotaLease{{Tenant: "acme", RequestsMilli: 1500, TokensMilli: 7, Concurrency: 2, Day: 20_000, DayTokens: 9, DayMicros: 8}},
 		},
-		Peers: []Peer{
+		Peers: []PeerRegion{
 			{
 				Region: "eu", Gateways: []PeerGateway{{"g1", "h:1"}}, Age: time.Second, RTT: 80 * time.Millisecond, RTTSamples: 12,
-				Summary: &capacity.Summary{Path: capacity.Path{Region: "eu"}, Models: []capacity.Model{{Name: "m", Ready: 1, Total: 2}}},
+				Summary: &capacity.Summary{Path: capacity.Path{Region: "eu"}, Models: []capacity.ModelCapacity{{Name: "m", Ready: 1, Total: 2}}},
 			},
 			{Region: "ap"},
 		},
@@ -40,7 +40,7 @@ func fullDirective() *Directive {
 func TestDirectiveRoundTrip(t *testing.T) {
 	want := fullDirective()
 	b, left, err := encodeDirective(17, 0, want)
-	if err != nil || left != (omitted{}) {
+	if err != nil || left != (omittedCounts{}) {
 		t.Fatal(left, err)
 	}
 	order, _, got, err := decodeDirective(b)
@@ -49,14 +49,14 @@ func TestDirectiveRoundTrip(t *testing.T) {
 	}
 }
 
-func TestDirectiveRefused(t *testing.T) {
+func TestMalformedDirectiveIsRefused(t *testing.T) {
 	for name, spoil := range map[string]func(*Directive){
-		"drains":      func(d *Directive) { d.Drains = make([]Drain, maxDrains+1) },
+		"drains":      func(d *Directive) { d.Drains = make([]ActiveDrain, maxDrains+1) },
 		"drain path":  func(d *Directive) { d.Drains[0].Path = "" },
-		"reason":      func(d *Directive) { d.Drains[0].Reason = strings.Repeat("x", maxText+1) },
+		"reason":      func(d *Directive) { d.Drains[0].Reason = strings.Repeat("x", maxTextBytes+1) },
 		"keys":        func(d *Directive) { d.TicketKeys = make([][]byte, maxTicketKeys+1) },
 		"empty key":   func(d *Directive) { d.TicketKeys = [][]byte{{}} },
-		"whole limit": func(d *Directive) { d.Spec = make([]byte, maxDirective) },
+		"whole limit": func(d *Directive) { d.Spec = make([]byte, maxDirectiveBytes) },
 	} {
 		d := fullDirective()
 		spoil(d)
@@ -64,55 +64,55 @@ func TestDirectiveRefused(t *testing.T) {
 			t.Errorf("%s: encoded", name)
 		}
 	}
-	if _, _, _, err := decodeDirective(make([]byte, maxDirective+1)); !errors.Is(err, ErrTooLarge) {
+	if _, _, _, err := decodeDirective(make([]byte, maxDirectiveBytes+1)); !errors.Is(err, ErrTooLarge) {
 		t.Error(err)
 	}
 }
 
-func TestVersions(t *testing.T) {
+func TestVersionNegotiation(t *testing.T) {
 	for _, c := range []struct {
 		theirs, theirMin uint32
 		want             uint32
 		ok               bool
 	}{{1, 1, 1, true}, {2, 1, 2, true}, {9, 1, 2, true}, {9, 2, 2, true}, {9, 3, 0, false}, {0, 0, 0, false}} {
-		got, err := agreeOn(c.theirs, c.theirMin)
+		got, err := agreeVersion(c.theirs, c.theirMin)
 		if got != c.want || (err == nil) != c.ok {
 			t.Errorf("%+v: %d %v", c, got, err)
 		}
 	}
 }
 
-func TestFrames(t *testing.T) {
+func TestControlFrameLimits(t *testing.T) {
 	var buf bytes.Buffer
-	if err := writeFrame(&buf, helloOf(l2, 3, "e")); err != nil {
+	if err := writeFrame(&buf, newHello(pathL2, 3, "e")); err != nil {
 		t.Fatal(err)
 	}
 	var h uplinkpb.Hello
 	if err := readFrame(&buf, &h); err != nil || h.Instance != "l2" {
 		t.Fatal(&h, err)
 	}
-	if err := readFrame(strings.NewReader("\xff\xff\xff\xff"), &h); !isRubbish(err) {
+	if err := readFrame(strings.NewReader("\xff\xff\xff\xff"), &h); !isMalformed(err) {
 		t.Error(err)
 	}
-	if err := writeFrame(&buf, &uplinkpb.Hello{Endpoint: strings.Repeat("x", maxHello)}); !errors.Is(err, ErrTooLarge) {
+	if err := writeFrame(&buf, &uplinkpb.Hello{Endpoint: strings.Repeat("x", maxHelloBytes)}); !errors.Is(err, ErrTooLarge) {
 		t.Error(err)
 	}
 }
 
 func FuzzHello(f *testing.F) {
 	var buf bytes.Buffer
-	_ = writeFrame(&buf, helloOf(l2, 3, "e"))
+	_ = writeFrame(&buf, newHello(pathL2, 3, "e"))
 	f.Add(buf.Bytes())
-	id := local("a", "l2")
+	id := localID("a", "l2")
 	f.Fuzz(func(t *testing.T, b []byte) {
 		var h uplinkpb.Hello
 		if readFrame(bytes.NewReader(b), &h) != nil {
 			return
 		}
-		if p, err := checkHello(&h, id); err == nil && (p != l2 || h.Zone != "a") {
+		if p, err := checkHello(&h, id); err == nil && (p != pathL2 || h.Zone != "a") {
 			t.Fatalf("%+v passes for %s", &h, id)
 		}
-		_, _ = agreeOn(h.Version, h.MinVersion)
+		_, _ = agreeVersion(h.Version, h.MinVersion)
 	})
 }
 
@@ -122,7 +122,7 @@ func FuzzWelcome(f *testing.F) {
 	f.Add(buf.Bytes())
 	f.Fuzz(func(t *testing.T, b []byte) {
 		var w uplinkpb.Welcome
-		if err := readFrame(bytes.NewReader(b), &w); err == nil && proto.Size(&w) > maxHello {
+		if err := readFrame(bytes.NewReader(b), &w); err == nil && proto.Size(&w) > maxHelloBytes {
 			t.Fatal("over the limit")
 		}
 	})
@@ -146,44 +146,44 @@ func FuzzDirective(f *testing.F) {
 }
 
 func FuzzInbox(f *testing.F) {
-	s := clock(3)(time.Unix(1, 0))
-	s.Path, s.Boot, s.Seq = l2, 1, 1
-	d := capacity.Diff(&capacity.Summary{}, &s)
+	s := timestampedModels(3)(time.Unix(1, 0))
+	s.Path, s.Boot, s.Seq = pathL2, 1, 1
+	d := capacity.DiffSummaries(&capacity.Summary{}, &s)
 	delta, err := capacity.EncodeDelta(&d)
 	if err != nil {
 		f.Fatal(err)
 	}
-	snap, err := capacity.Encode(&s)
+	snap, err := capacity.EncodeSummary(&s)
 	if err != nil {
 		f.Fatal(err)
 	}
 	f.Add(snap, delta)
 	f.Fuzz(func(t *testing.T, snap, delta []byte) {
-		in := inbox{path: l2, boot: 1, most: 1 << 63}
-		_, _ = in.snapshot(snap)
-		_, _ = in.delta(delta)
-		if in.newest != nil && (in.newest.Path != l2 || in.newest.Boot < 1) {
+		in := summaryInbox{path: pathL2, boot: 1, bootLimit: 1 << 63}
+		_, _ = in.acceptSnapshot(snap)
+		_, _ = in.acceptDelta(delta)
+		if in.newest != nil && (in.newest.Path != pathL2 || in.newest.Boot < 1) {
 			t.Fatalf("holds %+v", in.newest)
 		}
 	})
 }
 
-func FuzzAsk(f *testing.F) {
+func FuzzDecodeQuery(f *testing.F) {
 	b, _ := proto.Marshal(&uplinkpb.Ask{Kind: "status", TimeoutNano: 5, Payload: []byte("x")})
-	f.Add(append([]byte{kindAsk}, b...))
+	f.Add(append([]byte{kindQuery}, b...))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		_, body, err := readMessage(bytes.NewReader(b), MaxAsk+askOverhead)
+		_, body, err := readMessage(bytes.NewReader(b), MaxQueryBytes+queryOverheadBytes)
 		if err != nil {
 			return
 		}
-		if q, err := decodeAsk(body); err == nil && len(q.Payload) > MaxAsk {
+		if q, err := decodeQuery(body); err == nil && len(q.Payload) > MaxQueryBytes {
 			t.Fatal("over the limit")
 		}
 		_, _ = decodeAnswer(body)
 	})
 }
 
-func FuzzHeard(f *testing.F) {
+func FuzzReadConfirmation(f *testing.F) {
 	b, _ := proto.Marshal(&uplinkpb.Heard{Boot: 1, Seq: 5})
 	f.Add(b)
 	f.Fuzz(func(t *testing.T, b []byte) {
@@ -191,9 +191,9 @@ func FuzzHeard(f *testing.F) {
 		if proto.Unmarshal(b, &h) != nil {
 			return
 		}
-		o := outbox{sent: []uint64{1, 2, 3}}
-		o.heard(h.Seq)
-		if len(o.sent) > 0 && o.sent[0] <= h.Seq {
+		o := summaryOutbox{unconfirmed: []uint64{1, 2, 3}}
+		o.confirmUpTo(h.Seq)
+		if len(o.unconfirmed) > 0 && o.unconfirmed[0] <= h.Seq {
 			t.Fatal("still waits for what was heard")
 		}
 	})
@@ -203,7 +203,7 @@ func TestPathOf(t *testing.T) {
 	for _, c := range []struct {
 		id   identity.ID
 		want string
-	}{{gateway("g1"), "us/g1"}, {local("a", "l"), "us/a/l"}, {identity.ID{Role: identity.RoleOperator, Name: "o"}, ""}} {
+	}{{gatewayID("g1"), "us/g1"}, {localID("a", "l"), "us/a/l"}, {identity.ID{Role: identity.RoleOperator, Name: "o"}, ""}} {
 		p, err := PathOf(c.id)
 		if p.String() != c.want || (err == nil) != (c.want != "") {
 			t.Errorf("%+v: %q %v", c.id, p, err)

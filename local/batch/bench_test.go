@@ -9,7 +9,7 @@ import (
 	"github.com/spillway-lb/spillway/local/batch"
 )
 
-// BenchmarkMergedRequest is what one request of a full call costs in the core, from its body to its answer: reading,
+// BenchmarkMergedRequest is the cost of one request of a full call in this package, from its body to its answer: reading,
 // gathering, merging and splitting 64 requests of about 200 bytes, with vectors of 768 numbers.
 func BenchmarkMergedRequest(b *testing.B) {
 	const n = 64
@@ -26,18 +26,18 @@ func BenchmarkMergedRequest(b *testing.B) {
 	now := time.Unix(0, 0)
 	b.ReportAllocs()
 	for b.Loop() {
-		l := batch.NewLane[int](batch.Config{})
+		l := batch.NewBatcher[int](batch.Config{})
 		for _, body := range bodies {
 			p, _ := batch.ReadEmbeddings(body)
-			l.Add(&batch.Item[int]{Part: p}, now)
+			l.AddItem(&batch.Item[int]{Part: p}, now)
 		}
-		c := l.Next(now)
+		c := l.NextCall(now)
 		parts := c.Parts()
-		batch.Merge(parts)
-		if _, ok := batch.Split(parts, upstream); !ok || c.Size != n {
+		batch.MergeParts(parts)
+		if _, ok := batch.SplitAnswer(parts, upstream); !ok || c.Size != n {
 			b.Fatal("not split")
 		}
-		l.Done(c, false)
+		l.FinishCall(c, false)
 	}
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/n, "ns/request")
 }

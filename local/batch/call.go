@@ -6,54 +6,54 @@ import (
 	"github.com/spillway-lb/spillway/internal/spec"
 )
 
-// Item is one part in a lane, with whoever waits for its answer.
+// Item is one part in a Batcher, with the caller's value for it.
 type Item[T any] struct {
 	// Part is the request.
-	Part *Part
-	// Tenant and Class must be equal in one call: a call has one place in the queue.
+	Part *RequestPart
+	// Tenant and Class must be equal in one call: a call is one item in the model's queue.
 	Tenant string
 	Class  spec.Class
-	// Value is the caller's own.
+	// Value belongs to the caller.
 	Value T
 
-	added time.Time
-	group *group[T] // nil once it is in a call
+	addedAt    time.Time
+	mergeGroup *mergeGroup[T] // nil once it is in a call
 }
 
-// Waiting says whether the item is not in a call yet.
-func (i *Item[T]) Waiting() bool { return i.group != nil }
+// IsWaiting reports whether the item is not in a call yet.
+func (i *Item[T]) IsWaiting() bool { return i.mergeGroup != nil }
 
-// Added is when the item began to wait.
-func (i *Item[T]) Added() time.Time { return i.added }
+// AddedAt is when the item began to wait.
+func (i *Item[T]) AddedAt() time.Time { return i.addedAt }
 
 // Call is one upstream call to be made.
 type Call[T any] struct {
-	// Items in the order of their arrival.
+	// Items are in the order of their arrival.
 	Items []*Item[T]
-	// Size is the sum of their items.
+	// Size is the sum of the parts' Items.
 	Size int
-	// Reason says why it is made now.
-	Reason Reason
+	// Reason is why it is made now.
+	Reason CallReason
 }
 
-// Parts are the call's parts, for Merge and Split.
-func (c *Call[T]) Parts() []*Part {
-	out := make([]*Part, len(c.Items))
+// Parts returns the call's parts, for MergeParts and SplitAnswer.
+func (c *Call[T]) Parts() []*RequestPart {
+	out := make([]*RequestPart, len(c.Items))
 	for i, it := range c.Items {
 		out[i] = it.Part
 	}
 	return out
 }
 
-// Reason is why a call is made.
-type Reason uint8
+// CallReason is why a call is made.
+type CallReason uint8
 
 // The reasons.
 const (
-	Full Reason = iota // as large as may be
-	Due                // its oldest request has waited long enough
-	Idle               // the engine had nothing better to do
+	CallFull CallReason = iota // it has reached the maximum size
+	CallDue                    // its oldest request has waited for MaxDelay
+	CallIdle                   // the engine has capacity for another call
 )
 
-// String is the reason as metrics say it.
-func (r Reason) String() string { return [...]string{"full", "due", "idle"}[r] }
+// String is the reason's name in metrics.
+func (r CallReason) String() string { return [...]string{"full", "due", "idle"}[r] }

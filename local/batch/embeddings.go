@@ -2,20 +2,20 @@ package batch
 
 import "github.com/spillway-lb/spillway/internal/openai"
 
-// How an embeddings request writes its inputs.
+// Forms in which an embeddings request writes its inputs.
 const (
 	formText = 1 + iota
 	formIDs
 )
 
-// ReadEmbeddings makes a part of an embeddings request. False: the request goes alone, because it is no such thing, is
-// malformed (the engine will say so), or says something that only it can mean.
-func ReadEmbeddings(body []byte) (*Part, bool) {
+// ReadEmbeddings makes a part of an embeddings request. It returns false if the request must be sent alone: it is not an
+// embeddings request, is malformed (the engine reports that), or has a field that prevents merging.
+func ReadEmbeddings(body []byte) (*RequestPart, bool) {
 	m, ok := openai.OpenMembers(body)
 	if !ok {
 		return nil, false
 	}
-	p := &Part{body: body, kind: embeddings}
+	p := &RequestPart{body: body, kind: kindEmbeddings}
 	found := false
 	for {
 		key, v, ok := m.Next()
@@ -24,7 +24,7 @@ func ReadEmbeddings(body []byte) (*Part, bool) {
 		}
 		switch string(key) {
 		case "input":
-			if found || !p.input(v, m.End()-len(v)) {
+			if found || !p.readInput(v, m.EndOffset()-len(v)) {
 				return nil, false
 			}
 			found = true
@@ -36,19 +36,19 @@ func ReadEmbeddings(body []byte) (*Part, bool) {
 			}
 		}
 	}
-	if !found || !m.Whole() {
+	if !found || !m.IsWholeDocument() {
 		return nil, false
 	}
-	return p.seal(), true
+	return p.hashBody(), true
 }
 
-// input takes the value of "input", which stands at start: a text, a list of texts, a list of token ids, or a list of
-// such lists.
-func (p *Part) input(v []byte, start int) bool {
-	h := &p.one[0]
-	*h = hole{start: start, end: start + len(v), from: start, to: start + len(v)}
+// readInput reads the value of "input", which starts at start: a text, a list of texts, a list of token ids, or a list of such
+// lists.
+func (p *RequestPart) readInput(v []byte, start int) bool {
+	h := &p.inlineSpan[0]
+	*h = varSpan{start: start, end: start + len(v), contentStart: start, contentEnd: start + len(v)}
 	if v[0] != '[' {
-		return p.item(v)
+		return p.readItem(v)
 	}
 	e, ok := openai.OpenElements(v)
 	for ok {
@@ -57,29 +57,29 @@ func (p *Part) input(v []byte, start int) bool {
 			break
 		}
 		if c := item[0]; c != '"' && c != '[' {
-			return p.Items == 0 && p.item(v)
+			return p.Items == 0 && p.readItem(v)
 		}
 		if p.Items == 0 {
-			h.from = start + e.End() - len(item)
+			h.contentStart = start + e.EndOffset() - len(item)
 		}
-		if !p.item(item) {
+		if !p.readItem(item) {
 			return false
 		}
-		h.to = start + e.End()
+		h.contentEnd = start + e.EndOffset()
 	}
-	return p.Items > 0 && !e.Broken()
+	return p.Items > 0 && !e.IsMalformed()
 }
 
-// item takes one input.
-func (p *Part) item(v []byte) bool {
+// readItem reads one input.
+func (p *RequestPart) readItem(v []byte) bool {
 	form, weight := uint64(formText), int64(len(v)-2)
 	switch v[0] {
 	case '[':
-		n, ok := numbers(v)
+		n, ok := countNumbers(v)
 		if !ok {
 			return false
 		}
-		form, weight = formIDs, idWeight*int64(n)
+		form, weight = formIDs, tokenIDWeight*int64(n)
 	case '"':
 	default:
 		return false
@@ -94,8 +94,8 @@ func (p *Part) item(v []byte) bool {
 	return true
 }
 
-// numbers counts the elements of an array of nothing but numbers.
-func numbers(v []byte) (n int, ok bool) {
+// countNumbers counts the elements of an array that contains only numbers.
+func countNumbers(v []byte) (n int, ok bool) {
 	e, ok := openai.OpenElements(v)
 	if !ok {
 		return 0, false
@@ -103,7 +103,7 @@ func numbers(v []byte) (n int, ok bool) {
 	for {
 		item, ok := e.Next()
 		if !ok {
-			return n, n > 0 && !e.Broken()
+			return n, n > 0 && !e.IsMalformed()
 		}
 		if c := item[0]; c != '-' && (c < '0' || c > '9') {
 			return 0, false

@@ -10,15 +10,15 @@ import (
 	"github.com/spillway-lb/spillway/local/batch"
 )
 
-// embed answers an embeddings body as an engine would: each input's vector is its own text, in hexadecimal digits as
+// answerEmbeddings answers an embeddings body as an engine would. Each input's vector is its own text, in hexadecimal digits as
 // numbers, and the results come in any order.
-func embed(t testing.TB, body []byte, rng *rand.Rand) []byte {
+func answerEmbeddings(t testing.TB, body []byte, rng *rand.Rand) []byte {
 	t.Helper()
-	var req map[string]json.RawMessage // by exact key: Go's structs would take "inPut" for "input", engines do not
+	var req map[string]json.RawMessage // by exact key: Go's structs would accept "inPut" for "input", engines do not
 	if err := json.Unmarshal(body, &req); err != nil {
 		t.Fatalf("the engine cannot read %q: %v", body, err)
 	}
-	inputs := inputsOf(t, req["input"])
+	inputs := decodeInputs(t, req["input"])
 	data := make([]string, len(inputs))
 	tokens := 0
 	for i, in := range inputs {
@@ -36,8 +36,8 @@ func embed(t testing.TB, body []byte, rng *rand.Rand) []byte {
 		strings.Join(data, ", "), tokens, tokens)
 }
 
-// inputsOf is what the engine takes the inputs for, as compact JSON.
-func inputsOf(t testing.TB, raw json.RawMessage) []string {
+// decodeInputs returns the inputs as the engine reads them, as compact JSON.
+func decodeInputs(t testing.TB, raw json.RawMessage) []string {
 	t.Helper()
 	var v any
 	if err := json.Unmarshal(raw, &v); err != nil {
@@ -45,19 +45,19 @@ func inputsOf(t testing.TB, raw json.RawMessage) []string {
 	}
 	list, ok := v.([]any)
 	if !ok {
-		return []string{compact(v)}
+		return []string{compactJSON(v)}
 	}
 	if _, flat := list[0].(float64); flat {
-		return []string{compact(v)}
+		return []string{compactJSON(v)}
 	}
 	out := make([]string, len(list))
 	for i := range list {
-		out[i] = compact(list[i])
+		out[i] = compactJSON(list[i])
 	}
 	return out
 }
 
-func compact(v any) string {
+func compactJSON(v any) string {
 	b, err := json.Marshal(v)
 	if err != nil {
 		panic(err)
@@ -65,8 +65,8 @@ func compact(v any) string {
 	return string(b)
 }
 
-// result is an embeddings answer as its owner reads it.
-type result struct {
+// embeddingsResult is an embeddings answer as its client reads it.
+type embeddingsResult struct {
 	Data []struct {
 		Index     int
 		Embedding []int
@@ -78,29 +78,29 @@ type result struct {
 	}
 }
 
-func read(t testing.TB, a batch.Answer) result {
+func readAnswer(t testing.TB, a batch.PartAnswer) embeddingsResult {
 	t.Helper()
 	var text []byte
 	for _, piece := range a {
 		text = append(text, piece...)
 	}
 	if len(text) != a.Len() {
-		t.Fatalf("the answer says %d bytes and has %d", a.Len(), len(text))
+		t.Fatalf("the answer has Len %d and %d bytes", a.Len(), len(text))
 	}
-	var r result
+	var r embeddingsResult
 	if err := json.Unmarshal(text, &r); err != nil {
 		t.Fatalf("the answer %q cannot be read: %v", text, err)
 	}
 	return r
 }
 
-// texts are the inputs that an answer's vectors stand for, by index.
-func (r *result) texts(t testing.TB) []string {
+// inputTexts returns the inputs that an answer's vectors stand for, by index.
+func (r *embeddingsResult) inputTexts(t testing.TB) []string {
 	t.Helper()
 	out := make([]string, len(r.Data))
 	for i, d := range r.Data {
 		if d.Index != i {
-			t.Fatalf("result %d says index %d", i, d.Index)
+			t.Fatalf("result %d has index %d", i, d.Index)
 		}
 		b := make([]byte, len(d.Embedding))
 		for k, c := range d.Embedding {
@@ -111,8 +111,8 @@ func (r *result) texts(t testing.TB) []string {
 	return out
 }
 
-// tensors answers a KServe body: the one output holds each row twice over.
-func tensors(t testing.TB, body []byte, nested bool) []byte {
+// answerTensors answers a KServe body: the one output holds each row twice.
+func answerTensors(t testing.TB, body []byte, nested bool) []byte {
 	t.Helper()
 	var req struct {
 		ID     string

@@ -8,9 +8,9 @@ import (
 	"github.com/spillway-lb/spillway/local/batch"
 )
 
-// FuzzMerge merges a request with a plain one: what is read as a part must come out as one body whose inputs are both
-// requests' inputs, and be split so that each gets its own.
-func FuzzMerge(f *testing.F) {
+// FuzzMergeParts merges a request with a plain one. What is read as a part must come out as one body with both requests'
+// inputs, and be split so that each gets its own results.
+func FuzzMergeParts(f *testing.F) {
 	for _, s := range []string{
 		`{"model":"m","input":"hello"}`, `{"input":["a","b\"]"],"model":"m"}`, `{"model":"m","input":[[1,2],[3]]}`, `{"model":"m","input":[1,2,3],"x":{"y":["]"]}}`,
 		`{"input":["a",],"model":"m"}`, `{"input":"a","input":"b"}`, `{"input":"a","inPut":"b"}`,
@@ -26,30 +26,30 @@ func FuzzMerge(f *testing.F) {
 		if json.Unmarshal(body, &req) != nil || len(req["input"]) == 0 {
 			return
 		}
-		own := inputsOf(t, req["input"])
+		own := decodeInputs(t, req["input"])
 		if len(own) != p.Items {
 			t.Fatalf("%q has %d inputs and is read as %d", body, len(own), p.Items)
 		}
-		parts := []*batch.Part{p, p, p}
-		if !p.Fits(p) {
+		parts := []*batch.RequestPart{p, p, p}
+		if !p.CanMergeWith(p) {
 			t.Fatal("a request does not fit itself")
 		}
-		upstream := embed(t, batch.Merge(parts), nil)
-		answers, ok := batch.Split(parts, upstream)
+		upstream := answerEmbeddings(t, batch.MergeParts(parts), nil)
+		answers, ok := batch.SplitAnswer(parts, upstream)
 		if !ok {
 			t.Fatalf("%q cannot be split", upstream)
 		}
 		for _, a := range answers {
-			r := read(t, a)
-			if got := r.texts(t); !slices.Equal(got, own) {
+			r := readAnswer(t, a)
+			if got := r.inputTexts(t); !slices.Equal(got, own) {
 				t.Fatalf("got %q, want %q", got, own)
 			}
 		}
 	})
 }
 
-// FuzzSplit splits whatever an engine may answer: it never panics, and a valid answer gives valid answers.
-func FuzzSplit(f *testing.F) {
+// FuzzSplitAnswer splits arbitrary answers of an engine: it does not panic, and a valid answer gives valid answers.
+func FuzzSplitAnswer(f *testing.F) {
 	for _, s := range []string{
 		`{"data":[{"index":0,"embedding":[1]},{"index":1,"embedding":"AAA="},{"index":2}],"usage":{"prompt_tokens":7,"total_tokens":7,"d":{}}}`,
 		`{"usage":null,"data":[{"e":1},{"e":2},{"e":3}]}`, `{"outputs":[{"shape":[3,2],"data":[1,2,3,4,5,6]}],"id":"x"}`, `{"outputs":[{"data":[[1],[2],[3]],"shape":[3,1]}]}`,
@@ -64,21 +64,21 @@ func FuzzSplit(f *testing.F) {
 		f.Fatal("the parts cannot be read")
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
-		for _, parts := range [][]*batch.Part{{two, one}, {rows2, rows1}} {
-			answers, ok := batch.Split(parts, body)
+		for _, parts := range [][]*batch.RequestPart{{two, one}, {rows2, rows1}} {
+			answers, ok := batch.SplitAnswer(parts, body)
 			if !ok {
 				continue
 			}
 			for _, a := range answers {
-				if json.Valid(body) && !json.Valid([]byte(text(a))) {
-					t.Fatalf("%q became %q", body, text(a))
+				if json.Valid(body) && !json.Valid([]byte(joinAnswer(a))) {
+					t.Fatalf("%q became %q", body, joinAnswer(a))
 				}
 			}
 		}
 	})
 }
 
-// FuzzReadInfer holds what is counted of a KServe body to what a whole decoder counts.
+// FuzzReadInfer compares the counts of a KServe body with those of a full decoder.
 func FuzzReadInfer(f *testing.F) {
 	f.Add([]byte(`{"id":"a","inputs":[{"name":"x","shape":[2,2],"datatype":"FP32","data":[[1,2],[3,4]]}],"outputs":[{"name":"y"}]}`))
 	f.Add([]byte(`{"inputs":[{"data":["a","b"],"shape":[2]},{"shape":[2,1],"data":[true,false]}]}`))
@@ -87,7 +87,7 @@ func FuzzReadInfer(f *testing.F) {
 		if !ok || !json.Valid(body) {
 			return
 		}
-		merged := batch.Merge([]*batch.Part{p, p})
+		merged := batch.MergeParts([]*batch.RequestPart{p, p})
 		twice, ok := batch.ReadInfer(merged)
 		if !json.Valid(merged) || !ok || twice.Items != 2*p.Items {
 			t.Fatalf("%q twice is %q", body, merged)

@@ -10,57 +10,58 @@ import (
 const (
 	maxTensors = 16
 	maxDims    = 8
-	maxLeaves  = 1 << 28
+	maxScalars = 1 << 28
 )
 
-// ReadInfer makes a part of a KServe v2 inference request whose tensors' first dimension is a batch; whether it is, the
-// caller must know of the model. False: the request goes alone.
-func ReadInfer(body []byte) (*Part, bool) {
+// ReadInfer makes a part of a KServe v2 inference request whose tensors' first dimension is a batch. The caller must know from
+// the model whether it is. It returns false if the request must be sent alone.
+func ReadInfer(body []byte) (*RequestPart, bool) {
 	m, ok := openai.OpenMembers(body)
 	if !ok {
 		return nil, false
 	}
-	p := &Part{body: body, kind: inference}
+	p := &RequestPart{body: body, kind: kindInference}
 	for {
 		key, v, ok := m.Next()
 		if !ok {
 			break
 		}
-		at := m.End() - len(v)
+		at := m.EndOffset() - len(v)
 		switch string(key) {
 		case "id":
-			if v[0] != '"' || p.has(fillFirst) {
+			if v[0] != '"' || p.hasRule(ruleKeepFirst) {
 				return nil, false
 			}
-			p.holes = append(p.holes, hole{start: at, end: at + len(v), from: at, to: at + len(v), fill: fillFirst})
+			p.varSpans = append(p.varSpans, varSpan{start: at, end: at + len(v), contentStart: at, contentEnd: at + len(v), rule: ruleKeepFirst})
 		case "inputs":
-			if p.Items > 0 || !p.tensors(v, at) {
+			if p.Items > 0 || !p.readTensors(v, at) {
 				return nil, false
 			}
 		default:
-			if binds(v) {
+			if isBoundToRequest(v) {
 				return nil, false
 			}
 		}
 	}
-	if p.Items == 0 || !m.Whole() {
+	if p.Items == 0 || !m.IsWholeDocument() {
 		return nil, false
 	}
-	sortHoles(p.holes)
-	return p.seal(), true
+	sortSpans(p.varSpans)
+	return p.hashBody(), true
 }
 
-func (p *Part) has(f fill) bool {
-	for i := range p.holes {
-		if p.holes[i].fill == f {
+func (p *RequestPart) hasRule(f mergeRule) bool {
+	for i := range p.varSpans {
+		if p.varSpans[i].rule == f {
 			return true
 		}
 	}
 	return false
 }
 
-// binds says that parameters tie a request to what only it has: bytes after the JSON, memory, or a state on the server.
-func binds(v []byte) bool {
+// isBoundToRequest reports whether parameters refer to something outside the JSON: bytes after it, shared memory, or state on the
+// server.
+func isBoundToRequest(v []byte) bool {
 	for _, word := range []string{"binary_data", "shared_memory", "sequence_"} {
 		if bytes.Contains(v, []byte(word)) {
 			return true
@@ -69,8 +70,8 @@ func binds(v []byte) bool {
 	return false
 }
 
-// tensors takes the value of "inputs", which stands at start.
-func (p *Part) tensors(v []byte, start int) bool {
+// readTensors reads the value of "inputs", which starts at start.
+func (p *RequestPart) readTensors(v []byte, start int) bool {
 	e, ok := openai.OpenElements(v)
 	if !ok {
 		return false
@@ -78,28 +79,28 @@ func (p *Part) tensors(v []byte, start int) bool {
 	for n := 0; ; n++ {
 		item, ok := e.Next()
 		if !ok {
-			return n > 0 && !e.Broken()
+			return n > 0 && !e.IsMalformed()
 		}
-		t, ok := readTensor(item, start+e.End()-len(item))
+		t, ok := readTensor(item, start+e.EndOffset()-len(item))
 		if !ok || n >= maxTensors || p.Items > 0 && p.Items != t.rows {
 			return false
 		}
 		p.Items = t.rows
-		p.Weight += int64(t.data.to - t.data.from)
+		p.Weight += int64(t.data.contentEnd - t.data.contentStart)
 		p.Longest = p.Weight / int64(p.Items)
-		p.form = p.form<<1 | t.nested
-		p.holes = append(p.holes, t.shape, t.data)
+		p.form = p.form<<1 | t.nestedRows
+		p.varSpans = append(p.varSpans, t.shape, t.data)
 	}
 }
 
 // tensor is one entry of a request's inputs or of an answer's outputs.
 type tensor struct {
 	rows, perRow int
-	shape, data  hole
-	nested       uint64 // 1 when each row is an array of its own
+	shape, data  varSpan
+	nestedRows   uint64 // 1 when each row is an array of its own
 }
 
-// readTensor reads the entry that stands at start of its document.
+// readTensor reads the entry that starts at start of its document.
 func readTensor(v []byte, start int) (t tensor, ok bool) {
 	m, ok := openai.OpenMembers(v)
 	var data []byte
@@ -108,7 +109,7 @@ func readTensor(v []byte, start int) (t tensor, ok bool) {
 		if key, val, ok = m.Next(); !ok {
 			break
 		}
-		at := start + m.End() - len(val)
+		at := start + m.EndOffset() - len(val)
 		switch string(key) {
 		case "shape":
 			if t.rows > 0 || !t.readShape(val, at) {
@@ -119,24 +120,24 @@ func readTensor(v []byte, start int) (t tensor, ok bool) {
 				return t, false
 			}
 			data = val
-			t.data = hole{start: at, end: at + len(val), from: at + 1, to: at + len(val) - 1}
+			t.data = varSpan{start: at, end: at + len(val), contentStart: at + 1, contentEnd: at + len(val) - 1}
 		default:
-			if binds(val) {
+			if isBoundToRequest(val) {
 				return t, false
 			}
 		}
 	}
-	if !m.Whole() || t.rows == 0 || data == nil {
+	if !m.IsWholeDocument() || t.rows == 0 || data == nil {
 		return t, false
 	}
-	n, ok := leaves(data, maxDims)
+	n, ok := countScalars(data, maxDims)
 	if first := bytes.TrimLeft(data[1:], " \t\r\n"); first[0] == '[' {
-		t.nested = 1
+		t.nestedRows = 1
 	}
 	return t, ok && n == t.rows*t.perRow
 }
 
-// readShape takes a shape: its first number is the rows.
+// readShape reads a shape, whose first number is the rows.
 func (t *tensor) readShape(v []byte, start int) bool {
 	e, ok := openai.OpenElements(v)
 	if !ok {
@@ -146,24 +147,24 @@ func (t *tensor) readShape(v []byte, start int) bool {
 	for i := 0; ; i++ {
 		item, ok := e.Next()
 		if !ok {
-			return i > 0 && !e.Broken()
+			return i > 0 && !e.IsMalformed()
 		}
-		n, ok := whole(item)
-		if !ok || n == 0 || i == maxDims || n > maxLeaves/t.perRow {
+		n, ok := parseWholeNumber(item)
+		if !ok || n == 0 || i == maxDims || n > maxScalars/t.perRow {
 			return false
 		}
 		if i > 0 {
 			t.perRow *= n
 			continue
 		}
-		at := start + e.End() - len(item)
+		at := start + e.EndOffset() - len(item)
 		t.rows = n
-		t.shape = hole{start: at, end: at + len(item), from: at, to: at + len(item), fill: fillRows, rows: n}
+		t.shape = varSpan{start: at, end: at + len(item), contentStart: at, contentEnd: at + len(item), rule: ruleAddRows, rows: n}
 	}
 }
 
-// leaves counts the scalars in an array, however deep they stand. False for anything else in it, and for empty arrays.
-func leaves(v []byte, depth int) (n int, ok bool) {
+// countScalars counts the scalars in an array, nested up to depth levels. It returns false for other values and for empty arrays.
+func countScalars(v []byte, depth int) (n int, ok bool) {
 	e, ok := openai.OpenElements(v)
 	if !ok || depth == 0 {
 		return 0, false
@@ -171,13 +172,13 @@ func leaves(v []byte, depth int) (n int, ok bool) {
 	for {
 		item, ok := e.Next()
 		if !ok {
-			return n, n > 0 && !e.Broken()
+			return n, n > 0 && !e.IsMalformed()
 		}
 		switch item[0] {
 		case '{', 'n':
 			return 0, false
 		case '[':
-			k, ok := leaves(item, depth-1)
+			k, ok := countScalars(item, depth-1)
 			if !ok {
 				return 0, false
 			}

@@ -13,7 +13,7 @@ import (
 	"github.com/spillway-lb/spillway/local/batch"
 )
 
-func embeddingsPart(t testing.TB, body string) *batch.Part {
+func embeddingsPart(t testing.TB, body string) *batch.RequestPart {
 	t.Helper()
 	p, ok := batch.ReadEmbeddings([]byte(body))
 	if !ok {
@@ -54,7 +54,7 @@ func TestReadEmbeddings(t *testing.T) {
 func TestRequestsThatDifferInAnyParameterNeverShareACall(t *testing.T) {
 	base := `{"model":"m","input":"a","encoding_format":"float","dimensions":256,"user":"u"}`
 	same := embeddingsPart(t, strings.Replace(base, `"a"`, `["x","y"]`, 1))
-	if !embeddingsPart(t, base).Fits(same) {
+	if !embeddingsPart(t, base).CanMergeWith(same) {
 		t.Fatal("requests that differ in their inputs only do not fit")
 	}
 	for _, other := range []string{
@@ -62,53 +62,53 @@ func TestRequestsThatDifferInAnyParameterNeverShareACall(t *testing.T) {
 		strings.Replace(base, `"m"`, `"n"`, 1), strings.Replace(base, `,"user":"u"`, ``, 1), strings.Replace(base, `"a"`, `[1,2]`, 1),
 		strings.Replace(base, `}`, `,"truncate_prompt_tokens":8}`, 1),
 	} {
-		if p := embeddingsPart(t, other); p.Fits(same) || same.Fits(p) {
+		if p := embeddingsPart(t, other); p.CanMergeWith(same) || same.CanMergeWith(p) {
 			t.Errorf("%s fits %s", other, base)
 		}
 	}
 }
 
 func TestMergedBodyIsOneRequest(t *testing.T) {
-	parts := []*batch.Part{
+	parts := []*batch.RequestPart{
 		embeddingsPart(t, `{"model":"m","input":"a\"]","user":"u"}`),
 		embeddingsPart(t, `{"model":"m","input":[ "b" , "c" ],"user":"u"}`),
 		embeddingsPart(t, `{"model":"m","input":["d"],"user":"u"}`),
 	}
-	if got, want := string(batch.Merge(parts)), `{"model":"m","input":["a\"]","b" , "c","d"],"user":"u"}`; got != want {
+	if got, want := string(batch.MergeParts(parts)), `{"model":"m","input":["a\"]","b" , "c","d"],"user":"u"}`; got != want {
 		t.Errorf("merged\n%s, want\n%s", got, want)
 	}
-	ids := []*batch.Part{embeddingsPart(t, `{"model":"m","input":[1,2]}`), embeddingsPart(t, `{"model":"m","input":[[3],[4,5]]}`)}
-	if got, want := string(batch.Merge(ids)), `{"model":"m","input":[[1,2],[3],[4,5]]}`; got != want {
+	ids := []*batch.RequestPart{embeddingsPart(t, `{"model":"m","input":[1,2]}`), embeddingsPart(t, `{"model":"m","input":[[3],[4,5]]}`)}
+	if got, want := string(batch.MergeParts(ids)), `{"model":"m","input":[[1,2],[3],[4,5]]}`; got != want {
 		t.Errorf("merged %s, want %s", got, want)
 	}
 }
 
-// TestEveryOwnerGetsItsOwn is the package's promise: whatever is merged, each owner's answer is what it would have got
-// alone, in its own order, and usage adds up.
-func TestEveryOwnerGetsItsOwn(t *testing.T) {
+// TestEveryPartGetsItsOwnResults: for any merged requests, each client's answer is what it would have got alone, in its own
+// order, and usage adds up.
+func TestEveryPartGetsItsOwnResults(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		ids := rapid.Bool().Draw(rt, "ids")
-		var parts []*batch.Part
+		var parts []*batch.RequestPart
 		var own [][]string
 		for range rapid.IntRange(2, 12).Draw(rt, "parts") {
 			raw := drawInput(rt, ids)
 			body, _ := json.Marshal(map[string]any{"model": "m", "input": json.RawMessage(raw), "user": "u"})
 			parts = append(parts, embeddingsPart(t, string(body)))
-			own = append(own, inputsOf(t, raw))
-			if !parts[0].Fits(parts[len(parts)-1]) {
+			own = append(own, decodeInputs(t, raw))
+			if !parts[0].CanMergeWith(parts[len(parts)-1]) {
 				rt.Fatalf("%s does not fit %s", body, parts[0].Body())
 			}
 		}
 		rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(rt, "order"), 1))
-		upstream := embed(t, batch.Merge(parts), rng)
-		answers, ok := batch.Split(parts, upstream)
+		upstream := answerEmbeddings(t, batch.MergeParts(parts), rng)
+		answers, ok := batch.SplitAnswer(parts, upstream)
 		if !ok || len(answers) != len(parts) {
 			rt.Fatalf("%s cannot be split", upstream)
 		}
 		total := 0
 		for i, a := range answers {
-			r := read(t, a)
-			if got := r.texts(t); !slices.Equal(got, own[i]) {
+			r := readAnswer(t, a)
+			if got := r.inputTexts(t); !slices.Equal(got, own[i]) {
 				rt.Fatalf("owner %d got %q, want %q", i, got, own[i])
 			}
 			if r.Usage.Prompt != r.Usage.Total || r.Usage.Details != nil {
@@ -116,7 +116,7 @@ func TestEveryOwnerGetsItsOwn(t *testing.T) {
 			}
 			total += r.Usage.Prompt
 		}
-		var whole result
+		var whole embeddingsResult
 		if err := json.Unmarshal(upstream, &whole); err != nil || total != whole.Usage.Prompt {
 			rt.Fatalf("the owners' tokens add up to %d, the engine counted %d", total, whole.Usage.Prompt)
 		}
@@ -140,29 +140,29 @@ func drawInput(rt *rapid.T, ids bool) json.RawMessage {
 		}
 		v = list
 	}
-	return json.RawMessage(compact(v))
+	return json.RawMessage(compactJSON(v))
 }
 
-func TestAnswerThatDoesNotAddUpIsGivenToNobody(t *testing.T) {
-	parts := []*batch.Part{embeddingsPart(t, `{"model":"m","input":"a"}`), embeddingsPart(t, `{"model":"m","input":"b"}`)}
+func TestInconsistentAnswerIsNotSplit(t *testing.T) {
+	parts := []*batch.RequestPart{embeddingsPart(t, `{"model":"m","input":"a"}`), embeddingsPart(t, `{"model":"m","input":"b"}`)}
 	for _, body := range []string{
 		``, `null`, `{}`, `{"data":[]}`, `{"data":[{"index":0}]}`, `{"data":[{"index":0},{"index":0}]}`, `{"data":[{"index":0},{"index":2}]}`,
 		`{"data":[{"index":0},{"index":1},{"index":2}]}`, `{"data":[{"index":0},{"index":-1}]}`, `{"data":[{"index":0},{"index":1}]`, `{"data":[1,2]}`,
 		`{"data":[{"index":0},{"index":1}],"data":[{"index":0},{"index":1}]}`, `{"data":[{"index":0},{"index":1}],"usage":7}`,
 		`{"data":[{"index":0},{"index":1,"index":1}]}`, `{"error":{"message":"x"},"data":[{"index":0},{"index":1}]}`, `{"data":[{"index":0}{"index":1}]}`,
 	} {
-		if answers, ok := batch.Split(parts, []byte(body)); ok {
+		if answers, ok := batch.SplitAnswer(parts, []byte(body)); ok {
 			t.Errorf("%s was split into %q", body, answers)
 		}
 	}
 	for _, body := range []string{`{"data":[{"e":0},{"e":1}]}`, `{"data":[{"index":1},{"index":0}],"usage":null}`} {
-		if _, ok := batch.Split(parts, []byte(body)); !ok {
+		if _, ok := batch.SplitAnswer(parts, []byte(body)); !ok {
 			t.Errorf("%s was not split", body)
 		}
 	}
 }
 
-func inferPart(t testing.TB, body string) *batch.Part {
+func inferPart(t testing.TB, body string) *batch.RequestPart {
 	t.Helper()
 	p, ok := batch.ReadInfer([]byte(body))
 	if !ok {
@@ -175,27 +175,27 @@ func TestInferIsMergedByRows(t *testing.T) {
 	for _, nested := range []bool{false, true} {
 		a := inferPart(t, `{"id":"a","inputs":[{"name":"x","shape":[2,2],"datatype":"FP32","data":[1,2,3,4]}],"outputs":[{"name":"y"}]}`)
 		b := inferPart(t, `{"id":"b","inputs":[{"name":"x","shape":[1,2],"datatype":"FP32","data":[5.5, -6e1]}],"outputs":[{"name":"y"}]}`)
-		if !a.Fits(b) || a.Items != 2 || b.Items != 1 {
-			t.Fatalf("fits %v, rows %d and %d", a.Fits(b), a.Items, b.Items)
+		if !a.CanMergeWith(b) || a.Items != 2 || b.Items != 1 {
+			t.Fatalf("fits %v, rows %d and %d", a.CanMergeWith(b), a.Items, b.Items)
 		}
-		parts := []*batch.Part{a, b}
-		merged := batch.Merge(parts)
+		parts := []*batch.RequestPart{a, b}
+		merged := batch.MergeParts(parts)
 		if want := `{"id":"a","inputs":[{"name":"x","shape":[3,2],"datatype":"FP32","data":[1,2,3,4,5.5, -6e1]}],"outputs":[{"name":"y"}]}`; string(merged) != want {
 			t.Fatalf("merged\n%s, want\n%s", merged, want)
 		}
-		answers, ok := batch.Split(parts, tensors(t, merged, nested))
+		answers, ok := batch.SplitAnswer(parts, answerTensors(t, merged, nested))
 		if !ok {
 			t.Fatal("not split")
 		}
 		for i, want := range []string{`{"id":"a","shape":[2,4],"data":[1,2,1,2,3,4,3,4]}`, `{"id":"b","shape":[1,4],"data":[5.5,-60,5.5,-60]}`} {
-			if got := outputOf(t, answers[i]); got != want {
+			if got := decodeOutput(t, answers[i]); got != want {
 				t.Errorf("owner %d got %s, want %s", i, got, want)
 			}
 		}
 	}
 }
 
-func outputOf(t testing.TB, a batch.Answer) string {
+func decodeOutput(t testing.TB, a batch.PartAnswer) string {
 	t.Helper()
 	var r struct {
 		ID      string
@@ -204,8 +204,8 @@ func outputOf(t testing.TB, a batch.Answer) string {
 			Data  []any
 		}
 	}
-	if err := json.Unmarshal([]byte(text(a)), &r); err != nil {
-		t.Fatalf("%q: %v", text(a), err)
+	if err := json.Unmarshal([]byte(joinAnswer(a)), &r); err != nil {
+		t.Fatalf("%q: %v", joinAnswer(a), err)
 	}
 	var flat []any
 	for _, d := range r.Outputs[0].Data {
@@ -215,10 +215,10 @@ func outputOf(t testing.TB, a batch.Answer) string {
 			flat = append(flat, d)
 		}
 	}
-	return fmt.Sprintf(`{"id":%q,"shape":%s,"data":%s}`, r.ID, compact(r.Outputs[0].Shape), compact(flat))
+	return fmt.Sprintf(`{"id":%q,"shape":%s,"data":%s}`, r.ID, compactJSON(r.Outputs[0].Shape), compactJSON(flat))
 }
 
-func text(a batch.Answer) string {
+func joinAnswer(a batch.PartAnswer) string {
 	var b strings.Builder
 	for _, piece := range a {
 		b.Write(piece)
@@ -226,7 +226,7 @@ func text(a batch.Answer) string {
 	return b.String()
 }
 
-func TestInferThatCannotBeCountedGoesAlone(t *testing.T) {
+func TestUncountableInferIsNotBatched(t *testing.T) {
 	tensor := func(shape, data string) string {
 		return `{"inputs":[{"name":"x","shape":` + shape + `,"datatype":"FP32","data":` + data + `}]}`
 	}
@@ -248,23 +248,23 @@ func TestInferThatCannotBeCountedGoesAlone(t *testing.T) {
 		tensor(`[1,1]`, `[1]`), tensor(`[1,2]`, `[[1,2]]`), strings.Replace(tensor(`[1,2]`, `[1,2]`), "FP32", "FP16", 1),
 		`{"id":"a",` + tensor(`[1,2]`, `[1,2]`)[1:],
 	} {
-		if inferPart(t, body).Fits(base) {
+		if inferPart(t, body).CanMergeWith(base) {
 			t.Errorf("%s fits", body)
 		}
 	}
-	if !inferPart(t, `{"inputs":[{"name":"x","shape":[2],"datatype":"BYTES","data":["a,]","b"]}]}`).Fits(inferPart(t, `{"inputs":[{"name":"x","shape":[1],"datatype":"BYTES","data":["c"]}]}`)) {
+	if !inferPart(t, `{"inputs":[{"name":"x","shape":[2],"datatype":"BYTES","data":["a,]","b"]}]}`).CanMergeWith(inferPart(t, `{"inputs":[{"name":"x","shape":[1],"datatype":"BYTES","data":["c"]}]}`)) {
 		t.Error("texts do not fit")
 	}
 }
 
-func TestInferAnswerThatDoesNotAddUpIsGivenToNobody(t *testing.T) {
+func TestInconsistentInferAnswerIsNotSplit(t *testing.T) {
 	one := `{"inputs":[{"name":"x","shape":[1],"datatype":"FP32","data":[1]}]}`
-	parts := []*batch.Part{inferPart(t, one), inferPart(t, one)}
+	parts := []*batch.RequestPart{inferPart(t, one), inferPart(t, one)}
 	for _, body := range []string{
 		`{}`, `{"outputs":[]}`, `{"outputs":[{"shape":[1],"data":[1]}]}`, `{"outputs":[{"shape":[2],"data":[1]}]}`, `{"outputs":[{"shape":[2],"data":[1,2,3]}]}`,
 		`{"outputs":[{"shape":[2,2],"data":[[1,2,3,4]]}]}`, `{"outputs":[{"shape":[2],"parameters":{"binary_data_size":8}}]}`, `{"error":"x","outputs":[{"shape":[2],"data":[1,2]}]}`,
 	} {
-		if _, ok := batch.Split(parts, []byte(body)); ok {
+		if _, ok := batch.SplitAnswer(parts, []byte(body)); ok {
 			t.Errorf("%s was split", body)
 		}
 	}

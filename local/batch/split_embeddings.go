@@ -2,37 +2,38 @@ package batch
 
 import "github.com/spillway-lb/spillway/internal/openai"
 
-func (s *splitter) elems(list []elem) {
-	s.char('[')
+func (s *splitter) addResults(list []resultSpan) {
+	s.addByte('[')
 	for i, e := range list {
 		if i > 0 {
-			s.char(',')
+			s.addByte(',')
 		}
-		if e.index == 0 {
-			s.add(s.body[e.start:e.end])
+		if e.indexStart == 0 {
+			s.addPiece(s.body[e.start:e.end])
 			continue
 		}
-		s.add(s.body[e.start:e.index])
-		s.number(i)
-		s.add(s.body[e.indexEnd:e.end])
+		s.addPiece(s.body[e.start:e.indexStart])
+		s.addNumber(i)
+		s.addPiece(s.body[e.indexEnd:e.end])
 	}
-	s.char(']')
+	s.addByte(']')
 }
 
-// usage shares out the numbers of a usage object: the part gets what the weights up to after earn, less what those up to
-// before do. So the parts' numbers add up to the engine's.
-func (s *splitter) usage(c *cut, before, after int64) {
+// addUsageShare divides the numbers of a usage object. A part gets floor(n*after/weight) - floor(n*before/weight), where n is the
+// engine's number, weight the total weight, and before and after the cumulated weights without and with the part. So the parts'
+// numbers add up to the engine's.
+func (s *splitter) addUsageShare(c *answerCut, before, after int64) {
 	at := c.start
 	for _, m := range c.members {
-		s.add(s.body[at:m.start])
-		if m.drop {
-			s.written("null")
+		s.addPiece(s.body[at:m.start])
+		if m.asNull {
+			s.addText("null")
 		} else {
-			s.number(int(int64(m.n)*after/s.weight - int64(m.n)*before/s.weight))
+			s.addNumber(int(int64(m.n)*after/s.weight - int64(m.n)*before/s.weight))
 		}
 		at = m.end
 	}
-	s.add(s.body[at:c.end])
+	s.addPiece(s.body[at:c.end])
 }
 
 // readEmbeddings finds the cuts of an embeddings answer.
@@ -44,16 +45,16 @@ func (s *splitter) readEmbeddings() bool {
 		if key, v, ok = m.Next(); !ok {
 			break
 		}
-		c := cut{start: m.End() - len(v), end: m.End()}
+		c := answerCut{start: m.EndOffset() - len(v), end: m.EndOffset()}
 		switch string(key) {
 		case "data":
-			c.what = cutElems
-			if c.elems, ok = s.readElems(v, c.start); !ok || data {
+			c.kind = cutResults
+			if c.results, ok = s.readResults(v, c.start); !ok || data {
 				return false
 			}
 			data = true
 		case "usage":
-			c.what = cutUsage
+			c.kind = cutUsage
 			if usage {
 				return false
 			}
@@ -71,12 +72,12 @@ func (s *splitter) readEmbeddings() bool {
 		}
 		s.cuts = append(s.cuts, c)
 	}
-	return data && m.Whole()
+	return data && m.IsWholeDocument()
 }
 
-// readElems finds the results and puts each in its place.
-func (s *splitter) readElems(v []byte, start int) ([]elem, bool) {
-	list := make([]elem, s.items)
+// readResults finds the results and sorts them by index.
+func (s *splitter) readResults(v []byte, start int) ([]resultSpan, bool) {
+	list := make([]resultSpan, s.items)
 	e, ok := openai.OpenElements(v)
 	if !ok {
 		return nil, false
@@ -84,10 +85,10 @@ func (s *splitter) readElems(v []byte, start int) ([]elem, bool) {
 	for n := 0; ; n++ {
 		item, ok := e.Next()
 		if !ok {
-			return list, n == s.items && !e.Broken()
+			return list, n == s.items && !e.IsMalformed()
 		}
-		at := start + e.End() - len(item)
-		one, place, ok := readElem(item, at, n)
+		at := start + e.EndOffset() - len(item)
+		one, place, ok := readResult(item, at, n)
 		if !ok || place >= s.items || list[place].end != 0 {
 			return nil, false
 		}
@@ -95,9 +96,9 @@ func (s *splitter) readElems(v []byte, start int) ([]elem, bool) {
 	}
 }
 
-// readElem finds the index of one result, which stands at start of the answer; n is its place when it states none.
-func readElem(v []byte, start, n int) (one elem, place int, ok bool) {
-	one, place = elem{start: start, end: start + len(v)}, n
+// readResult finds the index of one result, which starts at start of the answer; n is its index when it states none.
+func readResult(v []byte, start, n int) (one resultSpan, place int, ok bool) {
+	one, place = resultSpan{start: start, end: start + len(v)}, n
 	m, ok := openai.OpenMembers(v)
 	if !ok {
 		return one, 0, false
@@ -105,32 +106,32 @@ func readElem(v []byte, start, n int) (one elem, place int, ok bool) {
 	for {
 		key, val, ok := m.Next()
 		if !ok {
-			return one, place, m.Whole()
+			return one, place, m.IsWholeDocument()
 		}
 		if string(key) != "index" {
 			continue
 		}
-		if place, ok = whole(val); !ok || one.index != 0 {
+		if place, ok = parseWholeNumber(val); !ok || one.indexStart != 0 {
 			return one, 0, false
 		}
-		one.indexEnd = start + m.End()
-		one.index = one.indexEnd - len(val)
+		one.indexEnd = start + m.EndOffset()
+		one.indexStart = one.indexEnd - len(val)
 	}
 }
 
-// readUsage finds the numbers of a usage object. Details of them are left out: they cannot be shared out.
-func readUsage(v []byte, start int) (list []span, ok bool) {
+// readUsage finds the numbers of a usage object. Nested details cannot be divided and become null.
+func readUsage(v []byte, start int) (list []numberSpan, ok bool) {
 	m, ok := openai.OpenMembers(v)
 	for ok {
 		var val []byte
 		if _, val, ok = m.Next(); !ok {
 			break
 		}
-		at := start + m.End()
-		n, number := whole(val)
+		at := start + m.EndOffset()
+		n, number := parseWholeNumber(val)
 		if number || val[0] == '{' {
-			list = append(list, span{start: at - len(val), end: at, n: n, drop: !number})
+			list = append(list, numberSpan{start: at - len(val), end: at, n: n, asNull: !number})
 		}
 	}
-	return list, m.Whole()
+	return list, m.IsWholeDocument()
 }

@@ -4,7 +4,7 @@ import "github.com/spillway-lb/spillway/internal/openai"
 
 // readInfer finds the cuts of a KServe answer.
 func (s *splitter) readInfer() bool {
-	named := s.parts[0].has(fillFirst)
+	named := s.parts[0].hasRule(ruleKeepFirst)
 	m, ok := openai.OpenMembers(s.body)
 	outputs, id := false, false
 	for ok {
@@ -12,7 +12,7 @@ func (s *splitter) readInfer() bool {
 		if key, v, ok = m.Next(); !ok {
 			break
 		}
-		at := m.End() - len(v)
+		at := m.EndOffset() - len(v)
 		switch string(key) {
 		case "id":
 			if id {
@@ -20,10 +20,10 @@ func (s *splitter) readInfer() bool {
 			}
 			id = true
 			if named {
-				s.cuts = append(s.cuts, cut{start: at, end: m.End(), what: cutID})
+				s.cuts = append(s.cuts, answerCut{start: at, end: m.EndOffset(), kind: cutID})
 			}
 		case "outputs":
-			if outputs || !s.outputs(v, at) {
+			if outputs || !s.readOutputs(v, at) {
 				return false
 			}
 			outputs = true
@@ -31,10 +31,10 @@ func (s *splitter) readInfer() bool {
 			return false
 		}
 	}
-	return outputs && m.Whole()
+	return outputs && m.IsWholeDocument()
 }
 
-func (s *splitter) outputs(v []byte, start int) bool {
+func (s *splitter) readOutputs(v []byte, start int) bool {
 	e, ok := openai.OpenElements(v)
 	if !ok {
 		return false
@@ -42,18 +42,18 @@ func (s *splitter) outputs(v []byte, start int) bool {
 	for n := 0; ; n++ {
 		item, ok := e.Next()
 		if !ok {
-			return n > 0 && !e.Broken()
+			return n > 0 && !e.IsMalformed()
 		}
-		at := start + e.End() - len(item)
+		at := start + e.EndOffset() - len(item)
 		t, ok := readTensor(item, at)
 		if !ok || n >= maxTensors || t.rows != s.items {
 			return false
 		}
-		data := cut{start: t.data.start, end: t.data.end, what: cutData}
-		if data.rows, ok = t.rowSpans(s.body[t.data.start:t.data.end]); !ok {
+		data := answerCut{start: t.data.start, end: t.data.end, kind: cutData}
+		if data.rows, ok = t.findRowSpans(s.body[t.data.start:t.data.end]); !ok {
 			return false
 		}
-		shape := cut{start: t.shape.start, end: t.shape.end, what: cutShape}
+		shape := answerCut{start: t.shape.start, end: t.shape.end, kind: cutShape}
 		if shape.start > data.start {
 			shape, data = data, shape
 		}
@@ -61,10 +61,10 @@ func (s *splitter) outputs(v []byte, start int) bool {
 	}
 }
 
-// rowSpans finds where in the document each row of the data begins and ends.
-func (t *tensor) rowSpans(v []byte) ([]int, bool) {
+// findRowSpans finds where in the document each row of the data begins and ends.
+func (t *tensor) findRowSpans(v []byte) ([]int, bool) {
 	per := t.perRow
-	if t.nested == 1 {
+	if t.nestedRows == 1 {
 		per = 1
 	}
 	out := make([]int, 0, 2*t.rows)
@@ -75,13 +75,13 @@ func (t *tensor) rowSpans(v []byte) ([]int, bool) {
 	for n := 0; ; n++ {
 		item, ok := e.Next()
 		if !ok {
-			return out, n == t.rows*per && !e.Broken()
+			return out, n == t.rows*per && !e.IsMalformed()
 		}
 		if n%per == 0 {
-			out = append(out, t.data.start+e.End()-len(item))
+			out = append(out, t.data.start+e.EndOffset()-len(item))
 		}
 		if n%per == per-1 {
-			out = append(out, t.data.start+e.End())
+			out = append(out, t.data.start+e.EndOffset())
 		}
 	}
 }

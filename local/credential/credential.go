@@ -15,24 +15,28 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
+	"github.com/spillway-lb/spillway/internal/certfile"
 	"github.com/spillway-lb/spillway/internal/config"
 )
 
 const (
-	maxKeyFile = 4096    // bytes of a file with one value
-	maxPEMFile = 1 << 20 // bytes of a certificate's file
+	maxKeyFileBytes = 4096    // of a file with one value
+	maxPEMFileBytes = 1 << 20 // of a certificate file
 )
 
-// Value is what is sent to a worker now. It is shared and never changed.
+// Value is what is currently sent to a worker. It is shared and immutable.
 type Value struct {
 	// Header replaces the headers of the same names in every request.
 	Header http.Header
-	// Roots sign the worker's certificate; nil for the machine's.
+	// Roots are the authorities for the worker's certificate; nil for the machine's.
 	Roots *x509.CertPool
-	// Certificates are shown to the worker.
+	// Certificates are presented to the worker.
 	Certificates []tls.Certificate
-	// Err is why a file was never read: no request may be sent.
+	// CertEnds and RootsEnd are the earliest expiry of Certificates and of Roots; zero without any.
+	CertEnds, RootsEnd time.Time
+	// Err is set while a file has never been read: no request may be sent.
 	Err error
 }
 
@@ -42,80 +46,92 @@ func (Value) String() string { return "credential" }
 // GoString hides the contents.
 func (Value) GoString() string { return "credential" }
 
-// Credential is what one worker, or several with the same entry, require.
+// Credential is the access configuration of one worker, or of several with the same entry.
 type Credential struct {
-	access config.WorkerAccess
-	now    atomic.Pointer[Value]
+	access  config.WorkerAccess
+	current atomic.Pointer[Value]
 
-	mu    sync.Mutex
-	texts map[string][]byte // contents of its files when they were last read, by key
+	mu           sync.Mutex
+	fileContents map[string][]byte // contents of its files at the last read, by key
 }
 
-// New reads the files of a for the first time. A file that cannot be read is the Value's error until it can.
+// New reads the files of a for the first time. While a file cannot be read, Value holds the error.
 func New(a config.WorkerAccess) *Credential {
 	c := &Credential{access: a}
-	c.now.Store(&Value{})
-	_ = c.Refresh() // the error is in the Value
+	c.current.Store(&Value{})
+	_ = c.RefreshFiles() // the error is in the Value
 	return c
 }
 
 // String hides the contents.
 func (c *Credential) String() string { return "credential" }
 
-// Value is what is sent now.
-func (c *Credential) Value() *Value { return c.now.Load() }
+// Value is what is currently sent.
+func (c *Credential) Value() *Value { return c.current.Load() }
 
-// Change is the outcome of a Refresh.
-type Change struct {
-	// Changed: another Value is in force. TLS: what connections are made with has changed.
-	Changed, TLS bool
-	// Err is why the files are not in force as they are; the last good contents stay so.
-	Err error
-	// Exposed are files of secrets that every user of the machine may read.
-	Exposed []string
+// CertExpiries are the certificates of the credential. They are named by file: workers may share one.
+func (c *Credential) CertExpiries() (out certfile.CertExpiries) {
+	v := c.Value()
+	if !v.CertEnds.IsZero() {
+		out = append(out, certfile.CertExpiry{Name: "workers[].tls.cert " + c.access.TLS.Cert, EndsAt: func() time.Time { return v.CertEnds }})
+	}
+	if !v.RootsEnd.IsZero() {
+		out = append(out, certfile.CertExpiry{Name: "workers[].tls.ca " + c.access.TLS.CA, EndsAt: func() time.Time { return v.RootsEnd }})
+	}
+	return out
 }
 
-// Refresh reads the files again.
-func (c *Credential) Refresh() Change {
+// RefreshResult is the outcome of RefreshFiles.
+type RefreshResult struct {
+	// Changed reports a new Value. TLS reports a change that affects new connections.
+	Changed, TLS bool
+	// Err is why the files are not in force; the last good contents stay.
+	Err error
+	// ExposedFiles are secret files that every user of the machine may read.
+	ExposedFiles []string
+}
+
+// RefreshFiles reads the files again.
+func (c *Credential) RefreshFiles() RefreshResult {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	texts, exposed, err := read(&c.access)
-	if err == nil && c.texts != nil && maps.EqualFunc(texts, c.texts, bytes.Equal) {
-		return Change{Exposed: exposed}
+	texts, exposed, err := readFiles(&c.access)
+	if err == nil && c.fileContents != nil && maps.EqualFunc(texts, c.fileContents, bytes.Equal) {
+		return RefreshResult{ExposedFiles: exposed}
 	}
 	var v *Value
 	if err == nil {
-		v, err = build(&c.access, texts)
+		v, err = buildValue(&c.access, texts)
 	}
 	if err != nil {
-		if c.texts == nil {
-			c.now.Store(&Value{Err: err})
+		if c.fileContents == nil {
+			c.current.Store(&Value{Err: err})
 		}
-		return Change{Err: err, Exposed: exposed}
+		return RefreshResult{Err: err, ExposedFiles: exposed}
 	}
 	secure := false
 	for key, text := range texts {
-		secure = secure || strings.HasPrefix(key, "tls.") && !bytes.Equal(text, c.texts[key])
+		secure = secure || strings.HasPrefix(key, "tls.") && !bytes.Equal(text, c.fileContents[key])
 	}
-	c.texts = texts
-	c.now.Store(v)
-	return Change{Changed: true, TLS: secure, Exposed: exposed}
+	c.fileContents = texts
+	c.current.Store(v)
+	return RefreshResult{Changed: true, TLS: secure, ExposedFiles: exposed}
 }
 
-// read reads every file of an entry.
-func read(a *config.WorkerAccess) (texts map[string][]byte, exposed []string, err error) {
+// readFiles reads every file of an entry.
+func readFiles(a *config.WorkerAccess) (texts map[string][]byte, exposed []string, err error) {
 	texts = map[string][]byte{}
-	files := a.Files()
+	files := a.SecretFiles()
 	for _, key := range slices.Sorted(maps.Keys(files)) {
-		limit := maxKeyFile
+		limit := maxKeyFileBytes
 		if strings.HasPrefix(key, "tls.") {
-			limit = maxPEMFile
+			limit = maxPEMFileBytes
 		}
 		text, mode, err := readFile(files[key], limit)
 		if err != nil {
 			return nil, exposed, fmt.Errorf("%s: %w", key, err)
 		}
-		if key != "tls.ca" && key != "tls.cert" && Exposed(mode) {
+		if key != "tls.ca" && key != "tls.cert" && IsExposed(mode) {
 			exposed = append(exposed, files[key])
 		}
 		texts[key] = text
@@ -123,8 +139,8 @@ func read(a *config.WorkerAccess) (texts map[string][]byte, exposed []string, er
 	return texts, exposed, nil
 }
 
-// Exposed reports whether a file's mode lets every user of the machine read it.
-func Exposed(mode fs.FileMode) bool { return mode.Perm()&0o004 != 0 }
+// IsExposed reports whether a file's mode lets every user of the machine read it.
+func IsExposed(mode fs.FileMode) bool { return mode.Perm()&0o004 != 0 }
 
 func readFile(name string, limit int) ([]byte, fs.FileMode, error) {
 	f, err := os.Open(name)
@@ -146,8 +162,8 @@ func readFile(name string, limit int) ([]byte, fs.FileMode, error) {
 	return text, st.Mode(), nil
 }
 
-// build makes the Value of what the files hold.
-func build(a *config.WorkerAccess, texts map[string][]byte) (*Value, error) {
+// buildValue makes the Value from the contents of the files.
+func buildValue(a *config.WorkerAccess, texts map[string][]byte) (*Value, error) {
 	v := &Value{Header: http.Header{}}
 	for name, value := range a.Headers {
 		v.Header.Set(name, value)
@@ -156,7 +172,7 @@ func build(a *config.WorkerAccess, texts map[string][]byte) (*Value, error) {
 		if strings.HasPrefix(key, "tls.") {
 			continue
 		}
-		value, err := Parse(text)
+		value, err := ParseSecret(text)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", key, err)
 		}
@@ -171,6 +187,7 @@ func build(a *config.WorkerAccess, texts map[string][]byte) (*Value, error) {
 		if !v.Roots.AppendCertsFromPEM(text) {
 			return nil, errors.New("tls.ca: the file holds no certificate")
 		}
+		v.RootsEnd, _ = certfile.EarliestExpiry(text) // zero if one cannot be parsed, which is then not trusted either
 	}
 	if text, ok := texts["tls.cert"]; ok {
 		pair, err := tls.X509KeyPair(text, texts["tls.key"])
@@ -178,17 +195,19 @@ func build(a *config.WorkerAccess, texts map[string][]byte) (*Value, error) {
 			return nil, fmt.Errorf("tls.cert and tls.key: %w", err)
 		}
 		v.Certificates = []tls.Certificate{pair}
+		v.CertEnds, _ = certfile.EarliestExpiry(text) // it was parsed above
 	}
 	return v, nil
 }
 
-// Parse reads a file's one value: printable characters, with white space around them left out. Its error holds none of it.
-func Parse(text []byte) (string, error) {
+// ParseSecret returns a file's one value: printable characters, without surrounding white space. Its error contains
+// none of it.
+func ParseSecret(text []byte) (string, error) {
 	value := strings.TrimSpace(string(text))
 	switch {
 	case value == "":
 		return "", errors.New("the file is empty")
-	case !config.HeaderValue(value):
+	case !config.IsHeaderValue(value):
 		return "", errors.New("the file holds more than one line, or characters that no header may have")
 	}
 	return value, nil

@@ -16,12 +16,12 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func TestDecodeGood(t *testing.T) {
+func TestDecodeWorkersFile(t *testing.T) {
 	text, err := os.ReadFile("testdata/good.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
-	ws, err := Decode("good.yaml", text)
+	ws, err := DecodeWorkers("good.yaml", text)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -30,18 +30,18 @@ func TestDecodeGood(t *testing.T) {
 	}
 }
 
-func TestDecodeSaysWhereAndWhatToWrite(t *testing.T) {
+func TestDecodeErrorsNamePlaceAndHint(t *testing.T) {
 	for file, want := range map[string][]string{
 		"unknown_key.yaml":      {"unknown_key.yaml:3:5", "url"},
 		"same_name.yaml":        {"same_name.yaml:4:11", `two workers are called "a"`, "hint:"},
-		"metadata_address.yaml": {"metadata_address.yaml:3:10", "169.254.169.254 is no place for a worker"},
+		"metadata_address.yaml": {"metadata_address.yaml:3:10", "169.254.169.254 is not an allowed worker address"},
 		"weight_negative.yaml":  {"weight_negative.yaml:4:13", "drain the worker"},
 	} {
 		text, err := os.ReadFile(filepath.Join("testdata", file))
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, err = Decode(file, text)
+		_, err = DecodeWorkers(file, text)
 		if err == nil {
 			t.Errorf("%s was taken", file)
 			continue
@@ -54,34 +54,34 @@ func TestDecodeSaysWhereAndWhatToWrite(t *testing.T) {
 	}
 }
 
-func TestWorkersThatAreRefused(t *testing.T) {
+func TestInvalidWorkersAreRefused(t *testing.T) {
 	for _, u := range []string{"", "worker:80", "http://", "http://a:1/v1", "http://u:p@a:1", "http://a:1?x", "ftp://a:1", "http://[fe80::1]:1", "http://0.0.0.0:1", "http://[::ffff:169.254.1.1]:1"} {
-		if got := Check([]Worker{{Name: "a", URL: u, Weight: 1}}); len(got) != 1 {
+		if got := CheckWorkers([]Worker{{Name: "a", URL: u, Weight: 1}}); len(got) != 1 {
 			t.Errorf("URL %q gave %v, want one problem", u, got)
 		}
 	}
 	for _, n := range []string{"", "a/b", "a b", strings.Repeat("x", 64)} {
-		if got := Check([]Worker{{Name: n, URL: "http://a:1", Weight: 1}}); len(got) != 1 {
+		if got := CheckWorkers([]Worker{{Name: n, URL: "http://a:1", Weight: 1}}); len(got) != 1 {
 			t.Errorf("name %q gave %v, want one problem", n, got)
 		}
 	}
 }
 
-// heard collects what a watcher tells.
-type heard struct {
-	mu    sync.Mutex
-	lists [][]Worker
-	news  chan int
+// listRecorder records the lists that a watcher reports.
+type listRecorder struct {
+	mu      sync.Mutex
+	lists   [][]Worker
+	changes chan int
 }
 
-func (h *heard) take(ws []Worker) {
+func (h *listRecorder) recordList(ws []Worker) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.lists = append(h.lists, ws)
-	h.news <- len(ws)
+	h.changes <- len(ws)
 }
 
-func TestWatcherFollowsTheFileAndKeepsTheLastGoodOne(t *testing.T) {
+func TestWatcherKeepsLastGoodFile(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "workers.yaml")
 	write := func(text string) {
 		t.Helper()
@@ -93,11 +93,11 @@ func TestWatcherFollowsTheFileAndKeepsTheLastGoodOne(t *testing.T) {
 		}
 	}
 	write("workers:\n  - {name: a, url: \"http://127.0.0.1:1\"}\n")
-	h := &heard{news: make(chan int, 8)}
+	h := &listRecorder{changes: make(chan int, 8)}
 	var log bytes.Buffer
 	w, err := New(Config{
 		Static: []Worker{{Name: "s", URL: "http://127.0.0.1:9", Weight: 1}}, File: file, Poll: time.Millisecond,
-		OnChange: h.take, Log: slog.New(slog.NewTextHandler(&log, nil)),
+		OnChange: h.recordList, Log: slog.New(slog.NewTextHandler(&log, nil)),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -105,11 +105,11 @@ func TestWatcherFollowsTheFileAndKeepsTheLastGoodOne(t *testing.T) {
 	if err := w.Start(context.Background()); err != nil {
 		t.Fatal(err)
 	}
-	if n := <-h.news; n != 2 {
+	if n := <-h.changes; n != 2 {
 		t.Fatalf("first list has %d workers, want 2", n)
 	}
 	write("workers:\n  - {name: a, url: \"http://127.0.0.1:1\"}\n  - {name: b, url: \"http://127.0.0.1:2\"}\n")
-	if n := <-h.news; n != 3 {
+	if n := <-h.changes; n != 3 {
 		t.Fatalf("the next list has %d workers, want 3", n)
 	}
 	if err := os.Remove(file); err != nil {
@@ -120,7 +120,7 @@ func TestWatcherFollowsTheFileAndKeepsTheLastGoodOne(t *testing.T) {
 	}
 	w.Stop()
 	select {
-	case n := <-h.news:
+	case n := <-h.changes:
 		t.Fatalf("a bad file changed the list to %d workers", n)
 	default:
 	}
@@ -139,7 +139,7 @@ func TestWatcherRefusesABadStart(t *testing.T) {
 	}
 }
 
-func FuzzDecode(f *testing.F) {
+func FuzzDecodeWorkers(f *testing.F) {
 	files, _ := filepath.Glob("testdata/*.yaml")
 	for _, name := range files {
 		text, err := os.ReadFile(name)
@@ -149,9 +149,9 @@ func FuzzDecode(f *testing.F) {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
-		ws, err := Decode("fuzz.yaml", text)
-		if err == nil && len(Check(ws)) != 0 {
-			t.Fatalf("a list was taken that Check refuses: %v", Check(ws))
+		ws, err := DecodeWorkers("fuzz.yaml", text)
+		if err == nil && len(CheckWorkers(ws)) != 0 {
+			t.Fatalf("a list was taken that Check refuses: %v", CheckWorkers(ws))
 		}
 	})
 }

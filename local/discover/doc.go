@@ -1,11 +1,11 @@
-// Package discover says which workers there are, from four sources: the configuration, a file that is watched, names in
-// DNS, and workers that register themselves. Sources merges them into one list. What an operator wrote wins over what was
-// found in DNS, and that over what a worker says of itself.
+// Package discover finds the workers of a zone from four sources: the configuration, a watched file, DNS names, and
+// workers that register themselves. Sources merges them into one list. An operator's entries take precedence over
+// those from DNS, and these over registrations.
 //
-// It never talks to a worker and never judges one. Nothing that fails takes a worker away: of a file with a mistake, and
-// of a name whose lookup fails, the last good list stays in force; a name that answers with nothing is believed after a
-// grace. Only a worker that registered itself is let go when it is not heard of, for that is what it agreed to.
+// The package does not connect to workers or judge them. No failure removes a worker: after a mistake in the file or
+// a failed lookup the last good list stays in force, and an empty DNS answer takes effect only after a grace period.
+// Only a worker that registered itself is removed when it does not renew, as the lease demands.
 //
-// A worker may register only at an address that the operator allows. The address is checked and not the name, and what
-// was checked is what is dialled from then on.
+// A worker may register only at an address that the operator allows. The check is of the address and not of the name,
+// and the checked address is the one that is dialed.
 package discover

@@ -12,129 +12,129 @@ import (
 	"time"
 )
 
-// maxFile bounds a workers file, in bytes.
-const maxFile = 4 << 20
+// maxFileBytes bounds a workers file, in bytes.
+const maxFileBytes = 4 << 20
 
-// file is a workers file that is watched. It is read by polling, which works on every file system, through symlinks and
-// across replacements by rename.
-type file struct {
-	path string
-	poll time.Duration
-	log  *slog.Logger
-	put  func([]Worker)
+// workersFile is a watched workers file. It is polled, which works on every file system, through symlinks and across
+// replacements by rename.
+type workersFile struct {
+	path         string
+	pollInterval time.Duration
+	log          *slog.Logger
+	onWorkers    func([]Worker)
 
-	mu   sync.Mutex
-	text []byte // of the last good file
-	bad  []byte // of the last refused file, so that it is logged once
-	lost bool   // the file could not be read, and that is logged
+	mu          sync.Mutex
+	lastGood    []byte // contents of the last good file
+	lastRefused []byte // contents of the last refused file, so that each is logged once
+	unreadable  bool   // a failure to read the file is logged
 }
 
-// openFile reads the file for the first time; a mistake in it is an error.
-func openFile(path string, poll time.Duration, log *slog.Logger, put func([]Worker)) (*file, error) {
+// openWorkersFile reads the file for the first time; an invalid file is an error.
+func openWorkersFile(path string, poll time.Duration, log *slog.Logger, put func([]Worker)) (*workersFile, error) {
 	if poll <= 0 {
 		poll = time.Second
 	}
-	f := &file{path: path, poll: poll, log: log, put: put}
-	text, err := readFile(path)
+	f := &workersFile{path: path, pollInterval: poll, log: log, onWorkers: put}
+	text, err := readWorkersFile(path)
 	if err != nil {
 		return nil, fmt.Errorf("%w: create it, or take workers_file out of the configuration", err)
 	}
-	ws, err := f.parse(text)
+	ws, err := f.parseWorkers(text)
 	if err != nil {
 		return nil, err
 	}
-	f.text = text
+	f.lastGood = text
 	put(ws)
 	return f, nil
 }
 
-// Reload reads the file now. The error says why it is refused; the last good list then stays in force.
-func (f *file) Reload() error {
+// Reload reads the file now. On an error the last good list stays in force.
+func (f *workersFile) Reload() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.reload()
+	return f.reloadLocked()
 }
 
-func (f *file) reload() error {
-	text, err := readFile(f.path)
+func (f *workersFile) reloadLocked() error {
+	text, err := readWorkersFile(f.path)
 	if err != nil {
 		return err
 	}
-	if bytes.Equal(text, f.text) {
-		f.bad = nil
+	if bytes.Equal(text, f.lastGood) {
+		f.lastRefused = nil
 		return nil
 	}
-	ws, err := f.parse(text)
+	ws, err := f.parseWorkers(text)
 	if err != nil {
-		return &refusal{text: text, err: err}
+		return &refusedFile{text: text, err: err}
 	}
-	f.text, f.bad = text, nil
-	f.put(ws)
+	f.lastGood, f.lastRefused = text, nil
+	f.onWorkers(ws)
 	return nil
 }
 
-// refusal is a file that was read and not taken.
-type refusal struct {
+// refusedFile is the error for a file that was read and is invalid.
+type refusedFile struct {
 	text []byte
 	err  error
 }
 
-func (r *refusal) Error() string { return r.err.Error() }
-func (r *refusal) Unwrap() error { return r.err }
+func (r *refusedFile) Error() string { return r.err.Error() }
+func (r *refusedFile) Unwrap() error { return r.err }
 
-func (f *file) run(ctx context.Context) {
-	t := time.NewTicker(f.poll)
+func (f *workersFile) pollUntilDone(ctx context.Context) {
+	t := time.NewTicker(f.pollInterval)
 	defer t.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-t.C:
-			f.look()
+			f.reloadAndLog()
 		}
 	}
 }
 
-// look reloads, and logs each different refusal once.
-func (f *file) look() {
+// reloadAndLog reloads the file and logs each different refusal once.
+func (f *workersFile) reloadAndLog() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	err := f.reload()
-	var r *refusal
+	err := f.reloadLocked()
+	var r *refusedFile
 	switch {
 	case err == nil:
-		f.lost = false
+		f.unreadable = false
 	case errors.As(err, &r):
-		f.lost = false
-		if !bytes.Equal(r.text, f.bad) {
-			f.bad = r.text
+		f.unreadable = false
+		if !bytes.Equal(r.text, f.lastRefused) {
+			f.lastRefused = r.text
 			f.log.Warn("workers file refused, the last good one stays in force", "file", f.path, "error", err)
 		}
-	case !f.lost:
-		f.lost = true
+	case !f.unreadable:
+		f.unreadable = true
 		f.log.Warn("workers file cannot be read, the last good one stays in force", "file", f.path, "error", err)
 	}
 }
 
-func (f *file) parse(text []byte) ([]Worker, error) {
+func (f *workersFile) parseWorkers(text []byte) ([]Worker, error) {
 	if len(bytes.TrimSpace(text)) == 0 {
 		return nil, nil
 	}
-	return Decode(f.path, text)
+	return DecodeWorkers(f.path, text)
 }
 
-func readFile(name string) ([]byte, error) {
+func readWorkersFile(name string) ([]byte, error) {
 	f, err := os.Open(name)
 	if err != nil {
 		return nil, fmt.Errorf("reading the workers file: %w", err)
 	}
 	defer func() { _ = f.Close() }()
-	text, err := io.ReadAll(io.LimitReader(f, maxFile+1))
+	text, err := io.ReadAll(io.LimitReader(f, maxFileBytes+1))
 	if err != nil {
 		return nil, fmt.Errorf("reading the workers file: %w", err)
 	}
-	if len(text) > maxFile {
-		return nil, fmt.Errorf("reading the workers file: %s is larger than %d bytes", name, maxFile)
+	if len(text) > maxFileBytes {
+		return nil, fmt.Errorf("reading the workers file: %s is larger than %d bytes", name, maxFileBytes)
 	}
 	return text, nil
 }

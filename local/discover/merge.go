@@ -6,56 +6,55 @@ import (
 	"strings"
 )
 
-// Kind is what a worker was found by, the strongest first: what an operator wrote wins over what was found out, and that
-// over what a worker says of itself.
-type Kind uint8
+// SourceKind is the kind of source of a worker, in order of precedence: the operator's entries, DNS, registrations.
+type SourceKind uint8
 
-// The kinds of sources.
+// Kinds of sources.
 const (
-	Static Kind = iota
-	File
-	DNS
-	Registered
-	kinds
+	SourceStatic SourceKind = iota
+	SourceFile
+	SourceDNS
+	SourceRegistered
+	numSources
 )
 
 // String names the kind in status and metrics.
-func (k Kind) String() string {
-	return [...]string{"static", "file", "dns", "registration", "none"}[min(k, kinds)]
+func (k SourceKind) String() string {
+	return [...]string{"static", "file", "dns", "registration", "none"}[min(k, numSources)]
 }
 
-// lists are what each source has found.
-type lists [kinds][]Worker
+// sourceLists are the workers of each source.
+type sourceLists [numSources][]Worker
 
-// clash is a worker that was left out.
-type clash struct {
-	worker string
-	source Kind
-	holder string // who has its name or URL; empty when there is no room
-	by     Kind   // the holder's source
+// workerConflict is a worker that was left out.
+type workerConflict struct {
+	worker       string
+	source       SourceKind
+	holder       string     // worker with the same name or URL; empty at the bound of workers
+	holderSource SourceKind // the holder's source
 }
 
-func (c *clash) String() string {
+func (c *workerConflict) String() string {
 	if c.holder == "" {
 		return fmt.Sprintf("one local instance takes %d workers: split the zone", MaxWorkers)
 	}
-	return fmt.Sprintf("worker %s of source %s has its name or URL", c.holder, c.by)
+	return fmt.Sprintf("worker %s of source %s has its name or URL", c.holder, c.holderSource)
 }
 
-// merge is the one list of all sources. A name and a URL stand only once in it: the stronger source has them, or within
-// one source the earlier worker.
-func (l *lists) merge() (all []Worker, from map[string]Kind, clashes map[clash]struct{}) {
-	from, clashes = map[string]Kind{}, map[clash]struct{}{}
+// mergeSources returns one list of all sources. A name and a URL occur once: the source with precedence keeps them,
+// or within a source the earlier worker.
+func (l *sourceLists) mergeSources() (all []Worker, from map[string]SourceKind, clashes map[workerConflict]struct{}) {
+	from, clashes = map[string]SourceKind{}, map[workerConflict]struct{}{}
 	urls := map[string]string{}
-	for k := range kinds {
+	for k := range numSources {
 		for _, w := range l[k] {
-			at := place(w.URL)
+			at := hostPort(w.URL)
 			holder, taken := urls[at]
 			if _, named := from[w.Name]; named {
 				holder, taken = w.Name, true
 			}
 			if taken || len(all) >= MaxWorkers {
-				clashes[clash{worker: w.Name, source: k, holder: holder, by: from[holder]}] = struct{}{}
+				clashes[workerConflict{worker: w.Name, source: k, holder: holder, holderSource: from[holder]}] = struct{}{}
 				continue
 			}
 			all = append(all, w)
@@ -65,8 +64,8 @@ func (l *lists) merge() (all []Worker, from map[string]Kind, clashes map[clash]s
 	return all, from, clashes
 }
 
-// place is a worker's URL in the one form that tells whether two are the same.
-func place(s string) string {
+// hostPort is a worker's URL in a canonical form for comparison.
+func hostPort(s string) string {
 	u, err := url.Parse(s)
 	if err != nil {
 		return s

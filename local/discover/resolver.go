@@ -19,33 +19,33 @@ import (
 )
 
 const (
-	// maxRecords bounds what is taken of one answer.
+	// maxRecords bounds the records used of one answer.
 	maxRecords = 1024
 	// maxAliases bounds the CNAMEs that are followed.
 	maxAliases = 8
-	// udpSize is what fits every path in one piece.
+	// udpSize fits every path without fragmentation, in bytes.
 	udpSize = 1232
-	// lookupTimeout bounds one question to one server.
+	// lookupTimeout bounds one query to one server.
 	lookupTimeout = 2 * time.Second
-	// maxServers of /etc/resolv.conf are asked, as its own library does.
+	// maxServers bounds the servers of /etc/resolv.conf that are used, as in libc.
 	maxServers = 3
 )
 
-// record is an address, or the place that an SRV record names.
-type record struct {
+// dnsRecord is an address, or the target of an SRV record.
+type dnsRecord struct {
 	addr             netip.Addr
 	target           string
 	port             uint16
 	priority, weight uint16
 }
 
-// question is a name and a type of records.
-type question struct {
-	name string // lower case, with the last dot
+// dnsQuestion is a name and a type of records.
+type dnsQuestion struct {
+	name string // lower case, with the final dot
 	kind dnsmessage.Type
 }
 
-// lookupError is an answer that says nothing of the name. Its outcome is a label of metrics.
+// lookupError is a lookup without a usable answer. Its outcome is a label of metrics.
 type lookupError struct {
 	outcome string // nxdomain, refused, malformed or unreachable
 	err     error
@@ -54,25 +54,25 @@ type lookupError struct {
 func (e *lookupError) Error() string { return e.err.Error() }
 func (e *lookupError) Unwrap() error { return e.err }
 
-// outcomes are those of lookups, in the order of Stats.
-func outcomes() []string {
+// lookupOutcomes lists the outcomes of lookups, in the order of Stats.
+func lookupOutcomes() []string {
 	return []string{"ok", "empty", "nxdomain", "refused", "malformed", "unreachable"}
 }
 
-// resolver asks recursive DNS servers. It keeps no answers: those that ask do.
-type resolver struct {
+// dnsResolver queries recursive DNS servers. It has no cache: its callers do.
+type dnsResolver struct {
 	server string // host:port; empty for those of resolv.conf
 }
 
-// lookup asks the servers in turn until one says something of the name.
-func (r *resolver) lookup(ctx context.Context, q question) ([]record, error) {
+// lookupQuestion queries the servers in turn until one has an answer for the name.
+func (r *dnsResolver) lookupQuestion(ctx context.Context, q dnsQuestion) ([]dnsRecord, error) {
 	servers := []string{r.server}
 	if r.server == "" {
 		servers = systemServers("/etc/resolv.conf")
 	}
 	var last error
 	for _, s := range servers {
-		recs, err := r.ask(ctx, s, q)
+		recs, err := r.queryServer(ctx, s, q)
 		var e *lookupError
 		if err == nil || errors.As(err, &e) && e.outcome == "nxdomain" {
 			return recs, err
@@ -82,20 +82,20 @@ func (r *resolver) lookup(ctx context.Context, q question) ([]record, error) {
 	return nil, last
 }
 
-// ask puts the question by UDP, and once more by TCP when the answer did not fit.
-func (r *resolver) ask(ctx context.Context, server string, q question) ([]record, error) {
+// queryServer queries by UDP, and again by TCP when the answer was truncated.
+func (r *dnsResolver) queryServer(ctx context.Context, server string, q dnsQuestion) ([]dnsRecord, error) {
 	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
 	defer cancel()
 	for _, network := range []string{"udp", "tcp"} {
-		id, query, err := pack(q)
+		id, query, err := packQuery(q)
 		if err != nil {
 			return nil, &lookupError{"malformed", err}
 		}
-		msg, err := exchange(ctx, network, server, id, query, q)
+		msg, err := exchangeQuery(ctx, network, server, id, query, q)
 		if err != nil {
 			return nil, &lookupError{"unreachable", fmt.Errorf("asking %s by %s: %w", server, network, err)}
 		}
-		recs, truncated, err := parse(msg, q)
+		recs, truncated, err := parseAnswer(msg, q)
 		if !truncated || network == "tcp" {
 			return recs, err
 		}
@@ -103,8 +103,8 @@ func (r *resolver) ask(ctx context.Context, server string, q question) ([]record
 	return nil, nil // not reached: the answer by TCP is final
 }
 
-// pack writes a query with an id that nobody can guess.
-func pack(q question) (uint16, []byte, error) {
+// packQuery encodes a query with a random id.
+func packQuery(q dnsQuestion) (uint16, []byte, error) {
 	name, err := dnsmessage.NewName(q.name)
 	if err != nil {
 		return 0, nil, fmt.Errorf("name %q: %w", q.name, err)
@@ -124,9 +124,9 @@ func pack(q question) (uint16, []byte, error) {
 	return m.ID, out, err
 }
 
-// exchange sends a query and waits for its answer. Messages that answer something else are not heard: on UDP anybody may
+// exchangeQuery sends a query and waits for its answer. Messages that do not match are ignored: with UDP any host may
 // send them.
-func exchange(ctx context.Context, network, server string, id uint16, query []byte, q question) ([]byte, error) {
+func exchangeQuery(ctx context.Context, network, server string, id uint16, query []byte, q dnsQuestion) ([]byte, error) {
 	var d net.Dialer
 	c, err := d.DialContext(ctx, network, server)
 	if err != nil {
@@ -143,11 +143,11 @@ func exchange(ctx context.Context, network, server string, id uint16, query []by
 	}
 	buf := make([]byte, 1<<16)
 	for {
-		n, err := receive(c, network, buf)
+		n, err := readMessage(c, network, buf)
 		if err != nil {
 			return nil, err
 		}
-		if answers(buf[:n], id, q) {
+		if isAnswerTo(buf[:n], id, q) {
 			return buf[:n], nil
 		}
 		if network == "tcp" {
@@ -156,7 +156,7 @@ func exchange(ctx context.Context, network, server string, id uint16, query []by
 	}
 }
 
-func receive(c net.Conn, network string, buf []byte) (int, error) {
+func readMessage(c net.Conn, network string, buf []byte) (int, error) {
 	if network == "udp" {
 		return c.Read(buf)
 	}
@@ -167,8 +167,8 @@ func receive(c net.Conn, network string, buf []byte) (int, error) {
 	return io.ReadFull(c, buf[:binary.BigEndian.Uint16(length[:])])
 }
 
-// answers says whether a message is an answer to the question.
-func answers(msg []byte, id uint16, q question) bool {
+// isAnswerTo reports whether a message is an answer to the question.
+func isAnswerTo(msg []byte, id uint16, q dnsQuestion) bool {
 	var p dnsmessage.Parser
 	h, err := p.Start(msg)
 	if err != nil || !h.Response || h.ID != id {
@@ -178,8 +178,8 @@ func answers(msg []byte, id uint16, q question) bool {
 	return err == nil && got.Type == q.kind && got.Class == dnsmessage.ClassINET && strings.EqualFold(got.Name.String(), q.name)
 }
 
-// parse reads what an answer says of the name: the records at the end of its aliases. A truncated answer says nothing.
-func parse(msg []byte, q question) (recs []record, truncated bool, err error) {
+// parseAnswer returns the records at the end of the name's aliases. A truncated answer yields none.
+func parseAnswer(msg []byte, q dnsQuestion) (recs []dnsRecord, truncated bool, err error) {
 	var p dnsmessage.Parser
 	h, err := p.Start(msg)
 	if err != nil {
@@ -196,7 +196,7 @@ func parse(msg []byte, q question) (recs []record, truncated bool, err error) {
 	if err := p.SkipAllQuestions(); err != nil {
 		return nil, false, &lookupError{"malformed", err}
 	}
-	byName, aliases, err := sections(&p, q.kind)
+	byName, aliases, err := readAnswers(&p, q.kind)
 	if err != nil {
 		return nil, false, &lookupError{"malformed", err}
 	}
@@ -211,9 +211,9 @@ func parse(msg []byte, q question) (recs []record, truncated bool, err error) {
 	return byName[owner], false, nil
 }
 
-// sections reads the answers, by owner.
-func sections(p *dnsmessage.Parser, kind dnsmessage.Type) (map[string][]record, map[string]string, error) {
-	byName, aliases := map[string][]record{}, map[string]string{}
+// readAnswers returns the records and aliases by owner.
+func readAnswers(p *dnsmessage.Parser, kind dnsmessage.Type) (map[string][]dnsRecord, map[string]string, error) {
+	byName, aliases := map[string][]dnsRecord{}, map[string]string{}
 	for range maxRecords + maxAliases {
 		h, err := p.AnswerHeader()
 		if errors.Is(err, dnsmessage.ErrSectionDone) {
@@ -223,21 +223,21 @@ func sections(p *dnsmessage.Parser, kind dnsmessage.Type) (map[string][]record, 
 			return nil, nil, err
 		}
 		owner := strings.ToLower(h.Name.String())
-		rec, alias, err := resource(p, h, kind)
+		rec, alias, err := readRecord(p, h, kind)
 		switch {
 		case err != nil:
 			return nil, nil, err
 		case alias != "":
 			aliases[owner] = alias
-		case rec != (record{}) && len(byName[owner]) < maxRecords:
+		case rec != (dnsRecord{}) && len(byName[owner]) < maxRecords:
 			byName[owner] = append(byName[owner], rec)
 		}
 	}
 	return byName, aliases, nil
 }
 
-// resource reads one record; both results are empty for one of another type.
-func resource(p *dnsmessage.Parser, h dnsmessage.ResourceHeader, kind dnsmessage.Type) (rec record, alias string, err error) {
+// readRecord reads one record; both results are empty for one of another type.
+func readRecord(p *dnsmessage.Parser, h dnsmessage.ResourceHeader, kind dnsmessage.Type) (rec dnsRecord, alias string, err error) {
 	switch {
 	case h.Class != dnsmessage.ClassINET:
 		err = p.SkipAnswer()
@@ -258,8 +258,8 @@ func resource(p *dnsmessage.Parser, h dnsmessage.ResourceHeader, kind dnsmessage
 	case kind == dnsmessage.TypeSRV:
 		var r dnsmessage.SRVResource
 		r, err = p.SRVResource()
-		if target := strings.ToLower(r.Target.String()); target != "." && r.Port != 0 { // "." says: not here
-			rec = record{target: target, port: r.Port, priority: r.Priority, weight: r.Weight}
+		if target := strings.ToLower(r.Target.String()); target != "." && r.Port != 0 { // "." means that the service is not available
+			rec = dnsRecord{target: target, port: r.Port, priority: r.Priority, weight: r.Weight}
 		}
 	default:
 		err = p.SkipAnswer()
@@ -267,7 +267,7 @@ func resource(p *dnsmessage.Parser, h dnsmessage.ResourceHeader, kind dnsmessage
 	return rec, alias, err
 }
 
-// systemServers reads the name servers that the machine is set up with; this machine's own when there are none.
+// systemServers reads the machine's name servers; 127.0.0.1 if there are none.
 func systemServers(path string) (out []string) {
 	f, err := os.Open(path)
 	if err == nil {

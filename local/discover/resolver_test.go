@@ -17,20 +17,20 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 )
 
-// nameserver answers queries on loopback, by UDP and TCP on one port.
-type nameserver struct {
+// fakeNameserver answers queries on loopback, by UDP and TCP on one port.
+type fakeNameserver struct {
 	addr string
 	udp  net.PacketConn
 	tcp  net.Listener
-	// say makes the answer; nil says nothing.
-	say  atomic.Pointer[func(q dnsmessage.Message, tcp bool) []byte]
-	done chan struct{}
+	// makeReply makes the answer; nil sends none.
+	makeReply atomic.Pointer[func(q dnsmessage.Message, tcp bool) []byte]
+	done      chan struct{}
 }
 
-func newNameserver(t *testing.T, say func(q dnsmessage.Message, tcp bool) []byte) *nameserver {
+func newFakeNameserver(t *testing.T, say func(q dnsmessage.Message, tcp bool) []byte) *fakeNameserver {
 	t.Helper()
-	s := &nameserver{done: make(chan struct{}, 2)}
-	s.say.Store(&say)
+	s := &fakeNameserver{done: make(chan struct{}, 2)}
+	s.makeReply.Store(&say)
 	var err error
 	for range 50 {
 		if s.tcp, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
@@ -51,7 +51,7 @@ func newNameserver(t *testing.T, say func(q dnsmessage.Message, tcp bool) []byte
 	return s
 }
 
-func (s *nameserver) serveUDP() {
+func (s *fakeNameserver) serveUDP() {
 	defer func() { s.done <- struct{}{} }()
 	buf := make([]byte, 4096)
 	for {
@@ -61,14 +61,14 @@ func (s *nameserver) serveUDP() {
 		}
 		var q dnsmessage.Message
 		if q.Unpack(buf[:n]) == nil {
-			if out := (*s.say.Load())(q, false); out != nil {
+			if out := (*s.makeReply.Load())(q, false); out != nil {
 				_, _ = s.udp.WriteTo(out, from)
 			}
 		}
 	}
 }
 
-func (s *nameserver) serveTCP() {
+func (s *fakeNameserver) serveTCP() {
 	defer func() { s.done <- struct{}{} }()
 	for {
 		c, err := s.tcp.Accept()
@@ -80,7 +80,7 @@ func (s *nameserver) serveTCP() {
 		if _, err := io.ReadFull(c, length[:]); err == nil {
 			buf := make([]byte, binary.BigEndian.Uint16(length[:]))
 			if _, err := io.ReadFull(c, buf); err == nil && q.Unpack(buf) == nil {
-				out := (*s.say.Load())(q, true)
+				out := (*s.makeReply.Load())(q, true)
 				_, _ = c.Write(append(binary.BigEndian.AppendUint16(nil, uint16(len(out))), out...))
 			}
 		}
@@ -88,7 +88,7 @@ func (s *nameserver) serveTCP() {
 	}
 }
 
-func reply(q dnsmessage.Message, change func(*dnsmessage.Message)) []byte {
+func packReply(q dnsmessage.Message, change func(*dnsmessage.Message)) []byte {
 	m := dnsmessage.Message{Header: dnsmessage.Header{ID: q.ID, Response: true, RecursionAvailable: true}, Questions: q.Questions}
 	change(&m)
 	out, err := m.Pack()
@@ -98,7 +98,7 @@ func reply(q dnsmessage.Message, change func(*dnsmessage.Message)) []byte {
 	return out
 }
 
-func addressOf(owner string, a ...byte) dnsmessage.Resource {
+func addressRecord(owner string, a ...byte) dnsmessage.Resource {
 	h := dnsmessage.ResourceHeader{Name: dnsmessage.MustNewName(owner), Class: dnsmessage.ClassINET, TTL: 1}
 	if len(a) == 4 {
 		return dnsmessage.Resource{Header: h, Body: &dnsmessage.AResource{A: [4]byte(a)}}
@@ -106,14 +106,14 @@ func addressOf(owner string, a ...byte) dnsmessage.Resource {
 	return dnsmessage.Resource{Header: h, Body: &dnsmessage.AAAAResource{AAAA: [16]byte(a)}}
 }
 
-func alias(owner, to string) dnsmessage.Resource {
+func cnameRecord(owner, to string) dnsmessage.Resource {
 	return dnsmessage.Resource{
 		Header: dnsmessage.ResourceHeader{Name: dnsmessage.MustNewName(owner), Class: dnsmessage.ClassINET},
 		Body:   &dnsmessage.CNAMEResource{CNAME: dnsmessage.MustNewName(to)},
 	}
 }
 
-var askA = question{name: "vllm.test.", kind: dnsmessage.TypeA}
+var questionA = dnsQuestion{name: "vllm.test.", kind: dnsmessage.TypeA}
 
 func TestResolverReadsAnswers(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -121,58 +121,60 @@ func TestResolverReadsAnswers(t *testing.T) {
 		want string // addresses, or the outcome of the failure
 	}{
 		"addresses": {func(q dnsmessage.Message, _ bool) []byte {
-			return reply(q, func(m *dnsmessage.Message) {
-				m.Answers = []dnsmessage.Resource{addressOf("VLLM.test.", 10, 0, 0, 1), addressOf("vllm.test.", 10, 0, 0, 2)}
+			return packReply(q, func(m *dnsmessage.Message) {
+				m.Answers = []dnsmessage.Resource{addressRecord("VLLM.test.", 10, 0, 0, 1), addressRecord("vllm.test.", 10, 0, 0, 2)}
 			})
 		}, "10.0.0.1 10.0.0.2"},
 		"aliases, and what was not asked": {func(q dnsmessage.Message, _ bool) []byte {
-			return reply(q, func(m *dnsmessage.Message) {
-				m.Answers = []dnsmessage.Resource{alias("vllm.test.", "b.test."), addressOf("evil.test.", 10, 6, 6, 6), alias("b.test.", "c.test."), addressOf("c.test.", 10, 0, 0, 3)}
+			return packReply(q, func(m *dnsmessage.Message) {
+				m.Answers = []dnsmessage.Resource{cnameRecord("vllm.test.", "b.test."), addressRecord("evil.test.", 10, 6, 6, 6), cnameRecord("b.test.", "c.test."), addressRecord("c.test.", 10, 0, 0, 3)}
 			})
 		}, "10.0.0.3"},
 		"a circle of aliases": {func(q dnsmessage.Message, _ bool) []byte {
-			return reply(q, func(m *dnsmessage.Message) {
-				m.Answers = []dnsmessage.Resource{alias("vllm.test.", "b.test."), alias("b.test.", "vllm.test.")}
+			return packReply(q, func(m *dnsmessage.Message) {
+				m.Answers = []dnsmessage.Resource{cnameRecord("vllm.test.", "b.test."), cnameRecord("b.test.", "vllm.test.")}
 			})
 		}, ""},
 		"cut short, whole by TCP": {func(q dnsmessage.Message, tcp bool) []byte {
-			return reply(q, func(m *dnsmessage.Message) {
+			return packReply(q, func(m *dnsmessage.Message) {
 				m.Truncated = !tcp
 				for i := range 300 {
 					if tcp {
-						m.Answers = append(m.Answers, addressOf("vllm.test.", 10, 0, byte(i>>8), byte(i)))
+						m.Answers = append(m.Answers, addressRecord("vllm.test.", 10, 0, byte(i>>8), byte(i)))
 					}
 				}
 			})
 		}, "300 addresses"},
 		"more than is taken": {func(q dnsmessage.Message, tcp bool) []byte {
-			return reply(q, func(m *dnsmessage.Message) {
+			return packReply(q, func(m *dnsmessage.Message) {
 				m.Truncated = !tcp
 				for i := range 2000 {
 					if tcp {
-						m.Answers = append(m.Answers, addressOf("vllm.test.", 10, 0, byte(i>>8), byte(i)))
+						m.Answers = append(m.Answers, addressRecord("vllm.test.", 10, 0, byte(i>>8), byte(i)))
 					}
 				}
 			})
 		}, "1024 addresses"},
 		"cut short by TCP too": {func(q dnsmessage.Message, _ bool) []byte {
-			return reply(q, func(m *dnsmessage.Message) { m.Truncated = true })
+			return packReply(q, func(m *dnsmessage.Message) { m.Truncated = true })
 		}, "malformed"},
-		"nothing": {func(q dnsmessage.Message, _ bool) []byte { return reply(q, func(*dnsmessage.Message) {}) }, ""},
+		"nothing": {func(q dnsmessage.Message, _ bool) []byte { return packReply(q, func(*dnsmessage.Message) {}) }, ""},
 		"no such name": {func(q dnsmessage.Message, _ bool) []byte {
-			return reply(q, func(m *dnsmessage.Message) { m.RCode = dnsmessage.RCodeNameError })
+			return packReply(q, func(m *dnsmessage.Message) { m.RCode = dnsmessage.RCodeNameError })
 		}, "nxdomain"},
 		"server fails": {func(q dnsmessage.Message, _ bool) []byte {
-			return reply(q, func(m *dnsmessage.Message) { m.RCode = dnsmessage.RCodeServerFailure })
+			return packReply(q, func(m *dnsmessage.Message) { m.RCode = dnsmessage.RCodeServerFailure })
 		}, "refused"},
 		"half a record": {func(q dnsmessage.Message, _ bool) []byte {
-			out := reply(q, func(m *dnsmessage.Message) { m.Answers = []dnsmessage.Resource{addressOf("vllm.test.", 10, 0, 0, 1)} })
+			out := packReply(q, func(m *dnsmessage.Message) {
+				m.Answers = []dnsmessage.Resource{addressRecord("vllm.test.", 10, 0, 0, 1)}
+			})
 			return out[:len(out)-2]
 		}, "malformed"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newNameserver(t, c.say)
-			recs, err := (&resolver{server: s.addr}).lookup(t.Context(), askA)
+			s := newFakeNameserver(t, c.say)
+			recs, err := (&dnsResolver{server: s.addr}).lookupQuestion(t.Context(), questionA)
 			got := ""
 			var e *lookupError
 			switch {
@@ -199,18 +201,21 @@ func TestResolverReadsAnswers(t *testing.T) {
 	}
 }
 
-// TestResolverIsNotFooled sends an answer with a wrong id, one to another question and one that is no answer first.
-func TestResolverIsNotFooled(t *testing.T) {
-	var s *nameserver
+// TestResolverIgnoresForgedAnswers first sends an answer with a wrong id, one to another question and a message that
+// is no answer.
+func TestResolverIgnoresForgedAnswers(t *testing.T) {
+	var s *fakeNameserver
 	ready := make(chan struct{})
-	s = newNameserver(t, func(q dnsmessage.Message, _ bool) []byte { return nil })
+	s = newFakeNameserver(t, func(q dnsmessage.Message, _ bool) []byte { return nil })
 	say := func(q dnsmessage.Message, _ bool) []byte {
 		<-ready
-		return reply(q, func(m *dnsmessage.Message) { m.Answers = []dnsmessage.Resource{addressOf("vllm.test.", 10, 0, 0, 1)} })
+		return packReply(q, func(m *dnsmessage.Message) {
+			m.Answers = []dnsmessage.Resource{addressRecord("vllm.test.", 10, 0, 0, 1)}
+		})
 	}
-	s.say.Store(&say)
+	s.makeReply.Store(&say)
 	close(ready)
-	id, query, err := pack(askA)
+	id, query, err := packQuery(questionA)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -226,23 +231,23 @@ func TestResolverIsNotFooled(t *testing.T) {
 	} {
 		other := q
 		other.Questions = slices.Clone(q.Questions)
-		if answers(reply(other, change), id, askA) {
+		if isAnswerTo(packReply(other, change), id, questionA) {
 			t.Errorf("an answer with another %s is heard", what)
 		}
 	}
-	if !answers(reply(q, func(*dnsmessage.Message) {}), id, askA) {
+	if !isAnswerTo(packReply(q, func(*dnsmessage.Message) {}), id, questionA) {
 		t.Error("the right answer is not heard")
 	}
-	if recs, err := (&resolver{server: s.addr}).lookup(t.Context(), askA); err != nil || len(recs) != 1 {
+	if recs, err := (&dnsResolver{server: s.addr}).lookupQuestion(t.Context(), questionA); err != nil || len(recs) != 1 {
 		t.Errorf("got %v, %v", recs, err)
 	}
 }
 
 func TestResolverGivesUp(t *testing.T) {
-	s := newNameserver(t, func(dnsmessage.Message, bool) []byte { return nil })
+	s := newFakeNameserver(t, func(dnsmessage.Message, bool) []byte { return nil })
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	_, err := (&resolver{server: s.addr}).lookup(ctx, askA)
+	_, err := (&dnsResolver{server: s.addr}).lookupQuestion(ctx, questionA)
 	var e *lookupError
 	if !errors.As(err, &e) || e.outcome != "unreachable" {
 		t.Errorf("a silent server gives %v", err)
@@ -262,8 +267,8 @@ func TestSystemServers(t *testing.T) {
 	}
 }
 
-func FuzzParse(f *testing.F) {
-	_, query, err := pack(askA)
+func FuzzParseAnswer(f *testing.F) {
+	_, query, err := packQuery(questionA)
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -271,19 +276,19 @@ func FuzzParse(f *testing.F) {
 	if err := q.Unpack(query); err != nil {
 		f.Fatal(err)
 	}
-	f.Add(reply(q, func(m *dnsmessage.Message) {
-		m.Answers = []dnsmessage.Resource{alias("vllm.test.", "b.test."), addressOf("b.test.", 10, 0, 0, 1)}
+	f.Add(packReply(q, func(m *dnsmessage.Message) {
+		m.Answers = []dnsmessage.Resource{cnameRecord("vllm.test.", "b.test."), addressRecord("b.test.", 10, 0, 0, 1)}
 	}))
-	f.Add(reply(q, func(m *dnsmessage.Message) { m.RCode = dnsmessage.RCodeNameError }))
+	f.Add(packReply(q, func(m *dnsmessage.Message) { m.RCode = dnsmessage.RCodeNameError }))
 	f.Add(query)
 	f.Fuzz(func(t *testing.T, msg []byte) {
-		answers(msg, q.ID, askA)
+		isAnswerTo(msg, q.ID, questionA)
 		for _, kind := range []dnsmessage.Type{dnsmessage.TypeA, dnsmessage.TypeAAAA, dnsmessage.TypeSRV} {
-			recs, truncated, err := parse(msg, question{name: askA.name, kind: kind})
+			recs, truncated, err := parseAnswer(msg, dnsQuestion{name: questionA.name, kind: kind})
 			if len(recs) > maxRecords || truncated && err == nil || err != nil && len(recs) > 0 {
 				t.Fatalf("%d records, truncated %v, error %v", len(recs), truncated, err)
 			}
-			for _, r := range clean(recs) {
+			for _, r := range sortUnique(recs) {
 				if kind == dnsmessage.TypeSRV && (r.target == "" || r.port == 0) || kind != dnsmessage.TypeSRV && !r.addr.IsValid() {
 					t.Fatalf("a record that says nothing: %+v", r)
 				}

@@ -13,8 +13,9 @@ import (
 	"github.com/spillway-lb/spillway/internal/telemetry"
 )
 
-// coalesce is how long a change waits for others, so that a zone that starts is told once and not once for each worker.
-const coalesce = 20 * time.Millisecond
+// coalesceDelay is how long a change waits for others, so that a starting zone causes one notification and not one
+// per worker.
+const coalesceDelay = 20 * time.Millisecond
 
 // Config of the Sources.
 type Config struct {
@@ -22,13 +23,13 @@ type Config struct {
 	Static []Worker
 	// File of further workers, watched for changes; empty for none.
 	File string
-	// Poll is how often the file is looked at. Default 1s.
+	// Poll is the interval at which the file is checked. Default 1s.
 	Poll time.Duration
-	// DNS are the names that stand for workers, and how they are looked up.
-	DNS config.Discover
-	// Registration lets workers sign themselves in; without Listen it is off.
+	// DNS are the names to look up for workers, and how.
+	DNS config.Discovery
+	// Registration configures self-registration of workers; it is off without Listen.
 	Registration config.Registration
-	// Dir keeps registered workers across restarts; empty keeps nothing.
+	// Dir is where registered workers are persisted; empty disables that.
 	Dir string
 	// OnChange is called with the whole list at Start and after each change, from one goroutine at a time.
 	OnChange func([]Worker)
@@ -36,32 +37,32 @@ type Config struct {
 	Log *slog.Logger
 }
 
-// Sources keeps the list of workers: it runs what finds them, merges what they find, and tells of changes.
+// Sources maintains the list of workers: it runs the sources, merges their lists, and reports changes.
 type Sources struct {
-	cfg   Config
-	log   *slog.Logger
-	file  *file
-	names []*name
-	door  *Door
+	cfg                Config
+	log                *slog.Logger
+	file               *workersFile
+	names              []*dnsName
+	registrationServer *RegistrationServer
 
-	mu      sync.Mutex
-	lists   lists
-	found   [][]Worker // by name in DNS
-	from    map[string]Kind
-	clashes map[clash]struct{}
-	clashed float64
+	mu             sync.Mutex
+	lists          sourceLists
+	dnsWorkers     [][]Worker // by DNS name
+	sourceByWorker map[string]SourceKind
+	conflicts      map[workerConflict]struct{}
+	conflictCount  float64
 
-	tell  sync.Mutex // held while OnChange runs
-	told  []Worker
-	dirty chan struct{}
-	stop  context.CancelFunc
-	wg    sync.WaitGroup
+	notifyMu     sync.Mutex // held while OnChange runs
+	lastNotified []Worker
+	changed      chan struct{}
+	cancel       context.CancelFunc
+	wg           sync.WaitGroup
 }
 
 // New checks the static workers and reads the file for the first time; a mistake in either is an error.
 func New(cfg Config) (*Sources, error) {
 	if cfg.OnChange == nil {
-		return nil, errors.New("watching workers needs somebody to tell")
+		return nil, errors.New("discover: Config.OnChange is required")
 	}
 	cfg.Static = slices.Clone(cfg.Static)
 	for i := range cfg.Static {
@@ -69,113 +70,113 @@ func New(cfg Config) (*Sources, error) {
 			cfg.Static[i].Weight = 1
 		}
 	}
-	if err := checked("the configuration", cfg.Static); err != nil {
+	if err := firstProblem("the configuration", cfg.Static); err != nil {
 		return nil, err
 	}
 	s := &Sources{
-		cfg: cfg, log: telemetry.Logger(cfg.Log), clashes: map[clash]struct{}{}, dirty: make(chan struct{}, 1),
-		found: make([][]Worker, len(cfg.DNS.DNS)),
+		cfg: cfg, log: telemetry.LoggerOrDiscard(cfg.Log), conflicts: map[workerConflict]struct{}{}, changed: make(chan struct{}, 1),
+		dnsWorkers: make([][]Worker, len(cfg.DNS.DNS)),
 	}
-	s.lists[Static] = cfg.Static
+	s.lists[SourceStatic] = cfg.Static
 	if cfg.File != "" {
 		var err error
-		if s.file, err = openFile(cfg.File, cfg.Poll, s.log, func(ws []Worker) { s.put(File, ws) }); err != nil {
+		if s.file, err = openWorkersFile(cfg.File, cfg.Poll, s.log, func(ws []Worker) { s.setWorkers(SourceFile, ws) }); err != nil {
 			return nil, err
 		}
 	}
 	for i := range cfg.DNS.DNS {
-		s.names = append(s.names, newName(&cfg.DNS, i, s.log, func(ws []Worker) { s.putFound(i, ws) }))
+		s.names = append(s.names, newDNSName(&cfg.DNS, i, s.log, func(ws []Worker) { s.setDNSWorkers(i, ws) }))
 	}
 	if cfg.Registration.Listen != "" {
 		var err error
-		if s.door, err = newDoor(s, cfg.Registration, cfg.Dir); err != nil {
+		if s.registrationServer, err = newRegistrationServer(s, cfg.Registration, cfg.Dir); err != nil {
 			return nil, err
 		}
 	}
 	return s, nil
 }
 
-// Start tells the list and goes on watching until Stop.
+// Start reports the list and watches the sources until Stop.
 func (s *Sources) Start(ctx context.Context) error {
-	ctx, s.stop = context.WithCancel(context.WithoutCancel(ctx))
-	s.flush(true)
-	s.wg.Go(func() { s.follow(ctx) })
+	ctx, s.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	s.notifyMerged(true)
+	s.wg.Go(func() { s.notifyLoop(ctx) })
 	if s.file != nil {
-		s.wg.Go(func() { s.file.run(ctx) })
+		s.wg.Go(func() { s.file.pollUntilDone(ctx) })
 	}
 	for _, n := range s.names {
-		s.wg.Go(func() { n.run(ctx) })
+		s.wg.Go(func() { n.lookupUntilDone(ctx) })
 	}
-	if s.door != nil {
-		s.wg.Go(func() { s.door.run(ctx) })
+	if s.registrationServer != nil {
+		s.wg.Go(func() { s.registrationServer.runLeases(ctx) })
 	}
 	return nil
 }
 
 // Stop ends the watching and waits for it.
 func (s *Sources) Stop() {
-	if s.stop != nil {
-		s.stop()
+	if s.cancel != nil {
+		s.cancel()
 		s.wg.Wait()
 	}
 }
 
-// Reload reads the files now. The error says why one is refused; what was good before then stays in force.
+// Reload reads the files now. On an error the contents before it stay in force.
 func (s *Sources) Reload() error {
 	var errs []error
 	if s.file != nil {
 		errs = append(errs, s.file.Reload())
-		s.flush(false)
+		s.notifyMerged(false)
 	}
-	if s.door != nil {
-		errs = append(errs, s.door.tokens.reload())
+	if s.registrationServer != nil {
+		errs = append(errs, s.registrationServer.tokens.reloadFile())
 	}
 	return errors.Join(errs...)
 }
 
-// Door is where workers register; nil when that is off.
-func (s *Sources) Door() *Door { return s.door }
+// RegistrationServer is the handler for registrations; nil when that is off.
+func (s *Sources) RegistrationServer() *RegistrationServer { return s.registrationServer }
 
-// Source says where a worker comes from.
-func (s *Sources) Source(worker string) string {
+// SourceOf returns the source of a worker.
+func (s *Sources) SourceOf(worker string) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if k, ok := s.from[worker]; ok {
+	if k, ok := s.sourceByWorker[worker]; ok {
 		return k.String()
 	}
 	return ""
 }
 
-// put replaces what one source has found.
-func (s *Sources) put(k Kind, ws []Worker) {
+// setWorkers replaces the workers of one source.
+func (s *Sources) setWorkers(k SourceKind, ws []Worker) {
 	s.mu.Lock()
 	s.lists[k] = ws
 	s.mu.Unlock()
-	s.wake()
+	s.markChanged()
 }
 
-func (s *Sources) putFound(i int, ws []Worker) {
+func (s *Sources) setDNSWorkers(i int, ws []Worker) {
 	s.mu.Lock()
-	s.found[i] = ws
-	s.lists[DNS] = slices.Concat(s.found...)
+	s.dnsWorkers[i] = ws
+	s.lists[SourceDNS] = slices.Concat(s.dnsWorkers...)
 	s.mu.Unlock()
-	s.wake()
+	s.markChanged()
 }
 
-func (s *Sources) wake() {
+func (s *Sources) markChanged() {
 	select {
-	case s.dirty <- struct{}{}:
+	case s.changed <- struct{}{}:
 	default:
 	}
 }
 
-// held says which stronger source has a worker of that name or URL.
-func (s *Sources) held(than Kind, w *Worker) (Kind, bool) {
+// strongerHolder returns the source with precedence that has a worker of that name or URL.
+func (s *Sources) strongerHolder(than SourceKind, w *Worker) (SourceKind, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for k := range than {
 		for i := range s.lists[k] {
-			if o := &s.lists[k][i]; o.Name == w.Name || place(o.URL) == place(w.URL) {
+			if o := &s.lists[k][i]; o.Name == w.Name || hostPort(o.URL) == hostPort(w.URL) {
 				return k, true
 			}
 		}
@@ -183,47 +184,47 @@ func (s *Sources) held(than Kind, w *Worker) (Kind, bool) {
 	return 0, false
 }
 
-// follow tells of changes, several at a time where they come together.
-func (s *Sources) follow(ctx context.Context) {
+// notifyLoop reports changes, several together if they are close in time.
+func (s *Sources) notifyLoop(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-s.dirty:
+		case <-s.changed:
 		}
-		t := time.NewTimer(coalesce)
+		t := time.NewTimer(coalesceDelay)
 		select {
 		case <-ctx.Done():
 			t.Stop()
 			return
 		case <-t.C:
 		}
-		s.flush(false)
+		s.notifyMerged(false)
 	}
 }
 
-// flush merges the lists and tells the result when it is news.
-func (s *Sources) flush(always bool) {
-	s.tell.Lock()
-	defer s.tell.Unlock()
+// notifyMerged merges the lists and reports the result if it changed.
+func (s *Sources) notifyMerged(always bool) {
+	s.notifyMu.Lock()
+	defer s.notifyMu.Unlock()
 	s.mu.Lock()
-	ws, from, clashes := s.lists.merge()
-	s.from = from
-	s.note(clashes)
+	ws, from, clashes := s.lists.mergeSources()
+	s.sourceByWorker = from
+	s.recordConflicts(clashes)
 	s.mu.Unlock()
-	if always || !reflect.DeepEqual(ws, s.told) {
-		s.told = ws
+	if always || !reflect.DeepEqual(ws, s.lastNotified) {
+		s.lastNotified = ws
 		s.cfg.OnChange(ws)
 	}
 }
 
-// note logs and counts each clash when it begins.
-func (s *Sources) note(now map[clash]struct{}) {
+// recordConflicts logs and counts each conflict when it begins.
+func (s *Sources) recordConflicts(now map[workerConflict]struct{}) {
 	for c := range now {
-		if _, known := s.clashes[c]; !known {
-			s.clashed++
+		if _, known := s.conflicts[c]; !known {
+			s.conflictCount++
 			s.log.Warn("worker left out", telemetry.KeyWorker, c.worker, "source", c.source.String(), "because", c.String())
 		}
 	}
-	s.clashes = now
+	s.conflicts = now
 }

@@ -10,16 +10,16 @@ import (
 	"time"
 )
 
-func at(name, url string) Worker { return Worker{Name: name, URL: url, Weight: 1} }
+func workerNamed(name, url string) Worker { return Worker{Name: name, URL: url, Weight: 1} }
 
 func TestStrongerSourcesWin(t *testing.T) {
-	l := lists{
-		Static:     {at("a", "http://10.0.0.1:80")},
-		File:       {at("a", "http://10.0.0.2:80"), at("b", "http://10.0.0.2:80")},
-		DNS:        {at("c", "http://10.0.0.1"), at("d", "https://10.0.0.4")},
-		Registered: {at("b", "http://10.0.0.9:80"), at("e", "http://10.0.0.4:443"), at("f", "http://10.0.0.6:80")},
+	l := sourceLists{
+		SourceStatic:     {workerNamed("a", "http://10.0.0.1:80")},
+		SourceFile:       {workerNamed("a", "http://10.0.0.2:80"), workerNamed("b", "http://10.0.0.2:80")},
+		SourceDNS:        {workerNamed("c", "http://10.0.0.1"), workerNamed("d", "https://10.0.0.4")},
+		SourceRegistered: {workerNamed("b", "http://10.0.0.9:80"), workerNamed("e", "http://10.0.0.4:443"), workerNamed("f", "http://10.0.0.6:80")},
 	}
-	ws, from, clashes := l.merge()
+	ws, from, clashes := l.mergeSources()
 	var got []string
 	for _, w := range ws {
 		got = append(got, w.Name+" "+from[w.Name].String())
@@ -32,43 +32,43 @@ func TestStrongerSourcesWin(t *testing.T) {
 	}
 }
 
-func TestOneInstanceTakesSoMany(t *testing.T) {
-	var l lists
+func TestWorkerCountIsBounded(t *testing.T) {
+	var l sourceLists
 	for i := range MaxWorkers + 3 {
-		l[DNS] = append(l[DNS], at("w"+string(rune('a'+i%26))+strings.Repeat("x", i/26%40)+strings.Repeat("y", i/1040), "http://h"+strings.Repeat("i", i/100)+strings.Repeat("j", i%100)+":1"))
+		l[SourceDNS] = append(l[SourceDNS], workerNamed("w"+string(rune('a'+i%26))+strings.Repeat("x", i/26%40)+strings.Repeat("y", i/1040), "http://h"+strings.Repeat("i", i/100)+strings.Repeat("j", i%100)+":1"))
 	}
-	ws, from, clashes := l.merge()
+	ws, from, clashes := l.mergeSources()
 	if len(ws) != MaxWorkers || len(from) != MaxWorkers || len(clashes) != 3 {
 		t.Errorf("%d workers, %d sources and %d left out, want %d and 3", len(ws), len(from), len(clashes), MaxWorkers)
 	}
 }
 
-func TestChangesAreToldTogetherAndClashesOnce(t *testing.T) {
+func TestChangesAreCoalescedAndConflictsLoggedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var told [][]Worker
+		var reported [][]Worker
 		var log bytes.Buffer
-		s, err := New(Config{Static: []Worker{at("s", "http://10.0.0.1:1")}, OnChange: func(ws []Worker) { told = append(told, ws) }, Log: slog.New(slog.NewTextHandler(&log, nil))})
+		s, err := New(Config{Static: []Worker{workerNamed("s", "http://10.0.0.1:1")}, OnChange: func(ws []Worker) { reported = append(reported, ws) }, Log: slog.New(slog.NewTextHandler(&log, nil))})
 		if err != nil {
 			t.Fatal(err)
 		}
 		if err := s.Start(context.Background()); err != nil {
 			t.Fatal(err)
 		}
-		s.put(DNS, []Worker{at("a", "http://10.0.0.2:1")})
-		s.put(DNS, []Worker{at("a", "http://10.0.0.2:1"), at("b", "http://10.0.0.3:1")})
-		s.put(Registered, []Worker{at("s", "http://10.0.0.4:1")})
+		s.setWorkers(SourceDNS, []Worker{workerNamed("a", "http://10.0.0.2:1")})
+		s.setWorkers(SourceDNS, []Worker{workerNamed("a", "http://10.0.0.2:1"), workerNamed("b", "http://10.0.0.3:1")})
+		s.setWorkers(SourceRegistered, []Worker{workerNamed("s", "http://10.0.0.4:1")})
 		time.Sleep(time.Second)
-		s.put(Registered, []Worker{at("s", "http://10.0.0.4:1"), at("a", "http://10.0.0.5:1")})
+		s.setWorkers(SourceRegistered, []Worker{workerNamed("s", "http://10.0.0.4:1"), workerNamed("a", "http://10.0.0.5:1")})
 		time.Sleep(time.Second)
 		s.Stop()
-		if len(told) != 2 || len(told[0]) != 1 || len(told[1]) != 3 {
-			t.Errorf("told %v, want the static worker and then all three at once", told)
+		if len(reported) != 2 || len(reported[0]) != 1 || len(reported[1]) != 3 {
+			t.Errorf("reported %v, want the static worker and then all three at once", reported)
 		}
-		if n := strings.Count(log.String(), "worker left out"); n != 2 || s.Stats().Clashes != 2 {
-			t.Errorf("%d lines and %v counted, want each clash once:\n%s", n, s.Stats().Clashes, &log)
+		if n := strings.Count(log.String(), "worker left out"); n != 2 || s.Stats().Conflicts != 2 {
+			t.Errorf("%d lines and %v counted, want each clash once:\n%s", n, s.Stats().Conflicts, &log)
 		}
-		if s.Source("s") != "static" || s.Source("b") != "dns" || s.Source("x") != "" {
-			t.Errorf("sources are %q %q %q", s.Source("s"), s.Source("b"), s.Source("x"))
+		if s.SourceOf("s") != "static" || s.SourceOf("b") != "dns" || s.SourceOf("x") != "" {
+			t.Errorf("sources are %q %q %q", s.SourceOf("s"), s.SourceOf("b"), s.SourceOf("x"))
 		}
 		if st := s.Stats(); st.Workers["static"] != 1 || st.Workers["dns"] != 2 || st.Workers["registration"] != 0 {
 			t.Errorf("workers by source are %v", st.Workers)

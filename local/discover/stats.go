@@ -5,50 +5,52 @@ import (
 	"time"
 )
 
-// Stats are counts for metrics. Maps have every key there can be.
+// Stats are counts for metrics. Maps contain every possible key.
 type Stats struct {
 	// Workers in the list, by source.
 	Workers map[string]int
-	// Clashes are workers that were left out for their name or URL.
-	Clashes float64
-	// Lookups in DNS, by outcome, and Kept how old the oldest answer is that is used though the name answers so no more.
-	Lookups map[string]float64
-	Kept    time.Duration
-	// Registered counts registrations and renewals, Expired leases that nobody renewed, Refused refusals by reason.
-	Registered, Expired float64
-	Refused             map[string]float64
+	// Conflicts counts workers that were left out because of their name or URL.
+	Conflicts float64
+	// Lookups counts DNS lookups by outcome. OldestStale is the age of the oldest answer that is used after it
+	// disappeared from DNS.
+	Lookups     map[string]float64
+	OldestStale time.Duration
+	// Registrations counts registrations and renewals, ExpiredLeases leases that were not renewed, Rejections
+	// refusals by reason.
+	Registrations, ExpiredLeases float64
+	Rejections                   map[string]float64
 }
 
 // Stats reads the counts.
 func (s *Sources) Stats() Stats {
-	st := Stats{Workers: map[string]int{}, Lookups: map[string]float64{}, Refused: map[string]float64{}}
-	for k := range kinds {
+	st := Stats{Workers: map[string]int{}, Lookups: map[string]float64{}, Rejections: map[string]float64{}}
+	for k := range numSources {
 		st.Workers[k.String()] = 0
 	}
 	s.mu.Lock()
-	for _, k := range s.from {
+	for _, k := range s.sourceByWorker {
 		st.Workers[k.String()]++
 	}
-	st.Clashes = s.clashed
+	st.Conflicts = s.conflictCount
 	s.mu.Unlock()
-	for _, o := range outcomes() {
+	for _, o := range lookupOutcomes() {
 		st.Lookups[o] = 0
 	}
 	for _, n := range s.names {
 		n.mu.Lock()
-		for o, c := range n.counts {
+		for o, c := range n.outcomeCounts {
 			st.Lookups[o] += c
 		}
-		st.Kept = max(st.Kept, n.oldest)
+		st.OldestStale = max(st.OldestStale, n.oldestStale)
 		n.mu.Unlock()
 	}
-	for _, r := range reasons() {
-		st.Refused[r] = 0
+	for _, r := range rejectionReasons() {
+		st.Rejections[r] = 0
 	}
-	if d := s.door; d != nil {
+	if d := s.registrationServer; d != nil {
 		d.mu.Lock()
-		st.Registered, st.Expired = d.renewed, d.book.expired
-		maps.Copy(st.Refused, d.refusals)
+		st.Registrations, st.ExpiredLeases = d.registered, d.leases.expiredCount
+		maps.Copy(st.Rejections, d.rejections)
 		d.mu.Unlock()
 	}
 	return st

@@ -19,36 +19,36 @@ import (
 
 const (
 	maxTokens = 1024
-	// A token that could be guessed is no token: shorter ones are not even compared, so that guessing is hopeless at any
-	// rate and a wrong guess need not lock out who comes from the same address with the right one.
-	minToken, maxToken = 16, 512
-	tokensEvery        = time.Second
+	// Shorter tokens could be guessed and are not even compared. So guessing is hopeless at any rate, and a wrong
+	// guess need not block a client at the same address with a valid token.
+	minTokenBytes, maxTokenBytes = 16, 512
+	tokenCheckInterval           = time.Second
 )
 
-// tokens are the hashed tokens that workers may show.
-type tokens struct {
-	fixed []owner
-	path  string
-	log   *slog.Logger
+// tokenSet holds the hashed tokens that workers may present.
+type tokenSet struct {
+	configured []tokenHash
+	path       string
+	log        *slog.Logger
 
-	mu   sync.Mutex
-	all  []owner
-	mod  time.Time
-	size int64
-	due  time.Time // next look at the file
+	mu        sync.Mutex
+	all       []tokenHash
+	modTime   time.Time
+	size      int64
+	nextCheck time.Time // time of the next check of the file
 }
 
-func openTokens(r *config.Registration, log *slog.Logger) (*tokens, error) {
-	t := &tokens{path: r.TokenFile, log: log}
+func openTokenSet(r *config.Registration, log *slog.Logger) (*tokenSet, error) {
+	t := &tokenSet{path: r.TokenFile, log: log}
 	for _, s := range r.Tokens {
 		o, err := parseToken(s)
 		if err != nil {
 			return nil, fmt.Errorf("registration.tokens: %w", err)
 		}
-		t.fixed = append(t.fixed, o)
+		t.configured = append(t.configured, o)
 	}
-	t.all = t.fixed
-	if err := t.reload(); err != nil {
+	t.all = t.configured
+	if err := t.reloadFile(); err != nil {
 		return nil, err
 	}
 	if len(t.all) == 0 {
@@ -57,31 +57,31 @@ func openTokens(r *config.Registration, log *slog.Logger) (*tokens, error) {
 	return t, nil
 }
 
-// owner is whose token it is. Every hash is compared, in constant time.
-func (t *tokens) owner(token string, now time.Time) (owner, bool) {
+// matchToken returns the hash of a valid token. All hashes are compared, in constant time.
+func (t *tokenSet) matchToken(token string, now time.Time) (tokenHash, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.path != "" && !now.Before(t.due) {
-		t.due = now.Add(tokensEvery)
-		if st, err := os.Stat(t.path); err == nil && (st.ModTime() != t.mod || st.Size() != t.size) {
-			if err := t.read(); err != nil {
-				t.mod, t.size = st.ModTime(), st.Size() // logged once
+	if t.path != "" && !now.Before(t.nextCheck) {
+		t.nextCheck = now.Add(tokenCheckInterval)
+		if st, err := os.Stat(t.path); err == nil && (st.ModTime() != t.modTime || st.Size() != t.size) {
+			if err := t.readFileLocked(); err != nil {
+				t.modTime, t.size = st.ModTime(), st.Size() // so that it is logged once
 				t.log.Warn("token file refused, the last good one stays in force", "error", err)
 			}
 		}
 	}
-	if len(token) < minToken || len(token) > maxToken {
-		return owner{}, false
+	if len(token) < minTokenBytes || len(token) > maxTokenBytes {
+		return tokenHash{}, false
 	}
-	sum, found := owner(sha256.Sum256([]byte(token))), 0
+	sum, found := tokenHash(sha256.Sum256([]byte(token))), 0
 	for i := range t.all {
 		found |= subtle.ConstantTimeCompare(sum[:], t.all[i][:])
 	}
 	return sum, found == 1
 }
 
-// knows says whether an owner's token is still one.
-func (t *tokens) knows(o owner) bool {
+// hasHash reports whether an owner's token is still valid.
+func (t *tokenSet) hasHash(o tokenHash) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	found := 0
@@ -91,13 +91,13 @@ func (t *tokens) knows(o owner) bool {
 	return found == 1
 }
 
-func (t *tokens) reload() error {
+func (t *tokenSet) reloadFile() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.read()
+	return t.readFileLocked()
 }
 
-func (t *tokens) read() error {
+func (t *tokenSet) readFileLocked() error {
 	if t.path == "" {
 		return nil
 	}
@@ -118,13 +118,13 @@ func (t *tokens) read() error {
 	if err != nil {
 		return fmt.Errorf("%s:%w", t.path, err)
 	}
-	t.all, t.mod, t.size = append(found, t.fixed...), st.ModTime(), st.Size()
+	t.all, t.modTime, t.size = append(found, t.configured...), st.ModTime(), st.Size()
 	return nil
 }
 
-// parseTokens reads a token file: one hash a line, lines that begin with # and empty ones aside.
-func parseTokens(text []byte) ([]owner, error) {
-	var out []owner
+// parseTokens parses a token file: one hash a line; lines that begin with # and empty ones are skipped.
+func parseTokens(text []byte) ([]tokenHash, error) {
+	var out []tokenHash
 	lines := bufio.NewScanner(bytes.NewReader(text))
 	for n := 1; lines.Scan(); n++ {
 		line := strings.TrimSpace(lines.Text())
@@ -145,10 +145,10 @@ func parseTokens(text []byte) ([]owner, error) {
 	return out, nil
 }
 
-// parseToken reads one hash. What it refuses may be a token in plain, so that errors do not show it.
-func parseToken(s string) (o owner, err error) {
-	if !config.HashedToken(s) {
-		return o, fmt.Errorf("this is no hashed token: put in what `spillway config key` prints, sha256: and 64 hex digits")
+// parseToken parses one hash. A refused text may be a plain token, so errors do not contain it.
+func parseToken(s string) (o tokenHash, err error) {
+	if !config.IsHashedToken(s) {
+		return o, fmt.Errorf("not a hashed token: write what `spillway config key` prints, sha256: and 64 hex digits")
 	}
 	_, err = hex.Decode(o[:], []byte(strings.TrimPrefix(s, "sha256:")))
 	return o, err

@@ -18,20 +18,21 @@ const MaxWorkers = 4096
 // Worker is one inference server as the operator declares it, in the configuration or in a workers file.
 type Worker = config.WorkerEntry
 
-// list is the form of a workers file.
-type list struct {
+// workersDocument is the format of a workers file.
+type workersDocument struct {
 	Workers []Worker `yaml:"workers"`
 }
 
-// Decode reads a workers file; name is what error messages call it. The error lists every mistake with its place.
-func Decode(name string, text []byte) ([]Worker, error) {
+// DecodeWorkers decodes a workers file; name is used in error messages. The error lists every mistake with its
+// position.
+func DecodeWorkers(name string, text []byte) ([]Worker, error) {
 	doc, err := strict.Parse(name, text)
 	if err != nil {
 		return nil, fmt.Errorf("reading workers: %w", err)
 	}
-	var l list
+	var l workersDocument
 	doc.Decode(&l)
-	doc.Report(Check(l.Workers))
+	doc.ReportProblems(CheckWorkers(l.Workers))
 	if err := doc.Err(); err != nil {
 		return nil, fmt.Errorf("reading workers: %w", err)
 	}
@@ -39,8 +40,8 @@ func Decode(name string, text []byte) ([]Worker, error) {
 	return l.Workers, nil
 }
 
-// Check judges a list of workers.
-func Check(ws []Worker) []strict.Problem {
+// CheckWorkers validates a list of workers.
+func CheckWorkers(ws []Worker) []strict.Problem {
 	var out []strict.Problem
 	if len(ws) > MaxWorkers {
 		out = append(out, strict.Problem{Path: "$.workers", Reason: fmt.Sprintf("%d workers", len(ws)), Hint: fmt.Sprintf("one local instance takes %d: split the zone", MaxWorkers)})
@@ -53,8 +54,8 @@ func Check(ws []Worker) []strict.Problem {
 		switch {
 		case w.Name == "":
 			at("name", "the worker has no name", "give it one that is unique in the zone")
-		case !plain(w.Name):
-			at("name", fmt.Sprintf("the name %q cannot stand in a path or a header", w.Name), "use letters, digits, '.', '_' and '-', at most 63 of them")
+		case !isPlainName(w.Name):
+			at("name", fmt.Sprintf("the name %q has characters that a path or a header cannot contain", w.Name), "use letters, digits, '.', '_' and '-', at most 63 of them")
 		case names[w.Name]:
 			at("name", fmt.Sprintf("two workers are called %q", w.Name), "give each worker of the zone its own name")
 		}
@@ -68,11 +69,11 @@ func Check(ws []Worker) []strict.Problem {
 		if !(w.Weight > 0) || w.Weight > 1000 {
 			at("weight", fmt.Sprintf("weight %v is not between 0 and 1000", w.Weight), "leave it out for 1, or drain the worker to send it nothing")
 		}
-		if len(w.ServerName) > 253 || !worded(w.ServerName) {
+		if len(w.ServerName) > 253 || !hasOnlyNameChars(w.ServerName) {
 			at("server_name", fmt.Sprintf("%q is not a host's name", w.ServerName), "write the name that the worker's certificate is for")
 		}
-		if !engine.Known(w.Engine) {
-			at("engine", fmt.Sprintf("unknown engine %q", w.Engine), strict.Suggest(w.Engine, engine.Names(), "engines"))
+		if !engine.IsKnownDialect(w.Engine) {
+			at("engine", fmt.Sprintf("unknown engine %q", w.Engine), strict.SuggestName(w.Engine, engine.DialectNames(), "engines"))
 		}
 		for field, address := range map[string]string{"metrics": w.Metrics, "gpu_metrics": w.GPUMetrics} {
 			if reason, hint := checkPage(address); reason != "" {
@@ -80,15 +81,15 @@ func Check(ws []Worker) []strict.Problem {
 			}
 		}
 		if len(w.GPUs) > 0 && w.GPUMetrics == "" {
-			at("gpus", "gpus choose among an exporter's, and gpu_metrics names none", "write gpu_metrics: http://host:9400/metrics, or leave gpus out")
+			at("gpus", "gpus selects GPUs of an exporter, but gpu_metrics is not set", "write gpu_metrics: http://host:9400/metrics, or leave gpus out")
 		}
 		if w.MaxModels < 0 || w.MaxModels > 1000 {
 			at("max_models", fmt.Sprintf("max_models %d is out of range", w.MaxModels), "write how many models fit at one time, 1 to 1000, or leave it out")
 		}
-		for _, p := range w.Access().Problems(w.ByTLS()) {
+		for _, p := range w.Access().FindProblems(w.UsesTLS()) {
 			at(p.Path, p.Reason, p.Hint)
 		}
-		for _, p := range w.KVProblems() {
+		for _, p := range w.FindKVProblems() {
 			at(p.Path, p.Reason, p.Hint)
 		}
 		for j, m := range w.Models {
@@ -100,26 +101,26 @@ func Check(ws []Worker) []strict.Problem {
 	return out
 }
 
-// checked judges the workers of one place.
-func checked(where string, ws []Worker) error {
-	for _, p := range Check(ws) {
+// firstProblem returns the first problem of a source's workers as an error.
+func firstProblem(where string, ws []Worker) error {
+	for _, p := range CheckWorkers(ws) {
 		return fmt.Errorf("workers of %s: %s: %s; hint: %s", where, p.Path, p.Reason, p.Hint)
 	}
 	return nil
 }
 
-func plain(s string) bool {
-	return len(s) <= 63 && worded(s)
+func isPlainName(s string) bool {
+	return len(s) <= 63 && hasOnlyNameChars(s)
 }
 
-func worded(s string) bool {
+func hasOnlyNameChars(s string) bool {
 	return strings.IndexFunc(s, func(r rune) bool {
 		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '.' || r == '_' || r == '-')
 	}) < 0
 }
 
-// checkURL refuses what is no worker: another scheme, a path, credentials, and link-local addresses, where clouds keep
-// their metadata.
+// checkURL refuses what is not a worker's URL: other schemes, a path, credentials, and link-local addresses, where
+// clouds serve their metadata.
 func checkURL(s string) (reason, hint string) {
 	const form = "write http://host:port"
 	u, err := url.Parse(s)
@@ -129,13 +130,13 @@ func checkURL(s string) (reason, hint string) {
 	if u.User != nil || u.RawQuery != "" || u.Fragment != "" || strings.Trim(u.Path, "/") != "" {
 		return "a worker's URL holds nothing but scheme, host and port", form
 	}
-	if a, err := netip.ParseAddr(u.Hostname()); err == nil && Forbidden(a) {
-		return fmt.Sprintf("%s is no place for a worker", a), "link-local, multicast and unspecified addresses are refused"
+	if a, err := netip.ParseAddr(u.Hostname()); err == nil && IsForbiddenAddr(a) {
+		return fmt.Sprintf("%s is not an allowed worker address", a), "link-local, multicast and unspecified addresses are refused"
 	}
 	return "", ""
 }
 
-// checkPage refuses what is no page of a worker's machine; none at all is fine.
+// checkPage refuses what is not a page of a worker's machine. An empty page is valid.
 func checkPage(s string) (reason, hint string) {
 	if s == "" {
 		return "", ""
@@ -151,11 +152,11 @@ func checkPage(s string) (reason, hint string) {
 	return "", ""
 }
 
-// Forbidden says that no worker may be dialled at the address: link-local (where clouds keep their metadata), the places
-// where some clouds keep them instead, multicast, broadcast or unspecified. A dialler asks it of the address that a name
-// has resolved to.
-func Forbidden(a netip.Addr) bool {
-	a = inner(a.WithZone("").Unmap())
+// IsForbiddenAddr reports whether no worker may be dialed at the address: link-local (where clouds serve their
+// metadata), other metadata addresses of clouds, multicast, broadcast or unspecified. Dialers call it with the
+// resolved address.
+func IsForbiddenAddr(a netip.Addr) bool {
+	a = unwrapNAT64(a.WithZone("").Unmap())
 	if a.IsLinkLocalUnicast() || a.IsMulticast() || a.IsUnspecified() {
 		return true
 	}
@@ -170,8 +171,8 @@ func Forbidden(a netip.Addr) bool {
 	return false
 }
 
-// inner is the IPv4 address that a NAT64 address (RFC 6052, 64:ff9b::/96) leads to, or the address itself.
-func inner(a netip.Addr) netip.Addr {
+// unwrapNAT64 is the IPv4 address of a NAT64 address (RFC 6052, 64:ff9b::/96), or the address itself.
+func unwrapNAT64(a netip.Addr) netip.Addr {
 	b := a.As16()
 	if a.Is6() && [12]byte(b[:12]) == [12]byte{0, 0x64, 0xff, 0x9b} {
 		return netip.AddrFrom4([4]byte(b[12:]))

@@ -5,30 +5,31 @@ import (
 	"slices"
 )
 
-// adapters gathers which LoRA adapters have requests. An engine that tells them as labels leaves one stale series
-// behind for each combination there ever was; the value is the time of writing, so that the largest is the present.
-type adapters struct {
-	heard  bool
-	newest []combination // of each data-parallel engine
+// adapterSet collects which LoRA adapters have requests. An engine that reports them as labels leaves a stale series
+// for each earlier combination; the value is the time of writing, so the series with the largest value is the current
+// one.
+type adapterSet struct {
+	reported bool
+	newest   []adapterSeries // one per data-parallel engine
 }
 
-type combination struct {
-	engine string
-	at     float64
-	labels [2]string // running, waiting: comma-separated
+type adapterSeries struct {
+	engine    string
+	writtenAt float64
+	labels    [2]string // running, waiting: comma-separated
 }
 
-// maxEngines bounds the data-parallel engines of one worker whose adapters are told apart.
+// maxEngines bounds the data-parallel engines of one worker whose adapters are tracked separately.
 const maxEngines = 64
 
-// put takes in one series of vllm:lora_requests_info.
-func (a *adapters) put(labels []byte, at float64) {
-	a.heard = true
-	c := combination{engine: string(label(labels, "engine")), at: at}
-	c.labels = [2]string{string(label(labels, "running_lora_adapters")), string(label(labels, "waiting_lora_adapters"))}
+// addSeries adds one series of vllm:lora_requests_info.
+func (a *adapterSet) addSeries(labels []byte, at float64) {
+	a.reported = true
+	c := adapterSeries{engine: string(labelValue(labels, "engine")), writtenAt: at}
+	c.labels = [2]string{string(labelValue(labels, "running_lora_adapters")), string(labelValue(labels, "waiting_lora_adapters"))}
 	for i := range a.newest {
 		if a.newest[i].engine == c.engine {
-			if at > a.newest[i].at {
+			if at > a.newest[i].writtenAt {
 				a.newest[i] = c
 			}
 			return
@@ -39,13 +40,13 @@ func (a *adapters) put(labels []byte, at float64) {
 	}
 }
 
-// names lists the adapters of the present, sorted.
-func (a *adapters) names() []string {
+// activeNames lists the current adapters, sorted.
+func (a *adapterSet) activeNames() []string {
 	var out []string
 	for _, c := range a.newest {
 		for _, l := range c.labels {
 			for name := range bytes.SplitSeq([]byte(l), []byte(",")) {
-				if name = bytes.TrimSpace(name); len(name) > 0 && len(name) <= maxName && len(out) < maxNamed {
+				if name = bytes.TrimSpace(name); len(name) > 0 && len(name) <= maxNameBytes && len(out) < maxNames {
 					out = append(out, string(name))
 				}
 			}

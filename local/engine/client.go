@@ -12,17 +12,17 @@ import (
 	"sync"
 )
 
-// Client asks workers over HTTP. One is shared by all workers of a zone, so that only so many questions are under way.
+// Client calls workers over HTTP. All workers of a zone share one, which bounds the number of concurrent calls.
 type Client struct {
-	http  *http.Client
-	turns chan struct{}
-	pages sync.Pool // of *bytes.Buffer: a metrics page is large and comes every second
+	httpClient *http.Client
+	slots      chan struct{}
+	buffers    sync.Pool // of *bytes.Buffer: a metrics page is large and is read every second
 }
 
-// NewClient returns a client that asks at most so many questions at one time. hc must not follow redirects: a worker
-// speaks for itself only.
+// NewClient returns a client that makes at most atOnce calls at a time. hc must not follow redirects: a worker must
+// not direct calls to other addresses.
 func NewClient(hc *http.Client, atOnce int) *Client {
-	return &Client{http: hc, turns: make(chan struct{}, max(atOnce, 1)), pages: sync.Pool{New: func() any { return new(bytes.Buffer) }}}
+	return &Client{httpClient: hc, slots: make(chan struct{}, max(atOnce, 1)), buffers: sync.Pool{New: func() any { return new(bytes.Buffer) }}}
 }
 
 // StatusError is an answer that is not 200.
@@ -35,8 +35,9 @@ type StatusError struct {
 
 func (e *StatusError) Error() string { return fmt.Sprintf("asking %s: status %d", e.Path, e.Status) }
 
-// missing says that the worker has no such page: it lives, and the page is off or not of this engine.
-func missing(err error) bool {
+// isMissingPage reports whether the worker has no such page: it is up, and the page is disabled or not part of this
+// engine.
+func isMissingPage(err error) bool {
 	var s *StatusError
 	if !errors.As(err, &s) {
 		return false
@@ -48,8 +49,8 @@ func missing(err error) bool {
 	return false
 }
 
-// parseBase checks a worker's URL, "http://host:port".
-func parseBase(base string) (*url.URL, error) {
+// parseBaseURL checks a worker's URL, "http://host:port".
+func parseBaseURL(base string) (*url.URL, error) {
 	u, err := url.Parse(base)
 	if err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https") {
 		return nil, fmt.Errorf("worker URL %q is not of the form http://host:port", base)
@@ -57,34 +58,34 @@ func parseBase(base string) (*url.URL, error) {
 	return u, nil
 }
 
-// page asks for a page and gives its bytes to read, which must not keep them.
-func (c *Client) page(ctx context.Context, address string, limit int64, read func([]byte) error) error {
-	return c.do(ctx, http.MethodGet, address, nil, limit, func(_ http.Header, b []byte) error { return read(b) })
+// getPage gets a page and passes its bytes to read, which must not keep them.
+func (c *Client) getPage(ctx context.Context, address string, limit int64, read func([]byte) error) error {
+	return c.sendQueued(ctx, http.MethodGet, address, nil, limit, func(_ http.Header, b []byte) error { return read(b) })
 }
 
-// command has the worker do something, however long that takes.
-func (c *Client) command(ctx context.Context, address string, body any) error {
+// postCommand sends a command to the worker. It has no time limit of its own.
+func (c *Client) postCommand(ctx context.Context, address string, body any) error {
 	text, err := json.Marshal(body)
 	if err != nil {
-		return fmt.Errorf("telling a worker: %w", err)
+		return fmt.Errorf("encoding a command: %w", err)
 	}
-	return c.exchange(ctx, http.MethodPost, address, text, maxSmall, func(http.Header, []byte) error { return nil })
+	return c.sendRequest(ctx, http.MethodPost, address, text, maxSmallPageBytes, func(http.Header, []byte) error { return nil })
 }
 
-// do asks one question when its turn has come.
-func (c *Client) do(ctx context.Context, method, address string, body []byte, limit int64, read func(http.Header, []byte) error) error {
+// sendQueued sends one request when fewer than atOnce are in flight.
+func (c *Client) sendQueued(ctx context.Context, method, address string, body []byte, limit int64, read func(http.Header, []byte) error) error {
 	select {
-	case c.turns <- struct{}{}:
-		defer func() { <-c.turns }()
+	case c.slots <- struct{}{}:
+		defer func() { <-c.slots }()
 	case <-ctx.Done():
-		return fmt.Errorf("waiting for a turn to ask: %w", ctx.Err())
+		return fmt.Errorf("waiting for a free call slot: %w", ctx.Err())
 	}
-	return c.exchange(ctx, method, address, body, limit, read)
+	return c.sendRequest(ctx, method, address, body, limit, read)
 }
 
-// exchange sends one request and gives the answer to read. Errors name the path and not the host, which the caller
-// knows.
-func (c *Client) exchange(ctx context.Context, method, address string, body []byte, limit int64, read func(http.Header, []byte) error) error {
+// sendRequest sends one request and passes the answer to read. Errors name the path and not the host, which the
+// caller knows.
+func (c *Client) sendRequest(ctx context.Context, method, address string, body []byte, limit int64, read func(http.Header, []byte) error) error {
 	req, err := http.NewRequestWithContext(ctx, method, address, bytes.NewReader(body))
 	if err != nil {
 		return fmt.Errorf("asking a worker: %w", err)
@@ -94,17 +95,17 @@ func (c *Client) exchange(ctx context.Context, method, address string, body []by
 		req.Header.Set("Content-Type", "application/json")
 	}
 	req.Header.Set("Accept", "text/plain;version=0.0.4, application/json, */*;q=0.1")
-	resp, err := c.http.Do(req)
+	resp, err := c.httpClient.Do(req)
 	if err != nil {
-		return &CallError{Method: method, Path: path, Err: unwrapURL(err)}
+		return &CallError{Method: method, Path: path, Err: unwrapURLError(err)}
 	}
 	defer func() { _ = resp.Body.Close() }()
 	if resp.StatusCode != http.StatusOK {
-		text, _ := io.ReadAll(io.LimitReader(resp.Body, 512)) // what cannot be read is not told
+		text, _ := io.ReadAll(io.LimitReader(resp.Body, 512)) // an unreadable body is left out
 		return &StatusError{Method: method, Path: path, Status: resp.StatusCode, Body: string(text)}
 	}
-	buf := c.pages.Get().(*bytes.Buffer)
-	defer c.pages.Put(buf)
+	buf := c.buffers.Get().(*bytes.Buffer)
+	defer c.buffers.Put(buf)
 	buf.Reset()
 	if n, err := buf.ReadFrom(io.LimitReader(resp.Body, limit+1)); err != nil {
 		return &CallError{Method: method, Path: path, Err: err}
@@ -117,8 +118,8 @@ func (c *Client) exchange(ctx context.Context, method, address string, body []by
 	return nil
 }
 
-// unwrapURL takes the address out of an HTTP client's error.
-func unwrapURL(err error) error {
+// unwrapURLError removes the URL from an HTTP client's error.
+func unwrapURLError(err error) error {
 	var u *url.Error
 	if errors.As(err, &u) {
 		return u.Err
@@ -126,33 +127,33 @@ func unwrapURL(err error) error {
 	return err
 }
 
-// server is what every dialect has: where its worker listens and how it is asked.
-type server struct {
-	base    string
-	metrics string // address of the metrics page, where it is told
-	client  *Client
+// workerServer is common to all dialects: the worker's addresses and the client.
+type workerServer struct {
+	baseURL    string
+	metricsURL string // address of the metrics page, if configured
+	client     *Client
 }
 
-func (s *server) at(path string) string { return s.base + path }
+func (s *workerServer) urlFor(path string) string { return s.baseURL + path }
 
-// metricsAt is the configured metrics page, or the engine's own.
-func (s *server) metricsAt(path string) string {
-	if s.metrics != "" {
-		return s.metrics
+// metricsURLOr returns the configured metrics page, or the engine's own.
+func (s *workerServer) metricsURLOr(path string) string {
+	if s.metricsURL != "" {
+		return s.metricsURL
 	}
-	return s.at(path)
+	return s.urlFor(path)
 }
 
-// ok asks for a page for nothing but its status.
-func (s *server) ok(ctx context.Context, path string) error {
-	return s.client.page(ctx, s.at(path), maxSmall, func([]byte) error { return nil })
+// checkPage gets a page and checks its status only.
+func (s *workerServer) checkPage(ctx context.Context, path string) error {
+	return s.client.getPage(ctx, s.urlFor(path), maxSmallPageBytes, func([]byte) error { return nil })
 }
 
-// aliveAt tries pages in turn until one answers 200; only a page that is not there leads on to the next.
-func (s *server) aliveAt(ctx context.Context, paths ...string) error {
+// checkAnyPage tries pages in turn until one answers 200. It goes on only after a page that does not exist.
+func (s *workerServer) checkAnyPage(ctx context.Context, paths ...string) error {
 	var err error
 	for _, p := range paths {
-		if err = s.ok(ctx, p); !missing(err) {
+		if err = s.checkPage(ctx, p); !isMissingPage(err) {
 			return err
 		}
 	}

@@ -12,124 +12,124 @@ import (
 	"sync/atomic"
 )
 
-// ErrUndetected means that a worker answers and is no engine that is known, or not yet: one that is still loading its
-// model often serves nothing but its health page.
-var ErrUndetected = errors.New("the worker speaks no known dialect: it serves neither /v1/models nor /v2; set engine for it, or wait until it has loaded")
+// ErrUndetected means that a worker answers and its engine is unknown, or not known yet: one that is still loading
+// its model often serves nothing but its health page.
+var ErrUndetected = errors.New("unknown engine: the worker serves neither /v1/models nor /v2; set engine for it, or wait until it has loaded its model")
 
-// auto finds out which engine a worker is when it is first asked something, and is that engine from then on. After the
-// worker has been away it finds out anew, because another engine may have come back at the address.
-type auto struct {
-	server
-	asking sync.Mutex             // one detection at a time
-	found  atomic.Pointer[Engine] // nil until found; read without waiting for a detection
-	away   atomic.Bool            // it did not answer, and has to be asked again who it is
+// autoEngine detects the engine of a worker at the first call, and acts as that engine from then on. After the worker
+// was unreachable it detects again, because another engine may have started at the address.
+type autoEngine struct {
+	workerServer
+	detectMu sync.Mutex             // one detection at a time
+	detected atomic.Pointer[Engine] // nil until detected; read without waiting for a detection
+	redetect atomic.Bool            // it did not answer: detect again at the next call
 }
 
-func newAuto(s server) *auto { return &auto{server: s} }
+func newAutoEngine(s workerServer) *autoEngine { return &autoEngine{workerServer: s} }
 
-// Name is the engine that was found, or auto.
-func (a *auto) Name() string {
-	if e := a.Found(); e != nil {
+// Name is the detected engine, or auto.
+func (a *autoEngine) Name() string {
+	if e := a.DetectedEngine(); e != nil {
 		return e.Name()
 	}
 	return NameAuto
 }
 
-// Found is the engine that the worker turned out to be; nil while that is not known.
-func (a *auto) Found() Engine {
-	if e := a.found.Load(); e != nil {
+// DetectedEngine is the detected engine; nil before detection.
+func (a *autoEngine) DetectedEngine() Engine {
+	if e := a.detected.Load(); e != nil {
 		return *e
 	}
 	return nil
 }
 
-// find returns the engine, asking when it is not known.
-func (a *auto) find(ctx context.Context) (Engine, error) {
-	if e := a.Found(); e != nil && !a.away.Load() {
+// detectEngine returns the engine, detecting it if needed.
+func (a *autoEngine) detectEngine(ctx context.Context) (Engine, error) {
+	if e := a.DetectedEngine(); e != nil && !a.redetect.Load() {
 		return e, nil
 	}
-	a.asking.Lock()
-	defer a.asking.Unlock()
-	e := a.Found()
-	if e != nil && !a.away.Load() {
+	a.detectMu.Lock()
+	defer a.detectMu.Unlock()
+	e := a.DetectedEngine()
+	if e != nil && !a.redetect.Load() {
 		return e, nil
 	}
-	name, err := a.ask(ctx)
+	name, err := a.probeDialect(ctx)
 	if err != nil {
 		return nil, err
 	}
 	if e == nil || e.Name() != name {
-		e = dialect(name, a.server)
-		a.found.Store(&e)
+		e = newDialect(name, a.workerServer)
+		a.detected.Store(&e)
 	}
-	a.away.Store(false)
+	a.redetect.Store(false)
 	return e, nil
 }
 
-func (a *auto) Health(ctx context.Context) error {
-	e, err := a.find(ctx)
+func (a *autoEngine) CheckHealth(ctx context.Context) error {
+	e, err := a.detectEngine(ctx)
 	if err != nil {
 		return err
 	}
-	if err = e.Health(ctx); err != nil {
-		a.away.Store(true)
+	if err = e.CheckHealth(ctx); err != nil {
+		a.redetect.Store(true)
 	}
 	return err
 }
 
-func (a *auto) Models(ctx context.Context) ([]Model, error) {
-	e, err := a.find(ctx)
+func (a *autoEngine) ListModels(ctx context.Context) ([]WorkerModel, error) {
+	e, err := a.detectEngine(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return e.Models(ctx)
+	return e.ListModels(ctx)
 }
 
-func (a *auto) Metrics(ctx context.Context, last Reading) (Reading, error) {
-	e, err := a.find(ctx)
+func (a *autoEngine) ReadMetrics(ctx context.Context, last Reading) (Reading, error) {
+	e, err := a.detectEngine(ctx)
 	if err != nil {
 		return last, err
 	}
-	return e.Metrics(ctx, last)
+	return e.ReadMetrics(ctx, last)
 }
 
-// As returns e, or what auto found it to be, as a T, such as Loader or Sleeper.
-func As[T any](e Engine) (T, bool) {
-	if a, ok := e.(*auto); ok {
-		e = a.Found()
+// AsCapability returns e, or the engine that it detected, as a T, such as ModelLoader or SleepController.
+func AsCapability[T any](e Engine) (T, bool) {
+	if a, ok := e.(*autoEngine); ok {
+		e = a.DetectedEngine()
 	}
 	t, ok := e.(T)
 	return t, ok
 }
 
-// ask puts at most six cheap questions: who owns the models, what the metrics are called, and then the pages that only
+// probeDialect makes at most six cheap calls: who owns the models, the names of the metrics, and then pages that only
 // one engine has.
-func (a *auto) ask(ctx context.Context) (string, error) {
+func (a *autoEngine) probeDialect(ctx context.Context) (string, error) {
 	var evidence struct {
 		models bool
 		name   string
 	}
-	err := a.client.do(ctx, http.MethodGet, a.at("/v1/models"), nil, maxModels, func(h http.Header, b []byte) error {
-		cards, err := parseCards(b)
+	err := a.client.sendQueued(ctx, http.MethodGet, a.urlFor("/v1/models"), nil, maxModelListBytes, func(h http.Header, b []byte) error {
+		cards, err := parseModelList(b)
 		evidence.models = err == nil
-		evidence.name = byModels(h.Get("Server"), cards)
+		evidence.name = dialectByModels(h.Get("Server"), cards)
 		return nil
 	})
-	if err != nil && !answered(err) {
+	if err != nil && !isAnswer(err) {
 		return "", err
 	}
 	listing := err
 	if evidence.name != "" {
 		return evidence.name, nil
 	}
-	err = a.client.page(ctx, a.metricsAt("/metrics"), MaxPage, func(b []byte) error {
-		evidence.name = byMetrics(b)
+	err = a.client.getPage(ctx, a.metricsURLOr("/metrics"), MaxPageBytes, func(b []byte) error {
+		evidence.name = dialectByMetrics(b)
 		return nil
 	})
 	if evidence.name != "" {
 		return evidence.name, nil
 	}
-	if err != nil && !answered(err) {
+	if err != nil && !isAnswer(err) {
 		return "", err
 	}
 	for _, q := range []struct{ path, holds, name string }{
@@ -138,7 +138,7 @@ func (a *auto) ask(ctx context.Context) (string, error) {
 		{"/info", `"max_total_tokens"`, "tgi"},
 		{"/props", `"total_slots"`, "llamacpp"},
 	} {
-		if a.holds(ctx, q.path, q.holds) {
+		if a.pageHasKey(ctx, q.path, q.holds) {
 			return q.name, nil
 		}
 	}
@@ -146,30 +146,31 @@ func (a *auto) ask(ctx context.Context) (string, error) {
 		return "openai", nil
 	}
 	var s *StatusError
-	if errors.As(listing, &s) && s.Status != http.StatusNotFound { // such as 401 or 503: that says more
+	if errors.As(listing, &s) && s.Status != http.StatusNotFound { // for example 401 or 503: more specific than ErrUndetected
 		return "", fmt.Errorf("%w: %w", ErrUndetected, listing)
 	}
 	return "", ErrUndetected
 }
 
-// answered says that a worker answered, though with no page that could be used.
-func answered(err error) bool {
+// isAnswer reports whether a worker answered, even with an unusable page.
+func isAnswer(err error) bool {
 	var s *StatusError
 	return errors.As(err, &s) || errors.Is(err, ErrTooLarge)
 }
 
-// holds says that a page is a JSON object and has a key.
-func (a *auto) holds(ctx context.Context, path, key string) bool {
+// pageHasKey reports whether a page is a JSON object with the key.
+func (a *autoEngine) pageHasKey(ctx context.Context, path, key string) bool {
 	found := false
-	err := a.client.page(ctx, a.at(path), maxSmall, func(b []byte) error {
+	err := a.client.getPage(ctx, a.urlFor(path), maxSmallPageBytes, func(b []byte) error {
 		found = bytes.HasPrefix(bytes.TrimSpace(b), []byte("{")) && json.Valid(b) && bytes.Contains(b, []byte(key))
 		return nil
 	})
 	return err == nil && found
 }
 
-// byModels tells an engine from its Server header and from who owns its models; empty when they do not say.
-func byModels(header string, cards []card) string {
+// dialectByModels determines an engine from its Server header and the owner of its models; empty if that is not
+// conclusive.
+func dialectByModels(header string, cards []listedModel) string {
 	if strings.Contains(strings.ToLower(header), "llama.cpp") {
 		return "llamacpp"
 	}
@@ -188,8 +189,8 @@ func byModels(header string, cards []card) string {
 	return ""
 }
 
-// byMetrics tells an engine from the names on its metrics page; empty when they are nobody's.
-func byMetrics(page []byte) string {
+// dialectByMetrics determines an engine from the names on its metrics page; empty if they belong to no known engine.
+func dialectByMetrics(page []byte) string {
 	for _, p := range []struct{ prefix, name string }{
 		{"vllm:", "vllm"},
 		{"sglang:", "sglang"},
@@ -198,7 +199,7 @@ func byMetrics(page []byte) string {
 		{"trtllm_", "trtllm"},
 		{"nv_", "triton"},
 	} {
-		for range lines(page, p.prefix) {
+		for range scanSeries(page, p.prefix) {
 			return p.name
 		}
 	}

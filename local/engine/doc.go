@@ -1,6 +1,6 @@
-// Package engine speaks the dialects of inference engines: what a worker's metrics, health and model pages say, in the
-// router's own units, and how its models are loaded and let go. One file is one engine. Auto finds out by itself which
-// of them a worker is.
+// Package engine implements the dialects of inference engines: it reads a worker's metrics, health and model pages,
+// in Spillway's own units, and loads and unloads its models. One file is one engine. NameAuto detects the engine of a
+// worker.
 //
 //	engine    health                 models                        load comes from
 //	vllm      /health                /v1/models                    /metrics
@@ -9,20 +9,20 @@
 //	triton    /v2/health/live        /v2/repository/index          :8002/metrics
 //	tgi       /health                /v1/models, /info             /metrics
 //	llamacpp  /health                /v1/models, /props            /metrics with --metrics, else /slots
-//	ollama    /api/version           /api/tags, /api/ps            nowhere
-//	openai    /health, else models   /v1/models                    nowhere
+//	ollama    /api/version           /api/tags, /api/ps            none
+//	openai    /health, else models   /v1/models                    none
 //
-// # Cancelling
+// # Cancellation
 //
-// The router cancels by closing the connection. vLLM, SGLang, TensorRT-LLM serve, TGI, llama.cpp and Ollama notice it
-// and free the sequence at their next step. Triton's HTTP door does not: it computes to the end, and what it still
-// holds is seen as somebody else's load in the next reading.
+// Spillway cancels a request by closing the connection. vLLM, SGLang, TensorRT-LLM serve, TGI, llama.cpp and Ollama
+// detect that and free the sequence at their next step. Triton's HTTP server does not: it computes to the end, and
+// the next reading shows that as foreign load.
 //
-// # What is not believed
+// # Validation
 //
-// A value that is not a number, negative, absurd, or at odds with another on the same page is left out and counted in
-// Reading.Ignored; the last good one stays, and Reading.LoadAt tells how old it is. Every page is bounded in size, every
-// list in length, and a Client bounds how many questions are under way at one time.
+// A value that is not a number, negative, out of range, or inconsistent with another on the same page is dropped and
+// counted in Reading.Ignored; the last valid value stays, and Reading.LoadReadAt gives its age. Every page is bounded
+// in size, every list in length, and a Client bounds its concurrent calls.
 //
-// The package never decides anything about a worker and never retries.
+// The package makes no decisions about workers and does not retry.
 package engine

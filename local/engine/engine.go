@@ -3,90 +3,62 @@ package engine
 import (
 	"context"
 	"errors"
+
+	"github.com/spillway-lb/spillway/local/engine/report"
 )
 
-// Engine asks one worker about itself. Methods are safe for concurrent use.
+// Engine is the interface to one worker. Methods are safe for concurrent use.
 type Engine interface {
 	// Name is the dialect, one of Names.
 	Name() string
-	// Health returns nil when the worker says that it is well.
-	Health(ctx context.Context) error
-	// Models lists what the worker has, what is not loaded included.
-	Models(ctx context.Context) ([]Model, error)
-	// Metrics reads the worker's load on top of the last reading: what the page does not say stays as it was.
-	Metrics(ctx context.Context, last Reading) (Reading, error)
+	// CheckHealth returns nil when the worker reports that it is healthy.
+	CheckHealth(ctx context.Context) error
+	// ListModels lists the worker's models, including those that are not loaded.
+	ListModels(ctx context.Context) ([]WorkerModel, error)
+	// ReadMetrics reads the worker's load. Values that the page does not contain stay as in last.
+	ReadMetrics(ctx context.Context, last Reading) (Reading, error)
 }
 
-// Loader is an engine that loads models or adapters while it runs, and lets them go.
-type Loader interface {
-	// Load returns once the engine has taken the model in, which for a large one is minutes. A model that is loaded
-	// already is no error.
-	Load(ctx context.Context, s Source) error
-	// Unload lets a model or an adapter go. One that is not there is no error.
-	Unload(ctx context.Context, id string) error
+// ModelLoader is an engine that can load and unload models or adapters at run time.
+type ModelLoader interface {
+	// LoadModel returns when the model is loaded, which may take minutes. Loading a loaded model is no error.
+	LoadModel(ctx context.Context, s ModelSource) error
+	// UnloadModel unloads a model or an adapter. Unloading one that is not loaded is no error.
+	UnloadModel(ctx context.Context, id string) error
 }
 
-// Sleeper is an engine that can give its GPU memory back and take it again.
-type Sleeper interface {
-	Sleep(ctx context.Context) error
-	Wake(ctx context.Context) error
+// SleepController is an engine that can release and reclaim its GPU memory.
+type SleepController interface {
+	ReleaseMemory(ctx context.Context) error
+	ReclaimMemory(ctx context.Context) error
 }
 
-// Source says what to load.
-type Source struct {
-	// ID is the name that requests use.
-	ID string
-	// Path is where the engine finds an adapter, a folder of its own or a name in its hub; empty for whole models.
-	Path string
-}
-
-// State of a model on its worker.
-type State uint8
-
-// The states.
-const (
-	Ready    State = iota // takes requests now
-	Cold                  // not in memory: the first request loads it and waits for that
-	Unloaded              // not in memory, and refused until somebody calls Load
+// ModelSource is the model to load.
+type (
+	Reading     = report.Reading
+	WorkerModel = report.WorkerModel
+	ModelState  = report.ModelState
+	ModelSource = report.ModelSource
 )
 
-// String names the state in status.
-func (s State) String() string {
-	switch s {
-	case Cold:
-		return "cold"
-	case Unloaded:
-		return "unloaded"
-	}
-	return "ready"
-}
-
-// Model is one model that a worker has.
-type Model struct {
-	// ID is the name that requests use.
-	ID string
-	// Parent is the base model of an adapter; empty for a base model.
-	Parent string
-	// MaxContext is prompt plus output in tokens; 0 when the engine does not say.
-	MaxContext int64
-	// State is Ready unless the engine says otherwise.
-	State State
-}
-
-// Takes says that requests for the model may be sent, if only to wait until it has loaded.
-func (m *Model) Takes() bool { return m.State != Unloaded }
+// The states of a model.
+const (
+	ModelReady    = report.ModelReady
+	ModelCold     = report.ModelCold
+	ModelUnloaded = report.ModelUnloaded
+)
 
 // Limits of what is read from a worker.
 const (
-	MaxPage   = 4 << 20   // metrics, in bytes
-	maxModels = 1 << 20   // a list of models, in bytes
-	maxSmall  = 256 << 10 // any other page, in bytes
-	maxNamed  = 256       // models or adapters of one worker
-	maxName   = 253       // bytes of a name
+	MaxPageBytes      = 4 << 20   // metrics, in bytes
+	maxModelListBytes = 1 << 20   // a list of models, in bytes
+	maxSmallPageBytes = 256 << 10 // any other page, in bytes
+	maxNames          = 256       // models or adapters of one worker
+	maxNameBytes      = 253       // bytes of a name
 )
 
-// ErrTooLarge means that a worker's page is larger than is read.
+// ErrTooLarge means that a worker's page exceeds the size limit.
 var ErrTooLarge = errors.New("page is larger than the limit")
 
-// ErrForeign means that a page was read and is none of this engine's.
-var ErrForeign = errors.New("page holds nothing that this engine says")
+// ErrUnknownPage means that a page contains no metric of this engine.
+var ErrUnknownPage = errors.New("the page has no metric of this engine")

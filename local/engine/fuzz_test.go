@@ -7,18 +7,18 @@ import (
 	"time"
 )
 
-func seed(f *testing.F, pattern string) {
+func addSeedPages(f *testing.F, pattern string) {
 	files, err := filepath.Glob(filepath.Join("testdata", pattern))
 	if err != nil || len(files) == 0 {
 		f.Fatal("no pages to begin with", err)
 	}
 	for _, name := range files {
-		f.Add(golden(f, filepath.Base(name)))
+		f.Add(readGolden(f, filepath.Base(name)))
 	}
 }
 
-// sane holds a reading to what can be.
-func sane(t *testing.T, r Reading) {
+// checkReading checks that a reading is in range.
+func checkReading(t *testing.T, r Reading) {
 	t.Helper()
 	for _, v := range []float64{
 		float64(r.Running), float64(r.Waiting), r.KVUsage, float64(r.KVTotal), float64(r.Slots), r.PromptTokens, r.OutputTokens,
@@ -28,19 +28,19 @@ func sane(t *testing.T, r Reading) {
 			t.Fatalf("a page gave %+v", r)
 		}
 	}
-	if r.KVUsage > 1 || r.PrefixHits > r.PrefixQueries || len(r.Adapters) > maxNamed || r.KVUsed() > r.KVTotal {
+	if r.KVUsage > 1 || r.PrefixHits > r.PrefixQueries || len(r.Adapters) > maxNames || r.KVUsed() > r.KVTotal {
 		t.Fatalf("a page gave %+v", r)
 	}
 }
 
-func fuzzMetrics(f *testing.F, pattern string, parse parser) {
-	seed(f, pattern)
-	seed(f, "rubbish.txt")
+func fuzzMetrics(f *testing.F, pattern string, parse pageParser) {
+	addSeedPages(f, pattern)
+	addSeedPages(f, "rubbish.txt")
 	f.Fuzz(func(t *testing.T, page []byte) {
-		r, _ := parse(page, Reading{}, now)
-		sane(t, r)
-		again, _ := parse(page, r, now)
-		sane(t, again)
+		r, _ := parse(page, Reading{}, testNow)
+		checkReading(t, r)
+		again, _ := parse(page, r, testNow)
+		checkReading(t, again)
 	})
 }
 
@@ -58,9 +58,9 @@ func FuzzParseTGI(f *testing.F) {
 }
 
 func FuzzParseDCGM(f *testing.F) {
-	seed(f, "dcgm.txt")
+	addSeedPages(f, "dcgm.txt")
 	f.Fuzz(func(t *testing.T, page []byte) {
-		g, _ := parseDCGM(page, nil, GPUs{}, now)
+		g, _ := parseDCGM(page, nil, GPUReadings{}, testNow)
 		if len(g.Cards) > maxCards {
 			t.Fatalf("%d cards", len(g.Cards))
 		}
@@ -72,23 +72,23 @@ func FuzzParseDCGM(f *testing.F) {
 	})
 }
 
-// FuzzParseModels reads one page as every engine's list of models.
+// FuzzParseModels parses one page as every engine's list of models.
 func FuzzParseModels(f *testing.F) {
-	seed(f, "*.json")
+	addSeedPages(f, "*.json")
 	f.Fuzz(func(t *testing.T, page []byte) {
 		loaded, _ := parsePS(page)
-		for _, parse := range []func([]byte) ([]Model, error){
-			parseModels, parseRepository, func(b []byte) ([]Model, error) { return parseTags(b, loaded) },
+		for _, parse := range []func([]byte) ([]WorkerModel, error){
+			parseModels, parseRepository, func(b []byte) ([]WorkerModel, error) { return parseTags(b, loaded) },
 		} {
 			models, err := parse(page)
 			if err != nil {
 				continue
 			}
-			if len(models) > maxNamed {
+			if len(models) > maxNames {
 				t.Fatalf("%d models", len(models))
 			}
 			for _, m := range models {
-				if m.ID == "" || len(m.ID) > maxName || len(m.Parent) > maxName || m.MaxContext < 0 {
+				if m.ID == "" || len(m.ID) > maxNameBytes || len(m.Parent) > maxNameBytes || m.MaxContext < 0 {
 					t.Fatalf("%q gave %+v", page, m)
 				}
 			}
@@ -97,10 +97,10 @@ func FuzzParseModels(f *testing.F) {
 			t.Fatalf("%d slots of %d", slots, size)
 		}
 		var info tgiInfo
-		_ = info.parse(page)
-		if cards, err := parseCards(page); err == nil {
-			byModels("", cards)
+		_ = info.parseInfo(page)
+		if cards, err := parseModelList(page); err == nil {
+			dialectByModels("", cards)
 		}
-		byMetrics(page)
+		dialectByMetrics(page)
 	})
 }

@@ -8,32 +8,32 @@ import (
 	"time"
 )
 
-// llamacpp reads llama.cpp's server. Its metrics need --metrics; without them /slots tells what runs, but not what
-// waits. The gauge of KV usage is gone from present builds: the number of slots, each with its own share of the
-// context, is what bounds a worker, and the ledger counts the rest. In router mode (no model given at its start) it
-// loads models when they are first asked for.
+// llamacpp reads llama.cpp's server. Its metrics need --metrics; without them /slots shows the running requests, but
+// not the waiting ones. Present builds have no gauge of KV usage: a worker is bounded by the number of slots, each
+// with its own share of the context, and the in-flight ledger counts the rest. In router mode (no model given at its
+// start) it loads models at their first request.
 type llamacpp struct {
-	server
-	slots   atomic.Int64 // sequences at once
-	context atomic.Int64 // tokens of one slot
-	mute    atomic.Int64 // unix nanoseconds until which /metrics is not asked again
+	workerServer
+	slotCount      atomic.Int64 // sequences at once
+	slotContext    atomic.Int64 // tokens of one slot
+	metricsRetryAt atomic.Int64 // unix nanoseconds until which /metrics is not read again
 }
 
-// muteFor is how long a page that was off is left alone.
-const muteFor = time.Minute
+// metricsRetryDelay is how long a missing metrics page is not requested again.
+const metricsRetryDelay = time.Minute
 
 func (*llamacpp) Name() string { return "llamacpp" }
 
-// Health asks /health, which is 503 while the model is being loaded.
-func (e *llamacpp) Health(ctx context.Context) error { return e.ok(ctx, "/health") }
+// CheckHealth gets /health, which is 503 while the model is loading.
+func (e *llamacpp) CheckHealth(ctx context.Context) error { return e.checkPage(ctx, "/health") }
 
-// Models asks /v1/models, and /props for what the one model's slots are like.
-func (e *llamacpp) Models(ctx context.Context) ([]Model, error) {
-	cards, err := e.cards(ctx)
+// ListModels gets /v1/models, and /props for the slots of the one model.
+func (e *llamacpp) ListModels(ctx context.Context) ([]WorkerModel, error) {
+	cards, err := e.fetchModelList(ctx)
 	if err != nil {
 		return nil, err
 	}
-	out := modelsOf(cards)
+	out := toWorkerModels(cards)
 	router := false
 	for i, c := range cards {
 		switch c.Status.Value {
@@ -42,45 +42,45 @@ func (e *llamacpp) Models(ctx context.Context) ([]Model, error) {
 			router = true
 		default:
 			router = true
-			out[i].State = Cold
+			out[i].State = ModelCold
 		}
 	}
 	if router {
 		return out, nil
 	}
-	err = e.client.page(ctx, e.at("/props"), maxSmall, e.props)
-	if missing(err) { // --no-slots and --props choose which of the two is there
-		err = e.client.page(ctx, e.at("/slots"), maxSmall, e.sizes)
+	err = e.client.getPage(ctx, e.urlFor("/props"), maxSmallPageBytes, e.storeProps)
+	if isMissingPage(err) { // --no-slots and --props determine which of the two exists
+		err = e.client.getPage(ctx, e.urlFor("/slots"), maxSmallPageBytes, e.storeSlotSizes)
 	}
-	if err != nil && !missing(err) {
+	if err != nil && !isMissingPage(err) {
 		return nil, err
 	}
 	for i := range out {
-		out[i].MaxContext = e.context.Load()
+		out[i].MaxContext = e.slotContext.Load()
 	}
 	return out, nil
 }
 
-func (e *llamacpp) props(page []byte) error {
+func (e *llamacpp) storeProps(page []byte) error {
 	slots, size, err := parseProps(page)
 	if err == nil {
-		e.slots.Store(slots)
-		e.context.Store(size)
+		e.slotCount.Store(slots)
+		e.slotContext.Store(size)
 	}
 	return err
 }
 
-func (e *llamacpp) sizes(page []byte) error {
+func (e *llamacpp) storeSlotSizes(page []byte) error {
 	slots, size, err := parseSlotSizes(page)
 	if err == nil && slots > 0 && size > 0 {
-		e.slots.Store(slots)
-		e.context.Store(size)
+		e.slotCount.Store(slots)
+		e.slotContext.Store(size)
 	}
 	return err
 }
 
-// parseSlotSizes reads from llama.cpp's /slots how many there are and the context of the smallest, in tokens; 0 for what it
-// does not say.
+// parseSlotSizes parses llama.cpp's /slots: the number of slots and the context of the smallest, in tokens; 0 if
+// unknown.
 func parseSlotSizes(page []byte) (slots, size int64, err error) {
 	var list []struct {
 		Context float64 `json:"n_ctx"`
@@ -91,14 +91,14 @@ func parseSlotSizes(page []byte) (slots, size int64, err error) {
 	if len(list) == 0 || len(list) > maxSeqs {
 		return 0, 0, nil
 	}
-	size = context64(list[0].Context)
+	size = validContext(list[0].Context)
 	for _, s := range list {
-		size = min(size, context64(s.Context))
+		size = min(size, validContext(s.Context))
 	}
 	return int64(len(list)), size, nil
 }
 
-// parseProps reads from llama.cpp's /props the number of slots and the tokens of each; 0 for what it does not say.
+// parseProps parses llama.cpp's /props: the number of slots and the tokens of each; 0 if unknown.
 func parseProps(page []byte) (slots, size int64, err error) {
 	var p struct {
 		Slots    float64 `json:"total_slots"`
@@ -112,70 +112,70 @@ func parseProps(page []byte) (slots, size int64, err error) {
 	if p.Slots >= 1 && p.Slots <= maxSeqs {
 		slots = int64(p.Slots)
 	}
-	return slots, context64(p.Settings.Context), nil
+	return slots, validContext(p.Settings.Context), nil
 }
 
-func (e *llamacpp) Metrics(ctx context.Context, last Reading) (Reading, error) {
+func (e *llamacpp) ReadMetrics(ctx context.Context, last Reading) (Reading, error) {
 	now := time.Now()
-	if now.UnixNano() >= e.mute.Load() {
-		next, err := e.scrape(ctx, e.metricsAt("/metrics"), last, parseLlamaCPP)
-		if !missing(err) {
-			return e.sized(next), err
+	if now.UnixNano() >= e.metricsRetryAt.Load() {
+		next, err := e.scrapePage(ctx, e.metricsURLOr("/metrics"), last, parseLlamaCPP)
+		if !isMissingPage(err) {
+			return e.withSlotSizes(next), err
 		}
-		e.mute.Store(now.Add(muteFor).UnixNano())
+		e.metricsRetryAt.Store(now.Add(metricsRetryDelay).UnixNano())
 	}
-	next, err := e.scrape(ctx, e.at("/slots"), last, parseSlots)
-	next, err = orSilent(next, last, err)
-	return e.sized(next), err
+	next, err := e.scrapePage(ctx, e.urlFor("/slots"), last, parseSlots)
+	next, err = orLastReading(next, last, err)
+	return e.withSlotSizes(next), err
 }
 
-// sized adds what /props said.
-func (e *llamacpp) sized(r Reading) Reading {
-	if n, size := e.slots.Load(), e.context.Load(); n > 0 {
+// withSlotSizes adds the values of /props.
+func (e *llamacpp) withSlotSizes(r Reading) Reading {
+	if n, size := e.slotCount.Load(), e.slotContext.Load(); n > 0 {
 		r.Slots = n
 		r.KVTotal = n * size
 	}
 	return r
 }
 
-// Load has a server in router mode load a model.
-func (e *llamacpp) Load(ctx context.Context, s Source) error {
-	return unless(e.client.command(ctx, e.at("/models/load"), map[string]string{"model": s.ID}), "already")
+// LoadModel makes a server in router mode load a model.
+func (e *llamacpp) LoadModel(ctx context.Context, s ModelSource) error {
+	return ignoreRefusal(e.client.postCommand(ctx, e.urlFor("/models/load"), map[string]string{"model": s.ID}), "already")
 }
 
-// Unload has it take the model out of memory.
-func (e *llamacpp) Unload(ctx context.Context, id string) error {
-	return unless(e.client.command(ctx, e.at("/models/unload"), map[string]string{"model": id}), "not loaded", "not running")
+// UnloadModel makes it unload the model.
+func (e *llamacpp) UnloadModel(ctx context.Context, id string) error {
+	return ignoreRefusal(e.client.postCommand(ctx, e.urlFor("/models/unload"), map[string]string{"model": id}), "not loaded", "not running")
 }
 
-// parseLlamaCPP reads llama.cpp's metrics, as leniently as parseVLLM.
+// parseLlamaCPP parses llama.cpp's metrics, as leniently as parseVLLM.
 func parseLlamaCPP(text []byte, last Reading, now time.Time) (Reading, bool) {
-	var s sheet
-	for l := range lines(text, "llamacpp:") {
+	var s metricSheet
+	for l := range scanSeries(text, "llamacpp:") {
 		switch string(l.name) {
 		case "llamacpp:requests_processing":
-			s.add(qRunning, l)
+			s.addSeries(qRunning, l)
 		case "llamacpp:requests_deferred":
-			s.add(qWaiting, l)
+			s.addSeries(qWaiting, l)
 		case "llamacpp:prompt_tokens_total":
-			s.add(qPrompt, l)
+			s.addSeries(qPrompt, l)
 		case "llamacpp:tokens_predicted_total":
-			s.add(qOutput, l)
-		case "llamacpp:kv_cache_usage_ratio": // builds before it was taken out
-			s.add(qUsage, l)
+			s.addSeries(qOutput, l)
+		case "llamacpp:kv_cache_usage_ratio": // builds before its removal
+			s.addSeries(qUsage, l)
 		}
 	}
-	if s.taken == 0 {
+	if s.accepted == 0 {
 		return last, false
 	}
-	return s.onto(last, now), true
+	return s.applyTo(last, now), true
 }
 
-// parseSlots reads llama.cpp's /slots.
+// parseSlots parses llama.cpp's /slots.
 func parseSlots(page []byte, last Reading, now time.Time) (Reading, bool) {
 	var slots []struct {
 		Busy  bool    `json:"is_processing"`
-		State float64 `json:"state"` // of builds before is_processing: 0 is idle
+		State float64 `json:"state"` // in builds before is_processing: 0 is idle
 	}
 	if json.Unmarshal(page, &slots) != nil || len(slots) == 0 || len(slots) > maxSeqs {
 		return last, false
@@ -187,6 +187,6 @@ func parseSlots(page []byte, last Reading, now time.Time) (Reading, bool) {
 		}
 	}
 	last.Slots = int64(len(slots))
-	last.At, last.LoadAt = now, now
+	last.ReadAt, last.LoadReadAt = now, now
 	return last, true
 }

@@ -6,8 +6,8 @@ import (
 	"fmt"
 )
 
-// card is one entry of an OpenAI-style list of models, with what vLLM, SGLang and llama.cpp add.
-type card struct {
+// listedModel is one entry of an OpenAI-style list of models, with the fields that vLLM, SGLang and llama.cpp add.
+type listedModel struct {
 	ID      string  `json:"id"`
 	OwnedBy string  `json:"owned_by"`
 	Parent  *string `json:"parent"`
@@ -17,69 +17,69 @@ type card struct {
 	} `json:"status"`
 }
 
-func (c *card) model() Model {
-	m := Model{ID: c.ID, MaxContext: context64(c.MaxLen)}
-	if c.Parent != nil && len(*c.Parent) <= maxName {
+func (c *listedModel) toWorkerModel() WorkerModel {
+	m := WorkerModel{ID: c.ID, MaxContext: validContext(c.MaxLen)}
+	if c.Parent != nil && len(*c.Parent) <= maxNameBytes {
 		m.Parent = *c.Parent
 	}
 	return m
 }
 
-// context64 is a context length, 0 when it cannot be one.
-func context64(v float64) int64 {
+// validContext returns a context length, 0 when it is out of range.
+func validContext(v float64) int64 {
 	if v >= 1 && v <= maxKV {
 		return int64(v)
 	}
 	return 0
 }
 
-func named(id string) bool { return id != "" && len(id) <= maxName }
+func isValidName(id string) bool { return id != "" && len(id) <= maxNameBytes }
 
-// parseCards reads a list of models, at most maxNamed of them. Entries without a usable name are passed over.
-func parseCards(page []byte) ([]card, error) {
+// parseModelList parses a list of models, at most maxNames of them. Entries without a usable name are skipped.
+func parseModelList(page []byte) ([]listedModel, error) {
 	var list struct {
-		Data []card `json:"data"`
+		Data []listedModel `json:"data"`
 	}
 	if err := json.Unmarshal(page, &list); err != nil {
 		return nil, fmt.Errorf("the list of models: %w", err)
 	}
-	var out []card
+	var out []listedModel
 	for _, c := range list.Data {
-		if named(c.ID) && len(out) < maxNamed {
+		if isValidName(c.ID) && len(out) < maxNames {
 			out = append(out, c)
 		}
 	}
 	return out, nil
 }
 
-// parseModels reads an OpenAI-style list of models, with vLLM's max_model_len and parent where they are given.
-func parseModels(page []byte) ([]Model, error) {
-	cards, err := parseCards(page)
+// parseModels parses an OpenAI-style list of models, with vLLM's max_model_len and parent if present.
+func parseModels(page []byte) ([]WorkerModel, error) {
+	cards, err := parseModelList(page)
 	if err != nil {
 		return nil, err
 	}
-	return modelsOf(cards), nil
+	return toWorkerModels(cards), nil
 }
 
-func modelsOf(cards []card) []Model {
-	var out []Model
+func toWorkerModels(cards []listedModel) []WorkerModel {
+	var out []WorkerModel
 	for i := range cards {
-		out = append(out, cards[i].model())
+		out = append(out, cards[i].toWorkerModel())
 	}
 	return out
 }
 
-// cards asks /v1/models.
-func (s *server) cards(ctx context.Context) (out []card, err error) {
-	err = s.client.page(ctx, s.at("/v1/models"), maxModels, func(b []byte) (err error) {
-		out, err = parseCards(b)
+// fetchModelList gets and parses /v1/models.
+func (s *workerServer) fetchModelList(ctx context.Context) (out []listedModel, err error) {
+	err = s.client.getPage(ctx, s.urlFor("/v1/models"), maxModelListBytes, func(b []byte) (err error) {
+		out, err = parseModelList(b)
 		return err
 	})
 	return out, err
 }
 
-// list asks /v1/models and takes it as it is.
-func (s *server) list(ctx context.Context) ([]Model, error) {
-	cards, err := s.cards(ctx)
-	return modelsOf(cards), err
+// fetchModels gets /v1/models and returns it without changes.
+func (s *workerServer) fetchModels(ctx context.Context) ([]WorkerModel, error) {
+	cards, err := s.fetchModelList(ctx)
+	return toWorkerModels(cards), err
 }

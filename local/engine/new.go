@@ -5,53 +5,55 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/spillway-lb/spillway/local/engine/report"
 )
 
-// Config of an engine.
+// Config of an Engine.
 type Config struct {
-	// Base is where the worker listens, "http://host:port".
-	Base string
-	// Metrics is the address of its metrics page where that is not the engine's usual one; empty for the usual.
-	Metrics string
-	// Client asks it.
+	// BaseURL is where the worker listens, "http://host:port".
+	BaseURL string
+	// MetricsURL is the address of its metrics page; empty for the engine's default.
+	MetricsURL string
+	// Client makes the calls.
 	Client *Client
 }
 
-// NameAuto is the dialect that finds out which of the others a worker speaks. It is the default.
-const NameAuto = "auto"
+// NameAuto is the dialect that detects the worker's engine. It is the default.
+const NameAuto = report.NameAuto
 
-// Names of the dialects, NameAuto first.
-func Names() []string {
+// DialectNames lists the dialects, NameAuto first.
+func DialectNames() []string {
 	return []string{NameAuto, "vllm", "sglang", "trtllm", "triton", "tgi", "llamacpp", "ollama", "openai"}
 }
 
-// Known says whether there is a dialect of that name; the empty name means NameAuto.
-func Known(name string) bool { return name == "" || slices.Contains(Names(), name) }
+// IsKnownDialect reports whether there is a dialect of that name; the empty name means NameAuto.
+func IsKnownDialect(name string) bool { return name == "" || slices.Contains(DialectNames(), name) }
 
-// New returns the named dialect for one worker.
+// New returns an Engine of the named dialect for one worker.
 func New(name string, cfg Config) (Engine, error) {
-	if _, err := parseBase(cfg.Base); err != nil {
+	if _, err := parseBaseURL(cfg.BaseURL); err != nil {
 		return nil, err
 	}
-	if cfg.Metrics != "" {
-		if _, err := parseBase(cfg.Metrics); err != nil {
+	if cfg.MetricsURL != "" {
+		if _, err := parseBaseURL(cfg.MetricsURL); err != nil {
 			return nil, fmt.Errorf("metrics page: %w", err)
 		}
 	}
 	if cfg.Client == nil {
 		return nil, errors.New("reading a worker needs an HTTP client")
 	}
-	s := server{base: strings.TrimRight(cfg.Base, "/"), metrics: cfg.Metrics, client: cfg.Client}
+	s := workerServer{baseURL: strings.TrimRight(cfg.BaseURL, "/"), metricsURL: cfg.MetricsURL, client: cfg.Client}
 	if name == "" || name == NameAuto {
-		return newAuto(s), nil
+		return newAutoEngine(s), nil
 	}
-	if e := dialect(name, s); e != nil {
+	if e := newDialect(name, s); e != nil {
 		return e, nil
 	}
-	return nil, fmt.Errorf("unknown engine %q: write one of %s", name, strings.Join(Names(), ", "))
+	return nil, fmt.Errorf("unknown engine %q: write one of %s", name, strings.Join(DialectNames(), ", "))
 }
 
-func dialect(name string, s server) Engine {
+func newDialect(name string, s workerServer) Engine {
 	switch name {
 	case "vllm":
 		return &vllm{s}
@@ -62,13 +64,13 @@ func dialect(name string, s server) Engine {
 	case "triton":
 		return newTriton(s)
 	case "tgi":
-		return &tgi{server: s}
+		return &tgi{workerServer: s}
 	case "llamacpp":
-		return &llamacpp{server: s}
+		return &llamacpp{workerServer: s}
 	case "ollama":
 		return &ollama{s}
 	case "openai":
-		return &openai{s}
+		return &openaiServer{s}
 	}
 	return nil
 }

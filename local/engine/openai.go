@@ -5,18 +5,23 @@ import (
 	"time"
 )
 
-// openai is any server that speaks OpenAI's paths and of which nothing else is known. The ledger alone knows its load.
-type openai struct{ server }
+// openaiServer is a server with OpenAI's paths and an unknown engine. Its load is known from the in-flight ledger
+// only.
+type openaiServer struct{ workerServer }
 
-func (*openai) Name() string { return "openai" }
+func (*openaiServer) Name() string { return "openai" }
 
-// Health asks /health where there is one, and otherwise whether the list of models is served.
-func (e *openai) Health(ctx context.Context) error { return e.aliveAt(ctx, "/health", "/v1/models") }
+// CheckHealth gets /health if it exists, else checks that the list of models is served.
+func (e *openaiServer) CheckHealth(ctx context.Context) error {
+	return e.checkAnyPage(ctx, "/health", "/v1/models")
+}
 
-func (e *openai) Models(ctx context.Context) ([]Model, error) { return e.list(ctx) }
+func (e *openaiServer) ListModels(ctx context.Context) ([]WorkerModel, error) {
+	return e.fetchModels(ctx)
+}
 
-// Metrics only says that the worker was asked.
-func (e *openai) Metrics(_ context.Context, last Reading) (Reading, error) {
-	last.At = time.Now()
+// ReadMetrics only records that the worker was called.
+func (e *openaiServer) ReadMetrics(_ context.Context, last Reading) (Reading, error) {
+	last.ReadAt = time.Now()
 	return last, nil
 }

@@ -13,11 +13,11 @@ import (
 )
 
 var (
-	now   = time.Unix(1763640200, 0)
-	known = Reading{Running: 1, Waiting: 2, KVUsage: 0.3, KVSaid: true, KVTotal: 16000, PromptTokens: 5, OutputTokens: 6, PrefixQueries: 9, PrefixHits: 8, Preemptions: 9}
+	testNow      = time.Unix(1763640200, 0)
+	knownReading = Reading{Running: 1, Waiting: 2, KVUsage: 0.3, KVReported: true, KVTotal: 16000, PromptTokens: 5, OutputTokens: 6, PrefixQueries: 9, PrefixHits: 8, Preemptions: 9}
 )
 
-func golden(t testing.TB, name string) []byte {
+func readGolden(t testing.TB, name string) []byte {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("testdata", name))
 	if err != nil {
@@ -26,7 +26,7 @@ func golden(t testing.TB, name string) []byte {
 	return text
 }
 
-func parserOf(file string) parser {
+func parserOf(file string) pageParser {
 	switch strings.SplitN(strings.TrimSuffix(file, ".txt"), "_", 2)[0] {
 	case "sglang":
 		return parseSGLang
@@ -49,112 +49,112 @@ func TestGoldenPages(t *testing.T) {
 		file string
 		want Reading
 	}{
-		{"vllm.txt", Reading{Running: 7, Waiting: 3, KVUsage: 0.25, KVSaid: true, KVTotal: 28174 * 16, PromptTokens: 123456, OutputTokens: 65432, PrefixQueries: 51200, PrefixHits: 20480, Preemptions: 2, MaxAdapters: 4}},
-		{"vllm_lora.txt", Reading{Running: 4, Waiting: 1, KVUsage: 0.125, KVSaid: true, KVTotal: 32000, Served: 1005, Adapters: []string{"legal", "medical", "sql"}, MaxAdapters: 4}},
-		{"vllm_older.txt", Reading{Running: 3, KVUsage: 0.5, KVSaid: true, PrefixQueries: 800, PrefixHits: 200}},
-		{"two_engines.txt", Reading{Running: 10, Waiting: 2, KVUsage: 0.4, KVSaid: true, KVTotal: 32000}},
-		{"old_name.txt", Reading{Running: 3, KVUsage: 0.5, KVSaid: true, Asleep: true}},
-		{"sglang.txt", Reading{Running: 17, Waiting: 3, KVUsage: 0.3, KVSaid: true, KVTotal: 200000, PromptTokens: 100000, OutputTokens: 20000, PrefixQueries: 100000, PrefixHits: 40000, Served: 512, Preemptions: 4, MaxAdapters: 8}},
-		{"trtllm.txt", Reading{Running: 9, Waiting: 2, KVUsage: 0.35, KVSaid: true, KVTotal: 128000, Slots: 64, PrefixQueries: 32000, PrefixHits: 8000, Served: 42}},
-		{"triton.txt", Reading{Running: 7, Waiting: 3, KVUsage: 0.15, KVSaid: true, KVTotal: 6239*64 + 1000*32, Slots: 640, Served: 1030}},
+		{"vllm.txt", Reading{Running: 7, Waiting: 3, KVUsage: 0.25, KVReported: true, KVTotal: 28174 * 16, PromptTokens: 123456, OutputTokens: 65432, PrefixQueries: 51200, PrefixHits: 20480, Preemptions: 2, MaxAdapters: 4}},
+		{"vllm_lora.txt", Reading{Running: 4, Waiting: 1, KVUsage: 0.125, KVReported: true, KVTotal: 32000, Served: 1005, Adapters: []string{"legal", "medical", "sql"}, MaxAdapters: 4}},
+		{"vllm_older.txt", Reading{Running: 3, KVUsage: 0.5, KVReported: true, PrefixQueries: 800, PrefixHits: 200}},
+		{"two_engines.txt", Reading{Running: 10, Waiting: 2, KVUsage: 0.4, KVReported: true, KVTotal: 32000}},
+		{"old_name.txt", Reading{Running: 3, KVUsage: 0.5, KVReported: true, Asleep: true}},
+		{"sglang.txt", Reading{Running: 17, Waiting: 3, KVUsage: 0.3, KVReported: true, KVTotal: 200000, PromptTokens: 100000, OutputTokens: 20000, PrefixQueries: 100000, PrefixHits: 40000, Served: 512, Preemptions: 4, MaxAdapters: 8}},
+		{"trtllm.txt", Reading{Running: 9, Waiting: 2, KVUsage: 0.35, KVReported: true, KVTotal: 128000, Slots: 64, PrefixQueries: 32000, PrefixHits: 8000, Served: 42}},
+		{"triton.txt", Reading{Running: 7, Waiting: 3, KVUsage: 0.15, KVReported: true, KVTotal: 6239*64 + 1000*32, Slots: 640, Served: 1030}},
 		{"triton_plain.txt", Reading{Waiting: 5, Served: 77}},
-		{"tgi.txt", Reading{Running: 8, Waiting: 3, KVUsage: 0.25, KVSaid: true, KVTotal: 81920, PromptTokens: 64000, OutputTokens: 32000, Served: 250}},
+		{"tgi.txt", Reading{Running: 8, Waiting: 3, KVUsage: 0.25, KVReported: true, KVTotal: 81920, PromptTokens: 64000, OutputTokens: 32000, Served: 250}},
 		{"llamacpp.txt", Reading{Running: 3, Waiting: 2, PromptTokens: 51200, OutputTokens: 9000}},
 	} {
-		c.want.At, c.want.LoadAt = now, now
-		got, ok := parserOf(c.file)(golden(t, c.file), Reading{}, now)
+		c.want.ReadAt, c.want.LoadReadAt = testNow, testNow
+		got, ok := parserOf(c.file)(readGolden(t, c.file), Reading{}, testNow)
 		if diff := cmp.Diff(c.want, got); !ok || diff != "" {
 			t.Errorf("%s: %v, unlike wanted (-) (+):\n%s", c.file, ok, diff)
 		}
 	}
 }
 
-func TestWhatCannotBeIsLeftOutAndCounted(t *testing.T) {
-	got, ok := parseVLLM(golden(t, "rubbish.txt"), known, now)
-	if ok || !reflect.DeepEqual(got, known) {
+func TestImpossibleValuesAreIgnoredAndCounted(t *testing.T) {
+	got, ok := parseVLLM(readGolden(t, "rubbish.txt"), knownReading, testNow)
+	if ok || !reflect.DeepEqual(got, knownReading) {
 		t.Errorf("rubbish gave %+v", got)
 	}
 	for page, ignored := range map[string]int64{
 		"vllm:num_requests_running NaN\n":                                                                       1,
 		"vllm:num_requests_running{a=\"b\"} -3\nvllm:num_requests_waiting +Inf\n":                               2,
 		"vllm:kv_cache_usage_perc 17\n":                                                                         1,
-		"vllm:prefix_cache_queries_total 10\nvllm:prefix_cache_hits_total 11\n":                                 1, // more found than looked for
+		"vllm:prefix_cache_queries_total 10\nvllm:prefix_cache_hits_total 11\n":                                 1, // more hits than queries
 		"vllm:num_requests_running 1\nvllm:num_requests_running 900\n":                                          1, // one series twice
 		"vllm:num_requests_running twelve\n":                                                                    1,
 		"vllm:num_requests_running{engine=\"0\" 4\n":                                                            1,
 		"vllm:lora_requests_info{max_lora=\"2\",running_lora_adapters=\"x\"} -1\n":                              1,
 		"vllm:cache_config_info{block_size=\"1000000\",num_gpu_blocks=\"1000000000000\"} 1\n":                   1,
-		"vllm:cache_config_info{block_size=\"16\",num_gpu_blocks=\"None\"} 1\n":                                 0, // not laid out yet
+		"vllm:cache_config_info{block_size=\"16\",num_gpu_blocks=\"None\"} 1\n":                                 0, // not allocated yet
 		"vllm:prompt_tokens_total 5 6 7\nvllm:generation_tokens_total 1e300\nvllm:num_preemptions_total 0x1p80": 3,
 	} {
-		// One good line beside the bad ones, so that the page is taken for vLLM's.
-		got, ok := parseVLLM([]byte(page+"\nvllm:request_success_total 3\n"), known, now)
+		// One valid line in addition to the invalid ones, so that the page is recognized as vLLM's.
+		got, ok := parseVLLM([]byte(page+"\nvllm:request_success_total 3\n"), knownReading, testNow)
 		if !ok || got.Ignored != ignored {
 			t.Errorf("%q: %d values ignored, wanted %d", page, got.Ignored, ignored)
 		}
-		if got.Served != 3 || got.PrefixHits != known.PrefixHits || got.KVUsage != known.KVUsage || got.KVTotal != known.KVTotal {
+		if got.Served != 3 || got.PrefixHits != knownReading.PrefixHits || got.KVUsage != knownReading.KVUsage || got.KVTotal != knownReading.KVTotal {
 			t.Errorf("%q spoilt what was known: %+v", page, got)
 		}
-		again, _ := parseVLLM([]byte(page+"\nvllm:request_success_total 3\n"), got, now)
+		again, _ := parseVLLM([]byte(page+"\nvllm:request_success_total 3\n"), got, testNow)
 		if again.Ignored != 2*ignored {
 			t.Errorf("%q: the count does not go on: %d", page, again.Ignored)
 		}
 	}
 }
 
-func TestLoadAgesWhenItIsNotTold(t *testing.T) {
-	first, _ := parseVLLM([]byte("vllm:num_requests_running 4\n"), Reading{}, now)
-	later := now.Add(time.Minute)
+func TestLoadKeepsItsAgeWhenNotReported(t *testing.T) {
+	first, _ := parseVLLM([]byte("vllm:num_requests_running 4\n"), Reading{}, testNow)
+	later := testNow.Add(time.Minute)
 	next, ok := parseVLLM([]byte("vllm:num_requests_running NaN\nvllm:prompt_tokens_total 7\n"), first, later)
-	if !ok || next.Running != 4 || !next.LoadAt.Equal(now) || !next.At.Equal(later) {
-		t.Errorf("a load that was not told is %+v", next)
+	if !ok || next.Running != 4 || !next.LoadReadAt.Equal(testNow) || !next.ReadAt.Equal(later) {
+		t.Errorf("a load without a series is %+v", next)
 	}
 }
 
-func TestStaleAdaptersOfOneEngineDoNotHideAnothers(t *testing.T) {
+func TestStaleAdaptersDoNotHideOtherEngines(t *testing.T) {
 	page := `vllm:lora_requests_info{engine="0",max_lora="2",running_lora_adapters="a",waiting_lora_adapters=""} 100
 vllm:lora_requests_info{engine="1",max_lora="2",running_lora_adapters="b,b",waiting_lora_adapters=""} 50
 vllm:lora_requests_info{engine="0",max_lora="2",running_lora_adapters="gone",waiting_lora_adapters=""} 99
 vllm:lora_requests_info{engine="1",max_lora="2",running_lora_adapters="",waiting_lora_adapters=""} 40
 `
-	got, _ := parseVLLM([]byte(page), Reading{Adapters: []string{"gone"}}, now)
+	got, _ := parseVLLM([]byte(page), Reading{Adapters: []string{"gone"}}, testNow)
 	if diff := cmp.Diff([]string{"a", "b"}, got.Adapters); diff != "" {
 		t.Error(diff)
 	}
-	got, _ = parseVLLM([]byte(`vllm:lora_requests_info{max_lora="2",running_lora_adapters="",waiting_lora_adapters=""} 1`), got, now)
+	got, _ = parseVLLM([]byte(`vllm:lora_requests_info{max_lora="2",running_lora_adapters="",waiting_lora_adapters=""} 1`), got, testNow)
 	if len(got.Adapters) != 0 {
 		t.Errorf("idle adapters are %v", got.Adapters)
 	}
 }
 
-func TestSlotsPage(t *testing.T) {
-	got, ok := parseSlots(golden(t, "llamacpp_slots.json"), Reading{Waiting: 4}, now)
-	if !ok || got.Running != 3 || got.Waiting != 0 || got.Slots != 4 || !got.LoadAt.Equal(now) {
+func TestParseSlots(t *testing.T) {
+	got, ok := parseSlots(readGolden(t, "llamacpp_slots.json"), Reading{Waiting: 4}, testNow)
+	if !ok || got.Running != 3 || got.Waiting != 0 || got.Slots != 4 || !got.LoadReadAt.Equal(testNow) {
 		t.Errorf("slots say %+v", got)
 	}
-	if got, ok := parseSlots([]byte(`[{"state":1},{"state":0}]`), Reading{}, now); !ok || got.Running != 1 {
+	if got, ok := parseSlots([]byte(`[{"state":1},{"state":0}]`), Reading{}, testNow); !ok || got.Running != 1 {
 		t.Errorf("old slots say %+v", got)
 	}
 	for _, bad := range []string{`{}`, `[]`, `null`, `[1`} {
-		if _, ok := parseSlots([]byte(bad), known, now); ok {
+		if _, ok := parseSlots([]byte(bad), knownReading, testNow); ok {
 			t.Errorf("%s was taken for slots", bad)
 		}
 	}
 }
 
 func TestReadingUnits(t *testing.T) {
-	r := Reading{KVUsage: 0.25, KVSaid: true, KVTotal: 1000, PromptTokens: 10, Served: 4}
-	if r.KVUsed() != 250 || (&Reading{KVUsage: 0.5, KVSaid: true}).KVUsed() != -1 || (&Reading{KVTotal: 100}).KVUsed() != -1 {
+	r := Reading{KVUsage: 0.25, KVReported: true, KVTotal: 1000, PromptTokens: 10, Served: 4}
+	if r.KVUsed() != 250 || (&Reading{KVUsage: 0.5, KVReported: true}).KVUsed() != -1 || (&Reading{KVTotal: 100}).KVUsed() != -1 {
 		t.Error("KVUsed is wrong")
 	}
-	if !r.Restarted(&Reading{PromptTokens: 3, Served: 4}) || !r.Restarted(&Reading{PromptTokens: 10}) || r.Restarted(&Reading{PromptTokens: 10, Served: 4}) {
+	if !r.IsRestart(&Reading{PromptTokens: 3, Served: 4}) || !r.IsRestart(&Reading{PromptTokens: 10}) || r.IsRestart(&Reading{PromptTokens: 10, Served: 4}) {
 		t.Error("Restarted is wrong")
 	}
 }
 
-func TestListsOfModels(t *testing.T) {
+func TestParseModelLists(t *testing.T) {
 	got, err := parseModels([]byte(`{"object":"list","data":[{"id":"llama-3.1-8b","object":"model","max_model_len":131072,"parent":null},{"id":"sql","parent":"llama-3.1-8b"},{"id":""},{"id":"neg","max_model_len":-4}]}`))
-	want := []Model{{ID: "llama-3.1-8b", MaxContext: 131072}, {ID: "sql", Parent: "llama-3.1-8b"}, {ID: "neg"}}
+	want := []WorkerModel{{ID: "llama-3.1-8b", MaxContext: 131072}, {ID: "sql", Parent: "llama-3.1-8b"}, {ID: "neg"}}
 	if diff := cmp.Diff(want, got); err != nil || diff != "" {
 		t.Errorf("%v %s", err, diff)
 	}
@@ -162,19 +162,19 @@ func TestListsOfModels(t *testing.T) {
 		t.Error("a page of HTML was taken for a list of models")
 	}
 	many := struct {
-		Data []card `json:"data"`
-	}{make([]card, 5000)}
+		Data []listedModel `json:"data"`
+	}{make([]listedModel, 5000)}
 	for i := range many.Data {
 		many.Data[i].ID = strings.Repeat("x", 1+i%300)
 	}
 	page, _ := json.Marshal(many)
-	if got, err := parseModels(page); err != nil || len(got) != maxNamed {
+	if got, err := parseModels(page); err != nil || len(got) != maxNames {
 		t.Errorf("%d models, %v", len(got), err)
 	}
 }
 
 func BenchmarkParseVLLM(b *testing.B) {
-	page := golden(b, "vllm.txt")
+	page := readGolden(b, "vllm.txt")
 	var hist strings.Builder
 	for i := range 1500 {
 		hist.WriteString(`vllm:e2e_request_latency_seconds_bucket{engine="0",le="` + strings.Repeat("1", 1+i%4) + `",model_name="llama-3.1-8b"} 123456.0` + "\n")
@@ -183,6 +183,6 @@ func BenchmarkParseVLLM(b *testing.B) {
 	b.SetBytes(int64(len(page)))
 	b.ReportAllocs()
 	for b.Loop() {
-		parseVLLM(page, Reading{}, now)
+		parseVLLM(page, Reading{}, testNow)
 	}
 }

@@ -5,16 +5,16 @@ import (
 	"time"
 )
 
-// parser reads a page on top of a last reading. ok is false when nothing on the page is its engine's.
-type parser func(text []byte, last Reading, now time.Time) (next Reading, ok bool)
+// pageParser parses a page on top of a last reading. ok is false when the page contains nothing of its engine.
+type pageParser func(text []byte, last Reading, now time.Time) (next Reading, ok bool)
 
-// scrape reads a metrics page. On an error the last reading comes back as it was.
-func (s *server) scrape(ctx context.Context, address string, last Reading, parse parser) (Reading, error) {
+// scrapePage reads a metrics page. On an error it returns the last reading unchanged.
+func (s *workerServer) scrapePage(ctx context.Context, address string, last Reading, parse pageParser) (Reading, error) {
 	next := last
-	err := s.client.page(ctx, address, MaxPage, func(b []byte) error {
+	err := s.client.getPage(ctx, address, MaxPageBytes, func(b []byte) error {
 		r, ok := parse(b, last, time.Now())
 		if !ok {
-			return ErrForeign
+			return ErrUnknownPage
 		}
 		next = r
 		return nil

@@ -6,78 +6,79 @@ import (
 	"time"
 )
 
-// sglang reads SGLang. Its metrics need --enable-metrics. Gauges come from several processes, of which the most recent
-// wins: what a rank last said stays on the page while it is idle, for up to half a minute. The ranks of one
-// tensor-parallel engine (tp_rank, pp_rank, moe_ep_rank) say the same thing several times; those of data parallelism
-// (dp_rank) are parts. token_usage is that of the fullest pool. With priorities the total stands under priority="" and
-// its breakdown beside it.
-type sglang struct{ server }
+// sglang reads SGLang. Its metrics need --enable-metrics. Gauges come from several processes and the most recent
+// value wins: the last value of a rank stays on the page while it is idle, for up to half a minute. The ranks of one
+// tensor-parallel engine (tp_rank, pp_rank, moe_ep_rank) repeat the same value; those of data parallelism (dp_rank)
+// are parts. token_usage is that of the fullest pool. With priorities, the series with priority="" is the total and
+// the others its breakdown.
+type sglang struct{ workerServer }
 
 func (*sglang) Name() string { return "sglang" }
 
-// busyAfter is how long /health may take. It generates a token, which waits behind a long prefill: a worker that does
-// not get round to it and still answers is busy, not sick; token progress tells when it is stuck.
-const busyAfter = time.Second
+// healthTimeout bounds a call to /health. It generates a token, which waits behind a long prefill: a worker that is
+// too slow for it but still answers is busy, not unhealthy; a stuck one is detected by its token progress.
+const healthTimeout = time.Second
 
-func (g *sglang) Health(ctx context.Context) error {
-	probe, cancel := context.WithTimeout(ctx, busyAfter)
+func (g *sglang) CheckHealth(ctx context.Context) error {
+	probe, cancel := context.WithTimeout(ctx, healthTimeout)
 	defer cancel()
-	err := g.ok(probe, "/health")
+	err := g.checkPage(probe, "/health")
 	if err == nil || ctx.Err() != nil || probe.Err() == nil {
 		return err
 	}
-	return g.ok(ctx, "/v1/models")
+	return g.checkPage(ctx, "/v1/models")
 }
 
-// Models asks /v1/models. An adapter is asked for as base:adapter, because its bare name would get the base model.
-func (g *sglang) Models(ctx context.Context) ([]Model, error) {
-	out, err := g.list(ctx)
+// ListModels gets /v1/models. An adapter is requested as base:adapter, because its bare name would select the base
+// model.
+func (g *sglang) ListModels(ctx context.Context) ([]WorkerModel, error) {
+	out, err := g.fetchModels(ctx)
 	for i := range out {
 		if m := &out[i]; m.Parent != "" {
 			m.ID = m.Parent + ":" + m.ID
 		}
 	}
-	return slices.DeleteFunc(out, func(m Model) bool { return !named(m.ID) }), err
+	return slices.DeleteFunc(out, func(m WorkerModel) bool { return !isValidName(m.ID) }), err
 }
 
-func (g *sglang) Metrics(ctx context.Context, last Reading) (Reading, error) {
-	next, err := g.scrape(ctx, g.metricsAt("/metrics"), last, parseSGLang)
-	return orSilent(next, last, err)
+func (g *sglang) ReadMetrics(ctx context.Context, last Reading) (Reading, error) {
+	next, err := g.scrapePage(ctx, g.metricsURLOr("/metrics"), last, parseSGLang)
+	return orLastReading(next, last, err)
 }
 
-// orSilent takes a worker that has no metrics page for one that says nothing of its load.
-func orSilent(next, last Reading, err error) (Reading, error) {
-	if !missing(err) {
+// orLastReading treats a worker without a metrics page as one that does not report its load.
+func orLastReading(next, last Reading, err error) (Reading, error) {
+	if !isMissingPage(err) {
 		return next, err
 	}
-	last.At = time.Now()
+	last.ReadAt = time.Now()
 	return last, nil
 }
 
-// Load takes an adapter in.
-func (g *sglang) Load(ctx context.Context, s Source) error {
-	body := map[string]string{"lora_name": bare(s.ID), "lora_path": s.Path}
-	return unless(g.client.command(ctx, g.at("/load_lora_adapter"), body), "already")
+// LoadModel loads an adapter.
+func (g *sglang) LoadModel(ctx context.Context, s ModelSource) error {
+	body := map[string]string{"lora_name": bareAdapterName(s.ID), "lora_path": s.Path}
+	return ignoreRefusal(g.client.postCommand(ctx, g.urlFor("/load_lora_adapter"), body), "already")
 }
 
-// Unload lets an adapter go.
-func (g *sglang) Unload(ctx context.Context, id string) error {
-	body := map[string]string{"lora_name": bare(id)}
-	return unless(g.client.command(ctx, g.at("/unload_lora_adapter"), body), "not found", "not loaded")
+// UnloadModel unloads an adapter.
+func (g *sglang) UnloadModel(ctx context.Context, id string) error {
+	body := map[string]string{"lora_name": bareAdapterName(id)}
+	return ignoreRefusal(g.client.postCommand(ctx, g.urlFor("/unload_lora_adapter"), body), "not found", "not loaded")
 }
 
-// Sleep gives weights and KV cache back. The engine must run with --enable-memory-saver.
-func (g *sglang) Sleep(ctx context.Context) error {
-	return g.client.command(ctx, g.at("/release_memory_occupation"), struct{}{})
+// ReleaseMemory releases weights and KV cache. The engine must run with --enable-memory-saver.
+func (g *sglang) ReleaseMemory(ctx context.Context) error {
+	return g.client.postCommand(ctx, g.urlFor("/release_memory_occupation"), struct{}{})
 }
 
-// Wake takes them again.
-func (g *sglang) Wake(ctx context.Context) error {
-	return g.client.command(ctx, g.at("/resume_memory_occupation"), struct{}{})
+// ReclaimMemory restores them.
+func (g *sglang) ReclaimMemory(ctx context.Context) error {
+	return g.client.postCommand(ctx, g.urlFor("/resume_memory_occupation"), struct{}{})
 }
 
-// bare is an adapter's own name in base:adapter.
-func bare(id string) string {
+// bareAdapterName is an adapter's own name in base:adapter.
+func bareAdapterName(id string) string {
 	for i := len(id) - 1; i >= 0; i-- {
 		if id[i] == ':' {
 			return id[i+1:]
@@ -86,37 +87,37 @@ func bare(id string) string {
 	return id
 }
 
-// parseSGLang reads SGLang's metrics, as leniently as parseVLLM.
+// parseSGLang parses SGLang's metrics, as leniently as parseVLLM.
 func parseSGLang(text []byte, last Reading, now time.Time) (Reading, bool) {
-	s := sheet{copies: []string{"tp_rank", "pp_rank", "moe_ep_rank", "pid"}}
-	for l := range lines(text, "sglang:") {
+	s := metricSheet{copyLabels: []string{"tp_rank", "pp_rank", "moe_ep_rank", "pid"}}
+	for l := range scanSeries(text, "sglang:") {
 		if string(l.name) == "sglang:cache_config_info" {
-			s.geometry(l, "num_pages", "page_size")
+			s.addCacheSize(l, "num_pages", "page_size")
 			continue
 		}
-		q := sglangNames(l.name)
-		if q == qNone || breakdown(l) {
+		q := sglangQuantity(l.name)
+		if q == qNone || isBreakdown(l) {
 			continue
 		}
-		s.add(q, l)
+		s.addSeries(q, l)
 	}
-	if s.taken == 0 {
+	if s.accepted == 0 {
 		return last, false
 	}
-	if s.said(qKVAbsolute) {
+	if s.hasQuantity(qKVAbsolute) {
 		s.tallies[qKV] = s.tallies[qKVAbsolute]
 	}
-	s.instead(qQueries, qPrompt) // every prompt token is looked up
-	return s.onto(last, now), true
+	s.useFallback(qQueries, qPrompt) // every prompt token is looked up
+	return s.applyTo(last, now), true
 }
 
-// breakdown says that a series is a part of another that stands on the page too.
-func breakdown(l series) bool {
-	labels, _, _ := l.read()
-	return len(label(labels, "priority")) > 0
+// isBreakdown reports whether a series is a part of another series on the page.
+func isBreakdown(l promSeries) bool {
+	labels, _, _ := l.parseSeries()
+	return len(labelValue(labels, "priority")) > 0
 }
 
-func sglangNames(name []byte) quantity {
+func sglangQuantity(name []byte) quantity {
 	switch string(name) {
 	case "sglang:num_running_reqs":
 		return qRunning

@@ -8,31 +8,31 @@ import (
 	"time"
 )
 
-// tgi reads Text Generation Inference. It has no gauge of its KV cache; the batch's budget of tokens, which it does
-// reserve, stands in for it against the total that /info tells. An adapter is chosen by a field of the request
-// (adapter_id) and is no model of its own.
+// tgi reads Text Generation Inference. It has no gauge of its KV cache; its reserved batch token budget is used
+// instead, relative to the total from /info. An adapter is chosen by a field of the request (adapter_id) and is no
+// model of its own.
 type tgi struct {
-	server
-	kv atomic.Int64 // max_batch_total_tokens
+	workerServer
+	kvBudget atomic.Int64 // max_batch_total_tokens
 }
 
 func (*tgi) Name() string { return "tgi" }
 
-func (e *tgi) Health(ctx context.Context) error { return e.ok(ctx, "/health") }
+func (e *tgi) CheckHealth(ctx context.Context) error { return e.checkPage(ctx, "/health") }
 
-// Models asks /info for the one model and its limits, and /v1/models for the name that requests use.
-func (e *tgi) Models(ctx context.Context) ([]Model, error) {
+// ListModels gets /info for the one model and its limits, and /v1/models for the name that requests use.
+func (e *tgi) ListModels(ctx context.Context) ([]WorkerModel, error) {
 	var info tgiInfo
-	if err := e.client.page(ctx, e.at("/info"), maxSmall, func(b []byte) error { return info.parse(b) }); err != nil {
+	if err := e.client.getPage(ctx, e.urlFor("/info"), maxSmallPageBytes, func(b []byte) error { return info.parseInfo(b) }); err != nil {
 		return nil, err
 	}
-	e.kv.Store(context64(info.MaxBatchTotal))
-	out, err := e.list(ctx)
-	if missing(err) || err == nil && len(out) == 0 {
-		out, err = []Model{{ID: info.ModelID}}, nil
+	e.kvBudget.Store(validContext(info.MaxBatchTotal))
+	out, err := e.fetchModels(ctx)
+	if isMissingPage(err) || err == nil && len(out) == 0 {
+		out, err = []WorkerModel{{ID: info.ModelID}}, nil
 	}
 	for i := range out {
-		out[i].MaxContext = context64(info.MaxTotal)
+		out[i].MaxContext = validContext(info.MaxTotal)
 	}
 	return out, err
 }
@@ -43,46 +43,46 @@ type tgiInfo struct {
 	MaxBatchTotal float64 `json:"max_batch_total_tokens"` // null when the engine has not measured it
 }
 
-func (i *tgiInfo) parse(page []byte) error {
+func (i *tgiInfo) parseInfo(page []byte) error {
 	if err := json.Unmarshal(page, i); err != nil {
 		return fmt.Errorf("the server's description: %w", err)
 	}
-	if !named(i.ModelID) {
-		return ErrForeign
+	if !isValidName(i.ModelID) {
+		return ErrUnknownPage
 	}
 	return nil
 }
 
-func (e *tgi) Metrics(ctx context.Context, last Reading) (Reading, error) {
-	return e.scrape(ctx, e.metricsAt("/metrics"), last, func(text []byte, last Reading, now time.Time) (Reading, bool) {
-		return parseTGI(text, e.kv.Load(), last, now)
+func (e *tgi) ReadMetrics(ctx context.Context, last Reading) (Reading, error) {
+	return e.scrapePage(ctx, e.metricsURLOr("/metrics"), last, func(text []byte, last Reading, now time.Time) (Reading, bool) {
+		return parseTGI(text, e.kvBudget.Load(), last, now)
 	})
 }
 
-// parseTGI reads TGI's metrics, as leniently as parseVLLM; kvTotal is its whole budget of tokens, 0 when not known.
+// parseTGI parses TGI's metrics, as leniently as parseVLLM; kvTotal is its total token budget, 0 when unknown.
 func parseTGI(text []byte, kvTotal int64, last Reading, now time.Time) (Reading, bool) {
-	var s sheet
-	for l := range lines(text, "tgi_") {
-		if q := tgiNames(l.name); q != qNone {
-			s.add(q, l)
+	var s metricSheet
+	for l := range scanSeries(text, "tgi_") {
+		if q := tgiQuantity(l.name); q != qNone {
+			s.addSeries(q, l)
 		}
 	}
-	if s.taken == 0 {
+	if s.accepted == 0 {
 		return last, false
 	}
 	held := s.tallies[qBlocks]
 	s.tallies[qBlocks] = nil
-	r := s.onto(last, now)
+	r := s.applyTo(last, now)
 	if kvTotal > 0 {
 		r.KVTotal = kvTotal
 		if len(held) > 0 {
-			r.KVUsage, r.KVSaid = min(held.sum()/float64(kvTotal), 1), true
+			r.KVUsage, r.KVReported = min(held.total()/float64(kvTotal), 1), true
 		}
 	}
 	return r, true
 }
 
-func tgiNames(name []byte) quantity {
+func tgiQuantity(name []byte) quantity {
 	switch string(name) {
 	case "tgi_batch_current_size":
 		return qRunning

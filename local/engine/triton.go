@@ -11,50 +11,50 @@ import (
 	"time"
 )
 
-// triton reads Triton (KServe v2) and what its TensorRT-LLM backend adds. Metrics are on a port of their own, 8002
-// unless the worker's metrics page is configured. Requests are passed on as they come, so a worker must speak the
-// OpenAI paths (Triton's OpenAI frontend) or the KServe ones that are asked of it.
+// triton reads Triton (KServe v2) with its TensorRT-LLM backend. Metrics are on a separate port, 8002 unless the
+// worker's metrics page is configured. Requests are forwarded unchanged, so a worker must serve the OpenAI paths
+// (Triton's OpenAI frontend) or the KServe paths that clients use.
 type triton struct {
-	server
-	elsewhere bool        // the metrics page is not the configured one and may not be there
-	frontend  atomic.Bool // the worker's port is that of the OpenAI frontend, which serves its own pages
+	workerServer
+	metricsGuessed bool        // the metrics page is the default one and may not exist
+	openAIFrontend atomic.Bool // the worker's port is that of the OpenAI frontend, which serves its own pages
 }
 
 const tritonMetricsPort = "8002"
 
-func newTriton(s server) *triton {
-	t := &triton{server: s}
-	if u, err := url.Parse(s.base); err == nil && s.metrics == "" {
-		t.elsewhere = true
-		t.metrics = "http://" + net.JoinHostPort(u.Hostname(), tritonMetricsPort) + "/metrics"
+func newTriton(s workerServer) *triton {
+	t := &triton{workerServer: s}
+	if u, err := url.Parse(s.baseURL); err == nil && s.metricsURL == "" {
+		t.metricsGuessed = true
+		t.metricsURL = "http://" + net.JoinHostPort(u.Hostname(), tritonMetricsPort) + "/metrics"
 	}
 	return t
 }
 
 func (*triton) Name() string { return "triton" }
 
-// Health asks whether the server lives. /v2/health/ready is no when any one model has failed to load, and each model's
-// own state is told by Models.
-func (t *triton) Health(ctx context.Context) error {
-	return t.aliveAt(ctx, "/v2/health/live", "/health/ready")
+// CheckHealth gets /v2/health/live. /v2/health/ready fails when any one model has failed to load; ListModels reports
+// each model's own state.
+func (t *triton) CheckHealth(ctx context.Context) error {
+	return t.checkAnyPage(ctx, "/v2/health/live", "/health/ready")
 }
 
-// Models asks the repository for all there is; what is not loaded is refused until Load. A model is ready when any of
-// its versions is.
-func (t *triton) Models(ctx context.Context) (out []Model, err error) {
-	err = t.client.do(ctx, http.MethodPost, t.at("/v2/repository/index"), []byte("{}"), maxModels, func(_ http.Header, b []byte) (err error) {
+// ListModels lists the repository; a model that is not loaded is refused until LoadModel. A model is ready when any
+// of its versions is.
+func (t *triton) ListModels(ctx context.Context) (out []WorkerModel, err error) {
+	err = t.client.sendQueued(ctx, http.MethodPost, t.urlFor("/v2/repository/index"), []byte("{}"), maxModelListBytes, func(_ http.Header, b []byte) (err error) {
 		out, err = parseRepository(b)
 		return err
 	})
-	t.frontend.Store(missing(err))
-	if missing(err) {
-		return t.list(ctx)
+	t.openAIFrontend.Store(isMissingPage(err))
+	if isMissingPage(err) {
+		return t.fetchModels(ctx)
 	}
 	return out, err
 }
 
-// parseRepository reads Triton's repository index.
-func parseRepository(page []byte) ([]Model, error) {
+// parseRepository parses Triton's repository index.
+func parseRepository(page []byte) ([]WorkerModel, error) {
 	var index []struct {
 		Name  string `json:"name"`
 		State string `json:"state"`
@@ -62,67 +62,68 @@ func parseRepository(page []byte) ([]Model, error) {
 	if err := json.Unmarshal(page, &index); err != nil {
 		return nil, fmt.Errorf("the repository index: %w", err)
 	}
-	var out []Model
+	var out []WorkerModel
 	at := map[string]int{}
 	for _, e := range index {
-		if !named(e.Name) {
+		if !isValidName(e.Name) {
 			continue
 		}
 		i, seen := at[e.Name]
 		if !seen {
-			if len(out) == maxNamed {
+			if len(out) == maxNames {
 				continue
 			}
 			i = len(out)
 			at[e.Name] = i
-			out = append(out, Model{ID: e.Name, State: Unloaded})
+			out = append(out, WorkerModel{ID: e.Name, State: ModelUnloaded})
 		}
 		if e.State == "READY" {
-			out[i].State = Ready
+			out[i].State = ModelReady
 		}
 	}
 	return out, nil
 }
 
-func (t *triton) Metrics(ctx context.Context, last Reading) (Reading, error) {
-	address := t.metrics
-	if t.elsewhere && t.frontend.Load() {
-		address = t.at("/metrics")
+func (t *triton) ReadMetrics(ctx context.Context, last Reading) (Reading, error) {
+	address := t.metricsURL
+	if t.metricsGuessed && t.openAIFrontend.Load() {
+		address = t.urlFor("/metrics")
 	}
-	next, err := t.scrape(ctx, address, last, parseTriton)
-	return orSilent(next, last, err)
+	next, err := t.scrapePage(ctx, address, last, parseTriton)
+	return orLastReading(next, last, err)
 }
 
-// Load loads a model from the repository. The server must run with --model-control-mode=explicit.
-func (t *triton) Load(ctx context.Context, s Source) error {
-	return t.client.command(ctx, t.at("/v2/repository/models/"+url.PathEscape(s.ID)+"/load"), struct{}{})
+// LoadModel loads a model from the repository. The server must run with --model-control-mode=explicit.
+func (t *triton) LoadModel(ctx context.Context, s ModelSource) error {
+	return t.client.postCommand(ctx, t.urlFor("/v2/repository/models/"+url.PathEscape(s.ID)+"/load"), struct{}{})
 }
 
-// Unload takes a model out of memory.
-func (t *triton) Unload(ctx context.Context, id string) error {
-	return t.client.command(ctx, t.at("/v2/repository/models/"+url.PathEscape(id)+"/unload"), struct{}{})
+// UnloadModel unloads a model.
+func (t *triton) UnloadModel(ctx context.Context, id string) error {
+	return t.client.postCommand(ctx, t.urlFor("/v2/repository/models/"+url.PathEscape(id)+"/unload"), struct{}{})
 }
 
-// parseTriton reads Triton's metrics, as leniently as parseVLLM. Without the TensorRT-LLM backend only what waits is known.
+// parseTriton parses Triton's metrics, as leniently as parseVLLM. Without the TensorRT-LLM backend only the waiting
+// requests are known.
 func parseTriton(text []byte, last Reading, now time.Time) (Reading, bool) {
-	s := sheet{kinds: []string{"request_type", "kv_cache_block_type"}}
-	for l := range lines(text, "nv_") {
-		labels, _, _ := l.read()
-		if q := tritonNames(l.name, labels); q != qNone {
-			s.add(q, l)
+	s := metricSheet{kindLabels: []string{"request_type", "kv_cache_block_type"}}
+	for l := range scanSeries(text, "nv_") {
+		labels, _, _ := l.parseSeries()
+		if q := tritonQuantity(l.name, labels); q != qNone {
+			s.addSeries(q, l)
 		}
 	}
-	if s.taken == 0 {
+	if s.accepted == 0 {
 		return last, false
 	}
-	s.instead(qWaiting, qOldWaiting)
-	return s.onto(last, now), true
+	s.useFallback(qWaiting, qOldWaiting)
+	return s.applyTo(last, now), true
 }
 
-func tritonNames(name, labels []byte) quantity {
+func tritonQuantity(name, labels []byte) quantity {
 	switch string(name) {
 	case "nv_trt_llm_request_metrics":
-		switch string(label(labels, "request_type")) {
+		switch string(labelValue(labels, "request_type")) {
 		case "scheduled":
 			return qRunning
 		case "waiting":
@@ -131,7 +132,7 @@ func tritonNames(name, labels []byte) quantity {
 			return qSlots
 		}
 	case "nv_trt_llm_kv_cache_block_metrics":
-		switch string(label(labels, "kv_cache_block_type")) {
+		switch string(labelValue(labels, "kv_cache_block_type")) {
 		case "fraction":
 			return qUsage
 		case "max":

@@ -5,49 +5,49 @@ import (
 	"time"
 )
 
-// trtllm reads TensorRT-LLM's own server, trtllm-serve. Its Prometheus page is not at /metrics, where it keeps a list of
-// iterations that reading empties, but at /prometheus/metrics, and only when the engine is configured to keep
+// trtllm reads TensorRT-LLM's own server, trtllm-serve. Its Prometheus page is not at /metrics, which is a list of
+// iterations that a read empties, but at /prometheus/metrics, and only if the engine is configured to collect
 // performance metrics. Under attention data parallelism only the first rank reports.
-type trtllm struct{ server }
+type trtllm struct{ workerServer }
 
 func (*trtllm) Name() string { return "trtllm" }
 
-func (e *trtllm) Health(ctx context.Context) error { return e.ok(ctx, "/health") }
+func (e *trtllm) CheckHealth(ctx context.Context) error { return e.checkPage(ctx, "/health") }
 
-func (e *trtllm) Models(ctx context.Context) ([]Model, error) { return e.list(ctx) }
+func (e *trtllm) ListModels(ctx context.Context) ([]WorkerModel, error) { return e.fetchModels(ctx) }
 
-func (e *trtllm) Metrics(ctx context.Context, last Reading) (Reading, error) {
-	next, err := e.scrape(ctx, e.metricsAt("/prometheus/metrics"), last, parseTRTLLM)
-	return orSilent(next, last, err)
+func (e *trtllm) ReadMetrics(ctx context.Context, last Reading) (Reading, error) {
+	next, err := e.scrapePage(ctx, e.metricsURLOr("/prometheus/metrics"), last, parseTRTLLM)
+	return orLastReading(next, last, err)
 }
 
-// parseTRTLLM reads trtllm-serve's metrics, as leniently as parseVLLM.
+// parseTRTLLM parses trtllm-serve's metrics, as leniently as parseVLLM.
 func parseTRTLLM(text []byte, last Reading, now time.Time) (Reading, bool) {
-	s := sheet{copies: []string{"pid"}}
-	for l := range lines(text, "trtllm_") {
-		if q := trtllmNames(l.name); q != qNone {
-			s.add(q, l)
+	s := metricSheet{copyLabels: []string{"pid"}}
+	for l := range scanSeries(text, "trtllm_") {
+		if q := trtllmQuantity(l.name); q != qNone {
+			s.addSeries(q, l)
 		}
 	}
-	if s.taken == 0 {
+	if s.accepted == 0 {
 		return last, false
 	}
-	s.reuse()
-	return s.onto(last, now), true
+	s.computeReusedTokens()
+	return s.applyTo(last, now), true
 }
 
-// reuse turns blocks found and missed into tokens.
-func (s *sheet) reuse() {
-	if !s.said(qBlockSize) || !s.said(qOldHits) || !s.said(qOldQueries) {
+// computeReusedTokens converts block hits and misses into tokens.
+func (s *metricSheet) computeReusedTokens() {
+	if !s.hasQuantity(qBlockSize) || !s.hasQuantity(qOldHits) || !s.hasQuantity(qOldQueries) {
 		s.tallies[qOldHits], s.tallies[qOldQueries] = nil, nil
 		return
 	}
 	size := s.tallies[qBlockSize].mean()
-	hits, missed := s.tallies[qOldHits].sum()*size, s.tallies[qOldQueries].sum()*size
-	s.tallies[qHits], s.tallies[qQueries] = tally{{value: hits}}, tally{{value: hits + missed}}
+	hits, missed := s.tallies[qOldHits].total()*size, s.tallies[qOldQueries].total()*size
+	s.tallies[qHits], s.tallies[qQueries] = seriesTally{{value: hits}}, seriesTally{{value: hits + missed}}
 }
 
-func trtllmNames(name []byte) quantity {
+func trtllmQuantity(name []byte) quantity {
 	switch string(name) {
 	case "trtllm_num_requests_running":
 		return qRunning

@@ -7,48 +7,48 @@ import (
 	"time"
 )
 
-// vllm reads vLLM and the engines that imitate its pages. Its labels are model_name and engine: with data parallelism
-// there is one series for each engine, and all of them count. Names have changed and both are read. KV usage counts
-// blocks of live sequences only; cached blocks are free.
-type vllm struct{ server }
+// vllm reads vLLM and compatible engines. Its labels are model_name and engine: with data parallelism there is one
+// series for each engine, and all of them count. Some names have changed; both forms are read. KV usage counts blocks
+// of live sequences only; cached blocks are free.
+type vllm struct{ workerServer }
 
 func (*vllm) Name() string { return "vllm" }
 
-// Health asks /health, which is 503 once the engine's core has died.
-func (v *vllm) Health(ctx context.Context) error { return v.ok(ctx, "/health") }
+// CheckHealth gets /health, which is 503 once the engine's core has died.
+func (v *vllm) CheckHealth(ctx context.Context) error { return v.checkPage(ctx, "/health") }
 
-// Models asks /v1/models; adapters come with their parent.
-func (v *vllm) Models(ctx context.Context) ([]Model, error) { return v.list(ctx) }
+// ListModels gets /v1/models; adapters are listed with their parent.
+func (v *vllm) ListModels(ctx context.Context) ([]WorkerModel, error) { return v.fetchModels(ctx) }
 
-func (v *vllm) Metrics(ctx context.Context, last Reading) (Reading, error) {
-	return v.scrape(ctx, v.metricsAt("/metrics"), last, parseVLLM)
+func (v *vllm) ReadMetrics(ctx context.Context, last Reading) (Reading, error) {
+	return v.scrapePage(ctx, v.metricsURLOr("/metrics"), last, parseVLLM)
 }
 
-// Load takes an adapter in. The engine must run with VLLM_ALLOW_RUNTIME_LORA_UPDATING.
-func (v *vllm) Load(ctx context.Context, s Source) error {
+// LoadModel loads an adapter. The engine must run with VLLM_ALLOW_RUNTIME_LORA_UPDATING.
+func (v *vllm) LoadModel(ctx context.Context, s ModelSource) error {
 	body := map[string]string{"lora_name": s.ID, "lora_path": s.Path}
-	return unless(v.client.command(ctx, v.at("/v1/load_lora_adapter"), body), "already")
+	return ignoreRefusal(v.client.postCommand(ctx, v.urlFor("/v1/load_lora_adapter"), body), "already")
 }
 
-// Unload lets an adapter go.
-func (v *vllm) Unload(ctx context.Context, id string) error {
+// UnloadModel unloads an adapter.
+func (v *vllm) UnloadModel(ctx context.Context, id string) error {
 	body := map[string]string{"lora_name": id}
-	return unless(v.client.command(ctx, v.at("/v1/unload_lora_adapter"), body), "cannot be found", "not found")
+	return ignoreRefusal(v.client.postCommand(ctx, v.urlFor("/v1/unload_lora_adapter"), body), "cannot be found", "not found")
 }
 
-// Sleep moves the weights to the host's memory and drops the KV cache (level 1). The engine must run with
+// ReleaseMemory moves the weights to host memory and drops the KV cache (level 1). The engine must run with
 // --enable-sleep-mode and VLLM_SERVER_DEV_MODE.
-func (v *vllm) Sleep(ctx context.Context) error {
-	return v.client.command(ctx, v.at("/sleep?level=1"), struct{}{})
+func (v *vllm) ReleaseMemory(ctx context.Context) error {
+	return v.client.postCommand(ctx, v.urlFor("/sleep?level=1"), struct{}{})
 }
 
-// Wake brings them back, in seconds.
-func (v *vllm) Wake(ctx context.Context) error {
-	return v.client.command(ctx, v.at("/wake_up"), struct{}{})
+// ReclaimMemory restores them, within seconds.
+func (v *vllm) ReclaimMemory(ctx context.Context) error {
+	return v.client.postCommand(ctx, v.urlFor("/wake_up"), struct{}{})
 }
 
-// unless forgives a refusal that says that what is asked for is so already.
-func unless(err error, words ...string) error {
+// ignoreRefusal ignores a refusal whose text shows that the requested state is already in place.
+func ignoreRefusal(err error, words ...string) error {
 	var s *StatusError
 	if !errors.As(err, &s) || s.Status >= 500 {
 		return err
@@ -61,34 +61,34 @@ func unless(err error, words ...string) error {
 	return err
 }
 
-// parseVLLM reads vLLM's metrics. It is lenient: lines that it does not know are passed over, and what no line says
-// keeps its value from last.
+// parseVLLM parses vLLM's metrics. It is lenient: unknown lines are skipped, and a value without a line stays as in
+// last.
 func parseVLLM(text []byte, last Reading, now time.Time) (Reading, bool) {
-	var s sheet
-	for l := range lines(text, "vllm:") {
+	var s metricSheet
+	for l := range scanSeries(text, "vllm:") {
 		switch string(l.name) {
 		case "vllm:cache_config_info":
-			s.geometry(l, "num_gpu_blocks", "block_size")
+			s.addCacheSize(l, "num_gpu_blocks", "block_size")
 		case "vllm:engine_sleep_state":
-			// One series for each state; another than "awake" at one means sleep.
-			if labels, _, _ := l.read(); string(label(labels, "sleep_state")) != "awake" {
-				s.add(qAsleep, l)
+			// One series for each state; a value of 1 for one other than "awake" means sleep.
+			if labels, _, _ := l.parseSeries(); string(labelValue(labels, "sleep_state")) != "awake" {
+				s.addSeries(qAsleep, l)
 			}
 		case "vllm:lora_requests_info":
-			s.lora(l)
+			s.addAdapters(l)
 		default:
-			if q := vllmNames(l.name); q != qNone {
-				s.add(q, l)
+			if q := vllmQuantity(l.name); q != qNone {
+				s.addSeries(q, l)
 			}
 		}
 	}
-	if s.taken == 0 {
+	if s.accepted == 0 {
 		return last, false
 	}
-	return s.onto(last, now), true
+	return s.applyTo(last, now), true
 }
 
-func vllmNames(name []byte) quantity {
+func vllmQuantity(name []byte) quantity {
 	switch string(name) {
 	case "vllm:num_requests_running":
 		return qRunning
@@ -118,27 +118,28 @@ func vllmNames(name []byte) quantity {
 	return qNone
 }
 
-// geometry reads the KV cache's size, which vLLM and SGLang tell in labels. Before the cache is laid out they say None.
-func (s *sheet) geometry(l series, blocks, size string) {
-	labels, _, ok := l.read()
-	n, ok1 := number(labels, blocks)
-	b, ok2 := number(labels, size)
+// addCacheSize reads the size of the KV cache, which vLLM and SGLang report in labels. They are None before the cache
+// is allocated.
+func (s *metricSheet) addCacheSize(l promSeries, blocks, size string) {
+	labels, _, ok := l.parseSeries()
+	n, ok1 := labelNumber(labels, blocks)
+	b, ok2 := labelNumber(labels, size)
 	if !ok || !ok1 || !ok2 || n < 1 || b < 1 {
 		return
 	}
-	// The labels are the value: only those that name an engine tell parts apart.
-	s.put(qKV, hash(hash(fnvBasis, label(labels, "engine")), label(labels, "dp_rank")), n*b)
+	// The labels are the value: only those of the engine distinguish parts.
+	s.addValue(qKV, hashFNV(hashFNV(fnvBasis, labelValue(labels, "engine")), labelValue(labels, "dp_rank")), n*b)
 }
 
-func (s *sheet) lora(l series) {
-	labels, at, ok := l.read()
+func (s *metricSheet) addAdapters(l promSeries) {
+	labels, at, ok := l.parseSeries()
 	if !ok || !(at >= 0 && at <= maxTokens) {
 		s.ignored++
 		return
 	}
-	s.taken++
-	s.adapters.put(labels, at)
-	if n, ok := number(labels, "max_lora"); ok && n >= 1 && n <= maxSeqs && !s.said(qMaxAdapters) {
-		s.put(qMaxAdapters, 0, n)
+	s.accepted++
+	s.adapters.addSeries(labels, at)
+	if n, ok := labelNumber(labels, "max_lora"); ok && n >= 1 && n <= maxSeqs && !s.hasQuantity(qMaxAdapters) {
+		s.addValue(qMaxAdapters, 0, n)
 	}
 }

@@ -5,176 +5,170 @@ import (
 	"time"
 )
 
-// Breaker is one worker's health. It has one writer and no lock.
+// Breaker is the health state of one worker. It has one writer and no lock.
 type Breaker struct {
-	cfg     Config
-	rng     *rand.Rand
-	state   State
-	reason  Kind
-	soft    int // Soft failures in a row
-	refused int // Refused in a row
-	probes  int // failed probes in a row
-	good    int // successes while half-open
-	opened  int // times opened without a full recovery in between: the exponent of the backoff
-	until   time.Time
-	since   time.Time // of the current share's start
-	ramping bool
-	owes    bool // a trial, since more than its absence spoke against it; whatever opened it since
-	tight   bool // its GPU is nearly out of memory
-	flow    flow
-	record  record
-	card    cards
-	seen    time.Time // the latest moment that it was told of
+	cfg            Config
+	rng            *rand.Rand
+	state          BreakerState
+	reason         FailureKind
+	softFailures   int // plain error answers in a row
+	softOf         tenants
+	refusedInRow   int // consecutive ConnectionRefused
+	failedProbes   int // consecutive failed probes
+	trialSuccesses int // successes while half-open
+	openCount      int // times opened since the last full recovery: the exponent of the backoff
+	openUntil      time.Time
+	rampStart      time.Time // start of the share's ramp
+	ramping        bool
+	trialRequired  bool // recovery needs a trial: since the last one it was opened for more than absence
+	memoryTight    bool // its GPU is nearly out of memory
+	progress       tokenProgress
+	answers        answerRecord
+	gpuState       gpuHistory
+	// suspicion covers plain error answers to one tenant.
+	suspicion suspicion
+	lastSeen  time.Time // latest time passed to the breaker
 }
 
-// New returns a breaker for a worker that nobody has heard of: it takes nothing until a probe has succeeded.
+// New returns a breaker for a new worker. It is open until a probe succeeds.
 func New(cfg Config, rng *rand.Rand) *Breaker {
-	return &Breaker{cfg: cfg.withDefaults(), rng: rng, state: Open, reason: Probe}
+	return &Breaker{cfg: cfg.withDefaults(), rng: rng, state: Open, reason: ProbeFailed}
 }
 
-// Configure changes thresholds and times. Its state stays.
-func (b *Breaker) Configure(cfg Config) { b.cfg = cfg.withDefaults() }
+// SetConfig changes thresholds and times. The state stays.
+func (b *Breaker) SetConfig(cfg Config) { b.cfg = cfg.withDefaults() }
 
-// State now. An open breaker leaves that state only in ProbeOK.
-func (b *Breaker) State() State { return b.state }
+// State is the current state. An open breaker leaves it only in RecordProbeSuccess.
+func (b *Breaker) State() BreakerState { return b.state }
 
-// Reason is what opened it last; it has a meaning while it is not closed.
-func (b *Breaker) Reason() Kind { return b.reason }
+// Reason is what opened it last; meaningful only while it is not closed.
+func (b *Breaker) Reason() FailureKind { return b.reason }
 
-// Until is when an open breaker may leave that state.
-func (b *Breaker) Until() time.Time { return b.until }
+// OpenUntil is the earliest time at which an open breaker may leave that state.
+func (b *Breaker) OpenUntil() time.Time { return b.openUntil }
 
-// Trials is how many requests at once it takes: 0 means no bound of its own.
-func (b *Breaker) Trials() int {
+// MaxTrials is how many requests the worker takes at once; 0 means no bound.
+func (b *Breaker) MaxTrials() int {
 	if b.state == HalfOpen {
 		return b.cfg.Trials
 	}
 	return 0
 }
 
-// Fail books a failure.
-func (b *Breaker) Fail(k Kind, now time.Time) {
-	b.see(now)
+// RecordFailure records a failure. Plain error answers to clients are recorded by FailAnswer; SoftError here is one
+// that a verification confirmed.
+func (b *Breaker) RecordFailure(k FailureKind, now time.Time) {
+	b.adjustClock(now)
 	switch k {
-	case Soft:
-		b.record.add(false, now)
-		if b.soft++; b.soft >= b.cfg.Failures || b.state == HalfOpen {
-			b.open(k, now)
+	case ConnectionRefused:
+		b.answers.addAnswer(false, now)
+		if b.refusedInRow++; b.refusedInRow >= 2 || b.state == HalfOpen {
+			b.openBreaker(k, now)
 		}
-	case Refused:
-		b.record.add(false, now)
-		if b.refused++; b.refused >= 2 || b.state == HalfOpen {
-			b.open(k, now)
-		}
-	case Probe:
-		if b.probes++; b.probes >= 2 || b.state == HalfOpen {
-			if !b.emits(now) {
-				b.open(k, now)
+	case ProbeFailed:
+		if b.failedProbes++; b.failedProbes >= 2 || b.state == HalfOpen {
+			if !b.hasRecentOutput(now) {
+				b.openBreaker(k, now)
 			}
 		}
 	default:
-		b.open(k, now)
+		b.openBreaker(k, now)
 	}
 }
 
-// emits says that the worker holds requests and has just emitted: too busy for a probe is not dead.
-func (b *Breaker) emits(now time.Time) bool {
-	return b.flow.inFlight > 0 && b.flow.spoke && b.Silence(now) < b.cfg.Stall/doubted
+// hasRecentOutput reports whether the worker holds requests and has emitted recently: it is then too busy to answer
+// probes, not dead.
+func (b *Breaker) hasRecentOutput(now time.Time) bool {
+	return b.progress.inFlight > 0 && b.progress.hasEmitted && b.Silence(now) < b.cfg.Stall/failedProbeDivisor
 }
 
-// Overloaded books an answer by which the worker refuses for its load. It opens nothing by itself and counts as a failed
-// answer when the workers of a pool are compared.
-func (b *Breaker) Overloaded(now time.Time) {
-	b.see(now)
-	b.record.add(false, now)
-}
-
-// OK books an answer that went well.
-func (b *Breaker) OK(now time.Time) {
-	b.see(now)
-	b.soft, b.refused = 0, 0
-	b.record.add(true, now)
+// RecordSuccess records a successful answer.
+func (b *Breaker) RecordSuccess(now time.Time) {
+	b.adjustClock(now)
+	b.softFailures, b.softOf, b.refusedInRow = 0, tenants{}, 0
+	b.answers.addAnswer(true, now)
 	if b.state != HalfOpen {
 		return
 	}
-	if b.good++; b.good >= b.cfg.Trials {
-		b.close(now)
+	if b.trialSuccesses++; b.trialSuccesses >= b.cfg.Trials {
+		b.closeBreaker(now)
 	}
 }
 
-// ProbeOK books a successful health probe: with the backoff passed, a worker that was out is warmed up.
-func (b *Breaker) ProbeOK(now time.Time) {
-	b.see(now)
-	b.probes = 0
-	if b.state != Open || now.Before(b.until) {
+// RecordProbeSuccess records a successful health probe. After the backoff, it starts the warm-up of an open worker.
+func (b *Breaker) RecordProbeSuccess(now time.Time) {
+	b.adjustClock(now)
+	b.failedProbes = 0
+	if b.state != Open || now.Before(b.openUntil) {
 		return
 	}
 	if b.cfg.WarmUp {
 		b.state = Warming
 		return
 	}
-	b.back(now)
+	b.readmitWorker(now)
 }
 
-// Warmed books that the warm-up request was answered.
-func (b *Breaker) Warmed(now time.Time) {
+// RecordWarmUp records that the warm-up request was answered.
+func (b *Breaker) RecordWarmUp(now time.Time) {
 	if b.state == Warming {
-		b.back(now)
+		b.readmitWorker(now)
 	}
 }
 
-// back lets a worker take requests again: slowly, or on trial when more than its absence spoke against it.
-func (b *Breaker) back(now time.Time) {
-	if !b.owes {
-		b.close(now)
+// readmitWorker lets a worker take requests again: with a ramp or, if it was out for more than absence, on trial.
+func (b *Breaker) readmitWorker(now time.Time) {
+	if !b.trialRequired {
+		b.closeBreaker(now)
 		return
 	}
-	b.state, b.good = HalfOpen, 0
-	b.soft, b.refused = 0, 0
+	b.state, b.trialSuccesses = HalfOpen, 0
+	b.softFailures, b.softOf, b.refusedInRow = 0, tenants{}, 0
 }
 
-// minShare is the least share of its usual load that a worker is given.
+// minShare is the lowest share of its usual load that a worker gets.
 const minShare = 0.1
 
-// Share of its usual load that the worker should get, over 0 and up to 1: less while it starts slowly, and half while
-// its GPU is nearly out of memory.
+// Share of its usual load that the worker should get, above 0 and up to 1: reduced during slow start, and halved
+// while its GPU is nearly out of memory.
 func (b *Breaker) Share(now time.Time) float64 {
-	b.see(now)
+	b.adjustClock(now)
 	s := 1.0
 	if b.ramping {
-		if s = max(0, now.Sub(b.since)).Seconds() / b.cfg.SlowStart.Seconds(); s >= 1 {
-			b.ramping, b.opened, s = false, 0, 1
+		if s = max(0, now.Sub(b.rampStart)).Seconds() / b.cfg.SlowStart.Seconds(); s >= 1 {
+			b.ramping, b.openCount, s = false, 0, 1
 		}
 	}
-	if b.tight {
+	if b.memoryTight {
 		s /= 2
 	}
 	return max(minShare, s)
 }
 
-func (b *Breaker) open(k Kind, now time.Time) {
+func (b *Breaker) openBreaker(k FailureKind, now time.Time) {
 	if b.state == Open {
-		// More bad news about a worker that takes nothing changes nothing, unless it is worse.
-		if !k.grave() || b.reason.grave() {
+		// A further failure of an open worker changes nothing, unless it shows broken hardware and the reason so far
+		// does not.
+		if !k.isHardwareFailure() || b.reason.isHardwareFailure() {
 			return
 		}
 	}
-	wait := min(b.cfg.Backoff<<min(b.opened, 16), b.cfg.MaxBackoff)
-	if wait <= 0 { // shifted out of range
+	wait := min(b.cfg.Backoff<<min(b.openCount, 16), b.cfg.MaxBackoff)
+	if wait <= 0 { // shift overflow
 		wait = b.cfg.MaxBackoff
 	}
-	if k.grave() {
+	if k.isHardwareFailure() {
 		wait = max(wait, b.cfg.Quarantine)
 	}
 	wait += time.Duration(b.rng.Float64() * 0.25 * float64(wait))
-	b.state, b.reason, b.until = Open, k, now.Add(wait)
-	b.opened++
-	b.owes = b.owes || !k.absence()
-	b.good, b.ramping = 0, false
-	b.record = record{}
+	b.state, b.reason, b.openUntil = Open, k, now.Add(wait)
+	b.openCount++
+	b.trialRequired = b.trialRequired || !k.isAbsence()
+	b.trialSuccesses, b.ramping = 0, false
+	b.answers, b.suspicion = answerRecord{}, suspicion{}
 }
 
-func (b *Breaker) close(now time.Time) {
-	b.state, b.since, b.ramping, b.owes = Closed, now, true, false
-	b.soft, b.refused, b.probes, b.good = 0, 0, 0, 0
+func (b *Breaker) closeBreaker(now time.Time) {
+	b.state, b.rampStart, b.ramping, b.trialRequired = Closed, now, true, false
+	b.softFailures, b.softOf, b.refusedInRow, b.failedProbes, b.trialSuccesses = 0, tenants{}, 0, 0, 0
 }

@@ -2,23 +2,28 @@ package health
 
 import "time"
 
-// backstep is how far a clock may seem to go back because callers read it before they waited for their turn.
-const backstep = 10 * time.Second
+// maxClockBackstep is how far the time may step back without a clock change, because callers read the clock before
+// they wait for their turn.
+const maxClockBackstep = 10 * time.Second
 
-// see notices a clock that was set back: what is remembered goes back with it, so that nobody sits out the difference.
-func (b *Breaker) see(now time.Time) {
-	back := b.seen.Sub(now)
+// adjustClock detects a clock that was set back and moves all stored times back with it, so that no backoff is longer
+// by the difference.
+func (b *Breaker) adjustClock(now time.Time) {
+	back := b.lastSeen.Sub(now)
 	switch {
 	case back <= 0:
-		b.seen = now
+		b.lastSeen = now
 		return
-	case back < backstep:
+	case back < maxClockBackstep:
 		return
 	}
-	for _, t := range [...]*time.Time{&b.until, &b.since, &b.flow.progress, &b.record.at} {
+	for _, t := range [...]*time.Time{
+		&b.openUntil, &b.rampStart, &b.progress.lastOutput, &b.answers.updatedAt, &b.suspicion.verified,
+		&b.softOf.at[0], &b.softOf.at[1], &b.answers.plainOf.at[0], &b.answers.plainOf.at[1],
+	} {
 		if !t.IsZero() {
 			*t = t.Add(-back)
 		}
 	}
-	b.seen = now
+	b.lastSeen = now
 }

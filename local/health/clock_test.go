@@ -9,27 +9,27 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestAClockThatIsSetBackDelaysNothing: an hour back, and a worker that is out is back after its backoff, one that starts
-// slowly is at full share after SlowStart, and one that is silent has stalled after Stall.
-func TestAClockThatIsSetBackDelaysNothing(t *testing.T) {
+// TestClockSetBackDelaysNothing: after the clock is set back an hour, an open worker still returns after its backoff,
+// a ramp still ends after SlowStart, and a silent worker is still stalled after Stall.
+func TestClockSetBackDelaysNothing(t *testing.T) {
 	start := time.Unix(1e6, 0)
 	fresh := func() *Breaker { return New(Config{}, rand.New(rand.NewPCG(1, 1))) }
 
 	out := fresh()
-	out.ProbeOK(start)
-	out.Fail(Stalled, start)
+	out.RecordProbeSuccess(start)
+	out.RecordFailure(OutputStalled, start)
 	back := start.Add(-time.Hour)
-	out.ProbeOK(back)
+	out.RecordProbeSuccess(back)
 	if out.State() != Open {
 		t.Fatalf("the step back itself let it in: %v", out.State())
 	}
-	out.ProbeOK(back.Add(2 * time.Second))
+	out.RecordProbeSuccess(back.Add(2 * time.Second))
 	if out.State() != HalfOpen {
 		t.Errorf("2 s after the clock went back it is %v, want half-open: its backoff was 1 s", out.State())
 	}
 
 	slow := fresh()
-	slow.ProbeOK(start)
+	slow.RecordProbeSuccess(start)
 	if s := slow.Share(back); s > 0.11 {
 		t.Errorf("share %v at the step back", s)
 	}
@@ -38,19 +38,19 @@ func TestAClockThatIsSetBackDelaysNothing(t *testing.T) {
 	}
 
 	silent := fresh()
-	silent.ProbeOK(start)
-	silent.Began(start)
-	if silent.Stalled(0, back) || silent.Silence(back) != 0 {
+	silent.RecordProbeSuccess(start)
+	silent.BeginRequest(start)
+	if silent.IsStalled(0, back) || silent.Silence(back) != 0 {
 		t.Error("the step back is taken for silence")
 	}
-	if !silent.Stalled(0, back.Add(11*time.Second)) {
+	if !silent.IsStalled(0, back.Add(11*time.Second)) {
 		t.Error("11 s of silence after the clock went back are not seen")
 	}
 }
 
-// TestRubbishIsHarmless feeds a pool numbers that cannot be and a clock that jumps an hour either way. Nothing panics,
-// shares and silences stay in range, and once the clock runs straight everybody comes back.
-func TestRubbishIsHarmless(t *testing.T) {
+// TestInvalidInputIsHarmless passes invalid numbers and a clock that jumps an hour in both directions to a pool.
+// Nothing panics, shares and silences stay in range, and once the clock is steady every worker recovers.
+func TestInvalidInputIsHarmless(t *testing.T) {
 	odd := []float64{math.NaN(), math.Inf(1), math.Inf(-1), -1, 0, 1, math.MaxFloat64}
 	rapid.Check(t, func(t *rapid.T) {
 		any := func(name string) float64 { return rapid.SampledFrom(odd).Draw(t, name) }
@@ -70,24 +70,24 @@ func TestRubbishIsHarmless(t *testing.T) {
 			b := pool[rapid.IntRange(0, len(pool)-1).Draw(t, "who")]
 			switch rapid.IntRange(0, 9).Draw(t, "what") {
 			case 0:
-				b.Fail(Kind(rapid.IntRange(0, int(numKinds)).Draw(t, "kind")), now)
+				b.RecordFailure(FailureKind(rapid.IntRange(0, int(numFailureKinds)).Draw(t, "kind")), now)
 			case 1:
-				b.OK(now)
+				b.RecordSuccess(now)
 			case 2, 3:
-				b.ProbeOK(now)
+				b.RecordProbeSuccess(now)
 			case 4:
-				b.Warmed(now)
+				b.RecordWarmUp(now)
 			case 5:
-				b.Took(any("slowness"), now.Add(-time.Duration(rapid.Int64Range(0, int64(time.Hour)).Draw(t, "ago"))))
+				b.RecordSlowness(any("slowness"), now.Add(-time.Duration(rapid.Int64Range(0, int64(time.Hour)).Draw(t, "ago"))))
 			case 6:
-				b.Began(now)
+				b.BeginRequest(now)
 			case 7:
-				b.Progress(now)
-				b.Ended()
+				b.RecordOutput(now)
+				b.EndRequest()
 			case 8:
-				b.Exported([]Card{{XID: rapid.Int64().Draw(t, "xid"), Used: rapid.Int64().Draw(t, "used"), Free: rapid.Int64().Draw(t, "free")}}, now)
+				b.RecordGPUHealth([]GPUHealth{{XID: rapid.Int64().Draw(t, "xid"), Used: rapid.Int64().Draw(t, "used"), Free: rapid.Int64().Draw(t, "free")}}, now)
 			case 9:
-				if at, _ := c.Outlier(pool, now); at < -1 || at >= len(pool) {
+				if at, _ := c.FindOutlier(pool, now); at < -1 || at >= len(pool) {
 					t.Fatalf("outlier %d", at)
 				}
 			}
@@ -106,11 +106,11 @@ func TestRubbishIsHarmless(t *testing.T) {
 		for _, b := range pool {
 			for range 400 {
 				now = now.Add(time.Second)
-				b.ProbeOK(now)
-				b.Warmed(now)
-				b.OK(now)
+				b.RecordProbeSuccess(now)
+				b.RecordWarmUp(now)
+				b.RecordSuccess(now)
 			}
-			b.Exported(nil, now)
+			b.RecordGPUHealth(nil, now)
 			if s := b.Share(now); b.State() != Closed || s != 1 {
 				t.Fatalf("after 400 good seconds it is %v with a share of %v", b.State(), s)
 			}

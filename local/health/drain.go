@@ -2,13 +2,13 @@ package health
 
 import "time"
 
-// Drain is a worker's leave-taking: nothing new is sent to it, and what runs may run on until a deadline.
-type Drain struct {
+// DrainState is the draining of one worker: it gets no new requests, and running ones may continue until a deadline.
+type DrainState struct {
 	since time.Time // zero while it is not drained
 }
 
-// Set starts or ends it. To start it twice changes nothing.
-func (d *Drain) Set(on bool, now time.Time) {
+// SetDraining starts or ends draining. Starting it twice keeps the first start time.
+func (d *DrainState) SetDraining(on bool, now time.Time) {
 	switch {
 	case !on:
 		d.since = time.Time{}
@@ -17,10 +17,10 @@ func (d *Drain) Set(on bool, now time.Time) {
 	}
 }
 
-// On says whether it is drained.
-func (d *Drain) On() bool { return !d.since.IsZero() }
+// IsDraining reports whether the worker is draining.
+func (d *DrainState) IsDraining() bool { return !d.since.IsZero() }
 
-// Overdue says whether what still runs has to end. A deadline of 0 is none.
-func (d *Drain) Overdue(deadline time.Duration, now time.Time) bool {
-	return d.On() && deadline > 0 && now.Sub(d.since) >= deadline
+// IsOverdue reports whether the running requests must end. A deadline of 0 means none.
+func (d *DrainState) IsOverdue(deadline time.Duration, now time.Time) bool {
+	return d.IsDraining() && deadline > 0 && now.Sub(d.since) >= deadline
 }

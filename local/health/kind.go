@@ -2,52 +2,62 @@ package health
 
 import "fmt"
 
-// Kind of a failure.
-type Kind uint8
+// FailureKind is the kind of a failure.
+type FailureKind uint8
 
-// The kinds.
+// Kinds of failures.
 const (
-	Soft      Kind = iota // an error answer or a broken stream: several in a row open
-	Refused               // nobody listens or the connection died before an answer: two in a row open
-	Stalled               // took requests and emitted nothing: opens at once
-	Broken                // says itself that its GPU or engine is gone: opens at once and for longer
-	Probe                 // a health probe failed: two in a row open, unless it emits
-	OOM                   // says that its memory ran out: opens at once and for longer
-	GPU                   // the exporter says that its hardware is broken: opens at once and for longer
-	Erring                // fails far more often than its pool: opens at once
-	Slow                  // far slower than its pool: opens at once
-	WarmUp                // the warm-up request failed: back to open
-	DeepProbe             // answers health probes, and was asked for one token and gave none: opens at once
-	numKinds
+	SoftError         FailureKind = iota // an error answer: several in a row to two tenants, or one that a verification confirms
+	ConnectionRefused                    // connection refused, or closed before an answer: two in a row open
+	OutputStalled                        // the worker took requests and emitted nothing: opens at once
+	HardwareBroken                       // an answer shows that its GPU or engine is gone: opens at once, with Quarantine
+	ProbeFailed                          // a health probe failed: two in a row open, unless the worker emits output
+	OutOfMemory                          // an answer shows exhausted memory: opens at once, with Quarantine
+	GPUFault                             // the exporter shows broken hardware: opens at once, with Quarantine
+	ErrorRateOutlier                     // fails far more often than its pool: opens at once
+	LatencyOutlier                       // far slower than its pool: opens at once
+	WarmUpFailed                         // the warm-up request failed: open again
+	DeepProbeFailed                      // the worker answers health probes but gave no token to a deep probe: opens at once
+	numFailureKinds
 )
 
-// String names the kind in reasons and metrics.
-func (k Kind) String() string {
-	names := [numKinds]string{"errors", "refused", "stalled", "broken", "probe", "out_of_memory", "gpu", "error_rate", "latency", "warm_up", "deep_probe"}
-	if k < numKinds {
+// String is the kind's name in reasons and metrics.
+func (k FailureKind) String() string {
+	names := [numFailureKinds]string{"errors", "refused", "stalled", "broken", "probe", "out_of_memory", "gpu", "error_rate", "latency", "warm_up", "deep_probe"}
+	if k < numFailureKinds {
 		return names[k]
 	}
 	return fmt.Sprintf("kind(%d)", uint8(k))
 }
 
-// doubt says that the kind is learned from clients' requests, may be their fault or ours, and so is bounded by the pool.
-// The others are what our own checks of the worker find: its health page, its GPU exporter, and requests of our own.
-func (k Kind) doubt() bool {
+// isDoubt reports whether the kind is learned from clients' requests, may be caused by them or by Spillway, and is
+// therefore bounded by the pool. The other kinds come from checks of the worker itself: its health page, its GPU
+// exporter, and generated requests.
+func (k FailureKind) isDoubt() bool {
 	switch k {
-	case Soft, Refused, Stalled, Broken, OOM, Erring, Slow:
+	case SoftError, ConnectionRefused, OutputStalled, HardwareBroken, OutOfMemory, ErrorRateOutlier, LatencyOutlier:
 		return true
 	}
 	return false
 }
 
-// hard says that a doubt shows a connection or an engine that failed, and not only answers that are worse than others.
-func (k Kind) hard() bool { return k == Refused || k == Stalled || k == Broken || k == OOM }
+// isConnectionOrEngineFailure reports whether a doubt shows a failed connection or engine, and not only answers that
+// are worse than others.
+func (k FailureKind) isConnectionOrEngineFailure() bool {
+	return k == ConnectionRefused || k == OutputStalled || k == HardwareBroken || k == OutOfMemory
+}
 
-// grave says that the kind tells of broken hardware or memory.
-func (k Kind) grave() bool { return k == Broken || k == OOM || k == GPU }
+// isHardwareFailure reports whether the kind shows broken hardware or memory.
+func (k FailureKind) isHardwareFailure() bool {
+	return k == HardwareBroken || k == OutOfMemory || k == GPUFault
+}
 
-// absence says that nothing speaks against a worker but that it was not there: once it is back it owes no trial.
-func (k Kind) absence() bool { return k == Probe || k == Refused || k == WarmUp }
+// isAbsence reports whether the worker was merely not reachable: when it is back it needs no trial.
+func (k FailureKind) isAbsence() bool {
+	return k == ProbeFailed || k == ConnectionRefused || k == WarmUpFailed
+}
 
-// deadly says that a dead process shows itself so too.
-func (k Kind) deadly() bool { return k == Probe || k == Stalled || k.grave() }
+// fitsDeadProcess reports whether a dead process shows this kind too.
+func (k FailureKind) fitsDeadProcess() bool {
+	return k == ProbeFailed || k == OutputStalled || k.isHardwareFailure()
+}

@@ -2,19 +2,19 @@ package health
 
 import "fmt"
 
-// State of a Breaker.
-type State uint8
+// BreakerState is the state of a Breaker.
+type BreakerState uint8
 
-// The states.
+// States of a breaker.
 const (
-	Closed   State = iota // well: takes requests
-	HalfOpen              // on trial: takes at most Trials requests at once
-	Open                  // sick: takes none until its backoff has passed
-	Warming               // is back and waits for its warm-up request: takes none
+	Closed   BreakerState = iota // healthy: takes requests
+	HalfOpen                     // on trial: takes at most Trials requests at once
+	Open                         // unhealthy: takes none until its backoff has passed
+	Warming                      // reachable again, waiting for the answer to its warm-up request: takes none
 )
 
 // String is the state's name in status and metrics.
-func (s State) String() string {
+func (s BreakerState) String() string {
 	switch s {
 	case Closed:
 		return "closed"
@@ -28,5 +28,5 @@ func (s State) String() string {
 	return fmt.Sprintf("state(%d)", uint8(s))
 }
 
-// Takes says whether requests may be sent in this state.
-func (s State) Takes() bool { return s == Closed || s == HalfOpen }
+// AcceptsRequests reports whether requests may be sent in this state.
+func (s BreakerState) AcceptsRequests() bool { return s == Closed || s == HalfOpen }

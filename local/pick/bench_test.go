@@ -5,15 +5,18 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/spillway-lb/spillway/local/blockhash"
+	"github.com/spillway-lb/spillway/local/prefix"
 )
 
-// BenchmarkChoosePercentiles times every single choice of the default policy among 1,000 workers, for a prompt of 8,000
-// tokens of which most workers hold a part: by the wall clock, and by the CPU time of its thread, which leaves out the
-// moments in which somebody else had the core.
+// BenchmarkChoosePercentiles measures every single choice of the default policy among 1,000 workers, for a prompt of
+// 8,000 tokens of which most workers hold a part: in wall-clock time, and in CPU time of its thread, which excludes the
+// time in which other threads had the core.
 func BenchmarkChoosePercentiles(b *testing.B) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	v, q := benchFleet(1000)
+	v, q := newBenchFleet(1000)
 	rng := testRNG()
 	const most = 1 << 18
 	wall, cpu := make([]float64, 0, most), make([]float64, 0, most)
@@ -23,7 +26,7 @@ func BenchmarkChoosePercentiles(b *testing.B) {
 			wall, cpu = wall[:0], cpu[:0]
 		}
 		worked, start := threadTime(b), time.Now()
-		Choose(q, v, t0, rng, nil)
+		ChooseWorker(q, v, testStart, rng, nil)
 		wall = append(wall, float64(time.Since(start))/1000)
 		cpu = append(cpu, float64(threadTime(b)-worked)/1000)
 	}
@@ -35,27 +38,27 @@ func BenchmarkChoosePercentiles(b *testing.B) {
 	b.ReportMetric(cpu[len(cpu)*99/100], "cpu-p99-us")
 }
 
-// BenchmarkMatch220KB hashes a prompt of 220 KB and finds who holds how much of it, among 64 workers.
+// BenchmarkMatch220KB hashes a prompt of 220 KB and finds how much of it each of 64 workers holds.
 func BenchmarkMatch220KB(b *testing.B) {
-	v, _ := benchFleet(64)
+	v, _ := newBenchFleet(64)
 	prompt := make([]byte, 220<<10)
 	rng := testRNG()
 	for i := range prompt {
 		prompt[i] = byte(rng.Uint32())
 	}
-	dst := Blocks(make([]uint64, 0, MaxBlocks), 1, prompt)
+	dst := blockhash.AppendBlockHashes(make([]uint64, 0, blockhash.MaxBlocks), 1, prompt)
 	for i := range v.Workers {
-		v.Index.Insert(v.Workers[i].ID, dst[:rng.IntN(len(dst)+1)])
+		v.Index.InsertPrompt(v.Workers[i].ID, dst[:rng.IntN(len(dst)+1)])
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		dst = Blocks(dst[:0], 1, prompt)
-		v.Index.match(dst)
+		dst = blockhash.AppendBlockHashes(dst[:0], 1, prompt)
+		v.Index.MatchBlocks(dst)
 	}
 }
 
-// BenchmarkIndexFlood reports what the index takes once a million distinct prefixes of four blocks have gone to 100
-// workers, as a part of the memory that it may have.
+// BenchmarkIndexFlood reports the memory of the index after a million distinct prefixes of four blocks have been sent
+// to 100 workers, as a part of its limit.
 func BenchmarkIndexFlood(b *testing.B) {
 	const bound, workers, prefixes = 24 << 20, 100, 1_000_000
 	heap := func() float64 {
@@ -67,13 +70,13 @@ func BenchmarkIndexFlood(b *testing.B) {
 	var took float64
 	for b.Loop() {
 		before := heap()
-		x := NewIndex(bound)
+		x := prefix.NewIndex(bound)
 		blocks := make([]uint64, 4)
 		for i := range prefixes {
 			for n := range blocks {
-				blocks[n] = chain(uint64(i), uint64(n))
+				blocks[n] = blockhash.ChainHash(uint64(i), uint64(n))
 			}
-			x.Insert(int32(i%workers), blocks)
+			x.InsertPrompt(int32(i%workers), blocks)
 		}
 		took = heap() - before
 		runtime.KeepAlive(x)

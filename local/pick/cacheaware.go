@@ -2,43 +2,43 @@ package pick
 
 import "math"
 
-// The rule of SGLang's router, with its constants.
+// The thresholds of SGLang's router.
 const (
-	awareShare  = 0.3  // of the prompt must be cached for it to draw
-	awareExcess = 64.0 // sequences between the heaviest and the lightest
-	awareRatio  = 1.5  // and so many times as many
+	cacheAwareMinHit    = 0.3  // minimum cached part of the prompt for the cache to decide
+	cacheAwareMaxExcess = 64.0 // sequences between the heaviest and the lightest worker
+	cacheAwareMaxRatio  = 1.5  // ratio of their sequences; both must be exceeded for the fleet to be out of balance
 )
 
-// cacheAware takes the worker that holds most of the prompt when that is a fair part of it, otherwise the one whose index
-// holds least, where new prefixes displace nothing. While the fleet is out of balance, or nothing is known of the prompt's
-// beginning, it takes the fewest sequences.
-func (v *View) cacheAware() int32 {
+// chooseCacheAware picks the worker that holds most of the prompt when that is at least cacheAwareMinHit of it.
+// Otherwise it picks the worker whose index holds the fewest blocks, where new prefixes evict the least. While the
+// fleet is out of balance, or when no prompt blocks are known, it picks the worker with the fewest sequences.
+func (v *WorkerView) chooseCacheAware() int32 {
 	least, most := math.Inf(1), 0.0
-	for _, at := range v.cands {
-		n := v.seqs(at) / v.brief[at].power
+	for _, at := range v.candidates {
+		n := v.sequencesOn(at) / v.costInputs[at].effectiveWeight
 		least, most = min(least, n), max(most, n)
 	}
-	if v.Index == nil || len(v.q.Blocks) == 0 || most-least > awareExcess && most > awareRatio*least {
-		return v.weightedLeastConnections()
+	if v.Index == nil || len(v.query.Blocks) == 0 || most-least > cacheAwareMaxExcess && most > cacheAwareMaxRatio*least {
+		return v.chooseWeightedLeastConnections()
 	}
 	longest := 0.0
-	for _, at := range v.cands {
-		longest = max(longest, v.hit(at))
+	for _, at := range v.candidates {
+		longest = max(longest, v.hitTokensOn(at))
 	}
-	warm := longest > 0 && longest >= awareShare*v.uncut
-	for _, at := range v.cands {
+	warm := longest > 0 && longest >= cacheAwareMinHit*v.promptTokens
+	for _, at := range v.candidates {
 		switch {
 		case !warm:
-			v.costs[at] = (float64(v.Index.Held(v.brief[at].id)) + 1) / v.brief[at].power
-		case v.hit(at) >= longest:
+			v.costs[at] = (float64(v.Index.HeldBlocks(v.costInputs[at].id)) + 1) / v.costInputs[at].effectiveWeight
+		case v.hitTokensOn(at) >= longest:
 			v.costs[at] = 0
 		default:
-			v.costs[at] = v.uncached(at)
+			v.costs[at] = v.uncachedTokensOn(at)
 		}
-		v.costs[at] += aBit * v.connections(at)
+		v.costs[at] += tieBreakWeight * v.seqsForWeight(at)
 	}
-	return v.lightest(exact)
+	return v.pickCheapest(zeroSlack)
 }
 
-// aBit lets sequences decide between workers that are otherwise equal, and only then.
-const aBit = 1e-6
+// tieBreakWeight makes the number of sequences decide between workers with otherwise equal costs, and only then.
+const tieBreakWeight = 1e-6

@@ -8,126 +8,133 @@ import (
 	"time"
 
 	"github.com/spillway-lb/spillway/internal/explain"
+	"github.com/spillway-lb/spillway/local/blockhash"
+	"github.com/spillway-lb/spillway/local/perfmodel"
 )
 
-// Choose picks the worker for q, or says by the verdict's reason why there is none. It allocates nothing when rec is nil.
-func Choose(q *Query, v *View, now time.Time, rng *rand.Rand, rec *explain.Record) (Verdict, bool) {
-	v.looking = false
-	return v.choose(q, now, rng, rec)
+// ChooseWorker picks the worker for q. When there is none, ok is false and Choice.Reason is the reason. It allocates
+// nothing when rec is nil.
+func ChooseWorker(q *PlacementQuery, v *WorkerView, now time.Time, rng *rand.Rand, rec *explain.Explanation) (Choice, bool) {
+	v.peeking = false
+	out, ok := v.chooseWorker(q, now, rng, rec)
+	if ok {
+		v.accrueDrainQuota(out.Index)
+	}
+	return out, ok
 }
 
-// Look says what Choose would, without taking anybody's turn.
-func Look(q *Query, v *View, now time.Time, rng *rand.Rand, rec *explain.Record) (Verdict, bool) {
-	v.looking = true
-	return v.choose(q, now, rng, rec)
+// PeekWorker returns what ChooseWorker would return, without advancing round-robin turns or drain quotas.
+func PeekWorker(q *PlacementQuery, v *WorkerView, now time.Time, rng *rand.Rand, rec *explain.Explanation) (Choice, bool) {
+	v.peeking = true
+	return v.chooseWorker(q, now, rng, rec)
 }
 
-func (v *View) choose(q *Query, now time.Time, rng *rand.Rand, rec *explain.Record) (Verdict, bool) {
-	v.ask(q, now, rng)
-	rule := v.Policy.rule()
-	if rec.On() {
+func (v *WorkerView) chooseWorker(q *PlacementQuery, now time.Time, rng *rand.Rand, rec *explain.Explanation) (Choice, bool) {
+	v.setRequest(q, now, rng)
+	rule := v.Policy.ruleOf()
+	if rec.IsRecording() {
 		rec.Policy = rule.name
 		rec.Query = fmt.Sprintf("prompt=%d output=%d class=%s", q.PromptTokens, q.OutputTokens, q.Class)
 	}
-	v.settle()
-	v.known = v.Index != nil && len(q.Blocks) > 0 && q.PromptBytes > 0 && v.Index.match(q.Blocks)
-	v.match()
-	v.pruning = v.Policy == Predictive && !q.Guest && q.Step <= 0 && !rec.On()
-	reason := v.among(rec)
-	if q.Guest && len(v.cands) > 0 {
-		v.hosts(rec)
+	v.refreshInputs()
+	v.prefixKnown = v.Index != nil && len(q.Blocks) > 0 && q.PromptBytes > 0 && v.Index.MatchBlocks(q.Blocks)
+	v.fillBlockTokens()
+	v.pruning = v.Policy == Predictive && !q.OverShare && q.TPOT <= 0 && !rec.IsRecording()
+	reason := v.screenPools(rec)
+	if q.OverShare && len(v.candidates) > 0 {
+		v.filterOverShare(rec)
 		reason = ReasonBusy
 	}
-	if len(v.cands) > 0 && !v.timely(rec) {
+	if len(v.candidates) > 0 && !v.filterByTPOT(rec) {
 		reason = ReasonBusy
 	}
-	if len(v.cands) == 0 {
-		rec.Choose("", reason)
-		return Verdict{Index: -1, ID: -1, Reason: reason}, false
+	if len(v.candidates) == 0 {
+		rec.SetChosen("", reason)
+		return Choice{Index: -1, ID: -1, Reason: reason}, false
 	}
-	v.credit()
-	if v.adapters && v.Policy != Predictive {
-		v.preferAdapters()
+	v.fillCachedTokens()
+	if v.hasAdapters && v.Policy != Predictive {
+		v.filterByAdapter()
 	}
 	at := rule.choose(v)
 	w := &v.Workers[at]
-	if rec.On() {
-		v.record(rule, rec)
-		rec.Choose(w.Name, rule.reason)
+	if rec.IsRecording() {
+		v.recordCosts(rule, rec)
+		rec.SetChosen(w.Name, rule.reason)
 	}
-	out := Verdict{Index: int(at), ID: w.ID, Reason: rule.reason, Seconds: v.ttft(at), Cached: int64(v.cached[at]), Known: int64(v.cached[at])}
-	if v.furthest(w.ID) {
-		out.Known -= int64(v.beyond)
-		out.Furthest, out.Alone = true, v.Index.alone
+	out := Choice{Index: int(at), ID: w.ID, Reason: rule.reason, PredictedTTFT: v.predictTTFT(at), CachedTokens: int64(v.cachedTokens[at]), KnownTokens: int64(v.cachedTokens[at])}
+	if v.holdsLongestPrefix(w.ID) {
+		out.KnownTokens -= int64(v.suffixTokens)
+		out.LongestHolder, out.SoleHolder = true, v.Index.HasSoleHolder()
 	}
 	return out, true
 }
 
-// asked is the request that is being placed, in the units that costs are reckoned in.
-type asked struct {
-	q       *Query
-	when    time.Time
-	now     int64 // by the ledger's clock, in nanoseconds
-	rng     *rand.Rand
-	prompt  int64
-	answer  int64   // expected, in tokens
-	longest int64   // of its sequences' prompts
-	need    int64   // KV cache, in tokens
-	sure    int64   // tokens of its longest prompt that are beyond doubt
-	uncut   float64 // prompt in tokens
-	out     float64 // expected output in tokens
-	context float64 // mean context while it decodes, in thousands of tokens
-	patient float64 // how long a backlog may be, in seconds; 0 for any
+// requestParams is the request that is being placed, in the units of the cost model.
+type requestParams struct {
+	query         *PlacementQuery
+	wallClock     time.Time
+	ledgerClock   int64 // the ledger's clock, in nanoseconds
+	rng           *rand.Rand
+	promptCount   int64
+	outputCount   int64   // expected output, in tokens
+	longestPrompt int64   // the longest prompt of its sequences, in tokens
+	kvNeed        int64   // KV cache it needs, in tokens
+	certainPrompt int64   // lower bound of its longest prompt, in tokens
+	promptTokens  float64 // prompt in tokens
+	outputTokens  float64 // expected output in tokens
+	meanContext   float64 // mean context during decode, in thousands of tokens
+	backlogLimit  float64 // maximum prefill backlog, in seconds; 0 means no limit
 }
 
-// maxAsk bounds the tokens of a request, far above any engine's context, so that sums cannot overflow.
-const maxAsk = 1 << 40
-
-func (v *View) ask(q *Query, now time.Time, rng *rand.Rand) {
-	prompt := max(0, min(q.PromptTokens, maxAsk))
-	out := max(0, min(q.OutputTokens, maxAsk))
-	v.asked = asked{
-		q: q, when: now, now: v.Ledger.clock(now), rng: rng, prompt: prompt, answer: out, longest: min(q.longest(), maxAsk), need: min(q.KV(), 2*maxAsk),
-		sure: min(q.longest(), maxAsk) * 4 / 5, uncut: float64(prompt), out: float64(out), context: (float64(prompt) + float64(out)/2) / kilo, patient: max(q.MaxWait, 0).Seconds(),
+func (v *WorkerView) setRequest(q *PlacementQuery, now time.Time, rng *rand.Rand) {
+	prompt := max(0, min(q.PromptTokens, perfmodel.MaxRequestTokens))
+	out := max(0, min(q.OutputTokens, perfmodel.MaxRequestTokens))
+	v.requestParams = requestParams{
+		query: q, wallClock: now, ledgerClock: v.Ledger.ledgerTime(now), rng: rng, promptCount: prompt, outputCount: out, longestPrompt: min(q.longestPrompt(), perfmodel.MaxRequestTokens), kvNeed: min(q.KVTokens(), 2*perfmodel.MaxRequestTokens),
+		certainPrompt: min(q.longestPrompt(), perfmodel.MaxRequestTokens) * 4 / 5, promptTokens: float64(prompt), outputTokens: float64(out), meanContext: (float64(prompt) + float64(out)/2) / kilo, backlogLimit: max(q.MaxWait, 0).Seconds(),
 	}
 }
 
-// screen fills v.cands with the workers that have room, and names the best hope when there is none. A worker of whom
-// something impossible is believed is a candidate only when there is no other.
-func (v *View) screen(rec *explain.Record) string {
-	v.cands, v.odd = v.cands[:0], v.odd[:0]
-	v.best, v.limit = math.Inf(1), math.Inf(1)
-	reason, pooled := ReasonNoWorker, len(v.gates) == 0
-	for i := range v.gates {
-		if v.pruning && v.least(i) > v.limit {
+// screenWorkers fills v.candidates with the workers that have room. When there is none, it returns the most favourable
+// reason found. Workers with invalid learned parameters are candidates only when no other worker is.
+func (v *WorkerView) screenWorkers(rec *explain.Explanation) string {
+	v.candidates, v.invalidParams, v.drainHeldBack = v.candidates[:0], v.invalidParams[:0], v.drainHeldBack[:0]
+	v.bestCost, v.pruneLimit = math.Inf(1), math.Inf(1)
+	reason, pooled := ReasonNoWorker, len(v.admissionInputs) == 0
+	for i := range v.admissionInputs {
+		if v.pruning && v.costLowerBound(i) > v.pruneLimit {
 			continue
 		}
-		drop := dropNot
-		if v.walled {
-			drop = v.barred(i)
+		drop := eligible
+		if v.poolsMatter {
+			drop = v.poolIneligibility(i)
 		}
-		if drop == dropNot {
-			drop = v.room(i)
+		if drop == eligible {
+			drop = v.checkRoom(i)
 			pooled = true
 		}
-		if drop == dropNot {
-			if v.gates[i].odd {
-				v.odd = append(v.odd, int32(i))
+		if drop == eligible && v.admissionInputs[i].draining && v.drainQuota[i] < 1 {
+			v.drainHeldBack, drop = append(v.drainHeldBack, int32(i)), ineligibleDraining
+		}
+		if drop == eligible {
+			if v.admissionInputs[i].invalid {
+				v.invalidParams = append(v.invalidParams, int32(i))
 			} else {
-				v.cands = append(v.cands, int32(i))
+				v.candidates = append(v.candidates, int32(i))
 				if v.pruning {
-					v.found(int32(i))
+					v.lowerPruneLimit(int32(i))
 				}
 			}
 			continue
 		}
-		if rec.On() {
-			rec.Candidate(v.Workers[i].Name).Drop(v.dropped(i, drop))
+		if rec.IsRecording() {
+			rec.AddCandidate(v.Workers[i].Name).MarkIneligible(v.ineligibilityText(i, drop))
 		}
 		switch drop {
-		case dropSlots, dropKV, dropLong, dropBacklog, dropTrial:
+		case ineligibleSlots, ineligibleKV, ineligibleLongShare, ineligibleBacklog, ineligibleTrial:
 			reason = ReasonBusy
-		case dropNever:
+		case ineligibleTooLong:
 			if reason == ReasonNoWorker {
 				reason = ReasonTooLong
 			}
@@ -136,172 +143,192 @@ func (v *View) screen(rec *explain.Record) string {
 	if !pooled {
 		reason = ReasonNoPool
 	}
-	if len(v.cands) == 0 {
-		v.cands, v.odd = v.odd, v.cands
+	if len(v.candidates) == 0 {
+		v.candidates, v.invalidParams = v.invalidParams, v.candidates
 	}
-	for _, at := range v.odd {
-		if rec.On() {
-			rec.Candidate(v.Workers[at].Name).Drop(dropOdd.String())
+	if len(v.candidates) == 0 && reason != ReasonBusy { // no other worker will have room
+		v.candidates, v.drainHeldBack = v.drainHeldBack, v.candidates
+	}
+	for _, at := range v.invalidParams {
+		if rec.IsRecording() {
+			rec.AddCandidate(v.Workers[at].Name).MarkIneligible(ineligibleInvalid.String())
 		}
 	}
 	return reason
 }
 
-// spare is the part of the KV cache, as its inverse, that a tenant over its share leaves to the others. Less than a fifth
-// does not hold the longest of their prompts on small GPUs, and they wait for answers to end.
-const spare = 5
+// headroomDivisor is the inverse of the part of the KV cache that a tenant above its fair share leaves to others. With
+// less than a fifth, the longest prompts of other tenants do not fit on small GPUs and wait for answers to end.
+const headroomDivisor = 5
 
-// drop is what keeps a worker from being a candidate.
-type drop uint8
+// ineligibility is the reason why a worker is not a candidate.
+type ineligibility uint8
 
 const (
-	dropNot      drop = iota // nothing: it has room
-	dropDown                 // Worker.Down says why
-	dropExcluded             // it failed this request
-	dropTrial
-	dropSlots
-	dropKV
-	dropLong
-	dropBacklog
-	dropNever
-	dropOdd
-	dropGone
-	dropKept  // it is set apart for a pool
-	dropApart // it is not
-	dropGuest // others would notice
-	dropStep  // its tokens would come too far apart
+	eligible           ineligibility = iota // it has room
+	ineligibleDown                          // WorkerSnapshot.DownReason has the reason
+	ineligibleExcluded                      // it failed this request
+	ineligibleTrial
+	ineligibleSlots
+	ineligibleKV
+	ineligibleLongShare
+	ineligibleBacklog
+	ineligibleTooLong
+	ineligibleInvalid
+	ineligibleNotInLedger
+	ineligibleReserved  // the worker is dedicated to another pool
+	ineligibleWrongPool // the worker is not in the request's pool
+	ineligibleOverShare // the tenant is above its fair share and the request would slow others down
+	ineligibleTPOT      // time per output token would exceed the request's target
+	ineligibleDraining
 )
 
-// String is the drop in records.
-func (d drop) String() string {
+// String returns the reason as explanations show it.
+func (d ineligibility) String() string {
 	return [...]string{
-		"", "down", "failed this request", "on trial", "no free sequence", "no free KV cache", "long prompts have their share",
-		"prefill backlog over the target", "longer than the worker takes", "what is believed of it cannot be", "not in the ledger",
-		"set apart for a pool that the request is not of", "not of the request's pool",
-		"its tenant has its part, and others would notice", "the tokens would come further apart than was asked for",
+		"", "down", "failed this request", "on trial", "no free sequence", "no free KV cache", "long requests use their share of KV cache",
+		"prefill backlog over the target", "longer than the worker's context", "invalid learned parameters", "not in the ledger",
+		"dedicated to another pool", "not of the request's pool",
+		"tenant over its fair share", "time per output token over the request's target", "draining: this request goes to another worker",
 	}[d]
 }
 
-func (v *View) dropped(at int, d drop) string {
-	if d == dropDown {
-		return v.Workers[at].Down
+func (v *WorkerView) ineligibilityText(at int, d ineligibility) string {
+	if d == ineligibleDown {
+		return v.Workers[at].DownReason
 	}
 	return d.String()
 }
 
-// room says why worker at has no room for the request now.
-func (v *View) room(at int) drop {
-	b := &v.gates[at]
+// checkRoom returns why worker at has no room for the request now, or eligible.
+func (v *WorkerView) checkRoom(at int) ineligibility {
+	b := &v.admissionInputs[at]
 	if b.down {
-		return dropDown
+		return ineligibleDown
 	}
-	if len(v.q.Exclude) > 0 && slices.Contains(v.q.Exclude, b.id) {
-		return dropExcluded
+	if len(v.query.Exclude) > 0 && slices.Contains(v.query.Exclude, b.id) {
+		return ineligibleExcluded
 	}
-	// An estimate may be a quarter too long, and what might fit must reach the engine, which counts exactly.
-	if v.sure >= b.longest {
-		return dropNever
+	// An estimated length may be 25 % too long. A prompt that might fit must reach the engine, which counts exactly.
+	if v.certainPrompt >= b.maxPrompt {
+		return ineligibleTooLong
 	}
-	a := v.Ledger.account(b.id)
+	a := v.Ledger.workerTotals(b.id)
 	if a == nil {
-		return dropGone
+		return ineligibleNotInLedger
 	}
-	back := a.backlogAt(v.now, b.rate)
-	seqs := a.seqs()
-	if late := a.late(v.now, b.rate, b.base); late > 0 {
-		back += late * b.rate
+	back := a.backlogAt(v.ledgerClock, b.prefillRate)
+	seqs := a.totalSeqs()
+	if late := a.lateSeconds(v.ledgerClock, b.prefillRate, b.prefillBase); late > 0 {
+		back += late * b.prefillRate
 	}
 	load := &v.loads[at]
-	load.back, load.count, load.held, load.tight = back, float64(seqs), float64(a.heldKV())/kilo, false
-	if b.trials > 0 && a.running >= b.trials {
-		return dropTrial
+	load.backlogTokens, load.seqs, load.heldKilotokens, load.kvTight = back, float64(seqs), float64(a.heldKV())/kilo, false
+	if b.maxTrials > 0 && a.running >= b.maxTrials {
+		return ineligibleTrial
 	}
 	if seqs == 0 {
-		return dropNot
+		return eligible
 	}
 	if seqs >= int64(b.slots) {
-		return dropSlots
+		return ineligibleSlots
 	}
-	if b.kv > 0 {
+	if b.kvTotal > 0 {
 		held := a.heldKV()
-		most := b.promised(a.foreignKV)
-		if v.q.Timed || v.q.Spare {
-			most = min(most, b.kv)
+		most := b.kvLimit(a.foreignKV)
+		if v.query.HasTTFT || v.query.ReserveHeadroom {
+			most = min(most, b.kvTotal)
 		}
-		if v.q.Spare {
-			most -= most / spare
+		if v.query.ReserveHeadroom {
+			most -= most / headroomDivisor
 		}
-		if held+v.need > most && held+v.need-v.alike(at, true) > most {
-			return dropKV
+		if held+v.kvNeed > most && held+v.kvNeed-v.sharedKVOn(at, true) > most {
+			return ineligibleKV
 		}
-		load.tight = held+v.prompt+v.answer > b.kv-b.kv/10 && held+v.prompt+v.answer-v.alike(at, true) > b.kv-b.kv/10
-		if isLong(v.need, b.kv) {
-			if l := v.Ledger.slots[b.id].longKV; l > 0 && l+v.need-v.there(at, b.id) > v.longKV(b.kv) {
-				return dropLong
+		load.kvTight = held+v.promptCount+v.outputCount > b.kvTotal-b.kvTotal/10 && held+v.promptCount+v.outputCount-v.sharedKVOn(at, true) > b.kvTotal-b.kvTotal/10
+		if isLong(v.kvNeed, b.kvTotal) {
+			if l := v.Ledger.slots[b.id].longKV; l > 0 && l+v.kvNeed-v.cachedKVOn(at, b.id) > v.longKVLimit(b.kvTotal) {
+				return ineligibleLongShare
 			}
 		}
 	}
-	if v.patient > 0 && back-v.spared(at, b.id) > v.patience(b)*b.trusted {
-		return dropBacklog
+	if v.backlogLimit > 0 && back-v.cachedWorkOn(at, b.id) > v.maxBacklogSeconds(b)*b.trustedRate {
+		return ineligibleBacklog
 	}
-	return dropNot
+	return eligible
 }
 
-// spared is the part of the prompt that the worker holds, as far as such beliefs have been true, as work. What a worker need
-// not compute may be waited for there: elsewhere the same time goes into computing it, and another cache into keeping it.
-func (v *View) spared(at int, id int32) float64 {
-	if !v.known {
+// cachedWorkOn returns the part of the prompt that the worker holds, as prefill work, scaled by its measured hit rate.
+// Waiting that long for the holder is worthwhile: on another worker the same time is spent on recomputing the prefix,
+// and more cache on a second copy.
+func (v *WorkerView) cachedWorkOn(at int, id int32) float64 {
+	if !v.prefixKnown {
 		return 0
 	}
-	b := &v.lanes[at]
-	had := float64(v.held(id)) * b.hit
-	return bent(v.uncut, 0, b.bend) - bent(v.uncut-had, had, b.bend)
+	b := &v.boundInputs[at]
+	had := float64(v.cachedTokensOn(id)) * b.hitRate
+	return perfmodel.AttentionWork(v.promptTokens, 0, b.attentionSlope) - perfmodel.AttentionWork(v.promptTokens-had, had, b.attentionSlope)
 }
 
-// patience is how long a worker's backlog may be, in seconds. While others wait too it is no longer than what keeps the
-// worker busy, for what is in an engine nobody can overtake; but a worker that holds most of the prompt is worth its wait.
-func (v *View) patience(b *gate) float64 {
-	if !v.q.Contended || v.known && 2*blockEnd(v.Index.matched(b.id)) >= v.q.PromptBytes {
-		return v.patient
+// maxBacklogSeconds returns how long a worker's backlog may be, in seconds. While other requests wait it is just long
+// enough to keep the engine busy, because no request can overtake what is inside an engine. A worker that holds most of
+// the prompt may have a longer backlog.
+func (v *WorkerView) maxBacklogSeconds(b *admissionInputs) float64 {
+	if !v.query.Contended || v.prefixKnown && 2*blockhash.BytesCovered(v.Index.MatchedBlocks(b.id)) >= v.query.PromptBytes {
+		return v.backlogLimit
 	}
-	return min(v.patient, feed)
+	return min(v.backlogLimit, contendedBacklog)
 }
 
-// isLong says whether a request is so large for its worker that it may hold only a share of it.
+// isLong reports whether a request needs so much of its worker's KV cache that long requests' share applies to it.
 func isLong(need, total int64) bool { return need > total/4 }
 
-// match fills v.worth, where anybody holds the beginning of the prompt.
-func (v *View) match() {
-	if !v.known {
+// fillBlockTokens fills v.blockTokens if any worker holds the beginning of the prompt.
+func (v *WorkerView) fillBlockTokens() {
+	if !v.prefixKnown {
 		return
 	}
-	q := v.q
-	perByte := v.uncut / float64(q.PromptBytes)
-	for n := range min(len(q.Blocks), MaxBlocks) + 1 {
-		v.worth[n] = cachedTokens(n, perByte, v.prompt)
+	q := v.query
+	perByte := v.promptTokens / float64(q.PromptBytes)
+	for n := range min(len(q.Blocks), blockhash.MaxBlocks) + 1 {
+		v.blockTokens[n] = tokensInBlocks(n, perByte, v.promptCount)
 	}
-	v.further()
+	v.creditSuffix()
 }
 
-// credit fills v.cached for the candidates.
-func (v *View) credit() {
-	for _, at := range v.cands {
-		v.cached[at] = v.held(v.gates[at].id)
+// fillCachedTokens fills v.cachedTokens for the candidates.
+func (v *WorkerView) fillCachedTokens() {
+	for _, at := range v.candidates {
+		v.cachedTokens[at] = v.cachedTokensOn(v.admissionInputs[at].id)
 	}
 }
 
-// held is how much of the prompt a worker has, in tokens.
-func (v *View) held(id int32) int32 {
-	if !v.known {
+// cachedTokensOn returns how many tokens of the prompt a worker has cached.
+func (v *WorkerView) cachedTokensOn(id int32) int32 {
+	if !v.prefixKnown {
 		return 0
 	}
-	return v.worth[min(v.Index.matched(id), MaxBlocks)]
+	return v.blockTokens[min(v.Index.MatchedBlocks(id), blockhash.MaxBlocks)]
 }
 
-// cachedTokens turns matched blocks into prompt tokens. A hit never covers the last token: the engine must compute it.
-func cachedTokens(blocks int, perByte float64, prompt int64) int32 {
+// tokensInBlocks converts matched blocks to prompt tokens. A hit never covers the last token, which the engine must
+// compute.
+func tokensInBlocks(blocks int, perByte float64, prompt int64) int32 {
 	if blocks == 0 {
 		return 0
 	}
-	return int32(max(0, min(int64(float64(blockEnd(blocks))*perByte), prompt-1, 1<<30)))
+	return int32(max(0, min(int64(float64(blockhash.BytesCovered(blocks))*perByte), prompt-1, 1<<30)))
+}
+
+// creditSuffix adds, for the workers that hold the longest known prefix of the prompt, the tokens of the rest they are
+// expected to have cached.
+func (v *WorkerView) creditSuffix() {
+	n := min(v.Index.LongestMatchedBlocks(), blockhash.MaxBlocks)
+	v.suffixTokens = int32(v.SuffixHits.HitRate(v.Index.HasSoleHolder()) * float64(max(v.promptCount-1-int64(v.blockTokens[n]), 0)))
+	v.blockTokens[n] += v.suffixTokens
+}
+
+// holdsLongestPrefix reports whether a worker holds the longest known prefix of the prompt.
+func (v *WorkerView) holdsLongestPrefix(id int32) bool {
+	return v.prefixKnown && min(v.Index.MatchedBlocks(id), blockhash.MaxBlocks) == min(v.Index.LongestMatchedBlocks(), blockhash.MaxBlocks)
 }

@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// threadTime is the CPU time that this thread has had, so that a machine that others use can be measured on.
+// threadTime returns the CPU time of this thread, so that benchmarks work on a shared machine.
 func threadTime(tb testing.TB) time.Duration {
 	var ts unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &ts); err != nil {

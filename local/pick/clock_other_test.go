@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-var started = time.Now()
+var clockStart = time.Now()
 
-// threadTime is the wall clock where there is no better one.
-func threadTime(testing.TB) time.Duration { return time.Since(started) }
+// threadTime returns wall-clock time where thread CPU time is not available.
+func threadTime(testing.TB) time.Duration { return time.Since(clockStart) }

@@ -4,53 +4,60 @@ import (
 	"math"
 
 	"github.com/cespare/xxhash/v2"
+
+	"github.com/spillway-lb/spillway/local/blockhash"
 )
 
-// hashBound is how much more than its fair share of sequences a worker may hold before its keys go elsewhere.
-const hashBound = 1.25
+// hashLoadFactor is the maximum load of a worker as a multiple of its fair share of sequences. Above it, the worker's
+// keys go to other workers.
+const hashLoadFactor = 1.25
 
-// consistentHash takes the key's own worker: the nearest by weighted rendezvous hashing, so that a worker that leaves
-// moves its own keys and no others. A worker that holds more than its share, times hashBound, is stepped over.
-func (v *View) consistentHash() int32 {
-	key := v.q.Key
+// chooseConsistentHash picks the worker of the request's key by weighted rendezvous hashing, so that a worker that
+// leaves moves only its own keys. A worker above its fair share times hashLoadFactor is skipped.
+func (v *WorkerView) chooseConsistentHash() int32 {
+	key := v.query.Key
 	if key == 0 {
 		key = v.rng.Uint64()
 	}
 	total, power := 1.0, 0.0
-	for _, at := range v.cands {
-		total += v.seqs(at)
-		power += v.brief[at].power
+	for _, at := range v.candidates {
+		total += v.sequencesOn(at)
+		power += v.costInputs[at].effectiveWeight
 	}
 	chosen, nearest := int32(-1), math.Inf(1)
-	for _, at := range v.cands {
+	for _, at := range v.candidates {
 		// An exponential variate of rate weight: the least of them falls on each worker in proportion to its weight.
-		d := -math.Log(unit(chain(key, v.Workers[at].key))) / v.Workers[at].weight()
+		d := -math.Log(hashToUnit(blockhash.ChainHash(key, v.Workers[at].nameHash))) / v.Workers[at].weightOrDefault()
 		v.costs[at] = d
-		if d < nearest && v.seqs(at)+1 <= v.bound(at, total, power) {
+		if d < nearest && v.sequencesOn(at)+1 <= v.maxHashLoad(at, total, power) {
 			nearest, chosen = d, at
 		}
 	}
 	if chosen < 0 {
-		return v.lightest(exact)
+		return v.pickCheapest(zeroSlack)
 	}
 	return chosen
 }
 
-// bound is the number of sequences that a worker may hold, out of total over all candidates.
-func (v *View) bound(at int32, total, power float64) float64 {
-	return math.Ceil(hashBound * total * v.brief[at].power / power)
+// maxHashLoad returns the number of sequences that a worker may hold, with total over all candidates.
+func (v *WorkerView) maxHashLoad(at int32, total, power float64) float64 {
+	return math.Ceil(hashLoadFactor * total * v.costInputs[at].effectiveWeight / power)
 }
 
-// unit turns a hash into a number above 0 and at most 1.
-func unit(h uint64) float64 {
+// hashToUnit maps a hash to (0, 1].
+func hashToUnit(h uint64) float64 {
 	h ^= h >> 32
 	h *= 0xd6e8feb86659fd93
 	h ^= h >> 32
 	return (float64(h>>11) + 1) / (1 << 53)
 }
 
-// Key hashes what a request is kept together by, for Query.Key. It never returns 0.
-func Key(seed uint64, text string) uint64 { return max(1, chain(seed, hashName(text))) }
+// HashAffinityKey hashes an affinity key for PlacementQuery.Key. It never returns 0.
+func HashAffinityKey(seed uint64, text string) uint64 {
+	return max(1, blockhash.ChainHash(seed, hashName(text)))
+}
 
-// KeyOf is Key for a text in bytes.
-func KeyOf(seed uint64, text []byte) uint64 { return max(1, chain(seed, xxhash.Sum64(text))) }
+// HashAffinityKeyBytes is HashAffinityKey for a text in bytes.
+func HashAffinityKeyBytes(seed uint64, text []byte) uint64 {
+	return max(1, blockhash.ChainHash(seed, xxhash.Sum64(text)))
+}

@@ -1,31 +1,31 @@
 package pick
 
-// The composite's weights, and the sizes at which a part of it is half full: min-max scaling would make a queue of one
-// against two look like none against all.
+// Weights of the composite, and the sizes at which a component is one half. Min-max scaling would make a queue of one
+// versus two look like none versus all.
 const (
-	partQueue, partGPU, partKV, partLatency = 0.4, 0.3, 0.2, 0.1
+	weightQueue, weightGPU, weightKV, weightLatency = 0.4, 0.3, 0.2, 0.1
 
-	halfQueue   = 4.0 // requests
-	halfLatency = 1.0 // seconds
+	queueHalfPoint   = 4.0 // requests
+	latencyHalfPoint = 1.0 // seconds
 )
 
-// gpuAware takes the worker with the least composite of queue, GPU, KV cache and latency, near-ties at random.
-func (v *View) gpuAware() int32 {
-	for _, at := range v.cands {
-		v.costs[at] = v.composite(at) / v.brief[at].power
+// chooseGPUAware picks the worker with the least composite of queue, GPU, KV cache and latency; near-ties at random.
+func (v *WorkerView) chooseGPUAware() int32 {
+	for _, at := range v.candidates {
+		v.costs[at] = v.compositeScore(at) / v.costInputs[at].effectiveWeight
 	}
-	return v.lightest(func(best float64) float64 { return max(0.005, nearTieOf(best)) })
+	return v.pickCheapest(func(best float64) float64 { return max(0.005, relativeTieSlack(best)) })
 }
 
-func (v *View) composite(at int32) float64 {
-	b := &v.brief[at]
+func (v *WorkerView) compositeScore(at int32) float64 {
+	b := &v.costInputs[at]
 	kv := 0.0
-	if b.kv > 0 {
-		kv = v.full(at, b.kv)
+	if b.kvTotal > 0 {
+		kv = v.kvUsageOn(at, b.kvTotal)
 	}
-	return partQueue*half(v.queued(at), halfQueue) + partGPU*min(v.busy(at), 1) + partKV*kv +
-		partLatency*half(v.Workers[at].Latency.Peak(b.base, v.when), halfLatency)
+	return weightQueue*saturateAt(v.queuedRequestsOn(at), queueHalfPoint) + weightGPU*min(v.gpuBusyOn(at), 1) + weightKV*kv +
+		weightLatency*saturateAt(v.Workers[at].Latency.PeakSeconds(b.prefillBase, v.wallClock), latencyHalfPoint)
 }
 
-// half grows from 0 towards 1 and is one half at size.
-func half(x, size float64) float64 { return x / (x + size) }
+// saturateAt grows from 0 toward 1 and is one half at x = size.
+func saturateAt(x, size float64) float64 { return x / (x + size) }

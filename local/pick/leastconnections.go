@@ -1,9 +1,9 @@
 package pick
 
-// leastConnections takes the worker with the fewest sequences, ties at random.
-func (v *View) leastConnections() int32 {
-	for _, at := range v.cands {
-		v.costs[at] = (v.seqs(at) + 1) / v.relative(at)
+// chooseLeastConnections picks the worker with the fewest sequences; ties at random.
+func (v *WorkerView) chooseLeastConnections() int32 {
+	for _, at := range v.candidates {
+		v.costs[at] = (v.sequencesOn(at) + 1) / v.relativeShare(at)
 	}
-	return v.lightest(exact)
+	return v.pickCheapest(zeroSlack)
 }

@@ -1,26 +1,35 @@
 package pick
 
-// leastPendingTokens takes the worker with the fewest prompt tokens that wait for their prefill, this request's own
-// uncached ones counted, ties at random.
-func (v *View) leastPendingTokens() int32 {
-	for _, at := range v.cands {
-		v.costs[at] = v.tokens(at) / v.brief[at].power
+import "github.com/spillway-lb/spillway/local/perfmodel"
+
+// chooseLeastPendingTokens picks the worker with the fewest prompt tokens waiting for prefill, including this request's
+// uncached ones; ties at random.
+func (v *WorkerView) chooseLeastPendingTokens() int32 {
+	for _, at := range v.candidates {
+		v.costs[at] = v.pendingTokensOn(at) / v.costInputs[at].effectiveWeight
 	}
-	return v.lightest(exact)
+	return v.pickCheapest(zeroSlack)
 }
 
-// tokens are the prompt tokens that a worker would have before this request's first one. What is accepted counts as work.
-func (v *View) tokens(at int32) float64 { return v.loads[at].back + v.uncached(at) }
-
-// pending is the work that a worker would have before this request's first token.
-func (v *View) pending(at int32) float64 { return v.loads[at].back + v.own(at) }
-
-// own is the work of the part of the prompt that a worker would have to compute.
-func (v *View) own(at int32) float64 {
-	b := &v.brief[at]
-	had := float64(v.cached[at]) * b.hit
-	return bent(v.uncut-had, had, b.bend)
+// pendingTokensOn returns the prompt tokens that a worker would compute before this request's first token. The accepted
+// backlog counts as work.
+func (v *WorkerView) pendingTokensOn(at int32) float64 {
+	return v.loads[at].backlogTokens + v.uncachedTokensOn(at)
 }
 
-// uncached is the part of the prompt that a worker would have to compute, in tokens.
-func (v *View) uncached(at int32) float64 { return v.uncut - float64(v.cached[at])*v.brief[at].hit }
+// pendingWorkOn returns the work that a worker would do before this request's first token.
+func (v *WorkerView) pendingWorkOn(at int32) float64 {
+	return v.loads[at].backlogTokens + v.uncachedWorkOn(at)
+}
+
+// uncachedWorkOn returns the work of the part of the prompt that a worker would have to compute.
+func (v *WorkerView) uncachedWorkOn(at int32) float64 {
+	b := &v.costInputs[at]
+	had := float64(v.cachedTokens[at]) * b.hitRate
+	return perfmodel.AttentionWork(v.promptTokens-had, had, b.attentionSlope)
+}
+
+// uncachedTokensOn returns the part of the prompt that a worker would have to compute, in tokens.
+func (v *WorkerView) uncachedTokensOn(at int32) float64 {
+	return v.promptTokens - float64(v.cachedTokens[at])*v.costInputs[at].hitRate
+}

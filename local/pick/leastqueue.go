@@ -1,16 +1,15 @@
 package pick
 
-// leastQueue takes the worker with the fewest requests that wait for their prefill, ties by sequences and then at
-// random.
-func (v *View) leastQueue() int32 {
-	for _, at := range v.cands {
-		v.costs[at] = (v.queued(at)+1)/v.brief[at].power + 1e-6*v.seqs(at)
+// chooseLeastQueue picks the worker with the fewest requests waiting for prefill; ties by sequences and then at random.
+func (v *WorkerView) chooseLeastQueue() int32 {
+	for _, at := range v.candidates {
+		v.costs[at] = (v.queuedRequestsOn(at)+1)/v.costInputs[at].effectiveWeight + 1e-6*v.sequencesOn(at)
 	}
-	return v.lightest(exact)
+	return v.pickCheapest(zeroSlack)
 }
 
-// queued are the requests that have been sent to a worker and not begun their answer, ours and others'.
-func (v *View) queued(at int32) float64 {
-	s := &v.Ledger.slots[v.brief[at].id]
+// queuedRequestsOn returns the requests on a worker whose answer has not begun, our own and foreign ones.
+func (v *WorkerView) queuedRequestsOn(at int32) float64 {
+	s := &v.Ledger.slots[v.costInputs[at].id]
 	return float64(s.prefilling) + float64(s.foreignWaiting)
 }

@@ -1,14 +1,14 @@
 package pick
 
-// leastResponseTime takes the worker whose peak EWMA of times to first token, times its sequences, is least. A worker
-// that has answered nothing yet counts with its prior.
-func (v *View) leastResponseTime() int32 {
-	for _, at := range v.cands {
-		b := &v.brief[at]
-		v.costs[at] = v.Workers[at].Latency.Peak(b.base, v.when) * (v.seqs(at) + 1) / b.power
+// chooseLeastResponseTime picks the worker with the least product of the peak EWMA of its times to first token and its
+// sequences. A worker without answers counts with its prior.
+func (v *WorkerView) chooseLeastResponseTime() int32 {
+	for _, at := range v.candidates {
+		b := &v.costInputs[at]
+		v.costs[at] = v.Workers[at].Latency.PeakSeconds(b.prefillBase, v.wallClock) * (v.sequencesOn(at) + 1) / b.effectiveWeight
 	}
-	return v.lightest(nearTieOf)
+	return v.pickCheapest(relativeTieSlack)
 }
 
-// nearTieOf is a fiftieth of the best, whatever the unit.
-func nearTieOf(best float64) float64 { return 0.02 * best }
+// relativeTieSlack is 2 % of the best cost, independent of its unit.
+func relativeTieSlack(best float64) float64 { return 0.02 * best }

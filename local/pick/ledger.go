@@ -1,62 +1,65 @@
 package pick
 
-import "time"
+import (
+	"time"
 
-// MaxWorkers bounds the slots of a Ledger and an Index.
-const MaxWorkers = 4096
+	"github.com/spillway-lb/spillway/local/perfmodel"
+)
 
-// Ledger is the exact account of what this instance has sent to each worker: prefill not yet done, KV reserved and
-// sequences running. What a scrape shows beyond it was sent by somebody else and is kept apart as foreign.
+// InflightLedger is the exact record of what this instance has sent to each worker and is not finished: prefill not yet
+// done, reserved KV cache and running sequences. What a scrape shows beyond it was sent by others and is counted
+// separately as foreign.
 //
-// A Ledger has one writer and no lock.
-type Ledger struct {
-	accounts []account
-	slots    []slot
-	gen      uint32
-	epoch    time.Time // of its clock, which counts in nanoseconds and never goes back
-	last     int64
-	skew     int64
-	spare    [][]uint64 // entries' blocks that are free again
+// An InflightLedger has one writer and no lock.
+type InflightLedger struct {
+	totals         []ledgerTotals
+	slots          []ledgerSlot
+	generation     uint32
+	clockEpoch     time.Time // zero of its clock, which counts nanoseconds and never goes back
+	lastClock      int64
+	clockSkew      int64
+	freeBlockLists [][]uint64 // block slices of finished entries, for reuse
 }
 
-// NewLedger returns an empty ledger.
-func NewLedger() *Ledger { return &Ledger{} }
+// NewInflightLedger returns an empty ledger.
+func NewInflightLedger() *InflightLedger { return &InflightLedger{} }
 
-// Add takes a free slot for a worker. ok is false when MaxWorkers slots are taken.
-func (l *Ledger) Add() (id int32, ok bool) {
-	l.gen++
-	for i := range l.accounts {
-		if l.accounts[i].running < 0 {
-			l.accounts[i] = account{}
-			l.slots[i] = slot{gen: l.gen, ring: l.slots[i].ring}
+// AddWorker assigns a free slot to a worker. ok is false when perfmodel.MaxWorkers slots are in use.
+func (l *InflightLedger) AddWorker() (id int32, ok bool) {
+	l.generation++
+	for i := range l.totals {
+		if l.totals[i].running < 0 {
+			l.totals[i] = ledgerTotals{}
+			l.slots[i] = ledgerSlot{generation: l.generation, ring: l.slots[i].ring}
 			return int32(i), true
 		}
 	}
-	if len(l.slots) >= MaxWorkers {
+	if len(l.slots) >= perfmodel.MaxWorkers {
 		return -1, false
 	}
-	l.accounts = append(l.accounts, account{})
-	l.slots = append(l.slots, slot{gen: l.gen})
+	l.totals = append(l.totals, ledgerTotals{})
+	l.slots = append(l.slots, ledgerSlot{generation: l.generation})
 	return int32(len(l.slots) - 1), true
 }
 
-// Drop gives a worker's slot back. Entries still open on it are forgotten, and finishing them later does nothing.
-func (l *Ledger) Drop(id int32) {
-	if a := l.account(id); a != nil {
+// DropWorker frees a worker's slot. Entries still open on it are dropped, and finishing them later has no effect.
+func (l *InflightLedger) DropWorker(id int32) {
+	if a := l.workerTotals(id); a != nil {
 		a.running = -1
 	}
 }
 
-// Entry is one dispatched request. Its owner hands it back to the ledger; each step is idempotent.
-type Entry struct {
-	worker  int32
-	gen     uint32
-	pos     uint64
-	prefill int64
-	kv      int64
-	long    bool
-	state   entryState
-	blocks  []uint64 // what its prompt shares with others, or may come to; the ledger's own
+// LedgerEntry is one dispatched request. The caller passes it back to the ledger for each later step; each step is
+// idempotent.
+type LedgerEntry struct {
+	worker        int32
+	generation    uint32
+	ringPos       uint64
+	prefillTokens int64
+	kvTokens      int64
+	isLong        bool
+	state         entryState
+	prefixBlocks  []uint64 // block hashes of its prompt, which others may share; owned by the ledger
 }
 
 type entryState uint8
@@ -68,166 +71,186 @@ const (
 	entryDone
 )
 
-// Dispatch is DispatchPrompt of a prompt that has nothing in common with others.
-func (l *Ledger) Dispatch(worker int32, prefill, kv, kvTotal int64, now time.Time) Entry {
-	return l.DispatchPrompt(worker, prefill, kv, kvTotal, Prompt{}, now)
+// DispatchRequest is DispatchPrompt for a prompt without a shared prefix.
+func (l *InflightLedger) DispatchRequest(worker int32, prefill, kv, kvTotal int64, now time.Time) LedgerEntry {
+	return l.DispatchPrompt(worker, prefill, kv, kvTotal, PromptPrefix{}, now)
 }
 
-// DispatchPrompt books a request on a worker: prefill uncached prompt tokens, and kv tokens of cache out of the worker's
-// kvTotal (0 when unknown), of which those that others hold already are counted once.
-func (l *Ledger) DispatchPrompt(worker int32, prefill, kv, kvTotal int64, p Prompt, now time.Time) Entry {
-	a := l.account(worker)
+// DispatchPrompt records a request on a worker: prefill uncached prompt tokens, and kv tokens of cache out of the
+// worker's kvTotal (0 when unknown). KV tokens that running requests with the same prefix hold already are counted
+// once.
+func (l *InflightLedger) DispatchPrompt(worker int32, prefill, kv, kvTotal int64, p PromptPrefix, now time.Time) LedgerEntry {
+	a := l.workerTotals(worker)
 	if a == nil {
-		return Entry{worker: worker}
+		return LedgerEntry{worker: worker}
 	}
 	s := &l.slots[worker]
-	e := Entry{worker: worker, gen: s.gen, prefill: max(0, min(prefill, maxAsk)), kv: max(0, min(kv, 2*maxAsk)), state: entryPrefill}
-	e.long = kvTotal > 0 && isLong(e.kv, kvTotal)
-	e.pos = s.push(a, e.prefill, l.clock(now))
+	e := LedgerEntry{worker: worker, generation: s.generation, prefillTokens: max(0, min(prefill, perfmodel.MaxRequestTokens)), kvTokens: max(0, min(kv, 2*perfmodel.MaxRequestTokens)), state: entryPrefill}
+	e.isLong = kvTotal > 0 && isLong(e.kvTokens, kvTotal)
+	e.ringPos = s.pushPrefill(a, e.prefillTokens, l.ledgerTime(now))
 	a.running++
-	a.backlog += e.prefill
-	a.kv += e.kv
-	if e.long {
-		s.longKV += e.kv
+	a.backlog += e.prefillTokens
+	a.reservedKV += e.kvTokens
+	if e.isLong {
+		s.longKV += e.kvTokens
 	}
 	s.prefilling++
-	s.sent.Tokens += e.prefill
+	s.sent.Tokens += e.prefillTokens
 	s.sent.Prompts++
-	if p.Home {
-		s.sent.Homed++
+	if p.MostlyCached {
+		s.sent.CachedPrompts++
 	}
-	s.since++
-	s.peak = max(s.peak, a.running)
-	e.blocks = l.keep(p.Blocks)
-	s.shares.add(p)
-	s.peakKV = max(s.peakKV, a.kv-s.shares.tokens)
+	s.sentSinceScrape++
+	s.peakRunning = max(s.peakRunning, a.running)
+	e.prefixBlocks = l.copyBlocks(p.Blocks)
+	s.sharedPrefixes.addPrompt(p)
+	s.peakKV = max(s.peakKV, a.reservedKV-s.sharedPrefixes.sharedTokens)
 	return e
 }
 
-// keep copies blocks into what an earlier entry has left, if there is any.
-func (l *Ledger) keep(blocks []uint64) []uint64 {
+// copyBlocks copies blocks into a slice left by an earlier entry, if there is one.
+func (l *InflightLedger) copyBlocks(blocks []uint64) []uint64 {
 	if len(blocks) == 0 {
 		return nil
 	}
 	var room []uint64
-	if n := len(l.spare); n > 0 {
-		room, l.spare = l.spare[n-1], l.spare[:n-1]
+	if n := len(l.freeBlockLists); n > 0 {
+		room, l.freeBlockLists = l.freeBlockLists[n-1], l.freeBlockLists[:n-1]
 	}
 	return append(room[:0], blocks...)
 }
 
-// release books an entry's prompt out.
-func (l *Ledger) release(e *Entry) {
-	l.slots[e.worker].shares.take(e.blocks)
-	if cap(e.blocks) > 0 && len(l.spare) < maxSpare {
-		l.spare = append(l.spare, e.blocks)
+// releaseBlocks removes an entry's prompt from the shared prefixes.
+func (l *InflightLedger) releaseBlocks(e *LedgerEntry) {
+	l.slots[e.worker].sharedPrefixes.removePrompt(e.prefixBlocks)
+	if cap(e.prefixBlocks) > 0 && len(l.freeBlockLists) < maxFreeBlockLists {
+		l.freeBlockLists = append(l.freeBlockLists, e.prefixBlocks)
 	}
-	e.blocks = nil
+	e.prefixBlocks = nil
 }
 
-// maxSpare bounds the memory that is kept for entries to come: 1.3 KB each at most.
-const maxSpare = 1024
+// maxFreeBlockLists bounds the slices that are kept for reuse: 1.3 KB each at most.
+const maxFreeBlockLists = 1024
 
-// FirstByte books the request's prefill as done.
-func (l *Ledger) FirstByte(e *Entry, now time.Time) {
-	a := l.of(e)
+// RecordFirstByte records that the request's prefill is done.
+func (l *InflightLedger) RecordFirstByte(e *LedgerEntry, now time.Time) {
+	a := l.entryTotals(e)
 	if a == nil || e.state != entryPrefill {
 		return
 	}
 	e.state = entryDecode
-	a.backlog -= e.prefill
+	a.backlog -= e.prefillTokens
 	s := &l.slots[e.worker]
 	s.prefilling--
-	s.prefilled.Tokens += e.prefill
+	s.prefilled.Tokens += e.prefillTokens
 	s.prefilled.Prompts++
-	s.stalls.count(e.prefill, l.clock(now))
-	s.pop(a, e.pos, l.clock(now))
+	s.stalls.addPrefill(e.prefillTokens, l.ledgerTime(now))
+	s.finishPrefill(a, e.ringPos, l.ledgerTime(now))
 }
 
-// Finish books the request out, however it ended.
-func (l *Ledger) Finish(e *Entry, now time.Time) {
-	a := l.of(e)
+// FinishRequest removes the request from the ledger, independent of its outcome.
+func (l *InflightLedger) FinishRequest(e *LedgerEntry, now time.Time) {
+	a := l.entryTotals(e)
 	if a == nil || e.state == entryNone || e.state == entryDone {
 		e.state = entryDone
 		return
 	}
-	l.FirstByte(e, now)
+	l.RecordFirstByte(e, now)
 	e.state = entryDone
 	a.running--
-	a.kv -= e.kv
-	l.release(e)
-	if e.long {
-		l.slots[e.worker].longKV -= e.kv
+	a.reservedKV -= e.kvTokens
+	l.releaseBlocks(e)
+	if e.isLong {
+		l.slots[e.worker].longKV -= e.kvTokens
 	}
 }
 
-// backstep is how far a clock may seem to go back because callers read it before they waited for their turn.
-const backstep = int64(time.Second)
+// maxClockBackstep is how far time may appear to go back because callers read the clock before they waited for their
+// turn.
+const maxClockBackstep = int64(time.Second)
 
-// clock turns a moment into the ledger's own count. A clock that is set back goes on from where the count was.
-func (l *Ledger) clock(now time.Time) int64 {
-	if l.epoch.IsZero() {
-		l.epoch = now
+// ledgerTime converts a time to the ledger's clock. When the wall clock is set back, the ledger's clock continues from
+// its last value.
+func (l *InflightLedger) ledgerTime(now time.Time) int64 {
+	if l.clockEpoch.IsZero() {
+		l.clockEpoch = now
 	}
-	t := int64(now.Sub(l.epoch)) + l.skew
-	if t < l.last {
-		if l.last-t > backstep {
-			l.skew += l.last - t
+	t := int64(now.Sub(l.clockEpoch)) + l.clockSkew
+	if t < l.lastClock {
+		if l.lastClock-t > maxClockBackstep {
+			l.clockSkew += l.lastClock - t
 		}
-		return l.last
+		return l.lastClock
 	}
-	l.last = t
+	l.lastClock = t
 	return t
 }
 
-func (l *Ledger) of(e *Entry) *account {
-	a := l.account(e.worker)
-	if a == nil || l.slots[e.worker].gen != e.gen {
+func (l *InflightLedger) entryTotals(e *LedgerEntry) *ledgerTotals {
+	a := l.workerTotals(e.worker)
+	if a == nil || l.slots[e.worker].generation != e.generation {
 		return nil
 	}
 	return a
 }
 
-func (l *Ledger) account(id int32) *account {
-	if id < 0 || int(id) >= len(l.accounts) || l.accounts[id].running < 0 {
+func (l *InflightLedger) workerTotals(id int32) *ledgerTotals {
+	if id < 0 || int(id) >= len(l.totals) || l.totals[id].running < 0 {
 		return nil
 	}
-	return &l.accounts[id]
+	return &l.totals[id]
 }
 
-// Load is one worker's account.
-type Load struct {
-	// Running sequences of our own: dispatched and not finished.
+// WorkerLoad is the load of one worker.
+type WorkerLoad struct {
+	// Running is our own sequences: dispatched and not finished.
 	Running int64
-	// Backlog is our own prefill not yet done, in tokens, with the clock's estimate of what the oldest has got through.
+	// Backlog is our own prefill not yet done, in tokens, less the estimated progress of the oldest one.
 	Backlog int64
-	// KV reserved by our own sequences, in tokens, and how much of that is reserved more than once, since they begin alike.
-	KV, Shared int64
-	// Foreign sequences, prefill tokens and KV tokens are those that others sent.
+	// KV is the tokens reserved by our own sequences, and SharedKV how many of those are reserved more than once
+	// because prompts share a prefix.
+	KV, SharedKV int64
+	// ForeignSeqs, ForeignBacklog (tokens) and ForeignKV (tokens) are sequences that others sent.
 	ForeignSeqs, ForeignBacklog, ForeignKV int64
 }
 
-// HeldKV is how much of the worker's KV cache is held, by whomever, in tokens.
-func (l Load) HeldKV() int64 { return l.KV - l.Shared + l.ForeignKV }
+// HeldKV returns how much of the worker's KV cache is held by own and foreign sequences, in tokens.
+func (l WorkerLoad) HeldKV() int64 { return l.KV - l.SharedKV + l.ForeignKV }
 
-// Late is for how many seconds longer than it may well take, by its rates, nothing has come of the worker's oldest prefill.
-// Choices count them as work that it still has to do.
-func (l *Ledger) Late(id int32, r Rates, now time.Time) float64 {
-	a := l.account(id)
+// LateSeconds returns by how many seconds the worker's oldest prefill exceeds its maximum expected time without a first
+// byte. The cost model counts them as work that remains.
+func (l *InflightLedger) LateSeconds(id int32, r perfmodel.Rates, now time.Time) float64 {
+	a := l.workerTotals(id)
 	if a == nil {
 		return 0
 	}
-	return a.late(l.clock(now), r.PrefillRate, r.PrefillBase)
+	return a.lateSeconds(l.ledgerTime(now), r.PrefillRate, r.PrefillBase)
 }
 
-// Load reads one worker's account; rate is its prefill rate in tokens/s.
-func (l *Ledger) Load(id int32, rate float64, now time.Time) Load {
-	a := l.account(id)
+// ReadLoad returns one worker's load; rate is its prefill rate in tokens/s.
+func (l *InflightLedger) ReadLoad(id int32, rate float64, now time.Time) WorkerLoad {
+	a := l.workerTotals(id)
 	if a == nil {
-		return Load{}
+		return WorkerLoad{}
 	}
-	return Load{
-		Running: int64(a.running), Backlog: int64(a.ownBacklog(l.clock(now), rate)), KV: a.kv, Shared: l.slots[id].shares.tokens,
+	return WorkerLoad{
+		Running: int64(a.running), Backlog: int64(a.ownBacklog(l.ledgerTime(now), rate)), KV: a.reservedKV, SharedKV: l.slots[id].sharedPrefixes.sharedTokens,
 		ForeignSeqs: int64(a.foreignSeqs), ForeignBacklog: a.foreignBacklog, ForeignKV: a.foreignKV,
 	}
+}
+
+// SentCounts returns how much a worker was sent since it was added, whether or not it has been computed.
+func (l *InflightLedger) SentCounts(id int32) perfmodel.PrefillCounts {
+	if l.workerTotals(id) == nil {
+		return perfmodel.PrefillCounts{}
+	}
+	return l.slots[id].sent
+}
+
+// PrefilledCounts returns a worker's counts.
+func (l *InflightLedger) PrefilledCounts(id int32) perfmodel.PrefillCounts {
+	if l.workerTotals(id) == nil {
+		return perfmodel.PrefillCounts{}
+	}
+	return l.slots[id].prefilled
 }

@@ -2,41 +2,41 @@ package pick
 
 import "math"
 
-// costBlock is what costs of overlap_cost are counted in, in tokens: the engines' usual block.
-const costBlock = 16
+// overlapBlockTokens is the block size in which overlap_cost counts, in tokens: the engines' usual block.
+const overlapBlockTokens = 16
 
-// overlapCost takes the least weighted sum of blocks to prefill and blocks to decode over, as Dynamo's KV router does: by
-// chance among equals, and with a temperature among all, the cheaper the likelier.
-func (v *View) overlapCost() int32 {
+// chooseOverlapCost picks the least weighted sum of blocks to prefill and blocks to decode over, as Dynamo's KV router
+// does. Ties are broken at random; with a temperature, any candidate may be drawn, cheaper ones more likely.
+func (v *WorkerView) chooseOverlapCost() int32 {
 	weight := v.OverlapWeight
 	if !(weight > 0) {
 		weight = 1
 	}
-	for _, at := range v.cands {
-		b := &v.brief[at]
-		held := float64(v.Ledger.accounts[b.id].heldKV()) + v.uncut
-		v.costs[at] = (weight*v.tokens(at) + held) / (costBlock * b.power)
+	for _, at := range v.candidates {
+		b := &v.costInputs[at]
+		held := float64(v.Ledger.totals[b.id].heldKV()) + v.promptTokens
+		v.costs[at] = (weight*v.pendingTokensOn(at) + held) / (overlapBlockTokens * b.effectiveWeight)
 	}
 	if v.Temperature > 0 {
-		return v.softest(v.Temperature)
+		return v.drawByCost(v.Temperature)
 	}
-	return v.lightest(exact)
+	return v.pickCheapest(zeroSlack)
 }
 
-// softest draws a candidate, each in proportion to exp(-cost/temperature), costs counted in the range between the least and
-// the greatest: at 1 the dearest is drawn e times as rarely as the cheapest.
-func (v *View) softest(temperature float64) int32 {
+// drawByCost draws a candidate with probability proportional to exp(-cost/temperature), with costs scaled to the range
+// between least and greatest: at temperature 1 the most expensive is drawn e times as rarely as the cheapest.
+func (v *WorkerView) drawByCost(temperature float64) int32 {
 	least, most := math.Inf(1), math.Inf(-1)
-	for _, at := range v.cands {
+	for _, at := range v.candidates {
 		least, most = min(least, v.costs[at]), max(most, v.costs[at])
 	}
 	span := most - least
 	if !(span > 0) || math.IsInf(span, 0) {
-		return v.anybody()
+		return v.pickRandom()
 	}
-	chosen, first := v.cands[0], math.Inf(1)
-	for _, at := range v.cands {
-		// The first of exponential variates with these rates falls on each in proportion to its rate.
+	chosen, first := v.candidates[0], math.Inf(1)
+	for _, at := range v.candidates {
+		// The first of exponential variates with these rates falls on each candidate in proportion to its rate.
 		wait := v.rng.ExpFloat64() * math.Exp((v.costs[at]-least)/span/temperature)
 		if wait < first {
 			chosen, first = at, wait

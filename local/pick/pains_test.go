@@ -5,26 +5,29 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/spillway-lb/spillway/local/blockhash"
+	"github.com/spillway-lb/spillway/local/perfmodel"
 )
 
-// The tests named TestPainNN_ are the pains that users of other routers report (numbered as in the project's notes on
-// routing algorithms). 1, 7 to 10 and 14 are matters of choosing and stand here; 11 stands in local/health; 3 to 6, 10, 13
-// and 15 in local. Pain 2 (no shared state between routers) and 12 (limits that every instance enforces for itself) are
-// matters of the tiers above a zone.
+// Tests named TestPainNN_ cover problems that users of other routers report (numbered as in the project's notes on
+// routing algorithms). 1, 7 to 10 and 14 concern choosing and are in this package; 11 is in local/health; 3 to 6, 10,
+// 13 and 15 in local. Pain 2 (no shared state between routers) and 12 (limits that every instance enforces for itself)
+// concern the tiers above a zone.
 
-// TestPain01_StaleMetricsDoNotHerd: eight instances see the same reading, a second old: one of 20 workers is idle and the
-// others hold ten requests each. Before the next reading they send 400 requests. By readings alone all of them go to the
-// idle one; with each instance's own ledger it may not get more than its fill.
+// TestPain01_StaleMetricsDoNotHerd: eight instances see the same reading, one second old: one of 20 workers is idle and
+// the others have ten requests each. Before the next reading they send 400 requests. By readings alone all of them
+// would go to the idle worker; with each instance's own ledger it gets a bounded part.
 func TestPain01_StaleMetricsDoNotHerd(t *testing.T) {
 	const instances, workers, each = 8, 20, 50
 	for _, p := range []Policy{Predictive, LeastConnections, LeastQueue, LeastPendingTokens} {
 		total := make([]int, workers)
 		for i := range instances {
-			v, l := fleet(workers, "A100")
+			v, l := newTestFleet(workers, "A100")
 			v.Policy = p
 			for w := 1; w < workers; w++ {
-				for range 2 { // a surplus counts once two readings show it
-					l.Observe(int32(w), Observation{Running: 9, Waiting: 1, KVUsed: -1, MeanPrompt: 1000})
+				for range 2 { // a surplus counts once two scrapes show it
+					l.ObserveScrape(int32(w), ScrapedLoad{Running: 9, Waiting: 1, KVUsed: -1, MeanPrompt: 1000})
 				}
 			}
 			rng := testRNG()
@@ -32,12 +35,12 @@ func TestPain01_StaleMetricsDoNotHerd(t *testing.T) {
 				rng.Uint64()
 			}
 			for n := range each {
-				now := t0.Add(time.Duration(n) * time.Second / each)
-				d, ok := Choose(&Query{PromptTokens: 1000, OutputTokens: 200, MaxWait: time.Second}, v, now, rng, nil)
+				now := testStart.Add(time.Duration(n) * time.Second / each)
+				d, ok := ChooseWorker(&PlacementQuery{PromptTokens: 1000, OutputTokens: 200, MaxWait: time.Second}, v, now, rng, nil)
 				if !ok {
-					t.Fatal("nobody has room")
+					t.Fatal("no worker has room")
 				}
-				l.Dispatch(d.ID, 1000, 1200, v.Workers[d.Index].KVTotal, now)
+				l.DispatchRequest(d.ID, 1000, 1200, v.Workers[d.Index].KVTotal, now)
 				total[d.Index]++
 			}
 		}
@@ -47,57 +50,59 @@ func TestPain01_StaleMetricsDoNotHerd(t *testing.T) {
 	}
 }
 
-// TestPain07_NoTokeniser: other routers spend a core and 9 GB for each replica on tokenising. What is done to a prompt of
-// 220 KB here allocates nothing, and the lengths of answers and prompts are learned from what engines state.
-func TestPain07_NoTokeniser(t *testing.T) {
-	v, _ := benchFleet(64)
+// TestPain07_PromptsNeedNoTokeniser: other routers spend a core and 9 GB per replica on tokenization. Hashing a prompt
+// of 220 KB allocates nothing here, and lengths of prompts and answers are learned from the counts that engines report.
+func TestPain07_PromptsNeedNoTokeniser(t *testing.T) {
+	v, _ := newBenchFleet(64)
 	prompt := make([]byte, 220<<10)
-	dst := make([]uint64, 0, MaxBlocks)
-	q := &Query{PromptTokens: 55_000, PromptBytes: int64(len(prompt)), OutputTokens: 100, MaxWait: time.Minute}
+	dst := make([]uint64, 0, blockhash.MaxBlocks)
+	q := &PlacementQuery{PromptTokens: 55_000, PromptBytes: int64(len(prompt)), OutputTokens: 100, MaxWait: time.Minute}
 	rng := testRNG()
 	if n := testing.AllocsPerRun(50, func() {
-		q.Blocks = Blocks(dst[:0], 1, prompt)
-		Choose(q, v, t0, rng, nil)
+		q.Blocks = blockhash.AppendBlockHashes(dst[:0], 1, prompt)
+		ChooseWorker(q, v, testStart, rng, nil)
 	}); n != 0 {
 		t.Errorf("%v allocations for a prompt of 220 KB", n)
 	}
-	if len(q.Blocks) > MaxBlocks {
+	if len(q.Blocks) > blockhash.MaxBlocks {
 		t.Errorf("%d blocks", len(q.Blocks))
 	}
 }
 
-// TestPain10_HitsThatProveFalseStopDrawing: an engine has lost its cache without a word. Each answer states how little was
-// cached; within 60 of them the belief is worth less than a tenth, and the worker draws no more than another.
-func TestPain10_HitsThatProveFalseStopDrawing(t *testing.T) {
-	learner := NewLearner(PriorFor("A100", "llama-3.1-8b").Rates)
+// TestPain10_FalsePrefixHitsStopAttracting: an engine has lost its cache without an event. Each answer reports few
+// cached tokens; within 60 answers the hit rate is below a tenth, and the worker attracts no more requests than
+// another.
+func TestPain10_FalsePrefixHitsStopAttracting(t *testing.T) {
+	learner := perfmodel.NewRateLearner(perfmodel.EstimatePrior("A100", "llama-3.1-8b").Rates)
 	for range 60 {
-		learner.Hit(2000, 0)
+		learner.LearnHit(2000, 0)
 	}
-	if trust := learner.Rates().Trust; trust > 0.1 {
-		t.Fatalf("after 60 false hits they are still trusted at %.2f", trust)
+	if trust := learner.Rates().HitRate; trust > 0.1 {
+		t.Fatalf("after 60 false hits the hit rate is still %.2f", trust)
 	}
-	v, l := fleet(2, "A100")
+	v, l := newTestFleet(2, "A100")
 	prompt := make([]byte, 16<<10)
-	blocks := Blocks(nil, 1, prompt)
-	v.Index.Insert(0, blocks)
-	change(v, 0, func(w *Worker) { w.Rates.Trust = learner.Rates().Trust })
-	l.Dispatch(0, 1000, 1200, 0, t0)
-	q := &Query{PromptTokens: 4096, PromptBytes: int64(len(prompt)), OutputTokens: 100, Blocks: blocks, MaxWait: time.Second}
-	if d, ok := Choose(q, v, t0, testRNG(), nil); !ok || d.Index != 1 {
-		t.Errorf("a cache that is not there drew the request to the busier worker: %+v", d)
+	blocks := blockhash.AppendBlockHashes(nil, 1, prompt)
+	v.Index.InsertPrompt(0, blocks)
+	editWorker(v, 0, func(w *WorkerSnapshot) { w.Rates.HitRate = learner.Rates().HitRate })
+	l.DispatchRequest(0, 1000, 1200, 0, testStart)
+	q := &PlacementQuery{PromptTokens: 4096, PromptBytes: int64(len(prompt)), OutputTokens: 100, Blocks: blocks, MaxWait: time.Second}
+	if d, ok := ChooseWorker(q, v, testStart, testRNG(), nil); !ok || d.Index != 1 {
+		t.Errorf("a lost cache attracted the request to the busier worker: %+v", d)
 	}
 	for range 60 {
-		learner.Hit(2000, 2000)
+		learner.LearnHit(2000, 2000)
 	}
-	if trust := learner.Rates().Trust; trust < 0.9 {
-		t.Errorf("after 60 true hits they are trusted at %.2f only", trust)
+	if trust := learner.Rates().HitRate; trust < 0.9 {
+		t.Errorf("after 60 true hits the hit rate is only %.2f", trust)
 	}
 }
 
-// TestPain14_MixedFleets: one H100 and three L4s, at seven tenths of what they can do together. A mean over workers treats
-// them alike; here the H100 takes what it is good for, and the prompts on the L4s wait no longer than those on it.
-func TestPain14_MixedFleets(t *testing.T) {
-	v, l := fleet(4, "H100", "L4", "L4", "L4")
+// TestPain14_MixedFleetSharesFollowSpeed: one H100 and three L4s at 70 % of their total capacity. A mean over workers
+// would treat them alike; here the H100 gets its part of the capacity, and prompts on the L4s wait no longer than those
+// on it.
+func TestPain14_MixedFleetSharesFollowSpeed(t *testing.T) {
+	v, l := newTestFleet(4, "H100", "L4", "L4", "L4")
 	rng := testRNG()
 	var capacity float64
 	for i := range v.Workers {
@@ -105,7 +110,7 @@ func TestPain14_MixedFleets(t *testing.T) {
 	}
 	const prompt, output = 2000, 50
 	type job struct {
-		e           Entry
+		e           LedgerEntry
 		first, done time.Time
 		begun       bool
 	}
@@ -113,21 +118,21 @@ func TestPain14_MixedFleets(t *testing.T) {
 	free := make([]time.Time, 4) // when each worker's prefill is done
 	got := make([]float64, 4)
 	var waits []float64
-	now := t0
+	now := testStart
 	for range 4000 {
 		now = now.Add(time.Duration(rng.ExpFloat64() * prompt / (0.7 * capacity) * float64(time.Second)))
 		jobs = slices.DeleteFunc(jobs, func(j *job) bool {
 			if !j.begun && !j.first.After(now) {
 				j.begun = true
-				l.FirstByte(&j.e, j.first)
+				l.RecordFirstByte(&j.e, j.first)
 			}
 			if j.done.After(now) {
 				return false
 			}
-			l.Finish(&j.e, j.done)
+			l.FinishRequest(&j.e, j.done)
 			return true
 		})
-		d, ok := Choose(&Query{PromptTokens: prompt, OutputTokens: output, MaxWait: 5 * time.Second}, v, now, rng, nil)
+		d, ok := ChooseWorker(&PlacementQuery{PromptTokens: prompt, OutputTokens: output, MaxWait: 5 * time.Second}, v, now, rng, nil)
 		if !ok {
 			t.Fatal("no room at seven tenths of the load")
 		}
@@ -138,8 +143,8 @@ func TestPain14_MixedFleets(t *testing.T) {
 		}
 		waits = append(waits, begin.Sub(now).Seconds())
 		free[d.Index] = begin.Add(time.Duration(prompt / w.Rates.PrefillRate * float64(time.Second)))
-		step := time.Duration(output * w.Rates.Step(4, 8000) * float64(time.Second))
-		jobs = append(jobs, &job{e: l.Dispatch(d.ID, prompt, prompt+output, w.KVTotal, now), first: free[d.Index], done: free[d.Index].Add(step)})
+		step := time.Duration(output * w.Rates.StepSeconds(4, 8000) * float64(time.Second))
+		jobs = append(jobs, &job{e: l.DispatchRequest(d.ID, prompt, prompt+output, w.KVTotal, now), first: free[d.Index], done: free[d.Index].Add(step)})
 		got[d.Index]++
 	}
 	slices.Sort(waits)

@@ -5,16 +5,16 @@ import (
 	"strings"
 )
 
-// Policy says how a worker is chosen among those that have room.
+// Policy selects how a worker is chosen among those that have room.
 type Policy uint8
 
-// The policies. The package's doc says when to use which.
+// The policies. The package documentation states when to use which.
 const (
 	Predictive               Policy = iota // fewest predicted seconds: the default
 	RoundRobin                             // in turn
 	WeightedRoundRobin                     // in turn, by weight
-	Random                                 // anybody
-	WeightedRandom                         // anybody, by weight
+	Random                                 // any worker
+	WeightedRandom                         // any worker, by weight
 	PowerOfTwo                             // the lighter of two at random
 	LeastConnections                       // fewest sequences
 	WeightedLeastConnections               // fewest sequences for its weight
@@ -33,70 +33,70 @@ const (
 	ScoreBlend                             // llm-d's: most of cached prefix, short queue and free KV cache
 )
 
-// rule is one policy: its name in specs, its reason word, what its costs count, and how it chooses.
-type rule struct {
+// policyRule is one policy: its name in specs, its reason code, the unit of its costs, and its choose function.
+type policyRule struct {
 	name, reason string
-	unit         string // what v.costs holds after a choice; empty when it holds nothing
-	choose       func(*View) int32
+	unit         string // unit of v.costs after a choice; empty when it sets no costs
+	choose       func(*WorkerView) int32
 }
 
-var rules = [...]rule{
-	Predictive:               {"predictive", "least_seconds", "", (*View).predictive},
-	RoundRobin:               {"round_robin", "turn", "", (*View).roundRobin},
-	WeightedRoundRobin:       {"weighted_round_robin", "weighted_turn", "", (*View).weightedRoundRobin},
-	Random:                   {"random", "chance", "", (*View).random},
-	WeightedRandom:           {"weighted_random", "weighted_chance", "", (*View).weightedRandom},
-	PowerOfTwo:               {"power_of_two", "lighter_of_two", "", (*View).powerOfTwo},
-	LeastConnections:         {"least_connections", "fewest_sequences", "sequences", (*View).leastConnections},
-	WeightedLeastConnections: {"weighted_least_connections", "fewest_sequences_for_weight", "sequences for its weight", (*View).weightedLeastConnections},
-	LeastQueue:               {"least_queue", "shortest_queue", "requests before their prefill", (*View).leastQueue},
-	LeastPendingTokens:       {"least_pending_tokens", "fewest_pending_tokens", "pending tokens", (*View).leastPendingTokens},
-	LeastResponseTime:        {"least_response_time", "least_response_time", "peak seconds times sequences", (*View).leastResponseTime},
-	GPUUtilization:           {"gpu_utilization", "least_busy_gpu", "GPU busy", (*View).gpuUtilization},
-	GPUAware:                 {"gpu_aware", "least_composite", "score", (*View).gpuAware},
-	ConsistentHash:           {"consistent_hash", "key", "distance from the key", (*View).consistentHash},
-	PrefixAffinity:           {"prefix_affinity", "prefix", "sequences for its weight", (*View).prefixAffinity},
-	StickyUntilSaturated:     {"sticky_until_saturated", "sticky", "seconds to first token", (*View).stickyUntilSaturated},
-	Prequal:                  {"prequal", "fastest_cold", "", (*View).prequal},
-	LMetric:                  {"lmetric", "least_lmetric", "tokens times batch", (*View).lmetric},
-	CacheAware:               {"cache_aware", "cache_aware", "blocks", (*View).cacheAware},
-	OverlapCost:              {"overlap_cost", "least_blocks", "blocks", (*View).overlapCost},
-	ScoreBlend:               {"score_blend", "best_scores", "missing score", (*View).scoreBlend},
+var policyRules = [...]policyRule{
+	Predictive:               {"predictive", "least_seconds", "", (*WorkerView).choosePredictive},
+	RoundRobin:               {"round_robin", "turn", "", (*WorkerView).chooseRoundRobin},
+	WeightedRoundRobin:       {"weighted_round_robin", "weighted_turn", "", (*WorkerView).chooseWeightedRoundRobin},
+	Random:                   {"random", "chance", "", (*WorkerView).chooseRandom},
+	WeightedRandom:           {"weighted_random", "weighted_chance", "", (*WorkerView).chooseWeightedRandom},
+	PowerOfTwo:               {"power_of_two", "lighter_of_two", "", (*WorkerView).choosePowerOfTwo},
+	LeastConnections:         {"least_connections", "fewest_sequences", "sequences", (*WorkerView).chooseLeastConnections},
+	WeightedLeastConnections: {"weighted_least_connections", "fewest_sequences_for_weight", "sequences for its weight", (*WorkerView).chooseWeightedLeastConnections},
+	LeastQueue:               {"least_queue", "shortest_queue", "requests before their prefill", (*WorkerView).chooseLeastQueue},
+	LeastPendingTokens:       {"least_pending_tokens", "fewest_pending_tokens", "pending tokens", (*WorkerView).chooseLeastPendingTokens},
+	LeastResponseTime:        {"least_response_time", "least_response_time", "peak seconds times sequences", (*WorkerView).chooseLeastResponseTime},
+	GPUUtilization:           {"gpu_utilization", "least_busy_gpu", "GPU busy", (*WorkerView).chooseGPUUtilization},
+	GPUAware:                 {"gpu_aware", "least_composite", "score", (*WorkerView).chooseGPUAware},
+	ConsistentHash:           {"consistent_hash", "key", "distance from the key", (*WorkerView).chooseConsistentHash},
+	PrefixAffinity:           {"prefix_affinity", "prefix", "sequences for its weight", (*WorkerView).choosePrefixAffinity},
+	StickyUntilSaturated:     {"sticky_until_saturated", "sticky", "seconds to first token", (*WorkerView).chooseSticky},
+	Prequal:                  {"prequal", "fastest_cold", "", (*WorkerView).choosePrequal},
+	LMetric:                  {"lmetric", "least_lmetric", "tokens times batch", (*WorkerView).chooseLMetric},
+	CacheAware:               {"cache_aware", "cache_aware", "blocks", (*WorkerView).chooseCacheAware},
+	OverlapCost:              {"overlap_cost", "least_blocks", "blocks", (*WorkerView).chooseOverlapCost},
+	ScoreBlend:               {"score_blend", "best_scores", "missing score", (*WorkerView).chooseScoreBlend},
 }
 
-// Policies lists the names of all policies, the default first.
-func Policies() []string {
-	out := make([]string, len(rules))
-	for i := range rules {
-		out[i] = rules[i].name
+// PolicyNames returns the names of all policies, the default first.
+func PolicyNames() []string {
+	out := make([]string, len(policyRules))
+	for i := range policyRules {
+		out[i] = policyRules[i].name
 	}
 	return out
 }
 
-// String is the policy's name in specs.
+// String returns the policy's name in specs.
 func (p Policy) String() string {
-	if int(p) < len(rules) {
-		return rules[p].name
+	if int(p) < len(policyRules) {
+		return policyRules[p].name
 	}
 	return fmt.Sprintf("policy(%d)", uint8(p))
 }
 
-func (p Policy) rule() *rule {
-	if int(p) < len(rules) {
-		return &rules[p]
+func (p Policy) ruleOf() *policyRule {
+	if int(p) < len(policyRules) {
+		return &policyRules[p]
 	}
-	return &rules[Predictive]
+	return &policyRules[Predictive]
 }
 
-// ParsePolicy reads a policy's name. The empty string is Predictive.
+// ParsePolicy parses a policy's name. The empty string is Predictive.
 func ParsePolicy(name string) (Policy, error) {
 	if name == "" {
 		return Predictive, nil
 	}
-	for i := range rules {
-		if rules[i].name == name {
+	for i := range policyRules {
+		if policyRules[i].name == name {
 			return Policy(i), nil
 		}
 	}
-	return Predictive, fmt.Errorf("unknown policy %q: write one of %s", name, strings.Join(Policies(), ", "))
+	return Predictive, fmt.Errorf("unknown policy %q: write one of %s", name, strings.Join(PolicyNames(), ", "))
 }

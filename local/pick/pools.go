@@ -2,44 +2,44 @@ package pick
 
 import "github.com/spillway-lb/spillway/internal/explain"
 
-// among screens the workers that the request may go to: those of its pools or, where it has none, those of no pool. A
-// request that may overflow goes to those of no pool as well, once its own have no room.
-func (v *View) among(rec *explain.Record) string {
-	v.open = v.q.Pools == 0
-	v.walled = v.pooled || !v.open
-	if v.q.Overflow && !v.open {
-		v.screen(nil)
-		v.open = len(v.cands) == 0
+// screenPools screens the workers that the request may use: those of its pools or, if it has none, those in no pool. A
+// request that may overflow also uses workers in no pool once its own have no room.
+func (v *WorkerView) screenPools(rec *explain.Explanation) string {
+	v.unpooledAllowed = v.query.Pools == 0
+	v.poolsMatter = v.anyPooled || !v.unpooledAllowed
+	if v.query.Overflow && !v.unpooledAllowed {
+		v.screenWorkers(nil)
+		v.unpooledAllowed = len(v.candidates) == 0
 	}
-	return v.screen(rec)
+	return v.screenWorkers(rec)
 }
 
-// barred says whether worker at may not take the request at all.
-func (v *View) barred(at int) drop {
+// poolIneligibility returns why worker at may not take the request at all, by its pools.
+func (v *WorkerView) poolIneligibility(at int) ineligibility {
 	switch pools := v.Workers[at].Pools; {
-	case pools&v.q.Pools != 0 || pools == 0 && v.open:
-		return dropNot
+	case pools&v.query.Pools != 0 || pools == 0 && v.unpooledAllowed:
+		return eligible
 	case pools != 0:
-		return dropKept
+		return ineligibleReserved
 	}
-	return dropApart
+	return ineligibleWrongPool
 }
 
-// Walled says, after a choice found nobody, that room is lacking on the request's own workers while others, of other pools,
-// may have some. It is not waiting for long requests' share.
-func Walled(v *View) bool {
-	if !v.walled {
+// IsBlockedByPool reports, after a choice without a worker, that the request's own workers have no room while workers
+// of other pools may have some. The request is then not waiting for the share of long requests.
+func IsBlockedByPool(v *WorkerView) bool {
+	if !v.poolsMatter {
 		return false
 	}
-	for i := range v.gates {
-		if v.barred(i) == dropNot && v.room(i) == dropLong {
+	for i := range v.admissionInputs {
+		if v.poolIneligibility(i) == eligible && v.checkRoom(i) == ineligibleLongShare {
 			return false
 		}
 	}
 	return true
 }
 
-// For says whether a worker is for the request, had it room: by its pools alone.
-func (q *Query) For(w *Worker) bool {
+// AllowsWorker reports whether the request's pools allow the worker, independent of room.
+func (q *PlacementQuery) AllowsWorker(w *WorkerSnapshot) bool {
 	return w.Pools&q.Pools != 0 || w.Pools == 0 && (q.Pools == 0 || q.Overflow)
 }

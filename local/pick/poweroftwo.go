@@ -1,18 +1,18 @@
 package pick
 
-// powerOfTwo draws two candidates and takes the one with fewer sequences for its weight.
-func (v *View) powerOfTwo() int32 {
-	n := len(v.cands)
+// choosePowerOfTwo draws two candidates and picks the one with fewer sequences for its weight.
+func (v *WorkerView) choosePowerOfTwo() int32 {
+	n := len(v.candidates)
 	i := v.rng.IntN(n)
 	if n == 1 {
-		return v.cands[i]
+		return v.candidates[i]
 	}
 	j := v.rng.IntN(n - 1)
 	if j >= i {
 		j++
 	}
-	a, b := v.cands[i], v.cands[j]
-	if v.connections(b) < v.connections(a) {
+	a, b := v.candidates[i], v.candidates[j]
+	if v.seqsForWeight(b) < v.seqsForWeight(a) {
 		return b
 	}
 	return a

@@ -3,31 +3,32 @@ package pick
 import "math"
 
 const (
-	prequalPool  = 16   // workers looked at closely
-	prequalHot   = 0.84 // quantile of sequences over which a worker is hot
-	prequalCount = 256  // sequences that are told apart
+	prequalSamples     = 16   // workers that are compared
+	prequalHotQuantile = 0.84 // quantile of sequences above which a worker is hot
+	prequalBins        = 256  // bins of the histogram of sequences
 )
 
-// prequal draws a few workers by chance. Those with more sequences than most of the fleet are hot: the one that has
-// lately been fastest at its present load is taken among the cold ones, or the one with fewest sequences when all are hot.
-func (v *View) prequal() int32 {
-	limit := v.hotLimit()
-	pool := min(prequalPool, len(v.cands))
+// choosePrequal draws prequalSamples workers at random. Those with more sequences than the quantile over all candidates
+// are hot. Among the cold ones it picks the one that was recently fastest at its present load; when all are hot, the
+// one with the fewest sequences.
+func (v *WorkerView) choosePrequal() int32 {
+	limit := v.hotSeqsLimit()
+	pool := min(prequalSamples, len(v.candidates))
 	var coldest, fastest int32 = -1, -1
 	least, best := math.Inf(1), math.Inf(1)
 	for i := range pool {
-		// The first places of a shuffle: a draw without putting back.
-		j := i + v.rng.IntN(len(v.cands)-i)
-		v.cands[i], v.cands[j] = v.cands[j], v.cands[i]
-		at := v.cands[i]
-		c := v.connections(at)
+		// The first steps of a shuffle: a draw without replacement.
+		j := i + v.rng.IntN(len(v.candidates)-i)
+		v.candidates[i], v.candidates[j] = v.candidates[j], v.candidates[i]
+		at := v.candidates[i]
+		c := v.seqsForWeight(at)
 		if coldest < 0 || c < least {
 			least, coldest = c, at
 		}
 		if c > limit {
 			continue
 		}
-		if s := v.latency(at); fastest < 0 || s < best {
+		if s := v.recentLatencyOn(at); fastest < 0 || s < best {
 			best, fastest = s, at
 		}
 	}
@@ -37,35 +38,35 @@ func (v *View) prequal() int32 {
 	return coldest
 }
 
-// latency is what a worker's first tokens have lately taken at its present load, or what is predicted where none has
-// been seen.
-func (v *View) latency(at int32) float64 {
-	b := &v.brief[at]
-	if s, ok := v.Workers[at].Latency.Near(v.Ledger.accounts[b.id].seqs()); ok {
+// recentLatencyOn returns the worker's recent time to first token at its present load, or the predicted one when there
+// is none.
+func (v *WorkerView) recentLatencyOn(at int32) float64 {
+	b := &v.costInputs[at]
+	if s, ok := v.Workers[at].Latency.MedianNear(v.Ledger.totals[b.id].totalSeqs()); ok {
 		return s
 	}
-	return b.base + v.pending(at)*b.perToken
+	return b.prefillBase + v.pendingWorkOn(at)*b.secondsPerToken
 }
 
-// hotLimit is the quantile of sequences for their weight over all candidates.
-func (v *View) hotLimit() float64 {
-	var count [prequalCount]int32
-	for _, at := range v.cands {
-		count[bin(v.connections(at))]++
+// hotSeqsLimit returns the quantile of sequences for their weight over all candidates.
+func (v *WorkerView) hotSeqsLimit() float64 {
+	var count [prequalBins]int32
+	for _, at := range v.candidates {
+		count[connectionBin(v.seqsForWeight(at))]++
 	}
-	left := int32(math.Ceil(prequalHot * float64(len(v.cands))))
+	left := int32(math.Ceil(prequalHotQuantile * float64(len(v.candidates))))
 	for i := range count {
 		if left -= count[i]; left <= 0 {
 			return float64(i)
 		}
 	}
-	return prequalCount
+	return prequalBins
 }
 
-// bin rounds up, so that what is in a limit's own bin is not over it.
-func bin(c float64) int {
-	if !(c < prequalCount-1) {
-		return prequalCount - 1
+// connectionBin rounds up, so that a value in the limit's own bin is not above it.
+func connectionBin(c float64) int {
+	if !(c < prequalBins-1) {
+		return prequalBins - 1
 	}
 	return int(math.Ceil(max(c, 0)))
 }

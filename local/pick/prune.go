@@ -1,52 +1,54 @@
 package pick
 
-// The default policy wants the least of the predicted seconds, and to learn whether a worker has room takes longer than
-// a lower bound of what it costs. So while nobody has asked for the record, a worker that cannot come near the best found
-// yet is passed over before anything else is asked of it: of a thousand workers a dozen are looked at.
+import "github.com/spillway-lb/spillway/local/perfmodel"
 
-// lane is what a worker's lower bound is reckoned from. It fills a cache line.
-type lane struct {
-	rate     float64 // prefill tokens/s
-	perToken float64
-	base     float64
-	hit      float64
-	slope    float64
-	context  float64
-	bend     float64
-	later    float32 // Worker.Later
-	id       int32
+// The predictive policy minimizes predicted seconds, and checking a worker's room takes longer than computing a lower
+// bound of its cost. So while no explanation is recorded, a worker whose bound is above the best cost found so far is
+// skipped before any other check: of a thousand workers about a dozen are evaluated.
+
+// boundInputs are the inputs of a worker's lower bound. They fill a cache line.
+type boundInputs struct {
+	prefillRate     float64 // prefill tokens/s
+	secondsPerToken float64
+	prefillBase     float64
+	hitRate         float64
+	seqSlope        float64
+	contextSlope    float64
+	attentionSlope  float64
+	queueingFactor  float32 // WorkerSnapshot.QueueingFactor
+	id              int32
 }
 
-// pruneFrom is how much over the limit a bound must be, as a factor, so that the order in which terms are summed decides
+// pruneMargin is the factor by which a bound must exceed the limit, so that the order of floating-point sums decides
 // nothing.
-const pruneFrom = 1 + 1e-9
+const pruneMargin = 1 + 1e-9
 
-// least returns a lower bound of what the worker costs: without its lateness, its KV cache and its adapter. It notes what
-// the worker has of the prompt.
-func (v *View) least(at int) float64 {
-	b := &v.lanes[at]
-	if uint(b.id) >= uint(len(v.Ledger.accounts)) {
-		return 0 // it is not in the ledger, as room finds
+// costLowerBound returns a lower bound of the worker's cost: without lateness, KV cache and adapter. It also stores the
+// worker's cached tokens of the prompt.
+func (v *WorkerView) costLowerBound(at int) float64 {
+	b := &v.boundInputs[at]
+	if uint(b.id) >= uint(len(v.Ledger.totals)) {
+		return 0 // no ledger slot: checkRoom finds this
 	}
-	a := &v.Ledger.accounts[b.id]
-	cached := v.held(b.id)
-	v.cached[at] = cached
-	// What backlogAt says, without its branches: those depend on the moment, and a processor cannot foresee them.
-	done := min(float64(v.now-a.headAt)*1e-9*b.rate, headMost*float64(a.headTokens))
-	had := float64(cached) * b.hit
-	own := bent(v.uncut-had, had, b.bend) * b.perToken
-	wait := (float64(a.backlog+a.foreignBacklog) - done) * b.perToken
-	alone := b.base + wait + own + after(own, wait, float64(b.later))
-	if alone > v.limit { // too much already, before what the sequences there bear
+	a := &v.Ledger.totals[b.id]
+	cached := v.cachedTokensOn(b.id)
+	v.cachedTokens[at] = cached
+	// Same as backlogAt without branches, which are unpredictable for the processor.
+	done := min(float64(v.ledgerClock-a.headAt)*1e-9*b.prefillRate, maxHeadCredit*float64(a.headTokens))
+	had := float64(cached) * b.hitRate
+	own := perfmodel.AttentionWork(v.promptTokens-had, had, b.attentionSlope) * b.secondsPerToken
+	wait := (float64(a.backlog+a.foreignBacklog) - done) * b.secondsPerToken
+	alone := b.prefillBase + wait + own + perfmodel.QueueingExternality(own, wait, float64(b.queueingFactor))
+	if alone > v.pruneLimit { // over the limit already, before interference
 		return alone
 	}
-	return alone + v.beside(own, wait, float64(a.seqs()), float64(a.heldKV())/kilo, b.slope, b.context)
+	return alone + v.interferenceCost(own, wait, float64(a.totalSeqs()), float64(a.heldKV())/kilo, b.seqSlope, b.contextSlope)
 }
 
-// found lowers the limit by a candidate's cost.
-func (v *View) found(at int32) {
-	if c := v.seconds(at); c < v.best {
-		v.best = c
-		v.limit = (c + nearTie(c)) * pruneFrom
+// lowerPruneLimit lowers the limit to a candidate's cost.
+func (v *WorkerView) lowerPruneLimit(at int32) {
+	if c := v.predictCost(at); c < v.bestCost {
+		v.bestCost = c
+		v.pruneLimit = (c + nearTieSlack(c)) * pruneMargin
 	}
 }

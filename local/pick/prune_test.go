@@ -8,51 +8,53 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/spillway-lb/spillway/internal/explain"
+	"github.com/spillway-lb/spillway/local/blockhash"
+	"github.com/spillway-lb/spillway/local/prefix"
 )
 
-// TestPassedOverOrNotTheChoiceIsTheSame chooses twice: once as a request does, passing over who cannot be near the best,
-// and once for the record, where everybody is looked at.
-func TestPassedOverOrNotTheChoiceIsTheSame(t *testing.T) {
+// TestPruningDoesNotChangeTheChoice chooses twice: once with pruning, and once with an explanation, which evaluates all
+// workers.
+func TestPruningDoesNotChangeTheChoice(t *testing.T) {
 	found, refused := 0, 0
 	rapid.Check(t, func(t *rapid.T) {
-		v, l := fleet(rapid.IntRange(1, 24).Draw(t, "workers"), "L4", "A100", "H100", "T4")
+		v, l := newTestFleet(rapid.IntRange(1, 24).Draw(t, "workers"), "L4", "A100", "H100", "T4")
 		rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 1))
-		blocks := Blocks(nil, Seed(1, "acme", "m"), make([]byte, 16<<10))
-		now := t0
-		v.Onward = &Onward{}
-		v.Onward.Learn(rng.IntN(2) == 0, 1000, 1000+rng.Int64N(1000), 2000)
-		alike := rng.IntN(2) == 0 // many are near the best
+		blocks := blockhash.AppendBlockHashes(nil, blockhash.DeriveSeed(1, "acme", "m"), make([]byte, 16<<10))
+		now := testStart
+		v.SuffixHits = &prefix.SuffixHitRate{}
+		v.SuffixHits.LearnSuffix(rng.IntN(2) == 0, 1000, 1000+rng.Int64N(1000), 2000)
+		alike := rng.IntN(2) == 0 // many have nearly the best cost
 		for i := range v.Workers {
-			change(v, i, func(w *Worker) {
+			editWorker(v, i, func(w *WorkerSnapshot) {
 				if alike && rng.IntN(4) > 0 {
 					w.Rates.PrefillRate = 8000 * (1 + 0.02*rng.Float64())
 					return
 				}
-				rough(w, rng)
+				randomizeWorker(w, rng)
 			})
 			w := v.Workers[i]
 			for range rng.IntN(6) {
-				e := l.Dispatch(w.ID, 1+rng.Int64N(20_000), rng.Int64N(20_000), w.KVTotal, now)
+				e := l.DispatchRequest(w.ID, 1+rng.Int64N(20_000), rng.Int64N(20_000), w.KVTotal, now)
 				if rng.IntN(2) == 0 {
-					l.FirstByte(&e, now.Add(time.Duration(rng.IntN(500))*time.Millisecond))
+					l.RecordFirstByte(&e, now.Add(time.Duration(rng.IntN(500))*time.Millisecond))
 				}
 			}
-			v.Index.Insert(w.ID, blocks[:rng.IntN(len(blocks)+1)])
+			v.Index.InsertPrompt(w.ID, blocks[:rng.IntN(len(blocks)+1)])
 		}
 		for range 20 {
 			now = now.Add(time.Duration(rng.IntN(400)) * time.Millisecond)
-			q := &Query{
+			q := &PlacementQuery{
 				PromptTokens: rng.Int64N(12_000), PromptBytes: 16 << 10, OutputTokens: rng.Int64N(2000), Blocks: blocks, Pools: uint64(rng.IntN(2)),
-				MaxWait: time.Duration(rng.IntN(3000)) * time.Millisecond, Contended: rng.IntN(3) == 0, Spare: rng.IntN(3) == 0, Overflow: rng.IntN(2) == 0,
+				MaxWait: time.Duration(rng.IntN(3000)) * time.Millisecond, Contended: rng.IntN(3) == 0, ReserveHeadroom: rng.IntN(3) == 0, Overflow: rng.IntN(2) == 0,
 			}
 			if rng.IntN(4) == 0 {
 				q.Exclude = []int32{v.Workers[0].ID}
 			}
 			seed := rng.Uint64()
-			full, fullOK := Choose(q, v, now, rand.New(rand.NewPCG(seed, 2)), &explain.Record{})
-			fast, fastOK := Choose(q, v, now, rand.New(rand.NewPCG(seed, 2)), nil)
+			full, fullOK := ChooseWorker(q, v, now, rand.New(rand.NewPCG(seed, 2)), &explain.Explanation{})
+			fast, fastOK := ChooseWorker(q, v, now, rand.New(rand.NewPCG(seed, 2)), nil)
 			if full != fast || fullOK != fastOK {
-				t.Fatalf("with everybody looked at %+v %v, without %+v %v", full, fullOK, fast, fastOK)
+				t.Fatalf("without pruning %+v %v, with pruning %+v %v", full, fullOK, fast, fastOK)
 			}
 			if fastOK {
 				found++
@@ -62,20 +64,20 @@ func TestPassedOverOrNotTheChoiceIsTheSame(t *testing.T) {
 		}
 	})
 	if found == 0 || refused == 0 {
-		t.Errorf("%d found somebody and %d nobody: the test saw one side only", found, refused)
+		t.Errorf("%d choices found a worker and %d found none: the test covers one case only", found, refused)
 	}
 }
 
-// rough gives a worker some of what real ones have.
-func rough(w *Worker, rng *rand.Rand) {
+// randomizeWorker gives a worker random realistic values.
+func randomizeWorker(w *WorkerSnapshot, rng *rand.Rand) {
 	w.Share = 0.1 + 0.9*rng.Float64()
 	w.Rates.PrefillRate *= 0.25 + 2*rng.Float64()
-	w.Later = 3 * rng.Float64()
+	w.QueueingFactor = 3 * rng.Float64()
 	switch rng.IntN(10) {
 	case 0:
-		w.Down = "draining"
+		w.DownReason = "draining"
 	case 1:
-		w.Trials = 1
+		w.MaxTrials = 1
 	case 2:
 		w.Slots = 2
 	case 3:
@@ -83,7 +85,7 @@ func rough(w *Worker, rng *rand.Rand) {
 	case 4:
 		w.MaxContext = 4096
 	case 5:
-		w.Adapter = Adapter(1 + rng.IntN(3))
+		w.Adapter = AdapterState(1 + rng.IntN(3))
 	case 6:
 		w.Pools = 1
 	case 7:

@@ -8,11 +8,11 @@ import (
 	"github.com/spillway-lb/spillway/internal/explain"
 )
 
-// lightest returns the candidate with the least cost in v.costs, those within slack of it by chance. A cost that is
-// not a number is above every other.
-func (v *View) lightest(slack func(best float64) float64) int32 {
+// pickCheapest returns the candidate with the least cost in v.costs, at random among those within slack of it. A cost
+// that is NaN ranks above every other.
+func (v *WorkerView) pickCheapest(slack func(best float64) float64) int32 {
 	best := math.Inf(1)
-	for _, at := range v.cands {
+	for _, at := range v.candidates {
 		if c := v.costs[at]; c < best {
 			best = c
 		}
@@ -20,7 +20,7 @@ func (v *View) lightest(slack func(best float64) float64) int32 {
 	limit := best + slack(best)
 	var chosen int32 = -1
 	seen := 0
-	for _, at := range v.cands {
+	for _, at := range v.candidates {
 		if !(v.costs[at] <= limit) {
 			continue
 		}
@@ -30,46 +30,46 @@ func (v *View) lightest(slack func(best float64) float64) int32 {
 		}
 	}
 	if chosen < 0 {
-		return v.anybody()
+		return v.pickRandom()
 	}
 	return chosen
 }
 
-func exact(float64) float64 { return 0 }
+func zeroSlack(float64) float64 { return 0 }
 
-// anybody returns a candidate by chance.
-func (v *View) anybody() int32 { return v.cands[v.rng.IntN(len(v.cands))] }
+// pickRandom returns a random candidate.
+func (v *WorkerView) pickRandom() int32 { return v.candidates[v.rng.IntN(len(v.candidates))] }
 
-// preferAdapters leaves the candidates on which the model's adapter is nearest.
-func (v *View) preferAdapters() {
-	best := AdapterFull
-	for _, at := range v.cands {
+// filterByAdapter keeps the candidates with the best AdapterState of any.
+func (v *WorkerView) filterByAdapter() {
+	best := AdapterSlotsFull
+	for _, at := range v.candidates {
 		best = min(best, v.Workers[at].Adapter)
 	}
-	kept := v.cands[:0]
-	for _, at := range v.cands {
+	kept := v.candidates[:0]
+	for _, at := range v.candidates {
 		if v.Workers[at].Adapter == best {
 			kept = append(kept, at)
 		}
 	}
-	v.cands = kept
+	v.candidates = kept
 }
 
-// maxNoted bounds the candidates whose own costs are named in a record.
-const maxNoted = 32
+// maxNotedCosts bounds the candidates whose costs are listed in an explanation.
+const maxNotedCosts = 32
 
-// record writes down the predicted seconds of every candidate, and what the policy itself went by where that is
-// something else.
-func (v *View) record(r *rule, rec *explain.Record) {
-	for _, at := range v.cands {
-		t := v.cost(at)
-		h := rec.Candidate(v.Workers[at].Name)
-		h.Term("wait", t.wait)
-		h.Term("prefill", t.prefill)
-		h.Term("kv_wait", t.kvWait)
-		h.Term("decode", t.decode)
+// recordCosts records the predicted seconds of every candidate, and the policy's own costs where they have another
+// unit.
+func (v *WorkerView) recordCosts(r *policyRule, rec *explain.Explanation) {
+	for _, at := range v.candidates {
+		t := v.predictTerms(at)
+		h := rec.AddCandidate(v.Workers[at].Name)
+		h.AddTerm("wait", t.wait)
+		h.AddTerm("prefill", t.prefill)
+		h.AddTerm("kv_wait", t.kvWait)
+		h.AddTerm("decode", t.interference)
 		if t.adapter > 0 {
-			h.Term("adapter", t.adapter)
+			h.AddTerm("adapter", t.adapter)
 		}
 	}
 	if r.unit == "" {
@@ -77,12 +77,12 @@ func (v *View) record(r *rule, rec *explain.Record) {
 	}
 	var text strings.Builder
 	fmt.Fprintf(&text, "decided by %s:", r.unit)
-	for i, at := range v.cands {
-		if i == maxNoted {
-			fmt.Fprintf(&text, " and %d more", len(v.cands)-i)
+	for i, at := range v.candidates {
+		if i == maxNotedCosts {
+			fmt.Fprintf(&text, " and %d more", len(v.candidates)-i)
 			break
 		}
 		fmt.Fprintf(&text, " %s=%.4g", v.Workers[at].Name, v.costs[at])
 	}
-	rec.Note(text.String())
+	rec.AddNote(text.String())
 }

@@ -1,29 +1,31 @@
 package pick
 
-// roundRobin takes the workers in turn, stepping over those that have no room. A worker that is trusted with a share
-// of its speed takes only that share of its turns.
-func (v *View) roundRobin() int32 {
-	n := len(v.cands)
+// chooseRoundRobin picks the workers in turn, skipping those without room. A worker with a reduced share takes only
+// that share of its turns.
+func (v *WorkerView) chooseRoundRobin() int32 {
+	n := len(v.candidates)
 	first := 0
-	for i, at := range v.cands {
-		if uint32(at) >= v.cursor%uint32(len(v.Workers)) {
+	for i, at := range v.candidates {
+		if uint32(at) >= v.turnCursor%uint32(len(v.Workers)) {
 			first = i
 			break
 		}
 	}
-	chosen := v.cands[first]
+	chosen := v.candidates[first]
 	for i := range n {
-		at := v.cands[(first+i)%n]
-		if s := v.relative(at); s >= 1 || v.rng.Float64() < s {
+		at := v.candidates[(first+i)%n]
+		if s := v.relativeShare(at); s >= 1 || v.rng.Float64() < s {
 			chosen = at
 			break
 		}
 	}
-	if !v.looking {
-		v.cursor = (uint32(chosen) + 1) % uint32(len(v.Workers))
+	if !v.peeking {
+		v.turnCursor = (uint32(chosen) + 1) % uint32(len(v.Workers))
 	}
 	return chosen
 }
 
-// relative is the worker's share against the greatest there is, without its weight.
-func (v *View) relative(at int32) float64 { return v.Workers[at].share() / max(v.top, 1e-9) }
+// relativeShare returns the worker's share relative to the greatest one, without its weight.
+func (v *WorkerView) relativeShare(at int32) float64 {
+	return v.Workers[at].shareOrDefault() / max(v.maxShare, 1e-9)
+}

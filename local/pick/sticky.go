@@ -3,41 +3,43 @@ package pick
 import "math"
 
 const (
-	stickyShare = 0.8  // of the prompt must be cached for a worker to be warm
-	stickyWait  = 18.0 // seconds that warmth may cost where the request names no bound
+	stickyMinHit  = 0.8  // minimum cached part of the prompt for a worker to be warm
+	stickyMaxWait = 18.0 // maximum extra wait for a warm worker, in seconds, when the request has no bound
 )
 
-// stickyUntilSaturated takes the soonest of the workers that hold nearly all of the prompt, as long as the wait on one of
-// the others is not shorter by more than half of what the request may wait. Then, and when nobody holds it, it
-// takes the soonest of all.
-func (v *View) stickyUntilSaturated() int32 {
-	limit := stickyWait
-	if v.patient > 0 {
-		limit = v.patient / 2
+// chooseSticky picks the warm worker (one that holds at least stickyMinHit of the prompt) with the shortest wait, as
+// long as no other worker's wait is shorter by more than half of what the request may wait. Otherwise it picks the
+// worker with the least time to first token of all.
+func (v *WorkerView) chooseSticky() int32 {
+	limit := stickyMaxWait
+	if v.backlogLimit > 0 {
+		limit = v.backlogLimit / 2
 	}
-	// As published, what the others would have to compute anew does not speak for the warm: only what stands before the
-	// request on each is compared.
+	// As published, recomputation on the other workers does not count in favour of the warm ones: only the backlog
+	// before the request is compared.
 	warm, cold := math.Inf(1), math.Inf(1)
-	for _, at := range v.cands {
-		b := &v.brief[at]
-		v.costs[at] = b.base + v.pending(at)*b.perToken
-		before := b.base + v.loads[at].back*b.perToken
-		if v.warm(at) {
+	for _, at := range v.candidates {
+		b := &v.costInputs[at]
+		v.costs[at] = b.prefillBase + v.pendingWorkOn(at)*b.secondsPerToken
+		before := b.prefillBase + v.loads[at].backlogTokens*b.secondsPerToken
+		if v.holdsPrompt(at) {
 			warm = min(warm, before)
 		} else {
 			cold = min(cold, before)
 		}
 	}
 	if warm < math.Inf(1) && !(warm-cold > limit) {
-		kept := v.cands[:0]
-		for _, at := range v.cands {
-			if v.warm(at) {
+		kept := v.candidates[:0]
+		for _, at := range v.candidates {
+			if v.holdsPrompt(at) {
 				kept = append(kept, at)
 			}
 		}
-		v.cands = kept
+		v.candidates = kept
 	}
-	return v.lightest(nearTie)
+	return v.pickCheapest(nearTieSlack)
 }
 
-func (v *View) warm(at int32) bool { return v.cached[at] > 0 && v.hit(at) >= stickyShare*v.uncut }
+func (v *WorkerView) holdsPrompt(at int32) bool {
+	return v.cachedTokens[at] > 0 && v.hitTokensOn(at) >= stickyMinHit*v.promptTokens
+}

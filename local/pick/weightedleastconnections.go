@@ -1,12 +1,14 @@
 package pick
 
-// weightedLeastConnections takes the worker with the fewest sequences for its weight, ties at random.
-func (v *View) weightedLeastConnections() int32 {
-	for _, at := range v.cands {
-		v.costs[at] = v.connections(at)
+// chooseWeightedLeastConnections picks the worker with the fewest sequences for its weight; ties at random.
+func (v *WorkerView) chooseWeightedLeastConnections() int32 {
+	for _, at := range v.candidates {
+		v.costs[at] = v.seqsForWeight(at)
 	}
-	return v.lightest(exact)
+	return v.pickCheapest(zeroSlack)
 }
 
-// connections counts the new request too, so that weights matter between idle workers.
-func (v *View) connections(at int32) float64 { return (v.seqs(at) + 1) / v.brief[at].power }
+// seqsForWeight includes the new request, so that weights matter between idle workers.
+func (v *WorkerView) seqsForWeight(at int32) float64 {
+	return (v.sequencesOn(at) + 1) / v.costInputs[at].effectiveWeight
+}

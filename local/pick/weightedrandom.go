@@ -1,7 +1,7 @@
 package pick
 
-// weightedRandom takes a worker by chance, in proportion to its weight.
-func (v *View) weightedRandom() int32 { return v.draw(v.power) }
+// chooseWeightedRandom picks a worker at random, in proportion to its weight.
+func (v *WorkerView) chooseWeightedRandom() int32 { return v.drawWeighted(v.effectiveWeightOf) }
 
-// power is the worker's weight, as far as it is trusted.
-func (v *View) power(at int32) float64 { return v.brief[at].power }
+// effectiveWeightOf returns the worker's weight times its share.
+func (v *WorkerView) effectiveWeightOf(at int32) float64 { return v.costInputs[at].effectiveWeight }

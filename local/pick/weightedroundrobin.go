@@ -2,24 +2,24 @@ package pick
 
 import "math"
 
-// weightedRoundRobin takes the workers in turn by weight, and spreads a heavy worker's turns between the others'
-// instead of bunching them: each gains its weight in credit, the richest is taken and pays for all.
-func (v *View) weightedRoundRobin() int32 {
+// chooseWeightedRoundRobin picks the workers in turn by weight and interleaves a heavy worker's turns with the others'.
+// Each worker gains its weight in credit; the one with most credit is picked and pays the sum.
+func (v *WorkerView) chooseWeightedRoundRobin() int32 {
 	total, richest := 0.0, math.Inf(-1)
-	chosen := v.cands[0]
-	for _, at := range v.cands {
-		p := v.brief[at].power
+	chosen := v.candidates[0]
+	for _, at := range v.candidates {
+		p := v.costInputs[at].effectiveWeight
 		total += p
-		if c := v.turns[at] + p; c > richest {
+		if c := v.turnCredit[at] + p; c > richest {
 			richest, chosen = c, at
 		}
 	}
-	if v.looking || !(total < math.MaxFloat64) {
+	if v.peeking || !(total < math.MaxFloat64) {
 		return chosen
 	}
-	for _, at := range v.cands {
-		v.turns[at] += v.brief[at].power
+	for _, at := range v.candidates {
+		v.turnCredit[at] += v.costInputs[at].effectiveWeight
 	}
-	v.turns[chosen] -= total
+	v.turnCredit[chosen] -= total
 	return chosen
 }

@@ -7,21 +7,21 @@ import (
 	"github.com/spillway-lb/spillway/internal/spec"
 )
 
-// Refusal says why a request may not wait.
+// Refusal is the reason why a request may not wait.
 type Refusal uint8
 
-// The refusals.
+// Reasons for a refusal.
 const (
-	Accepted   Refusal = iota // it waits
-	Full                      // the queue is full of requests that are as urgent or more
-	ClassFull                 // its class holds all it may
-	TenantFull                // its tenant holds all it may
-	Shed                      // the queue nears saturation, and its class is the first to go
-	Late                      // it would enter after its deadline
+	Accepted           Refusal = iota // not refused: the request waits
+	QueueFull                         // the queue is full of requests of the same or a more urgent class
+	ClassFull                         // the class is at its bound
+	TenantFull                        // the tenant is at its bound
+	ShedForLoad                       // the queue nears saturation; batch requests are shed first
+	DeadlineUnmeetable                // the request would enter after its deadline
 	numRefusals
 )
 
-// String is the refusal in metrics and in snapshots.
+// String is the refusal's name in metrics and snapshots.
 func (r Refusal) String() string {
 	names := [numRefusals]string{"accepted", "queue_full", "class_full", "tenant_full", "shed", "deadline"}
 	if r < numRefusals {
@@ -30,122 +30,124 @@ func (r Refusal) String() string {
 	return "unknown"
 }
 
-// Push makes an item wait, or says why it may not. When the queue is full somebody else may have to go for it: evicted
-// ones have left the queue when evict, which may be nil, is told. rng decides who is shed.
+// Push adds an item to the queue, or returns why it may not wait. A full queue may have to evict other items for it:
+// each has left the queue when evict, which may be nil, is called with it. rng draws which requests are shed.
 func (q *Queue[T]) Push(it *Item[T], now time.Time, rng *rand.Rand, evict func(*Item[T])) Refusal {
-	if it.state == waiting {
+	if it.state == itemWaiting {
 		return Accepted
 	}
-	q.forget(it)
-	it.tidy()
-	l := &q.lines[it.Class]
-	ln := l.lane(it.Tenant, q.cfg.MaxTenants)
-	l.weigh(ln, it.Weight)
-	r := q.judge(it, ln, now, rng)
+	q.settleReusedItem(it)
+	it.clampFields()
+	l := &q.classes[it.Class]
+	ln := l.tenantQueueFor(it.Tenant, q.cfg.MaxTenants)
+	l.setWeight(ln, it.Weight)
+	r := q.checkAdmission(it, ln, now, rng)
 	switch {
 	case r != Accepted:
-	case !q.firmly(it, ln, now, evict):
-		r = Late
+	case !q.admitSheddable(it, ln, now, evict):
+		r = DeadlineUnmeetable
 	case !q.makeClassRoom(it, ln, now, evict):
 		r = ClassFull
 	case !q.makeRoom(it, ln, now, evict):
-		r = Full
+		r = QueueFull
 	}
-	l.count.refused[r]++
+	l.counts.refused[r]++
 	if r != Accepted {
-		l.rest(ln)
+		l.markResting(ln)
 		return r
 	}
-	l.ask(it.Tenant, now)
-	q.add(it, ln, now)
+	l.recordArrival(it.Tenant, now)
+	q.addItem(it, ln, now)
 	return Accepted
 }
 
-// judge says whether an item may wait, as far as that does not depend on others.
-func (q *Queue[T]) judge(it *Item[T], ln *lane[T], now time.Time, rng *rand.Rand) Refusal {
-	if q.tenantFull(it, ln) {
+// checkAdmission returns the refusals that do not depend on other requests.
+func (q *Queue[T]) checkAdmission(it *Item[T], ln *tenantQueue[T], now time.Time, rng *rand.Rand) Refusal {
+	if q.isTenantFull(it, ln) {
 		return TenantFull
 	}
-	if p := q.shedding(it.Class, now); p > 0 && rng.Float64() < p {
-		return Shed
+	if p := q.classShedProbability(it.Class, now); p > 0 && rng.Float64() < p {
+		return ShedForLoad
 	}
-	if !it.Firm && q.late(it, ln, now) {
-		return Late
+	if !it.ShedWhenLate && q.missesDeadline(it, ln, now) {
+		return DeadlineUnmeetable
 	}
 	return Accepted
 }
 
-// makeClassRoom refuses one of the item's own class, of a tenant that holds more, when the class is full.
-func (q *Queue[T]) makeClassRoom(it *Item[T], ln *lane[T], now time.Time, evict func(*Item[T])) bool {
-	if q.classFits(it, 0, 0) {
+// makeClassRoom evicts an item of the same class, of a tenant that holds more of it, when the class is full.
+func (q *Queue[T]) makeClassRoom(it *Item[T], ln *tenantQueue[T], now time.Time, evict func(*Item[T])) bool {
+	if q.fitsClass(it, 0, 0) {
 		return true
 	}
-	v := q.greedier(it, ln)
+	v := q.findGreedierItem(it, ln)
 	if v != nil {
-		q.evict(v, now, evict)
+		q.evictItem(v, now, evict)
 	}
 	return v != nil
 }
 
-// classFits says whether the item fits in its class once n others of so many bytes were gone.
-func (q *Queue[T]) classFits(it *Item[T], n int, bytes int64) bool {
-	l := &q.lines[it.Class]
+// fitsClass reports whether the item fits in its class after n other items with the given bytes are removed.
+func (q *Queue[T]) fitsClass(it *Item[T], n int, bytes int64) bool {
+	l := &q.classes[it.Class]
 	items, most := q.cfg.classBound(it.Class)
-	return l.n-n < items && l.bytes-bytes+it.Bytes <= most
+	return l.itemCount-n < items && l.bytes-bytes+it.Bytes <= most
 }
 
-// makeRoom refuses others until the item fits: the newest of the least urgent class that is less urgent than the item,
-// or one of its own class whose tenant holds more. Nobody is refused in vain.
-func (q *Queue[T]) makeRoom(it *Item[T], ln *lane[T], now time.Time, evict func(*Item[T])) bool {
-	if q.fits(it, 0, 0) {
+// makeRoom evicts until the item fits: the newest items of less urgent classes, or one item of the same class whose
+// tenant holds more. It evicts only if that makes enough room.
+func (q *Queue[T]) makeRoom(it *Item[T], ln *tenantQueue[T], now time.Time, evict func(*Item[T])) bool {
+	if q.fitsQueue(it, 0, 0) {
 		return true
 	}
-	if q.outranks(it) {
-		for !q.fits(it, 0, 0) {
-			q.evict(q.leastUrgent(), now, evict)
+	if q.fitsAboveLessUrgent(it) {
+		for !q.fitsQueue(it, 0, 0) {
+			q.evictItem(q.newestLeastUrgent(), now, evict)
 		}
 		return true
 	}
-	if v := q.greedier(it, ln); v != nil {
-		q.evict(v, now, evict)
+	if v := q.findGreedierItem(it, ln); v != nil {
+		q.evictItem(v, now, evict)
 		return true
 	}
 	return false
 }
 
-// fits says whether the item fits once n others of so many bytes were gone.
-func (q *Queue[T]) fits(it *Item[T], n int, bytes int64) bool {
-	return q.n-n < q.cfg.MaxItems && q.bytes-bytes+it.Bytes <= q.cfg.MaxBytes
+// fitsQueue reports whether the item fits after n other items with the given bytes are removed.
+func (q *Queue[T]) fitsQueue(it *Item[T], n int, bytes int64) bool {
+	return q.itemCount-n < q.cfg.MaxItems && q.bytes-bytes+it.Bytes <= q.cfg.MaxBytes
 }
 
-func (q *Queue[T]) evict(v *Item[T], now time.Time, tell func(*Item[T])) {
-	q.lines[v.Class].count.evicted++
-	q.Remove(v, now)
-	if tell != nil {
-		tell(v)
+func (q *Queue[T]) evictItem(v *Item[T], now time.Time, evict func(*Item[T])) {
+	q.classes[v.Class].counts.evicted++
+	q.RemoveItem(v, now)
+	if evict != nil {
+		evict(v)
 	}
 }
 
-func (q *Queue[T]) leastUrgent() *Item[T] {
+func (q *Queue[T]) newestLeastUrgent() *Item[T] {
 	for c := spec.NumClasses - 1; c >= 0; c-- {
-		if v := q.lines[c].newest; v != nil {
+		if v := q.classes[c].newest; v != nil {
 			return v
 		}
 	}
 	return nil
 }
 
-// lookBack bounds the search for a greedier tenant: who floods has the newest requests.
-const lookBack = 64
+// maxEvictSearch bounds the search for a tenant that holds more, in items. A flooding tenant has the newest requests,
+// so few steps find it.
+const maxEvictSearch = 64
 
-// greedier finds a new request of a tenant that holds more of the class than the item's, and whose leaving is enough.
-func (q *Queue[T]) greedier(it *Item[T], ln *lane[T]) *Item[T] {
-	v := q.lines[it.Class].newest
-	for range lookBack {
+// findGreedierItem finds a recent item of a tenant that holds more of the class than the new item's tenant, and whose
+// removal makes enough room.
+func (q *Queue[T]) findGreedierItem(it *Item[T], ln *tenantQueue[T]) *Item[T] {
+	v := q.classes[it.Class].newest
+	for range maxEvictSearch {
 		if v == nil {
 			return nil
 		}
-		if len(v.lane.items) > len(ln.items)+1 && q.fits(it, 1, v.Bytes) && q.classFits(it, 1, v.Bytes) {
+		if len(v.tenantQueue.items) > len(ln.items)+1 && q.fitsQueue(it, 1, v.Bytes) && q.fitsClass(it, 1, v.Bytes) {
 			return v
 		}
 		v = v.older
@@ -153,24 +155,25 @@ func (q *Queue[T]) greedier(it *Item[T], ln *lane[T]) *Item[T] {
 	return nil
 }
 
-// shedProbability grows from nothing at ShedFrom to certainty ShedSpan above it, slowly first.
+// shedProbability rises with the square of the saturation from 0 at ShedFrom to 1 at ShedFrom + ShedSpan.
 func (q *Queue[T]) shedProbability(saturation float64) float64 {
 	x := max(0, min((saturation-q.cfg.ShedFrom)/q.cfg.ShedSpan, 1))
 	return x * x
 }
 
-// Saturation says how near the queue is to having to refuse: 1 when it is full, or when a class would have to wait as
-// long as its target. KV memory does not count by itself: it is full in a healthy engine, and its lack shows as waiting.
+// Saturation is how close the queue is to refusing requests: 1 when it is full, or when the predicted wait of a class
+// equals its target. KV memory does not count by itself: it is full in a healthy engine, and a shortage shows as
+// waiting.
 func (q *Queue[T]) Saturation(now time.Time) float64 {
-	s := max(float64(q.n)/float64(q.cfg.MaxItems), float64(q.bytes)/float64(q.cfg.MaxBytes))
-	if q.n == 0 || !q.drain.sure() {
+	s := max(float64(q.itemCount)/float64(q.cfg.MaxItems), float64(q.bytes)/float64(q.cfg.MaxBytes))
+	if q.itemCount == 0 || !q.drainMeter.isReliable() {
 		return s
 	}
-	for c := range q.lines {
-		if q.lines[c].n == 0 {
+	for c := range q.classes {
+		if q.classes[c].itemCount == 0 {
 			continue
 		}
-		if wait, ok := q.Wait(spec.Class(c), now); ok {
+		if wait, ok := q.PredictWait(spec.Class(c), now); ok {
 			s = max(s, wait.Seconds()/q.cfg.Targets[c].Seconds())
 		}
 	}

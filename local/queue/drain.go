@@ -5,59 +5,60 @@ import (
 	"time"
 )
 
-// drain measures how fast work leaves a queue in which something waits: a rate that forgets over drainWindow. Its clock
-// stands still while nothing waits, for what leaves then says nothing of what could.
-type drain struct {
-	busy  bool
-	at    time.Time
-	age   float64 // seconds that the clock has run
-	score float64 // work that left, forgetting
+// drainMeter measures the rate at which work leaves a queue that is not empty, as an exponential average over
+// drainWindow. Its clock stops while the queue is empty, because the rate then reflects demand and not capacity.
+type drainMeter struct {
+	running     bool
+	updatedAt   time.Time
+	runSeconds  float64 // seconds that the clock has run
+	decayedWork float64 // work that left, decayed
 }
 
 const (
 	drainWindow = 10.0 // seconds
-	// backstep is how far a clock may seem to go back because callers read it before they waited for their turn, in seconds.
-	backstep = 1.0
+	// maxBackstepSeconds is how far the time may step back without a clock change, because callers read the clock
+	// before they wait for their turn. In seconds.
+	maxBackstepSeconds = 1.0
 )
 
-func (d *drain) begin(now time.Time) { d.busy, d.at = true, now }
+func (d *drainMeter) startClock(now time.Time) { d.running, d.updatedAt = true, now }
 
-func (d *drain) end(now time.Time) {
-	d.run(now)
-	d.busy = false
+func (d *drainMeter) stopClock(now time.Time) {
+	d.advanceClock(now)
+	d.running = false
 }
 
-func (d *drain) run(now time.Time) {
-	dt := now.Sub(d.at).Seconds()
+func (d *drainMeter) advanceClock(now time.Time) {
+	dt := now.Sub(d.updatedAt).Seconds()
 	switch {
-	case d.busy && dt > 0:
-		d.score *= math.Exp(-dt / drainWindow)
-		d.age += dt
-		d.at = now
-	case dt < -backstep:
-		d.at = now // the clock was set back: it goes on from here
+	case d.running && dt > 0:
+		d.decayedWork *= math.Exp(-dt / drainWindow)
+		d.runSeconds += dt
+		d.updatedAt = now
+	case dt < -maxBackstepSeconds:
+		d.updatedAt = now // the clock was set back: continue from here
 	}
 }
 
-// count books work that left.
-func (d *drain) count(work int64, now time.Time) {
-	d.run(now)
-	d.score += float64(work)
+// addWork records work that left.
+func (d *drainMeter) addWork(work int64, now time.Time) {
+	d.advanceClock(now)
+	d.decayedWork += float64(work)
 }
 
-// sure says that enough was seen to refuse somebody by it.
-func (d *drain) sure() bool { return d.age >= 1 }
+// isReliable reports whether the clock has run long enough for refusals to rely on the rate.
+func (d *drainMeter) isReliable() bool { return d.runSeconds >= 1 }
 
-// perSecond is the rate, corrected for the window's being mostly empty at first.
-func (d *drain) perSecond(now time.Time) float64 {
+// ratePerSecond is the rate, corrected for the part of the window that is still empty after the start.
+func (d *drainMeter) ratePerSecond(now time.Time) float64 {
 	c := *d
-	c.run(now)
-	return c.score / (drainWindow * (1 - math.Exp(-max(c.age, 0.1)/drainWindow)))
+	c.advanceClock(now)
+	return c.decayedWork / (drainWindow * (1 - math.Exp(-max(c.runSeconds, 0.1)/drainWindow)))
 }
 
-// time is how long work takes to leave. ok is false when nothing has left yet.
-func (d *drain) time(work int64, now time.Time) (time.Duration, bool) {
-	rate := d.perSecond(now)
+// timeToDrain is how long the work takes to leave. ok is false when nothing has left yet.
+func (d *drainMeter) timeToDrain(work int64, now time.Time) (time.Duration, bool) {
+	rate := d.ratePerSecond(now)
 	if !(rate > 0) {
 		return 0, false
 	}

@@ -6,38 +6,39 @@ import (
 	"github.com/spillway-lb/spillway/internal/spec"
 )
 
-// lift moves a tenant that had nothing waiting up to those who wait, or to who left last when nobody does.
-func (l *line[T]) lift(ln *lane[T]) {
-	if len(l.waiting) == 0 {
-		ln.counter = max(ln.counter, l.left)
-		l.clock = ln.counter
+// liftCounter raises the counter of a tenant that had nothing waiting to the lowest of the waiting tenants, or to
+// that of the tenant that left last if none waits.
+func (l *classQueue[T]) liftCounter(ln *tenantQueue[T]) {
+	if len(l.waitingTenants) == 0 {
+		ln.virtualCounter = max(ln.virtualCounter, l.lastLeftCounter)
+		l.fairShareClock = ln.virtualCounter
 		return
 	}
-	// The clock is behind the least counter as long as the same tenants wait. It overtakes it when newcomers keep
-	// entering there, and then holds them back.
-	ln.counter = max(ln.counter, l.waiting[0].counter, l.clock-2*l.slack)
+	// The clock stays behind the lowest counter while the same tenants wait. It overtakes it when new tenants keep
+	// entering at the lowest counter, and then delays them.
+	ln.virtualCounter = max(ln.virtualCounter, l.waitingTenants[0].virtualCounter, l.fairShareClock-2*l.maxRecentCost)
 }
 
-// charge books a cost on a tenant and on the class's fair-share clock.
-func (l *line[T]) charge(ln *lane[T], cost float64) {
-	ln.counter = max(0, ln.counter+cost/ln.weight)
-	if len(l.waiting) > 0 {
-		l.clock += cost / max(l.weights, lightest)
+// chargeCost adds a cost to a tenant's counter and to the class's fair-share clock.
+func (l *classQueue[T]) chargeCost(ln *tenantQueue[T], cost float64) {
+	ln.virtualCounter = max(0, ln.virtualCounter+cost/ln.weight)
+	if len(l.waitingTenants) > 0 {
+		l.fairShareClock += cost / max(l.waitingWeight, minTenantWeight)
 	}
-	if ln.at >= 0 {
-		l.waiting.fix(ln.at)
+	if ln.heapPos >= 0 {
+		l.waitingTenants.fixAt(ln.heapPos)
 	}
 }
 
-// due lists the classes in which somebody waits, the one to be served next first.
-func (q *Queue[T]) due(now time.Time, into *[spec.NumClasses]spec.Class) []spec.Class {
+// dueClasses lists the classes that are not empty, the one to be served next first.
+func (q *Queue[T]) dueClasses(now time.Time, into *[spec.NumClasses]spec.Class) []spec.Class {
 	var keys [spec.NumClasses]float64
 	n := 0
-	for c := range q.lines {
-		if q.lines[c].n == 0 {
+	for c := range q.classes {
+		if q.classes[c].itemCount == 0 {
 			continue
 		}
-		key := q.key(spec.Class(c), now)
+		key := q.classKey(spec.Class(c), now)
 		i := n
 		for i > 0 && keys[i-1] > key {
 			into[i], keys[i] = into[i-1], keys[i-1]
@@ -49,41 +50,42 @@ func (q *Queue[T]) due(now time.Time, into *[spec.NumClasses]spec.Class) []spec.
 	return into[:n]
 }
 
-// key is a class's virtual time once its next request had been served: cost over weight, so a class that has had less
-// than its share comes first, and age raises the weight.
-func (q *Queue[T]) key(c spec.Class, now time.Time) float64 {
-	l := &q.lines[c]
-	return l.pass + l.waiting[0].items[0].Cost/q.weight(c, now)
+// classKey is a class's virtual time after its next request is served: virtual time + cost / aged weight. A class
+// that got less than its share comes first.
+func (q *Queue[T]) classKey(c spec.Class, now time.Time) float64 {
+	l := &q.classes[c]
+	return l.virtualTime + l.waitingTenants[0].items[0].Cost/q.agedWeight(c, now)
 }
 
-// weight is the class's own, raised by the age of its oldest request up to the class's target: who has missed that waits
-// for what is left, and earns no more by it.
-func (q *Queue[T]) weight(c spec.Class, now time.Time) float64 {
-	age := min(q.lines[c].age(now), q.cfg.Targets[c])
+// agedWeight is the class's weight, raised by the age of its oldest request up to the class's target. Beyond the
+// target the weight stays, so a class that misses it gains no more.
+func (q *Queue[T]) agedWeight(c spec.Class, now time.Time) float64 {
+	age := min(q.classes[c].oldestAge(now), q.cfg.Targets[c])
 	return q.cfg.Weights[c] * (1 + age.Seconds()/q.cfg.Aging.Seconds())
 }
 
-// age of the oldest waiting request.
-func (l *line[T]) age(now time.Time) time.Duration {
+// oldestAge is the age of the oldest waiting request.
+func (l *classQueue[T]) oldestAge(now time.Time) time.Duration {
 	if l.oldest == nil {
 		return 0
 	}
-	return max(0, now.Sub(l.oldest.enqueued))
+	return max(0, now.Sub(l.oldest.enqueuedAt))
 }
 
-// arrive lifts a class that wakes up to the virtual time of those that never slept: no credit for having been idle.
-func (q *Queue[T]) arrive(c spec.Class) {
+// liftClass raises the virtual time of a class that was empty to the lowest of the classes that were not, so that
+// idle time earns no credit.
+func (q *Queue[T]) liftClass(c spec.Class) {
 	least, found := 0.0, false
-	for o := range q.lines {
-		if o != int(c) && q.lines[o].n > 0 && (!found || q.lines[o].pass < least) {
-			least, found = q.lines[o].pass, true
+	for o := range q.classes {
+		if o != int(c) && q.classes[o].itemCount > 0 && (!found || q.classes[o].virtualTime < least) {
+			least, found = q.classes[o].virtualTime, true
 		}
 	}
 	if !found {
-		for o := range q.lines {
-			q.lines[o].pass = 0
+		for o := range q.classes {
+			q.classes[o].virtualTime = 0
 		}
 		return
 	}
-	q.lines[c].pass = max(q.lines[c].pass, least)
+	q.classes[c].virtualTime = max(q.classes[c].virtualTime, least)
 }

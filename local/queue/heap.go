@@ -1,48 +1,48 @@
 package queue
 
-// ranked is what a heap holds: it knows its order and keeps its place.
-type ranked[E any] interface {
-	before(E) bool
-	place() *int
+// heapElement is an element of a heap: it defines the order and stores its position.
+type heapElement[E any] interface {
+	isBefore(E) bool
+	heapPosition() *int
 }
 
-// heap is a binary heap whose elements know their place, so that any of them can move or leave.
-type heap[E ranked[E]] []E
+// heap is a binary heap whose elements store their position, so that any of them can be moved or removed.
+type heap[E heapElement[E]] []E
 
 func (h *heap[E]) push(e E) {
 	*h = append(*h, e)
-	*e.place() = len(*h) - 1
-	h.up(len(*h) - 1)
+	*e.heapPosition() = len(*h) - 1
+	h.siftUp(len(*h) - 1)
 }
 
-// remove takes the element at place i out.
-func (h *heap[E]) remove(i int) {
+// removeAt removes the element at position i.
+func (h *heap[E]) removeAt(i int) {
 	s := *h
 	last := len(s) - 1
-	*s[i].place() = -1
+	*s[i].heapPosition() = -1
 	if i != last {
 		s[i] = s[last]
-		*s[i].place() = i
+		*s[i].heapPosition() = i
 	}
 	var none E
 	s[last] = none
 	*h = s[:last]
 	if i != last {
-		h.fix(i)
+		h.fixAt(i)
 	}
 }
 
-// fix restores the order after the element at place i has changed.
-func (h heap[E]) fix(i int) {
-	if !h.down(i) {
-		h.up(i)
+// fixAt restores the order after the element at position i has changed.
+func (h heap[E]) fixAt(i int) {
+	if !h.siftDown(i) {
+		h.siftUp(i)
 	}
 }
 
-func (h heap[E]) up(i int) {
+func (h heap[E]) siftUp(i int) {
 	for i > 0 {
 		p := (i - 1) / 2
-		if !h[i].before(h[p]) {
+		if !h[i].isBefore(h[p]) {
 			return
 		}
 		h.swap(i, p)
@@ -50,11 +50,11 @@ func (h heap[E]) up(i int) {
 	}
 }
 
-func (h heap[E]) down(i int) (moved bool) {
+func (h heap[E]) siftDown(i int) (moved bool) {
 	for {
 		least := i
 		for c := 2*i + 1; c <= 2*i+2 && c < len(h); c++ {
-			if h[c].before(h[least]) {
+			if h[c].isBefore(h[least]) {
 				least = c
 			}
 		}
@@ -68,41 +68,41 @@ func (h heap[E]) down(i int) (moved bool) {
 
 func (h heap[E]) swap(i, j int) {
 	h[i], h[j] = h[j], h[i]
-	*h[i].place(), *h[j].place() = i, j
+	*h[i].heapPosition(), *h[j].heapPosition() = i, j
 }
 
-// walk goes through a heap in order and leaves it as it is, for as many steps as Next ever takes.
-type walk[E ranked[E]] struct {
-	h     heap[E]
-	n     int
-	edge  [maxReach + 1]int32 // places whose parents have been visited and which have not
-	steps int
+// heapWalk visits the elements of a heap in order without changing it, for at most maxTriesLimit steps.
+type heapWalk[E heapElement[E]] struct {
+	elems       heap[E]
+	frontierLen int
+	frontier    [maxTriesLimit + 1]int32 // positions that are not visited but whose parents are
+	steps       int
 }
 
-func (w *walk[E]) start(h heap[E]) {
-	w.h, w.n, w.steps = h, 0, 0
+func (w *heapWalk[E]) startAt(h heap[E]) {
+	w.elems, w.frontierLen, w.steps = h, 0, 0
 	if len(h) > 0 {
-		w.edge[0], w.n = 0, 1
+		w.frontier[0], w.frontierLen = 0, 1
 	}
 }
 
-func (w *walk[E]) next() (e E, ok bool) {
-	if w.n == 0 || w.steps == maxReach {
+func (w *heapWalk[E]) nextElement() (e E, ok bool) {
+	if w.frontierLen == 0 || w.steps == maxTriesLimit {
 		return e, false
 	}
 	best := 0
-	for i := 1; i < w.n; i++ {
-		if w.h[w.edge[i]].before(w.h[w.edge[best]]) {
+	for i := 1; i < w.frontierLen; i++ {
+		if w.elems[w.frontier[i]].isBefore(w.elems[w.frontier[best]]) {
 			best = i
 		}
 	}
-	at := w.edge[best]
-	w.n--
-	w.edge[best] = w.edge[w.n]
-	for c := 2*at + 1; c <= 2*at+2 && int(c) < len(w.h); c++ {
-		w.edge[w.n] = c
-		w.n++
+	at := w.frontier[best]
+	w.frontierLen--
+	w.frontier[best] = w.frontier[w.frontierLen]
+	for c := 2*at + 1; c <= 2*at+2 && int(c) < len(w.elems); c++ {
+		w.frontier[w.frontierLen] = c
+		w.frontierLen++
 	}
 	w.steps++
-	return w.h[at], true
+	return w.elems[at], true
 }

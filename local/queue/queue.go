@@ -6,172 +6,172 @@ import (
 	"github.com/spillway-lb/spillway/internal/spec"
 )
 
-// Queue holds one model's waiting requests and its tenants' accounts.
+// Queue holds one model's waiting requests and the cost counters of its tenants.
 type Queue[T any] struct {
-	cfg   Config
-	lines [spec.NumClasses]line[T]
-	n     int
-	bytes int64
-	seq   uint64
-	drain drain
-	stuck *Item[T] // overtaken often enough: nobody passes it any more
+	cfg          Config
+	classes      [spec.NumClasses]classQueue[T]
+	itemCount    int
+	bytes        int64
+	seq          uint64
+	drainMeter   drainMeter
+	blockingItem *Item[T] // overtaken MaxSkips times: nothing passes it any more
 }
 
 // New returns an empty queue.
 func New[T any](cfg Config) *Queue[T] {
 	q := &Queue[T]{cfg: cfg.withDefaults()}
-	for c := range q.lines {
-		q.lines[c].lanes = map[string]*lane[T]{}
-		q.lines[c].others = lane[T]{tenant: "(others)", at: -1}
+	for c := range q.classes {
+		q.classes[c].tenants = map[string]*tenantQueue[T]{}
+		q.classes[c].overflowTenants = tenantQueue[T]{tenant: "(others)", heapPos: -1}
 	}
 	return q
 }
 
-// Configure changes bounds and weights. What waits stays, also beyond a bound that has become smaller.
-func (q *Queue[T]) Configure(cfg Config) { q.cfg = cfg.withDefaults() }
+// SetConfig changes bounds and weights. Waiting items stay, even beyond a bound that was lowered.
+func (q *Queue[T]) SetConfig(cfg Config) { q.cfg = cfg.withDefaults() }
 
 // Len is the number of waiting requests.
-func (q *Queue[T]) Len() int { return q.n }
+func (q *Queue[T]) Len() int { return q.itemCount }
 
-// Work is the waiting requests' prefill in tokens.
-func (q *Queue[T]) Work() (sum int64) {
-	for c := range q.lines {
-		sum += q.lines[c].work
+// WaitingWork is the waiting requests' prefill in tokens.
+func (q *Queue[T]) WaitingWork() (sum int64) {
+	for c := range q.classes {
+		sum += q.classes[c].work
 	}
 	return sum
 }
 
-// Pass books a request that enters without waiting: nobody waits, and a worker has room.
-func (q *Queue[T]) Pass(it *Item[T], now time.Time) {
-	if it.state == waiting {
+// RecordDirectEntry records a request that enters without waiting, because the queue is empty and a worker has room.
+func (q *Queue[T]) RecordDirectEntry(it *Item[T], now time.Time) {
+	if it.state == itemWaiting {
 		return
 	}
-	q.forget(it)
-	it.tidy()
-	it.enqueued = now
-	l := &q.lines[it.Class]
-	l.ask(it.Tenant, now)
-	ln := l.lane(it.Tenant, q.cfg.MaxTenants)
-	l.weigh(ln, it.Weight)
-	l.wakeUp(ln)
-	if ln.at < 0 {
-		l.lift(ln)
+	q.settleReusedItem(it)
+	it.clampFields()
+	it.enqueuedAt = now
+	l := &q.classes[it.Class]
+	l.recordArrival(it.Tenant, now)
+	ln := l.tenantQueueFor(it.Tenant, q.cfg.MaxTenants)
+	l.setWeight(ln, it.Weight)
+	l.unmarkResting(ln)
+	if ln.heapPos < 0 {
+		l.liftCounter(ln)
 	}
-	l.charge(ln, it.Cost)
-	l.left = ln.counter
-	l.count.passed++
-	l.enter(it, ln)
+	l.chargeCost(ln, it.Cost)
+	l.lastLeftCounter = ln.virtualCounter
+	l.counts.entered++
+	l.startItem(it, ln)
 }
 
-// enter moves an item among those that run.
-func (l *line[T]) enter(it *Item[T], ln *lane[T]) {
-	it.lane, it.state = ln, running
+// startItem moves an item to running.
+func (l *classQueue[T]) startItem(it *Item[T], ln *tenantQueue[T]) {
+	it.tenantQueue, it.state = ln, itemRunning
 	ln.running++
 	l.running++
-	it.booked = it.Cost
-	ln.busy += it.booked
-	l.busy += it.booked
+	it.bookedCost = it.Cost
+	ln.busySeconds += it.bookedCost
+	l.busySeconds += it.bookedCost
 }
 
-// Settle books a request that entered out, at what it really cost in seconds of GPU time; 0 when it came to nothing.
+// SettleItem records the end of a running request and its actual cost in seconds of GPU time, 0 if it did no work.
 // It is idempotent.
-func (q *Queue[T]) Settle(it *Item[T], cost float64) {
-	if it.state != running {
+func (q *Queue[T]) SettleItem(it *Item[T], cost float64) {
+	if it.state != itemRunning {
 		return
 	}
-	l, ln := &q.lines[it.Class], it.lane
-	if cost = min(finite(cost), maxCost); cost < 0 {
+	l, ln := &q.classes[it.Class], it.tenantQueue
+	if cost = min(finiteOrZero(cost), maxCost); cost < 0 {
 		cost = 0
 	}
-	l.charge(ln, cost-it.Cost)
-	it.lane, it.state = nil, out
+	l.chargeCost(ln, cost-it.Cost)
+	it.tenantQueue, it.state = nil, itemOut
 	ln.running--
 	l.running--
-	ln.busy -= it.booked
-	l.busy -= it.booked
+	ln.busySeconds -= it.bookedCost
+	l.busySeconds -= it.bookedCost
 	if ln.running == 0 {
-		ln.busy = 0 // what rounding has left
+		ln.busySeconds = 0 // clear the rounding error
 	}
 	if l.running == 0 {
-		l.busy = 0
+		l.busySeconds = 0
 	}
-	l.rest(ln)
+	l.markResting(ln)
 }
 
-// forget settles an item that is used again while it still runs, at its estimate.
-func (q *Queue[T]) forget(it *Item[T]) { q.Settle(it, it.Cost) }
+// settleReusedItem settles an item that is pushed again while it runs, at its estimated cost.
+func (q *Queue[T]) settleReusedItem(it *Item[T]) { q.SettleItem(it, it.Cost) }
 
-// Remove takes a waiting item out: its client left, or it was refused. It is idempotent.
-func (q *Queue[T]) Remove(it *Item[T], now time.Time) {
-	if it == nil || it.state != waiting {
+// RemoveItem removes a waiting item because its client left or it was refused. It is idempotent.
+func (q *Queue[T]) RemoveItem(it *Item[T], now time.Time) {
+	if it == nil || it.state != itemWaiting {
 		return
 	}
-	l, ln := &q.lines[it.Class], it.lane
-	q.cut(it, now)
-	l.count.removed++
-	l.rest(ln)
+	l, ln := &q.classes[it.Class], it.tenantQueue
+	q.unlinkWaitingItem(it, now)
+	l.counts.removed++
+	l.markResting(ln)
 }
 
-// add makes an item wait in its lane and its class.
-func (q *Queue[T]) add(it *Item[T], ln *lane[T], now time.Time) {
-	l := &q.lines[it.Class]
-	if l.n == 0 {
-		q.arrive(it.Class)
-		l.drain.begin(now)
+// addItem adds an item to its tenant queue and its class.
+func (q *Queue[T]) addItem(it *Item[T], ln *tenantQueue[T], now time.Time) {
+	l := &q.classes[it.Class]
+	if l.itemCount == 0 {
+		q.liftClass(it.Class)
+		l.drainMeter.startClock(now)
 	}
-	if q.n == 0 {
-		q.drain.begin(now)
+	if q.itemCount == 0 {
+		q.drainMeter.startClock(now)
 	}
 	q.seq++
-	it.seq, it.enqueued, it.skips, it.missed, it.tried, it.lane, it.state = q.seq, now, 0, false, false, ln, waiting
-	l.wakeUp(ln)
-	if ln.at < 0 {
-		l.lift(ln)
-		ln.joined = q.seq
+	it.seq, it.enqueuedAt, it.skipCount, it.missedDue, it.triedInTime, it.tenantQueue, it.state = q.seq, now, 0, false, false, ln, itemWaiting
+	l.unmarkResting(ln)
+	if ln.heapPos < 0 {
+		l.liftCounter(ln)
+		ln.joinedSeq = q.seq
 		ln.items.push(it)
-		l.begin(ln)
+		l.addWaitingTenant(ln)
 	} else {
 		ln.items.push(it)
 	}
 	ln.work += it.Work
 	ln.bytes += it.Bytes
-	l.append(it)
-	q.n++
+	l.appendItem(it)
+	q.itemCount++
 	q.bytes += it.Bytes
 }
 
-// cut unlinks a waiting item.
-func (q *Queue[T]) cut(it *Item[T], now time.Time) {
-	l, ln := &q.lines[it.Class], it.lane
-	ln.items.remove(it.at)
-	l.regain(it)
+// unlinkWaitingItem removes a waiting item from all lists and sums.
+func (q *Queue[T]) unlinkWaitingItem(it *Item[T], now time.Time) {
+	l, ln := &q.classes[it.Class], it.tenantQueue
+	ln.items.removeAt(it.heapPos)
+	l.releaseMissedWork(it)
 	ln.work -= it.Work
 	ln.bytes -= it.Bytes
 	if len(ln.items) == 0 {
-		l.end(ln)
+		l.removeWaitingTenant(ln)
 	}
-	l.unlink(it)
-	if l.n == 0 {
-		l.drain.end(now)
+	l.unlinkItem(it)
+	if l.itemCount == 0 {
+		l.drainMeter.stopClock(now)
 	}
-	q.n--
+	q.itemCount--
 	q.bytes -= it.Bytes
-	if q.stuck == it {
-		q.stuck = nil
+	if q.blockingItem == it {
+		q.blockingItem = nil
 	}
-	it.lane, it.state = nil, out
-	if q.n == 0 {
-		q.drain.end(now)
+	it.tenantQueue, it.state = nil, itemOut
+	if q.itemCount == 0 {
+		q.drainMeter.stopClock(now)
 	}
 }
 
-// Expire removes every request whose deadline has passed and hands it to drop.
-func (q *Queue[T]) Expire(now time.Time, drop func(*Item[T])) {
-	for c := range q.lines {
-		for it := q.lines[c].oldest; it != nil; {
+// ExpireItems removes every request whose deadline has passed and passes it to drop.
+func (q *Queue[T]) ExpireItems(now time.Time, drop func(*Item[T])) {
+	for c := range q.classes {
+		for it := q.classes[c].oldest; it != nil; {
 			next := it.newer
 			if !it.Deadline.IsZero() && !now.Before(it.Deadline) {
-				q.Remove(it, now)
+				q.RemoveItem(it, now)
 				drop(it)
 			}
 			it = next

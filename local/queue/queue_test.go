@@ -12,34 +12,34 @@ import (
 	"github.com/spillway-lb/spillway/internal/spec"
 )
 
-var t0 = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+var testStart = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
-type item = Item[int]
+type testItem = Item[int]
 
-func take(*item) Answer { return Placed }
+func placeAny(*testItem) TryResult { return Placed }
 
-func dice() *rand.Rand { return rand.New(rand.NewPCG(1, 2)) }
+func newTestRNG() *rand.Rand { return rand.New(rand.NewPCG(1, 2)) }
 
-func ms(n int) time.Duration { return time.Duration(n) * time.Millisecond }
+func durationOfMillis(n int) time.Duration { return time.Duration(n) * time.Millisecond }
 
-// order takes everything and settles it at its cost.
-func order(q *Queue[int]) (got []int) {
-	for it := q.Next(t0, take); it != nil; it = q.Next(t0, take) {
-		q.Settle(it, it.Cost)
+// placeAllInOrder places every item and settles it at its cost.
+func placeAllInOrder(q *Queue[int]) (got []int) {
+	for it := q.PlaceNext(testStart, placeAny); it != nil; it = q.PlaceNext(testStart, placeAny) {
+		q.SettleItem(it, it.Cost)
 		got = append(got, it.Value)
 	}
 	return got
 }
 
-func TestTenantsTakeTurnsByCost(t *testing.T) {
+func TestTenantsAlternateByCost(t *testing.T) {
 	q := New[int](Config{})
 	for i := range 4 {
-		q.Push(&item{Tenant: "big", Class: spec.Standard, Cost: 2, Value: i}, t0, dice(), nil)
+		q.Push(&testItem{Tenant: "big", Class: spec.Standard, Cost: 2, Value: i}, testStart, newTestRNG(), nil)
 	}
 	for i := range 4 {
-		q.Push(&item{Tenant: "small", Class: spec.Standard, Cost: 1, Value: 100 + i}, t0, dice(), nil)
+		q.Push(&testItem{Tenant: "small", Class: spec.Standard, Cost: 1, Value: 100 + i}, testStart, newTestRNG(), nil)
 	}
-	if got := fmt.Sprint(order(q)); got != "[0 100 101 1 102 103 2 3]" {
+	if got := fmt.Sprint(placeAllInOrder(q)); got != "[0 100 101 1 102 103 2 3]" {
 		t.Fatalf("order is %v", got)
 	}
 }
@@ -49,10 +49,10 @@ func TestEarliestDueFirstInsideATenant(t *testing.T) {
 		q := New[int](Config{})
 		due := rapid.SliceOfN(rapid.IntRange(0, 9), 1, 60).Draw(t, "due")
 		for i, d := range due {
-			q.Push(&item{Tenant: "a", Due: t0.Add(time.Duration(d) * time.Second), Value: i}, t0, dice(), nil)
+			q.Push(&testItem{Tenant: "a", DueAt: testStart.Add(time.Duration(d) * time.Second), Value: i}, testStart, newTestRNG(), nil)
 		}
 		last := -1
-		for _, v := range order(q) {
+		for _, v := range placeAllInOrder(q) {
 			if last >= 0 && (due[v] < due[last] || due[v] == due[last] && v < last) {
 				t.Fatalf("%d (due %d) came after %d (due %d)", v, due[v], last, due[last])
 			}
@@ -63,67 +63,69 @@ func TestEarliestDueFirstInsideATenant(t *testing.T) {
 
 func TestIdlenessEarnsNoCredit(t *testing.T) {
 	q := New[int](Config{})
-	push := func(tenant string, v int) { q.Push(&item{Tenant: tenant, Cost: 1, Value: v}, t0, dice(), nil) }
+	push := func(tenant string, v int) {
+		q.Push(&testItem{Tenant: tenant, Cost: 1, Value: v}, testStart, newTestRNG(), nil)
+	}
 	for i := range 100 {
 		push("busy", i)
 	}
 	for range 50 {
-		q.Settle(q.Next(t0, take), 1)
+		q.SettleItem(q.PlaceNext(testStart, placeAny), 1)
 	}
 	for i := range 10 {
 		push("back", 1000+i)
 	}
 	n := 0
 	for range 10 {
-		if it := q.Next(t0, take); it.Value >= 1000 {
+		if it := q.PlaceNext(testStart, placeAny); it.Value >= 1000 {
 			n++
 		}
 	}
 	if n < 4 || n > 6 {
-		t.Fatalf("who came back got %d of 10, half is fair", n)
+		t.Fatalf("the tenant that returned got %d of 10, half is fair", n)
 	}
 }
 
-func TestWhoComesWhenNobodyWaitsStartsWhereTheLastOneLeft(t *testing.T) {
+func TestNewTenantStartsAtLastCounterWhenQueueIsEmpty(t *testing.T) {
 	q := New[int](Config{})
 	for range 20 {
-		it := &item{Tenant: "busy", Cost: 1}
-		q.Pass(it, t0)
-		q.Settle(it, 1)
+		it := &testItem{Tenant: "busy", Cost: 1}
+		q.RecordDirectEntry(it, testStart)
+		q.SettleItem(it, 1)
 	}
-	q.Push(&item{Tenant: "new", Cost: 1, Value: 1}, t0, dice(), nil)
-	q.Push(&item{Tenant: "busy", Cost: 1, Value: 2}, t0, dice(), nil)
-	l := &q.lines[spec.Interactive]
-	if got, want := l.lanes["new"].counter, l.lanes["busy"].counter; got != want {
-		t.Fatalf("the newcomer stands at %v, who was there at %v", got, want)
+	q.Push(&testItem{Tenant: "new", Cost: 1, Value: 1}, testStart, newTestRNG(), nil)
+	q.Push(&testItem{Tenant: "busy", Cost: 1, Value: 2}, testStart, newTestRNG(), nil)
+	l := &q.classes[spec.Interactive]
+	if got, want := l.tenants["new"].virtualCounter, l.tenants["busy"].virtualCounter; got != want {
+		t.Fatalf("the counter of the new tenant is %v, that of the old one %v", got, want)
 	}
 }
 
-// TestBackloggedTenantsDifferByNoMoreThanTheBound holds the bound of VTC: |Wf - Wg| <= 2 max(largest prompt, output of a full
-// batch), for estimates that are right and for none at all.
-func TestBackloggedTenantsDifferByNoMoreThanTheBound(t *testing.T) {
+// TestBackloggedTenantsDifferWithinBound checks the bound of VTC, |Wf - Wg| <= 2 max(largest prompt, output of a full
+// batch), with exact estimates and with estimates of 0.
+func TestBackloggedTenantsDifferWithinBound(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const slots = 4
 		exact := rapid.Bool().Draw(t, "exact")
-		// Plain uniform lengths: drawn ones would nearly all be small. One tenant's may be a tenth of the other's.
+		// Uniform lengths: rapid's own draws would nearly all be small. One tenant's may be a tenth of the other's.
 		rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 1))
 		scale := [2]float64{5, rapid.Float64Range(0.5, 5).Draw(t, "scale")}
 		q := New[int](Config{MaxItems: 1 << 20, TenantShare: 1})
 		type job struct {
-			it  *item
+			it  *testItem
 			out float64
 		}
 		var running []job
 		var work [2]float64
-		out := map[*item]float64{}
+		out := map[*testItem]float64{}
 		push := func(who int) {
 			in := rng.Float64() * scale[who]
-			it := &item{Tenant: string(rune('f' + who)), Value: who, Cost: in}
+			it := &testItem{Tenant: string(rune('f' + who)), Value: who, Cost: in}
 			out[it] = 2 * rng.Float64() * scale[who]
 			if exact {
 				it.Cost += out[it]
 			}
-			q.Push(it, t0, dice(), nil)
+			q.Push(it, testStart, newTestRNG(), nil)
 		}
 		for who := range 2 {
 			for range 3 {
@@ -133,7 +135,7 @@ func TestBackloggedTenantsDifferByNoMoreThanTheBound(t *testing.T) {
 		longest, most := 5.0, 10.0*slots
 		for range 400 {
 			for len(running) < slots {
-				it := q.Next(t0, take)
+				it := q.PlaceNext(testStart, placeAny)
 				work[it.Value] += it.Cost
 				push(it.Value)
 				running = append(running, job{it, out[it]})
@@ -142,10 +144,10 @@ func TestBackloggedTenantsDifferByNoMoreThanTheBound(t *testing.T) {
 			j := running[i]
 			running = append(running[:i], running[i+1:]...)
 			if exact {
-				q.Settle(j.it, j.it.Cost)
+				q.SettleItem(j.it, j.it.Cost)
 			} else {
 				work[j.it.Value] += j.out
-				q.Settle(j.it, j.it.Cost+j.out)
+				q.SettleItem(j.it, j.it.Cost+j.out)
 			}
 			if gap := math.Abs(work[0] - work[1]); gap > 2*max(longest, most) {
 				t.Fatalf("one has had %v s more than the other", gap)
@@ -154,53 +156,53 @@ func TestBackloggedTenantsDifferByNoMoreThanTheBound(t *testing.T) {
 	})
 }
 
-// TestAnEndlessParadeOfNewTenantsStarvesNobody sends new tenants for ever: each would enter at the least counter, and one old
+// TestManyNewTenantsStarveNoOldTenant sends new tenants forever, each of which enters at the lowest counter: an old
 // tenant must still be served.
-func TestAnEndlessParadeOfNewTenantsStarvesNobody(t *testing.T) {
+func TestManyNewTenantsStarveNoOldTenant(t *testing.T) {
 	q := New[int](Config{MaxTenants: 64})
-	old := &item{Tenant: "old", Cost: 50, Value: -1}
-	q.Push(old, t0, dice(), nil)
-	q.Push(&item{Tenant: "old", Cost: 1, Value: -2}, t0, dice(), nil)
-	q.Push(&item{Tenant: "new", Cost: 1, Value: 0}, t0, dice(), nil)
-	q.Settle(q.Next(t0, take), 50)
+	old := &testItem{Tenant: "old", Cost: 50, Value: -1}
+	q.Push(old, testStart, newTestRNG(), nil)
+	q.Push(&testItem{Tenant: "old", Cost: 1, Value: -2}, testStart, newTestRNG(), nil)
+	q.Push(&testItem{Tenant: "new", Cost: 1, Value: 0}, testStart, newTestRNG(), nil)
+	q.SettleItem(q.PlaceNext(testStart, placeAny), 50)
 	for i := range 1000 {
-		q.Push(&item{Tenant: fmt.Sprint("t", i), Cost: 1, Value: i}, t0, dice(), nil)
-		it := q.Next(t0, take)
+		q.Push(&testItem{Tenant: fmt.Sprint("t", i), Cost: 1, Value: i}, testStart, newTestRNG(), nil)
+		it := q.PlaceNext(testStart, placeAny)
 		if it.Value == -2 {
 			return
 		}
-		q.Settle(it, 1)
+		q.SettleItem(it, 1)
 	}
 	t.Fatal("a tenant that had had 50 s waited for 1,000 newcomers with 1 s each")
 }
 
-func TestClassesShareByWeightAndNobodyStarves(t *testing.T) {
+func TestClassesShareByWeightWithoutStarvation(t *testing.T) {
 	q := New[int](Config{MaxItems: 10000, Aging: time.Hour, ClassShare: [3]float64{1, 1, 1}, TenantShare: 1})
 	for i := range 1000 {
 		for c := spec.Interactive; c < spec.NumClasses; c++ {
-			q.Push(&item{Tenant: "t", Class: c, Cost: 100, Value: i}, t0, dice(), nil)
+			q.Push(&testItem{Tenant: "t", Class: c, Cost: 100, Value: i}, testStart, newTestRNG(), nil)
 		}
 	}
 	var n [spec.NumClasses]int
 	for range 210 {
-		n[q.Next(t0, take).Class]++
+		n[q.PlaceNext(testStart, placeAny).Class]++
 	}
 	if n != [spec.NumClasses]int{160, 40, 10} {
 		t.Fatalf("of 210 the classes got %v, want 160, 40, 10", n)
 	}
 }
 
-// TestNoClassStarves keeps interactive backlogged for ever: whatever the weights, batch is served in a bounded time.
+// TestNoClassStarves keeps interactive backlogged: batch is served in a bounded time with any weights.
 func TestNoClassStarves(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		weights := [3]float64{rapid.Float64Range(1, 1000).Draw(t, "i"), 1, rapid.Float64Range(0.01, 1).Draw(t, "b")}
 		q := New[int](Config{Aging: time.Second, Weights: weights})
-		now := t0
-		q.Push(&item{Tenant: "b", Class: spec.Batch, Cost: rapid.Float64Range(0.1, 10).Draw(t, "cost"), Value: -1}, now, dice(), nil)
+		now := testStart
+		q.Push(&testItem{Tenant: "b", Class: spec.Batch, Cost: rapid.Float64Range(0.1, 10).Draw(t, "cost"), Value: -1}, now, newTestRNG(), nil)
 		for range 100_000 {
-			q.Push(&item{Tenant: "i", Class: spec.Interactive, Cost: 1}, now, dice(), nil)
+			q.Push(&testItem{Tenant: "i", Class: spec.Interactive, Cost: 1}, now, newTestRNG(), nil)
 			now = now.Add(time.Second)
-			if q.Next(now, take).Value == -1 {
+			if q.PlaceNext(now, placeAny).Value == -1 {
 				return
 			}
 		}
@@ -211,16 +213,16 @@ func TestNoClassStarves(t *testing.T) {
 func TestIdleClassGetsNoCredit(t *testing.T) {
 	q := New[int](Config{Aging: time.Hour})
 	for range 100 {
-		q.Push(&item{Tenant: "i", Class: spec.Interactive, Cost: 1}, t0, dice(), nil)
-		q.Push(&item{Tenant: "i", Class: spec.Interactive, Cost: 1}, t0, dice(), nil)
-		q.Next(t0, take)
+		q.Push(&testItem{Tenant: "i", Class: spec.Interactive, Cost: 1}, testStart, newTestRNG(), nil)
+		q.Push(&testItem{Tenant: "i", Class: spec.Interactive, Cost: 1}, testStart, newTestRNG(), nil)
+		q.PlaceNext(testStart, placeAny)
 	}
 	for range 50 {
-		q.Push(&item{Tenant: "b", Class: spec.Batch, Cost: 1}, t0, dice(), nil)
+		q.Push(&testItem{Tenant: "b", Class: spec.Batch, Cost: 1}, testStart, newTestRNG(), nil)
 	}
 	batch := 0
 	for range 34 {
-		if q.Next(t0, take).Class == spec.Batch {
+		if q.PlaceNext(testStart, placeAny).Class == spec.Batch {
 			batch++
 		}
 	}
@@ -229,46 +231,46 @@ func TestIdleClassGetsNoCredit(t *testing.T) {
 	}
 }
 
-func TestRequestWithoutRoomIsOvertakenOnlySoOften(t *testing.T) {
+func TestOvertakingIsBounded(t *testing.T) {
 	q := New[int](Config{MaxSkips: 4})
-	q.Push(&item{Tenant: "large", Class: spec.Standard, Value: -1}, t0, dice(), nil)
+	q.Push(&testItem{Tenant: "large", Class: spec.Standard, Value: -1}, testStart, newTestRNG(), nil)
 	for i := range 20 {
-		q.Push(&item{Tenant: "small", Class: spec.Standard, Value: i}, t0, dice(), nil)
+		q.Push(&testItem{Tenant: "small", Class: spec.Standard, Value: i}, testStart, newTestRNG(), nil)
 	}
-	small := func(it *item) Answer {
+	small := func(it *testItem) TryResult {
 		if it.Value < 0 {
 			return NoRoom
 		}
 		return Placed
 	}
 	n := 0
-	for q.Next(t0, small) != nil {
+	for q.PlaceNext(testStart, small) != nil {
 		n++
 	}
 	if n != 4 {
 		t.Fatalf("%d overtook the large request, want 4", n)
 	}
-	if it := q.Next(t0, take); it == nil || it.Value != -1 {
+	if it := q.PlaceNext(testStart, placeAny); it == nil || it.Value != -1 {
 		t.Fatalf("with room again %+v went first, want the large request", it)
 	}
 }
 
-func TestLongRequestsThatHaveTheirShareBlockNobody(t *testing.T) {
+func TestHeldLongRequestsDoNotBlockOthers(t *testing.T) {
 	q := New[int](Config{MaxSkips: 4})
 	for i := range 2 {
-		q.Push(&item{Tenant: "a", Value: -1 - i}, t0, dice(), nil)
+		q.Push(&testItem{Tenant: "a", Value: -1 - i}, testStart, newTestRNG(), nil)
 	}
 	for i := range 20 {
-		q.Push(&item{Tenant: string(rune('a' + i%2)), Value: i}, t0, dice(), nil)
+		q.Push(&testItem{Tenant: string(rune('a' + i%2)), Value: i}, testStart, newTestRNG(), nil)
 	}
-	held := func(it *item) Answer {
+	held := func(it *testItem) TryResult {
 		if it.Value < 0 {
-			return Held
+			return HeldForLongShare
 		}
 		return Placed
 	}
 	n := 0
-	for q.Next(t0, held) != nil {
+	for q.PlaceNext(testStart, held) != nil {
 		n++
 	}
 	if n != 20 || q.Len() != 2 {
@@ -276,65 +278,65 @@ func TestLongRequestsThatHaveTheirShareBlockNobody(t *testing.T) {
 	}
 }
 
-func TestDrainRateCountsOnlyTheTimeInWhichSomethingWaits(t *testing.T) {
+func TestDrainRateCountsOnlyBusyTime(t *testing.T) {
 	q := New[int](Config{})
-	now := t0
+	now := testStart
 	for range 100 {
-		q.Push(&item{Tenant: "a", Class: spec.Standard, Work: 1000}, now, dice(), nil)
+		q.Push(&testItem{Tenant: "a", Class: spec.Standard, Work: 1000}, now, newTestRNG(), nil)
 	}
 	for range 50 { // 10 s at 5,000 tokens/s
-		q.Next(now, take)
-		now = now.Add(ms(200))
+		q.PlaceNext(now, placeAny)
+		now = now.Add(durationOfMillis(200))
 	}
-	if got, ok := q.Wait(spec.Standard, now); !ok || got < 8*time.Second || got > 12*time.Second {
+	if got, ok := q.PredictWait(spec.Standard, now); !ok || got < 8*time.Second || got > 12*time.Second {
 		t.Fatalf("50,000 tokens at 5,000/s are predicted to take %v", got)
 	}
 	if r := q.RetryAfter("a", spec.Standard, now); r < 4*time.Second || r > 6*time.Second {
 		t.Fatalf("retry after %v", r)
 	}
 	if r := q.RetryAfter("b", spec.Standard, now); r != time.Second {
-		t.Fatalf("a tenant with nothing waiting is told %v", r)
+		t.Fatalf("a tenant with nothing waiting gets %v", r)
 	}
-	for q.Next(now, take) != nil {
+	for q.PlaceNext(now, placeAny) != nil {
 	}
-	rate := q.drain.perSecond(now)
-	if later := q.drain.perSecond(now.Add(time.Hour)); later != rate {
+	rate := q.drainMeter.ratePerSecond(now)
+	if later := q.drainMeter.ratePerSecond(now.Add(time.Hour)); later != rate {
 		t.Fatalf("after an idle hour the rate fell from %v to %v", rate, later)
 	}
 	if r := New[int](Config{}).RetryAfter("a", spec.Batch, now); r < time.Second || r > 120*time.Second {
-		t.Fatalf("an unknown drain rate says %v", r)
+		t.Fatalf("with an unknown drain rate: %v", r)
 	}
 }
 
-func TestAnsweringLateIsRefusedAtOnce(t *testing.T) {
+func TestUnmeetableDeadlineIsRefusedAtOnce(t *testing.T) {
 	q := New[int](Config{})
-	now := t0
+	now := testStart
 	for range 100 {
-		q.Push(&item{Tenant: "a", Class: spec.Standard, Work: 1000}, now, dice(), nil)
+		q.Push(&testItem{Tenant: "a", Class: spec.Standard, Work: 1000}, now, newTestRNG(), nil)
 	}
 	for range 20 {
-		q.Next(now, take)
-		now = now.Add(ms(200))
+		q.PlaceNext(now, placeAny)
+		now = now.Add(durationOfMillis(200))
 	}
-	for tenant, want := range map[string]Refusal{"a": Late, "b": Accepted} {
-		it := &item{Tenant: tenant, Class: spec.Standard, Work: 1000, Deadline: now.Add(5 * time.Second)}
-		if r := q.Push(it, now, dice(), nil); r != want {
+	for tenant, want := range map[string]Refusal{"a": DeadlineUnmeetable, "b": Accepted} {
+		it := &testItem{Tenant: tenant, Class: spec.Standard, Work: 1000, Deadline: now.Add(5 * time.Second)}
+		if r := q.Push(it, now, newTestRNG(), nil); r != want {
 			t.Errorf("tenant %s with 5 s left: %s, want %s", tenant, r, want)
 		}
 	}
-	if r := q.Push(&item{Tenant: "b", Deadline: now}, now, dice(), nil); r != Late {
+	if r := q.Push(&testItem{Tenant: "b", Deadline: now}, now, newTestRNG(), nil); r != DeadlineUnmeetable {
 		t.Errorf("a deadline that has passed: %s", r)
 	}
 }
 
-func TestExpireDropsOnlyThePast(t *testing.T) {
+func TestExpireItemsDropsOnlyPastDeadlines(t *testing.T) {
 	q := New[int](Config{})
 	for i := range 4 {
-		q.Push(&item{Tenant: "a", Class: spec.Class(i % 3), Value: i, Deadline: t0.Add(time.Duration(i+1) * time.Second)}, t0, dice(), nil)
+		q.Push(&testItem{Tenant: "a", Class: spec.Class(i % 3), Value: i, Deadline: testStart.Add(time.Duration(i+1) * time.Second)}, testStart, newTestRNG(), nil)
 	}
-	q.Push(&item{Tenant: "a", Value: 9}, t0, dice(), nil)
+	q.Push(&testItem{Tenant: "a", Value: 9}, testStart, newTestRNG(), nil)
 	n := 0
-	q.Expire(t0.Add(3*time.Second), func(it *item) {
+	q.ExpireItems(testStart.Add(3*time.Second), func(it *testItem) {
 		if n++; it.Value > 2 {
 			t.Errorf("%d was dropped before its deadline", it.Value)
 		}
@@ -344,9 +346,9 @@ func TestExpireDropsOnlyThePast(t *testing.T) {
 	}
 }
 
-// TestSharesOfTenantsFollowTheirWeights: while all of them wait, each is served GPU time by its weight, whatever its
-// requests cost, whoever comes and goes beside them, and however far the estimates are out.
-func TestSharesOfTenantsFollowTheirWeights(t *testing.T) {
+// TestTenantSharesFollowWeights: while all tenants wait, each gets GPU time by its weight, with any costs, any wrong
+// estimates, and other tenants that come and go.
+func TestTenantSharesFollowWeights(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(2, 5).Draw(t, "tenants")
 		weights := make([]float64, n)
@@ -356,10 +358,10 @@ func TestSharesOfTenantsFollowTheirWeights(t *testing.T) {
 			total += weights[i]
 		}
 		rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 1))
-		guests := rapid.Bool().Draw(t, "guests")
+		visitors := rapid.Bool().Draw(t, "visitors")
 		q := New[int](Config{MaxItems: 1 << 20, TenantShare: 1})
 		push := func(who int) {
-			q.Push(&item{Tenant: string(rune('a' + who)), Weight: weights[who], Class: spec.Standard, Value: who, Cost: 0.1 + rng.Float64()}, t0, dice(), nil)
+			q.Push(&testItem{Tenant: string(rune('a' + who)), Weight: weights[who], Class: spec.Standard, Value: who, Cost: 0.1 + rng.Float64()}, testStart, newTestRNG(), nil)
 		}
 		for who := range n {
 			push(who)
@@ -367,12 +369,12 @@ func TestSharesOfTenantsFollowTheirWeights(t *testing.T) {
 		}
 		work, all := make([]float64, n), 0.0
 		for i := range 4000 {
-			if guests && i%50 == 0 {
-				q.Push(&item{Tenant: fmt.Sprint("guest", i), Class: spec.Standard, Value: -1, Cost: 0.1}, t0, dice(), nil)
+			if visitors && i%50 == 0 {
+				q.Push(&testItem{Tenant: fmt.Sprint("visitor", i), Class: spec.Standard, Value: -1, Cost: 0.1}, testStart, newTestRNG(), nil)
 			}
-			it := q.Next(t0, take)
+			it := q.PlaceNext(testStart, placeAny)
 			cost := it.Cost * (0.5 + rng.Float64())
-			q.Settle(it, cost)
+			q.SettleItem(it, cost)
 			if it.Value < 0 {
 				continue
 			}

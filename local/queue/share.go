@@ -2,25 +2,25 @@ package queue
 
 import "github.com/spillway-lb/spillway/internal/spec"
 
-// Share is how a tenant of one class stands among those that wait or run.
-type Share uint8
+// ShareState compares what a tenant runs with its equal part.
+type ShareState uint8
 
-// The shares.
+// States of a tenant.
 const (
-	Alone Share = iota // there is nobody else
-	Under              // it runs no more than its equal part
-	Over               // it runs more: what is left belongs to the others
+	ShareAlone ShareState = iota // no other tenant is present
+	ShareUnder                   // it runs at most its equal part
+	ShareOver                    // it runs more: free room is for the others
 )
 
-// Standing says how a tenant stands, by the number of its requests that run in its class, beside all that run in it
-// and in more urgent ones: each tenant of a class counts as one, and nobody leaves room to who comes after him.
-func (q *Queue[T]) Standing(tenant string, c spec.Class) Share {
-	c = clamp(c)
-	own := q.lines[c].lanes[tenant]
+// TenantShareState compares the number of requests that a tenant runs in its class with all that run in that class
+// and in more urgent ones. Each tenant of a class counts as one. Less urgent tenants do not reduce the share.
+func (q *Queue[T]) TenantShareState(tenant string, c spec.Class) ShareState {
+	c = clampClass(c)
+	own := q.classes[c].tenants[tenant]
 	active, less, all := 0, 0, 0
-	for i := range q.lines {
-		l := &q.lines[i]
-		n := len(l.lanes) - l.rested
+	for i := range q.classes {
+		l := &q.classes[i]
+		n := len(l.tenants) - l.restingCount
 		if i > int(c) {
 			less += n
 			continue
@@ -28,25 +28,25 @@ func (q *Queue[T]) Standing(tenant string, c spec.Class) Share {
 		active += n
 		all += l.running
 	}
-	if own == nil || own.resting {
-		active++ // it is about to be
+	if own == nil || own.isResting {
+		active++ // it is about to become active
 	}
 	switch {
 	case active+less < 2:
-		return Alone
+		return ShareAlone
 	case own != nil && own.running*active > all:
-		return Over
+		return ShareOver
 	}
-	return Under
+	return ShareUnder
 }
 
-// Rivals says whether others than this tenant wait.
-func (q *Queue[T]) Rivals(tenant string, c spec.Class) bool {
-	c = clamp(c)
-	for i := range q.lines {
-		n := len(q.lines[i].waiting)
+// OthersWaiting reports whether tenants other than this one wait.
+func (q *Queue[T]) OthersWaiting(tenant string, c spec.Class) bool {
+	c = clampClass(c)
+	for i := range q.classes {
+		n := len(q.classes[i].waitingTenants)
 		if spec.Class(i) == c {
-			if own := q.lines[i].lanes[tenant]; own != nil && own.at >= 0 {
+			if own := q.classes[i].tenants[tenant]; own != nil && own.heapPos >= 0 {
 				n--
 			}
 		}

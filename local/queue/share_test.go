@@ -8,81 +8,82 @@ import (
 	"github.com/spillway-lb/spillway/internal/spec"
 )
 
-func TestWhoHasMoreThanItsPartOfWhatRuns(t *testing.T) {
+func TestShareStateFollowsRunningRequests(t *testing.T) {
 	q := New[int](Config{})
-	if s := q.Standing("a", spec.Standard); s != Alone {
+	if s := q.TenantShareState("a", spec.Standard); s != ShareAlone {
 		t.Fatalf("in an empty queue it is %d", s)
 	}
-	run := func(tenant string, c spec.Class) *item {
-		it := &item{Tenant: tenant, Class: c, Cost: 1}
-		q.Pass(it, t0)
+	run := func(tenant string, c spec.Class) *testItem {
+		it := &testItem{Tenant: tenant, Class: c, Cost: 1}
+		q.RecordDirectEntry(it, testStart)
 		return it
 	}
 	for range 9 {
 		run("flood", spec.Standard)
 	}
-	if s := q.Standing("flood", spec.Standard); s != Alone {
-		t.Errorf("with nobody else a flood is %d", s)
+	if s := q.TenantShareState("flood", spec.Standard); s != ShareAlone {
+		t.Errorf("without other tenants a flood is %d", s)
 	}
 	light := run("light", spec.Interactive)
-	if f, l := q.Standing("flood", spec.Standard), q.Standing("light", spec.Interactive); f != Over || l != Under {
+	if f, l := q.TenantShareState("flood", spec.Standard), q.TenantShareState("light", spec.Interactive); f != ShareOver || l != ShareUnder {
 		t.Errorf("of ten that run the flood has nine and is %d, the light one is %d", f, l)
 	}
-	q.Settle(light, 1)
-	if s := q.Standing("flood", spec.Standard); s != Alone {
+	q.SettleItem(light, 1)
+	if s := q.TenantShareState("flood", spec.Standard); s != ShareAlone {
 		t.Errorf("the light one is gone, and the flood is %d", s)
 	}
-	if s := q.Standing("newcomer", spec.Batch); s != Under {
-		t.Errorf("who has nothing yet is %d", s)
+	if s := q.TenantShareState("newcomer", spec.Batch); s != ShareUnder {
+		t.Errorf("a tenant without requests is %d", s)
 	}
 }
 
-func TestRivalsAreOthersThatWait(t *testing.T) {
+func TestOthersWaitingExcludesOwnTenant(t *testing.T) {
 	q := New[int](Config{})
-	a := &item{Tenant: "a", Class: spec.Standard}
-	q.Push(a, t0, dice(), nil)
-	if q.Rivals("a", spec.Standard) || !q.Rivals("b", spec.Standard) || !q.Rivals("a", spec.Batch) {
-		t.Error("a waits alone, and that is not what is said")
+	a := &testItem{Tenant: "a", Class: spec.Standard}
+	q.Push(a, testStart, newTestRNG(), nil)
+	if q.OthersWaiting("a", spec.Standard) || !q.OthersWaiting("b", spec.Standard) || !q.OthersWaiting("a", spec.Batch) {
+		t.Error("OthersWaiting is wrong while only a waits")
 	}
-	q.Push(&item{Tenant: "b", Class: spec.Batch}, t0, dice(), nil)
-	if !q.Rivals("a", spec.Standard) {
-		t.Error("b is no rival")
+	q.Push(&testItem{Tenant: "b", Class: spec.Batch}, testStart, newTestRNG(), nil)
+	if !q.OthersWaiting("a", spec.Standard) {
+		t.Error("b does not count as another tenant")
 	}
 }
 
-// TestStandingCountsWhoIsActive compares the count of tenants that wait or run with the lanes themselves.
-func TestStandingCountsWhoIsActive(t *testing.T) {
+// TestShareStateCountsActiveTenants compares the number of tenants that wait or run with the tenant queues
+// themselves.
+func TestShareStateCountsActiveTenants(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		q := New[int](Config{MaxTenants: 3})
-		var running []*item
+		var running []*testItem
 		for range rapid.IntRange(1, 60).Draw(t, "steps") {
-			it := &item{Tenant: rapid.StringMatching("[a-e]").Draw(t, "who"), Class: spec.Class(rapid.IntRange(0, 2).Draw(t, "class")), Cost: 1}
+			it := &testItem{Tenant: rapid.StringMatching("[a-e]").Draw(t, "who"), Class: spec.Class(rapid.IntRange(0, 2).Draw(t, "class")), Cost: 1}
 			switch rapid.IntRange(0, 3).Draw(t, "what") {
 			case 0:
-				q.Push(it, t0, dice(), nil)
+				q.Push(it, testStart, newTestRNG(), nil)
 			case 1:
-				q.Pass(it, t0)
+				q.RecordDirectEntry(it, testStart)
 				running = append(running, it)
 			case 2:
-				if it := q.Next(t0, take); it != nil {
+				if it := q.PlaceNext(testStart, placeAny); it != nil {
 					running = append(running, it)
 				}
 			case 3:
 				if len(running) > 0 {
-					q.Settle(running[0], 1)
+					q.SettleItem(running[0], 1)
 					running = running[1:]
 				}
 			}
-			for c := range q.lines {
-				l := &q.lines[c]
+			for c := range q.classes {
+				l := &q.classes[c]
 				resting := 0
-				for _, ln := range l.lanes {
-					if ln.resting {
+				for _, ln := range l.tenants {
+					if ln.isResting {
 						resting++
 					}
 				}
-				if resting != l.rested {
-					t.Fatalf("%d lanes rest, %d are counted", resting, l.rested)
+				if resting != l.restingCount {
+					t.Fatalf("%d tenants rest, %d are counted", resting, l.restingCount)
 				}
 			}
 		}

@@ -8,20 +8,20 @@ import (
 	"github.com/spillway-lb/spillway/internal/spec"
 )
 
-// counts are what became of a class's requests since the start.
-type counts struct {
-	passed, taken, removed, evicted uint64
-	refused                         [numRefusals]uint64
+// classCounts counts the fates of a class's requests since the start.
+type classCounts struct {
+	entered, placed, removed, evicted uint64
+	refused                           [numRefusals]uint64
 }
 
-// Snapshot is all that can be said of a Queue at one moment. It shares nothing with it.
+// Snapshot is a copy of a Queue's state at one moment. It shares no memory with the queue.
 type Snapshot struct {
 	// Waiting requests and the bytes they hold, with their bounds.
 	Waiting, MaxItems int
 	Bytes, MaxBytes   int64
-	// DrainRate is the measured rate in prefill tokens/s while something waited; 0 when nothing has.
+	// DrainRate is the measured rate in prefill tokens/s while the queue was not empty; 0 before anything left.
 	DrainRate float64
-	// Saturation as Queue.Saturation; ShedProbability is what a batch request meets at it.
+	// Saturation is Queue.Saturation; ShedProbability is that of a batch request at this saturation.
 	Saturation, ShedProbability float64
 	// Classes in order of urgency.
 	Classes [spec.NumClasses]ClassSnapshot
@@ -29,7 +29,7 @@ type Snapshot struct {
 
 // ClassSnapshot is one class of a Snapshot.
 type ClassSnapshot struct {
-	// Class it is.
+	// Class described.
 	Class spec.Class
 	// Waiting and Running requests, and the waiting ones' prefill tokens and bytes.
 	Waiting, Running int
@@ -37,57 +37,59 @@ type ClassSnapshot struct {
 	// Weight now, raised by Oldest, the age of the oldest waiting request.
 	Weight float64
 	Oldest time.Duration
-	// Wait is the prediction for a new request when tenants are not told apart; negative when unknown.
+	// Wait is the predicted wait of a new request, over all tenants; negative when unknown.
 	Wait time.Duration
-	// Passed entered without waiting, Taken after it; Removed left or were evicted while they waited.
-	Passed, Taken, Removed, Evicted uint64
-	// Refused counts by reason, in the order of the Refusals; Accepted is the first.
+	// EnteredDirectly counts requests that entered without waiting, PlacedAfterWait those that entered after it;
+	// Removed counts those that left or were evicted while they waited, Evicted the evicted ones.
+	EnteredDirectly, PlacedAfterWait, Removed, Evicted uint64
+	// Refused counts requests by Refusal; index 0, Accepted, counts those that wait or waited.
 	Refused [numRefusals]uint64
-	// Tenants that wait or run, the most waiting first, and how many there are in all.
+	// Tenants that wait or run, the one with the most waiting requests first; AllTenants is their number before the
+	// list is cut.
 	Tenants    []TenantSnapshot
 	AllTenants int
 }
 
 // TenantSnapshot is one tenant of a ClassSnapshot.
 type TenantSnapshot struct {
-	// Tenant's name; "(others)" for those beyond the bound.
+	// Tenant is its name, "(others)" for the tenants beyond the bound.
 	Tenant string
 	// Waiting and Running requests, and the waiting ones' prefill tokens and bytes.
 	Waiting, Running int
 	Work, Bytes      int64
-	// Ahead is how many seconds of GPU time more it has had than the waiting tenant that has had the least.
-	Ahead float64
-	// NextDue is the time to its first request's due moment, negative when that has passed; 0 when nothing waits.
+	// AheadSeconds is its counter minus the lowest counter of the waiting tenants, in seconds of GPU time by weight.
+	AheadSeconds float64
+	// NextDue is the time to its first request's due time, negative when that has passed; 0 when nothing waits.
 	NextDue time.Duration
 }
 
-// Snapshot describes the queue with at most tenants of each class.
+// Snapshot copies the queue's state, with at most the given number of tenants per class.
 func (q *Queue[T]) Snapshot(now time.Time, tenants int) Snapshot {
 	s := Snapshot{
-		Waiting: q.n, MaxItems: q.cfg.MaxItems, Bytes: q.bytes, MaxBytes: q.cfg.MaxBytes,
-		DrainRate: q.drain.perSecond(now), Saturation: q.Saturation(now),
+		Waiting: q.itemCount, MaxItems: q.cfg.MaxItems, Bytes: q.bytes, MaxBytes: q.cfg.MaxBytes,
+		DrainRate: q.drainMeter.ratePerSecond(now), Saturation: q.Saturation(now),
 	}
 	s.ShedProbability = q.shedProbability(s.Saturation)
-	for c := range q.lines {
-		s.Classes[c] = q.class(spec.Class(c), now, tenants)
+	for c := range q.classes {
+		s.Classes[c] = q.snapshotClass(spec.Class(c), now, tenants)
 	}
 	return s
 }
 
-func (q *Queue[T]) class(c spec.Class, now time.Time, most int) ClassSnapshot {
-	l := &q.lines[c]
+func (q *Queue[T]) snapshotClass(c spec.Class, now time.Time, most int) ClassSnapshot {
+	l := &q.classes[c]
 	s := ClassSnapshot{
-		Class: c, Waiting: l.n, Running: l.running, Work: l.work, Bytes: l.bytes, Weight: q.weight(c, now), Oldest: l.age(now),
-		Passed: l.count.passed, Taken: l.count.taken, Removed: l.count.removed, Evicted: l.count.evicted, Refused: l.count.refused,
+		Class: c, Waiting: l.itemCount, Running: l.running, Work: l.work, Bytes: l.bytes, Weight: q.agedWeight(c, now), Oldest: l.oldestAge(now),
+		EnteredDirectly: l.counts.entered, PlacedAfterWait: l.counts.placed, Removed: l.counts.removed, Evicted: l.counts.evicted, Refused: l.counts.refused,
 	}
 	var ok bool
-	if s.Wait, ok = q.Wait(c, now); !ok && l.n > 0 {
+	if s.Wait, ok = q.PredictWait(c, now); !ok && l.itemCount > 0 {
 		s.Wait = -1
 	}
-	for _, ln := range l.lanes {
-		s.Tenants = l.describe(s.Tenants, ln, now)
+	for _, ln := range l.tenants {
+		s.Tenants = l.appendTenantSnapshot(s.Tenants, ln, now)
 	}
-	s.Tenants = l.describe(s.Tenants, &l.others, now)
+	s.Tenants = l.appendTenantSnapshot(s.Tenants, &l.overflowTenants, now)
 	slices.SortFunc(s.Tenants, func(a, b TenantSnapshot) int {
 		return cmp.Or(cmp.Compare(b.Waiting, a.Waiting), cmp.Compare(b.Running, a.Running), cmp.Compare(a.Tenant, b.Tenant))
 	})
@@ -96,21 +98,21 @@ func (q *Queue[T]) class(c spec.Class, now time.Time, most int) ClassSnapshot {
 	return s
 }
 
-func (l *line[T]) describe(list []TenantSnapshot, ln *lane[T], now time.Time) []TenantSnapshot {
+func (l *classQueue[T]) appendTenantSnapshot(list []TenantSnapshot, ln *tenantQueue[T], now time.Time) []TenantSnapshot {
 	if len(ln.items) == 0 && ln.running == 0 {
 		return list
 	}
 	t := TenantSnapshot{Tenant: ln.tenant, Waiting: len(ln.items), Running: ln.running, Work: ln.work, Bytes: ln.bytes}
-	if len(l.waiting) > 0 {
-		t.Ahead = ln.counter - l.waiting[0].counter
+	if len(l.waitingTenants) > 0 {
+		t.AheadSeconds = ln.virtualCounter - l.waitingTenants[0].virtualCounter
 	}
-	if len(ln.items) > 0 && !ln.items[0].Due.IsZero() {
-		t.NextDue = ln.items[0].Due.Sub(now)
+	if len(ln.items) > 0 && !ln.items[0].DueAt.IsZero() {
+		t.NextDue = ln.items[0].DueAt.Sub(now)
 	}
 	return append(list, t)
 }
 
-// Oldest is how long the oldest request of class c has waited; 0 when none does.
-func (q *Queue[T]) Oldest(c spec.Class, now time.Time) time.Duration {
-	return q.lines[clamp(c)].age(now)
+// OldestWait is how long the oldest request of class c has waited; 0 when none waits.
+func (q *Queue[T]) OldestWait(c spec.Class, now time.Time) time.Duration {
+	return q.classes[clampClass(c)].oldestAge(now)
 }

@@ -6,18 +6,18 @@ import (
 	"github.com/spillway-lb/spillway/internal/spec"
 )
 
-// Ahead is the work in prefill tokens that stands before a new request of class c when tenants are not told apart: all
-// of its own class and of more urgent ones, and of the less urgent the part that their weights earn in the meantime.
-func (q *Queue[T]) Ahead(c spec.Class) int64 {
-	c = clamp(c)
-	return q.before(c, float64(q.lines[c].work))
+// WorkAhead is the work in prefill tokens ahead of a new request of class c, over all tenants: all of its own class
+// and of more urgent ones, and of less urgent classes what their weights earn in the meantime.
+func (q *Queue[T]) WorkAhead(c spec.Class) int64 {
+	c = clampClass(c)
+	return q.workAheadIn(c, float64(q.classes[c].work))
 }
 
-// before is what stands before a request behind own tokens of its own class.
-func (q *Queue[T]) before(c spec.Class, own float64) int64 {
+// workAheadIn is the work ahead of a request that has own tokens of its class ahead of it.
+func (q *Queue[T]) workAheadIn(c spec.Class, own float64) int64 {
 	sum := own
-	for o := range q.lines {
-		w := float64(q.lines[o].work)
+	for o := range q.classes {
+		w := float64(q.classes[o].work)
 		switch {
 		case spec.Class(o) < c:
 			sum += w
@@ -28,61 +28,62 @@ func (q *Queue[T]) before(c spec.Class, own float64) int64 {
 	return int64(sum)
 }
 
-// aheadOf is what stands before a request of one tenant: all that the tenant has waiting, and of each other tenant as
-// much as is served to this one meanwhile by their weights, one request at least.
-func (q *Queue[T]) aheadOf(ln *lane[T], c spec.Class, work int64) int64 {
-	return q.before(c, q.lines[c].within(ln, work))
+// workAheadOf is the work ahead of a new request of one tenant: all that the tenant has waiting, and of each other
+// tenant what its weight earns meanwhile, at least one request.
+func (q *Queue[T]) workAheadOf(ln *tenantQueue[T], c spec.Class, work int64) int64 {
+	return q.workAheadIn(c, q.classes[c].workAheadInClass(ln, work))
 }
 
-// within is the part of that which is of the tenant's own class.
-func (l *line[T]) within(ln *lane[T], work int64) float64 {
-	if l.n == 0 {
+// workAheadInClass is the part of workAheadOf in the tenant's own class.
+func (l *classQueue[T]) workAheadInClass(ln *tenantQueue[T], work int64) float64 {
+	if l.itemCount == 0 {
 		return 0
 	}
 	own := float64(ln.work)
-	others, weights := float64(len(l.waiting)), l.weights
-	if ln.at >= 0 {
+	others, weights := float64(len(l.waitingTenants)), l.waitingWeight
+	if ln.heapPos >= 0 {
 		others, weights = others-1, max(0, weights-ln.weight)
 	}
-	served := max(weights/positive(ln.weight, 1)*(own+float64(work)), others*float64(l.work)/float64(l.n))
+	served := max(weights/positiveOr(ln.weight, 1)*(own+float64(work)), others*float64(l.work)/float64(l.itemCount))
 	return own + min(float64(l.work)-own, served)
 }
 
-// Wait predicts how long a new request of class c would wait when tenants are not told apart, from the rate at which
-// the queue has been draining. ok is false when nothing has drained yet.
-func (q *Queue[T]) Wait(c spec.Class, now time.Time) (wait time.Duration, ok bool) {
-	return q.drain.time(q.Ahead(c), now)
+// PredictWait predicts how long a new request of class c waits, over all tenants, from the measured drain rate. ok is
+// false when nothing has drained yet.
+func (q *Queue[T]) PredictWait(c spec.Class, now time.Time) (wait time.Duration, ok bool) {
+	return q.drainMeter.timeToDrain(q.WorkAhead(c), now)
 }
 
-func (q *Queue[T]) waitOf(ln *lane[T], c spec.Class, work int64, now time.Time) (time.Duration, bool) {
-	return q.drain.time(q.aheadOf(ln, c, work), now)
+func (q *Queue[T]) predictTenantWait(ln *tenantQueue[T], c spec.Class, work int64, now time.Time) (time.Duration, bool) {
+	return q.drainMeter.timeToDrain(q.workAheadOf(ln, c, work), now)
 }
 
-// soonest is how long a new request would wait if it meets its due moment: who has missed his stands behind it.
-func (q *Queue[T]) soonest(ln *lane[T], c spec.Class, work int64, now time.Time) (time.Duration, bool) {
-	ahead := q.aheadOf(ln, c, work) - q.lines[c].missed
-	return q.drain.time(max(0, ahead), now)
+// predictOnTimeWait predicts the wait of a new request that can meet its due time: requests that missed theirs are
+// behind it.
+func (q *Queue[T]) predictOnTimeWait(ln *tenantQueue[T], c spec.Class, work int64, now time.Time) (time.Duration, bool) {
+	ahead := q.workAheadOf(ln, c, work) - q.classes[c].missedWork
+	return q.drainMeter.timeToDrain(max(0, ahead), now)
 }
 
-// Bounds of what a refused caller is told, and what it is told while the drain rate is not known.
+// Bounds of RetryAfter, and its value while the drain rate is unknown.
 const (
-	minRetryAfter = time.Second
-	maxRetryAfter = 120 * time.Second
-	anyRetryAfter = 10 * time.Second
+	minRetryAfter     = time.Second
+	maxRetryAfter     = 120 * time.Second
+	defaultRetryAfter = 10 * time.Second
 )
 
-// RetryAfter is when a refused request of a tenant might find room: the time to drain half of what stands before it,
+// RetryAfter is when a refused request of a tenant might find room: half the time to drain the work ahead of it,
 // between 1 s and 120 s.
 func (q *Queue[T]) RetryAfter(tenant string, c spec.Class, now time.Time) time.Duration {
-	c = clamp(c)
-	l := &q.lines[c]
-	ln := l.lanes[tenant]
+	c = clampClass(c)
+	l := &q.classes[c]
+	ln := l.tenants[tenant]
 	if ln == nil {
-		ln = &l.others
+		ln = &l.overflowTenants
 	}
-	wait, ok := q.waitOf(ln, c, 1, now)
+	wait, ok := q.predictTenantWait(ln, c, 1, now)
 	if !ok {
-		return anyRetryAfter
+		return defaultRetryAfter
 	}
 	return max(minRetryAfter, min((wait/2).Round(time.Second), maxRetryAfter))
 }

@@ -2,50 +2,50 @@ package tenant
 
 import "time"
 
-// bucket is a token bucket that holds one minute's worth. It may be overdrawn by settling, never by taking.
-type bucket struct {
-	level float64
-	at    time.Time
+// minuteBucket is a token bucket that holds one minute's refill. Settling may overdraw it, taking never does.
+type minuteBucket struct {
+	level    float64
+	filledAt time.Time
 }
 
-// flow fills a bucket, per minute. A flow of less than one a minute fills a bucket of one all the same, so that a small
-// part of a limit is not nothing.
-type flow float64
+// refillRate is the refill of a bucket per minute. The bucket of a rate below one a minute still holds one, so that a
+// small part of a limit admits some requests.
+type refillRate float64
 
-// perMin is a flow out of thousandths.
-func perMin(milli int64) flow { return flow(float64(milli) / 1000) }
+// refillFromMilli converts thousandths.
+func refillFromMilli(milli int64) refillRate { return refillRate(float64(milli) / 1000) }
 
-// size is what the bucket holds; nothing where nothing flows.
-func (f flow) size() float64 {
+// bucketSize is the capacity of the bucket; 0 without a refill.
+func (f refillRate) bucketSize() float64 {
 	if f <= 0 {
 		return 0
 	}
 	return max(float64(f), 1)
 }
 
-// fill brings the bucket to now. A bucket that was never used is full; a clock that steps back adds nothing. What a
-// smaller bucket cannot hold is lost.
-func (b *bucket) fill(f flow, now time.Time) {
+// refillTo refills the bucket up to now. An unused bucket is full; a clock that steps back adds nothing. What exceeds
+// a reduced capacity is lost.
+func (b *minuteBucket) refillTo(f refillRate, now time.Time) {
 	switch {
-	case b.at.IsZero():
-		b.level, b.at = f.size(), now
-	case now.After(b.at):
-		b.level += float64(f) * now.Sub(b.at).Minutes()
-		b.at = now
+	case b.filledAt.IsZero():
+		b.level, b.filledAt = f.bucketSize(), now
+	case now.After(b.filledAt):
+		b.level += float64(f) * now.Sub(b.filledAt).Minutes()
+		b.filledAt = now
 	}
-	b.level = min(b.level, f.size())
+	b.level = min(b.level, f.bucketSize())
 }
 
-// never is how long one waits where nothing flows.
-const never = time.Hour
+// noRefillWait is the retry time when there is no refill.
+const noRefillWait = time.Hour
 
-// until is how long the bucket needs to hold n.
-func (b *bucket) until(n float64, f flow) time.Duration {
-	if b.level >= n && n <= f.size() {
+// waitFor is the time until the bucket holds n.
+func (b *minuteBucket) waitFor(n float64, f refillRate) time.Duration {
+	if b.level >= n && n <= f.bucketSize() {
 		return 0
 	}
-	if f <= 0 || n > f.size() {
-		return never
+	if f <= 0 || n > f.bucketSize() {
+		return noRefillWait
 	}
 	return time.Duration((n - b.level) / float64(f) * float64(time.Minute))
 }

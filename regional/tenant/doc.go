@@ -1,12 +1,12 @@
-// Package tenant decides what a tenant may still use at this gateway: requests and tokens a minute, requests at a time, tokens
-// and money in a day, and how many second tries all tenants together may cost.
+// Package tenant enforces the limits of tenants at one gateway: requests and tokens per minute, concurrent requests,
+// tokens and money per day, and the retries of all tenants together.
 //
-// Tokens and money are reserved when a request enters and settled when it ends, because what it will cost is only known then:
-// requests under way are counted, so that many at a time cannot pass where one could not. What a request uses beyond its
-// estimate is owed, and paid back before the next is let in.
+// Tokens and money are reserved when a request enters and settled when it ends, because its cost is known only then.
+// Running requests count, so that concurrent requests cannot together exceed a limit that one alone would. Usage
+// beyond the estimate overdraws the bucket and is refilled before the next request is admitted.
 //
-// Limits that are shared with other gateways are spent by Leases: the leader's word, or this gateway's static share without
-// it. What that promises stands in package global/lease, the other end.
+// Limits that are shared with other gateways are spent from Leases: the leader's grants, or this gateway's static
+// share without them. Package global/quota, the granting side, documents the guarantees.
 //
-// It never authenticates anybody and never looks at a request's content.
+// The package does no authentication and does not read requests.
 package tenant

@@ -6,87 +6,88 @@ import (
 	"github.com/spillway-lb/spillway/internal/spec"
 )
 
-// Leases are what this gateway may spend of limits that it shares with others. They have one writer at a time. What they
-// promise, and why, stands in the documentation of package global/lease.
+// Leases holds what this gateway may spend of limits that it shares with others. It has one writer at a time. Package
+// global/quota documents the guarantees.
 type Leases struct {
-	began        time.Time
-	alone        bool
+	startedAt    time.Time
+	standalone   bool
 	term, number uint64
-	base         time.Time // when the statement was made that the newest grant answers
-	listed       bool      // a list came since the start
-	hold         bool
-	of           map[string]Part
+	summaryAt    time.Time // time of the summary that the newest grant answers
+	everGranted  bool      // a list was received since the start
+	onHold       bool
+	byTenant     map[string]TenantLease
 }
 
-// Part is a lease of one tenant. The parts of budgets are for one day.
-type Part struct {
-	Day  int64
-	Part spec.Allowance
-	Held bool // a hold came after it: what it has beyond the static share is void, also after a restart
+// TenantLease is the lease of one tenant. The parts of budgets are for one day.
+type TenantLease struct {
+	Day    int64
+	Limits spec.Quota
+	OnHold bool // a hold followed: what exceeds the static share is revoked, also after a restart
 }
 
-// Cap is the part of a budget as a statement tells it, of a limit of which whole is given: never 0 where there is one,
-// which would say that nothing is leased.
-func (p *Part) Cap(r spec.Resource, whole spec.Allowance) int64 {
+// ReportedCap is the part of a budget as reported in a summary, for a limit of which whole is granted. It is never 0
+// if there is one, because 0 means that nothing is leased.
+func (p *TenantLease) ReportedCap(r spec.Resource, whole spec.Quota) int64 {
 	if whole[r] == 0 {
 		return 0
 	}
-	return max(p.Part[r], 1)
+	return max(p.Limits[r], 1)
 }
 
-// Grant is the leader's word. A hold lists nothing: nobody more than the static share, or less where it is less.
-type Grant struct {
+// LeaseGrant is a grant of the leader. A hold lists nothing: every tenant has at most the static share.
+type LeaseGrant struct {
 	Term, Number uint64
 	Hold         bool
-	Parts        map[string]Part
+	Leases       map[string]TenantLease
 }
 
-// NewLeases begins without any. A gateway with no tier above it is alone: it has its static shares from the beginning.
+// NewLeases returns an empty Leases. A gateway without a global tier uses its static shares from the start.
 func NewLeases(alone bool, now time.Time) *Leases {
-	return &Leases{alone: alone, began: now, of: map[string]Part{}}
+	return &Leases{standalone: alone, startedAt: now, byTenant: map[string]TenantLease{}}
 }
 
-// Take takes a grant that answers a statement made at base; false for one that is overtaken or has lapsed on its way.
-func (l *Leases) Take(g Grant, base, now time.Time) bool {
+// ApplyGrant applies a grant that answers the summary made at base; false for one that is outdated or has expired in
+// transit.
+func (l *Leases) ApplyGrant(g LeaseGrant, base, now time.Time) bool {
 	older := g.Term < l.term || g.Term == l.term && g.Number < l.number
-	if older || base.After(now) || now.Sub(base) > spec.LeaseFor {
+	if older || base.After(now) || now.Sub(base) > spec.LeaseDuration {
 		return false
 	}
-	if g.Term != l.term || base.After(l.base) {
-		l.base = base
+	if g.Term != l.term || base.After(l.summaryAt) {
+		l.summaryAt = base
 	}
-	l.term, l.number, l.hold = g.Term, g.Number, g.Hold
+	l.term, l.number, l.onHold = g.Term, g.Number, g.Hold
 	if !g.Hold {
-		l.of, l.listed = g.Parts, true
+		l.byTenant, l.everGranted = g.Leases, true
 	}
 	return true
 }
 
-// Reset takes grants of any term from now on: Raft terms may begin again in a new generation of the cluster. What was granted
-// stays until then.
-func (l *Leases) Reset() { l.term, l.number = 0, 0 }
+// ResetTerm makes grants of any term valid: Raft terms may start again in a new generation of the cluster. Earlier
+// grants stay until then.
+func (l *Leases) ResetTerm() { l.term, l.number = 0, 0 }
 
-// Allow is what a tenant may spend here at now, of whose limits the static share is given. day is the tenant's, and used
-// what was used in it.
-func (l *Leases) Allow(who string, static, used spec.Allowance, day int64, now time.Time) spec.Allowance {
-	if l.alone {
+// LimitsFor is what a tenant may spend here at now, given its static share. day is the tenant's day, and used its
+// usage in it.
+func (l *Leases) LimitsFor(who string, static, used spec.Quota, day int64, now time.Time) spec.Quota {
+	if l.standalone {
 		return static
 	}
-	part, leased := l.of[who]
-	age, out := now.Sub(l.base), static
+	part, leased := l.byTenant[who]
+	age, out := now.Sub(l.summaryAt), static
 	switch {
-	case !l.listed && now.Sub(l.began) < spec.LeaseFor+spec.LeaseGap:
-		out = static.Floor() // another may still have what this one had before it started again
-	case !l.listed:
-	case leased && age <= spec.LeaseFor && !l.hold:
-		out = part.Part
-	case leased && age <= spec.LeaseFor+spec.LeaseGap:
-		out = static.Min(part.Part)
+	case !l.everGranted && now.Sub(l.startedAt) < spec.LeaseDuration+spec.LeaseTakeoverDelay:
+		out = static.MinimumShare() // another gateway may still hold what this one had before its restart
+	case !l.everGranted:
+	case leased && age <= spec.LeaseDuration && !l.onHold:
+		out = part.Limits
+	case leased && age <= spec.LeaseDuration+spec.LeaseTakeoverDelay:
+		out = static.ElementwiseMin(part.Limits)
 	}
-	for _, r := range [...]spec.Resource{spec.DayTokens, spec.DayMicros} {
-		if out[r] = static[r]; leased && part.Day == day { // a cap neither lapses nor rises by itself
-			out[r] = part.Part[r]
-			if l.hold || part.Held {
+	for _, r := range [...]spec.Resource{spec.ResourceDayTokens, spec.ResourceDayMicros} {
+		if out[r] = static[r]; leased && part.Day == day { // a cap neither expires nor rises by itself
+			out[r] = part.Limits[r]
+			if l.onHold || part.OnHold {
 				out[r] = min(out[r], max(static[r], used[r]))
 			}
 		}
@@ -94,27 +95,27 @@ func (l *Leases) Allow(who string, static, used spec.Allowance, day int64, now t
 	return out
 }
 
-// Restore puts a cap of before a restart in force.
-func (l *Leases) Restore(who string, p Part) {
-	l.of[who] = Part{Day: p.Day, Held: p.Held, Part: spec.Allowance{spec.DayTokens: p.Part[spec.DayTokens], spec.DayMicros: p.Part[spec.DayMicros]}}
+// RestoreCap restores a cap from before a restart.
+func (l *Leases) RestoreCap(who string, p TenantLease) {
+	l.byTenant[who] = TenantLease{Day: p.Day, OnHold: p.OnHold, Limits: spec.Quota{spec.ResourceDayTokens: p.Limits[spec.ResourceDayTokens], spec.ResourceDayMicros: p.Limits[spec.ResourceDayMicros]}}
 }
 
-// Part is a tenant's lease as it was granted, in force or not.
-func (l *Leases) Part(who string) (Part, bool) {
-	p, ok := l.of[who]
-	p.Held = p.Held || ok && l.hold
+// LeaseOf is a tenant's lease as granted, whether in force or not.
+func (l *Leases) LeaseOf(who string) (TenantLease, bool) {
+	p, ok := l.byTenant[who]
+	p.OnHold = p.OnHold || ok && l.onHold
 	return p, ok
 }
 
-// Status is the newest grant, and how long ago the statement was made that it answers.
-func (l *Leases) Status(now time.Time) (term, number uint64, age time.Duration) {
-	return l.term, l.number, max(now.Sub(l.base), 0)
+// NewestGrant is the newest grant and the age of the summary that it answers.
+func (l *Leases) NewestGrant(now time.Time) (term, number uint64, age time.Duration) {
+	return l.term, l.number, max(now.Sub(l.summaryAt), 0)
 }
 
-// InForce says that the leader's word holds.
-func (l *Leases) InForce(now time.Time) bool {
-	return !l.alone && l.listed && !l.hold && now.Sub(l.base) <= spec.LeaseFor
+// IsInForce reports whether the leader's grants are in force.
+func (l *Leases) IsInForce(now time.Time) bool {
+	return !l.standalone && l.everGranted && !l.onHold && now.Sub(l.summaryAt) <= spec.LeaseDuration
 }
 
 // Len is the number of tenants with a lease.
-func (l *Leases) Len() int { return len(l.of) }
+func (l *Leases) Len() int { return len(l.byTenant) }

@@ -7,246 +7,248 @@ import (
 	"github.com/spillway-lb/spillway/internal/spec"
 )
 
-// MaxTenants bounds a Limiter. Only tenants of the spec are ever admitted, so that it is never reached by outsiders.
+// MaxTenants bounds a Limiter. Only tenants of the spec are admitted, so unauthenticated clients cannot reach it.
 const MaxTenants = 100_000
 
-// leaseSoon is how soon a lease follows what is asked for: who is refused for want of one need not wait for longer, unless
-// the whole limit is used up.
-const leaseSoon = 2 * time.Second
+// leaseRetryDelay is the time in which a lease follows demand: a request that is refused for lack of a lease need not
+// wait longer, unless the whole limit is used up.
+const leaseRetryDelay = 2 * time.Second
 
-// Limiter holds the use of every tenant. It has one writer at a time: callers that share it lock it.
+// Limiter holds the usage of all tenants. It has one writer at a time: callers that share it lock it.
 type Limiter struct {
-	accounts map[string]*account
-	leases   *Leases
-	restored map[string]bool // accounts whose terms are not known yet
+	tenants              map[string]*tenantState
+	leases               *Leases
+	restoredWithoutTerms map[string]bool // tenants whose terms are not known yet
 }
 
-// Terms are what the spec allows a tenant.
+// Terms are the limits of a tenant by the spec.
 type Terms struct {
-	Whole  spec.Allowance // 0: unlimited
-	Static spec.Allowance // this gateway's share
-	Shared bool           // with other gateways
+	Whole  spec.Quota // 0: unlimited
+	Static spec.Quota // this gateway's share
+	Shared bool       // with other gateways
 	Budget *spec.Budget
 }
 
-// TermsOf reads the terms of a tenant at a gateway.
-func TermsOf(s *spec.Spec, t *spec.Tenant, h spec.Holder) Terms {
-	x := Terms{Whole: t.Allowance(), Budget: &t.Budget}
-	c := s.CircleOf(t, h.Region)
-	x.Static, x.Shared = c.Static(x.Whole, h), c.Size() > 1
+// TermsOf returns the terms of a tenant at a gateway.
+func TermsOf(s *spec.Spec, t *spec.Tenant, h spec.LeaseHolder) Terms {
+	x := Terms{Whole: t.TotalQuota(), Budget: &t.Budget}
+	c := s.SharedQuotaOf(t, h.Region)
+	x.Static, x.Shared = c.StaticShare(x.Whole, h), c.HolderCount() > 1
 	return x
 }
 
-// Ask is what a request is reckoned to cost: prompt and output tokens, and millionths of a dollar.
-type Ask struct {
+// RequestCost is the estimated cost of a request: prompt and output tokens, and millionths of a dollar.
+type RequestCost struct {
 	Tokens int
 	Micros int64
 }
 
-// Lease is one admitted request. It must be settled once.
-type Lease struct {
-	tenant    string
-	reserved  int
-	ask       Ask
-	metered   bool // tokens were limited when it was admitted
-	Throttled bool // the day's budget is spent, and the tenant may go on slowly
+// Reservation is one admitted request. It must be settled once.
+type Reservation struct {
+	tenant        string
+	reserved      int
+	estimate      RequestCost
+	tokensLimited bool // tokens were limited when it was admitted
+	Throttled     bool // the day's budget is used up, and the tenant continues at reduced rate
 }
 
-// Denial says which limit stands in the way and when it will not.
+// Denial is the limit that refused a request, and the time until it admits it.
 type Denial struct {
 	Code  string // one of the codes of package openai
 	Retry time.Duration
 }
 
-// Left is what remains of a tenant's limits, for the x-ratelimit headers.
-type Left struct {
-	Requests, Tokens           int           // whole requests and tokens that could be used now
+// Remaining is what is left of a tenant's limits, for the x-ratelimit headers.
+type Remaining struct {
+	Requests, Tokens           int           // whole requests and tokens that are available now
 	ResetRequests, ResetTokens time.Duration // until the buckets are full again
 }
 
-// NewLimiter makes a Limiter in which nobody has used anything. Of limits that are shared it spends what is leased.
+// NewLimiter makes an empty Limiter. Shared limits are spent from leases.
 func NewLimiter(leases *Leases) *Limiter {
-	return &Limiter{accounts: map[string]*account{}, leases: leases, restored: map[string]bool{}}
+	return &Limiter{tenants: map[string]*tenantState{}, leases: leases, restoredWithoutTerms: map[string]bool{}}
 }
 
-// Enter counts a request as under way before its cost is known; false when the tenant has as many as it may. What enters
-// must be admitted, or leave.
-func (l *Limiter) Enter(name string, terms Terms, now time.Time) (Denial, bool) {
-	a := l.account(name)
+// EnterRequest counts a request as running before its cost is known; false when the tenant is at its concurrency
+// limit. A request that entered must be admitted or leave.
+func (l *Limiter) EnterRequest(name string, terms Terms, now time.Time) (Denial, bool) {
+	a := l.stateOf(name)
 	a.terms = terms
-	here := l.here(name, a, now)
-	if terms.Whole[spec.Concurrency] > 0 && int64(a.running) >= here[spec.Concurrency] {
-		a.asked.decay(now)
-		a.asked.requests++
-		a.asked.turned++
+	here := l.limitsHere(name, a, now)
+	if terms.Whole[spec.ResourceConcurrency] > 0 && int64(a.running) >= here[spec.ResourceConcurrency] {
+		a.demand.decayTo(now)
+		a.demand.requests++
+		a.demand.refused++
 		return Denial{Code: openai.CodeConcurrency, Retry: time.Second}, false
 	}
 	a.running++
 	return Denial{}, true
 }
 
-// Leave ends a request that has entered and was not admitted.
-func (l *Limiter) Leave(name string) {
-	if a := l.accounts[name]; a != nil {
+// LeaveRequest ends a request that entered and was not admitted.
+func (l *Limiter) LeaveRequest(name string) {
+	if a := l.tenants[name]; a != nil {
 		a.running = max(a.running-1, 0)
 	}
 }
 
-// Admit takes one request out of the tenant's limits, all or nothing. Reserving more than a whole minute's tokens takes
-// them all: a long request waits for a full bucket, not for ever.
-func (l *Limiter) Admit(name string, terms Terms, ask Ask, now time.Time) (Lease, Denial, bool) {
-	if d, ok := l.Enter(name, terms, now); !ok {
-		l.account(name).asked.tokens += float64(ask.Tokens)
-		return Lease{}, d, false
+// AdmitRequest takes one request from all limits of the tenant, or from none. A reservation above a minute's tokens
+// takes all of them: a long request waits for a full bucket, not forever.
+func (l *Limiter) AdmitRequest(name string, terms Terms, ask RequestCost, now time.Time) (Reservation, Denial, bool) {
+	if d, ok := l.EnterRequest(name, terms, now); !ok {
+		l.stateOf(name).demand.tokens += float64(ask.Tokens)
+		return Reservation{}, d, false
 	}
 	lease, d, ok := l.AdmitEntered(name, terms, ask, now)
 	if !ok {
-		l.Leave(name)
+		l.LeaveRequest(name)
 	}
 	return lease, d, ok
 }
 
-// AdmitEntered is Admit for a request that has entered. One that is denied must still leave.
-func (l *Limiter) AdmitEntered(name string, terms Terms, ask Ask, now time.Time) (Lease, Denial, bool) {
-	a := l.account(name)
+// AdmitEntered is AdmitRequest for a request that has entered. If it is denied it must still leave.
+func (l *Limiter) AdmitEntered(name string, terms Terms, ask RequestCost, now time.Time) (Reservation, Denial, bool) {
+	a := l.stateOf(name)
 	a.terms = terms
-	here := l.here(name, a, now)
-	a.asked.decay(now)
-	a.asked.requests++
-	a.asked.tokens += float64(ask.Tokens)
-	lease := Lease{tenant: name, ask: ask}
-	if a.overBudget(here, ask) {
+	here := l.limitsHere(name, a, now)
+	a.demand.decayTo(now)
+	a.demand.requests++
+	a.demand.tokens += float64(ask.Tokens)
+	lease := Reservation{tenant: name, estimate: ask}
+	if a.exceedsDayBudget(here, ask) {
 		if terms.Budget.WhenSpent != spec.SpentThrottle {
-			return Lease{}, Denial{Code: openai.CodeQuota, Retry: a.nextDay(now)}, false
+			return Reservation{}, Denial{Code: openai.CodeQuota, Retry: a.untilNextDay(now)}, false
 		}
-		if a.running > 1 { // it is one of them
-			return Lease{}, Denial{Code: openai.CodeConcurrency, Retry: time.Second}, false
+		if a.running > 1 { // the request itself is counted
+			return Reservation{}, Denial{Code: openai.CodeConcurrency, Retry: time.Second}, false
 		}
 		lease.Throttled = true
 	}
-	if d, ok := a.take(here, &lease, now); !ok {
-		return Lease{}, d, false
+	if d, ok := a.takeTokens(here, &lease, now); !ok {
+		return Reservation{}, d, false
 	}
 	a.reserved[0] += int64(ask.Tokens)
 	a.reserved[1] += ask.Micros
 	return lease, Denial{}, true
 }
 
-// take takes from the buckets of requests and tokens.
-func (a *account) take(here spec.Allowance, lease *Lease, now time.Time) (Denial, bool) {
-	rpm, tpm := perMin(here[spec.Requests]), perMin(here[spec.Tokens])
-	reserve := float64(lease.ask.Tokens)
-	if a.terms.Whole[spec.Requests] > 0 {
-		a.requests.fill(rpm, now)
-		if d := a.requests.until(1, rpm); d > 0 {
-			return Denial{Code: openai.CodeRequests, Retry: a.retry(d, spec.Requests, here)}, false
+// takeTokens takes from the buckets of requests and tokens.
+func (a *tenantState) takeTokens(here spec.Quota, lease *Reservation, now time.Time) (Denial, bool) {
+	rpm, tpm := refillFromMilli(here[spec.ResourceRequests]), refillFromMilli(here[spec.ResourceTokens])
+	reserve := float64(lease.estimate.Tokens)
+	if a.terms.Whole[spec.ResourceRequests] > 0 {
+		a.requests.refillTo(rpm, now)
+		if d := a.requests.waitFor(1, rpm); d > 0 {
+			return Denial{Code: openai.CodeRequests, Retry: a.retryAfter(d, spec.ResourceRequests, here)}, false
 		}
 	}
-	if a.terms.Whole[spec.Tokens] > 0 {
-		reserve = min(reserve, tpm.size())
-		a.tokens.fill(tpm, now)
-		if d := a.tokens.until(reserve, tpm); d > 0 {
-			return Denial{Code: openai.CodeTokens, Retry: a.retry(d, spec.Tokens, here)}, false
+	if a.terms.Whole[spec.ResourceTokens] > 0 {
+		reserve = min(reserve, tpm.bucketSize())
+		a.tokens.refillTo(tpm, now)
+		if d := a.tokens.waitFor(reserve, tpm); d > 0 {
+			return Denial{Code: openai.CodeTokens, Retry: a.retryAfter(d, spec.ResourceTokens, here)}, false
 		}
 		a.tokens.level -= reserve
-		lease.metered = true
+		lease.tokensLimited = true
 	}
-	if a.terms.Whole[spec.Requests] > 0 {
+	if a.terms.Whole[spec.ResourceRequests] > 0 {
 		a.requests.level--
 	}
 	lease.reserved = int(reserve)
 	return Denial{}, true
 }
 
-// retry is when to try again: not when a small lease will do, but when a larger one has come, or the whole limit would do.
-func (a *account) retry(d time.Duration, r spec.Resource, here spec.Allowance) time.Duration {
+// retryAfter is the time to retry: not that of a small lease, but until a larger lease has arrived or the whole limit
+// would admit the request.
+func (a *tenantState) retryAfter(d time.Duration, r spec.Resource, here spec.Quota) time.Duration {
 	switch {
 	case !a.terms.Shared:
 		return d
 	case here[r] <= 0:
-		return leaseSoon
+		return leaseRetryDelay
 	}
-	return min(d, max(leaseSoon, time.Duration(float64(d)*float64(here[r])/float64(a.terms.Whole[r]))))
+	return min(d, max(leaseRetryDelay, time.Duration(float64(d)*float64(here[r])/float64(a.terms.Whole[r]))))
 }
 
-// overBudget says that the request does not fit into what is left of the day's budget, with what is under way.
-func (a *account) overBudget(here spec.Allowance, ask Ask) bool {
-	return a.terms.Whole[spec.DayTokens] > 0 && a.spent[0]+a.reserved[0]+int64(ask.Tokens) > here[spec.DayTokens] ||
-		a.terms.Whole[spec.DayMicros] > 0 && a.spent[1]+a.reserved[1]+ask.Micros > here[spec.DayMicros]
+// exceedsDayBudget reports whether the request exceeds the rest of the day's budget, with running requests counted.
+func (a *tenantState) exceedsDayBudget(here spec.Quota, ask RequestCost) bool {
+	return a.terms.Whole[spec.ResourceDayTokens] > 0 && a.spent[0]+a.reserved[0]+int64(ask.Tokens) > here[spec.ResourceDayTokens] ||
+		a.terms.Whole[spec.ResourceDayMicros] > 0 && a.spent[1]+a.reserved[1]+ask.Micros > here[spec.ResourceDayMicros]
 }
 
-// nextDay is when there is a new budget. Of a shared one another gateway's part may come before.
-func (a *account) nextDay(now time.Time) time.Duration {
-	d := a.terms.Budget.DayEnds(now)
+// untilNextDay is the time until the budget is renewed. For a shared one, another gateway's part may come earlier.
+func (a *tenantState) untilNextDay(now time.Time) time.Duration {
+	d := a.terms.Budget.TimeToDayEnd(now)
 	if a.terms.Shared {
 		d = min(d, time.Minute)
 	}
 	return d
 }
 
-// here is what the tenant may spend at this gateway now, in the day that begins with it if it is a new one.
-func (l *Limiter) here(name string, a *account, now time.Time) spec.Allowance {
-	a.turn(a.terms.Budget.Day(now))
+// limitsHere is what the tenant may spend at this gateway now. It starts a new day if needed.
+func (l *Limiter) limitsHere(name string, a *tenantState, now time.Time) spec.Quota {
+	a.startDay(a.terms.Budget.DayNumber(now))
 	if !a.terms.Shared {
 		return a.terms.Static
 	}
-	return l.leases.Allow(name, a.terms.Static, a.spentAs(), a.day, now)
+	return l.leases.LimitsFor(name, a.terms.Static, a.spentAllowance(), a.day, now)
 }
 
-// Settle ends a request: what was reserved too much returns, what was used beyond it is owed.
-func (l *Limiter) Settle(lease Lease, used Ask, now time.Time) {
-	a := l.accounts[lease.tenant]
+// SettleRequest ends a request: the unused reservation is returned, usage beyond it overdraws the bucket.
+func (l *Limiter) SettleRequest(lease Reservation, used RequestCost, now time.Time) {
+	a := l.tenants[lease.tenant]
 	if a == nil {
 		return
 	}
 	a.running = max(a.running-1, 0)
-	if lease.metered {
+	if lease.tokensLimited {
 		a.tokens.level += float64(lease.reserved - used.Tokens)
 	}
 	if a.terms.Budget != nil {
-		a.turn(a.terms.Budget.Day(now))
+		a.startDay(a.terms.Budget.DayNumber(now))
 	}
-	a.reserved[0], a.reserved[1] = max(a.reserved[0]-int64(lease.ask.Tokens), 0), max(a.reserved[1]-lease.ask.Micros, 0)
+	a.reserved[0], a.reserved[1] = max(a.reserved[0]-int64(lease.estimate.Tokens), 0), max(a.reserved[1]-lease.estimate.Micros, 0)
 	a.spent[0], a.spent[1] = a.spent[0]+int64(used.Tokens), a.spent[1]+used.Micros
 }
 
-// Left is what the tenant may still use here.
-func (l *Limiter) Left(name string, terms Terms, now time.Time) Left {
-	a := l.account(name)
+// RemainingFor is what the tenant may still use here.
+func (l *Limiter) RemainingFor(name string, terms Terms, now time.Time) Remaining {
+	a := l.stateOf(name)
 	a.terms = terms
-	here := l.here(name, a, now)
-	var left Left
-	if terms.Whole[spec.Requests] > 0 {
-		rpm := perMin(here[spec.Requests])
-		a.requests.fill(rpm, now)
+	here := l.limitsHere(name, a, now)
+	var left Remaining
+	if terms.Whole[spec.ResourceRequests] > 0 {
+		rpm := refillFromMilli(here[spec.ResourceRequests])
+		a.requests.refillTo(rpm, now)
 		left.Requests = int(max(a.requests.level, 0))
-		left.ResetRequests = a.requests.until(rpm.size(), rpm)
+		left.ResetRequests = a.requests.waitFor(rpm.bucketSize(), rpm)
 	}
-	if terms.Whole[spec.Tokens] > 0 {
-		tpm := perMin(here[spec.Tokens])
-		a.tokens.fill(tpm, now)
+	if terms.Whole[spec.ResourceTokens] > 0 {
+		tpm := refillFromMilli(here[spec.ResourceTokens])
+		a.tokens.refillTo(tpm, now)
 		left.Tokens = int(max(a.tokens.level, 0))
-		left.ResetTokens = a.tokens.until(tpm.size(), tpm)
+		left.ResetTokens = a.tokens.waitFor(tpm.bucketSize(), tpm)
 	}
 	return left
 }
 
-// Retain forgets idle tenants that keep does not name, after a new spec.
-func (l *Limiter) Retain(keep func(name string) bool) {
-	for name, a := range l.accounts {
+// RetainTenants drops idle tenants for which keep is false, after a new spec.
+func (l *Limiter) RetainTenants(keep func(name string) bool) {
+	for name, a := range l.tenants {
 		if a.running == 0 && !keep(name) {
-			delete(l.accounts, name)
+			delete(l.tenants, name)
 		}
 	}
 }
 
-// account finds or makes a tenant's account. Past MaxTenants a newcomer gets one that is not kept, so that memory stays bounded.
-func (l *Limiter) account(name string) *account {
-	a := l.accounts[name]
+// stateOf returns a tenant's state, creating it if needed. Beyond MaxTenants a new state is not stored, so that
+// memory stays bounded.
+func (l *Limiter) stateOf(name string) *tenantState {
+	a := l.tenants[name]
 	if a == nil {
-		a = &account{}
-		if len(l.accounts) < MaxTenants {
-			l.accounts[name] = a
+		a = &tenantState{}
+		if len(l.tenants) < MaxTenants {
+			l.tenants[name] = a
 		}
 	}
 	return a

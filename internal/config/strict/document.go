@@ -13,77 +13,77 @@ import (
 	"github.com/goccy/go-yaml/token"
 )
 
-// spot is a place in the text, line and column from 1.
-type spot struct{ line, col int }
+// textPos is a position in the text, line and column from 1.
+type textPos struct{ line, column int }
 
-func at(tk *token.Token) spot {
+func tokenPos(tk *token.Token) textPos {
 	if tk == nil || tk.Position == nil {
-		return spot{1, 1}
+		return textPos{1, 1}
 	}
-	return spot{max(tk.Position.Line, 1), max(tk.Position.Column, 1)}
+	return textPos{max(tk.Position.Line, 1), max(tk.Position.Column, 1)}
 }
 
-// Document is one text, its tree, and the mistakes found in it so far.
+// Document is one text, its tree, and the mistakes found so far.
 type Document struct {
-	name     string
-	lines    []string
-	root     ast.Node
-	values   map[string]spot
-	keys     map[string]spot
-	secrets  map[int]int // line to the first column that must not be shown
-	mistakes []Mistake
-	omitted  int
+	fileName      string
+	lines         []string
+	root          ast.Node
+	valuePos      map[string]textPos
+	keyPos        map[string]textPos
+	secretColumns map[int]int // line to the first column that must not be shown
+	mistakes      []Mistake
+	omitted       int
 }
 
-// Parse reads a text's YAML. Only what makes the text unreadable as a whole is an error here, always an *Error; name
-// is how messages call the text.
+// Parse parses the YAML of a text. Only what makes the whole text unreadable is an error here, always an
+// *Error; name identifies the text in messages.
 func Parse(name string, text []byte) (*Document, error) {
-	d := &Document{name: name, values: map[string]spot{}, keys: map[string]spot{}, secrets: map[int]int{}}
-	if len(text) > MaxText {
-		d.add(spot{1, 1}, "$", fmt.Sprintf("the text has %d bytes, more than the %d that are read", len(text), MaxText),
+	d := &Document{fileName: name, valuePos: map[string]textPos{}, keyPos: map[string]textPos{}, secretColumns: map[int]int{}}
+	if len(text) > MaxTextBytes {
+		d.addMistake(textPos{1, 1}, "$", fmt.Sprintf("the text has %d bytes, more than the %d that are read", len(text), MaxTextBytes),
 			"split it, or take out what repeats")
 		return nil, d.Err()
 	}
 	if !utf8.Valid(text) {
-		d.add(spot{1, 1}, "$", "the text is not UTF-8", "save it as UTF-8 without a byte order mark")
+		d.addMistake(textPos{1, 1}, "$", "the text is not UTF-8", "save it as UTF-8 without a byte order mark")
 		return nil, d.Err()
 	}
 	d.lines = strings.Split(strings.ReplaceAll(string(text), "\r\n", "\n"), "\n")
-	root, at, reason, hint := parse(text)
+	root, at, reason, hint := parseTree(text)
 	if reason != "" {
-		if d.secret(at.line) > 0 {
+		if d.secretColumn(at.line) > 0 {
 			reason = "the value of a secret key is not well-formed YAML"
 		}
-		d.add(at, "$", reason, hint)
+		d.addMistake(at, "$", reason, hint)
 		return nil, d.Err()
 	}
 	d.root = root
 	return d, nil
 }
 
-// Decode reads the document into the struct that v points to: defaults first, then what the text says. Mistakes are
-// collected; Err tells whether there were any.
+// Decode decodes the document into the struct that v points to: first defaults, then the text. Mistakes are
+// collected for Err.
 func (d *Document) Decode(v any) {
-	w := walker{doc: d, anchors: map[string]ast.Node{}}
-	d.values["$"] = spot{1, 1}
+	w := treeDecoder{document: d, anchors: map[string]ast.Node{}}
+	d.valuePos["$"] = textPos{1, 1}
 	SetDefaults(v)
-	w.value(d.root, reflect.ValueOf(v).Elem(), "$", false)
+	w.decodeValue(d.root, reflect.ValueOf(v).Elem(), "$", false)
 }
 
-// Text returns the text that stands under a top-level key, and whether there is one.
-func (d *Document) Text(key string) (string, bool) {
-	for _, kv := range pairs(d.root) {
+// TopLevelText returns the text value of a top-level key, and whether there is one.
+func (d *Document) TopLevelText(key string) (string, bool) {
+	for _, kv := range mapPairs(d.root) {
 		if s, ok := kv.Value.(*ast.StringNode); ok && keyText(kv.Key) == key {
-			d.values["$."+key] = start(s)
+			d.valuePos["$."+key] = nodePos(s)
 			return s.Value, true
 		}
 	}
 	return "", false
 }
 
-// Has reports whether the text has a key at its top.
-func (d *Document) Has(key string) bool {
-	for _, kv := range pairs(d.root) {
+// HasKey reports whether the text has a top-level key.
+func (d *Document) HasKey(key string) bool {
+	for _, kv := range mapPairs(d.root) {
 		if keyText(kv.Key) == key {
 			return true
 		}
@@ -91,63 +91,63 @@ func (d *Document) Has(key string) bool {
 	return false
 }
 
-// Keys lists the top-level keys.
-func (d *Document) Keys() []string {
+// TopLevelKeys lists the top-level keys.
+func (d *Document) TopLevelKeys() []string {
 	var out []string
-	for _, kv := range pairs(d.root) {
+	for _, kv := range mapPairs(d.root) {
 		out = append(out, keyText(kv.Key))
 	}
 	return out
 }
 
-// Report adds a judge's problems, except those that only echo what could not be read.
-func (d *Document) Report(problems []Problem) {
+// ReportProblems adds problems found by a validator, except those that only follow from an unreadable value.
+func (d *Document) ReportProblems(problems []Problem) {
 	unread := make([]string, len(d.mistakes))
 	for i, m := range d.mistakes {
-		if m.Path == "$" { // nothing could be read
+		if m.Path == "$" { // nothing could be decoded
 			return
 		}
 		unread[i] = m.Path
 	}
 	for _, p := range problems {
-		if !echoes(p, unread) {
-			d.add(d.place(p), p.Path, p.Reason, p.Hint)
+		if !dependsOnUnread(p, unread) {
+			d.addMistake(d.findPos(p), p.Path, p.Reason, p.Hint)
 		}
 	}
 }
 
-// echoes reports whether a problem rests on a value that could not be read.
-func echoes(p Problem, unread []string) bool {
+// dependsOnUnread reports whether a problem depends on a value that could not be decoded.
+func dependsOnUnread(p Problem, unread []string) bool {
 	for _, path := range unread {
-		if related(path, p.Path) || p.Needs != "" && related(anyIndex.ReplaceAllString(path, "[*]"), p.Needs) {
+		if isRelated(path, p.Path) || p.DependsOn != "" && isRelated(indexPattern.ReplaceAllString(path, "[*]"), p.DependsOn) {
 			return true
 		}
 	}
 	return false
 }
 
-// anyIndex finds the list positions in a path.
-var anyIndex = regexp.MustCompile(`\[\d+\]`)
+// indexPattern matches the list positions in a path.
+var indexPattern = regexp.MustCompile(`\[\d+\]`)
 
-// related reports whether one path is the other or lies below it.
-func related(a, b string) bool { return below(a, b) || below(b, a) }
+// isRelated reports whether one path equals or contains the other.
+func isRelated(a, b string) bool { return isAtOrBelow(a, b) || isAtOrBelow(b, a) }
 
-func below(child, parent string) bool {
+func isAtOrBelow(child, parent string) bool {
 	rest, ok := strings.CutPrefix(child, parent)
 	return ok && parent != "$" && (rest == "" || rest[0] == '.' || rest[0] == '[')
 }
 
-// place finds a problem's spot: its own, or that of the nearest parent that the text has.
-func (d *Document) place(p Problem) spot {
-	if s, ok := d.keys[p.Path]; ok && p.AtKey {
+// findPos returns the position of a problem: its own, or that of the nearest parent in the text.
+func (d *Document) findPos(p Problem) textPos {
+	if s, ok := d.keyPos[p.Path]; ok && p.CaretAtKey {
 		return s
 	}
 	for path := p.Path; path != ""; path = parentPath(path) {
-		if s, ok := d.values[path]; ok {
+		if s, ok := d.valuePos[path]; ok {
 			return s
 		}
 	}
-	return spot{1, 1}
+	return textPos{1, 1}
 }
 
 func parentPath(path string) string {
@@ -157,12 +157,12 @@ func parentPath(path string) string {
 	return ""
 }
 
-func (d *Document) add(s spot, path, reason, hint string) {
+func (d *Document) addMistake(s textPos, path, reason, hint string) {
 	if len(d.mistakes) >= 2*MaxMistakes {
 		d.omitted++
 		return
 	}
-	m := Mistake{Path: path, Line: s.line, Column: s.col, Reason: maskText(reason), Hint: maskText(hint)}
+	m := Mistake{Path: path, Line: s.line, Column: s.column, Reason: maskText(reason), Hint: maskText(hint)}
 	d.mistakes = append(d.mistakes, m)
 }
 
@@ -177,8 +177,8 @@ func (d *Document) Err() error {
 	})
 	all = slices.CompactFunc(all, func(a, b Mistake) bool { return a == b })
 	shown := all[:min(len(all), MaxMistakes)]
-	for i := range shown { // only now is every secret on the line known
-		shown[i].Excerpt, shown[i].caret = d.excerpt(spot{shown[i].Line, shown[i].Column})
+	for i := range shown { // only now are all secrets of the line known
+		shown[i].Excerpt, shown[i].caret = d.excerptAt(textPos{shown[i].Line, shown[i].Column})
 	}
-	return &Error{Name: d.name, Mistakes: shown, Omitted: len(all) - len(shown) + d.omitted}
+	return &Error{Name: d.fileName, Mistakes: shown, Omitted: len(all) - len(shown) + d.omitted}
 }

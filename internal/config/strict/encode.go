@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// Encode writes the struct v as YAML in field order, leaving out what is zero, so that Decode gives v back: one value,
-// one text. Types with a text form are always written, because their zero value may mean something.
+// Encode writes the struct v as YAML in field order, omitting zero values, so that Decode returns v: each value
+// has one text. Types with a text form are always written, because their zero value may be meaningful.
 func Encode(v any) []byte {
 	var b bytes.Buffer
 	writeStruct(&b, reflect.Indirect(reflect.ValueOf(v)), "")
@@ -26,7 +26,7 @@ func Encode(v any) []byte {
 func writeStruct(b *bytes.Buffer, v reflect.Value, indent string) {
 	for i := range v.NumField() {
 		name := fieldName(v.Type().Field(i))
-		if name == "" || omitted(v.Field(i)) {
+		if name == "" || isOmitted(v.Field(i)) {
 			continue
 		}
 		b.WriteString(indent + name + ":")
@@ -34,8 +34,8 @@ func writeStruct(b *bytes.Buffer, v reflect.Value, indent string) {
 	}
 }
 
-// omitted reports whether a field's absence says the same as writing it.
-func omitted(v reflect.Value) bool {
+// isOmitted reports whether an absent field means the same as its value.
+func isOmitted(v reflect.Value) bool {
 	switch {
 	case v.Type() == addrType:
 		return v.IsZero()
@@ -43,7 +43,7 @@ func omitted(v reflect.Value) bool {
 		return false
 	case v.Kind() == reflect.Struct:
 		for i := range v.NumField() {
-			if fieldName(v.Type().Field(i)) != "" && !omitted(v.Field(i)) {
+			if fieldName(v.Type().Field(i)) != "" && !isOmitted(v.Field(i)) {
 				return false
 			}
 		}
@@ -66,7 +66,7 @@ func writeValue(b *bytes.Buffer, v reflect.Value, indent string) {
 		keys := v.MapKeys()
 		slices.SortFunc(keys, func(a, c reflect.Value) int { return strings.Compare(a.String(), c.String()) })
 		for _, k := range keys {
-			b.WriteString(indent + quote(k.String()) + ":")
+			b.WriteString(indent + quoteScalar(k.String()) + ":")
 			writeValue(b, v.MapIndex(k), indent+"  ")
 		}
 	case v.Kind() == reflect.Slice && isScalar(v.Type().Elem()):
@@ -83,7 +83,7 @@ func writeValue(b *bytes.Buffer, v reflect.Value, indent string) {
 	}
 }
 
-// writeItem writes a struct as a list's item: its first line carries the dash.
+// writeItem writes a struct as a list item: its first line has the dash.
 func writeItem(b *bytes.Buffer, v reflect.Value, indent string) {
 	var item bytes.Buffer
 	writeStruct(&item, v, indent+"  ")
@@ -114,24 +114,24 @@ func scalarText(v reflect.Value) string {
 		if err != nil {
 			return `""`
 		}
-		return quote(string(text))
+		return quoteScalar(string(text))
 	}
 	switch v.Kind() {
 	case reflect.String:
-		return quote(v.String())
+		return quoteScalar(v.String())
 	case reflect.Float64:
 		return strconv.FormatFloat(v.Float(), 'f', -1, 64)
 	}
 	return fmt.Sprint(v.Interface())
 }
 
-// plain finds text that means itself without quotes.
-var plain = regexp.MustCompile(`^[A-Za-z/][A-Za-z0-9_./-]*$|^[0-9]+(\.[0-9]+){3}$|^[0-9]+[a-z]+[0-9a-z.]*$`)
+// plainPattern matches text that needs no quotes.
+var plainPattern = regexp.MustCompile(`^[A-Za-z/][A-Za-z0-9_./-]*$|^[0-9]+(\.[0-9]+){3}$|^[0-9]+[a-z]+[0-9a-z.]*$`)
 
-// words are read as something other than text.
-var words = []string{"true", "false", "null", "yes", "no", "on", "off", "y", "n"}
+// reservedWords are not parsed as text.
+var reservedWords = []string{"true", "false", "null", "yes", "no", "on", "off", "y", "n"}
 
-func quote(s string) string {
+func quoteScalar(s string) string {
 	number := false
 	if _, err := strconv.ParseFloat(s, 64); err == nil {
 		number = true
@@ -139,7 +139,7 @@ func quote(s string) string {
 	if _, err := strconv.ParseInt(s, 0, 64); err == nil {
 		number = true
 	}
-	if plain.MatchString(s) && !number && !slices.Contains(words, strings.ToLower(s)) {
+	if plainPattern.MatchString(s) && !number && !slices.Contains(reservedWords, strings.ToLower(s)) {
 		return s
 	}
 	return strconv.Quote(s)

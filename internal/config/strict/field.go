@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// fieldName is a field's YAML key, "" for fields that YAML does not reach.
+// fieldName returns the YAML key of a field, "" for fields without one.
 func fieldName(f reflect.StructField) string {
 	name, _, _ := strings.Cut(f.Tag.Get("yaml"), ",")
 	if name == "-" || !f.IsExported() {
@@ -28,7 +28,7 @@ func fieldNames(t reflect.Type) []string {
 	return names
 }
 
-func field(t reflect.Type, key string) (reflect.StructField, bool) {
+func findField(t reflect.Type, key string) (reflect.StructField, bool) {
 	for i := range t.NumField() {
 		if f := t.Field(i); fieldName(f) == key && key != "" {
 			return f, true
@@ -37,8 +37,8 @@ func field(t reflect.Type, key string) (reflect.StructField, bool) {
 	return reflect.StructField{}, false
 }
 
-// SetDefaults fills the struct that v points to, and the structs inside it, with what their default tags say. A bad
-// tag is a mistake in the program and panics.
+// SetDefaults fills the struct that v points to, and nested structs, from their default tags. An invalid tag is
+// a programming error and panics.
 func SetDefaults(v any) { setDefaults(reflect.ValueOf(v).Elem()) }
 
 func setDefaults(v reflect.Value) {
@@ -98,11 +98,11 @@ func setText(v reflect.Value, s string) error {
 	return nil
 }
 
-// join appends a key to a path, quoted where the key is not a plain word.
-func join(path, key string) string { return path + "." + Key(key) }
+// joinPath appends a key to a path, quoted where the key is not a plain word.
+func joinPath(path, key string) string { return path + "." + QuoteKey(key) }
 
-// Key is a map's key as it stands in a path: quoted where it is not a plain word.
-func Key(key string) string {
+// QuoteKey returns a map key for a path: quoted if it is not a plain word.
+func QuoteKey(key string) string {
 	plain := key != ""
 	for _, r := range key {
 		plain = plain && (r == '_' || r == '-' || '0' <= r && r <= '9' || 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z')
@@ -113,4 +113,4 @@ func Key(key string) string {
 	return strconv.Quote(key)
 }
 
-func looksSecret(key string) bool { return secretKey.MatchString(key + ":") }
+func isSecretKey(key string) bool { return secretKeyPattern.MatchString(key + ":") }

@@ -7,64 +7,65 @@ import (
 	"unicode/utf8"
 )
 
-const mask = "********"
+const maskString = "********"
 
-// keyLike finds what looks like an API key, a hash, a token or key material wherever it stands.
-var keyLike = regexp.MustCompile(`(?i)\b(sk-|rk-|gh[a-z]_|hf_|xox[a-z]-|spw-|akia|api[-_]?key[-_])[a-z0-9_\-]{8,}` +
+// secretPattern matches anything that looks like an API key, a hash, a token or key material.
+var secretPattern = regexp.MustCompile(`(?i)\b(sk-|rk-|gh[a-z]_|hf_|xox[a-z]-|spw-|akia|api[-_]?key[-_])[a-z0-9_\-]{8,}` +
 	`|sha256:[0-9a-z]\S*|bearer\s+\S+|\beyJ[a-z0-9_\-.]{10,}|\b[a-f0-9]{32,}\b|\b[a-z0-9]{40,}|-----begin.*|//[^/\s@"']+@`)
 
-// secretKey finds a key whose value is secret by its name, for text that could not be read as a tree.
-var secretKey = regexp.MustCompile(`(?i)(^|[\s{,"'-])(keys|api_?-?keys?|tokens?|secrets?|passwords?|authorization)["']?\s*:`)
+// secretKeyPattern matches a key whose name marks its value as secret, for text that could not be parsed as a
+// tree.
+var secretKeyPattern = regexp.MustCompile(`(?i)(^|[\s{,"'-])(keys|api_?-?keys?|tokens?|secrets?|passwords?|authorization)["']?\s*:`)
 
-// anyKey finds a line that begins with a key of its own.
-var anyKey = regexp.MustCompile(`^\s*(-\s+)*[A-Za-z_][\w.-]*\s*:(\s|$)`)
+// keyLinePattern matches a line that begins with a key.
+var keyLinePattern = regexp.MustCompile(`^\s*(-\s+)*[A-Za-z_][\w.-]*\s*:(\s|$)`)
 
-func maskText(s string) string { return keyLike.ReplaceAllString(s, mask) }
+func maskText(s string) string { return secretPattern.ReplaceAllString(s, maskString) }
 
-// maxLine is the longest line that is shown at all, in bytes.
-const maxLine = 8192
+// maxLineBytes is the longest line that is shown, in bytes.
+const maxLineBytes = 8192
 
-// excerpt returns a line as it may be shown, and the column of the caret in it. Spaces stand for tabs, and a long line
-// is cut around the caret.
-func (d *Document) excerpt(s spot) (string, int) {
+// excerptAt returns a masked line, and the column of the caret in it. Tabs become spaces, and a long line is
+// cut around the caret.
+func (d *Document) excerptAt(s textPos) (string, int) {
 	if s.line > len(d.lines) {
-		return "", s.col
+		return "", s.column
 	}
-	if len(d.lines[s.line-1]) > maxLine {
-		return "(a line of more than " + strconv.Itoa(maxLine) + " bytes)", 0
+	if len(d.lines[s.line-1]) > maxLineBytes {
+		return "(a line of more than " + strconv.Itoa(maxLineBytes) + " bytes)", 0
 	}
 	runes := []rune(strings.ReplaceAll(d.lines[s.line-1], "\t", " "))
-	col := min(max(s.col, 1), len(runes)+1)
-	if from := d.secret(s.line); from > 0 && from <= len(runes) {
-		runes = append(runes[:from-1:from-1], []rune(mask)...)
+	col := min(max(s.column, 1), len(runes)+1)
+	if from := d.secretColumn(s.line); from > 0 && from <= len(runes) {
+		runes = append(runes[:from-1:from-1], []rune(maskString)...)
 		col = min(col, from)
 	}
 	text := string(runes)
-	if at := keyLike.FindStringIndex(text); at != nil {
+	if at := secretPattern.FindStringIndex(text); at != nil {
 		col = min(col, utf8.RuneCountInString(text[:at[0]])+1)
 		text = maskText(text)
 	}
-	return window(text, col)
+	return cutWindow(text, col)
 }
 
-// maxExcerpt is how many characters of a line are shown.
-const maxExcerpt = 160
+// maxExcerptChars is how many characters of a line are shown.
+const maxExcerptChars = 160
 
-// window cuts a long line around the caret and shows what cannot be printed as a question mark.
-func window(text string, col int) (string, int) {
+// cutWindow cuts a long line around the caret and replaces unprintable characters by question marks.
+func cutWindow(text string, col int) (string, int) {
 	var b strings.Builder
 	skip := 0
-	if col > maxExcerpt-20 {
-		skip = col - maxExcerpt/2
+	if col > maxExcerptChars-20 {
+		skip = col - maxExcerptChars/2
 		b.WriteString("...")
-		col = maxExcerpt/2 + len("...")
+		col = maxExcerptChars/2 + len("...")
 	}
 	n := 0
 	for _, r := range text {
 		if n++; n <= skip {
 			continue
 		}
-		if n > skip+maxExcerpt {
+		if n > skip+maxExcerptChars {
 			b.WriteString("...")
 			break
 		}
@@ -76,50 +77,50 @@ func window(text string, col int) (string, int) {
 	return b.String(), col
 }
 
-// secret returns the first column of a line that must not be shown, or 0: from the tree where there is one, and by the
-// names of the keys around it where there is none.
-func (d *Document) secret(line int) int {
-	from := d.secrets[line]
+// secretColumn returns the first column of a line that must not be shown, or 0: from the tree if there is one,
+// else by the names of the surrounding keys.
+func (d *Document) secretColumn(line int) int {
+	from := d.secretColumns[line]
 	if line < 1 || line > len(d.lines) {
 		return from
 	}
 	text := d.lines[line-1]
-	if len(text) > maxLine {
+	if len(text) > maxLineBytes {
 		return 1
 	}
-	if m := secretKey.FindStringIndex(text); m != nil {
+	if m := secretKeyPattern.FindStringIndex(text); m != nil {
 		rest := strings.TrimLeft(text[m[1]:], " \t")
-		return least(from, utf8.RuneCountInString(text)-utf8.RuneCountInString(rest)+1)
+		return minNonZero(from, utf8.RuneCountInString(text)-utf8.RuneCountInString(rest)+1)
 	}
-	if d.underSecret(line - 1) {
+	if d.isUnderSecret(line - 1) {
 		rest := strings.TrimLeft(text, " \t-")
-		return least(from, utf8.RuneCountInString(text)-utf8.RuneCountInString(rest)+1)
+		return minNonZero(from, utf8.RuneCountInString(text)-utf8.RuneCountInString(rest)+1)
 	}
 	return from
 }
 
-func least(a, b int) int {
+func minNonZero(a, b int) int {
 	if a == 0 || b < a {
 		return b
 	}
 	return a
 }
 
-// maxAbove bounds how many lines are searched for the key that a line stands under.
-const maxAbove = 200
+// maxLinesAbove bounds how many lines are searched for the key of a line.
+const maxLinesAbove = 200
 
-// underSecret reports whether line i stands under a key that is secret by its name: by indentation, or as the
+// isUnderSecret reports whether line i belongs to a key with a secret name: by indentation, or as the
 // continuation of a list in brackets.
-func (d *Document) underSecret(i int) bool {
-	indent, dash := depth(d.lines[i])
-	nearest := !anyKey.MatchString(d.lines[i])
-	for j := i - 1; j >= 0 && j >= i-maxAbove; j-- {
-		if len(d.lines[j]) > maxLine || !anyKey.MatchString(d.lines[j]) {
+func (d *Document) isUnderSecret(i int) bool {
+	indent, dash := lineIndent(d.lines[i])
+	nearest := !keyLinePattern.MatchString(d.lines[i])
+	for j := i - 1; j >= 0 && j >= i-maxLinesAbove; j-- {
+		if len(d.lines[j]) > maxLineBytes || !keyLinePattern.MatchString(d.lines[j]) {
 			continue
 		}
-		above, aboveDash := depth(d.lines[j])
+		above, aboveDash := lineIndent(d.lines[j])
 		if parent := above < indent || above == indent && dash && !aboveDash; parent || nearest {
-			if secretKey.MatchString(d.lines[j]) {
+			if secretKeyPattern.MatchString(d.lines[j]) {
 				return true
 			}
 			if parent {
@@ -131,7 +132,7 @@ func (d *Document) underSecret(i int) bool {
 	return false
 }
 
-func depth(line string) (indent int, dash bool) {
+func lineIndent(line string) (indent int, dash bool) {
 	rest := strings.TrimLeft(line, " ")
 	return len(line) - len(rest), strings.HasPrefix(rest, "-")
 }

@@ -11,59 +11,60 @@ import (
 	"github.com/goccy/go-yaml/token"
 )
 
-// Bounds on one text. They keep a hostile page from costing more than it says: the parser recurses once per level and
-// keeps a path per node.
+// Bounds of one text, so that a malicious one costs no more than its size: the parser recurses once per level
+// and keeps a path per node.
 const (
-	MaxText   = 3 << 20 // bytes
-	maxTokens = 600_000
-	maxDepth  = 16
-	maxKey    = 128 // bytes
-	maxIndent = 256 // columns
+	MaxTextBytes     = 3 << 20 // bytes
+	maxTokens        = 600_000
+	maxDepth         = 16
+	maxKeyBytes      = 128 // bytes
+	maxIndentColumns = 256 // columns
 )
 
-// parse returns the tree of the only document in text, or where and why there is none.
-func parse(text []byte) (root ast.Node, where spot, reason, hint string) {
+// parseTree returns the tree of the only document in text, or the position and reason of the failure.
+func parseTree(text []byte) (root ast.Node, where textPos, reason, hint string) {
 	defer func() {
-		// The scanner is somebody else's and meets any text at all: its panic is a text that cannot be read.
+		// The scanner is third-party code and must handle any text: its panic means that the text cannot be
+		// parsed.
 		if r := recover(); r != nil {
-			root, where, reason, hint = nil, spot{1, 1}, "the text is not well-formed YAML", "start from what `spillway config init` writes"
+			root, where, reason, hint = nil, textPos{1, 1}, "the text is not well-formed YAML", "start from what `spillway config init` writes"
 		}
 	}()
-	if where, reason, hint = tooMuchFlow(text); reason != "" {
+	if where, reason, hint = checkFlowDepth(text); reason != "" {
 		return nil, where, reason, hint
 	}
 	tokens := lexer.Tokenize(string(text))
-	if where, reason, hint = tooDeep(tokens); reason != "" {
+	if where, reason, hint = checkDepth(tokens); reason != "" {
 		return nil, where, reason, hint
 	}
 	file, err := parser.Parse(tokens, 0, parser.AllowDuplicateMapKey())
 	if err != nil {
-		where, reason, hint = syntax(err)
+		where, reason, hint = describeSyntaxError(err)
 		return nil, where, reason, hint
 	}
 	return onlyDocument(file)
 }
 
-func onlyDocument(file *ast.File) (ast.Node, spot, string, string) {
+func onlyDocument(file *ast.File) (ast.Node, textPos, string, string) {
 	var body ast.Node
 	for _, doc := range file.Docs {
 		if doc.Body == nil || doc.Body.Type() == ast.CommentType || doc.Body.Type() == ast.NullType {
 			continue
 		}
 		if body != nil {
-			return nil, start(doc.Body), "a second document begins here", "keep one document per file: take out the ---"
+			return nil, nodePos(doc.Body), "a second document begins here", "keep one document per file: take out the ---"
 		}
 		body = doc.Body
 	}
 	if body == nil {
-		return nil, spot{1, 1}, "the text is empty", "start from what `spillway config init` writes"
+		return nil, textPos{1, 1}, "the text is empty", "start from what `spillway config init` writes"
 	}
-	return body, spot{}, "", ""
+	return body, textPos{}, "", ""
 }
 
-// tooMuchFlow bounds the nesting of brackets before the scanner sees the text. It counts brackets inside quotes too,
-// which no page comes near.
-func tooMuchFlow(text []byte) (spot, string, string) {
+// checkFlowDepth bounds the nesting of brackets before the scanner runs. It also counts brackets inside quotes,
+// which no realistic text has in such numbers.
+func checkFlowDepth(text []byte) (textPos, string, string) {
 	depth, line, col := 0, 1, 0
 	for _, c := range text {
 		col++
@@ -76,25 +77,25 @@ func tooMuchFlow(text []byte) (spot, string, string) {
 			depth = max(depth-1, 0)
 		}
 		if depth > 4*maxDepth {
-			return spot{line, col}, fmt.Sprintf("lists and maps are nested more than %d deep", maxDepth), "flatten this part"
+			return textPos{line, col}, fmt.Sprintf("lists and maps are nested more than %d deep", maxDepth), "flatten this part"
 		}
 	}
-	return spot{}, "", ""
+	return textPos{}, "", ""
 }
 
-// tooDeep bounds the tree that the parser would build.
-func tooDeep(tokens token.Tokens) (spot, string, string) {
+// checkDepth bounds the tree that the parser would build.
+func checkDepth(tokens token.Tokens) (textPos, string, string) {
 	if len(tokens) > maxTokens {
-		return at(tokens[maxTokens]), fmt.Sprintf("the text has more than %d words", maxTokens), "split it, or take out what repeats"
+		return tokenPos(tokens[maxTokens]), fmt.Sprintf("the text has more than %d words", maxTokens), "split it, or take out what repeats"
 	}
 	flow, line := 0, 0
 	dashes := 0 // marks that may nest on this line or, inside brackets, in this item
-	var block levels
+	var block openLevels
 	for i, tk := range tokens {
 		indented := false
 		if tk.Position.Line != line {
 			line = tk.Position.Line
-			indented = flow == 0 && tk.Position.Column > maxIndent
+			indented = flow == 0 && tk.Position.Column > maxIndentColumns
 			if flow == 0 {
 				dashes = 0
 			}
@@ -108,32 +109,32 @@ func tooDeep(tokens token.Tokens) (spot, string, string) {
 			dashes = 0
 		case token.SequenceEntryType, token.MappingKeyType:
 			if dashes++; flow == 0 {
-				block.enter(2*tk.Position.Column + 1)
+				block.enterLevel(2*tk.Position.Column + 1)
 			}
 		case token.AnchorType, token.TagType:
 			dashes++
 		case token.MappingValueType:
 			dashes++
-			if i > 0 && len(tokens[i-1].Value) > maxKey {
-				return at(tokens[i-1]), fmt.Sprintf("a key is longer than %d bytes", maxKey), "keys are short names: is a quote missing?"
+			if i > 0 && len(tokens[i-1].Value) > maxKeyBytes {
+				return tokenPos(tokens[i-1]), fmt.Sprintf("a key is longer than %d bytes", maxKeyBytes), "keys are short names: is a quote missing?"
 			}
 			if i > 0 && flow == 0 {
-				block.enter(2 * tokens[i-1].Position.Column)
+				block.enterLevel(2 * tokens[i-1].Position.Column)
 			}
 		}
 		if flow+len(block) > maxDepth || dashes > maxDepth || indented {
-			return at(tk), fmt.Sprintf("lists and maps are nested more than %d deep", maxDepth), "flatten this part"
+			return tokenPos(tk), fmt.Sprintf("lists and maps are nested more than %d deep", maxDepth), "flatten this part"
 		}
 	}
-	return spot{}, "", ""
+	return textPos{}, "", ""
 }
 
-// levels are the block lists and maps that are open, by where their items begin: a list may begin in the column of the
-// key that holds it.
-type levels []int
+// openLevels are the open block lists and maps, by the column of their items: a list may begin in the column of
+// its key.
+type openLevels []int
 
-// enter goes to the level of an item that begins there.
-func (l *levels) enter(begin int) {
+// enterLevel enters the level of an item that begins in that column.
+func (l *openLevels) enterLevel(begin int) {
 	n := len(*l)
 	for n > 0 && (*l)[n-1] >= begin {
 		n--
@@ -141,7 +142,7 @@ func (l *levels) enter(begin int) {
 	*l = append((*l)[:n], begin)
 }
 
-// syntaxHints says what to do about the parser's commonest complaints.
+// syntaxHints maps the parser's most frequent messages to advice.
 var syntaxHints = []struct{ says, hint string }{
 	{"\t", "indent with spaces: YAML does not take tabs"},
 	{"tab", "indent with spaces: YAML does not take tabs"},
@@ -156,25 +157,25 @@ var syntaxHints = []struct{ says, hint string }{
 	{"reserved character", "put the value in quotes"},
 }
 
-func syntax(err error) (spot, string, string) {
+func describeSyntaxError(err error) (textPos, string, string) {
 	var located interface {
 		GetToken() *token.Token
 		GetMessage() string
 	}
 	if !errors.As(err, &located) {
-		return spot{1, 1}, "the text is not well-formed YAML", ""
+		return textPos{1, 1}, "the text is not well-formed YAML", ""
 	}
 	says := located.GetMessage()
 	for _, h := range syntaxHints {
 		if strings.Contains(says, h.says) {
-			return at(located.GetToken()), "not well-formed YAML: " + plainly(says), h.hint
+			return tokenPos(located.GetToken()), "not well-formed YAML: " + replaceControls(says), h.hint
 		}
 	}
-	return at(located.GetToken()), "not well-formed YAML: " + plainly(says), "check the indentation and the quotes of this line"
+	return tokenPos(located.GetToken()), "not well-formed YAML: " + replaceControls(says), "check the indentation and the quotes of this line"
 }
 
-// plainly names what a terminal would not show.
-func plainly(says string) string {
+// replaceControls replaces characters that a terminal would not show by their names.
+func replaceControls(says string) string {
 	return strings.Map(func(r rune) rune {
 		if r < ' ' {
 			return ' '

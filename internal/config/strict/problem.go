@@ -5,37 +5,37 @@ import (
 	"strings"
 )
 
-// Problem is one mistake by the path of the value that holds it. A judge that has no text at hand returns these; a
-// Document turns them into Mistakes with a line and a column.
+// Problem is one mistake, with the path of its value. Validators without the text return these; a Document
+// turns them into Mistakes with a line and a column.
 type Problem struct {
-	// Path is the value's place, "$.regions[0].name". A value that is absent is shown at its nearest parent.
+	// Path is the path of the value, "$.regions[0].name". An absent value is shown at its nearest parent.
 	Path string
-	// Reason says what is wrong, in lower case and without a full stop.
+	// Reason is what is wrong, in lower case and without a full stop.
 	Reason string
-	// Hint says what to write instead.
+	// Hint is the correction.
 	Hint string
-	// AtKey puts the caret under the key rather than the value: for maps whose keys are names.
-	AtKey bool
-	// Needs is what this judgement rests on besides its own path, [*] standing for any position in a list: an unknown
-	// region rests on "$.regions[*].name". The problem is left out where a value there could not be read, because it
-	// would only echo the mistake there.
-	Needs string
+	// CaretAtKey puts the caret under the key rather than the value: for maps whose keys are names.
+	CaretAtKey bool
+	// DependsOn is the other path that the problem depends on, with [*] for any list position: an unknown
+	// region depends on "$.regions[*].name". The problem is omitted if a value there could not be decoded,
+	// because it would only follow from that mistake.
+	DependsOn string
 }
 
-// Mistake is one problem with its place in the text.
+// Mistake is one problem with its position in the text.
 type Mistake struct {
 	Path   string `json:"path"`
 	Line   int    `json:"line"`   // from 1
 	Column int    `json:"column"` // from 1, in characters
 	Reason string `json:"reason"`
 	Hint   string `json:"hint,omitempty"`
-	// Excerpt is the text's line with secrets masked.
+	// Excerpt is the line of the text with secrets masked.
 	Excerpt string `json:"excerpt"`
 
 	caret int // column of the caret in Excerpt
 }
 
-// Error is every mistake of one text, by line. Its message is what a person reads at a terminal.
+// Error holds all mistakes of one text, by line. Its message is for a terminal.
 type Error struct {
 	Name     string    `json:"name"` // the file's name
 	Mistakes []Mistake `json:"mistakes"`
@@ -45,14 +45,14 @@ type Error struct {
 // MaxMistakes bounds how many mistakes one Error lists.
 const MaxMistakes = 100
 
-// Error prints every mistake: place, reason, the line with a caret, and the hint.
+// Error prints every mistake: position, reason, the line with a caret, and the hint.
 func (e *Error) Error() string {
 	var b strings.Builder
 	for i, m := range e.Mistakes {
 		if i > 0 {
 			b.WriteByte('\n')
 		}
-		m.write(&b, e.Name)
+		m.writeMessage(&b, e.Name)
 	}
 	if e.Omitted > 0 {
 		fmt.Fprintf(&b, "\nand %d more mistakes\n", e.Omitted)
@@ -60,7 +60,7 @@ func (e *Error) Error() string {
 	return strings.TrimSuffix(b.String(), "\n")
 }
 
-func (m *Mistake) write(b *strings.Builder, name string) {
+func (m *Mistake) writeMessage(b *strings.Builder, name string) {
 	fmt.Fprintf(b, "%s:%d:%d: %s\n", name, m.Line, m.Column, m.Reason)
 	if m.Excerpt != "" {
 		fmt.Fprintf(b, "%5d | %s\n", m.Line, m.Excerpt)

@@ -15,7 +15,7 @@ import (
 	"github.com/spillway-lb/spillway/internal/config/strict"
 )
 
-type page struct {
+type testPage struct {
 	Name  string             `yaml:"name"`
 	Count int                `yaml:"count" default:"3"`
 	Seed  uint64             `yaml:"seed"`
@@ -26,58 +26,58 @@ type page struct {
 	Tags  []string           `yaml:"tags"`
 	Share map[string]float64 `yaml:"share"`
 	Keys  []string           `yaml:"keys" secret:"true"`
-	Part  part               `yaml:"part"`
-	Parts []part             `yaml:"parts"`
+	Part  testPart           `yaml:"part"`
+	Parts []testPart         `yaml:"parts"`
 }
 
-type part struct {
+type testPart struct {
 	Name string `yaml:"name"`
 	Size int    `yaml:"size" default:"7"`
 }
 
-func decode(text string) (*page, error) {
+func decodePage(text string) (*testPage, error) {
 	doc, err := strict.Parse("page.yaml", []byte(text))
 	if err != nil {
 		return nil, err
 	}
-	var p page
+	var p testPage
 	doc.Decode(&p)
 	return &p, doc.Err()
 }
 
-func yes() *bool { b := true; return &b }
+func truePointer() *bool { b := true; return &b }
 
-func TestDecode(t *testing.T) {
-	blank := page{Count: 3, On: yes(), Wait: time.Second, Part: part{Size: 7}}
-	with := func(change func(*page)) page { p := blank; change(&p); return p }
+func TestDecodeReadsEveryKind(t *testing.T) {
+	blank := testPage{Count: 3, On: truePointer(), Wait: time.Second, Part: testPart{Size: 7}}
+	with := func(change func(*testPage)) testPage { p := blank; change(&p); return p }
 	for _, c := range []struct {
 		name, text string
-		want       page
+		want       testPage
 	}{
 		{"defaults", "{}", blank},
 		{"null leaves the default", "count:\nname: ~\ntags:\n", blank},
-		{"scalars", "name: a b\ncount: -1\nseed: 18446744073709551615\nratio: 2\naddr: 2001:db8::1\nwait: 1m30s", with(func(p *page) {
+		{"scalars", "name: a b\ncount: -1\nseed: 18446744073709551615\nratio: 2\naddr: 2001:db8::1\nwait: 1m30s", with(func(p *testPage) {
 			p.Name, p.Count, p.Seed, p.Ratio, p.Addr, p.Wait = "a b", -1, 1<<64-1, 2, netip.MustParseAddr("2001:db8::1"), 90*time.Second
 		})},
-		{"explicit false", "on: false", with(func(p *page) { p.On = new(bool) })},
-		{"flow and block", "tags: [a, \"b\"]\nparts:\n  - name: x\n  - {name: y, size: 9}\n", with(func(p *page) {
-			p.Tags, p.Parts = []string{"a", "b"}, []part{{"x", 7}, {"y", 9}}
+		{"explicit false", "on: false", with(func(p *testPage) { p.On = new(bool) })},
+		{"flow and block", "tags: [a, \"b\"]\nparts:\n  - name: x\n  - {name: y, size: 9}\n", with(func(p *testPage) {
+			p.Tags, p.Parts = []string{"a", "b"}, []testPart{{"x", 7}, {"y", 9}}
 		})},
-		{"literal text", "name: |\n  two\n  lines\n", with(func(p *page) { p.Name = "two\nlines\n" })},
-		{"map", "share: {us.east: 0.5, \"b c\": 1}", with(func(p *page) { p.Share = map[string]float64{"us.east": 0.5, "b c": 1} })},
-		{"anchor and alias", "parts:\n  - &x {name: x}\n  - *x\n", with(func(p *page) { p.Parts = []part{{"x", 7}, {"x", 7}} })},
-		{"windows lines", "name: a\r\ncount: 4\r\n", with(func(p *page) { p.Name, p.Count = "a", 4 })},
-		{"document start", "---\nname: a\n", with(func(p *page) { p.Name = "a" })},
+		{"literal text", "name: |\n  two\n  lines\n", with(func(p *testPage) { p.Name = "two\nlines\n" })},
+		{"map", "share: {us.east: 0.5, \"b c\": 1}", with(func(p *testPage) { p.Share = map[string]float64{"us.east": 0.5, "b c": 1} })},
+		{"anchor and alias", "parts:\n  - &x {name: x}\n  - *x\n", with(func(p *testPage) { p.Parts = []testPart{{"x", 7}, {"x", 7}} })},
+		{"windows lines", "name: a\r\ncount: 4\r\n", with(func(p *testPage) { p.Name, p.Count = "a", 4 })},
+		{"document start", "---\nname: a\n", with(func(p *testPage) { p.Name = "a" })},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			got, err := decode(c.text)
+			got, err := decodePage(c.text)
 			if err != nil {
 				t.Fatal(err)
 			}
 			if diff := cmp.Diff(c.want, *got, cmpopts.EquateComparable(netip.Addr{})); diff != "" {
 				t.Fatalf("read (-want +got):\n%s", diff)
 			}
-			again, err := decode(string(strict.Encode(got)))
+			again, err := decodePage(string(strict.Encode(got)))
 			if err != nil {
 				t.Fatalf("what was written cannot be read: %v\n%s", err, strict.Encode(got))
 			}
@@ -88,14 +88,14 @@ func TestDecode(t *testing.T) {
 	}
 }
 
-func TestEncodeQuotesWhatWouldMeanSomethingElse(t *testing.T) {
+func TestEncodeQuotesAmbiguousText(t *testing.T) {
 	for _, name := range []string{
 		"", "true", "null", "12", "0x1f", "1e5", "1_000", "0o7", ".5", "-", "a: b", "a #b", "#", "*a", "&a", "!a", "%a", "@a", "`a`",
 		"a\nb", "\t", " a ", "é", "日本", "2001:db8::1", "12:30:45", "2024-01-01", "NaN", ".inf", "~", "yes", "<<", "=", "- a", "? a", "[a]", "{a}", "a,b",
 		"\x00\x1f\x7f", "\u2028", "\U0001f600", `back\slash`, `"quoted"`, "'",
 	} {
-		p := page{Name: name, Tags: []string{name}, Share: map[string]float64{name + "x": 1}, Count: 1, Wait: 1, Part: part{Size: 1}}
-		got, err := decode(string(strict.Encode(&p)))
+		p := testPage{Name: name, Tags: []string{name}, Share: map[string]float64{name + "x": 1}, Count: 1, Wait: 1, Part: testPart{Size: 1}}
+		got, err := decodePage(string(strict.Encode(&p)))
 		if err != nil {
 			t.Errorf("%q: %v", name, err)
 			continue
@@ -106,9 +106,9 @@ func TestEncodeQuotesWhatWouldMeanSomethingElse(t *testing.T) {
 	}
 }
 
-// TestBombs holds texts that would cost far more than they say.
-func TestBombs(t *testing.T) {
-	const mib = 1 << 20 // as long as a text may be
+// TestExpensiveTextsAreRefused: texts that would cost far more than their size.
+func TestExpensiveTextsAreRefused(t *testing.T) {
+	const mib = 1 << 20 // the maximum length of a text
 	aliases := "tags: &a [x, x, x, x, x, x, x, x, x, x]\nparts: &b\n"
 	for i := range 20_000 {
 		aliases += fmt.Sprintf("  - {name: &n%d y}\n", i)
@@ -122,10 +122,10 @@ func TestBombs(t *testing.T) {
 		"question marks":     strings.Repeat("? ", mib/8),
 		"anchors":            strings.Repeat("&a ", mib/12),
 		"tags":               strings.Repeat("!a ", mib/12),
-		"indentation":        staircase(1400),
+		"indentation":        nestedYAML(1400),
 		"long key":           keys,
 		"many words":         "tags: [" + strings.Repeat("a,", mib/2-10) + "]",
-		"billion laughs":     laughs(),
+		"billion laughs":     aliasBomb(),
 		"many aliases":       aliases + "share: {a: 1}\nkeys: [" + strings.Repeat("*a, ", 100_000) + "]\n",
 		"quotes":             strings.Repeat("\"", mib-1),
 		"colons":             strings.Repeat("a: ", mib/3),
@@ -133,7 +133,7 @@ func TestBombs(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			begin := time.Now()
-			_, err := decode(text)
+			_, err := decodePage(text)
 			if took := time.Since(begin); took > 10*time.Second {
 				t.Errorf("took %v", took)
 			}
@@ -148,7 +148,7 @@ func TestBombs(t *testing.T) {
 	}
 }
 
-func staircase(n int) string {
+func nestedYAML(n int) string {
 	var b strings.Builder
 	for i := range n {
 		b.WriteString(strings.Repeat(" ", i) + "a:\n")
@@ -156,7 +156,7 @@ func staircase(n int) string {
 	return b.String()
 }
 
-func laughs() string {
+func aliasBomb() string {
 	text := "tags: &t0 [ha, ha, ha, ha, ha, ha, ha, ha, ha]\n"
 	for i := range 9 {
 		one := fmt.Sprintf("*t%d", i)
@@ -165,17 +165,17 @@ func laughs() string {
 	return text + "parts: *t9\n"
 }
 
-func TestProblemsThatOnlyEchoAreLeftOut(t *testing.T) {
+func TestDependentProblemsAreOmitted(t *testing.T) {
 	doc, err := strict.Parse("page.yaml", []byte("name: [a]\nparts:\n  - {name: [x], size: 1}\n  - {name: y, size: z}\ntags: [q]\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	var p page
+	var p testPage
 	doc.Decode(&p)
-	doc.Report([]strict.Problem{
+	doc.ReportProblems([]strict.Problem{
 		{Path: "$.name", Reason: "echo of the name"},
-		{Path: "$.tags[0]", Reason: "echo of a part's name", Needs: "$.parts[*].name"},
-		{Path: "$.tags[0]", Reason: "rests on what was read", Needs: "$.share"},
+		{Path: "$.tags[0]", Reason: "echo of a part's name", DependsOn: "$.parts[*].name"},
+		{Path: "$.tags[0]", Reason: "rests on what was read", DependsOn: "$.share"},
 		{Path: "$.parts[1].name", Reason: "beside a mistake"},
 		{Path: "$.absent.below", Reason: "shown at its parent"},
 	})
@@ -191,15 +191,15 @@ func TestProblemsThatOnlyEchoAreLeftOut(t *testing.T) {
 }
 
 func TestMistakesAreBounded(t *testing.T) {
-	_, err := decode("tags: [" + strings.Repeat("1, ", 1000) + "]")
+	_, err := decodePage("tags: [" + strings.Repeat("1, ", 1000) + "]")
 	var e *strict.Error
 	if !errors.As(err, &e) || len(e.Mistakes) != strict.MaxMistakes || e.Omitted != 900 {
 		t.Fatalf("error is %.200v", err)
 	}
 }
 
-func TestLongLinesAreCutAroundTheCaret(t *testing.T) {
-	_, err := decode("{name: " + strings.Repeat("ab ", 300) + ", count: x, tags: [" + strings.Repeat("cd, ", 300) + "]}")
+func TestExcerptIsCutAroundCaret(t *testing.T) {
+	_, err := decodePage("{name: " + strings.Repeat("ab ", 300) + ", count: x, tags: [" + strings.Repeat("cd, ", 300) + "]}")
 	if err == nil {
 		t.Fatal("taken")
 	}
@@ -220,7 +220,7 @@ func TestSecretsAreMasked(t *testing.T) {
 		"keys:\n  - &k hunter2\ntags: [{x: *k}]\n", "keys:\n  - \"a\n    hunter2\n  count: x", "count: Bearer hunter2", "count: https://a:hunter2@b/",
 		"keys: !!str hunter2", "keys: &a !!str hunter2", "keys: *hunter2", "? keys\n: hunter2", "keys\n: hunter2",
 	} {
-		_, err := decode(text)
+		_, err := decodePage(text)
 		if err == nil {
 			t.Errorf("%q was taken", text)
 			continue
@@ -231,9 +231,9 @@ func TestSecretsAreMasked(t *testing.T) {
 	}
 }
 
-// Width is no depth: a line or a page of any number of keys in brackets is accepted, and real depth is refused wherever
-// it is.
-func TestWidthIsNoDepth(t *testing.T) {
+// Width is not depth: any number of keys in brackets on a line or in a text is accepted, and real depth is
+// refused.
+func TestWideTextIsNotDeep(t *testing.T) {
 	var weights, parts []string
 	for i := range 300 {
 		weights = append(weights, fmt.Sprintf("r%d: 1", i))
@@ -248,7 +248,7 @@ func TestWidthIsNoDepth(t *testing.T) {
 		"a list at its key":    "parts:\n- {name: a}\n- {name: b}\nname: c\n",
 		"anchors of each item": "tags: [&a x, &b x, &c x, &d x, &e x, &f x, &g x, &h x, &i x, &j x, &k x, &l x, &m x, &n x, &o x, &p x, &q x, &r x]\n",
 	} {
-		if _, err := decode(text); err != nil && strings.Contains(err.Error(), "deep") {
+		if _, err := decodePage(text); err != nil && strings.Contains(err.Error(), "deep") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -263,7 +263,7 @@ func TestWidthIsNoDepth(t *testing.T) {
 		"anchors in flow": "[" + strings.Repeat("&a ", 17) + "x]",
 		"tags over lines": "[" + strings.Repeat("!a\n", 17) + "x]",
 	} {
-		if _, err := decode(text); err == nil || !strings.Contains(err.Error(), "deep") {
+		if _, err := decodePage(text); err == nil || !strings.Contains(err.Error(), "deep") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -278,7 +278,7 @@ func blockMaps(n int) string {
 	return b.String()
 }
 
-// blockLists nests lists that begin in the column of their key: two levels for each.
+// blockLists nests lists that begin in the column of their key: two levels each.
 func blockLists(n int) string {
 	var b strings.Builder
 	for i := range n {
@@ -287,13 +287,13 @@ func blockLists(n int) string {
 	return b.String()
 }
 
-// FuzzJSON holds that what is accepted as YAML is accepted as compact JSON, and means the same.
+// FuzzJSON: what is accepted as YAML is accepted as compact JSON, with the same result.
 func FuzzJSON(f *testing.F) {
 	for _, s := range []string{"{}", "name: a\ntags: [a]\n", "share: {a: 1, b: 2}\n", "parts: [{name: a}, {name: b}]\n", "keys: [sk-aaaaaaaaaaaa]\nwait: 3s"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		p, err := decode(text)
+		p, err := decodePage(text)
 		if err != nil {
 			return
 		}
@@ -301,7 +301,7 @@ func FuzzJSON(f *testing.F) {
 		if err != nil {
 			return
 		}
-		again, err := decode(string(compact))
+		again, err := decodePage(string(compact))
 		if err != nil {
 			t.Fatalf("as JSON it is refused: %v\n%s", err, compact)
 		}
@@ -316,7 +316,7 @@ func FuzzDecode(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		p, err := decode(text)
+		p, err := decodePage(text)
 		if err != nil {
 			var e *strict.Error
 			if !errors.As(err, &e) || len(e.Mistakes) == 0 {
@@ -324,7 +324,7 @@ func FuzzDecode(f *testing.F) {
 			}
 			return
 		}
-		again, err := decode(string(strict.Encode(p)))
+		again, err := decodePage(string(strict.Encode(p)))
 		if err != nil {
 			t.Fatalf("what was written cannot be read: %v\n%s", err, strict.Encode(p))
 		}

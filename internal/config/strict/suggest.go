@@ -5,22 +5,22 @@ import (
 	"strings"
 )
 
-// nearest returns the known name that key was probably meant to be.
-func nearest(key string, known []string) (string, bool) {
+// nearestName returns the known name that key is probably a misspelling of.
+func nearestName(key string, known []string) (string, bool) {
 	best, distance := "", 3
 	for _, k := range known {
 		limit := len(k) / 3
-		if d := edits(fold(key), fold(k)); d < distance && d <= limit {
+		if d := editDistance(foldName(key), foldName(k)); d < distance && d <= limit {
 			best, distance = k, d
 		}
 	}
 	return best, best != ""
 }
 
-// Suggest ends a hint: the nearest known name where there is one, else what there is to choose from. Noun is what the
-// names are, in the plural ("regions").
-func Suggest(name string, known []string, noun string) string {
-	if near, ok := nearest(name, known); ok {
+// SuggestName returns the end of a hint: the nearest known name if there is one, else the choices. noun is the
+// plural of the names ("regions").
+func SuggestName(name string, known []string, noun string) string {
+	if near, ok := nearestName(name, known); ok {
 		return `did you mean "` + near + `"?`
 	}
 	if len(known) == 0 {
@@ -34,8 +34,8 @@ func Suggest(name string, known []string, noun string) string {
 	return "the " + noun + " are: " + strings.Join(list, ", ") + more
 }
 
-// fold drops what people vary in a key: case, hyphens and underscores.
-func fold(s string) string {
+// foldName removes usual variations of a key: case, hyphens and underscores.
+func foldName(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r == '-' || r == '_' || r == ' ' {
 			return -1
@@ -44,8 +44,9 @@ func fold(s string) string {
 	}, strings.ToLower(s))
 }
 
-// edits is the number of characters to insert, delete, replace or swap with a neighbour to turn a into b.
-func edits(a, b string) int {
+// editDistance returns the number of insertions, deletions, replacements and swaps of neighbours that turn a
+// into b.
+func editDistance(a, b string) int {
 	if len(a) > 64 || len(b) > 64 {
 		return max(len(a), len(b))
 	}

@@ -693,6 +693,8 @@ type Drain struct {
 	Path          string                 `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
 	UntilUnixNano int64                  `protobuf:"varint,2,opt,name=until_unix_nano,json=untilUnixNano,proto3" json:"until_unix_nano,omitempty"` // 0: until undrained
 	Reason        string                 `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
+	StartUnixNano int64                  `protobuf:"varint,4,opt,name=start_unix_nano,json=startUnixNano,proto3" json:"start_unix_nano,omitempty"` // with over_nano: traffic leaves evenly from here on
+	OverNano      int64                  `protobuf:"varint,5,opt,name=over_nano,json=overNano,proto3" json:"over_nano,omitempty"`                  // 0: it leaves at once, as it does at children of earlier releases
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -746,6 +748,20 @@ func (x *Drain) GetReason() string {
 		return x.Reason
 	}
 	return ""
+}
+
+func (x *Drain) GetStartUnixNano() int64 {
+	if x != nil {
+		return x.StartUnixNano
+	}
+	return 0
+}
+
+func (x *Drain) GetOverNano() int64 {
+	if x != nil {
+		return x.OverNano
+	}
+	return 0
 }
 
 type Peer struct {
@@ -1066,11 +1082,13 @@ const file_uplink_proto_rawDesc = "" +
 	"\n" +
 	"generation\x18\x02 \x01(\x04R\n" +
 	"generation\x12\x14\n" +
-	"\x05index\x18\x03 \x01(\x04R\x05index\"[\n" +
+	"\x05index\x18\x03 \x01(\x04R\x05index\"\xa0\x01\n" +
 	"\x05Drain\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x12&\n" +
 	"\x0funtil_unix_nano\x18\x02 \x01(\x03R\runtilUnixNano\x12\x16\n" +
-	"\x06reason\x18\x03 \x01(\tR\x06reason\"\xc8\x01\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\x12&\n" +
+	"\x0fstart_unix_nano\x18\x04 \x01(\x03R\rstartUnixNano\x12\x1b\n" +
+	"\tover_nano\x18\x05 \x01(\x03R\boverNano\"\xc8\x01\n" +
 	"\x04Peer\x12\x16\n" +
 	"\x06region\x18\x01 \x01(\tR\x06region\x127\n" +
 	"\bgateways\x18\x02 \x03(\v2\x1b.spillway.uplink.v1.GatewayR\bgateways\x12\x18\n" +

@@ -7,78 +7,78 @@ import (
 	"strings"
 )
 
-// Kind of an event.
-type Kind uint8
+// EventKind is the kind of an event.
+type EventKind uint8
 
-// The kinds of events. What is of another kind is counted as ignored.
+// Kinds of events. Events of other kinds are counted as ignored.
 const (
-	Stored Kind = iota + 1
-	Removed
-	Cleared
+	BlocksStored EventKind = iota + 1
+	BlocksRemoved
+	BlocksCleared
 )
 
-// Event is one change of an engine's cache on its GPU.
-type Event struct {
-	Kind Kind
+// CacheEvent is one change of an engine's cache on its GPU.
+type CacheEvent struct {
+	Kind EventKind
 	// Hashes of the blocks, in the order of the prompt when they are stored.
 	Hashes []uint64
-	// Parent is the block before the first one, when HasParent.
+	// Parent is the block before the first one, if HasParent.
 	Parent    uint64
 	HasParent bool
 	// BlockTokens is how many tokens a stored block holds.
 	BlockTokens int
-	// Group is the cache group of engines that keep several kinds of cache; -1 when none is named.
+	// Group is the cache group, for engines with several kinds of cache; -1 when none is named.
 	Group int
 }
 
-// Batch is what one step of an engine has changed.
-type Batch struct {
-	Events []Event
+// EventBatch holds the changes of one engine step.
+type EventBatch struct {
+	Events []CacheEvent
 	// Rank of the data-parallel engine; -1 when none is named.
 	Rank int
-	// Ignored events: unknown ones, and those of caches that are not the GPU's or are no whole prefix.
+	// Ignored counts unknown events, and those of caches that are not on the GPU or hold no whole prefix.
 	Ignored int
 }
 
 const (
 	maxEvents = 1 << 16
 	maxHashes = 1 << 18
-	// maxBlockTokens bounds what is believed of a block's size.
+	// maxBlockTokens is the largest accepted block size, in tokens.
 	maxBlockTokens = 1 << 16
 	maxRank        = 1 << 12
 )
 
-// Decoder reads batches. What it returns is good until its next call.
+// Decoder decodes batches. Its results are valid until its next call.
 type Decoder struct {
-	batch  Batch
+	batch  EventBatch
 	hashes []uint64
-	field  fields
+	event  rawEvent
 }
 
-// fields is one event as it comes, before it is judged.
-type fields struct {
-	name      []byte
-	at        int // of its hashes in the decoder's arena
-	n         int
-	parent    uint64
-	hasParent bool
-	block     uint64
-	medium    []byte
-	group     int
-	spec      []byte
-	locality  []byte
-	wrong     bool
+// rawEvent is one event as received, before validation.
+type rawEvent struct {
+	name        []byte
+	hashStart   int // start of its hashes in the decoder's arena
+	hashCount   int
+	parent      uint64
+	hasParent   bool
+	blockTokens uint64
+	medium      []byte
+	group       int
+	specKind    []byte
+	locality    []byte
+	malformed   bool
 }
 
-// Decode reads the payload of one message.
-func (d *Decoder) Decode(payload []byte) (*Batch, error) {
-	p := pack{b: payload}
-	d.batch = Batch{Events: d.batch.Events[:0], Rank: -1}
+// DecodeBatch decodes the payload of one message.
+func (d *Decoder) DecodeBatch(payload []byte) (*EventBatch, error) {
+	p := msgpackReader{rest: payload}
+	d.batch = EventBatch{Events: d.batch.Events[:0], Rank: -1}
 	d.hashes = d.hashes[:0]
-	if err := d.envelope(&p); err != nil {
+	if err := d.readEnvelope(&p); err != nil {
 		return nil, fmt.Errorf("reading a batch of cache events: %w", err)
 	}
-	// The arena may have moved while it grew: the events are laid over it now.
+	// The arena may have moved while it grew: set the events' slices only now.
 	at := 0
 	for i := range d.batch.Events {
 		e := &d.batch.Events[i]
@@ -89,116 +89,116 @@ func (d *Decoder) Decode(payload []byte) (*Batch, error) {
 	return &d.batch, nil
 }
 
-func (d *Decoder) envelope(p *pack) error {
-	if n, ok := p.array(); ok {
+func (d *Decoder) readEnvelope(p *msgpackReader) error {
+	if n, ok := p.readArrayLength(); ok {
 		for i := range n {
 			switch i {
 			case 1:
-				if err := d.events(p); err != nil {
+				if err := d.readEvents(p); err != nil {
 					return err
 				}
 			case 2:
-				d.rank(p)
+				d.readRank(p)
 			default:
-				p.skip()
+				p.skipValue()
 			}
 		}
-		return p.ended(n >= 2)
+		return p.checkEnd(n >= 2)
 	}
-	n, ok := p.object()
+	n, ok := p.readMapLength()
 	if !ok {
-		return errPack
+		return errMalformedPack
 	}
 	found := false
 	for range n {
-		switch key, _ := p.text(); string(key) {
+		switch key, _ := p.readText(); string(key) {
 		case "events":
 			found = true
-			if err := d.events(p); err != nil {
+			if err := d.readEvents(p); err != nil {
 				return err
 			}
 		case "data_parallel_rank":
-			d.rank(p)
+			d.readRank(p)
 		default:
-			p.skip()
+			p.skipValue()
 		}
 	}
-	return p.ended(found)
+	return p.checkEnd(found)
 }
 
-func (p *pack) ended(whole bool) error {
-	if p.bad || !whole {
-		return errPack
+func (p *msgpackReader) checkEnd(whole bool) error {
+	if p.failed || !whole {
+		return errMalformedPack
 	}
 	return nil
 }
 
-func (d *Decoder) rank(p *pack) {
-	if p.isNil() {
+func (d *Decoder) readRank(p *msgpackReader) {
+	if p.skipNil() {
 		return
 	}
-	if r, ok := p.integer(); ok && r <= maxRank {
+	if r, ok := p.readInteger(); ok && r <= maxRank {
 		d.batch.Rank = int(r)
 		return
 	}
-	p.skip()
+	p.skipValue()
 }
 
-func (d *Decoder) events(p *pack) error {
-	n, ok := p.array()
+func (d *Decoder) readEvents(p *msgpackReader) error {
+	n, ok := p.readArrayLength()
 	if !ok || n > maxEvents {
-		return fmt.Errorf("%w: no list of events, or one of more than %d", errPack, maxEvents)
+		return fmt.Errorf("%w: no list of events, or one of more than %d", errMalformedPack, maxEvents)
 	}
 	for range n {
-		d.event(p)
-		if p.bad {
-			return errPack
+		d.readEvent(p)
+		if p.failed {
+			return errMalformedPack
 		}
 		if len(d.hashes) > maxHashes {
-			return fmt.Errorf("%w: more than %d blocks", errPack, maxHashes)
+			return fmt.Errorf("%w: more than %d blocks", errMalformedPack, maxHashes)
 		}
 	}
 	return nil
 }
 
-// event reads one event of either form. One that is not understood is stepped over and counted.
-func (d *Decoder) event(p *pack) {
-	d.field = fields{at: len(d.hashes), group: -1}
-	if n, ok := p.array(); ok {
+// readEvent reads one event of either form. An unknown one is skipped and counted.
+func (d *Decoder) readEvent(p *msgpackReader) {
+	d.event = rawEvent{hashStart: len(d.hashes), group: -1}
+	if n, ok := p.readArrayLength(); ok {
 		for i := range n {
-			d.positional(p, i)
+			d.readPositional(p, i)
 		}
-	} else if n, ok := p.object(); ok {
+	} else if n, ok := p.readMapLength(); ok {
 		for range n {
-			key, ok := p.text()
+			key, ok := p.readText()
 			if !ok {
-				p.skip()
+				p.skipValue()
 			}
-			d.named(p, string(key))
+			d.readNamed(p, string(key))
 		}
 	} else {
-		p.skip()
-		d.field.wrong = true
+		p.skipValue()
+		d.event.malformed = true
 	}
-	if !p.bad {
-		d.judge()
+	if !p.failed {
+		d.keepIfValid()
 	}
 }
 
-// storedFields and removedFields are the names of the positional form's members after the first.
+// storedFields and removedFields are the names of the members of the positional form after the first.
 func storedFields() []string {
 	return []string{"block_hashes", "parent_block_hash", "token_ids", "block_size", "lora_id", "medium", "lora_name", "extra_keys", "group_idx", "kv_cache_spec_kind", "kv_cache_spec_sliding_window", "locality"}
 }
 
 func removedFields() []string { return []string{"block_hashes", "medium", "group_idx", "locality"} }
 
-func (d *Decoder) positional(p *pack, i int) {
+func (d *Decoder) readPositional(p *msgpackReader, i int) {
 	if i == 0 {
-		d.named(p, "type")
+		d.readNamed(p, "type")
 		return
 	}
 	var names []string
-	switch string(d.field.name) {
+	switch string(d.event.name) {
 	case "BlockStored":
 		names = storedFields()
 	case "BlockRemoved":
@@ -208,108 +208,108 @@ func (d *Decoder) positional(p *pack, i int) {
 	if i <= len(names) {
 		name = names[i-1]
 	}
-	d.named(p, name)
+	d.readNamed(p, name)
 }
 
-func (d *Decoder) named(p *pack, name string) {
-	f := &d.field
+func (d *Decoder) readNamed(p *msgpackReader, name string) {
+	f := &d.event
 	ok := true
 	switch name {
 	case "type":
-		f.name, ok = p.text()
+		f.name, ok = p.readText()
 	case "block_hashes":
-		ok = d.list(p)
+		ok = d.readHashes(p)
 	case "parent_block_hash":
-		if !p.isNil() {
-			f.parent, ok = p.hash()
+		if !p.skipNil() {
+			f.parent, ok = p.readHash()
 			f.hasParent = ok
 		}
 	case "block_size":
-		f.block, ok = p.integer()
+		f.blockTokens, ok = p.readInteger()
 	case "medium":
-		ok = optional(p, &f.medium)
+		ok = readOptional(p, &f.medium)
 	case "kv_cache_spec_kind":
-		ok = optional(p, &f.spec)
+		ok = readOptional(p, &f.specKind)
 	case "locality":
-		ok = optional(p, &f.locality)
+		ok = readOptional(p, &f.locality)
 	case "group_idx":
-		if !p.isNil() {
+		if !p.skipNil() {
 			var g uint64
-			if g, ok = p.integer(); ok && g < math.MaxInt16 {
+			if g, ok = p.readInteger(); ok && g < math.MaxInt16 {
 				f.group = int(g)
 			} else {
-				f.wrong = true
+				f.malformed = true
 			}
 		}
 	default:
-		p.skip()
+		p.skipValue()
 	}
 	if !ok {
-		p.skip()
-		f.wrong = true
+		p.skipValue()
+		f.malformed = true
 	}
 }
 
-func optional(p *pack, into *[]byte) (ok bool) {
-	if p.isNil() {
+func readOptional(p *msgpackReader, into *[]byte) (ok bool) {
+	if p.skipNil() {
 		return true
 	}
-	*into, ok = p.text()
+	*into, ok = p.readText()
 	return ok
 }
 
-func (d *Decoder) list(p *pack) bool {
-	n, ok := p.array()
+func (d *Decoder) readHashes(p *msgpackReader) bool {
+	n, ok := p.readArrayLength()
 	if !ok {
 		return false
 	}
-	d.hashes = d.hashes[:d.field.at]
+	d.hashes = d.hashes[:d.event.hashStart]
 	for range n {
-		h, ok := p.hash()
+		h, ok := p.readHash()
 		if !ok {
-			p.skip()
-			d.field.wrong = true
+			p.skipValue()
+			d.event.malformed = true
 			continue
 		}
 		d.hashes = append(d.hashes, h)
 	}
-	d.field.n = len(d.hashes) - d.field.at
+	d.event.hashCount = len(d.hashes) - d.event.hashStart
 	return true
 }
 
-// judge keeps the event, or drops what it brought.
-func (d *Decoder) judge() {
-	f := &d.field
-	e := Event{Hashes: d.hashes[f.at : f.at+f.n], Group: f.group}
+// keepIfValid keeps the event, or drops its hashes.
+func (d *Decoder) keepIfValid() {
+	f := &d.event
+	e := CacheEvent{Hashes: d.hashes[f.hashStart : f.hashStart+f.hashCount], Group: f.group}
 	switch string(f.name) {
 	case "BlockStored":
-		e.Kind, e.Parent, e.HasParent, e.BlockTokens = Stored, f.parent, f.hasParent, int(min(f.block, maxBlockTokens+1))
-		f.wrong = f.wrong || f.n == 0 || f.block == 0 || f.block > maxBlockTokens
+		e.Kind, e.Parent, e.HasParent, e.BlockTokens = BlocksStored, f.parent, f.hasParent, int(min(f.blockTokens, maxBlockTokens+1))
+		f.malformed = f.malformed || f.hashCount == 0 || f.blockTokens == 0 || f.blockTokens > maxBlockTokens
 	case "BlockRemoved":
-		e.Kind = Removed
-		f.wrong = f.wrong || f.n == 0
+		e.Kind = BlocksRemoved
+		f.malformed = f.malformed || f.hashCount == 0
 	case "AllBlocksCleared":
-		e.Kind, e.Hashes = Cleared, nil
-		d.hashes = d.hashes[:f.at]
+		e.Kind, e.Hashes = BlocksCleared, nil
+		d.hashes = d.hashes[:f.hashStart]
 	default:
-		f.wrong = true
+		f.malformed = true
 	}
-	if f.wrong || !f.onGPU() || !f.wholePrefix() {
-		d.hashes = d.hashes[:f.at]
+	if f.malformed || !f.isOnGPU() || !f.coversWholePrefix() {
+		d.hashes = d.hashes[:f.hashStart]
 		d.batch.Ignored++
 		return
 	}
 	d.batch.Events = append(d.batch.Events, e)
 }
 
-// onGPU says that the block is in the memory of the engine's own GPU, where a hit costs nothing.
-func (f *fields) onGPU() bool {
+// isOnGPU reports whether the block is in the memory of the engine's own GPU, where a hit costs nothing.
+func (f *rawEvent) isOnGPU() bool {
 	return (len(f.medium) == 0 || bytes.EqualFold(f.medium, []byte("GPU"))) && !bytes.EqualFold(f.locality, []byte("REMOTE"))
 }
 
-// wholePrefix says that the block's cache keeps prompts from their beginning. Of a sliding window or a state nothing can
-// be told about prefixes.
-func (f *fields) wholePrefix() bool {
-	s := strings.ToLower(string(f.spec))
+// coversWholePrefix reports whether the block's cache keeps prompts from their beginning. A sliding window or a
+// recurrent state gives no information about prefixes.
+func (f *rawEvent) coversWholePrefix() bool {
+	s := strings.ToLower(string(f.specKind))
 	return !strings.Contains(s, "sliding") && !strings.Contains(s, "mamba") && !strings.Contains(s, "chunked")
 }

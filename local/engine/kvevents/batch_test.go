@@ -12,8 +12,9 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// said is a batch in short: S3<-1 for a block stored behind another, R for removed, C for cleared, numbered as they come.
-func said(b *Batch) string {
+// summarizeBatch formats a batch: S3<-1 for a block stored behind another, R for removed, C for cleared, numbered in
+// order of appearance.
+func summarizeBatch(b *EventBatch) string {
 	names := map[uint64]int{}
 	name := func(h uint64) int {
 		if names[h] == 0 {
@@ -29,14 +30,14 @@ func said(b *Batch) string {
 		}
 		s := strings.Join(hs, ",")
 		switch e.Kind {
-		case Stored:
+		case BlocksStored:
 			s = fmt.Sprintf("S%s/%d", s, e.BlockTokens)
 			if e.HasParent {
 				s += fmt.Sprintf("<-%d", name(e.Parent))
 			}
-		case Removed:
+		case BlocksRemoved:
 			s = "R" + s
-		case Cleared:
+		case BlocksCleared:
 			s = "C"
 		}
 		out = append(out, fmt.Sprintf("%s:%d", s, e.Group))
@@ -44,8 +45,8 @@ func said(b *Batch) string {
 	return strings.Join(out, " ")
 }
 
-// TestBothForms reads batches that another MessagePack library has written as vLLM's types have them.
-func TestBothForms(t *testing.T) {
+// TestDecodeArrayAndMapForms decodes batches that another MessagePack library encoded from vLLM's types.
+func TestDecodeArrayAndMapForms(t *testing.T) {
 	for _, c := range []struct {
 		file, want string
 		rank       int
@@ -59,19 +60,19 @@ func TestBothForms(t *testing.T) {
 			t.Fatal(err)
 		}
 		var d Decoder
-		for range 2 { // what it keeps between batches does not show
-			b, err := d.Decode(payload)
+		for range 2 { // state kept between batches has no effect
+			b, err := d.DecodeBatch(payload)
 			if err != nil {
 				t.Fatalf("%s: %v", c.file, err)
 			}
-			if got := said(b); got != c.want || b.Rank != c.rank || b.Ignored != c.ignored {
+			if got := summarizeBatch(b); got != c.want || b.Rank != c.rank || b.Ignored != c.ignored {
 				t.Errorf("%s: %s, rank %d, %d ignored; want %s, %d, %d", c.file, got, b.Rank, b.Ignored, c.want, c.rank, c.ignored)
 			}
 		}
 	}
 }
 
-func TestRubbishIsRefused(t *testing.T) {
+func TestMalformedBatchIsRefused(t *testing.T) {
 	var d Decoder
 	for name, p := range map[string][]byte{
 		"nothing":        {},
@@ -82,18 +83,18 @@ func TestRubbishIsRefused(t *testing.T) {
 		"a cut hash":     {0x92, 0, 0x91, 0x92, 0xab, 'B', 'l', 'o', 'c', 'k', 'S', 't', 'o', 'r', 'e', 'd', 0x91, 0xcf, 1, 2},
 		"a long nothing": {0x92, 0xdb, 0xff, 0xff, 0xff, 0xff, 1},
 	} {
-		if _, err := d.Decode(p); err == nil {
+		if _, err := d.DecodeBatch(p); err == nil {
 			t.Errorf("%s was read", name)
 		}
 	}
-	// An event that is wrong in itself is stepped over.
-	b, err := d.Decode([]byte{0x92, 0, 0x93, 0x92, 0xac, 'B', 'l', 'o', 'c', 'k', 'R', 'e', 'm', 'o', 'v', 'e', 'd', 0xa1, 'x', 5, 0x92, 0xac, 'B', 'l', 'o', 'c', 'k', 'R', 'e', 'm', 'o', 'v', 'e', 'd', 0x91, 9})
-	if err != nil || b.Ignored != 2 || said(b) != "R1:-1" {
+	// An invalid event is skipped.
+	b, err := d.DecodeBatch([]byte{0x92, 0, 0x93, 0x92, 0xac, 'B', 'l', 'o', 'c', 'k', 'R', 'e', 'm', 'o', 'v', 'e', 'd', 0xa1, 'x', 5, 0x92, 0xac, 'B', 'l', 'o', 'c', 'k', 'R', 'e', 'm', 'o', 'v', 'e', 'd', 0x91, 9})
+	if err != nil || b.Ignored != 2 || summarizeBatch(b) != "R1:-1" {
 		t.Errorf("%v: %+v", err, b)
 	}
 }
 
-func FuzzDecode(f *testing.F) {
+func FuzzDecodeBatch(f *testing.F) {
 	for _, name := range []string{"array", "map"} {
 		b, err := os.ReadFile("testdata/" + name + ".msgpack")
 		if err != nil {
@@ -104,14 +105,14 @@ func FuzzDecode(f *testing.F) {
 	f.Add([]byte{0x83, 0xa6, 'e', 'v', 'e', 'n', 't', 's', 0x90})
 	var d Decoder
 	f.Fuzz(func(t *testing.T, p []byte) {
-		b, err := d.Decode(p)
+		b, err := d.DecodeBatch(p)
 		if err != nil {
 			return
 		}
 		n := 0
 		for _, e := range b.Events {
 			n += len(e.Hashes)
-			if e.Kind == Stored && (len(e.Hashes) == 0 || e.BlockTokens <= 0 || e.BlockTokens > maxBlockTokens) || e.Group < -1 {
+			if e.Kind == BlocksStored && (len(e.Hashes) == 0 || e.BlockTokens <= 0 || e.BlockTokens > maxBlockTokens) || e.Group < -1 {
 				t.Fatalf("%+v", e)
 			}
 		}
@@ -121,8 +122,8 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// BenchmarkDecode reads a step of 512 blocks of 16 tokens as vLLM writes it.
-func BenchmarkDecode(b *testing.B) {
+// BenchmarkDecodeBatch decodes a step of 512 blocks of 16 tokens as vLLM encodes it.
+func BenchmarkDecodeBatch(b *testing.B) {
 	payload := []byte{0x93, 0xcb, 0, 0, 0, 0, 0, 0, 0, 0, 0x91, 0x95, 0xab}
 	payload = append(payload, "BlockStored"...)
 	payload = append(payload, 0xdc, 2, 0)
@@ -138,7 +139,7 @@ func BenchmarkDecode(b *testing.B) {
 	b.SetBytes(int64(len(payload)))
 	b.ReportAllocs()
 	for b.Loop() {
-		if got, err := d.Decode(payload); err != nil || len(got.Events) != 1 {
+		if got, err := d.DecodeBatch(payload); err != nil || len(got.Events) != 1 {
 			b.Fatal(err)
 		}
 	}

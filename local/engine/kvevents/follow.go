@@ -15,73 +15,73 @@ import (
 	"github.com/spillway-lb/spillway/internal/zmtp"
 )
 
-// State of one stream.
-type State uint8
+// StreamState is the state of one stream.
+type StreamState uint8
 
-// The states of a stream.
+// States of a stream.
 const (
-	Lost State = iota // not connected, or nothing has come since
-	Live              // in order
+	StreamDisconnected StreamState = iota // not connected, or nothing received since
+	StreamInOrder                         // in order
 )
 
-// Sink takes what a stream says, in order, from one goroutine. While a method runs nothing more is read.
-type Sink interface {
-	// Batch is the next one.
-	Batch(*Batch)
-	// State has changed.
-	State(State)
-	// Gap: batches are missing for good. What they changed is not known.
-	Gap()
-	// Restart: the engine has begun anew, with an empty cache.
-	Restart()
-	// Garbled: a message could not be read.
-	Garbled()
+// EventSink receives the events of a stream, in order, from one goroutine. While a method runs nothing more is read.
+type EventSink interface {
+	// OnBatch is called with the next batch.
+	OnBatch(*EventBatch)
+	// OnState is called when the state has changed.
+	OnState(StreamState)
+	// OnGap is called when batches are lost for good. Their changes are unknown.
+	OnGap()
+	// OnRestart is called when the engine has restarted with an empty cache.
+	OnRestart()
+	// OnMalformed is called for a message that could not be decoded.
+	OnMalformed()
 }
 
 // Config of one stream.
 type Config struct {
-	// Events is where the engine publishes, tcp://host:port.
-	Events string
-	// Replay is where it answers for what was missed, tcp://host:port; empty when it does not.
-	Replay string
+	// EventsURL is where the engine publishes, tcp://host:port.
+	EventsURL string
+	// ReplayURL is where it answers replay requests, tcp://host:port; empty if it does not.
+	ReplayURL string
 	// Dial connects.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
-	// Log is told of a stream that is lost and of one that is back.
+	// Log receives messages when the stream is lost and when it is back.
 	Log *slog.Logger
 }
 
 const (
-	leastBackoff = 100 * time.Millisecond
-	mostBackoff  = 5 * time.Second
-	// replayTimeout bounds one replay. They are asked for once a second at most, after a burst.
+	minBackoff = 100 * time.Millisecond
+	maxBackoff = 5 * time.Second
+	// replayTimeout bounds one replay. After a burst, at most one a second is requested.
 	replayTimeout = 5 * time.Second
 	replayBurst   = 3
-	// maxReplay bounds the batches of one replay: engines remember 10,000.
-	maxReplay = 20_000
+	// maxReplayBatches bounds the batches of one replay: engines keep 10,000.
+	maxReplayBatches = 20_000
 )
 
-// stream follows one engine.
-type stream struct {
-	cfg     Config
-	sink    Sink
-	order   order
-	dec     Decoder
-	state   State
-	told    bool    // that it is lost
-	replays float64 // that may be asked for now
-	asked   time.Time
+// eventStream follows one engine.
+type eventStream struct {
+	cfg             Config
+	sink            EventSink
+	position        streamPosition
+	decoder         Decoder
+	state           StreamState
+	lossLogged      bool    // the loss of the stream is logged
+	replaysAllowed  float64 // that may be requested now
+	replayCountedAt time.Time
 }
 
-// Follow reads a stream until ctx ends, and connects again whenever it is lost.
-func Follow(ctx context.Context, cfg Config, sink Sink) {
-	s := &stream{cfg: cfg, sink: sink, replays: replayBurst}
-	backoff := leastBackoff
+// FollowEvents reads a stream until ctx ends, and reconnects whenever it is lost.
+func FollowEvents(ctx context.Context, cfg Config, sink EventSink) {
+	s := &eventStream{cfg: cfg, sink: sink, replaysAllowed: replayBurst}
+	backoff := minBackoff
 	for {
 		began := time.Now()
-		err := s.listen(ctx)
-		s.lost(ctx, err)
-		if time.Since(began) > mostBackoff {
-			backoff = leastBackoff
+		err := s.readStream(ctx)
+		s.handleLoss(ctx, err)
+		if time.Since(began) > maxBackoff {
+			backoff = minBackoff
 		}
 		t := time.NewTimer(time.Duration(float64(backoff) * (0.5 + rand.Float64())))
 		select {
@@ -90,36 +90,36 @@ func Follow(ctx context.Context, cfg Config, sink Sink) {
 			return
 		case <-t.C:
 		}
-		backoff = min(2*backoff, mostBackoff)
+		backoff = min(2*backoff, maxBackoff)
 	}
 }
 
-// lost notes that the stream has broken off. Where nobody listens any more, the engine and its cache are gone.
-func (s *stream) lost(ctx context.Context, err error) {
+// handleLoss handles the end of the stream. If connections are refused, the engine and its cache are gone.
+func (s *eventStream) handleLoss(ctx context.Context, err error) {
 	if ctx.Err() != nil {
 		return
 	}
-	s.set(Lost)
-	if errors.Is(err, syscall.ECONNREFUSED) && s.order.begun {
-		s.order.restart()
-		s.sink.Restart()
+	s.setState(StreamDisconnected)
+	if errors.Is(err, syscall.ECONNREFUSED) && s.position.begun {
+		s.position.resetPosition()
+		s.sink.OnRestart()
 	}
-	s.order.reconnect()
-	if !s.told {
-		s.told = true
-		s.cfg.Log.Warn("a worker's cache events are lost: what it has cached is guessed until they are back", "address", s.cfg.Events, "error", err)
+	s.position.markReconnected()
+	if !s.lossLogged {
+		s.lossLogged = true
+		s.cfg.Log.Warn("lost a worker's KV cache event stream: its cached prefixes are estimated until it is back", "address", s.cfg.EventsURL, "error", err)
 	}
 }
 
-func (s *stream) set(st State) {
+func (s *eventStream) setState(st StreamState) {
 	if s.state != st {
 		s.state = st
-		s.sink.State(st)
+		s.sink.OnState(st)
 	}
 }
 
-// dial connects and greets; the connection closes when ctx ends or the returned function is called.
-func (s *stream) dial(ctx context.Context, address, kind string) (*zmtp.Conn, net.Conn, func(), error) {
+// dialPeer connects and does the handshake; the connection closes when ctx ends or the returned function is called.
+func (s *eventStream) dialPeer(ctx context.Context, address, kind string) (*zmtp.PeerConn, net.Conn, func(), error) {
 	c, err := s.cfg.Dial(ctx, "tcp", strings.TrimPrefix(address, "tcp://"))
 	if err != nil {
 		return nil, nil, nil, fmt.Errorf("connecting to cache events at %s: %w", address, err)
@@ -129,7 +129,7 @@ func (s *stream) dial(ctx context.Context, address, kind string) (*zmtp.Conn, ne
 		stop()
 		c.Close()
 	}
-	z, err := zmtp.Open(c, kind)
+	z, err := zmtp.OpenPeer(c, kind)
 	if err != nil {
 		end()
 		return nil, nil, nil, fmt.Errorf("connecting to cache events at %s: %w", address, err)
@@ -137,82 +137,82 @@ func (s *stream) dial(ctx context.Context, address, kind string) (*zmtp.Conn, ne
 	return z, c, end, nil
 }
 
-// listen reads one connection until it breaks.
-func (s *stream) listen(ctx context.Context) error {
-	z, _, end, err := s.dial(ctx, s.cfg.Events, zmtp.Sub)
+// readStream reads one connection until it breaks.
+func (s *eventStream) readStream(ctx context.Context) error {
+	z, _, end, err := s.dialPeer(ctx, s.cfg.EventsURL, zmtp.Sub)
 	if err != nil {
 		return err
 	}
 	defer end()
-	if err := z.Subscribe(""); err != nil {
+	if err := z.SubscribeTopic(""); err != nil {
 		return err
 	}
-	if s.catchUp(ctx) { // otherwise the first number will show what is missing
-		s.sound()
+	if s.requestReplay(ctx) { // otherwise the first number will show what is missing
+		s.markLive()
 	}
 	for {
-		frames, err := z.Recv()
+		frames, err := z.ReceiveMessage()
 		if err != nil {
 			return err
 		}
 		if len(frames) != 3 || len(frames[1]) != 8 {
-			s.sink.Garbled()
+			s.sink.OnMalformed()
 			continue
 		}
-		s.message(ctx, binary.BigEndian.Uint64(frames[1]), frames[2])
+		s.handleMessage(ctx, binary.BigEndian.Uint64(frames[1]), frames[2])
 	}
 }
 
-// message takes one live message in.
-func (s *stream) message(ctx context.Context, seq uint64, payload []byte) {
-	switch s.order.next(seq) {
-	case newsOld:
+// handleMessage processes one live message.
+func (s *eventStream) handleMessage(ctx context.Context, seq uint64, payload []byte) {
+	switch s.position.checkSequence(seq) {
+	case seqReplayed:
 		return
-	case newsRestart:
-		s.order.restart()
-		s.order.next(seq)
-		s.sink.Restart()
+	case seqRestart:
+		s.position.resetPosition()
+		s.position.checkSequence(seq)
+		s.sink.OnRestart()
 		if seq > 0 {
-			s.mend(ctx, seq)
+			s.fillGap(ctx, seq)
 		}
-	case newsFirst:
-		if s.cfg.Replay != "" {
-			s.mend(ctx, seq)
+	case seqJoined:
+		if s.cfg.ReplayURL != "" {
+			s.fillGap(ctx, seq)
 		}
-	case newsGap:
-		s.mend(ctx, seq)
+	case seqGap:
+		s.fillGap(ctx, seq)
 	}
-	if s.order.begun && seq <= s.order.last {
-		return // the replay had it
+	if s.position.begun && seq <= s.position.lastApplied {
+		return // the replay contained it
 	}
-	s.apply(seq, payload)
-	s.sound()
+	s.applyBatch(seq, payload)
+	s.markLive()
 }
 
-// sound notes that the stream is in order.
-func (s *stream) sound() {
-	s.set(Live)
-	if s.told {
-		s.told = false
-		s.cfg.Log.Info("a worker's cache events are back", "address", s.cfg.Events)
-	}
-}
-
-// mend fills what is missing before seq, or says that it is missing.
-func (s *stream) mend(ctx context.Context, seq uint64) {
-	if !s.catchUp(ctx) || s.order.last+1 < seq {
-		s.sink.Gap()
+// markLive records that the stream is in order.
+func (s *eventStream) markLive() {
+	s.setState(StreamInOrder)
+	if s.lossLogged {
+		s.lossLogged = false
+		s.cfg.Log.Info("a worker's KV cache event stream is back", "address", s.cfg.EventsURL)
 	}
 }
 
-// apply hands one batch on. One that cannot be read is as good as missing.
-func (s *stream) apply(seq uint64, payload []byte) {
-	s.order.applied(seq)
-	b, err := s.dec.Decode(payload)
+// fillGap requests what is missing before seq, or reports the gap.
+func (s *eventStream) fillGap(ctx context.Context, seq uint64) {
+	if !s.requestReplay(ctx) || s.position.lastApplied+1 < seq {
+		s.sink.OnGap()
+	}
+}
+
+// applyBatch passes one batch to the sink. A malformed one counts as missing.
+func (s *eventStream) applyBatch(seq uint64, payload []byte) {
+	s.position.markApplied(seq)
+	b, err := s.decoder.DecodeBatch(payload)
 	if err != nil {
-		s.sink.Garbled()
-		s.sink.Gap()
+		s.sink.OnMalformed()
+		s.sink.OnGap()
 		return
 	}
-	s.sink.Batch(b)
+	s.sink.OnBatch(b)
 }

@@ -15,78 +15,78 @@ import (
 	"github.com/spillway-lb/spillway/internal/zmtp"
 )
 
-// notes is a sink that writes down what it is told.
-type notes struct {
-	mu  sync.Mutex
-	all []string
+// recordingSink is a sink that records its calls.
+type recordingSink struct {
+	mu    sync.Mutex
+	calls []string
 }
 
-func (n *notes) note(s string) {
+func (n *recordingSink) recordCall(s string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.all = append(n.all, s)
+	n.calls = append(n.calls, s)
 }
 
-func (n *notes) Batch(b *Batch) { n.note(fmt.Sprint(b.Rank)) } // the tests' batches are told by their rank
-func (n *notes) State(s State)  { n.note([]string{"lost", "live"}[s]) }
-func (n *notes) Gap()           { n.note("gap") }
-func (n *notes) Restart()       { n.note("restart") }
-func (n *notes) Garbled()       { n.note("garbled") }
+func (n *recordingSink) OnBatch(b *EventBatch) { n.recordCall(fmt.Sprint(b.Rank)) } // batches are identified by their rank
+func (n *recordingSink) OnState(s StreamState) { n.recordCall([]string{"lost", "live"}[s]) }
+func (n *recordingSink) OnGap()                { n.recordCall("gap") }
+func (n *recordingSink) OnRestart()            { n.recordCall("restart") }
+func (n *recordingSink) OnMalformed()          { n.recordCall("malformed") }
 
-func (n *notes) want(t *testing.T, all ...string) {
+func (n *recordingSink) waitForCalls(t *testing.T, all ...string) {
 	t.Helper()
-	deadline := time.Now().Add(20 * time.Second)
+	deadline := time.Now().Add(time.Minute)
 	for {
 		n.mu.Lock()
-		got := slices.Clone(n.all)
+		got := slices.Clone(n.calls)
 		n.mu.Unlock()
 		if slices.Equal(got, all) {
 			return
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("the sink was told %v, want %v", got, all)
+			t.Fatalf("the sink got %v, want %v", got, all)
 		}
 		time.Sleep(5 * time.Millisecond)
 	}
 }
 
-// engine is a publisher whose every message the test sends itself.
-type engine struct {
+// fakePublisher is a publisher that sends only what the test sends.
+type fakePublisher struct {
 	t       *testing.T
 	events  net.Listener
 	replays net.Listener
-	subs    chan *zmtp.Conn
+	subs    chan *zmtp.PeerConn
 	conns   chan net.Conn
 
-	mu     sync.Mutex
-	past   []uint64 // what a replay answers with, from the number that is asked for
-	topics bool     // a replay does not lose the topic
+	mu         sync.Mutex
+	replayable []uint64 // the numbers that a replay contains, from the requested one on
+	keepsTopic bool     // a replay includes the topic
 }
 
-func newEngine(t *testing.T) *engine {
-	e := &engine{t: t, subs: make(chan *zmtp.Conn, 9), conns: make(chan net.Conn, 9)}
-	e.events, e.replays = bind(t), bind(t)
-	go e.accept(e.events, zmtp.Pub, func(z *zmtp.Conn, c net.Conn) {
-		if m, err := z.Recv(); err == nil && string(m[0]) == "\x01" {
+func newFakePublisher(t *testing.T) *fakePublisher {
+	e := &fakePublisher{t: t, subs: make(chan *zmtp.PeerConn, 9), conns: make(chan net.Conn, 9)}
+	e.events, e.replays = listenLoopback(t), listenLoopback(t)
+	go e.acceptConns(e.events, zmtp.Pub, func(z *zmtp.PeerConn, c net.Conn) {
+		if m, err := z.ReceiveMessage(); err == nil && string(m[0]) == "\x01" {
 			e.conns <- c
 			e.subs <- z
 		}
 	})
-	go e.accept(e.replays, zmtp.Router, func(z *zmtp.Conn, c net.Conn) {
+	go e.acceptConns(e.replays, zmtp.Router, func(z *zmtp.PeerConn, c net.Conn) {
 		defer c.Close()
-		m, err := z.Recv()
+		m, err := z.ReceiveMessage()
 		if err != nil {
 			return
 		}
 		from := binary.BigEndian.Uint64(m[1])
 		e.mu.Lock()
 		defer e.mu.Unlock()
-		for _, seq := range append(slices.Clone(e.past), math.MaxUint64) {
-			frames := [][]byte{nil, []byte("topic"), binary.BigEndian.AppendUint64(nil, seq), payload(seq)}
-			if !e.topics {
+		for _, seq := range append(slices.Clone(e.replayable), math.MaxUint64) {
+			frames := [][]byte{nil, []byte("topic"), binary.BigEndian.AppendUint64(nil, seq), emptyBatch(seq)}
+			if !e.keepsTopic {
 				frames = slices.Delete(frames, 1, 2)
 			}
-			if seq >= from && z.Send(frames...) != nil {
+			if seq >= from && z.SendMessage(frames...) != nil {
 				return
 			}
 		}
@@ -94,7 +94,7 @@ func newEngine(t *testing.T) *engine {
 	return e
 }
 
-func bind(t *testing.T) net.Listener {
+func listenLoopback(t *testing.T) net.Listener {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -103,42 +103,42 @@ func bind(t *testing.T) net.Listener {
 	return l
 }
 
-func (e *engine) accept(l net.Listener, kind string, serve func(*zmtp.Conn, net.Conn)) {
+func (e *fakePublisher) acceptConns(l net.Listener, kind string, serve func(*zmtp.PeerConn, net.Conn)) {
 	for {
 		c, err := l.Accept()
 		if err != nil {
 			return
 		}
 		e.t.Cleanup(func() { c.Close() })
-		if z, err := zmtp.Open(c, kind); err == nil {
+		if z, err := zmtp.OpenPeer(c, kind); err == nil {
 			serve(z, c)
 		}
 	}
 }
 
-// payload is an empty batch whose rank is its number.
-func payload(seq uint64) []byte { return []byte{0x93, 0, 0x90, byte(seq & 0x7f)} }
+// emptyBatch is an empty batch with its number as rank.
+func emptyBatch(seq uint64) []byte { return []byte{0x93, 0, 0x90, byte(seq & 0x7f)} }
 
-func send(t *testing.T, z *zmtp.Conn, seqs ...uint64) {
+func sendBatches(t *testing.T, z *zmtp.PeerConn, seqs ...uint64) {
 	t.Helper()
 	for _, seq := range seqs {
-		if err := z.Send([]byte("kv@x@m"), binary.BigEndian.AppendUint64(nil, seq), payload(seq)); err != nil {
+		if err := z.SendMessage([]byte("kv@x@m"), binary.BigEndian.AppendUint64(nil, seq), emptyBatch(seq)); err != nil {
 			t.Fatal(err)
 		}
 	}
 }
 
-func follow(t *testing.T, e *engine, replay bool) *notes {
-	n := &notes{}
-	cfg := Config{Events: "tcp://" + e.events.Addr().String(), Dial: (&net.Dialer{}).DialContext, Log: slog.New(slog.DiscardHandler)}
+func startFollowing(t *testing.T, e *fakePublisher, replay bool) *recordingSink {
+	n := &recordingSink{}
+	cfg := Config{EventsURL: "tcp://" + e.events.Addr().String(), Dial: (&net.Dialer{}).DialContext, Log: slog.New(slog.DiscardHandler)}
 	if replay {
-		cfg.Replay = "tcp://" + e.replays.Addr().String()
+		cfg.ReplayURL = "tcp://" + e.replays.Addr().String()
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		Follow(ctx, cfg, n)
+		FollowEvents(ctx, cfg, n)
 	}()
 	t.Cleanup(func() {
 		cancel()
@@ -148,57 +148,57 @@ func follow(t *testing.T, e *engine, replay bool) *notes {
 }
 
 func TestGapsAndRestartsWithoutReplay(t *testing.T) {
-	e := newEngine(t)
-	n := follow(t, e, false)
+	e := newFakePublisher(t)
+	n := startFollowing(t, e, false)
 	z := <-e.subs
-	send(t, z, 0, 1, 2, 5, 6) // 3 and 4 are lost
-	n.want(t, "0", "live", "1", "2", "gap", "5", "6")
-	send(t, z, 0, 1) // the engine began anew behind the same address
-	n.want(t, "0", "live", "1", "2", "gap", "5", "6", "restart", "0", "1")
-	if err := z.Send([]byte("topic"), []byte("short")); err != nil {
+	sendBatches(t, z, 0, 1, 2, 5, 6) // 3 and 4 are lost
+	n.waitForCalls(t, "0", "live", "1", "2", "gap", "5", "6")
+	sendBatches(t, z, 0, 1) // the engine restarted at the same address
+	n.waitForCalls(t, "0", "live", "1", "2", "gap", "5", "6", "restart", "0", "1")
+	if err := z.SendMessage([]byte("topic"), []byte("short")); err != nil {
 		t.Fatal(err)
 	}
-	if err := z.Send([]byte("topic"), binary.BigEndian.AppendUint64(nil, 2), []byte{7}); err != nil {
+	if err := z.SendMessage([]byte("topic"), binary.BigEndian.AppendUint64(nil, 2), []byte{7}); err != nil {
 		t.Fatal(err)
 	}
-	n.want(t, "0", "live", "1", "2", "gap", "5", "6", "restart", "0", "1", "garbled", "garbled", "gap")
+	n.waitForCalls(t, "0", "live", "1", "2", "gap", "5", "6", "restart", "0", "1", "malformed", "malformed", "gap")
 }
 
 func TestReplayFillsGaps(t *testing.T) {
 	for _, topics := range []bool{false, true} {
-		e := newEngine(t)
-		e.topics, e.past = topics, []uint64{0, 1, 2}
-		n := follow(t, e, true)
+		e := newFakePublisher(t)
+		e.keepsTopic, e.replayable = topics, []uint64{0, 1, 2}
+		n := startFollowing(t, e, true)
 		z := <-e.subs
-		n.want(t, "0", "1", "2", "live") // before anything has come live
+		n.waitForCalls(t, "0", "1", "2", "live") // before any live message
 		e.mu.Lock()
-		e.past = []uint64{0, 1, 2, 3, 4, 5, 6, 7}
+		e.replayable = []uint64{0, 1, 2, 3, 4, 5, 6, 7}
 		e.mu.Unlock()
-		send(t, z, 2, 3, 6, 7, 8) // 2 came by the replay already; the next replay knows 7 before it comes
-		n.want(t, "0", "1", "2", "live", "3", "4", "5", "6", "7", "8")
+		sendBatches(t, z, 2, 3, 6, 7, 8) // 2 came by the replay already; the next replay contains 7 before it arrives live
+		n.waitForCalls(t, "0", "1", "2", "live", "3", "4", "5", "6", "7", "8")
 		e.mu.Lock()
-		e.past = []uint64{11, 12}
+		e.replayable = []uint64{11, 12}
 		e.mu.Unlock()
-		send(t, z, 12) // 9 and 10 are forgotten
-		n.want(t, "0", "1", "2", "live", "3", "4", "5", "6", "7", "8", "gap", "12")
+		sendBatches(t, z, 12) // 9 and 10 are no longer available
+		n.waitForCalls(t, "0", "1", "2", "live", "3", "4", "5", "6", "7", "8", "gap", "12")
 	}
 }
 
-func TestReconnects(t *testing.T) {
-	e := newEngine(t)
-	n := follow(t, e, false)
+func TestStreamReconnects(t *testing.T) {
+	e := newFakePublisher(t)
+	n := startFollowing(t, e, false)
 	z := <-e.subs
-	send(t, z, 4, 5) // joined late
-	n.want(t, "4", "live", "5")
+	sendBatches(t, z, 4, 5) // joined late
+	n.waitForCalls(t, "4", "live", "5")
 	(<-e.conns).Close()
 	z = <-e.subs
-	send(t, z, 6) // nothing was missed
-	n.want(t, "4", "live", "5", "lost", "6", "live")
+	sendBatches(t, z, 6) // nothing was missed
+	n.waitForCalls(t, "4", "live", "5", "lost", "6", "live")
 	(<-e.conns).Close()
 	z = <-e.subs
-	send(t, z, 3) // it counts from the beginning again: another engine
-	n.want(t, "4", "live", "5", "lost", "6", "live", "lost", "restart", "gap", "3", "live")
-	e.events.Close() // and now nobody listens
+	sendBatches(t, z, 3) // it counts from the start again: another engine
+	n.waitForCalls(t, "4", "live", "5", "lost", "6", "live", "lost", "restart", "gap", "3", "live")
+	e.events.Close() // connections are now refused
 	(<-e.conns).Close()
-	n.want(t, "4", "live", "5", "lost", "6", "live", "lost", "restart", "gap", "3", "live", "lost", "restart")
+	n.waitForCalls(t, "4", "live", "5", "lost", "6", "live", "lost", "restart", "gap", "3", "live", "lost", "restart")
 }

@@ -11,35 +11,35 @@ import (
 )
 
 var (
-	errNoReplay = errors.New("the replay breaks its own order")
-	errForgot   = errors.New("the engine does not remember that far back")
+	errReplayOrder     = errors.New("the replay is out of order")
+	errReplayForgotten = errors.New("the engine no longer has these batches")
 )
 
-// catchUp asks the engine for everything after the last batch; true when that came without a hole. What an engine has
-// forgotten of its beginning is no hole to somebody who joins.
-func (s *stream) catchUp(ctx context.Context) bool {
-	if s.cfg.Replay == "" {
+// requestReplay requests everything after the last batch and returns whether it came without a gap. For a stream that
+// is just joined, batches that the engine no longer has are no gap.
+func (s *eventStream) requestReplay(ctx context.Context) bool {
+	if s.cfg.ReplayURL == "" {
 		return false
 	}
 	now := time.Now()
-	s.replays = min(s.replays+now.Sub(s.asked).Seconds(), replayBurst)
-	s.asked = now
-	if s.replays < 1 {
+	s.replaysAllowed = min(s.replaysAllowed+now.Sub(s.replayCountedAt).Seconds(), replayBurst)
+	s.replayCountedAt = now
+	if s.replaysAllowed < 1 {
 		return false
 	}
-	s.replays--
-	err := s.replay(ctx)
+	s.replaysAllowed--
+	err := s.runReplay(ctx)
 	if err != nil && ctx.Err() == nil {
-		s.cfg.Log.Warn("a worker's missed cache events could not be asked for", "address", s.cfg.Replay, "error", err)
+		s.cfg.Log.Warn("requesting a worker's missed KV cache events failed", "address", s.cfg.ReplayURL, "error", err)
 	}
 	return err == nil
 }
 
-// replay asks once and applies what comes.
-func (s *stream) replay(ctx context.Context) error {
+// runReplay requests once and applies the batches.
+func (s *eventStream) runReplay(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, replayTimeout)
 	defer cancel()
-	z, c, end, err := s.dial(ctx, s.cfg.Replay, zmtp.Dealer)
+	z, c, end, err := s.dialPeer(ctx, s.cfg.ReplayURL, zmtp.Dealer)
 	if err != nil {
 		return err
 	}
@@ -48,37 +48,37 @@ func (s *stream) replay(ctx context.Context) error {
 		return fmt.Errorf("asking for a replay: %w", err)
 	}
 	from := uint64(0)
-	if s.order.begun {
-		from = s.order.last + 1
+	if s.position.begun {
+		from = s.position.lastApplied + 1
 	}
-	if err := z.Send(nil, binary.BigEndian.AppendUint64(nil, from)); err != nil {
+	if err := z.SendMessage(nil, binary.BigEndian.AppendUint64(nil, from)); err != nil {
 		return err
 	}
-	for range maxReplay {
-		frames, err := z.Recv()
+	for range maxReplayBatches {
+		frames, err := z.ReceiveMessage()
 		if err != nil {
 			return err
 		}
-		seq, payload, ok := replayed(frames)
+		seq, payload, ok := parseReplayMessage(frames)
 		switch {
 		case !ok:
-			return fmt.Errorf("%w: a message of %d frames", errNoReplay, len(frames))
+			return fmt.Errorf("%w: a message of %d frames", errReplayOrder, len(frames))
 		case seq == endOfReplay:
 			return nil
-		case !s.order.begun:
-		case seq <= s.order.last:
-			return fmt.Errorf("%w: %d after %d", errNoReplay, seq, s.order.last)
-		case seq > s.order.last+1:
-			return fmt.Errorf("%w: %d comes after %d", errForgot, seq, s.order.last)
+		case !s.position.begun:
+		case seq <= s.position.lastApplied:
+			return fmt.Errorf("%w: %d after %d", errReplayOrder, seq, s.position.lastApplied)
+		case seq > s.position.lastApplied+1:
+			return fmt.Errorf("%w: %d comes after %d", errReplayForgotten, seq, s.position.lastApplied)
 		}
-		s.apply(seq, payload)
+		s.applyBatch(seq, payload)
 	}
-	return fmt.Errorf("%w: more than %d batches", errNoReplay, maxReplay)
+	return fmt.Errorf("%w: more than %d batches", errReplayOrder, maxReplayBatches)
 }
 
-// replayed takes a replay's message apart: an empty frame, the topic where the engine does not lose it, the number, and
+// parseReplayMessage parses a replay message: an empty frame, the topic unless the engine omits it, the number, and
 // the payload.
-func replayed(frames [][]byte) (seq uint64, payload []byte, ok bool) {
+func parseReplayMessage(frames [][]byte) (seq uint64, payload []byte, ok bool) {
 	n := len(frames)
 	if n < 2 || n > 4 || len(frames[n-2]) != 8 {
 		return 0, nil, false

@@ -1,0 +1,148 @@
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spillway-lb/spillway/chaos/bench/machine"
+)
+
+// contextOfRun ends when the program is interrupted.
+var contextOfRun context.Context
+
+// httpBenchOptions are the options of a comparison.
+type httpBenchOptions struct {
+	spillway, dir            string
+	beforeBinary             string
+	rounds                   int
+	window                   time.Duration
+	onlySystems, suites      string
+	heldStreams, soakStreams int
+	rates                    string
+	workerPID                int
+	soakFor                  time.Duration
+	cores                    string // of servers
+	generator                int    // core of worker and clients
+}
+
+func main() {
+	o := httpBenchOptions{cores: "0", generator: 1}
+	flag.StringVar(&o.spillway, "spillway", "bin/spillway", "the binary to measure")
+	flag.StringVar(&o.beforeBinary, "before", "", "another binary to compare it with, such as that of the last commit")
+	flag.StringVar(&o.dir, "dir", "bin/httpbench", "where servers run")
+	flag.IntVar(&o.rounds, "rounds", 5, "turns of each server")
+	flag.DurationVar(&o.window, "window", 2*time.Second, "length of a turn")
+	flag.StringVar(&o.onlySystems, "only", "local,path,secure,haproxy,haproxies,haproxies-secure,nginx", "what to run")
+	flag.StringVar(&o.suites, "suites", "request,event,memory,first", "what to measure")
+	flag.IntVar(&o.heldStreams, "held", 2000, "open streams whose memory is measured")
+	flag.StringVar(&o.rates, "rates", "1000", "streams a second of the suite first, several apart by commas")
+	flag.IntVar(&o.soakStreams, "soaked", 20_000, "streams that the suite soak holds open")
+	flag.DurationVar(&o.soakFor, "for", 5*time.Minute, "how long it does")
+	work := flag.String("work", "", "run only the worker, at this address")
+	flag.Parse()
+	var stop context.CancelFunc
+	contextOfRun, stop = signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	run := func() error { return runBench(&o) }
+	if *work != "" {
+		run = func() error { return runWorker(*work) }
+	}
+	if err := run(); err != nil {
+		fmt.Fprintln(os.Stderr, "httpbench:", err)
+		os.Exit(1)
+	}
+}
+
+func runWorker(addr string) error {
+	runtime.GOMAXPROCS(4) // one is always used by the pacer
+	l, err := net.Listen("tcp", addr)
+	if err != nil {
+		return err
+	}
+	context.AfterFunc(contextOfRun, func() { _ = l.Close() })
+	if err := serveWorker(l); contextOfRun.Err() == nil {
+		return err
+	}
+	return nil
+}
+
+func runBench(o *httpBenchOptions) error {
+	if runtime.NumCPU() < 2 {
+		return fmt.Errorf("servers and clients need a core each, and this machine has one")
+	}
+	runtime.LockOSThread() // children end with the thread that started them
+	dir, err := filepath.Abs(o.dir)
+	if err != nil {
+		return err
+	}
+	if err := pinToCore(o.generator); err != nil {
+		return err
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	worker := fmt.Sprintf("127.0.0.1:%d", workerPort)
+	cmd := exec.Command(self, "-work", worker)
+	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+	machine.KillWithParent(cmd)
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	defer func() { _ = cmd.Process.Kill(); _ = cmd.Wait() }()
+	o.workerPID = cmd.Process.Pid
+	all, err := o.startSystems(dir, worker)
+	defer func() {
+		for _, s := range all {
+			s.killProcesses()
+		}
+	}()
+	if err != nil {
+		return err
+	}
+	for _, suite := range suites {
+		if slices.Contains(strings.Split(o.suites, ","), suite.name) {
+			if err := suite.run(o, all, worker); err != nil {
+				return fmt.Errorf("%s: %w", suite.name, err)
+			}
+		}
+	}
+	return nil
+}
+
+// startSystems starts the available systems and waits until all of them answer.
+func (o *httpBenchOptions) startSystems(dir, worker string) (all []*benchSystem, err error) {
+	list := append(ownSystems(o.spillway, ""), peerSystems(o.spillway)...)
+	if o.beforeBinary != "" {
+		list = append(list, ownSystems(o.beforeBinary, beforeSuffix)...)
+	}
+	for i, s := range list {
+		if !slices.Contains(strings.Split(o.onlySystems, ","), strings.TrimSuffix(s.label, beforeSuffix)) {
+			continue
+		}
+		if err := s.findPrograms(); err != nil {
+			if s.debianPackage == "" {
+				return all, err
+			}
+			fmt.Printf("without %s: %v\n", s.label, err)
+			continue
+		}
+		s.port, s.worker, s.dir = basePort+portsPerSystem*i, worker, filepath.Join(dir, s.label)
+		all = append(all, s)
+		if err := s.startProcesses(o.cores); err != nil {
+			return all, fmt.Errorf("starting %s: %w", s.label, err)
+		}
+	}
+	return all, contextOfRun.Err()
+}

@@ -1,0 +1,110 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"regexp"
+	"syscall"
+	"text/tabwriter"
+	"time"
+)
+
+// attackCase is one attempt to hurt the fleet or another tenant.
+type attackCase struct {
+	name    string
+	finding string // the finding that it repeats
+	// run attacks and returns what it measured. An error is an attack that succeeded, or one that could not be made.
+	run func(context.Context, *targetFleet) (string, error)
+}
+
+// attackTimeout bounds one attack, its own waits included.
+const attackTimeout = 90 * time.Second
+
+func main() {
+	if err := runMain(); err != nil {
+		fmt.Fprintln(os.Stderr, "attack:", err)
+		os.Exit(1)
+	}
+}
+
+func runMain() error {
+	binary := flag.String("binary", "bin/spillway", "the spillway binary to attack")
+	only := flag.String("only", "", "run only the attacks whose name matches this regular expression")
+	list := flag.Bool("list", false, "list the attacks and exit")
+	keep := flag.String("dir", "", "keep the fleet's files and logs in this folder")
+	flag.Parse()
+	chosen, err := regexp.Compile(*only)
+	if err != nil {
+		return fmt.Errorf("-only: %w", err)
+	}
+	if *list {
+		for _, a := range listAttacks() {
+			fmt.Printf("%-36s %s\n", a.name, a.finding)
+		}
+		return nil
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	t, err := startFleet(ctx, *binary, *keep)
+	if err != nil {
+		return err
+	}
+	defer t.stopFleet()
+	fmt.Printf("the fleet of %d processes and %d workers serves; its files are in %s\n\n", t.processes, len(t.workers), t.fleet.Dir)
+	return runAttacks(ctx, t, chosen)
+}
+
+// runAttacks runs the attacks one after the other and prints a line for each. After each attack the fleet must still
+// serve an ordinary request of another tenant with every worker.
+func runAttacks(ctx context.Context, t *targetFleet, chosen *regexp.Regexp) error {
+	out := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(out, "RESULT\tATTACK\tFINDING\tMEASURED")
+	refused, failed := 0, 0
+	for _, a := range listAttacks() {
+		if !chosen.MatchString(a.name) {
+			continue
+		}
+		measured, err := runOne(ctx, t, a)
+		result := "refused"
+		if err != nil {
+			result, failed = "SUCCEEDED", failed+1
+			measured = err.Error()
+		} else {
+			refused++
+		}
+		fmt.Fprintf(out, "%s\t%s\t%s\t%s\n", result, a.name, a.finding, measured)
+		if err := out.Flush(); err != nil {
+			return err
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+	}
+	fmt.Printf("\n%d attacks refused, %d succeeded\n", refused, failed)
+	if failed > 0 {
+		return errors.New("the fleet did not withstand every attack")
+	}
+	if refused == 0 {
+		return errors.New("no attack has such a name; -list prints them")
+	}
+	return nil
+}
+
+func runOne(ctx context.Context, t *targetFleet, a attackCase) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, attackTimeout)
+	defer cancel()
+	whole := t.serviceNow(ctx) == nil // else an earlier attack has done its harm, and this one is judged by itself
+	t.resetWorkers()
+	measured, err := a.run(ctx, t)
+	if err != nil || !whole {
+		return measured, err
+	}
+	if err := t.expectService(ctx); err != nil {
+		return "", fmt.Errorf("afterwards the fleet does not serve other tenants: %w", err)
+	}
+	return measured, nil
+}

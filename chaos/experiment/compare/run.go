@@ -1,0 +1,92 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/spillway-lb/spillway/chaos/load"
+	"github.com/spillway-lb/spillway/local"
+)
+
+// policyRun is one run of one policy.
+type policyRun struct {
+	policy         string
+	seed           uint64
+	rate           float64 // requests/s
+	span           time.Duration
+	workers        int
+	faults, health bool
+}
+
+// policyResult is the result of a run.
+type policyResult struct {
+	outcomes         []load.RequestOutcome
+	requestsByWorker []uint64 // requests by worker, including those that were then sent elsewhere
+	lag              time.Duration
+	span             time.Duration
+}
+
+// clientTimeout is the timeout of a client.
+const clientTimeout = 2 * time.Minute
+
+// playRun makes one run in a zone of its own.
+func playRun(ctx context.Context, o *compareOptions, t policyRun) (*policyResult, error) {
+	z, err := newZone(ctx, o, t.workers, t.seed, func(c *local.Config) {
+		c.Policy = t.policy
+		if !t.health {
+			disableHealth(c)
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	source, err := o.newArrivals(t.seed, t.rate, t.span)
+	if err != nil {
+		return nil, errors.Join(err, z.stopAll())
+	}
+	faultTimer := time.AfterFunc(o.faultDelay, func() {
+		if t.faults {
+			if err := z.injectFaults(); err != nil {
+				printProgress("%v\n", err)
+			}
+		}
+	})
+	defer faultTimer.Stop()
+	r, err := o.sendLoad(ctx, load.Config{
+		Source: source, Target: load.Target{URLs: []string{"http://" + z.agent.Addr().String()}}, Models: []string{o.model}, Seed: t.seed,
+	})
+	if err == nil {
+		r.span = t.span
+		for _, w := range z.workers {
+			r.requestsByWorker = append(r.requestsByWorker, w.TakenRequests())
+		}
+	}
+	return r, errors.Join(err, z.stopAll())
+}
+
+// sendLoad sends a load and collects its outcomes. The client does not retry: only the zone does.
+func (o *compareOptions) sendLoad(ctx context.Context, c load.Config) (*policyResult, error) {
+	r := &policyResult{}
+	if o.net != nil {
+		c.Dial = o.net.DialContext
+	}
+	var mu sync.Mutex
+	c.Stream, c.Retries, c.Timeout = true, -1, clientTimeout
+	c.OnOutcome = func(out load.RequestOutcome) {
+		mu.Lock()
+		defer mu.Unlock()
+		r.outcomes = append(r.outcomes, out)
+	}
+	g, err := load.NewGenerator(c)
+	if err != nil {
+		return nil, err
+	}
+	if err := g.Run(ctx); err != nil {
+		return nil, fmt.Errorf("sending requests: %w", err)
+	}
+	r.lag = g.CurrentReport().Lag.P99
+	return r, ctx.Err()
+}

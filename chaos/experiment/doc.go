@@ -1,0 +1,14 @@
+// Package experiment runs experiments in the simulator: an experiment names a fleet, a workload, policies and
+// assertions; RunExperiment runs every policy with every seed through chaos/sim, summarizes, and reports for each
+// assertion whether it holds and by which figures. PlanCapacity answers the inverse question: how many workers a
+// trace needs.
+//
+// An experiment is a file (DecodeExperiment) that is validated before it runs: an unknown GPU or policy, a malformed
+// assertion, and an objective that no worker of the fleet can meet are mistakes with a line, a caret and a hint. The
+// catalogue E1-E16 is in chaos/experiments.
+//
+// Only measured figures are reported: a quantile among requests that were refused or cut has no value, the report
+// states that, and an assertion that depends on it does not hold. Assertions are never weakened, and an experiment
+// that the simulator cannot run yet never passes. The same experiment with the same seeds has the same report to the
+// last byte, with any number of cores.
+package experiment

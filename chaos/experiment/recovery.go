@@ -1,0 +1,71 @@
+package experiment
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/spillway-lb/spillway/chaos/sim"
+)
+
+const (
+	// recoveryWindow is the number of seconds over which requests are counted together, and recoveryLoss the
+	// tolerated decrease of the fraction that meets the SLO, relative to before a fault.
+	recoveryWindow = 3
+	recoveryLoss   = 0.05
+)
+
+// recoveryTime is the time from an injected or cleared fault to the end of the last window in which notably fewer
+// requests met the SLO than before any fault: the seconds until goodput is back for good. The longest of all faults.
+func recoveryTime(r *sim.RunResult) (float64, string) {
+	if len(r.Faults) == 0 {
+		return 0, "nothing broke"
+	}
+	var moments []int
+	for i := range r.Faults {
+		f := &r.Faults[i]
+		moments = append(moments, wholeSeconds(f.At))
+		if f.For > 0 {
+			moments = append(moments, wholeSeconds(f.At+f.For))
+		}
+	}
+	first := moments[0]
+	for _, m := range moments {
+		first = min(first, m)
+	}
+	// Requests that arrive at the end count by their answers, as everywhere.
+	end := len(r.PerSecond)
+	before := attainedShare(r.PerSecond, end-wholeSeconds(r.Window), first)
+	if before < 0 {
+		return 0, fmt.Sprintf("a fault at %ds precedes the measured time", first)
+	}
+	longest := 0.0
+	for _, m := range moments {
+		until := end // or until the next fault
+		for _, o := range moments {
+			if o > m {
+				until = min(until, o)
+			}
+		}
+		for s := m; s < until; s++ {
+			stop := min(s+recoveryWindow, until)
+			if a := attainedShare(r.PerSecond, s, stop); a >= 0 && a < before-recoveryLoss {
+				longest = max(longest, float64(stop-m))
+			}
+		}
+	}
+	return longest, ""
+}
+
+func wholeSeconds(d time.Duration) int { return int(d / time.Second) }
+
+// attainedShare is the fraction of the requests of some seconds that met the SLO; -1 without requests.
+func attainedShare(list []sim.SecondCounts, from, to int) float64 {
+	var sent, good int32
+	for s := max(from, 0); s < min(to, len(list)); s++ {
+		sent, good = sent+list[s].Sent, good+list[s].Good
+	}
+	if sent == 0 {
+		return -1
+	}
+	return float64(good) / float64(sent)
+}

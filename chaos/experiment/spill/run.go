@@ -1,0 +1,236 @@
+package spill
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/spillway-lb/spillway/chaos/world"
+)
+
+const (
+	regionCount  = 3
+	gatewayCount = 2
+	// SlotDuration is the interval over which spilled requests are counted.
+	SlotDuration = 10 * time.Second
+	// TargetTTFT is the spec's default target of the class's time to first token.
+	TargetTTFT = 2 * time.Second
+)
+
+// Options of a run.
+type Options struct {
+	Spill          bool
+	Busy           float64 // demand of each region's clients, relative to its capacity
+	Workers        int     // of each region; the first one loses half of them
+	Prompt, Output int     // tokens
+	// Before, Halved and After are how long the region has all its workers, half of them, and all again. The first
+	// two thirds of Before are warm-up and not counted.
+	Before, Halved, After time.Duration
+	Seed                  uint64
+	Dir                   string
+	Log                   *slog.Logger
+}
+
+// PhaseResult is the results of the first region's clients in one phase.
+type PhaseResult struct {
+	Sent, Failed, Late int // Late: the first byte came after TargetTTFT
+	Spilled            int // served by another region
+	TTFTs              []time.Duration
+}
+
+// TTFTQuantile is a quantile of the times to the first byte.
+func (p *PhaseResult) TTFTQuantile(q float64) time.Duration {
+	if len(p.TTFTs) == 0 {
+		return 0
+	}
+	slices.Sort(p.TTFTs)
+	return p.TTFTs[min(int(q*float64(len(p.TTFTs))), len(p.TTFTs)-1)]
+}
+
+// SpillResult is the result of a run.
+type SpillResult struct {
+	Before, Halved, After PhaseResult
+	Others                PhaseResult // clients of the other regions, while the first one is halved
+	Slots                 []int       // requests of the first region's clients that others served, by time slot
+	ServedForOthers       int         // requests of others' clients that the halved region served
+	Spilled, Refused      float64
+	HeldByReason          map[string]float64 // by reason
+	PeerOutcomes          map[string]float64 // by outcome
+	Jumps                 int                // slots in which the spilled fraction changed by more than half, after it settled
+}
+
+type spillRun struct {
+	options   *Options
+	fleet     *world.InMemoryFleet
+	caller    *world.HTTPCaller
+	startedAt time.Time
+	inFlight  sync.WaitGroup
+
+	mu  sync.Mutex
+	res SpillResult
+}
+
+// RunSpill starts a fleet and halves one region of it. It must be called in a bubble.
+func RunSpill(ctx context.Context, o Options) (*SpillResult, error) {
+	rate, err := world.WorkerRate(o.Prompt, o.Output)
+	if err != nil {
+		return nil, err
+	}
+	x := &spillRun{options: &o}
+	x.fleet, err = world.New(ctx, world.Config{
+		Dir: o.Dir, Globals: 3, Regions: world.ThreeRegions(o.Workers), Gateways: gatewayCount, Locals: 2, TTL: 20 * time.Second, StreamDelays: true,
+		Routing: fmt.Sprintf("{spill: %v}", o.Spill), Seed: o.Seed, Log: o.Log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	x.caller = x.fleet.NewHTTPCaller()
+	x.startedAt = time.Now()
+	x.res.Slots = make([]int, int(x.totalTime()/SlotDuration)+1)
+	for r := range regionCount {
+		x.inFlight.Go(func() { x.runClients(ctx, r, rate*o.Busy*float64(o.Workers)) })
+	}
+	time.Sleep(o.Before)
+	x.fleet.CutWorkers(0, o.Workers/2)
+	time.Sleep(o.Halved)
+	x.fleet.RestoreWorkers(0)
+	x.inFlight.Wait()
+	x.caller.Close()
+	x.readCounters()
+	return &x.res, x.fleet.Stop(ctx)
+}
+
+func (x *spillRun) totalTime() time.Duration {
+	return x.options.Before + x.options.Halved + x.options.After
+}
+
+// runClients sends the requests of a region's clients, independently of each other, through any of its gateways.
+func (x *spillRun) runClients(ctx context.Context, r int, rate float64) {
+	rng := rand.New(rand.NewPCG(x.options.Seed, uint64(r)))
+	var flying sync.WaitGroup
+	defer flying.Wait()
+	next := x.startedAt
+	for n := 0; ; n++ {
+		next = next.Add(time.Duration(rng.ExpFloat64() / rate * float64(time.Second)))
+		if next.Sub(x.startedAt) >= x.totalTime() || ctx.Err() != nil {
+			return
+		}
+		time.Sleep(time.Until(next))
+		from, to, prompt := world.ClientAddr(r, n%200), world.GatewayHostOf(r, rng.IntN(gatewayCount)), randomPrompt(rng, x.options.Prompt)
+		flying.Go(func() {
+			ctx, cancel := context.WithTimeout(ctx, time.Minute)
+			defer cancel()
+			at := time.Since(x.startedAt)
+			x.recordReply(r, at, x.caller.PostCompletion(ctx, from, to, prompt, x.options.Output))
+		})
+	}
+}
+
+func (x *spillRun) recordReply(r int, at time.Duration, reply world.HTTPReply) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	halved := at >= x.options.Before && at < x.options.Before+x.options.Halved
+	home := world.ThreeRegions(1)[r].Name
+	away := reply.Region != "" && reply.Region != home
+	if r > 0 {
+		if halved {
+			x.res.Others.addReply(reply, away)
+			if reply.Region == world.ThreeRegions(1)[0].Name {
+				x.res.ServedForOthers++
+			}
+		}
+		return
+	}
+	if away {
+		x.res.Slots[at/SlotDuration]++
+	}
+	switch {
+	case at < x.options.Before*2/3:
+	case at < x.options.Before:
+		x.res.Before.addReply(reply, away)
+	case halved:
+		x.res.Halved.addReply(reply, away)
+	default:
+		x.res.After.addReply(reply, away)
+	}
+}
+
+func (p *PhaseResult) addReply(r world.HTTPReply, away bool) {
+	p.Sent++
+	if r.Err != nil || r.Status != 200 || r.FirstByteAfter == 0 {
+		p.Failed++
+		return
+	}
+	p.TTFTs = append(p.TTFTs, r.FirstByteAfter)
+	if r.FirstByteAfter > TargetTTFT {
+		p.Late++
+	}
+	if away {
+		p.Spilled++
+	}
+}
+
+// readCounters reads the gateways' metrics.
+func (x *spillRun) readCounters() {
+	x.res.HeldByReason, x.res.PeerOutcomes = map[string]float64{}, map[string]float64{}
+	for r := range x.fleet.GatewayMetrics {
+		for _, reg := range x.fleet.GatewayMetrics[r] {
+			families, err := reg.Gather()
+			if err != nil {
+				continue
+			}
+			for _, f := range families {
+				for _, m := range f.Metric {
+					label := map[string]string{}
+					for _, l := range m.Label {
+						label[l.GetName()] = l.GetValue()
+					}
+					switch n := m.Counter.GetValue(); f.GetName() {
+					case "spillway_regional_spills_total":
+						x.res.Spilled += n
+					case "spillway_regional_spill_refusals_total":
+						x.res.Refused += n
+					case "spillway_regional_spills_held_total":
+						if r == 0 {
+							x.res.HeldByReason[label["reason"]] += n
+						}
+					case "spillway_regional_spilled_in_total":
+						x.res.PeerOutcomes[label["outcome"]] += n
+					}
+				}
+			}
+		}
+	}
+	from, to := int((x.options.Before+SlotDuration)/SlotDuration)+1, int((x.options.Before+x.options.Halved)/SlotDuration)
+	for i := from + 1; i < to; i++ {
+		a, b := x.res.Slots[i-1], x.res.Slots[i]
+		if 2*max(a, b) > 3*max(min(a, b), 1) && max(a, b) > 10 {
+			x.res.Jumps++
+		}
+	}
+}
+
+// randomPrompt is a prompt of about the given number of tokens with a unique beginning.
+func randomPrompt(rng *rand.Rand, tokens int) string {
+	var b strings.Builder
+	for range tokens / 4 {
+		fmt.Fprintf(&b, "%016x", rng.Uint64())
+	}
+	return b.String()
+}
+
+var errNothingSent = errors.New("nothing was sent")
+
+// checkRun reports whether a run has usable results.
+func (r *SpillResult) checkRun() error {
+	if r.Before.Sent == 0 || r.Halved.Sent == 0 {
+		return errNothingSent
+	}
+	return nil
+}

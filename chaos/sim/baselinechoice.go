@@ -1,0 +1,89 @@
+package sim
+
+import (
+	"time"
+
+	"github.com/spillway-lb/spillway/chaos/baseline"
+)
+
+// fixedReplicaLimit is the fixed limit of requests at a replica in SkyWalker's comparison variant.
+const fixedReplicaLimit = 10
+
+// chooseTarget applies the baseline's rule to a request.
+func (r *simulation) chooseTarget(x *simulatedRequest, p *baselineBalancer, blocks []uint64) baseline.Destination {
+	bytes := int64(x.req.PromptTokens) * bytesPerToken
+	switch p.rule {
+	case ruleGORGO, ruleGORGOPriced:
+		return p.chooseByGORGO(r, x, blocks)
+	case rulePrequalPool:
+		return p.chooseByPrequal(r)
+	}
+	p.replicaBuf, p.peerBuf = p.replicaBuf[:0], p.peerBuf[:0]
+	for _, t := range p.replicas {
+		s := baseline.SkyWalkerReplica{Pending: t.lastProbe.pendingRequests, Load: t.inflight, Down: t.lastProbe.down}
+		switch p.rule {
+		case ruleBlindPushing:
+			s.Pending = 0
+		case ruleFixedLimit:
+			s.Pending = max(0, t.inflight-fixedReplicaLimit+1)
+		}
+		p.replicaBuf = append(p.replicaBuf, s)
+	}
+	for _, t := range p.peers {
+		if t == nil {
+			p.peerBuf = append(p.peerBuf, baseline.SkyWalkerPeer{Down: true})
+			continue
+		}
+		p.peerBuf = append(p.peerBuf, baseline.SkyWalkerPeer{Available: t.lastProbe.availableReplicas, Queue: t.lastProbe.queueLen, Load: t.inflight, Down: t.lastProbe.down})
+	}
+	return p.skyWalker.ChooseDestination(blocks, bytes, p.replicaBuf, p.peerBuf, x.spilledAt != nil)
+}
+
+// chooseByGORGO is GORGO's choice among the region's replicas and its peers.
+func (p *baselineBalancer) chooseByGORGO(r *simulation, x *simulatedRequest, blocks []uint64) baseline.Destination {
+	q := int64(x.req.PromptTokens)
+	p.nodeBuf = p.nodeBuf[:0]
+	for i, t := range p.replicas {
+		p.nodeBuf = append(p.nodeBuf, baseline.GORGONode{
+			Unmatched: q - p.replicaPrefixes.MatchedBytes(int32(i), blocks)/bytesPerToken, Queued: t.queuedTokens, Running: t.runningTokens, Local: true, Down: t.lastProbe.down,
+		})
+	}
+	if x.spilledAt == nil {
+		for k, t := range p.peers {
+			if t == nil {
+				p.nodeBuf = append(p.nodeBuf, baseline.GORGONode{Down: true})
+				continue
+			}
+			p.nodeBuf = append(p.nodeBuf, baseline.GORGONode{
+				RTT: time.Duration(r.regionRTT(p.region, t.peer.region)).Seconds(), Unmatched: q - p.peerPrefixes.MatchedBytes(int32(k), blocks)/bytesPerToken,
+				Queued: t.lastProbe.queuedTokens, Running: t.lastProbe.runningTokens, Down: t.lastProbe.down,
+			})
+		}
+	}
+	at := p.gorgo.ChooseNode(p.nodeBuf)
+	switch n := len(p.replicas); {
+	case at < 0:
+		return baseline.Destination{Replica: -1, Peer: -1}
+	case at < n:
+		return baseline.Destination{Replica: at, Peer: -1}
+	default:
+		return baseline.Destination{Replica: -1, Peer: at - n}
+	}
+}
+
+// chooseByPrequal is Prequal's choice, for which it probes three replicas.
+func (p *baselineBalancer) chooseByPrequal(r *simulation) baseline.Destination {
+	at := p.prequal.ChooseReplica(r.timeAt(r.now), p.rng)
+	for _, i := range p.prequal.ProbeTargets(p.rng) {
+		t := p.replicas[i]
+		if s := r.probeWorker(t.worker); s.down {
+			continue
+		}
+		g := t.worker.engine.Gauges()
+		n := int64(g.Running + g.Waiting)
+		s, _ := t.latency.MedianNear(n)
+		a := baseline.ProbeAnswer{Replica: i, InFlight: n, Latency: s}
+		r.events.addEvent(event{at: r.now + 2*r.zoneDelay() + int64(r.scenario.Staleness.Delay), kind: evPrequalProbeResult, index: p.index, payload: a})
+	}
+	return baseline.Destination{Replica: at, Peer: -1}
+}

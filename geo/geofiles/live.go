@@ -1,0 +1,62 @@
+package geofiles
+
+import (
+	"io"
+	"net/netip"
+	"os"
+	"sync"
+	"sync/atomic"
+
+	"github.com/spillway-lb/spillway/geo"
+)
+
+// OpenAtlas builds an Atlas from files. Opening millions of networks takes a second or two; the files are not read
+// afterwards.
+func OpenAtlas(cfg geo.Config) (*geo.Atlas, error) { return geo.BuildAtlas(cfg, readFile) }
+
+// readFile reads at most one byte more than an Atlas accepts.
+func readFile(name string) ([]byte, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(io.LimitReader(f, geo.MaxFileBytes+1))
+}
+
+// LiveAtlas is an Atlas that can be replaced while it is read.
+type LiveAtlas struct {
+	cfg        geo.Config
+	atlas      atomic.Pointer[geo.Atlas]
+	lastStamps atomic.Pointer[[]fileStamp] // the state of the files just before they were last read
+	reloadMu   sync.Mutex                  // one reload at a time; readers never take it
+}
+
+// NewLiveAtlas opens the first Atlas.
+func NewLiveAtlas(cfg geo.Config) (*LiveAtlas, error) {
+	l := &LiveAtlas{cfg: cfg}
+	if err := l.Reload(); err != nil {
+		return nil, err
+	}
+	return l, nil
+}
+
+// Reload reads all files again and then replaces the Atlas. On any error the present one stays in force.
+func (l *LiveAtlas) Reload() error {
+	l.reloadMu.Lock()
+	defer l.reloadMu.Unlock()
+	before := statFiles(&l.cfg) // a change during the read is seen later
+	l.lastStamps.Store(&before)
+	a, err := OpenAtlas(l.cfg)
+	if err != nil {
+		return err
+	}
+	l.atlas.Store(a)
+	return nil
+}
+
+// Atlas returns the Atlas in force.
+func (l *LiveAtlas) Atlas() *geo.Atlas { return l.atlas.Load() }
+
+// Locate returns the location of an address in the Atlas in force.
+func (l *LiveAtlas) Locate(addr netip.Addr) geo.AddressInfo { return l.Atlas().Locate(addr) }

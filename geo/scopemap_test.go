@@ -1,0 +1,65 @@
+package geo
+
+import (
+	"net/netip"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// TestFindCellAgreesWithLocate draws addresses of both families, inside and outside of known networks, and checks
+// that the cell is that of Locate for the address and for every other one within the scope.
+func TestFindCellAgreesWithLocate(t *testing.T) {
+	a := openAtlas(t, Config{Demo: true, Overrides: []Override{
+		{netip.MustParsePrefix("20.1.0.0/16"), Location{City: "Here", Lat: 3, Lon: 4}}, {netip.MustParsePrefix("20.0.0.0/16"), Location{City: "There", Lat: 3.1, Lon: 4.1}},
+	}})
+	rapid.Check(t, func(t *rapid.T) {
+		base := rapid.SampledFrom([]string{"192.0.2.0", "203.0.113.0", "20.1.0.0", "10.0.0.0", "9.9.9.9", "2001:db8:500::", "::ffff:203.0.113.0", "2002:cb00:7101::", "::"}).Draw(t, "base")
+		b := netip.MustParseAddr(base).AsSlice()
+		b[len(b)-1] = rapid.Byte().Draw(t, "last")
+		b[len(b)-3] ^= rapid.Byte().Draw(t, "other")
+		addr, _ := netip.AddrFromSlice(b)
+		f := a.Locate(addr)
+		cell, scope := a.FindCell(addr)
+		if cell != f.Cell || scope > f.Scope {
+			t.Fatalf("%s: cell %d scope %d, Locate returns %+v", addr, cell, scope, f)
+		}
+		for i := int(scope); i < 8*len(b); i++ {
+			if rapid.Bool().Draw(t, "bit") {
+				b[i/8] ^= 0x80 >> (i % 8)
+			}
+		}
+		other, _ := netip.AddrFromSlice(b)
+		if c, s := a.FindCell(other); c != cell || s != scope || a.Locate(other).Cell != cell {
+			t.Fatalf("%s is in the scope %d of %s: cell %d scope %d, want %d", other, scope, addr, c, s, cell)
+		}
+	})
+	if cell, scope := a.FindCell(netip.Addr{}); cell != NoCell || scope != 0 {
+		t.Errorf("no address: cell %d scope %d", cell, scope)
+	}
+	for _, addr := range []string{"20.0.9.9", "20.1.9.9"} { // two locations of one cell
+		if _, scope := a.FindCell(netip.MustParseAddr(addr)); scope != 15 {
+			t.Errorf("%s: scope %d, want 15", addr, scope)
+		}
+	}
+}
+
+func TestScopeMapMergesEqualNeighbors(t *testing.T) {
+	a := openAtlas(t, Config{Demo: true})
+	all := a.BuildScopeMap(func(int32) int32 { return 7 })
+	for _, addr := range []string{"203.0.113.1", "10.0.0.1", "2001:db8:500::1", "::1"} {
+		if v, scope := all.FindValue(netip.MustParseAddr(addr)); v != 7 || scope != 0 {
+			t.Errorf("%s: value %d scope %d in a map of one value", addr, v, scope)
+		}
+	}
+	if all.Networks() != 2 { // one of each family
+		t.Errorf("%d networks", all.Networks())
+	}
+	same := a.BuildScopeMap(func(cell int32) int32 { return cell + 1 })
+	for _, addr := range []string{"203.0.113.1", "10.0.0.1", "2001:db8:500::1", "2002:cb00:7101::"} {
+		v, scope := same.FindValue(netip.MustParseAddr(addr))
+		if cell, s := a.FindCell(netip.MustParseAddr(addr)); v != cell+1 || scope != s {
+			t.Errorf("%s: value %d scope %d, FindCell returns %d and %d", addr, v, scope, cell, s)
+		}
+	}
+}

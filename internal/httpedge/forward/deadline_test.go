@@ -1,0 +1,90 @@
+package forward_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/spillway-lb/spillway/internal/httpedge/forward"
+)
+
+// failingTransport is an endpoint that breaks an attempt off after a while, before or after its head.
+type failingTransport struct {
+	after     time.Duration
+	afterHead bool
+}
+
+var errReset = errors.New("stream reset")
+
+func (p failingTransport) RoundTrip(req *http.Request) (*http.Response, error) {
+	if p.afterHead {
+		h := http.Header{"Content-Type": {"application/grpc"}}
+		return &http.Response{StatusCode: 200, ProtoMajor: 2, Header: h, Body: io.NopCloser(failingBody{p, req.Context()})}, nil
+	}
+	return nil, p.waitAndFail(req.Context())
+}
+
+func (p failingTransport) waitAndFail(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(p.after):
+		return errReset
+	}
+}
+
+type failingBody struct {
+	transport failingTransport
+	ctx       context.Context
+}
+
+func (b failingBody) Read([]byte) (int, error) { return 0, b.transport.waitAndFail(b.ctx) }
+
+// A failure at the client's own deadline, or caused by the client's body, is not attributed to the endpoint. A
+// failure long before the deadline is.
+func TestClientDeadlineOrAbortBlamesNoEndpoint(t *testing.T) {
+	const deadline = time.Second
+	for name, tc := range map[string]struct {
+		after      time.Duration // when the endpoint fails
+		body       time.Duration // when the client's body breaks off; 0: never
+		late, gone bool
+	}{
+		"long before":                 {after: deadline / 2},
+		"a rounding before":           {after: deadline - 2*time.Millisecond, late: true},
+		"at the same moment":          {after: deadline, late: true},
+		"never":                       {after: time.Hour, late: true},
+		"the body just before":        {after: deadline / 2, body: deadline/2 - time.Millisecond, gone: true},
+		"the body, and then the time": {after: deadline, body: deadline / 2, late: true},
+	} {
+		for _, begun := range []bool{false, true} {
+			t.Run(name, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					ctx, cancel := context.WithDeadlineCause(t.Context(), time.Now().Add(deadline), forward.ErrClientDeadline)
+					defer cancel()
+					in, out := io.Pipe()
+					defer out.Close()
+					if tc.body > 0 {
+						time.AfterFunc(tc.body, func() { _ = out.CloseWithError(errors.New("unexpected EOF")) })
+					}
+					body := forward.NewReplayBody(in)
+					r := httptest.NewRequest(http.MethodPost, "/any.Service/Chat", in)
+					req, err := forward.NewStreamingRequest(ctx, r, "http://place/", forward.GRPC, body.OpenReader(), nil)
+					if err != nil {
+						t.Fatal(err)
+					}
+					go func() { _, _ = io.Copy(io.Discard, req.Body) }() // as a transport does
+					f := forward.Forwarder{Transport: failingTransport{tc.after, begun}}
+					res := f.ForwardStreaming(ctx, httptest.NewRecorder(), req, forward.GRPC, nil)
+					if res.DeadlinePassed != tc.late || res.ClientGone != tc.gone || res.Retryable != (!begun && !tc.late && !tc.gone) || res.Err == nil {
+						t.Errorf("begun %v: %+v", begun, res)
+					}
+				})
+			})
+		}
+	}
+}

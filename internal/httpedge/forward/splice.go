@@ -1,0 +1,104 @@
+package forward
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/spillway-lb/spillway/internal/openai"
+	"github.com/spillway-lb/spillway/internal/resume"
+)
+
+// errEngineFailed means that the engine ended its response with an error event.
+var errEngineFailed = errors.New("the engine ended its response with an error event")
+
+// splicerFor returns the splicer for a response, or nil if the response is an error, not an event stream, or
+// compressed.
+func (o *ForwardOptions) splicerFor(resp *http.Response) *resume.Splicer {
+	if resp.StatusCode != http.StatusOK || FirstValue(resp.Header, "Content-Encoding") != "" || !strings.HasPrefix(FirstValue(resp.Header, "Content-Type"), "text/event-stream") {
+		return nil
+	}
+	return o.Splicer
+}
+
+// recordNotContinued records that an endpoint refused to continue a stream. Another may continue it.
+func (r *ForwardResult) recordNotContinued(status int) {
+	r.Err = fmt.Errorf("the endpoint refused to continue the response: status %d", status)
+	r.Retryable, r.Answered = true, true
+}
+
+// beginContinuation replaces writeHead for a response that continues another.
+func (s *answerStream) beginContinuation() {
+	if h, ok := s.observer.(HeadObserver); ok {
+		h.EditHead(s.resp, http.Header{})
+	}
+	s.result.Started = true
+}
+
+// engineFailed reports whether the engine ended the stream with an error event.
+func (s *answerStream) engineFailed() bool { return s.splicer != nil && s.splicer.ErrorEvent() != nil }
+
+// remainingBytes returns the held-back bytes of a stream that ended successfully.
+func (s *answerStream) remainingBytes() []byte {
+	if s.splicer == nil {
+		return s.usageFilter.HeldBytes()
+	}
+	rest := s.splicer.PartialEvent()
+	if s.hideUsage {
+		return append(s.usageFilter.FilterChunk(rest), s.usageFilter.HeldBytes()...)
+	}
+	return rest
+}
+
+// passResumedMark forwards the resumed mark of the tier below.
+func (s *answerStream) passResumedMark() {
+	if by := s.resp.Trailer.Get(HeaderResumed); by != "" && s.splicer != nil {
+		MarkResumed(s.writer, by)
+	}
+}
+
+// MarkResumed records in the trailer that a tier resumed the stream.
+func MarkResumed(w http.ResponseWriter, tier string) {
+	h := w.Header()
+	if had := h.Get(HeaderResumed); had != "" {
+		tier = had + ", " + tier
+	}
+	h.Set(HeaderResumed, tier)
+}
+
+// breakEvent returns the error event that ends a broken stream.
+func breakEvent(w http.ResponseWriter, s *resume.Splicer) []byte {
+	if s != nil && s.ErrorEvent() != nil {
+		return s.ErrorEvent()
+	}
+	return ErrorEventFor(w, openai.UpstreamLost())
+}
+
+// WriteBreak ends a stream that was cut and is not resumed, with an error event.
+func (f *Forwarder) WriteBreak(w http.ResponseWriter, s *resume.Splicer) {
+	_ = f.AppendEvents(w, breakEvent(w, s), false)
+}
+
+// AppendEvents writes the last events of a stream whose head was already written. hide removes usage from them.
+func (f *Forwarder) AppendEvents(w http.ResponseWriter, events []byte, hide bool) error {
+	if hide {
+		var u openai.UsageFilter
+		events = u.FilterChunk(events)
+	}
+	rc := http.NewResponseController(w)
+	d := f.WriteTimeout
+	if d <= 0 {
+		d = defaultWriteTimeout
+	}
+	_ = rc.SetWriteDeadline(time.Now().Add(d)) // only test writers have no deadlines
+	defer func() { _ = rc.SetWriteDeadline(time.Time{}) }()
+	if _, err := w.Write(events); err != nil {
+		return fmt.Errorf("writing to the client: %w", err)
+	}
+	if err := rc.Flush(); err != nil && !errors.Is(err, http.ErrNotSupported) {
+		return err
+	}
+	return nil
+}

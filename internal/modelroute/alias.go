@@ -1,0 +1,263 @@
+package modelroute
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/spillway-lb/spillway/internal/spec"
+)
+
+// ModelQuery holds the properties of a request that determine its model.
+type ModelQuery struct {
+	// Model is the requested model or alias.
+	Model string
+	// Pin is the target that the client insists on; empty for none.
+	Pin string
+	// Tenant is the tenant of the request.
+	Tenant string
+	// Session and User are the header X-Session-Id and the body's user, Client the client's address. Empty:
+	// unknown.
+	Session, User, Client string
+	// Header holds the headers of the request in canonical form, for conditions.
+	Header map[string][]string
+	// Chance in [0,1) decides if the request has no sticky key.
+	Chance float64
+}
+
+// ResolvedModel is the model of a request, and the rule that chose it.
+type ResolvedModel struct {
+	// Model is its name.
+	Model string
+	// Rule is one of the Rule constants.
+	Rule string
+	// Target is the target of the alias; nil if a model was requested by its own name.
+	Target *spec.AliasTarget
+
+	requestedName string
+	totalWeight   float64 // sum of the weights of the candidates
+	stickyBy      string  // the name of the sticky key
+}
+
+// The rules that choose a model.
+const (
+	RuleName      = "name"      // requested by its own name
+	RulePin       = "pin"       // the client insists on it
+	RuleCondition = "condition" // the request meets its conditions
+	RuleWeight    = "weight"    // its weight among the targets without conditions
+)
+
+// ErrUnknownModel means that the name is neither a model nor an alias.
+var ErrUnknownModel = errors.New("neither a model nor an alias")
+
+// NotATargetError refuses a pin.
+type NotATargetError struct {
+	// Model is the requested alias, Pin the model that is not one of its targets.
+	Model, Pin string
+	// Targets are the allowed pins.
+	Targets []string
+}
+
+// Error names the allowed targets.
+func (e *NotATargetError) Error() string {
+	pin := e.Pin
+	if len(pin) > 128 {
+		pin = pin[:128] + "..."
+	}
+	return fmt.Sprintf("%q is no target of %q; its targets: %s", pin, e.Model, strings.Join(e.Targets, ", "))
+}
+
+// ResolveModel determines the model of a request. The error is ErrUnknownModel or a *NotATargetError. Otherwise
+// it does not allocate.
+func ResolveModel(s *spec.Spec, q *ModelQuery) (ResolvedModel, error) {
+	a := s.FindAlias(q.Model)
+	if a == nil || s.FindModel(q.Model) != nil {
+		return resolveName(s, q)
+	}
+	if q.Pin != "" {
+		return resolvePin(a, q)
+	}
+	c := targetChoice{alias: a, query: q}
+	c.conditional = c.anyConditionMet()
+	key, by := q.stickyKey(a.Sticky)
+	if by == "" {
+		return c.drawByWeight()
+	}
+	return c.chooseByHash(key, by)
+}
+
+func resolveName(s *spec.Spec, q *ModelQuery) (ResolvedModel, error) {
+	switch {
+	case s.FindModel(q.Model) == nil:
+		return ResolvedModel{}, ErrUnknownModel
+	case q.Pin != "" && q.Pin != q.Model:
+		return ResolvedModel{}, &NotATargetError{Model: q.Model, Pin: q.Pin, Targets: []string{q.Model}}
+	}
+	return ResolvedModel{Model: q.Model, Rule: RuleName, requestedName: q.Model}, nil
+}
+
+func resolvePin(a *spec.Alias, q *ModelQuery) (ResolvedModel, error) {
+	for i := range a.Targets {
+		if t := &a.Targets[i]; t.Model == q.Pin {
+			return ResolvedModel{Model: t.Model, Rule: RulePin, Target: t, requestedName: q.Model}, nil
+		}
+	}
+	e := &NotATargetError{Model: q.Model, Pin: q.Pin}
+	seen := map[string]bool{}
+	for i := range a.Targets {
+		if m := a.Targets[i].Model; !seen[m] {
+			seen[m] = true
+			e.Targets = append(e.Targets, m)
+		}
+	}
+	return ResolvedModel{}, e
+}
+
+// stickyKey returns the sticky key of the request and its name; an empty name means none.
+func (q *ModelQuery) stickyKey(sticky string) (key uint64, by string) {
+	if sticky == spec.StickyNone {
+		return 0, ""
+	}
+	h := mixBits(xxhash.Sum64String(q.Tenant))
+	switch {
+	case sticky == spec.StickyTenant:
+		return h, "tenant"
+	case q.Session != "":
+		return mixBits(h ^ xxhash.Sum64String(q.Session)), "session"
+	case q.User != "":
+		return mixBits(h ^ 1 ^ xxhash.Sum64String(q.User)), "user"
+	case sticky == spec.StickyClient && q.Client != "":
+		return mixBits(h ^ 2 ^ xxhash.Sum64String(q.Client)), "client address"
+	}
+	return 0, ""
+}
+
+// mixBits spreads every bit over all bits (the finalizer of splitmix64).
+func mixBits(x uint64) uint64 {
+	x ^= x >> 30
+	x *= 0xbf58476d1ce4e5b9
+	x ^= x >> 27
+	x *= 0x94d049bb133111eb
+	return x ^ x>>31
+}
+
+// toUnitInterval maps a hash to a number in (0,1).
+func toUnitInterval(h uint64) float64 { return (float64(h>>11) + 0.5) / (1 << 53) }
+
+// targetChoice is one choice among the targets of an alias.
+type targetChoice struct {
+	alias       *spec.Alias
+	query       *ModelQuery
+	conditional bool // only targets with met conditions are candidates
+}
+
+func (c *targetChoice) anyConditionMet() bool {
+	for i := range c.alias.Targets {
+		if t := &c.alias.Targets[i]; t.Weight > 0 && t.When.HasConditions() && c.meetsConditions(t) {
+			return true
+		}
+	}
+	return false
+}
+
+// isCandidate reports whether a target may be chosen.
+func (c *targetChoice) isCandidate(t *spec.AliasTarget) bool {
+	if !(t.Weight > 0) {
+		return false
+	}
+	if c.conditional {
+		return t.When.HasConditions() && c.meetsConditions(t)
+	}
+	return !t.When.HasConditions()
+}
+
+func (c *targetChoice) totalWeight() (sum float64) {
+	for i := range c.alias.Targets {
+		if t := &c.alias.Targets[i]; c.isCandidate(t) {
+			sum += t.Weight
+		}
+	}
+	return sum
+}
+
+func (c *targetChoice) resolveTo(t *spec.AliasTarget, by string) (ResolvedModel, error) {
+	if t == nil {
+		return ResolvedModel{}, ErrUnknownModel // validation excludes such aliases
+	}
+	rule := RuleWeight
+	if c.conditional {
+		rule = RuleCondition
+	}
+	return ResolvedModel{Model: t.Model, Rule: rule, Target: t, requestedName: c.alias.Name, totalWeight: c.totalWeight(), stickyBy: by}, nil
+}
+
+// drawByWeight chooses by weight alone.
+func (c *targetChoice) drawByWeight() (ResolvedModel, error) {
+	at := c.query.Chance * c.totalWeight()
+	var last *spec.AliasTarget
+	for i := range c.alias.Targets {
+		t := &c.alias.Targets[i]
+		if !c.isCandidate(t) {
+			continue
+		}
+		if last = t; at < t.Weight {
+			break
+		}
+		at -= t.Weight
+	}
+	return c.resolveTo(last, "")
+}
+
+// chooseByHash chooses the target of a key.
+func (c *targetChoice) chooseByHash(key uint64, by string) (ResolvedModel, error) {
+	key = mixBits(key ^ xxhash.Sum64String(c.alias.Name))
+	var best *spec.AliasTarget
+	least := math.Inf(1)
+	for i := range c.alias.Targets {
+		t := &c.alias.Targets[i]
+		if !c.isCandidate(t) {
+			continue
+		}
+		// A second target of the same model, with other conditions, gets its own hash.
+		h := mixBits(key^xxhash.Sum64String(t.Model)) + uint64(c.countEarlierSameModel(i))*0x9e3779b97f4a7c15
+		if score := -math.Log(toUnitInterval(mixBits(h))) / t.Weight; best == nil || score < least {
+			best, least = t, score
+		}
+	}
+	return c.resolveTo(best, by)
+}
+
+// countEarlierSameModel counts the candidates of the same model before target i.
+func (c *targetChoice) countEarlierSameModel(i int) (n int) {
+	for j := range i {
+		if t := &c.alias.Targets[j]; t.Model == c.alias.Targets[i].Model && c.isCandidate(t) {
+			n++
+		}
+	}
+	return n
+}
+
+// ExplainRule describes the rule for people.
+func (a *ResolvedModel) ExplainRule() string {
+	switch a.Rule {
+	case RuleName:
+		return a.Model + " is a model and was asked for by its own name"
+	case RulePin:
+		return fmt.Sprintf("%s is an alias: pinned to its target %s by the caller (rule: pin)", a.requestedName, a.Model)
+	case RuleCondition:
+		return fmt.Sprintf("%s is an alias: target %s, for %s; weight %v of %v, %s (rule: condition)", a.requestedName, a.Model, a.Target.When.String(), a.Target.Weight, a.totalWeight, a.explainSticky())
+	case RuleWeight:
+		return fmt.Sprintf("%s is an alias: target %s by weight %v of %v, %s (rule: weight)", a.requestedName, a.Model, a.Target.Weight, a.totalWeight, a.explainSticky())
+	}
+	return ""
+}
+
+func (a *ResolvedModel) explainSticky() string {
+	if a.stickyBy == "" {
+		return "by chance, this time: nothing keeps the request to a target"
+	}
+	return "kept there by its " + a.stickyBy
+}

@@ -1,0 +1,83 @@
+package testkit
+
+import (
+	"bytes"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// WaitBound bounds every wait for a condition. It is far above what any condition takes on a busy machine, so only a
+// hang reaches it. Tests of durations use package timed or virtual time instead.
+const WaitBound = time.Minute
+
+// pollInterval is the time between two looks at a condition.
+const pollInterval = 2 * time.Millisecond
+
+// Eventually waits for a condition that other goroutines or processes bring about, and returns how long that took. The
+// test fails when the condition does not hold within WaitBound; what is the condition in words.
+func Eventually(t testing.TB, what string, ok func() bool) time.Duration {
+	t.Helper()
+	return EventuallyWithin(t, WaitBound, what, ok)
+}
+
+// EventuallyWithin is Eventually with a bound of its own, for conditions that take minutes.
+func EventuallyWithin(t testing.TB, bound time.Duration, what string, ok func() bool) time.Duration {
+	t.Helper()
+	began := time.Now()
+	for !ok() {
+		if time.Since(began) > bound {
+			t.Fatalf("not within %s: %s", bound, what)
+		}
+		time.Sleep(pollInterval)
+	}
+	return time.Since(began)
+}
+
+// LogBuffer is a writer for a logger whose text can be read while it is written. The zero value is ready for use.
+type LogBuffer struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+// Write appends p and never fails.
+func (b *LogBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.Write(p)
+}
+
+// String returns everything written so far.
+func (b *LogBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.String()
+}
+
+// Lines returns the lines that contain all of the words.
+func (b *LogBuffer) Lines(words ...string) (found []string) {
+	for line := range strings.Lines(b.String()) {
+		all := true
+		for _, w := range words {
+			all = all && strings.Contains(line, w)
+		}
+		if all {
+			found = append(found, line)
+		}
+	}
+	return found
+}
+
+// soakSwitch turns long runs on.
+const soakSwitch = "SPILLWAY_SOAK"
+
+// SoakOnly skips a test that takes tens of seconds of CPU and whose property a shorter test of `make test` also holds.
+// `make soak` runs it. covered names that shorter test.
+func SoakOnly(t testing.TB, covered string) {
+	t.Helper()
+	if os.Getenv(soakSwitch) == "" {
+		t.Skipf("a long run: make soak; %s holds the property for a smaller load", covered)
+	}
+}

@@ -1,0 +1,74 @@
+package testkit
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// recordingTB records whether a test failed.
+type recordingTB struct {
+	testing.TB
+	failure string
+}
+
+func (r *recordingTB) Helper() {}
+
+func (r *recordingTB) Fatalf(format string, args ...any) {
+	r.failure = fmt.Sprintf(format, args...)
+	panic(r)
+}
+
+func TestEventuallyReturnsWhenTheConditionHolds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		took := Eventually(t, "three seconds pass", func() bool { return time.Since(began) >= 3*time.Second })
+		if took < 3*time.Second || took > 3*time.Second+pollInterval {
+			t.Errorf("took %s, want 3s", took)
+		}
+	})
+}
+
+func TestEventuallyFailsAtTheBound(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began, r := time.Now(), &recordingTB{TB: t}
+		func() {
+			defer func() { _ = recover() }()
+			Eventually(r, "the impossible", func() bool { return false })
+		}()
+		if r.failure != "not within 1m0s: the impossible" {
+			t.Errorf("failure is %q", r.failure)
+		}
+		if took := time.Since(began); took < WaitBound || took > WaitBound+time.Second {
+			t.Errorf("failed after %s, want %s", took, WaitBound)
+		}
+	})
+}
+
+func TestLogBufferReturnsLinesWithAllWords(t *testing.T) {
+	var b LogBuffer
+	_, _ = fmt.Fprint(&b, "level=WARN file=a\nlevel=INFO file=a\nlevel=WARN file=b\n")
+	if got := b.Lines("WARN", "file=a"); len(got) != 1 || got[0] != "level=WARN file=a\n" {
+		t.Errorf("lines are %q", got)
+	}
+}
+
+func TestSoakOnlyFollowsTheSwitch(t *testing.T) {
+	for _, c := range []struct {
+		value string
+		skips bool
+	}{{"", true}, {"1", false}} {
+		t.Run("value "+c.value, func(t *testing.T) {
+			t.Setenv("SPILLWAY_SOAK", c.value)
+			var inner testing.TB
+			t.Run("inner", func(t *testing.T) {
+				inner = t
+				SoakOnly(t, "TestOther")
+			})
+			if inner.Skipped() != c.skips {
+				t.Errorf("skipped: %v, want %v", inner.Skipped(), c.skips)
+			}
+		})
+	}
+}

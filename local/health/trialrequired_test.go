@@ -1,0 +1,89 @@
+package health
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+// TestAbsenceDoesNotClearRequiredTrial: a worker that was ejected and then also failed its warm-up, probes or trial
+// by being absent still needs the trial.
+func TestAbsenceDoesNotClearRequiredTrial(t *testing.T) {
+	back := func(b *Breaker) {
+		now := b.OpenUntil()
+		b.RecordProbeSuccess(now)
+		b.RecordWarmUp(now)
+	}
+	for _, c := range []struct {
+		name    string
+		warmUp  bool
+		between func(b *Breaker)
+	}{
+		{"a failed warm-up", true, func(b *Breaker) {
+			b.RecordProbeSuccess(b.OpenUntil())
+			b.RecordFailure(WarmUpFailed, b.OpenUntil())
+		}},
+		{"two failed warm-ups", true, func(b *Breaker) {
+			for range 2 {
+				b.RecordProbeSuccess(b.OpenUntil())
+				b.RecordFailure(WarmUpFailed, b.OpenUntil())
+			}
+		}},
+		{"a failed probe on trial", false, func(b *Breaker) {
+			back(b)
+			b.RecordFailure(ProbeFailed, b.OpenUntil())
+		}},
+		{"a refused connection on trial", true, func(b *Breaker) {
+			back(b)
+			b.RecordFailure(ConnectionRefused, b.OpenUntil())
+		}},
+	} {
+		for _, why := range []FailureKind{OutOfMemory, OutputStalled, ErrorRateOutlier, LatencyOutlier, SoftError, DeepProbeFailed} {
+			b := New(Config{WarmUp: c.warmUp, Failures: 1}, rand.New(rand.NewPCG(1, 2)))
+			back(b)
+			b.RecordFailure(why, testStart)
+			c.between(b)
+			if b.State() != Open || !b.Reason().isAbsence() {
+				t.Fatalf("%s after %s: it is %s because of %s, the case is about an absence", c.name, why, b.State(), b.Reason())
+			}
+			back(b)
+			if b.State() != HalfOpen {
+				t.Errorf("%s after %s: it came back %s, it needs a trial", c.name, why, b.State())
+				continue
+			}
+			b.RecordSuccess(b.OpenUntil())
+			if b.State() != Closed {
+				t.Errorf("%s after %s: it is %s after its trial", c.name, why, b.State())
+			}
+			b.RecordFailure(ConnectionRefused, b.OpenUntil())
+			b.RecordFailure(ConnectionRefused, b.OpenUntil())
+			back(b)
+			if b.State() != Closed {
+				t.Errorf("%s after %s: paid, and %s after an absence", c.name, why, b.State())
+			}
+		}
+	}
+}
+
+// TestTrialIsRequiredUntilPassed: after any events, a worker that was out for more than absence is never closed again
+// without a success on trial.
+func TestTrialIsRequiredUntilPassed(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		b := New(Config{WarmUp: rapid.Bool().Draw(t, "warm")}, rand.New(rand.NewPCG(1, 2)))
+		now, accused := testStart, false
+		for range rapid.IntRange(1, 80).Draw(t, "steps") {
+			now = now.Add(time.Duration(rapid.IntRange(0, 3000).Draw(t, "ms")) * time.Millisecond)
+			before, op := b.State(), applyRandomEvent(t, b, now)
+			accused = accused || b.State() == Open && !b.Reason().isAbsence()
+			if b.State() != Closed {
+				continue
+			}
+			if accused && (before != HalfOpen || op != -2 && op != -5) {
+				t.Fatalf("operation %d closed it out of %s: it needed a trial", op, before)
+			}
+			accused = false
+		}
+	})
+}

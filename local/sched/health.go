@@ -1,0 +1,141 @@
+package sched
+
+import (
+	"time"
+
+	"github.com/spillway-lb/spillway/local/health"
+)
+
+// HealthChecker decides from requests, probes and silence which workers take requests.
+type HealthChecker struct {
+	*zoneState
+	sweptAt     time.Time     // when the workers were last compared with each other
+	patrolledAt time.Time     // when the patrol last checked every worker
+	pausedFor   time.Duration // how long this process was paused, until the patrol has logged it
+}
+
+// enforceWorkerDrain cancels the attempts that still run on a worker after its drain deadline.
+func (h *HealthChecker) enforceWorkerDrain(w *Worker, now time.Time) {
+	if w.openAttempts == 0 || !w.drainTimer.IsOverdue(h.policy.drainDeadline(), now) {
+		return
+	}
+	w.cancelAttempts(WorkerDrainOverdue)
+}
+
+// ejectOutlier ejects the worst outlier of a model's workers, one at a time.
+func (h *HealthChecker) ejectOutlier(p *modelGroup, now time.Time) {
+	pool := make([]*health.Breaker, len(p.workers))
+	for i, w := range p.workers {
+		pool[i] = w.breaker
+	}
+	at, k := h.policy.healthConfig(h.cfg.Health).FindOutlier(pool, now)
+	if at >= 0 {
+		h.ejectWorker(p.workers[at], k, now)
+	}
+	for _, w := range p.workers {
+		if w.breaker.Suspected() {
+			w.Backend.RequestScrape() // it may be due for a verification
+		}
+	}
+}
+
+// ejectWorker records a failure, unless the evidence from requests alone would eject too many workers of a model. A
+// worker whose health probe fails too is always ejected.
+func (h *HealthChecker) ejectWorker(w *Worker, k health.FailureKind, now time.Time) {
+	if !h.mayEject(w, k) {
+		return
+	}
+	w.breaker.RecordFailure(k, now)
+	h.updatePanicMode(w, now)
+	w.refreshViews(now)
+}
+
+func (h *HealthChecker) mayEject(w *Worker, k health.FailureKind) bool {
+	c := h.policy.healthConfig(h.cfg.Health)
+	for _, s := range w.viewSlots {
+		taking, total := s.group.countAccepting()
+		if !c.MayEject(k, total-taking, total) && !w.breaker.FailsProbes() {
+			return false
+		}
+	}
+	return true
+}
+
+// updatePanicMode updates, for each model of a worker, whether so few workers are left that suspected ones are used
+// too.
+func (h *HealthChecker) updatePanicMode(w *Worker, now time.Time) {
+	c := h.policy.healthConfig(h.cfg.Health)
+	for _, s := range w.viewSlots {
+		p := s.group
+		panics := c.IsPanicking(p.countAccepting())
+		if panics == p.panicMode {
+			continue
+		}
+		p.panicMode = panics
+		for _, o := range p.workers {
+			o.refreshViews(now)
+		}
+	}
+}
+
+// checkStall ejects a worker that is silent for clearly longer than predicted, and cancels the attempts on one that is dead.
+// An attempt without a first byte is retried elsewhere; one that has begun ends with an error. It returns true when the
+// breaker's state changed.
+func (h *HealthChecker) checkStall(w *Worker, now time.Time) (out bool) {
+	if w.isBlockedByClients(now) {
+		return false
+	}
+	before := w.breaker.State()
+	stalled := w.breaker.MayBeStalled(now) && w.breaker.IsStalled(h.expectedSilence(w, now), now)
+	if stalled && before != health.Open {
+		h.ejectWorker(w, health.OutputStalled, now)
+	}
+	if stalled || w.breaker.IsDead(now) {
+		w.cancelAttempts(WorkerStalled)
+	}
+	return before != w.breaker.State()
+}
+
+// expectedSilence is how long the worker's next byte may take, given the load that was sent to it.
+func (h *HealthChecker) expectedSilence(w *Worker, now time.Time) time.Duration {
+	r := w.learner.Rates()
+	load := h.ledger.ReadLoad(w.ledgerID, 0, now)
+	seconds := float64(load.Backlog+load.ForeignBacklog) / r.PrefillRate
+	step := r.StepBase + r.StepSlope*float64(load.Running+load.ForeignSeqs)
+	for at := range w.attempts {
+		if !at.Request.Envelope.Stream {
+			seconds = max(seconds, at.Choice.PredictedTTFT+float64(at.Request.Query.OutputTokens)*step)
+		}
+	}
+	if w.isLoading() {
+		return maxColdLoadSilence
+	}
+	return time.Duration(min(stallFactor*seconds, maxExpectedSilence.Seconds()) * float64(time.Second))
+}
+
+// compensatePause moves clocks forward by the time during which this process was stopped. Without it every worker would look
+// stalled and every model idle at once. It must run before anything is judged by the clock.
+func (h *HealthChecker) compensatePause(now time.Time) {
+	gap := now.Sub(h.patrolledAt)
+	if h.patrolledAt.IsZero() || gap < pauseThreshold {
+		return
+	}
+	h.patrolledAt = now
+	h.pausedFor += gap
+	for _, w := range h.workers {
+		w.compensatePause(gap, now)
+	}
+	for w := range h.leavingWorkers {
+		w.compensatePause(gap, now)
+	}
+}
+
+// maxColdLoadSilence is how long an engine may take to load a model before its silence counts as a stall.
+const maxColdLoadSilence = 3 * time.Minute
+
+const (
+	// stallFactor is how many times its predicted time an answer may take before its silence counts as a stall.
+	stallFactor = 3
+	// maxExpectedSilence caps the expected silence of a worker.
+	maxExpectedSilence = 10 * time.Minute
+)

@@ -1,0 +1,85 @@
+package sched
+
+import (
+	"testing"
+	"time"
+
+	"github.com/spillway-lb/spillway/internal/openai"
+	"github.com/spillway-lb/spillway/local/health"
+)
+
+// newSuspectScheduler has three workers, of which the first is suspected and under verification.
+func newSuspectScheduler(t *testing.T, now time.Time) (*Scheduler, *Worker, WorkerVerification) {
+	t.Helper()
+	f, ws := newBusyScheduler(t, now)
+	w := ws[0]
+	w.breaker.EndRequest()
+	w.openAttempts, w.lastFailedRequest = 0, SuspectRequest{"m", openai.ShapeChat}
+	for range 5 {
+		w.breaker.FailAnswer("ann", now)
+	}
+	q, due := f.Health.BeginVerification(w, now)
+	if !due || q.Model != "m" || q.Kind != health.SoftError {
+		t.Fatalf("a suspected worker is not verified: %+v", q)
+	}
+	return f, w, q
+}
+
+// TestVerificationOutcomes: what each end of the zone's own request does to the worker.
+func TestVerificationOutcomes(t *testing.T) {
+	timeout, failed := ProbeError{Cause: "no answer", TimedOut: true}, ProbeError{Cause: "status 500"}
+	for _, c := range []struct {
+		name    string
+		failure ProbeError
+		took    time.Duration
+		between func(*Worker, time.Time)
+		want    health.Verification
+		ejected bool
+	}{
+		{"an answer", ProbeError{}, time.Second, nil, health.Passed, false},
+		{"an error answer", failed, time.Second, nil, health.Failed, true},
+		{"a lost connection", ProbeError{Cause: "reset"}, time.Second, nil, health.Failed, true},
+		{"no answer in time of an idle worker", timeout, VerifyTimeout, nil, health.Failed, true},
+		{"no answer in time of a worker at work", timeout, VerifyTimeout, func(w *Worker, _ time.Time) { w.openAttempts++ }, health.Inconclusive, false},
+		{"no answer in time of a worker that answered others", timeout, VerifyTimeout, func(w *Worker, now time.Time) { w.deepProbe.RecordToken(now) }, health.Inconclusive, false},
+		{"an error answer of a worker at work", failed, time.Second, func(w *Worker, _ time.Time) { w.openAttempts++ }, health.Failed, true},
+		{"a process that was stopped", timeout, VerifyTimeout + pauseThreshold + 1, nil, health.Inconclusive, false},
+		{"a worker that is gone", failed, time.Second, func(w *Worker, _ time.Time) { w.removed = true }, health.Failed, false},
+	} {
+		now := time.Unix(1e9, 0)
+		f, w, q := newSuspectScheduler(t, now)
+		if c.between != nil {
+			c.between(w, now.Add(time.Millisecond))
+		}
+		v, ejected := f.EndVerification(w, q, c.failure, now.Add(c.took))
+		if v != c.want || ejected != c.ejected || (w.breaker.State() == health.Open) != c.ejected {
+			t.Errorf("%s: %d, ejected %v, it is %s", c.name, v, ejected, w.breaker.State())
+		}
+	}
+}
+
+// TestUnavailableWorkerIsNotVerified: one that is drained, gone or asleep, or that would have to load the model.
+func TestUnavailableWorkerIsNotVerified(t *testing.T) {
+	for name, change := range map[string]func(*Worker){
+		"drained": func(w *Worker) { w.drained = true },
+		"gone":    func(w *Worker) { w.removed = true },
+		"asleep":  func(w *Worker) { w.reading.Asleep = true },
+		"cold":    func(w *Worker) { w.models[0].State++ },
+	} {
+		now := time.Unix(1e9, 0)
+		f, w, q := newSuspectScheduler(t, now)
+		w.breaker.Verified(q.StartedAt, health.Inconclusive, now)
+		change(w)
+		if _, due := f.Health.BeginVerification(w, now.Add(time.Minute)); due {
+			t.Errorf("a worker that is %s is verified", name)
+		}
+	}
+	// One that no longer serves the model of the failed request is asked for another.
+	now := time.Unix(1e9, 0)
+	f, w, q := newSuspectScheduler(t, now)
+	w.breaker.Verified(q.StartedAt, health.Inconclusive, now)
+	w.lastFailedRequest.Model = "old"
+	if q, due := f.Health.BeginVerification(w, now.Add(time.Minute)); !due || q.Model != "m" {
+		t.Errorf("due %v, for model %q", due, q.Model)
+	}
+}

@@ -1,0 +1,211 @@
+package regional_test
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/spillway-lb/spillway/internal/capacity"
+	"github.com/spillway-lb/spillway/internal/httpedge/forward"
+	"github.com/spillway-lb/spillway/internal/openai"
+	"github.com/spillway-lb/spillway/internal/testkit"
+	"github.com/spillway-lb/spillway/internal/timed"
+	"github.com/spillway-lb/spillway/internal/uplink"
+)
+
+// udpLink carries datagrams between one child and a parent until it is cut. Neither end is notified of the cut.
+type udpLink struct {
+	near *net.UDPConn
+	cut  atomic.Bool
+}
+
+func newUDPLink(t *testing.T, far net.Addr) *udpLink {
+	t.Helper()
+	near, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	requireNoError(t, err)
+	up, err := net.DialUDP("udp", nil, far.(*net.UDPAddr))
+	requireNoError(t, err)
+	c := &udpLink{near: near}
+	var child atomic.Pointer[net.UDPAddr]
+	var pumps sync.WaitGroup
+	pump := func(read func([]byte) (int, error), write func([]byte)) {
+		pumps.Go(func() {
+			for buf := make([]byte, 64<<10); ; {
+				n, err := read(buf)
+				if err != nil {
+					return
+				}
+				if !c.cut.Load() {
+					write(buf[:n])
+				}
+			}
+		})
+	}
+	pump(func(b []byte) (int, error) {
+		n, from, err := near.ReadFromUDP(b)
+		child.Store(from)
+		return n, err
+	}, func(b []byte) { _, _ = up.Write(b) })
+	pump(up.Read, func(b []byte) { _, _ = near.WriteToUDP(b, child.Load()) })
+	t.Cleanup(func() {
+		_ = near.Close()
+		_ = up.Close()
+		pumps.Wait()
+	})
+	return c
+}
+
+func (c *udpLink) linkAddr() string { return c.near.LocalAddr().String() }
+
+// waitForWorkerTotal waits until a gateway reports this worker total for its zones and uses it for its choices.
+// The report is newer than the view that requests use, by the interval between views.
+func (w *testWorld) waitForWorkerTotal(region string, total int64) {
+	w.t.Helper()
+	testkit.Eventually(w.t, "the zones' workers are summed up", func() bool {
+		s := w.lastSummary(capacity.Path{Region: region, Instance: region + "-gw"})
+		return s != nil && s.FindModel("small") != nil && s.FindModel("small").Total == total && w.gateways[region].CountWorkers("small") == total
+	})
+}
+
+// backloggedModel is a model with a higher cost than another, so that it is the second choice.
+func backloggedModel(name string) capacity.ModelCapacity {
+	m := roomyModel(name)
+	m.WorkAhead = [3]int64{400_000, 400_000, 400_000}
+	return m
+}
+
+// hangUntilCancelled accepts requests and never responds.
+func hangUntilCancelled(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
+
+func TestRequestsLeaveUnreachableLocal(t *testing.T) {
+	w := newWorld(t)
+	g := w.startGateway("fra", nil)
+	c := newUDPLink(t, g.UplinkAddr())
+	a := w.startLocalAt(c.linkAddr(), "fra", "fra-a", hangUntilCancelled, roomyModel("small"))
+	b := w.startLocal(g, "fra", "fra-b", replyCompletion, backloggedModel("small"))
+	w.waitForWorkerTotal("fra", 4)
+	w.waitUntilServed(g, "small")
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			if resp, body := w.getAnswer(g, clientCall{key: "key-acme", body: askBody}); resp.StatusCode != 200 || !strings.Contains(body, "hi") {
+				t.Errorf("got %d %s", resp.StatusCode, body)
+			}
+		})
+	}
+	testkit.Eventually(t, "all are under way at the first zone", func() bool { return len(a.requests) == 8 })
+	began := time.Now()
+	c.cut.Store(true)
+	wg.Wait()
+	timed.AssertWithin(t, "requests of a frozen zone served by the other", time.Since(began), 3*time.Second)
+	if len(b.requests) != 8 {
+		t.Errorf("the second zone served %d of 8", len(b.requests))
+	}
+	if hop, err := forward.ParseHop((<-b.requests).Header); err != nil || hop.RetriesLeft != 0 {
+		t.Errorf("the second try may be tried again: %+v (%v)", hop, err)
+	}
+}
+
+func TestStreamFromUnreachableLocalEndsWithError(t *testing.T) {
+	w := newWorld(t)
+	g := w.startGateway("fra", nil)
+	c := newUDPLink(t, g.UplinkAddr())
+	w.startLocalAt(c.linkAddr(), "fra", "fra-a", func(rw http.ResponseWriter, r *http.Request) {
+		writeEvents(rw, tokenEvent)
+		<-r.Context().Done()
+	}, roomyModel("small"))
+	w.waitUntilServed(g, "small")
+	resp, err := w.sendCall(context.Background(), g, clientCall{key: "key-acme", body: askBody})
+	requireNoError(t, err)
+	defer func() { _ = resp.Body.Close() }()
+	in := bufio.NewReader(resp.Body)
+	if line, err := in.ReadString('\n'); err != nil || line != "data: "+tokenEvent+"\n" {
+		t.Fatalf("first event is %q (%v)", line, err)
+	}
+	began := time.Now()
+	c.cut.Store(true)
+	rest, err := io.ReadAll(in)
+	if err != nil || string(rest) != "\n"+string(openai.UpstreamLost().StreamEvent()) {
+		t.Fatalf("the end is %q (%v)", rest, err)
+	}
+	timed.AssertWithin(t, "the end of a frozen zone's stream", time.Since(began), 5*time.Second)
+}
+
+// Loss of telemetry alone must not end a stream that goes on, nor a request that only this zone can serve.
+func TestLostTelemetryAloneEndsNoRequests(t *testing.T) {
+	w := newWorld(t)
+	g := w.startGateway("fra", nil)
+	c := newUDPLink(t, g.UplinkAddr())
+	answer := make(chan struct{})
+	l := w.startLocalAt(c.linkAddr(), "fra", "fra-a", func(rw http.ResponseWriter, r *http.Request) {
+		if r.Header.Get(forward.HeaderClass) == "interactive" {
+			<-answer
+			replyCompletion(rw, r)
+			return
+		}
+		for {
+			select {
+			case <-answer:
+				writeEvents(rw, "[DONE]")
+				return
+			case <-time.After(20 * time.Millisecond):
+				writeEvents(rw, tokenEvent)
+			}
+		}
+	}, roomyModel("small"))
+	w.waitUntilServed(g, "small")
+	var wg sync.WaitGroup
+	for key, end := range map[string]string{"key-acme": "[DONE]\n\n", "key-urgent": "}}"} {
+		wg.Go(func() {
+			if resp, body := w.getAnswer(g, clientCall{key: key, body: askBody}); resp.StatusCode != 200 || !strings.HasSuffix(body, end) {
+				t.Errorf("%s got %d, %d bytes that do not end with %q", key, resp.StatusCode, len(body), end)
+			}
+		})
+	}
+	testkit.Eventually(t, "both are under way", func() bool { return len(l.requests) == 2 })
+	c.cut.Store(true)
+	time.Sleep(4 * time.Second) // longer than the loss detection and the silence that a stream may have
+	close(answer)
+	wg.Wait()
+	if len(l.requests) != 2 {
+		t.Errorf("the zone was asked %d times, want 2", len(l.requests))
+	}
+}
+
+func TestRequestsLeaveFrozenPeerDroppedByGlobalTier(t *testing.T) {
+	w := newWorld(t)
+	fra := w.startGateway("fra", nil)
+	well := w.startGateway("iad", nil)
+	w.startLocal(well, "iad", "iad-a", replyCompletion, roomyModel("small"))
+	w.waitUntilServed(well, "small")
+	stuck, err := net.Listen("tcp", "127.0.0.1:0") // the kernel accepts connections, the process never reads them
+	requireNoError(t, err)
+	defer func() { _ = stuck.Close() }()
+	room := capacity.Summary{Models: []capacity.ModelCapacity{roomyModel("small")}}
+	name := func(addr net.Addr) {
+		w.changeDirective(func(d *uplink.Directive) {
+			d.Peers = []uplink.PeerRegion{{Region: "iad", Gateways: []uplink.PeerGateway{{Name: "iad-gw", Endpoint: addr.String()}}, Summary: &room, RTT: 90 * time.Millisecond}}
+		})
+	}
+	name(stuck.Addr())
+	w.waitUntilServed(fra, "small")
+	done := make(chan string, 1)
+	go func() {
+		resp, body := w.getAnswer(fra, clientCall{key: "key-acme", body: askBody})
+		done <- resp.Status + body
+	}()
+	conn, err := stuck.Accept()
+	requireNoError(t, err)
+	defer func() { _ = conn.Close() }()
+	name(well.PeerAddr())
+	if got := <-done; !strings.HasPrefix(got, "200") {
+		t.Fatalf("got %s", got)
+	}
+}

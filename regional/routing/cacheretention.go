@@ -1,0 +1,46 @@
+package routing
+
+import "github.com/spillway-lb/spillway/internal/capacity"
+
+// CacheRetention estimates, for each child, which part of a session's prompt is still cached when the session returns. A
+// child whose KV cache is full of running requests retains no finished sessions. Without this estimate, sessions would be
+// sent back to it for cache hits that never happen. It has one writer at a time.
+type CacheRetention struct {
+	byPath map[capacity.Path]*retentionEstimate
+}
+
+type retentionEstimate struct {
+	fraction      float64
+	reportsCached bool // a response has reported cached tokens; without one the engine may not report them at all
+}
+
+// NewCacheRetention returns estimates of 1 for all children.
+func NewCacheRetention() *CacheRetention {
+	return &CacheRetention{byPath: map[capacity.Path]*retentionEstimate{}}
+}
+
+// RecordAnswer updates the estimate of a child from a response: expected and actual cached tokens.
+func (t *CacheRetention) RecordAnswer(child capacity.Path, expected, cached int) {
+	if expected < minExpectedTokens {
+		return
+	}
+	c := t.byPath[child]
+	if c == nil {
+		if len(t.byPath) >= maxRetentionPaths {
+			clear(t.byPath)
+		}
+		c = &retentionEstimate{fraction: 1}
+		t.byPath[child] = c
+	}
+	if c.reportsCached = c.reportsCached || cached > 0; c.reportsCached {
+		c.fraction += retentionGain * (max(0, min(float64(cached)/float64(expected), 1)) - c.fraction)
+	}
+}
+
+// FractionFor returns the expected part, 0 to 1, of a session's prompt that a child still has cached.
+func (t *CacheRetention) FractionFor(child capacity.Path) float64 {
+	if c := t.byPath[child]; c != nil {
+		return c.fraction
+	}
+	return 1
+}

@@ -1,0 +1,280 @@
+package routing_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/spillway-lb/spillway/internal/capacity"
+	"github.com/spillway-lb/spillway/internal/explain"
+	"github.com/spillway-lb/spillway/internal/spec"
+	"github.com/spillway-lb/spillway/regional/routing"
+)
+
+// testModel is one worker's worth of a model: 10,000 tokens/s of prefill and room for all.
+func testModel(name string, ahead int64) capacity.ModelCapacity {
+	return capacity.ModelCapacity{
+		Name: name, Ready: 1, Total: 1, Hardware: []capacity.HardwareRates{{Name: "h100", Ready: 1, PrefillRate: 10_000, DecodeRate: 1000}},
+		KVTotal: 400_000, KVFree: 400_000, SlotsTotal: 256, SlotsFree: 256, WorkAhead: [spec.NumClasses]int64{ahead, ahead, ahead},
+		Headroom: [spec.NumClasses]int64{5000, 5000, 5000}, MaxContext: 32_000,
+	}
+}
+
+func testLocal(zoneName string, ms ...capacity.ModelCapacity) routing.LocalInstance {
+	return routing.LocalInstance{Summary: &capacity.Summary{Path: capacity.Path{Region: "fra", Zone: zoneName, Instance: "l1"}, Endpoint: zoneName + ":1", Models: ms}}
+}
+
+func testPeer(region string, rtt time.Duration, ms ...capacity.ModelCapacity) routing.PeerRegion {
+	return routing.PeerRegion{
+		Region: region, Gateways: []routing.PeerGateway{{Name: region + "-gw", Endpoint: region + ":1"}}, RTT: rtt,
+		Summary: &capacity.Summary{Path: capacity.Path{Region: region}, Models: ms},
+	}
+}
+
+func testQuery() *routing.RouteQuery {
+	return &routing.RouteQuery{Model: "m", PromptTokens: 1000, MaxTokens: 100, Class: spec.Standard, Spill: true, Margin: 20 * time.Millisecond}
+}
+
+func newRNG() *rand.Rand { return rand.New(rand.NewPCG(1, 2)) }
+
+func withChange[T any](v T, change func(*T)) T { change(&v); return v }
+
+// asUnreported is a peer of which nobody tells any more.
+func asUnreported(p routing.PeerRegion) routing.PeerRegion {
+	p.State, p.Unreported = capacity.Stale, true
+	return p
+}
+
+func TestChooseRouteCases(t *testing.T) {
+	busy, free := testModel("m", 20_000), testModel("m", 0)
+	none := withChange(free, func(m *capacity.ModelCapacity) { m.Ready = 0 })
+	warm := withChange(none, func(m *capacity.ModelCapacity) { m.Warm = 1 })
+	cold := withChange(none, func(m *capacity.ModelCapacity) { m.Cold = 2 })
+	for _, tc := range []struct {
+		name   string
+		view   routing.RoutingView
+		query  func(*routing.RouteQuery)
+		want   string // endpoint; empty: none
+		reason string
+	}{
+		{"the sooner zone", routing.RoutingView{Locals: []routing.LocalInstance{testLocal("a", busy), testLocal("b", free)}}, nil, "b:1", routing.ReasonSoonest},
+		{"not the model's", routing.RoutingView{Locals: []routing.LocalInstance{testLocal("a", testModel("other", 0))}}, nil, "", routing.ReasonNoneServes},
+		{"nothing ready", routing.RoutingView{Locals: []routing.LocalInstance{testLocal("a", none)}}, nil, "", routing.ReasonNoneServes},
+		{"a load at home if nothing is ready", routing.RoutingView{Locals: []routing.LocalInstance{testLocal("a", none), testLocal("b", cold)}}, nil, "b:1", routing.ReasonCold},
+		{"waking before loading", routing.RoutingView{Locals: []routing.LocalInstance{testLocal("a", cold), testLocal("b", warm)}}, nil, "b:1", routing.ReasonCold},
+		{"ready before cold", routing.RoutingView{Locals: []routing.LocalInstance{testLocal("a", cold), testLocal("b", busy)}}, nil, "b:1", routing.ReasonSoonest},
+		{"a peer that is ready before a load at home", routing.RoutingView{Locals: []routing.LocalInstance{testLocal("a", warm)}, Peers: []routing.PeerRegion{testPeer("ams", 10*time.Millisecond, free)}}, nil, "ams:1", routing.ReasonNoLocal},
+		{"the zone that loads sooner, as it says itself", routing.RoutingView{Locals: []routing.LocalInstance{testLocal("a", withChange(cold, func(m *capacity.ModelCapacity) { m.ColdMillis = 9000 })), testLocal("b", withChange(cold, func(m *capacity.ModelCapacity) { m.ColdMillis = 4000 }))}}, nil, "b:1", routing.ReasonCold},
+		{"a quick load before a slow waking", routing.RoutingView{Locals: []routing.LocalInstance{testLocal("a", withChange(warm, func(m *capacity.ModelCapacity) { m.WarmMillis = 20_000 })), testLocal("b", withChange(cold, func(m *capacity.ModelCapacity) { m.ColdMillis = 5000 }))}}, nil, "b:1", routing.ReasonCold},
+		{"waking at home before a long queue at a peer", routing.RoutingView{Locals: []routing.LocalInstance{testLocal("a", withChange(warm, func(m *capacity.ModelCapacity) { m.WarmMillis = 500 }))}, Peers: []routing.PeerRegion{testPeer("ams", 10*time.Millisecond, busy)}}, nil, "a:1", routing.ReasonCold},
+		{"a peer's queue before a longer load at home", routing.RoutingView{Locals: []routing.LocalInstance{testLocal("a", withChange(cold, func(m *capacity.ModelCapacity) { m.ColdMillis = 5000 }))}, Peers: []routing.PeerRegion{testPeer("ams", 10*time.Millisecond, busy)}}, nil, "ams:1", routing.ReasonNoLocal},
+		{"never into a peer's cold capacity", routing.RoutingView{Peers: []routing.PeerRegion{testPeer("ams", 10*time.Millisecond, warm)}}, nil, "", routing.ReasonNoneServes},
+		{"a load at home before a draining zone", routing.RoutingView{Locals: []routing.LocalInstance{testLocal("a", cold), withChange(testLocal("b", free), func(l *routing.LocalInstance) { l.Drained = true })}}, nil, "a:1", routing.ReasonCold},
+		{"no load for whom another region sent", routing.RoutingView{Locals: []routing.LocalInstance{testLocal("a", cold)}}, func(q *routing.RouteQuery) { q.Hops = 1 }, "", routing.ReasonNoneServes},
+		{"context too long", routing.RoutingView{Locals: []routing.LocalInstance{testLocal("a", free)}}, func(q *routing.RouteQuery) { q.PromptTokens = 41_000 }, "", routing.ReasonNoneServes},
+		{"excluded", routing.RoutingView{Locals: []routing.LocalInstance{testLocal("a", free), testLocal("b", busy)}}, func(q *routing.RouteQuery) { q.FailedEndpoints[1] = "a:1" }, "b:1", routing.ReasonSoonest},
+		{"drained zone is left", routing.RoutingView{Locals: []routing.LocalInstance{withChange(testLocal("a", free), func(l *routing.LocalInstance) { l.Drained = true }), testLocal("b", busy)}}, nil, "b:1", routing.ReasonSoonest},
+		{"drained if nothing else", routing.RoutingView{Locals: []routing.LocalInstance{withChange(testLocal("a", free), func(l *routing.LocalInstance) { l.Drained = true })}}, nil, "a:1", routing.ReasonLastResort},
+		{"lost if nothing else", routing.RoutingView{Locals: []routing.LocalInstance{withChange(testLocal("a", free), func(l *routing.LocalInstance) { l.State = capacity.Unreachable })}}, nil, "a:1", routing.ReasonLastResort},
+		{"stale is usable", routing.RoutingView{Locals: []routing.LocalInstance{withChange(testLocal("a", free), func(l *routing.LocalInstance) { l.State = capacity.Stale })}}, nil, "a:1", routing.ReasonSoonest},
+		{"spill when nothing is here", routing.RoutingView{Peers: []routing.PeerRegion{testPeer("ams", 10*time.Millisecond, free)}}, nil, "ams:1", routing.ReasonNoLocal},
+		{"spill before a lost local", routing.RoutingView{
+			Locals: []routing.LocalInstance{withChange(testLocal("a", free), func(l *routing.LocalInstance) { l.State = capacity.Unreachable })},
+			Peers:  []routing.PeerRegion{testPeer("ams", 10*time.Millisecond, free)},
+		}, nil, "ams:1", routing.ReasonNoLocal},
+		{"the sooner peer", routing.RoutingView{Locals: []routing.LocalInstance{testLocal("a", busy)}, Peers: []routing.PeerRegion{testPeer("ams", 10*time.Millisecond, free)}}, nil, "ams:1", routing.ReasonPeerSooner},
+		{"not for less than RTT and margin", routing.RoutingView{Locals: []routing.LocalInstance{testLocal("a", testModel("m", 1000))}, Peers: []routing.PeerRegion{testPeer("ams", 90*time.Millisecond, free)}}, nil, "a:1", routing.ReasonSoonest},
+		{"not to stale headroom", routing.RoutingView{Locals: []routing.LocalInstance{testLocal("a", busy)}, Peers: []routing.PeerRegion{withChange(testPeer("ams", 10*time.Millisecond, free), func(p *routing.PeerRegion) { p.State = capacity.Stale })}}, nil, "a:1", routing.ReasonSoonest},
+		{"to a peer of which nobody can tell any more", routing.RoutingView{Locals: []routing.LocalInstance{testLocal("a", busy)}, Peers: []routing.PeerRegion{asUnreported(testPeer("ams", 10*time.Millisecond, free))}}, nil, "ams:1", routing.ReasonPeerSooner},
+		{"not to one that had no headroom then", routing.RoutingView{Locals: []routing.LocalInstance{testLocal("a", busy)}, Peers: []routing.PeerRegion{asUnreported(testPeer("ams", 10*time.Millisecond, withChange(free, func(m *capacity.ModelCapacity) { m.Headroom = [3]int64{} })))}}, nil, "a:1", routing.ReasonSoonest},
+		{"not without headroom", routing.RoutingView{Locals: []routing.LocalInstance{testLocal("a", busy)}, Peers: []routing.PeerRegion{testPeer("ams", 10*time.Millisecond, withChange(free, func(m *capacity.ModelCapacity) { m.Headroom = [3]int64{} }))}}, nil, "a:1", routing.ReasonSoonest},
+		{"never twice", routing.RoutingView{Peers: []routing.PeerRegion{testPeer("ams", 10*time.Millisecond, free)}}, func(q *routing.RouteQuery) { q.Hops = 1 }, "", routing.ReasonNoneServes},
+		{"not when policy forbids", routing.RoutingView{Peers: []routing.PeerRegion{testPeer("ams", 10*time.Millisecond, free)}}, func(q *routing.RouteQuery) { q.Spill = false }, "", routing.ReasonNoneServes},
+		{"not out of residency", routing.RoutingView{Peers: []routing.PeerRegion{testPeer("iad", 10*time.Millisecond, free)}}, func(q *routing.RouteQuery) { q.Residency = []string{"eu"} }, "", routing.ReasonNoneServes},
+		{
+			"inside residency",
+			routing.RoutingView{Peers: []routing.PeerRegion{testPeer("iad", time.Millisecond, free), withChange(testPeer("ams", 10*time.Millisecond, free), func(p *routing.PeerRegion) { p.Residency = []string{"eu"} })}},
+			func(q *routing.RouteQuery) { q.Residency = []string{"eu"} }, "ams:1", routing.ReasonNoLocal,
+		},
+		{
+			"another label satisfies no residency",
+			routing.RoutingView{Peers: []routing.PeerRegion{
+				withChange(testPeer("iad", time.Millisecond, free), func(p *routing.PeerRegion) { p.Residency = []string{"us", "ca"} }),
+				withChange(testPeer("ams", 10*time.Millisecond, free), func(p *routing.PeerRegion) { p.Residency = []string{"nl", "eu"} }),
+			}},
+			func(q *routing.RouteQuery) { q.Residency = []string{"uk", "eu"} }, "ams:1", routing.ReasonNoLocal,
+		},
+		{
+			"not out of the tenant's regions, to a third that is one",
+			routing.RoutingView{Locals: []routing.LocalInstance{testLocal("a", busy)}, Peers: []routing.PeerRegion{testPeer("iad", time.Millisecond, free), testPeer("ams", 10*time.Millisecond, free)}},
+			func(q *routing.RouteQuery) { q.Regions = []string{"fra", "ams"} }, "ams:1", routing.ReasonPeerSooner,
+		},
+		{
+			"a region of the tenant's must also be of its jurisdiction",
+			routing.RoutingView{Locals: []routing.LocalInstance{testLocal("a", busy)}, Peers: []routing.PeerRegion{withChange(testPeer("ams", time.Millisecond, free), func(p *routing.PeerRegion) { p.Residency = []string{"us"} })}},
+			func(q *routing.RouteQuery) { q.Regions, q.Residency = []string{"fra", "ams"}, []string{"eu"} }, "a:1", routing.ReasonSoonest,
+		},
+		{"drained region goes to a peer", routing.RoutingView{Drained: true, Locals: []routing.LocalInstance{testLocal("a", free)}, Peers: []routing.PeerRegion{testPeer("ams", 10*time.Millisecond, free)}}, nil, "ams:1", routing.ReasonRegionDrain},
+		{"drained region without a peer serves", routing.RoutingView{Drained: true, Locals: []routing.LocalInstance{testLocal("a", free)}}, nil, "a:1", routing.ReasonSoonest},
+		{"no room for KV", routing.RoutingView{Locals: []routing.LocalInstance{testLocal("a", withChange(free, func(m *capacity.ModelCapacity) { m.KVFree = 10 })), testLocal("b", testModel("m", 2000))}}, nil, "b:1", routing.ReasonSoonest},
+		{"no slot", routing.RoutingView{Locals: []routing.LocalInstance{testLocal("a", withChange(free, func(m *capacity.ModelCapacity) { m.SlotsFree = 0 })), testLocal("b", testModel("m", 1000))}}, nil, "b:1", routing.ReasonSoonest},
+		{
+			"cached prefix",
+			routing.RoutingView{Locals: []routing.LocalInstance{testLocal("a", free), testLocal("b", withChange(testModel("m", 200), func(m *capacity.ModelCapacity) { m.Prefixes = []capacity.PrefixEntry{{Hash: 7, Tokens: 900}} }))}},
+			func(q *routing.RouteQuery) { q.Prefix = []uint64{6, 7} }, "b:1", routing.ReasonSoonest,
+		},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			q := testQuery()
+			if tc.query != nil {
+				tc.query(q)
+			}
+			var rec explain.Explanation
+			got, ok := routing.ChooseRoute(q, &tc.view, time.Time{}, newRNG(), &rec)
+			if got.Endpoint != tc.want || ok != (tc.want != "") || rec.Reason != tc.reason {
+				t.Fatalf("chose %+v (%v) because of %q, want %q because of %q\n%+v", got, ok, rec.Reason, tc.want, tc.reason, rec)
+			}
+			if want := len(tc.view.Locals) + len(tc.view.Peers); len(rec.Candidates) != want {
+				t.Errorf("%d candidates explained, want %d", len(rec.Candidates), want)
+			}
+			if ok && got.IsSpilled() != (len(got.Path.Zone) == 0) {
+				t.Errorf("verdict %+v is half a peer", got)
+			}
+		})
+	}
+}
+
+func TestLedgerSpreadsABurstBetweenSummaries(t *testing.T) {
+	v := routing.RoutingView{Locals: []routing.LocalInstance{testLocal("a", testModel("m", 0)), testLocal("b", testModel("m", 0)), testLocal("c", testModel("m", 0))}}
+	q := testQuery()
+	q.Ledger = routing.NewLedger()
+	r, count := newRNG(), map[string]int{}
+	for range 300 {
+		got, ok := routing.ChooseRoute(q, &v, time.Time{}, r, nil)
+		if !ok {
+			t.Fatal("no verdict")
+		}
+		q.Ledger.IssueTicket(got.Path, q.Model, int64(q.PromptTokens), int64(q.PromptTokens+q.MaxTokens))
+		count[got.Endpoint]++
+	}
+	for e, n := range count {
+		if n < 90 || n > 110 {
+			t.Errorf("%s got %d of 300, want a third", e, n)
+		}
+	}
+	if len(count) != 3 {
+		t.Errorf("used %v", count)
+	}
+}
+
+// drawView draws views in which anything may be wrong with anybody.
+func drawView(t *rapid.T) *routing.RoutingView {
+	gen := func(name string) capacity.ModelCapacity {
+		m := testModel("m", rapid.Int64Range(0, 50_000).Draw(t, name+" ahead"))
+		m.Ready = rapid.Int64Range(0, 3).Draw(t, name+" ready")
+		m.KVFree = rapid.Int64Range(0, m.KVTotal).Draw(t, name+" kv")
+		m.Headroom[spec.Standard] = rapid.Int64Range(0, 2).Draw(t, name+" headroom")
+		if rapid.IntRange(0, 4).Draw(t, name+" other") == 0 {
+			m.Name = "other"
+		}
+		return m
+	}
+	v := &routing.RoutingView{Drained: rapid.Bool().Draw(t, "drained")}
+	for i := range rapid.IntRange(0, 5).Draw(t, "locals") {
+		l := testLocal(fmt.Sprintf("z%d", i), gen("local"))
+		l.State = capacity.Freshness(rapid.IntRange(0, 2).Draw(t, "state"))
+		l.Drained = rapid.Bool().Draw(t, "zone drained")
+		v.Locals = append(v.Locals, l)
+	}
+	for i := range rapid.IntRange(0, 4).Draw(t, "peers") {
+		p := testPeer(fmt.Sprintf("p%d", i), time.Duration(rapid.IntRange(0, 300).Draw(t, "rtt"))*time.Millisecond, gen("peer"))
+		p.State = capacity.Freshness(rapid.IntRange(0, 2).Draw(t, "state"))
+		p.Residency = rapid.SliceOfDistinct(rapid.SampledFrom([]string{"eu", "us"}), rapid.ID).Draw(t, "labels")
+		v.Peers = append(v.Peers, p)
+	}
+	return v
+}
+
+func TestChooseRouteKeepsItsInvariants(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		v, q := drawView(t), testQuery()
+		q.Hops = rapid.IntRange(0, 1).Draw(t, "hops")
+		if rapid.Bool().Draw(t, "resident") {
+			q.Residency = []string{"eu"}
+		}
+		if rapid.Bool().Draw(t, "fenced") {
+			q.Regions = []string{"home", "p1", "p2"}
+		}
+		q.FailedEndpoints[0] = rapid.SampledFrom([]string{"", "z0:1", "p0:1"}).Draw(t, "exclude")
+		seed := rapid.Uint64().Draw(t, "seed")
+		got, ok := routing.ChooseRoute(q, v, time.Time{}, rand.New(rand.NewPCG(seed, 1)), nil)
+		var rec explain.Explanation
+		again, ok2 := routing.ChooseRoute(q, v, time.Time{}, rand.New(rand.NewPCG(seed, 1)), &rec)
+		if got != again || ok != ok2 {
+			t.Fatalf("the same inputs gave %+v and, explained, %+v", got, again)
+		}
+		usable := false
+		for _, l := range v.Locals {
+			m := l.Summary.FindModel("m")
+			can := m != nil && m.Ready > 0 && l.Summary.Endpoint != q.FailedEndpoints[0]
+			usable = usable || can
+			if ok && got.Endpoint == l.Summary.Endpoint && !can {
+				t.Fatalf("chose %+v, which cannot serve", got)
+			}
+		}
+		for _, p := range v.Peers {
+			m := p.Summary.FindModel("m")
+			can := m != nil && m.Ready > 0 && p.Gateways[0].Endpoint != q.FailedEndpoints[0] && q.Hops == 0 && (len(q.Residency) == 0 || slices.Contains(p.Residency, "eu")) &&
+				(len(q.Regions) == 0 || slices.Contains(q.Regions, p.Region))
+			usable = usable || can
+			if ok && got.Path.Region == p.Region && !can {
+				t.Fatalf("spilled to %+v against the rules", got)
+			}
+		}
+		if ok != usable {
+			t.Fatalf("verdict %v, but usable is %v", ok, usable)
+		}
+	})
+}
+
+func newBigView(n int) *routing.RoutingView {
+	v := &routing.RoutingView{}
+	for i := range n {
+		v.Locals = append(v.Locals, testLocal(fmt.Sprintf("z%03d", i), testModel("a", 0), testModel("m", int64(i%7)*100), testModel("n", 0)))
+	}
+	for i := range 8 {
+		v.Peers = append(v.Peers, testPeer(fmt.Sprintf("p%d", i), 50*time.Millisecond, testModel("m", 0)))
+	}
+	return v
+}
+
+func TestChooseRouteAllocatesNothing(t *testing.T) {
+	v, q, r := newBigView(32), testQuery(), newRNG()
+	q.Ledger = routing.NewLedger()
+	q.Ledger.IssueTicket(v.Locals[3].Summary.Path, "m", 10, 10)
+	if n := testing.AllocsPerRun(1000, func() { routing.ChooseRoute(q, v, time.Time{}, r, nil) }); n != 0 {
+		t.Fatalf("Choose allocates %v times, want 0", n)
+	}
+}
+
+func BenchmarkChooseRoute(b *testing.B) {
+	for _, n := range []int{4, 32} {
+		b.Run(fmt.Sprintf("locals=%d/peers=8", n), func(b *testing.B) {
+			v, q, r := newBigView(n), testQuery(), newRNG()
+			q.Ledger = routing.NewLedger()
+			for i := range v.Locals {
+				q.Ledger.IssueTicket(v.Locals[i].Summary.Path, "m", 10, 10)
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, ok := routing.ChooseRoute(q, v, time.Time{}, r, nil); !ok {
+					b.Fatal("no verdict")
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,134 @@
+package routing
+
+import (
+	"github.com/spillway-lb/spillway/internal/capacity"
+	"github.com/spillway-lb/spillway/internal/explain"
+)
+
+// modelEntry returns the capacity of the workers that may serve the query: those of its pool, if the child reports it.
+// For a pool with overflow it is that of all workers when those are sooner.
+func (q *RouteQuery) modelEntry(s *capacity.Summary) *capacity.ModelCapacity {
+	m := s.FindModel(q.Model)
+	if m == nil || q.Pool == "" {
+		return m
+	}
+	p := m.FindPool(q.Pool)
+	switch {
+	case p == nil:
+		return m // an earlier release does not report pools, and the number of reported pools is bounded
+	case !q.Overflow || m.Ready == 0:
+		return p
+	case p.Ready == 0 || q.queueSeconds(p) > q.queueSeconds(m):
+		return m
+	}
+	return p
+}
+
+// queueSeconds returns the wait in the queue, in seconds.
+func (q *RouteQuery) queueSeconds(m *capacity.ModelCapacity) float64 {
+	return float64(m.WorkAhead[q.Class]) / max(float64(m.PrefillRate()), 1)
+}
+
+// findEligible returns the child's entry for the query's model, or why the child cannot serve it.
+func (q *RouteQuery) findEligible(s *capacity.Summary) (*capacity.ModelCapacity, string) {
+	m := q.modelEntry(s)
+	switch {
+	case m == nil:
+		return nil, IneligibleModel
+	case m.Ready <= 0:
+		return nil, IneligibleNotReady
+	case m.MaxContext > 0 && int64(MinPromptTokens(q.PromptTokens)) >= m.MaxContext:
+		return nil, IneligibleContext
+	}
+	return m, ""
+}
+
+// estimateCost predicts the cost of the query at one child and records its terms:
+//
+//	ttft = (work ahead + load) / rate + prompt / own + room - cached / own
+//
+// where rate is the prefill rate of all ready workers and own that of one, in tokens/s, load the tokens sent and not yet
+// in the summary, and room the wait for KV cache and sequence slots. credit is set when the summary is fresh enough for
+// its cache contents to count.
+func (q *RouteQuery) estimateCost(m *capacity.ModelCapacity, path capacity.Path, credit bool, h explain.CandidateHandle) routeCost {
+	load := q.Ledger.UncreditedLoad(path, q.Model)
+	rate := float64(m.PrefillRate())
+	if rate <= 0 {
+		rate = defaultPrefillRate * float64(m.Ready)
+	}
+	wait := float64(m.WorkAhead[q.Class]+load.Tokens) / rate
+	h.AddTerm("wait", wait)
+	own := rate / float64(m.Ready)
+	prefill := float64(q.PromptTokens) / own
+	h.AddTerm("prefill", prefill)
+	room := q.roomWait(m, load)
+	h.AddTerm("kv_wait", room)
+	var saved float64
+	if credit {
+		if saved = float64(q.cachedTokens(m, path)) / own; saved > 0 {
+			h.AddTerm("credit", -saved)
+		}
+	}
+	beside := q.interferenceSeconds(m, load, prefill-saved)
+	h.AddTerm("decode", beside)
+	return routeCost{wait + prefill + room - saved, beside}
+}
+
+// decodeRate returns the decode rate of all workers together, in tokens/s.
+func decodeRate(m *capacity.ModelCapacity) float64 {
+	if rate := m.DecodeRate(); rate > 0 {
+		return float64(rate)
+	}
+	return defaultDecodeRate * float64(m.Ready)
+}
+
+// roomWait returns the predicted wait until KV cache and a sequence slot are free, in seconds.
+func (q *RouteQuery) roomWait(m *capacity.ModelCapacity, load SentLoad) float64 {
+	decode := decodeRate(m)
+	var wait float64
+	if m.KVTotal > 0 {
+		if short := int64(q.PromptTokens+q.MaxTokens) - (m.KVFree - load.KV); short > 0 {
+			wait = float64(short) / decode
+		}
+	}
+	if m.SlotsTotal > 0 {
+		if short := load.Requests + 1 - m.SlotsFree; short > 0 {
+			wait = max(wait, float64(short)*assumedRemainingOutput/decode)
+		}
+	}
+	return min(wait, maxRoomWait)
+}
+
+// creditedTokens returns how many of the prompt's tokens are cached at a child with a fresh summary.
+func (q *RouteQuery) creditedTokens(s *capacity.Summary, path capacity.Path, state capacity.Freshness) int64 {
+	if m := q.modelEntry(s); m != nil && m.Ready > 0 && state == capacity.Fresh {
+		return q.cachedTokens(m, path)
+	}
+	return 0
+}
+
+// cachedTokens returns how many of the prompt's tokens are expected in the child's cache: by its sketch, or because the
+// session was served there last.
+func (q *RouteQuery) cachedTokens(m *capacity.ModelCapacity, path capacity.Path) int64 {
+	held := longestCachedPrefix(q.Prefix, m.Prefixes)
+	if q.AffinityTokens > 0 && path == q.AffinityPath {
+		held = max(held, int64(q.AffinityTokens))
+	}
+	return min(held, int64(q.PromptTokens))
+}
+
+// longestCachedPrefix returns the length of the longest of the query's prefixes that the sketch holds, in tokens.
+func longestCachedPrefix(prefix []uint64, sketch []capacity.PrefixEntry) int64 {
+	for i := len(prefix) - 1; i >= 0; i-- {
+		for j := range sketch {
+			if sketch[j].Hash == prefix[i] {
+				return sketch[j].Tokens
+			}
+		}
+	}
+	return 0
+}
+
+// MinPromptTokens returns the least length of a prompt estimated at tokens tokens. An estimate from bytes may be a quarter
+// too long, and a request that might fit must reach the engine, which counts exactly.
+func MinPromptTokens(tokens int) int { return tokens * 4 / 5 }

@@ -1,0 +1,201 @@
+package routing_test
+
+import (
+	"math"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/spillway-lb/spillway/internal/capacity"
+	"github.com/spillway-lb/spillway/internal/explain"
+	"github.com/spillway-lb/spillway/regional/routing"
+)
+
+// withRunningAnswers is a model whose queue is empty and whose workers have so many answers under way, of so many tokens in all.
+func withRunningAnswers(m capacity.ModelCapacity, running, held int64) capacity.ModelCapacity {
+	m.Running, m.KVFree = running, m.KVTotal-held
+	m.SlotsTotal, m.SlotsFree = 1000, 1000-running
+	return m
+}
+
+// A zone without a queue, whose many answers go on slowly, is no better than one with few.
+func TestRunningAnswersRaiseCost(t *testing.T) {
+	full, free := withRunningAnswers(testModel("m", 0), 60, 90_000), withRunningAnswers(testModel("m", 0), 5, 6000)
+	q := testQuery()
+	q.MaxTokens = 250
+	v := &routing.RoutingView{Locals: []routing.LocalInstance{testLocal("a", full), testLocal("b", free)}}
+	if got, ok := routing.ChooseRoute(q, v, time.Time{}, newRNG(), nil); !ok || got.Endpoint != "b:1" {
+		t.Errorf("beside 60 answers: chose %+v", got)
+	}
+	for _, tc := range []struct {
+		rtt   time.Duration
+		spill bool
+	}{{20 * time.Millisecond, true}, {5 * time.Second, false}} {
+		v := &routing.RoutingView{Locals: []routing.LocalInstance{testLocal("a", full)}, Peers: []routing.PeerRegion{testPeer("ams", tc.rtt, free)}}
+		got, ok := routing.ChooseRoute(q, v, time.Time{}, newRNG(), nil)
+		if !ok || got.IsSpilled() != tc.spill {
+			t.Errorf("a peer with 5 answers %v away: chose %+v", tc.rtt, got)
+		}
+	}
+}
+
+// Answers that finish on workers that take no more are beside nobody; where a release states no slots, all count.
+func TestAnswersOnDrainingWorkersDoNotInterfere(t *testing.T) {
+	beside := func(m capacity.ModelCapacity) float64 {
+		v, _ := routing.ChooseRoute(testQuery(), &routing.RoutingView{Locals: []routing.LocalInstance{testLocal("a", m)}}, time.Time{}, newRNG(), nil)
+		return v.Interference
+	}
+	m := withRunningAnswers(testModel("m", 0), 5, 6000)
+	idle, draining := beside(m), m
+	draining.Running += 60
+	if got := beside(draining); got != idle {
+		t.Errorf("60 answers of a drained worker make it %v s, without them %v", got, idle)
+	}
+	old := draining
+	old.SlotsTotal, old.SlotsFree = 0, 0
+	if got := beside(old); !(got > idle) {
+		t.Errorf("of a release that states no slots 65 answers make it %v s, 5 of another %v", got, idle)
+	}
+}
+
+// TestInterferenceMatchesHandComputation: a request of 1,000 tokens and 100 of output at a worker that computes 10,000 and emits 1,000 a second, with 5
+// answers under way that hold 6,000 tokens, stops each for 0.1 s, makes each of 100 steps of the 5 longer by what 1,050 tokens of
+// context do, and bears their 6,000 itself. What this gateway has sent since is beside it just as much.
+func TestInterferenceMatchesHandComputation(t *testing.T) {
+	const step = 0.25 / 1000 / 1000 // seconds by which a token of context lengthens it
+	want := 0.02 * (5*0.1 + 100*step*(5*1050+6000))
+	var rec explain.Explanation
+	v, _ := routing.ChooseRoute(testQuery(), &routing.RoutingView{Locals: []routing.LocalInstance{testLocal("a", withRunningAnswers(testModel("m", 0), 5, 6000))}}, time.Time{}, newRNG(), &rec)
+	if math.Abs(v.Interference-want) > 1e-12 {
+		t.Errorf("they cost each other %v s, want %v", v.Interference, want)
+	}
+	if !slices.ContainsFunc(rec.Candidates, func(c explain.Candidate) bool {
+		return slices.ContainsFunc(c.Terms, func(x explain.CostTerm) bool { return x.Name == "decode" && x.Seconds == v.Interference })
+	}) {
+		t.Errorf("nothing is explained of it: %+v", rec.Candidates)
+	}
+	q := testQuery()
+	q.Ledger = routing.NewLedger()
+	q.Ledger.IssueTicket(v.Path, "m", 1000, 1500)
+	sent, _ := routing.ChooseRoute(q, &routing.RoutingView{Locals: []routing.LocalInstance{testLocal("a", withRunningAnswers(testModel("m", 0), 4, 4500))}}, time.Time{}, newRNG(), nil)
+	if math.Abs(sent.Interference-want) > 1e-12 {
+		t.Errorf("with one of the five on its way %v s, want %v", sent.Interference, want)
+	}
+}
+
+// Some answers more or fewer, as come and go while a statement is on its way, move no request to another region, however long answers
+// are; and many choices are not many times the steps.
+func TestFewAnswersDoNotCauseSpill(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		q := testQuery()
+		q.PromptTokens, q.MaxTokens = rapid.IntRange(1, 8000).Draw(t, "prompt"), rapid.IntRange(1, 30_000).Draw(t, "output")
+		n := rapid.Int64Range(20, 200).Draw(t, "answers")
+		here, there := withRunningAnswers(testModel("m", 0), n, 900*n), withRunningAnswers(testModel("m", 0), n-n/20, 900*(n-n/20))
+		here.KVTotal, there.KVTotal, here.KVFree, there.KVFree = 4e6, 4e6, 4e6-900*n, 4e6-900*(n-n/20)
+		v := &routing.RoutingView{Locals: []routing.LocalInstance{testLocal("a", here)}, Peers: []routing.PeerRegion{testPeer("ams", 20*time.Millisecond, there)}}
+		if got, ok := routing.ChooseRoute(q, v, time.Time{}, newRNG(), nil); !ok || got.IsSpilled() {
+			t.Fatalf("%d answers here, %d there: chose %+v", n, n-n/20, got)
+		}
+		one, _ := routing.ChooseRoute(q, &routing.RoutingView{Locals: v.Locals}, time.Time{}, newRNG(), nil)
+		q.Choices = rapid.IntRange(2, 16).Draw(t, "choices")
+		q.MaxTokens *= q.Choices
+		all, _ := routing.ChooseRoute(q, &routing.RoutingView{Locals: v.Locals}, time.Time{}, newRNG(), nil)
+		if all.Interference < one.Interference || all.Interference > float64(q.Choices)*one.Interference+1e-9 {
+			t.Fatalf("%d choices cost %v s beside others, one %v", q.Choices, all.Interference, one.Interference)
+		}
+	})
+}
+
+// Of two peers at the same distance that would begin as soon, the one with fewer answers under way is chosen.
+func TestPeersAreRankedByRunningAnswers(t *testing.T) {
+	q := testQuery()
+	q.MaxTokens = 250
+	v := &routing.RoutingView{Peers: []routing.PeerRegion{
+		testPeer("ams", 20*time.Millisecond, withRunningAnswers(testModel("m", 0), 60, 90_000)), testPeer("lon", 20*time.Millisecond, withRunningAnswers(testModel("m", 0), 5, 6000)),
+	}}
+	for range 20 {
+		if got, ok := routing.ChooseRoute(q, v, time.Time{}, newRNG(), nil); !ok || got.Path.Region != "lon" {
+			t.Fatalf("chose %+v", got)
+		}
+	}
+}
+
+// What this gateway has sent since a zone's last word is beside the next request as well.
+func TestUnreportedRequestsInterfere(t *testing.T) {
+	v := &routing.RoutingView{Locals: []routing.LocalInstance{testLocal("a", testModel("m", 0))}}
+	q := testQuery()
+	q.Ledger = routing.NewLedger()
+	alone, _ := routing.ChooseRoute(q, v, time.Time{}, newRNG(), nil)
+	n := q.Ledger.IssueTicket(alone.Path, "m", 1000, 1100)
+	two, _ := routing.ChooseRoute(q, v, time.Time{}, newRNG(), nil)
+	if alone.Interference != 0 || !(two.Interference > 0) {
+		t.Errorf("alone %v s, beside one that was just sent %v s", alone.Interference, two.Interference)
+	}
+	q.Ledger.FinishTicket(alone.Path, n)
+	if again, _ := routing.ChooseRoute(q, v, time.Time{}, newRNG(), nil); again != alone {
+		t.Errorf("when that is over: %+v, want %+v", again, alone)
+	}
+}
+
+func TestInterferenceFollowsRunningAnswers(t *testing.T) {
+	beside := func(q *routing.RouteQuery, m capacity.ModelCapacity) float64 {
+		v, ok := routing.ChooseRoute(q, &routing.RoutingView{Locals: []routing.LocalInstance{testLocal("a", m)}}, time.Time{}, newRNG(), nil)
+		if !ok || !(v.Interference >= 0) || math.IsInf(v.Interference, 0) {
+			panic(v.Interference)
+		}
+		return v.Interference
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		q, m := testQuery(), testModel("m", 0)
+		q.PromptTokens, q.MaxTokens = rapid.IntRange(1, 20_000).Draw(t, "prompt"), rapid.IntRange(1, 4000).Draw(t, "output")
+		m.Ready = rapid.Int64Range(1, 9).Draw(t, "ready")
+		m.Hardware[0].DecodeRate = rapid.SampledFrom([]int64{0, 2000, 9000, 100_000}).Draw(t, "decode")
+		m = withRunningAnswers(m, rapid.Int64Range(1, 300).Draw(t, "running"), rapid.Int64Range(0, m.KVTotal/2).Draw(t, "held"))
+		one := beside(q, m)
+		for what, more := range map[string]capacity.ModelCapacity{
+			"answers": withRunningAnswers(m, m.Running+1, m.KVTotal-m.KVFree),
+			"tokens":  withRunningAnswers(m, m.Running, m.KVTotal-m.KVFree+1000),
+		} {
+			if got := beside(q, more); !(got > one) && one < 60 {
+				t.Fatalf("with more %s %v s, with fewer %v", what, got, one)
+			}
+		}
+		s := capacity.Summary{Models: []capacity.ModelCapacity{m}}
+		twice := capacity.MergeSummaries(s, s).Models[0]
+		if got := beside(q, twice); math.Abs(got-one) > 1e-9*one {
+			t.Fatalf("twice the workers with twice the answers: %v s, one half %v", got, one)
+		}
+	})
+}
+
+// A peer is told what the request may cost there. One that is as it was believed to be lets it in, and one that has more under way
+// than was believed does not.
+func TestSpillCostLimitLetsPeerDecide(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		load := func(name string) capacity.ModelCapacity {
+			return withRunningAnswers(testModel("m", rapid.Int64Range(0, 20_000).Draw(t, name+" ahead")),
+				rapid.Int64Range(0, 200).Draw(t, name+" running"), rapid.Int64Range(0, 300_000).Draw(t, name+" held"))
+		}
+		home, away, q := testLocal("a", load("home")), load("peer"), testQuery()
+		rtt := time.Duration(rapid.IntRange(1, 300).Draw(t, "rtt")) * time.Millisecond
+		q.ExpectContinue = rapid.Bool().Draw(t, "asks")
+		at := func(l ...routing.LocalInstance) routing.RouteDecision {
+			v, _ := routing.ChooseRoute(q, &routing.RoutingView{Locals: l}, time.Time{}, newRNG(), nil)
+			return v
+		}
+		here, there := at(home), at(testLocal("b", away))
+		got, ok := routing.ChooseRoute(q, &routing.RoutingView{Locals: []routing.LocalInstance{home}, Peers: []routing.PeerRegion{testPeer("ams", rtt, away)}}, time.Time{}, newRNG(), nil)
+		if !ok || got.Reason != routing.ReasonPeerSooner {
+			if left := here.TotalSeconds() - here.Interference/10 - there.TotalSeconds() - 2*rtt.Seconds() - q.Margin.Seconds(); left > 1e-9 {
+				t.Fatalf("%v s sooner than at home, and not sent there: %+v", left, got)
+			}
+			return
+		}
+		want := max(here.TotalSeconds()-here.Interference/10-q.Margin.Seconds()-rtt.Seconds(), 0.001)
+		if math.Abs(got.SpillCostLimit-want) > 1e-9 || there.TotalSeconds() > got.SpillCostLimit {
+			t.Fatalf("it may cost %v s, want %v, and costs %v", got.SpillCostLimit, want, there.TotalSeconds())
+		}
+	})
+}
