@@ -2,44 +2,32 @@ package global
 
 import (
 	"errors"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/spillway-lb/spillway/internal/admin"
+	"github.com/spillway-lb/spillway/internal/testkit"
 )
 
 // testMistakes sends every kind of mistake in the testdata of package spec through the admin interface: the answer
 // must be the error of the spec's decoder, to the byte, and nothing may be applied.
 func (p *testFleet) testMistakes(t *testing.T) {
-	files, err := filepath.Glob("../internal/spec/testdata/mistakes/*.yaml")
-	if err != nil || len(files) < 30 {
-		t.Fatalf("found %d files, %v; want at least 30", len(files), err)
-	}
+	mistakes := testkit.ReadFixtures(t, "../internal/spec/testdata/mistakes/*.txtar", 190)
 	c := p.adminClient(p.nodes[1])
 	before, err := c.GetSpec(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, file := range files {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		want, err := os.ReadFile(strings.TrimSuffix(file, ".yaml") + ".golden")
-		if err != nil {
-			t.Fatal(err)
-		}
+	for _, mistake := range mistakes {
 		for _, dry := range []bool{true, false} {
-			_, err = c.ApplySpec(t.Context(), admin.ApplyRequest{Name: filepath.Base(file), Text: string(text), DryRun: dry})
+			_, err = c.ApplySpec(t.Context(), admin.ApplyRequest{Name: mistake.File, Text: string(mistake.Text), DryRun: dry})
 			var e *admin.Error
 			if !errors.As(err, &e) || e.Status != 400 {
-				t.Errorf("%s, dry run %v: %v, want a refusal", file, dry, err)
+				t.Errorf("%s, dry run %v: %v, want a refusal", mistake.Name, dry, err)
 				continue
 			}
-			if e.Error()+"\n" != string(want) {
-				t.Errorf("%s, dry run %v: the operator reads\n%s\nwant\n%s", file, dry, e.Error(), want)
+			if e.Error()+"\n" != mistake.Message {
+				t.Errorf("%s, dry run %v: the operator reads\n%s\nwant\n%s", mistake.Name, dry, e.Error(), mistake.Message)
 			}
 		}
 	}
@@ -51,5 +39,5 @@ func (p *testFleet) testMistakes(t *testing.T) {
 	if err != nil || after.Version != before.Version || after.Text != before.Text {
 		t.Errorf("spec %d became %d, %v", before.Version, after.Version, err)
 	}
-	t.Logf("%d mistakes came through unchanged", len(files))
+	t.Logf("%d mistakes came through unchanged", len(mistakes))
 }

@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
+	"github.com/spillway-lb/spillway/internal/testkit"
 	"go.uber.org/goleak"
 	"pgregory.net/rapid"
 )
@@ -23,46 +23,34 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var updateGolden = flag.Bool("update", false, "write the golden files again")
 
-// TestMistakesAreReported reads experiments with one mistake each, named after it, and compares the printed errors.
+// mistakes are experiments with one mistake each, named after it, and the errors that they produce.
+const (
+	mistakes    = "testdata/mistakes/*.txtar"
+	minMistakes = 45
+)
+
+// TestMistakesAreReported reads experiments with one mistake each and compares the printed errors.
 func TestMistakesAreReported(t *testing.T) {
-	files, err := filepath.Glob("testdata/mistakes/*.yaml")
-	if err != nil || len(files) < 25 {
-		t.Fatalf("found %d files, %v", len(files), err)
-	}
-	for _, file := range files {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, err = DecodeExperiment(filepath.Base(file), text)
+	testkit.CheckFixtures(t, mistakes, minMistakes, *updateGolden, func(t *testing.T, f testkit.Fixture) string {
+		_, err := DecodeExperiment(f.File, f.Text)
 		if err == nil {
-			t.Errorf("%s was taken", file)
-			continue
+			t.Fatal("the experiment was taken")
 		}
-		name, got := strings.TrimSuffix(file, ".yaml")+".golden", err.Error()+"\n"
-		if *updateGolden {
-			if err := os.WriteFile(name, []byte(got), 0o644); err != nil {
-				t.Fatal(err)
-			}
-		}
-		want, err := os.ReadFile(name)
-		if diff := cmp.Diff(string(want), got); err != nil || diff != "" {
-			t.Errorf("%s: %v (-want +got):\n%s", name, err, diff)
-		}
-	}
+		return err.Error() + "\n"
+	})
 }
 
 // FuzzDecodeExperiment: no text makes the decoder panic, and decoded experiments can be expanded into cases and their
 // small form.
 func FuzzDecodeExperiment(f *testing.F) {
-	files, _ := filepath.Glob("testdata/mistakes/*.yaml")
-	for _, file := range append(files, "testdata/good.yaml") {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			f.Fatal(err)
-		}
-		f.Add(text)
+	for _, c := range testkit.ReadFixtures(f, mistakes, minMistakes) {
+		f.Add(c.Text)
 	}
+	good, err := os.ReadFile("testdata/good.yaml")
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(good)
 	f.Fuzz(func(t *testing.T, text []byte) {
 		e, err := DecodeExperiment("fuzz.yaml", text)
 		if err != nil {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/spillway-lb/spillway/internal/config"
 	"github.com/spillway-lb/spillway/internal/spec"
+	"github.com/spillway-lb/spillway/internal/testkit"
 )
 
 var updateGolden = flag.Bool("update", false, "write the golden files again")
@@ -23,26 +24,16 @@ var updateGolden = flag.Bool("update", false, "write the golden files again")
 // TestMistakesMatchGolden decodes configs with one mistake each, named after it, and compares the printed
 // messages.
 func TestMistakesMatchGolden(t *testing.T) {
-	files, err := filepath.Glob("testdata/mistakes/*.yaml")
-	if err != nil || len(files) < 30 {
-		t.Fatalf("found %d files, %v; want at least 30", len(files), err)
-	}
-	for _, file := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".yaml"), func(t *testing.T) {
-			text, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			_, err = config.Decode(filepath.Base(file), text)
-			if err == nil {
-				t.Fatal("the config was taken")
-			}
-			if strings.Contains(err.Error(), "hunter2") {
-				t.Errorf("a password is shown:\n%v", err)
-			}
-			compareGolden(t, strings.TrimSuffix(file, ".yaml")+".golden", err.Error()+"\n")
-		})
-	}
+	testkit.CheckFixtures(t, "testdata/mistakes/*.txtar", 80, *updateGolden, func(t *testing.T, f testkit.Fixture) string {
+		_, err := config.Decode(f.File, f.Text)
+		if err == nil {
+			t.Fatal("the config was taken")
+		}
+		if strings.Contains(err.Error(), "hunter2") {
+			t.Errorf("a password is shown:\n%v", err)
+		}
+		return err.Error() + "\n"
+	})
 }
 
 func compareGolden(t *testing.T, file, got string) {

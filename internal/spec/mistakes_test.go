@@ -3,70 +3,49 @@ package spec_test
 import (
 	"flag"
 	"os"
-	"path/filepath"
 	"regexp"
-	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/spillway-lb/spillway/internal/spec"
+	"github.com/spillway-lb/spillway/internal/testkit"
 )
 
-var updateGolden = flag.Bool("update", false, "write the golden files again")
+// mistakes are specs with one mistake each, named after it, and the messages that they produce.
+const (
+	mistakes    = "testdata/mistakes/*.txtar"
+	minMistakes = 190
+)
 
-// TestMistakesMatchGolden decodes specs with one mistake each, named after it, and compares the printed
-// messages.
+var updateGolden = flag.Bool("update", false, "write the expected messages again")
+
+// TestMistakesMatchGolden decodes specs with one mistake each and compares the printed messages.
 func TestMistakesMatchGolden(t *testing.T) {
-	files, err := filepath.Glob("testdata/mistakes/*.yaml")
-	if err != nil || len(files) < 30 {
-		t.Fatalf("found %d files, %v; want at least 30", len(files), err)
-	}
-	for _, file := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".yaml"), func(t *testing.T) {
-			text, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			_, err = spec.Decode(filepath.Base(file), text)
-			if err == nil {
-				t.Fatal("the spec was taken")
-			}
-			compareGolden(t, strings.TrimSuffix(file, ".yaml")+".golden", err.Error()+"\n")
-		})
-	}
+	testkit.CheckFixtures(t, mistakes, minMistakes, *updateGolden, func(t *testing.T, f testkit.Fixture) string {
+		_, err := spec.Decode(f.File, f.Text)
+		if err == nil {
+			t.Fatal("the spec was taken")
+		}
+		return err.Error() + "\n"
+	})
 }
 
-func compareGolden(t *testing.T, file, got string) {
-	t.Helper()
-	if *updateGolden {
-		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(file)
+// TestMistakesChangeAValidSpec: the spec that the cases change has no mistake of its own.
+func TestMistakesChangeAValidSpec(t *testing.T) {
+	text, err := os.ReadFile("testdata/mistakes/base.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(string(want), got); diff != "" {
-		t.Errorf("printed (-want +got):\n%s", diff)
+	if _, err := spec.Decode("base.yaml", text); err != nil {
+		t.Error(err)
 	}
 }
 
 // TestMistakesHideKeys searches all printed messages of the specs above for their keys.
 func TestMistakesHideKeys(t *testing.T) {
-	files, err := filepath.Glob("testdata/mistakes/*.golden")
-	if err != nil || len(files) == 0 {
-		t.Fatalf("found %d files, %v", len(files), err)
-	}
 	secret := regexp.MustCompile(`(?i)4242|horse|battery|sesame|hunter2|9f86|sk-live`)
-	for _, file := range files {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if found := secret.FindString(string(text)); found != "" {
-			t.Errorf("%s shows %q", file, found)
+	for _, f := range testkit.ReadFixtures(t, mistakes, minMistakes) {
+		if found := secret.FindString(f.Message); found != "" {
+			t.Errorf("%s, case %s shows %q", f.Archive, f.Name, found)
 		}
 	}
 }
