@@ -1,6 +1,7 @@
 package experiment
 
 import (
+	"cmp"
 	"fmt"
 	"io/fs"
 	"math"
@@ -35,8 +36,11 @@ func (e *Experiment) MissingNeeds(traces string) []string {
 			add("the workload " + name)
 		}
 		if folder, ok := traceFolders[name]; ok && c.Workload.Trace == "" && len(e.Needs) == 0 {
-			if dir := filepath.Join(traces, folder); !isFolder(dir) {
-				add(fmt.Sprintf("the traces of %s, which are not in %s (--traces says where they are)", name, dir))
+			switch dir := cmp.Or(c.Workload.Traces, traces); {
+			case dir == "":
+				add(fmt.Sprintf("the traces of %s (--traces or %s gives their folder; `spillway traces` lists them)", name, load.TracesVariable))
+			case !isFolder(filepath.Join(dir, folder)):
+				add(fmt.Sprintf("the traces of %s, which are not in %s (--traces or %s gives their folder; `spillway traces` lists them)", name, filepath.Join(dir, folder), load.TracesVariable))
 			}
 		}
 	}

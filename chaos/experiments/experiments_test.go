@@ -12,17 +12,13 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/spillway-lb/spillway/chaos/experiment"
+	"github.com/spillway-lb/spillway/chaos/load"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // publicTraces is the directory of the public traces, if it is set.
-func publicTraces() string {
-	if dir := os.Getenv("SPILLWAY_TRACES"); dir != "" {
-		return dir
-	}
-	return filepath.Join("..", "..", "..", "shared", "traces")
-}
+func publicTraces() string { return os.Getenv(load.TracesVariable) }
 
 // TestCatalogueIsComplete: E1 to E16 exist, each with a question and assertions.
 func TestCatalogueIsComplete(t *testing.T) {

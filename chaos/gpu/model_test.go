@@ -8,14 +8,16 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/spillway-lb/spillway/internal/testkit"
 )
 
 // TestTableEqualsSharedModel: the table contains every pair of the shared performance model, with equal figures, and
 // no other.
 func TestTableEqualsSharedModel(t *testing.T) {
-	raw, err := os.ReadFile(filepath.Join("..", "..", "..", "shared", "perf", "worker-model.json"))
+	raw, err := os.ReadFile(filepath.Join(testkit.PerfDir(t), "worker-model.json"))
 	if err != nil {
-		t.Skip("the performance model is not here: put it into ../shared/perf next to the repository to run this test")
+		t.Fatal(err)
 	}
 	var model struct {
 		Pairs map[string]struct {

@@ -24,7 +24,11 @@ type agentSource struct {
 }
 
 func (w *Workload) openAgents() (RootSource, error) {
-	a := &agentSource{workload: w, path: w.tracePath("agentic/agent-sessions_train.jsonl.gz"), wanted: w.Sessions, rng: rand.New(rand.NewPCG(w.Seed, 0xa9e7))}
+	path, err := w.tracePath(agentTrace)
+	if err != nil {
+		return nil, err
+	}
+	a := &agentSource{workload: w, path: path, wanted: w.Sessions, rng: rand.New(rand.NewPCG(w.Seed, 0xa9e7))}
 	if err := a.rewindTrace(); err != nil {
 		return nil, err
 	}

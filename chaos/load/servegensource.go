@@ -7,7 +7,6 @@ import (
 	"maps"
 	"math"
 	"math/rand/v2"
-	"path/filepath"
 	"slices"
 	"time"
 )
@@ -37,7 +36,13 @@ func (w *Workload) readModels() (models []*serveGenModel, err error) {
 		if err != nil {
 			return nil, err
 		}
-		m, err := readServeGen(name, filepath.Join(w.Traces, filepath.FromSlash(rates)), filepath.Join(w.Traces, filepath.FromSlash(lengths)))
+		if rates, err = w.publicTrace(rates); err != nil {
+			return nil, err
+		}
+		if lengths, err = w.publicTrace(lengths); err != nil {
+			return nil, err
+		}
+		m, err := readServeGen(name, rates, lengths)
 		if err != nil {
 			return nil, err
 		}

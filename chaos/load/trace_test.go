@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/spillway-lb/spillway/internal/testkit"
 )
 
 // readAllArrivals plays a source to its end.
@@ -42,26 +44,12 @@ func openTrace(t testing.TB, path string, seed uint64) *Trace {
 	return trace
 }
 
-// publicTracePath finds a public trace, which is not part of the repository.
+// publicTracePath returns the path of a public trace, and skips the test if it is not there.
 func publicTracePath(t testing.TB, name string) string {
 	t.Helper()
-	dir, err := os.Getwd()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for {
-		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
-			break
-		}
-		up := filepath.Dir(dir)
-		if up == dir {
-			t.Fatal("no go.mod above the test")
-		}
-		dir = up
-	}
-	path := filepath.Join(dir, "..", "shared", "traces", name)
+	path := filepath.Join(testkit.TracesDir(t), filepath.FromSlash(name))
 	if _, err := os.Stat(path); err != nil {
-		t.Skipf("the public trace %s is not here: put the traces into ../shared/traces next to the repository to run this test", name)
+		t.Skipf("SPILLWAY_TRACES does not hold %s: %v", name, err)
 	}
 	return path
 }

@@ -9,28 +9,39 @@ import (
 )
 
 func (w *Workload) openAzure() (RootSource, error) {
-	return w.openTraceSource("azure2023/AzureLLMInferenceTrace_conv.csv.gz")
+	return w.openTraceSource(azureTrace)
 }
 
 func (w *Workload) openConversations() (RootSource, error) {
-	return w.openTraceSource("mooncake/conversation_0-2640s.jsonl.gz")
+	return w.openTraceSource(conversationTrace)
 }
 
 func (w *Workload) openSynthetic() (RootSource, error) {
-	return w.openTraceSource("mooncake/synthetic.jsonl.gz")
+	return w.openTraceSource(syntheticTrace)
 }
 
-// tracePath is the trace to read.
-func (w *Workload) tracePath(name string) string {
+// tracePath returns the path of the workload's own trace, or of the public trace of this name.
+func (w *Workload) tracePath(name string) (string, error) {
 	if w.Trace != "" {
-		return w.Trace
+		return w.Trace, nil
 	}
-	return filepath.Join(w.Traces, filepath.FromSlash(name))
+	return w.publicTrace(name)
+}
+
+// publicTrace returns the path of a public trace.
+func (w *Workload) publicTrace(name string) (string, error) {
+	if w.Traces == "" {
+		return "", fmt.Errorf("no folder of public traces is given: use --traces DIR or set %s; `spillway traces` lists the files", TracesVariable)
+	}
+	return filepath.Join(w.Traces, filepath.FromSlash(name)), nil
 }
 
 // openTraceSource plays a trace of arrivals.
 func (w *Workload) openTraceSource(name string) (RootSource, error) {
-	path := w.tracePath(name)
+	path, err := w.tracePath(name)
+	if err != nil {
+		return nil, err
+	}
 	speed := 1.0
 	if w.Rate > 0 {
 		own, err := nativeRate(path)

@@ -13,7 +13,7 @@ import (
 type Workload struct {
 	// Name of the workload: w1 to w10, chats or recorded.
 	Name string `yaml:"name"`
-	// Traces is the directory of public traces. Default ../shared/traces.
+	// Traces is the directory of public traces. Default: that of --traces or SPILLWAY_TRACES.
 	Traces string `yaml:"traces"`
 	// Trace is a trace file to read instead of the workload's own.
 	Trace string `yaml:"trace"`
@@ -121,9 +121,6 @@ func OpenWorkload(w Workload) (*Feed, error) {
 }
 
 func (w *Workload) applyDefaults() error {
-	if w.Traces == "" {
-		w.Traces = "../shared/traces"
-	}
 	if len(w.Regions) == 0 {
 		w.Regions = []ClientRegion{{Name: "home"}}
 	}

@@ -106,7 +106,7 @@ force. The message then names the command that shows it.`,
 		newUpCommand(), newDemoCommand(),
 		newGlobalCommand(), newRegionalCommand(), newLocalCommand(), newWorkerCommand(), newRegisterCommand(),
 		newGetCommand(),
-		newStatusCommand(), newExplainCommand(), newPlanCommand(), newApplyCommand(), newPromoteCommand(), newRollbackCommand(), newDrainCommand(), newUndrainCommand(), newLoadCommand(), newSimulateCommand(), newPlanCapacityCommand(),
+		newStatusCommand(), newExplainCommand(), newPlanCommand(), newApplyCommand(), newPromoteCommand(), newRollbackCommand(), newDrainCommand(), newUndrainCommand(), newLoadCommand(), newSimulateCommand(), newPlanCapacityCommand(), newTracesCommand(),
 		newMembersCommand(), newSnapshotCommand(), newRecoverCommand(), newAuditCommand(), newUsageCommand(), newDNSSECCommand(), newTicketsCommand(),
 		newConfigCommand(), newCertsCommand(), newVersionCommand(),
 	)

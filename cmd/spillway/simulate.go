@@ -15,6 +15,7 @@ import (
 
 	"github.com/spillway-lb/spillway/chaos/experiment"
 	"github.com/spillway-lb/spillway/chaos/experiments"
+	"github.com/spillway-lb/spillway/chaos/load"
 	"github.com/spillway-lb/spillway/internal/config/strict"
 )
 
@@ -62,11 +63,7 @@ one, to change and run with -f.`,
 }
 
 func addTracesFlag(cmd *cobra.Command, traces *string) {
-	def := os.Getenv("SPILLWAY_TRACES")
-	if def == "" {
-		def = "../shared/traces"
-	}
-	cmd.Flags().StringVar(traces, "traces", def, "folder with the public traces (default $SPILLWAY_TRACES, then ../shared/traces)")
+	cmd.Flags().StringVar(traces, "traces", os.Getenv(load.TracesVariable), "folder with the public traces, which \"spillway traces\" lists (default $"+load.TracesVariable+")")
 	cmd.Flags().Lookup("traces").DefValue = ""
 }
 

@@ -3,6 +3,7 @@ package testkit
 import (
 	"bytes"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -68,6 +69,32 @@ func (b *LogBuffer) Lines(words ...string) (found []string) {
 		}
 	}
 	return found
+}
+
+// TracesDir returns the folder with the public traces, which are not part of the repository, and skips the test without
+// one. `spillway traces` lists the files.
+func TracesDir(t testing.TB) string {
+	t.Helper()
+	return dirOf(t, "SPILLWAY_TRACES", "public traces")
+}
+
+// PerfDir returns the folder with the performance model of the simulated worker, worker-model.json, and skips the test
+// without one.
+func PerfDir(t testing.TB) string {
+	t.Helper()
+	return dirOf(t, "SPILLWAY_PERF", "performance model of the simulated worker (worker-model.json)")
+}
+
+func dirOf(t testing.TB, variable, what string) string {
+	t.Helper()
+	dir := os.Getenv(variable)
+	switch {
+	case dir == "":
+		t.Skipf("set %s to the absolute path of the folder with the %s to run this test", variable, what)
+	case !filepath.IsAbs(dir): // go test runs each test in the folder of its package
+		t.Fatalf("%s=%s is not an absolute path", variable, dir)
+	}
+	return dir
 }
 
 // soakSwitch turns long runs on.

@@ -2,6 +2,7 @@ package testkit
 
 import (
 	"fmt"
+	"os"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -68,6 +69,27 @@ func TestSoakOnlyFollowsTheSwitch(t *testing.T) {
 			})
 			if inner.Skipped() != c.skips {
 				t.Errorf("skipped: %v, want %v", inner.Skipped(), c.skips)
+			}
+		})
+	}
+}
+
+// TestMissingFolderSkipsAndNamesTheVariable: without its variable a test is skipped, not failed.
+func TestMissingFolderSkipsAndNamesTheVariable(t *testing.T) {
+	for variable, dirOf := range map[string]func(testing.TB) string{"SPILLWAY_TRACES": TracesDir, "SPILLWAY_PERF": PerfDir} {
+		t.Run(variable, func(t *testing.T) {
+			t.Setenv(variable, t.TempDir())
+			if got := dirOf(t); got != os.Getenv(variable) {
+				t.Errorf("%s, want %s", got, os.Getenv(variable))
+			}
+			t.Setenv(variable, "")
+			skipped := false
+			t.Run("unset", func(t *testing.T) {
+				defer func() { skipped = t.Skipped() }()
+				dirOf(t)
+			})
+			if !skipped {
+				t.Error("the test ran without a folder")
 			}
 		})
 	}

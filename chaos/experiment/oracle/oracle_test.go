@@ -16,6 +16,7 @@ import (
 
 	"github.com/spillway-lb/spillway/chaos/gpu"
 	"github.com/spillway-lb/spillway/chaos/load"
+	"github.com/spillway-lb/spillway/internal/testkit"
 )
 
 // hitRateTolerance is how far a hit rate may be below the oracle's.
@@ -24,9 +25,9 @@ const hitRateTolerance = 0.03
 // readMooncakePrompts reads a public trace in order; a request's session is its second block, as in the oracle.
 func readMooncakePrompts(t *testing.T, name string) []TracePrompt {
 	t.Helper()
-	path := filepath.Join("..", "..", "..", "..", "shared", "traces", "mooncake", name)
+	path := filepath.Join(testkit.TracesDir(t), "mooncake", name)
 	if _, err := os.Stat(path); err != nil {
-		t.Skipf("the public trace %s is not here: put the traces into ../shared/traces beside the repository to run this test", name)
+		t.Skipf("SPILLWAY_TRACES does not hold mooncake/%s: %v", name, err)
 	}
 	trace, err := load.OpenTrace(path, 1)
 	if err != nil {
@@ -144,7 +145,7 @@ func TestAgentsHitAsMuchAsTheOracle(t *testing.T) {
 	if !*runAgentic {
 		t.Skip("minutes of work: -agentic runs it")
 	}
-	feed, err := load.OpenWorkload(load.Workload{Name: "w4", Traces: filepath.Join("..", "..", "..", "..", "shared", "traces"), Sessions: 160, Over: time.Hour, MaxThink: time.Minute, Seed: 1})
+	feed, err := load.OpenWorkload(load.Workload{Name: "w4", Traces: testkit.TracesDir(t), Sessions: 160, Over: time.Hour, MaxThink: time.Minute, Seed: 1})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"os"
-	"path/filepath"
 	"slices"
 	"testing"
 	"time"
@@ -14,6 +12,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/spillway-lb/spillway/chaos/load"
+	"github.com/spillway-lb/spillway/internal/testkit"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -59,11 +58,7 @@ func TestE11(t *testing.T) {
 	if *steeredTime == 0 {
 		t.Skip("minutes of work: -args -steered 24h runs it")
 	}
-	dir := os.Getenv("SPILLWAY_TRACES")
-	if dir == "" {
-		dir = filepath.Join("..", "..", "..", "..", "shared", "traces")
-	}
-	work := load.Workload{Name: "w5", Traces: dir, Seed: 1}
+	work := load.Workload{Name: "w5", Traces: testkit.TracesDir(t), Seed: 1}
 	for _, p := range testPlaces {
 		work.Regions = append(work.Regions, load.ClientRegion{Name: p.Name, Shift: (time.Duration(math.Round(p.Lon/15))*time.Hour + 24*time.Hour) % (24 * time.Hour)})
 	}
