@@ -10,6 +10,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/spillway-lb/spillway/local/inflight"
 	"github.com/spillway-lb/spillway/local/perfmodel"
 	"github.com/spillway-lb/spillway/local/pick"
 )
@@ -99,7 +100,7 @@ func TestOurPrequalIsNoWorseThanThePublished(t *testing.T) {
 // testFarm is replicas that serve one request at a time.
 type testFarm struct {
 	view        *pick.WorkerView
-	ledger      *pick.InflightLedger
+	ledger      *inflight.Ledger
 	replicas    []time.Time // when each is free
 	slowdown    []float64
 	completions completionHeap
@@ -109,7 +110,7 @@ type completion struct {
 	endsAt, startedAt time.Time
 	seqs              int64
 	replica           int
-	entry             pick.LedgerEntry
+	entry             inflight.LedgerEntry
 }
 
 type completionHeap []*completion
@@ -128,7 +129,7 @@ func (e *completionHeap) Pop() any {
 func runRamp(chooser func(*testFarm, *rand.Rand) func(time.Time) int) float64 {
 	const replicas, requests, service, load = 50, 40_000, 0.08, 0.75
 	rng := testRNG()
-	f := &testFarm{ledger: pick.NewInflightLedger(), replicas: make([]time.Time, replicas), slowdown: make([]float64, replicas)}
+	f := &testFarm{ledger: inflight.NewLedger(), replicas: make([]time.Time, replicas), slowdown: make([]float64, replicas)}
 	workers, speed := make([]pick.WorkerSnapshot, replicas), 0.0
 	for i := range workers {
 		id, _ := f.ledger.AddWorker()

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spillway-lb/spillway/internal/explain"
 	"github.com/spillway-lb/spillway/local/blockhash"
+	"github.com/spillway-lb/spillway/local/inflight"
 	"github.com/spillway-lb/spillway/local/perfmodel"
 )
 
@@ -91,7 +92,7 @@ func (v *WorkerView) setRequest(q *PlacementQuery, now time.Time, rng *rand.Rand
 	prompt := max(0, min(q.PromptTokens, perfmodel.MaxRequestTokens))
 	out := max(0, min(q.OutputTokens, perfmodel.MaxRequestTokens))
 	v.requestParams = requestParams{
-		query: q, wallClock: now, ledgerClock: v.Ledger.ledgerTime(now), rng: rng, promptCount: prompt, outputCount: out, longestPrompt: min(q.longestPrompt(), perfmodel.MaxRequestTokens), kvNeed: min(q.KVTokens(), 2*perfmodel.MaxRequestTokens),
+		query: q, wallClock: now, ledgerClock: v.Ledger.ClockAt(now), rng: rng, promptCount: prompt, outputCount: out, longestPrompt: min(q.longestPrompt(), perfmodel.MaxRequestTokens), kvNeed: min(q.KVTokens(), 2*perfmodel.MaxRequestTokens),
 		certainPrompt: min(q.longestPrompt(), perfmodel.MaxRequestTokens) * 4 / 5, promptTokens: float64(prompt), outputTokens: float64(out), meanContext: (float64(prompt) + float64(out)/2) / kilo, backlogLimit: max(q.MaxWait, 0).Seconds(),
 	}
 }
@@ -213,18 +214,18 @@ func (v *WorkerView) checkRoom(at int) ineligibility {
 	if v.certainPrompt >= b.maxPrompt {
 		return ineligibleTooLong
 	}
-	a := v.Ledger.workerTotals(b.id)
+	a := v.Ledger.TotalsOf(b.id)
 	if a == nil {
 		return ineligibleNotInLedger
 	}
-	back := a.backlogAt(v.ledgerClock, b.prefillRate)
-	seqs := a.totalSeqs()
-	if late := a.lateSeconds(v.ledgerClock, b.prefillRate, b.prefillBase); late > 0 {
+	back := a.BacklogAt(v.ledgerClock, b.prefillRate)
+	seqs := a.Sequences()
+	if late := a.LateSeconds(v.ledgerClock, b.prefillRate, b.prefillBase); late > 0 {
 		back += late * b.prefillRate
 	}
 	load := &v.loads[at]
-	load.backlogTokens, load.seqs, load.heldKilotokens, load.kvTight = back, float64(seqs), float64(a.heldKV())/kilo, false
-	if b.maxTrials > 0 && a.running >= b.maxTrials {
+	load.backlogTokens, load.seqs, load.heldKilotokens, load.kvTight = back, float64(seqs), float64(a.HeldKV())/kilo, false
+	if b.maxTrials > 0 && a.Running() >= b.maxTrials {
 		return ineligibleTrial
 	}
 	if seqs == 0 {
@@ -234,8 +235,8 @@ func (v *WorkerView) checkRoom(at int) ineligibility {
 		return ineligibleSlots
 	}
 	if b.kvTotal > 0 {
-		held := a.heldKV()
-		most := b.kvLimit(a.foreignKV)
+		held := a.HeldKV()
+		most := b.kvLimit(a.ForeignKV())
 		if v.query.HasTTFT || v.query.ReserveHeadroom {
 			most = min(most, b.kvTotal)
 		}
@@ -246,8 +247,8 @@ func (v *WorkerView) checkRoom(at int) ineligibility {
 			return ineligibleKV
 		}
 		load.kvTight = held+v.promptCount+v.outputCount > b.kvTotal-b.kvTotal/10 && held+v.promptCount+v.outputCount-v.sharedKVOn(at, true) > b.kvTotal-b.kvTotal/10
-		if isLong(v.kvNeed, b.kvTotal) {
-			if l := v.Ledger.slots[b.id].longKV; l > 0 && l+v.kvNeed-v.cachedKVOn(at, b.id) > v.longKVLimit(b.kvTotal) {
+		if inflight.IsLong(v.kvNeed, b.kvTotal) {
+			if l := v.Ledger.LongKV(b.id); l > 0 && l+v.kvNeed-v.cachedKVOn(at, b.id) > v.longKVLimit(b.kvTotal) {
 				return ineligibleLongShare
 			}
 		}
@@ -279,9 +280,6 @@ func (v *WorkerView) maxBacklogSeconds(b *admissionInputs) float64 {
 	}
 	return min(v.backlogLimit, contendedBacklog)
 }
-
-// isLong reports whether a request needs so much of its worker's KV cache that long requests' share applies to it.
-func isLong(need, total int64) bool { return need > total/4 }
 
 // fillBlockTokens fills v.blockTokens if any worker holds the beginning of the prompt.
 func (v *WorkerView) fillBlockTokens() {

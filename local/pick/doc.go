@@ -1,8 +1,8 @@
-// Package pick chooses the worker for one request. It has all policies, the cost model in seconds and the in-flight
-// ledger. The learned rates and answer lengths are in package perfmodel, the index of cached prefixes in package prefix.
+// Package pick chooses the worker for one request. It has all policies and the cost model in seconds. What was
+// dispatched and is not finished is in package inflight, the learned rates and answer lengths are in package perfmodel,
+// the index of cached prefixes is in package prefix.
 //
-// ChooseWorker picks among the workers of a WorkerView for a PlacementQuery and returns a Choice. InflightLedger has
-// what was dispatched and is not finished.
+// ChooseWorker picks among the workers of a WorkerView for a PlacementQuery and returns a Choice.
 //
 // A worker is a candidate only while it has room for the request: KV cache, sequence slots, and a prefill backlog
 // inside the class's target. A request without a candidate waits in the queue, where it can still go to any worker, and

@@ -20,7 +20,7 @@ func (v *WorkerView) gpuBusyOn(at int32) float64 {
 		batch = float64(w.Slots)
 	}
 	if known := v.Workers[at].GPUBusy; known > 0 {
-		return min(known, 1) + float64(v.Ledger.slots[b.id].sentSinceScrape)/batch
+		return min(known, 1) + float64(v.Ledger.SentSinceScrape(b.id))/batch
 	}
 	return v.sequencesOn(at)/batch + v.loads[at].backlogTokens/b.prefillRate
 }

@@ -10,6 +10,5 @@ func (v *WorkerView) chooseLeastQueue() int32 {
 
 // queuedRequestsOn returns the requests on a worker whose answer has not begun, our own and foreign ones.
 func (v *WorkerView) queuedRequestsOn(at int32) float64 {
-	s := &v.Ledger.slots[v.costInputs[at].id]
-	return float64(s.prefilling) + float64(s.foreignWaiting)
+	return float64(v.Ledger.QueuedRequests(v.costInputs[at].id))
 }

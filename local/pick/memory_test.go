@@ -68,30 +68,6 @@ func TestTTFTRequestUsesNoOvercommittedKV(t *testing.T) {
 	}
 }
 
-// TestLedgerSurvivesClockSetBack: the ledger's clock continues from its last value, and nothing turns negative or
-// stops.
-func TestLedgerSurvivesClockSetBack(t *testing.T) {
-	l := NewInflightLedger()
-	id, _ := l.AddWorker()
-	e := l.DispatchRequest(id, 1000, 1000, 0, testStart.Add(time.Hour))
-	back := testStart.Add(-time.Hour)
-	if got := l.ReadLoad(id, 1000, back).Backlog; got != 1000 {
-		t.Fatalf("the backlog is %d at the moment the clock is set back", got)
-	}
-	if got := l.ReadLoad(id, 1000, back.Add(500*time.Millisecond)).Backlog; got != 500 {
-		t.Fatalf("half a second later the backlog is %d, want 500", got)
-	}
-	if got := l.ReadLoad(id, 1000, back.Add(499*time.Millisecond)).Backlog; got != 500 {
-		t.Fatalf("a late caller made the clock go back: %d", got)
-	}
-	l.FinishRequest(&e, back)
-	var lat perfmodel.FirstTokenLatency
-	lat.ObserveFirstToken(1, 0.5, testStart)
-	if p := lat.PeakSeconds(0.1, back); p != 0.5 {
-		t.Fatalf("the peak is %v before any observation", p)
-	}
-}
-
 // TestReserveHeadroomLeavesAFifthFree: a request with ReserveHeadroom leaves a fifth of the cache to other tenants.
 func TestReserveHeadroomLeavesAFifthFree(t *testing.T) {
 	v, l := newTestFleet(1, "A100")

@@ -14,7 +14,7 @@ func (v *WorkerView) chooseOverlapCost() int32 {
 	}
 	for _, at := range v.candidates {
 		b := &v.costInputs[at]
-		held := float64(v.Ledger.totals[b.id].heldKV()) + v.promptTokens
+		held := float64(v.Ledger.TotalsOf(b.id).HeldKV()) + v.promptTokens
 		v.costs[at] = (weight*v.pendingTokensOn(at) + held) / (overlapBlockTokens * b.effectiveWeight)
 	}
 	if v.Temperature > 0 {

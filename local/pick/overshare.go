@@ -63,12 +63,12 @@ func (v *WorkerView) filterOverShare(rec *explain.Explanation) {
 func (v *WorkerView) countIdlePrefill() (n, wanted int) {
 	up := 0
 	for i := range v.admissionInputs {
-		a := v.Ledger.workerTotals(v.admissionInputs[i].id)
+		a := v.Ledger.TotalsOf(v.admissionInputs[i].id)
 		if v.admissionInputs[i].down || a == nil || v.poolsMatter && v.poolIneligibility(i) != eligible {
 			continue
 		}
 		up++
-		if a.backlog+a.foreignBacklog == 0 {
+		if !a.HasPrefill() {
 			n++
 		}
 	}
@@ -79,9 +79,9 @@ func (v *WorkerView) countIdlePrefill() (n, wanted int) {
 // holds the prompt, othersIdle if enough others are without prefill for a long one.
 func (v *WorkerView) admitsOverShare(at int32, keeps, othersIdle bool) bool {
 	b := &v.costInputs[at]
-	a := v.Ledger.workerTotals(b.id)
+	a := v.Ledger.TotalsOf(b.id)
 	own := v.promptTokens - float64(v.cachedTokensOn(b.id))*b.hitRate
-	back := a.backlogAt(v.ledgerClock, v.admissionInputs[at].prefillRate)
+	back := a.BacklogAt(v.ledgerClock, v.admissionInputs[at].prefillRate)
 	switch {
 	case back > 0 && !(back+own <= overShareMaxPrefill):
 		return false
@@ -92,9 +92,9 @@ func (v *WorkerView) admitsOverShare(at int32, keeps, othersIdle bool) bool {
 	if keeps {
 		most = overShareHolderStepFactor
 	}
-	seqs := float64(a.totalSeqs())
+	seqs := float64(a.Sequences())
 	alone := b.stepBase + b.seqSlope + b.contextSlope*v.meanContext
-	return seqs < overShareMinSeqs || !(alone+b.seqSlope*seqs+b.contextSlope*float64(a.heldKV())/kilo > most*alone)
+	return seqs < overShareMinSeqs || !(alone+b.seqSlope*seqs+b.contextSlope*float64(a.HeldKV())/kilo > most*alone)
 }
 
 // prefixHolder returns the worker that is up and holds the most of the prompt, at least half of it; -1 when there is

@@ -8,12 +8,13 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/spillway-lb/spillway/local/inflight"
 	"github.com/spillway-lb/spillway/local/perfmodel"
 )
 
 // newOverShareView returns a view of workers with the rates of their priors.
 func newOverShareView(n int) *WorkerView {
-	l := NewInflightLedger()
+	l := inflight.NewLedger()
 	ws := make([]WorkerSnapshot, n)
 	for i := range ws {
 		id, _ := l.AddWorker()

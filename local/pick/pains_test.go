@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/spillway-lb/spillway/local/blockhash"
+	"github.com/spillway-lb/spillway/local/inflight"
 	"github.com/spillway-lb/spillway/local/perfmodel"
 )
 
@@ -27,7 +28,7 @@ func TestPain01_StaleMetricsDoNotHerd(t *testing.T) {
 			v.Policy = p
 			for w := 1; w < workers; w++ {
 				for range 2 { // a surplus counts once two scrapes show it
-					l.ObserveScrape(int32(w), ScrapedLoad{Running: 9, Waiting: 1, KVUsed: -1, MeanPrompt: 1000})
+					l.ObserveScrape(int32(w), inflight.ScrapedLoad{Running: 9, Waiting: 1, KVUsed: -1, MeanPrompt: 1000})
 				}
 			}
 			rng := testRNG()
@@ -110,7 +111,7 @@ func TestPain14_MixedFleetSharesFollowSpeed(t *testing.T) {
 	}
 	const prompt, output = 2000, 50
 	type job struct {
-		e           LedgerEntry
+		e           inflight.LedgerEntry
 		first, done time.Time
 		begun       bool
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spillway-lb/spillway/internal/explain"
 	"github.com/spillway-lb/spillway/local/blockhash"
+	"github.com/spillway-lb/spillway/local/inflight"
 	"github.com/spillway-lb/spillway/local/perfmodel"
 	"github.com/spillway-lb/spillway/local/prefix"
 )
@@ -19,8 +20,8 @@ var testStart = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 func testRNG() *rand.Rand { return rand.New(rand.NewPCG(1, 2)) }
 
 // newTestFleet returns n ready workers with the given GPU types in turn.
-func newTestFleet(n int, types ...string) (*WorkerView, *InflightLedger) {
-	l := NewInflightLedger()
+func newTestFleet(n int, types ...string) (*WorkerView, *inflight.Ledger) {
+	l := inflight.NewLedger()
 	ws := make([]WorkerSnapshot, n)
 	for i := range ws {
 		p := perfmodel.EstimatePrior(types[i%len(types)], "llama-3.1-8b")
@@ -207,7 +208,7 @@ func TestChoiceNeverExceedsRoom(t *testing.T) {
 			}
 		}
 		rng, now := testRNG(), testStart
-		var open []LedgerEntry
+		var open []inflight.LedgerEntry
 		for range rapid.IntRange(1, 60).Draw(t, "steps") {
 			now = now.Add(time.Duration(rapid.IntRange(0, 50).Draw(t, "ms")) * time.Millisecond)
 			if len(open) > 0 && rapid.Bool().Draw(t, "end") {
@@ -237,7 +238,7 @@ func TestChoiceNeverExceedsRoom(t *testing.T) {
 			l.FinishRequest(&open[i], now)
 		}
 		for _, w := range v.Workers {
-			if got := l.ReadLoad(w.ID, 1, now); got != (WorkerLoad{}) {
+			if got := l.ReadLoad(w.ID, 1, now); got != (inflight.WorkerLoad{}) {
 				t.Fatalf("after the last request %s still holds %+v", w.Name, got)
 			}
 		}
@@ -299,7 +300,7 @@ func benchmarkChoose(b *testing.B, workers int) {
 func TestLongShareBoundsLongRequests(t *testing.T) {
 	policy, _ := ParsePolicy("predictive")
 	for share, want := range map[float64]int{0: 1, 0.3: 1, 0.6: 2, 0.9: 3, 1: 3, 7: 1} {
-		l := NewInflightLedger()
+		l := inflight.NewLedger()
 		id, _ := l.AddWorker()
 		v := NewWorkerView([]WorkerSnapshot{{ID: id, Name: "w", KVTotal: 10_000, Rates: perfmodel.EstimatePrior("H100", "m").Rates}}, l, nil, policy)
 		v.LongShare = share
@@ -322,7 +323,7 @@ func TestLongShareBoundsLongRequests(t *testing.T) {
 func TestLongConversationStaysOnPrefixHolder(t *testing.T) {
 	policy, _ := ParsePolicy("predictive")
 	for _, workers := range []int{1, 2} {
-		l, x := NewInflightLedger(), prefix.NewIndex(1<<20)
+		l, x := inflight.NewLedger(), prefix.NewIndex(1<<20)
 		list := make([]WorkerSnapshot, workers)
 		for i := range list {
 			id, _ := l.AddWorker()

@@ -13,6 +13,7 @@ import (
 	"github.com/spillway-lb/spillway/internal/explain"
 	"github.com/spillway-lb/spillway/internal/spec"
 	"github.com/spillway-lb/spillway/local/blockhash"
+	"github.com/spillway-lb/spillway/local/inflight"
 	"github.com/spillway-lb/spillway/local/perfmodel"
 )
 
@@ -107,7 +108,7 @@ func TestRecoveringWorkerGetsFewerRequests(t *testing.T) {
 		editWorker(v, 0, func(w *WorkerSnapshot) { w.Share = 0.1 })
 		rng := testRNG()
 		got := make([]int, 4)
-		var open []LedgerEntry
+		var open []inflight.LedgerEntry
 		for i := range 2000 {
 			d, ok := ChooseWorker(&PlacementQuery{PromptTokens: 100, OutputTokens: 10, Key: HashAffinityKey(1, fmt.Sprint(i))}, v, testStart, rng, nil)
 			if !ok {
@@ -153,7 +154,7 @@ func TestWorkerWithInvalidParamsIsNotChosen(t *testing.T) {
 				lat.ObserveFirstToken(rapid.Int64().Draw(t, "seqs"), rapid.Float64().Draw(t, "seconds"), testStart.Add(time.Duration(rapid.Int64().Draw(t, "at"))))
 			}
 			editWorker(v, i, func(w *WorkerSnapshot) { w.Latency = lat })
-			l.ObserveScrape(int32(i), ScrapedLoad{Running: rapid.Int64().Draw(t, "running"), Waiting: rapid.Int64().Draw(t, "waiting"), KVUsed: rapid.Int64().Draw(t, "kv"), MeanPrompt: rapid.Int64().Draw(t, "mean")})
+			l.ObserveScrape(int32(i), inflight.ScrapedLoad{Running: rapid.Int64().Draw(t, "running"), Waiting: rapid.Int64().Draw(t, "waiting"), KVUsed: rapid.Int64().Draw(t, "kv"), MeanPrompt: rapid.Int64().Draw(t, "mean")})
 		}
 		rng := testRNG()
 		for range 10 {
@@ -239,7 +240,7 @@ func TestHotKeyStaysInLoadBound(t *testing.T) {
 			editWorker(v, i, func(x *WorkerSnapshot) { x.Weight = w; x.KVTotal = 0 })
 		}
 		rng := testRNG()
-		var open []LedgerEntry
+		var open []inflight.LedgerEntry
 		for range rapid.IntRange(1, 100).Draw(t, "requests") {
 			if len(open) > 0 && rapid.IntRange(0, 3).Draw(t, "end") == 0 {
 				l.FinishRequest(&open[0], testStart)

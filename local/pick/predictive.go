@@ -78,14 +78,14 @@ func nearTieSlack(best float64) float64 { return max(0.001, 0.005*best) }
 
 func (v *WorkerView) predictTerms(at int32) (t costTerms) {
 	b := &v.costInputs[at]
-	a := &v.Ledger.totals[b.id]
-	seqs := float64(a.totalSeqs())
+	a := v.Ledger.TotalsOf(b.id)
+	seqs := float64(a.Sequences())
 	t.wait = v.loads[at].backlogTokens * b.secondsPerToken
 	t.prefill = b.prefillBase + v.uncachedWorkOn(at)*b.secondsPerToken
 	own := t.prefill - b.prefillBase
-	t.interference = perfmodel.QueueingExternality(own, t.wait, float64(b.queueingFactor)) + v.interferenceCost(own, t.wait, seqs, float64(a.heldKV())/kilo, b.seqSlope, b.contextSlope)
+	t.interference = perfmodel.QueueingExternality(own, t.wait, float64(b.queueingFactor)) + v.interferenceCost(own, t.wait, seqs, float64(a.HeldKV())/kilo, b.seqSlope, b.contextSlope)
 	if b.kvTotal > 0 && seqs > 0 {
-		held := float64(a.heldKV())
+		held := float64(a.HeldKV())
 		if over := held + v.promptTokens + v.outputTokens - kvSoftLimit*float64(b.kvTotal); over > 0 && held > 0 {
 			over = max(over-float64(v.sharedKVOn(int(at), true)), 0)
 			life := v.outputTokens * (b.stepBase + b.seqSlope*seqs + b.contextSlope*held/kilo)

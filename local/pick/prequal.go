@@ -42,7 +42,7 @@ func (v *WorkerView) choosePrequal() int32 {
 // is none.
 func (v *WorkerView) recentLatencyOn(at int32) float64 {
 	b := &v.costInputs[at]
-	if s, ok := v.Workers[at].Latency.MedianNear(v.Ledger.totals[b.id].totalSeqs()); ok {
+	if s, ok := v.Workers[at].Latency.MedianNear(v.Ledger.TotalsOf(b.id).Sequences()); ok {
 		return s
 	}
 	return b.prefillBase + v.pendingWorkOn(at)*b.secondsPerToken

@@ -27,22 +27,20 @@ const pruneMargin = 1 + 1e-9
 // worker's cached tokens of the prompt.
 func (v *WorkerView) costLowerBound(at int) float64 {
 	b := &v.boundInputs[at]
-	if uint(b.id) >= uint(len(v.Ledger.totals)) {
+	a := v.Ledger.TotalsOf(b.id)
+	if a == nil {
 		return 0 // no ledger slot: checkRoom finds this
 	}
-	a := &v.Ledger.totals[b.id]
 	cached := v.cachedTokensOn(b.id)
 	v.cachedTokens[at] = cached
-	// Same as backlogAt without branches, which are unpredictable for the processor.
-	done := min(float64(v.ledgerClock-a.headAt)*1e-9*b.prefillRate, maxHeadCredit*float64(a.headTokens))
 	had := float64(cached) * b.hitRate
 	own := perfmodel.AttentionWork(v.promptTokens-had, had, b.attentionSlope) * b.secondsPerToken
-	wait := (float64(a.backlog+a.foreignBacklog) - done) * b.secondsPerToken
+	wait := a.BacklogAt(v.ledgerClock, b.prefillRate) * b.secondsPerToken
 	alone := b.prefillBase + wait + own + perfmodel.QueueingExternality(own, wait, float64(b.queueingFactor))
 	if alone > v.pruneLimit { // over the limit already, before interference
 		return alone
 	}
-	return alone + v.interferenceCost(own, wait, float64(a.totalSeqs()), float64(a.heldKV())/kilo, b.seqSlope, b.contextSlope)
+	return alone + v.interferenceCost(own, wait, float64(a.Sequences()), float64(a.HeldKV())/kilo, b.seqSlope, b.contextSlope)
 }
 
 // lowerPruneLimit lowers the limit to a candidate's cost.

@@ -8,11 +8,12 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/spillway-lb/spillway/local/blockhash"
+	"github.com/spillway-lb/spillway/local/inflight"
 )
 
 // newCachedFleet returns a fleet of A100s that hold the given parts of one prompt of 16 KiB and 4,096 tokens, and the
 // request for it.
-func newCachedFleet(p Policy, parts ...float64) (*WorkerView, *InflightLedger, *PlacementQuery) {
+func newCachedFleet(p Policy, parts ...float64) (*WorkerView, *inflight.Ledger, *PlacementQuery) {
 	v, l := newTestFleet(len(parts), "A100")
 	v.Policy = p
 	prompt := make([]byte, 16<<10)
@@ -39,7 +40,7 @@ func expectChoice(t *testing.T, v *WorkerView, q *PlacementQuery, want int) {
 }
 
 // startDecoding puts n sequences past their prefill on a worker.
-func startDecoding(l *InflightLedger, worker int32, n int) {
+func startDecoding(l *inflight.Ledger, worker int32, n int) {
 	for range n {
 		e := l.DispatchRequest(worker, 0, 10, 0, testStart)
 		l.RecordFirstByte(&e, testStart)

@@ -56,7 +56,7 @@ func (v *WorkerView) filterByStep(most float64, rec *explain.Explanation) {
 func (v *WorkerView) predictStepOn(at int32) float64 {
 	r := &v.Workers[at].Rates
 	id := v.admissionInputs[at].id
-	a := v.Ledger.workerTotals(id)
-	batch := r.StepSeconds(float64(a.totalSeqs())+1, float64(a.heldKV())+kilo*v.meanContext)
-	return batch / (1 - v.Ledger.slots[id].stalls.stalledPart(r, v.ledgerClock))
+	a := v.Ledger.TotalsOf(id)
+	batch := r.StepSeconds(float64(a.Sequences())+1, float64(a.HeldKV())+kilo*v.meanContext)
+	return batch / (1 - v.Ledger.StalledPart(id, r, v.ledgerClock))
 }

@@ -24,7 +24,7 @@ func TestTPOTTargetLimitsBatch(t *testing.T) {
 				l.DispatchRequest(busy, 500, 2000, v.Workers[busy].KVTotal, testStart)
 			}
 		}
-		crowded := v.Workers[0].Rates.StepSeconds(81, float64(l.totals[0].heldKV()))
+		crowded := v.Workers[0].Rates.StepSeconds(81, float64(l.TotalsOf(0).HeldKV()))
 		alone := v.Workers[2].Rates.StepSeconds(1, 600)
 		if crowded < 2*alone {
 			t.Fatalf("a step of 81 sequences takes %v s, of one %v", crowded, alone)

@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"github.com/spillway-lb/spillway/local/blockhash"
+	"github.com/spillway-lb/spillway/local/inflight"
 	"github.com/spillway-lb/spillway/local/prefix"
 )
 
@@ -16,7 +17,7 @@ type WorkerView struct {
 	// Workers are those that serve the model, in any stable order. Change one with SetWorker, never in place.
 	Workers []WorkerSnapshot
 	// Ledger has what was dispatched.
-	Ledger *InflightLedger
+	Ledger *inflight.Ledger
 	// Index has the cached prefixes; nil when prefixes are not used.
 	Index *prefix.Index
 	// Policy decides among the candidates.
@@ -117,7 +118,7 @@ type costInputs struct {
 }
 
 // NewWorkerView returns a view with scratch space for its workers.
-func NewWorkerView(workers []WorkerSnapshot, ledger *InflightLedger, index *prefix.Index, policy Policy) *WorkerView {
+func NewWorkerView(workers []WorkerSnapshot, ledger *inflight.Ledger, index *prefix.Index, policy Policy) *WorkerView {
 	n := len(workers)
 	v := &WorkerView{
 		Workers: workers, Ledger: ledger, Index: index, Policy: policy, dirty: true,
@@ -251,5 +252,5 @@ func (v *WorkerView) accrueDrainQuota(chosen int) {
 
 // sequencesOn returns the sequences on a worker, our own and foreign ones.
 func (v *WorkerView) sequencesOn(at int32) float64 {
-	return float64(v.Ledger.totals[v.costInputs[at].id].totalSeqs())
+	return float64(v.Ledger.TotalsOf(v.costInputs[at].id).Sequences())
 }

@@ -12,7 +12,7 @@ import (
 
 // WorkerSnapshot is what a choice reads about one worker that serves the model.
 type WorkerSnapshot struct {
-	// ID is the worker's slot in the InflightLedger and the Index.
+	// ID is the worker's slot in the ledger and the index.
 	ID int32
 	// Name is unique in the zone.
 	Name string

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/spillway-lb/spillway/internal/openai"
+	"github.com/spillway-lb/spillway/local/inflight"
 	"github.com/spillway-lb/spillway/local/perfmodel"
 	"github.com/spillway-lb/spillway/local/pick"
 )
@@ -13,7 +14,7 @@ type Attempt struct {
 	Request            *Request
 	Worker             *Worker
 	group              *modelGroup
-	ledgerEntry        pick.LedgerEntry
+	ledgerEntry        inflight.LedgerEntry
 	Choice             pick.Choice
 	SentAt             time.Time
 	workTokens         float64                 // uncached tokens to compute before its first token, its own included

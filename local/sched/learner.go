@@ -4,8 +4,8 @@ import (
 	"cmp"
 	"time"
 
+	"github.com/spillway-lb/spillway/local/inflight"
 	"github.com/spillway-lb/spillway/local/perfmodel"
-	"github.com/spillway-lb/spillway/local/pick"
 )
 
 // learner learns from answers: the speed of workers, the lengths of outputs, and how far predictions were off.
@@ -43,7 +43,7 @@ func (l *learner) predictOutputTokens(v *Request) int64 {
 const minTokensForRatio = 64
 
 // learnFromAnswer updates the learned rates of the worker and the output lengths of the model from a finished answer.
-func (l *learner) learnFromAnswer(at *Attempt, o *AttemptOutcome, atEnd pick.WorkerLoad) {
+func (l *learner) learnFromAnswer(at *Attempt, o *AttemptOutcome, atEnd inflight.WorkerLoad) {
 	w, p, v := at.Worker, at.group, at.Request
 	usage := &o.Usage
 	out := float64(o.Events)

@@ -9,7 +9,7 @@ import (
 	"github.com/spillway-lb/spillway/internal/spec"
 	"github.com/spillway-lb/spillway/local/autoscale"
 	"github.com/spillway-lb/spillway/local/engine/report"
-	"github.com/spillway-lb/spillway/local/pick"
+	"github.com/spillway-lb/spillway/local/inflight"
 	"github.com/spillway-lb/spillway/local/prefix/kvmirror"
 	"github.com/spillway-lb/spillway/local/queue"
 )
@@ -43,7 +43,7 @@ type WorkerReport struct {
 	OtherOwner     string // which instance serves it; empty when this one does
 	Failure        ProbeFailure
 	Reading        report.Reading
-	Load           pick.WorkerLoad
+	Load           inflight.WorkerLoad
 	KVFree         int64
 	PrefillRate    float64 // in tokens/s
 	DecodeRate     float64 // in tokens/s, at decodeRateBatch sequences

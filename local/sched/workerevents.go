@@ -6,8 +6,8 @@ import (
 
 	"github.com/spillway-lb/spillway/local/engine/report"
 	"github.com/spillway-lb/spillway/local/health"
+	"github.com/spillway-lb/spillway/local/inflight"
 	"github.com/spillway-lb/spillway/local/modelload"
-	"github.com/spillway-lb/spillway/local/pick"
 )
 
 // ProbeError is why a request of the zone's own failed. The zero value means that it succeeded.
@@ -16,8 +16,8 @@ type ProbeError struct {
 	TimedOut bool
 }
 
-func makeObservation(r *report.Reading, meanPrompt int64) pick.ScrapedLoad {
-	return pick.ScrapedLoad{Running: r.Running, Waiting: r.Waiting, KVUsed: r.KVUsed(), MeanPrompt: meanPrompt}
+func makeObservation(r *report.Reading, meanPrompt int64) inflight.ScrapedLoad {
+	return inflight.ScrapedLoad{Running: r.Running, Waiting: r.Waiting, KVUsed: r.KVUsed(), MeanPrompt: meanPrompt}
 }
 
 // RecordDeepProbe records the result of a deep probe and reports whether it ejected the worker. Any output of the
@@ -98,7 +98,7 @@ const staleLoadLimit = 30 * time.Second
 func (s *Scheduler) reconcileLedger(w *Worker, loadReported bool, now time.Time) {
 	if !loadReported {
 		if now.Sub(w.reading.LoadReadAt) > staleLoadLimit {
-			s.ledger.ObserveScrape(w.ledgerID, pick.ScrapedLoad{KVUsed: -1})
+			s.ledger.ObserveScrape(w.ledgerID, inflight.ScrapedLoad{KVUsed: -1})
 		}
 		return
 	}

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/spillway-lb/spillway/local/health"
-	"github.com/spillway-lb/spillway/local/pick"
+	"github.com/spillway-lb/spillway/local/inflight"
 	"github.com/spillway-lb/spillway/local/prefix"
 	"github.com/spillway-lb/spillway/local/sharding"
 )
@@ -19,7 +19,7 @@ type zoneState struct {
 	cfg              Config
 	rng              *mrand.Rand
 	policy           *SchedulingPolicy
-	ledger           *pick.InflightLedger
+	ledger           *inflight.Ledger
 	prefixIndex      *prefix.Index
 	workers          map[string]*Worker
 	leavingWorkers   map[*Worker]struct{} // no longer declared, with attempts in flight
@@ -49,7 +49,7 @@ type sortedLists struct {
 func newZoneState(cfg Config) *zoneState {
 	return &zoneState{
 		cfg: cfg, rng: cfg.Rand, policy: cfg.Policy,
-		ledger: pick.NewInflightLedger(), prefixIndex: prefix.NewIndex(cfg.PrefixIndex),
+		ledger: inflight.NewLedger(), prefixIndex: prefix.NewIndex(cfg.PrefixIndex),
 		workers: map[string]*Worker{}, leavingWorkers: map[*Worker]struct{}{}, groups: map[string]*modelGroup{},
 	}
 }

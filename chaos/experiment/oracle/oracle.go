@@ -7,6 +7,7 @@ import (
 
 	"github.com/spillway-lb/spillway/chaos/gpu"
 	"github.com/spillway-lb/spillway/local/blockhash"
+	"github.com/spillway-lb/spillway/local/inflight"
 	"github.com/spillway-lb/spillway/local/perfmodel"
 	"github.com/spillway-lb/spillway/local/pick"
 	"github.com/spillway-lb/spillway/local/prefix"
@@ -103,7 +104,7 @@ func newReplicaChooser(f CacheFleet, rule string) (*replicaChooser, error) {
 			return nil, fmt.Errorf("%w; or %s or %s", err, LongestPrefix, PooledCache)
 		}
 	}
-	ledger, index := pick.NewInflightLedger(), prefix.NewIndex(1<<30)
+	ledger, index := inflight.NewLedger(), prefix.NewIndex(1<<30)
 	workers := make([]pick.WorkerSnapshot, f.Replicas)
 	for i := range workers {
 		id, ok := ledger.AddWorker()

@@ -1,14 +1,17 @@
-package pick
+package inflight
 
 import (
 	"testing"
 	"time"
 
+	"github.com/spillway-lb/spillway/local/perfmodel"
 	"pgregory.net/rapid"
 )
 
+var testStart = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+
 func TestOldestPrefillDecaysButNeverToZero(t *testing.T) {
-	l := NewInflightLedger()
+	l := NewLedger()
 	id, _ := l.AddWorker()
 	a := l.DispatchRequest(id, 1000, 0, 0, testStart)
 	b := l.DispatchRequest(id, 500, 0, 0, testStart)
@@ -33,7 +36,7 @@ func TestOldestPrefillDecaysButNeverToZero(t *testing.T) {
 }
 
 func TestEntryOfDroppedWorkerChangesNothing(t *testing.T) {
-	l := NewInflightLedger()
+	l := NewLedger()
 	id, _ := l.AddWorker()
 	old := l.DispatchRequest(id, 100, 200, 0, testStart)
 	l.DropWorker(id)
@@ -51,7 +54,7 @@ func TestEntryOfDroppedWorkerChangesNothing(t *testing.T) {
 }
 
 func TestForeignLoadNeedsTwoScrapes(t *testing.T) {
-	l := NewInflightLedger()
+	l := NewLedger()
 	id, _ := l.AddWorker()
 	e := l.DispatchRequest(id, 100, 1000, 0, testStart)
 	o := ScrapedLoad{Running: 4, Waiting: 2, KVUsed: 5000, MeanPrompt: 300}
@@ -79,7 +82,7 @@ func TestLedgerMatchesReferenceModel(t *testing.T) {
 		began       bool
 	}
 	rapid.Check(t, func(t *rapid.T) {
-		l := NewInflightLedger()
+		l := NewLedger()
 		id, _ := l.AddWorker()
 		var all []*open
 		now := testStart
@@ -117,34 +120,26 @@ func TestLedgerMatchesReferenceModel(t *testing.T) {
 	})
 }
 
-// TestLateWorkerIsAvoidedBeforeItAnswers: the lateness of a worker's oldest prompt adds to its cost, and the worker has
-// no room once lateness exceeds MaxWait. One first token clears it.
-func TestLateWorkerIsAvoidedBeforeItAnswers(t *testing.T) {
-	v, l := newTestFleet(2, "L4")
-	q := &PlacementQuery{PromptTokens: 500, OutputTokens: 50, MaxWait: time.Second}
-	silent := l.DispatchRequest(0, 500, 600, v.Workers[0].KVTotal, testStart)
-	next := l.DispatchRequest(0, 500, 600, v.Workers[0].KVTotal, testStart)
-	for range 12 {
-		e := l.DispatchRequest(1, 0, 600, v.Workers[1].KVTotal, testStart)
-		l.RecordFirstByte(&e, testStart)
+// TestLedgerSurvivesClockSetBack: the ledger's clock continues from its last value, and nothing turns negative or
+// stops.
+func TestLedgerSurvivesClockSetBack(t *testing.T) {
+	l := NewLedger()
+	id, _ := l.AddWorker()
+	e := l.DispatchRequest(id, 1000, 1000, 0, testStart.Add(time.Hour))
+	back := testStart.Add(-time.Hour)
+	if got := l.ReadLoad(id, 1000, back).Backlog; got != 1000 {
+		t.Fatalf("the backlog is %d at the moment the clock is set back", got)
 	}
-	if d, ok := ChooseWorker(q, v, testStart.Add(300*time.Millisecond), testRNG(), nil); !ok || d.Index != 0 {
-		t.Fatalf("a worker is avoided before it is late: %+v", d)
+	if got := l.ReadLoad(id, 1000, back.Add(500*time.Millisecond)).Backlog; got != 500 {
+		t.Fatalf("half a second later the backlog is %d, want 500", got)
 	}
-	if d, ok := ChooseWorker(q, v, testStart.Add(1500*time.Millisecond), testRNG(), nil); !ok || d.Index != 1 {
-		t.Fatalf("a worker without a first token after 1.5 s, expected after 0.3 s, is still chosen: %+v", d)
+	if got := l.ReadLoad(id, 1000, back.Add(499*time.Millisecond)).Backlog; got != 500 {
+		t.Fatalf("a late caller made the clock go back: %d", got)
 	}
-	at := testStart.Add(5 * time.Second)
-	PeekWorker(q, v, at, testRNG(), nil)
-	if r := v.checkRoom(0); r != ineligibleBacklog {
-		t.Errorf("after 5 s without a first token it has room: %q", r)
-	}
-	l.RecordFirstByte(&silent, at)
-	if d, ok := ChooseWorker(q, v, at.Add(10*time.Millisecond), testRNG(), nil); !ok || d.Index != 0 {
-		t.Errorf("it has answered and is still avoided: %+v", d)
-	}
-	l.RecordFirstByte(&next, at)
-	if a := l.workerTotals(0).lateSeconds(l.ledgerTime(at.Add(time.Hour)), 1000, 0.1); a != 0 {
-		t.Errorf("it has no prefill, and is %v s late", a)
+	l.FinishRequest(&e, back)
+	var lat perfmodel.FirstTokenLatency
+	lat.ObserveFirstToken(1, 0.5, testStart)
+	if p := lat.PeakSeconds(0.1, back); p != 0.5 {
+		t.Fatalf("the peak is %v before any observation", p)
 	}
 }

@@ -1,4 +1,4 @@
-package pick
+package inflight
 
 import (
 	"math"
@@ -13,11 +13,6 @@ type prefillStalls struct {
 	tokens, prompts float64
 	updatedAt       int64 // by the ledger's clock, in nanoseconds
 }
-
-const (
-	stallWindow    = 2.0 // seconds
-	maxStalledPart = 0.9 // maximum estimated part of the time
-)
 
 // addPrefill adds one finished prefill.
 func (s *prefillStalls) addPrefill(tokens, now int64) {

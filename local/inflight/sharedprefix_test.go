@@ -1,4 +1,4 @@
-package pick
+package inflight
 
 import (
 	"testing"
@@ -7,14 +7,12 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/spillway-lb/spillway/local/blockhash"
-	"github.com/spillway-lb/spillway/local/perfmodel"
-	"github.com/spillway-lb/spillway/local/prefix"
 )
 
 // TestSharedTokensMatchBlockUsers compares the shared tokens with a reference count over random additions and removals.
 func TestSharedTokensMatchBlockUsers(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		l := NewInflightLedger()
+		l := NewLedger()
 		id, _ := l.AddWorker()
 		now := time.Unix(0, 0)
 		var open []*LedgerEntry
@@ -63,38 +61,4 @@ func TestSharedTokensMatchBlockUsers(t *testing.T) {
 			},
 		})
 	})
-}
-
-// TestPromptsWithSharedPrefixFitTogether: prompts of 4,000 tokens with 3,900 in common each count only their own
-// tokens, so many fit where only four without a common prefix do. A scrape that shows more KV in use is accepted.
-func TestPromptsWithSharedPrefixFitTogether(t *testing.T) {
-	alike := make([]byte, 15_600)
-	run := func(begin func(i int) []byte) (n int, l *InflightLedger, id int32) {
-		l = NewInflightLedger()
-		id, _ = l.AddWorker()
-		v := NewWorkerView([]WorkerSnapshot{{ID: id, Name: "w", KVTotal: 20_000, Rates: perfmodel.Rates{PrefillRate: 10_000, StepBase: 0.01, StepSlope: 0.001}}}, l, prefix.NewIndex(1<<20), Predictive)
-		now := time.Unix(100, 0)
-		for i := range 100 {
-			q := PlacementQuery{PromptTokens: 4000, PromptBytes: 16_000, OutputTokens: 200, Blocks: blockhash.AppendBlockHashes(nil, 1, begin(i))}
-			d, ok := ChooseWorker(&q, v, now, nil, nil)
-			if !ok {
-				return i, l, id
-			}
-			l.DispatchPrompt(d.ID, 100, q.KVTokens(), 20_000, q.PromptPrefix(), now)
-		}
-		return 100, l, id
-	}
-	n, l, id := run(func(int) []byte { return alike })
-	if load := l.ReadLoad(id, 1, time.Unix(100, 0)); n < 40 || load.HeldKV() > 20_000 || load.HeldKV() < 19_000 {
-		t.Errorf("%d prompts with a shared prefix run, and hold %d tokens", n, load.HeldKV())
-	}
-	l.ObserveScrape(id, ScrapedLoad{Running: int64(n), KVUsed: 19_900})
-	l.ObserveScrape(id, ScrapedLoad{Running: int64(n), KVUsed: 19_900})
-	if held := l.ReadLoad(id, 1, time.Unix(100, 0)).HeldKV(); held != 19_900 {
-		t.Errorf("an engine that holds 19,900 tokens is counted with %d", held)
-	}
-	n, _, _ = run(func(i int) []byte { alike[0] = byte(i); return alike })
-	if n != 4 {
-		t.Errorf("%d prompts without a shared prefix run", n)
-	}
 }

@@ -1,4 +1,4 @@
-package pick
+package inflight
 
 import (
 	"math"
@@ -20,8 +20,8 @@ type ScrapedLoad struct {
 // cache beyond what we reserved counts as held, whichever sequence holds it, since answers may outgrow their
 // predictions. Our own load is taken as the maximum since the last scrape, and a surplus counts only when two
 // consecutive scrapes show it, because a scrape and the ledger never show the same moment.
-func (l *InflightLedger) ObserveScrape(id int32, o ScrapedLoad) {
-	a := l.workerTotals(id)
+func (l *Ledger) ObserveScrape(id int32, o ScrapedLoad) {
+	a := l.TotalsOf(id)
 	if a == nil {
 		return
 	}
