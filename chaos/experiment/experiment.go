@@ -139,7 +139,7 @@ type Case struct {
 	Threshold float64 `yaml:"threshold"`
 	// Limits is used instead of the experiment's.
 	Limits string `yaml:"limits"`
-	// Values and Capacity in the small form.
+	// Small replaces values and capacity in the small form.
 	Small SmallCase `yaml:"small"`
 
 	maxUnderWay int // requests in flight, by the threshold

@@ -10,6 +10,8 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"reflect"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -320,6 +322,48 @@ func TestCancelledRunReturnsError(t *testing.T) {
 	r, err := RunExperiment(ctx, e, Options{OnProgress: func(float64) { cancel() }})
 	if r != nil || err == nil {
 		t.Fatalf("%v, %v", r != nil, err)
+	}
+}
+
+// TestKeysAreDescribedWithoutGoIdentifiers: descriptions name fields by their YAML keys. Abbreviations such as SLO are
+// words of the field as well; a word such as Search may begin a later sentence.
+func TestKeysAreDescribedWithoutGoIdentifiers(t *testing.T) {
+	fields := map[string]bool{}
+	collectFieldNames(reflect.TypeFor[Experiment](), fields)
+	if len(fields) < 60 || !fields["MaxPrompt"] || !fields["EstimateError"] {
+		t.Fatalf("%d fields: %v", len(fields), fields)
+	}
+	var b bytes.Buffer
+	if err := DescribeKeys(&b); err != nil {
+		t.Fatal(err)
+	}
+	word := regexp.MustCompile(`[A-Za-z0-9]+`)
+	for line := range strings.Lines(b.String()) {
+		text := strings.TrimSpace(line)
+		for _, at := range word.FindAllStringIndex(text, -1) {
+			w := text[at[0]:at[1]]
+			if !fields[w] || w == strings.ToUpper(w) {
+				continue
+			}
+			compound := strings.ToLower(w[1:]) != w[1:]
+			if before := text[:at[0]]; compound || !strings.HasSuffix(before, ". ") && !strings.HasSuffix(before, ": ") {
+				t.Errorf("shows the Go identifier %s: %s", w, text)
+			}
+		}
+	}
+}
+
+// collectFieldNames adds the names of a struct's fields and of all structs below it.
+func collectFieldNames(t reflect.Type, names map[string]bool) {
+	for t.Kind() == reflect.Slice || t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	if t.Kind() != reflect.Struct {
+		return
+	}
+	for i := range t.NumField() {
+		names[t.Field(i).Name] = true
+		collectFieldNames(t.Field(i).Type, names)
 	}
 }
 

@@ -29,6 +29,8 @@ func (e *Experiment) MissingNeeds(traces string) []string {
 			out = append(out, s)
 		}
 	}
+	var dirs []string
+	missing := map[string][]string{} // workloads whose traces are missing, by the directory that should hold them
 	names, _ := load.WorkloadNames()
 	for _, c := range e.expandCases() {
 		name := strings.ToLower(c.Workload.Name)
@@ -36,13 +38,18 @@ func (e *Experiment) MissingNeeds(traces string) []string {
 			add("the workload " + name)
 		}
 		if folder, ok := traceFolders[name]; ok && c.Workload.Trace == "" && len(e.Needs) == 0 {
-			switch dir := cmp.Or(c.Workload.Traces, traces); {
-			case dir == "":
-				add(fmt.Sprintf("the traces of %s (--traces or %s gives their folder; `spillway traces` lists them)", name, load.TracesVariable))
-			case !isFolder(filepath.Join(dir, folder)):
-				add(fmt.Sprintf("the traces of %s, which are not in %s (--traces or %s gives their folder; `spillway traces` lists them)", name, filepath.Join(dir, folder), load.TracesVariable))
+			dir := cmp.Or(c.Workload.Traces, traces)
+			if (dir == "" || !isFolder(filepath.Join(dir, folder))) && !slices.Contains(missing[dir], name) {
+				dirs, missing[dir] = append(dirs, dir), append(missing[dir], name)
 			}
 		}
+	}
+	for _, dir := range slices.Compact(dirs) {
+		need := "the traces of " + strings.Join(missing[dir], ", ")
+		if dir != "" {
+			need += ", which are not in " + dir
+		}
+		add(need + " (--traces or " + load.TracesVariable + " gives their folder; `spillway traces` lists them)")
 	}
 	return out
 }

@@ -36,7 +36,7 @@ type Workload struct {
 	Every time.Duration `yaml:"every"`
 	// Branch is the number of thoughts that follow each thought of a tree.
 	Branch int `yaml:"branch"`
-	// Branches is Branch by region, if they differ.
+	// Branches is branch by region, if they differ.
 	Branches []int `yaml:"branches"`
 	// Variant is the kind of an adversarial workload.
 	Variant string `yaml:"variant"`

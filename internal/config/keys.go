@@ -41,14 +41,13 @@ func listKeys(role string) ([]configKey, error) {
 	} else {
 		return nil, unknownKindError(role)
 	}
-	c := keyComments{texts: map[string]string{}, byKey: true}
+	c := keyComments{texts: map[string]string{}}
 	return c.listKeys(root, append([]string{rolesSource, partsSource, discoverSource}, spec.TypeSources()...))
 }
 
 // keyComments holds the comments of struct fields.
 type keyComments struct {
 	texts map[string]string // by "Type.Field"
-	byKey bool              // begin comments with the YAML key and not with the Go field's name
 }
 
 // listKeys lists the keys of root with the comments in sources.
@@ -82,11 +81,7 @@ func (c *keyComments) addFields(typ string, st *ast.StructType) {
 	for _, f := range st.Fields.List {
 		text := f.Doc.Text() + f.Comment.Text()
 		for _, name := range f.Names {
-			comment := strings.Join(strings.Fields(text), " ")
-			if c.byKey {
-				comment = nameByKey(comment, name.Name, f.Tag)
-			}
-			c.texts[typ+"."+name.Name] = comment
+			c.texts[typ+"."+name.Name] = nameByKey(strings.Join(strings.Fields(text), " "), name.Name, f.Tag)
 		}
 	}
 }
