@@ -146,7 +146,7 @@ spill: ## halve one region of three under load, in virtual time, and print what 
 
 .PHONY: leases
 leases: ## ask three regions for four times a global limit, with the control plane up, cut off and back, and print what is served
-	SPILLWAY_LEASES=1 $(GO) test ./chaos/world -run '^TestGlobalTenantLimitHolds$$|^TestLeases' -count 1 -timeout 30m -v | grep -v '^=== \|level='
+	SPILLWAY_LEASES=1 $(GO) test ./chaos/fleet -run '^TestGlobalTenantLimitHolds$$|^TestLeases' -count 1 -timeout 30m -v | grep -v '^=== \|level='
 
 # The cheapest first; what is named in ONLY is run in that order.
 CATALOGUE = E1 E10 E13 E14 E3 E4 E9 E15 E2 E8 E5 E12 E6 E7 E11 E16

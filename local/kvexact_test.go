@@ -17,8 +17,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/spillway-lb/spillway/chaos/fleet"
 	"github.com/spillway-lb/spillway/chaos/gpu"
-	"github.com/spillway-lb/spillway/chaos/memnet"
 	"github.com/spillway-lb/spillway/local"
 	"github.com/spillway-lb/spillway/local/discover"
 )
@@ -27,7 +27,7 @@ import (
 // them.
 type memCluster struct {
 	*testing.T
-	network  *memnet.Net
+	network  *fleet.MemoryNetwork
 	nextHost int
 	client   *http.Client
 	// eventDelay is the latency of cache events, and eventAddresses are the addresses that publish them.
@@ -49,12 +49,12 @@ func (c *delayedConn) Read(b []byte) (int, error) {
 
 // memDialer is a router's access to the network.
 type memDialer struct {
-	*memnet.Host
+	*fleet.MemoryHost
 	cluster *memCluster
 }
 
 func (v memDialer) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
-	c, err := v.Host.DialContext(ctx, network, address)
+	c, err := v.MemoryHost.DialContext(ctx, network, address)
 	if err == nil && v.cluster.eventDelay > 0 && v.cluster.eventAddresses[address] {
 		c = &delayedConn{c, v.cluster.eventDelay}
 	}
@@ -65,7 +65,7 @@ func (v memDialer) DialContext(ctx context.Context, network, address string) (ne
 func runInMemory(t *testing.T, run func(*memCluster)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		l := &memCluster{T: t, network: &memnet.Net{}, eventAddresses: map[string]bool{}}
+		l := &memCluster{T: t, network: &fleet.MemoryNetwork{}, eventAddresses: map[string]bool{}}
 		l.client = &http.Client{Transport: &http.Transport{DialContext: l.network.DialContext, DisableKeepAlives: true}}
 		run(l)
 	})

@@ -10,8 +10,6 @@ import (
 	"path/filepath"
 	"strings"
 	"text/template"
-
-	"github.com/spillway-lb/spillway/internal/spec"
 )
 
 //go:embed files/*.tmpl
@@ -42,11 +40,11 @@ func writeOnce(path, tmpl string, data any) error {
 	return os.WriteFile(path, text, 0o644)
 }
 
-func (p *LoopbackFleet) layoutPath() string { return filepath.Join(p.Dir, "layout.json") }
+func (p *Files) layoutPath() string { return filepath.Join(p.Dir, "layout.json") }
 
 // ReadLayout returns the layout that the directory was written with, and false if it holds none.
 func ReadLayout(dir string) (Layout, bool, error) {
-	p := &LoopbackFleet{Dir: dir}
+	p := &Files{Dir: dir}
 	b, err := os.ReadFile(p.layoutPath())
 	if os.IsNotExist(err) {
 		return Layout{}, false, nil
@@ -62,7 +60,7 @@ func ReadLayout(dir string) (Layout, bool, error) {
 }
 
 // checkSameLayout refuses to write a second layout into a directory.
-func (p *LoopbackFleet) checkSameLayout() error {
+func (p *Files) checkSameLayout() error {
 	was, found, err := ReadLayout(p.Dir)
 	if err != nil || !found {
 		return err
@@ -73,7 +71,7 @@ func (p *LoopbackFleet) checkSameLayout() error {
 	return nil
 }
 
-func (p *LoopbackFleet) writeLayout() error {
+func (p *Files) writeLayout() error {
 	if err := os.MkdirAll(p.Dir, 0o755); err != nil {
 		return err
 	}
@@ -84,84 +82,21 @@ func (p *LoopbackFleet) writeLayout() error {
 	return os.WriteFile(p.layoutPath(), append(b, '\n'), 0o644)
 }
 
-// regionData is input of the spec's template.
-type regionData struct {
-	Site
-	ZoneList string
-	Gateways []FleetNode
-}
-
-// specData is input of the spec's template.
-type specData struct {
-	*LoopbackFleet
-	Zone    string
-	Globals []FleetNode
-	Regions []regionData
-}
-
-// Key is the hash for the spec; the key itself stays in its file.
-func (d specData) Key(tenant string) (string, error) {
-	k, err := d.LoopbackFleet.ReadTenantKey(tenant)
-	if err != nil {
-		return "", err
-	}
-	return spec.HashKey(k), nil
-}
-
-// Has reports whether some region belongs to a jurisdiction.
-func (d specData) Has(residency string) bool { return d.hasResidency(residency) }
-
-// placeData is one line of places.csv.
-type placeData struct {
-	Site
-	Net     int
-	Country string
-}
-
-func (p *LoopbackFleet) writeSpec() error {
-	d := specData{LoopbackFleet: p, Zone: DNSZone, Globals: p.NodesByRole("global")}
-	var places []placeData
-	for i, s := range AllSites()[:p.Layout.Regions] {
-		zones := map[string]bool{}
-		r := regionData{Site: s}
-		for _, n := range p.Nodes {
-			if n.Region != s.Name {
-				continue
-			}
-			if n.Role == "regional" {
-				r.Gateways = append(r.Gateways, n)
-			}
-			if n.Zone != "" {
-				zones[n.Zone] = true
-			}
-		}
-		r.ZoneList = strings.Join(sortedNames(zones), ", ")
-		d.Regions = append(d.Regions, r)
-		places = append(places, placeData{Site: s, Net: sourceNet + i, Country: s.Country})
-	}
-	if err := writeOnce(p.placesPath(), "places.csv.tmpl", places); err != nil {
-		return err
-	}
-	return writeOnce(p.SpecPath(), "spec.yaml.tmpl", d)
-}
-
-func (p *LoopbackFleet) placesPath() string { return filepath.Join(p.Dir, "places.csv") }
-
 // nodeData is input of the nodes' templates.
 type nodeData struct {
-	FleetNode
+	Node
 	Dir, Cert, KeyFile, CA, Socket, Places, Spec string
 
-	Peers, Parents, Workers []FleetNode
+	Peers, Parents, Workers []Node
 	Seed, Answers           uint64
 }
 
-func (p *LoopbackFleet) writeNodeConfigs() error {
+func (p *Files) writeNodeConfigs() error {
 	for _, n := range p.Nodes {
 		id, _ := n.certIdentity()
 		certs := id.FilesIn(p.certDir())
 		d := nodeData{
-			FleetNode: n, Dir: filepath.Join(p.Dir, "state", n.ID()),
+			Node: n, Dir: filepath.Join(p.Dir, "state", n.ID()),
 			Cert: certs.Cert, KeyFile: certs.Key, CA: certs.CA, Socket: n.AdminSocket(), Places: p.placesPath(), Spec: p.SpecPath(),
 			Seed: workerSeed(n.ID()), Answers: AnswerSeed,
 		}
@@ -185,8 +120,8 @@ func (p *LoopbackFleet) writeNodeConfigs() error {
 func (d nodeData) Served() string { return strings.ToLower(d.Model) }
 
 // findNodes lists the nodes of a role in a region and, unless it is empty, a zone.
-func (p *LoopbackFleet) findNodes(role, region, zone string) []FleetNode {
-	var out []FleetNode
+func (p *Files) findNodes(role, region, zone string) []Node {
+	var out []Node
 	for _, n := range p.NodesByRole(role) {
 		if n.Region == region && (zone == "" || n.Zone == zone) {
 			out = append(out, n)

@@ -11,32 +11,32 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// NodeRunner is a started or startable node of any tier.
-type NodeRunner interface {
+// Runner is a started or startable node of any tier.
+type Runner interface {
 	Start(context.Context) error
 	Stop(context.Context) error
 }
 
 // OpenNode builds a node from its config file without starting it, like the commands of the binary.
-type OpenNode func(path string, log *slog.Logger) (NodeRunner, error)
+type OpenNode func(path string, log *slog.Logger) (Runner, error)
 
 // stopTimeout bounds the stop of one node.
 const stopTimeout = 10 * time.Second
 
-// InProcessFleet is a fleet in this process.
-type InProcessFleet struct {
-	fleet *LoopbackFleet
+// InProcess is a fleet of nodes in this process, on loopback.
+type InProcess struct {
+	files *Files
 	open  OpenNode
 	log   *slog.Logger
 
 	mu      sync.Mutex
-	runners map[string]NodeRunner // by node ID
+	runners map[string]Runner // by node ID
 }
 
 // RunInProcess starts every node of a fleet in this process. All of them listen before the first one starts, so that
 // none waits to reconnect.
-func RunInProcess(ctx context.Context, p *LoopbackFleet, open OpenNode, log *slog.Logger) (*InProcessFleet, error) {
-	r := &InProcessFleet{fleet: p, open: open, log: log, runners: map[string]NodeRunner{}}
+func RunInProcess(ctx context.Context, p *Files, open OpenNode, log *slog.Logger) (*InProcess, error) {
+	r := &InProcess{files: p, open: open, log: log, runners: map[string]Runner{}}
 	for _, n := range p.Nodes {
 		if err := r.buildNode(n); err != nil {
 			return nil, errors.Join(err, r.Stop(ctx))
@@ -57,8 +57,8 @@ func RunInProcess(ctx context.Context, p *LoopbackFleet, open OpenNode, log *slo
 	return r, nil
 }
 
-func (r *InProcessFleet) buildNode(n FleetNode) error {
-	role, err := r.open(r.fleet.ConfigPath(n), r.log.With("node", n.ID()))
+func (r *InProcess) buildNode(n Node) error {
+	role, err := r.open(r.files.ConfigPath(n), r.log.With("node", n.ID()))
 	if err != nil {
 		return fmt.Errorf("building %s %s: %w", n.Role, n.ID(), err)
 	}
@@ -69,14 +69,14 @@ func (r *InProcessFleet) buildNode(n FleetNode) error {
 }
 
 // NodeByID is a running node, or nil when it was stopped.
-func (r *InProcessFleet) NodeByID(id string) NodeRunner {
+func (r *InProcess) NodeByID(id string) Runner {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.runners[id]
 }
 
 // StopNode stops one node and removes it.
-func (r *InProcessFleet) StopNode(ctx context.Context, id string) error {
+func (r *InProcess) StopNode(ctx context.Context, id string) error {
 	r.mu.Lock()
 	role := r.runners[id]
 	delete(r.runners, id)
@@ -90,7 +90,7 @@ func (r *InProcessFleet) StopNode(ctx context.Context, id string) error {
 }
 
 // Stop stops every node, those that take requests first, each tier concurrently.
-func (r *InProcessFleet) Stop(ctx context.Context) error {
+func (r *InProcess) Stop(ctx context.Context) error {
 	var errs []error
 	for _, role := range []string{"global", "regional", "local", "worker"} {
 		errs = append(errs, r.stopTier(ctx, role))
@@ -98,9 +98,9 @@ func (r *InProcessFleet) Stop(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-func (r *InProcessFleet) stopTier(ctx context.Context, role string) error {
+func (r *InProcess) stopTier(ctx context.Context, role string) error {
 	var g errgroup.Group
-	for _, n := range r.fleet.NodesByRole(role) {
+	for _, n := range r.files.NodesByRole(role) {
 		if r.NodeByID(n.ID()) == nil {
 			continue
 		}

@@ -92,8 +92,8 @@ func (l Layout) checkLayout() error {
 	return nil
 }
 
-// FleetNode is one instance of a tier, or one worker, with its addresses.
-type FleetNode struct {
+// Node is one instance of a tier, or one worker, with its addresses.
+type Node struct {
 	Role   string // "global", "regional", "local" or "worker"
 	Name   string
 	Region string
@@ -127,28 +127,28 @@ var workerMix = []struct{ gpu, model string }{
 
 // BuildNodes lists every node of the layout in starting order: workers first, then upward, so that parents start
 // after their children.
-func (l Layout) BuildNodes() []FleetNode {
-	var globals, gateways, locals, workers []FleetNode
+func (l Layout) BuildNodes() []Node {
+	var globals, gateways, locals, workers []Node
 	for i := range l.Globals {
-		globals = append(globals, FleetNode{Role: "global", Name: fmt.Sprintf("g%d", i+1)})
+		globals = append(globals, Node{Role: "global", Name: fmt.Sprintf("g%d", i+1)})
 	}
 	for r, site := range AllSites()[:l.Regions] {
 		for g := range l.Gateways {
-			gateways = append(gateways, FleetNode{Role: "regional", Name: fmt.Sprintf("%s-gw%d", site.Name, g+1), Region: site.Name})
+			gateways = append(gateways, Node{Role: "regional", Name: fmt.Sprintf("%s-gw%d", site.Name, g+1), Region: site.Name})
 		}
 		for z := range l.Zones {
-			zone := string(rune('a' + z))
+			zone := zoneName(z)
 			for i := range max(l.Locals, 1) {
-				locals = append(locals, FleetNode{Role: "local", Name: fmt.Sprintf("%s-%s-local%d", site.Name, zone, i+1), Region: site.Name, Zone: zone})
+				locals = append(locals, Node{Role: "local", Name: fmt.Sprintf("%s-%s-local%d", site.Name, zone, i+1), Region: site.Name, Zone: zone})
 			}
 			for w := range l.Workers {
 				s := workerMix[(2*r+3*z+w)%len(workerMix)]
-				workers = append(workers, FleetNode{Role: "worker", Name: fmt.Sprintf("w%d", w+1), Region: site.Name, Zone: zone, GPU: s.gpu, Model: s.model})
+				workers = append(workers, Node{Role: "worker", Name: fmt.Sprintf("w%d", w+1), Region: site.Name, Zone: zone, GPU: s.gpu, Model: s.model})
 			}
 		}
 	}
 	next := l.BasePort
-	for tier, nodes := range [][]FleetNode{globals, gateways, locals, workers} {
+	for tier, nodes := range [][]Node{globals, gateways, locals, workers} {
 		for i := range nodes {
 			nodes[i].Addr = l.nodeAddrs(tier+1, i, nodes[i].Role, &next)
 		}
@@ -156,6 +156,9 @@ func (l Layout) BuildNodes() []FleetNode {
 	out := append(workers, locals...)
 	return append(append(out, gateways...), globals...)
 }
+
+// zoneName is the name of zone z of a region: a, b and so on.
+func zoneName(z int) string { return string(rune('a' + z)) }
 
 // nodeAddrs gives node i of a tier its address for each purpose: 127.<Net>.<tier>.<i+1>, continued in the following
 // networks beyond 250.
@@ -177,7 +180,7 @@ func (l Layout) nodeAddrs(tier, i int, role string, next *int) map[string]netip.
 }
 
 // ID is the node's name in the fleet, also the base name of its files.
-func (n FleetNode) ID() string {
+func (n Node) ID() string {
 	if n.Role == "worker" {
 		return n.Region + "-" + n.Zone + "-" + n.Name
 	}

@@ -13,9 +13,9 @@ import (
 	"time"
 )
 
-// ProcessFleet is a fleet of operating-system processes, one for each node, started from the same files.
-type ProcessFleet struct {
-	fleet  *LoopbackFleet
+// Processes is a fleet of operating-system processes, one for each node, started from the same files.
+type Processes struct {
+	files  *Files
 	binary string
 
 	mu       sync.Mutex
@@ -30,16 +30,16 @@ type childProcess struct {
 }
 
 // SpawnAll starts one process for each node: `binary ROLE -c FILE`, with its output in DIR/log.
-func SpawnAll(p *LoopbackFleet, binary string) (*ProcessFleet, error) {
+func SpawnAll(p *Files, binary string) (*Processes, error) {
 	return SpawnNodes(p, binary, "worker", "local", "regional", "global")
 }
 
 // SpawnNodes starts the nodes of some roles, in the order of the fleet's nodes. The caller runs the others.
-func SpawnNodes(p *LoopbackFleet, binary string, roles ...string) (*ProcessFleet, error) {
+func SpawnNodes(p *Files, binary string, roles ...string) (*Processes, error) {
 	if err := os.MkdirAll(filepath.Join(p.Dir, "log"), 0o755); err != nil {
 		return nil, fmt.Errorf("making the log folder: %w", err)
 	}
-	ps := &ProcessFleet{fleet: p, binary: binary, children: map[string]*childProcess{}}
+	ps := &Processes{files: p, binary: binary, children: map[string]*childProcess{}}
 	for _, n := range p.Nodes {
 		if !slices.Contains(roles, n.Role) {
 			continue
@@ -52,18 +52,18 @@ func SpawnNodes(p *LoopbackFleet, binary string, roles ...string) (*ProcessFleet
 }
 
 // LogPath is the path of a node's output.
-func (ps *ProcessFleet) LogPath(n FleetNode) string {
-	return filepath.Join(ps.fleet.Dir, "log", n.ID()+".log")
+func (ps *Processes) LogPath(n Node) string {
+	return filepath.Join(ps.files.Dir, "log", n.ID()+".log")
 }
 
 // StartNode starts or restarts one node's process.
-func (ps *ProcessFleet) StartNode(n FleetNode) error {
+func (ps *Processes) StartNode(n Node) error {
 	out, err := os.OpenFile(ps.LogPath(n), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
 		return fmt.Errorf("opening the log of %s: %w", n.ID(), err)
 	}
 	defer out.Close()
-	cmd := exec.Command(ps.binary, n.Role, "-c", ps.fleet.ConfigPath(n))
+	cmd := exec.Command(ps.binary, n.Role, "-c", ps.files.ConfigPath(n))
 	cmd.Stdout, cmd.Stderr = out, out
 	cmd.SysProcAttr = ownProcessGroup()
 	if err := cmd.Start(); err != nil {
@@ -81,7 +81,7 @@ func (ps *ProcessFleet) StartNode(n FleetNode) error {
 }
 
 // PID is a node's process id, 0 when it is not running.
-func (ps *ProcessFleet) PID(n FleetNode) int {
+func (ps *Processes) PID(n Node) int {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
 	c := ps.children[n.ID()]
@@ -92,7 +92,7 @@ func (ps *ProcessFleet) PID(n FleetNode) int {
 }
 
 // ExitedNodes lists the nodes whose process ended by itself, with its error.
-func (ps *ProcessFleet) ExitedNodes() map[string]error {
+func (ps *Processes) ExitedNodes() map[string]error {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
 	out := map[string]error{}
@@ -114,11 +114,11 @@ func (c *childProcess) hasExited() bool {
 }
 
 // Stop terminates every process, tier by tier from the top, and kills those that do not end in time.
-func (ps *ProcessFleet) Stop(ctx context.Context) error {
+func (ps *Processes) Stop(ctx context.Context) error {
 	var errs []error
 	for _, role := range []string{"global", "regional", "local", "worker"} {
 		var wait []*childProcess
-		for _, n := range ps.fleet.NodesByRole(role) {
+		for _, n := range ps.files.NodesByRole(role) {
 			ps.mu.Lock()
 			c := ps.children[n.ID()]
 			delete(ps.children, n.ID())

@@ -13,9 +13,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/spillway-lb/spillway/chaos/fleet"
 	"github.com/spillway-lb/spillway/chaos/gpu"
 	"github.com/spillway-lb/spillway/chaos/load"
-	"github.com/spillway-lb/spillway/chaos/memnet"
 	"github.com/spillway-lb/spillway/internal/admin"
 	"github.com/spillway-lb/spillway/internal/spec"
 	"github.com/spillway-lb/spillway/local"
@@ -67,7 +67,7 @@ func twinSeed(seed uint64) uint64 {
 // the worker of each, and the time from the Agent's start to the start of the load.
 func runThroughAgent(t *testing.T, policy string, rate float64, seed uint64) (chosen []string, ttft Distribution, after time.Duration) {
 	synctest.Test(t, func(t *testing.T) {
-		n := &memnet.Net{}
+		n := &fleet.MemoryNetwork{}
 		cfg := local.Config{
 			Name: "l1", Region: "here", Zone: "a", Plain: true, Policy: policy,
 			Seed: twinSeed(seed), Listen: "10.0.0.1:8080", Network: n.HostAt(netip.MustParseAddr("10.0.0.1")),

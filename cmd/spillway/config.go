@@ -40,7 +40,7 @@ write the config files, certificates and keys of a complete fleet on this machin
 			case dir == "" || len(args) == 1:
 				return newUsageError("config init ROLE | --fleet DIR", "ROLE is one of global, regional, local, worker, spec")
 			}
-			p, err := fleet.WriteFleet(dir, layout)
+			p, err := fleet.WriteFiles(dir, layout)
 			if err != nil {
 				return err
 			}

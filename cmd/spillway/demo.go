@@ -96,7 +96,7 @@ func (d *demoOptions) runDemo(ctx context.Context, out, errOut io.Writer) error 
 	}
 	defer cleanup()
 	began := time.Now()
-	f, err := fleet.WriteFleet(dir, d.layout)
+	f, err := fleet.WriteFiles(dir, d.layout)
 	if err != nil {
 		return err
 	}
@@ -152,7 +152,7 @@ func (d *demoOptions) openDir() (string, func(), error) {
 }
 
 // startFleet runs the fleet in this process or in child processes, and returns a function that stops it.
-func (d *demoOptions) startFleet(ctx context.Context, out, errOut io.Writer, p *fleet.LoopbackFleet) (func() error, error) {
+func (d *demoOptions) startFleet(ctx context.Context, out, errOut io.Writer, p *fleet.Files) (func() error, error) {
 	// The nodes' context outlives the interrupt, because they stop gracefully and in order.
 	ctx = context.WithoutCancel(ctx)
 	if d.processes {
@@ -173,7 +173,7 @@ func (d *demoOptions) startFleet(ctx context.Context, out, errOut io.Writer, p *
 	return func() error { return r.Stop(ctx) }, nil
 }
 
-func (d *demoOptions) spawnProcesses(ctx context.Context, out io.Writer, p *fleet.LoopbackFleet) (func() error, error) {
+func (d *demoOptions) spawnProcesses(ctx context.Context, out io.Writer, p *fleet.Files) (func() error, error) {
 	binary, err := os.Executable()
 	if err != nil {
 		return nil, fmt.Errorf("finding this binary: %w", err)
@@ -190,7 +190,7 @@ func (d *demoOptions) spawnProcesses(ctx context.Context, out io.Writer, p *flee
 const firstAnswerTimeout = 30 * time.Second
 
 // waitForFirstAnswer queries the name servers in turn until one answers with an address.
-func waitForFirstAnswer(ctx context.Context, p *fleet.LoopbackFleet) (netip.Addr, error) {
+func waitForFirstAnswer(ctx context.Context, p *fleet.Files) (netip.Addr, error) {
 	ctx, cancel := context.WithTimeout(ctx, firstAnswerTimeout)
 	defer cancel()
 	var last error

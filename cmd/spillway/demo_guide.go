@@ -11,7 +11,7 @@ import (
 )
 
 // printDemoGuide prints commands to copy and paste while the demo runs.
-func printDemoGuide(w io.Writer, p *fleet.LoopbackFleet, processes bool) {
+func printDemoGuide(w io.Writer, p *fleet.Files, processes bool) {
 	self := os.Args[0] // the path as the user wrote it, so that the commands work without PATH
 	dns, gw, worker := p.DNSAddrs()[0], p.NodesByRole("regional")[0], p.NodesByRole("worker")[0]
 	// A drain of the only region would be refused, because no region would remain.
@@ -58,7 +58,7 @@ func printDemoGuide(w io.Writer, p *fleet.LoopbackFleet, processes bool) {
 }
 
 // formatResolveFlags returns curl flags that resolve the service and its regions' child names as its DNS does.
-func formatResolveFlags(p *fleet.LoopbackFleet) string {
+func formatResolveFlags(p *fleet.Files) string {
 	var b strings.Builder
 	g := p.NodesByRole("global")[0].Addr["http"]
 	fmt.Fprintf(&b, "--resolve chat.spillway.test:%d:%s", g.Port(), g.Addr())
@@ -71,7 +71,7 @@ func formatResolveFlags(p *fleet.LoopbackFleet) string {
 	return b.String()
 }
 
-func joinNameServers(p *fleet.LoopbackFleet) string {
+func joinNameServers(p *fleet.Files) string {
 	var out []string
 	for _, a := range p.DNSAddrs() {
 		out = append(out, a.String())
@@ -80,7 +80,7 @@ func joinNameServers(p *fleet.LoopbackFleet) string {
 }
 
 // printProcesses lists the child processes with the command that starts each.
-func printProcesses(w io.Writer, p *fleet.LoopbackFleet, ps *fleet.ProcessFleet) {
+func printProcesses(w io.Writer, p *fleet.Files, ps *fleet.Processes) {
 	writeTable(w, func(t io.Writer) {
 		fmt.Fprintln(t, "\n  PID\tNODE\tSTARTED AS")
 		for i := len(p.Nodes) - 1; i >= 0; i-- {

@@ -14,7 +14,7 @@ const workersReadyTimeout = 20 * time.Second
 
 // waitForReadyWorkers waits until a global node reports every worker of the fleet as ready. DNS answers earlier than that, and a
 // request in between is rejected for lack of capacity.
-func waitForReadyWorkers(ctx context.Context, p *fleet.LoopbackFleet) error {
+func waitForReadyWorkers(ctx context.Context, p *fleet.Files) error {
 	ctx, cancel := context.WithTimeout(ctx, workersReadyTimeout)
 	defer cancel()
 	c, err := admin.Dial("unix://"+p.NodesByRole("global")[0].AdminSocket(), nil)

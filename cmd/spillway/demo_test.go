@@ -15,7 +15,7 @@ import (
 func TestDemoUsesTheLayoutOfItsFolder(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "fleet")
 	small := fleet.Layout{Globals: 1, Regions: 1, Gateways: 1, Zones: 1, Locals: 1, Workers: 2, OneAddress: true, BasePort: 23000}
-	if _, err := fleet.WriteFleet(dir, small); err != nil {
+	if _, err := fleet.WriteFiles(dir, small); err != nil {
 		t.Fatal(err)
 	}
 	asked := fleet.DefaultLayout()
@@ -51,7 +51,7 @@ func TestDemoOfOneRegionSuggestsADrainThatIsAccepted(t *testing.T) {
 		l := fleet.DefaultLayout()
 		l.Regions = regions
 		var out bytes.Buffer
-		printDemoGuide(&out, &fleet.LoopbackFleet{Dir: t.TempDir(), Layout: l, Nodes: l.BuildNodes()}, false)
+		printDemoGuide(&out, &fleet.Files{Dir: t.TempDir(), Layout: l, Nodes: l.BuildNodes()}, false)
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("with %d regions the guide lacks %q:\n%s", regions, want, out.String())
 		}

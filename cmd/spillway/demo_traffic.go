@@ -21,7 +21,7 @@ func makeTypicalLengths(median int) load.LengthDist {
 
 // startBackgroundTraffic sends steady traffic to the fleet, from every region's city in turn, and returns a function that stops
 // it.
-func (d *demoOptions) startBackgroundTraffic(ctx context.Context, out io.Writer, p *fleet.LoopbackFleet) (func(), error) {
+func (d *demoOptions) startBackgroundTraffic(ctx context.Context, out io.Writer, p *fleet.Files) (func(), error) {
 	if d.trafficRate <= 0 {
 		return func() {}, nil
 	}

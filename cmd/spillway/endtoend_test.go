@@ -424,7 +424,7 @@ func (w *inProcessFleet) testDisconnect(t *testing.T) {
 }
 
 // readRunningGauge returns the number of running sequences from a worker's metrics.
-func readRunningGauge(client *http.Client, n fleet.FleetNode) (float64, error) {
+func readRunningGauge(client *http.Client, n fleet.Node) (float64, error) {
 	page, err := fetchPage(client, fmt.Sprintf("http://%s/metrics", n.Addr["http"]))
 	if err != nil {
 		return 0, err

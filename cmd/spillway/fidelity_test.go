@@ -60,7 +60,7 @@ func TestFidelity(t *testing.T) {
 	w := startInProcessFleet(t, 2, 4)
 	path := measurePathDelay(t, w)
 	live := runLiveFleet(t, w)
-	virtual := runSimulatedFleet(t, w.LoopbackFleet, path)
+	virtual := runSimulatedFleet(t, w.Files, path)
 	fmt.Printf("\n%-28s%10s%10s%10s\n", "three regions, 24 workers", "live", "virtual", "off by")
 	fmt.Printf("%-28s%10s%10s\n", "way there and back, unloaded", fmt.Sprintf("%.3g ms", path.Seconds()*1000), "given")
 	line := func(what, unit string, a, b, most float64) {
@@ -141,7 +141,7 @@ func runLiveFleet(t *testing.T, w *inProcessFleet) (f fidelityResult) {
 }
 
 // runSimulatedFleet runs the same requests in the simulator. path is the round trip from a client to an engine.
-func runSimulatedFleet(t *testing.T, p *fleet.LoopbackFleet, path time.Duration) (f fidelityResult) {
+func runSimulatedFleet(t *testing.T, p *fleet.Files, path time.Duration) (f fidelityResult) {
 	t.Helper()
 	r, err := sim.Run(t.Context(), sim.Scenario{
 		Fleet: buildSimFleet(p), Workload: newFidelityWorkload(t, p.Layout.Regions), Models: []string{fidelitySimModel}, Seed: 1, Duration: fidelityDuration, WarmUp: fidelityWarmUp,
@@ -164,7 +164,7 @@ func runSimulatedFleet(t *testing.T, p *fleet.LoopbackFleet, path time.Duration)
 }
 
 // buildSimFleet returns the workers of a fleet for the simulator.
-func buildSimFleet(p *fleet.LoopbackFleet) (f sim.Fleet) {
+func buildSimFleet(p *fleet.Files) (f sim.Fleet) {
 	for i, site := range fleet.AllSites()[:p.Layout.Regions] {
 		f.Regions = append(f.Regions, sim.FleetRegion{Name: site.Name, Lat: site.Lat, Lon: site.Lon})
 		r := &f.Regions[i]

@@ -29,7 +29,7 @@ import (
 const testTimeout = time.Minute
 
 // writeTestFleet writes a fleet with free addresses, and its sockets, to a temporary folder.
-func writeTestFleet(t *testing.T, zones, workers int) *fleet.LoopbackFleet {
+func writeTestFleet(t *testing.T, zones, workers int) *fleet.Files {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "spw") // short: a socket's path has room for about a hundred bytes
 	if err != nil {
@@ -45,7 +45,7 @@ func writeTestFleet(t *testing.T, zones, workers int) *fleet.LoopbackFleet {
 		if !isLayoutFree(l) {
 			continue
 		}
-		p, err := fleet.WriteFleet(filepath.Join(dir, "fleet"), l)
+		p, err := fleet.WriteFiles(filepath.Join(dir, "fleet"), l)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -81,16 +81,16 @@ func isLayoutFree(l fleet.Layout) bool {
 
 // inProcessFleet is a fleet that runs in this process.
 type inProcessFleet struct {
-	*fleet.LoopbackFleet
-	running *fleet.InProcessFleet
+	*fleet.Files
+	running *fleet.InProcess
 	logs    *nodeLogs
 }
 
 // startInProcessFleet starts a fleet and waits until every tier is ready and every client is sent to its nearest region.
 func startInProcessFleet(t *testing.T, zones, workers int) *inProcessFleet {
 	t.Helper()
-	w := &inProcessFleet{LoopbackFleet: writeTestFleet(t, zones, workers), logs: &nodeLogs{}}
-	run, err := fleet.RunInProcess(context.Background(), w.LoopbackFleet, openRole, slog.New(slog.NewTextHandler(w.logs, nil)))
+	w := &inProcessFleet{Files: writeTestFleet(t, zones, workers), logs: &nodeLogs{}}
+	run, err := fleet.RunInProcess(context.Background(), w.Files, openRole, slog.New(slog.NewTextHandler(w.logs, nil)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -227,23 +227,23 @@ func (w *inProcessFleet) queryExplanation(server netip.AddrPort, subnet netip.Pr
 	return queryDNS("tcp", server, "_why."+fleet.ServiceName, dnsmessage.TypeTXT, subnet)
 }
 
-func (w *inProcessFleet) gatewayOf(region string) fleet.FleetNode {
+func (w *inProcessFleet) gatewayOf(region string) fleet.Node {
 	for _, n := range w.NodesByRole("regional") {
 		if n.Region == region {
 			return n
 		}
 	}
-	return fleet.FleetNode{}
+	return fleet.Node{}
 }
 
 // findWorker finds a worker by its path, region/zone/name.
-func (w *inProcessFleet) findWorker(path string) (fleet.FleetNode, bool) {
+func (w *inProcessFleet) findWorker(path string) (fleet.Node, bool) {
 	for _, n := range w.NodesByRole("worker") {
 		if n.Region+"/"+n.Zone+"/"+n.Name == path {
 			return n, true
 		}
 	}
-	return fleet.FleetNode{}, false
+	return fleet.Node{}, false
 }
 
 // adminServerURL returns the --server value of a node's admin socket.

@@ -25,8 +25,8 @@ import (
 
 // crashTestCluster is a cluster of three global nodes, as processes, with continuous writes and DNS queries.
 type crashTestCluster struct {
-	*fleet.LoopbackFleet
-	ps    *fleet.ProcessFleet
+	*fleet.Files
+	ps    *fleet.Processes
 	admin [3]*admin.Client
 
 	mu           sync.Mutex
@@ -88,7 +88,7 @@ func spawnGlobalNodes(t *testing.T) *crashTestCluster {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &crashTestCluster{LoopbackFleet: p, acked: map[string]string{}}
+	c := &crashTestCluster{Files: p, acked: map[string]string{}}
 	if c.ps, err = fleet.SpawnAll(p, binary); err != nil {
 		t.Fatal(err)
 	}
@@ -121,7 +121,7 @@ func spawnGlobalNodes(t *testing.T) *crashTestCluster {
 	return c
 }
 
-func (c *crashTestCluster) checkReady(n fleet.FleetNode) error {
+func (c *crashTestCluster) checkReady(n fleet.Node) error {
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: time.Second}
 	resp, err := client.Get(fmt.Sprintf("http://%s/readyz", n.Addr["metrics"]))
 	if err != nil {
@@ -261,7 +261,7 @@ func (c *crashTestCluster) killLeader(t *testing.T) (without, silent time.Durati
 	victim := -1
 	waitForSuccess(t, testTimeout, "all agree on a leader", func() error {
 		names := []string{c.leaderSeenBy(0), c.leaderSeenBy(1), c.leaderSeenBy(2)}
-		victim = slices.IndexFunc(c.Nodes, func(n fleet.FleetNode) bool { return n.Name == names[0] })
+		victim = slices.IndexFunc(c.Nodes, func(n fleet.Node) bool { return n.Name == names[0] })
 		if victim < 0 || names[1] != names[0] || names[2] != names[0] {
 			return fmt.Errorf("they name %q", names)
 		}

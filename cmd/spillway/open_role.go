@@ -25,7 +25,7 @@ import (
 )
 
 // openRole builds the node of a config file. Its listeners are bound, and nothing is started.
-func openRole(path string, log *slog.Logger) (fleet.NodeRunner, error) {
+func openRole(path string, log *slog.Logger) (fleet.Runner, error) {
 	cfg, err := config.LoadFile(path)
 	if err != nil {
 		return nil, err
@@ -43,7 +43,7 @@ func openRole(path string, log *slog.Logger) (fleet.NodeRunner, error) {
 	return nil, fmt.Errorf("%s: no role has a config of type %T", path, cfg)
 }
 
-func openGlobal(c *config.Global, log *slog.Logger) (fleet.NodeRunner, error) {
+func openGlobal(c *config.Global, log *slog.Logger) (fleet.Runner, error) {
 	certs, err := openCerts(c.TLS, log)
 	if err != nil {
 		return nil, err
@@ -89,7 +89,7 @@ func openProxyCA(file string, log *slog.Logger) (*certfile.RootPool, error) {
 	return certfile.LoadRootPool("http.proxy_ca", file, log)
 }
 
-func openRegional(c *config.Regional, log *slog.Logger) (fleet.NodeRunner, error) {
+func openRegional(c *config.Regional, log *slog.Logger) (fleet.Runner, error) {
 	certs, err := openCerts(c.TLS, log)
 	if err != nil {
 		return nil, err
@@ -112,7 +112,7 @@ func openRegional(c *config.Regional, log *slog.Logger) (fleet.NodeRunner, error
 	})
 }
 
-func openLocal(c *config.Local, log *slog.Logger) (fleet.NodeRunner, error) {
+func openLocal(c *config.Local, log *slog.Logger) (fleet.Runner, error) {
 	withGateway, err := needsGateway(c)
 	if err != nil {
 		return nil, err
@@ -155,7 +155,7 @@ func chooseAdminSocket(c *config.Local) string {
 	return socket
 }
 
-func openWorker(c *config.SimulatedWorker, log *slog.Logger) (fleet.NodeRunner, error) {
+func openWorker(c *config.SimulatedWorker, log *slog.Logger) (fleet.Runner, error) {
 	w, err := gpu.New(gpu.Config{
 		Listen: c.Listen, GPU: c.GPU, Model: c.Model, ServedModel: c.ServedAs, TP: c.TP, Seed: c.Seed, AnswerSeed: c.Answers, Speed: c.Speed, Log: log,
 		ColdStart: c.ColdStart, MaxAdapters: c.Adapters, APIKeys: newWorkerKeyReader(c.APIKeyFile, log),

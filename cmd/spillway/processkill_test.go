@@ -21,7 +21,7 @@ import (
 // processFleet is a fleet of processes under load.
 type processFleet struct {
 	*inProcessFleet
-	ps        *fleet.ProcessFleet
+	ps        *fleet.Processes
 	generator *load.Generator
 	killedIDs []string // node IDs
 }
@@ -65,12 +65,12 @@ func startProcessFleet(t *testing.T) *processFleet { return startProcessFleetOfS
 // startProcessFleetOfSize starts a fleet with this number of zones in each region and of workers in each zone.
 func startProcessFleetOfSize(t *testing.T, zones, workers int) *processFleet {
 	t.Helper()
-	p := &processFleet{inProcessFleet: &inProcessFleet{LoopbackFleet: writeTestFleet(t, zones, workers)}}
+	p := &processFleet{inProcessFleet: &inProcessFleet{Files: writeTestFleet(t, zones, workers)}}
 	binary, err := exec.LookPath("spillway")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if p.ps, err = fleet.SpawnAll(p.LoopbackFleet, binary); err != nil {
+	if p.ps, err = fleet.SpawnAll(p.Files, binary); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
@@ -162,13 +162,13 @@ func (p *processFleet) waitForAnswers(t *testing.T, more uint64, what string) {
 	})
 }
 
-func (p *processFleet) findNode(id string) fleet.FleetNode {
-	i := slices.IndexFunc(p.Nodes, func(n fleet.FleetNode) bool { return n.ID() == id })
+func (p *processFleet) findNode(id string) fleet.Node {
+	i := slices.IndexFunc(p.Nodes, func(n fleet.Node) bool { return n.ID() == id })
 	return p.Nodes[i]
 }
 
 // killNode kills a process with SIGKILL.
-func (p *processFleet) killNode(t *testing.T, n fleet.FleetNode) {
+func (p *processFleet) killNode(t *testing.T, n fleet.Node) {
 	t.Helper()
 	process, err := os.FindProcess(p.ps.PID(n))
 	if err != nil {

@@ -90,7 +90,7 @@ func TestRegisterCommandRegistersAnEngine(t *testing.T) {
 func TestSimulatedWorkerRegistersItself(t *testing.T) {
 	const token = "0123456789abcdef0123456789abcdef"
 	dir := t.TempDir()
-	run := func(name, text string) fleet.NodeRunner {
+	run := func(name, text string) fleet.Runner {
 		t.Helper()
 		path := filepath.Join(dir, name)
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {

@@ -15,7 +15,7 @@ import (
 
 // reloadCounter is a node that counts reloads.
 type reloadCounter struct {
-	fleet.NodeRunner
+	fleet.Runner
 	reloads int
 	err     error
 }

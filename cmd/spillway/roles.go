@@ -155,7 +155,7 @@ func notifySupervisor(log *slog.Logger, state string) {
 }
 
 // listListenAddrs lists a node's listeners as keys and values for the log.
-func listListenAddrs(node fleet.NodeRunner) (out []any) {
+func listListenAddrs(node fleet.Runner) (out []any) {
 	add := func(key string, a net.Addr) {
 		if a != nil {
 			out = append(out, key, a.String())
@@ -189,7 +189,7 @@ type reloader interface{ Reload() error }
 
 // reloadNode makes the node reload its files. running is the config that it started with: keys of the config file that
 // changed since then are not in force.
-func reloadNode(node fleet.NodeRunner, file string, running any, log *slog.Logger) {
+func reloadNode(node fleet.Runner, file string, running any, log *slog.Logger) {
 	if r, ok := node.(reloader); !ok {
 		log.Warn("this role has no files to reload")
 	} else if err := r.Reload(); err != nil {

@@ -31,11 +31,11 @@ func TestResumedStreamsEqualUndisturbedOnes(t *testing.T) {
 	s := &streamKillTest{processFleet: p, streamCount: streams, expected: startReferenceWorker(t)}
 	t.Logf("%-24s %8s %8s %8s %8s %8s %8s %8s %8s", "killed", "streams", "hit", "resumed", "cut", "wrong", "lost", "doubled", "usage")
 
-	s.runKillRound(t, "a worker", "virginia", func(routes map[string]int) fleet.FleetNode {
+	s.runKillRound(t, "a worker", "virginia", func(routes map[string]int) fleet.Node {
 		region, zone, worker := splitRoute(mostCommonPrefix(routes, 3))
 		return p.findNode(region + "-" + zone + "-" + worker)
 	})
-	s.runKillRound(t, "a local instance", "frankfurt", func(routes map[string]int) fleet.FleetNode {
+	s.runKillRound(t, "a local instance", "frankfurt", func(routes map[string]int) fleet.Node {
 		region, zone, _ := splitRoute(mostCommonPrefix(routes, 2))
 		return p.findNode(region + "-" + zone + "-local1")
 	})
@@ -45,7 +45,7 @@ func TestResumedStreamsEqualUndisturbedOnes(t *testing.T) {
 		}
 	}
 	s.waitForSpill(t)
-	s.runKillRound(t, "a peer region's gateway", "tokyo", func(routes map[string]int) fleet.FleetNode {
+	s.runKillRound(t, "a peer region's gateway", "tokyo", func(routes map[string]int) fleet.Node {
 		region, _, _ := splitRoute(mostCommonPrefix(routes, 1))
 		return p.gatewayOf(region)
 	})
@@ -85,7 +85,7 @@ func mostCommonPrefix(routes map[string]int, parts int) (best string) {
 
 // runKillRound starts streams at a region's gateway, kills the node that choose selects by their routes, and checks the
 // responses.
-func (s *streamKillTest) runKillRound(t *testing.T, what, region string, choose func(map[string]int) fleet.FleetNode) {
+func (s *streamKillTest) runKillRound(t *testing.T, what, region string, choose func(map[string]int) fleet.Node) {
 	t.Helper()
 	var begun atomic.Int64
 	var mu sync.Mutex
@@ -159,7 +159,7 @@ func (s *streamKillTest) runKillRound(t *testing.T, what, region string, choose 
 }
 
 // passedThrough reports whether a route contains a node.
-func passedThrough(route string, n fleet.FleetNode) bool {
+func passedThrough(route string, n fleet.Node) bool {
 	region, zone, worker := splitRoute(route)
 	return region == n.Region && (n.Role == "regional" || zone == n.Zone && (n.Role == "local" || worker == n.Name))
 }

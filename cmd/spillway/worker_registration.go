@@ -23,7 +23,7 @@ type selfRegisteringWorker struct {
 }
 
 // addSelfRegistration returns the worker, with self-registration if its config requests it.
-func addSelfRegistration(w *gpu.Server, c *config.SimulatedWorker, log *slog.Logger) (fleet.NodeRunner, error) {
+func addSelfRegistration(w *gpu.Server, c *config.SimulatedWorker, log *slog.Logger) (fleet.Runner, error) {
 	if len(c.Register.Locals) == 0 {
 		return w, nil
 	}

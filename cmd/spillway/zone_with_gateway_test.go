@@ -57,7 +57,7 @@ func (f *cliFixture) startWorker() string {
 }
 
 // startNode runs a node until the test ends, or until the returned function is called.
-func (f *cliFixture) startNode(r fleet.NodeRunner) (stop func()) {
+func (f *cliFixture) startNode(r fleet.Runner) (stop func()) {
 	f.t.Helper()
 	if err := r.Start(f.t.Context()); err != nil {
 		f.t.Fatal(err)
@@ -78,7 +78,7 @@ func (f *cliFixture) startNode(r fleet.NodeRunner) (stop func()) {
 	return stop
 }
 
-func (f *cliFixture) openNode(path string) fleet.NodeRunner {
+func (f *cliFixture) openNode(path string) fleet.Runner {
 	f.t.Helper()
 	r, err := openRole(path, slog.New(slog.DiscardHandler))
 	if err != nil {

@@ -18,9 +18,9 @@ func residentMB(pid int) int64 {
 }
 
 // attackedNodes are the processes that the attackers' requests pass: the first gateway and its region's local instances.
-func (t *targetFleet) attackedNodes() []fleet.FleetNode {
+func (t *targetFleet) attackedNodes() []fleet.Node {
 	gateway := t.fleet.NodesByRole("regional")[0]
-	nodes := []fleet.FleetNode{gateway}
+	nodes := []fleet.Node{gateway}
 	for _, n := range t.fleet.NodesByRole("local") {
 		if n.Region == gateway.Region {
 			nodes = append(nodes, n)

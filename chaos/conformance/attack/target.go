@@ -29,8 +29,8 @@ const loopbackNet = 77
 // targetFleet is the fleet under attack, as an attacker sees it.
 type targetFleet struct {
 	binary    string
-	fleet     *fleet.LoopbackFleet
-	running   *fleet.ProcessFleet
+	fleet     *fleet.Files
+	running   *fleet.Processes
 	workers   []*victimWorker
 	processes int
 	removeDir string // a folder that goes with the fleet
@@ -63,7 +63,7 @@ func startFleet(ctx context.Context, binary, dir string) (*targetFleet, error) {
 		t.removeDir = dir
 	}
 	layout := fleet.Layout{Globals: 3, Regions: 2, Gateways: 1, Zones: 2, Locals: 1, Workers: 3, Net: loopbackNet}
-	if t.fleet, err = fleet.WriteFleet(dir, layout); err != nil {
+	if t.fleet, err = fleet.WriteFiles(dir, layout); err != nil {
 		return nil, err
 	}
 	if err := t.addTenants(); err != nil {

@@ -47,7 +47,7 @@ type victimWorker struct {
 }
 
 // startVictim serves at the address that the fleet's files give the worker.
-func startVictim(ctx context.Context, n fleet.FleetNode) (*victimWorker, error) {
+func startVictim(ctx context.Context, n fleet.Node) (*victimWorker, error) {
 	inner, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, err

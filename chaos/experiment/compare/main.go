@@ -11,8 +11,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spillway-lb/spillway/chaos/fleet"
 	"github.com/spillway-lb/spillway/chaos/load"
-	"github.com/spillway-lb/spillway/chaos/memnet"
 	"github.com/spillway-lb/spillway/local/pick"
 )
 
@@ -33,9 +33,9 @@ type compareOptions struct {
 	oneByOne       bool
 	dump           string // file of all outcomes; empty for none
 	prompt, output load.LengthDist
-	net            *memnet.Net // nil: loopback
+	net            *fleet.MemoryNetwork // nil: loopback
 	// runInBubble runs one run with virtual time and a network of its own; nil: in real time.
-	runInBubble func(func(context.Context, *memnet.Net) error) error
+	runInBubble func(func(context.Context, *fleet.MemoryNetwork) error) error
 }
 
 func main() {
@@ -159,7 +159,7 @@ func (o *compareOptions) runIsolated(ctx context.Context, f func(context.Context
 	if o.runInBubble == nil {
 		return f(ctx)
 	}
-	return o.runInBubble(func(ctx context.Context, n *memnet.Net) error {
+	return o.runInBubble(func(ctx context.Context, n *fleet.MemoryNetwork) error {
 		o.net = n // of these options, which may be a copy: on another network virtual time would not advance
 		return f(ctx)
 	})

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"github.com/spillway-lb/spillway/chaos/memnet"
+	"github.com/spillway-lb/spillway/chaos/fleet"
 	"github.com/spillway-lb/spillway/internal/testkit"
 )
 
@@ -33,8 +33,8 @@ func newVirtualOptions(t *testing.T, flags ...string) *compareOptions {
 		t.Fatal(err)
 	}
 	o.oneByOne = true
-	o.runInBubble = func(run func(context.Context, *memnet.Net) error) (err error) {
-		synctest.Test(t, func(t *testing.T) { err = run(t.Context(), &memnet.Net{}) })
+	o.runInBubble = func(run func(context.Context, *fleet.MemoryNetwork) error) (err error) {
+		synctest.Test(t, func(t *testing.T) { err = run(t.Context(), &fleet.MemoryNetwork{}) })
 		return err
 	}
 	return o

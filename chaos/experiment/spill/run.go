@@ -11,7 +11,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/spillway-lb/spillway/chaos/world"
+	"github.com/spillway-lb/spillway/chaos/fleet"
 )
 
 const (
@@ -67,8 +67,8 @@ type SpillResult struct {
 
 type spillRun struct {
 	options   *Options
-	fleet     *world.InMemoryFleet
-	caller    *world.HTTPCaller
+	fleet     *fleet.InMemory
+	caller    *fleet.HTTPCaller
 	startedAt time.Time
 	inFlight  sync.WaitGroup
 
@@ -78,13 +78,13 @@ type spillRun struct {
 
 // RunSpill starts a fleet and halves one region of it. It must be called in a bubble.
 func RunSpill(ctx context.Context, o Options) (*SpillResult, error) {
-	rate, err := world.WorkerRate(o.Prompt, o.Output)
+	rate, err := fleet.WorkerRate(o.Prompt, o.Output)
 	if err != nil {
 		return nil, err
 	}
 	x := &spillRun{options: &o}
-	x.fleet, err = world.New(ctx, world.Config{
-		Dir: o.Dir, Globals: 3, Regions: world.ThreeRegions(o.Workers), Gateways: gatewayCount, Locals: 2, TTL: 20 * time.Second, StreamDelays: true,
+	x.fleet, err = fleet.RunInMemory(ctx, fleet.InMemoryConfig{
+		Dir: o.Dir, Layout: fleet.Layout{Globals: 3, Regions: regionCount, Gateways: gatewayCount, Locals: 2, Workers: o.Workers}, TTL: 20 * time.Second, StreamDelays: true,
 		Routing: fmt.Sprintf("{spill: %v}", o.Spill), Seed: o.Seed, Log: o.Log,
 	})
 	if err != nil {
@@ -122,7 +122,7 @@ func (x *spillRun) runClients(ctx context.Context, r int, rate float64) {
 			return
 		}
 		time.Sleep(time.Until(next))
-		from, to, prompt := world.ClientAddr(r, n%200), world.GatewayHostOf(r, rng.IntN(gatewayCount)), randomPrompt(rng, x.options.Prompt)
+		from, to, prompt := fleet.ClientAddr(r, n%200), fleet.GatewayHostOf(r, rng.IntN(gatewayCount)), randomPrompt(rng, x.options.Prompt)
 		flying.Go(func() {
 			ctx, cancel := context.WithTimeout(ctx, time.Minute)
 			defer cancel()
@@ -132,16 +132,16 @@ func (x *spillRun) runClients(ctx context.Context, r int, rate float64) {
 	}
 }
 
-func (x *spillRun) recordReply(r int, at time.Duration, reply world.HTTPReply) {
+func (x *spillRun) recordReply(r int, at time.Duration, reply fleet.HTTPReply) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	halved := at >= x.options.Before && at < x.options.Before+x.options.Halved
-	home := world.ThreeRegions(1)[r].Name
+	home := fleet.AllSites()[r].Name
 	away := reply.Region != "" && reply.Region != home
 	if r > 0 {
 		if halved {
 			x.res.Others.addReply(reply, away)
-			if reply.Region == world.ThreeRegions(1)[0].Name {
+			if reply.Region == fleet.AllSites()[0].Name {
 				x.res.ServedForOthers++
 			}
 		}
@@ -161,7 +161,7 @@ func (x *spillRun) recordReply(r int, at time.Duration, reply world.HTTPReply) {
 	}
 }
 
-func (p *PhaseResult) addReply(r world.HTTPReply, away bool) {
+func (p *PhaseResult) addReply(r fleet.HTTPReply, away bool) {
 	p.Sent++
 	if r.Err != nil || r.Status != 200 || r.FirstByteAfter == 0 {
 		p.Failed++

@@ -5,7 +5,7 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/spillway-lb/spillway/chaos/world"
+	"github.com/spillway-lb/spillway/chaos/fleet"
 )
 
 // extendingShare is the fraction of resolvers that cache answers beyond their TTL (8.74 % of 8,524 measured ones do),
@@ -29,13 +29,13 @@ type simResolver struct {
 
 // resolverSet is the resolvers of all regions.
 type resolverSet struct {
-	fleet      *world.InMemoryFleet
+	fleet      *fleet.InMemory
 	rng        *rand.Rand
 	places     [][]simResolver
 	badAnswers int // invalid answers
 }
 
-func newResolverSet(p *world.InMemoryFleet, o *Options, seed uint64) *resolverSet {
+func newResolverSet(p *fleet.InMemory, o *Options, seed uint64) *resolverSet {
 	c := &resolverSet{fleet: p, rng: rand.New(rand.NewPCG(seed, 0xc20d))}
 	for r := range regionCount {
 		n := o.Resolvers
@@ -45,7 +45,7 @@ func newResolverSet(p *world.InMemoryFleet, o *Options, seed uint64) *resolverSe
 		place, sum := make([]simResolver, n), 0.0
 		for i := range place {
 			x := &place[i]
-			x.client, x.demandShare, x.region = world.ClientAddr(r, i), 1, -1
+			x.client, x.demandShare, x.region = fleet.ClientAddr(r, i), 1, -1
 			if o.Zipf {
 				x.demandShare = 1 / float64(i+1)
 			}
@@ -78,7 +78,7 @@ func (c *resolverSet) refreshExpired(now time.Time) {
 }
 
 func (c *resolverSet) askServer(x *simResolver, now time.Time) {
-	a, err := c.fleet.QueryDNS(c.rng.IntN(len(c.fleet.Globals)), x.client, world.ServiceName)
+	a, err := c.fleet.QueryDNS(c.rng.IntN(len(c.fleet.Globals)), x.client, fleet.ServiceName)
 	to := c.fleet.RegionOf(a.Addr)
 	if err != nil || to < 0 {
 		c.badAnswers++

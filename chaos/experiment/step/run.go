@@ -11,7 +11,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/spillway-lb/spillway/chaos/world"
+	"github.com/spillway-lb/spillway/chaos/fleet"
 )
 
 const (
@@ -62,9 +62,9 @@ type StepResult struct {
 // stepRun is one running experiment.
 type stepRun struct {
 	options   *Options
-	fleet     *world.InMemoryFleet
+	fleet     *fleet.InMemory
 	resolvers *resolverSet
-	caller    *world.HTTPCaller
+	caller    *fleet.HTTPCaller
 	rate      float64 // requests/s that a worker can serve
 	startedAt time.Time
 	inFlight  sync.WaitGroup
@@ -78,11 +78,11 @@ type stepRun struct {
 func RunStep(ctx context.Context, o Options) (*StepResult, error) {
 	x := &stepRun{options: &o}
 	var err error
-	if x.rate, err = world.WorkerRate(o.Prompt, o.Output); err != nil {
+	if x.rate, err = fleet.WorkerRate(o.Prompt, o.Output); err != nil {
 		return nil, err
 	}
-	x.fleet, err = world.New(ctx, world.Config{
-		Dir: o.Dir, Globals: 3, Regions: world.ThreeRegions(o.Workers...), TTL: o.TTL, Steering: o.Steering, Seed: o.Seed, Log: o.Log,
+	x.fleet, err = fleet.RunInMemory(ctx, fleet.InMemoryConfig{
+		Dir: o.Dir, Layout: fleet.Layout{Globals: 3, Regions: regionCount}, RegionWorkers: o.Workers, TTL: o.TTL, Steering: o.Steering, Seed: o.Seed, Log: o.Log,
 	})
 	if err != nil {
 		return nil, err
@@ -183,7 +183,7 @@ func (x *stepRun) finishResult() {
 }
 
 func (x *stepRun) planEpoch() (n int) {
-	a, err := x.fleet.QueryDNS(0, world.ClientAddr(0, 0), "_view."+world.DNSZone)
+	a, err := x.fleet.QueryDNS(0, fleet.ClientAddr(0, 0), "_view."+fleet.DNSZone)
 	if err == nil {
 		_, _ = fmt.Sscan(a.Fields["plan_epoch"], &n)
 	}
@@ -207,7 +207,7 @@ func (x *stepRun) sendRequest(ctx context.Context, place int, since time.Duratio
 	})
 }
 
-func (x *stepRun) recordReply(since time.Duration, r world.HTTPReply) {
+func (x *stepRun) recordReply(since time.Duration, r fleet.HTTPReply) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if r.Region == "virginia" && r.Status == 200 {

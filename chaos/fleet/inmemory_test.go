@@ -1,4 +1,4 @@
-package world
+package fleet
 
 import (
 	"testing"
@@ -10,7 +10,7 @@ import (
 func TestFleetRunsInSynctestBubble(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
-		p, err := New(t.Context(), Config{Dir: dir, Globals: 3, Regions: ThreeRegions(2), TTL: 20 * time.Second})
+		p, err := RunInMemory(t.Context(), InMemoryConfig{Dir: dir, Layout: Layout{Globals: 3, Regions: 3, Workers: 2}, TTL: 20 * time.Second})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,12 +1,10 @@
-package memnet
+package fleet
 
 import (
-	"fmt"
 	"net"
 	"net/netip"
 	"os"
 	"sync"
-	"syscall"
 	"time"
 )
 
@@ -14,43 +12,12 @@ import (
 const maxQueuedDatagrams = 1024
 
 // nextPort returns a free port; n.mu must be held.
-func (n *Net) nextPort() uint16 {
+func (n *MemoryNetwork) nextPort() uint16 {
 	n.lastPort++
 	if n.lastPort < 1024 {
 		n.lastPort = 1024
 	}
 	return n.lastPort
-}
-
-// ListenPacket listens for datagrams on an address; port 0 chooses a free one, and no host means this host.
-func (h *Host) ListenPacket(address string) (net.PacketConn, error) {
-	host, port, err := net.SplitHostPort(address)
-	if err != nil {
-		return nil, fmt.Errorf("listening in memory: %w", err)
-	}
-	if host == "" {
-		host = h.addr.String()
-	}
-	at, err := netip.ParseAddrPort(net.JoinHostPort(host, port))
-	if err != nil {
-		return nil, fmt.Errorf("listening in memory: %w", err)
-	}
-	n := h.network
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	for at.Port() == 0 || port == "0" && n.sockets[at] != nil {
-		at = netip.AddrPortFrom(at.Addr(), n.nextPort())
-	}
-	if n.sockets[at] != nil {
-		return nil, &net.OpError{Op: "listen", Net: "memory", Addr: net.UDPAddrFromAddrPort(at), Err: syscall.EADDRINUSE}
-	}
-	if n.sockets == nil {
-		n.sockets = map[netip.AddrPort]*packetSocket{}
-	}
-	s := &packetSocket{network: n, addr: at}
-	s.changed = sync.NewCond(&s.mu)
-	n.sockets[at] = s
-	return s, nil
 }
 
 // datagram is a datagram in transit.
@@ -61,7 +28,7 @@ type datagram struct {
 
 // packetSocket sends and receives datagrams.
 type packetSocket struct {
-	network *Net
+	network *MemoryNetwork
 	addr    netip.AddrPort
 
 	mu           sync.Mutex
@@ -110,7 +77,7 @@ func (s *packetSocket) WriteTo(b []byte, addr net.Addr) (int, error) {
 }
 
 // deliverDatagram delivers a datagram unless one of the two hosts is disconnected at that time.
-func (n *Net) deliverDatagram(d datagram, to netip.AddrPort) {
+func (n *MemoryNetwork) deliverDatagram(d datagram, to netip.AddrPort) {
 	n.mu.Lock()
 	s := n.sockets[to]
 	if n.isCut(d.from.Addr(), to.Addr()) {

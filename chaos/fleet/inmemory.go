@@ -1,4 +1,4 @@
-package world
+package fleet
 
 import (
 	"context"
@@ -13,7 +13,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/spillway-lb/spillway/chaos/gpu"
-	"github.com/spillway-lb/spillway/chaos/memnet"
 	"github.com/spillway-lb/spillway/consensus"
 	"github.com/spillway-lb/spillway/geo"
 	"github.com/spillway-lb/spillway/geo/geofiles"
@@ -26,31 +25,26 @@ import (
 	"github.com/spillway-lb/spillway/regional"
 )
 
-// InMemoryFleet is a running fleet. It belongs to one bubble.
-type InMemoryFleet struct {
-	Net            *memnet.Net
+// InMemory is a running fleet over a network in memory. It belongs to one bubble.
+type InMemory struct {
+	Net            *MemoryNetwork
 	Globals        []*global.Server
 	Gateways       [][]*regional.Gateway    // by region
 	Locals         [][]*local.Agent         // by region, then zone
 	Workers        [][]*gpu.Server          // by region
 	GatewayMetrics [][]*prometheus.Registry // of the gateways
 
-	cfg     Config
+	cfg     InMemoryConfig
 	ca      *identity.DevCA
 	atlas   *geofiles.LiveAtlas
-	started []component // in starting order
+	started []Runner // in starting order
 }
 
-// component is a part that can be started and stopped.
-type component interface {
-	Start(context.Context) error
-	Stop(context.Context) error
-}
-
-// New starts a fleet and waits until it answers and every worker is ready.
-func New(ctx context.Context, cfg Config) (*InMemoryFleet, error) {
+// RunInMemory starts a fleet and waits until it answers and every worker is ready.
+func RunInMemory(ctx context.Context, cfg InMemoryConfig) (*InMemory, error) {
+	cfg.Globals, cfg.Regions = max(cfg.Globals, 1), max(cfg.Regions, 1)
 	cfg.Gateways, cfg.Zones, cfg.Locals = max(cfg.Gateways, 1), max(cfg.Zones, 1), max(cfg.Locals, 1)
-	p := &InMemoryFleet{Net: &memnet.Net{DatagramDelay: datagramDelay}, cfg: cfg}
+	p := &InMemory{Net: &MemoryNetwork{DatagramDelay: datagramDelay}, cfg: cfg}
 	if cfg.StreamDelays {
 		p.Net.StreamDelay = p.streamDelay
 	}
@@ -72,10 +66,10 @@ func datagramDelay(from, to netip.Addr) time.Duration {
 }
 
 // streamDelay is datagramDelay, and 2 ms between clients and hosts near them.
-func (p *InMemoryFleet) streamDelay(from, to netip.Addr) time.Duration {
+func (p *InMemory) streamDelay(from, to netip.Addr) time.Duration {
 	a, b := from.As4(), to.As4()
 	for _, x := range [][2][4]byte{{a, b}, {b, a}} {
-		if client, host := x[0], x[1]; client[0] >= 20 && int(client[0]) < 20+len(p.cfg.Regions) {
+		if client, host := x[0], x[1]; client[0] >= 20 && int(client[0]) < 20+p.cfg.Regions {
 			if host[1] != 1 && host[2] == client[0]-20 {
 				return 2 * time.Millisecond
 			}
@@ -86,7 +80,7 @@ func (p *InMemoryFleet) streamDelay(from, to netip.Addr) time.Duration {
 }
 
 // createAuthorityAndAtlas creates the certificate authority and the map.
-func (p *InMemoryFleet) createAuthorityAndAtlas(context.Context) (err error) {
+func (p *InMemory) createAuthorityAndAtlas(context.Context) (err error) {
 	if p.ca, err = identity.NewDevCA(p.cfg.Dir, "spillway.test"); err != nil {
 		return err
 	}
@@ -98,7 +92,7 @@ func (p *InMemoryFleet) createAuthorityAndAtlas(context.Context) (err error) {
 	return err
 }
 
-func (p *InMemoryFleet) issueCerts(id identity.ID) (*identity.Certs, error) {
+func (p *InMemory) issueCerts(id identity.ID) (*identity.Certs, error) {
 	id.TrustDomain = "spillway.test"
 	f, err := p.ca.IssueCert(id, p.cfg.Dir, 1000*time.Hour)
 	if err != nil {
@@ -108,7 +102,7 @@ func (p *InMemoryFleet) issueCerts(id identity.ID) (*identity.Certs, error) {
 }
 
 // startComponent starts a part that was created without an error.
-func (p *InMemoryFleet) startComponent(ctx context.Context, x component, err error) error {
+func (p *InMemory) startComponent(ctx context.Context, x Runner, err error) error {
 	if err != nil {
 		return err
 	}
@@ -117,15 +111,15 @@ func (p *InMemoryFleet) startComponent(ctx context.Context, x component, err err
 }
 
 // startWorkers starts the workers.
-func (p *InMemoryFleet) startWorkers(ctx context.Context) error {
+func (p *InMemory) startWorkers(ctx context.Context) error {
 	for r := range p.cfg.Regions {
 		var shift []*gpu.Server
-		for w := range p.cfg.Regions[r].Workers {
+		for w := range p.cfg.workersOf(r) {
 			l, err := p.Net.Listen(workerHost(r, w).String() + ":8000")
 			if err != nil {
 				return err
 			}
-			s, err := gpu.New(gpu.Config{Listener: l, GPU: GPUName, Model: ModelName, Seed: p.cfg.Seed<<16 + uint64(r)<<8 + uint64(w)})
+			s, err := gpu.New(gpu.Config{Listener: l, GPU: memoryGPU, Model: memoryModel, Seed: p.cfg.Seed<<16 + uint64(r)<<8 + uint64(w)})
 			if err := p.startComponent(ctx, s, err); err != nil {
 				return err
 			}
@@ -137,7 +131,7 @@ func (p *InMemoryFleet) startWorkers(ctx context.Context) error {
 }
 
 // startRegions starts the zones and their gateways.
-func (p *InMemoryFleet) startRegions(ctx context.Context) error {
+func (p *InMemory) startRegions(ctx context.Context) error {
 	for r := range p.cfg.Regions {
 		if err := p.startRegion(ctx, r); err != nil {
 			return err
@@ -146,7 +140,7 @@ func (p *InMemoryFleet) startRegions(ctx context.Context) error {
 	return nil
 }
 
-func (p *InMemoryFleet) startRegion(ctx context.Context, r int) error {
+func (p *InMemory) startRegion(ctx context.Context, r int) error {
 	p.Locals, p.Gateways, p.GatewayMetrics = append(p.Locals, nil), append(p.Gateways, nil), append(p.GatewayMetrics, nil)
 	for z := range p.cfg.Zones {
 		for l := range p.cfg.Locals {
@@ -167,8 +161,8 @@ func (p *InMemoryFleet) startRegion(ctx context.Context, r int) error {
 	return nil
 }
 
-func (p *InMemoryFleet) newLocal(r, z, l int) (*local.Agent, error) {
-	region, own := p.cfg.Regions[r].Name, LocalHost(r, z, l)
+func (p *InMemory) newLocal(r, z, l int) (*local.Agent, error) {
+	region, own := AllSites()[r].Name, LocalHost(r, z, l)
 	name := localName(region, z, l)
 	certs, err := p.issueCerts(identity.ID{Role: identity.RoleLocal, Region: region, Zone: zoneName(z), Name: name})
 	if err != nil {
@@ -189,8 +183,8 @@ func (p *InMemoryFleet) newLocal(r, z, l int) (*local.Agent, error) {
 	return local.New(c)
 }
 
-func (p *InMemoryFleet) newGateway(r, i int) (*regional.Gateway, error) {
-	region, own := p.cfg.Regions[r].Name, GatewayHostOf(r, i)
+func (p *InMemory) newGateway(r, i int) (*regional.Gateway, error) {
+	region, own := AllSites()[r].Name, GatewayHostOf(r, i)
 	name := gatewayName(region, i)
 	certs, err := p.issueCerts(identity.ID{Role: identity.RoleGateway, Region: region, Name: name})
 	if err != nil {
@@ -200,7 +194,7 @@ func (p *InMemoryFleet) newGateway(r, i int) (*regional.Gateway, error) {
 	for i := range p.cfg.Globals {
 		globals = append(globals, GlobalHost(i).String()+":7100")
 	}
-	registry := telemetry.NewRegistry("regional", name, "world")
+	registry := telemetry.NewRegistry("regional", name, "memory")
 	p.GatewayMetrics[r] = append(p.GatewayMetrics[r], registry)
 	return regional.New(regional.Config{
 		Registry: registry, Name: name, Region: region, Certs: certs, Network: p.Net.HostAt(own), Atlas: p.atlas, Dir: p.stateDir(name),
@@ -210,7 +204,7 @@ func (p *InMemoryFleet) newGateway(r, i int) (*regional.Gateway, error) {
 }
 
 // startGlobals starts the global nodes.
-func (p *InMemoryFleet) startGlobals(ctx context.Context) error {
+func (p *InMemory) startGlobals(ctx context.Context) error {
 	for i := range p.cfg.Globals {
 		s, err := p.newGlobal(i)
 		p.Globals = append(p.Globals, s)
@@ -221,7 +215,7 @@ func (p *InMemoryFleet) startGlobals(ctx context.Context) error {
 	return nil
 }
 
-func (p *InMemoryFleet) newGlobal(i int) (*global.Server, error) {
+func (p *InMemory) newGlobal(i int) (*global.Server, error) {
 	name, host := fmt.Sprintf("g%d", i+1), GlobalHost(i).String()
 	certs, err := p.issueCerts(identity.ID{Role: identity.RoleGlobal, Name: name})
 	if err != nil {
@@ -238,7 +232,7 @@ func (p *InMemoryFleet) newGlobal(i int) (*global.Server, error) {
 	})
 }
 
-func (p *InMemoryFleet) stateDir(name string) string {
+func (p *InMemory) stateDir(name string) string {
 	if !p.cfg.KeepState {
 		return ""
 	}
@@ -246,7 +240,7 @@ func (p *InMemoryFleet) stateDir(name string) string {
 }
 
 // waitReady waits until all workers of every region are reported and the first plan is in force.
-func (p *InMemoryFleet) waitReady(ctx context.Context) error {
+func (p *InMemory) waitReady(ctx context.Context) error {
 	for end := time.Now().Add(time.Minute); time.Now().Before(end) && ctx.Err() == nil; time.Sleep(100 * time.Millisecond) {
 		if p.isReady() {
 			return nil
@@ -255,14 +249,14 @@ func (p *InMemoryFleet) waitReady(ctx context.Context) error {
 	return errors.Join(errors.New("the fleet was not ready within a minute"), ctx.Err())
 }
 
-func (p *InMemoryFleet) isReady() bool {
+func (p *InMemory) isReady() bool {
 	for i := range p.Globals {
 		if v, err := p.QueryDNS(i, ClientAddr(0, 0), "_view."+DNSZone); err != nil || v.Fields["plan_epoch"] == "" || v.Fields["plan_epoch"] == "0" {
 			return false
 		}
 	}
 	for r := range p.Locals {
-		if p.CountReadyWorkers(r) != int64(p.cfg.Regions[r].Workers) {
+		if p.CountReadyWorkers(r) != int64(p.cfg.workersOf(r)) {
 			return false
 		}
 	}
@@ -270,7 +264,7 @@ func (p *InMemoryFleet) isReady() bool {
 }
 
 // CountReadyWorkers is how many workers of a region its instances report as ready now, in total.
-func (p *InMemoryFleet) CountReadyWorkers(r int) (ready int64) {
+func (p *InMemory) CountReadyWorkers(r int) (ready int64) {
 	for _, a := range p.Locals[r] {
 		if a == nil {
 			continue
@@ -284,10 +278,10 @@ func (p *InMemoryFleet) CountReadyWorkers(r int) (ready int64) {
 }
 
 // Stop stops everything, the last started first.
-func (p *InMemoryFleet) Stop(context.Context) error {
+func (p *InMemory) Stop(context.Context) error {
 	var errs []error
 	for i := len(p.started) - 1; i >= 0; i-- {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
 		errs = append(errs, p.started[i].Stop(ctx))
 		cancel()
 	}
@@ -296,10 +290,10 @@ func (p *InMemoryFleet) Stop(context.Context) error {
 }
 
 // KillLocal stops an instance of a region, counted zone by zone, as if it were killed: no farewell message arrives.
-func (p *InMemoryFleet) KillLocal(r, i int) error {
+func (p *InMemory) KillLocal(r, i int) error {
 	a := p.Locals[r][i]
 	p.Net.CutHost(LocalHost(r, i/p.cfg.Locals, i%p.cfg.Locals))
-	p.started = slices.DeleteFunc(p.started, func(x component) bool { return x == component(a) })
+	p.started = slices.DeleteFunc(p.started, func(x Runner) bool { return x == Runner(a) })
 	p.Locals[r][i] = nil
 	ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond)
 	defer cancel()
@@ -310,7 +304,7 @@ func (p *InMemoryFleet) KillLocal(r, i int) error {
 }
 
 // StartLocal restarts an instance that was killed.
-func (p *InMemoryFleet) StartLocal(ctx context.Context, r, i int) (err error) {
+func (p *InMemory) StartLocal(ctx context.Context, r, i int) (err error) {
 	z, l := i/p.cfg.Locals, i%p.cfg.Locals
 	p.Net.RestoreHost(LocalHost(r, z, l))
 	p.Locals[r][i], err = p.newLocal(r, z, l)
@@ -318,29 +312,29 @@ func (p *InMemoryFleet) StartLocal(ctx context.Context, r, i int) (err error) {
 }
 
 // CutWorkers disconnects the last n workers of a region from the network.
-func (p *InMemoryFleet) CutWorkers(r, n int) {
+func (p *InMemory) CutWorkers(r, n int) {
 	for w := range n {
 		p.Net.CutHost(workerHost(r, len(p.Workers[r])-1-w))
 	}
 }
 
 // RestoreWorkers reconnects all workers of a region.
-func (p *InMemoryFleet) RestoreWorkers(r int) {
+func (p *InMemory) RestoreWorkers(r int) {
 	for w := range p.Workers[r] {
 		p.Net.RestoreHost(workerHost(r, w))
 	}
 }
 
 // StopGlobal stops a global node. If its host is cut before, no farewell message arrives, as after a kill.
-func (p *InMemoryFleet) StopGlobal(i int) error {
-	p.started = slices.DeleteFunc(p.started, func(x component) bool { return x == component(p.Globals[i]) })
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+func (p *InMemory) StopGlobal(i int) error {
+	p.started = slices.DeleteFunc(p.started, func(x Runner) bool { return x == Runner(p.Globals[i]) })
+	ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
 	defer cancel()
 	return p.Globals[i].Stop(ctx)
 }
 
 // StartGlobal restarts a node that was stopped, from its persisted state.
-func (p *InMemoryFleet) StartGlobal(ctx context.Context, i int) (err error) {
+func (p *InMemory) StartGlobal(ctx context.Context, i int) (err error) {
 	p.Globals[i], err = p.newGlobal(i)
 	return p.startComponent(ctx, p.Globals[i], err)
 }

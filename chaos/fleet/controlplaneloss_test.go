@@ -1,4 +1,4 @@
-package world
+package fleet
 
 import (
 	"context"
@@ -71,7 +71,7 @@ func TestLastGlobalNodeAnswersAfterLosingPeersAndUplinks(t *testing.T) {
 // lossScenario is a fleet under load that loses its nodes and links, with the answers that its clients get.
 type lossScenario struct {
 	t            *testing.T
-	fleet        *InMemoryFleet
+	fleet        *InMemory
 	restartNodes bool
 	nodeUp       []bool // by global node
 	lostAt       time.Time
@@ -89,7 +89,7 @@ type clientRoute struct {
 
 func newLossScenario(t *testing.T, dir string, restart bool) *lossScenario {
 	t.Helper()
-	p, err := New(t.Context(), Config{Dir: dir, KeepState: restart, Globals: 3, Regions: ThreeRegions(1, 2, 2), TTL: 20 * time.Second})
+	p, err := RunInMemory(t.Context(), InMemoryConfig{Dir: dir, KeepState: restart, Layout: Layout{Globals: 3, Regions: 3}, RegionWorkers: []int{1, 2, 2}, TTL: 20 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -117,7 +117,7 @@ func (s *lossScenario) startDemand() {
 	prompt := func(n int) string { return strings.Repeat(fmt.Sprintf("%07d ", n), 1000) }
 	for place, busy := range []float64{1.2, 0.3, 0.3} {
 		c := s.fleet.NewHTTPCaller()
-		each := time.Duration(float64(time.Second) / (rate * busy * float64(s.fleet.cfg.Regions[place].Workers)))
+		each := time.Duration(float64(time.Second) / (rate * busy * float64(s.fleet.cfg.workersOf(place))))
 		s.load.Go(func() {
 			defer c.Close()
 			var flying sync.WaitGroup

@@ -1,4 +1,4 @@
-package world
+package fleet
 
 import (
 	"context"
@@ -17,7 +17,7 @@ func TestALocalInstanceIsReplacedWithinTwoSeconds(t *testing.T) {
 	dir := t.TempDir()
 	const workers = 6
 	synctest.Test(t, func(t *testing.T) {
-		p, err := New(t.Context(), Config{Dir: dir, KeepState: true, Globals: 1, Regions: ThreeRegions(workers)[:1], Gateways: 2, Locals: 3, TTL: 20 * time.Second})
+		p, err := RunInMemory(t.Context(), InMemoryConfig{Dir: dir, KeepState: true, Layout: Layout{Globals: 1, Regions: 1, Gateways: 2, Locals: 3, Workers: workers}, TTL: 20 * time.Second})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -27,7 +27,7 @@ func TestALocalInstanceIsReplacedWithinTwoSeconds(t *testing.T) {
 		}
 		for i, a := range p.Locals[0] {
 			s := a.Summary(time.Now())
-			t.Logf("instance %d serves %d workers", i, s.FindModel(ModelName).Ready)
+			t.Logf("instance %d serves %d workers", i, s.FindModel(memoryModel).Ready)
 		}
 		stop := startRequests(t, p)
 		victim := busiestInstance(p)
@@ -80,16 +80,16 @@ func TestALocalInstanceIsReplacedWithinTwoSeconds(t *testing.T) {
 	})
 }
 
-func readyAt(p *InMemoryFleet, i int) int64 {
+func readyAt(p *InMemory, i int) int64 {
 	s := p.Locals[0][i].Summary(time.Now())
-	if m := s.FindModel(ModelName); m != nil {
+	if m := s.FindModel(memoryModel); m != nil {
 		return m.Ready
 	}
 	return 0
 }
 
 // busiestInstance is the instance with the most workers.
-func busiestInstance(p *InMemoryFleet) (best int) {
+func busiestInstance(p *InMemory) (best int) {
 	most := int64(-1)
 	for i, a := range p.Locals[0] {
 		if a != nil && readyAt(p, i) > most {
@@ -99,7 +99,7 @@ func busiestInstance(p *InMemoryFleet) (best int) {
 	return best
 }
 
-func killLocal(t *testing.T, p *InMemoryFleet, i int) {
+func killLocal(t *testing.T, p *InMemory, i int) {
 	t.Helper()
 	if err := p.KillLocal(0, i); err != nil {
 		t.Fatal(err)
@@ -107,7 +107,7 @@ func killLocal(t *testing.T, p *InMemoryFleet, i int) {
 }
 
 // waitAllServed waits until every worker is counted by a running instance, and checks that none is counted by two.
-func waitAllServed(t *testing.T, p *InMemoryFleet, workers int64, begun time.Time) time.Duration {
+func waitAllServed(t *testing.T, p *InMemory, workers int64, begun time.Time) time.Duration {
 	t.Helper()
 	for time.Since(begun) < 10*time.Second {
 		switch n := p.CountReadyWorkers(0); {
@@ -122,7 +122,7 @@ func waitAllServed(t *testing.T, p *InMemoryFleet, workers int64, begun time.Tim
 }
 
 // overcountedTime is how long more workers are counted than exist.
-func overcountedTime(p *InMemoryFleet, workers int64, during time.Duration) (over time.Duration) {
+func overcountedTime(p *InMemory, workers int64, during time.Duration) (over time.Duration) {
 	const step = 5 * time.Millisecond
 	for end := time.Now().Add(during); time.Now().Before(end); time.Sleep(step) {
 		if p.CountReadyWorkers(0) > workers {
@@ -134,7 +134,7 @@ func overcountedTime(p *InMemoryFleet, workers int64, during time.Duration) (ove
 
 // startRequests sends requests to both gateways until the returned function is called, which returns the number of
 // failures.
-func startRequests(t *testing.T, p *InMemoryFleet) (stop func() int64) {
+func startRequests(t *testing.T, p *InMemory) (stop func() int64) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	c := p.NewHTTPCaller()

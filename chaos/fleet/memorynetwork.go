@@ -1,4 +1,4 @@
-package memnet
+package fleet
 
 import (
 	"context"
@@ -13,8 +13,8 @@ import (
 // acceptBacklog is how many connections may wait to be accepted.
 const acceptBacklog = 1024
 
-// Net is one network. The zero value is ready.
-type Net struct {
+// MemoryNetwork is one network. The zero value is ready.
+type MemoryNetwork struct {
 	// DatagramDelay is the transit time of a datagram; nil: none. It must be set before the first one is sent.
 	DatagramDelay func(from, to netip.Addr) time.Duration
 	// StreamDelay is the transit time of data on connections, and half the time to open one; nil: none.
@@ -29,7 +29,7 @@ type Net struct {
 }
 
 // Listen listens on an address, host:port. An address in use is an error.
-func (n *Net) Listen(address string) (net.Listener, error) {
+func (n *MemoryNetwork) Listen(address string) (net.Listener, error) {
 	at, err := netip.ParseAddrPort(address)
 	if err != nil {
 		return nil, fmt.Errorf("listening in memory: %w", err)
@@ -48,11 +48,11 @@ func (n *Net) Listen(address string) (net.Listener, error) {
 }
 
 // DialContext connects from 127.0.0.1 to an address with a listener.
-func (n *Net) DialContext(ctx context.Context, _, address string) (net.Conn, error) {
+func (n *MemoryNetwork) DialContext(ctx context.Context, _, address string) (net.Conn, error) {
 	return n.dialFrom(ctx, netip.AddrFrom4([4]byte{127, 0, 0, 1}), address)
 }
 
-func (n *Net) dialFrom(ctx context.Context, host netip.Addr, address string) (net.Conn, error) {
+func (n *MemoryNetwork) dialFrom(ctx context.Context, host netip.Addr, address string) (net.Conn, error) {
 	at, err := netip.ParseAddrPort(address)
 	if err != nil {
 		return nil, fmt.Errorf("dialling in memory: %w", err)
@@ -84,7 +84,7 @@ func (n *Net) dialFrom(ctx context.Context, host netip.Addr, address string) (ne
 }
 
 // streamDelay is the transit time of stream data between two hosts.
-func (n *Net) streamDelay(from, to netip.Addr) time.Duration {
+func (n *MemoryNetwork) streamDelay(from, to netip.Addr) time.Duration {
 	if n.StreamDelay == nil {
 		return 0
 	}
@@ -92,7 +92,7 @@ func (n *Net) streamDelay(from, to netip.Addr) time.Duration {
 }
 
 // waitDelay waits for a delay.
-func (n *Net) waitDelay(ctx context.Context, d time.Duration) error {
+func (n *MemoryNetwork) waitDelay(ctx context.Context, d time.Duration) error {
 	if d <= 0 {
 		return nil
 	}
@@ -107,7 +107,7 @@ func (n *Net) waitDelay(ctx context.Context, d time.Duration) error {
 }
 
 type memListener struct {
-	network *Net
+	network *MemoryNetwork
 	addr    netip.AddrPort
 	conns   chan net.Conn
 	done    chan struct{}

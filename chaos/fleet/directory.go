@@ -26,19 +26,19 @@ const (
 // certTTL is the lifetime of a fleet's certificates: longer than a demo runs, shorter than secrets should live.
 const certTTL = 30 * 24 * time.Hour
 
-// LoopbackFleet is a layout written to a directory: certificates, keys, spec and one config file for each node.
-type LoopbackFleet struct {
+// Files is a layout written to a directory: certificates, keys, spec and one config file for each node.
+type Files struct {
 	Dir    string
 	Layout Layout
-	Nodes  []FleetNode // in starting order
+	Nodes  []Node // in starting order
 }
 
 // Tenants of every fleet, each with its own key; the third only if there is a region in the EU.
 var tenantNames = []string{"acme", "nightly", "berlin"}
 
-// WriteFleet writes a fleet to dir. A directory that already holds one keeps its certificates, keys and state: only
+// WriteFiles writes a fleet to dir. A directory that already holds one keeps its certificates, keys and state: only
 // missing files are written, and a different layout is refused.
-func WriteFleet(dir string, l Layout) (*LoopbackFleet, error) {
+func WriteFiles(dir string, l Layout) (*Files, error) {
 	if err := l.checkLayout(); err != nil {
 		return nil, err
 	}
@@ -46,7 +46,7 @@ func WriteFleet(dir string, l Layout) (*LoopbackFleet, error) {
 	if err != nil {
 		return nil, fmt.Errorf("resolving the fleet's directory: %w", err)
 	}
-	p := &LoopbackFleet{Dir: dir, Layout: l, Nodes: l.BuildNodes()}
+	p := &Files{Dir: dir, Layout: l, Nodes: l.BuildNodes()}
 	if err := p.checkSameLayout(); err != nil {
 		return nil, err
 	}
@@ -59,19 +59,19 @@ func WriteFleet(dir string, l Layout) (*LoopbackFleet, error) {
 }
 
 // ConfigPath is the path of a node's config file.
-func (p *LoopbackFleet) ConfigPath(n FleetNode) string { return filepath.Join(p.Dir, n.ID()+".yaml") }
+func (p *Files) ConfigPath(n Node) string { return filepath.Join(p.Dir, n.ID()+".yaml") }
 
 // SpecPath is the path of the fleet's first spec.
-func (p *LoopbackFleet) SpecPath() string { return filepath.Join(p.Dir, "spec.yaml") }
+func (p *Files) SpecPath() string { return filepath.Join(p.Dir, "spec.yaml") }
 
 // ReadTenantKey reads a tenant's API key, which is stored only in its file.
-func (p *LoopbackFleet) ReadTenantKey(tenant string) (string, error) {
+func (p *Files) ReadTenantKey(tenant string) (string, error) {
 	b, err := os.ReadFile(p.keyPath(tenant))
 	return string(b), err
 }
 
 // TenantNames lists the tenants of this fleet.
-func (p *LoopbackFleet) TenantNames() []string {
+func (p *Files) TenantNames() []string {
 	if p.hasResidency("eu") {
 		return tenantNames
 	}
@@ -79,8 +79,8 @@ func (p *LoopbackFleet) TenantNames() []string {
 }
 
 // NodesByRole lists the nodes of one role, in order.
-func (p *LoopbackFleet) NodesByRole(role string) []FleetNode {
-	var out []FleetNode
+func (p *Files) NodesByRole(role string) []Node {
+	var out []Node
 	for _, n := range p.Nodes {
 		if n.Role == role {
 			out = append(out, n)
@@ -90,7 +90,7 @@ func (p *LoopbackFleet) NodesByRole(role string) []FleetNode {
 }
 
 // DNSAddrs lists the addresses of the global nodes' name servers.
-func (p *LoopbackFleet) DNSAddrs() []netip.AddrPort {
+func (p *Files) DNSAddrs() []netip.AddrPort {
 	var out []netip.AddrPort
 	for _, n := range p.NodesByRole("global") {
 		out = append(out, n.Addr["dns"])
@@ -99,7 +99,7 @@ func (p *LoopbackFleet) DNSAddrs() []netip.AddrPort {
 }
 
 // ClientAddr is a loopback source address that is located at the i-th site. It needs all of 127.0.0.0/8.
-func (p *LoopbackFleet) ClientAddr(i int) (netip.Addr, bool) {
+func (p *Files) ClientAddr(i int) (netip.Addr, bool) {
 	if p.Layout.OneAddress {
 		return netip.Addr{}, false
 	}
@@ -109,7 +109,7 @@ func (p *LoopbackFleet) ClientAddr(i int) (netip.Addr, bool) {
 // sourceNet is the second byte of the first site's source addresses; see places.csv.
 const sourceNet = 100
 
-func (p *LoopbackFleet) hasResidency(residency string) bool {
+func (p *Files) hasResidency(residency string) bool {
 	for _, s := range AllSites()[:p.Layout.Regions] {
 		if s.Residency == residency {
 			return true
@@ -118,12 +118,12 @@ func (p *LoopbackFleet) hasResidency(residency string) bool {
 	return false
 }
 
-func (p *LoopbackFleet) keyPath(tenant string) string {
+func (p *Files) keyPath(tenant string) string {
 	return filepath.Join(p.Dir, "keys", tenant+".key")
 }
 
 // writeKeys creates an API key for each tenant: no two fleets share a secret.
-func (p *LoopbackFleet) writeKeys() error {
+func (p *Files) writeKeys() error {
 	if err := os.MkdirAll(filepath.Join(p.Dir, "keys"), 0o700); err != nil {
 		return err
 	}
@@ -143,7 +143,7 @@ func (p *LoopbackFleet) writeKeys() error {
 }
 
 // writeCerts makes a development CA and one certificate for each node that uses mutual TLS, and one for the operator.
-func (p *LoopbackFleet) writeCerts() error {
+func (p *Files) writeCerts() error {
 	ca, err := identity.NewDevCA(p.certDir(), "spillway.test")
 	if err != nil {
 		return err
@@ -165,10 +165,10 @@ func (p *LoopbackFleet) writeCerts() error {
 	return nil
 }
 
-func (p *LoopbackFleet) certDir() string { return filepath.Join(p.Dir, "certs") }
+func (p *Files) certDir() string { return filepath.Join(p.Dir, "certs") }
 
 // certIdentity is the identity in the node's certificate; workers have none.
-func (n FleetNode) certIdentity() (identity.ID, bool) {
+func (n Node) certIdentity() (identity.ID, bool) {
 	id := identity.ID{TrustDomain: "spillway.test", Region: n.Region, Zone: n.Zone, Name: n.Name}
 	switch n.Role {
 	case "global":
@@ -184,7 +184,7 @@ func (n FleetNode) certIdentity() (identity.ID, bool) {
 }
 
 // AdminSocket is where a node's admin interface listens.
-func (n FleetNode) AdminSocket() string {
+func (n Node) AdminSocket() string {
 	return filepath.Join(admin.RuntimeDir(), n.Role+"-"+n.Name+".sock")
 }
 

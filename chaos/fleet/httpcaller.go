@@ -1,4 +1,4 @@
-package world
+package fleet
 
 import (
 	"bytes"
@@ -17,7 +17,7 @@ import (
 // HTTPCaller sends HTTP requests from any client's address. Gateways count demand by client network, and a network's
 // clients must be where its resolver is sent.
 type HTTPCaller struct {
-	fleet    *InMemoryFleet
+	fleet    *InMemory
 	http     http.Client
 	nextNode atomic.Uint32 // global node of the next redirect
 }
@@ -26,7 +26,7 @@ type HTTPCaller struct {
 type clientAddrKey struct{}
 
 // NewHTTPCaller returns an HTTPCaller of the fleet.
-func (p *InMemoryFleet) NewHTTPCaller() *HTTPCaller {
+func (p *InMemory) NewHTTPCaller() *HTTPCaller {
 	c := &HTTPCaller{fleet: p}
 	c.http.Transport = &http.Transport{DialContext: c.dialFromClient, DisableKeepAlives: true, DisableCompression: true}
 	return c
@@ -71,13 +71,13 @@ func (c *HTTPCaller) PostCompletion(ctx context.Context, from, to netip.Addr, pr
 	if to.IsValid() {
 		host = to.String()
 	}
-	body := fmt.Sprintf(`{"model":%q,"prompt":%q,"max_tokens":%d,"ignore_eos":true,"stream":true}`, ModelName, prompt, output)
+	body := fmt.Sprintf(`{"model":%q,"prompt":%q,"max_tokens":%d,"ignore_eos":true,"stream":true}`, memoryModel, prompt, output)
 	req, err := http.NewRequestWithContext(context.WithValue(ctx, clientAddrKey{}, from), http.MethodPost, "http://"+host+":8080/v1/completions", bytes.NewReader([]byte(body)))
 	if err != nil {
 		return HTTPReply{Err: err}
 	}
 	req.Header.Set("Content-Type", "application/json")
-	req.Header.Set("Authorization", "Bearer "+APIKey)
+	req.Header.Set("Authorization", "Bearer "+memoryKey)
 	begun := time.Now()
 	resp, err := c.http.Do(req)
 	if err != nil {

@@ -1,4 +1,4 @@
-package memnet_test
+package fleet_test
 
 import (
 	"bytes"
@@ -12,14 +12,14 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/spillway-lb/spillway/chaos/memnet"
+	"github.com/spillway-lb/spillway/chaos/fleet"
 )
 
 var hostOne, hostTwo = netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.2")
 
 func TestDatagramsAreDelayed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		n := &memnet.Net{DatagramDelay: func(netip.Addr, netip.Addr) time.Duration { return 40 * time.Millisecond }}
+		n := &fleet.MemoryNetwork{DatagramDelay: func(netip.Addr, netip.Addr) time.Duration { return 40 * time.Millisecond }}
 		a, err := n.HostAt(hostOne).ListenPacket(":0")
 		if err != nil {
 			t.Fatal(err)
@@ -59,7 +59,7 @@ func TestDatagramsAreDelayed(t *testing.T) {
 
 func TestCutHostIsUnreachable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		n := &memnet.Net{}
+		n := &fleet.MemoryNetwork{}
 		l, err := n.HostAt(hostTwo).Listen("10.0.0.2:80")
 		if err != nil {
 			t.Fatal(err)

@@ -12,9 +12,9 @@ import (
 	"github.com/spillway-lb/spillway/internal/spec"
 )
 
-func writeFleet(t *testing.T, l Layout) *LoopbackFleet {
+func writeFleet(t *testing.T, l Layout) *Files {
 	t.Helper()
-	p, err := WriteFleet(filepath.Join(t.TempDir(), "fleet"), l)
+	p, err := WriteFiles(filepath.Join(t.TempDir(), "fleet"), l)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,7 +70,7 @@ func TestSecretsDifferBetweenFleets(t *testing.T) {
 
 func TestWriteFleetKeepsExistingFiles(t *testing.T) {
 	dir := t.TempDir()
-	first, err := WriteFleet(dir, DefaultLayout())
+	first, err := WriteFiles(dir, DefaultLayout())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,7 +78,7 @@ func TestWriteFleetKeepsExistingFiles(t *testing.T) {
 	if err := os.WriteFile(first.SpecPath(), []byte("# edited\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	again, err := WriteFleet(dir, DefaultLayout())
+	again, err := WriteFiles(dir, DefaultLayout())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -90,7 +90,7 @@ func TestWriteFleetKeepsExistingFiles(t *testing.T) {
 	}
 	other := DefaultLayout()
 	other.Regions = 2
-	_, err = WriteFleet(dir, other)
+	_, err = WriteFiles(dir, other)
 	if err == nil || !strings.Contains(err.Error(), "another layout") {
 		t.Fatalf("a different layout is accepted in the same directory: %v", err)
 	}

@@ -1,4 +1,4 @@
-package world
+package fleet
 
 import (
 	"fmt"
@@ -10,19 +10,18 @@ import (
 	"github.com/spillway-lb/spillway/internal/spec"
 )
 
-// Config describes a fleet.
-type Config struct {
+// InMemoryConfig describes a fleet in memory.
+type InMemoryConfig struct {
+	// Layout is the number of nodes, and its first sites are the regions. The nodes' addresses are the network's own;
+	// OneAddress, BasePort and Net have no effect.
+	Layout
+	// RegionWorkers is the number of workers of each region, distributed over its zones; empty: Layout.Workers in each
+	// zone.
+	RegionWorkers []int
 	// Dir holds certificates and, with KeepState, the nodes' state.
 	Dir string
 	// KeepState gives global nodes and gateways a state directory each, so that they restart as after a crash.
 	KeepState bool
-	// Globals is the number of global nodes.
-	Globals int
-	// Regions, in order.
-	Regions []RegionConfig
-	// Gateways and Zones of each region, and Locals of each zone; 0 means 1. A region's workers are distributed over
-	// its zones.
-	Gateways, Zones, Locals int
 	// StreamDelays gives connections the delay of datagrams: 80 ms round trip to another region. Without it they have
 	// none.
 	StreamDelays bool
@@ -32,7 +31,7 @@ type Config struct {
 	TTL time.Duration
 	// Steering is the value of that key of the spec, as YAML; empty: defaults.
 	Steering string
-	// Tenants is the value of that key of the spec, as YAML; empty: one tenant with the key APIKey.
+	// Tenants is the value of that key of the spec, as YAML; empty: one tenant with the key memoryKey.
 	Tenants string
 	// Seed of the simulated workers.
 	Seed uint64
@@ -40,29 +39,23 @@ type Config struct {
 	Log *slog.Logger
 }
 
-// RegionConfig is a location with clients and workers.
-type RegionConfig struct {
-	Name     string
-	Lat, Lon float64
-	Workers  int
-}
-
-// Names of the fleet. There is one model, so that a region's capacity is one number.
+// The model, the GPU and the API key of a fleet in memory. There is one model, so that a region's capacity is one
+// number.
 const (
-	DNSZone     = "spillway.test."
-	ServiceName = "chat." + DNSZone
-	ModelName   = "Qwen2.5-7B"
-	GPUName     = "L4"
-	APIKey      = "sk-world-0123456789abcdef"
+	memoryModel = "Qwen2.5-7B"
+	memoryGPU   = "L4"
+	memoryKey   = "sk-memory-0123456789abcdef"
 )
 
-// ThreeRegions is three distant regions with the given numbers of workers.
-func ThreeRegions(workers ...int) []RegionConfig {
-	out := []RegionConfig{{Name: "virginia", Lat: 39.04, Lon: -77.49}, {Name: "frankfurt", Lat: 50.11, Lon: 8.68}, {Name: "tokyo", Lat: 35.68, Lon: 139.69}}
-	for i := range out {
-		out[i].Workers = workers[i%len(workers)]
+// sites lists the locations of the regions, in order.
+func (c *InMemoryConfig) sites() []Site { return AllSites()[:c.Regions] }
+
+// workersOf is the number of workers of region r.
+func (c *InMemoryConfig) workersOf(r int) int {
+	if len(c.RegionWorkers) == 0 {
+		return c.Zones * c.Workers
 	}
-	return out
+	return c.RegionWorkers[r]
 }
 
 // ClientAddr is an address in network n of region r's clients. Each network has its own resolver and key.
@@ -84,9 +77,6 @@ func LocalHost(r, z, l int) netip.Addr {
 	return netip.AddrFrom4([4]byte{10, 3, byte(r), byte(16*z + l + 1)})
 }
 
-// zoneName is a zone's name: a, b and so on.
-func zoneName(z int) string { return string(rune('a' + z)) }
-
 func gatewayName(region string, g int) string {
 	if g == 0 {
 		return region + "-gw"
@@ -104,18 +94,18 @@ func localName(region string, z, l int) string {
 func workerHost(r, w int) netip.Addr { return netip.AddrFrom4([4]byte{10, 4, byte(r), byte(w + 1)}) }
 
 // geoOverrides is the location database of clients, with the addresses of ClientAddr.
-func (c *Config) geoOverrides() string {
+func (c *InMemoryConfig) geoOverrides() string {
 	out := ""
-	for i, r := range c.Regions {
+	for i, r := range c.sites() {
 		out += fmt.Sprintf("%d.0.0.0/8, %g, %g, %s\n", 20+i, r.Lat, r.Lon, r.Name)
 	}
 	return out
 }
 
-func (c *Config) specText() string {
+func (c *InMemoryConfig) specText() string {
 	out := "zone:\n  name: " + DNSZone + "\n  nameservers: [{name: ns1." + DNSZone + ", addresses: [" + GlobalHost(0).String() + "]}]\n"
 	out += fmt.Sprintf("services:\n  - {name: %s, ttl: %s}\nregions:\n", ServiceName, c.TTL)
-	for i, r := range c.Regions {
+	for i, r := range c.sites() {
 		var zones, gateways []string
 		for z := range c.Zones {
 			zones = append(zones, zoneName(z))
@@ -127,9 +117,9 @@ func (c *Config) specText() string {
 		out += fmt.Sprintf("  - {name: %s, place: {lat: %g, lon: %g}, zones: [%s], gateways: [%s]}\n",
 			r.Name, r.Lat, r.Lon, strings.Join(zones, ", "), strings.Join(gateways, ", "))
 	}
-	out += "models:\n  - {name: " + ModelName + "}\n"
+	out += "models:\n  - {name: " + memoryModel + "}\n"
 	if c.Tenants == "" {
-		c.Tenants = fmt.Sprintf("\n  - {name: acme, keys: [%q]}", spec.HashKey(APIKey))
+		c.Tenants = fmt.Sprintf("\n  - {name: acme, keys: [%q]}", spec.HashKey(memoryKey))
 	}
 	out += "tenants: " + c.Tenants + "\n"
 	if c.Routing != "" {

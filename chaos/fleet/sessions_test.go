@@ -1,4 +1,4 @@
-package world
+package fleet
 
 import (
 	"context"
@@ -18,7 +18,7 @@ func TestSessionsStayInZoneHoldingTheirPrefix(t *testing.T) {
 	dir := t.TempDir()
 	const sessions, turns = 16, 6
 	synctest.Test(t, func(t *testing.T) {
-		p, err := New(t.Context(), Config{Dir: dir, Globals: 1, Regions: ThreeRegions(4)[:1], Gateways: 2, Zones: 2, TTL: 20 * time.Second})
+		p, err := RunInMemory(t.Context(), InMemoryConfig{Dir: dir, Layout: Layout{Globals: 1, Regions: 1, Gateways: 2, Zones: 2, Workers: 2}, TTL: 20 * time.Second})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,4 +1,4 @@
-package memnet_test
+package fleet_test
 
 import (
 	"bytes"
@@ -15,13 +15,13 @@ import (
 
 	"golang.org/x/net/nettest"
 
-	"github.com/spillway-lb/spillway/chaos/memnet"
+	"github.com/spillway-lb/spillway/chaos/fleet"
 )
 
 // TestConnPassesNettest runs the test suite for connections of golang.org/x/net/nettest.
 func TestConnPassesNettest(t *testing.T) {
 	nettest.TestConn(t, func() (c1, c2 net.Conn, stop func(), err error) {
-		var n memnet.Net
+		var n fleet.MemoryNetwork
 		l, err := n.Listen("10.0.0.1:80")
 		if err != nil {
 			return nil, nil, nil, err
@@ -35,7 +35,7 @@ func TestConnPassesNettest(t *testing.T) {
 }
 
 func TestAddressesInUseAndRefused(t *testing.T) {
-	var n memnet.Net
+	var n fleet.MemoryNetwork
 	if _, err := n.DialContext(t.Context(), "tcp", "10.0.0.1:80"); !errors.Is(err, syscall.ECONNREFUSED) {
 		t.Errorf("nobody listens: %v", err)
 	}
@@ -62,7 +62,7 @@ func TestAddressesInUseAndRefused(t *testing.T) {
 // TestHourPassesInVirtualTime has an HTTP server that takes an hour to answer, and a reader that blocks its writer.
 func TestHourPassesInVirtualTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var n memnet.Net
+		var n fleet.MemoryNetwork
 		l, err := n.Listen("10.0.0.1:80")
 		if err != nil {
 			t.Fatal(err)

@@ -1,4 +1,4 @@
-package world
+package fleet
 
 import (
 	"math/rand/v2"
@@ -17,7 +17,7 @@ import (
 func TestForgedSubnetsAndMalformedQueriesChangeNoAnswer(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
-		p, err := New(t.Context(), Config{Dir: dir, Globals: 1, Regions: ThreeRegions(1), TTL: 20 * time.Second})
+		p, err := RunInMemory(t.Context(), InMemoryConfig{Dir: dir, Layout: Layout{Globals: 1, Regions: 3, Workers: 1}, TTL: 20 * time.Second})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -59,7 +59,7 @@ func TestForgedSubnetsAndMalformedQueriesChangeNoAnswer(t *testing.T) {
 
 // routedAddrs is the address that each location's client gets, by its resolver and by a subnet option of another
 // resolver.
-func routedAddrs(t *testing.T, p *InMemoryFleet) (out [6]netip.Addr) {
+func routedAddrs(t *testing.T, p *InMemory) (out [6]netip.Addr) {
 	t.Helper()
 	for r := range 3 {
 		a, err := p.QueryDNS(0, ClientAddr(r, 9), ServiceName)

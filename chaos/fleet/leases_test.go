@@ -1,4 +1,4 @@
-package world
+package fleet
 
 import (
 	"context"
@@ -21,9 +21,9 @@ func TestGlobalTenantLimitHolds(t *testing.T) {
 	const perMinute = 300
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
-		p, err := New(t.Context(), Config{
-			Dir: dir, Globals: 3, Regions: ThreeRegions(1), TTL: 20 * time.Second,
-			Tenants: fmt.Sprintf("\n  - {name: acme, keys: [%q], limits: {scope: global, requests_per_minute: %d}}", spec.HashKey(APIKey), perMinute),
+		p, err := RunInMemory(t.Context(), InMemoryConfig{
+			Dir: dir, Layout: Layout{Globals: 3, Regions: 3, Workers: 1}, TTL: 20 * time.Second,
+			Tenants: fmt.Sprintf("\n  - {name: acme, keys: [%q], limits: {scope: global, requests_per_minute: %d}}", spec.HashKey(memoryKey), perMinute),
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -79,7 +79,7 @@ func TestGlobalTenantLimitHolds(t *testing.T) {
 
 // tenantLoad is a tenant that sends to every region at given rates, independent of the answers.
 type tenantLoad struct {
-	fleet  *InMemoryFleet
+	fleet  *InMemory
 	mu     sync.Mutex
 	rates  [3]float64
 	counts [3]loadCounts

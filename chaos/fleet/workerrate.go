@@ -1,4 +1,4 @@
-package world
+package fleet
 
 import (
 	"errors"
@@ -9,9 +9,9 @@ import (
 	"github.com/spillway-lb/spillway/chaos/gpu"
 )
 
-// WorkerRate is the rate of requests of one shape that one worker serves under saturation, in requests/s.
+// WorkerRate is the rate of requests of one shape that one worker of a fleet in memory serves under saturation, in requests/s.
 func WorkerRate(prompt, output int) (float64, error) {
-	profile, err := gpu.LookupProfile(GPUName, ModelName, 0)
+	profile, err := gpu.LookupProfile(memoryGPU, memoryModel, 0)
 	if err != nil {
 		return 0, fmt.Errorf("selecting the simulated worker: %w", err)
 	}

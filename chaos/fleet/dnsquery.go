@@ -1,4 +1,4 @@
-package world
+package fleet
 
 import (
 	"errors"
@@ -24,7 +24,7 @@ var ErrNoAnswer = errors.New("no answer")
 
 // QueryDNS queries a global node as the given client's resolver: for an address, or for TXT under the names of
 // explanations.
-func (p *InMemoryFleet) QueryDNS(node int, client netip.Addr, name string) (DNSAnswer, error) {
+func (p *InMemory) QueryDNS(node int, client netip.Addr, name string) (DNSAnswer, error) {
 	kind := dnsmessage.TypeA
 	if strings.HasPrefix(name, "_") {
 		kind = dnsmessage.TypeTXT
@@ -93,7 +93,7 @@ func parseAnswer(msg []byte) (a DNSAnswer, err error) {
 }
 
 // RegionOf is the region whose gateway has the address; -1 for none.
-func (p *InMemoryFleet) RegionOf(a netip.Addr) int {
+func (p *InMemory) RegionOf(a netip.Addr) int {
 	for r := range p.cfg.Regions {
 		if GatewayHost(r) == a {
 			return r
