@@ -59,8 +59,8 @@ func newTwinLoad(t *testing.T, rate float64, seed uint64) *twinLoad {
 
 // twinSeed is the seed of the zone's instance in a scenario of the given seed.
 func twinSeed(seed uint64) uint64 {
-	r := simulation{scenario: &Scenario{Seed: seed}}
-	return r.instanceSeed(&localInstance{})
+	zones := zoneTier{scenario: &Scenario{Seed: seed}}
+	return zones.instanceSeed(&localInstance{})
 }
 
 // runThroughAgent sends the requests through an Agent and simulated workers over HTTP, in virtual time, and returns

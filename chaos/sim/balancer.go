@@ -49,47 +49,6 @@ type balancerTarget struct {
 // queueTurn is the interval at which SkyWalker serves its queue.
 const queueTurn = int64(10 * time.Millisecond)
 
-// addBalancers adds a baseline's balancer to each region.
-func (r *simulation) addBalancers() {
-	for i, reg := range r.regions {
-		p := &baselineBalancer{index: int32(i), region: reg, rule: r.baseline, spillsByPeer: make([]int64, len(r.regions)), rng: rand.New(rand.NewPCG(r.scenario.Seed, seedGateways<<32|uint64(i)))}
-		p.gorgo.PriceQueues = r.baseline == ruleGORGOPriced
-		var kv int64
-		for _, z := range reg.zones {
-			for _, w := range z.workers {
-				p.replicas = append(p.replicas, &balancerTarget{worker: w})
-				kv = int64(w.engine.Gauges().KVBlocks) * gpu.BlockTokens
-			}
-		}
-		n := len(p.replicas)
-		p.skyWalker = baseline.NewSkyWalker(n, len(r.regions), baseline.MaxPeerQueue, kv, bytesPerToken)
-		p.prequal = baseline.NewPrequal(max(n, 1))
-		p.replicaPrefixes, p.peerPrefixes = prefix.NewIndex(r.prefixTrieBytes()), prefix.NewIndex(r.prefixTrieBytes())
-		for k := range p.replicas {
-			p.replicaPrefixes.SetCacheSize(int32(k), kv, bytesPerToken)
-		}
-		r.balancers = append(r.balancers, p)
-	}
-	for _, p := range r.balancers {
-		for k, o := range r.balancers {
-			p.peerPrefixes.SetCacheSize(int32(k), int64(o.replicaKVTokens())*int64(max(len(o.replicas), 1)), bytesPerToken)
-			if o == p || r.scenario.IsolateRegions {
-				p.peers = append(p.peers, nil)
-				continue
-			}
-			p.peers = append(p.peers, &balancerTarget{peer: o})
-		}
-		r.events.addEvent(event{kind: evBalancerProbeDue, index: p.index})
-	}
-}
-
-func (r *simulation) prefixTrieBytes() int {
-	if r.prefixIndexBytes > 0 {
-		return r.prefixIndexBytes
-	}
-	return 64 << 20
-}
-
 func (p *baselineBalancer) replicaKVTokens() int {
 	if len(p.replicas) == 0 {
 		return 0
@@ -98,41 +57,41 @@ func (p *baselineBalancer) replicaKVTokens() int {
 }
 
 // sendToBalancer sends a request from its client to the balancer of its region.
-func (r *simulation) sendToBalancer(x *simulatedRequest) {
-	late := r.scenario.Network.accessRTT() / 2
+func (bt *baselineTier) sendToBalancer(x *simulatedRequest) {
+	late := bt.scenario.Network.accessRTT() / 2
 	x.accessDelay = late
-	r.events.addEvent(event{at: r.now + late, kind: evBalancerArrival, request: x, index: r.clientRegion(x.req).index})
+	bt.loop.addEvent(event{at: bt.loop.now + late, kind: evBalancerArrival, request: x, index: bt.topology.clientRegion(x.req).index})
 }
 
 // arriveAtBalancer handles the arrival of a request at a balancer.
-func (r *simulation) arriveAtBalancer(x *simulatedRequest, p *baselineBalancer) {
+func (bt *baselineTier) arriveAtBalancer(x *simulatedRequest, p *baselineBalancer) {
 	if p.region.down {
-		r.refuseRequest(x, codeUnreachable)
+		bt.requests.refuseRequest(x, codeUnreachable)
 		return
 	}
 	x.balancer = p
-	if len(p.queue) > 0 || !r.tryPush(x, p) {
+	if len(p.queue) > 0 || !bt.tryPush(x, p) {
 		p.queue = append(p.queue, x)
 	}
 }
 
 // drainQueue pushes the first waiting request if there is a target, and again queueTurn later: until the next probe a
 // replica counts as free, and all waiting requests would go there at once.
-func (r *simulation) drainQueue(p *baselineBalancer) {
+func (bt *baselineTier) drainQueue(p *baselineBalancer) {
 	if len(p.queue) == 0 || p.queueTurnPending {
 		return
 	}
-	if r.tryPush(p.queue[0], p) {
+	if bt.tryPush(p.queue[0], p) {
 		p.queue = slices.Delete(p.queue, 0, 1)
 		p.queueTurnPending = true
-		r.events.addEvent(event{at: r.now + queueTurn, kind: evBalancerQueue, index: p.index})
+		bt.loop.addEvent(event{at: bt.loop.now + queueTurn, kind: evBalancerQueue, index: p.index})
 	}
 }
 
 // tryPush sends a request to the target of the rule; false when it must wait.
-func (r *simulation) tryPush(x *simulatedRequest, p *baselineBalancer) bool {
-	blocks := r.promptBlocks(x.req)
-	to := r.chooseTarget(x, p, blocks)
+func (bt *baselineTier) tryPush(x *simulatedRequest, p *baselineBalancer) bool {
+	blocks := bt.reader.promptBlocks(x.req)
+	to := bt.chooseTarget(x, p, blocks)
 	if to.StaysQueued() {
 		return false
 	}
@@ -143,43 +102,19 @@ func (r *simulation) tryPush(x *simulatedRequest, p *baselineBalancer) bool {
 		x.replica = t
 		t.inflight++
 		t.queuedTokens += int64(x.req.PromptTokens)
-		r.events.addEvent(event{at: r.now + r.zoneDelay(), kind: evReplicaArrival, request: x})
+		bt.loop.addEvent(event{at: bt.loop.now + bt.network.zoneDelay(), kind: evReplicaArrival, request: x})
 		return true
 	}
 	p.peerPrefixes.InsertPrompt(int32(to.Peer), blocks)
 	t := p.peers[to.Peer]
-	late, ok := r.requestDelay(p.region, t.peer.region)
+	late, ok := bt.network.requestDelay(p.region, t.peer.region)
 	if !ok {
 		t.lastProbe.down = true
 		return false
 	}
 	t.inflight++
-	x.spilledAt, x.accessDelay = t, x.accessDelay+r.regionRTT(p.region, t.peer.region)/2
+	x.spilledAt, x.accessDelay = t, x.accessDelay+bt.network.regionRTT(p.region, t.peer.region)/2
 	p.spillsByPeer[to.Peer]++
-	r.events.addEvent(event{at: r.now + late, kind: evBalancerArrival, request: x, index: t.peer.index})
+	bt.loop.addEvent(event{at: bt.loop.now + late, kind: evBalancerArrival, request: x, index: t.peer.index})
 	return true
-}
-
-// handleBalancerEvent processes an event of the baselines' balancers.
-func (r *simulation) handleBalancerEvent(e *event) {
-	switch e.kind {
-	case evBalancerProbeDue:
-		r.probeAll(r.balancers[e.index])
-	case evBalancerProbeResult:
-		r.recordProbeResults(r.balancers[e.index], e.payload.([]probeResult))
-	case evBalancerPeerResult:
-		r.recordPeerProbe(r.balancers[e.index], e.payload.(peerProbeResult))
-	case evPrequalProbeResult:
-		a := e.payload.(baseline.ProbeAnswer)
-		a.At = r.timeAt(r.now)
-		r.balancers[e.index].prequal.AddAnswer(a)
-	case evBalancerQueue:
-		p := r.balancers[e.index]
-		p.queueTurnPending = false
-		r.drainQueue(p)
-	case evBalancerArrival:
-		r.arriveAtBalancer(e.request, r.balancers[e.index])
-	case evReplicaArrival:
-		r.arriveAtReplica(e.request)
-	}
 }

@@ -10,13 +10,13 @@ import (
 const fixedReplicaLimit = 10
 
 // chooseTarget applies the baseline's rule to a request.
-func (r *simulation) chooseTarget(x *simulatedRequest, p *baselineBalancer, blocks []uint64) baseline.Destination {
+func (bt *baselineTier) chooseTarget(x *simulatedRequest, p *baselineBalancer, blocks []uint64) baseline.Destination {
 	bytes := int64(x.req.PromptTokens) * bytesPerToken
 	switch p.rule {
 	case ruleGORGO, ruleGORGOPriced:
-		return p.chooseByGORGO(r, x, blocks)
+		return bt.chooseByGORGO(x, p, blocks)
 	case rulePrequalPool:
-		return p.chooseByPrequal(r)
+		return bt.chooseByPrequal(p)
 	}
 	p.replicaBuf, p.peerBuf = p.replicaBuf[:0], p.peerBuf[:0]
 	for _, t := range p.replicas {
@@ -40,7 +40,7 @@ func (r *simulation) chooseTarget(x *simulatedRequest, p *baselineBalancer, bloc
 }
 
 // chooseByGORGO is GORGO's choice among the region's replicas and its peers.
-func (p *baselineBalancer) chooseByGORGO(r *simulation, x *simulatedRequest, blocks []uint64) baseline.Destination {
+func (bt *baselineTier) chooseByGORGO(x *simulatedRequest, p *baselineBalancer, blocks []uint64) baseline.Destination {
 	q := int64(x.req.PromptTokens)
 	p.nodeBuf = p.nodeBuf[:0]
 	for i, t := range p.replicas {
@@ -55,7 +55,7 @@ func (p *baselineBalancer) chooseByGORGO(r *simulation, x *simulatedRequest, blo
 				continue
 			}
 			p.nodeBuf = append(p.nodeBuf, baseline.GORGONode{
-				RTT: time.Duration(r.regionRTT(p.region, t.peer.region)).Seconds(), Unmatched: q - p.peerPrefixes.MatchedBytes(int32(k), blocks)/bytesPerToken,
+				RTT: time.Duration(bt.network.regionRTT(p.region, t.peer.region)).Seconds(), Unmatched: q - p.peerPrefixes.MatchedBytes(int32(k), blocks)/bytesPerToken,
 				Queued: t.lastProbe.queuedTokens, Running: t.lastProbe.runningTokens, Down: t.lastProbe.down,
 			})
 		}
@@ -72,18 +72,18 @@ func (p *baselineBalancer) chooseByGORGO(r *simulation, x *simulatedRequest, blo
 }
 
 // chooseByPrequal is Prequal's choice, for which it probes three replicas.
-func (p *baselineBalancer) chooseByPrequal(r *simulation) baseline.Destination {
-	at := p.prequal.ChooseReplica(r.timeAt(r.now), p.rng)
+func (bt *baselineTier) chooseByPrequal(p *baselineBalancer) baseline.Destination {
+	at := p.prequal.ChooseReplica(bt.loop.currentTime(), p.rng)
 	for _, i := range p.prequal.ProbeTargets(p.rng) {
 		t := p.replicas[i]
-		if s := r.probeWorker(t.worker); s.down {
+		if s := bt.probeWorker(t.worker); s.down {
 			continue
 		}
 		g := t.worker.engine.Gauges()
 		n := int64(g.Running + g.Waiting)
 		s, _ := t.latency.MedianNear(n)
 		a := baseline.ProbeAnswer{Replica: i, InFlight: n, Latency: s}
-		r.events.addEvent(event{at: r.now + 2*r.zoneDelay() + int64(r.scenario.Staleness.Delay), kind: evPrequalProbeResult, index: p.index, payload: a})
+		bt.loop.addEvent(event{at: bt.loop.now + 2*bt.network.zoneDelay() + int64(bt.scenario.Staleness.Delay), kind: evPrequalProbeResult, index: p.index, payload: a})
 	}
 	return baseline.Destination{Replica: at, Peer: -1}
 }

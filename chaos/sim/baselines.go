@@ -47,11 +47,3 @@ func parseBaseline(policy string) baselineRule {
 	}
 	return noBaseline
 }
-
-// schedulerPolicy is the policy of the zones' schedulers, which are not used with a baseline.
-func (r *simulation) schedulerPolicy() string {
-	if r.baseline != noBaseline {
-		return ""
-	}
-	return r.scenario.Policy
-}

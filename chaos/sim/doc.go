@@ -2,10 +2,18 @@
 // nodes with the decision code of production, on one event heap. It starts no goroutine, opens no socket and reads no
 // clock: the same scenario with the same seed has the same outcome to the last byte, on any machine.
 //
+// # Parts
+//
+// A simulation is an eventLoop and parts that handle its events, each with its own state: the topology lists what exists,
+// network computes delays and losses, requestReader derives what deciders see of a request, requestTable starts and ends
+// requests, workerTier runs the engines, zoneTier, gatewayTier and globalTier are the tiers of Spillway, baselineTier is what
+// replaces them for a baseline, faultInjector breaks parts, and recorder measures. connectParts (run.go) tells each part which
+// others it uses.
+//
 // # Production code and mirrored code
 //
 // A zone is a sched.Scheduler, as in an Agent: queues, views, ledger, prefix index, learned rates, breakers and retry
-// budget. What an Agent does around it is here instead (zonescheduler.go): scrapes once a second
+// budget. What an Agent does around it is here instead (zonescheduler.go, zonetier.go): scrapes once a second
 // with a tenth of jitter, worker checks every 250 ms, a pump every 10 ms while requests wait, and the one retry of a
 // request whose worker failed before its first byte. Prompts are pieces and not texts, so blocks are hashed from
 // pieces (gpu.HashVariableBlocks) at the offsets where blockhash.AppendBlockHashes cuts texts of four bytes per token;

@@ -101,11 +101,11 @@ func TestWrongPromptEstimatesCostLittleGoodput(t *testing.T) {
 // TestEstimateErrorIsUnbiasedAndBounded: the factor is log-uniform within its bounds, and 0 changes no result.
 func TestEstimateErrorIsUnbiasedAndBounded(t *testing.T) {
 	s := Scenario{EstimateError: 0.25, Seed: 9}
-	r := &simulation{scenario: &s}
+	reader := &requestReader{scenario: &s}
 	sum, low, high := 0.0, math.Inf(1), 0.0
 	const n = 10_000
 	for id := range uint64(n) {
-		f := float64(r.estimatePromptTokens(&load.Request{ID: id + 1, PromptTokens: 1_000_000})) / 1_000_000
+		f := float64(reader.estimatePromptTokens(&load.Request{ID: id + 1, PromptTokens: 1_000_000})) / 1_000_000
 		sum, low, high = sum+math.Log(f), min(low, f), max(high, f)
 	}
 	if low < 0.799 || high > 1.251 || low > 0.81 || high < 1.24 || math.Abs(sum/n) > 0.005 {

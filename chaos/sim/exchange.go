@@ -4,12 +4,12 @@ import "github.com/spillway-lb/spillway/local/sched"
 
 // simulatedExchange is an attempt at a simulated worker.
 type simulatedExchange struct {
-	run     *simulation
+	engines *workerTier
 	request *simulatedRequest
 }
 
 // CancelAttempt ends the attempt before the next event.
-func (e *simulatedExchange) CancelAttempt(sched.CancelReason) { e.run.queueGivenUp(e.request) }
+func (e *simulatedExchange) CancelAttempt(sched.CancelReason) { e.engines.queueGivenUp(e.request) }
 
 // IsBlockedByClient is false: simulated clients read at once.
 func (*simulatedExchange) IsBlockedByClient() bool { return false }

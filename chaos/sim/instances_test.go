@@ -139,9 +139,9 @@ func TestEachWorkerIsReportedOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, n := range r.global.nodes {
-		for _, reg := range r.regions {
-			for _, p := range n.core.buildDirective(reg.name, r.timeAt(r.now)).Peers {
-				if m := p.Summary.FindModel(r.defaultModel); m == nil || m.Total != 4 || m.Ready != 4 || len(p.Gateways) != 3 {
+		for _, reg := range r.topology.regions {
+			for _, p := range n.core.buildDirective(reg.name, r.loop.currentTime()).Peers {
+				if m := p.Summary.FindModel(r.reader.defaultModel); m == nil || m.Total != 4 || m.Ready != 4 || len(p.Gateways) != 3 {
 					t.Errorf("node %d has %s with %+v and %d gateways", n.index, p.Region, m, len(p.Gateways))
 				}
 			}
@@ -231,7 +231,7 @@ func TestFollowersPlanAfterLeaderDeath(t *testing.T) {
 		if err := r.runEvents(t.Context(), nil); err != nil {
 			t.Fatal(err)
 		}
-		if res, err := r.buildResult(); err != nil || res.All.Refused > 0 || res.All.Cut > 0 {
+		if res, err := r.recorder.buildResult(); err != nil || res.All.Refused > 0 || res.All.Cut > 0 {
 			t.Errorf("%v: %+v", err, res)
 		}
 		for _, n := range r.global.nodes {

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"math/rand/v2"
 	"time"
 
 	"github.com/spillway-lb/spillway/geo"
@@ -30,77 +31,67 @@ func (n *NetworkModel) accessRTT() int64 {
 	return int64(10 * time.Millisecond)
 }
 
+// network is the delays and losses between the parts of the fleet.
+type network struct {
+	scenario *Scenario
+	faults   *faultStates
+	rand     *rand.Rand // of losses
+}
+
+func newNetwork(s *Scenario, faults *faultStates) *network {
+	return &network{scenario: s, faults: faults, rand: rand.New(rand.NewPCG(s.Seed, seedWAN<<32))}
+}
+
 // zoneDelay is the one-way delay between a gateway and a zone.
-func (r *simulation) zoneDelay() int64 {
-	if r.scenario.Network.ZoneRTT > 0 {
-		return int64(r.scenario.Network.ZoneRTT) / 2
+func (nw *network) zoneDelay() int64 {
+	if nw.scenario.Network.ZoneRTT > 0 {
+		return int64(nw.scenario.Network.ZoneRTT) / 2
 	}
 	return int64(250 * time.Microsecond)
 }
 
 // regionRTT is the round trip between two regions.
-func (r *simulation) regionRTT(a, b *regionState) int64 {
+func (nw *network) regionRTT(a, b *regionState) int64 {
 	switch {
 	case a == b:
 		return 0
-	case r.scenario.Network.RegionRTT != nil:
-		return int64(r.scenario.Network.RegionRTT(a.name, b.name))
+	case nw.scenario.Network.RegionRTT != nil:
+		return int64(nw.scenario.Network.RegionRTT(a.name, b.name))
 	}
 	return int64(geo.PriorRTT(a.location, b.location))
 }
 
 // datagramDelay is the delay of a datagram between two regions; false when it is lost.
-func (r *simulation) datagramDelay(a, b *regionState) (late int64, ok bool) {
-	if r.isPartitioned(a, b) || a != b && r.scenario.Network.Loss > 0 && r.networkRand.Float64() < r.scenario.Network.Loss {
+func (nw *network) datagramDelay(a, b *regionState) (late int64, ok bool) {
+	if nw.faults.isPartitioned(a, b) || a != b && nw.scenario.Network.Loss > 0 && nw.rand.Float64() < nw.scenario.Network.Loss {
 		return 0, false
 	}
-	return r.regionRTT(a, b) / 2, true
+	return nw.regionRTT(a, b) / 2, true
 }
 
 // requestDelay is the delay of a request between two regions; false when they are disconnected.
-func (r *simulation) requestDelay(a, b *regionState) (late int64, ok bool) {
-	if r.isPartitioned(a, b) {
+func (nw *network) requestDelay(a, b *regionState) (late int64, ok bool) {
+	if nw.faults.isPartitioned(a, b) {
 		return 0, false
 	}
-	late = r.regionRTT(a, b) / 2
-	for tries := 0; r.scenario.Network.Loss > 0 && tries < 5 && r.networkRand.Float64() < r.scenario.Network.Loss; tries++ {
+	late = nw.regionRTT(a, b) / 2
+	for tries := 0; nw.scenario.Network.Loss > 0 && tries < 5 && nw.rand.Float64() < nw.scenario.Network.Loss; tries++ {
 		late += retransmitDelay << tries
 	}
 	return late, true
 }
 
-// isPartitioned reports whether two regions are disconnected.
-func (r *simulation) isPartitioned(a, b *regionState) bool {
-	if a == b {
-		return false
+// responseDelay is the time of an answer from its worker to its client.
+func (nw *network) responseDelay(x *simulatedRequest) int64 {
+	if x.balancer != nil {
+		return nw.zoneDelay() + x.accessDelay
 	}
-	for i := range r.scenario.Faults {
-		f := &r.scenario.Faults[i]
-		if f.Kind != Partition || !r.activeFaults[i] {
-			continue
-		}
-		if f.isolatesFrom(a.name, b.name) || f.isolatesFrom(b.name, a.name) {
-			return true
-		}
+	if x.homeRequest == nil {
+		return 0
 	}
-	return false
-}
-
-// isolatesFrom reports whether the partition separates one from other.
-func (f *Fault) isolatesFrom(one, other string) bool {
-	return f.Region == one && (f.From == "" || f.From == other)
-}
-
-// isCutFromGlobalTier reports whether a region is disconnected from the whole global tier, including a node in the
-// region itself.
-func (r *simulation) isCutFromGlobalTier(reg *regionState) bool {
-	for i := range r.scenario.Faults {
-		if f := &r.scenario.Faults[i]; f.Kind == Partition && r.activeFaults[i] && f.Region == reg.name && f.From == globalTierName {
-			return true
-		}
+	late := nw.zoneDelay() + x.accessDelay
+	if x.peerRequest != nil {
+		late += nw.regionRTT(x.homeGateway.region, x.peerGateway.region) / 2
 	}
-	return false
+	return late
 }
-
-// globalTierName is the name of the global tier in faults.
-const globalTierName = "global"

@@ -20,30 +20,30 @@ type probeResult struct {
 }
 
 // probeAll probes a balancer's replicas and peers. Answers arrive a round trip later, with the scenario's staleness.
-func (r *simulation) probeAll(p *baselineBalancer) {
+func (bt *baselineTier) probeAll(p *baselineBalancer) {
 	every := probeInterval
-	if r.scenario.Staleness.Interval > 0 {
-		every = int64(r.scenario.Staleness.Interval)
+	if bt.scenario.Staleness.Interval > 0 {
+		every = int64(bt.scenario.Staleness.Interval)
 	}
-	r.events.addEvent(event{at: r.now + every, kind: evBalancerProbeDue, index: p.index})
+	bt.loop.addEvent(event{at: bt.loop.now + every, kind: evBalancerProbeDue, index: p.index})
 	if p.region.down {
 		return
 	}
 	said := make([]probeResult, len(p.replicas)+len(p.peers))
 	for i, t := range p.replicas {
-		said[i] = r.probeWorker(t.worker)
+		said[i] = bt.probeWorker(t.worker)
 	}
-	r.events.addEvent(event{at: r.now + 2*r.zoneDelay() + int64(r.scenario.Staleness.Delay), kind: evBalancerProbeResult, index: p.index, payload: said[:len(p.replicas)]})
+	bt.loop.addEvent(event{at: bt.loop.now + 2*bt.network.zoneDelay() + int64(bt.scenario.Staleness.Delay), kind: evBalancerProbeResult, index: p.index, payload: said[:len(p.replicas)]})
 	for k, t := range p.peers {
 		if t == nil {
 			continue
 		}
-		late, ok := r.datagramDelay(p.region, t.peer.region)
+		late, ok := bt.network.datagramDelay(p.region, t.peer.region)
 		if !ok || t.peer.region.down {
-			r.events.addEvent(event{at: r.now + every, kind: evBalancerPeerResult, index: p.index, payload: peerProbeResult{k, probeResult{down: true}}})
+			bt.loop.addEvent(event{at: bt.loop.now + every, kind: evBalancerPeerResult, index: p.index, payload: peerProbeResult{k, probeResult{down: true}}})
 			continue
 		}
-		r.events.addEvent(event{at: r.now + late + int64(r.scenario.Staleness.Delay), kind: evBalancerPeerResult, index: p.index, payload: peerProbeResult{k, t.peer.probeState(r)}})
+		bt.loop.addEvent(event{at: bt.loop.now + late + int64(bt.scenario.Staleness.Delay), kind: evBalancerPeerResult, index: p.index, payload: peerProbeResult{k, bt.probePeer(t.peer)}})
 	}
 }
 
@@ -53,20 +53,20 @@ type peerProbeResult struct {
 	result probeResult
 }
 
-func (r *simulation) probeWorker(w *simulatedWorker) probeResult {
+func (bt *baselineTier) probeWorker(w *simulatedWorker) probeResult {
 	if w.deathCauses > 0 || w.zone.down {
 		return probeResult{down: true}
 	}
-	w.engine.SettleTo(r.timeAt(r.now))
+	w.engine.SettleTo(bt.loop.currentTime())
 	return probeResult{pendingRequests: int64(w.engine.Gauges().Waiting)}
 }
 
-// probeState is a balancer's answer to its peers.
-func (p *baselineBalancer) probeState(r *simulation) (s probeResult) {
+// probePeer is a balancer's answer to its peers.
+func (bt *baselineTier) probePeer(p *baselineBalancer) (s probeResult) {
 	s.queueLen = int64(len(p.queue))
 	least := int64(-1)
 	for _, t := range p.replicas {
-		now := r.probeWorker(t.worker)
+		now := bt.probeWorker(t.worker)
 		if now.down {
 			continue
 		}
@@ -82,14 +82,14 @@ func (p *baselineBalancer) probeState(r *simulation) (s probeResult) {
 }
 
 // recordProbeResults records the replicas' answers and serves the queue.
-func (r *simulation) recordProbeResults(p *baselineBalancer, said []probeResult) {
+func (bt *baselineTier) recordProbeResults(p *baselineBalancer, said []probeResult) {
 	for i := range said {
 		p.replicas[i].lastProbe = said[i]
 	}
-	r.drainQueue(p)
+	bt.drainQueue(p)
 }
 
-func (r *simulation) recordPeerProbe(p *baselineBalancer, s peerProbeResult) {
+func (bt *baselineTier) recordPeerProbe(p *baselineBalancer, s peerProbeResult) {
 	p.peers[s.peer].lastProbe = s.result
-	r.drainQueue(p)
+	bt.drainQueue(p)
 }

@@ -39,16 +39,15 @@ func TestRestartedWorkersLoadTheirModel(t *testing.T) {
 // TestNoLeaderDuringElection: there is no leader for ElectionTime after the leader is lost or has no majority; the
 // new leader stays when the first node is back.
 func TestNoLeaderDuringElection(t *testing.T) {
-	r := &simulation{scenario: &Scenario{Steering: SteeringConfig{ElectionTime: 2 * time.Second}}, global: &globalTier{}}
-	p := r.global
+	p := &globalTier{scenario: &Scenario{Steering: SteeringConfig{ElectionTime: 2 * time.Second}}, loop: newEventLoop(), faults: &faultStates{}}
 	for i, name := range []string{"virginia", "frankfurt", "tokyo"} {
 		p.nodes = append(p.nodes, &globalNode{index: int32(i), region: &regionState{index: int32(i), name: name}})
 	}
 	expect := func(after time.Duration, want int) {
 		t.Helper()
-		r.now = int64(after)
+		p.loop.now = int64(after)
 		got := -1
-		if n := r.currentLeader(); n != nil {
+		if n := p.currentLeader(); n != nil {
 			got = int(n.index)
 		}
 		if got != want {

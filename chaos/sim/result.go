@@ -163,3 +163,9 @@ func safeRatio(a, b float64) float64 {
 	}
 	return a / b
 }
+
+// SecondCounts counts the requests that were due in one second of the run, including the warm-up.
+type SecondCounts struct {
+	Sent int32 `json:"sent"`
+	Good int32 `json:"good"` // met the SLO, at any end of their answers
+}

@@ -1,84 +1,35 @@
 package sim
 
 import (
-	"cmp"
 	"context"
 	"fmt"
-	"math/rand/v2"
-	"net/netip"
-	"slices"
-	"sync"
 	"time"
 
-	"github.com/spillway-lb/spillway/chaos/gpu"
 	"github.com/spillway-lb/spillway/geo"
 	"github.com/spillway-lb/spillway/global/steer"
 	"github.com/spillway-lb/spillway/internal/capacity"
-	"github.com/spillway-lb/spillway/internal/openai"
 	"github.com/spillway-lb/spillway/internal/spec"
 	"github.com/spillway-lb/spillway/internal/uplink"
 	"github.com/spillway-lb/spillway/local/engine"
-	"github.com/spillway-lb/spillway/local/sched"
 )
 
-// simulation is a running scenario.
+// simulation is a running scenario. Its parts refer to each other; each has its own state.
 type simulation struct {
-	scenario       *Scenario
-	startTime      time.Time
-	now            int64 // ns since the start
-	events         eventHeap
-	regions        []*regionState
-	instances      []*localInstance
-	handles        []*workerHandle
-	workers        []*simulatedWorker
-	scrapeInterval int64
-	defaultModel   string              // the model of requests when the scenario names none
-	nextArrivalAt  int64               // time of the scheduled arrival
-	active         []*simulatedRequest // not ended yet
-	sentCount      int64
-	failure        error
-	givenUp        []*simulatedRequest // given up by a scheduler, until that is carried out
-	result         *RunResult
-	tenantStats    []Breakdown
-	tenantServices []TenantService // by ended attempts, per tenant
-	regionStats    []Breakdown
-	warmUpTotals   runTotals // at the end of the warm-up
-	lastSample     runTotals // at the last sample
-	goodCount      int64
-	completedCount int64
+	scenario *Scenario
+	result   *RunResult
 
-	spec             *spec.Spec
-	serviceName      string
-	clientCells      []string // of the regions' clients
-	gateways         []*gatewayInstance
-	global           *globalTier
-	sendsDirectives  bool // gateways have something to send to zones
-	drainIndex       uint64
-	failedLeaders    map[int32]*globalNode           // by fault
-	gatewayByAddr    map[netip.Addr]*gatewayInstance // by the address that clients connect to
-	instanceByName   map[string]*localInstance
-	gatewayByName    map[string]*gatewayInstance
-	activeFaults     []bool // active faults
-	baseline         baselineRule
-	balancers        []*baselineBalancer
-	networkRand      *rand.Rand
-	prefixIndexBytes int // bytes of a zone's prefix index
-	landmarkBuf      []uint64
-
-	blankText  []byte
-	blockBuf   []uint64
-	settledBuf []*sched.Request
+	loop      *eventLoop
+	topology  *topology
+	reader    *requestReader
+	recorder  *recorder
+	requests  *requestTable
+	engines   *workerTier
+	zones     *zoneTier
+	regional  *gatewayTier
+	global    *globalTier
+	baselines *baselineTier
+	injector  *faultInjector
 }
-
-// runTotals are totals at one moment.
-type runTotals struct {
-	sent, completed, refused, good int64
-	promptTokens, outputTokens     uint64
-}
-
-// blankText is the text of every prompt. It is allocated by the first scenario, because every role of the binary
-// links this package.
-var blankText = sync.OnceValue(func() []byte { return make([]byte, 32<<20) })
 
 // Run runs a scenario. progress, which may be nil, is called with the completed fraction, 0 to 1. The error names
 // what to change in the scenario, or why the run ended early.
@@ -93,108 +44,71 @@ func Run(ctx context.Context, s Scenario, progress func(done float64)) (*RunResu
 	if err := r.runEvents(ctx, progress); err != nil {
 		return nil, err
 	}
-	return r.buildResult()
+	return r.recorder.buildResult()
 }
 
+// newSimulation builds a scenario's fleet and schedules its first events.
 func newSimulation(s *Scenario) (*simulation, error) {
-	r := &simulation{scenario: s, startTime: time.Unix(1_700_000_000, 0), scrapeInterval: int64(s.Staleness.Interval), prefixIndexBytes: s.PrefixIndexBytes, blankText: blankText(), result: &RunResult{Faults: s.Faults}}
-	if r.scrapeInterval == 0 {
-		r.scrapeInterval = int64(time.Second)
-	}
 	if s.GracePeriod == 0 {
 		s.GracePeriod = defaultGrace
 	}
 	if s.SampleInterval == 0 {
 		s.SampleInterval = max(s.Duration/100, time.Second)
 	}
-	r.baseline = parseBaseline(s.Policy)
-	r.networkRand = rand.New(rand.NewPCG(s.Seed, seedWAN<<32))
-	r.instanceByName, r.gatewayByName, r.gatewayByAddr = map[string]*localInstance{}, map[string]*gatewayInstance{}, map[netip.Addr]*gatewayInstance{}
-	if err := r.checkModels(); err != nil {
+	reader := &requestReader{scenario: s}
+	if err := reader.checkModels(); err != nil {
 		return nil, err
 	}
-	if err := r.prepareSpec(); err != nil {
+	sp, err := fleetSpec(s, reader)
+	if err != nil {
 		return nil, err
 	}
-	r.tenantServices = make([]TenantService, len(s.Tenants))
-	r.tenantStats, r.regionStats = newBreakdowns(s.Tenants), make([]Breakdown, len(s.Fleet.Regions))
+	r := connectParts(s, sp, reader)
 	for i := range s.Fleet.Regions {
 		f := &s.Fleet.Regions[i]
 		reg := &regionState{index: int32(i), name: f.Name, location: geo.Location{City: f.Name, Lat: f.Lat, Lon: f.Lon}}
-		r.clientCells = append(r.clientCells, geo.CellName(geo.CellAt(reg.location)))
-		r.regionStats[i].Name = reg.name
-		r.regions = append(r.regions, reg)
-		for k := range s.Fleet.Regions[i].Zones {
-			if err := r.addZone(reg, &s.Fleet.Regions[i].Zones[k]); err != nil {
+		r.topology.regions = append(r.topology.regions, reg)
+		for k := range f.Zones {
+			if err := r.zones.addZone(reg, &f.Zones[k]); err != nil {
 				return nil, err
 			}
 		}
 	}
-	if r.baseline != noBaseline {
-		r.addBalancers()
+	if r.baselines.rule != noBaseline {
+		r.baselines.addBalancers()
 	} else if s.hasUpperTiers() {
-		if len(r.spec.Services) > 0 {
-			r.serviceName = r.spec.Services[0].Name
+		for _, reg := range r.topology.regions {
+			r.regional.addGateways(reg)
 		}
-		r.sendsDirectives = r.needsDirectives()
-		for _, reg := range r.regions {
-			r.addGateways(reg)
-		}
-		r.startGlobalTier()
+		r.global.startGlobalTier()
 	}
-	r.scheduleFaults()
-	r.events.addEvent(event{at: int64(s.SampleInterval), kind: evTakeSample})
-	r.events.addEvent(event{kind: evArrivalDue})
+	r.injector.scheduleFaults()
+	r.loop.addEvent(event{at: int64(s.SampleInterval), kind: evTakeSample})
+	r.loop.addEvent(event{kind: evArrivalDue})
 	return r, nil
 }
 
-func newBreakdowns(names []string) []Breakdown {
-	out := make([]Breakdown, len(names))
-	for i, n := range names {
-		out[i].Name = n
+// connectParts makes the parts of a simulation and tells each which others it uses.
+func connectParts(s *Scenario, sp *spec.Spec, reader *requestReader) *simulation {
+	result, loop, tp := &RunResult{Faults: s.Faults}, newEventLoop(), newTopology()
+	faults := &faultStates{faults: s.Faults, active: make([]bool, len(s.Faults))}
+	nw := newNetwork(s, faults)
+	r := &simulation{
+		scenario: s, result: result, loop: loop, topology: tp, reader: reader,
+		recorder: newRecorder(s, result), requests: &requestTable{scenario: s}, engines: &workerTier{scenario: s, result: result},
+		zones: newZoneTier(s, sp), regional: newGatewayTier(s, sp), global: &globalTier{scenario: s, spec: sp, result: result},
+		baselines: &baselineTier{scenario: s, result: result, rule: parseBaseline(s.Policy)}, injector: &faultInjector{scenario: s, spec: sp},
 	}
-	return out
-}
-
-// servedModels are the models that the fleet serves, in order.
-func (r *simulation) servedModels() (out []string) {
-	for _, g := range r.workerGroups() {
-		if p, err := gpu.LookupProfile(g.GPU, g.Model, g.TP); err == nil && !slices.Contains(out, p.Model) {
-			out = append(out, p.Model)
-		}
-	}
-	slices.Sort(out)
-	return out
-}
-
-// checkModels checks that the fleet serves the models of the workload.
-func (r *simulation) checkModels() error {
-	served := r.servedModels()
-	r.defaultModel = served[0] // checkScenario has verified that there are workers
-	if len(r.scenario.Models) == 0 && len(served) > 1 {
-		return fmt.Errorf("the fleet serves %d models: name those that the workload numbers (Models)", len(served))
-	}
-	if len(r.scenario.Models) > capacity.MaxModels {
-		return fmt.Errorf("%d models: a zone serves %d at most", len(r.scenario.Models), capacity.MaxModels)
-	}
-	for _, m := range r.scenario.Models {
-		if !slices.Contains(served, m) {
-			return fmt.Errorf("no worker serves the model %s: add a group of workers that do, or take it out of the workload", m)
-		}
-	}
-	return nil
-}
-
-func (r *simulation) workerGroups() (out []*WorkerGroup) {
-	for i := range r.scenario.Fleet.Regions {
-		for k := range r.scenario.Fleet.Regions[i].Zones {
-			z := &r.scenario.Fleet.Regions[i].Zones[k]
-			for g := range z.Groups {
-				out = append(out, &z.Groups[g])
-			}
-		}
-	}
-	return out
+	rec, rt, wt, zt, gt, p, bt, fi := r.recorder, r.requests, r.engines, r.zones, r.regional, r.global, r.baselines, r.injector
+	rec.loop, rec.topology, rec.network, rec.requests, rec.baselines = loop, tp, nw, rt, bt
+	rt.loop, rt.topology, rt.network, rt.recorder, rt.zones, rt.regional, rt.baselines = loop, tp, nw, rec, zt, gt, bt
+	wt.loop, wt.topology, wt.recorder, wt.requests, wt.zones, wt.regional, wt.baselines = loop, tp, rec, rt, zt, gt, bt
+	zt.result, zt.loop, zt.topology, zt.network, zt.reader, zt.requests, zt.engines, zt.regional, zt.baselines = result, loop, tp, nw, reader, rt, wt, gt, bt
+	gt.result, gt.loop, gt.topology, gt.network, gt.reader, gt.requests, gt.global = result, loop, tp, nw, reader, rt, p
+	p.loop, p.topology, p.network, p.faults = loop, tp, nw, faults
+	bt.loop, bt.topology, bt.network, bt.reader, bt.recorder, bt.requests, bt.engines = loop, tp, nw, reader, rec, rt, wt
+	fi.loop, fi.topology, fi.faults, fi.recorder, fi.requests, fi.engines, fi.zones, fi.regional, fi.global = loop, tp, faults, rec, rt, wt, zt, gt, p
+	return r
 }
 
 // cancelCheckEvents is the number of events between checks of the context.
@@ -203,74 +117,61 @@ const cancelCheckEvents = 1024
 func (r *simulation) runEvents(ctx context.Context, progress func(float64)) error {
 	end := int64(r.scenario.Duration + r.scenario.GracePeriod)
 	for {
-		e, ok := r.events.popEvent()
-		if !ok || e.at > end || e.at >= int64(r.scenario.Duration) && len(r.active) == 0 {
+		e, ok := r.loop.popEvent()
+		if !ok || e.at > end || e.at >= int64(r.scenario.Duration) && len(r.requests.active) == 0 {
 			break
 		}
-		r.recordWindow(e.at)
-		r.now = e.at
+		r.recorder.recordWindow(e.at)
+		r.loop.now = e.at
 		if err := r.handleEvent(&e); err != nil {
 			return err
 		}
-		r.cancelGivenUp()
-		if r.failure != nil {
-			return r.failure
+		r.engines.cancelGivenUp()
+		if r.loop.failure != nil {
+			return r.loop.failure
 		}
 		if r.result.Events++; r.result.Events%cancelCheckEvents == 0 {
 			if ctx.Err() != nil {
-				return fmt.Errorf("the simulation was stopped at %v of %v: %w", time.Duration(r.now).Round(time.Millisecond), r.scenario.Duration, context.Cause(ctx))
+				return fmt.Errorf("the simulation was stopped at %v of %v: %w", time.Duration(r.loop.now).Round(time.Millisecond), r.scenario.Duration, context.Cause(ctx))
 			}
 			if progress != nil {
-				progress(min(float64(r.now)/float64(r.scenario.Duration), 1))
+				progress(min(float64(r.loop.now)/float64(r.scenario.Duration), 1))
 			}
 		}
 	}
-	r.recordWindow(int64(r.scenario.Duration))
+	r.recorder.recordWindow(int64(r.scenario.Duration))
 	if progress != nil {
 		progress(1)
 	}
 	return nil
 }
 
-// recordWindow records the totals at the start and end of the measured window.
-func (r *simulation) recordWindow(to int64) {
-	if from := int64(r.scenario.WarmUp); r.now < from && to >= from || from == 0 && r.now == 0 {
-		r.warmUpTotals = r.currentTotals()
-	}
-	if until := int64(r.scenario.Duration); r.now < until && to >= until {
-		t := r.currentTotals()
-		r.result.Window = r.scenario.Duration - r.scenario.WarmUp
-		r.result.PrefillRate = float64(t.promptTokens-r.warmUpTotals.promptTokens) / r.result.Window.Seconds()
-		r.result.OutputRate = float64(t.outputTokens-r.warmUpTotals.outputTokens) / r.result.Window.Seconds()
-	}
-}
-
 func (r *simulation) handleEvent(e *event) error {
 	switch e.kind {
 	case evArrivalDue:
-		return r.admitArrivals()
+		return r.requests.admitArrivals()
 	case evEngineStep:
-		r.runStep(r.workers[e.index])
+		r.engines.runStep(r.topology.workers[e.index])
 	case evAnswerFinish:
-		r.finishAnswer(e.request)
+		r.engines.finishAnswer(e.request)
 	case evWaitExpired:
-		r.expireWait(e.request)
+		r.zones.expireWait(e.request)
 	case evScrapeDue:
-		r.runScheduledScrape(e.index)
+		r.zones.runScheduledScrape(e.index)
 	case evScrapeResult:
-		r.recordScrape(r.handles[e.index], e.payload.(*engine.Reading))
+		r.zones.recordScrape(r.topology.handles[e.index], e.payload.(*engine.Reading))
 	case evCheckWorkers:
-		r.checkWorkers(r.instances[e.index])
+		r.zones.checkWorkers(r.topology.instances[e.index])
 	case evServeWaiting:
-		r.serveWaiting(r.instances[e.index])
+		r.zones.serveWaiting(r.topology.instances[e.index])
 	case evTakeSample:
-		r.takeSample()
+		r.recorder.takeSample()
 	case evScrapeNow:
-		r.scrapeWorker(e.index)
+		r.zones.scrapeWorker(e.index)
 	case evInjectFault, evClearFault:
-		r.setFault(e.index, e.kind == evInjectFault)
+		r.injector.setFault(e.index, e.kind == evInjectFault)
 	case evWorkerReady:
-		r.setWorkerDead(r.workers[e.index], false)
+		r.engines.setWorkerDead(r.topology.workers[e.index], false)
 	default:
 		r.handleUpperTierEvent(e)
 	}
@@ -281,64 +182,42 @@ func (r *simulation) handleEvent(e *event) error {
 func (r *simulation) handleUpperTierEvent(e *event) {
 	switch e.kind {
 	case evGatewayArrival:
-		r.arriveAtGateway(e.request, e.payload != nil)
+		r.regional.arriveAtGateway(e.request, e.payload != nil)
 	case evZoneArrival:
-		r.arriveAtZone(e.request, e.payload.(*localInstance))
+		r.zones.arriveAtZone(e.request, e.payload.(*localInstance))
 	case evPeerArrival:
-		r.arriveAtPeer(e.request)
+		r.regional.arriveAtPeer(e.request)
 	case evPeerReturn:
-		r.returnFromPeer(e.request)
+		r.regional.returnFromPeer(e.request)
 	case evAssignWorkers:
-		r.assignWorkers(r.instances[e.index], e.payload.(int))
+		r.zones.assignWorkers(r.topology.instances[e.index], e.payload.(int))
 	case evZoneDirectiveArrival:
-		r.applyZoneDirective(r.instances[e.index], e.payload.(directiveMessage))
+		r.zones.applyZoneDirective(r.topology.instances[e.index], e.payload.(directiveMessage))
 	case evPeerReportDue:
-		r.exchangePeerReports()
+		r.global.exchangePeerReports()
 	case evPeerReportArrival:
-		r.receivePeerReport(r.global.nodes[e.index], e.payload.(*peerReportMessage))
+		r.global.receivePeerReport(r.global.nodes[e.index], e.payload.(*peerReportMessage))
 	case evZoneSummaryDue:
-		r.sendZoneSummary(r.instances[e.index])
+		r.zones.sendZoneSummary(r.topology.instances[e.index])
 	case evZoneSummaryArrival:
-		r.receiveZoneSummary(r.gateways[e.index], e.payload.(*capacity.Summary))
+		r.regional.receiveZoneSummary(r.topology.gateways[e.index], e.payload.(*capacity.Summary))
 	case evRegionSummaryDue:
-		r.sendRegionSummary(r.gateways[e.index])
+		r.regional.sendRegionSummary(r.topology.gateways[e.index])
 	case evRegionSummaryArrival:
-		r.receiveRegionSummary(r.global.nodes[e.index], e.payload.(*capacity.Summary))
+		r.global.receiveRegionSummary(r.global.nodes[e.index], e.payload.(*capacity.Summary))
 	case evRebuildView:
-		r.rebuildGatewayView(r.gateways[e.index])
+		r.regional.rebuildGatewayView(r.topology.gateways[e.index])
 	case evRefreshSnapshot:
-		r.refreshSnapshots()
+		r.global.refreshSnapshots()
 	case evMakePlan:
-		r.makePlan()
+		r.global.makePlan()
 	case evPlanAgreed:
-		r.agreePlan(e.payload.(*steer.Plan))
+		r.global.agreePlan(e.payload.(*steer.Plan))
 	case evGlobalDirectiveDue:
-		r.sendGlobalDirectives()
+		r.global.sendGlobalDirectives()
 	case evGlobalDirectiveArrival:
-		r.applyGlobalDirective(r.gateways[e.index], e.payload.(*uplink.Directive))
+		r.regional.applyGlobalDirective(r.topology.gateways[e.index], e.payload.(*uplink.Directive))
 	default:
-		r.handleBalancerEvent(e)
+		r.baselines.handleBalancerEvent(e)
 	}
 }
-
-// cancelGivenUp carries out the attempts that schedulers gave up.
-func (r *simulation) cancelGivenUp() {
-	// A scheduler gives up a worker's attempts in random order, and later events depend on the order.
-	slices.SortFunc(r.givenUp, func(a, b *simulatedRequest) int { return cmp.Compare(a.req.ID, b.req.ID) })
-	for len(r.givenUp) > 0 {
-		x := r.givenUp[0]
-		r.givenUp = r.givenUp[1:]
-		if x.ended || x.worker == nil {
-			continue
-		}
-		w := x.worker
-		if x.sequence != nil {
-			w.engine.SettleTo(r.timeAt(r.now))
-			w.engine.Cancel(x.sequence)
-			r.scheduleStep(w)
-		}
-		r.endLostAttempt(x, endGivenUp, openai.CodeUpstream)
-	}
-}
-
-func (r *simulation) timeAt(at int64) time.Time { return r.startTime.Add(time.Duration(at)) }

@@ -3,15 +3,12 @@ package sim
 import (
 	"errors"
 	"fmt"
-	"math"
 	"math/rand/v2"
 	"slices"
 	"time"
 
-	"github.com/spillway-lb/spillway/chaos/gpu"
 	"github.com/spillway-lb/spillway/chaos/load"
 	"github.com/spillway-lb/spillway/internal/spec"
-	"github.com/spillway-lb/spillway/local/perfmodel"
 )
 
 // Scenario is one run: a fleet, a workload, and the configuration of the deciders.
@@ -89,48 +86,6 @@ type Workload interface {
 	Peek() (at time.Duration, ok bool, err error)
 	Pop() *load.Request
 	FinishRequest(r *load.Request, at time.Duration, ok bool)
-}
-
-// Fleet is the regions, zones and workers.
-type Fleet struct {
-	Regions []FleetRegion
-}
-
-// FleetRegion is a region.
-type FleetRegion struct {
-	Name string
-	// Lat and Lon are its location, in degrees.
-	Lat, Lon float64
-	Zones    []FleetZone
-	// Gateways is the number of instances of the regional tier, if there is one. Default 1.
-	Gateways int
-}
-
-// FleetZone is a failure domain: workers, and the local tier in front of them.
-type FleetZone struct {
-	Name   string
-	Groups []WorkerGroup
-	// Locals is the number of instances of the local tier, which divide the workers. Default 1; several need
-	// Gateways.
-	Locals int
-}
-
-// WorkerGroup is a number of equal workers.
-type WorkerGroup struct {
-	// Count of workers, at least 1.
-	Count int
-	// GPU and Model as in gpu.LookupProfile; TP is the number of GPUs in tensor parallelism, 0 for the fewest that
-	// hold the model.
-	GPU, Model string
-	TP         int
-	// Limits of the engine; zero fields are the engine's own defaults.
-	Limits gpu.EngineLimits
-	// Slowdown is a factor of its step times that the router is not configured with; 0 is 1.
-	Slowdown float64
-	// KVBlocks overrides the KV cache, in blocks of gpu.BlockTokens tokens; 0: what fits next to the weights.
-	KVBlocks int
-	// HostBlocks is the size of the host-memory cache tier, in blocks; 0: no such tier.
-	HostBlocks int
 }
 
 // SteeringConfig configures how clients find a region.
@@ -249,81 +204,4 @@ func (s *Scenario) checkScenario() error {
 		}
 	}
 	return nil
-}
-
-func (f *Fleet) checkFleet() error {
-	if len(f.Regions) == 0 {
-		return errors.New("the fleet has no region: give it one with a zone and a group of workers")
-	}
-	regions, total := map[string]bool{}, 0
-	for i := range f.Regions {
-		r := &f.Regions[i]
-		if r.Name == "" || regions[r.Name] {
-			return fmt.Errorf("region %d is called %q: give each region a name of its own", i+1, r.Name)
-		}
-		regions[r.Name] = true
-		if !(math.Abs(r.Lat) <= 90) || !(math.Abs(r.Lon) <= 180) {
-			return fmt.Errorf("region %s lies at %v, %v: use degrees, -90 to 90 and -180 to 180", r.Name, r.Lat, r.Lon)
-		}
-		if len(r.Zones) == 0 {
-			return fmt.Errorf("region %s has no zone: give it one with a group of workers, or leave the region out", r.Name)
-		}
-		if r.Gateways < 0 || r.Gateways > maxInstances {
-			return fmt.Errorf("region %s has %d gateways: use 1 to %d", r.Name, r.Gateways, maxInstances)
-		}
-		zones := map[string]bool{}
-		for k := range r.Zones {
-			z := &r.Zones[k]
-			if z.Name == "" || zones[z.Name] {
-				return fmt.Errorf("zone %d of region %s is called %q: give each zone a name of its own", k+1, r.Name, z.Name)
-			}
-			zones[z.Name] = true
-			n, err := z.checkZone()
-			if err != nil {
-				return fmt.Errorf("zone %s/%s: %w", r.Name, z.Name, err)
-			}
-			total += n
-		}
-	}
-	if total == 0 {
-		return errors.New("the fleet has no worker: give a zone a group with a count of 1 or more")
-	}
-	if total > maxWorkers {
-		return fmt.Errorf("the fleet has %d workers, and %d are simulated at most: keep one of every k regions' workers and sessions (thinning)", total, maxWorkers)
-	}
-	return nil
-}
-
-func (z *FleetZone) checkZone() (workers int, err error) {
-	if z.Locals < 0 || z.Locals > maxInstances {
-		return 0, fmt.Errorf("%d instances of the local tier: use 1 to %d", z.Locals, maxInstances)
-	}
-	for i := range z.Groups {
-		g := &z.Groups[i]
-		if g.Count < 1 {
-			return 0, fmt.Errorf("group %d counts %d workers: use 1 or more", i+1, g.Count)
-		}
-		if g.Slowdown < 0 || g.Slowdown > 1000 || g.Slowdown != g.Slowdown {
-			return 0, fmt.Errorf("group %d: slowdown %v: use 0.01 to 1000", i+1, g.Slowdown)
-		}
-		if g.KVBlocks < 0 || g.HostBlocks < 0 {
-			return 0, fmt.Errorf("group %d: %d blocks and %d in the host's memory: use 0 or more", i+1, g.KVBlocks, g.HostBlocks)
-		}
-		if _, err := gpu.LookupProfile(g.GPU, g.Model, g.TP); err != nil {
-			return 0, fmt.Errorf("group %d: %w", i+1, err)
-		}
-		workers += g.Count
-	}
-	if workers > perfmodel.MaxWorkers {
-		return 0, fmt.Errorf("%d workers: one zone takes %d: split it", workers, perfmodel.MaxWorkers)
-	}
-	return workers, nil
-}
-
-// declaredGPU is the group's GPU as an operator declares it.
-func (g *WorkerGroup) declaredGPU(p *gpu.WorkerProfile) string {
-	if p.TP > 1 {
-		return fmt.Sprintf("%sx%d", p.GPU, p.TP)
-	}
-	return p.GPU
 }

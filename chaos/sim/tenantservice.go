@@ -10,9 +10,9 @@ type TenantService struct {
 }
 
 // recordService adds the work of an ended attempt.
-func (r *simulation) recordService(x *simulatedRequest) {
-	if n := x.req.Tenant; n >= 0 && int(n) < len(r.tenantServices) {
-		r.tenantServices[n].addAttempt(x)
+func (rec *recorder) recordService(x *simulatedRequest) {
+	if n := x.req.Tenant; n >= 0 && int(n) < len(rec.tenantServices) {
+		rec.tenantServices[n].addAttempt(x)
 	}
 }
 
@@ -26,12 +26,12 @@ func (s *TenantService) addAttempt(x *simulatedRequest) {
 }
 
 // tenantServiceNow is what tenants have been served by now; nil for a single tenant.
-func (r *simulation) tenantServiceNow() []TenantService {
-	if len(r.tenantServices) < 2 {
+func (rec *recorder) tenantServiceNow() []TenantService {
+	if len(rec.tenantServices) < 2 {
 		return nil
 	}
-	out := append([]TenantService(nil), r.tenantServices...)
-	for _, x := range r.active {
+	out := append([]TenantService(nil), rec.tenantServices...)
+	for _, x := range rec.requests.active {
 		n := x.req.Tenant
 		if n < 0 || int(n) >= len(out) {
 			continue

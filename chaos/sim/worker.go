@@ -1,18 +1,15 @@
 package sim
 
 import (
-	"fmt"
-	"math/rand/v2"
 	"time"
 
 	"github.com/spillway-lb/spillway/chaos/gpu"
 	"github.com/spillway-lb/spillway/local/engine/report"
-	"github.com/spillway-lb/spillway/local/perfmodel"
 )
 
 // simulatedWorker is one engine and its zone's static data of it.
 type simulatedWorker struct {
-	index        int32 // in simulation.workers
+	index        int32 // in topology.workers
 	zone         *zoneState
 	name         string
 	gpu          string
@@ -34,44 +31,6 @@ type simulatedWorker struct {
 }
 
 const noEvent = int64(1) << 62
-
-func (r *simulation) newSimulatedWorker(z *zoneState, g *WorkerGroup, n int, rng *rand.Rand) (*simulatedWorker, error) {
-	p, err := gpu.LookupProfile(g.GPU, g.Model, g.TP)
-	if err != nil {
-		return nil, err
-	}
-	if g.KVBlocks > 0 {
-		p.Blocks = g.KVBlocks
-	}
-	w := &simulatedWorker{index: int32(len(r.workers)), zone: z, name: fmt.Sprintf("w%04d", n), gpu: g.declaredGPU(&p), nextStepAt: noEvent}
-	noise := rand.New(rand.NewPCG(rng.Uint64(), uint64(w.index)))
-	if r.scenario.stepNoise != nil {
-		noise = r.scenario.stepNoise(int(w.index))
-	}
-	w.engine, err = gpu.NewEngine(gpu.EngineConfig{
-		Profile: p, Limits: g.Limits, Salt: rng.Uint64(), Rand: noise, FastForward: true, HostBlocks: g.HostBlocks,
-		OnStep: func(took time.Duration, decodes int) {
-			w.busyTime += int64(took)
-			if r.now >= int64(r.scenario.WarmUp) && r.now < int64(r.scenario.Duration) {
-				r.result.ITL.addRepeated(took+gpu.PerTokenTime, decodes)
-			}
-		},
-	})
-	if err != nil {
-		return nil, err
-	}
-	if took := w.runWarmUpRequest(r.timeAt(0).Add(-time.Second)); r.scenario.scrapeAfterWarmUp {
-		w.warmUpTime = int64(took)
-	}
-	w.profile, w.slowdown = p, 1
-	if g.Slowdown > 0 {
-		w.slowdown = g.Slowdown
-	}
-	w.engine.SetSlowdown(w.slowdown)
-	w.model = p.Model
-	w.costMicros = perfmodel.EstimatePrior(w.gpu, w.model).CostMicros
-	return w, nil
-}
 
 // runWarmUpRequest lets the engine answer the warm-up request of an Agent, and returns its duration.
 func (w *simulatedWorker) runWarmUpRequest(now time.Time) time.Duration {
@@ -96,36 +55,6 @@ func (w *simulatedWorker) totalCounters() gpu.Counters {
 	return gpu.Counters{
 		PromptTokens: a.PromptTokens + b.PromptTokens, GeneratedTokens: a.GeneratedTokens + b.GeneratedTokens, PrefixQueries: a.PrefixQueries + b.PrefixQueries,
 		PrefixHits: a.PrefixHits + b.PrefixHits, Preemptions: a.Preemptions + b.Preemptions, Steps: a.Steps + b.Steps,
-	}
-}
-
-// scheduleStep maintains one step event for the worker's engine, at the time that the engine requests.
-func (r *simulation) scheduleStep(w *simulatedWorker) {
-	next, ok := w.engine.NextEvent()
-	if !ok || w.stallCauses > 0 || w.deathCauses > 0 {
-		w.nextStepAt = noEvent
-		return
-	}
-	if at := max(int64(next.Sub(r.startTime)), r.now); at != w.nextStepAt {
-		w.nextStepAt = at
-		r.events.addEvent(event{at: at, kind: evEngineStep, index: w.index})
-	}
-}
-
-// runStep processes a due engine step and its tokens.
-func (r *simulation) runStep(w *simulatedWorker) {
-	if w.nextStepAt != r.now || w.stallCauses > 0 || w.deathCauses > 0 {
-		return // rescheduled meanwhile
-	}
-	w.nextStepAt = noEvent
-	now := r.timeAt(r.now)
-	made := w.engine.AdvanceTo(now)
-	for _, s := range made {
-		r.recordToken(s.Owner().(*simulatedRequest), s, now)
-	}
-	r.scheduleStep(w)
-	for _, a := range w.zone.instances {
-		r.handleSettled(a)
 	}
 }
 
