@@ -1,10 +1,7 @@
 package spec
 
 import (
-	"fmt"
 	"time"
-
-	"github.com/spillway-lb/spillway/internal/config/strict"
 )
 
 // DNSSEC holds the signing parameters of the zone. Signing is started by `spillway dnssec enable` and ended by
@@ -42,19 +39,4 @@ func (s *Spec) SignatureLifetime() time.Duration {
 		return d
 	}
 	return max(defaultSignatureLifetime, 2*max(s.LongestTTL(), time.Duration(s.Zone.DNSSEC.KeyTTL)))
-}
-
-func (j *validator) checkDNSSEC(d *DNSSEC) {
-	const path = "$.zone.dnssec."
-	j.checkDuration(path+"key_ttl", "key_ttl", d.KeyTTL, time.Second, 7*24*time.Hour)
-	j.checkDuration(path+"ds_ttl", "ds_ttl", d.DSTTL, time.Second, 30*24*time.Hour)
-	j.checkDuration(path+"propagation", "propagation", d.Propagation, time.Second, 7*24*time.Hour)
-	if d.SignatureLifetime == 0 {
-		return
-	}
-	j.checkDuration(path+"signature_lifetime", "signature_lifetime", d.SignatureLifetime, time.Hour, 60*24*time.Hour)
-	if least := 2 * max(j.spec.LongestTTL(), time.Duration(d.KeyTTL)); time.Duration(d.SignatureLifetime) < least {
-		j.addProblem(path+"signature_lifetime", fmt.Sprintf("signatures of %s would end while resolvers may hold answers", d.SignatureLifetime),
-			fmt.Sprintf("write at least %s, twice the longest TTL, or leave it out", strict.FormatDuration(least)))
-	}
 }

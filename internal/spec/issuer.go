@@ -52,49 +52,52 @@ func TokenAlgorithms() []string {
 
 const maxIssuers = 32
 
-func (j *validator) checkIssuers() {
-	list := j.spec.Issuers
+// issuerValidator checks token issuers.
+type issuerValidator struct{ *validation }
+
+func (v *issuerValidator) checkIssuers() {
+	list := v.spec.Issuers
 	if len(list) > maxIssuers {
-		j.addProblem("$.issuers", fmt.Sprintf("there are %d issuers, more than %d", len(list), maxIssuers), "leave out those that nobody uses")
+		v.addProblem("$.issuers", fmt.Sprintf("there are %d issuers, more than %d", len(list), maxIssuers), "leave out those that nobody uses")
 		return
 	}
 	for i := range list {
-		j.checkIssuer(&list[i], itemPath("$.issuers")(i))
+		v.checkIssuer(&list[i], itemPath("$.issuers")(i))
 	}
-	j.checkUnique("issuer", namesOf(list, func(i *TokenIssuer) string { return i.Issuer }), func(i int) string { return itemPath("$.issuers")(i) + ".issuer" })
+	v.checkUnique("issuer", namesOf(list, func(i *TokenIssuer) string { return i.Issuer }), func(i int) string { return itemPath("$.issuers")(i) + ".issuer" })
 }
 
-func (j *validator) checkIssuer(i *TokenIssuer, path string) {
+func (v *issuerValidator) checkIssuer(i *TokenIssuer, path string) {
 	if i.Issuer == "" || len(i.Issuer) > 512 {
-		j.addProblem(path+".issuer", "the issuer has no name, or one of more than 512 letters", "write what its tokens say in iss")
+		v.addProblem(path+".issuer", "the issuer has no name, or one of more than 512 letters", "write what its tokens say in iss")
 	}
 	if len(i.Audience) == 0 {
-		j.addProblem(path+".audience", "the issuer has no audience", "write what its tokens for this service say in aud: any token of the issuer would do otherwise, whomever it was made for")
+		v.addProblem(path+".audience", "the issuer has no audience", "write what its tokens for this service say in aud: any token of the issuer would do otherwise, whomever it was made for")
 	}
 	switch {
 	case i.JWKSURL == "" && i.JWKS == "":
-		j.addProblem(path+".jwks_url", "the issuer has no keys", "write the URL of its key set, or the set itself under jwks")
+		v.addProblem(path+".jwks_url", "the issuer has no keys", "write the URL of its key set, or the set itself under jwks")
 	case i.JWKSURL != "" && i.JWKS != "":
-		j.addProblem(path+".jwks", "the issuer has keys in two places", "write jwks_url or jwks")
+		v.addProblem(path+".jwks", "the issuer has keys in two places", "write jwks_url or jwks")
 	case i.JWKS != "" && !looksLikeKeySet(i.JWKS):
-		j.addProblem(path+".jwks", "this is not a key set", `write the JSON text, such as {"keys": [{"kty": "EC", ...}]}`)
+		v.addProblem(path+".jwks", "this is not a key set", `write the JSON text, such as {"keys": [{"kty": "EC", ...}]}`)
 	case i.JWKSURL != "":
 		if why := keyURLProblem(i.JWKSURL); why != "" {
-			j.addProblem(path+".jwks_url", why, "write a URL such as https://login.example.com/keys")
+			v.addProblem(path+".jwks_url", why, "write a URL such as https://login.example.com/keys")
 		}
 	}
 	for k, a := range i.Algorithms {
 		if !slices.Contains(TokenAlgorithms(), a) {
-			j.addProblem(itemPath(path+".algorithms")(k), fmt.Sprintf("algorithm %q is not for public keys, or not known", a), "the algorithms are: "+strings.Join(TokenAlgorithms(), ", "))
+			v.addProblem(itemPath(path+".algorithms")(k), fmt.Sprintf("algorithm %q is not for public keys, or not known", a), "the algorithms are: "+strings.Join(TokenAlgorithms(), ", "))
 		}
 	}
 	if i.Tenant != "" {
-		j.checkReferences("tenant", "$.tenants[*].name", []string{i.Tenant}, j.tenantNames, func(int) string { return path + ".tenant" })
+		v.checkReferences("tenant", "$.tenants[*].name", []string{i.Tenant}, v.tenantNames, func(int) string { return path + ".tenant" })
 	}
 	for _, claimed := range sortedKeys(i.Tenants) {
-		j.checkReferences("tenant", "$.tenants[*].name", []string{i.Tenants[claimed]}, j.tenantNames, func(int) string { return path + ".tenants" })
+		v.checkReferences("tenant", "$.tenants[*].name", []string{i.Tenants[claimed]}, v.tenantNames, func(int) string { return path + ".tenants" })
 	}
-	j.checkDuration(path+".leeway", "leeway", i.Leeway, 0, 10*time.Minute)
+	v.checkDuration(path+".leeway", "leeway", i.Leeway, 0, 10*time.Minute)
 }
 
 // looksLikeKeySet is a first check; which keys are usable is determined by their user.

@@ -72,3 +72,28 @@ func nameProblem(s string) string {
 	}
 	return ""
 }
+
+func fqdnHint(name, example string) string {
+	fixed := strings.ToLower(strings.ReplaceAll(name, "@", "."))
+	if !strings.HasSuffix(fixed, ".") {
+		fixed += "."
+	}
+	if fixed != name && fqdnProblem(fixed) == "" {
+		return fmt.Sprintf("write %q", fixed)
+	}
+	return fmt.Sprintf("write a full lower-case name that ends with a dot, such as %q", example)
+}
+
+const labelHint = "use lower-case letters, digits and hyphens, at most 63"
+
+const nameHint = "use letters, digits and - _ . / : @ +, at most 128"
+
+// isToken reports whether s is a valid header name (RFC 9110, 5.6.2).
+func isToken(s string) bool {
+	for i := range len(s) {
+		if c := s[i]; c <= ' ' || c >= 0x7f || strings.IndexByte("\"(),/:;<=>?@[\\]{}", c) >= 0 {
+			return false
+		}
+	}
+	return s != "" && len(s) <= maxNameBytes
+}

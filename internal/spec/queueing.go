@@ -1,9 +1,16 @@
 package spec
 
-import (
-	"fmt"
-	"time"
-)
+// HedgePolicy controls when a local tier sends an overdue request to a second worker.
+type HedgePolicy struct {
+	// Enabled sends a request without a first byte in time to another worker too: the first response wins and
+	// the other attempt is cancelled. It costs a second prefill, charged to retry_budget. Default false.
+	Enabled bool `yaml:"enabled"`
+	// After is the minimum wait for the first byte. Default 500ms.
+	After Duration `yaml:"after" default:"500ms"`
+	// Quantile is the fraction of the model's recent responses that began within the wait, relative to their
+	// predictions: the rest is hedged. Default 0.95.
+	Quantile float64 `yaml:"quantile" default:"0.95"`
+}
 
 // QueuePolicy controls how requests wait at a local tier while no worker has capacity, for each model
 // separately.
@@ -86,49 +93,4 @@ type HealthPolicy struct {
 	// DrainDeadline is how long responses of a drained or removed worker, or of a drained zone, may continue
 	// before they are ended. After that a drained zone accepts nothing. Default 10m.
 	DrainDeadline Duration `yaml:"drain_deadline" default:"10m"`
-}
-
-func (j *validator) checkQueue(q *QueuePolicy) {
-	const path = "$.routing.queue"
-	j.checkInteger(path+".max_requests", "max_requests", int64(q.MaxRequests), 1, 1<<20)
-	j.checkInteger(path+".max_bytes", "max_bytes", q.MaxBytes, 1<<16, 1<<36)
-	for c, s := range q.ClassShares.ByClass() {
-		j.checkShare(path+".class_shares."+Class(c).String(), "the "+Class(c).String()+" share", s)
-	}
-	j.checkShare(path+".tenant_share", "tenant_share", q.TenantShare)
-	for c, w := range q.Weights.ByClass() {
-		j.checkNumber(path+".weights."+Class(c).String(), "the "+Class(c).String()+" weight", w, 0.001, 1000)
-	}
-	j.checkDuration(path+".aging", "aging", q.Aging, 10*time.Millisecond, time.Hour)
-	j.checkNumber(path+".shed_from", "shed_from", q.ShedFrom, 0.01, 10)
-}
-
-func (j *validator) checkHealth(h *HealthPolicy) {
-	const path = "$.routing.health"
-	j.checkInteger(path+".failures", "failures", int64(h.Failures), 1, 1000)
-	j.checkDuration(path+".backoff", "backoff", h.Backoff, 10*time.Millisecond, 10*time.Minute)
-	j.checkDuration(path+".max_backoff", "max_backoff", h.MaxBackoff, time.Duration(h.Backoff), time.Hour)
-	j.checkDuration(path+".quarantine", "quarantine", h.Quarantine, time.Second, time.Hour)
-	j.checkDuration(path+".slow_start", "slow_start", h.SlowStart, time.Millisecond, time.Hour)
-	j.checkDuration(path+".stall", "stall", h.Stall, time.Second, time.Hour)
-	if h.DeepProbe != 0 {
-		j.checkDuration(path+".deep_probe", "deep_probe", h.DeepProbe, time.Second, 24*time.Hour)
-	}
-	j.checkShare(path+".max_ejected", "max_ejected", h.MaxEjected)
-	j.checkShare(path+".panic", "panic", h.Panic)
-	j.checkShare(path+".error_rate", "error_rate", h.ErrorRate)
-	j.checkNumber(path+".slow_factor", "slow_factor", h.SlowFactor, 1.5, 1000)
-	j.checkDuration(path+".drain_deadline", "drain_deadline", h.DrainDeadline, time.Second, 7*24*time.Hour)
-}
-
-func (j *validator) checkInteger(path, noun string, n, low, high int64) {
-	if n < low || n > high {
-		j.addProblem(path, fmt.Sprintf("%s %d is out of range", noun, n), fmt.Sprintf("write a whole number from %d to %d", low, high))
-	}
-}
-
-func (j *validator) checkNumber(path, noun string, x, low, high float64) {
-	if !(x >= low && x <= high) {
-		j.addProblem(path, fmt.Sprintf("%s %v is out of range", noun, x), fmt.Sprintf("write a number from %v to %v", low, high))
-	}
 }

@@ -2,9 +2,13 @@ package spec
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/spillway-lb/spillway/internal/config/strict"
 )
 
 // Limits of the other tiers.
@@ -15,93 +19,96 @@ const (
 	MaxGateways = 64
 )
 
-func (j *validator) checkRegions() {
-	list := j.spec.Regions
+// regionValidator checks regions: locations, zones, gateways, costs and quotas.
+type regionValidator struct{ *validation }
+
+func (v *regionValidator) checkRegions() {
+	list := v.spec.Regions
 	if len(list) > MaxRegions {
-		j.addProblem("$.regions", fmt.Sprintf("there are %d regions, at most %d can be steered", len(list), MaxRegions), "split them over several fleets")
+		v.addProblem("$.regions", fmt.Sprintf("there are %d regions, at most %d can be steered", len(list), MaxRegions), "split them over several fleets")
 	}
 	if len(list) == 0 {
-		j.addProblem("$.regions", "there are no regions", "write at least one region with a name, a place and a gateway")
+		v.addProblem("$.regions", "there are no regions", "write at least one region with a name, a place and a gateway")
 	}
 	for i := range list {
-		j.checkRegion(&list[i], itemPath("$.regions")(i))
+		v.checkRegion(&list[i], itemPath("$.regions")(i))
 	}
-	j.checkUnique("region", j.regions, itemNamePath("$.regions"))
-	j.checkUniqueAddresses("gateway address", "$.regions", len(list), nil)
-	j.checkUniqueURLs(list)
+	v.checkUnique("region", v.regions, itemNamePath("$.regions"))
+	v.checkUniqueAddresses("gateway address", gatewayAddresses(list))
+	v.checkUniqueURLs(list)
 }
 
-func (j *validator) checkRegion(r *Region, path string) {
+func (v *regionValidator) checkRegion(r *Region, path string) {
 	if why := LabelProblem(r.Name); why != "" {
-		j.addProblem(path+".name", "region: "+why, labelHint)
+		v.addProblem(path+".name", "region: "+why, labelHint)
 	}
-	j.checkLocation(&r.Place, path+".place")
+	v.checkLocation(&r.Place, path+".place")
 	for i, z := range r.Zones {
 		if why := LabelProblem(z); why != "" {
-			j.addProblem(itemPath(path+".zones")(i), "zone: "+why, labelHint)
+			v.addProblem(itemPath(path+".zones")(i), "zone: "+why, labelHint)
 		}
 	}
-	j.checkUnique("zone", r.Zones, itemPath(path+".zones"))
-	j.checkLabels(r.Residency, path+".residency")
+	v.checkUnique("zone", r.Zones, itemPath(path+".zones"))
+	v.checkLabels(r.Residency, path+".residency")
 	if len(r.Gateways) == 0 {
-		j.addProblem(path+".gateways", fmt.Sprintf("region %q has no gateways", r.Name), "name at least one gateway with its addresses and its url")
+		v.addProblem(path+".gateways", fmt.Sprintf("region %q has no gateways", r.Name), "name at least one gateway with its addresses and its url")
 	}
 	if len(r.Gateways) > MaxGateways {
-		j.addProblem(path+".gateways", fmt.Sprintf("region %q has %d gateways, at most %d are possible", r.Name, len(r.Gateways), MaxGateways),
+		v.addProblem(path+".gateways", fmt.Sprintf("region %q has %d gateways, at most %d are possible", r.Name, len(r.Gateways), MaxGateways),
 			"use fewer and larger gateways, or split the region")
 	}
 	for i := range r.Gateways {
-		j.checkGateway(&r.Gateways[i], itemPath(path+".gateways")(i))
+		v.checkGateway(&r.Gateways[i], itemPath(path+".gateways")(i))
 	}
-	j.checkUnique("gateway", namesOf(r.Gateways, func(g *Gateway) string { return g.Name }), itemNamePath(path+".gateways"))
-	j.checkShare(path+".max_share", "max_share", r.MaxShare)
-	j.checkRegionSteering(r, path)
-	j.checkZoneWeights(r, path)
+	v.checkUnique("gateway", namesOf(r.Gateways, func(g *Gateway) string { return g.Name }), itemNamePath(path+".gateways"))
+	v.checkShare(path+".max_share", "max_share", r.MaxShare)
+	v.checkRegionSteering(r, path)
+	v.checkZoneWeights(r, path)
 }
 
-func (j *validator) checkLocation(p *Location, path string) {
+func (v *regionValidator) checkLocation(p *Location, path string) {
 	if *p == (Location{}) {
-		j.addProblem(path, "the region has no place", "write place: {city: Frankfurt, lat: 50.1, lon: 8.7}")
+		v.addProblem(path, "the region has no place", "write place: {city: Frankfurt, lat: 50.1, lon: 8.7}")
 		return
 	}
 	if !(p.Lat >= -90 && p.Lat <= 90) {
-		j.addProblem(path+".lat", fmt.Sprintf("latitude %v is out of range", p.Lat), "write degrees from -90 to 90, north positive: are lat and lon swapped?")
+		v.addProblem(path+".lat", fmt.Sprintf("latitude %v is out of range", p.Lat), "write degrees from -90 to 90, north positive: are lat and lon swapped?")
 	}
 	if !(p.Lon >= -180 && p.Lon <= 180) {
-		j.addProblem(path+".lon", fmt.Sprintf("longitude %v is out of range", p.Lon), "write degrees from -180 to 180, east positive")
+		v.addProblem(path+".lon", fmt.Sprintf("longitude %v is out of range", p.Lon), "write degrees from -180 to 180, east positive")
 	}
 	for _, r := range p.City {
 		if r < ' ' || !strconv.IsPrint(r) {
-			j.addProblem(path+".city", "the city's name has characters that cannot be printed", "write plain text")
+			v.addProblem(path+".city", "the city's name has characters that cannot be printed", "write plain text")
 			return
 		}
 	}
 }
 
 // checkLabels checks a list of jurisdictions.
-func (j *validator) checkLabels(list []string, path string) {
+func (v *regionValidator) checkLabels(list []string, path string) {
 	for i, l := range list {
 		if why := LabelProblem(l); why != "" {
-			j.addProblem(itemPath(path)(i), "residency: "+why, labelHint)
+			v.addProblem(itemPath(path)(i), "residency: "+why, labelHint)
 		}
 	}
-	j.checkUnique("jurisdiction", list, itemPath(path))
+	v.checkUnique("jurisdiction", list, itemPath(path))
 }
 
-func (j *validator) checkGateway(g *Gateway, path string) {
+func (v *regionValidator) checkGateway(g *Gateway, path string) {
 	if why := LabelProblem(g.Name); why != "" {
-		j.addProblem(path+".name", "gateway: "+why, labelHint)
+		v.addProblem(path+".name", "gateway: "+why, labelHint)
 	}
 	if len(g.Addresses) == 0 {
-		j.addProblem(path+".addresses", fmt.Sprintf("gateway %q has no addresses", g.Name), "write what A and AAAA should answer: addresses: [192.0.2.1]")
+		v.addProblem(path+".addresses", fmt.Sprintf("gateway %q has no addresses", g.Name), "write what A and AAAA should answer: addresses: [192.0.2.1]")
 	}
 	for i, a := range g.Addresses {
 		if why, hint := addressProblem(a); why != "" {
-			j.addProblem(itemPath(path+".addresses")(i), why, hint)
+			v.addProblem(itemPath(path+".addresses")(i), why, hint)
 		}
 	}
 	if why := urlProblem(g.URL); why != "" {
-		j.addProblem(path+".url", why, `write scheme, host and port as clients reach it: "https://gw1.fra.example:8443"`)
+		v.addProblem(path+".url", why, `write scheme, host and port as clients reach it: "https://gw1.fra.example:8443"`)
 	}
 }
 
@@ -162,31 +169,16 @@ func hostProblem(host string) string {
 	return ""
 }
 
-// checkUniqueAddresses reports an address shared by two holders. Loopback addresses may be shared: on one
-// machine ports distinguish instances. of returns the addresses of holder i, at path[i]; if nil, the holders
-// are the gateways of every region.
-func (j *validator) checkUniqueAddresses(noun, path string, n int, of func(i int) []netip.Addr) {
-	var all, paths []string
-	put := func(holder string, list []netip.Addr) {
-		for k, a := range list {
-			if !a.IsLoopback() {
-				all, paths = append(all, a.String()), append(paths, fmt.Sprintf("%s.addresses[%d]", holder, k))
-			}
+func gatewayAddresses(list []Region) (holders []addressHolder) {
+	for i := range list {
+		for g := range list[i].Gateways {
+			holders = append(holders, addressHolder{fmt.Sprintf("$.regions[%d].gateways[%d]", i, g), list[i].Gateways[g].Addresses})
 		}
 	}
-	for i := range n {
-		if of != nil {
-			put(itemPath(path)(i), of(i))
-			continue
-		}
-		for g := range j.spec.Regions[i].Gateways {
-			put(fmt.Sprintf("%s[%d].gateways[%d]", path, i, g), j.spec.Regions[i].Gateways[g].Addresses)
-		}
-	}
-	j.checkUnique(noun, all, func(i int) string { return paths[i] })
+	return holders
 }
 
-func (j *validator) checkUniqueURLs(list []Region) {
+func (v *regionValidator) checkUniqueURLs(list []Region) {
 	var all, paths []string
 	for i := range list {
 		for g := range list[i].Gateways {
@@ -194,5 +186,49 @@ func (j *validator) checkUniqueURLs(list []Region) {
 			paths = append(paths, fmt.Sprintf("$.regions[%d].gateways[%d].url", i, g))
 		}
 	}
-	j.checkUnique("url", all, func(i int) string { return paths[i] })
+	v.checkUnique("url", all, func(i int) string { return paths[i] })
+}
+
+// checkZoneWeights checks the zone weights of a region.
+func (v *regionValidator) checkZoneWeights(r *Region, path string) {
+	for _, name := range slices.Sorted(maps.Keys(r.ZoneWeights)) {
+		here := path + ".zone_weights." + strict.QuoteKey(name)
+		if !slices.Contains(r.Zones, name) {
+			v.reportProblem(Problem{
+				Path: here, CaretAtKey: true, DependsOn: path + ".zones",
+				Reason: fmt.Sprintf("unknown zone %q", name), Hint: strict.SuggestName(name, r.Zones, "zones"),
+			})
+		}
+		if w := r.ZoneWeights[name]; !(w >= 0.01 && w <= 100) {
+			v.addProblem(here, fmt.Sprintf("weight %v is out of range", w), "write a factor from 0.01 to 100; to send nothing to a zone, drain it")
+		}
+	}
+}
+
+// checkRegionSteering checks the bias, costs and quotas of a region.
+func (v *regionValidator) checkRegionSteering(r *Region, path string) {
+	if !(r.BiasMS >= -10_000 && r.BiasMS <= 10_000) {
+		v.addProblem(path+".bias_ms", fmt.Sprintf("bias_ms %v is out of range", r.BiasMS), "write milliseconds from -10000 (attracts) to 10000 (repels)")
+	}
+	if !(r.BiasPercent >= -99 && r.BiasPercent <= 99) {
+		v.addProblem(path+".bias_percent", fmt.Sprintf("bias_percent %v is out of range", r.BiasPercent), "write a percentage of the RTT from -99 (repels) to 99 (attracts)")
+	}
+	if !(r.EgressCost >= 0 && r.EgressCost <= 10_000) {
+		v.addProblem(path+".egress_cost", fmt.Sprintf("egress_cost %v is out of range", r.EgressCost), "write dollars per million tokens, from 0 to 10000")
+	}
+	if !(r.MaxWorkers >= 0 && r.MaxWorkers <= 1_000_000) {
+		v.addProblem(path+".max_workers", fmt.Sprintf("max_workers %d is out of range", r.MaxWorkers), "write the number of workers that the region has at most for one model, up to 1000000, or leave it out")
+	}
+	for _, name := range slices.Sorted(maps.Keys(r.Quotas)) {
+		here := path + ".quotas." + strict.QuoteKey(name)
+		if !slices.Contains(v.models, name) {
+			v.reportProblem(Problem{
+				Path: here, CaretAtKey: true, DependsOn: "$.models[*].name",
+				Reason: fmt.Sprintf("unknown model %q", name), Hint: strict.SuggestName(name, v.models, "models"),
+			})
+		}
+		if q := r.Quotas[name]; !(q >= 0) || !isFinite(q) {
+			v.addProblem(here, fmt.Sprintf("quota %v is not an amount", q), "write tokens/s, 0 to send nothing there")
+		}
+	}
 }

@@ -5,46 +5,89 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spillway-lb/spillway/internal/config/strict"
 )
 
-func (j *validator) checkTenants() {
-	list := j.spec.Tenants
-	carried := j.residencyLabels()
+// maxLimitValue bounds limits, so that thousandths of them are exact.
+const maxLimitValue = 1 << 40
+
+// tenantValidator checks tenants: keys, rights, limits and budgets.
+type tenantValidator struct{ *validation }
+
+func (v *tenantValidator) checkBudget(b *Budget, path string) {
+	if b.TokensPerDay < 0 || b.TokensPerDay > maxLimitValue {
+		v.addProblem(path+".tokens_per_day", fmt.Sprintf("tokens_per_day %d is out of range", b.TokensPerDay), "write tokens, or leave it out for no limit")
+	}
+	if !(b.DollarsPerDay >= 0 && b.DollarsPerDay <= 1e9) {
+		v.addProblem(path+".dollars_per_day", fmt.Sprintf("dollars_per_day %v is out of range", b.DollarsPerDay), "write dollars, or leave it out for no limit")
+	}
+	if b.WhenSpent != SpentStop && b.WhenSpent != SpentThrottle {
+		v.addProblem(path+".when_spent", fmt.Sprintf("unknown word %q", b.WhenSpent), strict.SuggestName(b.WhenSpent, []string{SpentStop, SpentThrottle}, "words"))
+	}
+	v.checkDuration(path+".day_offset", "day_offset", b.DayOffset, -14*time.Hour, 14*time.Hour)
+}
+
+// checkTimedKeys checks hashed keys with a validity period. No message shows any part of a key.
+func (v *tenantValidator) checkTimedKeys(list []TimedKey, path string) {
+	for i := range list {
+		k, at := &list[i], itemPath(path)(i)
+		if _, ok := parseKeyHash(k.Hash); !ok {
+			reason, hint := keyProblem(k.Hash)
+			v.addProblem(at+".hash", reason, hint)
+		}
+		if from, to := k.NotBefore.AsTime(), k.NotAfter.AsTime(); !to.IsZero() && !to.After(from) {
+			v.addProblem(at+".not_after", "the key ends before it begins", "write a later moment than not_before")
+		}
+	}
+}
+
+// allKeys returns the hashes of the tenant's keys, timed keys last.
+func (t *Tenant) allKeys() []string {
+	out := slices.Clone(t.Keys)
+	for i := range t.TimedKeys {
+		out = append(out, t.TimedKeys[i].Hash)
+	}
+	return out
+}
+
+func (v *tenantValidator) checkTenants() {
+	list := v.spec.Tenants
+	carried := v.residencyLabels()
 	for i := range list {
 		t, path := &list[i], itemPath("$.tenants")(i)
 		if why := nameProblem(t.Name); why != "" {
-			j.addProblem(path+".name", "tenant: "+why, nameHint)
+			v.addProblem(path+".name", "tenant: "+why, nameHint)
 		}
 		if t.Class >= NumClasses {
-			j.addProblem(path+".class", fmt.Sprintf("unknown class %s", t.Class), "write interactive, standard or batch")
+			v.addProblem(path+".class", fmt.Sprintf("unknown class %s", t.Class), "write interactive, standard or batch")
 		}
-		j.checkKeys(t.Keys, path+".keys")
-		j.checkTimedKeys(t.TimedKeys, path+".timed_keys")
-		j.checkLimits(&t.Limits, path+".limits")
-		j.checkBudget(&t.Budget, path+".budget")
-		j.checkReferences("region", "$.regions[*].name", t.Regions, j.regions, itemPath(path+".regions"))
-		j.checkUnique("region", t.Regions, itemPath(path+".regions"))
-		j.checkReferences("model", "$.models[*].name", t.Models, j.requestNames, itemPath(path+".models"))
-		j.checkUnique("model", t.Models, itemPath(path+".models"))
-		j.checkResidency(t.Residency, carried, path+".residency")
+		v.checkKeys(t.Keys, path+".keys")
+		v.checkTimedKeys(t.TimedKeys, path+".timed_keys")
+		v.checkLimits(&t.Limits, path+".limits")
+		v.checkBudget(&t.Budget, path+".budget")
+		v.checkReferences("region", "$.regions[*].name", t.Regions, v.regions, itemPath(path+".regions"))
+		v.checkUnique("region", t.Regions, itemPath(path+".regions"))
+		v.checkReferences("model", "$.models[*].name", t.Models, v.requestNames, itemPath(path+".models"))
+		v.checkUnique("model", t.Models, itemPath(path+".models"))
+		v.checkResidency(t.Residency, carried, path+".residency")
 		if t.Weight != 0 {
-			j.checkNumber(path+".weight", "the weight", t.Weight, 0.001, 1000)
+			v.checkNumber(path+".weight", "the weight", t.Weight, 0.001, 1000)
 		}
 		if why := nameProblem(t.PrefixGroup); t.PrefixGroup != "" && why != "" {
-			j.addProblem(path+".prefix_group", "prefix_group: "+why, nameHint)
+			v.addProblem(path+".prefix_group", "prefix_group: "+why, nameHint)
 		}
 	}
-	j.checkUnique("tenant", namesOf(list, func(t *Tenant) string { return t.Name }), itemNamePath("$.tenants"))
-	j.checkSharedKeys(list)
+	v.checkUnique("tenant", namesOf(list, func(t *Tenant) string { return t.Name }), itemNamePath("$.tenants"))
+	v.checkSharedKeys(list)
 }
 
 // residencyLabels lists all jurisdictions of the regions.
-func (j *validator) residencyLabels() []string {
+func (v *tenantValidator) residencyLabels() []string {
 	var all []string
-	for i := range j.spec.Regions {
-		all = append(all, j.spec.Regions[i].Residency...)
+	for i := range v.spec.Regions {
+		all = append(all, v.spec.Regions[i].Residency...)
 	}
 	slices.Sort(all)
 	return slices.Compact(all)
@@ -52,28 +95,28 @@ func (j *validator) residencyLabels() []string {
 
 // checkResidency reports a jurisdiction that no region has: the tenant could be served nowhere, or in fewer
 // regions than intended.
-func (j *validator) checkResidency(list, carried []string, path string) {
+func (v *tenantValidator) checkResidency(list, carried []string, path string) {
 	for i, label := range list {
 		if slices.Contains(carried, label) {
 			continue
 		}
 		hint := strict.SuggestName(label, carried, "jurisdictions")
-		if slices.Contains(j.regions, label) {
+		if slices.Contains(v.regions, label) {
 			hint = fmt.Sprintf("%q is a region: residency names jurisdictions, which regions carry in their own residency list", label)
 		}
-		j.problems = append(j.problems, Problem{Path: itemPath(path)(i), DependsOn: "$.regions[*].residency", Reason: fmt.Sprintf("no region carries the residency %q", label), Hint: hint})
+		v.reportProblem(Problem{Path: itemPath(path)(i), DependsOn: "$.regions[*].residency", Reason: fmt.Sprintf("no region carries the residency %q", label), Hint: hint})
 	}
-	j.checkUnique("jurisdiction", list, itemPath(path))
+	v.checkUnique("jurisdiction", list, itemPath(path))
 }
 
 // checkKeys checks hashed keys. No message shows any part of a value, which may be a key in plain text.
-func (j *validator) checkKeys(list []string, path string) {
+func (v *tenantValidator) checkKeys(list []string, path string) {
 	for i, k := range list {
 		if _, ok := parseKeyHash(k); ok {
 			continue
 		}
 		reason, hint := keyProblem(k)
-		j.addProblem(itemPath(path)(i), reason, hint)
+		v.addProblem(itemPath(path)(i), reason, hint)
 	}
 }
 
@@ -101,7 +144,7 @@ func isHex(s string) bool {
 }
 
 // checkSharedKeys reports a duplicate key, without showing it.
-func (j *validator) checkSharedKeys(list []Tenant) {
+func (v *tenantValidator) checkSharedKeys(list []Tenant) {
 	first := map[string]string{}
 	for i := range list {
 		for k, key := range list[i].allKeys() {
@@ -113,7 +156,7 @@ func (j *validator) checkSharedKeys(list []Tenant) {
 				continue
 			}
 			if at, ok := first[key]; ok {
-				j.addProblem(path, "this key is there twice", "it also stands at "+at+": give each tenant keys of its own")
+				v.addProblem(path, "this key is there twice", "it also stands at "+at+": give each tenant keys of its own")
 				continue
 			}
 			first[key] = strings.TrimPrefix(path, "$.")
@@ -121,9 +164,9 @@ func (j *validator) checkSharedKeys(list []Tenant) {
 	}
 }
 
-func (j *validator) checkLimits(l *TenantLimits, path string) {
+func (v *tenantValidator) checkLimits(l *TenantLimits, path string) {
 	if l.Scope != ScopeRegion && l.Scope != ScopeGlobal {
-		j.addProblem(path+".scope", fmt.Sprintf("unknown scope %q", l.Scope), strict.SuggestName(l.Scope, []string{ScopeRegion, ScopeGlobal}, "scopes"))
+		v.addProblem(path+".scope", fmt.Sprintf("unknown scope %q", l.Scope), strict.SuggestName(l.Scope, []string{ScopeRegion, ScopeGlobal}, "scopes"))
 	}
 	for _, f := range []struct {
 		key   string
@@ -131,9 +174,9 @@ func (j *validator) checkLimits(l *TenantLimits, path string) {
 	}{{"requests_per_minute", l.RequestsPerMinute}, {"tokens_per_minute", l.TokensPerMinute}, {"concurrency", l.Concurrency}} {
 		switch {
 		case f.value < 0:
-			j.addProblem(path+"."+f.key, fmt.Sprintf("%s %d is negative", f.key, f.value), "write 0 or leave it out for no limit")
+			v.addProblem(path+"."+f.key, fmt.Sprintf("%s %d is negative", f.key, f.value), "write 0 or leave it out for no limit")
 		case f.value > maxLimitValue:
-			j.addProblem(path+"."+f.key, fmt.Sprintf("%s %d is out of range", f.key, f.value), "leave it out for no limit")
+			v.addProblem(path+"."+f.key, fmt.Sprintf("%s %d is out of range", f.key, f.value), "leave it out for no limit")
 		}
 	}
 }

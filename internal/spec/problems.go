@@ -1,0 +1,104 @@
+package spec
+
+import (
+	"fmt"
+	"math"
+	"net/netip"
+	"strings"
+	"time"
+
+	"github.com/spillway-lb/spillway/internal/config/strict"
+)
+
+// problemCollector collects the mistakes of one spec. Its checks are those that several sections need.
+type problemCollector struct {
+	problems []Problem
+}
+
+func (c *problemCollector) addProblem(path, reason, hint string) {
+	c.reportProblem(Problem{Path: path, Reason: reason, Hint: hint})
+}
+
+// reportProblem adds a mistake that depends on another value, or whose caret is at the key.
+func (c *problemCollector) reportProblem(p Problem) { c.problems = append(c.problems, p) }
+
+func namesOf[T any](list []T, name func(*T) string) []string {
+	out := make([]string, len(list))
+	for i := range list {
+		out[i] = name(&list[i])
+	}
+	return out
+}
+
+// maxUsefulProblems is the number of mistakes after which suggestions are no longer computed.
+const maxUsefulProblems = 200
+
+// checkUnique reports every duplicate name with the position of the first.
+func (c *problemCollector) checkUnique(noun string, names []string, path func(i int) string) {
+	first := make(map[string]int, len(names))
+	for i, n := range names {
+		if n == "" {
+			continue
+		}
+		if at, ok := first[n]; ok {
+			c.addProblem(path(i), fmt.Sprintf("%s %q is there twice", noun, n), "it also stands at "+strings.TrimPrefix(path(at), "$.")+": keep one, or rename it")
+			continue
+		}
+		first[n] = i
+	}
+}
+
+func itemPath(list string) func(i int) string {
+	return func(i int) string { return fmt.Sprintf("%s[%d]", list, i) }
+}
+
+func itemNamePath(list string) func(i int) string {
+	return func(i int) string { return fmt.Sprintf("%s[%d].name", list, i) }
+}
+
+func (c *problemCollector) checkDuration(path, noun string, d Duration, low, high time.Duration) {
+	if time.Duration(d) < low || time.Duration(d) > high {
+		c.addProblem(path, fmt.Sprintf("%s %s is out of range", noun, d), fmt.Sprintf("write a duration from %s to %s", strict.FormatDuration(low), strict.FormatDuration(high)))
+	}
+}
+
+// checkShare reports a number outside (0, 1].
+func (c *problemCollector) checkShare(path, noun string, x float64) {
+	if !(x > 0 && x <= 1) {
+		c.addProblem(path, fmt.Sprintf("%s %v is not a share", noun, x), "write a number above 0 and at most 1, such as 0.25")
+	}
+}
+
+func isFinite(x float64) bool { return !math.IsNaN(x) && !math.IsInf(x, 0) }
+
+// addressHolder is a nameserver or a gateway with its addresses.
+type addressHolder struct {
+	path      string
+	addresses []netip.Addr
+}
+
+// checkUniqueAddresses reports an address shared by two holders. Loopback addresses may be shared: on one
+// machine ports distinguish instances.
+func (c *problemCollector) checkUniqueAddresses(noun string, holders []addressHolder) {
+	var all, paths []string
+	for _, h := range holders {
+		for k, a := range h.addresses {
+			if !a.IsLoopback() {
+				all, paths = append(all, a.String()), append(paths, fmt.Sprintf("%s.addresses[%d]", h.path, k))
+			}
+		}
+	}
+	c.checkUnique(noun, all, func(i int) string { return paths[i] })
+}
+
+func (c *problemCollector) checkInteger(path, noun string, n, low, high int64) {
+	if n < low || n > high {
+		c.addProblem(path, fmt.Sprintf("%s %d is out of range", noun, n), fmt.Sprintf("write a whole number from %d to %d", low, high))
+	}
+}
+
+func (c *problemCollector) checkNumber(path, noun string, x, low, high float64) {
+	if !(x >= low && x <= high) {
+		c.addProblem(path, fmt.Sprintf("%s %v is out of range", noun, x), fmt.Sprintf("write a number from %v to %v", low, high))
+	}
+}
