@@ -5,10 +5,16 @@
 //
 // An experiment is a file (DecodeExperiment) that is validated before it runs: an unknown GPU or policy, a malformed
 // assertion, and an objective that no worker of the fleet can meet are mistakes with a line, a caret and a hint. The
-// catalogue E1-E16 is in chaos/experiments.
+// catalogue E1-E16 is in the folder catalogue, a file with a question and its assertions for each; `spillway simulate list`
+// shows them.
 //
 // Only measured figures are reported: a quantile among requests that were refused or cut has no value, the report
 // states that, and an assertion that depends on it does not hold. Assertions are never weakened, and an experiment
-// that the simulator cannot run yet never passes. The same experiment with the same seeds has the same report to the
+// that the simulator cannot run yet states what it needs and does not pass. The same experiment with the same seeds has the same report to the
 // last byte, with any number of cores.
+//
+// Loads of the catalogue never depend on the result of the tested policy. They are its own figures, or fractions of the
+// knee of a simple policy (round robin or least requests) that the run measures first; each file states which. Unless stated
+// otherwise, signals are as old as in production: workers are scraped once a second. That is coarser than the 50 to 500 ms
+// of the publications, which E3 and E9 vary.
 package experiment

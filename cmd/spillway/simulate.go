@@ -14,7 +14,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/spillway-lb/spillway/chaos/experiment"
-	"github.com/spillway-lb/spillway/chaos/experiments"
 	"github.com/spillway-lb/spillway/chaos/load"
 	"github.com/spillway-lb/spillway/internal/config/strict"
 )
@@ -89,7 +88,7 @@ func (s *simulateOptions) loadExperiment(args []string) (*experiment.Experiment,
 	if s.file != "" {
 		e, err = readExperiment(s.file)
 	} else {
-		e, err = experiments.FindExperiment(args[0])
+		e, err = experiment.FindExperiment(args[0])
 	}
 	if err != nil {
 		return nil, err
@@ -249,7 +248,7 @@ func formatOrDash(ok bool, v any) string {
 }
 
 func listExperiments(traces string) (out []listedExperiment, err error) {
-	all, err := experiments.LoadAll()
+	all, err := experiment.LoadCatalogue()
 	if err != nil {
 		return nil, err
 	}
@@ -276,7 +275,7 @@ func newSimulateShowCommand() *cobra.Command {
 		Example: "  spillway simulate show E5 > mine.yaml",
 		Args:    requireArgs("simulate show ID", 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			text, err := experiments.ReadText(args[0])
+			text, err := experiment.ReadExperimentText(args[0])
 			if err == nil {
 				_, err = cmd.OutOrStdout().Write(text)
 			}

@@ -71,7 +71,7 @@ func TestFloodBarelySlowsLightTenant(t *testing.T) {
 // requests in time as the policies that use no state or only counts, and sends the slow worker the least. Five runs
 // of one load are summed: the order of goroutines changes the slow worker's share in one run by a third.
 func TestFaultyWorkersHarmPredictiveLeast(t *testing.T) {
-	testkit.SoakOnly(t, "experiments.TestSmallFormsKeepTheirAssertions")
+	testkit.SoakOnly(t, "experiment.TestSmallFormsKeepTheirAssertions")
 	o := newVirtualOptions(t, "-for", "40s")
 	each, err := measureCapacity(o)
 	if err != nil {

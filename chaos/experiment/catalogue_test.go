@@ -1,4 +1,4 @@
-package experiments
+package experiment
 
 import (
 	"bytes"
@@ -9,20 +9,15 @@ import (
 	"strings"
 	"testing"
 
-	"go.uber.org/goleak"
-
-	"github.com/spillway-lb/spillway/chaos/experiment"
 	"github.com/spillway-lb/spillway/chaos/load"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // publicTraces is the directory of the public traces, if it is set.
 func publicTraces() string { return os.Getenv(load.TracesVariable) }
 
 // TestCatalogueIsComplete: E1 to E16 exist, each with a question and assertions.
 func TestCatalogueIsComplete(t *testing.T) {
-	all, err := LoadAll()
+	all, err := LoadCatalogue()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -32,7 +27,7 @@ func TestCatalogueIsComplete(t *testing.T) {
 		if e.Question == "" || len(e.Pass) == 0 {
 			t.Errorf("%s asks nothing or has no line", e.ID)
 		}
-		if text, err := ReadText(strings.ToLower(e.ID)); err != nil || !bytes.HasPrefix(text, []byte("id: "+e.ID+"\n")) {
+		if text, err := ReadExperimentText(strings.ToLower(e.ID)); err != nil || !bytes.HasPrefix(text, []byte("id: "+e.ID+"\n")) {
 			t.Errorf("%s is not in its file: %v", e.ID, err)
 		}
 	}
@@ -48,7 +43,7 @@ func TestCatalogueIsComplete(t *testing.T) {
 // TestSmallFormsKeepTheirAssertions runs the small form of every experiment that can be run: each assertion is judged
 // by figures that are the same twice, and those that hold with a wide margin keep holding.
 func TestSmallFormsKeepTheirAssertions(t *testing.T) {
-	all, err := LoadAll()
+	all, err := LoadCatalogue()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,7 +58,7 @@ func TestSmallFormsKeepTheirAssertions(t *testing.T) {
 				checkNotRun(t, e)
 				t.Skipf("not run: %s", strings.Join(append(lacks, e.Command), "; "))
 			}
-			r, err := experiment.RunExperiment(t.Context(), e, experiment.Options{Traces: publicTraces(), Small: true, Workers: 1})
+			r, err := RunExperiment(t.Context(), e, Options{Traces: publicTraces(), Small: true, Workers: 1})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -73,15 +68,15 @@ func TestSmallFormsKeepTheirAssertions(t *testing.T) {
 }
 
 // checkNotRun checks that what is not run does not pass.
-func checkNotRun(t *testing.T, e *experiment.Experiment) {
+func checkNotRun(t *testing.T, e *Experiment) {
 	t.Helper()
-	r, err := experiment.RunExperiment(t.Context(), e, experiment.Options{Traces: publicTraces()})
-	if err != nil || r.Passed || len(r.Cases) > 0 || slices.ContainsFunc(r.Lines, func(v experiment.AssertionResult) bool { return v.Holds }) {
+	r, err := RunExperiment(t.Context(), e, Options{Traces: publicTraces()})
+	if err != nil || r.Passed || len(r.Cases) > 0 || slices.ContainsFunc(r.Lines, func(v AssertionResult) bool { return v.Holds }) {
 		t.Errorf("%s was not run and came to %+v, %v", e.ID, r, err)
 	}
 }
 
-func checkReport(t *testing.T, e *experiment.Experiment, r *experiment.Report) {
+func checkReport(t *testing.T, e *Experiment, r *Report) {
 	t.Helper()
 	if _, err := json.Marshal(r); err != nil { // NaN cannot be marshaled
 		t.Error(err)
@@ -123,7 +118,7 @@ func TestRunbookExperimentIsValid(t *testing.T) {
 	if !ok || !closed {
 		t.Fatal("the runbook shows no experiment")
 	}
-	if _, err := experiment.DecodeExperiment("simulate.md", []byte(text)); err != nil {
+	if _, err := DecodeExperiment("simulate.md", []byte(text)); err != nil {
 		t.Error(err)
 	}
 }
