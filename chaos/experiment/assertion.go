@@ -282,21 +282,3 @@ func parseNumber(w string) (float64, error) {
 	}
 	return 0, fmt.Errorf("%q has an unknown unit: use s, ms, us or %%", w)
 }
-
-// figureCalls are the figure calls of an assertion.
-func (s *comparisonExpr) figureCalls() (out []*figureCall) {
-	var walk func(*exprNode)
-	walk = func(n *exprNode) {
-		if n == nil {
-			return
-		}
-		if n.kind == 'c' {
-			out = append(out, &n.call)
-		}
-		walk(n.left)
-		walk(n.right)
-	}
-	walk(s.left)
-	walk(s.right)
-	return out
-}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"reflect"
+	"slices"
 	"time"
 
 	"github.com/spillway-lb/spillway/chaos/load"
@@ -168,8 +169,6 @@ type CapacitySearch struct {
 	Within float64 `yaml:"within" default:"0.05"`
 }
 
-func (c *CapacitySearch) isWanted() bool { return c.To > 0 }
-
 // SLO is the condition for goodput. A request that was refused or cut never meets it. 0: no bound.
 type SLO struct {
 	TTFT time.Duration `yaml:"ttft"` // time to first token
@@ -322,8 +321,6 @@ func (e *Experiment) expandCases() []Case {
 	return out
 }
 
-func (s *SLO) toSim() sim.GoodputSLO { return sim.GoodputSLO{TTFT: s.TTFT, TPOT: s.TPOT, E2E: s.E2E} }
-
 // UsePolicies runs other policies than the file. Assertions about a policy that is then not run stay and do not hold.
 // "all" stands for every policy, "baselines" for those of the catalogue.
 func (e *Experiment) UsePolicies(names []string) error {
@@ -338,4 +335,12 @@ func (e *Experiment) UsePolicies(names []string) error {
 	}
 	e.Policies = names
 	return nil
+}
+
+// locationOf is the location of a region.
+func (e *Experiment) locationOf(region string) (p RegionLocation) {
+	if i := slices.IndexFunc(e.Places, func(p RegionLocation) bool { return p.Name == region }); i >= 0 {
+		return e.Places[i]
+	}
+	return p
 }

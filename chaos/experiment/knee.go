@@ -74,11 +74,6 @@ func (p *experimentRun) planKneeSearches() (out []*policyRuns) {
 	return out
 }
 
-// isForPolicy reports whether the runs are those of a policy in a case.
-func (s *policyRuns) isForPolicy(at int, policy string) bool {
-	return s.jobs[0].caseIndex == at && s.jobs[0].policy == policy
-}
-
 // findKnees runs the searches for the knees.
 func (p *experimentRun) findKnees(ctx context.Context, searches []*policyRuns) error {
 	var jobs []*runJob
@@ -129,55 +124,4 @@ func (p *experimentRun) caseAtLoad(j *runJob) (Case, error) {
 		return c, nil
 	}
 	return c.withValue(knee.loadAt(*j.value))
-}
-
-// loadAt is the load that a value stands for.
-func (k *KneeReport) loadAt(value float64) float64 {
-	if k == nil || k.Load > 0 {
-		return value
-	}
-	return value * k.Value
-}
-
-// describeKnee describes what the loads are fractions of.
-func (c *CaseReport) describeKnee() string {
-	k := c.Knee
-	if k == nil {
-		return ""
-	}
-	where := ""
-	if k.Case != "" {
-		where = " in the case " + k.Case
-	}
-	vary := c.Vary
-	if k.Load > 0 {
-		vary = "rate"
-	}
-	what := FormatFigure(k.Value, capacityUnit(vary))
-	if vary != "rate" {
-		what = formatThreeDigits(k.Value) + " " + vary
-	}
-	knee := fmt.Sprintf("%s, the most that %s sustains%s (%s of requests within the SLO)", what, k.Policy, where, FormatFigure(k.Attainment, "%"))
-	if k.Load > 0 {
-		return fmt.Sprintf("%s times %s", formatPlain(k.Load), knee)
-	}
-	return "1 is " + knee
-}
-
-func (e *Experiment) checkKnee(p *problemList, path string, k *Knee, cases []Case) {
-	if !k.isWanted() {
-		return
-	}
-	checkPolicies(p, path+".policy", []string{k.Policy})
-	if !k.Search.isWanted() {
-		p.addProblem(path+".search", "a knee is asked for, and nothing says where to look for it", "write search: {from: 1, to: 64}")
-	}
-	checkCapacity(p, path+".search", &k.Search)
-	checkCapacity(p, path+".small", k.Small)
-	if k.Load < 0 || k.Load > 100 {
-		p.addProblem(path+".load", fmt.Sprintf("a load of %v times the knee", k.Load), "use 0.01 to 100, or leave it out where values are parts of the knee")
-	}
-	if k.Case != "" && !slices.ContainsFunc(cases, func(c Case) bool { return c.Name == k.Case }) {
-		p.addProblem(path+".case", fmt.Sprintf("there is no case %q", k.Case), "name one of cases", "$.cases[*].name")
-	}
 }

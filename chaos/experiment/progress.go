@@ -1,7 +1,6 @@
 package experiment
 
 import (
-	"slices"
 	"time"
 )
 
@@ -119,29 +118,6 @@ func (p *experimentRun) unplannedTime() (all float64) {
 	return all
 }
 
-// EstimateRuns is the approximate number of simulator runs of the experiment: a search is several, and screening
-// saves some.
-func (e *Experiment) EstimateRuns() int {
-	if e.Command != "" || len(e.Needs) > 0 {
-		return 0
-	}
-	p := newExperimentRun(e, &Report{Seeds: make([]uint64, e.Seeds)}, Options{})
-	p.markNamed(p.mainRuns)
-	all := p.unplannedTime()
-	for _, list := range [][]*policyRuns{p.kneeSearches, p.mainRuns} {
-		for _, s := range list {
-			jobs := s.plannedJobs(p.screeningSeeds())
-			if slices.Contains(p.kneeSearches, s) {
-				jobs = s.jobs
-			}
-			for _, j := range jobs {
-				all += j.estimateRuns()
-			}
-		}
-	}
-	return int(all)
-}
-
 // runSeconds is the time of a run of a case, in seconds: the mean of those that are done, or of all cases', or one.
 func (p *experimentRun) runSeconds(at int) float64 {
 	if s := p.timeByCase[at]; s.runs > 0 {
@@ -153,14 +129,6 @@ func (p *experimentRun) runSeconds(at int) float64 {
 	}
 	if all.runs > 0 {
 		return max(all.time.Seconds()/all.runs, 1e-6)
-	}
-	return 1
-}
-
-// estimateRuns is the approximate number of runs of a job.
-func (j *runJob) estimateRuns() float64 {
-	if j.search {
-		return float64(j.variation.Capacity.estimateTries(j.firstSeed != nil))
 	}
 	return 1
 }

@@ -148,14 +148,6 @@ type cachedSearch struct {
 	Required, UnderWay, LeastFailed float64
 }
 
-func (s seedFigure) toCached() cachedFigure {
-	return cachedFigure{s.value, s.missing, s.atLeast, s.below}
-}
-
-func (s cachedFigure) toFigure() seedFigure {
-	return seedFigure{s.Value, s.Missing, s.AtLeast, s.Below}
-}
-
 // mapValues applies turn to the values of a map.
 func mapValues[A, B any](in map[string]A, turn func(A) B) map[string]B {
 	if in == nil {
@@ -176,37 +168,10 @@ func toFigures(f map[string]cachedFigure) map[string]seedFigure {
 	return mapValues(f, cachedFigure.toFigure)
 }
 
-// toCachedRun is the stored form of a job's result.
-func (j *runJob) toCachedRun() *cachedRun {
-	if f := j.searched; f != nil {
-		return &cachedRun{Search: &cachedSearch{f.seedFigure.toCached(), f.probes, f.limit, f.earlyEnd, f.required, f.underWay, f.leastFailed}}
-	}
-	o := j.outcome
-	return &cachedRun{Outcome: &cachedOutcome{
-		toCachedFigures(o.figures), mapValues(o.tenants, toCachedFigures), mapValues(o.regions, toCachedFigures), &o.ttft, o.counts, o.workerBusy, o.limit, o.earlyEnd,
-	}}
-}
-
 // useCachedRun uses a stored result; false if it does not match the job.
 func (p *experimentRun) useCachedRun(j *runJob, r *cachedRun) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	j.fromCache = j.fillFromCache(r)
 	return j.fromCache
-}
-
-func (j *runJob) fillFromCache(r *cachedRun) bool {
-	if f := r.Search; f != nil && j.search {
-		j.searched = &searchResult{f.Sample.toFigure(), f.Probes, f.Limit, f.Required, f.UnderWay, f.EarlyEnd, f.LeastFailed}
-		return true
-	}
-	o := r.Outcome
-	if o == nil || j.search || len(o.Figures) == 0 {
-		return false
-	}
-	j.outcome = &runOutcome{toFigures(o.Figures), mapValues(o.Tenants, toFigures), mapValues(o.Regions, toFigures), sim.Distribution{}, o.Counts, o.Load, o.Limit, o.EarlyEnd}
-	if o.TTFT != nil {
-		j.outcome.ttft = *o.TTFT
-	}
-	return true
 }

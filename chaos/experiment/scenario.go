@@ -1,7 +1,6 @@
 package experiment
 
 import (
-	"cmp"
 	"fmt"
 	"io/fs"
 	"math"
@@ -20,75 +19,9 @@ import (
 // traceFolders are the workloads from traces, and the directory of each.
 var traceFolders = map[string]string{"w1": "azure2023", "w2": "mooncake", "w3": "mooncake", "w4": "agentic", "w5": "servegen"}
 
-// MissingNeeds lists what the experiment needs and does not find: features that the simulator does not have yet, and
-// traces that are not in the directory. If it is empty the experiment can be run.
-func (e *Experiment) MissingNeeds(traces string) []string {
-	out := slices.Clone(e.Needs)
-	add := func(s string) {
-		if !slices.Contains(out, s) {
-			out = append(out, s)
-		}
-	}
-	var dirs []string
-	missing := map[string][]string{} // workloads whose traces are missing, by the directory that should hold them
-	names, _ := load.WorkloadNames()
-	for _, c := range e.expandCases() {
-		name := strings.ToLower(c.Workload.Name)
-		if len(e.Needs) == 0 && name != "" && !slices.Contains(names, name) {
-			add("the workload " + name)
-		}
-		if folder, ok := traceFolders[name]; ok && c.Workload.Trace == "" && len(e.Needs) == 0 {
-			dir := cmp.Or(c.Workload.Traces, traces)
-			if (dir == "" || !isFolder(filepath.Join(dir, folder))) && !slices.Contains(missing[dir], name) {
-				dirs, missing[dir] = append(dirs, dir), append(missing[dir], name)
-			}
-		}
-	}
-	for _, dir := range slices.Compact(dirs) {
-		need := "the traces of " + strings.Join(missing[dir], ", ")
-		if dir != "" {
-			need += ", which are not in " + dir
-		}
-		add(need + " (--traces or " + load.TracesVariable + " gives their folder; `spillway traces` lists them)")
-	}
-	return out
-}
-
 func isFolder(path string) bool {
 	info, err := os.Stat(path)
 	return err == nil && info.Mode()&fs.ModeDir != 0
-}
-
-// withValue sets a varied value in a case's workload or fleet.
-func (c *Case) withValue(value float64) (Case, error) {
-	out := *c
-	w := *c.Workload
-	out.Workload = &w
-	switch c.Vary {
-	case "rate":
-		w.Rate = value
-	case "sessions":
-		w.Sessions = roundToCount(value)
-	case "clients":
-		w.Clients = make([]int, max(len(c.Workload.Clients), 1))
-		for i := range w.Clients {
-			w.Clients[i] = roundToCount(value)
-		}
-	case "workers":
-		out.Fleet = slices.Clone(c.Fleet)
-		for i := range out.Fleet {
-			out.Fleet[i].Count = roundToCount(value)
-		}
-	case "thin":
-		w.Thin = roundToCount(value)
-		out.Fleet = slices.Clone(c.Fleet)
-		for i := range out.Fleet {
-			out.Fleet[i].Count = roundToCount(float64(out.Fleet[i].Count) / value)
-		}
-	default:
-		return out, fmt.Errorf("%q cannot be varied: use rate, sessions, clients, workers or thin", c.Vary)
-	}
-	return out, nil
 }
 
 func roundToCount(v float64) int { return max(int(math.Round(v)), 1) }
@@ -218,31 +151,4 @@ func (c *Case) describeWorkload() string {
 		out += "; clients " + strings.Trim(strings.ReplaceAll(fmt.Sprint(w.Clients), " ", "/"), "[]")
 	}
 	return out
-}
-
-// String describes the objective.
-func (s *SLO) String() string {
-	var out []string
-	if s.TTFT > 0 {
-		out = append(out, "first token within "+s.TTFT.String())
-	}
-	if s.TPOT > 0 {
-		out = append(out, "a token in "+s.TPOT.String()+" on average")
-	}
-	if s.E2E > 0 {
-		out = append(out, "last token within "+s.E2E.String())
-	}
-	return strings.Join(out, ", ")
-}
-
-// String describes the staleness.
-func (s *Staleness) String() string {
-	scrape := "as often as in production"
-	if s.Scrape > 0 {
-		scrape = "every " + s.Scrape.String()
-	}
-	if s.Delay > 0 {
-		return "workers are scraped " + scrape + ", and readings are " + s.Delay.String() + " old"
-	}
-	return "workers are scraped " + scrape
 }

@@ -1,10 +1,7 @@
 package experiment
 
 import (
-	"cmp"
 	"context"
-	"math"
-	"slices"
 )
 
 // finalistCount is how many policies of each figure whose best or worst an assertion uses are run with every seed.
@@ -16,23 +13,6 @@ func (p *experimentRun) screeningSeeds() int {
 		return min(n, len(p.report.Seeds))
 	}
 	return len(p.report.Seeds)
-}
-
-// plannedJobs are the jobs to be run.
-func (s *policyRuns) plannedJobs(screens int) []*runJob {
-	if s.everySeed {
-		return s.jobs
-	}
-	return s.jobs[:screens]
-}
-
-func (s *policyRuns) doneJobs() (out []*runJob) {
-	for _, j := range s.jobs {
-		if j.isDone() {
-			out = append(out, j)
-		}
-	}
-	return out
 }
 
 // runStage runs policies: each with the screening seeds, named ones with all, and then, until nothing changes, those
@@ -118,26 +98,3 @@ func (p *experimentRun) markEverySeed(list []*policyRuns, at *CaseReport, policy
 		}
 	}
 }
-
-// rankPolicies are the policies but the subject that have a figure, in the order of best or worst.
-func (e *judgeScope) rankPolicies(c *figureCall, at *CaseReport, value *float64) []string {
-	figures := map[string]float64{}
-	var out []string
-	for _, policy := range at.policyNames() {
-		a := at.figureOf(c, policy, value)
-		if policy == e.subject || a.missing != "" && !math.IsInf(a.value, 1) {
-			continue
-		}
-		out, figures[policy] = append(out, policy), a.value
-	}
-	slices.SortStableFunc(out, func(a, b string) int {
-		if c.wantsLowest() {
-			a, b = b, a
-		}
-		return cmp.Compare(figures[b], figures[a])
-	})
-	return out
-}
-
-// wantsLowest reports whether the call selects the lowest figure.
-func (c *figureCall) wantsLowest() bool { return (c.choice == "best") == c.metric.lowerIsBetter }

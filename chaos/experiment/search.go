@@ -2,7 +2,6 @@ package experiment
 
 import (
 	"context"
-	"math"
 
 	"github.com/spillway-lb/spillway/chaos/sim"
 )
@@ -18,23 +17,6 @@ type searchResult struct {
 	leastFailed float64 // lowest value that missed the SLO; 0 if none was tried
 }
 
-// estimateTries is the approximate number of runs of a search: bisections of the ratio between its bounds, or steps
-// to both sides of a guess.
-func (c *CapacitySearch) estimateTries(guessed bool) int {
-	if guessed {
-		return 3
-	}
-	return 1 + max(int(math.Ceil(math.Log2(math.Log(c.To/c.From)/math.Log1p(c.Within)))), 1)
-}
-
-// searchBracket is the state of a search: low meets the SLO and high does not, if they were tried.
-type searchBracket struct {
-	low, high           float64
-	lowTried, highTried bool
-	guess               []float64 // tried first, in this order
-	stride              float64   // ratio of the step away from a wrong guess, squared each time
-}
-
 // newSearchBracket starts with another seed's result, if there is one.
 func newSearchBracket(k *CapacitySearch, other *searchResult) *searchBracket {
 	b := &searchBracket{low: k.From, high: k.To}
@@ -42,47 +24,6 @@ func newSearchBracket(k *CapacitySearch, other *searchResult) *searchBracket {
 		b.guess, b.stride = []float64{other.value, other.leastFailed}, other.leastFailed/other.value
 	}
 	return b
-}
-
-// recordTry records whether a value met the SLO.
-func (b *searchBracket) recordTry(value float64, ok bool) {
-	if ok {
-		b.low, b.lowTried = max(b.low, value), true
-	} else {
-		b.high, b.highTried = min(b.high, value), true
-	}
-}
-
-// nextValue is the value to try; false when the search is done.
-func (b *searchBracket) nextValue(c *Case) (float64, bool) {
-	for len(b.guess) > 0 {
-		v := b.guess[0]
-		if b.guess = b.guess[1:]; v > b.low && v < b.high {
-			return v, true
-		}
-	}
-	if !c.hasValuesBetween(b.low, b.high) {
-		return 0, false
-	}
-	if b.stride > 1 && b.lowTried != b.highTried { // the guess is to one side of all
-		b.stride *= b.stride
-		v := b.low * b.stride
-		if b.highTried {
-			v = b.high / b.stride
-		}
-		if v = c.roundValue(v); v > b.low && v < b.high {
-			return v, true
-		}
-	}
-	return c.roundValue(math.Sqrt(b.low * b.high)), true
-}
-
-// roundValue rounds a value to one that the case can have.
-func (c *Case) roundValue(v float64) float64 {
-	if c.Vary == "rate" {
-		return v
-	}
-	return math.Round(v)
 }
 
 // searchCapacity finds the greatest value that meets the SLO, by bisecting the ratio between one that does and one
@@ -139,17 +80,6 @@ func (p *experimentRun) searchCapacity(ctx context.Context, j *runJob) (*searchR
 		f.leastFailed = b.high
 	}
 	return f, nil
-}
-
-// hasValuesBetween reports whether there is a value between one that meets the SLO and one that does not.
-func (c *Case) hasValuesBetween(low, high float64) bool {
-	if c.Vary != "rate" && math.Round(math.Sqrt(low*high)) <= low {
-		return false
-	}
-	if c.Vary != "rate" && math.Round(math.Sqrt(low*high)) >= high {
-		return false
-	}
-	return high/low > 1+c.Capacity.Within
 }
 
 func (f *searchResult) addProbe(value float64, r *sim.RunResult, slo *SLO, want float64) {

@@ -2,6 +2,7 @@ package experiment
 
 import (
 	"cmp"
+	"fmt"
 	"math"
 	"slices"
 )
@@ -62,4 +63,23 @@ func summarizeSeeds(samples []seedFigure, less bool) SeedSpread {
 		s.AtLeast = have[at].atLeast || have[below].atLeast
 	}
 	return s
+}
+
+// formatCell formats a spread for a table.
+func (s *SeedSpread) formatCell(unit string) string {
+	if s.Below > 0 {
+		return "< " + FormatFigure(s.Below, unit)
+	}
+	if s.Missing != "" {
+		return "-"
+	}
+	text := FormatFigure(s.Median, unit)
+	if s.AtLeast {
+		text = "≥ " + text
+	}
+	low, high := FormatFigure(s.Min, unit), FormatFigure(s.Max, unit)
+	if low == high {
+		return text
+	}
+	return fmt.Sprintf("%s (%s to %s)", text, dropUnit(low, high), high)
 }

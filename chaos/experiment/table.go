@@ -199,25 +199,6 @@ func (c *CaseReport) missingReasons() (out []string) {
 	return out
 }
 
-// formatCell formats a spread for a table.
-func (s *SeedSpread) formatCell(unit string) string {
-	if s.Below > 0 {
-		return "< " + FormatFigure(s.Below, unit)
-	}
-	if s.Missing != "" {
-		return "-"
-	}
-	text := FormatFigure(s.Median, unit)
-	if s.AtLeast {
-		text = "≥ " + text
-	}
-	low, high := FormatFigure(s.Min, unit), FormatFigure(s.Max, unit)
-	if low == high {
-		return text
-	}
-	return fmt.Sprintf("%s (%s to %s)", text, dropUnit(low, high), high)
-}
-
 // dropUnit removes a unit that is repeated after it.
 func dropUnit(low, high string) string {
 	number, unit, _ := strings.Cut(low, " ")

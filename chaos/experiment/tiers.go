@@ -2,8 +2,6 @@ package experiment
 
 import (
 	_ "embed" // the source whose comments explain the keys
-	"fmt"
-	"slices"
 	"time"
 
 	"github.com/spillway-lb/spillway/chaos/sim"
@@ -39,23 +37,6 @@ func (t *TierInstances) addToScenario(s *sim.Scenario) {
 	}
 	s.Steering.Nodes, s.Steering.ElectionTime = t.Nodes, t.Election
 	s.AlwaysGateways = s.AlwaysGateways || t.Gateways > 1 || t.Locals > 1
-}
-
-func (e *Experiment) checkTiers(p *problemList, path string, t *TierInstances, fleet []WorkerGroup) {
-	if t.Gateways < 0 || t.Gateways > mostInstances {
-		p.addProblem(path+".gateways", fmt.Sprintf("%d gateways of a region", t.Gateways), fmt.Sprintf("use 1 to %d", mostInstances))
-	}
-	if t.Locals < 0 || t.Locals > mostInstances {
-		p.addProblem(path+".locals", fmt.Sprintf("%d instances of a zone", t.Locals), fmt.Sprintf("use 1 to %d", mostInstances))
-	}
-	if t.Election < 0 || t.Election > time.Minute {
-		p.addProblem(path+".election", fmt.Sprintf("an election that takes %v", t.Election), "use 0s to 1m")
-	}
-	for i, name := range t.Nodes {
-		if !slices.ContainsFunc(fleet, func(g WorkerGroup) bool { return g.Region == name }) || slices.Contains(t.Nodes[:i], name) {
-			p.addProblem(fmt.Sprintf("%s.nodes[%d]", path, i), fmt.Sprintf("a global node in %q", name), "name regions of the fleet, each once", "$.fleet[*].region")
-		}
-	}
 }
 
 // instancesOf is the number of instances that a fault can select from.

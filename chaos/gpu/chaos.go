@@ -1,11 +1,8 @@
 package gpu
 
 import (
-	"encoding/json"
 	"fmt"
 	"net/http"
-	"sync"
-	"sync/atomic"
 	"time"
 )
 
@@ -101,88 +98,3 @@ func parseOptionalDuration(field, text string) (time.Duration, error) {
 
 // appliesTo reports whether a request with this draw from [0,1) is affected.
 func (c *Chaos) appliesTo(mode ChaosMode, draw float64) bool { return c.Mode == mode && draw < c.Share }
-
-// chaosState holds the mode in force and the timer that ends it.
-type chaosState struct {
-	current     atomic.Pointer[Chaos]
-	memoryGone  atomic.Bool // memory was exhausted by a leak, and the process has not restarted yet
-	mu          sync.Mutex
-	generation  uint64 // counts changes, so that a late timer ends only its own mode
-	expiryTimer *time.Timer
-	leak        leakState
-}
-
-func (b *chaosState) storeCurrent(c Chaos) { b.current.Store(&c) }
-func (b *chaosState) loadCurrent() *Chaos  { return b.current.Load() }
-
-func (b *chaosState) stopTimers() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.generation++
-	if b.expiryTimer != nil {
-		b.expiryTimer.Stop()
-	}
-	if t := b.leak.restartTimer; t != nil {
-		t.Stop()
-	}
-}
-
-// SetChaos sets or ends a misbehavior. The error names the field to correct.
-func (s *Server) SetChaos(c Chaos) error {
-	c = c.withDefaults()
-	span, err := c.checkChaos()
-	if err != nil {
-		return err
-	}
-	s.chaos.mu.Lock()
-	defer s.chaos.mu.Unlock()
-	if s.chaos.expiryTimer != nil {
-		s.chaos.expiryTimer.Stop()
-		s.chaos.expiryTimer = nil
-	}
-	s.applyChaos(c)
-	s.chaos.generation++
-	if turn := s.chaos.generation; span > 0 {
-		s.chaos.expiryTimer = time.AfterFunc(span, func() { s.expireChaos(turn) })
-	}
-	s.log.Warn("chaos mode set", "mode", string(c.Mode), "for", c.For)
-	return nil
-}
-
-func (s *Server) applyChaos(c Chaos) {
-	s.resetLeak()
-	s.chaos.storeCurrent(c)
-	factor := 1.0
-	if c.Mode == ModeSlow {
-		factor = c.Factor
-	}
-	s.driver.setPace(c.Mode == ModeStall, factor, c.Mode == ModeOOM)
-}
-
-// expireChaos ends a mode unless another one was set since.
-func (s *Server) expireChaos(turn uint64) {
-	s.chaos.mu.Lock()
-	defer s.chaos.mu.Unlock()
-	if s.chaos.generation == turn {
-		s.applyChaos(Chaos{Mode: ModeOK})
-	}
-}
-
-func (s *Server) getChaos(w http.ResponseWriter, _ *http.Request) {
-	writeJSON(w, http.StatusOK, s.chaos.loadCurrent())
-}
-
-func (s *Server) postChaos(w http.ResponseWriter, r *http.Request) {
-	var c Chaos
-	dec := json.NewDecoder(http.MaxBytesReader(w, r.Body, 4096))
-	dec.DisallowUnknownFields()
-	err := dec.Decode(&c)
-	if err == nil {
-		err = s.SetChaos(c)
-	}
-	if err != nil {
-		writeError(w, http.StatusBadRequest, err.Error())
-		return
-	}
-	writeJSON(w, http.StatusOK, s.chaos.loadCurrent())
-}

@@ -209,3 +209,13 @@ func (d *engineDriver) engineStats() (Gauges, Counters) {
 	defer d.mu.Unlock()
 	return d.engine.Gauges(), d.engine.Counters()
 }
+
+// restartEngine resets the engine and accepts requests again.
+func (d *engineDriver) restartEngine() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.failAll()
+	d.engine.Restart()
+	d.outOfMemory = false
+	d.wakeLoop()
+}

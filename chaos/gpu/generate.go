@@ -21,7 +21,7 @@ func (s *Server) generationHandler(k endpointKind) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		draw := s.chaosRand.drawFloat()
 		s.takenRequests.Add(1)
-		s.leakMemory()
+		s.chaos.leakMemory()
 		if s.refuseByChaos(w, draw) || s.refuseIfAsleep(w) {
 			return
 		}

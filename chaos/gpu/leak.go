@@ -10,57 +10,41 @@ type leakState struct {
 
 // leakMemory leaks the memory of one request. The request that exhausts the memory ends the process: running requests
 // fail, and no request is answered until the restart.
-func (s *Server) leakMemory() {
-	c := s.chaos.loadCurrent()
-	if c.Mode != ModeLeak || s.chaos.memoryGone.Load() {
+func (b *chaosState) leakMemory() {
+	c := b.loadCurrent()
+	if c.Mode != ModeLeak || b.memoryGone.Load() {
 		return
 	}
-	s.chaos.mu.Lock()
-	defer s.chaos.mu.Unlock()
-	if s.chaos.leak.leakedRequests++; s.chaos.leak.leakedRequests < c.Requests {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.leak.leakedRequests++; b.leak.leakedRequests < c.Requests {
 		return
 	}
 	restart, _ := time.ParseDuration(c.Restart) // checked when it was set
-	turn := s.chaos.generation
-	s.chaos.memoryGone.Store(true)
-	s.driver.setPace(false, 1, true)
-	s.chaos.leak.restartTimer = time.AfterFunc(restart, func() { s.restartProcess(turn) })
-	s.log.Warn("the worker has leaked all its memory", "requests", s.chaos.leak.leakedRequests, "restart", c.Restart)
+	turn := b.generation
+	b.memoryGone.Store(true)
+	b.driver.setPace(false, 1, true)
+	b.leak.restartTimer = time.AfterFunc(restart, func() { b.restartProcess(turn) })
+	b.log.Warn("the worker has leaked all its memory", "requests", b.leak.leakedRequests, "restart", c.Restart)
 }
 
 // restartProcess simulates the process that a supervisor starts after the failure: an empty cache, counters at zero,
 // and the same leak.
-func (s *Server) restartProcess(turn uint64) {
-	s.chaos.mu.Lock()
-	defer s.chaos.mu.Unlock()
-	if s.chaos.generation == turn {
-		s.driver.restartEngine()
-		s.metrics.resetCounts()
-		s.resetLeak()
+func (b *chaosState) restartProcess(turn uint64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.generation == turn {
+		b.driver.restartEngine()
+		b.metrics.resetCounts()
+		b.resetLeak()
 	}
 }
 
 // resetLeak resets the leaked memory. The lock must be held.
-func (s *Server) resetLeak() {
-	if t := s.chaos.leak.restartTimer; t != nil {
+func (b *chaosState) resetLeak() {
+	if t := b.leak.restartTimer; t != nil {
 		t.Stop()
 	}
-	s.chaos.leak = leakState{}
-	s.chaos.memoryGone.Store(false)
-}
-
-// restartEngine resets the engine and accepts requests again.
-func (d *engineDriver) restartEngine() {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.failAll()
-	d.engine.Restart()
-	d.outOfMemory = false
-	d.wakeLoop()
-}
-
-func (m *workerMetrics) resetCounts() {
-	for o := range m.endedRequests {
-		m.endedRequests[o].Store(0)
-	}
+	b.leak = leakState{}
+	b.memoryGone.Store(false)
 }

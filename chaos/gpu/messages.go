@@ -5,22 +5,6 @@ import (
 	"strconv"
 )
 
-// allMessages are the messages of a request: in Anthropic's API the system prompt is a separate field.
-func (b *requestBody) allMessages(k endpointKind) []chatMessage {
-	if k != kindAnthropic || !isSet(b.System) {
-		return b.Messages
-	}
-	return append([]chatMessage{{Role: "system", Content: b.System}}, b.Messages...)
-}
-
-// stopReason is the reason of an answer's end in Anthropic's API.
-func (j *generationJob) stopReason() string {
-	if j.finishReason == "length" {
-		return "max_tokens"
-	}
-	return "end_turn"
-}
-
 // appendMessageHead starts a message of Anthropic's API, whole or in its stream's first event.
 func (o *answerWriter) appendMessageHead(b []byte) []byte {
 	b = append(b, `{"id":"`...)

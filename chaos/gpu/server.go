@@ -133,9 +133,13 @@ func New(c Config) (*Server, error) {
 		}
 		s.driver.arrayEvents, engine.cache.journal = c.KVArrays, &cacheJournal{}
 	}
+	s.chaos.driver, s.chaos.metrics, s.chaos.log = s.driver, s.metrics, s.log
 	s.chaos.storeCurrent(Chaos{Mode: ModeOK})
 	return s, nil
 }
+
+// SetChaos sets or ends a misbehavior. The error names the field to correct.
+func (s *Server) SetChaos(c Chaos) error { return s.chaos.setMode(c) }
 
 // Addr returns the address that is served.
 func (s *Server) Addr() net.Addr { return s.listener.Addr() }
@@ -237,8 +241,8 @@ func (s *Server) newHandler() http.Handler {
 	mux.HandleFunc("GET /metrics", s.serveMetrics)
 	s.addLifecycleRoutes(mux)
 	mux.HandleFunc("POST /reset_prefix_cache", s.resetPrefixCache)
-	mux.HandleFunc("GET /chaos", s.getChaos)
-	mux.HandleFunc("POST /chaos", s.postChaos)
+	mux.HandleFunc("GET /chaos", s.chaos.serveChaos)
+	mux.HandleFunc("POST /chaos", s.chaos.changeChaos)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s.handlers.Add(1)
 		defer s.handlers.Done()

@@ -1,10 +1,8 @@
 package load
 
 import (
-	"cmp"
 	"io"
 	"math/rand/v2"
-	"slices"
 	"time"
 )
 
@@ -38,31 +36,6 @@ func (l *closedLoop) NextRequest() (*Request, error) {
 	r := l.roots[0]
 	l.roots = l.roots[1:]
 	return r, nil
-}
-
-// newClosedLoop starts the workload's clients, the given number in each region, each with the request that first
-// makes.
-func (w *Workload) newClosedLoop(number []int, first func(c *loopClient) *Request) RootSource {
-	l := &closedLoop{}
-	for region := range w.Regions {
-		n := number[min(region, len(number)-1)]
-		if len(w.Clients) > 0 {
-			n = 0
-			if region < len(w.Clients) {
-				n = w.Clients[region]
-			}
-		}
-		for i := range n {
-			id := mixBits(w.Seed ^ mixBits(uint64(region)<<32|uint64(i)|1<<57))
-			c := &loopClient{id: id, number: len(l.roots), region: int32(region), rng: rand.New(rand.NewPCG(id, 0xc11e))}
-			r := first(c)
-			r.At = time.Duration(c.rng.Float64() * float64(max(clientStagger, w.Every)))
-			r.Tenant = int32(c.number)
-			l.roots = append(l.roots, r)
-		}
-	}
-	slices.SortStableFunc(l.roots, func(a, b *Request) int { return cmp.Compare(a.At, b.At) })
-	return l
 }
 
 // makeRequest makes one of a client's requests, limited to the workload's maximum lengths.

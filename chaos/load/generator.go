@@ -1,15 +1,18 @@
 package load
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -225,4 +228,35 @@ func positiveOr(d, def time.Duration) time.Duration {
 		return d
 	}
 	return def
+}
+
+// CurrentReport returns the counts so far. It may be called during Run.
+func (g *Generator) CurrentReport() *LoadReport {
+	s := g.stats
+	end := func(v outcomeKind) uint64 { return s.outcomes[v].Load() }
+	r := &LoadReport{
+		Elapsed: s.elapsedTime(time.Now()), Skipped: s.skipped.Load(),
+		OK: end(outcomeOK), Refused: end(outcomeRefused), Cut: end(outcomeCut), Lost: end(outcomeLost), NoAddress: end(outcomeNoAddress), Abandoned: end(outcomeAbandoned),
+		Retried: s.retried.Load(), Redirected: s.redirected.Load(), Lag: s.lag.summarizeLatency(),
+		DNS: DNSReport{
+			Queries: s.dns.queries.Load(), FailedQueries: s.dns.failedQueries.Load(),
+			Resolutions: s.dns.lookups.Load(), FailedResolutions: s.dns.failedLookups.Load(), Cached: s.dns.cached.Load(),
+		},
+	}
+	r.Sent = s.sent.Load() // after the outcomes: none of them can be of a request that is not counted here
+	r.InFlight = r.Sent - r.OK - r.Refused - r.Cut - r.Lost - r.NoAddress - r.Abandoned
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for k, n := range s.codes {
+		r.Codes = append(r.Codes, CodeCount{Outcome: k.outcome.String(), Status: k.status, Code: k.code, Count: n})
+	}
+	slices.SortFunc(r.Codes, func(a, b CodeCount) int {
+		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Outcome, b.Outcome), cmp.Compare(a.Status, b.Status), cmp.Compare(a.Code, b.Code))
+	})
+	for _, name := range slices.Sorted(maps.Keys(s.regions)) {
+		if region := s.regions[name].makeReport(name); region.OK+region.Refused+region.Cut > 0 {
+			r.Regions = append(r.Regions, region)
+		}
+	}
+	return r
 }

@@ -76,3 +76,8 @@ func (h *latencyHistogram) totalCount() uint64 {
 	}
 	return total
 }
+
+func (h *latencyHistogram) summarizeLatency() LatencySummary {
+	q := h.readQuantiles(0.5, 0.9, 0.99)
+	return LatencySummary{Count: h.totalCount(), P50: q[0], P90: q[1], P99: q[2], Max: time.Duration(h.longest.Load())}
+}

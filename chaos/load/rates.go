@@ -60,3 +60,8 @@ func (m *serveGenModel) meanTokens(client int, at int32) float64 {
 	}
 	return list[i].in.mean + list[i].out.mean
 }
+
+// clientID is the ID of a model's client.
+func (w *Workload) clientID(model, number int) uint64 {
+	return mixBits(w.Seed ^ mixBits(uint64(model)<<32|uint64(number)|1<<53))
+}

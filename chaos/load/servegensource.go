@@ -4,11 +4,6 @@ import (
 	"cmp"
 	"container/heap"
 	"io"
-	"maps"
-	"math"
-	"math/rand/v2"
-	"slices"
-	"time"
 )
 
 // serveGenSource is clients of several models, each in a region with its own local time.
@@ -16,69 +11,6 @@ type serveGenSource struct {
 	workload *Workload
 	clients  clientHeap
 	count    uint64
-}
-
-// defaultServeGenModels are the default models.
-var defaultServeGenModels = []string{"m-large", "m-mid", "m-small"}
-
-// clientID is the ID of a model's client.
-func (w *Workload) clientID(model, number int) uint64 {
-	return mixBits(w.Seed ^ mixBits(uint64(model)<<32|uint64(number)|1<<53))
-}
-
-// readModels reads the request data of the workload's models, in the models' order; of all models if it names none.
-func (w *Workload) readModels() (models []*serveGenModel, err error) {
-	if len(w.Models) == 0 {
-		w.Models = defaultServeGenModels
-	}
-	for _, name := range w.Models {
-		rates, lengths, err := serveGenFiles(name)
-		if err != nil {
-			return nil, err
-		}
-		if rates, err = w.publicTrace(rates); err != nil {
-			return nil, err
-		}
-		if lengths, err = w.publicTrace(lengths); err != nil {
-			return nil, err
-		}
-		m, err := readServeGen(name, rates, lengths)
-		if err != nil {
-			return nil, err
-		}
-		models = append(models, m)
-	}
-	return models, nil
-}
-
-func (w *Workload) openServeGen() (RootSource, error) {
-	models, err := w.readModels()
-	if err != nil {
-		return nil, err
-	}
-	var total float64
-	for _, m := range models {
-		total += m.meanRate()
-	}
-	speed := 1.0
-	if w.Rate > 0 {
-		speed = w.Rate / total
-	}
-	p := &serveGenSource{workload: w}
-	tenants := int32(0)
-	for i, m := range models {
-		for _, number := range slices.Sorted(maps.Keys(m.rates)) {
-			id := w.clientID(i, number)
-			c := &serveGenClient{model: m, number: number, id: id, modelIndex: int32(i), tenant: tenants, speed: speed, region: w.regionOfSession(id)}
-			c.offset = int((w.From + w.Regions[c.region].Shift) / rateWindow)
-			tenants++
-			if c.advanceArrival() {
-				p.clients = append(p.clients, c)
-			}
-		}
-	}
-	heap.Init(&p.clients)
-	return p, nil
 }
 
 // NextRequest returns the request of the client that is due next.
@@ -101,119 +33,6 @@ func (p *serveGenSource) NextRequest() (*Request, error) {
 		heap.Pop(&p.clients)
 	}
 	return r, nil
-}
-
-// serveGenClient is one client's arrivals, window by window. The intervals are drawn twice from one seed: once for
-// their sum, which is scaled to the window's length, and once for use.
-type serveGenClient struct {
-	model              *serveGenModel
-	number             int
-	id                 uint64
-	modelIndex, tenant int32
-	region             int32
-	speed              float64
-	offset             int // windows by which the client's local time is ahead of the run's
-	window             int // of the run
-	arrivalsLeft       int // arrivals left in this window
-	gapScale           float64
-	rate               *serveGenRate
-	gaps               *rand.Rand
-	sizes              *rand.Rand
-	windowSeconds      float64 // seconds into the window
-	due                time.Duration
-}
-
-// advanceArrival advances to the next arrival; false when the client has none in a whole trace.
-func (c *serveGenClient) advanceArrival() bool {
-	for empty := 0; c.arrivalsLeft == 0; empty++ {
-		if empty > c.model.windows {
-			return false
-		}
-		if c.rate != nil || empty > 0 {
-			c.window++
-		}
-		c.openWindow()
-	}
-	c.arrivalsLeft--
-	c.windowSeconds += c.drawGap() * c.gapScale
-	c.due = time.Duration(c.window)*rateWindow + time.Duration(c.windowSeconds*float64(time.Second))
-	return true
-}
-
-// openWindow draws a window's arrivals.
-func (c *serveGenClient) openWindow() {
-	local := int32(((c.window+c.offset)%c.model.windows + c.model.windows) % c.model.windows)
-	list := c.model.rates[c.number]
-	i, ok := slices.BinarySearchFunc(list, local, func(r serveGenRate, w int32) int { return cmp.Compare(r.window, w) })
-	c.windowSeconds, c.arrivalsLeft = 0, 0
-	seed := mixBits(c.id ^ mixBits(uint64(c.window)))
-	c.sizes = rand.New(rand.NewPCG(seed, 0x517e))
-	if !ok {
-		return
-	}
-	c.rate = &list[i]
-	mean := float64(c.rate.rate) * c.speed * rateWindow.Seconds()
-	c.arrivalsLeft = int(mean)
-	if c.sizes.Float64() < mean-float64(c.arrivalsLeft) {
-		c.arrivalsLeft++
-	}
-	if c.arrivalsLeft == 0 {
-		return
-	}
-	c.gaps = rand.New(rand.NewPCG(seed, 0x6a95))
-	var sum float64
-	for range c.arrivalsLeft + 1 {
-		sum += c.drawGap()
-	}
-	c.gaps = rand.New(rand.NewPCG(seed, 0x6a95))
-	c.gapScale = rateWindow.Seconds() / max(sum, 1e-300)
-}
-
-// drawGap draws an interval between arrivals, without a unit.
-func (c *serveGenClient) drawGap() float64 {
-	if c.rate.gamma {
-		return drawGamma(c.gaps, float64(c.rate.shape))
-	}
-	return math.Pow(c.gaps.ExpFloat64(), 1/float64(c.rate.shape))
-}
-
-// drawLengths draws a request's lengths from the client's own at the time of day if available, else from another
-// client's.
-func (c *serveGenClient) drawLengths() (in, out int) {
-	list := c.model.lengths[c.number]
-	var g *serveGenLengths
-	if len(list) == 0 {
-		g = c.model.drawPooledLengths(c.sizes)
-	} else {
-		local := int32(((c.window+c.offset)%c.model.windows + c.model.windows) % c.model.windows)
-		i, ok := slices.BinarySearchFunc(list, local, func(g serveGenLengths, w int32) int { return cmp.Compare(g.window, w) })
-		if !ok {
-			i = max(i-1, 0)
-		}
-		g = &list[i]
-	}
-	return max(1, int(math.Round(g.in.drawLength(c.sizes)))), max(1, int(math.Round(g.out.drawLength(c.sizes))))
-}
-
-// drawGamma draws from a Gamma distribution of scale 1 (Marsaglia and Tsang, 2000).
-func drawGamma(rng *rand.Rand, shape float64) float64 {
-	boost := 1.0
-	if shape < 1 {
-		boost = math.Pow(1-rng.Float64(), 1/shape)
-		shape++
-	}
-	d := shape - 1.0/3
-	for {
-		x := rng.NormFloat64()
-		v := 1 + x/math.Sqrt(9*d)
-		if v <= 0 {
-			continue
-		}
-		v = v * v * v
-		if math.Log(1-rng.Float64()) < x*x/2+d-d*v+d*math.Log(v) {
-			return d * v * boost
-		}
-	}
 }
 
 type clientHeap []*serveGenClient

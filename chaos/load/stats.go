@@ -109,3 +109,11 @@ func (s *loadStats) countCode(k codeKey) {
 	}
 	s.codes[k]++
 }
+
+func (s *regionStats) makeReport(name string) RegionReport {
+	return RegionReport{
+		Name: name, OK: s.outcomes[outcomeOK].Load(), Refused: s.outcomes[outcomeRefused].Load(), Cut: s.outcomes[outcomeCut].Load(),
+		PromptTokens: s.prompt.Load(), OutputTokens: s.output.Load(),
+		TTFT: s.ttft.summarizeLatency(), ITL: s.itl.summarizeLatency(), Total: s.total.summarizeLatency(),
+	}
+}

@@ -164,3 +164,14 @@ func (t *traceSource) renameArrival(a *Arrival) {
 }
 
 func (t *traceSource) Close() error { return t.file.Close() }
+
+func (w *Workload) openRecord() (RootSource, error) {
+	if w.Trace == "" {
+		return nil, errors.New("trace: name the file that the run was recorded in")
+	}
+	f, err := openFile(w.Trace)
+	if err != nil {
+		return nil, err
+	}
+	return &recordedSource{recordReader: newRecordReader(f), workload: w, path: w.Trace, file: f}, nil
+}

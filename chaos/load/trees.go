@@ -1,8 +1,6 @@
 package load
 
 import (
-	"cmp"
-	"fmt"
 	"slices"
 	"time"
 )
@@ -19,24 +17,6 @@ var (
 	treeQuestion = LengthDist{Median: 128, P90: 256, Max: 512}
 	treeThought  = LengthDist{Median: 192, P90: 320, Max: 512}
 )
-
-// openTrees is the tree-of-thoughts workload: each client has one tree after the other; a thought is requested as
-// soon as its parent is answered, with the parent's prompt and answer as its prompt.
-func (w *Workload) openTrees() (RootSource, error) {
-	branches := w.Branches
-	if len(branches) == 0 {
-		branches = []int{cmp.Or(w.Branch, 2)}
-	}
-	for _, b := range branches {
-		if b < 1 || b > 16 {
-			return nil, fmt.Errorf("branch %d: use 1 to 16 thoughts after each thought", b)
-		}
-	}
-	clients := []int{40, 20, 20}
-	return w.newClosedLoop(clients, func(c *loopClient) *Request {
-		return (&thoughtTree{workload: w, client: c, branch: branches[min(int(c.region), len(branches)-1)]}).beginTree()
-	}), nil
-}
 
 // thoughtTree is one client's trees, one at a time.
 type thoughtTree struct {

@@ -141,17 +141,6 @@ func measureEvents(o *httpBenchOptions, all []*benchSystem, _ string) error {
 	return printTable(list, func(c hopComparison) float64 { return c.maxPerEvent })
 }
 
-// openStreams opens streams and waits until all of them have had an event.
-func (l *benchLoad) openStreams(n int, what string) error {
-	l.startStreams(n, what)
-	for end := time.Now().Add(streamOpenTimeout); l.opened.Load()+l.failed.Load() < int64(n); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(end) || contextOfRun.Err() != nil {
-			return fmt.Errorf("%d of %d streams have begun, %d have failed: %v", l.opened.Load(), n, l.failed.Load(), l.failureReasons())
-		}
-	}
-	return nil
-}
-
 // printTable prints each hop and its comparisons.
 func printTable(list []*systemFigures, bound func(hopComparison) float64) error {
 	theirs := map[string][]float64{}

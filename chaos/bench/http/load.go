@@ -33,29 +33,6 @@ func makeRequest(what string) []byte {
 		apiKey + "\r\nContent-Type: application/json\r\nContent-Length: " + strconv.Itoa(len(body)) + "\r\n\r\n" + body)
 }
 
-// durationCounts counts durations in steps of a microsecond up to 200 ms.
-type durationCounts struct{ count [200_001]atomic.Uint32 }
-
-func (t *durationCounts) addDuration(d time.Duration) {
-	t.count[min(max(d.Microseconds(), 0), int64(len(t.count)-1))].Add(1)
-}
-
-func (t *durationCounts) clearCounts() { clear(t.count[:]) }
-
-// quantileOf is the duration that a fraction of all does not exceed.
-func (t *durationCounts) quantileOf(share float64) time.Duration {
-	var total, seen uint64
-	for i := range t.count {
-		total += uint64(t.count[i].Load())
-	}
-	for i := range t.count {
-		if seen += uint64(t.count[i].Load()); float64(seen) > share*float64(total) {
-			return time.Duration(i) * time.Microsecond
-		}
-	}
-	return 0
-}
-
 // benchLoad is the load of one turn on a server, and its results.
 type benchLoad struct {
 	system       *benchSystem
@@ -249,42 +226,6 @@ func (l *benchLoad) followStream(c net.Conn, br *bufio.Reader, req []byte, began
 	}
 }
 
-// eventScanner finds the times of events and the end of a stream's last chunk, with any fragmentation.
-type eventScanner struct {
-	matched, digits int
-	value           int64
-	begun, ended    bool
-	tail            [5]byte
-}
-
-func (s *eventScanner) scanEvents(b []byte) func(yield func(int64) bool) {
-	return func(yield func(int64) bool) {
-		for _, ch := range b {
-			copy(s.tail[:], s.tail[1:])
-			s.tail[4] = ch
-			if s.matched == len(timestampMark) {
-				if ch >= '0' && ch <= '9' {
-					s.value, s.digits = s.value*10+int64(ch-'0'), s.digits+1
-					continue
-				}
-				if s.digits == 19 && !yield(s.value) {
-					return
-				}
-				s.matched, s.digits, s.value = 0, 0, 0
-			}
-			switch ch {
-			case timestampMark[s.matched]:
-				s.matched++
-			case timestampMark[0]:
-				s.matched = 1
-			default:
-				s.matched = 0
-			}
-		}
-		s.ended = string(s.tail[:]) == "0\r\n\r\n"
-	}
-}
-
 // rateRampTime is how long a rate takes to come up: connections between two tiers are opened one by one, each with a
 // handshake.
 const rateRampTime = 2 * time.Second
@@ -337,4 +278,15 @@ func (l *benchLoad) failureReasons() error {
 		return nil
 	}
 	return errors.New(fmt.Sprint(l.errorCounts))
+}
+
+// openStreams opens streams and waits until all of them have had an event.
+func (l *benchLoad) openStreams(n int, what string) error {
+	l.startStreams(n, what)
+	for end := time.Now().Add(streamOpenTimeout); l.opened.Load()+l.failed.Load() < int64(n); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) || contextOfRun.Err() != nil {
+			return fmt.Errorf("%d of %d streams have begun, %d have failed: %v", l.opened.Load(), n, l.failed.Load(), l.failureReasons())
+		}
+	}
+	return nil
 }

@@ -2,11 +2,9 @@ package spill
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -35,34 +33,6 @@ type Options struct {
 	Seed                  uint64
 	Dir                   string
 	Log                   *slog.Logger
-}
-
-// PhaseResult is the results of the first region's clients in one phase.
-type PhaseResult struct {
-	Sent, Failed, Late int // Late: the first byte came after TargetTTFT
-	Spilled            int // served by another region
-	TTFTs              []time.Duration
-}
-
-// TTFTQuantile is a quantile of the times to the first byte.
-func (p *PhaseResult) TTFTQuantile(q float64) time.Duration {
-	if len(p.TTFTs) == 0 {
-		return 0
-	}
-	slices.Sort(p.TTFTs)
-	return p.TTFTs[min(int(q*float64(len(p.TTFTs))), len(p.TTFTs)-1)]
-}
-
-// SpillResult is the result of a run.
-type SpillResult struct {
-	Before, Halved, After PhaseResult
-	Others                PhaseResult // clients of the other regions, while the first one is halved
-	Slots                 []int       // requests of the first region's clients that others served, by time slot
-	ServedForOthers       int         // requests of others' clients that the halved region served
-	Spilled, Refused      float64
-	HeldByReason          map[string]float64 // by reason
-	PeerOutcomes          map[string]float64 // by outcome
-	Jumps                 int                // slots in which the spilled fraction changed by more than half, after it settled
 }
 
 type spillRun struct {
@@ -161,21 +131,6 @@ func (x *spillRun) recordReply(r int, at time.Duration, reply fleet.HTTPReply) {
 	}
 }
 
-func (p *PhaseResult) addReply(r fleet.HTTPReply, away bool) {
-	p.Sent++
-	if r.Err != nil || r.Status != 200 || r.FirstByteAfter == 0 {
-		p.Failed++
-		return
-	}
-	p.TTFTs = append(p.TTFTs, r.FirstByteAfter)
-	if r.FirstByteAfter > TargetTTFT {
-		p.Late++
-	}
-	if away {
-		p.Spilled++
-	}
-}
-
 // readCounters reads the gateways' metrics.
 func (x *spillRun) readCounters() {
 	x.res.HeldByReason, x.res.PeerOutcomes = map[string]float64{}, map[string]float64{}
@@ -223,14 +178,4 @@ func randomPrompt(rng *rand.Rand, tokens int) string {
 		fmt.Fprintf(&b, "%016x", rng.Uint64())
 	}
 	return b.String()
-}
-
-var errNothingSent = errors.New("nothing was sent")
-
-// checkRun reports whether a run has usable results.
-func (r *SpillResult) checkRun() error {
-	if r.Before.Sent == 0 || r.Halved.Sent == 0 {
-		return errNothingSent
-	}
-	return nil
 }
