@@ -5,11 +5,12 @@ import (
 	"time"
 )
 
-// MaxTableChildren bounds a Book. When it is full, the child that has been silent the longest makes room, if it is lost.
+// MaxTableChildren bounds a SummaryTable. When the table is full, a new child replaces the unreachable child with the
+// oldest summary, if there is one.
 const MaxTableChildren = 4096
 
-// SummaryTable holds the newest statement of each child with its time of arrival. It has one writer at a time: callers that
-// share it lock it, and hand readers the immutable View.
+// SummaryTable holds the newest summary of each child with its time of arrival. It is not safe for concurrent use:
+// callers that share it lock it, and give readers the immutable CapacityView.
 type SummaryTable struct {
 	thresholds FreshnessThresholds
 	children   map[Path]*childEntry
@@ -18,16 +19,16 @@ type SummaryTable struct {
 type childEntry struct {
 	summary      *Summary
 	arrivedAt    time.Time
-	disconnected bool // the session is closed: lost whatever the age, until newer news arrives
+	disconnected bool // the session is closed: unreachable at any age, until a newer summary arrives
 }
 
-// NewSummaryTable makes an empty Book; zero thresholds mean their defaults.
+// NewSummaryTable returns an empty table. Zero thresholds mean their defaults.
 func NewSummaryTable(t FreshnessThresholds) *SummaryTable {
 	return &SummaryTable{thresholds: t.withDefaults(), children: make(map[Path]*childEntry)}
 }
 
-// PutSummary takes a statement that arrived at now, if it is newer than the one held. It keeps s, which must not change
-// afterwards. It is false, and nothing changes, for a repeated or overtaken statement and when the Book is full.
+// PutSummary stores a summary that arrived at now, if it is newer than the stored one. It keeps s, which must not
+// change afterwards. For a repeated or older summary, and when the table is full, it returns false and changes nothing.
 func (b *SummaryTable) PutSummary(s *Summary, now time.Time) bool {
 	e := b.children[s.Path]
 	if e != nil && !s.isNewerThan(e.summary) {
@@ -40,7 +41,7 @@ func (b *SummaryTable) PutSummary(s *Summary, now time.Time) bool {
 	return true
 }
 
-// evictOldest forgets the lost child that has been silent the longest.
+// evictOldest removes the unreachable child with the oldest summary.
 func (b *SummaryTable) evictOldest(now time.Time) bool {
 	var oldest *childEntry
 	for _, e := range b.children {
@@ -59,17 +60,19 @@ func (b *SummaryTable) evictOldest(now time.Time) bool {
 	return true
 }
 
-// MarkUnreachable marks a child lost at once, as when its session closed. Its last statement stays until Forget.
+// MarkUnreachable marks a child unreachable at once, as when its session closed. Its last summary stays until
+// RemoveChild.
 func (b *SummaryTable) MarkUnreachable(p Path) {
 	if e := b.children[p]; e != nil {
 		e.disconnected = true
 	}
 }
 
-// RemoveChild removes a child that will not come back.
+// RemoveChild removes a child that will not return.
 func (b *SummaryTable) RemoveChild(p Path) { delete(b.children, p) }
 
-// BootOf is the boot of the newest statement of p, or zero: what a reconnecting child must exceed to be heard.
+// BootOf returns the boot of the newest summary of p, or zero. The summaries of a reconnecting child are accepted only
+// with a greater one.
 func (b *SummaryTable) BootOf(p Path) (boot uint64) {
 	if e := b.children[p]; e != nil {
 		return e.summary.Boot
@@ -77,10 +80,10 @@ func (b *SummaryTable) BootOf(p Path) (boot uint64) {
 	return 0
 }
 
-// Len is the number of children, lost ones included.
+// Len returns the number of children, including unreachable ones.
 func (b *SummaryTable) Len() int { return len(b.children) }
 
-// BuildView is what the Book says at now.
+// BuildView returns the content of the table at now.
 func (b *SummaryTable) BuildView(now time.Time) *CapacityView {
 	v := &CapacityView{Children: make([]ChildSummary, 0, len(b.children))}
 	for _, e := range b.children {
@@ -97,7 +100,7 @@ func (b *SummaryTable) entryState(e *childEntry, now time.Time) Freshness {
 	return b.thresholds.freshnessAt(b.entryAge(e, now))
 }
 
-// entryAge is never negative: a caller's now may be a little older than the arrival.
+// entryAge returns an age of at least 0: now may be a little before the arrival.
 func (b *SummaryTable) entryAge(e *childEntry, now time.Time) time.Duration {
 	return max(now.Sub(e.arrivedAt), 0)
 }

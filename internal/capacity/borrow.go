@@ -2,8 +2,8 @@ package capacity
 
 import "slices"
 
-// ShareUnchanged lets s share with old what both say alike: names and hardware of models, which hardly ever change. s must not be
-// in anybody's hands yet. A parent of a thousand children holds a third less so.
+// ShareUnchanged replaces the model names and hardware lists of s by those of old where they are equal: they change
+// rarely. s must not be shared yet. It saves a parent of a thousand children a third of their memory.
 func (s *Summary) ShareUnchanged(old *Summary) {
 	if old == nil {
 		return

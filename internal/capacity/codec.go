@@ -10,7 +10,8 @@ import (
 	"github.com/spillway-lb/spillway/internal/spec"
 )
 
-// EncodeSummary writes s as protobuf, at most MaxEncoded bytes. It refuses what Decode would refuse; Fit mends that.
+// EncodeSummary writes s as protobuf, at most MaxEncoded bytes. It returns an error for what DecodeSummary would
+// refuse; FitToLimits makes a summary valid.
 func EncodeSummary(s *Summary) ([]byte, error) {
 	if err := s.checkLimits(); err != nil {
 		return nil, fmt.Errorf("encoding summary of %s: %w", s.Path, err)
@@ -18,8 +19,9 @@ func EncodeSummary(s *Summary) ([]byte, error) {
 	return marshalBounded(summaryToPB(s))
 }
 
-// DecodeSummary reads what Encode wrote. It refuses anything over the limits, negative or absurd amounts and disordered
-// lists, and keeps fields that a newer version added so that Encode writes them again.
+// DecodeSummary reads the output of EncodeSummary. It returns an error for anything over the limits, amounts that are
+// negative or too great, and unsorted lists. It keeps the fields of newer versions, so that EncodeSummary writes them
+// again.
 func DecodeSummary(b []byte) (*Summary, error) {
 	if len(b) > MaxEncoded {
 		return nil, fmt.Errorf("decoding summary: %d bytes: %w", len(b), ErrTooLarge)
@@ -102,7 +104,7 @@ func modelToPB(m *ModelCapacity) *capacitypb.Model {
 	return p
 }
 
-// classesToPB leaves an idle model's zeros off the wire.
+// classesToPB omits the zeros of an idle model.
 func classesToPB(v *[spec.NumClasses]int64) []uint64 {
 	if *v == [spec.NumClasses]int64{} {
 		return nil
@@ -133,7 +135,7 @@ func summaryFromPB(p *capacitypb.Summary) (*Summary, error) {
 		Boot: p.Boot, Seq: p.Seq, Endpoint: p.Endpoint, Draining: p.Draining, unknown: getUnknown(p),
 	}
 	if len(p.Models) > 0 {
-		s.Models = make([]ModelCapacity, len(p.Models)) // exactly: a parent holds them for as long as the session lasts
+		s.Models = make([]ModelCapacity, len(p.Models)) // exact capacity: a parent holds them as long as the session lasts
 	}
 	for i, pm := range p.Models {
 		m, err := modelFromPB(pm)
@@ -196,7 +198,7 @@ func demandFromPB(p *capacitypb.Demand) CellDemand {
 	}
 }
 
-// toAmount turns what does not fit an int64 into what check refuses.
+// toAmount returns -1, which checkAmount refuses, for a value over the range of int64.
 func toAmount(n uint64) int64 {
 	if n > math.MaxInt64 {
 		return -1

@@ -2,19 +2,19 @@ package capacity
 
 import "slices"
 
-// SummaryDelta is what a statement changed since a snapshot: whole models, whole demands, and everything else anew. It builds
-// on the snapshot, never on an earlier delta, so a lost one never matters.
+// SummaryDelta is the difference between a summary and a snapshot: whole models, whole demands, and all other fields.
+// It is based on the snapshot and not on an earlier delta, so that a lost delta has no effect on later ones.
 type SummaryDelta struct {
-	// BaseSeq numbers the snapshot (of the same Path and Boot) that the delta builds on.
+	// BaseSeq is the number of the snapshot (of the same Path and Boot) that the delta is based on.
 	BaseSeq uint64
-	// Head is the statement without Models, Demand, RTTs, Networks, Outcomes and Uses.
+	// Head is the summary without Models, Demand, RTTs, Networks, Outcomes and Uses.
 	Head Summary
-	// ChangedModels models, in ascending order of name, and the names of Removed ones.
+	// ChangedModels are in ascending order of name; RemovedModels are the names of removed models.
 	ChangedModels []ModelChange
 	RemovedModels []string
-	// Patches are changed models that are not among Changed, in ascending order of At; see Compact.
+	// Patches are changed models that are not in ChangedModels, in ascending order of ModelIndex; see CompactChanges.
 	Patches []ModelPatch
-	// Demand that changed, and RemovedDemand of which only the key counts.
+	// Demand that changed, and RemovedDemand, of which only the key counts.
 	Demand        []CellDemand
 	RemovedDemand []CellDemand
 	// RTTs that changed, and the cells of RemovedRTTs, in ascending order.
@@ -28,19 +28,20 @@ type SummaryDelta struct {
 	// TenantUsages that changed, and the tenants of RemovedUsages, in ascending order.
 	TenantUsages  []TenantUsage
 	RemovedUsages []string
-	// IsPartial means that not all changes found room: what is here is true, about the rest nothing is said. It
-	// lies over the newest statement held instead of the snapshot; see Overlay.
+	// IsPartial means that not all changes fit: the delta contains some of them. It applies to the newest summary
+	// instead of the snapshot; see OverlayOn.
 	IsPartial bool
 }
 
-// ModelChange is one model that differs from the base's.
+// ModelChange is one model that differs from that of the snapshot.
 type ModelChange struct {
 	Model ModelCapacity
 	// PrefixesUnchanged means that the sketch did not change and is left out of Model.
 	PrefixesUnchanged bool
 }
 
-// DiffSummaries is the Delta that turns base into next. Both must be lawful (see Fit) and of one path and boot.
+// DiffSummaries returns the delta that turns base into next. Both must be valid (see FitToLimits) and of the same path
+// and boot.
 func DiffSummaries(base, next *Summary) SummaryDelta {
 	d := SummaryDelta{BaseSeq: base.Seq, Head: *next}
 	d.Head.Models, d.Head.Demand, d.Head.RTTs = nil, nil, nil
@@ -94,12 +95,12 @@ func diffDemand(base, next []CellDemand) (changed, removed []CellDemand) {
 	return changed, removed
 }
 
-// ApplyTo gives the statement that a whole delta stands for: base is the snapshot that BaseSeq numbers; the caller has
+// ApplyTo returns the summary that a complete delta describes. base is the snapshot with number BaseSeq; the caller has
 // checked path, boot and number. The result may share memory with both.
 func (d *SummaryDelta) ApplyTo(base *Summary) Summary { return d.OverlayOn(base, base) }
 
-// OverlayOn is Apply for a Partial delta: its changes replace what held, the newest statement held, says, and base lends
-// the sketches that did not change.
+// OverlayOn is ApplyTo for a partial delta: its changes are applied to held, the newest summary, and base supplies the
+// sketches that did not change.
 func (d *SummaryDelta) OverlayOn(base, held *Summary) Summary {
 	s := d.Head
 	s.Models = d.overlayModels(base, held)
@@ -147,7 +148,7 @@ func (d *SummaryDelta) overlayModels(base, held *Summary) []ModelCapacity {
 
 func keepSecond[E any](_, b E) E { return b }
 
-// dropMatching shares list when nothing is dropped, which is the common case.
+// dropMatching returns list itself if nothing is dropped, which is the common case.
 func dropMatching[E any](list []E, drop func(*E) bool) []E {
 	for i := range list {
 		if !drop(&list[i]) {
@@ -164,8 +165,8 @@ func dropMatching[E any](list []E, drop func(*E) bool) []E {
 	return list
 }
 
-// TakePart is a Partial delta with at most n of the changes, beginning with change number from and going round, so that
-// successive calls with growing from let every change have its turn.
+// TakePart returns a partial delta with at most n of the changes, beginning with change number from and wrapping
+// around, so that successive calls with growing from include every change.
 func (d *SummaryDelta) TakePart(from, n int) SummaryDelta {
 	p := SummaryDelta{BaseSeq: d.BaseSeq, Head: d.Head, IsPartial: true}
 	total := d.Len()
@@ -190,7 +191,7 @@ func (d *SummaryDelta) TakePart(from, n int) SummaryDelta {
 	return p
 }
 
-// Len is the number of changes, of all kinds.
+// Len returns the number of changes of all kinds.
 func (d *SummaryDelta) Len() int {
 	return len(d.ChangedModels) + len(d.RemovedModels) + len(d.Patches) + len(d.Demand) + len(d.RemovedDemand) + len(d.RTTs) + len(d.RemovedRTTs) +
 		len(d.Networks) + len(d.RemovedNetworks) + len(d.Outcomes) + len(d.RemovedOutcomes) + len(d.TenantUsages) + len(d.RemovedUsages)

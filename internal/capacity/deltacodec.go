@@ -38,7 +38,7 @@ func EncodeDelta(d *SummaryDelta) ([]byte, error) {
 	return marshalBounded(p)
 }
 
-// DecodeDelta reads what EncodeDelta wrote and refuses what Decode would refuse in a Summary.
+// DecodeDelta reads the output of EncodeDelta. It returns an error for what DecodeSummary would refuse in a Summary.
 func DecodeDelta(b []byte) (*SummaryDelta, error) {
 	if len(b) > MaxEncoded {
 		return nil, fmt.Errorf("decoding delta: %d bytes: %w", len(b), ErrTooLarge)
@@ -62,10 +62,10 @@ func deltaFromPB(p *capacitypb.Delta) (*SummaryDelta, error) {
 		len(p.Rtts) > MaxRTTs || len(p.RemovedRtts) > MaxRTTs || len(p.RemovedOutcomes) > MaxOutcomes ||
 		len(p.Networks) > MaxNetworks || len(p.RemovedNetworks) > MaxNetworks ||
 		len(p.Uses) > MaxTenantUsages || len(p.RemovedUses) > MaxTenantUsages {
-		return nil, errors.New("more changes than a statement has entries")
+		return nil, errors.New("more changes than a summary has entries")
 	}
 	if p.Head == nil {
-		return nil, errors.New("no head")
+		return nil, errors.New("the delta has no head")
 	}
 	head, err := summaryFromPB(p.Head)
 	if err != nil {
@@ -104,17 +104,17 @@ func deltaFromPB(p *capacitypb.Delta) (*SummaryDelta, error) {
 
 func (d *SummaryDelta) checkDelta() error {
 	if len(d.Head.Models) > 0 || len(d.Head.Demand) > 0 || len(d.Head.RTTs) > 0 || len(d.Head.Networks) > 0 || len(d.Head.Outcomes) > 0 || len(d.Head.TenantUsages) > 0 {
-		return errors.New("the head carries models, demand, round trips, networks, outcomes or uses")
+		return errors.New("the head has models, demand, round trips, networks, outcomes or uses")
 	}
 	if len(d.ChangedModels) > MaxModels || len(d.RemovedModels) > MaxModels {
-		return errors.New("more changes than a statement has models")
+		return errors.New("more changes than a summary has models")
 	}
 	if !slices.IsSortedFunc(d.RemovedModels, strings.Compare) {
 		return errors.New("removed models are not in order")
 	}
 	for i := range d.ChangedModels {
 		if c := &d.ChangedModels[i]; c.PrefixesUnchanged && len(c.Model.Prefixes) > 0 {
-			return errors.New("prefixes given and said to be the same")
+			return errors.New("a change has prefixes although they are marked as unchanged")
 		}
 		if i > 0 && d.ChangedModels[i-1].Model.Name >= d.ChangedModels[i].Model.Name {
 			return errors.New("changed models are not in ascending order of name")

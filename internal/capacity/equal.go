@@ -2,7 +2,7 @@ package capacity
 
 import "slices"
 
-// Equal reports whether two Summaries say the same. An empty list and an absent one are the same.
+// Equal reports whether two summaries are equal. An empty list equals an absent one.
 func (s Summary) Equal(t Summary) bool {
 	return s.Path == t.Path && s.Boot == t.Boot && s.Seq == t.Seq && s.Endpoint == t.Endpoint && s.Draining == t.Draining &&
 		s.unknown == t.unknown && slices.Equal(s.Acks, t.Acks) && slices.Equal(s.Demand, t.Demand) &&
@@ -11,7 +11,7 @@ func (s Summary) Equal(t Summary) bool {
 		slices.EqualFunc(s.Models, t.Models, ModelCapacity.Equal)
 }
 
-// Equal reports whether two Models say the same.
+// Equal reports whether two models are equal.
 func (m ModelCapacity) Equal(n ModelCapacity) bool {
 	return m.equalExceptPrefixes(&n) && slices.Equal(m.Prefixes, n.Prefixes)
 }
@@ -26,7 +26,7 @@ func (m *ModelCapacity) equalExceptPrefixes(n *ModelCapacity) bool {
 	return m.WarmMillis == n.WarmMillis && m.ColdMillis == n.ColdMillis && m.equalExceptAmounts(n)
 }
 
-// equalExceptAmounts says that nothing but amounts and prefixes may differ.
+// equalExceptAmounts reports whether two models differ at most in amounts and prefixes.
 func (m *ModelCapacity) equalExceptAmounts(n *ModelCapacity) bool {
 	return m.Name == n.Name && m.unknown == n.unknown && slices.Equal(m.Hardware, n.Hardware) && slices.EqualFunc(m.Pools, n.Pools, ModelCapacity.Equal)
 }

@@ -5,10 +5,10 @@ import (
 	"slices"
 )
 
-// FitToLimits makes a Summary that Encode accepts out of one that a busy producer put together: lists sorted, duplicates
-// dropped (the first stays), amounts brought into range, names over the limit dropped. Until it fits in MaxEncoded the
-// smallest demands are left out, then all round trips, networks, outcomes and uses, then all prefixes and pools, then the
-// last models. A lawful Summary comes back unchanged.
+// FitToLimits returns a summary that EncodeSummary accepts: lists are sorted, later duplicates dropped, amounts limited
+// to their range, and entries with too long names dropped. Until it fits in MaxEncoded bytes, it drops the smallest
+// demands, then all round trips, networks, outcomes and uses, then all prefixes and pools, then the last models. A
+// valid summary is returned unchanged.
 func FitToLimits(s Summary) Summary {
 	if s.isEncodable() {
 		return s
@@ -33,7 +33,8 @@ func FitToLimits(s Summary) Summary {
 	return s
 }
 
-// isEncodable says whether Encode accepts s. Nearly always that is seen without encoding it.
+// isEncodable reports whether EncodeSummary accepts s. The estimated size answers that in nearly all cases without
+// encoding.
 func (s *Summary) isEncodable() bool {
 	if s.checkLimits() != nil {
 		return false
@@ -46,11 +47,11 @@ func (s *Summary) isEncodable() bool {
 }
 
 const (
-	maxNumberBytes = 11 // what a field with a number takes at most: its tag, and ten of a varint
-	maxFrameBytes  = 8  // what surrounds a message or a text at most
+	maxNumberBytes = 11 // maximum size of a numeric field: its tag, and ten bytes of a varint
+	maxFrameBytes  = 8  // maximum size of the header of a message or a text
 )
 
-// estimateSize is how many bytes s takes at most when it is encoded, without encoding it.
+// estimateSize returns an upper bound of the encoded size of s, in bytes.
 func (s *Summary) estimateSize() int {
 	n := 3*maxFrameBytes + len(s.Path.Region) + len(s.Path.Zone) + len(s.Path.Instance) + maxFrameBytes + len(s.Endpoint) + maxFrameBytes + 8*maxNumberBytes + len(s.unknown)
 	n += estimateModelsSize(s.Models)
@@ -78,7 +79,7 @@ func (s *Summary) estimateSize() int {
 	return n
 }
 
-// estimateModelsSize is how many bytes models and their pools take at most.
+// estimateModelsSize returns an upper bound of the encoded size of models and their pools, in bytes.
 func estimateModelsSize(ms []ModelCapacity) int {
 	n := 0
 	for i := range ms {
@@ -126,13 +127,14 @@ func normalizeModel(m *ModelCapacity) {
 		prefixes[i].Tokens = clampToRange(prefixes[i].Tokens)
 	}
 	if len(prefixes) > 0 {
-		m.Prefixes = mergePrefixes(prefixes, prefixes[:1]) // sorts, drops duplicates and cuts
+		m.Prefixes = mergePrefixes(prefixes, prefixes[:1]) // sorts, drops duplicates and truncates
 	}
 	m.Pools = normalizePools(m.Pools)
 	m.unknown = ""
 }
 
-// sortAndFilter is a sorted copy of list without duplicates and without entries that keep (which may mend them) refuses.
+// sortAndFilter returns a sorted copy of list without duplicates and without entries for which keep returns false. keep
+// may correct an entry.
 func sortAndFilter[E any](list []E, limit int, order func(E, E) int, keep func(*E) bool) []E {
 	out := make([]E, 0, len(list))
 	for _, e := range list {
@@ -145,7 +147,7 @@ func sortAndFilter[E any](list []E, limit int, order func(E, E) int, keep func(*
 	return out[:min(len(out), limit)]
 }
 
-// largestDemands keeps the n greatest demands, in the order of keys.
+// largestDemands returns the n greatest demands, in the order of keys.
 func largestDemands(ds []CellDemand, n int) []CellDemand {
 	if len(ds) <= n {
 		return ds

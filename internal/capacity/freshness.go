@@ -2,19 +2,20 @@ package capacity
 
 import "time"
 
-// Freshness says how far a statement can be trusted. Absence of news is "stale" and then "lost", never "zero".
+// Freshness is the state of a child by the age of its summary. A missing summary makes a child stale and then
+// unreachable; it is never counted as zero capacity.
 type Freshness uint8
 
 const (
-	// Fresh statements count as they are.
+	// Fresh summaries count in full.
 	Fresh Freshness = iota
-	// Stale statements are usable but unproven: choose on them, credit nothing new, never grow a share because of them.
+	// Stale summaries are used for choices. They give no credit to new work, and no share grows because of them.
 	Stale
-	// Unreachable children are chosen only when nothing else is left; their last words are kept for that case.
+	// Unreachable children are chosen only when nothing else is left. Their last summary is kept for that case.
 	Unreachable
 )
 
-// String is the state's name in status, metrics and explain records.
+// String returns the state's name in status, metrics and explanations.
 func (f Freshness) String() string {
 	switch f {
 	case Fresh:
@@ -26,11 +27,12 @@ func (f Freshness) String() string {
 	}
 }
 
-// FreshnessThresholds are the ages, since arrival by the receiver's monotonic clock, at which a statement becomes Stale and Lost.
+// FreshnessThresholds are the ages, since arrival by the receiver's monotonic clock, at which a summary becomes stale
+// and its child unreachable.
 type FreshnessThresholds struct {
-	// StaleAfter is the age at which a statement becomes stale; zero means 750 ms, three of the default intervals.
+	// StaleAfter is the age at which a summary becomes stale. Zero means 750 ms, three default intervals.
 	StaleAfter time.Duration
-	// UnreachableAfter is the age at which a child counts as lost; zero means 1,250 ms.
+	// UnreachableAfter is the age at which a child becomes unreachable. Zero means 1,250 ms.
 	UnreachableAfter time.Duration
 }
 

@@ -8,7 +8,7 @@ import (
 	"unicode/utf8"
 )
 
-// Limits that the codec enforces, Merge keeps and Fit brings about.
+// Limits that EncodeSummary and DecodeSummary enforce, MergeSummaries keeps and FitToLimits establishes.
 const (
 	MaxModels       = 256
 	MaxHardware     = 32
@@ -19,18 +19,19 @@ const (
 	MaxOutcomes     = 256
 	MaxNetworks     = 512
 	MaxTenantUsages = 256
-	// MaxName is the longest name, in bytes: that of a DNS name.
+	// MaxName is the maximum length of a name, in bytes: that of a DNS name.
 	MaxName = 253
-	// MaxAmount is the greatest amount: exact in a float64 and in JSON, and room for sums.
+	// MaxAmount is the maximum amount. It is exact in a float64 and in JSON, and sums of several do not overflow.
 	MaxAmount = 1 << 53
-	// MaxEncoded is the longest encoded Summary, in bytes.
+	// MaxEncoded is the maximum size of an encoded Summary, in bytes.
 	MaxEncoded = 64 << 10
 )
 
-// ErrTooLarge means that a statement encodes to more than MaxEncoded; Fit makes one that does not.
-var ErrTooLarge = errors.New("statement is larger than the limit")
+// ErrTooLarge means that a summary encodes to more than MaxEncoded bytes. FitToLimits returns one that does not.
+var ErrTooLarge = errors.New("summary is larger than the limit")
 
-// checkLimits refuses what no honest instance says: negative or absurd amounts, disorder, duplicates, overlong names.
+// checkLimits returns an error for what no correct instance sends: amounts that are negative or too great, unsorted
+// lists, duplicates, too long names.
 func (s *Summary) checkLimits() error {
 	if err := s.Path.checkPath(); err != nil {
 		return err
@@ -163,7 +164,7 @@ func checkName(what, s string, mayBeEmpty bool) error {
 	return nil
 }
 
-// isPlainName is true of what nearly every name is: not too long, and of printable ASCII alone.
+// isPlainName reports whether a name is not too long and of printable ASCII, as nearly all names are.
 func isPlainName(s string) bool {
 	for i := range len(s) {
 		if s[i] < ' ' || s[i] > '~' {
@@ -180,7 +181,7 @@ func checkAmount(n int64) error {
 	return nil
 }
 
-// amountFields are the fields that add up, and MaxContext, in one fixed order.
+// amountFields returns the fields that are summed, and MaxContext, in one fixed order.
 func (m *ModelCapacity) amountFields() [19]*int64 {
 	return [...]*int64{
 		&m.Ready, &m.Total, &m.KVTotal, &m.KVFree, &m.SlotsTotal, &m.SlotsFree, &m.Running, &m.Queued, &m.Backlog,

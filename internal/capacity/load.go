@@ -1,7 +1,7 @@
 package capacity
 
-// minKnown is the shorter of two times of which 0 stands for one that is not known. It is associative and commutative, and
-// 0 is its identity.
+// minKnown returns the shorter of two times; 0 is an unknown time. It is associative and commutative, and 0 is its
+// identity.
 func minKnown(a, b int64) int64 {
 	if a == 0 || b != 0 && b < a {
 		return b
@@ -9,8 +9,8 @@ func minKnown(a, b int64) int64 {
 	return a
 }
 
-// LoadSeconds is how long a model that nobody has ready takes until it is, in seconds: the shortest way that the subtree
-// has. warm and cold stand for what was not measured. ok is false where no worker could have the model.
+// LoadSeconds returns the time until a model without a ready worker is ready, in seconds: the shortest that the subtree
+// offers. warm and cold are the values of times that were not measured. ok is false if no worker can load the model.
 func (m *ModelCapacity) LoadSeconds(warm, cold float64) (seconds float64, ok bool) {
 	known := func(millis int64, prior float64) float64 {
 		if millis > 0 {

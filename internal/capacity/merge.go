@@ -6,10 +6,10 @@ import (
 	"strings"
 )
 
-// MergeSummaries is the sum of two disjoint subtrees. It is associative and commutative and the zero Summary is its identity,
-// so that children may report in any order and any grouping. Amounts stop at MaxAmount; lists keep the first entries
-// of their order up to their limit, which keeps the laws. The result may share memory with a and b: treat all three as
-// immutable.
+// MergeSummaries returns the sum of two disjoint subtrees. It is associative and commutative and the zero Summary is
+// its identity, so that children may report in any order and grouping. Amounts saturate at MaxAmount. Lists keep their
+// first entries up to their limit, which preserves these laws. The result may share memory with a and b: treat all
+// three as immutable.
 func MergeSummaries(a, b Summary) Summary {
 	if a.isZero() {
 		return b
@@ -31,8 +31,8 @@ func MergeSummaries(a, b Summary) Summary {
 	}
 }
 
-// NewestSummary is the join of two statements of one subtree: the one with the greater (Boot, Seq). It is associative,
-// commutative and idempotent; a tie keeps a, since an honest instance never says two things under one number.
+// NewestSummary returns the newer of two summaries of one subtree: that with the greater (Boot, Seq). It is
+// associative, commutative and idempotent. A tie returns a: an instance numbers each summary once.
 func NewestSummary(a, b Summary) Summary {
 	if b.isNewerThan(&a) {
 		return b
@@ -44,15 +44,16 @@ func (s *Summary) isNewerThan(than *Summary) bool {
 	return cmp.Or(cmp.Compare(s.Boot, than.Boot), cmp.Compare(s.Seq, than.Seq)) > 0
 }
 
-// isZero reports whether s is Merge's identity.
+// isZero reports whether s is the identity of MergeSummaries.
 func (s *Summary) isZero() bool {
 	return !s.isMerged && s.Path == Path{} && s.Boot == 0 && s.Seq == 0 && s.Endpoint == "" && !s.Draining &&
 		len(s.Models) == 0 && len(s.Acks) == 0 && len(s.Demand) == 0 && len(s.RTTs) == 0 && len(s.Networks) == 0 && len(s.Outcomes) == 0 &&
 		len(s.TenantUsages) == 0 && s.HeldLeases == HeldLeases{} && s.unknown == ""
 }
 
-// mergeSorted unites two lists that are sorted by order, joining entries that compare equal, and keeps the first limit.
-// Keeping the first is what makes a bounded union associative: an entry that survives was whole in every part.
+// mergeSorted returns the union of two lists sorted by order, with equal entries merged, limited to the first limit
+// entries. Keeping the first entries makes the bounded union associative: an entry that remains was complete in every
+// part.
 func mergeSorted[E any](a, b []E, limit int, order func(E, E) int, join func(E, E) E) []E {
 	if len(a) == 0 && len(b) <= limit {
 		return b
@@ -119,8 +120,9 @@ func mergeDemand(a, b CellDemand) CellDemand {
 	}
 }
 
-// mergePrefixes is the union by greatest length, cut to the longest. A prefix that a part cut off had MaxPrefixes
-// longer ones beside it, which the whole has too: so cutting early or late gives the same.
+// mergePrefixes returns the union with the greatest length of each prefix, limited to the longest. A prefix that one
+// part dropped had MaxPrefixes longer ones in that part, and so in the whole: the result does not depend on when the
+// list is truncated.
 func mergePrefixes(a, b []PrefixEntry) []PrefixEntry {
 	if len(a) == 0 {
 		return b
@@ -145,7 +147,8 @@ func mergeUnsortedPrefixes(a, b []PrefixEntry) []PrefixEntry {
 	return out[:min(len(out), MaxPrefixes)]
 }
 
-// mergeSortedPrefixes is mergePrefixes of two lists that are in order, as those of lawful statements are; false for others.
+// mergeSortedPrefixes is mergePrefixes of two sorted lists, as those of valid summaries are. It returns false for
+// others.
 func mergeSortedPrefixes(a, b []PrefixEntry) (out []PrefixEntry, ok bool) {
 	if !isAscending(a) || !isAscending(b) {
 		return nil, false
@@ -158,7 +161,7 @@ func mergeSortedPrefixes(a, b []PrefixEntry) (out []PrefixEntry, ok bool) {
 		}
 		p := (*next)[0]
 		*next = (*next)[1:]
-		if !slices.ContainsFunc(out, func(q PrefixEntry) bool { return q.Hash == p.Hash }) { // what comes first is the longest
+		if !slices.ContainsFunc(out, func(q PrefixEntry) bool { return q.Hash == p.Hash }) { // the first occurrence is the longest
 			out = append(out, p)
 		}
 	}
@@ -174,7 +177,7 @@ func isAscending(ps []PrefixEntry) bool {
 	return true
 }
 
-// addAmounts stops at MaxAmount, which is associative for amounts that are not negative.
+// addAmounts saturates at MaxAmount, which is associative for amounts that are not negative.
 func addAmounts(a, b int64) int64 { return min(a+b, MaxAmount) }
 
 func compareModel(a, b ModelCapacity) int    { return strings.Compare(a.Name, b.Name) }
@@ -188,7 +191,7 @@ func comparePrefix(a, b PrefixEntry) int {
 	return cmp.Compare(a.Hash, b.Hash)
 }
 
-// Compare orders demands as a Summary lists them: by service, model, then cell.
+// Compare orders demands as in a Summary: by service, model, then cell.
 func (d CellDemand) Compare(o CellDemand) int { return compareDemand(d, o) }
 
 func compareDemand(a, b CellDemand) int {

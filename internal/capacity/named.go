@@ -2,9 +2,9 @@ package capacity
 
 import "slices"
 
-// What follows is for lists of entries that have one name each and stand in its order.
+// The functions below are for lists of entries with one name each, sorted by it.
 
-// diffByName lists the entries of next that base does not hold, and the names of those that only base has.
+// diffByName returns the entries of next that base does not contain, and the names of those that are only in base.
 func diffByName[E comparable](base, next []E, order func(a, b E) int, name func(*E) string) (changed []E, removed []string) {
 	for i := range next {
 		if at, ok := slices.BinarySearchFunc(base, next[i], order); !ok || base[at] != next[i] {
@@ -19,7 +19,7 @@ func diffByName[E comparable](base, next []E, order func(a, b E) int, name func(
 	return changed, removed
 }
 
-// withoutNames is held without the entries of those names.
+// withoutNames returns held without the entries of those names.
 func withoutNames[E any](held []E, removed []string, name func(*E) string) []E {
 	return dropMatching(held, func(x *E) bool {
 		_, gone := slices.BinarySearch(removed, name(x))

@@ -11,26 +11,27 @@ import (
 	"github.com/spillway-lb/spillway/internal/capacity/capacitypb"
 )
 
-// ClientNetwork is a client network that asks for much of what its cell asks of a service, so that steering may not count it
-// like any other. Of clients nothing but the network is told, and only of the heaviest.
+// ClientNetwork is a client network with a large part of the demand of its cell for a service (a heavy hitter), so that
+// steering must treat it apart from the cell. Of the clients only the network is reported, and only for the heaviest
+// networks.
 type ClientNetwork struct {
 	Service, Cell string
-	// Number is the network: see NetworkNumber.
+	// Number identifies the network; see NetworkNumber.
 	Number uint64
-	// TokensPerSec is offered work in prefill-equivalent tokens/s, over all models: never more than was asked for.
+	// TokensPerSec is offered work in prefill-equivalent tokens/s over all models, never above the actual demand.
 	TokensPerSec int64
 
 	unknown string // see Summary
 }
 
-// Clients of one network are answered alike.
+// Prefix lengths of networks: clients of one network get the same answer.
 const (
 	NetworkBitsIPv4 = 24
 	NetworkBitsIPv6 = 48
 )
 
-// NetworkNumber is the network of a client as a number: the upper 24 bits of an IPv4 address, or 2^48 plus the upper 48
-// bits of an IPv6 address.
+// NetworkNumber returns the network of a client as a number: the upper 24 bits of an IPv4 address, or 2^48 plus the
+// upper 48 bits of an IPv6 address.
 func NetworkNumber(a netip.Addr) uint64 {
 	a = a.Unmap()
 	if a.Is4() {
@@ -44,7 +45,7 @@ func NetworkNumber(a netip.Addr) uint64 {
 	return v
 }
 
-// NetworkPrefix undoes NetworkNumber; false for a number that stands for no network.
+// NetworkPrefix is the inverse of NetworkNumber. It returns false for a number that is not a network.
 func NetworkPrefix(n uint64) (netip.Prefix, bool) {
 	switch {
 	case n < 1<<NetworkBitsIPv4:
@@ -59,7 +60,7 @@ func NetworkPrefix(n uint64) (netip.Prefix, bool) {
 	return netip.Prefix{}, false
 }
 
-// Compare orders networks as a Summary lists them: by service, cell, then number.
+// Compare orders networks as in a Summary: by service, cell, then number.
 func (n ClientNetwork) Compare(o ClientNetwork) int {
 	if n.Service != o.Service {
 		return strings.Compare(n.Service, o.Service)
@@ -77,7 +78,7 @@ func mergeNetwork(a, b ClientNetwork) ClientNetwork {
 	return a
 }
 
-// normalizeFields brings the amount into range; it is false for an entry that cannot be mended.
+// normalizeFields limits the amount to its range. It returns false for an entry that cannot be corrected.
 func (n *ClientNetwork) normalizeFields() bool {
 	n.TokensPerSec = clampToRange(n.TokensPerSec)
 	_, ok := NetworkPrefix(n.Number)
@@ -109,7 +110,7 @@ func checkNetworks(ns []ClientNetwork) error {
 	return nil
 }
 
-// diffNetworks lists the entries of next that base does not hold, and those of base that next has no entry for.
+// diffNetworks returns the entries of next that base does not contain, and those of base whose key is not in next.
 func diffNetworks(base, next []ClientNetwork) (changed, removed []ClientNetwork) {
 	for i := range next {
 		if at, ok := slices.BinarySearchFunc(base, next[i], compareNetwork); !ok || base[at] != next[i] {

@@ -12,18 +12,19 @@ import (
 	"github.com/spillway-lb/spillway/internal/capacity/capacitypb"
 )
 
-// TTFTBuckets is the number of buckets of a Times: four to each doubling, from 1 ms to about a minute.
+// TTFTBuckets is the number of buckets of a TTFTHistogram: four for each doubling, from 1 ms to about a minute.
 const TTFTBuckets = 64
 
-// TTFTHistogram is a histogram of times to first token. Bucket i counts those up to TTFTBound(i); the last one takes the rest.
+// TTFTHistogram is a histogram of times to first token. Bucket i counts times up to TTFTBound(i); the last bucket
+// counts all others.
 type TTFTHistogram [TTFTBuckets]int64
 
-// TTFTBound is the upper bound of a bucket; of the last one, which has none, where it would be.
+// TTFTBound returns the upper bound of a bucket; for the last, which has none, the value that would follow.
 func TTFTBound(i int) time.Duration {
 	return time.Duration(float64(time.Millisecond) * math.Exp2(float64(i+1)/4))
 }
 
-// TTFTBucket is where a time is counted.
+// TTFTBucket returns the bucket that counts a time.
 func TTFTBucket(d time.Duration) int {
 	if d <= time.Millisecond {
 		return 0
@@ -32,20 +33,20 @@ func TTFTBucket(d time.Duration) int {
 	return min(max(i, 0), TTFTBuckets-1)
 }
 
-// OutcomeCounts is what became of the requests that clients made of one service and model at a gateway while one spec was in
-// force there. It is what the guard of a staged spec judges, and is reported only while a stage is under way.
+// OutcomeCounts counts the results of the client requests for one service and model at a gateway, while one spec was in
+// force there. The guard of a staged spec uses them; they are reported only during a stage.
 type OutcomeCounts struct {
-	// Stage is the number of the stage during which the requests came; 0: in the minutes before the stage under way.
+	// Stage is the number of the stage during which the requests arrived; 0: in the minutes before the present stage.
 	Stage          uint64
-	Service, Model string // empty where the request did not come so far as to have one
-	// Requests that were answered: those with a first byte, and those that were refused. Clients that left before are
-	// not counted.
+	Service, Model string // empty if the request failed before they were known
+	// Requests counts answered requests: those with a first byte, and those that were refused. Requests whose clients
+	// left before are not counted.
 	Requests int64
-	// Failures of them ended by our own fault: an answer of 5xx, or one that broke off.
+	// Failures counts the requests that Spillway or an engine failed: a 5xx answer, or an answer that broke off.
 	Failures int64
-	// Refused of them were answered 4xx.
+	// Refused counts requests answered with 4xx.
 	Refused int64
-	// TTFT counts the times from arrival to first byte of answers of 2xx.
+	// TTFT counts the times from arrival to first byte of 2xx answers.
 	TTFT TTFTHistogram
 
 	unknown string // see Summary
@@ -65,7 +66,7 @@ func mergeOutcome(a, b OutcomeCounts) OutcomeCounts {
 	return o
 }
 
-// AddCounts counts another's requests, whatever their key.
+// AddCounts adds another's counts, for any key.
 func (o *OutcomeCounts) AddCounts(x *OutcomeCounts) {
 	o.Requests, o.Failures, o.Refused = addAmounts(o.Requests, x.Requests), addAmounts(o.Failures, x.Failures), addAmounts(o.Refused, x.Refused)
 	for i := range o.TTFT {
@@ -73,7 +74,7 @@ func (o *OutcomeCounts) AddCounts(x *OutcomeCounts) {
 	}
 }
 
-// normalizeFields brings amounts into range; it is false for an entry that cannot be mended.
+// normalizeFields limits amounts to their range. It returns false for an entry that cannot be corrected.
 func (o *OutcomeCounts) normalizeFields() bool {
 	o.Requests, o.Failures, o.Refused = clampToRange(o.Requests), clampToRange(o.Failures), clampToRange(o.Refused)
 	for i := range o.TTFT {
@@ -104,7 +105,7 @@ func checkOutcomes(os []OutcomeCounts) error {
 	return nil
 }
 
-// diffOutcomes lists the entries of next that base does not hold, and of those that only base holds the keys.
+// diffOutcomes returns the entries of next that base does not contain, and the keys of those that are only in base.
 func diffOutcomes(base, next []OutcomeCounts) (changed, removed []OutcomeCounts) {
 	for i := range next {
 		if at, ok := slices.BinarySearchFunc(base, next[i], compareOutcome); !ok || base[at] != next[i] {

@@ -7,23 +7,24 @@ import (
 	"github.com/spillway-lb/spillway/internal/capacity/capacitypb"
 )
 
-// ModelPatch is a model of which only amounts changed, told by its place in the snapshot: a tenth of what the model takes.
+// ModelPatch is a model of which only amounts changed, identified by its index in the snapshot. It takes a tenth of the
+// size of the model.
 type ModelPatch struct {
-	// ModelIndex is the model's place among the snapshot's.
+	// ModelIndex is the model's index in the snapshot.
 	ModelIndex int
-	// Mask has a bit for each amount that changed, and Values are those, the lowest bit's first.
+	// Mask has a bit for each amount that changed; Values are those amounts, in ascending order of their bits.
 	Mask   uint32
 	Values []int64
 }
 
 const (
-	numPatchAmounts    = 21       // that a Patch may tell
-	usualPatchValues   = 12       // at most so many change in a model that is just busy
-	partialAmountsMask = 1<<6 - 1 // of its mask's bits, those of amounts that are a part and a whole; see checkPartAmounts
+	numPatchAmounts    = 21       // that a ModelPatch may change
+	usualPatchValues   = 12       // a busy model rarely changes more
+	partialAmountsMask = 1<<6 - 1 // mask bits of the amounts that are a part and a whole; see checkPartAmounts
 )
 
-// patchAmountFields are the amounts that a Patch may tell, in the order of its mask's bits, which the wire fixes. It is a loop and
-// no copy, which would keep the compiler from leaving m on the stack.
+// patchAmountFields returns the amounts that a ModelPatch may change, in the order of the mask's bits, which the
+// encoding fixes. It is an iterator and does not copy, so that m stays on the stack.
 func (m *ModelCapacity) patchAmountFields() (out [numPatchAmounts]*int64) {
 	for i, n := range m.amountFields() {
 		out[i] = n
@@ -32,8 +33,8 @@ func (m *ModelCapacity) patchAmountFields() (out [numPatchAmounts]*int64) {
 	return out
 }
 
-// CompactChanges makes patches of the changes that are nothing but other amounts. base is the snapshot that d builds on. What
-// reads d must know patches, and nobody else may hold its Changed.
+// CompactChanges converts changes of amounts alone to patches. base is the snapshot that d is based on. The receiver of
+// d must support patches, and ChangedModels must not be shared.
 func (d *SummaryDelta) CompactChanges(base *Summary) {
 	kept := d.ChangedModels[:0]
 	at := 0
@@ -64,7 +65,7 @@ func newModelPatch(at int, old, m *ModelCapacity) ModelPatch {
 	return p
 }
 
-// applyTo makes of a copy of the snapshot's model the one that the patch tells of.
+// applyTo changes a copy of the snapshot's model as the patch describes.
 func (p *ModelPatch) applyTo(m *ModelCapacity) {
 	to, next := m.patchAmountFields(), 0
 	for mask := p.Mask; mask != 0; mask &= mask - 1 {
@@ -73,7 +74,7 @@ func (p *ModelPatch) applyTo(m *ModelCapacity) {
 	}
 }
 
-// CheckAgainst refuses patches that make no lawful model of the snapshot's.
+// CheckAgainst returns an error if a patch makes a model of the snapshot invalid.
 func (d *SummaryDelta) CheckAgainst(base *Summary) error {
 	for i := range d.Patches {
 		p := &d.Patches[i]
@@ -81,7 +82,7 @@ func (d *SummaryDelta) CheckAgainst(base *Summary) error {
 			return errors.New("a patch of a model that the snapshot does not have")
 		}
 		if p.Mask&partialAmountsMask == 0 {
-			continue // the snapshot's are lawful
+			continue // the snapshot's models are valid
 		}
 		m := base.Models[p.ModelIndex]
 		p.applyTo(&m)
@@ -92,7 +93,7 @@ func (d *SummaryDelta) CheckAgainst(base *Summary) error {
 	return nil
 }
 
-// checkPatches refuses what no base makes sense of.
+// checkPatches returns an error for patches that are invalid for every base.
 func (d *SummaryDelta) checkPatches() error {
 	last := -1
 	for i := range d.Patches {
@@ -125,7 +126,7 @@ func patchesToPB(ps []ModelPatch, p *capacitypb.Delta) {
 
 func patchesFromPB(p *capacitypb.Delta) ([]ModelPatch, error) {
 	if len(p.PatchAt) > MaxModels || len(p.PatchMask) != len(p.PatchAt) {
-		return nil, errors.New("more patches than a statement has models, or columns of unequal length")
+		return nil, errors.New("more patches than a summary has models, or columns of unequal length")
 	}
 	if len(p.PatchAt) == 0 {
 		return nil, nil
@@ -149,7 +150,7 @@ func patchesFromPB(p *capacitypb.Delta) ([]ModelPatch, error) {
 	return out, nil
 }
 
-// applyPatches is base's models with the patches laid on.
+// applyPatches returns base's models with the patches applied.
 func (d *SummaryDelta) applyPatches(base []ModelCapacity) []ModelCapacity {
 	out := append(make([]ModelCapacity, 0, len(base)), base...)
 	for i := range d.Patches {

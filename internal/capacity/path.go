@@ -5,12 +5,12 @@ import (
 	"strings"
 )
 
-// Path names a subtree: region, region/zone, or region/zone/instance. Empty parts are not given.
+// Path identifies a subtree: region, region/zone, or region/zone/instance. Empty parts are omitted.
 type Path struct {
 	Region, Zone, Instance string
 }
 
-// String joins the parts that are given with slashes.
+// String joins the parts that are set with slashes.
 func (p Path) String() string {
 	s := p.Region
 	if p.Zone != "" {
@@ -30,13 +30,13 @@ func (p Path) Compare(q Path) int {
 	return cmp.Or(strings.Compare(p.Zone, q.Zone), strings.Compare(p.Instance, q.Instance))
 }
 
-// Contains reports whether q lies in the subtree that p names; every path contains itself, the zero path all.
+// Contains reports whether q is in the subtree p. Every path contains itself; the zero path contains all.
 func (p Path) Contains(q Path) bool {
 	return (p.Region == "" || p.Region == q.Region) && (p.Zone == "" || p.Zone == q.Zone) &&
 		(p.Instance == "" || p.Instance == q.Instance)
 }
 
-// commonPath is the longest path that leads to both.
+// commonPath returns the longest path that contains both.
 func commonPath(p, q Path) Path {
 	if p.Region != q.Region {
 		return Path{}

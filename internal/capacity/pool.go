@@ -9,10 +9,10 @@ import (
 	"github.com/spillway-lb/spillway/internal/capacity/capacitypb"
 )
 
-// MaxPools bounds the pools that a model's capacity is told of apart.
+// MaxPools bounds the pools whose capacity for a model is reported separately.
 const MaxPools = 8
 
-// FindPool is what the workers of that pool can do for the model, or nil when the statement does not say.
+// FindPool returns the capacity of that pool's workers for the model, or nil if the summary has none.
 func (m *ModelCapacity) FindPool(name string) *ModelCapacity {
 	i, ok := slices.BinarySearchFunc(m.Pools, name, func(p ModelCapacity, n string) int { return strings.Compare(p.Name, n) })
 	if !ok {
@@ -39,7 +39,7 @@ func checkPools(ps []ModelCapacity) error {
 	return nil
 }
 
-// normalizePools is a lawful copy.
+// normalizePools returns a valid copy.
 func normalizePools(ps []ModelCapacity) []ModelCapacity {
 	if len(ps) == 0 {
 		return nil
@@ -59,7 +59,7 @@ func poolsToPB(ps []ModelCapacity) (out []*capacitypb.Model) {
 	return out
 }
 
-// poolsFromPB takes no pools of pools: a message may nest them as deep as it likes.
+// poolsFromPB accepts no pools inside pools: a message could nest them to any depth.
 func poolsFromPB(ps []*capacitypb.Model) (out []ModelCapacity, err error) {
 	if len(ps) > MaxPools {
 		return nil, fmt.Errorf("%d pools: over the limit of %d", len(ps), MaxPools)

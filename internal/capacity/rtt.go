@@ -10,32 +10,33 @@ import (
 	"github.com/spillway-lb/spillway/internal/capacity/capacitypb"
 )
 
-// CellRTT is what gateways measured of the round trips between one cell's clients and this subtree's front doors. It adds
-// up: several gateways' RTTs become the mean of their medians, weighted by their samples. In a merge of several regions
-// it is the mean over them, which nobody steers by.
+// CellRTT is the round-trip time measured by gateways between the clients of one cell and the gateways of this subtree.
+// It is mergeable: the RTTs of several gateways become the mean of their medians, weighted by samples. Merged over
+// several regions it is the mean over those, which steering does not use.
 type CellRTT struct {
 	Cell string
-	// Samples is how much the measurement weighs: connections, old ones counted less.
+	// Samples is the weight of the measurement: the number of connections, old ones discounted.
 	Samples int64
-	// TotalMicros is the median round trip in microseconds times Samples.
+	// TotalMicros is the median round trip in microseconds, times Samples.
 	TotalMicros int64
-	// AgeSec is how old the newest sample was when the statement was made, in seconds.
+	// AgeSec is the age of the newest sample when the summary was made, in seconds.
 	AgeSec int64
 
 	unknown string // see Summary
 }
 
-// regionCellPrefix begins the cells that stand for another region's gateways instead of clients. No cell of clients is called
-// so, and a release that does not know it passes over what it says.
+// regionCellPrefix begins the names of cells that are another region's gateways and not clients. No cell of clients has
+// such a name, and releases that do not know it ignore these entries.
 const regionCellPrefix = "region/"
 
-// RegionCell is the Cell of an RTT to another region's gateways.
+// RegionCell returns the cell of an RTT to another region's gateways.
 func RegionCell(region string) string { return regionCellPrefix + region }
 
-// PeerRegion is the other region that the RTT leads to; false for one to clients.
+// PeerRegion returns the other region of an RTT between regions; false for an RTT to clients.
 func (r *CellRTT) PeerRegion() (string, bool) { return strings.CutPrefix(r.Cell, regionCellPrefix) }
 
-// MedianMicros is the median, or the mean of several gateways' medians, in microseconds; 0 when nothing was measured.
+// MedianMicros returns the median, or the mean of several gateways' medians, in microseconds; 0 if nothing was
+// measured.
 func (r *CellRTT) MedianMicros() int64 {
 	if r.Samples <= 0 {
 		return 0
@@ -51,7 +52,7 @@ func mergeRTT(a, b CellRTT) CellRTT {
 	}
 }
 
-// normalizeFields brings amounts into range; it is false for an entry that cannot be mended.
+// normalizeFields limits amounts to their range. It returns false for an entry that cannot be corrected.
 func (r *CellRTT) normalizeFields() bool {
 	r.Samples, r.TotalMicros, r.AgeSec = clampToRange(r.Samples), clampToRange(r.TotalMicros), clampToRange(r.AgeSec)
 	return checkName("", r.Cell, false) == nil

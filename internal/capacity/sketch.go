@@ -6,22 +6,22 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// MaxLandmarks is the number of places at which prompts' beginnings are named in sketches.
+// MaxLandmarks is the number of prefix lengths whose hashes sketches contain.
 const MaxLandmarks = 18
 
-// landmarkEnds are those places, in bytes of the prompt: no two neighbours are farther apart than a factor of two, and above
-// 3 KiB than one of one and a half. They are ends of blocks of the local tier's index.
+// landmarkEnds are these lengths, in bytes of the prompt. Neighbours differ by at most a factor of 2, and above 3 KiB
+// of 1.5. They are block ends of the local tier's prefix index.
 var landmarkEnds = [MaxLandmarks]int{
 	1 << 10, 2 << 10, 3 << 10, 4 << 10, 6 << 10, 8 << 10, 12 << 10, 16 << 10, 24 << 10, 32 << 10, 48 << 10, 64 << 10,
 	96 << 10, 128 << 10, 192 << 10, 256 << 10, 384 << 10, 512 << 10,
 }
 
-// LandmarkEnd is how many bytes of the prompt landmark i covers.
+// LandmarkEnd returns the length of landmark i, in bytes of the prompt.
 func LandmarkEnd(i int) int { return landmarkEnds[i] }
 
-// AppendLandmarks appends the hashes by which sketches name the beginnings of a prompt, the shortest first. Each covers all
-// before it. The secret is what all who compare sketches share; prompts of different owners or models never share a hash,
-// whatever their text, and without the secret nobody can test whether a prompt is among those that a sketch names.
+// AppendLandmarks appends the hashes of the landmarks of a prompt, the shortest first. Each hash covers the prompt from
+// its beginning. All instances that compare sketches share the secret. Prompts of different owners or models have
+// different hashes for the same text, and without the secret a hash cannot be tested against a known prompt.
 func AppendLandmarks(dst []uint64, secret uint64, owner, model string, prompt []byte) []uint64 {
 	if len(prompt) < landmarkEnds[0] {
 		return dst

@@ -2,22 +2,22 @@ package capacity
 
 import "slices"
 
-// nearAmountDivisor is how much an amount may differ and still be near: one part in so many of the greater.
+// nearAmountDivisor defines near amounts: they differ by at most the greater one divided by it.
 const nearAmountDivisor = 100
 
-// SuppressSmallChanges is next with what hardly changed left as held has it, so that it need not be told again: a model of which every
-// amount is within 1 % of held's. Nothing comes and nothing goes unsaid: what is 0 on one side alone is not near, and what
-// counts workers or room, or prices them, is near only if it is the same. held is what was said last, so differences do not
-// add up. Demand is always told as it is: plans are made of it, and steps in it would move clients. The result may share
-// memory with both.
+// SuppressSmallChanges returns next with small changes undone, so that they need not be sent: a model keeps the amounts
+// of held if each is within 1 %. An amount that is 0 on one side only counts as changed, and so does any difference in
+// numbers of workers, free capacity or prices. held is what was sent last, so that differences do not accumulate.
+// Demand is never changed: plans depend on it, and steps in it would move clients. The result may share memory with
+// both.
 func SuppressSmallChanges(held, next *Summary) Summary {
 	s := *next
 	s.Models = suppressModelChanges(held.Models, next.Models)
 	return s
 }
 
-// suppressModelChanges walks two sorted lists, and copies only if something is to be replaced. What is not sorted is left as it
-// is: Fit mends it.
+// suppressModelChanges merges two sorted lists, and copies only if an entry is replaced. Unsorted lists are returned as
+// they are: FitToLimits sorts them.
 func suppressModelChanges(held, next []ModelCapacity) []ModelCapacity {
 	out, at := next, 0
 	for i := range next {
@@ -78,8 +78,8 @@ func isNearHardware(a, b HardwareRates) bool {
 		isNearAmount(a.PrefillRate, b.PrefillRate) && isNearAmount(a.DecodeRate, b.DecodeRate)
 }
 
-// isNearAmount is true of amounts within 1 % of the greater; of those that are not both more than nothing, only when they
-// are the same.
+// isNearAmount reports whether two amounts are within 1 % of the greater; if one is not above 0, whether they are
+// equal.
 func isNearAmount(a, b int64) bool {
 	if a == b {
 		return true

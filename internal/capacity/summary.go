@@ -6,110 +6,112 @@ import (
 	"github.com/spillway-lb/spillway/internal/spec"
 )
 
-// Summary is the capacity of a subtree at one moment, by model. All amounts are integers, so that Merge is exactly
-// associative and the order in which children report can never change a total.
+// Summary is the capacity of a subtree at one moment, by model. All amounts are integers, so that MergeSummaries is
+// exactly associative and totals do not depend on the order of reports.
 //
-// The zero Summary is Merge's identity: a subtree that has nothing. It is not the same as no news; see Book.
+// The zero Summary is the identity of MergeSummaries: a subtree with no capacity. A missing summary is something else;
+// see SummaryTable.
 type Summary struct {
 	Path Path
-	// Boot and Seq number the statements of one instance: the greater (Boot, Seq) is the newer. Boot starts as the
-	// process's start time in Unix nanoseconds and is raised by the child when a parent remembers a greater one, so
-	// that a clock set back cannot silence an instance. Zero in a merged Summary.
+	// Boot and Seq number the summaries of one instance: the greater (Boot, Seq) is newer. Boot is the start time of
+	// the process in Unix nanoseconds, or a greater number if a parent holds a greater one, so that the summaries of an
+	// instance whose clock was set back are accepted. Zero in a merged Summary.
 	Boot, Seq uint64
-	// Endpoint is where this instance takes forwarded requests, "host:port". Empty in a merged Summary.
+	// Endpoint is the address for forwarded requests, "host:port". Empty in a merged Summary.
 	Endpoint string
-	// Draining instances take no new work. In a merged Summary: every part is draining.
+	// Draining instances accept no new work. In a merged Summary: every part is draining.
 	Draining bool
 	// Models in ascending order of Name, each once.
 	Models []ModelCapacity
-	// Acks in ascending order of Parent: the highest ticket of that parent that this Summary already counts, so that
-	// the parent's ledger is credited exactly and no clocks are compared.
+	// Acks in ascending order of Parent: the highest ticket of that parent that this Summary already counts. With it
+	// the parent's ledger credits exactly the requests that are not in the Summary, without comparing clocks.
 	Acks []LedgerAck
-	// Demand offered by clients, in ascending order of (Service, Model, Cell). Only gateways fill it.
+	// Demand of clients, in ascending order of (Service, Model, Cell). Only gateways fill it.
 	Demand []CellDemand
 	// RTTs that gateways measured on clients' connections, in ascending order of Cell. Only gateways fill it.
 	RTTs []CellRTT
-	// Networks of clients that ask for much, in ascending order of (Service, Cell, Number). Only gateways fill it.
+	// Networks of clients with much demand, in ascending order of (Service, Cell, Number). Only gateways fill it.
 	Networks []ClientNetwork
-	// Outcomes of requests, in ascending order of (Stage, Service, Model). Only gateways fill it, and only while a stage is
-	// under way.
+	// Outcomes of requests, in ascending order of (Stage, Service, Model). Only gateways fill it, and only during a
+	// stage.
 	Outcomes []OutcomeCounts
-	// TenantUsages of tenants, in ascending order of Tenant. Only gateways fill it.
+	// TenantUsages in ascending order of Tenant. Only gateways fill it.
 	TenantUsages []TenantUsage
-	// HeldLeases is which leases a gateway spends by. Zero in a merged Summary.
+	// HeldLeases are the leases in force at a gateway. Zero in a merged Summary.
 	HeldLeases HeldLeases
 
-	// isMerged is set once two non-zero parts were merged, so that a sum whose fields happen to be zero (two instances
-	// of different regions that serve nothing) is not mistaken for the identity.
+	// isMerged is set when two non-zero parts are merged: a sum whose fields are all zero (two instances of different
+	// regions that serve nothing) is not the identity.
 	isMerged bool
-	// unknown holds the wire fields of a newer version, so that an older node passes them on.
+	// unknown holds the encoded fields of a newer version, so that an older node forwards them.
 	unknown string
 }
 
-// ModelCapacity is what a subtree can do for one model.
+// ModelCapacity is the capacity of a subtree for one model.
 type ModelCapacity struct {
 	Name string
-	// Ready workers take requests now; Total also counts those that are loading, draining, ejected or lost.
+	// Ready workers accept requests now; Total also counts those that are loading, draining, ejected or unreachable.
 	Ready, Total int64
 	// Hardware holds learned rates by GPU type, in ascending order of Name.
 	Hardware []HardwareRates
-	// KVTotal and KVFree are KV-cache room in tokens, over ready workers.
+	// KVTotal and KVFree are KV-cache capacity in tokens, over ready workers.
 	KVTotal, KVFree int64
 	// SlotsTotal and SlotsFree are sequence slots, over ready workers.
 	SlotsTotal, SlotsFree int64
 	// Running and Queued requests; Queued counts both the engines' queues and the local tier's.
 	Running, Queued int64
-	// Backlog is prefill work accepted and not yet done, in uncached prompt tokens.
+	// Backlog is accepted prefill work that is not done yet, in uncached prompt tokens.
 	Backlog int64
-	// WorkAhead is, by class, the work in prefill tokens that stands before a new request of that class: predicted queue
-	// wait times prefill rate. Kept as work, not as time, so that it adds up: Wait divides it by the merged rate.
+	// WorkAhead is, by class, the work in prefill tokens before a new request of that class: predicted queue wait times
+	// prefill rate. It is stored as work because work can be summed and time cannot: PredictWait divides it by the
+	// merged rate.
 	WorkAhead [spec.NumClasses]int64
-	// Headroom is, by class, the extra prompt tokens/s that can be taken inside the class's TTFT target.
+	// Headroom is, by class, the additional prompt tokens/s that fit inside the class's TTFT target.
 	Headroom [spec.NumClasses]int64
-	// Warm workers could be ready within a second (sleeping, or loaded for another model); Cold ones need a load.
+	// Warm workers can be ready within a second (sleeping, or loaded for another model); Cold ones must load the model.
 	Warm, Cold int64
-	// WarmMillis and ColdMillis are how long the soonest of them takes to be ready, in milliseconds; 0: not known.
+	// WarmMillis and ColdMillis are the shortest times until one of them is ready, in milliseconds; 0: unknown.
 	WarmMillis, ColdMillis int64
 	// CostMicros is the price of the ready workers, in millionths of a dollar per hour.
 	CostMicros int64
-	// MaxContext is the longest context any ready worker takes, in tokens.
+	// MaxContext is the longest context that any ready worker accepts, in tokens.
 	MaxContext int64
 	// Prefixes is a bounded sketch of hot cached prefixes, in descending order of Tokens, then ascending order of Hash.
 	Prefixes []PrefixEntry
-	// Pools is what the workers of a pool can do for the model, in ascending order of Name, which is the pool's. They have
-	// neither Prefixes nor Pools. The model's own amounts are those of the workers that take anybody's requests or, where
-	// there are none, of all.
+	// Pools is the capacity of each worker pool for the model, in ascending order of Name, the name of the pool. They
+	// have neither Prefixes nor Pools. The model's own amounts are those of the workers in no pool or, if there are
+	// none, of all workers.
 	Pools []ModelCapacity
 
 	unknown string // see Summary
 }
 
-// HardwareRates is one GPU type's share of a Model's rates.
+// HardwareRates are the rates of one GPU type for a model.
 type HardwareRates struct {
 	Name  string
 	Ready int64
-	// PrefillRate and DecodeRate are learned sums over ready workers, in tokens/s.
+	// PrefillRate and DecodeRate are sums of learned rates over ready workers, in tokens/s.
 	PrefillRate, DecodeRate int64
 
 	unknown string // see Summary
 }
 
-// PrefixEntry is one entry of the sketch: a cached prefix and its length on the best holder.
+// PrefixEntry is one entry of the sketch: a cached prefix and its length at the best prefix holder.
 type PrefixEntry struct {
 	Hash   uint64
 	Tokens int64
 }
 
-// LedgerAck credits one parent instance's ledger.
+// LedgerAck acknowledges the tickets of one parent instance.
 type LedgerAck struct {
 	Parent string // instance name of the parent
-	Boot   uint64 // the parent's boot, so that a restarted parent's tickets are not confused with the old ones
-	Ticket uint64 // every ticket up to this one is counted in the Summary
+	Boot   uint64 // the parent's boot, which separates the tickets of a restarted parent from earlier ones
+	Ticket uint64 // all tickets up to this one are counted in the Summary
 
 	unknown string // see Summary
 }
 
-// CellDemand is what clients of one cell ask of one service and model, including what was queued and refused.
+// CellDemand is the demand of the clients of one cell for one service and model, including queued and refused requests.
 type CellDemand struct {
 	Service, Model, Cell string
 	// TokensPerSec is offered work in prefill-equivalent tokens/s; RequestsPerSecMilli is requests per 1,000 s.
@@ -118,7 +120,7 @@ type CellDemand struct {
 	unknown string // see Summary
 }
 
-// PrefillRate is the sum over hardware, in tokens/s.
+// PrefillRate returns the sum over hardware, in tokens/s.
 func (m *ModelCapacity) PrefillRate() int64 {
 	var r int64
 	for i := range m.Hardware {
@@ -127,7 +129,7 @@ func (m *ModelCapacity) PrefillRate() int64 {
 	return r
 }
 
-// DecodeRate is the sum over hardware, in tokens/s.
+// DecodeRate returns the sum over hardware, in tokens/s.
 func (m *ModelCapacity) DecodeRate() int64 {
 	var r int64
 	for i := range m.Hardware {
@@ -136,8 +138,8 @@ func (m *ModelCapacity) DecodeRate() int64 {
 	return r
 }
 
-// PredictWait is the predicted time until a new request of class c would start its prefill. ok is false when nothing is
-// ready to do it, which is not the same as zero wait.
+// PredictWait returns the predicted time until a new request of class c starts its prefill. ok is false if no worker is
+// ready, which differs from a wait of zero.
 func (m *ModelCapacity) PredictWait(c spec.Class) (wait time.Duration, ok bool) {
 	r := m.PrefillRate()
 	if r <= 0 || m.Ready <= 0 {
@@ -146,10 +148,11 @@ func (m *ModelCapacity) PredictWait(c spec.Class) (wait time.Duration, ok bool) 
 	return time.Duration(min(float64(m.WorkAhead[c])/float64(r), maxPredictedWait.Seconds()) * float64(time.Second)), true
 }
 
-// maxPredictedWait is the longest wait that is predicted: a longer one would overflow a time.Duration, and decides nothing more.
+// maxPredictedWait is the longest predicted wait. A longer one would overflow a time.Duration, and makes no difference
+// to a choice.
 const maxPredictedWait = 24 * time.Hour
 
-// FindModel returns the entry of that name, or nil. It allocates nothing.
+// FindModel returns the entry of that name, or nil. It does not allocate.
 func (s *Summary) FindModel(name string) *ModelCapacity {
 	lo, hi := 0, len(s.Models)
 	for lo < hi {

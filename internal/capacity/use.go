@@ -10,31 +10,31 @@ import (
 	"github.com/spillway-lb/spillway/internal/capacity/capacitypb"
 )
 
-// TenantUsage is what one tenant asks of a gateway and has used there, by which the leader splits the tenant's limits. The entry
-// with an empty Tenant stands for all that found no room.
+// TenantUsage is the demand and usage of one tenant at a gateway, by which the leader divides the tenant's limits. The
+// entry with an empty Tenant is the sum of all tenants without an entry.
 type TenantUsage struct {
 	Tenant string
-	// RequestsMilli and TokensMilli are what was asked for lately, refused or not, in thousandths a minute.
+	// RequestsMilli and TokensMilli are the recent demand, including refused requests, in thousandths per minute.
 	RequestsMilli, TokensMilli int64
-	// Running requests; Wanted are those and the ones that were lately refused for too many at a time.
+	// Running requests; Wanted also counts those recently refused for too many at a time.
 	Running, WantedConcurrency int64
-	// Day numbers the tenant's day (see tenant.DayOf). DayTokens and DayMicros are what was used in it: tokens, and
-	// millionths of a dollar.
+	// Day is the number of the tenant's budget day (see spec.Budget.DayNumber). DayTokens and DayMicros are the usage
+	// of that day: tokens, and millionths of a dollar.
 	Day, DayTokens, DayMicros int64
-	// LeasedTokens and LeasedMicros are what is leased to the gateway of that day's budget; 0: nothing is leased.
+	// LeasedTokens and LeasedMicros are the parts of that day's budget that are leased to the gateway; 0: none.
 	LeasedTokens, LeasedMicros int64
 
 	unknown string // see Summary
 }
 
-// HeldLeases says which leases a gateway spends by, so that its leader knows when they are in force and when they lapse. The
-// zero Holding has none.
+// HeldLeases are the leases in force at a gateway, from which its leader knows when grants take effect and lapse. The
+// zero HeldLeases has none.
 type HeldLeases struct {
-	// Term and Number are those of the newest grant that arrived.
+	// Term and Number are those of the newest grant received.
 	Term, Number uint64
-	// Boot and Mark number this statement for the grant that answers it: Mark counts milliseconds since Boot.
+	// Boot and Mark identify this summary for the grant that answers it: Mark is milliseconds since Boot.
 	Boot, Mark uint64
-	// AgeMillis is how long ago the statement was made that the newest grant answers.
+	// AgeMillis is the age of the summary that the newest grant answers, in milliseconds.
 	AgeMillis int64
 }
 
@@ -42,7 +42,7 @@ func (h HeldLeases) checkAge() error { return checkAmount(h.AgeMillis) }
 
 func compareUsage(a, b TenantUsage) int { return strings.Compare(a.Tenant, b.Tenant) }
 
-// mergeUsage adds up; of two days the later counts, since what was used in the other is over.
+// mergeUsage sums two usages. Of two days it keeps the later one, because usage of an earlier day no longer counts.
 func mergeUsage(a, b TenantUsage) TenantUsage {
 	out := TenantUsage{
 		Tenant: a.Tenant, RequestsMilli: addAmounts(a.RequestsMilli, b.RequestsMilli), TokensMilli: addAmounts(a.TokensMilli, b.TokensMilli),
@@ -61,7 +61,7 @@ func (u *TenantUsage) amountFields() [9]*int64 {
 	return [...]*int64{&u.RequestsMilli, &u.TokensMilli, &u.Running, &u.WantedConcurrency, &u.Day, &u.DayTokens, &u.DayMicros, &u.LeasedTokens, &u.LeasedMicros}
 }
 
-// normalizeFields brings amounts into range; it is false for an entry that cannot be mended.
+// normalizeFields limits amounts to their range. It returns false for an entry that cannot be corrected.
 func (u *TenantUsage) normalizeFields() bool {
 	for _, n := range u.amountFields() {
 		*n = clampToRange(*n)

@@ -5,31 +5,31 @@ import (
 	"time"
 )
 
-// CapacityView is what a Book said at one moment. It is immutable, and so are the Summaries that it points to.
+// CapacityView is the content of a SummaryTable at one moment. It is immutable, and so are its Summaries.
 type CapacityView struct {
 	Children []ChildSummary // in ascending order of path
 }
 
-// ChildSummary is one child's newest statement.
+// ChildSummary is the newest summary of one child.
 type ChildSummary struct {
 	Summary *Summary
 	Age     time.Duration // since arrival
 	State   Freshness
 }
 
-// SubtreeSummary is a region or zone: its children's statements taken together.
+// SubtreeSummary is a region or zone: the merged summaries of its children.
 type SubtreeSummary struct {
 	Path Path
-	// Summary covers the children that are not lost; when all are lost, their last words.
+	// Summary covers the children that are not unreachable; if all are, their last summaries.
 	Summary Summary
-	// State and Age are the freshest child's.
+	// State and Age are those of the freshest child.
 	State Freshness
 	Age   time.Duration
-	// Children counts those that are not lost; Lost counts the others.
+	// Children counts the reachable children; Unreachable counts the others.
 	Children, Unreachable int
 }
 
-// FindChild finds a child by its path.
+// FindChild returns the child with a path.
 func (v *CapacityView) FindChild(p Path) (ChildSummary, bool) {
 	i, ok := slices.BinarySearchFunc(v.Children, p, func(c ChildSummary, p Path) int { return c.Summary.Path.Compare(p) })
 	if !ok {
@@ -38,8 +38,8 @@ func (v *CapacityView) FindChild(p Path) (ChildSummary, bool) {
 	return v.Children[i], true
 }
 
-// TotalSummary is the sum over the children that are not lost. Boot, Seq and Endpoint are empty. Statements that gateways of
-// one region make about the same zones count once; see Regions.
+// TotalSummary returns the sum over the reachable children. Boot, Seq and Endpoint are empty. Summaries of several
+// gateways of one region about the same zones count once; see GroupByRegion.
 func (v *CapacityView) TotalSummary() Summary {
 	var total Summary
 	for _, g := range v.GroupByRegion() {
@@ -52,9 +52,10 @@ func (v *CapacityView) TotalSummary() Summary {
 
 // GroupByRegion groups the children by region, in ascending order.
 //
-// A child whose path names no zone is a gateway, which speaks for its whole region; two gateways of a region speak of
-// the same workers. So of those the freshest is believed (among equally fresh ones, the one that sees the most
-// workers), their Demand, RTTs, Networks, Outcomes and Uses add up, since each took other clients, and the region drains when all do.
+// A child whose path has no zone is a gateway, which reports its whole region; two gateways of a region report the same
+// workers. Of these the freshest summary counts (of equally fresh ones, that with the most workers). Their Demand,
+// RTTs, Networks, Outcomes and TenantUsages are summed, since each gateway has different clients, and the region is
+// draining when all gateways are.
 func (v *CapacityView) GroupByRegion() []SubtreeSummary {
 	return v.groupChildren(func(p Path) (Path, bool) { return Path{Region: p.Region}, true })
 }
@@ -66,7 +67,8 @@ func (v *CapacityView) GroupByZone(region string) []SubtreeSummary {
 	})
 }
 
-// groupChildren joins neighbours that of maps to one path; children are sorted, so neighbours are all there are.
+// groupChildren merges neighbours for which of returns the same path. children are sorted, so equal paths are
+// neighbours.
 func (v *CapacityView) groupChildren(of func(Path) (Path, bool)) []SubtreeSummary {
 	var groups []SubtreeSummary
 	for i := 0; i < len(v.Children); {
@@ -113,7 +115,7 @@ func mergeGroup(p Path, children []ChildSummary) SubtreeSummary {
 	return g
 }
 
-// mergeGateways makes one statement of several about the same subtree.
+// mergeGateways merges several summaries of the same subtree into one.
 func mergeGateways(witnesses []ChildSummary) Summary {
 	if len(witnesses) == 0 {
 		return Summary{}
@@ -145,7 +147,7 @@ func countWorkers(s *Summary) (n int64) {
 	return n
 }
 
-// withoutInstance takes away what only a single instance has.
+// withoutInstance clears the fields of a single instance.
 func withoutInstance(s Summary) Summary {
 	s.Boot, s.Seq, s.Endpoint, s.unknown = 0, 0, "", ""
 	return s

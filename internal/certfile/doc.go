@@ -1,5 +1,5 @@
-// Package certfile holds certificates and authorities that are read from files, re-reads them when the files change, and
-// reports when they expire.
+// Package certfile reads certificates and authorities from files, reads them again when the files change, and reports
+// when they expire.
 //
-// It never trusts a certificate that the files do not, and a file that cannot be read never replaces one that could.
+// A file that cannot be read or parsed never replaces content that is in use.
 package certfile

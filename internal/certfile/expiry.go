@@ -9,10 +9,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// expiryCheckInterval is how often expiries are looked at. It is well below the last threshold.
+// expiryCheckInterval is the time between two checks of all expiries. It is well below the smallest threshold.
 const expiryCheckInterval = time.Hour
 
-// warningThresholds are the times before an expiry at which a warning is written, in ascending order.
+// warningThresholds are the remaining lifetimes at which a warning is logged, in ascending order.
 var warningThresholds = [...]time.Duration{1 * day, 3 * day, 7 * day, 14 * day}
 
 const day = 24 * time.Hour
@@ -21,17 +21,18 @@ const day = 24 * time.Hour
 type CertExpiry struct {
 	// Name is the configuration key that sets it, such as "tls.cert". Where several do, their files follow it.
 	Name string
-	// EndsAt is when it ends, or its first certificate does.
+	// EndsAt returns when it expires: for a file of authorities, when the first of them does.
 	EndsAt func() time.Time
 }
 
 // CertExpiries are the certificates of a node. Each has its own name.
 type CertExpiries []CertExpiry
 
-// ExpirySource returns the certificates that a node has now: they are a metric, and warned of. A nil Source has none.
+// ExpirySource returns the certificates that a node uses now, for the metric and the warnings. A nil ExpirySource
+// returns none.
 type ExpirySource func() CertExpiries
 
-// ListExpiries is what the source returns.
+// ListExpiries returns the result of the source.
 func (s ExpirySource) ListExpiries() CertExpiries {
 	if s == nil {
 		return nil
@@ -52,14 +53,15 @@ func (s ExpirySource) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
-// WarnExpiring warns 14, 7, 3 and 1 days before a certificate ends, and each day after its end, until ctx ends.
+// WarnExpiring logs a warning 14, 7, 3 and 1 days before a certificate expires, and every day after that, until ctx
+// ends.
 func (s ExpirySource) WarnExpiring(ctx context.Context, log *slog.Logger) {
 	warned := map[string]expiryWarning{}
 	tick := time.NewTicker(expiryCheckInterval)
 	defer tick.Stop()
 	for {
 		now, last := time.Now(), warned
-		warned = map[string]expiryWarning{} // without certificates that are gone
+		warned = map[string]expiryWarning{} // certificates that are no longer in use are dropped
 		for _, x := range s.ListExpiries() {
 			at := x.EndsAt()
 			w, due := nextWarning(last[x.Name], at, now)
@@ -81,14 +83,14 @@ func (s ExpirySource) WarnExpiring(ctx context.Context, log *slog.Logger) {
 	}
 }
 
-// expiryWarning is the last one that was written about a certificate.
+// expiryWarning is the last warning logged for a certificate.
 type expiryWarning struct {
-	endsAt    time.Time     // the end that it was about: another one is a new certificate
-	threshold time.Duration // the threshold that it was for; 0: none, negative: so long after the end
+	endsAt    time.Time     // the expiry that it was about; a renewed certificate has another one
+	threshold time.Duration // the threshold that it was for; 0: none, negative: minus the time since the expiry
 }
 
-// nextWarning decides whether to warn at now of a certificate that ends at end: once for each threshold that is passed,
-// and once a day after the end.
+// nextWarning decides whether to warn at now of a certificate that expires at end: once for each threshold that is
+// passed, and once a day after the expiry.
 func nextWarning(last expiryWarning, end, now time.Time) (next expiryWarning, due bool) {
 	if !last.endsAt.Equal(end) {
 		last = expiryWarning{endsAt: end}

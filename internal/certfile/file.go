@@ -10,30 +10,32 @@ import (
 	"github.com/spillway-lb/spillway/internal/telemetry"
 )
 
-// fileCheckInterval is how often, at most, the files' times are looked at: handshakes drive it.
+// fileCheckInterval is the minimum time between two checks of the files' modification times. TLS handshakes trigger the
+// checks.
 const fileCheckInterval = time.Second
 
-// fileVersion is what tells one version of a file from another without reading it.
+// fileVersion identifies a version of a file without reading the file.
 type fileVersion struct {
 	modTime time.Time
 	size    int64
 }
 
-// watchedFile is a value that is read from files and read again when one of them changes. It has no goroutine.
+// watchedFile is a value read from one or two files, and read again when one of them changes. It has no goroutine:
+// reads of the value trigger the checks.
 type watchedFile[T any] struct {
 	name      string // for logs
 	paths     []string
 	load      func() (*T, error)
 	log       *slog.Logger
 	value     atomic.Pointer[T]
-	nextCheck atomic.Int64 // next look at the files, in Unix nanoseconds
+	nextCheck atomic.Int64 // time of the next check, in Unix nanoseconds
 
-	mu             sync.Mutex // held by the one caller that looks
+	mu             sync.Mutex // held by the one goroutine that checks
 	version        [2]fileVersion
 	refusedVersion [2]fileVersion
 }
 
-// currentValue is the value in force, after a look at the files if one is due.
+// currentValue returns the value in use, after a check of the files if one is due.
 func (f *watchedFile[T]) currentValue() *T {
 	now, due := time.Now().UnixNano(), f.nextCheck.Load()
 	if now >= due && f.nextCheck.CompareAndSwap(due, now+int64(fileCheckInterval)) {
@@ -69,7 +71,7 @@ func (f *watchedFile[T]) loadFiles(s [2]fileVersion) error {
 	}
 	f.version = s
 	if f.value.Swap(v) != nil {
-		f.log.Info("certificate file read again", "certificate", f.name)
+		f.log.Info("certificate file reloaded", "certificate", f.name)
 	}
 	return nil
 }

@@ -8,10 +8,11 @@ import (
 	"time"
 )
 
-// KeyPair is a server's certificate with its key. A pair that does not fit never replaces one that does.
+// KeyPair is a server's certificate with its private key. A pair that does not match never replaces one that does.
 type KeyPair struct{ watchedFile[tls.Certificate] }
 
-// LoadKeyPair reads a certificate and its key, and is named by the configuration key that sets it, such as "http.tls_cert".
+// LoadKeyPair reads a certificate and its key. name is the configuration key that sets it, such as "http.tls_cert", for
+// messages.
 func LoadKeyPair(name, cert, key string, log *slog.Logger) (*KeyPair, error) {
 	p := &KeyPair{watchedFile[tls.Certificate]{name: name, paths: []string{cert, key}, log: cmp.Or(log, slog.New(slog.DiscardHandler))}}
 	p.load = func() (*tls.Certificate, error) {
@@ -24,10 +25,10 @@ func LoadKeyPair(name, cert, key string, log *slog.Logger) (*KeyPair, error) {
 	return p, p.Reload()
 }
 
-// GetCertificate is tls.Config's GetCertificate.
+// GetCertificate implements tls.Config.GetCertificate.
 func (p *KeyPair) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	return p.currentValue(), nil
 }
 
-// Expires is when the certificate ends.
+// Expires returns when the certificate expires.
 func (p *KeyPair) Expires() time.Time { return p.currentValue().Leaf.NotAfter }

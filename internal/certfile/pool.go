@@ -12,15 +12,15 @@ import (
 	"time"
 )
 
-// RootPool is a file of authorities that count beside the system's.
+// RootPool is a file of authorities that are trusted in addition to the system's.
 type RootPool struct{ watchedFile[rootSet] }
 
 type rootSet struct {
 	pool    *x509.CertPool
-	expires time.Time // of the first authority to end
+	expires time.Time // of the first authority to expire
 }
 
-// LoadRootPool reads a PEM file of authorities, and is named by the configuration key that sets it.
+// LoadRootPool reads a PEM file of authorities. name is the configuration key that sets it, for messages.
 func LoadRootPool(name, path string, log *slog.Logger) (*RootPool, error) {
 	p := &RootPool{watchedFile[rootSet]{name: name, paths: []string{path}, log: cmp.Or(log, slog.New(slog.DiscardHandler))}}
 	p.load = func() (*rootSet, error) {
@@ -50,7 +50,7 @@ func readRoots(text []byte) (*rootSet, error) {
 	return &rootSet{pool: pool, expires: expires}, nil
 }
 
-// EarliestExpiry is when the first of the certificates in a PEM text ends.
+// EarliestExpiry returns when the first of the certificates in a PEM text expires.
 func EarliestExpiry(text []byte) (first time.Time, err error) {
 	for block, rest := pem.Decode(text); block != nil; block, rest = pem.Decode(rest) {
 		if block.Type != "CERTIFICATE" {
@@ -65,23 +65,23 @@ func EarliestExpiry(text []byte) (first time.Time, err error) {
 		}
 	}
 	if first.IsZero() {
-		return first, errors.New("no certificate in it")
+		return first, errors.New("the file has no certificate")
 	}
 	return first, nil
 }
 
-// Expires is when the first authority of the file ends.
+// Expires returns when the first authority of the file expires.
 func (p *RootPool) Expires() time.Time { return p.currentValue().expires }
 
-// ClientConfig is the TLS configuration of a client that checks servers against the authorities in force at each
+// ClientConfig returns the TLS configuration of a client that verifies servers with the authorities in use at each
 // handshake.
 func (p *RootPool) ClientConfig() *tls.Config {
 	return &tls.Config{
 		MinVersion:         tls.VersionTLS12,
-		InsecureSkipVerify: true, // VerifyConnection below verifies chain and name: RootCAs cannot change
+		InsecureSkipVerify: true, // VerifyConnection below verifies chain and name: RootCAs could not change later
 		VerifyConnection: func(cs tls.ConnectionState) error {
 			if len(cs.PeerCertificates) == 0 {
-				return errors.New("the server showed no certificate")
+				return errors.New("the server presented no certificate")
 			}
 			o := x509.VerifyOptions{Roots: p.currentValue().pool, DNSName: cs.ServerName, Intermediates: x509.NewCertPool()}
 			for _, c := range cs.PeerCertificates[1:] {

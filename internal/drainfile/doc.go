@@ -1,4 +1,4 @@
-// Package drainfile keeps the drains of a node that has no global tier above it, in memory and in a file.
+// Package drainfile stores the drains of a node without a global tier, in memory and in a file.
 //
-// It decides nothing about requests, and it never reports a drain that it could not write.
+// A drain that cannot be written to the file is refused. What a drain means for requests is decided elsewhere.
 package drainfile

@@ -14,13 +14,13 @@ import (
 )
 
 const (
-	// maxDrains bounds the list: a region has far fewer workers.
+	// maxDrains bounds the list. A region has far fewer workers.
 	maxDrains = 10_000
-	// maxFileBytes bounds what is read back, in bytes.
+	// maxFileBytes bounds the file that is read at start, in bytes.
 	maxFileBytes = 16 << 20
 )
 
-// ErrTooManyDrains refuses one more drain.
+// ErrTooManyDrains means that the list is full.
 var ErrTooManyDrains = errors.New("10000 drains are in force: undrain some first")
 
 // DrainStore is the list of drains. It is safe for concurrent use.
@@ -96,7 +96,7 @@ func (s *DrainStore) FindDrain(path string, now time.Time) (admin.Drain, bool) {
 	return admin.Drain{}, false
 }
 
-// PutDrain adds a drain, in the place of an earlier one of the same path. When the file cannot be written nothing changes.
+// PutDrain adds a drain, or replaces the one with the same path. If the file cannot be written, nothing changes.
 func (s *DrainStore) PutDrain(d admin.Drain, now time.Time) error {
 	return s.updateDrains(now, func(list []admin.Drain) []admin.Drain {
 		i, found := slices.BinarySearchFunc(list, d, compareByPath)
@@ -108,7 +108,8 @@ func (s *DrainStore) PutDrain(d admin.Drain, now time.Time) error {
 	})
 }
 
-// DeleteDrain removes the drain of a path, and reports whether there was one. When the file cannot be written nothing changes.
+// DeleteDrain removes the drain of a path and reports whether there was one. If the file cannot be written, nothing
+// changes.
 func (s *DrainStore) DeleteDrain(path string, now time.Time) (found bool, err error) {
 	err = s.updateDrains(now, func(list []admin.Drain) []admin.Drain {
 		n := len(list)

@@ -1,8 +1,8 @@
-// Package explain holds the Record of one decision: every candidate, what dropped it, and its cost terms in
-// seconds. The same type serves all three tiers, so that a query can be followed from a resolver to a GPU.
+// Package explain holds the Explanation of one decision: every candidate, why it was ineligible, and its cost terms in
+// seconds. All three tiers use the same type, so that a request can be followed from the DNS resolver to the GPU.
 //
-// A nil *Record is the normal case and costs nothing: every method is safe on nil and allocates nothing. Deciders
-// therefore write their reasoning down unconditionally and never branch on whether somebody is reading it.
+// A nil *Explanation is the normal case: every method works on nil and allocates nothing, so deciders record their
+// reasons unconditionally.
 //
-// It decides nothing, and it never carries a prompt, a key or a token.
+// An Explanation holds no prompt, no key and no token.
 package explain

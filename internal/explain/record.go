@@ -6,7 +6,7 @@ type CostTerm struct {
 	Seconds float64 `json:"seconds"` // negative where it is a credit
 }
 
-// Candidate is one child that a decision looked at.
+// Candidate is one region, zone or worker that a decision considered.
 type Candidate struct {
 	Name             string     `json:"name"`
 	IneligibleReason string     `json:"dropped,omitempty"` // why it could not be chosen; empty when it could
@@ -17,18 +17,20 @@ type Candidate struct {
 type Explanation struct {
 	Tier       string      `json:"tier"`            // "global", "regional" or "local"
 	Node       string      `json:"node"`            // the instance that decided
-	Query      string      `json:"query"`           // what was asked, in words: never a prompt
-	Policy     string      `json:"policy"`          // which rule decided
-	Candidates []Candidate `json:"candidates"`      // in the order they were looked at
-	Chosen     string      `json:"chosen"`          // empty when none may serve
-	Reason     string      `json:"reason"`          // one of the decider's stable reason words
+	Query      string      `json:"query"`           // description of the request, without its prompt
+	Policy     string      `json:"policy"`          // name of the policy that decided
+	Candidates []Candidate `json:"candidates"`      // in the order of consideration
+	Chosen     string      `json:"chosen"`          // empty if there was no eligible candidate
+	Reason     string      `json:"reason"`          // one of the decider's stable reasons
 	Notes      []string    `json:"notes,omitempty"` // ages, versions, anything that qualifies the verdict
 }
 
-// IsRecording reports whether somebody will read the record. Deciders need it only before work that exists for the reader alone.
+// IsRecording reports whether the explanation will be read. Deciders need it only to skip work whose result goes only
+// into the explanation.
 func (r *Explanation) IsRecording() bool { return r != nil }
 
-// AddCandidate adds a candidate and returns a handle for its terms. The handle is a value, and free when r is nil.
+// AddCandidate adds a candidate and returns a handle for its terms. The handle is a value; with a nil r it costs
+// nothing.
 func (r *Explanation) AddCandidate(name string) CandidateHandle {
 	if r == nil {
 		return CandidateHandle{}
@@ -37,7 +39,7 @@ func (r *Explanation) AddCandidate(name string) CandidateHandle {
 	return CandidateHandle{explanation: r, index: len(r.Candidates) - 1}
 }
 
-// SetChosen writes the verdict down.
+// SetChosen records the chosen candidate and the reason.
 func (r *Explanation) SetChosen(name, reason string) {
 	if r == nil {
 		return
@@ -45,7 +47,7 @@ func (r *Explanation) SetChosen(name, reason string) {
 	r.Chosen, r.Reason = name, reason
 }
 
-// AddNote adds a remark that qualifies the verdict. Build its text only under On.
+// AddNote adds a remark that qualifies the decision. Callers build its text only if IsRecording.
 func (r *Explanation) AddNote(text string) {
 	if r == nil {
 		return
@@ -53,7 +55,7 @@ func (r *Explanation) AddNote(text string) {
 	r.Notes = append(r.Notes, text)
 }
 
-// CandidateHandle adds to one candidate of a Record; the zero Handle does nothing.
+// CandidateHandle adds to one candidate of an Explanation. The zero CandidateHandle does nothing.
 type CandidateHandle struct {
 	explanation *Explanation
 	index       int
@@ -68,7 +70,7 @@ func (h CandidateHandle) AddTerm(name string, seconds float64) {
 	c.Terms = append(c.Terms, CostTerm{Name: name, Seconds: seconds})
 }
 
-// MarkIneligible says why the candidate cannot be chosen.
+// MarkIneligible records why the candidate cannot be chosen.
 func (h CandidateHandle) MarkIneligible(reason string) {
 	if h.explanation == nil {
 		return
@@ -76,7 +78,7 @@ func (h CandidateHandle) MarkIneligible(reason string) {
 	h.explanation.Candidates[h.index].IneligibleReason = reason
 }
 
-// TotalSeconds is the candidate's whole cost: the sum of its terms.
+// TotalSeconds returns the candidate's cost: the sum of its terms.
 func (c Candidate) TotalSeconds() float64 {
 	var sum float64
 	for _, t := range c.Terms {

@@ -11,28 +11,30 @@ import (
 	"github.com/spillway-lb/spillway/internal/certfile"
 )
 
-// CertFiles are the PEM files of one node: its certificate chain, leaf first; its private key; the authorities it trusts.
+// CertFiles are the PEM files of one node: its certificate chain, leaf first; its private key; the authorities that it
+// trusts.
 type CertFiles struct {
 	Cert string
 	Key  string
 	CA   string
 }
 
-// maxPEMBytes bounds each file: a certificate chain of any sense fits many times over.
+// maxPEMBytes bounds each file. Real certificate chains are far smaller.
 const maxPEMBytes = 1 << 20
 
-// certBundle is one consistent reading of the three files; immutable.
+// certBundle is the content of the three files at one moment. It is immutable.
 type certBundle struct {
 	cert  tls.Certificate
 	roots *x509.CertPool
 	id    ID
 
-	caExpires time.Time         // of the first authority to end
+	caExpires time.Time         // of the first authority to expire
 	rootCert  *x509.Certificate // the authority that cert chains to
 }
 
-// readBundle reads and checks the files: the key fits the certificate, the certificate chains to the authority, is in
-// its time, and names one identity. A node that would be refused by every peer should learn so when it starts.
+// readBundle reads and checks the files: the key matches the certificate, the certificate chains to the authority, is
+// valid at now, and contains one identity. With these checks a node whose certificate every peer would refuse fails at
+// its start.
 func readBundle(f CertFiles, now time.Time) (*certBundle, error) {
 	certPEM, err := readPEM(f.Cert)
 	if err != nil {
@@ -51,7 +53,7 @@ func readBundle(f CertFiles, now time.Time) (*certBundle, error) {
 		return nil, fmt.Errorf("reading certificate %s with key %s: %w", f.Cert, f.Key, err)
 	}
 	if !b.roots.AppendCertsFromPEM(caPEM) {
-		return nil, fmt.Errorf("reading authority %s: it holds no PEM certificate", f.CA)
+		return nil, fmt.Errorf("reading authority %s: the file has no PEM certificate", f.CA)
 	}
 	if b.caExpires, err = certfile.EarliestExpiry(caPEM); err != nil {
 		return nil, fmt.Errorf("reading authority %s: %w", f.CA, err)
@@ -65,7 +67,7 @@ func readBundle(f CertFiles, now time.Time) (*certBundle, error) {
 	return b, nil
 }
 
-// verifyChains verifies our own certificate for both directions, since every node dials and listens with the same one.
+// verifyChains verifies the node's own certificate for both directions: every node dials and listens with the same one.
 func (b *certBundle) verifyChains(now time.Time) error {
 	inter := x509.NewCertPool()
 	for _, der := range b.cert.Certificate[1:] {
@@ -91,14 +93,14 @@ func (b *certBundle) verifyChains(now time.Time) error {
 
 func readPEM(path string) ([]byte, error) {
 	if path == "" {
-		return nil, errors.New("no certificate files named: set cert, key and ca (spillway certs dev makes a set)")
+		return nil, errors.New("no certificate files are configured: set cert, key and ca (`spillway certs dev` creates them)")
 	}
 	st, err := os.Stat(path)
 	if err != nil {
 		return nil, fmt.Errorf("reading certificates: %w", err)
 	}
 	if !st.Mode().IsRegular() || st.Size() > maxPEMBytes {
-		return nil, fmt.Errorf("reading certificates: %s is not a plain file of at most %d bytes", path, maxPEMBytes)
+		return nil, fmt.Errorf("reading certificates: %s is not a regular file of at most %d bytes", path, maxPEMBytes)
 	}
 	text, err := os.ReadFile(path)
 	if err != nil {

@@ -11,30 +11,31 @@ import (
 	"github.com/spillway-lb/spillway/internal/certfile"
 )
 
-// checkInterval is how often, at most, handshakes look at the files' times.
+// checkInterval is the minimum time between two checks of the files' modification times. TLS handshakes trigger the
+// checks.
 const checkInterval = time.Second
 
-// Certs is one node's certificate and the authorities it trusts, re-read when the files change. Safe for concurrent use;
-// it has no goroutine: handshakes drive it.
+// Certs is one node's certificate and the authorities that it trusts, read again when the files change. It is safe for
+// concurrent use. It has no goroutine: handshakes trigger the checks.
 type Certs struct {
 	files     CertFiles
 	log       *slog.Logger
 	current   atomic.Pointer[certBundle]
-	nextCheck atomic.Int64 // next look at the files, nanoseconds of the monotonic clock since start
+	nextCheck atomic.Int64 // time of the next check, in nanoseconds of the monotonic clock since startedAt
 	startedAt time.Time
 
-	mu           sync.Mutex   // held by the one caller that looks
+	mu           sync.Mutex   // held by the one goroutine that checks
 	stamp        [3]fileStamp // of the files in use
 	refusedStamp [3]fileStamp // of the files last refused, so that a bad file is logged once
 }
 
-// fileStamp is what tells one version of a file from another without reading it.
+// fileStamp identifies a version of a file without reading the file.
 type fileStamp struct {
 	modTime time.Time
 	size    int64
 }
 
-// LoadCerts reads the files and refuses any set that peers would refuse. A nil logger discards.
+// LoadCerts reads the files. It returns an error for files that peers would refuse. A nil logger discards.
 func LoadCerts(f CertFiles, log *slog.Logger) (*Certs, error) {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
@@ -50,23 +51,23 @@ func LoadCerts(f CertFiles, log *slog.Logger) (*Certs, error) {
 	return c, nil
 }
 
-// ID is who this node is. It never changes while the node runs.
+// ID returns the node's identity. It does not change while the node runs.
 func (c *Certs) ID() ID { return c.current.Load().id }
 
-// Expires is when the certificate in use ends.
+// Expires returns when the certificate in use expires.
 func (c *Certs) Expires() time.Time { return c.current.Load().cert.Leaf.NotAfter }
 
-// Expiries are those of the files in use.
+// Expiries returns the expiries of the files in use.
 func (c *Certs) Expiries() certfile.CertExpiries {
 	return certfile.CertExpiries{{Name: "tls.cert", EndsAt: c.Expires}, {Name: "tls.ca", EndsAt: c.CAExpires}}
 }
 
-// CAExpires is when the first of the authorities in use ends.
+// CAExpires returns when the first of the authorities in use expires.
 func (c *Certs) CAExpires() time.Time { return c.current.Load().caExpires }
 
 // Reload reads the files now. On an error the certificate in use stays.
 func (c *Certs) Reload() error {
-	if c.files == (CertFiles{}) { // see Internal
+	if c.files == (CertFiles{}) { // certificates of NewProcessCerts
 		return nil
 	}
 	c.mu.Lock()
@@ -74,7 +75,7 @@ func (c *Certs) Reload() error {
 	return c.reloadBundle(readStamps(c.files))
 }
 
-// currentBundle is the bundle for one handshake, after a look at the files if one is due.
+// currentBundle returns the bundle for one handshake, after a check of the files if one is due.
 func (c *Certs) currentBundle() *certBundle {
 	at, due := int64(time.Since(c.startedAt)), c.nextCheck.Load()
 	if at >= due && c.nextCheck.CompareAndSwap(due, at+int64(checkInterval)) {
@@ -83,8 +84,8 @@ func (c *Certs) currentBundle() *certBundle {
 	return c.current.Load()
 }
 
-// checkFiles re-reads the files if any changed. Certificate and key are replaced one after the other, so a pair that does not
-// fit is tried again at each look and logged only once.
+// checkFiles reads the files again if any has changed. Certificate and key are replaced one after the other, so a pair
+// that does not match is tried again at each check and logged only once.
 func (c *Certs) checkFiles() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -94,7 +95,7 @@ func (c *Certs) checkFiles() {
 	}
 	if err := c.reloadBundle(s); err != nil && s != c.refusedStamp {
 		c.refusedStamp = s
-		c.log.Warn("new certificate files refused, keeping the ones in use", "error", err)
+		c.log.Warn("changed certificate files are refused, the certificate in use stays: correct the files", "error", err)
 	}
 }
 
@@ -104,7 +105,7 @@ func (c *Certs) reloadBundle(s [3]fileStamp) error {
 		return err
 	}
 	if old := c.current.Load().id; b.id != old {
-		return fmt.Errorf("reloading %s: it names %s but this node runs as %s: restart the node to change who it is", c.files.Cert, b.id, old)
+		return fmt.Errorf("reloading %s: the certificate is of %s, but this node runs as %s: restart the node to change its identity", c.files.Cert, b.id, old)
 	}
 	c.stamp = s
 	c.current.Store(b)
@@ -112,7 +113,7 @@ func (c *Certs) reloadBundle(s [3]fileStamp) error {
 	return nil
 }
 
-// readStamps reads the three files' times and sizes; a file that cannot be looked at has the zero stamp.
+// readStamps returns the three files' modification times and sizes. A file without access has the zero stamp.
 func readStamps(f CertFiles) (s [3]fileStamp) {
 	for i, path := range []string{f.Cert, f.Key, f.CA} {
 		if st, err := os.Stat(path); err == nil {

@@ -19,22 +19,21 @@ import (
 
 const (
 	devCATTL  = 10 * 365 * 24 * time.Hour
-	clockSkew = time.Hour // certificates start this long ago, for clocks that lag
+	clockSkew = time.Hour // certificates are valid from this long before their creation, for hosts whose clocks are slow
 )
 
-// DevCA is a certificate authority in a directory, for development and demonstration. Each has a key of its own: nothing
-// is built in.
+// DevCA is a certificate authority in a directory, for development and demonstration. Each DevCA generates its own key.
 type DevCA struct {
 	dir, trustDomain string
 	cert             *x509.Certificate
 	key              *ecdsa.PrivateKey
 }
 
-// NewDevCA loads the authority in dir, or makes one there (ca.pem, and ca.key that only its owner may read). It refuses
-// an authority of another trust domain and a half of one.
+// NewDevCA loads the authority in dir, or creates one there: ca.pem, and ca.key that only its owner may read. It
+// returns an error if dir holds an authority of another trust domain, or only one of the two files.
 func NewDevCA(dir, trustDomain string) (*DevCA, error) {
 	if !hasOnlyIDChars(trustDomain, false) || len(trustDomain) > maxTrustDomainBytes {
-		return nil, fmt.Errorf("making authority: %w: trust domain %q", ErrInvalidID, trustDomain)
+		return nil, fmt.Errorf("creating authority: %w: trust domain %q", ErrInvalidID, trustDomain)
 	}
 	ca := &DevCA{dir: dir, trustDomain: trustDomain}
 	_, certErr := os.Stat(ca.certPath())
@@ -45,11 +44,12 @@ func NewDevCA(dir, trustDomain string) (*DevCA, error) {
 	case errors.Is(certErr, fs.ErrNotExist) && errors.Is(keyErr, fs.ErrNotExist):
 		return ca, ca.createAuthority()
 	}
-	return nil, fmt.Errorf("opening authority in %s: one of ca.pem and ca.key is missing: restore it, or remove the other to start again", dir)
+	return nil, fmt.Errorf("opening authority in %s: one of ca.pem and ca.key is missing: restore it, or remove the other to create a new authority", dir)
 }
 
-// IssueCert writes a certificate and key for id to dir, named after id.FileName, valid for ttl, and says where they are. It
-// replaces an earlier certificate of the same identity, and refuses to replace another's.
+// IssueCert writes a certificate and key for id to dir, named by id.FileName and valid for ttl, and returns their
+// paths. It replaces an earlier certificate of the same identity, and returns an error rather than replace that of
+// another.
 func (ca *DevCA) IssueCert(id ID, dir string, ttl time.Duration) (CertFiles, error) {
 	if err := id.Validate(); err != nil {
 		return CertFiles{}, fmt.Errorf("issuing certificate: %w", err)
@@ -96,15 +96,16 @@ func (ca *DevCA) signCert(id ID, key *ecdsa.PrivateKey, ttl time.Duration) ([]by
 	}, ca.cert, &key.PublicKey, ca.key)
 }
 
-// createAuthority makes a key and a self-signed certificate that may speak for its trust domain only (RFC 5280 4.2.1.10).
+// createAuthority creates a key and a self-signed certificate that is valid for its trust domain only (name
+// constraints, RFC 5280 4.2.1.10).
 func (ca *DevCA) createAuthority() error {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
-		return fmt.Errorf("making authority: %w", err)
+		return fmt.Errorf("creating authority: %w", err)
 	}
 	serial, err := serialNumber()
 	if err != nil {
-		return fmt.Errorf("making authority: %w", err)
+		return fmt.Errorf("creating authority: %w", err)
 	}
 	now := time.Now()
 	tmpl := &x509.Certificate{
@@ -118,10 +119,10 @@ func (ca *DevCA) createAuthority() error {
 	}
 	der, err := x509.CreateCertificate(rand.Reader, tmpl, tmpl, &key.PublicKey, key)
 	if err != nil {
-		return fmt.Errorf("making authority: %w", err)
+		return fmt.Errorf("creating authority: %w", err)
 	}
 	if ca.cert, err = x509.ParseCertificate(der); err != nil {
-		return fmt.Errorf("making authority: %w", err)
+		return fmt.Errorf("creating authority: %w", err)
 	}
 	ca.key = key
 	return writePair(ca.certPath(), ca.keyPath(), der, key)
@@ -134,13 +135,13 @@ func (ca *DevCA) loadAuthority() error {
 	}
 	key, ok := pair.PrivateKey.(*ecdsa.PrivateKey)
 	if !ok || !pair.Leaf.IsCA || len(pair.Leaf.URIs) != 1 {
-		return fmt.Errorf("opening authority in %s: not one that spillway made", ca.dir)
+		return fmt.Errorf("opening authority in %s: it was not created by `spillway certs dev`", ca.dir)
 	}
 	if got := pair.Leaf.URIs[0].Host; got != ca.trustDomain {
-		return fmt.Errorf("opening authority in %s: it speaks for %q, not for %q", ca.dir, got, ca.trustDomain)
+		return fmt.Errorf("opening authority in %s: its trust domain is %q, not %q", ca.dir, got, ca.trustDomain)
 	}
 	if time.Now().After(pair.Leaf.NotAfter) {
-		return fmt.Errorf("opening authority in %s: it ended on %s: remove ca.pem and ca.key to start again", ca.dir, pair.Leaf.NotAfter.Format(time.DateOnly))
+		return fmt.Errorf("opening authority in %s: it expired on %s: remove ca.pem and ca.key to create a new one", ca.dir, pair.Leaf.NotAfter.Format(time.DateOnly))
 	}
 	ca.cert, ca.key = pair.Leaf, key
 	return nil

@@ -1,10 +1,10 @@
-// Package identity says who a node is and whom it may speak to: mutual TLS 1.3 with one SPIFFE URI per certificate,
-// reloaded while running, and a small certificate authority for development.
+// Package identity authenticates nodes to each other: mutual TLS 1.3 with one SPIFFE URI per certificate, certificates
+// that are read again when their files change, and a small certificate authority for development.
 //
-// It decides whether a peer's certificate chains to our authority, names exactly one identity of our trust domain, and
-// satisfies the caller's rule. Who a peer is comes from its certificate alone, never from an address, a host name or a
-// payload: host names are not checked, because nodes move and identities do not.
+// A peer is accepted if its certificate chains to the trusted authority, contains exactly one identity of the same
+// trust domain, and satisfies the caller's rule. A peer's identity comes from its certificate alone. Host names are not
+// checked, because nodes move between hosts and keep their identities.
 //
-// It never decides what a role may do (each listener passes its own rule), never issues certificates for production,
-// never logs key material, and never lets a bad new file replace a good certificate.
+// What a role may do is the rule of each listener. The package issues no certificates for production and logs no key
+// material, and an invalid new file does not replace a valid certificate.
 package identity

@@ -5,8 +5,8 @@ import (
 	"encoding/hex"
 )
 
-// Fleet identifies the installation that this node is part of: its trust domain and the authority that it trusts.
-// Certificates of one process identify that process.
+// Fleet identifies the installation that the node belongs to, by its trust domain and its authority. Certificates of
+// NewProcessCerts identify their process.
 func (c *Certs) Fleet() string {
 	b := c.current.Load()
 	sum := sha256.Sum256(b.rootCert.Raw)

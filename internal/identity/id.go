@@ -7,10 +7,10 @@ import (
 	"strings"
 )
 
-// Role is what kind of node or person an identity stands for.
+// Role is the kind of node or person that an identity belongs to.
 type Role string
 
-// The roles, as they are told apart in a SPIFFE path.
+// The roles, as they appear in a SPIFFE path.
 const (
 	RoleGlobal   Role = "global"   // a node of the global tier
 	RoleGateway  Role = "gateway"  // an instance of a region's gateway tier
@@ -25,7 +25,7 @@ const (
 	maxSegmentBytes     = 128
 )
 
-// ErrInvalidID is wrapped by every refusal of an identity's text.
+// ErrInvalidID is wrapped by every error about an identity's text.
 var ErrInvalidID = errors.New("not a spillway identity")
 
 // ID is one identity. Region is set for gateways and locals, Zone for locals only.
@@ -37,8 +37,8 @@ type ID struct {
 	Name        string
 }
 
-// FileName is the base name of the certificate and key files of id: the region and the zone, where it has them, and the
-// name, joined by hyphens ("g1", "fra-gw1", "fra-a-l1"). Gateways of equal name in two regions have files of their own.
+// FileName returns the base name of id's certificate and key files: the region and the zone, if set, and the name,
+// joined by hyphens ("g1", "fra-gw1", "fra-a-l1"). Gateways with the same name in two regions have different files.
 func (id ID) FileName() string {
 	parts := make([]string, 0, 3)
 	for _, p := range []string{id.Region, id.Zone, id.Name} {
@@ -49,14 +49,14 @@ func (id ID) FileName() string {
 	return strings.Join(parts, "-")
 }
 
-// FilesIn are the paths where a development CA in dir puts what it issues for id.
+// FilesIn returns the paths of the files that a development CA in dir issues for id.
 func (id ID) FilesIn(dir string) CertFiles {
 	base := filepath.Join(dir, id.FileName())
 	return CertFiles{Cert: base + ".pem", Key: base + ".key", CA: filepath.Join(dir, "ca.pem")}
 }
 
-// ParseID reads a SPIFFE URI of one of the four shapes that Valid accepts. It is strict: no escapes, no query, no port,
-// no empty or dotted segment (SPIFFE-ID 2.1 and 2.2), and no role that is not ours.
+// ParseID parses a SPIFFE URI of one of the four forms that Validate accepts. It is strict: no escapes, no query, no
+// port, no empty or dotted segment (SPIFFE-ID 2.1 and 2.2), and no unknown role.
 func ParseID(uri string) (ID, error) {
 	if len(uri) > maxURIBytes {
 		return ID{}, fmt.Errorf("%w: longer than %d bytes", ErrInvalidID, maxURIBytes)
@@ -77,7 +77,7 @@ func ParseID(uri string) (ID, error) {
 	return id, nil
 }
 
-// idFromPath maps path segments onto an ID without judging the names in them.
+// idFromPath assigns path segments to the fields of an ID. It does not check the names in them.
 func idFromPath(p []string) (ID, bool) {
 	switch {
 	case len(p) == 2 && p[0] == "global":
@@ -92,7 +92,7 @@ func idFromPath(p []string) (ID, bool) {
 	return ID{}, false
 }
 
-// Validate says what is wrong with an ID that was put together by hand; nil when its String is a proper SPIFFE URI.
+// Validate returns why an ID is invalid; nil if its String is a valid SPIFFE URI.
 func (id ID) Validate() error {
 	if len(id.TrustDomain) > maxTrustDomainBytes || !hasOnlyIDChars(id.TrustDomain, false) {
 		return fmt.Errorf("%w: trust domain %q must be 1 to %d of a-z 0-9 . - _", ErrInvalidID, id.TrustDomain, maxTrustDomainBytes)
@@ -104,14 +104,14 @@ func (id ID) Validate() error {
 	case !isSegment(id.Name):
 		return fmt.Errorf("%w: name %q must be 1 to %d of a-z A-Z 0-9 . - _", ErrInvalidID, id.Name, maxSegmentBytes)
 	case region != isSegment(id.Region) || !region && id.Region != "":
-		return fmt.Errorf("%w: region %q does not suit role %s", ErrInvalidID, id.Region, id.Role)
+		return fmt.Errorf("%w: region %q is not allowed, or missing, for role %s", ErrInvalidID, id.Region, id.Role)
 	case zone != isSegment(id.Zone) || !zone && id.Zone != "":
-		return fmt.Errorf("%w: zone %q does not suit role %s", ErrInvalidID, id.Zone, id.Role)
+		return fmt.Errorf("%w: zone %q is not allowed, or missing, for role %s", ErrInvalidID, id.Zone, id.Role)
 	}
 	return nil
 }
 
-// String is the SPIFFE URI. It is meaningful only for an ID that Valid accepts.
+// String returns the SPIFFE URI of an ID that Validate accepts.
 func (id ID) String() string {
 	base := uriScheme + id.TrustDomain
 	switch id.Role {
@@ -127,7 +127,8 @@ func isSegment(s string) bool {
 	return len(s) <= maxSegmentBytes && s != "." && s != ".." && hasOnlyIDChars(s, true)
 }
 
-// hasOnlyIDChars reports whether s is one or more of the characters SPIFFE allows; a trust domain has no capitals.
+// hasOnlyIDChars reports whether s is one or more of the characters that SPIFFE allows; a trust domain has no capital
+// letters.
 func hasOnlyIDChars(s string, capitals bool) bool {
 	for i := range len(s) {
 		c := s[i]

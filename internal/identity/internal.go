@@ -9,16 +9,16 @@ import (
 	"strconv"
 )
 
-// processTrustDomain is the trust domain of certificates that one process makes for itself.
+// processTrustDomain is the trust domain of the certificates that NewProcessCerts makes.
 const processTrustDomain = "process.internal"
 
-// NewProcessCerts makes an authority and a certificate for each id, for tiers that run inside one process. The trust domain of
-// the ids is filled in. The keys are in no file when it returns, and the certificates are valid for as long as the process
-// can run: there is nothing to reload.
+// NewProcessCerts creates an authority and a certificate for each id, for tiers that run in one process. It sets the
+// trust domain of the ids. The keys are only in memory, and the certificates are valid for longer than the process
+// runs, so there is nothing to reload.
 func NewProcessCerts(ids ...ID) (out []*Certs, err error) {
 	dir, err := os.MkdirTemp("", "spillway-certs-")
 	if err != nil {
-		return nil, fmt.Errorf("making certificates for this process: %w", err)
+		return nil, fmt.Errorf("creating certificates for this process: %w", err)
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	ca, err := NewDevCA(dir, processTrustDomain)
@@ -29,7 +29,7 @@ func NewProcessCerts(ids ...ID) (out []*Certs, err error) {
 		id.TrustDomain = processTrustDomain
 		own := filepath.Join(dir, strconv.Itoa(i))
 		if err := os.Mkdir(own, 0o700); err != nil {
-			return nil, fmt.Errorf("making certificates for this process: %w", err)
+			return nil, fmt.Errorf("creating certificates for this process: %w", err)
 		}
 		files, err := ca.IssueCert(id, own, devCATTL)
 		if err != nil {

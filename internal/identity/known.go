@@ -7,18 +7,18 @@ import (
 	"sync"
 )
 
-// maxSharedCerts bounds the certificates that a listener remembers. A region has fewer nodes.
+// maxSharedCerts bounds the certificates that a listener caches. A region has fewer nodes.
 const maxSharedCerts = 1024
 
-// sharedCerts are certificates that peers have shown and that were verified. A peer shows the same one on each connection, and
-// every reading of it takes some 4 KB for as long as the connection lives: crypto/tls reads a client's each time anew.
+// sharedCerts are verified certificates of peers. A peer presents the same one on each connection, and crypto/tls
+// parses a client's certificate each time: without sharing, each connection holds its own copy of some 4 KB.
 type sharedCerts struct {
 	mu     sync.Mutex
 	byHash map[[sha256.Size]byte]*x509.Certificate
 }
 
-// shareParsed has a connection whose peer was admitted hold the certificates that were read first, by putting them into the
-// slices of its state, which are the connection's own.
+// shareParsed makes the connection of an accepted peer hold the copies that were parsed first, by replacing the
+// elements of the connection's own slices.
 func (k *sharedCerts) shareParsed(cs tls.ConnectionState) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -8,16 +8,16 @@ import (
 	"sync/atomic"
 )
 
-// ServerTLS is the TLS configuration of a listener that speaks alpn (empty: no protocol is negotiated): TLS 1.3, a client
-// certificate that chains to our authority with exactly one identity of our trust domain, then verify (nil: any such
-// identity). Session tickets are off, so that every connection proves itself anew. What its GetConfigForClient returns is
-// shared by connections: whoever wants another, clones it.
+// ServerTLS returns the TLS configuration of a listener for the protocol alpn (empty: no protocol is negotiated): TLS
+// 1.3, a client certificate that chains to the trusted authority with exactly one identity of the trust domain, then
+// verify (nil: any such identity). Session tickets are off, so that every connection is authenticated in full.
+// Connections share the result of GetConfigForClient: a caller that changes it clones it first.
 func (c *Certs) ServerTLS(alpn string, verify func(ID) error) *tls.Config {
 	return c.newServerTLS(alpn, verify, tls.RequireAndVerifyClientCert)
 }
 
-// ServerTLSOptionalClientCert is Server for a listener that also takes clients without a certificate, who must prove themselves by other
-// means. A certificate that is shown must satisfy verify all the same.
+// ServerTLSOptionalClientCert is ServerTLS for a listener that also accepts clients without a certificate, which
+// authenticate by other means. A presented certificate must still satisfy verify.
 func (c *Certs) ServerTLSOptionalClientCert(alpn string, verify func(ID) error) *tls.Config {
 	return c.newServerTLS(alpn, verify, tls.VerifyClientCertIfGiven)
 }
@@ -51,18 +51,18 @@ func (c *Certs) newServerTLS(alpn string, verify func(ID) error, auth tls.Client
 	return cfg
 }
 
-// cachedTLSConfig is the configuration of all connections that came while a bundle was in use: they hold it for as long as they
-// live.
+// cachedTLSConfig is the configuration shared by all connections that began while a bundle was in use. They hold it
+// until they end.
 type cachedTLSConfig struct {
 	bundle *certBundle
 	cfg    *tls.Config
 }
 
-// ClientTLS is the TLS configuration for dialling a peer that speaks alpn, with the same demands as Server. The host name is
-// not checked: a peer is who its certificate's URI says, wherever it runs.
+// ClientTLS returns the TLS configuration for dialling a peer with the protocol alpn, with the same requirements as
+// ServerTLS. The host name is not checked: a peer is identified by the URI in its certificate, on any host.
 func (c *Certs) ClientTLS(alpn string, verify func(ID) error) *tls.Config {
 	cfg := c.newBaseTLS(alpn)
-	cfg.InsecureSkipVerify = true // only the host name is left out: VerifyConnection below verifies the chain
+	cfg.InsecureSkipVerify = true // only the host name is not checked: VerifyConnection below verifies the chain
 	cfg.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 		return &c.currentBundle().cert, nil
 	}
@@ -76,10 +76,10 @@ func (c *Certs) ClientTLS(alpn string, verify func(ID) error) *tls.Config {
 	return cfg
 }
 
-// AnonymousClientTLS is the TLS configuration for dialling a peer without a certificate of one's own: the peer's must chain to one
-// of the roots and satisfy verify.
+// AnonymousClientTLS returns the TLS configuration for dialling a peer without a client certificate: the peer's
+// certificate must chain to one of the roots and satisfy verify.
 func AnonymousClientTLS(roots *x509.CertPool, alpn string, verify func(ID) error) *tls.Config {
-	cfg := &tls.Config{MinVersion: tls.VersionTLS13, NextProtos: []string{alpn}, InsecureSkipVerify: true} // see Client
+	cfg := &tls.Config{MinVersion: tls.VersionTLS13, NextProtos: []string{alpn}, InsecureSkipVerify: true} // as in ClientTLS
 	cfg.VerifyConnection = func(cs tls.ConnectionState) error {
 		if err := verifyPeerChain(cs.PeerCertificates, roots); err != nil {
 			return err
@@ -93,10 +93,10 @@ func AnonymousClientTLS(roots *x509.CertPool, alpn string, verify func(ID) error
 	return cfg
 }
 
-// PeerID is the identity on the other side of an established connection.
+// PeerID returns the identity of the peer of an established connection.
 func PeerID(cs tls.ConnectionState) (ID, error) {
 	if len(cs.PeerCertificates) == 0 {
-		return ID{}, errors.New("peer showed no certificate")
+		return ID{}, errors.New("peer presented no certificate")
 	}
 	return leafID(cs.PeerCertificates[0])
 }
@@ -109,7 +109,7 @@ func (c *Certs) newBaseTLS(alpn string) *tls.Config {
 	return cfg
 }
 
-// verifyPeer judges a peer whose chain has been verified.
+// verifyPeer checks a peer whose chain has been verified.
 func verifyPeer(cs tls.ConnectionState, alpn string, self ID, verify func(ID) error) error {
 	if cs.NegotiatedProtocol != alpn {
 		return fmt.Errorf("peer does not speak %q", alpn)
@@ -119,7 +119,7 @@ func verifyPeer(cs tls.ConnectionState, alpn string, self ID, verify func(ID) er
 		return err
 	}
 	if id.TrustDomain != self.TrustDomain {
-		return fmt.Errorf("peer %s is of another trust domain than %s", id, self.TrustDomain)
+		return fmt.Errorf("peer %s is not of trust domain %s", id, self.TrustDomain)
 	}
 	if verify == nil {
 		return nil
@@ -132,7 +132,7 @@ func verifyPeer(cs tls.ConnectionState, alpn string, self ID, verify func(ID) er
 
 func verifyPeerChain(certs []*x509.Certificate, roots *x509.CertPool) error {
 	if len(certs) == 0 {
-		return errors.New("peer showed no certificate")
+		return errors.New("peer presented no certificate")
 	}
 	inter := x509.NewCertPool()
 	for _, c := range certs[1:] {
@@ -144,13 +144,13 @@ func verifyPeerChain(certs []*x509.Certificate, roots *x509.CertPool) error {
 	return err
 }
 
-// leafID reads the one SPIFFE URI of a leaf (X509-SVID 2: exactly one URI SAN, and not an authority).
+// leafID returns the one SPIFFE URI of a leaf certificate (X509-SVID 2: exactly one URI SAN, and not an authority).
 func leafID(leaf *x509.Certificate) (ID, error) {
 	switch {
 	case leaf.IsCA:
-		return ID{}, errors.New("certificate is an authority, not a node")
+		return ID{}, errors.New("the certificate is that of an authority, not of a node")
 	case len(leaf.URIs) != 1:
-		return ID{}, fmt.Errorf("certificate carries %d URIs, want exactly one", len(leaf.URIs))
+		return ID{}, fmt.Errorf("the certificate has %d URIs, want exactly one", len(leaf.URIs))
 	}
 	return ParseID(leaf.URIs[0].String())
 }

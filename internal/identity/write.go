@@ -27,11 +27,11 @@ func writePair(certPath, keyPath string, der []byte, key *ecdsa.PrivateKey) erro
 }
 
 func writePEM(path, kind string, der []byte) error {
-	tmp, err := os.CreateTemp(filepath.Dir(path), ".new-*") // made 0600
+	tmp, err := os.CreateTemp(filepath.Dir(path), ".new-*") // created with mode 0600
 	if err != nil {
 		return fmt.Errorf("writing %s: %w", path, err)
 	}
-	defer os.Remove(tmp.Name()) // gone already when the rename worked
+	defer os.Remove(tmp.Name()) // fails harmlessly after the rename
 	err = pem.Encode(tmp, &pem.Block{Type: kind, Bytes: der})
 	if err = errors.Join(err, tmp.Close()); err == nil {
 		err = os.Rename(tmp.Name(), path)
@@ -42,7 +42,7 @@ func writePEM(path, kind string, der []byte) error {
 	return nil
 }
 
-// checkCertOwner refuses to write over a certificate that names somebody else.
+// checkCertOwner returns an error if the file holds a certificate of another identity.
 func checkCertOwner(path string, id ID) error {
 	text, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -52,7 +52,7 @@ func checkCertOwner(path string, id ID) error {
 	}
 	block, _ := pem.Decode(text)
 	if block == nil {
-		return fmt.Errorf("issuing certificate for %s: %s holds something else: choose another directory or name", id, path)
+		return fmt.Errorf("issuing certificate for %s: %s is not a certificate: choose another directory or name", id, path)
 	}
 	cert, err := x509.ParseCertificate(block.Bytes)
 	if err != nil {
@@ -60,9 +60,9 @@ func checkCertOwner(path string, id ID) error {
 	}
 	switch got, err := leafID(cert); {
 	case err != nil:
-		return fmt.Errorf("issuing certificate for %s: %s holds a certificate of CN=%s that is not one of a node: choose another directory or name", id, path, cert.Subject.CommonName)
+		return fmt.Errorf("issuing certificate for %s: %s is a certificate of CN=%s that is not one of a node: choose another directory or name", id, path, cert.Subject.CommonName)
 	case got != id:
-		return fmt.Errorf("issuing certificate for %s: %s belongs to %s: choose another directory or name", id, path, got)
+		return fmt.Errorf("issuing certificate for %s: %s is a certificate of %s: choose another directory or name", id, path, got)
 	}
 	return nil
 }

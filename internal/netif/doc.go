@@ -1,5 +1,3 @@
-// Package netif is what a tier listens and dials with when that is not the system's network: many nodes then run inside
-// one process, over a network in memory, and in virtual time.
-//
-// It decides nothing, and no node that runs by itself ever sets one.
+// Package netif is the network interface of a tier that does not use the system's network: tests run many nodes in one
+// process, over a network in memory and in virtual time. A node in production sets none.
 package netif

@@ -5,12 +5,12 @@ import (
 	"net"
 )
 
-// HostNetwork is one host's view of a network. Addresses are IP:port.
+// HostNetwork is one host's access to a network. Addresses are IP:port.
 type HostNetwork interface {
-	// Listen takes an address for connections.
+	// Listen listens for connections at an address.
 	Listen(address string) (net.Listener, error)
-	// ListenPacket takes an address for datagrams; port 0 takes a free one.
+	// ListenPacket listens for datagrams at an address; port 0 selects a free one.
 	ListenPacket(address string) (net.PacketConn, error)
-	// DialContext connects, as net.Dialer's does.
+	// DialContext connects, as net.Dialer.DialContext does.
 	DialContext(ctx context.Context, network, address string) (net.Conn, error)
 }

@@ -1,4 +1,4 @@
-// Package specfile reads the spec of a node that has no global tier above it from a file, again whenever the file changes.
+// Package specfile reads the spec of a node without a global tier from a file, and again whenever the file changes.
 //
-// It decides nothing about the spec's content, never writes the file, and never replaces a good spec by a bad one.
+// The file is never written, and an invalid spec does not replace a valid one.
 package specfile

@@ -11,35 +11,35 @@ import (
 	"github.com/spillway-lb/spillway/internal/spec"
 )
 
-// PollInterval is how often a node reads its spec file. A change is in force that much later at most.
+// PollInterval is the time between two reads of the spec file: a change is in force at most that much later.
 const PollInterval = time.Second
 
-// SpecFile is a spec file as it was last read. It is not safe for concurrent use.
+// SpecFile is the last valid content of a spec file. It is not safe for concurrent use.
 type SpecFile struct {
 	path      string
-	text      []byte    // of the last good file
-	writtenAt time.Time // when that was written
+	text      []byte    // of the last valid file
+	writtenAt time.Time // modification time of that file
 }
 
-// New names a file; an empty path is no file. Nothing is read yet.
+// New returns the SpecFile of a path; an empty path means that there is no file. It reads nothing.
 func New(path string) SpecFile { return SpecFile{path: path} }
 
-// Path is the file's name, empty when there is none.
+// Path returns the file's path, empty if there is no file.
 func (f *SpecFile) Path() string { return f.path }
 
-// Text is the content in force, nil when there is none.
+// Text returns the content in force, nil if there is none.
 func (f *SpecFile) Text() []byte { return f.text }
 
-// ChangedAt is when the spec in force was written.
+// ChangedAt returns the modification time of the spec in force.
 func (f *SpecFile) ChangedAt() time.Time { return f.writtenAt }
 
-// ReadChange returns what the file holds when that differs from the version accepted last, nil when it does not.
+// ReadChange returns the file's content if it differs from the last accepted version, and nil if it does not.
 func (f *SpecFile) ReadChange() (*FileVersion, error) {
 	file, err := os.Open(f.path)
 	if err != nil {
 		return nil, fmt.Errorf("reading the spec: %w", err)
 	}
-	defer func() { _ = file.Close() }() // it was only read
+	defer func() { _ = file.Close() }() // the file was only read
 	text, err := io.ReadAll(io.LimitReader(file, strict.MaxTextBytes+1))
 	if err != nil {
 		return nil, fmt.Errorf("reading the spec: %w", err)
@@ -58,12 +58,12 @@ func (f *SpecFile) ReadChange() (*FileVersion, error) {
 	return v, nil
 }
 
-// FileVersion is one content of a file.
+// FileVersion is one version of the file's content.
 type FileVersion struct {
 	Spec      *spec.Spec
 	Text      []byte
 	writtenAt time.Time
 }
 
-// AcceptVersion records that a version is in force. A version that is never accepted is read again.
+// AcceptVersion records that a version is in force. A version that is not accepted is read again.
 func (f *SpecFile) AcceptVersion(v *FileVersion) { f.text, f.writtenAt = v.Text, v.writtenAt }

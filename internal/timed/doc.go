@@ -1,7 +1,5 @@
-// Package timed holds real time that a test measured to its bounds, on a machine that is known to be quiet.
+// Package timed checks durations that tests measure against bounds, on a machine known to be idle.
 //
-// A bound on real time fails on a busy machine with nothing wrong in the code, so `make test` only logs what was
-// measured. `make timed` runs the same tests with the bounds in force.
-//
-// It never fails a test of a machine that is not said to be quiet.
+// On a busy machine a bound on real time fails without a fault in the code. `make test` therefore only logs the
+// measured durations; `make timed` runs the same tests and fails when a duration is out of bounds.
 package timed

@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// envVariable turns the bounds on.
+// envVariable is the environment variable that makes the bounds fail tests.
 const envVariable = "SPILLWAY_TIMED"
 
-// AssertBetween logs how long something took. With SPILLWAY_TIMED set, the test fails when that was not from least to most.
+// AssertBetween logs a duration. With SPILLWAY_TIMED set, the test fails if it is not from least to most.
 func AssertBetween(t testing.TB, what string, took, least, most time.Duration) {
 	t.Helper()
 	t.Logf("%s: %v, on a quiet machine from %v to %v", what, took, least, most)
@@ -18,7 +18,7 @@ func AssertBetween(t testing.TB, what string, took, least, most time.Duration) {
 	}
 }
 
-// AssertWithin is Between without a least.
+// AssertWithin is AssertBetween without a lower bound.
 func AssertWithin(t testing.TB, what string, took, most time.Duration) {
 	t.Helper()
 	AssertBetween(t, what, took, 0, most)
