@@ -190,7 +190,7 @@ func TestSimulatorChoosesLikeAgent(t *testing.T) {
 	}
 	list := []twin{{"round_robin", 1}, {"predictive", 1}, {"predictive", 6}, {"predictive", 20}, {"power_of_two", 6}, {"prefix_affinity", 6}}
 	if !raceEnabled {
-		for _, p := range pick.PolicyNames() {
+		for _, p := range spec.WorkerPolicies() {
 			if !slices.ContainsFunc(list, func(c twin) bool { return c.policy == p && c.rate > 1 }) {
 				list = append(list, twin{p, 6})
 			}

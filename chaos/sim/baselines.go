@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/spillway-lb/spillway/internal/spec"
 	"github.com/spillway-lb/spillway/local/pick"
 )
 
@@ -28,7 +29,7 @@ var baselineNames = [...]string{
 
 // PolicyNames are the valid names of a scenario's Policy: those of local/pick, which choose workers below Spillway's
 // tiers, then the baselines of chaos/baseline, which replace the tiers.
-func PolicyNames() []string { return slices.Concat(pick.PolicyNames(), baselineNames[1:]) }
+func PolicyNames() []string { return slices.Concat(spec.WorkerPolicies(), baselineNames[1:]) }
 
 // IsBaseline reports whether a policy replaces Spillway's tiers.
 func IsBaseline(policy string) bool { return parseBaseline(policy) != noBaseline }

@@ -189,8 +189,13 @@ func (l *Ledger) entryTotals(e *LedgerEntry) *WorkerTotals {
 
 // TotalsOf returns the totals of one worker, to be read only; nil when the slot is not in use.
 func (l *Ledger) TotalsOf(id int32) *WorkerTotals {
-	if uint(id) >= uint(len(l.totals)) || l.totals[id].running < 0 {
+	i := int(id)
+	if uint(i) >= uint(len(l.totals)) {
 		return nil
 	}
-	return &l.totals[id]
+	a := &l.totals[i]
+	if a.running < 0 {
+		return nil
+	}
+	return a
 }

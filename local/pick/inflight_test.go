@@ -29,7 +29,7 @@ func TestLateWorkerIsAvoidedBeforeItAnswers(t *testing.T) {
 	}
 	at := testStart.Add(5 * time.Second)
 	PeekWorker(q, v, at, testRNG(), nil)
-	if r := v.checkRoom(0); r != ineligibleBacklog {
+	if r := v.placement.checkRoom(0); r != ineligibleBacklog {
 		t.Errorf("after 5 s without a first token it has room: %q", r)
 	}
 	l.RecordFirstByte(&silent, at)

@@ -17,7 +17,7 @@ func TestOnlyReservedKVIsOvercommitted(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		factor := rapid.Float64Range(0.5, perfmodel.MaxOvercommit).Draw(t, "factor")
 		foreign := rapid.Int64Range(0, 2*kv).Draw(t, "foreign")
-		b := admissionInputs{kvTotal: kv, kvAdmitted: int64(kv * factor)}
+		b := roomInputs{kvTotal: kv, kvAdmitted: int64(kv * factor)}
 		own := b.kvLimit(foreign) - foreign
 		if foreign >= kv && own > 0 {
 			t.Fatalf("foreign sequences hold %d of %d, and %d more may be reserved", foreign, kv, own)

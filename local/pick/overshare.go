@@ -26,45 +26,23 @@ import (
 // The bounds on prefill are in tokens and not in seconds: rates are learned from answers, and answers under overload
 // are least informative.
 
-const (
-	// overShareMaxPrefill is the maximum prefill in an engine when a request over fair share joins it, in tokens,
-	// including the uncached part of its own prompt, as far as the clock estimates it as not yet done. It is what a
-	// step takes in about twice the time it needs to read the weights (peak FLOP/s over bytes/s: 150 to 300 tokens from
-	// A100 to H200). A longer prompt must have the engine's prefill to itself and leaves some workers without any
-	// prefill (WorkerView.countIdlePrefill).
-	overShareMaxPrefill = 450
-	// overShareStepFactor is the maximum step time of a worker, as a multiple of a lone sequence's, up to which it
-	// admits requests over fair share.
-	overShareStepFactor = 2.0
-	// overShareHolderStepFactor is the same where the prompt is cached. There the request costs others only step time,
-	// and on any other worker a prefill.
-	overShareHolderStepFactor = 3.0
-	// overShareMinSeqs is the number of sequences that are always admitted, independent of the estimated step time.
-	overShareMinSeqs = 4
-)
-
 // filterOverShare keeps the candidates that have room for a request over fair share.
-func (v *WorkerView) filterOverShare(rec *explain.Explanation) {
-	kept, keeper := v.candidates[:0], v.prefixHolder()
-	idle, wanted := v.countIdlePrefill()
-	for _, at := range v.candidates {
-		if v.admitsOverShare(at, int(at) == keeper, idle > wanted) && v.mayLeaveHolder(int(at), keeper) {
-			kept = append(kept, at)
-		} else if rec.IsRecording() {
-			rec.AddCandidate(v.Workers[at].Name).MarkIneligible(ineligibleOverShare.String())
-		}
-	}
-	v.candidates = kept
+func filterOverShare(p *placement, rec *explain.Explanation) {
+	holder := prefixHolder(p)
+	idle, wanted := countIdlePrefill(p)
+	keepCandidates(p, ineligibleOverShare, rec, func(at int32) bool {
+		return admitsOverShare(p, at, int(at) == holder, idle > wanted) && mayLeaveHolder(p, int(at), holder)
+	})
 }
 
 // countIdlePrefill returns the number of workers that may take the request and have no prefill, and how many of them
 // long requests over fair share must leave so. Square-root staffing (Halfin and Whitt) asks for the square root of all
 // as spare servers; half of it is used here, and none below four workers.
-func (v *WorkerView) countIdlePrefill() (n, wanted int) {
+func countIdlePrefill(p *placement) (n, wanted int) {
 	up := 0
-	for i := range v.admissionInputs {
-		a := v.Ledger.TotalsOf(v.admissionInputs[i].id)
-		if v.admissionInputs[i].down || a == nil || v.poolsMatter && v.poolIneligibility(i) != eligible {
+	for i := range p.roomInputs {
+		a := p.Ledger.TotalsOf(p.roomInputs[i].id)
+		if p.roomInputs[i].down || a == nil || p.poolsMatter && p.poolIneligibility(i) != eligible {
 			continue
 		}
 		up++
@@ -77,11 +55,11 @@ func (v *WorkerView) countIdlePrefill() (n, wanted int) {
 
 // admitsOverShare reports whether a worker that has room admits a request over fair share. keeps is set if the worker
 // holds the prompt, othersIdle if enough others are without prefill for a long one.
-func (v *WorkerView) admitsOverShare(at int32, keeps, othersIdle bool) bool {
-	b := &v.costInputs[at]
-	a := v.Ledger.TotalsOf(b.id)
-	own := v.promptTokens - float64(v.cachedTokensOn(b.id))*b.hitRate
-	back := a.BacklogAt(v.ledgerClock, v.admissionInputs[at].prefillRate)
+func admitsOverShare(p *placement, at int32, keeps, othersIdle bool) bool {
+	b := &p.costInputs[at]
+	a := p.Ledger.TotalsOf(b.id)
+	own := p.promptTokens - float64(p.match.tokensOn(b.id))*b.hitRate
+	back := a.BacklogAt(p.ledgerClock, p.roomInputs[at].prefillRate)
 	switch {
 	case back > 0 && !(back+own <= overShareMaxPrefill):
 		return false
@@ -93,19 +71,19 @@ func (v *WorkerView) admitsOverShare(at int32, keeps, othersIdle bool) bool {
 		most = overShareHolderStepFactor
 	}
 	seqs := float64(a.Sequences())
-	alone := b.stepBase + b.seqSlope + b.contextSlope*v.meanContext
+	alone := p.Workers[at].Rates.StepBase + b.seqSlope + b.contextSlope*p.meanContext
 	return seqs < overShareMinSeqs || !(alone+b.seqSlope*seqs+b.contextSlope*float64(a.HeldKV())/kilo > most*alone)
 }
 
 // prefixHolder returns the worker that is up and holds the most of the prompt, at least half of it; -1 when there is
 // none.
-func (v *WorkerView) prefixHolder() int {
-	best, most := -1, int32(v.promptCount/2)
-	if !v.prefixKnown {
+func prefixHolder(p *placement) int {
+	best, most := -1, int32(p.promptCount/2)
+	if p.match.index == nil {
 		return best
 	}
-	for i := range v.admissionInputs {
-		if n := v.cachedTokensOn(v.admissionInputs[i].id); n > most && !v.admissionInputs[i].down {
+	for i := range p.roomInputs {
+		if n := p.match.tokensOn(p.roomInputs[i].id); n > most && !p.roomInputs[i].down {
 			best, most = i, n
 		}
 	}
@@ -115,10 +93,10 @@ func (v *WorkerView) prefixHolder() int {
 // mayLeaveHolder reports whether a request over fair share may be computed on another worker than the one that holds
 // its prompt. It may once it has waited for the holder for as long as computing the difference takes. Earlier it would
 // take that time from others and evict another prefix there, whose requests would then do the same.
-func (v *WorkerView) mayLeaveHolder(at, keeper int) bool {
-	if keeper < 0 || at == keeper {
+func mayLeaveHolder(p *placement, at, holder int) bool {
+	if holder < 0 || at == holder {
 		return true
 	}
-	more := v.cachedWorkOn(keeper, v.admissionInputs[keeper].id) - v.cachedWorkOn(at, v.admissionInputs[at].id)
-	return v.query.Waited.Seconds()*v.admissionInputs[at].prefillRate >= more
+	more := p.cachedWorkOn(holder) - p.cachedWorkOn(at)
+	return p.query.Waited.Seconds()*p.roomInputs[at].prefillRate >= more
 }

@@ -36,36 +36,36 @@ const (
 // policyRule is one policy: its name in specs, its reason code, the unit of its costs, and its choose function.
 type policyRule struct {
 	name, reason string
-	unit         string // unit of v.costs after a choice; empty when it sets no costs
-	choose       func(*WorkerView) int32
+	unit         string // unit of placement.costs after a choice; empty when it sets no costs
+	choose       func(*placement) int32
 }
 
 var policyRules = [...]policyRule{
-	Predictive:               {"predictive", "least_seconds", "", (*WorkerView).choosePredictive},
-	RoundRobin:               {"round_robin", "turn", "", (*WorkerView).chooseRoundRobin},
-	WeightedRoundRobin:       {"weighted_round_robin", "weighted_turn", "", (*WorkerView).chooseWeightedRoundRobin},
-	Random:                   {"random", "chance", "", (*WorkerView).chooseRandom},
-	WeightedRandom:           {"weighted_random", "weighted_chance", "", (*WorkerView).chooseWeightedRandom},
-	PowerOfTwo:               {"power_of_two", "lighter_of_two", "", (*WorkerView).choosePowerOfTwo},
-	LeastConnections:         {"least_connections", "fewest_sequences", "sequences", (*WorkerView).chooseLeastConnections},
-	WeightedLeastConnections: {"weighted_least_connections", "fewest_sequences_for_weight", "sequences for its weight", (*WorkerView).chooseWeightedLeastConnections},
-	LeastQueue:               {"least_queue", "shortest_queue", "requests before their prefill", (*WorkerView).chooseLeastQueue},
-	LeastPendingTokens:       {"least_pending_tokens", "fewest_pending_tokens", "pending tokens", (*WorkerView).chooseLeastPendingTokens},
-	LeastResponseTime:        {"least_response_time", "least_response_time", "peak seconds times sequences", (*WorkerView).chooseLeastResponseTime},
-	GPUUtilization:           {"gpu_utilization", "least_busy_gpu", "GPU busy", (*WorkerView).chooseGPUUtilization},
-	GPUAware:                 {"gpu_aware", "least_composite", "score", (*WorkerView).chooseGPUAware},
-	ConsistentHash:           {"consistent_hash", "key", "distance from the key", (*WorkerView).chooseConsistentHash},
-	PrefixAffinity:           {"prefix_affinity", "prefix", "sequences for its weight", (*WorkerView).choosePrefixAffinity},
-	StickyUntilSaturated:     {"sticky_until_saturated", "sticky", "seconds to first token", (*WorkerView).chooseSticky},
-	Prequal:                  {"prequal", "fastest_cold", "", (*WorkerView).choosePrequal},
-	LMetric:                  {"lmetric", "least_lmetric", "tokens times batch", (*WorkerView).chooseLMetric},
-	CacheAware:               {"cache_aware", "cache_aware", "blocks", (*WorkerView).chooseCacheAware},
-	OverlapCost:              {"overlap_cost", "least_blocks", "blocks", (*WorkerView).chooseOverlapCost},
-	ScoreBlend:               {"score_blend", "best_scores", "missing score", (*WorkerView).chooseScoreBlend},
+	Predictive:               {"predictive", "least_seconds", "", choosePredictive},
+	RoundRobin:               {"round_robin", "turn", "", chooseRoundRobin},
+	WeightedRoundRobin:       {"weighted_round_robin", "weighted_turn", "", chooseWeightedRoundRobin},
+	Random:                   {"random", "chance", "", chooseRandom},
+	WeightedRandom:           {"weighted_random", "weighted_chance", "", chooseWeightedRandom},
+	PowerOfTwo:               {"power_of_two", "lighter_of_two", "", choosePowerOfTwo},
+	LeastConnections:         {"least_connections", "fewest_sequences", "sequences", chooseLeastConnections},
+	WeightedLeastConnections: {"weighted_least_connections", "fewest_sequences_for_weight", "sequences for its weight", chooseWeightedLeastConnections},
+	LeastQueue:               {"least_queue", "shortest_queue", "requests before their prefill", chooseLeastQueue},
+	LeastPendingTokens:       {"least_pending_tokens", "fewest_pending_tokens", "pending tokens", chooseLeastPendingTokens},
+	LeastResponseTime:        {"least_response_time", "least_response_time", "peak seconds times sequences", chooseLeastResponseTime},
+	GPUUtilization:           {"gpu_utilization", "least_busy_gpu", "GPU busy", chooseGPUUtilization},
+	GPUAware:                 {"gpu_aware", "least_composite", "score", chooseGPUAware},
+	ConsistentHash:           {"consistent_hash", "key", "distance from the key", chooseConsistentHash},
+	PrefixAffinity:           {"prefix_affinity", "prefix", "sequences for its weight", choosePrefixAffinity},
+	StickyUntilSaturated:     {"sticky_until_saturated", "sticky", "seconds to first token", chooseSticky},
+	Prequal:                  {"prequal", "fastest_cold", "", choosePrequal},
+	LMetric:                  {"lmetric", "least_lmetric", "tokens times batch", chooseLMetric},
+	CacheAware:               {"cache_aware", "cache_aware", "blocks", chooseCacheAware},
+	OverlapCost:              {"overlap_cost", "least_blocks", "blocks", chooseOverlapCost},
+	ScoreBlend:               {"score_blend", "best_scores", "missing score", chooseScoreBlend},
 }
 
-// PolicyNames returns the names of all policies, the default first.
-func PolicyNames() []string {
+// policyNames returns the names of all policies, the default first.
+func policyNames() []string {
 	out := make([]string, len(policyRules))
 	for i := range policyRules {
 		out[i] = policyRules[i].name
@@ -98,5 +98,5 @@ func ParsePolicy(name string) (Policy, error) {
 			return Policy(i), nil
 		}
 	}
-	return Predictive, fmt.Errorf("unknown policy %q: write one of %s", name, strings.Join(PolicyNames(), ", "))
+	return Predictive, fmt.Errorf("unknown policy %q: write one of %s", name, strings.Join(policyNames(), ", "))
 }

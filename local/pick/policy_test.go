@@ -18,8 +18,8 @@ import (
 )
 
 func TestSpecListsEveryPolicy(t *testing.T) {
-	if !slices.Equal(PolicyNames(), spec.WorkerPolicies()) {
-		t.Fatalf("the spec accepts %v, package pick has %v", spec.WorkerPolicies(), PolicyNames())
+	if !slices.Equal(policyNames(), spec.WorkerPolicies()) {
+		t.Fatalf("the spec accepts %v, package pick has %v", spec.WorkerPolicies(), policyNames())
 	}
 	for _, name := range spec.WorkerPolicies() {
 		if p, err := ParsePolicy(name); err != nil || p.String() != name {
@@ -177,7 +177,7 @@ func TestWorkerWithInvalidParamsIsNotChosen(t *testing.T) {
 					}
 				}
 				for i := range n {
-					if !odd[i] && v.checkRoom(i) == eligible {
+					if !odd[i] && v.placement.checkRoom(i) == eligible {
 						t.Fatalf("%s chose worker %d with invalid parameters over %d", v.Policy, d.Index, i)
 					}
 				}

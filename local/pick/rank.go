@@ -1,88 +1,76 @@
 package pick
 
-import (
-	"fmt"
-	"math"
-	"strings"
+import "math"
 
-	"github.com/spillway-lb/spillway/internal/explain"
-)
-
-// pickCheapest returns the candidate with the least cost in v.costs, at random among those within slack of it. A cost
+// pickCheapest returns the candidate with the least cost in p.costs, at random among those within slack of it. A cost
 // that is NaN ranks above every other.
-func (v *WorkerView) pickCheapest(slack func(best float64) float64) int32 {
+func pickCheapest(p *placement, slack func(best float64) float64) int32 {
 	best := math.Inf(1)
-	for _, at := range v.candidates {
-		if c := v.costs[at]; c < best {
+	for _, at := range p.candidates {
+		if c := p.costs[at]; c < best {
 			best = c
 		}
 	}
 	limit := best + slack(best)
 	var chosen int32 = -1
 	seen := 0
-	for _, at := range v.candidates {
-		if !(v.costs[at] <= limit) {
+	for _, at := range p.candidates {
+		if !(p.costs[at] <= limit) {
 			continue
 		}
 		seen++
-		if chosen < 0 || v.rng.IntN(seen) == 0 {
+		if chosen < 0 || p.rng.IntN(seen) == 0 {
 			chosen = at
 		}
 	}
 	if chosen < 0 {
-		return v.pickRandom()
+		return pickAny(p)
 	}
 	return chosen
 }
 
+// zeroSlack draws only among equal costs.
 func zeroSlack(float64) float64 { return 0 }
 
-// pickRandom returns a random candidate.
-func (v *WorkerView) pickRandom() int32 { return v.candidates[v.rng.IntN(len(v.candidates))] }
+// relativeSlack is relativeTieSlack of the best cost, independent of its unit.
+func relativeSlack(best float64) float64 { return relativeTieSlack * best }
 
-// filterByAdapter keeps the candidates with the best AdapterState of any.
-func (v *WorkerView) filterByAdapter() {
-	best := AdapterSlotsFull
-	for _, at := range v.candidates {
-		best = min(best, v.Workers[at].Adapter)
+// pickAny returns a random candidate.
+func pickAny(p *placement) int32 { return p.candidates[p.rng.IntN(len(p.candidates))] }
+
+// drawWeighted draws a candidate at random, in proportion to of(at).
+func drawWeighted(p *placement, of func(at int32) float64) int32 {
+	total := 0.0
+	for _, at := range p.candidates {
+		total += of(at)
 	}
-	kept := v.candidates[:0]
-	for _, at := range v.candidates {
-		if v.Workers[at].Adapter == best {
-			kept = append(kept, at)
+	left := p.rng.Float64() * total
+	for _, at := range p.candidates {
+		if left -= of(at); left < 0 {
+			return at
 		}
 	}
-	v.candidates = kept
+	return pickAny(p) // rounding, or weights that are not numbers
 }
 
-// maxNotedCosts bounds the candidates whose costs are listed in an explanation.
-const maxNotedCosts = 32
-
-// recordCosts records the predicted seconds of every candidate, and the policy's own costs where they have another
-// unit.
-func (v *WorkerView) recordCosts(r *policyRule, rec *explain.Explanation) {
-	for _, at := range v.candidates {
-		t := v.predictTerms(at)
-		h := rec.AddCandidate(v.Workers[at].Name)
-		h.AddTerm("wait", t.wait)
-		h.AddTerm("prefill", t.prefill)
-		h.AddTerm("kv_wait", t.kvWait)
-		h.AddTerm("decode", t.interference)
-		if t.adapter > 0 {
-			h.AddTerm("adapter", t.adapter)
+// drawByCost draws a candidate with probability proportional to exp(-cost/temperature), with costs scaled to the range
+// between least and greatest: at temperature 1 the most expensive is drawn e times as rarely as the cheapest.
+func drawByCost(p *placement, temperature float64) int32 {
+	least, most := math.Inf(1), math.Inf(-1)
+	for _, at := range p.candidates {
+		least, most = min(least, p.costs[at]), max(most, p.costs[at])
+	}
+	span := most - least
+	if !(span > 0) || math.IsInf(span, 0) {
+		return pickAny(p)
+	}
+	chosen, first := p.candidates[0], math.Inf(1)
+	for _, at := range p.candidates {
+		// The first of exponential variates with these rates falls on each candidate in proportion to its rate.
+		wait := p.rng.ExpFloat64() * math.Exp((p.costs[at]-least)/span/temperature)
+		if wait < first {
+			chosen, first = at, wait
 		}
 	}
-	if r.unit == "" {
-		return
-	}
-	var text strings.Builder
-	fmt.Fprintf(&text, "decided by %s:", r.unit)
-	for i, at := range v.candidates {
-		if i == maxNotedCosts {
-			fmt.Fprintf(&text, " and %d more", len(v.candidates)-i)
-			break
-		}
-		fmt.Fprintf(&text, " %s=%.4g", v.Workers[at].Name, v.costs[at])
-	}
-	rec.AddNote(text.String())
+	return chosen
 }

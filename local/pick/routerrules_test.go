@@ -83,12 +83,12 @@ func TestOverlapCostFollowsDynamoRule(t *testing.T) {
 	e := l.DispatchRequest(1, 0, 3200, 0, testStart)
 	l.RecordFirstByte(&e, testStart)
 	expectChoice(t, v, q, 0)
-	if a, b := v.costs[0], v.costs[1]; a != 512 || b != 520 {
+	if a, b := v.placement.costs[0], v.placement.costs[1]; a != 512 || b != 520 {
 		t.Fatalf("the costs are %v and %v blocks, want 512 and 520", a, b)
 	}
 	v.OverlapWeight = 2
 	expectChoice(t, v, q, 1)
-	if a, b := v.costs[0], v.costs[1]; a != 768 || b != 584 {
+	if a, b := v.placement.costs[0], v.placement.costs[1]; a != 768 || b != 584 {
 		t.Fatalf("at twice the weight the costs are %v and %v blocks, want 768 and 584", a, b)
 	}
 }
@@ -131,7 +131,7 @@ func TestScoreBlendFollowsLLMDRule(t *testing.T) {
 	l.DispatchRequest(0, 0, 10_000, 0, testStart) // one more before worker 0: 5, 1 and 4
 	expectChoice(t, v, q, 1)
 	for i, want := range []float64{3*0.5 + 2 + 2*0.1, 3, 3 + 2*0.75} {
-		if got := v.costs[i]; math.Abs(got-want) > 1e-3 {
+		if got := v.placement.costs[i]; math.Abs(got-want) > 1e-3 {
 			t.Errorf("worker %d lacks %v, want %v", i, got, want)
 		}
 	}
@@ -159,10 +159,10 @@ func TestPublishedRulesChooseLowestCost(t *testing.T) {
 			return
 		}
 		least := math.Inf(1)
-		for _, at := range v.candidates {
-			least = min(least, v.costs[at])
+		for _, at := range v.placement.candidates {
+			least = min(least, v.placement.costs[at])
 		}
-		if got := v.costs[d.Index]; got > least*1.02+0.001 {
+		if got := v.placement.costs[d.Index]; got > least*1.02+0.001 {
 			t.Fatalf("%s chose a cost of %v where %v was available", p, got, least)
 		}
 	})

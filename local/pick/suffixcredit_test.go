@@ -21,7 +21,7 @@ func TestOnlyLongestHolderIsCreditedWithSuffix(t *testing.T) {
 			t.Fatal("no worker was chosen")
 		}
 		for i := range had {
-			had[i] = int64(v.cachedTokensOn(int32(i)))
+			had[i] = int64(v.placement.match.tokensOn(int32(i)))
 		}
 		return had, out
 	}

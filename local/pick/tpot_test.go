@@ -12,7 +12,7 @@ import (
 // TestTPOTTargetLimitsBatch: every policy avoids a worker whose batch is too large for the target while there is
 // another, and the explanation shows why. When no worker meets the target, one is chosen all the same.
 func TestTPOTTargetLimitsBatch(t *testing.T) {
-	for _, p := range PolicyNames() {
+	for _, p := range policyNames() {
 		v, l := newTestFleet(3, "H100")
 		policy, err := ParsePolicy(p)
 		if err != nil {
@@ -63,9 +63,9 @@ func TestTPOTIsKeptWherePossible(t *testing.T) {
 		if !ok {
 			return
 		}
-		took := v.predictStepOn(int32(d.Index))
+		took := predictStepOn(&v.placement, int32(d.Index))
 		for i := range v.Workers {
-			if s := v.predictStepOn(int32(i)); s <= q.TPOT.Seconds() && took > q.TPOT.Seconds() && v.checkRoom(i) == eligible {
+			if s := predictStepOn(&v.placement, int32(i)); s <= q.TPOT.Seconds() && took > q.TPOT.Seconds() && v.placement.checkRoom(i) == eligible {
 				t.Fatalf("worker %d was chosen with a step of %v s, worker %d has room and one of %v", d.Index, took, i, s)
 			}
 		}
@@ -86,7 +86,7 @@ func TestWaitForTPOTAvoidsLargeBatch(t *testing.T) {
 		e := l.DispatchRequest(0, 500, 2000, v.Workers[0].KVTotal, testStart)
 		l.RecordFirstByte(&e, testStart.Add(-time.Hour)) // long ago: no prefill counts
 	}
-	alone, crowded := v.Workers[0].Rates.StepSeconds(1, 600), v.predictStepOn(0)
+	alone, crowded := v.Workers[0].Rates.StepSeconds(1, 600), predictStepOn(&v.placement, 0)
 	if crowded < 2*alone {
 		t.Fatalf("a step of 121 takes %v s, of one %v", crowded, alone)
 	}
@@ -122,13 +122,13 @@ func TestPrefillsLengthenPredictedStep(t *testing.T) {
 		l.FinishRequest(&e, at)
 	}
 	q := &PlacementQuery{PromptTokens: 500, OutputTokens: 200}
-	v.setRequest(q, at, testRNG())
+	v.placement.setRequest(q, at, testRNG())
 	before = v.Workers[0].Rates.StepSeconds(1, 600)
-	if s := v.predictStepOn(0); s < 1.5*before || s > 2.2*before {
+	if s := predictStepOn(&v.placement, 0); s < 1.5*before || s > 2.2*before {
 		t.Errorf("a step takes %v s while prefills take half of the time, and %v without", s, before)
 	}
-	v.setRequest(q, at.Add(time.Minute), testRNG())
-	if s := v.predictStepOn(0); s > 1.01*before {
+	v.placement.setRequest(q, at.Add(time.Minute), testRNG())
+	if s := predictStepOn(&v.placement, 0); s > 1.01*before {
 		t.Errorf("a minute after the last prefill a step takes %v s, want %v", s, before)
 	}
 }

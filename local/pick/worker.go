@@ -2,11 +2,9 @@ package pick
 
 import (
 	"math"
-	"time"
 
 	"github.com/cespare/xxhash/v2"
 
-	"github.com/spillway-lb/spillway/internal/spec"
 	"github.com/spillway-lb/spillway/local/perfmodel"
 )
 
@@ -61,74 +59,6 @@ const (
 	AdapterLoaded                        // in the GPU's memory now
 	AdapterSlotFree                      // not in memory; a slot is free for it
 	AdapterSlotsFull                     // not in memory; another adapter must be evicted first
-)
-
-// PlacementQuery is what one request needs of a worker.
-type PlacementQuery struct {
-	// PromptTokens is the estimated or counted length of the prompt.
-	PromptTokens int64
-	// LongestPrompt is the longest prompt of a request that holds several, each a sequence of its own; 0 when it holds one.
-	LongestPrompt int64
-	// PromptBytes is the length in bytes of what Blocks were hashed from; it turns matched blocks into tokens.
-	PromptBytes int64
-	// OutputTokens is the expected length of the answer.
-	OutputTokens int64
-	// Class has no effect on the choice; it is shown in the explanation.
-	Class spec.Class
-	// MaxWait is the maximum prefill backlog of a worker that counts as having room. An idle worker always has room.
-	MaxWait time.Duration
-	// TPOT is the requested time per output token; 0 means none. Workers that would exceed it are left out while there
-	// is another. See filterByTPOT.
-	TPOT time.Duration
-	// HasTTFT is set if the request has a TTFT target. It then uses only KV cache that is free, and none that is
-	// overcommitted, which an engine may let it wait for.
-	HasTTFT bool
-	// WaitForTPOT is set if the request waits rather than joins a batch too large for TPOT.
-	WaitForTPOT bool
-	// Contended is set while other requests wait as well: a worker then has room only while little waits inside it.
-	Contended bool
-	// ReserveHeadroom keeps a fifth of a worker's KV cache and of TPOT free: the tenant has its share of the zone already.
-	ReserveHeadroom bool
-	// OverShare is set if the request's tenant is above its fair share: it is admitted only where it hardly slows others
-	// down. See filterOverShare.
-	OverShare bool
-	// Waited is how long it has waited in the queue.
-	Waited time.Duration
-	// Blocks are the prompt's chained block hashes (see AppendBlockHashes); nil when prefixes do not matter.
-	Blocks []uint64
-	// Key is the affinity key of consistent_hash; 0 means that the request has none and may go to any worker.
-	Key uint64
-	// Exclude are workers that already failed this request.
-	Exclude []int32
-	// Pools are the pools whose workers may take the request, as bits; 0 means the workers in no pool.
-	Pools uint64
-	// Overflow also allows workers in no pool while none of its pools has room.
-	Overflow bool
-}
-
-// Choice is the chosen worker and the reason.
-type Choice struct {
-	// Index into WorkerView.Workers; ID is the worker's ledger slot.
-	Index int
-	ID    int32
-	// Reason is a stable code: the policy's when a worker was chosen, otherwise why none was.
-	Reason string
-	// PredictedTTFT is the predicted time to first token, in seconds.
-	PredictedTTFT float64
-	// CachedTokens is the estimated part of the prompt that the worker has cached, in tokens.
-	CachedTokens int64
-	// KnownTokens is the part of it that is in the index; the rest is estimated by SuffixHitRate.
-	KnownTokens int64
-	// LongestHolder is set if no worker is known to hold more of the prompt, SoleHolder if no other holds as much.
-	LongestHolder, SoleHolder bool
-}
-
-// Reasons of a choice without a worker.
-const (
-	ReasonNoWorker = "no_worker" // no worker serves the model now: waiting in the queue is of no use
-	ReasonBusy     = "busy"      // some worker will have room
-	ReasonTooLong  = "too_long"  // no worker could ever hold the request
-	ReasonNoPool   = "no_pool"   // the model has workers, but none in the request's pools
 )
 
 // hasInvalidParams reports whether a learned parameter of the worker is invalid: NaN, infinite, negative, or a prefill

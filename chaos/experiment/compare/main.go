@@ -13,6 +13,7 @@ import (
 
 	"github.com/spillway-lb/spillway/chaos/fleet"
 	"github.com/spillway-lb/spillway/chaos/load"
+	"github.com/spillway-lb/spillway/internal/spec"
 	"github.com/spillway-lb/spillway/local/pick"
 )
 
@@ -80,7 +81,7 @@ func parseFlags(args []string) (*compareOptions, error) {
 	o.policies, o.fairGPUs = strings.Split(*names, ","), strings.Split(*kinds, ",")
 	switch *names {
 	case "all":
-		o.policies = pick.PolicyNames()
+		o.policies = spec.WorkerPolicies()
 	case "none":
 		o.policies = nil
 	}

@@ -97,12 +97,12 @@ type replicaChooser struct {
 
 func newReplicaChooser(f CacheFleet, rule string) (*replicaChooser, error) {
 	c := &replicaChooser{rng: rand.New(rand.NewPCG(1, 1)), now: time.Unix(0, 0), longest: rule == LongestPrefix, sentCounts: make([]int64, f.Replicas)}
-	policy := pick.LeastConnections
-	if !c.longest {
-		var err error
-		if policy, err = pick.ParsePolicy(rule); err != nil {
-			return nil, fmt.Errorf("%w; or %s or %s", err, LongestPrefix, PooledCache)
-		}
+	if c.longest {
+		rule = "least_connections" // among the replicas with the longest prefix
+	}
+	policy, err := pick.ParsePolicy(rule)
+	if err != nil {
+		return nil, fmt.Errorf("%w; or %s or %s", err, LongestPrefix, PooledCache)
 	}
 	ledger, index := inflight.NewLedger(), prefix.NewIndex(1<<30)
 	workers := make([]pick.WorkerSnapshot, f.Replicas)
