@@ -32,6 +32,7 @@ func DecodeExperiment(name string, text []byte) (*Experiment, error) {
 	}
 	e := &Experiment{}
 	doc.Decode(e)
+	e.adoptEarlierNames()
 	e.applyDefaults()
 	doc.ReportProblems(e.findProblems())
 	if err := doc.Err(); err != nil {
@@ -223,8 +224,12 @@ func checkSLO(p *problemList, path string, s *SLO) {
 			p.addProblem(path+"."+x.key, fmt.Sprintf("an objective of %v", x.d), "use more than 0, or leave it out for no bound")
 		}
 	}
-	if s.Told && s.TTFT <= 0 && s.TPOT <= 0 {
-		p.addProblem(path+".told", "clients have nothing to send: neither ttft nor tpot is set", "write one of them, or leave told out")
+	if s.Send && s.TTFT <= 0 && s.TPOT <= 0 {
+		key := "send"
+		if s.Told {
+			key = "told"
+		}
+		p.addProblem(path+"."+key, "clients have nothing to send: neither ttft nor tpot is set", "write one of them, or leave "+key+" out")
 	}
 }
 

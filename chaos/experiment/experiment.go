@@ -15,6 +15,8 @@ import (
 
 // Experiment is a question to the simulator, as in its file.
 type Experiment struct {
+	// Warnings name what the file uses and the next release removes.
+	Warnings []string `yaml:"-"`
 	// ID names the experiment on command lines, such as E5.
 	ID string `yaml:"id"`
 	// Title is a short description.
@@ -174,7 +176,8 @@ type SLO struct {
 	TTFT time.Duration `yaml:"ttft"` // time to first token
 	TPOT time.Duration `yaml:"tpot"` // mean time between the tokens of an answer
 	E2E  time.Duration `yaml:"e2e"`  // time to last token
-	Told bool          `yaml:"told"` // clients send ttft and tpot as request headers; otherwise the router does not know them
+	Send bool          `yaml:"send"` // clients send ttft and tpot as request headers; otherwise the router does not know them
+	Told bool          `yaml:"told"` // earlier name of send, removed in the next release
 }
 
 // Staleness is the age of the deciders' information.

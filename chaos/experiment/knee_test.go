@@ -128,7 +128,7 @@ func TestAffectedShareCountsTenSeconds(t *testing.T) {
 	}
 	r.Faults = nil
 	if _, why := affectedShare(r); why == "" {
-		t.Error("nothing broke, and something was struck")
+		t.Error("without a fault, requests count as affected")
 	}
 }
 

@@ -75,7 +75,7 @@ func allMetrics() []metric {
 		{name: "service_gap", title: "most that two tenants' service differs while both wait, in prompt tokens and twice the output tokens", unit: "tok", lowerIsBetter: true, ofRun: maxServiceGap},
 		{name: "service_bound", title: "what fair queueing lets it be: twice the most that a batch of all engines costs", unit: "tok", ofRun: serviceBound},
 		{name: "recovery", title: "time after a fault was injected or cleared until as many requests meet the SLO as before, for good", unit: "s", lowerIsBetter: true, ofRun: recoveryTime},
-		{name: "struck", title: "part of all requests that are due at the target of a fault within its first ten seconds", unit: "%", lowerIsBetter: true, ofRun: affectedShare},
+		{name: affectedName, title: "part of all requests that are due at the target of a fault within its first ten seconds", unit: "%", lowerIsBetter: true, ofRun: affectedShare},
 		{name: "cost", title: "dollars per million output tokens", unit: "$", lowerIsBetter: true, ofRun: func(r *sim.RunResult) (float64, string) {
 			return requirePositive(r.DollarsPerMillion, "no token was made")
 		}},

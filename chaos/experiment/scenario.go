@@ -108,7 +108,7 @@ func (c *Case) makeScenario(e *Experiment, policy string, seed uint64) sim.Scena
 		Duration: e.Duration, WarmUp: e.WarmUp, GracePeriod: e.Grace, SLO: c.SLO.toSim(),
 	}
 	s.EstimateError = *c.EstimateError
-	s.HideTenants, s.MaxInflight, s.SendSLO = c.Anonymous, c.maxUnderWay, c.SLO.Told
+	s.HideTenants, s.MaxInflight, s.SendSLO = c.Anonymous, c.maxUnderWay, c.SLO.Send
 	if c.Limits == "exact" {
 		s.OutputLimit = func(r *load.Request) int { return r.Output }
 	}

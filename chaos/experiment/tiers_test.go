@@ -21,7 +21,7 @@ duration: 40s
 seeds: 1
 tiers: {gateways: 2, locals: 2, election: 2s}
 cases:
-  - name: calm
+  - name: base
   - name: local
     faults: [{at: 10s, for: 10s, kind: local_dead, region: here, zone: a, instance: 1}]
   - name: gateway
@@ -32,7 +32,7 @@ cases:
     tiers: {gateways: 3}
     faults: [{at: 10s, for: 20s, kind: drain, region: here, zone: a, worker: 1, workers: 2}]
 pass:
-  - line: attainment(predictive, calm) >= 1
+  - line: attainment(predictive, base) >= 1
   - line: attainment(predictive, local) >= 1
   - line: attainment(predictive, drained) >= 1
   - line: attainment(predictive, loading) >= 1

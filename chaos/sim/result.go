@@ -47,7 +47,7 @@ type RunResult struct {
 	PrefillRate float64 `json:"prefill_tokens_per_s"`
 	OutputRate  float64 `json:"output_tokens_per_s"`
 	// PredictedHitRate is the cached fraction of the prompts as predicted by the router when it chose.
-	PredictedHitRate float64 `json:"believed_hit_rate"`
+	PredictedHitRate float64 `json:"predicted_hit_rate"`
 	// Workers, in the fleet's order. Imbalance is the busy time of the busiest over the mean: 1 is even.
 	Workers   []WorkerResult `json:"workers"`
 	Imbalance float64        `json:"imbalance"`

@@ -79,7 +79,7 @@ func (s *simulateOptions) checkFlags() error {
 }
 
 // loadExperiment reads the requested experiment and applies the flags.
-func (s *simulateOptions) loadExperiment(args []string) (*experiment.Experiment, error) {
+func (s *simulateOptions) loadExperiment(errOut io.Writer, args []string) (*experiment.Experiment, error) {
 	if (s.file != "") == (len(args) == 1) {
 		return nil, newUsageError("simulate ID | -f FILE", "`spillway simulate list` lists the experiments of the catalogue, such as E5")
 	}
@@ -92,6 +92,9 @@ func (s *simulateOptions) loadExperiment(args []string) (*experiment.Experiment,
 	}
 	if err != nil {
 		return nil, err
+	}
+	for _, w := range e.Warnings {
+		fmt.Fprintf(errOut, "warning: %s\n", w)
 	}
 	if s.smallForm {
 		e.UseSmallForm()
@@ -119,7 +122,7 @@ func readExperiment(path string) (*experiment.Experiment, error) {
 }
 
 func (s *simulateOptions) runExperiment(ctx context.Context, out, errOut io.Writer, args []string) error {
-	e, err := s.loadExperiment(args)
+	e, err := s.loadExperiment(errOut, args)
 	if err != nil {
 		return err
 	}

@@ -1,14 +1,14 @@
 // The official @anthropic-ai/sdk against /v1/messages of a gateway, with the key in either header, and through the redirect of
 // a global node.
-import { check, end, env, retries, want } from "./planet.mjs";
+import { check, end, env, retries, want } from "./fleet.mjs";
 import Anthropic from "@anthropic-ai/sdk";
 
 const messages = [{ role: "user", content: "Where do I run?" }];
 const model = "llama-3.1-8b";
-const client = (more) => new Anthropic({ apiKey: env("PLANET_KEY"), baseURL: env("GATEWAY_URL"), maxRetries: 0, ...more });
+const client = (more) => new Anthropic({ apiKey: env("FLEET_KEY"), baseURL: env("GATEWAY_URL"), maxRetries: 0, ...more });
 for (const [how, options] of [
   ["x-api-key", {}],
-  ["bearer", { authToken: env("PLANET_KEY"), apiKey: null }],
+  ["bearer", { authToken: env("FLEET_KEY"), apiKey: null }],
   ["through the redirect", { baseURL: env("GLOBAL_URL") }],
 ]) {
   const ai = client(options);

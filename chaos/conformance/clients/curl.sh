@@ -3,11 +3,11 @@
 set -u
 failed=0
 say() { if [ "$2" = "$3" ]; then echo "ok    $1: $2"; else echo "FAIL  $1: $2, want $3"; failed=1; fi; }
-auth="Authorization: Bearer $PLANET_KEY"
+auth="Authorization: Bearer $FLEET_KEY"
 body='{"model":"llama-3.1-8b","stream":true,"max_tokens":10,"messages":[{"role":"user","content":"Where do I run?"}]}'
 names=()
 for n in "" virginia. frankfurt. tokyo.; do
-  a=$(dig +short "@${PLANET_DNS%:*}" -p "${PLANET_DNS#*:}" "${n}chat.spillway.test" A 2>/dev/null | head -1)
+  a=$(dig +short "@${FLEET_DNS%:*}" -p "${FLEET_DNS#*:}" "${n}chat.spillway.test" A 2>/dev/null | head -1)
   [ -n "$a" ] && names+=(--resolve "${n}chat.spillway.test:8080:$a")
 done
 code() { curl -s -o /dev/null -m 20 -w '%{http_code}' "$@"; }
@@ -32,15 +32,15 @@ say "no key" "$(code "$GATEWAY_URL/v1/models")" 401
 say "unknown model" "$(code "$GATEWAY_URL/v1/chat/completions" -H "$auth" -d '{"model":"no-such","messages":[]}')" 404
 say "no JSON" "$(code "$GATEWAY_URL/v1/chat/completions" -H "$auth" -d '{')" 400
 say "one model" "$(code "$GATEWAY_URL/v1/models/llama-3.1-8b" -H "$auth")" 200
-say "no capacity" "$(code "$GATEWAY_URL/v1/chat/completions" -H "$auth" -d '{"model":"nobody-serves","messages":[]}')" 503
-# What an error says of another try: x-should-retry, and Retry-After where there is a time to wait for.
-told() { curl -s -m 20 -o /dev/null -w '%header{x-should-retry} %header{retry-after}' "$@"; }
-chat() { told "$GATEWAY_URL/v1/chat/completions" "$@"; }
+say "no capacity" "$(code "$GATEWAY_URL/v1/chat/completions" -H "$auth" -d '{"model":"unserved-model","messages":[]}')" 503
+# Headers of errors: x-should-retry, and Retry-After where there is a time to wait.
+retry_headers() { curl -s -m 20 -o /dev/null -w '%header{x-should-retry} %header{retry-after}' "$@"; }
+chat() { retry_headers "$GATEWAY_URL/v1/chat/completions" "$@"; }
 if [ "$(curl -s -o /dev/null -w '%header{content-type}' "$GATEWAY_URL/v1/models")" = application/json ]; then
-  say "told to a wrong key" "$(chat -H 'Authorization: Bearer wrong' -d "$body")" "false "
-  say "told to an unknown model" "$(chat -H "$auth" -d '{"model":"no-such","messages":[]}')" "false "
-  say "told to a deadline that cannot be met" "$(chat -H "$auth" -H 'X-Spillway-Deadline-Ms: 1' -d "${body/Where do I run?/$(printf 'word %.0s' {1..4000})}")" "false "
-  say "told where there is no capacity" "$(chat -H "$auth" -d '{"model":"nobody-serves","messages":[]}')" "true 2"
+  say "retry headers, wrong key" "$(chat -H 'Authorization: Bearer wrong' -d "$body")" "false "
+  say "retry headers, unknown model" "$(chat -H "$auth" -d '{"model":"no-such","messages":[]}')" "false "
+  say "retry headers, a deadline that cannot be met" "$(chat -H "$auth" -H 'X-Spillway-Deadline-Ms: 1' -d "${body/Where do I run?/$(printf 'word %.0s' {1..4000})}")" "false "
+  say "retry headers, no capacity" "$(chat -H "$auth" -d '{"model":"unserved-model","messages":[]}')" "true 2"
 else
   echo "skip  headers of errors: this curl cannot print them"
 fi

@@ -1,10 +1,10 @@
 // The official openai package against a gateway and through the redirect of a global node.
-import { check, counting, end, env, retries, want } from "./planet.mjs";
+import { check, counting, end, env, retries, want } from "./fleet.mjs";
 import OpenAI from "openai";
 
 const messages = [{ role: "user", content: "Where do I run?" }];
 const model = "llama-3.1-8b";
-const client = (baseURL, more = {}) => new OpenAI({ apiKey: env("PLANET_KEY"), baseURL, maxRetries: 0, ...more });
+const client = (baseURL, more = {}) => new OpenAI({ apiKey: env("FLEET_KEY"), baseURL, maxRetries: 0, ...more });
 
 for (const [way, base] of [["gateway", env("GATEWAY_URL")], ["redirect", env("GLOBAL_URL")]]) {
   const ai = client(`${base}/v1`);
@@ -23,7 +23,7 @@ for (const [way, base] of [["gateway", env("GATEWAY_URL")], ["redirect", env("GL
   await check(`${way}: chat, streamed, not asked for usage`, async () => {
     const stream = await ai.chat.completions.create({ model, messages, max_tokens: 10, stream: true });
     let end;
-    for await (const c of stream) { want(!c.usage, "usage that nobody asked for"); end = c.choices[0]?.finish_reason ?? end; }
+    for await (const c of stream) { want(!c.usage, "usage without a request for it"); end = c.choices[0]?.finish_reason ?? end; }
     want(end, "no finish reason");
     return end;
   });
@@ -58,14 +58,14 @@ for (const [way, base] of [["gateway", env("GATEWAY_URL")], ["redirect", env("GL
     want(e instanceof OpenAI.BadRequestError, `${e?.constructor?.name} ${e}`);
   });
 }
-await check("gateway: a wrong key is an AuthenticationError, and is not tried again", async () => {
+await check("gateway: a wrong key is an AuthenticationError, and is not retried", async () => {
   const seen = counting();
   const e = await client(`${env("GATEWAY_URL")}/v1`, { apiKey: "wrong", maxRetries: 2, fetch: seen.fetch }).models.list().catch((e) => e);
   want(e instanceof OpenAI.AuthenticationError && seen.calls.length === 1, `${e} after ${seen.calls.length} calls`);
 });
 await check("gateway: 429 is a RateLimitError with Retry-After, and the client waits as long", async () => {
   const seen = counting();
-  const ai = client(`${env("GATEWAY_URL")}/v1`, { apiKey: env("PLANET_LIMITED_KEY"), maxRetries: 1, fetch: seen.fetch });
+  const ai = client(`${env("GATEWAY_URL")}/v1`, { apiKey: env("FLEET_LIMITED_KEY"), maxRetries: 1, fetch: seen.fetch });
   const ask = () => ai.chat.completions.create({ model, messages, max_tokens: 5 });
   let e;
   for (let i = 0; i < 40 && !seen.calls.some((c) => c.status === 429); i++) await ask().catch((x) => { e = x; });
@@ -74,14 +74,14 @@ await check("gateway: 429 is a RateLimitError with Retry-After, and the client w
   const [first, next] = [seen.calls[at], seen.calls[at + 1]];
   const after = Number(first.headers.get("retry-after-ms") ?? 1000 * Number(first.headers.get("retry-after")));
   want(after > 0 && first.headers.get("x-ratelimit-limit-requests"), `headers ${JSON.stringify([...first.headers])}`);
-  want(next, `it was not tried again; x-should-retry ${first.headers.get("x-should-retry")}`);
+  want(next, `it was not retried; x-should-retry ${first.headers.get("x-should-retry")}`);
   const waited = next.at - first.at;
   want(waited >= 0.95 * Math.min(after, 60000), `waited ${waited} ms of ${after}`);
   return `Retry-After ${after} ms, waited ${Math.round(waited)} ms, then ${next.status}`;
 });
 await check("gateway: no capacity is a 503 InternalServerError with Retry-After", async () => {
   const seen = counting();
-  const e = await client(`${env("GATEWAY_URL")}/v1`, { maxRetries: 0, fetch: seen.fetch }).chat.completions.create({ model: "nobody-serves", messages }).catch((e) => e);
+  const e = await client(`${env("GATEWAY_URL")}/v1`, { maxRetries: 0, fetch: seen.fetch }).chat.completions.create({ model: "unserved-model", messages }).catch((e) => e);
   want(e instanceof OpenAI.InternalServerError && e.status === 503 && Number(seen.calls[0].headers.get("retry-after")) > 0, `${e?.constructor?.name} ${e} ${JSON.stringify([...(seen.calls[0]?.headers ?? [])])}`);
   return `${e.code}, Retry-After ${seen.calls[0].headers.get("retry-after")} s`;
 });

@@ -39,7 +39,7 @@ want() {
   pass "$name"
 }
 
-. "$here/planet.sh"
+. "$here/fleet.sh"
 . "$here/rules.sh"
 . "$here/testers.sh"
 . "$here/signed.sh"

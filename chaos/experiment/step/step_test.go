@@ -31,7 +31,7 @@ func runInBubble(t *testing.T, o Options) (r *StepResult) {
 		}
 	})
 	if r != nil {
-		t.Logf("TTL %s seed %d in %s: %+v, served %+v, others' peak %.2f, %d plans, moved %.3f, twice %.3f, %d sent, %d shed, %d late, %d wrong", o.TTL, o.Seed,
+		t.Logf("TTL %s seed %d in %s: %+v, served %+v, others' peak %.2f, %d plans, moved %.3f, again %.3f, %d sent, %d shed, %d late, %d wrong", o.TTL, o.Seed,
 			time.Since(begun).Round(time.Second), r.First, r.Served, r.MaxOther, r.Plans, r.MovedOnce, r.MovedAgain, r.Sent, r.Shed, r.Late, r.BadAnswers)
 	}
 	return r

@@ -16,7 +16,7 @@ type SetupRow struct {
 // PrintTable writes the table: the mean of each figure over the seeds, and its spread.
 func PrintTable(w io.Writer, rows []SetupRow) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "SET-UP\tOVER s\tPEAK\tSETTLE s\tSETTLED\tSD\tDIP\tOTHERS' PEAK\tPLANS\tMOVED\tTWICE\tSHED\tLATE\tSERVED\tSERVED SD")
+	fmt.Fprintln(t, "SET-UP\tOVER s\tPEAK\tSETTLE s\tSETTLED\tSD\tDIP\tOTHERS' PEAK\tPLANS\tMOVED\tAGAIN\tSHED\tLATE\tSERVED\tSERVED SD")
 	for _, r := range rows {
 		fmt.Fprintf(t, "%s", r.Name)
 		for _, f := range stepColumns {

@@ -1,4 +1,4 @@
-// Command gosdk asks a planet by github.com/openai/openai-go, unmodified: a gateway, and through the redirect of a global
-// node. It is a module of its own, so that Spillway does not depend on that one. It never decides how a client should
-// behave: the package does.
+// Command gosdk sends requests to a fleet with github.com/openai/openai-go, unmodified: to a gateway, and through the
+// redirect of a global node. It is a module of its own, so that Spillway does not depend on that package. What a client does
+// about an error is the package's behaviour, not the command's.
 package main

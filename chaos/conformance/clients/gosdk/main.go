@@ -27,10 +27,10 @@ func check(what string, err error) {
 	fmt.Printf("ok    %s\n", what)
 }
 
-// client resolves the planet's names by the planet's DNS, as a client's resolver would.
-func client() *http.Client {
+// newHTTPClient resolves the fleet's names by the fleet's DNS, as a client's resolver would.
+func newHTTPClient() *http.Client {
 	own := &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
-		return (&net.Dialer{}).DialContext(ctx, network, os.Getenv("PLANET_DNS"))
+		return (&net.Dialer{}).DialContext(ctx, network, os.Getenv("FLEET_DNS"))
 	}}
 	d := &net.Dialer{Timeout: 5 * time.Second}
 	return &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
@@ -50,23 +50,23 @@ func main() {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	for _, way := range []string{"GATEWAY_URL", "GLOBAL_URL"} {
-		ai := openai.NewClient(option.WithBaseURL(os.Getenv(way)+"/v1/"), option.WithAPIKey(os.Getenv("PLANET_KEY")),
-			option.WithMaxRetries(0), option.WithHTTPClient(client()))
-		all(ctx, strings.ToLower(strings.TrimSuffix(way, "_URL")), &ai)
+		ai := openai.NewClient(option.WithBaseURL(os.Getenv(way)+"/v1/"), option.WithAPIKey(os.Getenv("FLEET_KEY")),
+			option.WithMaxRetries(0), option.WithHTTPClient(newHTTPClient()))
+		sendAll(ctx, strings.ToLower(strings.TrimSuffix(way, "_URL")), &ai)
 	}
-	again(ctx)
+	sendFailing(ctx)
 	if failed {
 		os.Exit(1)
 	}
 }
 
-func all(ctx context.Context, way string, ai *openai.Client) {
+func sendAll(ctx context.Context, way string, ai *openai.Client) {
 	ask := openai.ChatCompletionNewParams{
 		Model: model, MaxTokens: openai.Int(20), Messages: []openai.ChatCompletionMessageParamUnion{openai.UserMessage("Where do I run?")},
 	}
 	r, err := ai.Chat.Completions.New(ctx, ask)
 	if err == nil && (len(r.Choices) == 0 || r.Choices[0].Message.Content == "" || r.Usage.CompletionTokens == 0) {
-		err = fmt.Errorf("odd answer %s", r.RawJSON())
+		err = fmt.Errorf("unexpected answer %s", r.RawJSON())
 	}
 	check(way+": chat", err)
 
@@ -83,7 +83,7 @@ func all(ctx context.Context, way string, ai *openai.Client) {
 
 	e, err := ai.Embeddings.New(ctx, openai.EmbeddingNewParams{Model: model, Input: openai.EmbeddingNewParamsInputUnion{OfArrayOfStrings: []string{"a", "b"}}})
 	if err == nil && (len(e.Data) != 2 || len(e.Data[1].Embedding) == 0) {
-		err = errors.New("odd embeddings")
+		err = errors.New("unexpected embeddings")
 	}
 	check(way+": embeddings", err)
 
@@ -103,22 +103,22 @@ func all(ctx context.Context, way string, ai *openai.Client) {
 	check(way+": an unknown model is an *openai.Error of 404", nil)
 }
 
-// again asks for errors by a client that may try once more: the package must do what the error says.
-func again(ctx context.Context) {
+// sendFailing causes errors with a client that may retry once: the package must act as x-should-retry states.
+func sendFailing(ctx context.Context) {
 	for _, x := range []struct {
 		what, key, model, header string
 		status, calls            int
 	}{
 		{"a wrong key", "wrong", model, "", http.StatusUnauthorized, 1},
-		{"an unknown model", os.Getenv("PLANET_KEY"), "no-such", "", http.StatusNotFound, 1},
-		{"a deadline that cannot be met", os.Getenv("PLANET_KEY"), model, "1", http.StatusGatewayTimeout, 1},
-		{"no capacity", os.Getenv("PLANET_KEY"), "nobody-serves", "", http.StatusServiceUnavailable, 2},
+		{"an unknown model", os.Getenv("FLEET_KEY"), "no-such", "", http.StatusNotFound, 1},
+		{"a deadline that cannot be met", os.Getenv("FLEET_KEY"), model, "1", http.StatusGatewayTimeout, 1},
+		{"no capacity", os.Getenv("FLEET_KEY"), "unserved-model", "", http.StatusServiceUnavailable, 2},
 	} {
-		calls, told, begun := 0, "", time.Now()
+		calls, shouldRetry, begun := 0, "", time.Now()
 		count := func(r *http.Request, next option.MiddlewareNext) (*http.Response, error) {
 			resp, err := next(r)
 			if err == nil {
-				calls, told = calls+1, resp.Header.Get("X-Should-Retry")
+				calls, shouldRetry = calls+1, resp.Header.Get("X-Should-Retry")
 			}
 			return resp, err
 		}
@@ -130,11 +130,11 @@ func again(ctx context.Context) {
 		}
 		_, err := ai.Chat.Completions.New(ctx, ask, opts...)
 		var api *openai.Error
-		if !errors.As(err, &api) || api.StatusCode != x.status || calls != x.calls || told != fmt.Sprint(x.calls > 1) {
-			err = fmt.Errorf("%d calls, x-should-retry %q, %w", calls, told, err)
+		if !errors.As(err, &api) || api.StatusCode != x.status || calls != x.calls || shouldRetry != fmt.Sprint(x.calls > 1) {
+			err = fmt.Errorf("%d calls, x-should-retry %q, %w", calls, shouldRetry, err)
 		} else {
 			err = nil
 		}
-		check(fmt.Sprintf("%s: %d, asked %d times (%v)", x.what, x.status, x.calls, time.Since(begun).Round(time.Millisecond)), err)
+		check(fmt.Sprintf("%s: %d, sent %d times (%v)", x.what, x.status, x.calls, time.Since(begun).Round(time.Millisecond)), err)
 	}
 }

@@ -56,7 +56,7 @@ func main() {
 }
 
 func newClient(way string) *openai.Client {
-	c := openai.NewClient(option.WithBaseURL(os.Getenv(way)+"/v1/"), option.WithAPIKey(os.Getenv("PLANET_KEY")), option.WithMaxRetries(0))
+	c := openai.NewClient(option.WithBaseURL(os.Getenv(way)+"/v1/"), option.WithAPIKey(os.Getenv("FLEET_KEY")), option.WithMaxRetries(0))
 	return &c
 }
 

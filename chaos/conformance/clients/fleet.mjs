@@ -1,4 +1,4 @@
-// What every script needs: where the planet is, names resolved by its own DNS, and checks that count.
+// Common parts of the scripts: where the fleet is, resolution of its names by its own DNS, and checks with a count of failures.
 import dns from "node:dns";
 
 export const env = (name) => {
@@ -7,8 +7,8 @@ export const env = (name) => {
   return value;
 };
 
-// The planet's names are resolved by the planet: what a client's resolver would do. Everything else stays the system's.
-const [server] = [env("PLANET_DNS")];
+// The fleet's names are resolved by the fleet's DNS, as a client's resolver would do; all other names by the system.
+const [server] = [env("FLEET_DNS")];
 const own = new dns.Resolver();
 own.setServers([server]);
 const system = dns.lookup;
@@ -26,40 +26,40 @@ let failed = 0;
 export const check = async (what, run) => {
   const begun = performance.now();
   try {
-    const said = await run();
-    console.log(`ok    ${what}${said ? `: ${said}` : ""} (${Math.round(performance.now() - begun)} ms)`);
+    const detail = await run();
+    console.log(`ok    ${what}${detail ? `: ${detail}` : ""} (${Math.round(performance.now() - begun)} ms)`);
   } catch (error) {
     failed++;
     console.log(`FAIL  ${what}: ${error?.stack ?? error}`);
   }
 };
-// counting is a fetch that remembers what was answered.
+// counting is a fetch that records the answers.
 export const counting = () => {
   const calls = [];
   return { calls, fetch: async (...a) => { const r = await fetch(...a); calls.push({ status: r.status, at: performance.now(), headers: r.headers }); return r; } };
 };
 
-// retries asks for every error that a gateway makes, by a client that may try once more, and holds it to what that error
-// says: x-should-retry, and how long to wait. make(options) is a client, ask(client, {model, content, headers}) one request.
+// retries causes every error of a gateway with a client that may retry once, and checks that it does what the answer states:
+// x-should-retry, and how long to wait. make(options) is a client, ask(client, {model, content, headers}) one request.
 export const retries = async (make, ask, model) => {
   const cases = [
     ["a wrong key", 401, false, { apiKey: "wrong" }],
-    ["a model that the key may not use", 403, false, { apiKey: env("PLANET_NARROW_KEY") }],
+    ["a model that the key may not use", 403, false, { apiKey: env("FLEET_NARROW_KEY") }],
     ["an unknown model", 404, false, {}, { model: "no-such" }],
-    ["a value that cannot be", 400, false, {}, { headers: { "x-spillway-class": "first" } }],
+    ["an invalid value", 400, false, {}, { headers: { "x-spillway-class": "first" } }],
     ["a deadline that cannot be met", 504, false, {}, { headers: { "x-spillway-deadline-ms": "1" }, content: "word ".repeat(4000) }],
-    ["a budget that is spent for today", 429, false, { apiKey: env("PLANET_SPENT_KEY") }],
-    ["no capacity", 503, true, {}, { model: "nobody-serves" }],
+    ["a spent daily budget", 429, false, { apiKey: env("FLEET_SPENT_KEY") }],
+    ["no capacity", 503, true, {}, { model: "unserved-model" }],
   ];
   for (const [what, status, again, options, asked = {}] of cases) {
-    await check(`${what}: ${status}, ${again ? "tried again after its Retry-After" : "not tried again"}`, async () => {
+    await check(`${what}: ${status}, ${again ? "retried after its Retry-After" : "not retried"}`, async () => {
       const seen = counting();
       const ai = make({ maxRetries: 1, fetch: seen.fetch, ...options });
       let e;
       for (let i = 0; i < 4 && !seen.calls.some((c) => c.status === status); i++) e = await ask(ai, { model, content: "Where do I run?", headers: {}, ...asked }).catch((e) => e); // a budget must be spent first
       const calls = seen.calls.filter((c) => c.status !== 200);
-      const told = calls[0]?.headers.get("x-should-retry");
-      want(e?.status === status && calls.length === (again ? 2 : 1) && told === String(again), `${calls.map((c) => c.status)}, x-should-retry ${told}: ${e}`);
+      const shouldRetry = calls[0]?.headers.get("x-should-retry");
+      want(e?.status === status && calls.length === (again ? 2 : 1) && shouldRetry === String(again), `${calls.map((c) => c.status)}, x-should-retry ${shouldRetry}: ${e}`);
       if (!again) return;
       const after = Number(calls[0].headers.get("retry-after-ms"));
       const waited = calls[1].at - calls[0].at;
