@@ -2,10 +2,17 @@ package global
 
 import (
 	"context"
+	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/spillway-lb/spillway/consensus"
+	"github.com/spillway-lb/spillway/geo"
+	"github.com/spillway-lb/spillway/global/liveness"
+	"github.com/spillway-lb/spillway/global/snapshot"
+	"github.com/spillway-lb/spillway/global/steer"
 	"github.com/spillway-lb/spillway/internal/capacity"
 	"github.com/spillway-lb/spillway/internal/identity"
 	"github.com/spillway-lb/spillway/internal/testkit"
@@ -112,4 +119,104 @@ func TestGatewayWithCorrectedClockIsAccepted(t *testing.T) {
 	}
 	p.gateways["tokyo"] = p.newFakeGateway("tokyo", "gt")
 	p.awaitAllRegions()
+}
+
+// TestWarmRegionIsUsedOnlyByPlan has every worker of Virginia sleeping and none ready. Its clients go to Frankfurt
+// while there is room, and to Virginia when there is none. In a mode without a plan for it, no client wakes it while
+// another region is ready.
+func TestWarmRegionIsUsedOnlyByPlan(t *testing.T) {
+	for _, c := range []struct {
+		mode   string
+		others int64 // tokens/s
+		demand int64
+		want   string
+	}{
+		{"", 100_000, 1000, "frankfurt"},
+		{"", 100, 400, "virginia"},
+		{"mode: geo, ", 100, 400, "frankfurt"},
+	} {
+		v := newStaticSnapshot(t)
+		f, err := newNodePolicy(1, []byte(strings.Replace(testSpecText(), "- name: chat.api.example.", "- {"+c.mode+"name: chat.api.example.}", 1)), v.atlas)
+		if err != nil {
+			t.Fatal(err)
+		}
+		now, book := time.Now(), capacity.NewSummaryTable(capacity.FreshnessThresholds{})
+		for region, gw := range map[string]string{"virginia": "gv", "frankfurt": "gf", "tokyo": "gt"} {
+			s := summaryWithCapacity(c.others, 1)
+			if region == "virginia" {
+				s.Models = []capacity.ModelCapacity{{Name: "m1", Warm: 8, Total: 8}}
+				fix := v.atlas.Locate(netip.MustParseAddr(clientAddrs["virginia"]))
+				s.Demand = []capacity.CellDemand{{Service: testService, Model: "m1", Cell: geo.CellName(fix.Cell), TokensPerSec: c.demand}}
+			}
+			s.Path, s.Boot, s.Seq = capacity.Path{Region: region, Instance: gw}, 1, 1
+			book.PutSummary(s, now)
+		}
+		v = testSnapshot(f, &consensus.State{}, book.BuildView(now), soloVotes(), now, true)
+		v.Plan = steer.SolvePlan(v.BuildPlanInput()).Plan
+		v.Table = steer.CompileTable(f.Spec, f.PriorGeo, v.Plan)
+		got := map[string]int{}
+		for i := range 60 {
+			a := v.AnswerService(0, netip.AddrFrom4([4]byte{192, 0, 2, byte(i)}))
+			for name, addr := range testGatewayAddrs {
+				if len(a.Addrs) > 0 && a.Addrs[0] == addr {
+					got[name]++
+				}
+			}
+		}
+		if got[c.want] != 60 {
+			t.Errorf("mode %q, others do %d of %d tokens/s: %v, want all in %s", c.mode, c.others, c.demand, got, c.want)
+		}
+	}
+}
+
+// soloVotes are the votes of a cluster of one node.
+func soloVotes() *liveness.Votes {
+	return &liveness.Votes{Self: "g1", Voters: []string{"g1"}}
+}
+
+// testSnapshot returns a snapshot without plan and table.
+func testSnapshot(f *nodePolicy, st *consensus.State, children *capacity.CapacityView, votes *liveness.Votes, now time.Time, settled bool) *nodeSnapshot {
+	in := snapshot.Inputs{Policy: f.SteeringPolicy, Drains: toPathDrains(st.Drains), Children: children, Votes: votes, Now: now, Settled: settled}
+	return newNodeSnapshot(f, st, snapshot.NewSteeringSnapshot(in))
+}
+
+// TestOneIsolatedNodeKeepsTheRegion cuts a region's gateway off from one node, the leader: no clients move and the
+// plan keeps the region. Cut off from two of three, it is removed from the plan, and from all, from every answer.
+func TestOneIsolatedNodeKeepsTheRegion(t *testing.T) {
+	p := newTestFleet(t)
+	p.awaitAllRegions()
+	testkit.Eventually(t, "each client has its own region", p.allNearest)
+	lead := p.awaitLeader()
+	g := p.gateways["tokyo"]
+	r := lead.snapshot.Load().RegionIndex("tokyo")
+	g.links[lead.cfg.Name].blocked.Store(true)
+	testkit.Eventually(t, "the leader no longer reaches the region", func() bool { return lead.snapshot.Load().Regions[r].IsUnreachable() })
+	for end := time.Now().Add(2 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		v := lead.snapshot.Load()
+		if !p.allAnswerRegion(clientAddrs["tokyo"], "tokyo") || v.UnreachableByAll.Has(r) || v.Dead.Has(r) || len(v.Plan.Without) != 0 {
+			t.Fatalf("one isolated node was enough: gone %v, dead %v, plan without %v, reached by %v", v.UnreachableByAll.Has(r), v.Dead.Has(r), v.Plan.Without, v.Regions[r].ReachedBy)
+		}
+	}
+	st, err := p.adminClient(lead).GetStatus(t.Context())
+	if err != nil || !strings.Contains(strings.Join(st.Notes, "\n"), "tokyo: unreachable from this node, reachable from") {
+		t.Errorf("status of the deaf node notes %q (%v)", st.Notes, err)
+	}
+	second := ""
+	for _, s := range p.nodes {
+		if s != lead && second == "" {
+			second = s.cfg.Name
+			g.links[second].blocked.Store(true)
+		}
+	}
+	testkit.Eventually(t, "two of three plan without it", func() bool {
+		return strings.Join(lead.snapshot.Load().Plan.Without, " ") == "tokyo"
+	})
+	g.blockLinks(true)
+	testkit.Eventually(t, "cut off from all nodes it is in no answer", func() bool {
+		return !slices.ContainsFunc(p.liveNodes(), func(s *Server) bool { return !s.snapshot.Load().UnreachableByAll.Has(r) })
+	})
+	g.blockLinks(false)
+	testkit.Eventually(t, "it comes back", func() bool {
+		return len(lead.snapshot.Load().Plan.Without) == 0 && p.allAnswerRegion(clientAddrs["tokyo"], "tokyo")
+	})
 }

@@ -71,3 +71,71 @@ func (m *engineMetrics) Collect(ch chan<- prometheus.Metric) {
 		}
 	}
 }
+
+// kvEventMetrics collects metrics of cache events and of the accuracy of the prefix index.
+type kvEventMetrics struct {
+	agent                                                                                         *Agent
+	events, streamEvents, promptMatches, exact, eventAge, knownBlocks, forgottenBlocks, hitTokens *prometheus.Desc
+}
+
+func newKVEventMetrics(a *Agent) *kvEventMetrics {
+	desc := func(name, help string, labels ...string) *prometheus.Desc {
+		return prometheus.NewDesc("spillway_local_"+name, help, labels, nil)
+	}
+	return &kvEventMetrics{
+		agent:           a,
+		events:          desc("worker_kv_events_total", "Cache events of the worker, by kind; ignored ones are of unknown kinds or not of the GPU cache for whole prefixes.", "worker", "kind"),
+		streamEvents:    desc("worker_kv_stream_total", "Faults of the worker's stream of cache events: gap, restart, garbled, lost.", "worker", "what"),
+		promptMatches:   desc("worker_kv_matches_total", "Answered prompts matched with the worker's cache events, by outcome: linked (to their blocks), shared (a few candidates), unsure, void (no block had to be stored), refuted (no block was stored), unheard (no events).", "worker", "outcome"),
+		exact:           desc("worker_prefix_exact", "1 while the worker's cache contents are known from its events, 0 while they are estimated.", "worker"),
+		eventAge:        desc("worker_kv_event_age_seconds", "Time since the worker's last cache event.", "worker"),
+		knownBlocks:     desc("worker_kv_known_blocks", "Blocks of the worker's cache that its events have reported.", "worker"),
+		forgottenBlocks: desc("worker_kv_blocks_dropped_total", "Blocks of the worker's cache that were dropped for lack of memory; raise prefix_index.", "worker"),
+		hitTokens:       desc("prefix_tokens_total", "Prompt tokens of answers whose engine reports cached tokens, by kind: all (prompt), overestimated as cached (over), and underestimated (under).", "mode", "kind"),
+	}
+}
+
+// Describe lists the metrics.
+func (m *kvEventMetrics) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{m.events, m.streamEvents, m.promptMatches, m.exact, m.eventAge, m.knownBlocks, m.forgottenBlocks, m.hitTokens} {
+		ch <- d
+	}
+}
+
+// Collect reads the metrics from the scheduler's state.
+func (m *kvEventMetrics) Collect(ch chan<- prometheus.Metric) {
+	var scores [2]sched.HitScore
+	var workers []sched.CacheReport
+	m.agent.scheduler.update(func(s *sched.Scheduler) { scores, workers = s.Cache.HitScores, s.Reports.ListCacheEvents() })
+	emit := func(d *prometheus.Desc, t prometheus.ValueType, v float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, t, v, labels...)
+	}
+	for i, h := range scores {
+		for kind, v := range map[string]float64{"prompt": h.Prompt, "over": h.Over, "under": h.Under} {
+			emit(m.hitTokens, prometheus.CounterValue, v, sched.IndexModeName(i), kind)
+		}
+	}
+	now := time.Now()
+	for i := range workers {
+		w := &workers[i]
+		for kind, i := range map[string]sched.CacheCount{"stored": sched.CountStored, "removed": sched.CountRemoved, "cleared": sched.CountCleared, "ignored": sched.CountIgnored} {
+			emit(m.events, prometheus.CounterValue, w.Counts[i], w.Worker, kind)
+		}
+		for what, i := range map[string]sched.CacheCount{"gap": sched.CountGap, "restart": sched.CountRestart, "garbled": sched.CountMalformed, "lost": sched.CountLost} {
+			emit(m.streamEvents, prometheus.CounterValue, w.Counts[i], w.Worker, what)
+		}
+		for outcome, n := range w.Matches {
+			emit(m.promptMatches, prometheus.CounterValue, float64(n), w.Worker, outcome)
+		}
+		exact := 0.0
+		if w.Exact {
+			exact = 1
+		}
+		emit(m.exact, prometheus.GaugeValue, exact, w.Worker)
+		if !w.LastEventAt.IsZero() {
+			emit(m.eventAge, prometheus.GaugeValue, max(0, now.Sub(w.LastEventAt).Seconds()), w.Worker)
+		}
+		emit(m.knownBlocks, prometheus.GaugeValue, float64(w.Known), w.Worker)
+		emit(m.forgottenBlocks, prometheus.CounterValue, float64(w.Forgotten), w.Worker)
+	}
+}

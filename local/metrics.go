@@ -5,6 +5,8 @@ import (
 
 	"github.com/spillway-lb/spillway/internal/httpedge/forward"
 	"github.com/spillway-lb/spillway/internal/openai"
+	"github.com/spillway-lb/spillway/internal/resume"
+	"github.com/spillway-lb/spillway/internal/spec"
 	"github.com/spillway-lb/spillway/internal/telemetry"
 	"github.com/spillway-lb/spillway/local/sched"
 )
@@ -150,4 +152,52 @@ func outcomeLabel(res *forward.ForwardResult) string {
 		return "failed"
 	}
 	return statusClasses[min(max(res.Status/100, 0), len(statusClasses)-1)]
+}
+
+// cachedSeries caches the series of metrics that every request updates, by their labels.
+type cachedSeries struct {
+	requests *telemetry.MemberCache[attemptKey, prometheus.Counter]
+	waits    *telemetry.MemberCache[waitKey, prometheus.Observer]
+	ttft     *telemetry.MemberCache[string, prometheus.Observer]
+	tokens   *telemetry.MemberCache[tokenKey, prometheus.Counter]
+}
+
+type (
+	attemptKey struct{ model, outcome string }
+	waitKey    struct {
+		model string
+		class spec.Class
+	}
+	tokenKey struct {
+		model        string
+		class        spec.Class
+		kind, source string
+	}
+)
+
+func (m *agentMetrics) newCachedSeries() cachedSeries {
+	return cachedSeries{
+		requests: telemetry.NewMemberCache(func(k attemptKey) prometheus.Counter { return m.attempts.WithLabelValues(k.model, k.outcome) }),
+		waits:    telemetry.NewMemberCache(func(k waitKey) prometheus.Observer { return m.queueWaits.WithLabelValues(k.model, k.class.String()) }),
+		ttft:     telemetry.NewMemberCache(func(model string) prometheus.Observer { return m.ttft.WithLabelValues(model) }),
+		tokens: telemetry.NewMemberCache(func(k tokenKey) prometheus.Counter {
+			return m.tokens.WithLabelValues(k.model, k.class.String(), k.kind, k.source)
+		}),
+	}
+}
+
+// newResumeCounter registers the counter of interrupted streams and the gauge of the text kept for them.
+func newResumeCounter(r prometheus.Registerer, a *Agent) *prometheus.CounterVec {
+	c := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "spillway_local_resumes_total",
+		Help: "Streams whose worker failed, by outcome (resumed, ended: only the end was missing, failed, not: not attempted) and the reason if not resumed.",
+	}, []string{"outcome", "reason"})
+	r.MustRegister(c, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "spillway_local_resume_text_bytes", Help: "Text of open streams stored for resuming them, in bytes.",
+	}, func() float64 { return float64(a.attempts.textStore.HeldBytes()) }))
+	return c
+}
+
+func (m *agentMetrics) countResume(outcome string, why resume.NotResumableReason) {
+	m.resumes.WithLabelValues(outcome, string(why)).Inc()
 }

@@ -1,6 +1,8 @@
 package local
 
 import (
+	"context"
+	"strings"
 	"time"
 
 	"github.com/spillway-lb/spillway/internal/telemetry"
@@ -28,4 +30,59 @@ func (o *workerWatcher) runPatrol() {
 			o.signalChange()
 		}
 	}
+}
+
+// logNotReady logs why a worker is not ready: one line a minute for each cause.
+func (o *workerWatcher) logNotReady(w *zoneWorker, now time.Time) {
+	var t sched.WorkerFailure
+	var ok bool
+	o.scheduler.update(func(s *sched.Scheduler) { t, ok = s.Health.FailureToLog(w.Worker) })
+	if !ok {
+		return
+	}
+	left, ok := o.logRepeats.AllowLine("worker is not ready", t.Cause, now)
+	if !ok {
+		return
+	}
+	cause := strings.Replace(t.Cause, " /", " "+strings.TrimRight(t.URL, "/")+"/", 1)
+	o.log.Warn("worker is not ready", telemetry.KeyWorker, w.declared.Name, "cause", cause, "attempts", t.Attempts,
+		"since", t.Since.UTC().Format(time.RFC3339), "workers_with_this_cause", t.SameCause, telemetry.KeySuppressed, left)
+}
+
+const (
+	// maxDeepProbes bounds the deep probes in progress at once in the whole zone.
+	maxDeepProbes = 4
+)
+
+// startDeepProbe requests one token from a worker that has emitted none for long, in its own goroutine so that
+// scrapes continue.
+func (o *workerWatcher) startDeepProbe(ctx context.Context, w *zoneWorker) {
+	select {
+	case o.deepProbeSlots <- struct{}{}:
+	default:
+		return // retried after the next scrape
+	}
+	var model string
+	var due bool
+	o.scheduler.update(func(s *sched.Scheduler) { model, due = s.Health.NeedsDeepProbe(w.Worker, time.Now()) })
+	if !due {
+		<-o.deepProbeSlots
+		return
+	}
+	o.wg.Go(func() {
+		defer func() { <-o.deepProbeSlots }()
+		began := time.Now()
+		err := o.requestOneToken(ctx, w, model, sched.DeepProbeTimeout)
+		if ctx.Err() != nil {
+			return
+		}
+		var ejected bool
+		o.scheduler.update(func(s *sched.Scheduler) {
+			ejected = s.RecordDeepProbe(w.Worker, describeFailure(err, w.engineAccess()), began, time.Now())
+		})
+		if ejected {
+			o.log.Warn("worker answers health probes but produces no token", telemetry.KeyWorker, w.declared.Name, telemetry.ErrorAttr(err))
+			o.signalChange()
+		}
+	})
 }

@@ -1,12 +1,14 @@
 package local_test
 
 import (
+	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
 	"net/url"
+	"os"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -275,5 +277,21 @@ func TestWorkersFollowDNS(t *testing.T) {
 	testkit.Eventually(t, "one worker left", func() bool { return len(a.Status().Workers) == 1 && a.Status().Workers[0].URL == w3.URL })
 	if resp, text := postChat(t, a, nonStreamingChat); resp.StatusCode != 200 || w3.served.Load() != 1 {
 		t.Errorf("%d %s", resp.StatusCode, text)
+	}
+}
+
+// writeWorkersFile replaces a workers file in one step.
+func writeWorkersFile(t *testing.T, file string, workers ...*fakeVLLM) {
+	t.Helper()
+	var b strings.Builder
+	b.WriteString("workers:\n")
+	for _, w := range workers {
+		fmt.Fprintf(&b, "  - {name: %s, url: %q, gpu: H100}\n", w.name, w.URL)
+	}
+	if err := os.WriteFile(file+".new", []byte(b.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(file+".new", file); err != nil {
+		t.Fatal(err)
 	}
 }

@@ -69,3 +69,11 @@ func toModelStatus(m *capacity.ModelCapacity) admin.ModelStatus {
 		Warm: m.Warm, Cold: m.Cold,
 	}
 }
+
+// Summary returns the zone's capacity now.
+func (a *Agent) Summary(now time.Time) capacity.Summary {
+	var out capacity.Summary
+	a.scheduler.update(func(s *sched.Scheduler) { out = s.Reports.BuildSummary(a.path(), now) })
+	out.Draining = out.Draining || a.stopping.Load()
+	return out
+}

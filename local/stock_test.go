@@ -1,6 +1,7 @@
 package local_test
 
 import (
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -8,9 +9,11 @@ import (
 
 	"github.com/spillway-lb/spillway/chaos/gpu"
 	"github.com/spillway-lb/spillway/internal/admin"
+	"github.com/spillway-lb/spillway/internal/capacity"
 	"github.com/spillway-lb/spillway/internal/spec"
 	"github.com/spillway-lb/spillway/internal/testkit"
 	"github.com/spillway-lb/spillway/local"
+	"github.com/spillway-lb/spillway/local/discover"
 )
 
 // startPoolZone has one worker of the pool gold and one of no pool, both of which can load the adapter sql.
@@ -104,5 +107,19 @@ func TestExplainDescribesColdModelOnce(t *testing.T) {
 	}
 	if notes := strings.Join(recs[0].Notes, "; "); strings.Contains(notes, "refused") || !strings.Contains(notes, "a request waits for it") {
 		t.Errorf("the request is explained as %q", notes)
+	}
+}
+
+// TestZoneAcceptsNewModelNamesWithoutLimit: one worker serves one model, which changes its name more often than there may be models at
+// once. Each new name is served.
+func TestZoneAcceptsNewModelNamesWithoutLimit(t *testing.T) {
+	s := newPlainServer(t, nil)
+	a := startAgent(t, nil)
+	for i := range capacity.MaxModels + 20 {
+		name := fmt.Sprint("adapter-", i)
+		a.SetWorkers([]discover.Worker{{Name: "w1", URL: s.URL, Models: []string{name}, Engine: "openai"}})
+		if sum := a.Summary(time.Now()); i > capacity.MaxModels-2 && sum.FindModel(name) == nil {
+			t.Fatalf("after %d names %s is not served", i, name)
+		}
 	}
 }

@@ -2,11 +2,13 @@ package local
 
 import (
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/spillway-lb/spillway/internal/capacity"
 	"github.com/spillway-lb/spillway/internal/httpedge/forward"
 	"github.com/spillway-lb/spillway/internal/openai"
+	"github.com/spillway-lb/spillway/internal/spec"
 	"github.com/spillway-lb/spillway/local/sched"
 )
 
@@ -56,4 +58,34 @@ func (v *zoneRequest) releaseBody() {
 	}
 	v.Body, v.Envelope.Prompt = nil, nil
 	v.bodyCharge.ReleaseBytes()
+}
+
+// readDeadlines reads the deadline and the SLO of a request, from the gateway's remaining time and from the client's
+// headers. The earlier deadline applies.
+func (v *zoneRequest) readDeadlines(h http.Header) *openai.Error {
+	t, e := forward.ReadSLO(h)
+	if e != nil {
+		return e
+	}
+	for _, w := range [...]time.Duration{v.hop.Deadline, t.Deadline} {
+		if w > 0 && (v.Deadline.IsZero() || v.ArrivedAt.Add(w).Before(v.Deadline)) {
+			v.Deadline = v.ArrivedAt.Add(w)
+		}
+	}
+	v.SetSLO(t.TTFT, t.TPOT)
+	return nil
+}
+
+// setAffinity sets the text by which the policy consistent_hash keeps requests together, where the spec takes it from a
+// header, the session or the user.
+func (v *zoneRequest) setAffinity(o *zonePolicy) {
+	by := o.Spec.Routing.HashKey
+	v.AffinityText = ""
+	if name, ok := strings.CutPrefix(by, spec.HashKeyHeader); ok {
+		v.AffinityText = v.httpRequest.Header.Get(name)
+	} else if by != spec.HashKeyPrefix && by != spec.HashKeyTenant {
+		if v.AffinityText = v.httpRequest.Header.Get(forward.HeaderClientSession); v.AffinityText == "" {
+			v.AffinityText = v.Envelope.User
+		}
+	}
 }

@@ -2,6 +2,8 @@ package regional
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"net/http"
 	"strconv"
 	"strings"
@@ -135,4 +137,118 @@ func (p *gatewayAttempt) attemptUsage() openai.TokenUsage {
 		return p.bodyMeter.FinalUsage(q.sentTokens(), 0)
 	}
 	return p.bodyMeter.FinalUsage(q.query.PromptTokens, q.shape.EstimateOutput(&q.env, q.query.MaxTokens, p.bodyMeter.Bytes, q.model.BytesPerToken))
+}
+
+// WroteRequest implements forward.ProgressObserver.
+func (p *gatewayAttempt) WroteRequest() { p.requestSent.Store(true) }
+
+// GotInterim implements forward.ProgressObserver. The zone's report is forwarded to the gateway that spilled the
+// request.
+func (p *gatewayAttempt) GotInterim(h http.Header) {
+	progress := forward.FirstValue(h, forward.HeaderProgress)
+	switch progress {
+	case forward.ProgressQueued:
+		p.queuedBelow.Store(true)
+	case forward.ProgressStarted:
+		p.queuedBelow.Store(false)
+	default:
+		return
+	}
+	if p.senderWriter != nil && p.q.advanceProgress(progress) {
+		forward.WriteProgress(p.senderWriter, progress)
+	}
+}
+
+// isAbandoned reports whether the client disconnected after the whole request was sent and before any response,
+// while no queue held it. As far as this gateway can tell, a worker had started the request.
+//
+// For a gRPC call the first message counts as the request. The end by its own deadline counts as a disconnect:
+// client and zone use the same deadline, and which of them ends the call first is chance. A WebSocket never
+// counts, because nothing is sent to the worker before it answers the upgrade.
+func (p *gatewayAttempt) isAbandoned() bool {
+	if p.result == nil || p.result.Started || !p.requestSent.Load() || p.queuedBelow.Load() || p.q.resumption.continuing {
+		return false
+	}
+	switch p.q.kind {
+	case forward.GRPC:
+		return (p.result.ClientGone || p.result.DeadlinePassed) && !p.result.NotStarted
+	case forward.WebSocket:
+		return false
+	}
+	return p.result.ClientGone && p.result.Status == 0
+}
+
+// beginContext starts the attempt's context. For a request to a zone of this region the context provides an
+// alternative zone.
+func (p *gatewayAttempt) beginContext(ctx context.Context) {
+	if p.route.Decision.IsSpilled() || p.q.hedged {
+		p.ctx.StartUnder(ctx)
+		return
+	}
+	p.hedgeQuery = p.q.query // a copy: the connector may use it late, when the request is already on its way elsewhere
+	p.hedgeQuery.ExcludeEndpoint(p.route.Decision.Endpoint)
+	p.hedgeQuery.Spill = false
+	forward.StartWithAlternative(ctx, &p.ctx, p)
+}
+
+// AlternativeAddr implements forward.AlternativeProvider.
+func (p *gatewayAttempt) AlternativeAddr() (addr string, ok bool) {
+	d, ok := p.g.router.previewRoute(&p.hedgeQuery, time.Now(), nil)
+	return d.Endpoint, ok && !d.IsSpilled() && d.Reason != routing.ReasonLastResort && d.Reason != routing.ReasonCold
+}
+
+func isConnectedElsewhere(err error) bool {
+	if err == nil {
+		return false
+	}
+	var e *forward.ConnectedElsewhere
+	return errors.As(err, &e)
+}
+
+// errUnreachable is the cause of cancelled attempts at unreachable endpoints.
+var errUnreachable = fmt.Errorf("%w: nothing is heard from it any more", forward.ErrGivenUp)
+
+// cancelAttempts cancels attempts that the router has selected.
+func cancelAttempts(list []*routing.Attempt, cause error) {
+	for _, a := range list {
+		if p, ok := a.Owner.(*gatewayAttempt); ok {
+			p.cancelWith(cause)
+		}
+	}
+}
+
+// begin makes an attempt cancellable once its context has started. The router may have selected it for cancellation
+// since it was dispatched.
+func (p *gatewayAttempt) begin() {
+	p.begun.Store(true)
+	if cause := p.cancelCause.Load(); cause != nil {
+		p.endContext(*cause)
+	}
+	if p.g.terminating.Load() {
+		p.endContext(errStopping)
+	}
+}
+
+// cancelWith cancels the attempt, at once or when it begins.
+func (p *gatewayAttempt) cancelWith(cause error) {
+	p.cancelCause.Store(&cause)
+	if p.begun.Load() {
+		p.endContext(cause)
+	}
+}
+
+func (p *gatewayAttempt) endContext(cause error) {
+	if p.cancel != nil {
+		p.cancel(cause)
+		return
+	}
+	p.ctx.EndWithCause(cause)
+}
+
+// LastByteAt implements routing.AttemptOwner.
+func (p *gatewayAttempt) LastByteAt() time.Time {
+	if at := p.lastByteAt.Load(); at != 0 {
+		return p.g.started.Add(time.Duration(at))
+	}
+	return time.Time{}
 }

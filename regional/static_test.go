@@ -1,17 +1,22 @@
 package regional_test
 
 import (
+	"bufio"
 	"bytes"
+	"context"
+	"io"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/spillway-lb/spillway/internal/telemetry"
 	"github.com/spillway-lb/spillway/internal/testkit"
+	"github.com/spillway-lb/spillway/internal/timed"
 	"github.com/spillway-lb/spillway/internal/uplink"
 	"github.com/spillway-lb/spillway/regional"
 )
@@ -106,4 +111,74 @@ func sumCounter(t *testing.T, reg prometheus.Gatherer, name string) float64 {
 		}
 	}
 	return -1
+}
+
+// TestZoneRemovedFromSpecIsDropped: the session of the zone's local instance ends promptly, and the zone is not a
+// candidate any more, not even as a last resort.
+func TestZoneRemovedFromSpecIsDropped(t *testing.T) {
+	w := newWorld(t)
+	g := w.startGateway("fra", nil)
+	gone := w.startLocal(g, "fra", "fra-b", replyCompletion, roomyModel("large"))
+	stays := w.startLocal(g, "fra", "fra-a", replyCompletion, roomyModel("small"))
+	w.waitUntilServed(g, "small")
+	w.waitUntilServed(g, "large")
+	large := func() int {
+		res, _ := w.getAnswer(g, clientCall{key: "key-acme", body: `{"model":"large","messages":[]}`})
+		return res.StatusCode
+	}
+	if status := large(); status != 200 {
+		t.Fatalf("before, a request is answered with %d", status)
+	}
+	begun := time.Now()
+	w.changeDirective(func(d *uplink.Directive) {
+		d.SpecVersion++
+		d.Spec = []byte(strings.Replace(worldSpec(), "zones: [fra-a, fra-b]", "zones: [fra-a]", 1))
+	})
+	testkit.Eventually(t, "the zone's session ends", func() bool { return !gone.child.Sessions()[0].Connected })
+	timed.AssertWithin(t, "the end of the session of a zone that left the spec", time.Since(begun), 1500*time.Millisecond)
+	testkit.Eventually(t, "its model is served no more", func() bool { return large() == 503 })
+	if !stays.child.Sessions()[0].Connected {
+		t.Error("the other zone's session ended as well")
+	}
+}
+
+// A gateway whose time to stop is over ends its streams with an error event, and never within an event.
+func TestStopEndsStreamsWithAnEvent(t *testing.T) {
+	w := newWorld(t)
+	g := w.startGateway("fra", nil)
+	hang := func(rw http.ResponseWriter, r *http.Request) bool {
+		_, _ = io.WriteString(rw, `data: {"id":"x","choices":[{"index":0,"delta":{"content":"torn`)
+		rw.(http.Flusher).Flush()
+		<-r.Context().Done()
+		return true
+	}
+	p := newScriptedZone("p", nil)
+	serve := func(rw http.ResponseWriter, r *http.Request) {
+		p.breaks = func(rw http.ResponseWriter, said int) bool { return said == 2 && hang(rw, r) }
+		p.serveStream(rw, r)
+	}
+	w.startLocal(g, "fra", "fra-a", serve, roomyModel("small"))
+	w.startLocal(g, "fra", "fra-b", serve, roomyModel("small"))
+	w.waitUntilServed(g, "small")
+	resp, err := w.sendCall(context.Background(), g, clientCall{key: "key-acme", body: streamBody})
+	requireNoError(t, err)
+	defer func() { _ = resp.Body.Close() }()
+	in := bufio.NewReader(resp.Body)
+	if line, err := in.ReadString('\n'); err != nil {
+		t.Fatalf("%q, %v", line, err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
+	defer cancel()
+	stopped := make(chan error, 1)
+	go func() { stopped <- g.Stop(ctx) }()
+	rest, err := io.ReadAll(in)
+	if err != nil || !strings.HasSuffix(string(rest), "\"upstream_lost\"}}\n\n") || strings.Contains(string(rest), "torn") {
+		t.Errorf("the stream ended with %q, %v", rest, err)
+	}
+	if err := <-stopped; err != nil {
+		t.Errorf("stopping: %v", err)
+	}
+	if n := p.requests.Load(); n != 1 {
+		t.Errorf("a gateway that stops asked %d times", n)
+	}
 }

@@ -1,10 +1,12 @@
 package regional
 
 import (
+	"errors"
 	"net/http"
 	"sync"
 	"time"
 
+	"github.com/spillway-lb/spillway/internal/jwtauth"
 	"github.com/spillway-lb/spillway/internal/openai"
 	"github.com/spillway-lb/spillway/internal/ticket"
 )
@@ -35,5 +37,14 @@ func ticketError() *openai.Error {
 	return &openai.Error{
 		Status: http.StatusUnauthorized, Type: openai.TypeAuthentication, Code: openai.CodeInvalidAPIKey, NoRetry: true,
 		Message: "the redirect's ticket is not good here: it holds for one call, one service, one region and 30 s; call the service's own name again",
+	}
+}
+
+// tokenError returns what is wrong with a token. This reveals nothing, because the token's content is readable by
+// its holder.
+func tokenError(err error) *openai.Error {
+	return &openai.Error{
+		Status: http.StatusUnauthorized, Type: openai.TypeAuthentication, Code: openai.CodeInvalidToken, NoRetry: !errors.Is(err, jwtauth.ErrUnknownKey),
+		Message: err.Error(),
 	}
 }

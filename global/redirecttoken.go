@@ -5,6 +5,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spillway-lb/spillway/consensus"
+	"github.com/spillway-lb/spillway/global/dns"
 	"github.com/spillway-lb/spillway/internal/jwtauth"
 	"github.com/spillway-lb/spillway/internal/openai"
 	"github.com/spillway-lb/spillway/internal/spec"
@@ -31,4 +33,24 @@ func (s *redirector) verifyToken(v *nodeSnapshot, text string, now time.Time) (*
 
 func invalidTokenError(message string) *openai.Error {
 	return &openai.Error{Status: http.StatusUnauthorized, Type: openai.TypeAuthentication, Code: openai.CodeInvalidToken, NoRetry: true, Message: message}
+}
+
+// cookieSecretCache caches the derived DNS cookie secrets.
+type cookieSecretCache struct {
+	newestAt time.Time
+	keyCount int
+	settled  bool
+	secrets  []dns.CookieSecret
+}
+
+// secretsFor returns the secrets. It derives them again only if the keys have changed or the newest key has settled.
+func (c *cookieSecretCache) secretsFor(keys []consensus.TicketKey, now time.Time) []dns.CookieSecret {
+	if len(keys) == 0 {
+		return nil
+	}
+	settled := now.Sub(keys[0].At) > keySettleTime
+	if !keys[0].At.Equal(c.newestAt) || len(keys) != c.keyCount || settled != c.settled {
+		*c = cookieSecretCache{newestAt: keys[0].At, keyCount: len(keys), settled: settled, secrets: deriveCookieSecrets(keys, now)}
+	}
+	return c.secrets
 }

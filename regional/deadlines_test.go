@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -16,6 +17,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/spillway-lb/spillway/internal/config"
+	"github.com/spillway-lb/spillway/internal/httpedge/forward"
 	"github.com/spillway-lb/spillway/internal/testkit"
 	"github.com/spillway-lb/spillway/regional"
 )
@@ -84,5 +86,23 @@ func TestExpiredDeadlineBlamesNoEndpoint(t *testing.T) {
 	}
 	if resp, body := w.getAnswer(g, chat); resp.StatusCode != 200 {
 		t.Errorf("then comes %d %s", resp.StatusCode, body)
+	}
+}
+
+// The local tier receives the remaining time of a client's deadline, from either header.
+func TestDeadlineFromEitherHeaderIsForwarded(t *testing.T) {
+	w := newWorld(t)
+	g := w.startGateway("fra", nil)
+	l := w.startLocal(g, "fra", "fra-a", replyCompletion, roomyModel("small"))
+	w.waitUntilServed(g, "small")
+	for _, name := range []string{forward.HeaderClientDeadline, forward.HeaderRequestTimeout} {
+		resp, body := w.getAnswer(g, clientCall{key: "key-acme", body: askBody, header: http.Header{name: {"60000"}}})
+		if resp.StatusCode != http.StatusOK {
+			t.Fatalf("%s: %d %s", name, resp.StatusCode, body)
+		}
+		got := (<-l.requests).Header.Get(forward.HeaderDeadlineMS)
+		if ms, err := strconv.Atoi(got); err != nil || ms < 1 || ms > 60000 {
+			t.Errorf("%s: the local is told %q", name, got)
+		}
 	}
 }
