@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"testing"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/miekg/dns"
 
+	"github.com/spillway-lb/spillway/internal/testkit"
 	"github.com/spillway-lb/spillway/internal/timed"
 )
 
@@ -140,9 +142,10 @@ func TestKeepaliveOptionIsAnsweredOverTCPOnly(t *testing.T) {
 func TestLongestIdleConnectionIsEvicted(t *testing.T) {
 	s := startServer(t, newFakeSnapshot(), func(c *Config) { c.MaxTCPConns = 12 }) // 3 for each address
 	var conns []net.Conn
-	for range 3 {
+	for i := range 3 {
 		c := dialServer(t, s)
 		askTCP(t, c)
+		waitIdle(t, s, i+1) // the server notes the time after it has answered: without this the order is left to chance
 		conns = append(conns, c)
 	}
 	askTCP(t, conns[0]) // now the second has been idle longest
@@ -174,22 +177,17 @@ func TestBusyConnectionIsNotEvicted(t *testing.T) {
 // waitIdle waits until so many connections wait for a message.
 func waitIdle(t *testing.T, s *Server, n int) {
 	t.Helper()
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+	testkit.Eventually(t, fmt.Sprintf("%d connections are idle", n), func() bool {
 		s.conns.mu.Lock()
+		defer s.conns.mu.Unlock()
 		idle := 0
 		for c := range s.conns.open {
 			if c.idle {
 				idle++
 			}
 		}
-		s.conns.mu.Unlock()
-		if idle == n {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("%d connections idle, want %d", idle, n)
-		}
-	}
+		return idle == n
+	})
 }
 
 func TestStopAnswersPendingQueries(t *testing.T) {
