@@ -140,6 +140,7 @@ func (v *fakeVLLM) serveChat(w http.ResponseWriter, r *http.Request) {
 func startAgent(t *testing.T, change func(*local.Config), workers ...*fakeVLLM) *local.Agent {
 	t.Helper()
 	cfg := local.Config{Name: "a", Region: "us", Zone: "us-a", Listen: "127.0.0.1:0", Plain: true, ScrapeInterval: 10 * time.Millisecond}
+	cfg.Log = testkit.NewFailureLog(t)
 	cfg.Registry = telemetry.NewRegistry("local", "a", "test")
 	cfg.Health.SlowStart = time.Nanosecond
 	for _, w := range workers {

@@ -13,6 +13,7 @@ import (
 	"github.com/spillway-lb/spillway/internal/openai"
 	"github.com/spillway-lb/spillway/internal/poison"
 	"github.com/spillway-lb/spillway/internal/resume"
+	"github.com/spillway-lb/spillway/internal/telemetry"
 	"github.com/spillway-lb/spillway/local/sched"
 )
 
@@ -235,7 +236,12 @@ func (x *attemptRunner) recordAttemptResult(w http.ResponseWriter, v *zoneReques
 	if rejected {
 		zoneWorkerOf(at).modelsStale.Store(true) // reading its model list again shows whether the credentials still work
 	}
-	if rejected || res.Err != nil && !res.ClientGone && !res.LostRace {
+	failed := res.Err != nil && !res.ClientGone && !res.LostRace
+	if failed {
+		x.log.Debug("an attempt failed", telemetry.KeyRequest, v.hop.RequestID, telemetry.KeyWorker, zoneWorkerOf(at).declared.Name,
+			"cause", describeFailure(res.Err, zoneWorkerOf(at).engineAccess()))
+	}
+	if rejected || failed {
 		zoneWorkerOf(at).RequestScrape()
 	}
 }

@@ -67,6 +67,13 @@ func (g *gatewayServer) logRequest(q *gatewayRequest, d *routing.RouteDecision, 
 	g.log.Debug("request served", attrs...)
 }
 
+// logRetry logs the failed attempt of a request that is sent to another endpoint: its final log line has the last attempt
+// only.
+func (g *gatewayServer) logRetry(q *gatewayRequest, d *routing.RouteDecision, res forward.ForwardResult) {
+	g.log.Debug("an attempt failed, another endpoint is tried", telemetry.KeyRequest, q.hop.RequestID, "to", d.Path.String(),
+		"cause", q.retryCause, "answer", res.Status, telemetry.ErrorAttr(res.Err))
+}
+
 // bookUsage books the usage of a response, once for each request. For a stream continued at another endpoint, the
 // prompt was counted with the first one.
 func (g *gatewayServer) bookUsage(q *gatewayRequest, u *openai.TokenUsage, whole bool) {

@@ -34,6 +34,7 @@ func (j *requestLoop) runPassthrough(ctx context.Context) {
 			return
 		}
 		q.retryCause = retryReason(res)
+		g.logRetry(q, &p.route.Decision, res)
 		q.hop.RetriesLeft = 0
 		q.query.FailedEndpoints[0] = p.route.Decision.Endpoint
 		g.metrics.retries.WithLabelValues(q.retryCause).Inc()

@@ -107,6 +107,7 @@ func (j *requestLoop) concludeAttempt(p *gatewayAttempt, res forward.ForwardResu
 		return false
 	}
 	q.retryCause = retryReason(res)
+	g.logRetry(q, d, res)
 	q.hop.RetriesLeft = 0
 	q.query.ExcludeEndpoint(d.Endpoint)
 	g.metrics.retries.WithLabelValues(q.retryCause).Inc()

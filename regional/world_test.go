@@ -92,6 +92,7 @@ func newWorld(t testing.TB) *testWorld {
 		t: t, gateways: make(map[string]*regional.Gateway), ca: ca, dir: dir, logs: &testkit.LogBuffer{}, summaries: map[capacity.Path]*capacity.Summary{},
 		directive: uplink.Directive{Index: 7, SpecVersion: 3, Spec: []byte(worldSpec()), PlanEpoch: 5, TicketKeys: [][]byte{ticketKey()}},
 	}
+	t.Cleanup(func() { w.logs.PrintIfFailed(t) })
 	w.global, err = uplink.NewParent(uplink.ParentConfig{
 		Listen: "127.0.0.1:0", Certs: w.issueCerts(identity.ID{Role: identity.RoleGlobal, Name: "g1"}), ChildRole: identity.RoleGateway,
 		OnSummary:      func(_ identity.ID, s *capacity.Summary) { w.mu.Lock(); w.summaries[s.Path] = s; w.mu.Unlock() },

@@ -2,6 +2,7 @@ package testkit
 
 import (
 	"bytes"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -69,6 +70,27 @@ func (b *LogBuffer) Lines(words ...string) (found []string) {
 		}
 	}
 	return found
+}
+
+// failureLogLines is how many of the last log lines a failed test prints.
+const failureLogLines = 80
+
+// PrintIfFailed prints the last lines if the test has failed.
+func (b *LogBuffer) PrintIfFailed(t testing.TB) {
+	if !t.Failed() {
+		return
+	}
+	lines := strings.SplitAfter(b.String(), "\n")
+	t.Logf("the last log lines:\n%s", strings.Join(lines[max(0, len(lines)-failureLogLines):], ""))
+}
+
+// NewFailureLog returns a logger of every level whose last lines are printed if the test fails. A failure that occurs
+// once in many runs is then explained by the run in which it occurred.
+func NewFailureLog(t testing.TB) *slog.Logger {
+	t.Helper()
+	var log LogBuffer
+	t.Cleanup(func() { log.PrintIfFailed(t) })
+	return slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 }
 
 // TracesDir returns the folder with the public traces, which are not part of the repository, and skips the test without

@@ -54,7 +54,7 @@ func TestRunCountsAnswers(t *testing.T) {
 	want := make([]byte, 1<<24)
 	want[5<<16|7<<8|1], want[5<<16|8<<8|1], want[5<<16|6<<8|9] = 7, 3, 6
 	for _, rate := range []float64{0, 2000} {
-		l := QueryLoad{Server: startTestServer(t), Name: "a.test.", Subnets: []uint32{5<<16 | 7<<8 | 1, 5<<16 | 8<<8 | 1}, WantOctet: want, Rate: rate, Window: 16}
+		l := QueryLoad{Server: startTestServer(t), Name: "a.test.", Subnets: []uint32{5<<16 | 7<<8 | 1, 5<<16 | 8<<8 | 1}, WantOctet: want, Rate: rate, Window: 16, Timeout: time.Minute}
 		r, err := l.RunFor(t.Context(), 300*time.Millisecond)
 		if err != nil {
 			t.Fatal(err)

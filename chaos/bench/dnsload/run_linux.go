@@ -115,7 +115,8 @@ func (l *QueryLoad) RunFor(ctx context.Context, d time.Duration) (LoadResult, er
 		}
 	}
 	r.SendTime = time.Since(r.startedAt)
-	for time.Since(r.startedAt) < r.SendTime+r.Timeout && r.hasOutstanding() {
+	for ended := false; !ended && r.hasOutstanding(); { // the sockets are read once more after the end: this thread may have been off its core
+		ended = time.Since(r.startedAt) >= r.SendTime+r.Timeout
 		for _, s := range r.sockets {
 			r.receiveAnswers(s)
 		}
