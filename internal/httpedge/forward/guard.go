@@ -5,6 +5,8 @@ import (
 	"net/http"
 	"sync/atomic"
 	"time"
+
+	"github.com/spillway-lb/spillway/internal/httpedge/http1"
 )
 
 const (
@@ -47,6 +49,7 @@ func GuardHandler(next http.Handler) http.Handler {
 			if ForwardKindOf(r) == GRPC { // the response may end before the request body, and no request follows
 				next.ServeHTTP(w, r)
 				_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(drainTimeout)) // the server reads the rest of the body
+				http1.LingerAtClose(r)
 				return
 			}
 		}

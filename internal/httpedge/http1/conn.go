@@ -151,7 +151,7 @@ func (c *serverConn) endResponse(w *responseWriter) bool {
 func (c *serverConn) handOverToNetHTTP() {
 	c.server.watcher.removeConn(c)
 	_ = c.conn.SetDeadline(time.Time{}) // the next read or write returns the error
-	c.server.fallback.deliverConn(&prereadConn{Conn: c.conn, prefix: append([]byte(nil), c.bufferedBytes()...), tlsState: c.tlsState})
+	c.server.fallback.deliverConn(&prereadConn{Conn: c.conn, prefix: append([]byte(nil), c.bufferedBytes()...), tlsState: c.tlsState, lingerTime: c.server.lingerTime})
 }
 
 // handshakeTLS performs the TLS handshake within the timeout for reading a head.

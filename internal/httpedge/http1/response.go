@@ -23,6 +23,8 @@ const (
 	// lingerTime is how long a connection with an unread body is kept half open, so that the client can read
 	// the response.
 	lingerTime = 500 * time.Millisecond
+	// lingerBytes bounds what such a connection may still receive, in bytes.
+	lingerBytes = 1 << 20
 )
 
 // responseWriter writes one response. out holds the unsent bytes.

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"log"
 	"net"
 	"net/http"
@@ -26,6 +27,7 @@ type Server struct {
 	wrapFallback func(net.Listener) net.Listener
 	onPlaintext  func(net.Conn, [5]byte)
 	fallback     *fallbackListener
+	lingerTime   time.Duration // of connections marked by LingerAtClose
 
 	mu         sync.Mutex
 	conns      map[*serverConn]struct{}
@@ -38,13 +40,13 @@ type Server struct {
 // NewServer creates a Server from std, which must have a handler and must not change afterwards. between, if
 // not nil, wraps the listener through which std gets the connections handed to it.
 func NewServer(std *http.Server, between func(net.Listener) net.Listener) *Server {
-	s := &Server{httpServer: std, handler: std.Handler, wrapFallback: between, conns: map[*serverConn]struct{}{}, listeners: map[net.Listener]struct{}{}}
+	s := &Server{httpServer: std, handler: std.Handler, wrapFallback: between, lingerTime: lingerTime, conns: map[*serverConn]struct{}{}, listeners: map[net.Listener]struct{}{}}
 	std.Handler = http.HandlerFunc(s.serveFallback)
 	own := std.ConnContext
 	s.connContext = own
 	std.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
-		if b, ok := c.(*prereadConn); ok && b.tlsState != nil {
-			ctx = withTLSState(ctx, b.tlsState)
+		if b, ok := c.(*prereadConn); ok {
+			ctx = context.WithValue(ctx, fallbackConnKey{}, b)
 		}
 		if own != nil {
 			ctx = own(ctx, c)
@@ -58,17 +60,24 @@ func NewServer(std *http.Server, between func(net.Listener) net.Listener) *Serve
 // connection and its first bytes, and closes nothing. It must be called before anything is served.
 func (s *Server) SetPlaintextHandler(f func(c net.Conn, first [5]byte)) { s.onPlaintext = f }
 
-type tlsStateKey struct{}
+type fallbackConnKey struct{}
 
-func withTLSState(ctx context.Context, peer *tls.ConnectionState) context.Context {
-	return context.WithValue(ctx, tlsStateKey{}, peer)
+// LingerAtClose keeps the connection of r half open when the server closes it, until the client has sent what it is
+// sending, within lingerTime and lingerBytes. A handler calls it when its response may end before the request body does,
+// on a connection that ends with the response: net/http closes such a connection at once if the body is being read by
+// another goroutine at that moment. The client would get a reset, and a transport that is writing the body then returns
+// the error of its write in place of the response. It has no effect on connections of other servers.
+func LingerAtClose(r *http.Request) {
+	if c, ok := r.Context().Value(fallbackConnKey{}).(*prereadConn); ok {
+		c.lingers.Store(true)
+	}
 }
 
 // serveFallback is the handler for requests served by net/http. net/http does not detect TLS below a connection
 // with bytes read in advance, but handlers depend on it.
 func (s *Server) serveFallback(w http.ResponseWriter, r *http.Request) {
-	if peer, ok := r.Context().Value(tlsStateKey{}).(*tls.ConnectionState); ok && r.TLS == nil {
-		r.TLS = peer
+	if c, ok := r.Context().Value(fallbackConnKey{}).(*prereadConn); ok && r.TLS == nil {
+		r.TLS = c.tlsState
 	}
 	s.handler.ServeHTTP(w, r)
 }
@@ -333,6 +342,9 @@ type prereadConn struct {
 	net.Conn
 	prefix   []byte
 	tlsState *tls.ConnectionState // nil without TLS
+
+	lingerTime time.Duration
+	lingers    atomic.Bool // set by LingerAtClose
 }
 
 // Read implements net.Conn.
@@ -351,6 +363,14 @@ func (b *prereadConn) CloseWrite() error {
 		return c.CloseWrite()
 	}
 	return nil
+}
+
+// Close implements net.Conn.
+func (b *prereadConn) Close() error {
+	if b.lingers.Swap(false) && b.CloseWrite() == nil && b.SetReadDeadline(time.Now().Add(b.lingerTime)) == nil {
+		_, _ = io.CopyN(io.Discard, b.Conn, lingerBytes) // the content does not matter
+	}
+	return b.Conn.Close()
 }
 
 // NetConn returns the underlying connection.
