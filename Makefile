@@ -138,11 +138,11 @@ compare: ## compare policies in a zone with a slow, a lying and a leaking worker
 
 .PHONY: step
 step: ## step one region's demand to 1.3 of its capacity, in virtual time, and print how it settles; STEP="-seeds 1"
-	$(GO) test ./chaos/experiment/step -run '^TestTable$$' -count 1 -timeout 2h -v -args -step $(STEP) | grep -v '^=== '
+	$(GO) test ./chaos/experiment -run '^TestStepTable$$' -count 1 -timeout 2h -v -args -step $(STEP) | grep -v '^=== '
 
 .PHONY: spill
 spill: ## halve one region of three under load, in virtual time, and print what spills, with spilling and without; SPILL="-seeds 1"
-	$(GO) test ./chaos/experiment/spill -run '^TestTable$$' -count 1 -timeout 2h -v -args -spill $(SPILL) | grep -v '^=== '
+	$(GO) test ./chaos/experiment -run '^TestSpillTable$$' -count 1 -timeout 2h -v -args -spill $(SPILL) | grep -v '^=== '
 
 .PHONY: leases
 leases: ## ask three regions for four times a global limit, with the control plane up, cut off and back, and print what is served
@@ -172,7 +172,7 @@ experiments: build ## run the catalogue E1-E16 in virtual time: pages and tables
 
 .PHONY: oracle
 oracle: ## replay an hour of 160 agents' sessions against the cache oracles: minutes
-	$(GO) test ./chaos/experiment/oracle -run Agents -agentic -count 1 -timeout 60m -v | grep -v '^=== '
+	$(GO) test ./chaos/experiment -run '^TestAgentsHitAsMuchAsTheOracle$$' -agentic -count 1 -timeout 60m -v | grep -v '^=== '
 
 .PHONY: lint
 lint: ## check formatting, vet and staticcheck (pinned in internal/tools/go.mod)

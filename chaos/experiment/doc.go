@@ -13,6 +13,10 @@
 // that the simulator cannot run yet states what it needs and does not pass. The same experiment with the same seeds has the same report to the
 // last byte, with any number of cores.
 //
+// Some experiments are tests of this package, because they run more or less than the simulator: the step of demand
+// (TestStepTable) and the halved region (TestSpillTable) run a fleet of real tiers in memory, TestE11 the planner alone, and the
+// oracle tests (TestAgentsHitAsMuchAsTheOracle) caches alone. Package compare compares the policies of one zone of real tiers.
+//
 // Loads of the catalogue never depend on the result of the tested policy. They are its own figures, or fractions of the
 // knee of a simple policy (round robin or least requests) that the run measures first; each file states which. Unless stated
 // otherwise, signals are as old as in production: workers are scraped once a second. That is coarser than the 50 to 500 ms

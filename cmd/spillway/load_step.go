@@ -10,7 +10,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/spillway-lb/spillway/chaos/experiment/step"
+	"github.com/spillway-lb/spillway/chaos/experiment"
 	"github.com/spillway-lb/spillway/chaos/load"
 	"github.com/spillway-lb/spillway/internal/admin"
 )
@@ -48,10 +48,10 @@ type loadStepRun struct {
 	*loadOptions
 	region          string
 	requestCapacity float64 // of the region, in requests/s, from the learned rates of its workers
-	dnsWatch        *step.ResolverWatch
+	dnsWatch        *experiment.ResolverWatch
 
 	mu        sync.Mutex
-	result    step.StepResult
+	result    experiment.StepResult
 	startedAt time.Time
 }
 
@@ -74,7 +74,7 @@ func (r *loadOptions) runStep(ctx context.Context, out, errOut io.Writer) error 
 	if err != nil {
 		return err
 	}
-	s.dnsWatch = &step.ResolverWatch{Servers: r.nameServers, Name: r.service, Clients: clients, HomeAddrs: home, CountFrom: stepWarmUp}
+	s.dnsWatch = &experiment.ResolverWatch{Servers: r.nameServers, Name: r.service, Clients: clients, HomeAddrs: home, CountFrom: stepWarmUp}
 	fmt.Fprintf(errOut, "capacity of %s is %.1f requests/s: sending %.1f/s for %s, then %.1f/s for %s\n", r.stepRegion, s.requestCapacity, stepLowLoad*s.requestCapacity, stepWarmUp, stepHighLoad*s.requestCapacity, r.duration)
 	s.startedAt = time.Now()
 	shares := make(chan []float64)
@@ -84,7 +84,7 @@ func (r *loadOptions) runStep(ctx context.Context, out, errOut io.Writer) error 
 	err = g.Run(ctx)
 	stop()
 	s.computeResult(<-shares)
-	return errors.Join(err, step.PrintTable(out, []step.SetupRow{{Name: "live", Results: []*step.StepResult{&s.result}}}))
+	return errors.Join(err, experiment.PrintSteps(out, []experiment.StepRow{{Name: "live", Results: []*experiment.StepResult{&s.result}}}))
 }
 
 // discoverRegion reads the region's capacity and the addresses of its gateways from a node's status.
@@ -162,14 +162,14 @@ func (s *loadStepRun) recordOutcome(o load.RequestOutcome) {
 	switch {
 	case o.Kind != "ok":
 		s.result.Shed++
-	case o.First.Sub(o.Due) > step.TargetTTFT:
+	case o.First.Sub(o.Due) > experiment.StepTargetTTFT:
 		s.result.Late++
 	}
 }
 
 // computeResult computes the load of the region for each second: the demand times the share of clients that DNS sent to it.
 func (s *loadStepRun) computeResult(shares []float64) {
-	x := step.UtilSeries{StepAt: int(stepWarmUp / time.Second)}
+	x := experiment.UtilSeries{StepAt: int(stepWarmUp / time.Second)}
 	for i, share := range shares {
 		demand := stepLowLoad
 		if i >= x.StepAt {

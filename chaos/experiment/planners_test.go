@@ -1,4 +1,4 @@
-package steering
+package experiment_test
 
 import (
 	"cmp"
@@ -9,8 +9,8 @@ import (
 	"github.com/spillway-lb/spillway/global/steer"
 )
 
-// PlanningOutcome is the result of one planning method, over all epochs, weighted by demand.
-type PlanningOutcome struct {
+// planningOutcome is the result of one planning method, over all epochs, weighted by demand.
+type planningOutcome struct {
 	// Cost is the mean in seconds, by the measure of global/steer, and RTT the mean RTT to the regions alone.
 	Cost, RTT float64
 	// Moved is the fraction of demand that changed its region from one epoch to the next, on average; MostMoved the
@@ -22,24 +22,24 @@ type PlanningOutcome struct {
 	Plans int
 }
 
-// Comparison is the results of all methods. Optimum is judged by the demand that it was computed for, the others by
+// plannerComparison is the results of all methods. Optimum is judged by the demand that it was computed for, the others by
 // the next.
-type Comparison struct {
+type plannerComparison struct {
 	Epochs                         int
-	Optimum, Flow, Ours, Waterfall PlanningOutcome
+	Optimum, Flow, Ours, Waterfall planningOutcome
 }
 
 // planningMethod is the state of a planning method.
 type planningMethod struct {
-	outcome *PlanningOutcome
+	outcome *planningOutcome
 	plan    *steer.Plan
 	shares  [][][]float64 // service, cell, region
 	weight  float64
 }
 
-// ComparePlanners plans every epoch of a duration, starting at a time of the trace.
-func (w *DemandWorld) ComparePlanners(from, duration, epoch time.Duration, progress func(done float64)) *Comparison {
-	c := &Comparison{}
+// comparePlanners plans every epoch of a duration, starting at a time of the trace.
+func (w *demandModel) comparePlanners(from, duration, epoch time.Duration, progress func(done float64)) *plannerComparison {
+	c := &plannerComparison{}
 	optimum, flow, ours, fall := &planningMethod{outcome: &c.Optimum}, &planningMethod{outcome: &c.Flow}, &planningMethod{outcome: &c.Ours}, &planningMethod{outcome: &c.Waterfall}
 	memory := &steer.SolverMemory{}
 	for now := from; now < from+duration; now += epoch {
@@ -67,16 +67,16 @@ func (w *DemandWorld) ComparePlanners(from, duration, epoch time.Duration, progr
 	return c
 }
 
-func (w *DemandWorld) solvePlan(prev *steer.Plan, memory *steer.SolverMemory) steer.SolveResult {
+func (w *demandModel) solvePlan(prev *steer.Plan, memory *steer.SolverMemory) steer.SolveResult {
 	w.input.Prev, w.input.Memory = prev, memory
 	return steer.SolvePlan(&w.input)
 }
 
 // planCost is the cost of a plan with the current demand.
-func (w *DemandWorld) planCost(p *steer.Plan) float64 { return w.solvePlan(p, nil).PrevCost }
+func (w *demandModel) planCost(p *steer.Plan) float64 { return w.solvePlan(p, nil).PrevCost }
 
 // usePlan puts a plan in force.
-func (x *planningMethod) usePlan(w *DemandWorld, now time.Duration, p *steer.Plan) {
+func (x *planningMethod) usePlan(w *demandModel, now time.Duration, p *steer.Plan) {
 	next := w.planShares(p)
 	if x.plan != nil {
 		moved, all := 0.0, 0.0
@@ -99,8 +99,8 @@ func (x *planningMethod) usePlan(w *DemandWorld, now time.Duration, p *steer.Pla
 }
 
 // addEpoch adds an epoch under the plan in force.
-func (x *planningMethod) addEpoch(w *DemandWorld, now time.Duration, cost float64) {
-	used := make([][]float64, ModelCount)
+func (x *planningMethod) addEpoch(w *demandModel, now time.Duration, cost float64) {
+	used := make([][]float64, modelCount)
 	for m := range used {
 		used[m] = make([]float64, len(w.places))
 	}
@@ -124,7 +124,7 @@ func (x *planningMethod) addEpoch(w *DemandWorld, now time.Duration, cost float6
 }
 
 // planShares is the shares of each cell's clients under a plan.
-func (w *DemandWorld) planShares(p *steer.Plan) [][][]float64 {
+func (w *demandModel) planShares(p *steer.Plan) [][][]float64 {
 	var names []string
 	var rtt []float32
 	for i := range w.input.Cells {
@@ -152,12 +152,12 @@ func (w *DemandWorld) planShares(p *steer.Plan) [][][]float64 {
 
 // planWaterfall keeps in each region what it has room for and sends the rest to the nearest with room, region after
 // region.
-func (w *DemandWorld) planWaterfall(now time.Duration) *steer.Plan {
+func (w *demandModel) planWaterfall(now time.Duration) *steer.Plan {
 	p := &steer.Plan{SpecVersion: 1}
 	for _, q := range w.places {
 		p.Regions = append(p.Regions, q.Name)
 	}
-	room := make([][]float64, ModelCount)
+	room := make([][]float64, modelCount)
 	for m := range room {
 		for _, c := range w.capacity[m] {
 			room[m] = append(room[m], 0.85*c)

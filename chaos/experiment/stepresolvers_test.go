@@ -1,4 +1,4 @@
-package step
+package experiment_test
 
 import (
 	"math/rand/v2"
@@ -35,7 +35,7 @@ type resolverSet struct {
 	badAnswers int // invalid answers
 }
 
-func newResolverSet(p *fleet.InMemory, o *Options, seed uint64) *resolverSet {
+func newResolverSet(p *fleet.InMemory, o *stepOptions, seed uint64) *resolverSet {
 	c := &resolverSet{fleet: p, rng: rand.New(rand.NewPCG(seed, 0xc20d))}
 	for r := range regionCount {
 		n := o.Resolvers

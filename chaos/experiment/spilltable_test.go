@@ -1,4 +1,4 @@
-package spill
+package experiment_test
 
 import (
 	"fmt"
@@ -10,14 +10,14 @@ import (
 	"time"
 )
 
-// RunRow is one setup with the results of its seeds.
-type RunRow struct {
+// spillRow is one setup with the results of its seeds.
+type spillRow struct {
 	Name    string
-	Results []*SpillResult
+	Results []*spillResult
 }
 
-// PrintTable writes the table, one line per run.
-func PrintTable(w io.Writer, rows []RunRow) error {
+// printSpillTable writes the table, one line per run.
+func printSpillTable(w io.Writer, rows []spillRow) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "SET-UP\tBEFORE p99\tHALVED p50\tp99\tLATE\tFAILED\tSERVED AWAY\tAFTER p99\tAWAY\tOTHERS' p99\tFAILED\tREFUSED BY PEERS\tSPILLED BACK\tJUMPS")
 	for _, row := range rows {

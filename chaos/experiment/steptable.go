@@ -1,20 +1,40 @@
-package step
+package experiment
 
 import (
 	"fmt"
 	"io"
 	"math"
 	"text/tabwriter"
+	"time"
 )
 
-// SetupRow is one setup with the results of its seeds.
-type SetupRow struct {
+// StepTargetTTFT is the spec's default target of the time to first token for the class of a step's requests.
+const StepTargetTTFT = 2 * time.Second
+
+// StepResult is the result of a run.
+type StepResult struct {
+	First      StepMeasure // the first region by its resolvers' answers
+	Served     StepMeasure // the same by where requests were served, over 10 s
+	MaxOther   float64     // the highest load of any other region, by answers
+	Plans      int         // after the step
+	MovedOnce  float64     // fraction of the region's resolvers that moved after the step
+	MovedAgain float64     // fraction that moved more than once
+	Sent       int         // requests after the step
+	Shed       int         // refused or failed
+	Late       int         // first byte after the target
+	BadAnswers int         // invalid DNS answers, or answers without a region
+	Answers    []UtilSeries
+	OnNetwork  bool // of a running fleet: figures that only the simulation has are missing
+}
+
+// StepRow is one setup with the results of its seeds.
+type StepRow struct {
 	Name    string
 	Results []*StepResult
 }
 
-// PrintTable writes the table: the mean of each figure over the seeds, and its spread.
-func PrintTable(w io.Writer, rows []SetupRow) error {
+// PrintSteps writes the table: the mean of each figure over the seeds, and its spread.
+func PrintSteps(w io.Writer, rows []StepRow) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "SET-UP\tOVER s\tPEAK\tSETTLE s\tSETTLED\tSD\tDIP\tOTHERS' PEAK\tPLANS\tMOVED\tAGAIN\tSHED\tLATE\tSERVED\tSERVED SD")
 	for _, r := range rows {
@@ -59,13 +79,13 @@ var stepColumns = []stepColumn{
 	{"%.0f", func(r *StepResult) float64 { return float64(r.Plans) }, false},
 	{"%.1f%%", func(r *StepResult) float64 { return 100 * r.MovedOnce }, true},
 	{"%.1f%%", func(r *StepResult) float64 { return 100 * r.MovedAgain }, true},
-	{"%.2f%%", func(r *StepResult) float64 { return 100 * shareOf(r.Shed, r.Sent) }, true},
-	{"%.2f%%", func(r *StepResult) float64 { return 100 * shareOf(r.Late, r.Sent) }, true},
+	{"%.2f%%", func(r *StepResult) float64 { return 100 * stepShare(r.Shed, r.Sent) }, true},
+	{"%.2f%%", func(r *StepResult) float64 { return 100 * stepShare(r.Late, r.Sent) }, true},
 	{"%.2f", func(r *StepResult) float64 { return r.Served.Settled }, false},
 	{"%.3f", func(r *StepResult) float64 { return r.Served.SD }, false},
 }
 
-func shareOf(n, of int) float64 {
+func stepShare(n, of int) float64 {
 	if of == 0 {
 		return 0
 	}

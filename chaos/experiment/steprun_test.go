@@ -1,4 +1,4 @@
-package step
+package experiment_test
 
 import (
 	"context"
@@ -7,26 +7,30 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"net/netip"
-	"strings"
 	"sync"
 	"time"
 
+	"github.com/spillway-lb/spillway/chaos/experiment"
 	"github.com/spillway-lb/spillway/chaos/fleet"
 )
+
+// The step experiment measures the effect of a demand step on a region: its clients' demand rises from 0.7 to 1.3 times its
+// capacity, and the table shows how long it was over capacity, the overshoot of its load, the variation after settling, the
+// outcomes of requests, and how many clients moved. `make step` runs it in virtual time, with a whole fleet of real tiers
+// (fleet.RunInMemory); `spillway load --step` runs it on a running fleet (resolverwatch.go). Both compute their figures from
+// the same kind of series (stepmeasure.go). Clients go where the fleet sends them.
 
 const (
 	regionCount = 3
 	// lowDemand and highDemand are the demand of the first region's clients, relative to its capacity; otherDemand is
 	// that of the other regions.
 	lowDemand, highDemand, otherDemand = 0.7, 1.3, 0.4
-	// warmUp is how long demand is low before it rises.
-	warmUp = 120 * time.Second
-	// TargetTTFT is the spec's default target of the time to first token for the class of these requests.
-	TargetTTFT = 2 * time.Second
+	// stepWarmUp is how long demand is low before it rises.
+	stepWarmUp = 120 * time.Second
 )
 
-// Options of a run.
-type Options struct {
+// stepOptions of a run.
+type stepOptions struct {
 	TTL       time.Duration
 	Resolvers int           // of the first region
 	Poisson   bool          // random arrivals instead of evenly spaced ones
@@ -43,25 +47,9 @@ type Options struct {
 	Seed      uint64
 }
 
-// StepResult is the result of a run.
-type StepResult struct {
-	First      StepMeasure // the first region by its resolvers' answers
-	Served     StepMeasure // the same by where requests were served, over 10 s
-	MaxOther   float64     // the highest load of any other region, by answers
-	Plans      int         // after the step
-	MovedOnce  float64     // fraction of the region's resolvers that moved after the step
-	MovedAgain float64     // fraction that moved more than once
-	Sent       int         // requests after the step
-	Shed       int         // refused or failed
-	Late       int         // first byte after the target
-	BadAnswers int         // invalid DNS answers, or answers without a region
-	Answers    []UtilSeries
-	OnNetwork  bool // of a running fleet: figures that only the simulation has are missing
-}
-
 // stepRun is one running experiment.
 type stepRun struct {
-	options   *Options
+	options   *stepOptions
 	fleet     *fleet.InMemory
 	resolvers *resolverSet
 	caller    *fleet.HTTPCaller
@@ -70,12 +58,12 @@ type stepRun struct {
 	inFlight  sync.WaitGroup
 
 	mu     sync.Mutex
-	res    StepResult
+	res    experiment.StepResult
 	served []float64 // requests by second that the first region served
 }
 
-// RunStep starts a fleet, applies the step to it, and returns the result. It must be called in a bubble.
-func RunStep(ctx context.Context, o Options) (*StepResult, error) {
+// runStep starts a fleet, applies the step to it, and returns the result. It must be called in a bubble.
+func runStep(ctx context.Context, o stepOptions) (*experiment.StepResult, error) {
 	x := &stepRun{options: &o}
 	var err error
 	if x.rate, err = fleet.WorkerRate(o.Prompt, o.Output); err != nil {
@@ -106,7 +94,7 @@ func (x *stepRun) demandAt(place int, since time.Duration) float64 {
 	switch {
 	case place > 0:
 		return otherDemand * x.regionCapacity(place)
-	case since < warmUp:
+	case since < stepWarmUp:
 		return lowDemand * x.regionCapacity(0)
 	}
 	return highDemand * x.regionCapacity(0)
@@ -116,11 +104,11 @@ func (x *stepRun) demandAt(place int, since time.Duration) float64 {
 func (x *stepRun) runClients(ctx context.Context) error {
 	const beat = 100 * time.Millisecond
 	rng := rand.New(rand.NewPCG(x.options.Seed, 0x57e9))
-	total := warmUp + x.options.For
+	total := stepWarmUp + x.options.For
 	x.served = make([]float64, int(total/time.Second)+1)
-	x.res.Answers = make([]UtilSeries, regionCount)
+	x.res.Answers = make([]experiment.UtilSeries, regionCount)
 	for r := range x.res.Answers {
-		x.res.Answers[r].StepAt = int(warmUp / time.Second)
+		x.res.Answers[r].StepAt = int(stepWarmUp / time.Second)
 	}
 	var next [regionCount]float64 // when each region's next request is due, in seconds
 	plans := 0
@@ -134,7 +122,7 @@ func (x *stepRun) runClients(ctx context.Context) error {
 		if since%time.Second == 0 {
 			x.recordLoads(since)
 		}
-		if since == warmUp {
+		if since == stepWarmUp {
 			x.resolvers.resetMoves()
 			plans = x.planEpoch()
 		}
@@ -174,7 +162,7 @@ func (x *stepRun) finishResult() {
 	for r := 1; r < regionCount; r++ {
 		x.res.MaxOther = max(x.res.MaxOther, x.res.Answers[r].MeasureStep().Peak)
 	}
-	s := UtilSeries{StepAt: int(warmUp / time.Second)}
+	s := experiment.UtilSeries{StepAt: int(stepWarmUp / time.Second)}
 	for _, n := range x.served[:len(x.served)-1] {
 		s.Util = append(s.Util, n/x.regionCapacity(0))
 	}
@@ -213,23 +201,14 @@ func (x *stepRun) recordReply(since time.Duration, r fleet.HTTPReply) {
 	if r.Region == "virginia" && r.Status == 200 {
 		x.served[since/time.Second]++
 	}
-	if since < warmUp {
+	if since < stepWarmUp {
 		return
 	}
 	x.res.Sent++
 	switch {
 	case r.Err != nil || r.Status != 200 || r.FirstByteAfter == 0:
 		x.res.Shed++
-	case r.FirstByteAfter > TargetTTFT:
+	case r.FirstByteAfter > experiment.StepTargetTTFT:
 		x.res.Late++
 	}
-}
-
-// randomPrompt is a prompt of about the given number of tokens with a unique beginning.
-func randomPrompt(rng *rand.Rand, tokens int) string {
-	var b strings.Builder
-	for range tokens / 4 {
-		fmt.Fprintf(&b, "%016x", rng.Uint64())
-	}
-	return b.String()
 }

@@ -1,4 +1,4 @@
-package steering
+package experiment_test
 
 import (
 	"flag"
@@ -9,18 +9,14 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/spillway-lb/spillway/chaos/load"
 	"github.com/spillway-lb/spillway/internal/testkit"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
 var steeredTime = flag.Duration("steered", 0, "plan so long a part of the trace's second half, minute by minute")
 
 // testPlaces is thirty regions.
-var testPlaces = []RegionPlace{
+var testPlaces = []regionPlace{
 	{"virginia", "americas", 39.0, -77.5},
 	{"ohio", "americas", 40.0, -83.0},
 	{"oregon", "americas", 45.6, -121.2},
@@ -53,7 +49,7 @@ var testPlaces = []RegionPlace{
 	{"sydney", "apac", -33.9, 151.2},
 }
 
-// TestE11 is the experiment: `go test ./chaos/experiment/steering -run E11 -v -args -steered 24h`.
+// TestE11 is the experiment: `go test ./chaos/experiment -run TestE11 -v -args -steered 24h`.
 func TestE11(t *testing.T) {
 	if *steeredTime == 0 {
 		t.Skip("minutes of work: -args -steered 24h runs it")
@@ -66,22 +62,22 @@ func TestE11(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w, err := NewDemandWorld(testPlaces, clients)
+	w, err := newDemandModel(testPlaces, clients)
 	if err != nil {
 		t.Fatal(err)
 	}
 	begun, last := time.Now(), -1
-	c := w.ComparePlanners(84*time.Hour, *steeredTime, time.Minute, func(done float64) {
+	c := w.comparePlanners(84*time.Hour, *steeredTime, time.Minute, func(done float64) {
 		if p := int(done * 10); p > last && done < 1 {
 			last = p
 			t.Logf("%3d %%, %v left", 10*p, time.Duration(float64(time.Since(begun))*(1-done)/done).Round(time.Second))
 		}
 	})
-	fmt.Printf("%d clients of %d models in %d regions, %d epochs of a minute\n", len(clients), ModelCount, len(testPlaces), c.Epochs)
+	fmt.Printf("%d clients of %d models in %d regions, %d epochs of a minute\n", len(clients), modelCount, len(testPlaces), c.Epochs)
 	fmt.Printf("%-10s %9s %9s %10s %10s %9s %6s\n", "", "COST", "RTT", "MOVED", "MOST", "TOO MUCH", "PLANS")
 	for _, x := range []struct {
 		name string
-		o    *PlanningOutcome
+		o    *planningOutcome
 	}{{"optimum", &c.Optimum}, {"ours", &c.Ours}, {"flow", &c.Flow}, {"waterfall", &c.Waterfall}} {
 		fmt.Printf("%-10s %6.2f ms %6.2f ms %8.3f %% %8.2f %% %7.3f %% %6d\n", x.name, 1000*x.o.Cost, 1000*x.o.RTT, 100*x.o.Moved, 100*x.o.MostMoved, 100*x.o.Lost, x.o.Plans)
 	}
@@ -99,8 +95,8 @@ func TestE11(t *testing.T) {
 	hold(c.Ours.Cost <= c.Waterfall.Cost, "cost of the plan <= the waterfall's: %.3f of it", c.Ours.Cost/c.Waterfall.Cost)
 }
 
-// newTestWorld is a small world: all demand is for one or two models, more by day.
-func newTestWorld(t *testing.T) *DemandWorld {
+// newTestDemand is a small model: all demand is for one or two models, more by day.
+func newTestDemand(t *testing.T) *demandModel {
 	t.Helper()
 	rng := rand.New(rand.NewPCG(1, 2))
 	var clients []load.ClientRate
@@ -111,7 +107,7 @@ func newTestWorld(t *testing.T) *DemandWorld {
 		}
 		clients = append(clients, c)
 	}
-	w, err := NewDemandWorld([]RegionPlace{testPlaces[0], testPlaces[1], testPlaces[9], testPlaces[12], testPlaces[27], testPlaces[23]}, clients)
+	w, err := newDemandModel([]regionPlace{testPlaces[0], testPlaces[1], testPlaces[9], testPlaces[12], testPlaces[27], testPlaces[23]}, clients)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -121,12 +117,12 @@ func newTestWorld(t *testing.T) *DemandWorld {
 // TestPlannersServeAllDemand: each method places all demand, none outside its residency, and none is cheaper than the
 // optimum.
 func TestPlannersServeAllDemand(t *testing.T) {
-	w := newTestWorld(t)
-	c := w.ComparePlanners(4*time.Hour, 2*time.Hour, 10*time.Minute, func(float64) {})
+	w := newTestDemand(t)
+	c := w.comparePlanners(4*time.Hour, 2*time.Hour, 10*time.Minute, func(float64) {})
 	if c.Epochs != 12 || c.Optimum.Cost <= 0 {
 		t.Fatalf("%+v", c)
 	}
-	for name, o := range map[string]*PlanningOutcome{"ours": &c.Ours, "flow": &c.Flow, "waterfall": &c.Waterfall} {
+	for name, o := range map[string]*planningOutcome{"ours": &c.Ours, "flow": &c.Flow, "waterfall": &c.Waterfall} {
 		if o.Cost < 0.9*c.Optimum.Cost || o.RTT < 0 || o.Moved < 0 || o.Moved > 1 || math.IsNaN(o.Cost+o.Moved+o.Lost) {
 			t.Errorf("%s: %+v, the optimum %+v", name, *o, c.Optimum)
 		}
@@ -153,9 +149,9 @@ func TestPlannersServeAllDemand(t *testing.T) {
 	}
 }
 
-// TestEmptyDemandIsAnError: a world without places or clients is an error.
+// TestEmptyDemandIsAnError: a model without places or clients is an error.
 func TestEmptyDemandIsAnError(t *testing.T) {
-	if _, err := NewDemandWorld(testPlaces, nil); err == nil {
-		t.Error("a world without clients")
+	if _, err := newDemandModel(testPlaces, nil); err == nil {
+		t.Error("a model without clients is accepted")
 	}
 }

@@ -1,4 +1,4 @@
-package oracle
+package experiment_test
 
 import "container/list"
 

@@ -1,4 +1,4 @@
-package spill
+package experiment_test
 
 import (
 	"context"
@@ -12,17 +12,19 @@ import (
 	"github.com/spillway-lb/spillway/chaos/fleet"
 )
 
+// The spill experiment measures a region that loses half its workers under load, with and without spilling to its peers: how
+// long its clients wait, which regions serve them, what the peers refuse, and whether requests are spilled back. Real
+// gateways, zones and global nodes run in virtual time (fleet.RunInMemory). Clients use their region's gateways only, so
+// that steering has no effect and the result is that of spilling alone.
+
 const (
-	regionCount  = 3
 	gatewayCount = 2
-	// SlotDuration is the interval over which spilled requests are counted.
-	SlotDuration = 10 * time.Second
-	// TargetTTFT is the spec's default target of the class's time to first token.
-	TargetTTFT = 2 * time.Second
+	// spillSlot is the interval over which spilled requests are counted.
+	spillSlot = 10 * time.Second
 )
 
-// Options of a run.
-type Options struct {
+// spillOptions of a run.
+type spillOptions struct {
 	Spill          bool
 	Busy           float64 // demand of each region's clients, relative to its capacity
 	Workers        int     // of each region; the first one loses half of them
@@ -36,18 +38,18 @@ type Options struct {
 }
 
 type spillRun struct {
-	options   *Options
+	options   *spillOptions
 	fleet     *fleet.InMemory
 	caller    *fleet.HTTPCaller
 	startedAt time.Time
 	inFlight  sync.WaitGroup
 
 	mu  sync.Mutex
-	res SpillResult
+	res spillResult
 }
 
-// RunSpill starts a fleet and halves one region of it. It must be called in a bubble.
-func RunSpill(ctx context.Context, o Options) (*SpillResult, error) {
+// runSpill starts a fleet and halves one region of it. It must be called in a bubble.
+func runSpill(ctx context.Context, o spillOptions) (*spillResult, error) {
 	rate, err := fleet.WorkerRate(o.Prompt, o.Output)
 	if err != nil {
 		return nil, err
@@ -62,7 +64,7 @@ func RunSpill(ctx context.Context, o Options) (*SpillResult, error) {
 	}
 	x.caller = x.fleet.NewHTTPCaller()
 	x.startedAt = time.Now()
-	x.res.Slots = make([]int, int(x.totalTime()/SlotDuration)+1)
+	x.res.Slots = make([]int, int(x.totalTime()/spillSlot)+1)
 	for r := range regionCount {
 		x.inFlight.Go(func() { x.runClients(ctx, r, rate*o.Busy*float64(o.Workers)) })
 	}
@@ -118,7 +120,7 @@ func (x *spillRun) recordReply(r int, at time.Duration, reply fleet.HTTPReply) {
 		return
 	}
 	if away {
-		x.res.Slots[at/SlotDuration]++
+		x.res.Slots[at/spillSlot]++
 	}
 	switch {
 	case at < x.options.Before*2/3:
@@ -162,7 +164,7 @@ func (x *spillRun) readCounters() {
 			}
 		}
 	}
-	from, to := int((x.options.Before+SlotDuration)/SlotDuration)+1, int((x.options.Before+x.options.Halved)/SlotDuration)
+	from, to := int((x.options.Before+spillSlot)/spillSlot)+1, int((x.options.Before+x.options.Halved)/spillSlot)
 	for i := from + 1; i < to; i++ {
 		a, b := x.res.Slots[i-1], x.res.Slots[i]
 		if 2*max(a, b) > 3*max(min(a, b), 1) && max(a, b) > 10 {

@@ -1,4 +1,4 @@
-package oracle
+package experiment_test
 
 import (
 	"errors"
@@ -23,7 +23,7 @@ import (
 const hitRateTolerance = 0.03
 
 // readMooncakePrompts reads a public trace in order; a request's session is its second block, as in the oracle.
-func readMooncakePrompts(t *testing.T, name string) []TracePrompt {
+func readMooncakePrompts(t *testing.T, name string) []tracePrompt {
 	t.Helper()
 	path := filepath.Join(testkit.TracesDir(t), "mooncake", name)
 	if _, err := os.Stat(path); err != nil {
@@ -34,7 +34,7 @@ func readMooncakePrompts(t *testing.T, name string) []TracePrompt {
 		t.Fatal(err)
 	}
 	defer trace.Close()
-	var out []TracePrompt
+	var out []tracePrompt
 	for {
 		a, err := trace.NextArrival()
 		if errors.Is(err, io.EOF) {
@@ -43,7 +43,7 @@ func readMooncakePrompts(t *testing.T, name string) []TracePrompt {
 		if err != nil {
 			t.Fatal(err)
 		}
-		out = append(out, TracePrompt{Text: a.Prompt, Session: a.Prompt[min(1, len(a.Prompt)-1)].ID})
+		out = append(out, tracePrompt{Text: a.Prompt, Session: a.Prompt[min(1, len(a.Prompt)-1)].ID})
 	}
 }
 
@@ -55,14 +55,14 @@ func TestPublicTracesHitAsMuchAsTheOracle(t *testing.T) {
 		tokens int
 		want   map[string]float64
 	}{
-		{"conversation_0-2640s.jsonl.gz", 490_000, map[string]float64{"round_robin": .059, "consistent_hash": .163, LongestPrefix: .044, "lmetric": .164, "predictive": .164, PooledCache: .169}},
-		{"conversation_0-2640s.jsonl.gz", 3_000_000, map[string]float64{"round_robin": .110, "consistent_hash": .346, LongestPrefix: .136, "lmetric": .345, "predictive": .345, PooledCache: .345}},
-		{"synthetic.jsonl.gz", 490_000, map[string]float64{"round_robin": .062, "consistent_hash": .347, LongestPrefix: .351, "lmetric": .345, "predictive": .345, PooledCache: .361}},
-		{"synthetic.jsonl.gz", 3_000_000, map[string]float64{"round_robin": .194, "consistent_hash": .639, LongestPrefix: .640, "lmetric": .639, "predictive": .639, PooledCache: .640}},
+		{"conversation_0-2640s.jsonl.gz", 490_000, map[string]float64{"round_robin": .059, "consistent_hash": .163, longestPrefix: .044, "lmetric": .164, "predictive": .164, pooledCache: .169}},
+		{"conversation_0-2640s.jsonl.gz", 3_000_000, map[string]float64{"round_robin": .110, "consistent_hash": .346, longestPrefix: .136, "lmetric": .345, "predictive": .345, pooledCache: .345}},
+		{"synthetic.jsonl.gz", 490_000, map[string]float64{"round_robin": .062, "consistent_hash": .347, longestPrefix: .351, "lmetric": .345, "predictive": .345, pooledCache: .361}},
+		{"synthetic.jsonl.gz", 3_000_000, map[string]float64{"round_robin": .194, "consistent_hash": .639, longestPrefix: .640, "lmetric": .639, "predictive": .639, pooledCache: .640}},
 	} {
 		prompts := readMooncakePrompts(t, c.trace)
 		for rule, want := range c.want {
-			r, err := PlayPrompts(prompts, CacheFleet{Replicas: 8, CacheTokens: c.tokens, Block: 512}, rule)
+			r, err := playPrompts(prompts, cacheFleet{Replicas: 8, CacheTokens: c.tokens, Block: 512}, rule)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -75,17 +75,17 @@ func TestPublicTracesHitAsMuchAsTheOracle(t *testing.T) {
 }
 
 // makeConversations is conversations in turn: each continues its own last prompt, after a common beginning.
-func makeConversations(sessions, turns int) []TracePrompt {
+func makeConversations(sessions, turns int) []tracePrompt {
 	rng := rand.New(rand.NewPCG(7, 7))
 	texts := make([][]gpu.Piece, sessions)
-	var out []TracePrompt
+	var out []tracePrompt
 	for range sessions * turns {
 		s := rng.IntN(sessions)
 		if texts[s] == nil {
 			texts[s] = []gpu.Piece{{ID: 1, Tokens: 512}}
 		}
 		texts[s] = append(texts[s], gpu.Piece{ID: rng.Uint64(), Tokens: 512 * (1 + rng.IntN(3))})
-		out = append(out, TracePrompt{Text: append([]gpu.Piece(nil), texts[s]...), Session: uint64(s + 1)})
+		out = append(out, tracePrompt{Text: append([]gpu.Piece(nil), texts[s]...), Session: uint64(s + 1)})
 	}
 	return out
 }
@@ -94,13 +94,13 @@ func makeConversations(sessions, turns int) []TracePrompt {
 // others stay far below it, and none exceeds it.
 func TestSampleHitsAsMuchAsThePool(t *testing.T) {
 	prompts := makeConversations(64, 12)
-	fleet := CacheFleet{Replicas: 4, CacheTokens: 2_000_000, Block: 512}
-	bound, err := PlayPrompts(prompts, fleet, PooledCache)
+	fleet := cacheFleet{Replicas: 4, CacheTokens: 2_000_000, Block: 512}
+	bound, err := playPrompts(prompts, fleet, pooledCache)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for rule, least := range map[string]float64{"predictive": .97, "lmetric": .97, "cache_aware": .9, "consistent_hash": .8, "round_robin": 0} {
-		r, err := PlayPrompts(prompts, fleet, rule)
+		r, err := playPrompts(prompts, fleet, rule)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -129,10 +129,10 @@ func TestCacheEvictsOldestPromptFromItsEnd(t *testing.T) {
 }
 
 func TestUnknownRuleIsAnError(t *testing.T) {
-	if _, err := PlayPrompts(nil, CacheFleet{Replicas: 2, CacheTokens: 1024, Block: 512}, "best"); err == nil || !strings.Contains(err.Error(), LongestPrefix) {
+	if _, err := playPrompts(nil, cacheFleet{Replicas: 2, CacheTokens: 1024, Block: 512}, "best"); err == nil || !strings.Contains(err.Error(), longestPrefix) {
 		t.Errorf("an unknown rule says %v", err)
 	}
-	if _, err := PlayPrompts(nil, CacheFleet{Replicas: 1 << 20, CacheTokens: 1024, Block: 512}, "lmetric"); err == nil {
+	if _, err := playPrompts(nil, cacheFleet{Replicas: 1 << 20, CacheTokens: 1024, Block: 512}, "lmetric"); err == nil {
 		t.Error("a million replicas are taken")
 	}
 }
@@ -150,7 +150,7 @@ func TestAgentsHitAsMuchAsTheOracle(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer feed.Close()
-	var prompts []TracePrompt
+	var prompts []tracePrompt
 	for {
 		at, ok, err := feed.Peek()
 		if err != nil {
@@ -160,18 +160,18 @@ func TestAgentsHitAsMuchAsTheOracle(t *testing.T) {
 			break
 		}
 		r := feed.Pop()
-		prompts = append(prompts, TracePrompt{Text: r.Prompt, Session: r.Session})
+		prompts = append(prompts, tracePrompt{Text: r.Prompt, Session: r.Session})
 		feed.FinishRequest(r, at+time.Duration(r.Output)*20*time.Millisecond, true)
 	}
 	for _, c := range []struct {
 		tokens int
 		want   map[string]float64
 	}{
-		{490_000, map[string]float64{"round_robin": .103, "consistent_hash": .361, LongestPrefix: .349, "lmetric": .354, "predictive": .361, PooledCache: .480}},
-		{3_000_000, map[string]float64{"round_robin": .438, "consistent_hash": .953, LongestPrefix: .955, "lmetric": .951, "predictive": .955, PooledCache: .955}},
+		{490_000, map[string]float64{"round_robin": .103, "consistent_hash": .361, longestPrefix: .349, "lmetric": .354, "predictive": .361, pooledCache: .480}},
+		{3_000_000, map[string]float64{"round_robin": .438, "consistent_hash": .953, longestPrefix: .955, "lmetric": .951, "predictive": .955, pooledCache: .955}},
 	} {
 		for _, rule := range slices.Sorted(maps.Keys(c.want)) {
-			r, err := PlayPrompts(prompts, CacheFleet{Replicas: 8, CacheTokens: c.tokens, Block: 64}, rule)
+			r, err := playPrompts(prompts, cacheFleet{Replicas: 8, CacheTokens: c.tokens, Block: 64}, rule)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -1,4 +1,4 @@
-package steering
+package experiment_test
 
 import (
 	"cmp"
@@ -13,24 +13,33 @@ import (
 	"github.com/spillway-lb/spillway/internal/spec"
 )
 
+// E11 judges the planner alone, without workers: how close its plans are to the optimum, how much demand they move, and
+// whether the moved demand finds room, in comparison with a waterfall (each region first, overflow to the nearest with room)
+// and with the optimum computed for every epoch.
+//
+// Demand is ServeGen's clients in thirty regions, each model a service of its own, minute by minute; capacity follows from
+// the first half of the trace and plans are judged on the second, which is unknown to them. A plan is judged by the demand of
+// the minute after it was made. Its cost is global/steer's own measure: seconds to a region, and the cost of a region above
+// its target to the clients served there.
+
 const (
-	// ModelCount is the number of models of the clients, and ResidentModels how many of them stay on the client's
+	// modelCount is the number of models of the clients, and residentModels how many of them stay on the client's
 	// continent.
-	ModelCount, ResidentModels = 50, 10
+	modelCount, residentModels = 50, 10
 	// workerTokensPerSecond is the rate of one worker, in tokens/s, and peakUtilisation the used fraction of a
 	// model's workers at its peak.
 	workerTokensPerSecond, peakUtilisation = 5000.0, 0.7
 )
 
-// RegionPlace is a region with its continent, for residency.
-type RegionPlace struct {
+// regionPlace is a region with its continent, for residency.
+type regionPlace struct {
 	Name, Continent string
 	Lat, Lon        float64
 }
 
-// DemandWorld is the clients' demand and the capacity.
-type DemandWorld struct {
-	places   []RegionPlace
+// demandModel is the clients' demand and the capacity.
+type demandModel struct {
+	places   []regionPlace
 	input    steer.PlanInput
 	services []modelService
 	capacity [][]float64 // model, region; tokens/s
@@ -44,17 +53,17 @@ type modelService struct {
 	demand  [][]float64 // cell, window; tokens/s
 }
 
-// NewDemandWorld assigns clients to models. Capacity is the peak demand of the first half of the trace, where it
+// newDemandModel assigns clients to models. Capacity is the peak demand of the first half of the trace, where it
 // occurs.
-func NewDemandWorld(places []RegionPlace, clients []load.ClientRate) (*DemandWorld, error) {
+func newDemandModel(places []regionPlace, clients []load.ClientRate) (*demandModel, error) {
 	if len(clients) == 0 || len(places) == 0 {
-		return nil, fmt.Errorf("%d clients in %d places: a world needs some of both", len(clients), len(places))
+		return nil, fmt.Errorf("%d clients in %d places: use at least one of each", len(clients), len(places))
 	}
-	w := &DemandWorld{places: places, windows: len(clients[0].Tokens), capacity: make([][]float64, ModelCount)}
+	w := &demandModel{places: places, windows: len(clients[0].Tokens), capacity: make([][]float64, modelCount)}
 	w.makeServices()
 	for i := range clients {
 		c := &clients[i]
-		s := w.serviceFor(int(c.ID%ModelCount), int(c.Region))
+		s := w.serviceFor(int(c.ID%modelCount), int(c.Region))
 		for t, tokens := range c.Tokens[:min(len(c.Tokens), w.windows)] {
 			s.demand[c.Region][t] += tokens
 		}
@@ -65,7 +74,7 @@ func NewDemandWorld(places []RegionPlace, clients []load.ClientRate) (*DemandWor
 }
 
 // makeServices makes the services, the first models with one for each continent.
-func (w *DemandWorld) makeServices() {
+func (w *demandModel) makeServices() {
 	var continents []string
 	for _, p := range w.places {
 		if !slices.Contains(continents, p.Continent) {
@@ -82,8 +91,8 @@ func (w *DemandWorld) makeServices() {
 		}
 		w.services = append(w.services, s)
 	}
-	for m := range ModelCount {
-		if m >= ResidentModels {
+	for m := range modelCount {
+		if m >= residentModels {
 			add(m, "")
 			continue
 		}
@@ -93,13 +102,13 @@ func (w *DemandWorld) makeServices() {
 	}
 }
 
-func (w *DemandWorld) serviceFor(model, region int) *modelService {
+func (w *demandModel) serviceFor(model, region int) *modelService {
 	i := slices.IndexFunc(w.services, func(s modelService) bool { return s.model == model && slices.Contains(s.allowed, region) })
 	return &w.services[i]
 }
 
 // placeWorkers places workers by the demand of the first half of the trace.
-func (w *DemandWorld) placeWorkers() {
+func (w *demandModel) placeWorkers() {
 	for m := range w.capacity {
 		w.capacity[m] = make([]float64, len(w.places))
 	}
@@ -129,7 +138,7 @@ func (w *DemandWorld) placeWorkers() {
 }
 
 // writeInput writes the planner's input, except demand.
-func (w *DemandWorld) writeInput() {
+func (w *demandModel) writeInput() {
 	sp := &spec.Spec{Steering: spec.Steering{Interval: spec.Duration(time.Second), DeadBand: 0.05, MaxStep: 0.25, MinShift: 0.02, Slew: 0.25}}
 	for r, p := range w.places {
 		sp.Regions = append(sp.Regions, spec.Region{Name: p.Name, MaxShare: 0.85})
@@ -139,19 +148,19 @@ func (w *DemandWorld) writeInput() {
 		}
 		w.input.Cells = append(w.input.Cells, cell)
 		region := steer.RegionState{}
-		for m := range ModelCount {
+		for m := range modelCount {
 			if c := w.capacity[m][r]; c > 0 {
-				region.Models = append(region.Models, steer.ModelCapacity{Name: modelName(m), Rate: c, Ready: c / workerTokensPerSecond, Total: c / workerTokensPerSecond})
+				region.Models = append(region.Models, steer.ModelCapacity{Name: modelNameOf(m), Rate: c, Ready: c / workerTokensPerSecond, Total: c / workerTokensPerSecond})
 			}
 		}
 		w.input.Regions = append(w.input.Regions, region)
 	}
-	for m := range ModelCount {
-		sp.Models = append(sp.Models, spec.Model{Name: modelName(m)})
+	for m := range modelCount {
+		sp.Models = append(sp.Models, spec.Model{Name: modelNameOf(m)})
 	}
 	for i := range w.services {
 		s := &w.services[i]
-		svc := spec.Service{Name: serviceNameOf(i), Mode: "latency", Models: []string{modelName(s.model)}}
+		svc := spec.Service{Name: serviceNameOf(i), Mode: "latency", Models: []string{modelNameOf(s.model)}}
 		for _, r := range s.allowed {
 			svc.Regions = append(svc.Regions, w.places[r].Name)
 		}
@@ -160,7 +169,7 @@ func (w *DemandWorld) writeInput() {
 	w.input.Spec, w.input.SpecVersion = sp, 1
 }
 
-func modelName(m int) string { return fmt.Sprintf("m%02d", m) }
+func modelNameOf(m int) string { return fmt.Sprintf("m%02d", m) }
 
 func serviceNameOf(i int) string { return fmt.Sprintf("s%03d.example.", i) }
 
@@ -175,13 +184,13 @@ func (s *modelService) demandAt(cell int, now time.Duration) float64 {
 }
 
 // setDemand sets the demand of a time.
-func (w *DemandWorld) setDemand(now time.Duration) {
+func (w *demandModel) setDemand(now time.Duration) {
 	w.input.Demand = w.input.Demand[:0]
 	for i := range w.services {
 		s := &w.services[i]
 		for c := range w.places {
 			if d := s.demandAt(c, now); d > 0 {
-				w.input.Demand = append(w.input.Demand, steer.CellDemand{Service: serviceNameOf(i), Model: modelName(s.model), Cell: w.places[c].Name, Rate: d})
+				w.input.Demand = append(w.input.Demand, steer.CellDemand{Service: serviceNameOf(i), Model: modelNameOf(s.model), Cell: w.places[c].Name, Rate: d})
 			}
 		}
 	}

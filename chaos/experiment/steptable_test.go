@@ -1,14 +1,14 @@
-package step
+package experiment
 
 import (
 	"strings"
 	"testing"
 )
 
-func TestPrintTable(t *testing.T) {
+func TestPrintSteps(t *testing.T) {
 	var b strings.Builder
-	lab := SetupRow{"lab", []*StepResult{{First: StepMeasure{OverSeconds: 10}, MaxOther: 0.6, Sent: 100, Shed: 1}, {First: StepMeasure{OverSeconds: 20}, MaxOther: 0.6, Sent: 100, Shed: 1}}}
-	if err := PrintTable(&b, []SetupRow{lab, {"live", []*StepResult{{OnNetwork: true, First: StepMeasure{OverSeconds: 5}, MaxOther: 0.6}}}}); err != nil {
+	lab := StepRow{"lab", []*StepResult{{First: StepMeasure{OverSeconds: 10}, MaxOther: 0.6, Sent: 100, Shed: 1}, {First: StepMeasure{OverSeconds: 20}, MaxOther: 0.6, Sent: 100, Shed: 1}}}
+	if err := PrintSteps(&b, []StepRow{lab, {"live", []*StepResult{{OnNetwork: true, First: StepMeasure{OverSeconds: 5}, MaxOther: 0.6}}}}); err != nil {
 		t.Fatal(err)
 	}
 	lines := strings.Split(strings.TrimSpace(b.String()), "\n")

@@ -1,4 +1,4 @@
-package oracle
+package experiment_test
 
 import (
 	"fmt"
@@ -13,22 +13,29 @@ import (
 	"github.com/spillway-lb/spillway/local/prefix"
 )
 
-// TracePrompt is one request, in the order of arrival.
-type TracePrompt struct {
+// The cache oracle computes what part of a workload's prompts a fleet's prefix caches can hold under each rule, by the order
+// of arrival alone: no time, no engine, no queue. Each replica caches what it was sent, evicted in LRU order.
+//
+// The rules are local/pick's policies with their index and ledger. The ledger gets requests but no ends, so that load is all
+// work so far. In addition there are the longest prefix alone, which shows the effect of load, and one pooled cache, which is
+// the upper bound. A change to the index or to a policy that loses hits shows here first.
+
+// tracePrompt is one request, in the order of arrival.
+type tracePrompt struct {
 	Text []gpu.Piece
 	// Session is the key of a session hash.
 	Session uint64
 }
 
-// CacheFleet is a number of equal replicas.
-type CacheFleet struct {
+// cacheFleet is a number of equal replicas.
+type cacheFleet struct {
 	Replicas int
 	// CacheTokens is the size of each cache, in blocks of Block tokens.
 	CacheTokens, Block int
 }
 
-// RuleResult is the result of a rule.
-type RuleResult struct {
+// ruleResult is the result of a rule.
+type ruleResult struct {
 	// Hit is the fraction of all blocks that was cached at the replica of the prompt.
 	Hit float64
 	// Imbalance is the greatest uncached work of a replica over the mean.
@@ -37,22 +44,22 @@ type RuleResult struct {
 
 // Rules that are not policies.
 const (
-	LongestPrefix = "longest_prefix" // the replica with the longest cached prefix, at any load
-	PooledCache   = "pooled"         // one cache with the size of all replicas'
+	longestPrefix = "longest_prefix" // the replica with the longest cached prefix, at any load
+	pooledCache   = "pooled"         // one cache with the size of all replicas'
 )
 
 // bytesPerToken of a prompt's text.
 const bytesPerToken = 4
 
-// PlayPrompts sends the prompts in order by a rule: a policy's name, LongestPrefix or PooledCache. The error lists
+// playPrompts sends the prompts in order by a rule: a policy's name, longestPrefix or pooledCache. The error lists
 // the rules.
-func PlayPrompts(prompts []TracePrompt, f CacheFleet, rule string) (RuleResult, error) {
-	if rule == PooledCache {
+func playPrompts(prompts []tracePrompt, f cacheFleet, rule string) (ruleResult, error) {
+	if rule == pooledCache {
 		f.CacheTokens, f.Replicas, rule = f.CacheTokens*f.Replicas, 1, "round_robin"
 	}
 	c, err := newReplicaChooser(f, rule)
 	if err != nil {
-		return RuleResult{}, err
+		return ruleResult{}, err
 	}
 	caches, work := make([]*prefixCache, f.Replicas), make([]float64, f.Replicas)
 	for i := range caches {
@@ -72,7 +79,7 @@ func PlayPrompts(prompts []TracePrompt, f CacheFleet, rule string) (RuleResult, 
 	for _, w := range work {
 		most = max(most, w)
 	}
-	return RuleResult{Hit: hits / max(all, 1), Imbalance: most * float64(f.Replicas) / max(sum, 1)}, nil
+	return ruleResult{Hit: hits / max(all, 1), Imbalance: most * float64(f.Replicas) / max(sum, 1)}, nil
 }
 
 // hashBlocks is the hashes of the prompt's blocks, including a shorter last one.
@@ -95,14 +102,14 @@ type replicaChooser struct {
 	blocks     []uint64
 }
 
-func newReplicaChooser(f CacheFleet, rule string) (*replicaChooser, error) {
-	c := &replicaChooser{rng: rand.New(rand.NewPCG(1, 1)), now: time.Unix(0, 0), longest: rule == LongestPrefix, sentCounts: make([]int64, f.Replicas)}
+func newReplicaChooser(f cacheFleet, rule string) (*replicaChooser, error) {
+	c := &replicaChooser{rng: rand.New(rand.NewPCG(1, 1)), now: time.Unix(0, 0), longest: rule == longestPrefix, sentCounts: make([]int64, f.Replicas)}
 	if c.longest {
 		rule = "least_connections" // among the replicas with the longest prefix
 	}
 	policy, err := pick.ParsePolicy(rule)
 	if err != nil {
-		return nil, fmt.Errorf("%w; or %s or %s", err, LongestPrefix, PooledCache)
+		return nil, fmt.Errorf("%w; or %s or %s", err, longestPrefix, pooledCache)
 	}
 	ledger, index := inflight.NewLedger(), prefix.NewIndex(1<<30)
 	workers := make([]pick.WorkerSnapshot, f.Replicas)
@@ -119,7 +126,7 @@ func newReplicaChooser(f CacheFleet, rule string) (*replicaChooser, error) {
 }
 
 // chooseReplica returns a prompt's replica and records the prompt there.
-func (c *replicaChooser) chooseReplica(p *TracePrompt) int {
+func (c *replicaChooser) chooseReplica(p *tracePrompt) int {
 	tokens := int64(gpu.CountTokens(p.Text))
 	c.blocks = gpu.HashVariableBlocks(c.blocks[:0], p.Text, func(i int) int {
 		if i >= blockhash.MaxBlocks {
