@@ -85,9 +85,9 @@ func (p *placement) placeQuery(q *PlacementQuery, now time.Time, rng *rand.Rand,
 	}
 	p.refreshInputs()
 	p.match.matchPrompt(p.WorkerView, q, p.promptCount)
-	p.pruner.enabled = p.Policy == Predictive && !q.OverShare && q.TPOT <= 0 && !rec.IsRecording()
+	p.pruner.enabled = p.Policy == Predictive && !q.Share.OverShare && q.SLO.TPOT <= 0 && !rec.IsRecording()
 	reason := p.screenPools(rec)
-	if q.OverShare && len(p.candidates) > 0 {
+	if q.Share.OverShare && len(p.candidates) > 0 {
 		filterOverShare(p, rec)
 		reason = ReasonBusy
 	}

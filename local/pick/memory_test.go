@@ -58,7 +58,7 @@ func TestTTFTRequestUsesNoOvercommittedKV(t *testing.T) {
 	if _, ok := ChooseWorker(q, v, testStart, testRNG(), nil); !ok {
 		t.Error("1,050 tokens were not reserved of 1,000 times 1.2")
 	}
-	q.HasTTFT = true
+	q.SLO.TTFT = time.Second
 	if d, ok := ChooseWorker(q, v, testStart, testRNG(), nil); ok || d.Reason != ReasonBusy {
 		t.Errorf("a request with a TTFT target reserved the 1,050th token of 1,000: %+v", d)
 	}
@@ -73,11 +73,11 @@ func TestReserveHeadroomLeavesAFifthFree(t *testing.T) {
 	v, l := newTestFleet(1, "A100")
 	editWorker(v, 0, func(w *WorkerSnapshot) { w.KVTotal = 1000 })
 	l.DispatchRequest(0, 0, 700, 1000, testStart)
-	q := &PlacementQuery{PromptTokens: 50, OutputTokens: 100, ReserveHeadroom: true}
+	q := &PlacementQuery{PromptTokens: 50, OutputTokens: 100, Share: ShareLimits{ReserveHeadroom: true}}
 	if d, ok := ChooseWorker(q, v, testStart, testRNG(), nil); ok || d.Reason != ReasonBusy {
 		t.Fatalf("850 of 1,000 tokens were reserved with ReserveHeadroom: %+v", d)
 	}
-	q.ReserveHeadroom = false
+	q.Share.ReserveHeadroom = false
 	if _, ok := ChooseWorker(q, v, testStart, testRNG(), nil); !ok {
 		t.Fatal("850 of 1,000 tokens were not reserved without ReserveHeadroom")
 	}
@@ -98,7 +98,7 @@ func TestContendedWorkerIsSentOneStepOfPrefill(t *testing.T) {
 	if !look() {
 		t.Fatal("a worker with a backlog under MaxWait has no room")
 	}
-	q.Contended = true
+	q.Share.Contended = true
 	if look() {
 		t.Error("a contended worker with a backlog of a third of a second is sent more")
 	}

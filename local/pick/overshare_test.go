@@ -27,7 +27,7 @@ func TestOverShareRequestIsBoundedByPrefillAndBatch(t *testing.T) {
 	now := time.Unix(1e9, 0)
 	rng := rand.New(rand.NewPCG(1, 1))
 	ask := func(v *WorkerView, prompt int64, overShare bool) bool {
-		_, ok := ChooseWorker(&PlacementQuery{PromptTokens: prompt, OutputTokens: 100, MaxWait: time.Second, OverShare: overShare}, v, now, rng, nil)
+		_, ok := ChooseWorker(&PlacementQuery{PromptTokens: prompt, OutputTokens: 100, MaxWait: time.Second, Share: ShareLimits{OverShare: overShare}}, v, now, rng, nil)
 		return ok
 	}
 	for _, c := range []struct {
@@ -67,7 +67,7 @@ func TestOverShareRequestWaitsForPrefillToDrain(t *testing.T) {
 	v := newOverShareView(1)
 	v.Ledger.DispatchRequest(0, 4000, 4000, 400_000, now)
 	took := time.Duration(4000 / v.Workers[0].Rates.PrefillRate * float64(time.Second))
-	q := &PlacementQuery{PromptTokens: overShareMaxPrefill / 2, OutputTokens: 100, MaxWait: time.Second, OverShare: true}
+	q := &PlacementQuery{PromptTokens: overShareMaxPrefill / 2, OutputTokens: 100, MaxWait: time.Second, Share: ShareLimits{OverShare: true}}
 	for _, c := range []struct {
 		after time.Duration
 		want  bool
@@ -87,7 +87,7 @@ func TestLongOverSharePromptLeavesIdleWorkers(t *testing.T) {
 		v := newOverShareView(n)
 		busy := map[int]bool{}
 		for range 3 * n {
-			q := &PlacementQuery{PromptTokens: rapid.Int64Range(overShareMaxPrefill+1, 20_000).Draw(t, "prompt"), OutputTokens: 100, MaxWait: time.Second, OverShare: true}
+			q := &PlacementQuery{PromptTokens: rapid.Int64Range(overShareMaxPrefill+1, 20_000).Draw(t, "prompt"), OutputTokens: 100, MaxWait: time.Second, Share: ShareLimits{OverShare: true}}
 			d, ok := ChooseWorker(q, v, now, rng, nil)
 			if !ok {
 				break
@@ -101,7 +101,7 @@ func TestLongOverSharePromptLeavesIdleWorkers(t *testing.T) {
 		if want := n - int(math.Sqrt(float64(n))/2); len(busy) != want {
 			t.Fatalf("long prompts over fair share take %d of %d workers, want %d", len(busy), n, want)
 		}
-		if _, ok := ChooseWorker(&PlacementQuery{PromptTokens: overShareMaxPrefill, OutputTokens: 100, MaxWait: time.Second, OverShare: true}, v, now, rng, nil); ok != (len(busy) < n) {
+		if _, ok := ChooseWorker(&PlacementQuery{PromptTokens: overShareMaxPrefill, OutputTokens: 100, MaxWait: time.Second, Share: ShareLimits{OverShare: true}}, v, now, rng, nil); ok != (len(busy) < n) {
 			t.Fatalf("a short request over fair share is admitted: %v", ok)
 		}
 	})
@@ -124,7 +124,7 @@ func TestOverShareRequestIsEventuallyPlaced(t *testing.T) {
 			e := v.Ledger.DispatchRequest(0, 1, 1000, 400_000, now)
 			v.Ledger.RecordFirstByte(&e, now)
 		}
-		q := &PlacementQuery{PromptTokens: rapid.Int64Range(1, 100_000).Draw(t, "prompt"), OutputTokens: 100, OverShare: true}
+		q := &PlacementQuery{PromptTokens: rapid.Int64Range(1, 100_000).Draw(t, "prompt"), OutputTokens: 100, Share: ShareLimits{OverShare: true}}
 		if _, ok := ChooseWorker(q, v, now, rand.New(rand.NewPCG(1, 1)), nil); !ok {
 			t.Fatal("no room for a request over fair share")
 		}
@@ -133,7 +133,7 @@ func TestOverShareRequestIsEventuallyPlaced(t *testing.T) {
 
 func TestPlacingOverShareRequestAllocatesNothing(t *testing.T) {
 	v, now := newOverShareView(8), time.Unix(1e9, 0)
-	q, rng := &PlacementQuery{PromptTokens: 500, OutputTokens: 100, OverShare: true}, rand.New(rand.NewPCG(1, 1))
+	q, rng := &PlacementQuery{PromptTokens: 500, OutputTokens: 100, Share: ShareLimits{OverShare: true}}, rand.New(rand.NewPCG(1, 1))
 	if n := testing.AllocsPerRun(100, func() { ChooseWorker(q, v, now, rng, nil) }); n != 0 {
 		t.Errorf("%v allocations", n)
 	}

@@ -41,7 +41,7 @@ func TestOverShareRequestWaitsForPrefixHolder(t *testing.T) {
 			w.DownReason = "ejected"
 			v.SetWorker(0, w)
 		}
-		q := &PlacementQuery{PromptTokens: 20_000, OutputTokens: 100, PromptBytes: int64(len(text)), Blocks: blocks, MaxWait: time.Second, OverShare: true, Waited: c.waited}
+		q := &PlacementQuery{PromptTokens: 20_000, OutputTokens: 100, PromptBytes: int64(len(text)), Blocks: blocks, MaxWait: time.Second, Share: ShareLimits{OverShare: true}, Waited: c.waited}
 		d, ok := ChooseWorker(q, v, now, rng, nil)
 		if d.Index != c.want || ok != (c.want >= 0) {
 			t.Errorf("%s: it goes to %d, want %d (%s)", c.what, d.Index, c.want, d.Reason)
@@ -58,7 +58,7 @@ func TestOverShareBoundCountsUncachedTokens(t *testing.T) {
 	v := newOverShareView(1)
 	v.Index = prefix.NewIndex(1 << 20)
 	v.Ledger.DispatchRequest(0, 100, 1000, 400_000, now)
-	q := &PlacementQuery{PromptTokens: 20_000, OutputTokens: 100, PromptBytes: int64(len(text)), Blocks: blocks, MaxWait: time.Second, OverShare: true}
+	q := &PlacementQuery{PromptTokens: 20_000, OutputTokens: 100, PromptBytes: int64(len(text)), Blocks: blocks, MaxWait: time.Second, Share: ShareLimits{OverShare: true}}
 	if d, ok := ChooseWorker(q, v, now, rand.New(rand.NewPCG(1, 1)), nil); ok {
 		t.Errorf("a request over fair share of 20,000 tokens is admitted behind another prompt: %+v", d)
 	}

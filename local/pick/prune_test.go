@@ -45,7 +45,7 @@ func TestPruningDoesNotChangeTheChoice(t *testing.T) {
 			now = now.Add(time.Duration(rng.IntN(400)) * time.Millisecond)
 			q := &PlacementQuery{
 				PromptTokens: rng.Int64N(12_000), PromptBytes: 16 << 10, OutputTokens: rng.Int64N(2000), Blocks: blocks, Pools: uint64(rng.IntN(2)),
-				MaxWait: time.Duration(rng.IntN(3000)) * time.Millisecond, Contended: rng.IntN(3) == 0, ReserveHeadroom: rng.IntN(3) == 0, Overflow: rng.IntN(2) == 0,
+				MaxWait: time.Duration(rng.IntN(3000)) * time.Millisecond, Share: ShareLimits{Contended: rng.IntN(3) == 0, ReserveHeadroom: rng.IntN(3) == 0}, Overflow: rng.IntN(2) == 0,
 			}
 			if rng.IntN(4) == 0 {
 				q.Exclude = []int32{v.Workers[0].ID}

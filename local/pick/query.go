@@ -23,21 +23,10 @@ type PlacementQuery struct {
 	Class spec.Class
 	// MaxWait is the maximum prefill backlog of a worker that counts as having room. An idle worker always has room.
 	MaxWait time.Duration
-	// TPOT is the requested time per output token; 0 means none. Workers that would exceed it are left out while there
-	// is another. See filterByTPOT.
-	TPOT time.Duration
-	// HasTTFT is set if the request has a TTFT target. It then uses only KV cache that is free, and none that is
-	// overcommitted, which an engine may let it wait for.
-	HasTTFT bool
-	// WaitForTPOT is set if the request waits rather than joins a batch too large for TPOT.
-	WaitForTPOT bool
-	// Contended is set while other requests wait as well: a worker then has room only while little waits inside it.
-	Contended bool
-	// ReserveHeadroom keeps a fifth of a worker's KV cache and of TPOT free: the tenant has its share of the zone already.
-	ReserveHeadroom bool
-	// OverShare is set if the request's tenant is above its fair share: it is admitted only where it hardly slows others
-	// down. See filterOverShare.
-	OverShare bool
+	// SLO is what the request asked for.
+	SLO SLO
+	// Share is how other tenants' claims limit where the request may go.
+	Share ShareLimits
 	// Waited is how long it has waited in the queue.
 	Waited time.Duration
 	// Blocks are the prompt's chained block hashes (see AppendBlockHashes); nil when prefixes do not matter.
@@ -50,6 +39,29 @@ type PlacementQuery struct {
 	Pools uint64
 	// Overflow also allows workers in no pool while none of its pools has room.
 	Overflow bool
+}
+
+// SLO is what a request asked for; zero fields mean no target.
+type SLO struct {
+	// TTFT is the requested time to first token. A request that has one uses only KV cache that is free, and none that
+	// is overcommitted, which an engine may let it wait for.
+	TTFT time.Duration
+	// TPOT is the requested time per output token. Workers that would exceed it are left out while there is another.
+	// See filterByTPOT.
+	TPOT time.Duration
+	// WaitForTPOT is set if the request waits rather than joins a batch too large for TPOT.
+	WaitForTPOT bool
+}
+
+// ShareLimits are the limits that a tenant's fair share sets on a placement. The zero value sets none.
+type ShareLimits struct {
+	// Contended is set while other requests wait as well: a worker then has room only while little waits inside it.
+	Contended bool
+	// ReserveHeadroom keeps a fifth of a worker's KV cache and of TPOT free: the tenant has its share of the zone already.
+	ReserveHeadroom bool
+	// OverShare is set if the request's tenant is above its fair share: it is admitted only where it hardly slows others
+	// down. See filterOverShare.
+	OverShare bool
 }
 
 // longestPrompt returns the longest prompt in the request, in tokens.

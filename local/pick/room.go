@@ -53,10 +53,10 @@ func (p *placement) checkRoom(at int) ineligibility {
 // checkKVRoom returns why a worker's KV cache has no room for the request now, or eligible.
 func (p *placement) checkKVRoom(at int, b *roomInputs, a *inflight.WorkerTotals) ineligibility {
 	most := b.kvLimit(a.ForeignKV())
-	if p.query.HasTTFT || p.query.ReserveHeadroom {
+	if p.query.SLO.TTFT > 0 || p.query.Share.ReserveHeadroom {
 		most = min(most, b.kvTotal)
 	}
-	if p.query.ReserveHeadroom {
+	if p.query.Share.ReserveHeadroom {
 		most -= most / headroomDivisor
 	}
 	if need := a.HeldKV() + p.kvNeed; need > most && need-p.sharedKVWith(at) > most {
@@ -82,7 +82,7 @@ func (v *WorkerView) longKVLimit(total int64) int64 {
 // enough to keep the engine busy, because no request can overtake what is inside an engine. A worker that holds most of
 // the prompt may have a longer backlog.
 func (p *placement) maxBacklogSeconds(b *roomInputs) float64 {
-	if !p.query.Contended || p.match.holdsHalf(b.id, p.query.PromptBytes) {
+	if !p.query.Share.Contended || p.match.holdsHalf(b.id, p.query.PromptBytes) {
 		return p.backlogLimit
 	}
 	return min(p.backlogLimit, contendedBacklog)

@@ -4,16 +4,16 @@ import "github.com/spillway-lb/spillway/internal/explain"
 
 // filterByTPOT keeps the candidates that would meet the requested time per output token, by the predicted step with the
 // request in it. When none would, all candidates stay, since a slow answer is better than none and the policy then
-// picks the least slow. The exception is a request that may wait for a smaller batch (PlacementQuery.WaitForTPOT) when
+// picks the least slow. The exception is a request that may wait for a smaller batch (SLO.WaitForTPOT) when
 // some worker would meet the target with one: each request that joins too large a batch makes it too slow for all in
 // it. It reports whether any candidate is left.
 func filterByTPOT(p *placement, rec *explain.Explanation) bool {
-	asked := p.query.TPOT.Seconds()
+	asked := p.query.SLO.TPOT.Seconds()
 	if asked <= 0 {
 		return true
 	}
 	most := tpotHeadroom * asked
-	if p.query.ReserveHeadroom {
+	if p.query.Share.ReserveHeadroom {
 		most -= most / headroomDivisor
 	}
 	alone, some, slow := false, false, false
@@ -25,7 +25,7 @@ func filterByTPOT(p *placement, rec *explain.Explanation) bool {
 	switch {
 	case some:
 		filterByStep(p, most, rec)
-	case p.query.WaitForTPOT && alone:
+	case p.query.SLO.WaitForTPOT && alone:
 		filterByStep(p, 0, rec)
 		return false
 	case slow:

@@ -32,7 +32,7 @@ func TestTPOTTargetLimitsBatch(t *testing.T) {
 		between := time.Duration((crowded + alone) / 2 * float64(time.Second))
 		for range 20 {
 			var rec explain.Explanation
-			q := &PlacementQuery{PromptTokens: 500, OutputTokens: 200, Key: 7, TPOT: between}
+			q := &PlacementQuery{PromptTokens: 500, OutputTokens: 200, Key: 7, SLO: SLO{TPOT: between}}
 			d, ok := ChooseWorker(q, v, testStart, testRNG(), nil)
 			if !ok || d.Index != 2 {
 				t.Fatalf("%s: with a TPOT of %v it chose %+v, %v", p, between, d, ok)
@@ -40,7 +40,7 @@ func TestTPOTTargetLimitsBatch(t *testing.T) {
 			if d, ok := PeekWorker(q, v, testStart, testRNG(), &rec); !ok || d.Index != 2 {
 				t.Fatalf("%s: with an explanation it is %+v", p, d)
 			}
-			q.TPOT = time.Nanosecond
+			q.SLO.TPOT = time.Nanosecond
 			if d, ok := ChooseWorker(q, v, testStart, testRNG(), nil); !ok {
 				t.Fatalf("%s: a target that no worker meets is refused: %+v", p, d)
 			}
@@ -58,20 +58,20 @@ func TestTPOTIsKeptWherePossible(t *testing.T) {
 				l.DispatchRequest(int32(i), 300, 900, v.Workers[i].KVTotal, testStart)
 			}
 		}
-		q := &PlacementQuery{PromptTokens: 400, OutputTokens: 100, TPOT: time.Duration(rapid.IntRange(1, 100).Draw(t, "ms")) * time.Millisecond}
+		q := &PlacementQuery{PromptTokens: 400, OutputTokens: 100, SLO: SLO{TPOT: time.Duration(rapid.IntRange(1, 100).Draw(t, "ms")) * time.Millisecond}}
 		d, ok := ChooseWorker(q, v, testStart, testRNG(), nil)
 		if !ok {
 			return
 		}
 		took := predictStepOn(&v.placement, int32(d.Index))
 		for i := range v.Workers {
-			if s := predictStepOn(&v.placement, int32(i)); s <= q.TPOT.Seconds() && took > q.TPOT.Seconds() && v.placement.checkRoom(i) == eligible {
+			if s := predictStepOn(&v.placement, int32(i)); s <= q.SLO.TPOT.Seconds() && took > q.SLO.TPOT.Seconds() && v.placement.checkRoom(i) == eligible {
 				t.Fatalf("worker %d was chosen with a step of %v s, worker %d has room and one of %v", d.Index, took, i, s)
 			}
 		}
 	})
 	v, _ := newTestFleet(50, "L4", "H100")
-	q := &PlacementQuery{PromptTokens: 400, OutputTokens: 100, TPOT: 30 * time.Millisecond}
+	q := &PlacementQuery{PromptTokens: 400, OutputTokens: 100, SLO: SLO{TPOT: 30 * time.Millisecond}}
 	rng := testRNG()
 	if n := testing.AllocsPerRun(100, func() { ChooseWorker(q, v, testStart, rng, nil) }); n != 0 {
 		t.Errorf("%v allocations for a choice", n)
@@ -103,7 +103,7 @@ func TestWaitForTPOTAvoidsLargeBatch(t *testing.T) {
 		{"leaves a part to others", crowded * 1.2, true, true, false},
 		{"leaves a part to others, and may not wait", crowded * 1.2, false, true, true},
 	} {
-		q := &PlacementQuery{PromptTokens: 500, OutputTokens: 200, TPOT: time.Duration(c.step * float64(time.Second)), WaitForTPOT: c.steady, ReserveHeadroom: c.spare}
+		q := &PlacementQuery{PromptTokens: 500, OutputTokens: 200, SLO: SLO{TPOT: time.Duration(c.step * float64(time.Second)), WaitForTPOT: c.steady}, Share: ShareLimits{ReserveHeadroom: c.spare}}
 		if d, ok := ChooseWorker(q, v, testStart, testRNG(), nil); ok != c.want || !ok && d.Reason != ReasonBusy {
 			t.Errorf("%s: placed %v, %s", c.what, ok, d.Reason)
 		}

@@ -23,10 +23,10 @@
 //
 // A fair order is not enough: requests in an engine cannot be overtaken, and a work-conserving server without
 // preemption gives a new tenant no guarantee before the running requests end (VTC's bound is all running output). The
-// queue therefore reports which tenants are over their fair share (IsOverShare): a tenant with more than its equal
+// queue therefore reports which tenants are over their fair share (JudgeShare): a tenant with more than its equal
 // part of the running GPU time, and of the waiting work, while another tenant of its class or of a more urgent one
 // waits, runs or arrived within the last 10 s. In the same way a class yields to more urgent ones that are present
-// (YieldsToUrgent), and so leaves engines with room for them. Requests of a tenant over its share are placed only
+// (ShareVerdict.YieldsToUrgent), and so leaves engines with room for them. Requests of a tenant over its share are placed only
 // where they do not slow others (local/pick/overshare.go), and a request that is held back for this passes its turn
 // on (OverFairShare). At least one tenant is always within its share, none is held back below its share, and a tenant
 // alone is never over it. The price is the throughput that a flood would gain from very large engine steps, paid only

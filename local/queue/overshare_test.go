@@ -26,7 +26,7 @@ func TestTenantOverItsShareIsReported(t *testing.T) {
 	}
 	checkOverShare := func(what, tenant string, want bool) {
 		t.Helper()
-		if q.IsOverShare(tenant, spec.Interactive, now) != want {
+		if q.JudgeShare(tenant, spec.Interactive, now).OverShare != want {
 			t.Errorf("%s: %s is over its share: %v", what, tenant, !want)
 		}
 	}
@@ -56,7 +56,7 @@ func TestOverShareNeedsRecentOthers(t *testing.T) {
 	q.RecordDirectEntry(&testItem{Tenant: "flood", Cost: 1, Work: 1}, testStart)
 	q.SettleItem(light, 0.1)
 	for after, want := range map[time.Duration]bool{0: true, recentArrivalSpan - 1: true, recentArrivalSpan: false, time.Hour: false} {
-		if got := q.IsOverShare("flood", spec.Interactive, testStart.Add(after)); got != want {
+		if got := q.JudgeShare("flood", spec.Interactive, testStart.Add(after)).OverShare; got != want {
 			t.Errorf("%v after the other's last request over its share: %v", after, got)
 		}
 	}
@@ -99,7 +99,7 @@ func TestSomeTenantIsAlwaysWithinShare(t *testing.T) {
 				}
 			}
 			for name := range there {
-				if q.IsOverShare(name, spec.Batch, now) {
+				if q.JudgeShare(name, spec.Batch, now).OverShare {
 					overShare++
 				}
 			}
@@ -140,13 +140,13 @@ func TestOthersPassTenantOverFairShare(t *testing.T) {
 	}
 }
 
-func TestIsOverShareAllocatesNothing(t *testing.T) {
+func TestJudgeShareAllocatesNothing(t *testing.T) {
 	q := New[int](Config{})
 	for _, who := range []string{"a", "b"} {
 		q.RecordDirectEntry(&testItem{Tenant: who, Cost: 1, Work: 1}, testStart)
 	}
 	if n := testing.AllocsPerRun(100, func() {
-		q.IsOverShare("a", spec.Batch, testStart)
+		q.JudgeShare("a", spec.Batch, testStart)
 		q.classes[0].recordArrival("b", testStart)
 		q.classes[0].recordArrival("a", testStart)
 	}); n != 0 {
@@ -161,20 +161,20 @@ func TestLessUrgentClassNeverMakesTenantOverShare(t *testing.T) {
 	soon := &testItem{Tenant: "soon", Class: spec.Interactive, Cost: 9, Work: 1}
 	q.RecordDirectEntry(soon, testStart)
 	q.RecordDirectEntry(&testItem{Tenant: "any time", Class: spec.Batch, Cost: 1, Work: 1}, testStart)
-	if q.IsOverShare("soon", spec.Interactive, testStart) {
+	if q.JudgeShare("soon", spec.Interactive, testStart).OverShare {
 		t.Error("a batch request puts an interactive tenant over its share")
 	}
-	if !q.IsOverShare("soon", spec.Batch, testStart) {
+	if !q.JudgeShare("soon", spec.Batch, testStart).OverShare {
 		t.Error("the tenant is not over its share in the class of the other tenant")
 	}
 	for c, want := range map[spec.Class]bool{spec.Interactive: false, spec.Standard: true, spec.Batch: true} {
-		if q.YieldsToUrgent(c, testStart) != want {
+		if q.JudgeShare("", c, testStart).YieldsToUrgent != want {
 			t.Errorf("class %s yields: %v", c, !want)
 		}
 	}
 	q.SettleItem(soon, 9)
 	for after, want := range map[time.Duration]bool{recentArrivalSpan - 1: true, recentArrivalSpan: false} {
-		if q.YieldsToUrgent(spec.Batch, testStart.Add(after)) != want {
+		if q.JudgeShare("", spec.Batch, testStart.Add(after)).YieldsToUrgent != want {
 			t.Errorf("%v after the last interactive request batch yields: %v", after, !want)
 		}
 	}
@@ -190,7 +190,7 @@ func TestRefusedRequestsDoNotCountAsOthers(t *testing.T) {
 	if r := q.Push(&testItem{Tenant: "late", Cost: 1, Work: 1}, now, newTestRNG(), nil); r == Accepted {
 		t.Fatal("there was room")
 	}
-	if q.IsOverShare("first", spec.Interactive, now) {
+	if q.JudgeShare("first", spec.Interactive, now).OverShare {
 		t.Error("a refused request puts the tenant over its share")
 	}
 }

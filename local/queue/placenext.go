@@ -14,7 +14,7 @@ const (
 	NoRoom           TryResult = iota // no worker has room for it now
 	HeldForLongShare                  // workers have room, but not for a request of its length: shorter ones may pass
 	Placed                            // it is bound to a worker
-	OverFairShare                     // its tenant is over its fair share (see IsOverShare) and it would slow others: they go first
+	OverFairShare                     // its tenant is over its fair share (see ShareVerdict) and it would slow others: they go first
 )
 
 // maxHeldTries bounds the requests of one tenant that one PlaceNext tries while they are held.

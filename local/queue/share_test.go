@@ -10,7 +10,7 @@ import (
 
 func TestShareStateFollowsRunningRequests(t *testing.T) {
 	q := New[int](Config{})
-	if s := q.TenantShareState("a", spec.Standard); s != ShareAlone {
+	if s := q.JudgeShare("a", spec.Standard, testStart).Running; s != ShareAlone {
 		t.Fatalf("in an empty queue it is %d", s)
 	}
 	run := func(tenant string, c spec.Class) *testItem {
@@ -21,18 +21,18 @@ func TestShareStateFollowsRunningRequests(t *testing.T) {
 	for range 9 {
 		run("flood", spec.Standard)
 	}
-	if s := q.TenantShareState("flood", spec.Standard); s != ShareAlone {
+	if s := q.JudgeShare("flood", spec.Standard, testStart).Running; s != ShareAlone {
 		t.Errorf("without other tenants a flood is %d", s)
 	}
 	light := run("light", spec.Interactive)
-	if f, l := q.TenantShareState("flood", spec.Standard), q.TenantShareState("light", spec.Interactive); f != ShareOver || l != ShareUnder {
+	if f, l := q.JudgeShare("flood", spec.Standard, testStart).Running, q.JudgeShare("light", spec.Interactive, testStart).Running; f != ShareOver || l != ShareUnder {
 		t.Errorf("of ten that run the flood has nine and is %d, the light one is %d", f, l)
 	}
 	q.SettleItem(light, 1)
-	if s := q.TenantShareState("flood", spec.Standard); s != ShareAlone {
+	if s := q.JudgeShare("flood", spec.Standard, testStart).Running; s != ShareAlone {
 		t.Errorf("the light one is gone, and the flood is %d", s)
 	}
-	if s := q.TenantShareState("newcomer", spec.Batch); s != ShareUnder {
+	if s := q.JudgeShare("newcomer", spec.Batch, testStart).Running; s != ShareUnder {
 		t.Errorf("a tenant without requests is %d", s)
 	}
 }

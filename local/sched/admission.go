@@ -10,7 +10,6 @@ import (
 	"github.com/spillway-lb/spillway/local/blockhash"
 	"github.com/spillway-lb/spillway/local/perfmodel"
 	"github.com/spillway-lb/spillway/local/pick"
-	"github.com/spillway-lb/spillway/local/queue"
 )
 
 // Admission places requests on workers, queues them or refuses them.
@@ -62,7 +61,7 @@ func (a *Admission) AdmitRequest(v *Request, now time.Time) (at *Attempt, refusa
 		return nil, openai.NoCapacity(v.Model, openai.MinRetryAfter), false
 	}
 	if p.queue.Len() == 0 {
-		if at = a.placeRequest(v, p, now); at != nil {
+		if at = a.placeRequest(v, p, false, now); at != nil {
 			a.fillQueueItem(v, p, now)
 			v.QueueItem.Cost = at.expectedGPUSeconds()
 			p.queue.RecordDirectEntry(&v.QueueItem, now)
@@ -99,7 +98,7 @@ func (a *Admission) prepareQuery(v *Request, p *modelGroup) {
 	q.Class = v.Class
 	a.assignPools(v)
 	q.MaxWait = a.policy.TTFTTarget(v.Model, v.Class) / 2
-	q.Contended = false
+	q.Share.Contended = false
 	if q.Blocks == nil {
 		q.Blocks = blockhash.AppendBlockHashes(v.blockBuffer[:0], blockhash.DeriveSeed(a.prefixSecret, a.policy.prefixOwner(v.Tenant), v.Model), v.Envelope.Prompt)
 		q.Key = a.policy.computeHashKey(v)
@@ -107,11 +106,11 @@ func (a *Admission) prepareQuery(v *Request, p *modelGroup) {
 	}
 }
 
-// placeRequest assigns a worker with room to a request; nil when none has room.
-func (a *Admission) placeRequest(v *Request, p *modelGroup, now time.Time) *Attempt {
-	v.Query.ReserveHeadroom = p.queue.TenantShareState(v.fairnessKey(), v.Class) == queue.ShareOver
-	a.setFairShareFlags(v, p, now)
-	v.Query.WaitForTPOT, v.Query.Waited = a.mayWaitForTPOT(v, now), v.QueueItem.WaitTime(now)
+// placeRequest assigns a worker with room to a request; nil when none has room. crowded is set while others wait in the
+// queue with it.
+func (a *Admission) placeRequest(v *Request, p *modelGroup, crowded bool, now time.Time) *Attempt {
+	a.setShareLimits(v, p, crowded, now)
+	v.Query.SLO.WaitForTPOT, v.Query.Waited = a.mayWaitForTPOT(v, now), v.QueueItem.WaitTime(now)
 	choice, ok := pick.ChooseWorker(&v.Query, p.view, now, a.rng, nil)
 	if !ok {
 		return nil

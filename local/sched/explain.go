@@ -25,8 +25,8 @@ func (r *Reporter) ExplainChoice(v *Request, rec *explain.Explanation, now time.
 		rec.SetChosen("", pick.ReasonNoWorker)
 	} else {
 		r.admission.prepareQuery(v, p)
-		r.admission.setFairShareFlags(v, p, now)
-		if rec.IsRecording() && v.Query.Contended && v.Tenant != "" {
+		r.admission.setShareLimits(v, p, false, now)
+		if rec.IsRecording() && v.Query.Share.Contended && v.Tenant != "" {
 			rec.AddNote(describeOverFairShare(v))
 		}
 		d, room := pick.PeekWorker(&v.Query, p.view, now, r.rng, rec)
@@ -49,7 +49,7 @@ func (r *Reporter) ExplainChoice(v *Request, rec *explain.Explanation, now time.
 // describeOverFairShare describes how requests of a tenant above its fair share are placed.
 func describeOverFairShare(v *Request) string {
 	note := "tenant " + v.Tenant + " is above its fair share while other tenants have requests: "
-	if v.Query.OverShare {
+	if v.Query.Share.OverShare {
 		return note + "the request is placed only where it does not slow down others"
 	}
 	return note + "workers count as full earlier for it, and it is queued after others"

@@ -31,18 +31,16 @@ func (a *Admission) enforceZoneDrain(now time.Time) {
 	}
 }
 
-// setFairShareFlags sets whether a request is placed as one of a tenant over its fair share. While no request waits,
-// such a tenant only finds workers full earlier: if the zone has room for all, no tenant has to wait.
-func (a *Admission) setFairShareFlags(v *Request, p *modelGroup, now time.Time) {
-	v.Query.OverShare = false
-	if p.queue.YieldsToUrgent(v.Class, now) {
-		v.Query.Contended, v.Query.ReserveHeadroom = true, true
+// setShareLimits sets the limits for a request's placement by its tenant's fair share. crowded is set while others wait in
+// the queue with it. While no request waits, a tenant over its share only finds workers full earlier: if the zone has room
+// for all, no tenant has to wait.
+func (a *Admission) setShareLimits(v *Request, p *modelGroup, crowded bool, now time.Time) {
+	share := p.queue.JudgeShare(v.fairnessKey(), v.Class, now)
+	v.Query.Share = pick.ShareLimits{
+		Contended:       crowded && share.Running != queue.ShareUnder || share.YieldsToUrgent || share.OverShare,
+		ReserveHeadroom: share.Running == queue.ShareOver || share.YieldsToUrgent,
+		OverShare:       share.OverShare && p.queue.Len() > 0,
 	}
-	if !p.queue.IsOverShare(v.fairnessKey(), v.Class, now) {
-		return
-	}
-	v.Query.Contended = true
-	v.Query.OverShare = p.queue.Len() > 0
 }
 
 // assignPools sets the pool of dedicated workers that a request belongs to, by the spec in force.
@@ -180,7 +178,7 @@ func (a *Admission) firstTokenDeadline(v *Request) (due time.Time, lead time.Dur
 // mayWaitForTPOT reports whether a request with a TPOT target may wait for a batch in which the target holds. It may while it can
 // still begin in time, and without limit where it is sheddable.
 func (a *Admission) mayWaitForTPOT(v *Request, now time.Time) bool {
-	if v.Query.TPOT <= 0 {
+	if v.Query.SLO.TPOT <= 0 {
 		return false
 	}
 	due, lead := a.firstTokenDeadline(v)
@@ -225,15 +223,14 @@ func (a *Admission) tryPlace(v *Request, p *modelGroup, now time.Time) (*Attempt
 	if p.mustYield(v) {
 		return nil, queue.HeldForLongShare
 	}
-	v.Query.Contended = p.queue.Len() > 1 && p.queue.TenantShareState(v.fairnessKey(), v.Class) != queue.ShareUnder
-	at := a.placeRequest(v, p, now)
+	at := a.placeRequest(v, p, p.queue.Len() > 1, now)
 	switch {
 	case at != nil:
 		p.recordTurn(v)
 		return at, queue.Placed
-	case v.Query.OverShare:
+	case v.Query.Share.OverShare:
 		return nil, queue.OverFairShare
-	case v.Query.ReserveHeadroom && p.queue.OthersWaiting(v.fairnessKey(), v.Class):
+	case v.Query.Share.ReserveHeadroom && p.queue.OthersWaiting(v.fairnessKey(), v.Class):
 		return nil, queue.HeldForLongShare // it has its share, so other requests are not held for it
 	case pick.IsHeldBack(p.view):
 		p.takeTurn(v)

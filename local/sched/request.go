@@ -103,8 +103,8 @@ func (v *Request) isPastDeadline(now time.Time) bool {
 // SetSLO sets the target for the first token (TTFT), from the arrival on, and the target for the interval between later
 // tokens (TPOT); 0 for none.
 func (v *Request) SetSLO(ttft, tpot time.Duration) {
-	v.Query.TPOT = tpot
-	if v.Query.HasTTFT = ttft > 0; v.Query.HasTTFT {
+	v.Query.SLO.TTFT, v.Query.SLO.TPOT = ttft, tpot
+	if ttft > 0 {
 		v.FirstTokenDue = v.ArrivedAt.Add(ttft)
 	}
 }
