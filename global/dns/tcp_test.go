@@ -8,11 +8,13 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/netip"
 	"testing"
 	"time"
 
 	"github.com/miekg/dns"
 
+	"github.com/spillway-lb/spillway/internal/httpedge/clientip"
 	"github.com/spillway-lb/spillway/internal/testkit"
 	"github.com/spillway-lb/spillway/internal/timed"
 )
@@ -230,4 +232,24 @@ func TestStopIsBounded(t *testing.T) {
 		t.Errorf("error %v, want that connections were cut", err)
 	}
 	timed.AssertWithin(t, "a stop without time", time.Since(begin), time.Second)
+}
+
+// The addresses of one IPv6 /64 share one bound on connections; other networks have their own.
+func TestConnectionsAreBoundedPerNetwork(t *testing.T) {
+	cs := newConnTable(16) // 4 for each
+	admit := func(from string) bool {
+		a := netip.MustParseAddr(from)
+		_, ok := cs.addConn(&tcpConn{clientAddr: a, source: clientip.ClientLimitKey(a), table: cs})
+		return ok
+	}
+	for i, want := range []bool{true, true, true, true, false} {
+		if got := admit("2001:db8::" + string(rune('1'+i))); got != want {
+			t.Errorf("connection %d of one /64: %v", i+1, got)
+		}
+	}
+	for _, other := range []string{"2001:db8:0:1::1", "192.0.2.1", "192.0.2.2"} {
+		if !admit(other) {
+			t.Errorf("%s is refused", other)
+		}
+	}
 }

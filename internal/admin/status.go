@@ -1,6 +1,10 @@
 package admin
 
-import "time"
+import (
+	"fmt"
+	"io"
+	"time"
+)
 
 // The values of State fields. Those of regions and zones describe the reports received by this node, not the health of the
 // region. Earlier releases and scripts read the values, so they stay as they are; the commands print other words.
@@ -167,4 +171,45 @@ type WorkerStatus struct {
 	PrefillRate float64 `json:"prefill_tokens_per_second"`
 	DecodeRate  float64 `json:"decode_tokens_per_second"`
 	ScrapeAgeMS int64   `json:"scrape_age_ms"`
+}
+
+// Basis is one part of the configuration in force at a node, with its source and age.
+type Basis struct {
+	What string `json:"what"` // "spec", "plan", "directive" or "uplink"
+	From string `json:"from"` // "raft", "parent", "disk", "config", "file", "defaults" or "none"
+	// AgeMS is the time since it was received from the source, or written there; -1: unknown or not applicable.
+	AgeMS int64 `json:"age_ms"`
+	// Detail is text: versions, and the effect.
+	Detail string `json:"detail,omitempty"`
+}
+
+// NewBasis returns a Basis of something received or written at a time. The zero time means an unknown age.
+func NewBasis(what, from string, at time.Time, detail string) Basis {
+	b := Basis{What: what, From: from, AgeMS: -1, Detail: detail}
+	if !at.IsZero() {
+		b.AgeMS = max(time.Since(at).Milliseconds(), 0)
+	}
+	return b
+}
+
+// String returns a line such as "directive from disk, 3m0s old: spec v3, plan 7".
+func (b Basis) String() string {
+	s := b.What + " from " + b.From
+	if b.AgeMS >= 0 {
+		s += fmt.Sprintf(", %v old", (time.Duration(b.AgeMS) * time.Millisecond).Round(100*time.Millisecond))
+	}
+	if b.Detail != "" {
+		s += ": " + b.Detail
+	}
+	return s
+}
+
+// writeBasis writes a line for each part of the configuration in force.
+func writeBasis(w io.Writer, basis func() []Basis) {
+	if basis == nil {
+		return
+	}
+	for _, b := range basis() {
+		fmt.Fprintln(w, b)
+	}
 }

@@ -7,13 +7,16 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"math/big"
 	"net/url"
 	"os"
 	"path/filepath"
+	"strconv"
 	"time"
 )
 
@@ -159,4 +162,96 @@ func earlierTime(a, b time.Time) time.Time {
 		return a
 	}
 	return b
+}
+
+// processTrustDomain is the trust domain of the certificates that NewProcessCerts makes.
+const processTrustDomain = "process.internal"
+
+// NewProcessCerts creates an authority and a certificate for each id, for tiers that run in one process. It sets the
+// trust domain of the ids. The keys are only in memory, and the certificates are valid for longer than the process
+// runs, so there is nothing to reload.
+func NewProcessCerts(ids ...ID) (out []*Certs, err error) {
+	dir, err := os.MkdirTemp("", "spillway-certs-")
+	if err != nil {
+		return nil, fmt.Errorf("creating certificates for this process: %w", err)
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	ca, err := NewDevCA(dir, processTrustDomain)
+	if err != nil {
+		return nil, err
+	}
+	for i, id := range ids {
+		id.TrustDomain = processTrustDomain
+		own := filepath.Join(dir, strconv.Itoa(i))
+		if err := os.Mkdir(own, 0o700); err != nil {
+			return nil, fmt.Errorf("creating certificates for this process: %w", err)
+		}
+		files, err := ca.IssueCert(id, own, devCATTL)
+		if err != nil {
+			return nil, err
+		}
+		c, err := LoadCerts(files, slog.New(slog.DiscardHandler))
+		if err != nil {
+			return nil, err
+		}
+		c.files, c.stamp = CertFiles{}, [3]fileStamp{}
+		out = append(out, c)
+	}
+	return out, nil
+}
+
+// writePair writes a key and its certificate, key first, each by rename, both readable by their owner only.
+func writePair(certPath, keyPath string, der []byte, key *ecdsa.PrivateKey) error {
+	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		return fmt.Errorf("writing key: %w", err)
+	}
+	if err := os.MkdirAll(filepath.Dir(certPath), 0o700); err != nil {
+		return fmt.Errorf("writing certificate: %w", err)
+	}
+	if err := writePEM(keyPath, "PRIVATE KEY", keyDER); err != nil {
+		return err
+	}
+	return writePEM(certPath, "CERTIFICATE", der)
+}
+
+func writePEM(path, kind string, der []byte) error {
+	tmp, err := os.CreateTemp(filepath.Dir(path), ".new-*") // created with mode 0600
+	if err != nil {
+		return fmt.Errorf("writing %s: %w", path, err)
+	}
+	defer os.Remove(tmp.Name()) // fails harmlessly after the rename
+	err = pem.Encode(tmp, &pem.Block{Type: kind, Bytes: der})
+	if err = errors.Join(err, tmp.Close()); err == nil {
+		err = os.Rename(tmp.Name(), path)
+	}
+	if err != nil {
+		return fmt.Errorf("writing %s: %w", path, err)
+	}
+	return nil
+}
+
+// checkCertOwner returns an error if the file holds a certificate of another identity.
+func checkCertOwner(path string, id ID) error {
+	text, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	} else if err != nil {
+		return fmt.Errorf("issuing certificate: %w", err)
+	}
+	block, _ := pem.Decode(text)
+	if block == nil {
+		return fmt.Errorf("issuing certificate for %s: %s is not a certificate: choose another directory or name", id, path)
+	}
+	cert, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		return fmt.Errorf("issuing certificate for %s: reading %s: %w", id, path, err)
+	}
+	switch got, err := leafID(cert); {
+	case err != nil:
+		return fmt.Errorf("issuing certificate for %s: %s is a certificate of CN=%s that is not one of a node: choose another directory or name", id, path, cert.Subject.CommonName)
+	case got != id:
+		return fmt.Errorf("issuing certificate for %s: %s is a certificate of %s: choose another directory or name", id, path, got)
+	}
+	return nil
 }

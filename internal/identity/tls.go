@@ -1,10 +1,12 @@
 package identity
 
 import (
+	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 )
 
@@ -153,4 +155,74 @@ func leafID(leaf *x509.Certificate) (ID, error) {
 		return ID{}, fmt.Errorf("the certificate has %d URIs, want exactly one", len(leaf.URIs))
 	}
 	return ParseID(leaf.URIs[0].String())
+}
+
+// ServerTLSNoClientCert returns the TLS configuration of a listener whose clients have no certificate and authenticate
+// by other means. Clients still verify the listener.
+func (c *Certs) ServerTLSNoClientCert() *tls.Config {
+	cfg := c.newBaseTLS("")
+	cfg.GetCertificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return &c.currentBundle().cert, nil }
+	return cfg
+}
+
+// ClientTLSForCA returns the TLS configuration for dialling such a listener: the server's certificate must chain to the
+// authority in caFile and contain an identity that verify accepts. The host name is not checked, as in Certs.ClientTLS.
+func ClientTLSForCA(caFile string, verify func(ID) error) (*tls.Config, error) {
+	text, err := readPEM(caFile)
+	if err != nil {
+		return nil, err
+	}
+	roots := x509.NewCertPool()
+	if !roots.AppendCertsFromPEM(text) {
+		return nil, fmt.Errorf("reading authority %s: the file has no PEM certificate", caFile)
+	}
+	return &tls.Config{
+		MinVersion:         tls.VersionTLS13,
+		InsecureSkipVerify: true, // only the host name is not checked: VerifyConnection below verifies the chain
+		VerifyConnection: func(cs tls.ConnectionState) error {
+			if err := verifyPeerChain(cs.PeerCertificates, roots); err != nil {
+				return err
+			}
+			id, err := PeerID(cs)
+			if err != nil {
+				return errors.Join(errors.New("the server's certificate is not one of Spillway"), err)
+			}
+			return verify(id)
+		},
+	}, nil
+}
+
+// maxSharedCerts bounds the certificates that a listener caches. A region has fewer nodes.
+const maxSharedCerts = 1024
+
+// sharedCerts are verified certificates of peers. A peer presents the same one on each connection, and crypto/tls
+// parses a client's certificate each time: without sharing, each connection holds its own copy of some 4 KB.
+type sharedCerts struct {
+	mu     sync.Mutex
+	byHash map[[sha256.Size]byte]*x509.Certificate
+}
+
+// shareParsed makes the connection of an accepted peer hold the copies that were parsed first, by replacing the
+// elements of the connection's own slices.
+func (k *sharedCerts) shareParsed(cs tls.ConnectionState) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.replaceWithShared(cs.PeerCertificates)
+	for _, chain := range cs.VerifiedChains {
+		k.replaceWithShared(chain)
+	}
+}
+
+func (k *sharedCerts) replaceWithShared(certs []*x509.Certificate) {
+	for i, c := range certs {
+		sum := sha256.Sum256(c.Raw)
+		first := k.byHash[sum]
+		if first == nil {
+			if k.byHash == nil || len(k.byHash) >= maxSharedCerts {
+				k.byHash = map[[sha256.Size]byte]*x509.Certificate{}
+			}
+			first, k.byHash[sum] = c, c
+		}
+		certs[i] = first
+	}
 }

@@ -3,7 +3,9 @@ package modelroute
 import (
 	"errors"
 	"fmt"
+	"iter"
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/cespare/xxhash/v2"
@@ -260,4 +262,52 @@ func (a *ResolvedModel) explainSticky() string {
 		return "by chance, this time: nothing keeps the request to a target"
 	}
 	return "kept there by its " + a.stickyBy
+}
+
+// meetsConditions reports whether the request meets all conditions of a target.
+func (c *targetChoice) meetsConditions(t *spec.AliasTarget) bool {
+	w := &t.When
+	return (w.Header.Name == "" || hasHeader(c.query.Header, &w.Header)) &&
+		(len(w.Tenants) == 0 || slices.Contains(w.Tenants, c.query.Tenant)) &&
+		(w.Cohort == 0 || isInCohort(c.alias.Name, c.query.Tenant, w.Cohort))
+}
+
+// isInCohort reports whether a tenant is in an alias's cohort of percent. Cohorts of different aliases are
+// independent.
+func isInCohort(alias, tenant string, percent float64) bool {
+	h := mixBits(mixBits(xxhash.Sum64String(alias)) ^ xxhash.Sum64String(tenant))
+	return 100*toUnitInterval(h) < percent
+}
+
+// hasHeader looks up a header ignoring case, for any spelling in the spec.
+func hasHeader(h map[string][]string, want *spec.HeaderCondition) bool {
+	lines, ok := h[want.Name]
+	if !ok {
+		for name, l := range h {
+			if strings.EqualFold(name, want.Name) {
+				lines = l
+				break
+			}
+		}
+	}
+	return len(lines) > 0 && (want.Value == "" || slices.Contains(lines, want.Value))
+}
+
+// FallbackModels returns the models that may answer a request of a tenant instead of m, the nearest first: m's
+// fallback, that model's own fallback and so on, as far as the tenant allows fallbacks and may use the model by
+// name. A nil tenant or model has none.
+func FallbackModels(s *spec.Spec, t *spec.Tenant, m *spec.Model) iter.Seq[*spec.Model] {
+	return func(yield func(*spec.Model) bool) {
+		if t == nil || !t.Fallback {
+			return
+		}
+		for range s.Models { // the chains of a validated spec end; a hand-made one might be cyclic
+			if m == nil || m.Fallback == "" {
+				return
+			}
+			if m = s.FindModel(m.Fallback); m == nil || t.MayUseModel(m.Name, m.Name) && !yield(m) {
+				return
+			}
+		}
+	}
 }

@@ -1,6 +1,9 @@
 package openai
 
-import "bytes"
+import (
+	"bytes"
+	"encoding/json"
+)
 
 // Members walks the members of one JSON object for callers that split bodies. It checks the structure
 // (brackets, strings, commas), skips arrays of bare numbers at the speed of a memory search, and copies
@@ -141,4 +144,13 @@ func isFlatArray(inside []byte) bool {
 		}
 	}
 	return true
+}
+
+// appendQuoted appends s as a JSON string.
+func appendQuoted(dst []byte, s string) []byte {
+	b, err := json.Marshal(s)
+	if err != nil { // a string always marshals
+		return append(dst, '"', '"')
+	}
+	return append(dst, b...)
 }

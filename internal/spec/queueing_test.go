@@ -1,6 +1,8 @@
 package spec_test
 
 import (
+	"fmt"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -70,6 +72,81 @@ models: [{name: m}]
 		_, err := spec.Decode("bad.yaml", []byte(head+"routing: {"+text+"}\n"))
 		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "bad.yaml:6:") {
 			t.Errorf("%s: error is %v, want one at line 6 with %q", text, err, want)
+		}
+	}
+}
+
+// drawBatchPolicy draws a valid batch policy.
+func drawBatchPolicy(t *rapid.T, models []string) spec.BatchPolicy {
+	enabled := rapid.Bool().Draw(t, "merge")
+	b := spec.BatchPolicy{
+		Enabled: &enabled, MaxSize: rapid.IntRange(1, 4096).Draw(t, "max_size"), MaxDelay: spec.Duration(rapid.Int64Range(1e5, 1e9).Draw(t, "max_delay")),
+		MaxBytes: rapid.Int64Range(1<<10, 64<<20).Draw(t, "max_bytes"), AcrossTenants: rapid.Bool().Draw(t, "across"), InferModels: models,
+	}
+	if rapid.Bool().Draw(t, "prefers") {
+		b.PreferredSizes = []int{b.MaxSize}
+	}
+	return b
+}
+
+func TestBatchDefaultsAndMistakes(t *testing.T) {
+	valid, err := os.ReadFile("testdata/valid.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := spec.Decode("spec", valid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &s.Routing.Batch
+	if !*b.Enabled || b.MaxSize != 64 || time.Duration(b.MaxDelay) != 5*time.Millisecond || b.MaxBytes != 1<<20 || b.AcrossTenants || len(b.InferModels) != 0 {
+		t.Fatalf("defaults are %+v", b)
+	}
+	with := func(batch string) error {
+		_, err := spec.Decode("spec", []byte(string(valid)+"  batch: {"+batch+"}\n"))
+		return err
+	}
+	for _, ok := range []string{"enabled: false", "max_size: 32, preferred_sizes: [8, 16]", "infer_models: [llama-8b]", "across_tenants: true, max_delay: 1ms, max_bytes: 4096"} {
+		if err := with(ok); err != nil {
+			t.Errorf("%s: %v", ok, err)
+		}
+	}
+	for text, want := range map[string]string{
+		"max_size: 5000": "max_size 5000 is out of range", "max_size: -1": "out of range", "preferred_sizes: [8, 4]": "out of order", "preferred_sizes: [128]": "max_size (64)",
+		"max_delay: 2s": "max_delay 2s is out of range", "max_bytes: 10": "max_bytes 10 is out of range", "infer_models: [resnet]": `unknown model "resnet"`,
+		"infer_models: [llama-8b, llama-8b]": "is there twice", "max_delays: 2ms": "max_delay",
+	} {
+		if err := with(text); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", text, err, want)
+		}
+	}
+}
+
+// sizedSpec returns a spec with the given number of regions, and of gateways in each.
+func sizedSpec(regions, gateways int) string {
+	var b strings.Builder
+	b.WriteString("zone: {name: api.example., nameservers: [{name: ns1.api.example., addresses: [192.0.2.1]}]}\nservices: [{name: chat.api.example.}]\nmodels: [{name: m}]\nregions:\n")
+	for r := range regions {
+		fmt.Fprintf(&b, "  - name: r%d\n    place: {city: X, lat: 1, lon: 1}\n    gateways:\n", r)
+		for g := range gateways {
+			fmt.Fprintf(&b, "      - {name: g%d, addresses: [10.%d.%d.%d], url: \"http://g%d.r%d.example\"}\n", g, r/256, r%256, g+1, g, r)
+		}
+	}
+	return b.String()
+}
+
+func TestRegionsAndGatewaysAreBounded(t *testing.T) {
+	for _, at := range [][2]int{{1, spec.MaxGateways}, {spec.MaxRegions, 1}} {
+		if _, err := spec.Decode("spec", []byte(sizedSpec(at[0], at[1]))); err != nil {
+			t.Errorf("%d regions, %d gateways: %v", at[0], at[1], err)
+		}
+	}
+	for at, want := range map[[2]int]string{
+		{1, spec.MaxGateways + 1}: `region "r0" has 65 gateways, at most 64 are possible`,
+		{spec.MaxRegions + 1, 1}:  "there are 257 regions, at most 256 can be steered",
+	} {
+		if _, err := spec.Decode("spec", []byte(sizedSpec(at[0], at[1]))); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%d regions, %d gateways: %v", at[0], at[1], err)
 		}
 	}
 }

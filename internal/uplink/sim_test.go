@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/quic-go/quic-go/testutils/simnet"
+	"go.uber.org/goleak"
 
 	"github.com/spillway-lb/spillway/internal/capacity"
 	"github.com/spillway-lb/spillway/internal/identity"
@@ -326,3 +327,5 @@ func (r *logRecorder) countLines(text string) (n int) {
 	}
 	return n
 }
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

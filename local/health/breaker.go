@@ -1,6 +1,7 @@
 package health
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"time"
 )
@@ -172,3 +173,58 @@ func (b *Breaker) closeBreaker(now time.Time) {
 	b.state, b.rampStart, b.ramping, b.trialRequired = Closed, now, true, false
 	b.softFailures, b.softOf, b.refusedInRow, b.failedProbes, b.trialSuccesses = 0, tenants{}, 0, 0, 0
 }
+
+// maxClockBackstep is how far the time may step back without a clock change, because callers read the clock before
+// they wait for their turn.
+const maxClockBackstep = 10 * time.Second
+
+// adjustClock detects a clock that was set back and moves all stored times back with it, so that no backoff is longer
+// by the difference.
+func (b *Breaker) adjustClock(now time.Time) {
+	back := b.lastSeen.Sub(now)
+	switch {
+	case back <= 0:
+		b.lastSeen = now
+		return
+	case back < maxClockBackstep:
+		return
+	}
+	for _, t := range [...]*time.Time{
+		&b.openUntil, &b.rampStart, &b.progress.lastOutput, &b.answers.updatedAt, &b.suspicion.verified,
+		&b.softOf.at[0], &b.softOf.at[1], &b.answers.plainOf.at[0], &b.answers.plainOf.at[1],
+	} {
+		if !t.IsZero() {
+			*t = t.Add(-back)
+		}
+	}
+	b.lastSeen = now
+}
+
+// BreakerState is the state of a Breaker.
+type BreakerState uint8
+
+// States of a breaker.
+const (
+	Closed   BreakerState = iota // healthy: takes requests
+	HalfOpen                     // on trial: takes at most Trials requests at once
+	Open                         // unhealthy: takes none until its backoff has passed
+	Warming                      // reachable again, waiting for the answer to its warm-up request: takes none
+)
+
+// String is the state's name in status and metrics.
+func (s BreakerState) String() string {
+	switch s {
+	case Closed:
+		return "closed"
+	case HalfOpen:
+		return "half_open"
+	case Open:
+		return "open"
+	case Warming:
+		return "warming"
+	}
+	return fmt.Sprintf("state(%d)", uint8(s))
+}
+
+// AcceptsRequests reports whether requests may be sent in this state.
+func (s BreakerState) AcceptsRequests() bool { return s == Closed || s == HalfOpen }

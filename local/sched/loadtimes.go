@@ -1,6 +1,8 @@
 package sched
 
-import "github.com/spillway-lb/spillway/internal/capacity"
+import (
+	"github.com/spillway-lb/spillway/internal/capacity"
+)
 
 // loadTimes holds the load times of models in seconds, as exponential moving averages.
 type loadTimes map[string]float64
@@ -39,4 +41,22 @@ func (l loadTimes) expectedSeconds(key string, prior float64) float64 {
 		return s
 	}
 	return prior
+}
+
+// movingAverage is the mean of about the last 50 values; older ones decay.
+type movingAverage struct {
+	mean  float64
+	count int
+}
+
+func (a *movingAverage) addSample(v float64) {
+	a.count++
+	a.mean += (v - a.mean) / float64(min(a.count, 50))
+}
+
+func (a *movingAverage) meanOr(def float64) float64 {
+	if a.count == 0 {
+		return def
+	}
+	return a.mean
 }

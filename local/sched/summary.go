@@ -10,6 +10,7 @@ import (
 	"github.com/spillway-lb/spillway/internal/modelroute"
 	"github.com/spillway-lb/spillway/internal/spec"
 	"github.com/spillway-lb/spillway/local/pick"
+	"github.com/spillway-lb/spillway/local/prefix"
 )
 
 // Reporter describes the zone: the summary for gateways, the status for operators, and explanations of choices.
@@ -160,4 +161,26 @@ func addHardware(hs []capacity.HardwareRates, name string, prefill, decode float
 	hs[at].PrefillRate += int64(prefill)
 	hs[at].DecodeRate += int64(decode)
 	return hs
+}
+
+// prefixSketch is the reported sketch of one model's cached prefixes.
+type prefixSketch struct {
+	hotPrefixes *prefix.HotPrefixes
+	lastBuilt   []capacity.PrefixEntry
+	builtAt     time.Time
+}
+
+// sketchInterval is how often a model's prefix sketch is rebuilt. Hot prefixes change slowly, and an unchanged sketch is not
+// sent again.
+const sketchInterval = time.Second
+
+// buildPrefixes returns the sketch for a summary, rebuilt at most every sketchInterval. The slice does not change afterwards.
+func (s *prefixSketch) buildPrefixes(x *prefix.Index, now time.Time) []capacity.PrefixEntry {
+	if s.hotPrefixes == nil {
+		return nil
+	}
+	if age := now.Sub(s.builtAt); age >= sketchInterval || age < 0 {
+		s.lastBuilt, s.builtAt = s.hotPrefixes.TopPrefixes(x, capacity.MaxPrefixes), now
+	}
+	return s.lastBuilt
 }

@@ -3,6 +3,7 @@ package sharding
 import (
 	"math/bits"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/cespare/xxhash/v2"
@@ -73,4 +74,12 @@ func mixHashes(a, b uint64) uint64 {
 	h ^= h >> 32
 	h *= 0xd6e8feb86659fd93
 	return h ^ h>>32
+}
+
+// AssignmentInterval is how often an instance assigns the zone's workers to its instances.
+const AssignmentInterval = 250 * time.Millisecond
+
+// ComputeListVersion hashes a list of workers, so that an unchanged list is not sent again. The result is not 0.
+func ComputeListVersion(workers []string) uint64 {
+	return max(1, xxhash.Sum64String(strings.Join(workers, "\n")))
 }

@@ -278,3 +278,89 @@ func BenchmarkChooseRoute(b *testing.B) {
 		})
 	}
 }
+
+// A request of a pool goes by what the pool's workers can do, wherever a zone says that, and not by what others can.
+func TestPoolRequestsUsePoolCapacity(t *testing.T) {
+	pooled := func(ahead int64, pools ...capacity.ModelCapacity) capacity.ModelCapacity {
+		m := testModel("m", ahead)
+		m.Pools = pools
+		return m
+	}
+	none := withChange(testModel("gold", 0), func(m *capacity.ModelCapacity) { m.Ready = 0 })
+	for _, tc := range []struct {
+		name     string
+		a, b     capacity.ModelCapacity
+		pool     string
+		overflow bool
+		want     string
+	}{
+		{"anybody's request", pooled(0, testModel("gold", 50_000)), pooled(20_000, testModel("gold", 0)), "", false, "a:1"},
+		{"the pool with less before it", pooled(0, testModel("gold", 50_000)), pooled(20_000, testModel("gold", 0)), "gold", false, "b:1"},
+		{"the zone that has the pool", pooled(0, none), pooled(20_000, testModel("gold", 40_000)), "gold", false, "b:1"},
+		{"nowhere", pooled(0, none), pooled(0, none), "gold", false, ""},
+		{"over to the others where the pool is full", pooled(0, testModel("gold", 50_000)), pooled(20_000, testModel("gold", 20_000)), "gold", true, "a:1"},
+		{"over to the others where the pool is not", pooled(0, none), pooled(20_000, testModel("gold", 10_000)), "gold", true, "a:1"},
+		{"a zone of a release that does not say", pooled(0), pooled(0, testModel("gold", 50_000)), "gold", false, "a:1"},
+		{"a pool of workers that are there alone", withChange(pooled(0, testModel("gold", 0)), func(m *capacity.ModelCapacity) { m.Ready = 0 }), withChange(pooled(0, none), func(m *capacity.ModelCapacity) { m.Ready = 0 }), "gold", true, "a:1"},
+	} {
+		q := testQuery()
+		q.Pool, q.Overflow = tc.pool, tc.overflow
+		v := routing.RoutingView{Locals: []routing.LocalInstance{testLocal("a", tc.a), testLocal("b", tc.b)}}
+		if got, _ := routing.ChooseRoute(q, &v, time.Time{}, newRNG(), nil); got.Endpoint != tc.want {
+			t.Errorf("%s: it goes to %q, want %q", tc.name, got.Endpoint, tc.want)
+		}
+	}
+	far := routing.RoutingView{
+		Locals: []routing.LocalInstance{testLocal("a", pooled(0, testModel("gold", 50_000)))},
+		Peers:  []routing.PeerRegion{testPeer("ams", 10*time.Millisecond, pooled(50_000, testModel("gold", 0)))},
+	}
+	q := testQuery()
+	q.Pool = "gold"
+	if got, _ := routing.ChooseRoute(q, &far, time.Time{}, newRNG(), nil); !got.IsSpilled() {
+		t.Errorf("a peer whose pool is free is left for a queue at home: %+v", got)
+	}
+}
+
+// What a verdict says that a peer has cached is what its fresh statement and the session's home say, and never more than the prompt:
+// the gateway's ledger counts only the rest.
+func TestDecisionCarriesPeerCachedTokens(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		q := testQuery()
+		q.PromptTokens = rapid.IntRange(1, 3000).Draw(t, "prompt")
+		q.Prefix = []uint64{6, 7}
+		want, m := 0, testModel("m", 0)
+		if sketch := rapid.IntRange(0, 3000).Draw(t, "sketch"); sketch > 0 {
+			m.Prefixes = []capacity.PrefixEntry{{Hash: rapid.SampledFrom(q.Prefix).Draw(t, "which"), Tokens: int64(sketch)}}
+			want = sketch
+		}
+		if q.AffinityTokens = rapid.IntRange(0, 3000).Draw(t, "home"); rapid.Bool().Draw(t, "is home") {
+			q.AffinityPath = capacity.Path{Region: "ams"}
+			want = max(want, q.AffinityTokens)
+		}
+		p := testPeer("ams", 10*time.Millisecond, m)
+		if p.State = capacity.Freshness(rapid.IntRange(0, 2).Draw(t, "state")); p.State != capacity.Fresh {
+			want = 0
+		}
+		got, ok := routing.ChooseRoute(q, &routing.RoutingView{Peers: []routing.PeerRegion{p}}, time.Time{}, newRNG(), nil)
+		if want = min(want, q.PromptTokens); !ok || !got.IsSpilled() || got.CachedTokens != int64(want) {
+			t.Fatalf("%+v, want %d tokens cached there", got, want)
+		}
+	})
+}
+
+func TestRoutingView_OutputTokenCostFollowsTheWorkers(t *testing.T) {
+	view := func(prefill, decode int64) *routing.RoutingView {
+		return &routing.RoutingView{Locals: []routing.LocalInstance{{Summary: &capacity.Summary{Models: []capacity.ModelCapacity{{
+			Name:     "m",
+			Hardware: []capacity.HardwareRates{{Name: "h100", PrefillRate: prefill, DecodeRate: decode}},
+		}}}}}}
+	}
+	for _, tc := range []struct {
+		prefill, decode int64
+		want            float64
+	}{{40_000, 4000, 10}, {0, 0, routing.DefaultDecodeCost}, {100, 1000, routing.MinDecodeCost}, {1_000_000, 1, routing.MaxDecodeCost}} {
+		if got := view(tc.prefill, tc.decode).OutputTokenCost("m"); got != tc.want {
+			t.Errorf("at %d and %d tokens/s an output token costs %v, want %v", tc.prefill, tc.decode, got, tc.want)
+		}
+	}
+}

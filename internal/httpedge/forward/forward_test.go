@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/goleak"
+
 	"github.com/spillway-lb/spillway/internal/httpedge/forward"
 	"github.com/spillway-lb/spillway/internal/openai"
 	"github.com/spillway-lb/spillway/internal/timed"
@@ -458,3 +460,5 @@ func TestRequestBodyIsReleasedAtFirstByte(t *testing.T) {
 		t.Error("the body is kept after the answer has begun")
 	}
 }
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

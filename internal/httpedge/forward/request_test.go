@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -82,6 +83,30 @@ func TestReleasedBodyIsSentWholeAndThenFreed(t *testing.T) {
 			if h.body.Len() != 0 || h.editedReader != nil || h.plainReader.Size() != 0 {
 				t.Fatalf("%s, dropped after %d bytes: it is kept", name, first)
 			}
+		}
+	}
+}
+
+func TestClientRequestIDAcceptsOnlyLoggableValues(t *testing.T) {
+	for _, c := range []struct{ own, general, want string }{
+		{"", "", ""},
+		{"", "trace-1", "trace-1"},
+		{"mine", "trace-1", "mine"},
+		{"two words", "trace-1", "trace-1"},
+		{"", "line\nbreak", ""},
+		{"", "h\u00e9", ""},
+		{"", strings.Repeat("x", 128), strings.Repeat("x", 128)},
+		{"", strings.Repeat("x", 129), ""},
+	} {
+		h := http.Header{}
+		if c.own != "" {
+			h["X-Client-Request-Id"] = []string{c.own}
+		}
+		if c.general != "" {
+			h["X-Request-Id"] = []string{c.general}
+		}
+		if got := ClientRequestID(h); got != c.want {
+			t.Errorf("%q and %q: %q, want %q", c.own, c.general, got, c.want)
 		}
 	}
 }

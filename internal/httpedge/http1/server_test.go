@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -16,6 +17,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"go.uber.org/goleak"
 )
 
 // startServer starts a Server; secure gives it the certificate of httptest.
@@ -456,3 +459,8 @@ func decodeChunked(pieces func(func([]byte) bool)) (string, error) {
 	}
 	return out.String(), io.ErrUnexpectedEOF
 }
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// discardLog discards the error log of servers.
+var discardLog = log.New(io.Discard, "", 0)
