@@ -14,7 +14,7 @@ const affectedDuration = 10 * time.Second
 // region. Without a fault of workers it is 0.
 func affectedShare(r *sim.RunResult) (float64, string) {
 	if len(r.Faults) == 0 {
-		return 0, "nothing broke"
+		return 0, "the run has no fault"
 	}
 	part := 0.0
 	for i := range r.Faults {

@@ -18,7 +18,7 @@ const (
 // requests met the SLO than before any fault: the seconds until goodput is back for good. The longest of all faults.
 func recoveryTime(r *sim.RunResult) (float64, string) {
 	if len(r.Faults) == 0 {
-		return 0, "nothing broke"
+		return 0, "the run has no fault"
 	}
 	var moments []int
 	for i := range r.Faults {
