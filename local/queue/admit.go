@@ -36,7 +36,7 @@ func (q *Queue[T]) Push(it *Item[T], now time.Time, rng *rand.Rand, evict func(*
 	if it.state == itemWaiting {
 		return Accepted
 	}
-	q.settleReusedItem(it)
+	q.SettleItem(it, it.Cost) // it is pushed again while it runs
 	it.clampFields()
 	l := &q.classes[it.Class]
 	ln := l.tenantQueueFor(it.Tenant, q.cfg.MaxTenants)
@@ -56,14 +56,14 @@ func (q *Queue[T]) Push(it *Item[T], now time.Time, rng *rand.Rand, evict func(*
 		l.markResting(ln)
 		return r
 	}
-	l.recordArrival(it.Tenant, now)
+	l.arrivals.recordArrival(it.Tenant, now)
 	q.addItem(it, ln, now)
 	return Accepted
 }
 
 // checkAdmission returns the refusals that do not depend on other requests.
 func (q *Queue[T]) checkAdmission(it *Item[T], ln *tenantQueue[T], now time.Time, rng *rand.Rand) Refusal {
-	if q.isTenantFull(it, ln) {
+	if ln.isFullFor(it, &q.cfg) {
 		return TenantFull
 	}
 	if p := q.classShedProbability(it.Class, now); p > 0 && rng.Float64() < p {
@@ -102,7 +102,7 @@ func (q *Queue[T]) makeRoom(it *Item[T], ln *tenantQueue[T], now time.Time, evic
 	}
 	if q.fitsAboveLessUrgent(it) {
 		for !q.fitsQueue(it, 0, 0) {
-			q.evictItem(q.newestLeastUrgent(), now, evict)
+			q.evictItem(q.classes.newestLeastUrgent(), now, evict)
 		}
 		return true
 	}
@@ -126,15 +126,6 @@ func (q *Queue[T]) evictItem(v *Item[T], now time.Time, evict func(*Item[T])) {
 	}
 }
 
-func (q *Queue[T]) newestLeastUrgent() *Item[T] {
-	for c := spec.NumClasses - 1; c >= 0; c-- {
-		if v := q.classes[c].newest; v != nil {
-			return v
-		}
-	}
-	return nil
-}
-
 // maxEvictSearch bounds the search for a tenant that holds more, in items. A flooding tenant has the newest requests,
 // so few steps find it.
 const maxEvictSearch = 64
@@ -153,12 +144,6 @@ func (q *Queue[T]) findGreedierItem(it *Item[T], ln *tenantQueue[T]) *Item[T] {
 		v = v.older
 	}
 	return nil
-}
-
-// shedProbability rises with the square of the saturation from 0 at ShedFrom to 1 at ShedFrom + ShedSpan.
-func (q *Queue[T]) shedProbability(saturation float64) float64 {
-	x := max(0, min((saturation-q.cfg.ShedFrom)/q.cfg.ShedSpan, 1))
-	return x * x
 }
 
 // Saturation is how close the queue is to refusing requests: 1 when it is full, or when the predicted wait of a class

@@ -75,6 +75,12 @@ func (c *Config) tenantBound(k spec.Class) (items int, bytes int64) {
 	return partOf(items, c.TenantShare), partOf(bytes, c.TenantShare)
 }
 
+// shedProbability rises with the square of the saturation from 0 at ShedFrom to 1 at ShedFrom + ShedSpan.
+func (c *Config) shedProbability(saturation float64) float64 {
+	x := max(0, min((saturation-c.ShedFrom)/c.ShedSpan, 1))
+	return x * x
+}
+
 func partOf[N int | int64](of N, share float64) N { return max(1, N(float64(of)*share)) }
 
 func positiveOr[N int | int64 | float64 | time.Duration](v, def N) N {

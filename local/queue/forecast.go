@@ -26,7 +26,7 @@ func (q *Queue[T]) ForecastPush(it *Item[T], now time.Time) (f Forecast) {
 	f.Wait, f.WaitKnown = q.predictTenantWait(ln, x.Class, x.Work, now)
 	f.ShedProbability = q.classShedProbability(x.Class, now)
 	switch {
-	case q.isTenantFull(&x, ln):
+	case ln.isFullFor(&x, &q.cfg):
 		f.Refusal = TenantFull
 	case f.ShedProbability >= 1:
 		f.Refusal = ShedForLoad
@@ -40,17 +40,6 @@ func (q *Queue[T]) ForecastPush(it *Item[T], now time.Time) (f Forecast) {
 	return f
 }
 
-// peekTenantQueue is the tenant queue that a request would wait in, or an equivalent one.
-func (l *classQueue[T]) peekTenantQueue(it *Item[T], most int) *tenantQueue[T] {
-	switch ln := l.tenants[it.Tenant]; {
-	case ln != nil:
-		return ln
-	case len(l.tenants) >= most && l.longestResting == nil:
-		return &l.overflowTenants
-	}
-	return &tenantQueue[T]{tenant: it.Tenant, heapPos: -1, weight: it.Weight}
-}
-
 // fitsAboveLessUrgent reports whether the item fits after every less urgent request is removed.
 func (q *Queue[T]) fitsAboveLessUrgent(it *Item[T]) bool {
 	var n int
@@ -62,18 +51,12 @@ func (q *Queue[T]) fitsAboveLessUrgent(it *Item[T]) bool {
 	return q.fitsQueue(it, n, bytes)
 }
 
-// isTenantFull reports whether the item's tenant is at its bound.
-func (q *Queue[T]) isTenantFull(it *Item[T], ln *tenantQueue[T]) bool {
-	n, b := q.cfg.tenantBound(it.Class)
-	return len(ln.items) >= n || ln.bytes+it.Bytes > b
-}
-
 // classShedProbability is the probability that a request of class c is refused because the queue nears saturation.
 func (q *Queue[T]) classShedProbability(c spec.Class, now time.Time) float64 {
 	if c != spec.Batch {
 		return 0
 	}
-	return q.shedProbability(q.Saturation(now))
+	return q.cfg.shedProbability(q.Saturation(now))
 }
 
 // missesDeadline reports whether the item would enter after its deadline.

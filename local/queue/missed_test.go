@@ -164,7 +164,9 @@ func TestMissedWorkIsCounted(t *testing.T) {
 func TestAgeRaisesClassWeightUpToTarget(t *testing.T) {
 	q := New[int](Config{})
 	q.Push(&testItem{Class: spec.Batch, Work: 1}, testStart, newTestRNG(), nil)
-	at := func(after time.Duration) float64 { return q.agedWeight(spec.Batch, testStart.Add(after)) }
+	at := func(after time.Duration) float64 {
+		return q.classes.agedWeight(&q.cfg, spec.Batch, testStart.Add(after))
+	}
 	target := q.cfg.Targets[spec.Batch]
 	if !(at(0) < at(target/2) && at(target/2) < at(target)) || at(target) != at(time.Hour) {
 		t.Errorf("the weight is %v at first, %v and %v at the target, and %v an hour later", at(0), at(target/2), at(target), at(time.Hour))

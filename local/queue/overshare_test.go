@@ -147,8 +147,8 @@ func TestJudgeShareAllocatesNothing(t *testing.T) {
 	}
 	if n := testing.AllocsPerRun(100, func() {
 		q.JudgeShare("a", spec.Batch, testStart)
-		q.classes[0].recordArrival("b", testStart)
-		q.classes[0].recordArrival("a", testStart)
+		q.classes[0].arrivals.recordArrival("b", testStart)
+		q.classes[0].arrivals.recordArrival("a", testStart)
 	}); n != 0 {
 		t.Errorf("%v allocations", n)
 	}

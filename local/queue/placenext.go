@@ -45,8 +45,8 @@ func (q *Queue[T]) PlaceNext(now time.Time, try func(*Item[T]) TryResult) *Item[
 	}
 	t := tryState[T]{triesLeft: q.cfg.MaxTries}
 	var order [spec.NumClasses]spec.Class
-	for _, c := range q.dueClasses(now, &order) {
-		if it := q.classes[c].tryTenants(&t, now, try); it != nil {
+	for _, c := range q.classes.dueClasses(&q.cfg, now, &order) {
+		if it := t.tryTenants(&q.classes[c], now, try); it != nil {
 			q.countOvertaken(&t)
 			return q.startWaitingItem(it, now)
 		}
@@ -55,7 +55,7 @@ func (q *Queue[T]) PlaceNext(now time.Time, try func(*Item[T]) TryResult) *Item[
 }
 
 // tryTenants tries the tenants of the class in order.
-func (l *classQueue[T]) tryTenants(t *tryState[T], now time.Time, try func(*Item[T]) TryResult) *Item[T] {
+func (t *tryState[T]) tryTenants(l *classQueue[T], now time.Time, try func(*Item[T]) TryResult) *Item[T] {
 	var w heapWalk[*tenantQueue[T]]
 	w.startAt(l.waitingTenants)
 	for t.triesLeft > 0 {
@@ -64,7 +64,7 @@ func (l *classQueue[T]) tryTenants(t *tryState[T], now time.Time, try func(*Item
 			return nil
 		}
 		l.demoteMissed(ln, now)
-		if it := ln.tryItems(t, try); it != nil {
+		if it := t.tryItems(ln, try); it != nil {
 			return it
 		}
 	}
@@ -72,9 +72,9 @@ func (l *classQueue[T]) tryTenants(t *tryState[T], now time.Time, try func(*Item
 }
 
 // tryItems tries the tenant's first request, and later ones only while those before are held.
-func (l *tenantQueue[T]) tryItems(t *tryState[T], try func(*Item[T]) TryResult) *Item[T] {
+func (t *tryState[T]) tryItems(ln *tenantQueue[T], try func(*Item[T]) TryResult) *Item[T] {
 	var w heapWalk[*Item[T]]
-	w.startAt(l.items)
+	w.startAt(ln.items)
 	for i := 0; i < maxHeldTries && t.triesLeft > 0; i++ {
 		it, ok := w.nextElement()
 		if !ok {
@@ -109,7 +109,7 @@ func (q *Queue[T]) countOvertaken(t *tryState[T]) {
 func (q *Queue[T]) startWaitingItem(it *Item[T], now time.Time) *Item[T] {
 	l, ln := &q.classes[it.Class], it.tenantQueue
 	it.Cost = clampCost(it.Cost)
-	l.virtualTime += it.Cost / q.agedWeight(it.Class, now)
+	l.virtualTime += it.Cost / q.classes.agedWeight(&q.cfg, it.Class, now)
 	l.maxRecentCost = max(it.Cost/ln.weight, 0.999*l.maxRecentCost)
 	l.chargeCost(ln, it.Cost)
 	q.drainMeter.addWork(it.Work, now)

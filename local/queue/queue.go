@@ -2,14 +2,12 @@ package queue
 
 import (
 	"time"
-
-	"github.com/spillway-lb/spillway/internal/spec"
 )
 
 // Queue holds one model's waiting requests and the cost counters of its tenants.
 type Queue[T any] struct {
 	cfg          Config
-	classes      [spec.NumClasses]classQueue[T]
+	classes      classSet[T]
 	itemCount    int
 	bytes        int64
 	seq          uint64
@@ -46,14 +44,14 @@ func (q *Queue[T]) RecordDirectEntry(it *Item[T], now time.Time) {
 	if it.state == itemWaiting {
 		return
 	}
-	q.settleReusedItem(it)
+	q.SettleItem(it, it.Cost) // it is pushed again while it runs
 	it.clampFields()
 	it.enqueuedAt = now
 	l := &q.classes[it.Class]
-	l.recordArrival(it.Tenant, now)
+	l.arrivals.recordArrival(it.Tenant, now)
 	ln := l.tenantQueueFor(it.Tenant, q.cfg.MaxTenants)
 	l.setWeight(ln, it.Weight)
-	l.unmarkResting(ln)
+	l.resting.removeTenant(ln)
 	if ln.heapPos < 0 {
 		l.liftCounter(ln)
 	}
@@ -61,16 +59,6 @@ func (q *Queue[T]) RecordDirectEntry(it *Item[T], now time.Time) {
 	l.lastLeftCounter = ln.virtualCounter
 	l.counts.entered++
 	l.startItem(it, ln)
-}
-
-// startItem moves an item to running.
-func (l *classQueue[T]) startItem(it *Item[T], ln *tenantQueue[T]) {
-	it.tenantQueue, it.state = ln, itemRunning
-	ln.running++
-	l.running++
-	it.bookedCost = it.Cost
-	ln.busySeconds += it.bookedCost
-	l.busySeconds += it.bookedCost
 }
 
 // SettleItem records the end of a running request and its actual cost in seconds of GPU time, 0 if it did no work.
@@ -98,9 +86,6 @@ func (q *Queue[T]) SettleItem(it *Item[T], cost float64) {
 	l.markResting(ln)
 }
 
-// settleReusedItem settles an item that is pushed again while it runs, at its estimated cost.
-func (q *Queue[T]) settleReusedItem(it *Item[T]) { q.SettleItem(it, it.Cost) }
-
 // RemoveItem removes a waiting item because its client left or it was refused. It is idempotent.
 func (q *Queue[T]) RemoveItem(it *Item[T], now time.Time) {
 	if it == nil || it.state != itemWaiting {
@@ -116,7 +101,7 @@ func (q *Queue[T]) RemoveItem(it *Item[T], now time.Time) {
 func (q *Queue[T]) addItem(it *Item[T], ln *tenantQueue[T], now time.Time) {
 	l := &q.classes[it.Class]
 	if l.itemCount == 0 {
-		q.liftClass(it.Class)
+		q.classes.liftClass(it.Class)
 		l.drainMeter.startClock(now)
 	}
 	if q.itemCount == 0 {
@@ -124,7 +109,7 @@ func (q *Queue[T]) addItem(it *Item[T], ln *tenantQueue[T], now time.Time) {
 	}
 	q.seq++
 	it.seq, it.enqueuedAt, it.skipCount, it.missedDue, it.triedInTime, it.tenantQueue, it.state = q.seq, now, 0, false, false, ln, itemWaiting
-	l.unmarkResting(ln)
+	l.resting.removeTenant(ln)
 	if ln.heapPos < 0 {
 		l.liftCounter(ln)
 		ln.joinedSeq = q.seq

@@ -49,8 +49,8 @@ type shareSums struct {
 // JudgeShare judges a tenant that sends in class c.
 func (q *Queue[T]) JudgeShare(tenant string, c spec.Class, now time.Time) ShareVerdict {
 	c = clampClass(c)
-	s := q.sumShares(tenant, c, now)
-	v := ShareVerdict{YieldsToUrgent: s.urgentBusy, OverShare: q.isOverShare(&s, tenant, c, now)}
+	s := q.classes.sumShares(tenant, c, now)
+	v := ShareVerdict{YieldsToUrgent: s.urgentBusy, OverShare: s.isOverShare(q.classes.lastOtherArrival(tenant, c), now)}
 	active := s.active
 	if !s.ownIsPresent {
 		active++ // it is about to become active
@@ -66,86 +66,17 @@ func (q *Queue[T]) JudgeShare(tenant string, c spec.Class, now time.Time) ShareV
 	return v
 }
 
-// sumShares adds up what a tenant and all tenants use.
-func (q *Queue[T]) sumShares(tenant string, c spec.Class, now time.Time) (s shareSums) {
-	for i := range q.classes {
-		l := &q.classes[i]
-		n := len(l.tenants) - l.restingCount
-		if i > int(c) {
-			s.lessUrgent += n
-			continue
-		}
-		s.active += n
-		s.running += l.running
-		s.busySeconds += l.busySeconds
-		s.work += float64(l.work)
-		s.waiting += l.itemCount
-		if i < int(c) {
-			at := l.lastArrivals[0].arrivedAt
-			s.urgentBusy = s.urgentBusy || l.itemCount > 0 || l.running > 0 || !at.IsZero() && now.Sub(at) < recentArrivalSpan
-		}
-		if own := l.tenants[tenant]; own != nil {
-			if i == int(c) {
-				s.ownRunning, s.ownIsPresent = own.running, !own.isResting
-			}
-			if !own.isResting {
-				s.ownBusy += own.busySeconds
-				s.ownWork += float64(own.work)
-				n--
-			}
-		}
-		s.others = max(s.others, n)
-	}
-	return s
-}
-
-// isOverShare returns ShareVerdict.OverShare.
-func (q *Queue[T]) isOverShare(s *shareSums, tenant string, c spec.Class, now time.Time) bool {
+// isOverShare returns ShareVerdict.OverShare. lastOther is when another tenant last arrived.
+func (s *shareSums) isOverShare(lastOther, now time.Time) bool {
 	others := s.others
 	if others == 0 {
-		at := q.lastOtherArrival(tenant, c)
-		if at.IsZero() || now.Sub(at) >= recentArrivalSpan {
+		if lastOther.IsZero() || now.Sub(lastOther) >= recentArrivalSpan {
 			return false
 		}
 		others = 1
 	}
 	n := float64(1 + others)
 	return s.ownBusy*n > s.busySeconds && (s.waiting == 0 || s.ownWork*n > s.work)
-}
-
-// recentArrivalSpan is how long after its last request a tenant still counts as present, because it may send another
-// at any time.
-const recentArrivalSpan = 10 * time.Second
-
-// lastArrival is a tenant and the time of its last request.
-type lastArrival struct {
-	tenant    string
-	arrivedAt time.Time
-}
-
-// recordArrival records a request that entered or waits. Refused ones do not count: room that is kept free is of no
-// use to them. The two latest tenants suffice to know for every tenant when another one last arrived.
-func (l *classQueue[T]) recordArrival(tenant string, now time.Time) {
-	last := &l.lastArrivals[0]
-	if last.tenant != tenant {
-		l.lastArrivals[1] = *last
-	}
-	*last = lastArrival{tenant, now}
-}
-
-// lastOtherArrival is when a tenant other than the given one last arrived in class c or a more urgent one.
-func (q *Queue[T]) lastOtherArrival(tenant string, c spec.Class) (last time.Time) {
-	for i := range q.classes[:c+1] {
-		a := &q.classes[i].lastArrivals
-		at := a[0].arrivedAt
-		if a[0].tenant == tenant {
-			at = a[1].arrivedAt
-		}
-		if at.After(last) {
-			last = at
-		}
-	}
-	return last
 }
 
 // OthersWaiting reports whether tenants other than this one wait.

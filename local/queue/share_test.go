@@ -82,8 +82,8 @@ func TestShareStateCountsActiveTenants(t *testing.T) {
 						resting++
 					}
 				}
-				if resting != l.restingCount {
-					t.Fatalf("%d tenants rest, %d are counted", resting, l.restingCount)
+				if resting != l.resting.count {
+					t.Fatalf("%d tenants rest, %d are counted", resting, l.resting.count)
 				}
 			}
 		}

@@ -37,15 +37,3 @@ func (q *Queue[T]) cannotMeetDeadline(it *Item[T], ln *tenantQueue[T], now time.
 	wait, ok := l.drainMeter.timeToDrain(int64(max(ahead, 0)), now)
 	return ok && wait > it.Deadline.Sub(now)
 }
-
-// largestSheddable is the tenant's sheddable item with the most work, above that of it, among the first
-// maxEvictSearch of the tenant's heap.
-func (l *tenantQueue[T]) largestSheddable(it *Item[T]) (most *Item[T]) {
-	work := it.Work
-	for _, o := range l.items[:min(len(l.items), maxEvictSearch)] {
-		if o.ShedWhenLate && o.Work > work {
-			most, work = o, o.Work
-		}
-	}
-	return most
-}

@@ -69,7 +69,7 @@ func (q *Queue[T]) Snapshot(now time.Time, tenants int) Snapshot {
 		Waiting: q.itemCount, MaxItems: q.cfg.MaxItems, Bytes: q.bytes, MaxBytes: q.cfg.MaxBytes,
 		DrainRate: q.drainMeter.ratePerSecond(now), Saturation: q.Saturation(now),
 	}
-	s.ShedProbability = q.shedProbability(s.Saturation)
+	s.ShedProbability = q.cfg.shedProbability(s.Saturation)
 	for c := range q.classes {
 		s.Classes[c] = q.snapshotClass(spec.Class(c), now, tenants)
 	}
@@ -79,7 +79,7 @@ func (q *Queue[T]) Snapshot(now time.Time, tenants int) Snapshot {
 func (q *Queue[T]) snapshotClass(c spec.Class, now time.Time, most int) ClassSnapshot {
 	l := &q.classes[c]
 	s := ClassSnapshot{
-		Class: c, Waiting: l.itemCount, Running: l.running, Work: l.work, Bytes: l.bytes, Weight: q.agedWeight(c, now), Oldest: l.oldestAge(now),
+		Class: c, Waiting: l.itemCount, Running: l.running, Work: l.work, Bytes: l.bytes, Weight: q.classes.agedWeight(&q.cfg, c, now), Oldest: l.oldestAge(now),
 		EnteredDirectly: l.counts.entered, PlacedAfterWait: l.counts.placed, Removed: l.counts.removed, Evicted: l.counts.evicted, Refused: l.counts.refused,
 	}
 	var ok bool

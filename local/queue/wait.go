@@ -10,28 +10,7 @@ import (
 // and of more urgent ones, and of less urgent classes what their weights earn in the meantime.
 func (q *Queue[T]) WorkAhead(c spec.Class) int64 {
 	c = clampClass(c)
-	return q.workAheadIn(c, float64(q.classes[c].work))
-}
-
-// workAheadIn is the work ahead of a request that has own tokens of its class ahead of it.
-func (q *Queue[T]) workAheadIn(c spec.Class, own float64) int64 {
-	sum := own
-	for o := range q.classes {
-		w := float64(q.classes[o].work)
-		switch {
-		case spec.Class(o) < c:
-			sum += w
-		case spec.Class(o) > c:
-			sum += min(w, own*q.cfg.Weights[o]/q.cfg.Weights[c])
-		}
-	}
-	return int64(sum)
-}
-
-// workAheadOf is the work ahead of a new request of one tenant: all that the tenant has waiting, and of each other
-// tenant what its weight earns meanwhile, at least one request.
-func (q *Queue[T]) workAheadOf(ln *tenantQueue[T], c spec.Class, work int64) int64 {
-	return q.workAheadIn(c, q.classes[c].workAheadInClass(ln, work))
+	return q.classes.workAheadIn(&q.cfg, c, float64(q.classes[c].work))
 }
 
 // workAheadInClass is the part of workAheadOf in the tenant's own class.
@@ -55,13 +34,13 @@ func (q *Queue[T]) PredictWait(c spec.Class, now time.Time) (wait time.Duration,
 }
 
 func (q *Queue[T]) predictTenantWait(ln *tenantQueue[T], c spec.Class, work int64, now time.Time) (time.Duration, bool) {
-	return q.drainMeter.timeToDrain(q.workAheadOf(ln, c, work), now)
+	return q.drainMeter.timeToDrain(q.classes.workAheadOf(&q.cfg, ln, c, work), now)
 }
 
 // predictOnTimeWait predicts the wait of a new request that can meet its due time: requests that missed theirs are
 // behind it.
 func (q *Queue[T]) predictOnTimeWait(ln *tenantQueue[T], c spec.Class, work int64, now time.Time) (time.Duration, bool) {
-	ahead := q.workAheadOf(ln, c, work) - q.classes[c].missedWork
+	ahead := q.classes.workAheadOf(&q.cfg, ln, c, work) - q.classes[c].missedWork
 	return q.drainMeter.timeToDrain(max(0, ahead), now)
 }
 
