@@ -41,6 +41,7 @@ func findAudit(n *consensus.Node, action string) (consensus.AuditRecord, bool) {
 // it within the limit; then the leader removes it and records the reason. When it returns it reports its removal, and
 // after it is added again it votes.
 func TestDeadVoterIsRemovedAndCanReturn(t *testing.T) {
+	t.Parallel()
 	c := newTestCluster(t, true, enableGossip)
 	c.awaitLeader()
 	c.joinNode("g4")
@@ -53,6 +54,7 @@ func TestDeadVoterIsRemovedAndCanReturn(t *testing.T) {
 	if _, err := c.nodes[lead].PutSpec(c.newContext(), 0, []byte("one"), "a"); err != nil {
 		t.Fatal(err)
 	}
+	c.waitUntil("the victim has applied the spec", func() bool { return string(c.nodes[victim].State().Spec) == "one" }) // a quorum suffices for the write
 	c.waitUntil("all nodes had contact with the victim", func() bool {
 		for i, n := range c.nodes {
 			if s := n.ProbeMembers(c.newContext()); i != victim && !slices.ContainsFunc(s, func(s consensus.MemberStatus) bool { return s.ID == dead && s.Contacted && s.Answered }) {
@@ -102,6 +104,7 @@ func TestDeadVoterIsRemovedAndCanReturn(t *testing.T) {
 
 // TestAutopilotKeepsThreeVoters has one of three voters dead for a year: it is kept, because two would remain.
 func TestAutopilotKeepsThreeVoters(t *testing.T) {
+	t.Parallel()
 	c := newTestCluster(t, false, enableGossip)
 	lead := c.awaitLeader()
 	victim := (lead + 1) % 3
@@ -132,6 +135,7 @@ func TestAutopilotKeepsThreeVoters(t *testing.T) {
 // TestPendingVoterIsPromotedLater adds a voter that is not running and starts it afterwards: the leader at that time
 // grants its vote without a second command.
 func TestPendingVoterIsPromotedLater(t *testing.T) {
+	t.Parallel()
 	c := newTestCluster(t, true, enableGossip)
 	c.awaitLeader()
 	late := c.joinNode("g4")
@@ -168,6 +172,7 @@ func TestPendingVoterIsPromotedLater(t *testing.T) {
 // TestRemovalNeedsAMajorityOfAnswers: voters with recent contact that do not answer do not count as confirming
 // another's silence.
 func TestRemovalNeedsAMajorityOfAnswers(t *testing.T) {
+	t.Parallel()
 	c := newTestCluster(t, false, enableGossip)
 	n := c.nodes[c.awaitLeader()]
 	closed, err := net.Listen("tcp", "127.0.0.1:0")

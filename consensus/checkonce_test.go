@@ -13,6 +13,7 @@ import (
 // TestCommittedSpecIsCheckedOnce checks that only the leader runs a check, which may be slow: followers, and a node
 // that restarts and replays its whole log, rely on the leader's mark.
 func TestCommittedSpecIsCheckedOnce(t *testing.T) {
+	t.Parallel()
 	judged := map[string]*atomic.Int64{nodeName(0): {}, nodeName(1): {}, nodeName(2): {}}
 	c := newTestCluster(t, true, func(cfg *consensus.Config) {
 		mine := judged[cfg.ID]

@@ -301,6 +301,7 @@ func errOrAccepted(err error) error {
 }
 
 func TestPlanIsFenced(t *testing.T) {
+	t.Parallel()
 	c := newTestCluster(t, false, nil)
 	by := consensus.Attribution{Actor: "g1", Reason: "gain"}
 	c.doAsLeader(func(n *consensus.Node) error { return n.AwaitBarrier(c.newContext()) })
@@ -339,6 +340,7 @@ func TestPlanIsFenced(t *testing.T) {
 }
 
 func TestDrainsExpireThroughTheLeader(t *testing.T) {
+	t.Parallel()
 	c := newTestCluster(t, false, nil)
 	n, now := c.nodes[c.awaitLeader()], time.Now()
 	for path, until := range map[string]time.Time{"eu": now.Add(time.Minute), "us": now.Add(time.Hour), "ap": {}} {
@@ -366,6 +368,7 @@ func TestDrainsExpireThroughTheLeader(t *testing.T) {
 }
 
 func TestLeaderLossAndReturn(t *testing.T) {
+	t.Parallel()
 	c := newTestCluster(t, true, nil)
 	first := c.awaitLeader()
 	if _, err := c.nodes[first].PutSpec(c.newContext(), 0, []byte("one"), "a"); err != nil {
@@ -392,6 +395,7 @@ func TestLeaderLossAndReturn(t *testing.T) {
 
 // TestLeaderCrash kills the leader, writes through a survivor at once, and brings the dead node back.
 func TestLeaderCrash(t *testing.T) {
+	t.Parallel()
 	c := newTestCluster(t, true, nil)
 	first := c.awaitLeader()
 	if _, err := c.nodes[first].PutSpec(c.newContext(), 0, []byte("one"), "a"); err != nil {
@@ -412,6 +416,7 @@ func TestLeaderCrash(t *testing.T) {
 
 // TestFollowerCatchesUpBySnapshot stops a follower until the entries it needs are gone from the leader's log.
 func TestFollowerCatchesUpBySnapshot(t *testing.T) {
+	t.Parallel()
 	c := newTestCluster(t, true, nil)
 	lead := c.awaitLeader()
 	behind := (lead + 1) % 3
@@ -436,6 +441,7 @@ func TestFollowerCatchesUpBySnapshot(t *testing.T) {
 }
 
 func TestRestartWithoutQuorum(t *testing.T) {
+	t.Parallel()
 	c := newTestCluster(t, true, nil)
 	n := c.nodes[c.awaitLeader()]
 	for v := range uint64(20) {
@@ -464,6 +470,7 @@ func TestRestartWithoutQuorum(t *testing.T) {
 }
 
 func TestUnknownPeersAreRefused(t *testing.T) {
+	t.Parallel()
 	c := newTestCluster(t, false, nil)
 	n := c.nodes[c.awaitLeader()]
 	foreign, err := identity.NewDevCA(t.TempDir(), testDomain)

@@ -13,6 +13,7 @@ import (
 // accept writes, and with free space again it follows. With all disks full no write succeeds, no node ends, and all
 // continue once there is space.
 func TestNodeWithAFullDiskStepsDownAndRecovers(t *testing.T) {
+	t.Parallel()
 	c := newTestCluster(t, true, nil)
 	for _, cause := range []error{syscall.ENOSPC, fmt.Errorf("fsync: %w", syscall.EIO)} {
 		lead := c.awaitLeader()

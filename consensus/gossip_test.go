@@ -12,6 +12,7 @@ import (
 // TestGossipNeedsNoLeader: gossip of one node reaches the others also when only two of three are up. A restarted node
 // is received again, and messages of a non-voter are refused.
 func TestGossipNeedsNoLeader(t *testing.T) {
+	t.Parallel()
 	var mu sync.Mutex
 	received := map[string]string{} // "receiver<sender"
 	c := newTestCluster(t, false, func(cfg *consensus.Config) {

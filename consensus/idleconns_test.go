@@ -12,6 +12,7 @@ import (
 // TestIdleConnectionsDoNotStopWrites keeps 200 connections to every Raft port open that send no byte, for the whole
 // test. Writes through a follower still reach the leader, and a node that starts meanwhile joins.
 func TestIdleConnectionsDoNotStopWrites(t *testing.T) {
+	t.Parallel()
 	const strangers, writes = 200, 10
 	c := newUnstartedCluster(t, false, nil)
 	for i, n := range c.nodes {

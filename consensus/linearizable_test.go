@@ -312,6 +312,7 @@ func (x *faultyCluster) checkHistory(seed uint64) {
 // TestStaleReadsAreNotLinearizable shows that the test above can fail: local reads of an isolated node are detected
 // as stale, and a linearizable read there gets no answer.
 func TestStaleReadsAreNotLinearizable(t *testing.T) {
+	t.Parallel()
 	var sum runCounts
 	x := newFaultyCluster(t, &sum)
 	away := (x.awaitLeader() + 1) % 3
@@ -345,6 +346,7 @@ func TestStaleReadsAreNotLinearizable(t *testing.T) {
 // and cuts its links. The others elect a leader and write. The paused node still considers itself leader, and a
 // linearizable read there gets no answer.
 func TestPausedLeaderAnswersNoStaleRead(t *testing.T) {
+	t.Parallel()
 	var sum runCounts
 	x := newFaultyCluster(t, &sum)
 	x.writeSpec(x.newContext(), 0, x.nodes[x.awaitLeader()], 0, "one")

@@ -50,6 +50,7 @@ func isRefusedFor(err error, text string) bool {
 // TestMembersAreAddedAndRemoved adds a non-voter and then a voter, through a follower. It transfers leadership to the
 // new voter, removes an old one, and checks that changes that would destroy the cluster are refused.
 func TestMembersAreAddedAndRemoved(t *testing.T) {
+	t.Parallel()
 	c := newTestCluster(t, false, nil)
 	lead := c.awaitLeader()
 	follower := c.nodes[(lead+1)%3]
@@ -101,6 +102,7 @@ func TestMembersAreAddedAndRemoved(t *testing.T) {
 // TestNewVoterGetsItsVoteAfterCatchingUp adds a voter that is not running: it gets no vote, and so does not raise the
 // majority. Once it runs and has caught up, it gets its vote.
 func TestNewVoterGetsItsVoteAfterCatchingUp(t *testing.T) {
+	t.Parallel()
 	c := newTestCluster(t, false, nil)
 	n := c.nodes[c.awaitLeader()]
 	if _, err := n.PutSpec(c.newContext(), 0, []byte("one"), "a"); err != nil {
@@ -145,6 +147,7 @@ func TestNewVoterGetsItsVoteAfterCatchingUp(t *testing.T) {
 // TestRestoredArchiveGetsANewerVersion restores an old spec into a cluster with later changes, and into a new
 // cluster.
 func TestRestoredArchiveGetsANewerVersion(t *testing.T) {
+	t.Parallel()
 	c := newTestCluster(t, true, nil)
 	n := c.nodes[c.awaitLeader()]
 	for i, text := range []string{"one", "two"} {
@@ -223,6 +226,7 @@ func TestRestoredArchiveGetsANewerVersion(t *testing.T) {
 // TestRestoreLosesNoWrite writes while the leader restores an archive, after it has read the state to be replaced.
 // The write waits for the restore: once it is acknowledged, it is in force.
 func TestRestoreLosesNoWrite(t *testing.T) {
+	t.Parallel()
 	var during atomic.Pointer[func()]
 	c := newTestCluster(t, false, func(cfg *consensus.Config) {
 		cfg.HoldTimes = func([]byte) consensus.HoldTimes {
@@ -277,6 +281,7 @@ func TestRestoreLosesNoWrite(t *testing.T) {
 // TestRecoverFromALostMajority: one node of three remains. Alone it cannot write. After recovery it can, keeps the
 // committed state, and accepts new members.
 func TestRecoverFromALostMajority(t *testing.T) {
+	t.Parallel()
 	c := newTestCluster(t, true, nil)
 	if _, err := c.nodes[c.awaitLeader()].PutSpec(c.newContext(), 0, []byte("one"), "a"); err != nil {
 		t.Fatal(err)

@@ -14,6 +14,7 @@ import (
 // TestUnlistedNodeCannotSpeakRaft connects a global node with a valid certificate that is in no list, by both
 // protocols.
 func TestUnlistedNodeCannotSpeakRaft(t *testing.T) {
+	t.Parallel()
 	var log testkit.LogBuffer
 	c := newTestCluster(t, false, func(cfg *consensus.Config) { cfg.Log = slog.New(slog.NewTextHandler(&log, nil)) })
 	n := c.nodes[c.awaitLeader()]
@@ -35,6 +36,7 @@ func TestUnlistedNodeCannotSpeakRaft(t *testing.T) {
 
 // TestLogLinesAboutADownPeerAreDeduplicated stops a follower for many heartbeats and restarts it.
 func TestLogLinesAboutADownPeerAreDeduplicated(t *testing.T) {
+	t.Parallel()
 	logs := map[string]*testkit.LogBuffer{}
 	c := newTestCluster(t, false, func(cfg *consensus.Config) {
 		if logs[cfg.ID] == nil {
@@ -63,6 +65,7 @@ func TestLogLinesAboutADownPeerAreDeduplicated(t *testing.T) {
 
 // TestFollowersLearnOfCommitsAtOnce checks that followers learn of a commit without waiting for a heartbeat.
 func TestFollowersLearnOfCommitsAtOnce(t *testing.T) {
+	t.Parallel()
 	c := newTestCluster(t, false, func(cfg *consensus.Config) { cfg.Heartbeat = 3 * time.Second })
 	n := c.nodes[c.awaitLeader()]
 	fastest := time.Minute

@@ -11,6 +11,7 @@ import (
 // TestRolloutContinuesUnderANewLeader: the next leader continues from the progress that the old leader recorded, and
 // ends the stage.
 func TestRolloutContinuesUnderANewLeader(t *testing.T) {
+	t.Parallel()
 	c := newTestCluster(t, false, nil)
 	ctx := t.Context()
 	lead := c.awaitLeader()

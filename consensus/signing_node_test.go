@@ -28,6 +28,7 @@ func (s soloNode) startSigningNode(dir string) *Node {
 // TestSigningOutlivesRestarts takes signing steps on a real node and restores them from its log, from a snapshot and
 // from an archive.
 func TestSigningOutlivesRestarts(t *testing.T) {
+	t.Parallel()
 	s, dir, ctx := newSoloNode(t), t.TempDir(), t.Context()
 	n := s.startSigningNode(dir)
 	sign := func(action string, fill byte) {

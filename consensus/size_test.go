@@ -36,6 +36,7 @@ func TestStateSizeIsAnUpperBound(t *testing.T) {
 // TestStateNeverExceedsTheSnapshotLimit uses ten specs of maximum length and the most drains, with the reasons that
 // need the most space.
 func TestStateNeverExceedsTheSnapshotLimit(t *testing.T) {
+	t.Parallel()
 	s := &State{}
 	put := func(c command) commandResult {
 		next, r := *s, commandResult{}
@@ -94,6 +95,7 @@ func TestReasonsAreEscapedForHTML(t *testing.T) {
 // TestLeaderAndFollowersShareTheCommandLimit: for commands close to the length limit, each one that the leader
 // accepts is decoded by every node exactly as by the leader.
 func TestLeaderAndFollowersShareTheCommandLimit(t *testing.T) {
+	t.Parallel()
 	s := newSoloNode(t)
 	n, err := s.startNode(t.TempDir())
 	if err != nil {
@@ -126,6 +128,7 @@ func TestLeaderAndFollowersShareTheCommandLimit(t *testing.T) {
 
 // TestLargestArchiveIsRestored restores ten specs of 10,000 objects, of 1.8 MB each.
 func TestLargestArchiveIsRestored(t *testing.T) {
+	t.Parallel()
 	s := newSoloNode(t)
 	n, err := s.startNode(t.TempDir())
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 
 // TestLargeEntriesMakeASnapshot writes a few specs of megabytes: far fewer entries than raft waits for.
 func TestLargeEntriesMakeASnapshot(t *testing.T) {
+	t.Parallel()
 	c := newTestCluster(t, true, nil)
 	for v := range 8 {
 		c.doAsLeader(func(n *consensus.Node) error {

@@ -119,6 +119,7 @@ func TestReplayFitsRaftsQueue(t *testing.T) {
 }
 
 func TestSecondProcessIsRefused(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	openTestStore(t, dir)
 	if _, err := openStore(dir); err == nil || !strings.Contains(err.Error(), "another process") {

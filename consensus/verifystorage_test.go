@@ -150,6 +150,7 @@ func specFromLogEnd(b *bbolt.Bucket, n int) (key, value []byte) {
 // TestDamagedStorageIsDetectedAndSalvaged damages a node's state in every way that a disk does. The node does not
 // start and names the command that repairs it; that command continues with the intact part.
 func TestDamagedStorageIsDetectedAndSalvaged(t *testing.T) {
+	t.Parallel()
 	s := newSoloNode(t)
 	whole := s.writeState()
 	for name, c := range map[string]struct {

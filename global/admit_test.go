@@ -13,6 +13,7 @@ import (
 // A gateway of a region that is in no spec gets no directive and is shown as refused. A gateway that the spec does
 // not list in its region is accepted and gets no ticket keys. Both follow a new spec at once.
 func TestOnlyDeclaredGatewaysGetTicketKeys(t *testing.T) {
+	t.Parallel()
 	p := newTestFleet(t)
 	p.awaitAllRegions()
 	atlantis, extra := p.newFakeGateway("atlantis", "ga"), p.newFakeGateway("tokyo", "other")
@@ -70,6 +71,7 @@ models:`, 1)
 
 // The command makes a new key for all nodes, and with purge leaves no other; both are audited.
 func TestAdminRotatesTicketKeys(t *testing.T) {
+	t.Parallel()
 	p := newTestFleet(t)
 	p.awaitAllRegions()
 	c, err := admin.Dial("unix://"+p.nodes[1].cfg.AdminSocket, nil)

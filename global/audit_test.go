@@ -17,6 +17,7 @@ import (
 
 // TestAuditRecordsActorAndChange makes three changes through different nodes and reads them on a third.
 func TestAuditRecordsActorAndChange(t *testing.T) {
+	t.Parallel()
 	p := newTestFleet(t)
 	p.awaitAllRegions()
 	text := strings.Replace(testSpecText(), "interval: 200ms", "interval: 300ms", 1)

@@ -234,6 +234,7 @@ func readGauge(t *testing.T, s *Server, name string) (v float64, ok bool) {
 // left: the drain stays in force everywhere, including the leader's own answers. When all clocks are an hour ahead it
 // ends.
 func TestLeaderWithWrongClockSkipsTimedDuties(t *testing.T) {
+	t.Parallel()
 	clocks, logs, tune := skewedClocks()
 	p := newTestFleetWith(t, testSpecText(), tune)
 	p.awaitAllRegions()
@@ -305,6 +306,7 @@ func TestLeaderWithWrongClockSkipsTimedDuties(t *testing.T) {
 // TestFirstTicketKeyDoesNotWaitForClocks: two voters an hour apart are both wrong by the median, and redirects still
 // work.
 func TestFirstTicketKeyDoesNotWaitForClocks(t *testing.T) {
+	t.Parallel()
 	p, peers := newUnstartedFleet(t)
 	clocks, _, tune := skewedClocks()
 	p.configure = func(c *Config) {

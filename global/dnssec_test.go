@@ -251,6 +251,7 @@ func TestNodeWithoutRaftSignsFromTheBackup(t *testing.T) {
 
 // TestSnapshotsShareSignatures: an answer that an earlier snapshot has signed is not signed again.
 func TestSnapshotsShareSignatures(t *testing.T) {
+	t.Parallel()
 	p := newTestFleet(t)
 	p.awaitAllRegions()
 	s := p.awaitLeader()

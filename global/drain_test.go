@@ -212,6 +212,7 @@ func TestOrphanDrains(t *testing.T) {
 
 // TestDrainsEndWithTheirRegion: when a spec no longer has a region, its drain ends, and other drains stay.
 func TestDrainsEndWithTheirRegion(t *testing.T) {
+	t.Parallel()
 	p := newTestFleet(t)
 	p.awaitAllRegions()
 	c := p.adminClient(p.nodes[1])

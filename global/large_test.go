@@ -163,6 +163,7 @@ func TestLargeSpecMeetsItsTargets(t *testing.T) {
 
 // TestTooLargeSpecIsRefused: a spec that does not fit the log is refused, with its size.
 func TestTooLargeSpecIsRefused(t *testing.T) {
+	t.Parallel()
 	p := newTestFleet(t)
 	c := p.adminClient(p.awaitLeader())
 	text := strings.Replace(largeSpec(2), "tenants:\n", "tenants:\n"+strings.Repeat("# filler\n", 200_000), 1)

@@ -14,6 +14,7 @@ import (
 // TestMembersAndArchiveThroughTheAdminInterface transfers leadership, saves the state, changes the spec and restores
 // it.
 func TestMembersAndArchiveThroughTheAdminInterface(t *testing.T) {
+	t.Parallel()
 	p := newTestFleet(t)
 	p.awaitAllRegions()
 	lead := p.awaitLeader()

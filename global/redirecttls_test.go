@@ -108,6 +108,7 @@ func callRedirectTLS(t *testing.T, s *Server, clear, header string) (*http.Respo
 // The redirect endpoint serves TLS with the present content of the files, and steers by the client address from a
 // trusted proxy.
 func TestRedirectEndpointOverTLSBehindProxies(t *testing.T) {
+	t.Parallel()
 	s, issue := newTLSNode(t, false)
 	to := func(region string) func(*http.Response) bool {
 		return func(r *http.Response) bool { return strings.Contains(r.Header.Get("Location"), "//"+region+".") }
@@ -147,6 +148,7 @@ func TestRedirectEndpointOverTLSBehindProxies(t *testing.T) {
 // With PROXY headers the client address is that of the header. A proxy's connection without a header is closed and
 // counted.
 func TestRedirectEndpointTakesPROXYHeaders(t *testing.T) {
+	t.Parallel()
 	s, _ := newTLSNode(t, true)
 	for region, client := range clientAddrs {
 		resp, _, err := callRedirectTLS(t, s, "PROXY TCP4 "+client+" 127.0.0.1 4000 443\r\n", "")
@@ -173,6 +175,7 @@ func TestRedirectEndpointTakesPROXYHeaders(t *testing.T) {
 
 // Every certificate of the node is in its status.
 func TestStatusShowsCertificateExpiry(t *testing.T) {
+	t.Parallel()
 	s, _ := newTLSNode(t, false)
 	c, err := admin.Dial(s.cfg.AdminSocket, nil)
 	if err != nil {

@@ -34,6 +34,7 @@ func TestRestartedNodeHasASnapshotBeforeQueries(t *testing.T) {
 // TestRestartWithoutBackupAnswersAtOnce: the state in the Raft log is in force as DNS starts, without a leader, a
 // backup or a spec file.
 func TestRestartWithoutBackupAnswersAtOnce(t *testing.T) {
+	t.Parallel()
 	p, peers := newUnstartedFleet(t)
 	dirs := []string{t.TempDir(), ""}
 	for i := range dirs {

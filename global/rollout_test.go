@@ -60,6 +60,7 @@ func (p *testFleet) awaitGatewaySpec(region string, has bool, version uint64) {
 }
 
 func TestStagedSpecInOneRegion(t *testing.T) {
+	t.Parallel()
 	p := newTestFleet(t)
 	p.awaitAllRegions()
 	c := p.adminClient(p.nodes[1])
@@ -163,6 +164,7 @@ func TestStagedSpecInOneRegion(t *testing.T) {
 
 // TestRolloutOutlivesItsLeader: the window continues under the next leader, and a good candidate is promoted.
 func TestRolloutOutlivesItsLeader(t *testing.T) {
+	t.Parallel()
 	p := newTestFleet(t)
 	p.awaitAllRegions()
 	first := p.awaitLeader()
@@ -200,6 +202,7 @@ func TestRolloutOutlivesItsLeader(t *testing.T) {
 // TestUnreachableRegionPausesTheRollout: the staged region does not report, so the window does not pass; an operator
 // ends it.
 func TestUnreachableRegionPausesTheRollout(t *testing.T) {
+	t.Parallel()
 	p := newTestFleet(t)
 	p.awaitAllRegions()
 	p.gateways["frankfurt"].stopChild()
@@ -229,6 +232,7 @@ func TestUnreachableRegionPausesTheRollout(t *testing.T) {
 // TestBreachRollsBackEverywhere: without regions the spec is in force at once, and a breach restores the old one
 // under a new version.
 func TestBreachRollsBackEverywhere(t *testing.T) {
+	t.Parallel()
 	p := newTestFleet(t)
 	p.awaitAllRegions()
 	a, err := p.adminClient(p.nodes[0]).ApplySpec(t.Context(), stageRequest(stagedSpecText(), func(r *admin.ApplyRequest) { r.Stage = nil }))
@@ -256,6 +260,7 @@ func TestBreachRollsBackEverywhere(t *testing.T) {
 // TestRolloutEndsAtALaggingNode: a stage that began on one node can be ended on another that may not have received it
 // yet.
 func TestRolloutEndsAtALaggingNode(t *testing.T) {
+	t.Parallel()
 	p := newTestFleet(t)
 	p.awaitAllRegions()
 	for i := range 24 {

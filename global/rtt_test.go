@@ -29,6 +29,7 @@ func summaryWithRTT(median time.Duration, samples, ageSec int64) *capacity.Summa
 // TestClientsFollowMeasuredRoundTrips: Frankfurt's clients reach the adjacent region over a detour. They move to the
 // region with the lower RTT, and return when the measurement has expired.
 func TestClientsFollowMeasuredRoundTrips(t *testing.T) {
+	t.Parallel()
 	p := newTestFleet(t)
 	p.awaitAllRegions()
 	testkit.Eventually(t, "each client is answered with its own region", p.allNearest)

@@ -24,6 +24,7 @@ import (
 // TestRestartedNodeSteersByMeasuredRoundTrips: Frankfurt's clients reach it over a detour and are sent to Virginia. A
 // restarted node sends them there before any gateway has reported.
 func TestRestartedNodeSteersByMeasuredRoundTrips(t *testing.T) {
+	t.Parallel()
 	p, peers := newUnstartedFleet(t)
 	dir := t.TempDir()
 	s := p.startNode(peers[:1], 0, dir)

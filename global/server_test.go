@@ -43,6 +43,7 @@ func (p *testFleet) allNearest() bool {
 }
 
 func TestGlobalTierEndToEnd(t *testing.T) {
+	t.Parallel()
 	p := newTestFleet(t)
 	p.awaitAllRegions()
 	t.Run("nearest", p.testNearest)

@@ -107,6 +107,7 @@ func TestSilentRegionBecomesUnreachable(t *testing.T) {
 // TestGatewayWithCorrectedClockIsAccepted: a gateway whose clock was a day and a half ahead, and is right again after
 // a restart, is accepted by every node at once.
 func TestGatewayWithCorrectedClockIsAccepted(t *testing.T) {
+	t.Parallel()
 	p := newTestFleet(t)
 	p.awaitAllRegions()
 	p.gateways["tokyo"].stopChild()
@@ -183,6 +184,7 @@ func testSnapshot(f *nodePolicy, st *consensus.State, children *capacity.Capacit
 // TestOneIsolatedNodeKeepsTheRegion cuts a region's gateway off from one node, the leader: no clients move and the
 // plan keeps the region. Cut off from two of three, it is removed from the plan, and from all, from every answer.
 func TestOneIsolatedNodeKeepsTheRegion(t *testing.T) {
+	t.Parallel()
 	p := newTestFleet(t)
 	p.awaitAllRegions()
 	testkit.Eventually(t, "each client has its own region", p.allNearest)

@@ -32,6 +32,7 @@ const (
 // ms: every query is answered. With SPILLWAY_SWAPS=N it takes N rounds with swaps and N without, at a high rate, and
 // reports how the 99th percentiles compare.
 func TestPlanSwapsUnderLoad(t *testing.T) {
+	t.Parallel()
 	if runtime.GOOS != "linux" {
 		t.Skip("load is generated on Linux only")
 	}
