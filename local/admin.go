@@ -2,14 +2,23 @@ package local
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
+	"net/http"
+	"net/url"
 	"time"
 
 	"github.com/spillway-lb/spillway/internal/admin"
+	"github.com/spillway-lb/spillway/internal/capacity"
 	"github.com/spillway-lb/spillway/internal/certfile"
+	"github.com/spillway-lb/spillway/internal/explain"
 	"github.com/spillway-lb/spillway/internal/identity"
+	"github.com/spillway-lb/spillway/internal/modelroute"
+	"github.com/spillway-lb/spillway/internal/openai"
+	"github.com/spillway-lb/spillway/internal/spec"
 	"github.com/spillway-lb/spillway/internal/uplink"
 	"github.com/spillway-lb/spillway/local/sched"
 )
@@ -142,4 +151,144 @@ func (a *Agent) directiveBasis() admin.Basis {
 		return admin.NewBasis("directive", "parent", time.Unix(0, receivedAt), what)
 	}
 	return admin.Basis{What: "directive", From: "defaults", AgeMS: -1, Detail: "waiting for a gateway"}
+}
+
+// answerQuery answers a query that a gateway sends over the uplink.
+func (a *Agent) answerQuery(_ context.Context, kind string, payload []byte) ([]byte, error) {
+	switch kind {
+	case admin.QueryStatus:
+		return json.Marshal(a.buildStatus(true))
+	case admin.QueryExplain:
+		var q admin.ExplainQuery
+		if err := json.Unmarshal(payload, &q); err != nil {
+			return nil, fmt.Errorf("reading the query: %w", err)
+		}
+		recs, err := a.Explain(q)
+		if err != nil {
+			return nil, err
+		}
+		return json.Marshal(recs)
+	}
+	return nil, fmt.Errorf("a local instance does not support the query %q", kind)
+}
+
+// Explain replays, without side effects, the choice that a request like q would get now.
+func (a *Agent) Explain(q admin.ExplainQuery) ([]explain.Explanation, error) {
+	c, err := spec.ParseClass(q.Class)
+	if err != nil {
+		return nil, err
+	}
+	o, model := a.policy.Load(), q.Model
+	rec := explain.Explanation{Tier: "local", Node: a.path().String()}
+	rule, err := modelroute.ResolveModel(o.Spec, &modelroute.ModelQuery{
+		Model: q.Model, Pin: q.Target, Tenant: q.Tenant, Session: q.Session, Header: q.Headers, Client: q.From, Chance: rand.Float64(),
+	})
+	if err == nil && rule.Target != nil {
+		model = rule.Model
+		rec.AddNote(rule.ExplainRule())
+	}
+	if not := (*modelroute.NotATargetError)(nil); errors.As(err, &not) {
+		return nil, err
+	}
+	v := newZoneRequest(&http.Request{Method: http.MethodPost, URL: newPathURL(openai.PathChat)}, openai.ShapeChat)
+	v.Model, v.Class, v.EstimatedTokens = model, c, max(q.PromptTokens, 1)
+	v.Tenant, v.EstimateIsExact = q.Tenant, q.PromptTokens > 0
+	if t := o.Spec.FindTenant(q.Tenant); t != nil {
+		if v.Class = t.Class; q.Class != "" {
+			v.Class = max(c, t.Class)
+		}
+	}
+	if a.cfg.Plain {
+		v.Tenant, v.Class = spec.DefaultTenant, a.handler.standaloneClass(c, q.Class != "")
+	}
+	v.Envelope.MaxTokens, v.Envelope.N = int(max(min(q.MaxTokens, 1<<30), 0)), 1
+	v.namedLimit = v.Envelope.MaxTokens
+	a.explainRules(v, o, rule.Rule, &rec)
+	v.setAffinity(o)
+	a.scheduler.update(func(s *sched.Scheduler) { s.Reports.ExplainChoice(&v.Request, &rec, time.Now()) })
+	if rec.Query == "" {
+		rec.Query = "model " + v.Model + ": no worker serves it"
+	}
+	return []explain.Explanation{rec}, nil
+}
+
+// explainRules notes which fallback model would answer instead, if any, and the pool of the request.
+func (a *Agent) explainRules(v *zoneRequest, o *zonePolicy, rule string, rec *explain.Explanation) {
+	if m := o.Spec.FindModel(v.Model); a.cfg.Plain && m != nil && rule != modelroute.RulePin {
+		if f := a.handler.chooseFallback(v, o, m); f != nil {
+			rec.AddNote(fmt.Sprintf("%s cannot meet the target of %s; its fallback %s can and would answer", m.Name, o.TTFTTarget(m.Name, v.Class), f.Name))
+			v.Model = f.Name
+		}
+	}
+	if p, _ := modelroute.FindPool(o.Spec, v.Tenant, v.Model, v.Class); p != nil {
+		rec.AddNote("the request is of the pool " + p.Name)
+	}
+}
+
+func newPathURL(p string) *url.URL { return &url.URL{Path: p} }
+
+// Status describes the zone as this instance sees it.
+func (a *Agent) Status() admin.ZoneStatus {
+	return a.buildStatus(false)
+}
+
+// buildStatus is Status. With ownOnly it has only the workers that this instance owns, so that a caller of several
+// instances gets each worker once.
+func (a *Agent) buildStatus(ownOnly bool) admin.ZoneStatus {
+	now := time.Now()
+	s := a.Summary(now)
+	z := admin.ZoneStatus{
+		Name: a.cfg.Zone, Instance: a.cfg.Name, Endpoint: a.cfg.Advertise, State: admin.StateFresh, Draining: s.Draining,
+		Models: []admin.ModelStatus{}, Workers: []admin.WorkerStatus{},
+	}
+	var workers []sched.WorkerReport
+	a.scheduler.update(func(s *sched.Scheduler) { workers = s.Reports.ListWorkers(now) })
+	for i := range workers {
+		if w := &workers[i]; !ownOnly || w.OtherOwner == "" {
+			one := toWorkerStatus(w, now)
+			one.Source = a.discovery.SourceOf(w.Name)
+			z.Workers = append(z.Workers, one)
+		}
+	}
+	for i := range s.Models {
+		z.Models = append(z.Models, toModelStatus(&s.Models[i]))
+	}
+	return z
+}
+
+// toWorkerStatus returns a worker's status as shown to operators.
+func toWorkerStatus(w *sched.WorkerReport, now time.Time) admin.WorkerStatus {
+	declared, r := &w.Backend.(*zoneWorker).declared, &w.Reading
+	s := admin.WorkerStatus{
+		Name: w.Name, URL: declared.URL, GPU: declared.GPU, Engine: w.Backend.EngineName(), State: w.State, Reason: w.Reason,
+		LastError: w.Failure.Cause, Attempts: w.Failure.Attempts, Since: w.Failure.Since,
+		Running: r.Running, Waiting: r.Waiting, InFlight: w.Load.Running,
+		KVTotal: r.KVTotal, KVFree: w.KVFree, Backlog: w.Load.Backlog + w.Load.ForeignBacklog,
+		PrefillRate: w.PrefillRate, DecodeRate: w.DecodeRate, KVOvercommit: w.KVOvercommit, Prefix: w.Prefix,
+		Models: w.Models, ModelStates: w.NotLoadedState,
+	}
+	if at := r.LoadReadAt; !at.IsZero() {
+		s.ScrapeAgeMS = now.Sub(at).Milliseconds()
+	} else if !r.ReadAt.IsZero() {
+		s.ScrapeAgeMS = now.Sub(r.ReadAt).Milliseconds()
+	}
+	return s
+}
+
+func toModelStatus(m *capacity.ModelCapacity) admin.ModelStatus {
+	wait, _ := m.PredictWait(spec.Standard)
+	return admin.ModelStatus{
+		Name: m.Name, Ready: m.Ready, Total: m.Total, Running: m.Running, Queued: m.Queued, PrefillRate: m.PrefillRate(),
+		DecodeRate: m.DecodeRate(), Backlog: m.Backlog, KVFree: m.KVFree, KVTotal: m.KVTotal,
+		WaitSeconds: wait.Seconds(), Headroom: m.Headroom[spec.Standard],
+		Warm: m.Warm, Cold: m.Cold,
+	}
+}
+
+// Summary returns the zone's capacity now.
+func (a *Agent) Summary(now time.Time) capacity.Summary {
+	var out capacity.Summary
+	a.scheduler.update(func(s *sched.Scheduler) { out = s.Reports.BuildSummary(a.path(), now) })
+	out.Draining = out.Draining || a.stopping.Load()
+	return out
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sys/unix"
 
 	"github.com/spillway-lb/spillway/chaos/gpu"
 	"github.com/spillway-lb/spillway/internal/spec"
@@ -203,4 +204,13 @@ func countBatchCalls(b *testing.B, reg *prometheus.Registry) (n float64) {
 		}
 	}
 	return n
+}
+
+// processCPUTime is the CPU time of this process so far, user and system.
+func processCPUTime(tb testing.TB) time.Duration {
+	var u unix.Rusage
+	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
+		tb.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }

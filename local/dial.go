@@ -1,12 +1,19 @@
 package local
 
 import (
+	"cmp"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"fmt"
+	"maps"
 	"net"
 	"net/http"
 	"net/netip"
+	"net/url"
+	"sync"
 	"syscall"
+	"time"
 
 	"github.com/spillway-lb/spillway/internal/httpedge/forward"
 	"github.com/spillway-lb/spillway/internal/netif"
@@ -63,4 +70,99 @@ const maxConcurrentScrapes = 64
 // only.
 func newScrapeClient(t http.RoundTripper) *engine.Client {
 	return engine.NewClient(&http.Client{Transport: t, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}, maxConcurrentScrapes)
+}
+
+// serverNames holds the names of https workers that are dialled by address. Certificates are verified for these names, and
+// the Host header carries them.
+type serverNames struct {
+	mu        sync.RWMutex
+	byAddress map[string]string // host:port of the URL -> name
+	// credentials holds what each worker requires of its callers.
+	credentials credentialTable
+	// rootCAs verify the workers' certificates; nil means the system's roots.
+	rootCAs *x509.CertPool
+}
+
+// setWorkers replaces the names and credentials by those of the list. It returns true when those of an address have changed.
+func (n *serverNames) setWorkers(list []discover.Worker) (changed bool) {
+	by := map[string]string{}
+	for i := range list {
+		if u, err := url.Parse(list[i].URL); err == nil && u.Scheme == "https" && list[i].ServerName != "" {
+			by[tlsHostPort(u)] = list[i].ServerName
+		}
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	changed = !maps.Equal(by, n.byAddress)
+	n.byAddress = by
+	return n.credentials.setWorkers(list) || changed
+}
+
+func tlsHostPort(u *url.URL) string { return net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), "443")) }
+
+func (n *serverNames) nameFor(hostport string) string {
+	n.mu.RLock()
+	defer n.mu.RUnlock()
+	return n.byAddress[hostport]
+}
+
+// handshakeTimeout bounds the TLS handshake with a worker.
+const handshakeTimeout = 2 * time.Second
+
+// newTLSDialer returns a dialer of TLS connections that negotiate one of the protocols. The certificate must be valid for the
+// worker's name, or without one for the host of its URL.
+func (n *serverNames) newTLSDialer(dial func(context.Context, string, string) (net.Conn, error), protocols ...string) func(context.Context, string, string) (net.Conn, error) {
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		raw, err := dial(ctx, network, address)
+		if err != nil {
+			return nil, err
+		}
+		host, _, err := net.SplitHostPort(address)
+		if err != nil {
+			_ = raw.Close()
+			return nil, err
+		}
+		cfg := &tls.Config{ServerName: cmp.Or(n.nameFor(address), host), RootCAs: n.rootCAs, MinVersion: tls.VersionTLS12, NextProtos: protocols}
+		if v := n.credentials.credentialFor("https", address); v != nil {
+			cfg.RootCAs, cfg.Certificates = cmp.Or(v.Roots, n.rootCAs), v.Certificates
+		}
+		c := tls.Client(raw, cfg)
+		ctx, cancel := context.WithTimeout(ctx, handshakeTimeout)
+		defer cancel()
+		if err := c.HandshakeContext(ctx); err != nil {
+			_ = raw.Close()
+			return nil, err
+		}
+		return c, nil
+	}
+}
+
+// namedTransport sends the worker's name as Host, for workers behind a server of several names, and adds the credentials that
+// the worker requires. Every call to a worker passes through it.
+type namedTransport struct {
+	http.RoundTripper
+	serverNames *serverNames
+}
+
+// CloseIdleConnections closes the idle connections of the transport.
+func (t *namedTransport) CloseIdleConnections() {
+	t.RoundTripper.(interface{ CloseIdleConnections() }).CloseIdleConnections()
+}
+
+// RoundTrip follows no redirects, as any transport.
+func (t *namedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.URL.Scheme == "https" {
+		if name := t.serverNames.nameFor(tlsHostPort(r.URL)); name != "" {
+			r = r.WithContext(r.Context()) // a copy: the caller's request stays unchanged
+			r.Host = name
+			if p := r.URL.Port(); p != "" && p != "443" {
+				r.Host = net.JoinHostPort(name, p)
+			}
+		}
+	}
+	r, err := t.serverNames.credentials.addCredentials(r)
+	if err != nil {
+		return nil, err
+	}
+	return t.RoundTripper.RoundTrip(r)
 }

@@ -16,6 +16,8 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/goleak"
+
 	"github.com/spillway-lb/spillway/geo"
 	"github.com/spillway-lb/spillway/geo/geofiles"
 	"github.com/spillway-lb/spillway/internal/capacity"
@@ -323,3 +325,5 @@ func gatewayID(region string) identity.ID {
 func localID(region, zone string) identity.ID {
 	return identity.ID{Role: identity.RoleLocal, Region: region, Zone: zone, Name: "l1"}
 }
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

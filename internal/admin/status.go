@@ -1,9 +1,13 @@
 package admin
 
 import (
+	"context"
 	"fmt"
 	"io"
+	"net/http"
 	"time"
+
+	"github.com/spillway-lb/spillway/internal/explain"
 )
 
 // The values of State fields. Those of regions and zones describe the reports received by this node, not the health of the
@@ -212,4 +216,137 @@ func writeBasis(w io.Writer, basis func() []Basis) {
 	for _, b := range basis() {
 		fmt.Fprintln(w, b)
 	}
+}
+
+const pathUplinks = "/v1/uplinks"
+
+// UplinksAnswer describes a node's uplink sessions: to the tier above it, and with the children below.
+type UplinksAnswer struct {
+	Node     string          `json:"node"`
+	Parents  []UplinkSession `json:"parents"`
+	Children []UplinkSession `json:"children"`
+	// GapMS is the minimum time between two reports that the node requests of its children; 0: none.
+	GapMS int64 `json:"gap_ms"`
+	// Refused counts the sessions of children that this node refused or closed, by reason.
+	Refused map[string]uint64 `json:"refused,omitempty"`
+}
+
+// UplinkRefused is the State of a child whose last session was refused within the last ten minutes. SinceMS is the time
+// since then.
+const UplinkRefused = "refused"
+
+// UplinkSession is one session, with the counters of this end.
+type UplinkSession struct {
+	Peer        string  `json:"peer"` // identity in the peer's certificate; empty for a parent that was not reached yet
+	Path        string  `json:"path,omitempty"`
+	Address     string  `json:"address"`
+	State       string  `json:"state"` // "connected", "down", or of a child "refused"
+	Error       string  `json:"error,omitempty"`
+	Version     uint32  `json:"version,omitempty"` // negotiated protocol version
+	SinceMS     int64   `json:"since_ms"`          // since the last change of State
+	AgeMS       int64   `json:"age_ms"`            // since the last acknowledgement of a parent, or report of a child; -1: none yet
+	RTTMS       float64 `json:"rtt_ms"`
+	Loss        float64 `json:"loss"` // share of the packets sent by this end that were lost
+	GapMS       int64   `json:"gap_ms,omitempty"`
+	BytesIn     uint64  `json:"bytes_in"`
+	BytesOut    uint64  `json:"bytes_out"`
+	PacketsSent uint64  `json:"packets_sent"`
+	PacketsLost uint64  `json:"packets_lost"`
+	Deltas      uint64  `json:"deltas"`
+	Snapshots   uint64  `json:"snapshots"`
+	Directives  uint64  `json:"directives"`
+	// Generation and Index are those of the parent's last directive, or of the directive in force at a child; both 0: unknown.
+	Generation uint64 `json:"generation,omitempty"`
+	Index      uint64 `json:"index,omitempty"`
+	// Ignored is why the child ignores the parent's directives: "older_index", "older_generation" or "implausible"; empty if
+	// it does not.
+	Ignored string `json:"ignored,omitempty"`
+	Passed  uint64 `json:"passed"` // discarded messages: out of date, or above the rate that a child may send
+}
+
+// GetUplinks returns the sessions of a node.
+func (c *Client) GetUplinks(ctx context.Context) (*UplinksAnswer, error) {
+	return callNode[UplinksAnswer](ctx, c, http.MethodGet, pathUplinks, nil)
+}
+
+const pathQueue = "/v1/queue"
+
+// QueueAnswer contains the queues of one local instance by model.
+type QueueAnswer struct {
+	Node   string       `json:"node"` // region/zone/instance
+	Models []QueueModel `json:"models"`
+}
+
+// QueueModel is one model's queue.
+type QueueModel struct {
+	Model           string       `json:"model"`
+	Waiting         int          `json:"waiting"`
+	MaxWaiting      int          `json:"max_waiting"`
+	Bytes           int64        `json:"bytes"` // of the waiting requests' bodies
+	MaxBytes        int64        `json:"max_bytes"`
+	DrainRate       float64      `json:"drain_tokens_per_second"` // prompt tokens dispatched per second while requests waited
+	Saturation      float64      `json:"saturation"`              // 1: full, or a class waits as long as its target
+	ShedProbability float64      `json:"shed_probability"`        // probability that a new batch request is rejected
+	Panic           bool         `json:"panic"`                   // so few workers are healthy that ejected ones are used too
+	Classes         []QueueClass `json:"classes"`                 // the most urgent first
+}
+
+// QueueClass is one class of a QueueModel.
+type QueueClass struct {
+	Class       string            `json:"class"`
+	Weight      float64           `json:"weight"` // raised by the age of the oldest request
+	Waiting     int               `json:"waiting"`
+	Running     int               `json:"running"`
+	Tokens      int64             `json:"tokens"` // waiting prompt tokens
+	Bytes       int64             `json:"bytes"`
+	OldestMS    int64             `json:"oldest_ms"`
+	WaitMS      int64             `json:"wait_ms"` // predicted for a new request; -1 before the first dispatch from the queue
+	Passed      uint64            `json:"passed"`  // dispatched without waiting, since the start
+	Taken       uint64            `json:"taken"`   // dispatched after waiting
+	Gone        uint64            `json:"gone"`    // left the queue: the client disconnected, the deadline passed, or evicted
+	Evicted     uint64            `json:"evicted"` // evicted for a more urgent request, or one of a tenant with fewer waiting
+	Refused     map[string]uint64 `json:"refused,omitempty"`
+	Tenants     []QueueTenant     `json:"tenants"`
+	TenantCount int               `json:"tenant_count"` // including those not listed
+}
+
+// QueueTenant is one tenant of a QueueClass.
+type QueueTenant struct {
+	Tenant       string  `json:"tenant"`
+	Waiting      int     `json:"waiting"`
+	Running      int     `json:"running"`
+	Tokens       int64   `json:"tokens"`
+	Bytes        int64   `json:"bytes"`
+	AheadSeconds float64 `json:"ahead_gpu_seconds"` // GPU time that it got more than the tenant that got the least
+	NextDueMS    int64   `json:"next_due_ms"`       // negative: overdue
+}
+
+// GetQueue returns the queues of a local instance.
+func (c *Client) GetQueue(ctx context.Context) (*QueueAnswer, error) {
+	return callNode[QueueAnswer](ctx, c, http.MethodGet, pathQueue, nil)
+}
+
+// The kinds of queries that a parent sends to a child over the uplink.
+const (
+	QueryStatus  = "status"  // empty payload; the answer is a RegionStatus or a ZoneStatus
+	QueryExplain = "explain" // the payload is an ExplainQuery; the answer is []explain.Explanation, nearest tier first
+)
+
+// ExplainQuery describes a hypothetical request whose routing decisions are explained.
+type ExplainQuery struct {
+	From         string              `json:"from"`    // the client's address, or a prefix
+	Service      string              `json:"service"` // empty: the only service, or the first that serves the model
+	Model        string              `json:"model"`   // model or alias
+	Tenant       string              `json:"tenant,omitempty"`
+	Class        string              `json:"class,omitempty"`
+	Session      string              `json:"session,omitempty"` // session of the request; empty: none
+	Target       string              `json:"target,omitempty"`  // required target of an alias; empty: none
+	Headers      map[string][]string `json:"headers,omitempty"` // canonical headers of the request, for conditions of targets
+	PromptTokens int64               `json:"prompt_tokens,omitempty"`
+	MaxTokens    int64               `json:"max_tokens,omitempty"`
+}
+
+// ExplainAnswer contains one explanation for each decision, in the order of a request's path.
+type ExplainAnswer struct {
+	Records []explain.Explanation `json:"records"`
 }
