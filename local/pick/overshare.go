@@ -36,8 +36,7 @@ func filterOverShare(p *placement, rec *explain.Explanation) {
 }
 
 // countIdlePrefill returns the number of workers that may take the request and have no prefill, and how many of them
-// long requests over fair share must leave so. Square-root staffing (Halfin and Whitt) asks for the square root of all
-// as spare servers; half of it is used here, and none below four workers.
+// long requests over fair share must leave so: see overShareIdleFactor.
 func countIdlePrefill(p *placement) (n, wanted int) {
 	up := 0
 	for i := range p.roomInputs {
@@ -50,7 +49,7 @@ func countIdlePrefill(p *placement) (n, wanted int) {
 			n++
 		}
 	}
-	return n, int(math.Sqrt(float64(up)) / 2)
+	return n, int(overShareIdleFactor * math.Sqrt(float64(up)))
 }
 
 // admitsOverShare reports whether a worker that has room admits a request over fair share. keeps is set if the worker

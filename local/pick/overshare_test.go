@@ -108,7 +108,7 @@ func TestLongOverSharePromptLeavesIdleWorkers(t *testing.T) {
 }
 
 // TestOverShareRequestIsEventuallyPlaced: a worker with fewer than overShareMinSeqs sequences and no prefill admits a
-// request over fair share, whatever its estimated rates.
+// request over fair share, for any estimated rates.
 func TestOverShareRequestIsEventuallyPlaced(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		v := newOverShareView(1)

@@ -71,6 +71,10 @@ const (
 	// overShareHolderStepFactor is the same where the prompt is cached. There the request costs others only step time,
 	// and on any other worker a prefill.
 	overShareHolderStepFactor = 3.0
+	// overShareIdleFactor times the square root of the workers that are up is how many of them long prompts over fair
+	// share leave without any prefill, rounded down. Square-root staffing (Halfin and Whitt) asks for the square root
+	// of all as spare servers; half of it leaves none below four workers.
+	overShareIdleFactor = 0.5
 	// overShareMinSeqs is the number of sequences that are always admitted, independent of the estimated step time.
 	overShareMinSeqs = 4
 )

@@ -22,7 +22,7 @@ func TestPoolsAreRespected(t *testing.T) {
 			Overflow: rapid.Bool().Draw(rt, "overflow"),
 		}
 		room := map[string]bool{} // by whether the worker is in the request's pool or in none
-		mine, anybody := false, false
+		mine, unpooled := false, false
 		for i := range n {
 			pools := rapid.SampledFrom([]uint64{0, 0, 1, 2, 3, 1 << 63}).Draw(rt, "of")
 			full := rapid.Bool().Draw(rt, "full")
@@ -31,7 +31,7 @@ func TestPoolsAreRespected(t *testing.T) {
 				l.DispatchRequest(v.Workers[i].ID, 10, 10, v.Workers[i].KVTotal, testStart)
 			}
 			own, free := pools&q.Pools != 0, pools == 0
-			mine, anybody = mine || own, anybody || free
+			mine, unpooled = mine || own, unpooled || free
 			if !full && own {
 				room["own"] = true
 			}
@@ -49,7 +49,7 @@ func TestPoolsAreRespected(t *testing.T) {
 			rt.Fatalf("chosen: %v (%s), may be: %v", ok, d.Reason, may)
 		}
 		if !ok {
-			declared := q.Pools == 0 && anybody || q.Pools != 0 && (mine || q.Overflow && anybody)
+			declared := q.Pools == 0 && unpooled || q.Pools != 0 && (mine || q.Overflow && unpooled)
 			if declared != (d.Reason == ReasonBusy) || !declared && d.Reason != ReasonNoPool {
 				rt.Fatalf("no worker is chosen (%s), and an allowed worker exists: %v", d.Reason, declared)
 			}
