@@ -46,7 +46,7 @@ func FindExperiment(id string) (*Experiment, error) {
 		}
 		ids = append(ids, e.ID)
 	}
-	return nil, fmt.Errorf("there is no experiment %q\nhint: use one of %s, or a file with -f; `spillway simulate list` says what each asks", id, strings.Join(ids, ", "))
+	return nil, fmt.Errorf("there is no experiment %q\nhint: use one of %s, or a file with -f; `spillway simulate list` lists them", id, strings.Join(ids, ", "))
 }
 
 // ReadExperimentText is the file of one experiment of the catalogue, to be copied and changed.

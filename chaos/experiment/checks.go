@@ -18,7 +18,7 @@ func (e *Experiment) checkKnee(p *problemList, path string, k *Knee, cases []Cas
 	}
 	checkPolicies(p, path+".policy", []string{k.Policy})
 	if !k.Search.isWanted() {
-		p.addProblem(path+".search", "a knee is asked for, and nothing says where to look for it", "write search: {from: 1, to: 64}")
+		p.addProblem(path+".search", "the knee has no search range", "write search: {from: 1, to: 64}")
 	}
 	checkCapacity(p, path+".search", &k.Search)
 	checkCapacity(p, path+".small", k.Small)

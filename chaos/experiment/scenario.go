@@ -142,7 +142,7 @@ func (c *Case) describeWorkload() string {
 		}
 	}
 	if w.Every > 0 {
-		out += "; a client asks every " + w.Every.String() + " at most"
+		out += "; a client sends at most every " + w.Every.String()
 	}
 	if w.Variant != "" {
 		out += "; " + w.Variant

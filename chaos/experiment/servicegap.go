@@ -57,5 +57,5 @@ func pairServiceGap(series []sim.FleetSample, a, b int) (gap float64, found bool
 // synchronization error is added. It is wide if batches take much of the engines' time: no order of requests can
 // exceed it in short intervals.
 func serviceBound(r *sim.RunResult) (float64, string) {
-	return requirePositive(2*max(float64(r.LongestPrompt), outputTokenWeight*float64(r.KVTokens)), "no engine says what its cache holds")
+	return requirePositive(2*max(float64(r.LongestPrompt), outputTokenWeight*float64(r.KVTokens)), "no engine reports the size of its cache")
 }

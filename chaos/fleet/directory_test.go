@@ -96,7 +96,7 @@ func TestWriteFleetKeepsExistingFiles(t *testing.T) {
 	}
 	for _, flags := range []string{
 		"written with: --globals 3 --regions 3 --gateways 1 --zones 2 --locals 1 --workers 4\n",
-		"asked for:    --globals 3 --regions 2 --gateways 1 --zones 2 --locals 1 --workers 4\n",
+		"requested:    --globals 3 --regions 2 --gateways 1 --zones 2 --locals 1 --workers 4\n",
 	} {
 		if !strings.Contains(err.Error(), flags) {
 			t.Errorf("the error lacks %q:\n%v", flags, err)

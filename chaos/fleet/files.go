@@ -66,7 +66,7 @@ func (p *Files) checkSameLayout() error {
 		return err
 	}
 	if was != p.Layout.withDefaults() {
-		return fmt.Errorf("%s holds a fleet of another layout\n  written with: %s\n  asked for:    %s\nhint: use the same flags, another folder, or remove this one", p.Dir, was.flagText(), p.Layout.withDefaults().flagText())
+		return fmt.Errorf("%s holds a fleet of another layout\n  written with: %s\n  requested:    %s\nhint: use the same flags, another folder, or remove this one", p.Dir, was.flagText(), p.Layout.withDefaults().flagText())
 	}
 	return nil
 }

@@ -61,7 +61,7 @@ func (t *Target) resolveBases() ([]*url.URL, error) {
 
 func (t *Target) checkService() (*url.URL, error) {
 	if len(t.DNS) == 0 {
-		return nil, errors.New("target: a service needs DNS servers to ask")
+		return nil, errors.New("target: a service needs DNS servers")
 	}
 	servers := make([]string, len(t.DNS))
 	for i, s := range t.DNS {

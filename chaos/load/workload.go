@@ -86,7 +86,7 @@ func workloadKinds() []workloadKind {
 		{"w9", "reasoning: 1,250 tokens in, 8,000 out", (*Workload).openReasoning},
 		{"w10", "adversaries: variant hot, peak, greedy or burst", (*Workload).openAdversary},
 		{"chats", "short chats in closed loops, 19 % alike within a user and 2.5 % across", (*Workload).openChats},
-		{"recorded", "what a run was asked, live or simulated: trace is its record", (*Workload).openRecord},
+		{"recorded", "the requests of an earlier run, live or simulated: trace is its record", (*Workload).openRecord},
 	}
 }
 

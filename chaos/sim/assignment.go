@@ -65,10 +65,10 @@ func (zt *zoneTier) sendZoneSummary(a *localInstance) {
 		zt.loop.addEvent(event{at: zt.loop.now + summaryInterval, kind: evZoneSummaryDue, index: a.index})
 		return
 	}
-	said, next := a.sender.nextSummary(a.sim.Reports.BuildSummary(a.sim.path, zt.loop.currentTime()), zt.loop.now)
+	summary, next := a.sender.nextSummary(a.sim.Reports.BuildSummary(a.sim.path, zt.loop.currentTime()), zt.loop.now)
 	zt.loop.addEvent(event{at: next, kind: evZoneSummaryDue, index: a.index})
 	for _, g := range a.zone.region.gateways {
-		zt.loop.addEvent(event{at: zt.loop.now + zt.network.zoneDelay(), kind: evZoneSummaryArrival, index: g.index, payload: said})
+		zt.loop.addEvent(event{at: zt.loop.now + zt.network.zoneDelay(), kind: evZoneSummaryArrival, index: g.index, payload: summary})
 		if a.peers != nil && !g.down {
 			a.peers.RecordGatewayAlive(g.name, zt.loop.currentTime())
 		}

@@ -66,13 +66,13 @@ func (s *Scenario) defaultSpecText() string {
 		if f.Lat == 0 && f.Lon == 0 {
 			f.Lat = defaultLatitude
 		}
-		var doors []string
+		var gateways []string
 		for k := range max(f.Gateways, 1) {
 			host := fmt.Sprintf("10.%d.%d.%d", 2+k, i/250, i%250+1)
-			doors = append(doors, fmt.Sprintf("{name: %s, addresses: [%q], url: \"http://%s:8080\"}", instanceName(f.Name+"-gw", k, f.Gateways), host, host))
+			gateways = append(gateways, fmt.Sprintf("{name: %s, addresses: [%q], url: \"http://%s:8080\"}", instanceName(f.Name+"-gw", k, f.Gateways), host, host))
 		}
 		fmt.Fprintf(&b, "  - {name: %s, place: {lat: %g, lon: %g}, zones: [%s], gateways: [%s]}\n",
-			f.Name, f.Lat, f.Lon, strings.Join(zones, ", "), strings.Join(doors, ", "))
+			f.Name, f.Lat, f.Lon, strings.Join(zones, ", "), strings.Join(gateways, ", "))
 	}
 	if s.IsolateRegions {
 		b.WriteString("routing: {spill: false}\n")

@@ -17,10 +17,10 @@ const (
 
 // sendToGateway sends a request from its client.
 func (gt *gatewayTier) sendToGateway(x *simulatedRequest) {
-	door := gt.global.resolveGateway(x, x.clientTries > 0)
-	to, from := door.region, gt.topology.clientRegion(x.req)
+	gateway := gt.global.resolveGateway(x, x.clientTries > 0)
+	to, from := gateway.region, gt.topology.clientRegion(x.req)
 	late := gt.scenario.Network.accessRTT() / 2
-	x.homeGateway, x.accessDelay = door, late
+	x.homeGateway, x.accessDelay = gateway, late
 	if to != from {
 		far, ok := gt.network.requestDelay(from, to)
 		if !ok {

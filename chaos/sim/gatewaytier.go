@@ -134,14 +134,14 @@ func (gt *gatewayTier) sendRegionSummary(g *gatewayInstance) {
 		gt.loop.addEvent(event{at: gt.loop.now + summaryInterval, kind: evRegionSummaryDue, index: g.index})
 		return
 	}
-	said, next := g.sender.nextSummary(g.model.buildSummary(gt.loop.currentTime()), gt.loop.now)
+	summary, next := g.sender.nextSummary(g.model.buildSummary(gt.loop.currentTime()), gt.loop.now)
 	gt.loop.addEvent(event{at: next, kind: evRegionSummaryDue, index: g.index})
 	for _, n := range gt.global.nodes {
 		if !gt.global.canReach(g.region, n) {
 			continue
 		}
 		if late, ok := gt.network.datagramDelay(g.region, n.region); ok {
-			gt.loop.addEvent(event{at: gt.loop.now + late, kind: evRegionSummaryArrival, index: n.index, payload: said})
+			gt.loop.addEvent(event{at: gt.loop.now + late, kind: evRegionSummaryArrival, index: n.index, payload: summary})
 		}
 	}
 }

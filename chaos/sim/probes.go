@@ -29,11 +29,11 @@ func (bt *baselineTier) probeAll(p *baselineBalancer) {
 	if p.region.down {
 		return
 	}
-	said := make([]probeResult, len(p.replicas)+len(p.peers))
+	results := make([]probeResult, len(p.replicas)+len(p.peers))
 	for i, t := range p.replicas {
-		said[i] = bt.probeWorker(t.worker)
+		results[i] = bt.probeWorker(t.worker)
 	}
-	bt.loop.addEvent(event{at: bt.loop.now + 2*bt.network.zoneDelay() + int64(bt.scenario.Staleness.Delay), kind: evBalancerProbeResult, index: p.index, payload: said[:len(p.replicas)]})
+	bt.loop.addEvent(event{at: bt.loop.now + 2*bt.network.zoneDelay() + int64(bt.scenario.Staleness.Delay), kind: evBalancerProbeResult, index: p.index, payload: results[:len(p.replicas)]})
 	for k, t := range p.peers {
 		if t == nil {
 			continue
@@ -82,9 +82,9 @@ func (bt *baselineTier) probePeer(p *baselineBalancer) (s probeResult) {
 }
 
 // recordProbeResults records the replicas' answers and serves the queue.
-func (bt *baselineTier) recordProbeResults(p *baselineBalancer, said []probeResult) {
-	for i := range said {
-		p.replicas[i].lastProbe = said[i]
+func (bt *baselineTier) recordProbeResults(p *baselineBalancer, results []probeResult) {
+	for i := range results {
+		p.replicas[i].lastProbe = results[i]
 	}
 	bt.drainQueue(p)
 }

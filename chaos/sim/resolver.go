@@ -15,43 +15,43 @@ func (p *globalTier) resolveGateway(x *simulatedRequest, fresh bool) *gatewayIns
 	q := x.req
 	own := p.topology.clientRegion(q)
 	turn := splitMix64(q.Session) + uint64(x.clientTries)
-	door := func(list []*gatewayInstance) *gatewayInstance { return list[turn%uint64(len(list))] }
+	pick := func(list []*gatewayInstance) *gatewayInstance { return list[turn%uint64(len(list))] }
 	if !p.hasNodes() || !p.scenario.Steering.Enabled {
-		return door(own.gateways)
+		return pick(own.gateways)
 	}
 	n := int32(splitMix64(q.Session) % uint64(p.scenario.Steering.resolverCount()))
-	kept := p.dnsCaches[own.index][n]
-	if kept != nil && p.loop.now < kept.expiresAt && !fresh {
-		return door(kept.gateways)
+	cached := p.dnsCaches[own.index][n]
+	if cached != nil && p.loop.now < cached.expiresAt && !fresh {
+		return pick(cached.gateways)
 	}
-	asked := p.nearestNode(own)
-	if asked == nil { // no answer: the cached one stays in use
-		if kept != nil {
-			return door(kept.gateways)
+	node := p.nearestNode(own)
+	if node == nil { // no answer: the cached one stays in use
+		if cached != nil {
+			return pick(cached.gateways)
 		}
-		return door(own.gateways)
+		return pick(own.gateways)
 	}
 	p.result.Queries++
-	to, ttl := asked.core.pickRegion(0, own.location, resolverAddr(own.index, n))
+	to, ttl := node.core.pickRegion(0, own.location, resolverAddr(own.index, n))
 	at := p.regionIndex(to)
 	if at < 0 {
-		return door(own.gateways)
+		return pick(own.gateways)
 	}
-	if kept == nil {
-		kept = &cachedAnswer{}
-		p.dnsCaches[own.index][n] = kept
+	if cached == nil {
+		cached = &cachedAnswer{}
+		p.dnsCaches[own.index][n] = cached
 	}
-	kept.region, kept.expiresAt = at, p.loop.now+int64(ttl)
-	kept.gateways = kept.gateways[:0]
-	for _, a := range asked.core.gatewayAddrs(to) {
+	cached.region, cached.expiresAt = at, p.loop.now+int64(ttl)
+	cached.gateways = cached.gateways[:0]
+	for _, a := range node.core.gatewayAddrs(to) {
 		if g := p.topology.gatewayByAddr[a.Unmap()]; g != nil {
-			kept.gateways = append(kept.gateways, g)
+			cached.gateways = append(cached.gateways, g)
 		}
 	}
-	if len(kept.gateways) == 0 {
-		kept.gateways = append(kept.gateways, p.topology.regions[at].gateways...)
+	if len(cached.gateways) == 0 {
+		cached.gateways = append(cached.gateways, p.topology.regions[at].gateways...)
 	}
-	return door(kept.gateways)
+	return pick(cached.gateways)
 }
 
 // regionIndex is the fleet's index of a region of the spec.

@@ -23,7 +23,7 @@ type summarySender struct {
 }
 
 // nextSummary makes the next summary from the current state, and the time of the one after it.
-func (t *summarySender) nextSummary(s capacity.Summary, now int64) (said *capacity.Summary, next int64) {
+func (t *summarySender) nextSummary(s capacity.Summary, now int64) (summary *capacity.Summary, next int64) {
 	var seq uint64
 	if t.lastSummary != nil {
 		seq, s = t.lastSummary.Seq, capacity.SuppressSmallChanges(t.lastSummary, &s)

@@ -49,7 +49,7 @@ func compareFairness(ctx context.Context, all *compareOptions) error {
 // compareFairnessOn compares one tenant's times to first token, alone and next to a tenant that floods the zone. A
 // listener without authentication has a single tenant, so the requests are sent as a gateway sends them.
 func compareFairnessOn(ctx context.Context, o *compareOptions, each float64) error {
-	fmt.Printf("\nTwo tenants, one zone of %d healthy %s: one asks for %.0f %% of what the zone can do, the other for %.0f %%, ten times its share.\n",
+	fmt.Printf("\nTwo tenants, one zone of %d healthy %s: one sends %.0f %% of the capacity of the zone, the other %.0f %%, ten times its share.\n",
 		fairnessWorkers, o.gpu, 100*lightLoadShare, 100*floodLoadShare)
 	var alone, next []time.Duration
 	var least, most, served float64
