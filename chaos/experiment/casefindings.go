@@ -3,6 +3,7 @@ package experiment
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 )
 
@@ -93,4 +94,25 @@ func (c *CaseReport) compareWithBest(own *PolicyRow, value *float64, name, subje
 		return s
 	}
 	return fmt.Sprintf("%s (best of the others: %s)", s, b.text)
+}
+
+// addWarnings adds a warning for the rows whose trace ended early.
+func (c *CaseReport) addWarnings() {
+	c.Warnings = nil
+	add := func(policy, short string) {
+		if w := policy + ": " + short; short != "" && len(c.Warnings) < 10 && !slices.Contains(c.Warnings, w) {
+			c.Warnings = append(c.Warnings, w)
+		}
+	}
+	for i := range c.Rows {
+		r := &c.Rows[i]
+		who := r.Policy
+		if r.Value != nil {
+			who += " at " + formatPlain(*r.Value)
+		}
+		add(who, r.earlyEnd)
+	}
+	for i := range c.Capacity {
+		add(c.Capacity[i].Policy+"'s capacity", c.Capacity[i].earlyEnd)
+	}
 }

@@ -34,3 +34,15 @@ func (c *CaseReport) describeKnee() string {
 	}
 	return "1 is " + knee
 }
+
+// formatLoad formats the load for a table.
+func (c *CaseReport) formatLoad(r *PolicyRow) string {
+	if r.Load == nil {
+		return formatPlain(*r.Value)
+	}
+	at := *r.Load
+	if c.Vary != "rate" {
+		at = float64(roundToCount(at))
+	}
+	return fmt.Sprintf("%s (%s)", formatThreeDigits(at), formatPlain(*r.Value))
+}

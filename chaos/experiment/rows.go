@@ -94,27 +94,6 @@ func (p *experimentRun) makeRows(r *Report) {
 	}
 }
 
-// addWarnings adds a warning for the rows whose trace ended early.
-func (c *CaseReport) addWarnings() {
-	c.Warnings = nil
-	add := func(policy, short string) {
-		if w := policy + ": " + short; short != "" && len(c.Warnings) < 10 && !slices.Contains(c.Warnings, w) {
-			c.Warnings = append(c.Warnings, w)
-		}
-	}
-	for i := range c.Rows {
-		r := &c.Rows[i]
-		who := r.Policy
-		if r.Value != nil {
-			who += " at " + formatPlain(*r.Value)
-		}
-		add(who, r.earlyEnd)
-	}
-	for i := range c.Capacity {
-		add(c.Capacity[i].Policy+"'s capacity", c.Capacity[i].earlyEnd)
-	}
-}
-
 func makeRow(seeds []*runJob) PolicyRow {
 	row := PolicyRow{Policy: seeds[0].policy, Value: seeds[0].value, Seeds: len(seeds), Figures: map[string]SeedSpread{}}
 	var ttft sim.Distribution
@@ -215,4 +194,12 @@ func makeCapacityRow(seeds []*runJob) CapacityRow {
 	}
 	slices.SortStableFunc(row.Probes, func(a, b SearchProbe) int { return cmp.Compare(a.Value, b.Value) })
 	return row
+}
+
+// loadValue is the load of this row.
+func (r *PolicyRow) loadValue() float64 {
+	if r.Load != nil {
+		return *r.Load
+	}
+	return *r.Value
 }
