@@ -279,3 +279,33 @@ func (a *Agent) scheduleTermination(ctx context.Context) (off func()) {
 	})
 	return func() { t.Stop() }
 }
+
+// runPump serves the queues every sched.PumpInterval while requests wait, and otherwise sleeps until wakePump.
+func (a *Agent) runPump() {
+	for {
+		select {
+		case <-a.ctx.Done():
+			return
+		case <-a.scheduler.pumpWake:
+		}
+		for a.serveWaiting() {
+			select {
+			case <-a.ctx.Done():
+				return
+			case <-time.After(sched.PumpInterval):
+			}
+		}
+	}
+}
+
+func (a *Agent) serveWaiting() (waiting bool) {
+	a.scheduler.update(func(s *sched.Scheduler) { waiting = s.Admission.ServeAllQueues(time.Now()) })
+	return waiting
+}
+
+func (i *instance) signalChange() {
+	i.scheduler.wakePump()
+	if i.uplink != nil {
+		i.uplink.SummarizeNow()
+	}
+}

@@ -3,6 +3,7 @@ package discover
 import (
 	"bytes"
 	"context"
+	"flag"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -11,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spillway-lb/spillway/internal/testkit"
 	"go.uber.org/goleak"
 )
 
@@ -30,28 +32,16 @@ func TestDecodeWorkersFile(t *testing.T) {
 	}
 }
 
+var updateMessages = flag.Bool("update", false, "write the expected messages again")
+
 func TestDecodeErrorsNamePlaceAndHint(t *testing.T) {
-	for file, want := range map[string][]string{
-		"unknown_key.yaml":      {"unknown_key.yaml:3:5", "url"},
-		"same_name.yaml":        {"same_name.yaml:4:11", `two workers are called "a"`, "hint:"},
-		"metadata_address.yaml": {"metadata_address.yaml:3:10", "169.254.169.254 is not an allowed worker address"},
-		"weight_negative.yaml":  {"weight_negative.yaml:4:13", "drain the worker"},
-	} {
-		text, err := os.ReadFile(filepath.Join("testdata", file))
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, err = DecodeWorkers(file, text)
+	testkit.CheckFixtures(t, "testdata/mistakes.txtar", 4, *updateMessages, func(t *testing.T, f testkit.Fixture) string {
+		_, err := DecodeWorkers(f.File, f.Text)
 		if err == nil {
-			t.Errorf("%s was taken", file)
-			continue
+			t.Fatal("the file was taken")
 		}
-		for _, w := range want {
-			if !strings.Contains(err.Error(), w) {
-				t.Errorf("%s: the message lacks %q:\n%v", file, w, err)
-			}
-		}
-	}
+		return err.Error() + "\n"
+	})
 }
 
 func TestInvalidWorkersAreRefused(t *testing.T) {
@@ -131,8 +121,14 @@ func TestWatcherRefusesABadStart(t *testing.T) {
 	if _, err := New(Config{File: filepath.Join(t.TempDir(), "none.yaml"), OnChange: none}); err == nil || !strings.Contains(err.Error(), "create it") {
 		t.Errorf("a missing file says %v", err)
 	}
-	if _, err := New(Config{File: "testdata/same_name.yaml", OnChange: none}); err == nil {
-		t.Error("a bad file was taken")
+	for _, f := range testkit.ReadFixtures(t, "testdata/mistakes.txtar", 4) {
+		file := filepath.Join(t.TempDir(), f.File)
+		if err := os.WriteFile(file, f.Text, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := New(Config{File: file, OnChange: none}); err == nil {
+			t.Errorf("the bad file %s was taken", f.Name)
+		}
 	}
 	if _, err := New(Config{Static: []Worker{{Name: "a"}}, OnChange: none}); err == nil {
 		t.Error("a worker without URL was taken")
@@ -140,14 +136,14 @@ func TestWatcherRefusesABadStart(t *testing.T) {
 }
 
 func FuzzDecodeWorkers(f *testing.F) {
-	files, _ := filepath.Glob("testdata/*.yaml")
-	for _, name := range files {
-		text, err := os.ReadFile(name)
-		if err != nil {
-			f.Fatal(err)
-		}
-		f.Add(text)
+	for _, c := range testkit.ReadFixtures(f, "testdata/mistakes.txtar", 4) {
+		f.Add(c.Text)
 	}
+	good, err := os.ReadFile("testdata/good.yaml")
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(good)
 	f.Fuzz(func(t *testing.T, text []byte) {
 		ws, err := DecodeWorkers("fuzz.yaml", text)
 		if err == nil && len(CheckWorkers(ws)) != 0 {

@@ -2,18 +2,23 @@ package engine
 
 import (
 	"math"
-	"path/filepath"
+	"path"
 	"testing"
 	"time"
 )
 
 func addSeedPages(f *testing.F, pattern string) {
-	files, err := filepath.Glob(filepath.Join("testdata", pattern))
-	if err != nil || len(files) == 0 {
-		f.Fatal("no pages to begin with", err)
+	found := false
+	for _, page := range readPages(f) {
+		if ok, err := path.Match(pattern, page.Name); err != nil {
+			f.Fatal(err)
+		} else if ok {
+			f.Add(page.Data)
+			found = true
+		}
 	}
-	for _, name := range files {
-		f.Add(readGolden(f, filepath.Base(name)))
+	if !found {
+		f.Fatalf("no page matches %s", pattern)
 	}
 }
 

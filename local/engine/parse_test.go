@@ -2,7 +2,6 @@ package engine
 
 import (
 	"encoding/json"
-	"os"
 	"path/filepath"
 	"reflect"
 	"strings"
@@ -10,6 +9,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/tools/txtar"
 )
 
 var (
@@ -19,11 +19,30 @@ var (
 
 func readGolden(t testing.TB, name string) []byte {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join("testdata", name))
-	if err != nil {
-		t.Fatal(err)
+	for _, page := range readPages(t) {
+		if page.Name == name {
+			return page.Data
+		}
 	}
-	return text
+	t.Fatalf("no archive in testdata has a page %s", name)
+	return nil
+}
+
+// readPages returns the pages of all engines: each engine's are in one archive.
+func readPages(t testing.TB) (pages []txtar.File) {
+	t.Helper()
+	archives, err := filepath.Glob(filepath.Join("testdata", "*.txtar"))
+	if err != nil || len(archives) == 0 {
+		t.Fatal("no archives in testdata", err)
+	}
+	for _, file := range archives {
+		archive, err := txtar.ParseFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		pages = append(pages, archive.Files...)
+	}
+	return pages
 }
 
 func parserOf(file string) pageParser {
