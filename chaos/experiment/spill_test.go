@@ -10,9 +10,7 @@ import (
 	"time"
 )
 
-var (
-	allSpillRows = flag.Bool("spill", false, "make the whole table")
-)
+var allSpillRows = flag.Bool("spill", false, "make the whole table")
 
 func newSpillOptions() spillOptions {
 	return spillOptions{

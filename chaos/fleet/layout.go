@@ -87,7 +87,7 @@ func (l Layout) checkLayout() error {
 	case l.Workers < 1 || l.Workers > 200:
 		return fmt.Errorf("--workers is %d: choose 1 to 200 for each zone", l.Workers)
 	case l.Net < 0 || l.Net > 89:
-		return fmt.Errorf("Net is %d (network 127.Net.0.0): choose 0 to 89, higher numbers are client addresses", l.Net)
+		return fmt.Errorf("the layout's Net is %d (network 127.Net.0.0): choose 0 to 89, higher numbers are client addresses", l.Net)
 	}
 	return nil
 }

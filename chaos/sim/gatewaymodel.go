@@ -67,12 +67,6 @@ func (g *gatewayModel) receiveSummary(s *capacity.Summary, now time.Time) {
 	}
 }
 
-// markUnreachable marks a local instance whose session has ended.
-func (g *gatewayModel) markUnreachable(p capacity.Path, now time.Time) {
-	g.router.MarkUnreachable(p)
-	g.router.Rebuild(now)
-}
-
 // suspectEndpoint counts an endpoint as unreachable for a while after a failed connection.
 func (g *gatewayModel) suspectEndpoint(endpoint string, now time.Time) {
 	g.router.SuspectEndpoint(endpoint, now)

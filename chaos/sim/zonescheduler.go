@@ -20,7 +20,6 @@ import (
 type zoneScheduler struct {
 	*sched.Scheduler
 	path       capacity.Path
-	spec       *spec.Spec
 	policyName string // of the configuration; empty follows the spec
 	policy     *sched.SchedulingPolicy
 	blankText  []byte // stands for every text, of which only the length matters

@@ -204,7 +204,9 @@ func sendForgedTicket(ctx context.Context, t *targetFleet) (string, error) {
 // sendMalformedDNS sends packets that are no queries, and has the name resolved afterwards by each node.
 func sendMalformedDNS(ctx context.Context, t *targetFleet) (string, error) {
 	packets := [][]byte{
-		{}, {0}, make([]byte, 11), make([]byte, 12), []byte(strings.Repeat("\xff", 512)), []byte(strings.Repeat("\x00", 4000)),
+		{},
+		{0},
+		make([]byte, 11), make([]byte, 12), []byte(strings.Repeat("\xff", 512)), []byte(strings.Repeat("\x00", 4000)),
 		append([]byte("\x12\x34\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00"), "\xc0\x0c\x00\x01\x00\x01"...),
 		append([]byte("\x12\x34\x01\x00\xff\xff\x00\x00\x00\x00\x00\x00"), "\x04chat\x00\x00\x01\x00\x01"...),
 		append([]byte("\x12\x34\x84\x00\x00\x01\x00\x00\x00\x00\x00\x00"), "\x04chat\x00\x00\x01\x00\x01"...),

@@ -35,8 +35,15 @@ func (t *targetFleet) grpcCall(ctx context.Context, key, method string, message 
 	var head bytes.Buffer
 	enc := hpack.NewEncoder(&head)
 	for _, f := range [][2]string{
-		{":method", "POST"}, {":scheme", "http"}, {":path", method}, {":authority", "chat"}, {"content-type", "application/grpc"}, {"te", "trailers"},
-		{"authorization", "Bearer " + key}, {"x-model", "llama-3.1-8b"}, {"x-spillway-deadline-ms", "700"},
+		{":method", "POST"},
+		{":scheme", "http"},
+		{":path", method},
+		{":authority", "chat"},
+		{"content-type", "application/grpc"},
+		{"te", "trailers"},
+		{"authorization", "Bearer " + key},
+		{"x-model", "llama-3.1-8b"},
+		{"x-spillway-deadline-ms", "700"},
 	} {
 		if err := enc.WriteField(hpack.HeaderField{Name: f[0], Value: f[1]}); err != nil {
 			return "", err
