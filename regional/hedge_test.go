@@ -2,7 +2,6 @@ package regional_test
 
 import (
 	"net"
-	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -12,7 +11,6 @@ import (
 
 	"github.com/spillway-lb/spillway/internal/capacity"
 	"github.com/spillway-lb/spillway/internal/identity"
-	"github.com/spillway-lb/spillway/internal/testkit"
 	"github.com/spillway-lb/spillway/internal/uplink"
 	"github.com/spillway-lb/spillway/regional"
 )
@@ -58,24 +56,5 @@ spillway_regional_connects_hedged_total{outcome="won"} 1
 	}
 	if n, err := testutil.GatherAndCount(reg, "spillway_regional_retries_total"); err != nil || n != 0 {
 		t.Errorf("%d retries, %v", n, err)
-	}
-}
-
-// A request refused for its deadline records no cached prefix, so that it is refused again when it is repeated.
-func TestRefusedRequestRecordsNoPrefix(t *testing.T) {
-	w := newWorld(t)
-	g := w.startGateway("fra", nil)
-	a := w.startLocal(g, "fra", "fra-a", replyCompletion, roomyModel("small"))
-	b := w.startLocal(g, "fra", "fra-b", replyCompletion, roomyModel("small"))
-	long := `{"model":"small","max_tokens":5,"messages":[{"role":"user","content":"` + strings.Repeat("word ", 6_000) + `"}]}`
-	testkit.Eventually(t, "both zones serve", func() bool {
-		resp, _ := w.getAnswer(g, clientCall{key: "key-acme", body: `{"model":"small","messages":[{"role":"user","content":"hi"}]}`})
-		return resp.StatusCode == 200 && len(a.requests) > 0 && len(b.requests) > 0
-	})
-	late := http.Header{"X-Spillway-Deadline-Ms": {"20"}}
-	for range 3 {
-		if resp, text := w.getAnswer(g, clientCall{key: "key-acme", body: long, header: late}); resp.StatusCode != 504 {
-			t.Fatalf("%d %.200s", resp.StatusCode, text)
-		}
 	}
 }

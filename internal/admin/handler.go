@@ -8,8 +8,6 @@ import (
 	"io"
 	"net/http"
 	"net/http/pprof"
-	"os"
-	"path/filepath"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
@@ -173,13 +171,4 @@ func writeError(w http.ResponseWriter, err error) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
 	json.NewEncoder(w).Encode(envelope{e})
-}
-
-// RuntimeDir returns the default folder for the sockets of this user's nodes: below $XDG_RUNTIME_DIR, or below the system's
-// folder for temporary files if that is not set. The sockets are named ROLE-NAME.sock.
-func RuntimeDir() string {
-	if dir := os.Getenv("XDG_RUNTIME_DIR"); dir != "" {
-		return filepath.Join(dir, "spillway")
-	}
-	return filepath.Join(os.TempDir(), fmt.Sprintf("spillway-%d", os.Getuid()))
 }

@@ -5,7 +5,9 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
@@ -13,9 +15,6 @@ import (
 	"strings"
 	"syscall"
 	"time"
-
-	"errors"
-	"io/fs"
 
 	"github.com/spillway-lb/spillway/internal/identity"
 )
@@ -134,4 +133,13 @@ func hasEnded(ctx context.Context, socket string) bool {
 		return false
 	}
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED)
+}
+
+// RuntimeDir returns the default folder for the sockets of this user's nodes: below $XDG_RUNTIME_DIR, or below the system's
+// folder for temporary files if that is not set. The sockets are named ROLE-NAME.sock.
+func RuntimeDir() string {
+	if dir := os.Getenv("XDG_RUNTIME_DIR"); dir != "" {
+		return filepath.Join(dir, "spillway")
+	}
+	return filepath.Join(os.TempDir(), fmt.Sprintf("spillway-%d", os.Getuid()))
 }

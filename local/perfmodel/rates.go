@@ -148,18 +148,6 @@ func (l *RateLearner) LearnHit(expected, actual float64) {
 	l.hitRate += 0.05 * (min(actual/expected, 1) - l.hitRate)
 }
 
-// Bounds of plausible values, far outside what engines do. They keep sums from overflowing and reject broken input.
-const (
-	// MaxWorkers bounds the workers of one local instance, and so the slots of the in-flight ledger and the prefix index.
-	MaxWorkers = 4096
-	// MaxRequestTokens bounds the tokens of a request.
-	MaxRequestTokens = 1 << 40
-	// MaxScrapedSeqs bounds the sequences that a scrape may show.
-	MaxScrapedSeqs = 1 << 20
-	// MaxPredictedSeconds bounds a prediction, in seconds.
-	MaxPredictedSeconds = 3600
-)
-
 // PrefillCounts counts what a worker has prefilled since it was added: prompts whose first byte has arrived.
 // CachedPrompts are those that went where most of them was cached; it is counted only for what was sent.
 type PrefillCounts struct{ Tokens, Prompts, CachedPrompts int64 }
