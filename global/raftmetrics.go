@@ -44,8 +44,10 @@ func newRaftMetrics(reg prometheus.Registerer) *raftMetrics {
 	return m
 }
 
-func (m *raftMetrics) countProposal(outcome string)        { m.proposals.WithLabelValues(outcome).Inc() }
-func (m *raftMetrics) observeCommit(took time.Duration)    { m.commitSeconds.Observe(took.Seconds()) }
+func (m *raftMetrics) countProposal(outcome string) { m.proposals.WithLabelValues(outcome).Inc() }
+
+func (m *raftMetrics) observeCommit(took time.Duration) { m.commitSeconds.Observe(took.Seconds()) }
+
 func (m *raftMetrics) observeDiskWrite(took time.Duration) { m.fsyncSeconds.Observe(took.Seconds()) }
 
 // Describe sends nothing: the time of the last contact may be absent.

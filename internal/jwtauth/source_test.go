@@ -30,8 +30,11 @@ func TestCandidateKeysMatchTheAlgorithm(t *testing.T) {
 	}
 	s := &issuerKeys{}
 	s.keys.Store(&[]jose.JSONWebKey{
-		{KeyID: "rsa", Key: rsaKey.Public()}, {KeyID: "ec", Key: ecKey.Public()}, {KeyID: "ed", Key: edKey},
-		{KeyID: "ps", Key: rsaKey.Public(), Algorithm: "PS256"}, {KeyID: "odd", Key: ecKey.Public(), Algorithm: "RS256"},
+		{KeyID: "rsa", Key: rsaKey.Public()},
+		{KeyID: "ec", Key: ecKey.Public()},
+		{KeyID: "ed", Key: edKey},
+		{KeyID: "ps", Key: rsaKey.Public(), Algorithm: "PS256"},
+		{KeyID: "odd", Key: ecKey.Public(), Algorithm: "RS256"},
 	})
 	for _, c := range []struct{ id, algorithm, want string }{
 		{"", "RS256", "rsa"},

@@ -90,8 +90,10 @@ func TestVerdictOfAnotherTierIsAdopted(t *testing.T) {
 func TestFingerprintDependsOnTenantModelAndBody(t *testing.T) {
 	seed := maphash.MakeSeed()
 	a := ComputeFingerprint(seed, "t", "m", []byte("x"))
-	for _, b := range []uint64{ComputeFingerprint(seed, "u", "m", []byte("x")), ComputeFingerprint(seed, "t", "n", []byte("x")), ComputeFingerprint(seed, "t", "m", []byte("y")),
-		ComputeFingerprint(seed, "tm", "", []byte("x")), ComputeFingerprint(maphash.MakeSeed(), "t", "m", []byte("x"))} {
+	for _, b := range []uint64{
+		ComputeFingerprint(seed, "u", "m", []byte("x")), ComputeFingerprint(seed, "t", "n", []byte("x")), ComputeFingerprint(seed, "t", "m", []byte("y")),
+		ComputeFingerprint(seed, "tm", "", []byte("x")), ComputeFingerprint(maphash.MakeSeed(), "t", "m", []byte("x")),
+	} {
 		if a == b {
 			t.Error("two requests have one fingerprint")
 		}
@@ -110,7 +112,6 @@ func TestNoRequestKillsThreeTimes(t *testing.T) {
 		now, event := t0, uint64(0)
 		type deaths struct {
 			at []time.Time
-			n  int
 		}
 		killed := map[uint64]*deaths{}
 		running := map[uint64]bool{}

@@ -22,13 +22,11 @@ type routerModel struct {
 	seq    uint64
 	open   []*modelAttempt
 	peers  map[string]bool // regions of the policy in force
-	boots  uint64
 }
 
 type modelAttempt struct {
 	routing.Attempt
-	query     routing.RouteQuery
-	forgotten bool // its child was removed, with its ledger entry
+	query routing.RouteQuery
 }
 
 func (m *routerModel) paths() []capacity.Path {
