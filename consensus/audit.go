@@ -5,7 +5,9 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -104,4 +106,18 @@ func (s *State) describeChange(c command) (action, subject string) {
 		return "dnssec " + c.Action, c.Path + " is " + string(s.Signing.Phase)
 	}
 	return "", ""
+}
+
+// describeRemoval returns the audit's record of a member's removal; empty when the record has been dropped.
+func (s *State) describeRemoval(id string) string {
+	for _, r := range slices.Backward(s.Audit) {
+		if subject, _, _ := strings.Cut(r.Subject, " "); r.Action == "member remove" && subject == id {
+			text := fmt.Sprintf("removed by %s at %s", r.Actor, r.At.Format(time.RFC3339))
+			if r.Reason != "" {
+				text += ": " + r.Reason
+			}
+			return text
+		}
+	}
+	return ""
 }

@@ -139,3 +139,8 @@ func (c Config) raftConfig(restore bool, log hcLogger) *raft.Config {
 	r.RestoreCommittedLogs = restore
 	return r
 }
+
+// stateChecks returns the checks of specs and plans.
+func (c Config) stateChecks() stateChecks {
+	return stateChecks{spec: c.CheckSpec, plan: c.CheckPlan, holdTimes: c.HoldTimes}
+}

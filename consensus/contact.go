@@ -59,18 +59,3 @@ type SilentVoter struct {
 	ID        string
 	SilentFor time.Duration // by the monotonic clock
 }
-
-// SilentVoters returns the other voters from which no gossip came for silentAfter. It is empty where gossip is
-// disabled.
-func (n *Node) SilentVoters() (out []SilentVoter) {
-	if !n.hasGossip() {
-		return nil
-	}
-	now := time.Now()
-	for _, m := range n.Members() {
-		if quiet := n.contacts.silentFor(m.ID, now); m.Voter && m.ID != n.id && quiet >= silentAfter {
-			out = append(out, SilentVoter{ID: m.ID, SilentFor: quiet})
-		}
-	}
-	return out
-}

@@ -14,7 +14,7 @@ func (n *Node) Kill() {
 	n.cancel()
 	_ = n.shutdownRaft(context.Background())
 	n.wg.Wait()
-	_ = n.closeStore()
+	_ = n.closeStorage()
 }
 
 // CompactLog takes a snapshot and drops all but the last entry of the log.
@@ -28,7 +28,7 @@ func (n *Node) CompactLog() error {
 }
 
 // FirstLogIndex is the index of the oldest entry in the log on disk.
-func (n *Node) FirstLogIndex() (uint64, error) { return n.store.FirstIndex() }
+func (n *Node) FirstLogIndex() (uint64, error) { return n.storage.file.FirstIndex() }
 
 // DecodeMembership is decodeMembership.
 var DecodeMembership = decodeMembership
@@ -36,15 +36,15 @@ var DecodeMembership = decodeMembership
 // FailDisk makes every write to the disk fail with err; nil ends the failure.
 func (n *Node) FailDisk(err error) {
 	if err == nil {
-		n.store.disk.testFault.Store(nil)
+		n.storage.file.disk.testFault.Store(nil)
 		return
 	}
 	fault := func() error { return err }
-	n.store.disk.testFault.Store(&fault)
+	n.storage.file.disk.testFault.Store(&fault)
 }
 
 // FailedWrites counts the writes that the disk failed to take.
-func (n *Node) FailedWrites() uint64 { return n.store.disk.failedWrites.Load() }
+func (n *Node) FailedWrites() uint64 { return n.storage.file.disk.failedWrites.Load() }
 
 // AgeContact moves a node's last contact with a member back by the given time.
 func (n *Node) AgeContact(id string, by time.Duration) {
@@ -56,14 +56,14 @@ func (n *Node) AgeContact(id string, by time.Duration) {
 }
 
 // CheckMembership makes a node ask the others at once whether it is a member.
-func (n *Node) CheckMembership(ctx context.Context) { n.checkMembership(ctx) }
+func (n *Node) CheckMembership(ctx context.Context) { n.watch.checkMembership(ctx) }
 
 // SetHandshakeTimeout sets the time limit of each handshake. Call it before Start.
 func (n *Node) SetHandshakeTimeout(d time.Duration) { n.listener.handshakeTimeout = d }
 
 // ConfirmSilent is confirmSilent.
 func (n *Node) ConfirmSilent(ctx context.Context, id string, all []MemberStatus) bool {
-	return n.confirmSilent(ctx, id, all)
+	return n.autopilot.confirmSilent(ctx, id, all)
 }
 
 // BlockLog calls f before entries are written to the log, until FailDisk(nil). On a leader this blocks Raft's own
@@ -81,5 +81,5 @@ func (n *Node) BlockLog(f func()) {
 			}
 		}
 	}
-	n.store.disk.testFault.Store(&fault)
+	n.storage.file.disk.testFault.Store(&fault)
 }

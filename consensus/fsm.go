@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"sync"
 	"sync/atomic"
 
 	"github.com/hashicorp/raft"
@@ -12,24 +11,19 @@ import (
 
 // fsm passes raft's entries to applyEntry and publishes the resulting state, once per batch.
 type fsm struct {
-	checks stateChecks
-	log    *slog.Logger
-	state  atomic.Pointer[State] // one writer: raft's FSM goroutine
+	checks  stateChecks
+	log     *slog.Logger
+	applied *appliedState
 
 	commandCache commandCache
 
 	bytesSinceSnapshot atomic.Int64 // bytes of commands applied since the last snapshot
-
-	mu      sync.Mutex
-	changed chan struct{} // closed when state was replaced, then replaced itself
 }
 
 var _ raft.BatchingFSM = (*fsm)(nil)
 
 func newFSM(c stateChecks, log *slog.Logger) *fsm {
-	f := &fsm{checks: c, log: log, changed: make(chan struct{})}
-	f.state.Store(&State{})
-	return f
+	return &fsm{checks: c, log: log, applied: newAppliedState()}
 }
 
 // Apply is ApplyBatch for one entry.
@@ -38,7 +32,7 @@ func (f *fsm) Apply(l *raft.Log) any { return f.ApplyBatch([]*raft.Log{l})[0] }
 // ApplyBatch returns a commandResult for each command, and nil for other entries.
 func (f *fsm) ApplyBatch(logs []*raft.Log) []any {
 	answers := make([]any, len(logs))
-	s := f.state.Load()
+	s := f.applied.State()
 	for i, l := range logs {
 		if l.Type != raft.LogCommand {
 			continue
@@ -51,14 +45,14 @@ func (f *fsm) ApplyBatch(logs []*raft.Log) []any {
 		}
 		answers[i] = r
 	}
-	f.publishState(s)
+	f.applied.publishState(s)
 	return answers
 }
 
 // Snapshot returns the immutable state. Persist encodes it later, without blocking Apply.
 func (f *fsm) Snapshot() (raft.FSMSnapshot, error) {
 	f.bytesSinceSnapshot.Store(0)
-	return fsmSnapshot{f.state.Load()}, nil
+	return fsmSnapshot{f.applied.State()}, nil
 }
 
 // Restore replaces the state with that of a snapshot. An incomplete snapshot changes nothing.
@@ -68,27 +62,12 @@ func (f *fsm) Restore(r io.ReadCloser) error {
 	if err != nil {
 		return err
 	}
-	if old := f.state.Load(); old.Index > 0 && old.Generation != s.Generation {
+	if old := f.applied.State(); old.Index > 0 && old.Generation != s.Generation {
 		f.log.Warn("a new generation of the cluster began: its state was restored from an archive, and gateways follow it whatever log index they have seen",
 			"generation", s.Generation, "index", s.Index, "generation_before", old.Generation, "index_before", old.Index)
 	}
-	f.publishState(s)
+	f.applied.publishState(s)
 	return nil
-}
-
-func (f *fsm) publishState(s *State) {
-	f.state.Store(s)
-	f.mu.Lock()
-	close(f.changed)
-	f.changed = make(chan struct{})
-	f.mu.Unlock()
-}
-
-// changeSignal returns a channel that is closed at the first publication after the call.
-func (f *fsm) changeSignal() <-chan struct{} {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.changed
 }
 
 type fsmSnapshot struct{ state *State }

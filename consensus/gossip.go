@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"net"
+	"sync"
 	"time"
 
 	"github.com/spillway-lb/spillway/internal/identity"
@@ -20,38 +21,55 @@ const (
 	maxGossipConns      = 2         // connections from one peer: one that is closing and its successor
 )
 
-// GossipNow sends the next message at once instead of at the next interval.
-func (n *Node) GossipNow() {
-	n.gossipNowMu.Lock()
-	defer n.gossipNowMu.Unlock()
-	close(n.gossipNow)
-	n.gossipNow = make(chan struct{})
+// gossiper exchanges gossip with the other members.
+type gossiper struct {
+	id        string
+	members   func() []Member
+	dialPeer  func(ctx context.Context, addr, alpn string) (net.Conn, error)
+	message   func() []byte                  // nil: nothing is sent
+	onMessage func(from string, body []byte) // nil: nothing is received
+	contacts  *contactTimes
+	conns     *connSet
+	refusals  *refusalLog
+
+	mu  sync.Mutex
+	now chan struct{} // closed to send gossip now, then replaced
 }
 
-func (n *Node) gossipNowSignal() <-chan struct{} {
-	n.gossipNowMu.Lock()
-	defer n.gossipNowMu.Unlock()
-	return n.gossipNow
+// gossipNow sends the next message at once instead of at the next interval.
+func (g *gossiper) gossipNow() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	close(g.now)
+	g.now = make(chan struct{})
 }
 
-// runGossip keeps one gossipWith loop for each other member.
-func (n *Node) runGossip() {
-	if n.cfg.GossipMessage == nil {
+func (g *gossiper) nowSignal() <-chan struct{} {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.now
+}
+
+// runGossip keeps one gossipWith loop for each other member, until ctx ends.
+func (g *gossiper) runGossip(ctx context.Context) {
+	if g.message == nil {
 		return
 	}
+	var wg sync.WaitGroup
+	defer wg.Wait()
 	talks := map[string]context.CancelFunc{} // by address
-	for n.ctx.Err() == nil {
-		members, all := map[string]bool{}, n.Members()
-		n.contacts.retainMembers(all)
+	for ctx.Err() == nil {
+		members, all := map[string]bool{}, g.members()
+		g.contacts.retainMembers(all)
 		for _, m := range all {
-			if m.ID == n.id {
+			if m.ID == g.id {
 				continue
 			}
 			members[m.Addr] = true
 			if talks[m.Addr] == nil {
-				ctx, cancel := context.WithCancel(n.ctx)
+				talk, cancel := context.WithCancel(ctx)
 				talks[m.Addr] = cancel
-				n.wg.Go(func() { n.gossipWith(ctx, m.Addr) })
+				wg.Go(func() { g.gossipWith(talk, m.Addr) })
 			}
 		}
 		for addr, end := range talks {
@@ -60,7 +78,7 @@ func (n *Node) runGossip() {
 				delete(talks, addr)
 			}
 		}
-		sleepFor(n.ctx, gossipPeersInterval)
+		sleepFor(ctx, gossipPeersInterval)
 	}
 	for _, end := range talks {
 		end()
@@ -68,13 +86,13 @@ func (n *Node) runGossip() {
 }
 
 // gossipWith sends Config.GossipMessage to one member until ctx ends. A failed connection is opened again.
-func (n *Node) gossipWith(ctx context.Context, addr string) {
+func (g *gossiper) gossipWith(ctx context.Context, addr string) {
 	for delay := gossipInterval; ctx.Err() == nil; delay = min(2*delay, 8*gossipInterval) {
 		dial, cancel := context.WithTimeout(ctx, gossipTimeout)
-		c, err := n.dialer.dialPeer(dial, addr, alpnGossip)
+		c, err := g.dialPeer(dial, addr, alpnGossip)
 		cancel()
 		if err == nil {
-			n.sendGossip(ctx, c)
+			g.sendGossip(ctx, c)
 			_ = c.Close()
 			delay = gossipInterval
 		}
@@ -83,12 +101,12 @@ func (n *Node) gossipWith(ctx context.Context, addr string) {
 }
 
 // sendGossip sends Config.GossipMessage over one connection until it breaks or ctx ends.
-func (n *Node) sendGossip(ctx context.Context, c net.Conn) {
+func (g *gossiper) sendGossip(ctx context.Context, c net.Conn) {
 	t := time.NewTicker(gossipInterval)
 	defer t.Stop()
 	for {
-		nudged := n.gossipNowSignal()
-		if c.SetWriteDeadline(time.Now().Add(gossipTimeout)) != nil || writeFrame(c, n.cfg.GossipMessage()) != nil {
+		nudged := g.nowSignal()
+		if c.SetWriteDeadline(time.Now().Add(gossipTimeout)) != nil || writeFrame(c, g.message()) != nil {
 			return
 		}
 		select {
@@ -101,22 +119,22 @@ func (n *Node) sendGossip(ctx context.Context, c net.Conn) {
 }
 
 // receiveGossip reads the messages of a peer until its connection breaks or stays idle too long.
-func (n *Node) receiveGossip(c *tls.Conn) {
+func (g *gossiper) receiveGossip(c *tls.Conn) {
 	id, err := identity.PeerID(c.ConnectionState())
-	if err != nil || n.cfg.OnGossip == nil || !n.conns.claimSlot("aside "+id.Name, maxGossipConns) {
+	if err != nil || g.onMessage == nil || !g.conns.claimSlot("gossip "+id.Name, maxGossipConns) {
 		return
 	}
-	defer n.conns.releaseSlot("aside " + id.Name)
+	defer g.conns.releaseSlot("gossip " + id.Name)
 	for {
 		if c.SetReadDeadline(time.Now().Add(gossipIdleTimeout)) != nil {
 			return
 		}
 		body, err := readFrame(c, maxGossipBytes)
 		if err != nil {
-			n.refusals.countRefusal(c.RemoteAddr().String(), err)
+			g.refusals.countRefusal(c.RemoteAddr().String(), err)
 			return
 		}
-		n.contacts.recordContact(id.Name)
-		n.cfg.OnGossip(id.Name, body)
+		g.contacts.recordContact(id.Name)
+		g.onMessage(id.Name, body)
 	}
 }

@@ -1,47 +1,58 @@
 package consensus
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"time"
-
-	"github.com/hashicorp/raft"
 )
 
 const (
 	minLeaderWait        = 7 * time.Second    // how long a write waits for a leader, at least
 	leaderWaitHeartbeats = 7                  // in heartbeats: an election takes two, or five when a first one fails
 	retryJitter          = minLeaderWait / 16 // between tries, at most
-	enqueueTimeout       = 2 * time.Second
 )
+
+// proposer brings writes to the leader, which may be this node.
+type proposer struct {
+	cluster interface {
+		IsLeader() bool
+		otherLeaderAddr() string
+	}
+	running   func() bool
+	stopping  context.Context // ends when the node stops
+	applied   *appliedState
+	applyHere func(ctx context.Context, data []byte) (commandResult, error) // on the leader
+	send      func(ctx context.Context, addr string, data []byte) (commandResult, error)
+	report    func(outcome string) // may be nil
+	heartbeat time.Duration
+}
 
 // proposeCommand writes a command through the leader, and tries again while there is none. A command with unknown
 // outcome is sent again only if it has an idempotency key, under which the state keeps the outcome.
-func (n *Node) proposeCommand(ctx context.Context, c command) (commandResult, error) {
+func (p *proposer) proposeCommand(ctx context.Context, c command) (commandResult, error) {
 	data, err := encodeCommand(c)
 	if err != nil {
 		return commandResult{}, err
 	}
-	r, err := n.proposeWithRetry(ctx, data, c.ID != "", n.leaderWait())
+	r, err := p.proposeWithRetry(ctx, data, c.ID != "", p.leaderWait())
 	if err == nil {
 		err = r.toError()
 	}
-	n.reportOutcome(err)
+	p.reportOutcome(err)
 	return r, err
 }
 
 // leaderWait is how long a write waits for a leader.
-func (n *Node) leaderWait() time.Duration {
-	return max(minLeaderWait, leaderWaitHeartbeats*n.cfg.Heartbeat)
+func (p *proposer) leaderWait() time.Duration {
+	return max(minLeaderWait, leaderWaitHeartbeats*p.heartbeat)
 }
 
-// reportOutcome calls OnProposal with the outcome of a write.
-func (n *Node) reportOutcome(err error) {
-	if n.cfg.OnProposal != nil {
-		n.cfg.OnProposal(classifyOutcome(err))
+// reportOutcome reports the outcome of a write.
+func (p *proposer) reportOutcome(err error) {
+	if p.report != nil {
+		p.report(classifyOutcome(err))
 	}
 }
 
@@ -63,42 +74,47 @@ func classifyOutcome(err error) string {
 
 // proposeWithRetry tries until a leader has accepted data, and starts no try after hold. Data that is not repeatable
 // is sent again only if it cannot have arrived.
-func (n *Node) proposeWithRetry(ctx context.Context, data []byte, repeatable bool, hold time.Duration) (commandResult, error) {
+func (p *proposer) proposeWithRetry(ctx context.Context, data []byte, repeatable bool, hold time.Duration) (commandResult, error) {
 	until := time.Now().Add(hold)
 	maybe := false
 	for {
-		r, err := n.proposeOnce(ctx, data)
+		r, err := p.proposeOnce(ctx, data)
 		if err == nil {
 			return r, nil
 		}
 		var unsent errUnsent
 		maybe = maybe || !errors.As(err, &unsent)
 		if maybe && !repeatable || ctx.Err() != nil || errors.Is(err, ErrStopped) || time.Now().After(until) {
-			return commandResult{}, n.finalError(ctx, maybe, err)
+			return commandResult{}, finalError(ctx, maybe, err)
 		}
 		sleepFor(ctx, retryJitter/8+rand.N(retryJitter))
 	}
 }
 
 // proposeOnce makes one try, here or at the leader.
-func (n *Node) proposeOnce(ctx context.Context, data []byte) (commandResult, error) {
-	if !n.started.Load() || n.ctx.Err() != nil {
+func (p *proposer) proposeOnce(ctx context.Context, data []byte) (commandResult, error) {
+	if !p.running() || p.stopping.Err() != nil {
 		return commandResult{}, errUnsent{ErrStopped}
 	}
 	ctx, cancel := context.WithTimeout(ctx, proposalTimeout)
 	defer cancel()
-	defer context.AfterFunc(n.ctx, cancel)()
-	if n.IsLeader() {
-		return n.applyAsLeader(ctx, data)
+	defer context.AfterFunc(p.stopping, cancel)()
+	if p.cluster.IsLeader() {
+		return p.applyHere(ctx, data)
 	}
-	addr, id := n.raft.LeaderWithID()
-	if addr == "" || string(id) == n.id {
+	addr := p.cluster.otherLeaderAddr()
+	if addr == "" {
 		return commandResult{}, errUnsent{ErrNoLeader}
 	}
-	return n.forwardToLeader(ctx, n.resolveNodeAddr(string(id), string(addr)), data)
+	r, err := p.send(ctx, addr, data)
+	if err == nil {
+		p.applied.waitForWrite(ctx, p.stopping.Done(), r.Index)
+	}
+	return r, err
 }
 
-func (n *Node) finalError(ctx context.Context, maybe bool, err error) error {
+// finalError is the error of the last try for the caller; maybe is set if a try may have been written.
+func finalError(ctx context.Context, maybe bool, err error) error {
 	switch {
 	case errors.Is(err, ErrStopped) && !maybe:
 		return ErrStopped
@@ -112,138 +128,6 @@ func (n *Node) finalError(ctx context.Context, maybe bool, err error) error {
 		return err
 	}
 	return fmt.Errorf("%w (%w)", ErrNoLeader, err)
-}
-
-// applyAsLeader proposes as the leader. The checks run first, so that a command that would be refused stays out of
-// the log.
-func (n *Node) applyAsLeader(ctx context.Context, data []byte) (commandResult, error) {
-	if len(data) > 0 && commandKind(data[0]) == kindMembership {
-		m, err := decodeMembership(data[1:])
-		if err != nil {
-			return newRefusal("%v", err), nil
-		}
-		return n.changeMembershipAsLeader(ctx, m)
-	}
-	if len(data) == 1 && commandKind(data[0]) == kindReadIndex {
-		return n.readIndexAsLeader(ctx)
-	}
-	n.restoreMu.RLock()
-	defer n.restoreMu.RUnlock()
-	data, r, ok := n.precheckCommand(data)
-	if !ok {
-		return r, nil
-	}
-	begun := time.Now()
-	f := n.raft.Apply(data, enqueueTimeout)
-	if err := n.awaitFuture(ctx, f); err != nil {
-		return commandResult{}, err
-	}
-	if n.cfg.OnCommit != nil {
-		n.cfg.OnCommit(time.Since(begun))
-	}
-	if r, ok = f.Response().(commandResult); !ok {
-		return commandResult{}, fmt.Errorf("applying: %w", ErrUnknownOutcome)
-	}
-	select {
-	case n.committed <- struct{}{}:
-	default: // an announcement is due already, and will cover this one
-	}
-	return r, nil
-}
-
-// precheckCommand keeps malformed commands out of the log, and specs and plans that applyEntry would refuse. Accepted
-// ones are marked as checked. Everything else, conflicts included, is left to applyEntry, because this node may lag
-// behind the log.
-func (n *Node) precheckCommand(data []byte) ([]byte, commandResult, bool) {
-	c, err := decodeCommand(data)
-	if err != nil {
-		return nil, newRefusal("%v", err), false
-	}
-	if err := checkCommandSize(data); err != nil {
-		return nil, newRefusal("%v", err), false
-	}
-	if c.Kind != kindPutSpec && c.Kind != kindPutPlan && c.Kind != kindStartRollout && c.Kind != kindPutDrain {
-		return data, commandResult{}, true
-	}
-	if c.Kind == kindPutDrain {
-		r := n.precheckDrain(c)
-		return data, r, r.Code != codeRefused
-	}
-	if c.PreChecked { // not set by this leader: a proposer must not set it
-		c.PreChecked = false
-		if data, err = encodeCommand(c); err != nil {
-			return nil, newRefusal("%v", err), false
-		}
-	}
-	s := *n.State()
-	if _, done := s.findOutcome(c.ID); done { // sent again because the answer was lost: it would conflict with itself, and the log has its outcome
-		return data, commandResult{}, true
-	}
-	s.Term = n.raft.CurrentTerm()
-	r := s.applyCommand(c, n.fsm.checks)
-	if r.Code == codeOK && stateSize(&s) > maxSnapshot {
-		return nil, refuseTooLarge(&s), false
-	}
-	if r.Code == codeOK {
-		data, c.PreChecked = markChecked(data), true
-		n.fsm.commandCache.addCommand(data, c)
-	}
-	return data, r, r.Code != codeRefused
-}
-
-// checkCommandSize refuses a command that is too long once it is marked: nodes of earlier releases have no
-// checkedMarkSlack and would refuse what this one applies.
-func checkCommandSize(data []byte) error {
-	if len(data)+len(checkedMark) > maxCommand {
-		return fmt.Errorf("command is longer than %d bytes", maxCommand-len(checkedMark))
-	}
-	return nil
-}
-
-// precheckDrain refuses a drain that would make the state larger than a snapshot may be.
-func (n *Node) precheckDrain(c command) commandResult {
-	s := *n.State()
-	if r := s.putDrain(c); r.Code == codeOK && stateSize(&s) > maxSnapshot {
-		return refuseTooLarge(&s)
-	}
-	return commandResult{Code: codeOK}
-}
-
-func refuseTooLarge(s *State) commandResult {
-	return newRefusal("the replicated state would have %d bytes, more than the limit of %d: shorten the spec, or end drains and shorten their reasons", stateSize(s), maxSnapshot)
-}
-
-// checkedMark ends a command that the leader has checked.
-const checkedMark = `,"judged":true}`
-
-// markChecked adds the mark to an encoded command with a body, and leaves a field of that name from a later release
-// unchanged.
-func markChecked(data []byte) []byte {
-	end := bytes.LastIndexByte(data, '}')
-	return append(bytes.Clone(data[:end]), checkedMark...)
-}
-
-// awaitFuture waits for raft, at most until ctx ends. Raft itself ends every wait when it loses the lead or stops.
-func (n *Node) awaitFuture(ctx context.Context, f raft.Future) error {
-	done := make(chan error, 1)
-	go func() { done <- f.Error() }() // ends with raft at the latest
-	select {
-	case err := <-done:
-		return classifyRaftError(err)
-	case <-ctx.Done():
-		return fmt.Errorf("%w (%w)", ErrUnknownOutcome, ctx.Err())
-	}
-}
-
-// classifyRaftError sorts raft's errors by whether the entry may be in the log.
-func classifyRaftError(err error) error {
-	switch {
-	case err == nil:
-		return nil
-	case errors.Is(err, raft.ErrNotLeader), errors.Is(err, raft.ErrLeadershipTransferInProgress), errors.Is(err, raft.ErrEnqueueTimeout):
-		return errUnsent{fmt.Errorf("%w (%w)", ErrNotLeader, err)}
-	}
-	return fmt.Errorf("%w (%w)", ErrUnknownOutcome, err)
 }
 
 // toError returns the result as an error of the API.

@@ -1,11 +1,8 @@
 package consensus
 
 import (
-	"bytes"
-	"context"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 )
@@ -78,85 +75,6 @@ func (t *RolloutConfig) checkBounds() error {
 	return nil
 }
 
-// checkSpecChange is the check of every new spec while another is staged.
-func (s *State) checkSpecChange(c command) (commandResult, bool) {
-	g := s.Rollout
-	switch {
-	case c.BasedOn != s.SpecVersion:
-		return commandResult{Code: codeConflict, Current: s.SpecVersion}, false
-	case c.EndsRollout != 0 && (g == nil || g.Number != c.EndsRollout):
-		return newRefusal("stage %d has ended: the audit shows how", c.EndsRollout), false
-	case c.EndsRollout != 0 && !bytes.Equal(g.Body, c.Body):
-		return newRefusal("stage %d holds another spec", c.EndsRollout), false
-	case c.EndsRollout == 0 && g != nil && !c.ReplaceRollout:
-		return newRefusal("a spec is staged %s (stage %d): promote it, roll it back, or replace it", g.describeRegions(), g.Number), false
-	}
-	return commandResult{}, true
-}
-
-// startRollout stages a spec in some regions, while the one in force stays elsewhere.
-func (s *State) startRollout(c command, k stateChecks) commandResult {
-	if r, ok := s.checkSpecChange(c); !ok {
-		return r
-	}
-	switch {
-	case c.Rollout == nil || len(c.Rollout.Regions) == 0 || c.EndsRollout != 0:
-		return newRefusal("a stage needs a region")
-	case s.SpecVersion == 0:
-		return newRefusal("no spec is in force: apply this one instead of staging it")
-	}
-	if r, ok := runCheck("spec", skipIfChecked(c.PreChecked, k.spec), s.Spec, c.Body); !ok {
-		return r
-	}
-	if s.Signing != nil {
-		if err := s.Signing.checkZone(callHoldTimes(k.holdTimes, c.Body)); err != nil {
-			return newRefusal("%v", err)
-		}
-	}
-	s.setRollout(c, c.Body)
-	return commandResult{Code: codeOK, Value: s.Index}
-}
-
-// setRollout starts a stage and replaces any other.
-func (s *State) setRollout(c command, body []byte) {
-	s.Rollout = &Rollout{RolloutConfig: *c.Rollout, Number: s.Index, Body: body, Actor: c.Actor, Reason: c.Reason, At: c.At}
-}
-
-// endRollout ends a stage and leaves the spec in force unchanged: it rolls back a stage in some regions, and makes
-// one everywhere permanent. The other ends put a spec and go through putSpec.
-func (s *State) endRollout(c command) commandResult {
-	if s.Rollout == nil || s.Rollout.Number != c.EndsRollout {
-		return newRefusal("stage %d has ended: the audit shows how", c.EndsRollout)
-	}
-	s.Rollout = nil
-	return commandResult{Code: codeOK, Value: s.SpecVersion}
-}
-
-// recordRolloutProgress records the progress of a stage. A report older than the known progress changes nothing.
-func (s *State) recordRolloutProgress(c command) commandResult {
-	if s.Rollout == nil || s.Rollout.Number != c.EndsRollout {
-		return newRefusal("stage %d is over already", c.EndsRollout)
-	}
-	g := *s.Rollout
-	g.Elapsed, g.Figures = max(g.Elapsed, c.Elapsed), c.Detail
-	s.Rollout = &g
-	return commandResult{Code: codeOK}
-}
-
-// describeRolloutChange returns the audit's action and subject for a change of a stage.
-func (s *State) describeRolloutChange(c command) (action, subject string) {
-	spec := "spec " + strconv.FormatUint(s.SpecVersion, 10)
-	switch {
-	case c.Kind == kindStartRollout:
-		return "stage", "spec " + strconv.FormatUint(s.SpecVersion+1, 10) + " " + s.Rollout.describeRegions()
-	case c.Kind == kindEndRollout:
-		return c.Action, fmt.Sprintf("stage %d: %s stays", c.EndsRollout, spec)
-	case c.EndsRollout != 0:
-		return c.Action, fmt.Sprintf("stage %d: %s", c.EndsRollout, spec)
-	}
-	return "apply", spec + " on trial everywhere"
-}
-
 func (g *Rollout) checkFields() error {
 	if g == nil {
 		return nil
@@ -165,66 +83,4 @@ func (g *Rollout) checkFields() error {
 		return fmt.Errorf("stage %d has no number, no spec, or has lasted %s", g.Number, g.Elapsed)
 	}
 	return g.RolloutConfig.checkBounds()
-}
-
-// SpecChange is a new spec with the way in which it comes into force.
-type SpecChange struct {
-	BasedOn        uint64 // the version in force on which it is based
-	Body           []byte
-	By             Attribution
-	Detail         string         // what differs, for the audit; at most 8 KiB are kept
-	Rollout        *RolloutConfig // nil: it is in force at once and permanently
-	ReplaceRollout bool           // end a stage that is in progress
-}
-
-// PutSpecChange puts a spec in force, or stages it. number is the new version, or that of a stage in some regions.
-func (n *Node) PutSpecChange(ctx context.Context, x SpecChange) (number uint64, err error) {
-	c := n.newCommand(kindPutSpec)
-	if x.Rollout != nil && len(x.Rollout.Regions) > 0 {
-		c.Kind = kindStartRollout
-	}
-	c.BasedOn, c.Body, c.Actor, c.Reason, c.Rollout, c.ReplaceRollout = x.BasedOn, x.Body, x.By.Actor, x.By.Reason, x.Rollout, x.ReplaceRollout
-	c.Detail = truncateDetail(x.Detail)
-	r, err := n.proposeCommand(ctx, c)
-	return r.Value, err
-}
-
-// EndRollout promotes the staged spec or rolls it back, and returns the version that is then in force.
-func (n *Node) EndRollout(ctx context.Context, number uint64, promote bool, by Attribution, detail string) (version uint64, err error) {
-	s := n.State()
-	g := s.Rollout
-	if g == nil || g.Number != number {
-		return 0, ErrRefused{Reason: fmt.Sprintf("stage %d has ended: the audit shows how", number)}
-	}
-	c := n.newCommand(kindEndRollout)
-	if promote != g.IsEverywhere() { // one spec replaces another, and the version rises: SOA serials never go back
-		c.Kind, c.BasedOn, c.Body = kindPutSpec, s.SpecVersion, g.Body
-	}
-	c.Action = "rollback"
-	if promote {
-		c.Action = "promote"
-	}
-	c.EndsRollout, c.Actor, c.Reason, c.Detail = number, by.Actor, by.Reason, truncateDetail(detail)
-	r, err := n.proposeCommand(ctx, c)
-	return r.Value, err
-}
-
-// RecordRolloutProgress records the elapsed part of a stage's window and the measurements, so that another leader
-// continues from there. Only the leader has them: elsewhere the error is ErrNotLeader.
-func (n *Node) RecordRolloutProgress(ctx context.Context, number uint64, elapsed time.Duration, figures string) error {
-	if !n.IsLeader() {
-		return ErrNotLeader
-	}
-	c := n.newCommand(kindRolloutProgress)
-	c.ID, c.EndsRollout, c.Elapsed, c.Detail = "", number, elapsed, truncateDetail(figures) // a repeat is harmless
-	_, err := n.proposeCommand(ctx, c)
-	return err
-}
-
-// truncateDetail shortens a detail to the allowed length.
-func truncateDetail(detail string) string {
-	if len(detail) <= maxDetail {
-		return detail
-	}
-	return strings.ToValidUTF8(detail[:maxDetail-len(cutMark)], "") + cutMark
 }

@@ -1,13 +1,8 @@
 package consensus
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
-	"slices"
 	"time"
 )
 
@@ -61,31 +56,6 @@ type HoldTimes struct {
 	Propagation time.Duration // until every node answers from the committed state, including clock differences
 }
 
-// ZoneKey is an ECDSA P-256 private key that signs the zone. Its secret is never logged.
-type ZoneKey struct {
-	Secret []byte `json:"-"` // the scalar
-	At     time.Time
-}
-
-// zoneKeySize is the length of a zone key's secret in bytes.
-const zoneKeySize = 32
-
-// String hides the secret.
-func (k ZoneKey) String() string { return "zone key of " + k.At.Format(time.RFC3339) }
-
-// GoString hides the secret.
-func (k ZoneKey) GoString() string { return k.String() }
-
-// LogValue hides the secret.
-func (k ZoneKey) LogValue() slog.Value { return slog.StringValue(k.String()) }
-
-func (k ZoneKey) checkKey() error {
-	if _, err := ecdsa.ParseRawPrivateKey(elliptic.P256(), k.Secret); err != nil || len(k.Secret) != zoneKeySize {
-		return errors.New("that is no private key of ECDSA P-256")
-	}
-	return nil
-}
-
 // IsStepDue reports whether the leader may take the next step.
 func (g *ZoneSigning) IsStepDue(now time.Time) bool {
 	return g != nil && !g.StepDueAt.IsZero() && !now.Before(g.StepDueAt)
@@ -98,46 +68,6 @@ func (g *ZoneSigning) ParentKey() (ZoneKey, bool) {
 		return ZoneKey{}, false
 	}
 	return g.Keys[0], true
-}
-
-// changeSigning applies a kindChangeSigning command.
-func (s *State) changeSigning(c command, holds func(spec []byte) HoldTimes) commandResult {
-	if s.SpecVersion == 0 {
-		return newRefusal("no spec is in force: there is no zone to sign yet")
-	}
-	h := callHoldTimes(holds, s.Spec)
-	var next *ZoneSigning
-	var err error
-	switch g := s.Signing; {
-	case c.Path != h.Zone:
-		err = fmt.Errorf("the zone is %s, not %q: check it again", h.Zone, c.Path)
-	case c.Action == SignEnable && g == nil:
-		next, err = s.beginSigning(c, h, holds)
-	case g == nil:
-		err = errors.New("the zone is not signed: spillway dnssec enable")
-	default:
-		next, err = g.applyAction(c, h)
-	}
-	if err != nil {
-		return newRefusal("%v", err)
-	}
-	s.Signing = next
-	return commandResult{Code: codeOK}
-}
-
-// beginSigning returns the first phase of an unsigned zone. The DS must not go to the parent while resolvers cache
-// unsigned answers, of the spec in force or an earlier one, or keys of an earlier signing.
-func (s *State) beginSigning(c command, h HoldTimes, holds func(spec []byte) HoldTimes) (*ZoneSigning, error) {
-	k := ZoneKey{Secret: c.Body, At: c.At}
-	if err := k.checkKey(); err != nil {
-		return nil, err
-	}
-	g := &ZoneSigning{Zone: h.Zone, Keys: []ZoneKey{k}}
-	g.AnswersHeldUntil, g.KeysHeldUntil = c.At.Add(h.AnswerTTL), c.At.Add(h.KeyTTL)
-	for i := 1; i < len(s.SpecHistory); i++ {
-		g = g.extendHolds(callHoldTimes(holds, s.SpecHistory[i].Body), s.SpecHistory[i-1].At)
-	}
-	return g.withPhase(PhaseNew, c.At, laterTime(g.AnswersHeldUntil, g.KeysHeldUntil).Add(h.Propagation)), nil
 }
 
 // applyAction returns the ZoneSigning that a command leads to, nil for none, or an error if the command is not
@@ -265,77 +195,9 @@ func (g *ZoneSigning) checkFields() error {
 	return nil
 }
 
-// callHoldTimes calls holds for a spec. The spec was checked before it was committed, so a panic is a bug; it must
-// still not end the node.
-func callHoldTimes(holds func(spec []byte) HoldTimes, spec []byte) (h HoldTimes) {
-	if holds == nil {
-		return HoldTimes{}
-	}
-	defer func() {
-		if recover() != nil {
-			h = HoldTimes{}
-		}
-	}()
-	return holds(spec)
-}
-
 func laterTime(a, b time.Time) time.Time {
 	if a.After(b) {
 		return a
 	}
 	return b
-}
-
-// wireSigning is the stored form of ZoneSigning, its keys with their secrets.
-type wireSigning struct {
-	Zone             string       `json:"zone"`
-	Phase            SigningPhase `json:"phase"`
-	PhaseSince       time.Time    `json:"since"`
-	StepDueAt        time.Time    `json:"due,omitzero"`
-	AnswersHeldUntil time.Time    `json:"held,omitzero"`
-	KeysHeldUntil    time.Time    `json:"keys_held,omitzero"`
-	OldKeyHeldUntil  time.Time    `json:"gone,omitzero"`
-	Keys             []wireKey    `json:"keys"`
-}
-
-func (g *ZoneSigning) toWire() *wireSigning {
-	if g == nil {
-		return nil
-	}
-	w := &wireSigning{Zone: g.Zone, Phase: g.Phase, PhaseSince: g.PhaseSince, StepDueAt: g.StepDueAt, AnswersHeldUntil: g.AnswersHeldUntil, KeysHeldUntil: g.KeysHeldUntil, OldKeyHeldUntil: g.OldKeyHeldUntil}
-	for _, k := range g.Keys {
-		w.Keys = append(w.Keys, wireKey(k))
-	}
-	return w
-}
-
-func (w *wireSigning) toSigning() (*ZoneSigning, error) {
-	if w == nil {
-		return nil, nil
-	}
-	g := &ZoneSigning{Zone: w.Zone, Phase: w.Phase, PhaseSince: w.PhaseSince, StepDueAt: w.StepDueAt, AnswersHeldUntil: w.AnswersHeldUntil, KeysHeldUntil: w.KeysHeldUntil, OldKeyHeldUntil: w.OldKeyHeldUntil}
-	for _, k := range w.Keys {
-		g.Keys = append(g.Keys, ZoneKey{Secret: slices.Clone(k.Secret), At: k.At})
-	}
-	return g, g.checkFields()
-}
-
-// EncodeSigning encodes a ZoneSigning with its secrets, for a file that only its owner may read; nil for none.
-func EncodeSigning(g *ZoneSigning) ([]byte, error) {
-	if g == nil {
-		return nil, nil
-	}
-	return json.Marshal(g.toWire())
-}
-
-// DecodeSigning decodes the result of EncodeSigning.
-func DecodeSigning(b []byte) (*ZoneSigning, error) {
-	if len(b) == 0 {
-		return nil, nil
-	}
-	w := new(wireSigning)
-	if err := json.Unmarshal(b, w); err != nil {
-		return nil, fmt.Errorf("decoding the zone's keys: %w", err)
-	}
-	return w.toSigning()
 }

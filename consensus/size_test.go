@@ -109,7 +109,7 @@ func TestLeaderAndFollowersShareTheCommandLimit(t *testing.T) {
 	taken := 0
 	for length := maxCommand - 20; length <= maxCommand+1; length++ {
 		padded := append(bytes.Clone(base[:len(base)-1]), bytes.Repeat([]byte{' '}, length-len(base))...)
-		marked, r, ok := n.precheckCommand(append(padded, '}'))
+		marked, r, ok := n.commands.precheckCommand(append(padded, '}'))
 		if !ok {
 			continue
 		}

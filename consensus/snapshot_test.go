@@ -32,7 +32,7 @@ func TestDamagedSnapshotLeavesTheStateAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	f := newFSM(stateChecks{}, discardLog())
-	f.publishState(&State{Index: 99})
+	f.applied.publishState(&State{Index: 99})
 	flipped := bytes.Clone(b)
 	flipped[len(b)/2] ^= 1
 	for name, c := range map[string]struct {
@@ -48,11 +48,11 @@ func TestDamagedSnapshotLeavesTheStateAlone(t *testing.T) {
 		if err := f.Restore(io.NopCloser(c.text)); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %q", name, err, c.want)
 		}
-		if f.state.Load().Index != 99 {
+		if f.applied.State().Index != 99 {
 			t.Fatalf("%s: the state was replaced", name)
 		}
 	}
-	if err := f.Restore(io.NopCloser(bytes.NewReader(b))); err != nil || f.state.Load().Hash() != sampleState(t).Hash() {
+	if err := f.Restore(io.NopCloser(bytes.NewReader(b))); err != nil || f.applied.State().Hash() != sampleState(t).Hash() {
 		t.Fatalf("a whole snapshot: %v, or another state", err)
 	}
 }
@@ -109,7 +109,7 @@ func TestRestartFromSnapshotAndLog(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	n.waitForWrite(ctx, 1)
+	n.fsm.applied.waitForWrite(ctx, n.ctx.Done(), 1)
 	if list, err := raft.NewFileSnapshotStoreWithLogger(dir, retainedSnapshots, hcLogger{logger: discardLog()}); err != nil {
 		t.Fatal(err)
 	} else if metas, err := list.List(); err != nil || metas[0].Index < 2 {

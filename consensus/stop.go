@@ -11,7 +11,7 @@ func (n *Node) Stop(ctx context.Context) error {
 	if !n.stopped.CompareAndSwap(false, true) {
 		return nil
 	}
-	if !n.started.Load() {
+	if !n.raft.running.Load() {
 		n.undoStart()
 		return nil
 	}
@@ -27,8 +27,8 @@ func (n *Node) Stop(ctx context.Context) error {
 	if err := n.waitForGoroutines(ctx); err != nil {
 		return err
 	}
-	n.recordApplied(0)
-	return n.closeStore()
+	n.follower.recordApplied(0)
+	return n.closeStorage()
 }
 
 // handOverOnStop transfers leadership to the most up-to-date voter, if there is another.
@@ -38,7 +38,7 @@ func (n *Node) handOverOnStop(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, transferTimeout)
 	defer cancel()
-	if err := n.awaitFuture(ctx, n.raft.LeadershipTransfer()); err != nil {
+	if err := awaitFuture(ctx, n.raft.LeadershipTransfer()); err != nil {
 		n.log.Warn("transferring leadership failed: the others will elect a leader", "error", err)
 	}
 }
@@ -85,16 +85,13 @@ func (n *Node) undoStart() {
 	n.stopped.Store(true)
 	n.cancel()
 	n.closeConnections()
-	if err := n.closeStore(); err != nil {
+	if err := n.closeStorage(); err != nil {
 		n.log.Warn("closing the log failed", "error", err)
 	}
 }
 
-func (n *Node) closeStore() error {
-	if n.store == nil {
-		return nil
-	}
-	if err := n.store.Close(); err != nil {
+func (n *Node) closeStorage() error {
+	if err := n.storage.closeStores(); err != nil {
 		return fmt.Errorf("closing the log of %s: %w", n.id, err)
 	}
 	return nil

@@ -1,0 +1,125 @@
+package consensus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/raft"
+)
+
+const enqueueTimeout = 2 * time.Second
+
+// commandLog writes commands to the log, on the leader.
+type commandLog struct {
+	raft interface {
+		Apply(cmd []byte, timeout time.Duration) raft.ApplyFuture
+		Barrier(timeout time.Duration) raft.Future
+		CurrentTerm() uint64
+	}
+	fsm       *fsm
+	onCommit  func(took time.Duration) // may be nil
+	committed chan struct{}            // signals a commit on this node to be announced
+
+	restoreMu sync.RWMutex // read-locked while a command is proposed here, so that a restore overwrites none
+}
+
+// applyCommand proposes a command and returns its result. The checks run first, so that a command that would be
+// refused stays out of the log.
+func (l *commandLog) applyCommand(ctx context.Context, data []byte) (commandResult, error) {
+	l.restoreMu.RLock()
+	defer l.restoreMu.RUnlock()
+	data, r, ok := l.precheckCommand(data)
+	if !ok {
+		return r, nil
+	}
+	begun := time.Now()
+	f := l.raft.Apply(data, enqueueTimeout)
+	if err := awaitFuture(ctx, f); err != nil {
+		return commandResult{}, err
+	}
+	if l.onCommit != nil {
+		l.onCommit(time.Since(begun))
+	}
+	if r, ok = f.Response().(commandResult); !ok {
+		return commandResult{}, fmt.Errorf("applying: %w", ErrUnknownOutcome)
+	}
+	select {
+	case l.committed <- struct{}{}:
+	default: // an announcement is due already, and will cover this one
+	}
+	return r, nil
+}
+
+// precheckCommand checks a command against the state applied here, and caches the decoded form of one that it marks.
+func (l *commandLog) precheckCommand(data []byte) ([]byte, commandResult, bool) {
+	p := precheckCommand(l.fsm.applied.State(), l.raft.CurrentTerm(), data, l.fsm.checks)
+	if p.marked {
+		l.fsm.commandCache.addCommand(p.data, p.command)
+	}
+	return p.data, p.result, p.ok
+}
+
+// awaitBarrier returns when this node, which must be the leader, has applied everything committed before the call.
+func (l *commandLog) awaitBarrier(ctx context.Context) error {
+	if err := awaitFuture(ctx, l.raft.Barrier(enqueueTimeout)); err != nil {
+		return fmt.Errorf("waiting for the log: %w", err)
+	}
+	return nil
+}
+
+// readIndex returns the read index on the leader: the index of its state after an entry of its own, proposed after
+// the call, is committed and applied. Raft's VerifyLeader would save the entry but is not sufficient: it counts
+// answers to requests sent before the call, and a leader that was paused finds such answers waiting.
+func (l *commandLog) readIndex(ctx context.Context) (commandResult, error) {
+	if err := awaitFuture(ctx, l.raft.Barrier(enqueueTimeout)); err != nil {
+		return commandResult{}, err
+	}
+	return commandResult{Code: codeOK, Index: l.fsm.applied.State().Index}, nil
+}
+
+// whileNoProposal calls f when no proposal is under way here, and keeps new ones waiting until f returns.
+func (l *commandLog) whileNoProposal(f func()) {
+	l.restoreMu.Lock()
+	defer l.restoreMu.Unlock()
+	f()
+}
+
+// announceCommits informs the followers at once of a commit on this node. Raft does so with the next entry, or when
+// CommitTimeout has passed without one. A barrier is such an entry, with no content. The code does not wait for it:
+// raft never answers a barrier that it accepts during its shutdown.
+func (l *commandLog) announceCommits(ctx context.Context) {
+	for {
+		select {
+		case <-l.committed:
+			l.raft.Barrier(enqueueTimeout) // a former leader has nothing to announce
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// awaitFuture waits for raft, at most until ctx ends. Raft itself ends every wait when it loses the lead or stops.
+func awaitFuture(ctx context.Context, f raft.Future) error {
+	done := make(chan error, 1)
+	go func() { done <- f.Error() }() // ends with raft at the latest
+	select {
+	case err := <-done:
+		return classifyRaftError(err)
+	case <-ctx.Done():
+		return fmt.Errorf("%w (%w)", ErrUnknownOutcome, ctx.Err())
+	}
+}
+
+// classifyRaftError sorts raft's errors by whether the entry may be in the log.
+func classifyRaftError(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, raft.ErrNotLeader), errors.Is(err, raft.ErrLeadershipTransferInProgress), errors.Is(err, raft.ErrEnqueueTimeout):
+		return errUnsent{fmt.Errorf("%w (%w)", ErrNotLeader, err)}
+	}
+	return fmt.Errorf("%w (%w)", ErrUnknownOutcome, err)
+}

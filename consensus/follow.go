@@ -1,0 +1,78 @@
+package consensus
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	appliedMarkDelay = 250 * time.Millisecond // from the last entry applied to the record of its index
+
+	snapshotLogBytes = 8 << 20 // of commands since the last snapshot: a restart reads them in well under a second
+)
+
+// stateFollower acts on each new state.
+type stateFollower struct {
+	log          *slog.Logger
+	applied      *appliedState
+	logBytes     *atomic.Int64 // of commands applied since the last snapshot
+	storage      *raftStorage
+	onApply      func(*State) // may be nil
+	takeSnapshot func(ctx context.Context) error
+
+	snapshotting atomic.Bool // a snapshot is in progress
+}
+
+// followState calls onApply with new states, and records the applied index after a pause in the writes, until ctx
+// ends.
+func (f *stateFollower) followState(ctx context.Context) {
+	var snapshots sync.WaitGroup
+	defer snapshots.Wait()
+	var published, marked uint64
+	quiet := time.NewTimer(appliedMarkDelay)
+	defer quiet.Stop()
+	for {
+		changed := f.applied.changeSignal()
+		if s := f.applied.State(); s.Index != published {
+			published = s.Index
+			if f.onApply != nil {
+				f.onApply(s)
+			}
+			quiet.Reset(appliedMarkDelay)
+			if f.startSnapshot() {
+				snapshots.Go(func() { f.snapshotLargeLog(ctx) })
+			}
+		}
+		select {
+		case <-changed:
+		case <-quiet.C:
+			marked = f.recordApplied(marked)
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// startSnapshot reports whether the log has grown by more bytes than a start should read, and no snapshot is in
+// progress. Raft itself counts entries, and one spec may be a thousand times larger than another.
+func (f *stateFollower) startSnapshot() bool {
+	return f.storage.file != nil && f.logBytes.Load() >= snapshotLogBytes && f.snapshotting.CompareAndSwap(false, true)
+}
+
+func (f *stateFollower) snapshotLargeLog(ctx context.Context) {
+	defer f.snapshotting.Store(false)
+	// Raft has a reason when it refuses, such as nothing new; the next entry tries again.
+	_ = f.takeSnapshot(ctx)
+}
+
+// recordApplied records the applied index if it changed since last, the one recorded before.
+func (f *stateFollower) recordApplied(last uint64) uint64 {
+	marked, err := f.storage.recordApplied(last, f.applied.State().Index)
+	if err != nil {
+		f.log.Error("recording the applied index failed", "error", err)
+	}
+	return marked
+}

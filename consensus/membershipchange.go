@@ -1,0 +1,100 @@
+package consensus
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+)
+
+// kindMembership changes the membership. It goes to the leader like a command but never into the log: raft writes its
+// own entry for it.
+const kindMembership commandKind = 0x7f
+
+// membershipChange is one change.
+type membershipChange struct {
+	Op    string `json:"do"` // "add", "remove" or "lead"
+	ID    string `json:"id"`
+	Addr  string `json:"addr,omitempty"`
+	Voter bool   `json:"vote,omitempty"`
+}
+
+// auditAction is the name of the change in the audit.
+func (m membershipChange) auditAction() string {
+	switch {
+	case m.Op == "lead":
+		return "hand leadership on"
+	case m.Op == "add" && !m.Voter:
+		return "member add without a vote"
+	}
+	return "member " + m.Op
+}
+
+func decodeMembership(b []byte) (m membershipChange, err error) {
+	if err := json.Unmarshal(b, &m); err != nil {
+		return m, fmt.Errorf("reading the change of members: %w", err)
+	}
+	return m, m.checkFields()
+}
+
+func (m membershipChange) checkFields() error {
+	switch {
+	case len(m.ID) > maxName || len(m.Addr) > maxName:
+		return fmt.Errorf("a member's name and address may have at most %d bytes", maxName)
+	case m.Op == "lead":
+		return nil
+	case m.ID == "":
+		return errors.New("a member needs the name in its certificate")
+	case m.Op == "remove":
+		return nil
+	case m.Op != "add":
+		return fmt.Errorf("there is no change of members called %q", m.Op)
+	}
+	if host, port, err := net.SplitHostPort(m.Addr); err != nil || host == "" || port == "" {
+		return fmt.Errorf("address %q of member %s: write host:port, as the member advertises it for Raft", m.Addr, m.ID)
+	}
+	return nil
+}
+
+func (m membershipChange) auditSubject() string {
+	if m.Addr == "" {
+		return m.ID
+	}
+	return fmt.Sprintf("%s %s", m.ID, m.Addr)
+}
+
+// findObjection returns the reason why a change must not be made; empty when it may. configured are the addresses of
+// raft.peers on this node, the leader.
+func findObjection(m membershipChange, members []Member, configured map[string]string) string {
+	var voters, others []string
+	for _, x := range members {
+		if x.Voter {
+			voters = append(voters, x.ID)
+		} else {
+			others = append(others, x.ID)
+		}
+	}
+	known := slices.Contains(voters, m.ID) || slices.Contains(others, m.ID)
+	switch {
+	case m.Op == "remove" && !known:
+		return fmt.Sprintf("%s is no member: `spillway members` lists them", m.ID)
+	case m.Op == "remove" && len(voters) == 1 && voters[0] == m.ID:
+		return m.ID + " is the only voter: add another first"
+	case m.Op == "lead" && m.ID != "" && !slices.Contains(voters, m.ID):
+		return m.ID + " has no vote and so cannot lead: `spillway members` lists who has"
+	case m.Op == "lead" && len(voters) == 1:
+		return "there is no other voter to lead"
+	case m.Op == "add" && !m.Voter && slices.Contains(voters, m.ID):
+		return m.ID + " has a vote: remove it first, then add it without"
+	}
+	if addr, ok := configured[m.ID]; m.Op == "add" && ok && addr != m.Addr {
+		return fmt.Sprintf("raft.peers on the leader has %s at %s: change it there, on every node", m.ID, addr)
+	}
+	for _, x := range members {
+		if m.Op == "add" && x.Addr == m.Addr && x.ID != m.ID {
+			return fmt.Sprintf("%s already has the address %s", x.ID, m.Addr)
+		}
+	}
+	return ""
+}

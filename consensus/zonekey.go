@@ -1,0 +1,34 @@
+package consensus
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"errors"
+	"log/slog"
+	"time"
+)
+
+// ZoneKey is an ECDSA P-256 private key that signs the zone. Its secret is never logged.
+type ZoneKey struct {
+	Secret []byte `json:"-"` // the scalar
+	At     time.Time
+}
+
+// zoneKeySize is the length of a zone key's secret in bytes.
+const zoneKeySize = 32
+
+// String hides the secret.
+func (k ZoneKey) String() string { return "zone key of " + k.At.Format(time.RFC3339) }
+
+// GoString hides the secret.
+func (k ZoneKey) GoString() string { return k.String() }
+
+// LogValue hides the secret.
+func (k ZoneKey) LogValue() slog.Value { return slog.StringValue(k.String()) }
+
+func (k ZoneKey) checkKey() error {
+	if _, err := ecdsa.ParseRawPrivateKey(elliptic.P256(), k.Secret); err != nil || len(k.Secret) != zoneKeySize {
+		return errors.New("that is no private key of ECDSA P-256")
+	}
+	return nil
+}
