@@ -97,27 +97,27 @@ func (k AutopilotConfig) checkRemoval(all []MemberStatus, s MemberStatus) (left 
 	case k.RemoveAfter <= 0:
 		return 0, "raft.remove_after is 0"
 	case s.Self, s.Leader:
-		return 0, "it leads"
+		return 0, "it is the leader"
 	case voters-1 < least:
 		return 0, fmt.Sprintf("fewer than %d voters would be left: add another first", least)
 	case !hasReachableMajority(all):
-		return 0, "no majority of the voters is well"
+		return 0, "no majority of the voters is reachable"
 	}
 	return max(0, k.RemoveAfter-s.SinceContact), ""
 }
 
 // hasReachableMajority reports whether more than half of the voters are reachable.
 func hasReachableMajority(all []MemberStatus) bool {
-	voters, well := 0, 0
+	voters, reachable := 0, 0
 	for _, s := range all {
 		if s.Voter {
 			voters++
 			if s.IsReachable() {
-				well++
+				reachable++
 			}
 		}
 	}
-	return 2*well > voters
+	return 2*reachable > voters
 }
 
 // DescribeOutlook returns a short text about the next automatic change of a member; empty if there is none.
@@ -129,7 +129,7 @@ func (k AutopilotConfig) DescribeOutlook(all []MemberStatus, id string) string {
 	s := all[at]
 	switch {
 	case s.PendingVote && !s.Voter && !s.IsReachable():
-		return "gets its vote once it runs and keeps up"
+		return "gets its vote when it is running and keeps up"
 	case s.PendingVote && !s.Voter:
 		return fmt.Sprintf("gets its vote after keeping up for %s", promoteAfter)
 	case !s.Voter || s.IsReachable():

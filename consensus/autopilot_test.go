@@ -144,7 +144,7 @@ func TestAutopilotWaitsThenActs(t *testing.T) {
 	if m, _ := k.nextChange(all); m.Op != "" {
 		t.Errorf("without a majority: %+v", m)
 	}
-	if got := k.DescribeOutlook(all, "g4"); got != "stays: no majority of the voters is well" {
+	if got := k.DescribeOutlook(all, "g4"); got != "stays: no majority of the voters is reachable" {
 		t.Errorf("without a majority: %q", got)
 	}
 	if m, _ := (AutopilotConfig{}).nextChange(cluster(5, 1000*time.Hour)); m.Op != "" {

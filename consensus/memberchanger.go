@@ -25,7 +25,7 @@ const (
 	caughtUpEntries  = 64 // entries, as many as one message of raft's carries
 
 	addedWithoutVote = 1 // as the value of a refusal: the node is a member without a vote
-	alreadyRemoved   = 2 // likewise: the node to be removed is no member
+	alreadyRemoved   = 2 // likewise: the node to be removed is not a member
 
 	diskCannotWrite = 1 // as the value of an answer to kindProgress: the node's disk takes no writes
 )
@@ -127,7 +127,7 @@ func (c *memberChanger) deferVote(ctx context.Context, id, why string) (commandR
 	}
 	then := "it gets its vote when it has kept up for " + promoteAfter.String() + ": see `spillway members`"
 	if !c.hasGossip {
-		then = "when it follows, add it again"
+		then = "add it again when it has caught up"
 	}
 	r := newRefusal("%s is a member without a vote: %s: %s", id, why, then)
 	r.Value = addedWithoutVote

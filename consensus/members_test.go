@@ -85,7 +85,7 @@ func TestMembersAreAddedAndRemoved(t *testing.T) {
 	c.retryChange(func() error { return edge.RemoveMember(c.newContext(), nodeName(lead), testAuthor) })
 	c.waitUntil("four are left", func() bool { return len(fourth.Members()) == 4 })
 	for text, err := range map[string]error{
-		"is no member":            fourth.RemoveMember(c.newContext(), "g9", testAuthor),
+		"is not a member":         fourth.RemoveMember(c.newContext(), "g9", testAuthor),
 		"host:port":               fourth.AddMember(c.newContext(), consensus.RaftPeer{ID: "g8", Addr: "nowhere"}, true, testAuthor),
 		"already has the address": fourth.AddMember(c.newContext(), consensus.RaftPeer{ID: "g8", Addr: c.peers[3].Addr}, true, testAuthor),
 		"remove it first":         fourth.AddMember(c.newContext(), c.peers[(lead+1)%3], false, testAuthor),

@@ -24,7 +24,7 @@ type membershipChange struct {
 func (m membershipChange) auditAction() string {
 	switch {
 	case m.Op == "lead":
-		return "hand leadership on"
+		return "transfer leadership"
 	case m.Op == "add" && !m.Voter:
 		return "member add without a vote"
 	}
@@ -33,7 +33,7 @@ func (m membershipChange) auditAction() string {
 
 func decodeMembership(b []byte) (m membershipChange, err error) {
 	if err := json.Unmarshal(b, &m); err != nil {
-		return m, fmt.Errorf("reading the change of members: %w", err)
+		return m, fmt.Errorf("decoding the membership change: %w", err)
 	}
 	return m, m.checkFields()
 }
@@ -45,11 +45,11 @@ func (m membershipChange) checkFields() error {
 	case m.Op == "lead":
 		return nil
 	case m.ID == "":
-		return errors.New("a member needs the name in its certificate")
+		return errors.New("the member has no name: give the name in its certificate")
 	case m.Op == "remove":
 		return nil
 	case m.Op != "add":
-		return fmt.Errorf("there is no change of members called %q", m.Op)
+		return fmt.Errorf("unknown membership change %q: the node that sent it is of a later release: upgrade the leader", m.Op)
 	}
 	if host, port, err := net.SplitHostPort(m.Addr); err != nil || host == "" || port == "" {
 		return fmt.Errorf("address %q of member %s: write host:port, as the member advertises it for Raft", m.Addr, m.ID)
@@ -78,13 +78,13 @@ func findObjection(m membershipChange, members []Member, configured map[string]s
 	known := slices.Contains(voters, m.ID) || slices.Contains(others, m.ID)
 	switch {
 	case m.Op == "remove" && !known:
-		return fmt.Sprintf("%s is no member: `spillway members` lists them", m.ID)
+		return fmt.Sprintf("%s is not a member: `spillway members` lists the members", m.ID)
 	case m.Op == "remove" && len(voters) == 1 && voters[0] == m.ID:
 		return m.ID + " is the only voter: add another first"
 	case m.Op == "lead" && m.ID != "" && !slices.Contains(voters, m.ID):
-		return m.ID + " has no vote and so cannot lead: `spillway members` lists who has"
+		return m.ID + " has no vote and cannot become the leader: `spillway members` lists the voters"
 	case m.Op == "lead" && len(voters) == 1:
-		return "there is no other voter to lead"
+		return "no other voter can become the leader: add one first"
 	case m.Op == "add" && !m.Voter && slices.Contains(voters, m.ID):
 		return m.ID + " has a vote: remove it first, then add it without"
 	}

@@ -78,7 +78,7 @@ func (w *membershipWatch) checkMembership(ctx context.Context) {
 		}
 		o := &NonMember{ReportedBy: id, Reason: k.removalReason}
 		if w.nonMember.Swap(o) == nil {
-			w.log.Error("this node is not a member: it answers from its last state and receives no changes", "reported_by", id, "reason", k.removalReason, "hint", "spillway members add "+w.id+" HOST:PORT, at any other global node")
+			w.log.Error("this node is not a member of the cluster: it answers from its last state and receives no changes", "reported_by", id, "reason", k.removalReason, "hint", "spillway members add "+w.id+" HOST:PORT, at any other global node")
 		}
 		return
 	}

@@ -22,7 +22,7 @@ func (w *stateWriter) AdvanceSigning(ctx context.Context, now time.Time) error {
 		return nil
 	}
 	c := newCommand(kindChangeSigning)
-	c.Action, c.Path, c.At, c.Actor, c.Reason = signStep, g.Zone, now.UTC().Round(0), w.id, "its time had come in the phase "+string(g.Phase)
+	c.Action, c.Path, c.At, c.Actor, c.Reason = signStep, g.Zone, now.UTC().Round(0), w.id, "the waiting time of phase "+string(g.Phase)+" has passed"
 	_, err := w.proposer.proposeCommand(ctx, c)
 	return err
 }

@@ -28,7 +28,7 @@ func (k ZoneKey) LogValue() slog.Value { return slog.StringValue(k.String()) }
 
 func (k ZoneKey) checkKey() error {
 	if _, err := ecdsa.ParseRawPrivateKey(elliptic.P256(), k.Secret); err != nil || len(k.Secret) != zoneKeySize {
-		return errors.New("that is no private key of ECDSA P-256")
+		return errors.New("the zone key is not an ECDSA P-256 private key")
 	}
 	return nil
 }

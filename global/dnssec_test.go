@@ -192,7 +192,7 @@ func (p *testFleet) testZoneSecrets(t *testing.T, c *admin.Client) {
 			actions = append(actions, strings.TrimPrefix(r.Action, "dnssec ")+" "+r.Reason)
 		}
 	}
-	for _, want := range []string{"enable test of enable", "roll test of roll", "seen test of seen", "step its time had come in the phase rolling"} {
+	for _, want := range []string{"enable test of enable", "roll test of roll", "seen test of seen", "step the waiting time of phase rolling has passed"} {
 		if !strings.Contains(strings.Join(actions, "; "), want) {
 			t.Errorf("the audit has %q, and not %q", actions, want)
 		}

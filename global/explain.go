@@ -167,7 +167,7 @@ func (v *nodeSnapshot) rolloutNote() string {
 	case g == nil:
 		return ""
 	case g.IsEverywhere():
-		return fmt.Sprintf("spec %d is on trial everywhere (stage %d)", v.Version, g.Number)
+		return fmt.Sprintf("spec %d is staged everywhere (stage %d)", v.Version, g.Number)
 	}
-	return fmt.Sprintf("spec %d is on trial in %s (stage %d): clients are still steered by spec %d", v.Version+1, strings.Join(g.Regions, ", "), g.Number, v.Version)
+	return fmt.Sprintf("spec %d is staged in %s (stage %d): clients are still steered by spec %d", v.Version+1, strings.Join(g.Regions, ", "), g.Number, v.Version)
 }

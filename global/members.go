@@ -64,11 +64,11 @@ func (s *memberAdmin) describeNonMember() string {
 	if !ok {
 		return ""
 	}
-	text := o.ReportedBy + " says that this node is no member"
+	text := o.ReportedBy + " reports that this node is not a member"
 	if o.Reason != "" {
 		text += ", " + o.Reason
 	}
-	return fmt.Sprintf("%s: it answers from its last state and follows nobody: `spillway members add %s HOST:PORT` at any other global node takes it back", text, s.name)
+	return fmt.Sprintf("%s: it answers from its last state and receives no changes: run `spillway members add %s HOST:PORT` at any other global node", text, s.name)
 }
 
 func (s *memberAdmin) addMember(ctx context.Context, r admin.MemberRequest, actor string) (*admin.MembersAnswer, error) {
@@ -91,17 +91,17 @@ func (s *memberAdmin) transferLeadership(ctx context.Context, r admin.LeaderRequ
 	if err := s.node.TransferLeadership(ctx, r.To, consensus.Attribution{Actor: actor, Reason: r.Reason}); err != nil {
 		return nil, toAdminError(err)
 	}
-	s.log.Info("leadership handed on", "to", r.To, "actor", actor, "reason", r.Reason)
+	s.log.Info("leadership transferred", "to", r.To, "actor", actor, "reason", r.Reason)
 	s.snapshot.awaitSnapshot(ctx, func(*nodeSnapshot) bool { return s.node.Leader() != "" && (r.To == "" || s.node.Leader() == r.To) })
 	if now := s.node.Leader(); r.To != "" && now != r.To {
-		return nil, admin.UnavailableError(fmt.Sprintf("leadership was given up, but went to %s and not to %s", leaderOrNone(now), r.To), "try again when the nodes are less busy")
+		return nil, admin.UnavailableError(fmt.Sprintf("leadership was transferred, but the leader is %s and not %s", leaderOrNone(now), r.To), "try again when the nodes are less busy")
 	}
 	return s.listMembers(ctx)
 }
 
 func (s *memberAdmin) archiveState(context.Context) (*admin.ArchiveAnswer, error) {
 	if s.node.State().SpecVersion == 0 {
-		return nil, admin.UnavailableError("nothing is agreed yet: there is nothing to save", "spillway apply -f spec.yaml")
+		return nil, admin.UnavailableError("no spec is committed yet: there is no state to archive", "spillway apply -f spec.yaml")
 	}
 	b, err := s.node.EncodeArchive()
 	if err != nil {
@@ -120,7 +120,7 @@ func (s *memberAdmin) restoreState(ctx context.Context, r admin.ArchiveRequest, 
 	}
 	version, err := s.node.RestoreArchive(ctx, r.Data, consensus.Attribution{Actor: actor, Reason: r.Reason})
 	if errors.Is(err, consensus.ErrNotLeader) {
-		return nil, admin.UnavailableError(fmt.Sprintf("only the leader can restore, and that is %s", leaderOrNone(s.node.Leader())), "name the leader's admin address with --server")
+		return nil, admin.UnavailableError(fmt.Sprintf("only the leader can restore an archive, and the leader is %s", leaderOrNone(s.node.Leader())), "name the leader's admin address with --server")
 	}
 	if err != nil {
 		return nil, toAdminError(err)
@@ -132,7 +132,7 @@ func (s *memberAdmin) restoreState(ctx context.Context, r admin.ArchiveRequest, 
 
 func leaderOrNone(name string) string {
 	if name == "" {
-		return "nobody now"
+		return "not elected yet"
 	}
 	return name
 }

@@ -27,7 +27,7 @@ func TestMembersAndArchiveThroughTheAdminInterface(t *testing.T) {
 		t.Fatal(err)
 	}
 	testkit.Eventually(t, "the node named leads", next.IsLeader)
-	if _, err := c.RemoveMember(t.Context(), "g9", ""); err == nil || !strings.Contains(err.Error(), "no member") {
+	if _, err := c.RemoveMember(t.Context(), "g9", ""); err == nil || !strings.Contains(err.Error(), "is not a member") {
 		t.Errorf("removing an unknown node: %v", err)
 	}
 	saved, err := c.GetArchive(t.Context())

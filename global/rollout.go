@@ -147,15 +147,15 @@ func parseRollout(r *admin.ApplyRequest, v *nodeSnapshot, next *spec.Spec) (*con
 	}
 	if len(r.Stage) == 0 && len(guard.Rules) == 0 {
 		if r.Guard != "" {
-			return nil, admin.BadRequestError("the guard bounds nothing", "add a rule such as error_rate<2%")
+			return nil, admin.BadRequestError("the guard sets no limit", "add a rule such as error_rate<2%")
 		}
 		return nil, nil
 	}
 	if r.ForMS < 0 {
-		return nil, admin.BadRequestError("a trial cannot last a negative time", "leave the time out to try until promoted or rolled back")
+		return nil, admin.BadRequestError("the duration of the stage is negative", "leave it out to keep the spec staged until it is promoted or rolled back")
 	}
 	if v == nil || v.source == specFileState {
-		return nil, admin.BadRequestError("nothing is agreed yet that a spec on trial could stand beside", "spillway apply without --stage and --guard")
+		return nil, admin.BadRequestError("no spec is committed yet: a spec can be staged only while another is in force", "spillway apply without --stage and --guard")
 	}
 	out := &consensus.RolloutConfig{Conditions: guard.String(), Window: time.Duration(r.ForMS) * time.Millisecond}
 	for _, name := range r.Stage {
@@ -218,9 +218,9 @@ func (s *specAdmin) endRollout(ctx context.Context, r admin.StageRequest, actor 
 	case err != nil:
 		return nil, err
 	case g == nil:
-		return nil, admin.ConflictError("nothing is on trial", "spillway audit shows how the last trial ended; to go back further, apply an older spec")
+		return nil, admin.ConflictError("no spec is staged", "`spillway audit` shows how the last stage ended; to return to an older spec, apply it")
 	case r.Number != 0 && r.Number != g.Number:
-		return nil, admin.ConflictError(fmt.Sprintf("stage %d is over: stage %d is under way", r.Number, g.Number), "spillway get stage")
+		return nil, admin.ConflictError(fmt.Sprintf("stage %d has ended: stage %d is in progress", r.Number, g.Number), "spillway get stage")
 	}
 	version, err := s.node.EndRollout(ctx, g.Number, r.Action == admin.StagePromote, consensus.Attribution{Actor: actor, Reason: r.Reason}, g.Figures)
 	if err != nil {
@@ -248,8 +248,8 @@ func rolloutConflict(g *consensus.Rollout) error {
 	if !g.IsEverywhere() {
 		where = "in " + joinNames(g.Regions)
 	}
-	return admin.ConflictError(fmt.Sprintf("a spec is on trial %s (stage %d)", where, g.Number),
-		"`spillway promote` or `spillway rollback` ends that, `apply --replace` takes its place")
+	return admin.ConflictError(fmt.Sprintf("a spec is staged %s (stage %d)", where, g.Number),
+		"end it with `spillway promote` or `spillway rollback`, or replace it with `spillway apply --replace`")
 }
 
 // commitSpec commits a spec through Raft, and waits until this node's answers show it.

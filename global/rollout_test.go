@@ -70,14 +70,14 @@ func TestStagedSpecInOneRegion(t *testing.T) {
 			"is not in both specs":       stageRequest(stagedSpecText(), func(r *admin.ApplyRequest) { r.Stage = []string{"atlantis"} }),
 			"hint: ":                     stageRequest(stagedSpecText(), func(r *admin.ApplyRequest) { r.Guard = "errors<2%" }),
 			"for_ms is negative":         stageRequest(stagedSpecText(), func(r *admin.ApplyRequest) { r.ForMS = -1 }),
-			"the guard bounds":           stageRequest(stagedSpecText(), func(r *admin.ApplyRequest) { r.Stage, r.Guard = nil, "requests>=9" }),
+			"the guard sets no limit":    stageRequest(stagedSpecText(), func(r *admin.ApplyRequest) { r.Stage, r.Guard = nil, "requests>=9" }),
 			"spec 1 is in force, not 99": stageRequest(stagedSpecText(), func(r *admin.ApplyRequest) { r.BasedOn = 99 }),
 		} {
 			if _, err := c.ApplySpec(t.Context(), r); err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("%+v is answered %v, want %q", r.Stage, err, want)
 			}
 		}
-		if _, err := c.EndStage(t.Context(), admin.StageRequest{Action: admin.StagePromote}); err == nil || !strings.Contains(err.Error(), "nothing is on trial") {
+		if _, err := c.EndStage(t.Context(), admin.StageRequest{Action: admin.StagePromote}); err == nil || !strings.Contains(err.Error(), "no spec is staged") {
 			t.Errorf("promoting nothing: %v", err)
 		}
 	})
@@ -118,7 +118,7 @@ func TestStagedSpecInOneRegion(t *testing.T) {
 			t.Errorf("status shows %+v, %v", st.Stage, err)
 		}
 		e, err := c.ExplainRequest(t.Context(), admin.ExplainQuery{From: clientAddrs["tokyo"], Model: "m1"})
-		if err != nil || !strings.Contains(strings.Join(e.Records[0].Notes, "\n"), "on trial in frankfurt") {
+		if err != nil || !strings.Contains(strings.Join(e.Records[0].Notes, "\n"), "staged in frankfurt") {
 			t.Errorf("explain notes %+v, %v", e, err)
 		}
 		g, err := c.GetStage(t.Context())

@@ -129,7 +129,7 @@ func TestDNSIsUpBeforeRaft(t *testing.T) {
 		t.Error("a plan would be made from a spec that is not agreed")
 	}
 	st, err := s.status.collectStatus(t.Context())
-	if err != nil || !strings.Contains(strings.Join(st.Notes, "; "), "answering from the spec file") {
+	if err != nil || !strings.Contains(strings.Join(st.Notes, "; "), "answers from its spec file") {
 		t.Errorf("status does not show it: %+v, %v", st, err)
 	}
 	p.startNode(peers, 1, "")

@@ -62,7 +62,7 @@ func (s *statusReporter) collectStatus(ctx context.Context) (*admin.Status, erro
 	}
 	switch v.source {
 	case specFileState:
-		out.Notes = append(out.Notes, "nothing is agreed yet: answering from the spec file")
+		out.Notes = append(out.Notes, "no spec is committed yet: this node answers from its spec file")
 	case backupState:
 		out.Notes = append(out.Notes, "Raft is not as far again as it was: answering from the last state that was written down")
 	}

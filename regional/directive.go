@@ -97,17 +97,17 @@ func (k *policyKeeper) applyDirective(parent identity.ID, d *uplink.Directive) {
 		k.tenants.resetTerm()
 	}
 	if old != nil && d.Generation > old.directive.Generation && old.directive.SpecVersion > 0 {
-		k.log.Warn("policy of a new generation of the global cluster adopted: its state was restored or recovered", "parent", parent.String(),
+		k.log.Warn("policy of a new generation of the global cluster applied: its state was restored or recovered", "parent", parent.String(),
 			"generation", d.Generation, "index", d.Index, "generation_before", old.directive.Generation, "index_before", old.directive.Index)
 	}
-	k.log.Info("directive adopted", "generation", d.Generation, "index", d.Index, "spec_version", d.SpecVersion, "on_trial", d.IsStaged, "plan_epoch", d.PlanEpoch)
+	k.log.Info("directive applied", "generation", d.Generation, "index", d.Index, "spec_version", d.SpecVersion, "on_trial", d.IsStaged, "plan_epoch", d.PlanEpoch)
 	if s != nil { // without a spec, tenants that were removed cannot be identified
 		k.tenants.retainTenants(func(name string) bool { return s.FindTenant(name) != nil })
 	}
 	k.parent.PushDirectives()
 	if err := k.store.SaveDirective(d); err != nil {
 		k.metrics.persistFailures.Inc()
-		k.log.Error("directive not kept on disk, a restart without the global tier would not know it", telemetry.ErrorAttr(err))
+		k.log.Error("directive not persisted: after a restart without the global tier the gateway uses the one before: free or repair the disk", telemetry.ErrorAttr(err))
 	}
 }
 

@@ -40,7 +40,7 @@ func (a *adminService) explainRoute(ctx context.Context, ask admin.ExplainQuery)
 		rec.AddNote(rule.ExplainRule())
 	}
 	if st.directive.IsStaged {
-		rec.AddNote(fmt.Sprintf("spec version %d is on trial here (stage %d)", st.directive.SpecVersion, st.directive.StageNumber))
+		rec.AddNote(fmt.Sprintf("spec version %d is staged in this region (stage %d)", st.directive.SpecVersion, st.directive.StageNumber))
 	}
 	rec.AddNote(fmt.Sprintf("spec version %d, plan epoch %d, directive %d, %s old", st.directive.SpecVersion, st.directive.PlanEpoch,
 		st.directive.Index, time.Since(st.receivedAt).Round(time.Millisecond)))

@@ -45,7 +45,7 @@ func TestGatewayFollowsRestoredCluster(t *testing.T) {
 	if resp, text := w.getAnswer(g, clientCall{path: "/v1/chat/completions?spw=" + tk, body: askBody}); resp.StatusCode != http.StatusOK {
 		t.Errorf("a call that the restored cluster redirected: %d %s", resp.StatusCode, text)
 	}
-	if text := w.logs.String(); !strings.Contains(text, "policy of a new generation of the global cluster adopted") {
+	if text := w.logs.String(); !strings.Contains(text, "policy of a new generation of the global cluster applied") {
 		t.Error("the new generation is not logged")
 	}
 	old := func(d *uplink.Directive) {

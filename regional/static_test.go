@@ -89,11 +89,11 @@ func TestDirectiveAppliesWhenDiskIsFull(t *testing.T) {
 		return resp.StatusCode == http.StatusOK
 	})
 	if n := sumCounter(t, reg, "spillway_regional_directive_persist_failures_total"); n < 1 {
-		t.Errorf("%v directives counted as not kept", n)
+		t.Errorf("%v directives counted as not persisted", n)
 	}
 	w.changeDirective(func(d *uplink.Directive) { d.PlanEpoch++ })
 	testkit.Eventually(t, "the next one counted", func() bool { return sumCounter(t, reg, "spillway_regional_directive_persist_failures_total") >= 2 })
-	if !strings.Contains(w.logs.String(), "directive not kept on disk") {
+	if !strings.Contains(w.logs.String(), "directive not persisted") {
 		t.Error("nothing is logged")
 	}
 }

@@ -64,7 +64,7 @@ func TestStagedSpecIsRolledBackOrPromoted(t *testing.T) {
 		}
 		return nil
 	})
-	if n := w.logs.grepLines(`msg="directive adopted".*spec_version=2`, 50); strings.Contains(n, "region=virginia") || strings.Contains(n, "region=tokyo") || !strings.Contains(n, "region=frankfurt") {
+	if n := w.logs.grepLines(`msg="directive applied".*spec_version=2`, 50); strings.Contains(n, "region=virginia") || strings.Contains(n, "region=tokyo") || !strings.Contains(n, "region=frankfurt") {
 		t.Errorf("the staged spec was applied by:\n%s", n)
 	}
 

@@ -53,7 +53,7 @@ func NewSigningSecret() (secret []byte, tag uint16, err error) {
 func NewSigningKey(secret []byte) (*SigningKey, error) {
 	private, err := ecdsa.ParseRawPrivateKey(elliptic.P256(), secret)
 	if err != nil {
-		return nil, errors.New("that is no private key of ECDSA P-256") // the cause might reveal the secret
+		return nil, errors.New("the zone key is not an ECDSA P-256 private key") // the cause might reveal the secret
 	}
 	point, err := private.PublicKey.Bytes()
 	if err != nil {
