@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -15,6 +16,7 @@ import (
 	"github.com/spillway-lb/spillway/internal/testkit"
 	"github.com/spillway-lb/spillway/local"
 	"github.com/spillway-lb/spillway/local/discover"
+	"golang.org/x/tools/txtar"
 )
 
 // thirdPartyServer is a server written from vLLM's own documentation and a page that a real one sent: nothing but its address is
@@ -75,7 +77,7 @@ func newThirdPartyServer(t *testing.T, metrics string) *thirdPartyServer {
 // TestThirdPartyServerNeedsOnlyItsAddress: choice, usage, queue and metrics work in full over two servers that are not
 // ours, with a real vLLM's metrics page and with none at all.
 func TestThirdPartyServerNeedsOnlyItsAddress(t *testing.T) {
-	for name, page := range map[string]string{"vLLM": "engine/testdata/" + findVLLMPage(t), "no metrics": ""} {
+	for name, page := range map[string]string{"vLLM": writeVLLMPage(t), "no metrics": ""} {
 		t.Run(name, func(t *testing.T) {
 			one, two := newThirdPartyServer(t, page), newThirdPartyServer(t, page)
 			var cfg local.Config
@@ -127,18 +129,22 @@ func TestThirdPartyServerNeedsOnlyItsAddress(t *testing.T) {
 	}
 }
 
-// findVLLMPage is the golden page of a present vLLM.
-func findVLLMPage(t *testing.T) string {
+// writeVLLMPage writes the metrics page of a present vLLM to a file and returns its path.
+func writeVLLMPage(t *testing.T) string {
 	t.Helper()
-	entries, err := os.ReadDir("engine/testdata")
+	archive, err := txtar.ParseFile("engine/testdata/vllm.txtar")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, e := range entries {
-		if strings.HasPrefix(e.Name(), "vllm") && !e.IsDir() {
-			return e.Name()
+	for _, page := range archive.Files {
+		if page.Name == "vllm.txt" {
+			file := filepath.Join(t.TempDir(), page.Name)
+			if err := os.WriteFile(file, page.Data, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			return file
 		}
 	}
-	t.Fatal("there is no page of vLLM's under engine/testdata")
+	t.Fatal("engine/testdata/vllm.txtar has no page vllm.txt")
 	return ""
 }
