@@ -455,6 +455,38 @@ func TestNoisyHonestDemandIsNotBoundedByTheNextLeader(t *testing.T) {
 	}
 }
 
+// TestDemandIsNotBoundedAfterALossDuringAMove: the links are lost while a cell's clients move to other regions. The last
+// reports show few of them there. After the loss all have moved, and the cell's own region reports first.
+func TestDemandIsNotBoundedAfterALossDuringAMove(t *testing.T) {
+	f, follower := newReportingFleet(), new(steer.ReportBounds)
+	observe := func(in *steer.PlanInput) { follower.ObserveReports(f.copyInput(in), f.now) }
+	f.runSeconds(120, observe)
+	f.demand[0] = 1.6 * fleetRate
+	f.runSeconds(8, observe)
+	if part, arrives := f.cellShares(0)[0], f.arrivals[0][0]; part > 0.7 || arrives < 0.8 {
+		t.Fatalf("the plan leaves %.0f %% of the cell in its region, and %.0f %% arrive: the test shows nothing", part*100, arrives*100)
+	}
+	stale := f.honestInput()
+	for r := range stale.Regions {
+		stale.Regions[r].Stale = true
+	}
+	for range 600 {
+		f.now = f.now.Add(time.Second)
+		follower.ObserveReports(f.copyInput(stale), f.now)
+	}
+	copy(f.arrivals[0], f.cellShares(0))
+	in := f.copyInput(stale)
+	in.Regions[0].Stale = false
+	for i := range in.Demand {
+		if d := &in.Demand[i]; d.Cell == cellName(0) && d.Region == f.spec.Regions[0].Name {
+			d.Rate = f.arrivals[0][0] * f.demand[0]
+		}
+	}
+	if list := follower.BoundInput(in, f.now.Add(time.Second)); len(list) > 0 {
+		t.Errorf("honest demand is not counted in full: %+v", list)
+	}
+}
+
 // TestLiesAreBoundedByTheNextLeader: a node that has followed the reports bounds them from its first plan.
 func TestLiesAreBoundedByTheNextLeader(t *testing.T) {
 	f, follower := newReportingFleet(), new(steer.ReportBounds)

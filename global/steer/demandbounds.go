@@ -124,13 +124,17 @@ func (b *ReportBounds) updateEvidence(in *PlanInput, now time.Time) {
 		if svc := p.findService(k.service); svc >= 0 {
 			follow = max(follow, shareDecayTTLs*time.Duration(in.Spec.Services[svc].TTL))
 		}
+		leaving := decayFactor(dt, follow)
+		if s.hasStaleEvidence(in) {
+			leaving = 1 // where clients arrive that leave is not received either: the two must not drift apart
+		}
 		for r := range reported {
 			decay := decayFactor(dt, evidenceTime)
 			if r < len(in.Regions) && in.Regions[r].Stale {
 				decay = 1 // nothing new was received that could replace the maximum
 			}
 			s.reported[r] = math.Max(reported[r], s.reported[r]*decay)
-			s.shares[r] = part[r] + math.Max(0, s.shares[r]-part[r])*decayFactor(dt, follow)
+			s.shares[r] = part[r] + math.Max(0, s.shares[r]-part[r])*leaving
 		}
 		s.updatedAt = now
 	}
@@ -139,6 +143,17 @@ func (b *ReportBounds) updateEvidence(in *PlanInput, now time.Time) {
 			delete(b.evidence, k)
 		}
 	}
+}
+
+// hasStaleEvidence reports whether a region that reported the cell is not received now. Regions that are confirmed dead
+// do not count: a loss that lasts must not hold the parts of the others for ever.
+func (s *cellEvidence) hasStaleEvidence(in *PlanInput) bool {
+	for r, rate := range s.reported {
+		if rate > 0 && r < len(in.Regions) && in.Regions[r].Stale && !in.Regions[r].Dead {
+			return true
+		}
+	}
+	return false
 }
 
 // allowedRate is how much of a line of demand the other regions' reports make plausible, in tokens/s.
