@@ -125,7 +125,7 @@ func (b *ReportBounds) updateEvidence(in *PlanInput, now time.Time) {
 			follow = max(follow, shareDecayTTLs*time.Duration(in.Spec.Services[svc].TTL))
 		}
 		leaving := decayFactor(dt, follow)
-		if s.hasStaleEvidence(in) {
+		if hasStaleEvidence(s, in) {
 			leaving = 1 // where clients arrive that leave is not received either: the two must not drift apart
 		}
 		for r := range reported {
@@ -147,7 +147,7 @@ func (b *ReportBounds) updateEvidence(in *PlanInput, now time.Time) {
 
 // hasStaleEvidence reports whether a region that reported the cell is not received now. Regions that are confirmed dead
 // do not count: a loss that lasts must not hold the parts of the others for ever.
-func (s *cellEvidence) hasStaleEvidence(in *PlanInput) bool {
+func hasStaleEvidence(s *cellEvidence, in *PlanInput) bool {
 	for r, rate := range s.reported {
 		if rate > 0 && r < len(in.Regions) && in.Regions[r].Stale && !in.Regions[r].Dead {
 			return true
