@@ -101,10 +101,11 @@ func (l *commandLog) announceCommits(ctx context.Context) {
 	}
 }
 
-// awaitFuture waits for raft, at most until ctx ends. Raft itself ends every wait when it loses the lead or stops.
+// awaitFuture waits for raft, at most until ctx ends. Raft answers when it has committed, loses the lead or stops, but
+// never answers what it accepts during its shutdown: the goroutine of such a call remains until the process ends.
 func awaitFuture(ctx context.Context, f raft.Future) error {
 	done := make(chan error, 1)
-	go func() { done <- f.Error() }() // ends with raft at the latest
+	go func() { done <- f.Error() }()
 	select {
 	case err := <-done:
 		return classifyRaftError(err)
