@@ -44,7 +44,7 @@ func TestSkyWalkerSelectivePushing(t *testing.T) {
 	peers[1].Queue++
 	ask(Destination{-1, 0}, "peer 1's queue is too long")
 	peers[0].Available = 0
-	ask(stayQueued, "nobody is free")
+	ask(stayQueued, "no worker is free")
 	if !s.ChooseDestination(prompt, bytes, replicas, []SkyWalkerPeer{{Available: 3}}, true).StaysQueued() {
 		t.Fatal("what came from a peer is pushed on")
 	}

@@ -229,7 +229,7 @@ func TestLeasesFollowABurst(t *testing.T) {
 	}
 	pass(20 * time.Second)
 	if got := s.effectiveQuota(s.gateways[0]); got[spec.ResourceRequests] != 200_000 {
-		t.Fatalf("nobody asks, and the first may spend %v", got)
+		t.Fatalf("no gateway asks, and the first may spend %v", got)
 	}
 	for turn := range 3 {
 		for i, g := range s.gateways {

@@ -292,7 +292,7 @@ func (c *crashTestCluster) killLeader(t *testing.T) (without, silent time.Durati
 				return nil
 			}
 		}
-		return errors.New("nobody does")
+		return errors.New("no node does")
 	})
 	waitForSuccess(t, testTimeout, "a write is acknowledged again", func() error {
 		if c.ackedCount.Load() == before {

@@ -3,6 +3,7 @@ package steer_test
 import (
 	"fmt"
 	"math"
+	"slices"
 	"testing"
 	"time"
 
@@ -484,6 +485,32 @@ func TestDemandIsNotBoundedAfterALossDuringAMove(t *testing.T) {
 	}
 	if list := follower.BoundInput(in, f.now.Add(time.Second)); len(list) > 0 {
 		t.Errorf("honest demand is not counted in full: %+v", list)
+	}
+}
+
+// TestDeadRegionDoesNotHoldParts: a region that is confirmed dead for ten minutes does not keep the parts of others at
+// what they were, and with them the bounds of what those may report.
+func TestDeadRegionDoesNotHoldParts(t *testing.T) {
+	f, follower := newReportingFleet(), new(steer.ReportBounds)
+	observe := func(in *steer.PlanInput) {
+		addDemand(in, 2, 0, 100)
+		follower.ObserveReports(f.copyInput(in), f.now)
+	}
+	f.runSeconds(120, observe)
+	f.demand[0] = 1.6 * fleetRate
+	f.runSeconds(8, observe)
+	copy(f.arrivals[0], f.cellShares(0))
+	in := f.honestInput()
+	in.Regions[2].Stale, in.Regions[2].Dead = true, true
+	in.Demand = slices.DeleteFunc(in.Demand, func(d steer.CellDemand) bool { return d.Region == f.spec.Regions[2].Name })
+	for range 600 {
+		f.now = f.now.Add(time.Second)
+		follower.ObserveReports(f.copyInput(in), f.now)
+	}
+	addDemand(in, 0, 0, 4*fleetRate)
+	list := follower.BoundInput(in, f.now.Add(time.Second))
+	if len(list) != 1 || list[0].Region != f.spec.Regions[0].Name || list[0].Counted > 2.5*fleetRate { // without evidence 3 times a capacity would count
+		t.Errorf("a claim of four times a region's capacity is not held to its part of the cell: %+v", list)
 	}
 }
 
