@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/spillway-lb/spillway/chaos/bench/dnsload"
+	"github.com/spillway-lb/spillway/chaos/bench/machine"
 	"github.com/spillway-lb/spillway/consensus"
 	"github.com/spillway-lb/spillway/geo"
 	"github.com/spillway-lb/spillway/geo/geofiles"
@@ -39,7 +40,7 @@ func TestPlanSwapsUnderLoad(t *testing.T) {
 	turns, rate, span := 1, 500.0, 700*time.Millisecond
 	if n, err := strconv.Atoi(os.Getenv("SPILLWAY_SWAPS")); err == nil {
 		turns, rate, span = n, 30_000, 2*time.Second
-		dnsload.RaisePriority()
+		machine.RaisePriority()
 	}
 	// The load generator polls without pause and is not part of the node: it gets its own core.
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) + 1))

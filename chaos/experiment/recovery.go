@@ -69,3 +69,69 @@ func attainedShare(list []sim.SecondCounts, from, to int) float64 {
 	}
 	return float64(good) / float64(sent)
 }
+
+// affectedDuration is how long a fault may cost requests: the catalogue's recovery time.
+const affectedDuration = 10 * time.Second
+
+// affectedShare is the fraction of all requests that are due at the target of a fault before recovery is required: in
+// the first ten seconds of each fault, of the clients of its region, in proportion to the faulty workers of the
+// region. Without a fault of workers it is 0.
+func affectedShare(r *sim.RunResult) (float64, string) {
+	if len(r.Faults) == 0 {
+		return 0, "the run has no fault"
+	}
+	part := 0.0
+	for i := range r.Faults {
+		f := &r.Faults[i]
+		part += homeShare(r, f.Region) * brokenShare(r, f) * dueShare(r, f)
+	}
+	return min(part, 1), ""
+}
+
+// homeShare is the fraction of the requests from a region's clients.
+func homeShare(r *sim.RunResult, region string) float64 {
+	for i := range r.Regions {
+		if p := &r.Regions[i]; p.Name == region {
+			return ratioOrZero(float64(p.Counts.Sent), float64(r.Measured.Sent))
+		}
+	}
+	if len(r.Regions) == 0 {
+		return 1 // there is only one
+	}
+	return 0
+}
+
+// brokenShare is the fraction of its region's workers that a fault affects.
+func brokenShare(r *sim.RunResult, f *sim.Fault) float64 {
+	var zone, region float64
+	for i := range r.Workers {
+		if w := &r.Workers[i]; w.Region == f.Region {
+			region++
+			if w.Zone == f.Zone {
+				zone++
+			}
+		}
+	}
+	switch f.Kind {
+	case sim.RegionDead:
+		return ratioOrZero(region, region)
+	case sim.ZoneDead:
+		return ratioOrZero(zone, region)
+	case sim.WorkerDead, sim.WorkerStalled, sim.WorkerSlow:
+		return ratioOrZero(float64(max(f.Workers, 1)), region)
+	}
+	return 0
+}
+
+// dueShare is the fraction of the measured requests that are due in a fault's first ten seconds.
+func dueShare(r *sim.RunResult, f *sim.Fault) float64 {
+	begin, end := wholeSeconds(f.At), wholeSeconds(f.At+affectedDuration)
+	if f.For > 0 {
+		end = min(end, wholeSeconds(f.At+f.For))
+	}
+	var due float64
+	for s := begin; s < min(end, len(r.PerSecond)); s++ {
+		due += float64(r.PerSecond[s].Sent)
+	}
+	return ratioOrZero(due, float64(r.Measured.Sent))
+}

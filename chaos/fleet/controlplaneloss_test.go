@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/spillway-lb/spillway/internal/testkit"
 	"golang.org/x/net/dns/dnsmessage"
 )
 
@@ -49,7 +50,7 @@ func TestLastGlobalNodeAnswersAfterLosingPeersAndUplinks(t *testing.T) {
 		{"nodes were killed and restart", true, func(s *lossScenario) { s.restoreNodes(); s.restoreUplinks(0, 1, 2) }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			if raceDetector && !c.restart {
+			if testkit.RaceDetector && !c.restart {
 				t.Skip("one way back is enough for the race detector, and takes it minutes")
 			}
 			dir := t.TempDir()

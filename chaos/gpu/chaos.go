@@ -1,8 +1,12 @@
 package gpu
 
 import (
+	"encoding/json"
 	"fmt"
+	"log/slog"
 	"net/http"
+	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -98,3 +102,139 @@ func parseOptionalDuration(field, text string) (time.Duration, error) {
 
 // appliesTo reports whether a request with this draw from [0,1) is affected.
 func (c *Chaos) appliesTo(mode ChaosMode, draw float64) bool { return c.Mode == mode && draw < c.Share }
+
+// chaosState holds the mode in force and the timer that ends it, and applies it to the engine.
+type chaosState struct {
+	driver  *engineDriver
+	metrics *workerMetrics
+	log     *slog.Logger
+
+	current     atomic.Pointer[Chaos]
+	memoryGone  atomic.Bool // memory was exhausted by a leak, and the process has not restarted yet
+	mu          sync.Mutex
+	generation  uint64 // counts changes, so that a late timer ends only its own mode
+	expiryTimer *time.Timer
+	leak        leakState
+}
+
+func (b *chaosState) storeCurrent(c Chaos) { b.current.Store(&c) }
+func (b *chaosState) loadCurrent() *Chaos  { return b.current.Load() }
+
+func (b *chaosState) stopTimers() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.generation++
+	if b.expiryTimer != nil {
+		b.expiryTimer.Stop()
+	}
+	if t := b.leak.restartTimer; t != nil {
+		t.Stop()
+	}
+}
+
+// setMode sets or ends a misbehavior. The error names the field to correct.
+func (b *chaosState) setMode(c Chaos) error {
+	c = c.withDefaults()
+	span, err := c.checkChaos()
+	if err != nil {
+		return err
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.expiryTimer != nil {
+		b.expiryTimer.Stop()
+		b.expiryTimer = nil
+	}
+	b.applyChaos(c)
+	b.generation++
+	if turn := b.generation; span > 0 {
+		b.expiryTimer = time.AfterFunc(span, func() { b.expireChaos(turn) })
+	}
+	b.log.Warn("chaos mode set", "mode", string(c.Mode), "for", c.For)
+	return nil
+}
+
+func (b *chaosState) applyChaos(c Chaos) {
+	b.resetLeak()
+	b.storeCurrent(c)
+	factor := 1.0
+	if c.Mode == ModeSlow {
+		factor = c.Factor
+	}
+	b.driver.setPace(c.Mode == ModeStall, factor, c.Mode == ModeOOM)
+}
+
+// expireChaos ends a mode unless another one was set since.
+func (b *chaosState) expireChaos(turn uint64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.generation == turn {
+		b.applyChaos(Chaos{Mode: ModeOK})
+	}
+}
+
+func (b *chaosState) serveChaos(w http.ResponseWriter, _ *http.Request) {
+	writeJSON(w, http.StatusOK, b.loadCurrent())
+}
+
+func (b *chaosState) changeChaos(w http.ResponseWriter, r *http.Request) {
+	var c Chaos
+	dec := json.NewDecoder(http.MaxBytesReader(w, r.Body, 4096))
+	dec.DisallowUnknownFields()
+	err := dec.Decode(&c)
+	if err == nil {
+		err = b.setMode(c)
+	}
+	if err != nil {
+		writeError(w, http.StatusBadRequest, err.Error())
+		return
+	}
+	writeJSON(w, http.StatusOK, b.loadCurrent())
+}
+
+// leakState is the progress of ModeLeak. It is guarded by the chaosState's lock.
+type leakState struct {
+	leakedRequests int // requests since the start of the process, each of which leaked memory
+	restartTimer   *time.Timer
+}
+
+// leakMemory leaks the memory of one request. The request that exhausts the memory ends the process: running requests
+// fail, and no request is answered until the restart.
+func (b *chaosState) leakMemory() {
+	c := b.loadCurrent()
+	if c.Mode != ModeLeak || b.memoryGone.Load() {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.leak.leakedRequests++; b.leak.leakedRequests < c.Requests {
+		return
+	}
+	restart, _ := time.ParseDuration(c.Restart) // checked when it was set
+	turn := b.generation
+	b.memoryGone.Store(true)
+	b.driver.setPace(false, 1, true)
+	b.leak.restartTimer = time.AfterFunc(restart, func() { b.restartProcess(turn) })
+	b.log.Warn("the worker has leaked all its memory", "requests", b.leak.leakedRequests, "restart", c.Restart)
+}
+
+// restartProcess simulates the process that a supervisor starts after the failure: an empty cache, counters at zero,
+// and the same leak.
+func (b *chaosState) restartProcess(turn uint64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.generation == turn {
+		b.driver.restartEngine()
+		b.metrics.resetCounts()
+		b.resetLeak()
+	}
+}
+
+// resetLeak resets the leaked memory. The lock must be held.
+func (b *chaosState) resetLeak() {
+	if t := b.leak.restartTimer; t != nil {
+		t.Stop()
+	}
+	b.leak = leakState{}
+	b.memoryGone.Store(false)
+}

@@ -6,7 +6,7 @@
 // Engine decides which sequences run, wait or are preempted, how many tokens of each a step takes, which blocks of
 // key-value cache they hold, the prefix cache hits, and when the step ends. It is single-threaded: time and
 // randomness are arguments, one step is one event with any number of tokens, and the same seed gives the same run.
-// Step times and cache sizes come from WorkerProfile: published measurements where available (calibration.go), the same
+// Step times and cache sizes come from WorkerProfile: published measurements where available (profile.go), the same
 // formulas applied to data sheets elsewhere (derive.go).
 //
 // The cache is stored by runs of blocks, not by blocks: a text is a list of pieces (Piece), and the cached part of

@@ -5,6 +5,8 @@ import (
 	"math/rand/v2"
 	"testing"
 	"time"
+
+	"github.com/spillway-lb/spillway/internal/testkit"
 )
 
 // engineZone is sixteen engines and requests like the long chats of the public trace: 7,000 tokens at the median,
@@ -64,13 +66,13 @@ func BenchmarkZone(b *testing.B) {
 			for range 4000 {
 				z.submitNext(b)
 			}
-			events, spent := z.steps, cpuTime(b)
+			events, spent := z.steps, testkit.CPUTime()
 			b.ReportAllocs()
 			b.ResetTimer()
 			for b.Loop() {
 				z.submitNext(b)
 			}
-			b.ReportMetric(float64(b.N)/(cpuTime(b)-spent).Seconds(), "requests/s/core")
+			b.ReportMetric(float64(b.N)/(testkit.CPUTime()-spent).Seconds(), "requests/s/core")
 			b.ReportMetric(float64(z.steps-events)/float64(b.N), "events/request")
 			running := 0
 			for _, e := range z.engines {

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 	"time"
 
@@ -262,4 +263,88 @@ func sanitizeWord(s string) string {
 		return "-"
 	}
 	return word
+}
+
+// vocabulary is words of three letters: each with its space is about one token, and four bytes.
+const vocabulary = "and any arm ask bay bed big bit box boy bus cap car cat cow cup cut day dog dry ear eat egg end eye fan far fig fin fly fog for fun gap gas gem hat hen her his ice ink jam jar joy key kit lab law leg let lip log low map mud net new now nut oak odd oil old one "
+
+const wordBytes = 4
+
+// appendPiece appends a piece's text: the same for the same ID, and a longer piece begins with the shorter one.
+func appendPiece(dst []byte, p Piece) []byte {
+	x := p.ID
+	for range p.Tokens {
+		x = mixBits(x)
+		at := int(x%uint64(len(vocabulary)/wordBytes)) * wordBytes
+		dst = append(dst, vocabulary[at:at+wordBytes]...)
+	}
+	return dst
+}
+
+// AppendText appends the text of a prompt that is made of these pieces, as in a request's body.
+func AppendText(dst []byte, prompt []Piece) []byte {
+	for _, p := range prompt {
+		dst = appendPiece(dst, p)
+	}
+	return dst
+}
+
+// appendBody encodes the request. Outputs have exactly the requested length, as in benchmarks of engines.
+func (g *Generator) appendBody(a *Arrival, model string) []byte {
+	b := make([]byte, 0, a.PromptTokens()*wordBytes+256)
+	b = append(b, `{"model":`...)
+	b = strconv.AppendQuote(b, model)
+	if g.isChat {
+		b = append(b, `,"messages":[{"role":"user","content":"`...)
+	} else {
+		b = append(b, `,"prompt":"`...)
+	}
+	b = append(AppendText(b, a.Prompt), '"')
+	if g.isChat {
+		b = append(b, "}]"...)
+	}
+	b = append(b, `,"max_tokens":`...)
+	b = strconv.AppendInt(b, int64(a.Output), 10)
+	b = append(b, `,"ignore_eos":true`...)
+	if g.cfg.Stream {
+		b = append(b, `,"stream":true,"stream_options":{"include_usage":true}`...)
+	}
+	return append(b, '}')
+}
+
+// RequestOutcome is the outcome of one request.
+type RequestOutcome struct {
+	// Due is when the request should have been sent, First when its first token arrived (zero for none), Done when it
+	// ended.
+	Due, First, Done time.Time
+	// Kind is "ok", "refused", "cut", "lost", "nowhere" or "abandoned", as in Report.
+	Kind string
+	// Status and Code of a refusal or a cut.
+	Status int
+	Code   string
+	// Route is the origin of the answer, region/zone/worker; empty if unknown.
+	Route string
+	// Prompt and Output are the answer's token counts.
+	Prompt, Output int
+}
+
+func (g *Generator) reportOutcome(r *requestResult, due, now time.Time) {
+	if g.cfg.OnOutcome == nil {
+		return
+	}
+	g.cfg.OnOutcome(RequestOutcome{
+		Due: due, First: r.firstToken, Done: now, Kind: r.outcome.String(), Status: r.status, Code: r.code, Route: r.route,
+		Prompt: r.promptTokens, Output: r.outputTokens,
+	})
+}
+
+func (g *Generator) recordOutcome(number uint64, r *requestResult, due, now time.Time) {
+	if g.cfg.Recorder == nil {
+		return
+	}
+	d := RecordedOutcome{Kind: r.outcome.String(), Route: r.route, End: now.Sub(due), Output: r.outputTokens, Cached: r.cachedTokens}
+	if !r.firstToken.IsZero() {
+		d.First = r.firstToken.Sub(due)
+	}
+	g.cfg.Recorder.RecordOutcome(number, d)
 }

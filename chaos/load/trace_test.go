@@ -3,12 +3,14 @@ package load
 import (
 	"errors"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/spillway-lb/spillway/chaos/gpu"
 	"github.com/spillway-lb/spillway/internal/testkit"
 )
 
@@ -210,4 +212,155 @@ func FuzzAzure(f *testing.F) {
 func FuzzMooncake(f *testing.F) {
 	f.Add(`{"timestamp":0,"input_length":600,"output_length":1,"hash_ids":[0,1]}` + "\n" + `{"timestamp":0,"input_length":9,"output_length":1,"hash_ids":[0]}`)
 	fuzzArrivalSource(f, func(r io.Reader) ArrivalSource { return ReadMooncake(r, 1) })
+}
+
+// TestCachedTraceYieldsTheSameArrivals: a cached trace yields the same as the file, any number of times, and after
+// changes to the prompts that it returned.
+func TestCachedTraceYieldsTheSameArrivals(t *testing.T) {
+	play := func(m *mooncakeReader) []Arrival { return readAllArrivals(t, m) }
+	text, err := os.ReadFile("testdata/mooncake.jsonl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	read := newMooncakeReader(strings.NewReader(string(text)), 7)
+	read.mergeBlocks = true
+	want := play(read)
+	for range 3 {
+		trace, err := openCachedTrace("testdata/mooncake.jsonl", 7)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := trace.ArrivalSource.(*mooncakeReader)
+		if len(m.parsed) != len(want) {
+			t.Fatalf("%d requests are kept of %d", len(m.parsed), len(want))
+		}
+		got := play(m)
+		if !equalArrivals(got, want) {
+			t.Fatalf("%+v\nwant %+v", got, want)
+		}
+		for i := range got {
+			clear(got[i].Prompt)
+		}
+		if err := trace.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func equalArrivals(a, b []Arrival) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for i := range a {
+		if a[i].At != b[i].At || a[i].Output != b[i].Output || a[i].Session != b[i].Session || len(a[i].Prompt) != len(b[i].Prompt) {
+			return false
+		}
+		for k := range a[i].Prompt {
+			if a[i].Prompt[k] != b[i].Prompt[k] {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// TestTraceCacheFollowsTheFile: a changed file is read again, a removed one is gone, and one that is too long or
+// invalid is not cached.
+func TestTraceCacheFollowsTheFile(t *testing.T) {
+	const first, second = `{"timestamp": 0, "input_length": 10, "output_length": 1, "hash_ids": [1]}` + "\n",
+		`{"timestamp": 1000, "input_length": 20, "output_length": 1, "hash_ids": [2]}` + "\n"
+	path := filepath.Join(t.TempDir(), "trace.jsonl")
+	write := func(text string, at time.Time) {
+		t.Helper()
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chtimes(path, at, at); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s := &traceCache{bytesLeft: 4 * len(first), files: map[string]*cachedTrace{}}
+	write(first, time.Unix(1000, 0))
+	if n := len(s.readArrivals(path)); n != 1 {
+		t.Fatalf("%d requests, want 1", n)
+	}
+	rates := 0
+	measure := func() (float64, error) { rates++; return float64(rates), nil }
+	for range 3 {
+		if r, err := s.readRate(path, measure); r != 1 || err != nil {
+			t.Fatalf("rate %v, %v: it is measured once", r, err)
+		}
+	}
+	write(first+second, time.Unix(2000, 0))
+	if n := len(s.readArrivals(path)); n != 2 {
+		t.Fatalf("%d requests after a change, want 2", n)
+	}
+	if r, err := s.readRate(path, measure); r != 2 || err != nil {
+		t.Fatalf("rate %v, %v: that of the file before", r, err)
+	}
+	write(first+"nonsense\n", time.Unix(3000, 0))
+	if n := len(s.readArrivals(path)); n != 0 {
+		t.Fatalf("%d requests of a trace with a mistake are kept", n)
+	}
+	write(strings.Repeat(first, 5), time.Unix(4000, 0))
+	if text, ok := s.readText(path); ok {
+		t.Fatalf("%d bytes are kept, more than there is room for", len(text))
+	}
+	if s.bytesLeft != 4*len(first) || len(s.files) != 0 {
+		t.Fatalf("room for %d bytes with %d files kept, want %d and none", s.bytesLeft, len(s.files), 4*len(first))
+	}
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	if _, ok := s.readText(path); ok {
+		t.Fatal("a file that has gone is still kept")
+	}
+}
+
+// TestRepeatedTraceUsesNewSessions: after a trace's end the same requests repeat with new sessions and prompts, and
+// with the same sharing among them. Without repeat the feed reports where the trace ended.
+func TestRepeatedTraceUsesNewSessions(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "trace.jsonl")
+	text := `{"timestamp": 0, "input_length": 1024, "output_length": 5, "hash_ids": [1, 2]}
+{"timestamp": 4000, "input_length": 1536, "output_length": 5, "hash_ids": [1, 2, 3]}
+{"timestamp": 8000, "input_length": 512, "output_length": 5, "hash_ids": [9]}
+`
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w := Workload{Name: "w3", Trace: path, For: time.Minute, Seed: 1}
+	f := openWorkload(t, w)
+	if n := len(playFeed(t, f, math.MaxInt, answerInstantly)); n != 3 {
+		t.Errorf("%d requests of 3", n)
+	}
+	if at, short := f.EarlyEnd(); !short || at > 10*time.Second {
+		t.Errorf("ended at %v, %v", at, short)
+	}
+	w.Repeat = true
+	f = openWorkload(t, w)
+	list := playFeed(t, f, math.MaxInt, answerInstantly)
+	if _, short := f.EarlyEnd(); short || len(list) < 12 {
+		t.Fatalf("%d requests in a minute, short %v", len(list), short)
+	}
+	seen := map[uint64]int{}
+	for i, r := range list {
+		if before, again := seen[r.Session]; again && before/3 != i/3 {
+			t.Errorf("request %d is of the session of request %d", i, before)
+		}
+		seen[r.Session] = i
+		if i > 0 && r.At < list[i-1].At {
+			t.Errorf("request %d is due at %v, after %v", i, r.At, list[i-1].At)
+		}
+		if i >= 3 {
+			if gpu.CountCommonTokens(r.Prompt, list[i-3].Prompt) > 0 {
+				t.Errorf("request %d repeats the prompt of the lap before", i)
+			}
+			if r.PromptTokens != list[i-3].PromptTokens {
+				t.Errorf("request %d has %d tokens, %d in the lap before", i, r.PromptTokens, list[i-3].PromptTokens)
+			}
+		}
+		if i%3 == 1 && gpu.CountCommonTokens(r.Prompt, list[i-1].Prompt) < 1000 {
+			t.Errorf("request %d shares nothing with the one before it", i)
+		}
+	}
 }

@@ -1,6 +1,7 @@
 package load
 
 import (
+	_ "embed" // the source whose comments explain the keys
 	"fmt"
 	"io"
 	"math"
@@ -190,3 +191,9 @@ func (t *thinnedSource) NextRequest() (*Request, error) {
 		}
 	}
 }
+
+//go:embed workload.go
+var workloadSource string
+
+// WorkloadSource is the Go source whose comments explain the keys of a Workload.
+func WorkloadSource() string { return workloadSource }

@@ -8,7 +8,10 @@ import (
 	"time"
 
 	"github.com/spillway-lb/spillway/chaos/gpu"
+	"go.uber.org/goleak"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // answerPaced answers at 20 ms a token.
 func answerPaced(r *Request) (time.Duration, bool) {

@@ -18,6 +18,7 @@ import (
 	"github.com/spillway-lb/spillway/chaos/load"
 	"github.com/spillway-lb/spillway/internal/admin"
 	"github.com/spillway-lb/spillway/internal/spec"
+	"github.com/spillway-lb/spillway/internal/testkit"
 	"github.com/spillway-lb/spillway/local"
 	"github.com/spillway-lb/spillway/local/blockhash"
 	"github.com/spillway-lb/spillway/local/discover"
@@ -189,7 +190,7 @@ func TestSimulatorChoosesLikeAgent(t *testing.T) {
 		rate   float64
 	}
 	list := []twin{{"round_robin", 1}, {"predictive", 1}, {"predictive", 6}, {"predictive", 20}, {"power_of_two", 6}, {"prefix_affinity", 6}}
-	if !raceEnabled {
+	if !testkit.RaceDetector {
 		for _, p := range spec.WorkerPolicies() {
 			if !slices.ContainsFunc(list, func(c twin) bool { return c.policy == p && c.rate > 1 }) {
 				list = append(list, twin{p, 6})

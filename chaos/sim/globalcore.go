@@ -137,3 +137,18 @@ func (c *globalCore) pickRegion(service int, from geo.Location, client netip.Add
 
 // gatewayAddrs returns the addresses of a region's gateways that an answer lists: of the healthy ones, or of all.
 func (c *globalCore) gatewayAddrs(region int) []netip.Addr { return c.current.Regions[region].Addrs }
+
+// globalNode is one node of the global tier. It fails with its region, and receives what the network delivers.
+type globalNode struct {
+	index       int32 // index in the fleet
+	region      *regionState
+	core        *globalCore
+	planEpoch   uint64 // of the plan in force at it
+	deathCauses int    // active causes of its own death
+}
+
+// defaultNodes is the default number of global nodes.
+const defaultNodes = 3
+
+// nodeName is the name of the node's region: there is one node per region.
+func (n *globalNode) nodeName() string { return n.region.name }

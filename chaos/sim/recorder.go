@@ -1,9 +1,11 @@
 package sim
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/spillway-lb/spillway/chaos/gpu"
+	"github.com/spillway-lb/spillway/local/pick"
 )
 
 // recorder measures the run.
@@ -159,4 +161,149 @@ func (rec *recorder) currentTotals() runTotals {
 		t.outputTokens += c.GeneratedTokens
 	}
 	return t
+}
+
+// takeSample adds a sample to the series.
+func (rec *recorder) takeSample() {
+	t := rec.currentTotals()
+	last := rec.lastSample
+	s := FleetSample{
+		At: time.Duration(rec.loop.now).Seconds(), Sent: t.sent - last.sent, Completed: t.completed - last.completed, Refused: t.refused - last.refused,
+		Good: t.good - last.good, OutputTokens: t.outputTokens - last.outputTokens,
+	}
+	var used, all int
+	for _, w := range rec.topology.workers {
+		g := w.engine.Gauges()
+		s.Running += g.Running
+		s.EngineWaiting += g.Waiting
+		used, all = used+g.KVUsed, all+g.KVBlocks
+	}
+	for _, a := range rec.topology.instances {
+		s.Waiting += a.sim.countWaiting()
+	}
+	for _, p := range rec.baselines.balancers {
+		s.Waiting += len(p.queue)
+	}
+	s.KVUsage = safeRatio(float64(used), float64(all))
+	s.Tenants = rec.tenantServiceNow()
+	rec.result.Series = append(rec.result.Series, s)
+	rec.lastSample = t
+	if rec.loop.now < int64(rec.scenario.Duration) || len(rec.requests.active) > 0 {
+		rec.loop.addEvent(event{at: rec.loop.now + int64(rec.scenario.SampleInterval), kind: evTakeSample})
+	}
+}
+
+// buildResult computes the result.
+func (rec *recorder) buildResult() (*RunResult, error) {
+	o := rec.result
+	o.Seed, o.EndedAt = rec.scenario.Seed, time.Duration(rec.loop.now)
+	if o.Policy = rec.policyName(); rec.baselines.rule == noBaseline {
+		p, err := pick.ParsePolicy(o.Policy)
+		if err != nil {
+			return nil, err
+		}
+		o.Policy = p.String()
+	}
+	for _, x := range rec.requests.active {
+		rec.countRequest(x, func(c *RequestCounts) { c.Unfinished++ })
+	}
+	for _, c := range []*RequestCounts{&o.All, &o.Measured} {
+		if err := c.checkSums(); err != nil {
+			return nil, err
+		}
+	}
+	if o.All.Sent == 0 {
+		return nil, fmt.Errorf("the workload had no request in the scenario's %v: nothing was measured; check its rate and its start", rec.scenario.Duration)
+	}
+	if o.Measured.Sent == 0 {
+		return nil, fmt.Errorf("all %d requests were due in the warm-up of %v: nothing was measured; shorten it", o.All.Sent, rec.scenario.WarmUp)
+	}
+	o.Attainment = safeRatio(float64(o.Good), float64(o.Measured.Sent))
+	o.Goodput = float64(o.Good) / o.Window.Seconds()
+	o.HitRate = safeRatio(float64(o.CachedTokens), float64(o.PromptTokens))
+	o.PredictedHitRate = safeRatio(o.PredictedHitRate, float64(o.PromptTokens))
+	rec.summarizeWorkers()
+	o.Tenants, o.Regions = rec.tenantStats, rec.regionStats
+	for _, g := range rec.topology.gateways {
+		o.Spills = append(o.Spills, g.spillsByPeer)
+	}
+	for _, p := range rec.baselines.balancers {
+		o.Spills = append(o.Spills, p.spillsByPeer)
+	}
+	for _, row := range o.Spills {
+		for _, n := range row {
+			o.Spilled += n
+		}
+	}
+	return o, nil
+}
+
+func (rec *recorder) policyName() string {
+	if rec.scenario.Policy == "" && rec.scenario.Spec != nil {
+		return rec.scenario.Spec.Routing.Policy
+	}
+	return rec.scenario.Policy
+}
+
+// summarizeWorkers fills in the result of each worker.
+func (rec *recorder) summarizeWorkers() {
+	var sum, most, micros float64
+	for _, w := range rec.topology.workers {
+		c := w.totalCounters()
+		busy := time.Duration(w.busyTime).Seconds()
+		rec.result.Workers = append(rec.result.Workers, WorkerResult{
+			Region: w.zone.region.name, Zone: w.zone.name, Name: w.name, GPU: w.gpu, Requests: w.requestCount,
+			PromptTokens: c.PromptTokens, CachedTokens: c.PrefixHits, OutputTokens: c.GeneratedTokens, BusySeconds: busy, Preemptions: c.Preemptions,
+		})
+		rec.result.KVTokens += int64(w.engine.Gauges().KVBlocks) * gpu.BlockTokens
+		sum, most = sum+busy, max(most, busy)
+		micros += float64(w.costMicros)
+	}
+	rec.result.Imbalance = safeRatio(most*float64(len(rec.topology.workers)), sum)
+	rec.result.Dollars = micros / 1e6 * rec.result.Window.Hours()
+	rec.result.DollarsPerMillion = safeRatio(rec.result.Dollars*1e6, rec.result.OutputRate*rec.result.Window.Seconds())
+}
+
+// TenantService is what one tenant has been served by one time.
+type TenantService struct {
+	// PromptTokens computed for it and OutputTokens generated for it, since the start, in answers that have begun.
+	PromptTokens int64 `json:"prompt_tokens"`
+	OutputTokens int64 `json:"output_tokens"`
+	// Waiting are its requests in the zones' queues now.
+	Waiting int `json:"waiting"`
+}
+
+// recordService adds the work of an ended attempt.
+func (rec *recorder) recordService(x *simulatedRequest) {
+	if n := x.req.Tenant; n >= 0 && int(n) < len(rec.tenantServices) {
+		rec.tenantServices[n].addAttempt(x)
+	}
+}
+
+// addAttempt adds the work of a request at its current worker.
+func (s *TenantService) addAttempt(x *simulatedRequest) {
+	if x.sequence == nil || x.sequence.GeneratedTokens() == 0 {
+		return
+	}
+	s.PromptTokens += int64(max(x.req.PromptTokens+x.priorTokens-x.sequence.CachedTokens(), 0))
+	s.OutputTokens += int64(x.sequence.GeneratedTokens())
+}
+
+// tenantServiceNow is what tenants have been served by now; nil for a single tenant.
+func (rec *recorder) tenantServiceNow() []TenantService {
+	if len(rec.tenantServices) < 2 {
+		return nil
+	}
+	out := append([]TenantService(nil), rec.tenantServices...)
+	for _, x := range rec.requests.active {
+		n := x.req.Tenant
+		if n < 0 || int(n) >= len(out) {
+			continue
+		}
+		out[n].addAttempt(x)
+		if x.zoneRequest != nil && x.worker == nil {
+			out[n].Waiting++
+		}
+	}
+	return out
 }

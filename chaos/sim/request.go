@@ -1,10 +1,14 @@
 package sim
 
 import (
+	"errors"
+	"fmt"
 	"slices"
+	"time"
 
 	"github.com/spillway-lb/spillway/chaos/gpu"
 	"github.com/spillway-lb/spillway/chaos/load"
+	"github.com/spillway-lb/spillway/internal/openai"
 	"github.com/spillway-lb/spillway/local/sched"
 )
 
@@ -67,4 +71,116 @@ func (x *simulatedRequest) engineRequest() gpu.EngineRequest {
 		q.PromptTokens, q.OutputTokens = q.PromptTokens+x.priorTokens, q.OutputTokens-x.priorTokens
 	}
 	return q
+}
+
+// requestTable starts the workload's requests and ends them.
+type requestTable struct {
+	scenario      *Scenario
+	active        []*simulatedRequest // not ended yet
+	nextArrivalAt int64               // time of the scheduled arrival
+
+	loop      *eventLoop
+	topology  *topology
+	network   *network
+	recorder  *recorder
+	zones     *zoneTier
+	regional  *gatewayTier
+	baselines *baselineTier
+}
+
+// admitArrivals starts the requests of the workload that are due, and schedules the next.
+func (rt *requestTable) admitArrivals() error {
+	for {
+		at, ok, err := rt.scenario.Workload.Peek()
+		if err != nil {
+			return fmt.Errorf("reading the workload: %w", err)
+		}
+		if !ok || int64(at) >= int64(rt.scenario.Duration) {
+			return nil
+		}
+		if int64(at) > rt.loop.now {
+			rt.scheduleArrival(int64(at))
+			return nil
+		}
+		if err := rt.startRequest(rt.scenario.Workload.Pop()); err != nil {
+			return err
+		}
+	}
+}
+
+// scheduleArrival schedules the workload's next arrival, unless it is scheduled already.
+func (rt *requestTable) scheduleArrival(at int64) {
+	if rt.nextArrivalAt > rt.loop.now && rt.nextArrivalAt <= at {
+		return
+	}
+	rt.nextArrivalAt = at
+	rt.loop.addEvent(event{at: at, kind: evArrivalDue})
+}
+
+// startRequest starts a request.
+func (rt *requestTable) startRequest(q *load.Request) error {
+	if q == nil {
+		return errors.New("the workload announced a request and gave none: its Peek and Pop disagree")
+	}
+	if q.PromptTokens < 1 || q.Output < 1 {
+		return fmt.Errorf("request %d of the workload has %d prompt and %d output tokens: give it at least one of each", q.ID, q.PromptTokens, q.Output)
+	}
+	x := &simulatedRequest{req: q, dueAt: rt.loop.now, measured: rt.loop.now >= int64(rt.scenario.WarmUp), activeIndex: len(rt.active)}
+	rt.active = append(rt.active, x)
+	rt.recorder.countRequest(x, func(c *RequestCounts) { c.Sent++ })
+	rt.recorder.countsForDueSecond(x).Sent++
+	rt.recorder.sentCount++
+	if t := rt.scenario.MaxInflight; t > 0 && len(rt.active) > t {
+		rt.recorder.countRequest(x, func(c *RequestCounts) { c.addRefusal(openai.CodeNoCapacity) })
+		rt.endRequest(x, false)
+		return nil
+	}
+	switch {
+	case rt.baselines.rule != noBaseline:
+		rt.baselines.sendToBalancer(x)
+	case len(rt.topology.gateways) > 0:
+		rt.regional.sendToGateway(x)
+	default:
+		rt.zones.arriveAtZone(x, rt.topology.instances[0])
+	}
+	return nil
+}
+
+func (rt *requestTable) refuseRequest(x *simulatedRequest, code string) {
+	if x.priorTokens > 0 { // the client has received a part of it
+		rt.endCutStream(x)
+		return
+	}
+	rt.regional.releaseGateways(x, openai.TokenUsage{}, false)
+	rt.recorder.countRequest(x, func(c *RequestCounts) { c.addRefusal(code) })
+	rt.endRequest(x, false)
+}
+
+// endCutStream ends an answer of which the client has received a part.
+func (rt *requestTable) endCutStream(x *simulatedRequest) {
+	rt.regional.releaseGateways(x, openai.TokenUsage{Completion: x.priorTokens}, false)
+	rt.recorder.countRequest(x, func(c *RequestCounts) { c.Cut++ })
+	rt.endRequest(x, false)
+}
+
+// endRequest removes a request.
+func (rt *requestTable) endRequest(x *simulatedRequest, ok bool) {
+	x.ended = true
+	if x.balancer != nil {
+		rt.baselines.releaseBalancers(x)
+	}
+	last := rt.active[len(rt.active)-1]
+	rt.active[x.activeIndex], last.activeIndex = last, x.activeIndex
+	rt.active[len(rt.active)-1] = nil
+	rt.active = rt.active[:len(rt.active)-1]
+	if x.zoneRequest != nil {
+		x.instance.sim.recycleRequest(x.zoneRequest)
+		x.zoneRequest = nil
+	}
+	rt.scenario.Workload.FinishRequest(x.req, time.Duration(rt.loop.now+rt.network.responseDelay(x)), ok)
+	if at, ok, err := rt.scenario.Workload.Peek(); err != nil {
+		rt.loop.failure = fmt.Errorf("reading the workload: %w", err)
+	} else if ok && int64(at) < int64(rt.scenario.Duration) {
+		rt.scheduleArrival(max(int64(at), rt.loop.now))
+	}
 }

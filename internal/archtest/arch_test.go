@@ -147,20 +147,20 @@ func findImpurities(fset *token.FileSet, f sourceFile) []string {
 
 func TestEveryPackageHasDoc(t *testing.T) {
 	_, _, files := loadTree(t)
-	docs := map[string]string{}
+	docs := map[string][]string{} // files with a package comment by package
 	pkgs := map[string]bool{}
 	for _, f := range files {
 		if strings.HasSuffix(f.pkg, "pb") {
 			continue // generated messages
 		}
 		pkgs[f.pkg] = true
-		if filepath.Base(f.path) == "doc.go" && f.syntax.Doc != nil {
-			docs[f.pkg] = f.syntax.Doc.Text()
+		if f.syntax.Doc.Text() != "" {
+			docs[f.pkg] = append(docs[f.pkg], filepath.Base(f.path))
 		}
 	}
 	for p := range pkgs {
-		if docs[p] == "" {
-			t.Errorf("%s has no doc.go with a package comment: it describes what the package does", p)
+		if len(docs[p]) != 1 {
+			t.Errorf("%s has %d files with a package comment %v: one file describes what the package does", p, len(docs[p]), docs[p])
 		}
 	}
 }

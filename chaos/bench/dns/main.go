@@ -1,3 +1,10 @@
+// Command dnsbench measures the cost of an answer of the global tier's DNS server next to other servers that steer by
+// location: the same names, database and queries, each on the same core in turns. It measures CPU time per answered
+// query, checks every answer's region, and counts lost queries and the entries that a resolver would have to cache.
+// Peers are used if they are installed. The database determines which answers are right.
+//
+// All servers run from the start and are queried in short turns, so that other load on the machine slows all of them
+// alike. Compare ratios, and only within one run.
 package main
 
 import (
@@ -14,6 +21,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/spillway-lb/spillway/chaos/bench/machine"
 )
 
 // contextOfRun ends when the program is interrupted.
@@ -74,7 +83,7 @@ func runBench(o *dnsBenchOptions) error {
 	if err != nil {
 		return fmt.Errorf("making the database: %w", err)
 	}
-	if err := pinToCore(o.cores[1]); err != nil {
+	if err := machine.PinThread(o.cores[1]); err != nil {
 		return err
 	}
 	all, err := o.startServers(dir, w)

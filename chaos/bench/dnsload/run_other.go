@@ -12,6 +12,3 @@ import (
 func (l *QueryLoad) RunFor(context.Context, time.Duration) (LoadResult, error) {
 	return LoadResult{}, errors.New("load is generated on Linux only")
 }
-
-// RaisePriority has an effect on Linux only.
-func RaisePriority() {}

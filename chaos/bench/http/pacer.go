@@ -9,6 +9,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/spillway-lb/spillway/chaos/bench/machine"
 )
 
 const streamHead = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream; charset=utf-8\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -93,7 +95,7 @@ func (t *pacedStreamHeap) Pop() any {
 
 // runForever never returns.
 func (p *eventPacer) runForever() {
-	useFineTimers()
+	machine.UseFineTimers()
 	buf := make([]byte, 0, 512)
 	for {
 		p.mu.Lock()
@@ -128,6 +130,6 @@ func (p *eventPacer) runForever() {
 			heap.Fix(&p.due, 0)
 			now = time.Now().UnixNano()
 		}
-		sleepNanos(wait)
+		machine.SleepNanos(wait)
 	}
 }

@@ -211,7 +211,7 @@ func (s *benchSystem) startProcesses(cores string) error {
 		return err
 	}
 	for _, h := range s.hops {
-		h.pids = processTree(h.cmd.Process.Pid)
+		h.pids = machine.ProcessTree(h.cmd.Process.Pid)
 	}
 	return nil
 }
@@ -258,7 +258,7 @@ func (s *benchSystem) killProcesses() {
 		if h.cmd == nil || h.cmd.Process == nil {
 			continue
 		}
-		for _, pid := range processTree(h.cmd.Process.Pid) {
+		for _, pid := range machine.ProcessTree(h.cmd.Process.Pid) {
 			if p, err := os.FindProcess(pid); err == nil {
 				_ = p.Kill() // it may have ended
 			}

@@ -30,3 +30,21 @@ func PeakBytes(int) (int64, error) { return 0, errLinuxOnly }
 
 // LoadAverage is not available on this system.
 func LoadAverage() string { return "unknown" }
+
+// RaisePriority has an effect on Linux only.
+func RaisePriority() {}
+
+// PinProcess is not available on this system.
+func PinProcess(int) error { return errLinuxOnly }
+
+// PinThread is not available on this system.
+func PinThread(int) error { return errLinuxOnly }
+
+// UseFineTimers has an effect on Linux only.
+func UseFineTimers() {}
+
+// SleepNanos sleeps with the precision of the Go scheduler.
+func SleepNanos(ns int64) { time.Sleep(time.Duration(ns)) }
+
+// ProcessTree is the process alone, because its descendants are not known on this system.
+func ProcessTree(pid int) []int { return []int{pid} }

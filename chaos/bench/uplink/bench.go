@@ -10,7 +10,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/spillway-lb/spillway/chaos/bench/dnsload"
 	"github.com/spillway-lb/spillway/chaos/bench/machine"
 	"github.com/spillway-lb/spillway/internal/capacity"
 	"github.com/spillway-lb/spillway/internal/identity"
@@ -27,7 +26,7 @@ const (
 
 // runParent is the parent's process.
 func runParent(ctx context.Context, o *uplinkBenchOptions) error {
-	dnsload.RaisePriority()
+	machine.RaisePriority()
 	go runtimetune.TuneGC(ctx) // as in the parent's binary
 	dir, err := os.MkdirTemp("", "uplinkbench-")
 	if err != nil {

@@ -2,6 +2,28 @@ package experiment
 
 import "github.com/spillway-lb/spillway/chaos/sim"
 
+// isForPolicy reports whether the runs are those of a policy in a case.
+func (s *policyRuns) isForPolicy(at int, policy string) bool {
+	return s.jobs[0].caseIndex == at && s.jobs[0].policy == policy
+}
+
+// plannedJobs are the jobs to be run.
+func (s *policyRuns) plannedJobs(screens int) []*runJob {
+	if s.everySeed {
+		return s.jobs
+	}
+	return s.jobs[:screens]
+}
+
+func (s *policyRuns) doneJobs() (out []*runJob) {
+	for _, j := range s.jobs {
+		if j.isDone() {
+			out = append(out, j)
+		}
+	}
+	return out
+}
+
 // toCachedRun is the stored form of a job's result.
 func (j *runJob) toCachedRun() *cachedRun {
 	if f := j.searched; f != nil {
