@@ -98,7 +98,7 @@ func measureServerCPU(b *testing.B, urls []string) time.Duration {
 	return (processCPUTime(b) - before) / 6
 }
 
-// enginePage is what a stand-in that has served something shows.
+// enginePage returns the metrics page of a simulated worker that has served requests.
 func enginePage(b *testing.B) []byte {
 	s, err := gpu.New(gpu.Config{Listen: "127.0.0.1:0", GPU: "H100", Model: "Llama-3.1-8B", ServedModel: "llama-3.1-8b"})
 	if err != nil {

@@ -152,9 +152,9 @@ func TestRefusalOfADeadEngineReportsTheDeath(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		told := resp.Header.Get(forward.HeaderDeaths) + resp.Trailer.Get(forward.HeaderDeaths)
-		if resp.StatusCode != status || told != "1" || !strings.Contains(text, "EngineDeadError") {
-			t.Errorf("%d %s %v: %q deaths", resp.StatusCode, text, resp.Header, told)
+		reported := resp.Header.Get(forward.HeaderDeaths) + resp.Trailer.Get(forward.HeaderDeaths)
+		if resp.StatusCode != status || reported != "1" || !strings.Contains(text, "EngineDeadError") {
+			t.Errorf("%d %s %v: %q deaths", resp.StatusCode, text, resp.Header, reported)
 		}
 	}
 }

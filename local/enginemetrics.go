@@ -86,7 +86,7 @@ func newKVEventMetrics(a *Agent) *kvEventMetrics {
 		agent:           a,
 		events:          desc("worker_kv_events_total", "Cache events of the worker, by kind; ignored ones are of unknown kinds or not of the GPU cache for whole prefixes.", "worker", "kind"),
 		streamEvents:    desc("worker_kv_stream_total", "Faults of the worker's stream of cache events: gap, restart, garbled, lost.", "worker", "what"),
-		promptMatches:   desc("worker_kv_matches_total", "Answered prompts matched with the worker's cache events, by outcome: linked (to their blocks), shared (a few candidates), unsure, void (no block had to be stored), refuted (no block was stored), unheard (no events).", "worker", "outcome"),
+		promptMatches:   desc("worker_kv_matches_total", "Answered prompts matched with the worker's cache events, by outcome: linked (to their blocks), shared (a few candidates), unsure, void (no block had to be stored), refuted (no block was stored), and one more for workers that sent no events.", "worker", "outcome"),
 		exact:           desc("worker_prefix_exact", "1 while the worker's cache contents are known from its events, 0 while they are estimated.", "worker"),
 		eventAge:        desc("worker_kv_event_age_seconds", "Time since the worker's last cache event.", "worker"),
 		knownBlocks:     desc("worker_kv_known_blocks", "Blocks of the worker's cache that its events have reported.", "worker"),

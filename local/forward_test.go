@@ -58,8 +58,8 @@ func specWithAlias(limit int) *spec.Spec {
 	}
 }
 
-// TestRewrittenBodyReachesWorkerIntact: the model, the question for usage and the limit each stand in their place, whatever
-// order the body has, and nothing else has changed.
+// TestRewrittenBodyReachesWorkerIntact: the model, the request for usage and the limit are in their places for any order
+// of the body, and nothing else has changed.
 func TestRewrittenBodyReachesWorkerIntact(t *testing.T) {
 	got := make(chan string, 1)
 	a := startAgentWith(t, func(c *local.Config) { c.Spec = specWithAlias(50) }, newChatWorker(t, "w1", func(w http.ResponseWriter, r *http.Request) {

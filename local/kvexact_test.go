@@ -318,22 +318,22 @@ func TestEveryRankIsFollowed(t *testing.T) {
 		a := l.startRouter(w)
 		l.waitWithin(time.Second, "both ranks are heard", func() bool { return workerStatus(a, "w").Prefix == "exact" })
 		prompts := []string{makePrompt("one", 16000), makePrompt("two", 17000)}
-		believed := func(i int) int64 { return a.PredictedCachedTokens(completionBody(prompts[i])) }
+		predicted := func(i int) int64 { return a.PredictedCachedTokens(completionBody(prompts[i])) }
 		next.Store(-1)
 		for i := range prompts {
 			l.postCompletion(baseURL(a), prompts[i])
 		}
 		l.waitWithin(time.Second, "both prompts are linked", func() bool { return a.PromptMatchOutcomes("w")["linked"] == 2 })
-		if believed(0) < 3000 || believed(1) < 3000 {
-			l.Fatalf("%d and %d tokens are believed", believed(0), believed(1))
+		if predicted(0) < 3000 || predicted(1) < 3000 {
+			l.Fatalf("%d and %d tokens are believed", predicted(0), predicted(1))
 		}
 		l.resetCache(ranks[1])
-		l.waitWithin(time.Second, "the second rank is known to be empty", func() bool { return believed(1) == 0 })
-		if believed(0) < 3000 {
-			l.Fatalf("%d tokens are believed of the rank that was not emptied", believed(0))
+		l.waitWithin(time.Second, "the second rank is known to be empty", func() bool { return predicted(1) == 0 })
+		if predicted(0) < 3000 {
+			l.Fatalf("%d tokens are believed of the rank that was not emptied", predicted(0))
 		}
 		l.floodCache(ranks[0], "other")
-		l.waitWithin(time.Second, "the first rank is known to have evicted", func() bool { return believed(0) == 0 })
+		l.waitWithin(time.Second, "the first rank is known to have evicted", func() bool { return predicted(0) == 0 })
 	})
 }
 

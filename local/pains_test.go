@@ -52,8 +52,8 @@ func TestPain03_AbandonedRequestsAreCancelled(t *testing.T) {
 	}
 }
 
-// TestPain04_NoRetryAfterFirstByte: a worker dies in the middle of an answer. Nobody else is asked to begin
-// it again: the client hears a truthful end, and 200 with half an answer is told from a whole one.
+// TestPain04_NoRetryAfterFirstByte: a worker dies in the middle of an answer. The request is not sent to another
+// worker: the client receives an error event at the end of the part, which cannot be taken for a whole answer.
 func TestPain04_NoRetryAfterFirstByte(t *testing.T) {
 	w1, w2 := newFakeVLLM(t, "w1"), newFakeVLLM(t, "w2")
 	a := startAgent(t, nil, w1, w2)
@@ -200,7 +200,7 @@ func TestPain06_LargePromptsAtHighConcurrency(t *testing.T) {
 	}
 }
 
-// TestPain10_EngineRestartClearsItsPrefixes: its counters go back, and what it was believed to hold is gone.
+// TestPain10_EngineRestartClearsItsPrefixes: when the counters of a worker go back, its prefixes are removed from the index.
 func TestPain10_EngineRestartClearsItsPrefixes(t *testing.T) {
 	w := newFakeVLLM(t, "w1")
 	w.kvBlocks = 100_000
@@ -219,8 +219,8 @@ func TestPain10_EngineRestartClearsItsPrefixes(t *testing.T) {
 	testkit.Eventually(t, "the index is empty", func() bool { return sumMetric(t, cfg, "spillway_local_prefix_index_blocks") == 0 })
 }
 
-// TestPain13_RequestsWaitWhileWorkerWakes: nobody hears 503 because the only worker sleeps; all who come while it wakes
-// are answered, and it is woken once.
+// TestPain13_RequestsWaitWhileWorkerWakes: no client receives 503 because the only worker sleeps. All requests that arrive while
+// it wakes are answered, and it is woken once.
 func TestPain13_RequestsWaitWhileWorkerWakes(t *testing.T) {
 	var asleep, woken atomic.Int64
 	asleep.Store(1)
@@ -255,8 +255,8 @@ func TestPain13_RequestsWaitWhileWorkerWakes(t *testing.T) {
 	}
 }
 
-// TestPain15_ClientsCannotGrowMetrics: 300 models, users, sessions and classes that nobody knows make no series, and tokens
-// are counted although no client asked for usage.
+// TestPain15_ClientsCannotGrowMetrics: 300 unknown models, users, sessions and classes create no series. Tokens are counted
+// although no client asked for usage.
 func TestPain15_ClientsCannotGrowMetrics(t *testing.T) {
 	var cfg local.Config
 	a := startAgent(t, func(c *local.Config) { cfg = *c }, newFakeVLLM(t, "w1"))

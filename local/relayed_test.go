@@ -99,8 +99,8 @@ func TestNonStreamingClientDisconnectFreesWorkerAtOnce(t *testing.T) {
 	}
 }
 
-// TestComputedAnswersAreNeverRetried: whatever status an engine computes is the answer, streamed or not, with its own words
-// and Retry-After, and one worker is asked once. Refusals of an overloaded worker are tried on one other.
+// TestComputedAnswersAreNeverRetried: any status that an engine computes is the answer, streamed or not, with the engine's text
+// and Retry-After, and one worker receives the request once. A request that an overloaded worker refuses is sent to one other.
 func TestComputedAnswersAreNeverRetried(t *testing.T) {
 	var status, calls atomic.Int64
 	chat := func(w http.ResponseWriter, r *http.Request) {

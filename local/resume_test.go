@@ -26,7 +26,7 @@ import (
 	"github.com/spillway-lb/spillway/local/discover"
 )
 
-// startResumableZone is a zone of two stand-in workers that give one answer to one prompt.
+// startResumableZone starts a zone of two simulated workers that answer a prompt alike.
 func startResumableZone(t *testing.T, change func(*local.Config)) (a *local.Agent, workers [2]*gpu.Server, reg *prometheus.Registry) {
 	t.Helper()
 	a = startAgent(t, func(c *local.Config) {
@@ -103,11 +103,11 @@ func readStream(t *testing.T, url, path, body string) (a streamAnswer) {
 	return a
 }
 
-// A worker dies in the middle of its answer, and the client cannot tell but by the trailer.
+// TestStreamResumesOnAnotherWorker: a worker dies in the middle of its answer, and only the trailer shows it to the client.
 func TestStreamResumesOnAnotherWorker(t *testing.T) {
 	for _, c := range []struct {
 		name, path, body string
-		ill              gpu.Chaos
+		fault            gpu.Chaos
 	}{
 		{"chat", "/v1/chat/completions", `{"model":%q,"messages":[{"role":"user","content":"say a few things"}],"max_tokens":60,"stream":true,"stream_options":{"include_usage":true},"temperature":0}`, gpu.Chaos{Mode: gpu.ModeDieMidstream, AfterTokens: 9}},
 		{"completions", "/v1/completions", `{"model":%q,"prompt":"say a few things","max_tokens":40,"ignore_eos":true,"stream":true,"stream_options":{"include_usage":true}}`, gpu.Chaos{Mode: gpu.ModeDieMidstream, AfterTokens: 1}},
@@ -121,11 +121,11 @@ func TestStreamResumesOnAnotherWorker(t *testing.T) {
 			testkit.Eventually(t, "a stream met its death", func() bool {
 				got = readStream(t, "http://"+a.Addr().String(), c.path, body)
 				for i, w := range workers { // who has the prompt cached is likely to be chosen again
-					ill := gpu.Chaos{Mode: gpu.ModeOK}
+					fault := gpu.Chaos{Mode: gpu.ModeOK}
 					if strings.HasSuffix(got.route, fmt.Sprint("w", i+1)) {
-						ill = c.ill
+						fault = c.fault
 					}
-					if err := w.SetChaos(ill); err != nil {
+					if err := w.SetChaos(fault); err != nil {
 						t.Fatal(err)
 					}
 				}

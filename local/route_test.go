@@ -294,7 +294,7 @@ func TestInvalidSpecFileLeavesLastGoodSpecInForce(t *testing.T) {
 	if at, resp, answer := z.postTo(chatPath, `{"model":"a","messages":[]}`); at != "w" {
 		t.Errorf("%d %s", resp.StatusCode, answer)
 	}
-	z.writeSpec(strings.Replace(good, "name: a,", "name: b,", 1)) // found without being told
+	z.writeSpec(strings.Replace(good, "name: a,", "name: b,", 1)) // found without a reload
 	z.awaitCondition("the new spec holds", func() bool { at, _, _ := z.postTo(chatPath, `{"model":"b","messages":[]}`); return at == "w" })
 	if _, err := local.New(local.Config{Name: "a", Region: "r", Zone: "z", Listen: "127.0.0.1:0", Plain: true, SpecFile: filepath.Join(t.TempDir(), "absent")}); err == nil {
 		t.Error("a start without its spec file succeeds")

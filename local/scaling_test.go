@@ -74,7 +74,7 @@ func TestKEDAReadsTheExample(t *testing.T) {
 			t.Errorf("%s is %v, %v in %s", paths[i][1], v, err, body)
 		}
 	}
-	if resp, err := testClient.Get("http://" + addr + "/v1/autoscaling?model=nobody"); err != nil || resp.StatusCode != http.StatusNotFound {
+	if resp, err := testClient.Get("http://" + addr + "/v1/autoscaling?model=unknown"); err != nil || resp.StatusCode != http.StatusNotFound {
 		t.Errorf("%v %v", resp, err)
 	} else {
 		_ = resp.Body.Close()
@@ -104,7 +104,7 @@ func lookupPath(text []byte, path string) (any, error) {
 	return v, nil
 }
 
-// TestRefusedRequestsCountAsDemand: a model that nobody serves is asked for, refused, and wanted all the same.
+// TestRefusedRequestsCountAsDemand: requests for a model without workers are refused and count as demand.
 func TestRefusedRequestsCountAsDemand(t *testing.T) {
 	none := 0
 	_, c, _ := startAgentWithAdmin(t, []spec.Model{{Name: "absent", Autoscaling: spec.Autoscaling{Min: &none}}, {Name: "unasked", Autoscaling: spec.Autoscaling{Min: &none}}}, newFakeVLLM(t, "w1"))
@@ -141,7 +141,7 @@ func TestRefusedRequestsCountAsDemand(t *testing.T) {
 	}
 	for _, m := range all.Models {
 		if m.Model == "unasked" && m.Desired != 0 {
-			t.Errorf("nobody asks for it, and it wants %+v", m)
+			t.Errorf("without demand, the model unasked wants %+v", m)
 		}
 	}
 }

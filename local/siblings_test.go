@@ -19,7 +19,7 @@ import (
 func (p *gatewayHarness) announceInstances(names ...string) {
 	d := uplink.Directive{Index: 1, SpecVersion: 1, Spec: []byte(specText)}
 	for _, n := range names {
-		d.ZoneInstances = append(d.ZoneInstances, uplink.PeerGateway{Name: n, Endpoint: "127.0.0.1:1"}) // nobody listens there
+		d.ZoneInstances = append(d.ZoneInstances, uplink.PeerGateway{Name: n, Endpoint: "127.0.0.1:1"}) // no instance listens there
 	}
 	p.directive.Store(&d)
 	p.parent.PushDirectives()
@@ -169,7 +169,7 @@ func TestPeersMayOnlyAskForTheHeartbeat(t *testing.T) {
 	}
 }
 
-// FuzzDecodeHeartbeat: whatever a sibling answers, reading it is bounded and never panics.
+// FuzzDecodeHeartbeat: decoding the answer of a sibling is bounded and does not panic for any input.
 func FuzzDecodeHeartbeat(f *testing.F) {
 	f.Add([]byte(`{"instance":"b","version":"7","workers":["w1","w2"]}`))
 	f.Add([]byte(`{"workers":null}`))

@@ -192,7 +192,7 @@ func TestAWorkersRedirectsAreNotFollowed(t *testing.T) {
 	}
 }
 
-// fakeServiceDNS answers SRV questions with the ports it is told, all at 127.0.0.1.
+// fakeServiceDNS answers SRV queries with the configured ports, all at 127.0.0.1.
 type fakeServiceDNS struct {
 	conn  net.PacketConn
 	ports atomic.Pointer[[]uint16]

@@ -6,7 +6,8 @@ import (
 	"github.com/spillway-lb/spillway/internal/admin"
 )
 
-// TestStatusOfStandaloneZone: it has a spec file or none, and no versions; and it explains a choice without being told whose.
+// TestStatusOfStandaloneZone: it has a spec file or none, and no versions. It explains a choice for a query without a
+// tenant.
 func TestStatusOfStandaloneZone(t *testing.T) {
 	_, c, _ := startAgentWithAdmin(t, nil, newFakeVLLM(t, "w1"))
 	s, err := c.GetStatus(t.Context())

@@ -48,8 +48,8 @@ func TestColdModelOfPoolIsLoadedOnPoolWorker(t *testing.T) {
 	}
 }
 
-// TestDedicatedWorkersAreNotSharedCapacity: the zone's summary offers what anybody may use. Only where there is nothing
-// else does it state what is set apart for tenants.
+// TestDedicatedWorkersAreNotSharedCapacity: the summary of a zone counts the workers that any tenant may use. The workers
+// dedicated to tenants are counted only if there are no others.
 func TestDedicatedWorkersAreNotSharedCapacity(t *testing.T) {
 	zone := func(pool spec.WorkerPool) (a *local.Agent, shared *fakeVLLM) {
 		shared = newFakeVLLM(t, "w2")

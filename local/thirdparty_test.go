@@ -19,8 +19,8 @@ import (
 	"golang.org/x/tools/txtar"
 )
 
-// thirdPartyServer is a server written from vLLM's own documentation and a page that a real one sent: nothing but its address is
-// known of it, and it has no page that vLLM has not. What it is asked for beside those is noted.
+// thirdPartyServer is a server written from vLLM's documentation and a page that a real server sent. Only its address is
+// configured, and it has no page that vLLM lacks. Other requests to it are recorded.
 type thirdPartyServer struct {
 	*httptest.Server
 	unexpectedCall atomic.Pointer[string]

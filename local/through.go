@@ -112,12 +112,12 @@ func (q *requestHandler) readPassthrough(w http.ResponseWriter, v *zoneRequest, 
 		v.Deadline = v.ArrivedAt.Add(d)
 	}
 	v.replayBody.SetLimits(w, q.bodyBounds(v), false)
-	beside, refusal := forward.ModelFromHeaders(v.httpRequest)
+	headerModel, refusal := forward.ModelFromHeaders(v.httpRequest)
 	if refusal != nil {
 		return refusal
 	}
 	inside, named := func(string) {}, false
-	switch v.Envelope.Model = cmp.Or(v.hop.Model, beside); {
+	switch v.Envelope.Model = cmp.Or(v.hop.Model, headerModel); {
 	case v.hop.Model != "": // the gateway has read the messages' models
 	case kind == forward.GRPC && grpcmeta.NamesModel(v.httpRequest.URL.Path):
 		name, as, refusal := v.replayBody.ReadModel()

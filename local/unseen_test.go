@@ -62,7 +62,7 @@ func writeEvents(w http.ResponseWriter, bytes int) {
 	}
 }
 
-// openStream asks for a stream and reads its first byte. Nobody reads on until the caller does.
+// openStream asks for a stream and reads its first byte. The rest is read by the caller.
 func (l *memCluster) openStream(a *local.Agent, prompt string) io.ReadCloser {
 	l.Helper()
 	// With a stop string it cannot be resumed: what is cut stays cut.
@@ -77,8 +77,8 @@ func (l *memCluster) openStream(a *local.Agent, prompt string) io.ReadCloser {
 	return resp.Body
 }
 
-// watchReady looks for so long whether the worker is ready all the time, and says after how long it was not.
-func watchReady(a *local.Agent, span time.Duration) (ill time.Duration) {
+// watchReady watches for span whether the worker stays ready. It returns after how long it was not, or 0.
+func watchReady(a *local.Agent, span time.Duration) (unreadyAfter time.Duration) {
 	for begun := time.Now(); time.Since(begun) < span; time.Sleep(50 * time.Millisecond) {
 		if countReady(a) != 1 {
 			return time.Since(begun)
@@ -100,23 +100,23 @@ func TestSlowClientDoesNotStallItsWorker(t *testing.T) {
 		})
 		for range 2 {
 			body := l.openStream(a, "hi")
-			if ill := watchReady(a, clientPause); ill > 0 {
-				l.Errorf("%v after its only client stopped reading the worker is %+v", ill, a.Status().Workers[0])
+			if after := watchReady(a, clientPause); after > 0 {
+				l.Errorf("%v after its only client stopped reading the worker is %+v", after, a.Status().Workers[0])
 			}
 			text, err := io.ReadAll(body)
 			_ = body.Close()
 			if err != nil || len(text) < moreThanBuffers || !strings.HasSuffix(string(text), "data: [DONE]\n\n") {
 				l.Errorf("the slow client has %d bytes (%v), which end with %q", len(text), err, text[max(0, len(text)-40):])
 			}
-			if ill := watchReady(a, 2*time.Second); ill > 0 {
+			if after := watchReady(a, 2*time.Second); after > 0 {
 				l.Errorf("after the answer the worker is %+v", a.Status().Workers[0])
 			}
 		}
 	})
 }
 
-// TestStallClockRestartsWhenClientReadsAgain: the worker fell silent while nobody looked. Once its client has read what
-// there is, it has the time that any worker has, and no more.
+// TestStallClockRestartsWhenClientReadsAgain: the worker is silent while its client reads nothing. Once the client has
+// read what there is, the worker has the usual stall time, and no more.
 func TestStallClockRestartsWhenClientReadsAgain(t *testing.T) {
 	runInMemory(t, func(l *memCluster) {
 		const stall = 10 * time.Second // health.Config's default
@@ -126,17 +126,17 @@ func TestStallClockRestartsWhenClientReadsAgain(t *testing.T) {
 		})
 		body := l.openStream(a, "hi")
 		defer func() { _ = body.Close() }()
-		if ill := watchReady(a, clientPause); ill > 0 {
-			l.Fatalf("ill after %v of a client that reads nothing", ill)
+		if after := watchReady(a, clientPause); after > 0 {
+			l.Fatalf("not ready after %v of a client that reads nothing", after)
 		}
 		text := make(chan string)
 		go func() {
 			b, _ := io.ReadAll(body)
 			text <- string(b)
 		}()
-		ill := watchReady(a, time.Minute)
-		if ill < stall || ill > 3*stall {
-			l.Errorf("its silence took it out after %v, want from %v to %v", ill, stall, 3*stall)
+		after := watchReady(a, time.Minute)
+		if after < stall || after > 3*stall {
+			l.Errorf("the silent worker is not ready after %v, want from %v to %v", after, stall, 3*stall)
 		}
 		if b := <-text; !strings.Contains(b, "error") {
 			l.Errorf("the stream ended with %q", b[max(0, len(b)-80):])
@@ -168,7 +168,7 @@ func TestSlowClientDoesNotHideAStall(t *testing.T) {
 			_, _ = io.Copy(io.Discard, waits)
 			ended <- time.Since(begun)
 		}()
-		if ill := watchReady(a, clientPause); ill == 0 {
+		if after := watchReady(a, clientPause); after == 0 {
 			l.Errorf("a slow client kept a stalled worker in for %v", clientPause)
 		}
 		if took := <-ended; took > 2*clientPause {

@@ -87,7 +87,7 @@ func (p *gatewayHarness) issueCerts(id identity.ID) *identity.Certs {
 	return c
 }
 
-// joinGateway makes an agent report to the planet's gateway.
+// joinGateway makes an agent report to the gateway of the harness.
 func (p *gatewayHarness) joinGateway(c *local.Config) {
 	c.Plain = false
 	c.Dir = p.dir + "/state"

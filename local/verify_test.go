@@ -126,7 +126,8 @@ func TestOneTenantsErrorsEjectNoWorker(t *testing.T) {
 	}
 }
 
-// TestBrokenWorkerIsEjectedWithOneTenant: a worker that answers 500 to everybody, in an installation without tenants.
+// TestBrokenWorkerIsEjectedWithOneTenant: a worker that answers all requests with 500 is ejected in an installation without
+// tenants.
 func TestBrokenWorkerIsEjectedWithOneTenant(t *testing.T) {
 	e := &failingWorkers{t: t}
 	a := e.startZone(2, nil)
@@ -213,7 +214,7 @@ func TestErrorsOfTwoTenantsEjectWithoutVerification(t *testing.T) {
 	}
 }
 
-// TestVerificationsRespectMaxEjected: every worker fails everybody, and half of them stay.
+// TestVerificationsRespectMaxEjected: all workers fail all requests, and half of them stay.
 func TestVerificationsRespectMaxEjected(t *testing.T) {
 	e := &failingWorkers{t: t}
 	a := e.startZone(4, func(c *local.Config) { c.Health.Backoff = 1 << 40 }) // about 18 minutes

@@ -48,7 +48,7 @@ func startSimWorker(t *testing.T, adapters int, cold time.Duration) *gpu.Server 
 	return w
 }
 
-// startLoadingZone runs an agent over stand-ins, with a spec of the base model and of adapters.
+// startLoadingZone runs an agent with simulated workers and a spec of the base model and adapters.
 func startLoadingZone(t *testing.T, models []spec.Model, change func(*local.Config), workers ...*gpu.Server) *local.Agent {
 	t.Helper()
 	a := startAgent(t, func(c *local.Config) {
@@ -192,12 +192,12 @@ func TestDeadlineBeforeLoadIsRefusedAtOnce(t *testing.T) {
 	}
 }
 
-// TestDeadlineThatPassesDuringLoad: the answer is of the same kind as the one to who could not wait at all. Only who
-// named no deadline is told that the zone has no room for the model.
+// TestDeadlineThatPassesDuringLoad: the answer is the same as for a deadline that is too short from the start. Only
+// requests without a deadline are refused because the zone has no room for the model.
 func TestDeadlineThatPassesDuringLoad(t *testing.T) {
 	w := startSimWorker(t, 1, time.Hour)
 	a := startLoadingZone(t, []spec.Model{adapterModel("sql")}, nil, w)
-	resp, text := postWithDeadline(t, a, "sql", 3*time.Second) // a load is believed to take 2 s
+	resp, text := postWithDeadline(t, a, "sql", 3*time.Second) // a load is estimated to take 2 s
 	if resp.StatusCode != http.StatusGatewayTimeout || !strings.Contains(text, "deadline_unmeetable") || !strings.Contains(text, "load") || resp.Header.Get("Retry-After") == "" || resp.Header.Get("x-should-retry") == "false" {
 		t.Errorf("%d %s %v", resp.StatusCode, text, resp.Header)
 	}
