@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,9 +9,9 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
-
 	"github.com/spillway-lb/spillway/internal/admin"
 )
 
@@ -146,4 +147,257 @@ func formatRefusals(by map[string]uint64) string {
 		out = append(out, fmt.Sprintf("%s %d", reason, by[reason]))
 	}
 	return strings.Join(out, ", ")
+}
+
+const linearizableHelp = "linearizable read: include every change that completed before this command, at any node (needs a leader)"
+
+func newGetSpecCommand() *cobra.Command {
+	var (
+		to     adminTarget
+		output string
+		exact  bool
+	)
+	cmd := &cobra.Command{
+		Use:   "spec [--linearizable]",
+		Short: "Print the spec in force, to edit and apply again",
+		Long: `Print the spec in force, to edit and apply again. A node answers from its own copy, which may lag behind the leader's by a
+moment; with --linearizable it first confirms with the leader. The version is printed to standard error, for --based-on.`,
+		Example: "  spillway get spec --linearizable > spec.yaml\n  spillway apply -f spec.yaml --based-on 7",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return to.callNode(cmd.Context(), func(ctx context.Context, c *admin.Client) error {
+				read := c.GetSpec
+				if exact {
+					read = c.GetSpecLinearizable
+				}
+				a, err := read(ctx)
+				if err != nil {
+					return err
+				}
+				if output == "json" {
+					return printJSON(cmd.OutOrStdout(), a)
+				}
+				fmt.Fprint(cmd.OutOrStdout(), a.Text)
+				fmt.Fprintf(cmd.ErrOrStderr(), "spec v%d: `spillway apply --based-on %d` fails if another version was applied in between\n", a.Version, a.Version)
+				return nil
+			})
+		},
+	}
+	to.addFlags(cmd)
+	cmd.Flags().BoolVar(&exact, "linearizable", false, linearizableHelp)
+	addOutputFlag(cmd, &output)
+	return cmd
+}
+
+func newGetDrainsCommand() *cobra.Command {
+	var (
+		to     adminTarget
+		output string
+		exact  bool
+	)
+	cmd := &cobra.Command{
+		Use:     "drains [--linearizable]",
+		Short:   "List the drains: path, end, actor and reason",
+		Example: "  spillway get drains --linearizable",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return to.callNode(cmd.Context(), func(ctx context.Context, c *admin.Client) error {
+				read := c.ListDrains
+				if exact {
+					read = c.ListDrainsLinearizable
+				}
+				a, err := read(ctx)
+				if err != nil {
+					return err
+				}
+				if output == "json" {
+					return printJSON(cmd.OutOrStdout(), a)
+				}
+				printDrains(cmd.OutOrStdout(), a, time.Now())
+				return nil
+			})
+		},
+	}
+	to.addFlags(cmd)
+	cmd.Flags().BoolVar(&exact, "linearizable", false, linearizableHelp)
+	addOutputFlag(cmd, &output)
+	return cmd
+}
+
+func printDrains(w io.Writer, a *admin.DrainAnswer, now time.Time) {
+	if len(a.Drains) == 0 {
+		fmt.Fprintln(w, "nothing is drained")
+		return
+	}
+	writeTable(w, func(t io.Writer) {
+		fmt.Fprintln(t, "PATH\tTRAFFIC\tUNTIL\tBY\tREASON")
+		for _, d := range a.Drains {
+			until := "undrained"
+			if !d.Until.IsZero() {
+				until = d.Until.Format(time.RFC3339)
+			}
+			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", d.Path, cmp.Or(formatDrainProgress(&d, now), "all drained"), until, dashIfEmpty(d.Actor), dashIfEmpty(d.Reason))
+		}
+	})
+	if a.Note != "" {
+		fmt.Fprintln(w, "note:", a.Note)
+	}
+}
+
+func newGetAutoscalingCommand() *cobra.Command {
+	var (
+		to            adminTarget
+		output, model string
+	)
+	cmd := &cobra.Command{
+		Use:     "autoscaling [--server unix:///path/to/local/admin.sock]",
+		Short:   "Show how many replicas of each model one local instance recommends, and why",
+		Long:    "Show how many replicas of each model one local instance recommends, and why. Each instance of a zone reports the need of\nits own share of the demand: in a zone with several instances, sum NEEDED.",
+		Example: "  spillway get autoscaling --server unix:///run/spillway/local-a.sock\n  spillway get autoscaling --model llama-3.1-8b -o json",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := to.chooseLocalInstance(cmd.Context()); err != nil {
+				return err
+			}
+			return to.callNode(cmd.Context(), func(ctx context.Context, c *admin.Client) error {
+				a, err := c.GetAutoscaling(ctx, model)
+				if err != nil {
+					return err
+				}
+				if output == "json" {
+					return printJSON(cmd.OutOrStdout(), a)
+				}
+				printAutoscaling(cmd.OutOrStdout(), a)
+				return nil
+			})
+		},
+	}
+	to.addFlags(cmd)
+	cmd.Flags().StringVar(&model, "model", "", "show only this model")
+	addOutputFlag(cmd, &output)
+	return cmd
+}
+
+func printAutoscaling(w io.Writer, a *admin.AutoscalingAnswer) {
+	fmt.Fprintf(w, "%s\n", a.Node)
+	writeTable(w, func(t io.Writer) {
+		fmt.Fprintln(t, "MODEL\tDESIRED\tNEEDED\tREADY\tSATURATION\tWAITING\tWAIT\tP50\tP99\tPREFILL tok/s\tDECODE tok/s\tPER REPLICA tok/s")
+		for i := range a.Models {
+			m := &a.Models[i]
+			ready := formatReadyCount(&admin.ModelStatus{Ready: int64(m.Ready), Total: int64(m.Total), Warm: int64(m.Warm), Cold: int64(m.Cold)})
+			fmt.Fprintf(t, "%s\t%d\t%.2f\t%s\t%.2f of %.2f\t%d\t%s\t%s\t%s\t%s\t%s\t%s + %s\n", m.Model, m.Desired, m.Needed, ready, m.Saturation, m.Target,
+				m.Waiting, formatSeconds(m.PredictedWait), formatSeconds(m.WaitP50), formatSeconds(m.WaitP99), formatCount(int64(m.Demand.Prefill)), formatCount(int64(m.Demand.Decode)),
+				formatCount(int64(m.Capacity.Prefill)), formatCount(int64(m.Capacity.Decode)))
+		}
+	})
+}
+
+func newGetUplinksCommand() *cobra.Command {
+	var (
+		to     adminTarget
+		output string
+	)
+	cmd := &cobra.Command{
+		Use:   "uplinks",
+		Short: "Show the sessions between tiers: age, RTT, loss, messages and refused peers",
+		Long: `Show the sessions between tiers, which carry capacity reports up and policy down. Columns:
+  PEER        "parent" in the tier above, "child" in the tier below
+  AGE         time since the last report of a child, or the last acknowledgement of a parent
+  LOSS        share of the packets sent by this node that were lost
+  DISCARDED   messages that were out of date, or above the rate that a child may send
+  POLICY      position of the policy in force, and why a child ignores newer ones`,
+		Example: "  spillway get uplinks --server unix:///run/spillway/gw1.sock\n  spillway get uplinks -o json",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return to.callNode(cmd.Context(), func(ctx context.Context, c *admin.Client) error {
+				u, err := c.GetUplinks(ctx)
+				if err != nil {
+					return err
+				}
+				if output == "json" {
+					return printJSON(cmd.OutOrStdout(), u)
+				}
+				printUplinks(cmd.OutOrStdout(), u)
+				return nil
+			})
+		},
+	}
+	to.addFlags(cmd)
+	addOutputFlag(cmd, &output)
+	return cmd
+}
+
+func printUplinks(w io.Writer, u *admin.UplinksAnswer) {
+	children := 0
+	for i := range u.Children {
+		if u.Children[i].State != admin.UplinkRefused {
+			children++
+		}
+	}
+	fmt.Fprintf(w, "%s: %d sessions with the tier above, %d with children\n", u.Node, len(u.Parents), children)
+	if u.GapMS > 0 {
+		fmt.Fprintf(w, "overload: children are asked to report at most every %s\n", formatAge(u.GapMS))
+	}
+	for _, reason := range slices.Sorted(maps.Keys(u.Refused)) {
+		if n := u.Refused[reason]; n > 0 {
+			fmt.Fprintf(w, "refused sessions, %s: %d\n", reason, n)
+		}
+	}
+	writeTable(w, func(t io.Writer) {
+		fmt.Fprintln(t, "\nPEER\tSTATE\tVERSION\tAGE\tRTT\tLOSS\tIN\tOUT\tDELTAS\tSNAPSHOTS\tDIRECTIVES\tDISCARDED\tPOLICY")
+		for i := range u.Parents {
+			printUplinkRow(t, "parent ", &u.Parents[i])
+		}
+		for i := range u.Children {
+			printUplinkRow(t, "child ", &u.Children[i])
+		}
+	})
+	for i := range u.Parents {
+		if s := &u.Parents[i]; s.Error != "" {
+			fmt.Fprintf(w, "note: %s: %s\n", s.Address, s.Error)
+		}
+	}
+	for i := range u.Children {
+		if s := &u.Children[i]; s.Error != "" {
+			fmt.Fprintf(w, "note: %s at %s is refused: %s\n", s.Peer, s.Address, s.Error)
+		}
+	}
+}
+
+// printUplinkRow prints one session. kind is "parent " or "child ".
+func printUplinkRow(t io.Writer, kind string, s *admin.UplinkSession) {
+	name := s.Address
+	switch {
+	case s.Path != "":
+		name = s.Path
+	case s.Peer != "":
+		name = s.Peer
+	}
+	age, state := "-", s.State
+	if s.AgeMS >= 0 {
+		age = formatAge(s.AgeMS)
+	}
+	state += " " + formatAge(s.SinceMS)
+	if s.State != "connected" {
+		fmt.Fprintf(t, "%s%s\t%s\t-\t%s\t-\t-\t-\t-\t-\t-\t-\t-\t-\n", kind, name, state, age)
+		return
+	}
+	rtt := time.Duration(s.RTTMS * float64(time.Millisecond)).Round(10 * time.Microsecond)
+	fmt.Fprintf(t, "%s%s\t%s\t%d\t%s\t%s\t%.2f%%\t%s\t%s\t%d\t%d\t%d\t%d\t%s\n", kind, name, state, s.Version, age, rtt, 100*s.Loss,
+		formatCount(int64(s.BytesIn)), formatCount(int64(s.BytesOut)), s.Deltas, s.Snapshots, s.Directives, s.Passed, formatPolicyPosition(s))
+}
+
+// formatPolicyPosition returns the position of a session's policy, and why a child ignores it.
+func formatPolicyPosition(s *admin.UplinkSession) string {
+	if s.Generation == 0 && s.Index == 0 {
+		return "-"
+	}
+	at := fmt.Sprintf("index %d", s.Index)
+	if s.Generation != 0 {
+		at = fmt.Sprintf("generation %s, %s", time.Unix(int64(s.Generation), 0).UTC().Format("2006-01-02T15:04:05Z"), at)
+	}
+	if s.Ignored != "" {
+		at += ", ignored: " + strings.ReplaceAll(s.Ignored, "_", " ")
+	}
+	return at
 }

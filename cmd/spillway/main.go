@@ -1,12 +1,23 @@
+// Command spillway contains every tier of the load balancer and the operators' commands, in one static binary: one
+// file per command.
+//
+// It parses flags, connects packages and prints results. Routing, admission and steering decisions belong to the
+// packages of the tiers, not here.
 package main
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
+	"runtime"
+	"runtime/debug"
 	"syscall"
+	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -111,4 +122,56 @@ force. The message then names the command that shows it.`,
 		newConfigCommand(), newCertsCommand(), newVersionCommand(),
 	)
 	return root
+}
+
+func newVersionCommand() *cobra.Command {
+	var output string
+	cmd := &cobra.Command{
+		Use:     "version",
+		Short:   "Print the version, the commit and the Go version of the build",
+		Example: "  spillway version\n  spillway version -o json",
+		GroupID: "prepare",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			v := readBuildInfo()
+			if output == "json" {
+				return json.NewEncoder(cmd.OutOrStdout()).Encode(v)
+			}
+			fmt.Fprintf(cmd.OutOrStdout(), "spillway %s (%s, %s)\n", v.Version, v.Go, v.Platform)
+			return nil
+		},
+	}
+	addOutputFlag(cmd, &output)
+	return cmd
+}
+
+// buildInfo describes the build of this binary.
+type buildInfo struct {
+	Version  string `json:"version"`
+	Commit   string `json:"commit,omitempty"`
+	Go       string `json:"go"`
+	Platform string `json:"platform"`
+}
+
+func readBuildInfo() buildInfo {
+	b := buildInfo{Version: version, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
+	if info, ok := debug.ReadBuildInfo(); ok {
+		for _, s := range info.Settings {
+			if s.Key == "vcs.revision" {
+				b.Commit = s.Value
+			}
+		}
+	}
+	return b
+}
+
+// writeTable aligns tab-separated rows and writes them without trailing spaces.
+func writeTable(w io.Writer, rows func(io.Writer)) {
+	var b bytes.Buffer
+	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	rows(t)
+	t.Flush()
+	for line := range bytes.Lines(b.Bytes()) {
+		w.Write(append(bytes.TrimRight(line, " \n"), '\n'))
+	}
 }

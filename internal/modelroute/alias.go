@@ -1,3 +1,18 @@
+// Package modelroute determines, by the rules of the spec, which model answers a request and which workers may:
+// aliases with weights, conditions and pins, fallbacks to smaller models, and dedicated worker pools.
+// ResolveModel resolves an alias, FallbackModels lists fallbacks, FindPool finds a pool.
+//
+// It is used by the gateway, by a zone without a region, and by explain in both. It never changes a spec and
+// keeps no state.
+//
+// # How an alias is resolved
+//
+// A pin (the header X-Spillway-Target) wins if the alias lists it, regardless of its weight and conditions.
+// Otherwise targets with weight 0 are excluded, and if the request meets the conditions of any target, so are
+// the targets without conditions. Among the rest, a request with a session uses weighted rendezvous hashing:
+// each target gets the score -ln(u)/weight, with u in (0,1) from the hash of alias, tenant, session and model,
+// and the lowest score wins. The score of a target depends only on its own weight, so a greater weight takes
+// sessions from the others and moves none between them. A request without a session is distributed by weight.
 package modelroute
 
 import (
@@ -9,7 +24,6 @@ import (
 	"strings"
 
 	"github.com/cespare/xxhash/v2"
-
 	"github.com/spillway-lb/spillway/internal/spec"
 )
 
@@ -310,4 +324,61 @@ func FallbackModels(s *spec.Spec, t *spec.Tenant, m *spec.Model) iter.Seq[*spec.
 			}
 		}
 	}
+}
+
+// FindPool returns the first pool that a request matches, and its bit; nil and 0 if the request goes to workers
+// outside pools.
+func FindPool(s *spec.Spec, tenant, model string, c spec.Class) (p *spec.WorkerPool, bit uint64) {
+	for i := range s.Pools[:min(len(s.Pools), spec.MaxPools)] {
+		p := &s.Pools[i]
+		if emptyOrContains(p.Tenants, tenant) && emptyOrContains(p.Models, model) && emptyOrContains(p.Classes, c) {
+			return p, 1 << i
+		}
+	}
+	return nil, 0
+}
+
+func emptyOrContains[T comparable](list []T, x T) bool {
+	return len(list) == 0 || slices.Contains(list, x)
+}
+
+// PoolsForModel yields the pools whose requests may be for a model, by name, with their bits.
+func PoolsForModel(s *spec.Spec, model string) iter.Seq2[string, uint64] {
+	return func(yield func(string, uint64) bool) {
+		for i := range s.Pools[:min(len(s.Pools), spec.MaxPools)] {
+			if p := &s.Pools[i]; emptyOrContains(p.Models, model) && !yield(p.Name, 1<<i) {
+				return
+			}
+		}
+	}
+}
+
+// PoolsForLabels returns the pools of a worker with these labels, as bits; 0 if it is in none.
+func PoolsForLabels(s *spec.Spec, labels map[string]string) (bits uint64) {
+	for i := range s.Pools[:min(len(s.Pools), spec.MaxPools)] {
+		if hasLabels(labels, s.Pools[i].Labels) {
+			bits |= 1 << i
+		}
+	}
+	return bits
+}
+
+// IsDedicated reports whether a worker in these pools is no general capacity for a model: each of its pools
+// that matches requests of the model is restricted to certain tenants.
+func IsDedicated(s *spec.Spec, pools uint64, model string) bool {
+	for i := range s.Pools[:min(len(s.Pools), spec.MaxPools)] {
+		if p := &s.Pools[i]; pools&(1<<i) != 0 && len(p.Tenants) == 0 && emptyOrContains(p.Models, model) {
+			return false
+		}
+	}
+	return pools != 0
+}
+
+func hasLabels(have, want map[string]string) bool {
+	for k, v := range want {
+		if got, ok := have[k]; !ok || got != v {
+			return false
+		}
+	}
+	return len(want) > 0
 }

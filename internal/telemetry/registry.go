@@ -1,6 +1,10 @@
+// Package telemetry contains what the logs and metrics of all tiers have in common: keys of log attributes, a registry with
+// the identity of the node, histogram buckets that are comparable across tiers, labels with a bounded number of values,
+// earlier names of renamed metrics, and a throttle for repeated log lines.
 package telemetry
 
 import (
+	"log/slog"
 	"runtime"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -70,3 +74,31 @@ func WithEarlierNames(g prometheus.Gatherer) prometheus.Gatherer {
 		return families, err
 	})
 }
+
+// Keys of log attributes, the same in all tiers.
+const (
+	KeyTier       = "tier"
+	KeyNode       = "node"
+	KeyRegion     = "region"
+	KeyZone       = "zone"
+	KeyWorker     = "worker"
+	KeyService    = "service"
+	KeyModel      = "model"
+	KeyTenant     = "tenant"
+	KeyRequest    = "request"
+	KeyPeer       = "peer"
+	KeyActor      = "actor"
+	KeyError      = "error"
+	KeySuppressed = "suppressed" // number of equal lines that were not written
+)
+
+// LoggerOrDiscard returns l, or a logger that discards everything if l is nil.
+func LoggerOrDiscard(l *slog.Logger) *slog.Logger {
+	if l == nil {
+		return slog.New(slog.DiscardHandler)
+	}
+	return l
+}
+
+// ErrorAttr returns the log attribute of an error.
+func ErrorAttr(err error) slog.Attr { return slog.Any(KeyError, err) }

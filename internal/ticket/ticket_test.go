@@ -3,13 +3,13 @@ package ticket_test
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
 
-	"pgregory.net/rapid"
-
 	"github.com/spillway-lb/spillway/internal/ticket"
+	"pgregory.net/rapid"
 )
 
 var (
@@ -187,4 +187,22 @@ func TestExpiryTooFarAheadIsRefused(t *testing.T) {
 	if _, err := ticket.OpenTicket([][]byte{oldKey}, ticket.MintTicket(oldKey, k), testNow); !errors.Is(err, ticket.ErrExpiryTooFar) {
 		t.Errorf("a ticket that outlives what is remembered: %v", err)
 	}
+}
+
+// A global node signs a ticket; a gateway that has the key opens it until it expires.
+func ExampleOpenTicket() {
+	key, now := []byte("a key of at least 32 bytes, drawn at random"), time.Unix(1_800_000_000, 0)
+	text := ticket.MintTicket(key, ticket.RedirectTicket{
+		Tenant: "acme", Service: "chat.api.example", Region: "fra", Expires: now.Add(30 * time.Second), Nonce: 1,
+	})
+	t, err := ticket.OpenTicket([][]byte{key}, text, now)
+	fmt.Println(t.Tenant, t.Region, err)
+	_, err = ticket.OpenTicket([][]byte{key}, text, now.Add(time.Minute))
+	fmt.Println(err)
+	_, err = ticket.OpenTicket([][]byte{[]byte("another key of at least 32 bytes .......")}, text, now)
+	fmt.Println(err)
+	// Output:
+	// acme fra <nil>
+	// ticket has expired
+	// ticket is not signed by a key in use
 }

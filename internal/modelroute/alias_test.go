@@ -8,10 +8,9 @@ import (
 	"strings"
 	"testing"
 
-	"pgregory.net/rapid"
-
 	"github.com/spillway-lb/spillway/internal/modelroute"
 	"github.com/spillway-lb/spillway/internal/spec"
+	"pgregory.net/rapid"
 )
 
 // newSpec returns a spec of a standalone zone with one alias, "best".
