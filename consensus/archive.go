@@ -15,6 +15,7 @@ type archiver struct {
 	raft interface {
 		Restore(meta *raft.SnapshotMeta, r io.Reader, timeout time.Duration) error
 	}
+	calls           *raftCalls
 	applied         *appliedState
 	holdTimes       func(spec []byte) HoldTimes
 	isLeader        func() bool
@@ -101,10 +102,16 @@ func (s *State) mergeForRestore(now *State, actor string, at time.Time) *State {
 // restoreSnapshot makes raft install the state on every node.
 func (a *archiver) restoreSnapshot(ctx context.Context, s *State, body []byte) error {
 	meta := &raft.SnapshotMeta{Version: raft.SnapshotVersionMax, ID: "archive", Index: s.Index, Term: s.Term, Size: int64(len(body))}
+	if !a.calls.beginCall() {
+		return ErrStopped
+	}
 	done := make(chan error, 1)
 	// No timeout is given: raft applies it to the whole restore, and may report a restore that took longer as one
-	// that never began. A node that is not the leader returns at once. The goroutine ends with raft at the latest.
-	go func() { done <- a.raft.Restore(meta, bytes.NewReader(body), 0) }()
+	// that never began. A node that is not the leader returns at once.
+	go func() {
+		defer a.calls.endCall()
+		done <- a.raft.Restore(meta, bytes.NewReader(body), 0)
+	}()
 	select {
 	case err := <-done:
 		switch {

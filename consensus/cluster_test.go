@@ -21,10 +21,7 @@ import (
 
 const testDomain = "test.spillway"
 
-func TestMain(m *testing.M) {
-	// Raft never answers what it accepts during its shutdown; awaitFuture has more on this.
-	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/spillway-lb/spillway/consensus.awaitFuture.func1"))
-}
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // testCluster is three nodes over loopback TLS.
 type testCluster struct {

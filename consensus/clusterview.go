@@ -12,6 +12,7 @@ import (
 // raftHandle is raft as the parts of a node reach it. Start sets Raft and then running; before, no part may call it.
 type raftHandle struct {
 	*raft.Raft
+	calls   raftCalls
 	running atomic.Bool
 }
 

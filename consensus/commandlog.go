@@ -2,7 +2,6 @@ package consensus
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -19,6 +18,7 @@ type commandLog struct {
 		Barrier(timeout time.Duration) raft.Future
 		CurrentTerm() uint64
 	}
+	calls     *raftCalls
 	fsm       *fsm
 	onCommit  func(took time.Duration) // may be nil
 	committed chan struct{}            // signals a commit on this node to be announced
@@ -36,8 +36,8 @@ func (l *commandLog) applyCommand(ctx context.Context, data []byte) (commandResu
 		return r, nil
 	}
 	begun := time.Now()
-	f := l.raft.Apply(data, enqueueTimeout)
-	if err := awaitFuture(ctx, f); err != nil {
+	var f raft.ApplyFuture
+	if err := l.calls.awaitFuture(ctx, func() raft.Future { f = l.raft.Apply(data, enqueueTimeout); return f }); err != nil {
 		return commandResult{}, err
 	}
 	if l.onCommit != nil {
@@ -64,7 +64,7 @@ func (l *commandLog) precheckCommand(data []byte) ([]byte, commandResult, bool) 
 
 // awaitBarrier returns when this node, which must be the leader, has applied everything committed before the call.
 func (l *commandLog) awaitBarrier(ctx context.Context) error {
-	if err := awaitFuture(ctx, l.raft.Barrier(enqueueTimeout)); err != nil {
+	if err := l.commitBarrier(ctx); err != nil {
 		return fmt.Errorf("waiting for the log: %w", err)
 	}
 	return nil
@@ -74,10 +74,15 @@ func (l *commandLog) awaitBarrier(ctx context.Context) error {
 // the call, is committed and applied. Raft's VerifyLeader would save the entry but is not sufficient: it counts
 // answers to requests sent before the call, and a leader that was paused finds such answers waiting.
 func (l *commandLog) readIndex(ctx context.Context) (commandResult, error) {
-	if err := awaitFuture(ctx, l.raft.Barrier(enqueueTimeout)); err != nil {
+	if err := l.commitBarrier(ctx); err != nil {
 		return commandResult{}, err
 	}
 	return commandResult{Code: codeOK, Index: l.fsm.applied.State().Index}, nil
+}
+
+// commitBarrier returns when an entry with no content, proposed after the call, is committed and applied.
+func (l *commandLog) commitBarrier(ctx context.Context) error {
+	return l.calls.awaitFuture(ctx, func() raft.Future { return l.raft.Barrier(enqueueTimeout) })
 }
 
 // whileNoProposal calls f when no proposal is under way here, and keeps new ones waiting until f returns.
@@ -88,8 +93,8 @@ func (l *commandLog) whileNoProposal(f func()) {
 }
 
 // announceCommits informs the followers at once of a commit on this node. Raft does so with the next entry, or when
-// CommitTimeout has passed without one. A barrier is such an entry, with no content. The code does not wait for it:
-// raft never answers a barrier that it accepts during its shutdown.
+// CommitTimeout has passed without one. A barrier is such an entry, with no content. Nothing depends on its answer, so
+// the code does not wait for it.
 func (l *commandLog) announceCommits(ctx context.Context) {
 	for {
 		select {
@@ -99,28 +104,4 @@ func (l *commandLog) announceCommits(ctx context.Context) {
 			return
 		}
 	}
-}
-
-// awaitFuture waits for raft, at most until ctx ends. Raft answers when it has committed, loses the lead or stops, but
-// never answers what it accepts during its shutdown: the goroutine of such a call remains until the process ends.
-func awaitFuture(ctx context.Context, f raft.Future) error {
-	done := make(chan error, 1)
-	go func() { done <- f.Error() }()
-	select {
-	case err := <-done:
-		return classifyRaftError(err)
-	case <-ctx.Done():
-		return fmt.Errorf("%w (%w)", ErrUnknownOutcome, ctx.Err())
-	}
-}
-
-// classifyRaftError sorts raft's errors by whether the entry may be in the log.
-func classifyRaftError(err error) error {
-	switch {
-	case err == nil:
-		return nil
-	case errors.Is(err, raft.ErrNotLeader), errors.Is(err, raft.ErrLeadershipTransferInProgress), errors.Is(err, raft.ErrEnqueueTimeout):
-		return errUnsent{fmt.Errorf("%w (%w)", ErrNotLeader, err)}
-	}
-	return fmt.Errorf("%w (%w)", ErrUnknownOutcome, err)
 }

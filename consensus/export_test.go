@@ -12,6 +12,7 @@ func (n *Node) Kill() {
 	n.stopped.Store(true)
 	n.closeConnections()
 	n.cancel()
+	n.drainRaftCalls(context.Background())
 	_ = n.shutdownRaft(context.Background())
 	n.wg.Wait()
 	_ = n.closeStorage()

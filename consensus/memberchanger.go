@@ -41,6 +41,7 @@ type memberChanger struct {
 		LeadershipTransferToServer(id raft.ServerID, addr raft.ServerAddress) raft.Future
 		CommitIndex() uint64
 	}
+	calls   *raftCalls
 	cluster interface {
 		Members() []Member
 		isMember(id string) bool
@@ -65,19 +66,10 @@ func (c *memberChanger) changeMembership(ctx context.Context, m membershipChange
 		}
 		return r, nil
 	}
-	var f raft.Future
-	switch m.Op {
-	case "remove":
-		f = c.raft.RemoveServer(raft.ServerID(m.ID), 0, enqueueTimeout)
-	case "lead":
-		f = c.startTransfer(m.ID)
-	default:
-		if m.Voter {
-			return c.addVoter(ctx, m)
-		}
-		f = c.raft.AddNonvoter(raft.ServerID(m.ID), raft.ServerAddress(m.Addr), 0, enqueueTimeout)
+	if m.Op == "add" && m.Voter {
+		return c.addVoter(ctx, m)
 	}
-	if err := awaitFuture(ctx, f); err != nil {
+	if err := c.calls.awaitFuture(ctx, func() raft.Future { return c.startChange(m) }); err != nil {
 		return commandResult{}, err
 	}
 	if m.Op != "lead" {
@@ -86,6 +78,20 @@ func (c *memberChanger) changeMembership(ctx context.Context, m membershipChange
 		}
 	}
 	return commandResult{Code: codeOK, Index: c.applied.State().Index}, nil
+}
+
+// startChange makes raft begin a change.
+func (c *memberChanger) startChange(m membershipChange) raft.Future {
+	id, addr := raft.ServerID(m.ID), raft.ServerAddress(m.Addr)
+	switch {
+	case m.Op == "remove":
+		return c.raft.RemoveServer(id, 0, enqueueTimeout)
+	case m.Op == "lead":
+		return c.startTransfer(m.ID)
+	case m.Voter:
+		return c.raft.AddVoter(id, addr, 0, enqueueTimeout)
+	}
+	return c.raft.AddNonvoter(id, addr, 0, enqueueTimeout)
 }
 
 func (c *memberChanger) startTransfer(to string) raft.Future {
@@ -104,16 +110,17 @@ func (c *memberChanger) memberAddr(id string) string {
 // counts toward the size of the majority and cannot contribute to it: with two of three lost, or one of two, no write
 // would succeed.
 func (c *memberChanger) addVoter(ctx context.Context, m membershipChange) (commandResult, error) {
-	id, addr := raft.ServerID(m.ID), raft.ServerAddress(m.Addr)
 	if !c.isVoter(m.ID) {
-		if err := awaitFuture(ctx, c.raft.AddNonvoter(id, addr, 0, enqueueTimeout)); err != nil {
+		nonvoter := m
+		nonvoter.Voter = false
+		if err := c.calls.awaitFuture(ctx, func() raft.Future { return c.startChange(nonvoter) }); err != nil {
 			return commandResult{}, err
 		}
 		if why := c.awaitCaughtUp(ctx, m); why != "" {
 			return c.deferVote(ctx, m.ID, why)
 		}
 	}
-	if err := awaitFuture(ctx, c.raft.AddVoter(id, addr, 0, enqueueTimeout)); err != nil {
+	if err := c.calls.awaitFuture(ctx, func() raft.Future { return c.startChange(m) }); err != nil {
 		return commandResult{}, err
 	}
 	return commandResult{Code: codeOK, Index: c.applied.State().Index}, c.updatePendingVoter(ctx, m.ID, actionRemovePending)

@@ -11,12 +11,16 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/hashicorp/raft"
 	"github.com/spillway-lb/spillway/internal/identity"
 )
 
 const (
 	transferTimeout = 5 * time.Second
-	stopTimeout     = 10 * time.Second
+	// drainTimeout bounds how long Stop waits for raft's answers. It is longer than enqueueTimeout, and than a leader
+	// without a majority keeps the lead, so only a disk that blocks reaches it.
+	drainTimeout = 3 * time.Second
+	stopTimeout  = 10 * time.Second
 )
 
 // Node is one member of the cluster. Safe for concurrent use. It starts and stops the parts; each part has its own
@@ -88,9 +92,9 @@ func (n *Node) connectParts() {
 	peers := &peerClient{dialPeer: n.dialer.dialPeer}
 	hasGossip := c.GossipMessage != nil && c.OnGossip != nil
 	n.clusterView = &clusterView{id: n.id, raft: n.raft, book: n.book, applied: applied}
-	n.commands = &commandLog{raft: n.raft, fsm: n.fsm, onCommit: c.OnCommit, committed: make(chan struct{}, 1)}
+	n.commands = &commandLog{raft: n.raft, calls: &n.raft.calls, fsm: n.fsm, onCommit: c.OnCommit, committed: make(chan struct{}, 1)}
 	n.changer = &memberChanger{
-		id: n.id, raft: n.raft, cluster: n.clusterView, book: n.book, applied: applied, hasGossip: hasGossip,
+		id: n.id, raft: n.raft, calls: &n.raft.calls, cluster: n.clusterView, book: n.book, applied: applied, hasGossip: hasGossip,
 		applyCommand: n.commands.applyCommand, queryProgress: peers.queryProgress,
 	}
 	n.proposer = &proposer{
@@ -109,7 +113,7 @@ func (n *Node) connectParts() {
 	}
 	n.memberWriter = &memberWriter{proposer: n.proposer, isMember: n.clusterView.isMember, recordAudit: n.RecordAudit}
 	n.archiver = &archiver{
-		raft: n.raft, applied: applied, holdTimes: c.HoldTimes, isLeader: n.IsLeader, awaitBarrier: n.AwaitBarrier,
+		raft: n.raft, calls: &n.raft.calls, applied: applied, holdTimes: c.HoldTimes, isLeader: n.IsLeader, awaitBarrier: n.AwaitBarrier,
 		whileNoProposal: n.commands.whileNoProposal, recordAudit: n.RecordAudit,
 	}
 	n.autopilot = &autopilot{
@@ -123,7 +127,9 @@ func (n *Node) connectParts() {
 	n.watch = &membershipWatch{id: n.id, log: n.log, book: n.book, cluster: n.clusterView, ask: peers.askAboutMember}
 	n.follower = &stateFollower{
 		log: n.log, applied: applied, logBytes: &n.fsm.bytesSinceSnapshot, storage: n.storage, onApply: c.OnApply,
-		takeSnapshot: func(ctx context.Context) error { return awaitFuture(ctx, n.raft.Snapshot()) },
+		takeSnapshot: func(ctx context.Context) error {
+			return n.raft.calls.awaitFuture(ctx, func() raft.Future { return n.raft.Snapshot() })
+		},
 	}
 }
 

@@ -18,6 +18,7 @@ func (n *Node) Stop(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, stopTimeout)
 	defer cancel()
 	n.handOverOnStop(ctx)
+	n.drainRaftCalls(ctx)
 	n.cancel()
 	err := n.shutdownRaft(ctx)
 	n.closeConnections()
@@ -38,8 +39,17 @@ func (n *Node) handOverOnStop(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, transferTimeout)
 	defer cancel()
-	if err := awaitFuture(ctx, n.raft.LeadershipTransfer()); err != nil {
+	if err := n.raft.calls.awaitFuture(ctx, n.raft.LeadershipTransfer); err != nil {
 		n.log.Warn("transferring leadership failed: the others will elect a leader", "error", err)
+	}
+}
+
+// drainRaftCalls ends the calls of raft: see raftCalls.
+func (n *Node) drainRaftCalls(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, drainTimeout)
+	defer cancel()
+	if pending := n.raft.calls.closeAndDrain(ctx); pending > 0 {
+		n.log.Warn("raft did not answer some calls in time: the node stops without their outcome", "calls", pending, "waited", drainTimeout)
 	}
 }
 

@@ -28,10 +28,7 @@ import (
 	"github.com/spillway-lb/spillway/internal/uplink"
 )
 
-func TestMain(m *testing.M) {
-	// Raft never answers what it accepts during its shutdown; consensus.awaitFuture has more on this.
-	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/spillway-lb/spillway/consensus.awaitFuture.func1"))
-}
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const (
 	testService = "chat.api.example."
