@@ -160,6 +160,7 @@ func TestOneIsolatedNodeKeepsTheRegion(t *testing.T) {
 		}
 	}
 	testkit.Eventually(t, "two of three plan without it", func() bool {
+		p.returnLeadership(lead)
 		return strings.Join(lead.snapshot.Load().Plan.Without, " ") == "tokyo"
 	})
 	g.blockLinks(true)
