@@ -5,25 +5,39 @@ import (
 	"math"
 	"slices"
 	"sort"
+
+	"github.com/spillway-lb/spillway/internal/spec"
 )
 
-// buildPlanWithoutRows builds the plan without rows: names, waits, prices and the spread of clients without a
-// location.
-func (p *problem) buildPlanWithoutRows(prices [][]float64) *Plan {
-	out := &Plan{SpecVersion: p.input.SpecVersion}
-	for r := range p.regionCount() {
-		out.Regions = append(out.Regions, p.input.Spec.Regions[r].Name)
-		if !p.available[r] {
-			out.Without = append(out.Without, p.input.Spec.Regions[r].Name)
+// noCapacityPrice is the price of a region without a worker for a service while another region has one.
+const noCapacityPrice = 10 // seconds
+
+// planBuilder builds the part of a plan that does not list cells: names, waits, prices and the spread of clients
+// without a location.
+type planBuilder struct {
+	regions  []spec.Region
+	capacity *capacityTable
+	services []serviceView
+	units    []demandUnit
+}
+
+// buildPlan builds the plan without rows. worth is the value of capacity by model and region, in seconds.
+func (b *planBuilder) buildPlan(specVersion uint64, worth [][]float64) *Plan {
+	out := &Plan{SpecVersion: specVersion, Ramp: b.regionRamps()}
+	for r := range b.regions {
+		out.Regions = append(out.Regions, b.regions[r].Name)
+		if !b.capacity.available.Has(r) {
+			out.Without = append(out.Without, b.regions[r].Name)
 		}
 	}
-	out.Ramp = p.regionRamps()
 	sort.Strings(out.Without)
-	for s := range p.input.Spec.Services {
-		svc := ServicePlan{Name: p.input.Spec.Services[s].Name, Spread: p.buildSpread(s)}
-		for r := range p.regionCount() {
-			svc.Wait = append(svc.Wait, p.serviceWait(s, r))
-			svc.Price = append(svc.Price, math.Round(prices[s][r]*1000)/1000)
+	for i := range b.services {
+		s := &b.services[i]
+		svc := ServicePlan{Name: s.Name, Spread: b.buildSpread(s)}
+		prices := b.servicePrices(s, worth)
+		for r := range b.regions {
+			svc.Wait = append(svc.Wait, b.capacity.meanWait(r, s.serves))
+			svc.Price = append(svc.Price, math.Round(prices[r]*1000)/1000)
 		}
 		out.Services = append(out.Services, svc)
 	}
@@ -32,10 +46,10 @@ func (p *problem) buildPlanWithoutRows(prices [][]float64) *Plan {
 }
 
 // regionRamps is each region's ramp in 256ths, 0 for all; nil when no region is returning.
-func (p *problem) regionRamps() []uint8 {
-	out, some := make([]uint8, p.regionCount()), false
+func (b *planBuilder) regionRamps() []uint8 {
+	out, some := make([]uint8, len(b.regions)), false
 	for r := range out {
-		if f := p.regionRamp(r); f < 1 {
+		if f := b.capacity.ramps[r]; f < 1 {
 			out[r], some = uint8(max(1, f*256)), true
 		}
 	}
@@ -47,34 +61,135 @@ func (p *problem) regionRamps() []uint8 {
 
 // buildSpread distributes clients without a location by the service's weights or by capacity; that of warm workers if
 // none is ready, else evenly; over every region that may answer when none is eligible.
-func (p *problem) buildSpread(svc int) []RegionShare {
-	s := &p.input.Spec.Services[svc]
-	if w := p.pilotShares[svc]; w != nil {
+func (b *planBuilder) buildSpread(svc *serviceView) []RegionShare {
+	if w := svc.pilotShares; w != nil {
 		return quantiseShares(w)
 	}
-	w := p.normalizeWeights(svc, func(r int) float64 {
-		if s.Mode == "weighted" {
-			return s.Weights[p.input.Spec.Regions[r].Name]
+	w := svc.normalizeWeights(func(r int) float64 {
+		if svc.Mode == "weighted" {
+			return svc.Weights[b.regions[r].Name]
 		}
-		return p.readyServiceRate(svc, r) * maxShareOf(&p.input.Spec.Regions[r]) * p.regionRamp(r)
+		return b.capacity.readyRate(r, svc.serves) * maxShareOf(&b.regions[r]) * b.capacity.ramps[r]
 	})
 	if w == nil {
-		w = p.normalizeWeights(svc, func(r int) float64 {
-			return p.totalServiceRate(svc, r) * maxShareOf(&p.input.Spec.Regions[r]) * p.regionRamp(r)
+		w = svc.normalizeWeights(func(r int) float64 {
+			return b.capacity.totalRate(r, svc.serves) * maxShareOf(&b.regions[r]) * b.capacity.ramps[r]
 		})
 	}
 	if w == nil {
-		w = p.normalizeWeights(svc, func(int) float64 { return 1 })
+		w = svc.normalizeWeights(func(int) float64 { return 1 })
 	}
 	if w == nil {
-		w = make([]float64, p.regionCount())
+		w = make([]float64, len(b.regions))
 		for r := range w {
-			if p.allowed[svc].Has(r) {
+			if svc.allowed.Has(r) {
 				w[r] = 1
 			}
 		}
 	}
 	return quantiseShares(w)
+}
+
+// servicePrices is, by region, what each region must add so that clients without a row go where the solution sends
+// them: the value of its capacity by the exact solution, and the cost of its cold caches.
+func (b *planBuilder) servicePrices(svc *serviceView, worth [][]float64) []float64 {
+	out := make([]float64, len(b.regions))
+	mix, some := b.modelMix(svc)
+	for r := range out {
+		switch {
+		case !b.capacity.available.Has(r):
+		case b.capacity.totalRate(r, svc.serves) > 0:
+			out[r] = min(b.regionPrice(svc, r, mix, worth), noCapacityPrice)
+		case some:
+			out[r] = noCapacityPrice
+		}
+	}
+	return out
+}
+
+// modelMix is each model's part of the service's demand, or of its capacity without demand; some reports whether any
+// region serves it at all.
+func (b *planBuilder) modelMix(svc *serviceView) (mix []float64, some bool) {
+	mix = serviceDemand(b.units, svc)
+	rate, asked := make([]float64, len(mix)), 0.0
+	all := 0.0
+	for m := range mix {
+		asked += mix[m]
+		if svc.serves[m] {
+			for r := range b.capacity.supplies {
+				rate[m] += b.capacity.supplies[r][m].totalRate
+			}
+		}
+		all += rate[m]
+	}
+	if asked == 0 {
+		mix, asked = rate, all
+	}
+	for m := range mix {
+		if asked > 0 {
+			mix[m] /= asked
+		}
+	}
+	return mix, all > 0
+}
+
+func (b *planBuilder) regionPrice(svc *serviceView, r int, mix []float64, worth [][]float64) float64 {
+	sum := 0.0
+	for m, part := range mix {
+		switch s := &b.capacity.supplies[r][m]; {
+		case part <= 0:
+		case s.totalRate <= 0:
+			sum += part * missingModelCost
+		default:
+			sum += part * s.coldShare * s.prefillSeconds(svc.PrefixTokens)
+			if worth[m] != nil {
+				sum += part * min(worth[m][r], noCapacityPrice)
+			}
+		}
+	}
+	return sum
+}
+
+// addRows adds rows for the units, except those that PickRegion finds without one. If there are too many, the rows with
+// the least demand are dropped.
+func addRows(next *planView, units []demandUnit) {
+	type entry struct {
+		unit *demandUnit
+		row  CellRow
+	}
+	var list []entry
+	for i := range units {
+		u := &units[i]
+		if u.cell == nil || u.fixed || !isPlaced(u.shares) {
+			continue
+		}
+		row, _ := u.buildRow(u.shares)
+		svc := next.plan.FindService(u.service.Name)
+		if len(row.Shares) == 1 && len(row.Pins) == 0 && int(row.Shares[0].Region) == next.regionWithoutRow(u, svc) {
+			continue
+		}
+		list = append(list, entry{u, row})
+	}
+	slices.SortStableFunc(list, func(a, b entry) int { return cmp.Compare(b.unit.totalRate, a.unit.totalRate) })
+	size, pins := newRowSize(), 0
+	for n := range list {
+		e := &list[n]
+		if pins += len(e.row.Pins); pins > MaxPins {
+			pins -= len(e.row.Pins)
+			e.row = CellRow{Shares: quantiseShares(e.unit.shares)}
+		}
+		if n == MaxRows || size.addRow(e.unit.cell.Name, &e.row) > maxRowBytes {
+			list = list[:n]
+			break
+		}
+	}
+	for _, e := range list {
+		svc := next.plan.FindService(e.unit.service.Name)
+		svc.Rows = append(svc.Rows, CellRow{Cell: e.unit.cell.Name, Shares: e.row.Shares, Pins: e.row.Pins})
+	}
+	for i := range next.plan.Services {
+		slices.SortFunc(next.plan.Services[i].Rows, func(a, b CellRow) int { return cmp.Compare(a.Cell, b.Cell) })
+	}
 }
 
 // minShare is the smallest part of a cell that gets a share of its own. With many regions, where it exceeds half of
@@ -126,56 +241,31 @@ func quantiseShares(parts []float64) []RegionShare {
 	return slices.DeleteFunc(out, func(s RegionShare) bool { return s.Weight == 0 })
 }
 
-// addRows adds rows for the units, except those that Pick finds without one. If there are too many, the rows with the
-// least demand are dropped.
-func (p *problem) addRows(next *Plan) {
-	type entry struct {
-		unit int
-		row  CellRow
-	}
-	var list []entry
-	at := p.planRegionIndexes(next)
-	for i := range p.units {
-		u := &p.units[i]
-		if u.cell < 0 || u.fixed || !isPlaced(u.shares) {
-			continue
-		}
-		row, _ := p.buildRow(u, u.shares)
-		q := row.Shares
-		svc := next.FindService(p.input.Spec.Services[u.service].Name)
-		if len(q) == 1 && len(row.Pins) == 0 && int(q[0].Region) == p.regionWithoutRow(u, next, svc, at) {
-			continue
-		}
-		list = append(list, entry{i, row})
-	}
-	slices.SortStableFunc(list, func(a, b entry) int { return cmp.Compare(p.units[b.unit].totalRate, p.units[a.unit].totalRate) })
-	size, pins := newRowSize(), 0
-	for n := range list {
-		e := &list[n]
-		if pins += len(e.row.Pins); pins > MaxPins {
-			pins -= len(e.row.Pins)
-			e.row = CellRow{Shares: quantiseShares(p.units[e.unit].shares)}
-		}
-		if n == MaxRows || size.addRow(p.input.Cells[p.units[e.unit].cell].Name, &e.row) > maxRowBytes {
-			list = list[:n]
-			break
-		}
-	}
-	for _, e := range list {
-		u := &p.units[e.unit]
-		svc := next.FindService(p.input.Spec.Services[u.service].Name)
-		svc.Rows = append(svc.Rows, CellRow{Cell: p.input.Cells[u.cell].Name, Shares: e.row.Shares, Pins: e.row.Pins})
-	}
-	for i := range next.Services {
-		slices.SortFunc(next.Services[i].Rows, func(a, b CellRow) int { return cmp.Compare(a.Cell, b.Cell) })
-	}
+// maxRowBytes is the part of a plan that rows may take, in bytes; the rest is for services and regions.
+const maxRowBytes = MaxEncodedBytes * 3 / 4
+
+// rowSize bounds the encoded size of rows.
+type rowSize struct {
+	bytes int
+	lists map[string]bool
+	cells map[string]bool
 }
 
-func isPlaced(shares []float64) bool {
-	for _, f := range shares {
-		if f > 0 {
-			return true
-		}
+func newRowSize() *rowSize { return &rowSize{lists: map[string]bool{}, cells: map[string]bool{}} }
+
+// addRow adds a row and returns the sum.
+func (z *rowSize) addRow(cell string, row *CellRow) int {
+	z.bytes += 2 * 2 // cell difference and list index, each below 2^14
+	if len(row.Pins) > 0 {
+		z.bytes += 8 + 10*len(row.Pins)
 	}
-	return false
+	if key := string(appendShares(nil, row.Shares)); !z.lists[key] {
+		z.lists[key] = true
+		z.bytes += len(key)
+	}
+	if !z.cells[cell] {
+		z.cells[cell] = true
+		z.bytes += 2 + len(cell)
+	}
+	return z.bytes
 }

@@ -94,34 +94,35 @@ func (b *ReportBounds) updateEvidence(in *PlanInput, now time.Time) {
 	plain := *in
 	plain.HeavyHitters, plain.Memory = nil, nil
 	p := newProblem(&plain)
-	parts := p.plannedShares()
+	parts := plannedShares(p, newPlanView(p.index, in.Prev))
+	regions := len(p.index.regions)
 	dt := now.Sub(b.observedAt)
 	fresh := map[cellDemandKey][]float64{}
 	for i := range in.Demand {
 		d := &in.Demand[i]
-		r := p.findRegion(d.Region)
+		r := p.index.findRegion(d.Region)
 		if r < 0 {
 			continue
 		}
 		k := cellDemandKey{d.Service, d.Model, d.Cell}
 		if fresh[k] == nil {
-			fresh[k] = make([]float64, p.regionCount())
+			fresh[k] = make([]float64, regions)
 		}
 		fresh[k][r] += clampAmount(d.Rate)
 	}
 	for k, reported := range fresh {
-		part := parts[cellDemandKey{service: k.service, cell: p.knownCellName(k.cell)}]
+		part := parts[cellDemandKey{service: k.service, cell: knownCellName(p.index, k.cell)}]
 		if part == nil {
 			delete(b.evidence, k) // not steered
 			continue
 		}
 		s := b.evidence[k]
 		if s == nil {
-			s = &cellEvidence{reported: make([]float64, p.regionCount()), shares: make([]float64, p.regionCount())}
+			s = &cellEvidence{reported: make([]float64, regions), shares: make([]float64, regions)}
 			b.evidence[k] = s
 		}
 		follow := shareDecayTime
-		if svc := p.findService(k.service); svc >= 0 {
+		if svc := p.index.findService(k.service); svc >= 0 {
 			follow = max(follow, shareDecayTTLs*time.Duration(in.Spec.Services[svc].TTL))
 		}
 		leaving := decayFactor(dt, follow)
@@ -139,7 +140,7 @@ func (b *ReportBounds) updateEvidence(in *PlanInput, now time.Time) {
 		s.updatedAt = now
 	}
 	for k, s := range b.evidence {
-		if now.Sub(s.updatedAt) > 5*evidenceTime || s.updatedAt != now && len(b.evidence)*p.regionCount() > maxEvidenceEntries {
+		if now.Sub(s.updatedAt) > 5*evidenceTime || s.updatedAt != now && len(b.evidence)*regions > maxEvidenceEntries {
 			delete(b.evidence, k)
 		}
 	}
@@ -206,30 +207,24 @@ func boundHeavyHitters(in *PlanInput, before []float64) {
 const maxHeavyFactor = 3
 
 // plannedShares is the part of each service's cell that goes to each region under the plan in force, by service and
-// cell. Without a plan it is the nearest region.
-func (p *problem) plannedShares() map[cellDemandKey][]float64 {
-	prev := p.input.Prev
-	var at []int
-	if prev != nil {
-		at = p.planRegionIndexes(prev)
-	}
+// cell. Without a plan, which nil stands for, it is the nearest region.
+func plannedShares(p *problem, prev *planView) map[cellDemandKey][]float64 {
 	out := make(map[cellDemandKey][]float64, len(p.units))
 	for i := range p.units {
 		u := &p.units[i]
-		svc := &p.input.Spec.Services[u.service]
-		key := cellDemandKey{service: svc.Name}
-		if u.cell >= 0 {
-			key.cell = p.input.Cells[u.cell].Name
+		key := cellDemandKey{service: u.service.Name}
+		if u.cell != nil {
+			key.cell = u.cell.Name
 		}
-		part := p.plannedUnitShares(u, prev, at)
+		part := plannedUnitShares(u, prev)
 		if part == nil {
 			continue
 		}
-		if r := p.activeCanary(u.service); r >= 0 {
+		if r := u.service.canary; r >= 0 {
 			for k := range part {
-				part[k] *= 1 - svc.Canary.Share
+				part[k] *= u.service.ownShare()
 			}
-			part[r] += svc.Canary.Share
+			part[r] += u.service.Canary.Share
 		}
 		out[key] = part
 	}
@@ -237,19 +232,22 @@ func (p *problem) plannedShares() map[cellDemandKey][]float64 {
 }
 
 // plannedUnitShares is the part of one unit that goes to each region; nil when unknown.
-func (p *problem) plannedUnitShares(u *demandUnit, prev *Plan, at []int) []float64 {
-	svc := &p.input.Spec.Services[u.service]
+func plannedUnitShares(u *demandUnit, prev *planView) []float64 {
+	svc := u.service
 	switch {
 	case svc.Mode == "failover" && svc.MinWarm == 0:
-		return p.allInRegion(p.firstInOrder(u.service))
-	case svc.Mode == "geo" && u.cell >= 0:
-		return p.allInRegion(p.nearestRegion(u))
-	case svc.Mode == "weighted" || svc.Mode == "failover" || u.cell < 0:
-		return p.plannedSpread(prev, svc.Name)
+		return allInRegion(svc.firstOpenInOrder(), len(u.shares))
+	case svc.Mode == "geo" && u.cell != nil:
+		return allInRegion(u.nearestRegion(), len(u.shares))
+	case svc.Mode == "weighted" || svc.Mode == "failover" || u.cell == nil:
+		if prev == nil {
+			return nil
+		}
+		return prev.spreadShares(svc)
 	case prev == nil:
-		return p.allInRegion(cheapestIndex(u.baseCosts))
+		return allInRegion(u.nearestRegion(), len(u.shares))
 	}
-	part := p.currentShares(u, prev, at)
+	part := prev.currentShares(u)
 	if u.currentRow != nil && part != nil {
 		for _, x := range u.currentRow.Pins {
 			part[x.Region] = math.Max(part[x.Region], pinnedShare)
@@ -258,37 +256,10 @@ func (p *problem) plannedUnitShares(u *demandUnit, prev *Plan, at []int) []float
 	return part
 }
 
-// plannedSpread is the spread of clients without a location under a plan; nil when it has none.
-func (p *problem) plannedSpread(prev *Plan, name string) []float64 {
-	svc := prev.FindService(name)
-	if svc == nil || len(svc.Spread) == 0 {
-		return nil
-	}
-	out := make([]float64, p.regionCount())
-	for _, s := range svc.Spread {
-		if int(s.Region) < len(prev.Regions) {
-			if r := p.findRegion(prev.Regions[s.Region]); r >= 0 {
-				out[r] = float64(s.Weight) / WeightSum
-			}
-		}
-	}
-	return out
-}
-
 // knownCellName is the cell's name if its location is known, else empty, as in plannedShares.
-func (p *problem) knownCellName(name string) string {
-	if p.knownCells[name] {
-		return name
+func knownCellName(index *fleetIndex, name string) string {
+	if index.findCell(name) < 0 {
+		return ""
 	}
-	return ""
-}
-
-// findService is the index of the named service, or -1.
-func (p *problem) findService(name string) int {
-	for i := range p.input.Spec.Services {
-		if p.input.Spec.Services[i].Name == name {
-			return i
-		}
-	}
-	return -1
+	return name
 }

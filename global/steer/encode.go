@@ -38,7 +38,7 @@ func EncodePlan(p *Plan) ([]byte, error) {
 func encodeUnchecked(p *Plan) ([]byte, error) {
 	w := &planWriter{listIndexes: map[string]int{}, cellIndexes: map[string]int{}}
 	w.collectListsAndCells(p)
-	pinned := p.countPinnedRows()
+	pinned := countPinnedRows(p)
 	if w.buf = append(w.buf, planVersion2); pinned > 0 {
 		w.buf[0] = planVersion3
 	}
@@ -126,7 +126,7 @@ func appendShares(b []byte, shares []RegionShare) []byte {
 }
 
 // countPinnedRows is the number of rows with pins.
-func (p *Plan) countPinnedRows() (n int) {
+func countPinnedRows(p *Plan) (n int) {
 	for i := range p.Services {
 		for k := range p.Services[i].Rows {
 			if len(p.Services[i].Rows[k].Pins) > 0 {
@@ -205,33 +205,4 @@ func (w *planWriter) writeService(s *ServicePlan) {
 		w.writeNumber(uint64(w.listIndex(s.Rows[i].Shares)))
 		at = cell
 	}
-}
-
-// maxRowBytes is the part of a plan that rows may take, in bytes; the rest is for services and regions.
-const maxRowBytes = MaxEncodedBytes * 3 / 4
-
-// rowSize bounds the encoded size of rows.
-type rowSize struct {
-	bytes int
-	lists map[string]bool
-	cells map[string]bool
-}
-
-func newRowSize() *rowSize { return &rowSize{lists: map[string]bool{}, cells: map[string]bool{}} }
-
-// addRow adds a row and returns the sum.
-func (z *rowSize) addRow(cell string, row *CellRow) int {
-	z.bytes += 2 * 2 // cell difference and list index, each below 2^14
-	if len(row.Pins) > 0 {
-		z.bytes += 8 + 10*len(row.Pins)
-	}
-	if key := string(appendShares(nil, row.Shares)); !z.lists[key] {
-		z.lists[key] = true
-		z.bytes += len(key)
-	}
-	if !z.cells[cell] {
-		z.cells[cell] = true
-		z.bytes += 2 + len(cell)
-	}
-	return z.bytes
 }

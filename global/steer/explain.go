@@ -5,6 +5,28 @@ import (
 	"github.com/spillway-lb/spillway/internal/spec"
 )
 
+// PickReason is the rule that picked the region.
+type PickReason uint8
+
+// Reasons for a choice.
+const (
+	ReasonNone           PickReason = iota
+	ReasonNearest                   // cheapest by RTT, wait, bias and price
+	ReasonPlanned                   // by the plan's row for the cell
+	ReasonWeight                    // by the service's declared weights
+	ReasonOrder                     // first of the failover order
+	ReasonSpread                    // location unknown: spread by capacity
+	ReasonAllDrained                // every available region is drained: one of those
+	ReasonAllUnavailable            // every region is unavailable: answered anyway
+	ReasonCanary                    // within the fraction of clients that the canary region takes
+	ReasonPinned                    // by a pin of the plan's row for the cell: the client's network has much demand
+)
+
+var reasonNames = [...]string{"none", "nearest", "planned", "weight", "order", "spread", "all_drained", "all_lost", "canary", "pinned"}
+
+// String is the stable name for metrics and answers.
+func (r PickReason) String() string { return reasonNames[r] }
+
 // ExplainPick records every region for the query with its cost terms and the reason that excluded it, and returns the
 // choice of PickRegion. wait is the current queue wait by region, in seconds; nil means that of the plan.
 func (t *Table) ExplainPick(s *spec.Spec, q *PickQuery, wait []float64, rec *explain.Explanation) Choice {
@@ -35,7 +57,7 @@ func (t *Table) ExplainPick(s *spec.Spec, q *PickQuery, wait []float64, rec *exp
 		if st.price[r] > 0 {
 			h.AddTerm("price", st.price[r])
 		}
-		if why := st.ineligibleReason(q, &open, &may, r); why != "" {
+		if why := ineligibleReason(st, q, &open, &may, r); why != "" {
 			h.MarkIneligible(why)
 		}
 	}
@@ -51,8 +73,8 @@ func modeName(m steeringMode) string {
 	return [...]string{"latency", "geo", "weighted", "failover"}[m]
 }
 
-// ineligibleReason is the first rule that excludes region r.
-func (st *serviceTable) ineligibleReason(q *PickQuery, open, may *RegionSet, r int) string {
+// ineligibleReason is the first rule that excludes region r, empty for an eligible one.
+func ineligibleReason(st *serviceTable, q *PickQuery, open, may *RegionSet, r int) string {
 	switch {
 	case may.Has(r):
 		return ""

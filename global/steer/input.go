@@ -74,39 +74,32 @@ type CellDemand struct {
 	Rate                 float64 // prefill-equivalent tokens/s
 }
 
-// allowedRegions is the set of regions that may answer for a service. A list without any existing region means all.
-func allowedRegions(s *spec.Spec, svc *spec.Service) RegionSet {
-	var out RegionSet
-	for i := range s.Regions {
-		if i < MaxRegions && containsName(svc.Regions, s.Regions[i].Name) {
-			out.Add(i)
-		}
+// rampShare is the fraction of its capacity that the region takes, 0..1.
+func (r *RegionState) rampShare() float64 {
+	if r.Ramp > 0 && r.Ramp < 1 {
+		return r.Ramp
 	}
-	if !out.IsEmpty() {
-		return out
-	}
-	for i := range s.Regions {
-		if i < MaxRegions {
-			out.Add(i)
-		}
-	}
-	return out
+	return 1
 }
 
-func containsName(list []string, s string) bool {
-	for _, v := range list {
-		if v == s {
-			return true
-		}
+// clampFinite limits v to [-most, most]; NaN becomes 0.
+func clampFinite(v, most float64) float64 {
+	if v != v {
+		return 0
 	}
-	return false
+	return max(-most, min(most, v))
 }
 
-func regionIndex(s *spec.Spec, name string) int {
-	for i := range s.Regions {
-		if s.Regions[i].Name == name {
-			return i
-		}
+// clampAmount limits a reported rate to [0, maxRate]; NaN becomes 0.
+func clampAmount(v float64) float64 { return max(0, clampFinite(v, maxRate)) }
+
+// maxRate is above any real demand, in tokens/s.
+const maxRate = 1e15
+
+// regionRTT is a cell's RTT to region r, in seconds.
+func (c *Cell) regionRTT(r int) float64 {
+	if r >= len(c.RTT) {
+		return 0
 	}
-	return -1
+	return max(0, clampFinite(float64(c.RTT[r]), maxWaitSeconds))
 }

@@ -1,6 +1,10 @@
 package steer
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/spillway-lb/spillway/internal/spec"
+)
 
 // SolverMemory is what a planner keeps between calls of SolvePlan: the last assignment of each model's demand.
 // Starting from it gives the same quality for less work. The plan in force is no such start where a service has
@@ -30,14 +34,14 @@ type modelAssignment struct {
 	lastRound     uint64
 }
 
-// prepareFor prepares the memory for a problem. It is cleared when the regions have changed, and now and then drops
-// entries that were not used.
-func (m *SolverMemory) prepareFor(p *problem) {
-	names := make([]string, p.regionCount())
+// prepareFor prepares the memory for a problem and sets the units' classes. It is cleared when the regions have
+// changed, and now and then drops entries that were not used.
+func (m *SolverMemory) prepareFor(regions []spec.Region, units []demandUnit) {
+	names := make([]string, len(regions))
 	for r := range names {
-		names[r] = p.input.Spec.Regions[r].Name
+		names[r] = regions[r].Name
 	}
-	if m.round++; m.classes == nil || !slices.Equal(names, m.regions) || len(m.classes) > 2*len(p.units)+16 {
+	if m.round++; m.classes == nil || !slices.Equal(names, m.regions) || len(m.classes) > 2*len(units)+16 {
 		*m = SolverMemory{regions: names, classes: map[memoryClassKey]int32{}, models: map[string]*modelAssignment{}, round: m.round}
 	}
 	for name, a := range m.models {
@@ -45,12 +49,12 @@ func (m *SolverMemory) prepareFor(p *problem) {
 			delete(m.models, name)
 		}
 	}
-	for i := range p.units {
-		u := &p.units[i]
-		svc := &p.input.Spec.Services[u.service]
-		key := memoryClassKey{allowed: p.allowed[u.service], canary: svc.Canary.Region, sessionTokens: svc.SessionTokens, prefixTokens: svc.PrefixTokens}
-		if u.cell >= 0 {
-			key.cell = p.input.Cells[u.cell].Name
+	for i := range units {
+		u := &units[i]
+		svc := u.service
+		key := memoryClassKey{allowed: svc.allowed, canary: svc.Canary.Region, sessionTokens: svc.SessionTokens, prefixTokens: svc.PrefixTokens}
+		if u.cell != nil {
+			key.cell = u.cell.Name
 		}
 		id, known := m.classes[key]
 		if !known {
@@ -62,14 +66,14 @@ func (m *SolverMemory) prepareFor(p *problem) {
 }
 
 // lastAssignment is the last assignment of a model's clients; nil when too many are new.
-func (m *SolverMemory) lastAssignment(p *problem, model string, g *modelClients, mk *transportProblem) []float64 {
+func (m *SolverMemory) lastAssignment(model string, g *modelClients, mk *transportProblem) []float64 {
 	a := m.models[model]
 	if a == nil {
 		return nil
 	}
 	x, missed := make([]float64, len(mk.demand)*mk.regions), 0
 	for c, demand := range mk.demand {
-		row := a.sharesByClass[p.units[g.firstUnit[c]].class]
+		row := a.sharesByClass[g.firstUnits[c].class]
 		if row == nil {
 			missed++
 			continue
@@ -84,9 +88,10 @@ func (m *SolverMemory) lastAssignment(p *problem, model string, g *modelClients,
 	return x
 }
 
-// storeAssignment stores the assignment of a model's clients.
-func (m *SolverMemory) storeAssignment(p *problem, model string, g *modelClients, mk *transportProblem, x []float64) {
-	if len(mk.demand)*mk.regions*max(len(p.modelIndexes), 1) > maxMemoryNumbers {
+// storeAssignment stores the assignment of the clients of one of models, unless all of them together would be too
+// large.
+func (m *SolverMemory) storeAssignment(model string, models int, g *modelClients, mk *transportProblem, x []float64) {
+	if len(mk.demand)*mk.regions*max(models, 1) > maxMemoryNumbers {
 		return
 	}
 	a := m.models[model]
@@ -96,7 +101,7 @@ func (m *SolverMemory) storeAssignment(p *problem, model string, g *modelClients
 	}
 	a.lastRound = m.round
 	for c, demand := range mk.demand {
-		kind := p.units[g.firstUnit[c]].class
+		kind := g.firstUnits[c].class
 		row := a.sharesByClass[kind]
 		if row == nil {
 			row = make([]float64, mk.regions)

@@ -41,10 +41,12 @@ func TestSolverMemorySavesSteps(t *testing.T) {
 	rng := rand.New(rand.NewPCG(4, 4))
 	steps := func(in *PlanInput) int {
 		p := newProblem(in)
-		p.placeFixed()
-		p.readCurrentShares()
+		p.placeFixed(in.Regions)
+		if prev := newPlanView(p.index, in.Prev); prev != nil {
+			prev.readCurrentShares(p.units)
+		}
 		var f flowSolver
-		p.placeDemandWith(&f)
+		newDemandPlacer(in, p, &f).placeDemand()
 		return f.augmentations
 	}
 	in.Memory = new(SolverMemory)

@@ -68,7 +68,7 @@ func cellShares(in *PlanInput, plan *Plan) [][]float64 {
 	at := *in
 	at.Prev = plan
 	p := newProblem(&at)
-	p.readCurrentShares()
+	newPlanView(p.index, plan).readCurrentShares(p.units)
 	out := make([][]float64, len(p.units))
 	for i := range p.units {
 		out[i] = p.units[i].current

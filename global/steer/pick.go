@@ -29,28 +29,6 @@ type Choice struct {
 	Split bool
 }
 
-// PickReason is the rule that picked the region.
-type PickReason uint8
-
-// Reasons for a choice.
-const (
-	ReasonNone           PickReason = iota
-	ReasonNearest                   // cheapest by RTT, wait, bias and price
-	ReasonPlanned                   // by the plan's row for the cell
-	ReasonWeight                    // by the service's declared weights
-	ReasonOrder                     // first of the failover order
-	ReasonSpread                    // location unknown: spread by capacity
-	ReasonAllDrained                // every available region is drained: one of those
-	ReasonAllUnavailable            // every region is unavailable: answered anyway
-	ReasonCanary                    // within the fraction of clients that the canary region takes
-	ReasonPinned                    // by a pin of the plan's row for the cell: the client's network has much demand
-)
-
-var reasonNames = [...]string{"none", "nearest", "planned", "weight", "order", "spread", "all_drained", "all_lost", "canary", "pinned"}
-
-// String is the stable name for metrics and answers.
-func (r PickReason) String() string { return reasonNames[r] }
-
 // Prefix lengths of the client networks that always get the same answer.
 const (
 	KeyBits4 = capacity.NetworkBitsIPv4
@@ -165,7 +143,7 @@ func (st *serviceTable) chooseRegion(g *Geography, q *PickQuery, may *RegionSet)
 	}
 	if !st.without.Intersects(may) {
 		row := st.findRow(q.Cell)
-		if r := row.pinnedRegion(q.Key); r >= 0 && may.Has(r) {
+		if r := pinnedRegion(row.pins, q.Key); r >= 0 && may.Has(r) {
 			return Choice{r, ReasonPinned, true}
 		}
 		if r, split := st.rendezvousRegion(row.shares, q.Key, may); r >= 0 {

@@ -2,8 +2,6 @@ package steer
 
 import (
 	"cmp"
-	"errors"
-	"fmt"
 	"math"
 	"slices"
 )
@@ -50,60 +48,6 @@ type heavyNetwork struct {
 	region  int     // its region under the plan in force; -1 when unknown
 }
 
-// addHeavyNetworks adds the heavy networks to their units, the heaviest first.
-func (p *problem) addHeavyNetworks() {
-	if len(p.input.HeavyHitters) == 0 {
-		return
-	}
-	type key struct{ svc, cell string }
-	units := make(map[key]int, len(p.units))
-	for i := range p.units {
-		if u := &p.units[i]; u.cell >= 0 && u.totalRate > 0 {
-			units[key{p.input.Spec.Services[u.service].Name, p.input.Cells[u.cell].Name}] = i
-		}
-	}
-	sums := map[int]map[uint64]float64{}
-	for i := range p.input.HeavyHitters {
-		h := &p.input.HeavyHitters[i]
-		if at, ok := units[key{h.Service, h.Cell}]; ok {
-			if sums[at] == nil {
-				sums[at] = map[uint64]float64{}
-			}
-			sums[at][h.Network] += clampAmount(h.Rate)
-		}
-	}
-	for at, nets := range sums {
-		p.units[at].heavyNetworks = p.selectHeavyNetworks(&p.units[at], nets)
-	}
-}
-
-func (p *problem) selectHeavyNetworks(u *demandUnit, nets map[uint64]float64) []heavyNetwork {
-	whole := u.totalRate
-	if p.activeCanary(u.service) >= 0 {
-		whole /= 1 - p.input.Spec.Services[u.service].Canary.Share
-	}
-	var out []heavyNetwork
-	for n, rate := range nets {
-		if part := rate / whole; part >= minHeavyShare {
-			out = append(out, heavyNetwork{network: n, share: math.Min(part, 1), region: -1})
-		}
-	}
-	slices.SortFunc(out, func(a, b heavyNetwork) int {
-		return cmp.Or(cmp.Compare(b.share, a.share), cmp.Compare(a.network, b.network))
-	})
-	out = out[:min(len(out), maxRowPins)]
-	sum := 0.0
-	for i := range out {
-		sum += out[i].share
-	}
-	if sum > maxHeavyShare {
-		for i := range out {
-			out[i].share *= maxHeavyShare / sum
-		}
-	}
-	return out
-}
-
 // settleNetworks sets the region of each heavy network of a unit under the row in force, in the spec's indexes, and
 // returns the resulting shares of the whole unit.
 func (u *demandUnit) settleNetworks(row *CellRow, seed uint64) []float64 {
@@ -136,17 +80,17 @@ func (r *CellRow) regionOf(network, seed uint64) int {
 }
 
 // inSpecRegions converts a plan's row to the spec's region indexes; false if it uses a region that is gone.
-func (r *CellRow) inSpecRegions(to func(uint16) int) (CellRow, bool) {
+func (r *CellRow) inSpecRegions(to []int) (CellRow, bool) {
 	out := CellRow{Cell: r.Cell}
 	for _, s := range r.Shares {
-		k := to(s.Region)
+		k := to[s.Region]
 		if k < 0 {
 			return out, false
 		}
 		out.Shares = append(out.Shares, RegionShare{Region: uint16(k), Weight: s.Weight})
 	}
 	for _, x := range r.Pins {
-		k := to(x.Region)
+		k := to[x.Region]
 		if k < 0 {
 			return out, false
 		}
@@ -158,7 +102,7 @@ func (r *CellRow) inSpecRegions(to func(uint16) int) (CellRow, bool) {
 
 // buildRow makes the row that distributes a unit as in target, and returns the shares that it reaches. It changes the
 // row in force as little as possible.
-func (p *problem) buildRow(u *demandUnit, target []float64) (row CellRow, reached []float64) {
+func (u *demandUnit) buildRow(target []float64) (row CellRow, reached []float64) {
 	if u.currentRow != nil && u.canStay() && movedShare(u.current, target) < epsShare && movedShare(target, u.current) < epsShare {
 		return *u.currentRow, target // unchanged
 	}
@@ -167,7 +111,7 @@ func (p *problem) buildRow(u *demandUnit, target []float64) (row CellRow, reache
 		return row, addSpread(row.Shares, nil, 1, len(target))
 	}
 	goal := addSpread(row.Shares, nil, 1, len(target))
-	seed := hashString(p.input.Spec.Services[u.service].Name)
+	seed := hashString(u.service.Name)
 	taken, rest := make([]float64, len(target)), 1.0
 	for i := range u.heavyNetworks {
 		h := &u.heavyNetworks[i]
@@ -213,20 +157,4 @@ func addSpread(shares []RegionShare, taken []float64, part float64, regions int)
 		out[s.Region] += part * float64(s.Weight) / WeightSum
 	}
 	return out
-}
-
-// validatePins checks that pins refer to regions and can be encoded.
-func validatePins(pins []Pin, regions int) error {
-	if len(pins) > maxRowPins {
-		return fmt.Errorf("has %d pins, over the limit of %d", len(pins), maxRowPins)
-	}
-	for i, p := range pins {
-		if int(p.Region) >= regions {
-			return fmt.Errorf("pin %d is for region %d", i, p.Region)
-		}
-		if i > 0 && pins[i-1].Network >= p.Network {
-			return errors.New("pins are out of order")
-		}
-	}
-	return nil
 }

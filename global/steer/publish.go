@@ -3,95 +3,28 @@ package steer
 import (
 	"math"
 	"slices"
-	"time"
 )
 
-// readCurrentShares fills in where each unit goes under the plan in force.
-func (p *problem) readCurrentShares() {
-	prev := p.input.Prev
-	if prev == nil {
-		return
-	}
-	at := p.planRegionIndexes(prev)
-	for i := range p.units {
-		if u := &p.units[i]; !u.fixed && u.cell >= 0 && !u.isUnservable() {
-			u.current = p.currentShares(u, prev, at)
-		}
-	}
-}
-
-// planRegionIndexes maps the spec's regions to a plan's; -1 for a region that the plan does not list.
-func (p *problem) planRegionIndexes(plan *Plan) []int {
-	out := make([]int, p.regionCount())
-	for r := range out {
-		out[r] = -1
-	}
-	for k, name := range plan.Regions {
-		if r := p.findRegion(name); r >= 0 {
-			out[r] = k
-		}
-	}
-	return out
-}
-
-// currentShares is where the unit goes under the plan in force: its row, or the region that Pick finds. A region that
-// the plan excluded has no clients yet.
-func (p *problem) currentShares(u *demandUnit, prev *Plan, at []int) []float64 {
-	out := make([]float64, p.regionCount())
-	svc := prev.FindService(p.input.Spec.Services[u.service].Name)
-	if svc == nil {
-		return nil
-	}
-	if row := svc.findRow(p.input.Cells[u.cell].Name); row != nil {
-		if mine, ok := row.inSpecRegions(func(r uint16) int { return p.findRegion(prev.Regions[r]) }); ok {
-			u.currentRow = &mine
-			return u.settleNetworks(&mine, hashString(svc.Name))
-		}
-		for _, s := range row.Shares {
-			if r := p.findRegion(prev.Regions[s.Region]); r >= 0 {
-				out[r] = float64(s.Weight) / WeightSum
-			}
-		}
-	}
-	if !isPlaced(out) {
-		if r := p.regionWithoutRow(u, prev, svc, at); r >= 0 {
-			out[r] = 1
-			for i := range u.heavyNetworks {
-				u.heavyNetworks[i].region = r
-			}
-		}
-	}
-	return out
-}
-
-// regionWithoutRow is the region that Pick finds for the unit under a plan without a row for it.
-func (p *problem) regionWithoutRow(u *demandUnit, plan *Plan, svc *ServicePlan, at []int) int {
-	best, least := -1, math.Inf(1)
-	for r, c := range u.baseCosts {
-		k := at[r]
-		if k < 0 || math.IsInf(c, 1) || containsName(plan.Without, plan.Regions[k]) {
-			continue
-		}
-		if c += svc.Wait[k] + svc.Price[k]; c < least {
-			best, least = r, c
-		}
-	}
-	return best
+// publisher compares the computed shares with the plan in force and decides whether a new plan is worth it.
+type publisher struct {
+	index    *fleetIndex
+	prev     *Plan // nil: none
+	capacity *capacityTable
+	units    []demandUnit
+	damping  damping
 }
 
 // decidePublish damps the computed shares and decides whether the plan is worth publishing.
-func (p *problem) decidePublish(next *Plan) SolveResult {
-	prev := p.input.Prev
-	aim := func(u *demandUnit) []float64 { return u.shares }
+func (p *publisher) decidePublish(next *Plan) SolveResult {
 	for i := range p.units {
-		if u := &p.units[i]; !u.fixed && u.cell >= 0 {
-			u.shares = p.encodableShares(u)
+		if u := &p.units[i]; !u.fixed && u.cell != nil {
+			u.shares = p.damping.encodableShares(u)
 		}
 	}
 	res := SolveResult{Plan: next, Reason: "first"}
 	var pure float64
-	if res.Cost, pure = p.meanCost(aim); prev == nil {
-		p.addRows(next)
+	if res.Cost, pure = p.meanCost(func(u *demandUnit) []float64 { return u.shares }); p.prev == nil {
+		addRows(newPlanView(p.index, next), p.units)
 		res.Publish = true
 		return res
 	}
@@ -103,25 +36,24 @@ func (p *problem) decidePublish(next *Plan) SolveResult {
 	})
 	res.Reason = p.publishReason(next, res.PrevCost-res.Cost, pure)
 	res.Publish = res.Reason != "dead_band"
-	if res.Reason != "spec" && !hasNewlyExcluded(prev.Without, next.Without) {
-		p.dampShares()
-	}
-	if res.Publish {
-		p.addRows(next)
-	}
-	if res.Publish && isSamePlan(prev, next) { // for example when more cells need a row than a plan may have
-		res.Publish, res.Reason = false, "dead_band"
-	}
 	if !res.Publish {
-		res.Plan = prev
+		res.Plan = p.prev
+		return res
+	}
+	if res.Reason != "spec" && !hasNewlyExcluded(p.prev.Without, next.Without) {
+		p.damping.dampShares(p.units, p.capacity)
+	}
+	addRows(newPlanView(p.index, next), p.units)
+	if isSamePlan(p.prev, next) { // for example when more cells need a row than a plan may have
+		res.Plan, res.Publish, res.Reason = p.prev, false, "dead_band"
 	}
 	return res
 }
 
 // publishReason is the reason to publish the next plan, empty for none. gain is the saving and pure the cost without
 // the operator's bias, in seconds.
-func (p *problem) publishReason(next *Plan, gain, pure float64) string {
-	prev := p.input.Prev
+func (p *publisher) publishReason(next *Plan, gain, pure float64) string {
+	prev := p.prev
 	switch {
 	case prev.SpecVersion != next.SpecVersion:
 		return "spec"
@@ -129,7 +61,7 @@ func (p *problem) publishReason(next *Plan, gain, pure float64) string {
 		return "regions"
 	case !slices.Equal(prev.Ramp, next.Ramp):
 		return "ramp"
-	case gain > p.deadBand()*math.Max(pure, minComparedCost):
+	case gain > p.damping.deadBand*math.Max(pure, minComparedCost):
 		return "gain"
 	case pricesMoved(prev, next):
 		return "prices"
@@ -150,39 +82,6 @@ func hasNewlyExcluded(before, after []string) bool {
 	return false
 }
 
-// encodableShares is the unit's target as a row can encode it: without very small parts, in whole weights, and
-// without changes below the least shift. The comparison of plans uses it, so that no gain is counted that a plan
-// cannot encode.
-func (p *problem) encodableShares(u *demandUnit) []float64 {
-	if !isPlaced(u.shares) {
-		return u.shares
-	}
-	_, out := p.buildRow(u, u.shares)
-	if u.current != nil && u.canStay() && movedShare(u.current, out) < p.minShift() {
-		return u.current
-	}
-	return out
-}
-
-// canStay reports whether every region that has part of the unit may keep it.
-func (u *demandUnit) canStay() bool {
-	for r, f := range u.current {
-		if f > 0 && math.IsInf(u.costs[r], 1) {
-			return false
-		}
-	}
-	return isPlaced(u.current)
-}
-
-// movedShare is the fraction of a unit that moves to another region.
-func movedShare(from, to []float64) float64 {
-	sum := 0.0
-	for r := range to {
-		sum += math.Max(0, to[r]-from[r])
-	}
-	return sum
-}
-
 // isSamePlan reports whether two plans are equal in effect.
 func isSamePlan(prev, next *Plan) bool {
 	return prev.SpecVersion == next.SpecVersion && slices.Equal(prev.Without, next.Without) && slices.Equal(prev.Ramp, next.Ramp) &&
@@ -197,110 +96,10 @@ func isSamePlan(prev, next *Plan) bool {
 // minComparedCost is the lowest cost, in seconds, that gains are related to: a bias can make the cost 0 or negative.
 const minComparedCost = 0.001
 
-func (p *problem) deadBand() float64 { return shareOrDefault(p.input.Spec.Steering.DeadBand, 0.05) }
-func (p *problem) maxStep() float64  { return shareOrDefault(p.input.Spec.Steering.MaxStep, 0.25) }
-func (p *problem) minShift() float64 { return shareOrDefault(p.input.Spec.Steering.MinShift, 0.02) }
-
-// slewLimit is the fraction of a region's capacity that one plan may add to its load.
-func (p *problem) slewLimit() float64 {
-	every := time.Duration(p.input.Spec.Steering.Interval).Seconds()
-	if !(every > 0) {
-		every = 1
-	}
-	return shareOrDefault(p.input.Spec.Steering.Slew, 0.25) * every
-}
-
-// shareOrDefault returns a share that the spec sets, or its default.
-func shareOrDefault(v, def float64) float64 {
-	if v > 0 && v <= 1 {
-		return v
-	}
-	return def
-}
-
-// dampShares limits every unit to the largest step, and every region to its slew limit.
-func (p *problem) dampShares() {
-	gain := make([]float64, p.regionCount())
-	for i := range p.units {
-		u := &p.units[i]
-		if u.current == nil {
-			continue
-		}
-		u.shares = p.limitStep(u, u.current, u.shares)
-		for r, f := range u.shares {
-			gain[r] += math.Max(0, f-u.keptShare(r)) * u.totalRate
-		}
-	}
-	hold := make([]float64, p.regionCount()) // 0..1, the fraction of its gain that a region may take now
-	for r := range hold {
-		room := 0.0
-		for m := range p.supplies[r] {
-			room += p.supplies[r][m].totalRate
-		}
-		if hold[r] = 1; gain[r] > room*p.slewLimit() {
-			hold[r] = room * p.slewLimit() / gain[r]
-		}
-	}
-	for i := range p.units {
-		if u := &p.units[i]; u.current != nil {
-			u.limitToSlew(hold)
-		}
-	}
-}
-
-// keptShare is the part of the unit that region r has and may keep.
-func (u *demandUnit) keptShare(r int) float64 {
-	if math.IsInf(u.costs[r], 1) {
-		return 0
-	}
-	return u.current[r]
-}
-
-// limitStep moves from before toward aim as far as no region gains more than the largest step. The part of a region
-// that can no longer serve goes to its aim at once.
-func (p *problem) limitStep(u *demandUnit, before, aim []float64) []float64 {
-	held, kept := make([]float64, len(before)), 0.0
-	for r := range before {
-		held[r] = u.keptShare(r)
-		kept += held[r]
-	}
-	gain := 0.0
-	for r := range aim {
-		held[r] += (1 - kept) * aim[r]
-		gain = math.Max(gain, aim[r]-held[r])
-	}
-	part := 1.0
-	if gain > p.maxStep() {
-		part = p.maxStep() / gain
-	}
-	out := make([]float64, len(aim))
-	for r := range aim {
-		out[r] = held[r] + part*(aim[r]-held[r])
-	}
-	return out
-}
-
-// limitToSlew moves the unit only as far as the slowest of its gaining regions permits. A unit whose region is gone
-// is not limited.
-func (u *demandUnit) limitToSlew(hold []float64) {
-	part := 1.0
-	for r, f := range u.shares {
-		if f > u.current[r]+epsShare {
-			part = math.Min(part, hold[r])
-		}
-	}
-	if part >= 1 || !u.canStay() {
-		return
-	}
-	for r, f := range u.shares {
-		u.shares[r] = u.current[r] + part*(f-u.current[r])
-	}
-}
-
 // meanCost is the demand-weighted cost per token, in seconds, including the price of capacity and of unserved demand;
 // pure is the part without the operator's bias.
-func (p *problem) meanCost(shares func(*demandUnit) []float64) (cost, pure float64) {
-	load := p.regionLoads(shares)
+func (p *publisher) meanCost(shares func(*demandUnit) []float64) (cost, pure float64) {
+	load := p.capacity.regionLoads(p.units, shares)
 	sum, total, bent := 0.0, 0.0, 0.0
 	for i := range p.units {
 		u := &p.units[i]
@@ -314,7 +113,7 @@ func (p *problem) meanCost(shares func(*demandUnit) []float64) (cost, pure float
 			if math.IsInf(c, 1) {
 				c = noCapacityPrice
 			} else {
-				bent += u.totalRate * f * p.bias[u.service][r]
+				bent += u.totalRate * f * u.service.bias[r]
 			}
 			sum += u.totalRate * f * c
 			if u.current != nil {
@@ -323,13 +122,13 @@ func (p *problem) meanCost(shares func(*demandUnit) []float64) (cost, pure float
 		}
 		if move > 0 {
 			for _, n := range u.demands {
-				sum += move * n.rate * p.moveCost(u.service, n.model)
+				sum += move * n.rate * p.capacity.moveCost(u.service.SessionTokens, n.model)
 			}
 		}
 	}
 	for r := range load {
 		for m, l := range load[r] {
-			if s := &p.supplies[r][m]; s.totalRate > 0 {
+			if s := &p.capacity.supplies[r][m]; s.totalRate > 0 {
 				sum += s.loadCost(l) - s.loadCost(s.bookedRate)
 			}
 		}

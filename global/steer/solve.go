@@ -18,8 +18,35 @@ type SolveResult struct {
 // spread by capacity.
 func SolvePlan(in *PlanInput) SolveResult {
 	p := newProblem(in)
-	p.placeFixed()
-	p.readCurrentShares()
-	worth := p.placeDemand()
-	return p.decidePublish(p.buildPlanWithoutRows(p.servicePrices(worth)))
+	p.placeFixed(in.Regions)
+	if prev := newPlanView(p.index, in.Prev); prev != nil {
+		prev.readCurrentShares(p.units)
+	}
+	worth := newDemandPlacer(in, p, new(flowSolver)).placeDemand()
+	next := (&planBuilder{p.index.regions, p.capacity, p.services, p.units}).buildPlan(in.SpecVersion, worth)
+	out := publisher{index: p.index, prev: in.Prev, capacity: p.capacity, units: p.units, damping: newDamping(&in.Spec.Steering)}
+	return out.decidePublish(next)
+}
+
+// problem is a PlanInput laid out for solving: regions, services and models by index, one unit per service and cell.
+type problem struct {
+	index    *fleetIndex
+	capacity *capacityTable
+	services []serviceView
+	units    []demandUnit
+}
+
+func newProblem(in *PlanInput) *problem {
+	index := newFleetIndex(in)
+	capacity := newCapacityTable(in, index)
+	services := newServiceViews(in.Spec, index, capacity.available)
+	units := (&unitBuilder{index, in.Cells, services, capacity}).buildUnits(in.Demand)
+	addHeavyNetworks(units, in.HeavyHitters)
+	return &problem{index, capacity, services, units}
+}
+
+// placeFixed places the demand whose region does not depend on other demand.
+func (p *problem) placeFixed(states []RegionState) {
+	f := fixedPlacer{p.index, states, p.capacity, p.units}
+	f.placeFixed(p.services)
 }

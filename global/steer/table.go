@@ -57,6 +57,19 @@ func (g *Geography) RTTRow(cell int32) []float32 {
 	return row
 }
 
+// WithRows returns a Geography in which some cells have other rows, such as measured ones, in seconds by region. Rows
+// of unknown cells or of another length are ignored. It shares names with g, which is unchanged.
+func (g *Geography) WithRows(rows map[int32][]float32) *Geography {
+	out := *g
+	out.RTT = slices.Clone(g.RTT)
+	for cell, row := range rows {
+		if old := out.RTTRow(cell); old != nil && len(row) == len(old) {
+			copy(old, row)
+		}
+	}
+	return &out
+}
+
 type steeringMode uint8
 
 const (
@@ -118,7 +131,7 @@ func RecompileTable(prev *Table, s *spec.Spec, g *Geography, plan *Plan) *Table 
 		st := newServiceTable(s, &s.Services[i])
 		if ps := plan.FindService(s.Services[i].Name); ps != nil {
 			st.applyPlan(planToSpecRegions(s, plan), plan, ps)
-			st.indexRows(g, ps.Rows, prev.previousService(i, g))
+			st.indexRows(g, ps.Rows, previousService(prev, i, g))
 			st.pilotLight = st.mode == modeFailover && s.Services[i].MinWarm > 0 && len(st.spread) > 0
 		}
 		if len(st.spread) == 0 || st.mode == modeWeighted {
@@ -199,8 +212,8 @@ func (st *serviceTable) indexRows(g *Geography, rows []CellRow, before *serviceT
 	}
 }
 
-// previousService is the table's service at the same index, if the table's cells are those of g; else nil.
-func (t *Table) previousService(service int, g *Geography) *serviceTable {
+// previousService is the service of table t at an index, if the table's cells are those of g; else nil.
+func previousService(t *Table, service int, g *Geography) *serviceTable {
 	if t == nil || t.geo == nil || g == nil || t.geo.namesID == nil || t.geo.namesID != g.namesID || service >= len(t.services) {
 		return nil
 	}
@@ -251,18 +264,18 @@ func buildPins(pins []Pin, to []int) (out []pinnedNetwork) {
 }
 
 // pinnedRegion is the region that the key's network is pinned to, or -1.
-func (r *rowTable) pinnedRegion(key uint64) int {
-	lo, hi := 0, len(r.pins)
+func pinnedRegion(pins []pinnedNetwork, key uint64) int {
+	lo, hi := 0, len(pins)
 	for lo < hi {
 		mid := (lo + hi) / 2
-		if r.pins[mid].key < key {
+		if pins[mid].key < key {
 			lo = mid + 1
 		} else {
 			hi = mid
 		}
 	}
-	if lo < len(r.pins) && r.pins[lo].key == key {
-		return r.pins[lo].region
+	if lo < len(pins) && pins[lo].key == key {
+		return pins[lo].region
 	}
 	return -1
 }

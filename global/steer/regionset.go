@@ -1,5 +1,7 @@
 package steer
 
+import "github.com/spillway-lb/spillway/internal/spec"
+
 // MaxRegions bounds the regions that a spec may declare for steering.
 const MaxRegions = 256
 
@@ -43,4 +45,41 @@ func (s *RegionSet) Union(o *RegionSet) RegionSet {
 // Intersects reports whether the two sets have a common member.
 func (s *RegionSet) Intersects(o *RegionSet) bool {
 	return s[0]&o[0]|s[1]&o[1]|s[2]&o[2]|s[3]&o[3] != 0
+}
+
+// allowedRegions is the set of regions that may answer for a service. A list without any existing region means all.
+func allowedRegions(s *spec.Spec, svc *spec.Service) RegionSet {
+	var out RegionSet
+	for i := range s.Regions {
+		if i < MaxRegions && containsName(svc.Regions, s.Regions[i].Name) {
+			out.Add(i)
+		}
+	}
+	if !out.IsEmpty() {
+		return out
+	}
+	for i := range s.Regions {
+		if i < MaxRegions {
+			out.Add(i)
+		}
+	}
+	return out
+}
+
+func containsName(list []string, s string) bool {
+	for _, v := range list {
+		if v == s {
+			return true
+		}
+	}
+	return false
+}
+
+func regionIndex(s *spec.Spec, name string) int {
+	for i := range s.Regions {
+		if s.Regions[i].Name == name {
+			return i
+		}
+	}
+	return -1
 }
