@@ -65,7 +65,7 @@ func (b *budgetFile) loadUse() {
 	}
 	days, text, err := readBudgets(filepath.Join(b.dir, budgetsFile))
 	if err != nil {
-		b.log.Warn("the record of budgets is unreadable and passed over: tenants begin the day anew", telemetry.ErrorAttr(err))
+		b.log.Warn("file of daily budgets not readable: every tenant's use today counts from zero again: restore or delete the file", telemetry.ErrorAttr(err))
 		return
 	}
 	b.persisted = string(text)

@@ -100,7 +100,7 @@ func (k *policyKeeper) applyDirective(parent identity.ID, d *uplink.Directive) {
 		k.log.Warn("policy of a new generation of the global cluster applied: its state was restored or recovered", "parent", parent.String(),
 			"generation", d.Generation, "index", d.Index, "generation_before", old.directive.Generation, "index_before", old.directive.Index)
 	}
-	k.log.Info("directive applied", "generation", d.Generation, "index", d.Index, "spec_version", d.SpecVersion, "on_trial", d.IsStaged, "plan_epoch", d.PlanEpoch)
+	k.log.Info("directive applied", "generation", d.Generation, "index", d.Index, "spec_version", d.SpecVersion, "staged", d.IsStaged, "plan_epoch", d.PlanEpoch)
 	if s != nil { // without a spec, tenants that were removed cannot be identified
 		k.tenants.retainTenants(func(name string) bool { return s.FindTenant(name) != nil })
 	}

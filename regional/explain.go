@@ -49,7 +49,7 @@ func (a *adminService) explainRoute(ctx context.Context, ask admin.ExplainQuery)
 	}
 	if t := st.spec.FindTenant(ask.Tenant); t != nil && !st.spec.PermitsRegion(t, st.region) {
 		rec.Policy = "residency"
-		rec.SetChosen("", routing.IneligibleResidency)
+		rec.SetChosen("", routing.ReasonResidency)
 		return []explain.Explanation{rec}, nil
 	}
 	if p, _ := modelroute.FindPool(st.spec, ask.Tenant, q.Model, q.Class); p != nil {

@@ -71,22 +71,22 @@ func addrText(a netip.Addr) string {
 // findModelName finds the model that a request is for. as replaces it by the name that it resolves to.
 func (q *gatewayRequest) findModelName(r *http.Request, svc *spec.Service) (as func(string), e *openai.Error) {
 	q.env.N = 1
-	beside, e := forward.ModelFromHeaders(r)
+	headerModel, e := forward.ModelFromHeaders(r)
 	if e != nil {
 		return nil, e
 	}
 	rename := q.renameModelInQuery // resolveModel handles the headers
-	q.env.Model = beside
+	q.env.Model = headerModel
 	if q.kind == forward.GRPC && grpcmeta.NamesModel(r.URL.Path) {
 		name, inside, e := q.replay.ReadModel()
 		switch {
-		case e == nil && beside != "" && name != beside:
+		case e == nil && headerModel != "" && name != headerModel:
 			_, e := forward.ReconcileModel(r, name)
 			return nil, e
 		case e == nil:
 			q.env.Model = name
 			return func(name string) { rename(name); inside(name) }, nil
-		case beside == "" || q.replay.SlowError() != nil || q.isModelRestricted(svc):
+		case headerModel == "" || q.replay.SlowError() != nil || q.isModelRestricted(svc):
 			return nil, e
 		}
 	}

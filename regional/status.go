@@ -184,7 +184,7 @@ func (a *adminService) zoneStatus(ctx context.Context, l *routing.LocalInstance)
 func peerStatus(p *routing.PeerRegion) admin.RegionStatus {
 	r := admin.RegionStatus{
 		Name: p.Region, State: p.State.String(), AgeMS: p.Age.Milliseconds(), Draining: p.Drained,
-		Note: "as the global tier last told this gateway",
+		Note: "as the last directive of the global tier reports it",
 	}
 	for _, x := range p.Gateways {
 		r.Gateways = append(r.Gateways, admin.GatewayStatus{Name: x.Name, Endpoint: x.Endpoint, State: p.State.String()})

@@ -30,7 +30,8 @@ changes. The candidate with * is chosen. Reason codes:
             all_drained and all_lost (no other region is left)
   regional  soonest (lowest cost), near_equal (drawn among those within the tie margin), cold_start (a zone has to load
             the model), last_resort (only draining or unreachable zones are left); spilled to another region:
-            peer_sooner, no_local_capacity, region_drained; none_serves (no candidate)
+            peer_sooner, no_local_capacity, region_drained; none_serves (no candidate), residency (the tenant may not be
+            served in this region)
   local     the policy's own code, such as least_seconds (lowest predicted latency); without a worker: no_worker,
             no_pool, too_long (no worker can ever hold the request), busy (it waits in the queue)`,
 		Example: `  spillway explain --from 198.51.100.10 --model llama-3.1-8b

@@ -68,7 +68,7 @@ func (u *TokenUsage) readUsageObject(v []byte) {
 	}
 	var n TokenUsage
 	total, parts := 0, false
-	beside := 0 // Anthropic's prompt tokens in addition to input_tokens: read from or written to the cache
+	cacheTokens := 0 // Anthropic's prompt tokens in addition to input_tokens: read from or written to the cache
 	for {
 		key, v, ok := o.nextMember()
 		if !ok {
@@ -88,9 +88,9 @@ func (u *TokenUsage) readUsageObject(v []byte) {
 			n.Cached = parseAmount(v)
 		case "cache_read_input_tokens":
 			n.Cached = parseAmount(v)
-			beside += n.Cached
+			cacheTokens += n.Cached
 		case "cache_creation_input_tokens":
-			beside += parseAmount(v)
+			cacheTokens += parseAmount(v)
 		case "prompt_tokens_details", "input_tokens_details":
 			n.Cached = parseCachedTokens(v)
 		}
@@ -100,7 +100,7 @@ func (u *TokenUsage) readUsageObject(v []byte) {
 			n.Prompt = max(total-n.Completion, 0)
 		}
 		if n.Prompt > 0 {
-			n.Prompt += beside
+			n.Prompt += cacheTokens
 		} else { // Anthropic reports the prompt at the beginning of a stream and the completion at its end
 			n.Prompt, n.Cached = u.Prompt, max(u.Cached, n.Cached)
 		}

@@ -43,7 +43,7 @@ func newRNG() *rand.Rand { return rand.New(rand.NewPCG(1, 2)) }
 
 func withChange[T any](v T, change func(*T)) T { change(&v); return v }
 
-// asUnreported is a peer of which nobody tells any more.
+// asUnreported returns the peer as seen while the global tier is silent: no new reports, healthy by the last one.
 func asUnreported(p routing.PeerRegion) routing.PeerRegion {
 	p.State, p.Unreported = capacity.Stale, true
 	return p
@@ -171,7 +171,7 @@ func TestLedgerSpreadsABurstBetweenSummaries(t *testing.T) {
 	}
 }
 
-// drawView draws views in which anything may be wrong with anybody.
+// drawView draws views in which any zone and any peer may be busy, draining, unreachable or without a summary.
 func drawView(t *rapid.T) *routing.RoutingView {
 	gen := func(name string) capacity.ModelCapacity {
 		m := testModel("m", rapid.Int64Range(0, 50_000).Draw(t, name+" ahead"))
@@ -279,7 +279,7 @@ func BenchmarkChooseRoute(b *testing.B) {
 	}
 }
 
-// A request of a pool goes by what the pool's workers can do, wherever a zone says that, and not by what others can.
+// The cost of a request of a pool is that of the pool's workers, not of the zone's other workers.
 func TestPoolRequestsUsePoolCapacity(t *testing.T) {
 	pooled := func(ahead int64, pools ...capacity.ModelCapacity) capacity.ModelCapacity {
 		m := testModel("m", ahead)
@@ -294,7 +294,7 @@ func TestPoolRequestsUsePoolCapacity(t *testing.T) {
 		overflow bool
 		want     string
 	}{
-		{"anybody's request", pooled(0, testModel("gold", 50_000)), pooled(20_000, testModel("gold", 0)), "", false, "a:1"},
+		{"a request without a pool", pooled(0, testModel("gold", 50_000)), pooled(20_000, testModel("gold", 0)), "", false, "a:1"},
 		{"the pool with less before it", pooled(0, testModel("gold", 50_000)), pooled(20_000, testModel("gold", 0)), "gold", false, "b:1"},
 		{"the zone that has the pool", pooled(0, none), pooled(20_000, testModel("gold", 40_000)), "gold", false, "b:1"},
 		{"nowhere", pooled(0, none), pooled(0, none), "gold", false, ""},

@@ -69,9 +69,9 @@ func (q *RouteQuery) estimateCost(m *capacity.ModelCapacity, path capacity.Path,
 			h.AddTerm("credit", -saved)
 		}
 	}
-	beside := q.interferenceSeconds(m, load, prefill-saved)
-	h.AddTerm("decode", beside)
-	return routeCost{wait + prefill + room - saved, beside}
+	interference := q.interferenceSeconds(m, load, prefill-saved)
+	h.AddTerm("decode", interference)
+	return routeCost{wait + prefill + room - saved, interference}
 }
 
 // decodeRate returns the decode rate of all workers together, in tokens/s.

@@ -59,32 +59,37 @@ func (v *RouteDecision) setSpillHeld(q *RouteQuery, peer *peerDecision, home, pe
 	v.SpillHeld, v.SpillHeldPeer = held.reason, held.region
 }
 
-// The reasons of a decision, and why candidates are ineligible.
+// The reasons of a decision.
 const (
-	ReasonSoonest         = "soonest"           // the zone with the lowest predicted cost
-	ReasonNearEqual       = "near_equal"        // one of several near-equal zones
-	ReasonNoLocal         = "no_local_capacity" // spilled: no zone of this region can serve it
-	ReasonPeerSooner      = "peer_sooner"       // spilled: a peer is sooner by more than the margin
-	ReasonRegionDrain     = "region_drained"    // spilled: the region is drained
-	ReasonCold            = "cold_start"        // no worker is ready: the zone loads the model first
-	ReasonLastResort      = "last_resort"       // a draining or unreachable endpoint, because no other is left
-	ReasonNoneServes      = "none_serves"       // no candidate is eligible
+	ReasonSoonest     = "soonest"           // the zone with the lowest predicted cost
+	ReasonNearEqual   = "near_equal"        // one of several near-equal zones
+	ReasonNoLocal     = "no_local_capacity" // spilled: no zone of this region can serve it
+	ReasonPeerSooner  = "peer_sooner"       // spilled: a peer is sooner by more than the margin
+	ReasonRegionDrain = "region_drained"    // spilled: the region is drained
+	ReasonCold        = "cold_start"        // no worker is ready: the zone loads the model first
+	ReasonLastResort  = "last_resort"       // a draining or unreachable endpoint, because no other is left
+	ReasonNoneServes  = "none_serves"       // no candidate is eligible
+	ReasonResidency   = "residency"         // the tenant may not be served in this region
+)
+
+// Why a candidate is ineligible, as spillway explain prints it.
+const (
 	IneligibleModel       = "model not served"
 	IneligibleNotReady    = "no ready worker"
-	IneligibleContext     = "context too long"
+	IneligibleContext     = "prompt exceeds the context length"
 	IneligibleFailed      = "already failed this request"
 	IneligibleDraining    = "draining"
-	IneligibleUnreachable = "lost"
-	IneligibleNoGateway   = "unreachable"
-	IneligibleResidency   = "residency"
-	IneligibleNoReport    = "nothing is known of it"
-	IneligibleNotFresh    = "its headroom is not fresh"
-	IneligibleNoHeadroom  = "no headroom"
-	IneligibleHops        = "hop limit"
-	IneligibleSpillOff    = "spill is switched off"
-	IneligibleSpillBudget = "the spill budget is spent"
-	IneligiblePaused      = "it has refused lately"
-	IneligibleRefused     = "it has refused this request"
+	IneligibleUnreachable = "unreachable: no recent report"
+	IneligibleNoGateway   = "no reachable gateway"
+	IneligibleResidency   = "excluded by the tenant's regions or residency"
+	IneligibleNoReport    = "no report received"
+	IneligibleNotFresh    = "last report too old for a spill"
+	IneligibleNoHeadroom  = "no headroom for a spill"
+	IneligibleHops        = "already forwarded once between regions"
+	IneligibleSpillOff    = "spill is off (routing.spill)"
+	IneligibleSpillBudget = "spill budget used up"
+	IneligiblePaused      = "spill paused after a refusal"
+	IneligibleRefused     = "a peer region refused this request"
 )
 
 // ExcludeAllPeers excludes every peer: one has refused the request, and its own region can serve it.

@@ -10,7 +10,7 @@ import (
 )
 
 // TestLedgerMatchesAPlainList holds that the sums are always those of the requests that are neither acknowledged nor
-// finished, whatever the order in which that happens.
+// finished, in any order.
 func TestLedgerMatchesAPlainList(t *testing.T) {
 	type open struct {
 		n      uint64

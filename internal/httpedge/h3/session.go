@@ -105,9 +105,9 @@ func (x *quicSession) endRequest(reset bool) {
 	if x.activeRequests == 0 && x.conn.Context().Err() == nil {
 		x.idleTimer.Reset(x.server.cfg.IdleTimeout)
 	}
-	calm := reset && x.conn.Context().Err() == nil && !x.resets.AllowReset(time.Now())
+	flooded := reset && x.conn.Context().Err() == nil && !x.resets.AllowReset(time.Now())
 	x.mu.Unlock()
-	if calm {
+	if flooded {
 		x.server.cfg.OnRefused("resets")
 		_ = x.conn.CloseWithError(excessiveLoad, "streams are reset too fast") // best effort
 	}

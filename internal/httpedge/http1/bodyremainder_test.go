@@ -133,20 +133,20 @@ func TestShortOrAbandonedLongBodyFails(t *testing.T) {
 	tr := newTestTransport(t, nil)
 	req, body := newLongRequest(t.Context(), url, strings.NewReader(strings.Repeat("x", 2*maxInlineBody)), 3*maxInlineBody)
 	if _, err := tr.RoundTrip(req); err == nil {
-		t.Error("half a body has an answer")
+		t.Error("half a body got a response")
 	}
 	testkit.Eventually(t, "the short body is closed", func() bool { return body.closed.Load() == 1 })
 
-	deaf := startRawServer(t, func(c net.Conn, br *bufio.Reader) { <-t.Context().Done() })
+	neverReading := startRawServer(t, func(c net.Conn, br *bufio.Reader) { <-t.Context().Done() })
 	ctx, leave := context.WithCancel(t.Context())
 	time.AfterFunc(50*time.Millisecond, leave)
-	req, body = newLongRequest(ctx, deaf, endlessReader{}, 1<<40)
+	req, body = newLongRequest(ctx, neverReading, endlessReader{}, 1<<40)
 	if _, err := tr.RoundTrip(req); !errors.Is(err, context.Canceled) {
-		t.Errorf("whoever has left hears %v", err)
+		t.Errorf("an abandoned request fails with %v, want context.Canceled", err)
 	}
-	testkit.Eventually(t, "the body of who has left is closed", func() bool { return body.closed.Load() == 1 })
+	testkit.Eventually(t, "the body of the abandoned request is closed", func() bool { return body.closed.Load() == 1 })
 	if whole.Load() != 0 {
-		t.Error("half a body was taken for a whole one")
+		t.Error("half a body was accepted as complete")
 	}
 }
 

@@ -63,18 +63,18 @@ func (c *Context) endOnce(err, cause error) {
 		return
 	}
 	c.err, c.cause = err, cause
-	told := c.firstHook
+	hooks := c.firstHook
 	c.firstHook = nil
-	for h := told; h != nil; h = h.next {
+	for h := hooks; h != nil; h = h.next {
 		h.fired = true
 	}
 	if c.stdCtx != nil {
 		c.cancelStd(cause)
 	}
 	c.mu.Unlock()
-	for told != nil {
-		h := told
-		told = h.next
+	for hooks != nil {
+		h := hooks
+		hooks = h.next
 		h.handler.EndRequest()
 	}
 }

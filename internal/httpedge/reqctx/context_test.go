@@ -43,7 +43,7 @@ func checkAgainstStdContext(t *rapid.T) {
 		end          func(error)
 		endTheirs    context.CancelCauseFunc
 		hook         *reqctx.EndHook
-		told         *endCounter
+		ended        *endCounter
 		fired        *atomic.Int32
 		left         bool
 	}
@@ -84,8 +84,8 @@ func checkAgainstStdContext(t *rapid.T) {
 			}
 		case 5:
 			if _, ours := n.ours.(*reqctx.Context); ours && n.hook == nil {
-				n.hook, n.told, n.fired = &reqctx.EndHook{}, &endCounter{}, &atomic.Int32{}
-				n.hook.WatchContext(n.ours, n.told)
+				n.hook, n.ended, n.fired = &reqctx.EndHook{}, &endCounter{}, &atomic.Int32{}
+				n.hook.WatchContext(n.ours, n.ended)
 			}
 		case 6:
 			if n.hook != nil && !n.left {
@@ -107,8 +107,8 @@ func checkAgainstStdContext(t *rapid.T) {
 			if a, b := n.ours.Value(valueKey{}), n.theirs.Value(valueKey{}); a != b {
 				t.Fatalf("Value is %v and not %v", a, b)
 			}
-			if n.told != nil && !n.left && (n.told.count.Load() == 1) != (n.theirs.Err() != nil) {
-				t.Fatalf("told %d times of %v", n.told.count.Load(), n.theirs.Err())
+			if n.ended != nil && !n.left && (n.ended.count.Load() == 1) != (n.theirs.Err() != nil) {
+				t.Fatalf("EndRequest was called %d times, Err is %v", n.ended.count.Load(), n.theirs.Err())
 			}
 		}
 	}
@@ -147,7 +147,7 @@ func TestStandardContextsDeriveFromContext(t *testing.T) {
 		context.AfterFunc(c, func() { late = true })
 		synctest.Wait()
 		if !late {
-			t.Fatal("what was derived after the end was not told")
+			t.Fatal("a hook added after the end was not called")
 		}
 	})
 }
@@ -164,7 +164,7 @@ func TestContextEndsWithStandardParent(t *testing.T) {
 		<-c.Done()
 		synctest.Wait()
 		if c.Err() != context.DeadlineExceeded || context.Cause(c) != errWhy || who.count.Load() != 1 || h.StopWatching() {
-			t.Fatalf("%v, %v, told %d", c.Err(), context.Cause(c), who.count.Load())
+			t.Fatalf("%v, %v, %d calls", c.Err(), context.Cause(c), who.count.Load())
 		}
 	})
 }
@@ -185,7 +185,7 @@ func TestConcurrentEndAndWatch(t *testing.T) {
 				left := h.StopWatching()
 				sub.EndWithCause(nil)
 				if left == (who.count.Load() == 1) && left {
-					t.Error("told, and it had left")
+					t.Error("EndRequest was called after StopWatching")
 				}
 			})
 		}
@@ -208,6 +208,6 @@ func TestEmbeddedContextAllocatesNothing(t *testing.T) {
 		s.h.StopWatching()
 		s.ctx.EndWithCause(nil)
 	}); n > 1 {
-		t.Fatalf("%v allocations beside the holder's own", n-1)
+		t.Fatalf("%v allocations in addition to the holder's own", n-1)
 	}
 }

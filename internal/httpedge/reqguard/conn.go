@@ -263,9 +263,9 @@ func (c *GuardedConn) recordFault(f FramingFault, good int) (int, bool) {
 func (c *GuardedConn) closeResetFlood() {
 	c.listener.OnResetFlood()
 	_ = c.Conn.SetWriteDeadline(time.Now().Add(time.Second))
-	told := make(chan struct{})
+	goAwaySent := make(chan struct{})
 	c.writeMu.Lock()
-	c.goAwayDone = told
+	c.goAwayDone = goAwaySent
 	if c.serverFrames.headerRead == 0 && c.serverFrames.payloadLeft == 0 {
 		c.sendGoAway()
 	}
@@ -273,7 +273,7 @@ func (c *GuardedConn) closeResetFlood() {
 	late := time.NewTimer(time.Second)
 	defer late.Stop()
 	select {
-	case <-told:
+	case <-goAwaySent:
 	case <-late.C:
 	}
 	c.drainInput()

@@ -19,7 +19,7 @@ const (
 	endHeadersFlag    = 4 // the flag
 )
 
-// goAwayFrame is the GOAWAY frame (ENHANCE_YOUR_CALM) for too many resets (RFC 9113, 6.8 and 7).
+// goAwayFrame is the GOAWAY frame for too many resets, with error code 0xb: excessive load (RFC 9113, 6.8 and 7).
 const goAwayFrame = "\x00\x00\x08\x07\x00\x00\x00\x00\x00\x7f\xff\xff\xff\x00\x00\x00\x0b"
 
 // frameTracker tracks the frames of one direction of an HTTP/2 connection, however they are split.
