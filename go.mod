@@ -10,6 +10,7 @@ require (
 	github.com/goccy/go-yaml v1.19.2
 	github.com/google/go-cmp v0.7.0
 	github.com/hashicorp/go-hclog v1.6.3
+	github.com/hashicorp/go-msgpack/v2 v2.1.5 // a benchmark only
 	github.com/hashicorp/raft v1.8.0 // only with raft-boltdb/v2 v2.3.0: v2.3.1 imports a go-metrics package that this release no longer brings
 	github.com/hashicorp/raft-boltdb/v2 v2.3.0
 	github.com/maxmind/mmdbwriter v1.2.0
@@ -41,7 +42,6 @@ require (
 	github.com/fatih/color v1.13.0 // indirect
 	github.com/hashicorp/go-immutable-radix v1.3.1 // indirect
 	github.com/hashicorp/go-metrics v0.7.0 // indirect
-	github.com/hashicorp/go-msgpack/v2 v2.1.5 // indirect
 	github.com/hashicorp/golang-lru v1.0.2 // indirect
 	github.com/inconshreveable/mousetrap v1.1.0 // indirect
 	github.com/kylelemons/godebug v1.1.0 // indirect

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/spillway-lb/spillway/internal/backoff"
 	"github.com/spillway-lb/spillway/internal/identity"
 )
 
@@ -87,16 +88,17 @@ func (g *gossiper) runGossip(ctx context.Context) {
 
 // gossipWith sends Config.GossipMessage to one member until ctx ends. A failed connection is opened again.
 func (g *gossiper) gossipWith(ctx context.Context, addr string) {
-	for delay := gossipInterval; ctx.Err() == nil; delay = min(2*delay, 8*gossipInterval) {
+	waits := backoff.Doubling{First: gossipInterval, Longest: 8 * gossipInterval}
+	for ctx.Err() == nil {
 		dial, cancel := context.WithTimeout(ctx, gossipTimeout)
 		c, err := g.dialPeer(dial, addr, alpnGossip)
 		cancel()
 		if err == nil {
 			g.sendGossip(ctx, c)
 			_ = c.Close()
-			delay = gossipInterval
+			waits.Reset()
 		}
-		sleepFor(ctx, delay)
+		sleepFor(ctx, waits.NextDelay())
 	}
 }
 

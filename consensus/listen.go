@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/spillway-lb/spillway/internal/backoff"
 	"github.com/spillway-lb/spillway/internal/identity"
 	"github.com/spillway-lb/spillway/internal/netif"
 )
@@ -100,18 +101,18 @@ func requireGlobalRole(id identity.ID) error {
 func (l *raftListener) acceptLoop(ctx context.Context) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	for delay := time.Duration(0); ctx.Err() == nil; {
+	waits := backoff.Doubling{First: 5 * time.Millisecond, Longest: time.Second}
+	for ctx.Err() == nil {
 		c, err := l.ln.Accept()
 		if errors.Is(err, net.ErrClosed) {
 			return
 		}
 		if err != nil { // usually out of file descriptors: wait until some are free
-			delay = min(max(2*delay, 5*time.Millisecond), time.Second)
 			l.log.Warn("accepting raft connection failed", "error", err)
-			sleepFor(ctx, delay)
+			sleepFor(ctx, waits.NextDelay())
 			continue
 		}
-		delay = 0
+		waits.Reset()
 		if old := l.handshakes.addConn(c); old != nil {
 			_ = old.Close() // which ends its admitConn
 			l.refusals.countRefusal(old.RemoteAddr().String(), errEvicted)

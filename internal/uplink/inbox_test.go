@@ -244,25 +244,6 @@ func TestUnconfirmedProbesBackOff(t *testing.T) {
 	}
 }
 
-func TestReconnectBackoffBounds(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		rng := seededRand(rapid.Uint64().Draw(t, "seed"))
-		var b reconnectBackoff
-		last := time.Duration(0)
-		for range 30 {
-			d := b.nextDelay(rng)
-			if d < minBackoff || d > maxBackoff || d > max(3*last, 2*minBackoff) {
-				t.Fatalf("%v after %v", d, last)
-			}
-			last = d
-		}
-		b.resetDelay()
-		if d := b.nextDelay(rng); d > 2*minBackoff {
-			t.Fatalf("%v after reset", d)
-		}
-	})
-}
-
 func TestRefusalLogIsBounded(t *testing.T) {
 	var log logRecorder
 	r := refusalLog{log: log.newLogger()}

@@ -3,6 +3,7 @@ package uplink
 import (
 	"time"
 
+	"github.com/spillway-lb/spillway/internal/backoff"
 	"github.com/spillway-lb/spillway/internal/capacity"
 )
 
@@ -107,7 +108,7 @@ func (o *summaryOutbox) isWindowClosed() bool { return len(o.unconfirmed) >= max
 // each time, like the probes of RFC 9002, section 6.2: losses in a row are overcome before the child counts as lost,
 // and a slow link is not filled.
 func (o *summaryOutbox) retryWait() time.Duration {
-	return min(max(o.probeTimeout, minSummaryGap)<<min(o.probes, 10), maxProbeWait)
+	return backoff.DelayAfter(max(o.probeTimeout, minSummaryGap), maxProbeWait, o.probes+1)
 }
 
 // isQuiet reports whether the parent holds the present content and got it so recently that it is not stale. With an

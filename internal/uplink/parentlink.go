@@ -12,6 +12,7 @@ import (
 
 	"github.com/quic-go/quic-go"
 
+	"github.com/spillway-lb/spillway/internal/backoff"
 	"github.com/spillway-lb/spillway/internal/identity"
 	"github.com/spillway-lb/spillway/internal/telemetry"
 	"github.com/spillway-lb/spillway/internal/uplink/uplinkpb"
@@ -49,7 +50,7 @@ type parentLink struct {
 	addr       string
 	tls        *tls.Config
 	rng        *rand.Rand
-	backoff    reconnectBackoff
+	waits      backoff.Decorrelated // so that children that lost one parent together do not reconnect together
 	currentEnd atomic.Pointer[childEnd]
 
 	mu          sync.Mutex
@@ -58,7 +59,7 @@ type parentLink struct {
 }
 
 func newParentLink(c *Child, addr string) *parentLink {
-	l := &parentLink{child: c, addr: addr, rng: rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64()))}
+	l := &parentLink{child: c, addr: addr, rng: rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())), waits: backoff.Decorrelated{First: minBackoff, Longest: maxBackoff}}
 	l.status = ParentSession{Address: addr, Since: time.Now(), Err: errors.New("not connected yet")}
 	l.tls = c.cfg.Certs.ClientTLS(ALPN, l.checkParentID)
 	return l
@@ -88,7 +89,7 @@ func (l *parentLink) maintainSession(ctx context.Context) {
 		}
 		l.markDown(err)
 		if time.Since(begun) > stableAfter {
-			l.backoff.resetDelay()
+			l.waits.Reset()
 		}
 		if !sleepContext(ctx, l.retryDelay(err)) {
 			return
@@ -98,7 +99,7 @@ func (l *parentLink) maintainSession(ctx context.Context) {
 
 // retryDelay is the wait before the next try. It is long after a replacement or a refusal, which do not pass quickly.
 func (l *parentLink) retryDelay(err error) time.Duration {
-	d := l.backoff.nextDelay(l.rng)
+	d := l.waits.NextDelay(l.rng)
 	var app *quic.ApplicationError
 	if errors.As(err, &app) && app.Remote && app.ErrorCode != codeShutdown && app.ErrorCode != codeSilent {
 		return max(d, maxBackoff/2+time.Duration(l.rng.Int64N(int64(maxBackoff/2))))
@@ -240,7 +241,7 @@ func (l *parentLink) markDown(err error) {
 	var app *quic.ApplicationError
 	if errors.As(err, &app) && app.Remote && app.ErrorCode != codeShutdown && app.ErrorCode != codeSilent {
 		l.child.warnThrottled("uplink refused by the parent, retrying", l.addr, err)
-	} else if l.status.Connected || l.status.Parent == (identity.ID{}) && l.backoff.last == 0 {
+	} else if l.status.Connected || l.status.Parent == (identity.ID{}) && !l.waits.Failing() {
 		l.child.warnThrottled("uplink down, retrying", l.addr, err)
 	}
 	if l.status.Connected {

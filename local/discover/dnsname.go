@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/net/dns/dnsmessage"
 
+	"github.com/spillway-lb/spillway/internal/backoff"
 	"github.com/spillway-lb/spillway/internal/config"
 )
 
@@ -56,7 +57,7 @@ func newDNSName(d *config.Discovery, i int, log *slog.Logger, put func([]Worker)
 
 // lookupUntilDone looks the name up periodically until ctx ends.
 func (n *dnsName) lookupUntilDone(ctx context.Context) {
-	retry := minLookupRetry
+	retries := backoff.Doubling{First: minLookupRetry, Longest: n.interval}
 	for {
 		ws, ok := n.lookupWorkers(ctx)
 		if ctx.Err() != nil {
@@ -65,12 +66,11 @@ func (n *dnsName) lookupUntilDone(ctx context.Context) {
 		n.onWorkers(ws)
 		wait := n.interval
 		if !ok {
-			wait = min(retry, n.interval)
-			retry = 2 * wait
+			wait = retries.NextDelay()
 		} else {
-			retry = minLookupRetry
+			retries.Reset()
 		}
-		t := time.NewTimer(time.Duration(float64(wait) * (0.9 + 0.2*rand.Float64())))
+		t := time.NewTimer(backoff.SpreadAround(wait, 0.1, rand.Float64()))
 		select {
 		case <-ctx.Done():
 			t.Stop()

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"bytes"
 	"encoding/json"
 	"path/filepath"
 	"reflect"
@@ -9,6 +10,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
 	"golang.org/x/tools/txtar"
 )
 
@@ -192,6 +195,8 @@ func TestParseModelLists(t *testing.T) {
 	}
 }
 
+// BenchmarkParseVLLM reads a page of vLLM, most of whose lines are histograms, with this package and with Prometheus's
+// own parser, which reads every line.
 func BenchmarkParseVLLM(b *testing.B) {
 	page := readGolden(b, "vllm.txt")
 	var hist strings.Builder
@@ -199,9 +204,24 @@ func BenchmarkParseVLLM(b *testing.B) {
 		hist.WriteString(`vllm:e2e_request_latency_seconds_bucket{engine="0",le="` + strings.Repeat("1", 1+i%4) + `",model_name="llama-3.1-8b"} 123456.0` + "\n")
 	}
 	page = append(page, hist.String()...)
-	b.SetBytes(int64(len(page)))
-	b.ReportAllocs()
-	for b.Loop() {
+	parse := func() error {
 		parseVLLM(page, Reading{}, testNow)
+		return nil
+	}
+	parseByLibrary := func() error {
+		parser := expfmt.NewTextParser(model.LegacyValidation)
+		_, err := parser.TextToMetricFamilies(bytes.NewReader(page))
+		return err
+	}
+	for name, run := range map[string]func() error{"own": parse, "library": parseByLibrary} {
+		b.Run(name, func(b *testing.B) {
+			b.SetBytes(int64(len(page)))
+			b.ReportAllocs()
+			for b.Loop() {
+				if err := run(); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
 	}
 }

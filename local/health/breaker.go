@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"time"
+
+	"github.com/spillway-lb/spillway/internal/backoff"
 )
 
 // Breaker is the health state of one worker. It has one writer and no lock.
@@ -154,10 +156,7 @@ func (b *Breaker) openBreaker(k FailureKind, now time.Time) {
 			return
 		}
 	}
-	wait := min(b.cfg.Backoff<<min(b.openCount, 16), b.cfg.MaxBackoff)
-	if wait <= 0 { // shift overflow
-		wait = b.cfg.MaxBackoff
-	}
+	wait := backoff.DelayAfter(b.cfg.Backoff, b.cfg.MaxBackoff, b.openCount+1)
 	if k.isHardwareFailure() {
 		wait = max(wait, b.cfg.Quarantine)
 	}

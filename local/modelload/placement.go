@@ -1,6 +1,10 @@
 package modelload
 
-import "time"
+import (
+	"time"
+
+	"github.com/spillway-lb/spillway/internal/backoff"
+)
 
 // LoadState is the state of a model on a worker.
 type LoadState uint8
@@ -134,9 +138,5 @@ func (c Config) WithDefaults() Config {
 
 // BackoffAfter is the backoff of a slot after that many failed loads in a row.
 func (c Config) BackoffAfter(failed int) time.Duration {
-	d := c.Backoff
-	for i := 1; i < failed && d < c.MaxBackoff; i++ {
-		d *= 2
-	}
-	return min(d, c.MaxBackoff)
+	return backoff.DelayAfter(c.Backoff, c.MaxBackoff, failed)
 }

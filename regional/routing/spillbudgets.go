@@ -3,6 +3,8 @@ package routing
 import (
 	"math/rand/v2"
 	"time"
+
+	"github.com/spillway-lb/spillway/internal/backoff"
 )
 
 // SpillBudgets holds what this gateway may still spill to each peer region, by model, and which peers have refused spills
@@ -67,8 +69,8 @@ func (s *SpillBudgets) RecordRefusal(region, model string, now time.Time, rng *r
 	if a == nil {
 		return
 	}
-	pause := min(minRefusalPause<<min(a.refusals, 8), maxRefusalPause)
 	a.refusals++
+	pause := backoff.DelayAfter(minRefusalPause, maxRefusalPause, a.refusals)
 	a.pausedUntil = now.Add(pause/2 + time.Duration(rng.Int64N(int64(pause))))
 }
 

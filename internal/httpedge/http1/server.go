@@ -13,6 +13,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/spillway-lb/spillway/internal/backoff"
 )
 
 // Server serves the handler of an http.Server, with its limits, timeouts and hooks, on its own connections. A
@@ -139,7 +141,8 @@ func (s *Server) serveListener(l net.Listener, cfg *tls.Config) error {
 		base = s.httpServer.BaseContext(l)
 	}
 	base = context.WithValue(base, http.ServerContextKey, s.httpServer)
-	for wait := time.Duration(0); ; {
+	waits := backoff.Doubling{First: 5 * time.Millisecond, Longest: time.Second}
+	for {
 		c, err := l.Accept()
 		if s.stopping.Load() {
 			if err == nil {
@@ -152,12 +155,12 @@ func (s *Server) serveListener(l net.Listener, cfg *tls.Config) error {
 			if !errors.As(err, &t) || !t.Temporary() {
 				return err
 			}
-			wait = min(max(2*wait, 5*time.Millisecond), time.Second)
+			wait := waits.NextDelay()
 			s.logf("accepting a connection: %v; trying again in %v", err, wait)
 			time.Sleep(wait)
 			continue
 		}
-		wait = 0
+		waits.Reset()
 		s.startConn(c, cfg, base)
 	}
 }

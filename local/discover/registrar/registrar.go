@@ -14,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/spillway-lb/spillway/internal/backoff"
 	"github.com/spillway-lb/spillway/local/discover"
 )
 
@@ -94,7 +95,8 @@ func (c *Registrar) waitForEngine(ctx context.Context) bool {
 	if c.cfg.Health == "" {
 		return ctx.Err() == nil
 	}
-	for wait, reported := minRetryWait, false; ; wait = min(2*wait, maxRetryWait/3) {
+	waits := backoff.Doubling{First: minRetryWait, Longest: maxRetryWait / 3}
+	for reported := false; ; {
 		err := c.checkHealth(ctx)
 		if ctx.Err() != nil {
 			return false
@@ -107,7 +109,7 @@ func (c *Registrar) waitForEngine(ctx context.Context) bool {
 			reported = true
 			c.cfg.Notify(fmt.Sprintf("waiting for the engine: %v", err))
 		}
-		if !sleepJittered(ctx, wait) {
+		if !sleepJittered(ctx, waits.NextDelay()) {
 			return false
 		}
 	}
@@ -135,7 +137,8 @@ func (c *Registrar) keepRegistered(ctx context.Context, local string) {
 	var (
 		in      bool // registered, according to the last answer
 		trouble string
-		wait    time.Duration
+		waits   = backoff.Doubling{First: minRetryWait, Longest: maxRetryWait}
+		next    time.Duration
 	)
 	for {
 		lease, err := c.callLocal(ctx, http.MethodPut, local)
@@ -146,16 +149,13 @@ func (c *Registrar) keepRegistered(ctx context.Context, local string) {
 				trouble = err.Error()
 				c.cfg.Notify(fmt.Sprintf("%s: not registered, trying again: %v", local, err))
 			}
-			wait = min(max(2*wait, minRetryWait), maxRetryWait)
+			next = waits.NextDelay()
 		case !in || trouble != "":
 			c.cfg.Notify(fmt.Sprintf("%s: registered as %s at %s, lease %gs", local, lease.Name, lease.URL, lease.LeaseSeconds))
 			in, trouble = true, ""
 		}
 		if err == nil {
-			wait = 0
-		}
-		next := wait
-		if err == nil {
+			waits.Reset()
 			next = max(time.Duration(min(lease.RenewSeconds, 3600)*float64(time.Second)), minRenewInterval)
 		}
 		if !sleepJittered(ctx, next) {
@@ -226,7 +226,7 @@ func unwrapURLError(err error) error {
 
 // sleepJittered waits for d, randomized by a tenth; false when ctx ends first.
 func sleepJittered(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(time.Duration(float64(d) * (0.9 + 0.2*rand.Float64())))
+	t := time.NewTimer(backoff.SpreadAround(d, 0.1, rand.Float64()))
 	defer t.Stop()
 	select {
 	case <-ctx.Done():

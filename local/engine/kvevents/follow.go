@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/spillway-lb/spillway/internal/backoff"
 	"github.com/spillway-lb/spillway/internal/zmtp"
 )
 
@@ -76,22 +77,21 @@ type eventStream struct {
 // FollowEvents reads a stream until ctx ends, and reconnects whenever it is lost.
 func FollowEvents(ctx context.Context, cfg Config, sink EventSink) {
 	s := &eventStream{cfg: cfg, sink: sink, replaysAllowed: replayBurst}
-	backoff := minBackoff
+	waits := backoff.Doubling{First: minBackoff, Longest: maxBackoff}
 	for {
 		began := time.Now()
 		err := s.readStream(ctx)
 		s.handleLoss(ctx, err)
 		if time.Since(began) > maxBackoff {
-			backoff = minBackoff
+			waits.Reset()
 		}
-		t := time.NewTimer(time.Duration(float64(backoff) * (0.5 + rand.Float64())))
+		t := time.NewTimer(backoff.SpreadAround(waits.NextDelay(), 0.5, rand.Float64()))
 		select {
 		case <-ctx.Done():
 			t.Stop()
 			return
 		case <-t.C:
 		}
-		backoff = min(2*backoff, maxBackoff)
 	}
 }
 
