@@ -201,7 +201,7 @@ func (p *requestProxy) proxyRequest(w http.ResponseWriter, r *http.Request) (out
 }
 
 // attemptRegions tries the caller's regions in order until a connection succeeds.
-func (p *requestProxy) attemptRegions(ctx context.Context, w http.ResponseWriter, r *http.Request, c *redirectCaller, up *upload, model string) (res forward.ForwardResult, fail *openai.Error) {
+func (p *requestProxy) attemptRegions(ctx context.Context, w http.ResponseWriter, r *http.Request, c *redirectCaller, up *upload, model string) (res forward.Result, fail *openai.Error) {
 	regions := c.rankRegions(model)
 	if len(regions) == 0 {
 		return res, openai.ResidencyDenied("no region of this service")
@@ -215,7 +215,7 @@ func (p *requestProxy) attemptRegions(ctx context.Context, w http.ResponseWriter
 			return res, fail
 		}
 		p.s.log.Debug("request passed on", telemetry.KeyRegion, regions[i].Region, "status", res.Status, telemetry.ErrorAttr(res.Err))
-		if !res.Retryable || up.hasBegun() || ctx.Err() != nil {
+		if !res.Outcome.MayRetry() || up.hasBegun() || ctx.Err() != nil {
 			break
 		}
 	}
@@ -223,7 +223,7 @@ func (p *requestProxy) attemptRegions(ctx context.Context, w http.ResponseWriter
 }
 
 // attemptRegion sends the request to one region, with a ticket for that region.
-func (p *requestProxy) attemptRegion(ctx context.Context, w http.ResponseWriter, r *http.Request, c *redirectCaller, up *upload, region int) (res forward.ForwardResult, fail *openai.Error) {
+func (p *requestProxy) attemptRegion(ctx context.Context, w http.ResponseWriter, r *http.Request, c *redirectCaller, up *upload, region int) (res forward.Result, fail *openai.Error) {
 	v, now := c.snapshot, time.Now()
 	key := signingKey(v.state.TicketKeys, now)
 	if key == nil {
@@ -246,17 +246,17 @@ func (p *requestProxy) attemptRegion(ctx context.Context, w http.ResponseWriter,
 
 // concludeRequest returns the outcome of a request, and the error for the client if no region answered. After it,
 // only the server itself reads the client's body, see forward.GuardHandler.
-func (p *requestProxy) concludeRequest(up *upload, res forward.ForwardResult, fail *openai.Error) (string, *openai.Error) {
+func (p *requestProxy) concludeRequest(up *upload, res forward.Result, fail *openai.Error) (string, *openai.Error) {
 	cause := up.stopReading()
 	switch {
 	case fail != nil:
-	case res.Started && res.Truncated && !res.IsEventStream:
+	case res.Outcome == forward.BrokenOff:
 		return outcomeBroken, nil
-	case res.Started && res.ClientGone, res.Status == 0 && res.ClientGone:
+	case res.Outcome.IsClientGone() && (res.ReachedClient || res.Status == 0):
 		return outcomeClientGone, nil
-	case res.Started && res.Err != nil:
+	case res.ReachedClient && res.Err != nil:
 		return "truncated", nil
-	case res.Started:
+	case res.ReachedClient:
 		return outcomeServed, nil
 	case cause != nil:
 		fail = cause

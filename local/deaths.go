@@ -25,17 +25,17 @@ func (x *attemptRunner) setFingerprint(v *zoneRequest) {
 }
 
 // endCondemned ends a request under which a second worker has died.
-func (x *attemptRunner) endCondemned(w http.ResponseWriter, v *zoneRequest, res *forward.ForwardResult) {
+func (x *attemptRunner) endCondemned(w http.ResponseWriter, v *zoneRequest, res *forward.Result) {
 	x.countLostStream(v, res)
 	e := openai.RequestKillsWorkers(poison.DeathRetention)
 	switch {
-	case res.Interrupted || v.Continuing && !res.Started:
+	case res.Outcome == forward.Interrupted || v.Continuing && !res.ReachedClient:
 		x.metrics.countResume(resumeNotResumable, resume.WorkerDeaths)
 		x.countStreamUsage(v)
 		_ = x.forwarder.AppendEvents(w, forward.ErrorEventFor(w, e), false) // a client that has left needs no end
-	case res.Truncated && !res.IsEventStream:
+	case res.Outcome == forward.BrokenOff:
 		forward.AbortHandler()
-	case res.Started:
+	case res.ReachedClient:
 		x.writeDeathsHeader(w, v) // in the trailer
 	default:
 		x.writeDeathsHeader(w, v)

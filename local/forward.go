@@ -73,14 +73,14 @@ func (x *attemptRunner) runAttempts(w http.ResponseWriter, v *zoneRequest, begun
 			return
 		}
 		before := begun
-		at, res := x.sendHedged(w, v, at, func(at *sched.Attempt, res *forward.ForwardResult) {
+		at, res := x.sendHedged(w, v, at, func(at *sched.Attempt, res *forward.Result) {
 			if goOn, begun := x.handleAttemptEnd(w, v, at, res, before); goOn {
 				x.runAttempts(w, v, begun)
 			} else {
 				x.releaseRequest(v)
 			}
 		})
-		if followed = res.Detached; followed {
+		if followed = res.Outcome == forward.Detached; followed {
 			return
 		}
 		var goOn bool
@@ -101,7 +101,7 @@ func (x *attemptRunner) releaseRequest(v *zoneRequest) {
 
 // handleAttemptEnd handles the end of an attempt. goOn means that another attempt follows; failed means that an
 // earlier attempt has begun and failed. Otherwise the request is over.
-func (x *attemptRunner) handleAttemptEnd(w http.ResponseWriter, v *zoneRequest, at *sched.Attempt, res *forward.ForwardResult, begun bool) (goOn, failed bool) {
+func (x *attemptRunner) handleAttemptEnd(w http.ResponseWriter, v *zoneRequest, at *sched.Attempt, res *forward.Result, begun bool) (goOn, failed bool) {
 	v.ExcludeWorker(at.Choice.ID)
 	if at.WorkerDied {
 		x.logWorkerDeath(v, at)
@@ -110,12 +110,12 @@ func (x *attemptRunner) handleAttemptEnd(w http.ResponseWriter, v *zoneRequest, 
 		x.endCondemned(w, v, res)
 		return false, begun
 	}
-	if res.Retryable && v.RetriesLeft > 0 && x.scheduler.takeRetry(v, time.Now()) {
+	if res.Outcome.MayRetry() && v.RetriesLeft > 0 && x.scheduler.takeRetry(v, time.Now()) {
 		v.RetriesLeft--
 		x.metrics.retries.Inc()
 		return true, true
 	}
-	if res.Interrupted {
+	if res.Outcome == forward.Interrupted {
 		return x.resumeStream(w, v, res), begun
 	}
 	x.writeFailure(w, v, res, begun)
@@ -124,18 +124,18 @@ func (x *attemptRunner) handleAttemptEnd(w http.ResponseWriter, v *zoneRequest, 
 
 // writeFailure answers a request whose attempt failed without an answer. A retry that this zone cannot make is handed
 // back to the gateway.
-func (x *attemptRunner) writeFailure(w http.ResponseWriter, v *zoneRequest, res *forward.ForwardResult, begun bool) {
+func (x *attemptRunner) writeFailure(w http.ResponseWriter, v *zoneRequest, res *forward.Result, begun bool) {
 	x.countLostStream(v, res)
 	switch {
-	case v.Continuing && res.Retryable:
+	case v.Continuing && res.Outcome.MayRetry():
 		x.abortStream(w, v, resumeFailed, resume.NoEndpoint)
-	case res.Truncated && !res.IsEventStream:
+	case res.Outcome == forward.BrokenOff:
 		forward.AbortHandler()
-	case res.Err == nil || res.Started || res.ClientGone:
+	case res.Err == nil || res.ReachedClient || res.Outcome.IsClientGone():
 		x.writeDeathsHeader(w, v) // in the trailer
 	case res.Refusal != nil:
 		x.writeDeathsHeader(w, v)
-		full := !res.NotStarted && forward.IsOverloadStatus(res.Refusal.Status)
+		full := !res.NoWorkBegun && forward.IsOverloadStatus(res.Refusal.Status)
 		if full {
 			x.scheduler.setRetryHints(v, res.Refusal.Header, time.Now())
 		}
@@ -176,12 +176,12 @@ func (z *zoneScheduler) setRetryHints(v *zoneRequest, h http.Header, now time.Ti
 
 // forwardAttempt forwards a request to one worker and records the outcome. An attempt must win claim before its bytes
 // reach the client. When later is set and the answer is detached, later receives the outcome instead of the caller.
-func (x *attemptRunner) forwardAttempt(ctx context.Context, w http.ResponseWriter, v *zoneRequest, at *sched.Attempt, claim func() bool, later func(*forward.ForwardResult)) (res forward.ForwardResult) {
+func (x *attemptRunner) forwardAttempt(ctx context.Context, w http.ResponseWriter, v *zoneRequest, at *sched.Attempt, claim func() bool, later func(*forward.Result)) (res forward.Result) {
 	m := &responseObserver{agent: x.instance, request: v, attempt: at}
 	m.ctx.StartUnder(ctx)
 	stop := func() {}
 	defer func() {
-		if !res.Detached {
+		if res.Outcome != forward.Detached {
 			stop()
 			m.ctx.EndWithCause(nil)
 		}
@@ -195,7 +195,7 @@ func (x *attemptRunner) forwardAttempt(ctx context.Context, w http.ResponseWrite
 	body, opts := x.buildWorkerBody(v, zoneWorkerOf(at))
 	opts.Claim, opts.Splicer, opts.Continuing = claim, v.resume.splicer, v.Continuing
 	if later != nil {
-		opts.OnDetachedEnd = func(res forward.ForwardResult) {
+		opts.OnDetachedEnd = func(res forward.Result) {
 			stop()
 			m.ctx.EndWithCause(nil)
 			x.recordAttemptResult(w, v, at, m, &res)
@@ -207,24 +207,24 @@ func (x *attemptRunner) forwardAttempt(ctx context.Context, w http.ResponseWrite
 		req.GetBody = nil // the transport must not send it twice
 	}
 	if err != nil {
-		res = forward.ForwardResult{Err: errors.Join(errBuildRequest, err)}
+		res = forward.Result{Err: errors.Join(errBuildRequest, err)}
 	} else {
 		res = x.forwarder.ForwardWith(&m.ctx, w, req, m, opts)
 	}
-	if !res.Detached {
+	if res.Outcome != forward.Detached {
 		x.recordAttemptResult(w, v, at, m, &res)
 	}
 	return res
 }
 
 // recordAttemptResult records the outcome of an attempt.
-func (x *attemptRunner) recordAttemptResult(w http.ResponseWriter, v *zoneRequest, at *sched.Attempt, m *responseObserver, res *forward.ForwardResult) {
+func (x *attemptRunner) recordAttemptResult(w http.ResponseWriter, v *zoneRequest, at *sched.Attempt, m *responseObserver, res *forward.Result) {
 	m.signRefusal(res)
 	m.finishAttempt(res)
 	switch {
-	case v.Continuing && !res.Started && res.ClientGone:
+	case v.Continuing && !res.ReachedClient && res.Outcome.IsClientGone():
 		x.countStreamUsage(v)
-	case res.Interrupted || !res.Started || res.Status/100 != 2:
+	case res.Outcome == forward.Interrupted || !res.ReachedClient || res.Status/100 != 2:
 	case v.Continuing:
 		x.countStreamUsage(v)
 		if res.Err == nil {
@@ -238,7 +238,7 @@ func (x *attemptRunner) recordAttemptResult(w http.ResponseWriter, v *zoneReques
 	if rejected {
 		zoneWorkerOf(at).modelsStale.Store(true) // reading its model list again shows whether the credentials still work
 	}
-	failed := res.Err != nil && !res.ClientGone && !res.LostRace
+	failed := res.Err != nil && !res.Outcome.IsClientGone() && res.Outcome != forward.LostRace
 	if failed {
 		x.log.Debug("an attempt failed", telemetry.KeyRequest, v.hop.RequestID, telemetry.KeyWorker, zoneWorkerOf(at).declared.Name,
 			"cause", describeFailure(res.Err, zoneWorkerOf(at).engineAccess()))
@@ -277,7 +277,7 @@ func (x *attemptRunner) acquireWorker(ctx context.Context, v *zoneRequest) (*sch
 
 // forwardPassthroughAttempt streams a request through one worker and records the outcome. It is exempt from stall checks: a
 // stream may be silent for as long as its two ends please.
-func (x *attemptRunner) forwardPassthroughAttempt(ctx context.Context, w http.ResponseWriter, v *zoneRequest, at *sched.Attempt, kind forward.ForwardKind) forward.ForwardResult {
+func (x *attemptRunner) forwardPassthroughAttempt(ctx context.Context, w http.ResponseWriter, v *zoneRequest, at *sched.Attempt, kind forward.Kind) forward.Result {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	m := &responseObserver{agent: x.instance, request: v, attempt: at, cancel: cancel}
@@ -294,10 +294,10 @@ func (x *attemptRunner) forwardPassthroughAttempt(ctx context.Context, w http.Re
 	if err == nil && kind == forward.GRPC && !v.Deadline.IsZero() {
 		req.Header.Set(grpcmeta.HeaderTimeout, grpcmeta.FormatTimeout(time.Until(v.Deadline)))
 	}
-	var res forward.ForwardResult
+	var res forward.Result
 	switch {
 	case err != nil:
-		res = forward.ForwardResult{Err: errors.Join(errBuildRequest, err)}
+		res = forward.Result{Err: errors.Join(errBuildRequest, err)}
 	case kind == forward.WebSocket:
 		res = forwarder.ForwardTunnel(ctx, w, req, m, forward.TunnelLimits{IdleTimeout: tunnelIdleTimeout, MaxLifetime: maxTunnelLifetime})
 	default:
@@ -305,10 +305,10 @@ func (x *attemptRunner) forwardPassthroughAttempt(ctx context.Context, w http.Re
 	}
 	m.signRefusal(&res)
 	m.finishAttempt(&res)
-	if res.Started && res.Status/100 == 2 {
+	if res.ReachedClient && res.Status/100 == 2 {
 		x.metrics.countTokens(v, m.finalUsage())
 	}
-	if res.Err != nil && !res.ClientGone && !res.DeadlinePassed {
+	if res.Err != nil && !res.Outcome.IsClientGone() && res.Outcome != forward.DeadlinePassed {
 		zoneWorkerOf(at).RequestScrape()
 	}
 	return res
@@ -317,13 +317,13 @@ func (x *attemptRunner) forwardPassthroughAttempt(ctx context.Context, w http.Re
 // learnGRPCSupport records from the outcome of a call whether a worker supports gRPC. A worker that has answered a call
 // supports it. Of any other worker, a non-gRPC answer or a connection that ends before an answer shows that it does not. A failed
 // dial and an overloaded proxy show neither. The result is reset when a probe of the worker fails.
-func (z *zoneScheduler) learnGRPCSupport(at *sched.Attempt, v *zoneRequest, res *forward.ForwardResult) {
-	if v.forwardKind != forward.GRPC || res.ClientGone || res.DeadlinePassed || res.IsGivenUp() || errors.Is(res.Err, errBuildRequest) {
+func (z *zoneScheduler) learnGRPCSupport(at *sched.Attempt, v *zoneRequest, res *forward.Result) {
+	if v.forwardKind != forward.GRPC || res.Outcome.IsClientGone() || res.Outcome == forward.DeadlinePassed || res.IsGivenUp() || errors.Is(res.Err, errBuildRequest) {
 		return
 	}
-	refused := res.Refusal == nil && res.Status == 0 || res.Refusal != nil && !res.NotStarted && res.Status < 500 && !sched.IsOverloadStatus(res.Status)
-	if !res.Started && (isDialError(res.Err) || !refused) {
+	refused := res.Refusal == nil && res.Status == 0 || res.Refusal != nil && !res.NoWorkBegun && res.Status < 500 && !sched.IsOverloadStatus(res.Status)
+	if !res.ReachedClient && (isDialError(res.Err) || !refused) {
 		return
 	}
-	z.update(func(s *sched.Scheduler) { s.RecordGRPCAnswer(at.Worker, res.Started) })
+	z.update(func(s *sched.Scheduler) { s.RecordGRPCAnswer(at.Worker, res.ReachedClient) })
 }

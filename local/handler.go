@@ -27,11 +27,11 @@ func (q *requestHandler) newHandler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		extra := q.policy.Load().Spec.Routing.ExtraPaths
 		shape, posts := paths.MatchPath(paths.HTTP, r.URL, extra)
-		if r.Method == http.MethodPost && posts && (shape != openai.ShapeUnknown || forward.ForwardKindOf(r) == forward.Buffered) {
+		if r.Method == http.MethodPost && posts && (shape != openai.ShapeUnknown || forward.KindOf(r) == forward.Buffered) {
 			q.serveBuffered(w, r, shape)
 			return
 		}
-		kind, p := forward.ForwardKindOf(r), paths.WebSocket
+		kind, p := forward.KindOf(r), paths.WebSocket
 		if kind == forward.GRPC {
 			p = paths.GRPC
 		}

@@ -30,7 +30,7 @@ type hedgeRace struct {
 
 	// The following fields are written by the second attempt and read after secondDone is closed.
 	second       *sched.Attempt
-	secondResult forward.ForwardResult
+	secondResult forward.Result
 
 	cancels [2]context.CancelCauseFunc
 }
@@ -38,20 +38,20 @@ type hedgeRace struct {
 // sendHedged makes an attempt, and a concurrent second one when the spec enables hedging and the first byte is
 // overdue. It returns the attempt that counts and its result. When the answer is detached, later receives them
 // instead.
-func (x *attemptRunner) sendHedged(w http.ResponseWriter, v *zoneRequest, at *sched.Attempt, later func(*sched.Attempt, *forward.ForwardResult)) (*sched.Attempt, forward.ForwardResult) {
+func (x *attemptRunner) sendHedged(w http.ResponseWriter, v *zoneRequest, at *sched.Attempt, later func(*sched.Attempt, *forward.Result)) (*sched.Attempt, forward.Result) {
 	var after time.Duration
 	var hedged bool
 	x.scheduler.update(func(s *sched.Scheduler) { after, hedged = s.Admission.HedgeDelay(&v.Request, at) })
 	if !hedged {
-		var then func(*forward.ForwardResult)
+		var then func(*forward.Result)
 		if v.detachable {
-			then = func(res *forward.ForwardResult) {
+			then = func(res *forward.Result) {
 				x.metrics.countAttempt(v, at, res)
 				later(at, res)
 			}
 		}
 		res := x.forwardAttempt(v.httpRequest.Context(), w, v, at, nil, then)
-		if !res.Detached {
+		if res.Outcome != forward.Detached {
 			x.metrics.countAttempt(v, at, &res)
 		}
 		return at, res
@@ -110,7 +110,7 @@ func (r *hedgeRace) startSecond(ctx context.Context) {
 }
 
 // pickResult returns the attempt that counts once both have ended: the winner, or else the first.
-func (r *hedgeRace) pickResult(first forward.ForwardResult) (*sched.Attempt, forward.ForwardResult) {
+func (r *hedgeRace) pickResult(first forward.Result) (*sched.Attempt, forward.Result) {
 	if r.second == nil {
 		return r.first, first
 	}
@@ -122,8 +122,6 @@ func (r *hedgeRace) pickResult(first forward.ForwardResult) (*sched.Attempt, for
 		what = hedgeLost
 	case r.second:
 		at, res, what = r.second, r.secondResult, hedgeWon
-	default:
-		res.Retryable = false
 	}
 	r.agent.metrics.hedges.WithLabelValues(r.request.Model, what).Inc()
 	return at, res

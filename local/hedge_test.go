@@ -1,14 +1,17 @@
 package local_test
 
 import (
+	"io"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/spillway-lb/spillway/internal/httpedge/forward"
+	"github.com/spillway-lb/spillway/internal/openai"
 	"github.com/spillway-lb/spillway/internal/spec"
 	"github.com/spillway-lb/spillway/internal/telemetry"
 	"github.com/spillway-lb/spillway/internal/testkit"
@@ -182,5 +185,41 @@ func TestHedgeUsesRetryBudgetAndIsOffByDefault(t *testing.T) {
 				t.Errorf("%v hedges had no budget, want %v", got, tc.want)
 			}
 		})
+	}
+}
+
+// TestHedgedContinuationThatFailsEndsStream: the engine of a stream fails, and both hedged attempts to continue it are
+// refused. The client receives an error event after the part that it has, and not the answer to another request.
+func TestHedgedContinuationThatFailsEndsStream(t *testing.T) {
+	var calls atomic.Int64
+	both := make(chan struct{})
+	workers := []*fakeVLLM{newFakeVLLM(t, "w1"), newFakeVLLM(t, "w2"), newFakeVLLM(t, "w3")}
+	for _, w := range workers {
+		next := w.Config.Handler
+		w.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path != openai.PathChat {
+				next.ServeHTTP(w, r)
+				return
+			}
+			switch calls.Add(1) {
+			case 1:
+				w.Header().Set("Content-Type", "text/event-stream")
+				_, _ = io.WriteString(w, "data: {\"choices\":[{\"delta\":{\"content\":\"w0\"}}]}\n\ndata: {\"error\":{\"message\":\"failed\",\"type\":\"InternalServerError\",\"code\":500}}\n\n")
+				return
+			case 3:
+				close(both)
+			}
+			<-both
+			http.Error(w, "busy", http.StatusServiceUnavailable)
+		})
+	}
+	reg := telemetry.NewRegistry("local", "a", "test")
+	a := startAgent(t, withHedging(reg), workers...)
+	resp, text := postChat(t, a, streamedChat)
+	if resp.StatusCode != http.StatusOK || strings.Count(text, "data: ") != 2 || !strings.HasPrefix(text, "data: {\"choices\"") || !strings.Contains(text, "data: {\"error\"") || !strings.HasSuffix(text, "}\n\n") {
+		t.Errorf("%d %q after %d attempts", resp.StatusCode, text, calls.Load())
+	}
+	if n := sumCounter(t, reg, hedgesMetric, "outcome", "failed"); n != 1 || calls.Load() != 3 {
+		t.Errorf("%v hedges failed in %d attempts, want 1 in 3", n, calls.Load())
 	}
 }

@@ -107,7 +107,7 @@ func (m *agentMetrics) Collect(ch chan<- prometheus.Metric) {
 func (m *agentMetrics) countRefused(e *openai.Error) { m.refusals.WithLabelValues(e.Code).Inc() }
 
 // countAttempt counts one attempt.
-func (m *agentMetrics) countAttempt(v *zoneRequest, at *sched.Attempt, res *forward.ForwardResult) {
+func (m *agentMetrics) countAttempt(v *zoneRequest, at *sched.Attempt, res *forward.Result) {
 	m.cached.requests.FindMember(attemptKey{v.Model, outcomeLabel(res)}).Inc()
 	if !at.IsHedge {
 		m.cached.waits.FindMember(waitKey{v.Model, v.Class}).Observe(at.SentAt.Sub(v.ArrivedAt).Seconds())
@@ -136,17 +136,19 @@ func (m *agentMetrics) countTokens(v *zoneRequest, u openai.TokenUsage) {
 // statusClasses are the outcomes of answers, by the first digit of their status.
 var statusClasses = [...]string{"0xx", "1xx", "2xx", "3xx", "4xx", "5xx", "6xx", "7xx", "8xx", "9xx"}
 
-func outcomeLabel(res *forward.ForwardResult) string {
-	switch {
-	case res.LostRace:
+func outcomeLabel(res *forward.Result) string {
+	switch res.Outcome {
+	case forward.LostRace:
 		return "outrun"
-	case res.ClientGone:
+	case forward.ClientGone, forward.RequestBroken:
 		return "client_gone"
-	case res.DeadlinePassed:
+	case forward.DeadlinePassed:
 		return "late"
-	case res.Truncated:
+	case forward.BrokenOff, forward.StreamBroken, forward.Interrupted:
 		return "truncated"
-	case res.Refusal != nil && !res.NotStarted && res.Status >= 100 && res.Status < 1000:
+	}
+	switch {
+	case res.Refusal != nil && !res.NoWorkBegun && res.Status >= 100 && res.Status < 1000:
 		return statusClasses[res.Status/100]
 	case res.Err != nil:
 		return "failed"

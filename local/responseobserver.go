@@ -96,8 +96,8 @@ func (m *responseObserver) signHead(resp *http.Response, out http.Header) {
 }
 
 // signRefusal adds route and timing to the head of an answer that was not relayed: it may still become the request's answer.
-func (m *responseObserver) signRefusal(res *forward.ForwardResult) {
-	if res.Refusal != nil && !res.NotStarted {
+func (m *responseObserver) signRefusal(res *forward.Result) {
+	if res.Refusal != nil && !res.NoWorkBegun {
 		m.signHead(&http.Response{StatusCode: res.Refusal.Status, Header: res.Refusal.Header}, res.Refusal.Header)
 	}
 }
@@ -152,7 +152,7 @@ func (m *responseObserver) finalUsage() openai.TokenUsage {
 }
 
 // finishAttempt reports the end of an attempt to the scheduler.
-func (m *responseObserver) finishAttempt(res *forward.ForwardResult) {
+func (m *responseObserver) finishAttempt(res *forward.Result) {
 	o := m.attemptOutcome(res)
 	m.agent.scheduler.update(func(s *sched.Scheduler) { s.FinishAttempt(m.attempt, &o, time.Now()) })
 }
@@ -178,10 +178,10 @@ func cancelCause(why sched.CancelReason) error {
 }
 
 // attemptOutcome describes the end of an attempt to the scheduler.
-func (m *responseObserver) attemptOutcome(res *forward.ForwardResult) sched.AttemptOutcome {
+func (m *responseObserver) attemptOutcome(res *forward.Result) sched.AttemptOutcome {
 	o := sched.AttemptOutcome{
-		Status: res.Status, Failed: res.Err != nil, LostRace: res.LostRace, NotStarted: res.NotStarted, ClientGone: res.ClientGone,
-		DeadlinePassed: res.DeadlinePassed, IsEventStream: m.isEventStream, KilledWorker: m.killedWorker(res),
+		Status: res.Status, Failed: res.Err != nil, LostRace: res.Outcome == forward.LostRace, NotStarted: res.NoWorkBegun,
+		ClientGone: res.Outcome.IsClientGone(), DeadlinePassed: res.Outcome == forward.DeadlinePassed, IsEventStream: m.isEventStream, KilledWorker: m.killedWorker(res),
 		Usage: m.statedUsage(), Events: m.streamMeter.Events, LastByteAt: m.lastByteAt,
 	}
 	switch o.Evidence = m.collectEvidence(res); o.Evidence {
@@ -197,10 +197,10 @@ func (m *responseObserver) attemptOutcome(res *forward.ForwardResult) sched.Atte
 // - a failed dial,
 // - a lost connection or a malformed HTTP response to a request whose body was buffered here,
 // - error answers, as classified by health.ClassifyAnswer.
-func (m *responseObserver) collectEvidence(res *forward.ForwardResult) sched.Evidence {
+func (m *responseObserver) collectEvidence(res *forward.Result) sched.Evidence {
 	v := m.request
 	switch {
-	case res.ClientGone, res.NotStarted, res.LostRace, res.DeadlinePassed, errors.Is(res.Err, errZoneDrained), errors.Is(res.Err, errStopping), errors.Is(res.Err, errBuildRequest):
+	case endedElsewhere(res), errors.Is(res.Err, errZoneDrained), errors.Is(res.Err, errStopping), errors.Is(res.Err, errBuildRequest):
 		return sched.NoEvidence
 	case res.ErrorEvent != nil:
 		return sched.EvidenceErrorAnswer
@@ -211,7 +211,7 @@ func (m *responseObserver) collectEvidence(res *forward.ForwardResult) sched.Evi
 		return sched.NoEvidence
 	case res.Refusal != nil:
 		return sched.EvidenceErrorAnswer
-	case res.Answered: // a stream is not continued on another worker
+	case res.Outcome == forward.NotContinued:
 		return sched.NoEvidence
 	case res.Err != nil:
 		return sched.EvidenceUnreachable
@@ -221,8 +221,18 @@ func (m *responseObserver) collectEvidence(res *forward.ForwardResult) sched.Evi
 	return sched.EvidenceSuccess
 }
 
+// endedElsewhere reports whether the client, its deadline, another attempt or a refusal without work ended an attempt: it shows
+// nothing about the worker.
+func endedElsewhere(res *forward.Result) bool {
+	switch res.Outcome {
+	case forward.ClientGone, forward.RequestBroken, forward.LostRace, forward.DeadlinePassed:
+		return true
+	}
+	return res.NoWorkBegun
+}
+
 // errorAnswer returns the error with which the worker answered.
-func (m *responseObserver) errorAnswer(res *forward.ForwardResult) (status int, body []byte) {
+func (m *responseObserver) errorAnswer(res *forward.Result) (status int, body []byte) {
 	switch {
 	case res.ErrorEvent != nil:
 		return http.StatusInternalServerError, parseEventData(res.ErrorEvent)
@@ -234,12 +244,12 @@ func (m *responseObserver) errorAnswer(res *forward.ForwardResult) (status int, 
 
 // killedWorker reports whether an attempt ended as it does when its worker dies. That is a connection lost before or
 // during the answer, or an engine error which reports the loss of its GPU, memory or process.
-func (m *responseObserver) killedWorker(res *forward.ForwardResult) bool {
+func (m *responseObserver) killedWorker(res *forward.Result) bool {
 	switch {
-	case res.ClientGone, res.NotStarted, res.LostRace, res.DeadlinePassed, res.IsGivenUp(), errors.Is(res.Err, errBuildRequest):
+	case endedElsewhere(res), res.IsGivenUp(), errors.Is(res.Err, errBuildRequest):
 		return false
 	case res.ErrorEvent != nil, res.Refusal != nil:
-	case res.Answered:
+	case res.Outcome == forward.NotContinued:
 		return false
 	case res.Err != nil:
 		return !isDialError(res.Err) && !isTLSHandshakeError(res.Err)

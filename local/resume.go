@@ -56,7 +56,7 @@ func (x *attemptRunner) prepareResume(v *zoneRequest, o *zonePolicy) {
 
 // resumeStream prepares an interrupted stream for another worker. It returns false when that is not possible; the stream has
 // then been ended.
-func (x *attemptRunner) resumeStream(w http.ResponseWriter, v *zoneRequest, res *forward.ForwardResult) bool {
+func (x *attemptRunner) resumeStream(w http.ResponseWriter, v *zoneRequest, res *forward.Result) bool {
 	why := x.takeResume(v, res)
 	if why == resume.NoEndpoint && x.awaitFitWorker(v) {
 		why = x.takeResume(v, res)
@@ -96,7 +96,7 @@ func (x *attemptRunner) resumeStream(w http.ResponseWriter, v *zoneRequest, res 
 
 // takeResume returns why an interrupted stream may not continue here. It returns Resumable when it may, and then takes a retry
 // out of the budget.
-func (x *attemptRunner) takeResume(v *zoneRequest, res *forward.ForwardResult) (why resume.NotResumableReason) {
+func (x *attemptRunner) takeResume(v *zoneRequest, res *forward.Result) (why resume.NotResumableReason) {
 	if errors.Is(res.Err, errZoneDrained) || errors.Is(res.Err, errStopping) {
 		return resume.NoEndpoint
 	}
@@ -169,9 +169,10 @@ func (x *attemptRunner) abortStream(w http.ResponseWriter, v *zoneRequest, outco
 }
 
 // countLostStream counts an interrupted stream that was not resumed, with its reason.
-func (x *attemptRunner) countLostStream(v *zoneRequest, res *forward.ForwardResult) {
+func (x *attemptRunner) countLostStream(v *zoneRequest, res *forward.Result) {
+	broken := res.Outcome == forward.StreamBroken || res.Outcome == forward.DeadlinePassed && res.ReachedClient
 	switch {
-	case !res.Truncated || res.Interrupted || res.ClientGone || !res.IsEventStream:
+	case !broken:
 	case v.Continuing:
 		x.metrics.countResume(resumeFailed, resume.AlreadyResumed)
 	case v.resume.splicer != nil:

@@ -22,7 +22,7 @@ const (
 
 // servePassthrough serves a gRPC call or an upgrade, whose body is not read in advance. It waits for a worker with room as any
 // other request, and then streams.
-func (q *requestHandler) servePassthrough(w http.ResponseWriter, r *http.Request, kind forward.ForwardKind) {
+func (q *requestHandler) servePassthrough(w http.ResponseWriter, r *http.Request, kind forward.Kind) {
 	v := newZoneRequest(r, openai.ShapeUnknown)
 	v.replayBody, v.forwardKind = forward.NewReplayBody(r.Body), kind
 	defer v.bodyCharge.ReleaseBytes()
@@ -76,20 +76,20 @@ func (q *requestHandler) servePassthrough(w http.ResponseWriter, r *http.Request
 		res := q.attempts.forwardPassthroughAttempt(ctx, w, v, at, kind)
 		q.scheduler.learnGRPCSupport(at, v, &res)
 		v.ExcludeWorker(at.Choice.ID)
-		if res.Retryable && v.RetriesLeft > 0 && v.replayBody.CanReplay() && q.scheduler.takeRetry(v, time.Now()) {
+		if res.Outcome.MayRetry() && v.RetriesLeft > 0 && v.replayBody.CanReplay() && q.scheduler.takeRetry(v, time.Now()) {
 			v.RetriesLeft--
 			q.metrics.retries.Inc()
 			continue
 		}
-		if res.MessageRefusal != nil && !res.Started {
+		if res.MessageRefusal != nil && !res.ReachedClient {
 			q.attempts.refuseRequest(w, v, res.MessageRefusal, true)
 			return
 		}
-		if res.DeadlinePassed && !res.Started {
+		if res.Outcome == forward.DeadlinePassed && !res.ReachedClient {
 			q.attempts.refuseRequest(w, v, openai.DeadlineUnmeetable("local"), true)
 			return
 		}
-		if e := v.replayBody.SlowError(); e != nil && !res.Started {
+		if e := v.replayBody.SlowError(); e != nil && !res.ReachedClient {
 			q.attempts.refuseRequest(w, v, e, true)
 			return
 		}
@@ -103,7 +103,7 @@ func (q *requestHandler) servePassthrough(w http.ResponseWriter, r *http.Request
 }
 
 // readPassthrough reads what a request names outside its body: the model, and its deadline.
-func (q *requestHandler) readPassthrough(w http.ResponseWriter, v *zoneRequest, kind forward.ForwardKind) *openai.Error {
+func (q *requestHandler) readPassthrough(w http.ResponseWriter, v *zoneRequest, kind forward.Kind) *openai.Error {
 	if refusal := q.readHop(v); refusal != nil {
 		return refusal
 	}

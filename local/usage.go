@@ -31,14 +31,14 @@ func (v *zoneRequest) buildForwardedBody() openai.EditedBody {
 }
 
 // buildWorkerBody is the body that a worker is sent, and how the answer must be edited for it.
-func (x *attemptRunner) buildWorkerBody(v *zoneRequest, w *zoneWorker) (openai.EditedBody, forward.ForwardOptions) {
+func (x *attemptRunner) buildWorkerBody(v *zoneRequest, w *zoneWorker) (openai.EditedBody, forward.Options) {
 	body := v.buildForwardedBody()
 	if !v.askUsage || time.Now().UnixNano()-w.usageRefusedAt.Load() < int64(usageRetryInterval) {
-		return body, forward.ForwardOptions{}
+		return body, forward.Options{}
 	}
 	original := body
 	body.RequestUsage(&v.Envelope)
-	return body, forward.ForwardOptions{
+	return body, forward.Options{
 		HideUsage: x.cfg.Plain, Original: &original, OnUsageRefused: func() { w.usageRefusedAt.Store(time.Now().UnixNano()) },
 	}
 }

@@ -28,7 +28,7 @@ type zoneRequest struct {
 	detachable   bool                // the handler may return before the answer has ended
 	progress     queueProgress       // what was reported to the gateway about its time in the queue
 	replayBody   *forward.ReplayBody // its body where that is streamed; nil otherwise
-	forwardKind  forward.ForwardKind // how it is forwarded
+	forwardKind  forward.Kind        // how it is forwarded
 
 	fingerprintBuffer [1]uint64             // buffer for its own fingerprint
 	waitResults       chan sched.WaitResult // one result for each wait

@@ -22,7 +22,7 @@ type gatewayAttempt struct {
 	g             *gatewayServer
 	q             *gatewayRequest
 	route         routing.Attempt
-	result        *forward.ForwardResult
+	result        *forward.Result
 	isEventStream bool
 	answerStarted bool
 	status        int
@@ -104,7 +104,7 @@ func (p *gatewayAttempt) finishAttempt() {
 	if p.route.RetryTaken {
 		p.q.retryBudgetTaken = true
 	}
-	if p.result == nil || !p.result.Interrupted { // the whole usage of an interrupted stream is counted once
+	if p.result == nil || p.result.Outcome != forward.Interrupted { // the whole usage of an interrupted stream is counted once
 		g.bookUsage(p.q, &u, u.Stated || p.streamMeter.Done)
 	}
 }
@@ -114,7 +114,7 @@ func (p *gatewayAttempt) isComplete() bool {
 	if p.isEventStream {
 		return p.streamMeter.Done
 	}
-	return p.result != nil && p.result.Err == nil && !p.result.Truncated && p.result.Status/100 == 2
+	return p.result != nil && p.result.Outcome == forward.Completed && p.result.Status/100 == 2
 }
 
 // attemptUsage returns the usage of the response, zero for an error. When the client disconnects before the first
@@ -127,7 +127,7 @@ func (p *gatewayAttempt) attemptUsage() openai.TokenUsage {
 		return openai.TokenUsage{Prompt: q.sentTokens()}
 	case p.result == nil || p.result.Status/100 != 2:
 		return openai.TokenUsage{}
-	case q.resumption.continuing && !p.result.Started:
+	case q.resumption.continuing && !p.result.ReachedClient:
 		return openai.TokenUsage{} // the interrupted attempt counts what was sent
 	case q.resumption.continuing:
 		return q.resumption.splicer.UsageOrEstimate(q.resumption.promptTokens)
@@ -166,16 +166,16 @@ func (p *gatewayAttempt) GotInterim(h http.Header) {
 // client and zone use the same deadline, and which of them ends the call first is chance. A WebSocket never
 // counts, because nothing is sent to the worker before it answers the upgrade.
 func (p *gatewayAttempt) isAbandoned() bool {
-	if p.result == nil || p.result.Started || !p.requestSent.Load() || p.queuedBelow.Load() || p.q.resumption.continuing {
+	if p.result == nil || p.result.ReachedClient || !p.requestSent.Load() || p.queuedBelow.Load() || p.q.resumption.continuing {
 		return false
 	}
 	switch p.q.kind {
 	case forward.GRPC:
-		return (p.result.ClientGone || p.result.DeadlinePassed) && !p.result.NotStarted
+		return (p.result.Outcome.IsClientGone() || p.result.Outcome == forward.DeadlinePassed) && !p.result.NoWorkBegun
 	case forward.WebSocket:
 		return false
 	}
-	return p.result.ClientGone && p.result.Status == 0
+	return p.result.Outcome.IsClientGone() && p.result.Status == 0
 }
 
 // beginContext starts the attempt's context. For a request to a zone of this region the context provides an

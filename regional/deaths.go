@@ -67,7 +67,7 @@ func (d *deathGuard) endSuspectAttempt(q *gatewayRequest) {
 }
 
 // recordDeaths records the worker deaths that a zone or a peer reports for the request.
-func (d *deathGuard) recordDeaths(q *gatewayRequest, res *forward.ForwardResult) {
+func (d *deathGuard) recordDeaths(q *gatewayRequest, res *forward.Result) {
 	if q.fingerprint == 0 {
 		return
 	}
@@ -86,7 +86,7 @@ func (d *deathGuard) recordDeaths(q *gatewayRequest, res *forward.ForwardResult)
 		d.memory.RaiseVerdict(q.fingerprint, poison.Condemned, now)
 	case n == 1:
 		d.memory.RaiseVerdict(q.fingerprint, poison.Suspect, now)
-	case brokeOff(res):
+	case res.Outcome == forward.BrokenOff:
 		// A zone closes the connection when a worker dies in the middle of a response that is not a stream, so the
 		// death cannot be reported in any other way.
 		if d.memory.VerdictFor(q.fingerprint, now) == poison.Suspect {
@@ -104,12 +104,6 @@ func (d *deathGuard) recordDeaths(q *gatewayRequest, res *forward.ForwardResult)
 		d.memory.BeginTrial(q.fingerprint)
 		q.suspectAttempt = true
 	}
-}
-
-// brokeOff reports whether a response that is not a stream ended early, and not because of its client or its
-// deadline.
-func brokeOff(res *forward.ForwardResult) bool {
-	return res.Truncated && !res.IsEventStream && !res.ClientGone && !res.DeadlinePassed
 }
 
 // deathsFromHeader returns the number of worker deaths that the head of a response reports.

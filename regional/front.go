@@ -34,12 +34,12 @@ func (g *gatewayServer) serveClient(w http.ResponseWriter, r *http.Request) {
 	}
 	extra := g.extraPaths()
 	shape, passes := paths.MatchPath(paths.HTTP, r.URL, extra)
-	if passes && r.Method == http.MethodPost && (shape != openai.ShapeUnknown || forward.ForwardKindOf(r) == forward.Buffered) {
+	if passes && r.Method == http.MethodPost && (shape != openai.ShapeUnknown || forward.KindOf(r) == forward.Buffered) {
 		g.serveRequest(w, r, shape, id, arrived)
 		return
 	}
 	_, lists := openai.IsModelsPath(r.URL.Path)
-	switch kind := forward.ForwardKindOf(r); {
+	switch kind := forward.KindOf(r); {
 	case r.Method == http.MethodConnect && r.ProtoMajor > 1:
 		g.refuseRequest(w, nil, connectUnsupportedError())
 	case kind != forward.Buffered:
@@ -67,7 +67,7 @@ func (g *gatewayServer) extraPaths() []string {
 }
 
 // protocolOf maps a forwarding kind to the protocol in the list of paths.
-func protocolOf(k forward.ForwardKind) paths.PathProtocol {
+func protocolOf(k forward.Kind) paths.PathProtocol {
 	switch k {
 	case forward.GRPC:
 		return paths.GRPC
@@ -228,8 +228,8 @@ func (g *gatewayServer) forwardRefusal(w http.ResponseWriter, q *gatewayRequest,
 const statusClientGone = 499
 
 // logRequest writes the one log line of a request.
-func (g *gatewayServer) logRequest(q *gatewayRequest, d *routing.RouteDecision, res forward.ForwardResult, status int) {
-	if (res.Err == nil || res.ClientGone) && !g.log.Enabled(context.Background(), slog.LevelDebug) {
+func (g *gatewayServer) logRequest(q *gatewayRequest, d *routing.RouteDecision, res forward.Result, status int) {
+	if (res.Err == nil || res.Outcome.IsClientGone()) && !g.log.Enabled(context.Background(), slog.LevelDebug) {
 		return
 	}
 	attrs := []any{
@@ -239,7 +239,7 @@ func (g *gatewayServer) logRequest(q *gatewayRequest, d *routing.RouteDecision, 
 	if q.retryCause != "" {
 		attrs = append(attrs, "retried", q.retryCause)
 	}
-	if res.Err != nil && !res.ClientGone {
+	if res.Err != nil && !res.Outcome.IsClientGone() {
 		g.log.Warn("request failed", append(attrs, telemetry.ErrorAttr(res.Err))...)
 		return
 	}
@@ -248,7 +248,7 @@ func (g *gatewayServer) logRequest(q *gatewayRequest, d *routing.RouteDecision, 
 
 // logRetry logs the failed attempt of a request that is sent to another endpoint: its final log line has the last attempt
 // only.
-func (g *gatewayServer) logRetry(q *gatewayRequest, d *routing.RouteDecision, res forward.ForwardResult) {
+func (g *gatewayServer) logRetry(q *gatewayRequest, d *routing.RouteDecision, res forward.Result) {
 	g.log.Debug("an attempt failed, another endpoint is tried", telemetry.KeyRequest, q.hop.RequestID, "to", d.Path.String(),
 		"cause", q.retryCause, "answer", res.Status, telemetry.ErrorAttr(res.Err))
 }

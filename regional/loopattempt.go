@@ -26,7 +26,7 @@ const (
 
 // makeAttempt forwards the request to one endpoint and accounts for it. If the forwarder detaches the response, the call
 // returns early, and the loop continues with continueAfterFollow at the end of the response.
-func (j *requestLoop) makeAttempt(p *gatewayAttempt) (res forward.ForwardResult) {
+func (j *requestLoop) makeAttempt(p *gatewayAttempt) (res forward.Result) {
 	g, w, r, q, d := j.g, j.w, j.r, j.q, &p.route.Decision
 	hop := q.hop
 	forwarder := g.localForwarder
@@ -41,7 +41,7 @@ func (j *requestLoop) makeAttempt(p *gatewayAttempt) (res forward.ForwardResult)
 	}
 	p.beginContext(r.Context())
 	defer func() {
-		if !res.Detached {
+		if res.Outcome != forward.Detached {
 			p.ctx.EndWithCause(nil)
 			p.finishAttempt()
 		}
@@ -49,22 +49,22 @@ func (j *requestLoop) makeAttempt(p *gatewayAttempt) (res forward.ForwardResult)
 	p.begin()
 	req, err := forward.NewEditedHopRequest(&p.ctx, r, "https://"+d.Endpoint+q.path, q.body, &hop)
 	if err != nil {
-		return forward.ForwardResult{Err: err}
+		return forward.Result{Err: err}
 	}
 	if d.IsSpilled() && q.query.ExpectContinue {
 		req.Header.Set("Expect", "100-continue")
 	}
-	opts := forward.ForwardOptions{HideUsage: q.hop.AskUsage && !q.fromPeer, Splicer: q.resumption.splicer, Continuing: q.resumption.continuing, Progress: p}
+	opts := forward.Options{HideUsage: q.hop.AskUsage && !q.fromPeer, Splicer: q.resumption.splicer, Continuing: q.resumption.continuing, Progress: p}
 	if q.fromPeer && !q.resumption.continuing && !g.cfg.NoFast {
 		p.senderWriter = w
 	}
-	opts.OnDetachedEnd = func(res forward.ForwardResult) {
+	opts.OnDetachedEnd = func(res forward.Result) {
 		j.recordAttemptResult(p, &res)
 		p.ctx.EndWithCause(nil)
 		p.finishAttempt()
 		j.continueAfterFollow(p, res)
 	}
-	if res = forwarder.ForwardWith(&p.ctx, w, req, p, opts); !res.Detached {
+	if res = forwarder.ForwardWith(&p.ctx, w, req, p, opts); res.Outcome != forward.Detached {
 		j.recordAttemptResult(p, &res)
 	}
 	return res
@@ -81,16 +81,16 @@ func fillSpillHop(hop *forward.Hop, q *gatewayRequest, v *routing.RouteDecision)
 }
 
 // recordAttemptResult records the result of an attempt.
-func (j *requestLoop) recordAttemptResult(p *gatewayAttempt, res *forward.ForwardResult) {
+func (j *requestLoop) recordAttemptResult(p *gatewayAttempt, res *forward.Result) {
 	g, q := j.g, p.q
-	if res.Status == 0 && res.Retryable && !res.IsGivenUp() && !isConnectedElsewhere(res.Err) {
+	if res.Status == 0 && res.Outcome.MayRetry() && !res.IsGivenUp() && !isConnectedElsewhere(res.Err) {
 		g.router.suspectEndpoint(p.route.Decision.Endpoint, time.Now())
 	}
 	p.result = res
 	if p.answer != nil {
 		q.reportedDeaths = max(q.reportedDeaths, deathsFromHeader(p.answer.Trailer))
 	}
-	if q.resumption.continuing && res.Started && res.Err == nil {
+	if q.resumption.continuing && res.ReachedClient && res.Err == nil {
 		forward.MarkResumed(j.w, tierName)
 		g.metrics.resumes.WithLabelValues(resumeResumed, "").Inc()
 	}
@@ -98,14 +98,14 @@ func (j *requestLoop) recordAttemptResult(p *gatewayAttempt, res *forward.Forwar
 
 // recordSpillOutcome records the outcome of a spill. again reports that the peer refused the request and that it is
 // routed again: no work was done for it yet, so this takes nothing from the retry budget.
-func (j *requestLoop) recordSpillOutcome(d *routing.RouteDecision, res *forward.ForwardResult) (again bool) {
+func (j *requestLoop) recordSpillOutcome(d *routing.RouteDecision, res *forward.Result) (again bool) {
 	if !d.IsSpilled() || res.Status == 0 {
 		return false
 	}
-	if res.NotStarted {
+	if res.NoWorkBegun {
 		j.g.metrics.spillRefusals.WithLabelValues(d.Path.Region).Inc()
 	}
-	return j.g.router.recordSpillOutcome(&j.q.query, d, res.NotStarted, time.Now())
+	return j.g.router.recordSpillOutcome(&j.q.query, d, res.NoWorkBegun, time.Now())
 }
 
 // dispatchWithFallback begins an attempt for the resolved model or, when no endpoint can meet the class's TTFT target
@@ -184,7 +184,7 @@ func (j *requestLoop) runPassthrough(ctx context.Context) {
 			return
 		}
 		res := j.attemptPassthrough(ctx, p)
-		if !res.Retryable || try > 0 || !q.replay.CanReplay() || !g.router.takeRetry(time.Now()) {
+		if !res.Outcome.MayRetry() || try > 0 || !q.replay.CanReplay() || !g.router.takeRetry(time.Now()) {
 			j.finishPassthrough(&p.route.Decision, &res)
 			return
 		}
@@ -197,7 +197,7 @@ func (j *requestLoop) runPassthrough(ctx context.Context) {
 }
 
 // attemptPassthrough streams the request through one zone and accounts for it.
-func (j *requestLoop) attemptPassthrough(ctx context.Context, p *gatewayAttempt) forward.ForwardResult {
+func (j *requestLoop) attemptPassthrough(ctx context.Context, p *gatewayAttempt) forward.Result {
 	g, w, r, q := j.g, j.w, j.r, j.q
 	defer p.finishAttempt()
 	hop := q.hop
@@ -211,40 +211,40 @@ func (j *requestLoop) attemptPassthrough(ctx context.Context, p *gatewayAttempt)
 	p.begin()
 	req, err := forward.NewStreamingRequest(ctx, r, "https://"+p.route.Decision.Endpoint+q.path, q.kind, q.replay.OpenObserved(p.WroteRequest), &hop)
 	if err != nil {
-		return forward.ForwardResult{Err: err}
+		return forward.Result{Err: err}
 	}
 	if q.kind == forward.GRPC && hop.Deadline > 0 {
 		req.Header.Set(grpcmeta.HeaderTimeout, grpcmeta.FormatTimeout(hop.Deadline))
 	}
-	var res forward.ForwardResult
+	var res forward.Result
 	if q.kind == forward.WebSocket {
 		res = g.passthroughForwarder.ForwardTunnel(ctx, w, req, p, forward.TunnelLimits{IdleTimeout: g.cfg.TunnelIdle, MaxLifetime: g.cfg.TunnelLife, ToOwnTier: true})
 	} else {
 		res = g.passthroughForwarder.ForwardStreaming(forward.ObserveInterim(ctx, p.GotInterim), w, req, q.kind, p)
 	}
-	if res.Status == 0 && res.Retryable && !res.IsGivenUp() {
+	if res.Status == 0 && res.Outcome.MayRetry() && !res.IsGivenUp() {
 		g.router.suspectEndpoint(p.route.Decision.Endpoint, time.Now())
 	}
 	p.result = &res
-	if p.isAbandoned() || res.Started && (res.Status/100 == 2 || res.Status == http.StatusSwitchingProtocols) {
+	if p.isAbandoned() || res.ReachedClient && (res.Status/100 == 2 || res.Status == http.StatusSwitchingProtocols) {
 		q.recordPassthroughUsage(&res)
 	}
 	return res
 }
 
 // finishPassthrough accounts for a finished attempt and sends the client an error if no response has begun.
-func (j *requestLoop) finishPassthrough(d *routing.RouteDecision, res *forward.ForwardResult) {
+func (j *requestLoop) finishPassthrough(d *routing.RouteDecision, res *forward.Result) {
 	g, w, q := j.g, j.w, j.q
 	var e *openai.Error
 	switch {
-	case res.Started:
+	case res.ReachedClient:
 	case res.MessageRefusal != nil:
 		e = res.MessageRefusal
-	case res.DeadlinePassed:
+	case res.Outcome == forward.DeadlinePassed:
 		e = openai.DeadlineUnmeetable("regional")
 	case q.replay.SlowError() != nil:
 		e = q.replay.SlowError()
-	case res.ClientGone:
+	case res.Outcome.IsClientGone():
 	case res.Refusal != nil && q.kind == forward.GRPC:
 		e = res.Refusal.AsOpenAIError()
 	case res.Refusal != nil:
@@ -261,7 +261,7 @@ func (j *requestLoop) finishPassthrough(d *routing.RouteDecision, res *forward.F
 	}
 	if res.TunnelEnd != "" {
 		g.metrics.tunnels.WithLabelValues(res.TunnelEnd).Inc()
-		res.ClientGone, res.Err = false, nil // the tunnel was open until its end, which either side may cause
+		res.Outcome, res.Err = forward.Completed, nil // the tunnel was open until its end, which either side may cause
 	}
 	j.finishRequest(d, *res)
 }

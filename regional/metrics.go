@@ -107,7 +107,7 @@ func (m *gatewayMetrics) countAnswered(q *gatewayRequest, status int) {
 	m.cached.requests.FindMember(answerKey{m.modelLabel(q), status}).Inc()
 }
 
-func (m *gatewayMetrics) observeFinished(q *gatewayRequest, d *routing.RouteDecision, res forward.ForwardResult) {
+func (m *gatewayMetrics) observeFinished(q *gatewayRequest, d *routing.RouteDecision, res forward.Result) {
 	if d.IsSpilled() {
 		m.spills.WithLabelValues(d.Path.Region, d.Reason).Inc()
 	}

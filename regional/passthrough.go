@@ -19,7 +19,7 @@ const maxPassthroughPath = 2048
 
 // servePassthrough handles a request whose body the gateway does not parse: a gRPC call or a WebSocket. It stays
 // in this region, because a bidirectional stream cannot wait for a peer's admission.
-func (g *gatewayServer) servePassthrough(w http.ResponseWriter, r *http.Request, kind forward.ForwardKind, id string, arrived time.Time) {
+func (g *gatewayServer) servePassthrough(w http.ResponseWriter, r *http.Request, kind forward.Kind, id string, arrived time.Time) {
 	if kind == forward.GRPC {
 		w = forward.WithGRPCErrors(w)
 	}
@@ -123,7 +123,7 @@ func (g *gatewayServer) admitPassthrough(w http.ResponseWriter, r *http.Request,
 }
 
 // kindName returns the kind as metrics name it.
-func kindName(k forward.ForwardKind) string {
+func kindName(k forward.Kind) string {
 	switch k {
 	case forward.GRPC:
 		return "grpc"

@@ -46,7 +46,7 @@ type gatewayRequest struct {
 	inferPath         string // contains the model, escaped, as received
 	pathQuery         string // the part of the query that is forwarded
 	client            netip.Addr
-	kind              forward.ForwardKind // how it is forwarded
+	kind              forward.Kind        // how it is forwarded
 	replay            *forward.ReplayBody // its body, if the gateway does not parse it
 	passthrough       passthroughUsage    // what was transferred, if the gateway does not parse it
 	outcomeCounted    bool                // it is counted in the outcomes
@@ -156,7 +156,7 @@ func (q *gatewayRequest) assignPool() {
 
 // switchToHedge reports whether another zone's connection was established first, so that the request goes there.
 // Nothing was sent yet, so this spends no retry.
-func (q *gatewayRequest) switchToHedge(d *routing.RouteDecision, res *forward.ForwardResult) bool {
+func (q *gatewayRequest) switchToHedge(d *routing.RouteDecision, res *forward.Result) bool {
 	if q.hedged || !isConnectedElsewhere(res.Err) {
 		return false
 	}

@@ -19,7 +19,7 @@ type requestLoop struct {
 	q       *gatewayRequest
 	release func() // ends the count of the request as in flight
 
-	lastResult forward.ForwardResult
+	lastResult forward.Result
 	retries    int
 	splicer    *resume.Splicer // the kept part of the response
 	followed   bool
@@ -65,7 +65,7 @@ func (j *requestLoop) runAttempts() {
 			return
 		}
 		res := j.makeAttempt(p)
-		if j.followed = res.Detached; j.followed {
+		if j.followed = res.Outcome == forward.Detached; j.followed {
 			return
 		}
 		if !j.concludeAttempt(p, res) {
@@ -75,7 +75,7 @@ func (j *requestLoop) runAttempts() {
 }
 
 // continueAfterFollow continues the loop when a detached response has ended.
-func (j *requestLoop) continueAfterFollow(p *gatewayAttempt, res forward.ForwardResult) {
+func (j *requestLoop) continueAfterFollow(p *gatewayAttempt, res forward.Result) {
 	j.followed = false
 	defer j.settleUnlessFollowed()
 	if j.concludeAttempt(p, res) {
@@ -85,14 +85,14 @@ func (j *requestLoop) continueAfterFollow(p *gatewayAttempt, res forward.Forward
 }
 
 // concludeAttempt accounts for an attempt, and reports whether there is to be another.
-func (j *requestLoop) concludeAttempt(p *gatewayAttempt, res forward.ForwardResult) (another bool) {
+func (j *requestLoop) concludeAttempt(p *gatewayAttempt, res forward.Result) (another bool) {
 	g, q, d := j.g, j.q, &p.route.Decision
 	j.lastResult = res
 	q.spilled = d.IsSpilled()
 	q.applyRetriesLeft(&j.lastResult)
 	g.deaths.recordDeaths(q, &res)
 	switch {
-	case res.Interrupted:
+	case res.Outcome == forward.Interrupted:
 		if !j.resumeStream(d, res) {
 			return false
 		}
@@ -102,7 +102,7 @@ func (j *requestLoop) concludeAttempt(p *gatewayAttempt, res forward.ForwardResu
 		j.retries--
 		return true
 	}
-	if !res.Retryable || j.retries > 0 || q.hop.RetriesLeft == 0 || q.hop.Deaths > 1 || g.terminating.Load() || !(q.retryBudgetTaken || g.router.takeRetry(time.Now())) {
+	if !res.Outcome.MayRetry() || j.retries > 0 || q.hop.RetriesLeft == 0 || q.hop.Deaths > 1 || g.terminating.Load() || !(q.retryBudgetTaken || g.router.takeRetry(time.Now())) {
 		j.finishRequest(d, res)
 		return false
 	}
@@ -114,9 +114,9 @@ func (j *requestLoop) concludeAttempt(p *gatewayAttempt, res forward.ForwardResu
 	return true
 }
 
-func retryReason(res forward.ForwardResult) string {
+func retryReason(res forward.Result) string {
 	switch {
-	case res.NotStarted:
+	case res.NoWorkBegun:
 		return "not_started"
 	case res.IsGivenUp():
 		return "place_lost"
@@ -140,20 +140,20 @@ func (j *requestLoop) answerNoEndpoint() {
 }
 
 // finishRequest accounts for a finished attempt and sends the client an error if no response has begun.
-func (j *requestLoop) finishRequest(d *routing.RouteDecision, res forward.ForwardResult) {
+func (j *requestLoop) finishRequest(d *routing.RouteDecision, res forward.Result) {
 	g, w, q := j.g, j.w, j.q
 	status := res.Status
 	j.countBrokenStream(&res)
 	switch {
-	case q.resumption.continuing && q.resumption.splicer != nil && !res.Started && !res.ClientGone:
+	case q.resumption.continuing && q.resumption.splicer != nil && !res.ReachedClient && !res.Outcome.IsClientGone():
 		j.breakStream(d, res, resumeFailed, resume.NoEndpoint)
 		return
-	case res.ClientGone:
+	case res.Outcome.IsClientGone():
 		status = statusClientGone
-		if q.resumption.continuing && !res.Started {
+		if q.resumption.continuing && !res.ReachedClient {
 			g.bookResumedUsage(q)
 		}
-	case res.Started:
+	case res.ReachedClient:
 		q.setDeathsHeader(w) // sent as a trailer
 	case res.Refusal != nil:
 		g.forwardRefusal(w, q, res.Refusal)
@@ -171,13 +171,13 @@ func (j *requestLoop) finishRequest(d *routing.RouteDecision, res forward.Forwar
 	if status != statusClientGone {
 		g.outcomes.countOutcome(q, status, 0)
 	}
-	if res.Truncated && !res.ClientGone && !res.DeadlinePassed {
+	if res.Outcome == forward.BrokenOff || res.Outcome == forward.StreamBroken {
 		g.outcomes.countBrokenOutcome(q, status)
 	}
 	g.metrics.countAnswered(q, status)
 	g.metrics.observeFinished(q, d, res)
 	g.logRequest(q, d, res, status)
-	if res.Truncated && !res.IsEventStream {
+	if res.Outcome == forward.BrokenOff {
 		forward.AbortHandler()
 	}
 }

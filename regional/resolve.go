@@ -121,6 +121,6 @@ func (q *gatewayRequest) newModelCheck(svc *spec.Service) func(model string, fir
 }
 
 // recordPassthroughUsage records what was transferred in the attempt that a worker accepted.
-func (q *gatewayRequest) recordPassthroughUsage(res *forward.ForwardResult) {
+func (q *gatewayRequest) recordPassthroughUsage(res *forward.Result) {
 	q.passthrough = passthroughUsage{accepted: true, kind: kindName(q.kind), bytesIn: q.replay.BytesRead() + res.BytesIn, bytesOut: res.BytesOut}
 }

@@ -58,7 +58,7 @@ func (j *requestLoop) prepareResume() {
 
 // resumeStream turns the request into one for the rest of an interrupted stream, to be sent elsewhere. It returns
 // false when that is not possible; then the stream is ended.
-func (j *requestLoop) resumeStream(d *routing.RouteDecision, res forward.ForwardResult) bool {
+func (j *requestLoop) resumeStream(d *routing.RouteDecision, res forward.Result) bool {
 	g, w, q := j.g, j.w, j.q
 	seam := q.resumption.splicer
 	switch {
@@ -76,7 +76,7 @@ func (j *requestLoop) resumeStream(d *routing.RouteDecision, res forward.Forward
 		forward.MarkResumed(w, tierName)
 		_ = g.localForwarder.AppendEvents(w, end, q.hop.AskUsage && !q.fromPeer) // the client may have disconnected
 		g.metrics.resumes.WithLabelValues(resumeEnded, "").Inc()
-		res.Err, res.Truncated, res.Interrupted = nil, false, false
+		res.Outcome, res.Err = forward.Completed, nil
 		g.bookResumedUsage(q)
 		j.finishRequest(d, res)
 		return false
@@ -103,7 +103,7 @@ const retryCauseResumed = "resumed"
 
 // breakStream ends a stream that is not continued. To a peer's gateway this signals that it may continue the
 // stream elsewhere.
-func (j *requestLoop) breakStream(d *routing.RouteDecision, res forward.ForwardResult, outcome string, why resume.NotResumableReason) bool {
+func (j *requestLoop) breakStream(d *routing.RouteDecision, res forward.Result, outcome string, why resume.NotResumableReason) bool {
 	g, w, q := j.g, j.w, j.q
 	g.metrics.resumes.WithLabelValues(outcome, string(why)).Inc()
 	g.localForwarder.WriteBreak(w, q.resumption.splicer)
@@ -111,17 +111,17 @@ func (j *requestLoop) breakStream(d *routing.RouteDecision, res forward.ForwardR
 	if res.Status == 0 {
 		res.Status = http.StatusOK // the status that the client received at the start of the stream
 	}
-	res.Started, res.Truncated, res.IsEventStream, res.Interrupted = true, true, true, false
+	res.Outcome, res.ReachedClient = forward.StreamBroken, true
 	q.resumption.splicer, q.resumption.notResumableReason = nil, resume.AlreadyResumed
 	j.finishRequest(d, res)
 	return false
 }
 
 // countBrokenStream counts an interrupted stream that could not be resumed, by its cause.
-func (j *requestLoop) countBrokenStream(res *forward.ForwardResult) {
+func (j *requestLoop) countBrokenStream(res *forward.Result) {
 	g, q := j.g, j.q
 	switch {
-	case !res.Truncated || !res.IsEventStream:
+	case !res.IsTruncated() || res.Outcome == forward.BrokenOff:
 	case q.resumption.continuing && q.resumption.splicer != nil:
 		g.metrics.resumes.WithLabelValues(resumeFailed, string(resume.AlreadyResumed)).Inc()
 	case q.resumption.splicer != nil:
@@ -143,7 +143,7 @@ func (q *gatewayRequest) writeRetriesLeft(w http.ResponseWriter) {
 }
 
 // applyRetriesLeft applies what the endpoint below left of the request's single retry.
-func (q *gatewayRequest) applyRetriesLeft(res *forward.ForwardResult) {
+func (q *gatewayRequest) applyRetriesLeft(res *forward.Result) {
 	if res.Refusal == nil {
 		return
 	}

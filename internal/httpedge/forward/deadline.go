@@ -26,22 +26,16 @@ func IsPastDeadline(ctx context.Context) bool {
 	return ok && time.Until(end) <= deadlineSlack
 }
 
-// recordDeadline records that the client's own deadline caused the failure: no component is at fault, and a
-// retry is useless.
-func (r *ForwardResult) recordDeadline() {
-	r.DeadlinePassed, r.Retryable, r.ClientGone, r.Err = true, false, false, ErrClientDeadline
-}
-
 // attributeToClient determines whether the client caused a failure: its deadline has passed, or its streamed
 // body broke off. The server may detect the latter before the context of the request ends.
-func (r *ForwardResult) attributeToClient(ctx context.Context, body io.ReadCloser) {
+func (r *Result) attributeToClient(ctx context.Context, body io.ReadCloser) {
 	b, _ := body.(*replayReader)
 	switch {
-	case r.Err == nil || r.ClientGone || r.IsGivenUp():
+	case r.Err == nil || r.Outcome.IsClientGone() || r.IsGivenUp():
 	case IsPastDeadline(ctx):
 		r.recordDeadline()
 	case b != nil && b.body.isBroken():
-		r.ClientGone, r.Retryable = true, false
+		r.blameClient()
 	}
 }
 

@@ -83,7 +83,7 @@ func TestClientDeadlineOrAbortBlamesNoEndpoint(t *testing.T) {
 					go func() { _, _ = io.Copy(io.Discard, req.Body) }() // as a transport does
 					f := forward.Forwarder{Transport: failingTransport{tc.after, begun}}
 					res := f.ForwardStreaming(ctx, httptest.NewRecorder(), req, forward.GRPC, nil)
-					if res.DeadlinePassed != tc.late || res.ClientGone != tc.gone || res.Retryable != (!begun && !tc.late && !tc.gone) || res.Err == nil {
+					if (res.Outcome == forward.DeadlinePassed) != tc.late || res.Outcome.IsClientGone() != tc.gone || res.Outcome.MayRetry() != (!begun && !tc.late && !tc.gone) || res.Err == nil {
 						t.Errorf("begun %v: %+v", begun, res)
 					}
 				})
@@ -119,13 +119,13 @@ func TestEndpointDeathEndsCallOfSilentClient(t *testing.T) {
 	defer tr.CloseIdleConnections()
 	body := forward.NewReplayBody(in)
 	r := httptest.NewRequest(http.MethodPost, "/any.Service/Chat", in)
-	for _, kind := range []forward.ForwardKind{forward.GRPC, forward.Buffered} {
+	for _, kind := range []forward.Kind{forward.GRPC, forward.Buffered} {
 		req, err := forward.NewStreamingRequest(context.Background(), r, "http://"+l.Addr().String(), kind, body.OpenReader(), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		f := forward.Forwarder{Transport: tr}
-		if res := f.ForwardStreaming(context.Background(), httptest.NewRecorder(), req, kind, nil); !res.Retryable || res.ClientGone {
+		if res := f.ForwardStreaming(context.Background(), httptest.NewRecorder(), req, kind, nil); !res.Outcome.MayRetry() {
 			t.Errorf("%+v", res)
 		}
 		if !body.CanReplay() {

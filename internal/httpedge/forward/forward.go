@@ -40,8 +40,8 @@ type Forwarder struct {
 	// IdleTimeout bounds the silence before the head of the response and between two pieces of its body. 0
 	// means no bound.
 	IdleTimeout time.Duration
-	// ReturnOverloads stores a 429, 502 or 503 response in ForwardResult.Refusal instead of relaying it: no
-	// output was produced, so another worker may be tried.
+	// ReturnOverloads stores a 429, 502 or 503 response in Result.Refusal instead of relaying it: no output was
+	// produced, so another worker may be tried.
 	ReturnOverloads bool
 
 	buffers     sync.Pool
@@ -49,16 +49,16 @@ type Forwarder struct {
 }
 
 // Forward sends req, with its context replaced by one under ctx, and streams the response to w. It never
-// retries. If ForwardResult.Retryable is set, nothing was written to w and the caller may try another endpoint.
-// If ForwardResult.Err is set and Started is not, the caller must write a response.
-func (f *Forwarder) Forward(ctx context.Context, w http.ResponseWriter, req *http.Request, obs Observer) ForwardResult {
-	return f.ForwardWith(ctx, w, req, obs, ForwardOptions{})
+// retries. If Outcome.MayRetry is true, nothing was written to w and the caller may try another endpoint. If
+// Result.Err is set and ReachedClient is not, the caller must write a response.
+func (f *Forwarder) Forward(ctx context.Context, w http.ResponseWriter, req *http.Request, obs Observer) Result {
+	return f.ForwardWith(ctx, w, req, obs, Options{})
 }
 
 // ForwardWith is Forward with options. A ctx of type *reqctx.Context must belong to this forward alone: it is
 // ended when the response stalls, instead of a child context.
-func (f *Forwarder) ForwardWith(ctx context.Context, w http.ResponseWriter, req *http.Request, obs Observer, opts ForwardOptions) ForwardResult {
-	s := &answerStream{forwarder: f, writer: w, controller: *http.NewResponseController(w), observer: obs, result: &ForwardResult{}, claimAnswer: opts.Claim, continuing: opts.Continuing, onDetachedEnd: opts.OnDetachedEnd}
+func (f *Forwarder) ForwardWith(ctx context.Context, w http.ResponseWriter, req *http.Request, obs Observer, opts Options) Result {
+	s := &answerStream{forwarder: f, writer: w, controller: *http.NewResponseController(w), observer: obs, result: &Result{}, claimAnswer: opts.Claim, continuing: opts.Continuing, onDetachedEnd: opts.OnDetachedEnd}
 	s.backpressure, _ = obs.(BackpressureObserver)
 	life, own := ctx.(*reqctx.Context)
 	if !own {
@@ -66,70 +66,74 @@ func (f *Forwarder) ForwardWith(ctx context.Context, w http.ResponseWriter, req 
 		s.ownCtx = life
 	}
 	s.ctx = life
+	detached := false
 	defer func() {
-		if !s.result.Detached {
+		if !detached {
 			s.releaseAll()
 		}
 	}()
 	f.startIdleWatch(&s.idleWatch, life)
-	f.sendAndRelay(s, req, &opts)
+	if detached = f.sendAndRelay(s, req, &opts); detached {
+		return Result{Outcome: Detached}
+	}
 	s.result.DoneAt = time.Now()
 	return *s.result
 }
 
-// sendAndRelay sends the request and relays the response.
-func (f *Forwarder) sendAndRelay(s *answerStream, req *http.Request, opts *ForwardOptions) {
+// sendAndRelay sends the request and relays the response. It returns true if the rest of the response was
+// detached.
+func (f *Forwarder) sendAndRelay(s *answerStream, req *http.Request, opts *Options) (detached bool) {
 	ctx, res := s.ctx, s.result
 	resp, err := f.sendRequest(ctx, req, opts)
 	opts.Original = nil // it also references the body
 	if err != nil {
 		res.recordNoAnswer(ctx, err)
-		return
+		return false
 	}
 	s.resp = resp
 	if resp.StatusCode < http.StatusOK { // 101 or an invalid status, which cannot be relayed
 		res.recordNoAnswer(ctx, fmt.Errorf("%w: status %d", errBadStatus, resp.StatusCode))
-		return
+		return false
 	}
 	res.Status = resp.StatusCode
 	if FirstValue(resp.Header, HeaderNotStarted) != "" {
 		res.recordRefusal(resp)
-		return
+		return false
 	}
 	if f.ReturnOverloads && IsOverloadStatus(resp.StatusCode) {
 		res.recordOverload(resp)
-		return
+		return false
 	}
 	if s.splicer = opts.splicerFor(resp); opts.Continuing && s.splicer == nil {
 		res.recordNotContinued(resp.StatusCode)
-		return
+		return false
 	}
 	s.hideUsage = opts.HideUsage && resp.StatusCode/100 == 2 && FirstValue(resp.Header, "Content-Encoding") == ""
-	res.Detached = s.relayBody()
+	return s.relayBody()
 }
 
 // recordNoAnswer records that no response came. The endpoint is at fault unless the client has gone.
-func (r *ForwardResult) recordNoAnswer(ctx context.Context, err error) {
+func (r *Result) recordNoAnswer(ctx context.Context, err error) {
+	r.Outcome = Unanswered
 	switch cause := context.Cause(ctx); {
 	case errors.Is(cause, ErrLostRace):
 		r.recordLostRace()
 		return
 	case errors.Is(cause, ErrGivenUp):
 		err = cause
-	default:
-		r.ClientGone = ctx.Err() != nil && !IsPastDeadline(ctx)
+	case ctx.Err() != nil && !IsPastDeadline(ctx):
+		r.Outcome = ClientGone
 	}
 	r.Err = fmt.Errorf("forwarding the request: %w", err)
-	r.Retryable = !r.ClientGone
 }
 
 // recordRefusal stores a response that reports that no work was begun.
-func (r *ForwardResult) recordRefusal(resp *http.Response) {
+func (r *Result) recordRefusal(resp *http.Response) {
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxRefusalBytes))
 	if err != nil {
 		body = nil
 	}
-	r.NotStarted, r.Retryable, r.Answered = true, true, true
+	r.Outcome, r.NoWorkBegun = Refused, true
 	r.Refusal = &Refusal{Status: resp.StatusCode, Header: resp.Header, Body: body}
 	r.Err = fmt.Errorf("refused with status %d before any work was begun", resp.StatusCode)
 }
@@ -140,9 +144,9 @@ func IsOverloadStatus(status int) bool {
 }
 
 // recordOverload stores the refusal of an overloaded worker.
-func (r *ForwardResult) recordOverload(resp *http.Response) {
+func (r *Result) recordOverload(resp *http.Response) {
 	r.recordRefusal(resp)
-	r.NotStarted = false
+	r.NoWorkBegun = false
 	r.Err = fmt.Errorf("the worker refused with status %d", resp.StatusCode)
 }
 
@@ -154,10 +158,10 @@ type answerStream struct {
 	resp          *http.Response
 	observer      Observer
 	backpressure  BackpressureObserver // obs, if it implements it; nil otherwise
-	result        *ForwardResult
-	ctx           context.Context     // of this forward
-	ownCtx        *reqctx.Context     // the same, if it ends with the forward; nil otherwise
-	onDetachedEnd func(ForwardResult) // nil when the caller waits for the end
+	result        *Result
+	ctx           context.Context // of this forward
+	ownCtx        *reqctx.Context // the same, if it ends with the forward; nil otherwise
+	onDetachedEnd func(Result)    // nil when the caller waits for the end
 	idleWatch     idleWatch
 	writeDeadline time.Time // the current write deadline of the client
 	lastBytes     [2]byte   // the last bytes written, to terminate a broken event cleanly
@@ -167,6 +171,7 @@ type answerStream struct {
 	requestBody   io.ReadCloser   // of a request that streams
 	splicer       *resume.Splicer // nil if the response cannot be resumed
 	continuing    bool            // the response has begun at another endpoint
+	isEventStream bool            // the response is a stream of server-sent events
 }
 
 // relayBody relays the body. The head of a success waits for the first byte of the body or its clean end. It
@@ -174,8 +179,8 @@ type answerStream struct {
 func (s *answerStream) relayBody() (followed bool) {
 	next, done := s.forwarder.chunkReader(s.resp.Body)
 	defer done()
-	s.result.IsEventStream = strings.HasPrefix(FirstValue(s.resp.Header, "Content-Type"), "text/event-stream")
-	s.hideUsage = s.hideUsage && s.result.IsEventStream
+	s.isEventStream = strings.HasPrefix(FirstValue(s.resp.Header, "Content-Type"), "text/event-stream")
+	s.hideUsage = s.hideUsage && s.isEventStream
 	if s.resp.StatusCode/100 != 2 && !s.writeHead() {
 		return false
 	}
@@ -222,7 +227,7 @@ func (s *answerStream) endMayBeOurs(ctx context.Context) bool {
 
 // relayChunk relays one piece. It returns false if the client has stopped reading.
 func (s *answerStream) relayChunk(p []byte, now time.Time, more bool) bool {
-	if !s.result.Started && !s.writeHead() {
+	if !s.result.ReachedClient && !s.writeHead() {
 		return false
 	}
 	if s.result.FirstByteAt.IsZero() {
@@ -246,7 +251,7 @@ func (s *answerStream) writeChunk(p []byte, more bool) bool {
 	s.extendWriteDeadline()
 	s.SetClientBlocked(true)
 	_, err := s.writer.Write(p)
-	if err == nil && (more || s.result.IsEventStream) {
+	if err == nil && (more || s.isEventStream) {
 		err = s.flushWriter()
 	}
 	s.SetClientBlocked(false)
@@ -277,24 +282,25 @@ func (s *answerStream) writeHead() bool {
 	if s.hideUsage {
 		out.Del("Content-Length")
 	}
-	if s.result.IsEventStream {
+	if s.isEventStream {
 		out.Set("X-Accel-Buffering", "no")
 		out.Set("Cache-Control", "no-cache")
 	}
 	if h, ok := s.observer.(HeadObserver); ok {
 		h.EditHead(s.resp, out)
 	}
-	s.result.Started = true
+	s.result.ReachedClient = true
 	s.writer.WriteHeader(s.resp.StatusCode)
 	return true
 }
 
 func (s *answerStream) finishAnswer() {
-	if !s.result.Started && !s.writeHead() {
+	if !s.result.ReachedClient && !s.writeHead() {
 		return
 	}
 	s.passResumedMark()
 	s.clearWriteDeadline()
+	s.result.Outcome = Completed
 }
 
 // recordBreak ends a response whose sender failed. Before the first byte this is a failed attempt only.
@@ -305,26 +311,24 @@ func (s *answerStream) recordBreak(ctx context.Context, err error) {
 		s.result.recordLostRace()
 		return
 	} else if ctx.Err() != nil {
-		s.result.ClientGone = true
-		s.result.Err = fmt.Errorf("relaying the answer: %w", ctx.Err())
+		s.result.Outcome, s.result.Err = ClientGone, fmt.Errorf("relaying the answer: %w", ctx.Err())
 		return
 	}
 	s.result.Err = fmt.Errorf("relaying the answer: %w", err)
 	if s.engineFailed() {
-		s.result.Answered, s.result.ErrorEvent = true, s.splicer.ErrorEvent()
+		s.result.ErrorEvent = s.splicer.ErrorEvent()
 	}
-	if !s.result.Started {
-		s.result.Retryable = true
-		return
-	}
-	s.result.Truncated = true
-	if s.splicer != nil && (s.splicer.WhyNotResumable() == resume.Resumable || s.splicer.WhyNotResumable() == resume.AlreadyResumed) {
-		s.result.Interrupted = true // the caller resumes it or ends it with an error
+	switch {
+	case !s.result.ReachedClient:
+		s.result.Outcome = Unanswered
+	case s.splicer != nil && (s.splicer.WhyNotResumable() == resume.Resumable || s.splicer.WhyNotResumable() == resume.AlreadyResumed):
+		s.result.Outcome = Interrupted // the caller resumes it or ends it with an error
 		s.clearWriteDeadline()
-		return
-	}
-	if s.result.IsEventStream {
+	case s.isEventStream:
+		s.result.Outcome = StreamBroken
 		s.writeErrorEvent()
+	default:
+		s.result.Outcome = BrokenOff
 	}
 }
 

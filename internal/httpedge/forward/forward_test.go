@@ -23,13 +23,13 @@ import (
 // forwardChain is a client, a forwarder and a worker in a chain.
 type forwardChain struct {
 	worker, proxy *httptest.Server
-	results       chan forward.ForwardResult
+	results       chan forward.Result
 	streamMeter   *openai.StreamMeter
 }
 
 func newForwardChain(t *testing.T, idle time.Duration, worker http.HandlerFunc) *forwardChain {
 	t.Helper()
-	h := &forwardChain{worker: httptest.NewServer(worker), results: make(chan forward.ForwardResult, 1), streamMeter: &openai.StreamMeter{}}
+	h := &forwardChain{worker: httptest.NewServer(worker), results: make(chan forward.Result, 1), streamMeter: &openai.StreamMeter{}}
 	tr := forward.NewTransport(nil)
 	f := &forward.Forwarder{Transport: tr, IdleTimeout: idle}
 	h.proxy = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -45,10 +45,10 @@ func newForwardChain(t *testing.T, idle time.Duration, worker http.HandlerFunc) 
 		}
 		res := f.Forward(r.Context(), w, req, h.streamMeter)
 		h.results <- res
-		if res.Retryable {
+		if res.Outcome.MayRetry() {
 			forward.WriteError(w, openai.UpstreamFailed("lost"))
 		}
-		if res.Truncated && !res.IsEventStream {
+		if res.Outcome == forward.BrokenOff {
 			forward.AbortHandler()
 		}
 	}))
@@ -108,7 +108,7 @@ func TestForwardStreamsEachEventAsItComes(t *testing.T) {
 		t.Fatalf("end is %q (%v)", rest, err)
 	}
 	res := <-h.results
-	if res.Err != nil || !res.Started || !res.IsEventStream || res.FirstByteAt.IsZero() || res.BytesOut != int64(3*len(tokenEvent)+14) || !h.streamMeter.Done || h.streamMeter.Events != 3 {
+	if res.Err != nil || res.Outcome != forward.Completed || !res.ReachedClient || res.FirstByteAt.IsZero() || res.BytesOut != int64(3*len(tokenEvent)+14) || !h.streamMeter.Done || h.streamMeter.Events != 3 {
 		t.Fatalf("result %+v, meter %+v", res, h.streamMeter)
 	}
 }
@@ -121,44 +121,50 @@ func TestForwardReportsEachOutcome(t *testing.T) {
 		status int
 		body   string // of the response; "*": any
 		cut    bool   // the client sees the connection break
-		check  func(forward.ForwardResult) bool
+		check  func(forward.Result) bool
 	}{
 		{
 			"dies before the head", func(w http.ResponseWriter, r *http.Request) { die() }, 502, "*", false,
-			func(r forward.ForwardResult) bool { return r.Retryable && !r.Started && r.Err != nil },
+			func(r forward.Result) bool {
+				return r.Outcome == forward.Unanswered && !r.ReachedClient && r.Err != nil
+			},
 		},
 		{"dies between head and first byte", func(w http.ResponseWriter, r *http.Request) {
 			writeEvents(w, "")
 			w.(http.Flusher).Flush()
 			die()
-		}, 502, "*", false, func(r forward.ForwardResult) bool { return r.Retryable && !r.Started && r.Status == 200 }},
+		}, 502, "*", false, func(r forward.Result) bool {
+			return r.Outcome == forward.Unanswered && !r.ReachedClient && r.Status == 200
+		}},
 		{
 			"dies in a stream, inside an event", func(w http.ResponseWriter, r *http.Request) {
 				writeEvents(w, tokenEvent, "data: {\"cho")
 				die()
 			}, 200, tokenEvent + "data: {\"cho\n\n" + string(openai.UpstreamLost().StreamEvent()), false,
-			func(r forward.ForwardResult) bool { return r.Truncated && r.Started && !r.Retryable },
+			func(r forward.Result) bool { return r.Outcome == forward.StreamBroken && r.ReachedClient },
 		},
 		{"dies in a stream, between events", func(w http.ResponseWriter, r *http.Request) {
 			writeEvents(w, tokenEvent)
 			die()
-		}, 200, tokenEvent + string(openai.UpstreamLost().StreamEvent()), false, func(r forward.ForwardResult) bool { return r.Truncated && !r.Retryable }},
+		}, 200, tokenEvent + string(openai.UpstreamLost().StreamEvent()), false, func(r forward.Result) bool { return r.Outcome == forward.StreamBroken }},
 		{"dies in a body", func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Content-Type", "application/json")
 			_, _ = io.WriteString(w, `{"a":`)
 			w.(http.Flusher).Flush()
 			die()
-		}, 200, `{"a":`, true, func(r forward.ForwardResult) bool { return r.Truncated && !r.Retryable && !r.IsEventStream }},
+		}, 200, `{"a":`, true, func(r forward.Result) bool { return r.Outcome == forward.BrokenOff }},
 		{
 			"engine's own error", func(w http.ResponseWriter, r *http.Request) { http.Error(w, "oom", 500) }, 500, "oom\n", false,
-			func(r forward.ForwardResult) bool { return r.Started && !r.Retryable && r.Err == nil },
+			func(r forward.Result) bool { return r.Outcome == forward.Completed && r.ReachedClient && r.Err == nil },
 		},
 		{"not started", func(w http.ResponseWriter, r *http.Request) {
 			forward.WriteNotStarted(w, openai.NoCapacity("m", 0))
-		}, 502, "*", false, func(r forward.ForwardResult) bool { return r.NotStarted && r.Retryable && r.Refusal.Status == 503 }},
+		}, 502, "*", false, func(r forward.Result) bool {
+			return r.Outcome == forward.Refused && r.NoWorkBegun && r.Refusal.Status == 503
+		}},
 		{
 			"empty answer", func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(204) }, 204, "", false,
-			func(r forward.ForwardResult) bool { return r.Started && r.Err == nil },
+			func(r forward.Result) bool { return r.Outcome == forward.Completed && r.ReachedClient && r.Err == nil },
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -181,7 +187,7 @@ func TestRefusedConnectionIsRetryable(t *testing.T) {
 	if resp := h.postBody(t, "{}"); resp.StatusCode != 502 {
 		t.Fatalf("status %d", resp.StatusCode)
 	}
-	if res := <-h.results; !res.Retryable {
+	if res := <-h.results; !res.Outcome.MayRetry() {
 		t.Fatalf("result %+v", res)
 	}
 }
@@ -209,7 +215,7 @@ func TestClientCancelReachesWorker(t *testing.T) {
 	gone := time.Now()
 	cancel()
 	timed.AssertWithin(t, "the worker's notice of a client that left", (<-left).Sub(gone), 100*time.Millisecond)
-	if res := <-h.results; !res.ClientGone || res.Retryable || res.Truncated {
+	if res := <-h.results; res.Outcome != forward.ClientGone || res.IsTruncated() {
 		t.Errorf("result %+v", res)
 	}
 }
@@ -223,7 +229,7 @@ func TestStalledStreamEndsWithErrorEvent(t *testing.T) {
 	if err != nil || string(body) != tokenEvent+string(openai.UpstreamLost().StreamEvent()) {
 		t.Fatalf("body %q (%v)", body, err)
 	}
-	if res := <-h.results; !res.Truncated || res.ClientGone {
+	if res := <-h.results; !res.IsTruncated() || res.Outcome.IsClientGone() {
 		t.Fatalf("result %+v", res)
 	}
 }
@@ -236,7 +242,7 @@ func TestSilentEndpointIsGivenUp(t *testing.T) {
 	if resp := h.postBody(t, "{}"); resp.StatusCode != 502 {
 		t.Fatalf("status %d", resp.StatusCode)
 	}
-	if res := <-h.results; !res.Retryable || res.ClientGone || res.Started {
+	if res := <-h.results; !res.Outcome.MayRetry() || res.ReachedClient {
 		t.Fatalf("result %+v", res)
 	}
 }
@@ -310,7 +316,7 @@ func TestCleanEndAfterGivingUpCountsAsTruncated(t *testing.T) {
 	}()
 	w := httptest.NewRecorder()
 	res := (&forward.Forwarder{Transport: p}).Forward(ctx, w, httptest.NewRequest("POST", "/", nil), nil)
-	if !res.Truncated || !res.IsGivenUp() || w.Body.String() != tokenEvent+string(openai.UpstreamLost().StreamEvent()) {
+	if !res.IsTruncated() || !res.IsGivenUp() || w.Body.String() != tokenEvent+string(openai.UpstreamLost().StreamEvent()) {
 		t.Fatalf("result %+v, body %q", res, w.Body)
 	}
 }
@@ -330,7 +336,7 @@ func newUsageProxy(t *testing.T, refused *atomic.Int64, meter *openai.StreamMete
 			t.Error(err)
 			return
 		}
-		_ = f.ForwardWith(r.Context(), w, req, meter, forward.ForwardOptions{
+		_ = f.ForwardWith(r.Context(), w, req, meter, forward.Options{
 			HideUsage: true, Original: &original, OnUsageRefused: func() { refused.Add(1) },
 		})
 	}))

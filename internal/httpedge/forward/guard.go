@@ -46,7 +46,7 @@ func GuardHandler(next http.Handler) http.Handler {
 		}
 		if len(r.TransferEncoding) > 0 {
 			w.Header().Set("Connection", "close")
-			if ForwardKindOf(r) == GRPC { // the response may end before the request body, and no request follows
+			if KindOf(r) == GRPC { // the response may end before the request body, and no request follows
 				next.ServeHTTP(w, r)
 				_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(drainTimeout)) // the server reads the rest of the body
 				http1.LingerAtClose(r)

@@ -12,13 +12,13 @@ import (
 	"github.com/spillway-lb/spillway/internal/openai"
 )
 
-// ForwardKind is how a request is forwarded.
-type ForwardKind uint8
+// Kind is how a request is forwarded.
+type Kind uint8
 
 // The kinds of forwarding.
 const (
 	// Buffered requests are read completely before they are sent.
-	Buffered ForwardKind = iota
+	Buffered Kind = iota
 	// GRPC calls stream both ways and end with trailers.
 	GRPC
 	// WebSocket connections belong to one worker after the upgrade (RFC 6455; HTTP/1.1 only).
@@ -34,9 +34,9 @@ const (
 	ParamModel = "model"
 )
 
-// ForwardKindOf returns how a request is forwarded. A request to a known path is Buffered, regardless of its
+// KindOf returns how a request is forwarded. A request to a known path is Buffered, regardless of its
 // headers.
-func ForwardKindOf(r *http.Request) ForwardKind {
+func KindOf(r *http.Request) Kind {
 	switch {
 	case r.Method == http.MethodPost && grpcmeta.IsGRPC(FirstValue(r.Header, "Content-Type")):
 		return GRPC

@@ -12,8 +12,8 @@ import (
 	"github.com/spillway-lb/spillway/internal/resume"
 )
 
-// ForwardOptions are the options of one forward. The zero value forwards without changes.
-type ForwardOptions struct {
+// Options are the options of one forward. The zero value forwards without changes.
+type Options struct {
 	// HideUsage removes the usage from the client's stream: Spillway asked for it, not the client. The observer
 	// sees it. A response with a Content-Encoding is not changed.
 	HideUsage bool
@@ -26,13 +26,13 @@ type ForwardOptions struct {
 	// Claim is called once before anything is written to the client. False ends the forward: another attempt
 	// was faster. Nil means that there is no other attempt.
 	Claim func() bool
-	// Splicer records a stream that may be resumed; nil: it cannot be. See ForwardResult.Interrupted.
+	// Splicer records a stream that may be resumed; nil: it cannot be. See Interrupted.
 	Splicer *resume.Splicer
-	// OnDetachedEnd, if set, allows a stream to continue after Forward has returned. ForwardResult.Detached is
-	// then set, and OnDetachedEnd is called once, on another goroutine, with the final result. The response to
+	// OnDetachedEnd, if set, allows a stream to continue after Forward has returned. The outcome is
+	// then Detached, and OnDetachedEnd is called once, on another goroutine, with the final result. The response to
 	// the client ends when it returns. Until then the handler must not use the writer or the request, before or
 	// after it has returned.
-	OnDetachedEnd func(ForwardResult)
+	OnDetachedEnd func(Result)
 	// Continuing: this forward continues a stream whose head was written by another forward. Splicer must not
 	// be nil. Until a byte has arrived, the result is that of a forward that never began.
 	Continuing bool
@@ -44,17 +44,12 @@ type ForwardOptions struct {
 // responded to the client.
 var ErrLostRace = errors.New("another attempt was faster")
 
-// recordLostRace records that another attempt responds to the client.
-func (r *ForwardResult) recordLostRace() {
-	r.LostRace, r.Err = true, ErrLostRace
-}
-
 // maxRefusalScan is how much of a refusal is searched for its reason, in bytes.
 const maxRefusalScan = 16 << 10
 
 // sendRequest sends a request. It sends it again without our additions if the endpoint refused them: the client
 // is not at fault and no work was done.
-func (f *Forwarder) sendRequest(ctx context.Context, req *http.Request, opts *ForwardOptions) (*http.Response, error) {
+func (f *Forwarder) sendRequest(ctx context.Context, req *http.Request, opts *Options) (*http.Response, error) {
 	if req.Context() != ctx {
 		req = req.WithContext(ctx)
 	}

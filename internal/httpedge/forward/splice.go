@@ -17,17 +17,11 @@ var errEngineFailed = errors.New("the engine ended its response with an error ev
 
 // splicerFor returns the splicer for a response, or nil if the response is an error, not an event stream, or
 // compressed.
-func (o *ForwardOptions) splicerFor(resp *http.Response) *resume.Splicer {
+func (o *Options) splicerFor(resp *http.Response) *resume.Splicer {
 	if resp.StatusCode != http.StatusOK || FirstValue(resp.Header, "Content-Encoding") != "" || !strings.HasPrefix(FirstValue(resp.Header, "Content-Type"), "text/event-stream") {
 		return nil
 	}
 	return o.Splicer
-}
-
-// recordNotContinued records that an endpoint refused to continue a stream. Another may continue it.
-func (r *ForwardResult) recordNotContinued(status int) {
-	r.Err = fmt.Errorf("the endpoint refused to continue the response: status %d", status)
-	r.Retryable, r.Answered = true, true
 }
 
 // beginContinuation replaces writeHead for a response that continues another.
@@ -35,7 +29,7 @@ func (s *answerStream) beginContinuation() {
 	if h, ok := s.observer.(HeadObserver); ok {
 		h.EditHead(s.resp, http.Header{})
 	}
-	s.result.Started = true
+	s.result.ReachedClient = true
 }
 
 // engineFailed reports whether the engine ended the stream with an error event.
@@ -116,7 +110,7 @@ func (s *answerStream) tryDetach() bool {
 
 // mayDetach reports whether the rest of a stream can be detached: the request can no longer be sent elsewhere.
 func (s *answerStream) mayDetach() bool {
-	return s.onDetachedEnd != nil && s.result.Started && s.result.IsEventStream
+	return s.onDetachedEnd != nil && s.result.ReachedClient && s.isEventStream
 }
 
 // SetClientBlocked reports to the observer whether the response waits for its client.
@@ -132,7 +126,7 @@ func (s *answerStream) HandleWriteError(err error) { s.recordClientGone(err) }
 // FinishDetached reports the result of a detached stream to the caller.
 func (s *answerStream) FinishDetached() {
 	s.releaseAll()
-	s.result.DoneAt, s.result.Detached = time.Now(), false
+	s.result.DoneAt = time.Now()
 	s.onDetachedEnd(*s.result)
 }
 

@@ -15,7 +15,7 @@ import (
 )
 
 // NewStreamingRequest builds a request that streams to url, as NewHopRequest does for a buffered one.
-func NewStreamingRequest(ctx context.Context, in *http.Request, url string, kind ForwardKind, body io.ReadCloser, hop *Hop) (*http.Request, error) {
+func NewStreamingRequest(ctx context.Context, in *http.Request, url string, kind Kind, body io.ReadCloser, hop *Hop) (*http.Request, error) {
 	if kind == WebSocket {
 		body = nil
 	}
@@ -49,9 +49,9 @@ func NewStreamingRequest(ctx context.Context, in *http.Request, url string, kind
 
 // ForwardStreaming sends req and streams in both directions: head, pieces and trailers are forwarded as they
 // arrive. ctx ends with ErrClientDeadline at the client's own deadline. A response to a gRPC call that is not
-// gRPC is stored in ForwardResult.Refusal. A call that breaks off after it has begun ends with a gRPC status;
+// gRPC is stored in Result.Refusal. A call that breaks off after it has begun ends with a gRPC status;
 // for any other response the caller must call AbortHandler, as with ForwardWith.
-func (f *Forwarder) ForwardStreaming(ctx context.Context, w http.ResponseWriter, req *http.Request, kind ForwardKind, obs Observer) (res ForwardResult) {
+func (f *Forwarder) ForwardStreaming(ctx context.Context, w http.ResponseWriter, req *http.Request, kind Kind, obs Observer) (res Result) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer func() {
@@ -87,7 +87,7 @@ func (f *Forwarder) ForwardStreaming(ctx context.Context, w http.ResponseWriter,
 	}
 	if kind == GRPC && (resp.StatusCode != http.StatusOK || !grpcmeta.IsGRPC(resp.Header.Get("Content-Type"))) {
 		res.recordRefusal(resp)
-		res.NotStarted, res.Retryable = false, false
+		res.Outcome, res.NoWorkBegun = Unsupported, false
 		return res
 	}
 	s := answerStream{forwarder: f, writer: w, controller: *http.NewResponseController(w), resp: resp, observer: obs, result: &res, requestBody: req.Body}
@@ -95,7 +95,7 @@ func (f *Forwarder) ForwardStreaming(ctx context.Context, w http.ResponseWriter,
 	return res
 }
 
-func (s *answerStream) relayStreaming(ctx context.Context, idle *time.Timer, kind ForwardKind) {
+func (s *answerStream) relayStreaming(ctx context.Context, idle *time.Timer, kind Kind) {
 	if !s.writeHead() {
 		return
 	}
@@ -112,6 +112,7 @@ func (s *answerStream) relayStreaming(ctx context.Context, idle *time.Timer, kin
 		if err == io.EOF && (ctx.Err() == nil || len(s.resp.Trailer) > 0) { // an endpoint that sees its peer hang up may still end its response
 			s.copyTrailers(s.resp.Trailer)
 			s.clearWriteDeadline()
+			s.result.Outcome = Completed
 			return
 		}
 		if err != nil {
@@ -148,8 +149,7 @@ func (s *answerStream) flushOrRecordGone() bool {
 }
 
 func (s *answerStream) recordClientGone(err error) {
-	s.result.ClientGone = true
-	s.result.Err = fmt.Errorf("writing to the client: %w", err)
+	s.result.Outcome, s.result.Err = ClientGone, fmt.Errorf("writing to the client: %w", err)
 }
 
 // copyTrailers forwards the trailers that are not internal to the tiers.
@@ -163,11 +163,11 @@ func (s *answerStream) copyTrailers(from http.Header) {
 }
 
 // endBrokenStream ends a response whose sender failed, or that exceeded the deadline.
-func (s *answerStream) endBrokenStream(ctx context.Context, kind ForwardKind, err error) {
+func (s *answerStream) endBrokenStream(ctx context.Context, kind Kind, err error) {
 	cause, late := context.Cause(ctx), IsPastDeadline(ctx)
 	if e := messageRefusalOf(s.requestBody); e != nil && kind == GRPC {
 		s.endWithStatus(e)
-		s.result.Err = errMessageRefused
+		s.result.Outcome, s.result.Err = ClientGone, errMessageRefused
 		return
 	}
 	switch {
@@ -179,10 +179,11 @@ func (s *answerStream) endBrokenStream(ctx context.Context, kind ForwardKind, er
 		return
 	}
 	s.result.Err = fmt.Errorf("relaying the answer: %w", err)
-	s.result.Truncated = true
 	if kind != GRPC {
+		s.result.Outcome = BrokenOff
 		return
 	}
+	s.result.Outcome = StreamBroken
 	e := openai.UpstreamLost()
 	if late {
 		e = openai.DeadlineUnmeetable("regional")
@@ -192,7 +193,6 @@ func (s *answerStream) endBrokenStream(ctx context.Context, kind ForwardKind, er
 
 // endWithStatus ends a call that has begun with the status of an error.
 func (s *answerStream) endWithStatus(e *openai.Error) {
-	s.result.IsEventStream = true // it is ended properly: the caller need not abort it
 	s.copyTrailers(http.Header{
 		grpcmeta.HeaderStatus:  {strconv.Itoa(grpcmeta.StatusCode(e))},
 		grpcmeta.HeaderMessage: {grpcmeta.EscapeMessage(e.Error())},
@@ -210,9 +210,10 @@ func messageRefusalOf(body io.ReadCloser) *openai.Error {
 
 // recordMessageRefusal records that a message of the client was refused: the client is at fault, and a retry is
 // useless.
-func (r *ForwardResult) recordMessageRefusal(body io.ReadCloser) {
+func (r *Result) recordMessageRefusal(body io.ReadCloser) {
 	if r.MessageRefusal = messageRefusalOf(body); r.MessageRefusal != nil && r.Err != nil {
-		r.ClientGone, r.Retryable, r.DeadlinePassed, r.Refusal = true, false, false, nil
+		r.blameClient()
+		r.Refusal = nil
 	}
 }
 

@@ -30,10 +30,10 @@ var errWrongUpgrade = errors.New("the response does not upgrade to WebSocket")
 
 // ForwardTunnel sends req, which requests a WebSocket. Once the upgrade is accepted, it joins the connection of
 // the client with the one to the worker until either side ends, ctx ends, or a limit is reached. A response
-// that does not accept it is stored in ForwardResult.Refusal. The client must use HTTP/1.1. The content is not
+// that does not accept it is stored in Result.Refusal. The client must use HTTP/1.1. The content is not
 // read: a message may name any model of the worker, so the caller must choose a worker all of whose models the
 // client may use.
-func (f *Forwarder) ForwardTunnel(ctx context.Context, w http.ResponseWriter, req *http.Request, obs Observer, b TunnelLimits) (res ForwardResult) {
+func (f *Forwarder) ForwardTunnel(ctx context.Context, w http.ResponseWriter, req *http.Request, obs Observer, b TunnelLimits) (res Result) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer func() { res.attributeToClient(ctx, nil); res.DoneAt = time.Now() }()
@@ -52,7 +52,7 @@ func (f *Forwarder) ForwardTunnel(ctx context.Context, w http.ResponseWriter, re
 		begun := resp.Header.Get(HeaderNotStarted) == ""
 		res.recordRefusal(resp)
 		if begun {
-			res.NotStarted, res.Retryable = false, false
+			res.Outcome, res.NoWorkBegun = Unsupported, false
 		}
 		if !b.ToOwnTier {
 			res.Refusal = upgradeRefusal(resp.StatusCode)
@@ -71,7 +71,7 @@ func (f *Forwarder) ForwardTunnel(ctx context.Context, w http.ResponseWriter, re
 		res.Err = fmt.Errorf("hijacking the client's connection: %w", err)
 		return res
 	}
-	res.Started = true
+	res.Outcome, res.ReachedClient = Completed, true
 	j := tunnel{ctx: ctx, client: client, clientReader: in.Reader, upstream: below, observer: obs, limits: b, result: &res}
 	j.runTunnel(w.Header(), resp.Header)
 	return res
@@ -94,7 +94,7 @@ type tunnel struct {
 	upstream     io.ReadWriteCloser
 	observer     Observer
 	limits       TunnelLimits
-	result       *ForwardResult
+	result       *Result
 
 	once     sync.Once
 	endCause string
@@ -130,8 +130,9 @@ func (j *tunnel) runTunnel(out, from http.Header) {
 	j.copyOneWay(j.upstream, j.clientReader, idle, nil)
 	j.closeBoth(endedByClient)
 	both.Wait()
-	j.result.TunnelEnd = j.endCause
-	j.result.ClientGone = j.endCause == endedByClient
+	if j.result.TunnelEnd = j.endCause; j.endCause == endedByClient {
+		j.result.Outcome = ClientGone
+	}
 }
 
 // closeBoth closes both connections, once.
