@@ -10,7 +10,7 @@ import (
 const (
 	reachableWithin = 10 * time.Second // a member with a contact within this time is reachable
 	promoteAfter    = 10 * time.Second // how long a node must keep up before it gets its vote automatically
-	lowestMinVoters = 3                // voters, whatever MinVoters is set to: with two, one loss stops every write
+	lowestMinVoters = 3                // voters, even if MinVoters is lower: with two, one loss stops every write
 )
 
 // AutopilotConfig configures the automatic removal of voters by the leader.

@@ -100,7 +100,7 @@ func TestAutopilotKeepsAMajority(t *testing.T) {
 		}
 		for _, s := range all { // a kept voter has a reason, and no removal is pending
 			if got := k.DescribeOutlook(all, s.ID); got == "is about to be removed" {
-				t.Fatalf("%+v: %s, and the steward does nothing", s, got)
+				t.Fatalf("%+v: %s, and the autopilot does nothing", s, got)
 			}
 		}
 	})

@@ -64,13 +64,13 @@ func TestDeadVoterIsRemovedAndCanReturn(t *testing.T) {
 		return true
 	})
 	c.stopNode(victim)
-	witness := c.nodes[(lead+2)%3]
+	reachable := c.nodes[(lead+2)%3]
 	for _, n := range []*consensus.Node{c.nodes[lead], c.nodes[3]} {
 		n.AgeContact(dead, 73*time.Hour)
 	}
 	time.Sleep(2500 * time.Millisecond) // the autopilot runs once a second
 	if got := c.voterIDs(c.nodes[3]); len(got) != 4 {
-		t.Fatalf("a voter with recent contact to %s was removed: %q are left", witness.Status().ID, got)
+		t.Fatalf("a voter with recent contact to %s was removed: %q are left", reachable.Status().ID, got)
 	}
 	c.waitUntil("the dead voter is removed", func() bool {
 		for i, n := range c.nodes {
@@ -93,7 +93,7 @@ func TestDeadVoterIsRemovedAndCanReturn(t *testing.T) {
 		o, outside := back.NonMember()
 		return outside && strings.Contains(o.Reason, "removed by leader:g") && strings.Contains(o.Reason, "silent for")
 	})
-	c.retryChange(func() error { return witness.AddMember(c.newContext(), c.peers[victim], true, testAuthor) })
+	c.retryChange(func() error { return reachable.AddMember(c.newContext(), c.peers[victim], true, testAuthor) })
 	c.waitUntil("it votes again", func() bool { return len(c.voterIDs(back)) == 4 && back.Leader() != "" })
 	c.waitUntil("it is a member again", func() bool {
 		back.CheckMembership(c.newContext())

@@ -63,7 +63,7 @@ func (f *fsm) Restore(r io.ReadCloser) error {
 		return err
 	}
 	if old := f.applied.State(); old.Index > 0 && old.Generation != s.Generation {
-		f.log.Warn("a new generation of the cluster began: its state was restored from an archive, and gateways follow it whatever log index they have seen",
+		f.log.Warn("a new generation of the cluster began: its state was restored, and gateways follow it even from a higher log index",
 			"generation", s.Generation, "index", s.Index, "generation_before", old.Generation, "index_before", old.Index)
 	}
 	f.applied.publishState(s)

@@ -158,9 +158,9 @@ func (x *faultyCluster) injectFaults(rng *rand.Rand) {
 			})
 		case 2: // it receives and cannot send, or the other way round
 			x.counts.cuts.Add(1)
-			deaf := rng.IntN(2) == 0
+			cannotReceive := rng.IntN(2) == 0
 			x.eachLink(func(i, j int, l *faultyLink) {
-				if deaf && j == victim || !deaf && i == victim {
+				if cannotReceive && j == victim || !cannotReceive && i == victim {
 					l.blockTraffic()
 				}
 			})

@@ -8,9 +8,9 @@ import (
 	"github.com/spillway-lb/spillway/consensus"
 )
 
-// TestRolloutContinuesUnderANewLeader: the next leader continues from the progress that the old leader recorded, and
+// TestRolloutContinuesUnderTheNextLeader: the next leader continues from the progress that the old leader recorded, and
 // ends the stage.
-func TestRolloutContinuesUnderANewLeader(t *testing.T) {
+func TestRolloutContinuesUnderTheNextLeader(t *testing.T) {
 	t.Parallel()
 	c := newTestCluster(t, false, nil)
 	ctx := t.Context()

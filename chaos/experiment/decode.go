@@ -226,7 +226,7 @@ func checkSLO(p *problemList, path string, s *SLO) {
 	}
 	if s.Send && s.TTFT <= 0 && s.TPOT <= 0 {
 		key := "send"
-		if s.Told {
+		if s.EarlierSend {
 			key = "told"
 		}
 		p.addProblem(path+"."+key, "clients have nothing to send: neither ttft nor tpot is set", "write one of them, or leave "+key+" out")

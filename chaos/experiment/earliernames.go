@@ -39,7 +39,7 @@ func (e *Experiment) warnEarlierName(earlier, name string) {
 
 // adoptEarlierNames reports whether a name of the last release was used.
 func (s *SLO) adoptEarlierNames() bool {
-	if s == nil || !s.Told {
+	if s == nil || !s.EarlierSend {
 		return false
 	}
 	s.Send = true

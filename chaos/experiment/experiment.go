@@ -173,11 +173,11 @@ type CapacitySearch struct {
 
 // SLO is the condition for goodput. A request that was refused or cut never meets it. 0: no bound.
 type SLO struct {
-	TTFT time.Duration `yaml:"ttft"` // time to first token
-	TPOT time.Duration `yaml:"tpot"` // mean time between the tokens of an answer
-	E2E  time.Duration `yaml:"e2e"`  // time to last token
-	Send bool          `yaml:"send"` // clients send ttft and tpot as request headers; otherwise the router does not know them
-	Told bool          `yaml:"told"` // earlier name of send, removed in the next release
+	TTFT        time.Duration `yaml:"ttft"` // time to first token
+	TPOT        time.Duration `yaml:"tpot"` // mean time between the tokens of an answer
+	E2E         time.Duration `yaml:"e2e"`  // time to last token
+	Send        bool          `yaml:"send"` // clients send ttft and tpot as request headers; otherwise the router does not know them
+	EarlierSend bool          `yaml:"told"` // earlier name of send, removed in the next release
 }
 
 // Staleness is the age of the deciders' information.

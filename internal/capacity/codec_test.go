@@ -111,7 +111,7 @@ func TestInvalidSummariesAreRefused(t *testing.T) {
 			}
 			fit := FitToLimits(s)
 			if _, err := EncodeSummary(&fit); err != nil && s.Path.checkPath() == nil && len(s.Endpoint) <= MaxName {
-				t.Errorf("Fit does not mend it: %v", err)
+				t.Errorf("encoding after Fit: %v", err)
 			}
 		})
 	}
@@ -209,7 +209,7 @@ func BenchmarkDecodeSummary(b *testing.B) {
 	}
 }
 
-// TestFittedSummaryWithPoolsIsEncodable: what pools can do counts too, and whatever Fit returns can be sent.
+// TestFittedSummaryWithPoolsIsEncodable: the capacities of pools count too, and everything that Fit returns can be encoded.
 func TestFittedSummaryWithPoolsIsEncodable(t *testing.T) {
 	s := Summary{Path: Path{Region: "r", Zone: "z", Instance: "i"}, Endpoint: "here:1", Boot: 1, Seq: 1}
 	for m := range 150 {

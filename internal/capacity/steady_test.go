@@ -29,8 +29,8 @@ func driftAmounts(t *rapid.T, s Summary) Summary {
 	return out
 }
 
-// TestSuppressedChangesStayWithinOnePercent: whatever is said is within 1 % of the truth, also after many statements in a row; what
-// is there, what is nothing and what counts workers and room is said exactly; nothing it was given is changed.
+// TestSuppressedChangesStayWithinOnePercent: each reported value is within 1 % of the true one, also after
+// many summaries in a row. The set of items, zeros, and counts of workers and room are reported exactly. The arguments are unchanged.
 func TestSuppressedChangesStayWithinOnePercent(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		truth := genSummary(t)

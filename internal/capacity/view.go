@@ -100,30 +100,30 @@ func mergeGroup(p Path, children []ChildSummary) SubtreeSummary {
 		}
 	}
 	var parts Summary
-	var witnesses []ChildSummary
+	var reporters []ChildSummary
 	for _, c := range children {
 		switch {
 		case c.State == Unreachable && g.State != Unreachable:
 		case c.Summary.Path.Zone == "" && c.Summary.Path.Instance != "":
-			witnesses = append(witnesses, c)
+			reporters = append(reporters, c)
 		default:
 			parts = MergeSummaries(parts, *c.Summary)
 		}
 	}
-	g.Summary = withoutInstance(MergeSummaries(parts, mergeGateways(witnesses)))
+	g.Summary = withoutInstance(MergeSummaries(parts, mergeGateways(reporters)))
 	g.Summary.Path = p
 	return g
 }
 
 // mergeGateways merges several summaries of the same subtree into one.
-func mergeGateways(witnesses []ChildSummary) Summary {
-	if len(witnesses) == 0 {
+func mergeGateways(reporters []ChildSummary) Summary {
+	if len(reporters) == 0 {
 		return Summary{}
 	}
-	best := witnesses[0]
+	best := reporters[0]
 	var demand Summary
 	draining := true
-	for _, w := range witnesses {
+	for _, w := range reporters {
 		if w.State < best.State || w.State == best.State && countWorkers(w.Summary) > countWorkers(best.Summary) {
 			best = w
 		}

@@ -120,8 +120,8 @@ func unknownGPUs(c *Local, known func(string) bool) (out []Problem) {
 	warn := func(path, gpu string) {
 		if gpu != "" && !known(gpu) {
 			out = append(out, Problem{
-				Path: path, Reason: fmt.Sprintf("unknown GPU type %q: the worker starts with the speed of a modest one, and its own is learned within minutes", gpu),
-				Hint: "write a type such as H100, A100, L40S or L4, with x4 behind it for four, or leave gpu out",
+				Path: path, Reason: fmt.Sprintf("unknown GPU type %q: routing assumes a slow GPU until it has measured the worker, within minutes", gpu),
+				Hint: "write a type such as H100, A100, L40S or L4, with x4 appended for four GPUs, or leave gpu out",
 			})
 		}
 	}
@@ -167,6 +167,6 @@ func MissingRoleError(name string, text []byte, role string) error {
 	if err != nil {
 		return err
 	}
-	doc.ReportProblems([]Problem{{Path: "$", Reason: "no role: looks like " + role, Hint: "write role: " + role + " as the first line of " + filepath.Base(name)}})
+	doc.ReportProblems([]Problem{{Path: "$", Reason: "the role is missing: the keys are those of role " + role, Hint: "write role: " + role + " as the first line of " + filepath.Base(name)}})
 	return doc.Err()
 }

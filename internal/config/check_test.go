@@ -88,7 +88,7 @@ func TestGuessRoleFromKeys(t *testing.T) {
 		}
 	}
 	err := config.MissingRoleError("/x/l1.yaml", []byte("name: l1\n"), "local")
-	if err == nil || !strings.Contains(err.Error(), "no role: looks like local") || !strings.Contains(err.Error(), "write role: local") {
+	if err == nil || !strings.Contains(err.Error(), "the role is missing: the keys are those of role local") || !strings.Contains(err.Error(), "write role: local") {
 		t.Error(err)
 	}
 }

@@ -149,11 +149,11 @@ func (k *configChecker) checkDNSName(path string, n *DNSDiscovery) {
 	switch n.Type {
 	case TypeAddress:
 		if n.Port < 1 || n.Port > 65535 {
-			k.addProblem("$."+path, fmt.Sprintf("port %d is none", n.Port), "write port: 8000, or type: srv for records that bring their own")
+			k.addProblem("$."+path, fmt.Sprintf("%d is not a port", n.Port), "write port: 8000, or type: srv for records that contain the port")
 		}
 	case TypeSRV:
 		if n.Port != 0 {
-			k.addProblem("$."+path+".port", "SRV records bring their own port", "leave port out")
+			k.addProblem("$."+path+".port", "SRV records contain the port", "leave port out")
 		}
 	default:
 		k.addProblem("$."+path+".type", fmt.Sprintf("unknown type %q", n.Type), strict.SuggestName(n.Type, []string{TypeAddress, TypeSRV}, "types"))
@@ -163,7 +163,7 @@ func (k *configChecker) checkDNSName(path string, n *DNSDiscovery) {
 	}
 	k.checkName(path+".prefix", n.Prefix)
 	if len(n.Prefix) > 16 {
-		k.addProblem("$."+path+".prefix", "the prefix has more than 16 characters", "the workers' names go on with address and port, and 63 characters are the most")
+		k.addProblem("$."+path+".prefix", "the prefix has more than 16 characters", "write a shorter one: a worker's name is prefix, address and port, at most 63 characters")
 	}
 	if !(n.Weight > 0 && n.Weight <= 1000) {
 		k.addProblem("$."+path+".weight", fmt.Sprintf("weight %v is not between 0 and 1000", n.Weight), "leave it out for 1")
@@ -181,7 +181,7 @@ func (k *configChecker) checkDNSName(path string, n *DNSDiscovery) {
 	}
 	k.checkAccess("$."+path+".", n.Access().FindProblems(n.Scheme == "https"))
 	if n.KVReplayPort != 0 && n.KVEventsPort == 0 {
-		k.addProblem("$."+path+".kv_replay_port", "kv_replay_port answers for missed events, and kv_events_port is not set", "write kv_events_port too")
+		k.addProblem("$."+path+".kv_replay_port", "kv_replay_port is set and kv_events_port is not", "write kv_events_port too: kv_replay_port only returns events that were missed there")
 	}
 }
 
@@ -212,7 +212,7 @@ func (k *configChecker) checkSelfRegistration(r *SelfRegistration, listen string
 	for i, l := range r.Locals {
 		k.checkURL(fmt.Sprintf("register.locals[%d]", i), l)
 		if strings.HasPrefix(l, "https:") && r.CA == "" {
-			k.addProblem("$.register", "a local instance that speaks TLS needs ca", "write ca: FILE with the authority of its certificate")
+			k.addProblem("$.register", "a local instance with an https URL needs ca", "write ca: FILE with the authority of its certificate")
 		}
 	}
 	k.checkPresent("register.token_file", r.TokenFile, "write the file that holds the key that `spillway config key` prints")
@@ -223,12 +223,12 @@ func (k *configChecker) checkRegistration(r *Registration) {
 	k.checkListenAddr("registration.listen", r.Listen, "tcp", false)
 	if r.Listen == "" {
 		if len(r.Tokens)+len(r.Allow)+len(r.TokenFile) > 0 {
-			k.addProblem("$.registration", "registration has no listen, so that nobody can register", "write listen: host:port, such as 10.0.1.11:7404, or take the section out")
+			k.addProblem("$.registration", "registration has no listen: no worker can register", "write listen: host:port, such as 10.0.1.11:7404, or take the section out")
 		}
 		return
 	}
 	if len(r.Tokens) == 0 && r.TokenFile == "" {
-		k.addProblem("$.registration", "nobody could register: there is no token", "write token_file: FILE with the hash that `spillway config key` prints")
+		k.addProblem("$.registration", "registration has no token: no worker can register", "write token_file: FILE with the hash that `spillway config key` prints")
 	}
 	for i, t := range r.Tokens {
 		if !IsHashedToken(t) {
@@ -236,7 +236,7 @@ func (k *configChecker) checkRegistration(r *Registration) {
 		}
 	}
 	if len(r.Allow) == 0 {
-		k.addProblem("$.registration", "no worker could register: allow is empty", "write the networks that workers have addresses in: allow: [10.0.0.0/16]")
+		k.addProblem("$.registration", "registration has an empty allow: no worker can register", "write the networks of the workers: allow: [10.0.0.0/16]")
 	}
 	for i, a := range r.Allow {
 		k.checkAllowedNetwork(fmt.Sprintf("$.registration.allow[%d]", i), a)
@@ -256,7 +256,7 @@ func (k *configChecker) checkAllowedNetwork(path, s string) {
 	case p != p.Masked():
 		k.addProblem(path, fmt.Sprintf("%s has bits set beyond its length", s), "write "+p.Masked().String()+", or "+netip.PrefixFrom(p.Addr(), p.Addr().BitLen()).String()+" for the one address")
 	case p.Addr().IsLinkLocalUnicast(), p.Addr().IsMulticast():
-		k.addProblem(path, fmt.Sprintf("%s is link-local or multicast, where clouds keep their metadata", s), "no worker is reached there: take it out")
+		k.addProblem(path, fmt.Sprintf("%s is link-local or multicast, which includes the metadata services of clouds", s), "take it out: workers are not reached there")
 	}
 }
 

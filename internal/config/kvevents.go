@@ -25,7 +25,7 @@ func (w *WorkerEntry) FindKVProblems() []strict.Problem {
 			if reason, hint := kvAddressProblem(a); reason != "" {
 				bad(at, reason, hint)
 			} else if slices.Index(list, a) < i {
-				bad(at, fmt.Sprintf("address %q is there twice", a), "write one address for each data-parallel rank")
+				bad(at, fmt.Sprintf("duplicate address %q", a), "write one address for each data-parallel rank")
 			}
 		}
 	}
@@ -61,7 +61,7 @@ func (c *SimulatedWorker) checkKVEvents(k *configChecker) {
 	k.checkListenAddr("kv_events", c.KVEvents, "tcp", false)
 	k.checkListenAddr("kv_replay", c.KVReplay, "tcp", false)
 	if c.KVReplay != "" && c.KVEvents == "" {
-		k.addProblem("$.kv_replay", "kv_replay answers for missed events, and kv_events publishes none", "write kv_events: 127.0.0.1:5557, or leave kv_replay out")
+		k.addProblem("$.kv_replay", "kv_replay is set and kv_events is not", "write kv_events: 127.0.0.1:5557, or leave kv_replay out")
 	}
 	if c.KVForm != "map" && c.KVForm != "array" {
 		k.addProblem("$.kv_form", fmt.Sprintf("unknown form %q", c.KVForm), strict.SuggestName(c.KVForm, []string{"map", "array"}, "forms"))

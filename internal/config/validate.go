@@ -47,10 +47,10 @@ func (c *Global) findProblems() []Problem {
 // checkVoterRemoval bounds the automatic removal of dead voters.
 func (k *configChecker) checkVoterRemoval(r *Raft) {
 	if d := r.RemoveAfter; d != 0 && (d < time.Minute || d > 365*24*time.Hour) {
-		k.addProblem("$.raft.remove_after", fmt.Sprintf("raft.remove_after %s is out of range", strict.FormatDuration(d)), "write a duration from 1m to 8760h, such as 72h, or 0 to remove nobody")
+		k.addProblem("$.raft.remove_after", fmt.Sprintf("raft.remove_after %s is out of range", strict.FormatDuration(d)), "write a duration from 1m to 8760h, such as 72h, or 0 to remove no voter")
 	}
 	if r.MinVoters < 3 || r.MinVoters > 9 {
-		k.addProblem("$.raft.min_voters", fmt.Sprintf("raft.min_voters %d is out of range", r.MinVoters), "write 3 to 9: with two voters one loss stops every change; remove_after: 0 keeps everybody")
+		k.addProblem("$.raft.min_voters", fmt.Sprintf("raft.min_voters %d is out of range", r.MinVoters), "write 3 to 9, because with two voters the loss of one stops every write; to remove no voter, set raft.remove_after: 0")
 	}
 }
 
@@ -77,7 +77,7 @@ func (k *configChecker) checkRaftPeers(c *Global) {
 	case !ok:
 		k.problems = append(k.problems, Problem{
 			Path: "$.raft.peers", DependsOn: "$.name", Reason: fmt.Sprintf("the peers do not list this node, %q", c.Name),
-			Hint: "list every global node, this one included, the same on each",
+			Hint: "list every global node, this one included, in the same way on each node",
 		})
 	case own != advertised:
 		k.problems = append(k.problems, Problem{
@@ -194,7 +194,7 @@ func (k *configChecker) checkUnique(seen map[string]int, value string, i int, no
 		return
 	}
 	if at, ok := seen[value]; ok {
-		k.addProblem("$."+path, fmt.Sprintf("%s %q is there twice", noun, value), fmt.Sprintf("it also stands at workers[%d]: keep one, or change it", at))
+		k.addProblem("$."+path, fmt.Sprintf("duplicate %s %q", noun, value), fmt.Sprintf("the first is at workers[%d]: keep one, or change the other", at))
 		return
 	}
 	seen[value] = i
@@ -209,7 +209,7 @@ func (c *SimulatedWorker) findProblems() []Problem {
 		k.addProblem("$.tp", fmt.Sprintf("tp %d is out of range", c.TP), "write how many GPUs run one model, 1 to 64, or leave it out")
 	}
 	if !(c.Speed > 0 && c.Speed <= 1000) {
-		k.addProblem("$.speed", fmt.Sprintf("speed %v is out of range", c.Speed), "write a number above 0 and at most 1000; 1 is as fast as life")
+		k.addProblem("$.speed", fmt.Sprintf("speed %v is out of range", c.Speed), "write a number above 0 and at most 1000; 1 is the speed of the GPU")
 	}
 	k.checkDuration("cold_start", c.ColdStart, 0, 10*time.Minute)
 	if c.Adapters < 0 || c.Adapters > 256 {
@@ -241,10 +241,10 @@ func (k *configChecker) checkGrants(a *Admin) {
 		}
 		names[g.Name] = true
 		if !slices.Contains([]string{"viewer", "operator", "admin"}, g.Role) {
-			k.addProblem(path+".role", fmt.Sprintf("there is no role %q", g.Role), "write viewer, operator or admin")
+			k.addProblem(path+".role", fmt.Sprintf("unknown role %q", g.Role), "write viewer, operator or admin")
 		}
 		if g.Token != "" && !spec.IsHashedKey(g.Token) {
-			k.addProblem(path+".token", "the token is not a hash", "run `spillway config key`, keep what it prints first, and write the sha256:... here")
+			k.addProblem(path+".token", "the token is not a hash", "run `spillway config key`, give the token that it prints to the operator, and write the sha256:... here")
 		}
 	}
 	if len(a.Grants) > 0 && a.Listen == "" {
@@ -271,7 +271,7 @@ func (k *configChecker) checkName(path, value string) {
 func (k *configChecker) checkTLS(t *TLSFiles) {
 	const hint = "`spillway certs dev` makes a certificate, a key and an authority to try with"
 	if *t == (TLSFiles{}) {
-		k.addProblem("$.tls", "tls is missing: every tier shows the others a certificate", hint)
+		k.addProblem("$.tls", "tls is missing: every process needs a certificate to connect to the others", hint)
 		return
 	}
 	k.checkPresent("tls.cert", t.Cert, hint)
@@ -323,7 +323,7 @@ func (k *configChecker) checkAddrFree(path, addr, port, network string) {
 	}
 	for _, n := range nets {
 		if other, ok := k.listenAddrs[n+" "+addr]; ok {
-			k.addProblem("$."+path, fmt.Sprintf("%s would listen on %s, which %s has taken", path, addr, other), "give each its own port")
+			k.addProblem("$."+path, fmt.Sprintf("%s and %s are both %s", other, path, addr), "give each its own port")
 			return
 		}
 		k.listenAddrs[n+" "+addr] = path
@@ -343,7 +343,7 @@ func (k *configChecker) checkAdvertise(path, advertise, listen string, needed bo
 		return
 	}
 	if needed && isUnspecifiedAddr(listen) {
-		k.addProblem("$."+path, fmt.Sprintf("others cannot reach %s", listen), fmt.Sprintf("write %s: host:port with an address of this machine that they can reach", path))
+		k.addProblem("$."+path, fmt.Sprintf("other machines cannot reach %s", listen), fmt.Sprintf("write %s: host:port with an address of this machine that they can reach", path))
 	}
 }
 
@@ -362,7 +362,7 @@ func (k *configChecker) checkDialAddrs(path string, addrs []string, hint string)
 		here := fmt.Sprintf("%s[%d]", path, i)
 		k.checkDialAddr(here, a)
 		if slices.Index(addrs, a) < i {
-			k.addProblem("$."+here, fmt.Sprintf("address %q is there twice", a), "keep one")
+			k.addProblem("$."+here, fmt.Sprintf("duplicate address %q", a), "keep one")
 		}
 	}
 }
@@ -374,7 +374,7 @@ func (k *configChecker) checkDialAddr(path, addr string) {
 		return
 	}
 	if ip := net.ParseIP(host); ip != nil && ip.IsUnspecified() {
-		k.addProblem("$."+path, fmt.Sprintf("nobody can connect to %s", addr), "write an address of the machine instead of "+host)
+		k.addProblem("$."+path, fmt.Sprintf("no client can connect to %s", addr), "write an address of the machine instead of "+host)
 	}
 }
 

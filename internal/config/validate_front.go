@@ -32,7 +32,7 @@ func (k *configChecker) checkClientListener(cert, key string, proxies []string, 
 		k.addProblem("$.http", "tls_cert and tls_key go together", "write both, or neither for plain HTTP")
 	}
 	if len(proxies) > clientip.MaxNetworks {
-		k.addProblem("$.http.trusted_proxies", fmt.Sprintf("%d networks of proxies are more than %d", len(proxies), clientip.MaxNetworks), "write fewer, larger networks")
+		k.addProblem("$.http.trusted_proxies", fmt.Sprintf("there are %d networks of proxies, more than %d", len(proxies), clientip.MaxNetworks), "write fewer, larger networks")
 	}
 	for i, n := range proxies {
 		p, err := clientip.ParseNetwork(n)
@@ -41,21 +41,21 @@ func (k *configChecker) checkClientListener(cert, key string, proxies []string, 
 		case err != nil:
 			k.addProblem(path, err.Error(), "write a network such as 10.0.0.0/8 or 2001:db8::/32, or one address")
 		case p.Bits() == 0:
-			k.addProblem(path, fmt.Sprintf("%s would believe everybody", n), "write the networks of your own proxies")
+			k.addProblem(path, fmt.Sprintf("%s would trust every client", n), "write the networks of your own proxies")
 		}
 	}
 	if !slices.Contains(clientip.ForwardHeaders(), header) {
 		k.addProblem("$.http.forwarded_header", fmt.Sprintf("unknown forwarded_header %q", header), strict.SuggestName(header, clientip.ForwardHeaders(), "headers"))
 	}
 	if headed && len(proxies) == 0 {
-		k.addProblem("$.http.proxy_protocol", "proxy_protocol is on and no proxy is trusted", "list the proxies under trusted_proxies: PROXY headers of anybody else are not believed")
+		k.addProblem("$.http.proxy_protocol", "proxy_protocol is on and no proxy is trusted", "list the proxies under trusted_proxies: PROXY headers from other addresses are ignored")
 	}
 }
 
 // checkResumeTexts checks the memory for texts of resumable streams.
 func (k *configChecker) checkResumeTexts(path string, n int64) {
 	if n < 1<<20 || n > 64<<30 {
-		k.addProblem(path, fmt.Sprintf("resume_texts %d is out of range", n), "write bytes, from 1048576 (1 MiB) to 68719476736 (64 GiB); a spec with routing.resume_text: 0 has no stream resumed")
+		k.addProblem(path, fmt.Sprintf("resume_texts %d is out of range", n), "write bytes, from 1048576 (1 MiB) to 68719476736 (64 GiB); to resume no stream, set routing.resume_text: 0 in the spec")
 	}
 }
 
@@ -92,7 +92,7 @@ const maxProxied = 100_000
 // checkMaxProxied checks http.max_proxied.
 func (k *configChecker) checkMaxProxied(c *RedirectEndpoint) {
 	if c.MaxProxied < 1 || c.MaxProxied > maxProxied {
-		k.addProblem("$.http.max_proxied", fmt.Sprintf("http.max_proxied %d is out of range", c.MaxProxied), fmt.Sprintf("write 1 to %d; a service's redirect_proxy in the spec turns passing on on", maxProxied))
+		k.addProblem("$.http.max_proxied", fmt.Sprintf("http.max_proxied %d is out of range", c.MaxProxied), fmt.Sprintf("write 1 to %d; redirect_proxy of a service in the spec enables passing on", maxProxied))
 	}
 }
 
@@ -107,7 +107,7 @@ func (k *configChecker) checkDNS(d *DNSServer) {
 		k.checkListenAddr(fmt.Sprintf("dns.tls.listen[%d]", i), a, "tcp", true)
 	}
 	if (d.TLS.Cert == "") != (d.TLS.Key == "") {
-		k.addProblem("$.dns.tls", "cert and key go together", "write both, or neither to show the node's own certificate")
+		k.addProblem("$.dns.tls", "cert and key go together", "write both, or neither to use the node's own certificate")
 	}
 	if len(d.Identity) > maxDNSIdentityBytes {
 		k.addProblem("$.dns.identity", fmt.Sprintf("the identity has %d characters, more than %d", len(d.Identity), maxDNSIdentityBytes), "write a short name, such as that of the node")

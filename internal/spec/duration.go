@@ -27,7 +27,7 @@ func (m *Timestamp) UnmarshalText(b []byte) error {
 	}
 	v, err := time.Parse(time.RFC3339, strings.TrimSpace(string(b)))
 	if err != nil || v.Year() < 1970 {
-		return &strict.HintedError{Reason: "this is not a moment", Hint: "write a date, a time and a zone, such as 2026-01-31T00:00:00Z"}
+		return &strict.HintedError{Reason: "this is not a time", Hint: "write a date, a time and a zone, such as 2026-01-31T00:00:00Z"}
 	}
 	*m = Timestamp(v.UTC().Format(time.RFC3339))
 	return nil

@@ -58,7 +58,7 @@ type issuerValidator struct{ *validation }
 func (v *issuerValidator) checkIssuers() {
 	list := v.spec.Issuers
 	if len(list) > maxIssuers {
-		v.addProblem("$.issuers", fmt.Sprintf("there are %d issuers, more than %d", len(list), maxIssuers), "leave out those that nobody uses")
+		v.addProblem("$.issuers", fmt.Sprintf("there are %d issuers, more than %d", len(list), maxIssuers), "remove those that are not in use")
 		return
 	}
 	for i := range list {
@@ -69,10 +69,10 @@ func (v *issuerValidator) checkIssuers() {
 
 func (v *issuerValidator) checkIssuer(i *TokenIssuer, path string) {
 	if i.Issuer == "" || len(i.Issuer) > 512 {
-		v.addProblem(path+".issuer", "the issuer has no name, or one of more than 512 letters", "write what its tokens say in iss")
+		v.addProblem(path+".issuer", "the issuer has no name, or one of more than 512 letters", "write the value of iss in its tokens")
 	}
 	if len(i.Audience) == 0 {
-		v.addProblem(path+".audience", "the issuer has no audience", "write what its tokens for this service say in aud: any token of the issuer would do otherwise, whomever it was made for")
+		v.addProblem(path+".audience", "the issuer has no audience", "write the value of aud in its tokens for this service: without it, tokens for other services would be accepted")
 	}
 	switch {
 	case i.JWKSURL == "" && i.JWKS == "":
@@ -88,7 +88,7 @@ func (v *issuerValidator) checkIssuer(i *TokenIssuer, path string) {
 	}
 	for k, a := range i.Algorithms {
 		if !slices.Contains(TokenAlgorithms(), a) {
-			v.addProblem(itemPath(path+".algorithms")(k), fmt.Sprintf("algorithm %q is not for public keys, or not known", a), "the algorithms are: "+strings.Join(TokenAlgorithms(), ", "))
+			v.addProblem(itemPath(path+".algorithms")(k), fmt.Sprintf("unsupported algorithm %q", a), "the algorithms are: "+strings.Join(TokenAlgorithms(), ", "))
 		}
 	}
 	if i.Tenant != "" {
@@ -125,13 +125,13 @@ func keyURLProblem(text string) string {
 	case err != nil || u.Host == "":
 		return "this is not a URL"
 	case u.User != nil:
-		return "the URL holds a password, and everyone who reads the spec sees it"
+		return "the URL contains a password: everyone who reads the spec can read it"
 	case u.Scheme == "https" || u.Scheme == "http" && isLoopbackHost(u.Hostname()):
 		return ""
 	case u.Scheme == "http":
-		return "keys that come in plain text can be forged on the way"
+		return "keys fetched over http can be forged in transit"
 	}
-	return fmt.Sprintf("keys are not fetched by %q", u.Scheme)
+	return fmt.Sprintf("unsupported URL scheme %q", u.Scheme)
 }
 
 func isLoopbackHost(host string) bool {

@@ -41,7 +41,7 @@ func (c *problemCollector) checkUnique(noun string, names []string, path func(i 
 			continue
 		}
 		if at, ok := first[n]; ok {
-			c.addProblem(path(i), fmt.Sprintf("%s %q is there twice", noun, n), "it also stands at "+strings.TrimPrefix(path(at), "$.")+": keep one, or rename it")
+			c.addProblem(path(i), fmt.Sprintf("duplicate %s %q", noun, n), "the first is at "+strings.TrimPrefix(path(at), "$.")+": keep one, or change the other")
 			continue
 		}
 		first[n] = i

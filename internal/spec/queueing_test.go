@@ -114,7 +114,7 @@ func TestBatchDefaultsAndMistakes(t *testing.T) {
 	for text, want := range map[string]string{
 		"max_size: 5000": "max_size 5000 is out of range", "max_size: -1": "out of range", "preferred_sizes: [8, 4]": "out of order", "preferred_sizes: [128]": "max_size (64)",
 		"max_delay: 2s": "max_delay 2s is out of range", "max_bytes: 10": "max_bytes 10 is out of range", "infer_models: [resnet]": `unknown model "resnet"`,
-		"infer_models: [llama-8b, llama-8b]": "is there twice", "max_delays: 2ms": "max_delay",
+		"infer_models: [llama-8b, llama-8b]": "duplicate", "max_delays: 2ms": "max_delay",
 	} {
 		if err := with(text); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", text, err, want)

@@ -70,7 +70,7 @@ func (w *TargetConditions) String() string {
 	if h := &w.Header; h.Name != "" && h.Value != "" {
 		parts = append(parts, fmt.Sprintf("header %s is %q", h.Name, h.Value))
 	} else if h.Name != "" {
-		parts = append(parts, "header "+h.Name+" is there")
+		parts = append(parts, "header "+h.Name+" is present")
 	}
 	if len(w.Tenants) > 0 {
 		parts = append(parts, "tenant is "+strings.Join(w.Tenants, " or "))

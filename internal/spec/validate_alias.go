@@ -81,13 +81,13 @@ func (v *aliasValidator) checkConditions(w *TargetConditions, path string) {
 	case h.Name == "" && h.Value != "":
 		v.addProblem(path+".header", "the condition names no header", "write header: {name: X-Cohort, value: beta}")
 	case h.Name != "" && !isToken(h.Name):
-		v.addProblem(path+".header.name", fmt.Sprintf("%q is no header's name", h.Name), "write a name such as X-Cohort")
+		v.addProblem(path+".header.name", fmt.Sprintf("%q is not a header name", h.Name), "write a name such as X-Cohort")
 	case h.Name != "" && isHiddenHeader(h.Name):
-		v.addProblem(path+".header.name", fmt.Sprintf("the header %s never reaches the rules", h.Name), "choose a header of your own, such as X-Cohort")
+		v.addProblem(path+".header.name", fmt.Sprintf("conditions cannot read the header %s", h.Name), "choose a header of your own, such as X-Cohort")
 	}
 	v.checkTenantNames(w.Tenants, path+".tenants")
 	if !(w.Cohort >= 0 && w.Cohort <= 100) {
-		v.addProblem(path+".cohort", fmt.Sprintf("cohort %v is no percentage", w.Cohort), "write the share of tenants in percent, above 0 and at most 100")
+		v.addProblem(path+".cohort", fmt.Sprintf("cohort %v is out of range", w.Cohort), "write the share of tenants in percent, above 0 and at most 100")
 	}
 }
 
@@ -120,7 +120,7 @@ func (v *poolValidator) checkPool(p *WorkerPool, path string) {
 		v.addProblem(path+".labels", fmt.Sprintf("pool %q names no labels", p.Name), "write the labels of its workers: labels: {tier: gold}")
 	}
 	if len(p.Tenants)+len(p.Models)+len(p.Classes) == 0 {
-		v.addProblem(path, fmt.Sprintf("pool %q takes everybody's requests", p.Name), "name the tenants, models or classes that it is for")
+		v.addProblem(path, fmt.Sprintf("pool %q names no tenants, models or classes", p.Name), "write at least one of them: the pool would otherwise take all requests")
 	}
 	v.checkTenantNames(p.Tenants, path+".tenants")
 	v.checkReferences("model", "$.models[*].name", p.Models, v.models, itemPath(path+".models"))

@@ -34,7 +34,7 @@ func (v *modelValidator) checkModel(m *Model, path string) {
 		v.addProblem(path+".name", "model: "+why, nameHint)
 	}
 	if m.MaxContext < 0 {
-		v.addProblem(path+".max_context", fmt.Sprintf("max_context %d is negative", m.MaxContext), "write tokens, or leave it out to take what the workers say")
+		v.addProblem(path+".max_context", fmt.Sprintf("max_context %d is negative", m.MaxContext), "write tokens, or leave it out to use the value that the workers report")
 	}
 	if m.MaxOutput < 1 {
 		v.addProblem(path+".max_output", fmt.Sprintf("max_output %d is not positive", m.MaxOutput), "write tokens, such as 1024")
@@ -73,25 +73,25 @@ func (v *modelValidator) checkFallbacks() {
 			v.checkReferences("model", "$.models[*].name", []string{m.Fallback}, v.models, func(int) string { return path })
 		}
 	}
-	told := map[string]bool{}
+	reported := map[string]bool{}
 	for i := range v.spec.Models {
-		v.checkFallbackCycle(v.spec.Models[i].Name, itemPath("$.models")(i)+".fallback", next, told)
+		v.checkFallbackCycle(v.spec.Models[i].Name, itemPath("$.models")(i)+".fallback", next, reported)
 	}
 }
 
 // checkFallbackCycle reports a cyclic chain of fallbacks, once per cycle.
-func (v *modelValidator) checkFallbackCycle(first, path string, next map[string]string, told map[string]bool) {
+func (v *modelValidator) checkFallbackCycle(first, path string, next map[string]string, reported map[string]bool) {
 	way := []string{first}
 	for at := next[first]; at != "" && len(way) <= len(next); at = next[at] {
 		way = append(way, at)
 		if at != first {
 			continue
 		}
-		if !told[first] {
-			v.addProblem(path, "the fallbacks go in a circle: "+strings.Join(way, " -> "), "let the last model of a chain have none")
+		if !reported[first] {
+			v.addProblem(path, "the fallbacks form a cycle: "+strings.Join(way, " -> "), "remove the fallback of one of these models")
 		}
 		for _, name := range way {
-			told[name] = true
+			reported[name] = true
 		}
 		return
 	}
@@ -137,7 +137,7 @@ func (v *modelValidator) checkParent(m *Model, path string) {
 			Reason: fmt.Sprintf("unknown model %q", m.Parent), Hint: strict.SuggestName(m.Parent, v.models, "models"),
 		})
 	case v.spec.Models[at].Parent != "":
-		v.addProblem(path+".parent", fmt.Sprintf("%q is an adapter itself", m.Parent), "write the name of the base model that both stand on")
+		v.addProblem(path+".parent", fmt.Sprintf("%q is an adapter itself", m.Parent), "write the name of the base model of both")
 	}
 	if len(m.Load.Path) > maxPathBytes || strings.ContainsFunc(m.Load.Path, func(r rune) bool { return r < ' ' || r == 0x7f }) {
 		v.addProblem(path+".load.path", "the path is too long or holds control characters", fmt.Sprintf("write at most %d bytes, such as /adapters/sql", maxPathBytes))

@@ -120,9 +120,9 @@ func addressProblem(a netip.Addr) (why, hint string) {
 	case a.Is4In6():
 		return fmt.Sprintf("address %s is an IPv4 address in IPv6 form", a), "write " + a.Unmap().String()
 	case a.IsUnspecified():
-		return fmt.Sprintf("address %s stands for no host", a), "write the address that clients connect to"
+		return fmt.Sprintf("address %s is the unspecified address", a), "write the address that clients connect to"
 	case a.IsMulticast() || a == netip.AddrFrom4([4]byte{255, 255, 255, 255}):
-		return fmt.Sprintf("address %s is not one host's", a), "write the address that clients connect to"
+		return fmt.Sprintf("address %s is not the address of one host", a), "write the address that clients connect to"
 	}
 	return "", ""
 }
@@ -228,7 +228,7 @@ func (v *regionValidator) checkRegionSteering(r *Region, path string) {
 			})
 		}
 		if q := r.Quotas[name]; !(q >= 0) || !isFinite(q) {
-			v.addProblem(here, fmt.Sprintf("quota %v is not an amount", q), "write tokens/s, 0 to send nothing there")
+			v.addProblem(here, fmt.Sprintf("quota %v is negative or not finite", q), "write tokens/s, 0 to send nothing there")
 		}
 	}
 }

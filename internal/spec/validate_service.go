@@ -186,7 +186,7 @@ func (v *serviceValidator) checkChildName(noun, name, path string, services map[
 		v.reportProblem(Problem{
 			Path: path, DependsOn: "$.regions[*].name",
 			Reason: fmt.Sprintf("%s %q is also the name of a region below service %q", noun, name, parent),
-			Hint:   "rename the " + noun + ": that name answers for one region alone",
+			Hint:   "rename the " + noun + ": that name always answers with the one region",
 		})
 	}
 }
@@ -230,6 +230,6 @@ func (v *serviceValidator) checkCanary(s *Service, path string) {
 		})
 	}
 	if !(c.Share > 0 && c.Share < 1) {
-		v.addProblem(path+".share", fmt.Sprintf("share %v of the canary is not a part", c.Share), "write a number above 0 and below 1, such as 0.05")
+		v.addProblem(path+".share", fmt.Sprintf("share %v of the canary is out of range", c.Share), "write a number above 0 and below 1, such as 0.05")
 	}
 }

@@ -38,7 +38,7 @@ func (v *tenantValidator) checkTimedKeys(list []TimedKey, path string) {
 			v.addProblem(at+".hash", reason, hint)
 		}
 		if from, to := k.NotBefore.AsTime(), k.NotAfter.AsTime(); !to.IsZero() && !to.After(from) {
-			v.addProblem(at+".not_after", "the key ends before it begins", "write a later moment than not_before")
+			v.addProblem(at+".not_after", "the key ends before it begins", "write a later time than not_before")
 		}
 	}
 }
@@ -102,9 +102,9 @@ func (v *tenantValidator) checkResidency(list, carried []string, path string) {
 		}
 		hint := strict.SuggestName(label, carried, "jurisdictions")
 		if slices.Contains(v.regions, label) {
-			hint = fmt.Sprintf("%q is a region: residency names jurisdictions, which regions carry in their own residency list", label)
+			hint = fmt.Sprintf("%q is a region: residency lists jurisdictions, and each region lists its own under residency", label)
 		}
-		v.reportProblem(Problem{Path: itemPath(path)(i), DependsOn: "$.regions[*].residency", Reason: fmt.Sprintf("no region carries the residency %q", label), Hint: hint})
+		v.reportProblem(Problem{Path: itemPath(path)(i), DependsOn: "$.regions[*].residency", Reason: fmt.Sprintf("no region has the residency %q", label), Hint: hint})
 	}
 	v.checkUnique("jurisdiction", list, itemPath(path))
 }
@@ -121,15 +121,15 @@ func (v *tenantValidator) checkKeys(list []string, path string) {
 }
 
 func keyProblem(k string) (reason, hint string) {
-	const howto = "put in what `spillway config key` prints for it: sha256: and 64 hex digits"
+	const howto = "write what `spillway config key` prints: sha256: and 64 hex digits"
 	digits, ok := strings.CutPrefix(strings.ToLower(k), keyPrefix)
 	switch {
 	case k == "":
 		return "the key is empty", howto
 	case !ok && len(k) == 64 && isHex(k):
-		return "the key's hash does not say how it was made", "write sha256: in front of the digits"
+		return "the key's hash has no sha256: prefix", "write sha256: in front of the digits"
 	case !ok:
-		return "the key stands here in plain text, where everyone who reads the spec sees it", "replace the key, for it is known now, and " + howto
+		return "the key is in plain text: everyone who reads the spec can read it", "replace the key, because it is no longer secret, and " + howto
 	case !isHex(digits):
 		return "the key's hash has characters that are not hex digits", howto
 	case len(digits) != 64:
@@ -156,7 +156,7 @@ func (v *tenantValidator) checkSharedKeys(list []Tenant) {
 				continue
 			}
 			if at, ok := first[key]; ok {
-				v.addProblem(path, "this key is there twice", "it also stands at "+at+": give each tenant keys of its own")
+				v.addProblem(path, "duplicate key", "the first is at "+at+": give each tenant its own keys")
 				continue
 			}
 			first[key] = strings.TrimPrefix(path, "$.")

@@ -32,7 +32,7 @@ func (v *zoneValidator) checkZone() {
 func (v *zoneValidator) checkNameservers(list []Nameserver) {
 	const path = "$.zone.nameservers"
 	if len(list) == 0 {
-		v.addProblem(path, "the zone has no nameservers", "name each global node as resolvers see it, with its address")
+		v.addProblem(path, "the zone has no nameservers", "list each global node with the name and the address that resolvers use")
 	}
 	for i := range list {
 		n := &list[i]
@@ -68,7 +68,7 @@ const (
 func (v *zoneValidator) checkCAA(list []CAAProperty) {
 	const path = "$.zone.caa"
 	if len(list) > maxCAA {
-		v.addProblem(path, fmt.Sprintf("%d CAA records do not go into one answer", len(list)), fmt.Sprintf("keep %d at most", maxCAA))
+		v.addProblem(path, fmt.Sprintf("%d CAA records are too many for one answer", len(list)), fmt.Sprintf("keep %d at most", maxCAA))
 	}
 	for i := range list {
 		c, at := &list[i], fmt.Sprintf("%s[%d]", path, i)
@@ -78,9 +78,9 @@ func (v *zoneValidator) checkCAA(list []CAAProperty) {
 		case c.Value == "":
 			v.addProblem(at, "the CAA record has no value", `write the authority's domain, such as letsencrypt.org, or ";" to forbid all`)
 		case len(c.Value) > maxCAAValue || strings.ContainsFunc(c.Value, func(r rune) bool { return r < ' ' || r > '~' }):
-			v.addProblem(at+".value", "the value is no line of at most 255 plain characters", "write the authority's domain, such as letsencrypt.org")
+			v.addProblem(at+".value", "the value is not one line of at most 255 printable ASCII characters", "write the authority's domain, such as letsencrypt.org")
 		case c.Tag == "iodef" && !strings.HasPrefix(c.Value, "mailto:") && !strings.HasPrefix(c.Value, "https://") && !strings.HasPrefix(c.Value, "http://"):
-			v.addProblem(at+".value", fmt.Sprintf("%q is no URL to report to", c.Value), "write mailto:security@example.com or an https:// URL")
+			v.addProblem(at+".value", fmt.Sprintf("%q is not a URL for reports", c.Value), "write mailto:security@example.com or an https:// URL")
 		}
 	}
 }
@@ -95,7 +95,7 @@ func (v *zoneValidator) checkDNSSEC(d *DNSSEC) {
 	}
 	v.checkDuration(path+"signature_lifetime", "signature_lifetime", d.SignatureLifetime, time.Hour, 60*24*time.Hour)
 	if least := 2 * max(v.spec.LongestTTL(), time.Duration(d.KeyTTL)); time.Duration(d.SignatureLifetime) < least {
-		v.addProblem(path+"signature_lifetime", fmt.Sprintf("signatures of %s would end while resolvers may hold answers", d.SignatureLifetime),
+		v.addProblem(path+"signature_lifetime", fmt.Sprintf("signatures valid for %s would expire while resolvers may still cache answers", d.SignatureLifetime),
 			fmt.Sprintf("write at least %s, twice the longest TTL, or leave it out", strict.FormatDuration(least)))
 	}
 }

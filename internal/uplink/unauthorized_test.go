@@ -307,10 +307,10 @@ func TestSessionOverLoopbackSockets(t *testing.T) {
 		id.TrustDomain = "test.example"
 		return issueCerts(t, ca, id, dir+"/"+id.Name)
 	}
-	heard, lost, told := make(chan *capacity.Summary, 1000), make(chan capacity.Path, 1), make(chan *Directive, 100)
+	received, lost, directives := make(chan *capacity.Summary, 1000), make(chan capacity.Path, 1), make(chan *Directive, 100)
 	p, err := NewParent(ParentConfig{
 		Listen: "localhost:0", Certs: as(gatewayID("g1")), ChildRole: identity.RoleLocal,
-		OnSummary:      func(_ identity.ID, s *capacity.Summary) { heard <- s },
+		OnSummary:      func(_ identity.ID, s *capacity.Summary) { received <- s },
 		OnLost:         func(_ identity.ID, path capacity.Path) { lost <- path },
 		BuildDirective: func(capacity.Path) *Directive { return &Directive{Index: 3, Spec: bytes.Repeat([]byte("x"), 500_000)} },
 	})
@@ -326,7 +326,7 @@ func TestSessionOverLoopbackSockets(t *testing.T) {
 	c, err := NewChild(ChildConfig{
 		Certs: as(localID("a", "l2")), Parents: []string{"localhost:" + port}, ParentRole: identity.RoleGateway,
 		Interval: 20 * time.Millisecond, BuildSummary: timestampedModels(40), Log: slog.New(slog.DiscardHandler),
-		OnDirective: func(_ identity.ID, d *Directive) { told <- d },
+		OnDirective: func(_ identity.ID, d *Directive) { directives <- d },
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -338,11 +338,11 @@ func TestSessionOverLoopbackSockets(t *testing.T) {
 		t.Error("started twice")
 	}
 	for range 20 {
-		if s := <-heard; s.Path != pathL2 || len(s.Models) != 40 {
+		if s := <-received; s.Path != pathL2 || len(s.Models) != 40 {
 			t.Fatalf("%s with %d models", s.Path, len(s.Models))
 		}
 	}
-	if d := <-told; d.Index != 3 || len(d.Spec) != 500_000 {
+	if d := <-directives; d.Index != 3 || len(d.Spec) != 500_000 {
 		t.Fatal("directive")
 	}
 	if err := c.Stop(ctx); err != nil {

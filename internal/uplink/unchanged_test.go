@@ -38,9 +38,9 @@ func TestUnchangedSummariesAreSentLessOften(t *testing.T) {
 		for i := range int64(20) {
 			n.Store(i + 1)
 			c.SummarizeNow()
-			told := waitUntil(t, func() bool { _, s := g.childState(pathL2); return s.FindModel("m").Backlog == i+1 })
-			if told > 100*time.Millisecond { // the link has a latency of 40 ms
-				t.Errorf("a change arrived after %v", told)
+			delay := waitUntil(t, func() bool { _, s := g.childState(pathL2); return s.FindModel("m").Backlog == i+1 })
+			if delay > 100*time.Millisecond { // the link has a latency of 40 ms
+				t.Errorf("a change arrived after %v", delay)
 			}
 			time.Sleep(37 * time.Millisecond)
 		}
