@@ -117,7 +117,7 @@ func (s *batchDispatcher) runDispatcher() {
 		case r := <-s.leave:
 			s.removeMember(r)
 		case t := <-s.placed:
-			s.started(t)
+			s.reportStarted(t)
 		case t := <-s.finished:
 			s.deliverResponses(t)
 		case <-timer.C:
@@ -228,8 +228,8 @@ func (s *batchDispatcher) startCall(c *batch.Call[*coalescedPart], now time.Time
 	})
 }
 
-// started signals the members of a call that a worker has it.
-func (s *batchDispatcher) started(t *batchCall) {
+// reportStarted signals the members of a call that a worker has it.
+func (s *batchDispatcher) reportStarted(t *batchCall) {
 	t.placed = true
 	for _, it := range t.batch.Items {
 		for _, r := range it.Value.members {

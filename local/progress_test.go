@@ -149,19 +149,23 @@ type member struct {
 	leave context.CancelFunc
 }
 
-func (m *member) reported() []string { m.mu.Lock(); defer m.mu.Unlock(); return slices.Clone(m.steps) }
+func (m *member) reportedSteps() []string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Clone(m.steps)
+}
 
-// awaits waits until the zone has reported exactly these steps.
-func (m *member) awaits(t *testing.T, steps ...string) {
+// awaitSteps waits until the zone has reported exactly these steps.
+func (m *member) awaitSteps(t *testing.T, steps ...string) {
 	t.Helper()
-	testkit.Eventually(t, fmt.Sprintf("the steps %v", steps), func() bool { return len(m.reported()) >= len(steps) })
-	if got := m.reported(); !slices.Equal(got, steps) {
+	testkit.Eventually(t, fmt.Sprintf("the steps %v", steps), func() bool { return len(m.reportedSteps()) >= len(steps) })
+	if got := m.reportedSteps(); !slices.Equal(got, steps) {
 		t.Errorf("reported %v, want %v", got, steps)
 	}
 }
 
-// send sends a request for embeddings.
-func (z *mergingZone) send(text string) *member {
+// sendEmbedding sends a request for embeddings.
+func (z *mergingZone) sendEmbedding(text string) *member {
 	m := &member{reply: make(chan httpReply, 1)}
 	var ctx context.Context
 	ctx, m.leave = context.WithCancel(z.t.Context())
@@ -197,12 +201,12 @@ func TestZoneReportsMembersOfACall(t *testing.T) {
 	text := func(c string, tokens int) string { return strings.Repeat(c, 4*tokens) }
 	one, two, three := text("a", 125), text("b", 50), text("c", 50)
 	release := e.holdAnswers()
-	first := z.send(one)
+	first := z.sendEmbedding(one)
 	testkit.Eventually(t, "the engine busy", func() bool { return e.calls.Load() == 1 })
-	twin := z.send(one) // joins a call in progress
-	second, same, third := z.send(two), z.send(two), z.send(three)
+	twin := z.sendEmbedding(one) // joins a call in progress
+	second, same, third := z.sendEmbedding(two), z.sendEmbedding(two), z.sendEmbedding(three)
 	for _, m := range []*member{second, same, third} {
-		m.awaits(t, forward.ProgressQueued)
+		m.awaitSteps(t, forward.ProgressQueued)
 	}
 	third.leave()
 	testkit.Eventually(t, "the third gone", func() bool { return z.agent.PendingBatched("bge") == 4 })
@@ -210,25 +214,25 @@ func TestZoneReportsMembersOfACall(t *testing.T) {
 	release()
 	checkVectors(t, <-first.reply, one)
 	checkVectors(t, <-twin.reply, one)
-	second.awaits(t, forward.ProgressQueued, forward.ProgressStarted)
-	same.awaits(t, forward.ProgressQueued, forward.ProgressStarted)
-	third.awaits(t, forward.ProgressQueued)
-	late := z.send(two) // joins a call in progress
+	second.awaitSteps(t, forward.ProgressQueued, forward.ProgressStarted)
+	same.awaitSteps(t, forward.ProgressQueued, forward.ProgressStarted)
+	third.awaitSteps(t, forward.ProgressQueued)
+	late := z.sendEmbedding(two) // joins a call in progress
 	testkit.Eventually(t, "the last is pending", func() bool { return z.agent.PendingBatched("bge") == 3 })
 	next()
 	for _, m := range []*member{second, same, late} {
 		checkVectors(t, <-m.reply, two)
 	}
 	for _, m := range []*member{first, twin, late} { // on a busy machine they may have waited long enough to be reported
-		if got := m.reported(); len(got) > 0 && !slices.Equal(got, []string{forward.ProgressQueued, forward.ProgressStarted}) {
+		if got := m.reportedSteps(); len(got) > 0 && !slices.Equal(got, []string{forward.ProgressQueued, forward.ProgressStarted}) {
 			t.Errorf("reported %v", got)
 		}
 	}
 	unreported := 0
 	for range 10 {
-		m := z.send(two)
+		m := z.sendEmbedding(two)
 		checkVectors(t, <-m.reply, two)
-		if len(m.reported()) == 0 {
+		if len(m.reportedSteps()) == 0 {
 			unreported++
 		}
 	}
@@ -245,12 +249,12 @@ func TestMergedCallThatWaitsForRoomIsAnswered(t *testing.T) {
 	z := startMergingZone(t, e, "1ms")
 	release := e.holdAnswers()
 	text := func(c string) string { return strings.Repeat(c, 400) }
-	first := z.send(text("a"))
+	first := z.sendEmbedding(text("a"))
 	testkit.Eventually(t, "the engine busy", func() bool { return e.calls.Load() == 1 })
-	second := z.send(text("b"))
-	second.awaits(t, forward.ProgressQueued)
-	third := z.send(text("c"))
-	third.awaits(t, forward.ProgressQueued)
+	second := z.sendEmbedding(text("b"))
+	second.awaitSteps(t, forward.ProgressQueued)
+	third := z.sendEmbedding(text("c"))
+	third.awaitSteps(t, forward.ProgressQueued)
 	if n := e.calls.Load(); n != 1 {
 		t.Fatalf("%d calls, want one: there is no room for more", n)
 	}
@@ -258,8 +262,8 @@ func TestMergedCallThatWaitsForRoomIsAnswered(t *testing.T) {
 	checkVectors(t, <-first.reply, text("a"))
 	checkVectors(t, <-second.reply, text("b"))
 	checkVectors(t, <-third.reply, text("c"))
-	second.awaits(t, forward.ProgressQueued, forward.ProgressStarted)
-	third.awaits(t, forward.ProgressQueued, forward.ProgressStarted)
+	second.awaitSteps(t, forward.ProgressQueued, forward.ProgressStarted)
+	third.awaitSteps(t, forward.ProgressQueued, forward.ProgressStarted)
 }
 
 // TestMergedRequestsReleaseTheirBodiesOnce: the memory charged for request bodies is released exactly once.

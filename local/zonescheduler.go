@@ -28,21 +28,21 @@ func (z *zoneScheduler) update(do func(s *sched.Scheduler)) {
 	z.mu.Lock()
 	defer z.mu.Unlock()
 	do(z.core)
-	z.deliver()
+	z.deliverResults()
 }
 
-// deliver hands the results of ended waits to their requests and wakes the model loader. The caller holds the lock.
-func (z *zoneScheduler) deliver() {
+// deliverResults hands the results of ended waits to their requests and wakes the model loader. The caller holds the lock.
+func (z *zoneScheduler) deliverResults() {
 	for _, v := range z.core.Admission.TakeSettled() {
 		v.Owner.(*zoneRequest).waitResults <- v.WaitResult
 	}
 	if z.core.TakePlacementChanged() {
-		wake(z.loaderWake)
+		wakeLoop(z.loaderWake)
 	}
 }
 
-// wake sends to a channel with a buffer of one, unless a wakeup is pending there.
-func wake(c chan<- struct{}) {
+// wakeLoop sends to a channel with a buffer of one, unless a wakeup is pending there.
+func wakeLoop(c chan<- struct{}) {
 	select {
 	case c <- struct{}{}:
 	default:
@@ -50,7 +50,7 @@ func wake(c chan<- struct{}) {
 }
 
 // wakePump wakes runPump without blocking.
-func (z *zoneScheduler) wakePump() { wake(z.pumpWake) }
+func (z *zoneScheduler) wakePump() { wakeLoop(z.pumpWake) }
 
 // admitRequest assigns a worker to a request, queues it or refuses it.
 func (z *zoneScheduler) admitRequest(v *zoneRequest, now time.Time) (at *sched.Attempt, refusal *openai.Error, waits bool) {
@@ -60,7 +60,7 @@ func (z *zoneScheduler) admitRequest(v *zoneRequest, now time.Time) (at *sched.A
 	if at, refusal, waits = z.core.Admission.AdmitRequest(&v.Request, now); waits && v.waitResults == nil {
 		v.waitResults = make(chan sched.WaitResult, 1) // one result for each wait
 	}
-	z.deliver()
+	z.deliverResults()
 	return at, refusal, waits
 }
 

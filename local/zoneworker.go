@@ -46,7 +46,7 @@ func (w *zoneWorker) Sleeps() bool {
 }
 
 // RequestScrape triggers a scrape of the worker without waiting for the interval.
-func (w *zoneWorker) RequestScrape() { wake(w.scrapeNow) }
+func (w *zoneWorker) RequestScrape() { wakeLoop(w.scrapeNow) }
 
 // engineAccess returns how the worker is reached, for the hints in causes.
 func (w *zoneWorker) engineAccess() engine.AccessMode {

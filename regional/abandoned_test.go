@@ -207,8 +207,8 @@ func TestClientThatLeavesSpendsDayBudget(t *testing.T) {
 	}
 }
 
-// recorded stops a gateway and returns the total of a tenant's usage records.
-func recorded(t *testing.T, g *regional.Gateway, dir, tenant string) billing.Total {
+// readTotal stops a gateway and returns the total of a tenant's usage records.
+func readTotal(t *testing.T, g *regional.Gateway, dir, tenant string) billing.Total {
 	t.Helper()
 	requireNoError(t, g.Stop(stopContext(t)))
 	r, err := billing.ReadFiles([]string{dir}, []string{"tenant"})
@@ -267,7 +267,7 @@ func TestCallThatItsClientLeavesPaysForTheBegunPrompt(t *testing.T) {
 				t.Errorf("the call was answered %q", out)
 			}
 			testkit.Eventually(t, "the worker's call has ended", func() bool { return callee.openCalls.Load() == 0 })
-			got := recorded(t, g, dir, "europe")
+			got := readTotal(t, g, dir, "europe")
 			if got.Requests != c.want || c.want > 0 && (got.Prompt < int64(len(in))/4 || got.BytesIn != int64(5+len(in)) || got.Completion != 0) {
 				t.Errorf("recorded %+v, want the prompt of %d requests of %d bytes", got, c.want, len(in))
 			}
@@ -321,7 +321,7 @@ func TestCallThatLeavesAQueueIsNotCharged(t *testing.T) {
 			leave()
 			<-gone
 			testkit.Eventually(t, "the attempt has ended", func() bool { sent, _ := g.CountAttempts(); return sent == 0 })
-			if got := recorded(t, g, dir, "europe"); got.Requests != want || want > 0 && got.Prompt < int64(len(in))/4 {
+			if got := readTotal(t, g, dir, "europe"); got.Requests != want || want > 0 && got.Prompt < int64(len(in))/4 {
 				t.Errorf("recorded %+v, want %d requests", got, want)
 			}
 		})
@@ -345,7 +345,7 @@ func TestWebSocketThatItsClientLeavesIsNotCharged(t *testing.T) {
 	testkit.Eventually(t, "the worker has it", func() bool { return hanging.Load() == 1 })
 	requireNoError(t, c.Close())
 	testkit.Eventually(t, "the worker has lost it", func() bool { return hanging.Load() == 0 })
-	if got := recorded(t, g, dir, "europe"); got != (billing.Total{}) {
+	if got := readTotal(t, g, dir, "europe"); got != (billing.Total{}) {
 		t.Errorf("recorded %+v, want nothing", got)
 	}
 }

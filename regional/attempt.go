@@ -217,9 +217,9 @@ func cancelAttempts(list []*routing.Attempt, cause error) {
 	}
 }
 
-// begin makes an attempt cancellable once its context has started. The router may have selected it for cancellation
+// beginAttempt makes an attempt cancellable once its context has started. The router may have selected it for cancellation
 // since it was dispatched.
-func (p *gatewayAttempt) begin() {
+func (p *gatewayAttempt) beginAttempt() {
 	p.begun.Store(true)
 	if cause := p.cancelCause.Load(); cause != nil {
 		p.endContext(*cause)

@@ -201,7 +201,7 @@ func (g *gatewayServer) dispatchRequest(q *gatewayRequest, p *gatewayAttempt) ro
 		q.query.Deadline = q.arrived.Add(q.hop.Deadline)
 	}
 	p.route.Owner, p.route.MayRetry = p, q.hop.RetriesLeft > 0
-	return g.router.dispatch(&q.query, &p.route, time.Now())
+	return g.router.dispatchRequest(&q.query, &p.route, time.Now())
 }
 
 // forwardRefusal forwards a refusal of a tier below. A peer may refuse a request that is valid here, because it

@@ -46,7 +46,7 @@ func (j *requestLoop) makeAttempt(p *gatewayAttempt) (res forward.Result) {
 			p.finishAttempt()
 		}
 	}()
-	p.begin()
+	p.beginAttempt()
 	req, err := forward.NewEditedHopRequest(&p.ctx, r, "https://"+d.Endpoint+q.path, q.body, &hop)
 	if err != nil {
 		return forward.Result{Err: err}
@@ -208,7 +208,7 @@ func (j *requestLoop) attemptPassthrough(ctx context.Context, p *gatewayAttempt)
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	p.cancel = cancel
-	p.begin()
+	p.beginAttempt()
 	req, err := forward.NewStreamingRequest(ctx, r, "https://"+p.route.Decision.Endpoint+q.path, q.kind, q.replay.OpenObserved(p.WroteRequest), &hop)
 	if err != nil {
 		return forward.Result{Err: err}

@@ -30,8 +30,8 @@ func newSharedRouter(c routing.RouterConfig) *sharedRouter {
 	return s
 }
 
-// dispatch chooses an endpoint for a request and begins an attempt there.
-func (s *sharedRouter) dispatch(q *routing.RouteQuery, a *routing.Attempt, now time.Time) routing.DispatchOutcome {
+// dispatchRequest chooses an endpoint for a request and begins an attempt there.
+func (s *sharedRouter) dispatchRequest(q *routing.RouteQuery, a *routing.Attempt, now time.Time) routing.DispatchOutcome {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.router.Dispatch(q, a, now)

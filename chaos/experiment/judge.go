@@ -71,7 +71,7 @@ type judgeScope struct {
 }
 
 func (e *judgeScope) judgeComparison(s *comparisonExpr) AssertionResult {
-	l, r := e.evaluate(s.left), e.evaluate(s.right)
+	l, r := e.evaluateExpr(s.left), e.evaluateExpr(s.right)
 	v := AssertionResult{}
 	if l.missing == "" && !math.IsInf(l.value, 0) {
 		v.Left = &l.value
@@ -159,7 +159,7 @@ func formatSide(a *sideValue, digits int) string {
 	return text
 }
 
-func (e *judgeScope) evaluate(n *exprNode) sideValue {
+func (e *judgeScope) evaluateExpr(n *exprNode) sideValue {
 	switch n.kind {
 	case 'n':
 		unit := ""
@@ -172,7 +172,7 @@ func (e *judgeScope) evaluate(n *exprNode) sideValue {
 	case 'c':
 		return e.evaluateFigure(&n.call)
 	}
-	l, r := e.evaluate(n.left), e.evaluate(n.right)
+	l, r := e.evaluateExpr(n.left), e.evaluateExpr(n.right)
 	out := sideValue{missing: cmp.Or(l.missing, r.missing), unit: cmp.Or(l.unit, r.unit), uncertain: l.uncertain || r.uncertain}
 	out.atLeast, out.below = l.atLeast || r.atLeast, l.below || r.below
 	out.uncertain = out.uncertain || out.atLeast && out.below

@@ -50,8 +50,8 @@ const (
 	memoryKey   = "sk-memory-0123456789abcdef"
 )
 
-// sites lists the locations of the regions, in order.
-func (c *InMemoryConfig) sites() []Site { return AllSites()[:c.Regions] }
+// listSites lists the locations of the regions, in order.
+func (c *InMemoryConfig) listSites() []Site { return AllSites()[:c.Regions] }
 
 // workersOf is the number of workers of region r.
 func (c *InMemoryConfig) workersOf(r int) int {
@@ -99,7 +99,7 @@ func workerHost(r, w int) netip.Addr { return netip.AddrFrom4([4]byte{10, 4, byt
 // geoOverrides is the location database of clients, with the addresses of ClientAddr.
 func (c *InMemoryConfig) geoOverrides() string {
 	out := ""
-	for i, r := range c.sites() {
+	for i, r := range c.listSites() {
 		out += fmt.Sprintf("%d.0.0.0/8, %g, %g, %s\n", 20+i, r.Lat, r.Lon, r.Name)
 	}
 	return out
@@ -108,7 +108,7 @@ func (c *InMemoryConfig) geoOverrides() string {
 func (c *InMemoryConfig) specText() string {
 	out := "zone:\n  name: " + DNSZone + "\n  nameservers: [{name: ns1." + DNSZone + ", addresses: [" + GlobalHost(0).String() + "]}]\n"
 	out += fmt.Sprintf("services:\n  - {name: %s, ttl: %s}\nregions:\n", ServiceName, c.TTL)
-	for i, r := range c.sites() {
+	for i, r := range c.listSites() {
 		var zones, gateways []string
 		for z := range c.Zones {
 			zones = append(zones, zoneName(z))

@@ -25,11 +25,11 @@ func (c *lengthCurve) drawLength(rng *rand.Rand) float64 {
 	for i < len(lengthPercents)-1 && x > lengthPercents[i] {
 		i++
 	}
-	return c.interpolate(i, (x-lengthPercents[i-1])/(lengthPercents[i]-lengthPercents[i-1]))
+	return c.interpolateLength(i, (x-lengthPercents[i-1])/(lengthPercents[i]-lengthPercents[i-1]))
 }
 
-// interpolate is the length at a fraction of the way from the quantile before the i-th to the i-th.
-func (c *lengthCurve) interpolate(i int, part float64) float64 {
+// interpolateLength returns the length at a fraction of the way from the quantile before the i-th to the i-th.
+func (c *lengthCurve) interpolateLength(i int, part float64) float64 {
 	low, high := max(c.quantiles[i-1], 1), max(c.quantiles[i], 1)
 	if low == high {
 		return low
@@ -56,7 +56,7 @@ func (c *lengthCurve) meanOfCurve() (sum float64) {
 	for i := 1; i < len(lengthPercents); i++ {
 		var part float64
 		for j := range points {
-			part += c.interpolate(i, (float64(j)+0.5)/points)
+			part += c.interpolateLength(i, (float64(j)+0.5)/points)
 		}
 		sum += part / points * (lengthPercents[i] - lengthPercents[i-1]) / 100
 	}

@@ -78,7 +78,7 @@ func (gt *gatewayTier) gatewayRequest(x *simulatedRequest) *clientCall {
 // routeRequest lets the gateway that received a request choose its target.
 func (gt *gatewayTier) routeRequest(x *simulatedRequest) {
 	g := x.homeGateway
-	if !g.model.dispatch(x.homeRequest, gt.loop.currentTime()) {
+	if !g.model.dispatchRequest(x.homeRequest, gt.loop.currentTime()) {
 		gt.requests.refuseRequest(x, openai.CodeNoCapacity)
 		return
 	}
@@ -108,7 +108,7 @@ func (gt *gatewayTier) arriveAtPeer(x *simulatedRequest) {
 	g := x.peerGateway
 	if !g.down {
 		if x.peerRequest = g.model.admitSpilled(gt.gatewayRequest(x), x.spillCostLimit, gt.loop.currentTime()); x.peerRequest != nil {
-			if v := &x.peerRequest.Decision; g.model.dispatch(x.peerRequest, gt.loop.currentTime()) && !v.IsSpilled() {
+			if v := &x.peerRequest.Decision; g.model.dispatchRequest(x.peerRequest, gt.loop.currentTime()) && !v.IsSpilled() {
 				x.homeGateway.spillsByPeer[g.region.index]++
 				gt.loop.addEvent(event{at: gt.loop.now + gt.network.zoneDelay(), kind: evZoneArrival, request: x, payload: gt.topology.instanceByName[v.Endpoint]})
 				return

@@ -216,8 +216,8 @@ func (r *routedRequest) retriesLeft() int {
 	return 0
 }
 
-// dispatch chooses an endpoint for a request and begins an attempt there; false when no endpoint is eligible.
-func (g *gatewayModel) dispatch(r *routedRequest, now time.Time) bool {
+// dispatchRequest chooses an endpoint for a request and begins an attempt there; false when no endpoint is eligible.
+func (g *gatewayModel) dispatchRequest(r *routedRequest, now time.Time) bool {
 	g.assignPool(r)
 	return g.router.Dispatch(&r.query, &r.Attempt, now) == routing.Dispatched
 }

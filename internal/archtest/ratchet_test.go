@@ -10,8 +10,8 @@ import (
 
 var update = flag.Bool("update", false, "lower the baselines in testdata to the present figures")
 
-// ratchets returns every bounded figure. A share is of functions in the whole module; the others are counts by key.
-func ratchets(t *testing.T) []ratchet {
+// listRatchets returns every bounded figure. A share is of functions in the whole module; the others are counts by key.
+func listRatchets(t *testing.T) []ratchet {
 	_, fset, _ := treeWithTests(t)
 	banned, err := parseBannedWords(bannedText)
 	if err != nil {
@@ -30,7 +30,7 @@ func ratchets(t *testing.T) []ratchet {
 
 func TestRatchets(t *testing.T) {
 	_, _, files := treeWithTests(t)
-	for _, r := range ratchets(t) {
+	for _, r := range listRatchets(t) {
 		t.Run(r.name, func(t *testing.T) {
 			now := r.measure(files)
 			path := filepath.Join("testdata", r.name+".txt")

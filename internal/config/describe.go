@@ -123,7 +123,7 @@ func typeName(t reflect.Type) string {
 	case reflect.Pointer:
 		return typeName(t.Elem())
 	case reflect.Slice:
-		return "list of " + pluralize(typeName(t.Elem()))
+		return "list of " + pluralizeWord(typeName(t.Elem()))
 	case reflect.Map:
 		return typeName(t.Elem()) + " by name"
 	case reflect.Struct:
@@ -138,7 +138,7 @@ func typeName(t reflect.Type) string {
 	return "whole number"
 }
 
-func pluralize(word string) string {
+func pluralizeWord(word string) string {
 	switch word {
 	case "IP address", "class":
 		return word + "es"

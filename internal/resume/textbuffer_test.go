@@ -25,16 +25,16 @@ func (s *boundedStorage) ReserveRoom(n, _ int) bool {
 	return true
 }
 
-func (s *boundedStorage) PackBlock(piece []byte) []byte { return reversed(piece) }
+func (s *boundedStorage) PackBlock(piece []byte) []byte { return reverseBytes(piece) }
 
 func (s *boundedStorage) UnpackBlock(to, packed []byte) ([]byte, error) {
 	if s.broken {
 		return to, errors.New("cannot be read")
 	}
-	return append(to, reversed(packed)...), nil
+	return append(to, reverseBytes(packed)...), nil
 }
 
-func reversed(b []byte) []byte {
+func reverseBytes(b []byte) []byte {
 	out := make([]byte, 0, len(b)/2)
 	for i := range b {
 		out = append(out, b[len(b)-1-i])

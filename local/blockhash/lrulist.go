@@ -43,7 +43,7 @@ func (l *LRUList) AddFront(h uint64, size int32) {
 	l.nodes[n-1] = lruNode{hash: h, fineBlocks: size}
 	l.totalSize += int(size)
 	l.linkFront(n)
-	l.byHash.put(h, n)
+	l.byHash.putEntry(h, n)
 }
 
 // EvictOldest removes the least recent hash and returns it; 0 when the list is empty.
@@ -114,7 +114,7 @@ func (l *LRUList) CopyNewest(most int) LRUList {
 		e := l.nodes[at-1]
 		next.nodes[i] = lruNode{hash: e.hash, prev: i, next: i + 2, fineBlocks: e.fineBlocks}
 		next.totalSize += int(e.fineBlocks)
-		next.byHash.put(e.hash, i+1)
+		next.byHash.putEntry(e.hash, i+1)
 		at = e.next
 	}
 	next.nodes[n-1].next = 0

@@ -41,9 +41,9 @@ func (t *Table) Get(key uint64) (place int32, ok bool) {
 	return s.valuePlusOne - 1, s.valuePlusOne != 0
 }
 
-func (t *Table) put(key uint64, place int32) {
+func (t *Table) putEntry(key uint64, place int32) {
 	if 4*(t.used+1) > 3*len(t.slots) {
-		t.resize(max(8, 2*len(t.slots)))
+		t.resizeSlots(max(8, 2*len(t.slots)))
 	}
 	s := &t.slots[t.findSlot(key)]
 	if s.valuePlusOne == 0 {
@@ -58,7 +58,7 @@ func (t *Table) GetOrPut(key uint64, fresh int32) (place int32, isNew bool) {
 		if place, ok := t.Get(key); ok {
 			return place, false
 		}
-		t.resize(max(8, 2*len(t.slots)))
+		t.resizeSlots(max(8, 2*len(t.slots)))
 	}
 	s := &t.slots[t.findSlot(key)]
 	if s.valuePlusOne != 0 {
@@ -85,12 +85,12 @@ func (t *Table) DeleteKey(key uint64) {
 	}
 	t.slots[i] = tableSlot{}
 	if len(t.slots) > 64 && 8*t.used < len(t.slots) {
-		t.resize(len(t.slots) / 2)
+		t.resizeSlots(len(t.slots) / 2)
 	}
 }
 
-// resize rebuilds the table with so many slots, a power of two.
-func (t *Table) resize(slots int) {
+// resizeSlots rebuilds the table with so many slots, a power of two.
+func (t *Table) resizeSlots(slots int) {
 	old := t.slots
 	t.slots, t.shift = make([]tableSlot, slots), uint8(64-bits.TrailingZeros(uint(slots)))
 	for i := range old {
@@ -107,6 +107,6 @@ func newHashTable(keys int) Table {
 	for 3*slots < 4*keys {
 		slots *= 2
 	}
-	t.resize(slots)
+	t.resizeSlots(slots)
 	return t
 }

@@ -22,10 +22,10 @@ func TestHashTableMatchesGoMap(t *testing.T) {
 				if place, isNew := x.GetOrPut(key, int32(i)); isNew == there || there && place != before || !there && place != int32(i) {
 					t.Fatalf("key %d is at %d, new %v, before %d, %v", key, place, isNew, before, there)
 				}
-				x.put(key, int32(i))
+				x.putEntry(key, int32(i))
 				want[key] = int32(i)
 			default:
-				x.put(key, int32(i))
+				x.putEntry(key, int32(i))
 				want[key] = int32(i)
 			}
 			if got, ok := x.Get(key); ok != (want[key] == int32(i) && len(want) > 0 && containsValue(want, key)) || ok && got != int32(i) {

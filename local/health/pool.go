@@ -27,16 +27,16 @@ func (c Config) MayEject(k FailureKind, out, total int) bool {
 // went to one tenant only are skipped and become suspected.
 func (c Config) FindOutlier(pool []*Breaker, now time.Time) (at int, k FailureKind) {
 	c = c.withDefaults()
-	if at := findOutlierBy(pool, now, (*Breaker).errorRate, func(median float64) float64 { return max(c.ErrorRate, 3*median) }, (*Breaker).corroborated); at >= 0 {
+	if at := findOutlierBy(pool, now, (*Breaker).errorRate, func(median float64) float64 { return max(c.ErrorRate, 3*median) }, (*Breaker).isCorroborated); at >= 0 {
 		return at, ErrorRateOutlier
 	}
-	if at := findOutlierBy(pool, now, (*Breaker).meanSlowness, func(median float64) float64 { return c.SlowFactor * median }, always); at >= 0 {
+	if at := findOutlierBy(pool, now, (*Breaker).meanSlowness, func(median float64) float64 { return c.SlowFactor * median }, acceptAlways); at >= 0 {
 		return at, LatencyOutlier
 	}
 	return -1, 0
 }
 
-func always(*Breaker, float64, time.Time) bool { return true }
+func acceptAlways(*Breaker, float64, time.Time) bool { return true }
 
 // findOutlierBy returns the closed worker with the greatest value above the limit derived from the pool's median,
 // among those for which counts is true.

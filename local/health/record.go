@@ -36,7 +36,7 @@ func (r *answerRecord) addAnswer(ok bool, now time.Time) {
 func (r *answerRecord) recordRefusal(tenant string, now time.Time) {
 	r.addAnswer(false, now)
 	r.plain++
-	r.plainOf.add(tenant, now)
+	r.plainOf.addTenant(tenant, now)
 }
 
 // clearPlainErrors removes plain error answers from the record.

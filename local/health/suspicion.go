@@ -12,8 +12,8 @@ type tenants struct {
 	at    [2]time.Time
 }
 
-// add records an error answer to a tenant. An empty name is unknown and corroborates nothing.
-func (s *tenants) add(name string, now time.Time) {
+// addTenant records an error answer to a tenant. An empty name is unknown and corroborates nothing.
+func (s *tenants) addTenant(name string, now time.Time) {
 	if name == "" {
 		return
 	}
@@ -24,8 +24,8 @@ func (s *tenants) add(name string, now time.Time) {
 	s.at[0] = now
 }
 
-// several reports whether two tenants got an error answer within the window.
-func (s *tenants) several(now time.Time) bool {
+// hasSeveral reports whether two tenants got an error answer within the window.
+func (s *tenants) hasSeveral(now time.Time) bool {
 	return s.names[1] != "" && now.Sub(s.at[1]) <= tenantWindow
 }
 
@@ -55,13 +55,13 @@ func (b *Breaker) FailAnswer(tenant string, now time.Time) {
 	b.adjustClock(now)
 	b.answers.recordRefusal(tenant, now)
 	b.softFailures++
-	b.softOf.add(tenant, now)
+	b.softOf.addTenant(tenant, now)
 	switch {
 	case b.softFailures < b.cfg.Failures && b.state != HalfOpen:
-	case b.softOf.several(now):
+	case b.softOf.hasSeveral(now):
 		b.openBreaker(SoftError, now)
 	default:
-		b.suspect(SoftError)
+		b.suspectWorker(SoftError)
 	}
 }
 
@@ -72,19 +72,19 @@ func (b *Breaker) RecordOverload(tenant string, now time.Time) {
 	b.answers.recordRefusal(tenant, now)
 }
 
-func (b *Breaker) suspect(k FailureKind) {
+func (b *Breaker) suspectWorker(k FailureKind) {
 	if b.state.AcceptsRequests() && !b.suspicion.on {
 		b.suspicion.on, b.suspicion.kind = true, k
 	}
 }
 
-// corroborated reports whether an error rate above the limit counts: the plain errors went to several tenants, or the
+// isCorroborated reports whether an error rate above the limit counts: the plain errors went to several tenants, or the
 // rate exceeds the limit without them. If it does not count, the worker becomes suspected.
-func (b *Breaker) corroborated(limit float64, now time.Time) bool {
-	if r := &b.answers; r.plainOf.several(now) || (r.failed-r.plain)/r.answers > limit {
+func (b *Breaker) isCorroborated(limit float64, now time.Time) bool {
+	if r := &b.answers; r.plainOf.hasSeveral(now) || (r.failed-r.plain)/r.answers > limit {
 		return true
 	}
-	b.suspect(ErrorRateOutlier)
+	b.suspectWorker(ErrorRateOutlier)
 	return false
 }
 
@@ -120,7 +120,7 @@ func (b *Breaker) Verified(began time.Time, v Verification, now time.Time) (ejec
 	if v == Failed {
 		return true
 	}
-	if !b.answers.plainOf.several(now) {
+	if !b.answers.plainOf.hasSeveral(now) {
 		b.answers.clearPlainErrors()
 	}
 	b.RecordSuccess(now)

@@ -340,7 +340,7 @@ func TestTwoStoredTenantsSuffice(t *testing.T) {
 		for range rapid.IntRange(1, 60).Draw(t, "steps") {
 			now = now.Add(time.Duration(rapid.IntRange(0, 20000).Draw(t, "ms")) * time.Millisecond)
 			name := fmt.Sprint(rapid.IntRange(0, 4).Draw(t, "tenant"))
-			s.add(name, now)
+			s.addTenant(name, now)
 			last[name] = now
 			at := now.Add(time.Duration(rapid.IntRange(0, 20000).Draw(t, "later")) * time.Millisecond)
 			var others []time.Time
@@ -350,7 +350,7 @@ func TestTwoStoredTenantsSuffice(t *testing.T) {
 				}
 			}
 			want := len(others) > 0 && at.Sub(slices.MaxFunc(others, time.Time.Compare)) <= tenantWindow
-			if s.several(at) != want {
+			if s.hasSeveral(at) != want {
 				t.Fatalf("several is %v, want %v", !want, want)
 			}
 		}

@@ -29,7 +29,7 @@ type modelAttempt struct {
 	query routing.RouteQuery
 }
 
-func (m *routerModel) paths() []capacity.Path {
+func (m *routerModel) listPaths() []capacity.Path {
 	out := []capacity.Path{{Region: "ams"}, {Region: "iad"}}
 	for _, z := range []string{"a", "b", "c"} {
 		out = append(out, capacity.Path{Region: "fra", Zone: z, Instance: "l1"})
@@ -37,7 +37,7 @@ func (m *routerModel) paths() []capacity.Path {
 	return out
 }
 
-func (m *routerModel) dispatch() {
+func (m *routerModel) dispatchRequest() {
 	q := routing.RouteQuery{
 		Model: rapid.SampledFrom([]string{"m", "m", "m", "none"}).Draw(m.t, "model"), PromptTokens: rapid.IntRange(1, 20_000).Draw(m.t, "prompt"),
 		MaxTokens: rapid.IntRange(0, 2000).Draw(m.t, "output"), Spill: rapid.Bool().Draw(m.t, "spill"), Session: rapid.Uint64Range(0, 3).Draw(m.t, "session"),
@@ -70,7 +70,7 @@ func (m *routerModel) pickOpen() (int, *modelAttempt) {
 	return i, m.open[i]
 }
 
-func (m *routerModel) finish() {
+func (m *routerModel) finishAttempt() {
 	i, a := m.pickOpen()
 	if a == nil {
 		return
@@ -101,15 +101,15 @@ func (m *routerModel) applyPolicy() {
 		if !rapid.Bool().Draw(m.t, region) {
 			continue
 		}
-		p := amsterdam(time.Duration(rapid.IntRange(0, 5000).Draw(m.t, "age"))*time.Millisecond, 20*time.Millisecond, peerModels(0, rapid.Int64Range(0, 9000).Draw(m.t, "peer headroom")))
+		p := newAmsterdamReport(time.Duration(rapid.IntRange(0, 5000).Draw(m.t, "age"))*time.Millisecond, 20*time.Millisecond, peerModels(0, rapid.Int64Range(0, 9000).Draw(m.t, "peer headroom")))
 		p.Region, p.Gateways = region, []routing.PeerGateway{{Name: region + "-gw", Endpoint: region + ":1"}}
 		m.policy.Peers, m.peers[region] = append(m.policy.Peers, p), true
 	}
 	m.r.ApplyPolicy(m.policy, m.now)
 }
 
-// check holds what is true after every step.
-func (m *routerModel) check() {
+// checkInvariants checks what holds after every step.
+func (m *routerModel) checkInvariants() {
 	tracked := map[*routing.Attempt]bool{}
 	for _, a := range m.r.OpenAttempts() {
 		tracked[a] = true
@@ -129,7 +129,7 @@ func (m *routerModel) check() {
 		l.Requests++
 		most[key] = l
 	}
-	for _, p := range m.paths() {
+	for _, p := range m.listPaths() {
 		got, most := m.r.UncreditedLoad(p, "m"), most[fmt.Sprint(p, "m")]
 		if got.Tokens < 0 || got.KV < 0 || got.Requests < 0 {
 			m.t.Fatalf("the ledger of %v is negative: %+v", p, got)
@@ -158,8 +158,8 @@ func TestRouter_LedgerAndBudgetsStayWithinBounds(t *testing.T) {
 		}
 		m.applyPolicy()
 		steps := map[string]func(*rapid.T){
-			"dispatch": func(*rapid.T) { m.dispatch() },
-			"finish":   func(*rapid.T) { m.finish() },
+			"dispatch": func(*rapid.T) { m.dispatchRequest() },
+			"finish":   func(*rapid.T) { m.finishAttempt() },
 			"summary":  func(*rapid.T) { m.receiveSummary() },
 			"policy":   func(*rapid.T) { m.applyPolicy() },
 			"retry":    func(*rapid.T) { m.r.TakeRetry(m.now) },
@@ -192,13 +192,13 @@ func TestRouter_LedgerAndBudgetsStayWithinBounds(t *testing.T) {
 					m.r.RecordSpillAcceptance(&a.query, &a.Decision)
 				}
 			},
-			"": func(*rapid.T) { m.check() },
+			"": func(*rapid.T) { m.checkInvariants() },
 		}
 		t.Repeat(steps)
 		for len(m.open) > 0 {
-			m.finish()
+			m.finishAttempt()
 		}
-		m.check()
+		m.checkInvariants()
 		if n := m.r.CountEndpoints(); n != 0 {
 			t.Fatalf("%d endpoints have attempts in flight after the last has ended", n)
 		}

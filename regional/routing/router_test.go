@@ -35,7 +35,7 @@ func peerModels(ahead, headroom int64) []capacity.ModelCapacity {
 	}}
 }
 
-func amsterdam(age, rtt time.Duration, models []capacity.ModelCapacity) routing.PeerReport {
+func newAmsterdamReport(age, rtt time.Duration, models []capacity.ModelCapacity) routing.PeerReport {
 	return routing.PeerReport{
 		Region: "ams", Gateways: []routing.PeerGateway{{Name: "ams-gw", Endpoint: "ams:1"}}, Age: age, RTT: rtt,
 		Summary: &capacity.Summary{Path: capacity.Path{Region: "ams"}, Models: models},
@@ -116,7 +116,7 @@ func TestRouter_SpillsStayInLedgerUntilPeerSummaryCountsThem(t *testing.T) {
 	start := routerStart()
 	ams := capacity.Path{Region: "ams"}
 	at := func(s float64) time.Time { return start.Add(time.Duration(s * float64(time.Second))) }
-	policy := routing.Policy{MaxHeadroomAge: time.Hour, SpillShare: 1, Peers: []routing.PeerReport{amsterdam(500*time.Millisecond, 100*time.Millisecond, peerModels(0, 9000))}}
+	policy := routing.Policy{MaxHeadroomAge: time.Hour, SpillShare: 1, Peers: []routing.PeerReport{newAmsterdamReport(500*time.Millisecond, 100*time.Millisecond, peerModels(0, 9000))}}
 	r := newTestRouter(policy, start)
 	receive := func(s float64) {
 		policy.ReceivedAt = at(s)
@@ -187,7 +187,7 @@ func TestRouter_SpillsContinueWithoutTheGlobalTier(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := newTestRouter(routing.Policy{
 				ReceivedAt: begun, FromDisk: c.fromDisk, MaxHeadroomAge: 3 * time.Second, SpillShare: 0.5,
-				Peers: []routing.PeerReport{amsterdam(c.age, 10*time.Millisecond, peerModels(0, c.headroom))},
+				Peers: []routing.PeerReport{newAmsterdamReport(c.age, 10*time.Millisecond, peerModels(0, c.headroom))},
 			}, begun)
 			now := begun.Add(c.silent)
 			r.ReceiveSummary(zoneSummary("a", 1, 100_000, 0), now)

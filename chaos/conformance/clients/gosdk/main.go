@@ -21,7 +21,8 @@ const model = "llama-3.1-8b"
 
 var failed bool
 
-func check(what string, err error) {
+// recordCheck prints the result of one check. A failure sets failed.
+func recordCheck(what string, err error) {
 	if err != nil {
 		failed = true
 		fmt.Printf("FAIL  %s: %v\n", what, err)
@@ -71,7 +72,7 @@ func sendAll(ctx context.Context, way string, ai *openai.Client) {
 	if err == nil && (len(r.Choices) == 0 || r.Choices[0].Message.Content == "" || r.Usage.CompletionTokens == 0) {
 		err = fmt.Errorf("unexpected answer %s", r.RawJSON())
 	}
-	check(way+": chat", err)
+	recordCheck(way+": chat", err)
 
 	stream, text := ai.Chat.Completions.NewStreaming(ctx, ask), ""
 	for stream.Next() {
@@ -82,28 +83,28 @@ func sendAll(ctx context.Context, way string, ai *openai.Client) {
 	if err = stream.Err(); err == nil && text == "" {
 		err = errors.New("no text")
 	}
-	check(way+": chat, streamed", err)
+	recordCheck(way+": chat, streamed", err)
 
 	e, err := ai.Embeddings.New(ctx, openai.EmbeddingNewParams{Model: model, Input: openai.EmbeddingNewParamsInputUnion{OfArrayOfStrings: []string{"a", "b"}}})
 	if err == nil && (len(e.Data) != 2 || len(e.Data[1].Embedding) == 0) {
 		err = errors.New("unexpected embeddings")
 	}
-	check(way+": embeddings", err)
+	recordCheck(way+": embeddings", err)
 
 	m, err := ai.Models.List(ctx)
 	if err == nil && len(m.Data) == 0 {
 		err = errors.New("no models")
 	}
-	check(way+": models", err)
+	recordCheck(way+": models", err)
 
 	ask.Model = "no-such"
 	_, err = ai.Chat.Completions.New(ctx, ask)
 	var api *openai.Error
 	if !errors.As(err, &api) || api.StatusCode != http.StatusNotFound || api.Code != "model_not_found" {
-		check(way+": an unknown model", fmt.Errorf("got %w", err))
+		recordCheck(way+": an unknown model", fmt.Errorf("got %w", err))
 		return
 	}
-	check(way+": an unknown model is an *openai.Error of 404", nil)
+	recordCheck(way+": an unknown model is an *openai.Error of 404", nil)
 }
 
 // sendFailing causes errors with a client that may retry once: the package must act as x-should-retry states.
@@ -138,6 +139,6 @@ func sendFailing(ctx context.Context) {
 		} else {
 			err = nil
 		}
-		check(fmt.Sprintf("%s: %d, sent %d times (%v)", x.what, x.status, x.calls, time.Since(begun).Round(time.Millisecond)), err)
+		recordCheck(fmt.Sprintf("%s: %d, sent %d times (%v)", x.what, x.status, x.calls, time.Since(begun).Round(time.Millisecond)), err)
 	}
 }

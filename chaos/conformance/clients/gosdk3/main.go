@@ -25,7 +25,8 @@ const (
 
 var failed bool
 
-func check(what string, err error) {
+// recordCheck prints the result of one check. A failure sets failed.
+func recordCheck(what string, err error) {
 	if err != nil {
 		failed = true
 		fmt.Printf("FAIL  %s: %v\n", what, err)
@@ -45,12 +46,12 @@ func main() {
 			} else {
 				err = fmt.Errorf("want the error %q, got %v", refusal, err)
 			}
-			check("global, redirect_proxy never: "+c.name+" is refused by the package", err)
+			recordCheck("global, redirect_proxy never: "+c.name+" is refused by the package", err)
 		}
 	} else {
 		for _, way := range []string{"GATEWAY_URL", "GLOBAL_URL"} {
 			for _, c := range calls {
-				check(strings.ToLower(strings.TrimSuffix(way, "_URL"))+": "+c.name, c.do(ctx, newClient(way)))
+				recordCheck(strings.ToLower(strings.TrimSuffix(way, "_URL"))+": "+c.name, c.do(ctx, newClient(way)))
 			}
 		}
 	}
@@ -69,25 +70,25 @@ var calls = []struct {
 	name string
 	do   func(ctx context.Context, ai *openai.Client) error
 }{
-	{"chat", chat}, {"chat, streamed", stream}, {"models", models}, {"an unknown model is an *openai.Error of 404", unknownModel},
+	{"chat", checkChat}, {"chat, streamed", checkStream}, {"models", checkModels}, {"an unknown model is an *openai.Error of 404", checkUnknownModel},
 }
 
-func prompt(model string) openai.ChatCompletionNewParams {
+func newPrompt(model string) openai.ChatCompletionNewParams {
 	return openai.ChatCompletionNewParams{
 		Model: model, MaxTokens: openai.Int(20), Messages: []openai.ChatCompletionMessageParamUnion{openai.UserMessage("Where do I run?")},
 	}
 }
 
-func chat(ctx context.Context, ai *openai.Client) error {
-	r, err := ai.Chat.Completions.New(ctx, prompt(model))
+func checkChat(ctx context.Context, ai *openai.Client) error {
+	r, err := ai.Chat.Completions.New(ctx, newPrompt(model))
 	if err == nil && (len(r.Choices) == 0 || r.Choices[0].Message.Content == "" || r.Usage.CompletionTokens == 0) {
 		err = fmt.Errorf("unexpected answer %s", r.RawJSON())
 	}
 	return err
 }
 
-func stream(ctx context.Context, ai *openai.Client) error {
-	s, text, finish := ai.Chat.Completions.NewStreaming(ctx, prompt(model)), "", ""
+func checkStream(ctx context.Context, ai *openai.Client) error {
+	s, text, finish := ai.Chat.Completions.NewStreaming(ctx, newPrompt(model)), "", ""
 	for s.Next() {
 		if c := s.Current().Choices; len(c) > 0 {
 			text += c[0].Delta.Content
@@ -103,7 +104,7 @@ func stream(ctx context.Context, ai *openai.Client) error {
 	return nil
 }
 
-func models(ctx context.Context, ai *openai.Client) error {
+func checkModels(ctx context.Context, ai *openai.Client) error {
 	m, err := ai.Models.List(ctx)
 	if err == nil && len(m.Data) == 0 {
 		err = errors.New("no models")
@@ -111,8 +112,8 @@ func models(ctx context.Context, ai *openai.Client) error {
 	return err
 }
 
-func unknownModel(ctx context.Context, ai *openai.Client) error {
-	_, err := ai.Chat.Completions.New(ctx, prompt("no-such"))
+func checkUnknownModel(ctx context.Context, ai *openai.Client) error {
+	_, err := ai.Chat.Completions.New(ctx, newPrompt("no-such"))
 	var api *openai.Error
 	if !errors.As(err, &api) {
 		return fmt.Errorf("not an *openai.Error: %w", err)
