@@ -29,7 +29,7 @@ require (
 	golang.org/x/net v0.61.0
 	golang.org/x/sync v0.24.0
 	golang.org/x/sys v0.49.0
-	golang.org/x/tools v0.52.0 // tests only: txtar
+	golang.org/x/tools v0.52.0 // tests and benchmarks only: txtar
 	google.golang.org/grpc v1.84.0 // tests only: a real client and server for what passes through
 	google.golang.org/protobuf v1.36.12
 	pgregory.net/rapid v1.3.0

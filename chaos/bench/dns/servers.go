@@ -2,16 +2,18 @@ package main
 
 import (
 	"bytes"
-	"embed"
+	_ "embed"
 	"errors"
 	"fmt"
-	"io/fs"
 	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"text/template"
 	"time"
+
+	"golang.org/x/tools/txtar"
 
 	"github.com/spillway-lb/spillway/chaos/bench/dnsload"
 	"github.com/spillway-lb/spillway/chaos/bench/machine"
@@ -45,10 +47,11 @@ func listServers(spillway string) []*benchServer {
 	}
 }
 
-// configFiles are the servers' files, with {{.Port}}, {{.Dir}} and {{.DB}} to be filled in.
+// configFiles is the archive of the servers' files, in a folder for each, with {{.Port}}, {{.Dir}} and {{.DB}} to be
+// filled in.
 //
-//go:embed all:files
-var configFiles embed.FS
+//go:embed servers.txtar
+var configFiles []byte
 
 // findProgram looks the program up. An unavailable peer is left out.
 func (s *benchServer) findProgram() error {
@@ -71,11 +74,12 @@ func (s *benchServer) renderFiles(dir, db string) error {
 		Dir, DB string
 		Port    uint16
 	}{dir, db, s.addr.Port()}
-	return fs.WalkDir(configFiles, "files/"+s.label, func(path string, e fs.DirEntry, err error) error {
-		if err != nil || e.IsDir() {
-			return err
+	for _, f := range txtar.Parse(configFiles).Files {
+		name, ok := strings.CutPrefix(f.Name, s.label+"/")
+		if !ok {
+			continue
 		}
-		t, err := template.ParseFS(configFiles, path)
+		t, err := template.New(f.Name).Parse(string(f.Data))
 		if err != nil {
 			return err
 		}
@@ -83,16 +87,15 @@ func (s *benchServer) renderFiles(dir, db string) error {
 		if err := t.Execute(&out, data); err != nil {
 			return err
 		}
-		rel, err := filepath.Rel("files/"+s.label, path)
-		if err != nil {
-			return err
-		}
-		to := filepath.Join(dir, rel)
+		to := filepath.Join(dir, name)
 		if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
 			return err
 		}
-		return os.WriteFile(to, out.Bytes(), 0o644)
-	})
+		if err := os.WriteFile(to, out.Bytes(), 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // startProcess runs the server on one core until stop.

@@ -5,20 +5,21 @@ import (
 	"bytes"
 	"cmp"
 	"crypto/tls"
-	"embed"
+	_ "embed"
 	"errors"
 	"fmt"
-	"io/fs"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"text/template"
 	"time"
 
 	"github.com/spillway-lb/spillway/chaos/bench/machine"
 	"github.com/spillway-lb/spillway/internal/spec"
 	"github.com/spillway-lb/spillway/internal/uplink"
+	"golang.org/x/tools/txtar"
 )
 
 const (
@@ -107,10 +108,10 @@ var hopComparisons = map[string][]hopComparison{
 	"local of two":     {{"haproxy from TLS", 0, 0}, {"haproxy", 0, 0}, {"local of two" + beforeSuffix, 0, 0}},
 }
 
-// configFiles are the programs' files.
+// configFiles is the archive of the programs' files, in a folder for each system.
 //
-//go:embed all:files
-var configFiles embed.FS
+//go:embed systems.txtar
+var configFiles []byte
 
 // Port is the system's first port, or one after it.
 func (s *benchSystem) Port(after ...int) int {
@@ -157,11 +158,12 @@ func (s *benchSystem) findPrograms() error {
 
 // renderFiles writes the system's files.
 func (s *benchSystem) renderFiles() error {
-	return fs.WalkDir(configFiles, "files/"+cmp.Or(s.fileDir, s.label), func(path string, e fs.DirEntry, err error) error {
-		if err != nil || e.IsDir() {
-			return err
+	for _, f := range txtar.Parse(configFiles).Files {
+		name, ok := strings.CutPrefix(f.Name, cmp.Or(s.fileDir, s.label)+"/")
+		if !ok {
+			continue
 		}
-		t, err := template.ParseFS(configFiles, path)
+		t, err := template.New(f.Name).Parse(string(f.Data))
 		if err != nil {
 			return err
 		}
@@ -169,8 +171,11 @@ func (s *benchSystem) renderFiles() error {
 		if err := t.Execute(&out, s); err != nil {
 			return err
 		}
-		return os.WriteFile(filepath.Join(s.dir, e.Name()), out.Bytes(), 0o644)
-	})
+		if err := os.WriteFile(filepath.Join(s.dir, name), out.Bytes(), 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // startProcesses runs the system on cores, such as 0,1, until it is killed, and waits until it answers.
