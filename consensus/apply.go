@@ -103,7 +103,7 @@ func (s *State) putSpec(c command, k stateChecks) commandResult {
 		return r
 	}
 	if c.Rollout != nil && (len(s.Spec) == 0 || len(c.Rollout.Regions) > 0 || c.EndsRollout != 0) {
-		return newRefusal("a spec can be staged everywhere only if another is in force to roll back to")
+		return newRefusal("no spec is in force to roll back to: apply this one without staging it")
 	}
 	if r, ok := runCheck("spec", skipIfChecked(c.PreChecked, k.spec), s.Spec, c.Body); !ok {
 		return r
@@ -132,7 +132,7 @@ func (s *State) putPlan(c command, check func(prev, next []byte) error) commandR
 		return commandResult{Code: codeConflict, Current: s.PlanEpoch}
 	}
 	if c.Term != s.Term {
-		return newRefusal("plan was made in term %d, and the term is %d now: compute a new one", c.Term, s.Term)
+		return newRefusal("the plan was computed in Raft term %d and the term is now %d: compute a new plan", c.Term, s.Term)
 	}
 	if r, ok := runCheck("plan", skipIfChecked(c.PreChecked, check), s.Plan, c.Body); !ok {
 		return r
@@ -149,11 +149,11 @@ func (s *State) putDrain(c command) commandResult {
 	at, found := s.findDrain(c.Path)
 	switch {
 	case c.Path == "":
-		return newRefusal("a drain needs the path of a region, zone or worker")
+		return newRefusal("the drain has no path: write REGION, REGION/ZONE or REGION/ZONE/WORKER")
 	case c.DrainsVersion != 0 && c.DrainsVersion != drainsVersion(s.Drains):
 		return commandResult{Code: codeConflict}
 	case !found && len(s.Drains) >= maxDrains:
-		return newRefusal("%d drains are in force, the most allowed: undrain some first", maxDrains)
+		return newRefusal("%d drains are in force, which is the limit: end some with `spillway undrain` first", maxDrains)
 	}
 	d := Drain{Path: c.Path, Until: c.Until, Reason: c.Reason, Actor: c.Actor, At: c.At, Over: max(c.Over, 0)}
 	drains := slices.Clone(s.Drains)
@@ -168,7 +168,7 @@ func (s *State) putDrain(c command) commandResult {
 
 func (s *State) deleteDrain(c command) commandResult {
 	if _, found := s.findDrain(c.Path); !found {
-		return newRefusal("%q is not drained", c.Path)
+		return newRefusal("%q is not drained: `spillway status` shows the drains in force", c.Path)
 	}
 	s.Drains = removeDrains(s.Drains, func(d Drain) bool { return d.Path == c.Path })
 	return commandResult{Code: codeOK}
@@ -176,7 +176,7 @@ func (s *State) deleteDrain(c command) commandResult {
 
 func (s *State) rotateKey(c command) commandResult {
 	if len(c.Body) != ticketKeySize {
-		return newRefusal("a ticket key has %d bytes, not %d", ticketKeySize, len(c.Body))
+		return newRefusal("a ticket key must have %d bytes, not %d", ticketKeySize, len(c.Body))
 	}
 	if c.Kind == kindPurgeKeys {
 		s.TicketKeys = nil
@@ -191,9 +191,9 @@ func (s *State) setPendingVoter(c command) commandResult {
 	at, found := slices.BinarySearch(s.PendingVoters, c.Path)
 	switch wanted := c.Action == actionAddPending; {
 	case c.Path == "":
-		return newRefusal("a vote needs the name of a member")
+		return newRefusal("the pending voter has no name")
 	case wanted && !found && len(s.PendingVoters) >= maxPendingVoters:
-		return newRefusal("%d members wait for a vote, the most allowed", maxPendingVoters)
+		return newRefusal("%d members wait for a vote, which is the limit: remove some first", maxPendingVoters)
 	case wanted && !found:
 		s.PendingVoters = slices.Insert(slices.Clone(s.PendingVoters), at, c.Path)
 	case !wanted && found:
@@ -215,14 +215,14 @@ func skipIfChecked(judged bool, check func(prev, next []byte) error) func(prev, 
 // runCheck runs a check and turns its result, including a panic, into a commandResult.
 func runCheck(what string, check func(prev, next []byte) error, prev, next []byte) (r commandResult, ok bool) {
 	if len(bytes.TrimSpace(next)) == 0 {
-		return newRefusal("an empty %s would leave nothing to answer from", what), false
+		return newRefusal("the %s is empty: nodes could not answer from it", what), false
 	}
 	if check == nil {
 		return commandResult{}, true
 	}
 	defer func() {
 		if p := recover(); p != nil {
-			r, ok = newRefusal("%s could not be checked: %v", what, p), false
+			r, ok = newRefusal("checking the %s failed: %v", what, p), false
 		}
 	}()
 	if err := check(prev, next); err != nil {

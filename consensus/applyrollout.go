@@ -13,9 +13,9 @@ func (s *State) checkSpecChange(c command) (commandResult, bool) {
 	case c.BasedOn != s.SpecVersion:
 		return commandResult{Code: codeConflict, Current: s.SpecVersion}, false
 	case c.EndsRollout != 0 && (g == nil || g.Number != c.EndsRollout):
-		return newRefusal("stage %d has ended: the audit shows how", c.EndsRollout), false
+		return newRefusal("stage %d has ended: `spillway audit` shows how", c.EndsRollout), false
 	case c.EndsRollout != 0 && !bytes.Equal(g.Body, c.Body):
-		return newRefusal("stage %d holds another spec", c.EndsRollout), false
+		return newRefusal("the spec is not that of stage %d: read the stage in progress and try again", c.EndsRollout), false
 	case c.EndsRollout == 0 && g != nil && !c.ReplaceRollout:
 		return newRefusal("a spec is staged %s (stage %d): promote it, roll it back, or replace it", g.describeRegions(), g.Number), false
 	}
@@ -29,7 +29,7 @@ func (s *State) startRollout(c command, k stateChecks) commandResult {
 	}
 	switch {
 	case c.Rollout == nil || len(c.Rollout.Regions) == 0 || c.EndsRollout != 0:
-		return newRefusal("a stage needs a region")
+		return newRefusal("the stage names no region")
 	case s.SpecVersion == 0:
 		return newRefusal("no spec is in force: apply this one instead of staging it")
 	}
@@ -54,7 +54,7 @@ func (s *State) setRollout(c command, body []byte) {
 // one everywhere permanent. The other ends put a spec and go through putSpec.
 func (s *State) endRollout(c command) commandResult {
 	if s.Rollout == nil || s.Rollout.Number != c.EndsRollout {
-		return newRefusal("stage %d has ended: the audit shows how", c.EndsRollout)
+		return newRefusal("stage %d has ended: `spillway audit` shows how", c.EndsRollout)
 	}
 	s.Rollout = nil
 	return commandResult{Code: codeOK, Value: s.SpecVersion}
@@ -63,7 +63,7 @@ func (s *State) endRollout(c command) commandResult {
 // recordRolloutProgress records the progress of a stage. A report older than the known progress changes nothing.
 func (s *State) recordRolloutProgress(c command) commandResult {
 	if s.Rollout == nil || s.Rollout.Number != c.EndsRollout {
-		return newRefusal("stage %d is over already", c.EndsRollout)
+		return newRefusal("stage %d has ended: `spillway audit` shows how", c.EndsRollout)
 	}
 	g := *s.Rollout
 	g.Elapsed, g.Figures = max(g.Elapsed, c.Elapsed), c.Detail

@@ -8,18 +8,18 @@ import (
 // changeSigning applies a kindChangeSigning command.
 func (s *State) changeSigning(c command, holds func(spec []byte) HoldTimes) commandResult {
 	if s.SpecVersion == 0 {
-		return newRefusal("no spec is in force: there is no zone to sign yet")
+		return newRefusal("no spec is in force, so there is no zone to sign: apply a spec first")
 	}
 	h := callHoldTimes(holds, s.Spec)
 	var next *ZoneSigning
 	var err error
 	switch g := s.Signing; {
 	case c.Path != h.Zone:
-		err = fmt.Errorf("the zone is %s, not %q: check it again", h.Zone, c.Path)
+		err = fmt.Errorf("the zone of the spec is %s, not %q: check the name", h.Zone, c.Path)
 	case c.Action == SignEnable && g == nil:
 		next, err = s.beginSigning(c, h, holds)
 	case g == nil:
-		err = errors.New("the zone is not signed: spillway dnssec enable")
+		err = errors.New("the zone is not signed: run `spillway dnssec enable` first")
 	default:
 		next, err = g.applyAction(c, h)
 	}

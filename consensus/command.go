@@ -43,7 +43,7 @@ const (
 	maxID            = 64
 )
 
-var errUnknownKind = errors.New("command of a kind this node does not know: it is older than the leader: upgrade it")
+var errUnknownKind = errors.New("unknown command: this node is of an earlier release than the leader: upgrade it")
 
 // command is one write. It contains everything that could differ between nodes (time, random bytes, term), set by the
 // proposer.
@@ -124,7 +124,7 @@ func (c command) checkBounds() error {
 	case len(c.Reason) > maxReason:
 		return fmt.Errorf("reason may have at most %d bytes", maxReason)
 	case len(c.Detail) > maxDetail || len(c.Action) > maxName:
-		return fmt.Errorf("what differs may have at most %d bytes, and the action %d", maxDetail, maxName)
+		return fmt.Errorf("the detail may have at most %d bytes, and the action %d", maxDetail, maxName)
 	case len(c.ID) > maxID:
 		return fmt.Errorf("idempotency key may have at most %d bytes", maxID)
 	}
@@ -135,7 +135,7 @@ func (c command) checkBounds() error {
 	}
 	for _, t := range []time.Time{c.At, c.Until} {
 		if y := t.UTC().Year(); y < 1 || y > 9999 { // JSON cannot represent other years
-			return errors.New("a time lies outside the years 1 to 9999")
+			return errors.New("a time is outside the years 1 to 9999")
 		}
 	}
 	return nil

@@ -11,7 +11,7 @@ var (
 	// ErrNotLeader means that nothing was done: only the leader can do this.
 	ErrNotLeader = errors.New("this node is not the leader")
 	// ErrUnknownOutcome means that a write was sent and its result is unknown. Read the state before writing again.
-	ErrUnknownOutcome = errors.New("the leader was lost while it wrote: read the state before trying again")
+	ErrUnknownOutcome = errors.New("the leader was lost during the write, which may have succeeded: read the state before trying again")
 	// ErrStopped means that the node is stopping or was never started.
 	ErrStopped = errors.New("consensus node is not running")
 )

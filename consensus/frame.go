@@ -52,7 +52,7 @@ func decodeAnswer(b []byte) (proposalAnswer, error) {
 	}
 	switch {
 	case a.NotLeader && a.Unknown:
-		return a, errors.New("answer contradicts itself")
+		return a, errors.New("answer is inconsistent")
 	case a.NotLeader || a.Unknown:
 		return a, nil
 	case a.Result.Code != codeOK && a.Result.Code != codeConflict && a.Result.Code != codeRefused:

@@ -65,11 +65,11 @@ func (t *RolloutConfig) checkBounds() error {
 	case len(t.Conditions) > maxReason:
 		return fmt.Errorf("guard may have at most %d bytes", maxReason)
 	case t.Window < 0:
-		return fmt.Errorf("a stage cannot last %s", t.Window)
+		return fmt.Errorf("the window of a stage is negative: %s", t.Window)
 	}
 	for i, name := range t.Regions {
 		if name == "" || len(name) > maxName || i > 0 && t.Regions[i-1] >= name {
-			return fmt.Errorf("regions of a stage must have names and be in order, each once: %.64q", name)
+			return fmt.Errorf("the regions of a stage must have names, in ascending order and each once: %.64q", name)
 		}
 	}
 	return nil
@@ -80,7 +80,7 @@ func (g *Rollout) checkFields() error {
 		return nil
 	}
 	if g.Number == 0 || len(g.Body) == 0 || g.Elapsed < 0 {
-		return fmt.Errorf("stage %d has no number, no spec, or has lasted %s", g.Number, g.Elapsed)
+		return fmt.Errorf("stage %d is malformed: it has no number, no spec, or a negative elapsed time (%s)", g.Number, g.Elapsed)
 	}
 	return g.RolloutConfig.checkBounds()
 }

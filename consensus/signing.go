@@ -43,7 +43,7 @@ const (
 	SignEnable    = "enable"  // start signing, or cancel SignDisable; its body is a key
 	SignRoll      = "roll"    // add another key; its body is that key
 	SignConfirmDS = "seen"    // the parent zone shows the wanted DS
-	SignDisable   = "disable" // stop to sign, as soon as that breaks nothing
+	SignDisable   = "disable" // stop signing, once that breaks nothing
 	signStep      = "step"    // by the leader, when StepDueAt is reached
 )
 
@@ -85,7 +85,7 @@ func (g *ZoneSigning) applyAction(c command, h HoldTimes) (*ZoneSigning, error) 
 	case signStep:
 		return g.advancePhase(c.At, h)
 	}
-	return nil, fmt.Errorf("unknown action %q for a signed zone: this node is older than the proposer: upgrade it", c.Action)
+	return nil, fmt.Errorf("unknown action %q for a signed zone: this node is of an earlier release than the proposer: upgrade it", c.Action)
 }
 
 // cancelDisable cancels PhaseLeaving: answers have been signed throughout.
@@ -94,7 +94,7 @@ func (g *ZoneSigning) cancelDisable(at time.Time) (*ZoneSigning, error) {
 	case g.Phase != PhaseLeaving && g.Phase != PhaseUnsigning:
 		return nil, errors.New("the zone is signed already")
 	case len(g.Keys) > 1:
-		return nil, errors.New("signing was disabled in the middle of a roll: let it end, then enable it again")
+		return nil, errors.New("signing was disabled during a key roll: wait until the zone is unsigned, then enable it again")
 	}
 	return g.withPhase(PhasePublish, at, time.Time{}), nil
 }
@@ -102,7 +102,7 @@ func (g *ZoneSigning) cancelDisable(at time.Time) (*ZoneSigning, error) {
 // beginRoll adds the next key. It signs answers only once every resolver that caches the DNSKEY set has it.
 func (g *ZoneSigning) beginRoll(c command, h HoldTimes) (*ZoneSigning, error) {
 	if g.Phase != PhaseSigned {
-		return nil, fmt.Errorf("a key is rolled from the phase %q, and the zone is in %q: spillway dnssec shows what that waits for", PhaseSigned, g.Phase)
+		return nil, fmt.Errorf("a key roll starts in the phase %q, and the zone is in %q: `spillway dnssec` shows what that phase waits for", PhaseSigned, g.Phase)
 	}
 	k := ZoneKey{Secret: c.Body, At: c.At}
 	if err := k.checkKey(); err != nil {
@@ -123,7 +123,7 @@ func (g *ZoneSigning) confirmDS(at time.Time, h HoldTimes) (*ZoneSigning, error)
 	case PhaseLeaving:
 		return g.withPhase(PhaseUnsigning, at, at.Add(h.ParentTTL+h.Propagation)), nil
 	}
-	return nil, fmt.Errorf("no change of the parent zone is awaited in the phase %q: spillway dnssec", g.Phase)
+	return nil, fmt.Errorf("the phase %q waits for no change of the parent zone: `spillway dnssec` shows what it waits for", g.Phase)
 }
 
 // beginDisable starts the end of the signing. A zone whose DS was never published ends at once.
@@ -132,7 +132,7 @@ func (g *ZoneSigning) beginDisable(at time.Time) (*ZoneSigning, error) {
 	case PhaseNew:
 		return nil, nil
 	case PhaseLeaving, PhaseUnsigning:
-		return nil, errors.New("that is in progress: spillway dnssec shows what it waits for")
+		return nil, errors.New("disabling is in progress: `spillway dnssec` shows what it waits for")
 	}
 	return g.withPhase(PhaseLeaving, at, time.Time{}), nil
 }
@@ -140,7 +140,7 @@ func (g *ZoneSigning) beginDisable(at time.Time) (*ZoneSigning, error) {
 // advancePhase takes the leader's step that is due.
 func (g *ZoneSigning) advancePhase(at time.Time, h HoldTimes) (*ZoneSigning, error) {
 	if !g.IsStepDue(at) {
-		return nil, fmt.Errorf("the phase %q is not over", g.Phase)
+		return nil, fmt.Errorf("the phase %q has not ended", g.Phase)
 	}
 	out := g.withPhase(g.Phase, at, time.Time{})
 	switch g.Phase {
@@ -177,7 +177,7 @@ func (g *ZoneSigning) extendHolds(old HoldTimes, at time.Time) *ZoneSigning {
 // checkZone keeps the zone from being renamed while it is signed: the parent of the new name has no DS for it.
 func (g *ZoneSigning) checkZone(h HoldTimes) error {
 	if g != nil && h.Zone != g.Zone {
-		return fmt.Errorf("the zone is signed as %s and cannot become %s: spillway dnssec disable first", g.Zone, h.Zone)
+		return fmt.Errorf("the zone is signed as %s and cannot be renamed to %s: run `spillway dnssec disable` first", g.Zone, h.Zone)
 	}
 	return nil
 }
@@ -185,7 +185,7 @@ func (g *ZoneSigning) checkZone(h HoldTimes) error {
 // checkFields checks the invariants that applyEntry maintains, on a ZoneSigning that was read from a file.
 func (g *ZoneSigning) checkFields() error {
 	if n := len(g.Keys); g.Zone == "" || g.Phase == "" || n < 1 || n > 2 {
-		return errors.New("a signed zone has a name, a phase, and one key or two")
+		return errors.New("a signed zone must have a name, a phase, and one or two keys")
 	}
 	for _, k := range g.Keys {
 		if err := k.checkKey(); err != nil {

@@ -210,12 +210,12 @@ func TestSigningRefusals(t *testing.T) {
 		"short key":              {newSignedState(t, PhaseSigned), command{Action: SignRoll, Body: key[1:]}, "not an ECDSA P-256 private key"},
 		"key of zeros":           {newSignedState(t, PhaseSigned), command{Action: SignRoll, Body: make([]byte, zoneKeySize)}, "not an ECDSA P-256 private key"},
 		"roll too early":         {newSignedState(t, PhasePublish), command{Action: SignRoll, Body: key}, `"publish"`},
-		"seen of nothing":        {newSignedState(t, PhaseSigned), command{Action: SignConfirmDS}, "no change of the parent zone is awaited"},
-		"step without an author": {newSignedState(t, PhaseSigned), command{Action: signStep}, "not over"},
+		"seen of nothing":        {newSignedState(t, PhaseSigned), command{Action: SignConfirmDS}, "waits for no change of the parent zone"},
+		"step without an author": {newSignedState(t, PhaseSigned), command{Action: signStep}, "not ended"},
 		"unknown":                {newSignedState(t, PhaseSigned), command{Action: "sing"}, "upgrade"},
 		"disable twice":          {newSignedState(t, PhaseLeaving), command{Action: SignDisable}, "in progress"},
 		"disable of none":        {&State{SpecVersion: 1, Spec: []byte("5 5")}, command{Action: SignDisable}, "not signed"},
-		"spec renames zone":      {newSignedState(t, PhaseSigned), command{Kind: kindPutSpec, BasedOn: 1, Body: []byte("rename")}, "cannot become other."},
+		"spec renames zone":      {newSignedState(t, PhaseSigned), command{Kind: kindPutSpec, BasedOn: 1, Body: []byte("rename")}, "cannot be renamed to other."},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if c.cmd.Kind == 0 {

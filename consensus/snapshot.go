@@ -129,7 +129,7 @@ func (w wireState) toState() (*State, error) {
 	case len(s.SpecHistory) > maxSpecHistory || len(s.TicketKeys) > maxTicketKeys || len(s.Drains) > maxDrains || len(s.outcomes) > maxOutcomes || len(s.Audit) > maxAuditRecords || len(s.PendingVoters) > maxPendingVoters:
 		return nil, errors.New("reading snapshot: its content exceeds the bounds of the state")
 	case !slices.IsSorted(s.PendingVoters):
-		return nil, errors.New("reading snapshot: its candidates are not in order")
+		return nil, errors.New("reading snapshot: its pending voters are not in order")
 	case !sorted:
 		return nil, errors.New("reading snapshot: its drains are not in order")
 	case (s.SpecVersion == 0) != (len(s.SpecHistory) == 0), (s.PlanEpoch == 0) != (len(s.Plan) == 0):

@@ -37,7 +37,7 @@ func (s *raftStorage) openStores(c Config, log hcLogger, stopped <-chan struct{}
 	// Snapshots hold the secrets of the state, and raft makes them readable to all users: dir may be an operator's
 	// own.
 	if err := os.Chmod(filepath.Join(c.Dir, snapshotDir), 0o700); err != nil {
-		return fmt.Errorf("closing the snapshots in %s to others: %w", c.Dir, err)
+		return fmt.Errorf("restricting access to the snapshots in %s: %w", c.Dir, err)
 	}
 	file, err := openStore(c.Dir)
 	if err != nil {

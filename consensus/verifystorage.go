@@ -123,7 +123,7 @@ func (s *store) findDamagedEntry(base uint64) (at uint64, err error) {
 			return at, err
 		}
 		if l.Index != at {
-			return at, fmt.Errorf("entry %d is in the place of entry %d", l.Index, at)
+			return at, fmt.Errorf("entry %d is stored at index %d", l.Index, at)
 		}
 	}
 	return 0, nil

@@ -34,7 +34,7 @@ func (w *stateWriter) EndRollout(ctx context.Context, number uint64, promote boo
 	s := w.applied.State()
 	g := s.Rollout
 	if g == nil || g.Number != number {
-		return 0, ErrRefused{Reason: fmt.Sprintf("stage %d has ended: the audit shows how", number)}
+		return 0, ErrRefused{Reason: fmt.Sprintf("stage %d has ended: `spillway audit` shows how", number)}
 	}
 	c := newCommand(kindEndRollout)
 	if promote != g.IsEverywhere() { // one spec replaces another, and the version rises: SOA serials never go back
